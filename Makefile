@@ -1,0 +1,197 @@
+# jobq: two headers, nothing to build for users. All this is tests, examples and the demo.
+
+CC ?= cc
+ifeq ($(origin CXX),default)
+CXX = c++
+endif
+CFLAGS ?= -O2 -g
+CXXFLAGS ?= $(CFLAGS)
+
+STRICT_C = -std=c99 -Wall -Wextra -Wpedantic -Werror -Wconversion -Wsign-conversion -Wshadow \
+	-Wstrict-prototypes -Wmissing-prototypes -Wswitch-enum -Wundef
+STRICT_CXX = -std=c++11 -Wall -Wextra -Wpedantic -Werror
+# V=1 shows the commands.
+QUIET = $(if $(V),,@)
+POSIX = -D_POSIX_C_SOURCE=200809L
+
+# Where libpq lives; /usr/include is the compiler's own default and said by nobody.
+LIBPQ_CFLAGS ?= $(addprefix -I,$(filter-out /usr/include,$(or \
+	$(shell pg_config --includedir 2>/dev/null), \
+	$(patsubst -I%,%,$(shell pkg-config --cflags-only-I libpq 2>/dev/null)))))
+LIBPQ_LIBS ?= -lpq
+
+HEADERS = jobq.h jobq_pg.h
+TEST_DEPENDS = $(HEADERS) $(wildcard tests/*.h)
+CORE_TESTS = $(patsubst tests/%.c,%,$(wildcard tests/test_core_*.c))
+PG_TESTS = $(patsubst tests/%.c,%,$(wildcard tests/test_pg_*.c))
+EXAMPLES = $(addprefix .build/,$(basename $(wildcard examples/*.c examples/*.cc)))
+MAKEFLAGS += --no-print-directory
+
+.DELETE_ON_ERROR:
+.SUFFIXES:
+.PHONY: help demo test test-core test-fresh examples sanitize valgrind embed verify clean
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
+
+demo: ## the pipeline example on a Postgres of its own (ARGS="...")
+	@CC="$(CC)" tests/setup.sh demo
+	@$(MAKE) build-demo
+	@exec env JOBQ_SERVER_FSYNC=on tests/server.sh .build/examples/pipeline $(ARGS)
+
+# A build that fails leaves no program behind: run.sh counts that. The last line is the verdict.
+# exec: a signal to make has to reach server.sh and run.sh, not a shell between.
+test: export JOBQ_TEST_VERDICT = total
+test: ## everything but the slow ones; installs what it needs
+	@CC="$(CC)" CXX="$(CXX)" tests/setup.sh test
+	@tests/run.sh --reset
+	@tests/run.sh --step verify $(MAKE) -s verify
+	@$(MAKE) -k compile-core compile-pg build-core build-pg examples || :
+	@tests/run.sh --built $(COMPILE_CORE) $(COMPILE_PG) $(EXAMPLES)
+	@tests/run.sh $(CORE_TESTS:%=.build/cc/%)
+	@exec tests/server.sh tests/run.sh $(PG_TESTS:%=.build/cc/%)
+	@tests/run.sh --total
+
+test-core: export JOBQ_TEST_VERDICT = total
+test-core: ## the tests of jobq.h alone: neither database nor libpq
+	@CC="$(CC)" tests/setup.sh core
+	@tests/run.sh --reset
+	@$(MAKE) -k compile-core build-core || :
+	@tests/run.sh --built $(COMPILE_CORE)
+	@tests/run.sh $(CORE_TESTS:%=.build/cc/%)
+	@tests/run.sh --total
+
+test-fresh: ## `make demo` and `make test` in a fresh Debian (as root)
+	@tests/fresh.sh
+
+examples: $(EXAMPLES) ## build all examples, as a user would
+	@:
+
+# Both are slow, which JOBQ_TEST_SLOW tells the tests.
+SLOW = JOBQ_TEST_SLOW=1 JOBQ_TEST_TIMEOUT=$${JOBQ_TEST_TIMEOUT:-900}
+# ThreadSanitizer needs addresses where it expects them.
+TSAN_WRAPPER = "$$(setarch -R true 2>/dev/null && echo setarch -R)"
+
+sanitize: export JOBQ_TEST_VERDICT = total
+sanitize: ## the tests under the address, undefined and thread sanitizers
+	@CC="$(CC)" CXX="$(CXX)" tests/setup.sh test
+	@tests/run.sh --reset
+	@$(MAKE) -k build-sanitize || :
+	@tests/run.sh $(CORE_TESTS:%=.build/asan/%)
+	@exec tests/server.sh tests/run.sh $(PG_TESTS:%=.build/asan/%)
+	@exec env $(SLOW) JOBQ_TEST_WRAPPER=$(TSAN_WRAPPER) \
+		tests/server.sh tests/run.sh $(PG_TESTS:%=.build/tsan/%)
+	@tests/run.sh --total
+
+valgrind: export JOBQ_TEST_VERDICT = total
+valgrind: ## the tests under valgrind
+	@CC="$(CC)" CXX="$(CXX)" tests/setup.sh test
+	@tests/setup.sh valgrind
+	@tests/run.sh --reset
+	@$(MAKE) -k build-core build-pg || :
+	@exec env $(SLOW) JOBQ_TEST_WRAPPER="valgrind -q --error-exitcode=9 --leak-check=full" \
+		tests/server.sh tests/run.sh $(CORE_TESTS:%=.build/cc/%) $(PG_TESTS:%=.build/cc/%)
+	@tests/run.sh --total
+
+EMBED = awk -f sql/embed.awk $(sort $(wildcard sql/[0-9][0-9][0-9]_*.sql)) jobq_pg.h
+
+embed: ## write sql/ into jobq_pg.h
+	@mkdir -p .build
+	@$(EMBED) >.build/jobq_pg.h
+	@cmp -s .build/jobq_pg.h jobq_pg.h || { cat .build/jobq_pg.h >jobq_pg.h; echo "jobq_pg.h: done"; }
+
+verify: .build/verify/jobq.o .build/verify/jobq_pg.o ## check jobq_pg.h against sql/, exported names
+	@$(EMBED) >.build/verify/jobq_pg.h
+	@diff -u jobq_pg.h .build/verify/jobq_pg.h || { echo "jobq_pg.h: run make embed" >&2; exit 1; }
+	@find sql -name '*.sql' -exec awk '/\t/ || /[ \t]$$/ || length($$0) > 95 { bad = 1; \
+		print FILENAME ":" FNR ": tab, trailing blank or over 95 columns" } END { exit bad }' {} +
+	@for object in $^; do nm -g "$$object" | awk -v object="$$object" 'NF == 3 && $$3 !~ /^_?jobq_/ \
+		{ bad = 1; print object ": exported without jobq_: " $$3 } END { exit bad }' || exit 1; done
+
+.build/verify/%.o: $(HEADERS)
+	@mkdir -p $(@D)
+	@printf '#define JOBQ_IMPLEMENTATION\n#define JOBQ_PG_IMPLEMENTATION\n#include "%s.h"\n' $* \
+		>$(@:.o=.c)
+	$(QUIET)$(CC) -std=c99 $(POSIX) $(CFLAGS) -I. $(LIBPQ_CFLAGS) -c $(@:.o=.c) -o $@
+
+clean: ## remove .build/
+	rm -rf .build
+
+# -- tests: one program per file and flavour -------------------------------------------------------
+
+# `@:` keeps make from telling that there was nothing to do.
+.PHONY: build-core build-pg build-sanitize build-demo compile-core compile-pg
+build-core: $(CORE_TESTS:%=.build/cc/%) ; @:
+build-pg: $(PG_TESTS:%=.build/cc/%) ; @:
+build-sanitize: $(CORE_TESTS:%=.build/asan/%) $(PG_TESTS:%=.build/asan/%)
+build-sanitize: $(PG_TESTS:%=.build/tsan/%) ; @:
+build-demo: .build/examples/pipeline ; @:
+
+comma = ,
+# $(1): flavour, $(2): its flags
+define TEST_RULES
+.build/$(1)/test_core_%: tests/test_core_%.c $$(TEST_DEPENDS)
+	@mkdir -p $$(@D); rm -f $$@; echo "build $$(@:.build/%=%)"
+	$$(QUIET)$$(CC) $$(STRICT_C) $$(POSIX) $$(CFLAGS) $(2) -I. -Itests $$< -lcmocka -o $$@
+
+.build/$(1)/test_pg_%: tests/test_pg_%.c $$(TEST_DEPENDS)
+	@mkdir -p $$(@D); rm -f $$@; echo "build $$(@:.build/%=%)"
+	$$(QUIET)$$(CC) $$(STRICT_C) $$(POSIX) $$(CFLAGS) $(2) -I. -Itests $$(LIBPQ_CFLAGS) -pthread $$< \
+		-lcmocka $$(LIBPQ_LIBS) -o $$@
+endef
+$(eval $(call TEST_RULES,cc,))
+$(eval $(call TEST_RULES,asan,-fsanitize=address$(comma)undefined -fno-sanitize-recover=all))
+$(eval $(call TEST_RULES,tsan,-fsanitize=thread))
+
+# -- compile tests: each has to compile and link, with gcc and clang where both are there ----------
+#
+# compile_core_x.c is a program; compile_core_x_a.c and compile_core_x_b.cc are one program of two.
+
+have = $(shell command -v $(1))
+KINDS := $(if $(and $(call have,gcc),$(call have,g++),$(call have,clang++)),gcc clang,cc)
+CC_gcc = gcc
+CXX_gcc = g++
+CC_clang = clang
+CXX_clang = clang++
+CC_cc = $(CC)
+CXX_cc = $(CXX)
+
+compile_files = $(wildcard tests/compile_$(1)_*.c tests/compile_$(1)_*.cc)
+compile_parts = $(wildcard tests/compile_$(1)_*_[ab].c tests/compile_$(1)_*_[ab].cc)
+compile_programs = $(notdir $(filter-out $(compile_parts),$(compile_files)) \
+	$(sort $(patsubst %_a,%,$(patsubst %_b,%,$(basename $(compile_parts))))))
+compile_targets = $(foreach kind,$(KINDS),$(addprefix .build/$(kind)-compile/,$(compile_programs)))
+COMPILE_CORE := $(call compile_targets,core)
+COMPILE_PG := $(call compile_targets,pg)
+compile-core: $(COMPILE_CORE) ; @:
+compile-pg: $(COMPILE_PG) ; @:
+
+# $(1): program, $(2): its sources, $(3): kind of compiler, $(4): flags to compile, $(5): to link
+define COMPILE_RULE
+$(1): $(2) $$(TEST_DEPENDS)
+	@mkdir -p $$(@D); rm -f $$@; echo "build $$(@:.build/%=%)"
+	$$(QUIET)$(foreach file,$(filter %.c,$(2)),$$(CC_$(3)) $$(STRICT_C) $(4) $$(CFLAGS) -I. -Itests \
+		-c $(file) -o $$@-$(notdir $(file)).o &&) \
+	$(foreach file,$(filter %.cc,$(2)),$$(CXX_$(3)) $$(STRICT_CXX) $(4) $$(CXXFLAGS) -I. -Itests \
+		-c $(file) -o $$@-$(notdir $(file)).o &&) \
+	$$($(if $(filter %.cc,$(2)),CXX,CC)_$(3)) $(patsubst tests/%,$$@-%.o,$(2)) $(5) -o $$@
+
+endef
+compile_ends = $(foreach end,_a.c _b.c _a.cc _b.cc,tests/$(1)$(end))
+compile_sources = $(wildcard tests/$(notdir $(1)) $(call compile_ends,$(notdir $(1))))
+compile_kind = $(patsubst .build/%-compile/,%,$(dir $(1)))
+$(foreach program,$(COMPILE_CORE),$(eval $(call COMPILE_RULE,$(program),$(call \
+	compile_sources,$(program)),$(call compile_kind,$(program)))))
+$(foreach program,$(COMPILE_PG),$(eval $(call COMPILE_RULE,$(program),$(call \
+	compile_sources,$(program)),$(call compile_kind,$(program)),$(POSIX) \
+	$(LIBPQ_CFLAGS),$(LIBPQ_LIBS) -pthread)))
+
+# -- examples: each by the one line that README.md and the header promise --------------------------
+
+.build/examples/%: examples/%.c $(HEADERS)
+	@mkdir -p $(@D); rm -f $@
+	$(CC) $< -I. -lpq -o $@
+
+.build/examples/%: examples/%.cc $(HEADERS)
+	@mkdir -p $(@D); rm -f $@
+	$(CXX) $< -I. -lpq -o $@

@@ -1,0 +1,3430 @@
+/*
+ * jobq.h -- the state machine of a job queue and outbox, version 0.1.0.  MIT-0 or public domain, at
+ * your choice; the text is at the end of this file.
+ *
+ * This file decides; it does nothing. It knows no database, clock, thread, file, environment or
+ * malloc: facts, the time and random bits come in as arguments, a decision comes out as plain data.
+ * jobq_pg.h, its sister, carries the decisions out on Postgres. Take this file alone to test your
+ * logic, to run jobs on a store of your own, or for its parts (backoff, names, JSON and UTF-8
+ * checks, PartitionMode).
+ *
+ *
+ * DO THIS
+ *
+ *     #define JOBQ_IMPLEMENTATION
+ *     #include "jobq.h"
+ *
+ * in exactly one C or C++ file; in all others only the include. C99, C++11.
+ *
+ *
+ * QUICK START
+ *
+ *     #define JOBQ_IMPLEMENTATION
+ *     #include "jobq.h"
+ *     #include <stdio.h>
+ *
+ *     int main(void)
+ *     {
+ *         jobq_policy policy = jobq_policy_defaults(NULL);
+ *         jobq_job job = jobq_job_new(1);
+ *         jobq_event claim = {JOBQ_EVENT_CLAIM};
+ *         jobq_event retry = {JOBQ_EVENT_RETRY};
+ *         jobq_decision decision;
+ *
+ *         claim.worker = 42;
+ *         claim.claim = 1;
+ *         jobq_job_decide(&policy, &job, &claim, &decision);
+ *         jobq_job_apply(&job, &decision, 0);
+ *
+ *         retry.random = 0x9e3779b97f4a7c15u;
+ *         jobq_job_decide(&policy, &job, &retry, &decision);
+ *         jobq_job_apply(&job, &decision, 0);
+ *         printf("%s, again in %.1f s\n", jobq_state_name(job.state), decision.delay_us / 1e6);
+ *         return 0;
+ *     }
+ *
+ *
+ * CONTENTS (search for >>name in the implementation)
+ *
+ *     errors and strings       >>errors   jobq_error, jobq_str
+ *     random bits              >>random   jobq_random
+ *     worker ids               >>worker   jobq_worker_id, jobq_worker_name
+ *     input rules              >>input    names, UTF-8, JSON
+ *     backoff                  >>backoff  jobq_backoff_delay
+ *     jobs                     >>job      states, events, jobq_job_decide, jobq_job_apply
+ *     partitions               >>partition PartitionMode, directives
+ *     the worker's loop        >>loop     jobq_loop: what a worker does next
+ *
+ *
+ * COMPILE-TIME OPTIONS
+ *
+ *     JOBQ_STATIC          the implementation is emitted here and all functions are static
+ *     JOBQ_API             linkage of public functions                     (default: extern)
+ *     JOBQ_ASSERT(x)       programmer errors                               (default: assert)
+ *     JOBQ_LOOP_SLOTS      jobs that one loop may hold                     (default: 2048)
+ *     JOBQ_LOOP_CLAIMS     claims with unsettled jobs that one loop may hold        (default: 512)
+ *     JOBQ_LOOP_QUEUES     queues that one loop may serve                  (default: 16)
+ *     JOBQ_LOOP_THREADS    handlers that one loop may run at once          (default: 1024)
+ *     JOBQ_LOOP_KINDS      foreign kinds that one loop remembers           (default: 64)
+ *     JOBQ_LOOP_WATCHED    late workers that one loop watches              (default: 32)
+ *
+ *     All files of a program must see the same values.
+ *
+ *
+ * LIFE OF A JOB
+ *
+ * A job has a kind (which names its handler), a queue (which holds its policy), a priority (0 to 9,
+ * smaller runs first) and an instant before which it does not run. It may have up to 16 stages; a
+ * later stage runs before an earlier one of the same priority, so that started work is finished
+ * first. A worker claims jobs in batches; each claim has a number. (worker id, claim number) is the
+ * lease token, and stands on the job as long as it runs. Every write about a running job is guarded
+ * by its token.
+ *
+ *               enqueue                                    revive
+ *                  |     .------------------------------------------------------------------.
+ *                  v     v                claim                                             |
+ *                .---------.  ------------------------------->  .---------.                 |
+ *                |  ready  |                                    | running |---- discard --->|
+ *                '---------'  <-------------------------------  '---------'     retry (N)   |
+ *                  |            success, with stages left         |  |  |       crash (N)   |
+ *                  |            retry, snooze, release, park,     |  |  |                .--------.
+ *                  |            crash                             |  |  '--------------->| failed |
+ *                  |                                              |  |                   '--------'
+ *                  | cancel             cancelled, or put back    |  | success,
+ *                  v                    after a cancel request    |  v last stage
+ *              .-----------.                                      |  .-----------.
+ *              | cancelled |<-------------------------------------'  | succeeded |
+ *              '-----------'                                         '-----------'
+ *
+ *   FROM -> TO [event]                   decided by
+ *     ready   -> running   [claim]       jobq__on_claim     attempt + 1, takes the token
+ *     ready   -> cancelled [cancel]      jobq__on_cancel
+ *     running -> succeeded [success]     jobq__on_success   in the last stage
+ *     running -> ready     [success]     jobq__on_success   stages left: the next one, attempt 0
+ *     running -> ready     [retry]       jobq__on_retry     after the backoff or its own delay
+ *     running -> failed    [retry]       jobq__on_retry     the attempt that reaches max_attempts
+ *     running -> as retry  [timeout]     jobq__on_retry     the handler overran
+ *     running -> failed    [discard]     jobq__on_discard
+ *     running -> ready     [snooze]      jobq__on_snooze    attempt given back
+ *     running -> cancelled [cancelled]   jobq__on_cancelled the handler says so
+ *     running -> ready     [release]     jobq__on_release   attempt given back, runs at once
+ *     running -> ready     [park]        jobq__on_release   no handler for its kind: waits for one
+ *     running -> ready     [crash]       jobq__on_crash     its worker died
+ *     running -> failed    [crash]       jobq__on_crash     the crash that reaches max_crashes
+ *     running -> running   [cancel]      jobq__on_cancel    a request, which the handler may heed
+ *     failed  -> ready     [revive]      jobq__on_revive    attempt and crash 0
+ *   Every other pair of state and event is JOBQ_ERROR_TRANSITION. waiting is reserved.
+ *
+ *   ready       No token. Claimable when run_at has come; parked when run_at is JOBQ_NEVER.
+ *   running     Bears a token. Only the token's holder, or a rescuer of its dead worker, moves it
+ *               on.
+ *   succeeded, cancelled   Final.
+ *   failed      Final, until an operator revives it.
+ *
+ *   Laws. jobq_job_check() asserts the first five; tests attack all of them.
+ *   (1) 0 <= stage < stages <= JOBQ_STAGES_MAX.
+ *   (2) A job bears a token exactly while it is running.
+ *   (3) A running job has attempt >= 1.
+ *   (4) attempt and crash are never negative. A claim raises the attempt; snooze, release, park and
+ *       the crash of a job that was no suspect give it back.
+ *   (5) A cancel request stands only on a running job.
+ *   (6) A dead worker held many innocent jobs. Those that were no suspects go back, and become
+ *       suspects. A worker runs at most one suspect at a time, in a claim of its own; if a worker
+ *       dies with a suspect running, that suspect's attempt stays and its crash count rises; at
+ *       max_crashes it is failed. A suspect whose attempt ends in any other way is a suspect no
+ *       more; released or parked, it stays one.
+ *   (7) A job that would go back to ready after a cancel request is cancelled. Success is success.
+ *   (8) An event about a claimed job that bears another token changes nothing: it is lost.
+ *   (9) max_attempts N is reached by the N-th failed attempt. Its error reads
+ *       "Max retries (N) exceeded: <message>".
+ *
+ *
+ * TIME AND RANDOMNESS
+ *
+ * int64_t microseconds, everywhere. Names say which: _at_us an instant of the store's clock (Unix
+ * epoch), _mono_us an instant of the loop's own monotonic clock, _us a duration. Decisions carry
+ * delays; the store makes instants of them. Random bits are 64 uniform bits, passed by value: equal
+ * bits, equal decision.
+ *
+ *
+ * BACKOFF AND JITTER
+ *
+ *     d(n) = min(base * 2^n, cap)          jobs: n = attempt - 1      partitions: n = failures - 1
+ *     result: uniform on [d(1-j), d(1+j)] cut by [floor, cap] -- drawn inside the cut, not clamped
+ *     onto its ends, so that no pile of delays stands at the cap.
+ *
+ *     preset   base   cap   jitter  floor   first delays before jitter (s)
+ *     quick     5 s   1 h   25 %    0       5 10 20 40 80 160 320 640 1280 2560 3600 3600 ...
+ *     seed     60 s   1 h   25 %    60 s    60 120 240 480 960 1920 3600 3600 ...
+ *
+ * No n overflows: 2^n is never formed where it would not fit.
+ *
+ *
+ * PARTITION MODES
+ *
+ * A processor of an ordered partition reads batches. When a batch fails, mode Degraded reads few
+ * messages at a time, so that the poisonous one is found, and doubles from success to success until
+ * it is Normal.
+ *
+ *
+ * WORKER IDS
+ *
+ * 64 random bits, new for each process and after each death; never 0. No id has a past, so that a
+ * restored database can't hand one out again. The name for people is "<prefix>-" and 13 characters
+ * of A-Z0-9; the six-character form of older systems (30 bits of the clock: do not fence with it)
+ * is there for them.
+ *
+ *
+ * THE WORKER'S LOOP
+ *
+ * jobq_loop decides everything that a worker does. It is told what happened (jobq_loop_ functions)
+ * and answers what to do next (jobq_loop_next); handlers take jobs by jobq_loop_take. It is flat:
+ * no pointers, so that a whole worker can be copied, hashed and compared. One lock around it makes
+ * it fit for many threads.
+ *
+ *     claim     as many jobs as handlers used up lately (batches double and halve), never more than
+ *               a slow handler needs; lanes with their lower bounds, and without bounds (a sweep)
+ *               before sleeping and at least every sweep_us, because a bound may hide a job that
+ *               committed late
+ *     flush     results in batches, after at most flush_us, at once when there is nothing to wait
+ *               for
+ *     heartbeat every heartbeat_us. The lease is counted locally from before its last accepted
+ *     heartbeat was
+ *               sent; no handler starts, and running ones are told to stop, before it can expire
+ *     rescue    only what this worker itself has seen standing still for a whole lease, while alive
+ *     sleep     announced after 100 ms idle, withdrawn after 1 s busy; looks after 1, 2, 4, 8 ...
+ *               ms close the gap in between
+ *     lost answers   a claim without answer is recovered or burned under its own number; results
+ *                    without
+ *               answer are sent again, and "lost" is then an expected answer
+ *
+ *
+ * ERRORS  Functions that read outside data return a jobq_error; programmer errors (NULL descriptors
+ *         and outputs) assert. Functions that cannot fail return their value.
+ * MEMORY  No allocation. Strings are borrowed: pointer and length. The caller owns every struct.
+ * THREADS No global state. One thread at a time per struct.
+ */
+#if defined(JOBQ_STATIC) && !defined(JOBQ_IMPLEMENTATION)
+#define JOBQ_IMPLEMENTATION
+#endif
+
+#ifndef JOBQ_INCLUDED
+#define JOBQ_INCLUDED (1)
+
+#include <stdbool.h> /* bool */
+#include <stddef.h>  /* size_t, NULL */
+#include <stdint.h>  /* fixed widths */
+
+#define JOBQ_VERSION_MAJOR 0
+#define JOBQ_VERSION_MINOR 1
+#define JOBQ_VERSION_PATCH 0
+#define JOBQ_VERSION "0.1.0"
+
+#if !defined(JOBQ_API)
+#if defined(JOBQ_STATIC) && (defined(__GNUC__) || defined(__clang__))
+#define JOBQ_API __attribute__((unused)) static
+#elif defined(JOBQ_STATIC)
+#define JOBQ_API static
+#else
+#define JOBQ_API extern
+#endif
+#endif
+
+#ifndef JOBQ_LOOP_SLOTS
+#define JOBQ_LOOP_SLOTS 2048
+#endif
+#ifndef JOBQ_LOOP_CLAIMS
+#define JOBQ_LOOP_CLAIMS 512
+#endif
+#ifndef JOBQ_LOOP_QUEUES
+#define JOBQ_LOOP_QUEUES 16
+#endif
+#ifndef JOBQ_LOOP_THREADS
+#define JOBQ_LOOP_THREADS 1024
+#endif
+#ifndef JOBQ_LOOP_KINDS
+#define JOBQ_LOOP_KINDS 64
+#endif
+#ifndef JOBQ_LOOP_WATCHED
+#define JOBQ_LOOP_WATCHED 32
+#endif
+#if JOBQ_LOOP_SLOTS < 2 || JOBQ_LOOP_SLOTS > 1000000
+#error "JOBQ_LOOP_SLOTS must be 2 to 1000000"
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- errors and strings ---------------------------------------------------------------------- */
+
+/* id, name, text. Names are stable; numbers are not stored anywhere. */
+#define JOBQ_ERRORS(X)                                                                             \
+    X(OK, "ok", "no error")                                                                        \
+    X(ERROR_INVALID, "invalid", "an argument or outside data breaks a rule")                       \
+    X(ERROR_TRANSITION, "transition", "the event does not apply in this state")                    \
+    X(ERROR_LOST, "lost", "the lease token is no longer on the job")                               \
+    X(ERROR_DEAD, "dead", "this worker was declared dead; register anew")                          \
+    X(ERROR_BUSY, "busy", "someone else has the row locked; send it again")                        \
+    X(ERROR_NOT_FOUND, "not_found", "no such row")                                                 \
+    X(ERROR_EXISTS, "exists", "a row with this key is there already")                              \
+    X(ERROR_TIMEOUT, "timeout", "it took too long")                                                \
+    X(ERROR_FULL, "full", "no room left in the caller's memory or a bounded structure")            \
+    X(ERROR_MEMORY, "memory", "out of memory")                                                     \
+    X(ERROR_VERSION, "version", "the schema is too new or too old for this library")               \
+    X(ERROR_CONNECTION, "connection", "the connection is gone; what was sent may have happened")   \
+    X(ERROR_RETRYABLE, "retryable", "the database asks to run the transaction again")              \
+    X(ERROR_DATABASE, "database", "the database refused")
+
+typedef enum jobq_error {
+#define JOBQ__X(id, name, text) JOBQ_##id,
+    JOBQ_ERRORS(JOBQ__X)
+#undef JOBQ__X
+        JOBQ_ERROR_COUNT
+} jobq_error;
+
+/* A borrowed string: not terminated, may hold any byte. {NULL, 0} is "none", which is not
+ * "empty". */
+typedef struct jobq_str {
+    const char *ptr;
+    size_t len;
+} jobq_str;
+
+/* jobq_error_name -- short stable name, for logs and tests ("lost"). "unknown" for any other
+ * number. */
+JOBQ_API const char *jobq_error_name(jobq_error error);
+
+/* jobq_error_text -- one sentence for people. */
+JOBQ_API const char *jobq_error_text(jobq_error error);
+
+/* jobq_str_from -- borrows a terminated string. NULL gives {NULL, 0}. */
+JOBQ_API jobq_str jobq_str_from(const char *terminated);
+
+/* jobq_str_equal -- same length and same bytes. */
+JOBQ_API bool jobq_str_equal(jobq_str a, jobq_str b);
+
+/* ---- random bits ----------------------------------------------------------------------------- */
+
+/* A small generator (splitmix64) for jitter and simulations. Not for secrets: worker ids want bits
+ * of the operating system. */
+typedef struct jobq_random {
+    uint64_t state;
+} jobq_random;
+
+/* jobq_random_from -- a generator; equal seeds give equal sequences. */
+JOBQ_API jobq_random jobq_random_from(uint64_t seed);
+
+/* jobq_random_next -- 64 uniform bits. */
+JOBQ_API uint64_t jobq_random_next(jobq_random *random);
+
+/*
+ * jobq_random_between -- maps 64 uniform bits onto [low, high].
+ *
+ * Shape   high >= low; any span, also the whole of int64_t.
+ * Source  multiply and take the high half (Lemire): bias below 2^-32 for spans under 2^32 s.
+ */
+JOBQ_API int64_t jobq_random_between(uint64_t bits, int64_t low, int64_t high);
+
+/* ---- worker ids ------------------------------------------------------------------------------ */
+
+#define JOBQ_WORKER_NAME_MAX 64 /* bytes of a worker's name, terminator included */
+
+/* jobq_worker_id_from -- a worker id of 64 random bits of the operating system. Never 0. */
+JOBQ_API int64_t jobq_worker_id_from(uint64_t bits);
+
+/*
+ * jobq_worker_name_format -- "<prefix>-XXXXXXXXXXXXX", the id as 13 characters of A-Z0-9.
+ *
+ * Shape   out holds JOBQ_WORKER_NAME_MAX bytes. A longer prefix is cut (at a UTF-8 character),
+ *         never the id. Distinct ids give distinct names.
+ */
+JOBQ_API void jobq_worker_name_format(char *out, jobq_str prefix, int64_t id);
+
+/*
+ * jobq_worker_name_short -- "<prefix>-XXXXXX", the six-character form of older systems.
+ *
+ * Shape   as jobq_worker_name_format. About 30 bits: a name for people, never a fence.
+ * Source  SEED_FACTS S39 to S41: seed = nanoseconds XOR process id; per character
+ *         seed = seed * 6364136223846793005 + 1, index = (seed >> 33) mod 36.
+ */
+JOBQ_API void jobq_worker_name_short(char *out, jobq_str prefix, uint64_t seed);
+
+/* ---- input rules ----------------------------------------------------------------------------- */
+
+#define JOBQ_NAME_MAX 1024   /* bytes of a queue's or kind's name */
+#define JOBQ_JSON_DEPTH 256  /* nesting that jobq_json_check accepts */
+#define JOBQ_ERROR_MAX 4096  /* bytes of an attempt's error that are kept, cut at a character */
+
+/* jobq_name_valid -- queue and kind names: 1 to 1024 of [A-Za-z0-9._-], first and last
+ * alphanumeric. */
+JOBQ_API bool jobq_name_valid(jobq_str name);
+
+/* jobq_utf8_valid -- strict UTF-8 without NUL: what a Postgres text column accepts. */
+JOBQ_API bool jobq_utf8_valid(jobq_str text);
+
+/* jobq_utf8_cut -- the longest prefix of at most max bytes that ends at a character. text is valid
+ * UTF-8. */
+JOBQ_API jobq_str jobq_utf8_cut(jobq_str text, size_t max);
+
+/*
+ * jobq_utf8_mend -- copies any bytes into valid UTF-8 of at most max bytes, for error texts.
+ *
+ * Shape   out holds max + 1 bytes and is terminated. Each bad byte and NUL becomes '?'. Cut at a
+ *         character. Returns the length.
+ */
+JOBQ_API size_t jobq_utf8_mend(char *out, size_t max, jobq_str bytes);
+
+/*
+ * jobq_json_check -- whether Postgres will take this text as jsonb, decided without Postgres.
+ *
+ * Shape   one value, white space around it. Strict JSON (RFC 8259) in UTF-8, and what jsonb adds:
+ *         no \u0000, no lone surrogate, numbers that a numeric holds, depth at most
+ *         JOBQ_JSON_DEPTH.
+ * Errors  JOBQ_OK or JOBQ_ERROR_INVALID; *at (may be NULL) is the byte where it went wrong, *why
+ *         (may be NULL) a constant text.
+ */
+JOBQ_API jobq_error jobq_json_check(jobq_str json, size_t *at, const char **why);
+
+/* ---- backoff --------------------------------------------------------------------------------- */
+
+typedef enum jobq_curve {
+    JOBQ_CURVE_EXPONENTIAL, /* base * 2^n */
+    JOBQ_CURVE_LINEAR,      /* base * (n + 1) */
+    JOBQ_CURVE_QUARTIC,     /* base * (n + 1)^4 */
+    JOBQ_CURVE_CONSTANT,    /* base */
+    JOBQ_CURVE_COUNT
+} jobq_curve;
+
+/* base_us 0 means the whole struct is the preset quick. With a base, the other fields count as they
+ * are. */
+typedef struct jobq_backoff {
+    jobq_curve curve;
+    int64_t base_us;         /* delay of n = 0 */
+    int64_t cap_us;          /* no delay is longer (default 1 h) */
+    int64_t floor_us;        /* no delay is shorter, cap permitting */
+    int32_t jitter_permille; /* 0 to 1000: half the band, in thousandths of the delay */
+} jobq_backoff;
+
+/* jobq_backoff_quick -- 5 s doubling to 1 h, jitter 25 %. The default. */
+JOBQ_API jobq_backoff jobq_backoff_quick(void);
+
+/* jobq_backoff_seed -- 60 s doubling to 1 h, jitter 25 %, never under 60 s. */
+JOBQ_API jobq_backoff jobq_backoff_seed(void);
+
+/* jobq_backoff_defaults -- fills what is 0; returns what jobq_backoff_delay will use. NULL:
+ * quick. */
+JOBQ_API jobq_backoff jobq_backoff_defaults(const jobq_backoff *backoff);
+
+/* jobq_backoff_check -- JOBQ_ERROR_INVALID for negative times, floor above cap, jitter out of
+ * range. */
+JOBQ_API jobq_error jobq_backoff_check(const jobq_backoff *backoff);
+
+/* jobq_curve_name, jobq_curve_from -- "exponential", "linear", "quartic", "constant". */
+JOBQ_API const char *jobq_curve_name(jobq_curve curve);
+JOBQ_API jobq_error jobq_curve_from(jobq_str name, jobq_curve *curve);
+
+/*
+ * jobq_backoff_delay -- how long to wait.
+ *
+ * Shape   n: 0 for the first delay, any value. random: 64 uniform bits.
+ * Units   microseconds, within [d(1-j), d(1+j)] and [floor, cap]; if the two do not meet, the
+ *         nearer end of [floor, cap].
+ * Source  exponent clamp and jitter band as in BACKOFF AND JITTER above; repairs W-M1 to W-M4,
+ *         W-O16.
+ */
+JOBQ_API int64_t jobq_backoff_delay(const jobq_backoff *backoff, uint32_t n, uint64_t random);
+
+/* ---- jobs ------------------------------------------------------------------------------------ */
+
+#define JOBQ_STAGES_MAX 16
+#define JOBQ_PRIORITY_MAX 9
+#define JOBQ_NEVER INT64_MAX /* an instant, or a delay, that does not come */
+
+/* id, letter in the database, name. */
+#define JOBQ_STATES(X)           \
+    X(READY, 'r', "ready")       \
+    X(RUNNING, 'x', "running")   \
+    X(SUCCEEDED, 's', "succeeded") \
+    X(FAILED, 'f', "failed")     \
+    X(CANCELLED, 'c', "cancelled") \
+    X(WAITING, 'w', "waiting")
+
+typedef enum jobq_state {
+    JOBQ_STATE_NONE,
+#define JOBQ__X(id, letter, name) JOBQ_STATE_##id,
+    JOBQ_STATES(JOBQ__X)
+#undef JOBQ__X
+        JOBQ_STATE_COUNT
+} jobq_state;
+
+#define JOBQ_EVENTS(X)        \
+    X(CLAIM, "claim")         \
+    X(SUCCESS, "success")     \
+    X(RETRY, "retry")         \
+    X(TIMEOUT, "timeout")     \
+    X(DISCARD, "discard")     \
+    X(SNOOZE, "snooze")       \
+    X(CANCELLED, "cancelled") \
+    X(RELEASE, "release")     \
+    X(PARK, "park")           \
+    X(CRASH, "crash")         \
+    X(CANCEL, "cancel")       \
+    X(REVIVE, "revive")
+
+typedef enum jobq_event_kind {
+    JOBQ_EVENT_NONE,
+#define JOBQ__X(id, name) JOBQ_EVENT_##id,
+    JOBQ_EVENTS(JOBQ__X)
+#undef JOBQ__X
+        JOBQ_EVENT_COUNT
+} jobq_event_kind;
+
+/* What a handler says about its job. None (0) counts as a retry: a handler must say something. */
+typedef enum jobq_outcome {
+    JOBQ_OUTCOME_NONE,
+    JOBQ_OUTCOME_SUCCESS,   /* this stage is done */
+    JOBQ_OUTCOME_RETRY,     /* again, after the backoff or the delay that the handler names */
+    JOBQ_OUTCOME_DISCARD,   /* failed for good */
+    JOBQ_OUTCOME_SNOOZE,    /* again, after the delay it names; no attempt is used up */
+    JOBQ_OUTCOME_CANCELLED, /* stopped as it was asked to, or for its own reasons */
+    JOBQ_OUTCOME_DONE,      /* completed in the handler's own transaction, whose COMMIT is known */
+    JOBQ_OUTCOME_COUNT
+} jobq_outcome;
+
+/* Policy of a queue. Zero fields mean default; jobq_policy_defaults fills them. */
+typedef struct jobq_policy {
+    int32_t max_attempts;      /* failed attempts that end a job (default 20) */
+    int32_t max_crashes;       /* crashes as a suspect that end a job (default 3) */
+    int64_t timeout_us;        /* a handler's time (default none) */
+    jobq_backoff backoff;      /* between attempts (default quick) */
+    bool attempts_span_stages; /* attempts count over all stages (default: per stage) */
+} jobq_policy;
+
+/* The facts about a job that decide. Flat: no pointers. */
+typedef struct jobq_job {
+    int64_t id;
+    int64_t worker;         /* the token: who holds it (0: nobody) */
+    int64_t claim;          /*            by which claim */
+    int64_t run_at_us;      /* store's clock; JOBQ_NEVER: parked */
+    int64_t enqueued_at_us; /* store's clock */
+    int64_t timeout_us;     /* its own time limit (0: the queue's) */
+    int32_t queue;          /* the store's id of the queue */
+    int32_t kind;           /* the store's id of the kind */
+    int32_t attempt;        /* attempts begun in this stage, the running one included */
+    int32_t crash;          /* times its worker died while it ran as a suspect */
+    int32_t max_attempts;   /* its own limit (0: the queue's) */
+    int16_t stage;          /* 0 is the first */
+    int16_t stages;         /* 1 to JOBQ_STAGES_MAX */
+    int16_t priority;       /* 0 to 9, smaller runs first */
+    bool suspect;           /* was running when its worker died */
+    bool cancel_requested;
+    jobq_state state;
+} jobq_job;
+
+/* What happened to a job. Only the fields that its kind names count. */
+typedef struct jobq_event {
+    jobq_event_kind kind;
+    int64_t worker;   /* CLAIM: the token to take */
+    int64_t claim;    /* CLAIM: the token to take */
+    int64_t delay_us; /* SNOOZE: how long; RETRY: the handler's own delay when delay_named */
+    bool delay_named;
+    uint64_t random;  /* RETRY, TIMEOUT: jitter */
+} jobq_event;
+
+/* Why a decision ends a job, for the text of its error. */
+typedef enum jobq_reason {
+    JOBQ_REASON_NONE,
+    JOBQ_REASON_ATTEMPTS, /* max_attempts reached */
+    JOBQ_REASON_CRASHES   /* max_crashes reached */
+} jobq_reason;
+
+/* What a job becomes. Plain data; a store writes it in one guarded statement. */
+typedef struct jobq_decision {
+    jobq_state state;
+    int64_t worker;   /* the token after it */
+    int64_t claim;
+    int64_t delay_us; /* ready: until it may run again; JOBQ_NEVER: parked */
+    int32_t attempt;
+    int32_t crash;
+    int16_t stage;
+    bool suspect;
+    bool cancel_requested;
+    bool keep_run_at; /* run_at is not touched (claim, cancel request, ends) */
+    jobq_reason reason;
+    int32_t limit;    /* the N that was reached */
+} jobq_decision;
+
+/* jobq_policy_defaults -- the policy with its zero fields filled. NULL: all defaults. */
+JOBQ_API jobq_policy jobq_policy_defaults(const jobq_policy *policy);
+
+/* jobq_job_new -- a ready job with one stage, priority 0, no limits of its own, due at once. */
+JOBQ_API jobq_job jobq_job_new(int64_t id);
+
+/*
+ * jobq_job_decide -- what an event makes of a job. Changes nothing.
+ *
+ * Shape   policy: of the job's queue, filled by jobq_policy_defaults. decision is written on
+ *         JOBQ_OK only.
+ * Errors  JOBQ_ERROR_TRANSITION when the event does not apply in the job's state.
+ *         JOBQ_ERROR_INVALID for a CLAIM without token or a negative delay.
+ */
+JOBQ_API jobq_error jobq_job_decide(const jobq_policy *policy, const jobq_job *job,
+                                    const jobq_event *event, jobq_decision *decision);
+
+/* jobq_job_apply -- the one function that changes a job's state. now_us: the store's clock. */
+JOBQ_API void jobq_job_apply(jobq_job *job, const jobq_decision *decision, int64_t now_us);
+
+/* jobq_job_check -- JOBQ_ERROR_INVALID when a job breaks one of the laws (1) to (5): outside
+ * data. */
+JOBQ_API jobq_error jobq_job_check(const jobq_job *job);
+
+/* jobq_job_holds -- whether the job runs under this token. */
+JOBQ_API bool jobq_job_holds(const jobq_job *job, int64_t worker, int64_t claim);
+
+/* jobq_state_final -- succeeded, failed or cancelled. */
+JOBQ_API bool jobq_state_final(jobq_state state);
+
+/* jobq_state_name, jobq_state_from -- "ready" ...; an unknown name is JOBQ_ERROR_INVALID. */
+JOBQ_API const char *jobq_state_name(jobq_state state);
+JOBQ_API jobq_error jobq_state_from(jobq_str name, jobq_state *state);
+
+/* jobq_state_letter, jobq_state_from_letter -- the database's one-letter form. 0, NONE when
+ * unknown. */
+JOBQ_API char jobq_state_letter(jobq_state state);
+JOBQ_API jobq_state jobq_state_from_letter(char letter);
+
+/* jobq_event_name -- "claim" ... */
+JOBQ_API const char *jobq_event_name(jobq_event_kind event);
+
+/*
+ * jobq_reason_format -- the error text of an attempt, with the reason why it was the last.
+ *
+ * Shape   "Max retries (3) exceeded: <message>", "Max crashes (3) exceeded: <message>", or the
+ *         message. message: any bytes; the result is valid UTF-8 of at most JOBQ_ERROR_MAX bytes,
+ *         in out (which holds JOBQ_ERROR_MAX + 1), terminated. Returns its length.
+ */
+JOBQ_API size_t jobq_reason_format(char *out, const jobq_decision *decision, jobq_str message);
+
+/*
+ * jobq_status_format -- a stage and a state as one word, for tables that have a single status
+ * column.
+ *
+ * Shape   stage_names: count names, as EXTRACTION, EMBEDDING. PENDING is ready in the first stage,
+ *         EXTRACTION_IN_PROGRESS running in it, EXTRACTION_COMPLETE ready in the second; then
+ *         SUCCEEDED, FAILED, CANCELLED. out holds size bytes and is terminated.
+ * Errors  JOBQ_ERROR_FULL when size is too small, JOBQ_ERROR_INVALID for a stage outside.
+ * Source  SEED_FACTS 1.1.
+ */
+JOBQ_API jobq_error jobq_status_format(char *out, size_t size, const char *const *stage_names,
+                                       int count, int stage, jobq_state state);
+
+/* jobq_status_from -- the other way. An unknown word is JOBQ_ERROR_INVALID and writes nothing. */
+JOBQ_API jobq_error jobq_status_from(jobq_str word, const char *const *stage_names, int count,
+                                     int *stage, jobq_state *state);
+
+/* ---- handlers -------------------------------------------------------------------------------- */
+
+typedef struct jobq_call jobq_call;
+
+/* What a store offers to a handler; filled by the store. */
+typedef struct jobq_store {
+    bool (*keep)(jobq_call *call, jobq_str next, bool bytes); /* copies the next stage's payload */
+    int (*stopping)(const jobq_call *call);                   /* a jobq_stop */
+} jobq_store;
+
+/* Why a handler should stop. Asked by jobq_call_stopping. */
+typedef enum jobq_stop {
+    JOBQ_STOP_NONE,
+    JOBQ_STOP_SHUTDOWN, /* the worker stops; what is unfinished after the grace is released */
+    JOBQ_STOP_CANCEL,   /* someone asked to cancel this job */
+    JOBQ_STOP_TIMEOUT,  /* the job's time is up: its failure is written already */
+    JOBQ_STOP_LOST      /* the lease is lost or about to be: stop touching the world */
+} jobq_stop;
+
+/* One run of a handler. Pointers live until it returns. */
+struct jobq_call {
+    jobq_job job;
+    jobq_str kind;
+    jobq_str payload;   /* JSON text, or bytes; {NULL, 0}: none */
+    jobq_str headers;   /* JSON text; {NULL, 0}: none */
+    bool payload_bytes; /* payload holds bytes */
+    void *user;         /* of the handler's registration */
+    int64_t delay_us;   /* set by jobq_call_delay */
+    bool delay_named;
+    size_t error_size;
+    char error[JOBQ_ERROR_MAX + 1]; /* set by jobq_call_error */
+    const jobq_store *store;        /* the store's business, as is context */
+    void *context;
+};
+
+/* jobq_handler -- does the work of one job in one stage; says how it went. */
+typedef jobq_outcome (*jobq_handler)(jobq_call *call);
+
+/* jobq_call_error -- why it did not work: copied, mended to UTF-8, cut to JOBQ_ERROR_MAX. */
+JOBQ_API void jobq_call_error(jobq_call *call, jobq_str text);
+
+/* jobq_call_delay -- the delay of this RETRY (instead of the backoff) or SNOOZE. At least 0. */
+JOBQ_API void jobq_call_delay(jobq_call *call, int64_t delay_us);
+
+/* jobq_call_next -- the payload of the next stage, JSON or bytes; copied. False: out of memory, or
+ * not JSON. */
+JOBQ_API bool jobq_call_next(jobq_call *call, jobq_str payload, bool bytes);
+
+/* jobq_call_stopping -- whether, and why, this handler should stop soon. Cheap: ask often. */
+JOBQ_API jobq_stop jobq_call_stopping(const jobq_call *call);
+
+/* ---- partitions ------------------------------------------------------------------------------ */
+
+typedef enum jobq_partition_state {
+    JOBQ_PARTITION_NORMAL,
+    JOBQ_PARTITION_DEGRADED
+} jobq_partition_state;
+
+/* PartitionMode. Zero is a fresh one: Normal, no failures. */
+typedef struct jobq_partition_mode {
+    jobq_partition_state state;
+    uint32_t effective;   /* Degraded: the batch size */
+    uint32_t successes;   /* Degraded: consecutive ones */
+    uint32_t failures;    /* consecutive ones, saturating */
+} jobq_partition_mode;
+
+typedef enum jobq_result { JOBQ_RESULT_SUCCESS, JOBQ_RESULT_RETRY, JOBQ_RESULT_REJECT } jobq_result;
+
+#define JOBQ_COUNT_UNKNOWN UINT32_MAX /* a batch handler that does not say how far it came */
+
+/* jobq_partition_size -- how many messages to read: 1 <= result <= configured. configured >= 1. */
+JOBQ_API uint32_t jobq_partition_size(const jobq_partition_mode *mode, uint32_t configured);
+
+/*
+ * jobq_partition_next -- the mode after a batch.
+ *
+ * Shape   configured, threshold >= 1 (0 counts as 1). processed: messages done before the one that
+ *         failed, or JOBQ_COUNT_UNKNOWN.
+ * Source  SEED_FACTS P4 to P7; W-O16 (saturating), W-O17 (never above configured).
+ */
+JOBQ_API jobq_partition_mode jobq_partition_next(jobq_partition_mode mode, jobq_result result,
+                                                 uint32_t configured, uint32_t processed,
+                                                 uint32_t threshold);
+
+/* jobq_partition_backoff -- how long a partition waits after failures; 0 failures: min(base, cap).
+ * With jitter 0 the delays of SEED_FACTS P8, and cap beyond any count. */
+JOBQ_API int64_t jobq_partition_backoff(const jobq_backoff *backoff, uint32_t failures,
+                                        uint64_t random);
+
+typedef enum jobq_directive_kind {
+    JOBQ_DIRECTIVE_PROCEED, /* more is likely there: go on at once */
+    JOBQ_DIRECTIVE_IDLE,    /* wait to be notified */
+    JOBQ_DIRECTIVE_SLEEP    /* wait for delay_us or a notification */
+} jobq_directive_kind;
+
+typedef struct jobq_directive {
+    jobq_directive_kind kind;
+    int64_t delay_us;
+} jobq_directive;
+
+/*
+ * jobq_partition_directive -- what a processor does after a batch (SEED_FACTS P10).
+ *
+ * Shape   mode: after jobq_partition_next. count: messages read, 0 when there were none or the
+ *         lease was not had. size: what jobq_partition_size asked for.
+ */
+JOBQ_API jobq_directive jobq_partition_directive(const jobq_partition_mode *mode,
+                                                 jobq_result result, uint32_t count, uint32_t size,
+                                                 const jobq_backoff *backoff, uint64_t random);
+
+/* ---- the worker's loop ----------------------------------------------------------------------- */
+
+#define JOBQ_PRIORITIES (JOBQ_PRIORITY_MAX + 1)
+
+/* Zero fields mean default; jobq_loop_config_defaults fills them. */
+typedef struct jobq_loop_config {
+    int32_t threads;      /* handlers at once, 1 to JOBQ_LOOP_THREADS (default 4) */
+    int32_t batch_max;    /* jobs of one claim or flush (default 1000, at most half the slots) */
+    int64_t lease_us;     /* the worker's lease (default 30 s) */
+    int64_t heartbeat_us; /* between heartbeats (default a sixth of the lease) */
+    int64_t poll_us;      /* between looks (default: heartbeat_us with listen, else 1 s) */
+    int64_t flush_us;     /* longest wait of a result (default 5 ms) */
+    int64_t linger_us;    /* longest wait after a short batch, while busy (default 20 ms) */
+    int64_t sweep_us;     /* longest time that a bound hides a job (default 5 s) */
+    int64_t grace_us;     /* for running handlers at a stop (default 30 s) */
+    int64_t answer_us;    /* longest wait for a statement's answer (default a third of the lease) */
+    int64_t prune_us;     /* between housekeeping (default 60 s) */
+    int64_t jobs_max;     /* stop after so many jobs were started (default: never) */
+    bool listen;          /* notifications arrive */
+    bool until_empty;     /* stop when nothing is due */
+} jobq_loop_config;
+
+/* What to do next. Statements may be sent together; each is answered by its own jobq_loop_
+ * function. */
+typedef enum jobq_action_kind {
+    JOBQ_ACTION_WAIT,       /* nothing before until_mono_us, unless something is told */
+    JOBQ_ACTION_CONNECT,    /* -> jobq_loop_connected or jobq_loop_disconnected */
+    JOBQ_ACTION_DISCONNECT, /* an answer is overdue -> jobq_loop_disconnected */
+    JOBQ_ACTION_REGISTER,   /* worker -> jobq_loop_registered */
+    JOBQ_ACTION_POLICIES,   /* -> jobq_loop_policy for each queue, then jobq_loop_answered */
+    JOBQ_ACTION_CLAIM,      /* number, limit, suspects, sweep -> jobq_loop_job, jobq_loop_claimed */
+    JOBQ_ACTION_RECOVER,    /* worker, number -> jobq_loop_job for each, then jobq_loop_recovered */
+    JOBQ_ACTION_COMPLETE,   /* slots of jobq_loop_sent -> jobq_loop_unsettled, jobq_loop_flushed */
+    JOBQ_ACTION_SETTLE,     /* the same, with each slot's decision */
+    JOBQ_ACTION_HEARTBEAT,  /* numbers of jobq_loop_settled -> jobq_loop_beat */
+    JOBQ_ACTION_RESCUE,     /* worker, beat -> jobq_loop_rescued */
+    JOBQ_ACTION_SLEEP,      /* asleep -> jobq_loop_answered */
+    JOBQ_ACTION_UNPARK,     /* number is the kind -> jobq_loop_unparked */
+    JOBQ_ACTION_PRUNE,      /* -> jobq_loop_answered */
+    JOBQ_ACTION_DEREGISTER, /* worker -> jobq_loop_answered */
+    JOBQ_ACTION_ABANDON,    /* slot: its handler overran; cut its connection, replace its thread */
+    JOBQ_ACTION_EXIT,       /* done */
+    JOBQ_ACTION_COUNT
+} jobq_action_kind;
+
+typedef struct jobq_action {
+    jobq_action_kind kind;
+    int64_t until_mono_us;
+    int64_t worker;
+    int64_t number;
+    int64_t beat;
+    int32_t limit;
+    int32_t slot;
+    bool suspects;
+    bool sweep;  /* CLAIM: without lower bounds */
+    bool look;   /* CLAIM: when empty, tell when the next job is due */
+    bool asleep; /* SLEEP */
+} jobq_action;
+
+/* A lane of a claim, with its lower bound: only jobs behind (after_at_us, after_id). */
+typedef struct jobq_lane {
+    int32_t queue;
+    int16_t priority;
+    int16_t stage;
+    int64_t after_at_us; /* INT64_MIN: no bound */
+    int64_t after_id;
+} jobq_lane;
+
+typedef enum jobq_slot_state {
+    JOBQ_SLOT_FREE,
+    JOBQ_SLOT_QUEUED,   /* claimed, waits for a thread */
+    JOBQ_SLOT_RUNNING,  /* a handler has it */
+    JOBQ_SLOT_FINISHED, /* has a decision, waits to be flushed */
+    JOBQ_SLOT_SENT      /* its decision is on its way */
+} jobq_slot_state;
+
+/* A job in the hands of a loop. */
+typedef struct jobq_slot {
+    jobq_job job;
+    jobq_decision decision;
+    int64_t since_mono_us;    /* when it came into its state */
+    int64_t deadline_mono_us; /* running: when its time is up (JOBQ_NEVER: never) */
+    int32_t next;             /* link of the list it is in; -1: last */
+    int32_t position;         /* running: its place in running[] */
+    int32_t entry;            /* its claim in claims[] */
+    uint32_t generation;      /* counts the jobs that this slot held */
+    jobq_slot_state state;
+    bool verify;              /* settled by its handler, so it says: lost is hoped for */
+    bool resent;              /* was sent before, without an answer: lost is no surprise */
+    bool cancel;              /* a cancel request that came after it was claimed */
+} jobq_slot;
+
+typedef enum jobq_claim_state {
+    JOBQ_CLAIM_NONE,
+    JOBQ_CLAIM_SENT,    /* no answer yet */
+    JOBQ_CLAIM_ORPHAN,  /* its answer was lost: to be recovered */
+    JOBQ_CLAIM_LIVE,    /* open jobs are unsettled */
+    JOBQ_CLAIM_SETTLED, /* its row may go, with the next heartbeat */
+    JOBQ_CLAIM_GOING    /* named in the heartbeat on its way */
+} jobq_claim_state;
+
+typedef struct jobq_claim {
+    int64_t worker;
+    int64_t number;
+    int32_t open;
+    jobq_claim_state state;
+    bool suspects;
+} jobq_claim;
+
+/* A late worker, as this loop has seen it. */
+typedef struct jobq_watched {
+    int64_t worker; /* 0: a free place */
+    int64_t beat;
+    int64_t lease_us;
+    int64_t since_mono_us; /* seen with this beat since */
+    bool mentioned;        /* in the latest news */
+} jobq_watched;
+
+/* The lower bound of one lane: the last job claimed there, and by which claim. */
+typedef struct jobq_bound {
+    int64_t run_at_us;
+    int64_t id;
+    int64_t claim; /* 0: none */
+} jobq_bound;
+
+typedef struct jobq_loop_queue {
+    int32_t id;
+    int16_t stages_max;
+    bool paused;
+    jobq_policy policy;
+    jobq_bound bounds[JOBQ_PRIORITIES][JOBQ_STAGES_MAX];
+} jobq_loop_queue;
+
+/* A list of slots; -1: empty. */
+typedef struct jobq_list {
+    int32_t head, tail, count;
+} jobq_list;
+
+typedef enum jobq_phase {
+    JOBQ_PHASE_WORKING,
+    JOBQ_PHASE_STOPPING, /* no claims; queued jobs released; handlers have their grace */
+    JOBQ_PHASE_LEAVING,  /* everything settled: deregister */
+    JOBQ_PHASE_EXITED
+} jobq_phase;
+
+/* Counts since init; for statistics. */
+typedef struct jobq_loop_stats {
+    int64_t claims, empty_claims, claimed, started, flushed, succeeded, retried, failed, cancelled,
+        released, lost, abandoned, heartbeats, rescued, reconnects, deaths;
+} jobq_loop_stats;
+
+/* The loop. Read what you like; change it by its functions only. */
+typedef struct jobq_loop {
+    jobq_loop_config config;
+    jobq_loop_stats stats;
+    jobq_random random;
+    jobq_phase phase;
+    int64_t worker;          /* 0: not registered */
+    int64_t number;          /* of the latest claim, counting up for ever */
+    int64_t policy;          /* the policies' number, as last read */
+    int64_t store_now_us;    /* the store's clock at the last heartbeat */
+    int64_t alive_mono_us;   /* alive without a break since (JOBQ_NEVER: not alive) */
+    int64_t lease_mono_us;   /* the lease, counted locally, ends */
+    int64_t beat_mono_us;    /* next heartbeat */
+    int64_t claim_mono_us;   /* next claim */
+    int64_t sweep_mono_us;   /* next sweep */
+    int64_t full_mono_us;    /* next claim that lists all lanes */
+    int64_t look_us;         /* wait after an empty answer; doubles */
+    int64_t linger_us;       /* wait after a short answer; doubles */
+    int64_t due_mono_us;     /* the next scheduled job */
+    int64_t idle_mono_us;    /* without jobs since (JOBQ_NEVER: busy) */
+    int64_t busy_mono_us;    /* with jobs since (JOBQ_NEVER: idle) */
+    int64_t slept_mono_us;   /* last announcement */
+    int64_t flush_mono_us;   /* the oldest finished job must be flushed */
+    int64_t prune_mono_us;
+    int64_t connect_mono_us; /* next try to connect */
+    int64_t stop_mono_us;    /* end of the grace */
+    int64_t deadline_mono_us; /* the first time limit of a running handler, or earlier */
+    int64_t handler_us;      /* a handler's time, moving average (-1: unknown) */
+    int64_t sent_mono_us[JOBQ_ACTION_COUNT]; /* statements on their way */
+    int64_t hold_mono_us[JOBQ_ACTION_COUNT]; /* not before, after an error */
+    uint32_t failures[JOBQ_ACTION_COUNT];
+    uint32_t inflight;       /* bits by action kind */
+    uint32_t connects;       /* tries since the last success */
+    int32_t flush_limit;     /* jobs a flush; halves when the database refuses a batch */
+    int32_t running_count;
+    int32_t claim_limit;     /* of the claim on its way */
+    int32_t claim_count;     /* jobs of its answer so far */
+    int32_t claim_entry;
+    int32_t first_queue;     /* rotates, for fairness among queues */
+    int32_t suspects_held;
+    int32_t orphan_count;
+    int32_t queue_count;
+    int32_t foreign_count;
+    int32_t parked_kind;     /* a kind of ours with parked jobs; 0: none */
+    bool connected;
+    bool policies_stale;
+    bool suspects_ready;
+    bool asleep;
+    bool swept_empty;        /* the latest sweep found nothing, and nothing came since */
+    bool claim_sweep, claim_suspects, claim_full;
+    jobq_list free, queued, done, odd, sent_done, sent_odd;
+    int32_t running[JOBQ_LOOP_THREADS];
+    int32_t foreign[JOBQ_LOOP_KINDS];
+    jobq_watched watched[JOBQ_LOOP_WATCHED];
+    jobq_claim claims[JOBQ_LOOP_CLAIMS];
+    jobq_slot slots[JOBQ_LOOP_SLOTS];
+    jobq_loop_queue queues[JOBQ_LOOP_QUEUES];
+} jobq_loop;
+
+/* jobq_loop_config_defaults -- the configuration with its zero fields filled and limits kept. */
+JOBQ_API jobq_loop_config jobq_loop_config_defaults(const jobq_loop_config *config);
+
+/* jobq_loop_init -- a loop that will first connect. entropy: 64 bits of the operating system;
+ * worker ids and jitter come from them. */
+JOBQ_API void jobq_loop_init(jobq_loop *loop, const jobq_loop_config *config, uint64_t entropy,
+                             int64_t mono_us);
+
+/*
+ * jobq_loop_next -- what to do now. Ask until it says WAIT or EXIT.
+ *
+ * Shape   mono_us never runs back. A statement that was answered with an action counts as sent.
+ */
+JOBQ_API jobq_action jobq_loop_next(jobq_loop *loop, int64_t mono_us);
+
+/*
+ * jobq_loop_take -- a job for a free thread, or -1.
+ *
+ * Shape   the slot's index; its generation is slots[i].generation. Run the handler, then tell
+ *         jobq_loop_handled. Nothing is handed out when the lease may be over.
+ */
+JOBQ_API int32_t jobq_loop_take(jobq_loop *loop, int64_t mono_us);
+
+/* jobq_loop_handled -- a handler returned. verdict: its outcome; delay_us with delay_named as in
+ * jobq_event. A stale generation (abandoned job) is ignored: false. The slot's decision says what
+ * became. */
+JOBQ_API bool jobq_loop_handled(jobq_loop *loop, int64_t mono_us, int32_t slot, uint32_t generation,
+                                jobq_outcome outcome, int64_t delay_us, bool delay_named);
+
+/* jobq_loop_unhandled -- nobody here has a handler for its kind: parked. */
+JOBQ_API void jobq_loop_unhandled(jobq_loop *loop, int64_t mono_us, int32_t slot);
+
+/* jobq_loop_stopping -- why the handler of a slot should stop, if it should. */
+JOBQ_API jobq_stop jobq_loop_stopping(const jobq_loop *loop, int64_t mono_us, int32_t slot,
+                                      uint32_t generation);
+
+/* jobq_loop_due -- when results or a claim are due next: whoever told the loop something wakes the
+ * thread that carries out its actions, if that sleeps longer. */
+JOBQ_API int64_t jobq_loop_due(const jobq_loop *loop, int64_t mono_us);
+
+/* jobq_loop_stop -- asked to stop. grace_us < 0: the configured one. Again: the shorter grace
+ * counts. */
+JOBQ_API void jobq_loop_stop(jobq_loop *loop, int64_t mono_us, int64_t grace_us);
+
+/* jobq_loop_notified -- a wake-up came in. cancel: it says that a cancel request is in the news. */
+JOBQ_API void jobq_loop_notified(jobq_loop *loop, int64_t mono_us, bool cancel);
+
+JOBQ_API void jobq_loop_connected(jobq_loop *loop, int64_t mono_us);
+
+/* jobq_loop_disconnected -- the connection is gone, or was not made: every answer on its way is
+ * lost. */
+JOBQ_API void jobq_loop_disconnected(jobq_loop *loop, int64_t mono_us);
+
+/* jobq_loop_registered -- queues: the ids, in the order of the queues served. */
+JOBQ_API void jobq_loop_registered(jobq_loop *loop, int64_t mono_us, jobq_error error,
+                                   const int32_t *queues, int32_t count);
+
+/* jobq_loop_policy -- the policy of queue number index. */
+JOBQ_API void jobq_loop_policy(jobq_loop *loop, int32_t index, const jobq_policy *policy,
+                               int16_t stages_max, bool paused);
+
+/* jobq_loop_lanes -- the lanes of the claim on its way, in claiming order; returns how many. */
+JOBQ_API int32_t jobq_loop_lanes(const jobq_loop *loop, jobq_lane *lanes, int32_t most);
+
+/* jobq_loop_job -- one job of the answer of a claim or a recovery. Returns its slot; -1: no room
+ * (then it stays claimed until the claim is recovered; does not happen within the limits asked
+ * for). */
+JOBQ_API int32_t jobq_loop_job(jobq_loop *loop, int64_t mono_us, const jobq_job *job);
+
+/* jobq_loop_claimed -- the claim's answer is complete. due_us: until the next scheduled job, -1:
+ * unknown or none. suspects: one is ready. */
+JOBQ_API void jobq_loop_claimed(jobq_loop *loop, int64_t mono_us, jobq_error error, int64_t due_us,
+                                bool suspects);
+
+JOBQ_API void jobq_loop_recovered(jobq_loop *loop, int64_t mono_us, jobq_error error,
+                                  int64_t number);
+
+/* jobq_loop_sent -- the slots of a COMPLETE or SETTLE on its way; returns how many. */
+JOBQ_API int32_t jobq_loop_sent(const jobq_loop *loop, jobq_action_kind kind, int32_t *slots,
+                                int32_t most);
+
+/* jobq_loop_unsettled -- an exception in the answer: error is JOBQ_ERROR_LOST or
+ * JOBQ_ERROR_BUSY. */
+JOBQ_API void jobq_loop_unsettled(jobq_loop *loop, int64_t mono_us, jobq_action_kind kind,
+                                  int64_t job_id, jobq_error error);
+
+/* jobq_loop_flushed -- the answer is complete: all jobs not named are settled. On an error none
+ * is. */
+JOBQ_API void jobq_loop_flushed(jobq_loop *loop, int64_t mono_us, jobq_action_kind kind,
+                                jobq_error error);
+
+/* jobq_loop_settled -- numbers of claims whose rows may go, for the heartbeat now sent. */
+JOBQ_API int32_t jobq_loop_settled(jobq_loop *loop, int64_t *numbers, int32_t most);
+
+/* The news of a heartbeat: single items first, then jobq_loop_beat. */
+JOBQ_API void jobq_loop_cancel(jobq_loop *loop, int64_t job_id);
+JOBQ_API void jobq_loop_foreign(jobq_loop *loop, const int32_t *kinds, int32_t count);
+JOBQ_API void jobq_loop_late(jobq_loop *loop, int64_t mono_us, int64_t worker, int64_t beat,
+                             int64_t lease_us);
+
+/* jobq_loop_beat -- the heartbeat's answer is complete. parked_kind: a kind of ours with parked
+ * jobs, or 0. store_now_us: the store's clock. */
+JOBQ_API void jobq_loop_beat(jobq_loop *loop, int64_t mono_us, jobq_error error, bool alive,
+                             int64_t policy, bool suspects, int32_t parked_kind,
+                             int64_t store_now_us);
+
+/* jobq_loop_rescued -- dead: the victim is; more: it still has claims; rescued: jobs given back. */
+JOBQ_API void jobq_loop_rescued(jobq_loop *loop, int64_t mono_us, jobq_error error, int64_t worker,
+                                bool dead, bool more, int32_t rescued);
+
+/* jobq_loop_unparked -- count: jobs given back to their lanes. */
+JOBQ_API void jobq_loop_unparked(jobq_loop *loop, int64_t mono_us, jobq_error error, int32_t count,
+                                 bool more);
+
+/* jobq_loop_answered -- the answer of any statement without news of its own. */
+JOBQ_API void jobq_loop_answered(jobq_loop *loop, int64_t mono_us, jobq_action_kind kind,
+                                 jobq_error error);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* JOBQ_INCLUDED */
+
+/* Stop here if you only want the API. */
+
+#ifdef JOBQ_IMPLEMENTATION
+#ifndef JOBQ_IMPLEMENTED
+#define JOBQ_IMPLEMENTED (1)
+
+#include <string.h> /* memcpy, memcmp, memset, strlen */
+
+#ifndef JOBQ_ASSERT
+#include <assert.h>
+#define JOBQ_ASSERT(x) assert(x)
+#endif
+
+/* ---- >>errors -------------------------------------------------------------------------------- */
+
+JOBQ_API const char *jobq_error_name(jobq_error error)
+{
+    switch (error) {
+#define JOBQ__X(id, name, text) case JOBQ_##id: return name;
+        JOBQ_ERRORS(JOBQ__X)
+#undef JOBQ__X
+    case JOBQ_ERROR_COUNT: break;
+    }
+    return "unknown";
+}
+
+JOBQ_API const char *jobq_error_text(jobq_error error)
+{
+    switch (error) {
+#define JOBQ__X(id, name, text) case JOBQ_##id: return text;
+        JOBQ_ERRORS(JOBQ__X)
+#undef JOBQ__X
+    case JOBQ_ERROR_COUNT: break;
+    }
+    return "unknown error";
+}
+
+JOBQ_API jobq_str jobq_str_from(const char *terminated)
+{
+    jobq_str s = {terminated, 0};
+
+    if (terminated != NULL) s.len = strlen(terminated);
+    return s;
+}
+
+JOBQ_API bool jobq_str_equal(jobq_str a, jobq_str b)
+{
+    return a.len == b.len && (a.len == 0 || memcmp(a.ptr, b.ptr, a.len) == 0);
+}
+
+static int64_t jobq__min(int64_t a, int64_t b) { return a < b ? a : b; }
+static int64_t jobq__max(int64_t a, int64_t b) { return a > b ? a : b; }
+
+/* a + b for b >= 0, stopping at JOBQ_NEVER. */
+static int64_t jobq__add(int64_t a, int64_t b) { return a > INT64_MAX - b ? INT64_MAX : a + b; }
+
+/* a * b for a, b >= 0, stopping at cap. */
+static int64_t jobq__mul_capped(int64_t a, int64_t b, int64_t cap)
+{
+    return a != 0 && b > cap / a ? cap : jobq__min(a * b, cap);
+}
+
+/* ---- >>random -------------------------------------------------------------------------------- */
+
+JOBQ_API jobq_random jobq_random_from(uint64_t seed)
+{
+    jobq_random random = {seed};
+
+    return random;
+}
+
+JOBQ_API uint64_t jobq_random_next(jobq_random *random)
+{
+    uint64_t z;
+
+    JOBQ_ASSERT(random != NULL);
+    z = random->state += 0x9e3779b97f4a7c15u;
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    return z ^ (z >> 31);
+}
+
+/* The high half of a 128-bit product, without a 128-bit type. */
+static uint64_t jobq__mul_high(uint64_t a, uint64_t b)
+{
+    uint64_t a0 = a & 0xffffffffu, a1 = a >> 32, b0 = b & 0xffffffffu, b1 = b >> 32;
+    uint64_t mid = a1 * b0 + ((a0 * b0) >> 32);
+    uint64_t low = a0 * b1 + (mid & 0xffffffffu);
+
+    return a1 * b1 + (mid >> 32) + (low >> 32);
+}
+
+JOBQ_API int64_t jobq_random_between(uint64_t bits, int64_t low, int64_t high)
+{
+    uint64_t span = (uint64_t)high - (uint64_t)low + 1;
+
+    JOBQ_ASSERT(low <= high);
+    if (span != 0) bits = jobq__mul_high(bits, span);
+    return (int64_t)((uint64_t)low + bits);
+}
+
+/* ---- >>worker -------------------------------------------------------------------------------- */
+
+static const char jobq__alphabet[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
+
+JOBQ_API int64_t jobq_worker_id_from(uint64_t bits)
+{
+    return bits == 0 ? 1 : (int64_t)bits;
+}
+
+/* Writes prefix, a dash and the suffix; the prefix gives way. */
+static void jobq__worker_name(char *out, jobq_str prefix, const char *suffix, size_t suffix_len)
+{
+    jobq_str kept = jobq_utf8_cut(prefix, JOBQ_WORKER_NAME_MAX - 2 - suffix_len);
+
+    if (kept.len > 0) memcpy(out, kept.ptr, kept.len);
+    out[kept.len] = '-';
+    memcpy(out + kept.len + 1, suffix, suffix_len);
+    out[kept.len + 1 + suffix_len] = '\0';
+}
+
+JOBQ_API void jobq_worker_name_format(char *out, jobq_str prefix, int64_t id)
+{
+    char suffix[13];
+    uint64_t rest = (uint64_t)id;
+    int i;
+
+    JOBQ_ASSERT(out != NULL);
+    for (i = 12; i >= 0; i--, rest /= 36) suffix[i] = jobq__alphabet[rest % 36];
+    jobq__worker_name(out, prefix, suffix, sizeof suffix);
+}
+
+JOBQ_API void jobq_worker_name_short(char *out, jobq_str prefix, uint64_t seed)
+{
+    char suffix[6];
+    int i;
+
+    JOBQ_ASSERT(out != NULL);
+    for (i = 0; i < 6; i++) {
+        seed = seed * 6364136223846793005u + 1;
+        suffix[i] = jobq__alphabet[(seed >> 33) % 36];
+    }
+    jobq__worker_name(out, prefix, suffix, sizeof suffix);
+}
+
+/* ---- >>input --------------------------------------------------------------------------------- */
+
+static bool jobq__alnum(char c)
+{
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
+}
+
+JOBQ_API bool jobq_name_valid(jobq_str name)
+{
+    size_t i;
+
+    if (name.ptr == NULL || name.len == 0 || name.len > JOBQ_NAME_MAX) return false;
+    if (!jobq__alnum(name.ptr[0]) || !jobq__alnum(name.ptr[name.len - 1])) return false;
+    for (i = 0; i < name.len; i++) {
+        char c = name.ptr[i];
+        if (!jobq__alnum(c) && c != '.' && c != '_' && c != '-') return false;
+    }
+    return true;
+}
+
+/* Bytes of the UTF-8 character at p (n left), 0 when it is none: overlong, surrogate, too big, cut,
+ * NUL. */
+static size_t jobq__utf8_one(const unsigned char *p, size_t n)
+{
+    unsigned char c = p[0];
+    size_t len = c < 0x80 ? 1 : c < 0xc2 ? 0 : c < 0xe0 ? 2 : c < 0xf0 ? 3 : c < 0xf5 ? 4 : 0;
+    size_t i;
+
+    if (c == 0 || len == 0 || len > n) return 0;
+    for (i = 1; i < len; i++) {
+        if ((p[i] & 0xc0) != 0x80) return 0;
+    }
+    if ((c == 0xe0 && p[1] < 0xa0) || (c == 0xed && p[1] > 0x9f)) return 0;
+    if ((c == 0xf0 && p[1] < 0x90) || (c == 0xf4 && p[1] > 0x8f)) return 0;
+    return len;
+}
+
+JOBQ_API bool jobq_utf8_valid(jobq_str text)
+{
+    const unsigned char *p = (const unsigned char *)text.ptr;
+    size_t i = 0;
+
+    while (i < text.len) {
+        size_t len = jobq__utf8_one(p + i, text.len - i);
+        if (len == 0) return false;
+        i += len;
+    }
+    return true;
+}
+
+JOBQ_API jobq_str jobq_utf8_cut(jobq_str text, size_t max)
+{
+    if (text.len <= max) return text;
+    text.len = max;
+    while (text.len > 0 && ((unsigned char)text.ptr[text.len] & 0xc0) == 0x80) text.len--;
+    return text;
+}
+
+JOBQ_API size_t jobq_utf8_mend(char *out, size_t max, jobq_str bytes)
+{
+    const unsigned char *p = (const unsigned char *)bytes.ptr;
+    size_t i = 0, size = 0;
+
+    JOBQ_ASSERT(out != NULL);
+    while (i < bytes.len) {
+        size_t len = jobq__utf8_one(p + i, bytes.len - i);
+        size_t put = len == 0 ? 1 : len;
+        if (size + put > max) break;
+        if (len == 0) out[size] = '?';
+        else memcpy(out + size, bytes.ptr + i, len);
+        size += put;
+        i += put;
+    }
+    out[size] = '\0';
+    return size;
+}
+
+/* A cursor over JSON text. why: the first thing wrong. */
+typedef struct jobq__json {
+    const char *ptr;
+    size_t len, at;
+    const char *why;
+} jobq__json;
+
+static int jobq__json_peek(const jobq__json *j)
+{
+    return j->at < j->len ? (unsigned char)j->ptr[j->at] : -1;
+}
+
+static bool jobq__json_fail(jobq__json *j, const char *why)
+{
+    if (j->why == NULL) j->why = why;
+    return false;
+}
+
+static void jobq__json_space(jobq__json *j)
+{
+    int c = jobq__json_peek(j);
+
+    while (c == ' ' || c == '\t' || c == '\n' || c == '\r') {
+        j->at++;
+        c = jobq__json_peek(j);
+    }
+}
+
+/* Four hex digits; -1 when they are not. */
+static int32_t jobq__json_hex(jobq__json *j)
+{
+    int32_t value = 0;
+    int i;
+
+    for (i = 0; i < 4; i++) {
+        int c = jobq__json_peek(j);
+        int digit = c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10
+                  : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+        if (digit < 0) return -1;
+        value = value * 16 + digit;
+        j->at++;
+    }
+    return value;
+}
+
+/* After a backslash and u. jsonb stores text, so NUL and lone surrogates have no place in it. */
+static bool jobq__json_unicode(jobq__json *j)
+{
+    int32_t code = jobq__json_hex(j), low;
+
+    if (code < 0) return jobq__json_fail(j, "\\u needs four hex digits");
+    if (code == 0) return jobq__json_fail(j, "\\u0000 cannot be stored as text");
+    if (code >= 0xdc00 && code <= 0xdfff) return jobq__json_fail(j, "lone low surrogate");
+    if (code < 0xd800 || code > 0xdbff) return true;
+    if (jobq__json_peek(j) != '\\' || j->at + 1 >= j->len || j->ptr[j->at + 1] != 'u') {
+        return jobq__json_fail(j, "lone high surrogate");
+    }
+    j->at += 2;
+    low = jobq__json_hex(j);
+    return (low >= 0xdc00 && low <= 0xdfff) || jobq__json_fail(j, "lone high surrogate");
+}
+
+static bool jobq__json_escape(jobq__json *j)
+{
+    int c = jobq__json_peek(j);
+
+    j->at++;
+    if (c == 'u') return jobq__json_unicode(j);
+    if (c == '"' || c == '\\' || c == '/' || c == 'b' || c == 'f' || c == 'n' || c == 'r' ||
+        c == 't') {
+        return true;
+    }
+    j->at--;
+    return jobq__json_fail(j, "unknown escape");
+}
+
+static bool jobq__json_string(jobq__json *j)
+{
+    j->at++;
+    for (;;) {
+        int c = jobq__json_peek(j);
+        size_t len;
+        if (c < 0) return jobq__json_fail(j, "string without end");
+        if (c < 0x20) return jobq__json_fail(j, "control character in a string");
+        if (c == '"') {
+            j->at++;
+            return true;
+        }
+        if (c == '\\') {
+            j->at++;
+            if (!jobq__json_escape(j)) return false;
+            continue;
+        }
+        len = jobq__utf8_one((const unsigned char *)j->ptr + j->at, j->len - j->at);
+        if (len == 0) return jobq__json_fail(j, "not UTF-8");
+        j->at += len;
+    }
+}
+
+static size_t jobq__json_digits(jobq__json *j)
+{
+    size_t from = j->at;
+
+    while (jobq__json_peek(j) >= '0' && jobq__json_peek(j) <= '9') j->at++;
+    return j->at - from;
+}
+
+/* The exponent, stopping at a million: far beyond what a numeric holds. */
+static int32_t jobq__json_exponent(jobq__json *j)
+{
+    int32_t value = 0;
+    int sign = jobq__json_peek(j);
+
+    if (sign == '-' || sign == '+') j->at++;
+    while (jobq__json_peek(j) >= '0' && jobq__json_peek(j) <= '9') {
+        value = value > 100000 ? 1000000 : value * 10 + (jobq__json_peek(j) - '0');
+        j->at++;
+    }
+    return sign == '-' ? -value : value;
+}
+
+/* A numeric holds 131072 digits before the point and 16383 behind it; jsonb refuses more. */
+static bool jobq__json_number(jobq__json *j)
+{
+    size_t whole, fraction = 0, from;
+    int32_t exponent = 0;
+
+    if (jobq__json_peek(j) == '-') j->at++;
+    from = j->at;
+    whole = jobq__json_digits(j);
+    if (whole == 0) return jobq__json_fail(j, "digit expected");
+    if (whole > 1 && j->ptr[from] == '0') return jobq__json_fail(j, "number with leading zero");
+    if (jobq__json_peek(j) == '.') {
+        j->at++;
+        fraction = jobq__json_digits(j);
+        if (fraction == 0) return jobq__json_fail(j, "digit expected after the point");
+    }
+    if (jobq__json_peek(j) == 'e' || jobq__json_peek(j) == 'E') {
+        j->at++;
+        from = j->at;
+        exponent = jobq__json_exponent(j);
+        if (j->at == from || j->ptr[j->at - 1] < '0' || j->ptr[j->at - 1] > '9') {
+            return jobq__json_fail(j, "digit expected in the exponent");
+        }
+    }
+    if ((int64_t)whole + exponent > 131072 || (int64_t)fraction - exponent > 16383) {
+        return jobq__json_fail(j, "number beyond what a numeric holds");
+    }
+    return true;
+}
+
+static bool jobq__json_word(jobq__json *j, const char *word)
+{
+    size_t len = strlen(word);
+
+    if (j->len - j->at < len || memcmp(j->ptr + j->at, word, len) != 0) {
+        return jobq__json_fail(j, "value expected");
+    }
+    j->at += len;
+    return true;
+}
+
+static bool jobq__json_scalar(jobq__json *j)
+{
+    int c = jobq__json_peek(j);
+
+    if (c == '"') return jobq__json_string(j);
+    if (c == '-' || (c >= '0' && c <= '9')) return jobq__json_number(j);
+    if (c == 't') return jobq__json_word(j, "true");
+    if (c == 'f') return jobq__json_word(j, "false");
+    return jobq__json_word(j, "null");
+}
+
+/* "key": with the space around it. */
+static bool jobq__json_key(jobq__json *j)
+{
+    jobq__json_space(j);
+    if (jobq__json_peek(j) != '"') return jobq__json_fail(j, "key expected");
+    if (!jobq__json_string(j)) return false;
+    jobq__json_space(j);
+    if (jobq__json_peek(j) != ':') return jobq__json_fail(j, "colon expected");
+    j->at++;
+    return true;
+}
+
+/* Behind a value: closes what it ends. False: a comma came, or something is wrong (why is set
+ * then). */
+static bool jobq__json_close(jobq__json *j, const char *open, size_t *depth)
+{
+    while (*depth > 0) {
+        int c;
+        jobq__json_space(j);
+        c = jobq__json_peek(j);
+        if (c == ',') {
+            j->at++;
+            return false;
+        }
+        if (c != (open[*depth - 1] == '{' ? '}' : ']')) {
+            return jobq__json_fail(j, "comma or end of object or array expected");
+        }
+        j->at++;
+        (*depth)--;
+    }
+    return true;
+}
+
+/* No recursion: the open brackets stand in a small stack. */
+static bool jobq__json_value(jobq__json *j)
+{
+    char open[JOBQ_JSON_DEPTH];
+    size_t depth = 0;
+
+    for (;;) {
+        int c;
+        if (depth > 0 && open[depth - 1] == '{' && !jobq__json_key(j)) return false;
+        jobq__json_space(j);
+        c = jobq__json_peek(j);
+        if (c == '{' || c == '[') {
+            if (depth == JOBQ_JSON_DEPTH) return jobq__json_fail(j, "nested too deeply");
+            open[depth++] = (char)c;
+            j->at++;
+            jobq__json_space(j);
+            if (jobq__json_peek(j) != (c == '{' ? '}' : ']')) continue;
+        } else if (!jobq__json_scalar(j)) {
+            return false;
+        }
+        if (jobq__json_close(j, open, &depth)) return true;
+        if (j->why != NULL) return false;
+    }
+}
+
+JOBQ_API jobq_error jobq_json_check(jobq_str json, size_t *at, const char **why)
+{
+    jobq__json j = {NULL, 0, 0, NULL};
+    bool good;
+
+    j.ptr = json.ptr;
+    j.len = json.ptr == NULL ? 0 : json.len;
+    good = jobq__json_value(&j);
+    jobq__json_space(&j);
+    if (good && j.at < j.len) good = jobq__json_fail(&j, "text after the value");
+    if (at != NULL) *at = j.at;
+    if (why != NULL) *why = good ? "" : j.why;
+    return good ? JOBQ_OK : JOBQ_ERROR_INVALID;
+}
+
+/* ---- >>backoff ------------------------------------------------------------------------------- */
+
+#define JOBQ__SECOND 1000000
+#define JOBQ__HOUR ((int64_t)3600 * JOBQ__SECOND)
+
+JOBQ_API jobq_backoff jobq_backoff_quick(void)
+{
+    jobq_backoff b = {JOBQ_CURVE_EXPONENTIAL, 5 * JOBQ__SECOND, JOBQ__HOUR, 0, 250};
+
+    return b;
+}
+
+JOBQ_API jobq_backoff jobq_backoff_seed(void)
+{
+    jobq_backoff b = {JOBQ_CURVE_EXPONENTIAL, 60 * JOBQ__SECOND, JOBQ__HOUR, 60 * JOBQ__SECOND,
+                      250};
+
+    return b;
+}
+
+JOBQ_API jobq_backoff jobq_backoff_defaults(const jobq_backoff *backoff)
+{
+    jobq_backoff b = backoff == NULL || backoff->base_us == 0 ? jobq_backoff_quick() : *backoff;
+
+    if (b.cap_us == 0) b.cap_us = jobq__max(JOBQ__HOUR, b.floor_us);
+    return b;
+}
+
+JOBQ_API jobq_error jobq_backoff_check(const jobq_backoff *backoff)
+{
+    jobq_backoff b = jobq_backoff_defaults(backoff);
+
+    if (b.base_us < 0 || b.cap_us < 0 || b.floor_us < 0 || b.floor_us > b.cap_us ||
+        b.jitter_permille < 0 || b.jitter_permille > 1000 || (int)b.curve < 0 ||
+        b.curve >= JOBQ_CURVE_COUNT) {
+        return JOBQ_ERROR_INVALID;
+    }
+    return JOBQ_OK;
+}
+
+static const char *const jobq__curve_names[JOBQ_CURVE_COUNT] = {"exponential", "linear", "quartic",
+                                                                "constant"};
+
+JOBQ_API const char *jobq_curve_name(jobq_curve curve)
+{
+    return (int)curve >= 0 && curve < JOBQ_CURVE_COUNT ? jobq__curve_names[curve] : "unknown";
+}
+
+JOBQ_API jobq_error jobq_curve_from(jobq_str name, jobq_curve *curve)
+{
+    int i;
+
+    JOBQ_ASSERT(curve != NULL);
+    for (i = 0; i < JOBQ_CURVE_COUNT; i++) {
+        if (jobq_str_equal(name, jobq_str_from(jobq__curve_names[i]))) {
+            *curve = (jobq_curve)i;
+            return JOBQ_OK;
+        }
+    }
+    return JOBQ_ERROR_INVALID;
+}
+
+/* d(n), before jitter. */
+static int64_t jobq__backoff_curve(const jobq_backoff *b, uint32_t n)
+{
+    int64_t steps = (int64_t)n + 1;
+
+    switch (b->curve) {
+    case JOBQ_CURVE_LINEAR: return jobq__mul_capped(b->base_us, steps, b->cap_us);
+    case JOBQ_CURVE_QUARTIC:
+        steps = jobq__mul_capped(steps, steps, INT64_MAX);
+        steps = jobq__mul_capped(steps, steps, INT64_MAX);
+        return jobq__mul_capped(b->base_us, steps, b->cap_us);
+    case JOBQ_CURVE_CONSTANT: return jobq__min(b->base_us, b->cap_us);
+    case JOBQ_CURVE_EXPONENTIAL:
+    case JOBQ_CURVE_COUNT: break;
+    }
+    return n > 61 ? b->cap_us : jobq__mul_capped(b->base_us, (int64_t)1 << n, b->cap_us);
+}
+
+JOBQ_API int64_t jobq_backoff_delay(const jobq_backoff *backoff, uint32_t n, uint64_t random)
+{
+    jobq_backoff b = jobq_backoff_defaults(backoff);
+    int64_t delay, half, low, high;
+
+    JOBQ_ASSERT(jobq_backoff_check(&b) == JOBQ_OK);
+    delay = jobq__backoff_curve(&b, n);
+    half = delay / 1000 * b.jitter_permille + delay % 1000 * b.jitter_permille / 1000;
+    low = jobq__max(delay - half, b.floor_us);
+    high = jobq__min(jobq__add(delay, half), b.cap_us);
+    return low < high ? jobq_random_between(random, low, high) : jobq__min(low, b.cap_us);
+}
+
+/* ---- >>job ----------------------------------------------------------------------------------- */
+
+JOBQ_API jobq_policy jobq_policy_defaults(const jobq_policy *policy)
+{
+    jobq_policy p;
+
+    memset(&p, 0, sizeof p);
+    if (policy != NULL) p = *policy;
+    if (p.max_attempts == 0) p.max_attempts = 20;
+    if (p.max_crashes == 0) p.max_crashes = 3;
+    p.backoff = jobq_backoff_defaults(&p.backoff);
+    return p;
+}
+
+JOBQ_API jobq_job jobq_job_new(int64_t id)
+{
+    jobq_job job;
+
+    memset(&job, 0, sizeof job);
+    job.id = id;
+    job.stages = 1;
+    job.state = JOBQ_STATE_READY;
+    return job;
+}
+
+JOBQ_API bool jobq_job_holds(const jobq_job *job, int64_t worker, int64_t claim)
+{
+    return job->state == JOBQ_STATE_RUNNING && job->worker == worker && job->claim == claim;
+}
+
+JOBQ_API bool jobq_state_final(jobq_state state)
+{
+    return state == JOBQ_STATE_SUCCEEDED || state == JOBQ_STATE_FAILED ||
+           state == JOBQ_STATE_CANCELLED;
+}
+
+JOBQ_API jobq_error jobq_job_check(const jobq_job *job)
+{
+    bool running, token;
+
+    JOBQ_ASSERT(job != NULL);
+    running = job->state == JOBQ_STATE_RUNNING;
+    token = job->worker != 0 && job->claim > 0;
+    if (job->stage < 0 || job->stage >= job->stages || job->stages > JOBQ_STAGES_MAX) {
+        return JOBQ_ERROR_INVALID; /* law (1) */
+    }
+    if (running ? !token : job->worker != 0 || job->claim != 0) return JOBQ_ERROR_INVALID; /* (2) */
+    if (running && job->attempt < 1)
+        return JOBQ_ERROR_INVALID; /* (3) */
+    if (job->attempt < 0 || job->crash < 0)
+        return JOBQ_ERROR_INVALID; /* (4) */
+    if (job->cancel_requested && !running)
+        return JOBQ_ERROR_INVALID; /* (5) */
+    if (job->priority < 0 || job->priority > JOBQ_PRIORITY_MAX) return JOBQ_ERROR_INVALID;
+    return job->state > JOBQ_STATE_NONE && job->state < JOBQ_STATE_COUNT ? JOBQ_OK
+                                                                         : JOBQ_ERROR_INVALID;
+}
+
+/* A decision that ends the job's run here and now, everything else as it is. */
+static jobq_decision jobq__end(const jobq_job *job, jobq_state state)
+{
+    jobq_decision d;
+
+    memset(&d, 0, sizeof d);
+    d.state = state;
+    d.attempt = job->attempt;
+    d.crash = job->crash;
+    d.stage = job->stage;
+    d.keep_run_at = true;
+    return d;
+}
+
+/* A decision that puts the job back; law (7) turns it into the end of a job that was to be
+ * cancelled. */
+static jobq_decision jobq__put_back(const jobq_job *job, int64_t delay_us)
+{
+    jobq_decision d =
+        jobq__end(job, job->cancel_requested ? JOBQ_STATE_CANCELLED : JOBQ_STATE_READY);
+
+    d.keep_run_at = d.state != JOBQ_STATE_READY;
+    d.delay_us = d.keep_run_at ? 0 : delay_us;
+    return d;
+}
+
+static jobq_decision jobq__on_claim(const jobq_job *job, const jobq_event *event)
+{
+    jobq_decision d = jobq__end(job, JOBQ_STATE_RUNNING);
+
+    d.worker = event->worker;
+    d.claim = event->claim;
+    d.attempt = job->attempt < INT32_MAX ? job->attempt + 1 : INT32_MAX;
+    d.suspect = job->suspect;
+    return d;
+}
+
+static jobq_decision jobq__on_success(const jobq_policy *policy, const jobq_job *job)
+{
+    jobq_decision d;
+
+    if (job->stage + 1 >= job->stages) return jobq__end(job, JOBQ_STATE_SUCCEEDED);
+    d = jobq__put_back(job, 0);
+    if (d.state != JOBQ_STATE_READY) return d;
+    d.stage = (int16_t)(job->stage + 1);
+    if (!policy->attempts_span_stages) d.attempt = 0;
+    d.crash = 0;
+    return d;
+}
+
+static int32_t jobq__max_attempts(const jobq_policy *policy, const jobq_job *job)
+{
+    return job->max_attempts > 0 ? job->max_attempts : policy->max_attempts;
+}
+
+static jobq_decision jobq__exhausted(const jobq_job *job, jobq_reason reason, int32_t limit)
+{
+    jobq_decision d = jobq__end(job, JOBQ_STATE_FAILED);
+
+    d.reason = reason;
+    d.limit = limit;
+    return d;
+}
+
+static jobq_decision jobq__on_retry(const jobq_policy *policy, const jobq_job *job,
+                                    const jobq_event *event)
+{
+    int32_t limit = jobq__max_attempts(policy, job);
+    uint32_t n = job->attempt > 0 ? (uint32_t)(job->attempt - 1) : 0;
+
+    if (job->cancel_requested) return jobq__put_back(job, 0);
+    if (job->attempt >= limit) return jobq__exhausted(job, JOBQ_REASON_ATTEMPTS, limit);
+    return jobq__put_back(job, event->delay_named
+                                   ? event->delay_us
+                                   : jobq_backoff_delay(&policy->backoff, n, event->random));
+}
+
+static jobq_decision jobq__on_snooze(const jobq_job *job, const jobq_event *event)
+{
+    jobq_decision d = jobq__put_back(job, event->delay_us);
+
+    d.attempt = (int32_t)jobq__max(job->attempt - 1, 0);
+    return d;
+}
+
+/* Release and park: the attempt did not happen; what was suspected still is. */
+static jobq_decision jobq__on_release(const jobq_job *job, int64_t delay_us)
+{
+    jobq_decision d = jobq__put_back(job, delay_us);
+
+    d.attempt = (int32_t)jobq__max(job->attempt - 1, 0);
+    d.suspect = job->suspect && d.state == JOBQ_STATE_READY;
+    return d;
+}
+
+/* Law (6). */
+static jobq_decision jobq__on_crash(const jobq_policy *policy, const jobq_job *job)
+{
+    jobq_decision d = jobq__put_back(job, 0);
+    int32_t limit = jobq__max_attempts(policy, job);
+
+    if (d.state != JOBQ_STATE_READY) return d;
+    d.suspect = true;
+    if (!job->suspect) {
+        d.attempt = (int32_t)jobq__max(job->attempt - 1, 0);
+        return d;
+    }
+    d.crash = job->crash < INT32_MAX ? job->crash + 1 : INT32_MAX;
+    if (d.crash < policy->max_crashes && job->attempt < limit) return d;
+    d = d.crash >= policy->max_crashes
+            ? jobq__exhausted(job, JOBQ_REASON_CRASHES, policy->max_crashes)
+            : jobq__exhausted(job, JOBQ_REASON_ATTEMPTS, limit);
+    d.crash = job->crash < INT32_MAX ? job->crash + 1 : INT32_MAX;
+    return d;
+}
+
+static jobq_decision jobq__on_cancel(const jobq_job *job)
+{
+    jobq_decision d = jobq__end(job, JOBQ_STATE_CANCELLED);
+
+    if (job->state != JOBQ_STATE_RUNNING) return d;
+    d.state = JOBQ_STATE_RUNNING;
+    d.worker = job->worker;
+    d.claim = job->claim;
+    d.suspect = job->suspect;
+    d.cancel_requested = true;
+    return d;
+}
+
+static jobq_decision jobq__on_revive(const jobq_job *job)
+{
+    jobq_decision d = jobq__put_back(job, 0);
+
+    d.attempt = 0;
+    d.crash = 0;
+    return d;
+}
+
+/* The state in which an event applies; cancel applies in two. */
+static bool jobq__applies(jobq_state state, jobq_event_kind event)
+{
+    switch (event) {
+    case JOBQ_EVENT_CLAIM: return state == JOBQ_STATE_READY;
+    case JOBQ_EVENT_CANCEL: return state == JOBQ_STATE_READY || state == JOBQ_STATE_RUNNING;
+    case JOBQ_EVENT_REVIVE: return state == JOBQ_STATE_FAILED;
+    case JOBQ_EVENT_SUCCESS:
+    case JOBQ_EVENT_RETRY:
+    case JOBQ_EVENT_TIMEOUT:
+    case JOBQ_EVENT_DISCARD:
+    case JOBQ_EVENT_SNOOZE:
+    case JOBQ_EVENT_CANCELLED:
+    case JOBQ_EVENT_RELEASE:
+    case JOBQ_EVENT_PARK:
+    case JOBQ_EVENT_CRASH: return state == JOBQ_STATE_RUNNING;
+    case JOBQ_EVENT_NONE:
+    case JOBQ_EVENT_COUNT: break;
+    }
+    return false;
+}
+
+static jobq_decision jobq__decide(const jobq_policy *policy, const jobq_job *job,
+                                  const jobq_event *event)
+{
+    switch (event->kind) {
+    case JOBQ_EVENT_CLAIM: return jobq__on_claim(job, event);
+    case JOBQ_EVENT_SUCCESS: return jobq__on_success(policy, job);
+    case JOBQ_EVENT_RETRY:
+    case JOBQ_EVENT_TIMEOUT: return jobq__on_retry(policy, job, event);
+    case JOBQ_EVENT_DISCARD: return jobq__end(job, JOBQ_STATE_FAILED);
+    case JOBQ_EVENT_SNOOZE: return jobq__on_snooze(job, event);
+    case JOBQ_EVENT_CANCELLED: return jobq__end(job, JOBQ_STATE_CANCELLED);
+    case JOBQ_EVENT_RELEASE: return jobq__on_release(job, 0);
+    case JOBQ_EVENT_PARK: return jobq__on_release(job, JOBQ_NEVER);
+    case JOBQ_EVENT_CRASH: return jobq__on_crash(policy, job);
+    case JOBQ_EVENT_CANCEL: return jobq__on_cancel(job);
+    case JOBQ_EVENT_REVIVE:
+    case JOBQ_EVENT_NONE:
+    case JOBQ_EVENT_COUNT: break;
+    }
+    return jobq__on_revive(job);
+}
+
+JOBQ_API jobq_error jobq_job_decide(const jobq_policy *policy, const jobq_job *job,
+                                    const jobq_event *event, jobq_decision *decision)
+{
+    JOBQ_ASSERT(policy != NULL && job != NULL && event != NULL && decision != NULL);
+    if (!jobq__applies(job->state, event->kind)) return JOBQ_ERROR_TRANSITION;
+    if (event->kind == JOBQ_EVENT_CLAIM && (event->worker == 0 || event->claim <= 0)) {
+        return JOBQ_ERROR_INVALID;
+    }
+    if (event->delay_us < 0) return JOBQ_ERROR_INVALID;
+    *decision = jobq__decide(policy, job, event);
+    return JOBQ_OK;
+}
+
+JOBQ_API void jobq_job_apply(jobq_job *job, const jobq_decision *decision, int64_t now_us)
+{
+    JOBQ_ASSERT(job != NULL && decision != NULL);
+    job->state = decision->state;
+    job->worker = decision->worker;
+    job->claim = decision->claim;
+    job->stage = decision->stage;
+    job->attempt = decision->attempt;
+    job->crash = decision->crash;
+    job->suspect = decision->suspect;
+    job->cancel_requested = decision->cancel_requested;
+    if (!decision->keep_run_at) job->run_at_us = jobq__add(now_us, decision->delay_us);
+    JOBQ_ASSERT(jobq_job_check(job) == JOBQ_OK);
+}
+
+JOBQ_API const char *jobq_state_name(jobq_state state)
+{
+    switch (state) {
+#define JOBQ__X(id, letter, name) case JOBQ_STATE_##id: return name;
+        JOBQ_STATES(JOBQ__X)
+#undef JOBQ__X
+    case JOBQ_STATE_NONE:
+    case JOBQ_STATE_COUNT: break;
+    }
+    return "unknown";
+}
+
+JOBQ_API jobq_error jobq_state_from(jobq_str name, jobq_state *state)
+{
+    int i;
+
+    JOBQ_ASSERT(state != NULL);
+    for (i = JOBQ_STATE_NONE + 1; i < JOBQ_STATE_COUNT; i++) {
+        if (jobq_str_equal(name, jobq_str_from(jobq_state_name((jobq_state)i)))) {
+            *state = (jobq_state)i;
+            return JOBQ_OK;
+        }
+    }
+    return JOBQ_ERROR_INVALID;
+}
+
+JOBQ_API char jobq_state_letter(jobq_state state)
+{
+    switch (state) {
+#define JOBQ__X(id, letter, name) case JOBQ_STATE_##id: return letter;
+        JOBQ_STATES(JOBQ__X)
+#undef JOBQ__X
+    case JOBQ_STATE_NONE:
+    case JOBQ_STATE_COUNT: break;
+    }
+    return 0;
+}
+
+JOBQ_API jobq_state jobq_state_from_letter(char letter)
+{
+    int i;
+
+    for (i = JOBQ_STATE_NONE + 1; i < JOBQ_STATE_COUNT; i++) {
+        if (jobq_state_letter((jobq_state)i) == letter) return (jobq_state)i;
+    }
+    return JOBQ_STATE_NONE;
+}
+
+JOBQ_API const char *jobq_event_name(jobq_event_kind event)
+{
+    switch (event) {
+#define JOBQ__X(id, name) case JOBQ_EVENT_##id: return name;
+        JOBQ_EVENTS(JOBQ__X)
+#undef JOBQ__X
+    case JOBQ_EVENT_NONE:
+    case JOBQ_EVENT_COUNT: break;
+    }
+    return "unknown";
+}
+
+/* A bounded, sticky writer of text: after the first overflow nothing more is written. */
+typedef struct jobq__text {
+    char *out;
+    size_t size, at;
+    bool full;
+} jobq__text;
+
+static void jobq__put(jobq__text *t, jobq_str s)
+{
+    if (t->full || t->at + s.len + 1 > t->size) {
+        t->full = true;
+        return;
+    }
+    if (s.len > 0) memcpy(t->out + t->at, s.ptr, s.len);
+    t->at += s.len;
+    t->out[t->at] = '\0';
+}
+
+static void jobq__put_number(jobq__text *t, int32_t value)
+{
+    char digits[12];
+    size_t at = sizeof digits;
+    uint32_t rest = (uint32_t)value;
+    jobq_str s;
+
+    do {
+        digits[--at] = (char)('0' + rest % 10);
+        rest /= 10;
+    } while (rest > 0);
+    s.ptr = digits + at;
+    s.len = sizeof digits - at;
+    jobq__put(t, s);
+}
+
+JOBQ_API size_t jobq_reason_format(char *out, const jobq_decision *decision, jobq_str message)
+{
+    jobq__text t = {NULL, JOBQ_ERROR_MAX + 1, 0, false};
+
+    JOBQ_ASSERT(out != NULL && decision != NULL);
+    t.out = out;
+    if (decision->reason != JOBQ_REASON_NONE) {
+        jobq__put(&t, jobq_str_from(decision->reason == JOBQ_REASON_ATTEMPTS ? "Max retries ("
+                                                                             : "Max crashes ("));
+        jobq__put_number(&t, decision->limit);
+        jobq__put(&t, jobq_str_from(") exceeded: "));
+    }
+    return t.at + jobq_utf8_mend(out + t.at, JOBQ_ERROR_MAX - t.at, message);
+}
+
+JOBQ_API jobq_error jobq_status_format(char *out, size_t size, const char *const *stage_names,
+                                       int count, int stage, jobq_state state)
+{
+    jobq__text t = {NULL, 0, 0, false};
+
+    JOBQ_ASSERT(out != NULL && stage_names != NULL);
+    if (stage < 0 || stage >= count) return JOBQ_ERROR_INVALID;
+    t.out = out;
+    t.size = size;
+    switch (state) {
+    case JOBQ_STATE_READY:
+    case JOBQ_STATE_WAITING:
+        if (stage > 0) jobq__put(&t, jobq_str_from(stage_names[stage - 1]));
+        jobq__put(&t, jobq_str_from(stage > 0 ? "_COMPLETE" : "PENDING"));
+        break;
+    case JOBQ_STATE_RUNNING:
+        jobq__put(&t, jobq_str_from(stage_names[stage]));
+        jobq__put(&t, jobq_str_from("_IN_PROGRESS"));
+        break;
+    case JOBQ_STATE_SUCCEEDED: jobq__put(&t, jobq_str_from("SUCCEEDED")); break;
+    case JOBQ_STATE_FAILED: jobq__put(&t, jobq_str_from("FAILED")); break;
+    case JOBQ_STATE_CANCELLED: jobq__put(&t, jobq_str_from("CANCELLED")); break;
+    case JOBQ_STATE_NONE:
+    case JOBQ_STATE_COUNT: return JOBQ_ERROR_INVALID;
+    }
+    return t.full ? JOBQ_ERROR_FULL : JOBQ_OK;
+}
+
+JOBQ_API jobq_error jobq_status_from(jobq_str word, const char *const *stage_names, int count,
+                                     int *stage, jobq_state *state)
+{
+    static const jobq_state states[] = {JOBQ_STATE_READY, JOBQ_STATE_RUNNING, JOBQ_STATE_SUCCEEDED,
+                                        JOBQ_STATE_FAILED, JOBQ_STATE_CANCELLED};
+    char buffer[JOBQ_NAME_MAX];
+    int s;
+    size_t i;
+
+    JOBQ_ASSERT(stage_names != NULL && stage != NULL && state != NULL);
+    for (s = 0; s < count; s++) {
+        for (i = 0; i < sizeof states / sizeof states[0]; i++) {
+            if (jobq_status_format(buffer, sizeof buffer, stage_names, count, s, states[i]) !=
+                    JOBQ_OK ||
+                !jobq_str_equal(word, jobq_str_from(buffer))) {
+                continue;
+            }
+            *state = states[i];
+            *stage = jobq_state_final(states[i]) ? count - 1 : s;
+            return JOBQ_OK;
+        }
+    }
+    return JOBQ_ERROR_INVALID;
+}
+
+JOBQ_API void jobq_call_error(jobq_call *call, jobq_str text)
+{
+    JOBQ_ASSERT(call != NULL);
+    call->error_size = jobq_utf8_mend(call->error, JOBQ_ERROR_MAX, text);
+}
+
+JOBQ_API void jobq_call_delay(jobq_call *call, int64_t delay_us)
+{
+    JOBQ_ASSERT(call != NULL);
+    call->delay_us = jobq__max(delay_us, 0);
+    call->delay_named = true;
+}
+
+JOBQ_API bool jobq_call_next(jobq_call *call, jobq_str payload, bool bytes)
+{
+    JOBQ_ASSERT(call != NULL && call->store != NULL);
+    if (!bytes && jobq_json_check(payload, NULL, NULL) != JOBQ_OK) return false;
+    return call->store->keep(call, payload, bytes);
+}
+
+JOBQ_API jobq_stop jobq_call_stopping(const jobq_call *call)
+{
+    JOBQ_ASSERT(call != NULL && call->store != NULL);
+    return (jobq_stop)call->store->stopping(call);
+}
+
+/* ---- >>partition ----------------------------------------------------------------------------- */
+
+static uint32_t jobq__u32_min(uint32_t a, uint32_t b) { return a < b ? a : b; }
+
+JOBQ_API uint32_t jobq_partition_size(const jobq_partition_mode *mode, uint32_t configured)
+{
+    JOBQ_ASSERT(mode != NULL);
+    if (configured == 0) configured = 1;
+    if (mode->state == JOBQ_PARTITION_NORMAL) return configured;
+    return mode->effective == 0 ? 1 : jobq__u32_min(mode->effective, configured);
+}
+
+static jobq_partition_mode jobq__degraded(uint32_t configured, uint32_t processed,
+                                          uint32_t failures)
+{
+    jobq_partition_mode mode = {JOBQ_PARTITION_DEGRADED, 1, 0, 0};
+
+    if (processed != JOBQ_COUNT_UNKNOWN && processed > 1) {
+        mode.effective = jobq__u32_min(processed, configured);
+    }
+    mode.failures = failures;
+    return mode;
+}
+
+JOBQ_API jobq_partition_mode jobq_partition_next(jobq_partition_mode mode, jobq_result result,
+                                                 uint32_t configured, uint32_t processed,
+                                                 uint32_t threshold)
+{
+    static const jobq_partition_mode normal = {JOBQ_PARTITION_NORMAL, 0, 0, 0};
+
+    if (configured == 0) configured = 1;
+    if (result == JOBQ_RESULT_REJECT) return jobq__degraded(configured, processed, 0);
+    if (result == JOBQ_RESULT_RETRY) {
+        if (mode.failures < UINT32_MAX) mode.failures++;
+        return mode.failures < threshold ? mode
+                                         : jobq__degraded(configured, processed, mode.failures);
+    }
+    if (mode.state == JOBQ_PARTITION_NORMAL || mode.effective >= configured - configured / 2)
+        return normal;
+    mode.effective = mode.effective == 0 ? 2 : mode.effective * 2;
+    if (mode.effective >= configured) return normal;
+    if (mode.successes < UINT32_MAX) mode.successes++;
+    mode.failures = 0;
+    return mode;
+}
+
+JOBQ_API int64_t jobq_partition_backoff(const jobq_backoff *backoff, uint32_t failures,
+                                        uint64_t random)
+{
+    return jobq_backoff_delay(backoff, failures == 0 ? 0 : failures - 1, random);
+}
+
+JOBQ_API jobq_directive jobq_partition_directive(const jobq_partition_mode *mode,
+                                                 jobq_result result, uint32_t count, uint32_t size,
+                                                 const jobq_backoff *backoff, uint64_t random)
+{
+    jobq_directive d = {JOBQ_DIRECTIVE_IDLE, 0};
+
+    JOBQ_ASSERT(mode != NULL);
+    if (count == 0) return d;
+    if (result == JOBQ_RESULT_RETRY) {
+        d.kind = JOBQ_DIRECTIVE_SLEEP;
+        d.delay_us = jobq_partition_backoff(backoff, mode->failures, random);
+    } else if (result == JOBQ_RESULT_REJECT || count >= size) {
+        d.kind = JOBQ_DIRECTIVE_PROCEED;
+    }
+    return d;
+}
+
+/* ---- >>loop ---------------------------------------------------------------------------------- */
+
+#define JOBQ__MS 1000
+#define JOBQ__IDLE (100 * JOBQ__MS)          /* idle for so long: sleep is announced */
+#define JOBQ__PREFETCH (50 * JOBQ__MS)       /* fetched ahead: what handlers use up in this time */
+#define JOBQ__RECONNECT_CAP (10 * JOBQ__SECOND)
+
+static int64_t jobq__or(int64_t value, int64_t fallback) { return value > 0 ? value : fallback; }
+
+JOBQ_API jobq_loop_config jobq_loop_config_defaults(const jobq_loop_config *config)
+{
+    jobq_loop_config c;
+
+    memset(&c, 0, sizeof c);
+    if (config != NULL) c = *config;
+    c.threads =
+        (int32_t)jobq__min(jobq__or(c.threads, 4), jobq__min(JOBQ_LOOP_THREADS, JOBQ_LOOP_SLOTS));
+    c.batch_max = (int32_t)jobq__min(jobq__or(c.batch_max, 1000), JOBQ_LOOP_SLOTS / 2);
+    c.lease_us = jobq__or(c.lease_us, 30 * JOBQ__SECOND);
+    c.heartbeat_us = jobq__or(c.heartbeat_us, c.lease_us / 6);
+    c.poll_us = jobq__or(c.poll_us, c.listen ? c.heartbeat_us : JOBQ__SECOND);
+    c.flush_us = jobq__or(c.flush_us, 5 * JOBQ__MS);
+    c.linger_us = jobq__or(c.linger_us, 20 * JOBQ__MS);
+    c.sweep_us = jobq__or(c.sweep_us, 5 * JOBQ__SECOND);
+    c.grace_us = jobq__or(c.grace_us, 30 * JOBQ__SECOND);
+    c.answer_us = jobq__or(c.answer_us, c.lease_us / 3);
+    c.prune_us = jobq__or(c.prune_us, 60 * JOBQ__SECOND);
+    c.jobs_max = jobq__or(c.jobs_max, JOBQ_NEVER);
+    return c;
+}
+
+/* -- lists of slots -- */
+
+static const jobq_list jobq__empty = {-1, -1, 0};
+
+static void jobq__push(jobq_loop *l, jobq_list *list, int32_t i)
+{
+    l->slots[i].next = -1;
+    if (list->count == 0) list->head = i;
+    else l->slots[list->tail].next = i;
+    list->tail = i;
+    list->count++;
+}
+
+static int32_t jobq__pop(jobq_loop *l, jobq_list *list)
+{
+    int32_t i = list->head;
+
+    if (list->count == 0) return -1;
+    list->head = l->slots[i].next;
+    if (--list->count == 0) *list = jobq__empty;
+    return i;
+}
+
+/* Takes i out of the middle; prev is the one before it, -1 for the head. */
+static void jobq__unlink(jobq_loop *l, jobq_list *list, int32_t prev, int32_t i)
+{
+    if (prev < 0) {
+        jobq__pop(l, list);
+        return;
+    }
+    l->slots[prev].next = l->slots[i].next;
+    if (list->tail == i) list->tail = prev;
+    list->count--;
+}
+
+/* -- what is on its way -- */
+
+static bool jobq__sent(const jobq_loop *l, jobq_action_kind kind)
+{
+    return (l->inflight & (1u << kind)) != 0;
+}
+
+static bool jobq__may(const jobq_loop *l, jobq_action_kind kind, int64_t now)
+{
+    return !jobq__sent(l, kind) && now >= l->hold_mono_us[kind];
+}
+
+static jobq_action jobq__send(jobq_loop *l, jobq_action_kind kind, int64_t now)
+{
+    jobq_action a;
+
+    memset(&a, 0, sizeof a);
+    a.kind = kind;
+    a.worker = l->worker;
+    a.slot = -1;
+    l->inflight |= 1u << kind;
+    l->sent_mono_us[kind] = now;
+    return a;
+}
+
+/* An answer came. An error holds the next one of its kind back, doubling from 50 ms to 5 s. */
+static void jobq__answer(jobq_loop *l, jobq_action_kind kind, int64_t now, jobq_error error)
+{
+    l->inflight &= ~(1u << kind);
+    if (error == JOBQ_OK) {
+        l->failures[kind] = 0;
+        return;
+    }
+    l->hold_mono_us[kind] =
+        now +
+        jobq__min((int64_t)50 * JOBQ__MS << jobq__min(l->failures[kind], 10), 5 * JOBQ__SECOND);
+    if (l->failures[kind] < UINT32_MAX) l->failures[kind]++;
+}
+
+/* -- claims and slots -- */
+
+static int32_t jobq__claim_new(jobq_loop *l)
+{
+    int32_t i;
+
+    for (i = 0; i < JOBQ_LOOP_CLAIMS; i++) {
+        if (l->claims[i].state == JOBQ_CLAIM_NONE) return i;
+    }
+    return -1;
+}
+
+static int32_t jobq__claim_find(const jobq_loop *l, int64_t worker, int64_t number)
+{
+    int32_t i;
+
+    for (i = 0; i < JOBQ_LOOP_CLAIMS; i++) {
+        const jobq_claim *c = &l->claims[i];
+        if (c->state != JOBQ_CLAIM_NONE && c->worker == worker && c->number == number) return i;
+    }
+    return -1;
+}
+
+/* A claim's jobs have all ended here. The row of a dead worker's claim is its rescuer's
+ * business. */
+static void jobq__claim_close(jobq_loop *l, jobq_claim *c)
+{
+    c->state = c->worker == l->worker ? JOBQ_CLAIM_SETTLED : JOBQ_CLAIM_NONE;
+}
+
+static void jobq__slot_free(jobq_loop *l, int32_t i)
+{
+    jobq_slot *s = &l->slots[i];
+    jobq_claim *c = &l->claims[s->entry];
+
+    if (s->job.suspect) l->suspects_held--;
+    if (--c->open == 0 && c->state == JOBQ_CLAIM_LIVE) jobq__claim_close(l, c);
+    s->state = JOBQ_SLOT_FREE;
+    s->generation++;
+    jobq__push(l, &l->free, i);
+}
+
+static const jobq_loop_queue *jobq__queue(const jobq_loop *l, int32_t id)
+{
+    int32_t i;
+
+    for (i = 0; i < l->queue_count; i++) {
+        if (l->queues[i].id == id) return &l->queues[i];
+    }
+    return NULL;
+}
+
+static bool jobq__in_hand(const jobq_loop *l)
+{
+    return l->queued.count + l->running_count + l->done.count + l->odd.count + l->sent_done.count +
+               l->sent_odd.count > 0;
+}
+
+/* The worker is dead, or so it was told. What waits is somebody else's now; what runs is told to
+ * stop; what is finished is sent all the same: the fence decides. */
+static void jobq__die(jobq_loop *l)
+{
+    int32_t i;
+
+    l->stats.deaths++;
+    while ((i = jobq__pop(l, &l->queued)) >= 0) jobq__slot_free(l, i);
+    for (i = 0; i < JOBQ_LOOP_CLAIMS; i++) {
+        jobq_claim *c = &l->claims[i];
+        if (c->state != JOBQ_CLAIM_SENT && c->open == 0) c->state = JOBQ_CLAIM_NONE;
+    }
+    l->orphan_count = 0;
+    l->worker = 0;
+    l->lease_mono_us = INT64_MIN;
+    l->alive_mono_us = JOBQ_NEVER;
+    l->asleep = false;
+}
+
+JOBQ_API void jobq_loop_init(jobq_loop *l, const jobq_loop_config *config, uint64_t entropy,
+                             int64_t mono_us)
+{
+    int32_t i;
+
+    JOBQ_ASSERT(l != NULL);
+    memset(l, 0, sizeof *l);
+    l->config = jobq_loop_config_defaults(config);
+    l->random = jobq_random_from(entropy);
+    l->free = l->queued = l->done = l->odd = l->sent_done = l->sent_odd = jobq__empty;
+    for (i = 0; i < JOBQ_LOOP_SLOTS; i++) jobq__push(l, &l->free, i);
+    l->lease_mono_us = INT64_MIN;
+    l->alive_mono_us = l->flush_mono_us = l->due_mono_us = l->busy_mono_us = JOBQ_NEVER;
+    l->stop_mono_us = l->deadline_mono_us = JOBQ_NEVER;
+    l->idle_mono_us = l->claim_mono_us = l->connect_mono_us = mono_us;
+    l->sweep_mono_us = l->full_mono_us = l->beat_mono_us = mono_us;
+    l->slept_mono_us = mono_us - JOBQ__SECOND;
+    l->prune_mono_us =
+        mono_us + jobq_random_between(jobq_random_next(&l->random), 0, l->config.prune_us);
+    l->handler_us = -1;
+    l->flush_limit = l->config.batch_max;
+}
+
+/* -- handing out -- */
+
+/* A job's time limit: its own, else its queue's. */
+static int64_t jobq__timeout(const jobq_loop *l, const jobq_job *job)
+{
+    const jobq_loop_queue *q = jobq__queue(l, job->queue);
+
+    if (job->timeout_us > 0) return job->timeout_us;
+    return q != NULL && q->policy.timeout_us > 0 ? q->policy.timeout_us : JOBQ_NEVER;
+}
+
+JOBQ_API int32_t jobq_loop_take(jobq_loop *l, int64_t mono_us)
+{
+    jobq_slot *s;
+    int32_t i;
+
+    JOBQ_ASSERT(l != NULL);
+    if (l->phase != JOBQ_PHASE_WORKING || mono_us >= l->lease_mono_us ||
+        l->running_count >= l->config.threads || l->stats.started >= l->config.jobs_max) {
+        return -1;
+    }
+    i = jobq__pop(l, &l->queued);
+    if (i < 0) return -1;
+    s = &l->slots[i];
+    s->state = JOBQ_SLOT_RUNNING;
+    s->since_mono_us = mono_us;
+    s->deadline_mono_us = jobq__add(mono_us, jobq__timeout(l, &s->job));
+    l->deadline_mono_us = jobq__min(l->deadline_mono_us, s->deadline_mono_us);
+    s->position = l->running_count;
+    l->running[l->running_count++] = i;
+    l->stats.started++;
+    return i;
+}
+
+/* Takes a slot from the running ones; the last one fills its place. */
+static void jobq__unrun(jobq_loop *l, int32_t i)
+{
+    int32_t last = l->running[--l->running_count];
+
+    l->running[l->slots[i].position] = last;
+    l->slots[last].position = l->slots[i].position;
+}
+
+/* Gives a slot its decision, and a place among the finished. */
+static void jobq__finish(jobq_loop *l, int32_t i, const jobq_event *event, int64_t now)
+{
+    jobq_slot *s = &l->slots[i];
+    const jobq_loop_queue *q = jobq__queue(l, s->job.queue);
+    jobq_policy fallback = jobq_policy_defaults(NULL);
+    jobq_error error;
+
+    s->job.cancel_requested = s->cancel;
+    error = jobq_job_decide(q != NULL ? &q->policy : &fallback, &s->job, event, &s->decision);
+    JOBQ_ASSERT(error == JOBQ_OK);
+    (void)error;
+    s->state = JOBQ_SLOT_FINISHED;
+    s->since_mono_us = now;
+    jobq__push(l, s->decision.state == JOBQ_STATE_SUCCEEDED && !s->verify ? &l->done : &l->odd, i);
+    l->flush_mono_us = jobq__min(l->flush_mono_us, now + l->config.flush_us);
+}
+
+static void jobq__count_outcome(jobq_loop_stats *stats, const jobq_decision *d,
+                                jobq_event_kind event)
+{
+    if (d->state == JOBQ_STATE_SUCCEEDED || event == JOBQ_EVENT_SUCCESS) stats->succeeded++;
+    else if (d->state == JOBQ_STATE_FAILED) stats->failed++;
+    else if (d->state == JOBQ_STATE_CANCELLED) stats->cancelled++;
+    else if (event == JOBQ_EVENT_RELEASE || event == JOBQ_EVENT_PARK) stats->released++;
+    else if (event != JOBQ_EVENT_SNOOZE) stats->retried++;
+}
+
+static jobq_event_kind jobq__event_of(jobq_outcome outcome)
+{
+    switch (outcome) {
+    case JOBQ_OUTCOME_SUCCESS: return JOBQ_EVENT_SUCCESS;
+    case JOBQ_OUTCOME_DISCARD: return JOBQ_EVENT_DISCARD;
+    case JOBQ_OUTCOME_SNOOZE: return JOBQ_EVENT_SNOOZE;
+    case JOBQ_OUTCOME_CANCELLED: return JOBQ_EVENT_CANCELLED;
+    case JOBQ_OUTCOME_NONE:
+    case JOBQ_OUTCOME_RETRY:
+    case JOBQ_OUTCOME_DONE:
+    case JOBQ_OUTCOME_COUNT: break;
+    }
+    return JOBQ_EVENT_RETRY;
+}
+
+JOBQ_API bool jobq_loop_handled(jobq_loop *l, int64_t mono_us, int32_t slot, uint32_t generation,
+                                jobq_outcome outcome, int64_t delay_us, bool delay_named)
+{
+    jobq_event event;
+    jobq_slot *s;
+    int64_t took;
+
+    JOBQ_ASSERT(l != NULL && slot >= 0 && slot < JOBQ_LOOP_SLOTS);
+    s = &l->slots[slot];
+    if (s->state != JOBQ_SLOT_RUNNING || s->generation != generation) return false;
+    took = mono_us - s->since_mono_us;
+    l->handler_us = l->handler_us < 0 ? took : l->handler_us + (took - l->handler_us) / 8;
+    jobq__unrun(l, slot);
+    memset(&event, 0, sizeof event);
+    event.kind = jobq__event_of(outcome);
+    event.delay_us = jobq__max(delay_us, 0);
+    event.delay_named = delay_named && outcome == JOBQ_OUTCOME_RETRY;
+    event.random = jobq_random_next(&l->random);
+    s->verify = outcome == JOBQ_OUTCOME_DONE;
+    jobq__finish(l, slot, &event, mono_us);
+    if (s->verify) l->stats.succeeded++;
+    else jobq__count_outcome(&l->stats, &s->decision, event.kind);
+    return true;
+}
+
+/* Gives a slot that did not run (or ran in vain) back. */
+static void jobq__give_back(jobq_loop *l, int32_t slot, jobq_event_kind kind, int64_t now)
+{
+    jobq_event event;
+
+    memset(&event, 0, sizeof event);
+    event.kind = kind;
+    event.random = jobq_random_next(&l->random);
+    jobq__finish(l, slot, &event, now);
+    jobq__count_outcome(&l->stats, &l->slots[slot].decision, kind);
+}
+
+JOBQ_API void jobq_loop_unhandled(jobq_loop *l, int64_t mono_us, int32_t slot)
+{
+    JOBQ_ASSERT(l != NULL && l->slots[slot].state == JOBQ_SLOT_RUNNING);
+    jobq__unrun(l, slot);
+    jobq__give_back(l, slot, JOBQ_EVENT_PARK, mono_us);
+}
+
+JOBQ_API jobq_stop jobq_loop_stopping(const jobq_loop *l, int64_t mono_us, int32_t slot,
+                                      uint32_t generation)
+{
+    const jobq_slot *s;
+
+    JOBQ_ASSERT(l != NULL && slot >= 0 && slot < JOBQ_LOOP_SLOTS);
+    s = &l->slots[slot];
+    if (s->generation != generation || s->state != JOBQ_SLOT_RUNNING) return JOBQ_STOP_TIMEOUT;
+    if (s->job.worker != l->worker || mono_us >= l->lease_mono_us) return JOBQ_STOP_LOST;
+    if (s->cancel) return JOBQ_STOP_CANCEL;
+    if (mono_us >= s->deadline_mono_us) return JOBQ_STOP_TIMEOUT;
+    return l->phase == JOBQ_PHASE_WORKING ? JOBQ_STOP_NONE : JOBQ_STOP_SHUTDOWN;
+}
+
+/* -- being told -- */
+
+JOBQ_API void jobq_loop_stop(jobq_loop *l, int64_t mono_us, int64_t grace_us)
+{
+    int32_t i;
+
+    JOBQ_ASSERT(l != NULL);
+    if (l->phase > JOBQ_PHASE_STOPPING) return;
+    if (grace_us < 0) grace_us = l->config.grace_us;
+    l->phase = JOBQ_PHASE_STOPPING;
+    l->stop_mono_us = jobq__min(l->stop_mono_us, jobq__add(mono_us, grace_us));
+    while ((i = jobq__pop(l, &l->queued)) >= 0) jobq__give_back(l, i, JOBQ_EVENT_RELEASE, mono_us);
+}
+
+JOBQ_API void jobq_loop_notified(jobq_loop *l, int64_t mono_us, bool cancel)
+{
+    JOBQ_ASSERT(l != NULL);
+    if (cancel) {
+        l->beat_mono_us = jobq__min(l->beat_mono_us, mono_us);
+        return;
+    }
+    l->swept_empty = false;
+    l->look_us = 0;
+    if (l->linger_us == 0) l->claim_mono_us = jobq__min(l->claim_mono_us, mono_us);
+}
+
+JOBQ_API void jobq_loop_connected(jobq_loop *l, int64_t mono_us)
+{
+    JOBQ_ASSERT(l != NULL);
+    jobq__answer(l, JOBQ_ACTION_CONNECT, mono_us, JOBQ_OK);
+    l->connected = true;
+    l->connects = 0;
+    l->beat_mono_us = mono_us; /* news first: is this worker still alive? */
+    l->claim_mono_us = mono_us;
+    l->look_us = l->linger_us = 0;
+    l->swept_empty = l->asleep = false;
+    l->slept_mono_us = mono_us - JOBQ__SECOND;
+    l->policies_stale = true;
+}
+
+/* Sent without an answer: back among the finished, to be sent again. */
+static void jobq__unsend(jobq_loop *l, jobq_list *sent, jobq_list *finished, int64_t now,
+                         bool resent)
+{
+    int32_t i;
+
+    while ((i = jobq__pop(l, sent)) >= 0) {
+        l->slots[i].state = JOBQ_SLOT_FINISHED;
+        l->slots[i].resent |= resent;
+        jobq__push(l, finished, i);
+        l->flush_mono_us = jobq__min(l->flush_mono_us, now);
+    }
+}
+
+JOBQ_API void jobq_loop_disconnected(jobq_loop *l, int64_t mono_us)
+{
+    int64_t wait;
+    int32_t i;
+
+    JOBQ_ASSERT(l != NULL);
+    if (l->connected) l->stats.reconnects++;
+    if (jobq__sent(l, JOBQ_ACTION_REGISTER))
+        l->worker = 0; /* a fresh id, whatever became of this one */
+    l->connected = false;
+    l->inflight = 0;
+    wait = jobq__min((int64_t)100 * JOBQ__MS << jobq__min(l->connects, 10), JOBQ__RECONNECT_CAP);
+    l->connect_mono_us = mono_us + (l->connects == 0 ? 0 : jobq_random_between(
+                                        jobq_random_next(&l->random), wait / 2, wait));
+    if (l->connects < UINT32_MAX) l->connects++;
+    for (i = 0; i < JOBQ_LOOP_CLAIMS; i++) {
+        jobq_claim *c = &l->claims[i];
+        if (c->state == JOBQ_CLAIM_SENT) {
+            c->state = c->worker == l->worker ? JOBQ_CLAIM_ORPHAN : JOBQ_CLAIM_NONE;
+            if (c->state == JOBQ_CLAIM_ORPHAN) l->orphan_count++;
+        }
+        if (c->state == JOBQ_CLAIM_GOING) c->state = JOBQ_CLAIM_SETTLED;
+    }
+    jobq__unsend(l, &l->sent_done, &l->done, mono_us, true);
+    jobq__unsend(l, &l->sent_odd, &l->odd, mono_us, true);
+    memset(l->watched, 0, sizeof l->watched); /* an outage proves nobody dead */
+    l->alive_mono_us = JOBQ_NEVER;
+}
+
+JOBQ_API void jobq_loop_registered(jobq_loop *l, int64_t mono_us, jobq_error error,
+                                   const int32_t *queues, int32_t count)
+{
+    int32_t i;
+    int64_t sent = l->sent_mono_us[JOBQ_ACTION_REGISTER];
+
+    jobq__answer(l, JOBQ_ACTION_REGISTER, mono_us, error);
+    if (error != JOBQ_OK) {
+        l->worker = 0;
+        return;
+    }
+    JOBQ_ASSERT(queues != NULL && count >= 0 && count <= JOBQ_LOOP_QUEUES);
+    l->queue_count = count;
+    for (i = 0; i < count; i++) {
+        memset(&l->queues[i], 0, sizeof l->queues[i]);
+        l->queues[i].id = queues[i];
+        l->queues[i].stages_max = 1;
+        l->queues[i].policy = jobq_policy_defaults(NULL);
+    }
+    l->lease_mono_us = sent + l->config.lease_us;
+    l->alive_mono_us = mono_us;
+    l->beat_mono_us = mono_us; /* the first news: late workers, parked kinds, suspects */
+    l->claim_mono_us = l->sweep_mono_us = mono_us;
+    l->policies_stale = true;
+}
+
+JOBQ_API void jobq_loop_policy(jobq_loop *l, int32_t index, const jobq_policy *policy,
+                               int16_t stages_max, bool paused)
+{
+    jobq_loop_queue *q;
+
+    JOBQ_ASSERT(l != NULL && policy != NULL && index >= 0 && index < l->queue_count);
+    q = &l->queues[index];
+    if (q->paused && !paused) l->claim_mono_us = INT64_MIN;
+    q->policy = jobq_policy_defaults(policy);
+    q->stages_max = (int16_t)jobq__min(jobq__max(stages_max, 1), JOBQ_STAGES_MAX);
+    q->paused = paused;
+}
+
+/* A lane's bound moves to the last job claimed there. A sweep started from the lane's very
+ * beginning, so its own last job is the bound, even if that is lower: what lies behind it has not
+ * been looked at. */
+static void jobq__bound_move(jobq_loop *l, const jobq_job *job, int64_t number)
+{
+    int32_t i;
+    jobq_bound *b;
+
+    for (i = 0; i < l->queue_count && l->queues[i].id != job->queue;) i++;
+    if (i == l->queue_count) return;
+    b = &l->queues[i].bounds[job->priority][job->stage];
+    if (b->claim == 0 || (l->claim_sweep && b->claim != number) || job->run_at_us > b->run_at_us ||
+        (job->run_at_us == b->run_at_us && job->id > b->id)) {
+        b->run_at_us = job->run_at_us;
+        b->id = job->id;
+    }
+    b->claim = number;
+}
+
+JOBQ_API int32_t jobq_loop_job(jobq_loop *l, int64_t mono_us, const jobq_job *job)
+{
+    int32_t entry, i;
+    jobq_slot *s;
+
+    JOBQ_ASSERT(l != NULL && job != NULL);
+    entry = job->claim == l->number && l->claims[l->claim_entry].number == job->claim
+                ? l->claim_entry : jobq__claim_find(l, job->worker, job->claim);
+    if (entry < 0 || l->free.count == 0) return -1;
+    i = jobq__pop(l, &l->free);
+    s = &l->slots[i];
+    s->job = *job;
+    s->state = JOBQ_SLOT_QUEUED;
+    s->since_mono_us = mono_us;
+    s->entry = entry;
+    s->verify = s->resent = s->cancel = false;
+    l->claims[entry].open++;
+    l->claim_count++;
+    l->stats.claimed++;
+    if (job->suspect) l->suspects_held++;
+    if (!job->suspect) jobq__bound_move(l, job, job->claim);
+    jobq__push(l, &l->queued, i);
+    return i;
+}
+
+/* After an answer with jobs: what came too late for this worker goes. A dead worker's are its
+ * rescuer's; a stopping worker's are released. */
+static void jobq__claimed_late(jobq_loop *l, int64_t now)
+{
+    jobq_list kept = jobq__empty;
+    int32_t i;
+
+    while ((i = jobq__pop(l, &l->queued)) >= 0) {
+        if (l->slots[i].job.worker != l->worker) jobq__slot_free(l, i);
+        else if (l->phase != JOBQ_PHASE_WORKING) jobq__give_back(l, i, JOBQ_EVENT_RELEASE, now);
+        else jobq__push(l, &kept, i);
+    }
+    l->queued = kept;
+}
+
+static void jobq__swept(jobq_loop *l, int64_t now)
+{
+    int64_t cost = now - l->sent_mono_us[JOBQ_ACTION_CLAIM];
+    int64_t pause = jobq__max(JOBQ__SECOND, 20 * cost);
+
+    if (l->claim_sweep) l->sweep_mono_us = now + jobq__min(pause, l->config.sweep_us);
+    if (l->claim_full) l->full_mono_us = now + JOBQ__IDLE;
+}
+
+/* Jobs came. A short batch lets the next claim linger: else many workers with tiny batches eat the
+ * machine. */
+static void jobq__claimed_some(jobq_loop *l, int64_t now)
+{
+    if (l->busy_mono_us == JOBQ_NEVER) l->busy_mono_us = now;
+    l->idle_mono_us = JOBQ_NEVER;
+    l->look_us = 0;
+    l->swept_empty = false;
+    if (l->claim_count >= l->claim_limit) l->linger_us = 0;
+    else l->linger_us = jobq__min(jobq__max(2 * l->linger_us, JOBQ__MS), l->config.linger_us);
+    l->claim_mono_us = now + l->linger_us;
+}
+
+/* None came. Behind bounds that proves little: a sweep follows, at once or when one is due
+ * again. */
+static void jobq__claimed_none(jobq_loop *l, int64_t now, int64_t due_us)
+{
+    int64_t wait;
+
+    l->stats.empty_claims++;
+    l->linger_us = 0;
+    if (l->idle_mono_us == JOBQ_NEVER) l->idle_mono_us = now;
+    l->busy_mono_us = JOBQ_NEVER;
+    if (l->claim_sweep) l->swept_empty = true;
+    if (l->claim_full) l->due_mono_us = due_us < 0 ? JOBQ_NEVER : jobq__add(now, due_us);
+    if (l->config.until_empty && !l->swept_empty) l->sweep_mono_us = now;
+    l->look_us = jobq__min(jobq__max(2 * l->look_us, JOBQ__MS), l->config.poll_us);
+    wait =
+        jobq_random_between(jobq_random_next(&l->random), l->look_us - l->look_us / 4, l->look_us);
+    l->claim_mono_us = jobq__min(now + wait, l->due_mono_us);
+    if (!l->swept_empty) l->claim_mono_us = jobq__min(l->claim_mono_us, l->sweep_mono_us);
+}
+
+JOBQ_API void jobq_loop_claimed(jobq_loop *l, int64_t mono_us, jobq_error error, int64_t due_us,
+                                bool suspects)
+{
+    jobq_claim *c;
+
+    JOBQ_ASSERT(l != NULL);
+    c = &l->claims[l->claim_entry];
+    jobq__answer(l, JOBQ_ACTION_CLAIM, mono_us, error);
+    c->state = c->open > 0 ? JOBQ_CLAIM_LIVE : JOBQ_CLAIM_NONE; /* an empty claim writes no row */
+    if (error == JOBQ_ERROR_DEAD && c->worker == l->worker) jobq__die(l);
+    if (error != JOBQ_OK) return;
+    jobq__claimed_late(l, mono_us);
+    l->stats.claims++;
+    if (l->claim_suspects) {
+        l->suspects_ready = l->claim_count > 0; /* perhaps more of them */
+        return;
+    }
+    if (suspects) l->suspects_ready = true;
+    jobq__swept(l, mono_us);
+    if (l->claim_count > 0) jobq__claimed_some(l, mono_us);
+    else jobq__claimed_none(l, mono_us, due_us);
+}
+
+JOBQ_API void jobq_loop_recovered(jobq_loop *l, int64_t mono_us, jobq_error error, int64_t number)
+{
+    int32_t entry;
+
+    JOBQ_ASSERT(l != NULL);
+    jobq__answer(l, JOBQ_ACTION_RECOVER, mono_us, error);
+    entry = jobq__claim_find(l, l->worker, number);
+    if (error != JOBQ_OK || entry < 0) return;
+    l->orphan_count--;
+    l->claims[entry].state = JOBQ_CLAIM_LIVE; /* burned, or come back: its row is there */
+    if (l->claims[entry].open == 0) l->claims[entry].state = JOBQ_CLAIM_SETTLED;
+    jobq__claimed_late(l, mono_us);
+}
+
+/* The sent and the finished list of a kind of flush. */
+static jobq_list *jobq__list_of(jobq_loop *l, jobq_action_kind kind, bool sent)
+{
+    if (kind == JOBQ_ACTION_COMPLETE) return sent ? &l->sent_done : &l->done;
+    return sent ? &l->sent_odd : &l->odd;
+}
+
+JOBQ_API int32_t jobq_loop_sent(const jobq_loop *l, jobq_action_kind kind, int32_t *slots,
+                                int32_t most)
+{
+    const jobq_list *list;
+    int32_t i, count = 0;
+
+    JOBQ_ASSERT(l != NULL && slots != NULL);
+    list = kind == JOBQ_ACTION_COMPLETE ? &l->sent_done : &l->sent_odd;
+    for (i = list->head; i >= 0 && count < most; i = l->slots[i].next) slots[count++] = i;
+    return count;
+}
+
+JOBQ_API void jobq_loop_unsettled(jobq_loop *l, int64_t mono_us, jobq_action_kind kind,
+                                  int64_t job_id, jobq_error error)
+{
+    jobq_list *sent;
+    int32_t i, prev = -1;
+
+    JOBQ_ASSERT(l != NULL);
+    sent = jobq__list_of(l, kind, true);
+    for (i = sent->head; i >= 0 && l->slots[i].job.id != job_id; i = l->slots[i].next) prev = i;
+    if (i < 0) return;
+    jobq__unlink(l, sent, prev, i);
+    if (error == JOBQ_ERROR_BUSY) {
+        l->slots[i].state = JOBQ_SLOT_FINISHED;
+        jobq__push(l, jobq__list_of(l, kind, false), i);
+        l->hold_mono_us[kind] = mono_us + 50 * JOBQ__MS;
+        l->flush_mono_us = jobq__min(l->flush_mono_us, l->hold_mono_us[kind]);
+        return;
+    }
+    if (l->slots[i].verify) jobq_loop_notified(l, mono_us, false); /* its next stage may be ready */
+    else if (!l->slots[i].resent) l->stats.lost++;
+    jobq__slot_free(l, i);
+}
+
+/* The database refuses a batch for what is in it: smaller batches find the culprit, and alone it
+ * becomes a failed attempt without payload. */
+static void jobq__refused(jobq_loop *l, jobq_action_kind kind, int64_t now)
+{
+    jobq_list *sent = jobq__list_of(l, kind, true);
+    bool alone = sent->count == 1;
+    int32_t culprit = sent->head;
+
+    l->flush_limit = (int32_t)jobq__max(sent->count / 2, 1);
+    if (alone) {
+        jobq__pop(l, sent);
+        l->slots[culprit].state = JOBQ_SLOT_RUNNING;
+        l->slots[culprit].verify = false;
+        jobq__give_back(l, culprit, JOBQ_EVENT_RETRY, now);
+    }
+    jobq__unsend(l, sent, jobq__list_of(l, kind, false), now, false);
+}
+
+JOBQ_API void jobq_loop_flushed(jobq_loop *l, int64_t mono_us, jobq_action_kind kind,
+                                jobq_error error)
+{
+    jobq_list *sent;
+    int32_t i;
+
+    JOBQ_ASSERT(l != NULL);
+    sent = jobq__list_of(l, kind, true);
+    jobq__answer(l, kind, mono_us, error);
+    if (error == JOBQ_ERROR_INVALID || error == JOBQ_ERROR_DATABASE) {
+        jobq__refused(l, kind, mono_us);
+        return;
+    }
+    if (error != JOBQ_OK) {
+        jobq__unsend(l, sent, jobq__list_of(l, kind, false), mono_us, false);
+        return;
+    }
+    l->flush_limit = (int32_t)jobq__min((int64_t)2 * l->flush_limit, l->config.batch_max);
+    while ((i = jobq__pop(l, sent)) >= 0) {
+        const jobq_decision *d = &l->slots[i].decision;
+        l->stats.flushed++;
+        if (d->state == JOBQ_STATE_READY && d->delay_us == 0 && !l->slots[i].verify) {
+            jobq_loop_notified(l, mono_us, false); /* a job that may run at once */
+        }
+        jobq__slot_free(l, i);
+    }
+}
+
+JOBQ_API int32_t jobq_loop_settled(jobq_loop *l, int64_t *numbers, int32_t most)
+{
+    int32_t i, count = 0;
+
+    JOBQ_ASSERT(l != NULL && numbers != NULL);
+    for (i = 0; i < JOBQ_LOOP_CLAIMS && count < most; i++) {
+        if (l->claims[i].state != JOBQ_CLAIM_SETTLED) continue;
+        l->claims[i].state = JOBQ_CLAIM_GOING;
+        numbers[count++] = l->claims[i].number;
+    }
+    return count;
+}
+
+JOBQ_API void jobq_loop_cancel(jobq_loop *l, int64_t job_id)
+{
+    int32_t i, prev = -1;
+
+    JOBQ_ASSERT(l != NULL);
+    for (i = 0; i < JOBQ_LOOP_SLOTS; i++) {
+        if (l->slots[i].state != JOBQ_SLOT_FREE && l->slots[i].job.id == job_id) {
+            l->slots[i].cancel = true;
+        }
+    }
+    for (i = l->queued.head; i >= 0 && l->slots[i].job.id != job_id; i = l->slots[i].next) prev = i;
+    if (i < 0) return;
+    jobq__unlink(l, &l->queued, prev, i);
+    jobq__give_back(l, i, JOBQ_EVENT_CANCELLED, l->sent_mono_us[JOBQ_ACTION_HEARTBEAT]);
+}
+
+JOBQ_API void jobq_loop_foreign(jobq_loop *l, const int32_t *kinds, int32_t count)
+{
+    JOBQ_ASSERT(l != NULL && (kinds != NULL || count == 0));
+    l->foreign_count = (int32_t)jobq__min(count, JOBQ_LOOP_KINDS);
+    if (l->foreign_count > 0) memcpy(l->foreign, kinds, (size_t)l->foreign_count * sizeof *kinds);
+}
+
+JOBQ_API void jobq_loop_late(jobq_loop *l, int64_t mono_us, int64_t worker, int64_t beat,
+                             int64_t lease_us)
+{
+    jobq_watched *place = NULL;
+    int32_t i;
+
+    JOBQ_ASSERT(l != NULL);
+    for (i = 0; i < JOBQ_LOOP_WATCHED; i++) {
+        jobq_watched *w = &l->watched[i];
+        if (w->worker == worker) {
+            place = w;
+            break;
+        }
+        if (w->worker == 0 && place == NULL) place = w;
+    }
+    if (place == NULL) return;
+    if (place->worker != worker || place->beat != beat) place->since_mono_us = mono_us;
+    place->worker = worker;
+    place->beat = beat;
+    place->lease_us = beat < 0 ? 0 : lease_us; /* marked dead already: nothing to watch for */
+    place->mentioned = true;
+}
+
+/* Whoever is no longer in the news is late no more. */
+static void jobq__watched_sift(jobq_loop *l)
+{
+    int32_t i;
+
+    for (i = 0; i < JOBQ_LOOP_WATCHED; i++) {
+        if (!l->watched[i].mentioned) l->watched[i].worker = 0;
+        l->watched[i].mentioned = false;
+    }
+}
+
+static void jobq__claims_gone(jobq_loop *l, bool gone)
+{
+    int32_t i;
+
+    for (i = 0; i < JOBQ_LOOP_CLAIMS; i++) {
+        if (l->claims[i].state == JOBQ_CLAIM_GOING) {
+            l->claims[i].state = gone ? JOBQ_CLAIM_NONE : JOBQ_CLAIM_SETTLED;
+        }
+    }
+}
+
+static void jobq__bounds_drop(jobq_loop *l)
+{
+    int32_t i;
+
+    for (i = 0; i < l->queue_count; i++) memset(l->queues[i].bounds, 0, sizeof l->queues[i].bounds);
+}
+
+JOBQ_API void jobq_loop_beat(jobq_loop *l, int64_t mono_us, jobq_error error, bool alive,
+                             int64_t policy, bool suspects, int32_t parked_kind,
+                             int64_t store_now_us)
+{
+    int64_t sent;
+
+    JOBQ_ASSERT(l != NULL);
+    sent = l->sent_mono_us[JOBQ_ACTION_HEARTBEAT];
+    jobq__answer(l, JOBQ_ACTION_HEARTBEAT, mono_us, error);
+    jobq__claims_gone(l, error == JOBQ_OK && alive);
+    if (error != JOBQ_OK) return;
+    if (!alive) {
+        jobq__die(l);
+        return;
+    }
+    l->stats.heartbeats++;
+    if (sent >= l->lease_mono_us || l->alive_mono_us == JOBQ_NEVER) l->alive_mono_us = mono_us;
+    l->lease_mono_us = sent + l->config.lease_us;
+    l->beat_mono_us = sent + l->config.heartbeat_us;
+    if (policy != l->policy) l->policies_stale = true;
+    l->policy = policy;
+    if (suspects) l->suspects_ready = true;
+    l->parked_kind = parked_kind;
+    if (store_now_us < l->store_now_us) jobq__bounds_drop(l); /* the store's clock ran back */
+    l->store_now_us = store_now_us;
+    jobq__watched_sift(l);
+}
+
+JOBQ_API void jobq_loop_rescued(jobq_loop *l, int64_t mono_us, jobq_error error, int64_t worker,
+                                bool dead, bool more, int32_t rescued)
+{
+    int32_t i;
+
+    JOBQ_ASSERT(l != NULL);
+    jobq__answer(l, JOBQ_ACTION_RESCUE, mono_us, error);
+    if (error != JOBQ_OK) return;
+    l->stats.rescued += rescued;
+    if (rescued > 0) {
+        l->suspects_ready = true;
+        jobq_loop_notified(l, mono_us, false);
+    }
+    for (i = 0; i < JOBQ_LOOP_WATCHED && l->watched[i].worker != worker;) i++;
+    if (i == JOBQ_LOOP_WATCHED) return;
+    if (dead && !more) l->watched[i].worker = 0;
+    if (dead) l->watched[i].lease_us = jobq__min(l->config.heartbeat_us, JOBQ__SECOND);
+    l->watched[i].since_mono_us = mono_us; /* locked jobs: come back for them; a beat: watch on */
+}
+
+JOBQ_API void jobq_loop_unparked(jobq_loop *l, int64_t mono_us, jobq_error error, int32_t count,
+                                 bool more)
+{
+    JOBQ_ASSERT(l != NULL);
+    jobq__answer(l, JOBQ_ACTION_UNPARK, mono_us, error);
+    if (error != JOBQ_OK) return;
+    if (!more) l->parked_kind = 0;
+    if (count > 0) jobq_loop_notified(l, mono_us, false);
+}
+
+JOBQ_API void jobq_loop_answered(jobq_loop *l, int64_t mono_us, jobq_action_kind kind,
+                                 jobq_error error)
+{
+    JOBQ_ASSERT(l != NULL);
+    jobq__answer(l, kind, mono_us, error);
+    if (kind == JOBQ_ACTION_PRUNE) {
+        l->prune_mono_us =
+            mono_us + jobq_random_between(jobq_random_next(&l->random), l->config.prune_us / 2,
+                                          l->config.prune_us);
+    }
+    if (kind == JOBQ_ACTION_DEREGISTER) l->worker = 0;
+    if (error != JOBQ_OK) return;
+    if (kind == JOBQ_ACTION_POLICIES) l->policies_stale = false;
+    if (kind == JOBQ_ACTION_SLEEP) {
+        l->asleep = !l->asleep;
+        l->slept_mono_us = mono_us;
+        if (l->asleep) jobq_loop_notified(l, mono_us, false); /* look again: the race before it */
+    }
+}
+
+/* -- what to do next: when each action is due -- */
+
+/* The lease, counted locally, is good: jobs may be claimed and started. */
+static bool jobq__leased(const jobq_loop *l, int64_t now)
+{
+    return l->worker != 0 && now < l->lease_mono_us;
+}
+
+/* How many jobs to fetch: enough for the threads, and what they use up in a short time. */
+static int32_t jobq__claim_want(const jobq_loop *l)
+{
+    int64_t ahead = 0, want;
+
+    if (l->handler_us == 0) ahead = l->config.batch_max;
+    if (l->handler_us > 0) {
+        ahead = jobq__min(l->config.threads * (int64_t)JOBQ__PREFETCH / l->handler_us,
+                          l->config.batch_max);
+    }
+    if (2 * (int64_t)l->queued.count > ahead) return 0;
+    want = l->config.threads + ahead - l->running_count - l->queued.count;
+    want = jobq__min(want, l->config.jobs_max - l->stats.started - l->queued.count);
+    want = jobq__min(want, l->config.batch_max);
+    return (int32_t)jobq__max(jobq__min(want, l->free.count), 0);
+}
+
+static bool jobq__suspect_wanted(const jobq_loop *l)
+{
+    return l->suspects_ready && l->suspects_held == 0 && l->running_count < l->config.threads;
+}
+
+static bool jobq__all_paused(const jobq_loop *l)
+{
+    int32_t i;
+
+    for (i = 0; i < l->queue_count; i++) {
+        if (!l->queues[i].paused) return false;
+    }
+    return true;
+}
+
+static int64_t jobq__due_claim(const jobq_loop *l, int64_t now)
+{
+    if (l->phase != JOBQ_PHASE_WORKING || !jobq__leased(l, now) ||
+        jobq__sent(l, JOBQ_ACTION_CLAIM) || l->policies_stale || jobq__all_paused(l)) {
+        return JOBQ_NEVER;
+    }
+    if (jobq__suspect_wanted(l)) return l->hold_mono_us[JOBQ_ACTION_CLAIM];
+    if (jobq__claim_want(l) == 0) return JOBQ_NEVER;
+    return jobq__max(l->claim_mono_us, l->hold_mono_us[JOBQ_ACTION_CLAIM]);
+}
+
+static int64_t jobq__due_flush(const jobq_loop *l, jobq_action_kind kind, int64_t now)
+{
+    int32_t count = kind == JOBQ_ACTION_COMPLETE ? l->done.count : l->odd.count;
+    bool full = count >= l->flush_limit;
+    bool alone = l->queued.count + l->running_count == 0; /* nothing to wait for */
+
+    if (count == 0 || jobq__sent(l, kind)) return JOBQ_NEVER;
+    if (l->hold_mono_us[kind] > now) return l->hold_mono_us[kind];
+    if (full || alone || jobq__due_claim(l, now) <= now) return now; /* a claim takes them along */
+    return l->flush_mono_us;
+}
+
+static int64_t jobq__due_beat(const jobq_loop *l)
+{
+    if (l->worker == 0 || l->phase > JOBQ_PHASE_STOPPING || jobq__sent(l, JOBQ_ACTION_HEARTBEAT)) {
+        return JOBQ_NEVER;
+    }
+    return jobq__max(l->beat_mono_us, l->hold_mono_us[JOBQ_ACTION_HEARTBEAT]);
+}
+
+/* The late worker whose time comes first; NULL: none. The rescuer has been alive for a lease
+ * itself. */
+static const jobq_watched *jobq__due_rescue(const jobq_loop *l, int64_t *due)
+{
+    const jobq_watched *first = NULL;
+    int32_t i;
+
+    *due = JOBQ_NEVER;
+    if (l->worker == 0 || l->phase != JOBQ_PHASE_WORKING || l->alive_mono_us == JOBQ_NEVER)
+        return NULL;
+    for (i = 0; i < JOBQ_LOOP_WATCHED; i++) {
+        const jobq_watched *w = &l->watched[i];
+        int64_t at;
+        if (w->worker == 0) continue;
+        at = jobq__max(w->since_mono_us + w->lease_us, l->alive_mono_us + l->config.lease_us);
+        if (first == NULL || at < *due) {
+            first = w;
+            *due = at;
+        }
+    }
+    *due = jobq__max(*due, l->hold_mono_us[JOBQ_ACTION_RESCUE]);
+    return first;
+}
+
+static int64_t jobq__due_sleep(const jobq_loop *l)
+{
+    int64_t since = l->asleep ? jobq__add(l->busy_mono_us, JOBQ__SECOND)
+                              : jobq__add(l->idle_mono_us, JOBQ__IDLE);
+
+    if (!l->config.listen || l->worker == 0 || l->phase != JOBQ_PHASE_WORKING) return JOBQ_NEVER;
+    if (since == JOBQ_NEVER) return JOBQ_NEVER;
+    since = jobq__max(since, l->slept_mono_us + JOBQ__SECOND);
+    return jobq__max(since, l->hold_mono_us[JOBQ_ACTION_SLEEP]);
+}
+
+/* One of the lesser statements: when it may go, if it is wanted. */
+static int64_t jobq__due_other(const jobq_loop *l, jobq_action_kind kind)
+{
+    bool wanted = l->worker != 0 && l->phase <= JOBQ_PHASE_STOPPING;
+    int64_t at = l->hold_mono_us[kind];
+
+    switch (kind) {
+    case JOBQ_ACTION_REGISTER: wanted = l->worker == 0 && l->phase == JOBQ_PHASE_WORKING; break;
+    case JOBQ_ACTION_POLICIES: wanted = wanted && l->policies_stale; break;
+    case JOBQ_ACTION_RECOVER: wanted = wanted && l->orphan_count > 0; break;
+    case JOBQ_ACTION_UNPARK: wanted = wanted && l->parked_kind != 0; break;
+    case JOBQ_ACTION_PRUNE:
+        wanted = wanted && l->phase == JOBQ_PHASE_WORKING;
+        at = jobq__max(at, l->prune_mono_us);
+        break;
+    case JOBQ_ACTION_DEREGISTER: wanted = l->worker != 0 && l->phase == JOBQ_PHASE_LEAVING; break;
+    case JOBQ_ACTION_SLEEP: return jobq__sent(l, kind) ? JOBQ_NEVER : jobq__due_sleep(l);
+    case JOBQ_ACTION_CLAIM:
+    case JOBQ_ACTION_COMPLETE:
+    case JOBQ_ACTION_SETTLE:
+    case JOBQ_ACTION_HEARTBEAT:
+    case JOBQ_ACTION_RESCUE:
+    case JOBQ_ACTION_WAIT:
+    case JOBQ_ACTION_CONNECT:
+    case JOBQ_ACTION_DISCONNECT:
+    case JOBQ_ACTION_ABANDON:
+    case JOBQ_ACTION_EXIT:
+    case JOBQ_ACTION_COUNT: break;
+    }
+    return wanted && !jobq__sent(l, kind) ? at : JOBQ_NEVER;
+}
+
+/* The oldest statement on its way has waited long enough at this instant. */
+static int64_t jobq__due_answer(const jobq_loop *l)
+{
+    int64_t first = JOBQ_NEVER;
+    int kind;
+
+    for (kind = 0; kind < JOBQ_ACTION_COUNT; kind++) {
+        if (jobq__sent(l, (jobq_action_kind)kind)) first = jobq__min(first, l->sent_mono_us[kind]);
+    }
+    return jobq__add(first, first == JOBQ_NEVER ? 0 : l->config.answer_us);
+}
+
+/* -- what to do next: doing it -- */
+
+static jobq_action jobq__plain(jobq_action_kind kind)
+{
+    jobq_action a;
+
+    memset(&a, 0, sizeof a);
+    a.kind = kind;
+    a.slot = -1;
+    return a;
+}
+
+static jobq_action jobq__do_claim(jobq_loop *l, int64_t now)
+{
+    jobq_action a = jobq__send(l, JOBQ_ACTION_CLAIM, now);
+    int32_t entry = jobq__claim_new(l);
+
+    a.number = ++l->number;
+    a.suspects = jobq__suspect_wanted(l);
+    a.limit = a.suspects ? 1 : jobq__claim_want(l);
+    a.sweep = now >= l->sweep_mono_us;
+    a.look = a.sweep || l->idle_mono_us != JOBQ_NEVER || now >= l->full_mono_us;
+    l->claim_sweep = a.sweep;
+    l->claim_full = a.look;
+    l->claim_suspects = a.suspects;
+    l->claim_limit = a.limit;
+    l->claim_count = 0;
+    l->claim_entry = entry;
+    l->first_queue = l->queue_count > 0 ? (l->first_queue + 1) % l->queue_count : 0;
+    l->claims[entry].worker = l->worker;
+    l->claims[entry].number = a.number;
+    l->claims[entry].open = 0;
+    l->claims[entry].state = JOBQ_CLAIM_SENT;
+    l->claims[entry].suspects = a.suspects;
+    return a;
+}
+
+static jobq_action jobq__do_flush(jobq_loop *l, jobq_action_kind kind, int64_t now)
+{
+    jobq_action a = jobq__send(l, kind, now);
+    jobq_list *from = jobq__list_of(l, kind, false), *to = jobq__list_of(l, kind, true);
+
+    while (from->count > 0 && to->count < l->flush_limit) {
+        int32_t i = jobq__pop(l, from);
+        l->slots[i].state = JOBQ_SLOT_SENT;
+        jobq__push(l, to, i);
+    }
+    a.limit = to->count;
+    if (l->done.count + l->odd.count == 0) l->flush_mono_us = JOBQ_NEVER;
+    return a;
+}
+
+static jobq_action jobq__do_register(jobq_loop *l, int64_t now)
+{
+    l->worker = jobq_worker_id_from(jobq_random_next(&l->random));
+    l->lease_mono_us = INT64_MIN;
+    return jobq__send(l, JOBQ_ACTION_REGISTER, now);
+}
+
+static jobq_action jobq__do_other(jobq_loop *l, jobq_action_kind kind, int64_t now)
+{
+    jobq_action a;
+    int32_t i;
+
+    if (kind == JOBQ_ACTION_REGISTER) return jobq__do_register(l, now);
+    a = jobq__send(l, kind, now);
+    if (kind == JOBQ_ACTION_SLEEP) a.asleep = !l->asleep;
+    if (kind == JOBQ_ACTION_UNPARK) a.number = l->parked_kind;
+    if (kind == JOBQ_ACTION_RECOVER) {
+        for (i = 0; i < JOBQ_LOOP_CLAIMS && l->claims[i].state != JOBQ_CLAIM_ORPHAN;) i++;
+        JOBQ_ASSERT(i < JOBQ_LOOP_CLAIMS);
+        a.number = l->claims[i].number;
+        l->claim_sweep = false;
+    }
+    return a;
+}
+
+/* A handler whose time is up, or that outlived the grace of a stop. Its job is decided without
+ * it. */
+static bool jobq__do_abandon(jobq_loop *l, int64_t now, jobq_action *a)
+{
+    bool stop = now >= l->stop_mono_us;
+    int64_t next = JOBQ_NEVER;
+    int32_t i;
+
+    if (!stop && now < l->deadline_mono_us) return false;
+    for (i = 0; i < l->running_count; i++) {
+        int32_t slot = l->running[i];
+        if (!stop && now < l->slots[slot].deadline_mono_us) {
+            next = jobq__min(next, l->slots[slot].deadline_mono_us);
+            continue;
+        }
+        jobq__unrun(l, slot);
+        jobq__give_back(l, slot, stop ? JOBQ_EVENT_RELEASE : JOBQ_EVENT_TIMEOUT, now);
+        l->stats.abandoned++;
+        *a = jobq__plain(JOBQ_ACTION_ABANDON);
+        a->slot = slot;
+        return true;
+    }
+    l->deadline_mono_us = next;
+    return false;
+}
+
+/* STOPPING ends when nothing is held; it ends anyway when the database stays away. */
+static void jobq__phase_move(jobq_loop *l, int64_t now)
+{
+    bool done = l->stats.started >= l->config.jobs_max ||
+                (l->config.until_empty && l->swept_empty && !l->suspects_ready);
+
+    if (l->phase == JOBQ_PHASE_WORKING && done && !jobq__in_hand(l) &&
+        !jobq__sent(l, JOBQ_ACTION_CLAIM) && l->orphan_count == 0) {
+        jobq_loop_stop(l, now, -1);
+    }
+    if (l->phase == JOBQ_PHASE_STOPPING && !jobq__in_hand(l) && !jobq__sent(l, JOBQ_ACTION_CLAIM) &&
+        !jobq__sent(l, JOBQ_ACTION_REGISTER) && l->orphan_count == 0) {
+        l->phase = JOBQ_PHASE_LEAVING;
+    }
+    if (l->phase == JOBQ_PHASE_LEAVING && l->worker == 0) l->phase = JOBQ_PHASE_EXITED;
+    if (l->phase != JOBQ_PHASE_WORKING && !l->connected && l->running_count == 0 &&
+        now >= jobq__add(l->stop_mono_us, l->config.answer_us)) {
+        l->phase = JOBQ_PHASE_EXITED; /* what is held will be rescued */
+    }
+}
+
+/* Not connected: connect, or wait to. */
+static jobq_action jobq__next_offline(jobq_loop *l, int64_t now)
+{
+    jobq_action a = jobq__plain(JOBQ_ACTION_WAIT);
+
+    if (!jobq__sent(l, JOBQ_ACTION_CONNECT) && now >= l->connect_mono_us) {
+        return jobq__send(l, JOBQ_ACTION_CONNECT, now);
+    }
+    a.until_mono_us = jobq__sent(l, JOBQ_ACTION_CONNECT) ? jobq__due_answer(l) : l->connect_mono_us;
+    if (l->stop_mono_us != JOBQ_NEVER) {
+        a.until_mono_us =
+            jobq__min(a.until_mono_us, jobq__add(l->stop_mono_us, l->config.answer_us));
+    }
+    a.until_mono_us = jobq__min(a.until_mono_us, l->deadline_mono_us);
+    if (now < l->stop_mono_us) a.until_mono_us = jobq__min(a.until_mono_us, l->stop_mono_us);
+    return a;
+}
+
+/* Connected: the first action that is due, or the wait until one is. Results go first, then
+ * news. */
+static jobq_action jobq__next_online(jobq_loop *l, int64_t now)
+{
+    static const jobq_action_kind others[] = {JOBQ_ACTION_REGISTER, JOBQ_ACTION_POLICIES,
+                                              JOBQ_ACTION_RECOVER,  JOBQ_ACTION_UNPARK,
+                                              JOBQ_ACTION_SLEEP,    JOBQ_ACTION_PRUNE,
+                                              JOBQ_ACTION_DEREGISTER};
+    jobq_action wait = jobq__plain(JOBQ_ACTION_WAIT), a;
+    const jobq_watched *victim;
+    int64_t complete = jobq__due_flush(l, JOBQ_ACTION_COMPLETE, now);
+    int64_t settle = jobq__due_flush(l, JOBQ_ACTION_SETTLE, now);
+    int64_t beat = jobq__due_beat(l), rescue, claim, other;
+    size_t i;
+
+    if (complete <= now) return jobq__do_flush(l, JOBQ_ACTION_COMPLETE, now);
+    if (settle <= now) return jobq__do_flush(l, JOBQ_ACTION_SETTLE, now);
+    if (beat <= now) return jobq__send(l, JOBQ_ACTION_HEARTBEAT, now);
+    wait.until_mono_us = jobq__min(jobq__min(complete, settle), beat);
+    victim = jobq__due_rescue(l, &rescue);
+    if (victim != NULL && rescue <= now && jobq__may(l, JOBQ_ACTION_RESCUE, now)) {
+        a = jobq__send(l, JOBQ_ACTION_RESCUE, now);
+        a.worker = victim->worker;
+        a.beat = victim->beat;
+        return a;
+    }
+    if (!jobq__sent(l, JOBQ_ACTION_RESCUE))
+        wait.until_mono_us = jobq__min(wait.until_mono_us, rescue);
+    for (i = 0; i < sizeof others / sizeof others[0]; i++) {
+        other = jobq__due_other(l, others[i]);
+        if (other <= now) return jobq__do_other(l, others[i], now);
+        wait.until_mono_us = jobq__min(wait.until_mono_us, other);
+    }
+    claim = jobq__due_claim(l, now);
+    if (claim <= now && jobq__claim_new(l) >= 0) return jobq__do_claim(l, now);
+    if (claim > now) wait.until_mono_us = jobq__min(wait.until_mono_us, claim);
+    if (now < l->deadline_mono_us) {
+        wait.until_mono_us = jobq__min(wait.until_mono_us, l->deadline_mono_us);
+    }
+    if (now < l->stop_mono_us) wait.until_mono_us = jobq__min(wait.until_mono_us, l->stop_mono_us);
+    wait.until_mono_us = jobq__min(wait.until_mono_us, jobq__due_answer(l));
+    return wait;
+}
+
+JOBQ_API jobq_action jobq_loop_next(jobq_loop *l, int64_t mono_us)
+{
+    jobq_action a;
+
+    JOBQ_ASSERT(l != NULL);
+    if (jobq__do_abandon(l, mono_us, &a)) return a;
+    jobq__phase_move(l, mono_us);
+    if (l->phase == JOBQ_PHASE_EXITED) return jobq__plain(JOBQ_ACTION_EXIT);
+    if (mono_us >= jobq__due_answer(l)) return jobq__plain(JOBQ_ACTION_DISCONNECT);
+    return l->connected ? jobq__next_online(l, mono_us) : jobq__next_offline(l, mono_us);
+}
+
+JOBQ_API int64_t jobq_loop_due(const jobq_loop *l, int64_t mono_us)
+{
+    JOBQ_ASSERT(l != NULL);
+    if (!l->connected) return JOBQ_NEVER;
+    return jobq__min(jobq__min(jobq__due_flush(l, JOBQ_ACTION_COMPLETE, mono_us),
+                               jobq__due_flush(l, JOBQ_ACTION_SETTLE, mono_us)),
+                     jobq__due_claim(l, mono_us));
+}
+
+/* A lane belongs to a claim when all are listed, or when jobs were lately seen in it. */
+static bool jobq__lane_listed(const jobq_loop *l, const jobq_bound *b)
+{
+    return l->claim_full || l->claim_suspects || b->claim != 0;
+}
+
+JOBQ_API int32_t jobq_loop_lanes(const jobq_loop *l, jobq_lane *lanes, int32_t most)
+{
+    int32_t count = 0, n;
+    int16_t priority, stage;
+
+    JOBQ_ASSERT(l != NULL && lanes != NULL);
+    for (priority = 0; priority < JOBQ_PRIORITIES; priority++) {
+        for (n = 0; n < l->queue_count; n++) {
+            const jobq_loop_queue *q = &l->queues[(l->first_queue + n) % l->queue_count];
+            for (stage = (int16_t)(q->stages_max - 1); stage >= 0 && !q->paused; stage--) {
+                const jobq_bound *b = &q->bounds[priority][stage];
+                bool bounded = b->claim != 0 && !l->claim_sweep;
+                if (count == most) return count;
+                if (!jobq__lane_listed(l, b)) continue;
+                lanes[count].queue = q->id;
+                lanes[count].priority = priority;
+                lanes[count].stage = stage;
+                lanes[count].after_at_us = bounded ? b->run_at_us : INT64_MIN;
+                lanes[count].after_id = bounded ? b->id : 0;
+                count++;
+            }
+        }
+    }
+    return count;
+}
+
+#endif /* JOBQ_IMPLEMENTED */
+#endif /* JOBQ_IMPLEMENTATION */
+
+/*
+ * LICENCE -- your choice of A or B.
+ *
+ * A: MIT-0. Copyright (c) 2026 the jobq authors.
+ *
+ * Permission is hereby granted, free of charge, to any person obtaining a copy of this software and
+ * associated documentation files (the "Software"), to deal in the Software without restriction,
+ * including without limitation the rights to use, copy, modify, merge, publish, distribute,
+ * sublicense, and/or sell copies of the Software, and to permit persons to whom the Software is
+ * furnished to do so.
+ *
+ * THE SOFTWARE IS PROVIDED "AS IS", WITHOUT WARRANTY OF ANY KIND, EXPRESS OR IMPLIED, INCLUDING BUT
+ * NOT LIMITED TO THE WARRANTIES OF MERCHANTABILITY, FITNESS FOR A PARTICULAR PURPOSE AND
+ * NONINFRINGEMENT. IN NO EVENT SHALL THE AUTHORS OR COPYRIGHT HOLDERS BE LIABLE FOR ANY CLAIM,
+ * DAMAGES OR OTHER LIABILITY, WHETHER IN AN ACTION OF CONTRACT, TORT OR OTHERWISE, ARISING FROM,
+ * OUT OF OR IN CONNECTION WITH THE SOFTWARE OR THE USE OR OTHER DEALINGS IN THE SOFTWARE.
+ *
+ * B: public domain (Unlicense, www.unlicense.org). Anyone is free to copy, modify, publish, use,
+ * compile, sell, or distribute this software, in source or compiled form, for any purpose,
+ * commercial or non-commercial, and by any means. The same disclaimer of warranty applies.
+ */

@@ -1,0 +1,4500 @@
+/*
+ * jobq_pg.h -- jobq on Postgres, through libpq, version 0.1.0.  MIT-0 or public domain, at your
+ * choice; the text is at the end of jobq.h.
+ *
+ * This file does what jobq.h decides: statements, connections, threads, the clock. It knows SQL and
+ * no policy. Copy both headers.
+ *
+ *
+ * DO THIS
+ *
+ *     #define JOBQ_IMPLEMENTATION
+ *     #define JOBQ_PG_IMPLEMENTATION
+ *     #include "jobq_pg.h"
+ *
+ * in exactly one C or C++ file, and build it with:  cc program.c -I. -lpq
+ * (add -pthread where the C library is older than glibc 2.34; on macOS: $(pkg-config --cflags
+ * --libs libpq))
+ *
+ *
+ * QUICK START
+ *
+ *     static jobq_outcome greet(jobq_call *call)
+ *     {
+ *         printf("hello %.*s\n", (int)call->payload.len, call->payload.ptr);
+ *         return JOBQ_OUTCOME_SUCCESS;
+ *     }
+ *
+ *     int main(void)
+ *     {
+ *         jobq_pg_desc desc = {.conninfo = "dbname=app"};
+ *         jobq_pg_handler handler = {.queue = "mail", .kind = "greet", .run = {greet}};
+ *         jobq_pg_worker_desc work = {.handlers = &handler, .handler_count = 1};
+ *         jobq_pg_job job = {.queue = "mail", .kind = "greet", .payload =
+ *         jobq_str_from("\"Ann\"")}; jobq_pg *pg;
+ *         jobq_pg_error error;
+ *
+ *         if (jobq_pg_open(&pg, &desc, &error) || jobq_pg_migrate(pg, &error) ||
+ *             jobq_pg_enqueue(pg, NULL, &job, NULL, &error) || jobq_pg_work(pg, &work, &error)) {
+ *             fprintf(stderr, "%s\n", error.message);
+ *             return 1;
+ *         }
+ *         jobq_pg_close(pg);
+ *         return 0;
+ *     }
+ *
+ *
+ * CONTENTS (search for >>name in the implementation)
+ *
+ *     errors                   >>error   jobq_pg_error, jobq_pg_classify
+ *     the handle and its pool  >>pool    jobq_pg_open, jobq_pg_acquire
+ *     migrations               >>migrations, >>migrate
+ *     enqueue                  >>enqueue jobq_pg_enqueue, jobq_pg_enqueue_many
+ *     verbs, one statement each >>verbs  claim, settle, heartbeat, rescue, cancel, revive, get ...
+ *     worker                   >>work    jobq_pg_work, jobq_pg_worker_start, jobq_pg_call_complete
+ *
+ *
+ * CONNECTIONS AND TRANSACTIONS
+ *
+ * A call that makes one statement takes a PGconn: yours, also inside your open transaction, or NULL
+ * for one of the handle's pool, where it commits by itself. Your PGconn stays yours: it is never
+ * closed and no transaction of yours is begun or ended. What C can see to be wrong (names, JSON,
+ * UTF-8, sizes, ranges) is refused before anything is sent, so that it cannot abort your
+ * transaction. Statements are prepared once on each connection, under names that begin with jobq_;
+ * desc.unprepared turns that off.
+ *
+ * The pool opens up to pool_max connections as they are needed; each is probed with SELECT 1 when
+ * it is made. A worker has one connection of its own for its statements and LISTEN, and adds its
+ * threads to pool_max, because a handler may ask for a connection (jobq_pg_call_conn).
+ *
+ * EXACTLY ONCE  Inside a handler: BEGIN on jobq_pg_call_conn, write your data,
+ *               jobq_pg_call_complete, COMMIT,
+ * return JOBQ_OUTCOME_DONE. If the lease was lost, jobq_pg_call_complete raises in the database, so
+ * that COMMIT becomes ROLLBACK: nobody's write is doubled.
+ *
+ *
+ * WHAT IT NEEDS  Postgres 14 or newer, libpq 14 or newer, POSIX threads. The role needs to own the
+ *                schema (or the rights that sql/ grants), and LISTEN.
+ * MEMORY         A payload's pointers live until the handler returns. What a function gives you to
+ *                free, it says. libpq allocates for itself and can't be told not to.
+ * THREADS        jobq_pg and jobq_pg_worker may be used from any thread. A PGconn belongs to one at
+ *                a time.
+ * LOGGING        desc.log, default silent. No payload is ever logged.
+ * FORK           Do not use a handle made before fork() in the child: open a new one there.
+ */
+#ifndef JOBQ_PG_INCLUDED
+#define JOBQ_PG_INCLUDED (1)
+
+#include "jobq.h"
+
+#if defined(JOBQ_PG_LIBPQ_HEADER)
+#include JOBQ_PG_LIBPQ_HEADER
+#elif defined(__has_include)
+#if __has_include(<libpq-fe.h>)
+#include <libpq-fe.h>
+#elif __has_include(<postgresql/libpq-fe.h>)
+#include <postgresql/libpq-fe.h>
+#else
+#error "libpq-fe.h not found: add -I$(pg_config --includedir)"
+#endif
+#else
+#include <libpq-fe.h>
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- errors ---------------------------------------------------------------------------------- */
+
+/* What went wrong, as far as it is known. Every function takes a pointer to one, or NULL. */
+typedef struct jobq_pg_error {
+    jobq_error code;
+    char sqlstate[6];     /* empty when the server said nothing */
+    char entity[64];      /* table, or the noun that was looked for */
+    char field[64];       /* column, or the field of a descriptor */
+    char constraint[64];
+    char value[64];       /* the value that was refused, cut */
+    char message[512];    /* one sentence that names the fix where there is one */
+} jobq_pg_error;
+
+/* jobq_pg_classify -- the class of a SQLSTATE; NULL or empty: JOBQ_ERROR_CONNECTION. */
+JOBQ_API jobq_error jobq_pg_classify(const char *sqlstate);
+
+/* ---- the handle and its pool ----------------------------------------------------------------- */
+
+typedef struct jobq_pg jobq_pg;
+
+typedef enum jobq_pg_level {
+    JOBQ_PG_ERROR,
+    JOBQ_PG_WARNING,
+    JOBQ_PG_INFO,
+    JOBQ_PG_DEBUG
+} jobq_pg_level;
+
+/* Zero fields mean default. Strings are copied. */
+typedef struct jobq_pg_desc {
+    const char *conninfo;   /* of libpq (default: empty, libpq's own defaults) */
+    const char *schema;     /* 1 to 48 of [A-Za-z0-9_] (default "jobq") */
+    int pool_max;           /* connections (default 5) */
+    int64_t acquire_us;     /* longest wait for one (default 3 s) */
+    size_t payload_max;     /* bytes (default 1 MiB) */
+    bool unprepared;        /* no prepared statements: behind a pooler in transaction mode */
+    void (*log)(void *user, jobq_pg_level level, const char *message);
+    void *user;             /* for log */
+} jobq_pg_desc;
+
+/*
+ * jobq_pg_open -- a handle. Makes and probes one connection.
+ *
+ * Errors  JOBQ_ERROR_CONNECTION (nothing leaks), JOBQ_ERROR_INVALID, JOBQ_ERROR_MEMORY; *pg is NULL
+ *         then.
+ */
+JOBQ_API jobq_error jobq_pg_open(jobq_pg **pg, const jobq_pg_desc *desc, jobq_pg_error *error);
+
+/* jobq_pg_close -- closes the pool. Every connection is back and every worker has ended. NULL:
+ * nothing. */
+JOBQ_API void jobq_pg_close(jobq_pg *pg);
+
+/* jobq_pg_acquire -- a connection of the pool; JOBQ_ERROR_TIMEOUT after acquire_us. Give it
+ * back. */
+JOBQ_API jobq_error jobq_pg_acquire(jobq_pg *pg, PGconn **conn, jobq_pg_error *error);
+
+/* jobq_pg_release -- gives it back. A transaction left open is rolled back. */
+JOBQ_API void jobq_pg_release(jobq_pg *pg, PGconn *conn);
+
+/* jobq_pg_schema -- the schema's name as an identifier, quoted where it must be. */
+JOBQ_API const char *jobq_pg_schema(const jobq_pg *pg);
+
+/* ---- migrations ------------------------------------------------------------------------------ */
+
+/*
+ * jobq_pg_migrate -- brings the schema to this library's version; creates it if need be.
+ *
+ * Tx      its own, under an advisory lock: many processes may do it at once.
+ * Errors  JOBQ_ERROR_VERSION, with both numbers, when the schema no longer serves this library.
+ */
+JOBQ_API jobq_error jobq_pg_migrate(jobq_pg *pg, jobq_pg_error *error);
+
+/* jobq_pg_check -- whether the schema serves this library: JOBQ_ERROR_VERSION with both numbers if
+ * not. */
+JOBQ_API jobq_error jobq_pg_check(jobq_pg *pg, PGconn *conn, jobq_pg_error *error);
+
+/* ---- enqueue --------------------------------------------------------------------------------- */
+
+/* A job to be. Zero fields mean default; strings are borrowed for the call. */
+typedef struct jobq_pg_job {
+    const char *queue;     /* comes into being on first use */
+    const char *kind;
+    jobq_str payload;      /* JSON text (default: none) */
+    bool payload_bytes;    /* payload holds bytes, kept as they are */
+    jobq_str headers;      /* a JSON object: tags, trace context (default: none) */
+    int64_t run_at_us;     /* not before this instant, Unix epoch (default: now) */
+    int64_t delay_us;      /* not before now plus this; run_at_us wins */
+    int priority;          /* 0 to 9, smaller runs first (default 0) */
+    int stages;            /* 1 to 16 (default 1) */
+    int max_attempts;      /* (default: the queue's) */
+    int64_t timeout_us;    /* (default: the queue's) */
+    const char *key;       /* idempotency: one job per queue and key, until a day after its end */
+    bool quiet; /* wakes nobody: for transactions that will be PREPAREd; found at the next poll */
+} jobq_pg_job;
+
+/*
+ * jobq_pg_enqueue -- writes one job.
+ *
+ * Shape   *id (may be NULL) is the new job's, or that of the job which has the key already.
+ * Tx      joins yours; NULL conn: the pool, committed.
+ * SQL     enqueue
+ * Errors  JOBQ_ERROR_INVALID before anything is sent; JOBQ_ERROR_EXISTS when the key was known:
+ *         nothing is written, *id is set, your transaction goes on.
+ */
+JOBQ_API jobq_error jobq_pg_enqueue(jobq_pg *pg, PGconn *conn, const jobq_pg_job *job, int64_t *id,
+                                    jobq_pg_error *error);
+
+/*
+ * jobq_pg_enqueue_many -- writes count jobs of one queue in one statement, all or none.
+ *
+ * Shape   ids (may be NULL) holds count, in the order of jobs. A known key is no error here: the id
+ *         is that of the job which has it.
+ * Tx, SQL, Errors  as jobq_pg_enqueue, but for JOBQ_ERROR_EXISTS.
+ */
+JOBQ_API jobq_error jobq_pg_enqueue_many(jobq_pg *pg, PGconn *conn, const jobq_pg_job *jobs,
+                                         size_t count, int64_t *ids, jobq_pg_error *error);
+
+/* ---- verbs, one statement each --------------------------------------------------------------- */
+
+/* The worker below uses these statements; with them you can build one of your own. */
+
+/* Jobs that a claim answered. Clear it. */
+typedef struct jobq_pg_batch {
+    size_t count;
+    jobq_job *jobs;
+    PGresult *result; /* jobq_pg_batch_payload reads it */
+    int64_t due_us;   /* empty: until the next scheduled job; -1: none or unknown */
+    bool suspects;    /* empty: a suspect is ready */
+} jobq_pg_batch;
+
+typedef struct jobq_pg_claim_desc {
+    int64_t worker;
+    int64_t number;        /* counting up; never used twice by this worker */
+    int32_t limit;
+    const jobq_lane *lanes;
+    size_t lane_count;
+    const int32_t *foreign; /* kinds to leave alone */
+    size_t foreign_count;
+    bool suspects;          /* one suspect, instead of others */
+    bool look;              /* when empty, tell when the next is due */
+    bool relaxed;           /* the commit need not wait for the disk */
+} jobq_pg_claim_desc;
+
+/* A claimed job's decision, to be written. */
+typedef struct jobq_pg_result {
+    int64_t id, worker, claim;
+    jobq_decision decision;
+    jobq_str error;   /* {NULL, 0}: none */
+    jobq_str payload; /* of the next stage; {NULL, 0}: as it was */
+    bool payload_bytes;
+} jobq_pg_result;
+
+typedef struct jobq_pg_news {
+    bool alive;
+    bool suspects;
+    int64_t policy;
+    PGresult *result; /* cancel, foreign, late ...: read by the worker */
+} jobq_pg_news;
+
+/* jobq_pg_register -- a worker under a fresh id. queue_ids and kind_ids (one for each handler's
+ * queue and kind) are written. SQL: register. */
+JOBQ_API jobq_error jobq_pg_register(jobq_pg *pg, PGconn *conn, int64_t worker, const char *name,
+                                     int64_t lease_us, const char *const *queues,
+                                     size_t queue_count, int32_t *queue_ids, jobq_pg_error *error);
+
+/* jobq_pg_claim -- takes jobs. SQL: claim. JOBQ_ERROR_DEAD: register anew. */
+JOBQ_API jobq_error jobq_pg_claim(jobq_pg *pg, PGconn *conn, const jobq_pg_claim_desc *desc,
+                                  jobq_pg_batch *batch, jobq_pg_error *error);
+
+/* jobq_pg_recover -- a claim whose answer was lost: burns its number, or reads its jobs. SQL:
+ * recover. */
+JOBQ_API jobq_error jobq_pg_recover(jobq_pg *pg, PGconn *conn, int64_t worker, int64_t number,
+                                    jobq_pg_batch *batch, jobq_pg_error *error);
+
+/* jobq_pg_batch_payload -- payload (JSON text or bytes) of job i; lives until the batch is
+ * cleared. */
+JOBQ_API jobq_str jobq_pg_batch_payload(const jobq_pg_batch *batch, size_t i, bool *bytes);
+JOBQ_API void jobq_pg_batch_clear(jobq_pg_batch *batch);
+
+/* jobq_pg_settle -- writes decisions about claimed jobs, each fenced by its token. answers[i] (may
+ * be NULL): JOBQ_OK, JOBQ_ERROR_LOST or JOBQ_ERROR_BUSY. SQL: complete for successes, settle for
+ * the rest. */
+JOBQ_API jobq_error jobq_pg_settle(jobq_pg *pg, PGconn *conn, const jobq_pg_result *results,
+                                   size_t count, jobq_error *answers, jobq_pg_error *error);
+
+/* jobq_pg_heartbeat -- renews the lease; JOBQ_ERROR_DEAD when this worker was declared dead. SQL:
+ * heartbeat. */
+JOBQ_API jobq_error jobq_pg_heartbeat(jobq_pg *pg, PGconn *conn, int64_t worker,
+                                      jobq_pg_error *error);
+
+/* jobq_pg_rescue -- takes a dead worker's jobs, if its lease has expired and its beat still is this
+ * one. *rescued: jobs given back; JOBQ_ERROR_BUSY: it lives. SQL: rescue. */
+JOBQ_API jobq_error jobq_pg_rescue(jobq_pg *pg, PGconn *conn, int64_t victim, int64_t beat,
+                                   int32_t *rescued, jobq_pg_error *error);
+
+/* jobq_pg_cancel -- cancels a ready job, asks a running one. *requested (may be NULL): it was
+ * running. JOBQ_ERROR_NOT_FOUND: neither. SQL: cancel. */
+JOBQ_API jobq_error jobq_pg_cancel(jobq_pg *pg, PGconn *conn, int64_t id, bool *requested,
+                                   jobq_pg_error *error);
+
+/* jobq_pg_revive -- runs a failed job again. JOBQ_ERROR_NOT_FOUND: no failed job. SQL: revive. */
+JOBQ_API jobq_error jobq_pg_revive(jobq_pg *pg, PGconn *conn, int64_t id, jobq_pg_error *error);
+
+/* jobq_pg_get -- the facts about a job, live or ended. JOBQ_ERROR_NOT_FOUND leaves *job untouched.
+ * SQL: get. */
+JOBQ_API jobq_error jobq_pg_get(jobq_pg *pg, PGconn *conn, int64_t id, jobq_job *job,
+                                jobq_pg_error *error);
+
+/* ---- worker ---------------------------------------------------------------------------------- */
+
+typedef struct jobq_pg_worker jobq_pg_worker;
+
+/* Who runs the jobs of a kind. run[s] runs stage s; a stage without one is run by the last one
+ * before it, so that {handler} runs them all. */
+typedef struct jobq_pg_handler {
+    const char *queue;
+    const char *kind;
+    jobq_handler run[JOBQ_STAGES_MAX];
+    void *user; /* call->user */
+} jobq_pg_handler;
+
+/* Zero fields mean default. Strings and handlers are copied. */
+typedef struct jobq_pg_worker_desc {
+    const char *name;                 /* for people (default: the program's) */
+    const jobq_pg_handler *handlers;
+    size_t handler_count;
+    jobq_loop_config loop; /* threads, lease, batches ...; listen is set unless no_listen */
+    bool no_listen;                   /* poll only */
+} jobq_pg_worker_desc;
+
+/*
+ * jobq_pg_worker_start -- a worker in threads of its own: one for statements, loop.threads for
+ * handlers.
+ *
+ * Errors  JOBQ_ERROR_INVALID for names and missing handlers, JOBQ_ERROR_VERSION for the schema,
+ *         JOBQ_ERROR_MEMORY. Later troubles with the database are its own: it reconnects until
+ *         stopped.
+ */
+JOBQ_API jobq_error jobq_pg_worker_start(jobq_pg *pg, const jobq_pg_worker_desc *desc,
+                                         jobq_pg_worker **worker, jobq_pg_error *error);
+
+/* jobq_pg_worker_stop -- asks it to stop: no more claims, handlers get their grace, the rest is
+ * released. Returns at once; fit for signal handlers. Twice: the grace ends now. */
+JOBQ_API void jobq_pg_worker_stop(jobq_pg_worker *worker);
+
+/* jobq_pg_worker_wait -- waits until it has stopped, and frees it. stats may be NULL. */
+JOBQ_API void jobq_pg_worker_wait(jobq_pg_worker *worker, jobq_loop_stats *stats);
+
+/* jobq_pg_worker_stats -- a copy of its counts. */
+JOBQ_API jobq_loop_stats jobq_pg_worker_stats(jobq_pg_worker *worker);
+
+/* jobq_pg_work -- starts a worker and waits for it. Ends when nothing is due any more, unless desc
+ * says loop.jobs_max: then after so many jobs. */
+JOBQ_API jobq_error jobq_pg_work(jobq_pg *pg, const jobq_pg_worker_desc *desc,
+                                 jobq_pg_error *error);
+
+/* jobq_pg_call_conn -- a connection of the pool for this handler, the same at each call. It goes
+ * back when the handler returns; what is not committed then is rolled back. NULL: see error. */
+JOBQ_API PGconn *jobq_pg_call_conn(jobq_call *call, jobq_pg_error *error);
+
+/*
+ * jobq_pg_call_complete -- completes this job, or its stage, in the open transaction of conn.
+ *
+ * Tx      yours, on any connection to the same database. Then COMMIT, and return JOBQ_OUTCOME_DONE;
+ *         if the COMMIT failed, or its answer was lost, return JOBQ_OUTCOME_RETRY: the fence knows.
+ * SQL     settle_here
+ * Errors  JOBQ_ERROR_LOST: the transaction is aborted, roll it back. JOBQ_ERROR_INVALID: not in
+ *         one.
+ */
+JOBQ_API jobq_error jobq_pg_call_complete(jobq_call *call, PGconn *conn, jobq_pg_error *error);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* JOBQ_PG_INCLUDED */
+
+/* Stop here if you only want the API. */
+
+#ifdef JOBQ_PG_IMPLEMENTATION
+#ifndef JOBQ_PG_IMPLEMENTED
+#define JOBQ_PG_IMPLEMENTED (1)
+
+#if __has_include(<libpq-events.h>)
+#include <libpq-events.h>
+#else
+#include <postgresql/libpq-events.h>
+#endif
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+
+/* ---- >>error --------------------------------------------------------------------------------- */
+
+static const struct {
+    const char *prefix; /* of the SQLSTATE; the first match counts */
+    jobq_error code;
+    const char *fix;
+} jobq_pg__classes[] = {
+    {"JQ001", JOBQ_ERROR_LOST, ""},
+    {"JQ002", JOBQ_ERROR_DEAD, ""},
+    {"23505", JOBQ_ERROR_EXISTS, ""},
+    {"23", JOBQ_ERROR_INVALID, ""},
+    {"22", JOBQ_ERROR_INVALID, ""},
+    {"25P02", JOBQ_ERROR_DATABASE, "; the transaction was aborted before: roll it back"},
+    {"25006", JOBQ_ERROR_RETRYABLE, "; this server is read-only: connect to the primary"},
+    {"25", JOBQ_ERROR_DATABASE, ""},
+    {"3F000", JOBQ_ERROR_VERSION, "; run jobq_pg_migrate"},
+    {"42P01", JOBQ_ERROR_VERSION, "; run jobq_pg_migrate"},
+    {"42883", JOBQ_ERROR_VERSION, "; run jobq_pg_migrate"},
+    {"42501", JOBQ_ERROR_DATABASE, "; grant this role what sql/ names"},
+    {"26000", JOBQ_ERROR_RETRYABLE, "; behind a pooler in transaction mode set desc.unprepared"},
+    {"40", JOBQ_ERROR_RETRYABLE, ""},
+    {"53", JOBQ_ERROR_RETRYABLE, ""},
+    {"55P03", JOBQ_ERROR_RETRYABLE, ""},
+    {"57014", JOBQ_ERROR_TIMEOUT, ""},
+    {"57P", JOBQ_ERROR_RETRYABLE, ""},
+    {"08", JOBQ_ERROR_RETRYABLE, ""},
+};
+
+/* The row of jobq_pg__classes; NULL: any other. */
+static int jobq_pg__class_of(const char *sqlstate)
+{
+    int i;
+
+    for (i = 0; i < (int)(sizeof jobq_pg__classes / sizeof jobq_pg__classes[0]); i++) {
+        const char *prefix = jobq_pg__classes[i].prefix;
+        if (strncmp(sqlstate, prefix, strlen(prefix)) == 0) return i;
+    }
+    return -1;
+}
+
+JOBQ_API jobq_error jobq_pg_classify(const char *sqlstate)
+{
+    int class_at;
+
+    if (sqlstate == NULL || sqlstate[0] == '\0') return JOBQ_ERROR_CONNECTION;
+    class_at = jobq_pg__class_of(sqlstate);
+    return class_at < 0 ? JOBQ_ERROR_DATABASE : jobq_pg__classes[class_at].code;
+}
+
+/* Copies what fits. NULL is empty. */
+static void jobq_pg__copy(char *out, size_t size, const char *text)
+{
+    jobq_str cut = jobq_utf8_cut(jobq_str_from(text == NULL ? "" : text), size - 1);
+
+    memcpy(out, cut.ptr, cut.len);
+    out[cut.len] = '\0';
+}
+
+#if defined(__GNUC__) || defined(__clang__)
+__attribute__((format(printf, 3, 4)))
+#endif
+static jobq_error jobq_pg__fail(jobq_pg_error *error, jobq_error code, const char *format, ...)
+{
+    va_list args;
+
+    if (error == NULL) return code;
+    memset(error, 0, sizeof *error);
+    error->code = code;
+    va_start(args, format);
+    vsnprintf(error->message, sizeof error->message, format, args);
+    va_end(args);
+    return code;
+}
+
+static jobq_error jobq_pg__invalid(jobq_pg_error *error, const char *field, const char *why)
+{
+    jobq_pg__fail(error, JOBQ_ERROR_INVALID, "invalid %s: %s", field, why);
+    if (error != NULL) jobq_pg__copy(error->field, sizeof error->field, field);
+    return JOBQ_ERROR_INVALID;
+}
+
+static jobq_error jobq_pg__no_memory(jobq_pg_error *error)
+{
+    return jobq_pg__fail(error, JOBQ_ERROR_MEMORY, "out of memory");
+}
+
+/* libpq's messages end in a line break. */
+static void jobq_pg__chop(char *text)
+{
+    size_t len = strlen(text);
+
+    while (len > 0 && (text[len - 1] == '\n' || text[len - 1] == ' ')) text[--len] = '\0';
+}
+
+/* The error of a connection that has none to tell of its own. */
+static jobq_error jobq_pg__conn_error(jobq_pg_error *error, const PGconn *conn)
+{
+    const char *text = conn == NULL ? "out of memory" : PQerrorMessage(conn);
+
+    jobq_pg__fail(error, JOBQ_ERROR_CONNECTION, "%s", text[0] != '\0' ? text : "connection lost");
+    if (error != NULL) jobq_pg__chop(error->message);
+    return JOBQ_ERROR_CONNECTION;
+}
+
+/* The error of a result. Payloads stay out: of the server's texts only the primary message is
+ * taken. */
+static jobq_error jobq_pg__result_error(jobq_pg_error *error, const PGconn *conn,
+                                        const PGresult *res)
+{
+    const char *state = res == NULL ? NULL : PQresultErrorField(res, PG_DIAG_SQLSTATE);
+    const char *text = res == NULL ? NULL : PQresultErrorField(res, PG_DIAG_MESSAGE_PRIMARY);
+    jobq_error code = jobq_pg_classify(state);
+    int class_at = state == NULL ? -1 : jobq_pg__class_of(state);
+
+    if (state == NULL || text == NULL) return jobq_pg__conn_error(error, conn);
+    jobq_pg__fail(error, code, "%s%s", text, class_at < 0 ? "" : jobq_pg__classes[class_at].fix);
+    if (error != NULL) {
+        jobq_pg__copy(error->sqlstate, sizeof error->sqlstate, state);
+        jobq_pg__copy(error->entity, sizeof error->entity,
+                      PQresultErrorField(res, PG_DIAG_TABLE_NAME));
+        jobq_pg__copy(error->field, sizeof error->field,
+                      PQresultErrorField(res, PG_DIAG_COLUMN_NAME));
+        jobq_pg__copy(error->constraint, sizeof error->constraint,
+                      PQresultErrorField(res, PG_DIAG_CONSTRAINT_NAME));
+    }
+    return code;
+}
+
+/* ---- >>sql: the statements ------------------------------------------------------------------- */
+
+#define JOBQ_PG__JOB_COLUMNS                                                                       \
+    "id, run_at, enqueued_at, timeout_us, queue_id, kind_id, attempt, crash, max_attempts, "       \
+    "priority, stage, stages, suspect, payload, bytes, headers, due_us"
+
+/* name, text. The word jobq is the schema. */
+#define JOBQ_PG__STATEMENTS(X)                                                                     \
+    X(ENQUEUE, "SELECT ids, existed FROM jobq.enqueue_many($1, $2, $3, $4, $5, $6, $7, $8, $9, "   \
+               "$10, $11, $12, $13, $14, $15)")                                                    \
+    X(CLAIM, "SELECT " JOBQ_PG__JOB_COLUMNS                                                        \
+             " FROM jobq.claim($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)")                \
+    X(RECOVER, "SELECT " JOBQ_PG__JOB_COLUMNS " FROM jobq.recover($1, $2)")                        \
+    X(COMPLETE, "SELECT id, answer FROM jobq.complete($1, $2, $3, $4)")                            \
+    X(SETTLE, "SELECT id, answer FROM jobq.settle($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, "  \
+              "$12)")                                                                              \
+    X(SETTLE_HERE, "SELECT FROM jobq.settle_here($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, "   \
+                   "$12)")                                                                         \
+    X(REGISTER, "SELECT queue_ids, kind_ids FROM jobq.register($1, $2, $3, $4, $5, $6)")           \
+    X(POLICIES, "SELECT id, max_attempts, max_crashes, backoff_curve, backoff_base_us, "           \
+                "backoff_cap_us, backoff_floor_us, backoff_jitter_permille, timeout_us, "          \
+                "stages_max, attempts_span_stages, paused FROM jobq.policies($1)")                 \
+    X(HEARTBEAT, "SELECT alive, policy, suspects, now_at, cancel, foreign_kinds, parked, late, "   \
+                 "late_beats, late_leases_us FROM jobq.heartbeat($1, $2)")                         \
+    X(RESCUE, "SELECT dead, rescued, more FROM jobq.rescue($1, $2, $3)")                           \
+    X(SLEEP, "SELECT FROM jobq.sleep($1, $2, $3)")                                                 \
+    X(UNPARK, "SELECT jobq.unpark($1, $2)")                                                        \
+    X(PRUNE, "SELECT jobq.prune($1), jobq.turn()")                                                 \
+    X(DEREGISTER, "SELECT FROM jobq.deregister($1)")                                               \
+    X(CANCEL, "SELECT jobq.cancel($1)")                                                            \
+    X(REVIVE, "SELECT jobq.revive($1)")                                                            \
+    X(GET, "SELECT id, run_at, enqueued_at, queue_id, kind_id, attempt, crash, max_attempts, "     \
+           "priority, stage, stages, suspect, state, worker, claim, "                              \
+           "cancel_requested_at IS NOT NULL FROM jobq.jobs WHERE id = $1")                         \
+    X(VERSION, "SELECT version, library_min FROM jobq.meta")
+
+typedef enum jobq_pg__statement {
+#define JOBQ__X(id, text) JOBQ_PG__##id,
+    JOBQ_PG__STATEMENTS(JOBQ__X)
+#undef JOBQ__X
+        JOBQ_PG__STATEMENT_COUNT
+} jobq_pg__statement;
+
+static const char *const jobq_pg__texts[JOBQ_PG__STATEMENT_COUNT] = {
+#define JOBQ__X(id, text) text,
+    JOBQ_PG__STATEMENTS(JOBQ__X)
+#undef JOBQ__X
+};
+
+/* ---- >>migrations ---------------------------------------------------------------------------- */
+
+/* One line is one element; an empty one ends a statement; NULL ends the file. */
+typedef struct jobq_pg__migration {
+    int version;
+    const char *name;
+    const char *const *lines;
+} jobq_pg__migration;
+
+/* >>migrations begin (generated from sql/ by make embed) */
+static const char *const jobq_pg__sql_001[] = {
+"CREATE SCHEMA IF NOT EXISTS jobq;\n",
+"",
+"-- One row. version: the newest migration applied; library_min: the oldest library that may\n",
+"-- still work on it. epoch: random, renewed after a restore. history_slot: the part of the\n",
+"-- history ring now written.\n",
+"CREATE TABLE jobq.meta (\n",
+"    one boolean PRIMARY KEY DEFAULT true CHECK (one),\n",
+"    version integer NOT NULL,\n",
+"    library_min integer NOT NULL,\n",
+"    epoch bigint NOT NULL,\n",
+"    history_slot smallint NOT NULL DEFAULT 0 CHECK (history_slot BETWEEN 0 AND 7),\n",
+"    history_slot_since timestamptz NOT NULL DEFAULT now(),\n",
+"    history_keep interval NOT NULL DEFAULT '1 day' CHECK (history_keep > '0')\n",
+");\n",
+"",
+"-- Policy lives here, so that every process, any rescuer and SQL see the same. Times in\n",
+"-- microseconds. stages_max: the most stages that any job of this queue was given; it bounds\n",
+"-- the lanes a claim lists.\n",
+"CREATE TABLE jobq.queue (\n",
+"    id integer GENERATED BY DEFAULT AS IDENTITY PRIMARY KEY,\n",
+"    name text COLLATE \"C\" NOT NULL UNIQUE\n",
+"        CHECK (length(name) <= 1024 AND name ~ '^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$'),\n",
+"    max_attempts integer NOT NULL DEFAULT 20 CHECK (max_attempts >= 1),\n",
+"    max_crashes integer NOT NULL DEFAULT 3 CHECK (max_crashes >= 1),\n",
+"    backoff_curve text NOT NULL DEFAULT 'exponential'\n",
+"        CHECK (backoff_curve IN ('exponential', 'linear', 'quartic', 'constant')),\n",
+"    backoff_base_us bigint NOT NULL DEFAULT 5000000 CHECK (backoff_base_us >= 1),\n",
+"    backoff_cap_us bigint NOT NULL DEFAULT 3600000000 CHECK (backoff_cap_us >= backoff_base_us)\n",
+"    ,\n",
+"    backoff_floor_us bigint NOT NULL DEFAULT 0 CHECK (backoff_floor_us BETWEEN 0\n",
+"    AND backoff_cap_us),\n",
+"    backoff_jitter_permille integer NOT NULL DEFAULT 250\n",
+"        CHECK (backoff_jitter_permille BETWEEN 0 AND 1000),\n",
+"    timeout_us bigint CHECK (timeout_us > 0),\n",
+"    stages_max smallint NOT NULL DEFAULT 1 CHECK (stages_max BETWEEN 1 AND 16),\n",
+"    attempts_span_stages boolean NOT NULL DEFAULT false,\n",
+"    history boolean NOT NULL DEFAULT true,\n",
+"    failed_keep interval NOT NULL DEFAULT '30 days' CHECK (failed_keep > '0'),\n",
+"    paused_at timestamptz,\n",
+"    created_at timestamptz NOT NULL DEFAULT now()\n",
+");\n",
+"",
+"-- A kind names the handler; kinds belong to a queue. parked_at: some of its jobs wait, with\n",
+"-- run_at at infinity, for a worker that has a handler for it.\n",
+"CREATE TABLE jobq.kind (\n",
+"    id integer GENERATED BY DEFAULT AS IDENTITY PRIMARY KEY,\n",
+"    queue_id integer NOT NULL,\n",
+"    name text COLLATE \"C\" NOT NULL\n",
+"        CHECK (length(name) <= 1024 AND name ~ '^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$'),\n",
+"    parked_at timestamptz,\n",
+"    UNIQUE (queue_id, name)\n",
+");\n",
+"",
+"-- A registered process. Its lease ends at expires_at by this database's clock; beat counts\n",
+"-- heartbeats, so that a rescuer can watch it stand still by a clock of its own. A row that\n",
+"-- died stays for a day.\n",
+"CREATE TABLE jobq.worker (\n",
+"    id bigint PRIMARY KEY CHECK (id <> 0),\n",
+"    name text NOT NULL,\n",
+"    beat bigint NOT NULL DEFAULT 0,\n",
+"    lease_us bigint NOT NULL CHECK (lease_us > 0),\n",
+"    registered_at timestamptz NOT NULL DEFAULT now(),\n",
+"    beat_at timestamptz NOT NULL DEFAULT now(),\n",
+"    expires_at timestamptz NOT NULL,\n",
+"    dead_at timestamptz,\n",
+"    queues integer[] NOT NULL,\n",
+"    kinds integer[] NOT NULL\n",
+") WITH (fillfactor = 50);\n",
+"",
+"-- One row for each batch that a worker claimed, written by the claiming statement. A dead\n",
+"-- worker's jobs are found here, without an index on the job's state; a claim whose answer was\n",
+"-- lost is read again here. cancel: the jobs of this claim that someone asked to cancel.\n",
+"-- Removed lazily, when all its jobs settled.\n",
+"CREATE TABLE jobq.claim (\n",
+"    worker bigint NOT NULL,\n",
+"    number bigint NOT NULL CHECK (number > 0),\n",
+"    claimed_at timestamptz NOT NULL,\n",
+"    jobs bigint[] NOT NULL,\n",
+"    cancel bigint[],\n",
+"    PRIMARY KEY (worker, number)\n",
+");\n",
+"",
+"-- Workers that are asleep, by queue: whom an enqueue has to wake. Usually empty or tiny.\n",
+"CREATE TABLE jobq.sleeper (\n",
+"    queue_id integer NOT NULL,\n",
+"    worker bigint NOT NULL,\n",
+"    PRIMARY KEY (queue_id, worker)\n",
+");\n",
+"",
+"CREATE SEQUENCE jobq.job_id CACHE 1;\n",
+"",
+"-- The hot table: jobs that are ready or running. Wide columns first, so that no row is padded.\n",
+"-- (worker, claim) is the lease token: it stands on the row exactly while the job runs.  jobq.h\n",
+"-- law (2) Columns without a writer yet are reserved: unique_key, batch_id, parent_id, pending.\n",
+"-- fillfactor 50: a claim's new row version finds room on its own page, so that it stays HOT\n",
+"-- (no index is touched), which the index below makes possible by naming no column that a claim\n",
+"-- changes.\n",
+"CREATE TABLE jobq.job (\n",
+"    id bigint NOT NULL DEFAULT nextval('jobq.job_id') PRIMARY KEY,\n",
+"    run_at timestamptz NOT NULL DEFAULT statement_timestamp(),\n",
+"    enqueued_at timestamptz NOT NULL DEFAULT statement_timestamp(),\n",
+"    worker bigint,\n",
+"    claim bigint,\n",
+"    claimed_at timestamptz,\n",
+"    timeout_us bigint CHECK (timeout_us > 0),\n",
+"    cancel_requested_at timestamptz,\n",
+"    batch_id bigint,\n",
+"    parent_id bigint,\n",
+"    queue_id integer NOT NULL,\n",
+"    kind_id integer NOT NULL,\n",
+"    attempt integer NOT NULL DEFAULT 0 CHECK (attempt >= 0),\n",
+"    crash integer NOT NULL DEFAULT 0 CHECK (crash >= 0),\n",
+"    max_attempts integer CHECK (max_attempts >= 1),\n",
+"    pending integer,\n",
+"    priority smallint NOT NULL DEFAULT 0 CHECK (priority BETWEEN 0 AND 9),\n",
+"    stage smallint NOT NULL DEFAULT 0,\n",
+"    stages smallint NOT NULL DEFAULT 1,\n",
+"    state \"char\" NOT NULL DEFAULT 'r' CHECK (state IN ('r', 'x', 'w')),\n",
+"    suspect boolean NOT NULL DEFAULT false,\n",
+"    key text COLLATE \"C\",\n",
+"    unique_key text COLLATE \"C\",\n",
+"    payload jsonb,\n",
+"    bytes bytea,\n",
+"    headers jsonb,\n",
+"    errors jsonb,\n",
+"    CHECK (stage >= 0 AND stage < stages AND stages <= 16),\n",
+"    CHECK ((state = 'x') = (worker IS NOT NULL) AND (worker IS NULL) = (claim IS NULL)),\n",
+"    CHECK (payload IS NULL OR bytes IS NULL)\n",
+") WITH (fillfactor = 50, vacuum_truncate = off, autovacuum_vacuum_scale_factor = 0.02,\n",
+"        autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0,\n",
+"        autovacuum_analyze_scale_factor = 0.2, autovacuum_analyze_threshold = 50000);\n",
+"",
+"-- The lane index. A claim fixes queue, priority and stage by equality and reads one lane in\n",
+"-- order of (run_at, id), so it never sorts and never walks jobs that are not due. Running jobs\n",
+"-- stay in it, and are few; state is left out on purpose, see above. Later stages run first:\n",
+"-- started work is finished first.\n",
+"CREATE INDEX job_lane ON jobq.job (queue_id, priority, stage, run_at, id) WHERE NOT suspect;\n",
+"",
+"-- Suspects have a lane of their own: a worker runs one at a time, in a claim of its own.\n",
+"CREATE INDEX job_suspect ON jobq.job (queue_id, priority, stage, run_at, id) WHERE suspect;\n",
+"",
+"-- Finished for good, with payload, until revived, deleted or older than its queue's\n",
+"-- failed_keep.\n",
+"CREATE TABLE jobq.failed (\n",
+"    id bigint PRIMARY KEY,\n",
+"    run_at timestamptz NOT NULL,\n",
+"    enqueued_at timestamptz NOT NULL,\n",
+"    claimed_at timestamptz,\n",
+"    finished_at timestamptz NOT NULL,\n",
+"    worker bigint,\n",
+"    timeout_us bigint,\n",
+"    queue_id integer NOT NULL,\n",
+"    kind_id integer NOT NULL,\n",
+"    attempt integer NOT NULL,\n",
+"    crash integer NOT NULL,\n",
+"    max_attempts integer,\n",
+"    priority smallint NOT NULL,\n",
+"    stage smallint NOT NULL,\n",
+"    stages smallint NOT NULL,\n",
+"    key text COLLATE \"C\",\n",
+"    payload jsonb,\n",
+"    bytes bytea,\n",
+"    headers jsonb,\n",
+"    errors jsonb\n",
+");\n",
+"",
+"CREATE INDEX failed_finished_at ON jobq.failed (finished_at);\n",
+"",
+"-- History: succeeded and cancelled jobs, in a fixed ring of eight parts. meta says which part\n",
+"-- is written; the oldest is emptied by TRUNCATE under a short lock_timeout when the ring\n",
+"-- turns. Deleting rows would cost as much as writing them; dropping a part would wait for\n",
+"-- every reader, and make writers wait too.\n",
+"CREATE TABLE jobq.history (\n",
+"    slot smallint NOT NULL,\n",
+"    id bigint NOT NULL,\n",
+"    run_at timestamptz NOT NULL,\n",
+"    enqueued_at timestamptz NOT NULL,\n",
+"    claimed_at timestamptz,\n",
+"    finished_at timestamptz NOT NULL,\n",
+"    worker bigint,\n",
+"    queue_id integer NOT NULL,\n",
+"    kind_id integer NOT NULL,\n",
+"    attempt integer NOT NULL,\n",
+"    crash integer NOT NULL,\n",
+"    priority smallint NOT NULL,\n",
+"    stage smallint NOT NULL,\n",
+"    stages smallint NOT NULL,\n",
+"    state \"char\" NOT NULL CHECK (state IN ('s', 'c')),\n",
+"    key text COLLATE \"C\",\n",
+"    payload jsonb,\n",
+"    bytes bytea,\n",
+"    headers jsonb,\n",
+"    errors jsonb,\n",
+"    PRIMARY KEY (id, slot)\n",
+") PARTITION BY LIST (slot);\n",
+"",
+"CREATE TABLE jobq.history_0 PARTITION OF jobq.history FOR VALUES IN (0);\n",
+"",
+"CREATE TABLE jobq.history_1 PARTITION OF jobq.history FOR VALUES IN (1);\n",
+"",
+"CREATE TABLE jobq.history_2 PARTITION OF jobq.history FOR VALUES IN (2);\n",
+"",
+"CREATE TABLE jobq.history_3 PARTITION OF jobq.history FOR VALUES IN (3);\n",
+"",
+"CREATE TABLE jobq.history_4 PARTITION OF jobq.history FOR VALUES IN (4);\n",
+"",
+"CREATE TABLE jobq.history_5 PARTITION OF jobq.history FOR VALUES IN (5);\n",
+"",
+"CREATE TABLE jobq.history_6 PARTITION OF jobq.history FOR VALUES IN (6);\n",
+"",
+"CREATE TABLE jobq.history_7 PARTITION OF jobq.history FOR VALUES IN (7);\n",
+"",
+"-- Idempotency keys outlive their job by a day: an enqueue repeated with the same key finds the\n",
+"-- first one.\n",
+"CREATE TABLE jobq.idempotency (\n",
+"    queue_id integer NOT NULL,\n",
+"    key text COLLATE \"C\" NOT NULL,\n",
+"    job_id bigint NOT NULL,\n",
+"    ended_at timestamptz,\n",
+"    PRIMARY KEY (queue_id, key)\n",
+");\n",
+"",
+"CREATE INDEX idempotency_ended_at ON jobq.idempotency (ended_at) WHERE ended_at IS NOT NULL;\n",
+"",
+"INSERT INTO jobq.meta (version, library_min, epoch)\n",
+"VALUES (1, 1, ('x' || substr(md5(random()::text || clock_timestamp()::text), 1,\n",
+"                             16))::bit(64)::bigint);\n",
+"",
+    NULL
+};
+
+static const char *const jobq_pg__sql_002[] = {
+"-- A queue comes into being on first use. Two first uses at once: the second waits for the\n",
+"-- first.\n",
+"CREATE FUNCTION jobq.queue_id(p_name text) RETURNS integer\n",
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n",
+"DECLARE v_id integer;\n",
+"BEGIN\n",
+"    LOOP\n",
+"        SELECT q.id INTO v_id FROM jobq.queue q WHERE q.name = p_name;\n",
+"        IF FOUND THEN RETURN v_id; END IF;\n",
+"        INSERT INTO jobq.queue (name) VALUES (p_name) ON CONFLICT (name) DO NOTHING;\n",
+"    END LOOP;\n",
+"END $$;\n",
+"",
+"CREATE FUNCTION jobq.kind_id(p_queue integer, p_name text) RETURNS integer\n",
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n",
+"DECLARE v_id integer;\n",
+"BEGIN\n",
+"    LOOP\n",
+"        SELECT k.id INTO v_id FROM jobq.kind k WHERE k.queue_id = p_queue AND k.name = p_name;\n",
+"        IF FOUND THEN RETURN v_id; END IF;\n",
+"        INSERT INTO jobq.kind (queue_id, name) VALUES (p_queue, p_name)\n",
+"        ON CONFLICT (queue_id, name) DO NOTHING;\n",
+"    END LOOP;\n",
+"END $$;\n",
+"",
+"-- Wakes sleeping workers of a queue, at most as many as the batch has jobs. NOTIFY takes a\n",
+"-- global lock at commit, so it is sent only when someone sleeps; every worker listens on a\n",
+"-- channel of its own.\n",
+"CREATE FUNCTION jobq.wake(p_queue integer, p_most integer) RETURNS void\n",
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$\n",
+"BEGIN\n",
+"    PERFORM pg_notify('jobq_' || to_hex(s.worker), '')\n",
+"    FROM (SELECT worker FROM jobq.sleeper WHERE queue_id = p_queue LIMIT p_most) s;\n",
+"END $$;\n",
+"",
+"-- Many jobs of one queue in one statement. Element i of every array is job i; an array may be\n",
+"-- NULL (all defaults) and so may its elements. p_kinds holds the distinct kinds, p_kind the\n",
+"-- 1-based index into it (NULL: the first). p_run_ats wins over p_delays_us; a past instant is\n",
+"-- lifted to now, so that a worker's lower bound does not hide the job, unless p_keep_past. ids\n",
+"-- come back in the order of the arrays: they are drawn first and carried through. existed[i]:\n",
+"-- the key was known, ids[i] is the job that has it.\n",
+"CREATE FUNCTION jobq.enqueue_many(\n",
+"    p_queue text, p_kinds text[], p_kind integer[], p_payloads jsonb[],\n",
+"        p_bytes bytea[] DEFAULT NULL,\n",
+"    p_headers jsonb[] DEFAULT NULL, p_run_ats timestamptz[] DEFAULT NULL,\n",
+"    p_delays_us bigint[] DEFAULT NULL, p_priorities smallint[] DEFAULT NULL,\n",
+"    p_stages smallint[] DEFAULT NULL, p_max_attempts integer[] DEFAULT NULL,\n",
+"    p_timeouts_us bigint[] DEFAULT NULL, p_keys text[] DEFAULT NULL,\n",
+"    p_count integer DEFAULT NULL,\n",
+"    p_notify boolean DEFAULT true, p_keep_past boolean DEFAULT false,\n",
+"    OUT ids bigint[], OUT existed boolean[])\n",
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$\n",
+"DECLARE\n",
+"    v_queue integer := jobq.queue_id(p_queue);\n",
+"    v_kinds integer[];\n",
+"    v_now timestamptz := statement_timestamp();\n",
+"    v_count integer := coalesce(p_count, cardinality(p_payloads), cardinality(p_bytes), 1);\n",
+"    v_stages smallint := coalesce((SELECT max(s) FROM unnest(p_stages) s), 1);\n",
+"BEGIN\n",
+"    FOR i IN 1 .. cardinality(p_kinds) LOOP\n",
+"        v_kinds[i] := jobq.kind_id(v_queue, p_kinds[i]);\n",
+"    END LOOP;\n",
+"    ids := ARRAY(SELECT nextval('jobq.job_id') FROM generate_series(1, v_count));\n",
+"    IF p_keys IS NOT NULL THEN\n",
+"        SELECT k.ids, k.existed INTO ids, existed FROM jobq.keep_keys(v_queue, p_keys, ids) k;\n",
+"    END IF;\n",
+"    IF v_stages > 1 THEN\n",
+"        UPDATE jobq.queue SET stages_max = v_stages WHERE id = v_queue\n",
+"            AND stages_max < v_stages;\n",
+"    END IF;\n",
+"    INSERT INTO jobq.job (id, queue_id, kind_id, enqueued_at, run_at, priority, stages,\n",
+"                          max_attempts,\n",
+"                          timeout_us, key, payload, bytes, headers)\n",
+"    SELECT ids[u.n], v_queue, v_kinds[coalesce(u.kind, 1)], v_now,\n",
+"           CASE WHEN p_keep_past THEN coalesce(u.run_at, v_now) ELSE greatest(v_now,\n",
+"           coalesce(u.run_at,\n",
+"               CASE WHEN u.delay_us IS NULL THEN v_now\n",
+"                    ELSE v_now + u.delay_us * interval '1 microsecond' END)) END,\n",
+"           coalesce(u.priority, 0), coalesce(u.stages, 1), u.max_attempts, u.timeout_us, u.key,\n",
+"           u.payload, u.bytes, u.headers\n",
+"    FROM ROWS FROM (unnest(ids), unnest(p_kind), unnest(p_payloads), unnest(p_bytes),\n",
+"                    unnest(p_headers), unnest(p_run_ats), unnest(p_delays_us),\n",
+"                    unnest(p_priorities),\n",
+"                    unnest(p_stages), unnest(p_max_attempts), unnest(p_timeouts_us),\n",
+"                    unnest(p_keys))\n",
+"         WITH ORDINALITY AS u(id, kind, payload, bytes, headers, run_at, delay_us, priority,\n",
+"                              stages,\n",
+"                              max_attempts, timeout_us, key, n)\n",
+"    WHERE u.n <= v_count AND (existed IS NULL OR NOT existed[u.n]);\n",
+"    IF p_notify THEN PERFORM jobq.wake(v_queue, v_count); END IF;\n",
+"END $$;\n",
+"",
+"-- Idempotency. The key's row is inserted first, ON CONFLICT DO NOTHING; a second statement\n",
+"-- (with a new snapshot) reads who has it; both are repeated when the other transaction rolled\n",
+"-- back in between.\n",
+"CREATE FUNCTION jobq.keep_keys(p_queue integer, p_keys text[], p_ids bigint[],\n",
+"                               OUT ids bigint[], OUT existed boolean[])\n",
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n",
+"DECLARE v_id bigint;\n",
+"BEGIN\n",
+"    ids := p_ids;\n",
+"    existed := array_fill(false, ARRAY[cardinality(p_ids)]);\n",
+"    FOR i IN 1 .. cardinality(p_ids) LOOP\n",
+"        CONTINUE WHEN p_keys[i] IS NULL;\n",
+"        LOOP\n",
+"            INSERT INTO jobq.idempotency (queue_id, key, job_id) VALUES (p_queue, p_keys[i],\n",
+"                p_ids[i])\n",
+"            ON CONFLICT (queue_id, key) DO NOTHING;\n",
+"            EXIT WHEN FOUND;\n",
+"            SELECT k.job_id INTO v_id FROM jobq.idempotency k\n",
+"            WHERE k.queue_id = p_queue AND k.key = p_keys[i];\n",
+"            IF FOUND THEN\n",
+"                ids[i] := v_id;\n",
+"                existed[i] := true;\n",
+"                EXIT;\n",
+"            END IF;\n",
+"        END LOOP;\n",
+"    END LOOP;\n",
+"END $$;\n",
+"",
+"-- One job, as a person types it:  select jobq.enqueue('mail', 'welcome', '{\"to\":\n",
+"-- \"ann@example.org\"}');\n",
+"CREATE FUNCTION jobq.enqueue(\n",
+"    queue text, kind text, payload jsonb DEFAULT NULL, delay interval DEFAULT NULL,\n",
+"    run_at timestamptz DEFAULT NULL, priority integer DEFAULT 0, stages integer DEFAULT 1,\n",
+"    max_attempts integer DEFAULT NULL, timeout interval DEFAULT NULL, key text DEFAULT NULL,\n",
+"    bytes bytea DEFAULT NULL, headers jsonb DEFAULT NULL, notify boolean DEFAULT true)\n",
+"RETURNS bigint LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n",
+"DECLARE v_ids bigint[];\n",
+"BEGIN\n",
+"    SELECT e.ids INTO v_ids FROM jobq.enqueue_many(\n",
+"        queue, ARRAY[kind], NULL, ARRAY[payload], ARRAY[bytes], ARRAY[headers],\n",
+"        ARRAY[coalesce(run_at, statement_timestamp() + delay)], NULL,\n",
+"        ARRAY[priority::smallint],\n",
+"        ARRAY[stages::smallint], ARRAY[max_attempts], ARRAY[(extract(epoch\n",
+"        FROM timeout) * 1e6)::bigint],\n",
+"        CASE WHEN key IS NOT NULL THEN ARRAY[key] END, 1, notify) e;\n",
+"    RETURN v_ids[1];\n",
+"END $$;\n",
+"",
+"-- Takes up to p_limit jobs for one worker. Lanes are listed by element; each is read from its\n",
+"-- lower bound (after_at, after_id) on, which lets a claim skip the dead rows that earlier\n",
+"-- claims left behind.\n",
+"--   lock   the lane index in order, rows that others hold are skipped: two claimers never\n",
+"--          wait. Each lane is read lazily; no more rows than p_limit are locked.\n",
+"--   mark   the rows are ours, so their ctids hold still. No index mentions a changed column:\n",
+"--          HOT.\n",
+"-- p_foreign: kinds to leave alone, because only other workers have them. The claim row is\n",
+"-- written in the same statement; its primary key makes a number impossible to use twice.\n",
+"-- p_relaxed: this transaction's commit need not wait for the disk (a lost claim is a ready\n",
+"-- job, and the fence covers the rest). An empty answer is one row with id NULL and, when asked\n",
+"-- by p_look, due_us: microseconds until the lanes' next job (NULL: none), and whether a\n",
+"-- suspect is ready.\n",
+"CREATE FUNCTION jobq.claim(\n",
+"    p_worker bigint, p_number bigint, p_limit integer, p_queues integer[],\n",
+"        p_priorities smallint[],\n",
+"    p_stages smallint[], p_after_ats timestamptz[], p_after_ids bigint[], p_foreign integer[],\n",
+"    p_suspects boolean, p_look boolean, p_relaxed boolean)\n",
+"RETURNS TABLE (id bigint, run_at timestamptz, enqueued_at timestamptz, timeout_us bigint,\n",
+"               queue_id integer, kind_id integer, attempt integer, crash integer,\n",
+"               max_attempts integer,\n",
+"               priority smallint, stage smallint, stages smallint, suspect boolean,\n",
+"               payload jsonb,\n",
+"               bytes bytea, headers jsonb, due_us bigint)\n",
+"LANGUAGE plpgsql\n",
+"SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off\n",
+"SET enable_sort = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$\n",
+"#variable_conflict use_column\n",
+"DECLARE v_rows tid[];\n",
+"BEGIN\n",
+"    PERFORM FROM jobq.worker w WHERE w.id = p_worker AND w.dead_at IS NULL;\n",
+"    IF NOT FOUND THEN\n",
+"        RAISE EXCEPTION 'worker % is dead', to_hex(p_worker)\n",
+"            USING ERRCODE = 'JQ002', HINT = 'Register anew, with a new worker id.';\n",
+"    END IF;\n",
+"    IF p_relaxed THEN PERFORM set_config('synchronous_commit', 'off', true); END IF;\n",
+"    IF NOT p_suspects THEN\n",
+"        v_rows := ARRAY(\n",
+"            SELECT ready.ctid\n",
+"            FROM unnest(p_queues, p_priorities, p_stages, p_after_ats, p_after_ids)\n",
+"                 AS lane (queue_id, priority, stage, after_at, after_id)\n",
+"            CROSS JOIN LATERAL (\n",
+"                SELECT j.ctid FROM jobq.job j\n",
+"                WHERE j.queue_id = lane.queue_id AND j.priority = lane.priority\n",
+"                  AND j.stage = lane.stage AND NOT j.suspect AND j.state = 'r'\n",
+"                  AND j.run_at <= statement_timestamp()\n",
+"                  AND (j.run_at, j.id) > (lane.after_at, lane.after_id)\n",
+"                  AND j.kind_id <> ALL (p_foreign)\n",
+"                ORDER BY j.run_at, j.id\n",
+"                LIMIT p_limit FOR UPDATE SKIP LOCKED) AS ready\n",
+"            LIMIT p_limit);\n",
+"    ELSE\n",
+"        v_rows := ARRAY(\n",
+"            SELECT ready.ctid\n",
+"            FROM unnest(p_queues, p_priorities, p_stages) AS lane (queue_id, priority, stage)\n",
+"            CROSS JOIN LATERAL (\n",
+"                SELECT j.ctid FROM jobq.job j\n",
+"                WHERE j.queue_id = lane.queue_id AND j.priority = lane.priority\n",
+"                  AND j.stage = lane.stage AND j.suspect AND j.state = 'r'\n",
+"                  AND j.run_at <= statement_timestamp()\n",
+"                  AND j.kind_id <> ALL (p_foreign)\n",
+"                ORDER BY j.run_at, j.id\n",
+"                LIMIT 1 FOR UPDATE SKIP LOCKED) AS ready\n",
+"            LIMIT 1);\n",
+"    END IF;\n",
+"    IF cardinality(v_rows) > 0 THEN\n",
+"        RETURN QUERY\n",
+"        WITH marked AS (\n",
+"            UPDATE jobq.job j\n",
+"            SET state = 'x', attempt = j.attempt + 1, worker = p_worker, claim = p_number,\n",
+"                claimed_at = statement_timestamp()\n",
+"            WHERE j.ctid = ANY (v_rows)\n",
+"            RETURNING j.*\n",
+"        ), noted AS (\n",
+"            INSERT INTO jobq.claim (worker, number, claimed_at, jobs)\n",
+"            SELECT p_worker, p_number, statement_timestamp(), array_agg(m.id) FROM marked m\n",
+"        )\n",
+"        SELECT m.id, m.run_at, m.enqueued_at, m.timeout_us, m.queue_id, m.kind_id, m.attempt,\n",
+"            m.crash,\n",
+"               m.max_attempts, m.priority, m.stage, m.stages, m.suspect, m.payload, m.bytes,\n",
+"               m.headers,\n",
+"               NULL::bigint\n",
+"        FROM marked m;\n",
+"        RETURN;\n",
+"    END IF;\n",
+"    IF NOT p_look THEN\n",
+"        RETURN;\n",
+"    END IF;\n",
+"    suspect := EXISTS (\n",
+"        SELECT FROM jobq.job j WHERE j.suspect AND j.state = 'r'\n",
+"            AND j.queue_id = ANY (p_queues)\n",
+"                                 AND j.run_at <= statement_timestamp());\n",
+"    due_us := (\n",
+"        SELECT (extract(epoch FROM min(next.run_at) - statement_timestamp()) * 1e6)::bigint\n",
+"        FROM unnest(p_queues, p_priorities, p_stages) AS lane (queue_id, priority, stage)\n",
+"        CROSS JOIN LATERAL (\n",
+"            SELECT j.run_at FROM jobq.job j\n",
+"            WHERE j.queue_id = lane.queue_id AND j.priority = lane.priority\n",
+"                AND j.stage = lane.stage\n",
+"              AND NOT j.suspect AND j.state = 'r' AND j.run_at > statement_timestamp()\n",
+"              AND j.run_at < 'infinity' AND j.kind_id <> ALL (p_foreign)\n",
+"            ORDER BY j.run_at, j.id LIMIT 1) AS next);\n",
+"    RETURN NEXT;\n",
+"END $$;\n",
+"",
+"-- A claim whose answer never came. Either the number is burned here, so that the claim can no\n",
+"-- longer arrive late (its own insert would collide with ours, and roll back), or it did\n",
+"-- arrive: then the jobs that still bear its token come back once more. An insert still under\n",
+"-- way elsewhere is waited for.\n",
+"CREATE FUNCTION jobq.recover(p_worker bigint, p_number bigint)\n",
+"RETURNS TABLE (id bigint, run_at timestamptz, enqueued_at timestamptz, timeout_us bigint,\n",
+"               queue_id integer, kind_id integer, attempt integer, crash integer,\n",
+"               max_attempts integer,\n",
+"               priority smallint, stage smallint, stages smallint, suspect boolean,\n",
+"               payload jsonb,\n",
+"               bytes bytea, headers jsonb, due_us bigint)\n",
+"LANGUAGE plpgsql\n",
+"SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$\n",
+"#variable_conflict use_column\n",
+"BEGIN\n",
+"    INSERT INTO jobq.claim (worker, number, claimed_at, jobs)\n",
+"    VALUES (p_worker, p_number, statement_timestamp(), '{}') ON CONFLICT (worker,\n",
+"        number) DO NOTHING;\n",
+"    IF FOUND THEN RETURN; END IF;\n",
+"    RETURN QUERY\n",
+"    SELECT j.id, j.run_at, j.enqueued_at, j.timeout_us, j.queue_id, j.kind_id, j.attempt,\n",
+"        j.crash,\n",
+"           j.max_attempts, j.priority, j.stage, j.stages, j.suspect, j.payload, j.bytes,\n",
+"           j.headers,\n",
+"           NULL::bigint\n",
+"    FROM jobq.job j\n",
+"    WHERE j.id = ANY (ARRAY(SELECT unnest(c.jobs) FROM jobq.claim c\n",
+"                            WHERE c.worker = p_worker AND c.number = p_number))\n",
+"      AND j.worker = p_worker AND j.claim = p_number;\n",
+"END $$;\n",
+"",
+"-- Moves locked jobs out of the hot table: failed ones to failed, the others to history where\n",
+"-- the queue keeps it. p_entry, when given, is appended to the errors. The only place that ends\n",
+"-- single jobs.\n",
+"CREATE FUNCTION jobq.finish(p_ids bigint[], p_state \"char\", p_entry jsonb) RETURNS void\n",
+"LANGUAGE plpgsql\n",
+"SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$\n",
+"DECLARE\n",
+"    v_queues integer[];\n",
+"    v_keys text[];\n",
+"BEGIN\n",
+"    WITH gone AS (\n",
+"        DELETE FROM jobq.job j WHERE j.id = ANY (p_ids) RETURNING j.*\n",
+"    ), failed AS (\n",
+"        INSERT INTO jobq.failed (id, run_at, enqueued_at, claimed_at, finished_at, worker,\n",
+"                                 timeout_us,\n",
+"                                 queue_id, kind_id, attempt, crash, max_attempts, priority,\n",
+"                                 stage,\n",
+"                                 stages, key, payload, bytes, headers, errors)\n",
+"        SELECT g.id, g.run_at, g.enqueued_at, g.claimed_at, statement_timestamp(), g.worker,\n",
+"               g.timeout_us, g.queue_id, g.kind_id, g.attempt, g.crash, g.max_attempts,\n",
+"               g.priority,\n",
+"               g.stage, g.stages, g.key, g.payload, g.bytes, g.headers,\n",
+"               CASE WHEN p_entry IS NULL THEN g.errors ELSE coalesce(g.errors, '[]')\n",
+"               || p_entry END\n",
+"        FROM gone g WHERE p_state = 'f'\n",
+"    ), history AS (\n",
+"        INSERT INTO jobq.history (slot, id, run_at, enqueued_at, claimed_at, finished_at,\n",
+"                                  worker,\n",
+"                                  queue_id, kind_id, attempt, crash, priority, stage, stages,\n",
+"                                  state,\n",
+"                                  key, payload, bytes, headers, errors)\n",
+"        SELECT (SELECT m.history_slot FROM jobq.meta m), g.id, g.run_at, g.enqueued_at,\n",
+"            g.claimed_at,\n",
+"               statement_timestamp(), g.worker, g.queue_id, g.kind_id, g.attempt, g.crash,\n",
+"               g.priority,\n",
+"               g.stage, g.stages, p_state, g.key, g.payload, g.bytes, g.headers,\n",
+"               CASE WHEN p_entry IS NULL THEN g.errors ELSE coalesce(g.errors, '[]')\n",
+"               || p_entry END\n",
+"        FROM gone g\n",
+"        WHERE p_state <> 'f'\n",
+"          AND EXISTS (SELECT FROM jobq.queue q WHERE q.id = g.queue_id AND q.history)\n",
+"    )\n",
+"    SELECT array_agg(g.queue_id), array_agg(g.key) INTO v_queues, v_keys\n",
+"    FROM gone g WHERE g.key IS NOT NULL;\n",
+"    IF v_keys IS NOT NULL THEN PERFORM jobq.end_keys(v_queues, v_keys); END IF;\n",
+"END $$;\n",
+"",
+"-- The window of an idempotency key starts when its job ends.\n",
+"CREATE FUNCTION jobq.end_keys(p_queues integer[], p_keys text[]) RETURNS void\n",
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n",
+"BEGIN\n",
+"    UPDATE jobq.idempotency k SET ended_at = statement_timestamp()\n",
+"    FROM unnest(p_queues, p_keys) AS u (queue_id, key)\n",
+"    WHERE k.queue_id = u.queue_id AND k.key = u.key;\n",
+"END $$;\n",
+"",
+"-- Many successes at once, the hot path: out of job, into history. Jobs come grouped by claim:\n",
+"-- element i of p_workers and p_claims is the token of the next p_counts[i] ids. Only\n",
+"-- exceptions are answered. Rows that someone else has locked are left and answered as busy, so\n",
+"-- that a batch never waits and never deadlocks.\n",
+"CREATE FUNCTION jobq.complete(p_workers bigint[], p_claims bigint[], p_counts integer[],\n",
+"                              p_ids bigint[])\n",
+"RETURNS TABLE (id bigint, answer \"char\")\n",
+"LANGUAGE plpgsql\n",
+"SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off\n",
+"SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$\n",
+"#variable_conflict use_column\n",
+"DECLARE\n",
+"    v_ids bigint[];\n",
+"    v_done bigint[];\n",
+"    v_queues integer[];\n",
+"    v_keys text[];\n",
+"    v_from integer := 1;\n",
+"    v_silent integer[] := ARRAY(SELECT q.id FROM jobq.queue q WHERE NOT q.history);\n",
+"    v_slot smallint := (SELECT m.history_slot FROM jobq.meta m);\n",
+"BEGIN\n",
+"    FOR i IN 1 .. cardinality(p_claims) LOOP\n",
+"        v_ids := p_ids[v_from : v_from + p_counts[i] - 1];\n",
+"        v_from := v_from + p_counts[i];\n",
+"        WITH gone AS (\n",
+"            DELETE FROM jobq.job j\n",
+"            WHERE j.ctid = ANY (ARRAY(\n",
+"                SELECT held.ctid FROM jobq.job held\n",
+"                WHERE held.id = ANY (v_ids) AND held.worker = p_workers[i]\n",
+"                    AND held.claim = p_claims[i]\n",
+"                FOR UPDATE SKIP LOCKED))\n",
+"            RETURNING j.*\n",
+"        ), history AS (\n",
+"            INSERT INTO jobq.history (slot, id, run_at, enqueued_at, claimed_at, finished_at,\n",
+"                                      worker,\n",
+"                                      queue_id, kind_id, attempt, crash, priority, stage,\n",
+"                                      stages,\n",
+"                                      state, key, payload, bytes, headers, errors)\n",
+"            SELECT v_slot, g.id, g.run_at, g.enqueued_at, g.claimed_at, statement_timestamp(),\n",
+"                g.worker,\n",
+"                   g.queue_id, g.kind_id, g.attempt, g.crash, g.priority, g.stage, g.stages,\n",
+"                   's', g.key,\n",
+"                   g.payload, g.bytes, g.headers, g.errors\n",
+"            FROM gone g WHERE g.queue_id <> ALL (v_silent)\n",
+"        )\n",
+"        SELECT array_agg(g.id), array_agg(g.queue_id) FILTER (WHERE g.key IS NOT NULL),\n",
+"               array_agg(g.key) FILTER (WHERE g.key IS NOT NULL)\n",
+"        INTO v_done, v_queues, v_keys FROM gone g;\n",
+"        IF v_keys IS NOT NULL THEN PERFORM jobq.end_keys(v_queues, v_keys); END IF;\n",
+"        CONTINUE WHEN cardinality(v_done) = cardinality(v_ids);\n",
+"        RETURN QUERY\n",
+"        SELECT u.id, CASE WHEN EXISTS (\n",
+"                   SELECT FROM jobq.job j\n",
+"                   WHERE j.id = u.id AND j.worker = p_workers[i] AND j.claim = p_claims[i])\n",
+"               THEN 'b' ELSE 'l' END::\"char\"\n",
+"        FROM unnest(v_ids) AS u (id)\n",
+"        WHERE v_done IS NULL OR u.id <> ALL (v_done);\n",
+"    END LOOP;\n",
+"END $$;\n",
+"",
+"-- Any other decision about claimed jobs, one element each: the state, stage, attempt, crash\n",
+"-- and suspect that jobq.h decided, the delay until it may run (-1: parked, until a worker has\n",
+"-- its kind), the error to append, the next stage's payload. A job whose cancel was requested\n",
+"-- does not go back to ready: cancelled. p_wait: wait for a locked row (a caller's own\n",
+"-- transaction) instead of answering busy.\n",
+"CREATE FUNCTION jobq.settle(\n",
+"    p_workers bigint[], p_claims bigint[], p_ids bigint[], p_states \"char\"[],\n",
+"        p_stages smallint[],\n",
+"    p_attempts integer[], p_crashes integer[], p_suspects boolean[], p_delays_us bigint[],\n",
+"    p_errors text[], p_payloads jsonb[], p_bytes bytea[], p_wait boolean DEFAULT false)\n",
+"RETURNS TABLE (id bigint, answer \"char\")\n",
+"LANGUAGE plpgsql\n",
+"SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off\n",
+"SET jit = off AS $$\n",
+"#variable_conflict use_column\n",
+"DECLARE\n",
+"    v_job jobq.job;\n",
+"    v_entry jsonb;\n",
+"BEGIN\n",
+"    FOR i IN 1 .. cardinality(p_ids) LOOP\n",
+"        IF p_wait THEN\n",
+"            SELECT j.* INTO v_job FROM jobq.job j WHERE j.id = p_ids[i]\n",
+"               AND j.worker = p_workers[i] AND j.claim = p_claims[i] FOR UPDATE;\n",
+"        ELSE\n",
+"            SELECT j.* INTO v_job FROM jobq.job j WHERE j.id = p_ids[i]\n",
+"               AND j.worker = p_workers[i] AND j.claim = p_claims[i] FOR UPDATE SKIP LOCKED;\n",
+"        END IF;\n",
+"        IF NOT FOUND THEN\n",
+"            id := p_ids[i];\n",
+"            answer := CASE WHEN EXISTS (\n",
+"                SELECT FROM jobq.job j\n",
+"                WHERE j.id = p_ids[i] AND j.worker = p_workers[i] AND j.claim = p_claims[i])\n",
+"                THEN 'b' ELSE 'l' END;\n",
+"            RETURN NEXT;\n",
+"            CONTINUE;\n",
+"        END IF;\n",
+"        v_entry := NULL;\n",
+"        IF p_errors[i] IS NOT NULL THEN\n",
+"            v_entry := jsonb_build_object('at', statement_timestamp(), 'stage', v_job.stage,\n",
+"                                          'attempt', v_job.attempt, 'error', p_errors[i]);\n",
+"        END IF;\n",
+"        IF p_states[i] = 'r' AND v_job.cancel_requested_at IS NOT NULL THEN\n",
+"            PERFORM jobq.finish(ARRAY[p_ids[i]], 'c', v_entry);\n",
+"        ELSIF p_states[i] <> 'r' THEN\n",
+"            UPDATE jobq.job j SET attempt = p_attempts[i], crash = p_crashes[i]\n",
+"                WHERE j.id = p_ids[i]\n",
+"               AND (j.attempt, j.crash) <> (p_attempts[i], p_crashes[i]);\n",
+"            PERFORM jobq.finish(ARRAY[p_ids[i]], p_states[i], v_entry);\n",
+"        ELSE\n",
+"            UPDATE jobq.job j\n",
+"            SET state = 'r', worker = NULL, claim = NULL, stage = p_stages[i],\n",
+"                attempt = p_attempts[i],\n",
+"                crash = p_crashes[i], suspect = p_suspects[i],\n",
+"                run_at = CASE WHEN p_delays_us[i] >= 0\n",
+"                              THEN statement_timestamp()\n",
+"                                  + p_delays_us[i] * interval '1 microsecond'\n",
+"                              WHEN jobq.kind_lives(v_job.kind_id) THEN statement_timestamp()\n",
+"                              ELSE 'infinity' END,\n",
+"                payload = CASE WHEN p_bytes[i] IS NULL THEN coalesce(p_payloads[i],\n",
+"                j.payload) END,\n",
+"                bytes = CASE WHEN p_payloads[i] IS NULL THEN coalesce(p_bytes[i], j.bytes) END,\n",
+"                errors = CASE WHEN v_entry IS NULL THEN j.errors\n",
+"                              ELSE coalesce(j.errors, '[]') || v_entry END\n",
+"            WHERE j.id = p_ids[i];\n",
+"            IF p_delays_us[i] < 0 THEN\n",
+"                UPDATE jobq.kind k SET parked_at = statement_timestamp()\n",
+"                WHERE k.id = v_job.kind_id AND k.parked_at IS NULL;\n",
+"            ELSIF p_delays_us[i] = 0 AND p_stages[i] > v_job.stage THEN\n",
+"                PERFORM jobq.wake(v_job.queue_id, 1);\n",
+"            END IF;\n",
+"        END IF;\n",
+"    END LOOP;\n",
+"END $$;\n",
+"",
+"-- The same for one job inside the handler's own transaction: raises when the lease is lost, so\n",
+"-- that the handler's COMMIT can't succeed. Exactly-once effects rest on this line.\n",
+"CREATE FUNCTION jobq.settle_here(\n",
+"    p_worker bigint, p_claim bigint, p_id bigint, p_state \"char\", p_stage smallint,\n",
+"        p_attempt integer,\n",
+"    p_crash integer, p_suspect boolean, p_delay_us bigint, p_error text, p_payload jsonb,\n",
+"    p_bytes bytea)\n",
+"RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n",
+"BEGIN\n",
+"    PERFORM FROM jobq.settle(ARRAY[p_worker], ARRAY[p_claim], ARRAY[p_id], ARRAY[p_state],\n",
+"                             ARRAY[p_stage], ARRAY[p_attempt], ARRAY[p_crash],\n",
+"                             ARRAY[p_suspect],\n",
+"                             ARRAY[p_delay_us], ARRAY[p_error], ARRAY[p_payload],\n",
+"                             ARRAY[p_bytes], true);\n",
+"    IF FOUND THEN\n",
+"        RAISE EXCEPTION 'lease lost on job %', p_id USING ERRCODE = 'JQ001',\n",
+"            HINT = 'Another worker has, or had, this job: roll back,\n",
+"            its effects are not yours to write.';\n",
+"    END IF;\n",
+"END $$;\n",
+"",
+"-- Registers a worker under a fresh random id. Queues and kinds come into being. Kinds are\n",
+"-- pairs: element i of p_kind_queues (an index into p_queues) and of p_kinds. Ids come back in\n",
+"-- the same order.\n",
+"CREATE FUNCTION jobq.register(\n",
+"    p_worker bigint, p_name text, p_lease_us bigint, p_queues text[], p_kind_queues integer[],\n",
+"    p_kinds text[], OUT queue_ids integer[], OUT kind_ids integer[])\n",
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n",
+"BEGIN\n",
+"    queue_ids := '{}';\n",
+"    kind_ids := '{}';\n",
+"    FOR i IN 1 .. cardinality(p_queues) LOOP\n",
+"        queue_ids[i] := jobq.queue_id(p_queues[i]);\n",
+"    END LOOP;\n",
+"    FOR i IN 1 .. cardinality(p_kinds) LOOP\n",
+"        kind_ids[i] := jobq.kind_id(queue_ids[p_kind_queues[i]], p_kinds[i]);\n",
+"    END LOOP;\n",
+"    INSERT INTO jobq.worker (id, name, lease_us, expires_at, queues, kinds)\n",
+"    VALUES (p_worker, p_name, p_lease_us, statement_timestamp()\n",
+"            + p_lease_us * interval '1 microsecond',\n",
+"            queue_ids, kind_ids);\n",
+"END $$;\n",
+"",
+"-- The policies of queues, in the order asked.\n",
+"CREATE FUNCTION jobq.policies(p_queues integer[])\n",
+"RETURNS TABLE (id integer, max_attempts integer, max_crashes integer, backoff_curve text,\n",
+"               backoff_base_us bigint, backoff_cap_us bigint, backoff_floor_us bigint,\n",
+"               backoff_jitter_permille integer, timeout_us bigint, stages_max smallint,\n",
+"               attempts_span_stages boolean, paused boolean)\n",
+"LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$\n",
+"BEGIN\n",
+"    RETURN QUERY\n",
+"    SELECT q.id, q.max_attempts, q.max_crashes, q.backoff_curve, q.backoff_base_us,\n",
+"        q.backoff_cap_us,\n",
+"           q.backoff_floor_us, q.backoff_jitter_permille, coalesce(q.timeout_us, 0::bigint),\n",
+"           q.stages_max, q.attempts_span_stages, q.paused_at IS NOT NULL\n",
+"    FROM unnest(p_queues) WITH ORDINALITY AS u (id, n)\n",
+"        JOIN jobq.queue q ON q.id = u.id ORDER BY u.n;\n",
+"END $$;\n",
+"",
+"-- Renews the lease and brings the news, in one statement:\n",
+"--   alive     false: this worker was declared dead; nothing was renewed, register anew\n",
+"--   cancel    running jobs of this worker that someone asked to cancel\n",
+"--   policy    a number that changes when a policy, a pause or the number of stages changes\n",
+"--   suspects  a suspect is ready in one of the queues\n",
+"--   foreign   kinds that only other living workers have\n",
+"--   parked    kinds of this worker with parked jobs\n",
+"--   now_at    this database's clock\n",
+"--   late_*    workers whose lease is running out: whom to watch (a dead one with claims left:\n",
+"--             beat -1)\n",
+"-- p_settled: numbers of claims whose jobs are all settled; their rows go.\n",
+"CREATE FUNCTION jobq.heartbeat(\n",
+"    p_worker bigint, p_settled bigint[], OUT alive boolean, OUT now_at timestamptz,\n",
+"        OUT cancel bigint[], OUT policy bigint,\n",
+"    OUT suspects boolean, OUT foreign_kinds integer[], OUT parked integer[], OUT late bigint[],\n",
+"    OUT late_beats bigint[], OUT late_leases_us bigint[])\n",
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$\n",
+"DECLARE v_worker jobq.worker;\n",
+"BEGIN\n",
+"    UPDATE jobq.worker w\n",
+"    SET beat = w.beat + 1, beat_at = statement_timestamp(),\n",
+"        expires_at = statement_timestamp() + v.lease\n",
+"    FROM (SELECT x.lease_us * interval '1 microsecond' AS lease FROM jobq.worker x\n",
+"          WHERE x.id = p_worker) v\n",
+"    WHERE w.id = p_worker AND w.dead_at IS NULL\n",
+"    RETURNING w.* INTO v_worker;\n",
+"    alive := FOUND;\n",
+"    now_at := statement_timestamp();\n",
+"    IF NOT alive THEN RETURN; END IF;\n",
+"    DELETE FROM jobq.claim c WHERE c.worker = p_worker AND c.number = ANY (p_settled);\n",
+"    cancel := ARRAY(SELECT unnest(c.cancel) FROM jobq.claim c\n",
+"                    WHERE c.worker = p_worker AND c.cancel IS NOT NULL);\n",
+"    policy := (SELECT sum(hashtextextended(q::text, 0) >> 8) FROM jobq.queue q\n",
+"               WHERE q.id = ANY (v_worker.queues));\n",
+"    suspects := EXISTS (\n",
+"        SELECT FROM jobq.job j WHERE j.suspect AND j.state = 'r'\n",
+"            AND j.queue_id = ANY (v_worker.queues)\n",
+"                                 AND j.run_at <= statement_timestamp());\n",
+"    foreign_kinds := ARRAY(\n",
+"        SELECT DISTINCT k FROM jobq.worker w, unnest(w.kinds) k\n",
+"        WHERE w.dead_at IS NULL AND w.expires_at > statement_timestamp()\n",
+"          AND k <> ALL (v_worker.kinds) AND w.queues && v_worker.queues);\n",
+"    parked := ARRAY(SELECT k.id FROM jobq.kind k\n",
+"                    WHERE k.parked_at IS NOT NULL AND k.id = ANY (v_worker.kinds));\n",
+"    SELECT coalesce(array_agg(l.id), '{}'), coalesce(array_agg(l.beat), '{}'),\n",
+"           coalesce(array_agg(l.lease_us), '{}')\n",
+"    INTO late, late_beats, late_leases_us\n",
+"    FROM (SELECT w.id, CASE WHEN w.dead_at IS NULL THEN w.beat ELSE -1 END AS beat, w.lease_us\n",
+"          FROM jobq.worker w\n",
+"          WHERE w.id <> p_worker\n",
+"            AND CASE WHEN w.dead_at IS NULL\n",
+"                     THEN w.expires_at < statement_timestamp()\n",
+"                         + w.lease_us * interval '0.6 microsecond'\n",
+"                     ELSE EXISTS (SELECT FROM jobq.claim c WHERE c.worker = w.id\n",
+"                                  AND c.jobs <> '{}')\n",
+"                END\n",
+"          ORDER BY w.expires_at LIMIT 32) l;\n",
+"END $$;\n",
+"",
+"-- A worker that stops says so: it no longer sleeps, serves no kind, and needs no rescue. What\n",
+"-- it still holds (it should hold nothing) is left to be rescued.\n",
+"CREATE FUNCTION jobq.deregister(p_worker bigint) RETURNS void\n",
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n",
+"BEGIN\n",
+"    DELETE FROM jobq.sleeper s WHERE s.worker = p_worker;\n",
+"    UPDATE jobq.worker w SET dead_at = statement_timestamp() WHERE w.id = p_worker\n",
+"        AND w.dead_at IS NULL;\n",
+"    DELETE FROM jobq.claim c WHERE c.worker = p_worker AND NOT EXISTS (\n",
+"        SELECT FROM jobq.job j\n",
+"        WHERE j.id = ANY (c.jobs) AND j.worker = c.worker AND j.claim = c.number);\n",
+"END $$;\n",
+"",
+"-- Announces or withdraws a worker's sleep in its queues. One statement, and the last one wins.\n",
+"CREATE FUNCTION jobq.sleep(p_worker bigint, p_queues integer[], p_asleep boolean) RETURNS void\n",
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n",
+"BEGIN\n",
+"    PERFORM set_config('synchronous_commit', 'off', true);\n",
+"    IF p_asleep THEN\n",
+"        INSERT INTO jobq.sleeper (queue_id, worker)\n",
+"        SELECT q, p_worker FROM unnest(p_queues) q ORDER BY q ON CONFLICT DO NOTHING;\n",
+"    ELSE\n",
+"        DELETE FROM jobq.sleeper s WHERE s.queue_id = ANY (p_queues) AND s.worker = p_worker;\n",
+"    END IF;\n",
+"END $$;\n",
+"",
+"-- Death is an event on the worker's row: it is marked where it has expired and its beat still\n",
+"-- stands where the rescuer saw it (row lock, checked again), and its jobs are taken in the\n",
+"-- same transaction. Locked jobs are skipped and come back at a later call; p_limit claims a\n",
+"-- call. A dead worker held many innocent jobs:\n",
+"--                              jobq.h law (6)\n",
+"--   cancel requested    cancelled\n",
+"--   no suspect          ready, its attempt given back, and now a suspect: it will run in a\n",
+"--                       claim of its own\n",
+"--   suspect             the attempt stays and its crash count rises; at a limit it is failed\n",
+"CREATE FUNCTION jobq.rescue(p_victim bigint, p_beat bigint, p_limit integer,\n",
+"                            OUT dead boolean, OUT rescued integer, OUT failed integer,\n",
+"                            OUT more boolean)\n",
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off\n",
+"    SET jit = off AS $$\n",
+"DECLARE\n",
+"    v_claim jobq.claim;\n",
+"    v_ended bigint[];\n",
+"    v_job record;\n",
+"    v_count integer;\n",
+"    v_queues integer[] := '{}';\n",
+"BEGIN\n",
+"    rescued := 0;\n",
+"    failed := 0;\n",
+"    UPDATE jobq.worker w SET dead_at = statement_timestamp()\n",
+"    WHERE w.id = p_victim AND w.dead_at IS NULL AND w.beat = p_beat\n",
+"      AND w.expires_at < statement_timestamp();\n",
+"    PERFORM FROM jobq.worker w WHERE w.id = p_victim AND w.dead_at IS NULL;\n",
+"    dead := NOT FOUND;\n",
+"    more := false;\n",
+"    IF NOT dead THEN RETURN; END IF;\n",
+"    DELETE FROM jobq.sleeper s WHERE s.worker = p_victim;\n",
+"    FOR v_claim IN SELECT * FROM jobq.claim c WHERE c.worker = p_victim\n",
+"                   ORDER BY c.number LIMIT p_limit FOR UPDATE SKIP LOCKED LOOP\n",
+"        FOR v_job IN\n",
+"            SELECT j.id, j.queue_id, j.crash + 1 AS crashes, j.attempt, j.cancel_requested_at,\n",
+"                j.suspect,\n",
+"                   q.max_crashes, coalesce(j.max_attempts, q.max_attempts) AS attempts\n",
+"            FROM jobq.job j JOIN jobq.queue q ON q.id = j.queue_id\n",
+"            WHERE j.id = ANY (v_claim.jobs) AND j.worker = p_victim\n",
+"                AND j.claim = v_claim.number\n",
+"              AND (j.suspect OR j.cancel_requested_at IS NOT NULL)\n",
+"            FOR UPDATE OF j SKIP LOCKED LOOP\n",
+"            IF v_job.cancel_requested_at IS NOT NULL THEN\n",
+"                PERFORM jobq.finish(ARRAY[v_job.id], 'c', NULL);\n",
+"            ELSE\n",
+"                UPDATE jobq.job j SET crash = v_job.crashes WHERE j.id = v_job.id;\n",
+"                IF v_job.crashes >= v_job.max_crashes OR v_job.attempt >= v_job.attempts THEN\n",
+"                    failed := failed + 1;\n",
+"                    PERFORM jobq.finish(ARRAY[v_job.id], 'f', jsonb_build_object(\n",
+"                        'at', statement_timestamp(), 'attempt', v_job.attempt, 'error',\n",
+"                        CASE WHEN v_job.crashes >= v_job.max_crashes\n",
+"                             THEN format('Max crashes (%s) exceeded: worker died',\n",
+"                                         v_job.max_crashes)\n",
+"                             ELSE format('Max retries (%s) exceeded: worker died',\n",
+"                                         v_job.attempts) END));\n",
+"                ELSE\n",
+"                    UPDATE jobq.job j SET state = 'r', worker = NULL, claim = NULL,\n",
+"                                          run_at = statement_timestamp() WHERE j.id = v_job.id;\n",
+"                    rescued := rescued + 1;\n",
+"                    v_queues := v_queues || v_job.queue_id;\n",
+"                END IF;\n",
+"            END IF;\n",
+"        END LOOP;\n",
+"        WITH back AS (\n",
+"            UPDATE jobq.job j\n",
+"            SET state = 'r', worker = NULL, claim = NULL, suspect = true,\n",
+"                attempt = greatest(j.attempt - 1, 0), run_at = statement_timestamp()\n",
+"            WHERE j.ctid = ANY (ARRAY(\n",
+"                SELECT held.ctid FROM jobq.job held\n",
+"                WHERE held.id = ANY (v_claim.jobs) AND held.worker = p_victim\n",
+"                  AND held.claim = v_claim.number AND NOT held.suspect\n",
+"                  AND held.cancel_requested_at IS NULL FOR UPDATE SKIP LOCKED))\n",
+"            RETURNING j.queue_id\n",
+"        )\n",
+"        SELECT count(*), v_queues || array_agg(DISTINCT b.queue_id) INTO v_count,\n",
+"            v_queues FROM back b;\n",
+"        rescued := rescued + v_count;\n",
+"        DELETE FROM jobq.claim c WHERE c.worker = p_victim AND c.number = v_claim.number\n",
+"           AND NOT EXISTS (SELECT FROM jobq.job j WHERE j.id = ANY (v_claim.jobs)\n",
+"                           AND j.worker = p_victim AND j.claim = v_claim.number);\n",
+"    END LOOP;\n",
+"    more := EXISTS (SELECT FROM jobq.claim c WHERE c.worker = p_victim);\n",
+"    PERFORM jobq.wake(q.id, rescued) FROM (SELECT DISTINCT unnest(v_queues) AS id) q\n",
+"    WHERE q.id IS NOT NULL;\n",
+"END $$;\n",
+"",
+"-- Whether a living worker has a handler for this kind.\n",
+"CREATE FUNCTION jobq.kind_lives(p_kind integer) RETURNS boolean\n",
+"LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$\n",
+"BEGIN\n",
+"    RETURN EXISTS (SELECT FROM jobq.worker w WHERE p_kind = ANY (w.kinds) AND w.dead_at IS NULL\n",
+"                                               AND w.expires_at > statement_timestamp());\n",
+"END $$;\n",
+"",
+"-- Gives parked jobs of a kind back to their lanes, a bounded number a call; says how many.\n",
+"-- Nothing left: the kind is no longer marked.\n",
+"CREATE FUNCTION jobq.unpark(p_kind integer, p_limit integer) RETURNS integer\n",
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off\n",
+"SET enable_bitmapscan = off SET jit = off AS $$\n",
+"DECLARE v_count integer;\n",
+"BEGIN\n",
+"    PERFORM FROM jobq.kind k WHERE k.id = p_kind FOR UPDATE;\n",
+"    UPDATE jobq.job j SET run_at = statement_timestamp()\n",
+"    WHERE j.ctid = ANY (ARRAY(\n",
+"        SELECT parked.ctid\n",
+"        FROM jobq.kind k JOIN jobq.queue q ON q.id = k.queue_id\n",
+"        CROSS JOIN generate_series(0, 9) AS lane (priority)\n",
+"        CROSS JOIN generate_series(0, 15) AS s (stage)\n",
+"        CROSS JOIN LATERAL (\n",
+"            SELECT p.ctid FROM jobq.job p\n",
+"            WHERE p.queue_id = q.id AND p.priority = lane.priority AND p.stage = s.stage\n",
+"              AND NOT p.suspect AND p.run_at = 'infinity' AND p.kind_id = p_kind\n",
+"              AND p.state = 'r'\n",
+"            LIMIT p_limit FOR UPDATE SKIP LOCKED) AS parked\n",
+"        WHERE k.id = p_kind AND s.stage < q.stages_max\n",
+"        LIMIT p_limit));\n",
+"    GET DIAGNOSTICS v_count = ROW_COUNT;\n",
+"    IF v_count < p_limit THEN\n",
+"        UPDATE jobq.kind k SET parked_at = NULL WHERE k.id = p_kind;\n",
+"    END IF;\n",
+"    RETURN v_count;\n",
+"END $$;\n",
+"",
+"-- A ready job is cancelled at once. A running one is asked: its worker learns it with the next\n",
+"-- heartbeat (or at once, when it listens) and tells the handler. Answers cancelled, requested\n",
+"-- or none.\n",
+"CREATE FUNCTION jobq.cancel(p_id bigint) RETURNS text\n",
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$\n",
+"DECLARE v_job jobq.job;\n",
+"BEGIN\n",
+"    SELECT * INTO v_job FROM jobq.job j WHERE j.id = p_id FOR UPDATE;\n",
+"    IF NOT FOUND THEN RETURN 'none'; END IF;\n",
+"    IF v_job.state <> 'x' THEN\n",
+"        PERFORM jobq.finish(ARRAY[p_id], 'c', NULL);\n",
+"        RETURN 'cancelled';\n",
+"    END IF;\n",
+"    UPDATE jobq.job j SET cancel_requested_at = coalesce(j.cancel_requested_at,\n",
+"                                                         statement_timestamp())\n",
+"    WHERE j.id = p_id;\n",
+"    UPDATE jobq.claim c SET cancel = array_append(array_remove(c.cancel, p_id), p_id)\n",
+"    WHERE c.worker = v_job.worker AND c.number = v_job.claim;\n",
+"    PERFORM pg_notify('jobq_' || to_hex(v_job.worker), 'cancel');\n",
+"    RETURN 'requested';\n",
+"END $$;\n",
+"",
+"-- Runs a failed job again, from the stage it failed in, with attempt and crash 0. False: no\n",
+"-- such job.\n",
+"CREATE FUNCTION jobq.revive(p_id bigint) RETURNS boolean\n",
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$\n",
+"DECLARE v_queue integer;\n",
+"BEGIN\n",
+"    WITH back AS (\n",
+"        DELETE FROM jobq.failed f WHERE f.id = p_id RETURNING f.*\n",
+"    )\n",
+"    INSERT INTO jobq.job (id, run_at, enqueued_at, timeout_us, queue_id, kind_id,\n",
+"                          max_attempts, priority,\n",
+"                          stage, stages, key, payload, bytes, headers, errors)\n",
+"    SELECT b.id, statement_timestamp(), b.enqueued_at, b.timeout_us, b.queue_id, b.kind_id,\n",
+"           b.max_attempts, b.priority, b.stage, b.stages, b.key, b.payload, b.bytes,\n",
+"           b.headers, b.errors\n",
+"    FROM back b\n",
+"    RETURNING queue_id INTO v_queue;\n",
+"    IF v_queue IS NULL THEN RETURN false; END IF;\n",
+"    UPDATE jobq.idempotency k SET ended_at = NULL WHERE k.job_id = p_id;\n",
+"    PERFORM jobq.wake(v_queue, 1);\n",
+"    RETURN true;\n",
+"END $$;\n",
+"",
+"-- What one worker does now and then, in bounded pages: old failed jobs, forgotten keys,\n",
+"-- workers dead for a day, and claim rows that hold nothing. Safe to run anywhere, at any time,\n",
+"-- twice.\n",
+"CREATE FUNCTION jobq.prune(p_limit integer) RETURNS integer\n",
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$\n",
+"DECLARE\n",
+"    v_count integer;\n",
+"    v_total integer := 0;\n",
+"BEGIN\n",
+"    DELETE FROM jobq.failed f WHERE f.id IN (\n",
+"        SELECT o.id FROM jobq.failed o JOIN jobq.queue q ON q.id = o.queue_id\n",
+"        WHERE o.finished_at < statement_timestamp() - q.failed_keep\n",
+"        ORDER BY o.finished_at LIMIT p_limit FOR UPDATE OF o SKIP LOCKED);\n",
+"    GET DIAGNOSTICS v_count = ROW_COUNT;\n",
+"    v_total := v_total + v_count;\n",
+"    DELETE FROM jobq.idempotency k WHERE (k.queue_id, k.key) IN (\n",
+"        SELECT o.queue_id, o.key FROM jobq.idempotency o\n",
+"        WHERE o.ended_at < statement_timestamp() - interval '1 day'\n",
+"        ORDER BY o.ended_at LIMIT p_limit FOR UPDATE SKIP LOCKED);\n",
+"    GET DIAGNOSTICS v_count = ROW_COUNT;\n",
+"    v_total := v_total + v_count;\n",
+"    DELETE FROM jobq.worker w\n",
+"    WHERE w.dead_at < statement_timestamp() - interval '1 day'\n",
+"      AND NOT EXISTS (SELECT FROM jobq.claim c WHERE c.worker = w.id AND c.jobs <> '{}');\n",
+"    DELETE FROM jobq.claim c\n",
+"    WHERE c.jobs = '{}' AND c.claimed_at < statement_timestamp() - interval '1 day';\n",
+"    RETURN v_total;\n",
+"END $$;\n",
+"",
+"-- Turns the history ring when the part now written is old enough: the oldest part is emptied\n",
+"-- and becomes the one that is written. A reader of that part makes it give up (55P03) at once;\n",
+"-- the next try comes soon.\n",
+"CREATE FUNCTION jobq.turn() RETURNS boolean\n",
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET lock_timeout = '50ms' AS $$\n",
+"DECLARE v_slot smallint;\n",
+"BEGIN\n",
+"    SELECT (m.history_slot + 1) % 8 INTO v_slot FROM jobq.meta m\n",
+"    WHERE m.history_slot_since < statement_timestamp() - m.history_keep / 7\n",
+"    FOR UPDATE SKIP LOCKED;\n",
+"    IF NOT FOUND THEN RETURN false; END IF;\n",
+"    IF v_slot = 0 THEN TRUNCATE jobq.history_0;\n",
+"    ELSIF v_slot = 1 THEN TRUNCATE jobq.history_1;\n",
+"    ELSIF v_slot = 2 THEN TRUNCATE jobq.history_2;\n",
+"    ELSIF v_slot = 3 THEN TRUNCATE jobq.history_3;\n",
+"    ELSIF v_slot = 4 THEN TRUNCATE jobq.history_4;\n",
+"    ELSIF v_slot = 5 THEN TRUNCATE jobq.history_5;\n",
+"    ELSIF v_slot = 6 THEN TRUNCATE jobq.history_6;\n",
+"    ELSE TRUNCATE jobq.history_7;\n",
+"    END IF;\n",
+"    UPDATE jobq.meta SET history_slot = v_slot, history_slot_since = statement_timestamp();\n",
+"    RETURN true;\n",
+"END $$;\n",
+"",
+"-- Running jobs without a claim row: never any. A slow check for operators and tests.\n",
+"CREATE FUNCTION jobq.audit() RETURNS bigint\n",
+"LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$\n",
+"BEGIN\n",
+"    RETURN (SELECT count(*) FROM jobq.job j WHERE j.state = 'x' AND NOT EXISTS (\n",
+"        SELECT FROM jobq.claim c\n",
+"        WHERE c.worker = j.worker AND c.number = j.claim AND j.id = ANY (c.jobs)));\n",
+"END $$;\n",
+"",
+"-- Every job, wherever it stands now.\n",
+"CREATE VIEW jobq.jobs AS\n",
+"SELECT j.id, q.name AS queue, k.name AS kind,\n",
+"       CASE j.state WHEN 'r' THEN 'ready' WHEN 'x' THEN 'running' ELSE 'waiting' END AS state,\n",
+"       j.priority, j.stage, j.stages, j.attempt, coalesce(j.max_attempts,\n",
+"       q.max_attempts) AS max_attempts,\n",
+"       j.crash, j.suspect, j.enqueued_at, j.run_at, j.claimed_at,\n",
+"       NULL::timestamptz AS finished_at,\n",
+"       j.worker, j.claim, j.cancel_requested_at, j.key, j.payload, j.bytes, j.headers,\n",
+"       j.errors,\n",
+"       j.queue_id, j.kind_id\n",
+"FROM jobq.job j JOIN jobq.queue q ON q.id = j.queue_id JOIN jobq.kind k ON k.id = j.kind_id\n",
+"UNION ALL\n",
+"SELECT f.id, q.name, k.name, 'failed', f.priority, f.stage, f.stages, f.attempt,\n",
+"       coalesce(f.max_attempts, q.max_attempts), f.crash, false, f.enqueued_at, f.run_at,\n",
+"       f.claimed_at,\n",
+"       f.finished_at, f.worker, NULL, NULL, f.key, f.payload, f.bytes, f.headers, f.errors,\n",
+"       f.queue_id,\n",
+"       f.kind_id\n",
+"FROM jobq.failed f JOIN jobq.queue q ON q.id = f.queue_id JOIN jobq.kind k ON k.id = f.kind_id\n",
+"UNION ALL\n",
+"SELECT h.id, q.name, k.name, CASE h.state WHEN 's' THEN 'succeeded' ELSE 'cancelled' END,\n",
+"    h.priority,\n",
+"       h.stage, h.stages, h.attempt, NULL, h.crash, false, h.enqueued_at, h.run_at,\n",
+"       h.claimed_at,\n",
+"       h.finished_at, h.worker, NULL, NULL, h.key, h.payload, h.bytes, h.headers, h.errors,\n",
+"       h.queue_id,\n",
+"       h.kind_id\n",
+"FROM jobq.history h JOIN jobq.queue q ON q.id = h.queue_id\n",
+"    JOIN jobq.kind k ON k.id = h.kind_id;\n",
+"",
+"-- Workers that live, and those that died in the last day.\n",
+"CREATE VIEW jobq.workers AS\n",
+"SELECT to_hex(w.id) AS worker, w.name, w.dead_at IS NULL AND w.expires_at > now() AS alive,\n",
+"    w.beat,\n",
+"       w.beat_at, w.expires_at, w.registered_at, w.dead_at,\n",
+"       (SELECT array_agg(q.name) FROM jobq.queue q WHERE q.id = ANY (w.queues)) AS queues,\n",
+"       (SELECT array_agg(k.name) FROM jobq.kind k WHERE k.id = ANY (w.kinds)) AS kinds,\n",
+"       EXISTS (SELECT FROM jobq.sleeper s WHERE s.worker = w.id) AS asleep,\n",
+"       (SELECT coalesce(sum(cardinality(c.jobs)), 0) FROM jobq.claim c\n",
+"       WHERE c.worker = w.id) AS claimed\n",
+"FROM jobq.worker w;\n",
+"",
+"UPDATE jobq.meta SET version = 2;\n",
+"",
+    NULL
+};
+
+static const jobq_pg__migration jobq_pg__migrations[] = {
+    {1, "001_tables", jobq_pg__sql_001},
+    {2, "002_functions", jobq_pg__sql_002},
+};
+/* >>migrations end */
+
+#define JOBQ_PG__VERSION                                                                           \
+    (jobq_pg__migrations[sizeof jobq_pg__migrations / sizeof jobq_pg__migrations[0] - 1].version)
+
+/* ---- >>bind: parameters and results ---------------------------------------------------------- */
+
+#define JOBQ_PG__BOOL 16 /* the server's type ids, as array elements name them */
+#define JOBQ_PG__BYTEA 17
+#define JOBQ_PG__CHAR 18
+#define JOBQ_PG__INT8 20
+#define JOBQ_PG__INT2 21
+#define JOBQ_PG__INT4 23
+#define JOBQ_PG__TEXT 25
+#define JOBQ_PG__TIMESTAMPTZ 1184
+#define JOBQ_PG__JSONB 3802
+
+#define JOBQ_PG__EPOCH_US ((int64_t)946684800 * 1000000) /* 2000-01-01, the server's zero */
+#define JOBQ_PG__PARAMS_MAX 16
+
+/* Parameters of one statement, in the binary form. A failed allocation sticks; one check at the
+ * end. */
+typedef struct jobq_pg__params {
+    char *data;
+    size_t size, room;
+    bool failed;
+    int count;
+    size_t offsets[JOBQ_PG__PARAMS_MAX]; /* SIZE_MAX: NULL */
+    int lengths[JOBQ_PG__PARAMS_MAX];
+} jobq_pg__params;
+
+static void jobq_pg__params_clear(jobq_pg__params *p)
+{
+    free(p->data);
+    memset(p, 0, sizeof *p);
+}
+
+/* Empties it and keeps its memory. */
+static void jobq_pg__params_reset(jobq_pg__params *p)
+{
+    p->size = 0;
+    p->count = 0;
+    p->failed = false;
+}
+
+static char *jobq_pg__grow(jobq_pg__params *p, size_t more)
+{
+    size_t room = p->room == 0 ? 1024 : p->room;
+    char *data;
+
+    if (p->failed) return NULL;
+    while (room < p->size + more) room *= 2;
+    if (room > p->room) {
+        data = (char *)realloc(p->data, room);
+        if (data == NULL) {
+            p->failed = true;
+            return NULL;
+        }
+        p->data = data;
+        p->room = room;
+    }
+    p->size += more;
+    return p->data + p->size - more;
+}
+
+static void jobq_pg__raw(jobq_pg__params *p, const char *bytes, size_t len)
+{
+    char *out = jobq_pg__grow(p, len);
+
+    if (out != NULL && len > 0) memcpy(out, bytes, len);
+}
+
+/* An integer of width bytes, most significant first. */
+static void jobq_pg__raw_int(jobq_pg__params *p, int64_t value, size_t width)
+{
+    char *out = jobq_pg__grow(p, width);
+    uint64_t rest = (uint64_t)value;
+
+    if (out == NULL) return;
+    while (width > 0) {
+        out[--width] = (char)(rest & 0xff);
+        rest >>= 8;
+    }
+}
+
+static void jobq_pg__begin(jobq_pg__params *p)
+{
+    JOBQ_ASSERT(p->count < JOBQ_PG__PARAMS_MAX);
+    p->offsets[p->count] = p->size;
+}
+
+static void jobq_pg__end(jobq_pg__params *p)
+{
+    p->lengths[p->count] = (int)(p->size - p->offsets[p->count]);
+    p->count++;
+}
+
+static void jobq_pg__add_null(jobq_pg__params *p)
+{
+    JOBQ_ASSERT(p->count < JOBQ_PG__PARAMS_MAX);
+    p->offsets[p->count] = SIZE_MAX;
+    p->lengths[p->count++] = 0;
+}
+
+static void jobq_pg__add_int(jobq_pg__params *p, int64_t value, size_t width)
+{
+    jobq_pg__begin(p);
+    jobq_pg__raw_int(p, value, width);
+    jobq_pg__end(p);
+}
+
+static void jobq_pg__add_text(jobq_pg__params *p, jobq_str text)
+{
+    if (text.ptr == NULL) {
+        jobq_pg__add_null(p);
+        return;
+    }
+    jobq_pg__begin(p);
+    jobq_pg__raw(p, text.ptr, text.len);
+    jobq_pg__end(p);
+}
+
+/* Opens a one-dimensional array; its elements follow, then jobq_pg__end. */
+static void jobq_pg__array(jobq_pg__params *p, int type, size_t count)
+{
+    jobq_pg__begin(p);
+    jobq_pg__raw_int(p, count > 0, 4);
+    jobq_pg__raw_int(p, 1, 4);
+    jobq_pg__raw_int(p, type, 4);
+    if (count == 0) return;
+    jobq_pg__raw_int(p, (int64_t)count, 4);
+    jobq_pg__raw_int(p, 1, 4);
+}
+
+static void jobq_pg__item_int(jobq_pg__params *p, int64_t value, size_t width)
+{
+    jobq_pg__raw_int(p, (int64_t)width, 4);
+    jobq_pg__raw_int(p, value, width);
+}
+
+static void jobq_pg__item_null(jobq_pg__params *p) { jobq_pg__raw_int(p, -1, 4); }
+
+/* A text, bytes or jsonb element; {NULL, 0} is NULL. jsonb has a version byte in front. */
+static void jobq_pg__item_str(jobq_pg__params *p, jobq_str s, int type)
+{
+    if (s.ptr == NULL) {
+        jobq_pg__item_null(p);
+        return;
+    }
+    jobq_pg__raw_int(p, (int64_t)s.len + (type == JOBQ_PG__JSONB), 4);
+    if (type == JOBQ_PG__JSONB) jobq_pg__raw_int(p, 1, 1);
+    jobq_pg__raw(p, s.ptr, s.len);
+}
+
+static void jobq_pg__add_int_array(jobq_pg__params *p, int type, const int32_t *values,
+                                   size_t count)
+{
+    size_t i;
+
+    jobq_pg__array(p, type, count);
+    for (i = 0; i < count; i++) jobq_pg__item_int(p, values[i], 4);
+    jobq_pg__end(p);
+}
+
+static void jobq_pg__add_long_array(jobq_pg__params *p, const int64_t *values, size_t count)
+{
+    size_t i;
+
+    jobq_pg__array(p, JOBQ_PG__INT8, count);
+    for (i = 0; i < count; i++) jobq_pg__item_int(p, values[i], 8);
+    jobq_pg__end(p);
+}
+
+static void jobq_pg__add_text_array(jobq_pg__params *p, const char *const *values, size_t count)
+{
+    size_t i;
+
+    jobq_pg__array(p, JOBQ_PG__TEXT, count);
+    for (i = 0; i < count; i++) jobq_pg__item_str(p, jobq_str_from(values[i]), JOBQ_PG__TEXT);
+    jobq_pg__end(p);
+}
+
+/* An integer, a boolean or a letter of a binary result: its bytes, sign extended. NULL and whatever
+ * else a server might send is 0. */
+static int64_t jobq_pg__int(const PGresult *res, int row, int column)
+{
+    const unsigned char *p = (const unsigned char *)PQgetvalue(res, row, column);
+    int len = PQgetlength(res, row, column), i;
+    uint64_t value;
+
+    if (len < 1 || len > 8 || PQgetisnull(res, row, column)) return 0;
+    value = p[0] & 0x80 ? UINT64_MAX : 0;
+    for (i = 0; i < len; i++) value = value << 8 | p[i];
+    return (int64_t)value;
+}
+
+static int32_t jobq_pg__int32(const PGresult *res, int row, int column)
+{
+    return (int32_t)jobq_pg__int(res, row, column);
+}
+
+static int64_t jobq_pg__from_server_us(int64_t us)
+{
+    if (us == INT64_MAX) return JOBQ_NEVER;
+    return us > INT64_MAX - JOBQ_PG__EPOCH_US ? JOBQ_NEVER : us + JOBQ_PG__EPOCH_US;
+}
+
+static int64_t jobq_pg__to_server_us(int64_t us)
+{
+    if (us == INT64_MIN || us == JOBQ_NEVER) return us; /* -infinity, infinity */
+    return us - JOBQ_PG__EPOCH_US;
+}
+
+static int64_t jobq_pg__instant(const PGresult *res, int row, int column)
+{
+    return jobq_pg__from_server_us(jobq_pg__int(res, row, column));
+}
+
+/* The integers of a binary array; at most most of them. Anything malformed counts as empty. */
+static int32_t jobq_pg__ints(const PGresult *res, int row, int column, int64_t *out, int32_t most)
+{
+    const unsigned char *p = (const unsigned char *)PQgetvalue(res, row, column);
+    int left = PQgetlength(res, row, column);
+    int32_t count = 0;
+
+    if (PQgetisnull(res, row, column) || left < 20) return 0;
+    p += 20;
+    left -= 20;
+    while (left >= 4 && count < most) {
+        int64_t len = (int64_t)p[0] << 24 | p[1] << 16 | p[2] << 8 | p[3], i;
+        uint64_t value;
+        if (len < 1 || len > 8 || len > left - 4) break;
+        value = p[4] & 0x80 ? UINT64_MAX : 0;
+        for (i = 0; i < len; i++) value = value << 8 | p[4 + i];
+        out[count++] = (int64_t)value;
+        p += 4 + len;
+        left -= 4 + (int)len;
+    }
+    return count;
+}
+
+/* A jsonb, text or bytea column. jsonb comes with its version byte. */
+static jobq_str jobq_pg__str(const PGresult *res, int row, int column, bool jsonb)
+{
+    jobq_str s = {NULL, 0};
+    int skip = jsonb ? 1 : 0, len = PQgetlength(res, row, column);
+
+    if (PQgetisnull(res, row, column) || len < skip) return s;
+    s.ptr = PQgetvalue(res, row, column) + skip;
+    s.len = (size_t)(len - skip);
+    return s;
+}
+
+/* Columns of JOBQ_PG__JOB_COLUMNS. */
+enum {
+    JOBQ_PG__COL_ID, JOBQ_PG__COL_RUN_AT, JOBQ_PG__COL_ENQUEUED_AT, JOBQ_PG__COL_TIMEOUT,
+    JOBQ_PG__COL_QUEUE, JOBQ_PG__COL_KIND, JOBQ_PG__COL_ATTEMPT, JOBQ_PG__COL_CRASH,
+    JOBQ_PG__COL_MAX_ATTEMPTS, JOBQ_PG__COL_PRIORITY, JOBQ_PG__COL_STAGE, JOBQ_PG__COL_STAGES,
+    JOBQ_PG__COL_SUSPECT, JOBQ_PG__COL_PAYLOAD, JOBQ_PG__COL_BYTES, JOBQ_PG__COL_HEADERS,
+    JOBQ_PG__COL_DUE
+};
+
+/* A claimed job. False: the row breaks a law. */
+static bool jobq_pg__job(const PGresult *res, int row, int64_t worker, int64_t claim, jobq_job *job)
+{
+    memset(job, 0, sizeof *job);
+    job->id = jobq_pg__int(res, row, JOBQ_PG__COL_ID);
+    job->worker = worker;
+    job->claim = claim;
+    job->run_at_us = jobq_pg__instant(res, row, JOBQ_PG__COL_RUN_AT);
+    job->enqueued_at_us = jobq_pg__instant(res, row, JOBQ_PG__COL_ENQUEUED_AT);
+    job->timeout_us = jobq_pg__int(res, row, JOBQ_PG__COL_TIMEOUT);
+    job->queue = jobq_pg__int32(res, row, JOBQ_PG__COL_QUEUE);
+    job->kind = jobq_pg__int32(res, row, JOBQ_PG__COL_KIND);
+    job->attempt = jobq_pg__int32(res, row, JOBQ_PG__COL_ATTEMPT);
+    job->crash = jobq_pg__int32(res, row, JOBQ_PG__COL_CRASH);
+    job->max_attempts = jobq_pg__int32(res, row, JOBQ_PG__COL_MAX_ATTEMPTS);
+    job->priority = (int16_t)jobq_pg__int(res, row, JOBQ_PG__COL_PRIORITY);
+    job->stage = (int16_t)jobq_pg__int(res, row, JOBQ_PG__COL_STAGE);
+    job->stages = (int16_t)jobq_pg__int(res, row, JOBQ_PG__COL_STAGES);
+    job->suspect = jobq_pg__int(res, row, JOBQ_PG__COL_SUSPECT) != 0;
+    job->state = JOBQ_STATE_RUNNING;
+    return jobq_job_check(job) == JOBQ_OK;
+}
+
+static jobq_str jobq_pg__payload(const PGresult *res, int row, bool *bytes)
+{
+    *bytes = !PQgetisnull(res, row, JOBQ_PG__COL_BYTES);
+    return *bytes ? jobq_pg__str(res, row, JOBQ_PG__COL_BYTES, false)
+                  : jobq_pg__str(res, row, JOBQ_PG__COL_PAYLOAD, true);
+}
+
+/* ---- >>pool ---------------------------------------------------------------------------------- */
+
+struct jobq_pg {
+    char *conninfo;
+    char schema[52];          /* as an identifier */
+    unsigned hash;            /* of the schema, for statement names */
+    char *texts[JOBQ_PG__STATEMENT_COUNT];
+    int64_t acquire_us;
+    size_t payload_max;
+    bool unprepared;
+    void (*log)(void *user, jobq_pg_level level, const char *message);
+    void *user;
+    pthread_mutex_t lock;     /* guards what follows */
+    pthread_cond_t freed;
+    int pool_max, open_count, idle_count, idle_room;
+    PGconn **idle;
+};
+
+JOBQ_API const char *jobq_pg_schema(const jobq_pg *pg) { return pg->schema; }
+
+#if defined(__GNUC__) || defined(__clang__)
+__attribute__((format(printf, 3, 4)))
+#endif
+static void jobq_pg__log(const jobq_pg *pg, jobq_pg_level level, const char *format, ...)
+{
+    char message[640];
+    va_list args;
+
+    if (pg->log == NULL) return;
+    va_start(args, format);
+    vsnprintf(message, sizeof message, format, args);
+    va_end(args);
+    pg->log(pg->user, level, message);
+}
+
+static int64_t jobq_pg__mono_us(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000000 + t.tv_nsec / 1000;
+}
+
+static bool jobq_pg__word(char c)
+{
+    return jobq__alnum(c) || c == '_';
+}
+
+/* SQL for one schema: the word jobq, standing alone, is its name. Memory is the caller's to
+ * free. */
+static char *jobq_pg__for_schema(const char *sql, const char *schema)
+{
+    size_t len = strlen(schema), count = 0, at = 0, i;
+    char *out;
+
+    for (i = 0; sql[i] != '\0'; i++) count += sql[i] == 'j';
+    out = (char *)malloc(strlen(sql) + count * len + 1);
+    if (out == NULL) return NULL;
+    for (i = 0; sql[i] != '\0';) {
+        bool alone = strncmp(sql + i, "jobq", 4) == 0 && !jobq_pg__word(sql[i + 4]) &&
+                     (i == 0 || !jobq_pg__word(sql[i - 1]));
+        if (alone) memcpy(out + at, schema, len);
+        else out[at] = sql[i];
+        at += alone ? len : 1;
+        i += alone ? 4 : 1;
+    }
+    out[at] = '\0';
+    return out;
+}
+
+static char *jobq_pg__dup(const char *text)
+{
+    size_t size = strlen(text) + 1;
+    char *copy = (char *)malloc(size);
+
+    if (copy != NULL) memcpy(copy, text, size);
+    return copy;
+}
+
+/* The schema as an identifier, and its hash. False: not a name we take. */
+static bool jobq_pg__schema_set(jobq_pg *pg, const char *name)
+{
+    size_t len = strlen(name), i;
+
+    if (len < 1 || len > 48 || (name[0] >= '0' && name[0] <= '9')) return false;
+    pg->hash = 2166136261u;
+    for (i = 0; i < len; i++) {
+        if (!jobq_pg__word(name[i])) return false;
+        pg->hash = (pg->hash ^ (unsigned char)name[i]) * 16777619u;
+    }
+    snprintf(pg->schema, sizeof pg->schema, strcmp(name, "jobq") == 0 ? "%s" : "\"%s\"", name);
+    return true;
+}
+
+/* Our defaults stand before the user's string, which therefore wins. */
+static const char *const jobq_pg__conn_names[] = {
+    "fallback_application_name", "connect_timeout", "keepalives_idle", "keepalives_interval",
+    "keepalives_count", "tcp_user_timeout", "client_encoding", "dbname", NULL};
+
+static void jobq_pg__conn_values(const jobq_pg *pg, const char **values)
+{
+    static const char *const defaults[] = {"jobq", "10", "30", "10", "3", "30000", "UTF8"};
+    size_t i;
+
+    for (i = 0; i < sizeof defaults / sizeof defaults[0]; i++) values[i] = defaults[i];
+    values[i++] = pg->conninfo;
+    values[i] = NULL;
+}
+
+/* A new connection, probed. NULL: error is filled. */
+static PGconn *jobq_pg__connect(const jobq_pg *pg, jobq_pg_error *error)
+{
+    const char *values[9];
+    PGconn *conn;
+    PGresult *probe;
+    bool good;
+
+    jobq_pg__conn_values(pg, values);
+    conn = PQconnectdbParams(jobq_pg__conn_names, values, 1);
+    if (PQstatus(conn) != CONNECTION_OK) {
+        jobq_pg__conn_error(error, conn);
+        PQfinish(conn);
+        return NULL;
+    }
+    probe = PQexec(conn, "SELECT 1");
+    good = PQresultStatus(probe) == PGRES_TUPLES_OK;
+    if (!good) jobq_pg__result_error(error, conn, probe);
+    PQclear(probe);
+    if (good && PQserverVersion(conn) >= 140000) return conn;
+    if (good) {
+        jobq_pg__fail(error, JOBQ_ERROR_VERSION,
+                      "server version %d is too old: 14 or newer is needed",
+                      PQserverVersion(conn) / 10000);
+    }
+    PQfinish(conn);
+    return NULL;
+}
+
+static void jobq_pg__free(jobq_pg *pg)
+{
+    size_t i;
+
+    if (pg == NULL) return;
+    for (i = 0; i < JOBQ_PG__STATEMENT_COUNT; i++) free(pg->texts[i]);
+    free(pg->conninfo);
+    free(pg->idle);
+    free(pg);
+}
+
+/* Memory and texts of a handle, no connection yet. */
+static jobq_pg *jobq_pg__new(const jobq_pg_desc *desc, jobq_pg_error *error)
+{
+    jobq_pg *pg = (jobq_pg *)calloc(1, sizeof *pg);
+    bool good;
+    size_t i;
+
+    if (pg == NULL) {
+        jobq_pg__no_memory(error);
+        return NULL;
+    }
+    if (!jobq_pg__schema_set(pg, desc->schema == NULL ? "jobq" : desc->schema)) {
+        jobq_pg__invalid(error, "schema", "1 to 48 of [A-Za-z0-9_], no digit in front");
+        jobq_pg__free(pg);
+        return NULL;
+    }
+    pg->conninfo = jobq_pg__dup(desc->conninfo == NULL ? "" : desc->conninfo);
+    good = pg->conninfo != NULL;
+    for (i = 0; i < JOBQ_PG__STATEMENT_COUNT; i++) {
+        pg->texts[i] = jobq_pg__for_schema(jobq_pg__texts[i], pg->schema);
+        good = good && pg->texts[i] != NULL;
+    }
+    if (!good) {
+        jobq_pg__no_memory(error);
+        jobq_pg__free(pg);
+        return NULL;
+    }
+    pg->pool_max = desc->pool_max > 0 ? desc->pool_max : 5;
+    pg->acquire_us = desc->acquire_us > 0 ? desc->acquire_us : 3000000;
+    pg->payload_max = desc->payload_max > 0 ? desc->payload_max : 1048576;
+    pg->unprepared = desc->unprepared;
+    pg->log = desc->log;
+    pg->user = desc->user;
+    return pg;
+}
+
+JOBQ_API jobq_error jobq_pg_open(jobq_pg **out, const jobq_pg_desc *desc, jobq_pg_error *error)
+{
+    static const jobq_pg_desc none = {NULL, NULL, 0, 0, 0, false, NULL, NULL};
+    jobq_pg_error local;
+    PGconn *conn;
+    jobq_pg *pg;
+
+    JOBQ_ASSERT(out != NULL);
+    if (error == NULL) error = &local;
+    *out = NULL;
+    pg = jobq_pg__new(desc == NULL ? &none : desc, error);
+    if (pg == NULL) return error->code;
+    pthread_mutex_init(&pg->lock, NULL);
+    pthread_cond_init(&pg->freed, NULL);
+    if (jobq_pg_acquire(pg, &conn, error) != JOBQ_OK) {
+        jobq_pg_close(pg);
+        return error->code;
+    }
+    jobq_pg_release(pg, conn);
+    *out = pg;
+    return JOBQ_OK;
+}
+
+JOBQ_API void jobq_pg_close(jobq_pg *pg)
+{
+    if (pg == NULL) return;
+    JOBQ_ASSERT(pg->open_count == pg->idle_count);
+    while (pg->idle_count > 0) PQfinish(pg->idle[--pg->idle_count]);
+    pthread_cond_destroy(&pg->freed);
+    pthread_mutex_destroy(&pg->lock);
+    jobq_pg__free(pg);
+}
+
+/* An idle connection, or the right to make one (*make). False: time is up. The pool's lock is
+ * held. */
+static bool jobq_pg__reserve(jobq_pg *pg, PGconn **conn, bool *make)
+{
+    struct timespec until;
+
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += pg->acquire_us / 1000000;
+    until.tv_nsec += pg->acquire_us % 1000000 * 1000;
+    if (until.tv_nsec >= 1000000000) {
+        until.tv_sec++;
+        until.tv_nsec -= 1000000000;
+    }
+    while (pg->idle_count == 0 && pg->open_count >= pg->pool_max) {
+        if (pthread_cond_timedwait(&pg->freed, &pg->lock, &until) == ETIMEDOUT) return false;
+    }
+    *make = pg->idle_count == 0;
+    *conn = NULL;
+    if (*make) pg->open_count++;
+    else *conn = pg->idle[--pg->idle_count];
+    return true;
+}
+
+/* A place in the pool is free again. */
+static void jobq_pg__unreserve(jobq_pg *pg)
+{
+    pthread_mutex_lock(&pg->lock);
+    pg->open_count--;
+    pthread_cond_signal(&pg->freed);
+    pthread_mutex_unlock(&pg->lock);
+}
+
+JOBQ_API jobq_error jobq_pg_acquire(jobq_pg *pg, PGconn **conn, jobq_pg_error *error)
+{
+    bool make = false, got;
+
+    JOBQ_ASSERT(pg != NULL && conn != NULL);
+    pthread_mutex_lock(&pg->lock);
+    got = jobq_pg__reserve(pg, conn, &make);
+    pthread_mutex_unlock(&pg->lock);
+    if (!got) {
+        *conn = NULL;
+        return jobq_pg__fail(error, JOBQ_ERROR_TIMEOUT,
+                             "no connection free within %lld ms: raise pool_max, or release sooner",
+                             (long long)(pg->acquire_us / 1000));
+    }
+    if (!make && PQstatus(*conn) != CONNECTION_OK) {
+        PQfinish(*conn);
+        make = true;
+    }
+    if (!make) return JOBQ_OK;
+    *conn = jobq_pg__connect(pg, error);
+    if (*conn != NULL) return JOBQ_OK;
+    jobq_pg__unreserve(pg);
+    return error != NULL ? error->code : JOBQ_ERROR_CONNECTION;
+}
+
+JOBQ_API void jobq_pg_release(jobq_pg *pg, PGconn *conn)
+{
+    bool keep;
+
+    JOBQ_ASSERT(pg != NULL);
+    if (conn == NULL) return;
+    if (PQstatus(conn) == CONNECTION_OK && PQtransactionStatus(conn) != PQTRANS_IDLE) {
+        jobq_pg__log(pg, JOBQ_PG_WARNING, "a transaction was left open; rolled back");
+        PQclear(PQexec(conn, "ROLLBACK"));
+    }
+    keep = PQstatus(conn) == CONNECTION_OK && PQtransactionStatus(conn) == PQTRANS_IDLE;
+    pthread_mutex_lock(&pg->lock);
+    if (keep && pg->idle_count == pg->idle_room) {
+        int room = pg->idle_room == 0 ? 8 : 2 * pg->idle_room;
+        PGconn **idle = (PGconn **)realloc(pg->idle, (size_t)room * sizeof *idle);
+        if (idle != NULL) {
+            pg->idle = idle;
+            pg->idle_room = room;
+        }
+        keep = idle != NULL;
+    }
+    if (keep) pg->idle[pg->idle_count++] = conn;
+    else pg->open_count--;
+    pthread_cond_signal(&pg->freed);
+    pthread_mutex_unlock(&pg->lock);
+    if (!keep) PQfinish(conn);
+}
+
+/* -- prepared statements: which ones a connection has is kept with the connection, by libpq's
+ * events -- */
+
+typedef struct jobq_pg__prepared {
+    struct jobq_pg__prepared *next; /* of another schema */
+    unsigned hash;
+    bool has[JOBQ_PG__STATEMENT_COUNT];
+} jobq_pg__prepared;
+
+static int jobq_pg__on_event(PGEventId event, void *info, void *pass);
+
+static void jobq_pg__prepared_free(PGconn *conn)
+{
+    jobq_pg__prepared *p = (jobq_pg__prepared *)PQinstanceData(conn, jobq_pg__on_event);
+
+    while (p != NULL) {
+        jobq_pg__prepared *next = p->next;
+        free(p);
+        p = next;
+    }
+    PQsetInstanceData(conn, jobq_pg__on_event, NULL);
+}
+
+static int jobq_pg__on_event(PGEventId event, void *info, void *pass)
+{
+    (void)pass;
+    if (event == PGEVT_CONNRESET) jobq_pg__prepared_free(((PGEventConnReset *)info)->conn);
+    if (event == PGEVT_CONNDESTROY) jobq_pg__prepared_free(((PGEventConnDestroy *)info)->conn);
+    return 1;
+}
+
+/* The record of a connection for this handle's schema. NULL: out of memory. */
+static jobq_pg__prepared *jobq_pg__prepared_of(const jobq_pg *pg, PGconn *conn)
+{
+    jobq_pg__prepared *first = (jobq_pg__prepared *)PQinstanceData(conn, jobq_pg__on_event), *p;
+
+    for (p = first; p != NULL && p->hash != pg->hash; p = p->next) {}
+    if (p != NULL) return p;
+    p = (jobq_pg__prepared *)calloc(1, sizeof *p);
+    if (p == NULL) return NULL;
+    p->hash = pg->hash;
+    p->next = first;
+    PQregisterEventProc(conn, jobq_pg__on_event, "jobq", NULL); /* again: refused, and no harm */
+    if (PQsetInstanceData(conn, jobq_pg__on_event, p)) return p;
+    free(p);
+    return NULL;
+}
+
+static void jobq_pg__statement_name(const jobq_pg *pg, jobq_pg__statement st, char *name,
+                                    size_t size)
+{
+    snprintf(name, size, "jobq_%08x_%d", pg->hash, (int)st);
+}
+
+/* ---- >>exec: the only senders of statements -------------------------------------------------- */
+
+static void jobq_pg__values(const jobq_pg__params *p, const char **values, int *formats)
+{
+    int i;
+
+    for (i = 0; i < p->count; i++) {
+        values[i] = p->offsets[i] == SIZE_MAX ? NULL : p->data + p->offsets[i];
+        formats[i] = 1;
+    }
+}
+
+/* Whether a caller's connection can take a statement now. */
+static jobq_error jobq_pg__usable(PGconn *conn, jobq_pg_error *error)
+{
+    PGTransactionStatusType status = PQtransactionStatus(conn);
+
+    if (PQstatus(conn) != CONNECTION_OK) return jobq_pg__conn_error(error, conn);
+    if (status == PQTRANS_INERROR) {
+        return jobq_pg__invalid(error, "conn", "its transaction is aborted: roll it back first");
+    }
+    if (status == PQTRANS_ACTIVE || PQpipelineStatus(conn) != PQ_PIPELINE_OFF) {
+        return jobq_pg__invalid(error, "conn", "busy with another statement, or in pipeline mode");
+    }
+    return JOBQ_OK;
+}
+
+static PGresult *jobq_pg__send_and_wait(jobq_pg *pg, PGconn *conn, jobq_pg__statement st,
+                                        const jobq_pg__params *p)
+{
+    const char *values[JOBQ_PG__PARAMS_MAX];
+    int formats[JOBQ_PG__PARAMS_MAX];
+    jobq_pg__prepared *prepared = pg->unprepared ? NULL : jobq_pg__prepared_of(pg, conn);
+    char name[32];
+    PGresult *res;
+
+    jobq_pg__values(p, values, formats);
+    if (prepared == NULL) {
+        return PQexecParams(conn, pg->texts[st], p->count, NULL, values, p->lengths, formats, 1);
+    }
+    jobq_pg__statement_name(pg, st, name, sizeof name);
+    if (!prepared->has[st]) {
+        res = PQprepare(conn, name, pg->texts[st], 0, NULL);
+        if (PQresultStatus(res) != PGRES_COMMAND_OK) return res;
+        PQclear(res);
+        prepared->has[st] = true;
+    }
+    return PQexecPrepared(conn, name, p->count, values, p->lengths, formats, 1);
+}
+
+/*
+ * One statement, on conn or on a connection of the pool. Clears the parameters. NULL: error is
+ * filled.
+ */
+static PGresult *jobq_pg__exec(jobq_pg *pg, PGconn *conn, jobq_pg__statement st, jobq_pg__params *p,
+                               jobq_pg_error *error)
+{
+    PGconn *mine = NULL;
+    PGresult *res = NULL;
+
+    if (p->failed) jobq_pg__no_memory(error);
+    else if (conn == NULL ? jobq_pg_acquire(pg, &mine, error) : jobq_pg__usable(conn, error)) {}
+    else {
+        if (conn == NULL) conn = mine;
+        res = jobq_pg__send_and_wait(pg, conn, st, p);
+        if (PQresultStatus(res) != PGRES_TUPLES_OK) {
+            jobq_pg__result_error(error, conn, res);
+            PQclear(res);
+            res = NULL;
+        }
+    }
+    jobq_pg__params_clear(p);
+    if (mine != NULL) jobq_pg_release(pg, mine);
+    return res;
+}
+
+/* ---- >>migrate ------------------------------------------------------------------------------- */
+
+/* Runs SQL without parameters; JOBQ_OK or the error. */
+static jobq_error jobq_pg__command(PGconn *conn, const char *sql, jobq_pg_error *error)
+{
+    PGresult *res = PQexec(conn, sql);
+    ExecStatusType status = PQresultStatus(res);
+    jobq_error code = JOBQ_OK;
+
+    if (status != PGRES_COMMAND_OK && status != PGRES_TUPLES_OK) {
+        code = jobq_pg__result_error(error, conn, res);
+    }
+    PQclear(res);
+    return code;
+}
+
+/* Joins the lines of one statement, from *at on; moves *at behind it. NULL: out of memory. */
+static char *jobq_pg__join(const char *const *lines, size_t *at)
+{
+    size_t size = 1, end = *at;
+    char *sql;
+
+    while (lines[end] != NULL && lines[end][0] != '\0') size += strlen(lines[end++]);
+    sql = (char *)malloc(size);
+    if (sql == NULL) return NULL;
+    sql[0] = '\0';
+    for (size = 0; *at < end; size += strlen(lines[(*at)++]))
+        memcpy(sql + size, lines[*at], strlen(lines[*at]));
+    sql[size] = '\0';
+    if (lines[*at] != NULL) (*at)++;
+    return sql;
+}
+
+static jobq_error jobq_pg__apply(const jobq_pg *pg, PGconn *conn, const jobq_pg__migration *m,
+                                 jobq_pg_error *error)
+{
+    jobq_error code = JOBQ_OK;
+    size_t at = 0;
+
+    while (code == JOBQ_OK && m->lines[at] != NULL) {
+        char *generic = jobq_pg__join(m->lines, &at);
+        char *sql = generic == NULL ? NULL : jobq_pg__for_schema(generic, pg->schema);
+        code = sql == NULL ? jobq_pg__no_memory(error) : jobq_pg__command(conn, sql, error);
+        free(sql);
+        free(generic);
+    }
+    if (code == JOBQ_OK)
+        jobq_pg__log(pg, JOBQ_PG_INFO, "migration %s applied to %s", m->name, pg->schema);
+    return code;
+}
+
+/* The schema's version and the oldest library it serves; 0, 0 when it is not there. */
+static jobq_error jobq_pg__version(jobq_pg *pg, PGconn *conn, int *version, int *library_min,
+                                   jobq_pg_error *error)
+{
+    char sql[160];
+    PGresult *res;
+    bool there;
+    jobq_error code;
+
+    snprintf(sql, sizeof sql, "SELECT to_regclass('%s.meta') IS NOT NULL", pg->schema);
+    res = PQexec(conn, sql);
+    if (PQresultStatus(res) != PGRES_TUPLES_OK) {
+        code = jobq_pg__result_error(error, conn, res);
+        PQclear(res);
+        return code;
+    }
+    there = PQgetvalue(res, 0, 0)[0] == 't';
+    PQclear(res);
+    *version = *library_min = 0;
+    if (!there) return JOBQ_OK;
+    snprintf(sql, sizeof sql, "SELECT version, library_min FROM %s.meta", pg->schema);
+    res = PQexec(conn, sql);
+    code = PQresultStatus(res) == PGRES_TUPLES_OK && PQntuples(res) == 1
+               ? JOBQ_OK : jobq_pg__result_error(error, conn, res);
+    if (code == JOBQ_OK) {
+        *version = atoi(PQgetvalue(res, 0, 0));
+        *library_min = atoi(PQgetvalue(res, 0, 1));
+    }
+    PQclear(res);
+    return code;
+}
+
+/* A schema may be newer than the library, as long as it still serves it (rolling deploys). */
+static jobq_error jobq_pg__serves(const jobq_pg *pg, int version, int library_min,
+                                  jobq_pg_error *error)
+{
+    if (library_min > JOBQ_PG__VERSION) {
+        return jobq_pg__fail(
+            error, JOBQ_ERROR_VERSION,
+            "schema %s is at version %d and serves libraries from %d on; this one is %d: "
+            "update the program",
+            pg->schema, version, library_min, JOBQ_PG__VERSION);
+    }
+    if (version < JOBQ_PG__VERSION) {
+        return jobq_pg__fail(
+            error, JOBQ_ERROR_VERSION,
+            "schema %s is at version %d, this library needs %d: run jobq_pg_migrate", pg->schema,
+            version, JOBQ_PG__VERSION);
+    }
+    return JOBQ_OK;
+}
+
+static jobq_error jobq_pg__migrate_in(jobq_pg *pg, PGconn *conn, jobq_pg_error *error)
+{
+    char sql[96];
+    int version, library_min;
+    jobq_error code;
+    size_t i;
+
+    snprintf(sql, sizeof sql, "SELECT pg_advisory_xact_lock(%lld)",
+             0x6a6f6271ll << 24 | (pg->hash >> 8));
+    code = jobq_pg__command(conn, sql, error);
+    if (code == JOBQ_OK) code = jobq_pg__version(pg, conn, &version, &library_min, error);
+    if (code != JOBQ_OK) return code;
+    for (i = 0; i < sizeof jobq_pg__migrations / sizeof jobq_pg__migrations[0]; i++) {
+        if (jobq_pg__migrations[i].version <= version) continue;
+        code = jobq_pg__apply(pg, conn, &jobq_pg__migrations[i], error);
+        if (code != JOBQ_OK) return code;
+        version = jobq_pg__migrations[i].version;
+    }
+    return jobq_pg__serves(pg, version, library_min, error);
+}
+
+JOBQ_API jobq_error jobq_pg_migrate(jobq_pg *pg, jobq_pg_error *error)
+{
+    PGconn *conn;
+    jobq_error code;
+
+    JOBQ_ASSERT(pg != NULL);
+    code = jobq_pg_acquire(pg, &conn, error);
+    if (code != JOBQ_OK) return code;
+    code = jobq_pg__command(conn, "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE", error);
+    if (code == JOBQ_OK)
+        code = jobq_pg__command(conn, "SET LOCAL client_min_messages = warning", error);
+    if (code == JOBQ_OK) code = jobq_pg__migrate_in(pg, conn, error);
+    if (code == JOBQ_OK) code = jobq_pg__command(conn, "COMMIT", error);
+    else PQclear(PQexec(conn, "ROLLBACK"));
+    jobq_pg_release(pg, conn);
+    return code;
+}
+
+JOBQ_API jobq_error jobq_pg_check(jobq_pg *pg, PGconn *conn, jobq_pg_error *error)
+{
+    int version, library_min;
+    PGconn *mine = NULL;
+    jobq_error code =
+        conn == NULL ? jobq_pg_acquire(pg, &mine, error) : jobq_pg__usable(conn, error);
+
+    if (code != JOBQ_OK) return code;
+    code = jobq_pg__version(pg, conn == NULL ? mine : conn, &version, &library_min, error);
+    if (mine != NULL) jobq_pg_release(pg, mine);
+    return code == JOBQ_OK ? jobq_pg__serves(pg, version, library_min, error) : code;
+}
+
+/* ---- >>enqueue ------------------------------------------------------------------------------- */
+
+static jobq_error jobq_pg__json_invalid(jobq_pg_error *error, const char *field, jobq_str json)
+{
+    const char *why;
+    size_t at;
+    char text[128];
+
+    if (jobq_json_check(json, &at, &why) == JOBQ_OK) return JOBQ_OK;
+    snprintf(text, sizeof text, "not JSON at byte %llu: %s", (unsigned long long)at, why);
+    return jobq_pg__invalid(error, field, text);
+}
+
+/* Everything that can be seen to be wrong with a job, before anything is sent. */
+static jobq_error jobq_pg__job_invalid(const jobq_pg *pg, const jobq_pg_job *job,
+                                       jobq_pg_error *error)
+{
+    char text[96];
+    jobq_error code;
+
+    if (!jobq_name_valid(jobq_str_from(job->queue))) {
+        return jobq_pg__invalid(error, "queue",
+                                "1 to 1024 of [A-Za-z0-9._-], alphanumeric at both ends");
+    }
+    if (!jobq_name_valid(jobq_str_from(job->kind))) {
+        return jobq_pg__invalid(error, "kind",
+                                "1 to 1024 of [A-Za-z0-9._-], alphanumeric at both ends");
+    }
+    if (job->payload.len > pg->payload_max) {
+        snprintf(text, sizeof text, "size %llu exceeds maximum %llu",
+                 (unsigned long long)job->payload.len, (unsigned long long)pg->payload_max);
+        return jobq_pg__invalid(error, "payload", text);
+    }
+    code = job->payload.ptr == NULL || job->payload_bytes
+               ? JOBQ_OK : jobq_pg__json_invalid(error, "payload", job->payload);
+    if (code != JOBQ_OK) return code;
+    if (job->headers.ptr != NULL &&
+        jobq_pg__json_invalid(error, "headers", job->headers) != JOBQ_OK) {
+        return JOBQ_ERROR_INVALID;
+    }
+    if (job->priority < 0 || job->priority > 9)
+        return jobq_pg__invalid(error, "priority", "0 to 9");
+    if (job->stages < 0 || job->stages > JOBQ_STAGES_MAX)
+        return jobq_pg__invalid(error, "stages", "1 to 16");
+    if (job->max_attempts < 0) return jobq_pg__invalid(error, "max_attempts", "1 or more");
+    if (job->timeout_us < 0) return jobq_pg__invalid(error, "timeout_us", "positive");
+    if (job->delay_us < 0 || job->delay_us > INT64_MAX / 4) {
+        return jobq_pg__invalid(error, "delay_us", "positive, less than 70,000 years");
+    }
+    if (job->run_at_us < 0 || job->run_at_us > INT64_MAX / 4) {
+        return jobq_pg__invalid(error, "run_at_us", "microseconds since the Unix epoch");
+    }
+    if (job->key != NULL && (job->key[0] == '\0' || strlen(job->key) > JOBQ_NAME_MAX ||
+                             !jobq_utf8_valid(jobq_str_from(job->key)))) {
+        return jobq_pg__invalid(error, "key", "1 to 1024 bytes of UTF-8");
+    }
+    return JOBQ_OK;
+}
+
+/* One optional array of enqueue: SQL NULL unless a job says something. */
+typedef enum jobq_pg__field {
+    JOBQ_PG__F_PAYLOAD,
+    JOBQ_PG__F_BYTES,
+    JOBQ_PG__F_HEADERS,
+    JOBQ_PG__F_RUN_AT,
+    JOBQ_PG__F_DELAY,
+    JOBQ_PG__F_PRIORITY,
+    JOBQ_PG__F_STAGES,
+    JOBQ_PG__F_MAX_ATTEMPTS,
+    JOBQ_PG__F_TIMEOUT,
+    JOBQ_PG__F_KEY,
+    JOBQ_PG__F_COUNT
+} jobq_pg__field;
+
+static const struct {
+    int type;
+    size_t width; /* 0: a string */
+} jobq_pg__fields[JOBQ_PG__F_COUNT] = {
+    {JOBQ_PG__JSONB, 0}, {JOBQ_PG__BYTEA, 0}, {JOBQ_PG__JSONB, 0}, {JOBQ_PG__TIMESTAMPTZ, 8},
+    {JOBQ_PG__INT8, 8},  {JOBQ_PG__INT2, 2},  {JOBQ_PG__INT2, 2},  {JOBQ_PG__INT4, 4},
+    {JOBQ_PG__INT8, 8},  {JOBQ_PG__TEXT, 0}};
+
+static jobq_str jobq_pg__field_str(const jobq_pg_job *job, jobq_pg__field field)
+{
+    static const jobq_str none = {NULL, 0};
+
+    if (field == JOBQ_PG__F_PAYLOAD) return job->payload_bytes ? none : job->payload;
+    if (field == JOBQ_PG__F_BYTES) return job->payload_bytes ? job->payload : none;
+    return field == JOBQ_PG__F_KEY ? jobq_str_from(job->key) : job->headers;
+}
+
+static int64_t jobq_pg__field_int(const jobq_pg_job *job, jobq_pg__field field)
+{
+    if (field == JOBQ_PG__F_RUN_AT)
+        return job->run_at_us == 0 ? 0 : jobq_pg__to_server_us(job->run_at_us);
+    if (field == JOBQ_PG__F_DELAY) return job->delay_us;
+    if (field == JOBQ_PG__F_PRIORITY) return job->priority;
+    if (field == JOBQ_PG__F_STAGES) return job->stages;
+    return field == JOBQ_PG__F_MAX_ATTEMPTS ? job->max_attempts : job->timeout_us;
+}
+
+static bool jobq_pg__field_set(const jobq_pg_job *job, jobq_pg__field field)
+{
+    return jobq_pg__fields[field].width == 0 ? jobq_pg__field_str(job, field).ptr != NULL
+                                             : jobq_pg__field_int(job, field) != 0;
+}
+
+static void jobq_pg__add_field(jobq_pg__params *p, const jobq_pg_job *jobs, size_t count,
+                               jobq_pg__field field)
+{
+    int type = jobq_pg__fields[field].type;
+    size_t width = jobq_pg__fields[field].width, i = 0;
+
+    while (i < count && !jobq_pg__field_set(&jobs[i], field)) i++;
+    if (i == count) {
+        jobq_pg__add_null(p);
+        return;
+    }
+    jobq_pg__array(p, type, count);
+    for (i = 0; i < count; i++) {
+        if (!jobq_pg__field_set(&jobs[i], field)) jobq_pg__item_null(p);
+        else if (width == 0) jobq_pg__item_str(p, jobq_pg__field_str(&jobs[i], field), type);
+        else jobq_pg__item_int(p, jobq_pg__field_int(&jobs[i], field), width);
+    }
+    jobq_pg__end(p);
+}
+
+/* The distinct kinds, and each job's 1-based index among them (NULL when there is but one). */
+static void jobq_pg__add_kinds(jobq_pg__params *p, const jobq_pg_job *jobs, size_t count)
+{
+    const char **kinds = (const char **)malloc(count * sizeof *kinds);
+    int32_t *index = (int32_t *)malloc(count * sizeof *index);
+    size_t distinct = 0, i, k;
+
+    if (kinds == NULL || index == NULL) p->failed = true;
+    for (i = 0; i < count && !p->failed; i++) {
+        for (k = 0; k < distinct && strcmp(kinds[k], jobs[i].kind) != 0;) k++;
+        if (k == distinct) kinds[distinct++] = jobs[i].kind;
+        index[i] = (int32_t)k + 1;
+    }
+    if (!p->failed) jobq_pg__add_text_array(p, kinds, distinct);
+    if (!p->failed && distinct > 1) jobq_pg__add_int_array(p, JOBQ_PG__INT4, index, count);
+    else jobq_pg__add_null(p);
+    free(kinds);
+    free(index);
+}
+
+/* Sends them. *existed: the first one's key was known. */
+static jobq_error jobq_pg__enqueue(jobq_pg *pg, PGconn *conn, const jobq_pg_job *jobs, size_t count,
+                                   int64_t *ids, bool *existed, jobq_pg_error *error)
+{
+    jobq_pg__params p;
+    PGresult *res;
+    int64_t first = 0;
+    int field;
+
+    memset(&p, 0, sizeof p);
+    jobq_pg__add_text(&p, jobq_str_from(jobs[0].queue));
+    jobq_pg__add_kinds(&p, jobs, count);
+    for (field = 0; field < JOBQ_PG__F_COUNT; field++) {
+        jobq_pg__add_field(&p, jobs, count, (jobq_pg__field)field);
+    }
+    jobq_pg__add_int(&p, (int64_t)count, 4);
+    jobq_pg__add_int(&p, !jobs[0].quiet, 1);
+    res = jobq_pg__exec(pg, conn, JOBQ_PG__ENQUEUE, &p, error);
+    if (res == NULL) return error->code;
+    if (ids != NULL) jobq_pg__ints(res, 0, 0, ids, (int32_t)count);
+    jobq_pg__ints(res, 0, 1, &first, 1);
+    *existed = first != 0;
+    PQclear(res);
+    return JOBQ_OK;
+}
+
+JOBQ_API jobq_error jobq_pg_enqueue(jobq_pg *pg, PGconn *conn, const jobq_pg_job *job, int64_t *id,
+                                    jobq_pg_error *error)
+{
+    jobq_pg_error local;
+    jobq_error code;
+    bool existed = false;
+
+    JOBQ_ASSERT(pg != NULL && job != NULL);
+    if (error == NULL) error = &local;
+    code = jobq_pg__job_invalid(pg, job, error);
+    if (code == JOBQ_OK) code = jobq_pg__enqueue(pg, conn, job, 1, id, &existed, error);
+    if (code != JOBQ_OK || !existed) return code;
+    jobq_pg__fail(error, JOBQ_ERROR_EXISTS, "Already exists: job with key=%s", job->key);
+    jobq_pg__copy(error->entity, sizeof error->entity, "job");
+    jobq_pg__copy(error->field, sizeof error->field, "key");
+    jobq_pg__copy(error->value, sizeof error->value, job->key);
+    return JOBQ_ERROR_EXISTS;
+}
+
+JOBQ_API jobq_error jobq_pg_enqueue_many(jobq_pg *pg, PGconn *conn, const jobq_pg_job *jobs,
+                                         size_t count, int64_t *ids, jobq_pg_error *error)
+{
+    jobq_pg_error local;
+    bool existed;
+    size_t i;
+
+    JOBQ_ASSERT(pg != NULL && (jobs != NULL || count == 0));
+    if (error == NULL) error = &local;
+    if (count > INT32_MAX / 2)
+        return jobq_pg__invalid(error, "count", "too many for one statement");
+    for (i = 0; i < count; i++) {
+        jobq_error code = jobq_pg__job_invalid(pg, &jobs[i], error);
+        if (code != JOBQ_OK) return code;
+        if (strcmp(jobs[i].queue, jobs[0].queue) != 0) {
+            return jobq_pg__invalid(error, "queue", "the jobs of one call go to one queue");
+        }
+    }
+    return count == 0 ? JOBQ_OK : jobq_pg__enqueue(pg, conn, jobs, count, ids, &existed, error);
+}
+
+/* ---- >>verbs --------------------------------------------------------------------------------- */
+
+static jobq_error jobq_pg__not_found(jobq_pg_error *error, const char *entity, int64_t id)
+{
+    char value[24];
+
+    snprintf(value, sizeof value, "%lld", (long long)id);
+    jobq_pg__fail(error, JOBQ_ERROR_NOT_FOUND, "Not found: %s with id=%s", entity, value);
+    if (error == NULL) return JOBQ_ERROR_NOT_FOUND;
+    jobq_pg__copy(error->entity, sizeof error->entity, entity);
+    jobq_pg__copy(error->field, sizeof error->field, "id");
+    jobq_pg__copy(error->value, sizeof error->value, value);
+    return JOBQ_ERROR_NOT_FOUND;
+}
+
+static void jobq_pg__bind_register(jobq_pg__params *p, int64_t worker, const char *name,
+                                   int64_t lease_us, const char *const *queues, size_t queue_count,
+                                   const int32_t *kind_queues, const char *const *kinds,
+                                   size_t kind_count)
+{
+    jobq_pg__add_int(p, worker, 8);
+    jobq_pg__add_text(p, jobq_str_from(name));
+    jobq_pg__add_int(p, lease_us, 8);
+    jobq_pg__add_text_array(p, queues, queue_count);
+    jobq_pg__add_int_array(p, JOBQ_PG__INT4, kind_queues, kind_count);
+    jobq_pg__add_text_array(p, kinds, kind_count);
+}
+
+static void jobq_pg__bind_claim(jobq_pg__params *p, const jobq_pg_claim_desc *d)
+{
+    size_t i;
+
+    jobq_pg__add_int(p, d->worker, 8);
+    jobq_pg__add_int(p, d->number, 8);
+    jobq_pg__add_int(p, d->limit, 4);
+    jobq_pg__array(p, JOBQ_PG__INT4, d->lane_count);
+    for (i = 0; i < d->lane_count; i++) jobq_pg__item_int(p, d->lanes[i].queue, 4);
+    jobq_pg__end(p);
+    jobq_pg__array(p, JOBQ_PG__INT2, d->lane_count);
+    for (i = 0; i < d->lane_count; i++) jobq_pg__item_int(p, d->lanes[i].priority, 2);
+    jobq_pg__end(p);
+    jobq_pg__array(p, JOBQ_PG__INT2, d->lane_count);
+    for (i = 0; i < d->lane_count; i++) jobq_pg__item_int(p, d->lanes[i].stage, 2);
+    jobq_pg__end(p);
+    jobq_pg__array(p, JOBQ_PG__TIMESTAMPTZ, d->lane_count);
+    for (i = 0; i < d->lane_count; i++) {
+        jobq_pg__item_int(p, jobq_pg__to_server_us(d->lanes[i].after_at_us), 8);
+    }
+    jobq_pg__end(p);
+    jobq_pg__array(p, JOBQ_PG__INT8, d->lane_count);
+    for (i = 0; i < d->lane_count; i++) jobq_pg__item_int(p, d->lanes[i].after_id, 8);
+    jobq_pg__end(p);
+    jobq_pg__add_int_array(p, JOBQ_PG__INT4, d->foreign, d->foreign_count);
+    jobq_pg__add_int(p, d->suspects, 1);
+    jobq_pg__add_int(p, d->look, 1);
+    jobq_pg__add_int(p, d->relaxed, 1);
+}
+
+/* Results grouped by claim, as complete wants them. order: indices into results. */
+static void jobq_pg__bind_complete(jobq_pg__params *p, const jobq_pg_result *results, size_t count)
+{
+    size_t groups = 0, i, from;
+
+    for (i = 0; i < count; i++) {
+        groups += i == 0 || results[i].worker != results[i - 1].worker ||
+                  results[i].claim != results[i - 1].claim;
+    }
+    jobq_pg__array(p, JOBQ_PG__INT8, groups);
+    for (i = 0; i < count; i++) {
+        if (i > 0 && results[i].worker == results[i - 1].worker &&
+            results[i].claim == results[i - 1].claim) continue;
+        jobq_pg__item_int(p, results[i].worker, 8);
+    }
+    jobq_pg__end(p);
+    jobq_pg__array(p, JOBQ_PG__INT8, groups);
+    for (i = 0; i < count; i++) {
+        if (i > 0 && results[i].worker == results[i - 1].worker &&
+            results[i].claim == results[i - 1].claim) continue;
+        jobq_pg__item_int(p, results[i].claim, 8);
+    }
+    jobq_pg__end(p);
+    jobq_pg__array(p, JOBQ_PG__INT4, groups);
+    for (from = 0, i = 1; i <= count && count > 0; i++) {
+        if (i < count && results[i].worker == results[from].worker &&
+            results[i].claim == results[from].claim) continue;
+        jobq_pg__item_int(p, (int64_t)(i - from), 4);
+        from = i;
+    }
+    jobq_pg__end(p);
+    jobq_pg__array(p, JOBQ_PG__INT8, count);
+    for (i = 0; i < count; i++) jobq_pg__item_int(p, results[i].id, 8);
+    jobq_pg__end(p);
+}
+
+/* The columns of settle: one array each. */
+enum {
+    JOBQ_PG__S_WORKER, JOBQ_PG__S_CLAIM, JOBQ_PG__S_ID, JOBQ_PG__S_STATE, JOBQ_PG__S_STAGE,
+    JOBQ_PG__S_ATTEMPT, JOBQ_PG__S_CRASH, JOBQ_PG__S_SUSPECT, JOBQ_PG__S_DELAY, JOBQ_PG__S_ERROR,
+    JOBQ_PG__S_PAYLOAD, JOBQ_PG__S_BYTES, JOBQ_PG__S_COUNT
+};
+
+static const struct {
+    int type;
+    size_t width; /* 0: a string */
+} jobq_pg__settle[JOBQ_PG__S_COUNT] = {
+    {JOBQ_PG__INT8, 8}, {JOBQ_PG__INT8, 8}, {JOBQ_PG__INT8, 8}, {JOBQ_PG__CHAR, 1},
+    {JOBQ_PG__INT2, 2}, {JOBQ_PG__INT4, 4}, {JOBQ_PG__INT4, 4}, {JOBQ_PG__BOOL, 1},
+    {JOBQ_PG__INT8, 8}, {JOBQ_PG__TEXT, 0}, {JOBQ_PG__JSONB, 0}, {JOBQ_PG__BYTEA, 0}};
+
+static int64_t jobq_pg__settle_int(const jobq_pg_result *r, int column)
+{
+    switch (column) {
+    case JOBQ_PG__S_WORKER: return r->worker;
+    case JOBQ_PG__S_CLAIM: return r->claim;
+    case JOBQ_PG__S_ID: return r->id;
+    case JOBQ_PG__S_STATE: return jobq_state_letter(r->decision.state);
+    case JOBQ_PG__S_STAGE: return r->decision.stage;
+    case JOBQ_PG__S_ATTEMPT: return r->decision.attempt;
+    case JOBQ_PG__S_CRASH: return r->decision.crash;
+    case JOBQ_PG__S_SUSPECT: return r->decision.suspect;
+    default: return r->decision.delay_us == JOBQ_NEVER ? -1 : r->decision.delay_us;
+    }
+}
+
+static jobq_str jobq_pg__settle_str(const jobq_pg_result *r, int column)
+{
+    static const jobq_str none = {NULL, 0};
+
+    if (column == JOBQ_PG__S_ERROR) return r->error;
+    return (column == JOBQ_PG__S_BYTES) == r->payload_bytes ? r->payload : none;
+}
+
+static void jobq_pg__bind_settle(jobq_pg__params *p, const jobq_pg_result *results, size_t count)
+{
+    int column;
+    size_t i;
+
+    for (column = 0; column < JOBQ_PG__S_COUNT; column++) {
+        int type = jobq_pg__settle[column].type;
+        size_t width = jobq_pg__settle[column].width;
+        jobq_pg__array(p, type, count);
+        for (i = 0; i < count; i++) {
+            if (width == 0) jobq_pg__item_str(p, jobq_pg__settle_str(&results[i], column), type);
+            else jobq_pg__item_int(p, jobq_pg__settle_int(&results[i], column), width);
+        }
+        jobq_pg__end(p);
+    }
+}
+
+static void jobq_pg__bind_settle_here(jobq_pg__params *p, const jobq_pg_result *r)
+{
+    int column;
+
+    for (column = 0; column < JOBQ_PG__S_COUNT; column++) {
+        size_t width = jobq_pg__settle[column].width;
+        jobq_str s = width == 0 ? jobq_pg__settle_str(r, column) : jobq_str_from(NULL);
+        if (width != 0) {
+            jobq_pg__add_int(p, jobq_pg__settle_int(r, column), width);
+        } else if (s.ptr == NULL || column != JOBQ_PG__S_PAYLOAD) {
+            jobq_pg__add_text(p, s);
+        } else {
+            jobq_pg__begin(p);
+            jobq_pg__raw_int(p, 1, 1);
+            jobq_pg__raw(p, s.ptr, s.len);
+            jobq_pg__end(p);
+        }
+    }
+}
+
+/* Runs a statement whose answer is one number (a boolean, a count). */
+static jobq_error jobq_pg__ask(jobq_pg *pg, PGconn *conn, jobq_pg__statement st, jobq_pg__params *p,
+                               int64_t *answer, jobq_pg_error *error)
+{
+    jobq_pg_error local;
+    PGresult *res;
+
+    if (error == NULL) error = &local;
+    res = jobq_pg__exec(pg, conn, st, p, error);
+    if (res == NULL) return error->code;
+    if (answer != NULL)
+        *answer = PQntuples(res) > 0 && PQnfields(res) > 0 ? jobq_pg__int(res, 0, 0) : 0;
+    PQclear(res);
+    return JOBQ_OK;
+}
+
+JOBQ_API jobq_error jobq_pg_register(jobq_pg *pg, PGconn *conn, int64_t worker, const char *name,
+                                     int64_t lease_us, const char *const *queues,
+                                     size_t queue_count, int32_t *queue_ids, jobq_pg_error *error)
+{
+    jobq_pg__params p;
+    jobq_pg_error local;
+    int64_t id;
+    PGresult *res;
+    int32_t i;
+
+    JOBQ_ASSERT(pg != NULL && queues != NULL && queue_count <= JOBQ_LOOP_QUEUES);
+    if (error == NULL) error = &local;
+    for (i = 0; i < (int32_t)queue_count; i++) {
+        if (!jobq_name_valid(jobq_str_from(queues[i])))
+            return jobq_pg__invalid(error, "queue", queues[i]);
+    }
+    memset(&p, 0, sizeof p);
+    jobq_pg__bind_register(&p, worker, name, lease_us, queues, queue_count, NULL, NULL, 0);
+    res = jobq_pg__exec(pg, conn, JOBQ_PG__REGISTER, &p, error);
+    if (res == NULL) return error->code;
+    for (i = 0; queue_ids != NULL && i < (int32_t)queue_count; i++) {
+        int64_t ids[JOBQ_LOOP_QUEUES];
+        id = jobq_pg__ints(res, 0, 0, ids, JOBQ_LOOP_QUEUES) > i ? ids[i] : 0;
+        queue_ids[i] = (int32_t)id;
+    }
+    PQclear(res);
+    return JOBQ_OK;
+}
+
+/* Makes a batch of a result, which it takes over. */
+static jobq_error jobq_pg__batch(PGresult *res, int64_t worker, int64_t claim, jobq_pg_batch *batch,
+                                 jobq_pg_error *error)
+{
+    int rows = PQntuples(res), i;
+
+    memset(batch, 0, sizeof *batch);
+    batch->result = res;
+    batch->due_us = -1;
+    if (rows == 1 && PQgetisnull(res, 0, JOBQ_PG__COL_ID)) {
+        batch->suspects = jobq_pg__int(res, 0, JOBQ_PG__COL_SUSPECT) != 0;
+        if (!PQgetisnull(res, 0, JOBQ_PG__COL_DUE))
+            batch->due_us = jobq_pg__int(res, 0, JOBQ_PG__COL_DUE);
+        return JOBQ_OK;
+    }
+    batch->jobs = (jobq_job *)calloc((size_t)rows + 1, sizeof *batch->jobs);
+    if (batch->jobs == NULL) {
+        jobq_pg_batch_clear(batch);
+        return jobq_pg__no_memory(error);
+    }
+    for (i = 0; i < rows; i++) {
+        if (!jobq_pg__job(res, i, worker, claim, &batch->jobs[i])) {
+            jobq_pg_batch_clear(batch);
+            return jobq_pg__fail(error, JOBQ_ERROR_DATABASE,
+                                 "a claimed job breaks a law of jobq.h");
+        }
+    }
+    batch->count = (size_t)rows;
+    return JOBQ_OK;
+}
+
+JOBQ_API jobq_error jobq_pg_claim(jobq_pg *pg, PGconn *conn, const jobq_pg_claim_desc *desc,
+                                  jobq_pg_batch *batch, jobq_pg_error *error)
+{
+    jobq_pg__params p;
+    jobq_pg_error local;
+    PGresult *res;
+
+    JOBQ_ASSERT(pg != NULL && desc != NULL && batch != NULL);
+    if (error == NULL) error = &local;
+    memset(&p, 0, sizeof p);
+    jobq_pg__bind_claim(&p, desc);
+    res = jobq_pg__exec(pg, conn, JOBQ_PG__CLAIM, &p, error);
+    return res == NULL ? error->code
+                       : jobq_pg__batch(res, desc->worker, desc->number, batch, error);
+}
+
+JOBQ_API jobq_error jobq_pg_recover(jobq_pg *pg, PGconn *conn, int64_t worker, int64_t number,
+                                    jobq_pg_batch *batch, jobq_pg_error *error)
+{
+    jobq_pg__params p;
+    jobq_pg_error local;
+    PGresult *res;
+
+    JOBQ_ASSERT(pg != NULL && batch != NULL);
+    if (error == NULL) error = &local;
+    memset(&p, 0, sizeof p);
+    jobq_pg__add_int(&p, worker, 8);
+    jobq_pg__add_int(&p, number, 8);
+    res = jobq_pg__exec(pg, conn, JOBQ_PG__RECOVER, &p, error);
+    return res == NULL ? error->code : jobq_pg__batch(res, worker, number, batch, error);
+}
+
+JOBQ_API jobq_str jobq_pg_batch_payload(const jobq_pg_batch *batch, size_t i, bool *bytes)
+{
+    bool ignored;
+
+    JOBQ_ASSERT(batch != NULL && i < batch->count);
+    return jobq_pg__payload(batch->result, (int)i, bytes == NULL ? &ignored : bytes);
+}
+
+JOBQ_API void jobq_pg_batch_clear(jobq_pg_batch *batch)
+{
+    JOBQ_ASSERT(batch != NULL);
+    PQclear(batch->result);
+    free(batch->jobs);
+    memset(batch, 0, sizeof *batch);
+}
+
+/* Sends results of one sort and writes the answers of those at places[]. */
+static jobq_error jobq_pg__settle_some(jobq_pg *pg, PGconn *conn, jobq_pg__statement st,
+                                       const jobq_pg_result *results, size_t count,
+                                       const size_t *places, jobq_error *answers,
+                                       jobq_pg_error *error)
+{
+    jobq_pg__params p;
+    PGresult *res;
+    size_t i;
+    int row;
+
+    if (count == 0) return JOBQ_OK;
+    memset(&p, 0, sizeof p);
+    if (st == JOBQ_PG__COMPLETE) jobq_pg__bind_complete(&p, results, count);
+    else jobq_pg__bind_settle(&p, results, count);
+    res = jobq_pg__exec(pg, conn, st, &p, error);
+    if (res == NULL) return error->code;
+    for (i = 0; answers != NULL && i < count; i++) {
+        answers[places[i]] = JOBQ_OK;
+        for (row = 0; row < PQntuples(res); row++) {
+            if (jobq_pg__int(res, row, 0) != results[i].id) continue;
+            answers[places[i]] =
+                jobq_pg__int(res, row, 1) == 'b' ? JOBQ_ERROR_BUSY : JOBQ_ERROR_LOST;
+        }
+    }
+    PQclear(res);
+    return JOBQ_OK;
+}
+
+JOBQ_API jobq_error jobq_pg_settle(jobq_pg *pg, PGconn *conn, const jobq_pg_result *results,
+                                   size_t count, jobq_error *answers, jobq_pg_error *error)
+{
+    jobq_pg_error local;
+    jobq_pg_result *sorted = (jobq_pg_result *)malloc((count + 1) * sizeof *sorted);
+    size_t *places = (size_t *)malloc((count + 1) * sizeof *places);
+    size_t done = 0, odd = count, i;
+    jobq_error code;
+
+    JOBQ_ASSERT(pg != NULL && (results != NULL || count == 0));
+    if (error == NULL) error = &local;
+    code = sorted == NULL || places == NULL ? jobq_pg__no_memory(error) : JOBQ_OK;
+    for (i = 0; i < count && code == JOBQ_OK; i++) {
+        bool success = results[i].decision.state == JOBQ_STATE_SUCCEEDED;
+        size_t place = success ? done++ : --odd;
+        sorted[place] = results[i];
+        places[place] = i;
+    }
+    if (code == JOBQ_OK) {
+        code =
+            jobq_pg__settle_some(pg, conn, JOBQ_PG__COMPLETE, sorted, done, places, answers, error);
+    }
+    if (code == JOBQ_OK) {
+        code = jobq_pg__settle_some(pg, conn, JOBQ_PG__SETTLE, sorted + odd, count - odd,
+                                    places + odd, answers, error);
+    }
+    free(sorted);
+    free(places);
+    return code;
+}
+
+JOBQ_API jobq_error jobq_pg_heartbeat(jobq_pg *pg, PGconn *conn, int64_t worker,
+                                      jobq_pg_error *error)
+{
+    jobq_pg__params p;
+    int64_t alive;
+    jobq_error code;
+
+    JOBQ_ASSERT(pg != NULL);
+    memset(&p, 0, sizeof p);
+    jobq_pg__add_int(&p, worker, 8);
+    jobq_pg__add_long_array(&p, NULL, 0);
+    code = jobq_pg__ask(pg, conn, JOBQ_PG__HEARTBEAT, &p, &alive, error);
+    if (code != JOBQ_OK || alive) return code;
+    return jobq_pg__fail(error, JOBQ_ERROR_DEAD, "%s", jobq_error_text(JOBQ_ERROR_DEAD));
+}
+
+JOBQ_API jobq_error jobq_pg_rescue(jobq_pg *pg, PGconn *conn, int64_t victim, int64_t beat,
+                                   int32_t *rescued, jobq_pg_error *error)
+{
+    jobq_pg__params p;
+    jobq_pg_error local;
+    PGresult *res;
+    bool dead;
+
+    JOBQ_ASSERT(pg != NULL);
+    if (error == NULL) error = &local;
+    memset(&p, 0, sizeof p);
+    jobq_pg__add_int(&p, victim, 8);
+    jobq_pg__add_int(&p, beat, 8);
+    jobq_pg__add_int(&p, 1000, 4);
+    res = jobq_pg__exec(pg, conn, JOBQ_PG__RESCUE, &p, error);
+    if (res == NULL) return error->code;
+    dead = jobq_pg__int(res, 0, 0) != 0;
+    if (rescued != NULL) *rescued = jobq_pg__int32(res, 0, 1);
+    PQclear(res);
+    return dead ? JOBQ_OK
+                : jobq_pg__fail(error, JOBQ_ERROR_BUSY,
+                                "this worker lives: its lease has not "
+                                "expired, or it has beaten since");
+}
+
+JOBQ_API jobq_error jobq_pg_cancel(jobq_pg *pg, PGconn *conn, int64_t id, bool *requested,
+                                   jobq_pg_error *error)
+{
+    jobq_pg__params p;
+    jobq_pg_error local;
+    PGresult *res;
+    char answer;
+
+    JOBQ_ASSERT(pg != NULL);
+    if (error == NULL) error = &local;
+    memset(&p, 0, sizeof p);
+    jobq_pg__add_int(&p, id, 8);
+    res = jobq_pg__exec(pg, conn, JOBQ_PG__CANCEL, &p, error);
+    if (res == NULL) return error->code;
+    answer = PQgetvalue(res, 0, 0)[0];
+    PQclear(res);
+    if (answer == 'n') return jobq_pg__not_found(error, "job", id);
+    if (requested != NULL) *requested = answer == 'r';
+    return JOBQ_OK;
+}
+
+JOBQ_API jobq_error jobq_pg_revive(jobq_pg *pg, PGconn *conn, int64_t id, jobq_pg_error *error)
+{
+    jobq_pg__params p;
+    int64_t revived;
+    jobq_error code;
+
+    JOBQ_ASSERT(pg != NULL);
+    memset(&p, 0, sizeof p);
+    jobq_pg__add_int(&p, id, 8);
+    code = jobq_pg__ask(pg, conn, JOBQ_PG__REVIVE, &p, &revived, error);
+    return code != JOBQ_OK || revived ? code : jobq_pg__not_found(error, "failed job", id);
+}
+
+JOBQ_API jobq_error jobq_pg_get(jobq_pg *pg, PGconn *conn, int64_t id, jobq_job *job,
+                                jobq_pg_error *error)
+{
+    jobq_pg__params p;
+    jobq_pg_error local;
+    PGresult *res;
+    jobq_state state;
+
+    JOBQ_ASSERT(pg != NULL && job != NULL);
+    if (error == NULL) error = &local;
+    memset(&p, 0, sizeof p);
+    jobq_pg__add_int(&p, id, 8);
+    res = jobq_pg__exec(pg, conn, JOBQ_PG__GET, &p, error);
+    if (res == NULL) return error->code;
+    if (PQntuples(res) == 0 ||
+        jobq_state_from(jobq_pg__str(res, 0, 12, false), &state) != JOBQ_OK) {
+        PQclear(res);
+        return jobq_pg__not_found(error, "job", id);
+    }
+    memset(job, 0, sizeof *job);
+    job->id = jobq_pg__int(res, 0, 0);
+    job->run_at_us = jobq_pg__instant(res, 0, 1);
+    job->enqueued_at_us = jobq_pg__instant(res, 0, 2);
+    job->queue = jobq_pg__int32(res, 0, 3);
+    job->kind = jobq_pg__int32(res, 0, 4);
+    job->attempt = jobq_pg__int32(res, 0, 5);
+    job->crash = jobq_pg__int32(res, 0, 6);
+    job->max_attempts = jobq_pg__int32(res, 0, 7);
+    job->priority = (int16_t)jobq_pg__int(res, 0, 8);
+    job->stage = (int16_t)jobq_pg__int(res, 0, 9);
+    job->stages = (int16_t)jobq_pg__int(res, 0, 10);
+    job->suspect = jobq_pg__int(res, 0, 11) != 0;
+    job->state = state;
+    job->worker = state == JOBQ_STATE_RUNNING ? jobq_pg__int(res, 0, 13) : 0;
+    job->claim = state == JOBQ_STATE_RUNNING ? jobq_pg__int(res, 0, 14) : 0;
+    job->cancel_requested = jobq_pg__int(res, 0, 15) != 0;
+    PQclear(res);
+    return JOBQ_OK;
+}
+
+/* ---- >>work: the worker ---------------------------------------------------------------------- */
+
+#define JOBQ_PG__PENDING_MAX 64
+
+/* A result that jobs point into; freed with the last of them. */
+typedef struct jobq_pg__answer {
+    PGresult *result;
+    int32_t users;
+} jobq_pg__answer;
+
+/* What the loop's slot i needs besides the loop. */
+typedef struct jobq_pg__held {
+    jobq_pg__answer *answer; /* of its claim; NULL once its handler has it */
+    int row;
+    char *error;             /* of the attempt */
+    size_t error_size;
+    char *next;              /* payload of the next stage */
+    size_t next_size;
+    bool next_bytes;
+} jobq_pg__held;
+
+/* A statement on its way. WAIT: one of the driver's own, of which only a failure counts. */
+typedef struct jobq_pg__pending {
+    jobq_action_kind kind;
+    int64_t worker, number;
+    PGresult *result; /* the first error, else the last result */
+} jobq_pg__pending;
+
+typedef struct jobq_pg__run {
+    jobq_pg_worker *worker;
+    int32_t slot;
+    uint32_t generation;
+    bool abandoned;  /* its thread has been replaced */
+    PGconn *conn;    /* of the pool, once the handler asked */
+    PGcancel *cancel;
+    char *next;
+    size_t next_size;
+    bool next_bytes;
+    struct jobq_pg__run *link;
+} jobq_pg__run;
+
+struct jobq_pg_worker {
+    jobq_pg *pg;
+    char *name;
+    jobq_pg_handler *handlers;      /* strings are ours */
+    size_t handler_count;
+    const char *queues[JOBQ_LOOP_QUEUES];
+    size_t queue_count;
+    int32_t *kind_queues; /* for register: 1-based queue, kind, and the id that came back */
+    const char **kinds;
+    int32_t *kind_ids;
+    int poke[2];                    /* a pipe: wakes the thread of statements; 's' asks to stop */
+    pthread_t io;
+    PGconn *conn;
+    bool connecting, broken;
+    PostgresPollingStatusType polling;
+    jobq_pg__params params;
+    jobq_pg__pending pending[JOBQ_PG__PENDING_MAX];
+    int pending_first, pending_count;
+    jobq_job *jobs;                 /* room for one answer */
+    int *order;
+    jobq_pg_result *results;        /* room for one flush */
+    int32_t *slots;
+    pthread_mutex_t lock;           /* guards what follows, and the loop */
+    pthread_cond_t work, gone;
+    jobq_loop *loop;
+    jobq_pg__held *held;
+    jobq_pg__run *runs;
+    int64_t io_until_us;            /* the thread of statements sleeps until then */
+    int32_t threads, idle, stuck;
+    bool ended;
+};
+
+static bool jobq_pg__keep(jobq_call *call, jobq_str next, bool bytes);
+static int jobq_pg__stopping(const jobq_call *call);
+
+static const jobq_store jobq_pg__store = {jobq_pg__keep, jobq_pg__stopping};
+
+/* -- what slots hold -- */
+
+static void jobq_pg__answer_drop(jobq_pg__answer *answer)
+{
+    if (answer == NULL || --answer->users > 0) return;
+    PQclear(answer->result);
+    free(answer);
+}
+
+static void jobq_pg__held_clear(jobq_pg__held *h)
+{
+    jobq_pg__answer_drop(h->answer);
+    free(h->error);
+    free(h->next);
+    memset(h, 0, sizeof *h);
+}
+
+/* -- handlers' threads -- */
+
+static void jobq_pg__poke(jobq_pg_worker *w, char why)
+{
+    ssize_t ignored = write(w->poke[1], &why, 1);
+
+    (void)ignored;
+}
+
+/* The loop was told something: wakes the thread of statements if it would sleep too long. */
+static void jobq_pg__told(jobq_pg_worker *w, int64_t now)
+{
+    if (jobq_loop_due(w->loop, now) >= w->io_until_us) return;
+    w->io_until_us = INT64_MIN;
+    jobq_pg__poke(w, 'w');
+}
+
+static const jobq_pg_handler *jobq_pg__handler_of(const jobq_pg_worker *w, int32_t kind)
+{
+    size_t i;
+
+    for (i = 0; i < w->handler_count; i++) {
+        if (w->kind_ids[i] == kind) return &w->handlers[i];
+    }
+    return NULL;
+}
+
+/* The handler of a stage: its own, or the last one before it. */
+static jobq_handler jobq_pg__stage_of(const jobq_pg_handler *handler, int stage)
+{
+    while (stage > 0 && handler->run[stage] == NULL) stage--;
+    return handler->run[stage];
+}
+
+/* Fills a call from a slot; its strings point into the claim's answer. The lock is held. */
+static void jobq_pg__call_fill(jobq_call *call, const jobq_pg_worker *w, const jobq_pg__run *run,
+                               const jobq_pg_handler *handler)
+{
+    const jobq_pg__held *h = &w->held[run->slot];
+    const PGresult *res = h->answer->result;
+
+    call->job = w->loop->slots[run->slot].job;
+    call->kind = jobq_str_from(handler->kind);
+    call->payload = jobq_pg__payload(res, h->row, &call->payload_bytes);
+    call->headers = jobq_pg__str(res, h->row, JOBQ_PG__COL_HEADERS, true);
+    call->user = handler->user;
+    call->delay_us = 0;
+    call->delay_named = false;
+    call->error_size = 0;
+    call->error[0] = '\0';
+    call->store = &jobq_pg__store;
+    call->context = (void *)run;
+}
+
+/* The text of a failed attempt, with its reason; NULL when the attempt did not fail. */
+static void jobq_pg__error_keep(jobq_pg__held *h, const jobq_slot *slot, jobq_outcome outcome,
+                                const jobq_call *call)
+{
+    static const char *const unsaid[JOBQ_OUTCOME_COUNT] = {
+        "the handler returned no outcome", NULL, "retry", "discarded", NULL, NULL,
+        "the handler said done, but its transaction did not complete the job"};
+    char text[JOBQ_ERROR_MAX + 1];
+    jobq_str message = {call->error, call->error_size};
+
+    if ((int)outcome < 0 || outcome >= JOBQ_OUTCOME_COUNT) outcome = JOBQ_OUTCOME_NONE;
+    if (message.len == 0) message = jobq_str_from(unsaid[outcome]);
+    if (message.ptr == NULL || (outcome == JOBQ_OUTCOME_SUCCESS)) return;
+    h->error_size = jobq_reason_format(text, &slot->decision, message);
+    h->error = (char *)malloc(h->error_size + 1);
+    if (h->error != NULL) memcpy(h->error, text, h->error_size + 1);
+}
+
+/* A handler returned: the loop decides, the slot keeps what goes to the database. The lock is
+ * held. */
+static void jobq_pg__returned(jobq_pg_worker *w, jobq_pg__run *run, const jobq_call *call,
+                              jobq_outcome outcome)
+{
+    int64_t now = jobq_pg__mono_us();
+    jobq_pg__held *h = &w->held[run->slot];
+    const jobq_slot *slot = &w->loop->slots[run->slot];
+
+    if (!jobq_loop_handled(w->loop, now, run->slot, run->generation, outcome, call->delay_us,
+                           call->delay_named)) {
+        return;
+    }
+    jobq_pg__error_keep(h, slot, outcome, call);
+    if (slot->decision.state == JOBQ_STATE_READY && slot->decision.stage > slot->job.stage) {
+        h->next = run->next;
+        h->next_size = run->next_size;
+        h->next_bytes = run->next_bytes;
+        run->next = NULL;
+    }
+    jobq_pg__told(w, now);
+}
+
+/* What a handler used goes back. Without the lock: a rollback may take a round trip. */
+static void jobq_pg__run_end(jobq_pg_worker *w, jobq_pg__run *run)
+{
+    PGcancel *cancel;
+    PGconn *conn;
+
+    pthread_mutex_lock(&w->lock);
+    cancel = run->cancel;
+    conn = run->conn;
+    run->cancel = NULL;
+    run->conn = NULL;
+    pthread_mutex_unlock(&w->lock);
+    PQfreeCancel(cancel);
+    jobq_pg_release(w->pg, conn);
+    free(run->next);
+    run->next = NULL;
+}
+
+/* Runs the job of a slot. The lock is held before and after. */
+static void jobq_pg__run_slot(jobq_pg_worker *w, jobq_pg__run *run, jobq_call *call)
+{
+    const jobq_slot *slot = &w->loop->slots[run->slot];
+    const jobq_pg_handler *handler = jobq_pg__handler_of(w, slot->job.kind);
+    jobq_pg__answer *answer = w->held[run->slot].answer;
+    jobq_outcome outcome;
+
+    if (handler == NULL) {
+        jobq_loop_unhandled(w->loop, jobq_pg__mono_us(), run->slot);
+        jobq_pg__told(w, jobq_pg__mono_us());
+        return;
+    }
+    run->generation = slot->generation;
+    jobq_pg__call_fill(call, w, run, handler);
+    w->held[run->slot].answer = NULL;
+    pthread_mutex_unlock(&w->lock);
+    outcome = jobq_pg__stage_of(handler, call->job.stage)(call);
+    if (run->conn != NULL) jobq_pg__run_end(w, run);
+    pthread_mutex_lock(&w->lock);
+    jobq_pg__returned(w, run, call, outcome);
+    free(run->next);
+    run->next = NULL;
+    jobq_pg__answer_drop(answer);
+}
+
+static void *jobq_pg__thread(void *arg)
+{
+    jobq_pg_worker *w = (jobq_pg_worker *)arg;
+    jobq_call *call = (jobq_call *)calloc(1, sizeof *call);
+    jobq_pg__run run, **link;
+
+    memset(&run, 0, sizeof run);
+    run.worker = w;
+    pthread_mutex_lock(&w->lock);
+    run.link = w->runs;
+    w->runs = &run;
+    while (call != NULL && !w->ended && !run.abandoned) {
+        run.slot = jobq_loop_take(w->loop, jobq_pg__mono_us());
+        if (run.slot >= 0) {
+            jobq_pg__run_slot(w, &run, call);
+            continue;
+        }
+        jobq_pg__told(w, jobq_pg__mono_us());
+        w->idle++;
+        pthread_cond_wait(&w->work, &w->lock);
+        w->idle--;
+    }
+    for (link = &w->runs; *link != &run; link = &(*link)->link) {}
+    *link = run.link;
+    if (run.abandoned) w->stuck--;
+    else w->threads--;
+    pthread_cond_broadcast(&w->gone);
+    pthread_mutex_unlock(&w->lock);
+    free(call);
+    return NULL;
+}
+
+/* One more thread for handlers. The lock is held. */
+static bool jobq_pg__thread_start(jobq_pg_worker *w)
+{
+    pthread_attr_t attr;
+    pthread_t thread;
+    bool good;
+
+    pthread_attr_init(&attr);
+    pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
+    good = pthread_create(&thread, &attr, jobq_pg__thread, w) == 0;
+    pthread_attr_destroy(&attr);
+    if (good) w->threads++;
+    return good;
+}
+
+static void jobq_pg__wake_threads(jobq_pg_worker *w)
+{
+    int32_t n = w->idle < w->loop->queued.count ? w->idle : w->loop->queued.count;
+
+    while (n-- > 0) pthread_cond_signal(&w->work);
+}
+
+/* -- what a handler may ask -- */
+
+static bool jobq_pg__keep(jobq_call *call, jobq_str next, bool bytes)
+{
+    jobq_pg__run *run = (jobq_pg__run *)call->context;
+    char *copy = (char *)malloc(next.len + 1);
+
+    if (copy == NULL) return false;
+    if (next.len > 0) memcpy(copy, next.ptr, next.len);
+    free(run->next);
+    run->next = copy;
+    run->next_size = next.len;
+    run->next_bytes = bytes;
+    return true;
+}
+
+static int jobq_pg__stopping(const jobq_call *call)
+{
+    const jobq_pg__run *run = (const jobq_pg__run *)call->context;
+    jobq_stop stop;
+
+    pthread_mutex_lock(&run->worker->lock);
+    stop = jobq_loop_stopping(run->worker->loop, jobq_pg__mono_us(), run->slot, run->generation);
+    pthread_mutex_unlock(&run->worker->lock);
+    return (int)stop;
+}
+
+JOBQ_API PGconn *jobq_pg_call_conn(jobq_call *call, jobq_pg_error *error)
+{
+    jobq_pg__run *run;
+    PGconn *conn;
+
+    JOBQ_ASSERT(call != NULL && call->store == &jobq_pg__store);
+    run = (jobq_pg__run *)call->context;
+    if (run->conn != NULL) return run->conn;
+    if (jobq_pg_acquire(run->worker->pg, &conn, error) != JOBQ_OK) return NULL;
+    pthread_mutex_lock(&run->worker->lock);
+    run->conn = conn;
+    run->cancel = PQgetCancel(conn);
+    pthread_mutex_unlock(&run->worker->lock);
+    return conn;
+}
+
+JOBQ_API jobq_error jobq_pg_call_complete(jobq_call *call, PGconn *conn, jobq_pg_error *error)
+{
+    jobq_pg__run *run;
+    jobq_pg_worker *w;
+    jobq_pg__params p;
+    jobq_pg_result r;
+    jobq_event event;
+    jobq_policy policy = jobq_policy_defaults(NULL);
+    int32_t i;
+
+    JOBQ_ASSERT(call != NULL && call->store == &jobq_pg__store && conn != NULL);
+    run = (jobq_pg__run *)call->context;
+    w = run->worker;
+    if (PQtransactionStatus(conn) != PQTRANS_INTRANS) {
+        return jobq_pg__invalid(error, "conn",
+                                "no open transaction: BEGIN before you complete in it");
+    }
+    memset(&r, 0, sizeof r);
+    memset(&event, 0, sizeof event);
+    event.kind = JOBQ_EVENT_SUCCESS;
+    pthread_mutex_lock(&w->lock);
+    for (i = 0; i < w->loop->queue_count; i++) {
+        if (w->loop->queues[i].id == call->job.queue) policy = w->loop->queues[i].policy;
+    }
+    pthread_mutex_unlock(&w->lock);
+    jobq_job_decide(&policy, &call->job, &event, &r.decision);
+    r.id = call->job.id;
+    r.worker = call->job.worker;
+    r.claim = call->job.claim;
+    r.payload.ptr = run->next;
+    r.payload.len = run->next_size;
+    r.payload_bytes = run->next_bytes;
+    memset(&p, 0, sizeof p);
+    jobq_pg__bind_settle_here(&p, &r);
+    return jobq_pg__ask(w->pg, conn, JOBQ_PG__SETTLE_HERE, &p, NULL, error);
+}
+
+/* -- the thread of statements: sending -- */
+
+static void jobq_pg__disconnect(jobq_pg_worker *w)
+{
+    while (w->pending_count > 0) {
+        PQclear(w->pending[w->pending_first].result);
+        w->pending_first = (w->pending_first + 1) % JOBQ_PG__PENDING_MAX;
+        w->pending_count--;
+    }
+    PQfinish(w->conn);
+    w->conn = NULL;
+    w->connecting = w->broken = false;
+    jobq_loop_disconnected(w->loop, jobq_pg__mono_us());
+}
+
+static jobq_pg__pending *jobq_pg__pend(jobq_pg_worker *w, jobq_action_kind kind)
+{
+    jobq_pg__pending *p;
+
+    JOBQ_ASSERT(w->pending_count < JOBQ_PG__PENDING_MAX);
+    p = &w->pending[(w->pending_first + w->pending_count++) % JOBQ_PG__PENDING_MAX];
+    memset(p, 0, sizeof *p);
+    p->kind = kind;
+    return p;
+}
+
+/* Sends one statement of the table with w->params, in a transaction of its own. */
+static jobq_pg__pending *jobq_pg__send(jobq_pg_worker *w, jobq_action_kind kind,
+                                       jobq_pg__statement st)
+{
+    const char *values[JOBQ_PG__PARAMS_MAX];
+    int formats[JOBQ_PG__PARAMS_MAX];
+    const jobq_pg__params *p = &w->params;
+    jobq_pg__prepared *prepared = w->pg->unprepared ? NULL : jobq_pg__prepared_of(w->pg, w->conn);
+    char name[32];
+    int good = 1;
+
+    jobq_pg__values(p, values, formats);
+    jobq_pg__statement_name(w->pg, st, name, sizeof name);
+    if (prepared != NULL && !prepared->has[st]) {
+        good = PQsendPrepare(w->conn, name, w->pg->texts[st], 0, NULL);
+        prepared->has[st] = good != 0;
+    }
+    if (good && prepared != NULL) {
+        good = PQsendQueryPrepared(w->conn, name, p->count, values, p->lengths, formats, 1);
+    } else if (good) {
+        good = PQsendQueryParams(w->conn, w->pg->texts[st], p->count, NULL, values, p->lengths,
+                                 formats, 1);
+    }
+    if (!good || p->failed || !PQpipelineSync(w->conn)) w->broken = true;
+    return jobq_pg__pend(w, kind);
+}
+
+/* A statement of the driver's own. */
+static void jobq_pg__send_text(jobq_pg_worker *w, const char *sql)
+{
+    if (!PQsendQueryParams(w->conn, sql, 0, NULL, NULL, NULL, NULL, 1) ||
+        !PQpipelineSync(w->conn)) {
+        w->broken = true;
+    }
+    jobq_pg__pend(w, JOBQ_ACTION_WAIT);
+}
+
+/* Wake-ups come on a channel of the worker's own. */
+static void jobq_pg__listen(jobq_pg_worker *w)
+{
+    char sql[64];
+
+    if (!w->loop->config.listen || w->loop->worker == 0) return;
+    snprintf(sql, sizeof sql, "LISTEN jobq_%llx", (unsigned long long)w->loop->worker);
+    jobq_pg__send_text(w, sql);
+}
+
+/* The connection stands: what its session needs goes ahead of the first statement. */
+static void jobq_pg__set_up(jobq_pg_worker *w)
+{
+    char sql[256];
+    long long answer_ms = (long long)(w->loop->config.answer_us / 1000) + 1;
+
+    w->connecting = false;
+    if (PQsetnonblocking(w->conn, 1) != 0 || !PQenterPipelineMode(w->conn)) w->broken = true;
+    if (!w->pg->unprepared) {
+        jobq_pg__send_text(
+            w, "SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL READ COMMITTED, "
+               "READ WRITE");
+        snprintf(sql, sizeof sql,
+                 "SELECT set_config('statement_timeout', '%lld', false), "
+                 "set_config('lock_timeout', '%lld', false)", answer_ms, answer_ms / 2);
+        jobq_pg__send_text(w, sql);
+        jobq_pg__listen(w);
+    }
+    jobq_loop_connected(w->loop, jobq_pg__mono_us());
+}
+
+static void jobq_pg__do_connect(jobq_pg_worker *w)
+{
+    const char *values[9];
+
+    jobq_pg__conn_values(w->pg, values);
+    w->conn = PQconnectStartParams(jobq_pg__conn_names, values, 1);
+    w->connecting = true;
+    w->polling = PGRES_POLLING_WRITING;
+    if (w->conn == NULL || PQstatus(w->conn) == CONNECTION_BAD) w->broken = true;
+}
+
+static void jobq_pg__do_register(jobq_pg_worker *w)
+{
+    jobq_pg__bind_register(&w->params, w->loop->worker, w->name, w->loop->config.lease_us,
+                           w->queues, w->queue_count, w->kind_queues, w->kinds, w->handler_count);
+    jobq_pg__send(w, JOBQ_ACTION_REGISTER, JOBQ_PG__REGISTER);
+    if (!w->pg->unprepared) jobq_pg__listen(w);
+}
+
+static void jobq_pg__do_policies(jobq_pg_worker *w)
+{
+    int32_t i;
+
+    jobq_pg__array(&w->params, JOBQ_PG__INT4, (size_t)w->loop->queue_count);
+    for (i = 0; i < w->loop->queue_count; i++)
+        jobq_pg__item_int(&w->params, w->loop->queues[i].id, 4);
+    jobq_pg__end(&w->params);
+    jobq_pg__send(w, JOBQ_ACTION_POLICIES, JOBQ_PG__POLICIES);
+}
+
+static void jobq_pg__do_claim(jobq_pg_worker *w, const jobq_action *a)
+{
+    static const int32_t most = JOBQ_LOOP_QUEUES * JOBQ_PRIORITIES * JOBQ_STAGES_MAX;
+    jobq_lane lanes[JOBQ_LOOP_QUEUES * JOBQ_PRIORITIES * JOBQ_STAGES_MAX];
+    jobq_pg_claim_desc d;
+    jobq_pg__pending *p;
+
+    memset(&d, 0, sizeof d);
+    d.worker = a->worker;
+    d.number = a->number;
+    d.limit = a->limit;
+    d.lanes = lanes;
+    d.lane_count = (size_t)jobq_loop_lanes(w->loop, lanes, most);
+    d.foreign = w->loop->foreign;
+    d.foreign_count = (size_t)w->loop->foreign_count;
+    d.suspects = a->suspects;
+    d.look = a->look;
+    d.relaxed = true;
+    jobq_pg__bind_claim(&w->params, &d);
+    p = jobq_pg__send(w, JOBQ_ACTION_CLAIM, JOBQ_PG__CLAIM);
+    p->worker = a->worker;
+    p->number = a->number;
+}
+
+/* Jobs of one claim stand together, as complete wants them. */
+static int jobq_pg__by_claim(const void *a, const void *b)
+{
+    const jobq_pg_result *x = (const jobq_pg_result *)a, *y = (const jobq_pg_result *)b;
+
+    if (x->worker != y->worker) return x->worker < y->worker ? -1 : 1;
+    if (x->claim != y->claim) return x->claim < y->claim ? -1 : 1;
+    return x->id < y->id ? -1 : x->id > y->id;
+}
+
+static void jobq_pg__do_flush(jobq_pg_worker *w, const jobq_action *a)
+{
+    int32_t count = jobq_loop_sent(w->loop, a->kind, w->slots, w->loop->config.batch_max), i;
+
+    for (i = 0; i < count; i++) {
+        const jobq_slot *s = &w->loop->slots[w->slots[i]];
+        const jobq_pg__held *h = &w->held[w->slots[i]];
+        jobq_pg_result *r = &w->results[i];
+        bool advances = s->decision.stage > s->job.stage;
+        r->id = s->job.id;
+        r->worker = s->job.worker;
+        r->claim = s->job.claim;
+        r->decision = s->decision;
+        r->error.ptr = h->error;
+        r->error.len = h->error_size;
+        r->payload.ptr = advances ? h->next : NULL;
+        r->payload.len = h->next_size;
+        r->payload_bytes = h->next_bytes;
+    }
+    qsort(w->results, (size_t)count, sizeof *w->results, jobq_pg__by_claim);
+    if (a->kind == JOBQ_ACTION_COMPLETE) {
+        jobq_pg__bind_complete(&w->params, w->results, (size_t)count);
+        jobq_pg__send(w, a->kind, JOBQ_PG__COMPLETE);
+    } else {
+        jobq_pg__bind_settle(&w->params, w->results, (size_t)count);
+        jobq_pg__send(w, a->kind, JOBQ_PG__SETTLE);
+    }
+}
+
+static void jobq_pg__do_heartbeat(jobq_pg_worker *w, const jobq_action *a)
+{
+    int64_t settled[JOBQ_LOOP_CLAIMS];
+    int32_t count = jobq_loop_settled(w->loop, settled, JOBQ_LOOP_CLAIMS);
+
+    jobq_pg__add_int(&w->params, a->worker, 8);
+    jobq_pg__add_long_array(&w->params, settled, (size_t)count);
+    jobq_pg__send(w, JOBQ_ACTION_HEARTBEAT, JOBQ_PG__HEARTBEAT);
+}
+
+static void jobq_pg__do_sleep(jobq_pg_worker *w, const jobq_action *a)
+{
+    int32_t i;
+
+    jobq_pg__add_int(&w->params, a->worker, 8);
+    jobq_pg__array(&w->params, JOBQ_PG__INT4, (size_t)w->loop->queue_count);
+    for (i = 0; i < w->loop->queue_count; i++)
+        jobq_pg__item_int(&w->params, w->loop->queues[i].id, 4);
+    jobq_pg__end(&w->params);
+    jobq_pg__add_int(&w->params, a->asleep, 1);
+    jobq_pg__send(w, JOBQ_ACTION_SLEEP, JOBQ_PG__SLEEP);
+}
+
+/* A statement of one or two numbers. */
+static void jobq_pg__do_numbers(jobq_pg_worker *w, const jobq_action *a, jobq_pg__statement st,
+                                int64_t second, int64_t third)
+{
+    jobq_pg__pending *p;
+    bool first_is_int = st == JOBQ_PG__UNPARK || st == JOBQ_PG__PRUNE;
+    int64_t first = st == JOBQ_PG__UNPARK ? a->number : st == JOBQ_PG__PRUNE ? second : a->worker;
+
+    jobq_pg__add_int(&w->params, first, first_is_int ? 4 : 8);
+    if (st == JOBQ_PG__RECOVER || st == JOBQ_PG__RESCUE) jobq_pg__add_int(&w->params, second, 8);
+    if (st == JOBQ_PG__UNPARK) jobq_pg__add_int(&w->params, second, 4);
+    if (st == JOBQ_PG__RESCUE) jobq_pg__add_int(&w->params, third, 4);
+    p = jobq_pg__send(w, a->kind, st);
+    p->worker = a->worker;
+    p->number = a->number;
+}
+
+/* The handler's time is up: its statement is cut short, its thread replaced. */
+static void jobq_pg__do_abandon(jobq_pg_worker *w, const jobq_action *a)
+{
+    static const char text[] = "the handler ran out of time";
+    jobq_pg__held *h = &w->held[a->slot];
+    const jobq_slot *slot = &w->loop->slots[a->slot];
+    char full[JOBQ_ERROR_MAX + 1], ignored[64];
+    jobq_pg__run *run;
+
+    if (w->loop->phase == JOBQ_PHASE_WORKING) {
+        h->error_size = jobq_reason_format(full, &slot->decision, jobq_str_from(text));
+        h->error = jobq_pg__dup(full);
+    }
+    for (run = w->runs; run != NULL; run = run->link) {
+        if (run->slot != a->slot || run->generation != slot->generation || run->abandoned) continue;
+        if (run->cancel != NULL) PQcancel(run->cancel, ignored, sizeof ignored);
+        run->abandoned = true;
+        w->stuck++;
+        w->threads--;
+        jobq_pg__log(w->pg, JOBQ_PG_WARNING,
+                     "job %lld: its handler ran out of time and was abandoned",
+                     (long long)slot->job.id);
+        if (w->loop->phase == JOBQ_PHASE_WORKING) jobq_pg__thread_start(w);
+        break;
+    }
+    if (w->stuck * 2 > w->loop->config.threads && w->loop->phase == JOBQ_PHASE_WORKING) {
+        jobq_pg__log(w->pg, JOBQ_PG_ERROR, "too many handlers are stuck: the worker stops");
+        jobq_loop_stop(w->loop, jobq_pg__mono_us(), 0);
+    }
+}
+
+/* Carries out one action. The lock is held. */
+static void jobq_pg__perform(jobq_pg_worker *w, const jobq_action *a)
+{
+    jobq_pg__params_reset(&w->params);
+    switch (a->kind) {
+    case JOBQ_ACTION_CONNECT: jobq_pg__do_connect(w); break;
+    case JOBQ_ACTION_DISCONNECT:
+        jobq_pg__log(w->pg, JOBQ_PG_WARNING, "no answer in time: reconnecting");
+        w->broken = true;
+        break;
+    case JOBQ_ACTION_REGISTER: jobq_pg__do_register(w); break;
+    case JOBQ_ACTION_POLICIES: jobq_pg__do_policies(w); break;
+    case JOBQ_ACTION_CLAIM: jobq_pg__do_claim(w, a); break;
+    case JOBQ_ACTION_RECOVER: jobq_pg__do_numbers(w, a, JOBQ_PG__RECOVER, a->number, 0); break;
+    case JOBQ_ACTION_COMPLETE:
+    case JOBQ_ACTION_SETTLE: jobq_pg__do_flush(w, a); break;
+    case JOBQ_ACTION_HEARTBEAT: jobq_pg__do_heartbeat(w, a); break;
+    case JOBQ_ACTION_RESCUE: jobq_pg__do_numbers(w, a, JOBQ_PG__RESCUE, a->beat, 100); break;
+    case JOBQ_ACTION_SLEEP: jobq_pg__do_sleep(w, a); break;
+    case JOBQ_ACTION_UNPARK: jobq_pg__do_numbers(w, a, JOBQ_PG__UNPARK, 5000, 0); break;
+    case JOBQ_ACTION_PRUNE: jobq_pg__do_numbers(w, a, JOBQ_PG__PRUNE, 1000, 0); break;
+    case JOBQ_ACTION_DEREGISTER: jobq_pg__do_numbers(w, a, JOBQ_PG__DEREGISTER, 0, 0); break;
+    case JOBQ_ACTION_ABANDON: jobq_pg__do_abandon(w, a); break;
+    case JOBQ_ACTION_WAIT:
+    case JOBQ_ACTION_EXIT:
+    case JOBQ_ACTION_COUNT: break;
+    }
+}
+
+/* -- the thread of statements: answers -- */
+
+/* Lanes in claiming order, for the rows of one answer. */
+static bool jobq_pg__before(const jobq_job *a, const jobq_job *b)
+{
+    if (a->priority != b->priority) return a->priority < b->priority;
+    if (a->stage != b->stage) return a->stage > b->stage;
+    if (a->run_at_us != b->run_at_us) return a->run_at_us < b->run_at_us;
+    return a->id < b->id;
+}
+
+/* An insertion sort: rows come almost in order, because they were written almost in order. */
+static void jobq_pg__order_add(jobq_pg_worker *w, int count)
+{
+    int at = count;
+
+    while (at > 0 && jobq_pg__before(&w->jobs[count], &w->jobs[w->order[at - 1]])) {
+        w->order[at] = w->order[at - 1];
+        at--;
+    }
+    w->order[at] = count;
+}
+
+/* The jobs of a claim or a recovery become slots. */
+static void jobq_pg__got_jobs(jobq_pg_worker *w, const jobq_pg__pending *p, int64_t now)
+{
+    jobq_pg__answer *answer = (jobq_pg__answer *)calloc(1, sizeof *answer);
+    int rows = PQntuples(p->result), i;
+
+    if (answer == NULL) {
+        w->broken = true; /* the claim is recovered on the next connection */
+        return;
+    }
+    for (i = 0; i < rows && i < w->loop->config.batch_max; i++) {
+        if (!jobq_pg__job(p->result, i, p->worker, p->number, &w->jobs[i])) {
+            jobq_pg__log(w->pg, JOBQ_PG_ERROR, "job %lld breaks a law of jobq.h",
+                         (long long)w->jobs[i].id);
+        }
+        jobq_pg__order_add(w, i);
+    }
+    rows = i;
+    answer->result = p->result;
+    answer->users = 1;
+    for (i = 0; i < rows; i++) {
+        int row = w->order[i];
+        int32_t slot = jobq_job_check(&w->jobs[row]) == JOBQ_OK
+                           ? jobq_loop_job(w->loop, now, &w->jobs[row]) : -1;
+        if (slot < 0) continue;
+        jobq_pg__held_clear(&w->held[slot]);
+        w->held[slot].answer = answer;
+        w->held[slot].row = row;
+        answer->users++;
+    }
+    jobq_pg__answer_drop(answer);
+}
+
+static void jobq_pg__on_claim(jobq_pg_worker *w, jobq_pg__pending *p, jobq_error code, int64_t now)
+{
+    int64_t due = -1;
+    bool suspects = false, empty = code != JOBQ_OK || PQntuples(p->result) == 0;
+
+    if (!empty && PQgetisnull(p->result, 0, JOBQ_PG__COL_ID)) {
+        empty = true;
+        suspects = jobq_pg__int(p->result, 0, JOBQ_PG__COL_SUSPECT) != 0;
+        if (!PQgetisnull(p->result, 0, JOBQ_PG__COL_DUE)) {
+            due = jobq_pg__int(p->result, 0, JOBQ_PG__COL_DUE);
+        }
+    }
+    if (!empty) {
+        jobq_pg__got_jobs(w, p, now);
+        if (!w->broken) p->result = NULL; /* the slots have it */
+    }
+    if (w->broken) return;
+    if (p->kind == JOBQ_ACTION_CLAIM) jobq_loop_claimed(w->loop, now, code, due, suspects);
+    else jobq_loop_recovered(w->loop, now, code, p->number);
+    jobq_pg__wake_threads(w);
+}
+
+static void jobq_pg__on_flush(jobq_pg_worker *w, const jobq_pg__pending *p, jobq_error code,
+                              int64_t now)
+{
+    int row;
+
+    for (row = 0; code == JOBQ_OK && row < PQntuples(p->result); row++) {
+        bool busy = jobq_pg__int(p->result, row, 1) == 'b';
+        jobq_loop_unsettled(w->loop, now, p->kind, jobq_pg__int(p->result, row, 0),
+                            busy ? JOBQ_ERROR_BUSY : JOBQ_ERROR_LOST);
+    }
+    jobq_loop_flushed(w->loop, now, p->kind, code);
+}
+
+static void jobq_pg__on_register(jobq_pg_worker *w, const jobq_pg__pending *p, jobq_error code,
+                                 int64_t now)
+{
+    int64_t ids[JOBQ_LOOP_QUEUES], kind_ids[256];
+    int32_t queues[JOBQ_LOOP_QUEUES], count = 0, kinds = 0, i;
+
+    if (code == JOBQ_OK) {
+        count = jobq_pg__ints(p->result, 0, 0, ids, JOBQ_LOOP_QUEUES);
+        kinds = jobq_pg__ints(p->result, 0, 1, kind_ids, 256);
+        if (count != (int32_t)w->queue_count || kinds != (int32_t)w->handler_count) {
+            code = JOBQ_ERROR_DATABASE;
+        }
+    }
+    for (i = 0; i < count; i++) queues[i] = (int32_t)ids[i];
+    for (i = 0; i < kinds && code == JOBQ_OK; i++) w->kind_ids[i] = (int32_t)kind_ids[i];
+    jobq_loop_registered(w->loop, now, code, queues, count);
+}
+
+static void jobq_pg__on_policies(jobq_pg_worker *w, const jobq_pg__pending *p, jobq_error code,
+                                 int64_t now)
+{
+    const PGresult *r = p->result;
+    int row;
+
+    for (row = 0; code == JOBQ_OK && row < PQntuples(r) && row < w->loop->queue_count; row++) {
+        jobq_policy policy;
+        memset(&policy, 0, sizeof policy);
+        policy.max_attempts = jobq_pg__int32(r, row, 1);
+        policy.max_crashes = jobq_pg__int32(r, row, 2);
+        jobq_curve_from(jobq_pg__str(r, row, 3, false), &policy.backoff.curve);
+        policy.backoff.base_us = jobq_pg__int(r, row, 4);
+        policy.backoff.cap_us = jobq_pg__int(r, row, 5);
+        policy.backoff.floor_us = jobq_pg__int(r, row, 6);
+        policy.backoff.jitter_permille = jobq_pg__int32(r, row, 7);
+        policy.timeout_us = jobq_pg__int(r, row, 8);
+        policy.attempts_span_stages = jobq_pg__int(r, row, 10) != 0;
+        jobq_loop_policy(w->loop, row, &policy, (int16_t)jobq_pg__int(r, row, 9),
+                         jobq_pg__int(r, row, 11) != 0);
+    }
+    jobq_loop_answered(w->loop, now, JOBQ_ACTION_POLICIES, code);
+}
+
+static void jobq_pg__on_heartbeat(jobq_pg_worker *w, const jobq_pg__pending *p, jobq_error code,
+                                  int64_t now)
+{
+    const PGresult *r = p->result;
+    int64_t items[JOBQ_LOOP_SLOTS], beats[JOBQ_LOOP_WATCHED], leases[JOBQ_LOOP_WATCHED];
+    int32_t kinds[JOBQ_LOOP_KINDS], count, i;
+    bool alive = code == JOBQ_OK && jobq_pg__int(r, 0, 0) != 0;
+
+    if (!alive) {
+        jobq_loop_beat(w->loop, now, code, false, 0, false, 0, 0);
+        return;
+    }
+    count = jobq_pg__ints(r, 0, 4, items, JOBQ_LOOP_SLOTS);
+    for (i = 0; i < count; i++) jobq_loop_cancel(w->loop, items[i]);
+    count = jobq_pg__ints(r, 0, 5, items, JOBQ_LOOP_KINDS);
+    for (i = 0; i < count; i++) kinds[i] = (int32_t)items[i];
+    jobq_loop_foreign(w->loop, kinds, count);
+    count = jobq_pg__ints(r, 0, 7, items, JOBQ_LOOP_WATCHED);
+    if (jobq_pg__ints(r, 0, 8, beats, JOBQ_LOOP_WATCHED) != count ||
+        jobq_pg__ints(r, 0, 9, leases, JOBQ_LOOP_WATCHED) != count) count = 0;
+    for (i = 0; i < count; i++) jobq_loop_late(w->loop, now, items[i], beats[i], leases[i]);
+    count = jobq_pg__ints(r, 0, 6, items, 1);
+    jobq_loop_beat(w->loop, now, JOBQ_OK, true, jobq_pg__int(r, 0, 1), jobq_pg__int(r, 0, 2) != 0,
+                   count > 0 ? (int32_t)items[0] : 0, jobq_pg__instant(r, 0, 3));
+}
+
+/* A statement's answer is complete. */
+static void jobq_pg__dispatch(jobq_pg_worker *w, jobq_pg__pending *p)
+{
+    int64_t now = jobq_pg__mono_us();
+    ExecStatusType status = PQresultStatus(p->result);
+    jobq_pg_error error;
+    jobq_error code = JOBQ_OK;
+    int32_t count;
+
+    if (status != PGRES_TUPLES_OK && status != PGRES_COMMAND_OK) {
+        code = jobq_pg__result_error(&error, w->conn, p->result);
+        jobq_pg__log(w->pg, code == JOBQ_ERROR_DEAD ? JOBQ_PG_WARNING : JOBQ_PG_ERROR, "%s %s",
+                     error.sqlstate, error.message);
+        if (strcmp(error.sqlstate, "25006") == 0 || strcmp(error.sqlstate, "57P01") == 0 ||
+            p->kind == JOBQ_ACTION_WAIT) {
+            w->broken = true;
+            return;
+        }
+    }
+    switch (p->kind) {
+    case JOBQ_ACTION_CLAIM:
+    case JOBQ_ACTION_RECOVER: jobq_pg__on_claim(w, p, code, now); break;
+    case JOBQ_ACTION_COMPLETE:
+    case JOBQ_ACTION_SETTLE: jobq_pg__on_flush(w, p, code, now); break;
+    case JOBQ_ACTION_REGISTER: jobq_pg__on_register(w, p, code, now); break;
+    case JOBQ_ACTION_POLICIES: jobq_pg__on_policies(w, p, code, now); break;
+    case JOBQ_ACTION_HEARTBEAT: jobq_pg__on_heartbeat(w, p, code, now); break;
+    case JOBQ_ACTION_RESCUE:
+        jobq_loop_rescued(w->loop, now, code, p->worker,
+                          code == JOBQ_OK && jobq_pg__int(p->result, 0, 0),
+                          code == JOBQ_OK && jobq_pg__int(p->result, 0, 2),
+                          code == JOBQ_OK ? jobq_pg__int32(p->result, 0, 1) : 0);
+        break;
+    case JOBQ_ACTION_UNPARK:
+        count = code == JOBQ_OK ? jobq_pg__int32(p->result, 0, 0) : 0;
+        jobq_loop_unparked(w->loop, now, code, count, count >= 5000);
+        break;
+    case JOBQ_ACTION_SLEEP:
+    case JOBQ_ACTION_PRUNE:
+    case JOBQ_ACTION_DEREGISTER: jobq_loop_answered(w->loop, now, p->kind, code); break;
+    case JOBQ_ACTION_WAIT:
+    case JOBQ_ACTION_CONNECT:
+    case JOBQ_ACTION_DISCONNECT:
+    case JOBQ_ACTION_ABANDON:
+    case JOBQ_ACTION_EXIT:
+    case JOBQ_ACTION_COUNT: break;
+    }
+}
+
+/* Takes one result of the pipeline; a sync ends the statement at its head. */
+static void jobq_pg__on_result(jobq_pg_worker *w, PGresult *res)
+{
+    jobq_pg__pending *p = &w->pending[w->pending_first];
+    ExecStatusType status = PQresultStatus(res);
+
+    if (status == PGRES_PIPELINE_SYNC && w->pending_count > 0) {
+        PQclear(res);
+        if (p->result != NULL) jobq_pg__dispatch(w, p);
+        PQclear(p->result);
+        p->result = NULL;
+        if (w->broken) return;
+        w->pending_first = (w->pending_first + 1) % JOBQ_PG__PENDING_MAX;
+        w->pending_count--;
+        return;
+    }
+    if (p->result != NULL && PQresultStatus(p->result) == PGRES_FATAL_ERROR) {
+        PQclear(res); /* the first error counts */
+        return;
+    }
+    PQclear(p->result);
+    p->result = res;
+}
+
+static void jobq_pg__on_notify(jobq_pg_worker *w)
+{
+    PGnotify *n;
+
+    while ((n = PQnotifies(w->conn)) != NULL) {
+        jobq_loop_notified(w->loop, jobq_pg__mono_us(), strcmp(n->extra, "cancel") == 0);
+        PQfreemem(n);
+    }
+}
+
+/* Whatever the connection has to say. The lock is held. */
+static void jobq_pg__read(jobq_pg_worker *w)
+{
+    int empty = 0;
+
+    if (w->connecting) {
+        w->polling = PQconnectPoll(w->conn);
+        if (w->polling == PGRES_POLLING_FAILED) {
+            jobq_pg_error error;
+            jobq_pg__conn_error(&error, w->conn);
+            jobq_pg__log(w->pg, JOBQ_PG_WARNING, "%s", error.message);
+            w->broken = true;
+        }
+        if (w->polling == PGRES_POLLING_OK) jobq_pg__set_up(w);
+        return;
+    }
+    if (!PQconsumeInput(w->conn)) w->broken = true;
+    while (!w->broken && w->pending_count > 0 && empty < 2 && !PQisBusy(w->conn)) {
+        PGresult *res = PQgetResult(w->conn);
+        empty = res == NULL ? empty + 1 : 0;
+        if (res != NULL) jobq_pg__on_result(w, res);
+    }
+    jobq_pg__on_notify(w);
+    if (PQstatus(w->conn) == CONNECTION_BAD) w->broken = true;
+}
+
+/* -- the thread of statements: its cycle -- */
+
+/* Does what is due. False: the worker is at its end. */
+static bool jobq_pg__act(jobq_pg_worker *w)
+{
+    for (;;) {
+        jobq_action a;
+        if (w->broken) jobq_pg__disconnect(w);
+        a = jobq_loop_next(w->loop, jobq_pg__mono_us());
+        if (a.kind == JOBQ_ACTION_EXIT) return false;
+        if (a.kind == JOBQ_ACTION_WAIT) {
+            w->io_until_us = a.until_mono_us;
+            return true;
+        }
+        jobq_pg__perform(w, &a);
+    }
+}
+
+/* Sleeps until something is to be read, written or done. Without the lock. */
+static void jobq_pg__sleep(jobq_pg_worker *w, int64_t until_us)
+{
+    struct pollfd fds[2];
+    char pokes[64];
+    ssize_t got, i;
+    int64_t wait = until_us - jobq_pg__mono_us();
+    bool writes = false;
+
+    if (w->conn != NULL && !w->connecting) writes = PQflush(w->conn) > 0;
+    fds[0].fd = w->poke[0];
+    fds[0].events = POLLIN;
+    fds[1].fd = w->conn == NULL ? -1 : PQsocket(w->conn);
+    fds[1].events = POLLIN;
+    if (writes || (w->connecting && w->polling == PGRES_POLLING_WRITING)) fds[1].events |= POLLOUT;
+    fds[0].revents = fds[1].revents = 0;
+    wait = wait < 0 ? 0 : wait > 60000000 ? 60000000 : wait;
+    poll(fds, 2, (int)((wait + 999) / 1000));
+    got = (fds[0].revents & POLLIN) != 0 ? read(w->poke[0], pokes, sizeof pokes) : 0;
+    pthread_mutex_lock(&w->lock);
+    for (i = 0; i < got; i++) {
+        bool again = w->loop->phase != JOBQ_PHASE_WORKING;
+        if (pokes[i] == 's') jobq_loop_stop(w->loop, jobq_pg__mono_us(), again ? 0 : -1);
+    }
+    if (w->conn != NULL && fds[1].revents != 0) jobq_pg__read(w);
+}
+
+static void *jobq_pg__io(void *arg)
+{
+    jobq_pg_worker *w = (jobq_pg_worker *)arg;
+    int64_t until;
+
+    pthread_mutex_lock(&w->lock);
+    while (jobq_pg__act(w)) {
+        until = w->io_until_us;
+        pthread_mutex_unlock(&w->lock);
+        jobq_pg__sleep(w, until);
+    }
+    w->ended = true;
+    pthread_cond_broadcast(&w->work);
+    while (w->threads > 0) pthread_cond_wait(&w->gone, &w->lock);
+    pthread_mutex_unlock(&w->lock);
+    PQfinish(w->conn);
+    w->conn = NULL;
+    return NULL;
+}
+
+/* -- its life -- */
+
+static void jobq_pg__worker_free(jobq_pg_worker *w)
+{
+    size_t i;
+
+    for (i = 0; w->handlers != NULL && i < w->handler_count; i++) {
+        free((char *)w->handlers[i].queue);
+        free((char *)w->handlers[i].kind);
+    }
+    for (i = 0; w->held != NULL && i < JOBQ_LOOP_SLOTS; i++) jobq_pg__held_clear(&w->held[i]);
+    while (w->pending_count > 0) {
+        PQclear(w->pending[w->pending_first].result);
+        w->pending_first = (w->pending_first + 1) % JOBQ_PG__PENDING_MAX;
+        w->pending_count--;
+    }
+    if (w->poke[0] >= 0) close(w->poke[0]);
+    if (w->poke[1] >= 0) close(w->poke[1]);
+    jobq_pg__params_clear(&w->params);
+    free(w->name);
+    free(w->handlers);
+    free(w->kind_queues);
+    free((void *)w->kinds);
+    free(w->kind_ids);
+    free(w->jobs);
+    free(w->order);
+    free(w->results);
+    free(w->slots);
+    free(w->loop);
+    free(w->held);
+    free(w);
+}
+
+/* Copies the handlers and finds the queues among them. */
+static jobq_error jobq_pg__handlers_copy(jobq_pg_worker *w, const jobq_pg_worker_desc *desc,
+                                         jobq_pg_error *error)
+{
+    size_t i, q;
+
+    for (i = 0; i < desc->handler_count; i++) {
+        const jobq_pg_handler *h = &desc->handlers[i];
+        if (!jobq_name_valid(jobq_str_from(h->queue)) || !jobq_name_valid(jobq_str_from(h->kind))) {
+            return jobq_pg__invalid(error, "handlers",
+                                    "queue and kind are 1 to 1024 of [A-Za-z0-9._-]");
+        }
+        if (h->run[0] == NULL) return jobq_pg__invalid(error, "handlers", "run[0] is missing");
+        w->handlers[i] = *h;
+        w->handlers[i].queue = jobq_pg__dup(h->queue);
+        w->handlers[i].kind = jobq_pg__dup(h->kind);
+        if (w->handlers[i].queue == NULL || w->handlers[i].kind == NULL)
+            return jobq_pg__no_memory(error);
+        for (q = 0; q < w->queue_count && strcmp(w->queues[q], h->queue) != 0;) q++;
+        if (q == JOBQ_LOOP_QUEUES)
+            return jobq_pg__invalid(error, "handlers", "too many queues for one worker");
+        if (q == w->queue_count) w->queues[w->queue_count++] = w->handlers[i].queue;
+        w->kind_queues[i] = (int32_t)q + 1;
+        w->kinds[i] = w->handlers[i].kind;
+    }
+    return JOBQ_OK;
+}
+
+/* 64 bits of the operating system; false: there are none. */
+static bool jobq_pg__entropy(uint64_t *bits)
+{
+    int fd = open("/dev/urandom", O_RDONLY);
+    ssize_t got = fd < 0 ? -1 : read(fd, bits, sizeof *bits);
+
+    if (fd >= 0) close(fd);
+    return got == (ssize_t)sizeof *bits;
+}
+
+static void *jobq_pg__room(size_t count, size_t size, bool *good)
+{
+    void *room = calloc(count + 1, size);
+
+    if (room == NULL) *good = false;
+    return room;
+}
+
+static jobq_error jobq_pg__worker_new(jobq_pg *pg, const jobq_pg_worker_desc *desc,
+                                      jobq_pg_worker **out, jobq_pg_error *error)
+{
+    jobq_pg_worker *w = (jobq_pg_worker *)calloc(1, sizeof *w);
+    jobq_loop_config config = desc->loop;
+    size_t batch;
+    uint64_t entropy;
+    bool good = true;
+
+    *out = w;
+    if (w == NULL) return jobq_pg__no_memory(error);
+    config.listen = !desc->no_listen && !pg->unprepared;
+    config = jobq_loop_config_defaults(&config);
+    batch = (size_t)config.batch_max;
+    w->pg = pg;
+    w->poke[0] = w->poke[1] = -1;
+    w->handler_count = desc->handler_count;
+    w->name = jobq_pg__dup(desc->name == NULL ? "jobq" : desc->name);
+    w->handlers = (jobq_pg_handler *)jobq_pg__room(desc->handler_count, sizeof *w->handlers, &good);
+    w->kind_queues = (int32_t *)jobq_pg__room(desc->handler_count, sizeof *w->kind_queues, &good);
+    w->kinds = (const char **)jobq_pg__room(desc->handler_count, sizeof *w->kinds, &good);
+    w->kind_ids = (int32_t *)jobq_pg__room(desc->handler_count, sizeof *w->kind_ids, &good);
+    w->jobs = (jobq_job *)jobq_pg__room(batch, sizeof *w->jobs, &good);
+    w->order = (int *)jobq_pg__room(batch, sizeof *w->order, &good);
+    w->results = (jobq_pg_result *)jobq_pg__room(batch, sizeof *w->results, &good);
+    w->slots = (int32_t *)jobq_pg__room(batch, sizeof *w->slots, &good);
+    w->loop = (jobq_loop *)jobq_pg__room(1, sizeof *w->loop, &good);
+    w->held = (jobq_pg__held *)jobq_pg__room(JOBQ_LOOP_SLOTS, sizeof *w->held, &good);
+    if (!good || w->name == NULL) return jobq_pg__no_memory(error);
+    if (pipe(w->poke) != 0 || !jobq_pg__entropy(&entropy)) {
+        return jobq_pg__fail(error, JOBQ_ERROR_MEMORY,
+                             "no pipe or no /dev/urandom: raise the open file limit");
+    }
+    fcntl(w->poke[0], F_SETFL, O_NONBLOCK);
+    fcntl(w->poke[1], F_SETFL, O_NONBLOCK);
+    fcntl(w->poke[0], F_SETFD, FD_CLOEXEC);
+    fcntl(w->poke[1], F_SETFD, FD_CLOEXEC);
+    jobq_loop_init(w->loop, &config, entropy, jobq_pg__mono_us());
+    return jobq_pg__handlers_copy(w, desc, error);
+}
+
+/* The pool grows and shrinks with the handlers that may ask for a connection. */
+static void jobq_pg__pool_add(jobq_pg *pg, int count)
+{
+    pthread_mutex_lock(&pg->lock);
+    pg->pool_max += count;
+    pthread_mutex_unlock(&pg->lock);
+}
+
+static bool jobq_pg__threads_start(jobq_pg_worker *w)
+{
+    bool good = true;
+    int32_t i;
+
+    pthread_mutex_lock(&w->lock);
+    for (i = 0; good && i < w->loop->config.threads; i++) good = jobq_pg__thread_start(w);
+    if (good) good = pthread_create(&w->io, NULL, jobq_pg__io, w) == 0;
+    if (!good) {
+        w->ended = true;
+        pthread_cond_broadcast(&w->work);
+        while (w->threads > 0) pthread_cond_wait(&w->gone, &w->lock);
+    }
+    pthread_mutex_unlock(&w->lock);
+    return good;
+}
+
+JOBQ_API jobq_error jobq_pg_worker_start(jobq_pg *pg, const jobq_pg_worker_desc *desc,
+                                         jobq_pg_worker **worker, jobq_pg_error *error)
+{
+    jobq_pg_worker *w;
+    jobq_error code;
+
+    JOBQ_ASSERT(pg != NULL && desc != NULL && worker != NULL);
+    *worker = NULL;
+    if (desc->handlers == NULL || desc->handler_count == 0 || desc->handler_count > 256) {
+        return jobq_pg__invalid(error, "handlers", "1 to 256 of them");
+    }
+    code = jobq_pg_check(pg, NULL, error);
+    if (code != JOBQ_OK) return code;
+    code = jobq_pg__worker_new(pg, desc, &w, error);
+    if (code != JOBQ_OK) {
+        if (w != NULL) jobq_pg__worker_free(w);
+        return code;
+    }
+    pthread_mutex_init(&w->lock, NULL);
+    pthread_cond_init(&w->work, NULL);
+    pthread_cond_init(&w->gone, NULL);
+    jobq_pg__pool_add(pg, w->loop->config.threads);
+    if (!jobq_pg__threads_start(w)) {
+        jobq_pg__pool_add(pg, -w->loop->config.threads);
+        jobq_pg__worker_free(w);
+        return jobq_pg__fail(error, JOBQ_ERROR_MEMORY,
+                             "no more threads: ask for fewer, or raise the limit");
+    }
+    *worker = w;
+    return JOBQ_OK;
+}
+
+JOBQ_API void jobq_pg_worker_stop(jobq_pg_worker *worker)
+{
+    int saved = errno;
+
+    jobq_pg__poke(worker, 's');
+    errno = saved;
+}
+
+JOBQ_API void jobq_pg_worker_wait(jobq_pg_worker *w, jobq_loop_stats *stats)
+{
+    int32_t stuck;
+
+    JOBQ_ASSERT(w != NULL);
+    pthread_join(w->io, NULL);
+    pthread_mutex_lock(&w->lock);
+    if (stats != NULL) *stats = w->loop->stats;
+    stuck = w->stuck;
+    pthread_mutex_unlock(&w->lock);
+    jobq_pg__pool_add(w->pg, -w->loop->config.threads);
+    if (stuck > 0) {
+        jobq_pg__log(w->pg, JOBQ_PG_ERROR, "%d handlers never returned: end the process",
+                     (int)stuck);
+        return; /* they still use it */
+    }
+    pthread_mutex_destroy(&w->lock);
+    pthread_cond_destroy(&w->work);
+    pthread_cond_destroy(&w->gone);
+    jobq_pg__worker_free(w);
+}
+
+JOBQ_API jobq_loop_stats jobq_pg_worker_stats(jobq_pg_worker *w)
+{
+    jobq_loop_stats stats;
+
+    JOBQ_ASSERT(w != NULL);
+    pthread_mutex_lock(&w->lock);
+    stats = w->loop->stats;
+    pthread_mutex_unlock(&w->lock);
+    return stats;
+}
+
+JOBQ_API jobq_error jobq_pg_work(jobq_pg *pg, const jobq_pg_worker_desc *desc, jobq_pg_error *error)
+{
+    jobq_pg_worker_desc d;
+    jobq_pg_worker *worker;
+    jobq_error code;
+
+    JOBQ_ASSERT(pg != NULL && desc != NULL);
+    d = *desc;
+    if (d.loop.jobs_max == 0) d.loop.until_empty = true;
+    code = jobq_pg_worker_start(pg, &d, &worker, error);
+    if (code == JOBQ_OK) jobq_pg_worker_wait(worker, NULL);
+    return code;
+}
+
+#endif /* JOBQ_PG_IMPLEMENTED */
+#endif /* JOBQ_PG_IMPLEMENTATION */

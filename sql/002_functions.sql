@@ -1,0 +1,920 @@
+-- jobq, migration 2: the functions. A statement that the library sends is a call of one of
+-- these, so that psql, any language and any pooler can send it too.
+--
+-- Why plpgsql functions with SET clauses. The hot statements must read their lane by the lane
+-- index in order, whatever the statistics say: a plan cached on an empty table took 1,495 ms
+-- instead of 2, and a never-analysed table sorted the whole lane. So sequential scans, bitmap
+-- scans, sorts, hash and merge joins and JIT are off for the function, and for nothing else.
+-- search_path is fixed, so that nothing planted in another schema is ever called.
+-- statement_timestamp() and not now(): a caller's transaction may be old.
+--
+-- Rules that stand in SQL because C has not read the rows they act on: claim (eligibility),
+-- rescue (crash and suspect), cancel, revive, enqueue (defaults). All other decisions come
+-- from jobq.h as parameters.
+--
+-- State letters: r ready, x running, s succeeded, f failed, c cancelled, w waiting (reserved).
+-- Answers about a claimed job: l lost (the token is no longer on the row), b busy (locked;
+-- send again).
+
+-- ---- names ---------------------------------------------------------------------------------
+
+-- A queue comes into being on first use. Two first uses at once: the second waits for the
+-- first.
+CREATE FUNCTION jobq.queue_id(p_name text) RETURNS integer
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE v_id integer;
+BEGIN
+    LOOP
+        SELECT q.id INTO v_id FROM jobq.queue q WHERE q.name = p_name;
+        IF FOUND THEN RETURN v_id; END IF;
+        INSERT INTO jobq.queue (name) VALUES (p_name) ON CONFLICT (name) DO NOTHING;
+    END LOOP;
+END $$;
+
+CREATE FUNCTION jobq.kind_id(p_queue integer, p_name text) RETURNS integer
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE v_id integer;
+BEGIN
+    LOOP
+        SELECT k.id INTO v_id FROM jobq.kind k WHERE k.queue_id = p_queue AND k.name = p_name;
+        IF FOUND THEN RETURN v_id; END IF;
+        INSERT INTO jobq.kind (queue_id, name) VALUES (p_queue, p_name)
+        ON CONFLICT (queue_id, name) DO NOTHING;
+    END LOOP;
+END $$;
+
+-- ---- enqueue -------------------------------------------------------------------------------
+
+-- Wakes sleeping workers of a queue, at most as many as the batch has jobs. NOTIFY takes a
+-- global lock at commit, so it is sent only when someone sleeps; every worker listens on a
+-- channel of its own.
+CREATE FUNCTION jobq.wake(p_queue integer, p_most integer) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
+BEGIN
+    PERFORM pg_notify('jobq_' || to_hex(s.worker), '')
+    FROM (SELECT worker FROM jobq.sleeper WHERE queue_id = p_queue LIMIT p_most) s;
+END $$;
+
+-- Many jobs of one queue in one statement. Element i of every array is job i; an array may be
+-- NULL (all defaults) and so may its elements. p_kinds holds the distinct kinds, p_kind the
+-- 1-based index into it (NULL: the first). p_run_ats wins over p_delays_us; a past instant is
+-- lifted to now, so that a worker's lower bound does not hide the job, unless p_keep_past. ids
+-- come back in the order of the arrays: they are drawn first and carried through. existed[i]:
+-- the key was known, ids[i] is the job that has it.
+CREATE FUNCTION jobq.enqueue_many(
+    p_queue text, p_kinds text[], p_kind integer[], p_payloads jsonb[],
+        p_bytes bytea[] DEFAULT NULL,
+    p_headers jsonb[] DEFAULT NULL, p_run_ats timestamptz[] DEFAULT NULL,
+    p_delays_us bigint[] DEFAULT NULL, p_priorities smallint[] DEFAULT NULL,
+    p_stages smallint[] DEFAULT NULL, p_max_attempts integer[] DEFAULT NULL,
+    p_timeouts_us bigint[] DEFAULT NULL, p_keys text[] DEFAULT NULL,
+    p_count integer DEFAULT NULL,
+    p_notify boolean DEFAULT true, p_keep_past boolean DEFAULT false,
+    OUT ids bigint[], OUT existed boolean[])
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
+DECLARE
+    v_queue integer := jobq.queue_id(p_queue);
+    v_kinds integer[];
+    v_now timestamptz := statement_timestamp();
+    v_count integer := coalesce(p_count, cardinality(p_payloads), cardinality(p_bytes), 1);
+    v_stages smallint := coalesce((SELECT max(s) FROM unnest(p_stages) s), 1);
+BEGIN
+    FOR i IN 1 .. cardinality(p_kinds) LOOP
+        v_kinds[i] := jobq.kind_id(v_queue, p_kinds[i]);
+    END LOOP;
+    ids := ARRAY(SELECT nextval('jobq.job_id') FROM generate_series(1, v_count));
+    IF p_keys IS NOT NULL THEN
+        SELECT k.ids, k.existed INTO ids, existed FROM jobq.keep_keys(v_queue, p_keys, ids) k;
+    END IF;
+    IF v_stages > 1 THEN
+        UPDATE jobq.queue SET stages_max = v_stages WHERE id = v_queue
+            AND stages_max < v_stages;
+    END IF;
+    INSERT INTO jobq.job (id, queue_id, kind_id, enqueued_at, run_at, priority, stages,
+                          max_attempts,
+                          timeout_us, key, payload, bytes, headers)
+    SELECT ids[u.n], v_queue, v_kinds[coalesce(u.kind, 1)], v_now,
+           CASE WHEN p_keep_past THEN coalesce(u.run_at, v_now) ELSE greatest(v_now,
+           coalesce(u.run_at,
+               CASE WHEN u.delay_us IS NULL THEN v_now
+                    ELSE v_now + u.delay_us * interval '1 microsecond' END)) END,
+           coalesce(u.priority, 0), coalesce(u.stages, 1), u.max_attempts, u.timeout_us, u.key,
+           u.payload, u.bytes, u.headers
+    FROM ROWS FROM (unnest(ids), unnest(p_kind), unnest(p_payloads), unnest(p_bytes),
+                    unnest(p_headers), unnest(p_run_ats), unnest(p_delays_us),
+                    unnest(p_priorities),
+                    unnest(p_stages), unnest(p_max_attempts), unnest(p_timeouts_us),
+                    unnest(p_keys))
+         WITH ORDINALITY AS u(id, kind, payload, bytes, headers, run_at, delay_us, priority,
+                              stages,
+                              max_attempts, timeout_us, key, n)
+    WHERE u.n <= v_count AND (existed IS NULL OR NOT existed[u.n]);
+    IF p_notify THEN PERFORM jobq.wake(v_queue, v_count); END IF;
+END $$;
+
+-- Idempotency. The key's row is inserted first, ON CONFLICT DO NOTHING; a second statement
+-- (with a new snapshot) reads who has it; both are repeated when the other transaction rolled
+-- back in between.
+CREATE FUNCTION jobq.keep_keys(p_queue integer, p_keys text[], p_ids bigint[],
+                               OUT ids bigint[], OUT existed boolean[])
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE v_id bigint;
+BEGIN
+    ids := p_ids;
+    existed := array_fill(false, ARRAY[cardinality(p_ids)]);
+    FOR i IN 1 .. cardinality(p_ids) LOOP
+        CONTINUE WHEN p_keys[i] IS NULL;
+        LOOP
+            INSERT INTO jobq.idempotency (queue_id, key, job_id) VALUES (p_queue, p_keys[i],
+                p_ids[i])
+            ON CONFLICT (queue_id, key) DO NOTHING;
+            EXIT WHEN FOUND;
+            SELECT k.job_id INTO v_id FROM jobq.idempotency k
+            WHERE k.queue_id = p_queue AND k.key = p_keys[i];
+            IF FOUND THEN
+                ids[i] := v_id;
+                existed[i] := true;
+                EXIT;
+            END IF;
+        END LOOP;
+    END LOOP;
+END $$;
+
+-- One job, as a person types it:  select jobq.enqueue('mail', 'welcome', '{"to":
+-- "ann@example.org"}');
+CREATE FUNCTION jobq.enqueue(
+    queue text, kind text, payload jsonb DEFAULT NULL, delay interval DEFAULT NULL,
+    run_at timestamptz DEFAULT NULL, priority integer DEFAULT 0, stages integer DEFAULT 1,
+    max_attempts integer DEFAULT NULL, timeout interval DEFAULT NULL, key text DEFAULT NULL,
+    bytes bytea DEFAULT NULL, headers jsonb DEFAULT NULL, notify boolean DEFAULT true)
+RETURNS bigint LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE v_ids bigint[];
+BEGIN
+    SELECT e.ids INTO v_ids FROM jobq.enqueue_many(
+        queue, ARRAY[kind], NULL, ARRAY[payload], ARRAY[bytes], ARRAY[headers],
+        ARRAY[coalesce(run_at, statement_timestamp() + delay)], NULL,
+        ARRAY[priority::smallint],
+        ARRAY[stages::smallint], ARRAY[max_attempts], ARRAY[(extract(epoch
+        FROM timeout) * 1e6)::bigint],
+        CASE WHEN key IS NOT NULL THEN ARRAY[key] END, 1, notify) e;
+    RETURN v_ids[1];
+END $$;
+
+-- ---- claim ---------------------------------------------------------------------------------
+
+-- Takes up to p_limit jobs for one worker. Lanes are listed by element; each is read from its
+-- lower bound (after_at, after_id) on, which lets a claim skip the dead rows that earlier
+-- claims left behind.
+--   lock   the lane index in order, rows that others hold are skipped: two claimers never
+--          wait. Each lane is read lazily; no more rows than p_limit are locked.
+--   mark   the rows are ours, so their ctids hold still. No index mentions a changed column:
+--          HOT.
+-- p_foreign: kinds to leave alone, because only other workers have them. The claim row is
+-- written in the same statement; its primary key makes a number impossible to use twice.
+-- p_relaxed: this transaction's commit need not wait for the disk (a lost claim is a ready
+-- job, and the fence covers the rest). An empty answer is one row with id NULL and, when asked
+-- by p_look, due_us: microseconds until the lanes' next job (NULL: none), and whether a
+-- suspect is ready.
+CREATE FUNCTION jobq.claim(
+    p_worker bigint, p_number bigint, p_limit integer, p_queues integer[],
+        p_priorities smallint[],
+    p_stages smallint[], p_after_ats timestamptz[], p_after_ids bigint[], p_foreign integer[],
+    p_suspects boolean, p_look boolean, p_relaxed boolean)
+RETURNS TABLE (id bigint, run_at timestamptz, enqueued_at timestamptz, timeout_us bigint,
+               queue_id integer, kind_id integer, attempt integer, crash integer,
+               max_attempts integer,
+               priority smallint, stage smallint, stages smallint, suspect boolean,
+               payload jsonb,
+               bytes bytea, headers jsonb, due_us bigint)
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off
+SET enable_sort = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
+#variable_conflict use_column
+DECLARE v_rows tid[];
+BEGIN
+    PERFORM FROM jobq.worker w WHERE w.id = p_worker AND w.dead_at IS NULL;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'worker % is dead', to_hex(p_worker)
+            USING ERRCODE = 'JQ002', HINT = 'Register anew, with a new worker id.';
+    END IF;
+    IF p_relaxed THEN PERFORM set_config('synchronous_commit', 'off', true); END IF;
+    IF NOT p_suspects THEN
+        v_rows := ARRAY(
+            SELECT ready.ctid
+            FROM unnest(p_queues, p_priorities, p_stages, p_after_ats, p_after_ids)
+                 AS lane (queue_id, priority, stage, after_at, after_id)
+            CROSS JOIN LATERAL (
+                SELECT j.ctid FROM jobq.job j
+                WHERE j.queue_id = lane.queue_id AND j.priority = lane.priority
+                  AND j.stage = lane.stage AND NOT j.suspect AND j.state = 'r'
+                  AND j.run_at <= statement_timestamp()
+                  AND (j.run_at, j.id) > (lane.after_at, lane.after_id)
+                  AND j.kind_id <> ALL (p_foreign)
+                ORDER BY j.run_at, j.id
+                LIMIT p_limit FOR UPDATE SKIP LOCKED) AS ready
+            LIMIT p_limit);
+    ELSE
+        v_rows := ARRAY(
+            SELECT ready.ctid
+            FROM unnest(p_queues, p_priorities, p_stages) AS lane (queue_id, priority, stage)
+            CROSS JOIN LATERAL (
+                SELECT j.ctid FROM jobq.job j
+                WHERE j.queue_id = lane.queue_id AND j.priority = lane.priority
+                  AND j.stage = lane.stage AND j.suspect AND j.state = 'r'
+                  AND j.run_at <= statement_timestamp()
+                  AND j.kind_id <> ALL (p_foreign)
+                ORDER BY j.run_at, j.id
+                LIMIT 1 FOR UPDATE SKIP LOCKED) AS ready
+            LIMIT 1);
+    END IF;
+    IF cardinality(v_rows) > 0 THEN
+        RETURN QUERY
+        WITH marked AS (
+            UPDATE jobq.job j
+            SET state = 'x', attempt = j.attempt + 1, worker = p_worker, claim = p_number,
+                claimed_at = statement_timestamp()
+            WHERE j.ctid = ANY (v_rows)
+            RETURNING j.*
+        ), noted AS (
+            INSERT INTO jobq.claim (worker, number, claimed_at, jobs)
+            SELECT p_worker, p_number, statement_timestamp(), array_agg(m.id) FROM marked m
+        )
+        SELECT m.id, m.run_at, m.enqueued_at, m.timeout_us, m.queue_id, m.kind_id, m.attempt,
+            m.crash,
+               m.max_attempts, m.priority, m.stage, m.stages, m.suspect, m.payload, m.bytes,
+               m.headers,
+               NULL::bigint
+        FROM marked m;
+        RETURN;
+    END IF;
+    IF NOT p_look THEN
+        RETURN;
+    END IF;
+    suspect := EXISTS (
+        SELECT FROM jobq.job j WHERE j.suspect AND j.state = 'r'
+            AND j.queue_id = ANY (p_queues)
+                                 AND j.run_at <= statement_timestamp());
+    due_us := (
+        SELECT (extract(epoch FROM min(next.run_at) - statement_timestamp()) * 1e6)::bigint
+        FROM unnest(p_queues, p_priorities, p_stages) AS lane (queue_id, priority, stage)
+        CROSS JOIN LATERAL (
+            SELECT j.run_at FROM jobq.job j
+            WHERE j.queue_id = lane.queue_id AND j.priority = lane.priority
+                AND j.stage = lane.stage
+              AND NOT j.suspect AND j.state = 'r' AND j.run_at > statement_timestamp()
+              AND j.run_at < 'infinity' AND j.kind_id <> ALL (p_foreign)
+            ORDER BY j.run_at, j.id LIMIT 1) AS next);
+    RETURN NEXT;
+END $$;
+
+-- A claim whose answer never came. Either the number is burned here, so that the claim can no
+-- longer arrive late (its own insert would collide with ours, and roll back), or it did
+-- arrive: then the jobs that still bear its token come back once more. An insert still under
+-- way elsewhere is waited for.
+CREATE FUNCTION jobq.recover(p_worker bigint, p_number bigint)
+RETURNS TABLE (id bigint, run_at timestamptz, enqueued_at timestamptz, timeout_us bigint,
+               queue_id integer, kind_id integer, attempt integer, crash integer,
+               max_attempts integer,
+               priority smallint, stage smallint, stages smallint, suspect boolean,
+               payload jsonb,
+               bytes bytea, headers jsonb, due_us bigint)
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
+#variable_conflict use_column
+BEGIN
+    INSERT INTO jobq.claim (worker, number, claimed_at, jobs)
+    VALUES (p_worker, p_number, statement_timestamp(), '{}') ON CONFLICT (worker,
+        number) DO NOTHING;
+    IF FOUND THEN RETURN; END IF;
+    RETURN QUERY
+    SELECT j.id, j.run_at, j.enqueued_at, j.timeout_us, j.queue_id, j.kind_id, j.attempt,
+        j.crash,
+           j.max_attempts, j.priority, j.stage, j.stages, j.suspect, j.payload, j.bytes,
+           j.headers,
+           NULL::bigint
+    FROM jobq.job j
+    WHERE j.id = ANY (ARRAY(SELECT unnest(c.jobs) FROM jobq.claim c
+                            WHERE c.worker = p_worker AND c.number = p_number))
+      AND j.worker = p_worker AND j.claim = p_number;
+END $$;
+
+-- ---- the end of a job ----------------------------------------------------------------------
+
+-- Moves locked jobs out of the hot table: failed ones to failed, the others to history where
+-- the queue keeps it. p_entry, when given, is appended to the errors. The only place that ends
+-- single jobs.
+CREATE FUNCTION jobq.finish(p_ids bigint[], p_state "char", p_entry jsonb) RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
+DECLARE
+    v_queues integer[];
+    v_keys text[];
+BEGIN
+    WITH gone AS (
+        DELETE FROM jobq.job j WHERE j.id = ANY (p_ids) RETURNING j.*
+    ), failed AS (
+        INSERT INTO jobq.failed (id, run_at, enqueued_at, claimed_at, finished_at, worker,
+                                 timeout_us,
+                                 queue_id, kind_id, attempt, crash, max_attempts, priority,
+                                 stage,
+                                 stages, key, payload, bytes, headers, errors)
+        SELECT g.id, g.run_at, g.enqueued_at, g.claimed_at, statement_timestamp(), g.worker,
+               g.timeout_us, g.queue_id, g.kind_id, g.attempt, g.crash, g.max_attempts,
+               g.priority,
+               g.stage, g.stages, g.key, g.payload, g.bytes, g.headers,
+               CASE WHEN p_entry IS NULL THEN g.errors ELSE coalesce(g.errors, '[]')
+               || p_entry END
+        FROM gone g WHERE p_state = 'f'
+    ), history AS (
+        INSERT INTO jobq.history (slot, id, run_at, enqueued_at, claimed_at, finished_at,
+                                  worker,
+                                  queue_id, kind_id, attempt, crash, priority, stage, stages,
+                                  state,
+                                  key, payload, bytes, headers, errors)
+        SELECT (SELECT m.history_slot FROM jobq.meta m), g.id, g.run_at, g.enqueued_at,
+            g.claimed_at,
+               statement_timestamp(), g.worker, g.queue_id, g.kind_id, g.attempt, g.crash,
+               g.priority,
+               g.stage, g.stages, p_state, g.key, g.payload, g.bytes, g.headers,
+               CASE WHEN p_entry IS NULL THEN g.errors ELSE coalesce(g.errors, '[]')
+               || p_entry END
+        FROM gone g
+        WHERE p_state <> 'f'
+          AND EXISTS (SELECT FROM jobq.queue q WHERE q.id = g.queue_id AND q.history)
+    )
+    SELECT array_agg(g.queue_id), array_agg(g.key) INTO v_queues, v_keys
+    FROM gone g WHERE g.key IS NOT NULL;
+    IF v_keys IS NOT NULL THEN PERFORM jobq.end_keys(v_queues, v_keys); END IF;
+END $$;
+
+-- The window of an idempotency key starts when its job ends.
+CREATE FUNCTION jobq.end_keys(p_queues integer[], p_keys text[]) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    UPDATE jobq.idempotency k SET ended_at = statement_timestamp()
+    FROM unnest(p_queues, p_keys) AS u (queue_id, key)
+    WHERE k.queue_id = u.queue_id AND k.key = u.key;
+END $$;
+
+-- Many successes at once, the hot path: out of job, into history. Jobs come grouped by claim:
+-- element i of p_workers and p_claims is the token of the next p_counts[i] ids. Only
+-- exceptions are answered. Rows that someone else has locked are left and answered as busy, so
+-- that a batch never waits and never deadlocks.
+CREATE FUNCTION jobq.complete(p_workers bigint[], p_claims bigint[], p_counts integer[],
+                              p_ids bigint[])
+RETURNS TABLE (id bigint, answer "char")
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off
+SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
+#variable_conflict use_column
+DECLARE
+    v_ids bigint[];
+    v_done bigint[];
+    v_queues integer[];
+    v_keys text[];
+    v_from integer := 1;
+    v_silent integer[] := ARRAY(SELECT q.id FROM jobq.queue q WHERE NOT q.history);
+    v_slot smallint := (SELECT m.history_slot FROM jobq.meta m);
+BEGIN
+    FOR i IN 1 .. cardinality(p_claims) LOOP
+        v_ids := p_ids[v_from : v_from + p_counts[i] - 1];
+        v_from := v_from + p_counts[i];
+        WITH gone AS (
+            DELETE FROM jobq.job j
+            WHERE j.ctid = ANY (ARRAY(
+                SELECT held.ctid FROM jobq.job held
+                WHERE held.id = ANY (v_ids) AND held.worker = p_workers[i]
+                    AND held.claim = p_claims[i]
+                FOR UPDATE SKIP LOCKED))
+            RETURNING j.*
+        ), history AS (
+            INSERT INTO jobq.history (slot, id, run_at, enqueued_at, claimed_at, finished_at,
+                                      worker,
+                                      queue_id, kind_id, attempt, crash, priority, stage,
+                                      stages,
+                                      state, key, payload, bytes, headers, errors)
+            SELECT v_slot, g.id, g.run_at, g.enqueued_at, g.claimed_at, statement_timestamp(),
+                g.worker,
+                   g.queue_id, g.kind_id, g.attempt, g.crash, g.priority, g.stage, g.stages,
+                   's', g.key,
+                   g.payload, g.bytes, g.headers, g.errors
+            FROM gone g WHERE g.queue_id <> ALL (v_silent)
+        )
+        SELECT array_agg(g.id), array_agg(g.queue_id) FILTER (WHERE g.key IS NOT NULL),
+               array_agg(g.key) FILTER (WHERE g.key IS NOT NULL)
+        INTO v_done, v_queues, v_keys FROM gone g;
+        IF v_keys IS NOT NULL THEN PERFORM jobq.end_keys(v_queues, v_keys); END IF;
+        CONTINUE WHEN cardinality(v_done) = cardinality(v_ids);
+        RETURN QUERY
+        SELECT u.id, CASE WHEN EXISTS (
+                   SELECT FROM jobq.job j
+                   WHERE j.id = u.id AND j.worker = p_workers[i] AND j.claim = p_claims[i])
+               THEN 'b' ELSE 'l' END::"char"
+        FROM unnest(v_ids) AS u (id)
+        WHERE v_done IS NULL OR u.id <> ALL (v_done);
+    END LOOP;
+END $$;
+
+-- Any other decision about claimed jobs, one element each: the state, stage, attempt, crash
+-- and suspect that jobq.h decided, the delay until it may run (-1: parked, until a worker has
+-- its kind), the error to append, the next stage's payload. A job whose cancel was requested
+-- does not go back to ready: cancelled. p_wait: wait for a locked row (a caller's own
+-- transaction) instead of answering busy.
+CREATE FUNCTION jobq.settle(
+    p_workers bigint[], p_claims bigint[], p_ids bigint[], p_states "char"[],
+        p_stages smallint[],
+    p_attempts integer[], p_crashes integer[], p_suspects boolean[], p_delays_us bigint[],
+    p_errors text[], p_payloads jsonb[], p_bytes bytea[], p_wait boolean DEFAULT false)
+RETURNS TABLE (id bigint, answer "char")
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off
+SET jit = off AS $$
+#variable_conflict use_column
+DECLARE
+    v_job jobq.job;
+    v_entry jsonb;
+BEGIN
+    FOR i IN 1 .. cardinality(p_ids) LOOP
+        IF p_wait THEN
+            SELECT j.* INTO v_job FROM jobq.job j WHERE j.id = p_ids[i]
+               AND j.worker = p_workers[i] AND j.claim = p_claims[i] FOR UPDATE;
+        ELSE
+            SELECT j.* INTO v_job FROM jobq.job j WHERE j.id = p_ids[i]
+               AND j.worker = p_workers[i] AND j.claim = p_claims[i] FOR UPDATE SKIP LOCKED;
+        END IF;
+        IF NOT FOUND THEN
+            id := p_ids[i];
+            answer := CASE WHEN EXISTS (
+                SELECT FROM jobq.job j
+                WHERE j.id = p_ids[i] AND j.worker = p_workers[i] AND j.claim = p_claims[i])
+                THEN 'b' ELSE 'l' END;
+            RETURN NEXT;
+            CONTINUE;
+        END IF;
+        v_entry := NULL;
+        IF p_errors[i] IS NOT NULL THEN
+            v_entry := jsonb_build_object('at', statement_timestamp(), 'stage', v_job.stage,
+                                          'attempt', v_job.attempt, 'error', p_errors[i]);
+        END IF;
+        IF p_states[i] = 'r' AND v_job.cancel_requested_at IS NOT NULL THEN
+            PERFORM jobq.finish(ARRAY[p_ids[i]], 'c', v_entry);
+        ELSIF p_states[i] <> 'r' THEN
+            UPDATE jobq.job j SET attempt = p_attempts[i], crash = p_crashes[i]
+                WHERE j.id = p_ids[i]
+               AND (j.attempt, j.crash) <> (p_attempts[i], p_crashes[i]);
+            PERFORM jobq.finish(ARRAY[p_ids[i]], p_states[i], v_entry);
+        ELSE
+            UPDATE jobq.job j
+            SET state = 'r', worker = NULL, claim = NULL, stage = p_stages[i],
+                attempt = p_attempts[i],
+                crash = p_crashes[i], suspect = p_suspects[i],
+                run_at = CASE WHEN p_delays_us[i] >= 0
+                              THEN statement_timestamp()
+                                  + p_delays_us[i] * interval '1 microsecond'
+                              WHEN jobq.kind_lives(v_job.kind_id) THEN statement_timestamp()
+                              ELSE 'infinity' END,
+                payload = CASE WHEN p_bytes[i] IS NULL THEN coalesce(p_payloads[i],
+                j.payload) END,
+                bytes = CASE WHEN p_payloads[i] IS NULL THEN coalesce(p_bytes[i], j.bytes) END,
+                errors = CASE WHEN v_entry IS NULL THEN j.errors
+                              ELSE coalesce(j.errors, '[]') || v_entry END
+            WHERE j.id = p_ids[i];
+            IF p_delays_us[i] < 0 THEN
+                UPDATE jobq.kind k SET parked_at = statement_timestamp()
+                WHERE k.id = v_job.kind_id AND k.parked_at IS NULL;
+            ELSIF p_delays_us[i] = 0 AND p_stages[i] > v_job.stage THEN
+                PERFORM jobq.wake(v_job.queue_id, 1);
+            END IF;
+        END IF;
+    END LOOP;
+END $$;
+
+-- The same for one job inside the handler's own transaction: raises when the lease is lost, so
+-- that the handler's COMMIT can't succeed. Exactly-once effects rest on this line.
+CREATE FUNCTION jobq.settle_here(
+    p_worker bigint, p_claim bigint, p_id bigint, p_state "char", p_stage smallint,
+        p_attempt integer,
+    p_crash integer, p_suspect boolean, p_delay_us bigint, p_error text, p_payload jsonb,
+    p_bytes bytea)
+RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    PERFORM FROM jobq.settle(ARRAY[p_worker], ARRAY[p_claim], ARRAY[p_id], ARRAY[p_state],
+                             ARRAY[p_stage], ARRAY[p_attempt], ARRAY[p_crash],
+                             ARRAY[p_suspect],
+                             ARRAY[p_delay_us], ARRAY[p_error], ARRAY[p_payload],
+                             ARRAY[p_bytes], true);
+    IF FOUND THEN
+        RAISE EXCEPTION 'lease lost on job %', p_id USING ERRCODE = 'JQ001',
+            HINT = 'Another worker has, or had, this job: roll back,
+            its effects are not yours to write.';
+    END IF;
+END $$;
+
+-- ---- workers -------------------------------------------------------------------------------
+
+-- Registers a worker under a fresh random id. Queues and kinds come into being. Kinds are
+-- pairs: element i of p_kind_queues (an index into p_queues) and of p_kinds. Ids come back in
+-- the same order.
+CREATE FUNCTION jobq.register(
+    p_worker bigint, p_name text, p_lease_us bigint, p_queues text[], p_kind_queues integer[],
+    p_kinds text[], OUT queue_ids integer[], OUT kind_ids integer[])
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    queue_ids := '{}';
+    kind_ids := '{}';
+    FOR i IN 1 .. cardinality(p_queues) LOOP
+        queue_ids[i] := jobq.queue_id(p_queues[i]);
+    END LOOP;
+    FOR i IN 1 .. cardinality(p_kinds) LOOP
+        kind_ids[i] := jobq.kind_id(queue_ids[p_kind_queues[i]], p_kinds[i]);
+    END LOOP;
+    INSERT INTO jobq.worker (id, name, lease_us, expires_at, queues, kinds)
+    VALUES (p_worker, p_name, p_lease_us, statement_timestamp()
+            + p_lease_us * interval '1 microsecond',
+            queue_ids, kind_ids);
+END $$;
+
+-- The policies of queues, in the order asked.
+CREATE FUNCTION jobq.policies(p_queues integer[])
+RETURNS TABLE (id integer, max_attempts integer, max_crashes integer, backoff_curve text,
+               backoff_base_us bigint, backoff_cap_us bigint, backoff_floor_us bigint,
+               backoff_jitter_permille integer, timeout_us bigint, stages_max smallint,
+               attempts_span_stages boolean, paused boolean)
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN QUERY
+    SELECT q.id, q.max_attempts, q.max_crashes, q.backoff_curve, q.backoff_base_us,
+        q.backoff_cap_us,
+           q.backoff_floor_us, q.backoff_jitter_permille, coalesce(q.timeout_us, 0::bigint),
+           q.stages_max, q.attempts_span_stages, q.paused_at IS NOT NULL
+    FROM unnest(p_queues) WITH ORDINALITY AS u (id, n)
+        JOIN jobq.queue q ON q.id = u.id ORDER BY u.n;
+END $$;
+
+-- Renews the lease and brings the news, in one statement:
+--   alive     false: this worker was declared dead; nothing was renewed, register anew
+--   cancel    running jobs of this worker that someone asked to cancel
+--   policy    a number that changes when a policy, a pause or the number of stages changes
+--   suspects  a suspect is ready in one of the queues
+--   foreign   kinds that only other living workers have
+--   parked    kinds of this worker with parked jobs
+--   now_at    this database's clock
+--   late_*    workers whose lease is running out: whom to watch (a dead one with claims left:
+--             beat -1)
+-- p_settled: numbers of claims whose jobs are all settled; their rows go.
+CREATE FUNCTION jobq.heartbeat(
+    p_worker bigint, p_settled bigint[], OUT alive boolean, OUT now_at timestamptz,
+        OUT cancel bigint[], OUT policy bigint,
+    OUT suspects boolean, OUT foreign_kinds integer[], OUT parked integer[], OUT late bigint[],
+    OUT late_beats bigint[], OUT late_leases_us bigint[])
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
+DECLARE v_worker jobq.worker;
+BEGIN
+    UPDATE jobq.worker w
+    SET beat = w.beat + 1, beat_at = statement_timestamp(),
+        expires_at = statement_timestamp() + v.lease
+    FROM (SELECT x.lease_us * interval '1 microsecond' AS lease FROM jobq.worker x
+          WHERE x.id = p_worker) v
+    WHERE w.id = p_worker AND w.dead_at IS NULL
+    RETURNING w.* INTO v_worker;
+    alive := FOUND;
+    now_at := statement_timestamp();
+    IF NOT alive THEN RETURN; END IF;
+    DELETE FROM jobq.claim c WHERE c.worker = p_worker AND c.number = ANY (p_settled);
+    cancel := ARRAY(SELECT unnest(c.cancel) FROM jobq.claim c
+                    WHERE c.worker = p_worker AND c.cancel IS NOT NULL);
+    policy := (SELECT sum(hashtextextended(q::text, 0) >> 8) FROM jobq.queue q
+               WHERE q.id = ANY (v_worker.queues));
+    suspects := EXISTS (
+        SELECT FROM jobq.job j WHERE j.suspect AND j.state = 'r'
+            AND j.queue_id = ANY (v_worker.queues)
+                                 AND j.run_at <= statement_timestamp());
+    foreign_kinds := ARRAY(
+        SELECT DISTINCT k FROM jobq.worker w, unnest(w.kinds) k
+        WHERE w.dead_at IS NULL AND w.expires_at > statement_timestamp()
+          AND k <> ALL (v_worker.kinds) AND w.queues && v_worker.queues);
+    parked := ARRAY(SELECT k.id FROM jobq.kind k
+                    WHERE k.parked_at IS NOT NULL AND k.id = ANY (v_worker.kinds));
+    SELECT coalesce(array_agg(l.id), '{}'), coalesce(array_agg(l.beat), '{}'),
+           coalesce(array_agg(l.lease_us), '{}')
+    INTO late, late_beats, late_leases_us
+    FROM (SELECT w.id, CASE WHEN w.dead_at IS NULL THEN w.beat ELSE -1 END AS beat, w.lease_us
+          FROM jobq.worker w
+          WHERE w.id <> p_worker
+            AND CASE WHEN w.dead_at IS NULL
+                     THEN w.expires_at < statement_timestamp()
+                         + w.lease_us * interval '0.6 microsecond'
+                     ELSE EXISTS (SELECT FROM jobq.claim c WHERE c.worker = w.id
+                                  AND c.jobs <> '{}')
+                END
+          ORDER BY w.expires_at LIMIT 32) l;
+END $$;
+
+-- A worker that stops says so: it no longer sleeps, serves no kind, and needs no rescue. What
+-- it still holds (it should hold nothing) is left to be rescued.
+CREATE FUNCTION jobq.deregister(p_worker bigint) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    DELETE FROM jobq.sleeper s WHERE s.worker = p_worker;
+    UPDATE jobq.worker w SET dead_at = statement_timestamp() WHERE w.id = p_worker
+        AND w.dead_at IS NULL;
+    DELETE FROM jobq.claim c WHERE c.worker = p_worker AND NOT EXISTS (
+        SELECT FROM jobq.job j
+        WHERE j.id = ANY (c.jobs) AND j.worker = c.worker AND j.claim = c.number);
+END $$;
+
+-- Announces or withdraws a worker's sleep in its queues. One statement, and the last one wins.
+CREATE FUNCTION jobq.sleep(p_worker bigint, p_queues integer[], p_asleep boolean) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    PERFORM set_config('synchronous_commit', 'off', true);
+    IF p_asleep THEN
+        INSERT INTO jobq.sleeper (queue_id, worker)
+        SELECT q, p_worker FROM unnest(p_queues) q ORDER BY q ON CONFLICT DO NOTHING;
+    ELSE
+        DELETE FROM jobq.sleeper s WHERE s.queue_id = ANY (p_queues) AND s.worker = p_worker;
+    END IF;
+END $$;
+
+-- Death is an event on the worker's row: it is marked where it has expired and its beat still
+-- stands where the rescuer saw it (row lock, checked again), and its jobs are taken in the
+-- same transaction. Locked jobs are skipped and come back at a later call; p_limit claims a
+-- call. A dead worker held many innocent jobs:
+--                              jobq.h law (6)
+--   cancel requested    cancelled
+--   no suspect          ready, its attempt given back, and now a suspect: it will run in a
+--                       claim of its own
+--   suspect             the attempt stays and its crash count rises; at a limit it is failed
+CREATE FUNCTION jobq.rescue(p_victim bigint, p_beat bigint, p_limit integer,
+                            OUT dead boolean, OUT rescued integer, OUT failed integer,
+                            OUT more boolean)
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
+    SET jit = off AS $$
+DECLARE
+    v_claim jobq.claim;
+    v_ended bigint[];
+    v_job record;
+    v_count integer;
+    v_queues integer[] := '{}';
+BEGIN
+    rescued := 0;
+    failed := 0;
+    UPDATE jobq.worker w SET dead_at = statement_timestamp()
+    WHERE w.id = p_victim AND w.dead_at IS NULL AND w.beat = p_beat
+      AND w.expires_at < statement_timestamp();
+    PERFORM FROM jobq.worker w WHERE w.id = p_victim AND w.dead_at IS NULL;
+    dead := NOT FOUND;
+    more := false;
+    IF NOT dead THEN RETURN; END IF;
+    DELETE FROM jobq.sleeper s WHERE s.worker = p_victim;
+    FOR v_claim IN SELECT * FROM jobq.claim c WHERE c.worker = p_victim
+                   ORDER BY c.number LIMIT p_limit FOR UPDATE SKIP LOCKED LOOP
+        FOR v_job IN
+            SELECT j.id, j.queue_id, j.crash + 1 AS crashes, j.attempt, j.cancel_requested_at,
+                j.suspect,
+                   q.max_crashes, coalesce(j.max_attempts, q.max_attempts) AS attempts
+            FROM jobq.job j JOIN jobq.queue q ON q.id = j.queue_id
+            WHERE j.id = ANY (v_claim.jobs) AND j.worker = p_victim
+                AND j.claim = v_claim.number
+              AND (j.suspect OR j.cancel_requested_at IS NOT NULL)
+            FOR UPDATE OF j SKIP LOCKED LOOP
+            IF v_job.cancel_requested_at IS NOT NULL THEN
+                PERFORM jobq.finish(ARRAY[v_job.id], 'c', NULL);
+            ELSE
+                UPDATE jobq.job j SET crash = v_job.crashes WHERE j.id = v_job.id;
+                IF v_job.crashes >= v_job.max_crashes OR v_job.attempt >= v_job.attempts THEN
+                    failed := failed + 1;
+                    PERFORM jobq.finish(ARRAY[v_job.id], 'f', jsonb_build_object(
+                        'at', statement_timestamp(), 'attempt', v_job.attempt, 'error',
+                        CASE WHEN v_job.crashes >= v_job.max_crashes
+                             THEN format('Max crashes (%s) exceeded: worker died',
+                                         v_job.max_crashes)
+                             ELSE format('Max retries (%s) exceeded: worker died',
+                                         v_job.attempts) END));
+                ELSE
+                    UPDATE jobq.job j SET state = 'r', worker = NULL, claim = NULL,
+                                          run_at = statement_timestamp() WHERE j.id = v_job.id;
+                    rescued := rescued + 1;
+                    v_queues := v_queues || v_job.queue_id;
+                END IF;
+            END IF;
+        END LOOP;
+        WITH back AS (
+            UPDATE jobq.job j
+            SET state = 'r', worker = NULL, claim = NULL, suspect = true,
+                attempt = greatest(j.attempt - 1, 0), run_at = statement_timestamp()
+            WHERE j.ctid = ANY (ARRAY(
+                SELECT held.ctid FROM jobq.job held
+                WHERE held.id = ANY (v_claim.jobs) AND held.worker = p_victim
+                  AND held.claim = v_claim.number AND NOT held.suspect
+                  AND held.cancel_requested_at IS NULL FOR UPDATE SKIP LOCKED))
+            RETURNING j.queue_id
+        )
+        SELECT count(*), v_queues || array_agg(DISTINCT b.queue_id) INTO v_count,
+            v_queues FROM back b;
+        rescued := rescued + v_count;
+        DELETE FROM jobq.claim c WHERE c.worker = p_victim AND c.number = v_claim.number
+           AND NOT EXISTS (SELECT FROM jobq.job j WHERE j.id = ANY (v_claim.jobs)
+                           AND j.worker = p_victim AND j.claim = v_claim.number);
+    END LOOP;
+    more := EXISTS (SELECT FROM jobq.claim c WHERE c.worker = p_victim);
+    PERFORM jobq.wake(q.id, rescued) FROM (SELECT DISTINCT unnest(v_queues) AS id) q
+    WHERE q.id IS NOT NULL;
+END $$;
+
+-- ---- kinds without a handler ---------------------------------------------------------------
+
+-- Whether a living worker has a handler for this kind.
+CREATE FUNCTION jobq.kind_lives(p_kind integer) RETURNS boolean
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN EXISTS (SELECT FROM jobq.worker w WHERE p_kind = ANY (w.kinds) AND w.dead_at IS NULL
+                                               AND w.expires_at > statement_timestamp());
+END $$;
+
+-- Gives parked jobs of a kind back to their lanes, a bounded number a call; says how many.
+-- Nothing left: the kind is no longer marked.
+CREATE FUNCTION jobq.unpark(p_kind integer, p_limit integer) RETURNS integer
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
+SET enable_bitmapscan = off SET jit = off AS $$
+DECLARE v_count integer;
+BEGIN
+    PERFORM FROM jobq.kind k WHERE k.id = p_kind FOR UPDATE;
+    UPDATE jobq.job j SET run_at = statement_timestamp()
+    WHERE j.ctid = ANY (ARRAY(
+        SELECT parked.ctid
+        FROM jobq.kind k JOIN jobq.queue q ON q.id = k.queue_id
+        CROSS JOIN generate_series(0, 9) AS lane (priority)
+        CROSS JOIN generate_series(0, 15) AS s (stage)
+        CROSS JOIN LATERAL (
+            SELECT p.ctid FROM jobq.job p
+            WHERE p.queue_id = q.id AND p.priority = lane.priority AND p.stage = s.stage
+              AND NOT p.suspect AND p.run_at = 'infinity' AND p.kind_id = p_kind
+              AND p.state = 'r'
+            LIMIT p_limit FOR UPDATE SKIP LOCKED) AS parked
+        WHERE k.id = p_kind AND s.stage < q.stages_max
+        LIMIT p_limit));
+    GET DIAGNOSTICS v_count = ROW_COUNT;
+    IF v_count < p_limit THEN
+        UPDATE jobq.kind k SET parked_at = NULL WHERE k.id = p_kind;
+    END IF;
+    RETURN v_count;
+END $$;
+
+-- ---- operators -----------------------------------------------------------------------------
+
+-- A ready job is cancelled at once. A running one is asked: its worker learns it with the next
+-- heartbeat (or at once, when it listens) and tells the handler. Answers cancelled, requested
+-- or none.
+CREATE FUNCTION jobq.cancel(p_id bigint) RETURNS text
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
+DECLARE v_job jobq.job;
+BEGIN
+    SELECT * INTO v_job FROM jobq.job j WHERE j.id = p_id FOR UPDATE;
+    IF NOT FOUND THEN RETURN 'none'; END IF;
+    IF v_job.state <> 'x' THEN
+        PERFORM jobq.finish(ARRAY[p_id], 'c', NULL);
+        RETURN 'cancelled';
+    END IF;
+    UPDATE jobq.job j SET cancel_requested_at = coalesce(j.cancel_requested_at,
+                                                         statement_timestamp())
+    WHERE j.id = p_id;
+    UPDATE jobq.claim c SET cancel = array_append(array_remove(c.cancel, p_id), p_id)
+    WHERE c.worker = v_job.worker AND c.number = v_job.claim;
+    PERFORM pg_notify('jobq_' || to_hex(v_job.worker), 'cancel');
+    RETURN 'requested';
+END $$;
+
+-- Runs a failed job again, from the stage it failed in, with attempt and crash 0. False: no
+-- such job.
+CREATE FUNCTION jobq.revive(p_id bigint) RETURNS boolean
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
+DECLARE v_queue integer;
+BEGIN
+    WITH back AS (
+        DELETE FROM jobq.failed f WHERE f.id = p_id RETURNING f.*
+    )
+    INSERT INTO jobq.job (id, run_at, enqueued_at, timeout_us, queue_id, kind_id,
+                          max_attempts, priority,
+                          stage, stages, key, payload, bytes, headers, errors)
+    SELECT b.id, statement_timestamp(), b.enqueued_at, b.timeout_us, b.queue_id, b.kind_id,
+           b.max_attempts, b.priority, b.stage, b.stages, b.key, b.payload, b.bytes,
+           b.headers, b.errors
+    FROM back b
+    RETURNING queue_id INTO v_queue;
+    IF v_queue IS NULL THEN RETURN false; END IF;
+    UPDATE jobq.idempotency k SET ended_at = NULL WHERE k.job_id = p_id;
+    PERFORM jobq.wake(v_queue, 1);
+    RETURN true;
+END $$;
+
+-- ---- housekeeping --------------------------------------------------------------------------
+
+-- What one worker does now and then, in bounded pages: old failed jobs, forgotten keys,
+-- workers dead for a day, and claim rows that hold nothing. Safe to run anywhere, at any time,
+-- twice.
+CREATE FUNCTION jobq.prune(p_limit integer) RETURNS integer
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
+DECLARE
+    v_count integer;
+    v_total integer := 0;
+BEGIN
+    DELETE FROM jobq.failed f WHERE f.id IN (
+        SELECT o.id FROM jobq.failed o JOIN jobq.queue q ON q.id = o.queue_id
+        WHERE o.finished_at < statement_timestamp() - q.failed_keep
+        ORDER BY o.finished_at LIMIT p_limit FOR UPDATE OF o SKIP LOCKED);
+    GET DIAGNOSTICS v_count = ROW_COUNT;
+    v_total := v_total + v_count;
+    DELETE FROM jobq.idempotency k WHERE (k.queue_id, k.key) IN (
+        SELECT o.queue_id, o.key FROM jobq.idempotency o
+        WHERE o.ended_at < statement_timestamp() - interval '1 day'
+        ORDER BY o.ended_at LIMIT p_limit FOR UPDATE SKIP LOCKED);
+    GET DIAGNOSTICS v_count = ROW_COUNT;
+    v_total := v_total + v_count;
+    DELETE FROM jobq.worker w
+    WHERE w.dead_at < statement_timestamp() - interval '1 day'
+      AND NOT EXISTS (SELECT FROM jobq.claim c WHERE c.worker = w.id AND c.jobs <> '{}');
+    DELETE FROM jobq.claim c
+    WHERE c.jobs = '{}' AND c.claimed_at < statement_timestamp() - interval '1 day';
+    RETURN v_total;
+END $$;
+
+-- Turns the history ring when the part now written is old enough: the oldest part is emptied
+-- and becomes the one that is written. A reader of that part makes it give up (55P03) at once;
+-- the next try comes soon.
+CREATE FUNCTION jobq.turn() RETURNS boolean
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET lock_timeout = '50ms' AS $$
+DECLARE v_slot smallint;
+BEGIN
+    SELECT (m.history_slot + 1) % 8 INTO v_slot FROM jobq.meta m
+    WHERE m.history_slot_since < statement_timestamp() - m.history_keep / 7
+    FOR UPDATE SKIP LOCKED;
+    IF NOT FOUND THEN RETURN false; END IF;
+    IF v_slot = 0 THEN TRUNCATE jobq.history_0;
+    ELSIF v_slot = 1 THEN TRUNCATE jobq.history_1;
+    ELSIF v_slot = 2 THEN TRUNCATE jobq.history_2;
+    ELSIF v_slot = 3 THEN TRUNCATE jobq.history_3;
+    ELSIF v_slot = 4 THEN TRUNCATE jobq.history_4;
+    ELSIF v_slot = 5 THEN TRUNCATE jobq.history_5;
+    ELSIF v_slot = 6 THEN TRUNCATE jobq.history_6;
+    ELSE TRUNCATE jobq.history_7;
+    END IF;
+    UPDATE jobq.meta SET history_slot = v_slot, history_slot_since = statement_timestamp();
+    RETURN true;
+END $$;
+
+-- Running jobs without a claim row: never any. A slow check for operators and tests.
+CREATE FUNCTION jobq.audit() RETURNS bigint
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN (SELECT count(*) FROM jobq.job j WHERE j.state = 'x' AND NOT EXISTS (
+        SELECT FROM jobq.claim c
+        WHERE c.worker = j.worker AND c.number = j.claim AND j.id = ANY (c.jobs)));
+END $$;
+
+-- ---- views for people ----------------------------------------------------------------------
+
+-- Every job, wherever it stands now.
+CREATE VIEW jobq.jobs AS
+SELECT j.id, q.name AS queue, k.name AS kind,
+       CASE j.state WHEN 'r' THEN 'ready' WHEN 'x' THEN 'running' ELSE 'waiting' END AS state,
+       j.priority, j.stage, j.stages, j.attempt, coalesce(j.max_attempts,
+       q.max_attempts) AS max_attempts,
+       j.crash, j.suspect, j.enqueued_at, j.run_at, j.claimed_at,
+       NULL::timestamptz AS finished_at,
+       j.worker, j.claim, j.cancel_requested_at, j.key, j.payload, j.bytes, j.headers,
+       j.errors,
+       j.queue_id, j.kind_id
+FROM jobq.job j JOIN jobq.queue q ON q.id = j.queue_id JOIN jobq.kind k ON k.id = j.kind_id
+UNION ALL
+SELECT f.id, q.name, k.name, 'failed', f.priority, f.stage, f.stages, f.attempt,
+       coalesce(f.max_attempts, q.max_attempts), f.crash, false, f.enqueued_at, f.run_at,
+       f.claimed_at,
+       f.finished_at, f.worker, NULL, NULL, f.key, f.payload, f.bytes, f.headers, f.errors,
+       f.queue_id,
+       f.kind_id
+FROM jobq.failed f JOIN jobq.queue q ON q.id = f.queue_id JOIN jobq.kind k ON k.id = f.kind_id
+UNION ALL
+SELECT h.id, q.name, k.name, CASE h.state WHEN 's' THEN 'succeeded' ELSE 'cancelled' END,
+    h.priority,
+       h.stage, h.stages, h.attempt, NULL, h.crash, false, h.enqueued_at, h.run_at,
+       h.claimed_at,
+       h.finished_at, h.worker, NULL, NULL, h.key, h.payload, h.bytes, h.headers, h.errors,
+       h.queue_id,
+       h.kind_id
+FROM jobq.history h JOIN jobq.queue q ON q.id = h.queue_id
+    JOIN jobq.kind k ON k.id = h.kind_id;
+
+-- Workers that live, and those that died in the last day.
+CREATE VIEW jobq.workers AS
+SELECT to_hex(w.id) AS worker, w.name, w.dead_at IS NULL AND w.expires_at > now() AS alive,
+    w.beat,
+       w.beat_at, w.expires_at, w.registered_at, w.dead_at,
+       (SELECT array_agg(q.name) FROM jobq.queue q WHERE q.id = ANY (w.queues)) AS queues,
+       (SELECT array_agg(k.name) FROM jobq.kind k WHERE k.id = ANY (w.kinds)) AS kinds,
+       EXISTS (SELECT FROM jobq.sleeper s WHERE s.worker = w.id) AS asleep,
+       (SELECT coalesce(sum(cardinality(c.jobs)), 0) FROM jobq.claim c
+       WHERE c.worker = w.id) AS claimed
+FROM jobq.worker w;
+
+UPDATE jobq.meta SET version = 2;

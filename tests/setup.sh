@@ -1,0 +1,169 @@
+#!/bin/sh
+# setup.sh core|demo|test|valgrind|fresh  install what that needs and is missing here; else silent
+# setup.sh --pg-bin                       print the folder of the newest Postgres server, >= 14
+#
+# As root, or where sudo asks no password, it installs by the system's package manager and says so
+# in one line; elsewhere it prints the command and fails. JOBQ_PG_BIN names a Postgres of your own.
+set -eu
+cd "$(dirname "$0")/.."
+
+pg_bin() {
+    best=13
+    found=
+    if [ -n "${JOBQ_PG_BIN-}" ]; then
+        set -- "$JOBQ_PG_BIN"
+    else
+        set -- /usr/lib/postgresql/*/bin /usr/lib/postgresql[1-9]*/bin /usr/pgsql-*/bin \
+            /usr/libexec/postgresql* /usr/local/pgsql/bin /opt/homebrew/opt/postgresql*/bin \
+            /usr/local/opt/postgresql*/bin "$(pg_config --bindir 2>/dev/null || :)" \
+            "$(dirname "$(command -v postgres || echo /none/)")"
+    fi
+    for bin; do
+        [ -x "$bin/initdb" ] && [ -x "$bin/pg_ctl" ] && [ -x "$bin/postgres" ] || continue
+        version=$("$bin/postgres" --version | sed 's/^[^0-9]*\([0-9]*\).*/\1/')
+        [ "${version:-0}" -le "$best" ] || { best=$version found=$bin; }
+    done
+    [ -n "$found" ] && echo "$found"
+}
+
+if [ "${1-}" = --pg-bin ]; then
+    pg_bin && exit
+    echo "setup: no Postgres server >= 14 found (JOBQ_PG_BIN names its folder)" >&2
+    exit 1
+fi
+
+case "${1-}" in
+core) needs="bash cc cmocka" ;;
+demo) needs="bash cc libpq server" ;;
+test) needs="bash cc c++ cmocka libpq server ps" ;;
+valgrind) needs="valgrind" ;;
+fresh) needs="debootstrap" ;;
+*) sed -n '2,3s/^# //p' "$0" >&2; exit 2 ;;
+esac
+
+# What was found once stays found, until `make clean`.
+stamp=.build/setup-$1
+[ ! -e "$stamp" ] || exit 0
+mkdir -p .build
+
+# links COMPILER SUFFIX "FLAGS" HEADER...: does a program with these headers build?
+links() {
+    compiler=$1 probe=.build/setup-probe.$2 flags=$3
+    shift 3
+    { printf '#include <%s>\n' "$@"; echo 'int main(void) { return 0; }'; } >"$probe"
+    # shellcheck disable=SC2086  # both may hold several words
+    $compiler "$probe" $flags -o .build/setup-probe >/dev/null 2>&1
+}
+
+has() {
+    case $1 in
+    cc) links "${CC:-cc}" c "" stdio.h ;;
+    c++) links "${CXX:-c++}" cc "" cstddef ;;
+    cmocka) links "${CC:-cc}" c "-lcmocka" stdarg.h stddef.h stdint.h setjmp.h cmocka.h ;;
+    libpq)
+        set -- "-I/usr/include/postgresql ${LIBPQ_CFLAGS-} ${LIBPQ_LIBS--lpq}"
+        links "${CC:-cc}" c "$1" libpq-fe.h
+        ;;
+    server) pg_bin >/dev/null ;;
+    *) command -v "$1" >/dev/null 2>&1 ;;
+    esac
+}
+
+# Package names by need: apt dnf apk pacman brew; - where the system brings it itself.
+package() {
+    case $1 in
+    cc) set -- gcc,libc6-dev gcc,glibc-devel gcc,musl-dev gcc - ;;
+    c++) set -- g++ gcc-c++ g++ gcc - ;;
+    cmocka) set -- libcmocka-dev libcmocka-devel cmocka-dev cmocka cmocka ;;
+    libpq) set -- libpq-dev libpq-devel libpq-dev postgresql-libs libpq ;;
+    server)
+        set -- postgresql postgresql-server,postgresql-contrib postgresql,postgresql-contrib \
+            postgresql postgresql
+        ;;
+    ps) set -- procps procps-ng procps procps-ng - ;;
+    *) set -- "$1" "$1" "$1" "$1" "$1" ;;
+    esac
+    shift "$column"
+    [ "$1" = - ] || echo "$1" | tr , ' '
+}
+
+missing=
+for need in $needs; do has "$need" || missing="$missing $need"; done
+if [ -z "$missing" ]; then
+    rm -f .build/setup-probe*
+    touch "$stamp"
+    exit
+fi
+
+sudo=
+[ "$(id -u)" = 0 ] || sudo="sudo "
+if command -v apt-get >/dev/null; then
+    column=0 install="${sudo}apt-get install -y --no-install-recommends"
+elif command -v dnf >/dev/null; then
+    column=1 install="${sudo}dnf install -y"
+elif command -v apk >/dev/null; then
+    column=2 install="${sudo}apk add"
+elif command -v pacman >/dev/null; then
+    column=3 install="${sudo}pacman -S --noconfirm"
+elif command -v brew >/dev/null; then
+    column=4 install="brew install" sudo=
+else
+    echo "setup: missing:$missing; please install" >&2
+    exit 1
+fi
+packages=
+for need in $missing; do
+    names=$(package "$need")
+    packages="$packages${names:+ $names}"
+done
+packages=${packages# }
+if [ -z "$packages" ]; then
+    echo "setup: missing:$missing; xcode-select --install brings it" >&2
+    exit 1
+fi
+if [ -n "$sudo" ] && ! sudo -n true 2>/dev/null; then
+    echo "setup: missing:$missing; please run: $install $packages" >&2
+    exit 1
+fi
+
+as_root() { if [ -n "$sudo" ]; then sudo -n "$@"; else "$@"; fi; }
+
+# Debian's server package makes and starts a cluster of its own, which nobody asked for here: a
+# setting of postgresql-common stops that for as long as the installation runs.
+apt_install() {
+    apt="as_root env DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=120"
+    $apt update || :
+    dropin=/etc/postgresql-common/createcluster.d
+    case " $* " in
+    *" postgresql "*)
+        $apt install -y --no-install-recommends postgresql-common
+        as_root mkdir -p "$dropin"
+        echo "create_main_cluster = false" | as_root tee "$dropin/jobq.conf"
+        trap 'as_root rm -f "$dropin/jobq.conf"; as_root rmdir "$dropin" 2>/dev/null || :' EXIT
+        ;;
+    esac
+    $apt install -y --no-install-recommends "$@"
+}
+
+install() {
+    case $column in
+    0) apt_install "$@" ;;
+    1) as_root dnf install -y "$@" ;;
+    2) as_root apk add "$@" ;;
+    3) as_root pacman -Sy --noconfirm "$@" ;;
+    4) brew install "$@" ;;
+    esac
+}
+
+echo "setup: installing $packages ($install)"
+# shellcheck disable=SC2086
+if ! (set -e; install $packages) </dev/null >.build/setup.log 2>&1; then
+    tail -n 20 .build/setup.log >&2
+    echo "setup: failed: $install $packages (all of it: .build/setup.log)" >&2
+    exit 1
+fi
+for need in $missing; do
+    has "$need" || { echo "setup: still no usable $need after installing $packages" >&2; exit 1; }
+done
+rm -f .build/setup-probe*
+touch "$stamp"

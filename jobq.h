@@ -54,6 +54,7 @@
  *     jobs                     >>job      states, events, jobq_job_decide, jobq_job_apply
  *     partitions               >>partition PartitionMode, directives
  *     the worker's loop        >>loop     jobq_loop: what a worker does next
+ *     the in-memory queue      >>memory   jobq_memory: a whole store without a database
  *
  *
  * COMPILE-TIME OPTIONS
@@ -1059,6 +1060,130 @@ JOBQ_API void jobq_loop_unparked(jobq_loop *loop, int64_t mono_us, jobq_error er
 /* jobq_loop_answered -- the answer of any statement without news of its own. */
 JOBQ_API void jobq_loop_answered(jobq_loop *loop, int64_t mono_us, jobq_action_kind kind,
                                  jobq_error error);
+
+/* ---- the in-memory queue --------------------------------------------------------------------- */
+
+/*
+ * A whole store in one block of the caller's memory: the executable model that Postgres is held
+ * against, and the queue to test handlers and policies on. It applies the decisions of
+ * jobq_job_decide under the same rules as the SQL functions. The block is flat: memcpy copies it,
+ * memcmp compares it. Time is an argument; ids of queues and kinds are 1 to 63.
+ */
+
+#define JOBQ_MEMORY_QUEUES 8 /* queues 1 to 8 have a policy of their own; others the defaults */
+
+typedef struct jobq_memory_job {
+    jobq_job job;
+    jobq_str payload;       /* borrowed: lives as long as the job */
+    int64_t finished_at_us;
+} jobq_memory_job;
+
+typedef struct jobq_memory_worker {
+    int64_t id; /* 0: a free place */
+    int64_t beat;
+    int64_t lease_us;
+    int64_t expires_at_us;
+    uint64_t queues; /* bit i: queue i */
+    uint64_t kinds;  /* bit i: kind i */
+    bool dead;
+    bool asleep;
+} jobq_memory_worker;
+
+typedef struct jobq_memory_claim {
+    int64_t worker; /* 0: a free place */
+    int64_t number;
+} jobq_memory_claim;
+
+/* The head of the block; jobs, workers and claims follow it. */
+typedef struct jobq_memory {
+    int32_t job_max, worker_max, claim_max;
+    int32_t job_count;      /* jobs[0 .. job_count) were ever used */
+    int64_t policy_version; /* changes with every policy and pause */
+    uint64_t paused;        /* bit i: queue i */
+    int16_t stages_max;
+    jobq_policy policies[JOBQ_MEMORY_QUEUES];
+} jobq_memory;
+
+/* jobq_memory_size -- bytes of a block for so many jobs, workers and claims with unsettled jobs. */
+JOBQ_API size_t jobq_memory_size(int32_t jobs, int32_t workers, int32_t claims);
+
+/* jobq_memory_init -- an empty store in the caller's block, aligned for int64_t. */
+JOBQ_API jobq_memory *jobq_memory_init(void *block, int32_t jobs, int32_t workers, int32_t claims);
+
+/* The arrays of a store: job_max, worker_max, claim_max long. */
+JOBQ_API jobq_memory_job *jobq_memory_jobs(const jobq_memory *memory);
+JOBQ_API jobq_memory_worker *jobq_memory_workers(const jobq_memory *memory);
+JOBQ_API jobq_memory_claim *jobq_memory_claims(const jobq_memory *memory);
+
+/* jobq_memory_policy -- sets the policy of queue 1 to JOBQ_MEMORY_QUEUES, and whether it is
+ * paused. */
+JOBQ_API void jobq_memory_policy(jobq_memory *memory, int32_t queue, const jobq_policy *policy,
+                                 bool paused);
+
+/*
+ * jobq_memory_enqueue -- adds a ready job; returns its id (1, 2, 3 ...), 0 when there is no room.
+ *
+ * Shape   like: its queue, kind, priority, stages, run_at_us (a past one is lifted to now_us),
+ *         max_attempts and timeout_us count.
+ */
+JOBQ_API int64_t jobq_memory_enqueue(jobq_memory *memory, const jobq_job *like, jobq_str payload,
+                                     int64_t now_us);
+
+/* jobq_memory_get -- the job of an id; NULL: none. */
+JOBQ_API jobq_memory_job *jobq_memory_get(jobq_memory *memory, int64_t id);
+
+JOBQ_API jobq_error jobq_memory_register(jobq_memory *memory, int64_t worker, int64_t lease_us,
+                                         uint64_t queues, uint64_t kinds, int64_t now_us);
+JOBQ_API jobq_error jobq_memory_claim_jobs(jobq_memory *memory, int64_t worker, int64_t number,
+                                           int32_t limit, const jobq_lane *lanes,
+                                           int32_t lane_count, uint64_t foreign, bool suspects,
+                                           int64_t now_us, int32_t *places, int32_t *count);
+JOBQ_API int32_t jobq_memory_recover(jobq_memory *memory, int64_t worker, int64_t number,
+                                     int32_t *places, int32_t most);
+
+/* jobq_memory_settle -- writes a decision under its token: JOBQ_OK or JOBQ_ERROR_LOST. */
+JOBQ_API jobq_error jobq_memory_settle(jobq_memory *memory, int64_t id, int64_t worker,
+                                       int64_t claim, const jobq_decision *decision,
+                                       int64_t now_us);
+
+JOBQ_API bool jobq_memory_heartbeat(jobq_memory *memory, int64_t worker, const int64_t *settled,
+                                    int32_t count, int64_t now_us);
+JOBQ_API bool jobq_memory_rescue(jobq_memory *memory, int64_t victim, int64_t beat, int64_t now_us,
+                                 int32_t *rescued);
+
+/* jobq_memory_holds -- whether a job runs under this worker's token. */
+JOBQ_API bool jobq_memory_holds(const jobq_memory *memory, int64_t worker);
+
+JOBQ_API jobq_error jobq_memory_cancel(jobq_memory *memory, int64_t id, int64_t now_us);
+JOBQ_API jobq_error jobq_memory_revive(jobq_memory *memory, int64_t id, int64_t now_us);
+
+/*
+ * jobq_memory_perform -- carries out one statement of a loop on the store, and tells the loop.
+ *
+ * Shape   action: as jobq_loop_next answered it. queues, kinds: what this worker serves (bits).
+ *         now_us: the store's clock; mono_us: the loop's. CONNECT always works. WAIT, ABANDON and
+ *         EXIT do nothing. To lose an answer, perform it for a copy of the loop.
+ */
+JOBQ_API void jobq_memory_perform(jobq_memory *memory, jobq_loop *loop, const jobq_action *action,
+                                  uint64_t queues, uint64_t kinds, int64_t mono_us, int64_t now_us);
+
+/* Who runs a kind's jobs on a jobq_memory. */
+typedef struct jobq_memory_handler {
+    int32_t queue, kind;
+    jobq_handler run[JOBQ_STAGES_MAX]; /* as in jobq_pg_handler */
+    void *user;
+} jobq_memory_handler;
+
+/*
+ * jobq_memory_work -- one worker, one step: does everything that is due at now_us, handlers
+ * included.
+ *
+ * Shape   call: room for the handlers' call (it is large). Returns when something is due next, by
+ *         the same clock: set yours to it and call again. JOBQ_NEVER: the loop has ended.
+ */
+JOBQ_API int64_t jobq_memory_work(jobq_memory *memory, jobq_loop *loop,
+                                  const jobq_memory_handler *handlers, int32_t count,
+                                  jobq_call *call, int64_t now_us);
 
 #ifdef __cplusplus
 }
@@ -3402,6 +3527,658 @@ JOBQ_API int32_t jobq_loop_lanes(const jobq_loop *l, jobq_lane *lanes, int32_t m
         }
     }
     return count;
+}
+
+/* ---- >>memory -------------------------------------------------------------------------------- */
+
+JOBQ_API size_t jobq_memory_size(int32_t jobs, int32_t workers, int32_t claims)
+{
+    return sizeof(jobq_memory) + (size_t)jobs * sizeof(jobq_memory_job) +
+           (size_t)workers * sizeof(jobq_memory_worker) +
+           (size_t)claims * sizeof(jobq_memory_claim);
+}
+
+JOBQ_API jobq_memory *jobq_memory_init(void *block, int32_t jobs, int32_t workers, int32_t claims)
+{
+    jobq_memory *m = (jobq_memory *)block;
+    int i;
+
+    JOBQ_ASSERT(block != NULL && jobs > 0 && workers > 0 && claims > 0);
+    memset(block, 0, jobq_memory_size(jobs, workers, claims));
+    m->job_max = jobs;
+    m->worker_max = workers;
+    m->claim_max = claims;
+    m->stages_max = 1;
+    m->policy_version = 1;
+    for (i = 0; i < JOBQ_MEMORY_QUEUES; i++) m->policies[i] = jobq_policy_defaults(NULL);
+    return m;
+}
+
+JOBQ_API jobq_memory_job *jobq_memory_jobs(const jobq_memory *m)
+{
+    return (jobq_memory_job *)(void *)((char *)(uintptr_t)m + sizeof *m);
+}
+
+JOBQ_API jobq_memory_worker *jobq_memory_workers(const jobq_memory *m)
+{
+    return (jobq_memory_worker *)(void *)(jobq_memory_jobs(m) + m->job_max);
+}
+
+JOBQ_API jobq_memory_claim *jobq_memory_claims(const jobq_memory *m)
+{
+    return (jobq_memory_claim *)(void *)(jobq_memory_workers(m) + m->worker_max);
+}
+
+JOBQ_API void jobq_memory_policy(jobq_memory *m, int32_t queue, const jobq_policy *policy,
+                                 bool paused)
+{
+    JOBQ_ASSERT(m != NULL && queue >= 1 && queue <= JOBQ_MEMORY_QUEUES);
+    m->policies[queue - 1] = jobq_policy_defaults(policy);
+    m->paused &= ~((uint64_t)1 << queue);
+    m->paused |= (uint64_t)paused << queue;
+    m->policy_version++;
+}
+
+static const jobq_policy *jobq__memory_policy(const jobq_memory *m, int32_t queue)
+{
+    return &m->policies[queue >= 1 && queue <= JOBQ_MEMORY_QUEUES ? queue - 1 : 0];
+}
+
+JOBQ_API int64_t jobq_memory_enqueue(jobq_memory *m, const jobq_job *like, jobq_str payload,
+                                     int64_t now_us)
+{
+    jobq_memory_job *mj;
+
+    JOBQ_ASSERT(m != NULL && like != NULL && like->stages >= 1);
+    if (m->job_count == m->job_max) return 0;
+    mj = &jobq_memory_jobs(m)[m->job_count++];
+    mj->job = jobq_job_new(m->job_count);
+    mj->job.queue = like->queue;
+    mj->job.kind = like->kind;
+    mj->job.priority = like->priority;
+    mj->job.stages = like->stages;
+    mj->job.max_attempts = like->max_attempts;
+    mj->job.timeout_us = like->timeout_us;
+    mj->job.enqueued_at_us = now_us;
+    mj->job.run_at_us = jobq__max(like->run_at_us, now_us);
+    mj->payload = payload;
+    if (like->stages > m->stages_max) {
+        m->stages_max = like->stages;
+        m->policy_version++;
+    }
+    return mj->job.id;
+}
+
+JOBQ_API jobq_memory_job *jobq_memory_get(jobq_memory *m, int64_t id)
+{
+    JOBQ_ASSERT(m != NULL);
+    return id < 1 || id > m->job_count ? NULL : &jobq_memory_jobs(m)[id - 1];
+}
+
+static jobq_memory_worker *jobq__memory_worker(const jobq_memory *m, int64_t id)
+{
+    int32_t i;
+
+    for (i = 0; i < m->worker_max; i++) {
+        if (jobq_memory_workers(m)[i].id == id) return &jobq_memory_workers(m)[i];
+    }
+    return NULL;
+}
+
+/* The row of a claim; with number 0 any free place. */
+static jobq_memory_claim *jobq__memory_claim(const jobq_memory *m, int64_t worker, int64_t number)
+{
+    int32_t i;
+
+    for (i = 0; i < m->claim_max; i++) {
+        jobq_memory_claim *c = &jobq_memory_claims(m)[i];
+        if (c->worker == worker && c->number == number) return c;
+    }
+    return NULL;
+}
+
+static bool jobq__memory_note(jobq_memory *m, int64_t worker, int64_t number)
+{
+    jobq_memory_claim *c = jobq__memory_claim(m, 0, 0);
+
+    if (c == NULL) return false;
+    c->worker = worker;
+    c->number = number;
+    return true;
+}
+
+/* One event on one job: decided and applied. */
+static jobq_error jobq__memory_event(jobq_memory *m, jobq_memory_job *mj, jobq_event *event,
+                                     int64_t now_us)
+{
+    jobq_decision d;
+    jobq_error error = jobq_job_decide(jobq__memory_policy(m, mj->job.queue), &mj->job, event, &d);
+
+    if (error != JOBQ_OK) return error;
+    jobq_job_apply(&mj->job, &d, now_us);
+    if (jobq_state_final(d.state)) mj->finished_at_us = now_us;
+    return JOBQ_OK;
+}
+
+static jobq_error jobq__memory_plain(jobq_memory *m, jobq_memory_job *mj, jobq_event_kind kind,
+                                     int64_t now_us)
+{
+    jobq_event event;
+
+    memset(&event, 0, sizeof event);
+    event.kind = kind;
+    return jobq__memory_event(m, mj, &event, now_us);
+}
+
+JOBQ_API jobq_error jobq_memory_register(jobq_memory *m, int64_t worker, int64_t lease_us,
+                                         uint64_t queues, uint64_t kinds, int64_t now_us)
+{
+    jobq_memory_worker *w;
+
+    JOBQ_ASSERT(m != NULL && worker != 0);
+    if (jobq__memory_worker(m, worker) != NULL) return JOBQ_ERROR_EXISTS;
+    w = jobq__memory_worker(m, 0);
+    if (w == NULL) return JOBQ_ERROR_FULL;
+    w->id = worker;
+    w->lease_us = lease_us;
+    w->expires_at_us = now_us + lease_us;
+    w->queues = queues;
+    w->kinds = kinds;
+    return JOBQ_OK;
+}
+
+/* Whether the claim's rule takes a job: the rule of jobq.claim. */
+static bool jobq__memory_eligible(const jobq_job *job, const jobq_lane *lane, uint64_t foreign,
+                                  bool suspects, int64_t now_us)
+{
+    if (job->state != JOBQ_STATE_READY || job->suspect != suspects || job->run_at_us > now_us)
+        return false;
+    if (job->queue != lane->queue || job->priority != lane->priority || job->stage != lane->stage) {
+        return false;
+    }
+    if ((foreign >> job->kind & 1) != 0) return false;
+    if (suspects || job->run_at_us > lane->after_at_us) return true;
+    return job->run_at_us == lane->after_at_us && job->id > lane->after_id;
+}
+
+/* The first eligible job of a lane by (run_at, id); -1: none. */
+static int32_t jobq__memory_first(const jobq_memory *m, const jobq_lane *lane, uint64_t foreign,
+                                  bool suspects, int64_t now_us)
+{
+    const jobq_memory_job *jobs = jobq_memory_jobs(m);
+    int32_t first = -1, i;
+
+    for (i = 0; i < m->job_count; i++) {
+        if (!jobq__memory_eligible(&jobs[i].job, lane, foreign, suspects, now_us)) continue;
+        if (first < 0 || jobs[i].job.run_at_us < jobs[first].job.run_at_us) first = i;
+    }
+    return first;
+}
+
+JOBQ_API jobq_error jobq_memory_claim_jobs(jobq_memory *m, int64_t worker, int64_t number,
+                                           int32_t limit, const jobq_lane *lanes,
+                                           int32_t lane_count, uint64_t foreign, bool suspects,
+                                           int64_t now_us, int32_t *places, int32_t *count)
+{
+    const jobq_memory_worker *w;
+    int32_t lane = 0;
+
+    JOBQ_ASSERT(m != NULL && places != NULL && count != NULL);
+    w = jobq__memory_worker(m, worker);
+    *count = 0;
+    if (worker == 0 || w == NULL || w->dead) return JOBQ_ERROR_DEAD;
+    while (*count < (suspects ? 1 : limit) && lane < lane_count) {
+        int32_t i = jobq__memory_first(m, &lanes[lane], foreign, suspects, now_us);
+        jobq_event event;
+        if (i < 0) {
+            lane++;
+            continue;
+        }
+        if (*count == 0 && jobq__memory_claim(m, worker, number) != NULL) return JOBQ_ERROR_EXISTS;
+        if (*count == 0 && !jobq__memory_note(m, worker, number)) return JOBQ_ERROR_FULL;
+        memset(&event, 0, sizeof event);
+        event.kind = JOBQ_EVENT_CLAIM;
+        event.worker = worker;
+        event.claim = number;
+        jobq__memory_event(m, &jobq_memory_jobs(m)[i], &event, now_us);
+        places[(*count)++] = i;
+    }
+    return JOBQ_OK;
+}
+
+JOBQ_API int32_t jobq_memory_recover(jobq_memory *m, int64_t worker, int64_t number,
+                                     int32_t *places, int32_t most)
+{
+    int32_t count = 0, i;
+
+    JOBQ_ASSERT(m != NULL && places != NULL);
+    if (jobq__memory_claim(m, worker, number) == NULL) {
+        jobq__memory_note(m, worker, number); /* burned */
+        return 0;
+    }
+    for (i = 0; i < m->job_count && count < most; i++) {
+        if (jobq_job_holds(&jobq_memory_jobs(m)[i].job, worker, number)) places[count++] = i;
+    }
+    return count;
+}
+
+JOBQ_API jobq_error jobq_memory_settle(jobq_memory *m, int64_t id, int64_t worker, int64_t claim,
+                                       const jobq_decision *decision, int64_t now_us)
+{
+    jobq_memory_job *mj = jobq_memory_get(m, id);
+    jobq_decision d;
+
+    JOBQ_ASSERT(decision != NULL);
+    if (mj == NULL || !jobq_job_holds(&mj->job, worker, claim)) return JOBQ_ERROR_LOST;
+    d = *decision;
+    if (d.state == JOBQ_STATE_READY && mj->job.cancel_requested) { /* law (7), asked meanwhile */
+        d = jobq__end(&mj->job, JOBQ_STATE_CANCELLED);
+    }
+    jobq_job_apply(&mj->job, &d, now_us);
+    if (jobq_state_final(d.state)) mj->finished_at_us = now_us;
+    return JOBQ_OK;
+}
+
+JOBQ_API bool jobq_memory_heartbeat(jobq_memory *m, int64_t worker, const int64_t *settled,
+                                    int32_t count, int64_t now_us)
+{
+    jobq_memory_worker *w;
+    int32_t i;
+
+    JOBQ_ASSERT(m != NULL);
+    w = jobq__memory_worker(m, worker);
+    if (worker == 0 || w == NULL || w->dead) return false;
+    w->beat++;
+    w->expires_at_us = now_us + w->lease_us;
+    for (i = 0; i < count; i++) {
+        jobq_memory_claim *c = jobq__memory_claim(m, worker, settled[i]);
+        if (c != NULL) memset(c, 0, sizeof *c);
+    }
+    return true;
+}
+
+/* A dead worker's claim rows go with the jobs that they name. */
+static void jobq__memory_forget(jobq_memory *m, int64_t worker)
+{
+    int32_t i;
+
+    for (i = 0; i < m->claim_max; i++) {
+        jobq_memory_claim *c = &jobq_memory_claims(m)[i];
+        if (c->worker == worker) memset(c, 0, sizeof *c);
+    }
+}
+
+JOBQ_API bool jobq_memory_rescue(jobq_memory *m, int64_t victim, int64_t beat, int64_t now_us,
+                                 int32_t *rescued)
+{
+    jobq_memory_worker *w;
+    int32_t i;
+
+    JOBQ_ASSERT(m != NULL && rescued != NULL);
+    *rescued = 0;
+    w = jobq__memory_worker(m, victim);
+    if (w == NULL) return true;
+    if (!w->dead && (w->beat != beat || w->expires_at_us >= now_us)) return false;
+    w->dead = true;
+    w->asleep = false;
+    for (i = 0; i < m->job_count; i++) {
+        jobq_memory_job *mj = &jobq_memory_jobs(m)[i];
+        if (mj->job.state != JOBQ_STATE_RUNNING || mj->job.worker != victim) continue;
+        jobq__memory_plain(m, mj, JOBQ_EVENT_CRASH, now_us);
+        if (mj->job.state == JOBQ_STATE_READY) (*rescued)++;
+    }
+    jobq__memory_forget(m, victim);
+    return true;
+}
+
+JOBQ_API bool jobq_memory_holds(const jobq_memory *m, int64_t worker)
+{
+    int32_t i;
+
+    JOBQ_ASSERT(m != NULL);
+    for (i = 0; i < m->job_count; i++) {
+        if (jobq_memory_jobs(m)[i].job.worker == worker) return true;
+    }
+    return false;
+}
+
+JOBQ_API jobq_error jobq_memory_cancel(jobq_memory *m, int64_t id, int64_t now_us)
+{
+    jobq_memory_job *mj = jobq_memory_get(m, id);
+
+    return mj == NULL ? JOBQ_ERROR_NOT_FOUND : jobq__memory_plain(m, mj, JOBQ_EVENT_CANCEL, now_us);
+}
+
+JOBQ_API jobq_error jobq_memory_revive(jobq_memory *m, int64_t id, int64_t now_us)
+{
+    jobq_memory_job *mj = jobq_memory_get(m, id);
+
+    return mj == NULL ? JOBQ_ERROR_NOT_FOUND : jobq__memory_plain(m, mj, JOBQ_EVENT_REVIVE, now_us);
+}
+
+/* -- a loop's statements -- */
+
+static bool jobq__memory_suspects(const jobq_memory *m, uint64_t queues, int64_t now_us)
+{
+    int32_t i;
+
+    for (i = 0; i < m->job_count; i++) {
+        const jobq_job *job = &jobq_memory_jobs(m)[i].job;
+        if (job->state == JOBQ_STATE_READY && job->suspect && job->run_at_us <= now_us &&
+            (queues >> job->queue & 1) != 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Microseconds until the lanes' next job; -1: none. */
+static int64_t jobq__memory_due(const jobq_memory *m, uint64_t queues, int64_t now_us)
+{
+    int64_t due = JOBQ_NEVER;
+    int32_t i;
+
+    for (i = 0; i < m->job_count; i++) {
+        const jobq_job *job = &jobq_memory_jobs(m)[i].job;
+        if (job->state == JOBQ_STATE_READY && !job->suspect && job->run_at_us > now_us &&
+            (queues >> job->queue & 1) != 0) {
+            due = jobq__min(due, job->run_at_us);
+        }
+    }
+    return due == JOBQ_NEVER ? -1 : due - now_us;
+}
+
+static void jobq__memory_do_register(jobq_memory *m, jobq_loop *l, uint64_t queues, uint64_t kinds,
+                                     int64_t mono_us, int64_t now_us)
+{
+    int32_t ids[JOBQ_LOOP_QUEUES], count = 0, queue;
+    jobq_error error =
+        jobq_memory_register(m, l->worker, l->config.lease_us, queues, kinds, now_us);
+
+    for (queue = 1; queue < 64 && count < JOBQ_LOOP_QUEUES; queue++) {
+        if ((queues >> queue & 1) != 0) ids[count++] = queue;
+    }
+    jobq_loop_registered(l, mono_us, error, ids, count);
+}
+
+static void jobq__memory_do_policies(const jobq_memory *m, jobq_loop *l, int64_t mono_us)
+{
+    int32_t i;
+
+    for (i = 0; i < l->queue_count; i++) {
+        int32_t queue = l->queues[i].id;
+        jobq_loop_policy(l, i, jobq__memory_policy(m, queue), m->stages_max,
+                         (m->paused >> queue & 1) != 0);
+    }
+    jobq_loop_answered(l, mono_us, JOBQ_ACTION_POLICIES, JOBQ_OK);
+}
+
+static void jobq__memory_do_claim(jobq_memory *m, jobq_loop *l, const jobq_action *a,
+                                  uint64_t queues, int64_t mono_us, int64_t now_us)
+{
+    jobq_lane lanes[JOBQ_LOOP_QUEUES * JOBQ_PRIORITIES * JOBQ_STAGES_MAX];
+    int32_t lane_count = jobq_loop_lanes(l, lanes, (int32_t)(sizeof lanes / sizeof lanes[0]));
+    int32_t places[JOBQ_LOOP_SLOTS], count, i;
+    uint64_t foreign = 0;
+    jobq_error error;
+
+    for (i = 0; i < l->foreign_count; i++) foreign |= (uint64_t)1 << l->foreign[i];
+    error = jobq_memory_claim_jobs(m, a->worker, a->number, a->limit, lanes, lane_count, foreign,
+                                   a->suspects, now_us, places, &count);
+    for (i = 0; i < count; i++) jobq_loop_job(l, mono_us, &jobq_memory_jobs(m)[places[i]].job);
+    jobq_loop_claimed(l, mono_us, error, a->look ? jobq__memory_due(m, queues, now_us) : -1,
+                      a->look && jobq__memory_suspects(m, queues, now_us));
+}
+
+static void jobq__memory_do_recover(jobq_memory *m, jobq_loop *l, const jobq_action *a,
+                                    int64_t mono_us)
+{
+    int32_t places[JOBQ_LOOP_SLOTS], i;
+    int32_t count = jobq_memory_recover(m, a->worker, a->number, places, JOBQ_LOOP_SLOTS);
+
+    for (i = 0; i < count; i++) jobq_loop_job(l, mono_us, &jobq_memory_jobs(m)[places[i]].job);
+    jobq_loop_recovered(l, mono_us, JOBQ_OK, a->number);
+}
+
+/* A parked job whose kind has a living worker is not parked but ready. */
+static jobq_decision jobq__memory_unpark(const jobq_memory *m, const jobq_slot *s, int64_t now_us)
+{
+    jobq_decision d = s->decision;
+    int32_t i;
+
+    for (i = 0; i < m->worker_max && d.delay_us == JOBQ_NEVER; i++) {
+        const jobq_memory_worker *w = &jobq_memory_workers(m)[i];
+        if (w->id != 0 && !w->dead && w->expires_at_us > now_us &&
+            (w->kinds >> s->job.kind & 1) != 0) {
+            d.delay_us = 0;
+        }
+    }
+    return d;
+}
+
+static void jobq__memory_do_flush(jobq_memory *m, jobq_loop *l, jobq_action_kind kind,
+                                  int64_t mono_us, int64_t now_us)
+{
+    int32_t slots[JOBQ_LOOP_SLOTS], i;
+    int32_t count = jobq_loop_sent(l, kind, slots, JOBQ_LOOP_SLOTS);
+
+    for (i = 0; i < count; i++) {
+        const jobq_slot *s = &l->slots[slots[i]];
+        jobq_decision d = jobq__memory_unpark(m, s, now_us);
+        jobq_error error =
+            jobq_memory_settle(m, s->job.id, s->job.worker, s->job.claim, &d, now_us);
+        if (error != JOBQ_OK) jobq_loop_unsettled(l, mono_us, kind, s->job.id, error);
+    }
+    jobq_loop_flushed(l, mono_us, kind, JOBQ_OK);
+}
+
+/* The news about other workers: foreign kinds, and who is late or dead with jobs left. */
+static void jobq__memory_others(const jobq_memory *m, jobq_loop *l, const jobq_memory_worker *me,
+                                int64_t mono_us, int64_t now_us)
+{
+    int32_t foreign[JOBQ_LOOP_KINDS], count = 0, i, kind;
+    uint64_t kinds = 0;
+
+    for (i = 0; i < m->worker_max; i++) {
+        const jobq_memory_worker *w = &jobq_memory_workers(m)[i];
+        bool late = w->expires_at_us < now_us + w->lease_us * 6 / 10;
+        if (w->id == 0 || w->id == me->id) continue;
+        if (!w->dead && w->expires_at_us > now_us && (w->queues & me->queues) != 0)
+            kinds |= w->kinds;
+        if (w->dead ? jobq_memory_holds(m, w->id) : late) {
+            jobq_loop_late(l, mono_us, w->id, w->dead ? -1 : w->beat, w->lease_us);
+        }
+    }
+    kinds &= ~me->kinds;
+    for (kind = 0; kind < 64 && count < JOBQ_LOOP_KINDS; kind++) {
+        if ((kinds >> kind & 1) != 0) foreign[count++] = kind;
+    }
+    jobq_loop_foreign(l, foreign, count);
+}
+
+static void jobq__memory_do_heartbeat(jobq_memory *m, jobq_loop *l, const jobq_action *a,
+                                      int64_t mono_us, int64_t now_us)
+{
+    int64_t settled[JOBQ_LOOP_CLAIMS];
+    int32_t count = jobq_loop_settled(l, settled, JOBQ_LOOP_CLAIMS), parked = 0, i;
+    const jobq_memory_worker *me;
+
+    if (!jobq_memory_heartbeat(m, a->worker, settled, count, now_us)) {
+        jobq_loop_beat(l, mono_us, JOBQ_OK, false, 0, false, 0, now_us);
+        return;
+    }
+    me = jobq__memory_worker(m, a->worker);
+    for (i = 0; i < m->job_count; i++) {
+        const jobq_job *job = &jobq_memory_jobs(m)[i].job;
+        if (job->worker == me->id && job->cancel_requested) jobq_loop_cancel(l, job->id);
+        if (job->run_at_us == JOBQ_NEVER && job->state == JOBQ_STATE_READY &&
+            (me->kinds >> job->kind & 1) != 0) {
+            parked = job->kind;
+        }
+    }
+    jobq__memory_others(m, l, me, mono_us, now_us);
+    jobq_loop_beat(l, mono_us, JOBQ_OK, true, m->policy_version,
+                   jobq__memory_suspects(m, me->queues, now_us), parked, now_us);
+}
+
+static void jobq__memory_do_unpark(jobq_memory *m, jobq_loop *l, int64_t kind, int64_t mono_us,
+                                   int64_t now_us)
+{
+    int32_t count = 0, i;
+
+    for (i = 0; i < m->job_count; i++) {
+        jobq_job *job = &jobq_memory_jobs(m)[i].job;
+        if (job->kind != kind || job->state != JOBQ_STATE_READY || job->run_at_us != JOBQ_NEVER)
+            continue;
+        job->run_at_us = now_us;
+        count++;
+    }
+    jobq_loop_unparked(l, mono_us, JOBQ_OK, count, false);
+}
+
+static void jobq__memory_do_deregister(jobq_memory *m, int64_t worker)
+{
+    jobq_memory_worker *w = jobq__memory_worker(m, worker);
+
+    if (w == NULL || worker == 0) return;
+    w->dead = true;
+    w->asleep = false;
+    if (!jobq_memory_holds(m, worker)) jobq__memory_forget(m, worker);
+}
+
+JOBQ_API void jobq_memory_perform(jobq_memory *m, jobq_loop *l, const jobq_action *a,
+                                  uint64_t queues, uint64_t kinds, int64_t mono_us, int64_t now_us)
+{
+    int32_t rescued;
+    bool dead;
+
+    JOBQ_ASSERT(m != NULL && l != NULL && a != NULL);
+    switch (a->kind) {
+    case JOBQ_ACTION_CONNECT: jobq_loop_connected(l, mono_us); break;
+    case JOBQ_ACTION_DISCONNECT: jobq_loop_disconnected(l, mono_us); break;
+    case JOBQ_ACTION_REGISTER:
+        jobq__memory_do_register(m, l, queues, kinds, mono_us, now_us);
+        break;
+    case JOBQ_ACTION_POLICIES: jobq__memory_do_policies(m, l, mono_us); break;
+    case JOBQ_ACTION_CLAIM: jobq__memory_do_claim(m, l, a, queues, mono_us, now_us); break;
+    case JOBQ_ACTION_RECOVER: jobq__memory_do_recover(m, l, a, mono_us); break;
+    case JOBQ_ACTION_COMPLETE:
+    case JOBQ_ACTION_SETTLE: jobq__memory_do_flush(m, l, a->kind, mono_us, now_us); break;
+    case JOBQ_ACTION_HEARTBEAT: jobq__memory_do_heartbeat(m, l, a, mono_us, now_us); break;
+    case JOBQ_ACTION_RESCUE:
+        dead = jobq_memory_rescue(m, a->worker, a->beat, now_us, &rescued);
+        jobq_loop_rescued(l, mono_us, JOBQ_OK, a->worker, dead, false, rescued);
+        break;
+    case JOBQ_ACTION_SLEEP:
+        if (jobq__memory_worker(m, a->worker) != NULL) {
+            jobq__memory_worker(m, a->worker)->asleep = a->asleep;
+        }
+        jobq_loop_answered(l, mono_us, a->kind, JOBQ_OK);
+        break;
+    case JOBQ_ACTION_UNPARK: jobq__memory_do_unpark(m, l, a->number, mono_us, now_us); break;
+    case JOBQ_ACTION_DEREGISTER:
+        jobq__memory_do_deregister(m, a->worker);
+        jobq_loop_answered(l, mono_us, a->kind, JOBQ_OK);
+        break;
+    case JOBQ_ACTION_PRUNE: jobq_loop_answered(l, mono_us, a->kind, JOBQ_OK); break;
+    case JOBQ_ACTION_WAIT:
+    case JOBQ_ACTION_ABANDON:
+    case JOBQ_ACTION_EXIT:
+    case JOBQ_ACTION_COUNT: break;
+    }
+}
+
+/* -- handlers on it -- */
+
+typedef struct jobq__memory_run {
+    jobq_memory_job *job;
+    const jobq_loop *loop;
+    int64_t now_us;
+    int32_t slot;
+    uint32_t generation;
+    jobq_str next;
+} jobq__memory_run;
+
+static bool jobq__memory_keep(jobq_call *call, jobq_str next, bool bytes)
+{
+    (void)bytes;
+    ((jobq__memory_run *)call->context)->next = next; /* borrowed, as all payloads here */
+    return true;
+}
+
+static int jobq__memory_stopping(const jobq_call *call)
+{
+    const jobq__memory_run *run = (const jobq__memory_run *)call->context;
+
+    return (int)jobq_loop_stopping(run->loop, run->now_us, run->slot, run->generation);
+}
+
+static const jobq_store jobq__memory_store = {jobq__memory_keep, jobq__memory_stopping};
+
+static const jobq_memory_handler *jobq__memory_handler(const jobq_memory_handler *handlers,
+                                                       int32_t count, int32_t kind)
+{
+    int32_t i;
+
+    for (i = 0; i < count; i++) {
+        if (handlers[i].kind == kind) return &handlers[i];
+    }
+    return NULL;
+}
+
+/* Runs the handler of one slot, here and now. */
+static void jobq__memory_handle(jobq_memory *m, jobq_loop *l, const jobq_memory_handler *h,
+                                jobq_call *call, int32_t slot, int64_t now_us)
+{
+    jobq__memory_run run;
+    jobq_outcome outcome;
+    int stage = l->slots[slot].job.stage;
+
+    memset(&run, 0, sizeof run);
+    run.job = jobq_memory_get(m, l->slots[slot].job.id);
+    run.loop = l;
+    run.now_us = now_us;
+    run.slot = slot;
+    run.generation = l->slots[slot].generation;
+    memset(call, 0, sizeof *call);
+    call->job = l->slots[slot].job;
+    call->payload = run.job->payload;
+    call->user = h->user;
+    call->store = &jobq__memory_store;
+    call->context = &run;
+    while (stage > 0 && h->run[stage] == NULL) stage--;
+    outcome = h->run[stage](call);
+    jobq_loop_handled(l, now_us, slot, run.generation, outcome, call->delay_us, call->delay_named);
+    if (run.next.ptr != NULL && outcome == JOBQ_OUTCOME_SUCCESS) run.job->payload = run.next;
+}
+
+JOBQ_API int64_t jobq_memory_work(jobq_memory *m, jobq_loop *l, const jobq_memory_handler *handlers,
+                                  int32_t count, jobq_call *call, int64_t now_us)
+{
+    uint64_t queues = 0, kinds = 0;
+    int32_t slot, i;
+
+    JOBQ_ASSERT(m != NULL && l != NULL && handlers != NULL && call != NULL);
+    for (i = 0; i < count; i++) {
+        queues |= (uint64_t)1 << handlers[i].queue;
+        kinds |= (uint64_t)1 << handlers[i].kind;
+    }
+    for (;;) {
+        jobq_action a = jobq_loop_next(l, now_us);
+        if (a.kind == JOBQ_ACTION_EXIT) return JOBQ_NEVER;
+        if (a.kind != JOBQ_ACTION_WAIT) {
+            jobq_memory_perform(m, l, &a, queues, kinds, now_us, now_us);
+            continue;
+        }
+        slot = jobq_loop_take(l, now_us);
+        if (slot < 0) return jobq__max(a.until_mono_us, now_us + 1);
+        if (jobq__memory_handler(handlers, count, l->slots[slot].job.kind) == NULL) {
+            jobq_loop_unhandled(l, now_us, slot);
+            continue;
+        }
+        jobq__memory_handle(m, l, jobq__memory_handler(handlers, count, l->slots[slot].job.kind),
+                            call, slot, now_us);
+    }
 }
 
 #endif /* JOBQ_IMPLEMENTED */

@@ -1,0 +1,88 @@
+/*
+ * without_database.c -- test your handlers and your policy in memory, with a clock of your own.
+ *
+ * Build   cc examples/without_database.c -I. -o without_database
+ * Run     ./without_database
+ * Prints  the story of three jobs, hours of it in a moment: one succeeds in two stages, one needs three
+ *         attempts, one fails for good after its last.
+ *
+ * The worker here is the one that runs on Postgres: the same loop, the same decisions.
+ */
+#define JOBQ_IMPLEMENTATION
+#include "jobq.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { MAIL = 1, RESIZE = 1, FLAKY = 2, HOPELESS = 3 };
+
+static int64_t now_us; /* the clock: we turn it */
+
+static void say(const jobq_call *call, const char *what)
+{
+    printf("%8.1f s  job %d, stage %d, attempt %d: %s\n", (double)now_us / 1e6, (int)call->job.id,
+           (int)call->job.stage, (int)call->job.attempt, what);
+}
+
+static jobq_outcome extract(jobq_call *call)
+{
+    say(call, "extracted");
+    return jobq_call_next(call, jobq_str_from("{\"size\": 64}"), false) ? JOBQ_OUTCOME_SUCCESS
+                                                                         : JOBQ_OUTCOME_RETRY;
+}
+
+static jobq_outcome resize(jobq_call *call)
+{
+    printf("            with %.*s\n", (int)call->payload.len, call->payload.ptr);
+    say(call, "resized");
+    return JOBQ_OUTCOME_SUCCESS;
+}
+
+static jobq_outcome flaky(jobq_call *call)
+{
+    say(call, call->job.attempt < 3 ? "no luck" : "done");
+    return call->job.attempt < 3 ? JOBQ_OUTCOME_RETRY : JOBQ_OUTCOME_SUCCESS;
+}
+
+static jobq_outcome hopeless(jobq_call *call)
+{
+    say(call, "never works");
+    return JOBQ_OUTCOME_RETRY;
+}
+
+int main(void)
+{
+    static const jobq_memory_handler handlers[] = {{MAIL, RESIZE, {extract, resize}, NULL},
+                                                   {MAIL, FLAKY, {flaky}, NULL},
+                                                   {MAIL, HOPELESS, {hopeless}, NULL}};
+    jobq_memory *memory = jobq_memory_init(malloc(jobq_memory_size(10, 2, 100)), 10, 2, 100);
+    jobq_loop *loop = malloc(sizeof *loop);
+    jobq_call *call = malloc(sizeof *call);
+    jobq_policy policy = {0};
+    jobq_job like = jobq_job_new(0);
+    int kind;
+
+    policy.max_attempts = 5;
+    jobq_memory_policy(memory, MAIL, &policy, false);
+    for (kind = RESIZE; kind <= HOPELESS; kind++) {
+        like.queue = MAIL;
+        like.kind = kind;
+        like.stages = kind == RESIZE ? 2 : 1;
+        jobq_memory_enqueue(memory, &like, jobq_str_from("{}"), now_us);
+    }
+
+    jobq_loop_init(loop, NULL, 42, now_us);
+    while (now_us < (int64_t)3600 * 1000000) {
+        now_us = jobq_memory_work(memory, loop, handlers, 3, call, now_us);
+    }
+
+    for (kind = RESIZE; kind <= HOPELESS; kind++) {
+        const jobq_job *job = &jobq_memory_get(memory, kind)->job;
+        printf("job %d: %s\n", (int)job->id, jobq_state_name(job->state));
+        if (job->state != (kind == HOPELESS ? JOBQ_STATE_FAILED : JOBQ_STATE_SUCCEEDED)) return 1;
+    }
+    free(memory);
+    free(loop);
+    free(call);
+    return 0;
+}

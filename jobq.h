@@ -750,6 +750,7 @@ typedef struct jobq_loop_config {
     int64_t grace_us;     /* for running handlers at a stop (default 30 s) */
     int64_t answer_us;    /* longest wait for a statement's answer (default a third of the lease) */
     int64_t prune_us;     /* between housekeeping (default 60 s) */
+    int64_t vacuum_rows;  /* jobs ended here, after which the table is vacuumed (default 100,000) */
     int64_t jobs_max;     /* stop after so many jobs were started (default: never) */
     bool listen;          /* notifications arrive */
     bool until_empty;     /* stop when nothing is due */
@@ -772,6 +773,7 @@ typedef enum jobq_action_kind {
     JOBQ_ACTION_SLEEP,      /* asleep -> jobq_loop_answered */
     JOBQ_ACTION_UNPARK,     /* number is the kind -> jobq_loop_unparked */
     JOBQ_ACTION_PRUNE,      /* -> jobq_loop_answered */
+    JOBQ_ACTION_VACUUM,     /* -> jobq_loop_answered; this and PRUNE may take their time */
     JOBQ_ACTION_DEREGISTER, /* worker -> jobq_loop_answered */
     JOBQ_ACTION_ABANDON,    /* slot: its handler overran; cut its connection, replace its thread */
     JOBQ_ACTION_EXIT,       /* done */
@@ -908,6 +910,8 @@ typedef struct jobq_loop {
     int64_t slept_mono_us;   /* last announcement */
     int64_t flush_mono_us;   /* the oldest finished job must be flushed */
     int64_t prune_mono_us;
+    int64_t vacuum_mono_us;  /* next vacuum, when enough rows have ended */
+    int64_t vacuum_rows;     /* ended since the last one was sent */
     int64_t connect_mono_us; /* next try to connect */
     int64_t stop_mono_us;    /* end of the grace */
     int64_t deadline_mono_us; /* the first time limit of a running handler, or earlier */
@@ -2282,6 +2286,10 @@ JOBQ_API jobq_directive jobq_partition_directive(const jobq_partition_mode *mode
 #define JOBQ__MS 1000
 #define JOBQ__IDLE (100 * JOBQ__MS)          /* idle for so long: sleep is announced */
 #define JOBQ__PREFETCH (50 * JOBQ__MS)       /* fetched ahead: what handlers use up in this time */
+#define JOBQ__VACUUM_PAUSE  (4 * JOBQ__SECOND) /* between the starts of two vacuums, at least */
+/* Statements that a thread of their own carries out: no answer is awaited, no connection is
+ * theirs. */
+#define JOBQ__ASIDE (1u << JOBQ_ACTION_PRUNE | 1u << JOBQ_ACTION_VACUUM)
 #define JOBQ__RECONNECT_CAP (10 * JOBQ__SECOND)
 
 static int64_t jobq__or(int64_t value, int64_t fallback) { return value > 0 ? value : fallback; }
@@ -2304,6 +2312,7 @@ JOBQ_API jobq_loop_config jobq_loop_config_defaults(const jobq_loop_config *conf
     c.grace_us = jobq__or(c.grace_us, 30 * JOBQ__SECOND);
     c.answer_us = jobq__or(c.answer_us, c.lease_us / 3);
     c.prune_us = jobq__or(c.prune_us, 60 * JOBQ__SECOND);
+    c.vacuum_rows = jobq__or(c.vacuum_rows, 100000);
     c.jobs_max = jobq__or(c.jobs_max, JOBQ_NEVER);
     return c;
 }
@@ -2478,6 +2487,7 @@ JOBQ_API void jobq_loop_init(jobq_loop *l, const jobq_loop_config *config, uint6
     l->slept_mono_us = mono_us - JOBQ__SECOND;
     l->prune_mono_us =
         mono_us + jobq_random_between(jobq_random_next(&l->random), 0, l->config.prune_us);
+    l->vacuum_mono_us = mono_us;
     l->handler_us = -1;
     l->flush_limit = l->config.batch_max;
 }
@@ -2690,7 +2700,7 @@ JOBQ_API void jobq_loop_disconnected(jobq_loop *l, int64_t mono_us)
     if (jobq__sent(l, JOBQ_ACTION_REGISTER))
         l->worker = 0; /* a fresh id, whatever became of this one */
     l->connected = false;
-    l->inflight = 0;
+    l->inflight &= JOBQ__ASIDE;
     wait = jobq__min((int64_t)100 * JOBQ__MS << jobq__min(l->connects, 10), JOBQ__RECONNECT_CAP);
     l->connect_mono_us = mono_us + (l->connects == 0 ? 0 : jobq_random_between(
                                         jobq_random_next(&l->random), wait / 2, wait));
@@ -2967,6 +2977,7 @@ JOBQ_API void jobq_loop_flushed(jobq_loop *l, int64_t mono_us, jobq_action_kind 
     while ((i = jobq__pop(l, sent)) >= 0) {
         const jobq_decision *d = &l->slots[i].decision;
         l->stats.flushed++;
+        l->vacuum_rows++;
         if (d->state == JOBQ_STATE_READY && d->delay_us == 0 && !l->slots[i].verify) {
             jobq_loop_notified(l, mono_us, false); /* a job that may run at once */
         }
@@ -3130,6 +3141,12 @@ JOBQ_API void jobq_loop_answered(jobq_loop *l, int64_t mono_us, jobq_action_kind
             mono_us + jobq_random_between(jobq_random_next(&l->random), l->config.prune_us / 2,
                                           l->config.prune_us);
     }
+    if (kind == JOBQ_ACTION_VACUUM) {
+        int64_t cost = mono_us - l->sent_mono_us[kind];
+        int64_t pause =
+            jobq__max(JOBQ__VACUUM_PAUSE - cost, 2 * cost); /* at most a third of the time */
+        l->vacuum_mono_us = mono_us + (error == JOBQ_OK ? pause : 60 * JOBQ__SECOND);
+    }
     if (kind == JOBQ_ACTION_DEREGISTER) l->worker = 0;
     if (error != JOBQ_OK) return;
     if (kind == JOBQ_ACTION_POLICIES) l->policies_stale = false;
@@ -3261,6 +3278,11 @@ static int64_t jobq__due_other(const jobq_loop *l, jobq_action_kind kind)
         wanted = wanted && l->phase == JOBQ_PHASE_WORKING;
         at = jobq__max(at, l->prune_mono_us);
         break;
+    case JOBQ_ACTION_VACUUM:
+        wanted =
+            wanted && l->phase == JOBQ_PHASE_WORKING && l->vacuum_rows >= l->config.vacuum_rows;
+        at = jobq__max(at, l->vacuum_mono_us);
+        break;
     case JOBQ_ACTION_DEREGISTER: wanted = l->worker != 0 && l->phase == JOBQ_PHASE_LEAVING; break;
     case JOBQ_ACTION_SLEEP: return jobq__sent(l, kind) ? JOBQ_NEVER : jobq__due_sleep(l);
     case JOBQ_ACTION_CLAIM:
@@ -3285,6 +3307,7 @@ static int64_t jobq__due_answer(const jobq_loop *l)
     int kind;
 
     for (kind = 0; kind < JOBQ_ACTION_COUNT; kind++) {
+        if ((JOBQ__ASIDE >> kind & 1) != 0) continue;
         if (jobq__sent(l, (jobq_action_kind)kind)) first = jobq__min(first, l->sent_mono_us[kind]);
     }
     return jobq__add(first, first == JOBQ_NEVER ? 0 : l->config.answer_us);
@@ -3357,6 +3380,7 @@ static jobq_action jobq__do_other(jobq_loop *l, jobq_action_kind kind, int64_t n
     if (kind == JOBQ_ACTION_REGISTER) return jobq__do_register(l, now);
     a = jobq__send(l, kind, now);
     if (kind == JOBQ_ACTION_SLEEP) a.asleep = !l->asleep;
+    if (kind == JOBQ_ACTION_VACUUM) l->vacuum_rows = 0;
     if (kind == JOBQ_ACTION_UNPARK) a.number = l->parked_kind;
     if (kind == JOBQ_ACTION_RECOVER) {
         for (i = 0; i < JOBQ_LOOP_CLAIMS && l->claims[i].state != JOBQ_CLAIM_ORPHAN;) i++;
@@ -3439,7 +3463,7 @@ static jobq_action jobq__next_online(jobq_loop *l, int64_t now)
     static const jobq_action_kind others[] = {JOBQ_ACTION_REGISTER, JOBQ_ACTION_POLICIES,
                                               JOBQ_ACTION_RECOVER,  JOBQ_ACTION_UNPARK,
                                               JOBQ_ACTION_SLEEP,    JOBQ_ACTION_PRUNE,
-                                              JOBQ_ACTION_DEREGISTER};
+                                              JOBQ_ACTION_VACUUM,   JOBQ_ACTION_DEREGISTER};
     jobq_action wait = jobq__plain(JOBQ_ACTION_WAIT), a;
     const jobq_watched *victim;
     int64_t complete = jobq__due_flush(l, JOBQ_ACTION_COMPLETE, now);
@@ -4080,7 +4104,8 @@ JOBQ_API void jobq_memory_perform(jobq_memory *m, jobq_loop *l, const jobq_actio
         jobq__memory_do_deregister(m, a->worker);
         jobq_loop_answered(l, mono_us, a->kind, JOBQ_OK);
         break;
-    case JOBQ_ACTION_PRUNE: jobq_loop_answered(l, mono_us, a->kind, JOBQ_OK); break;
+    case JOBQ_ACTION_PRUNE:
+    case JOBQ_ACTION_VACUUM: jobq_loop_answered(l, mono_us, a->kind, JOBQ_OK); break;
     case JOBQ_ACTION_WAIT:
     case JOBQ_ACTION_ABANDON:
     case JOBQ_ACTION_EXIT:

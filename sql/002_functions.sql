@@ -850,15 +850,19 @@ BEGIN
     WHERE m.history_slot_since < statement_timestamp() - m.history_keep / 7
     FOR UPDATE SKIP LOCKED;
     IF NOT FOUND THEN RETURN false; END IF;
-    IF v_slot = 0 THEN TRUNCATE jobq.history_0;
-    ELSIF v_slot = 1 THEN TRUNCATE jobq.history_1;
-    ELSIF v_slot = 2 THEN TRUNCATE jobq.history_2;
-    ELSIF v_slot = 3 THEN TRUNCATE jobq.history_3;
-    ELSIF v_slot = 4 THEN TRUNCATE jobq.history_4;
-    ELSIF v_slot = 5 THEN TRUNCATE jobq.history_5;
-    ELSIF v_slot = 6 THEN TRUNCATE jobq.history_6;
-    ELSE TRUNCATE jobq.history_7;
-    END IF;
+    BEGIN
+        IF v_slot = 0 THEN TRUNCATE jobq.history_0;
+        ELSIF v_slot = 1 THEN TRUNCATE jobq.history_1;
+        ELSIF v_slot = 2 THEN TRUNCATE jobq.history_2;
+        ELSIF v_slot = 3 THEN TRUNCATE jobq.history_3;
+        ELSIF v_slot = 4 THEN TRUNCATE jobq.history_4;
+        ELSIF v_slot = 5 THEN TRUNCATE jobq.history_5;
+        ELSIF v_slot = 6 THEN TRUNCATE jobq.history_6;
+        ELSE TRUNCATE jobq.history_7;
+        END IF;
+    EXCEPTION WHEN lock_not_available THEN
+        RETURN false;
+    END;
     UPDATE jobq.meta SET history_slot = v_slot, history_slot_since = statement_timestamp();
     RETURN true;
 END $$;

@@ -103,10 +103,10 @@ CREATE SEQUENCE jobq.job_id CACHE 1;
 
 -- The hot table: jobs that are ready or running. Wide columns first, so that no row is padded.
 -- (worker, claim) is the lease token: it stands on the row exactly while the job runs: law (2)
--- of jobq.h. Columns without a writer yet are reserved: unique_key, batch_id, parent_id, pending.
--- fillfactor 45: a claim's new row version, 24 bytes longer for the token, finds room on its own
--- page, so that it stays HOT (no index is touched; at 50, 5 % did not). The index below makes that
--- possible by naming no column that a claim changes.
+-- of jobq.h. Columns without a writer yet are reserved: unique_key, batch_id, parent_id,
+-- pending. fillfactor 45: a claim's new row version, 24 bytes longer for the token, finds room
+-- on its own page, so that it stays HOT (no index is touched; at 50, 5 % did not). The index
+-- below makes that possible by naming no column that a claim changes.
 CREATE TABLE jobq.job (
     id bigint NOT NULL DEFAULT nextval('jobq.job_id') PRIMARY KEY,
     run_at timestamptz NOT NULL DEFAULT statement_timestamp(),

@@ -65,7 +65,8 @@
  *
  * The pool opens up to pool_max connections as they are needed; each is probed with SELECT 1 when
  * it is made. A worker has one connection of its own for its statements and LISTEN, and adds its
- * threads to pool_max, because a handler may ask for a connection (jobq_pg_call_conn).
+ * threads and one to pool_max, because handlers may ask for a connection (jobq_pg_call_conn) and
+ * housekeeping does.
  *
  * EXACTLY ONCE  Inside a handler: BEGIN on jobq_pg_call_conn, write your data,
  *               jobq_pg_call_complete, COMMIT,

@@ -205,7 +205,7 @@ typedef struct jobq_pg_job {
  *
  * Shape   *id (may be NULL) is the new job's, or that of the job which has the key already.
  * Tx      joins yours; NULL conn: the pool, committed.
- * SQL     enqueue
+ * SQL     enqueue_one
  * Errors  JOBQ_ERROR_INVALID before anything is sent; JOBQ_ERROR_EXISTS when the key was known:
  *         nothing is written, *id is set, your transaction goes on.
  */
@@ -217,7 +217,8 @@ JOBQ_API jobq_error jobq_pg_enqueue(jobq_pg *pg, PGconn *conn, const jobq_pg_job
  *
  * Shape   ids (may be NULL) holds count, in the order of jobs. A known key is no error here: the id
  *         is that of the job which has it.
- * Tx, SQL, Errors  as jobq_pg_enqueue, but for JOBQ_ERROR_EXISTS.
+ * SQL     enqueue_many
+ * Tx, Errors  as jobq_pg_enqueue, but for JOBQ_ERROR_EXISTS.
  */
 JOBQ_API jobq_error jobq_pg_enqueue_many(jobq_pg *pg, PGconn *conn, const jobq_pg_job *jobs,
                                          size_t count, int64_t *ids, jobq_pg_error *error);
@@ -535,6 +536,8 @@ static jobq_error jobq_pg__result_error(jobq_pg_error *error, const PGconn *conn
 #define JOBQ_PG__STATEMENTS(X)                                                                     \
     X(ENQUEUE, "SELECT ids, existed FROM jobq.enqueue_many($1, $2, $3, $4, $5, $6, $7, $8, $9, "   \
                "$10, $11, $12, $13, $14, $15)")                                                    \
+    X(ENQUEUE_ONE, "SELECT id, existed FROM jobq.enqueue_one($1, $2, $3, $4, $5, $6, $7, $8, $9, " \
+                   "$10, $11, $12, $13)")                                                          \
     X(CLAIM, "SELECT " JOBQ_PG__JOB_COLUMNS                                                        \
              " FROM jobq.claim($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)")                \
     X(RECOVER, "SELECT " JOBQ_PG__JOB_COLUMNS " FROM jobq.recover($1, $2)")                        \
@@ -938,24 +941,59 @@ static const char *const jobq_pg__sql_002[] = {
 "    END LOOP;\n",
 "END $$;\n",
 "",
-"-- One job, as a person types it:  select jobq.enqueue('mail', 'welcome', '{\"to\":\n",
-"-- \"ann@example.org\"}');\n",
+"-- One job, lean: two look-ups, one insert, a look at the sleepers. What is rare (first use of\n",
+"-- a name, stages, a key) goes the long way.\n",
+"CREATE FUNCTION jobq.enqueue_one(\n",
+"    p_queue text, p_kind text, p_payload jsonb, p_bytes bytea, p_headers jsonb,\n",
+"    p_run_at timestamptz, p_delay_us bigint, p_priority smallint, p_stages smallint,\n",
+"    p_max_attempts integer, p_timeout_us bigint, p_key text, p_notify boolean,\n",
+"    OUT id bigint, OUT existed boolean)\n",
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n",
+"#variable_conflict use_column\n",
+"DECLARE\n",
+"    v_queue integer;\n",
+"    v_kind integer;\n",
+"    v_now timestamptz := statement_timestamp();\n",
+"BEGIN\n",
+"    existed := false;\n",
+"    SELECT q.id, k.id INTO v_queue, v_kind\n",
+"    FROM jobq.queue q JOIN jobq.kind k ON k.queue_id = q.id\n",
+"    WHERE q.name = p_queue AND k.name = p_kind;\n",
+"    IF v_kind IS NULL OR p_stages > 1 OR p_key IS NOT NULL THEN\n",
+"        SELECT e.ids[1], coalesce(e.existed[1], false) INTO id, existed FROM jobq.enqueue_many(\n",
+"            p_queue, ARRAY[p_kind], NULL, ARRAY[p_payload], ARRAY[p_bytes], ARRAY[p_headers],\n",
+"            ARRAY[p_run_at], ARRAY[p_delay_us], ARRAY[p_priority], ARRAY[p_stages],\n",
+"            ARRAY[p_max_attempts], ARRAY[p_timeout_us],\n",
+"            CASE WHEN p_key IS NOT NULL THEN ARRAY[p_key] END, 1, p_notify) e;\n",
+"        RETURN;\n",
+"    END IF;\n",
+"    INSERT INTO jobq.job (queue_id, kind_id, enqueued_at, run_at, priority, max_attempts,\n",
+"                          timeout_us, payload, bytes, headers)\n",
+"    VALUES (v_queue, v_kind, v_now,\n",
+"            greatest(v_now, coalesce(p_run_at, v_now + p_delay_us * interval '1 microsecond')),\n",
+"            coalesce(p_priority, 0), p_max_attempts, p_timeout_us, p_payload, p_bytes,\n",
+"            p_headers)\n",
+"    RETURNING job.id INTO id;\n",
+"    IF p_notify THEN\n",
+"        PERFORM pg_notify('jobq_' || to_hex(s.worker), '')\n",
+"        FROM jobq.sleeper s WHERE s.queue_id = v_queue LIMIT 1;\n",
+"    END IF;\n",
+"END $$;\n",
+"",
+"-- The same, as a person types it:\n",
+"--     select jobq.enqueue('mail', 'welcome', '{\"to\": \"ann@example.org\"}', delay => '1 hour');\n",
 "CREATE FUNCTION jobq.enqueue(\n",
 "    queue text, kind text, payload jsonb DEFAULT NULL, delay interval DEFAULT NULL,\n",
 "    run_at timestamptz DEFAULT NULL, priority integer DEFAULT 0, stages integer DEFAULT 1,\n",
 "    max_attempts integer DEFAULT NULL, timeout interval DEFAULT NULL, key text DEFAULT NULL,\n",
 "    bytes bytea DEFAULT NULL, headers jsonb DEFAULT NULL, notify boolean DEFAULT true)\n",
 "RETURNS bigint LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n",
-"DECLARE v_ids bigint[];\n",
 "BEGIN\n",
-"    SELECT e.ids INTO v_ids FROM jobq.enqueue_many(\n",
-"        queue, ARRAY[kind], NULL, ARRAY[payload], ARRAY[bytes], ARRAY[headers],\n",
-"        ARRAY[coalesce(run_at, statement_timestamp() + delay)], NULL,\n",
-"        ARRAY[priority::smallint],\n",
-"        ARRAY[stages::smallint], ARRAY[max_attempts], ARRAY[(extract(epoch\n",
-"        FROM timeout) * 1e6)::bigint],\n",
-"        CASE WHEN key IS NOT NULL THEN ARRAY[key] END, 1, notify) e;\n",
-"    RETURN v_ids[1];\n",
+"    RETURN (SELECT e.id FROM jobq.enqueue_one(\n",
+"        queue, kind, payload, bytes, headers, coalesce(run_at, statement_timestamp() + delay),\n",
+"            NULL,\n",
+"        priority::smallint, stages::smallint, max_attempts,\n",
+"        (extract(epoch FROM timeout) * 1e6)::bigint, key, notify) e);\n",
 "END $$;\n",
 "",
 "-- Takes up to p_limit jobs for one worker. Lanes are listed by element; each is read from its\n",
@@ -1833,6 +1871,19 @@ static void jobq_pg__add_text(jobq_pg__params *p, jobq_str text)
     }
     jobq_pg__begin(p);
     jobq_pg__raw(p, text.ptr, text.len);
+    jobq_pg__end(p);
+}
+
+/* jsonb has a version byte in front. */
+static void jobq_pg__add_jsonb(jobq_pg__params *p, jobq_str json)
+{
+    if (json.ptr == NULL) {
+        jobq_pg__add_null(p);
+        return;
+    }
+    jobq_pg__begin(p);
+    jobq_pg__raw_int(p, 1, 1);
+    jobq_pg__raw(p, json.ptr, json.len);
     jobq_pg__end(p);
 }
 
@@ -2741,13 +2792,53 @@ static void jobq_pg__add_kinds(jobq_pg__params *p, const jobq_pg_job *jobs, size
     free(index);
 }
 
-/* Sends them. *existed: the first one's key was known. */
-static jobq_error jobq_pg__enqueue(jobq_pg *pg, PGconn *conn, const jobq_pg_job *jobs, size_t count,
-                                   int64_t *ids, bool *existed, jobq_pg_error *error)
+/* One field of a single job, NULL unless it says something. */
+static void jobq_pg__add_one(jobq_pg__params *p, const jobq_pg_job *job, jobq_pg__field field)
+{
+    jobq_str s;
+
+    if (!jobq_pg__field_set(job, field)) {
+        jobq_pg__add_null(p);
+        return;
+    }
+    if (jobq_pg__fields[field].width != 0) {
+        jobq_pg__add_int(p, jobq_pg__field_int(job, field), jobq_pg__fields[field].width);
+        return;
+    }
+    s = jobq_pg__field_str(job, field);
+    if (jobq_pg__fields[field].type == JOBQ_PG__JSONB) jobq_pg__add_jsonb(p, s);
+    else jobq_pg__add_text(p, s);
+}
+
+/* Sends one. *existed: its key was known. */
+static jobq_error jobq_pg__enqueue_one(jobq_pg *pg, PGconn *conn, const jobq_pg_job *job,
+                                       int64_t *id, bool *existed, jobq_pg_error *error)
 {
     jobq_pg__params p;
     PGresult *res;
-    int64_t first = 0;
+    int field;
+
+    memset(&p, 0, sizeof p);
+    jobq_pg__add_text(&p, jobq_str_from(job->queue));
+    jobq_pg__add_text(&p, jobq_str_from(job->kind));
+    for (field = 0; field < JOBQ_PG__F_COUNT; field++) {
+        jobq_pg__add_one(&p, job, (jobq_pg__field)field);
+    }
+    jobq_pg__add_int(&p, !job->quiet, 1);
+    res = jobq_pg__exec(pg, conn, JOBQ_PG__ENQUEUE_ONE, &p, error);
+    if (res == NULL) return error->code;
+    if (id != NULL) *id = jobq_pg__int(res, 0, 0);
+    *existed = jobq_pg__int(res, 0, 1) != 0;
+    PQclear(res);
+    return JOBQ_OK;
+}
+
+/* Sends many, as arrays. */
+static jobq_error jobq_pg__enqueue_all(jobq_pg *pg, PGconn *conn, const jobq_pg_job *jobs,
+                                       size_t count, int64_t *ids, jobq_pg_error *error)
+{
+    jobq_pg__params p;
+    PGresult *res;
     int field;
 
     memset(&p, 0, sizeof p);
@@ -2761,8 +2852,6 @@ static jobq_error jobq_pg__enqueue(jobq_pg *pg, PGconn *conn, const jobq_pg_job 
     res = jobq_pg__exec(pg, conn, JOBQ_PG__ENQUEUE, &p, error);
     if (res == NULL) return error->code;
     if (ids != NULL) jobq_pg__ints(res, 0, 0, ids, (int32_t)count);
-    jobq_pg__ints(res, 0, 1, &first, 1);
-    *existed = first != 0;
     PQclear(res);
     return JOBQ_OK;
 }
@@ -2777,7 +2866,7 @@ JOBQ_API jobq_error jobq_pg_enqueue(jobq_pg *pg, PGconn *conn, const jobq_pg_job
     JOBQ_ASSERT(pg != NULL && job != NULL);
     if (error == NULL) error = &local;
     code = jobq_pg__job_invalid(pg, job, error);
-    if (code == JOBQ_OK) code = jobq_pg__enqueue(pg, conn, job, 1, id, &existed, error);
+    if (code == JOBQ_OK) code = jobq_pg__enqueue_one(pg, conn, job, id, &existed, error);
     if (code != JOBQ_OK || !existed) return code;
     jobq_pg__fail(error, JOBQ_ERROR_EXISTS, "Already exists: job with key=%s", job->key);
     jobq_pg__copy(error->entity, sizeof error->entity, "job");
@@ -2790,7 +2879,6 @@ JOBQ_API jobq_error jobq_pg_enqueue_many(jobq_pg *pg, PGconn *conn, const jobq_p
                                          size_t count, int64_t *ids, jobq_pg_error *error)
 {
     jobq_pg_error local;
-    bool existed;
     size_t i;
 
     JOBQ_ASSERT(pg != NULL && (jobs != NULL || count == 0));
@@ -2804,7 +2892,7 @@ JOBQ_API jobq_error jobq_pg_enqueue_many(jobq_pg *pg, PGconn *conn, const jobq_p
             return jobq_pg__invalid(error, "queue", "the jobs of one call go to one queue");
         }
     }
-    return count == 0 ? JOBQ_OK : jobq_pg__enqueue(pg, conn, jobs, count, ids, &existed, error);
+    return count == 0 ? JOBQ_OK : jobq_pg__enqueue_all(pg, conn, jobs, count, ids, error);
 }
 
 /* ---- >>verbs --------------------------------------------------------------------------------- */
@@ -2963,16 +3051,9 @@ static void jobq_pg__bind_settle_here(jobq_pg__params *p, const jobq_pg_result *
     for (column = 0; column < JOBQ_PG__S_COUNT; column++) {
         size_t width = jobq_pg__settle[column].width;
         jobq_str s = width == 0 ? jobq_pg__settle_str(r, column) : jobq_str_from(NULL);
-        if (width != 0) {
-            jobq_pg__add_int(p, jobq_pg__settle_int(r, column), width);
-        } else if (s.ptr == NULL || column != JOBQ_PG__S_PAYLOAD) {
-            jobq_pg__add_text(p, s);
-        } else {
-            jobq_pg__begin(p);
-            jobq_pg__raw_int(p, 1, 1);
-            jobq_pg__raw(p, s.ptr, s.len);
-            jobq_pg__end(p);
-        }
+        if (width != 0) jobq_pg__add_int(p, jobq_pg__settle_int(r, column), width);
+        else if (column == JOBQ_PG__S_PAYLOAD) jobq_pg__add_jsonb(p, s);
+        else jobq_pg__add_text(p, s);
     }
 }
 

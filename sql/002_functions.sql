@@ -140,24 +140,59 @@ BEGIN
     END LOOP;
 END $$;
 
--- One job, as a person types it:  select jobq.enqueue('mail', 'welcome', '{"to":
--- "ann@example.org"}');
+-- One job, lean: two look-ups, one insert, a look at the sleepers. What is rare (first use of
+-- a name, stages, a key) goes the long way.
+CREATE FUNCTION jobq.enqueue_one(
+    p_queue text, p_kind text, p_payload jsonb, p_bytes bytea, p_headers jsonb,
+    p_run_at timestamptz, p_delay_us bigint, p_priority smallint, p_stages smallint,
+    p_max_attempts integer, p_timeout_us bigint, p_key text, p_notify boolean,
+    OUT id bigint, OUT existed boolean)
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+    v_queue integer;
+    v_kind integer;
+    v_now timestamptz := statement_timestamp();
+BEGIN
+    existed := false;
+    SELECT q.id, k.id INTO v_queue, v_kind
+    FROM jobq.queue q JOIN jobq.kind k ON k.queue_id = q.id
+    WHERE q.name = p_queue AND k.name = p_kind;
+    IF v_kind IS NULL OR p_stages > 1 OR p_key IS NOT NULL THEN
+        SELECT e.ids[1], coalesce(e.existed[1], false) INTO id, existed FROM jobq.enqueue_many(
+            p_queue, ARRAY[p_kind], NULL, ARRAY[p_payload], ARRAY[p_bytes], ARRAY[p_headers],
+            ARRAY[p_run_at], ARRAY[p_delay_us], ARRAY[p_priority], ARRAY[p_stages],
+            ARRAY[p_max_attempts], ARRAY[p_timeout_us],
+            CASE WHEN p_key IS NOT NULL THEN ARRAY[p_key] END, 1, p_notify) e;
+        RETURN;
+    END IF;
+    INSERT INTO jobq.job (queue_id, kind_id, enqueued_at, run_at, priority, max_attempts,
+                          timeout_us, payload, bytes, headers)
+    VALUES (v_queue, v_kind, v_now,
+            greatest(v_now, coalesce(p_run_at, v_now + p_delay_us * interval '1 microsecond')),
+            coalesce(p_priority, 0), p_max_attempts, p_timeout_us, p_payload, p_bytes,
+            p_headers)
+    RETURNING job.id INTO id;
+    IF p_notify THEN
+        PERFORM pg_notify('jobq_' || to_hex(s.worker), '')
+        FROM jobq.sleeper s WHERE s.queue_id = v_queue LIMIT 1;
+    END IF;
+END $$;
+
+-- The same, as a person types it:
+--     select jobq.enqueue('mail', 'welcome', '{"to": "ann@example.org"}', delay => '1 hour');
 CREATE FUNCTION jobq.enqueue(
     queue text, kind text, payload jsonb DEFAULT NULL, delay interval DEFAULT NULL,
     run_at timestamptz DEFAULT NULL, priority integer DEFAULT 0, stages integer DEFAULT 1,
     max_attempts integer DEFAULT NULL, timeout interval DEFAULT NULL, key text DEFAULT NULL,
     bytes bytea DEFAULT NULL, headers jsonb DEFAULT NULL, notify boolean DEFAULT true)
 RETURNS bigint LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-DECLARE v_ids bigint[];
 BEGIN
-    SELECT e.ids INTO v_ids FROM jobq.enqueue_many(
-        queue, ARRAY[kind], NULL, ARRAY[payload], ARRAY[bytes], ARRAY[headers],
-        ARRAY[coalesce(run_at, statement_timestamp() + delay)], NULL,
-        ARRAY[priority::smallint],
-        ARRAY[stages::smallint], ARRAY[max_attempts], ARRAY[(extract(epoch
-        FROM timeout) * 1e6)::bigint],
-        CASE WHEN key IS NOT NULL THEN ARRAY[key] END, 1, notify) e;
-    RETURN v_ids[1];
+    RETURN (SELECT e.id FROM jobq.enqueue_one(
+        queue, kind, payload, bytes, headers, coalesce(run_at, statement_timestamp() + delay),
+            NULL,
+        priority::smallint, stages::smallint, max_attempts,
+        (extract(epoch FROM timeout) * 1e6)::bigint, key, notify) e);
 END $$;
 
 -- ---- claim ---------------------------------------------------------------------------------

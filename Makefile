@@ -29,7 +29,7 @@ MAKEFLAGS += --no-print-directory
 
 .DELETE_ON_ERROR:
 .SUFFIXES:
-.PHONY: help demo test test-core test-fresh examples sanitize valgrind embed verify clean
+.PHONY: help demo bench test test-core test-fresh examples sanitize valgrind embed verify clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
@@ -38,6 +38,11 @@ demo: ## the pipeline example on a Postgres of its own (ARGS="...")
 	@CC="$(CC)" tests/setup.sh demo
 	@$(MAKE) build-demo
 	@exec env JOBQ_SERVER_FSYNC=on tests/server.sh .build/examples/pipeline $(ARGS)
+
+bench: ## speed beside its floors; ARGS="--long --only drain,one --runs 5"
+	@CC="$(CC)" tests/setup.sh bench
+	@$(MAKE) build-bench
+	@exec env JOBQ_SERVER_FSYNC=on tests/server.sh tests/bench/bench.sh $(ARGS)
 
 # A build that fails leaves no program behind: run.sh counts that. The last line is the verdict.
 # exec: a signal to make has to reach server.sh and run.sh, not a shell between.
@@ -120,12 +125,18 @@ clean: ## remove .build/
 # -- tests: one program per file and flavour -------------------------------------------------------
 
 # `@:` keeps make from telling that there was nothing to do.
-.PHONY: build-core build-pg build-sanitize build-demo compile-core compile-pg
+.PHONY: build-core build-pg build-sanitize build-demo build-bench compile-core compile-pg
 build-core: $(CORE_TESTS:%=.build/cc/%) ; @:
 build-pg: $(PG_TESTS:%=.build/cc/%) ; @:
 build-sanitize: $(CORE_TESTS:%=.build/asan/%) $(PG_TESTS:%=.build/asan/%)
 build-sanitize: $(PG_TESTS:%=.build/tsan/%) ; @:
 build-demo: .build/examples/pipeline ; @:
+build-bench: .build/bench/bench ; @:
+
+.build/bench/bench: $(wildcard tests/bench/*.c tests/bench/*.h) $(HEADERS)
+	@mkdir -p $(@D); rm -f $@; echo "build $(@:.build/%=%)"
+	$(QUIET)$(CC) -std=c99 -Wall -Wextra -Wpedantic -Werror $(POSIX) $(CFLAGS) -I. $(LIBPQ_CFLAGS) \
+		-pthread $(filter %.c,$^) $(LIBPQ_LIBS) -o $@
 
 comma = ,
 # $(1): flavour, $(2): its flags

@@ -2619,6 +2619,9 @@ JOBQ_API void jobq_loop_unhandled(jobq_loop *l, int64_t mono_us, int32_t slot)
 {
     JOBQ_ASSERT(l != NULL && l->slots[slot].state == JOBQ_SLOT_RUNNING);
     jobq__unrun(l, slot);
+    if (l->foreign_count < JOBQ_LOOP_KINDS) { /* until the next news: nobody's, or somebody else's */
+        l->foreign[l->foreign_count++] = l->slots[slot].job.kind;
+    }
     jobq__give_back(l, slot, JOBQ_EVENT_PARK, mono_us);
 }
 

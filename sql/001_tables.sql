@@ -148,6 +148,16 @@ CREATE TABLE jobq.job (
 -- started work is finished first.
 CREATE INDEX job_lane ON jobq.job (queue_id, priority, stage, run_at, id) WHERE NOT suspect;
 
+-- What a claim answers about a job. due_us: see the function claim.
+CREATE TYPE jobq.claimed AS (
+    id bigint, run_at timestamptz, enqueued_at timestamptz, timeout_us bigint,
+        queue_id integer,
+    kind_id integer, attempt integer, crash integer, max_attempts integer, priority smallint,
+    stage smallint, stages smallint, suspect boolean, payload jsonb, bytes bytea,
+    headers jsonb,
+    due_us bigint
+);
+
 -- Suspects have a lane of their own: a worker runs one at a time, in a claim of its own.
 CREATE INDEX job_suspect ON jobq.job (queue_id, priority, stage, run_at, id) WHERE suspect;
 

@@ -63,13 +63,12 @@ END $$;
 -- the key was known, ids[i] is the job that has it.
 CREATE FUNCTION jobq.enqueue_many(
     p_queue text, p_kinds text[], p_kind integer[], p_payloads jsonb[],
-        p_bytes bytea[] DEFAULT NULL,
-    p_headers jsonb[] DEFAULT NULL, p_run_ats timestamptz[] DEFAULT NULL,
-    p_delays_us bigint[] DEFAULT NULL, p_priorities smallint[] DEFAULT NULL,
-    p_stages smallint[] DEFAULT NULL, p_max_attempts integer[] DEFAULT NULL,
-    p_timeouts_us bigint[] DEFAULT NULL, p_keys text[] DEFAULT NULL,
-    p_count integer DEFAULT NULL,
-    p_notify boolean DEFAULT true, p_keep_past boolean DEFAULT false,
+    p_bytes bytea[] DEFAULT NULL, p_headers jsonb[] DEFAULT NULL,
+    p_run_ats timestamptz[] DEFAULT NULL, p_delays_us bigint[] DEFAULT NULL,
+    p_priorities smallint[] DEFAULT NULL, p_stages smallint[] DEFAULT NULL,
+    p_max_attempts integer[] DEFAULT NULL, p_timeouts_us bigint[] DEFAULT NULL,
+    p_keys text[] DEFAULT NULL, p_count integer DEFAULT NULL, p_notify boolean DEFAULT true,
+    p_keep_past boolean DEFAULT false,
     OUT ids bigint[], OUT existed boolean[])
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 DECLARE
@@ -87,28 +86,24 @@ BEGIN
         SELECT k.ids, k.existed INTO ids, existed FROM jobq.keep_keys(v_queue, p_keys, ids) k;
     END IF;
     IF v_stages > 1 THEN
-        UPDATE jobq.queue SET stages_max = v_stages WHERE id = v_queue
-            AND stages_max < v_stages;
+        UPDATE jobq.queue q SET stages_max = v_stages
+        WHERE q.id = v_queue AND q.stages_max < v_stages;
     END IF;
     INSERT INTO jobq.job (id, queue_id, kind_id, enqueued_at, run_at, priority, stages,
-                          max_attempts,
-                          timeout_us, key, payload, bytes, headers)
-    SELECT ids[u.n], v_queue, v_kinds[coalesce(u.kind, 1)], v_now,
-           CASE WHEN p_keep_past THEN coalesce(u.run_at, v_now) ELSE greatest(v_now,
-           coalesce(u.run_at,
-               CASE WHEN u.delay_us IS NULL THEN v_now
-                    ELSE v_now + u.delay_us * interval '1 microsecond' END)) END,
+                          max_attempts, timeout_us, key, payload, bytes, headers)
+    SELECT u.id, v_queue, v_kinds[coalesce(u.kind, 1)], v_now,
+           greatest(coalesce(u.run_at, v_now + u.delay_us * interval '1 microsecond', v_now),
+                    CASE WHEN p_keep_past THEN u.run_at ELSE v_now END),
            coalesce(u.priority, 0), coalesce(u.stages, 1), u.max_attempts, u.timeout_us, u.key,
            u.payload, u.bytes, u.headers
-    FROM ROWS FROM (unnest(ids), unnest(p_kind), unnest(p_payloads), unnest(p_bytes),
-                    unnest(p_headers), unnest(p_run_ats), unnest(p_delays_us),
-                    unnest(p_priorities),
-                    unnest(p_stages), unnest(p_max_attempts), unnest(p_timeouts_us),
-                    unnest(p_keys))
-         WITH ORDINALITY AS u(id, kind, payload, bytes, headers, run_at, delay_us, priority,
-                              stages,
-                              max_attempts, timeout_us, key, n)
-    WHERE u.n <= v_count AND (existed IS NULL OR NOT existed[u.n]);
+    FROM ROWS FROM (
+             unnest(ids), unnest(existed), unnest(p_kind), unnest(p_payloads), unnest(p_bytes),
+             unnest(p_headers), unnest(p_run_ats), unnest(p_delays_us), unnest(p_priorities),
+             unnest(p_stages), unnest(p_max_attempts), unnest(p_timeouts_us), unnest(p_keys))
+         WITH ORDINALITY AS u (
+             id, existed, kind, payload, bytes, headers, run_at, delay_us, priority, stages,
+             max_attempts, timeout_us, key, n)
+    WHERE u.n <= v_count AND u.existed IS NOT TRUE;
     IF p_notify THEN PERFORM jobq.wake(v_queue, v_count); END IF;
 END $$;
 
@@ -125,8 +120,8 @@ BEGIN
     FOR i IN 1 .. cardinality(p_ids) LOOP
         CONTINUE WHEN p_keys[i] IS NULL;
         LOOP
-            INSERT INTO jobq.idempotency (queue_id, key, job_id) VALUES (p_queue, p_keys[i],
-                p_ids[i])
+            INSERT INTO jobq.idempotency (queue_id, key, job_id)
+            VALUES (p_queue, p_keys[i], p_ids[i])
             ON CONFLICT (queue_id, key) DO NOTHING;
             EXIT WHEN FOUND;
             SELECT k.job_id INTO v_id FROM jobq.idempotency k
@@ -190,8 +185,7 @@ RETURNS bigint LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RETURN (SELECT e.id FROM jobq.enqueue_one(
         queue, kind, payload, bytes, headers, coalesce(run_at, statement_timestamp() + delay),
-            NULL,
-        priority::smallint, stages::smallint, max_attempts,
+        NULL, priority::smallint, stages::smallint, max_attempts,
         (extract(epoch FROM timeout) * 1e6)::bigint, key, notify) e);
 END $$;
 
@@ -212,20 +206,15 @@ END $$;
 -- suspect is ready.
 CREATE FUNCTION jobq.claim(
     p_worker bigint, p_number bigint, p_limit integer, p_queues integer[],
-        p_priorities smallint[],
-    p_stages smallint[], p_after_ats timestamptz[], p_after_ids bigint[], p_foreign integer[],
-    p_suspects boolean, p_look boolean, p_relaxed boolean)
-RETURNS TABLE (id bigint, run_at timestamptz, enqueued_at timestamptz, timeout_us bigint,
-               queue_id integer, kind_id integer, attempt integer, crash integer,
-               max_attempts integer,
-               priority smallint, stage smallint, stages smallint, suspect boolean,
-               payload jsonb,
-               bytes bytea, headers jsonb, due_us bigint)
-LANGUAGE plpgsql
+    p_priorities smallint[], p_stages smallint[], p_after_ats timestamptz[],
+    p_after_ids bigint[], p_foreign integer[], p_suspects boolean, p_look boolean,
+    p_relaxed boolean)
+RETURNS SETOF jobq.claimed LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off
 SET enable_sort = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
-#variable_conflict use_column
-DECLARE v_rows tid[];
+DECLARE
+    v_rows tid[];
+    v_look jobq.claimed;
 BEGIN
     PERFORM FROM jobq.worker w WHERE w.id = p_worker AND w.dead_at IS NULL;
     IF NOT FOUND THEN
@@ -275,31 +264,27 @@ BEGIN
             SELECT p_worker, p_number, statement_timestamp(), array_agg(m.id) FROM marked m
         )
         SELECT m.id, m.run_at, m.enqueued_at, m.timeout_us, m.queue_id, m.kind_id, m.attempt,
-            m.crash,
-               m.max_attempts, m.priority, m.stage, m.stages, m.suspect, m.payload, m.bytes,
-               m.headers,
-               NULL::bigint
+               m.crash, m.max_attempts, m.priority, m.stage, m.stages, m.suspect, m.payload,
+               m.bytes, m.headers, NULL::bigint
         FROM marked m;
         RETURN;
     END IF;
-    IF NOT p_look THEN
-        RETURN;
-    END IF;
-    suspect := EXISTS (
-        SELECT FROM jobq.job j WHERE j.suspect AND j.state = 'r'
-            AND j.queue_id = ANY (p_queues)
-                                 AND j.run_at <= statement_timestamp());
-    due_us := (
+    IF NOT p_look THEN RETURN; END IF;
+    v_look.suspect := EXISTS (
+        SELECT FROM jobq.job j
+        WHERE j.suspect AND j.state = 'r' AND j.queue_id = ANY (p_queues)
+          AND j.run_at <= statement_timestamp());
+    v_look.due_us := (
         SELECT (extract(epoch FROM min(next.run_at) - statement_timestamp()) * 1e6)::bigint
         FROM unnest(p_queues, p_priorities, p_stages) AS lane (queue_id, priority, stage)
         CROSS JOIN LATERAL (
             SELECT j.run_at FROM jobq.job j
             WHERE j.queue_id = lane.queue_id AND j.priority = lane.priority
-                AND j.stage = lane.stage
-              AND NOT j.suspect AND j.state = 'r' AND j.run_at > statement_timestamp()
-              AND j.run_at < 'infinity' AND j.kind_id <> ALL (p_foreign)
+              AND j.stage = lane.stage AND NOT j.suspect AND j.state = 'r'
+              AND j.run_at > statement_timestamp() AND j.run_at < 'infinity'
+              AND j.kind_id <> ALL (p_foreign)
             ORDER BY j.run_at, j.id LIMIT 1) AS next);
-    RETURN NEXT;
+    RETURN NEXT v_look;
 END $$;
 
 -- A claim whose answer never came. Either the number is burned here, so that the claim can no
@@ -307,26 +292,17 @@ END $$;
 -- arrive: then the jobs that still bear its token come back once more. An insert still under
 -- way elsewhere is waited for.
 CREATE FUNCTION jobq.recover(p_worker bigint, p_number bigint)
-RETURNS TABLE (id bigint, run_at timestamptz, enqueued_at timestamptz, timeout_us bigint,
-               queue_id integer, kind_id integer, attempt integer, crash integer,
-               max_attempts integer,
-               priority smallint, stage smallint, stages smallint, suspect boolean,
-               payload jsonb,
-               bytes bytea, headers jsonb, due_us bigint)
-LANGUAGE plpgsql
+RETURNS SETOF jobq.claimed LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
-#variable_conflict use_column
 BEGIN
     INSERT INTO jobq.claim (worker, number, claimed_at, jobs)
-    VALUES (p_worker, p_number, statement_timestamp(), '{}') ON CONFLICT (worker,
-        number) DO NOTHING;
+    VALUES (p_worker, p_number, statement_timestamp(), '{}')
+    ON CONFLICT (worker, number) DO NOTHING;
     IF FOUND THEN RETURN; END IF;
     RETURN QUERY
     SELECT j.id, j.run_at, j.enqueued_at, j.timeout_us, j.queue_id, j.kind_id, j.attempt,
-        j.crash,
-           j.max_attempts, j.priority, j.stage, j.stages, j.suspect, j.payload, j.bytes,
-           j.headers,
-           NULL::bigint
+           j.crash, j.max_attempts, j.priority, j.stage, j.stages, j.suspect, j.payload,
+           j.bytes, j.headers, NULL::bigint
     FROM jobq.job j
     WHERE j.id = ANY (ARRAY(SELECT unnest(c.jobs) FROM jobq.claim c
                             WHERE c.worker = p_worker AND c.number = p_number))
@@ -348,31 +324,25 @@ BEGIN
     WITH gone AS (
         DELETE FROM jobq.job j WHERE j.id = ANY (p_ids) RETURNING j.*
     ), failed AS (
-        INSERT INTO jobq.failed (id, run_at, enqueued_at, claimed_at, finished_at, worker,
-                                 timeout_us,
-                                 queue_id, kind_id, attempt, crash, max_attempts, priority,
-                                 stage,
-                                 stages, key, payload, bytes, headers, errors)
+        INSERT INTO jobq.failed (
+            id, run_at, enqueued_at, claimed_at, finished_at, worker, timeout_us, queue_id,
+            kind_id, attempt, crash, max_attempts, priority, stage, stages, key, payload,
+            bytes,
+            headers, errors)
         SELECT g.id, g.run_at, g.enqueued_at, g.claimed_at, statement_timestamp(), g.worker,
                g.timeout_us, g.queue_id, g.kind_id, g.attempt, g.crash, g.max_attempts,
-               g.priority,
-               g.stage, g.stages, g.key, g.payload, g.bytes, g.headers,
-               CASE WHEN p_entry IS NULL THEN g.errors ELSE coalesce(g.errors, '[]')
-               || p_entry END
+               g.priority, g.stage, g.stages, g.key, g.payload, g.bytes, g.headers,
+               nullif(coalesce(g.errors, '[]') || coalesce(p_entry, '[]'), '[]')
         FROM gone g WHERE p_state = 'f'
     ), history AS (
-        INSERT INTO jobq.history (slot, id, run_at, enqueued_at, claimed_at, finished_at,
-                                  worker,
-                                  queue_id, kind_id, attempt, crash, priority, stage, stages,
-                                  state,
-                                  key, payload, bytes, headers, errors)
+        INSERT INTO jobq.history (
+            slot, id, run_at, enqueued_at, claimed_at, finished_at, worker, queue_id, kind_id,
+            attempt, crash, priority, stage, stages, state, key, payload, bytes, headers,
+            errors)
         SELECT (SELECT m.history_slot FROM jobq.meta m), g.id, g.run_at, g.enqueued_at,
-            g.claimed_at,
-               statement_timestamp(), g.worker, g.queue_id, g.kind_id, g.attempt, g.crash,
-               g.priority,
-               g.stage, g.stages, p_state, g.key, g.payload, g.bytes, g.headers,
-               CASE WHEN p_entry IS NULL THEN g.errors ELSE coalesce(g.errors, '[]')
-               || p_entry END
+               g.claimed_at, statement_timestamp(), g.worker, g.queue_id, g.kind_id, g.attempt,
+               g.crash, g.priority, g.stage, g.stages, p_state, g.key, g.payload, g.bytes,
+               g.headers, nullif(coalesce(g.errors, '[]') || coalesce(p_entry, '[]'), '[]')
         FROM gone g
         WHERE p_state <> 'f'
           AND EXISTS (SELECT FROM jobq.queue q WHERE q.id = g.queue_id AND q.history)
@@ -419,20 +389,17 @@ BEGIN
             WHERE j.ctid = ANY (ARRAY(
                 SELECT held.ctid FROM jobq.job held
                 WHERE held.id = ANY (v_ids) AND held.worker = p_workers[i]
-                    AND held.claim = p_claims[i]
+                  AND held.claim = p_claims[i]
                 FOR UPDATE SKIP LOCKED))
             RETURNING j.*
         ), history AS (
-            INSERT INTO jobq.history (slot, id, run_at, enqueued_at, claimed_at, finished_at,
-                                      worker,
-                                      queue_id, kind_id, attempt, crash, priority, stage,
-                                      stages,
-                                      state, key, payload, bytes, headers, errors)
+            INSERT INTO jobq.history (
+                slot, id, run_at, enqueued_at, claimed_at, finished_at, worker, queue_id,
+                kind_id, attempt, crash, priority, stage, stages, state, key, payload, bytes,
+                headers, errors)
             SELECT v_slot, g.id, g.run_at, g.enqueued_at, g.claimed_at, statement_timestamp(),
-                g.worker,
-                   g.queue_id, g.kind_id, g.attempt, g.crash, g.priority, g.stage, g.stages,
-                   's', g.key,
-                   g.payload, g.bytes, g.headers, g.errors
+                   g.worker, g.queue_id, g.kind_id, g.attempt, g.crash, g.priority, g.stage,
+                   g.stages, 's', g.key, g.payload, g.bytes, g.headers, g.errors
             FROM gone g WHERE g.queue_id <> ALL (v_silent)
         )
         SELECT array_agg(g.id), array_agg(g.queue_id) FILTER (WHERE g.key IS NOT NULL),
@@ -457,9 +424,9 @@ END $$;
 -- transaction) instead of answering busy.
 CREATE FUNCTION jobq.settle(
     p_workers bigint[], p_claims bigint[], p_ids bigint[], p_states "char"[],
-        p_stages smallint[],
-    p_attempts integer[], p_crashes integer[], p_suspects boolean[], p_delays_us bigint[],
-    p_errors text[], p_payloads jsonb[], p_bytes bytea[], p_wait boolean DEFAULT false)
+    p_stages smallint[], p_attempts integer[], p_crashes integer[], p_suspects boolean[],
+    p_delays_us bigint[], p_errors text[], p_payloads jsonb[], p_bytes bytea[],
+    p_wait boolean DEFAULT false)
 RETURNS TABLE (id bigint, answer "char")
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off
@@ -468,14 +435,17 @@ SET jit = off AS $$
 DECLARE
     v_job jobq.job;
     v_entry jsonb;
+    v_run_at timestamptz;
 BEGIN
     FOR i IN 1 .. cardinality(p_ids) LOOP
         IF p_wait THEN
-            SELECT j.* INTO v_job FROM jobq.job j WHERE j.id = p_ids[i]
-               AND j.worker = p_workers[i] AND j.claim = p_claims[i] FOR UPDATE;
+            SELECT j.* INTO v_job FROM jobq.job j
+            WHERE j.id = p_ids[i] AND j.worker = p_workers[i] AND j.claim = p_claims[i]
+            FOR UPDATE;
         ELSE
-            SELECT j.* INTO v_job FROM jobq.job j WHERE j.id = p_ids[i]
-               AND j.worker = p_workers[i] AND j.claim = p_claims[i] FOR UPDATE SKIP LOCKED;
+            SELECT j.* INTO v_job FROM jobq.job j
+            WHERE j.id = p_ids[i] AND j.worker = p_workers[i] AND j.claim = p_claims[i]
+            FOR UPDATE SKIP LOCKED;
         END IF;
         IF NOT FOUND THEN
             id := p_ids[i];
@@ -495,21 +465,20 @@ BEGIN
             PERFORM jobq.finish(ARRAY[p_ids[i]], 'c', v_entry);
         ELSIF p_states[i] <> 'r' THEN
             UPDATE jobq.job j SET attempt = p_attempts[i], crash = p_crashes[i]
-                WHERE j.id = p_ids[i]
-               AND (j.attempt, j.crash) <> (p_attempts[i], p_crashes[i]);
+            WHERE j.id = p_ids[i] AND (j.attempt, j.crash) <> (p_attempts[i], p_crashes[i]);
             PERFORM jobq.finish(ARRAY[p_ids[i]], p_states[i], v_entry);
         ELSE
+            v_run_at := CASE
+                WHEN p_delays_us[i] >= 0
+                THEN statement_timestamp() + p_delays_us[i] * interval '1 microsecond'
+                WHEN jobq.kind_lives(v_job.kind_id) THEN statement_timestamp()
+                ELSE 'infinity' END;
             UPDATE jobq.job j
             SET state = 'r', worker = NULL, claim = NULL, stage = p_stages[i],
-                attempt = p_attempts[i],
-                crash = p_crashes[i], suspect = p_suspects[i],
-                run_at = CASE WHEN p_delays_us[i] >= 0
-                              THEN statement_timestamp()
-                                  + p_delays_us[i] * interval '1 microsecond'
-                              WHEN jobq.kind_lives(v_job.kind_id) THEN statement_timestamp()
-                              ELSE 'infinity' END,
-                payload = CASE WHEN p_bytes[i] IS NULL THEN coalesce(p_payloads[i],
-                j.payload) END,
+                attempt = p_attempts[i], crash = p_crashes[i], suspect = p_suspects[i],
+                run_at = v_run_at,
+                payload = CASE WHEN p_bytes[i] IS NULL
+                               THEN coalesce(p_payloads[i], j.payload) END,
                 bytes = CASE WHEN p_payloads[i] IS NULL THEN coalesce(p_bytes[i], j.bytes) END,
                 errors = CASE WHEN v_entry IS NULL THEN j.errors
                               ELSE coalesce(j.errors, '[]') || v_entry END
@@ -528,20 +497,17 @@ END $$;
 -- that the handler's COMMIT can't succeed. Exactly-once effects rest on this line.
 CREATE FUNCTION jobq.settle_here(
     p_worker bigint, p_claim bigint, p_id bigint, p_state "char", p_stage smallint,
-        p_attempt integer,
-    p_crash integer, p_suspect boolean, p_delay_us bigint, p_error text, p_payload jsonb,
-    p_bytes bytea)
+    p_attempt integer, p_crash integer, p_suspect boolean, p_delay_us bigint, p_error text,
+    p_payload jsonb, p_bytes bytea)
 RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    PERFORM FROM jobq.settle(ARRAY[p_worker], ARRAY[p_claim], ARRAY[p_id], ARRAY[p_state],
-                             ARRAY[p_stage], ARRAY[p_attempt], ARRAY[p_crash],
-                             ARRAY[p_suspect],
-                             ARRAY[p_delay_us], ARRAY[p_error], ARRAY[p_payload],
-                             ARRAY[p_bytes], true);
+    PERFORM FROM jobq.settle(
+        ARRAY[p_worker], ARRAY[p_claim], ARRAY[p_id], ARRAY[p_state], ARRAY[p_stage],
+        ARRAY[p_attempt], ARRAY[p_crash], ARRAY[p_suspect], ARRAY[p_delay_us], ARRAY[p_error],
+        ARRAY[p_payload], ARRAY[p_bytes], true);
     IF FOUND THEN
         RAISE EXCEPTION 'lease lost on job %', p_id USING ERRCODE = 'JQ001',
-            HINT = 'Another worker has, or had, this job: roll back,
-            its effects are not yours to write.';
+            HINT = 'Another worker has, or had, this job: roll back.';
     END IF;
 END $$;
 
@@ -564,9 +530,9 @@ BEGIN
         kind_ids[i] := jobq.kind_id(queue_ids[p_kind_queues[i]], p_kinds[i]);
     END LOOP;
     INSERT INTO jobq.worker (id, name, lease_us, expires_at, queues, kinds)
-    VALUES (p_worker, p_name, p_lease_us, statement_timestamp()
-            + p_lease_us * interval '1 microsecond',
-            queue_ids, kind_ids);
+    VALUES (p_worker, p_name, p_lease_us,
+            statement_timestamp() + p_lease_us * interval '1 microsecond', queue_ids,
+            kind_ids);
 END $$;
 
 -- The policies of queues, in the order asked.
@@ -579,11 +545,11 @@ LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RETURN QUERY
     SELECT q.id, q.max_attempts, q.max_crashes, q.backoff_curve, q.backoff_base_us,
-        q.backoff_cap_us,
-           q.backoff_floor_us, q.backoff_jitter_permille, coalesce(q.timeout_us, 0::bigint),
-           q.stages_max, q.attempts_span_stages, q.paused_at IS NOT NULL
-    FROM unnest(p_queues) WITH ORDINALITY AS u (id, n)
-        JOIN jobq.queue q ON q.id = u.id ORDER BY u.n;
+           q.backoff_cap_us, q.backoff_floor_us, q.backoff_jitter_permille,
+           coalesce(q.timeout_us, 0::bigint), q.stages_max, q.attempts_span_stages,
+           q.paused_at IS NOT NULL
+    FROM unnest(p_queues) WITH ORDINALITY AS u (id, n) JOIN jobq.queue q ON q.id = u.id
+    ORDER BY u.n;
 END $$;
 
 -- Renews the lease and brings the news, in one statement:
@@ -598,18 +564,16 @@ END $$;
 --             beat -1)
 -- p_settled: numbers of claims whose jobs are all settled; their rows go.
 CREATE FUNCTION jobq.heartbeat(
-    p_worker bigint, p_settled bigint[], OUT alive boolean, OUT now_at timestamptz,
-        OUT cancel bigint[], OUT policy bigint,
-    OUT suspects boolean, OUT foreign_kinds integer[], OUT parked integer[], OUT late bigint[],
+    p_worker bigint, p_lease_us bigint, p_settled bigint[], OUT alive boolean,
+    OUT now_at timestamptz, OUT cancel bigint[], OUT policy bigint, OUT suspects boolean,
+    OUT foreign_kinds integer[], OUT parked integer[], OUT late bigint[],
     OUT late_beats bigint[], OUT late_leases_us bigint[])
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 DECLARE v_worker jobq.worker;
 BEGIN
     UPDATE jobq.worker w
-    SET beat = w.beat + 1, beat_at = statement_timestamp(),
-        expires_at = statement_timestamp() + v.lease
-    FROM (SELECT x.lease_us * interval '1 microsecond' AS lease FROM jobq.worker x
-          WHERE x.id = p_worker) v
+    SET beat = w.beat + 1, beat_at = statement_timestamp(), lease_us = p_lease_us,
+        expires_at = statement_timestamp() + p_lease_us * interval '1 microsecond'
     WHERE w.id = p_worker AND w.dead_at IS NULL
     RETURNING w.* INTO v_worker;
     alive := FOUND;
@@ -621,9 +585,9 @@ BEGIN
     policy := (SELECT sum(hashtextextended(q::text, 0) >> 8) FROM jobq.queue q
                WHERE q.id = ANY (v_worker.queues));
     suspects := EXISTS (
-        SELECT FROM jobq.job j WHERE j.suspect AND j.state = 'r'
-            AND j.queue_id = ANY (v_worker.queues)
-                                 AND j.run_at <= statement_timestamp());
+        SELECT FROM jobq.job j
+        WHERE j.suspect AND j.state = 'r' AND j.queue_id = ANY (v_worker.queues)
+          AND j.run_at <= statement_timestamp());
     foreign_kinds := ARRAY(
         SELECT DISTINCT k FROM jobq.worker w, unnest(w.kinds) k
         WHERE w.dead_at IS NULL AND w.expires_at > statement_timestamp()
@@ -637,25 +601,26 @@ BEGIN
           FROM jobq.worker w
           WHERE w.id <> p_worker
             AND CASE WHEN w.dead_at IS NULL
-                     THEN w.expires_at < statement_timestamp()
-                         + w.lease_us * interval '0.6 microsecond'
-                     ELSE EXISTS (SELECT FROM jobq.claim c WHERE c.worker = w.id
-                                  AND c.jobs <> '{}')
+                THEN w.expires_at < statement_timestamp()
+                                    + w.lease_us * interval '0.6 microsecond'
+                ELSE EXISTS (SELECT FROM jobq.claim c WHERE c.worker = w.id AND c.jobs <> '{}')
                 END
           ORDER BY w.expires_at LIMIT 32) l;
 END $$;
 
 -- A worker that stops says so: it no longer sleeps, serves no kind, and needs no rescue. What
--- it still holds (it should hold nothing) is left to be rescued.
+-- it still holds (it should hold nothing) is left to be rescued; else its row goes.
 CREATE FUNCTION jobq.deregister(p_worker bigint) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     DELETE FROM jobq.sleeper s WHERE s.worker = p_worker;
-    UPDATE jobq.worker w SET dead_at = statement_timestamp() WHERE w.id = p_worker
-        AND w.dead_at IS NULL;
     DELETE FROM jobq.claim c WHERE c.worker = p_worker AND NOT EXISTS (
         SELECT FROM jobq.job j
         WHERE j.id = ANY (c.jobs) AND j.worker = c.worker AND j.claim = c.number);
+    DELETE FROM jobq.worker w WHERE w.id = p_worker AND NOT EXISTS (
+        SELECT FROM jobq.claim c WHERE c.worker = p_worker);
+    UPDATE jobq.worker w SET dead_at = statement_timestamp()
+    WHERE w.id = p_worker AND w.dead_at IS NULL;
 END $$;
 
 -- Announces or withdraws a worker's sleep in its queues. One statement, and the last one wins.
@@ -674,8 +639,7 @@ END $$;
 -- Death is an event on the worker's row: it is marked where it has expired and its beat still
 -- stands where the rescuer saw it (row lock, checked again), and its jobs are taken in the
 -- same transaction. Locked jobs are skipped and come back at a later call; p_limit claims a
--- call. A dead worker held many innocent jobs:
---                              jobq.h law (6)
+-- call. A dead worker held many innocent jobs: law (6) of jobq.h.
 --   cancel requested    cancelled
 --   no suspect          ready, its attempt given back, and now a suspect: it will run in a
 --                       claim of its own
@@ -684,10 +648,9 @@ CREATE FUNCTION jobq.rescue(p_victim bigint, p_beat bigint, p_limit integer,
                             OUT dead boolean, OUT rescued integer, OUT failed integer,
                             OUT more boolean)
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
-    SET jit = off AS $$
+SET jit = off AS $$
 DECLARE
     v_claim jobq.claim;
-    v_ended bigint[];
     v_job record;
     v_count integer;
     v_queues integer[] := '{}';
@@ -705,13 +668,12 @@ BEGIN
     FOR v_claim IN SELECT * FROM jobq.claim c WHERE c.worker = p_victim
                    ORDER BY c.number LIMIT p_limit FOR UPDATE SKIP LOCKED LOOP
         FOR v_job IN
-            SELECT j.id, j.queue_id, j.crash + 1 AS crashes, j.attempt, j.cancel_requested_at,
-                j.suspect,
-                   q.max_crashes, coalesce(j.max_attempts, q.max_attempts) AS attempts
+            SELECT j.id, j.queue_id, j.stage, j.crash + 1 AS crashes, j.attempt,
+                   j.cancel_requested_at, q.max_crashes,
+                   coalesce(j.max_attempts, q.max_attempts) AS attempts
             FROM jobq.job j JOIN jobq.queue q ON q.id = j.queue_id
             WHERE j.id = ANY (v_claim.jobs) AND j.worker = p_victim
-                AND j.claim = v_claim.number
-              AND (j.suspect OR j.cancel_requested_at IS NOT NULL)
+              AND j.claim = v_claim.number AND (j.suspect OR j.cancel_requested_at IS NOT NULL)
             FOR UPDATE OF j SKIP LOCKED LOOP
             IF v_job.cancel_requested_at IS NOT NULL THEN
                 PERFORM jobq.finish(ARRAY[v_job.id], 'c', NULL);
@@ -720,15 +682,18 @@ BEGIN
                 IF v_job.crashes >= v_job.max_crashes OR v_job.attempt >= v_job.attempts THEN
                     failed := failed + 1;
                     PERFORM jobq.finish(ARRAY[v_job.id], 'f', jsonb_build_object(
-                        'at', statement_timestamp(), 'attempt', v_job.attempt, 'error',
+                        'at', statement_timestamp(), 'stage', v_job.stage,
+                        'attempt', v_job.attempt, 'error',
                         CASE WHEN v_job.crashes >= v_job.max_crashes
                              THEN format('Max crashes (%s) exceeded: worker died',
                                          v_job.max_crashes)
                              ELSE format('Max retries (%s) exceeded: worker died',
                                          v_job.attempts) END));
                 ELSE
-                    UPDATE jobq.job j SET state = 'r', worker = NULL, claim = NULL,
-                                          run_at = statement_timestamp() WHERE j.id = v_job.id;
+                    UPDATE jobq.job j
+                    SET state = 'r', worker = NULL, claim = NULL,
+                        run_at = statement_timestamp()
+                    WHERE j.id = v_job.id;
                     rescued := rescued + 1;
                     v_queues := v_queues || v_job.queue_id;
                 END IF;
@@ -745,8 +710,8 @@ BEGIN
                   AND held.cancel_requested_at IS NULL FOR UPDATE SKIP LOCKED))
             RETURNING j.queue_id
         )
-        SELECT count(*), v_queues || array_agg(DISTINCT b.queue_id) INTO v_count,
-            v_queues FROM back b;
+        SELECT count(*), v_queues || array_agg(DISTINCT b.queue_id)
+        INTO v_count, v_queues FROM back b;
         rescued := rescued + v_count;
         DELETE FROM jobq.claim c WHERE c.worker = p_victim AND c.number = v_claim.number
            AND NOT EXISTS (SELECT FROM jobq.job j WHERE j.id = ANY (v_claim.jobs)
@@ -811,9 +776,8 @@ BEGIN
         PERFORM jobq.finish(ARRAY[p_id], 'c', NULL);
         RETURN 'cancelled';
     END IF;
-    UPDATE jobq.job j SET cancel_requested_at = coalesce(j.cancel_requested_at,
-                                                         statement_timestamp())
-    WHERE j.id = p_id;
+    UPDATE jobq.job j SET cancel_requested_at = statement_timestamp()
+    WHERE j.id = p_id AND j.cancel_requested_at IS NULL;
     UPDATE jobq.claim c SET cancel = array_append(array_remove(c.cancel, p_id), p_id)
     WHERE c.worker = v_job.worker AND c.number = v_job.claim;
     PERFORM pg_notify('jobq_' || to_hex(v_job.worker), 'cancel');
@@ -830,8 +794,8 @@ BEGIN
         DELETE FROM jobq.failed f WHERE f.id = p_id RETURNING f.*
     )
     INSERT INTO jobq.job (id, run_at, enqueued_at, timeout_us, queue_id, kind_id,
-                          max_attempts, priority,
-                          stage, stages, key, payload, bytes, headers, errors)
+                          max_attempts, priority, stage, stages, key, payload, bytes, headers,
+                          errors)
     SELECT b.id, statement_timestamp(), b.enqueued_at, b.timeout_us, b.queue_id, b.kind_id,
            b.max_attempts, b.priority, b.stage, b.stages, b.key, b.payload, b.bytes,
            b.headers, b.errors
@@ -917,43 +881,35 @@ END $$;
 CREATE VIEW jobq.jobs AS
 SELECT j.id, q.name AS queue, k.name AS kind,
        CASE j.state WHEN 'r' THEN 'ready' WHEN 'x' THEN 'running' ELSE 'waiting' END AS state,
-       j.priority, j.stage, j.stages, j.attempt, coalesce(j.max_attempts,
-       q.max_attempts) AS max_attempts,
-       j.crash, j.suspect, j.enqueued_at, j.run_at, j.claimed_at,
-       NULL::timestamptz AS finished_at,
-       j.worker, j.claim, j.cancel_requested_at, j.key, j.payload, j.bytes, j.headers,
-       j.errors,
+       j.priority, j.stage, j.stages, j.attempt,
+       coalesce(j.max_attempts, q.max_attempts) AS max_attempts, j.crash, j.suspect,
+       j.enqueued_at, j.run_at, j.claimed_at, NULL::timestamptz AS finished_at, j.worker,
+       j.claim, j.cancel_requested_at, j.key, j.payload, j.bytes, j.headers, j.errors,
        j.queue_id, j.kind_id
 FROM jobq.job j JOIN jobq.queue q ON q.id = j.queue_id JOIN jobq.kind k ON k.id = j.kind_id
 UNION ALL
 SELECT f.id, q.name, k.name, 'failed', f.priority, f.stage, f.stages, f.attempt,
        coalesce(f.max_attempts, q.max_attempts), f.crash, false, f.enqueued_at, f.run_at,
-       f.claimed_at,
-       f.finished_at, f.worker, NULL, NULL, f.key, f.payload, f.bytes, f.headers, f.errors,
-       f.queue_id,
-       f.kind_id
+       f.claimed_at, f.finished_at, f.worker, NULL, NULL, f.key, f.payload, f.bytes, f.headers,
+       f.errors, f.queue_id, f.kind_id
 FROM jobq.failed f JOIN jobq.queue q ON q.id = f.queue_id JOIN jobq.kind k ON k.id = f.kind_id
 UNION ALL
 SELECT h.id, q.name, k.name, CASE h.state WHEN 's' THEN 'succeeded' ELSE 'cancelled' END,
-    h.priority,
-       h.stage, h.stages, h.attempt, NULL, h.crash, false, h.enqueued_at, h.run_at,
-       h.claimed_at,
-       h.finished_at, h.worker, NULL, NULL, h.key, h.payload, h.bytes, h.headers, h.errors,
-       h.queue_id,
-       h.kind_id
+       h.priority, h.stage, h.stages, h.attempt, q.max_attempts, h.crash, false, h.enqueued_at,
+       h.run_at, h.claimed_at, h.finished_at, h.worker, NULL, NULL, h.key, h.payload, h.bytes,
+       h.headers, h.errors, h.queue_id, h.kind_id
 FROM jobq.history h JOIN jobq.queue q ON q.id = h.queue_id
     JOIN jobq.kind k ON k.id = h.kind_id;
 
 -- Workers that live, and those that died in the last day.
 CREATE VIEW jobq.workers AS
 SELECT to_hex(w.id) AS worker, w.name, w.dead_at IS NULL AND w.expires_at > now() AS alive,
-    w.beat,
-       w.beat_at, w.expires_at, w.registered_at, w.dead_at,
+       w.beat, w.beat_at, w.expires_at, w.registered_at, w.dead_at,
        (SELECT array_agg(q.name) FROM jobq.queue q WHERE q.id = ANY (w.queues)) AS queues,
        (SELECT array_agg(k.name) FROM jobq.kind k WHERE k.id = ANY (w.kinds)) AS kinds,
        EXISTS (SELECT FROM jobq.sleeper s WHERE s.worker = w.id) AS asleep,
        (SELECT coalesce(sum(cardinality(c.jobs)), 0) FROM jobq.claim c
-       WHERE c.worker = w.id) AS claimed
+        WHERE c.worker = w.id) AS claimed
 FROM jobq.worker w;
 
 UPDATE jobq.meta SET version = 2;

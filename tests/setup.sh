@@ -1,6 +1,6 @@
 #!/bin/sh
-# setup.sh core|demo|test|valgrind|fresh  install what that needs and is missing here; else silent
-# setup.sh --pg-bin                       print the folder of the newest Postgres server, >= 14
+# setup.sh core|demo|bench|test|valgrind|fresh  install what that needs and is missing here; else silent
+# setup.sh --pg-bin                             print the folder of the newest Postgres server, >= 14
 #
 # As root, or where sudo asks no password, it installs by the system's package manager and says so
 # in one line; elsewhere it prints the command and fails. JOBQ_PG_BIN names a Postgres of your own.
@@ -35,6 +35,7 @@ fi
 case "${1-}" in
 core) needs="bash cc cmocka" ;;
 demo) needs="bash cc libpq server" ;;
+bench) needs="bash cc libpq server gnuplot" ;;
 test) needs="bash cc c++ cmocka libpq server ps" ;;
 valgrind) needs="valgrind" ;;
 fresh) needs="debootstrap" ;;
@@ -80,6 +81,7 @@ package() {
         set -- postgresql postgresql-server,postgresql-contrib postgresql,postgresql-contrib \
             postgresql postgresql
         ;;
+    gnuplot) set -- gnuplot-nox gnuplot gnuplot gnuplot gnuplot ;;
     ps) set -- procps procps-ng procps procps-ng - ;;
     *) set -- "$1" "$1" "$1" "$1" "$1" ;;
     esac

@@ -551,7 +551,7 @@ static jobq_error jobq_pg__result_error(jobq_pg_error *error, const PGconn *conn
                 "backoff_cap_us, backoff_floor_us, backoff_jitter_permille, timeout_us, "          \
                 "stages_max, attempts_span_stages, paused FROM jobq.policies($1)")                 \
     X(HEARTBEAT, "SELECT alive, policy, suspects, now_at, cancel, foreign_kinds, parked, late, "   \
-                 "late_beats, late_leases_us FROM jobq.heartbeat($1, $2, $3)")                         \
+                 "late_beats, late_leases_us FROM jobq.heartbeat($1, $2, $3)")                     \
     X(RESCUE, "SELECT dead, rescued, more FROM jobq.rescue($1, $2, $3)")                           \
     X(SLEEP, "SELECT FROM jobq.sleep($1, $2, $3)")                                                 \
     X(UNPARK, "SELECT jobq.unpark($1, $2)")                                                        \
@@ -2380,6 +2380,20 @@ static void jobq_pg__statement_name(const jobq_pg *pg, jobq_pg__statement st, ch
     snprintf(name, size, "jobq_%08x_%d", pg->hash, (int)st);
 }
 
+/* An error may tell that a statement is not prepared after all (it was deallocated, or its PREPARE
+ * failed in a pipeline), or that it is already. */
+static void jobq_pg__prepared_learn(jobq_pg__prepared *prepared, jobq_pg__statement st,
+                                    const PGresult *res)
+{
+    const char *state = PQresultErrorField(res, PG_DIAG_SQLSTATE);
+
+    if (prepared == NULL || state == NULL) return;
+    if (strcmp(state, "42P05") == 0) prepared->has[st] = true;
+    else if (strncmp(state, "26", 2) == 0 || strncmp(state, "42", 2) == 0 ||
+             strncmp(state, "3F", 2) == 0 || strncmp(state, "0A", 2) == 0)
+        prepared->has[st] = false;
+}
+
 /* ---- >>exec: the only senders of statements -------------------------------------------------- */
 
 static void jobq_pg__values(const jobq_pg__params *p, const char **values, int *formats)
@@ -2447,6 +2461,7 @@ static PGresult *jobq_pg__exec(jobq_pg *pg, PGconn *conn, jobq_pg__statement st,
         res = jobq_pg__send_and_wait(pg, conn, st, p);
         if (PQresultStatus(res) != PGRES_TUPLES_OK) {
             jobq_pg__result_error(error, conn, res);
+            if (!pg->unprepared) jobq_pg__prepared_learn(jobq_pg__prepared_of(pg, conn), st, res);
             PQclear(res);
             res = NULL;
         }
@@ -3347,6 +3362,7 @@ typedef struct jobq_pg__held {
 /* A statement on its way. WAIT: one of the driver's own, of which only a failure counts. */
 typedef struct jobq_pg__pending {
     jobq_action_kind kind;
+    jobq_pg__statement st;
     int64_t worker, number;
     PGresult *result; /* the first error, else the last result */
 } jobq_pg__pending;
@@ -3793,6 +3809,7 @@ static jobq_pg__pending *jobq_pg__send(jobq_pg_worker *w, jobq_action_kind kind,
     int formats[JOBQ_PG__PARAMS_MAX];
     const jobq_pg__params *p = &w->params;
     jobq_pg__prepared *prepared = w->pg->unprepared ? NULL : jobq_pg__prepared_of(w->pg, w->conn);
+    jobq_pg__pending *pending;
     char name[32];
     int good = 1;
 
@@ -3809,7 +3826,9 @@ static jobq_pg__pending *jobq_pg__send(jobq_pg_worker *w, jobq_action_kind kind,
                                  formats, 1);
     }
     if (!good || p->failed || !PQpipelineSync(w->conn)) w->broken = true;
-    return jobq_pg__pend(w, kind);
+    pending = jobq_pg__pend(w, kind);
+    pending->st = st;
+    return pending;
 }
 
 /* A statement of the driver's own. */
@@ -4222,6 +4241,9 @@ static void jobq_pg__dispatch(jobq_pg_worker *w, jobq_pg__pending *p)
 
     if (status != PGRES_TUPLES_OK && status != PGRES_COMMAND_OK) {
         code = jobq_pg__result_error(&error, w->conn, p->result);
+        if (p->kind != JOBQ_ACTION_WAIT && !w->pg->unprepared) {
+            jobq_pg__prepared_learn(jobq_pg__prepared_of(w->pg, w->conn), p->st, p->result);
+        }
         jobq_pg__log(w->pg, code == JOBQ_ERROR_DEAD ? JOBQ_PG_WARNING : JOBQ_PG_ERROR, "%s %s",
                      error.sqlstate, error.message);
         if (strcmp(error.sqlstate, "25006") == 0 || strcmp(error.sqlstate, "57P01") == 0 ||

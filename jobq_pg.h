@@ -223,6 +223,18 @@ JOBQ_API jobq_error jobq_pg_enqueue(jobq_pg *pg, PGconn *conn, const jobq_pg_job
 JOBQ_API jobq_error jobq_pg_enqueue_many(jobq_pg *pg, PGconn *conn, const jobq_pg_job *jobs,
                                          size_t count, int64_t *ids, jobq_pg_error *error);
 
+/*
+ * jobq_pg_enqueue_copy -- writes count jobs of one queue by COPY, all or none: the fastest way.
+ *
+ * Shape   as jobq_pg_enqueue_many, but without ids, and no job may have a key. Needs INSERT on the
+ *         table.
+ * Tx      joins yours; NULL conn: the pool, committed.
+ * SQL     bulk, COPY, wake
+ * Errors  as jobq_pg_enqueue_many.
+ */
+JOBQ_API jobq_error jobq_pg_enqueue_copy(jobq_pg *pg, PGconn *conn, const jobq_pg_job *jobs,
+                                         size_t count, jobq_pg_error *error);
+
 /* ---- verbs, one statement each --------------------------------------------------------------- */
 
 /* The worker below uses these statements; with them you can build one of your own. */
@@ -538,6 +550,10 @@ static jobq_error jobq_pg__result_error(jobq_pg_error *error, const PGconn *conn
                "$10, $11, $12, $13, $14, $15)")                                                    \
     X(ENQUEUE_ONE, "SELECT id, existed FROM jobq.enqueue_one($1, $2, $3, $4, $5, $6, $7, $8, $9, " \
                    "$10, $11, $12, $13)")                                                          \
+    X(BULK, "SELECT queue, kinds, now_at FROM jobq.bulk($1, $2, $3)")                              \
+    X(COPY, "COPY jobq.job (queue_id, kind_id, enqueued_at, run_at, priority, stages, "            \
+            "max_attempts, timeout_us, payload, bytes, headers) FROM STDIN (FORMAT binary)")       \
+    X(WAKE, "SELECT FROM jobq.wake($1, $2)")                                                       \
     X(CLAIM, "SELECT " JOBQ_PG__JOB_COLUMNS                                                        \
              " FROM jobq.claim($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)")                \
     X(RECOVER, "SELECT " JOBQ_PG__JOB_COLUMNS " FROM jobq.recover($1, $2)")                        \
@@ -944,6 +960,22 @@ static const char *const jobq_pg__sql_002[] = {
 "            END IF;\n",
 "        END LOOP;\n",
 "    END LOOP;\n",
+"END $$;\n",
+"",
+"-- What a COPY into the table job needs to know first: ids, this database's clock, and that the\n",
+"-- queue's lanes reach far enough. Afterwards: wake.\n",
+"CREATE FUNCTION jobq.bulk(p_queue text, p_kinds text[], p_stages smallint,\n",
+"                          OUT queue integer, OUT kinds integer[], OUT now_at timestamptz)\n",
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n",
+"BEGIN\n",
+"    queue := jobq.queue_id(p_queue);\n",
+"    kinds := '{}';\n",
+"    FOR i IN 1 .. cardinality(p_kinds) LOOP\n",
+"        kinds[i] := jobq.kind_id(queue, p_kinds[i]);\n",
+"    END LOOP;\n",
+"    UPDATE jobq.queue q SET stages_max = p_stages WHERE q.id = queue\n",
+"        AND q.stages_max < p_stages;\n",
+"    now_at := statement_timestamp();\n",
 "END $$;\n",
 "",
 "-- One job, lean: two look-ups, one insert, a look at the sleepers. What is rare (first use of\n",
@@ -2753,24 +2785,69 @@ static void jobq_pg__add_field(jobq_pg__params *p, const jobq_pg_job *jobs, size
     jobq_pg__end(p);
 }
 
+/* What is wrong with a batch. */
+static jobq_error jobq_pg__batch_invalid(const jobq_pg *pg, const jobq_pg_job *jobs, size_t count,
+                                         jobq_pg_error *error)
+{
+    size_t i;
+
+    if (count > INT32_MAX / 2)
+        return jobq_pg__invalid(error, "count", "too many for one statement");
+    for (i = 0; i < count; i++) {
+        jobq_error code = jobq_pg__job_invalid(pg, &jobs[i], error);
+        if (code != JOBQ_OK) return code;
+        if (strcmp(jobs[i].queue, jobs[0].queue) != 0) {
+            return jobq_pg__invalid(error, "queue", "the jobs of one call go to one queue");
+        }
+    }
+    return JOBQ_OK;
+}
+
+/* The distinct kinds of a batch and, for each job, which of them. Memory is the caller's to
+ * free. */
+typedef struct jobq_pg__kinds {
+    const char **names;
+    int32_t *index;
+    size_t count;
+} jobq_pg__kinds;
+
+static void jobq_pg__kinds_clear(jobq_pg__kinds *k)
+{
+    free((void *)k->names);
+    free(k->index);
+}
+
+static bool jobq_pg__kinds_of(jobq_pg__kinds *k, const jobq_pg_job *jobs, size_t count)
+{
+    size_t i, at;
+
+    k->names = (const char **)malloc(count * sizeof *k->names);
+    k->index = (int32_t *)malloc(count * sizeof *k->index);
+    k->count = 0;
+    if (k->names == NULL || k->index == NULL) return false;
+    for (i = 0; i < count; i++) {
+        for (at = 0; at < k->count && strcmp(k->names[at], jobs[i].kind) != 0;) at++;
+        if (at == k->count) k->names[k->count++] = jobs[i].kind;
+        k->index[i] = (int32_t)at;
+    }
+    return true;
+}
+
 /* The distinct kinds, and each job's 1-based index among them (NULL when there is but one). */
 static void jobq_pg__add_kinds(jobq_pg__params *p, const jobq_pg_job *jobs, size_t count)
 {
-    const char **kinds = (const char **)malloc(count * sizeof *kinds);
-    int32_t *index = (int32_t *)malloc(count * sizeof *index);
-    size_t distinct = 0, i, k;
+    jobq_pg__kinds k;
+    size_t i;
 
-    if (kinds == NULL || index == NULL) p->failed = true;
-    for (i = 0; i < count && !p->failed; i++) {
-        for (k = 0; k < distinct && strcmp(kinds[k], jobs[i].kind) != 0;) k++;
-        if (k == distinct) kinds[distinct++] = jobs[i].kind;
-        index[i] = (int32_t)k + 1;
+    if (!jobq_pg__kinds_of(&k, jobs, count)) {
+        p->failed = true;
+        k.count = 0;
     }
-    if (!p->failed) jobq_pg__add_text_array(p, kinds, distinct);
-    if (!p->failed && distinct > 1) jobq_pg__add_int_array(p, JOBQ_PG__INT4, index, count);
+    jobq_pg__add_text_array(p, k.names, k.count);
+    for (i = 0; i < count && k.count > 1; i++) k.index[i]++;
+    if (k.count > 1) jobq_pg__add_int_array(p, JOBQ_PG__INT4, k.index, count);
     else jobq_pg__add_null(p);
-    free(kinds);
-    free(index);
+    jobq_pg__kinds_clear(&k);
 }
 
 /* One field of a single job, NULL unless it says something. */
@@ -2860,20 +2937,168 @@ JOBQ_API jobq_error jobq_pg_enqueue_many(jobq_pg *pg, PGconn *conn, const jobq_p
                                          size_t count, int64_t *ids, jobq_pg_error *error)
 {
     jobq_pg_error local;
+    jobq_error code;
+
+    JOBQ_ASSERT(pg != NULL && (jobs != NULL || count == 0));
+    if (error == NULL) error = &local;
+    code = jobq_pg__batch_invalid(pg, jobs, count, error);
+    if (code != JOBQ_OK || count == 0) return code;
+    return jobq_pg__enqueue_all(pg, conn, jobs, count, ids, error);
+}
+
+/* -- by COPY -- */
+
+#define JOBQ_PG__CHUNK 65536 /* bytes between two writes to libpq */
+
+/* One row of the COPY: an optional integer or string. */
+static void jobq_pg__copy_int(jobq_pg__params *p, int64_t value, size_t width, bool set)
+{
+    if (set) jobq_pg__item_int(p, value, width);
+    else jobq_pg__item_null(p);
+}
+
+static void jobq_pg__copy_row(jobq_pg__params *p, const jobq_pg_job *job, int32_t queue,
+                              int32_t kind, int64_t now)
+{
+    int64_t run_at =
+        job->run_at_us != 0 ? jobq_pg__to_server_us(job->run_at_us) : now + job->delay_us;
+
+    jobq_pg__raw_int(p, 11, 2);
+    jobq_pg__item_int(p, queue, 4);
+    jobq_pg__item_int(p, kind, 4);
+    jobq_pg__item_int(p, now, 8);
+    jobq_pg__item_int(p, run_at > now ? run_at : now, 8);
+    jobq_pg__item_int(p, job->priority, 2);
+    jobq_pg__item_int(p, job->stages > 0 ? job->stages : 1, 2);
+    jobq_pg__copy_int(p, job->max_attempts, 4, job->max_attempts > 0);
+    jobq_pg__copy_int(p, job->timeout_us, 8, job->timeout_us > 0);
+    jobq_pg__item_str(p, jobq_pg__field_str(job, JOBQ_PG__F_PAYLOAD), JOBQ_PG__JSONB);
+    jobq_pg__item_str(p, jobq_pg__field_str(job, JOBQ_PG__F_BYTES), JOBQ_PG__BYTEA);
+    jobq_pg__item_str(p, job->headers, JOBQ_PG__JSONB);
+}
+
+/* Sends what the buffer holds. */
+static bool jobq_pg__copy_flush(PGconn *conn, jobq_pg__params *p)
+{
+    bool good = !p->failed && PQputCopyData(conn, p->data, (int)p->size) == 1;
+
+    p->size = 0;
+    return good;
+}
+
+/* The rows, between COPY's start and end. */
+static bool jobq_pg__copy_rows(PGconn *conn, const jobq_pg_job *jobs, size_t count, int32_t queue,
+                               const int32_t *kinds, int64_t now)
+{
+    static const char head[19] = "PGCOPY\n\377\r\n"; /* 11 bytes, then flags and extension: 0 */
+    jobq_pg__params p;
+    bool good = true;
+    size_t i;
+
+    memset(&p, 0, sizeof p);
+    jobq_pg__raw(&p, head, sizeof head);
+    for (i = 0; i < count && good; i++) {
+        jobq_pg__copy_row(&p, &jobs[i], queue, kinds[i], now);
+        if (p.size >= JOBQ_PG__CHUNK) good = jobq_pg__copy_flush(conn, &p);
+    }
+    jobq_pg__raw_int(&p, -1, 2);
+    good = good && jobq_pg__copy_flush(conn, &p);
+    jobq_pg__params_clear(&p);
+    return good;
+}
+
+/* COPY on a connection that is ready for it. */
+static jobq_error jobq_pg__copy_in(jobq_pg *pg, PGconn *conn, const jobq_pg_job *jobs, size_t count,
+                                   int32_t queue, const int32_t *kinds, int64_t now,
+                                   jobq_pg_error *error)
+{
+    PGresult *res = PQexec(conn, pg->texts[JOBQ_PG__COPY]), *extra;
+    jobq_error code = JOBQ_OK;
+    bool good;
+
+    if (PQresultStatus(res) != PGRES_COPY_IN) {
+        code = jobq_pg__result_error(error, conn, res);
+        PQclear(res);
+        return code;
+    }
+    PQclear(res);
+    good = jobq_pg__copy_rows(conn, jobs, count, queue, kinds, now);
+    PQputCopyEnd(conn, good ? NULL : "out of memory");
+    res = PQgetResult(conn);
+    if (PQresultStatus(res) != PGRES_COMMAND_OK) code = jobq_pg__result_error(error, conn, res);
+    PQclear(res);
+    while ((extra = PQgetResult(conn)) != NULL) PQclear(extra);
+    return code;
+}
+
+static jobq_error jobq_pg__copy_all(jobq_pg *pg, PGconn *conn, const jobq_pg_job *jobs,
+                                    size_t count, jobq_pg__kinds *k, jobq_pg_error *error)
+{
+    int16_t stages = 1;
+    int64_t *ids = (int64_t *)malloc(k->count * sizeof *ids);
+    int32_t queue = 0;
+    int64_t now = 0;
+    jobq_pg__params p;
+    PGresult *res;
+    jobq_error code = JOBQ_OK;
+    size_t i;
+
+    if (ids == NULL) return jobq_pg__no_memory(error);
+    for (i = 0; i < count; i++)
+        stages = (int16_t)(jobs[i].stages > stages ? jobs[i].stages : stages);
+    memset(&p, 0, sizeof p);
+    jobq_pg__add_text(&p, jobq_str_from(jobs[0].queue));
+    jobq_pg__add_text_array(&p, k->names, k->count);
+    jobq_pg__add_int(&p, stages, 2);
+    res = jobq_pg__exec(pg, conn, JOBQ_PG__BULK, &p, error);
+    if (res == NULL) code = error->code;
+    else if (jobq_pg__ints(res, 0, 1, ids, (int32_t)k->count) != (int32_t)k->count) {
+        code = jobq_pg__fail(error, JOBQ_ERROR_DATABASE, "bulk did not answer every kind");
+    } else {
+        queue = jobq_pg__int32(res, 0, 0);
+        now = jobq_pg__int(res, 0, 2);
+    }
+    PQclear(res);
+    for (i = 0; i < count && code == JOBQ_OK; i++) k->index[i] = (int32_t)ids[k->index[i]];
+    free(ids);
+    if (code == JOBQ_OK)
+        code = jobq_pg__copy_in(pg, conn, jobs, count, queue, k->index, now, error);
+    if (code != JOBQ_OK || jobs[0].quiet) return code;
+    memset(&p, 0, sizeof p);
+    jobq_pg__add_int(&p, queue, 4);
+    jobq_pg__add_int(&p, (int64_t)count, 4);
+    res = jobq_pg__exec(pg, conn, JOBQ_PG__WAKE, &p, error);
+    if (res == NULL) return error->code;
+    PQclear(res);
+    return JOBQ_OK;
+}
+
+JOBQ_API jobq_error jobq_pg_enqueue_copy(jobq_pg *pg, PGconn *conn, const jobq_pg_job *jobs,
+                                         size_t count, jobq_pg_error *error)
+{
+    jobq_pg__kinds kinds = {NULL, NULL, 0};
+    jobq_pg_error local;
+    PGconn *mine = NULL;
+    jobq_error code;
     size_t i;
 
     JOBQ_ASSERT(pg != NULL && (jobs != NULL || count == 0));
     if (error == NULL) error = &local;
-    if (count > INT32_MAX / 2)
-        return jobq_pg__invalid(error, "count", "too many for one statement");
-    for (i = 0; i < count; i++) {
-        jobq_error code = jobq_pg__job_invalid(pg, &jobs[i], error);
-        if (code != JOBQ_OK) return code;
-        if (strcmp(jobs[i].queue, jobs[0].queue) != 0) {
-            return jobq_pg__invalid(error, "queue", "the jobs of one call go to one queue");
-        }
+    code = jobq_pg__batch_invalid(pg, jobs, count, error);
+    for (i = 0; i < count && code == JOBQ_OK; i++) {
+        if (jobs[i].key != NULL)
+            code = jobq_pg__invalid(error, "key", "not with COPY: use jobq_pg_enqueue_many");
     }
-    return count == 0 ? JOBQ_OK : jobq_pg__enqueue_all(pg, conn, jobs, count, ids, error);
+    if (code != JOBQ_OK || count == 0) return code;
+    if (!jobq_pg__kinds_of(&kinds, jobs, count)) code = jobq_pg__no_memory(error);
+    else if (conn == NULL) code = jobq_pg_acquire(pg, &mine, error);
+    else code = jobq_pg__usable(conn, error);
+    if (code == JOBQ_OK) {
+        code = jobq_pg__copy_all(pg, conn == NULL ? mine : conn, jobs, count, &kinds, error);
+    }
+    if (mine != NULL) jobq_pg_release(pg, mine);
+    jobq_pg__kinds_clear(&kinds);
+    return code;
 }
 
 /* ---- >>verbs --------------------------------------------------------------------------------- */

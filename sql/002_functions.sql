@@ -135,6 +135,22 @@ BEGIN
     END LOOP;
 END $$;
 
+-- What a COPY into the table job needs to know first: ids, this database's clock, and that the
+-- queue's lanes reach far enough. Afterwards: wake.
+CREATE FUNCTION jobq.bulk(p_queue text, p_kinds text[], p_stages smallint,
+                          OUT queue integer, OUT kinds integer[], OUT now_at timestamptz)
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    queue := jobq.queue_id(p_queue);
+    kinds := '{}';
+    FOR i IN 1 .. cardinality(p_kinds) LOOP
+        kinds[i] := jobq.kind_id(queue, p_kinds[i]);
+    END LOOP;
+    UPDATE jobq.queue q SET stages_max = p_stages WHERE q.id = queue
+        AND q.stages_max < p_stages;
+    now_at := statement_timestamp();
+END $$;
+
 -- One job, lean: two look-ups, one insert, a look at the sleepers. What is rare (first use of
 -- a name, stages, a key) goes the long way.
 CREATE FUNCTION jobq.enqueue_one(

@@ -189,8 +189,8 @@
  *               committed late
  *     flush     results in batches, after at most flush_us, at once when there is nothing to wait
  *               for
- *     heartbeat every heartbeat_us. The lease is counted locally from before its last accepted
- *     heartbeat was
+ *     heartbeat every heartbeat_us; an idle worker's looks for jobs in the same statement. The
+ *     lease is counted locally from before its last accepted heartbeat was
  *               sent; no handler starts, and running ones are told to stop, before it can expire
  *     rescue    only what this worker itself has seen standing still for a whole lease, while alive
  *     sleep     announced after 100 ms idle, withdrawn after 1 s busy; looks after 1, 2, 4, 8 ...
@@ -792,6 +792,8 @@ typedef struct jobq_action {
     bool sweep;  /* CLAIM: without lower bounds */
     bool look;   /* CLAIM: when empty, tell when the next job is due */
     bool asleep; /* SLEEP */
+    bool
+        claim; /* HEARTBEAT: and a CLAIM (number, limit ...) in one statement; beat, then claimed */
 } jobq_action;
 
 /* A lane of a claim, with its lower bound: only jobs behind (after_at_us, after_id). */
@@ -2619,7 +2621,8 @@ JOBQ_API void jobq_loop_unhandled(jobq_loop *l, int64_t mono_us, int32_t slot)
 {
     JOBQ_ASSERT(l != NULL && l->slots[slot].state == JOBQ_SLOT_RUNNING);
     jobq__unrun(l, slot);
-    if (l->foreign_count < JOBQ_LOOP_KINDS) { /* until the next news: nobody's, or somebody else's */
+    if (l->foreign_count <
+        JOBQ_LOOP_KINDS) { /* until the next news: nobody's, or somebody else's */
         l->foreign[l->foreign_count++] = l->slots[slot].job.kind;
     }
     jobq__give_back(l, slot, JOBQ_EVENT_PARK, mono_us);
@@ -2860,6 +2863,9 @@ static void jobq__claimed_none(jobq_loop *l, int64_t now, int64_t due_us)
         jobq_random_between(jobq_random_next(&l->random), l->look_us - l->look_us / 4, l->look_us);
     l->claim_mono_us = jobq__min(now + wait, l->due_mono_us);
     if (!l->swept_empty) l->claim_mono_us = jobq__min(l->claim_mono_us, l->sweep_mono_us);
+    else if (l->look_us >= l->config.heartbeat_us) { /* the heartbeat looks */
+        l->claim_mono_us = jobq__min(jobq__max(l->claim_mono_us, l->beat_mono_us), l->due_mono_us);
+    }
 }
 
 JOBQ_API void jobq_loop_claimed(jobq_loop *l, int64_t mono_us, jobq_error error, int64_t due_us,
@@ -3368,6 +3374,20 @@ static jobq_action jobq__do_flush(jobq_loop *l, jobq_action_kind kind, int64_t n
     return a;
 }
 
+/* An idle worker looks when it beats: one statement for both. */
+static jobq_action jobq__do_beat(jobq_loop *l, int64_t now)
+{
+    jobq_action a, claim;
+    bool idle = l->idle_mono_us != JOBQ_NEVER && l->swept_empty;
+
+    a = jobq__send(l, JOBQ_ACTION_HEARTBEAT, now);
+    if (!idle || jobq__due_claim(l, now) == JOBQ_NEVER || jobq__claim_new(l) < 0) return a;
+    claim = jobq__do_claim(l, now);
+    claim.kind = JOBQ_ACTION_HEARTBEAT;
+    claim.claim = true;
+    return claim;
+}
+
 static jobq_action jobq__do_register(jobq_loop *l, int64_t now)
 {
     l->worker = jobq_worker_id_from(jobq_random_next(&l->random));
@@ -3476,7 +3496,7 @@ static jobq_action jobq__next_online(jobq_loop *l, int64_t now)
 
     if (complete <= now) return jobq__do_flush(l, JOBQ_ACTION_COMPLETE, now);
     if (settle <= now) return jobq__do_flush(l, JOBQ_ACTION_SETTLE, now);
-    if (beat <= now) return jobq__send(l, JOBQ_ACTION_HEARTBEAT, now);
+    if (beat <= now) return jobq__do_beat(l, now);
     wait.until_mono_us = jobq__min(jobq__min(complete, settle), beat);
     victim = jobq__due_rescue(l, &rescue);
     if (victim != NULL && rescue <= now && jobq__may(l, JOBQ_ACTION_RESCUE, now)) {
@@ -4091,7 +4111,10 @@ JOBQ_API void jobq_memory_perform(jobq_memory *m, jobq_loop *l, const jobq_actio
     case JOBQ_ACTION_RECOVER: jobq__memory_do_recover(m, l, a, mono_us); break;
     case JOBQ_ACTION_COMPLETE:
     case JOBQ_ACTION_SETTLE: jobq__memory_do_flush(m, l, a->kind, mono_us, now_us); break;
-    case JOBQ_ACTION_HEARTBEAT: jobq__memory_do_heartbeat(m, l, a, mono_us, now_us); break;
+    case JOBQ_ACTION_HEARTBEAT:
+        jobq__memory_do_heartbeat(m, l, a, mono_us, now_us);
+        if (a->claim) jobq__memory_do_claim(m, l, a, queues, mono_us, now_us);
+        break;
     case JOBQ_ACTION_RESCUE:
         dead = jobq_memory_rescue(m, a->worker, a->beat, now_us, &rescued);
         jobq_loop_rescued(l, mono_us, JOBQ_OK, a->worker, dead, false, rescued);

@@ -540,6 +540,10 @@ static jobq_error jobq_pg__result_error(jobq_pg_error *error, const PGconn *conn
 
 /* ---- >>sql: the statements ------------------------------------------------------------------- */
 
+#define JOBQ_PG__NEWS_COLUMNS                                                                      \
+    "alive, policy, suspects, now_at, cancel, foreign_kinds, parked, late, late_beats, "           \
+    "late_leases_us"
+
 #define JOBQ_PG__JOB_COLUMNS                                                                       \
     "id, run_at, enqueued_at, timeout_us, queue_id, kind_id, attempt, crash, max_attempts, "       \
     "priority, stage, stages, suspect, payload, bytes, headers, due_us"
@@ -566,8 +570,10 @@ static jobq_error jobq_pg__result_error(jobq_pg_error *error, const PGconn *conn
     X(POLICIES, "SELECT id, max_attempts, max_crashes, backoff_curve, backoff_base_us, "           \
                 "backoff_cap_us, backoff_floor_us, backoff_jitter_permille, timeout_us, "          \
                 "stages_max, attempts_span_stages, paused FROM jobq.policies($1)")                 \
-    X(HEARTBEAT, "SELECT alive, policy, suspects, now_at, cancel, foreign_kinds, parked, late, "   \
-                 "late_beats, late_leases_us FROM jobq.heartbeat($1, $2, $3)")                     \
+    X(HEARTBEAT, "SELECT " JOBQ_PG__NEWS_COLUMNS " FROM jobq.heartbeat($1, $2, $3)")               \
+    X(BEAT_CLAIM, "SELECT " JOBQ_PG__JOB_COLUMNS ", " JOBQ_PG__NEWS_COLUMNS                        \
+                  " FROM jobq.heartbeat($1, $2, $3) LEFT JOIN LATERAL (SELECT * FROM "             \
+                  "jobq.claim($4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)) c ON alive")  \
     X(RESCUE, "SELECT dead, rescued, more FROM jobq.rescue($1, $2, $3)")                           \
     X(SLEEP, "SELECT FROM jobq.sleep($1, $2, $3)")                                                 \
     X(UNPARK, "SELECT jobq.unpark($1, $2)")                                                        \
@@ -2022,7 +2028,8 @@ enum {
     JOBQ_PG__COL_QUEUE, JOBQ_PG__COL_KIND, JOBQ_PG__COL_ATTEMPT, JOBQ_PG__COL_CRASH,
     JOBQ_PG__COL_MAX_ATTEMPTS, JOBQ_PG__COL_PRIORITY, JOBQ_PG__COL_STAGE, JOBQ_PG__COL_STAGES,
     JOBQ_PG__COL_SUSPECT, JOBQ_PG__COL_PAYLOAD, JOBQ_PG__COL_BYTES, JOBQ_PG__COL_HEADERS,
-    JOBQ_PG__COL_DUE
+    JOBQ_PG__COL_DUE,
+    JOBQ_PG__COL_COUNT
 };
 
 /* A claimed job. False: the row breaks a law. */
@@ -4127,12 +4134,11 @@ static void jobq_pg__do_policies(jobq_pg_worker *w)
     jobq_pg__send(w, JOBQ_ACTION_POLICIES, JOBQ_PG__POLICIES);
 }
 
-static void jobq_pg__do_claim(jobq_pg_worker *w, const jobq_action *a)
+static void jobq_pg__add_claim(jobq_pg_worker *w, const jobq_action *a)
 {
     static const int32_t most = JOBQ_LOOP_QUEUES * JOBQ_PRIORITIES * JOBQ_STAGES_MAX;
     jobq_lane lanes[JOBQ_LOOP_QUEUES * JOBQ_PRIORITIES * JOBQ_STAGES_MAX];
     jobq_pg_claim_desc d;
-    jobq_pg__pending *p;
 
     memset(&d, 0, sizeof d);
     d.worker = a->worker;
@@ -4144,8 +4150,15 @@ static void jobq_pg__do_claim(jobq_pg_worker *w, const jobq_action *a)
     d.foreign_count = (size_t)w->loop->foreign_count;
     d.suspects = a->suspects;
     d.look = a->look;
-    d.relaxed = true;
+    d.relaxed = a->kind == JOBQ_ACTION_CLAIM; /* a heartbeat is not */
     jobq_pg__bind_claim(&w->params, &d);
+}
+
+static void jobq_pg__do_claim(jobq_pg_worker *w, const jobq_action *a)
+{
+    jobq_pg__pending *p;
+
+    jobq_pg__add_claim(w, a);
     p = jobq_pg__send(w, JOBQ_ACTION_CLAIM, JOBQ_PG__CLAIM);
     p->worker = a->worker;
     p->number = a->number;
@@ -4194,11 +4207,16 @@ static void jobq_pg__do_heartbeat(jobq_pg_worker *w, const jobq_action *a)
 {
     int64_t settled[JOBQ_LOOP_CLAIMS];
     int32_t count = jobq_loop_settled(w->loop, settled, JOBQ_LOOP_CLAIMS);
+    jobq_pg__pending *p;
 
     jobq_pg__add_int(&w->params, a->worker, 8);
     jobq_pg__add_int(&w->params, w->loop->config.lease_us, 8);
     jobq_pg__add_long_array(&w->params, settled, (size_t)count);
-    jobq_pg__send(w, JOBQ_ACTION_HEARTBEAT, JOBQ_PG__HEARTBEAT);
+    if (a->claim) jobq_pg__add_claim(w, a);
+    p = jobq_pg__send(w, JOBQ_ACTION_HEARTBEAT,
+                      a->claim ? JOBQ_PG__BEAT_CLAIM : JOBQ_PG__HEARTBEAT);
+    p->worker = a->worker;
+    p->number = a->number;
 }
 
 static void jobq_pg__do_sleep(jobq_pg_worker *w, const jobq_action *a)
@@ -4369,7 +4387,7 @@ static void jobq_pg__on_claim(jobq_pg_worker *w, jobq_pg__pending *p, jobq_error
         if (!w->broken) p->result = NULL; /* the slots have it */
     }
     if (w->broken) return;
-    if (p->kind == JOBQ_ACTION_CLAIM) jobq_loop_claimed(w->loop, now, code, due, suspects);
+    if (p->kind != JOBQ_ACTION_RECOVER) jobq_loop_claimed(w->loop, now, code, due, suspects);
     else jobq_loop_recovered(w->loop, now, code, p->number);
     jobq_pg__wake_threads(w);
 }
@@ -4433,26 +4451,28 @@ static void jobq_pg__on_heartbeat(jobq_pg_worker *w, const jobq_pg__pending *p, 
                                   int64_t now)
 {
     const PGresult *r = p->result;
+    int at = p->st == JOBQ_PG__BEAT_CLAIM ? JOBQ_PG__COL_COUNT : 0; /* news stand behind the job */
     int64_t items[JOBQ_LOOP_SLOTS], beats[JOBQ_LOOP_WATCHED], leases[JOBQ_LOOP_WATCHED];
     int32_t kinds[JOBQ_LOOP_KINDS], count, i;
-    bool alive = code == JOBQ_OK && jobq_pg__int(r, 0, 0) != 0;
+    bool alive = code == JOBQ_OK && jobq_pg__int(r, 0, at) != 0;
 
     if (!alive) {
         jobq_loop_beat(w->loop, now, code, false, 0, false, 0, 0);
         return;
     }
-    count = jobq_pg__ints(r, 0, 4, items, JOBQ_LOOP_SLOTS);
+    count = jobq_pg__ints(r, 0, at + 4, items, JOBQ_LOOP_SLOTS);
     for (i = 0; i < count; i++) jobq_loop_cancel(w->loop, items[i]);
-    count = jobq_pg__ints(r, 0, 5, items, JOBQ_LOOP_KINDS);
+    count = jobq_pg__ints(r, 0, at + 5, items, JOBQ_LOOP_KINDS);
     for (i = 0; i < count; i++) kinds[i] = (int32_t)items[i];
     jobq_loop_foreign(w->loop, kinds, count);
-    count = jobq_pg__ints(r, 0, 7, items, JOBQ_LOOP_WATCHED);
-    if (jobq_pg__ints(r, 0, 8, beats, JOBQ_LOOP_WATCHED) != count ||
-        jobq_pg__ints(r, 0, 9, leases, JOBQ_LOOP_WATCHED) != count) count = 0;
+    count = jobq_pg__ints(r, 0, at + 7, items, JOBQ_LOOP_WATCHED);
+    if (jobq_pg__ints(r, 0, at + 8, beats, JOBQ_LOOP_WATCHED) != count ||
+        jobq_pg__ints(r, 0, at + 9, leases, JOBQ_LOOP_WATCHED) != count) count = 0;
     for (i = 0; i < count; i++) jobq_loop_late(w->loop, now, items[i], beats[i], leases[i]);
-    count = jobq_pg__ints(r, 0, 6, items, 1);
-    jobq_loop_beat(w->loop, now, JOBQ_OK, true, jobq_pg__int(r, 0, 1), jobq_pg__int(r, 0, 2) != 0,
-                   count > 0 ? (int32_t)items[0] : 0, jobq_pg__instant(r, 0, 3));
+    count = jobq_pg__ints(r, 0, at + 6, items, 1);
+    jobq_loop_beat(w->loop, now, JOBQ_OK, true, jobq_pg__int(r, 0, at + 1),
+                   jobq_pg__int(r, 0, at + 2) != 0, count > 0 ? (int32_t)items[0] : 0,
+                   jobq_pg__instant(r, 0, at + 3));
 }
 
 /* A statement's answer is complete. */
@@ -4484,7 +4504,10 @@ static void jobq_pg__dispatch(jobq_pg_worker *w, jobq_pg__pending *p)
     case JOBQ_ACTION_SETTLE: jobq_pg__on_flush(w, p, code, now); break;
     case JOBQ_ACTION_REGISTER: jobq_pg__on_register(w, p, code, now); break;
     case JOBQ_ACTION_POLICIES: jobq_pg__on_policies(w, p, code, now); break;
-    case JOBQ_ACTION_HEARTBEAT: jobq_pg__on_heartbeat(w, p, code, now); break;
+    case JOBQ_ACTION_HEARTBEAT:
+        jobq_pg__on_heartbeat(w, p, code, now);
+        if (p->st == JOBQ_PG__BEAT_CLAIM) jobq_pg__on_claim(w, p, code, now);
+        break;
     case JOBQ_ACTION_RESCUE:
         jobq_loop_rescued(w->loop, now, code, p->worker,
                           code == JOBQ_OK && jobq_pg__int(p->result, 0, 0),

@@ -894,7 +894,7 @@ typedef struct jobq_loop {
     jobq_loop_stats stats;
     jobq_random random;
     jobq_phase phase;
-    int64_t worker;          /* 0: not registered */
+    int64_t worker;          /* the id; 0: none yet */
     int64_t number;          /* of the latest claim, counting up for ever */
     int64_t policy;          /* the policies' number, as last read */
     int64_t store_now_us;    /* the store's clock at the last heartbeat */
@@ -935,6 +935,7 @@ typedef struct jobq_loop {
     int32_t foreign_count;
     int32_t parked_kind;     /* a kind of ours with parked jobs; 0: none */
     bool connected;
+    bool registered;         /* the store knows the worker */
     bool policies_stale;
     bool suspects_ready;
     bool asleep;
@@ -2465,6 +2466,7 @@ static void jobq__die(jobq_loop *l)
     }
     l->orphan_count = 0;
     l->worker = 0;
+    l->registered = false;
     l->lease_mono_us = INT64_MIN;
     l->alive_mono_us = JOBQ_NEVER;
     l->asleep = false;
@@ -2737,6 +2739,7 @@ JOBQ_API void jobq_loop_registered(jobq_loop *l, int64_t mono_us, jobq_error err
         return;
     }
     JOBQ_ASSERT(queues != NULL && count >= 0 && count <= JOBQ_LOOP_QUEUES);
+    l->registered = true;
     l->queue_count = count;
     for (i = 0; i < count; i++) {
         memset(&l->queues[i], 0, sizeof l->queues[i]);
@@ -3156,7 +3159,7 @@ JOBQ_API void jobq_loop_answered(jobq_loop *l, int64_t mono_us, jobq_action_kind
             jobq__max(JOBQ__VACUUM_PAUSE - cost, 2 * cost); /* at most a third of the time */
         l->vacuum_mono_us = mono_us + (error == JOBQ_OK ? pause : 60 * JOBQ__SECOND);
     }
-    if (kind == JOBQ_ACTION_DEREGISTER) l->worker = 0;
+    if (kind == JOBQ_ACTION_DEREGISTER) l->registered = false;
     if (error != JOBQ_OK) return;
     if (kind == JOBQ_ACTION_POLICIES) l->policies_stale = false;
     if (kind == JOBQ_ACTION_SLEEP) {
@@ -3171,7 +3174,7 @@ JOBQ_API void jobq_loop_answered(jobq_loop *l, int64_t mono_us, jobq_action_kind
 /* The lease, counted locally, is good: jobs may be claimed and started. */
 static bool jobq__leased(const jobq_loop *l, int64_t now)
 {
-    return l->worker != 0 && now < l->lease_mono_us;
+    return l->registered && now < l->lease_mono_us;
 }
 
 /* How many jobs to fetch: enough for the threads, and what they use up in a short time. */
@@ -3231,7 +3234,7 @@ static int64_t jobq__due_flush(const jobq_loop *l, jobq_action_kind kind, int64_
 
 static int64_t jobq__due_beat(const jobq_loop *l)
 {
-    if (l->worker == 0 || l->phase > JOBQ_PHASE_STOPPING || jobq__sent(l, JOBQ_ACTION_HEARTBEAT)) {
+    if (!l->registered || l->phase > JOBQ_PHASE_STOPPING || jobq__sent(l, JOBQ_ACTION_HEARTBEAT)) {
         return JOBQ_NEVER;
     }
     return jobq__max(l->beat_mono_us, l->hold_mono_us[JOBQ_ACTION_HEARTBEAT]);
@@ -3245,7 +3248,7 @@ static const jobq_watched *jobq__due_rescue(const jobq_loop *l, int64_t *due)
     int32_t i;
 
     *due = JOBQ_NEVER;
-    if (l->worker == 0 || l->phase != JOBQ_PHASE_WORKING || l->alive_mono_us == JOBQ_NEVER)
+    if (!l->registered || l->phase != JOBQ_PHASE_WORKING || l->alive_mono_us == JOBQ_NEVER)
         return NULL;
     for (i = 0; i < JOBQ_LOOP_WATCHED; i++) {
         const jobq_watched *w = &l->watched[i];
@@ -3266,7 +3269,7 @@ static int64_t jobq__due_sleep(const jobq_loop *l)
     int64_t since = l->asleep ? jobq__add(l->busy_mono_us, JOBQ__SECOND)
                               : jobq__add(l->idle_mono_us, JOBQ__IDLE);
 
-    if (!l->config.listen || l->worker == 0 || l->phase != JOBQ_PHASE_WORKING) return JOBQ_NEVER;
+    if (!l->config.listen || !l->registered || l->phase != JOBQ_PHASE_WORKING) return JOBQ_NEVER;
     if (since == JOBQ_NEVER) return JOBQ_NEVER;
     since = jobq__max(since, l->slept_mono_us + JOBQ__SECOND);
     return jobq__max(since, l->hold_mono_us[JOBQ_ACTION_SLEEP]);
@@ -3275,11 +3278,11 @@ static int64_t jobq__due_sleep(const jobq_loop *l)
 /* One of the lesser statements: when it may go, if it is wanted. */
 static int64_t jobq__due_other(const jobq_loop *l, jobq_action_kind kind)
 {
-    bool wanted = l->worker != 0 && l->phase <= JOBQ_PHASE_STOPPING;
+    bool wanted = l->registered && l->phase <= JOBQ_PHASE_STOPPING;
     int64_t at = l->hold_mono_us[kind];
 
     switch (kind) {
-    case JOBQ_ACTION_REGISTER: wanted = l->worker == 0 && l->phase == JOBQ_PHASE_WORKING; break;
+    case JOBQ_ACTION_REGISTER: wanted = !l->registered && l->phase == JOBQ_PHASE_WORKING; break;
     case JOBQ_ACTION_POLICIES: wanted = wanted && l->policies_stale; break;
     case JOBQ_ACTION_RECOVER: wanted = wanted && l->orphan_count > 0; break;
     case JOBQ_ACTION_UNPARK: wanted = wanted && l->parked_kind != 0; break;
@@ -3292,7 +3295,7 @@ static int64_t jobq__due_other(const jobq_loop *l, jobq_action_kind kind)
             wanted && l->phase == JOBQ_PHASE_WORKING && l->vacuum_rows >= l->config.vacuum_rows;
         at = jobq__max(at, l->vacuum_mono_us);
         break;
-    case JOBQ_ACTION_DEREGISTER: wanted = l->worker != 0 && l->phase == JOBQ_PHASE_LEAVING; break;
+    case JOBQ_ACTION_DEREGISTER: wanted = l->registered && l->phase == JOBQ_PHASE_LEAVING; break;
     case JOBQ_ACTION_SLEEP: return jobq__sent(l, kind) ? JOBQ_NEVER : jobq__due_sleep(l);
     case JOBQ_ACTION_CLAIM:
     case JOBQ_ACTION_COMPLETE:
@@ -3454,7 +3457,7 @@ static void jobq__phase_move(jobq_loop *l, int64_t now)
         !jobq__sent(l, JOBQ_ACTION_REGISTER) && l->orphan_count == 0) {
         l->phase = JOBQ_PHASE_LEAVING;
     }
-    if (l->phase == JOBQ_PHASE_LEAVING && l->worker == 0) l->phase = JOBQ_PHASE_EXITED;
+    if (l->phase == JOBQ_PHASE_LEAVING && !l->registered) l->phase = JOBQ_PHASE_EXITED;
     if (l->phase != JOBQ_PHASE_WORKING && !l->connected && l->running_count == 0 &&
         now >= jobq__add(l->stop_mono_us, l->config.answer_us)) {
         l->phase = JOBQ_PHASE_EXITED; /* what is held will be rescued */

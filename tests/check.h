@@ -1,0 +1,27 @@
+/*
+ * check.h -- what every test program includes: cmocka, and the header under test.
+ */
+#ifndef CHECK_INCLUDED
+#define CHECK_INCLUDED (1)
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define COUNT(array) (sizeof(array) / sizeof(array)[0])
+#define SECOND ((int64_t)1000000)
+
+/* Whether the run is slow by nature (valgrind, TSan): smaller counts then. */
+static inline int check_slow(void)
+{
+    return getenv("JOBQ_TEST_SLOW") != NULL;
+}
+
+#endif

@@ -1,0 +1,12 @@
+/* One program, two files: the header twice in each, the implementation once. */
+#include "jobq.h"
+#define JOBQ_IMPLEMENTATION
+#include "jobq.h"
+#include "jobq.h"
+
+jobq_state compile_core_twice(void);
+
+int main(void)
+{
+    return compile_core_twice() == JOBQ_STATE_READY ? 0 : 1;
+}

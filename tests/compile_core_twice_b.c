@@ -1,0 +1,10 @@
+/* The other file: declarations only. */
+#include "jobq.h"
+#include "jobq.h"
+
+jobq_state compile_core_twice(void);
+
+jobq_state compile_core_twice(void)
+{
+    return jobq_job_new(1).state;
+}

@@ -1,0 +1,520 @@
+/*
+ * The job machine: every state against every event, limits, stages, suspects, cancel requests, status
+ * names. Rows X6, X8 (decisions), X9 of the acceptance table; laws (1) to (9) of jobq.h.
+ */
+#define JOBQ_IMPLEMENTATION
+#include "jobq.h"
+
+#include "check.h"
+
+static jobq_policy policy_of(int32_t max_attempts, int32_t max_crashes)
+{
+    jobq_policy p;
+
+    memset(&p, 0, sizeof p);
+    p.max_attempts = max_attempts;
+    p.max_crashes = max_crashes;
+    p.backoff.base_us = SECOND;
+    p.backoff.cap_us = 60 * SECOND;
+    return jobq_policy_defaults(&p);
+}
+
+static jobq_event event_of(jobq_event_kind kind)
+{
+    jobq_event e;
+
+    memset(&e, 0, sizeof e);
+    e.kind = kind;
+    e.worker = 7;
+    e.claim = 3;
+    return e;
+}
+
+/* A job in a state, lawful. */
+static jobq_job job_in(jobq_state state)
+{
+    jobq_job j = jobq_job_new(1);
+
+    j.state = state;
+    j.stages = 3;
+    j.stage = 1;
+    j.attempt = 2;
+    if (state == JOBQ_STATE_RUNNING) {
+        j.worker = 7;
+        j.claim = 3;
+    }
+    return j;
+}
+
+/* Decides and applies one event. */
+static jobq_error step(const jobq_policy *p, jobq_job *j, jobq_event e)
+{
+    jobq_decision d;
+    jobq_error error = jobq_job_decide(p, j, &e, &d);
+
+    if (error == JOBQ_OK) jobq_job_apply(j, &d, 100 * SECOND);
+    return error;
+}
+
+static jobq_error step_kind(const jobq_policy *p, jobq_job *j, jobq_event_kind kind)
+{
+    return step(p, j, event_of(kind));
+}
+
+/* What the matrix allows, said once more and by hand: the state after, from a job in stage 2 of 3 with
+ * attempts left. */
+static const struct {
+    jobq_state from;
+    jobq_event_kind event;
+    jobq_state to;
+} allowed[] = {
+    {JOBQ_STATE_READY, JOBQ_EVENT_CLAIM, JOBQ_STATE_RUNNING},
+    {JOBQ_STATE_READY, JOBQ_EVENT_CANCEL, JOBQ_STATE_CANCELLED},
+    {JOBQ_STATE_RUNNING, JOBQ_EVENT_SUCCESS, JOBQ_STATE_READY},
+    {JOBQ_STATE_RUNNING, JOBQ_EVENT_RETRY, JOBQ_STATE_READY},
+    {JOBQ_STATE_RUNNING, JOBQ_EVENT_TIMEOUT, JOBQ_STATE_READY},
+    {JOBQ_STATE_RUNNING, JOBQ_EVENT_DISCARD, JOBQ_STATE_FAILED},
+    {JOBQ_STATE_RUNNING, JOBQ_EVENT_SNOOZE, JOBQ_STATE_READY},
+    {JOBQ_STATE_RUNNING, JOBQ_EVENT_CANCELLED, JOBQ_STATE_CANCELLED},
+    {JOBQ_STATE_RUNNING, JOBQ_EVENT_RELEASE, JOBQ_STATE_READY},
+    {JOBQ_STATE_RUNNING, JOBQ_EVENT_PARK, JOBQ_STATE_READY},
+    {JOBQ_STATE_RUNNING, JOBQ_EVENT_CRASH, JOBQ_STATE_READY},
+    {JOBQ_STATE_RUNNING, JOBQ_EVENT_CANCEL, JOBQ_STATE_RUNNING},
+    {JOBQ_STATE_FAILED, JOBQ_EVENT_REVIVE, JOBQ_STATE_READY},
+};
+
+static void every_state_meets_every_event(void **unused)
+{
+    jobq_policy p = policy_of(5, 3);
+    int state, event;
+    size_t i, cells = 0;
+
+    (void)unused;
+    for (state = JOBQ_STATE_NONE + 1; state < JOBQ_STATE_COUNT; state++) {
+        for (event = JOBQ_EVENT_NONE; event < JOBQ_EVENT_COUNT; event++) {
+            jobq_job job = job_in((jobq_state)state), before = job;
+            jobq_decision d, untouched;
+            jobq_event e = event_of((jobq_event_kind)event);
+            memset(&d, 0x5a, sizeof d);
+            untouched = d;
+            for (i = 0; i < COUNT(allowed); i++) {
+                if (allowed[i].from == (jobq_state)state && allowed[i].event == e.kind) break;
+            }
+            if (i < COUNT(allowed)) {
+                assert_int_equal(step(&p, &job, e), JOBQ_OK);
+                assert_int_equal(job.state, allowed[i].to);
+                assert_int_equal(jobq_job_check(&job), JOBQ_OK);
+                cells++;
+            } else {
+                assert_int_equal(jobq_job_decide(&p, &job, &e, &d), JOBQ_ERROR_TRANSITION);
+                assert_memory_equal(&d, &untouched, sizeof d);
+                assert_memory_equal(&job, &before, sizeof job);
+            }
+        }
+    }
+    assert_int_equal(cells, COUNT(allowed));
+}
+
+static void a_claim_takes_the_token_and_raises_the_attempt(void **unused)
+{
+    jobq_policy p = policy_of(5, 3);
+    jobq_job j = jobq_job_new(9);
+    jobq_event e = event_of(JOBQ_EVENT_CLAIM);
+
+    (void)unused;
+    assert_int_equal(step(&p, &j, e), JOBQ_OK);
+    assert_true(jobq_job_holds(&j, 7, 3));
+    assert_false(jobq_job_holds(&j, 7, 4));
+    assert_false(jobq_job_holds(&j, 8, 3));
+    assert_int_equal(j.attempt, 1);
+    j = jobq_job_new(9);
+    e.worker = 0;
+    assert_int_equal(step(&p, &j, e), JOBQ_ERROR_INVALID);
+    e.worker = 7;
+    e.claim = 0;
+    assert_int_equal(step(&p, &j, e), JOBQ_ERROR_INVALID);
+    assert_int_equal(j.state, JOBQ_STATE_READY);
+}
+
+static void the_nth_failed_attempt_is_the_last(void **unused)
+{
+    jobq_policy p = policy_of(3, 3);
+    jobq_job j = jobq_job_new(1);
+    jobq_event e = event_of(JOBQ_EVENT_RETRY);
+    jobq_decision d;
+    char text[JOBQ_ERROR_MAX + 1];
+    int n;
+
+    (void)unused;
+    for (n = 1; n <= 3; n++) {
+        assert_int_equal(step_kind(&p, &j, JOBQ_EVENT_CLAIM), JOBQ_OK);
+        assert_int_equal(j.attempt, n);
+        assert_int_equal(jobq_job_decide(&p, &j, &e, &d), JOBQ_OK);
+        jobq_job_apply(&j, &d, 0);
+        if (n < 3) assert_int_equal(j.run_at_us, n * SECOND); /* 1 s, 2 s: doubling from the base */
+    }
+    assert_int_equal(j.state, JOBQ_STATE_FAILED);
+    assert_int_equal(d.reason, JOBQ_REASON_ATTEMPTS);
+    jobq_reason_format(text, &d, jobq_str_from("disk full"));
+    assert_string_equal(text, "Max retries (3) exceeded: disk full");
+}
+
+static void a_job_may_carry_its_own_limit(void **unused)
+{
+    jobq_policy p = policy_of(20, 3);
+    jobq_job j = jobq_job_new(1);
+
+    (void)unused;
+    j.max_attempts = 1;
+    step_kind(&p, &j, JOBQ_EVENT_CLAIM);
+    step_kind(&p, &j, JOBQ_EVENT_TIMEOUT);
+    assert_int_equal(j.state, JOBQ_STATE_FAILED);
+}
+
+static void a_handler_may_name_its_delay(void **unused)
+{
+    jobq_policy p = policy_of(5, 3);
+    jobq_job j = job_in(JOBQ_STATE_RUNNING);
+    jobq_event e = event_of(JOBQ_EVENT_RETRY);
+
+    (void)unused;
+    e.delay_named = true;
+    e.delay_us = 7 * SECOND;
+    assert_int_equal(step(&p, &j, e), JOBQ_OK);
+    assert_int_equal(j.run_at_us, 107 * SECOND);
+    assert_int_equal(j.attempt, 2);
+    j = job_in(JOBQ_STATE_RUNNING);
+    e.delay_us = -1;
+    assert_int_equal(step(&p, &j, e), JOBQ_ERROR_INVALID);
+}
+
+static void success_advances_stage_by_stage(void **unused)
+{
+    jobq_policy p = policy_of(5, 3), spanning = p;
+    jobq_job j = jobq_job_new(1);
+    int stage;
+
+    (void)unused;
+    j.stages = 3;
+    for (stage = 0; stage < 3; stage++) {
+        assert_int_equal(j.stage, stage);
+        assert_int_equal(j.attempt, 0);
+        step_kind(&p, &j, JOBQ_EVENT_CLAIM);
+        step_kind(&p, &j, JOBQ_EVENT_SUCCESS);
+    }
+    assert_int_equal(j.state, JOBQ_STATE_SUCCEEDED);
+    j = job_in(JOBQ_STATE_RUNNING);
+    spanning.attempts_span_stages = true;
+    step_kind(&spanning, &j, JOBQ_EVENT_SUCCESS);
+    assert_int_equal(j.stage, 2);
+    assert_int_equal(j.attempt, 2);
+}
+
+static void a_retry_stays_in_its_stage(void **unused)
+{
+    jobq_policy p = policy_of(5, 3);
+    jobq_job j = job_in(JOBQ_STATE_RUNNING);
+
+    (void)unused;
+    step_kind(&p, &j, JOBQ_EVENT_RETRY);
+    assert_int_equal(j.stage, 1);
+}
+
+static void snooze_release_and_park_give_the_attempt_back(void **unused)
+{
+    static const jobq_event_kind kinds[] = {JOBQ_EVENT_SNOOZE, JOBQ_EVENT_RELEASE, JOBQ_EVENT_PARK};
+    jobq_policy p = policy_of(2, 3);
+    size_t i;
+    int n;
+
+    (void)unused;
+    for (i = 0; i < COUNT(kinds); i++) {
+        jobq_job j = jobq_job_new(1);
+        for (n = 0; n < 10; n++) { /* ten times, with two attempts only */
+            jobq_event e = event_of(kinds[i]);
+            e.delay_us = kinds[i] == JOBQ_EVENT_SNOOZE ? 4 * SECOND : 0;
+            assert_int_equal(step_kind(&p, &j, JOBQ_EVENT_CLAIM), JOBQ_OK);
+            assert_int_equal(step(&p, &j, e), JOBQ_OK);
+            assert_int_equal(j.attempt, 0);
+            assert_int_equal(j.state, JOBQ_STATE_READY);
+        }
+        assert_true(j.run_at_us == (kinds[i] == JOBQ_EVENT_PARK     ? JOBQ_NEVER
+                                    : kinds[i] == JOBQ_EVENT_SNOOZE ? 104 * SECOND : 100 * SECOND));
+    }
+}
+
+/* Law (6), with a poison among a thousand: decisions only. */
+static void one_poison_fails_and_its_999_neighbours_succeed(void **unused)
+{
+    jobq_policy p = policy_of(20, 3);
+    static jobq_job jobs[1000];
+    const int poison = 417;
+    int i, deaths = 0;
+
+    (void)unused;
+    for (i = 0; i < 1000; i++) {
+        jobs[i] = jobq_job_new(i + 1);
+        step_kind(&p, &jobs[i], JOBQ_EVENT_CLAIM);
+    }
+    for (i = 0; i < 1000; i++) step_kind(&p, &jobs[i], JOBQ_EVENT_CRASH); /* the poison struck */
+    for (i = 0; i < 1000; i++) {
+        assert_true(jobs[i].suspect);
+        assert_int_equal(jobs[i].attempt, 0);
+        assert_int_equal(jobs[i].crash, 0);
+    }
+    for (i = 0; i < 1000; i++) { /* each alone, as a suspect */
+        while (jobs[i].state == JOBQ_STATE_READY) {
+            step_kind(&p, &jobs[i], JOBQ_EVENT_CLAIM);
+            deaths += i == poison;
+            step_kind(&p, &jobs[i], i == poison ? JOBQ_EVENT_CRASH : JOBQ_EVENT_SUCCESS);
+        }
+        assert_int_equal(jobs[i].state, i == poison ? JOBQ_STATE_FAILED : JOBQ_STATE_SUCCEEDED);
+        assert_int_equal(jobs[i].attempt, i == poison ? 3 : 1);
+        assert_int_equal(jobs[i].crash, i == poison ? 3 : 0);
+    }
+    assert_int_equal(deaths, 3);
+}
+
+static void a_suspect_that_ends_otherwise_is_none_any_more(void **unused)
+{
+    static const struct {
+        jobq_event_kind event;
+        bool still;
+    } cases[] = {{JOBQ_EVENT_RETRY, false}, {JOBQ_EVENT_TIMEOUT, false}, {JOBQ_EVENT_SNOOZE, false},
+                 {JOBQ_EVENT_SUCCESS, false}, {JOBQ_EVENT_RELEASE, true}, {JOBQ_EVENT_PARK, true},
+                 {JOBQ_EVENT_CRASH, true}};
+    jobq_policy p = policy_of(9, 9);
+    size_t i;
+
+    (void)unused;
+    for (i = 0; i < COUNT(cases); i++) {
+        jobq_job j = job_in(JOBQ_STATE_RUNNING);
+        j.suspect = true;
+        assert_int_equal(step_kind(&p, &j, cases[i].event), JOBQ_OK);
+        assert_int_equal(j.suspect, cases[i].still);
+    }
+}
+
+static void a_crash_at_the_attempt_limit_fails(void **unused)
+{
+    jobq_policy p = policy_of(2, 9);
+    jobq_job j = job_in(JOBQ_STATE_RUNNING);
+    jobq_event e = event_of(JOBQ_EVENT_CRASH);
+    jobq_decision d;
+
+    (void)unused;
+    j.suspect = true;
+    assert_int_equal(jobq_job_decide(&p, &j, &e, &d), JOBQ_OK);
+    assert_int_equal(d.state, JOBQ_STATE_FAILED);
+    assert_int_equal(d.reason, JOBQ_REASON_ATTEMPTS);
+    assert_int_equal(d.crash, 1);
+}
+
+/* Law (7). */
+static void what_would_go_back_after_a_cancel_request_is_cancelled(void **unused)
+{
+    static const jobq_event_kind back[] = {JOBQ_EVENT_RETRY,   JOBQ_EVENT_TIMEOUT, JOBQ_EVENT_SNOOZE,
+                                           JOBQ_EVENT_RELEASE, JOBQ_EVENT_PARK,    JOBQ_EVENT_CRASH,
+                                           JOBQ_EVENT_SUCCESS};
+    jobq_policy p = policy_of(5, 3);
+    jobq_job j;
+    size_t i;
+
+    (void)unused;
+    for (i = 0; i < COUNT(back); i++) {
+        j = job_in(JOBQ_STATE_RUNNING);
+        step_kind(&p, &j, JOBQ_EVENT_CANCEL);
+        assert_true(j.cancel_requested);
+        assert_true(jobq_job_holds(&j, 7, 3));
+        step_kind(&p, &j, back[i]);
+        assert_int_equal(j.state, JOBQ_STATE_CANCELLED);
+    }
+    j = job_in(JOBQ_STATE_RUNNING);
+    j.stage = 2;
+    step_kind(&p, &j, JOBQ_EVENT_CANCEL);
+    step_kind(&p, &j, JOBQ_EVENT_SUCCESS);
+    assert_int_equal(j.state, JOBQ_STATE_SUCCEEDED); /* success is success */
+}
+
+static void revive_starts_the_count_anew(void **unused)
+{
+    jobq_policy p = policy_of(5, 3);
+    jobq_job j = job_in(JOBQ_STATE_FAILED);
+
+    (void)unused;
+    j.crash = 3;
+    step_kind(&p, &j, JOBQ_EVENT_REVIVE);
+    assert_int_equal(j.state, JOBQ_STATE_READY);
+    assert_int_equal(j.stage, 1);
+    assert_int_equal(j.attempt + j.crash, 0);
+}
+
+static void check_sees_every_broken_law(void **unused)
+{
+    jobq_job good = job_in(JOBQ_STATE_RUNNING), j;
+
+    (void)unused;
+    assert_int_equal(jobq_job_check(&good), JOBQ_OK);
+#define BREAKS(field, value)                                                                       \
+    j = good;                                                                                      \
+    j.field = value;                                                                               \
+    assert_int_equal(jobq_job_check(&j), JOBQ_ERROR_INVALID)
+    BREAKS(stage, -1);
+    BREAKS(stage, 3);
+    BREAKS(stages, JOBQ_STAGES_MAX + 1);
+    BREAKS(worker, 0);
+    BREAKS(claim, 0);
+    BREAKS(claim, -1);
+    BREAKS(attempt, 0);
+    BREAKS(crash, -1);
+    BREAKS(priority, 10);
+    BREAKS(priority, -1);
+    BREAKS(state, JOBQ_STATE_READY); /* still bears a token */
+    BREAKS(state, JOBQ_STATE_NONE);
+    good = job_in(JOBQ_STATE_READY);
+    BREAKS(cancel_requested, true);
+    BREAKS(attempt, -1);
+#undef BREAKS
+}
+
+static void a_million_random_events_keep_the_laws(void **unused)
+{
+    jobq_policy p = policy_of(4, 2);
+    jobq_random r = jobq_random_from(20261121);
+    jobq_job j = jobq_job_new(1);
+    int n, count = check_slow() ? 50000 : 1000000, changed = 0;
+
+    (void)unused;
+    j.stages = 3;
+    for (n = 0; n < count; n++) {
+        jobq_event e = event_of((jobq_event_kind)(1 + jobq_random_next(&r) % (JOBQ_EVENT_COUNT - 1)));
+        jobq_job before = j;
+        e.random = jobq_random_next(&r);
+        e.delay_us = (int64_t)(e.random % 1000);
+        if (step(&p, &j, e) == JOBQ_OK) changed++;
+        else assert_memory_equal(&before, &j, sizeof j);
+        assert_int_equal(jobq_job_check(&j), JOBQ_OK);
+        assert_true(j.attempt <= 4);
+        assert_true(j.crash <= 2);
+        if (jobq_state_final(j.state) && j.state != JOBQ_STATE_FAILED) {
+            j = jobq_job_new(n);
+            j.stages = 3;
+        }
+    }
+    assert_true(changed > count / 10);
+}
+
+static void names_and_letters_go_round(void **unused)
+{
+    int i;
+
+    (void)unused;
+    for (i = JOBQ_STATE_NONE + 1; i < JOBQ_STATE_COUNT; i++) {
+        jobq_state back = JOBQ_STATE_NONE;
+        assert_int_equal(jobq_state_from(jobq_str_from(jobq_state_name((jobq_state)i)), &back), JOBQ_OK);
+        assert_int_equal(back, i);
+        assert_int_equal(jobq_state_from_letter(jobq_state_letter((jobq_state)i)), i);
+    }
+    for (i = JOBQ_EVENT_NONE + 1; i < JOBQ_EVENT_COUNT; i++) {
+        assert_string_not_equal(jobq_event_name((jobq_event_kind)i), "unknown");
+    }
+    for (i = 0; i < JOBQ_ERROR_COUNT; i++) {
+        assert_string_not_equal(jobq_error_name((jobq_error)i), "unknown");
+        assert_true(strlen(jobq_error_text((jobq_error)i)) > 5);
+    }
+    {
+        jobq_state untouched = JOBQ_STATE_FAILED;
+        assert_int_equal(jobq_state_from(jobq_str_from("READY"), &untouched), JOBQ_ERROR_INVALID);
+        assert_int_equal(jobq_state_from(jobq_str_from(""), &untouched), JOBQ_ERROR_INVALID);
+        assert_int_equal(untouched, JOBQ_STATE_FAILED);
+    }
+    assert_int_equal(jobq_state_from_letter('?'), JOBQ_STATE_NONE);
+    assert_string_equal(jobq_error_name((jobq_error)999), "unknown");
+}
+
+/* SEED_FACTS 1.1: the six words of a two-stage table. */
+static void stage_and_state_spell_the_documents_status_words(void **unused)
+{
+    static const char *const names[] = {"EXTRACTION", "EMBEDDING"};
+    static const struct {
+        const char *word;
+        int stage;
+        jobq_state state;
+    } words[] = {{"PENDING", 0, JOBQ_STATE_READY},
+                 {"EXTRACTION_IN_PROGRESS", 0, JOBQ_STATE_RUNNING},
+                 {"EXTRACTION_COMPLETE", 1, JOBQ_STATE_READY},
+                 {"EMBEDDING_IN_PROGRESS", 1, JOBQ_STATE_RUNNING},
+                 {"SUCCEEDED", 1, JOBQ_STATE_SUCCEEDED},
+                 {"FAILED", 1, JOBQ_STATE_FAILED},
+                 {"CANCELLED", 1, JOBQ_STATE_CANCELLED}};
+    char out[32];
+    size_t i;
+
+    (void)unused;
+    for (i = 0; i < COUNT(words); i++) {
+        int stage = -1;
+        jobq_state state = JOBQ_STATE_NONE;
+        assert_int_equal(jobq_status_format(out, sizeof out, names, 2, words[i].stage, words[i].state),
+                         JOBQ_OK);
+        assert_string_equal(out, words[i].word);
+        assert_int_equal(jobq_status_from(jobq_str_from(out), names, 2, &stage, &state), JOBQ_OK);
+        assert_int_equal(stage, words[i].stage);
+        assert_int_equal(state, words[i].state);
+    }
+    {
+        int stage = 5;
+        jobq_state state = JOBQ_STATE_READY;
+        assert_int_equal(jobq_status_from(jobq_str_from("PENDNIG"), names, 2, &stage, &state),
+                         JOBQ_ERROR_INVALID);
+        assert_int_equal(stage, 5);
+        assert_int_equal(jobq_status_format(out, 5, names, 2, 0, JOBQ_STATE_READY), JOBQ_ERROR_FULL);
+        assert_int_equal(jobq_status_format(out, 32, names, 2, 2, JOBQ_STATE_READY), JOBQ_ERROR_INVALID);
+    }
+}
+
+static void long_error_texts_are_cut_at_a_character(void **unused)
+{
+    static char message[3 * JOBQ_ERROR_MAX];
+    char out[JOBQ_ERROR_MAX + 1];
+    jobq_decision d;
+    jobq_str text = {message, sizeof message};
+    size_t i, size;
+
+    (void)unused;
+    memset(&d, 0, sizeof d);
+    for (i = 0; i + 1 < sizeof message; i += 2) memcpy(message + i, "\xc3\xa4", 2);
+    d.reason = JOBQ_REASON_CRASHES;
+    d.limit = 3;
+    size = jobq_reason_format(out, &d, text);
+    assert_true(size <= JOBQ_ERROR_MAX && size >= JOBQ_ERROR_MAX - 1);
+    text.ptr = out;
+    text.len = size;
+    assert_true(jobq_utf8_valid(text));
+    assert_memory_equal(out, "Max crashes (3) exceeded: ", 26);
+}
+
+int main(void)
+{
+    static const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_state_meets_every_event),
+        cmocka_unit_test(a_claim_takes_the_token_and_raises_the_attempt),
+        cmocka_unit_test(the_nth_failed_attempt_is_the_last),
+        cmocka_unit_test(a_job_may_carry_its_own_limit),
+        cmocka_unit_test(a_handler_may_name_its_delay),
+        cmocka_unit_test(success_advances_stage_by_stage),
+        cmocka_unit_test(a_retry_stays_in_its_stage),
+        cmocka_unit_test(snooze_release_and_park_give_the_attempt_back),
+        cmocka_unit_test(one_poison_fails_and_its_999_neighbours_succeed),
+        cmocka_unit_test(a_suspect_that_ends_otherwise_is_none_any_more),
+        cmocka_unit_test(a_crash_at_the_attempt_limit_fails),
+        cmocka_unit_test(what_would_go_back_after_a_cancel_request_is_cancelled),
+        cmocka_unit_test(revive_starts_the_count_anew),
+        cmocka_unit_test(check_sees_every_broken_law),
+        cmocka_unit_test(a_million_random_events_keep_the_laws),
+        cmocka_unit_test(names_and_letters_go_round),
+        cmocka_unit_test(stage_and_state_spell_the_documents_status_words),
+        cmocka_unit_test(long_error_texts_are_cut_at_a_character),
+    };
+
+    return cmocka_run_group_tests_name("machine", tests, NULL, NULL);
+}

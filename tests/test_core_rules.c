@@ -1,0 +1,506 @@
+/*
+ * Input rules, random bits, worker ids, backoff, PartitionMode. Rows X8, X14 to X17, T-S and T-P, S39 to
+ * S41; repairs W-M1 to W-M4, W-O16 to W-O19.
+ */
+#define JOBQ_IMPLEMENTATION
+#include "jobq.h"
+
+#include "check.h"
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* ---- strings -------------------------------------------------------------------------------- */
+
+static void names_follow_the_rule(void **unused)
+{
+    static const char *const good[] = {"orders", "orders.v2", "my-queue", "my_queue", "a", "9",
+                                       "OrderEvents"};
+    static const char *const bad[] = {"", ".orders", "orders-", "has space", "a/b",
+                                      "\xd0\xb0\xd0\xb1", "_x"};
+    static char longest[JOBQ_NAME_MAX + 1];
+    jobq_str nul = {"a\0b", 3}, none = {NULL, 0}, all = {longest, JOBQ_NAME_MAX};
+    size_t i;
+
+    (void)unused;
+    for (i = 0; i < COUNT(good); i++) assert_true(jobq_name_valid(jobq_str_from(good[i])));
+    for (i = 0; i < COUNT(bad); i++) assert_false(jobq_name_valid(jobq_str_from(bad[i])));
+    memset(longest, 'a', sizeof longest);
+    assert_true(jobq_name_valid(all));
+    all.len++;
+    assert_false(jobq_name_valid(all));
+    assert_false(jobq_name_valid(nul));
+    assert_false(jobq_name_valid(none));
+}
+
+static void utf8_is_strict_and_can_be_cut_and_mended(void **unused)
+{
+    static const char *const good[] = {"", "a", "\xc3\xa4", "\xe2\x82\xac", "\xf0\x9f\x98\x80",
+                                       "\xf4\x8f\xbf\xbf", "\xed\x9f\xbf", "\xee\x80\x80"};
+    static const char *const bad[] = {"\x80", "\xc0\x80", "\xc1\xbf", "\xe0\x80\x80", "\xed\xa0\x80",
+                                      "\xf0\x80\x80\x80", "\xf4\x90\x80\x80", "\xf5\x80\x80\x80",
+                                      "\xc3", "\xe2\x82", "a\xff"};
+    jobq_str nul = {"a\0b", 3}, euro = jobq_str_from("a\xe2\x82\xac");
+    char out[16];
+    size_t i;
+
+    (void)unused;
+    for (i = 0; i < COUNT(good); i++) assert_true(jobq_utf8_valid(jobq_str_from(good[i])));
+    for (i = 0; i < COUNT(bad); i++) {
+        assert_false(jobq_utf8_valid(jobq_str_from(bad[i])));
+        jobq_utf8_mend(out, 15, jobq_str_from(bad[i]));
+        assert_true(jobq_utf8_valid(jobq_str_from(out)));
+    }
+    assert_false(jobq_utf8_valid(nul));
+    assert_int_equal(jobq_utf8_cut(euro, 4).len, 4);
+    assert_int_equal(jobq_utf8_cut(euro, 3).len, 1);
+    assert_int_equal(jobq_utf8_mend(out, 15, nul), 3);
+    assert_string_equal(out, "a?b");
+}
+
+static void json_is_what_jsonb_takes(void **unused)
+{
+    static const char *const good[] = {
+        "null", " true ", "false", "0", "-0", "1.5e10", "1E-5", "\"\"", "\"\\u00e4\\n\\\\\"",
+        "\"\\ud83d\\ude00\"", "[]", "{}", "[1,2,[3]]", "{\"a\":{\"b\":[null]}}", "\t{ \"a\" : 1 } \r\n",
+        "1e131071", "1e-16383", "123456789012345678901234567890", "\"\xe2\x82\xac\""};
+    static const char *const bad[] = {
+        "", " ", "nul", "tru", "01", "-", "1.", ".5", "1e", "1e+", "+1", "'a'", "\"", "\"\\x\"",
+        "\"\\u12\"", "\"\\u0000\"", "\"\\ud800\"", "\"\\ud800x\"", "\"\\ud800\\u0041\"",
+        "\"\\udc00\"", "\"a\nb\"", "\"\xff\"", "[", "[1", "[1,", "[1,]", "[,1]", "]", "{", "{\"a\"",
+        "{\"a\":", "{\"a\":1", "{\"a\":1,", "{\"a\":1,}", "{a:1}", "{\"a\" 1}", "{\"a\":1]", "[1}",
+        "1 2", "{}x", "1e131072", "1e-16384", "1e999999999999999999999", "[1 2]", "{\"a\":1 \"b\":2}"};
+    char deep[2 * JOBQ_JSON_DEPTH + 3];
+    const char *why;
+    size_t i, at;
+
+    (void)unused;
+    for (i = 0; i < COUNT(good); i++) {
+        if (jobq_json_check(jobq_str_from(good[i]), &at, &why) != JOBQ_OK) fail_msg("%s: %s", good[i], why);
+    }
+    for (i = 0; i < COUNT(bad); i++) {
+        if (jobq_json_check(jobq_str_from(bad[i]), &at, &why) == JOBQ_OK) fail_msg("%s", bad[i]);
+        assert_true(at <= strlen(bad[i]));
+        assert_true(strlen(why) > 5);
+    }
+    memset(deep, '[', JOBQ_JSON_DEPTH);
+    memset(deep + JOBQ_JSON_DEPTH, ']', JOBQ_JSON_DEPTH);
+    deep[2 * JOBQ_JSON_DEPTH] = '\0';
+    assert_int_equal(jobq_json_check(jobq_str_from(deep), NULL, NULL), JOBQ_OK);
+    memset(deep, '[', JOBQ_JSON_DEPTH + 1);
+    memset(deep + JOBQ_JSON_DEPTH + 1, ']', JOBQ_JSON_DEPTH + 1);
+    deep[2 * JOBQ_JSON_DEPTH + 2] = '\0';
+    assert_int_equal(jobq_json_check(jobq_str_from(deep), NULL, NULL), JOBQ_ERROR_INVALID);
+}
+
+/* ---- worker ids ----------------------------------------------------------------------------- */
+
+static uint64_t os_bits(void)
+{
+    FILE *f = fopen("/dev/urandom", "rb");
+    uint64_t bits = 0;
+
+    assert_non_null(f);
+    assert_int_equal(fread(&bits, sizeof bits, 1, f), 1);
+    fclose(f);
+    return bits;
+}
+
+static int by_value(const void *a, const void *b)
+{
+    int64_t x, y;
+
+    memcpy(&x, a, sizeof x);
+    memcpy(&y, b, sizeof y);
+    return x < y ? -1 : x > y;
+}
+
+/* X17 in its 64-bit form. */
+static void a_million_worker_ids_are_distinct(void **unused)
+{
+    size_t count = check_slow() ? 20000 : 1000000, i;
+    int64_t *ids = malloc(count * sizeof *ids);
+    FILE *f = fopen("/dev/urandom", "rb");
+
+    (void)unused;
+    assert_non_null(ids);
+    assert_non_null(f);
+    assert_int_equal(fread(ids, sizeof *ids, count, f), count);
+    fclose(f);
+    for (i = 0; i < count; i++) ids[i] = jobq_worker_id_from((uint64_t)ids[i]);
+    qsort(ids, count, sizeof *ids, by_value);
+    for (i = 1; i < count; i++) assert_true(ids[i] != ids[i - 1]);
+    free(ids);
+    assert_true(jobq_worker_id_from(0) != 0);
+}
+
+static void parent_and_child_draw_different_ids(void **unused)
+{
+    int ends[2], status;
+    int64_t mine, childs = 0;
+    pid_t pid;
+
+    (void)unused;
+    assert_int_equal(pipe(ends), 0);
+    pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        int64_t id = jobq_worker_id_from(os_bits());
+        _exit(write(ends[1], &id, sizeof id) == (ssize_t)sizeof id ? 0 : 1);
+    }
+    mine = jobq_worker_id_from(os_bits());
+    assert_int_equal(read(ends[0], &childs, sizeof childs), sizeof childs);
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    close(ends[0]);
+    close(ends[1]);
+    assert_true(mine != childs);
+}
+
+static void check_suffix(const char *name, const char *prefix, size_t len)
+{
+    size_t i, at = strlen(prefix);
+
+    assert_memory_equal(name, prefix, at);
+    assert_int_equal(name[at], '-');
+    assert_int_equal(strlen(name + at + 1), len);
+    for (i = at + 1; name[i] != '\0'; i++) {
+        assert_true((name[i] >= 'A' && name[i] <= 'Z') || (name[i] >= '0' && name[i] <= '9'));
+    }
+}
+
+/* T-S1, T-S2, S39 to S41. */
+static void worker_names_have_their_two_forms(void **unused)
+{
+    static const struct {
+        uint64_t seed;
+        const char *suffix;
+    } vectors[] = {{0, "AOXLMG"},         {1, "OXLMG4"},         {2, "3M8OTS"},
+                   {42, "LQ7OZ5"},        {12345, "RVNLYY"},     {123456789, "MROROQ"},
+                   {999999999, "96SGYN"}, {1073741823, "0G8D57"}};
+    char name[JOBQ_WORKER_NAME_MAX], other[JOBQ_WORKER_NAME_MAX], expected[32];
+    static char prefix[300];
+    size_t i;
+
+    (void)unused;
+    for (i = 0; i < COUNT(vectors); i++) {
+        jobq_worker_name_short(name, jobq_str_from("orders"), vectors[i].seed);
+        snprintf(expected, sizeof expected, "orders-%s", vectors[i].suffix);
+        assert_string_equal(name, expected);
+    }
+    check_suffix(name, "orders", 6);
+    jobq_worker_name_short(name, jobq_str_from("q"), 1000000);
+    jobq_worker_name_short(other, jobq_str_from("q"), 2000000);
+    assert_string_not_equal(name, other);
+    jobq_worker_name_format(name, jobq_str_from("orders"), -1);
+    check_suffix(name, "orders", 13);
+    jobq_worker_name_format(other, jobq_str_from("orders"), -2);
+    assert_string_not_equal(name, other);
+    memset(prefix, 'x', sizeof prefix - 1);
+    jobq_worker_name_format(name, jobq_str_from(prefix), 5);
+    assert_int_equal(strlen(name), JOBQ_WORKER_NAME_MAX - 1);
+    jobq_worker_name_format(other, jobq_str_from(prefix), 6);
+    assert_string_not_equal(name, other);
+}
+
+static void random_bits_reach_all_of_a_span(void **unused)
+{
+    jobq_random r = jobq_random_from(7);
+    int seen[6] = {0}, i;
+
+    (void)unused;
+    for (i = 0; i < 60000; i++) seen[jobq_random_between(jobq_random_next(&r), -2, 3) + 2]++;
+    for (i = 0; i < 6; i++) assert_in_range(seen[i], 9500, 10500);
+    assert_true(jobq_random_between(UINT64_MAX, INT64_MIN, INT64_MAX) == INT64_MAX);
+    assert_true(jobq_random_between(0, INT64_MIN, INT64_MAX) == INT64_MIN);
+    assert_true(jobq_random_between(123, 5, 5) == 5);
+    r = jobq_random_from(0);
+    assert_true(jobq_random_next(&r) == UINT64_C(0xe220a8397b1dcdaf)); /* splitmix64's own vector */
+}
+
+/* ---- backoff -------------------------------------------------------------------------------- */
+
+static jobq_backoff seed_without_jitter(void)
+{
+    jobq_backoff b = jobq_backoff_seed();
+
+    b.jitter_permille = 0;
+    return b;
+}
+
+/* The table of SEED_FACTS 1.1; a work table passes its new retry count, so that its first is 120 s. */
+static void the_documents_delays_come_out_exactly(void **unused)
+{
+    static const int seconds[] = {60, 120, 240, 480, 960, 1920, 3600, 3600};
+    static const uint32_t huge[] = {25, 26, 30, 31, 32, 33, 40, 61, 62, 63, 64, 0x80000000u, 0xffffffffu};
+    jobq_backoff b = seed_without_jitter();
+    int64_t last = 0;
+    uint32_t n;
+    size_t i;
+
+    (void)unused;
+    for (n = 0; n < COUNT(seconds); n++) {
+        assert_int_equal(jobq_backoff_delay(&b, n, 0), seconds[n] * SECOND);
+    }
+    for (i = 0; i < COUNT(huge); i++) assert_int_equal(jobq_backoff_delay(&b, huge[i], 1), 3600 * SECOND);
+    b.base_us = 3;
+    b.floor_us = 0;
+    b.cap_us = INT64_MAX;
+    for (n = 0; n < 80; n++) { /* monotone to the very end */
+        int64_t d = jobq_backoff_delay(&b, n, 0);
+        assert_true(d >= last);
+        last = d;
+    }
+    assert_true(last == INT64_MAX);
+}
+
+static void jitter_fills_its_band_and_no_more(void **unused)
+{
+    static const int permille[] = {1, 100, 250, 500, 1000};
+    jobq_random r = jobq_random_from(99);
+    int draws = check_slow() ? 5000 : 100000, i;
+    uint32_t n;
+    size_t k;
+
+    (void)unused;
+    for (k = 0; k < COUNT(permille); k++) {
+        for (n = 0; n < 9; n += 2) {
+            jobq_backoff b = jobq_backoff_seed(), flat;
+            int64_t d, low, high, min = INT64_MAX, max = 0;
+            double sum = 0;
+            b.jitter_permille = permille[k];
+            flat = b;
+            flat.jitter_permille = 0;
+            d = jobq_backoff_delay(&flat, n, 0);
+            low = d - d / 1000 * permille[k] > b.floor_us ? d - d / 1000 * permille[k] : b.floor_us;
+            high = d + d / 1000 * permille[k] < b.cap_us ? d + d / 1000 * permille[k] : b.cap_us;
+            for (i = 0; i < draws; i++) {
+                int64_t x = jobq_backoff_delay(&b, n, jobq_random_next(&r));
+                if (x < min) min = x;
+                if (x > max) max = x;
+                sum += (double)x;
+            }
+            assert_true(min >= low && max <= high);
+            assert_true(min - low <= (high - low) / 100 && high - max <= (high - low) / 100);
+            assert_true(sum / draws > (double)(low + high) / 2 * 0.99);
+            assert_true(sum / draws < (double)(low + high) / 2 * 1.01);
+        }
+    }
+}
+
+static void no_pile_of_delays_stands_at_the_cap(void **unused)
+{
+    jobq_backoff b = jobq_backoff_seed();
+    jobq_random r = jobq_random_from(5);
+    int i, at_cap = 0;
+
+    (void)unused;
+    for (i = 0; i < 10000; i++) at_cap += jobq_backoff_delay(&b, 10, jobq_random_next(&r)) == b.cap_us;
+    assert_true(at_cap <= 2);
+}
+
+static void curves_bend_as_they_say(void **unused)
+{
+    jobq_backoff b = {JOBQ_CURVE_LINEAR, SECOND, 100 * SECOND, 0, 0};
+    jobq_curve back;
+    int i;
+
+    (void)unused;
+    assert_int_equal(jobq_backoff_delay(&b, 0, 0), SECOND);
+    assert_int_equal(jobq_backoff_delay(&b, 4, 0), 5 * SECOND);
+    assert_int_equal(jobq_backoff_delay(&b, 0xffffffffu, 0), 100 * SECOND);
+    b.curve = JOBQ_CURVE_QUARTIC;
+    assert_int_equal(jobq_backoff_delay(&b, 2, 0), 81 * SECOND);
+    assert_int_equal(jobq_backoff_delay(&b, 0xffffffffu, 0), 100 * SECOND);
+    b.curve = JOBQ_CURVE_CONSTANT;
+    assert_int_equal(jobq_backoff_delay(&b, 77, 0), SECOND);
+    for (i = 0; i < JOBQ_CURVE_COUNT; i++) {
+        assert_int_equal(jobq_curve_from(jobq_str_from(jobq_curve_name((jobq_curve)i)), &back), JOBQ_OK);
+        assert_int_equal(back, i);
+    }
+    assert_int_equal(jobq_curve_from(jobq_str_from("cubic"), &back), JOBQ_ERROR_INVALID);
+}
+
+static void bad_backoffs_are_refused_and_zero_is_quick(void **unused)
+{
+    jobq_backoff b = jobq_backoff_defaults(NULL), bad;
+
+    (void)unused;
+    assert_int_equal(b.base_us, 5 * SECOND);
+    assert_int_equal(b.cap_us, 3600 * SECOND);
+    assert_int_equal(b.jitter_permille, 250);
+    bad = b;
+    bad.base_us = -1;
+    assert_int_equal(jobq_backoff_check(&bad), JOBQ_ERROR_INVALID);
+    bad = b;
+    bad.floor_us = b.cap_us + 1;
+    assert_int_equal(jobq_backoff_check(&bad), JOBQ_ERROR_INVALID);
+    bad = b;
+    bad.jitter_permille = 1001;
+    assert_int_equal(jobq_backoff_check(&bad), JOBQ_ERROR_INVALID);
+    assert_int_equal(jobq_backoff_check(&b), JOBQ_OK);
+}
+
+/* ---- partitions ----------------------------------------------------------------------------- */
+
+#define U JOBQ_COUNT_UNKNOWN
+#define N JOBQ_PARTITION_NORMAL
+#define D JOBQ_PARTITION_DEGRADED
+#define OK JOBQ_RESULT_SUCCESS
+#define RETRY JOBQ_RESULT_RETRY
+#define REJECT JOBQ_RESULT_REJECT
+
+/* One step from a mode. T-P1 to T-P24, with W-O17 (never above configured) and T-P24 (0 counts as 1). */
+static void partition_modes_move_as_listed(void **unused)
+{
+    static const struct {
+        const char *name;
+        jobq_partition_mode from;
+        jobq_result result;
+        uint32_t configured, processed, threshold;
+        jobq_partition_mode to;
+    } steps[] = {
+        {"T-P3", {N, 0, 0, 0}, RETRY, 50, U, 1, {D, 1, 0, 1}},
+        {"T-P4a", {D, 1, 0, 0}, OK, 50, U, 1, {D, 2, 1, 0}},
+        {"T-P4b", {D, 2, 1, 0}, OK, 50, U, 1, {D, 4, 2, 0}},
+        {"T-P4c", {D, 4, 2, 0}, OK, 50, U, 1, {D, 8, 3, 0}},
+        {"T-P5", {D, 16, 4, 0}, OK, 32, U, 1, {N, 0, 0, 0}},
+        {"T-P6", {N, 0, 0, 0}, REJECT, 50, U, 1, {D, 1, 0, 0}},
+        {"T-P7", {N, 0, 0, 0}, REJECT, 50, 3, 1, {D, 3, 0, 0}},
+        {"T-P8", {N, 0, 0, 0}, RETRY, 50, 0, 1, {D, 1, 0, 1}},
+        {"T-P9", {N, 0, 0, 0}, OK, 50, U, 1, {N, 0, 0, 0}},
+        {"T-P11a", {N, 0, 0, 0}, RETRY, 50, U, 3, {N, 0, 0, 1}},
+        {"T-P11b", {N, 0, 0, 1}, RETRY, 50, U, 3, {N, 0, 0, 2}},
+        {"T-P11c", {N, 0, 0, 2}, RETRY, 50, U, 3, {D, 1, 0, 3}},
+        {"T-P12", {N, 0, 0, 1}, OK, 50, U, 3, {N, 0, 0, 0}},
+        {"T-P16", {D, 6, 0, 0}, OK, 8, U, 1, {N, 0, 0, 0}},
+        {"T-P17a", {D, 3, 0, 0}, OK, 8, U, 1, {D, 6, 1, 0}},
+        {"T-P17b", {D, 6, 1, 0}, OK, 8, U, 1, {N, 0, 0, 0}},
+        {"T-P18a", {N, 0, 0, 0}, RETRY, 1, U, 1, {D, 1, 0, 1}},
+        {"T-P18b", {D, 1, 0, 1}, OK, 1, U, 1, {N, 0, 0, 0}},
+        {"T-P19", {D, 8, 3, 0}, RETRY, 50, U, 3, {D, 8, 3, 1}},
+        {"T-P20", {N, 0, 0, 0}, REJECT, 50, U, 5, {D, 1, 0, 0}},
+        {"T-P21", {N, 0, 0, 2}, REJECT, 50, U, 5, {D, 1, 0, 0}},
+        {"T-P22 repaired", {N, 0, 0, 0}, RETRY, 50, 80, 1, {D, 50, 0, 1}},
+        {"T-P23", {D, 3000000000u, 0, 0}, OK, 4294967295u, U, 1, {N, 0, 0, 0}},
+        {"T-P24 repaired", {N, 0, 0, 0}, RETRY, 50, U, 0, {D, 1, 0, 1}},
+        {"saturates", {N, 0, 0, 4294967295u}, RETRY, 50, U, 1, {D, 1, 0, 4294967295u}},
+    };
+    size_t i;
+
+    (void)unused;
+    for (i = 0; i < COUNT(steps); i++) {
+        jobq_partition_mode to = jobq_partition_next(steps[i].from, steps[i].result, steps[i].configured,
+                                                     steps[i].processed, steps[i].threshold);
+        if (memcmp(&to, &steps[i].to, sizeof to) != 0) {
+            fail_msg("%s: state %d, effective %u, successes %u, failures %u", steps[i].name,
+                     (int)to.state, to.effective, to.successes, to.failures);
+        }
+    }
+}
+
+static void partition_sizes_stay_within_one_and_configured(void **unused)
+{
+    static const struct {
+        uint32_t configured;
+        int successes;
+    } climbs[] = {{1, 1}, {2, 1}, {3, 2}, {8, 3}, {10, 4}, {50, 6}, {100, 7}, {1000, 10}};
+    static const jobq_partition_mode fresh = {N, 0, 0, 0}, four = {D, 4, 2, 0}, eighty = {D, 80, 0, 0};
+    jobq_random r = jobq_random_from(3);
+    jobq_partition_mode mode = fresh;
+    size_t i;
+    int n;
+
+    (void)unused;
+    assert_int_equal(jobq_partition_size(&fresh, 50), 50);  /* T-P1 */
+    assert_int_equal(jobq_partition_size(&four, 50), 4);    /* T-P2 */
+    assert_int_equal(jobq_partition_size(&eighty, 50), 50); /* W-O17 */
+    for (i = 0; i < COUNT(climbs); i++) { /* X14, T-P10 */
+        static const jobq_partition_mode one = {D, 1, 0, 0};
+        for (mode = one, n = 0; mode.state == D; n++) {
+            mode = jobq_partition_next(mode, OK, climbs[i].configured, U, 1);
+        }
+        assert_int_equal(n, climbs[i].successes);
+    }
+    for (n = 0; n < 100000; n++) {
+        uint64_t bits = jobq_random_next(&r);
+        uint32_t configured = 1 + (uint32_t)(bits >> 40) % 300, size;
+        mode = jobq_partition_next(mode, (jobq_result)(bits % 3), configured, (uint32_t)(bits >> 8) % 400,
+                                   (uint32_t)(bits >> 20) % 4);
+        size = jobq_partition_size(&mode, configured);
+        assert_true(size >= 1 && size <= configured);
+    }
+}
+
+/* T-P13 to T-P15, T-P25 to T-P30, in milliseconds. */
+static void partitions_wait_as_listed(void **unused)
+{
+    static const struct {
+        const char *name;
+        int base, cap;
+        uint32_t failures;
+        int expected;
+    } waits[] = {
+        {"T-P13", 100, 30000, 0, 100},           {"T-P14a", 100, 30000, 1, 100},
+        {"T-P14b", 100, 30000, 2, 200},          {"T-P14c", 100, 30000, 3, 400},
+        {"T-P15", 100, 500, 10, 500},            {"T-P25a", 100, 30000, 4, 800},
+        {"T-P25b", 100, 30000, 9, 25600},        {"T-P25c", 100, 30000, 10, 30000},
+        {"T-P25d", 100, 30000, 31, 30000},       {"T-P25e", 100, 30000, 32, 30000},
+        {"T-P25f", 100, 30000, 1000, 30000},     {"T-P26", 1000, 60000, 6, 32000},
+        {"T-P26b", 1000, 60000, 7, 60000},       {"T-P27", 100, 10000, 7, 6400},
+        {"T-P27b", 100, 10000, 8, 10000},        {"T-P28", 5000, 300000, 6, 160000},
+        {"T-P28b", 5000, 300000, 7, 300000},     {"T-P29", 100, 30000, 2147483649u, 30000},
+        {"T-P29b", 100, 30000, 4294967295u, 30000}, {"T-P30 repaired", 500, 100, 0, 100}};
+    size_t i;
+
+    (void)unused;
+    for (i = 0; i < COUNT(waits); i++) {
+        jobq_backoff b = {JOBQ_CURVE_EXPONENTIAL, waits[i].base * 1000, waits[i].cap * 1000, 0, 0};
+        int64_t got = jobq_partition_backoff(&b, waits[i].failures, 12345);
+        if (got != waits[i].expected * 1000) fail_msg("%s: %ld", waits[i].name, (long)got);
+    }
+}
+
+/* X16. */
+static void directives_follow_the_outcome(void **unused)
+{
+    static const jobq_partition_mode failed_twice = {D, 1, 0, 2};
+    jobq_backoff b = {JOBQ_CURVE_EXPONENTIAL, SECOND, 60 * SECOND, 0, 0};
+    jobq_directive d;
+
+    (void)unused;
+    d = jobq_partition_directive(&failed_twice, OK, 0, 10, &b, 0);
+    assert_int_equal(d.kind, JOBQ_DIRECTIVE_IDLE);
+    d = jobq_partition_directive(&failed_twice, OK, 10, 10, &b, 0);
+    assert_int_equal(d.kind, JOBQ_DIRECTIVE_PROCEED);
+    d = jobq_partition_directive(&failed_twice, OK, 9, 10, &b, 0);
+    assert_int_equal(d.kind, JOBQ_DIRECTIVE_IDLE);
+    d = jobq_partition_directive(&failed_twice, RETRY, 3, 10, &b, 0);
+    assert_int_equal(d.kind, JOBQ_DIRECTIVE_SLEEP);
+    assert_int_equal(d.delay_us, 2 * SECOND);
+    d = jobq_partition_directive(&failed_twice, REJECT, 3, 10, &b, 0);
+    assert_int_equal(d.kind, JOBQ_DIRECTIVE_PROCEED);
+}
+
+int main(void)
+{
+    static const struct CMUnitTest tests[] = {
+        cmocka_unit_test(names_follow_the_rule),
+        cmocka_unit_test(utf8_is_strict_and_can_be_cut_and_mended),
+        cmocka_unit_test(json_is_what_jsonb_takes),
+        cmocka_unit_test(a_million_worker_ids_are_distinct),
+        cmocka_unit_test(parent_and_child_draw_different_ids),
+        cmocka_unit_test(worker_names_have_their_two_forms),
+        cmocka_unit_test(random_bits_reach_all_of_a_span),
+        cmocka_unit_test(the_documents_delays_come_out_exactly),
+        cmocka_unit_test(jitter_fills_its_band_and_no_more),
+        cmocka_unit_test(no_pile_of_delays_stands_at_the_cap),
+        cmocka_unit_test(curves_bend_as_they_say),
+        cmocka_unit_test(bad_backoffs_are_refused_and_zero_is_quick),
+        cmocka_unit_test(partition_modes_move_as_listed),
+        cmocka_unit_test(partition_sizes_stay_within_one_and_configured),
+        cmocka_unit_test(partitions_wait_as_listed),
+        cmocka_unit_test(directives_follow_the_outcome),
+    };
+
+    return cmocka_run_group_tests_name("rules", tests, NULL, NULL);
+}

@@ -2941,7 +2941,8 @@ JOBQ_API void jobq_loop_unsettled(jobq_loop *l, int64_t mono_us, jobq_action_kin
     if (error == JOBQ_ERROR_BUSY) {
         l->slots[i].state = JOBQ_SLOT_FINISHED;
         jobq__push(l, jobq__list_of(l, kind, false), i);
-        l->hold_mono_us[kind] = mono_us + 50 * JOBQ__MS;
+        l->hold_mono_us[kind] =
+            mono_us + 5 * JOBQ__MS; /* held for a moment by another claim, mostly */
         l->flush_mono_us = jobq__min(l->flush_mono_us, l->hold_mono_us[kind]);
         return;
     }

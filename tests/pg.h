@@ -1,0 +1,267 @@
+/*
+ * pg.h -- what the tests on Postgres share: a schema of the program's own on $JOBQ_SERVER, one-line SQL,
+ * and waiting with a deadline.
+ */
+#ifndef PG_INCLUDED
+#define PG_INCLUDED (1)
+
+#define JOBQ_IMPLEMENTATION
+#define JOBQ_PG_IMPLEMENTATION
+#include "jobq_pg.h"
+
+#include "check.h"
+
+#include <signal.h>
+#include <sys/wait.h>
+
+static jobq_pg *pg;     /* the handle, in a schema of this program's own */
+static PGconn *db;      /* a connection for looking around */
+static char schema[40];
+
+static inline void nap_us(int64_t us)
+{
+    struct timespec t;
+
+    t.tv_sec = (time_t)(us / 1000000);
+    t.tv_nsec = (long)(us % 1000000 * 1000);
+    nanosleep(&t, NULL);
+}
+
+static inline const char *server(void)
+{
+    const char *conninfo = getenv("JOBQ_SERVER");
+
+    if (conninfo == NULL) {
+        fprintf(stderr, "JOBQ_SERVER is not set: run this through tests/server.sh\n");
+        exit(2);
+    }
+    return conninfo;
+}
+
+/* Runs SQL in which the word jobq is this program's schema; fails the test on an error. */
+static inline PGresult *sql(PGconn *conn, const char *format, ...)
+{
+    char generic[4096], *text;
+    PGresult *res;
+    va_list args;
+
+    va_start(args, format);
+    vsnprintf(generic, sizeof generic, format, args);
+    va_end(args);
+    text = jobq_pg__for_schema(generic, schema);
+    assert_non_null(text);
+    res = PQexec(conn, text);
+    if (PQresultStatus(res) != PGRES_TUPLES_OK && PQresultStatus(res) != PGRES_COMMAND_OK) {
+        fail_msg("%s: %s", text, PQerrorMessage(conn));
+    }
+    free(text);
+    return res;
+}
+
+#define RUN(...) PQclear(sql(db, __VA_ARGS__))
+
+/* One number. */
+static inline long number(const char *format, ...)
+{
+    char generic[2048];
+    PGresult *res;
+    va_list args;
+    long value;
+
+    va_start(args, format);
+    vsnprintf(generic, sizeof generic, format, args);
+    va_end(args);
+    res = sql(db, "%s", generic);
+    value = atol(PQgetvalue(res, 0, 0));
+    PQclear(res);
+    return value;
+}
+
+/* All live and ended rows as one text: two of them are equal when nothing changed. The caller frees it. */
+static inline char *everything(void)
+{
+    PGresult *res = sql(db,
+        "SELECT coalesce((SELECT string_agg(t::text, '|' ORDER BY t.id) FROM jobq.job t), '-') || '#' ||"
+        " coalesce((SELECT string_agg(t::text, '|' ORDER BY t.id) FROM jobq.failed t), '-') || '#' ||"
+        " coalesce((SELECT string_agg(t::text, '|' ORDER BY t.id) FROM jobq.history t), '-')");
+    char *text = jobq_pg__dup(PQgetvalue(res, 0, 0));
+
+    PQclear(res);
+    return text;
+}
+
+/* Waits until a number is what it should be; false after so many seconds. */
+static inline bool becomes(double seconds, long wanted, const char *query)
+{
+    int64_t until = jobq_pg__mono_us() + (int64_t)(seconds * 1e6);
+
+    while (number("%s", query) != wanted) {
+        if (jobq_pg__mono_us() > until) return false;
+        nap_us(5000);
+    }
+    return true;
+}
+
+static inline void quiet_log(void *user, jobq_pg_level level, const char *message)
+{
+    (void)user;
+    if (getenv("JOBQ_TEST_LOG") != NULL) fprintf(stderr, "[%d] %s\n", (int)level, message);
+}
+
+/* A handle on this program's schema; for child processes too. */
+static inline jobq_pg *handle(void)
+{
+    jobq_pg_desc desc;
+    jobq_pg_error error;
+    jobq_pg *made;
+
+    memset(&desc, 0, sizeof desc);
+    desc.conninfo = server();
+    desc.schema = schema;
+    desc.pool_max = 20;
+    desc.log = quiet_log;
+    if (jobq_pg_open(&made, &desc, &error) != JOBQ_OK) fail_msg("%s", error.message);
+    return made;
+}
+
+/* Group setup and teardown. */
+static inline int pg_up(void **state)
+{
+    jobq_pg_error error;
+
+    (void)state;
+    snprintf(schema, sizeof schema, "jobq_test_%d", (int)getpid());
+    pg = handle();
+    if (jobq_pg_migrate(pg, &error) != JOBQ_OK) {
+        fprintf(stderr, "%s\n", error.message);
+        return 1;
+    }
+    db = PQconnectdb(server());
+    PQclear(PQexec(db, "SET client_min_messages = error"));
+    return PQstatus(db) == CONNECTION_OK ? 0 : 1;
+}
+
+static inline int pg_down(void **state)
+{
+    (void)state;
+    RUN("DROP SCHEMA jobq CASCADE");
+    PQfinish(db);
+    jobq_pg_close(pg);
+    return 0;
+}
+
+/* Test setup: empty tables. */
+static inline int pg_empty(void **state)
+{
+    (void)state;
+    RUN("TRUNCATE jobq.job, jobq.failed, jobq.history, jobq.claim, jobq.worker, jobq.sleeper, jobq.kind,"
+        " jobq.queue, jobq.idempotency");
+    return 0;
+}
+
+static inline int64_t enqueue_with(const jobq_pg_job *job)
+{
+    jobq_pg_error error;
+    int64_t id = 0;
+
+    if (jobq_pg_enqueue(pg, NULL, job, &id, &error) != JOBQ_OK) fail_msg("%s", error.message);
+    return id;
+}
+
+static inline jobq_pg_job plain_job(void)
+{
+    jobq_pg_job job;
+
+    memset(&job, 0, sizeof job);
+    job.queue = "q";
+    job.kind = "k";
+    job.payload = jobq_str_from("{\"n\": 1}");
+    return job;
+}
+
+static inline void enqueue_count(size_t count)
+{
+    jobq_pg_job *jobs = calloc(count, sizeof *jobs);
+    jobq_pg_error error;
+    size_t i;
+
+    for (i = 0; i < count; i++) jobs[i] = plain_job();
+    if (jobq_pg_enqueue_many(pg, NULL, jobs, count, NULL, &error) != JOBQ_OK) fail_msg("%s", error.message);
+    free(jobs);
+}
+
+/* Registers a worker for queue q by hand; returns the queue's id. */
+static inline int32_t register_worker(int64_t worker, int64_t lease_us)
+{
+    static const char *const queues[] = {"q"};
+    jobq_pg_error error;
+    int32_t queue = 0;
+
+    if (jobq_pg_register(pg, NULL, worker, "same-name", lease_us, queues, 1, &queue, &error) != JOBQ_OK) {
+        fail_msg("%s", error.message);
+    }
+    return queue;
+}
+
+/* Claims up to limit jobs of queue q, priority 0, stage 0 to 2; suspects or others. */
+static inline jobq_error claim_by(int64_t worker, int64_t claim, int32_t limit, bool suspects,
+                                  jobq_pg_batch *batch)
+{
+    jobq_lane lanes[3];
+    jobq_pg_claim_desc d;
+    jobq_pg_error error;
+    int16_t stage;
+
+    memset(lanes, 0, sizeof lanes);
+    memset(&d, 0, sizeof d);
+    for (stage = 2; stage >= 0; stage--) {
+        jobq_lane *lane = &lanes[2 - stage];
+        lane->queue = (int32_t)number("SELECT id FROM jobq.queue WHERE name = 'q'");
+        lane->stage = stage;
+        lane->after_at_us = INT64_MIN;
+    }
+    d.worker = worker;
+    d.number = claim;
+    d.limit = limit;
+    d.lanes = lanes;
+    d.lane_count = 3;
+    d.suspects = suspects;
+    d.look = true;
+    return jobq_pg_claim(pg, NULL, &d, batch, &error);
+}
+
+/* One job claimed; it must be there. */
+static inline jobq_job claim_one(int64_t worker, int64_t claim, bool suspects)
+{
+    jobq_pg_batch batch;
+    jobq_job job;
+
+    assert_int_equal(claim_by(worker, claim, 1, suspects, &batch), JOBQ_OK);
+    assert_int_equal(batch.count, 1);
+    job = batch.jobs[0];
+    jobq_pg_batch_clear(&batch);
+    return job;
+}
+
+/* Writes what an event makes of a claimed job; the fence's answer. */
+static inline jobq_error settle_with(const jobq_job *job, jobq_event_kind kind, const char *text)
+{
+    jobq_policy policy = jobq_policy_defaults(NULL);
+    jobq_pg_result result;
+    jobq_pg_error error;
+    jobq_error answer = JOBQ_ERROR_DATABASE;
+    jobq_event event;
+
+    memset(&event, 0, sizeof event);
+    memset(&result, 0, sizeof result);
+    event.kind = kind;
+    assert_int_equal(jobq_job_decide(&policy, job, &event, &result.decision), JOBQ_OK);
+    result.id = job->id;
+    result.worker = job->worker;
+    result.claim = job->claim;
+    result.error = jobq_str_from(text);
+    if (jobq_pg_settle(pg, NULL, &result, 1, &answer, &error) != JOBQ_OK) fail_msg("%s", error.message);
+    return answer;
+}
+
+#endif

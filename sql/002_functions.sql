@@ -210,8 +210,10 @@ END $$;
 -- Takes up to p_limit jobs for one worker. Lanes are listed by element; each is read from its
 -- lower bound (after_at, after_id) on, which lets a claim skip the dead rows that earlier
 -- claims left behind.
---   lock   the lane index in order, rows that others hold are skipped: two claimers never
---          wait. Each lane is read lazily; no more rows than p_limit are locked.
+--   lock   the lane index in order, rows that others hold are skipped. Each lane is read
+--          lazily; no more rows than p_limit are locked. (A row claimed since our snapshot is
+--          locked in its newer version, then seen to run and left: for a moment a completion
+--          may find it busy, and we may wait for the end of one.)
 --   mark   the rows are ours, so their ctids hold still. No index mentions a changed column:
 --          HOT.
 -- p_foreign: kinds to leave alone, because only other workers have them. The claim row is

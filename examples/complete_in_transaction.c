@@ -1,0 +1,199 @@
+/*
+ * complete_in_transaction.c -- exactly-once effects: money moves in the transaction that completes
+ * the job.
+ *
+ * Build   cc examples/complete_in_transaction.c -I. -lpq -o complete_in_transaction
+ * Run     JOBQ_SERVER="host=... dbname=..." ./complete_in_transaction
+ *         or, on a Postgres of its own: make examples
+ *                                       tests/server.sh .build/examples/complete_in_transaction
+ * Prints  41 jobs, of which the handler made 51 attempts
+ *         succeeded 40, failed 1: Ann has less than that
+ *         Ann 60, Bob 140
+ *
+ * A handler runs at least once: here some attempts break off before their COMMIT, and some fail
+ * to hear that it worked. Each transfer is made once all the same.
+ *
+ * Uses the schema jobq_example_complete, made anew and dropped at the end.
+ */
+#define JOBQ_IMPLEMENTATION
+#define JOBQ_PG_IMPLEMENTATION
+#include "jobq_pg.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define SCHEMA "jobq_example_complete"
+
+enum { TRANSFERS = 40 };
+
+/* ---- the handler ----------------------------------------------------------------------------- */
+
+/* BEGIN, COMMIT or ROLLBACK. The COMMIT of an aborted transaction answers ROLLBACK. */
+static bool run(PGconn *conn, const char *sql)
+{
+    PGresult *res = PQexec(conn, sql);
+    bool good = PQresultStatus(res) == PGRES_COMMAND_OK && strcmp(PQcmdStatus(res), sql) == 0;
+
+    PQclear(res);
+    return good;
+}
+
+/* How many rows an UPDATE changed; -1: it did not work. */
+static int update(PGconn *conn, const char *sql, const char *value)
+{
+    PGresult *res = PQexecParams(conn, sql, 1, NULL, &value, NULL, NULL, 0);
+    int rows = PQresultStatus(res) == PGRES_COMMAND_OK ? atoi(PQcmdTuples(res)) : -1;
+
+    PQclear(res);
+    return rows;
+}
+
+/* This attempt failed; what it left uncommitted is rolled back when the handler returns. */
+static jobq_outcome retry(jobq_call *call, const char *why)
+{
+    jobq_call_error(call, jobq_str_from(why));
+    jobq_call_delay(call, 10000);
+    return JOBQ_OUTCOME_RETRY;
+}
+
+/* Moves the money from Ann to Bob. The payload is the amount. */
+static jobq_outcome transfer(jobq_call *call)
+{
+    jobq_pg_error error;
+    PGconn *conn = jobq_pg_call_conn(call, &error);
+    char amount[32];
+
+    int rows;
+
+    if (conn == NULL) return retry(call, error.message);
+    snprintf(amount, sizeof amount, "%.*s", (int)call->payload.len, call->payload.ptr);
+    if (!run(conn, "BEGIN")) return retry(call, PQerrorMessage(conn));
+    rows = update(conn,
+                  "UPDATE " SCHEMA ".account SET balance = balance - $1::int"
+                  " WHERE name = 'Ann' AND balance >= $1::int",
+                  amount);
+    if (rows < 0) return retry(call, PQerrorMessage(conn));
+    if (rows == 0) {
+        jobq_call_error(call, jobq_str_from("Ann has less than that"));
+        return run(conn, "ROLLBACK") ? JOBQ_OUTCOME_DISCARD : JOBQ_OUTCOME_RETRY;
+    }
+    rows = update(conn,
+                  "UPDATE " SCHEMA ".account SET balance = balance + $1::int WHERE name = 'Bob'",
+                  amount);
+    if (rows != 1) return retry(call, PQerrorMessage(conn));
+
+    /* Had another worker taken this job meanwhile, this would raise, and no COMMIT could work. */
+    if (jobq_pg_call_complete(call, conn, &error) != JOBQ_OK) return retry(call, error.message);
+
+    if (call->job.id % 4 == 1 && call->job.attempt == 1) { /* trouble before the COMMIT */
+        run(conn, "ROLLBACK");
+        return retry(call, "broke off before the COMMIT");
+    }
+    if (!run(conn, "COMMIT")) return retry(call, PQerrorMessage(conn));
+    if (call->job.id % 4 == 2) { /* it worked, but say that its answer was lost */
+        return retry(call, "who knows whether that worked");
+    }
+    return JOBQ_OUTCOME_DONE;
+}
+
+/* ---- the program around it ------------------------------------------------------------------- */
+
+static void must(bool good, const char *why)
+{
+    if (good) return;
+    fprintf(stderr, "%s\n", why);
+    exit(1);
+}
+
+static void tell(PGconn *conn, const char *sql)
+{
+    PGresult *res = PQexec(conn, sql);
+
+    must(PQresultStatus(res) == PGRES_COMMAND_OK, PQerrorMessage(conn));
+    PQclear(res);
+}
+
+static int ask(PGconn *conn, const char *sql)
+{
+    PGresult *res = PQexec(conn, sql);
+    int number;
+
+    must(PQresultStatus(res) == PGRES_TUPLES_OK, PQerrorMessage(conn));
+    number = atoi(PQgetvalue(res, 0, 0));
+    PQclear(res);
+    return number;
+}
+
+/* Two accounts with 100 each; many transfers of 1, and one of 1000. */
+static void set_up(jobq_pg *pg, PGconn *conn)
+{
+    jobq_pg_job jobs[TRANSFERS + 1];
+    jobq_pg_error error;
+    int i;
+
+    tell(conn, "SET client_min_messages = warning");
+    tell(conn, "DROP SCHEMA IF EXISTS " SCHEMA " CASCADE");
+    must(jobq_pg_migrate(pg, &error) == JOBQ_OK, error.message);
+    tell(conn, "CREATE TABLE " SCHEMA ".account (name text PRIMARY KEY, balance int NOT NULL)");
+    tell(conn, "INSERT INTO " SCHEMA ".account VALUES ('Ann', 100), ('Bob', 100)");
+    memset(jobs, 0, sizeof jobs);
+    for (i = 0; i <= TRANSFERS; i++) {
+        jobs[i].queue = "bank";
+        jobs[i].kind = "transfer";
+        jobs[i].payload = jobq_str_from(i < TRANSFERS ? "1" : "1000");
+    }
+    must(jobq_pg_enqueue_many(pg, conn, jobs, TRANSFERS + 1, NULL, &error) == JOBQ_OK,
+         error.message);
+}
+
+/* Works until all jobs have ended; the number of attempts. */
+static int work(jobq_pg *pg, PGconn *conn)
+{
+    const jobq_pg_handler handler = {"bank", "transfer", {transfer}, NULL};
+    struct timespec pause = {0, 20000000};
+    jobq_pg_worker_desc desc = {0};
+    jobq_pg_worker *worker;
+    jobq_loop_stats stats;
+    jobq_pg_error error;
+
+    desc.handlers = &handler;
+    desc.handler_count = 1;
+    must(jobq_pg_worker_start(pg, &desc, &worker, &error) == JOBQ_OK, error.message);
+    while (ask(conn, "SELECT count(*) FROM " SCHEMA ".job") > 0) nanosleep(&pause, NULL);
+    jobq_pg_worker_stop(worker);
+    jobq_pg_worker_wait(worker, &stats);
+    return (int)stats.started;
+}
+
+int main(void)
+{
+    jobq_pg_desc desc = {0};
+    jobq_pg_error error;
+    jobq_pg *pg;
+    PGconn *conn;
+    int attempts, succeeded, failures, ann, bob;
+
+    desc.conninfo = getenv("JOBQ_SERVER");
+    desc.schema = SCHEMA;
+    must(desc.conninfo != NULL, "JOBQ_SERVER is not set; see the top of this example");
+    must(jobq_pg_open(&pg, &desc, &error) == JOBQ_OK, error.message);
+    must(jobq_pg_acquire(pg, &conn, &error) == JOBQ_OK, error.message);
+    set_up(pg, conn);
+    attempts = work(pg, conn);
+
+    succeeded = ask(conn, "SELECT count(*) FROM " SCHEMA ".jobs WHERE state = 'succeeded'");
+    failures = ask(conn, "SELECT count(*) FROM " SCHEMA ".failed"
+                         " WHERE errors->-1->>'error' = 'Ann has less than that'");
+    ann = ask(conn, "SELECT balance FROM " SCHEMA ".account WHERE name = 'Ann'");
+    bob = ask(conn, "SELECT balance FROM " SCHEMA ".account WHERE name = 'Bob'");
+    printf("%d jobs, of which the handler made %d attempts\n", TRANSFERS + 1, attempts);
+    printf("succeeded %d, failed %d: Ann has less than that\n", succeeded, failures);
+    printf("Ann %d, Bob %d\n", ann, bob);
+
+    tell(conn, "DROP SCHEMA " SCHEMA " CASCADE");
+    jobq_pg_release(pg, conn);
+    jobq_pg_close(pg);
+    return succeeded == TRANSFERS && failures == 1 && ann == 60 && bob == 140 ? 0 : 1;
+}

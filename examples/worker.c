@@ -1,0 +1,201 @@
+/*
+ * worker.c -- a worker with two kinds of jobs: retries, snoozing, a log, a graceful stop.
+ *
+ * Build   cc examples/worker.c -I. -lpq -o worker
+ * Run     JOBQ_SERVER="host=... dbname=..." ./worker [--forever]
+ *         or, on a Postgres of its own: make examples && tests/server.sh .build/examples/worker
+ * Prints  (times and order vary a little)
+ *           0.02 s  fetch "a.example": attempt 1: 503, they want us back in 0.2 s
+ *           0.02 s  fetch "b.example": attempt 1: no address
+ *           0.02 s  report: too early, snoozes
+ *           0.23 s  fetch "a.example": attempt 2: fetched
+ *           0.33 s  report: too early, snoozes
+ *           0.64 s  report: written
+ *         started 6, succeeded 2, retried 1, failed 1
+ *
+ * Without --forever it ends when all jobs have ended. With it, it goes on until Ctrl-C or SIGTERM,
+ * which lets running handlers finish; a second Ctrl-C does not wait for them. Meanwhile:
+ *         psql -c "select jobq_example_worker.enqueue('web', 'fetch', '\"c.example\"')"
+ * Uses the schema jobq_example_worker, made anew and dropped at the end.
+ */
+#define JOBQ_IMPLEMENTATION
+#define JOBQ_PG_IMPLEMENTATION
+#include "jobq_pg.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define SCHEMA "jobq_example_worker"
+
+static struct timespec begin;
+
+static double elapsed(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)(now.tv_sec - begin.tv_sec) + (double)(now.tv_nsec - begin.tv_nsec) / 1e9;
+}
+
+static void say(const jobq_call *call, const char *what)
+{
+    printf("%6.2f s  fetch %.*s: attempt %d: %s\n", elapsed(), (int)call->payload.len,
+           call->payload.ptr, (int)call->job.attempt, what);
+}
+
+/* ---- two kinds of jobs ----------------------------------------------------------------------- */
+
+/* Fetches a page; pretends to, here. */
+static jobq_outcome fetch(jobq_call *call)
+{
+    if (jobq_str_equal(call->payload, jobq_str_from("\"b.example\""))) {
+        say(call, "no address");
+        jobq_call_error(call, jobq_str_from("no such host"));
+        return JOBQ_OUTCOME_DISCARD; /* another attempt would not help: failed for good */
+    }
+    if (call->job.attempt == 1) {
+        say(call, "503, they want us back in 0.2 s");
+        jobq_call_error(call, jobq_str_from("503 Service Unavailable"));
+        jobq_call_delay(call, 200000); /* without it: the queue's backoff */
+        return JOBQ_OUTCOME_RETRY;
+    }
+    say(call, "fetched");
+    return JOBQ_OUTCOME_SUCCESS;
+}
+
+/* Writes a report, but not before its time. A snooze uses up no attempt. */
+static jobq_outcome report(jobq_call *call)
+{
+    if (elapsed() < 0.5) {
+        printf("%6.2f s  report: too early, snoozes\n", elapsed());
+        jobq_call_delay(call, 300000);
+        return JOBQ_OUTCOME_SNOOZE;
+    }
+    printf("%6.2f s  report: written\n", elapsed());
+    return JOBQ_OUTCOME_SUCCESS;
+}
+
+static const jobq_pg_handler handlers[] = {{"web", "fetch", {fetch}, NULL},
+                                           {"web", "report", {report}, NULL}};
+
+/* ---- the program around them ----------------------------------------------------------------- */
+
+static volatile sig_atomic_t stop_asked;
+
+static void on_signal(int number)
+{
+    (void)number;
+    stop_asked = 1;
+}
+
+/* What the library has to tell; jobs fail in their rows, not here. */
+static void log_line(void *user, jobq_pg_level level, const char *message)
+{
+    static const char *const names[] = {"error", "warning", "info", "debug"};
+
+    (void)user;
+    if (level <= JOBQ_PG_WARNING) fprintf(stderr, "%s: %s\n", names[level], message);
+}
+
+static void must(bool good, const char *why)
+{
+    if (good) return;
+    fprintf(stderr, "%s\n", why);
+    exit(1);
+}
+
+static void tell(PGconn *conn, const char *sql)
+{
+    PGresult *res = PQexec(conn, sql);
+
+    must(PQresultStatus(res) == PGRES_COMMAND_OK, PQerrorMessage(conn));
+    PQclear(res);
+}
+
+static jobq_pg *open_anew(PGconn **conn)
+{
+    jobq_pg_desc desc = {0};
+    jobq_pg_error error;
+    jobq_pg *pg;
+
+    desc.conninfo = getenv("JOBQ_SERVER");
+    desc.schema = SCHEMA;
+    desc.log = log_line;
+    must(desc.conninfo != NULL, "JOBQ_SERVER is not set; see the top of this example");
+    must(jobq_pg_open(&pg, &desc, &error) == JOBQ_OK, error.message);
+    must(jobq_pg_acquire(pg, conn, &error) == JOBQ_OK, error.message);
+    tell(*conn, "SET client_min_messages = warning");
+    tell(*conn, "DROP SCHEMA IF EXISTS " SCHEMA " CASCADE");
+    must(jobq_pg_migrate(pg, &error) == JOBQ_OK, error.message);
+    return pg;
+}
+
+static void enqueue(jobq_pg *pg, const char *kind, const char *payload)
+{
+    jobq_pg_job job = {0};
+    jobq_pg_error error;
+
+    job.queue = "web";
+    job.kind = kind;
+    job.payload = jobq_str_from(payload);
+    must(jobq_pg_enqueue(pg, NULL, &job, NULL, &error) == JOBQ_OK, error.message);
+}
+
+/* Jobs that have not ended: ready, scheduled or running. */
+static int jobs_left(PGconn *conn)
+{
+    PGresult *res = PQexec(conn, "SELECT count(*) FROM " SCHEMA ".job");
+    int count;
+
+    must(PQresultStatus(res) == PGRES_TUPLES_OK, PQerrorMessage(conn));
+    count = atoi(PQgetvalue(res, 0, 0));
+    PQclear(res);
+    return count;
+}
+
+/* Works until all jobs have ended, or for ever; either way until a signal asks to stop. */
+static jobq_loop_stats work(jobq_pg *pg, PGconn *conn, bool forever)
+{
+    struct timespec pause = {0, 50000000};
+    jobq_pg_worker_desc desc = {0};
+    jobq_pg_worker *worker;
+    jobq_loop_stats stats;
+    jobq_pg_error error;
+
+    desc.handlers = handlers;
+    desc.handler_count = sizeof handlers / sizeof handlers[0];
+    desc.loop.threads = 2;
+    desc.loop.grace_us = 10 * 1000000; /* for running handlers, when asked to stop */
+    signal(SIGINT, on_signal);
+    signal(SIGTERM, on_signal);
+    must(jobq_pg_worker_start(pg, &desc, &worker, &error) == JOBQ_OK, error.message);
+    while (!stop_asked && (forever || jobs_left(conn) > 0)) nanosleep(&pause, NULL);
+    signal(SIGINT, SIG_DFL);
+    jobq_pg_worker_stop(worker);
+    jobq_pg_worker_wait(worker, &stats);
+    return stats;
+}
+
+int main(int argc, char **argv)
+{
+    bool forever = argc > 1 && strcmp(argv[1], "--forever") == 0;
+    jobq_loop_stats stats;
+    PGconn *conn;
+    jobq_pg *pg = open_anew(&conn);
+
+    setvbuf(stdout, NULL, _IOLBF, BUFSIZ);
+    clock_gettime(CLOCK_MONOTONIC, &begin);
+    enqueue(pg, "fetch", "\"a.example\"");
+    enqueue(pg, "fetch", "\"b.example\"");
+    enqueue(pg, "report", NULL);
+    stats = work(pg, conn, forever);
+    printf("started %d, succeeded %d, retried %d, failed %d\n", (int)stats.started,
+           (int)stats.succeeded, (int)stats.retried, (int)stats.failed);
+    tell(conn, "DROP SCHEMA " SCHEMA " CASCADE");
+    jobq_pg_release(pg, conn);
+    jobq_pg_close(pg);
+    return 0;
+}

@@ -1,0 +1,529 @@
+/*
+ * Enqueue, migrations, errors, plans. Rows X1, X2 (plan), X4, X26, X27, X34; W-O31, W-O37.
+ */
+#include "pg.h"
+
+/* ---- enqueue -------------------------------------------------------------------------------- */
+
+static void fields_and_defaults_arrive(void **unused)
+{
+    jobq_pg_job plain = plain_job(), full = plain_job();
+    int64_t ids[3];
+
+    (void)unused;
+    ids[0] = enqueue_with(&plain);
+    full.priority = 9;
+    full.stages = 3;
+    full.max_attempts = 7;
+    full.timeout_us = 5 * SECOND;
+    full.delay_us = 60 * SECOND;
+    full.headers = jobq_str_from("{\"trace\": \"abc\"}");
+    ids[1] = enqueue_with(&full);
+    full.payload = (jobq_str){"\0\xff bytes", 8};
+    full.payload_bytes = true;
+    full.run_at_us = (int64_t)4102444800 * SECOND; /* 2100-01-01 */
+    ids[2] = enqueue_with(&full);
+    assert_int_equal(number("SELECT count(*) FROM jobq.job WHERE id = %lld AND payload = '{\"n\": 1}' AND "
+                            "priority = 0 AND stages = 1 AND state = 'r' AND max_attempts IS NULL AND "
+                            "run_at = enqueued_at AND headers IS NULL", (long long)ids[0]), 1);
+    assert_int_equal(number("SELECT count(*) FROM jobq.job WHERE id = %lld AND priority = 9 AND stages = 3 "
+                            "AND max_attempts = 7 AND timeout_us = 5000000 AND headers->>'trace' = 'abc' "
+                            "AND run_at = enqueued_at + interval '60 s'", (long long)ids[1]), 1);
+    assert_int_equal(number("SELECT count(*) FROM jobq.job WHERE id = %lld AND payload IS NULL AND "
+                            "bytes = '\\x00ff206279746573' AND run_at = '2100-01-01 00:00:00Z'",
+                            (long long)ids[2]), 1);
+    assert_int_equal(number("SELECT stages_max FROM jobq.queue"), 3);
+}
+
+static void a_past_instant_is_lifted_to_now(void **unused)
+{
+    jobq_pg_job job = plain_job();
+
+    (void)unused;
+    job.run_at_us = 1;
+    enqueue_with(&job);
+    assert_int_equal(number("SELECT count(*) FROM jobq.job WHERE run_at = enqueued_at"), 1);
+}
+
+/* X26. */
+static void a_job_lives_and_dies_with_the_callers_transaction(void **unused)
+{
+    jobq_pg_job job = plain_job();
+    jobq_pg_error error;
+    int64_t id;
+
+    (void)unused;
+    RUN("BEGIN");
+    assert_int_equal(jobq_pg_enqueue(pg, db, &job, &id, &error), JOBQ_OK);
+    assert_int_equal(jobq_pg_enqueue_many(pg, db, &job, 1, NULL, &error), JOBQ_OK);
+    assert_int_equal(jobq_pg_enqueue_copy(pg, db, &job, 1, &error), JOBQ_OK);
+    RUN("ROLLBACK");
+    assert_int_equal(number("SELECT count(*) FROM jobq.job"), 0);
+    RUN("BEGIN");
+    assert_int_equal(jobq_pg_enqueue(pg, db, &job, &id, &error), JOBQ_OK);
+    assert_int_equal(jobq_pg_enqueue_many(pg, db, &job, 1, NULL, &error), JOBQ_OK);
+    assert_int_equal(jobq_pg_enqueue_copy(pg, db, &job, 1, &error), JOBQ_OK);
+    RUN("COMMIT");
+    assert_int_equal(number("SELECT count(*) FROM jobq.job"), 3);
+}
+
+static void psql_can_enqueue_too(void **unused)
+{
+    (void)unused;
+    RUN("SELECT jobq.enqueue('q', 'k', '{\"a\": 1}')");
+    RUN("SELECT jobq.enqueue('q', 'k', '1', delay => '1 hour', priority => 3, key => 'x', stages => 2)");
+    RUN("SELECT jobq.enqueue('q', 'k', '1', key => 'x')");
+    assert_int_equal(number("SELECT count(*) FROM jobq.job"), 2);
+    assert_int_equal(number("SELECT count(*) FROM jobq.job WHERE priority = 3 AND stages = 2 AND "
+                            "run_at = enqueued_at + interval '1 hour'"), 1);
+}
+
+/* W-O31: ids belong to the jobs they are answered for, however many kinds and queries there are. */
+static void ids_come_back_in_order(void **unused)
+{
+    enum { MANY = 10000 };
+    static jobq_pg_job jobs[MANY];
+    static char payloads[MANY][16];
+    static int64_t ids[MANY];
+    jobq_pg_error error;
+    int i, count = check_slow() ? 500 : MANY;
+
+    (void)unused;
+    for (i = 0; i < count; i++) {
+        snprintf(payloads[i], sizeof payloads[i], "%d", i);
+        jobs[i] = plain_job();
+        jobs[i].kind = i % 3 == 0 ? "fizz" : i % 5 == 0 ? "buzz" : "k";
+        jobs[i].payload = jobq_str_from(payloads[i]);
+        jobs[i].priority = i % 10;
+    }
+    assert_int_equal(jobq_pg_enqueue_many(pg, NULL, jobs, (size_t)count, ids, &error), JOBQ_OK);
+    RUN("CREATE TABLE jobq.answer (n int, id bigint)");
+    for (i = 0; i < count; i += 97) {
+        RUN("INSERT INTO jobq.answer VALUES (%d, %lld)", i, (long long)ids[i]);
+    }
+    assert_int_equal(number("SELECT count(*) FROM jobq.answer a WHERE NOT EXISTS (SELECT FROM jobq.jobs j "
+                            "WHERE j.id = a.id AND j.payload = to_jsonb(a.n) AND j.priority = a.n %% 10 AND "
+                            "j.kind = CASE WHEN a.n %% 3 = 0 THEN 'fizz' WHEN a.n %% 5 = 0 THEN 'buzz' "
+                            "ELSE 'k' END)"), 0);
+    RUN("DROP TABLE jobq.answer");
+    assert_int_equal(number("SELECT count(*) FROM jobq.job"), count);
+    assert_int_equal(jobq_pg_enqueue_copy(pg, NULL, jobs, (size_t)count, &error), JOBQ_OK);
+    assert_int_equal(number("SELECT count(*) FROM (SELECT payload, kind, priority FROM jobq.jobs GROUP BY "
+                            "1, 2, 3 HAVING count(*) = 2) twice"), count);
+}
+
+/* ---- idempotency (W-O37) -------------------------------------------------------------------- */
+
+static void a_key_is_enqueued_once(void **unused)
+{
+    jobq_pg_job jobs[3] = {plain_job(), plain_job(), plain_job()};
+    jobq_pg_error error;
+    int64_t first, again = 0, ids[3];
+
+    (void)unused;
+    jobs[0].key = jobs[2].key = "invoice-7";
+    first = enqueue_with(&jobs[0]);
+    assert_int_equal(jobq_pg_enqueue(pg, NULL, &jobs[0], &again, &error), JOBQ_ERROR_EXISTS);
+    assert_true(again == first);
+    assert_string_equal(error.message, "Already exists: job with key=invoice-7");
+    jobs[2].key = "other";
+    jobs[1].key = "invoice-7";
+    assert_int_equal(jobq_pg_enqueue_many(pg, NULL, jobs, 3, ids, &error), JOBQ_OK);
+    assert_true(ids[0] == first && ids[1] == first && ids[2] != first);
+    assert_int_equal(number("SELECT count(*) FROM jobq.job"), 2);
+}
+
+static void a_key_of_a_rolled_back_transaction_is_free(void **unused)
+{
+    jobq_pg_job job = plain_job();
+    jobq_pg_error error;
+
+    (void)unused;
+    job.key = "k1";
+    RUN("BEGIN");
+    assert_int_equal(jobq_pg_enqueue(pg, db, &job, NULL, &error), JOBQ_OK);
+    RUN("ROLLBACK");
+    assert_int_equal(jobq_pg_enqueue(pg, NULL, &job, NULL, &error), JOBQ_OK);
+}
+
+static void a_key_outlives_its_job_by_a_day(void **unused)
+{
+    jobq_pg_job job = plain_job();
+    jobq_pg_error error;
+    jobq_job claimed;
+
+    (void)unused;
+    job.key = "k1";
+    RUN("INSERT INTO jobq.queue (name, history) VALUES ('q', false)"); /* known without history, too */
+    enqueue_with(&job);
+    register_worker(101, 60 * SECOND);
+    claimed = claim_one(101, 1, false);
+    RUN("SELECT jobq.prune(100)");
+    assert_int_equal(settle_with(&claimed, JOBQ_EVENT_SUCCESS, NULL), JOBQ_OK);
+    RUN("SELECT jobq.prune(100)");
+    assert_int_equal(jobq_pg_enqueue(pg, NULL, &job, NULL, &error), JOBQ_ERROR_EXISTS);
+    RUN("UPDATE jobq.idempotency SET ended_at = ended_at - interval '25 hours'");
+    RUN("SELECT jobq.prune(100)");
+    assert_int_equal(jobq_pg_enqueue(pg, NULL, &job, NULL, &error), JOBQ_OK);
+}
+
+static void *same_key(void *arg)
+{
+    jobq_pg_job job = plain_job();
+    int64_t *id = (int64_t *)arg;
+
+    job.key = "contended";
+    if (jobq_pg_enqueue(pg, NULL, &job, id, NULL) == JOBQ_ERROR_DATABASE) *id = -1;
+    return NULL;
+}
+
+static void eight_at_once_with_one_key_make_one_job(void **unused)
+{
+    pthread_t threads[8];
+    int64_t ids[8];
+    int i;
+
+    (void)unused;
+    for (i = 0; i < 8; i++) pthread_create(&threads[i], NULL, same_key, &ids[i]);
+    for (i = 0; i < 8; i++) pthread_join(threads[i], NULL);
+    for (i = 0; i < 8; i++) assert_true(ids[i] > 0 && ids[i] == ids[0]);
+    assert_int_equal(number("SELECT count(*) FROM jobq.job"), 1);
+}
+
+/* ---- bad input (X27) ------------------------------------------------------------------------ */
+
+/* Refused before anything is sent: the caller's transaction goes on. */
+static void refused(jobq_pg_job job, const char *field)
+{
+    jobq_pg_error error;
+
+    assert_int_equal(jobq_pg_enqueue(pg, db, &job, NULL, &error), JOBQ_ERROR_INVALID);
+    assert_string_equal(error.field, field);
+    assert_true(strlen(error.message) > 10);
+    assert_int_equal(jobq_pg_enqueue_many(pg, db, &job, 1, NULL, &error), JOBQ_ERROR_INVALID);
+    assert_int_equal(jobq_pg_enqueue_copy(pg, db, &job, 1, &error), JOBQ_ERROR_INVALID);
+}
+
+static void bad_jobs_are_refused_and_the_transaction_lives(void **unused)
+{
+    static char big[1048576 + 1];
+    jobq_pg_job job = plain_job(), two[2] = {plain_job(), plain_job()};
+    jobq_pg_error error;
+
+    (void)unused;
+    RUN("BEGIN");
+#define REFUSED(set, field) job = plain_job(); set; refused(job, field)
+    REFUSED(job.queue = NULL, "queue");
+    REFUSED(job.queue = "", "queue");
+    REFUSED(job.queue = "no spaces", "queue");
+    REFUSED(job.queue = "q'; DROP TABLE x; --", "queue");
+    REFUSED(job.kind = "-k", "kind");
+    REFUSED(job.payload = jobq_str_from("{bad"), "payload");
+    REFUSED(job.payload = jobq_str_from("\"\xff\""), "payload");
+    REFUSED(job.payload = jobq_str_from("\"\\u0000\""), "payload");
+    REFUSED(job.payload = jobq_str_from(""), "payload");
+    REFUSED(job.headers = jobq_str_from("[1,"), "headers");
+    REFUSED(job.priority = 10, "priority");
+    REFUSED(job.priority = -1, "priority");
+    REFUSED(job.stages = 17, "stages");
+    REFUSED(job.max_attempts = -1, "max_attempts");
+    REFUSED(job.timeout_us = -1, "timeout_us");
+    REFUSED(job.delay_us = -1, "delay_us");
+    REFUSED(job.run_at_us = -1, "run_at_us");
+    REFUSED(job.key = "", "key");
+    REFUSED(job.key = "\xff", "key");
+#undef REFUSED
+    memset(big, '1', sizeof big);
+    job = plain_job();
+    job.payload_bytes = true;
+    job.payload = (jobq_str){big, sizeof big};
+    refused(job, "payload");
+    two[1].priority = 99; /* one bad one refuses all */
+    assert_int_equal(jobq_pg_enqueue_many(pg, db, two, 2, NULL, &error), JOBQ_ERROR_INVALID);
+    two[1] = plain_job();
+    two[1].queue = "other";
+    assert_int_equal(jobq_pg_enqueue_many(pg, db, two, 2, NULL, &error), JOBQ_ERROR_INVALID);
+    assert_int_equal(jobq_pg_enqueue_many(pg, db, NULL, 0, NULL, &error), JOBQ_OK);
+    job.payload.len = 1048576; /* the very limit */
+    assert_int_equal(jobq_pg_enqueue(pg, db, &job, NULL, &error), JOBQ_OK);
+    RUN("COMMIT");
+    assert_int_equal(number("SELECT count(*) FROM jobq.job WHERE length(bytes) = 1048576"), 1);
+}
+
+static void a_connection_that_cannot_take_it_is_named(void **unused)
+{
+    jobq_pg_job job = plain_job();
+    PGconn *other = PQconnectdb(server());
+    jobq_pg_error error;
+    jobq_job got;
+
+    (void)unused;
+    PQclear(PQexec(other, "BEGIN"));
+    PQclear(PQexec(other, "SELECT broken"));
+    assert_int_equal(jobq_pg_enqueue(pg, other, &job, NULL, &error), JOBQ_ERROR_INVALID);
+    assert_non_null(strstr(error.message, "aborted"));
+    PQclear(PQexec(other, "ROLLBACK"));
+    assert_int_equal(jobq_pg_enqueue(pg, other, &job, NULL, &error), JOBQ_OK);
+    PQclear(PQexec(other, "DEALLOCATE ALL")); /* behind our back: an error once, then well again */
+    if (jobq_pg_enqueue(pg, other, &job, NULL, &error) != JOBQ_OK) {
+        assert_int_equal(error.code, JOBQ_ERROR_RETRYABLE);
+        assert_int_equal(jobq_pg_enqueue(pg, other, &job, NULL, &error), JOBQ_OK);
+    }
+    RUN("SELECT pg_terminate_backend(%d)", PQbackendPID(other));
+    assert_true(jobq_pg_enqueue(pg, other, &job, NULL, &error) != JOBQ_OK);
+    assert_true(error.code == JOBQ_ERROR_RETRYABLE || error.code == JOBQ_ERROR_CONNECTION);
+    PQfinish(other);
+    got.id = 77;
+    assert_int_equal(jobq_pg_get(pg, NULL, 999999999, &got, &error), JOBQ_ERROR_NOT_FOUND);
+    assert_string_equal(error.message, "Not found: job with id=999999999");
+    assert_int_equal(got.id, 77);
+}
+
+/* X1. */
+static void a_bad_server_gives_an_error_and_no_handle(void **unused)
+{
+    jobq_pg_desc desc = {.conninfo = "host=/nowhere dbname=x"};
+    jobq_pg *made = pg;
+    jobq_pg_error error;
+
+    (void)unused;
+    assert_int_equal(jobq_pg_open(&made, &desc, &error), JOBQ_ERROR_CONNECTION);
+    assert_null(made);
+    desc.schema = "bad-name";
+    assert_int_equal(jobq_pg_open(&made, &desc, &error), JOBQ_ERROR_INVALID);
+    desc.schema = "1st";
+    assert_int_equal(jobq_pg_open(&made, &desc, NULL), JOBQ_ERROR_INVALID);
+    assert_null(made);
+}
+
+static void the_pool_is_bounded_and_waits(void **unused)
+{
+    jobq_pg_desc desc = {.pool_max = 2, .acquire_us = 100000};
+    PGconn *a, *b, *c;
+    jobq_pg_error error;
+    jobq_pg *small;
+
+    (void)unused;
+    desc.conninfo = server();
+    desc.schema = schema;
+    assert_int_equal(jobq_pg_open(&small, &desc, &error), JOBQ_OK);
+    assert_int_equal(jobq_pg_acquire(small, &a, &error), JOBQ_OK);
+    assert_int_equal(jobq_pg_acquire(small, &b, &error), JOBQ_OK);
+    assert_int_equal(jobq_pg_acquire(small, &c, &error), JOBQ_ERROR_TIMEOUT);
+    assert_non_null(strstr(error.message, "pool_max"));
+    PQclear(PQexec(a, "BEGIN"));
+    jobq_pg_release(small, a);
+    assert_int_equal(jobq_pg_acquire(small, &c, &error), JOBQ_OK);
+    assert_int_equal(PQtransactionStatus(c), PQTRANS_IDLE); /* what was left open was rolled back */
+    jobq_pg_release(small, b);
+    jobq_pg_release(small, c);
+    jobq_pg_close(small);
+}
+
+/* X34. */
+static void sqlstates_have_their_classes(void **unused)
+{
+    static const struct {
+        const char *state;
+        jobq_error code;
+    } classes[] = {{"23505", JOBQ_ERROR_EXISTS},    {"23503", JOBQ_ERROR_INVALID},
+                   {"23514", JOBQ_ERROR_INVALID},   {"22P02", JOBQ_ERROR_INVALID},
+                   {"40001", JOBQ_ERROR_RETRYABLE}, {"40P01", JOBQ_ERROR_RETRYABLE},
+                   {"57P01", JOBQ_ERROR_RETRYABLE}, {"08006", JOBQ_ERROR_RETRYABLE},
+                   {"53300", JOBQ_ERROR_RETRYABLE}, {"25006", JOBQ_ERROR_RETRYABLE},
+                   {"57014", JOBQ_ERROR_TIMEOUT},   {"JQ001", JOBQ_ERROR_LOST},
+                   {"JQ002", JOBQ_ERROR_DEAD},      {"42601", JOBQ_ERROR_DATABASE},
+                   {"XX000", JOBQ_ERROR_DATABASE},  {"", JOBQ_ERROR_CONNECTION}};
+    size_t i;
+
+    (void)unused;
+    for (i = 0; i < COUNT(classes); i++) assert_int_equal(jobq_pg_classify(classes[i].state), classes[i].code);
+    assert_int_equal(jobq_pg_classify(NULL), JOBQ_ERROR_CONNECTION);
+}
+
+/* jobq_json_check against the judge itself: random mutations of real documents. */
+static void our_json_check_agrees_with_postgres(void **unused)
+{
+    static const char *const seeds[] = {
+        "{\"a\": [1, 2.5e10, -0.1, true, null, \"x\\u00e4\\n\"], \"b\": {\"c\": {}}}",
+        "[\"\\ud83d\\ude00\", \"\\\\\", 1e5, [], [[[]]]]", "\"text\"", "-12.5E+3"};
+    static const char letters[] = "{}[]\",:\\u0dD8e.-+ 19antrfl\t\n";
+    jobq_random r = jobq_random_from(42);
+    int n, count = check_slow() ? 300 : 4000, good = 0;
+
+    (void)unused;
+    PQclear(PQexec(db, "SET client_min_messages = error"));
+    for (n = 0; n < count; n++) {
+        char text[128];
+        uint64_t bits = jobq_random_next(&r);
+        int changes = 1 + (int)(bits % 3);
+        const char *value = text;
+        PGresult *res;
+        bool postgres;
+        snprintf(text, sizeof text, "%s", seeds[(bits >> 8) % COUNT(seeds)]);
+        while (changes-- > 0) {
+            bits = jobq_random_next(&r);
+            text[(bits >> 16) % strlen(text)] = letters[bits % (sizeof letters - 1)];
+        }
+        res = PQexecParams(db, "SELECT $1::text::jsonb", 1, NULL, &value, NULL, NULL, 0);
+        postgres = PQresultStatus(res) == PGRES_TUPLES_OK;
+        PQclear(res);
+        if (postgres != (jobq_json_check(jobq_str_from(text), NULL, NULL) == JOBQ_OK)) {
+            fail_msg("Postgres %s: %s", postgres ? "takes" : "refuses", text);
+        }
+        good += postgres;
+    }
+    assert_in_range(good, count / 50, count);
+}
+
+/* ---- migrations ----------------------------------------------------------------------------- */
+
+static void many_processes_may_migrate_at_once(void **unused)
+{
+    char saved[sizeof schema];
+    pid_t pids[6];
+    int i, status, good = 0;
+
+    (void)unused;
+    memcpy(saved, schema, sizeof saved);
+    snprintf(schema, sizeof schema, "Jobq_Mixed_%d", (int)getpid()); /* quoted, for its upper case */
+    for (i = 0; i < 6; i++) {
+        pids[i] = fork();
+        if (pids[i] == 0) _exit(jobq_pg_migrate(handle(), NULL) == JOBQ_OK ? 0 : 1);
+    }
+    for (i = 0; i < 6; i++) {
+        waitpid(pids[i], &status, 0);
+        good += WIFEXITED(status) && WEXITSTATUS(status) == 0;
+    }
+    assert_int_equal(good, 6);
+    RUN("DROP SCHEMA \"%s\" CASCADE", schema);
+    memcpy(schema, saved, sizeof saved);
+}
+
+static void a_schema_too_old_or_too_new_is_refused_with_both_numbers(void **unused)
+{
+    char both[64];
+    jobq_pg_error error;
+    jobq_pg_worker *w = NULL;
+    jobq_pg_handler h = {.queue = "q", .kind = "k", .run = {(jobq_handler)abort}};
+    jobq_pg_worker_desc d = {.handlers = &h, .handler_count = 1};
+
+    (void)unused;
+    assert_int_equal(jobq_pg_check(pg, NULL, &error), JOBQ_OK);
+    RUN("UPDATE jobq.meta SET version = 1");
+    assert_int_equal(jobq_pg_worker_start(pg, &d, &w, &error), JOBQ_ERROR_VERSION);
+    snprintf(both, sizeof both, "at version 1, this library needs %d", JOBQ_PG__VERSION);
+    assert_non_null(strstr(error.message, both));
+    RUN("UPDATE jobq.meta SET version = %d, library_min = 1", JOBQ_PG__VERSION + 5);
+    assert_int_equal(jobq_pg_check(pg, NULL, &error), JOBQ_OK); /* newer, but it still serves us */
+    RUN("UPDATE jobq.meta SET library_min = %d", JOBQ_PG__VERSION + 1);
+    assert_int_equal(jobq_pg_check(pg, NULL, &error), JOBQ_ERROR_VERSION);
+    assert_int_equal(jobq_pg_migrate(pg, &error), JOBQ_ERROR_VERSION);
+    snprintf(both, sizeof both, "this one is %d", JOBQ_PG__VERSION);
+    assert_non_null(strstr(error.message, both));
+    RUN("UPDATE jobq.meta SET version = %d, library_min = 1", JOBQ_PG__VERSION);
+}
+
+static void every_statement_prepares(void **unused)
+{
+    int i;
+
+    (void)unused;
+    for (i = 0; i < JOBQ_PG__STATEMENT_COUNT; i++) {
+        PGresult *res;
+        if (i == JOBQ_PG__COPY || i == JOBQ_PG__VACUUM) continue; /* no such thing for these */
+        res = PQprepare(db, "", pg->texts[i], 0, NULL);
+        if (PQresultStatus(res) != PGRES_COMMAND_OK) fail_msg("%s: %s", pg->texts[i], PQerrorMessage(db));
+        PQclear(res);
+    }
+}
+
+/* ---- plans ---------------------------------------------------------------------------------- */
+
+/* X2, X4: a claim of 100 behind 50,000 jobs, right after the load and never analysed, reads the lane index
+ * only, stays HOT, and is one statement. */
+static void a_claim_reads_its_lane_by_the_index_and_stays_hot(void **unused)
+{
+    jobq_pg_batch batch;
+    int64_t claim = 0, start;
+    int i;
+
+    (void)unused;
+    RUN("ALTER TABLE jobq.job SET (autovacuum_enabled = false)");
+    enqueue_count(1);
+    register_worker(101, 600 * SECOND);
+    for (i = 0; i < 7; i++) { /* plans are cached while the table is empty */
+        assert_int_equal(claim_by(101, ++claim, 100, false, &batch), JOBQ_OK);
+        jobq_pg_batch_clear(&batch);
+    }
+    for (i = 0; i < 50; i++) enqueue_count(1000);
+    RUN("SELECT pg_stat_force_next_flush()");
+    RUN("CREATE TABLE jobq.was AS SELECT seq_scan, n_tup_upd, n_tup_hot_upd FROM pg_stat_user_tables "
+        "WHERE relid = 'jobq.job'::regclass");
+    start = jobq_pg__mono_us();
+    for (i = 0; i < 20; i++) {
+        assert_int_equal(claim_by(101, ++claim, 100, false, &batch), JOBQ_OK);
+        assert_int_equal(batch.count, 100);
+        jobq_pg_batch_clear(&batch);
+    }
+    if (!check_slow()) assert_true(jobq_pg__mono_us() - start < 20 * 30000); /* 30 ms each, at the worst */
+    nap_us(SECOND + SECOND / 2);                                             /* statistics arrive */
+    RUN("SELECT pg_stat_clear_snapshot()");
+    assert_int_equal(number("SELECT s.seq_scan - w.seq_scan FROM pg_stat_user_tables s, jobq.was w "
+                            "WHERE relid = 'jobq.job'::regclass"), 0);
+    RUN("DROP TABLE jobq.was");
+    assert_int_equal(number("SELECT n_tup_upd - n_tup_hot_upd FROM pg_stat_user_tables "
+                            "WHERE relid = 'jobq.job'::regclass"), 0);
+    assert_true(number("SELECT idx_scan FROM pg_stat_user_indexes WHERE indexrelname = 'job_lane' "
+                       "AND schemaname = '%s'", schema) > 0);
+    RUN("ALTER TABLE jobq.job RESET (autovacuum_enabled)");
+}
+
+static void the_history_ring_turns(void **unused)
+{
+    int i;
+
+    (void)unused;
+    RUN("UPDATE jobq.meta SET history_keep = '7 days', history_slot_since = now()");
+    RUN("SELECT jobq.turn()");
+    assert_int_equal(number("SELECT history_slot FROM jobq.meta"), 0); /* not old enough */
+    for (i = 1; i <= 8; i++) {
+        RUN("INSERT INTO jobq.history (slot, id, run_at, enqueued_at, finished_at, queue_id, kind_id, attempt,"
+            " crash, priority, stage, stages, state) SELECT history_slot, %d, now(), now(), now(), 1, 1, 1, 0,"
+            " 0, 0, 1, 's' FROM jobq.meta", i);
+        RUN("UPDATE jobq.meta SET history_slot_since = now() - interval '25 hours'");
+        RUN("SELECT jobq.turn()");
+        assert_int_equal(number("SELECT history_slot FROM jobq.meta"), i % 8);
+    }
+    assert_int_equal(number("SELECT min(id) FROM jobq.history"), 2); /* the oldest part is empty again */
+    assert_int_equal(number("SELECT count(*) FROM jobq.history"), 7);
+    RUN("UPDATE jobq.meta SET history_slot = 0");
+}
+
+int main(void)
+{
+    static const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(fields_and_defaults_arrive, pg_empty),
+        cmocka_unit_test_setup(a_past_instant_is_lifted_to_now, pg_empty),
+        cmocka_unit_test_setup(a_job_lives_and_dies_with_the_callers_transaction, pg_empty),
+        cmocka_unit_test_setup(psql_can_enqueue_too, pg_empty),
+        cmocka_unit_test_setup(ids_come_back_in_order, pg_empty),
+        cmocka_unit_test_setup(a_key_is_enqueued_once, pg_empty),
+        cmocka_unit_test_setup(a_key_of_a_rolled_back_transaction_is_free, pg_empty),
+        cmocka_unit_test_setup(a_key_outlives_its_job_by_a_day, pg_empty),
+        cmocka_unit_test_setup(eight_at_once_with_one_key_make_one_job, pg_empty),
+        cmocka_unit_test_setup(bad_jobs_are_refused_and_the_transaction_lives, pg_empty),
+        cmocka_unit_test_setup(a_connection_that_cannot_take_it_is_named, pg_empty),
+        cmocka_unit_test(a_bad_server_gives_an_error_and_no_handle),
+        cmocka_unit_test(the_pool_is_bounded_and_waits),
+        cmocka_unit_test(sqlstates_have_their_classes),
+        cmocka_unit_test(our_json_check_agrees_with_postgres),
+        cmocka_unit_test(many_processes_may_migrate_at_once),
+        cmocka_unit_test(a_schema_too_old_or_too_new_is_refused_with_both_numbers),
+        cmocka_unit_test(every_statement_prepares),
+        cmocka_unit_test_setup(a_claim_reads_its_lane_by_the_index_and_stays_hot, pg_empty),
+        cmocka_unit_test_setup(the_history_ring_turns, pg_empty),
+    };
+
+    return cmocka_run_group_tests_name("enqueue", tests, pg_up, pg_down);
+}

@@ -24,7 +24,8 @@ HEADERS = jobq.h jobq_pg.h
 TEST_DEPENDS = $(HEADERS) $(wildcard tests/*.h)
 CORE_TESTS = $(patsubst tests/%.c,%,$(wildcard tests/test_core_*.c))
 PG_TESTS = $(patsubst tests/%.c,%,$(wildcard tests/test_pg_*.c))
-EXAMPLES = $(addprefix .build/,$(basename $(wildcard examples/*.c examples/*.cc)))
+EXAMPLES = $(patsubst %.c,.build/%,$(wildcard examples/*.c)) \
+	$(patsubst %.cc,.build/%_cc,$(wildcard examples/*.cc))
 MAKEFLAGS += --no-print-directory
 
 .DELETE_ON_ERROR:
@@ -54,6 +55,8 @@ test: ## everything but the slow ones; installs what it needs
 	@$(MAKE) -k compile-core compile-pg build-core build-pg examples || :
 	@tests/run.sh --built $(COMPILE_CORE) $(COMPILE_PG) $(EXAMPLES)
 	@tests/run.sh $(CORE_TESTS:%=.build/cc/%)
+	@tests/run.sh --step explore $(MAKE) -s explore ARGS="--states 120000"
+	@tests/run.sh --step simulate $(MAKE) -s simulate ARGS="--seeds 4"
 	@exec tests/server.sh tests/run.sh $(PG_TESTS:%=.build/cc/%)
 	@tests/run.sh --total
 
@@ -121,6 +124,16 @@ verify: .build/verify/jobq.o .build/verify/jobq_pg.o ## check jobq_pg.h against 
 
 clean: ## remove .build/
 	rm -rf .build
+
+explore: .build/explore ## every interleaving of a small world (ARGS="--states N --faults N ...")
+	@exec .build/explore $(ARGS)
+
+simulate: .build/simulate ## virtual hours of a busy queue (ARGS="--seed N --seeds N --hours H ...")
+	@exec .build/simulate $(ARGS)
+
+.build/explore .build/simulate: .build/%: tests/%.c $(TEST_DEPENDS)
+	@mkdir -p $(@D); rm -f $@; echo "build $(@:.build/%=%)"
+	$(QUIET)$(CC) $(STRICT_C) $(POSIX) $(CFLAGS) -I. -Itests $< -o $@
 
 # -- tests: one program per file and flavour -------------------------------------------------------
 
@@ -203,6 +216,6 @@ $(foreach program,$(COMPILE_PG),$(eval $(call COMPILE_RULE,$(program),$(call \
 	@mkdir -p $(@D); rm -f $@
 	$(CC) $< -I. -lpq -o $@
 
-.build/examples/%: examples/%.cc $(HEADERS)
+.build/examples/%_cc: examples/%.cc $(HEADERS)
 	@mkdir -p $(@D); rm -f $@
 	$(CXX) $< -I. -lpq -o $@

@@ -826,6 +826,7 @@ typedef struct jobq_slot {
     jobq_slot_state state;
     bool verify;              /* settled by its handler, so it says: lost is hoped for */
     bool resent;              /* was sent before, without an answer: lost is no surprise */
+    bool refused;             /* the database would not take what its handler made of it */
     bool cancel;              /* a cancel request that came after it was claimed */
 } jobq_slot;
 
@@ -2801,7 +2802,7 @@ JOBQ_API int32_t jobq_loop_job(jobq_loop *l, int64_t mono_us, const jobq_job *jo
     s->state = JOBQ_SLOT_QUEUED;
     s->since_mono_us = mono_us;
     s->entry = entry;
-    s->verify = s->resent = s->cancel = false;
+    s->verify = s->resent = s->refused = s->cancel = false;
     l->claims[entry].open++;
     l->claim_count++;
     l->stats.claimed++;
@@ -2964,6 +2965,7 @@ static void jobq__refused(jobq_loop *l, jobq_action_kind kind, int64_t now)
         jobq__pop(l, sent);
         l->slots[culprit].state = JOBQ_SLOT_RUNNING;
         l->slots[culprit].verify = false;
+        l->slots[culprit].refused = true;
         jobq__give_back(l, culprit, JOBQ_EVENT_RETRY, now);
     }
     jobq__unsend(l, sent, jobq__list_of(l, kind, false), now, false);
@@ -3447,8 +3449,9 @@ static bool jobq__do_abandon(jobq_loop *l, int64_t now, jobq_action *a)
 /* STOPPING ends when nothing is held; it ends anyway when the database stays away. */
 static void jobq__phase_move(jobq_loop *l, int64_t now)
 {
-    bool done = l->stats.started >= l->config.jobs_max ||
-                (l->config.until_empty && l->swept_empty && !l->suspects_ready);
+    bool paused = l->registered && !l->policies_stale && jobq__all_paused(l);
+    bool empty = (l->swept_empty && !l->suspects_ready) || paused;
+    bool done = l->stats.started >= l->config.jobs_max || (l->config.until_empty && empty);
 
     if (l->phase == JOBQ_PHASE_WORKING && done && !jobq__in_hand(l) &&
         !jobq__sent(l, JOBQ_ACTION_CLAIM) && l->orphan_count == 0) {

@@ -30,10 +30,11 @@
  *         jobq_pg_desc desc = {.conninfo = "dbname=app"};
  *         jobq_pg_handler handler = {.queue = "mail", .kind = "greet", .run = {greet}};
  *         jobq_pg_worker_desc work = {.handlers = &handler, .handler_count = 1};
- *         jobq_pg_job job = {.queue = "mail", .kind = "greet", .payload =
- *         jobq_str_from("\"Ann\"")}; jobq_pg *pg;
+ *         jobq_pg_job job = {.queue = "mail", .kind = "greet"};
+ *         jobq_pg *pg;
  *         jobq_pg_error error;
  *
+ *         job.payload = jobq_str_from("\"Ann\"");
  *         if (jobq_pg_open(&pg, &desc, &error) || jobq_pg_migrate(pg, &error) ||
  *             jobq_pg_enqueue(pg, NULL, &job, NULL, &error) || jobq_pg_work(pg, &work, &error)) {
  *             fprintf(stderr, "%s\n", error.message);
@@ -68,10 +69,9 @@
  * threads and one to pool_max, because handlers may ask for a connection (jobq_pg_call_conn) and
  * housekeeping does.
  *
- * EXACTLY ONCE  Inside a handler: BEGIN on jobq_pg_call_conn, write your data,
- *               jobq_pg_call_complete, COMMIT,
- * return JOBQ_OUTCOME_DONE. If the lease was lost, jobq_pg_call_complete raises in the database, so
- * that COMMIT becomes ROLLBACK: nobody's write is doubled.
+ * EXACTLY ONCE  Inside a handler: BEGIN on jobq_pg_call_conn, write your data, and
+ *               return jobq_pg_call_commit(call, conn). If the lease was lost, the completion
+ *               raises in the database, so that COMMIT becomes ROLLBACK: nobody's write is doubled.
  *
  *
  * WHAT IT NEEDS  Postgres 14 or newer, libpq 14 or newer, POSIX threads. The role needs to own the
@@ -334,7 +334,7 @@ typedef struct jobq_pg_handler {
 
 /* Zero fields mean default. Strings and handlers are copied. */
 typedef struct jobq_pg_worker_desc {
-    const char *name;                 /* for people (default: the program's) */
+    const char *name;                 /* for people (default "jobq") */
     const jobq_pg_handler *handlers;
     size_t handler_count;
     jobq_loop_config loop; /* threads, lease, batches ...; listen is set unless no_listen */
@@ -353,11 +353,15 @@ JOBQ_API jobq_error jobq_pg_worker_start(jobq_pg *pg, const jobq_pg_worker_desc 
                                          jobq_pg_worker **worker, jobq_pg_error *error);
 
 /* jobq_pg_worker_stop -- asks it to stop: no more claims, handlers get their grace, the rest is
- * released. Returns at once; fit for signal handlers. Twice: the grace ends now. */
+ * released. Returns at once; fit for signal handlers, until it is freed. Twice: the grace ends
+ * now. */
 JOBQ_API void jobq_pg_worker_stop(jobq_pg_worker *worker);
 
-/* jobq_pg_worker_wait -- waits until it has stopped, and frees it. stats may be NULL. */
+/* jobq_pg_worker_wait -- waits until it has stopped. stats may be NULL. Once. */
 JOBQ_API void jobq_pg_worker_wait(jobq_pg_worker *worker, jobq_loop_stats *stats);
+
+/* jobq_pg_worker_free -- frees it, after jobq_pg_worker_wait. NULL: nothing. */
+JOBQ_API void jobq_pg_worker_free(jobq_pg_worker *worker);
 
 /* jobq_pg_worker_stats -- a copy of its counts. */
 JOBQ_API jobq_loop_stats jobq_pg_worker_stats(jobq_pg_worker *worker);
@@ -381,6 +385,14 @@ JOBQ_API PGconn *jobq_pg_call_conn(jobq_call *call, jobq_pg_error *error);
  *         one.
  */
 JOBQ_API jobq_error jobq_pg_call_complete(jobq_call *call, PGconn *conn, jobq_pg_error *error);
+
+/*
+ * jobq_pg_call_commit -- jobq_pg_call_complete, COMMIT, and what to return from the handler.
+ *
+ * Shape   JOBQ_OUTCOME_DONE when the COMMIT is known to have been one; else everything is rolled
+ *         back (or unknown), the error is noted for the job, and it is JOBQ_OUTCOME_RETRY.
+ */
+JOBQ_API jobq_outcome jobq_pg_call_commit(jobq_call *call, PGconn *conn);
 
 #ifdef __cplusplus
 }
@@ -638,10 +650,10 @@ static const char *const jobq_pg__sql_001[] = {
 "    backoff_curve text NOT NULL DEFAULT 'exponential'\n",
 "        CHECK (backoff_curve IN ('exponential', 'linear', 'quartic', 'constant')),\n",
 "    backoff_base_us bigint NOT NULL DEFAULT 5000000 CHECK (backoff_base_us >= 1),\n",
-"    backoff_cap_us bigint NOT NULL DEFAULT 3600000000 CHECK (backoff_cap_us >= backoff_base_us)\n",
-"    ,\n",
-"    backoff_floor_us bigint NOT NULL DEFAULT 0 CHECK (backoff_floor_us BETWEEN 0\n",
-"    AND backoff_cap_us),\n",
+"    backoff_cap_us bigint NOT NULL DEFAULT 3600000000\n",
+"        CHECK (backoff_cap_us >= backoff_base_us),\n",
+"    backoff_floor_us bigint NOT NULL DEFAULT 0\n",
+"        CHECK (backoff_floor_us BETWEEN 0 AND backoff_cap_us),\n",
 "    backoff_jitter_permille integer NOT NULL DEFAULT 250\n",
 "        CHECK (backoff_jitter_permille BETWEEN 0 AND 1000),\n",
 "    timeout_us bigint CHECK (timeout_us > 0),\n",
@@ -1283,6 +1295,7 @@ static const char *const jobq_pg__sql_002[] = {
 "    v_job jobq.job;\n",
 "    v_entry jsonb;\n",
 "    v_run_at timestamptz;\n",
+"    v_parked integer[] := '{}';\n",
 "BEGIN\n",
 "    FOR i IN 1 .. cardinality(p_ids) LOOP\n",
 "        IF p_wait THEN\n",
@@ -1315,6 +1328,13 @@ static const char *const jobq_pg__sql_002[] = {
 "            WHERE j.id = p_ids[i] AND (j.attempt, j.crash) <> (p_attempts[i], p_crashes[i]);\n",
 "            PERFORM jobq.finish(ARRAY[p_ids[i]], p_states[i], v_entry);\n",
 "        ELSE\n",
+"            IF p_delays_us[i] < 0 AND v_job.kind_id <> ALL (v_parked) THEN\n",
+"                -- first, and for the whole transaction: unpark waits for us, and finds our\n",
+"--                 jobs\n",
+"                UPDATE jobq.kind k SET parked_at = statement_timestamp()\n",
+"                WHERE k.id = v_job.kind_id;\n",
+"                v_parked := v_parked || v_job.kind_id;\n",
+"            END IF;\n",
 "            v_run_at := CASE\n",
 "                WHEN p_delays_us[i] >= 0\n",
 "                THEN statement_timestamp() + p_delays_us[i] * interval '1 microsecond'\n",
@@ -1330,10 +1350,7 @@ static const char *const jobq_pg__sql_002[] = {
 "                errors = CASE WHEN v_entry IS NULL THEN j.errors\n",
 "                              ELSE coalesce(j.errors, '[]') || v_entry END\n",
 "            WHERE j.id = p_ids[i];\n",
-"            IF p_delays_us[i] < 0 THEN\n",
-"                UPDATE jobq.kind k SET parked_at = statement_timestamp()\n",
-"                WHERE k.id = v_job.kind_id AND k.parked_at IS NULL;\n",
-"            ELSIF p_delays_us[i] = 0 AND p_stages[i] > v_job.stage THEN\n",
+"            IF p_delays_us[i] = 0 AND p_stages[i] > v_job.stage THEN\n",
 "                PERFORM jobq.wake(v_job.queue_id, 1);\n",
 "            END IF;\n",
 "        END IF;\n",
@@ -1425,8 +1442,10 @@ static const char *const jobq_pg__sql_002[] = {
 "    now_at := statement_timestamp();\n",
 "    IF NOT alive THEN RETURN; END IF;\n",
 "    DELETE FROM jobq.claim c WHERE c.worker = p_worker AND c.number = ANY (p_settled);\n",
-"    cancel := ARRAY(SELECT unnest(c.cancel) FROM jobq.claim c\n",
-"                    WHERE c.worker = p_worker AND c.cancel IS NOT NULL);\n",
+"    cancel := ARRAY(\n",
+"        SELECT j.id FROM jobq.claim c, unnest(c.cancel) AS asked (id), jobq.job j\n",
+"        WHERE c.worker = p_worker AND c.cancel IS NOT NULL\n",
+"          AND j.id = asked.id AND j.worker = c.worker AND j.claim = c.number);\n",
 "    policy := (SELECT sum(hashtextextended(q::text, 0) >> 8) FROM jobq.queue q\n",
 "               WHERE q.id = ANY (v_worker.queues));\n",
 "    suspects := EXISTS (\n",
@@ -1598,6 +1617,9 @@ static const char *const jobq_pg__sql_002[] = {
 "        WHERE k.id = p_kind AND s.stage < q.stages_max\n",
 "        LIMIT p_limit));\n",
 "    GET DIAGNOSTICS v_count = ROW_COUNT;\n",
+"    UPDATE jobq.job j SET run_at = statement_timestamp()\n",
+"    WHERE j.suspect AND j.kind_id = p_kind AND j.state = 'r' AND j.run_at = 'infinity'\n",
+"      AND j.queue_id = (SELECT k.queue_id FROM jobq.kind k WHERE k.id = p_kind);\n",
 "    IF v_count < p_limit THEN\n",
 "        UPDATE jobq.kind k SET parked_at = NULL WHERE k.id = p_kind;\n",
 "    END IF;\n",
@@ -3460,7 +3482,7 @@ JOBQ_API jobq_error jobq_pg_heartbeat(jobq_pg *pg, PGconn *conn, int64_t worker,
                                       jobq_pg_error *error)
 {
     jobq_pg__params p;
-    int64_t alive;
+    int64_t alive = 0;
     jobq_error code;
 
     JOBQ_ASSERT(pg != NULL);
@@ -3522,7 +3544,7 @@ JOBQ_API jobq_error jobq_pg_cancel(jobq_pg *pg, PGconn *conn, int64_t id, bool *
 JOBQ_API jobq_error jobq_pg_revive(jobq_pg *pg, PGconn *conn, int64_t id, jobq_pg_error *error)
 {
     jobq_pg__params p;
-    int64_t revived;
+    int64_t revived = 0;
     jobq_error code;
 
     JOBQ_ASSERT(pg != NULL);
@@ -3636,6 +3658,7 @@ struct jobq_pg_worker {
     int *order;
     jobq_pg_result *results;        /* room for one flush */
     int32_t *slots;
+    char refusal[512];              /* why a flush was refused, lately */
     pthread_mutex_t lock;           /* guards what follows, and the loop */
     pthread_cond_t work, gone, keep;
     jobq_loop *loop;
@@ -3779,8 +3802,6 @@ static void jobq_pg__run_end(jobq_pg_worker *w, jobq_pg__run *run)
     pthread_mutex_unlock(&w->lock);
     PQfreeCancel(cancel);
     jobq_pg_release(w->pg, conn);
-    free(run->next);
-    run->next = NULL;
 }
 
 /* Runs the job of a slot. The lock is held before and after. */
@@ -3941,6 +3962,23 @@ JOBQ_API jobq_error jobq_pg_call_complete(jobq_call *call, PGconn *conn, jobq_pg
     memset(&p, 0, sizeof p);
     jobq_pg__bind_settle_here(&p, &r);
     return jobq_pg__ask(w->pg, conn, JOBQ_PG__SETTLE_HERE, &p, NULL, error);
+}
+
+/* An aborted transaction answers COMMIT with ROLLBACK and no error: only that word tells. */
+JOBQ_API jobq_outcome jobq_pg_call_commit(jobq_call *call, PGconn *conn)
+{
+    jobq_pg_error error;
+    jobq_error code = jobq_pg_call_complete(call, conn, &error);
+    PGresult *res = PQexec(conn, code == JOBQ_OK ? "COMMIT" : "ROLLBACK");
+
+    if (code == JOBQ_OK && strcmp(PQcmdStatus(res), "COMMIT") != 0) {
+        code = JOBQ_ERROR_DATABASE;
+        jobq_pg__fail(&error, code, "COMMIT failed: %s", PQerrorMessage(conn));
+    }
+    PQclear(res);
+    if (code == JOBQ_OK) return JOBQ_OUTCOME_DONE;
+    jobq_call_error(call, jobq_str_from(error.message));
+    return JOBQ_OUTCOME_RETRY;
 }
 
 /* -- the keeper: a thread for housekeeping that may take long, on a connection of the pool -- */
@@ -4176,6 +4214,18 @@ static int jobq_pg__by_claim(const void *a, const void *b)
     return x->id < y->id ? -1 : x->id > y->id;
 }
 
+/* What the database would not take is an error of the attempt. */
+static void jobq_pg__refusal(jobq_pg_worker *w, int32_t slot)
+{
+    char text[JOBQ_ERROR_MAX + 1], message[640];
+    jobq_pg__held *h = &w->held[slot];
+
+    snprintf(message, sizeof message, "the database refused the result: %s", w->refusal);
+    h->error_size =
+        jobq_reason_format(text, &w->loop->slots[slot].decision, jobq_str_from(message));
+    h->error = jobq_pg__dup(text);
+}
+
 static void jobq_pg__do_flush(jobq_pg_worker *w, const jobq_action *a)
 {
     int32_t count = jobq_loop_sent(w->loop, a->kind, w->slots, w->loop->config.batch_max), i;
@@ -4189,6 +4239,7 @@ static void jobq_pg__do_flush(jobq_pg_worker *w, const jobq_action *a)
         r->worker = s->job.worker;
         r->claim = s->job.claim;
         r->decision = s->decision;
+        if (s->refused && h->error == NULL) jobq_pg__refusal(w, w->slots[i]);
         r->error.ptr = h->error;
         r->error.len = h->error_size;
         r->payload.ptr = advances ? h->next : NULL;
@@ -4488,6 +4539,7 @@ static void jobq_pg__dispatch(jobq_pg_worker *w, jobq_pg__pending *p)
 
     if (status != PGRES_TUPLES_OK && status != PGRES_COMMAND_OK) {
         code = jobq_pg__result_error(&error, w->conn, p->result);
+        jobq_pg__copy(w->refusal, sizeof w->refusal, error.message);
         if (p->kind != JOBQ_ACTION_WAIT && !w->pg->unprepared) {
             jobq_pg__prepared_learn(jobq_pg__prepared_of(w->pg, w->conn), p->st, p->result);
         }
@@ -4851,15 +4903,20 @@ JOBQ_API void jobq_pg_worker_stop(jobq_pg_worker *worker)
 
 JOBQ_API void jobq_pg_worker_wait(jobq_pg_worker *w, jobq_loop_stats *stats)
 {
-    int32_t stuck;
-
     JOBQ_ASSERT(w != NULL);
     pthread_join(w->io, NULL);
+    jobq_pg__pool_add(w->pg, -w->loop->config.threads - 1);
+    if (stats != NULL) *stats = jobq_pg_worker_stats(w);
+}
+
+JOBQ_API void jobq_pg_worker_free(jobq_pg_worker *w)
+{
+    int32_t stuck;
+
+    if (w == NULL) return;
     pthread_mutex_lock(&w->lock);
-    if (stats != NULL) *stats = w->loop->stats;
     stuck = w->stuck;
     pthread_mutex_unlock(&w->lock);
-    jobq_pg__pool_add(w->pg, -w->loop->config.threads - 1);
     if (stuck > 0) {
         jobq_pg__log(w->pg, JOBQ_PG_ERROR, "%d handlers never returned: end the process",
                      (int)stuck);
@@ -4893,8 +4950,10 @@ JOBQ_API jobq_error jobq_pg_work(jobq_pg *pg, const jobq_pg_worker_desc *desc, j
     d = *desc;
     if (d.loop.jobs_max == 0) d.loop.until_empty = true;
     code = jobq_pg_worker_start(pg, &d, &worker, error);
-    if (code == JOBQ_OK) jobq_pg_worker_wait(worker, NULL);
-    return code;
+    if (code != JOBQ_OK) return code;
+    jobq_pg_worker_wait(worker, NULL);
+    jobq_pg_worker_free(worker);
+    return JOBQ_OK;
 }
 
 #endif /* JOBQ_PG_IMPLEMENTED */

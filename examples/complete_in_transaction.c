@@ -164,6 +164,7 @@ static int work(jobq_pg *pg, PGconn *conn)
     while (ask(conn, "SELECT count(*) FROM " SCHEMA ".job") > 0) nanosleep(&pause, NULL);
     jobq_pg_worker_stop(worker);
     jobq_pg_worker_wait(worker, &stats);
+    jobq_pg_worker_free(worker);
     return (int)stats.started;
 }
 

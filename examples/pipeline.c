@@ -371,6 +371,7 @@ static int worker_main(const char *server, char *name)
     while (got > 0 || (got < 0 && errno == EINTR));
     jobq_pg_worker_stop(worker);
     jobq_pg_worker_wait(worker, &stats);
+    jobq_pg_worker_free(worker);
     report(pg, name, &stats);
     jobq_pg_close(pg);
     return 0;

@@ -3,8 +3,8 @@
  *
  * Build   cc examples/without_database.c -I. -o without_database
  * Run     ./without_database
- * Prints  the story of three jobs, hours of it in a moment: one succeeds in two stages, one needs three
- *         attempts, one fails for good after its last.
+ * Prints  the story of three jobs, hours of it in a moment: one succeeds in two stages, one needs
+ *         three attempts, one fails for good after its last.
  *
  * The worker here is the one that runs on Postgres: the same loop, the same decisions.
  */

@@ -176,6 +176,7 @@ static jobq_loop_stats work(jobq_pg *pg, PGconn *conn, bool forever)
     signal(SIGINT, SIG_DFL);
     jobq_pg_worker_stop(worker);
     jobq_pg_worker_wait(worker, &stats);
+    jobq_pg_worker_free(worker);
     return stats;
 }
 

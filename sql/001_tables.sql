@@ -37,10 +37,10 @@ CREATE TABLE jobq.queue (
     backoff_curve text NOT NULL DEFAULT 'exponential'
         CHECK (backoff_curve IN ('exponential', 'linear', 'quartic', 'constant')),
     backoff_base_us bigint NOT NULL DEFAULT 5000000 CHECK (backoff_base_us >= 1),
-    backoff_cap_us bigint NOT NULL DEFAULT 3600000000 CHECK (backoff_cap_us >= backoff_base_us)
-    ,
-    backoff_floor_us bigint NOT NULL DEFAULT 0 CHECK (backoff_floor_us BETWEEN 0
-    AND backoff_cap_us),
+    backoff_cap_us bigint NOT NULL DEFAULT 3600000000
+        CHECK (backoff_cap_us >= backoff_base_us),
+    backoff_floor_us bigint NOT NULL DEFAULT 0
+        CHECK (backoff_floor_us BETWEEN 0 AND backoff_cap_us),
     backoff_jitter_permille integer NOT NULL DEFAULT 250
         CHECK (backoff_jitter_permille BETWEEN 0 AND 1000),
     timeout_us bigint CHECK (timeout_us > 0),

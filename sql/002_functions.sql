@@ -454,6 +454,7 @@ DECLARE
     v_job jobq.job;
     v_entry jsonb;
     v_run_at timestamptz;
+    v_parked integer[] := '{}';
 BEGIN
     FOR i IN 1 .. cardinality(p_ids) LOOP
         IF p_wait THEN
@@ -486,6 +487,13 @@ BEGIN
             WHERE j.id = p_ids[i] AND (j.attempt, j.crash) <> (p_attempts[i], p_crashes[i]);
             PERFORM jobq.finish(ARRAY[p_ids[i]], p_states[i], v_entry);
         ELSE
+            IF p_delays_us[i] < 0 AND v_job.kind_id <> ALL (v_parked) THEN
+                -- first, and for the whole transaction: unpark waits for us, and finds our
+--                 jobs
+                UPDATE jobq.kind k SET parked_at = statement_timestamp()
+                WHERE k.id = v_job.kind_id;
+                v_parked := v_parked || v_job.kind_id;
+            END IF;
             v_run_at := CASE
                 WHEN p_delays_us[i] >= 0
                 THEN statement_timestamp() + p_delays_us[i] * interval '1 microsecond'
@@ -501,10 +509,7 @@ BEGIN
                 errors = CASE WHEN v_entry IS NULL THEN j.errors
                               ELSE coalesce(j.errors, '[]') || v_entry END
             WHERE j.id = p_ids[i];
-            IF p_delays_us[i] < 0 THEN
-                UPDATE jobq.kind k SET parked_at = statement_timestamp()
-                WHERE k.id = v_job.kind_id AND k.parked_at IS NULL;
-            ELSIF p_delays_us[i] = 0 AND p_stages[i] > v_job.stage THEN
+            IF p_delays_us[i] = 0 AND p_stages[i] > v_job.stage THEN
                 PERFORM jobq.wake(v_job.queue_id, 1);
             END IF;
         END IF;
@@ -598,8 +603,10 @@ BEGIN
     now_at := statement_timestamp();
     IF NOT alive THEN RETURN; END IF;
     DELETE FROM jobq.claim c WHERE c.worker = p_worker AND c.number = ANY (p_settled);
-    cancel := ARRAY(SELECT unnest(c.cancel) FROM jobq.claim c
-                    WHERE c.worker = p_worker AND c.cancel IS NOT NULL);
+    cancel := ARRAY(
+        SELECT j.id FROM jobq.claim c, unnest(c.cancel) AS asked (id), jobq.job j
+        WHERE c.worker = p_worker AND c.cancel IS NOT NULL
+          AND j.id = asked.id AND j.worker = c.worker AND j.claim = c.number);
     policy := (SELECT sum(hashtextextended(q::text, 0) >> 8) FROM jobq.queue q
                WHERE q.id = ANY (v_worker.queues));
     suspects := EXISTS (
@@ -773,6 +780,9 @@ BEGIN
         WHERE k.id = p_kind AND s.stage < q.stages_max
         LIMIT p_limit));
     GET DIAGNOSTICS v_count = ROW_COUNT;
+    UPDATE jobq.job j SET run_at = statement_timestamp()
+    WHERE j.suspect AND j.kind_id = p_kind AND j.state = 'r' AND j.run_at = 'infinity'
+      AND j.queue_id = (SELECT k.queue_id FROM jobq.kind k WHERE k.id = p_kind);
     IF v_count < p_limit THEN
         UPDATE jobq.kind k SET parked_at = NULL WHERE k.id = p_kind;
     END IF;

@@ -183,6 +183,7 @@ static jobq_loop_stats stop(jobq_pg_worker *w)
 
     jobq_pg_worker_stop(w);
     jobq_pg_worker_wait(w, &stats);
+    jobq_pg_worker_free(w);
     return stats;
 }
 
@@ -653,6 +654,7 @@ static void a_handler_beyond_the_grace_is_left_behind(void **unused)
     add(&deaf_must_return);
     nap_us(100000);
     jobq_pg_worker_wait(w, NULL);
+    jobq_pg_worker_free(w);
 }
 
 /* Every backend of the workers is killed again and again: nothing is lost, nothing ends twice. */

@@ -1,0 +1,216 @@
+/*
+ * pg_work.h -- workers in tests: started here or in processes of their own, and ended whatever happens.
+ */
+#ifndef PG_WORK_INCLUDED
+#define PG_WORK_INCLUDED (1)
+
+#include "pg.h"
+
+#include <sys/mman.h>
+
+#define WORKERS_MAX 32
+
+/* Handlers run in threads, where no assertion may fail: they count, the test looks. */
+#define ADD(counter) __atomic_add_fetch(&(counter), 1, __ATOMIC_SEQ_CST)
+#define GET(counter) __atomic_load_n(&(counter), __ATOMIC_SEQ_CST)
+#define SET(counter, value) __atomic_store_n(&(counter), (value), __ATOMIC_SEQ_CST)
+
+static jobq_pg_worker *workers[WORKERS_MAX]; /* running in this process */
+static pid_t children[WORKERS_MAX];          /* running as processes */
+
+/* One text. The caller frees it. */
+static inline char *text_of(const char *format, ...)
+{
+    char generic[2048], *text;
+    PGresult *res;
+    va_list args;
+
+    va_start(args, format);
+    vsnprintf(generic, sizeof generic, format, args);
+    va_end(args);
+    res = sql(db, "%s", generic);
+    assert_int_equal(PQntuples(res), 1);
+    text = jobq_pg__dup(PQgetvalue(res, 0, 0));
+    PQclear(res);
+    return text;
+}
+
+/* One text, compared. */
+static inline void expect_text(const char *wanted, const char *query)
+{
+    char *text = text_of("%s", query);
+
+    assert_string_equal(text, wanted);
+    free(text);
+}
+
+/* Waits until a counter of the handlers reaches a value. */
+static inline bool reaches(double seconds, const int *counter, int wanted)
+{
+    int64_t until = jobq_pg__mono_us() + (int64_t)(seconds * 1e6);
+
+    while (GET(*counter) < wanted) {
+        if (jobq_pg__mono_us() > until) return false;
+        nap_us(1000);
+    }
+    return true;
+}
+
+static inline jobq_pg_handler handler_of(const char *queue, const char *kind, jobq_handler run)
+{
+    jobq_pg_handler h;
+
+    memset(&h, 0, sizeof h);
+    h.queue = queue;
+    h.kind = kind;
+    h.run[0] = run;
+    return h;
+}
+
+/* Short lease and heartbeat: tests wait for them. */
+static inline jobq_pg_worker_desc work_of(const jobq_pg_handler *handlers, size_t count)
+{
+    jobq_pg_worker_desc d;
+
+    memset(&d, 0, sizeof d);
+    d.name = "test";
+    d.handlers = handlers;
+    d.handler_count = count;
+    d.loop.threads = 4;
+    d.loop.lease_us = check_slow() ? 10 * SECOND : 3 * SECOND;
+    d.loop.heartbeat_us = 200000;
+    return d;
+}
+
+static inline jobq_pg_worker *start_on(jobq_pg *handle, const jobq_pg_worker_desc *desc)
+{
+    jobq_pg_error error;
+    jobq_pg_worker *worker;
+    int i;
+
+    if (jobq_pg_worker_start(handle, desc, &worker, &error) != JOBQ_OK) fail_msg("%s", error.message);
+    for (i = 0; i < WORKERS_MAX && workers[i] != NULL;) i++;
+    assert_true(i < WORKERS_MAX);
+    workers[i] = worker;
+    return worker;
+}
+
+static inline jobq_pg_worker *start(const jobq_pg_worker_desc *desc)
+{
+    return start_on(pg, desc);
+}
+
+/* Waits for a worker to end. */
+static inline jobq_loop_stats ended(jobq_pg_worker *worker)
+{
+    jobq_loop_stats stats;
+    int i;
+
+    for (i = 0; i < WORKERS_MAX; i++) {
+        if (workers[i] == worker) workers[i] = NULL;
+    }
+    jobq_pg_worker_wait(worker, &stats);
+    return stats;
+}
+
+static inline jobq_loop_stats stop(jobq_pg_worker *worker)
+{
+    jobq_pg_worker_stop(worker);
+    return ended(worker);
+}
+
+/* -- as processes -- */
+
+static jobq_pg_worker *child_worker;
+
+static inline void child_stops(int signal_number)
+{
+    (void)signal_number;
+    if (child_worker != NULL) jobq_pg_worker_stop(child_worker);
+}
+
+static inline void child_runs(const jobq_pg_worker_desc *desc)
+{
+    struct sigaction action;
+    jobq_pg_error error;
+
+    memset(&action, 0, sizeof action);
+    action.sa_handler = child_stops;
+    sigaction(SIGTERM, &action, NULL);
+    pg = handle();
+    if (jobq_pg_worker_start(pg, desc, &child_worker, &error) != JOBQ_OK) {
+        fprintf(stderr, "%s\n", error.message);
+        _exit(3);
+    }
+    jobq_pg_worker_wait(child_worker, NULL);
+    _exit(0);
+}
+
+/* A worker in a process of its own. Not while this process has threads. */
+static inline pid_t spawn(const jobq_pg_worker_desc *desc)
+{
+    pid_t pid;
+    int i;
+
+    for (i = 0; i < WORKERS_MAX && children[i] != 0;) i++;
+    assert_true(i < WORKERS_MAX);
+    pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) child_runs(desc);
+    children[i] = pid;
+    return pid;
+}
+
+static inline int reap(pid_t pid)
+{
+    int status = 0, i;
+
+    waitpid(pid, &status, 0);
+    for (i = 0; i < WORKERS_MAX; i++) {
+        if (children[i] == pid) children[i] = 0;
+    }
+    return status;
+}
+
+static inline void kill_hard(pid_t pid)
+{
+    kill(pid, SIGKILL);
+    reap(pid);
+}
+
+/* Memory that processes share, zeroed. */
+static inline void *shared(size_t size)
+{
+    FILE *file = tmpfile();
+    void *p;
+
+    assert_non_null(file);
+    assert_int_equal(ftruncate(fileno(file), (off_t)size), 0);
+    p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fileno(file), 0);
+    assert_true(p != MAP_FAILED);
+    fclose(file);
+    return p;
+}
+
+/* Test teardown: nothing of a test outlives it. */
+static inline int all_stop(void **state)
+{
+    int i;
+
+    (void)state;
+    for (i = 0; i < WORKERS_MAX; i++) {
+        if (workers[i] == NULL) continue;
+        jobq_pg_worker_stop(workers[i]);
+        jobq_pg_worker_stop(workers[i]);
+    }
+    for (i = 0; i < WORKERS_MAX; i++) {
+        if (workers[i] != NULL) ended(workers[i]);
+        if (children[i] != 0) kill_hard(children[i]);
+    }
+    if (PQstatus(db) != CONNECTION_OK) PQreset(db);
+    PQclear(PQexec(db, "ROLLBACK"));
+    PQclear(PQexec(db, "SET client_min_messages = error"));
+    return 0;
+}
+
+#endif

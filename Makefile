@@ -30,7 +30,7 @@ MAKEFLAGS += --no-print-directory
 
 .DELETE_ON_ERROR:
 .SUFFIXES:
-.PHONY: help demo bench test test-core test-fresh examples sanitize valgrind embed verify clean
+.PHONY: explore simulate help demo bench test test-core test-fresh examples sanitize valgrind embed verify clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
@@ -109,8 +109,8 @@ embed: ## write sql/ into jobq_pg.h
 	@cmp -s .build/jobq_pg.h jobq_pg.h || { cat .build/jobq_pg.h >jobq_pg.h; echo "jobq_pg.h: done"; }
 
 verify: .build/verify/jobq.o .build/verify/jobq_pg.o ## check jobq_pg.h against sql/, exported names
-	@$(EMBED) >.build/verify/jobq_pg.h
-	@diff -u jobq_pg.h .build/verify/jobq_pg.h || { echo "jobq_pg.h: run make embed" >&2; exit 1; }
+	@$(EMBED) >.build/verify/embedded
+	@diff -u jobq_pg.h .build/verify/embedded || { echo "jobq_pg.h: run make embed" >&2; exit 1; }
 	@find sql -name '*.sql' -exec awk '/\t/ || /[ \t]$$/ || length($$0) > 95 { bad = 1; \
 		print FILENAME ":" FNR ": tab, trailing blank or over 95 columns" } END { exit bad }' {} +
 	@for object in $^; do nm -g "$$object" | awk -v object="$$object" 'NF == 3 && $$3 !~ /^_?jobq_/ \

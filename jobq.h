@@ -1032,10 +1032,10 @@ JOBQ_API void jobq_loop_recovered(jobq_loop *loop, int64_t mono_us, jobq_error e
 JOBQ_API int32_t jobq_loop_sent(const jobq_loop *loop, jobq_action_kind kind, int32_t *slots,
                                 int32_t most);
 
-/* jobq_loop_unsettled -- an exception in the answer: error is JOBQ_ERROR_LOST or
- * JOBQ_ERROR_BUSY. */
+/* jobq_loop_unsettled -- an exception in the answer, about a job under a token (a flush may hold it
+ * under two): error is JOBQ_ERROR_LOST or JOBQ_ERROR_BUSY. */
 JOBQ_API void jobq_loop_unsettled(jobq_loop *loop, int64_t mono_us, jobq_action_kind kind,
-                                  int64_t job_id, jobq_error error);
+                                  int64_t job_id, int64_t worker, int64_t claim, jobq_error error);
 
 /* jobq_loop_flushed -- the answer is complete: all jobs not named are settled. On an error none
  * is. */
@@ -2904,8 +2904,8 @@ JOBQ_API void jobq_loop_recovered(jobq_loop *l, int64_t mono_us, jobq_error erro
     entry = jobq__claim_find(l, l->worker, number);
     if (error != JOBQ_OK || entry < 0) return;
     l->orphan_count--;
-    l->claims[entry].state = JOBQ_CLAIM_LIVE; /* burned, or come back: its row is there */
-    if (l->claims[entry].open == 0) l->claims[entry].state = JOBQ_CLAIM_SETTLED;
+    /* A burned number's row stays: without it the claim could still arrive. */
+    l->claims[entry].state = l->claims[entry].open > 0 ? JOBQ_CLAIM_LIVE : JOBQ_CLAIM_NONE;
     jobq__claimed_late(l, mono_us);
 }
 
@@ -2929,14 +2929,17 @@ JOBQ_API int32_t jobq_loop_sent(const jobq_loop *l, jobq_action_kind kind, int32
 }
 
 JOBQ_API void jobq_loop_unsettled(jobq_loop *l, int64_t mono_us, jobq_action_kind kind,
-                                  int64_t job_id, jobq_error error)
+                                  int64_t job_id, int64_t worker, int64_t claim, jobq_error error)
 {
     jobq_list *sent;
     int32_t i, prev = -1;
 
     JOBQ_ASSERT(l != NULL);
     sent = jobq__list_of(l, kind, true);
-    for (i = sent->head; i >= 0 && l->slots[i].job.id != job_id; i = l->slots[i].next) prev = i;
+    for (i = sent->head; i >= 0; prev = i, i = l->slots[i].next) {
+        const jobq_job *job = &l->slots[i].job;
+        if (job->id == job_id && jobq_job_holds(job, worker, claim)) break;
+    }
     if (i < 0) return;
     jobq__unlink(l, sent, prev, i);
     if (error == JOBQ_ERROR_BUSY) {
@@ -3199,7 +3202,8 @@ static int32_t jobq__claim_want(const jobq_loop *l)
 
 static bool jobq__suspect_wanted(const jobq_loop *l)
 {
-    return l->suspects_ready && l->suspects_held == 0 && l->running_count < l->config.threads;
+    return l->suspects_ready && l->suspects_held == 0 && l->orphan_count == 0 &&
+           l->running_count < l->config.threads; /* an orphaned claim may hold one */
 }
 
 static bool jobq__all_paused(const jobq_loop *l)
@@ -4021,7 +4025,8 @@ static void jobq__memory_do_flush(jobq_memory *m, jobq_loop *l, jobq_action_kind
         jobq_decision d = jobq__memory_unpark(m, s, now_us);
         jobq_error error =
             jobq_memory_settle(m, s->job.id, s->job.worker, s->job.claim, &d, now_us);
-        if (error != JOBQ_OK) jobq_loop_unsettled(l, mono_us, kind, s->job.id, error);
+        if (error != JOBQ_OK)
+            jobq_loop_unsettled(l, mono_us, kind, s->job.id, s->job.worker, s->job.claim, error);
     }
     jobq_loop_flushed(l, mono_us, kind, JOBQ_OK);
 }

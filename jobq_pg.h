@@ -573,8 +573,9 @@ static jobq_error jobq_pg__result_error(jobq_pg_error *error, const PGconn *conn
     X(CLAIM, "SELECT " JOBQ_PG__JOB_COLUMNS                                                        \
              " FROM jobq.claim($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)")                \
     X(RECOVER, "SELECT " JOBQ_PG__JOB_COLUMNS " FROM jobq.recover($1, $2)")                        \
-    X(COMPLETE, "SELECT id, answer FROM jobq.complete($1, $2, $3, $4)")                            \
-    X(SETTLE, "SELECT id, answer FROM jobq.settle($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, "  \
+    X(COMPLETE, "SELECT id, worker, claim, answer FROM jobq.complete($1, $2, $3, $4)")             \
+    X(SETTLE, "SELECT id, worker, claim, answer FROM jobq.settle($1, $2, $3, $4, $5, $6, $7, $8, " \
+              "$9, $10, $11, "                                                                     \
               "$12)")                                                                              \
     X(SETTLE_HERE, "SELECT FROM jobq.settle_here($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, "   \
                    "$12)")                                                                         \
@@ -1226,7 +1227,7 @@ static const char *const jobq_pg__sql_002[] = {
 "-- that a batch never waits and never deadlocks.\n",
 "CREATE FUNCTION jobq.complete(p_workers bigint[], p_claims bigint[], p_counts integer[],\n",
 "                              p_ids bigint[])\n",
-"RETURNS TABLE (id bigint, answer \"char\")\n",
+"RETURNS TABLE (id bigint, worker bigint, claim bigint, answer \"char\")\n",
 "LANGUAGE plpgsql\n",
 "SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off\n",
 "SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$\n",
@@ -1267,7 +1268,7 @@ static const char *const jobq_pg__sql_002[] = {
 "        IF v_keys IS NOT NULL THEN PERFORM jobq.end_keys(v_queues, v_keys); END IF;\n",
 "        CONTINUE WHEN cardinality(v_done) = cardinality(v_ids);\n",
 "        RETURN QUERY\n",
-"        SELECT u.id, CASE WHEN EXISTS (\n",
+"        SELECT u.id, p_workers[i], p_claims[i], CASE WHEN EXISTS (\n",
 "                   SELECT FROM jobq.job j\n",
 "                   WHERE j.id = u.id AND j.worker = p_workers[i] AND j.claim = p_claims[i])\n",
 "               THEN 'b' ELSE 'l' END::\"char\"\n",
@@ -1286,7 +1287,7 @@ static const char *const jobq_pg__sql_002[] = {
 "    p_stages smallint[], p_attempts integer[], p_crashes integer[], p_suspects boolean[],\n",
 "    p_delays_us bigint[], p_errors text[], p_payloads jsonb[], p_bytes bytea[],\n",
 "    p_wait boolean DEFAULT false)\n",
-"RETURNS TABLE (id bigint, answer \"char\")\n",
+"RETURNS TABLE (id bigint, worker bigint, claim bigint, answer \"char\")\n",
 "LANGUAGE plpgsql\n",
 "SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off\n",
 "SET jit = off AS $$\n",
@@ -1309,6 +1310,8 @@ static const char *const jobq_pg__sql_002[] = {
 "        END IF;\n",
 "        IF NOT FOUND THEN\n",
 "            id := p_ids[i];\n",
+"            worker := p_workers[i];\n",
+"            claim := p_claims[i];\n",
 "            answer := CASE WHEN EXISTS (\n",
 "                SELECT FROM jobq.job j\n",
 "                WHERE j.id = p_ids[i] AND j.worker = p_workers[i] AND j.claim = p_claims[i])\n",
@@ -3438,9 +3441,13 @@ static jobq_error jobq_pg__settle_some(jobq_pg *pg, PGconn *conn, jobq_pg__state
     for (i = 0; answers != NULL && i < count; i++) {
         answers[places[i]] = JOBQ_OK;
         for (row = 0; row < PQntuples(res); row++) {
-            if (jobq_pg__int(res, row, 0) != results[i].id) continue;
+            if (jobq_pg__int(res, row, 0) != results[i].id ||
+                jobq_pg__int(res, row, 1) != results[i].worker ||
+                jobq_pg__int(res, row, 2) != results[i].claim) {
+                continue;
+            }
             answers[places[i]] =
-                jobq_pg__int(res, row, 1) == 'b' ? JOBQ_ERROR_BUSY : JOBQ_ERROR_LOST;
+                jobq_pg__int(res, row, 3) == 'b' ? JOBQ_ERROR_BUSY : JOBQ_ERROR_LOST;
         }
     }
     PQclear(res);
@@ -4451,8 +4458,9 @@ static void jobq_pg__on_flush(jobq_pg_worker *w, const jobq_pg__pending *p, jobq
     int row;
 
     for (row = 0; code == JOBQ_OK && row < PQntuples(p->result); row++) {
-        bool busy = jobq_pg__int(p->result, row, 1) == 'b';
+        bool busy = jobq_pg__int(p->result, row, 3) == 'b';
         jobq_loop_unsettled(w->loop, now, p->kind, jobq_pg__int(p->result, row, 0),
+                            jobq_pg__int(p->result, row, 1), jobq_pg__int(p->result, row, 2),
                             busy ? JOBQ_ERROR_BUSY : JOBQ_ERROR_LOST);
     }
     jobq_loop_flushed(w->loop, now, p->kind, code);

@@ -385,7 +385,7 @@ END $$;
 -- that a batch never waits and never deadlocks.
 CREATE FUNCTION jobq.complete(p_workers bigint[], p_claims bigint[], p_counts integer[],
                               p_ids bigint[])
-RETURNS TABLE (id bigint, answer "char")
+RETURNS TABLE (id bigint, worker bigint, claim bigint, answer "char")
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off
 SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
@@ -426,7 +426,7 @@ BEGIN
         IF v_keys IS NOT NULL THEN PERFORM jobq.end_keys(v_queues, v_keys); END IF;
         CONTINUE WHEN cardinality(v_done) = cardinality(v_ids);
         RETURN QUERY
-        SELECT u.id, CASE WHEN EXISTS (
+        SELECT u.id, p_workers[i], p_claims[i], CASE WHEN EXISTS (
                    SELECT FROM jobq.job j
                    WHERE j.id = u.id AND j.worker = p_workers[i] AND j.claim = p_claims[i])
                THEN 'b' ELSE 'l' END::"char"
@@ -445,7 +445,7 @@ CREATE FUNCTION jobq.settle(
     p_stages smallint[], p_attempts integer[], p_crashes integer[], p_suspects boolean[],
     p_delays_us bigint[], p_errors text[], p_payloads jsonb[], p_bytes bytea[],
     p_wait boolean DEFAULT false)
-RETURNS TABLE (id bigint, answer "char")
+RETURNS TABLE (id bigint, worker bigint, claim bigint, answer "char")
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off
 SET jit = off AS $$
@@ -468,6 +468,8 @@ BEGIN
         END IF;
         IF NOT FOUND THEN
             id := p_ids[i];
+            worker := p_workers[i];
+            claim := p_claims[i];
             answer := CASE WHEN EXISTS (
                 SELECT FROM jobq.job j
                 WHERE j.id = p_ids[i] AND j.worker = p_workers[i] AND j.claim = p_claims[i])

@@ -110,6 +110,7 @@ static inline jobq_loop_stats ended(jobq_pg_worker *worker)
         if (workers[i] == worker) workers[i] = NULL;
     }
     jobq_pg_worker_wait(worker, &stats);
+    jobq_pg_worker_free(worker);
     return stats;
 }
 

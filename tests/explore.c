@@ -1,0 +1,1591 @@
+/*
+ * explore.c -- walks every interleaving of a small world through the real code of jobq.h.
+ *
+ * The world: two or three workers, each a jobq_loop on a connection of its own, one jobq_memory,
+ * two or three jobs, clocks that move by whole ticks. A move is one thing that can happen: the next
+ * statement of a connection is executed and answered, a handler ends, a tick passes, or a fault
+ * (a crash, a cut connection, a late answer, a paused process, a clock step, a cancel request ...).
+ * Each path may hold a bounded number of faults, so the space is finite. What follows from a move
+ * without a choice (a loop sends what is due, a free thread takes a job) happens with it.
+ *
+ * States are compared by what they mean: instants relative to now, instants that are over only by
+ * their order, worker ids and claim numbers by the order in which they are met. So a world that
+ * rests meets itself again a tick later, and the walk ends. Breadth first: the first violation has
+ * a shortest story.
+ *
+ * In every state the laws of jobq.h and the promises that need no server are checked; after every
+ * statement what it wrote is compared with what the laws say. From a part of the states the faults
+ * stop, and every job has to end within a bound.
+ *
+ *     explore [--states N] [--faults N] [--seconds N] [--world NAME]
+ */
+#define JOBQ_LOOP_SLOTS 4
+#define JOBQ_LOOP_CLAIMS 8
+#define JOBQ_LOOP_QUEUES 1
+#define JOBQ_LOOP_THREADS 2
+#define JOBQ_LOOP_KINDS 2
+#define JOBQ_LOOP_WATCHED 4
+
+static void explore_assert(const char *text);
+#define JOBQ_ASSERT(x) ((x) ? (void)0 : explore_assert(#x))
+#define JOBQ_IMPLEMENTATION
+#include "jobq.h"
+
+#define WIRE_JOBS 3
+#define WIRE_LANES 2
+#define WIRE_QUEUES 1
+#define WIRE_PRIORITY 0
+#include "wire.h"
+#include "laws.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#define TICK ((int64_t)1000000)
+enum { NODES = 3, JOBS = 3, FLIGHT = 12, ZOMBIES = 3, ROWS = 8, CLAIM_ROWS = 16, LEASE = 3 };
+enum { QUEUE_BITS = 2, KIND_BITS = 2, FORGET = 4, BURNED = 4 };
+
+#define STORE_SIZE                                                                                 \
+    (sizeof(jobq_memory) + JOBS * sizeof(jobq_memory_job) + ROWS * sizeof(jobq_memory_worker) +   \
+     CLAIM_ROWS * sizeof(jobq_memory_claim))
+
+/* id, text of the story. Faults are bounded: each alone, and all of a path together. */
+#define MOVES(X)                                                                                   \
+    X(ANSWER, "its next statement is executed and answered")                                       \
+    X(TICK, "a tick passes")                                                                       \
+    X(FINISH, "its handler ends")                                                                  \
+    X(GHOST, "a statement of a lost connection is executed after all")                             \
+    X(START, "starts anew")                                                                        \
+    X(RESUME, "its process goes on")                                                               \
+    X(FAST, "its connection is quick again")                                                       \
+    X(UNHOLD, "the queue goes on")                                                                 \
+    X(EXECUTE, "its next statement is executed, the answer is late")                               \
+    X(CUT, "its connection is lost")                                                               \
+    X(CRASH, "crashes")                                                                            \
+    X(PAUSE, "its process is stopped (SIGSTOP)")                                                   \
+    X(SLOW, "its connection stalls")                                                               \
+    X(REFUSE, "its next statement is refused (serialization)")                                     \
+    X(BUSY, "its next flush meets a locked row")                                                   \
+    X(OUTCOME, "its handler ends in another way")                                                  \
+    X(CANCEL, "someone asks to cancel a job")                                                      \
+    X(HOLD, "the queue is paused")                                                                 \
+    X(STOP, "is asked to stop")                                                                    \
+    X(STEP, "the store's clock steps")                                                             \
+    X(COMMIT, "a job commits that was enqueued before all others")                                 \
+    X(NOTIFY, "is notified")
+
+typedef enum move_kind {
+#define X(id, text) MOVE_##id,
+    MOVES(X)
+#undef X
+        MOVE_COUNT
+} move_kind;
+
+static const char *const move_texts[] = {
+#define X(id, text) text,
+    MOVES(X)
+#undef X
+};
+
+typedef struct move {
+    uint8_t kind, node, arg, more;
+} move;
+
+/* A worker's process and its connection; flight holds its statements, first sent first. */
+typedef struct node {
+    int64_t last_worker, last_number; /* of its latest claim */
+    int32_t incarnation, registers, flying;
+    bool up, paused, slow, asked, empty; /* asked to stop; its latest claim found nothing at all */
+    jobq_loop loop;
+    wire flight[FLIGHT];
+} node;
+
+/* A request that outlived its connection. */
+typedef struct zombie {
+    int32_t node, age;
+    wire wire;
+} zombie;
+
+/* When a worker's lease was last renewed, by the world's time: what no clock step can change. */
+typedef struct renewal {
+    int64_t worker;
+    int32_t tick;
+} renewal;
+
+typedef struct world {
+    int32_t tick, offset, zombies, faults;
+    uint8_t left[MOVE_COUNT];
+    int32_t burned_count;
+    int64_t burned[BURNED][2]; /* claims that came to nothing: their rows stay with the worker */
+    renewal renewals[ROWS];
+    zombie ghosts[ZOMBIES];
+    union {
+        int64_t align;
+        char bytes[STORE_SIZE];
+    } store;
+    node nodes[NODES];
+} world;
+
+/* A bounded world. */
+typedef struct setting {
+    const char *name;
+    int nodes, jobs, stages, threads, timeout;
+    bool prefetch, listen, late_job, suspects, fresh, drain;
+} setting;
+
+static const setting settings[] = {
+    {"pair", 2, 2, 1, 1, 0, true, false, false, false, false, false},
+    {"stages", 2, 2, 2, 1, 0, false, false, false, false, false, false},
+    {"suspects", 2, 3, 1, 2, 0, true, false, false, true, false, false},
+    {"late", 2, 3, 1, 1, 0, false, false, true, false, false, false},
+    {"timeout", 2, 2, 1, 1, 2, true, true, false, false, false, false},
+    {"three", 3, 2, 1, 1, 0, false, false, false, false, false, false},
+    {"fresh", 2, 1, 1, 1, 0, false, false, false, false, true, false},
+    {"drain", 2, 2, 1, 1, 0, false, false, true, false, false, true},
+};
+enum { SETTINGS = sizeof settings / sizeof settings[0] };
+
+static const setting *set;
+static int fault_limit = 2;
+static char broken[512];       /* the violation, empty while there is none */
+static jmp_buf assertion;
+static bool telling;           /* a story is being told */
+static jobq_loop_config config;
+static jobq_policy policy;
+
+static void violate(const char *format, ...)
+{
+    va_list args;
+
+    if (broken[0] != '\0') return;
+    va_start(args, format);
+    vsnprintf(broken, sizeof broken, format, args);
+    va_end(args);
+}
+
+static void explore_assert(const char *text)
+{
+    violate("assertion of jobq.h: %s", text);
+    longjmp(assertion, 1);
+}
+
+static jobq_memory *store(const world *w)
+{
+    return (jobq_memory *)(void *)(uintptr_t)w->store.bytes;
+}
+static int64_t mono_us(const world *w) { return (1000 + w->tick) * TICK; }
+static int64_t store_us(const world *w) { return (2000 + w->tick + w->offset) * TICK; }
+static jobq_job *job_at(const world *w, int i) { return &jobq_memory_jobs(store(w))[i].job; }
+
+/* ---- checks ---------------------------------------------------------------------------------- */
+
+static const node *owner(const world *w, int64_t worker)
+{
+    int n;
+
+    for (n = 0; n < set->nodes; n++) {
+        if (w->nodes[n].up && worker != 0 && w->nodes[n].loop.worker == worker) return &w->nodes[n];
+    }
+    return NULL;
+}
+
+static void check_death(const world *w, const jobq_memory *before, const wire *s)
+{
+    const jobq_memory_worker *a = jobq__memory_worker(before, s->action.worker);
+    const jobq_memory_worker *b = jobq__memory_worker(store(w), s->action.worker);
+    const node *d = owner(w, s->action.worker);
+
+    if (a == NULL || b == NULL || a->dead || !b->dead || d == NULL) return;
+    if (mono_us(w) < d->loop.lease_mono_us) {
+        violate("promise 5: a worker was declared dead while its own deadline was not over");
+    }
+}
+
+/* What a statement wrote, against the laws. */
+static void check_written(const world *w, const jobq_memory *before, const wire *s, bool live)
+{
+    int64_t job = 0;
+    const char *wrong = laws_written(before, store(w), s, store_us(w), &job);
+
+    if (wrong != NULL) violate("%s (job %d)", wrong, (int)job);
+    if (s->action.kind == JOBQ_ACTION_RESCUE) check_death(w, before, s);
+    if (s->action.kind == JOBQ_ACTION_CLAIM && live && s->error == JOBQ_ERROR_EXISTS) {
+        violate("a claim number was used twice");
+    }
+}
+
+/* A running job is in somebody's custody: its worker knows it, or can die and be rescued. */
+static void check_custody(const world *w, const jobq_job *job)
+{
+    const node *d = owner(w, job->worker);
+    int32_t entry, i;
+
+    if (jobq__memory_claim(store(w), job->worker, job->claim) == NULL) {
+        violate("promise 1: job %d is running without a claim row", (int)job->id);
+    }
+    if (jobq__memory_worker(store(w), job->worker) == NULL) {
+        violate("promise 1: job %d is held by a worker that has no row", (int)job->id);
+    }
+    if (d == NULL) return;
+    entry = jobq__claim_find(&d->loop, job->worker, job->claim);
+    if (entry >= 0 && (d->loop.claims[entry].state == JOBQ_CLAIM_SENT ||
+                       d->loop.claims[entry].state == JOBQ_CLAIM_ORPHAN)) {
+        return;
+    }
+    for (i = 0; i < JOBQ_LOOP_SLOTS; i++) {
+        const jobq_slot *s = &d->loop.slots[i];
+        if (s->state != JOBQ_SLOT_FREE && s->job.id == job->id &&
+            jobq_job_holds(job, s->job.worker, s->job.claim)) {
+            return;
+        }
+    }
+    violate("promise 1: job %d is held by a living worker that has forgotten it", (int)job->id);
+}
+
+/* The suspects of a worker: one at a time, alone in its claim. */
+static void check_suspects(const world *w, const jobq_job *job)
+{
+    int i;
+
+    for (i = 0; i < store(w)->job_count; i++) {
+        const jobq_job *o = job_at(w, i);
+        if (o == job || o->state != JOBQ_STATE_RUNNING || o->worker != job->worker) continue;
+        if (o->claim == job->claim) violate("law 6: suspect %d shares its claim", (int)job->id);
+        if (o->suspect) violate("law 6: a worker holds two suspects at once");
+    }
+}
+
+static bool held_validly(const node *d, const jobq_slot *s, int64_t now)
+{
+    return (s->state == JOBQ_SLOT_QUEUED || s->state == JOBQ_SLOT_RUNNING) &&
+           s->job.worker == d->loop.worker && now < d->loop.lease_mono_us;
+}
+
+/* A loop's own books. */
+static void check_books(const jobq_loop *l)
+{
+    int32_t suspects = 0, orphans = 0, slots = 0, open[JOBQ_LOOP_CLAIMS] = {0}, i;
+
+    for (i = 0; i < JOBQ_LOOP_SLOTS; i++) {
+        if (l->slots[i].state == JOBQ_SLOT_FREE) continue;
+        slots++;
+        if (l->slots[i].job.suspect) suspects++;
+        open[l->slots[i].entry]++;
+    }
+    for (i = 0; i < JOBQ_LOOP_CLAIMS; i++) {
+        if (l->claims[i].state == JOBQ_CLAIM_ORPHAN) orphans++;
+        if (l->claims[i].open != open[i] && l->claims[i].state != JOBQ_CLAIM_NONE) {
+            violate("the loop miscounts the open jobs of a claim");
+        }
+        if (open[i] > 0 && l->claims[i].state == JOBQ_CLAIM_NONE) {
+            violate("the loop holds a job whose claim it dropped");
+        }
+    }
+    if (suspects != l->suspects_held) violate("the loop miscounts its suspects");
+    if (orphans != l->orphan_count) violate("the loop miscounts its orphans");
+    if (slots + l->free.count != JOBQ_LOOP_SLOTS) violate("the loop lost a slot");
+}
+
+static void check_lease(const world *w, const node *d)
+{
+    const jobq_memory_worker *row = jobq__memory_worker(store(w), d->loop.worker);
+    int i;
+
+    if (d->loop.worker == 0 || d->loop.lease_mono_us <= mono_us(w)) return;
+    if (d->loop.phase > JOBQ_PHASE_STOPPING) return; /* it says good-bye, and holds nothing */
+    for (i = 0; i < ROWS && w->renewals[i].worker != d->loop.worker;) i++;
+    if (row == NULL || row->dead || i == ROWS) {
+        violate("promise 5: a worker without a living row believes in its lease");
+    } else if (d->loop.lease_mono_us > (1000 + w->renewals[i].tick + LEASE) * TICK) {
+        violate("promise 5: the local deadline is later than the store's expiry");
+    }
+}
+
+static void check_node(const world *w, int n)
+{
+    const node *d = &w->nodes[n];
+    int i, j, k;
+
+    check_books(&d->loop);
+    check_lease(w, d);
+    for (i = 0; i < JOBQ_LOOP_SLOTS; i++) {
+        const jobq_slot *s = &d->loop.slots[i];
+        if (!held_validly(d, s, mono_us(w))) continue;
+        if (!jobq_job_holds(jobq__memory_worker(store(w), d->loop.worker) == NULL
+                                ? &s->job : job_at(w, (int)s->job.id - 1),
+                            s->job.worker, s->job.claim)) {
+            violate("promise 3: worker %d may run job %d, but the store gave it away", n + 1,
+                    (int)s->job.id);
+        }
+        for (j = 0; j <= n; j++) {
+            for (k = 0; k < (j == n ? i : JOBQ_LOOP_SLOTS); k++) {
+                const jobq_slot *o = &w->nodes[j].loop.slots[k];
+                if (w->nodes[j].up && held_validly(&w->nodes[j], o, mono_us(w)) &&
+                    o->job.id == s->job.id) {
+                    violate("job %d is in two valid hands at once", (int)s->job.id);
+                }
+            }
+        }
+    }
+}
+
+static void check_world(const world *w)
+{
+    int i;
+
+    for (i = 0; i < store(w)->job_count; i++) {
+        const jobq_job *job = job_at(w, i);
+        if (jobq_job_check(job) != JOBQ_OK) violate("job %d breaks a law from 1 to 5", i + 1);
+        if (job->state != JOBQ_STATE_RUNNING) continue;
+        check_custody(w, job);
+        if (job->suspect) check_suspects(w, job);
+    }
+    for (i = 0; i < set->nodes && broken[0] == '\0'; i++) {
+        if (w->nodes[i].up) check_node(w, i);
+    }
+}
+
+/* ---- how the world moves --------------------------------------------------------------------- */
+
+/* Chance is fixed, so that states meet again; only worker ids have to differ. */
+static void fix_chance(const world *w, int n)
+{
+    node *d = (node *)(uintptr_t)&w->nodes[n];
+
+    d->loop.random.state = (uint64_t)(n + 1) << 40 | (uint64_t)d->incarnation << 20 |
+                           (uint64_t)d->registers;
+}
+
+static void renewed(world *w, int64_t worker)
+{
+    int i, place = -1;
+
+    for (i = 0; i < ROWS; i++) {
+        if (w->renewals[i].worker == worker) place = i;
+    }
+    for (i = 0; i < ROWS && place < 0; i++) {
+        if (jobq__memory_worker(store(w), w->renewals[i].worker) == NULL ||
+            w->renewals[i].worker == 0) {
+            place = i;
+        }
+    }
+    w->renewals[place < 0 ? 0 : place].worker = worker;
+    w->renewals[place < 0 ? 0 : place].tick = w->tick;
+}
+
+/* Rows of dead workers without claims go, as housekeeping would have it. */
+static void tidy_store(world *w)
+{
+    jobq_memory *m = store(w);
+    int i, c;
+
+    for (i = 0; i < m->worker_max; i++) {
+        jobq_memory_worker *row = &jobq_memory_workers(m)[i];
+        if (row->id == 0 || !row->dead || jobq_memory_holds(m, row->id)) continue;
+        for (c = 0; c < m->claim_max; c++) {
+            jobq_memory_claim *claim = &jobq_memory_claims(m)[c];
+            if (claim->worker == row->id) memset(claim, 0, sizeof *claim);
+        }
+        memset(row, 0, sizeof *row);
+    }
+}
+
+static void execute(world *w, wire *s, bool live)
+{
+    union {
+        int64_t align;
+        char bytes[STORE_SIZE];
+    } before;
+
+    memcpy(before.bytes, w->store.bytes, STORE_SIZE);
+    wire_execute(s, store(w), QUEUE_BITS, KIND_BITS, store_us(w));
+    check_written(w, (const jobq_memory *)(void *)before.bytes, s, live);
+    if (s->error == JOBQ_OK && (s->action.kind == JOBQ_ACTION_REGISTER || s->alive)) {
+        renewed(w, s->action.worker);
+    }
+    if (s->action.kind == JOBQ_ACTION_RECOVER && s->count == 0 && w->burned_count < BURNED) {
+        w->burned[w->burned_count][0] = s->action.worker;
+        w->burned[w->burned_count++][1] = s->action.number;
+    }
+    tidy_store(w);
+}
+
+static bool lingers(jobq_action_kind kind)
+{
+    return kind != JOBQ_ACTION_CONNECT && kind != JOBQ_ACTION_POLICIES &&
+           kind != JOBQ_ACTION_SLEEP && kind != JOBQ_ACTION_RESCUE;
+}
+
+/* The connection is gone. What had not been executed may be, later. */
+static void drop_flight(world *w, int n)
+{
+    node *d = &w->nodes[n];
+    int i;
+
+    for (i = 0; i < d->flying; i++) {
+        if (d->flight[i].executed || !lingers(d->flight[i].action.kind)) continue;
+        if (w->zombies == ZOMBIES) break;
+        memset(&w->ghosts[w->zombies], 0, sizeof w->ghosts[0]);
+        w->ghosts[w->zombies].node = n;
+        w->ghosts[w->zombies++].wire = d->flight[i];
+    }
+    memset(d->flight, 0, (size_t)d->flying * sizeof d->flight[0]);
+    d->flying = 0;
+    d->slow = false;
+}
+
+static void remove_ghost(world *w, int i)
+{
+    memmove(&w->ghosts[i], &w->ghosts[i + 1], (size_t)(ZOMBIES - 1 - i) * sizeof w->ghosts[0]);
+    memset(&w->ghosts[--w->zombies], 0, sizeof w->ghosts[0]);
+}
+
+static void start(world *w, int n)
+{
+    node *d = &w->nodes[n];
+
+    d->incarnation++;
+    d->registers = 0;
+    d->last_worker = d->last_number = 0;
+    d->up = true;
+    d->paused = d->slow = d->asked = d->empty = false;
+    jobq_loop_init(&d->loop, &config, 1, mono_us(w));
+    d->loop.prune_mono_us = JOBQ_NEVER;
+}
+
+/* What the loop has forgotten, and what is chance, is cleared. */
+static void tidy_loop(jobq_loop *l)
+{
+    int32_t i;
+
+    for (i = 0; i < JOBQ_LOOP_SLOTS; i++) {
+        if (l->slots[i].state != JOBQ_SLOT_FREE) continue;
+        memset(&l->slots[i].job, 0, sizeof l->slots[i].job);
+        memset(&l->slots[i].decision, 0, sizeof l->slots[i].decision);
+    }
+    memset(&l->stats, 0, sizeof l->stats);
+    l->handler_us = set->prefetch ? 0 : -1;
+    l->vacuum_rows = 0;
+    l->random.state = 0;
+}
+
+static void check_number(node *d, const jobq_action *a)
+{
+    if (a->kind != JOBQ_ACTION_CLAIM && !a->claim) return;
+    if (a->worker == d->last_worker && a->number <= d->last_number) {
+        violate("claim number %d is used again", (int)a->number);
+    }
+    d->last_worker = a->worker;
+    d->last_number = a->number;
+}
+
+/* The loop does what is due: sends, abandons, exits; a free thread takes a job. */
+static void pump(world *w, int n)
+{
+    node *d = &w->nodes[n];
+    int guard;
+
+    if (!d->up || d->paused || broken[0] != '\0') return;
+    for (guard = 0;; guard++) {
+        jobq_action a;
+        fix_chance(w, n);
+        while (jobq_loop_take(&d->loop, mono_us(w)) >= 0) continue;
+        a = jobq_loop_next(&d->loop, mono_us(w));
+        if (guard > 40) violate("the loop of worker %d spins: %s", n + 1, wire_name(a.kind));
+        if (a.kind == JOBQ_ACTION_WAIT && a.until_mono_us <= mono_us(w)) {
+            violate("the loop of worker %d waits for an instant that is over", n + 1);
+        }
+        if (a.kind == JOBQ_ACTION_WAIT || broken[0] != '\0') break;
+        if (a.kind == JOBQ_ACTION_ABANDON) continue;
+        if (a.kind == JOBQ_ACTION_DISCONNECT) {
+            drop_flight(w, n);
+            jobq_loop_disconnected(&d->loop, mono_us(w));
+            continue;
+        }
+        if (a.kind == JOBQ_ACTION_EXIT) {
+            drop_flight(w, n);
+            d->up = false;
+            memset(&d->loop, 0, sizeof d->loop);
+            return;
+        }
+        if (telling) printf("       worker %d sends %s\n", n + 1, wire_name(a.kind));
+        check_number(d, &a);
+        if (a.kind == JOBQ_ACTION_REGISTER) d->registers++;
+        JOBQ_ASSERT(d->flying + 2 <= FLIGHT);
+        d->flying += wire_send_all(&d->flight[d->flying], &d->loop, &a);
+    }
+    if (d->loop.phase != JOBQ_PHASE_WORKING && !d->asked && !d->empty &&
+        !d->loop.queues[0].paused) {
+        violate("worker %d took a short answer, or one behind bounds, for an empty queue", n + 1);
+    }
+    tidy_loop(&d->loop);
+}
+
+static void shift_flight(node *d)
+{
+    d->flying--;
+    memmove(&d->flight[0], &d->flight[1], (size_t)d->flying * sizeof d->flight[0]);
+    memset(&d->flight[d->flying], 0, sizeof d->flight[0]);
+}
+
+static int first_unexecuted(const node *d)
+{
+    int i;
+
+    for (i = 0; i < d->flying && d->flight[i].executed;) i++;
+    return i < d->flying ? i : -1;
+}
+
+static void answer(world *w, int n)
+{
+    node *d = &w->nodes[n];
+    wire s;
+
+    if (!d->flight[0].executed && d->flight[0].error == JOBQ_OK) execute(w, &d->flight[0], true);
+    s = d->flight[0];
+    shift_flight(d);
+    fix_chance(w, n);
+    if (s.action.kind == JOBQ_ACTION_CLAIM && !s.action.suspects) {
+        d->empty = s.count == 0 && s.action.sweep && s.error == JOBQ_OK;
+    }
+    wire_answer(&s, &d->loop, QUEUE_BITS, mono_us(w));
+}
+
+/* How a decision follows from an outcome, by the laws. */
+static void check_decision(const jobq_slot *s, jobq_outcome outcome)
+{
+    const jobq_job *job = &s->job;
+    const jobq_decision *d = &s->decision;
+    bool last = job->stage + 1 == job->stages;
+    jobq_state want = s->cancel ? JOBQ_STATE_CANCELLED : JOBQ_STATE_READY;
+    int32_t attempt = job->attempt;
+
+    if (outcome == JOBQ_OUTCOME_SUCCESS && last) want = JOBQ_STATE_SUCCEEDED;
+    if (outcome == JOBQ_OUTCOME_SUCCESS && !last && !s->cancel) attempt = 0;
+    if (outcome == JOBQ_OUTCOME_DISCARD) want = JOBQ_STATE_FAILED;
+    if (outcome == JOBQ_OUTCOME_CANCELLED) want = JOBQ_STATE_CANCELLED;
+    if (outcome == JOBQ_OUTCOME_SNOOZE) attempt--;
+    if (outcome == JOBQ_OUTCOME_RETRY && !s->cancel && job->attempt >= policy.max_attempts) {
+        want = JOBQ_STATE_FAILED;
+    }
+    if (d->state != want || d->attempt != attempt || d->suspect ||
+        d->stage != job->stage + (want == JOBQ_STATE_READY && outcome == JOBQ_OUTCOME_SUCCESS)) {
+        violate("laws 4, 6, 7, 9: job %d was decided wrongly", (int)job->id);
+    }
+}
+
+static void finish(world *w, int n, int32_t slot, jobq_outcome outcome)
+{
+    jobq_loop *l = &w->nodes[n].loop;
+
+    fix_chance(w, n);
+    jobq_loop_handled(l, mono_us(w), slot, l->slots[slot].generation, outcome, TICK, false);
+    check_decision(&l->slots[slot], outcome);
+}
+
+static void pass_tick(world *w)
+{
+    int i;
+
+    w->tick++;
+    for (i = w->zombies - 1; i >= 0; i--) {
+        if (++w->ghosts[i].age > FORGET) remove_ghost(w, i);
+    }
+    for (i = 0; i < set->nodes; i++) pump(w, i);
+}
+
+static void enqueue(world *w, bool early)
+{
+    jobq_job like = jobq_job_new(0);
+    int64_t id;
+
+    like.queue = like.kind = 1;
+    like.stages = (int16_t)set->stages;
+    id = jobq_memory_enqueue(store(w), &like, jobq_str_from(NULL), store_us(w));
+    if (early) jobq_memory_get(store(w), id)->job.run_at_us = 1999 * TICK;
+}
+
+static void apply_fault(world *w, const move *m)
+{
+    node *d = &w->nodes[m->node];
+
+    switch ((int)m->kind) {
+    case MOVE_EXECUTE: execute(w, &d->flight[m->arg], true); break;
+    case MOVE_CUT:
+        drop_flight(w, m->node);
+        fix_chance(w, m->node);
+        jobq_loop_disconnected(&d->loop, mono_us(w));
+        break;
+    case MOVE_CRASH:
+        drop_flight(w, m->node);
+        d->up = d->paused = false;
+        memset(&d->loop, 0, sizeof d->loop);
+        break;
+    case MOVE_PAUSE: d->paused = true; break;
+    case MOVE_SLOW: d->slow = true; break;
+    case MOVE_REFUSE:
+        d->flight[0].error = JOBQ_ERROR_RETRYABLE;
+        answer(w, m->node);
+        break;
+    case MOVE_BUSY:
+        d->flight[0].busy = d->flight[0].u.items[0].id;
+        answer(w, m->node);
+        break;
+    case MOVE_OUTCOME: finish(w, m->node, m->arg, (jobq_outcome)m->more); break;
+    case MOVE_CANCEL: jobq_memory_cancel(store(w), m->arg, store_us(w)); break;
+    case MOVE_HOLD: jobq_memory_policy(store(w), 1, &policy, true); break;
+    case MOVE_STOP:
+        d->asked = true;
+        jobq_loop_stop(&d->loop, mono_us(w), -1);
+        break;
+    case MOVE_STEP: w->offset += m->arg == 0 ? 2 * LEASE : -2; break;
+    case MOVE_COMMIT: enqueue(w, true); break;
+    case MOVE_NOTIFY: jobq_loop_notified(&d->loop, mono_us(w), m->arg != 0); break;
+    }
+}
+
+static void apply(world *w, const move *m)
+{
+    node *d = &w->nodes[m->node];
+
+    switch ((int)m->kind) {
+    case MOVE_ANSWER: answer(w, m->node); break;
+    case MOVE_TICK: pass_tick(w); break;
+    case MOVE_FINISH: finish(w, m->node, m->arg, JOBQ_OUTCOME_SUCCESS); break;
+    case MOVE_GHOST:
+        execute(w, &w->ghosts[m->arg].wire, false);
+        remove_ghost(w, m->arg);
+        break;
+    case MOVE_START: start(w, m->node); break;
+    case MOVE_RESUME: d->paused = false; break;
+    case MOVE_FAST: d->slow = false; break;
+    case MOVE_UNHOLD: jobq_memory_policy(store(w), 1, &policy, false); break;
+    default:
+        if (m->kind != MOVE_EXECUTE || !d->paused) {
+            w->faults--;
+            w->left[m->kind]--;
+        }
+        apply_fault(w, m);
+    }
+    if (m->kind != MOVE_TICK && m->kind != MOVE_GHOST) pump(w, m->node);
+    if (broken[0] == '\0') check_world(w);
+}
+
+/* ---- which moves there are ------------------------------------------------------------------- */
+
+typedef struct moves {
+    int count;
+    move list[128];
+} moves;
+
+static void add(moves *all, move_kind kind, int n, int arg, int more)
+{
+    move *m = &all->list[all->count++];
+
+    m->kind = (uint8_t)kind;
+    m->node = (uint8_t)n;
+    m->arg = (uint8_t)arg;
+    m->more = (uint8_t)more;
+}
+
+/* Time stands still while somebody has something to do at once. */
+static bool at_rest(const world *w)
+{
+    int n;
+
+    for (n = 0; n < set->nodes; n++) {
+        const node *d = &w->nodes[n];
+        if (!d->up || d->paused || d->slow || d->flying == 0) continue;
+        if (!d->flight[0].executed) return false;
+    }
+    return true;
+}
+
+static bool may(const world *w, move_kind kind) { return w->faults > 0 && w->left[kind] > 0; }
+
+static void list_handlers(const world *w, int n, moves *all)
+{
+    const jobq_loop *l = &w->nodes[n].loop;
+    int i;
+
+    for (i = 0; i < l->running_count; i++) {
+        add(all, MOVE_FINISH, n, l->running[i], 0);
+        if (!may(w, MOVE_OUTCOME)) continue;
+        add(all, MOVE_OUTCOME, n, l->running[i], JOBQ_OUTCOME_RETRY);
+        add(all, MOVE_OUTCOME, n, l->running[i], JOBQ_OUTCOME_SNOOZE);
+        add(all, MOVE_OUTCOME, n, l->running[i], JOBQ_OUTCOME_DISCARD);
+        add(all, MOVE_OUTCOME, n, l->running[i], JOBQ_OUTCOME_CANCELLED);
+    }
+}
+
+static void list_connection(const world *w, int n, moves *all)
+{
+    const node *d = &w->nodes[n];
+    int next = first_unexecuted(d);
+    jobq_action_kind kind = d->flying > 0 ? d->flight[0].action.kind : JOBQ_ACTION_WAIT;
+    bool flush = kind == JOBQ_ACTION_COMPLETE || kind == JOBQ_ACTION_SETTLE;
+
+    if (d->flying > 0 && !d->paused && !d->slow) {
+        add(all, MOVE_ANSWER, n, 0, 0);
+        if (next == 0 && may(w, MOVE_REFUSE)) add(all, MOVE_REFUSE, n, 0, 0);
+        if (next == 0 && flush && may(w, MOVE_BUSY)) add(all, MOVE_BUSY, n, 0, 0);
+    }
+    if (next >= 0 && !d->slow && (d->paused || may(w, MOVE_EXECUTE))) {
+        add(all, MOVE_EXECUTE, n, next, 0);
+    }
+    if (d->slow) add(all, MOVE_FAST, n, 0, 0);
+    if (!d->slow && d->flying > 0 && may(w, MOVE_SLOW)) add(all, MOVE_SLOW, n, 0, 0);
+    if (!d->paused && may(w, MOVE_CUT) && (d->loop.connected || d->flying > 0)) {
+        add(all, MOVE_CUT, n, 0, 0);
+    }
+}
+
+static void list_node(const world *w, int n, moves *all)
+{
+    const node *d = &w->nodes[n];
+
+    if (!d->up) {
+        add(all, MOVE_START, n, 0, 0);
+        return;
+    }
+    list_connection(w, n, all);
+    if (may(w, MOVE_CRASH)) add(all, MOVE_CRASH, n, 0, 0);
+    if (d->paused) {
+        add(all, MOVE_RESUME, n, 0, 0);
+        return;
+    }
+    list_handlers(w, n, all);
+    if (may(w, MOVE_PAUSE)) add(all, MOVE_PAUSE, n, 0, 0);
+    if (may(w, MOVE_STOP) && d->loop.phase == JOBQ_PHASE_WORKING) add(all, MOVE_STOP, n, 0, 0);
+    if (may(w, MOVE_NOTIFY)) add(all, MOVE_NOTIFY, n, 0, 0);
+    if (may(w, MOVE_NOTIFY)) add(all, MOVE_NOTIFY, n, 1, 0);
+}
+
+static void list_moves(const world *w, moves *all)
+{
+    int i;
+
+    all->count = 0;
+    for (i = 0; i < set->nodes; i++) list_node(w, i, all);
+    for (i = 0; i < w->zombies; i++) {
+        int j;
+        for (j = 0; j < i && w->ghosts[j].node != w->ghosts[i].node;) j++;
+        if (j == i) add(all, MOVE_GHOST, w->ghosts[i].node, i, 0);
+    }
+    if (at_rest(w)) add(all, MOVE_TICK, 0, 0, 0);
+    if ((store(w)->paused & QUEUE_BITS) != 0) add(all, MOVE_UNHOLD, 0, 0, 0);
+    else if (may(w, MOVE_HOLD)) add(all, MOVE_HOLD, 0, 0, 0);
+    for (i = 0; i < store(w)->job_count && may(w, MOVE_CANCEL); i++) {
+        const jobq_job *job = job_at(w, i);
+        if (!jobq_state_final(job->state) && !job->cancel_requested) {
+            add(all, MOVE_CANCEL, 0, i + 1, 0);
+        }
+    }
+    if (may(w, MOVE_STEP)) add(all, MOVE_STEP, 0, 0, 0);
+    if (may(w, MOVE_STEP)) add(all, MOVE_STEP, 0, 1, 0);
+    if (may(w, MOVE_COMMIT) && store(w)->job_count < set->jobs) add(all, MOVE_COMMIT, 0, 0, 0);
+}
+
+/* ---- what a state means ---------------------------------------------------------------------- */
+
+typedef struct digest {
+    uint64_t hash;
+    const world *w;
+    int64_t workers[32];
+    int64_t tokens[64][2];
+    int64_t instants[64];
+    int worker_count, token_count, instant_count;
+} digest;
+
+static uint64_t mix(uint64_t h, int64_t v)
+{
+    h = (h ^ (uint64_t)v) * 0x9e3779b97f4a7c15u;
+    return h ^ (h >> 29);
+}
+
+static void put(digest *g, int64_t v) { g->hash = mix(g->hash, v); }
+
+/* An instant of a loop's clock, in ticks from now; what is over counts down to low. */
+static int64_t ticks(const world *w, int64_t at, int64_t low)
+{
+    int64_t rest = at - mono_us(w);
+
+    if (at == JOBQ_NEVER) return 99;
+    if (at < 0 || rest <= low * TICK) return low;
+    rest = rest > 0 ? (rest + TICK - 1) / TICK : rest / TICK;
+    return rest > 80 ? 80 : rest;
+}
+
+/* Instants of the store's clock that are over count only by their order. */
+static void know(digest *g, int64_t at)
+{
+    int i;
+
+    if (at > store_us(g->w) || at == INT64_MIN) return;
+    for (i = 0; i < g->instant_count && g->instants[i] < at;) i++;
+    if (i < g->instant_count && g->instants[i] == at) return;
+    JOBQ_ASSERT(g->instant_count < 64);
+    memmove(&g->instants[i + 1], &g->instants[i],
+            (size_t)(g->instant_count - i) * sizeof g->instants[0]);
+    g->instants[i] = at;
+    g->instant_count++;
+}
+
+static int64_t instant(const digest *g, int64_t at)
+{
+    int64_t rest = at - store_us(g->w);
+    int i;
+
+    if (at == JOBQ_NEVER || at == INT64_MIN) return at == JOBQ_NEVER ? 99 : -99;
+    if (rest > 0) return (rest + TICK - 1) / TICK;
+    for (i = 0; i < g->instant_count && g->instants[i] != at;) i++;
+    if (may(g->w, MOVE_STEP) && rest > -3 * TICK) return -1000 + 10 * (rest / TICK) - i;
+    return -1 - (g->instant_count - i);
+}
+
+static int64_t worker_label(digest *g, int64_t id)
+{
+    int i;
+
+    if (id == 0) return 0;
+    for (i = 0; i < g->worker_count && g->workers[i] != id;) i++;
+    JOBQ_ASSERT(i < 32);
+    if (i == g->worker_count) g->workers[g->worker_count++] = id;
+    return i + 1;
+}
+
+static void put_token(digest *g, int64_t worker, int64_t claim)
+{
+    int i;
+
+    if (claim == 0) {
+        put(g, 0);
+        return;
+    }
+    for (i = 0; i < g->token_count; i++) {
+        if (g->tokens[i][0] == worker && g->tokens[i][1] == claim) break;
+    }
+    JOBQ_ASSERT(i < 64);
+    if (i == g->token_count) {
+        g->tokens[i][0] = worker;
+        g->tokens[g->token_count++][1] = claim;
+    }
+    put(g, i + 1);
+    put(g, worker_label(g, worker));
+}
+
+static int64_t token_label(const digest *g, int64_t worker, int64_t claim)
+{
+    int i;
+
+    for (i = 0; i < g->token_count; i++) {
+        if (g->tokens[i][0] == worker && g->tokens[i][1] == claim) return i + 1;
+    }
+    return 0;
+}
+
+static void put_job(digest *g, const jobq_job *job)
+{
+    put(g, job->id * 64 + job->attempt * 8 + job->crash);
+    put(g, (int64_t)job->state * 64 + job->stage * 4 + job->suspect * 2 + job->cancel_requested);
+    put_token(g, job->worker, job->claim);
+}
+
+static void put_decision(digest *g, const jobq_decision *d)
+{
+    put(g, (int64_t)d->state * 4096 + d->attempt * 512 + d->crash * 64 + d->stage * 2 + d->suspect);
+    put(g, d->delay_us == JOBQ_NEVER ? -1 : d->delay_us);
+}
+
+static void put_list(digest *g, const jobq_loop *l, const jobq_list *list)
+{
+    int32_t i;
+
+    put(g, list->count);
+    for (i = list->head; i >= 0 && list->count > 0; i = l->slots[i].next) {
+        const jobq_slot *s = &l->slots[i];
+        put_job(g, &s->job);
+        put_decision(g, &s->decision);
+        put(g, s->resent * 4 + s->cancel * 2 + s->verify);
+    }
+}
+
+static int64_t beat_label(const world *w, int64_t worker, int64_t beat)
+{
+    const jobq_memory_worker *row = jobq__memory_worker(store(w), worker);
+
+    return beat < 0 ? -1 : row != NULL && row->beat == beat;
+}
+
+static void put_sets(digest *g, const jobq_loop *l)
+{
+    uint64_t sum = 0;
+    int i;
+
+    for (i = 0; i < JOBQ_LOOP_CLAIMS; i++) {
+        const jobq_claim *c = &l->claims[i];
+        if (c->state == JOBQ_CLAIM_NONE) continue;
+        sum += mix(mix((uint64_t)c->state * 16 + (uint64_t)c->open * 2 + c->suspects,
+                       token_label(g, c->worker, c->number)), 5);
+    }
+    for (i = 0; i < JOBQ_LOOP_WATCHED; i++) {
+        const jobq_watched *o = &l->watched[i];
+        if (o->worker == 0) continue;
+        sum += mix(mix((uint64_t)(ticks(g->w, o->since_mono_us, -8) + 100) * 16 +
+                       (uint64_t)(o->lease_us / TICK),
+                       worker_label(g, o->worker)), beat_label(g->w, o->worker, o->beat));
+    }
+    put(g, (int64_t)sum);
+}
+
+static void put_timers(digest *g, const jobq_loop *l)
+{
+    int kind;
+
+    put(g, ticks(g->w, l->alive_mono_us, -8));
+    put(g, ticks(g->w, l->lease_mono_us, -8));
+    put(g, ticks(g->w, l->beat_mono_us, 0));
+    put(g, ticks(g->w, l->claim_mono_us, 0));
+    put(g, ticks(g->w, l->sweep_mono_us, 0));
+    put(g, ticks(g->w, l->full_mono_us, 0));
+    put(g, ticks(g->w, l->due_mono_us, 0));
+    put(g, set->listen ? ticks(g->w, l->idle_mono_us, -2) : l->idle_mono_us == JOBQ_NEVER);
+    put(g, set->listen ? ticks(g->w, l->busy_mono_us, -2) : l->busy_mono_us == JOBQ_NEVER);
+    put(g, set->listen ? ticks(g->w, l->slept_mono_us, -2) : 0);
+    put(g, ticks(g->w, l->flush_mono_us, 0));
+    put(g, ticks(g->w, l->connect_mono_us, 0));
+    put(g, ticks(g->w, l->stop_mono_us, -2));
+    put(g, ticks(g->w, l->deadline_mono_us, 0));
+    for (kind = 0; kind < JOBQ_ACTION_COUNT; kind++) {
+        if ((l->inflight >> kind & 1) != 0) put(g, ticks(g->w, l->sent_mono_us[kind], -8));
+        if (l->failures[kind] == 0) continue;
+        put(g, kind * 16 + ticks(g->w, l->hold_mono_us[kind], 0));
+        put(g, l->failures[kind] > 6 ? 6 : l->failures[kind]);
+    }
+}
+
+static void put_loop(digest *g, const jobq_loop *l)
+{
+    bool claiming = (l->inflight >> JOBQ_ACTION_CLAIM & 1) != 0;
+    int i, stage;
+
+    put(g, worker_label(g, l->worker));
+    put(g, (int64_t)l->phase * 4096 + l->connected * 2048 + l->policies_stale * 1024 +
+               l->suspects_ready * 512 + l->asleep * 256 + l->swept_empty * 128 +
+               l->claim_sweep * 64 + (l->linger_us > 0) * 32 +
+               (l->policy == store(g->w)->policy_version) * 16 +
+               (claiming ? l->claim_suspects * 8 + l->claim_full * 4 : 0));
+    put(g, l->inflight);
+    put(g, l->connects > 8 ? 8 : l->connects);
+    put(g, l->flush_limit * 64 + l->orphan_count * 8 + l->suspects_held);
+    put(g, claiming ? l->claim_limit : 0);
+    put(g, l->parked_kind * 8 + l->foreign_count);
+    i = (int)((l->store_now_us - store_us(g->w)) / TICK);
+    put(g, i < -3 || (i < 0 && !may(g->w, MOVE_STEP)) ? -3 : i);
+    put_timers(g, l);
+    for (stage = 0; stage < set->stages && l->queue_count > 0; stage++) {
+        const jobq_bound *b = &l->queues[0].bounds[0][stage];
+        put(g, b->claim == 0 ? 0 : b->id);
+        if (b->claim != 0) put(g, instant(g, b->run_at_us));
+    }
+    put(g, l->queue_count == 0 ? 0 : l->queues[0].stages_max * 2 + l->queues[0].paused);
+    for (i = 0; i < l->running_count; i++) {
+        const jobq_slot *s = &l->slots[l->running[i]];
+        put_job(g, &s->job);
+        put(g, ticks(g->w, s->deadline_mono_us, 0) * 2 + s->cancel);
+    }
+    put_list(g, l, &l->queued);
+    put_list(g, l, &l->done);
+    put_list(g, l, &l->odd);
+    put_list(g, l, &l->sent_done);
+    put_list(g, l, &l->sent_odd);
+}
+
+static void put_answer(digest *g, const wire *s)
+{
+    int i;
+
+    put(g, (int64_t)s->error * 64 + s->alive * 32 + s->suspects * 16 + s->dead * 8 + s->parked);
+    put(g, (s->policy == store(g->w)->policy_version) * 8 + s->rescued);
+    put(g, s->due_us > 0 ? (s->due_us + TICK - 1) / TICK : s->due_us);
+    put(g, s->paused[0] * 64 + s->stages_max);
+    for (i = 0; i < s->late_count; i++) {
+        put(g, worker_label(g, s->late[i].worker));
+        put(g, beat_label(g->w, s->late[i].worker, s->late[i].beat));
+    }
+    for (i = 0; i < s->cancel_count; i++) put(g, s->cancels[i]);
+    for (i = 0; i < s->count; i++) {
+        if (s->action.kind != JOBQ_ACTION_CLAIM && s->action.kind != JOBQ_ACTION_RECOVER) break;
+        put_job(g, &s->u.jobs[i]);
+        put(g, instant(g, s->u.jobs[i].run_at_us));
+    }
+    if (s->action.kind == JOBQ_ACTION_HEARTBEAT) put(g, instant(g, s->store_now_us));
+}
+
+static void put_wire(digest *g, const wire *s)
+{
+    const jobq_action *a = &s->action;
+    bool flush = a->kind == JOBQ_ACTION_COMPLETE || a->kind == JOBQ_ACTION_SETTLE;
+    int i;
+
+    put(g, (int64_t)a->kind * 256 + a->limit * 32 + a->suspects * 16 + a->sweep * 8 + a->look * 4 +
+               a->asleep * 2 + s->executed);
+    put(g, worker_label(g, a->worker));
+    if (a->kind == JOBQ_ACTION_CLAIM || a->kind == JOBQ_ACTION_RECOVER) {
+        put_token(g, a->worker, a->number);
+    }
+    if (a->kind == JOBQ_ACTION_RESCUE) put(g, beat_label(g->w, a->worker, a->beat));
+    for (i = 0; i < s->lane_count && !s->executed; i++) {
+        put(g, s->lanes[i].stage);
+        put(g, instant(g, s->lanes[i].after_at_us));
+        put(g, s->lanes[i].after_id);
+    }
+    for (i = 0; i < s->settled_count; i++) put_token(g, a->worker, s->settled[i]);
+    for (i = 0; i < s->count && flush; i++) {
+        const wire_item *it = &s->u.items[i];
+        put(g, it->id * 16 + it->error);
+        put_token(g, it->worker, it->claim);
+        put_decision(g, &it->decision);
+    }
+    if (s->executed) put_answer(g, s);
+}
+
+static void know_wire(digest *g, const wire *s)
+{
+    int i;
+
+    if (s->action.kind == JOBQ_ACTION_HEARTBEAT && s->executed) know(g, s->store_now_us);
+    if (s->action.kind != JOBQ_ACTION_CLAIM && s->action.kind != JOBQ_ACTION_RECOVER) return;
+    for (i = 0; i < s->lane_count && !s->executed; i++) know(g, s->lanes[i].after_at_us);
+    for (i = 0; i < s->count && s->executed; i++) know(g, s->u.jobs[i].run_at_us);
+}
+
+static void know_all(digest *g)
+{
+    const world *w = g->w;
+    int n, i;
+
+    for (i = 0; i < store(w)->job_count; i++) {
+        if (job_at(w, i)->state == JOBQ_STATE_READY) know(g, job_at(w, i)->run_at_us);
+    }
+    for (n = 0; n < set->nodes; n++) {
+        const node *d = &w->nodes[n];
+        for (i = 0; d->up && i < set->stages && d->loop.queue_count > 0; i++) {
+            if (d->loop.queues[0].bounds[0][i].claim == 0) continue;
+            know(g, d->loop.queues[0].bounds[0][i].run_at_us);
+        }
+        for (i = 0; i < d->flying; i++) know_wire(g, &d->flight[i]);
+    }
+    for (i = 0; i < w->zombies; i++) know_wire(g, &w->ghosts[i].wire);
+}
+
+static void put_rows(digest *g)
+{
+    const jobq_memory *m = store(g->w);
+    uint64_t sum = 0;
+    int i, j;
+
+    for (i = 0; i < m->worker_max; i++) {
+        const jobq_memory_worker *row = &jobq_memory_workers(m)[i];
+        int64_t rest = (row->expires_at_us - store_us(g->w)) / TICK, since = 0;
+        if (row->id == 0) continue;
+        for (j = 0; j < ROWS; j++) {
+            if (g->w->renewals[j].worker == row->id) since = g->w->tick - g->w->renewals[j].tick;
+        }
+        sum += mix(mix((uint64_t)(worker_label(g, row->id) * 4 + row->dead * 2 + row->asleep),
+                       rest < -3 ? -3 : rest), since > LEASE ? LEASE : since);
+    }
+    for (i = 0; i < m->claim_max; i++) {
+        const jobq_memory_claim *c = &jobq_memory_claims(m)[i];
+        if (c->worker == 0) continue;
+        sum += mix(mix(77, token_label(g, c->worker, c->number)), worker_label(g, c->worker));
+    }
+    put(g, (int64_t)sum);
+    put(g, (int64_t)(m->paused * 64) + m->stages_max);
+}
+
+static uint64_t digest_of(const world *w)
+{
+    digest g;
+    int n, i;
+
+    g.hash = 1;
+    g.w = w;
+    g.worker_count = g.token_count = g.instant_count = 0;
+    know_all(&g);
+    put(&g, w->faults);
+    for (i = 0; i < MOVE_COUNT && w->faults > 0; i++) put(&g, w->left[i]);
+    for (i = 0; i < store(w)->job_count; i++) {
+        const jobq_job *job = job_at(w, i);
+        put_job(&g, job);
+        if (job->state == JOBQ_STATE_READY) put(&g, instant(&g, job->run_at_us));
+    }
+    for (n = 0; n < set->nodes; n++) {
+        const node *d = &w->nodes[n];
+        put(&g, d->up * 16 + d->paused * 8 + d->slow * 4 + d->asked * 2 + d->empty);
+        if (!d->up) continue;
+        put_loop(&g, &d->loop);
+        put(&g, d->flying);
+        for (i = 0; i < d->flying; i++) put_wire(&g, &d->flight[i]);
+    }
+    put(&g, w->zombies);
+    for (i = 0; i < w->zombies; i++) {
+        put(&g, w->ghosts[i].node * 16 + w->ghosts[i].age);
+        put_wire(&g, &w->ghosts[i].wire);
+    }
+    for (n = 0; n < set->nodes; n++) {
+        if (w->nodes[n].up) put_sets(&g, &w->nodes[n].loop);
+    }
+    put_rows(&g);
+    return g.hash == 0 ? 1 : g.hash;
+}
+
+static void say_move(const world *w, int line, const move *m);
+
+/* ---- the faults stop ------------------------------------------------------------------------- */
+
+static bool is_burned(const world *w, const jobq_memory_claim *c)
+{
+    int i;
+
+    for (i = 0; i < w->burned_count; i++) {
+        if (w->burned[i][0] == c->worker && w->burned[i][1] == c->number) return true;
+    }
+    return false;
+}
+
+static bool all_ended(const world *w)
+{
+    int i;
+
+    for (i = 0; i < store(w)->job_count; i++) {
+        if (!jobq_state_final(job_at(w, i)->state)) return false;
+    }
+    for (i = 0; i < store(w)->claim_max; i++) {
+        const jobq_memory_claim *c = &jobq_memory_claims(store(w))[i];
+        if (c->worker != 0 && !is_burned(w, c)) return false;
+    }
+    return true;
+}
+
+static void calm(world *w)
+{
+    int n;
+
+    while (w->zombies > 0) remove_ghost(w, 0);
+    if ((store(w)->paused & QUEUE_BITS) != 0) jobq_memory_policy(store(w), 1, &policy, false);
+    for (n = 0; n < set->nodes; n++) {
+        node *d = &w->nodes[n];
+        d->paused = d->slow = false;
+        if (!d->up) start(w, n);
+        pump(w, n);
+    }
+}
+
+/* Without faults, with good handlers, every job ends within a bound. */
+static void settle_down(world *w)
+{
+    int ticks_left, n, did, moved = 0;
+
+    calm(w);
+    for (ticks_left = 60; ticks_left > 0 && broken[0] == '\0'; ticks_left--) {
+        do {
+            for (did = n = 0; n < set->nodes && broken[0] == '\0'; n++) {
+                node *d = &w->nodes[n];
+                move m = {MOVE_ANSWER, (uint8_t)n, 0, 0};
+                if (!d->up || (d->flying == 0 && d->loop.running_count == 0)) continue;
+                if (d->flying == 0) m.kind = MOVE_FINISH, m.arg = (uint8_t)d->loop.running[0];
+                did++;
+                if (++moved > 5000)
+                    violate("without faults and with time at rest the loops never rest");
+                if (telling) say_move(w, 0, &m);
+                apply(w, &m);
+            }
+        } while (did > 0);
+        if (all_ended(w)) return;
+        pass_tick(w);
+        for (n = 0; n < set->nodes; n++) {
+            move m = {MOVE_START, (uint8_t)n, 0, 0};
+            if (!w->nodes[n].up && broken[0] == '\0') apply(w, &m);
+        }
+    }
+    violate(
+        "the faults stopped, and 60 ticks later not every job has ended, or a claim row stands");
+}
+
+/* ---- the walk -------------------------------------------------------------------------------- */
+
+typedef struct visit {
+    uint32_t parent;
+    move by;
+} visit;
+
+typedef struct walk {
+    uint64_t *seen; /* open addressing; 0: free */
+    uint64_t mask;
+    visit *visits;
+    void **packed; /* states still to be expanded */
+    uint32_t count, most;
+    size_t bytes;
+} walk;
+
+static world base; /* where the walk begins: states are kept as differences from it */
+static uint32_t live_every = 64;
+
+/* A state as runs of words that differ from the base: (start, length) and the words. */
+static void *pack(walk *k, const world *w)
+{
+    static uint64_t out[sizeof(world) / 8 * 2];
+    const uint64_t *a = (const uint64_t *)(const void *)w, *b = (const uint64_t *)(void *)&base;
+    size_t words = sizeof(world) / 8, i = 0, at = 1, run;
+    void *kept;
+
+    while (i < words) {
+        if (a[i] == b[i]) {
+            i++;
+            continue;
+        }
+        run = i;
+        while (i < words && a[i] != b[i]) i++;
+        out[at++] = (uint64_t)run << 32 | (i - run);
+        memcpy(&out[at], &a[run], (i - run) * 8);
+        at += i - run;
+    }
+    out[0] = at;
+    kept = malloc(at * 8);
+    if (kept == NULL) abort();
+    memcpy(kept, out, at * 8);
+    k->bytes += at * 8;
+    return kept;
+}
+
+static void unpack(walk *k, world *w, void *packed)
+{
+    const uint64_t *in = (const uint64_t *)packed;
+    uint64_t *to = (uint64_t *)(void *)w;
+    size_t at = 1;
+
+    *w = base;
+    while (at < in[0]) {
+        size_t run = (size_t)(in[at] >> 32), count = (size_t)(in[at] & 0xffffffffu);
+        memcpy(&to[run], &in[at + 1], count * 8);
+        at += count + 1;
+    }
+    k->bytes -= in[0] * 8;
+    free(packed);
+}
+
+/* Whether the state is new; then it is noted. */
+static bool note(walk *k, uint64_t hash)
+{
+    uint64_t i = hash & k->mask;
+
+    while (k->seen[i] != 0) {
+        if (k->seen[i] == hash) return false;
+        i = (i + 1) & k->mask;
+    }
+    k->seen[i] = hash;
+    return true;
+}
+
+static void say_jobs(const world *w)
+{
+    int i;
+
+    printf("       ");
+    for (i = 0; i < store(w)->job_count; i++) {
+        const jobq_job *job = job_at(w, i);
+        const node *d = owner(w, job->worker);
+        printf("%sjob %d %s", i > 0 ? "; " : "", i + 1, jobq_state_name(job->state));
+        if (job->worker != 0) {
+            if (d != NULL) printf(" by worker %d", (int)(d - w->nodes) + 1);
+            else printf(" by someone gone");
+            printf(" claim %d", (int)job->claim);
+        }
+        printf(" attempt %d crash %d%s%s", (int)job->attempt, (int)job->crash,
+               job->suspect ? " suspect" : "", job->cancel_requested ? " to be cancelled" : "");
+        if (set->stages > 1) printf(" stage %d", job->stage);
+    }
+    printf("\n");
+}
+
+static void say_move(const world *w, int line, const move *m)
+{
+    static const char *const outcomes[] = {"none",   "success",   "retry", "discard",
+                                           "snooze", "cancelled", "done"};
+    const node *d = &w->nodes[m->node];
+    const wire *s = m->kind == MOVE_GHOST ? &w->ghosts[m->arg].wire : &d->flight[m->arg];
+
+    printf("%4d.  tick %d, ", line, (int)w->tick);
+    if (m->kind != MOVE_TICK && m->kind != MOVE_CANCEL && m->kind != MOVE_STEP &&
+        m->kind != MOVE_HOLD && m->kind != MOVE_UNHOLD && m->kind != MOVE_COMMIT) {
+        printf("worker %d: ", m->node + 1);
+    }
+    printf("%s", move_texts[m->kind]);
+    if (m->kind == MOVE_ANSWER || m->kind == MOVE_EXECUTE || m->kind == MOVE_GHOST ||
+        m->kind == MOVE_REFUSE || m->kind == MOVE_BUSY) {
+        printf(": %s", wire_name(s->action.kind));
+        if (s->action.kind == JOBQ_ACTION_CLAIM || s->action.kind == JOBQ_ACTION_RECOVER) {
+            printf(" %d%s%s", (int)s->action.number, s->action.suspects ? ", suspects" : "",
+                   s->action.sweep ? ", a sweep" : "");
+        }
+        if (s->executed) printf(" (executed before)");
+    }
+    if (m->kind == MOVE_FINISH || m->kind == MOVE_OUTCOME) {
+        printf(": job %d, %s", (int)d->loop.slots[m->arg].job.id,
+               outcomes[m->kind == MOVE_FINISH ? JOBQ_OUTCOME_SUCCESS : m->more]);
+    }
+    if (m->kind == MOVE_CANCEL) printf(": job %d", m->arg);
+    if (m->kind == MOVE_STEP) printf(m->arg == 0 ? " forward" : " back");
+    printf("\n");
+}
+
+/* A step that an assertion of jobq.h may cut short; then a violation is noted. */
+static void guarded(world *w, const move *m)
+{
+    if (setjmp(assertion) != 0) return;
+    if (m != NULL) apply(w, m);
+    else settle_down(w);
+}
+
+/* The path to a state, told again from the start. */
+static void tell(const walk *k, uint32_t at, const move *last, bool calmed)
+{
+    static world w;
+    static move path[4096];
+    int count = 0, line;
+
+    if (last != NULL) path[count++] = *last;
+    for (; at != 0; at = k->visits[at].parent) path[count++] = k->visits[at].by;
+    printf("\nVIOLATION in the world \"%s\": %s\nThe shortest story, from %d workers at rest:\n\n",
+           set->name, broken, set->nodes);
+    w = base;
+    say_jobs(&w);
+    broken[0] = '\0';
+    telling = true;
+    for (line = 1; count > 0; line++) {
+        move m = path[--count];
+        say_move(&w, line, &m);
+        guarded(&w, &m);
+        say_jobs(&w);
+    }
+    if (calmed) {
+        printf("       From here on there are no faults.\n");
+        guarded(&w, NULL);
+        say_jobs(&w);
+    }
+    telling = false;
+    printf("\n");
+    fflush(stdout);
+}
+
+static double seconds(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
+}
+
+static void begin(world *w)
+{
+    int i, n;
+    moves all;
+
+    memset(w, 0, sizeof *w);
+    memset(&config, 0, sizeof config);
+    config.threads = set->threads;
+    config.batch_max = 2;
+    config.lease_us = LEASE * TICK;
+    config.heartbeat_us = config.poll_us = TICK;
+    config.sweep_us = config.grace_us = config.answer_us = 2 * TICK;
+    config.listen = set->listen;
+    config.until_empty = set->drain;
+    memset(&policy, 0, sizeof policy);
+    policy.max_attempts = 3;
+    policy.max_crashes = 2;
+    policy.timeout_us = set->timeout * TICK;
+    policy.backoff.curve = JOBQ_CURVE_CONSTANT;
+    policy.backoff.base_us = policy.backoff.cap_us = TICK;
+    policy = jobq_policy_defaults(&policy);
+    jobq_memory_init(w->store.bytes, JOBS, ROWS, CLAIM_ROWS);
+    jobq_memory_policy(store(w), 1, &policy, false);
+    store(w)->stages_max = (int16_t)set->stages;
+    w->faults = fault_limit;
+    for (i = MOVE_EXECUTE; i < MOVE_COUNT; i++) w->left[i] = 2;
+    w->left[MOVE_CANCEL] = w->left[MOVE_HOLD] = w->left[MOVE_STOP] = 1;
+    w->left[MOVE_STEP] = w->left[MOVE_NOTIFY] = w->left[MOVE_COMMIT] = 1;
+    for (i = 0; i < set->jobs - set->late_job; i++) enqueue(w, false);
+    for (i = 0; i < set->jobs && set->suspects; i++) job_at(w, i)->suspect = i < 2;
+    for (n = 0; n < set->nodes; n++) start(w, n);
+    for (n = 0; n < set->nodes; n++) pump(w, n);
+    for (n = 0; n < set->nodes && !set->fresh; n++) { /* up to its first claim */
+        while (w->nodes[n].flying > 0 && w->nodes[n].flight[0].action.kind != JOBQ_ACTION_CLAIM) {
+            move m = {MOVE_ANSWER, (uint8_t)n, 0, 0};
+            apply(w, &m);
+        }
+    }
+    list_moves(w, &all);
+}
+
+static void guarded_begin(world *w)
+{
+    if (setjmp(assertion) == 0) begin(w);
+}
+
+/* Everything that can happen next in one state. False: a violation. */
+static bool expand(walk *k, uint32_t at, world *w)
+{
+    static world next, calmed;
+    static moves all;
+    int i;
+
+    unpack(k, w, k->packed[at]);
+    k->packed[at] = NULL;
+    list_moves(w, &all);
+    for (i = 0; i < all.count; i++) {
+        memcpy(&next, w, sizeof next);
+        guarded(&next, &all.list[i]);
+        if (broken[0] != '\0') {
+            tell(k, at, &all.list[i], false);
+            return false;
+        }
+        if (k->count == k->most || !note(k, digest_of(&next))) continue;
+        k->visits[k->count].parent = at;
+        k->visits[k->count].by = all.list[i];
+        k->packed[k->count++] = pack(k, &next);
+        if (set->drain || k->count % (set->late_job ? 8 : live_every) != 0)
+            continue; /* drainers rescue nobody */
+        memcpy(&calmed, &next, sizeof calmed);
+        guarded(&calmed, NULL);
+        if (broken[0] != '\0') {
+            tell(k, k->count - 1, NULL, true);
+            return false;
+        }
+    }
+    return true;
+}
+
+static int depth_of(const walk *k, uint32_t at)
+{
+    int depth = 0;
+
+    for (; at != 0; at = k->visits[at].parent) depth++;
+    return depth;
+}
+
+static bool walk_world(uint32_t most, double until, uint64_t *total)
+{
+    static world w;
+    walk k;
+    uint32_t at = 0;
+    double began = seconds();
+    bool good = true;
+
+    memset(&k, 0, sizeof k);
+    k.most = most;
+    for (k.mask = 1; k.mask < (uint64_t)most * 2;) k.mask *= 2;
+    k.seen = (uint64_t *)calloc(k.mask, sizeof *k.seen);
+    k.mask--;
+    k.visits = (visit *)malloc(most * sizeof *k.visits);
+    k.packed = (void **)malloc(most * sizeof *k.packed);
+    if (k.seen == NULL || k.visits == NULL || k.packed == NULL) abort();
+    guarded_begin(&base);
+    note(&k, digest_of(&base));
+    k.visits[0].parent = 0;
+    k.packed[0] = pack(&k, &base);
+    k.count = 1;
+    if (broken[0] != '\0') {
+        tell(&k, 0, NULL, false);
+        good = false;
+    }
+    for (; good && at < k.count && (at % 256 != 0 || seconds() < until); at++) {
+        good = expand(&k, at, &w);
+    }
+    *total += k.count;
+    printf("%-10s %d faults: %9u states, %s at depth %d, %.1f s\n", set->name, fault_limit,
+           (unsigned)k.count, k.count == k.most || at < k.count ? "cut" : "all of them",
+           depth_of(&k, k.count - 1), seconds() - began);
+    fflush(stdout);
+    for (; at < k.count; at++) free(k.packed[at]);
+    free(k.seen);
+    free(k.visits);
+    free(k.packed);
+    return good;
+}
+
+/* What was asked: states a world and round, faults a path (-1: rounds of 0, 1, 2, 3), seconds. */
+typedef struct walk_plan {
+    uint32_t states;
+    int faults;
+    double seconds;
+    const char *only;
+} walk_plan;
+
+/* One round after the other, each world in turn; two processes share them. */
+static bool walk_share(int share, int shares, const walk_plan *plan, uint64_t *total)
+{
+    double until = seconds() + plan->seconds;
+    uint32_t most = 0;
+    int round, i, turn = 0;
+
+    for (round = plan->faults < 0 ? 0 : plan->faults;
+         round <= (plan->faults < 0 ? 3 : plan->faults); round++) {
+        most = round < 2 || plan->faults >= 0 ? plan->states : plan->states / 3;
+        for (i = 0; i < SETTINGS; i++) {
+            set = &settings[i];
+            if (plan->only != NULL && strcmp(plan->only, set->name) != 0) continue;
+            if (turn++ % shares != share) continue;
+            fault_limit = round;
+            if (!walk_world(most, until, total)) return false;
+        }
+    }
+    return true;
+}
+
+static int walk_all(const walk_plan *plan)
+{
+    enum { SHARES = 2 };
+    double began = seconds();
+    uint64_t total = 0;
+    int pipes[2], share, failed = 0;
+
+    if (pipe(pipes) != 0) return 2;
+    for (share = 0; share < SHARES; share++) {
+        if (fork() != 0) continue;
+        failed = !walk_share(share, SHARES, plan, &total);
+        if (write(pipes[1], &total, sizeof total) != (ssize_t)sizeof total) failed = 1;
+        fflush(stdout);
+        _exit(failed);
+    }
+    for (share = 0; share < SHARES; share++) {
+        uint64_t one = 0;
+        int status = 1;
+        if (wait(&status) < 0 || status != 0) failed = 1;
+        if (read(pipes[0], &one, sizeof one) == (ssize_t)sizeof one) total += one;
+    }
+    printf("%llu distinct states, %.1f s: %s\n", (unsigned long long)total, seconds() - began,
+           failed ? "A VIOLATION" : "no violation");
+    return failed;
+}
+
+int main(int argc, char **argv)
+{
+    walk_plan plan = {600000, -1, 1e9, NULL};
+    int i;
+
+    for (i = 1; i < argc; i++) {
+        if (i + 1 == argc) return 2;
+        if (strcmp(argv[i], "--states") == 0) plan.states = (uint32_t)atol(argv[++i]);
+        else if (strcmp(argv[i], "--faults") == 0) plan.faults = atoi(argv[++i]);
+        else if (strcmp(argv[i], "--seconds") == 0) plan.seconds = atof(argv[++i]);
+        else if (strcmp(argv[i], "--world") == 0) plan.only = argv[++i];
+        else return 2;
+    }
+    return walk_all(&plan);
+}

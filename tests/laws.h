@@ -1,0 +1,116 @@
+/*
+ * laws.h -- what a statement may write: the laws of jobq.h, said a second time and independently.
+ *
+ * The explorer and the simulator compare the store before and after each statement. Nothing here
+ * calls jobq_job_decide: the numbers of the laws are those of LIFE OF A JOB in jobq.h.
+ */
+#ifndef LAWS_INCLUDED
+#define LAWS_INCLUDED (1)
+
+#include "wire.h"
+
+static bool laws__same(const jobq_job *a, const jobq_job *b)
+{
+    return a->state == b->state && a->worker == b->worker && a->claim == b->claim &&
+           a->attempt == b->attempt && a->crash == b->crash && a->stage == b->stage &&
+           a->suspect == b->suspect && a->cancel_requested == b->cancel_requested;
+}
+
+static const char *laws__claimed(const wire *s, const jobq_job *a, const jobq_job *b, int64_t now)
+{
+    jobq_job want = *a;
+
+    if (a->state != JOBQ_STATE_READY || a->run_at_us > now) {
+        return "a claim took a job that was not due";
+    }
+    if (a->suspect != s->action.suspects) return "law 6: a claim mixed suspects and others";
+    want.state = JOBQ_STATE_RUNNING;
+    want.worker = s->action.worker;
+    want.claim = s->action.number;
+    want.attempt++;
+    return laws__same(&want, b) ? NULL : "law 4: a claim raises the attempt and nothing else";
+}
+
+static const char *laws__settled(const wire *s, const jobq_job *a, const jobq_job *b)
+{
+    const wire_item *it = NULL;
+    jobq_job want = *a;
+    int i;
+
+    for (i = 0; i < s->count && it == NULL; i++) {
+        const wire_item *t = &s->u.items[i];
+        if (t->id == a->id && jobq_job_holds(a, t->worker, t->claim)) it = t;
+    }
+    if (it == NULL) return "law 8: a job was written without its token";
+    if (it->error != JOBQ_OK) return "law 8: a job was written and its writer told otherwise";
+    want.worker = want.claim = 0;
+    want.cancel_requested = false;
+    want.state = it->decision.state;
+    want.attempt = it->decision.attempt;
+    want.crash = it->decision.crash;
+    want.stage = it->decision.stage;
+    want.suspect = it->decision.suspect;
+    if (a->cancel_requested && want.state == JOBQ_STATE_READY) {
+        return b->state == JOBQ_STATE_CANCELLED && b->worker == 0
+                   ? NULL : "law 7: a job went back to ready after a cancel request";
+    }
+    return laws__same(&want, b) ? NULL : "a job does not stand as it was decided";
+}
+
+static const char *laws__rescued(const jobq_policy *policy, const wire *s, const jobq_job *a,
+                                 const jobq_job *b)
+{
+    int32_t limit = a->max_attempts > 0 ? a->max_attempts : policy->max_attempts;
+    jobq_job want = *a;
+
+    if (a->state != JOBQ_STATE_RUNNING || a->worker != s->action.worker) {
+        return "a rescue took a job of someone else";
+    }
+    want.worker = want.claim = 0;
+    want.cancel_requested = false;
+    want.state = JOBQ_STATE_READY;
+    if (a->cancel_requested) {
+        return b->state == JOBQ_STATE_CANCELLED
+                   ? NULL : "law 7: a job went back to ready after a cancel request";
+    }
+    if (a->suspect) want.crash++;
+    else want.attempt--;
+    want.suspect = true;
+    if (a->suspect && (want.crash >= policy->max_crashes || a->attempt >= limit)) {
+        want.state = JOBQ_STATE_FAILED;
+        want.suspect = b->suspect;
+    }
+    if (laws__same(&want, b)) return NULL;
+    return a->suspect ? "law 6: the suspect of a dead worker has to answer for it"
+                      : "law 6: an innocent job of a dead worker gets its attempt back, "
+                        "and is a suspect";
+}
+
+/* The first law that a statement broke, and whose job; NULL: none. */
+static const char *laws_written(const jobq_memory *before, const jobq_memory *after, const wire *s,
+                                int64_t now_us, int64_t *job)
+{
+    const char *wrong = NULL;
+    int i, taken = 0;
+
+    for (i = 0; i < before->job_count && wrong == NULL; i++) {
+        const jobq_job *a = &jobq_memory_jobs(before)[i].job, *b = &jobq_memory_jobs(after)[i].job;
+        if (laws__same(a, b)) continue;
+        *job = a->id;
+        switch ((int)s->action.kind) {
+        case JOBQ_ACTION_CLAIM:
+            wrong = laws__claimed(s, a, b, now_us);
+            if (++taken > s->action.limit) wrong = "a claim took more than its limit";
+            break;
+        case JOBQ_ACTION_COMPLETE:
+        case JOBQ_ACTION_SETTLE: wrong = laws__settled(s, a, b); break;
+        case JOBQ_ACTION_RESCUE:
+            wrong = laws__rescued(jobq__memory_policy(before, a->queue), s, a, b);
+            break;
+        default: wrong = "a statement changed a job that is none of its business";
+        }
+    }
+    return wrong;
+}
+
+#endif /* LAWS_INCLUDED */

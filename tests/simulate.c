@@ -1,0 +1,1135 @@
+/*
+ * simulate.c -- hours of a busy queue in a moment: many workers, one seed.
+ *
+ * Each worker is a real jobq_loop with a drifting clock and a connection of its own to one
+ * jobq_memory. Statements take time; connections are cut or fall silent, with the statement
+ * executed or not, or executed much later; processes are stopped, crash and start again; the
+ * store's clock steps; producers enqueue, operators cancel, revive, pause and change policies;
+ * some jobs kill their worker. Virtual time jumps from event to event.
+ *
+ * Whatever happens comes from the seed: the same seed gives the same run, which each run of a seed
+ * proves by being run twice. After the last fault every job has to end within a bound.
+ *
+ *     simulate [--seed N] [--seeds N] [--hours H] [--once] [--verbose]
+ */
+#define JOBQ_LOOP_SLOTS 64
+#define JOBQ_LOOP_CLAIMS 128
+#define JOBQ_LOOP_QUEUES 2
+#define JOBQ_LOOP_THREADS 8
+#define JOBQ_LOOP_KINDS 8
+#define JOBQ_LOOP_WATCHED 32
+
+static void simulate_assert(const char *text);
+#define JOBQ_ASSERT(x) ((x) ? (void)0 : simulate_assert(#x))
+#define JOBQ_IMPLEMENTATION
+#include "jobq.h"
+
+#define WIRE_JOBS 64
+#define WIRE_LANES 20
+#define WIRE_QUEUES 2
+#define WIRE_PRIORITY 2
+#include "wire.h"
+#include "laws.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+#define MS ((int64_t)1000)
+#define SECOND ((int64_t)1000000)
+#define HOUR (3600 * SECOND)
+enum { NODES = 24, JOBS = 1000, ROWS = 192, CLAIM_ROWS = 2048, FLIGHT = 16, ZOMBIES = 64 };
+enum { QUEUE_BITS = 6, KIND_POISON = 5, KIND_RARE = 4, KINDS = 5, TRACE = 60 };
+
+#define FAULTS(X)                                                                                  \
+    X(CRASH, "crashes")                                                                            \
+    X(CUT, "cut connections")                                                                      \
+    X(SILENCE, "silent connections")                                                               \
+    X(PAUSE, "paused processes")                                                                   \
+    X(OUTAGE, "outages of the store")                                                              \
+    X(STEP, "clock steps")                                                                         \
+    X(REFUSE, "refused statements")                                                                \
+    X(BUSY, "locked rows")                                                                         \
+    X(SHUTDOWN, "shutdowns")                                                                       \
+    X(LATE, "statements executed late")
+
+typedef enum fault {
+#define X(id, text) FAULT_##id,
+    FAULTS(X)
+#undef X
+        FAULT_COUNT
+} fault;
+
+static const char *const fault_texts[] = {
+#define X(id, text) text,
+    FAULTS(X)
+#undef X
+};
+
+typedef enum event_kind {
+    EVENT_STEP,
+    EVENT_EXECUTE,
+    EVENT_ANSWER,
+    EVENT_GHOST,
+    EVENT_HANDLED,
+    EVENT_POISON,
+    EVENT_START,
+    EVENT_RESUME,
+    EVENT_PRODUCE,
+    EVENT_OPERATE,
+    EVENT_FAULT,
+    EVENT_UNHOLD
+} event_kind;
+
+typedef struct event {
+    int64_t at, order;
+    event_kind kind;
+    int32_t node, arg;
+    uint32_t life, generation; /* of the process or connection that it belongs to */
+} event;
+
+typedef struct packet {
+    wire wire;
+    int64_t sent_us, execute_us, answer_us; /* true time */
+} packet;
+
+typedef struct node {
+    uint32_t life, line; /* count the processes and the connections */
+    int64_t base_us, drift_ppm;
+    int64_t step_us;     /* the wake-up that is planned */
+    int64_t last_worker, last_number;
+    int64_t renewed_us;  /* true time of the last accepted heartbeat */
+    uint64_t kinds;
+    int32_t flying;
+    bool up, paused, silent;
+    packet flight[FLIGHT];
+    jobq_loop loop;
+} node;
+
+/* What the simulator remembers about a job. */
+typedef struct tale {
+    int64_t due_us;                /* claimable since, true time; -1: is not */
+    int64_t passed_us[NODES];      /* first passed over by this worker's claim; -1: not */
+    uint32_t passed_life[NODES];
+    bool touched;                  /* an operator had his hands on it */
+} tale;
+
+typedef struct summary {
+    int64_t virtual_us, jobs, succeeded, failed, cancelled, rescued, statements, longest_us;
+    int64_t faults[FAULT_COUNT];
+} summary;
+
+typedef struct world {
+    uint64_t seed, hash;
+    jobq_random random;
+    int64_t now_us, offset_us, calm_us, outage_us, order;
+    int32_t event_count, event_max, zombies, poisons;
+    bool calm, pure; /* pure: no faults but one poisonous job among a thousand */
+    jobq_loop_config config;
+    event *events;
+    tale tales[JOBS];
+    wire ghosts[ZOMBIES];
+    int32_t ghost_used[ZOMBIES];
+    node nodes[NODES];
+    summary sum;
+    char *trace[TRACE];
+    int64_t lines;
+} world;
+
+static world *w;
+static jobq_memory *store;
+static jobq_memory *before;
+static char broken[512];
+static bool verbose;
+static int node_count;
+
+static void violate(const char *format, ...)
+{
+    va_list args;
+
+    if (broken[0] != '\0') return;
+    va_start(args, format);
+    vsnprintf(broken, sizeof broken, format, args);
+    va_end(args);
+}
+
+static void replay_hint(void);
+
+static void simulate_assert(const char *text)
+{
+    violate("assertion of jobq.h: %s", text);
+    replay_hint();
+    exit(1);
+}
+
+/* ---- chance, time, trace --------------------------------------------------------------------- */
+
+static int64_t between(int64_t low, int64_t high)
+{
+    return jobq_random_between(jobq_random_next(&w->random), low, high);
+}
+
+static bool chance(int64_t permille) { return between(0, 999) < permille; }
+
+static int64_t store_us(void) { return 1700000000 * SECOND + w->now_us + w->offset_us; }
+
+static int64_t mono_us(const node *d)
+{
+    return d->base_us + w->now_us + w->now_us / 1000000 * d->drift_ppm;
+}
+
+/* The true time at which a node's clock shows an instant. */
+static int64_t true_us(const node *d, int64_t mono)
+{
+    int64_t shown = mono - d->base_us;
+    int64_t at;
+
+    if (mono == JOBQ_NEVER || shown > 1000000 * HOUR) return JOBQ_NEVER;
+    at = shown - shown / 1000000 * d->drift_ppm;
+    while (at + at / 1000000 * d->drift_ppm < shown) at += 100;
+    return at;
+}
+
+static void trace(const char *format, ...)
+{
+    char **line = &w->trace[w->lines++ % TRACE];
+    va_list args;
+    const char *p;
+    int at;
+
+    if (*line == NULL) *line = (char *)malloc(200);
+    if (*line == NULL) abort();
+    at = snprintf(*line, 200, "%14.6f  ", (double)w->now_us / 1e6);
+    va_start(args, format);
+    vsnprintf(*line + at, (size_t)(200 - at), format, args);
+    va_end(args);
+    for (p = *line; *p != '\0'; p++) w->hash = (w->hash ^ (unsigned char)*p) * 0x100000001b3u;
+    if (verbose) printf("%s\n", *line);
+}
+
+static void replay_hint(void)
+{
+    int64_t i;
+
+    printf("\nVIOLATION after %.1f s: %s\nThe last events:\n\n", (double)w->now_us / 1e6, broken);
+    for (i = w->lines > TRACE ? w->lines - TRACE : 0; i < w->lines; i++) {
+        printf("%s\n", w->trace[i % TRACE]);
+    }
+    printf("\nReplay: make simulate ARGS=\"--seed %llu --verbose\"\n", (unsigned long long)w->seed);
+    fflush(stdout);
+}
+
+/* ---- events: a heap by (at, order) ----------------------------------------------------------- */
+
+static bool sooner(const event *a, const event *b)
+{
+    return a->at != b->at ? a->at < b->at : a->order < b->order;
+}
+
+static event *plan(int64_t at, event_kind kind, int32_t n)
+{
+    event e;
+    int32_t i, up;
+
+    if (w->event_count == w->event_max) {
+        w->event_max = w->event_max * 2 + 1024;
+        w->events = (event *)realloc(w->events, (size_t)w->event_max * sizeof *w->events);
+        if (w->events == NULL) abort();
+    }
+    memset(&e, 0, sizeof e);
+    e.at = at < w->now_us ? w->now_us : at;
+    e.order = w->order++;
+    e.kind = kind;
+    e.node = n;
+    if (n >= 0) e.life = w->nodes[n].life;
+    for (i = w->event_count++; i > 0; i = up) {
+        up = (i - 1) / 2;
+        if (!sooner(&e, &w->events[up])) break;
+        w->events[i] = w->events[up];
+    }
+    w->events[i] = e;
+    return &w->events[i]; /* until the next call */
+}
+
+static event next_event(void)
+{
+    event first = w->events[0], last = w->events[--w->event_count];
+    int32_t i = 0, down;
+
+    for (;; i = down) {
+        down = 2 * i + 1;
+        if (down >= w->event_count) break;
+        if (down + 1 < w->event_count && sooner(&w->events[down + 1], &w->events[down])) down++;
+        if (!sooner(&w->events[down], &last)) break;
+        w->events[i] = w->events[down];
+    }
+    w->events[i] = last;
+    return first;
+}
+
+/* ---- checks ---------------------------------------------------------------------------------- */
+
+static jobq_job *job_of(int64_t id) { return &jobq_memory_jobs(store)[id - 1].job; }
+
+static node *owner(int64_t worker)
+{
+    int n;
+
+    for (n = 0; n < node_count; n++) {
+        if (w->nodes[n].up && worker != 0 && w->nodes[n].loop.worker == worker) return &w->nodes[n];
+    }
+    return NULL;
+}
+
+/* Whoever may run a job by his own clock must have it in the store. */
+static void check_hands(int n)
+{
+    const node *d = &w->nodes[n];
+    int i;
+
+    for (i = 0; i < JOBQ_LOOP_SLOTS && mono_us(d) < d->loop.lease_mono_us; i++) {
+        const jobq_slot *s = &d->loop.slots[i];
+        if (s->state != JOBQ_SLOT_QUEUED && s->state != JOBQ_SLOT_RUNNING) continue;
+        if (s->job.worker != d->loop.worker) continue;
+        if (!jobq_job_holds(job_of(s->job.id), s->job.worker, s->job.claim)) {
+            violate("promise 3: worker %d may run job %d, but the store gave it away", n,
+                    (int)s->job.id);
+        }
+    }
+}
+
+static void check_custody(const jobq_job *job)
+{
+    const node *d = owner(job->worker);
+    int32_t entry, i;
+
+    if (jobq_job_check(job) != JOBQ_OK) violate("job %d breaks a law from 1 to 5", (int)job->id);
+    if (job->state != JOBQ_STATE_RUNNING) return;
+    if (jobq__memory_claim(store, job->worker, job->claim) == NULL) {
+        violate("promise 1: job %d is running without a claim row", (int)job->id);
+    }
+    if (jobq__memory_worker(store, job->worker) == NULL) {
+        violate("promise 1: job %d is held by a worker that has no row", (int)job->id);
+    }
+    if (d == NULL) return;
+    entry = jobq__claim_find(&d->loop, job->worker, job->claim);
+    if (entry >= 0 && (d->loop.claims[entry].state == JOBQ_CLAIM_SENT ||
+                       d->loop.claims[entry].state == JOBQ_CLAIM_ORPHAN)) {
+        return;
+    }
+    for (i = 0; i < JOBQ_LOOP_SLOTS; i++) {
+        const jobq_slot *s = &d->loop.slots[i];
+        if (s->state != JOBQ_SLOT_FREE && s->job.id == job->id &&
+            jobq_job_holds(job, s->job.worker, s->job.claim)) {
+            return;
+        }
+    }
+    violate("promise 1: job %d is held by a living worker that has forgotten it", (int)job->id);
+}
+
+static void check_suspects(const jobq_job *job)
+{
+    int i;
+
+    for (i = 0; i < store->job_count; i++) {
+        const jobq_job *o = &jobq_memory_jobs(store)[i].job;
+        if (o == job || o->state != JOBQ_STATE_RUNNING || o->worker != job->worker) continue;
+        if (o->claim == job->claim) violate("law 6: suspect %d shares its claim", (int)job->id);
+        if (o->suspect) violate("law 6: a worker holds two suspects at once");
+    }
+}
+
+static void check_all(void)
+{
+    int i;
+
+    for (i = 0; i < store->job_count; i++) {
+        const jobq_job *job = &jobq_memory_jobs(store)[i].job;
+        check_custody(job);
+        if (job->state == JOBQ_STATE_RUNNING && job->suspect) check_suspects(job);
+    }
+    for (i = 0; i < node_count; i++) {
+        if (w->nodes[i].up) check_hands(i);
+    }
+}
+
+/* The local deadline, told in true time, against the store's; clocks drift by ppm. */
+static void check_lease(const node *d)
+{
+    int64_t lease = d->loop.config.lease_us, ends;
+
+    if (d->loop.worker == 0 || d->loop.lease_mono_us <= mono_us(d)) return;
+    if (d->loop.phase > JOBQ_PHASE_STOPPING) return;
+    ends = true_us(d, d->loop.lease_mono_us);
+    if (ends > d->renewed_us + lease + lease / 1000 + MS) {
+        violate("promise 5: the local deadline is later than the store's expiry");
+    }
+}
+
+/* A job that a claim passed over for a later one of its lane: a bound may hide it, not for long. */
+static void check_passed(int n, const packet *p, const jobq_job *taken)
+{
+    const wire *s = &p->wire;
+    jobq_lane lane;
+    uint64_t foreign = 0;
+    int i;
+
+    for (i = 0; i < s->foreign_count; i++) foreign |= (uint64_t)1 << s->foreign[i];
+    memset(&lane, 0, sizeof lane);
+    lane.queue = taken->queue;
+    lane.priority = taken->priority;
+    lane.stage = taken->stage;
+    lane.after_at_us = INT64_MIN;
+    for (i = 0; i < store->job_count; i++) {
+        const jobq_job *job = &jobq_memory_jobs(store)[i].job;
+        tale *t = &w->tales[i];
+        int64_t limit = w->config.sweep_us + w->config.answer_us + SECOND;
+        if (job->run_at_us > taken->run_at_us ||
+            !jobq__memory_eligible(job, &lane, foreign, false, store_us())) {
+            continue;
+        }
+        if (job->run_at_us == taken->run_at_us && job->id > taken->id) continue;
+        if (t->passed_us[n] < 0 || t->passed_life[n] != w->nodes[n].life) {
+            t->passed_us[n] = p->sent_us;
+            t->passed_life[n] = w->nodes[n].life;
+        } else if (p->sent_us - t->passed_us[n] > limit) {
+            violate("a bound of worker %d hides job %d for %.1f s", n, (int)job->id,
+                    (double)(p->sent_us - t->passed_us[n]) / 1e6);
+        }
+    }
+}
+
+static void note_claimed(int n, const packet *p)
+{
+    int i, k;
+
+    for (i = 0; i < p->wire.count; i++) {
+        const jobq_job *job = &p->wire.u.jobs[i];
+        tale *t = &w->tales[job->id - 1];
+        if (t->due_us >= 0 && w->now_us - t->due_us > w->sum.longest_us) {
+            w->sum.longest_us = w->now_us - t->due_us;
+        }
+        t->due_us = -1;
+        for (k = 0; k < NODES; k++) t->passed_us[k] = -1;
+        if (n >= 0 && !job->suspect && i + 1 == p->wire.count) check_passed(n, p, job);
+    }
+}
+
+static void check_written(const wire *s, bool live)
+{
+    int64_t job = 0;
+    const char *wrong = laws_written(before, store, s, store_us(), &job);
+    int i;
+
+    if (wrong != NULL) violate("%s (job %d)", wrong, (int)job);
+    if (s->action.kind == JOBQ_ACTION_CLAIM && live && s->error == JOBQ_ERROR_EXISTS) {
+        violate("a claim number was used twice");
+    }
+    if (s->action.kind == JOBQ_ACTION_RESCUE) {
+        w->sum.rescued += s->rescued;
+        for (i = 0; i < node_count; i++) {
+            if (w->nodes[i].up) check_hands(i);
+        }
+    }
+}
+
+/* ---- a worker and its connection ------------------------------------------------------------- */
+
+static size_t store_size(void) { return jobq_memory_size(JOBS, ROWS, CLAIM_ROWS); }
+
+/* Dead workers' rows go with the housekeeping. */
+static void prune_store(void)
+{
+    int i;
+
+    for (i = 0; i < store->worker_max; i++) {
+        jobq_memory_worker *row = &jobq_memory_workers(store)[i];
+        if (row->id == 0 || !row->dead || jobq_memory_holds(store, row->id)) continue;
+        jobq__memory_forget(store, row->id);
+        memset(row, 0, sizeof *row);
+    }
+}
+
+static void note_due(void)
+{
+    int i;
+
+    for (i = 0; i < store->job_count; i++) {
+        const jobq_job *job = &jobq_memory_jobs(store)[i].job;
+        bool due = job->state == JOBQ_STATE_READY && job->run_at_us <= store_us() &&
+                   (store->paused >> job->queue & 1) == 0;
+        if (!due) w->tales[i].due_us = -1;
+        else if (w->tales[i].due_us < 0) w->tales[i].due_us = w->now_us;
+    }
+}
+
+static void execute(int n, packet *p, uint64_t kinds, bool live)
+{
+    wire *s = &p->wire;
+    bool writes = s->action.kind != JOBQ_ACTION_HEARTBEAT &&
+                  s->action.kind != JOBQ_ACTION_POLICIES && s->action.kind != JOBQ_ACTION_SLEEP &&
+                  s->action.kind != JOBQ_ACTION_UNPARK;
+
+    if (writes)
+        memcpy(before, store, sizeof *store + (size_t)store->job_count * sizeof(jobq_memory_job));
+    wire_execute(s, store, QUEUE_BITS, kinds, store_us());
+    if (writes) check_written(s, live);
+    w->sum.statements++;
+    if (s->action.kind == JOBQ_ACTION_PRUNE) prune_store();
+    if (s->action.kind == JOBQ_ACTION_CLAIM && s->error == JOBQ_OK) note_claimed(live ? n : -1, p);
+    if (live && s->error == JOBQ_OK &&
+        (s->action.kind == JOBQ_ACTION_REGISTER || s->alive)) {
+        w->nodes[n].renewed_us = w->now_us;
+    }
+    trace("%s %d: %s %lld is executed, %d, %s", live ? "worker" : "late, once of worker", n,
+          wire_name(s->action.kind), (long long)s->action.number, (int)s->count,
+          jobq_error_name(s->error));
+}
+
+/* What was under way may be executed later, in order, or never. */
+static void drop_flight(int n)
+{
+    node *d = &w->nodes[n];
+    int64_t at = w->now_us;
+    int i, g;
+
+    for (i = 0; i < d->flying && !w->calm && chance(500); i++) {
+        jobq_action_kind kind = d->flight[i].wire.action.kind;
+        if (d->flight[i].wire.executed || kind == JOBQ_ACTION_CONNECT) continue;
+        for (g = 0; g < ZOMBIES && w->ghost_used[g];) g++;
+        if (g == ZOMBIES) break;
+        w->ghost_used[g] = 1;
+        w->ghosts[g] = d->flight[i].wire;
+        at += between(0, chance(100) ? 60 * SECOND : SECOND);
+        plan(at, EVENT_GHOST, n)->arg = g;
+        w->sum.faults[FAULT_LATE]++;
+    }
+    d->flying = 0;
+    d->line++;
+    d->silent = false;
+}
+
+static int64_t latency(void) { return chance(10) ? between(MS, 2 * SECOND) : between(100, 5 * MS); }
+
+/* The last packet of a connection finds its times: no packet overtakes another. */
+static void fly(int n)
+{
+    node *d = &w->nodes[n];
+    packet *last = d->flying > 1 ? &d->flight[d->flying - 2] : NULL;
+    packet *p = &d->flight[d->flying - 1];
+    event *e;
+
+    p->sent_us = w->now_us;
+    p->execute_us = w->now_us + latency();
+    if (last != NULL && p->execute_us < last->execute_us) p->execute_us = last->execute_us;
+    p->answer_us = p->execute_us + latency();
+    if (last != NULL && p->answer_us < last->answer_us) p->answer_us = last->answer_us;
+    if (d->silent) return;
+    e = plan(p->execute_us, EVENT_EXECUTE, n);
+    e->generation = d->line;
+    e = plan(p->answer_us, EVENT_ANSWER, n);
+    e->generation = d->line;
+}
+
+static void send(int n, const jobq_action *a)
+{
+    static wire both[2];
+    node *d = &w->nodes[n];
+    int count = wire_send_all(both, &d->loop, a), i;
+
+    for (i = 0; i < count; i++) {
+        JOBQ_ASSERT(d->flying < FLIGHT);
+        d->flight[d->flying++].wire = both[i];
+        fly(n);
+    }
+}
+
+static void crash(int n)
+{
+    node *d = &w->nodes[n];
+
+    if (!d->up) return;
+    trace("worker %d: crashes", n);
+    drop_flight(n);
+    d->up = d->paused = false;
+    d->life++;
+    plan(w->now_us + between(SECOND, w->calm ? 5 * SECOND : 2 * w->config.lease_us), EVENT_START,
+         n);
+}
+
+static int64_t handler_time(const jobq_job *job)
+{
+    if (w->pure) return between(MS, 200 * MS);
+    if (job->kind == 3) return between(SECOND, chance(20) ? 3 * w->config.lease_us : 5 * SECOND);
+    return chance(300) ? 0 : between(0, 300 * MS);
+}
+
+static void take_jobs(int n)
+{
+    node *d = &w->nodes[n];
+    int32_t slot;
+
+    while ((slot = jobq_loop_take(&d->loop, mono_us(d))) >= 0) {
+        const jobq_job *job = &d->loop.slots[slot].job;
+        event *e;
+        bool poison = job->kind == KIND_POISON;
+        if (!poison && (d->kinds >> job->kind & 1) == 0) {
+            trace("worker %d: has no handler for job %d", n, (int)job->id);
+            jobq_loop_unhandled(&d->loop, mono_us(d), slot);
+            continue;
+        }
+        trace("worker %d: starts job %d, attempt %d", n, (int)job->id, (int)job->attempt);
+        e = plan(w->now_us + handler_time(job), poison ? EVENT_POISON : EVENT_HANDLED, n);
+        e->arg = slot;
+        e->generation = d->loop.slots[slot].generation;
+    }
+}
+
+static void check_number(node *d, const jobq_action *a)
+{
+    if (a->kind != JOBQ_ACTION_CLAIM && !a->claim) return;
+    if (a->worker == d->last_worker && a->number <= d->last_number) {
+        violate("claim number %d is used again", (int)a->number);
+    }
+    d->last_worker = a->worker;
+    d->last_number = a->number;
+}
+
+/* The loop does what is due, then sleeps until its next deadline. */
+static void step(int n)
+{
+    node *d = &w->nodes[n];
+    int guard;
+
+    if (!d->up || d->paused) return;
+    for (guard = 0; broken[0] == '\0'; guard++) {
+        jobq_action a;
+        take_jobs(n);
+        a = jobq_loop_next(&d->loop, mono_us(d));
+        if (guard > 40 + JOBQ_LOOP_SLOTS) violate("the loop of worker %d spins", n);
+        if (a.kind == JOBQ_ACTION_WAIT) {
+            if (a.until_mono_us <= mono_us(d)) {
+                violate("worker %d waits for an instant that is over", n);
+            }
+            d->step_us = true_us(d, a.until_mono_us);
+            if (d->step_us != JOBQ_NEVER) plan(d->step_us, EVENT_STEP, n);
+            break;
+        }
+        if (a.kind == JOBQ_ACTION_EXIT) {
+            trace("worker %d: exits", n);
+            drop_flight(n);
+            d->up = false;
+            d->life++;
+            plan(w->now_us + between(SECOND, 60 * SECOND), EVENT_START, n);
+            break;
+        }
+        if (a.kind == JOBQ_ACTION_DISCONNECT) {
+            trace("worker %d: no answer in time", n);
+            drop_flight(n);
+            jobq_loop_disconnected(&d->loop, mono_us(d));
+        } else if (a.kind != JOBQ_ACTION_ABANDON) {
+            check_number(d, &a);
+            send(n, &a);
+        }
+    }
+    check_lease(d);
+}
+
+static void start(int n)
+{
+    node *d = &w->nodes[n];
+    jobq_loop_config config = w->config;
+
+    if (d->up) return;
+    d->life++;
+    d->up = true;
+    d->paused = d->silent = false;
+    d->last_worker = d->last_number = 0;
+    d->kinds = n % 3 == 0 ? 0x0e : 0x06; /* only some have kind 3; kind 4 comes late */
+    if (w->calm || w->pure) d->kinds = 0x1e;
+    config.threads = 1 + n % 4;
+    config.listen = n % 2 == 0;
+    jobq_loop_init(&d->loop, &config, jobq_random_next(&w->random), mono_us(d));
+    trace("worker %d: starts", n);
+    step(n);
+}
+
+static void cut(int n)
+{
+    node *d = &w->nodes[n];
+
+    if (!d->up || d->paused) return;
+    trace("worker %d: its connection is lost", n);
+    drop_flight(n);
+    jobq_loop_disconnected(&d->loop, mono_us(d));
+    step(n);
+}
+
+static void on_execute(int n, uint32_t line)
+{
+    node *d = &w->nodes[n];
+    int i;
+
+    if (line != d->line || d->silent) return;
+    for (i = 0; i < d->flying && d->flight[i].wire.executed;) i++;
+    if (i == d->flying) return;
+    if (!w->calm && !w->pure && d->flight[i].wire.action.kind != JOBQ_ACTION_CONNECT) {
+        packet *p = &d->flight[i];
+        if (chance(2)) {
+            p->wire.error = JOBQ_ERROR_RETRYABLE;
+            p->wire.executed = true;
+            w->sum.faults[FAULT_REFUSE]++;
+            return;
+        }
+        if ((p->wire.action.kind == JOBQ_ACTION_COMPLETE ||
+             p->wire.action.kind == JOBQ_ACTION_SETTLE) && chance(5)) {
+            p->wire.busy = p->wire.u.items[between(0, p->wire.count - 1)].id;
+            w->sum.faults[FAULT_BUSY]++;
+        }
+    }
+    execute(n, &d->flight[i], d->kinds, true);
+}
+
+static void wake_sleepers(int32_t most);
+
+static void on_answer(int n, uint32_t line)
+{
+    static wire s;
+    node *d = &w->nodes[n];
+
+    if (line != d->line || d->silent || d->paused || !d->up || d->flying == 0) return;
+    s = d->flight[0].wire;
+    if (!s.executed) return;
+    if (s.action.kind == JOBQ_ACTION_CONNECT && w->now_us < w->outage_us) {
+        cut(n);
+        return;
+    }
+    d->flying--;
+    memmove(&d->flight[0], &d->flight[1], (size_t)d->flying * sizeof d->flight[0]);
+    wire_answer(&s, &d->loop, QUEUE_BITS, mono_us(d));
+    if (s.action.kind == JOBQ_ACTION_RESCUE && s.rescued > 0) wake_sleepers(s.rescued);
+    step(n);
+}
+
+static void on_handled(const event *e)
+{
+    node *d = &w->nodes[e->node];
+    jobq_outcome outcome = JOBQ_OUTCOME_SUCCESS;
+    jobq_stop stop;
+
+    if (d->paused) {
+        event *later = plan(w->now_us + SECOND, EVENT_HANDLED, e->node);
+        later->arg = e->arg;
+        later->generation = e->generation;
+        later->life = e->life;
+        return;
+    }
+    stop = jobq_loop_stopping(&d->loop, mono_us(d), e->arg, e->generation);
+    if (!w->calm && !w->pure && chance(150)) {
+        outcome = (jobq_outcome)between(JOBQ_OUTCOME_NONE, JOBQ_OUTCOME_CANCELLED);
+    }
+    if (stop == JOBQ_STOP_CANCEL && chance(500)) outcome = JOBQ_OUTCOME_CANCELLED;
+    trace("worker %d: a handler ends, %d", e->node, (int)outcome);
+    jobq_loop_handled(&d->loop, mono_us(d), e->arg, e->generation, outcome,
+                      between(0, 20 * SECOND), chance(200));
+    step(e->node);
+}
+
+/* ---- producers, operators, faults ------------------------------------------------------------ */
+
+static void wake_sleepers(int32_t most)
+{
+    int n;
+
+    for (n = 0; n < node_count && most > 0; n++) {
+        node *d = &w->nodes[n];
+        const jobq_memory_worker *row = jobq__memory_worker(store, d->loop.worker);
+        if (!d->up || d->paused || d->silent || !d->loop.connected || !d->loop.config.listen)
+            continue;
+        if (d->loop.worker == 0 || row == NULL || !row->asleep || chance(100)) continue; /* lost */
+        jobq_loop_notified(&d->loop, mono_us(d), false);
+        step(n);
+        most--;
+    }
+}
+
+static void enqueue(int32_t kind)
+{
+    jobq_job like = jobq_job_new(0);
+    int64_t id;
+
+    like.queue = w->pure ? 1 : (int32_t)between(1, 2);
+    like.kind = kind;
+    like.priority = (int16_t)(w->pure ? 0 : between(0, 2));
+    like.stages = (int16_t)(w->pure || chance(800) ? 1 : between(2, 3));
+    if (chance(200) && !w->pure) like.run_at_us = store_us() + between(0, 120 * SECOND);
+    if (chance(100) && !w->pure) like.max_attempts = (int32_t)between(1, 4);
+    id = jobq_memory_enqueue(store, &like, jobq_str_from(NULL), store_us());
+    if (id == 0) return;
+    if (chance(100) && !w->pure) job_of(id)->run_at_us -= between(0, 3 * SECOND); /* commits late */
+    trace("job %d is enqueued, kind %d", (int)id, (int)kind);
+}
+
+static void produce(void)
+{
+    int32_t count = (int32_t)(chance(100) ? between(1, 30) : between(1, 3)), i;
+
+    for (i = 0; i < count; i++) {
+        bool poison = w->poisons > 0 && chance(20);
+        w->poisons -= poison;
+        enqueue((int32_t)(poison ? KIND_POISON : chance(20) ? KIND_RARE : between(1, 3)));
+    }
+    wake_sleepers(count);
+}
+
+static void hold(int32_t queue, bool paused)
+{
+    jobq_policy policy;
+
+    memset(&policy, 0, sizeof policy);
+    policy.max_attempts = (int32_t)between(2, 6);
+    policy.max_crashes = (int32_t)between(1, 3);
+    policy.timeout_us = chance(500) ? 0 : w->config.lease_us * 2;
+    policy.backoff.base_us = SECOND;
+    policy.backoff.cap_us = 60 * SECOND;
+    policy.backoff.jitter_permille = 250;
+    policy.attempts_span_stages = chance(300);
+    jobq_memory_policy(store, queue, &policy, paused);
+    trace("queue %d has a new policy%s", (int)queue, paused ? ", and is paused" : "");
+}
+
+static void operate(void)
+{
+    int64_t id = store->job_count > 0 ? between(1, store->job_count) : 0;
+
+    if (chance(100)) {
+        int32_t queue = (int32_t)between(1, 2);
+        bool paused = chance(500);
+        hold(queue, paused);
+        if (paused) plan(w->now_us + between(0, 120 * SECOND), EVENT_UNHOLD, -1)->arg = queue;
+    } else if (id != 0 && chance(300)) {
+        w->tales[id - 1].touched = true;
+        if (job_of(id)->state == JOBQ_STATE_FAILED) jobq_memory_revive(store, id, store_us());
+        else if (!jobq_state_final(job_of(id)->state)) jobq_memory_cancel(store, id, store_us());
+        trace("an operator touches job %d: %s", (int)id, jobq_state_name(job_of(id)->state));
+    }
+}
+
+static void outage(void)
+{
+    int n;
+
+    w->outage_us = w->now_us + between(0, 2 * w->config.lease_us);
+    trace("the store is away for %.1f s", (double)(w->outage_us - w->now_us) / 1e6);
+    for (n = 0; n < node_count; n++) cut(n);
+}
+
+static void pause_node(int n)
+{
+    node *d = &w->nodes[n];
+
+    if (!d->up || d->paused) return;
+    d->paused = true;
+    trace("worker %d: its process is stopped", n);
+    plan(w->now_us + between(0, 3 * w->config.lease_us), EVENT_RESUME, n);
+}
+
+static void do_fault(void)
+{
+    int n = (int)between(0, node_count - 1);
+    fault kind = (fault)between(FAULT_CRASH, FAULT_SHUTDOWN);
+    node *d = &w->nodes[n];
+
+    if (kind == FAULT_OUTAGE && !chance(100)) kind = FAULT_CUT;
+    if (kind == FAULT_STEP && !chance(200)) kind = FAULT_PAUSE;
+    if (kind == FAULT_REFUSE || kind == FAULT_BUSY || kind == FAULT_LATE) return;
+    w->sum.faults[kind]++;
+    if (kind == FAULT_CRASH) crash(n);
+    if (kind == FAULT_CUT) cut(n);
+    if (kind == FAULT_PAUSE) pause_node(n);
+    if (kind == FAULT_OUTAGE) outage();
+    if (kind == FAULT_SILENCE && d->up) d->silent = true;
+    if (kind == FAULT_STEP) {
+        w->offset_us += between(-60, 60) * SECOND;
+        trace("the store's clock steps to %+.0f s", (double)w->offset_us / 1e6);
+    }
+    if (kind == FAULT_SHUTDOWN && d->up && !d->paused) {
+        trace("worker %d: is asked to stop", n);
+        jobq_loop_stop(&d->loop, mono_us(d), between(0, 10 * SECOND));
+        step(n);
+    }
+}
+
+static void on_resume(int n)
+{
+    node *d = &w->nodes[n];
+    uint32_t line = d->line;
+
+    if (!d->paused) return;
+    d->paused = false;
+    trace("worker %d: its process goes on", n);
+    step(n); /* clocks first, then what came in meanwhile */
+    while (d->up && !d->silent && line == d->line && d->flying > 0 && d->flight[0].wire.executed) {
+        on_answer(n, line);
+    }
+}
+
+/* ---- a run ----------------------------------------------------------------------------------- */
+
+static void handle(const event *e)
+{
+    int32_t n = e->node;
+    bool stale = n >= 0 && e->life != w->nodes[n].life;
+
+    switch (e->kind) {
+    case EVENT_STEP:
+        if (!stale && e->at >= w->nodes[n].step_us) step(n);
+        break;
+    case EVENT_EXECUTE:
+        if (!stale) on_execute(n, e->generation);
+        break;
+    case EVENT_ANSWER:
+        if (!stale) on_answer(n, e->generation);
+        break;
+    case EVENT_GHOST:
+        if (w->ghost_used[e->arg]) {
+            packet p;
+            memset(&p, 0, sizeof p);
+            p.wire = w->ghosts[e->arg];
+            w->ghost_used[e->arg] = 0;
+            execute(n, &p, 0x06, false);
+        }
+        break;
+    case EVENT_HANDLED:
+        if (!stale) on_handled(e);
+        break;
+    case EVENT_POISON:
+        if (!stale && w->nodes[n].loop.slots[e->arg].generation == e->generation) crash(n);
+        break;
+    case EVENT_START:
+        start(n);
+        break;
+    case EVENT_RESUME:
+        if (!stale) on_resume(n);
+        break;
+    case EVENT_PRODUCE:
+        if (w->calm) break;
+        produce();
+        plan(w->now_us + between(0, 2 * w->calm_us / (JOBS / 2)), EVENT_PRODUCE, -1);
+        break;
+    case EVENT_OPERATE:
+        if (w->calm) break;
+        operate();
+        plan(w->now_us + between(SECOND, 60 * SECOND), EVENT_OPERATE, -1);
+        break;
+    case EVENT_FAULT:
+        if (w->calm) break;
+        do_fault();
+        plan(w->now_us + between(0, 40 * SECOND), EVENT_FAULT, -1);
+        break;
+    case EVENT_UNHOLD:
+        hold(e->arg, false);
+        break;
+    }
+}
+
+/* No more faults: everybody goes on, and all kinds have handlers. */
+static void calm_down(void)
+{
+    int n;
+
+    w->calm = true;
+    w->outage_us = 0;
+    trace("the faults stop");
+    hold(1, false);
+    hold(2, false);
+    for (n = 0; n < node_count; n++) {
+        node *d = &w->nodes[n];
+        if (d->paused) on_resume(n);
+        if (d->silent) cut(n);
+        if (n == 0 && d->up) crash(n); /* starts again with all kinds */
+        if (!d->up) plan(w->now_us + SECOND, EVENT_START, n);
+    }
+}
+
+static bool all_ended(void)
+{
+    int i;
+
+    for (i = 0; i < store->job_count; i++) {
+        if (!jobq_state_final(jobq_memory_jobs(store)[i].job.state)) return false;
+    }
+    return true;
+}
+
+static void settle_seed(uint64_t seed, double hours)
+{
+    static const int64_t leases[] = {5, 30, 30, 120};
+    int n;
+
+    memset(&w->config, 0, sizeof w->config);
+    w->pure = seed % 8 == 0;
+    w->config.lease_us = leases[between(0, 3)] * SECOND;
+    if (w->pure) w->config.lease_us = 30 * SECOND;
+    w->config.prune_us = 60 * SECOND;
+    w->config = jobq_loop_config_defaults(&w->config);
+    w->calm_us = w->pure ? SECOND : (int64_t)(hours * (double)HOUR);
+    w->poisons = (int32_t)between(0, 3);
+    node_count = w->pure ? 6 : (int)between(4, NODES);
+    hold(1, false);
+    hold(2, false);
+    if (w->pure) jobq_memory_policy(store, 1, NULL, false);
+    for (n = 0; n < JOBS; n++) memset(w->tales[n].passed_us, -1, sizeof w->tales[n].passed_us);
+    for (n = 0; n < JOBS; n++) w->tales[n].due_us = -1;
+    for (n = 0; n < node_count; n++) {
+        w->nodes[n].base_us = between(1, 1000) * HOUR;
+        w->nodes[n].drift_ppm = between(-200, 200);
+        plan(between(0, 10 * SECOND), EVENT_START, n);
+    }
+    if (w->pure) {
+        for (n = 0; n < 1000; n++) enqueue(n == (int)(seed % 1000) ? KIND_POISON : 1);
+        return;
+    }
+    plan(0, EVENT_PRODUCE, -1);
+    plan(0, EVENT_OPERATE, -1);
+    plan(0, EVENT_FAULT, -1);
+}
+
+/* One poisonous job among a thousand fails, and no other notices. */
+static void check_pure(void)
+{
+    int i;
+
+    for (i = 0; i < store->job_count; i++) {
+        const jobq_job *job = &jobq_memory_jobs(store)[i].job;
+        bool poison = job->kind == KIND_POISON;
+        if (job->state != (poison ? JOBQ_STATE_FAILED : JOBQ_STATE_SUCCEEDED)) {
+            violate("promise 4: job %d, %s, %s", (int)job->id,
+                    poison ? "the poisonous one" : "innocent", jobq_state_name(job->state));
+        }
+        if (!poison && (job->crash != 0 || job->attempt != 1)) {
+            violate("promise 4: innocent job %d has attempt %d, crash %d", (int)job->id,
+                    (int)job->attempt, (int)job->crash);
+        }
+        if (poison && job->crash != 3)
+            violate("promise 4: the poisonous job crashed %d times", (int)job->crash);
+    }
+}
+
+static void count_jobs(void)
+{
+    int i;
+
+    w->sum.virtual_us = w->now_us;
+    w->sum.jobs = store->job_count;
+    for (i = 0; i < store->job_count; i++) {
+        jobq_state state = jobq_memory_jobs(store)[i].job.state;
+        w->sum.succeeded += state == JOBQ_STATE_SUCCEEDED;
+        w->sum.failed += state == JOBQ_STATE_FAILED;
+        w->sum.cancelled += state == JOBQ_STATE_CANCELLED;
+    }
+}
+
+/* Runs a seed to its end; the hash of its trace tells two runs apart. */
+static bool run(uint64_t seed, double hours, uint64_t *hash, summary *sum)
+{
+    int64_t bound, checks = 0;
+
+    memset(w, 0, offsetof(world, events));
+    memset(w->tales, 0, sizeof *w - offsetof(world, tales) - sizeof w->trace - sizeof w->lines);
+    w->lines = 0;
+    w->seed = seed;
+    w->random = jobq_random_from(seed * 0x9e3779b97f4a7c15u + 1);
+    jobq_memory_init(store, JOBS, ROWS, CLAIM_ROWS);
+    settle_seed(seed, hours);
+    bound = w->calm_us + 40 * w->config.lease_us + 1800 * SECOND;
+    while (broken[0] == '\0' && w->event_count > 0) {
+        event e = next_event();
+        w->now_us = e.at;
+        if (!w->calm && !w->pure && w->now_us >= w->calm_us) calm_down();
+        handle(&e);
+        if (++checks % 64 == 0) check_all();
+        if (checks % 16 == 0) note_due();
+        if (checks % 64 == 0 && (w->calm || w->pure) && w->now_us > 20 * SECOND && all_ended())
+            break;
+        if (w->now_us > bound) violate("the faults stopped %.0f s ago, and not every job has ended",
+                                       (double)(w->now_us - w->calm_us) / 1e6);
+    }
+    if (w->pure && broken[0] == '\0') check_pure();
+    count_jobs();
+    *hash = w->hash;
+    *sum = w->sum;
+    if (broken[0] == '\0') return true;
+    replay_hint();
+    return false;
+}
+
+static void add_up(summary *total, const summary *one)
+{
+    int i;
+
+    total->virtual_us += one->virtual_us;
+    total->jobs += one->jobs;
+    total->succeeded += one->succeeded;
+    total->failed += one->failed;
+    total->cancelled += one->cancelled;
+    total->rescued += one->rescued;
+    total->statements += one->statements;
+    if (one->longest_us > total->longest_us) total->longest_us = one->longest_us;
+    for (i = 0; i < FAULT_COUNT; i++) total->faults[i] += one->faults[i];
+}
+
+static void print_summary(const summary *s, int64_t seeds, uint64_t hash)
+{
+    int i;
+
+    printf("%lld seeds, %.1f virtual hours, %lld statements, trace %016llx\n", (long long)seeds,
+           (double)s->virtual_us / (double)HOUR, (long long)s->statements,
+           (unsigned long long)hash);
+    printf("%lld jobs: %lld succeeded, %lld failed, %lld cancelled; %lld rescued; "
+           "longest stall %.1f s\n", (long long)s->jobs, (long long)s->succeeded,
+           (long long)s->failed, (long long)s->cancelled, (long long)s->rescued,
+           (double)s->longest_us / 1e6);
+    for (i = 0; i < FAULT_COUNT; i++) {
+        printf("%s%lld %s", i > 0 ? ", " : "", (long long)s->faults[i], fault_texts[i]);
+    }
+    printf("\n");
+}
+
+int main(int argc, char **argv)
+{
+    uint64_t first = 1, hash = 0, all = 0, again;
+    int64_t seeds = 24, i;
+    double hours = 2;
+    bool once = false, good = true;
+    summary total, one;
+
+    for (i = 1; i < argc; i++) {
+        if (strcmp(argv[i], "--verbose") == 0) verbose = once = true;
+        else if (strcmp(argv[i], "--once") == 0) once = true;
+        else if (i + 1 == argc) return 2;
+        else if (strcmp(argv[i], "--seed") == 0) first = strtoull(argv[++i], NULL, 10), seeds = 1;
+        else if (strcmp(argv[i], "--seeds") == 0) seeds = atoll(argv[++i]);
+        else if (strcmp(argv[i], "--hours") == 0) hours = atof(argv[++i]);
+        else return 2;
+    }
+    w = (world *)calloc(1, sizeof *w);
+    store = (jobq_memory *)calloc(1, store_size());
+    before = (jobq_memory *)calloc(1, store_size());
+    if (w == NULL || store == NULL || before == NULL) abort();
+    memset(&total, 0, sizeof total);
+    for (i = 0; i < seeds && good; i++) {
+        good = run(first + (uint64_t)i, hours, &hash, &one);
+        add_up(&total, &one);
+        all = (all ^ hash) * 0x100000001b3u;
+        if (!good || once) continue;
+        good = run(first + (uint64_t)i, hours, &again, &one);
+        if (good && again != hash) {
+            printf("seed %llu: two runs differ\n", (unsigned long long)(first + (uint64_t)i));
+            good = false;
+        }
+    }
+    print_summary(&total, i, all);
+    return good ? 0 : 1;
+}

@@ -1,0 +1,391 @@
+/*
+ * wire.h -- a statement of a loop in three steps: sent, executed, answered.
+ *
+ * jobq_memory_perform does all three at once. On a real connection time passes in between, and any
+ * of them may fail to come. So the explorer and the simulator carry each statement as data: the
+ * request as it left the loop, then what the store answered, then the loop is told.
+ *
+ * Limits are the includer's: WIRE_JOBS jobs a batch, WIRE_LANES lanes, WIRE_QUEUES queues,
+ * WIRE_PRIORITY the last priority that jobs have (lanes of the others are left out).
+ */
+#ifndef WIRE_INCLUDED
+#define WIRE_INCLUDED (1)
+
+#include "jobq.h"
+
+#include <string.h> /* memset */
+
+/* A result of a flush on its way. */
+typedef struct wire_item {
+    int64_t id, worker, claim;
+    jobq_decision decision;
+    int32_t kind;
+    jobq_error error; /* the answer about it */
+} wire_item;
+
+typedef struct wire_late {
+    int64_t worker, beat, lease_us;
+} wire_late;
+
+typedef struct wire {
+    jobq_action action;
+    bool executed;
+    jobq_error error;
+    int32_t count; /* flush: items; claim, recover: jobs of the answer; policies: queues */
+    /* the request */
+    int64_t lease_us;
+    int64_t busy; /* a job of this flush that someone else has locked; 0: none */
+    int32_t lane_count, settled_count, foreign_count;
+    /* the answer */
+    int32_t late_count, cancel_count, rescued, parked;
+    int64_t due_us, policy, store_now_us;
+    bool suspects, alive, dead;
+    int16_t stages_max;
+    bool paused[WIRE_QUEUES];
+    int32_t queues[WIRE_QUEUES];
+    jobq_policy policies[WIRE_QUEUES];
+    int32_t foreign[JOBQ_LOOP_KINDS];
+    int64_t settled[JOBQ_LOOP_CLAIMS];
+    int64_t cancels[WIRE_JOBS];
+    wire_late late[JOBQ_LOOP_WATCHED];
+    jobq_lane lanes[WIRE_LANES];
+    union {
+        wire_item items[WIRE_JOBS];
+        jobq_job jobs[WIRE_JOBS];
+    } u;
+} wire;
+
+/* -- sent -- */
+
+static void wire__lanes(wire *w, const jobq_loop *l)
+{
+    static const int32_t most = JOBQ_LOOP_QUEUES * JOBQ_PRIORITIES * JOBQ_STAGES_MAX;
+    jobq_lane all[JOBQ_LOOP_QUEUES * JOBQ_PRIORITIES * JOBQ_STAGES_MAX];
+    int32_t count = jobq_loop_lanes(l, all, most), i;
+
+    for (i = 0; i < count && all[i].priority <= WIRE_PRIORITY; i++) {
+        JOBQ_ASSERT(w->lane_count < WIRE_LANES);
+        w->lanes[w->lane_count++] = all[i];
+    }
+    w->foreign_count = l->foreign_count;
+    memcpy(w->foreign, l->foreign, sizeof w->foreign);
+}
+
+static void wire__items(wire *w, const jobq_loop *l)
+{
+    int32_t slots[WIRE_JOBS], i;
+
+    w->count = jobq_loop_sent(l, w->action.kind, slots, WIRE_JOBS);
+    for (i = 0; i < w->count; i++) {
+        const jobq_slot *s = &l->slots[slots[i]];
+        w->u.items[i].id = s->job.id;
+        w->u.items[i].worker = s->job.worker;
+        w->u.items[i].claim = s->job.claim;
+        w->u.items[i].kind = s->job.kind;
+        w->u.items[i].decision = s->decision;
+    }
+}
+
+/* The request leaves the loop: everything that the statement will need. */
+static void wire_send(wire *w, jobq_loop *l, const jobq_action *a)
+{
+    int32_t i;
+
+    memset(w, 0, sizeof *w);
+    w->action = *a;
+    w->lease_us = l->config.lease_us;
+    if (a->kind == JOBQ_ACTION_CLAIM) wire__lanes(w, l);
+    if (a->kind == JOBQ_ACTION_COMPLETE || a->kind == JOBQ_ACTION_SETTLE) wire__items(w, l);
+    if (a->kind == JOBQ_ACTION_HEARTBEAT) {
+        w->settled_count = jobq_loop_settled(l, w->settled, JOBQ_LOOP_CLAIMS);
+    }
+    if (a->kind == JOBQ_ACTION_POLICIES) {
+        w->count = l->queue_count;
+        for (i = 0; i < w->count; i++) w->queues[i] = l->queues[i].id;
+    }
+}
+
+/* A heartbeat that looks for jobs, too, travels as two statements: whatever holds when they may be
+ * torn apart holds when they are one. Returns how many. */
+static int wire_send_all(wire *two, jobq_loop *l, const jobq_action *a)
+{
+    jobq_action one = *a;
+
+    one.claim = false;
+    wire_send(&two[0], l, &one);
+    if (!a->claim) return 1;
+    one.kind = JOBQ_ACTION_CLAIM;
+    wire_send(&two[1], l, &one);
+    return 2;
+}
+
+/* -- executed -- */
+
+static void wire__claim(wire *w, jobq_memory *m, uint64_t queues, int64_t now_us)
+{
+    const jobq_action *a = &w->action;
+    int32_t places[JOBQ_LOOP_SLOTS], i;
+    uint64_t foreign = 0;
+
+    for (i = 0; i < w->foreign_count; i++) foreign |= (uint64_t)1 << w->foreign[i];
+    JOBQ_ASSERT(a->limit <= WIRE_JOBS);
+    w->error = jobq_memory_claim_jobs(m, a->worker, a->number, a->limit, w->lanes, w->lane_count,
+                                      foreign, a->suspects, now_us, places, &w->count);
+    for (i = 0; i < w->count; i++) w->u.jobs[i] = jobq_memory_jobs(m)[places[i]].job;
+    w->due_us = a->look ? jobq__memory_due(m, queues, now_us) : -1;
+    w->suspects = a->look && jobq__memory_suspects(m, queues, now_us);
+}
+
+static void wire__recover(wire *w, jobq_memory *m)
+{
+    int32_t places[WIRE_JOBS], i;
+
+    w->count = jobq_memory_recover(m, w->action.worker, w->action.number, places, WIRE_JOBS);
+    for (i = 0; i < w->count; i++) w->u.jobs[i] = jobq_memory_jobs(m)[places[i]].job;
+}
+
+static void wire__flush(wire *w, jobq_memory *m, int64_t now_us)
+{
+    int32_t i;
+
+    for (i = 0; i < w->count; i++) {
+        wire_item *it = &w->u.items[i];
+        jobq_slot slot;
+        jobq_decision d;
+        if (it->id == w->busy) {
+            it->error = JOBQ_ERROR_BUSY;
+            continue;
+        }
+        memset(&slot, 0, sizeof slot);
+        slot.job.kind = it->kind;
+        slot.decision = it->decision;
+        d = jobq__memory_unpark(m, &slot, now_us);
+        it->error = jobq_memory_settle(m, it->id, it->worker, it->claim, &d, now_us);
+    }
+}
+
+/* News about the other workers. */
+static void wire__others(wire *w, const jobq_memory *m, const jobq_memory_worker *me,
+                         int64_t now_us)
+{
+    uint64_t kinds = 0;
+    int32_t i;
+
+    for (i = 0; i < m->worker_max; i++) {
+        const jobq_memory_worker *o = &jobq_memory_workers(m)[i];
+        if (o->id == 0 || o->id == me->id) continue;
+        if (!o->dead && o->expires_at_us > now_us && (o->queues & me->queues) != 0) {
+            kinds |= o->kinds;
+        }
+        if (o->dead ? !jobq_memory_holds(m, o->id)
+                    : o->expires_at_us >= now_us + o->lease_us * 6 / 10) {
+            continue;
+        }
+        if (w->late_count == JOBQ_LOOP_WATCHED) continue;
+        w->late[w->late_count].worker = o->id;
+        w->late[w->late_count].beat = o->dead ? -1 : o->beat;
+        w->late[w->late_count++].lease_us = o->lease_us;
+    }
+    kinds &= ~me->kinds;
+    for (i = 0; i < 64 && w->foreign_count < JOBQ_LOOP_KINDS; i++) {
+        if ((kinds >> i & 1) != 0) w->foreign[w->foreign_count++] = i;
+    }
+}
+
+static void wire__heartbeat(wire *w, jobq_memory *m, int64_t now_us)
+{
+    const jobq_memory_worker *me;
+    int32_t i;
+
+    w->store_now_us = now_us;
+    w->alive = jobq_memory_heartbeat(m, w->action.worker, w->settled, w->settled_count, now_us);
+    if (!w->alive) return;
+    me = jobq__memory_worker(m, w->action.worker);
+    for (i = 0; i < m->job_count; i++) {
+        const jobq_job *job = &jobq_memory_jobs(m)[i].job;
+        if (job->worker == me->id && job->cancel_requested && w->cancel_count < WIRE_JOBS) {
+            w->cancels[w->cancel_count++] = job->id;
+        }
+        if (job->run_at_us == JOBQ_NEVER && job->state == JOBQ_STATE_READY &&
+            (me->kinds >> job->kind & 1) != 0) {
+            w->parked = job->kind;
+        }
+    }
+    wire__others(w, m, me, now_us);
+    w->policy = m->policy_version;
+    w->suspects = jobq__memory_suspects(m, me->queues, now_us);
+}
+
+static void wire__unpark(wire *w, jobq_memory *m, int64_t now_us)
+{
+    int32_t i;
+
+    for (i = 0; i < m->job_count; i++) {
+        jobq_job *job = &jobq_memory_jobs(m)[i].job;
+        if (job->kind != w->action.number || job->state != JOBQ_STATE_READY ||
+            job->run_at_us != JOBQ_NEVER) {
+            continue;
+        }
+        job->run_at_us = now_us;
+        w->rescued++;
+    }
+}
+
+static void wire__sleep(const wire *w, jobq_memory *m)
+{
+    jobq_memory_worker *me = jobq__memory_worker(m, w->action.worker);
+
+    if (me != NULL) me->asleep = w->action.asleep;
+}
+
+static void wire__policies(wire *w, const jobq_memory *m)
+{
+    int32_t i;
+
+    w->stages_max = m->stages_max;
+    for (i = 0; i < w->count; i++) {
+        w->policies[i] = *jobq__memory_policy(m, w->queues[i]);
+        w->paused[i] = (m->paused >> w->queues[i] & 1) != 0;
+    }
+}
+
+/* The store carries the statement out, in one transaction. */
+static void wire_execute(wire *w, jobq_memory *m, uint64_t queues, uint64_t kinds, int64_t now_us)
+{
+    const jobq_action *a = &w->action;
+
+    w->executed = true;
+    switch (a->kind) {
+    case JOBQ_ACTION_REGISTER:
+        w->error = jobq_memory_register(m, a->worker, w->lease_us, queues, kinds, now_us);
+        break;
+    case JOBQ_ACTION_POLICIES: wire__policies(w, m); break;
+    case JOBQ_ACTION_CLAIM: wire__claim(w, m, queues, now_us); break;
+    case JOBQ_ACTION_RECOVER: wire__recover(w, m); break;
+    case JOBQ_ACTION_COMPLETE:
+    case JOBQ_ACTION_SETTLE: wire__flush(w, m, now_us); break;
+    case JOBQ_ACTION_HEARTBEAT: wire__heartbeat(w, m, now_us); break;
+    case JOBQ_ACTION_RESCUE:
+        w->dead = jobq_memory_rescue(m, a->worker, a->beat, now_us, &w->rescued);
+        break;
+    case JOBQ_ACTION_SLEEP: wire__sleep(w, m); break;
+    case JOBQ_ACTION_UNPARK: wire__unpark(w, m, now_us); break;
+    case JOBQ_ACTION_DEREGISTER: jobq__memory_do_deregister(m, a->worker); break;
+    case JOBQ_ACTION_CONNECT:
+    case JOBQ_ACTION_PRUNE:
+    case JOBQ_ACTION_VACUUM:
+    case JOBQ_ACTION_WAIT:
+    case JOBQ_ACTION_DISCONNECT:
+    case JOBQ_ACTION_ABANDON:
+    case JOBQ_ACTION_EXIT:
+    case JOBQ_ACTION_COUNT: break;
+    }
+}
+
+/* -- answered -- */
+
+static void wire__tell_jobs(const wire *w, jobq_loop *l, int64_t mono_us)
+{
+    int32_t i;
+
+    for (i = 0; i < w->count && w->error == JOBQ_OK; i++) {
+        jobq_loop_job(l, mono_us, &w->u.jobs[i]);
+    }
+    if (w->action.kind == JOBQ_ACTION_CLAIM) {
+        jobq_loop_claimed(l, mono_us, w->error, w->due_us, w->suspects);
+    } else {
+        jobq_loop_recovered(l, mono_us, w->error, w->action.number);
+    }
+}
+
+static void wire__tell_flush(const wire *w, jobq_loop *l, int64_t mono_us)
+{
+    int32_t i;
+
+    for (i = 0; i < w->count && w->error == JOBQ_OK; i++) {
+        const wire_item *it = &w->u.items[i];
+        if (it->error == JOBQ_OK) continue;
+        jobq_loop_unsettled(l, mono_us, w->action.kind, it->id, it->worker, it->claim, it->error);
+    }
+    jobq_loop_flushed(l, mono_us, w->action.kind, w->error);
+}
+
+static void wire__tell_beat(const wire *w, jobq_loop *l, int64_t mono_us)
+{
+    int32_t i;
+
+    if (w->error != JOBQ_OK || !w->alive) {
+        jobq_loop_beat(l, mono_us, w->error, false, 0, false, 0, w->store_now_us);
+        return;
+    }
+    for (i = 0; i < w->cancel_count; i++) jobq_loop_cancel(l, w->cancels[i]);
+    for (i = 0; i < w->late_count; i++) {
+        const wire_late *late = &w->late[i];
+        jobq_loop_late(l, mono_us, late->worker, late->beat, late->lease_us);
+    }
+    jobq_loop_foreign(l, w->foreign, w->foreign_count);
+    jobq_loop_beat(l, mono_us, JOBQ_OK, true, w->policy, w->suspects, w->parked, w->store_now_us);
+}
+
+static void wire__tell_register(const wire *w, jobq_loop *l, uint64_t queues, int64_t mono_us)
+{
+    int32_t ids[JOBQ_LOOP_QUEUES], count = 0, queue;
+
+    for (queue = 1; queue < 64 && count < JOBQ_LOOP_QUEUES; queue++) {
+        if ((queues >> queue & 1) != 0) ids[count++] = queue;
+    }
+    jobq_loop_registered(l, mono_us, w->error, ids, count);
+}
+
+/* The loop is told. error in w: the store refused, and did nothing. */
+static void wire_answer(const wire *w, jobq_loop *l, uint64_t queues, int64_t mono_us)
+{
+    const jobq_action *a = &w->action;
+    int32_t i;
+
+    switch (a->kind) {
+    case JOBQ_ACTION_CONNECT: jobq_loop_connected(l, mono_us); break;
+    case JOBQ_ACTION_REGISTER: wire__tell_register(w, l, queues, mono_us); break;
+    case JOBQ_ACTION_POLICIES:
+        for (i = 0; i < w->count && w->error == JOBQ_OK && i < l->queue_count; i++) {
+            jobq_loop_policy(l, i, &w->policies[i], w->stages_max, w->paused[i]);
+        }
+        jobq_loop_answered(l, mono_us, a->kind, w->error);
+        break;
+    case JOBQ_ACTION_CLAIM:
+    case JOBQ_ACTION_RECOVER: wire__tell_jobs(w, l, mono_us); break;
+    case JOBQ_ACTION_COMPLETE:
+    case JOBQ_ACTION_SETTLE: wire__tell_flush(w, l, mono_us); break;
+    case JOBQ_ACTION_HEARTBEAT: wire__tell_beat(w, l, mono_us); break;
+    case JOBQ_ACTION_RESCUE:
+        jobq_loop_rescued(l, mono_us, w->error, a->worker, w->dead, false, w->rescued);
+        break;
+    case JOBQ_ACTION_UNPARK:
+        jobq_loop_unparked(l, mono_us, w->error, w->rescued, false);
+        break;
+    case JOBQ_ACTION_SLEEP:
+    case JOBQ_ACTION_PRUNE:
+    case JOBQ_ACTION_VACUUM:
+    case JOBQ_ACTION_DEREGISTER: jobq_loop_answered(l, mono_us, a->kind, w->error); break;
+    case JOBQ_ACTION_WAIT:
+    case JOBQ_ACTION_DISCONNECT:
+    case JOBQ_ACTION_ABANDON:
+    case JOBQ_ACTION_EXIT:
+    case JOBQ_ACTION_COUNT: break;
+    }
+}
+
+/* -- words for stories -- */
+
+static const char *wire_name(jobq_action_kind kind)
+{
+    static const char *const names[] = {"wait",     "connect",  "disconnect", "register",
+                                        "policies", "claim",    "recover",    "complete",
+                                        "settle",   "heartbeat", "rescue",    "sleep",
+                                        "unpark",   "prune",    "vacuum",     "deregister",
+                                        "abandon",  "exit"};
+
+    return kind < (int)(sizeof names / sizeof names[0]) ? names[kind] : "?";
+}
+
+#endif /* WIRE_INCLUDED */

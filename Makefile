@@ -30,7 +30,8 @@ MAKEFLAGS += --no-print-directory
 
 .DELETE_ON_ERROR:
 .SUFFIXES:
-.PHONY: explore simulate help demo bench test test-core test-fresh examples sanitize valgrind embed verify clean
+.PHONY: help demo bench test test-core test-fresh examples sanitize valgrind explore simulate mutants \
+	embed verify clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
@@ -124,6 +125,10 @@ verify: .build/verify/jobq.o .build/verify/jobq_pg.o ## check jobq_pg.h against 
 
 clean: ## remove .build/
 	rm -rf .build
+
+mutants: ## break jobq.h in known ways and see which tool notices (ARGS="NAME ...")
+	@CC="$(CC)" tests/setup.sh core
+	@CC="$(CC)" tests/mutants.sh $(ARGS)
 
 explore: .build/explore ## every interleaving of a small world (ARGS="--states N --faults N ...")
 	@exec .build/explore $(ARGS)

@@ -357,8 +357,10 @@ JOBQ_API jobq_error jobq_pg_worker_start(jobq_pg *pg, const jobq_pg_worker_desc 
  * now. */
 JOBQ_API void jobq_pg_worker_stop(jobq_pg_worker *worker);
 
-/* jobq_pg_worker_wait -- waits until it has stopped. stats may be NULL. Once. */
-JOBQ_API void jobq_pg_worker_wait(jobq_pg_worker *worker, jobq_loop_stats *stats);
+/* jobq_pg_worker_wait -- waits until it has stopped. stats may be NULL. Once. JOBQ_ERROR_TIMEOUT:
+ * it gave up, because more than half of its handlers overran their time and never returned: end the
+ * process. */
+JOBQ_API jobq_error jobq_pg_worker_wait(jobq_pg_worker *worker, jobq_loop_stats *stats);
 
 /* jobq_pg_worker_free -- frees it, after jobq_pg_worker_wait. NULL: nothing. */
 JOBQ_API void jobq_pg_worker_free(jobq_pg_worker *worker);
@@ -970,6 +972,10 @@ static const char *const jobq_pg__sql_002[] = {
 "            VALUES (p_queue, p_keys[i], p_ids[i])\n",
 "            ON CONFLICT (queue_id, key) DO NOTHING;\n",
 "            EXIT WHEN FOUND;\n",
+"            DELETE FROM jobq.idempotency k\n",
+"            WHERE k.queue_id = p_queue AND k.key = p_keys[i]\n",
+"              AND k.ended_at < statement_timestamp() - interval '1 day';\n",
+"            CONTINUE WHEN FOUND;\n",
 "            SELECT k.job_id INTO v_id FROM jobq.idempotency k\n",
 "            WHERE k.queue_id = p_queue AND k.key = p_keys[i];\n",
 "            IF FOUND THEN\n",
@@ -1178,6 +1184,7 @@ static const char *const jobq_pg__sql_002[] = {
 "LANGUAGE plpgsql\n",
 "SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$\n",
 "DECLARE\n",
+"    v_ids bigint[];\n",
 "    v_queues integer[];\n",
 "    v_keys text[];\n",
 "BEGIN\n",
@@ -1207,18 +1214,19 @@ static const char *const jobq_pg__sql_002[] = {
 "        WHERE p_state <> 'f'\n",
 "          AND EXISTS (SELECT FROM jobq.queue q WHERE q.id = g.queue_id AND q.history)\n",
 "    )\n",
-"    SELECT array_agg(g.queue_id), array_agg(g.key) INTO v_queues, v_keys\n",
+"    SELECT array_agg(g.id), array_agg(g.queue_id), array_agg(g.key)\n",
+"    INTO v_ids, v_queues, v_keys\n",
 "    FROM gone g WHERE g.key IS NOT NULL;\n",
-"    IF v_keys IS NOT NULL THEN PERFORM jobq.end_keys(v_queues, v_keys); END IF;\n",
+"    IF v_keys IS NOT NULL THEN PERFORM jobq.end_keys(v_ids, v_queues, v_keys); END IF;\n",
 "END $$;\n",
 "",
 "-- The window of an idempotency key starts when its job ends.\n",
-"CREATE FUNCTION jobq.end_keys(p_queues integer[], p_keys text[]) RETURNS void\n",
+"CREATE FUNCTION jobq.end_keys(p_ids bigint[], p_queues integer[], p_keys text[]) RETURNS void\n",
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n",
 "BEGIN\n",
 "    UPDATE jobq.idempotency k SET ended_at = statement_timestamp()\n",
-"    FROM unnest(p_queues, p_keys) AS u (queue_id, key)\n",
-"    WHERE k.queue_id = u.queue_id AND k.key = u.key;\n",
+"    FROM unnest(p_ids, p_queues, p_keys) AS u (id, queue_id, key)\n",
+"    WHERE k.queue_id = u.queue_id AND k.key = u.key AND k.job_id = u.id;\n",
 "END $$;\n",
 "",
 "-- Many successes at once, the hot path: out of job, into history. Jobs come grouped by claim:\n",
@@ -1235,6 +1243,7 @@ static const char *const jobq_pg__sql_002[] = {
 "DECLARE\n",
 "    v_ids bigint[];\n",
 "    v_done bigint[];\n",
+"    v_keyed bigint[];\n",
 "    v_queues integer[];\n",
 "    v_keys text[];\n",
 "    v_from integer := 1;\n",
@@ -1262,10 +1271,11 @@ static const char *const jobq_pg__sql_002[] = {
 "                   g.stages, 's', g.key, g.payload, g.bytes, g.headers, g.errors\n",
 "            FROM gone g WHERE g.queue_id <> ALL (v_silent)\n",
 "        )\n",
-"        SELECT array_agg(g.id), array_agg(g.queue_id) FILTER (WHERE g.key IS NOT NULL),\n",
+"        SELECT array_agg(g.id), array_agg(g.id) FILTER (WHERE g.key IS NOT NULL),\n",
+"               array_agg(g.queue_id) FILTER (WHERE g.key IS NOT NULL),\n",
 "               array_agg(g.key) FILTER (WHERE g.key IS NOT NULL)\n",
-"        INTO v_done, v_queues, v_keys FROM gone g;\n",
-"        IF v_keys IS NOT NULL THEN PERFORM jobq.end_keys(v_queues, v_keys); END IF;\n",
+"        INTO v_done, v_keyed, v_queues, v_keys FROM gone g;\n",
+"        IF v_keys IS NOT NULL THEN PERFORM jobq.end_keys(v_keyed, v_queues, v_keys); END IF;\n",
 "        CONTINUE WHEN cardinality(v_done) = cardinality(v_ids);\n",
 "        RETURN QUERY\n",
 "        SELECT u.id, p_workers[i], p_claims[i], CASE WHEN EXISTS (\n",
@@ -1654,7 +1664,9 @@ static const char *const jobq_pg__sql_002[] = {
 "-- such job.\n",
 "CREATE FUNCTION jobq.revive(p_id bigint) RETURNS boolean\n",
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$\n",
-"DECLARE v_queue integer;\n",
+"DECLARE\n",
+"    v_queue integer;\n",
+"    v_key text;\n",
 "BEGIN\n",
 "    WITH back AS (\n",
 "        DELETE FROM jobq.failed f WHERE f.id = p_id RETURNING f.*\n",
@@ -1666,9 +1678,14 @@ static const char *const jobq_pg__sql_002[] = {
 "           b.max_attempts, b.priority, b.stage, b.stages, b.key, b.payload, b.bytes,\n",
 "           b.headers, b.errors\n",
 "    FROM back b\n",
-"    RETURNING queue_id INTO v_queue;\n",
+"    RETURNING queue_id, key INTO v_queue, v_key;\n",
 "    IF v_queue IS NULL THEN RETURN false; END IF;\n",
-"    UPDATE jobq.idempotency k SET ended_at = NULL WHERE k.job_id = p_id;\n",
+"    IF v_key IS NOT NULL THEN\n",
+"        INSERT INTO jobq.idempotency (queue_id, key, job_id) VALUES (v_queue, v_key, p_id)\n",
+"        ON CONFLICT (queue_id, key) DO NOTHING;\n",
+"        UPDATE jobq.idempotency k SET ended_at = NULL\n",
+"        WHERE k.queue_id = v_queue AND k.key = v_key AND k.job_id = p_id;\n",
+"    END IF;\n",
 "    PERFORM jobq.wake(v_queue, 1);\n",
 "    RETURN true;\n",
 "END $$;\n",
@@ -2198,6 +2215,14 @@ static void jobq_pg__conn_values(const jobq_pg *pg, const char **values)
     values[i] = NULL;
 }
 
+/* What the server says aside goes to the log, not to the user's stderr. */
+static void jobq_pg__on_notice(void *arg, const PGresult *res)
+{
+    const char *text = PQresultErrorField(res, PG_DIAG_MESSAGE_PRIMARY);
+
+    if (text != NULL) jobq_pg__log((const jobq_pg *)arg, JOBQ_PG_DEBUG, "%s", text);
+}
+
 /* A new connection, probed. NULL: error is filled. */
 static PGconn *jobq_pg__connect(const jobq_pg *pg, jobq_pg_error *error)
 {
@@ -2213,6 +2238,7 @@ static PGconn *jobq_pg__connect(const jobq_pg *pg, jobq_pg_error *error)
         PQfinish(conn);
         return NULL;
     }
+    PQsetNoticeReceiver(conn, jobq_pg__on_notice, (void *)(uintptr_t)pg);
     probe = PQexec(conn, "SELECT 1");
     good = PQresultStatus(probe) == PGRES_TUPLES_OK;
     if (!good) jobq_pg__result_error(error, conn, probe);
@@ -2339,6 +2365,22 @@ static void jobq_pg__unreserve(jobq_pg *pg)
     pthread_mutex_unlock(&pg->lock);
 }
 
+/* Whether an idle connection still is one: what the server said meanwhile, a farewell perhaps, is
+ * read. */
+static bool jobq_pg__well(PGconn *conn)
+{
+    struct pollfd fd;
+    int reads = 0;
+
+    fd.fd = PQsocket(conn);
+    fd.events = POLLIN;
+    fd.revents = 0;
+    while (PQstatus(conn) == CONNECTION_OK && reads++ < 4 && poll(&fd, 1, 0) > 0) {
+        PQconsumeInput(conn); /* first the farewell, then the end */
+    }
+    return PQstatus(conn) == CONNECTION_OK;
+}
+
 JOBQ_API jobq_error jobq_pg_acquire(jobq_pg *pg, PGconn **conn, jobq_pg_error *error)
 {
     bool make = false, got;
@@ -2353,7 +2395,7 @@ JOBQ_API jobq_error jobq_pg_acquire(jobq_pg *pg, PGconn **conn, jobq_pg_error *e
                              "no connection free within %lld ms: raise pool_max, or release sooner",
                              (long long)(pg->acquire_us / 1000));
     }
-    if (!make && PQstatus(*conn) != CONNECTION_OK) {
+    if (!make && !jobq_pg__well(*conn)) {
         PQfinish(*conn);
         make = true;
     }
@@ -3383,6 +3425,7 @@ JOBQ_API jobq_error jobq_pg_claim(jobq_pg *pg, PGconn *conn, const jobq_pg_claim
     JOBQ_ASSERT(pg != NULL && desc != NULL && batch != NULL);
     if (error == NULL) error = &local;
     memset(&p, 0, sizeof p);
+    memset(batch, 0, sizeof *batch);
     jobq_pg__bind_claim(&p, desc);
     res = jobq_pg__exec(pg, conn, JOBQ_PG__CLAIM, &p, error);
     return res == NULL ? error->code
@@ -3399,6 +3442,7 @@ JOBQ_API jobq_error jobq_pg_recover(jobq_pg *pg, PGconn *conn, int64_t worker, i
     JOBQ_ASSERT(pg != NULL && batch != NULL);
     if (error == NULL) error = &local;
     memset(&p, 0, sizeof p);
+    memset(batch, 0, sizeof *batch);
     jobq_pg__add_int(&p, worker, 8);
     jobq_pg__add_int(&p, number, 8);
     res = jobq_pg__exec(pg, conn, JOBQ_PG__RECOVER, &p, error);
@@ -3675,6 +3719,7 @@ struct jobq_pg_worker {
     int32_t threads, idle, stuck;
     bool keep_prune, keep_vacuum;   /* asked of the keeper */
     PGcancel *keep_cancel;          /* of its statement */
+    bool gave_up;                   /* too many handlers were stuck */
     bool ended;
 };
 
@@ -3978,7 +4023,7 @@ JOBQ_API jobq_outcome jobq_pg_call_commit(jobq_call *call, PGconn *conn)
     jobq_error code = jobq_pg_call_complete(call, conn, &error);
     PGresult *res = PQexec(conn, code == JOBQ_OK ? "COMMIT" : "ROLLBACK");
 
-    if (code == JOBQ_OK && strcmp(PQcmdStatus(res), "COMMIT") != 0) {
+    if (code == JOBQ_OK && (res == NULL || strcmp(PQcmdStatus(res), "COMMIT") != 0)) {
         code = JOBQ_ERROR_DATABASE;
         jobq_pg__fail(&error, code, "COMMIT failed: %s", PQerrorMessage(conn));
     }
@@ -4159,6 +4204,7 @@ static void jobq_pg__do_connect(jobq_pg_worker *w)
     w->conn = PQconnectStartParams(jobq_pg__conn_names, values, 1);
     w->connecting = true;
     w->polling = PGRES_POLLING_WRITING;
+    if (w->conn != NULL) PQsetNoticeReceiver(w->conn, jobq_pg__on_notice, w->pg);
     if (w->conn == NULL || PQstatus(w->conn) == CONNECTION_BAD) w->broken = true;
 }
 
@@ -4334,7 +4380,8 @@ static void jobq_pg__do_abandon(jobq_pg_worker *w, const jobq_action *a)
         if (w->loop->phase == JOBQ_PHASE_WORKING) jobq_pg__thread_start(w);
         break;
     }
-    if (w->stuck * 2 > w->loop->config.threads && w->loop->phase == JOBQ_PHASE_WORKING) {
+    if (w->stuck > (w->loop->config.threads + 1) / 2 && w->loop->phase == JOBQ_PHASE_WORKING) {
+        w->gave_up = true;
         jobq_pg__log(w->pg, JOBQ_PG_ERROR, "too many handlers are stuck: the worker stops");
         jobq_loop_stop(w->loop, jobq_pg__mono_us(), 0);
     }
@@ -4909,12 +4956,13 @@ JOBQ_API void jobq_pg_worker_stop(jobq_pg_worker *worker)
     errno = saved;
 }
 
-JOBQ_API void jobq_pg_worker_wait(jobq_pg_worker *w, jobq_loop_stats *stats)
+JOBQ_API jobq_error jobq_pg_worker_wait(jobq_pg_worker *w, jobq_loop_stats *stats)
 {
     JOBQ_ASSERT(w != NULL);
     pthread_join(w->io, NULL);
     jobq_pg__pool_add(w->pg, -w->loop->config.threads - 1);
     if (stats != NULL) *stats = jobq_pg_worker_stats(w);
+    return w->gave_up ? JOBQ_ERROR_TIMEOUT : JOBQ_OK;
 }
 
 JOBQ_API void jobq_pg_worker_free(jobq_pg_worker *w)
@@ -4959,9 +5007,10 @@ JOBQ_API jobq_error jobq_pg_work(jobq_pg *pg, const jobq_pg_worker_desc *desc, j
     if (d.loop.jobs_max == 0) d.loop.until_empty = true;
     code = jobq_pg_worker_start(pg, &d, &worker, error);
     if (code != JOBQ_OK) return code;
-    jobq_pg_worker_wait(worker, NULL);
+    code = jobq_pg_worker_wait(worker, NULL);
     jobq_pg_worker_free(worker);
-    return JOBQ_OK;
+    if (code == JOBQ_OK) return JOBQ_OK;
+    return jobq_pg__fail(error, code, "too many handlers never returned: end the process");
 }
 
 #endif /* JOBQ_PG_IMPLEMENTED */

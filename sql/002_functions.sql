@@ -124,6 +124,10 @@ BEGIN
             VALUES (p_queue, p_keys[i], p_ids[i])
             ON CONFLICT (queue_id, key) DO NOTHING;
             EXIT WHEN FOUND;
+            DELETE FROM jobq.idempotency k
+            WHERE k.queue_id = p_queue AND k.key = p_keys[i]
+              AND k.ended_at < statement_timestamp() - interval '1 day';
+            CONTINUE WHEN FOUND;
             SELECT k.job_id INTO v_id FROM jobq.idempotency k
             WHERE k.queue_id = p_queue AND k.key = p_keys[i];
             IF FOUND THEN
@@ -336,6 +340,7 @@ CREATE FUNCTION jobq.finish(p_ids bigint[], p_state "char", p_entry jsonb) RETUR
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
 DECLARE
+    v_ids bigint[];
     v_queues integer[];
     v_keys text[];
 BEGIN
@@ -365,18 +370,19 @@ BEGIN
         WHERE p_state <> 'f'
           AND EXISTS (SELECT FROM jobq.queue q WHERE q.id = g.queue_id AND q.history)
     )
-    SELECT array_agg(g.queue_id), array_agg(g.key) INTO v_queues, v_keys
+    SELECT array_agg(g.id), array_agg(g.queue_id), array_agg(g.key)
+    INTO v_ids, v_queues, v_keys
     FROM gone g WHERE g.key IS NOT NULL;
-    IF v_keys IS NOT NULL THEN PERFORM jobq.end_keys(v_queues, v_keys); END IF;
+    IF v_keys IS NOT NULL THEN PERFORM jobq.end_keys(v_ids, v_queues, v_keys); END IF;
 END $$;
 
 -- The window of an idempotency key starts when its job ends.
-CREATE FUNCTION jobq.end_keys(p_queues integer[], p_keys text[]) RETURNS void
+CREATE FUNCTION jobq.end_keys(p_ids bigint[], p_queues integer[], p_keys text[]) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     UPDATE jobq.idempotency k SET ended_at = statement_timestamp()
-    FROM unnest(p_queues, p_keys) AS u (queue_id, key)
-    WHERE k.queue_id = u.queue_id AND k.key = u.key;
+    FROM unnest(p_ids, p_queues, p_keys) AS u (id, queue_id, key)
+    WHERE k.queue_id = u.queue_id AND k.key = u.key AND k.job_id = u.id;
 END $$;
 
 -- Many successes at once, the hot path: out of job, into history. Jobs come grouped by claim:
@@ -393,6 +399,7 @@ SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
 DECLARE
     v_ids bigint[];
     v_done bigint[];
+    v_keyed bigint[];
     v_queues integer[];
     v_keys text[];
     v_from integer := 1;
@@ -420,10 +427,11 @@ BEGIN
                    g.stages, 's', g.key, g.payload, g.bytes, g.headers, g.errors
             FROM gone g WHERE g.queue_id <> ALL (v_silent)
         )
-        SELECT array_agg(g.id), array_agg(g.queue_id) FILTER (WHERE g.key IS NOT NULL),
+        SELECT array_agg(g.id), array_agg(g.id) FILTER (WHERE g.key IS NOT NULL),
+               array_agg(g.queue_id) FILTER (WHERE g.key IS NOT NULL),
                array_agg(g.key) FILTER (WHERE g.key IS NOT NULL)
-        INTO v_done, v_queues, v_keys FROM gone g;
-        IF v_keys IS NOT NULL THEN PERFORM jobq.end_keys(v_queues, v_keys); END IF;
+        INTO v_done, v_keyed, v_queues, v_keys FROM gone g;
+        IF v_keys IS NOT NULL THEN PERFORM jobq.end_keys(v_keyed, v_queues, v_keys); END IF;
         CONTINUE WHEN cardinality(v_done) = cardinality(v_ids);
         RETURN QUERY
         SELECT u.id, p_workers[i], p_claims[i], CASE WHEN EXISTS (
@@ -818,7 +826,9 @@ END $$;
 -- such job.
 CREATE FUNCTION jobq.revive(p_id bigint) RETURNS boolean
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
-DECLARE v_queue integer;
+DECLARE
+    v_queue integer;
+    v_key text;
 BEGIN
     WITH back AS (
         DELETE FROM jobq.failed f WHERE f.id = p_id RETURNING f.*
@@ -830,9 +840,14 @@ BEGIN
            b.max_attempts, b.priority, b.stage, b.stages, b.key, b.payload, b.bytes,
            b.headers, b.errors
     FROM back b
-    RETURNING queue_id INTO v_queue;
+    RETURNING queue_id, key INTO v_queue, v_key;
     IF v_queue IS NULL THEN RETURN false; END IF;
-    UPDATE jobq.idempotency k SET ended_at = NULL WHERE k.job_id = p_id;
+    IF v_key IS NOT NULL THEN
+        INSERT INTO jobq.idempotency (queue_id, key, job_id) VALUES (v_queue, v_key, p_id)
+        ON CONFLICT (queue_id, key) DO NOTHING;
+        UPDATE jobq.idempotency k SET ended_at = NULL
+        WHERE k.queue_id = v_queue AND k.key = v_key AND k.job_id = p_id;
+    END IF;
     PERFORM jobq.wake(v_queue, 1);
     RETURN true;
 END $$;

@@ -133,13 +133,18 @@ static inline void child_stops(int signal_number)
 static inline void child_runs(const jobq_pg_worker_desc *desc)
 {
     struct sigaction action;
+    jobq_pg_desc handle_desc;
     jobq_pg_error error;
 
     memset(&action, 0, sizeof action);
+    memset(&handle_desc, 0, sizeof handle_desc);
     action.sa_handler = child_stops;
     sigaction(SIGTERM, &action, NULL);
-    pg = handle();
-    if (jobq_pg_worker_start(pg, desc, &child_worker, &error) != JOBQ_OK) {
+    handle_desc.conninfo = server();
+    handle_desc.schema = schema;
+    handle_desc.log = quiet_log;
+    if (jobq_pg_open(&pg, &handle_desc, &error) != JOBQ_OK ||
+        jobq_pg_worker_start(pg, desc, &child_worker, &error) != JOBQ_OK) {
         fprintf(stderr, "%s\n", error.message);
         _exit(3);
     }

@@ -1,0 +1,625 @@
+/*
+ * The verbs on the database: every verb in every state, from all sides at once, in any isolation, in odd schemas.
+ * Rows X4, X6, X7, X32; laws (1) to (8) of jobq.h; promises 1 and 3.
+ */
+#include "pg_work.h"
+
+#define WORKER 900
+
+/* Every row of every table but the workers', as one text. The caller frees it. */
+static char *all_tables(void)
+{
+    return text_of("SELECT (SELECT coalesce(string_agg(t::text, '|' ORDER BY id), '-') FROM jobq.job t) ||"
+                   " (SELECT coalesce(string_agg(t::text, '|' ORDER BY id), '-') FROM jobq.failed t) ||"
+                   " (SELECT coalesce(string_agg(t::text, '|' ORDER BY id), '-') FROM jobq.history t) ||"
+                   " (SELECT coalesce(string_agg(t::text, '|' ORDER BY id), '-') FROM jobq.kind t) ||"
+                   " (SELECT coalesce(string_agg(t::text, '|' ORDER BY id), '-') FROM jobq.queue t) ||"
+                   " (SELECT coalesce(string_agg(t::text, '|' ORDER BY key), '-') FROM jobq.idempotency t) ||"
+                   " (SELECT coalesce(string_agg(t::text, '|' ORDER BY worker, number), '-') FROM jobq.claim t)");
+}
+
+/* -- X6 -- */
+
+enum { READY, SCHEDULED, PARKED, SUSPECT, RUNNING, SUCCEEDED, FAILED, CANCELLED, NOWHERE, STATES };
+
+static const char *const state_names[STATES] = {"ready",     "scheduled", "parked",    "suspect", "running",
+                                                "succeeded", "failed",    "cancelled", "nowhere"};
+
+static int64_t next_claim;
+
+/* A job in a state; its last token. */
+static jobq_job job_in(int state)
+{
+    jobq_pg_job like = plain_job();
+    jobq_pg_error error;
+    jobq_job job;
+
+    pg_empty(NULL);
+    register_worker(WORKER, 600 * SECOND);
+    like.key = "key";
+    like.stages = 2;
+    enqueue_with(&like);
+    job = claim_one(WORKER, ++next_claim, false);
+    if (state == RUNNING) return job;
+    if (state == SUCCEEDED) {
+        settle_with(&job, JOBQ_EVENT_SUCCESS, NULL);
+        job = claim_one(WORKER, ++next_claim, false);
+        settle_with(&job, JOBQ_EVENT_SUCCESS, NULL);
+    }
+    if (state == FAILED) settle_with(&job, JOBQ_EVENT_DISCARD, "no");
+    if (state == CANCELLED) settle_with(&job, JOBQ_EVENT_CANCELLED, NULL);
+    if (state == PARKED) settle_with(&job, JOBQ_EVENT_PARK, NULL);
+    if (state == READY || state == SUSPECT) settle_with(&job, JOBQ_EVENT_RELEASE, NULL);
+    if (state == SUSPECT) RUN("UPDATE jobq.job SET suspect = true");
+    if (state == SCHEDULED) settle_with(&job, JOBQ_EVENT_RETRY, "later");
+    if (state == NOWHERE) {
+        assert_int_equal(settle_with(&job, JOBQ_EVENT_DISCARD, "gone"), JOBQ_OK);
+        RUN("DELETE FROM jobq.failed");
+        assert_int_equal(jobq_pg_get(pg, NULL, job.id, &job, &error), JOBQ_ERROR_NOT_FOUND);
+    }
+    return job;
+}
+
+static const jobq_event_kind verdicts[] = {JOBQ_EVENT_SUCCESS, JOBQ_EVENT_RETRY,     JOBQ_EVENT_TIMEOUT,
+                                           JOBQ_EVENT_DISCARD, JOBQ_EVENT_SNOOZE,    JOBQ_EVENT_CANCELLED,
+                                           JOBQ_EVENT_RELEASE, JOBQ_EVENT_PARK};
+
+/* What a state answers to the verbs: 1 where the verb applies. */
+static const struct {
+    int claims, claims_suspects, settles, cancels, revives;
+} wanted[STATES] = {
+    {1, 0, 0, 1, 0}, /* ready */
+    {0, 0, 0, 1, 0}, /* scheduled */
+    {0, 0, 0, 1, 0}, /* parked */
+    {0, 1, 0, 1, 0}, /* suspect */
+    {0, 0, 1, 1, 0}, /* running */
+    {0, 0, 0, 0, 0}, /* succeeded */
+    {0, 0, 0, 0, 1}, /* failed */
+    {0, 0, 0, 0, 0}, /* cancelled */
+    {0, 0, 0, 0, 0}, /* nowhere */
+};
+
+/* Whether the verb did something must be whether it applies; if it does not, no row may differ. */
+static void expect(int state, const char *verb, bool did, bool applies, char *before)
+{
+    char *after = all_tables();
+
+    if (did != applies) fail_msg("%s of a %s job: %s", verb, state_names[state], did ? "done" : "refused");
+    if ((strcmp(before, after) == 0) == applies) {
+        fail_msg("%s of a %s job: %s\n%s\n%s", verb, state_names[state], applies ? "changed nothing" : "wrote", before,
+                 after);
+    }
+    free(before);
+    free(after);
+}
+
+static void every_verb_meets_every_state(void **unused)
+{
+    jobq_pg_error error;
+    jobq_pg_batch batch;
+    jobq_job job;
+    char *before;
+    bool did;
+    int state, suspects;
+    size_t i;
+
+    (void)unused;
+    for (state = 0; state < STATES; state++) {
+        for (i = 0; i < COUNT(verdicts); i++) {
+            job = job_in(state);
+            job.state = JOBQ_STATE_RUNNING; /* as its last worker believes */
+            if (job.worker == 0) {
+                job.worker = WORKER;
+                job.claim = next_claim;
+                job.attempt = 1;
+            }
+            before = all_tables();
+            did = settle_with(&job, verdicts[i], "said") == JOBQ_OK;
+            expect(state, jobq_event_name(verdicts[i]), did, wanted[state].settles, before);
+        }
+        for (suspects = 0; suspects < 2; suspects++) {
+            job_in(state);
+            before = all_tables();
+            assert_int_equal(claim_by(WORKER, ++next_claim, 5, suspects, &batch), JOBQ_OK);
+            did = batch.count > 0;
+            jobq_pg_batch_clear(&batch);
+            expect(state, suspects ? "claim of suspects" : "claim", did,
+                   suspects ? wanted[state].claims_suspects : wanted[state].claims, before);
+        }
+        job = job_in(state);
+        before = all_tables();
+        did = jobq_pg_cancel(pg, NULL, job.id, NULL, &error) == JOBQ_OK;
+        expect(state, "cancel", did, wanted[state].cancels, before);
+        job = job_in(state);
+        before = all_tables();
+        did = jobq_pg_revive(pg, NULL, job.id, &error) == JOBQ_OK;
+        expect(state, "revive", did, wanted[state].revives, before);
+        job_in(state);
+        before = all_tables();
+        did = jobq_pg_rescue(pg, NULL, WORKER, 0, NULL, &error) == JOBQ_OK; /* it lives */
+        expect(state, "rescue", did, false, before);
+    }
+}
+
+static void get_tells_every_state(void **unused)
+{
+    static const jobq_state states[STATES] = {JOBQ_STATE_READY,   JOBQ_STATE_READY,     JOBQ_STATE_READY,
+                                              JOBQ_STATE_READY,   JOBQ_STATE_RUNNING,   JOBQ_STATE_SUCCEEDED,
+                                              JOBQ_STATE_FAILED,  JOBQ_STATE_CANCELLED, JOBQ_STATE_NONE};
+    jobq_pg_error error;
+    jobq_job job, got;
+    int state;
+
+    (void)unused;
+    for (state = 0; state < NOWHERE; state++) {
+        job = job_in(state);
+        assert_int_equal(jobq_pg_get(pg, NULL, job.id, &got, &error), JOBQ_OK);
+        assert_int_equal(got.state, states[state]);
+        assert_int_equal(got.stages, 2);
+        assert_int_equal(got.stage, state == SUCCEEDED ? 1 : 0);
+        assert_int_equal(got.suspect, state == SUSPECT);
+        assert_int_equal(got.worker, state == RUNNING ? WORKER : 0);
+        assert_int_equal(got.claim, state == RUNNING ? next_claim : 0);
+        assert_int_equal(got.run_at_us == JOBQ_NEVER, state == PARKED);
+        assert_int_equal(jobq_job_check(&got), JOBQ_OK);
+    }
+}
+
+/* -- one flush may hold a job twice: under a dead token, and under the one that came after -- */
+
+static void a_job_under_two_tokens_gets_two_answers(void **unused)
+{
+    static const jobq_event_kind kinds[] = {JOBQ_EVENT_SUCCESS, JOBQ_EVENT_DISCARD};
+    jobq_policy policy = jobq_policy_defaults(NULL);
+    jobq_pg_result results[2];
+    jobq_error answers[2];
+    jobq_pg_error error;
+    jobq_job old, now;
+    jobq_event event;
+    size_t i, swap;
+
+    (void)unused;
+    for (i = 0; i < COUNT(kinds); i++) {
+        for (swap = 0; swap < 2; swap++) {
+            pg_empty(NULL);
+            enqueue_count(1);
+            register_worker(WORKER, 600 * SECOND);
+            old = claim_one(WORKER, ++next_claim, false);
+            settle_with(&old, JOBQ_EVENT_RELEASE, NULL);
+            now = claim_one(WORKER, ++next_claim, false);
+            memset(&event, 0, sizeof event);
+            memset(results, 0, sizeof results);
+            event.kind = kinds[i];
+            results[swap].id = results[1 - swap].id = now.id;
+            results[swap].worker = old.worker;
+            results[swap].claim = old.claim;
+            results[1 - swap].worker = now.worker;
+            results[1 - swap].claim = now.claim;
+            jobq_job_decide(&policy, &old, &event, &results[0].decision);
+            jobq_job_decide(&policy, &now, &event, &results[1].decision);
+            assert_int_equal(jobq_pg_settle(pg, NULL, results, 2, answers, &error), JOBQ_OK);
+            assert_int_equal(answers[swap], JOBQ_ERROR_LOST);
+            assert_int_equal(answers[1 - swap], JOBQ_OK);
+        }
+    }
+}
+
+/* -- the handler's transaction, in the stricter isolations, with the lease stolen in the middle -- */
+
+static void a_stolen_lease_refuses_the_commit_in_every_isolation(void **unused)
+{
+    static const char *const levels[] = {"READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"};
+    jobq_job mine, theirs;
+    PGconn *other;
+    PGresult *res;
+    char text[400], *statement;
+    size_t i;
+    int ended;
+
+    (void)unused;
+    for (i = 0; i < COUNT(levels); i++) {
+        for (ended = 0; ended < 2; ended++) {
+            pg_empty(NULL);
+            RUN("CREATE TABLE IF NOT EXISTS jobq.effect (job bigint)");
+            RUN("TRUNCATE jobq.effect");
+            enqueue_count(1);
+            register_worker(101, 600 * SECOND);
+            register_worker(102, 600 * SECOND);
+            mine = claim_one(101, 1, false);
+            other = PQconnectdb(server());
+            snprintf(text, sizeof text, "BEGIN ISOLATION LEVEL %s", levels[i]);
+            PQclear(PQexec(other, text));
+            PQclear(sql(other, "INSERT INTO jobq.effect VALUES (%lld)", (long long)mine.id)); /* the snapshot */
+            RUN("UPDATE jobq.worker SET expires_at = now() - interval '1 s' WHERE id = 101");
+            RUN("SELECT jobq.rescue(101, 0, 10)");
+            theirs = claim_one(102, 1, true);
+            if (ended) assert_int_equal(settle_with(&theirs, JOBQ_EVENT_SUCCESS, NULL), JOBQ_OK);
+            snprintf(text, sizeof text,
+                     "SELECT jobq.settle_here(101, 1, %lld, 's', 0::int2, 1, 0, false, 0, NULL, NULL, NULL)",
+                     (long long)mine.id);
+            statement = jobq_pg__for_schema(text, schema);
+            res = PQexec(other, statement);
+            free(statement);
+            assert_int_equal(PQresultStatus(res), PGRES_FATAL_ERROR);
+            PQclear(res);
+            res = PQexec(other, "COMMIT");
+            assert_string_equal(PQcmdStatus(res), "ROLLBACK");
+            PQclear(res);
+            PQfinish(other);
+            assert_int_equal(number("SELECT count(*) FROM jobq.effect"), 0);
+            assert_int_equal(number("SELECT count(*) FROM jobq.job"), !ended);
+        }
+    }
+}
+
+/* While the handler's COMMIT is on its way, nobody takes the job: not a rescuer, not a cancel. */
+static void a_rescue_steps_over_a_job_that_is_being_completed(void **unused)
+{
+    jobq_pg_error error;
+    PGconn *other = PQconnectdb(server());
+    jobq_job job;
+    int32_t rescued = -1;
+
+    (void)unused;
+    enqueue_count(1);
+    register_worker(101, 600 * SECOND);
+    job = claim_one(101, 1, false);
+    PQclear(PQexec(other, "BEGIN"));
+    PQclear(sql(other, "SELECT jobq.settle_here(101, 1, %lld, 's', 0::int2, 1, 0, false, 0, NULL, NULL, NULL)",
+                (long long)job.id));
+    RUN("UPDATE jobq.worker SET expires_at = now() - interval '1 s'");
+    assert_int_equal(jobq_pg_rescue(pg, NULL, 101, 0, &rescued, &error), JOBQ_OK);
+    assert_int_equal(rescued, 0);
+    assert_int_equal(number("SELECT count(*) FROM jobq.claim WHERE jobs <> '{}'"), 1); /* to come back for */
+    PQclear(PQexec(other, "COMMIT"));
+    PQfinish(other);
+    assert_int_equal(number("SELECT count(*) FROM jobq.history WHERE state = 's'"), 1);
+    assert_int_equal(jobq_pg_rescue(pg, NULL, 101, 0, &rescued, &error), JOBQ_OK);
+    assert_int_equal(rescued, 0);
+    assert_int_equal(number("SELECT count(*) FROM jobq.claim WHERE jobs <> '{}'"), 0);
+}
+
+/* -- from all sides -- */
+
+#define SIDES 10
+
+static int sides_stop, deadlocks, claimed_count, lost_count;
+static char sides_error[600];
+static int32_t side_queue;
+
+static void side_failed(const char *what, const jobq_pg_error *error)
+{
+    if (error->code == JOBQ_ERROR_DEAD || error->code == JOBQ_ERROR_NOT_FOUND || error->code == JOBQ_ERROR_BUSY) return;
+    if (strcmp(error->sqlstate, "40P01") == 0) ADD(deadlocks);
+    snprintf(sides_error, sizeof sides_error, "%s: %s %s", what, error->sqlstate, error->message);
+}
+
+static jobq_pg_result side_decides(jobq_random *random, const jobq_job *job)
+{
+    jobq_policy policy = jobq_policy_defaults(NULL);
+    jobq_pg_result r;
+    jobq_event event;
+
+    memset(&r, 0, sizeof r);
+    memset(&event, 0, sizeof event);
+    event.kind = verdicts[jobq_random_between(jobq_random_next(random), 0, (int64_t)COUNT(verdicts) - 1)];
+    if (event.kind == JOBQ_EVENT_PARK) event.kind = JOBQ_EVENT_SUCCESS;
+    event.delay_named = true; /* retries come back at once */
+    jobq_job_decide(&policy, job, &event, &r.decision);
+    r.id = job->id;
+    r.worker = job->worker;
+    r.claim = job->claim;
+    r.error = jobq_str_from("said");
+    return r;
+}
+
+/* A worker that forgets its jobs now and then, dies without a word, and is slow. */
+static void side_works(jobq_random *random, PGconn *conn, int64_t *worker, int64_t *claim)
+{
+    static const char *const queues[] = {"q"};
+    jobq_lane lanes[3] = {{0, 0, 2, INT64_MIN, 0}, {0, 0, 1, INT64_MIN, 0}, {0, 0, 0, INT64_MIN, 0}};
+    jobq_pg_result results[20];
+    jobq_error answers[20];
+    jobq_pg_claim_desc d;
+    jobq_pg_batch batch;
+    jobq_pg_error error;
+    size_t i;
+
+    memset(&d, 0, sizeof d);
+    memset(&batch, 0, sizeof batch);
+    if (*worker == 0 || jobq_random_next(random) % 20 == 0) { /* dies, and is born again */
+        *worker = jobq_worker_id_from(jobq_random_next(random));
+        if (jobq_pg_register(pg, conn, *worker, "side", 50000, queues, 1, NULL, &error)) side_failed("register", &error);
+    }
+    for (i = 0; i < 3; i++) lanes[i].queue = side_queue;
+    d.worker = *worker;
+    d.number = ++*claim;
+    d.limit = 20;
+    d.lanes = lanes;
+    d.lane_count = 3;
+    d.suspects = jobq_random_next(random) % 2 == 0;
+    if (jobq_pg_claim(pg, conn, &d, &batch, &error) != JOBQ_OK) {
+        side_failed("claim", &error);
+        *worker = 0;
+        return;
+    }
+    for (i = 0; i < batch.count; i++) {
+        ADD(claimed_count);
+        results[i] = side_decides(random, &batch.jobs[i]);
+    }
+    if (jobq_random_next(random) % 8 == 0) nap_us(60000); /* the lease is over */
+    if (jobq_random_next(random) % 10 != 0 && batch.count > 0) {
+        if (jobq_pg_settle(pg, conn, results, batch.count, answers, &error)) side_failed("settle", &error);
+        else for (i = 0; i < batch.count; i++) if (answers[i] == JOBQ_ERROR_LOST) ADD(lost_count);
+    }
+    if (jobq_random_next(random) % 3 == 0 && jobq_pg_heartbeat(pg, conn, *worker, 50000, &error)) {
+        side_failed("heartbeat", &error);
+        *worker = 0;
+    }
+    jobq_pg_batch_clear(&batch);
+}
+
+/* An operator and rescuer. */
+static void side_operates(jobq_random *random, PGconn *conn, int64_t last)
+{
+    int64_t id = jobq_random_between(jobq_random_next(random), last - 400, last);
+    jobq_pg_error error;
+    PGresult *res;
+    char *text;
+    int i;
+
+    if (jobq_pg_cancel(pg, conn, id, NULL, &error)) side_failed("cancel", &error);
+    for (i = 0; i < 20; i++) {
+        id = jobq_random_between(jobq_random_next(random), last - 400, last);
+        if (jobq_pg_revive(pg, conn, id, &error)) side_failed("revive", &error);
+    }
+    text = jobq_pg__for_schema("SELECT w.id, w.beat FROM jobq.worker w WHERE w.expires_at < statement_timestamp() AND"
+                               " EXISTS (SELECT FROM jobq.claim c WHERE c.worker = w.id)", schema);
+    res = PQexec(conn, text);
+    free(text);
+    for (i = 0; i < PQntuples(res); i++) {
+        if (jobq_pg_rescue(pg, conn, atoll(PQgetvalue(res, i, 0)), atoll(PQgetvalue(res, i, 1)), NULL, &error)) {
+            side_failed("rescue", &error);
+        }
+    }
+    PQclear(res);
+}
+
+static int64_t side_last_id;
+
+static void *side(void *arg)
+{
+    intptr_t number_of_side = (intptr_t)arg;
+    jobq_random random = jobq_random_from(1000 + (uint64_t)number_of_side);
+    PGconn *conn = PQconnectdb(server());
+    int64_t worker = 0, claim = 0;
+
+    PQclear(PQexec(conn, "SET lock_timeout = '10s'; SET deadlock_timeout = '100ms'"));
+    while (!GET(sides_stop)) {
+        if (number_of_side < 3) side_operates(&random, conn, GET(side_last_id));
+        else side_works(&random, conn, &worker, &claim);
+    }
+    PQfinish(conn);
+    return NULL;
+}
+
+/* Claims, verdicts, deaths, rescues, cancels, revivals and enqueues at once: each job is in one place, none is gone. */
+static void verbs_from_all_sides_lose_no_job(void **unused)
+{
+    int64_t until = jobq_pg__mono_us() + (check_slow() ? 15 : 8) * SECOND;
+    pthread_t threads[SIDES];
+    jobq_pg_job jobs[20];
+    int64_t ids[20];
+    jobq_pg_error error;
+    long enqueued = 0;
+    intptr_t i;
+
+    (void)unused;
+    sides_error[0] = '\0';
+    SET(sides_stop, 0);
+    SET(deadlocks, 0);
+    SET(claimed_count, 0);
+    SET(lost_count, 0);
+    for (i = 0; i < 20; i++) {
+        jobs[i] = plain_job();
+        jobs[i].stages = (int)i % 3 + 1;
+    }
+    side_queue = register_worker(1, SECOND);
+    SET(side_last_id, number("SELECT last_value FROM jobq.job_id"));
+    for (i = 0; i < SIDES; i++) assert_int_equal(pthread_create(&threads[i], NULL, side, (void *)i), 0);
+    while (jobq_pg__mono_us() < until) {
+        if (enqueued - number("SELECT count(*) FROM jobq.history") < 500) {
+            assert_int_equal(jobq_pg_enqueue_many(pg, NULL, jobs, 20, ids, &error), JOBQ_OK);
+            enqueued += 20;
+            SET(side_last_id, ids[19]);
+        }
+        assert_int_equal(number("SELECT jobq.audit()"), 0);
+        assert_int_equal(number("SELECT count(*) FROM (SELECT id FROM jobq.job UNION ALL SELECT id FROM jobq.failed"
+                                " UNION ALL SELECT id FROM jobq.history) a"), enqueued);
+    }
+    SET(sides_stop, 1);
+    for (i = 0; i < SIDES; i++) pthread_join(threads[i], NULL);
+    assert_string_equal(sides_error, "");
+    assert_int_equal(GET(deadlocks), 0);
+    assert_int_equal(number("SELECT count(DISTINCT id) FROM (SELECT id FROM jobq.job UNION ALL SELECT id FROM jobq.failed"
+                            " UNION ALL SELECT id FROM jobq.history) a"), enqueued);
+    assert_int_equal(number("SELECT count(*) FROM jobq.job WHERE (state = 'x') <> (worker IS NOT NULL)"), 0);
+    assert_true(GET(claimed_count) > 500);
+    assert_true(GET(lost_count) > 0); /* the fence was needed */
+}
+
+/* -- X4 -- */
+
+static void a_claim_of_100_is_one_statement(void **unused)
+{
+    PGresult *res = PQexec(db, "CREATE EXTENSION IF NOT EXISTS pg_stat_statements");
+    bool there = PQresultStatus(res) == PGRES_COMMAND_OK;
+    jobq_pg_batch batch;
+
+    (void)unused;
+    PQclear(res);
+    if (!there) skip();
+    res = PQexec(db, "SELECT pg_stat_statements_reset()");
+    there = PQresultStatus(res) == PGRES_TUPLES_OK;
+    PQclear(res);
+    if (!there) skip();
+    enqueue_count(300);
+    register_worker(WORKER, 600 * SECOND);
+    RUN("SELECT pg_stat_statements_reset()");
+    assert_int_equal(claim_by(WORKER, ++next_claim, 100, false, &batch), JOBQ_OK);
+    assert_int_equal(batch.count, 100);
+    jobq_pg_batch_clear(&batch);
+    assert_int_equal(number("SELECT coalesce(sum(calls), 0) FROM pg_stat_statements WHERE query LIKE '%%.claim($%%'"), 1);
+    assert_int_equal(number("SELECT coalesce(sum(calls), 0) FROM pg_stat_statements WHERE query NOT LIKE '%%.claim($%%'"
+                            " AND query NOT LIKE '%%pg_stat%%' AND query NOT LIKE 'SELECT id FROM%%'"), 0);
+}
+
+/* -- odd schemas and sessions -- */
+
+static jobq_pg *handle_on(const char *name)
+{
+    jobq_pg_desc desc;
+    jobq_pg_error error;
+    jobq_pg *made = NULL;
+
+    memset(&desc, 0, sizeof desc);
+    desc.conninfo = server();
+    desc.schema = name;
+    if (jobq_pg_open(&made, &desc, &error) != JOBQ_OK) return NULL;
+    return made;
+}
+
+static void schemas_of_any_name_stand_side_by_side(void **unused)
+{
+    char upper[60], longest[60], command[200];
+    const char *names[3];
+    jobq_pg *handles[3];
+    jobq_pg_job job = plain_job();
+    jobq_pg_error error;
+    size_t i;
+
+    (void)unused;
+    snprintf(upper, sizeof upper, "Select_%d", (int)getpid());
+    snprintf(longest, sizeof longest, "x%047d", (int)getpid());
+    names[0] = upper;
+    names[1] = longest;
+    names[2] = schema;
+    assert_null(handle_on("semi;colon"));
+    assert_null(handle_on("quo\"te"));
+    assert_null(handle_on("1digit"));
+    assert_null(handle_on(""));
+    for (i = 0; i < 3; i++) {
+        handles[i] = handle_on(names[i]);
+        assert_non_null(handles[i]);
+        if (i < 2) assert_int_equal(jobq_pg_enqueue(handles[i], NULL, &job, NULL, &error), JOBQ_ERROR_VERSION);
+        assert_int_equal(jobq_pg_migrate(handles[i], &error), JOBQ_OK);
+        assert_int_equal(jobq_pg_migrate(handles[i], &error), JOBQ_OK); /* again */
+    }
+    PQclear(PQexec(db, "BEGIN")); /* three schemas on one connection of the caller's */
+    for (i = 0; i < 9; i++) assert_int_equal(jobq_pg_enqueue(handles[i % 3], db, &job, NULL, &error), JOBQ_OK);
+    PQclear(PQexec(db, "COMMIT"));
+    assert_int_equal(number("SELECT count(*) FROM jobq.job"), 3);
+    assert_int_equal(number("SELECT count(*) FROM \"%s\".job", upper), 3);
+    assert_int_equal(number("SELECT count(*) FROM \"%s\".job", longest), 3);
+    for (i = 0; i < 3; i++) jobq_pg_close(handles[i]);
+    for (i = 0; i < 2; i++) {
+        snprintf(command, sizeof command, "DROP SCHEMA \"%s\" CASCADE", names[i]);
+        PQclear(PQexec(db, command));
+    }
+}
+
+static void a_session_that_forgets_its_statements_recovers(void **unused)
+{
+    jobq_pg_job job = plain_job();
+    jobq_pg_error error;
+    int i;
+
+    (void)unused;
+    for (i = 0; i < 3; i++) {
+        assert_int_equal(jobq_pg_enqueue(pg, db, &job, NULL, &error), JOBQ_OK);
+        PQclear(PQexec(db, i == 0 ? "DISCARD ALL" : i == 1 ? "DEALLOCATE ALL" : "SELECT 1"));
+        if (jobq_pg_enqueue(pg, db, &job, NULL, &error) != JOBQ_OK) { /* may cost one error, said as retryable */
+            assert_int_equal(error.code, JOBQ_ERROR_RETRYABLE);
+            assert_int_equal(jobq_pg_enqueue(pg, db, &job, NULL, &error), JOBQ_OK);
+        }
+    }
+    PQclear(PQexec(db, "SET client_min_messages = error"));
+}
+
+/* -- keys -- */
+
+static int64_t enqueue_key(const char *key, jobq_error wanted_error)
+{
+    jobq_pg_job job = plain_job();
+    jobq_pg_error error;
+    int64_t id = 0;
+
+    job.key = key;
+    assert_int_equal(jobq_pg_enqueue(pg, NULL, &job, &id, &error), wanted_error);
+    return id;
+}
+
+/* "One job per queue and key, until a day after its end": whether or not somebody has swept up meanwhile. */
+static void a_key_is_free_a_day_after_the_end_even_if_nobody_swept(void **unused)
+{
+    int64_t first, second;
+    jobq_job job;
+
+    (void)unused;
+    first = enqueue_key("a", JOBQ_OK);
+    register_worker(WORKER, 600 * SECOND);
+    job = claim_one(WORKER, ++next_claim, false);
+    settle_with(&job, JOBQ_EVENT_SUCCESS, NULL);
+    assert_int_equal(enqueue_key("a", JOBQ_ERROR_EXISTS), first);
+    RUN("UPDATE jobq.idempotency SET ended_at = now() - interval '25 hours'");
+    second = enqueue_key("a", JOBQ_OK);
+    assert_true(second != first);
+    RUN("SELECT jobq.prune(100)");
+    assert_int_equal(enqueue_key("a", JOBQ_ERROR_EXISTS), second);
+}
+
+/* A revived job ends; the key has long been another job's, whose window must not start. */
+static void the_end_of_an_old_job_does_not_free_the_key_of_a_new_one(void **unused)
+{
+    int64_t first, second;
+    jobq_pg_error error;
+    jobq_job job;
+
+    (void)unused;
+    first = enqueue_key("a", JOBQ_OK);
+    register_worker(WORKER, 600 * SECOND);
+    job = claim_one(WORKER, ++next_claim, false);
+    settle_with(&job, JOBQ_EVENT_DISCARD, "no");
+    RUN("UPDATE jobq.idempotency SET ended_at = now() - interval '25 hours'");
+    RUN("SELECT jobq.prune(100)");
+    second = enqueue_key("a", JOBQ_OK);
+    assert_true(second != first);
+    RUN("UPDATE jobq.job SET run_at = 'infinity'"); /* the new one waits */
+    assert_int_equal(jobq_pg_revive(pg, NULL, first, &error), JOBQ_OK);
+    job = claim_one(WORKER, ++next_claim, false);
+    assert_int_equal(job.id, first);
+    settle_with(&job, JOBQ_EVENT_SUCCESS, NULL);
+    assert_int_equal(number("SELECT count(*) FROM jobq.idempotency WHERE ended_at IS NULL AND job_id = %lld",
+                            (long long)second), 1);
+}
+
+#define TEST(f) cmocka_unit_test_setup_teardown(f, pg_empty, all_stop)
+
+int main(void)
+{
+    static const struct CMUnitTest tests[] = {
+        TEST(every_verb_meets_every_state),
+        TEST(get_tells_every_state),
+        TEST(a_job_under_two_tokens_gets_two_answers),
+        TEST(a_stolen_lease_refuses_the_commit_in_every_isolation),
+        TEST(a_rescue_steps_over_a_job_that_is_being_completed),
+        TEST(verbs_from_all_sides_lose_no_job),
+        TEST(a_claim_of_100_is_one_statement),
+        TEST(schemas_of_any_name_stand_side_by_side),
+        TEST(a_session_that_forgets_its_statements_recovers),
+        TEST(a_key_is_free_a_day_after_the_end_even_if_nobody_swept),
+        TEST(the_end_of_an_old_job_does_not_free_the_key_of_a_new_one),
+    };
+
+    return cmocka_run_group_tests_name("verbs", tests, pg_up, pg_down);
+}

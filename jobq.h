@@ -932,6 +932,7 @@ typedef struct jobq_loop {
     int32_t first_queue;     /* rotates, for fairness among queues */
     int32_t suspects_held;
     int32_t orphan_count;
+    int32_t settled_count; /* claims settled since the last heartbeat */
     int32_t queue_count;
     int32_t foreign_count;
     int32_t parked_kind;     /* a kind of ours with parked jobs; 0: none */
@@ -2423,6 +2424,8 @@ static int32_t jobq__claim_find(const jobq_loop *l, int64_t worker, int64_t numb
 static void jobq__claim_close(jobq_loop *l, jobq_claim *c)
 {
     c->state = c->worker == l->worker ? JOBQ_CLAIM_SETTLED : JOBQ_CLAIM_NONE;
+    if (c->state != JOBQ_CLAIM_SETTLED || ++l->settled_count < JOBQ_LOOP_CLAIMS / 2) return;
+    l->beat_mono_us = INT64_MIN; /* many small batches fill the table: let their rows go now */
 }
 
 static void jobq__slot_free(jobq_loop *l, int32_t i)
@@ -3008,6 +3011,7 @@ JOBQ_API int32_t jobq_loop_settled(jobq_loop *l, int64_t *numbers, int32_t most)
     int32_t i, count = 0;
 
     JOBQ_ASSERT(l != NULL && numbers != NULL);
+    l->settled_count = 0;
     for (i = 0; i < JOBQ_LOOP_CLAIMS && count < most; i++) {
         if (l->claims[i].state != JOBQ_CLAIM_SETTLED) continue;
         l->claims[i].state = JOBQ_CLAIM_GOING;

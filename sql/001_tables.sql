@@ -92,6 +92,9 @@ CREATE TABLE jobq.claim (
     PRIMARY KEY (worker, number)
 );
 
+-- Ids do not compress: trying to cost 2.7 % of a drain.
+ALTER TABLE jobq.claim ALTER COLUMN jobs SET STORAGE EXTERNAL;
+
 -- Workers that are asleep, by queue: whom an enqueue has to wake. Usually empty or tiny.
 CREATE TABLE jobq.sleeper (
     queue_id integer NOT NULL,

@@ -5,6 +5,8 @@
 -- index in order, whatever the statistics say: a plan cached on an empty table took 1,495 ms
 -- instead of 2, and a never-analysed table sorted the whole lane. So sequential scans, bitmap
 -- scans, sorts, hash and merge joins and JIT are off for the function, and for nothing else.
+-- claim and complete also keep their generic plans: planned anew at each call, the two cost
+-- 0.317 ms for one job instead of 0.146.
 -- search_path is fixed, so that nothing planted in another schema is ever called.
 -- statement_timestamp() and not now(): a caller's transaction may be old.
 --
@@ -195,7 +197,7 @@ BEGIN
 END $$;
 
 -- The same, as a person types it:
---     select jobq.enqueue('mail', 'welcome', '{"to": "ann@example.org"}', delay => '1 hour');
+--     select jobq.enqueue('mail', 'welcome', '{"to": "ann"}', delay => '1 hour');
 CREATE FUNCTION jobq.enqueue(
     queue text, kind text, payload jsonb DEFAULT NULL, delay interval DEFAULT NULL,
     run_at timestamptz DEFAULT NULL, priority integer DEFAULT 0, stages integer DEFAULT 1,
@@ -233,9 +235,11 @@ CREATE FUNCTION jobq.claim(
     p_relaxed boolean)
 RETURNS SETOF jobq.claimed LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off
-SET enable_sort = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
+SET enable_sort = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
+SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
     v_rows tid[];
+    v_ids bigint[];
     v_look jobq.claimed;
 BEGIN
     PERFORM FROM jobq.worker w WHERE w.id = p_worker AND w.dead_at IS NULL;
@@ -245,12 +249,12 @@ BEGIN
     END IF;
     IF p_relaxed THEN PERFORM set_config('synchronous_commit', 'off', true); END IF;
     IF NOT p_suspects THEN
-        v_rows := ARRAY(
-            SELECT ready.ctid
+        SELECT array_agg(r.ctid), array_agg(r.id) INTO v_rows, v_ids FROM (
+            SELECT ready.ctid, ready.id
             FROM unnest(p_queues, p_priorities, p_stages, p_after_ats, p_after_ids)
                  AS lane (queue_id, priority, stage, after_at, after_id)
             CROSS JOIN LATERAL (
-                SELECT j.ctid FROM jobq.job j
+                SELECT j.ctid, j.id FROM jobq.job j
                 WHERE j.queue_id = lane.queue_id AND j.priority = lane.priority
                   AND j.stage = lane.stage AND NOT j.suspect AND j.state = 'r'
                   AND j.run_at <= statement_timestamp()
@@ -258,37 +262,33 @@ BEGIN
                   AND j.kind_id <> ALL (p_foreign)
                 ORDER BY j.run_at, j.id
                 LIMIT p_limit FOR UPDATE SKIP LOCKED) AS ready
-            LIMIT p_limit);
+            LIMIT p_limit) AS r;
     ELSE
-        v_rows := ARRAY(
-            SELECT ready.ctid
+        SELECT array_agg(r.ctid), array_agg(r.id) INTO v_rows, v_ids FROM (
+            SELECT ready.ctid, ready.id
             FROM unnest(p_queues, p_priorities, p_stages) AS lane (queue_id, priority, stage)
             CROSS JOIN LATERAL (
-                SELECT j.ctid FROM jobq.job j
+                SELECT j.ctid, j.id FROM jobq.job j
                 WHERE j.queue_id = lane.queue_id AND j.priority = lane.priority
                   AND j.stage = lane.stage AND j.suspect AND j.state = 'r'
                   AND j.run_at <= statement_timestamp()
                   AND j.kind_id <> ALL (p_foreign)
                 ORDER BY j.run_at, j.id
                 LIMIT 1 FOR UPDATE SKIP LOCKED) AS ready
-            LIMIT 1);
+            LIMIT 1) AS r;
     END IF;
-    IF cardinality(v_rows) > 0 THEN
+    IF v_rows IS NOT NULL THEN
+        INSERT INTO jobq.claim (worker, number, claimed_at, jobs)
+        VALUES (p_worker, p_number, statement_timestamp(), v_ids);
         RETURN QUERY
-        WITH marked AS (
-            UPDATE jobq.job j
-            SET state = 'x', attempt = j.attempt + 1, worker = p_worker, claim = p_number,
-                claimed_at = statement_timestamp()
-            WHERE j.ctid = ANY (v_rows)
-            RETURNING j.*
-        ), noted AS (
-            INSERT INTO jobq.claim (worker, number, claimed_at, jobs)
-            SELECT p_worker, p_number, statement_timestamp(), array_agg(m.id) FROM marked m
-        )
-        SELECT m.id, m.run_at, m.enqueued_at, m.timeout_us, m.queue_id, m.kind_id, m.attempt,
-               m.crash, m.max_attempts, m.priority, m.stage, m.stages, m.suspect, m.payload,
-               m.bytes, m.headers, NULL::bigint
-        FROM marked m;
+        UPDATE jobq.job j
+        SET state = 'x', attempt = j.attempt + 1, worker = p_worker, claim = p_number,
+            claimed_at = statement_timestamp()
+        WHERE j.ctid = ANY (v_rows)
+        RETURNING j.id, j.run_at, j.enqueued_at, j.timeout_us, j.queue_id, j.kind_id,
+            j.attempt,
+                  j.crash, j.max_attempts, j.priority, j.stage, j.stages, j.suspect, j.payload,
+                  j.bytes, j.headers, NULL::bigint;
         RETURN;
     END IF;
     IF NOT p_look THEN RETURN; END IF;
@@ -394,7 +394,8 @@ CREATE FUNCTION jobq.complete(p_workers bigint[], p_claims bigint[], p_counts in
 RETURNS TABLE (id bigint, worker bigint, claim bigint, answer "char")
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off
-SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
+SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
+SET plan_cache_mode = force_generic_plan AS $$
 #variable_conflict use_column
 DECLARE
     v_ids bigint[];
@@ -601,7 +602,8 @@ CREATE FUNCTION jobq.heartbeat(
     OUT now_at timestamptz, OUT cancel bigint[], OUT policy bigint, OUT suspects boolean,
     OUT foreign_kinds integer[], OUT parked integer[], OUT late bigint[],
     OUT late_beats bigint[], OUT late_leases_us bigint[])
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
+SET jit = off AS $$
 DECLARE v_worker jobq.worker;
 BEGIN
     UPDATE jobq.worker w

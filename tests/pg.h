@@ -1,6 +1,6 @@
 /*
- * pg.h -- what the tests on Postgres share: a schema of the program's own on $JOBQ_SERVER, one-line SQL,
- * and waiting with a deadline.
+ * pg.h -- what the tests on Postgres share: a schema of the program's own on $JOBQ_SERVER, one-line
+ * SQL, and waiting with a deadline.
  */
 #ifndef PG_INCLUDED
 #define PG_INCLUDED (1)
@@ -77,13 +77,16 @@ static inline long number(const char *format, ...)
     return value;
 }
 
-/* All live and ended rows as one text: two of them are equal when nothing changed. The caller frees it. */
+/* All live and ended rows as one text: two of them are equal when nothing changed. The caller frees
+ * it. */
 static inline char *everything(void)
 {
-    PGresult *res = sql(db,
-        "SELECT coalesce((SELECT string_agg(t::text, '|' ORDER BY t.id) FROM jobq.job t), '-') || '#' ||"
-        " coalesce((SELECT string_agg(t::text, '|' ORDER BY t.id) FROM jobq.failed t), '-') || '#' ||"
-        " coalesce((SELECT string_agg(t::text, '|' ORDER BY t.id) FROM jobq.history t), '-')");
+    PGresult *res = sql(
+        db, "SELECT coalesce((SELECT string_agg(t::text, '|' ORDER BY t.id) FROM jobq.job t), '-') "
+            "|| '#' ||"
+            " coalesce((SELECT string_agg(t::text, '|' ORDER BY t.id) FROM jobq.failed t), '-') || "
+            "'#' ||"
+            " coalesce((SELECT string_agg(t::text, '|' ORDER BY t.id) FROM jobq.history t), '-')");
     char *text = jobq_pg__dup(PQgetvalue(res, 0, 0));
 
     PQclear(res);
@@ -154,7 +157,8 @@ static inline int pg_down(void **state)
 static inline int pg_empty(void **state)
 {
     (void)state;
-    RUN("TRUNCATE jobq.job, jobq.failed, jobq.history, jobq.claim, jobq.worker, jobq.sleeper, jobq.kind,"
+    RUN("TRUNCATE jobq.job, jobq.failed, jobq.history, jobq.claim, jobq.worker, jobq.sleeper, "
+        "jobq.kind,"
         " jobq.queue, jobq.idempotency");
     return 0;
 }
@@ -186,7 +190,8 @@ static inline void enqueue_count(size_t count)
     size_t i;
 
     for (i = 0; i < count; i++) jobs[i] = plain_job();
-    if (jobq_pg_enqueue_many(pg, NULL, jobs, count, NULL, &error) != JOBQ_OK) fail_msg("%s", error.message);
+    if (jobq_pg_enqueue_many(pg, NULL, jobs, count, NULL, &error) != JOBQ_OK)
+        fail_msg("%s", error.message);
     free(jobs);
 }
 
@@ -197,7 +202,8 @@ static inline int32_t register_worker(int64_t worker, int64_t lease_us)
     jobq_pg_error error;
     int32_t queue = 0;
 
-    if (jobq_pg_register(pg, NULL, worker, "same-name", lease_us, queues, 1, &queue, &error) != JOBQ_OK) {
+    if (jobq_pg_register(pg, NULL, worker, "same-name", lease_us, queues, 1, &queue, &error) !=
+        JOBQ_OK) {
         fail_msg("%s", error.message);
     }
     return queue;
@@ -260,7 +266,8 @@ static inline jobq_error settle_with(const jobq_job *job, jobq_event_kind kind, 
     result.worker = job->worker;
     result.claim = job->claim;
     result.error = jobq_str_from(text);
-    if (jobq_pg_settle(pg, NULL, &result, 1, &answer, &error) != JOBQ_OK) fail_msg("%s", error.message);
+    if (jobq_pg_settle(pg, NULL, &result, 1, &answer, &error) != JOBQ_OK)
+        fail_msg("%s", error.message);
     return answer;
 }
 

@@ -1,5 +1,6 @@
 /*
- * pg_work.h -- workers in tests: started here or in processes of their own, and ended whatever happens.
+ * pg_work.h -- workers in tests: started here or in processes of their own, and ended whatever
+ * happens.
  */
 #ifndef PG_WORK_INCLUDED
 #define PG_WORK_INCLUDED (1)
@@ -88,7 +89,8 @@ static inline jobq_pg_worker *start_on(jobq_pg *handle, const jobq_pg_worker_des
     jobq_pg_worker *worker;
     int i;
 
-    if (jobq_pg_worker_start(handle, desc, &worker, &error) != JOBQ_OK) fail_msg("%s", error.message);
+    if (jobq_pg_worker_start(handle, desc, &worker, &error) != JOBQ_OK)
+        fail_msg("%s", error.message);
     for (i = 0; i < WORKERS_MAX && workers[i] != NULL;) i++;
     assert_true(i < WORKERS_MAX);
     workers[i] = worker;

@@ -1,6 +1,6 @@
 /*
- * The worker's loop, step by step, and on the in-memory queue: what it asks for and when. Promise 5; the
- * explorer and the simulator walk the rest.
+ * The worker's loop, step by step, and on the in-memory queue: what it asks for and when. Promise
+ * 5; the explorer and the simulator walk the rest.
  */
 #define JOBQ_IMPLEMENTATION
 #include "jobq.h"
@@ -66,7 +66,8 @@ static void it_connects_and_registers_before_anything_else(void **unused)
     assert_int_equal(jobq_loop_next(&loop, 0).kind, JOBQ_ACTION_WAIT);
     jobq_loop_connected(&loop, 1);
     assert_int_equal(jobq_loop_next(&loop, 1).kind, JOBQ_ACTION_REGISTER);
-    assert_int_equal(jobq_loop_next(&loop, 1).kind, JOBQ_ACTION_WAIT); /* no news of an unknown worker */
+    assert_int_equal(jobq_loop_next(&loop, 1).kind,
+                     JOBQ_ACTION_WAIT); /* no news of an unknown worker */
     assert_int_equal(jobq_loop_next(&loop, LEASE).kind, JOBQ_ACTION_DISCONNECT); /* no answer */
 }
 
@@ -78,7 +79,8 @@ static void no_job_starts_when_the_lease_may_be_over(void **unused)
     settle_down(0);
     assert_int_equal(loop.queued.count, 2);
     assert_true(jobq_loop_take(&loop, LEASE - 1) >= 0);
-    assert_int_equal(jobq_loop_take(&loop, LEASE), -1); /* counted from before the statement was sent */
+    assert_int_equal(jobq_loop_take(&loop, LEASE),
+                     -1); /* counted from before the statement was sent */
     assert_int_equal(jobq_loop_stopping(&loop, LEASE, loop.running[0],
                                         loop.slots[loop.running[0]].generation), JOBQ_STOP_LOST);
 }
@@ -97,7 +99,8 @@ static void the_lease_is_counted_from_before_the_heartbeat(void **unused)
     assert_true(loop.lease_mono_us == 5 * SECOND + LEASE);
 }
 
-/* A worker that is late is rescued after a whole lease of watching, and an outage does not count. */
+/* A worker that is late is rescued after a whole lease of watching, and an outage does not
+ * count. */
 static void an_outage_proves_nobody_dead(void **unused)
 {
     int64_t now = 0, rescued_at = 0, cut = 35 * SECOND;
@@ -161,8 +164,8 @@ static void results_survive_a_cut_connection(void **unused)
     add_job(0);
     settle_down(0);
     slot = jobq_loop_take(&loop, 1);
-    assert_true(jobq_loop_handled(&loop, 2, slot, loop.slots[slot].generation, JOBQ_OUTCOME_SUCCESS, 0,
-                                  false));
+    assert_true(jobq_loop_handled(&loop, 2, slot, loop.slots[slot].generation, JOBQ_OUTCOME_SUCCESS,
+                                  0, false));
     a = jobq_loop_next(&loop, 3);
     assert_int_equal(a.kind, JOBQ_ACTION_COMPLETE);
     answered = loop;

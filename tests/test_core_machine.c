@@ -1,6 +1,6 @@
 /*
- * The job machine: every state against every event, limits, stages, suspects, cancel requests, status
- * names. Rows X6, X8 (decisions), X9 of the acceptance table; laws (1) to (9) of jobq.h.
+ * The job machine: every state against every event, limits, stages, suspects, cancel requests,
+ * status names. Rows X6, X8 (decisions), X9 of the acceptance table; laws (1) to (9) of jobq.h.
  */
 #define JOBQ_IMPLEMENTATION
 #include "jobq.h"
@@ -61,8 +61,8 @@ static jobq_error step_kind(const jobq_policy *p, jobq_job *j, jobq_event_kind k
     return step(p, j, event_of(kind));
 }
 
-/* What the matrix allows, said once more and by hand: the state after, from a job in stage 2 of 3 with
- * attempts left. */
+/* What the matrix allows, said once more and by hand: the state after, from a job in stage 2 of 3
+ * with attempts left. */
 static const struct {
     jobq_state from;
     jobq_event_kind event;
@@ -313,9 +313,9 @@ static void a_crash_at_the_attempt_limit_fails(void **unused)
 /* Law (7). */
 static void what_would_go_back_after_a_cancel_request_is_cancelled(void **unused)
 {
-    static const jobq_event_kind back[] = {JOBQ_EVENT_RETRY,   JOBQ_EVENT_TIMEOUT, JOBQ_EVENT_SNOOZE,
-                                           JOBQ_EVENT_RELEASE, JOBQ_EVENT_PARK,    JOBQ_EVENT_CRASH,
-                                           JOBQ_EVENT_SUCCESS};
+    static const jobq_event_kind back[] = {
+        JOBQ_EVENT_RETRY, JOBQ_EVENT_TIMEOUT, JOBQ_EVENT_SNOOZE, JOBQ_EVENT_RELEASE,
+        JOBQ_EVENT_PARK,  JOBQ_EVENT_CRASH,   JOBQ_EVENT_SUCCESS};
     jobq_policy p = policy_of(5, 3);
     jobq_job j;
     size_t i;
@@ -387,7 +387,8 @@ static void a_million_random_events_keep_the_laws(void **unused)
     (void)unused;
     j.stages = 3;
     for (n = 0; n < count; n++) {
-        jobq_event e = event_of((jobq_event_kind)(1 + jobq_random_next(&r) % (JOBQ_EVENT_COUNT - 1)));
+        jobq_event e =
+            event_of((jobq_event_kind)(1 + jobq_random_next(&r) % (JOBQ_EVENT_COUNT - 1)));
         jobq_job before = j;
         e.random = jobq_random_next(&r);
         e.delay_us = (int64_t)(e.random % 1000);
@@ -411,7 +412,8 @@ static void names_and_letters_go_round(void **unused)
     (void)unused;
     for (i = JOBQ_STATE_NONE + 1; i < JOBQ_STATE_COUNT; i++) {
         jobq_state back = JOBQ_STATE_NONE;
-        assert_int_equal(jobq_state_from(jobq_str_from(jobq_state_name((jobq_state)i)), &back), JOBQ_OK);
+        assert_int_equal(jobq_state_from(jobq_str_from(jobq_state_name((jobq_state)i)), &back),
+                         JOBQ_OK);
         assert_int_equal(back, i);
         assert_int_equal(jobq_state_from_letter(jobq_state_letter((jobq_state)i)), i);
     }
@@ -454,8 +456,8 @@ static void stage_and_state_spell_the_documents_status_words(void **unused)
     for (i = 0; i < COUNT(words); i++) {
         int stage = -1;
         jobq_state state = JOBQ_STATE_NONE;
-        assert_int_equal(jobq_status_format(out, sizeof out, names, 2, words[i].stage, words[i].state),
-                         JOBQ_OK);
+        assert_int_equal(
+            jobq_status_format(out, sizeof out, names, 2, words[i].stage, words[i].state), JOBQ_OK);
         assert_string_equal(out, words[i].word);
         assert_int_equal(jobq_status_from(jobq_str_from(out), names, 2, &stage, &state), JOBQ_OK);
         assert_int_equal(stage, words[i].stage);
@@ -467,8 +469,10 @@ static void stage_and_state_spell_the_documents_status_words(void **unused)
         assert_int_equal(jobq_status_from(jobq_str_from("PENDNIG"), names, 2, &stage, &state),
                          JOBQ_ERROR_INVALID);
         assert_int_equal(stage, 5);
-        assert_int_equal(jobq_status_format(out, 5, names, 2, 0, JOBQ_STATE_READY), JOBQ_ERROR_FULL);
-        assert_int_equal(jobq_status_format(out, 32, names, 2, 2, JOBQ_STATE_READY), JOBQ_ERROR_INVALID);
+        assert_int_equal(jobq_status_format(out, 5, names, 2, 0, JOBQ_STATE_READY),
+                         JOBQ_ERROR_FULL);
+        assert_int_equal(jobq_status_format(out, 32, names, 2, 2, JOBQ_STATE_READY),
+                         JOBQ_ERROR_INVALID);
     }
 }
 

@@ -1,6 +1,6 @@
 /*
- * Input rules, random bits, worker ids, backoff, PartitionMode. Rows X8, X14 to X17, T-S and T-P, S39 to
- * S41; repairs W-M1 to W-M4, W-O16 to W-O19.
+ * Input rules, random bits, worker ids, backoff, PartitionMode. Rows X8, X14 to X17, T-S and T-P,
+ * S39 to S41; repairs W-M1 to W-M4, W-O16 to W-O19.
  */
 #define JOBQ_IMPLEMENTATION
 #include "jobq.h"
@@ -10,7 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* ---- strings -------------------------------------------------------------------------------- */
+/* ---- strings --------------------------------------------------------------------------------- */
 
 static void names_follow_the_rule(void **unused)
 {
@@ -37,9 +37,17 @@ static void utf8_is_strict_and_can_be_cut_and_mended(void **unused)
 {
     static const char *const good[] = {"", "a", "\xc3\xa4", "\xe2\x82\xac", "\xf0\x9f\x98\x80",
                                        "\xf4\x8f\xbf\xbf", "\xed\x9f\xbf", "\xee\x80\x80"};
-    static const char *const bad[] = {"\x80", "\xc0\x80", "\xc1\xbf", "\xe0\x80\x80", "\xed\xa0\x80",
-                                      "\xf0\x80\x80\x80", "\xf4\x90\x80\x80", "\xf5\x80\x80\x80",
-                                      "\xc3", "\xe2\x82", "a\xff"};
+    static const char *const bad[] = {"\x80",
+                                      "\xc0\x80",
+                                      "\xc1\xbf",
+                                      "\xe0\x80\x80",
+                                      "\xed\xa0\x80",
+                                      "\xf0\x80\x80\x80",
+                                      "\xf4\x90\x80\x80",
+                                      "\xf5\x80\x80\x80",
+                                      "\xc3",
+                                      "\xe2\x82",
+                                      "a\xff"};
     jobq_str nul = {"a\0b", 3}, euro = jobq_str_from("a\xe2\x82\xac");
     char out[16];
     size_t i;
@@ -60,23 +68,78 @@ static void utf8_is_strict_and_can_be_cut_and_mended(void **unused)
 
 static void json_is_what_jsonb_takes(void **unused)
 {
-    static const char *const good[] = {
-        "null", " true ", "false", "0", "-0", "1.5e10", "1E-5", "\"\"", "\"\\u00e4\\n\\\\\"",
-        "\"\\ud83d\\ude00\"", "[]", "{}", "[1,2,[3]]", "{\"a\":{\"b\":[null]}}", "\t{ \"a\" : 1 } \r\n",
-        "1e131071", "1e-16383", "123456789012345678901234567890", "\"\xe2\x82\xac\""};
-    static const char *const bad[] = {
-        "", " ", "nul", "tru", "01", "-", "1.", ".5", "1e", "1e+", "+1", "'a'", "\"", "\"\\x\"",
-        "\"\\u12\"", "\"\\u0000\"", "\"\\ud800\"", "\"\\ud800x\"", "\"\\ud800\\u0041\"",
-        "\"\\udc00\"", "\"a\nb\"", "\"\xff\"", "[", "[1", "[1,", "[1,]", "[,1]", "]", "{", "{\"a\"",
-        "{\"a\":", "{\"a\":1", "{\"a\":1,", "{\"a\":1,}", "{a:1}", "{\"a\" 1}", "{\"a\":1]", "[1}",
-        "1 2", "{}x", "1e131072", "1e-16384", "1e999999999999999999999", "[1 2]", "{\"a\":1 \"b\":2}"};
+    static const char *const good[] = {"null",
+                                       " true ",
+                                       "false",
+                                       "0",
+                                       "-0",
+                                       "1.5e10",
+                                       "1E-5",
+                                       "\"\"",
+                                       "\"\\u00e4\\n\\\\\"",
+                                       "\"\\ud83d\\ude00\"",
+                                       "[]",
+                                       "{}",
+                                       "[1,2,[3]]",
+                                       "{\"a\":{\"b\":[null]}}",
+                                       "\t{ \"a\" : 1 } \r\n",
+                                       "1e131071",
+                                       "1e-16383",
+                                       "123456789012345678901234567890",
+                                       "\"\xe2\x82\xac\""};
+    static const char *const bad[] = {"",
+                                      " ",
+                                      "nul",
+                                      "tru",
+                                      "01",
+                                      "-",
+                                      "1.",
+                                      ".5",
+                                      "1e",
+                                      "1e+",
+                                      "+1",
+                                      "'a'",
+                                      "\"",
+                                      "\"\\x\"",
+                                      "\"\\u12\"",
+                                      "\"\\u0000\"",
+                                      "\"\\ud800\"",
+                                      "\"\\ud800x\"",
+                                      "\"\\ud800\\u0041\"",
+                                      "\"\\udc00\"",
+                                      "\"a\nb\"",
+                                      "\"\xff\"",
+                                      "[",
+                                      "[1",
+                                      "[1,",
+                                      "[1,]",
+                                      "[,1]",
+                                      "]",
+                                      "{",
+                                      "{\"a\"",
+                                      "{\"a\":",
+                                      "{\"a\":1",
+                                      "{\"a\":1,",
+                                      "{\"a\":1,}",
+                                      "{a:1}",
+                                      "{\"a\" 1}",
+                                      "{\"a\":1]",
+                                      "[1}",
+                                      "1 2",
+                                      "{}x",
+                                      "1e131072",
+                                      "1e-16384",
+                                      "1e999999999999999999999",
+                                      "[1 2]",
+                                      "{\"a\":1 \"b\":2}"};
     char deep[2 * JOBQ_JSON_DEPTH + 3];
     const char *why;
     size_t i, at;
 
     (void)unused;
     for (i = 0; i < COUNT(good); i++) {
-        if (jobq_json_check(jobq_str_from(good[i]), &at, &why) != JOBQ_OK) fail_msg("%s: %s", good[i], why);
+        if (jobq_json_check(jobq_str_from(good[i]), &at, &why) != JOBQ_OK)
+            fail_msg("%s: %s", good[i], why);
     }
     for (i = 0; i < COUNT(bad); i++) {
         if (jobq_json_check(jobq_str_from(bad[i]), &at, &why) == JOBQ_OK) fail_msg("%s", bad[i]);
@@ -93,7 +156,7 @@ static void json_is_what_jsonb_takes(void **unused)
     assert_int_equal(jobq_json_check(jobq_str_from(deep), NULL, NULL), JOBQ_ERROR_INVALID);
 }
 
-/* ---- worker ids ----------------------------------------------------------------------------- */
+/* ---- worker ids ------------------------------------------------------------------------------ */
 
 static uint64_t os_bits(void)
 {
@@ -217,7 +280,7 @@ static void random_bits_reach_all_of_a_span(void **unused)
     assert_true(jobq_random_next(&r) == UINT64_C(0xe220a8397b1dcdaf)); /* splitmix64's own vector */
 }
 
-/* ---- backoff -------------------------------------------------------------------------------- */
+/* ---- backoff --------------------------------------------------------------------------------- */
 
 static jobq_backoff seed_without_jitter(void)
 {
@@ -227,11 +290,13 @@ static jobq_backoff seed_without_jitter(void)
     return b;
 }
 
-/* The table of SEED_FACTS 1.1; a work table passes its new retry count, so that its first is 120 s. */
+/* The table of SEED_FACTS 1.1; a work table passes its new retry count, so that its first is 120
+ * s. */
 static void the_documents_delays_come_out_exactly(void **unused)
 {
     static const int seconds[] = {60, 120, 240, 480, 960, 1920, 3600, 3600};
-    static const uint32_t huge[] = {25, 26, 30, 31, 32, 33, 40, 61, 62, 63, 64, 0x80000000u, 0xffffffffu};
+    static const uint32_t huge[] = {25, 26, 30, 31, 32,          33,         40,
+                                    61, 62, 63, 64, 0x80000000u, 0xffffffffu};
     jobq_backoff b = seed_without_jitter();
     int64_t last = 0;
     uint32_t n;
@@ -241,7 +306,8 @@ static void the_documents_delays_come_out_exactly(void **unused)
     for (n = 0; n < COUNT(seconds); n++) {
         assert_int_equal(jobq_backoff_delay(&b, n, 0), seconds[n] * SECOND);
     }
-    for (i = 0; i < COUNT(huge); i++) assert_int_equal(jobq_backoff_delay(&b, huge[i], 1), 3600 * SECOND);
+    for (i = 0; i < COUNT(huge); i++)
+        assert_int_equal(jobq_backoff_delay(&b, huge[i], 1), 3600 * SECOND);
     b.base_us = 3;
     b.floor_us = 0;
     b.cap_us = INT64_MAX;
@@ -294,7 +360,8 @@ static void no_pile_of_delays_stands_at_the_cap(void **unused)
     int i, at_cap = 0;
 
     (void)unused;
-    for (i = 0; i < 10000; i++) at_cap += jobq_backoff_delay(&b, 10, jobq_random_next(&r)) == b.cap_us;
+    for (i = 0; i < 10000; i++)
+        at_cap += jobq_backoff_delay(&b, 10, jobq_random_next(&r)) == b.cap_us;
     assert_true(at_cap <= 2);
 }
 
@@ -314,7 +381,8 @@ static void curves_bend_as_they_say(void **unused)
     b.curve = JOBQ_CURVE_CONSTANT;
     assert_int_equal(jobq_backoff_delay(&b, 77, 0), SECOND);
     for (i = 0; i < JOBQ_CURVE_COUNT; i++) {
-        assert_int_equal(jobq_curve_from(jobq_str_from(jobq_curve_name((jobq_curve)i)), &back), JOBQ_OK);
+        assert_int_equal(jobq_curve_from(jobq_str_from(jobq_curve_name((jobq_curve)i)), &back),
+                         JOBQ_OK);
         assert_int_equal(back, i);
     }
     assert_int_equal(jobq_curve_from(jobq_str_from("cubic"), &back), JOBQ_ERROR_INVALID);
@@ -340,7 +408,7 @@ static void bad_backoffs_are_refused_and_zero_is_quick(void **unused)
     assert_int_equal(jobq_backoff_check(&b), JOBQ_OK);
 }
 
-/* ---- partitions ----------------------------------------------------------------------------- */
+/* ---- partitions ------------------------------------------------------------------------------ */
 
 #define U JOBQ_COUNT_UNKNOWN
 #define N JOBQ_PARTITION_NORMAL
@@ -349,7 +417,8 @@ static void bad_backoffs_are_refused_and_zero_is_quick(void **unused)
 #define RETRY JOBQ_RESULT_RETRY
 #define REJECT JOBQ_RESULT_REJECT
 
-/* One step from a mode. T-P1 to T-P24, with W-O17 (never above configured) and T-P24 (0 counts as 1). */
+/* One step from a mode. T-P1 to T-P24, with W-O17 (never above configured) and T-P24 (0 counts as
+ * 1). */
 static void partition_modes_move_as_listed(void **unused)
 {
     static const struct {
@@ -389,8 +458,9 @@ static void partition_modes_move_as_listed(void **unused)
 
     (void)unused;
     for (i = 0; i < COUNT(steps); i++) {
-        jobq_partition_mode to = jobq_partition_next(steps[i].from, steps[i].result, steps[i].configured,
-                                                     steps[i].processed, steps[i].threshold);
+        jobq_partition_mode to =
+            jobq_partition_next(steps[i].from, steps[i].result, steps[i].configured,
+                                steps[i].processed, steps[i].threshold);
         if (memcmp(&to, &steps[i].to, sizeof to) != 0) {
             fail_msg("%s: state %d, effective %u, successes %u, failures %u", steps[i].name,
                      (int)to.state, to.effective, to.successes, to.failures);
@@ -404,7 +474,8 @@ static void partition_sizes_stay_within_one_and_configured(void **unused)
         uint32_t configured;
         int successes;
     } climbs[] = {{1, 1}, {2, 1}, {3, 2}, {8, 3}, {10, 4}, {50, 6}, {100, 7}, {1000, 10}};
-    static const jobq_partition_mode fresh = {N, 0, 0, 0}, four = {D, 4, 2, 0}, eighty = {D, 80, 0, 0};
+    static const jobq_partition_mode fresh = {N, 0, 0, 0}, four = {D, 4, 2, 0},
+                                     eighty = {D, 80, 0, 0};
     jobq_random r = jobq_random_from(3);
     jobq_partition_mode mode = fresh;
     size_t i;
@@ -424,8 +495,8 @@ static void partition_sizes_stay_within_one_and_configured(void **unused)
     for (n = 0; n < 100000; n++) {
         uint64_t bits = jobq_random_next(&r);
         uint32_t configured = 1 + (uint32_t)(bits >> 40) % 300, size;
-        mode = jobq_partition_next(mode, (jobq_result)(bits % 3), configured, (uint32_t)(bits >> 8) % 400,
-                                   (uint32_t)(bits >> 20) % 4);
+        mode = jobq_partition_next(mode, (jobq_result)(bits % 3), configured,
+                                   (uint32_t)(bits >> 8) % 400, (uint32_t)(bits >> 20) % 4);
         size = jobq_partition_size(&mode, configured);
         assert_true(size >= 1 && size <= configured);
     }

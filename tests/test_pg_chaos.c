@@ -1,6 +1,6 @@
 /*
- * Workers as processes, killed, frozen, cut off, and the server with them: nothing is lost, effects happen once.
- * Rows X3, X5, X7, X11; promises 1 to 5 and 7.
+ * Workers as processes, killed, frozen, cut off, and the server with them: nothing is lost, effects
+ * happen once. Rows X3, X5, X7, X11; promises 1 to 5 and 7.
  */
 #include "pg_work.h"
 
@@ -52,14 +52,15 @@ static jobq_pg_worker_desc quick_death(const jobq_pg_handler *handlers, size_t c
 }
 
 /* Waits for the children's work; starts each again that has died. Fails after so many seconds. */
-static void keep_alive(pid_t *pids, int count, const jobq_pg_worker_desc *d, double seconds, long wanted,
-                       const char *query)
+static void keep_alive(pid_t *pids, int count, const jobq_pg_worker_desc *d, double seconds,
+                       long wanted, const char *query)
 {
     int64_t until = jobq_pg__mono_us() + (int64_t)(seconds * 1e6);
     int i, status;
 
     while (number("%s", query) != wanted) {
-        if (jobq_pg__mono_us() > until) fail_msg("%ld instead of %ld: %s", number("%s", query), wanted, query);
+        if (jobq_pg__mono_us() > until)
+            fail_msg("%ld instead of %ld: %s", number("%s", query), wanted, query);
         assert_int_equal(number("SELECT jobq.audit()"), 0);
         for (i = 0; i < count; i++) {
             if (waitpid(pids[i], &status, WNOHANG) != pids[i]) continue;
@@ -120,7 +121,8 @@ static void random_kills_leave_each_effect_once(void **unused)
     keep_alive(pids, 3, &d, 60, count, "SELECT count(*) FROM jobq.history");
     assert_true(kills > 5);
     assert_int_equal(number("SELECT count(*) FROM jobq.effect"), 2 * count);
-    assert_int_equal(number("SELECT count(*) FROM (SELECT DISTINCT job, stage FROM jobq.effect) e"), 2 * count);
+    assert_int_equal(number("SELECT count(*) FROM (SELECT DISTINCT job, stage FROM jobq.effect) e"),
+                     2 * count);
     assert_int_equal(number("SELECT count(DISTINCT id) FROM jobq.history"), count);
     assert_int_equal(number("SELECT count(*) FROM jobq.job"), 0);
 }
@@ -135,7 +137,8 @@ static jobq_outcome holds_one(jobq_call *call)
     return effect_once(call);
 }
 
-/* X7, X11: a worker that is stopped for longer than its lease is robbed; when it goes on, it writes nothing. */
+/* X7, X11: a worker that is stopped for longer than its lease is robbed; when it goes on, it writes
+ * nothing. */
 static void a_frozen_worker_writes_nothing_when_it_thaws(void **unused)
 {
     jobq_pg_handler h = handler_of("q", "k", holds_one);
@@ -224,8 +227,10 @@ static void cut_connections_lose_nothing_and_leave_nothing_behind(void **unused)
     for (i = 0; i < 3; i++) pids[i] = spawn(&d);
     assert_true(becomes(20, 3, "SELECT count(*) FROM jobq.worker"));
     for (round = 0; round < 500 && number("SELECT count(*) FROM jobq.history") < count; round++) {
-        cut += number("SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE pid <> pg_backend_pid()"
-                      " AND application_name LIKE 'jo%%' AND backend_start > '%s'", since);
+        cut += number("SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE pid <> "
+                      "pg_backend_pid()"
+                      " AND application_name LIKE 'jo%%' AND backend_start > '%s'",
+                      since);
         nap_us(10000 + round % 7 * 15000);
         assert_int_equal(number("SELECT jobq.audit()"), 0);
     }
@@ -233,7 +238,8 @@ static void cut_connections_lose_nothing_and_leave_nothing_behind(void **unused)
     assert_true(cut > 20);
     assert_true(becomes(30, 0, "SELECT count(*) FROM jobq.job"));
     assert_int_equal(number("SELECT count(*) FROM jobq.history"), count);
-    assert_int_equal(number("SELECT count(DISTINCT id) FROM jobq.history WHERE state = 's'"), count);
+    assert_int_equal(number("SELECT count(DISTINCT id) FROM jobq.history WHERE state = 's'"),
+                     count);
     assert_int_equal(number("SELECT count(*) FROM jobq.failed"), 0);
     assert_true(GET(b->runs) >= count); /* at least once */
     assert_true(becomes(20, 0, "SELECT count(*) FROM jobq.claim WHERE jobs <> '{}'"));
@@ -299,7 +305,8 @@ static void a_server_crash_loses_nothing(void **unused)
     }
 }
 
-/* -- half-open: a relay between a worker and the server, which can hold back what the worker sends -- */
+/* -- half-open: a relay between a worker and the server, which can hold back what the worker sends
+ * -- */
 
 enum { PASS, HOLD_NEXT_CLAIM, HOLDING, LET_GO, GONE_THROUGH };
 
@@ -333,7 +340,8 @@ static void pass_on(int fd, const char *bytes, size_t size)
     }
 }
 
-/* What the worker has sent here stays here, until it is let go; by then the worker has long left. */
+/* What the worker has sent here stays here, until it is let go; by then the worker has long
+ * left. */
 static void relay_holds(int backend, const char *held, size_t size)
 {
     char answer[4096];
@@ -424,8 +432,9 @@ static int relay_stop(void **state)
     return all_stop(state);
 }
 
-/* The answer of a claim never comes; the worker goes on with a new connection. The claim was not lost but late: it
- * arrives when everybody has forgotten it. Its number was burned, so it takes nothing. */
+/* The answer of a claim never comes; the worker goes on with a new connection. The claim was not
+ * lost but late: it arrives when everybody has forgotten it. Its number was burned, so it takes
+ * nothing. */
 static void a_claim_that_arrives_late_takes_nothing(void **unused)
 {
     jobq_pg_handler h = handler_of("q", "k", slow_success);
@@ -474,7 +483,8 @@ static void a_pooled_connection_that_the_server_closed_is_replaced(void **unused
     for (i = 0; i < 3; i++) jobq_pg_release(pg, conns[i]);
     RUN("SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE pid <> pg_backend_pid()"
         " AND application_name LIKE 'jo%%'");
-    for (i = 0; i < 3; i++) assert_int_equal(jobq_pg_enqueue(pg, NULL, &job, NULL, &error), JOBQ_OK);
+    for (i = 0; i < 3; i++)
+        assert_int_equal(jobq_pg_enqueue(pg, NULL, &job, NULL, &error), JOBQ_OK);
     assert_int_equal(number("SELECT count(*) FROM jobq.job"), 3);
 }
 

@@ -3,7 +3,7 @@
  */
 #include "pg.h"
 
-/* ---- enqueue -------------------------------------------------------------------------------- */
+/* ---- enqueue --------------------------------------------------------------------------------- */
 
 static void fields_and_defaults_arrive(void **unused)
 {
@@ -23,12 +23,18 @@ static void fields_and_defaults_arrive(void **unused)
     full.payload_bytes = true;
     full.run_at_us = (int64_t)4102444800 * SECOND; /* 2100-01-01 */
     ids[2] = enqueue_with(&full);
-    assert_int_equal(number("SELECT count(*) FROM jobq.job WHERE id = %lld AND payload = '{\"n\": 1}' AND "
-                            "priority = 0 AND stages = 1 AND state = 'r' AND max_attempts IS NULL AND "
-                            "run_at = enqueued_at AND headers IS NULL", (long long)ids[0]), 1);
-    assert_int_equal(number("SELECT count(*) FROM jobq.job WHERE id = %lld AND priority = 9 AND stages = 3 "
-                            "AND max_attempts = 7 AND timeout_us = 5000000 AND headers->>'trace' = 'abc' "
-                            "AND run_at = enqueued_at + interval '60 s'", (long long)ids[1]), 1);
+    assert_int_equal(
+        number("SELECT count(*) FROM jobq.job WHERE id = %lld AND payload = '{\"n\": 1}' AND "
+               "priority = 0 AND stages = 1 AND state = 'r' AND max_attempts IS NULL AND "
+               "run_at = enqueued_at AND headers IS NULL",
+               (long long)ids[0]),
+        1);
+    assert_int_equal(
+        number("SELECT count(*) FROM jobq.job WHERE id = %lld AND priority = 9 AND stages = 3 "
+               "AND max_attempts = 7 AND timeout_us = 5000000 AND headers->>'trace' = 'abc' "
+               "AND run_at = enqueued_at + interval '60 s'",
+               (long long)ids[1]),
+        1);
     assert_int_equal(number("SELECT count(*) FROM jobq.job WHERE id = %lld AND payload IS NULL AND "
                             "bytes = '\\x00ff206279746573' AND run_at = '2100-01-01 00:00:00Z'",
                             (long long)ids[2]), 1);
@@ -71,7 +77,8 @@ static void psql_can_enqueue_too(void **unused)
 {
     (void)unused;
     RUN("SELECT jobq.enqueue('q', 'k', '{\"a\": 1}')");
-    RUN("SELECT jobq.enqueue('q', 'k', '1', delay => '1 hour', priority => 3, key => 'x', stages => 2)");
+    RUN("SELECT jobq.enqueue('q', 'k', '1', delay => '1 hour', priority => 3, key => 'x', stages "
+        "=> 2)");
     RUN("SELECT jobq.enqueue('q', 'k', '1', key => 'x')");
     assert_int_equal(number("SELECT count(*) FROM jobq.job"), 2);
     assert_int_equal(number("SELECT count(*) FROM jobq.job WHERE priority = 3 AND stages = 2 AND "
@@ -101,18 +108,22 @@ static void ids_come_back_in_order(void **unused)
     for (i = 0; i < count; i += 97) {
         RUN("INSERT INTO jobq.answer VALUES (%d, %lld)", i, (long long)ids[i]);
     }
-    assert_int_equal(number("SELECT count(*) FROM jobq.answer a WHERE NOT EXISTS (SELECT FROM jobq.jobs j "
-                            "WHERE j.id = a.id AND j.payload = to_jsonb(a.n) AND j.priority = a.n %% 10 AND "
-                            "j.kind = CASE WHEN a.n %% 3 = 0 THEN 'fizz' WHEN a.n %% 5 = 0 THEN 'buzz' "
-                            "ELSE 'k' END)"), 0);
+    assert_int_equal(
+        number("SELECT count(*) FROM jobq.answer a WHERE NOT EXISTS (SELECT FROM jobq.jobs j "
+               "WHERE j.id = a.id AND j.payload = to_jsonb(a.n) AND j.priority = a.n %% 10 AND "
+               "j.kind = CASE WHEN a.n %% 3 = 0 THEN 'fizz' WHEN a.n %% 5 = 0 THEN 'buzz' "
+               "ELSE 'k' END)"),
+        0);
     RUN("DROP TABLE jobq.answer");
     assert_int_equal(number("SELECT count(*) FROM jobq.job"), count);
     assert_int_equal(jobq_pg_enqueue_copy(pg, NULL, jobs, (size_t)count, &error), JOBQ_OK);
-    assert_int_equal(number("SELECT count(*) FROM (SELECT payload, kind, priority FROM jobq.jobs GROUP BY "
-                            "1, 2, 3 HAVING count(*) = 2) twice"), count);
+    assert_int_equal(
+        number("SELECT count(*) FROM (SELECT payload, kind, priority FROM jobq.jobs GROUP BY "
+               "1, 2, 3 HAVING count(*) = 2) twice"),
+        count);
 }
 
-/* ---- idempotency (W-O37) -------------------------------------------------------------------- */
+/* ---- idempotency (W-O37) --------------------------------------------------------------------- */
 
 static void a_key_is_enqueued_once(void **unused)
 {
@@ -154,7 +165,7 @@ static void a_key_outlives_its_job_by_a_day(void **unused)
 
     (void)unused;
     job.key = "k1";
-    RUN("INSERT INTO jobq.queue (name, history) VALUES ('q', false)"); /* known without history, too */
+    RUN("INSERT INTO jobq.queue (name, history) VALUES ('q', false)"); /* without history, too */
     enqueue_with(&job);
     register_worker(101, 60 * SECOND);
     claimed = claim_one(101, 1, false);
@@ -190,7 +201,7 @@ static void eight_at_once_with_one_key_make_one_job(void **unused)
     assert_int_equal(number("SELECT count(*) FROM jobq.job"), 1);
 }
 
-/* ---- bad input (X27) ------------------------------------------------------------------------ */
+/* ---- bad input (X27) ------------------------------------------------------------------------- */
 
 /* Refused before anything is sent: the caller's transaction goes on. */
 static void refused(jobq_pg_job job, const char *field)
@@ -337,7 +348,8 @@ static void sqlstates_have_their_classes(void **unused)
     size_t i;
 
     (void)unused;
-    for (i = 0; i < COUNT(classes); i++) assert_int_equal(jobq_pg_classify(classes[i].state), classes[i].code);
+    for (i = 0; i < COUNT(classes); i++)
+        assert_int_equal(jobq_pg_classify(classes[i].state), classes[i].code);
     assert_int_equal(jobq_pg_classify(NULL), JOBQ_ERROR_CONNECTION);
 }
 
@@ -376,7 +388,7 @@ static void our_json_check_agrees_with_postgres(void **unused)
     assert_in_range(good, count / 50, count);
 }
 
-/* ---- migrations ----------------------------------------------------------------------------- */
+/* ---- migrations ------------------------------------------------------------------------------ */
 
 static void many_processes_may_migrate_at_once(void **unused)
 {
@@ -386,7 +398,8 @@ static void many_processes_may_migrate_at_once(void **unused)
 
     (void)unused;
     memcpy(saved, schema, sizeof saved);
-    snprintf(schema, sizeof schema, "Jobq_Mixed_%d", (int)getpid()); /* quoted, for its upper case */
+    snprintf(schema, sizeof schema, "Jobq_Mixed_%d",
+             (int)getpid()); /* quoted, for its upper case */
     for (i = 0; i < 6; i++) {
         pids[i] = fork();
         if (pids[i] == 0) _exit(jobq_pg_migrate(handle(), NULL) == JOBQ_OK ? 0 : 1);
@@ -433,12 +446,13 @@ static void every_statement_prepares(void **unused)
         PGresult *res;
         if (i == JOBQ_PG__COPY || i == JOBQ_PG__VACUUM) continue; /* no such thing for these */
         res = PQprepare(db, "", pg->texts[i], 0, NULL);
-        if (PQresultStatus(res) != PGRES_COMMAND_OK) fail_msg("%s: %s", pg->texts[i], PQerrorMessage(db));
+        if (PQresultStatus(res) != PGRES_COMMAND_OK)
+            fail_msg("%s: %s", pg->texts[i], PQerrorMessage(db));
         PQclear(res);
     }
 }
 
-/* ---- plans ---------------------------------------------------------------------------------- */
+/* ---- plans ----------------------------------------------------------------------------------- */
 
 /* Counts arrive when the backend that made them says so. */
 static void flush_statistics(void)
@@ -453,8 +467,8 @@ static void flush_statistics(void)
     RUN("SELECT pg_stat_clear_snapshot()");
 }
 
-/* X2, X4: a claim of 100 behind 50,000 jobs, right after the load and never analysed, reads the lane index
- * only, stays HOT, and is one statement. */
+/* X2, X4: a claim of 100 behind 50,000 jobs, right after the load and never analysed, reads the
+ * lane index only, stays HOT, and is one statement. */
 static void a_claim_reads_its_lane_by_the_index_and_stays_hot(void **unused)
 {
     jobq_pg_batch batch;
@@ -471,7 +485,8 @@ static void a_claim_reads_its_lane_by_the_index_and_stays_hot(void **unused)
     }
     for (i = 0; i < 50; i++) enqueue_count(1000);
     flush_statistics();
-    RUN("CREATE TABLE jobq.was AS SELECT seq_scan, n_tup_upd, n_tup_hot_upd FROM pg_stat_user_tables "
+    RUN("CREATE TABLE jobq.was AS SELECT seq_scan, n_tup_upd, n_tup_hot_upd FROM "
+        "pg_stat_user_tables "
         "WHERE relid = 'jobq.job'::regclass");
     start = jobq_pg__mono_us();
     for (i = 0; i < 20; i++) {
@@ -479,7 +494,8 @@ static void a_claim_reads_its_lane_by_the_index_and_stays_hot(void **unused)
         assert_int_equal(batch.count, 100);
         jobq_pg_batch_clear(&batch);
     }
-    if (!check_slow()) assert_true(jobq_pg__mono_us() - start < 20 * 30000); /* 30 ms each, at the worst */
+    if (!check_slow())
+        assert_true(jobq_pg__mono_us() - start < 20 * 30000); /* 30 ms each, at the worst */
     flush_statistics();
     assert_int_equal(number("SELECT s.seq_scan - w.seq_scan FROM pg_stat_user_tables s, jobq.was w "
                             "WHERE relid = 'jobq.job'::regclass"), 0);
@@ -500,14 +516,18 @@ static void the_history_ring_turns(void **unused)
     RUN("SELECT jobq.turn()");
     assert_int_equal(number("SELECT history_slot FROM jobq.meta"), 0); /* not old enough */
     for (i = 1; i <= 8; i++) {
-        RUN("INSERT INTO jobq.history (slot, id, run_at, enqueued_at, finished_at, queue_id, kind_id, attempt,"
-            " crash, priority, stage, stages, state) SELECT history_slot, %d, now(), now(), now(), 1, 1, 1, 0,"
-            " 0, 0, 1, 's' FROM jobq.meta", i);
+        RUN("INSERT INTO jobq.history (slot, id, run_at, enqueued_at, finished_at, queue_id, "
+            "kind_id, attempt,"
+            " crash, priority, stage, stages, state) SELECT history_slot, %d, now(), now(), now(), "
+            "1, 1, 1, 0,"
+            " 0, 0, 1, 's' FROM jobq.meta",
+            i);
         RUN("UPDATE jobq.meta SET history_slot_since = now() - interval '25 hours'");
         RUN("SELECT jobq.turn()");
         assert_int_equal(number("SELECT history_slot FROM jobq.meta"), i % 8);
     }
-    assert_int_equal(number("SELECT min(id) FROM jobq.history"), 2); /* the oldest part is empty again */
+    assert_int_equal(number("SELECT min(id) FROM jobq.history"),
+                     2); /* the oldest part is empty again */
     assert_int_equal(number("SELECT count(*) FROM jobq.history"), 7);
     RUN("UPDATE jobq.meta SET history_slot = 0");
 }

@@ -1,6 +1,6 @@
 /*
- * The fence: no stale worker writes anything, whatever it tries; claims, rescue, suspects, lost answers,
- * restore. Rows X2, X3, X5 to X7, X9 to X11; promises 1, 3 and 4.
+ * The fence: no stale worker writes anything, whatever it tries; claims, rescue, suspects, lost
+ * answers, restore. Rows X2, X3, X5 to X7, X9 to X11; promises 1, 3 and 4.
  */
 #include "pg.h"
 
@@ -40,7 +40,8 @@ static bool settles_here(const jobq_job *job)
     {
         char generic[400], *text;
         snprintf(generic, sizeof generic,
-                 "SELECT jobq.settle_here(%lld, %lld, %lld, 's', %d::int2, %d, 0, false, 0, NULL, NULL, NULL)",
+                 "SELECT jobq.settle_here(%lld, %lld, %lld, 's', %d::int2, %d, 0, false, 0, NULL, "
+                 "NULL, NULL)",
                  (long long)job->worker, (long long)job->claim, (long long)job->id, (int)job->stage,
                  (int)job->attempt);
         text = jobq_pg__for_schema(generic, schema);
@@ -169,7 +170,8 @@ static void a_claim_takes_later_stages_then_age(void **unused)
     job.delay_us = 3600 * SECOND;
     ids[4] = enqueue_with(&job);
     RUN("UPDATE jobq.job SET stage = 1 WHERE id = %lld", (long long)ids[2]);
-    RUN("UPDATE jobq.job SET run_at = run_at - interval '1 hour' WHERE id = %lld", (long long)ids[3]);
+    RUN("UPDATE jobq.job SET run_at = run_at - interval '1 hour' WHERE id = %lld",
+        (long long)ids[3]);
     register_worker(101, 60 * SECOND);
     assert_int_equal(claim_one(101, 1, false).id, ids[2]); /* started work first */
     assert_int_equal(claim_one(101, 2, false).id, ids[3]); /* then the oldest */
@@ -234,10 +236,12 @@ static void a_living_worker_is_never_rescued(void **unused)
     enqueue_count(1);
     register_worker(101, LEASE);
     claim_one(101, 1, false);
-    assert_int_equal(jobq_pg_rescue(pg, NULL, 101, beat_of(101), &rescued, &error), JOBQ_ERROR_BUSY);
+    assert_int_equal(jobq_pg_rescue(pg, NULL, 101, beat_of(101), &rescued, &error),
+                     JOBQ_ERROR_BUSY);
     nap_us(LEASE + 50000);
     beat = beat_of(101);
-    assert_int_equal(jobq_pg_heartbeat(pg, NULL, 101, LEASE, &error), JOBQ_OK); /* late, but in time */
+    assert_int_equal(jobq_pg_heartbeat(pg, NULL, 101, LEASE, &error),
+                     JOBQ_OK); /* late, but in time */
     nap_us(LEASE + 50000);
     assert_int_equal(jobq_pg_rescue(pg, NULL, 101, beat, &rescued, &error), JOBQ_ERROR_BUSY);
     assert_int_equal(number("SELECT count(*) FROM jobq.job WHERE state = 'x'"), 1);
@@ -274,7 +278,8 @@ static void suspects_run_alone_and_the_poison_fails(void **unused)
     jobq_pg_batch_clear(&batch);
     nap_us(LEASE + 50000);
     assert_int_equal(rescue(worker), 20);
-    assert_int_equal(number("SELECT count(*) FROM jobq.job WHERE suspect AND attempt = 0 AND crash = 0"), 20);
+    assert_int_equal(
+        number("SELECT count(*) FROM jobq.job WHERE suspect AND attempt = 0 AND crash = 0"), 20);
     register_worker(++worker, LEASE);
     assert_int_equal(claim_by(worker, 100, 20, false, &batch), JOBQ_OK);
     assert_int_equal(batch.count, 0); /* no suspect among others */
@@ -297,12 +302,14 @@ static void suspects_run_alone_and_the_poison_fails(void **unused)
         nap_us(LEASE + 50000);
         rescue(worker);
         register_worker(++worker, LEASE + 10 * SECOND);
-        RUN("UPDATE jobq.worker SET lease_us = %d, expires_at = now() + interval '0.3 s' WHERE id = %lld",
+        RUN("UPDATE jobq.worker SET lease_us = %d, expires_at = now() + interval '0.3 s' WHERE id "
+            "= %lld",
             LEASE, (long long)worker);
     }
     jobq_pg_batch_clear(&batch);
     assert_int_equal(crashes, 3);
-    assert_int_equal(number("SELECT count(*) FROM jobq.history WHERE attempt = 1 AND crash = 0"), 19);
+    assert_int_equal(number("SELECT count(*) FROM jobq.history WHERE attempt = 1 AND crash = 0"),
+                     19);
     assert_int_equal(number("SELECT count(*) FROM jobq.failed WHERE id = %lld AND crash = 3 AND "
                             "errors->-1->>'error' = 'Max crashes (3) exceeded: worker died'",
                             (long long)poison), 1);
@@ -358,7 +365,8 @@ static void revive_runs_a_failed_job_again(void **unused)
     assert_int_equal(got.attempt, 0);
     job = claim_one(101, 2, false);
     assert_int_equal(settle_with(&job, JOBQ_EVENT_DISCARD, "second"), JOBQ_OK);
-    assert_int_equal(number("SELECT jsonb_array_length(errors) FROM jobq.failed"), 2); /* all are kept */
+    assert_int_equal(number("SELECT jsonb_array_length(errors) FROM jobq.failed"),
+                     2); /* all are kept */
 }
 
 /* A locked row is busy, at once; the batch never waits for it. */
@@ -381,7 +389,8 @@ static void a_locked_job_is_answered_as_busy(void **unused)
     assert_int_equal(settle_with(&job, JOBQ_EVENT_SUCCESS, NULL), JOBQ_OK);
 }
 
-/* Promise 7 in small: the tables as they were before the claim are put back; the old token fits nowhere. */
+/* Promise 7 in small: the tables as they were before the claim are put back; the old token fits
+ * nowhere. */
 static void after_a_restore_the_stale_worker_is_refused(void **unused)
 {
     jobq_job old, again;
@@ -442,8 +451,9 @@ static void a_kill_right_after_the_claim_costs_one_lease(void **unused)
     assert_int_equal(job.attempt, 1);
 }
 
-/* X3: an open claim is stepped over, at once. (A row that was ready in the claimer's snapshot and has been
- * claimed since may make it wait for a moment: Postgres locks the newer version before it looks again.) */
+/* X3: an open claim is stepped over, at once. (A row that was ready in the claimer's snapshot and
+ * has been claimed since may make it wait for a moment: Postgres locks the newer version before it
+ * looks again.) */
 static void a_claimer_never_waits_for_an_open_claim(void **unused)
 {
     PGconn *other = PQconnectdb(server());
@@ -476,7 +486,7 @@ static void a_claimer_never_waits_for_an_open_claim(void **unused)
     assert_int_equal(number("SELECT count(DISTINCT id) FROM jobq.job WHERE state = 'x'"), 10);
 }
 
-/* ---- X3: 16 connections, 10,000 jobs, each once ---- */
+/* ---- X3: 16 connections, 10,000 jobs, each once ---------------------------------------------- */
 
 #define CLAIMERS 16
 
@@ -489,7 +499,8 @@ static void x3_die(const char *what, const jobq_pg_error *error)
     abort();
 }
 
-/* Another claimer may hold a row for a moment: it saw it ready, locked it, saw it running. Busy, then. */
+/* Another claimer may hold a row for a moment: it saw it ready, locked it, saw it running. Busy,
+ * then. */
 static void x3_settle(PGconn *conn, jobq_pg_result *results, size_t count)
 {
     jobq_error answers[50];

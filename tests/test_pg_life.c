@@ -1,6 +1,6 @@
 /*
- * Public workers on Postgres: outcomes, stages, limits, cancel, pause, parking, time-outs, stopping, statistics.
- * Rows X3, X9, X13; W-M5, W-M12, W-M13, W-M22 of the acceptance table.
+ * Public workers on Postgres: outcomes, stages, limits, cancel, pause, parking, time-outs,
+ * stopping, statistics. Rows X3, X9, X13; W-M5, W-M12, W-M13, W-M22 of the acceptance table.
  */
 #include "pg_work.h"
 
@@ -98,8 +98,9 @@ static jobq_outcome succeeds_when_cancelled(jobq_call *call)
 
 static void see(const jobq_call *call)
 {
-    snprintf(seen[call->job.stage], sizeof seen[0], "%s%.*s|%.*s|%d", call->payload_bytes ? "b:" : "",
-             (int)call->payload.len, call->payload.len > 0 ? call->payload.ptr : "", (int)call->headers.len,
+    snprintf(seen[call->job.stage], sizeof seen[0], "%s%.*s|%.*s|%d",
+             call->payload_bytes ? "b:" : "", (int)call->payload.len,
+             call->payload.len > 0 ? call->payload.ptr : "", (int)call->headers.len,
              call->headers.len > 0 ? call->headers.ptr : "", (int)call->job.attempt);
 }
 
@@ -114,14 +115,16 @@ static void a_handler_sees_its_job(void **unused)
     jobq_pg_worker *none;
 
     (void)unused;
-    assert_int_equal(jobq_pg_worker_start(pg, &d, &none, &error), JOBQ_ERROR_INVALID); /* run[0] is missing */
+    assert_int_equal(jobq_pg_worker_start(pg, &d, &none, &error),
+                     JOBQ_ERROR_INVALID); /* run[0] is missing */
     assert_null(none);
     h.run[0] = succeeds;
     job.headers = jobq_str_from("{\"trace\": \"7\"}");
     enqueue_with(&job);
     assert_int_equal(jobq_pg_work(pg, &d, &error), JOBQ_OK);
     assert_int_equal(GET(runs), 1);
-    assert_int_equal(number("SELECT count(*) FROM jobq.history WHERE state = 's' AND attempt = 1"), 1);
+    assert_int_equal(number("SELECT count(*) FROM jobq.history WHERE state = 's' AND attempt = 1"),
+                     1);
     assert_int_equal(number("SELECT count(*) FROM jobq.job"), 0);
     assert_int_equal(number("SELECT count(*) FROM jobq.claim"), 0);
     assert_int_equal(number("SELECT count(*) FROM jobq.worker"), 0); /* it said good-bye */
@@ -130,7 +133,8 @@ static void a_handler_sees_its_job(void **unused)
 static jobq_outcome first_stage(jobq_call *call)
 {
     see(call);
-    if (!jobq_call_next(call, jobq_str_from("{\"made\": \"by 0\"}"), false)) return JOBQ_OUTCOME_DISCARD;
+    if (!jobq_call_next(call, jobq_str_from("{\"made\": \"by 0\"}"), false))
+        return JOBQ_OUTCOME_DISCARD;
     return JOBQ_OUTCOME_SUCCESS;
 }
 
@@ -147,7 +151,8 @@ static jobq_outcome second_stage(jobq_call *call)
 static jobq_outcome third_stage(jobq_call *call)
 {
     see(call);
-    if (!call->payload_bytes || call->payload.len != 3 || memcmp(call->payload.ptr, "\x01\0\xff", 3) != 0) {
+    if (!call->payload_bytes || call->payload.len != 3 ||
+        memcmp(call->payload.ptr, "\x01\0\xff", 3) != 0) {
         return JOBQ_OUTCOME_DISCARD;
     }
     return JOBQ_OUTCOME_SUCCESS;
@@ -169,8 +174,11 @@ static void stages_hand_their_payload_on(void **unused)
     assert_int_equal(jobq_pg_work(pg, &d, &error), JOBQ_OK);
     assert_string_equal(seen[0], "{\"n\": 1}|{\"h\": 1}|1");
     assert_string_equal(seen[1], "{\"made\": \"by 0\"}|{\"h\": 1}|1");
-    assert_int_equal(number("SELECT count(*) FROM jobq.history WHERE state = 's' AND stage = 2 AND payload IS NULL"
-                            " AND bytes = '\\x0100ff'"), 1);
+    assert_int_equal(
+        number(
+            "SELECT count(*) FROM jobq.history WHERE state = 's' AND stage = 2 AND payload IS NULL"
+            " AND bytes = '\\x0100ff'"),
+        1);
 }
 
 static jobq_outcome first_stage_with_a_connection(jobq_call *call)
@@ -247,7 +255,8 @@ static void the_last_retry_ends_failed_and_all_errors_are_kept(void **unused)
     expect_text("no luck 1;no luck 2;Max retries (3) exceeded: no luck 3",
                 "SELECT string_agg(e->>'error', ';' ORDER BY e->'attempt') FROM jobq.failed,"
                 " jsonb_array_elements(errors) e");
-    assert_int_equal(number("SELECT count(*) FROM jobq.failed WHERE attempt = 3 AND payload->>'n' = '1'"), 1);
+    assert_int_equal(
+        number("SELECT count(*) FROM jobq.failed WHERE attempt = 3 AND payload->>'n' = '1'"), 1);
     assert_int_equal(number("SELECT count(*) FROM jobq.history"), 0);
 }
 
@@ -268,9 +277,13 @@ static void the_first_delay_is_the_base(void **unused)
     enqueue_count(40);
     start(&d);
     assert_true(becomes(20, 40, "SELECT count(*) FROM jobq.job WHERE state = 'r' AND attempt = 1"));
-    assert_int_equal(number("SELECT count(*) FROM jobq.job WHERE run_at - (errors->0->>'at')::timestamptz"
-                            " NOT BETWEEN '3.75 s' AND '6.25 s'"), 0);
-    assert_true(number("SELECT count(DISTINCT run_at - (errors->0->>'at')::timestamptz) FROM jobq.job") > 30);
+    assert_int_equal(
+        number("SELECT count(*) FROM jobq.job WHERE run_at - (errors->0->>'at')::timestamptz"
+               " NOT BETWEEN '3.75 s' AND '6.25 s'"),
+        0);
+    assert_true(
+        number("SELECT count(DISTINCT run_at - (errors->0->>'at')::timestamptz) FROM jobq.job") >
+        30);
 }
 
 static jobq_outcome snoozes_twice(jobq_call *call)
@@ -290,7 +303,8 @@ static void a_snooze_uses_up_no_attempt(void **unused)
     job.max_attempts = 1;
     enqueue_with(&job);
     start(&d);
-    assert_true(becomes(20, 1, "SELECT count(*) FROM jobq.history WHERE attempt = 1 AND errors IS NULL"));
+    assert_true(
+        becomes(20, 1, "SELECT count(*) FROM jobq.history WHERE attempt = 1 AND errors IS NULL"));
     assert_int_equal(GET(runs), 3);
 }
 
@@ -302,7 +316,8 @@ static void a_discard_fails_at_once(void **unused)
     (void)unused;
     enqueue_count(1);
     start(&d);
-    assert_true(becomes(20, 1, "SELECT count(*) FROM jobq.failed WHERE errors->0->>'error' = 'hopeless'"));
+    assert_true(
+        becomes(20, 1, "SELECT count(*) FROM jobq.failed WHERE errors->0->>'error' = 'hopeless'"));
     assert_int_equal(GET(runs), 1);
 }
 
@@ -355,7 +370,8 @@ static void long_and_broken_error_texts_are_kept_as_far_as_they_go(void **unused
     assert_true(becomes(20, 1, "SELECT count(*) FROM jobq.failed"));
     assert_int_equal(number("SELECT count(*) FROM jobq.failed, jsonb_array_elements(errors) e WHERE"
                             " octet_length(e->>'error') BETWEEN 4090 AND 4096"), 2);
-    assert_int_equal(number("SELECT count(*) FROM jobq.failed WHERE errors->0->>'error' LIKE 'a?b????%%'"), 1);
+    assert_int_equal(
+        number("SELECT count(*) FROM jobq.failed WHERE errors->0->>'error' LIKE 'a?b????%%'"), 1);
 }
 
 /* -- exactly once -- */
@@ -369,7 +385,8 @@ static jobq_outcome completes_here(jobq_call *call)
     bool committed;
 
     ADD(runs);
-    if (jobq_pg_call_complete(call, conn, &error) != JOBQ_ERROR_INVALID) ADD(others); /* not in a transaction */
+    if (jobq_pg_call_complete(call, conn, &error) != JOBQ_ERROR_INVALID)
+        ADD(others); /* not in a transaction */
     PQclear(PQexec(conn, "BEGIN"));
     PQclear(PQexec(conn, text));
     free(text);
@@ -394,7 +411,8 @@ static void completing_in_the_handlers_transaction_is_one_with_its_effects(void 
     assert_int_equal(GET(others), 0);
     assert_int_equal(GET(runs), 100);
     assert_int_equal(number("SELECT count(*) FROM jobq.effect"), 100);
-    assert_int_equal(number("SELECT count(*) FROM jobq.history WHERE state = 's' AND attempt = 1"), 100);
+    assert_int_equal(number("SELECT count(*) FROM jobq.history WHERE state = 's' AND attempt = 1"),
+                     100);
     assert_int_equal(number("SELECT count(*) FROM jobq.claim"), 0);
 }
 
@@ -595,7 +613,8 @@ static jobq_outcome discards_or_holds(jobq_call *call)
     return JOBQ_OUTCOME_RETRY;
 }
 
-/* The request was about the run before; its claim's row is still there, because another job of it runs on. */
+/* The request was about the run before; its claim's row is still there, because another job of it
+ * runs on. */
 static void a_revived_job_is_not_cancelled_by_an_old_request(void **unused)
 {
     jobq_pg_handler h = handler_of("q", "k", discards_or_holds);
@@ -666,8 +685,10 @@ static void a_new_policy_counts_after_a_heartbeat(void **unused)
     assert_true(reaches(20, &runs, 2));
     RUN("UPDATE jobq.queue SET max_attempts = 1");
     assert_true(becomes(20, 1, "SELECT count(*) FROM jobq.failed"));
-    assert_int_equal(number("SELECT count(*) FROM jobq.failed WHERE errors->-1->>'error' LIKE 'Max retries (1)%%'"),
-                     1);
+    assert_int_equal(
+        number(
+            "SELECT count(*) FROM jobq.failed WHERE errors->-1->>'error' LIKE 'Max retries (1)%%'"),
+        1);
 }
 
 static void a_queue_without_history_leaves_none(void **unused)
@@ -689,7 +710,8 @@ static void a_queue_without_history_leaves_none(void **unused)
 
 static void a_kind_without_a_handler_waits_for_one(void **unused)
 {
-    jobq_pg_handler mine = handler_of("q", "k", succeeds), theirs = handler_of("q", "other", counts_others);
+    jobq_pg_handler mine = handler_of("q", "k", succeeds),
+                    theirs = handler_of("q", "other", counts_others);
     jobq_pg_worker_desc d = work_of(&mine, 1), e = work_of(&theirs, 1);
     jobq_pg_job job = plain_job();
     jobq_pg_worker *w;
@@ -700,8 +722,10 @@ static void a_kind_without_a_handler_waits_for_one(void **unused)
     enqueue_with(&job);
     enqueue_with(&job);
     w = start(&d);
-    assert_true(becomes(20, 2, "SELECT count(*) FROM jobq.job WHERE run_at = 'infinity' AND state = 'r' AND"
-                               " attempt = 0"));
+    assert_true(
+        becomes(20, 2,
+                "SELECT count(*) FROM jobq.job WHERE run_at = 'infinity' AND state = 'r' AND"
+                " attempt = 0"));
     assert_true(reaches(20, &runs, 5));
     enqueue_with(&job); /* comes later, is parked as well */
     assert_true(becomes(20, 3, "SELECT count(*) FROM jobq.job WHERE run_at = 'infinity'"));
@@ -716,7 +740,8 @@ static void a_kind_without_a_handler_waits_for_one(void **unused)
 /* It ran when its worker died, and whoever rescued it has no handler for it. */
 static void a_parked_suspect_runs_once_its_kind_is_back(void **unused)
 {
-    jobq_pg_handler mine = handler_of("q", "k", succeeds), theirs = handler_of("q", "other", counts_others);
+    jobq_pg_handler mine = handler_of("q", "k", succeeds),
+                    theirs = handler_of("q", "other", counts_others);
     jobq_pg_worker_desc d = work_of(&mine, 1), e = work_of(&theirs, 1);
     jobq_pg_worker *w;
 
@@ -731,7 +756,8 @@ static void a_parked_suspect_runs_once_its_kind_is_back(void **unused)
     assert_true(becomes(20, 1, "SELECT count(*) FROM jobq.history"));
 }
 
-/* Parking is a statement that takes time: meanwhile a worker with that kind may register and look. */
+/* Parking is a statement that takes time: meanwhile a worker with that kind may register and
+ * look. */
 static void a_job_parked_while_its_kind_comes_back_is_not_forgotten(void **unused)
 {
     jobq_pg_handler theirs = handler_of("q", "other", counts_others);
@@ -770,7 +796,8 @@ static void a_job_parked_while_its_kind_comes_back_is_not_forgotten(void **unuse
 
 static void a_foreign_kind_is_left_to_its_own_workers(void **unused)
 {
-    jobq_pg_handler mine = handler_of("q", "k", succeeds), theirs = handler_of("q", "other", counts_others);
+    jobq_pg_handler mine = handler_of("q", "k", succeeds),
+                    theirs = handler_of("q", "other", counts_others);
     jobq_pg_worker_desc d = work_of(&mine, 1), e = work_of(&theirs, 1);
     jobq_pg_job job = plain_job();
     int i;
@@ -807,7 +834,8 @@ static void an_endless_handler_is_abandoned_and_the_worker_goes_on(void **unused
     enqueue_with(&job);
     w = start(&d);
     assert_true(becomes(20, 1, "SELECT count(*) FROM jobq.failed"));
-    expect_text("Max retries (1) exceeded: the handler ran out of time", "SELECT errors->0->>'error' FROM jobq.failed");
+    expect_text("Max retries (1) exceeded: the handler ran out of time",
+                "SELECT errors->0->>'error' FROM jobq.failed");
     enqueue_kind("quick", "1");
     assert_true(reaches(20, &others, 1));
     assert_int_equal(jobq_pg_worker_stats(w).abandoned, 1);
@@ -900,7 +928,8 @@ static void a_scheduled_job_starts_within_50_ms_of_its_time(void **unused)
 
 /* -- stopping -- */
 
-/* X13, W-M13: what runs ends, what waits goes back with its attempt, other workers' jobs stay theirs. */
+/* X13, W-M13: what runs ends, what waits goes back with its attempt, other workers' jobs stay
+ * theirs. */
 static void a_graceful_stop_gives_back_its_own_jobs_only(void **unused)
 {
     jobq_pg_handler h = handler_of("q", "k", holds);
@@ -916,24 +945,29 @@ static void a_graceful_stop_gives_back_its_own_jobs_only(void **unused)
     assert_int_equal(claim_by(77, 1, 3, false, &batch), JOBQ_OK);
     assert_int_equal(batch.count, 3);
     jobq_pg_batch_clear(&batch);
-    before = text_of("SELECT string_agg(j::text, ' ' ORDER BY id) FROM jobq.job j WHERE worker = 77");
+    before =
+        text_of("SELECT string_agg(j::text, ' ' ORDER BY id) FROM jobq.job j WHERE worker = 77");
     enqueue_count(40);
     w = start(&d);
     assert_true(reaches(20, &runs, 4));
     jobq_pg_worker_stop(w);
     nap_us(200000);
-    assert_int_equal(number("SELECT count(*) FROM jobq.job WHERE state = 'x'"), 3 + 4); /* they have their grace */
+    assert_int_equal(number("SELECT count(*) FROM jobq.job WHERE state = 'x'"),
+                     3 + 4); /* they have their grace */
     SET(gate, 1);
     stats = ended(w);
-    after = text_of("SELECT string_agg(j::text, ' ' ORDER BY id) FROM jobq.job j WHERE worker = 77");
+    after =
+        text_of("SELECT string_agg(j::text, ' ' ORDER BY id) FROM jobq.job j WHERE worker = 77");
     assert_string_equal(before, after);
     free(before);
     free(after);
     assert_int_equal(stats.succeeded, 4);
     assert_int_equal(GET(runs), 4);
     assert_int_equal(number("SELECT count(*) FROM jobq.history"), 4);
-    assert_int_equal(number("SELECT count(*) FROM jobq.job WHERE state = 'r' AND attempt = 0 AND NOT suspect AND"
-                            " worker IS NULL AND errors IS NULL"), 36);
+    assert_int_equal(
+        number("SELECT count(*) FROM jobq.job WHERE state = 'r' AND attempt = 0 AND NOT suspect AND"
+               " worker IS NULL AND errors IS NULL"),
+        36);
     assert_int_equal(number("SELECT count(*) FROM jobq.claim"), 1);
     assert_int_equal(number("SELECT count(*) FROM jobq.worker"), 1);
 }
@@ -1069,8 +1103,11 @@ static void odd_session_defaults_do_no_harm(void **unused)
     (void)unused;
     memset(times, 0, sizeof times);
     memset(&odd, 0, sizeof odd);
-    snprintf(conninfo, sizeof conninfo, "%s options='-c default_transaction_isolation=serializable "
-             "-c enable_indexscan=off -c search_path=nowhere -c DateStyle=SQL -c bytea_output=escape'", server());
+    snprintf(
+        conninfo, sizeof conninfo,
+        "%s options='-c default_transaction_isolation=serializable "
+        "-c enable_indexscan=off -c search_path=nowhere -c DateStyle=SQL -c bytea_output=escape'",
+        server());
     odd.conninfo = conninfo;
     odd.schema = schema;
     odd.log = quiet_log;
@@ -1093,11 +1130,14 @@ static jobq_outcome hands_on_what_is_refused(jobq_call *call)
 {
     ADD(runs);
     if (call->job.stage == 1) return JOBQ_OUTCOME_SUCCESS;
-    jobq_call_next(call, jobq_str_from(call->job.id == cancel_target ? "{\"bad\": 1}" : "{\"good\": 1}"), false);
+    jobq_call_next(call,
+                   jobq_str_from(call->job.id == cancel_target ? "{\"bad\": 1}" : "{\"good\": 1}"),
+                   false);
     return JOBQ_OUTCOME_SUCCESS;
 }
 
-/* The database may refuse one result of a batch; the others go on, and the culprit ends with a reason. */
+/* The database may refuse one result of a batch; the others go on, and the culprit ends with a
+ * reason. */
 static void a_refused_result_holds_nobody_else_back(void **unused)
 {
     jobq_pg_handler h = handler_of("q", "k", hands_on_what_is_refused);
@@ -1110,16 +1150,20 @@ static void a_refused_result_holds_nobody_else_back(void **unused)
     job.max_attempts = 1;
     for (i = 0; i < 60; i++) enqueue_with(&job);
     cancel_target = number("SELECT min(id) + 30 FROM jobq.job");
-    RUN("ALTER TABLE jobq.job ADD CONSTRAINT nothing_bad CHECK (NOT coalesce(payload ? 'bad', false))");
+    RUN("ALTER TABLE jobq.job ADD CONSTRAINT nothing_bad CHECK (NOT coalesce(payload ? 'bad', "
+        "false))");
     start(&d);
     assert_true(becomes(30, 59, "SELECT count(*) FROM jobq.history"));
     assert_true(becomes(30, 1, "SELECT count(*) FROM jobq.failed"));
     RUN("ALTER TABLE jobq.job DROP CONSTRAINT nothing_bad");
-    assert_int_equal(number("SELECT count(*) FROM jobq.failed WHERE errors->-1->>'error' LIKE 'Max retries (1)%%'"),
-                     1);
+    assert_int_equal(
+        number(
+            "SELECT count(*) FROM jobq.failed WHERE errors->-1->>'error' LIKE 'Max retries (1)%%'"),
+        1);
 }
 
-/* Many queues, priorities and stages at once: nothing is starved, order holds where it can be seen. */
+/* Many queues, priorities and stages at once: nothing is starved, order holds where it can be
+ * seen. */
 static void priorities_run_in_order(void **unused)
 {
     jobq_pg_handler h = handler_of("q", "k", succeeds);
@@ -1136,8 +1180,11 @@ static void priorities_run_in_order(void **unused)
     d.loop.threads = 1;
     d.loop.batch_max = 1;
     assert_int_equal(jobq_pg_work(pg, &d, &error), JOBQ_OK);
-    assert_int_equal(number("SELECT count(*) FROM (SELECT priority, id, row_number() OVER (ORDER BY claimed_at) AS a,"
-                            " row_number() OVER (ORDER BY priority, id) AS b FROM jobq.history) o WHERE a <> b"), 0);
+    assert_int_equal(
+        number("SELECT count(*) FROM (SELECT priority, id, row_number() OVER (ORDER BY claimed_at) "
+               "AS a,"
+               " row_number() OVER (ORDER BY priority, id) AS b FROM jobq.history) o WHERE a <> b"),
+        0);
 }
 
 #define TEST(f) cmocka_unit_test_setup_teardown(f, start_over, all_stop)

@@ -1,6 +1,7 @@
 /*
- * Workers under load and oddities: late commits behind bounds, many queues and kinds, stuck handlers, vacuum, silence.
- * Promises 1 and 7; section 4 of the defaults: nothing is hidden for longer than 5 s.
+ * Workers under load and oddities: late commits behind bounds, many queues and kinds, stuck
+ * handlers, vacuum, silence. Promises 1 and 7; section 4 of the defaults: nothing is hidden for
+ * longer than 5 s.
  */
 #include "pg_work.h"
 
@@ -62,7 +63,8 @@ static void a_job_that_commits_late_is_not_hidden_for_long(void **unused)
     d.loop.heartbeat_us = 0;
     enqueue_count(1);
     start(&d);
-    assert_true(reaches(20, &runs, 1)); /* queue and kind are known: nobody waits for the transaction below */
+    assert_true(reaches(20, &runs,
+                        1)); /* queue and kind are known: nobody waits for the transaction below */
     PQclear(PQexec(other, "BEGIN"));
     assert_int_equal(jobq_pg_enqueue(pg, other, &job, &id, &error), JOBQ_OK);
     SET(target, id);
@@ -185,7 +187,8 @@ static void the_table_is_vacuumed_by_the_rows_that_ended(void **unused)
 {
     jobq_pg_handler h = handler_of("q", "k", counts);
     jobq_pg_worker_desc d = work_of(&h, 1);
-    char vacuums[] = "SELECT count(*) FROM pg_stat_user_tables WHERE relid = 'jobq.job'::regclass AND vacuum_count > 0";
+    char vacuums[] = "SELECT count(*) FROM pg_stat_user_tables WHERE relid = 'jobq.job'::regclass "
+                     "AND vacuum_count > 0";
 
     (void)unused;
     enqueue_count(3000);
@@ -214,7 +217,8 @@ static void a_worker_wants_a_schema(void **unused)
     jobq_pg_close(bare);
 }
 
-/* LOGGING: default silent. What libpq would print about a lost connection or a notice goes to the log, or nowhere. */
+/* LOGGING: default silent. What libpq would print about a lost connection or a notice goes to the
+ * log, or nowhere. */
 static void the_library_prints_nothing(void **unused)
 {
     jobq_pg_handler h = handler_of("q", "k", counts);
@@ -233,8 +237,10 @@ static void the_library_prints_nothing(void **unused)
     start(&d);
     assert_true(becomes(20, 1, "SELECT count(*) FROM jobq.worker"));
     nap_us(300000);
-    snprintf(since_query, sizeof since_query, "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE"
-             " pid <> pg_backend_pid() AND application_name LIKE 'jo%%%%' AND backend_start > '%s'", since);
+    snprintf(since_query, sizeof since_query,
+             "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE"
+             " pid <> pg_backend_pid() AND application_name LIKE 'jo%%%%' AND backend_start > '%s'",
+             since);
     free(since);
     for (i = 0; i < 5; i++) {
         number(since_query);
@@ -261,7 +267,8 @@ static void the_library_prints_nothing(void **unused)
     assert_int_equal(size, 0);
 }
 
-/* A worker's listening connection is idle for long; a wake-up reaches it within 100 ms all the same (X26). */
+/* A worker's listening connection is idle for long; a wake-up reaches it within 100 ms all the same
+ * (X26). */
 static void a_wake_up_reaches_another_process_within_100_ms(void **unused)
 {
     jobq_pg_handler h = handler_of("q", "k", counts);
@@ -278,7 +285,9 @@ static void a_wake_up_reaches_another_process_within_100_ms(void **unused)
         nap_us(1500000);
         enqueue_count(1);
         start_us = jobq_pg__mono_us();
-        while (number("SELECT count(*) FROM jobq.history") < i && jobq_pg__mono_us() - start_us < 8 * SECOND) nap_us(2000);
+        while (number("SELECT count(*) FROM jobq.history") < i &&
+               jobq_pg__mono_us() - start_us < 8 * SECOND)
+            nap_us(2000);
         start_us = jobq_pg__mono_us() - start_us;
         if (start_us > worst) worst = start_us;
     }

@@ -1,11 +1,11 @@
 /*
- * The worker on Postgres, as a user runs it: outcomes, stages, exactly-once effects, poison, kills, time-outs,
- * cancel, kinds without handlers, stop, lost connections, a server that crashes. Rows X5, X9, X13; promises
- * 1 to 5.
+ * The worker on Postgres, as a user runs it: outcomes, stages, exactly-once effects, poison, kills,
+ * time-outs, cancel, kinds without handlers, stop, lost connections, a server that crashes. Rows
+ * X5, X9, X13; promises 1 to 5.
  */
 #include "pg.h"
 
-/* ---- handlers ------------------------------------------------------------------------------- */
+/* ---- handlers -------------------------------------------------------------------------------- */
 
 static int runs;       /* handler calls in this process */
 static int stop_seen;  /* the jobq_stop that a patient handler saw */
@@ -53,8 +53,9 @@ static jobq_outcome forgetful(jobq_call *call)
 static jobq_outcome first_stage(jobq_call *call)
 {
     assert_int_equal(call->job.stage, 0);
-    return jobq_call_next(call, jobq_str_from("{\"from\": \"first\"}"), false) ? JOBQ_OUTCOME_SUCCESS
-                                                                                : JOBQ_OUTCOME_RETRY;
+    return jobq_call_next(call, jobq_str_from("{\"from\": \"first\"}"), false)
+               ? JOBQ_OUTCOME_SUCCESS
+               : JOBQ_OUTCOME_RETRY;
 }
 
 static jobq_outcome second_stage(jobq_call *call)
@@ -80,7 +81,8 @@ static jobq_outcome effect(jobq_call *call)
     add(&runs);
     if (conn == NULL) return JOBQ_OUTCOME_RETRY;
     PQclear(PQexec(conn, "BEGIN"));
-    snprintf(text, sizeof text, "INSERT INTO %s.effect VALUES (%lld)", schema, (long long)call->job.id);
+    snprintf(text, sizeof text, "INSERT INTO %s.effect VALUES (%lld)", schema,
+             (long long)call->job.id);
     PQclear(PQexec(conn, text));
     if (die_before) kill(getpid(), SIGKILL);
     if (jobq_pg_call_complete(call, conn, &error) != JOBQ_OK) {
@@ -108,7 +110,8 @@ static jobq_outcome leave_a_transaction_open(jobq_call *call)
     char text[200];
 
     PQclear(PQexec(conn, "BEGIN"));
-    snprintf(text, sizeof text, "INSERT INTO %s.effect VALUES (%lld)", schema, (long long)call->job.id);
+    snprintf(text, sizeof text, "INSERT INTO %s.effect VALUES (%lld)", schema,
+             (long long)call->job.id);
     PQclear(PQexec(conn, text));
     return JOBQ_OUTCOME_SUCCESS;
 }
@@ -150,7 +153,7 @@ static jobq_outcome slow(jobq_call *call)
     return JOBQ_OUTCOME_SUCCESS;
 }
 
-/* ---- workers -------------------------------------------------------------------------------- */
+/* ---- workers --------------------------------------------------------------------------------- */
 
 static jobq_pg_worker_desc one_kind(jobq_pg_handler *h, const char *kind, jobq_handler run)
 {
@@ -230,7 +233,7 @@ static void end(pid_t pid)
     waitpid(pid, NULL, 0);
 }
 
-/* ---- outcomes ------------------------------------------------------------------------------- */
+/* ---- outcomes -------------------------------------------------------------------------------- */
 
 static void success_goes_to_history(void **unused)
 {
@@ -242,7 +245,8 @@ static void success_goes_to_history(void **unused)
     enqueue_count((size_t)count);
     work_off(&d);
     assert_int_equal(get(&runs), count);
-    assert_int_equal(number("SELECT count(*) FROM jobq.history WHERE state = 's' AND attempt = 1"), count);
+    assert_int_equal(number("SELECT count(*) FROM jobq.history WHERE state = 's' AND attempt = 1"),
+                     count);
     assert_int_equal(number("SELECT count(*) FROM jobq.job"), 0);
     assert_int_equal(number("SELECT count(*) FROM jobq.claim"), 0);
     assert_int_equal(number("SELECT count(*) FROM jobq.worker"), 0);
@@ -279,7 +283,8 @@ static void retries_end_with_the_text_and_all_errors_are_kept(void **unused)
     assert_int_equal(number("SELECT jsonb_array_length(errors) FROM jobq.failed"), 4);
     assert_int_equal(number("SELECT count(*) FROM jobq.failed WHERE "
                             "errors->-1->>'error' = 'Max retries (4) exceeded: no ? luck' AND "
-                            "errors->0->>'error' = 'no ? luck' AND errors->1->>'attempt' = '2'"), 1);
+                            "errors->0->>'error' = 'no ? luck' AND errors->1->>'attempt' = '2'"),
+                     1);
 }
 
 static void a_snooze_uses_up_no_attempt(void **unused)
@@ -329,10 +334,11 @@ static void stages_hand_their_payload_on(void **unused)
     for (i = 0; i < 50; i++) enqueue_with(&job);
     work_off(&d);
     assert_int_equal(get(&runs), 50);
-    assert_int_equal(number("SELECT count(*) FROM jobq.history WHERE state = 's' AND stage = 1"), 50);
+    assert_int_equal(number("SELECT count(*) FROM jobq.history WHERE state = 's' AND stage = 1"),
+                     50);
 }
 
-/* ---- effects exactly once ------------------------------------------------------------------- */
+/* ---- effects exactly once -------------------------------------------------------------------- */
 
 static void effects_and_completion_commit_together(void **unused)
 {
@@ -396,7 +402,7 @@ static void an_open_transaction_is_rolled_back(void **unused)
     assert_int_equal(number("SELECT count(*) FROM jobq.history"), 3);
 }
 
-/* ---- death ---------------------------------------------------------------------------------- */
+/* ---- death ----------------------------------------------------------------------------------- */
 
 /* Promise 4, with real processes: the poison kills every worker that touches it. */
 static void one_poison_among_a_thousand_fails_alone(void **unused)
@@ -458,7 +464,7 @@ static void a_killed_workers_jobs_are_taken_within_two_leases(void **unused)
     end(heir);
 }
 
-/* ---- operators ------------------------------------------------------------------------------ */
+/* ---- operators ------------------------------------------------------------------------------- */
 
 static void a_running_job_hears_of_its_cancel(void **unused)
 {
@@ -502,7 +508,7 @@ static void a_pause_holds_and_a_resume_lets_go(void **unused)
     stop(w);
 }
 
-/* ---- kinds ---------------------------------------------------------------------------------- */
+/* ---- kinds ----------------------------------------------------------------------------------- */
 
 static void a_kind_without_handler_waits_for_one(void **unused)
 {
@@ -518,7 +524,8 @@ static void a_kind_without_handler_waits_for_one(void **unused)
     enqueue_count(10);
     w = start(&d);
     assert_true(becomes(5, 10, "SELECT count(*) FROM jobq.history"));
-    assert_true(becomes(5, 2, "SELECT count(*) FROM jobq.job WHERE run_at = 'infinity' AND attempt = 0"));
+    assert_true(
+        becomes(5, 2, "SELECT count(*) FROM jobq.job WHERE run_at = 'infinity' AND attempt = 0"));
     v = start(&e);
     assert_true(becomes(5, 12, "SELECT count(*) FROM jobq.history"));
     stop(w);
@@ -548,7 +555,7 @@ static void kinds_of_another_worker_are_left_to_it(void **unused)
     stop(v);
 }
 
-/* ---- time ----------------------------------------------------------------------------------- */
+/* ---- time ------------------------------------------------------------------------------------ */
 
 static void an_endless_handler_is_abandoned(void **unused)
 {
@@ -589,8 +596,11 @@ static void scheduled_jobs_start_on_time(void **unused)
     assert_true(becomes(5, 5, "SELECT count(*) FROM jobq.history"));
     stop(w);
     assert_int_equal(number("SELECT count(*) FROM jobq.history WHERE claimed_at < run_at"), 0);
-    assert_int_equal(number("SELECT count(*) FROM jobq.history WHERE claimed_at > run_at + interval "
-                            "'%s'", check_slow() ? "2 s" : "100 ms"), 0);
+    assert_int_equal(
+        number("SELECT count(*) FROM jobq.history WHERE claimed_at > run_at + interval "
+               "'%s'",
+               check_slow() ? "2 s" : "100 ms"),
+        0);
 }
 
 static void an_enqueue_wakes_a_sleeper_and_quiet_does_not(void **unused)
@@ -613,7 +623,7 @@ static void an_enqueue_wakes_a_sleeper_and_quiet_does_not(void **unused)
     stop(w);
 }
 
-/* ---- stop and trouble ----------------------------------------------------------------------- */
+/* ---- stop and trouble ------------------------------------------------------------------------ */
 
 /* X13. */
 static void a_stop_finishes_what_runs_and_releases_the_rest(void **unused)

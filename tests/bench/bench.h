@@ -1,0 +1,108 @@
+/*
+ * bench.h -- what the rows of the bench share: clocks, connections, the tables of the floors, crews
+ * of workers, figures. Every row is one function; the driver calls the program once for each row
+ * and run.
+ */
+#ifndef BENCH_H
+#define BENCH_H
+
+#include "jobq_pg.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#define BENCH_QUEUE "bench"
+#define BENCH_KIND "noop"
+#define BENCH_PAYLOAD 100 /* bytes of JSON */
+#define BENCH_BATCH 1000
+
+extern bool bench_long;
+
+/* -- clocks and chance -- */
+
+double bench_now(void);       /* seconds, monotonic */
+int64_t bench_wall_us(void);  /* microseconds since the Unix epoch */
+void bench_sleep(double seconds);
+int bench_chance(int low, int high);
+double bench_quantile(double *values, size_t count, double q); /* sorts them */
+
+/* -- the database; whatever fails ends the program -- */
+
+void bench_fail(const char *format, ...);
+PGconn *bench_db(void);
+void bench_sql(PGconn *db, const char *format, ...);
+double bench_number(PGconn *db, const char *format, ...);
+void bench_wal_reset(PGconn *db); /* a checkpoint, so that none falls into a measurement */
+void bench_payload(char out[BENCH_PAYLOAD + 1], long n);
+
+/* A fresh schema with one queue and one kind, both of id 1. */
+jobq_pg *bench_schema(PGconn *db, bool history);
+
+/* floor.job: columns, defaults, indexes and storage settings of jobq.job, and nothing else. */
+void bench_floor_table(PGconn *db);
+
+/* count ready jobs into a table of jobq.job's columns, in one statement. */
+void bench_load(PGconn *db, const char *table, long count);
+
+/* -- crews: workers with a handler that counts each job -- */
+
+typedef struct bench_crew {
+    int count;
+    jobq_pg *pg;
+    jobq_pg_worker *workers[64];
+} bench_crew;
+
+void bench_seen_reset(long jobs);  /* job ids 1 .. jobs may be seen, each once */
+long bench_seen_wrong(void);       /* ids not seen exactly once */
+jobq_outcome bench_noop(jobq_call *call);
+void bench_crew_start(bench_crew *crew, jobq_pg *pg, int workers, jobq_handler handler,
+                      const jobq_loop_config *loop);
+long bench_crew_flushed(const bench_crew *crew);
+void bench_crew_stop(bench_crew *crew);
+
+/* A lane's lower bound moves to this job, if that is further. */
+void bench_lane_move(jobq_lane *lane, const jobq_job *job);
+
+/* -- producers and floors: threads with a connection each -- */
+
+typedef struct bench_gang bench_gang;
+typedef long (*bench_step)(PGconn *db, void *state, long step); /* rows done; 0: no more */
+
+/* Runs step in threads until steps are used up, a step says 0, or seconds are over; rows a
+ * second. */
+double bench_gang_run(int threads, bench_step step, void *state, long steps, double seconds);
+bench_gang *bench_gang_start(int threads, bench_step step, void *state, long steps, double seconds);
+long bench_gang_rows(bench_gang *gang);
+long bench_gang_end(bench_gang *gang); /* waits; all rows */
+
+/* Deletes floor.job in batches; rows a second. */
+double bench_floor_delete(int connections, long rows);
+
+/* -- figures -- */
+
+typedef enum bench_sense {
+    BENCH_RATIO_AT_LEAST, /* figure / floor >= target */
+    BENCH_RATIO_AT_MOST,  /* figure / floor <= target */
+    BENCH_AT_MOST,        /* figure <= target */
+    BENCH_AT_LEAST,       /* figure >= target */
+    BENCH_SHOWN           /* no target */
+} bench_sense;
+
+/* One figure beside its floor (0: none). label has no tab. */
+void bench_figure(const char *label, double value, const char *unit, const char *floor_label,
+                  double floor, bench_sense sense, double target);
+void bench_missing(const char *label, const char *why); /* "not there yet" */
+FILE *bench_data(const char *name); /* a file of points for the plots */
+
+/* -- rows, by file -- */
+
+void row_drain(void), row_drain_history(void), row_one(void), row_sleepers(void);
+void row_bulk(void), row_single(void), row_keepup(void), row_cost(void);
+void row_latency(void), row_schedule(void), row_snapshot(void), row_idle(void);
+void row_depth(void), row_size(void);
+
+#endif

@@ -1,0 +1,226 @@
+/*
+ * depth.c -- rows about big tables: depth (claims before millions of other jobs), size (a table in
+ * steady use).
+ */
+#include "bench.h"
+
+/* -- depth: claim of 100, warm -- */
+
+#define CLAIMS 30
+
+typedef enum load { LOAD_FEW, LOAD_WAITING, LOAD_SCHEDULED, LOAD_FOREIGN } load;
+
+/* 10,000 ready jobs, and many others: after them, scheduled, or of another kind in front. */
+static void load_depth(PGconn *db, load what, long many)
+{
+    static const char text[] =
+        "INSERT INTO jobq.job (queue_id, kind_id, run_at, payload) SELECT 1, %d, "
+        "%s, '{\"text\": \"%0*d\"}' FROM generate_series(1, %ld) AS i";
+
+    if (what == LOAD_FOREIGN) {
+        bench_sql(db, text, 2, "now() - interval '1 hour'", BENCH_PAYLOAD - 12, 0, many);
+    }
+    bench_sql(db, text, 1, "now()", BENCH_PAYLOAD - 12, 0, 10000L);
+    if (what == LOAD_WAITING) bench_sql(db, text, 1, "now()", BENCH_PAYLOAD - 12, 0, many);
+    if (what == LOAD_SCHEDULED) {
+        bench_sql(db, text, 1, "now() + i * interval '1 second'", BENCH_PAYLOAD - 12, 0, many);
+    }
+}
+
+/* Claims and settles on one connection, the first one without a bound. *first: that one's
+ * milliseconds; returns the median of the others. */
+static double claims_ms(jobq_pg *pg, PGconn *db, int64_t worker, bool empty, double *first)
+{
+    static int64_t number;
+    static const int32_t foreign[] = {2};
+    jobq_lane lane = {1, 0, 0, INT64_MIN, 0};
+    double ms[CLAIMS], started;
+    jobq_pg_claim_desc desc;
+    jobq_pg_result results[100];
+    jobq_pg_batch got;
+    jobq_pg_error error;
+    size_t i;
+    int n;
+
+    memset(&desc, 0, sizeof desc);
+    desc.worker = worker;
+    desc.lanes = &lane;
+    desc.lane_count = 1;
+    desc.foreign = foreign;
+    desc.foreign_count = 1;
+    desc.limit = 100;
+    desc.relaxed = true;
+    for (n = 0; n < CLAIMS; n++) {
+        desc.number = ++number;
+        started = bench_now();
+        if (jobq_pg_claim(pg, db, &desc, &got, &error)) bench_fail("%s", error.message);
+        ms[n] = 1000 * (bench_now() - started);
+        memset(results, 0, sizeof results);
+        for (i = 0; i < got.count; i++) {
+            results[i].id = got.jobs[i].id;
+            results[i].worker = worker;
+            results[i].claim = desc.number;
+            results[i].decision.state = JOBQ_STATE_SUCCEEDED;
+            if (got.jobs[i].kind != 1) bench_fail("depth: another kind's job was claimed");
+            bench_lane_move(&lane, &got.jobs[i]);
+        }
+        if (got.count != (empty ? 0 : 100))
+            bench_fail("depth: a claim brought %d jobs", (int)got.count);
+        if (got.count > 0 && jobq_pg_settle(pg, db, results, got.count, NULL, &error)) {
+            bench_fail("%s", error.message);
+        }
+        jobq_pg_batch_clear(&got);
+    }
+    *first = ms[0];
+    return bench_quantile(ms + 5, CLAIMS - 5, 0.5);
+}
+
+/* The same loaded table in the plan traps of DESIGN section 5. */
+static void depth_of(PGconn *db, load what, long many, double ms[4], double first[4])
+{
+    static const char *const queues[] = {BENCH_QUEUE};
+    jobq_pg *pg = bench_schema(db, false);
+    PGconn *old = bench_db(), *fresh;
+    jobq_pg_error error;
+    double ignored;
+    int i;
+
+    bench_sql(db, "INSERT INTO jobq.kind (queue_id, name) VALUES (1, 'foreign')");
+    bench_sql(db, "ALTER TABLE jobq.job SET (autovacuum_enabled = off)");
+    if (jobq_pg_register(pg, NULL, 77, "bench", 600000000, queues, 1, NULL, &error)) {
+        bench_fail("%s", error.message);
+    }
+    for (i = 0; i < 3; i++) claims_ms(pg, old, 77, true, &ignored);
+    bench_wal_reset(db);
+    load_depth(db, what, many);
+    fresh = bench_db();
+    ms[1] = claims_ms(pg, fresh, 77, false, &first[1]);
+    PQfinish(fresh);
+    ms[2] = claims_ms(pg, old, 77, false, &first[2]);
+    PQfinish(old);
+    fresh = bench_db();
+    bench_sql(fresh, "SET plan_cache_mode = force_generic_plan");
+    ms[3] = claims_ms(pg, fresh, 77, false, &first[3]);
+    PQfinish(fresh);
+    bench_sql(db, "VACUUM ANALYZE jobq.job");
+    load_depth(db, LOAD_FEW, 0);
+    fresh = bench_db();
+    ms[0] = claims_ms(pg, fresh, 77, false, &first[0]);
+    PQfinish(fresh);
+    jobq_pg_close(pg);
+}
+
+void row_depth(void)
+{
+    static const char *const traps[] = {"", ", never analysed", ", planned when empty",
+                                        ", generic"};
+    static const char *const names[] = {"10,000 waiting", "waiting", "scheduled",
+                                        "of another kind in front"};
+    long many = bench_long ? 10000000 : 300000;
+    double few[4], few_first[4], ms[4], first[4];
+    PGconn *db = bench_db();
+    FILE *data = bench_data("depth");
+    int what, trap;
+
+    depth_of(db, LOAD_FEW, 0, few, few_first);
+    for (what = LOAD_WAITING; what <= LOAD_FOREIGN; what++) {
+        long count = what == LOAD_FOREIGN && bench_long ? 1000000 : many;
+        depth_of(db, (load)what, count, ms, first);
+        for (trap = 0; trap < 4; trap++) {
+            char label[96];
+            snprintf(label, sizeof label, "claim of 100: %ld %s%s", count, names[what],
+                     traps[trap]);
+            bench_figure(label, 1000 / ms[trap], "claims/s", "10,000 waiting", 1000 / few[0],
+                         BENCH_RATIO_AT_LEAST, 0.9);
+            if (trap < 2) {
+                bench_figure("  the claim without a bound", first[trap], "ms", "10,000 waiting",
+                             few_first[trap], BENCH_SHOWN, 0);
+            }
+            fprintf(data, "%s%s\t%g\t%g\n", names[what], traps[trap], ms[trap], few[0]);
+        }
+    }
+    fclose(data);
+    PQfinish(db);
+}
+
+/* -- size: a table in steady use -- */
+
+typedef struct paced {
+    jobq_pg *pg;
+    double started, rate;
+} paced;
+
+static long paced_step(PGconn *db, void *state, long step)
+{
+    static const jobq_pg_job none;
+    const paced *p = (const paced *)state;
+    char payload[BENCH_PAYLOAD + 1];
+    jobq_pg_job jobs[BENCH_BATCH];
+    jobq_pg_error error;
+    int i;
+
+    bench_sleep(p->started + (double)(step * BENCH_BATCH) / p->rate - bench_now());
+    bench_payload(payload, step);
+    for (i = 0; i < BENCH_BATCH; i++) {
+        jobs[i] = none;
+        jobs[i].queue = BENCH_QUEUE;
+        jobs[i].kind = BENCH_KIND;
+        jobs[i].payload.ptr = payload;
+        jobs[i].payload.len = BENCH_PAYLOAD;
+    }
+    if (jobq_pg_enqueue_many(p->pg, db, jobs, BENCH_BATCH, NULL, &error)) {
+        bench_fail("%s", error.message);
+    }
+    return BENCH_BATCH;
+}
+
+void row_size(void)
+{
+    double seconds = bench_long ? 600 : 12, early = bench_long ? 60 : 6;
+    double rate = bench_long ? 60000 : 30000, heap = 0, index = 0, heap_early = 0, index_early = 0;
+    double most_behind = 0;
+    PGconn *db = bench_db();
+    paced state;
+    bench_crew crew;
+    bench_gang *gang;
+    jobq_loop_config loop;
+    FILE *data = bench_data("size");
+    long rows;
+
+    memset(&loop, 0, sizeof loop);
+    loop.threads = 1;
+    state.pg = bench_schema(db, false);
+    state.rate = rate;
+    bench_seen_reset((long)(rate * seconds * 1.1));
+    bench_crew_start(&crew, state.pg, 2, bench_noop, &loop);
+    bench_sleep(0.3);
+    state.started = bench_now();
+    gang = bench_gang_start(2, paced_step, &state, (long)(rate * seconds / BENCH_BATCH), seconds);
+    while (bench_now() - state.started < seconds) {
+        double t = bench_now() - state.started;
+        double behind = (double)(bench_gang_rows(gang) - bench_crew_flushed(&crew));
+        heap = bench_number(db, "SELECT pg_relation_size('jobq.job')") / 1e6;
+        index = bench_number(db, "SELECT pg_indexes_size('jobq.job')") / 1e6;
+        if (t < early) {
+            heap_early = heap;
+            index_early = index;
+        }
+        most_behind = behind > most_behind ? behind : most_behind;
+        fprintf(data, "%g\t%g\t%g\t%g\n", t, heap, index, behind);
+        bench_sleep(0.25);
+    }
+    rows = bench_gang_end(gang);
+    while (bench_number(db, "SELECT count(*) FROM jobq.job") > 0) bench_sleep(0.05);
+    bench_crew_stop(&crew);
+    if (rows < (long)(rate * seconds * 1.1)) bench_seen_reset(0);
+    bench_figure("steady use: jobs a second", (double)rows / seconds, "jobs/s", "asked for", rate,
+                 BENCH_RATIO_AT_LEAST, 0.98);
+    bench_figure("steady use: heap at the end", heap, "MB", "early", heap_early,
+                 BENCH_RATIO_AT_MOST, 1.1);
+    bench_figure("steady use: indexes at the end", index, "MB", "early", index_early,
+                 BENCH_RATIO_AT_MOST, 1.1);
+    bench_figure("steady use: most jobs behind", most_behind, "jobs", "", 0, BENCH_SHOWN, 0);
+    jobq_pg_close(state.pg);
+    fclose(data);
+    PQfinish(db);
+}

@@ -98,7 +98,8 @@ valgrind: ## the tests under valgrind
 	@tests/setup.sh valgrind
 	@tests/run.sh --reset
 	@$(MAKE) -k build-core build-pg || :
-	@exec env $(SLOW) JOBQ_TEST_WRAPPER="valgrind -q --error-exitcode=9 --leak-check=full" \
+	@exec env $(SLOW) JOBQ_TEST_WRAPPER="valgrind -q --error-exitcode=9 --leak-check=full \
+		--child-silent-after-fork=yes" \
 		tests/server.sh tests/run.sh $(CORE_TESTS:%=.build/cc/%) $(PG_TESTS:%=.build/cc/%)
 	@tests/run.sh --total
 

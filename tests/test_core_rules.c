@@ -323,7 +323,7 @@ static void jitter_fills_its_band_and_no_more(void **unused)
 {
     static const int permille[] = {1, 100, 250, 500, 1000};
     jobq_random r = jobq_random_from(99);
-    int draws = check_slow() ? 5000 : 100000, i;
+    int draws = check_slow() ? 50000 : 100000, i;
     uint32_t n;
     size_t k;
 

@@ -128,7 +128,7 @@ clean: ## remove .build/
 	rm -rf .build
 
 mutants: ## break jobq.h in known ways and see which tool notices (ARGS="NAME ...")
-	@CC="$(CC)" tests/setup.sh core
+	@CC="$(CC)" tests/setup.sh mutants
 	@CC="$(CC)" tests/mutants.sh $(ARGS)
 
 explore: .build/explore ## every interleaving of a small world (ARGS="--states N --faults N ...")

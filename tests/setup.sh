@@ -1,5 +1,5 @@
 #!/bin/sh
-# setup.sh core|demo|bench|test|valgrind|fresh  install what that needs and is missing here; else silent
+# setup.sh core|mutants|demo|bench|test|valgrind|fresh  install what that needs and is missing here; else silent
 # setup.sh --pg-bin                             print the folder of the newest Postgres server, >= 14
 #
 # As root, or where sudo asks no password, it installs by the system's package manager and says so
@@ -34,6 +34,7 @@ fi
 
 case "${1-}" in
 core) needs="bash cc cmocka" ;;
+mutants) needs="bash cc cmocka patch" ;;
 demo) needs="bash cc libpq server" ;;
 bench) needs="bash cc libpq server gnuplot" ;;
 test) needs="bash cc c++ cmocka libpq server ps" ;;

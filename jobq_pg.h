@@ -568,9 +568,18 @@ static jobq_error jobq_pg__result_error(jobq_pg_error *error, const PGconn *conn
                "$10, $11, $12, $13, $14, $15)")                                                    \
     X(ENQUEUE_ONE, "SELECT id, existed FROM jobq.enqueue_one($1, $2, $3, $4, $5, $6, $7, $8, $9, " \
                    "$10, $11, $12, $13)")                                                          \
+    X(DIRECT, "SELECT queue_id, kind_id FROM jobq.direct($1, $2)")                                 \
+    X(ENQUEUE_DIRECT,                                                                              \
+      "INSERT INTO jobq.job (queue_id, kind_id, run_at, enqueued_at, priority, max_attempts, "     \
+      "timeout_us, payload, bytes, headers) "                                                      \
+      "SELECT k.queue_id, k.id, greatest(statement_timestamp(), coalesce($7::timestamptz, "        \
+      "statement_timestamp() + $8::bigint * interval '1 microsecond')), statement_timestamp(), "   \
+      "coalesce($9, 0::smallint), $10::integer, $11::bigint, $4::jsonb, $5::bytea, $6::jsonb "     \
+      "FROM jobq.kind k WHERE k.id = $2 AND k.queue_id = $1 AND k.name = $3 "                      \
+      "RETURNING id, (SELECT pg_notify('jobq_' || to_hex(s.worker), '') FROM jobq.sleeper s "      \
+      "WHERE s.queue_id = $1 AND $12 LIMIT 1)")                                                    \
     X(BULK, "SELECT queue, kinds, now_at FROM jobq.bulk($1, $2, $3)")                              \
-    X(COPY, "COPY jobq.job (queue_id, kind_id, enqueued_at, run_at, priority, stages, "            \
-            "max_attempts, timeout_us, payload, bytes, headers) FROM STDIN (FORMAT binary)")       \
+    X(COPY, "COPY jobq.job (queue_id, kind_id")                                                    \
     X(WAKE, "SELECT FROM jobq.wake($1, $2)")                                                       \
     X(CLAIM, "SELECT " JOBQ_PG__JOB_COLUMNS                                                        \
              " FROM jobq.claim($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)")                \
@@ -725,7 +734,10 @@ static const char *const jobq_pg__sql_001[] = {
 "-- of jobq.h. Columns without a writer yet are reserved: unique_key, batch_id, parent_id,\n",
 "-- pending. fillfactor 45: a claim's new row version, 24 bytes longer for the token, finds room\n",
 "-- on its own page, so that it stays HOT (no index is touched; at 50, 5 % did not). The index\n",
-"-- below makes that possible by naming no column that a claim changes.\n",
+"-- below makes that possible by naming no column that a claim changes. Only two laws are\n",
+"-- checked here: a job outside the lanes would never be claimed, and the token is the fence.\n",
+"-- Each check is parsed anew for each statement; nine of them cost a single enqueue 9 of its 77\n",
+"-- microseconds. The functions, and C before a COPY, see to the rest.\n",
 "CREATE TABLE jobq.job (\n",
 "    id bigint NOT NULL DEFAULT nextval('jobq.job_id') PRIMARY KEY,\n",
 "    run_at timestamptz NOT NULL DEFAULT statement_timestamp(),\n",
@@ -733,20 +745,20 @@ static const char *const jobq_pg__sql_001[] = {
 "    worker bigint,\n",
 "    claim bigint,\n",
 "    claimed_at timestamptz,\n",
-"    timeout_us bigint CHECK (timeout_us > 0),\n",
+"    timeout_us bigint,\n",
 "    cancel_requested_at timestamptz,\n",
 "    batch_id bigint,\n",
 "    parent_id bigint,\n",
 "    queue_id integer NOT NULL,\n",
 "    kind_id integer NOT NULL,\n",
-"    attempt integer NOT NULL DEFAULT 0 CHECK (attempt >= 0),\n",
-"    crash integer NOT NULL DEFAULT 0 CHECK (crash >= 0),\n",
-"    max_attempts integer CHECK (max_attempts >= 1),\n",
+"    attempt integer NOT NULL DEFAULT 0,\n",
+"    crash integer NOT NULL DEFAULT 0,\n",
+"    max_attempts integer,\n",
 "    pending integer,\n",
-"    priority smallint NOT NULL DEFAULT 0 CHECK (priority BETWEEN 0 AND 9),\n",
+"    priority smallint NOT NULL DEFAULT 0,\n",
 "    stage smallint NOT NULL DEFAULT 0,\n",
 "    stages smallint NOT NULL DEFAULT 1,\n",
-"    state \"char\" NOT NULL DEFAULT 'r' CHECK (state IN ('r', 'x', 'w')),\n",
+"    state \"char\" NOT NULL DEFAULT 'r',\n",
 "    suspect boolean NOT NULL DEFAULT false,\n",
 "    key text COLLATE \"C\",\n",
 "    unique_key text COLLATE \"C\",\n",
@@ -754,9 +766,10 @@ static const char *const jobq_pg__sql_001[] = {
 "    bytes bytea,\n",
 "    headers jsonb,\n",
 "    errors jsonb,\n",
-"    CHECK (stage >= 0 AND stage < stages AND stages <= 16),\n",
-"    CHECK ((state = 'x') = (worker IS NOT NULL) AND (worker IS NULL) = (claim IS NULL)),\n",
-"    CHECK (payload IS NULL OR bytes IS NULL)\n",
+"    CONSTRAINT job_lane_law CHECK (priority BETWEEN 0 AND 9 AND stage BETWEEN 0\n",
+"    AND stages - 1),\n",
+"    CONSTRAINT job_token_law CHECK ((state = 'x') = (worker IS NOT NULL)\n",
+"                                    AND (worker IS NULL) = (claim IS NULL))\n",
 ") WITH (fillfactor = 45, vacuum_truncate = off, autovacuum_vacuum_scale_factor = 0.02,\n",
 "        autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0,\n",
 "        autovacuum_analyze_scale_factor = 0.2, autovacuum_analyze_threshold = 50000);\n",
@@ -929,6 +942,10 @@ static const char *const jobq_pg__sql_002[] = {
 "    v_count integer := coalesce(p_count, cardinality(p_payloads), cardinality(p_bytes), 1);\n",
 "    v_stages smallint := coalesce((SELECT max(s) FROM unnest(p_stages) s), 1);\n",
 "BEGIN\n",
+"    IF 1 > ANY (p_max_attempts) OR 1 > ANY (p_timeouts_us) OR 1 > ANY (p_stages) THEN\n",
+"        RAISE EXCEPTION 'max_attempts, timeouts and stages are at least 1'\n",
+"            USING ERRCODE = '22023';\n",
+"    END IF;\n",
 "    FOR i IN 1 .. cardinality(p_kinds) LOOP\n",
 "        v_kinds[i] := jobq.kind_id(v_queue, p_kinds[i]);\n",
 "    END LOOP;\n",
@@ -1045,6 +1062,25 @@ static const char *const jobq_pg__sql_002[] = {
 "    END IF;\n",
 "END $$;\n",
 "",
+"-- The ids of a queue and its kind, for a role that may insert jobs by itself; else NULL. The\n",
+"-- library asks once for each connection and kind, and then sends enqueue_one's INSERT itself:\n",
+"-- 50 microseconds of the server's time instead of 78 for one job.\n",
+"CREATE FUNCTION jobq.direct(p_queue text, p_kind text, OUT queue_id integer,\n",
+"                            OUT kind_id integer)\n",
+"LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$\n",
+"BEGIN\n",
+"    IF has_table_privilege('jobq.job', 'INSERT')\n",
+"       AND has_column_privilege('jobq.job', 'id', 'SELECT')\n",
+"       AND has_table_privilege('jobq.kind', 'SELECT')\n",
+"       AND has_table_privilege('jobq.queue', 'SELECT')\n",
+"       AND has_table_privilege('jobq.sleeper', 'SELECT')\n",
+"       AND has_sequence_privilege('jobq.job_id', 'USAGE') THEN\n",
+"        SELECT q.id, k.id INTO queue_id, kind_id\n",
+"        FROM jobq.queue q JOIN jobq.kind k ON k.queue_id = q.id\n",
+"        WHERE q.name = p_queue AND k.name = p_kind;\n",
+"    END IF;\n",
+"END $$;\n",
+"",
 "-- The same, as a person types it:\n",
 "--     select jobq.enqueue('mail', 'welcome', '{\"to\": \"ann\"}', delay => '1 hour');\n",
 "CREATE FUNCTION jobq.enqueue(\n",
@@ -1054,6 +1090,12 @@ static const char *const jobq_pg__sql_002[] = {
 "    bytes bytea DEFAULT NULL, headers jsonb DEFAULT NULL, notify boolean DEFAULT true)\n",
 "RETURNS bigint LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n",
 "BEGIN\n",
+"    IF max_attempts < 1 OR timeout <= '0' OR stages NOT BETWEEN 1 AND 16\n",
+"       OR (payload IS NOT NULL AND bytes IS NOT NULL) THEN\n",
+"        RAISE EXCEPTION 'max_attempts is at least 1, timeout positive, stages 1 to 16,\n",
+"            and only '\n",
+"                        'one of payload and bytes given' USING ERRCODE = '22023';\n",
+"    END IF;\n",
 "    RETURN (SELECT e.id FROM jobq.enqueue_one(\n",
 "        queue, kind, payload, bytes, headers, coalesce(run_at, statement_timestamp() + delay),\n",
 "        NULL, priority::smallint, stages::smallint, max_attempts,\n",
@@ -1233,7 +1275,8 @@ static const char *const jobq_pg__sql_002[] = {
 "-- Many successes at once, the hot path: out of job, into history. Jobs come grouped by claim:\n",
 "-- element i of p_workers and p_claims is the token of the next p_counts[i] ids. Only\n",
 "-- exceptions are answered. Rows that someone else has locked are left and answered as busy, so\n",
-"-- that a batch never waits and never deadlocks.\n",
+"-- that a batch never waits and never deadlocks. Jobs whose queue keeps no history need no\n",
+"-- whole rows carried to their end, and go first: 1.7 ms for 1000 instead of 2.2.\n",
 "CREATE FUNCTION jobq.complete(p_workers bigint[], p_claims bigint[], p_counts integer[],\n",
 "                              p_ids bigint[])\n",
 "RETURNS TABLE (id bigint, worker bigint, claim bigint, answer \"char\")\n",
@@ -1245,6 +1288,7 @@ static const char *const jobq_pg__sql_002[] = {
 "DECLARE\n",
 "    v_ids bigint[];\n",
 "    v_done bigint[];\n",
+"    v_kept bigint[];\n",
 "    v_keyed bigint[];\n",
 "    v_queues integer[];\n",
 "    v_keys text[];\n",
@@ -1255,6 +1299,21 @@ static const char *const jobq_pg__sql_002[] = {
 "    FOR i IN 1 .. cardinality(p_claims) LOOP\n",
 "        v_ids := p_ids[v_from : v_from + p_counts[i] - 1];\n",
 "        v_from := v_from + p_counts[i];\n",
+"        v_done := NULL;\n",
+"        IF v_silent <> '{}' THEN\n",
+"            WITH gone AS (\n",
+"                DELETE FROM jobq.job j\n",
+"                WHERE j.ctid = ANY (ARRAY(\n",
+"                    SELECT held.ctid FROM jobq.job held\n",
+"                    WHERE held.id = ANY (v_ids) AND held.worker = p_workers[i]\n",
+"                      AND held.claim = p_claims[i] AND held.queue_id = ANY (v_silent)\n",
+"                      AND held.key IS NULL\n",
+"                    FOR UPDATE SKIP LOCKED))\n",
+"                RETURNING j.id\n",
+"            )\n",
+"            SELECT array_agg(g.id) INTO v_done FROM gone g;\n",
+"            CONTINUE WHEN cardinality(v_done) = cardinality(v_ids);\n",
+"        END IF;\n",
 "        WITH gone AS (\n",
 "            DELETE FROM jobq.job j\n",
 "            WHERE j.ctid = ANY (ARRAY(\n",
@@ -1276,7 +1335,8 @@ static const char *const jobq_pg__sql_002[] = {
 "        SELECT array_agg(g.id), array_agg(g.id) FILTER (WHERE g.key IS NOT NULL),\n",
 "               array_agg(g.queue_id) FILTER (WHERE g.key IS NOT NULL),\n",
 "               array_agg(g.key) FILTER (WHERE g.key IS NOT NULL)\n",
-"        INTO v_done, v_keyed, v_queues, v_keys FROM gone g;\n",
+"        INTO v_kept, v_keyed, v_queues, v_keys FROM gone g;\n",
+"        v_done := v_done || v_kept;\n",
 "        IF v_keys IS NOT NULL THEN PERFORM jobq.end_keys(v_keyed, v_queues, v_keys); END IF;\n",
 "        CONTINUE WHEN cardinality(v_done) = cardinality(v_ids);\n",
 "        RETURN QUERY\n",
@@ -1446,7 +1506,7 @@ static const char *const jobq_pg__sql_002[] = {
 "    OUT foreign_kinds integer[], OUT parked integer[], OUT late bigint[],\n",
 "    OUT late_beats bigint[], OUT late_leases_us bigint[])\n",
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off\n",
-"SET jit = off AS $$\n",
+"SET jit = off SET plan_cache_mode = force_generic_plan AS $$\n",
 "DECLARE v_worker jobq.worker;\n",
 "BEGIN\n",
 "    UPDATE jobq.worker w\n",
@@ -2440,10 +2500,20 @@ JOBQ_API void jobq_pg_release(jobq_pg *pg, PGconn *conn)
 /* -- prepared statements: which ones a connection has is kept with the connection, by libpq's
  * events -- */
 
+/* A kind that this connection has enqueued before, by name; see ENQUEUE below. */
+typedef struct jobq_pg__known {
+    char *queue; /* with the kind's name behind it; NULL: a free place */
+    const char *kind;
+    int32_t queue_id, kind_id; /* 0: not asked yet; -1: not for this role */
+} jobq_pg__known;
+
+#define JOBQ_PG__KNOWN 16
+
 typedef struct jobq_pg__prepared {
     struct jobq_pg__prepared *next; /* of another schema */
     unsigned hash;
     bool has[JOBQ_PG__STATEMENT_COUNT];
+    jobq_pg__known known[JOBQ_PG__KNOWN];
 } jobq_pg__prepared;
 
 static int jobq_pg__on_event(PGEventId event, void *info, void *pass);
@@ -2454,6 +2524,8 @@ static void jobq_pg__prepared_free(PGconn *conn)
 
     while (p != NULL) {
         jobq_pg__prepared *next = p->next;
+        int i;
+        for (i = 0; i < JOBQ_PG__KNOWN; i++) free(p->known[i].queue);
         free(p);
         p = next;
     }
@@ -2947,25 +3019,111 @@ static void jobq_pg__add_one(jobq_pg__params *p, const jobq_pg_job *job, jobq_pg
     else jobq_pg__add_text(p, s);
 }
 
-/* Sends one. *existed: its key was known. */
+/* All fields of a single job, in their order. */
+static void jobq_pg__add_job(jobq_pg__params *p, const jobq_pg_job *job, int fields)
+{
+    int field;
+
+    for (field = 0; field < fields; field++) jobq_pg__add_one(p, job, (jobq_pg__field)field);
+}
+
+/* Sends one by the function. *existed: its key was known. */
 static jobq_error jobq_pg__enqueue_one(jobq_pg *pg, PGconn *conn, const jobq_pg_job *job,
                                        int64_t *id, bool *existed, jobq_pg_error *error)
 {
     jobq_pg__params p;
     PGresult *res;
-    int field;
 
     memset(&p, 0, sizeof p);
     jobq_pg__add_text(&p, jobq_str_from(job->queue));
     jobq_pg__add_text(&p, jobq_str_from(job->kind));
-    for (field = 0; field < JOBQ_PG__F_COUNT; field++) {
-        jobq_pg__add_one(&p, job, (jobq_pg__field)field);
-    }
+    jobq_pg__add_job(&p, job, JOBQ_PG__F_COUNT);
     jobq_pg__add_int(&p, !job->quiet, 1);
     res = jobq_pg__exec(pg, conn, JOBQ_PG__ENQUEUE_ONE, &p, error);
     if (res == NULL) return error->code;
     if (id != NULL) *id = jobq_pg__int(res, 0, 0);
     *existed = jobq_pg__int(res, 0, 1) != 0;
+    PQclear(res);
+    return JOBQ_OK;
+}
+
+/* -- the direct way --
+ *
+ * One job a transaction is the commonest enqueue, and half of its cost was the function around its
+ * INSERT (78 us of the server's time, where the bare insert needs 40 and this one 50). So a
+ * connection that enqueues a kind again asks once for the ids of queue and kind, and then sends the
+ * INSERT itself. The statement looks whether the kind still is what it was: the ids may come from a
+ * transaction that was rolled back. A role that may only call functions keeps calling them. */
+
+/* The place of a job's kind among a connection's known ones. NULL: new here, or no memory. */
+static jobq_pg__known *jobq_pg__known_of(jobq_pg__prepared *prepared, const jobq_pg_job *job)
+{
+    size_t queue = strlen(job->queue) + 1, kind = strlen(job->kind) + 1, i;
+    unsigned hash = 2166136261u;
+    jobq_pg__known *k;
+
+    for (i = 0; i < kind; i++) hash = (hash ^ (unsigned char)job->kind[i]) * 16777619u;
+    for (i = 0; i < queue; i++) hash = (hash ^ (unsigned char)job->queue[i]) * 16777619u;
+    k = &prepared->known[hash % JOBQ_PG__KNOWN];
+    if (k->queue != NULL && strcmp(k->queue, job->queue) == 0 && strcmp(k->kind, job->kind) == 0) {
+        return k;
+    }
+    free(k->queue);
+    memset(k, 0, sizeof *k);
+    k->queue = (char *)malloc(queue + kind);
+    if (k->queue == NULL) return NULL;
+    memcpy(k->queue, job->queue, queue);
+    memcpy(k->queue + queue, job->kind, kind);
+    k->kind = k->queue + queue;
+    return NULL;
+}
+
+/* Asks for the ids, if that was not done yet. False: an error, which is filled. */
+static bool jobq_pg__known_ask(jobq_pg *pg, PGconn *conn, jobq_pg__known *k, jobq_pg_error *error)
+{
+    jobq_pg__params p;
+    PGresult *res;
+
+    if (k->kind_id != 0) return true;
+    memset(&p, 0, sizeof p);
+    jobq_pg__add_text(&p, jobq_str_from(k->queue));
+    jobq_pg__add_text(&p, jobq_str_from(k->kind));
+    res = jobq_pg__exec(pg, conn, JOBQ_PG__DIRECT, &p, error);
+    if (res == NULL) return false;
+    k->queue_id = jobq_pg__int32(res, 0, 0);
+    k->kind_id = PQgetisnull(res, 0, 1) ? -1 : jobq_pg__int32(res, 0, 1);
+    PQclear(res);
+    return true;
+}
+
+/* Sends one directly where that can be done. *done: it was. */
+static jobq_error jobq_pg__enqueue_direct(jobq_pg *pg, PGconn *conn, const jobq_pg_job *job,
+                                          int64_t *id, bool *done, jobq_pg_error *error)
+{
+    jobq_pg__prepared *prepared = pg->unprepared ? NULL : jobq_pg__prepared_of(pg, conn);
+    jobq_pg__known *k;
+    jobq_pg__params p;
+    PGresult *res;
+
+    *done = false;
+    if (prepared == NULL || job->key != NULL || job->stages > 1) return JOBQ_OK;
+    k = jobq_pg__known_of(prepared, job);
+    if (k == NULL) return JOBQ_OK;
+    if (!jobq_pg__known_ask(pg, conn, k, error)) return error->code;
+    if (k->kind_id < 0) return JOBQ_OK;
+    memset(&p, 0, sizeof p);
+    jobq_pg__add_int(&p, k->queue_id, 4);
+    jobq_pg__add_int(&p, k->kind_id, 4);
+    jobq_pg__add_text(&p, jobq_str_from(job->kind));
+    jobq_pg__add_job(&p, job, JOBQ_PG__F_PRIORITY + 1);
+    jobq_pg__add_one(&p, job, JOBQ_PG__F_MAX_ATTEMPTS);
+    jobq_pg__add_one(&p, job, JOBQ_PG__F_TIMEOUT);
+    jobq_pg__add_int(&p, !job->quiet, 1);
+    res = jobq_pg__exec(pg, conn, JOBQ_PG__ENQUEUE_DIRECT, &p, error);
+    if (res == NULL) return error->code;
+    *done = PQntuples(res) == 1;
+    if (*done && id != NULL) *id = jobq_pg__int(res, 0, 0);
+    if (!*done) k->kind_id = 0;
     PQclear(res);
     return JOBQ_OK;
 }
@@ -2997,13 +3155,18 @@ JOBQ_API jobq_error jobq_pg_enqueue(jobq_pg *pg, PGconn *conn, const jobq_pg_job
                                     jobq_pg_error *error)
 {
     jobq_pg_error local;
+    PGconn *mine = NULL;
+    bool existed = false, done = false;
     jobq_error code;
-    bool existed = false;
 
     JOBQ_ASSERT(pg != NULL && job != NULL);
     if (error == NULL) error = &local;
     code = jobq_pg__job_invalid(pg, job, error);
-    if (code == JOBQ_OK) code = jobq_pg__enqueue_one(pg, conn, job, id, &existed, error);
+    if (code == JOBQ_OK && conn == NULL) code = jobq_pg_acquire(pg, &mine, error);
+    if (conn == NULL) conn = mine;
+    if (code == JOBQ_OK) code = jobq_pg__enqueue_direct(pg, conn, job, id, &done, error);
+    if (code == JOBQ_OK && !done) code = jobq_pg__enqueue_one(pg, conn, job, id, &existed, error);
+    if (mine != NULL) jobq_pg_release(pg, mine);
     if (code != JOBQ_OK || !existed) return code;
     jobq_pg__fail(error, JOBQ_ERROR_EXISTS, "Already exists: job with key=%s", job->key);
     jobq_pg__copy(error->entity, sizeof error->entity, "job");
@@ -3029,31 +3192,73 @@ JOBQ_API jobq_error jobq_pg_enqueue_many(jobq_pg *pg, PGconn *conn, const jobq_p
 
 #define JOBQ_PG__CHUNK 65536 /* bytes between two writes to libpq */
 
-/* One row of the COPY: an optional integer or string. */
-static void jobq_pg__copy_int(jobq_pg__params *p, int64_t value, size_t width, bool set)
+/* Columns of the COPY beside queue and kind: those about which a job of the batch says something.
+ * The rest keep their defaults, which is cheaper than to send them. */
+typedef struct jobq_pg__columns {
+    bool has[JOBQ_PG__F_COUNT];
+    int count;
+    char text[128];
+} jobq_pg__columns;
+
+static jobq_pg__columns jobq_pg__columns_of(const jobq_pg_job *jobs, size_t count)
 {
-    if (set) jobq_pg__item_int(p, value, width);
-    else jobq_pg__item_null(p);
+    static const char *const names[JOBQ_PG__F_COUNT] = {
+        "payload", "bytes", "headers", "run_at, enqueued_at", NULL, "priority", "stages",
+        "max_attempts", "timeout_us", NULL};
+    jobq_pg__columns c;
+    size_t i, at = 0;
+    int field;
+
+    memset(&c, 0, sizeof c);
+    c.count = 2;
+    for (field = 0; field < JOBQ_PG__F_COUNT; field++) {
+        for (i = 0; i < count && !jobq_pg__field_set(&jobs[i], (jobq_pg__field)field);) i++;
+        c.has[field] = i < count;
+    }
+    if (c.has[JOBQ_PG__F_DELAY]) c.has[JOBQ_PG__F_RUN_AT] = true;
+    for (field = 0; field < JOBQ_PG__F_COUNT; field++) {
+        if (!c.has[field] || names[field] == NULL) continue;
+        at += (size_t)snprintf(c.text + at, sizeof c.text - at, ", %s", names[field]);
+        c.count += field == JOBQ_PG__F_RUN_AT ? 2 : 1;
+    }
+    return c;
 }
 
-static void jobq_pg__copy_row(jobq_pg__params *p, const jobq_pg_job *job, int32_t queue,
-                              int32_t kind, int64_t now)
+/* One field of a row. What a job leaves open, while others of its batch do not, gets the column's
+ * default. */
+static void jobq_pg__copy_field(jobq_pg__params *p, const jobq_pg_job *job, jobq_pg__field field,
+                                int64_t now)
 {
-    int64_t run_at =
-        job->run_at_us != 0 ? jobq_pg__to_server_us(job->run_at_us) : now + job->delay_us;
+    bool set = jobq_pg__field_set(job, field);
+    int64_t value = jobq_pg__fields[field].width == 0 ? 0 : jobq_pg__field_int(job, field);
 
-    jobq_pg__raw_int(p, 11, 2);
+    if (field == JOBQ_PG__F_RUN_AT) {
+        if (!set) value = now + job->delay_us;
+        jobq_pg__item_int(p, value > now ? value : now, 8);
+        jobq_pg__item_int(p, now, 8);
+    } else if (jobq_pg__fields[field].width == 0) {
+        jobq_pg__item_str(p, jobq_pg__field_str(job, field), jobq_pg__fields[field].type);
+    } else if (set || field == JOBQ_PG__F_PRIORITY) {
+        jobq_pg__item_int(p, value, jobq_pg__fields[field].width);
+    } else if (field == JOBQ_PG__F_STAGES) {
+        jobq_pg__item_int(p, 1, 2);
+    } else {
+        jobq_pg__item_null(p);
+    }
+}
+
+static void jobq_pg__copy_row(jobq_pg__params *p, const jobq_pg__columns *c, const jobq_pg_job *job,
+                              int32_t queue, int32_t kind, int64_t now)
+{
+    int field;
+
+    jobq_pg__raw_int(p, c->count, 2);
     jobq_pg__item_int(p, queue, 4);
     jobq_pg__item_int(p, kind, 4);
-    jobq_pg__item_int(p, now, 8);
-    jobq_pg__item_int(p, run_at > now ? run_at : now, 8);
-    jobq_pg__item_int(p, job->priority, 2);
-    jobq_pg__item_int(p, job->stages > 0 ? job->stages : 1, 2);
-    jobq_pg__copy_int(p, job->max_attempts, 4, job->max_attempts > 0);
-    jobq_pg__copy_int(p, job->timeout_us, 8, job->timeout_us > 0);
-    jobq_pg__item_str(p, jobq_pg__field_str(job, JOBQ_PG__F_PAYLOAD), JOBQ_PG__JSONB);
-    jobq_pg__item_str(p, jobq_pg__field_str(job, JOBQ_PG__F_BYTES), JOBQ_PG__BYTEA);
-    jobq_pg__item_str(p, job->headers, JOBQ_PG__JSONB);
+    for (field = 0; field < JOBQ_PG__F_KEY; field++) {
+        if (c->has[field] && field != JOBQ_PG__F_DELAY)
+            jobq_pg__copy_field(p, job, (jobq_pg__field)field, now);
+    }
 }
 
 /* Sends what the buffer holds. */
@@ -3066,8 +3271,8 @@ static bool jobq_pg__copy_flush(PGconn *conn, jobq_pg__params *p)
 }
 
 /* The rows, between COPY's start and end. */
-static bool jobq_pg__copy_rows(PGconn *conn, const jobq_pg_job *jobs, size_t count, int32_t queue,
-                               const int32_t *kinds, int64_t now)
+static bool jobq_pg__copy_rows(PGconn *conn, const jobq_pg__columns *c, const jobq_pg_job *jobs,
+                               size_t count, int32_t queue, const int32_t *kinds, int64_t now)
 {
     static const char head[19] = "PGCOPY\n\377\r\n"; /* 11 bytes, then flags and extension: 0 */
     jobq_pg__params p;
@@ -3077,7 +3282,7 @@ static bool jobq_pg__copy_rows(PGconn *conn, const jobq_pg_job *jobs, size_t cou
     memset(&p, 0, sizeof p);
     jobq_pg__raw(&p, head, sizeof head);
     for (i = 0; i < count && good; i++) {
-        jobq_pg__copy_row(&p, &jobs[i], queue, kinds[i], now);
+        jobq_pg__copy_row(&p, c, &jobs[i], queue, kinds[i], now);
         if (p.size >= JOBQ_PG__CHUNK) good = jobq_pg__copy_flush(conn, &p);
     }
     jobq_pg__raw_int(&p, -1, 2);
@@ -3091,17 +3296,22 @@ static jobq_error jobq_pg__copy_in(jobq_pg *pg, PGconn *conn, const jobq_pg_job 
                                    int32_t queue, const int32_t *kinds, int64_t now,
                                    jobq_pg_error *error)
 {
-    PGresult *res = PQexec(conn, pg->texts[JOBQ_PG__COPY]), *extra;
+    jobq_pg__columns c = jobq_pg__columns_of(jobs, count);
+    PGresult *res, *extra;
     jobq_error code = JOBQ_OK;
+    char text[256];
     bool good;
 
+    snprintf(text, sizeof text, "%s%s) FROM STDIN (FORMAT binary)", pg->texts[JOBQ_PG__COPY],
+             c.text);
+    res = PQexec(conn, text);
     if (PQresultStatus(res) != PGRES_COPY_IN) {
         code = jobq_pg__result_error(error, conn, res);
         PQclear(res);
         return code;
     }
     PQclear(res);
-    good = jobq_pg__copy_rows(conn, jobs, count, queue, kinds, now);
+    good = jobq_pg__copy_rows(conn, &c, jobs, count, queue, kinds, now);
     PQputCopyEnd(conn, good ? NULL : "out of memory");
     res = PQgetResult(conn);
     if (PQresultStatus(res) != PGRES_COMMAND_OK) code = jobq_pg__result_error(error, conn, res);

@@ -153,6 +153,31 @@ static void a_wake_up_is_followed_by_a_claim_at_once(void **unused)
     assert_int_equal(loop.queued.count, 1);
 }
 
+/* Four wake-ups close together: producers are paying for them. A few a second are no burden. */
+static void a_sleeper_that_is_woken_often_withdraws(void **unused)
+{
+    int64_t now = 100 * SECOND;
+    int i;
+
+    (void)unused;
+    settle_down(0);
+    for (now = 0; now < 20 * SECOND; now += 100000) settle_down(now);
+    assert_true(loop.asleep);
+    for (i = 0; i < 20; i++, now += 100000) {
+        jobq_loop_notified(&loop, now, false);
+        settle_down(now);
+        assert_true(loop.asleep);
+    }
+    for (i = 0; i < 4; i++) jobq_loop_notified(&loop, now + i, false);
+    settle_down(now + 4);
+    assert_false(loop.asleep);
+    settle_down(now + SECOND / 2);
+    assert_false(loop.asleep); /* at most one announcement a second */
+    settle_down(now + 2 * SECOND);
+    settle_down(now + 3 * SECOND);
+    assert_true(loop.asleep);
+}
+
 /* A result whose answer was lost is sent again, and "lost" is then no surprise. */
 static void results_survive_a_cut_connection(void **unused)
 {
@@ -227,6 +252,7 @@ int main(void)
         cmocka_unit_test_setup(an_outage_proves_nobody_dead, setup),
         cmocka_unit_test_setup(a_minute_of_idleness_costs_a_statement_every_five_seconds, setup),
         cmocka_unit_test_setup(a_wake_up_is_followed_by_a_claim_at_once, setup),
+        cmocka_unit_test_setup(a_sleeper_that_is_woken_often_withdraws, setup),
         cmocka_unit_test_setup(results_survive_a_cut_connection, setup),
         cmocka_unit_test_setup(handlers_run_on_memory_with_a_clock_of_ones_own, setup),
     };

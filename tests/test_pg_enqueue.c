@@ -73,6 +73,92 @@ static void a_job_lives_and_dies_with_the_callers_transaction(void **unused)
     assert_int_equal(number("SELECT count(*) FROM jobq.job"), 3);
 }
 
+/* The second enqueue of a kind on a connection asks for its ids, the third uses them. What they name
+ * may be gone. */
+static void the_direct_way_heeds_a_rollback(void **unused)
+{
+    jobq_pg_job job = {0};
+    jobq_pg_error error;
+    int64_t id;
+    int i;
+
+    (void)unused;
+    job.queue = "rolled";
+    job.kind = "back";
+    for (i = 0; i < 3; i++) {
+        RUN("BEGIN");
+        assert_int_equal(jobq_pg_enqueue(pg, db, &job, NULL, &error), JOBQ_OK);
+        assert_int_equal(jobq_pg_enqueue(pg, db, &job, NULL, &error), JOBQ_OK);
+        assert_int_equal(jobq_pg_enqueue(pg, db, &job, NULL, &error), JOBQ_OK);
+        RUN("ROLLBACK");
+    }
+    for (i = 0; i < 3; i++) {
+        assert_int_equal(jobq_pg_enqueue(pg, db, &job, &id, &error), JOBQ_OK);
+        assert_int_equal(number("SELECT count(*) FROM jobq.job j JOIN jobq.kind k ON k.id = "
+                                "j.kind_id JOIN jobq.queue q ON q.id = j.queue_id WHERE j.id = "
+                                "%lld AND k.name = 'back' AND q.name = 'rolled'",
+                                (long long)id), 1);
+    }
+}
+
+/* A role that may call the functions, and no more, enqueues as before; its transaction lives on. */
+static void a_role_without_insert_keeps_the_function(void **unused)
+{
+    jobq_pg_job job = {0};
+    jobq_pg_error error;
+    int i;
+
+    (void)unused;
+    job.queue = "mail";
+    job.kind = "greet";
+    RUN("CREATE ROLE jobq_caller");
+    RUN("GRANT USAGE ON SCHEMA jobq TO jobq_caller");
+    RUN("ALTER FUNCTION jobq.enqueue_one SECURITY DEFINER");
+    RUN("BEGIN");
+    RUN("SET LOCAL ROLE jobq_caller");
+    for (i = 0; i < 4; i++)
+        assert_int_equal(jobq_pg_enqueue(pg, db, &job, NULL, &error), JOBQ_OK);
+    RUN("COMMIT");
+    assert_int_equal(number("SELECT count(*) FROM jobq.job"), 4);
+    RUN("ALTER FUNCTION jobq.enqueue_one SECURITY INVOKER");
+    RUN("REVOKE ALL ON SCHEMA jobq FROM jobq_caller");
+    RUN("DROP ROLE jobq_caller");
+}
+
+static void one_by_one_and_by_copy_write_the_same(void **unused)
+{
+    jobq_pg_job jobs[6];
+    jobq_pg_error error;
+    int round, i;
+
+    (void)unused;
+    memset(jobs, 0, sizeof jobs);
+    for (i = 0; i < 6; i++) {
+        jobs[i].queue = "mail";
+        jobs[i].kind = i % 2 == 0 ? "greet" : "other";
+        jobs[i].payload = jobq_str_from(i == 1 ? "bytes" : "{\"a\": 1}");
+        jobs[i].payload_bytes = i == 1;
+    }
+    jobs[2].priority = 9;
+    jobs[3].delay_us = 3600 * SECOND;
+    jobs[4].max_attempts = 3;
+    jobs[4].timeout_us = 5 * SECOND;
+    jobs[5].headers = jobq_str_from("{\"tag\": \"x\"}");
+    jobs[5].stages = 4;
+    for (round = 0; round < 3; round++) { /* by the function, and twice directly */
+        for (i = 0; i < 6; i++)
+            assert_int_equal(jobq_pg_enqueue(pg, db, &jobs[i], NULL, &error), JOBQ_OK);
+    }
+    assert_int_equal(jobq_pg_enqueue_copy(pg, db, jobs, 6, &error), JOBQ_OK);
+    for (i = 0; i < 6; i++)
+        assert_int_equal(jobq_pg_enqueue_copy(pg, db, &jobs[i], 1, &error), JOBQ_OK);
+    assert_int_equal(jobq_pg_enqueue_many(pg, db, jobs, 6, NULL, &error), JOBQ_OK);
+    assert_int_equal(number("SELECT count(*) FROM (SELECT count(*) AS n FROM jobq.job GROUP BY "
+                            "kind_id, priority, stage, stages, max_attempts, timeout_us, state, "
+                            "attempt, payload, bytes, headers, round(extract(epoch FROM run_at - "
+                            "enqueued_at))) j WHERE n = 6"), 6);
+}
+
 static void psql_can_enqueue_too(void **unused)
 {
     (void)unused;
@@ -539,6 +625,9 @@ int main(void)
         cmocka_unit_test_setup(a_past_instant_is_lifted_to_now, pg_empty),
         cmocka_unit_test_setup(a_job_lives_and_dies_with_the_callers_transaction, pg_empty),
         cmocka_unit_test_setup(psql_can_enqueue_too, pg_empty),
+        cmocka_unit_test_setup(the_direct_way_heeds_a_rollback, pg_empty),
+        cmocka_unit_test_setup(a_role_without_insert_keeps_the_function, pg_empty),
+        cmocka_unit_test_setup(one_by_one_and_by_copy_write_the_same, pg_empty),
         cmocka_unit_test_setup(ids_come_back_in_order, pg_empty),
         cmocka_unit_test_setup(a_key_is_enqueued_once, pg_empty),
         cmocka_unit_test_setup(a_key_of_a_rolled_back_transaction_is_free, pg_empty),

@@ -568,16 +568,16 @@ static void a_session_that_forgets_its_statements_recovers(void **unused)
 {
     jobq_pg_job job = plain_job();
     jobq_pg_error error;
-    int i;
+    int i, tries;
 
     (void)unused;
     for (i = 0; i < 3; i++) {
         assert_int_equal(jobq_pg_enqueue(pg, db, &job, NULL, &error), JOBQ_OK);
+        assert_int_equal(jobq_pg_enqueue(pg, db, &job, NULL, &error), JOBQ_OK);
         PQclear(PQexec(db, i == 0 ? "DISCARD ALL" : i == 1 ? "DEALLOCATE ALL" : "SELECT 1"));
-        if (jobq_pg_enqueue(pg, db, &job, NULL, &error) !=
-            JOBQ_OK) { /* may cost one error, said as retryable */
+        for (tries = 0; jobq_pg_enqueue(pg, db, &job, NULL, &error) != JOBQ_OK; tries++) {
             assert_int_equal(error.code, JOBQ_ERROR_RETRYABLE);
-            assert_int_equal(jobq_pg_enqueue(pg, db, &job, NULL, &error), JOBQ_OK);
+            assert_in_range(tries, 0, 1); /* one error for each forgotten statement */
         }
     }
     PQclear(PQexec(db, "SET client_min_messages = error"));

@@ -53,6 +53,8 @@
  *     backoff                  >>backoff  jobq_backoff_delay
  *     jobs                     >>job      states, events, jobq_job_decide, jobq_job_apply
  *     partitions               >>partition PartitionMode, directives
+ *     the outbox               >>outbox   profiles, keys, cursors, jobq_outbox_plan
+ *     handlers of messages     >>delivery jobq_delivery_run
  *     the worker's loop        >>loop     jobq_loop: what a worker does next
  *     the in-memory queue      >>memory   jobq_memory: a whole store without a database
  *
@@ -68,6 +70,8 @@
  *     JOBQ_LOOP_THREADS    handlers that one loop may run at once          (default: 1024)
  *     JOBQ_LOOP_KINDS      foreign kinds that one loop remembers           (default: 64)
  *     JOBQ_LOOP_WATCHED    late workers that one loop watches              (default: 32)
+ *     JOBQ_LOOP_PARTITIONS partitions of outboxes that one loop works      (default: 64)
+ *     JOBQ_LOOP_BATCH      messages of one delivery                        (default: 1000)
  *
  *     All files of a program must see the same values.
  *
@@ -248,6 +252,12 @@
 #endif
 #ifndef JOBQ_LOOP_WATCHED
 #define JOBQ_LOOP_WATCHED 32
+#endif
+#ifndef JOBQ_LOOP_PARTITIONS
+#define JOBQ_LOOP_PARTITIONS 64
+#endif
+#ifndef JOBQ_LOOP_BATCH
+#define JOBQ_LOOP_BATCH 1000
 #endif
 #if JOBQ_LOOP_SLOTS < 2 || JOBQ_LOOP_SLOTS > 1000000
 #error "JOBQ_LOOP_SLOTS must be 2 to 1000000"
@@ -689,7 +699,17 @@ typedef struct jobq_partition_mode {
     uint32_t failures;    /* consecutive ones, saturating */
 } jobq_partition_mode;
 
-typedef enum jobq_result { JOBQ_RESULT_SUCCESS, JOBQ_RESULT_RETRY, JOBQ_RESULT_REJECT } jobq_result;
+/* What a handler says about a message or a batch: success, retry or reject. The others are the
+ * plan's. */
+typedef enum jobq_result {
+    JOBQ_RESULT_NONE,     /* nothing said: counts as a retry */
+    JOBQ_RESULT_SUCCESS,
+    JOBQ_RESULT_RETRY,
+    JOBQ_RESULT_REJECT,   /* a dead letter */
+    JOBQ_RESULT_LEFT,     /* no handler had it: given back */
+    JOBQ_RESULT_EXCEEDED, /* a retry too many: a dead letter */
+    JOBQ_RESULT_COUNT
+} jobq_result;
 
 #define JOBQ_COUNT_UNKNOWN UINT32_MAX /* a batch handler that does not say how far it came */
 
@@ -732,6 +752,243 @@ typedef struct jobq_directive {
 JOBQ_API jobq_directive jobq_partition_directive(const jobq_partition_mode *mode,
                                                  jobq_result result, uint32_t count, uint32_t size,
                                                  const jobq_backoff *backoff, uint64_t random);
+
+/* ---- the outbox: messages and what becomes of them ------------------------------------------- */
+
+#define JOBQ_TRIED_MAX 100 /* deliveries that are counted; see jobq_cursor */
+
+/* One of the numbered sets of constants of a worker's part. quick is jobq's own and the default;
+ * the others are those of the system that the outbox comes from (SEED_FACTS 2.6). */
+#define JOBQ_PROFILES(X)                    \
+    X(QUICK, "quick")                       \
+    X(SEED, "seed")                         \
+    X(LOW_LATENCY, "low_latency")           \
+    X(HIGH_THROUGHPUT, "high_throughput")   \
+    X(RELAXED, "relaxed")
+
+typedef enum jobq_profile {
+#define JOBQ__X(id, name) JOBQ_PROFILE_##id,
+    JOBQ_PROFILES(JOBQ__X)
+#undef JOBQ__X
+        JOBQ_PROFILE_COUNT
+} jobq_profile;
+
+typedef enum jobq_role {
+    JOBQ_ROLE_PROCESSOR,  /* reads and acknowledges */
+    JOBQ_ROLE_SEQUENCER,  /* numbers */
+    JOBQ_ROLE_RECLAIMER,  /* frees the space of what is acknowledged */
+    JOBQ_ROLE_RECONCILER, /* looks for what nobody told of */
+    JOBQ_ROLE_COUNT
+} jobq_role;
+
+/* How a queue's messages are worked. Zero fields mean default: those of quick's processor, or, for
+ * times that quick has as 0, 0. */
+typedef struct jobq_tuning {
+    int32_t batch;       /* messages of one delivery, 1 to JOBQ_LOOP_BATCH (default 100) */
+    uint32_t threshold;  /* failures that degrade a partition (default 2) */
+    int64_t min_us;      /* between two batches that follow each other: down to this (default 0) */
+    int64_t active_us;   /* ... and this for the first (default 0) */
+    int64_t ramp_us;     /* ... less by this each time (default 0) */
+    int64_t idle_us;     /* longest wait without news (default 10 min) */
+    jobq_backoff retry;  /* between the attempts of a partition (default 1 s to 60 s, 25 %) */
+    int64_t lease_us;    /* of a partition (default 6 s) */
+    int64_t headroom_us; /* its holder stops so long before the end (default a sixth of it) */
+    int64_t budget_us;   /* a delivery's time; above lease - headroom the lease is renewed on the
+                            way (default 30 s) */
+} jobq_tuning;
+
+/* jobq_tuning_of -- the constants of a role in a profile. Leases of the seed's profiles: 30 s,
+ * headroom 2 s, budget 28 s. */
+JOBQ_API jobq_tuning jobq_tuning_of(jobq_profile profile, jobq_role role);
+
+/* jobq_tuning_defaults -- the tuning with its zero fields filled. NULL: quick's processor. */
+JOBQ_API jobq_tuning jobq_tuning_defaults(const jobq_tuning *tuning);
+
+/* jobq_tuning_check -- JOBQ_ERROR_INVALID for a batch outside, negative times, min above active,
+ * active above idle, a bad backoff, a headroom not below the lease. For filled tunings. */
+JOBQ_API jobq_error jobq_tuning_check(const jobq_tuning *tuning);
+
+/* jobq_profile_name, jobq_profile_from -- "quick" ...; an unknown name is JOBQ_ERROR_INVALID. */
+JOBQ_API const char *jobq_profile_name(jobq_profile profile);
+JOBQ_API jobq_error jobq_profile_from(jobq_str name, jobq_profile *profile);
+
+/*
+ * jobq_pace_wait -- how long to wait after a directive, and the next pace.
+ *
+ * Shape   *pace_us: the caller's, active_us at first. Proceed waits for the pace, which then falls
+ *         by ramp_us down to min_us; Idle waits idle_us and Sleep its delay, both for news as well,
+ *         and bring the pace back to active_us.
+ * Source  SEED_FACTS 2.8.
+ */
+JOBQ_API int64_t jobq_pace_wait(const jobq_tuning *tuning, int64_t *pace_us,
+                                jobq_directive directive);
+
+/*
+ * jobq_partition_of -- the partition, 0 to partitions - 1, of a key.
+ *
+ * Shape   partitions: a power of two, 1 to 65536. The first two bytes of the key's SHA-256, big
+ *         end first, AND (partitions - 1): any language can do it, SQL in one expression. Doubling
+ *         the partitions splits each in two: p into p and p + partitions.
+ *         Vectors, of 65536: "" 58288, "a" 51863, "abc" 47736, "order-1" 2991; smaller counts take
+ *         the low bits.
+ */
+JOBQ_API uint32_t jobq_partition_of(jobq_str key, uint32_t partitions);
+
+/*
+ * Where a partition stands. tried holds, largest first, the last seq of each delivery that is not
+ * acknowledged yet; so a message was delivered as often as there are entries >= its seq. After an
+ * acknowledgement of everything it is empty, so it costs nothing while all goes well, and a
+ * delivery whose process was killed is still in it. The count stops at JOBQ_TRIED_MAX: a queue
+ * with more max_attempts than that retries for ever.
+ */
+typedef struct jobq_cursor {
+    int64_t acked; /* everything up to this seq is done */
+    jobq_partition_mode mode;
+    int32_t tried_count;
+    int64_t tried[JOBQ_TRIED_MAX];
+} jobq_cursor;
+
+/* jobq_cursor_attempts -- deliveries of a message (seq > acked) so far. */
+JOBQ_API int32_t jobq_cursor_attempts(const jobq_cursor *cursor, int64_t seq);
+
+/* jobq_cursor_deliver, jobq_cursor_undo -- adds a delivery up to seq last, or takes one back. */
+JOBQ_API void jobq_cursor_deliver(jobq_cursor *cursor, int64_t last);
+JOBQ_API void jobq_cursor_undo(jobq_cursor *cursor, int64_t last);
+
+/* jobq_cursor_check -- JOBQ_ERROR_INVALID for negative numbers, entries not above acked or out of
+ * order: outside data. */
+JOBQ_API jobq_error jobq_cursor_check(const jobq_cursor *cursor);
+
+/*
+ * jobq_cursor_size -- how many messages to read: batch, less in mode Degraded.
+ *
+ * Shape   lost: where the delivery ended whose holder died; 0: none did. After a death: 1.
+ */
+JOBQ_API int32_t jobq_cursor_size(const jobq_cursor *cursor, int32_t batch, int64_t lost);
+
+/*
+ * jobq_outbox_open -- before the handler: how many of the messages read it gets.
+ *
+ * Shape   cursor: before this delivery. lost: as in jobq_cursor_size. outcomes: count of them,
+ *         filled: NONE for those it gets, LEFT for the others. When the first message is at its
+ *         limit: 0 if the delivery that was lost held nothing else, for then it kills its workers;
+ *         it becomes EXCEEDED without being delivered. Else 1: it goes alone.
+ */
+JOBQ_API int32_t jobq_outbox_open(const jobq_policy *policy, const jobq_cursor *cursor,
+                                  int64_t lost, int32_t count, uint8_t *outcomes);
+
+/* What came of a delivery. */
+typedef struct jobq_verdict {
+    int32_t count;      /* messages read: acked + 1 ... acked + count */
+    int32_t size;       /* as many were asked for */
+    jobq_result result; /* of the whole; LEFT: given back, as at a stop */
+    uint32_t processed; /* messages done before the one that failed; UNKNOWN: it is not known which
+                           failed */
+    int64_t delay_us;   /* RETRY: the handler's own delay, when delay_named */
+    bool delay_named;
+} jobq_verdict;
+
+/* What a partition becomes: one guarded statement writes it. */
+typedef struct jobq_plan {
+    jobq_cursor cursor;       /* after it */
+    int32_t done;             /* messages [0, done) leave; REJECT and EXCEEDED as dead letters */
+    int32_t dead;             /* how many of them */
+    int32_t failed;           /* the message whose retry, and error, the partition now bears; -1 */
+    jobq_directive directive; /* Proceed: the lease may be kept and the next batch read at once */
+} jobq_plan;
+
+/*
+ * jobq_outbox_plan -- what an acknowledgement writes.
+ *
+ * Shape   cursor: before this delivery. outcomes: a jobq_result for each message, none of them
+ *         NONE. A RETRY whose message has reached max_attempts becomes EXCEEDED there.
+ *         Everything before the first RETRY or LEFT is done; what a handler did with later
+ *         messages counts for their attempts, and they come again. LEFT at the end gives attempts
+ *         back. A batch that fails without saying where dooms nobody: at the limit its messages go
+ *         alone, and then the guilty one fails alone.
+ * Source  SEED_FACTS S15 to S18, S28 to S34, P4 to P10, with the repairs W-O4, W-O8, W-O10 to
+ *         W-O15, W-O24.
+ */
+JOBQ_API void jobq_outbox_plan(const jobq_policy *policy, const jobq_tuning *tuning,
+                               const jobq_cursor *cursor, const jobq_verdict *verdict,
+                               uint8_t *outcomes, uint64_t random, jobq_plan *plan);
+
+/* ---- handlers of messages -------------------------------------------------------------------- */
+
+typedef struct jobq_message {
+    int64_t seq;           /* 1, 2, 3 ... within its partition */
+    int64_t created_at_us; /* store's clock */
+    int32_t attempts;      /* deliveries before this one */
+    bool payload_bytes;    /* payload holds bytes */
+    jobq_str type;         /* as the producer named it */
+    jobq_str payload;      /* JSON text, or bytes */
+    jobq_str headers;      /* JSON text; {NULL, 0}: none */
+} jobq_message;
+
+typedef struct jobq_delivery jobq_delivery;
+
+/* What a store offers to a handler of messages; filled by the store. enter and leave may be
+ * NULL. */
+typedef struct jobq_delivery_store {
+    bool (*keep)(jobq_delivery *delivery, int32_t index, jobq_str why); /* copies a refusal's */
+    int (*stopping)(const jobq_delivery *delivery);                     /* a jobq_stop */
+    bool (*enter)(jobq_delivery *delivery, int32_t index);              /* before one message */
+    bool (*leave)(jobq_delivery *delivery, int32_t index, jobq_result result); /* ... after it */
+} jobq_delivery_store;
+
+/* One batch of one partition in a handler's hands. Pointers live until it returns. */
+struct jobq_delivery {
+    const jobq_message *messages; /* in order, seqs contiguous */
+    int32_t count;
+    int32_t partition;  /* its number in its queue: 0, 1, 2 ... */
+    int64_t partition_id; /* the store's */
+    jobq_str queue;
+    void *user;         /* of the handler's registration */
+    uint8_t *outcomes;  /* a jobq_result each, written through the functions below */
+    uint32_t processed; /* set by jobq_delivery_done */
+    int64_t delay_us;   /* set by jobq_delivery_delay */
+    bool delay_named;
+    size_t error_size;
+    char error[JOBQ_ERROR_MAX + 1]; /* set by jobq_delivery_error */
+    const jobq_delivery_store *store;
+    void *context;
+};
+
+/* One message at a time: success goes on, reject makes a dead letter and goes on, retry ends the
+ * batch here: this message and those behind it come again. */
+typedef jobq_result (*jobq_message_handler)(jobq_delivery *delivery, const jobq_message *message);
+
+/* The whole batch at once. success: all done (or, after jobq_delivery_done(n), the first n; the
+ * others come again at once). retry: after jobq_delivery_done(n) the first n are done and the next
+ * one failed; else all come again. reject: those not done become dead letters. Messages refused by
+ * jobq_delivery_reject are dead letters wherever the cursor passes them. */
+typedef jobq_result (*jobq_batch_handler)(jobq_delivery *delivery);
+
+/* jobq_delivery_done -- a batch handler has done the first count messages. */
+JOBQ_API void jobq_delivery_done(jobq_delivery *delivery, int32_t count);
+
+/* jobq_delivery_reject -- a batch handler refuses one message, and says why. False: out of
+ * memory. */
+JOBQ_API bool jobq_delivery_reject(jobq_delivery *delivery, int32_t index, jobq_str why);
+
+/* jobq_delivery_error -- why it did not work: copied, mended to UTF-8, cut to JOBQ_ERROR_MAX. */
+JOBQ_API void jobq_delivery_error(jobq_delivery *delivery, jobq_str text);
+
+/* jobq_delivery_delay -- the delay of this retry, instead of the backoff. At least 0. */
+JOBQ_API void jobq_delivery_delay(jobq_delivery *delivery, int64_t delay_us);
+
+/* jobq_delivery_stopping -- whether, and why, this handler should stop soon: return success after
+ * jobq_delivery_done. Handlers of single messages are stopped between two. Cheap: ask often. */
+JOBQ_API jobq_stop jobq_delivery_stopping(const jobq_delivery *delivery);
+
+/*
+ * jobq_delivery_run -- runs one of the two handlers on a delivery.
+ *
+ * Shape   exactly one of each and all is not NULL. delivery: outcomes as jobq_outbox_open filled
+ *         them. Fills verdict's result, processed and delay, and every outcome.
+ */
+JOBQ_API void jobq_delivery_run(jobq_delivery *delivery, jobq_message_handler each,
+                                jobq_batch_handler all, jobq_verdict *verdict);
 
 /* ---- the worker's loop ----------------------------------------------------------------------- */
 
@@ -2286,6 +2543,476 @@ JOBQ_API jobq_directive jobq_partition_directive(const jobq_partition_mode *mode
         d.kind = JOBQ_DIRECTIVE_PROCEED;
     }
     return d;
+}
+
+/* ---- >>outbox -------------------------------------------------------------------------------- */
+
+#define JOBQ__MINUTE ((int64_t)60 * JOBQ__SECOND)
+
+/* batch, threshold; ms: min, active, ramp, idle, retry base, retry cap; ms: lease, headroom,
+ * budget */
+typedef struct jobq__profile_row {
+    int32_t batch;
+    uint32_t threshold;
+    int32_t min, active, ramp, idle, base, cap;
+    int32_t lease, headroom, budget;
+} jobq__profile_row;
+
+#define JOBQ__SEED_LEASE 30000, 2000, 28000
+
+static const jobq__profile_row jobq__profiles[JOBQ_PROFILE_COUNT][JOBQ_ROLE_COUNT] = {
+    {{100, 2, 0, 0, 0, 600000, 1000, 60000, 6000, 1000, 30000},
+     {1000, 1, 0, 0, 0, 600000, 100, 30000, JOBQ__SEED_LEASE},
+     {10000, 1, 1000, 1000, 0, 3600000, 1000, 60000, JOBQ__SEED_LEASE},
+     {1, 1, 1000, 1000, 0, 60000, 1000, 60000, JOBQ__SEED_LEASE}},
+    {{10, 2, 100, 500, 50, 600000, 1000, 60000, JOBQ__SEED_LEASE},
+     {1000, 1, 100, 500, 50, 600000, 100, 30000, JOBQ__SEED_LEASE},
+     {10000, 1, 1000, 1000, 0, 3600000, 1000, 60000, JOBQ__SEED_LEASE},
+     {1, 1, 1000, 1000, 0, 60000, 1000, 60000, JOBQ__SEED_LEASE}},
+    {{10, 3, 1, 2, 1, 60000, 100, 10000, JOBQ__SEED_LEASE},
+     {500, 1, 0, 1, 0, 60000, 100, 30000, JOBQ__SEED_LEASE},
+     {10000, 1, 1000, 1000, 0, 3600000, 1000, 60000, JOBQ__SEED_LEASE},
+     {1, 1, 1000, 1000, 0, 30000, 1000, 60000, JOBQ__SEED_LEASE}},
+    {{100, 2, 1, 20, 2, 600000, 1000, 60000, JOBQ__SEED_LEASE},
+     {2000, 1, 10, 100, 10, 600000, 100, 30000, JOBQ__SEED_LEASE},
+     {10000, 1, 1000, 1000, 0, 3600000, 1000, 60000, JOBQ__SEED_LEASE},
+     {1, 1, 1000, 1000, 0, 60000, 1000, 60000, JOBQ__SEED_LEASE}},
+    {{10, 1, 100, 500, 50, 600000, 5000, 300000, JOBQ__SEED_LEASE},
+     {1000, 1, 100, 500, 100, 600000, 100, 30000, JOBQ__SEED_LEASE},
+     {10000, 1, 1000, 1000, 0, 3600000, 1000, 60000, JOBQ__SEED_LEASE},
+     {1, 1, 1000, 1000, 0, 120000, 1000, 60000, JOBQ__SEED_LEASE}},
+};
+
+JOBQ_API jobq_tuning jobq_tuning_of(jobq_profile profile, jobq_role role)
+{
+    const jobq__profile_row *p;
+    jobq_tuning t;
+
+    JOBQ_ASSERT(profile < JOBQ_PROFILE_COUNT && role < JOBQ_ROLE_COUNT);
+    p = &jobq__profiles[profile][role];
+    memset(&t, 0, sizeof t);
+    t.batch = p->batch;
+    t.threshold = p->threshold;
+    t.min_us = (int64_t)p->min * 1000;
+    t.active_us = (int64_t)p->active * 1000;
+    t.ramp_us = (int64_t)p->ramp * 1000;
+    t.idle_us = (int64_t)p->idle * 1000;
+    t.retry.base_us = (int64_t)p->base * 1000;
+    t.retry.cap_us = (int64_t)p->cap * 1000;
+    t.retry.jitter_permille = 250;
+    t.lease_us = (int64_t)p->lease * 1000;
+    t.headroom_us = (int64_t)p->headroom * 1000;
+    t.budget_us = (int64_t)p->budget * 1000;
+    return t;
+}
+
+JOBQ_API jobq_tuning jobq_tuning_defaults(const jobq_tuning *tuning)
+{
+    jobq_tuning base = jobq_tuning_of(JOBQ_PROFILE_QUICK, JOBQ_ROLE_PROCESSOR), t = base;
+
+    if (tuning != NULL) t = *tuning;
+    if (t.batch == 0) t.batch = base.batch;
+    if (t.threshold == 0) t.threshold = base.threshold;
+    if (t.idle_us == 0) t.idle_us = jobq__max(base.idle_us, t.active_us);
+    if (t.retry.base_us == 0) t.retry = base.retry;
+    if (t.lease_us == 0) t.lease_us = base.lease_us;
+    if (t.headroom_us == 0) t.headroom_us = t.lease_us / 6;
+    if (t.budget_us == 0) t.budget_us = base.budget_us;
+    return t;
+}
+
+JOBQ_API jobq_error jobq_tuning_check(const jobq_tuning *t)
+{
+    JOBQ_ASSERT(t != NULL);
+    if (t->batch < 1 || t->threshold < 1 || t->min_us < 0 || t->ramp_us < 0 ||
+        t->min_us > t->active_us || t->active_us > t->idle_us) {
+        return JOBQ_ERROR_INVALID;
+    }
+    if (t->lease_us < 1 || t->headroom_us < 0 || t->headroom_us >= t->lease_us ||
+        t->budget_us < 1 || t->retry.base_us < 1 || t->retry.base_us > t->retry.cap_us) {
+        return JOBQ_ERROR_INVALID;
+    }
+    return jobq_backoff_check(&t->retry);
+}
+
+JOBQ_API const char *jobq_profile_name(jobq_profile profile)
+{
+    switch (profile) {
+#define JOBQ__X(id, name) case JOBQ_PROFILE_##id: return name;
+        JOBQ_PROFILES(JOBQ__X)
+#undef JOBQ__X
+    case JOBQ_PROFILE_COUNT: break;
+    }
+    return "unknown";
+}
+
+JOBQ_API jobq_error jobq_profile_from(jobq_str name, jobq_profile *profile)
+{
+    int i;
+
+    JOBQ_ASSERT(profile != NULL);
+    for (i = 0; i < JOBQ_PROFILE_COUNT; i++) {
+        if (jobq_str_equal(name, jobq_str_from(jobq_profile_name((jobq_profile)i)))) {
+            *profile = (jobq_profile)i;
+            return JOBQ_OK;
+        }
+    }
+    return JOBQ_ERROR_INVALID;
+}
+
+JOBQ_API int64_t jobq_pace_wait(const jobq_tuning *t, int64_t *pace_us, jobq_directive directive)
+{
+    int64_t wait = *pace_us;
+
+    JOBQ_ASSERT(t != NULL && pace_us != NULL);
+    if (directive.kind == JOBQ_DIRECTIVE_PROCEED) {
+        *pace_us = jobq__max(wait - t->ramp_us, t->min_us);
+        return wait;
+    }
+    *pace_us = t->active_us;
+    return directive.kind == JOBQ_DIRECTIVE_SLEEP ? directive.delay_us : t->idle_us;
+}
+
+/* -- a key's partition: SHA-256 (FIPS 180-4) -- */
+
+static const uint32_t jobq__sha_k[64] = {
+    0x428a2f98, 0x71374491, 0xb5c0fbcf, 0xe9b5dba5, 0x3956c25b, 0x59f111f1, 0x923f82a4, 0xab1c5ed5,
+    0xd807aa98, 0x12835b01, 0x243185be, 0x550c7dc3, 0x72be5d74, 0x80deb1fe, 0x9bdc06a7, 0xc19bf174,
+    0xe49b69c1, 0xefbe4786, 0x0fc19dc6, 0x240ca1cc, 0x2de92c6f, 0x4a7484aa, 0x5cb0a9dc, 0x76f988da,
+    0x983e5152, 0xa831c66d, 0xb00327c8, 0xbf597fc7, 0xc6e00bf3, 0xd5a79147, 0x06ca6351, 0x14292967,
+    0x27b70a85, 0x2e1b2138, 0x4d2c6dfc, 0x53380d13, 0x650a7354, 0x766a0abb, 0x81c2c92e, 0x92722c85,
+    0xa2bfe8a1, 0xa81a664b, 0xc24b8b70, 0xc76c51a3, 0xd192e819, 0xd6990624, 0xf40e3585, 0x106aa070,
+    0x19a4c116, 0x1e376c08, 0x2748774c, 0x34b0bcb5, 0x391c0cb3, 0x4ed8aa4a, 0x5b9cca4f, 0x682e6ff3,
+    0x748f82ee, 0x78a5636f, 0x84c87814, 0x8cc70208, 0x90befffa, 0xa4506ceb, 0xbef9a3f7, 0xc67178f2};
+
+static uint32_t jobq__rotr(uint32_t x, int n) { return x >> n | x << (32 - n); }
+
+/* One block of 64 bytes. */
+static void jobq__sha_block(uint32_t *h, const unsigned char *p)
+{
+    uint32_t w[64], v[8];
+    int i;
+
+    for (i = 0; i < 16; i++, p += 4) {
+        w[i] = (uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | p[3];
+    }
+    for (; i < 64; i++) {
+        uint32_t a = w[i - 15], b = w[i - 2];
+        w[i] = w[i - 16] + (jobq__rotr(a, 7) ^ jobq__rotr(a, 18) ^ a >> 3) + w[i - 7] +
+               (jobq__rotr(b, 17) ^ jobq__rotr(b, 19) ^ b >> 10);
+    }
+    memcpy(v, h, sizeof v);
+    for (i = 0; i < 64; i++) {
+        uint32_t a = v[0], e = v[4];
+        uint32_t t1 = v[7] + (jobq__rotr(e, 6) ^ jobq__rotr(e, 11) ^ jobq__rotr(e, 25)) +
+                      ((e & v[5]) ^ (~e & v[6])) + jobq__sha_k[i] + w[i];
+        uint32_t t2 = (jobq__rotr(a, 2) ^ jobq__rotr(a, 13) ^ jobq__rotr(a, 22)) +
+                      ((a & v[1]) ^ (a & v[2]) ^ (v[1] & v[2]));
+        memmove(v + 1, v, 7 * sizeof v[0]);
+        v[0] = t1 + t2;
+        v[4] += t1;
+    }
+    for (i = 0; i < 8; i++) h[i] += v[i];
+}
+
+JOBQ_API uint32_t jobq_partition_of(jobq_str key, uint32_t partitions)
+{
+    uint32_t h[8] = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a,
+                     0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
+    unsigned char tail[128];
+    const unsigned char *p = (const unsigned char *)key.ptr;
+    size_t rest, size, i;
+
+    JOBQ_ASSERT(partitions >= 1 && partitions <= 65536 && (partitions & (partitions - 1)) == 0);
+    for (rest = key.len; rest >= 64; rest -= 64, p += 64) jobq__sha_block(h, p);
+    memset(tail, 0, sizeof tail);
+    if (rest > 0) memcpy(tail, p, rest);
+    tail[rest] = 0x80;
+    size = rest < 56 ? 64 : 128;
+    for (i = 0; i < 8; i++) {
+        tail[size - 1 - i] = (unsigned char)((uint64_t)key.len * 8 >> 8 * i & 0xff);
+    }
+    jobq__sha_block(h, tail);
+    if (size == 128) jobq__sha_block(h, tail + 64);
+    return h[0] >> 16 & (partitions - 1);
+}
+
+/* -- the cursor -- */
+
+JOBQ_API int32_t jobq_cursor_attempts(const jobq_cursor *c, int64_t seq)
+{
+    int32_t n = 0;
+
+    JOBQ_ASSERT(c != NULL);
+    while (n < c->tried_count && c->tried[n] >= seq) n++;
+    return n;
+}
+
+JOBQ_API void jobq_cursor_deliver(jobq_cursor *c, int64_t last)
+{
+    int32_t at = jobq_cursor_attempts(c, last);
+
+    if (at == JOBQ_TRIED_MAX) return;
+    if (c->tried_count == JOBQ_TRIED_MAX) c->tried_count--;
+    memmove(c->tried + at + 1, c->tried + at, (size_t)(c->tried_count - at) * sizeof c->tried[0]);
+    c->tried[at] = last;
+    c->tried_count++;
+}
+
+JOBQ_API void jobq_cursor_undo(jobq_cursor *c, int64_t last)
+{
+    int32_t at = jobq_cursor_attempts(c, last);
+
+    if (at == 0 || c->tried[at - 1] != last) return;
+    c->tried_count--;
+    memmove(c->tried + at - 1, c->tried + at,
+            (size_t)(c->tried_count - at + 1) * sizeof c->tried[0]);
+    c->tried[c->tried_count] = 0;
+}
+
+JOBQ_API jobq_error jobq_cursor_check(const jobq_cursor *c)
+{
+    int32_t i;
+
+    JOBQ_ASSERT(c != NULL);
+    if (c->acked < 0 || c->tried_count < 0 || c->tried_count > JOBQ_TRIED_MAX) {
+        return JOBQ_ERROR_INVALID;
+    }
+    for (i = 0; i < c->tried_count; i++) {
+        if (c->tried[i] <= c->acked || (i > 0 && c->tried[i] > c->tried[i - 1])) {
+            return JOBQ_ERROR_INVALID;
+        }
+    }
+    return JOBQ_OK;
+}
+
+JOBQ_API int32_t jobq_cursor_size(const jobq_cursor *c, int32_t batch, int64_t lost)
+{
+    JOBQ_ASSERT(c != NULL && batch >= 1);
+    return lost > 0 ? 1 : (int32_t)jobq_partition_size(&c->mode, (uint32_t)batch);
+}
+
+/* -- the plan of an acknowledgement -- */
+
+static int32_t jobq__limit(const jobq_policy *policy)
+{
+    return jobq_policy_defaults(policy).max_attempts;
+}
+
+JOBQ_API int32_t jobq_outbox_open(const jobq_policy *policy, const jobq_cursor *cursor,
+                                  int64_t lost, int32_t count, uint8_t *outcomes)
+{
+    int64_t first;
+    int32_t given = count;
+
+    JOBQ_ASSERT(policy != NULL && cursor != NULL && outcomes != NULL && count >= 1);
+    first = cursor->acked + 1;
+    if (jobq_cursor_attempts(cursor, first) >= jobq__limit(policy)) given = lost == first ? 0 : 1;
+    memset(outcomes, JOBQ_RESULT_NONE, (size_t)given);
+    memset(outcomes + given, JOBQ_RESULT_LEFT, (size_t)(count - given));
+    if (given == 0) outcomes[0] = JOBQ_RESULT_EXCEEDED;
+    return given;
+}
+
+/* Messages up to the last that a handler really had. */
+static int32_t jobq__handled(const uint8_t *outcomes, int32_t count)
+{
+    while (count > 0 && (outcomes[count - 1] == JOBQ_RESULT_LEFT ||
+                         outcomes[count - 1] == JOBQ_RESULT_EXCEEDED)) {
+        count--;
+    }
+    return count;
+}
+
+/* Walks over what leaves the partition; a retry at the limit leaves it too, unless nobody knows
+ * which message of the batch failed. */
+static void jobq__plan_walk(const jobq_policy *policy, const jobq_cursor *cursor, bool group,
+                            int32_t count, uint8_t *outcomes, jobq_plan *plan)
+{
+    int32_t i;
+
+    for (i = 0; i < count; i++) {
+        int32_t attempts = jobq_cursor_attempts(cursor, cursor->acked + 1 + i);
+        JOBQ_ASSERT(outcomes[i] != JOBQ_RESULT_NONE);
+        if (outcomes[i] == JOBQ_RESULT_RETRY && !group && attempts + 1 >= jobq__limit(policy)) {
+            outcomes[i] = JOBQ_RESULT_EXCEEDED;
+        }
+        if (outcomes[i] == JOBQ_RESULT_RETRY || outcomes[i] == JOBQ_RESULT_LEFT) break;
+        plan->dead += outcomes[i] != JOBQ_RESULT_SUCCESS;
+    }
+    plan->done = i;
+    plan->failed = i < count && outcomes[i] == JOBQ_RESULT_RETRY ? i : -1;
+}
+
+/* This delivery counts for those that were handled; what is done needs no count. */
+static void jobq__plan_tried(jobq_cursor *c, int32_t handled, int32_t done)
+{
+    int32_t left;
+
+    if (handled > 0) jobq_cursor_deliver(c, c->acked + handled);
+    c->acked += done;
+    left = jobq_cursor_attempts(c, c->acked + 1);
+    while (c->tried_count > left) c->tried[--c->tried_count] = 0; /* equal cursors, equal bytes */
+}
+
+/* The result that moves the mode: a message out of attempts is a reject of the partition's own. */
+static void jobq__plan_mode(const jobq_tuning *tuning, const jobq_verdict *v, bool exceeded,
+                            jobq_plan *plan)
+{
+    uint32_t processed = exceeded ? (uint32_t)plan->done : v->processed;
+    jobq_cursor *c = &plan->cursor;
+    jobq_result result = v->result;
+
+    if (exceeded && plan->failed < 0) result = JOBQ_RESULT_REJECT;
+    if (result == JOBQ_RESULT_LEFT || (result == JOBQ_RESULT_SUCCESS && plan->done == 0)) return;
+    if (processed != JOBQ_COUNT_UNKNOWN) {
+        processed = jobq__u32_min(processed, (uint32_t)v->count);
+    }
+    c->mode = jobq_partition_next(c->mode, result, (uint32_t)tuning->batch, processed,
+                                  tuning->threshold);
+}
+
+static jobq_directive jobq__plan_directive(const jobq_tuning *tuning, const jobq_verdict *v,
+                                           uint64_t random, const jobq_plan *plan)
+{
+    jobq_directive d = {JOBQ_DIRECTIVE_PROCEED, 0};
+
+    if (plan->failed >= 0 && v->delay_named) {
+        d.kind = JOBQ_DIRECTIVE_SLEEP;
+        d.delay_us = jobq__max(v->delay_us, 0);
+        return d;
+    }
+    if (v->result == JOBQ_RESULT_LEFT && plan->done == 0) d.kind = JOBQ_DIRECTIVE_IDLE;
+    else if (plan->failed >= 0 || plan->done == 0) { /* no progress is no reason to hurry */
+        d.kind = JOBQ_DIRECTIVE_SLEEP;
+        d.delay_us = jobq_partition_backoff(&tuning->retry, plan->cursor.mode.failures, random);
+    } else if (plan->done == v->count && plan->dead == 0) {
+        return jobq_partition_directive(&plan->cursor.mode, JOBQ_RESULT_SUCCESS,
+                                        (uint32_t)v->count, (uint32_t)v->size, &tuning->retry,
+                                        random);
+    }
+    return d;
+}
+
+JOBQ_API void jobq_outbox_plan(const jobq_policy *policy, const jobq_tuning *tuning,
+                               const jobq_cursor *cursor, const jobq_verdict *verdict,
+                               uint8_t *outcomes, uint64_t random, jobq_plan *plan)
+{
+    int32_t handled, retries = 0, i;
+    bool group, exceeded = false;
+
+    JOBQ_ASSERT(policy != NULL && tuning != NULL && cursor != NULL && verdict != NULL);
+    JOBQ_ASSERT(outcomes != NULL && plan != NULL && verdict->count >= 1);
+    memset(plan, 0, sizeof *plan);
+    plan->cursor = *cursor;
+    handled = jobq__handled(outcomes, verdict->count);
+    for (i = 0; i < handled; i++) retries += outcomes[i] == JOBQ_RESULT_RETRY;
+    group = verdict->processed == JOBQ_COUNT_UNKNOWN && retries > 1;
+    jobq__plan_walk(policy, cursor, group, verdict->count, outcomes, plan);
+    for (i = 0; i < plan->done; i++) exceeded |= outcomes[i] == JOBQ_RESULT_EXCEEDED;
+    jobq__plan_tried(&plan->cursor, handled, plan->done);
+    jobq__plan_mode(tuning, verdict, exceeded, plan);
+    plan->directive = jobq__plan_directive(tuning, verdict, random, plan);
+}
+
+/* ---- >>delivery ------------------------------------------------------------------------------ */
+
+JOBQ_API void jobq_delivery_done(jobq_delivery *d, int32_t count)
+{
+    JOBQ_ASSERT(d != NULL && count >= 0);
+    d->processed = (uint32_t)jobq__min(count, d->count);
+}
+
+JOBQ_API bool jobq_delivery_reject(jobq_delivery *d, int32_t index, jobq_str why)
+{
+    JOBQ_ASSERT(d != NULL && index >= 0 && index < d->count && d->store != NULL);
+    d->outcomes[index] = JOBQ_RESULT_REJECT;
+    return d->store->keep(d, index, why);
+}
+
+JOBQ_API void jobq_delivery_error(jobq_delivery *d, jobq_str text)
+{
+    JOBQ_ASSERT(d != NULL);
+    d->error_size = jobq_utf8_mend(d->error, JOBQ_ERROR_MAX, text);
+}
+
+JOBQ_API void jobq_delivery_delay(jobq_delivery *d, int64_t delay_us)
+{
+    JOBQ_ASSERT(d != NULL);
+    d->delay_us = jobq__max(delay_us, 0);
+    d->delay_named = true;
+}
+
+JOBQ_API jobq_stop jobq_delivery_stopping(const jobq_delivery *d)
+{
+    JOBQ_ASSERT(d != NULL && d->store != NULL);
+    return (jobq_stop)d->store->stopping(d);
+}
+
+/* Keeps why message i was refused, and makes room for the next one's error. */
+static void jobq__delivery_refuse(jobq_delivery *d, int32_t i)
+{
+    jobq_str why = {NULL, 0};
+
+    why.ptr = d->error;
+    why.len = d->error_size;
+    jobq_delivery_reject(d, i, why);
+    d->error_size = 0;
+}
+
+/* One message. What a handler may not say counts as retry. */
+static jobq_result jobq__delivery_one(jobq_delivery *d, jobq_message_handler each, int32_t i)
+{
+    jobq_result result = JOBQ_RESULT_RETRY;
+
+    if (d->store->enter == NULL || d->store->enter(d, i)) result = each(d, &d->messages[i]);
+    if (result != JOBQ_RESULT_SUCCESS && result != JOBQ_RESULT_REJECT) result = JOBQ_RESULT_RETRY;
+    if (d->store->leave != NULL && !d->store->leave(d, i, result)) result = JOBQ_RESULT_RETRY;
+    return result;
+}
+
+static jobq_result jobq__delivery_each(jobq_delivery *d, jobq_message_handler each)
+{
+    jobq_result result = JOBQ_RESULT_SUCCESS;
+    int32_t i;
+
+    for (i = 0; i < d->count && result != JOBQ_RESULT_RETRY; i++) {
+        if (i > 0 && jobq_delivery_stopping(d) != JOBQ_STOP_NONE) break;
+        result = jobq__delivery_one(d, each, i);
+        d->outcomes[i] = (uint8_t)result;
+        if (result == JOBQ_RESULT_REJECT) jobq__delivery_refuse(d, i);
+    }
+    d->processed = (uint32_t)(result == JOBQ_RESULT_RETRY ? i - 1 : i);
+    for (; i < d->count; i++) d->outcomes[i] = JOBQ_RESULT_LEFT;
+    return result == JOBQ_RESULT_RETRY ? JOBQ_RESULT_RETRY : JOBQ_RESULT_SUCCESS;
+}
+
+/* What a batch handler said as a whole, told to each message that it did not refuse itself. */
+static jobq_result jobq__delivery_all(jobq_delivery *d, jobq_batch_handler all)
+{
+    jobq_result result = all(d), rest;
+    uint32_t i, done = d->processed;
+
+    if (result != JOBQ_RESULT_SUCCESS && result != JOBQ_RESULT_REJECT) result = JOBQ_RESULT_RETRY;
+    rest = result == JOBQ_RESULT_SUCCESS && done != JOBQ_COUNT_UNKNOWN ? JOBQ_RESULT_LEFT : result;
+    for (i = 0; i < (uint32_t)d->count; i++) {
+        bool failed = done == JOBQ_COUNT_UNKNOWN || result == JOBQ_RESULT_REJECT || i == done;
+        if (d->outcomes[i] == JOBQ_RESULT_REJECT) continue;
+        if (done != JOBQ_COUNT_UNKNOWN && i < done) d->outcomes[i] = JOBQ_RESULT_SUCCESS;
+        else d->outcomes[i] = (uint8_t)(failed ? rest : JOBQ_RESULT_LEFT);
+    }
+    return result;
+}
+
+JOBQ_API void jobq_delivery_run(jobq_delivery *d, jobq_message_handler each,
+                                jobq_batch_handler all, jobq_verdict *verdict)
+{
+    JOBQ_ASSERT(d != NULL && verdict != NULL && (each == NULL) != (all == NULL));
+    d->processed = JOBQ_COUNT_UNKNOWN;
+    verdict->result = each != NULL ? jobq__delivery_each(d, each) : jobq__delivery_all(d, all);
+    verdict->processed = d->processed;
+    verdict->delay_us = d->delay_us;
+    verdict->delay_named = d->delay_named;
 }
 
 /* ---- >>loop ---------------------------------------------------------------------------------- */

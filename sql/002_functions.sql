@@ -115,8 +115,9 @@ END $$;
 
 -- Idempotency. The key's row is inserted first, ON CONFLICT DO NOTHING; a second statement
 -- (with a new snapshot) reads who has it; both are repeated when the other transaction rolled
--- back in between.
+-- back in between. p_ended_at: for messages, whose keys are kept for a day from the start.
 CREATE FUNCTION jobq.keep_keys(p_queue integer, p_keys text[], p_ids bigint[],
+                               p_ended_at timestamptz DEFAULT NULL,
                                OUT ids bigint[], OUT existed boolean[])
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE v_id bigint;
@@ -126,8 +127,8 @@ BEGIN
     FOR i IN 1 .. cardinality(p_ids) LOOP
         CONTINUE WHEN p_keys[i] IS NULL;
         LOOP
-            INSERT INTO jobq.idempotency (queue_id, key, job_id)
-            VALUES (p_queue, p_keys[i], p_ids[i])
+            INSERT INTO jobq.idempotency (queue_id, key, job_id, ended_at)
+            VALUES (p_queue, p_keys[i], p_ids[i], p_ended_at)
             ON CONFLICT (queue_id, key) DO NOTHING;
             EXIT WHEN FOUND;
             DELETE FROM jobq.idempotency k

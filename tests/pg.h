@@ -159,7 +159,8 @@ static inline int pg_empty(void **state)
     (void)state;
     RUN("TRUNCATE jobq.job, jobq.failed, jobq.history, jobq.claim, jobq.worker, jobq.sleeper, "
         "jobq.kind,"
-        " jobq.queue, jobq.idempotency");
+        " jobq.queue, jobq.idempotency, jobq.incoming, jobq.message, jobq.counter, jobq.partition, "
+        "jobq.dead_letter");
     return 0;
 }
 

@@ -1,0 +1,992 @@
+-- jobq, migration 3: the outbox. Messages are written in the caller's transaction, numbered
+-- 1, 2, 3 … per partition after it committed, delivered in that order, and given up as whole
+-- parts.
+--
+--     enqueue          number              read, handle, acknowledge        reclaim
+--     -> incoming  ->  message (a ring) -> the partition's row moves on  -> TRUNCATE
+--
+-- incoming is an existence queue: a row is there until it is numbered, so a transaction that
+-- commits late is numbered late, never skipped; nothing depends on transaction ids outliving a
+-- dump, an upgrade or a failover. Three kinds of row move, each written by one party only:
+--     counter     the last number given and how far incoming was looked at (the sequencer)
+--     partition   what was acknowledged, tried, by whom (the holder of the lease)
+--     message     immutable
+--
+-- A partition's id is computed, not looked up: queue id * 32768 + number.
+--
+-- One hot row per partition gets a new version with every batch. Behind a held snapshot none
+-- of them can go, and a look-up through the index would walk them all. So counter and
+-- partition rows are always sought backwards (id >= x AND id <= x ORDER BY id DESC LIMIT 1):
+-- versions lie in the index by their place, the newest last, and the walk ends at the first
+-- that is visible.
+
+CREATE SEQUENCE jobq.incoming_id CACHE 1;
+
+-- Written and not yet numbered. Usually nearly empty.
+CREATE TABLE jobq.incoming (
+    partition bigint NOT NULL,
+    id bigint NOT NULL DEFAULT nextval('jobq.incoming_id'),
+    created_at timestamptz NOT NULL DEFAULT statement_timestamp(),
+    type text COLLATE "C",
+    payload jsonb,
+    bytes bytea,
+    headers jsonb,
+    PRIMARY KEY (partition, id),
+    CHECK (payload IS NULL OR bytes IS NULL)
+) WITH (vacuum_truncate = off, autovacuum_vacuum_scale_factor = 0.02,
+        autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0,
+        autovacuum_analyze_scale_factor = 0.2, autovacuum_analyze_threshold = 50000);
+
+-- The sequencer's row. seq: the last number given. lasts[s + 1]: the last number that lies in
+-- part s of the ring. settled, swept, mark: how far incoming is known to be empty, see
+-- outbox_sequence. reclaimed: numbers up to this one were deleted in pages.
+CREATE TABLE jobq.counter (
+    partition bigint PRIMARY KEY,
+    seq bigint NOT NULL DEFAULT 0 CHECK (seq >= 0),
+    settled bigint NOT NULL DEFAULT 0,
+    swept bigint NOT NULL DEFAULT 0,
+    mark bigint NOT NULL DEFAULT 0,
+    mark_xid xid8 NOT NULL DEFAULT '0',
+    mark_at timestamptz NOT NULL DEFAULT '-infinity',
+    reclaimed bigint NOT NULL DEFAULT 0,
+    lasts bigint[] NOT NULL DEFAULT '{0,0,0,0}'
+);
+
+-- The holder's row. acked: every number up to this one is done. tried[i]: the highest number
+-- beyond acked that was delivered at least i times; it never grows along the array, so the
+-- attempts of message s are the number of elements >= s. (worker, claim) is the lease token;
+-- beat counts every write, for whoever watches it stand still. failures, effective, successes:
+-- PartitionMode (effective 0: Normal). due_at: nobody is given messages before.
+CREATE TABLE jobq.partition (
+    id bigint PRIMARY KEY,
+    queue_id integer NOT NULL,
+    number smallint NOT NULL CHECK (number >= 0),
+    acked bigint NOT NULL DEFAULT 0 CHECK (acked >= 0),
+    beat bigint NOT NULL DEFAULT 0,
+    worker bigint,
+    claim bigint,
+    lease_until timestamptz,
+    due_at timestamptz,
+    failures bigint NOT NULL DEFAULT 0 CHECK (failures >= 0),
+    effective bigint NOT NULL DEFAULT 0 CHECK (effective >= 0),
+    successes bigint NOT NULL DEFAULT 0 CHECK (successes >= 0),
+    tried bigint[] NOT NULL DEFAULT '{}',
+    error text,
+    CHECK (id = queue_id::bigint * 32768 + number),
+    CHECK ((worker IS NULL) = (claim IS NULL) AND (worker IS NULL) = (lease_until IS NULL))
+);
+
+-- Numbered messages, in a ring of four parts. Only the part that meta names is written; it
+-- turns when the next one holds nothing unacknowledged any more, and that one is emptied by
+-- TRUNCATE. The key's index serves every read: one partition, in order of its numbers.
+CREATE TABLE jobq.message (
+    partition bigint NOT NULL,
+    seq bigint NOT NULL,
+    created_at timestamptz NOT NULL,
+    slot smallint NOT NULL,
+    type text COLLATE "C",
+    payload jsonb,
+    bytes bytea,
+    headers jsonb,
+    PRIMARY KEY (partition, seq, slot)
+) PARTITION BY LIST (slot);
+
+CREATE TABLE jobq.message_0 PARTITION OF jobq.message FOR VALUES IN (0);
+
+CREATE TABLE jobq.message_1 PARTITION OF jobq.message FOR VALUES IN (1);
+
+CREATE TABLE jobq.message_2 PARTITION OF jobq.message FOR VALUES IN (2);
+
+CREATE TABLE jobq.message_3 PARTITION OF jobq.message FOR VALUES IN (3);
+
+ALTER TABLE jobq.meta
+    ADD message_slot smallint NOT NULL DEFAULT 0 CHECK (message_slot BETWEEN 0 AND 3),
+    ADD message_slot_since timestamptz NOT NULL DEFAULT now();
+
+-- Messages that were given up, with all they carried. One row per message, whatever happens
+-- twice. token and deadline: of the replay that works on it.
+CREATE TABLE jobq.dead_letter (
+    id bigint GENERATED BY DEFAULT AS IDENTITY PRIMARY KEY,
+    queue_id integer NOT NULL,
+    partition bigint NOT NULL,
+    seq bigint NOT NULL,
+    created_at timestamptz NOT NULL,
+    failed_at timestamptz NOT NULL,
+    completed_at timestamptz,
+    token bigint,
+    deadline timestamptz,
+    attempts integer NOT NULL CHECK (attempts >= 0),
+    status text NOT NULL DEFAULT 'pending'
+        CHECK (status IN ('pending', 'reprocessing', 'resolved', 'discarded')),
+    type text COLLATE "C",
+    error text,
+    payload jsonb,
+    bytes bytea,
+    headers jsonb,
+    UNIQUE (partition, seq),
+    CHECK ((status = 'reprocessing') = (token IS NOT NULL)
+           AND (token IS NULL) = (deadline IS NULL)),
+    CHECK ((status IN ('resolved', 'discarded')) = (completed_at IS NOT NULL))
+);
+
+-- What replay looks for, in its order.
+CREATE INDEX dead_letter_open ON jobq.dead_letter (deadline NULLS FIRST, id)
+    WHERE status IN ('pending', 'reprocessing');
+
+-- Lists, newest first, and retention.
+CREATE INDEX dead_letter_failed_at ON jobq.dead_letter (status, failed_at);
+
+-- What read and ack answer. answer: h held by the caller (the messages after acked follow),
+-- i nothing to read and not held, o held by another, w due in wait_us, b the row is locked
+-- just now, l the lease was lost and nothing was written. last: the highest number given so
+-- far. worker, claim, beat: the holder's; what to watch. wait_us: until due, or what is left
+-- of the other's lease. taken: from a holder that had died.
+CREATE TYPE jobq.delivery AS (
+    answer "char", taken boolean, acked bigint, last bigint, tried bigint[], worker bigint,
+    claim bigint, beat bigint, wait_us bigint, failures bigint, effective bigint,
+    successes bigint, error text, created_ats timestamptz[], types text[], payloads jsonb[],
+    bytes bytea[], headers jsonb[]
+);
+
+-- ---- queues with partitions ----------------------------------------------------------------
+
+-- Gives a queue its partitions, numbered from 0. Again, with the same number: nothing. With
+-- another: the answer says how many there are, and nothing changes.
+CREATE FUNCTION jobq.outbox_register(p_queue text, p_partitions integer) RETURNS integer
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    v_queue integer := jobq.queue_id(p_queue);
+    v_found integer;
+BEGIN
+    SELECT q.partitions INTO v_found FROM jobq.queue q WHERE q.id = v_queue;
+    IF v_found > 0 THEN RETURN v_found; END IF;
+    SELECT q.partitions INTO v_found FROM jobq.queue q WHERE q.id = v_queue FOR UPDATE;
+    IF v_found = 0 THEN PERFORM jobq.outbox_widen(v_queue, 0, p_partitions); END IF;
+    RETURN CASE WHEN v_found = 0 THEN p_partitions ELSE v_found END;
+END $$;
+
+-- The rows of partitions p_from up to, but without, p_to.
+CREATE FUNCTION jobq.outbox_widen(p_queue integer, p_from integer, p_to integer) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    INSERT INTO jobq.partition (id, queue_id, number)
+    SELECT p_queue::bigint * 32768 + n, p_queue, n FROM generate_series(p_from, p_to - 1) n;
+    INSERT INTO jobq.counter (partition)
+    SELECT p_queue::bigint * 32768 + n FROM generate_series(p_from, p_to - 1) n;
+    UPDATE jobq.queue q SET partitions = p_to WHERE q.id = p_queue;
+END $$;
+
+-- More partitions for a queue. Keys then fall to other partitions, so the order of a key's
+-- messages holds only across an empty queue: without p_anyway it refuses, with the number of
+-- messages still under way. Producers are held off until the end of this transaction by the
+-- lock, which every enqueue takes before it reads the number of partitions.
+CREATE FUNCTION jobq.outbox_grow(p_queue text, p_partitions integer,
+                                 p_anyway boolean DEFAULT false) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    v_queue jobq.queue;
+    v_left bigint;
+BEGIN
+    LOCK TABLE jobq.incoming IN SHARE ROW EXCLUSIVE MODE;
+    SELECT * INTO v_queue FROM jobq.queue q WHERE q.name = p_queue FOR UPDATE;
+    IF NOT FOUND OR v_queue.partitions = 0 THEN
+        RAISE EXCEPTION 'queue ''%'' is not registered', p_queue USING ERRCODE = '22023';
+    END IF;
+    IF p_partitions < v_queue.partitions THEN
+        RAISE EXCEPTION 'queue ''%'' has % partitions and can''t shrink to %', p_queue,
+            v_queue.partitions, p_partitions USING ERRCODE = '22023';
+    END IF;
+    SELECT coalesce(sum(o.lag), 0) INTO v_left FROM jobq.outbox o WHERE o.queue = p_queue;
+    IF v_left > 0 AND NOT p_anyway THEN
+        RAISE EXCEPTION 'queue ''%'' has % messages under way', p_queue, v_left
+            USING ERRCODE = '55006', HINT = 'Let them be delivered first, or, if the order '
+                'of a key''s messages does not matter, grow it anyway.';
+    END IF;
+    PERFORM jobq.outbox_widen(v_queue.id, v_queue.partitions, p_partitions);
+END $$;
+
+-- The partitions of queues.
+CREATE FUNCTION jobq.outbox_partitions(p_queues integer[])
+RETURNS TABLE (partition bigint, queue_id integer, number smallint)
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN QUERY SELECT p.id, p.queue_id, p.number FROM jobq.partition p
+                 WHERE p.queue_id = ANY (p_queues) ORDER BY p.id;
+END $$;
+
+-- ---- enqueue -------------------------------------------------------------------------------
+
+-- The number that chooses an order key's partition: 32-bit FNV-1a over its bytes, its upper
+-- half folded into the lower; the partition is this modulo their number. jobq.h has the same,
+-- with test vectors.
+CREATE FUNCTION jobq.outbox_hash(p_key text) RETURNS bigint
+LANGUAGE plpgsql IMMUTABLE STRICT SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    v_bytes bytea := convert_to(p_key, 'UTF8');
+    v_hash bigint := 2166136261;
+BEGIN
+    FOR i IN 0 .. length(v_bytes) - 1 LOOP
+        v_hash := ((v_hash # get_byte(v_bytes, i)) * 16777619) & 4294967295;
+    END LOOP;
+    RETURN v_hash # (v_hash >> 16);
+END $$;
+
+-- What an enqueue needs to know, and why it is refused. The lock is the one that writing takes
+-- anyway; taken before the number of partitions is read, it lets outbox_grow change that
+-- number with nobody in between. The transaction gets its id before message ids are drawn: see
+-- outbox_sequence.
+CREATE FUNCTION jobq.outbox_queue(p_queue text, p_lowest bigint, p_highest bigint,
+                                  p_size bigint, OUT id integer, OUT partitions integer,
+                                  OUT refused text)
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE v_max integer;
+BEGIN
+    LOCK TABLE jobq.incoming IN ROW EXCLUSIVE MODE;
+    PERFORM pg_current_xact_id();
+    SELECT q.id, q.partitions, q.message_max INTO id, partitions, v_max
+    FROM jobq.queue q WHERE q.name = p_queue;
+    IF NOT FOUND OR partitions = 0 THEN
+        refused := format('queue ''%s'' is not registered', p_queue);
+    ELSIF p_highest >= partitions OR p_lowest < 0 THEN
+        refused := format('partition %s is out of range for queue ''%s'' (max %s)',
+                          CASE WHEN p_lowest < 0 THEN p_lowest ELSE p_highest END, p_queue,
+                          partitions);
+    ELSIF p_size > v_max THEN
+        refused := format('payload size %s exceeds maximum %s', p_size, v_max);
+    END IF;
+END $$;
+
+-- Many messages of one queue in one statement, all or none. Element i of every array is
+-- message i; an array may be NULL and so may its elements. The partition is p_partitions[i],
+-- or chosen by p_hashes[i] (outbox_hash of the order key), which wins. ids are drawn first and
+-- carried through, so that the order within a partition is that of the arrays. existed[i]: the
+-- key was known in this queue, and nothing is written. refused: why nothing at all was; no
+-- error is raised, so the caller's transaction goes on.
+CREATE FUNCTION jobq.outbox_enqueue_many(
+    p_queue text, p_partitions integer[], p_hashes bigint[], p_types text[],
+        p_payloads jsonb[],
+    p_bytes bytea[], p_headers jsonb[], p_keys text[], p_count integer, p_notify boolean,
+    OUT ids bigint[], OUT existed boolean[], OUT refused text)
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
+DECLARE v_queue record;
+BEGIN
+    SELECT q.id, q.partitions, q.refused INTO v_queue FROM jobq.outbox_queue(
+        p_queue, (SELECT min(n) FROM unnest(p_partitions) n),
+        (SELECT max(n) FROM unnest(p_partitions) n),
+        (SELECT max(octet_length(b)) FROM unnest(p_bytes) b)) q;
+    refused := v_queue.refused;
+    IF refused IS NOT NULL THEN RETURN; END IF;
+    ids := ARRAY(SELECT nextval('jobq.incoming_id') FROM generate_series(1, p_count));
+    IF p_keys IS NOT NULL THEN
+        SELECT k.ids, k.existed INTO ids, existed
+        FROM jobq.keep_keys(v_queue.id, p_keys, ids, statement_timestamp()) k;
+    END IF;
+    INSERT INTO jobq.incoming (partition, id, type, payload, bytes, headers)
+    SELECT v_queue.id::bigint * 32768 + coalesce(u.hash % v_queue.partitions, u.partition, 0),
+           u.id, u.type, u.payload, u.bytes, u.headers
+    FROM ROWS FROM (unnest(ids), unnest(existed), unnest(p_partitions), unnest(p_hashes),
+                    unnest(p_types), unnest(p_payloads), unnest(p_bytes), unnest(p_headers))
+         AS u (id, existed, partition, hash, type, payload, bytes, headers)
+    WHERE u.existed IS NOT TRUE;
+    IF p_notify THEN PERFORM jobq.wake(v_queue.id, 1); END IF;
+END $$;
+
+-- One message, lean.
+CREATE FUNCTION jobq.outbox_enqueue_one(
+    p_queue text, p_partition integer, p_hash bigint, p_type text, p_payload jsonb,
+    p_bytes bytea, p_headers jsonb, p_key text, p_notify boolean,
+    OUT id bigint, OUT existed boolean, OUT refused text)
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+DECLARE v_queue record;
+BEGIN
+    existed := false;
+    SELECT q.id, q.partitions, q.refused INTO v_queue
+    FROM jobq.outbox_queue(p_queue, p_partition, p_partition, octet_length(p_bytes)) q;
+    refused := v_queue.refused;
+    IF refused IS NOT NULL THEN RETURN; END IF;
+    id := nextval('jobq.incoming_id');
+    IF p_key IS NOT NULL THEN
+        SELECT k.ids[1], k.existed[1] INTO id, existed FROM jobq.keep_keys(
+            v_queue.id, ARRAY[p_key], ARRAY[id], statement_timestamp()) k;
+        IF existed THEN RETURN; END IF;
+    END IF;
+    INSERT INTO jobq.incoming (partition, id, type, payload, bytes, headers)
+    VALUES (v_queue.id::bigint * 32768 + coalesce(p_hash % v_queue.partitions, p_partition, 0),
+            id, p_type, p_payload, p_bytes, p_headers);
+    IF p_notify THEN PERFORM jobq.wake(v_queue.id, 1); END IF;
+END $$;
+
+-- The same, as a person types it; refusals are errors. The key makes a repeated call find the
+-- first message.
+--     select jobq.outbox_enqueue('orders', '{"total": 5}', order_key => 'customer-7');
+CREATE FUNCTION jobq.outbox_enqueue(
+    queue text, payload jsonb DEFAULT NULL, partition integer DEFAULT NULL,
+    order_key text DEFAULT NULL, type text DEFAULT NULL, bytes bytea DEFAULT NULL,
+    headers jsonb DEFAULT NULL, key text DEFAULT NULL, notify boolean DEFAULT true)
+RETURNS bigint LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE v record;
+BEGIN
+    IF type !~ '^[ -~]{1,1024}$' THEN
+        RAISE EXCEPTION 'invalid payload type: ''%''', type USING ERRCODE = '22023';
+    END IF;
+    IF octet_length(payload::text) > (SELECT q.message_max FROM jobq.queue q
+                                      WHERE q.name = queue) THEN
+        RAISE EXCEPTION 'payload size % exceeds maximum %', octet_length(payload::text),
+            (SELECT q.message_max FROM jobq.queue q WHERE q.name = queue)
+            USING ERRCODE = '22023';
+    END IF;
+    SELECT e.id, e.refused INTO v FROM jobq.outbox_enqueue_one(
+        queue, partition, jobq.outbox_hash(order_key), type, payload, bytes, headers, key,
+        notify) e;
+    IF v.refused IS NOT NULL THEN
+        RAISE EXCEPTION '%', v.refused USING ERRCODE = '22023';
+    END IF;
+    RETURN v.id;
+END $$;
+
+-- ---- numbering -----------------------------------------------------------------------------
+
+-- Numbers what has been committed to one queue's incoming, all partitions in one statement, at
+-- most p_most messages of each; full: some partition had more. Partitions that another
+-- sequencer has locked are left to it. Incoming rows are never skipped (a lock on one is
+-- waited for), consumed rows are stored rows (checked), and the partition's counter moves in
+-- the transaction that stores them: numbers are contiguous, and a rollback leaves no hole.
+--
+-- How much of the index is looked at. Numbered rows stay in it as dead ones until vacuumed,
+-- for as long as someone holds a snapshot. So a look begins after a bound, below which nothing
+-- can come any more:
+--   mark      the last id drawn at some moment, and mark_xid, a transaction id assigned after
+--             that moment. Whoever enqueues has a transaction id before it draws message ids;
+--             so every transaction that can still bring an id up to mark is older than
+--             mark_xid.
+--   settled   an old mark all of whose older transactions have ended, and behind which one
+--             complete look found the rest. Exact: no transaction, however long, is passed by.
+--   swept     while a writing transaction keeps the mark from settling for more than a second,
+--             looks start here, and from settled once a second. A transaction that was open at
+--             the last such look may be numbered a second later, not more.
+-- p_sweep: from the beginning, whatever the bounds say; once a minute, and after a restart.
+CREATE FUNCTION jobq.outbox_sequence(
+    p_worker bigint, p_queue integer, p_most integer, p_sweep boolean,
+    OUT partitions bigint[], OUT counts bigint[], OUT more boolean)
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
+SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
+SET plan_cache_mode = force_generic_plan AS $$
+#variable_conflict use_column
+DECLARE
+    v_zero bigint := p_queue::bigint * 32768 - 1;
+    v_mark bigint := (SELECT s.last_value FROM jobq.incoming_id s);
+    v_mark_xid xid8;
+    v_xmin xid8 := pg_snapshot_xmin(pg_current_snapshot());
+    v_long timestamptz := statement_timestamp() - interval '1 second';
+    v_slot smallint;
+    v_row record;
+    v_rows tid[];
+    v_locked bigint[];
+    v_bounds bigint[];
+    v_settle boolean[];
+    v_renew boolean[];
+    v_seqs bigint[];
+    v_counts bigint[];
+    v_gone bigint;
+BEGIN
+    more := false;
+    -- A look without locks, so that an idle call writes nothing.
+    partitions := ARRAY(
+        SELECT part.id
+        FROM generate_series(v_zero + 1, v_zero + (
+                 SELECT q.partitions FROM jobq.queue q WHERE q.id = p_queue)) AS part (id)
+        CROSS JOIN LATERAL (
+            SELECT CASE WHEN p_sweep THEN 0 WHEN c.mark_at < v_long THEN c.settled
+                   ELSE greatest(c.settled, c.swept) END AS bound
+            FROM jobq.counter c WHERE c.partition >= part.id AND c.partition <= part.id
+            ORDER BY c.partition DESC LIMIT 1) AS c
+        WHERE EXISTS (SELECT FROM jobq.incoming i
+                      WHERE i.partition = part.id AND i.id > c.bound));
+    IF partitions = '{}' THEN RETURN; END IF;
+    IF pg_current_xact_id_if_assigned() IS NULL
+        THEN v_mark_xid := pg_current_xact_id(); END IF;
+    FOR v_row IN
+        SELECT c.ctid, c.partition, c.partition - v_zero AS n, c.seq, c.settled, c.swept,
+               c.mark_xid < v_xmin AS over, c.mark_at < v_long AS long
+        FROM unnest(partitions) AS part (id) CROSS JOIN LATERAL (
+            SELECT c.ctid, c.* FROM jobq.counter c
+            WHERE c.partition >= part.id AND c.partition <= part.id
+            ORDER BY c.partition DESC LIMIT 1 FOR UPDATE SKIP LOCKED) AS c
+    LOOP
+        v_rows := v_rows || v_row.ctid;
+        v_locked := v_locked || v_row.partition;
+        v_seqs[v_row.n] := v_row.seq;
+        v_counts[v_row.n] := 0;
+        v_settle[v_row.n] := v_row.over;
+        v_renew[v_row.n] := v_mark_xid IS NOT NULL AND (v_row.over OR v_row.long);
+        v_bounds := v_bounds || CASE
+            WHEN p_sweep THEN 0 WHEN v_row.over OR v_row.long THEN v_row.settled
+            ELSE greatest(v_row.settled, v_row.swept) END;
+    END LOOP;
+    v_slot := (SELECT m.message_slot FROM jobq.meta m);
+    WITH gone AS (
+        DELETE FROM jobq.incoming i
+        WHERE i.ctid = ANY (ARRAY(
+            SELECT next.ctid FROM unnest(v_locked, v_bounds) AS part (id, bound)
+            CROSS JOIN LATERAL (
+                SELECT i.ctid FROM jobq.incoming i
+                WHERE i.partition = part.id AND i.id > part.bound
+                ORDER BY i.id LIMIT p_most) AS next))
+        RETURNING i.*
+    ), stored AS (
+        INSERT INTO jobq.message (partition, seq, created_at, slot, type, payload, bytes,
+                                  headers)
+        SELECT g.partition, v_seqs[g.partition - v_zero]
+                   + row_number() OVER (PARTITION BY g.partition ORDER BY g.id),
+               g.created_at, v_slot, g.type, g.payload, g.bytes, g.headers
+        FROM gone g
+        RETURNING message.partition
+    )
+    SELECT coalesce(array_agg(t.partition), '{}'), coalesce(array_agg(t.count), '{}'),
+           (SELECT count(*) FROM gone)
+    INTO partitions, counts, v_gone
+    FROM (SELECT s.partition, count(*) FROM stored s GROUP BY s.partition) t;
+    IF v_gone <> coalesce((SELECT sum(n) FROM unnest(counts) n), 0) THEN
+        RAISE EXCEPTION 'numbered % messages, stored %', v_gone, counts;
+    END IF;
+    FOR i IN 1 .. cardinality(partitions) LOOP
+        v_counts[partitions[i] - v_zero] := counts[i];
+        CONTINUE WHEN counts[i] < p_most;
+        more := true;
+        v_settle[partitions[i] - v_zero] := false;
+        v_renew[partitions[i] - v_zero] := false;
+    END LOOP;
+    UPDATE jobq.counter c
+    SET seq = c.seq + v_counts[c.partition - v_zero],
+        lasts[v_slot + 1] = CASE WHEN v_counts[c.partition - v_zero] > 0
+                            THEN c.seq + v_counts[c.partition - v_zero]
+                            ELSE c.lasts[v_slot + 1] END,
+        settled = CASE WHEN v_settle[c.partition - v_zero] THEN c.mark ELSE c.settled END,
+        swept = CASE WHEN v_renew[c.partition - v_zero] THEN c.mark ELSE c.swept END,
+        mark = CASE WHEN v_renew[c.partition - v_zero] THEN v_mark ELSE c.mark END,
+        mark_xid = CASE WHEN v_renew[c.partition - v_zero] THEN v_mark_xid
+                   ELSE c.mark_xid END,
+        mark_at = CASE WHEN v_renew[c.partition - v_zero] THEN statement_timestamp()
+                  ELSE c.mark_at END
+    WHERE c.ctid = ANY (v_rows);
+    PERFORM jobq.wake(p_queue, cardinality(partitions) - (p_worker <> 0)::integer);
+END $$;
+
+-- ---- reading and acknowledging -------------------------------------------------------------
+
+-- The messages p_first to p_last of a partition, as arrays in their order; all or an error.
+-- The parts of the ring that they lie in are known from the counter's lasts, so the others are
+-- not touched.
+CREATE FUNCTION jobq.outbox_messages(
+    p_partition bigint, p_first bigint, p_last bigint, p_lasts bigint[],
+    OUT created_ats timestamptz[], OUT types text[], OUT payloads jsonb[], OUT bytes bytea[],
+    OUT headers jsonb[])
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
+SET enable_bitmapscan = off SET enable_sort = off SET jit = off
+SET plan_cache_mode = force_generic_plan AS $$
+#variable_conflict use_column
+DECLARE
+    v_slots smallint[];
+    v_before bigint;
+BEGIN
+    FOR i IN 1 .. 4 LOOP
+        CONTINUE WHEN p_lasts[i] < p_first;
+        v_before := (SELECT max(l) FROM unnest(p_lasts) l WHERE l < p_lasts[i]);
+        IF coalesce(v_before, 0) < p_last THEN v_slots := v_slots || (i - 1)::smallint; END IF;
+    END LOOP;
+    SELECT array_agg(m.created_at), array_agg(m.type), array_agg(m.payload),
+        array_agg(m.bytes),
+           array_agg(m.headers)
+    INTO created_ats, types, payloads, bytes, headers
+    FROM (SELECT * FROM jobq.message m
+          WHERE m.partition = p_partition AND m.seq BETWEEN p_first AND p_last
+            AND m.slot = ANY (v_slots)
+          ORDER BY m.seq) AS m;
+    IF coalesce(cardinality(created_ats), 0) <> p_last - p_first + 1 THEN
+        RAISE EXCEPTION 'messages % to % of partition %: only % found', p_first, p_last,
+            p_partition, coalesce(cardinality(created_ats), 0) USING ERRCODE = 'XX001';
+    END IF;
+END $$;
+
+-- What tried becomes when messages up to p_last are delivered from p_acked on: each counts
+-- once more. At most 1000 attempts are told apart.
+CREATE FUNCTION jobq.outbox_tried(p_tried bigint[], p_acked bigint, p_last bigint)
+RETURNS bigint[] LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    v_tried bigint[] := '{}';
+    v_above bigint := p_last;
+BEGIN
+    FOR i IN 1 .. cardinality(p_tried) LOOP
+        EXIT WHEN p_tried[i] <= p_acked;
+        v_tried := v_tried || greatest(p_tried[i], v_above);
+        v_above := least(p_last, p_tried[i]);
+    END LOOP;
+    IF v_above > p_acked THEN v_tried := v_tried || v_above; END IF;
+    RETURN v_tried[1:1000];
+END $$;
+
+-- Takes a partition, or renews the hold on it, and reads its next messages, at most p_most.
+-- Who may take it: anyone when nobody holds it; anyone who has watched (p_watched_*: what an
+-- earlier answer said) for as long as the lease lasts, when it has expired by this database's
+-- clock too. The delivery is counted here, before any handler runs, so that a crash leaves its
+-- trace; from a holder that died over messages, one message at a time is given at first. An
+-- idle read writes nothing, and a row that someone is just writing is not waited for.
+CREATE FUNCTION jobq.outbox_read(
+    p_worker bigint, p_claim bigint, p_lease_us bigint, p_partition bigint, p_most integer,
+    p_watched_worker bigint DEFAULT NULL, p_watched_claim bigint DEFAULT NULL,
+    p_watched_beat bigint DEFAULT NULL)
+RETURNS jobq.delivery LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off
+SET jit = off AS $$
+DECLARE
+    v_now timestamptz := statement_timestamp();
+    v_row jobq.partition;
+    v_seq bigint;
+    v_lasts bigint[];
+    v_first boolean;
+    v_last bigint;
+    v_keep boolean;
+    v jobq.delivery;
+BEGIN
+    SELECT p.* INTO v_row FROM jobq.partition p
+    WHERE p.id >= p_partition AND p.id <= p_partition ORDER BY p.id DESC LIMIT 1;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'partition % does not exist', p_partition USING ERRCODE = '22023';
+    END IF;
+    SELECT c.seq, c.lasts INTO v_seq, v_lasts FROM jobq.counter c
+    WHERE c.partition >= p_partition AND c.partition <= p_partition
+    ORDER BY c.partition DESC LIMIT 1;
+    v.acked := v_row.acked;
+    v.last := v_seq;
+    v.tried := v_row.tried;
+    v.worker := v_row.worker;
+    v.claim := v_row.claim;
+    v.beat := v_row.beat;
+    v.failures := v_row.failures;
+    v.effective := v_row.effective;
+    v.successes := v_row.successes;
+    v.error := v_row.error;
+    v.taken := v_row.worker IS NOT NULL
+        AND (v_row.worker, v_row.claim) <> (p_worker, p_claim);
+    IF v.taken AND (v_row.lease_until >= v_now
+                    OR (v_row.worker, v_row.claim, v_row.beat) IS DISTINCT FROM
+                       (p_watched_worker, p_watched_claim, p_watched_beat)) THEN
+        v.answer := 'o';
+        v.taken := false;
+        v.wait_us := (extract(epoch FROM v_row.lease_until - v_now) * 1e6)::bigint;
+        RETURN v;
+    END IF;
+    v_first := v.taken AND v_row.tried[1] > v_row.acked;
+    v.answer := 'h';
+    v_last := least(v_seq, v_row.acked + CASE
+        WHEN v_first THEN 1 WHEN v_row.effective > 0 THEN least(v_row.effective, p_most)
+        ELSE p_most END);
+    IF v_row.due_at > v_now THEN
+        v.answer := 'w';
+        v.wait_us := (extract(epoch FROM v_row.due_at - v_now) * 1e6)::bigint;
+    ELSIF v_last = v_row.acked THEN
+        v.answer := 'i';
+    END IF;
+    v_keep := v.answer = 'h';
+    IF NOT v_keep AND v_row.worker IS NULL THEN RETURN v; END IF;
+    IF v_keep THEN v.tried := jobq.outbox_tried(v_row.tried, v_row.acked, v_last); END IF;
+    UPDATE jobq.partition p
+    SET beat = p.beat + 1, worker = CASE WHEN v_keep THEN p_worker END,
+        claim = CASE WHEN v_keep THEN p_claim END,
+        lease_until = CASE WHEN v_keep THEN v_now + p_lease_us * interval '1 microsecond' END,
+        due_at = CASE WHEN NOT v_keep THEN p.due_at END, tried = v.tried,
+        effective = CASE WHEN v_first THEN 1 ELSE p.effective END,
+        successes = CASE WHEN v_first THEN 0 ELSE p.successes END
+    WHERE p.ctid = ANY (ARRAY(
+        SELECT r.ctid FROM jobq.partition r WHERE r.id >= p_partition AND r.id <= p_partition
+        ORDER BY r.id DESC LIMIT 1 FOR UPDATE SKIP LOCKED)) AND p.beat = v_row.beat
+    RETURNING p.worker, p.claim, p.beat, p.effective, p.successes
+    INTO v.worker, v.claim, v.beat, v.effective, v.successes;
+    IF NOT FOUND THEN
+        v.answer := 'b';
+        v.taken := false;
+    ELSIF v_keep THEN
+        SELECT m.created_ats, m.types, m.payloads, m.bytes, m.headers
+        INTO v.created_ats, v.types, v.payloads, v.bytes, v.headers
+        FROM jobq.outbox_messages(p_partition, v_row.acked + 1, v_last, v_lasts) m;
+    END IF;
+    RETURN v;
+END $$;
+
+-- Acknowledges what jobq.h planned, under the fence, and reads on: one row changes, however
+-- many messages it was. acked, tried, PartitionMode and error become what is given; messages
+-- to be given up are copied to dead_letter (element i of p_dead_*). Then
+--     p_most > 0     the next messages, under the same lease renewed; none: released
+--     p_most = 0     released
+--     p_most < 0     the lease is kept and renewed, nothing is read
+--     p_delay_us > 0 released, and nobody is given messages before
+-- The lease lost: nothing is written, answer l; or, in the transaction of a handler (p_raise),
+-- an error, so that its COMMIT can't succeed.
+CREATE FUNCTION jobq.outbox_ack(
+    p_worker bigint, p_claim bigint, p_lease_us bigint, p_partition bigint, p_acked bigint,
+    p_tried bigint[], p_failures bigint, p_effective bigint, p_successes bigint, p_error text,
+    p_delay_us bigint, p_dead_seqs bigint[], p_dead_errors text[], p_dead_attempts integer[],
+    p_most integer, p_raise boolean)
+RETURNS jobq.delivery LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off
+SET jit = off AS $$
+DECLARE
+    v_now timestamptz := statement_timestamp();
+    v_seq bigint;
+    v_lasts bigint[];
+    v_last bigint := p_acked;
+    v_keep boolean;
+    v jobq.delivery;
+BEGIN
+    SELECT c.seq, c.lasts INTO v_seq, v_lasts FROM jobq.counter c
+    WHERE c.partition >= p_partition AND c.partition <= p_partition
+    ORDER BY c.partition DESC LIMIT 1;
+    IF p_most > 0 AND p_delay_us <= 0 THEN v_last := least(v_seq, p_acked + p_most); END IF;
+    v_keep := v_last > p_acked OR (p_most < 0 AND p_delay_us <= 0);
+    UPDATE jobq.partition p
+    SET acked = p_acked, beat = p.beat + 1, worker = CASE WHEN v_keep THEN p_worker END,
+        claim = CASE WHEN v_keep THEN p_claim END,
+        lease_until = CASE WHEN v_keep THEN v_now + p_lease_us * interval '1 microsecond' END,
+        due_at = CASE WHEN p_delay_us > 0
+                 THEN v_now + p_delay_us * interval '1 microsecond' END,
+        tried = CASE WHEN v_last = p_acked THEN p_tried
+                WHEN p_tried = '{}' THEN ARRAY[v_last]
+                ELSE jobq.outbox_tried(p_tried, p_acked, v_last) END,
+        failures = p_failures, effective = p_effective, successes = p_successes,
+        error = p_error
+    WHERE p.ctid = ANY (ARRAY(
+        SELECT r.ctid FROM jobq.partition r WHERE r.id >= p_partition AND r.id <= p_partition
+        ORDER BY r.id DESC LIMIT 1))
+      AND p.worker = p_worker AND p.claim = p_claim AND p_acked BETWEEN p.acked AND v_seq
+    RETURNING p.acked, p.tried, p.worker, p.claim, p.beat, p.failures, p.effective,
+              p.successes, p.error
+    INTO v.acked, v.tried, v.worker, v.claim, v.beat, v.failures, v.effective, v.successes,
+         v.error;
+    IF NOT FOUND THEN
+        IF p_raise THEN
+            RAISE EXCEPTION 'lease lost on partition %', p_partition USING ERRCODE = 'JQ001',
+                HINT = 'Another worker has, or had, this partition: roll back.';
+        END IF;
+        v.answer := 'l';
+        RETURN v;
+    END IF;
+    IF p_dead_seqs <> '{}' THEN
+        PERFORM jobq.outbox_bury(p_partition, p_dead_seqs, p_dead_errors, p_dead_attempts);
+    END IF;
+    v.answer := CASE WHEN v_keep THEN 'h' ELSE 'i' END;
+    v.taken := false;
+    v.last := v_seq;
+    IF v_last > p_acked THEN
+        SELECT m.created_ats, m.types, m.payloads, m.bytes, m.headers
+        INTO v.created_ats, v.types, v.payloads, v.bytes, v.headers
+        FROM jobq.outbox_messages(p_partition, p_acked + 1, v_last, v_lasts) m;
+    END IF;
+    RETURN v;
+END $$;
+
+-- Copies messages to dead_letter, all in one statement.
+CREATE FUNCTION jobq.outbox_bury(p_partition bigint, p_seqs bigint[], p_errors text[],
+                                 p_attempts integer[]) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
+SET enable_bitmapscan = off SET jit = off AS $$
+DECLARE v_count integer;
+BEGIN
+    INSERT INTO jobq.dead_letter (queue_id, partition, seq, created_at, failed_at, attempts,
+                                  type, error, payload, bytes, headers)
+    SELECT m.partition >> 15, m.partition, m.seq, m.created_at, statement_timestamp(),
+           p_attempts[array_position(p_seqs, m.seq)], m.type,
+           p_errors[array_position(p_seqs, m.seq)], m.payload, m.bytes, m.headers
+    FROM jobq.message m
+    WHERE m.partition = p_partition AND m.seq = ANY (p_seqs)
+    ON CONFLICT (partition, seq) DO NOTHING;
+    GET DIAGNOSTICS v_count = ROW_COUNT;
+    IF v_count < cardinality(p_seqs) AND cardinality(p_seqs) > (
+        SELECT count(*) FROM jobq.dead_letter d
+        WHERE d.partition = p_partition AND d.seq = ANY (p_seqs)) THEN
+        RAISE EXCEPTION 'messages % of partition % not found', p_seqs, p_partition
+            USING ERRCODE = 'XX001';
+    END IF;
+END $$;
+
+-- Renews the hold on partitions, in the order of their ids; answers those that were lost.
+CREATE FUNCTION jobq.outbox_renew(p_worker bigint, p_lease_us bigint, p_partitions bigint[],
+                                  p_claims bigint[]) RETURNS bigint[]
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
+SET enable_bitmapscan = off SET jit = off AS $$
+DECLARE
+    v_lost bigint[] := '{}';
+    v record;
+BEGIN
+    FOR v IN SELECT * FROM unnest(p_partitions, p_claims) AS u (partition, claim)
+             ORDER BY u.partition LOOP
+        UPDATE jobq.partition p
+        SET beat = p.beat + 1,
+            lease_until = statement_timestamp() + p_lease_us * interval '1 microsecond'
+        WHERE p.ctid = ANY (ARRAY(
+            SELECT r.ctid FROM jobq.partition r
+            WHERE r.id >= v.partition AND r.id <= v.partition ORDER BY r.id DESC LIMIT 1))
+          AND p.worker = p_worker AND p.claim = v.claim;
+        IF NOT FOUND THEN v_lost := v_lost || v.partition; END IF;
+    END LOOP;
+    RETURN v_lost;
+END $$;
+
+-- ---- reclaim -------------------------------------------------------------------------------
+
+-- Gives back the room of acknowledged messages; true: call again soon. A part of the ring
+-- whose messages are all acknowledged is emptied by TRUNCATE, whatever else goes on; if
+-- someone reads in it, it is left for the next call after 50 ms. The ring turns when the part
+-- now written is 5 s old and the next one is empty. While a partition that does not move on
+-- keeps it from turning, the acknowledged messages of the others are deleted, p_most a call.
+-- Dead letters go when they are older than their queue's failed_keep.
+CREATE FUNCTION jobq.outbox_reclaim(p_most integer) RETURNS boolean
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET lock_timeout = '50ms'
+SET enable_hashjoin = off SET jit = off AS $$
+DECLARE
+    v_meta jobq.meta;
+    v_next smallint;
+    v_more boolean := false;
+BEGIN
+    SELECT * INTO v_meta FROM jobq.meta m FOR UPDATE SKIP LOCKED;
+    IF NOT FOUND THEN RETURN false; END IF;
+    FOR i IN 1 .. 3 LOOP
+        PERFORM jobq.outbox_empty(((v_meta.message_slot + i) % 4)::smallint);
+    END LOOP;
+    v_next := (v_meta.message_slot + 1) % 4;
+    IF v_meta.message_slot_since < statement_timestamp() - interval '5 seconds'
+       AND EXISTS (SELECT FROM jobq.message m WHERE m.slot = v_meta.message_slot) THEN
+        IF NOT EXISTS (SELECT FROM jobq.message m WHERE m.slot = v_next) THEN
+            UPDATE jobq.meta
+            SET message_slot = v_next, message_slot_since = statement_timestamp();
+        ELSE
+            v_more := jobq.outbox_delete(p_most) = p_most;
+        END IF;
+    END IF;
+    DELETE FROM jobq.dead_letter d WHERE d.id IN (
+        SELECT o.id FROM jobq.dead_letter o JOIN jobq.queue q ON q.id = o.queue_id
+        WHERE o.failed_at < statement_timestamp() - q.failed_keep
+        ORDER BY o.id LIMIT p_most FOR UPDATE OF o SKIP LOCKED);
+    RETURN v_more;
+END $$;
+
+-- Empties one part of the ring if all in it is acknowledged. That is asked again under the
+-- lock: a sequencer that had looked up the part before the ring turned may just have written.
+CREATE FUNCTION jobq.outbox_empty(p_slot smallint) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF jobq.outbox_needed(p_slot)
+       OR NOT EXISTS (SELECT FROM jobq.message m WHERE m.slot = p_slot) THEN
+        RETURN;
+    END IF;
+    IF p_slot = 0 THEN LOCK TABLE jobq.message_0;
+    ELSIF p_slot = 1 THEN LOCK TABLE jobq.message_1;
+    ELSIF p_slot = 2 THEN LOCK TABLE jobq.message_2;
+    ELSE LOCK TABLE jobq.message_3;
+    END IF;
+    IF jobq.outbox_needed(p_slot) THEN RETURN; END IF;
+    IF p_slot = 0 THEN TRUNCATE jobq.message_0;
+    ELSIF p_slot = 1 THEN TRUNCATE jobq.message_1;
+    ELSIF p_slot = 2 THEN TRUNCATE jobq.message_2;
+    ELSE TRUNCATE jobq.message_3;
+    END IF;
+EXCEPTION WHEN lock_not_available THEN
+    RETURN;
+END $$;
+
+-- Whether a part of the ring holds a message that is not acknowledged.
+CREATE FUNCTION jobq.outbox_needed(p_slot smallint) RETURNS boolean
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN EXISTS (SELECT FROM jobq.counter c JOIN jobq.partition p ON p.id = c.partition
+                   WHERE c.lasts[p_slot + 1] > p.acked);
+END $$;
+
+-- Deletes acknowledged messages in bounded pages, each partition in its turn; says how many.
+CREATE FUNCTION jobq.outbox_delete(p_most integer) RETURNS integer
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
+SET enable_bitmapscan = off SET enable_sort = off SET jit = off AS $$
+DECLARE
+    v_part record;
+    v_upto bigint;
+    v_count integer;
+    v_total integer := 0;
+BEGIN
+    FOR v_part IN
+        SELECT c.partition, c.reclaimed, p.acked
+        FROM jobq.counter c JOIN jobq.partition p ON p.id = c.partition
+        WHERE c.reclaimed < p.acked ORDER BY c.reclaimed - p.acked FOR UPDATE OF c SKIP LOCKED
+    LOOP
+        v_upto := (SELECT max(page.seq) FROM (
+            SELECT m.seq FROM jobq.message m
+            WHERE m.partition = v_part.partition AND m.seq > v_part.reclaimed
+              AND m.seq <= v_part.acked
+            ORDER BY m.seq LIMIT p_most - v_total) AS page);
+        DELETE FROM jobq.message m
+        WHERE m.partition = v_part.partition AND m.seq > v_part.reclaimed AND m.seq <= v_upto;
+        GET DIAGNOSTICS v_count = ROW_COUNT;
+        v_total := v_total + v_count;
+        UPDATE jobq.counter c SET reclaimed = coalesce(v_upto, v_part.acked)
+        WHERE c.partition = v_part.partition;
+        EXIT WHEN v_total >= p_most;
+    END LOOP;
+    RETURN v_total;
+END $$;
+
+-- ---- dead letters --------------------------------------------------------------------------
+--
+--     pending -> reprocessing -> resolved
+--        |  ^________|  (reject, or a new replay after the deadline)
+--        `-> discarded
+--
+-- Arguments that choose: a NULL chooses all. A replay works under a token that its caller made
+-- up at random and a deadline; resolve and reject touch only what that token holds, so one
+-- that comes after the deadline and after another's replay changes nothing.
+
+CREATE FUNCTION jobq.dead_letter_list(
+    p_queue text DEFAULT NULL, p_partition integer DEFAULT NULL, p_type text DEFAULT NULL,
+    p_status text DEFAULT 'pending', p_limit integer DEFAULT 100)
+RETURNS SETOF jobq.dead_letter LANGUAGE plpgsql STABLE
+SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN QUERY
+    SELECT d.* FROM jobq.dead_letter d JOIN jobq.queue q ON q.id = d.queue_id
+    WHERE (p_queue IS NULL OR q.name = p_queue)
+      AND (p_partition IS NULL OR d.partition & 32767 = p_partition)
+      AND (p_type IS NULL OR d.type = p_type) AND (p_status IS NULL OR d.status = p_status)
+    ORDER BY d.failed_at DESC, d.id DESC LIMIT p_limit;
+END $$;
+
+CREATE FUNCTION jobq.dead_letter_count(
+    p_queue text DEFAULT NULL, p_partition integer DEFAULT NULL, p_type text DEFAULT NULL,
+    p_status text DEFAULT 'pending') RETURNS bigint
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN (SELECT count(*)
+            FROM jobq.dead_letter_list(p_queue, p_partition, p_type, p_status, NULL));
+END $$;
+
+-- Takes dead letters to work on them: pending ones, and those of a replay whose deadline has
+-- passed, which counts as an attempt. Answers them as they are now.
+CREATE FUNCTION jobq.dead_letter_replay(
+    p_token bigint, p_timeout_us bigint, p_queue text DEFAULT NULL,
+    p_partition integer DEFAULT NULL, p_type text DEFAULT NULL, p_limit integer DEFAULT 100)
+RETURNS SETOF jobq.dead_letter LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp SET jit = off AS $$
+BEGIN
+    RETURN QUERY
+    UPDATE jobq.dead_letter d
+    SET status = 'reprocessing', token = p_token,
+        deadline = statement_timestamp() + p_timeout_us * interval '1 microsecond',
+        attempts = d.attempts + (d.status = 'reprocessing')::integer
+    WHERE d.id = ANY (ARRAY(
+        SELECT o.id FROM jobq.dead_letter o
+        WHERE o.status IN ('pending', 'reprocessing')
+          AND (o.status = 'pending' OR o.deadline < statement_timestamp())
+          AND (p_queue IS NULL
+               OR o.queue_id = (SELECT q.id FROM jobq.queue q WHERE q.name = p_queue))
+          AND (p_partition IS NULL OR o.partition & 32767 = p_partition)
+          AND (p_type IS NULL OR o.type = p_type)
+        ORDER BY o.deadline NULLS FIRST, o.id LIMIT p_limit FOR UPDATE SKIP LOCKED))
+    RETURNING d.*;
+END $$;
+
+-- Ends the replay of these dead letters; says how many it still held.
+CREATE FUNCTION jobq.dead_letter_resolve(p_token bigint, p_ids bigint[]) RETURNS integer
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE v_count integer;
+BEGIN
+    UPDATE jobq.dead_letter d
+    SET status = 'resolved', completed_at = statement_timestamp(), token = NULL,
+        deadline = NULL
+    WHERE d.id = ANY (ARRAY(
+        SELECT o.id FROM jobq.dead_letter o
+        WHERE o.id = ANY (p_ids) AND o.status = 'reprocessing' AND o.token = p_token
+        ORDER BY o.id FOR UPDATE)) AND d.token = p_token;
+    GET DIAGNOSTICS v_count = ROW_COUNT;
+    RETURN v_count;
+END $$;
+
+-- The replay of these failed again: pending, with an attempt more and a new reason.
+CREATE FUNCTION jobq.dead_letter_reject(p_token bigint, p_ids bigint[], p_error text)
+RETURNS integer LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE v_count integer;
+BEGIN
+    UPDATE jobq.dead_letter d
+    SET status = 'pending', attempts = d.attempts + 1, error = p_error,
+        failed_at = statement_timestamp(), token = NULL, deadline = NULL
+    WHERE d.id = ANY (ARRAY(
+        SELECT o.id FROM jobq.dead_letter o
+        WHERE o.id = ANY (p_ids) AND o.status = 'reprocessing' AND o.token = p_token
+        ORDER BY o.id FOR UPDATE)) AND d.token = p_token;
+    GET DIAGNOSTICS v_count = ROW_COUNT;
+    RETURN v_count;
+END $$;
+
+-- Gives pending ones up for good; they stay until cleaned up.
+CREATE FUNCTION jobq.dead_letter_discard(
+    p_queue text DEFAULT NULL, p_partition integer DEFAULT NULL, p_type text DEFAULT NULL,
+    p_limit integer DEFAULT NULL) RETURNS integer
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE v_count integer;
+BEGIN
+    UPDATE jobq.dead_letter d SET status = 'discarded', completed_at = statement_timestamp()
+    WHERE d.id = ANY (ARRAY(
+        SELECT o.id FROM jobq.dead_letter o
+        WHERE o.id IN (SELECT l.id FROM jobq.dead_letter_list(
+                           p_queue, p_partition, p_type, 'pending', p_limit) l)
+          AND o.status = 'pending'
+        ORDER BY o.id FOR UPDATE SKIP LOCKED));
+    GET DIAGNOSTICS v_count = ROW_COUNT;
+    RETURN v_count;
+END $$;
+
+-- Deletes resolved and discarded ones; says how many.
+CREATE FUNCTION jobq.dead_letter_cleanup(
+    p_queue text DEFAULT NULL, p_partition integer DEFAULT NULL, p_type text DEFAULT NULL,
+    p_limit integer DEFAULT NULL) RETURNS integer
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE v_count integer;
+BEGIN
+    DELETE FROM jobq.dead_letter d WHERE d.id IN (
+        SELECT o.id FROM jobq.dead_letter o JOIN jobq.queue q ON q.id = o.queue_id
+        WHERE o.status IN ('resolved', 'discarded') AND (p_queue IS NULL OR q.name = p_queue)
+          AND (p_partition IS NULL OR o.partition & 32767 = p_partition)
+          AND (p_type IS NULL OR o.type = p_type)
+        ORDER BY o.id LIMIT p_limit FOR UPDATE OF o SKIP LOCKED);
+    GET DIAGNOSTICS v_count = ROW_COUNT;
+    RETURN v_count;
+END $$;
+
+-- ---- views for people ----------------------------------------------------------------------
+
+-- Every partition: how far it is behind, who holds it, how it fares. lag: messages committed
+-- and not acknowledged; attempts: of the message that is next.
+CREATE VIEW jobq.outbox AS
+SELECT q.name AS queue, p.number AS partition, i.incoming + c.seq - p.acked AS lag, i.incoming,
+       c.seq AS numbered, p.acked,
+       now() - coalesce((SELECT m.created_at FROM jobq.message m
+                         WHERE m.partition = p.id AND m.seq = p.acked + 1),
+                             i.oldest_at) AS age,
+       (SELECT count(*) FROM unnest(p.tried) t WHERE t > p.acked) AS attempts,
+       CASE WHEN p.effective = 0 THEN 'normal' ELSE 'degraded' END AS mode,
+       nullif(p.effective, 0) AS batch, p.failures, to_hex(p.worker) AS holder, p.lease_until,
+       p.due_at, p.error, d.pending AS dead_letters, p.id
+FROM jobq.partition p
+JOIN jobq.queue q ON q.id = p.queue_id
+JOIN jobq.counter c ON c.partition = p.id
+CROSS JOIN LATERAL (
+    SELECT count(*) AS incoming, min(n.created_at) AS oldest_at FROM jobq.incoming n
+    WHERE n.partition = p.id) AS i
+CROSS JOIN LATERAL (
+    SELECT count(*) AS pending FROM jobq.dead_letter l
+    WHERE l.partition = p.id AND l.status = 'pending') AS d;
+
+-- Dead letters with their queue's name and their partition's number.
+CREATE VIEW jobq.dead_letters AS
+SELECT d.id, q.name AS queue, (d.partition & 32767)::smallint AS partition, d.seq, d.status,
+       d.attempts, d.error, d.type, d.created_at, d.failed_at, d.completed_at, d.deadline,
+       d.payload, d.bytes, d.headers
+FROM jobq.dead_letter d JOIN jobq.queue q ON q.id = d.queue_id;
+
+UPDATE jobq.meta SET version = 3;

@@ -1006,7 +1006,7 @@ typedef struct jobq_loop_config {
     int64_t sweep_us;     /* longest time that a bound hides a job (default 5 s) */
     int64_t grace_us;     /* for running handlers at a stop (default 30 s) */
     int64_t answer_us;    /* longest wait for a statement's answer (default a third of the lease) */
-    int64_t prune_us;     /* between housekeeping (default 60 s) */
+    int64_t prune_us;     /* between housekeeping, at most (default 10 min) */
     int64_t vacuum_rows;  /* jobs ended here, after which the table is vacuumed (default 100,000) */
     int64_t jobs_max;     /* stop after so many jobs were started (default: never) */
     bool listen;          /* notifications arrive */
@@ -3047,7 +3047,7 @@ JOBQ_API jobq_loop_config jobq_loop_config_defaults(const jobq_loop_config *conf
     c.sweep_us = jobq__or(c.sweep_us, 5 * JOBQ__SECOND);
     c.grace_us = jobq__or(c.grace_us, 30 * JOBQ__SECOND);
     c.answer_us = jobq__or(c.answer_us, c.lease_us / 3);
-    c.prune_us = jobq__or(c.prune_us, 60 * JOBQ__SECOND);
+    c.prune_us = jobq__or(c.prune_us, 600 * JOBQ__SECOND);
     c.vacuum_rows = jobq__or(c.vacuum_rows, 100000);
     c.jobs_max = jobq__or(c.jobs_max, JOBQ_NEVER);
     return c;
@@ -3855,7 +3855,9 @@ JOBQ_API void jobq_loop_beat(jobq_loop *l, int64_t mono_us, jobq_error error, bo
     l->stats.heartbeats++;
     if (sent >= l->lease_mono_us || l->alive_mono_us == JOBQ_NEVER) l->alive_mono_us = mono_us;
     l->lease_mono_us = sent + l->config.lease_us;
-    l->beat_mono_us = sent + l->config.heartbeat_us;
+    l->beat_mono_us = sent + l->config.heartbeat_us; /* and a little more, so that no herd forms */
+    l->beat_mono_us +=
+        jobq_random_between(jobq_random_next(&l->random), 0, l->config.heartbeat_us / 32);
     if (policy != l->policy) l->policies_stale = true;
     l->policy = policy;
     if (suspects) l->suspects_ready = true;

@@ -1534,7 +1534,8 @@ static const char *const jobq_pg__sql_002[] = {
 "    foreign_kinds := ARRAY(\n",
 "        SELECT DISTINCT k FROM jobq.worker w, unnest(w.kinds) k\n",
 "        WHERE w.dead_at IS NULL AND w.expires_at > statement_timestamp()\n",
-"          AND k <> ALL (v_worker.kinds) AND w.queues && v_worker.queues);\n",
+"          AND NOT w.kinds <@ v_worker.kinds AND k <> ALL (v_worker.kinds)\n",
+"          AND w.queues && v_worker.queues);\n",
 "    parked := ARRAY(SELECT k.id FROM jobq.kind k\n",
 "                    WHERE k.parked_at IS NOT NULL AND k.id = ANY (v_worker.kinds));\n",
 "    SELECT coalesce(array_agg(l.id), '{}'), coalesce(array_agg(l.beat), '{}'),\n",
@@ -5205,31 +5206,39 @@ JOBQ_API jobq_outcome jobq_pg_call_commit(jobq_call *call, PGconn *conn)
 
 /* -- the keeper: a thread for housekeeping that may take long, on a connection of the pool -- */
 
-/* Runs one statement; the lock is not held. */
+/* What a stop may cancel; NULL: nothing any more. */
+static void jobq_pg__keep_cancellable(jobq_pg_worker *w, PGcancel *cancel)
+{
+    pthread_mutex_lock(&w->lock);
+    PQfreeCancel(w->keep_cancel);
+    w->keep_cancel = cancel;
+    pthread_mutex_unlock(&w->lock);
+}
+
+#define JOBQ_PG__PRUNED "1000" /* rows of a kind that one statement removes */
+
+/* Runs one statement, pruning as often as there is more; the lock is not held. */
 static jobq_error jobq_pg__keep_run(jobq_pg_worker *w, bool vacuum)
 {
     jobq_pg_error error;
     PGconn *conn;
     PGresult *res;
-    const char *texts = w->pg->texts[vacuum ? JOBQ_PG__VACUUM : JOBQ_PG__PRUNE];
-    const char *value = "1000";
+    const char *text = w->pg->texts[vacuum ? JOBQ_PG__VACUUM : JOBQ_PG__PRUNE];
+    const char *value = JOBQ_PG__PRUNED;
     jobq_error code = jobq_pg_acquire(w->pg, &conn, &error);
+    bool more = code == JOBQ_OK;
 
-    if (code == JOBQ_OK) {
-        pthread_mutex_lock(&w->lock);
-        w->keep_cancel = PQgetCancel(conn);
-        pthread_mutex_unlock(&w->lock);
-        res = PQexecParams(conn, texts, vacuum ? 0 : 1, NULL, &value, NULL, NULL, 0);
+    if (code == JOBQ_OK) jobq_pg__keep_cancellable(w, PQgetCancel(conn));
+    while (more && !w->ended) {
+        res = PQexecParams(conn, text, vacuum ? 0 : 1, NULL, &value, NULL, NULL, 0);
         if (PQresultStatus(res) != PGRES_TUPLES_OK && PQresultStatus(res) != PGRES_COMMAND_OK) {
             code = jobq_pg__result_error(&error, conn, res);
         }
+        more = code == JOBQ_OK && !vacuum && atoi(PQgetvalue(res, 0, 0)) >= atoi(value);
         PQclear(res);
-        pthread_mutex_lock(&w->lock);
-        PQfreeCancel(w->keep_cancel);
-        w->keep_cancel = NULL;
-        pthread_mutex_unlock(&w->lock);
-        jobq_pg_release(w->pg, conn);
     }
+    if (conn != NULL) jobq_pg__keep_cancellable(w, NULL);
+    if (conn != NULL) jobq_pg_release(w->pg, conn);
     if (code != JOBQ_OK && !w->ended) {
         jobq_pg__log(w->pg, JOBQ_PG_WARNING, "%s: %s", vacuum ? "vacuum" : "prune", error.message);
     }

@@ -676,7 +676,8 @@ BEGIN
     foreign_kinds := ARRAY(
         SELECT DISTINCT k FROM jobq.worker w, unnest(w.kinds) k
         WHERE w.dead_at IS NULL AND w.expires_at > statement_timestamp()
-          AND k <> ALL (v_worker.kinds) AND w.queues && v_worker.queues);
+          AND NOT w.kinds <@ v_worker.kinds AND k <> ALL (v_worker.kinds)
+          AND w.queues && v_worker.queues);
     parked := ARRAY(SELECT k.id FROM jobq.kind k
                     WHERE k.parked_at IS NOT NULL AND k.id = ANY (v_worker.kinds));
     SELECT coalesce(array_agg(l.id), '{}'), coalesce(array_agg(l.beat), '{}'),

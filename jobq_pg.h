@@ -2014,11 +2014,15 @@ static const char *const jobq_pg__sql_003[] = {
 "    v_rows tid[];\n",
 "    v_locked bigint[];\n",
 "    v_bounds bigint[];\n",
-"    v_settle boolean[];\n",
+"    v_over boolean[];\n",
+"    v_whole boolean[];\n",
 "    v_renew boolean[];\n",
+"    v_marks bigint[];\n",
 "    v_seqs bigint[];\n",
 "    v_counts bigint[];\n",
-"    v_gone bigint;\n",
+"    v_upto bigint[];\n",
+"    v_reached bigint[];\n",
+"    v_stored bigint;\n",
 "BEGIN\n",
 "    more := false;\n",
 "    partitions := ARRAY(\n",
@@ -2037,7 +2041,7 @@ static const char *const jobq_pg__sql_003[] = {
 "        THEN v_mark_xid := pg_current_xact_id(); END IF;\n",
 "    FOR v_row IN\n",
 "        SELECT c.ctid, c.partition, c.partition - v_zero AS n, c.seq, c.settled, c.swept,\n",
-"               c.mark_xid < v_xmin AS over, c.mark_at < v_long AS long\n",
+"               c.mark, c.mark_xid < v_xmin AS over, c.mark_at < v_long AS long\n",
 "        FROM unnest(partitions) AS part (id) CROSS JOIN LATERAL (\n",
 "            SELECT c.ctid, c.* FROM jobq.counter c\n",
 "            WHERE c.partition >= part.id AND c.partition <= part.id\n",
@@ -2047,8 +2051,11 @@ static const char *const jobq_pg__sql_003[] = {
 "        v_locked := v_locked || v_row.partition;\n",
 "        v_seqs[v_row.n] := v_row.seq;\n",
 "        v_counts[v_row.n] := 0;\n",
-"        v_settle[v_row.n] := v_row.over;\n",
-"        v_renew[v_row.n] := v_mark_xid IS NOT NULL AND (v_row.over OR v_row.long);\n",
+"        v_upto[v_row.n] := 9223372036854775807;\n",
+"        v_over[v_row.n] := v_row.over;\n",
+"        v_whole[v_row.n] := v_row.over OR v_row.long;\n",
+"        v_renew[v_row.n] := v_whole[v_row.n] AND v_mark_xid IS NOT NULL;\n",
+"        v_marks[v_row.n] := v_row.mark;\n",
 "        v_bounds := v_bounds || CASE\n",
 "            WHEN p_sweep THEN 0 WHEN v_row.over OR v_row.long THEN v_row.settled\n",
 "            ELSE greatest(v_row.settled, v_row.swept) END;\n",
@@ -2072,27 +2079,32 @@ static const char *const jobq_pg__sql_003[] = {
 "        FROM gone g\n",
 "        RETURNING message.partition\n",
 "    )\n",
-"    SELECT coalesce(array_agg(t.partition), '{}'), coalesce(array_agg(t.count), '{}'),\n",
-"           (SELECT count(*) FROM gone)\n",
-"    INTO partitions, counts, v_gone\n",
-"    FROM (SELECT s.partition, count(*) FROM stored s GROUP BY s.partition) t;\n",
-"    IF v_gone <> coalesce((SELECT sum(n) FROM unnest(counts) n), 0) THEN\n",
-"        RAISE EXCEPTION 'numbered % messages, stored %', v_gone, counts;\n",
+"    SELECT array_agg(g.partition), array_agg(g.count), array_agg(g.max),\n",
+"           (SELECT count(*) FROM stored)\n",
+"    INTO partitions, counts, v_reached, v_stored\n",
+"    FROM (SELECT g.partition, count(*), max(g.id) FROM gone g GROUP BY g.partition) g;\n",
+"    IF v_stored <> (SELECT sum(n) FROM unnest(counts) n) THEN\n",
+"        RAISE EXCEPTION 'took % messages and stored %', counts, v_stored;\n",
 "    END IF;\n",
-"    FOR i IN 1 .. cardinality(partitions) LOOP\n",
+"    FOR i IN 1 .. coalesce(cardinality(partitions), 0) LOOP\n",
 "        v_counts[partitions[i] - v_zero] := counts[i];\n",
 "        CONTINUE WHEN counts[i] < p_most;\n",
 "        more := true;\n",
-"        v_settle[partitions[i] - v_zero] := false;\n",
-"        v_renew[partitions[i] - v_zero] := false;\n",
+"        v_upto[partitions[i] - v_zero] := v_reached[i];\n",
+"        IF v_reached[i] < v_marks[partitions[i] - v_zero] THEN\n",
+"            v_renew[partitions[i] - v_zero] := false;\n",
+"        END IF;\n",
 "    END LOOP;\n",
 "    UPDATE jobq.counter c\n",
 "    SET seq = c.seq + v_counts[c.partition - v_zero],\n",
 "        lasts[v_slot + 1] = CASE WHEN v_counts[c.partition - v_zero] > 0\n",
 "                            THEN c.seq + v_counts[c.partition - v_zero]\n",
 "                            ELSE c.lasts[v_slot + 1] END,\n",
-"        settled = CASE WHEN v_settle[c.partition - v_zero] THEN c.mark ELSE c.settled END,\n",
-"        swept = CASE WHEN v_renew[c.partition - v_zero] THEN c.mark ELSE c.swept END,\n",
+"        settled = CASE WHEN v_over[c.partition - v_zero]\n",
+"                  THEN greatest(c.settled, least(c.mark, v_upto[c.partition - v_zero]))\n",
+"                  ELSE c.settled END,\n",
+"        swept = CASE WHEN v_whole[c.partition - v_zero]\n",
+"                THEN least(c.mark, v_upto[c.partition - v_zero]) ELSE c.swept END,\n",
 "        mark = CASE WHEN v_renew[c.partition - v_zero] THEN v_mark ELSE c.mark END,\n",
 "        mark_xid = CASE WHEN v_renew[c.partition - v_zero] THEN v_mark_xid\n",
 "                   ELSE c.mark_xid END,\n",
@@ -4956,39 +4968,31 @@ JOBQ_API jobq_outcome jobq_pg_call_commit(jobq_call *call, PGconn *conn)
 
 /* -- the keeper: a thread for housekeeping that may take long, on a connection of the pool -- */
 
-/* What a stop may cancel; NULL: nothing any more. */
-static void jobq_pg__keep_cancellable(jobq_pg_worker *w, PGcancel *cancel)
-{
-    pthread_mutex_lock(&w->lock);
-    PQfreeCancel(w->keep_cancel);
-    w->keep_cancel = cancel;
-    pthread_mutex_unlock(&w->lock);
-}
-
-#define JOBQ_PG__PRUNED "1000" /* rows of a kind that one statement removes */
-
-/* Runs one statement, pruning as often as there is more; the lock is not held. */
+/* Runs one statement; the lock is not held. */
 static jobq_error jobq_pg__keep_run(jobq_pg_worker *w, bool vacuum)
 {
     jobq_pg_error error;
     PGconn *conn;
     PGresult *res;
-    const char *text = w->pg->texts[vacuum ? JOBQ_PG__VACUUM : JOBQ_PG__PRUNE];
-    const char *value = JOBQ_PG__PRUNED;
+    const char *texts = w->pg->texts[vacuum ? JOBQ_PG__VACUUM : JOBQ_PG__PRUNE];
+    const char *value = "1000";
     jobq_error code = jobq_pg_acquire(w->pg, &conn, &error);
-    bool more = code == JOBQ_OK;
 
-    if (code == JOBQ_OK) jobq_pg__keep_cancellable(w, PQgetCancel(conn));
-    while (more && !w->ended) {
-        res = PQexecParams(conn, text, vacuum ? 0 : 1, NULL, &value, NULL, NULL, 0);
+    if (code == JOBQ_OK) {
+        pthread_mutex_lock(&w->lock);
+        w->keep_cancel = PQgetCancel(conn);
+        pthread_mutex_unlock(&w->lock);
+        res = PQexecParams(conn, texts, vacuum ? 0 : 1, NULL, &value, NULL, NULL, 0);
         if (PQresultStatus(res) != PGRES_TUPLES_OK && PQresultStatus(res) != PGRES_COMMAND_OK) {
             code = jobq_pg__result_error(&error, conn, res);
         }
-        more = code == JOBQ_OK && !vacuum && atoi(PQgetvalue(res, 0, 0)) >= atoi(value);
         PQclear(res);
+        pthread_mutex_lock(&w->lock);
+        PQfreeCancel(w->keep_cancel);
+        w->keep_cancel = NULL;
+        pthread_mutex_unlock(&w->lock);
+        jobq_pg_release(w->pg, conn);
     }
-    if (conn != NULL) jobq_pg__keep_cancellable(w, NULL);
-    if (conn != NULL) jobq_pg_release(w->pg, conn);
     if (code != JOBQ_OK && !w->ended) {
         jobq_pg__log(w->pg, JOBQ_PG_WARNING, "%s: %s", vacuum ? "vacuum" : "prune", error.message);
     }

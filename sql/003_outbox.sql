@@ -360,8 +360,8 @@ END $$;
 --             that moment. Whoever enqueues has a transaction id before it draws message ids;
 --             so every transaction that can still bring an id up to mark is older than
 --             mark_xid.
---   settled   an old mark all of whose older transactions have ended, and behind which one
---             complete look found the rest. Exact: no transaction, however long, is passed by.
+--   settled   an old mark all of whose older transactions have ended, as far as a later look
+--             has numbered what there was. Exact: no transaction, however long, is passed by.
 --   swept     while a writing transaction keeps the mark from settling for more than a second,
 --             looks start here, and from settled once a second. A transaction that was open at
 --             the last such look may be numbered a second later, not more.
@@ -384,11 +384,15 @@ DECLARE
     v_rows tid[];
     v_locked bigint[];
     v_bounds bigint[];
-    v_settle boolean[];
+    v_over boolean[];
+    v_whole boolean[];
     v_renew boolean[];
+    v_marks bigint[];
     v_seqs bigint[];
     v_counts bigint[];
-    v_gone bigint;
+    v_upto bigint[];
+    v_reached bigint[];
+    v_stored bigint;
 BEGIN
     more := false;
     -- A look without locks, so that an idle call writes nothing.
@@ -408,7 +412,7 @@ BEGIN
         THEN v_mark_xid := pg_current_xact_id(); END IF;
     FOR v_row IN
         SELECT c.ctid, c.partition, c.partition - v_zero AS n, c.seq, c.settled, c.swept,
-               c.mark_xid < v_xmin AS over, c.mark_at < v_long AS long
+               c.mark, c.mark_xid < v_xmin AS over, c.mark_at < v_long AS long
         FROM unnest(partitions) AS part (id) CROSS JOIN LATERAL (
             SELECT c.ctid, c.* FROM jobq.counter c
             WHERE c.partition >= part.id AND c.partition <= part.id
@@ -418,8 +422,11 @@ BEGIN
         v_locked := v_locked || v_row.partition;
         v_seqs[v_row.n] := v_row.seq;
         v_counts[v_row.n] := 0;
-        v_settle[v_row.n] := v_row.over;
-        v_renew[v_row.n] := v_mark_xid IS NOT NULL AND (v_row.over OR v_row.long);
+        v_upto[v_row.n] := 9223372036854775807;
+        v_over[v_row.n] := v_row.over;
+        v_whole[v_row.n] := v_row.over OR v_row.long;
+        v_renew[v_row.n] := v_whole[v_row.n] AND v_mark_xid IS NOT NULL;
+        v_marks[v_row.n] := v_row.mark;
         v_bounds := v_bounds || CASE
             WHEN p_sweep THEN 0 WHEN v_row.over OR v_row.long THEN v_row.settled
             ELSE greatest(v_row.settled, v_row.swept) END;
@@ -443,27 +450,32 @@ BEGIN
         FROM gone g
         RETURNING message.partition
     )
-    SELECT coalesce(array_agg(t.partition), '{}'), coalesce(array_agg(t.count), '{}'),
-           (SELECT count(*) FROM gone)
-    INTO partitions, counts, v_gone
-    FROM (SELECT s.partition, count(*) FROM stored s GROUP BY s.partition) t;
-    IF v_gone <> coalesce((SELECT sum(n) FROM unnest(counts) n), 0) THEN
-        RAISE EXCEPTION 'numbered % messages, stored %', v_gone, counts;
+    SELECT array_agg(g.partition), array_agg(g.count), array_agg(g.max),
+           (SELECT count(*) FROM stored)
+    INTO partitions, counts, v_reached, v_stored
+    FROM (SELECT g.partition, count(*), max(g.id) FROM gone g GROUP BY g.partition) g;
+    IF v_stored <> (SELECT sum(n) FROM unnest(counts) n) THEN
+        RAISE EXCEPTION 'took % messages and stored %', counts, v_stored;
     END IF;
-    FOR i IN 1 .. cardinality(partitions) LOOP
+    FOR i IN 1 .. coalesce(cardinality(partitions), 0) LOOP
         v_counts[partitions[i] - v_zero] := counts[i];
         CONTINUE WHEN counts[i] < p_most;
         more := true;
-        v_settle[partitions[i] - v_zero] := false;
-        v_renew[partitions[i] - v_zero] := false;
+        v_upto[partitions[i] - v_zero] := v_reached[i];
+        IF v_reached[i] < v_marks[partitions[i] - v_zero] THEN
+            v_renew[partitions[i] - v_zero] := false;
+        END IF;
     END LOOP;
     UPDATE jobq.counter c
     SET seq = c.seq + v_counts[c.partition - v_zero],
         lasts[v_slot + 1] = CASE WHEN v_counts[c.partition - v_zero] > 0
                             THEN c.seq + v_counts[c.partition - v_zero]
                             ELSE c.lasts[v_slot + 1] END,
-        settled = CASE WHEN v_settle[c.partition - v_zero] THEN c.mark ELSE c.settled END,
-        swept = CASE WHEN v_renew[c.partition - v_zero] THEN c.mark ELSE c.swept END,
+        settled = CASE WHEN v_over[c.partition - v_zero]
+                  THEN greatest(c.settled, least(c.mark, v_upto[c.partition - v_zero]))
+                  ELSE c.settled END,
+        swept = CASE WHEN v_whole[c.partition - v_zero]
+                THEN least(c.mark, v_upto[c.partition - v_zero]) ELSE c.swept END,
         mark = CASE WHEN v_renew[c.partition - v_zero] THEN v_mark ELSE c.mark END,
         mark_xid = CASE WHEN v_renew[c.partition - v_zero] THEN v_mark_xid
                    ELSE c.mark_xid END,

@@ -39,7 +39,7 @@ CREATE TABLE jobq.incoming (
 
 -- The sequencer's row. seq: the last number given. lasts[s + 1]: the last number that lies in
 -- part s of the ring. settled, swept, mark: how far incoming is known to be empty, see
--- outbox_sequence. reclaimed: numbers up to this one were deleted in pages.
+-- outbox_number. reclaimed: numbers up to this one were deleted in pages.
 CREATE TABLE jobq.counter (
     partition bigint PRIMARY KEY,
     seq bigint NOT NULL DEFAULT 0 CHECK (seq >= 0),
@@ -54,26 +54,30 @@ CREATE TABLE jobq.counter (
 
 -- The holder's row. acked: every number up to this one is done. tried[i]: the highest number
 -- beyond acked that was delivered at least i times; it never grows along the array, so the
--- attempts of message s are the number of elements >= s. (worker, claim) is the lease token;
--- beat counts every write, for whoever watches it stand still. failures, effective, successes:
--- PartitionMode (effective 0: Normal). due_at: nobody is given messages before.
+-- attempts of message s are the number of elements >= s. reading: where the delivery now in
+-- flight ends, 0 when none is. (worker, claim) is the lease token; beat counts every write,
+-- for whoever watches it stand still. failures, effective, successes: PartitionMode (effective
+-- 0: Normal). run_at: nobody is given messages before.
 CREATE TABLE jobq.partition (
     id bigint PRIMARY KEY,
     queue_id integer NOT NULL,
     number smallint NOT NULL CHECK (number >= 0),
     acked bigint NOT NULL DEFAULT 0 CHECK (acked >= 0),
+    reading bigint NOT NULL DEFAULT 0 CHECK (reading = 0 OR reading > acked),
     beat bigint NOT NULL DEFAULT 0,
     worker bigint,
     claim bigint,
+    lease_us bigint,
     lease_until timestamptz,
-    due_at timestamptz,
+    run_at timestamptz,
     failures bigint NOT NULL DEFAULT 0 CHECK (failures >= 0),
     effective bigint NOT NULL DEFAULT 0 CHECK (effective >= 0),
     successes bigint NOT NULL DEFAULT 0 CHECK (successes >= 0),
     tried bigint[] NOT NULL DEFAULT '{}',
     error text,
     CHECK (id = queue_id::bigint * 32768 + number),
-    CHECK ((worker IS NULL) = (claim IS NULL) AND (worker IS NULL) = (lease_until IS NULL))
+    CHECK ((worker IS NULL) = (claim IS NULL) AND (worker IS NULL) = (lease_until IS NULL)
+           AND (worker IS NULL) = (lease_us IS NULL) AND (worker IS NULL) = (reading = 0))
 );
 
 -- Numbered messages, in a ring of four parts. Only the part that meta names is written; it
@@ -136,13 +140,14 @@ CREATE INDEX dead_letter_open ON jobq.dead_letter (deadline NULLS FIRST, id)
 -- Lists, newest first, and retention.
 CREATE INDEX dead_letter_failed_at ON jobq.dead_letter (status, failed_at);
 
--- What read and ack answer. answer: h held by the caller (the messages after acked follow),
--- i nothing to read and not held, o held by another, w due in wait_us, b the row is locked
--- just now, l the lease was lost and nothing was written. last: the highest number given so
--- far. worker, claim, beat: the holder's; what to watch. wait_us: until due, or what is left
--- of the other's lease. taken: from a holder that had died.
+-- What read and ack answer. answer: h held by the caller: the messages after acked follow; i
+-- nothing to read, and not held; o held by another; w due in wait_us; b the row is locked just
+-- now; l the lease was lost and nothing was written. tried: before the delivery that follows.
+-- lost: where the delivery ended that its holder died over, 0 when none did. last: the highest
+-- number given so far. worker, claim, beat: the holder's, what to watch; wait_us is then how
+-- long, its lease.
 CREATE TYPE jobq.delivery AS (
-    answer "char", taken boolean, acked bigint, last bigint, tried bigint[], worker bigint,
+    answer "char", acked bigint, last bigint, tried bigint[], lost bigint, worker bigint,
     claim bigint, beat bigint, wait_us bigint, failures bigint, effective bigint,
     successes bigint, error text, created_ats timestamptz[], types text[], payloads jsonb[],
     bytes bytea[], headers jsonb[]
@@ -150,8 +155,8 @@ CREATE TYPE jobq.delivery AS (
 
 -- ---- queues with partitions ----------------------------------------------------------------
 
--- Gives a queue its partitions, numbered from 0. Again, with the same number: nothing. With
--- another: the answer says how many there are, and nothing changes.
+-- Gives a queue its partitions, a power of two, numbered from 0. Again, with the same number:
+-- nothing. With another: the answer says how many there are, and nothing changes.
 CREATE FUNCTION jobq.outbox_register(p_queue text, p_partitions integer) RETURNS integer
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -169,6 +174,10 @@ END $$;
 CREATE FUNCTION jobq.outbox_widen(p_queue integer, p_from integer, p_to integer) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
+    IF p_to < 1 OR p_to > 16384 OR p_to & (p_to - 1) <> 0 THEN
+        RAISE EXCEPTION 'partition count must be a power of 2, 1 to 16384: %', p_to
+            USING ERRCODE = '22023';
+    END IF;
     INSERT INTO jobq.partition (id, queue_id, number)
     SELECT p_queue::bigint * 32768 + n, p_queue, n FROM generate_series(p_from, p_to - 1) n;
     INSERT INTO jobq.counter (partition)
@@ -216,25 +225,19 @@ END $$;
 
 -- ---- enqueue -------------------------------------------------------------------------------
 
--- The number that chooses an order key's partition: 32-bit FNV-1a over its bytes, its upper
--- half folded into the lower; the partition is this modulo their number. jobq.h has the same,
--- with test vectors.
-CREATE FUNCTION jobq.outbox_hash(p_key text) RETURNS bigint
+-- The number that chooses an order key's partition: the first two bytes of its SHA-256, of
+-- which the partition is the low bits. jobq.h has the same, with test vectors.
+CREATE FUNCTION jobq.outbox_hash(p_key text) RETURNS integer
 LANGUAGE plpgsql IMMUTABLE STRICT SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-    v_bytes bytea := convert_to(p_key, 'UTF8');
-    v_hash bigint := 2166136261;
 BEGIN
-    FOR i IN 0 .. length(v_bytes) - 1 LOOP
-        v_hash := ((v_hash # get_byte(v_bytes, i)) * 16777619) & 4294967295;
-    END LOOP;
-    RETURN v_hash # (v_hash >> 16);
+    RETURN ('x' || encode(substr(sha256(convert_to(p_key, 'UTF8')), 1, 2), 'hex'))::bit(16)
+           ::integer;
 END $$;
 
 -- What an enqueue needs to know, and why it is refused. The lock is the one that writing takes
 -- anyway; taken before the number of partitions is read, it lets outbox_grow change that
 -- number with nobody in between. The transaction gets its id before message ids are drawn: see
--- outbox_sequence.
+-- outbox_number.
 CREATE FUNCTION jobq.outbox_queue(p_queue text, p_lowest bigint, p_highest bigint,
                                   p_size bigint, OUT id integer, OUT partitions integer,
                                   OUT refused text)
@@ -263,7 +266,7 @@ END $$;
 -- key was known in this queue, and nothing is written. refused: why nothing at all was; no
 -- error is raised, so the caller's transaction goes on.
 CREATE FUNCTION jobq.outbox_enqueue_many(
-    p_queue text, p_partitions integer[], p_hashes bigint[], p_types text[],
+    p_queue text, p_partitions integer[], p_hashes integer[], p_types text[],
         p_payloads jsonb[],
     p_bytes bytea[], p_headers jsonb[], p_keys text[], p_count integer, p_notify boolean,
     OUT ids bigint[], OUT existed boolean[], OUT refused text)
@@ -282,7 +285,8 @@ BEGIN
         FROM jobq.keep_keys(v_queue.id, p_keys, ids, statement_timestamp()) k;
     END IF;
     INSERT INTO jobq.incoming (partition, id, type, payload, bytes, headers)
-    SELECT v_queue.id::bigint * 32768 + coalesce(u.hash % v_queue.partitions, u.partition, 0),
+    SELECT v_queue.id::bigint * 32768 + coalesce(u.hash & (v_queue.partitions - 1),
+                                                 u.partition, 0),
            u.id, u.type, u.payload, u.bytes, u.headers
     FROM ROWS FROM (unnest(ids), unnest(existed), unnest(p_partitions), unnest(p_hashes),
                     unnest(p_types), unnest(p_payloads), unnest(p_bytes), unnest(p_headers))
@@ -293,7 +297,7 @@ END $$;
 
 -- One message, lean.
 CREATE FUNCTION jobq.outbox_enqueue_one(
-    p_queue text, p_partition integer, p_hash bigint, p_type text, p_payload jsonb,
+    p_queue text, p_partition integer, p_hash integer, p_type text, p_payload jsonb,
     p_bytes bytea, p_headers jsonb, p_key text, p_notify boolean,
     OUT id bigint, OUT existed boolean, OUT refused text)
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
@@ -312,7 +316,8 @@ BEGIN
         IF existed THEN RETURN; END IF;
     END IF;
     INSERT INTO jobq.incoming (partition, id, type, payload, bytes, headers)
-    VALUES (v_queue.id::bigint * 32768 + coalesce(p_hash % v_queue.partitions, p_partition, 0),
+    VALUES (v_queue.id::bigint * 32768 + coalesce(p_hash & (v_queue.partitions - 1),
+                                                  p_partition, 0),
             id, p_type, p_payload, p_bytes, p_headers);
     IF p_notify THEN PERFORM jobq.wake(v_queue.id, 1); END IF;
 END $$;
@@ -366,7 +371,7 @@ END $$;
 --             looks start here, and from settled once a second. A transaction that was open at
 --             the last such look may be numbered a second later, not more.
 -- p_sweep: from the beginning, whatever the bounds say; once a minute, and after a restart.
-CREATE FUNCTION jobq.outbox_sequence(
+CREATE FUNCTION jobq.outbox_number(
     p_worker bigint, p_queue integer, p_most integer, p_sweep boolean,
     OUT partitions bigint[], OUT counts bigint[], OUT more boolean)
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
@@ -485,6 +490,44 @@ BEGIN
     PERFORM jobq.wake(p_queue, cardinality(partitions) - (p_worker <> 0)::integer);
 END $$;
 
+-- Numbers what has been committed to these queues, and looks. The first row: how many messages
+-- were numbered, in waiting, and in due_us 1 when there are more. Then one row for each
+-- partition with messages to read: how many wait, when they are due (0: now), and the token,
+-- beat and lease of a holder.
+CREATE FUNCTION jobq.outbox_sequence(
+    p_worker bigint, p_queues integer[], p_most integer, p_sweep boolean)
+RETURNS TABLE (partition bigint, queue_id integer, waiting bigint, due_us bigint,
+               worker bigint, claim bigint, beat bigint, lease_us bigint)
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
+SET enable_bitmapscan = off SET jit = off AS $$
+#variable_conflict use_column
+DECLARE v record;
+BEGIN
+    waiting := 0;
+    due_us := 0;
+    FOR i IN 1 .. cardinality(p_queues) LOOP
+        SELECT * INTO v FROM jobq.outbox_number(p_worker, p_queues[i], p_most, p_sweep);
+        waiting := waiting + coalesce((SELECT sum(n) FROM unnest(v.counts) n), 0);
+        due_us := greatest(due_us, v.more::integer);
+    END LOOP;
+    RETURN NEXT;
+    RETURN QUERY
+    SELECT part.id, q.id, c.seq - p.acked,
+           greatest(extract(epoch FROM p.run_at - statement_timestamp()) * 1e6, 0)::bigint,
+           coalesce(p.worker, 0), coalesce(p.claim, 0), p.beat, coalesce(p.lease_us, 0)
+    FROM jobq.queue q
+    CROSS JOIN generate_series(q.id::bigint * 32768, q.id::bigint * 32768 + q.partitions - 1)
+         AS part (id)
+    CROSS JOIN LATERAL (
+        SELECT c.seq FROM jobq.counter c WHERE c.partition >= part.id
+            AND c.partition <= part.id
+        ORDER BY c.partition DESC LIMIT 1) AS c
+    CROSS JOIN LATERAL (
+        SELECT p.* FROM jobq.partition p WHERE p.id >= part.id AND p.id <= part.id
+        ORDER BY p.id DESC LIMIT 1) AS p
+    WHERE q.id = ANY (p_queues) AND c.seq > p.acked;
+END $$;
+
 -- ---- reading and acknowledging -------------------------------------------------------------
 
 -- The messages p_first to p_last of a partition, as arrays in their order; all or an error.
@@ -521,43 +564,36 @@ BEGIN
     END IF;
 END $$;
 
--- What tried becomes when messages up to p_last are delivered from p_acked on: each counts
--- once more. At most 1000 attempts are told apart.
+-- tried with one more delivery, up to p_last: entries that are acknowledged drop out, the new
+-- one takes its place in the descending order. At most 100 are told apart.
 CREATE FUNCTION jobq.outbox_tried(p_tried bigint[], p_acked bigint, p_last bigint)
 RETURNS bigint[] LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-    v_tried bigint[] := '{}';
-    v_above bigint := p_last;
 BEGIN
-    FOR i IN 1 .. cardinality(p_tried) LOOP
-        EXIT WHEN p_tried[i] <= p_acked;
-        v_tried := v_tried || greatest(p_tried[i], v_above);
-        v_above := least(p_last, p_tried[i]);
-    END LOOP;
-    IF v_above > p_acked THEN v_tried := v_tried || v_above; END IF;
-    RETURN v_tried[1:1000];
+    IF p_tried = '{}' THEN RETURN ARRAY[p_last]; END IF;
+    RETURN (ARRAY(SELECT t FROM unnest(p_tried || p_last) t WHERE t > p_acked
+                  ORDER BY t DESC))[1:100];
 END $$;
 
--- Takes a partition, or renews the hold on it, and reads its next messages, at most p_most.
--- Who may take it: anyone when nobody holds it; anyone who has watched (p_watched_*: what an
--- earlier answer said) for as long as the lease lasts, when it has expired by this database's
--- clock too. The delivery is counted here, before any handler runs, so that a crash leaves its
--- trace; from a holder that died over messages, one message at a time is given at first. An
--- idle read writes nothing, and a row that someone is just writing is not waited for.
+-- Takes a partition, or reads again under its own hold, at most p_most messages. Who may take
+-- it: anyone when nobody holds it; and anyone who has watched the holder (p_watched_*: what an
+-- earlier answer said) stand still for its whole lease, when that has expired by this
+-- database's clock too. The delivery is counted here, before any handler runs, so that a crash
+-- leaves its trace; after a holder that died over messages, one at a time is given at first.
+-- p_again: the caller's earlier read, whose answer never came, is taken back. An idle read
+-- writes nothing, and a row that someone is just writing is not waited for.
 CREATE FUNCTION jobq.outbox_read(
     p_worker bigint, p_claim bigint, p_lease_us bigint, p_partition bigint, p_most integer,
-    p_watched_worker bigint DEFAULT NULL, p_watched_claim bigint DEFAULT NULL,
-    p_watched_beat bigint DEFAULT NULL)
+    p_again boolean DEFAULT false, p_watched_worker bigint DEFAULT NULL,
+    p_watched_claim bigint DEFAULT NULL, p_watched_beat bigint DEFAULT NULL)
 RETURNS jobq.delivery LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off
 SET jit = off AS $$
 DECLARE
     v_now timestamptz := statement_timestamp();
     v_row jobq.partition;
-    v_seq bigint;
     v_lasts bigint[];
-    v_first boolean;
     v_last bigint;
+    v_at integer;
     v_keep boolean;
     v jobq.delivery;
 BEGIN
@@ -566,115 +602,113 @@ BEGIN
     IF NOT FOUND THEN
         RAISE EXCEPTION 'partition % does not exist', p_partition USING ERRCODE = '22023';
     END IF;
-    SELECT c.seq, c.lasts INTO v_seq, v_lasts FROM jobq.counter c
+    SELECT c.seq, c.lasts INTO v.last, v_lasts FROM jobq.counter c
     WHERE c.partition >= p_partition AND c.partition <= p_partition
     ORDER BY c.partition DESC LIMIT 1;
     v.acked := v_row.acked;
-    v.last := v_seq;
     v.tried := v_row.tried;
-    v.worker := v_row.worker;
-    v.claim := v_row.claim;
-    v.beat := v_row.beat;
+    v.lost := v_row.reading;
     v.failures := v_row.failures;
     v.effective := v_row.effective;
     v.successes := v_row.successes;
     v.error := v_row.error;
-    v.taken := v_row.worker IS NOT NULL
-        AND (v_row.worker, v_row.claim) <> (p_worker, p_claim);
-    IF v.taken AND (v_row.lease_until >= v_now
-                    OR (v_row.worker, v_row.claim, v_row.beat) IS DISTINCT FROM
-                       (p_watched_worker, p_watched_claim, p_watched_beat)) THEN
+    IF (v_row.worker, v_row.claim) <> (p_worker, p_claim)
+       AND (v_row.lease_until >= v_now
+            OR (v_row.worker, v_row.claim, v_row.beat) IS DISTINCT FROM
+               (p_watched_worker, p_watched_claim, p_watched_beat)) THEN
         v.answer := 'o';
-        v.taken := false;
-        v.wait_us := (extract(epoch FROM v_row.lease_until - v_now) * 1e6)::bigint;
+        v.lost := 0;
+        v.worker := v_row.worker;
+        v.claim := v_row.claim;
+        v.beat := v_row.beat;
+        v.wait_us := v_row.lease_us;
         RETURN v;
     END IF;
-    v_first := v.taken AND v_row.tried[1] > v_row.acked;
-    v.answer := 'h';
-    v_last := least(v_seq, v_row.acked + CASE
-        WHEN v_first THEN 1 WHEN v_row.effective > 0 THEN least(v_row.effective, p_most)
-        ELSE p_most END);
-    IF v_row.due_at > v_now THEN
-        v.answer := 'w';
-        v.wait_us := (extract(epoch FROM v_row.due_at - v_now) * 1e6)::bigint;
-    ELSIF v_last = v_row.acked THEN
-        v.answer := 'i';
+    IF (v_row.worker, v_row.claim) = (p_worker, p_claim) AND p_again THEN
+        v.lost := 0;
+        v_at := coalesce(array_position(v.tried, v_row.reading), 101);
+        v.tried := v.tried[: v_at - 1] || v.tried[v_at + 1 :];
+    ELSIF v.lost > 0 THEN
+        v.effective := 1;
+        v.successes := 0;
     END IF;
+    v_last := least(v.last, v.acked + CASE
+        WHEN v.effective > 0 THEN least(v.effective, p_most) ELSE p_most END);
+    v.answer := CASE WHEN v_row.run_at > v_now THEN 'w' WHEN v_last = v.acked THEN 'i'
+                ELSE 'h' END;
+    v.wait_us := (extract(epoch FROM v_row.run_at - v_now) * 1e6)::bigint;
     v_keep := v.answer = 'h';
     IF NOT v_keep AND v_row.worker IS NULL THEN RETURN v; END IF;
-    IF v_keep THEN v.tried := jobq.outbox_tried(v_row.tried, v_row.acked, v_last); END IF;
     UPDATE jobq.partition p
     SET beat = p.beat + 1, worker = CASE WHEN v_keep THEN p_worker END,
         claim = CASE WHEN v_keep THEN p_claim END,
+        lease_us = CASE WHEN v_keep THEN p_lease_us END,
         lease_until = CASE WHEN v_keep THEN v_now + p_lease_us * interval '1 microsecond' END,
-        due_at = CASE WHEN NOT v_keep THEN p.due_at END, tried = v.tried,
-        effective = CASE WHEN v_first THEN 1 ELSE p.effective END,
-        successes = CASE WHEN v_first THEN 0 ELSE p.successes END
+        reading = CASE WHEN v_keep THEN v_last ELSE 0 END,
+        run_at = CASE WHEN NOT v_keep THEN p.run_at END,
+        tried = CASE WHEN v_keep THEN jobq.outbox_tried(v.tried, v.acked, v_last)
+                ELSE v.tried END,
+        effective = v.effective, successes = v.successes
     WHERE p.ctid = ANY (ARRAY(
         SELECT r.ctid FROM jobq.partition r WHERE r.id >= p_partition AND r.id <= p_partition
         ORDER BY r.id DESC LIMIT 1 FOR UPDATE SKIP LOCKED)) AND p.beat = v_row.beat
-    RETURNING p.worker, p.claim, p.beat, p.effective, p.successes
-    INTO v.worker, v.claim, v.beat, v.effective, v.successes;
+    RETURNING p.worker, p.claim, p.beat INTO v.worker, v.claim, v.beat;
     IF NOT FOUND THEN
         v.answer := 'b';
-        v.taken := false;
+        v.lost := 0;
     ELSIF v_keep THEN
         SELECT m.created_ats, m.types, m.payloads, m.bytes, m.headers
         INTO v.created_ats, v.types, v.payloads, v.bytes, v.headers
-        FROM jobq.outbox_messages(p_partition, v_row.acked + 1, v_last, v_lasts) m;
+        FROM jobq.outbox_messages(p_partition, v.acked + 1, v_last, v_lasts) m;
     END IF;
     RETURN v;
 END $$;
 
 -- Acknowledges what jobq.h planned, under the fence, and reads on: one row changes, however
--- many messages it was. acked, tried, PartitionMode and error become what is given; messages
--- to be given up are copied to dead_letter (element i of p_dead_*). Then
---     p_most > 0     the next messages, under the same lease renewed; none: released
---     p_most = 0     released
---     p_most < 0     the lease is kept and renewed, nothing is read
---     p_delay_us > 0 released, and nobody is given messages before
--- The lease lost: nothing is written, answer l; or, in the transaction of a handler (p_raise),
--- an error, so that its COMMIT can't succeed.
+-- many messages it was. acked (from p_before), tried, PartitionMode and error become what is
+-- given; messages to be given up are copied to dead_letter (element i of p_dead_*). p_most >
+-- 0: the next messages follow, under the same lease renewed; when there are none, or p_most is
+-- 0, the partition is released, and p_delay_us > 0: nobody is given messages before. The lease
+-- lost, or this acknowledgement written before: nothing is written, answer l; or, in the
+-- transaction of a handler (p_raise), an error, so that its COMMIT can't succeed.
 CREATE FUNCTION jobq.outbox_ack(
-    p_worker bigint, p_claim bigint, p_lease_us bigint, p_partition bigint, p_acked bigint,
-    p_tried bigint[], p_failures bigint, p_effective bigint, p_successes bigint, p_error text,
-    p_delay_us bigint, p_dead_seqs bigint[], p_dead_errors text[], p_dead_attempts integer[],
-    p_most integer, p_raise boolean)
+    p_worker bigint, p_claim bigint, p_lease_us bigint, p_partition bigint, p_before bigint,
+    p_acked bigint, p_tried bigint[], p_failures bigint, p_effective bigint,
+    p_successes bigint, p_error text, p_delay_us bigint, p_dead_seqs bigint[],
+    p_dead_errors text[], p_dead_attempts integer[], p_most integer, p_raise boolean)
 RETURNS jobq.delivery LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off
 SET jit = off AS $$
 DECLARE
     v_now timestamptz := statement_timestamp();
-    v_seq bigint;
     v_lasts bigint[];
     v_last bigint := p_acked;
     v_keep boolean;
     v jobq.delivery;
 BEGIN
-    SELECT c.seq, c.lasts INTO v_seq, v_lasts FROM jobq.counter c
+    SELECT c.seq, c.lasts INTO v.last, v_lasts FROM jobq.counter c
     WHERE c.partition >= p_partition AND c.partition <= p_partition
     ORDER BY c.partition DESC LIMIT 1;
-    IF p_most > 0 AND p_delay_us <= 0 THEN v_last := least(v_seq, p_acked + p_most); END IF;
-    v_keep := v_last > p_acked OR (p_most < 0 AND p_delay_us <= 0);
+    IF p_most > 0 AND p_delay_us <= 0 THEN v_last := least(v.last, p_acked + p_most); END IF;
+    v_keep := v_last > p_acked;
     UPDATE jobq.partition p
     SET acked = p_acked, beat = p.beat + 1, worker = CASE WHEN v_keep THEN p_worker END,
         claim = CASE WHEN v_keep THEN p_claim END,
+        lease_us = CASE WHEN v_keep THEN p_lease_us END,
         lease_until = CASE WHEN v_keep THEN v_now + p_lease_us * interval '1 microsecond' END,
-        due_at = CASE WHEN p_delay_us > 0
+        reading = CASE WHEN v_keep THEN v_last ELSE 0 END,
+        run_at = CASE WHEN p_delay_us > 0
                  THEN v_now + p_delay_us * interval '1 microsecond' END,
-        tried = CASE WHEN v_last = p_acked THEN p_tried
-                WHEN p_tried = '{}' THEN ARRAY[v_last]
-                ELSE jobq.outbox_tried(p_tried, p_acked, v_last) END,
+        tried = CASE WHEN v_keep THEN jobq.outbox_tried(p_tried, p_acked, v_last)
+                ELSE p_tried END,
         failures = p_failures, effective = p_effective, successes = p_successes,
         error = p_error
     WHERE p.ctid = ANY (ARRAY(
         SELECT r.ctid FROM jobq.partition r WHERE r.id >= p_partition AND r.id <= p_partition
         ORDER BY r.id DESC LIMIT 1))
-      AND p.worker = p_worker AND p.claim = p_claim AND p_acked BETWEEN p.acked AND v_seq
-    RETURNING p.acked, p.tried, p.worker, p.claim, p.beat, p.failures, p.effective,
-              p.successes, p.error
-    INTO v.acked, v.tried, v.worker, v.claim, v.beat, v.failures, v.effective, v.successes,
-         v.error;
+      AND p.worker = p_worker AND p.claim = p_claim AND p.acked = p_before
+      AND p_acked BETWEEN p_before AND p.reading
+    RETURNING p.worker, p.claim, p.beat INTO v.worker, v.claim, v.beat;
     IF NOT FOUND THEN
         IF p_raise THEN
             RAISE EXCEPTION 'lease lost on partition %', p_partition USING ERRCODE = 'JQ001',
@@ -687,9 +721,14 @@ BEGIN
         PERFORM jobq.outbox_bury(p_partition, p_dead_seqs, p_dead_errors, p_dead_attempts);
     END IF;
     v.answer := CASE WHEN v_keep THEN 'h' ELSE 'i' END;
-    v.taken := false;
-    v.last := v_seq;
-    IF v_last > p_acked THEN
+    v.acked := p_acked;
+    v.tried := p_tried;
+    v.lost := 0;
+    v.failures := p_failures;
+    v.effective := p_effective;
+    v.successes := p_successes;
+    v.error := p_error;
+    IF v_keep THEN
         SELECT m.created_ats, m.types, m.payloads, m.bytes, m.headers
         INTO v.created_ats, v.types, v.payloads, v.bytes, v.headers
         FROM jobq.outbox_messages(p_partition, p_acked + 1, v_last, v_lasts) m;
@@ -983,7 +1022,7 @@ SELECT q.name AS queue, p.number AS partition, i.incoming + c.seq - p.acked AS l
        (SELECT count(*) FROM unnest(p.tried) t WHERE t > p.acked) AS attempts,
        CASE WHEN p.effective = 0 THEN 'normal' ELSE 'degraded' END AS mode,
        nullif(p.effective, 0) AS batch, p.failures, to_hex(p.worker) AS holder, p.lease_until,
-       p.due_at, p.error, d.pending AS dead_letters, p.id
+       p.run_at, p.error, d.pending AS dead_letters, p.id
 FROM jobq.partition p
 JOIN jobq.queue q ON q.id = p.queue_id
 JOIN jobq.counter c ON c.partition = p.id

@@ -16,7 +16,8 @@ static const struct {
     {"bulk", row_bulk},         {"single", row_single},               {"latency", row_latency},
     {"schedule", row_schedule}, {"snapshot", row_snapshot},           {"depth", row_depth},
     {"sleepers", row_sleepers}, {"idle", row_idle},                   {"keepup", row_keepup},
-    {"size", row_size},         {"cost", row_cost}};
+    {"size", row_size},         {"cost", row_cost},                   {"build", row_build},
+    {"memory", row_memory},     {"delay", row_delay},                 {"beats", row_beats}};
 
 /* -- clocks and chance -- */
 

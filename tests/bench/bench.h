@@ -104,5 +104,6 @@ void row_drain(void), row_drain_history(void), row_one(void), row_sleepers(void)
 void row_bulk(void), row_single(void), row_keepup(void), row_cost(void);
 void row_latency(void), row_schedule(void), row_snapshot(void), row_idle(void);
 void row_depth(void), row_size(void);
+void row_build(void), row_memory(void), row_delay(void), row_beats(void);
 
 #endif

@@ -268,18 +268,15 @@ SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmap
 SET enable_sort = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
 SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
+    v_alive boolean;
     v_rows tid[];
     v_ids bigint[];
     v_look jobq.claimed;
 BEGIN
-    PERFORM FROM jobq.worker w WHERE w.id = p_worker AND w.dead_at IS NULL;
-    IF NOT FOUND THEN
-        RAISE EXCEPTION 'worker % is dead', to_hex(p_worker)
-            USING ERRCODE = 'JQ002', HINT = 'Register anew, with a new worker id.';
-    END IF;
     IF p_relaxed THEN PERFORM set_config('synchronous_commit', 'off', true); END IF;
     IF NOT p_suspects THEN
-        SELECT array_agg(r.ctid), array_agg(r.id) INTO v_rows, v_ids FROM (
+        SELECT (SELECT true FROM jobq.worker w WHERE w.id = p_worker AND w.dead_at IS NULL),
+               array_agg(r.ctid), array_agg(r.id) INTO v_alive, v_rows, v_ids FROM (
             SELECT ready.ctid, ready.id
             FROM unnest(p_queues, p_priorities, p_stages, p_after_ats, p_after_ids)
                  AS lane (queue_id, priority, stage, after_at, after_id)
@@ -294,7 +291,8 @@ BEGIN
                 LIMIT p_limit FOR UPDATE SKIP LOCKED) AS ready
             LIMIT p_limit) AS r;
     ELSE
-        SELECT array_agg(r.ctid), array_agg(r.id) INTO v_rows, v_ids FROM (
+        SELECT (SELECT true FROM jobq.worker w WHERE w.id = p_worker AND w.dead_at IS NULL),
+               array_agg(r.ctid), array_agg(r.id) INTO v_alive, v_rows, v_ids FROM (
             SELECT ready.ctid, ready.id
             FROM unnest(p_queues, p_priorities, p_stages) AS lane (queue_id, priority, stage)
             CROSS JOIN LATERAL (
@@ -307,10 +305,16 @@ BEGIN
                 LIMIT 1 FOR UPDATE SKIP LOCKED) AS ready
             LIMIT 1) AS r;
     END IF;
+    IF v_alive IS NULL THEN
+        RAISE EXCEPTION 'worker % is dead', to_hex(p_worker)
+            USING ERRCODE = 'JQ002', HINT = 'Register anew, with a new worker id.';
+    END IF;
     IF v_rows IS NOT NULL THEN
-        INSERT INTO jobq.claim (worker, number, claimed_at, jobs)
-        VALUES (p_worker, p_number, statement_timestamp(), v_ids);
         RETURN QUERY
+        WITH claim AS (
+            INSERT INTO jobq.claim (worker, number, claimed_at, jobs)
+            VALUES (p_worker, p_number, statement_timestamp(), v_ids)
+        )
         UPDATE jobq.job j
         SET state = 'x', attempt = j.attempt + 1, worker = p_worker, claim = p_number,
             claimed_at = statement_timestamp()

@@ -30,7 +30,7 @@ MAKEFLAGS += --no-print-directory
 
 .DELETE_ON_ERROR:
 .SUFFIXES:
-.PHONY: help demo bench test test-core test-fresh examples sanitize valgrind explore simulate mutants \
+.PHONY: help demo bench test test-core test-fresh test-servers examples sanitize valgrind explore simulate mutants \
 	embed verify clean
 
 help: ## this list
@@ -72,6 +72,15 @@ test-core: ## the tests of jobq.h alone: neither database nor libpq
 
 test-fresh: ## `make demo` and `make test` in a fresh Debian (as root)
 	@tests/fresh.sh
+
+test-servers: export JOBQ_TEST_VERDICT = total
+test-servers: ## the tests on Postgres 14 to 18 (ARGS="--short", "15 17")
+	@CC="$(CC)" CXX="$(CXX)" tests/setup.sh test
+	@tests/setup.sh servers
+	@tests/run.sh --reset
+	@$(MAKE) -k build-pg || :
+	@exec tests/servers.sh $(ARGS)
+	@tests/run.sh --total
 
 examples: $(EXAMPLES) ## build all examples, as a user would
 	@:

@@ -1,6 +1,7 @@
 #!/bin/sh
-# setup.sh core|mutants|demo|bench|test|valgrind|fresh  install what that needs and is missing here; else silent
-# setup.sh --pg-bin                             print the folder of the newest Postgres server, >= 14
+# setup.sh core|mutants|demo|bench|test|servers|valgrind|fresh
+#                    install what that needs and is missing here; else silent
+# setup.sh --pg-bin  print the folder of the newest Postgres server, >= 14
 #
 # As root, or where sudo asks no password, it installs by the system's package manager and says so
 # in one line; elsewhere it prints the command and fails. JOBQ_PG_BIN names a Postgres of your own.
@@ -38,9 +39,10 @@ mutants) needs="bash cc cmocka patch" ;;
 demo) needs="bash cc libpq server" ;;
 bench) needs="bash cc libpq server gnuplot" ;;
 test) needs="bash cc c++ cmocka libpq server ps" ;;
+servers) needs="npm" ;;
 valgrind) needs="valgrind" ;;
 fresh) needs="debootstrap" ;;
-*) sed -n '2,3s/^# //p' "$0" >&2; exit 2 ;;
+*) sed -n '2,4s/^# //p' "$0" >&2; exit 2 ;;
 esac
 
 # What was found once stays found, until `make clean`.

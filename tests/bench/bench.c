@@ -17,7 +17,8 @@ static const struct {
     {"schedule", row_schedule}, {"snapshot", row_snapshot},           {"depth", row_depth},
     {"sleepers", row_sleepers}, {"idle", row_idle},                   {"keepup", row_keepup},
     {"size", row_size},         {"cost", row_cost},                   {"build", row_build},
-    {"memory", row_memory},     {"delay", row_delay},                 {"beats", row_beats}};
+    {"memory", row_memory},     {"delay", row_delay},                 {"beats", row_beats},
+    {"scale", row_scale}};
 
 /* -- clocks and chance -- */
 
@@ -379,6 +380,8 @@ void bench_figure(const char *label, double value, const char *unit, const char 
            senses[sense], target);
     fflush(stdout);
 }
+
+void bench_note(const char *label, const char *text) { printf("%s\tnote\t%s\n", label, text); }
 
 void bench_missing(const char *label, const char *why)
 {

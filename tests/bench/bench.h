@@ -96,6 +96,7 @@ typedef enum bench_sense {
 void bench_figure(const char *label, double value, const char *unit, const char *floor_label,
                   double floor, bench_sense sense, double target);
 void bench_missing(const char *label, const char *why); /* "not there yet" */
+void bench_note(const char *label, const char *text);    /* words beside the figures */
 FILE *bench_data(const char *name); /* a file of points for the plots */
 
 /* -- rows, by file -- */
@@ -104,6 +105,6 @@ void row_drain(void), row_drain_history(void), row_one(void), row_sleepers(void)
 void row_bulk(void), row_single(void), row_keepup(void), row_cost(void);
 void row_latency(void), row_schedule(void), row_snapshot(void), row_idle(void);
 void row_depth(void), row_size(void);
-void row_build(void), row_memory(void), row_delay(void), row_beats(void);
+void row_build(void), row_memory(void), row_delay(void), row_beats(void), row_scale(void);
 
 #endif

@@ -17,14 +17,14 @@ function number(x) {
 }
 function grouped(s) { return length(s) > 3 ? grouped(substr(s, 1, length(s) - 3)) "," substr(s, length(s) - 2) : s }
 {
-    key = $1 "\t" $3 "\t" $5 "\t" $6 "\t" $8 "\t" $9
+    key = $1 "\t" $3 "\t" ($4 == "note" ? "" : $5) "\t" $6 "\t" $8 "\t" $9
     # Labels that begin with blanks go with the one before them.
     if ($3 ~ /^ /) key = under "\t" key
     else under = $3
     if (!(key in seen)) order[++keys] = key
     n = ++seen[key]
     row[key] = $1; label[key] = $3; unit[key] = $5; floors[key] = $6; sense[key] = $8; target[key] = $9
-    value[key, n] = $4 == "missing" ? "missing" : $4 + 0
+    value[key, n] = $4 == "missing" || $4 == "note" ? $4 : $4 + 0
     floor[key, n] = $7 + 0
 }
 END {
@@ -36,6 +36,10 @@ END {
         n = seen[key]
         if (row[key] != last) print ""
         last = row[key]
+        if (value[key, 1] == "note") {
+            printf "%s %s\n", label[key], unit[key]
+            continue
+        }
         if (value[key, 1] == "missing") {
             printf "%-54s %12s (%s)\n", label[key], "not there yet", unit[key]
             printf "%s,\"%s\",,,,,,,,not there yet,\n", row[key], label[key] >csv

@@ -319,6 +319,259 @@ JOBQ_API jobq_error jobq_pg_revive(jobq_pg *pg, PGconn *conn, int64_t id, jobq_p
 JOBQ_API jobq_error jobq_pg_get(jobq_pg *pg, PGconn *conn, int64_t id, jobq_job *job,
                                 jobq_pg_error *error);
 
+/* ---- outbox ---------------------------------------------------------------------------------- */
+
+/* A message to be. Zero fields mean default; strings are borrowed for the call. */
+typedef struct jobq_pg_message {
+    const char *queue;     /* registered with jobq_pg_outbox_register */
+    const char *order_key; /* chooses the partition: messages of one key keep their order */
+    int partition;         /* without order_key: its number, from 0 */
+    const char *type;      /* for the handler: 1 to 1024 printable ASCII (default: none) */
+    jobq_str payload;      /* JSON text (default: none) */
+    bool payload_bytes;    /* payload holds bytes, kept as they are */
+    jobq_str headers;      /* a JSON object (default: none) */
+    const char *key;       /* idempotency: one message per queue and key, for a day */
+    bool quiet;            /* wakes nobody: for transactions that will be PREPAREd */
+} jobq_pg_message;
+
+/*
+ * jobq_pg_outbox_register -- gives a queue its partitions; the same number again changes nothing.
+ *
+ * Shape   partitions: a power of two, 1 to 16384; 64 are plenty. *queue_id may be NULL.
+ * SQL     outbox_register
+ * Errors  JOBQ_ERROR_INVALID "partition count mismatch for queue 'q': expected 2, found 4".
+ */
+JOBQ_API jobq_error jobq_pg_outbox_register(jobq_pg *pg, PGconn *conn, const char *queue,
+                                            int partitions, int32_t *queue_id,
+                                            jobq_pg_error *error);
+
+/* jobq_pg_outbox_grow -- more partitions. JOBQ_ERROR_DATABASE while messages are under way, unless
+ * anyway: see OUTBOX. SQL: outbox_grow. */
+JOBQ_API jobq_error jobq_pg_outbox_grow(jobq_pg *pg, PGconn *conn, const char *queue,
+                                        int partitions, bool anyway, jobq_pg_error *error);
+
+/* jobq_pg_partition -- the id of a queue's partition. */
+JOBQ_API int64_t jobq_pg_partition(int32_t queue_id, int number);
+
+/*
+ * jobq_pg_outbox_enqueue -- writes one message.
+ *
+ * Shape   *id (may be NULL) orders messages that are not numbered yet.
+ * Tx      joins yours, which is the point; NULL conn: the pool, committed.
+ * SQL     outbox_enqueue_one
+ * Errors  JOBQ_ERROR_INVALID, JOBQ_ERROR_NOT_FOUND (queue not registered), JOBQ_ERROR_EXISTS (the
+ *         key was known: *id is that message's): nothing is written, your transaction goes on.
+ */
+JOBQ_API jobq_error jobq_pg_outbox_enqueue(jobq_pg *pg, PGconn *conn,
+                                           const jobq_pg_message *message, int64_t *id,
+                                           jobq_pg_error *error);
+
+/* jobq_pg_outbox_enqueue_many -- writes count messages of one queue in one statement, all or none.
+ * ids (may be NULL) holds count; a known key is no error here. SQL: outbox_enqueue_many. */
+JOBQ_API jobq_error jobq_pg_outbox_enqueue_many(jobq_pg *pg, PGconn *conn,
+                                                const jobq_pg_message *messages, size_t count,
+                                                int64_t *ids, jobq_pg_error *error);
+
+/* jobq_pg_outbox_enqueue_copy -- the same by COPY, without ids and keys: the fastest way. Needs
+ * INSERT on the table incoming. SQL: outbox_queue, COPY, wake. */
+JOBQ_API jobq_error jobq_pg_outbox_enqueue_copy(jobq_pg *pg, PGconn *conn,
+                                                const jobq_pg_message *messages, size_t count,
+                                                jobq_pg_error *error);
+
+/* -- outbox verbs, one statement each -- */
+
+/* What reading or acknowledging answered. Clear it. */
+typedef struct jobq_pg_reading {
+    char answer;            /* 'h' held: messages follow; 'i' nothing to read; 'o' another holds it;
+                               'w' not due yet; 'b' busy, ask again; 'l' lost, nothing written */
+    jobq_cursor cursor;     /* before this delivery */
+    int64_t last;           /* the highest number given */
+    int64_t lost;           /* where the delivery ended that its holder died over; 0: none did */
+    int64_t worker, claim, beat; /* the holder's: what to watch */
+    int64_t wait_us;        /* 'w': until due; 'o': its lease, how long to watch */
+    jobq_str error;         /* of the last failed delivery */
+    int32_t count;
+    jobq_message *messages; /* numbers cursor.acked + 1 ... */
+    PGresult *result;
+} jobq_pg_reading;
+
+typedef struct jobq_pg_read_desc {
+    int64_t worker, claim;    /* the token: see jobq_worker_id_from; claims count up */
+    int64_t lease_us;         /* (default 6 s) */
+    int64_t partition;        /* its id */
+    int32_t most;             /* messages (default 100) */
+    bool again;               /* an earlier read of this token had no answer: it is taken back */
+    int64_t watched_worker, watched_claim, watched_beat; /* a holder that stood still */
+} jobq_pg_read_desc;
+
+typedef struct jobq_pg_dead {
+    int64_t seq;
+    int32_t attempts;
+    jobq_str error;
+} jobq_pg_dead;
+
+typedef struct jobq_pg_ack_desc {
+    int64_t worker, claim, lease_us, partition;
+    int64_t before;           /* cursor.acked of the reading */
+    const jobq_cursor *after; /* the plan's */
+    jobq_str error;           /* of the message that failed; {NULL, 0}: none */
+    int64_t delay_us;         /* nobody is given messages before */
+    const jobq_pg_dead *dead;
+    size_t dead_count;
+    int32_t most;             /* read on; 0: release */
+    bool in_transaction;      /* of the handler: lost is an error of the statement */
+} jobq_pg_ack_desc;
+
+/* jobq_pg_outbox_sequence -- numbers what was committed to a queue, at most so many messages of
+ * each partition. *numbered (may be NULL): how many. sweep: see OUTBOX. SQL: outbox_sequence. */
+JOBQ_API jobq_error jobq_pg_outbox_sequence(jobq_pg *pg, PGconn *conn, int32_t queue_id,
+                                            int32_t most, bool sweep, int64_t *numbered,
+                                            jobq_pg_error *error);
+
+/* jobq_pg_outbox_read -- takes a partition, or reads again under its own hold. SQL: outbox_read. */
+JOBQ_API jobq_error jobq_pg_outbox_read(jobq_pg *pg, PGconn *conn, const jobq_pg_read_desc *desc,
+                                        jobq_pg_reading *reading, jobq_pg_error *error);
+
+/* jobq_pg_outbox_ack -- writes a plan, fenced, and reads on. reading may be NULL when most is 0.
+ * JOBQ_ERROR_LOST: nothing was written. SQL: outbox_ack. */
+JOBQ_API jobq_error jobq_pg_outbox_ack(jobq_pg *pg, PGconn *conn, const jobq_pg_ack_desc *desc,
+                                       jobq_pg_reading *reading, jobq_pg_error *error);
+
+JOBQ_API void jobq_pg_reading_clear(jobq_pg_reading *reading);
+
+/* jobq_pg_outbox_renew -- renews the hold on partitions; lost[i] (may be NULL): not held any more.
+ * SQL: outbox_renew. */
+JOBQ_API jobq_error jobq_pg_outbox_renew(jobq_pg *pg, PGconn *conn, int64_t worker,
+                                         int64_t lease_us, const int64_t *partitions,
+                                         const int64_t *claims, size_t count, bool *lost,
+                                         jobq_pg_error *error);
+
+/* jobq_pg_outbox_reclaim -- gives back the room of acknowledged messages, deleting at most so many
+ * rows. *more (may be NULL): call again soon. SQL: outbox_reclaim. */
+JOBQ_API jobq_error jobq_pg_outbox_reclaim(jobq_pg *pg, PGconn *conn, int32_t most, bool *more,
+                                           jobq_pg_error *error);
+
+/* One batch of one partition, here and now. Zero fields mean default. */
+typedef struct jobq_pg_step_desc {
+    jobq_pg_read_desc read;     /* lease_us and most: the tuning's */
+    const char *queue;          /* told to the handler */
+    bool transactional;         /* the handler runs in the transaction that acknowledges */
+    jobq_message_handler each;  /* one of the two */
+    jobq_batch_handler all;
+    void *user;
+    jobq_tuning tuning;
+    const jobq_policy *policy;  /* (default: asked from the queue's row) */
+    uint64_t random;            /* bits for the backoff */
+} jobq_pg_step_desc;
+
+typedef struct jobq_pg_step {
+    char answer;                /* of the read; 'l': the lease was lost meanwhile */
+    int32_t count;              /* messages read */
+    int64_t wait_us;            /* as in jobq_pg_reading */
+    int64_t worker, claim, beat;
+    jobq_verdict verdict;
+    jobq_plan plan;
+} jobq_pg_step;
+
+/*
+ * jobq_pg_outbox_step -- reads a batch of a partition, runs the handler, acknowledges, releases.
+ *
+ * Shape   step (may be NULL) says what happened; no messages: count 0, and directive Idle.
+ * Tx      its own, on conn, which must be in none; NULL: a connection of the pool.
+ * Errors  JOBQ_ERROR_LOST: another has the partition now and nothing was written, neither by the
+ *         acknowledgement nor by a transactional handler. Else what the database said.
+ */
+JOBQ_API jobq_error jobq_pg_outbox_step(jobq_pg *pg, PGconn *conn, const jobq_pg_step_desc *desc,
+                                        jobq_pg_step *step, jobq_pg_error *error);
+
+/* jobq_pg_delivery_conn -- in a transactional handler: the connection whose transaction
+ * acknowledges. Neither COMMIT nor ROLLBACK there. NULL: the handler is not transactional. */
+JOBQ_API PGconn *jobq_pg_delivery_conn(const jobq_delivery *delivery);
+
+/* One partition's figures. */
+typedef struct jobq_pg_outbox_stat {
+    int64_t partition;                 /* its id */
+    int32_t queue_id, number;
+    int64_t lag;                       /* committed and not acknowledged */
+    int64_t incoming, numbered, acked; /* not numbered yet; the highest numbers */
+    int64_t age_us;                    /* of the oldest of lag; 0: none */
+    int32_t attempts;                  /* of the next message */
+    int64_t effective, failures;       /* PartitionMode; effective 0: Normal */
+    int64_t worker;                    /* the holder; 0: nobody */
+    int64_t dead_letters;              /* pending ones */
+} jobq_pg_outbox_stat;
+
+/* jobq_pg_outbox_stats -- the figures of a queue's partitions (NULL: of all). Fills at most room of
+ * them; *count is how many there are. SQL: the view outbox. */
+JOBQ_API jobq_error jobq_pg_outbox_stats(jobq_pg *pg, PGconn *conn, const char *queue,
+                                         jobq_pg_outbox_stat *stats, size_t room, size_t *count,
+                                         jobq_pg_error *error);
+
+/* -- dead letters: see OUTBOX for their states -- */
+
+/* Which ones. Zero fields choose all. */
+typedef struct jobq_pg_scope {
+    const char *queue;
+    bool one_partition;
+    int partition;      /* its number, when one_partition */
+    const char *type;
+    const char *status; /* list, count (default "pending"; "any": all) */
+    int32_t limit;      /* list, replay (default 100); discard, cleanup (default: none) */
+} jobq_pg_scope;
+
+typedef struct jobq_pg_dead_letter {
+    int64_t id, partition, seq;
+    int32_t queue_id, number, attempts;
+    int64_t created_at_us, failed_at_us, completed_at_us, deadline_us; /* 0: none */
+    jobq_str status, type, error, payload, headers;
+    bool payload_bytes;
+} jobq_pg_dead_letter;
+
+/* Clear it; what the rows point at goes with it. */
+typedef struct jobq_pg_dead_letters {
+    size_t count;
+    jobq_pg_dead_letter *rows;
+    PGresult *result;
+} jobq_pg_dead_letters;
+
+/* jobq_pg_dead_letter_list, _count -- the newest first; without locks. SQL: dead_letter_list,
+ * dead_letter_count. */
+JOBQ_API jobq_error jobq_pg_dead_letter_list(jobq_pg *pg, PGconn *conn, const jobq_pg_scope *scope,
+                                             jobq_pg_dead_letters *out, jobq_pg_error *error);
+JOBQ_API jobq_error jobq_pg_dead_letter_count(jobq_pg *pg, PGconn *conn, const jobq_pg_scope *scope,
+                                              int64_t *count, jobq_pg_error *error);
+
+/*
+ * jobq_pg_dead_letter_replay -- takes pending ones, and those of a replay past its deadline, to
+ * work on them for timeout_us.
+ *
+ * Shape   token: random, not 0 (jobq_worker_id_from): resolve and reject touch only what it holds.
+ * SQL     dead_letter_replay
+ */
+JOBQ_API jobq_error jobq_pg_dead_letter_replay(jobq_pg *pg, PGconn *conn, int64_t token,
+                                               int64_t timeout_us, const jobq_pg_scope *scope,
+                                               jobq_pg_dead_letters *out, jobq_pg_error *error);
+
+/* jobq_pg_dead_letter_resolve, _reject -- ends a replay: done, or failed again for this reason.
+ * *count (may be NULL): how many the token still held; fewer than given: the others were lost.
+ * SQL: dead_letter_resolve, dead_letter_reject. */
+JOBQ_API jobq_error jobq_pg_dead_letter_resolve(jobq_pg *pg, PGconn *conn, int64_t token,
+                                                const int64_t *ids, size_t id_count, int32_t *count,
+                                                jobq_pg_error *error);
+JOBQ_API jobq_error jobq_pg_dead_letter_reject(jobq_pg *pg, PGconn *conn, int64_t token,
+                                               const int64_t *ids, size_t id_count, jobq_str reason,
+                                               int32_t *count, jobq_pg_error *error);
+
+/* jobq_pg_dead_letter_discard -- gives pending ones up for good. jobq_pg_dead_letter_cleanup --
+ * deletes resolved and discarded ones. SQL: dead_letter_discard, dead_letter_cleanup. */
+JOBQ_API jobq_error jobq_pg_dead_letter_discard(jobq_pg *pg, PGconn *conn,
+                                                const jobq_pg_scope *scope, int32_t *count,
+                                                jobq_pg_error *error);
+JOBQ_API jobq_error jobq_pg_dead_letter_cleanup(jobq_pg *pg, PGconn *conn,
+                                                const jobq_pg_scope *scope, int32_t *count,
+                                                jobq_pg_error *error);
+JOBQ_API void jobq_pg_dead_letters_clear(jobq_pg_dead_letters *letters);
+
 /* ---- worker ---------------------------------------------------------------------------------- */
 
 typedef struct jobq_pg_worker jobq_pg_worker;
@@ -562,6 +815,14 @@ static jobq_error jobq_pg__result_error(jobq_pg_error *error, const PGconn *conn
     "id, run_at, enqueued_at, timeout_us, queue_id, kind_id, attempt, crash, max_attempts, "       \
     "priority, stage, stages, suspect, payload, bytes, headers, due_us"
 
+#define JOBQ_PG__READING_COLUMNS                                                                   \
+    "answer, acked, last, tried, lost, worker, claim, beat, wait_us, failures, effective, "        \
+    "successes, error, created_ats, types, payloads, bytes, headers"
+
+#define JOBQ_PG__LETTER_COLUMNS                                                                    \
+    "id, partition, seq, attempts, created_at, failed_at, completed_at, deadline, status, type, "  \
+    "error, payload, bytes, headers"
+
 /* name, text. The word jobq is the schema. */
 #define JOBQ_PG__STATEMENTS(X)                                                                     \
     X(ENQUEUE, "SELECT ids, existed FROM jobq.enqueue_many($1, $2, $3, $4, $5, $6, $7, $8, $9, "   \
@@ -609,6 +870,36 @@ static jobq_error jobq_pg__result_error(jobq_pg_error *error, const PGconn *conn
     X(GET, "SELECT id, run_at, enqueued_at, queue_id, kind_id, attempt, crash, max_attempts, "     \
            "priority, stage, stages, suspect, state, worker, claim, "                              \
            "cancel_requested_at IS NOT NULL FROM jobq.jobs WHERE id = $1")                         \
+    X(OUTBOX_REGISTER, "SELECT queue_id, partitions FROM jobq.outbox_register($1, $2)")            \
+    X(OUTBOX_GROW, "SELECT jobq.outbox_grow($1, $2, $3)")                                          \
+    X(OUTBOX_ENQUEUE, "SELECT ids, refused FROM jobq.outbox_enqueue_many($1, $2, $3, $4, $5, "     \
+                      "$6, $7, $8, $9, $10, $11)")                                                 \
+    X(OUTBOX_ENQUEUE_ONE, "SELECT id, existed, refused FROM jobq.outbox_enqueue_one($1, $2, "      \
+                          "$3, $4, $5, $6, $7, $8, $9, $10)")                                      \
+    X(OUTBOX_QUEUE, "SELECT id, partitions, refused FROM jobq.outbox_queue($1, 0, $2, $3)")        \
+    X(OUTBOX_COPY, "COPY jobq.incoming (partition, type, payload, bytes, headers) FROM STDIN "     \
+                   "(FORMAT binary)")                                                              \
+    X(OUTBOX_SEQUENCE, "SELECT waiting FROM jobq.outbox_sequence($1, $2, $3, $4)")                 \
+    X(OUTBOX_READ, "SELECT " JOBQ_PG__READING_COLUMNS " FROM jobq.outbox_read($1, $2, $3, $4, "    \
+                   "$5, $6, $7, $8, $9)")                                                          \
+    X(OUTBOX_ACK, "SELECT " JOBQ_PG__READING_COLUMNS " FROM jobq.outbox_ack($1, $2, $3, $4, "      \
+                  "$5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)")                   \
+    X(OUTBOX_RENEW, "SELECT jobq.outbox_renew($1, $2, $3, $4)")                                    \
+    X(OUTBOX_RECLAIM, "SELECT jobq.outbox_reclaim($1)")                                            \
+    X(OUTBOX_STATS, "SELECT id, lag, incoming, numbered, acked, coalesce((extract(epoch FROM "     \
+                    "age) * 1e6)::bigint, 0), attempts, coalesce(batch, 0), failures, "            \
+                    "coalesce(('x' || lpad(holder, 16, '0'))::bit(64)::bigint, 0), "               \
+                    "dead_letters FROM jobq.outbox "                                               \
+                    "WHERE $1::text IS NULL OR queue = $1 ORDER BY id")                            \
+    X(DEAD_LETTER_LIST, "SELECT " JOBQ_PG__LETTER_COLUMNS " FROM jobq.dead_letter_list($1, "       \
+                        "$2, $3, $4, $5)")                                                         \
+    X(DEAD_LETTER_COUNT, "SELECT jobq.dead_letter_count($1, $2, $3, $4)")                          \
+    X(DEAD_LETTER_REPLAY, "SELECT " JOBQ_PG__LETTER_COLUMNS " FROM "                               \
+                          "jobq.dead_letter_replay($1, $2, $3, $4, $5, $6)")                       \
+    X(DEAD_LETTER_RESOLVE, "SELECT jobq.dead_letter_resolve($1, $2)")                              \
+    X(DEAD_LETTER_REJECT, "SELECT jobq.dead_letter_reject($1, $2, $3)")                            \
+    X(DEAD_LETTER_DISCARD, "SELECT jobq.dead_letter_discard($1, $2, $3, $4)")                      \
+    X(DEAD_LETTER_CLEANUP, "SELECT jobq.dead_letter_cleanup($1, $2, $3, $4)")                      \
     X(VERSION, "SELECT version, library_min FROM jobq.meta")
 
 typedef enum jobq_pg__statement {
@@ -1835,17 +2126,17 @@ static const char *const jobq_pg__sql_003[] = {
 "    bytes bytea[], headers jsonb[]\n",
 ");\n",
 "",
-"CREATE FUNCTION jobq.outbox_register(p_queue text, p_partitions integer) RETURNS integer\n",
+"CREATE FUNCTION jobq.outbox_register(p_queue text, p_partitions integer,\n",
+"                                     OUT queue_id integer, OUT partitions integer)\n",
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n",
-"DECLARE\n",
-"    v_queue integer := jobq.queue_id(p_queue);\n",
-"    v_found integer;\n",
 "BEGIN\n",
-"    SELECT q.partitions INTO v_found FROM jobq.queue q WHERE q.id = v_queue;\n",
-"    IF v_found > 0 THEN RETURN v_found; END IF;\n",
-"    SELECT q.partitions INTO v_found FROM jobq.queue q WHERE q.id = v_queue FOR UPDATE;\n",
-"    IF v_found = 0 THEN PERFORM jobq.outbox_widen(v_queue, 0, p_partitions); END IF;\n",
-"    RETURN CASE WHEN v_found = 0 THEN p_partitions ELSE v_found END;\n",
+"    queue_id := jobq.queue_id(p_queue);\n",
+"    SELECT q.partitions INTO partitions FROM jobq.queue q WHERE q.id = queue_id;\n",
+"    IF partitions > 0 THEN RETURN; END IF;\n",
+"    SELECT q.partitions INTO partitions FROM jobq.queue q WHERE q.id = queue_id FOR UPDATE;\n",
+"    IF partitions > 0 THEN RETURN; END IF;\n",
+"    PERFORM jobq.outbox_widen(queue_id, 0, p_partitions);\n",
+"    partitions := p_partitions;\n",
 "END $$;\n",
 "",
 "CREATE FUNCTION jobq.outbox_widen(p_queue integer, p_from integer, p_to integer) RETURNS void\n",
@@ -1926,15 +2217,14 @@ static const char *const jobq_pg__sql_003[] = {
 "CREATE FUNCTION jobq.outbox_enqueue_many(\n",
 "    p_queue text, p_partitions integer[], p_hashes integer[], p_types text[],\n",
 "        p_payloads jsonb[],\n",
-"    p_bytes bytea[], p_headers jsonb[], p_keys text[], p_count integer, p_notify boolean,\n",
-"    OUT ids bigint[], OUT existed boolean[], OUT refused text)\n",
+"    p_bytes bytea[], p_headers jsonb[], p_keys text[], p_count integer, p_size integer,\n",
+"    p_notify boolean, OUT ids bigint[], OUT existed boolean[], OUT refused text)\n",
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$\n",
 "DECLARE v_queue record;\n",
 "BEGIN\n",
 "    SELECT q.id, q.partitions, q.refused INTO v_queue FROM jobq.outbox_queue(\n",
 "        p_queue, (SELECT min(n) FROM unnest(p_partitions) n),\n",
-"        (SELECT max(n) FROM unnest(p_partitions) n),\n",
-"        (SELECT max(octet_length(b)) FROM unnest(p_bytes) b)) q;\n",
+"        (SELECT max(n) FROM unnest(p_partitions) n), p_size) q;\n",
 "    refused := v_queue.refused;\n",
 "    IF refused IS NOT NULL THEN RETURN; END IF;\n",
 "    ids := ARRAY(SELECT nextval('jobq.incoming_id') FROM generate_series(1, p_count));\n",
@@ -1955,7 +2245,7 @@ static const char *const jobq_pg__sql_003[] = {
 "",
 "CREATE FUNCTION jobq.outbox_enqueue_one(\n",
 "    p_queue text, p_partition integer, p_hash integer, p_type text, p_payload jsonb,\n",
-"    p_bytes bytea, p_headers jsonb, p_key text, p_notify boolean,\n",
+"    p_bytes bytea, p_headers jsonb, p_key text, p_size integer, p_notify boolean,\n",
 "    OUT id bigint, OUT existed boolean, OUT refused text)\n",
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n",
 "#variable_conflict use_column\n",
@@ -1963,7 +2253,7 @@ static const char *const jobq_pg__sql_003[] = {
 "BEGIN\n",
 "    existed := false;\n",
 "    SELECT q.id, q.partitions, q.refused INTO v_queue\n",
-"    FROM jobq.outbox_queue(p_queue, p_partition, p_partition, octet_length(p_bytes)) q;\n",
+"    FROM jobq.outbox_queue(p_queue, p_partition, p_partition, p_size) q;\n",
 "    refused := v_queue.refused;\n",
 "    IF refused IS NOT NULL THEN RETURN; END IF;\n",
 "    id := nextval('jobq.incoming_id');\n",
@@ -1986,18 +2276,12 @@ static const char *const jobq_pg__sql_003[] = {
 "RETURNS bigint LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n",
 "DECLARE v record;\n",
 "BEGIN\n",
-"    IF type !~ '^[ -~]{1,1024}$' THEN\n",
+"    IF type !~ '^[ -~]+$' OR length(type) > 1024 THEN\n",
 "        RAISE EXCEPTION 'invalid payload type: ''%''', type USING ERRCODE = '22023';\n",
-"    END IF;\n",
-"    IF octet_length(payload::text) > (SELECT q.message_max FROM jobq.queue q\n",
-"                                      WHERE q.name = queue) THEN\n",
-"        RAISE EXCEPTION 'payload size % exceeds maximum %', octet_length(payload::text),\n",
-"            (SELECT q.message_max FROM jobq.queue q WHERE q.name = queue)\n",
-"            USING ERRCODE = '22023';\n",
 "    END IF;\n",
 "    SELECT e.id, e.refused INTO v FROM jobq.outbox_enqueue_one(\n",
 "        queue, partition, jobq.outbox_hash(order_key), type, payload, bytes, headers, key,\n",
-"        notify) e;\n",
+"        coalesce(octet_length(bytes), octet_length(payload::text)), notify) e;\n",
 "    IF v.refused IS NOT NULL THEN\n",
 "        RAISE EXCEPTION '%', v.refused USING ERRCODE = '22023';\n",
 "    END IF;\n",
@@ -2640,7 +2924,7 @@ static const jobq_pg__migration jobq_pg__migrations[] = {
 #define JOBQ_PG__JSONB 3802
 
 #define JOBQ_PG__EPOCH_US ((int64_t)946684800 * 1000000) /* 2000-01-01, the server's zero */
-#define JOBQ_PG__PARAMS_MAX 16
+#define JOBQ_PG__PARAMS_MAX 20
 
 /* Parameters of one statement, in the binary form. A failed allocation sticks; one check at the
  * end. */
@@ -4029,17 +4313,23 @@ static bool jobq_pg__copy_flush(PGconn *conn, jobq_pg__params *p)
     return good;
 }
 
+static void jobq_pg__copy_head(jobq_pg__params *p)
+{
+    static const char head[19] = "PGCOPY\n\377\r\n"; /* 11 bytes, then flags and extension: 0 */
+
+    jobq_pg__raw(p, head, sizeof head);
+}
+
 /* The rows, between COPY's start and end. */
 static bool jobq_pg__copy_rows(PGconn *conn, const jobq_pg__columns *c, const jobq_pg_job *jobs,
                                size_t count, int32_t queue, const int32_t *kinds, int64_t now)
 {
-    static const char head[19] = "PGCOPY\n\377\r\n"; /* 11 bytes, then flags and extension: 0 */
     jobq_pg__params p;
     bool good = true;
     size_t i;
 
     memset(&p, 0, sizeof p);
-    jobq_pg__raw(&p, head, sizeof head);
+    jobq_pg__copy_head(&p);
     for (i = 0; i < count && good; i++) {
         jobq_pg__copy_row(&p, c, &jobs[i], queue, kinds[i], now);
         if (p.size >= JOBQ_PG__CHUNK) good = jobq_pg__copy_flush(conn, &p);
@@ -4050,33 +4340,44 @@ static bool jobq_pg__copy_rows(PGconn *conn, const jobq_pg__columns *c, const jo
     return good;
 }
 
+static jobq_error jobq_pg__copy_begin(PGconn *conn, const char *text, jobq_pg_error *error)
+{
+    PGresult *res = PQexec(conn, text);
+    jobq_error code =
+        PQresultStatus(res) == PGRES_COPY_IN ? JOBQ_OK : jobq_pg__result_error(error, conn, res);
+
+    PQclear(res);
+    return code;
+}
+
+static jobq_error jobq_pg__copy_end(PGconn *conn, bool good, jobq_pg_error *error)
+{
+    PGresult *res;
+    jobq_error code = JOBQ_OK;
+
+    PQputCopyEnd(conn, good ? NULL : "out of memory");
+    res = PQgetResult(conn);
+    if (PQresultStatus(res) != PGRES_COMMAND_OK) code = jobq_pg__result_error(error, conn, res);
+    PQclear(res);
+    while ((res = PQgetResult(conn)) != NULL) PQclear(res);
+    return code;
+}
+
 /* COPY on a connection that is ready for it. */
 static jobq_error jobq_pg__copy_in(jobq_pg *pg, PGconn *conn, const jobq_pg_job *jobs, size_t count,
                                    int32_t queue, const int32_t *kinds, int64_t now,
                                    jobq_pg_error *error)
 {
     jobq_pg__columns c = jobq_pg__columns_of(jobs, count);
-    PGresult *res, *extra;
-    jobq_error code = JOBQ_OK;
+    jobq_error code;
     char text[256];
-    bool good;
 
     snprintf(text, sizeof text, "%s%s) FROM STDIN (FORMAT binary)", pg->texts[JOBQ_PG__COPY],
              c.text);
-    res = PQexec(conn, text);
-    if (PQresultStatus(res) != PGRES_COPY_IN) {
-        code = jobq_pg__result_error(error, conn, res);
-        PQclear(res);
-        return code;
-    }
-    PQclear(res);
-    good = jobq_pg__copy_rows(conn, &c, jobs, count, queue, kinds, now);
-    PQputCopyEnd(conn, good ? NULL : "out of memory");
-    res = PQgetResult(conn);
-    if (PQresultStatus(res) != PGRES_COMMAND_OK) code = jobq_pg__result_error(error, conn, res);
-    PQclear(res);
-    while ((extra = PQgetResult(conn)) != NULL) PQclear(extra);
-    return code;
+    code = jobq_pg__copy_begin(conn, text, error);
+    if (code != JOBQ_OK) return code;
+    return jobq_pg__copy_end(conn, jobq_pg__copy_rows(conn, &c, jobs, count, queue, kinds, now),
+                             error);
 }
 
 static jobq_error jobq_pg__copy_all(jobq_pg *pg, PGconn *conn, const jobq_pg_job *jobs,
@@ -4615,6 +4916,1281 @@ JOBQ_API jobq_error jobq_pg_get(jobq_pg *pg, PGconn *conn, int64_t id, jobq_job 
     job->cancel_requested = jobq_pg__int(res, 0, 15) != 0;
     PQclear(res);
     return JOBQ_OK;
+}
+
+/* ---- >>outbox -------------------------------------------------------------------------------- */
+
+#define JOBQ_PG__SAVEPOINTS 32 /* in one transaction: more overflow a backend's cache of them */
+
+JOBQ_API int64_t jobq_pg_partition(int32_t queue_id, int number)
+{
+    return (int64_t)queue_id * 32768 + number;
+}
+
+/* A single number of an answer. */
+static jobq_error jobq_pg__ask_int(jobq_pg *pg, PGconn *conn, jobq_pg__statement st,
+                                   jobq_pg__params *p, int64_t *value, jobq_pg_error *error)
+{
+    jobq_pg_error local;
+    PGresult *res;
+
+    if (error == NULL) error = &local;
+    res = jobq_pg__exec(pg, conn, st, p, error);
+    if (res == NULL) return error->code;
+    *value = jobq_pg__int(res, 0, 0);
+    PQclear(res);
+    return JOBQ_OK;
+}
+
+JOBQ_API jobq_error jobq_pg_outbox_register(jobq_pg *pg, PGconn *conn, const char *queue,
+                                            int partitions, int32_t *queue_id,
+                                            jobq_pg_error *error)
+{
+    jobq_pg_error local;
+    jobq_pg__params p;
+    PGresult *res;
+    int found;
+
+    JOBQ_ASSERT(pg != NULL);
+    if (error == NULL) error = &local;
+    if (!jobq_name_valid(jobq_str_from(queue))) {
+        return jobq_pg__fail(error, JOBQ_ERROR_INVALID, "invalid queue name: '%.80s'",
+                             queue == NULL ? "" : queue);
+    }
+    if (partitions < 1 || partitions > 16384 || (partitions & (partitions - 1)) != 0) {
+        return jobq_pg__invalid(error, "partitions",
+                                "partition count must be a power of 2, 1 to 16384");
+    }
+    memset(&p, 0, sizeof p);
+    jobq_pg__add_text(&p, jobq_str_from(queue));
+    jobq_pg__add_int(&p, partitions, 4);
+    res = jobq_pg__exec(pg, conn, JOBQ_PG__OUTBOX_REGISTER, &p, error);
+    if (res == NULL) return error->code;
+    if (queue_id != NULL) *queue_id = jobq_pg__int32(res, 0, 0);
+    found = jobq_pg__int32(res, 0, 1);
+    PQclear(res);
+    if (found == partitions) return JOBQ_OK;
+    return jobq_pg__fail(error, JOBQ_ERROR_INVALID,
+                         "partition count mismatch for queue '%.80s': expected %d, found %d; "
+                         "jobq_pg_outbox_grow makes more", queue, partitions, found);
+}
+
+JOBQ_API jobq_error jobq_pg_outbox_grow(jobq_pg *pg, PGconn *conn, const char *queue,
+                                        int partitions, bool anyway, jobq_pg_error *error)
+{
+    jobq_pg__params p;
+    int64_t ignored;
+
+    JOBQ_ASSERT(pg != NULL && queue != NULL);
+    memset(&p, 0, sizeof p);
+    jobq_pg__add_text(&p, jobq_str_from(queue));
+    jobq_pg__add_int(&p, partitions, 4);
+    jobq_pg__add_int(&p, anyway, 1);
+    return jobq_pg__ask_int(pg, conn, JOBQ_PG__OUTBOX_GROW, &p, &ignored, error);
+}
+
+/* -- enqueue -- */
+
+static bool jobq_pg__type_valid(const char *type)
+{
+    size_t len;
+
+    for (len = 0; type[len] >= ' ' && type[len] <= '~'; len++) {}
+    return type[len] == '\0' && len >= 1 && len <= JOBQ_NAME_MAX;
+}
+
+/* Everything that can be seen to be wrong with a message, before anything is sent. */
+static jobq_error jobq_pg__message_invalid(const jobq_pg_message *m, jobq_pg_error *error)
+{
+    if (!jobq_name_valid(jobq_str_from(m->queue))) {
+        return jobq_pg__fail(error, JOBQ_ERROR_INVALID, "invalid queue name: '%.80s'",
+                             m->queue == NULL ? "" : m->queue);
+    }
+    if (m->type != NULL && !jobq_pg__type_valid(m->type)) {
+        return jobq_pg__invalid(error, "payload type", "1 to 1024 printable ASCII characters");
+    }
+    if (m->partition < 0) return jobq_pg__invalid(error, "partition", "0 or more");
+    if (m->payload.len > INT32_MAX / 2) return jobq_pg__invalid(error, "payload", "over 1 GiB");
+    if (m->payload.ptr != NULL && !m->payload_bytes &&
+        jobq_pg__json_invalid(error, "payload", m->payload) != JOBQ_OK) {
+        return JOBQ_ERROR_INVALID;
+    }
+    if (m->headers.ptr != NULL &&
+        jobq_pg__json_invalid(error, "headers", m->headers) != JOBQ_OK) {
+        return JOBQ_ERROR_INVALID;
+    }
+    if (m->order_key != NULL && !jobq_utf8_valid(jobq_str_from(m->order_key))) {
+        return jobq_pg__invalid(error, "order_key", "not UTF-8");
+    }
+    if (m->key != NULL && (m->key[0] == '\0' || strlen(m->key) > JOBQ_NAME_MAX ||
+                           !jobq_utf8_valid(jobq_str_from(m->key)))) {
+        return jobq_pg__invalid(error, "key", "1 to 1024 bytes of UTF-8");
+    }
+    return JOBQ_OK;
+}
+
+static jobq_error jobq_pg__messages_invalid(const jobq_pg_message *messages, size_t count,
+                                            bool keys, jobq_pg_error *error)
+{
+    size_t i;
+
+    if (count > INT32_MAX / 2)
+        return jobq_pg__invalid(error, "count", "too many for one statement");
+    for (i = 0; i < count; i++) {
+        jobq_error code = jobq_pg__message_invalid(&messages[i], error);
+        if (code != JOBQ_OK) return code;
+        if (strcmp(messages[i].queue, messages[0].queue) != 0) {
+            return jobq_pg__invalid(error, "queue", "the messages of one call go to one queue");
+        }
+        if (!keys && messages[i].key != NULL) {
+            return jobq_pg__invalid(error, "key",
+                                    "not with COPY: use jobq_pg_outbox_enqueue_many");
+        }
+    }
+    return JOBQ_OK;
+}
+
+/* The columns of a message, in the order of outbox_enqueue_many's parameters. */
+enum {
+    JOBQ_PG__M_PARTITION, JOBQ_PG__M_HASH, JOBQ_PG__M_TYPE, JOBQ_PG__M_PAYLOAD, JOBQ_PG__M_BYTES,
+    JOBQ_PG__M_HEADERS, JOBQ_PG__M_KEY,
+    JOBQ_PG__M_COUNT
+};
+
+static const int jobq_pg__message_types[JOBQ_PG__M_COUNT] = {
+    JOBQ_PG__INT4, JOBQ_PG__INT4, JOBQ_PG__TEXT, JOBQ_PG__JSONB, JOBQ_PG__BYTEA, JOBQ_PG__JSONB,
+    JOBQ_PG__TEXT};
+
+static jobq_str jobq_pg__message_str(const jobq_pg_message *m, int column)
+{
+    static const jobq_str none = {NULL, 0};
+
+    if (column == JOBQ_PG__M_TYPE) return jobq_str_from(m->type);
+    if (column == JOBQ_PG__M_PAYLOAD) return m->payload_bytes ? none : m->payload;
+    if (column == JOBQ_PG__M_BYTES) return m->payload_bytes ? m->payload : none;
+    return column == JOBQ_PG__M_HEADERS ? m->headers : jobq_str_from(m->key);
+}
+
+/* The number of the partition, or the hash that chooses it; -1: it is the other. */
+static int32_t jobq_pg__message_int(const jobq_pg_message *m, int column)
+{
+    if (column == JOBQ_PG__M_PARTITION) return m->order_key != NULL ? -1 : m->partition;
+    if (m->order_key == NULL) return -1;
+    return (int32_t)jobq_partition_of(jobq_str_from(m->order_key), 65536);
+}
+
+static bool jobq_pg__message_has(const jobq_pg_message *m, int column)
+{
+    return column <= JOBQ_PG__M_HASH ? (column == JOBQ_PG__M_HASH) == (m->order_key != NULL)
+                                     : jobq_pg__message_str(m, column).ptr != NULL;
+}
+
+/* One column of many messages: an array, or NULL when none of them says anything. */
+static void jobq_pg__add_column(jobq_pg__params *p, const jobq_pg_message *messages, size_t count,
+                                int column)
+{
+    int type = jobq_pg__message_types[column];
+    size_t i = 0;
+
+    while (i < count && !jobq_pg__message_has(&messages[i], column)) i++;
+    if (i == count) {
+        jobq_pg__add_null(p);
+        return;
+    }
+    jobq_pg__array(p, type, count);
+    for (i = 0; i < count; i++) {
+        if (!jobq_pg__message_has(&messages[i], column)) jobq_pg__item_null(p);
+        else if (type == JOBQ_PG__INT4)
+            jobq_pg__item_int(p, jobq_pg__message_int(&messages[i], column), 4);
+        else jobq_pg__item_str(p, jobq_pg__message_str(&messages[i], column), type);
+    }
+    jobq_pg__end(p);
+}
+
+/* One column of a single message. */
+static void jobq_pg__add_value(jobq_pg__params *p, const jobq_pg_message *m, int column)
+{
+    if (!jobq_pg__message_has(m, column)) jobq_pg__add_null(p);
+    else if (jobq_pg__message_types[column] == JOBQ_PG__INT4)
+        jobq_pg__add_int(p, jobq_pg__message_int(m, column), 4);
+    else if (jobq_pg__message_types[column] == JOBQ_PG__JSONB)
+        jobq_pg__add_jsonb(p, jobq_pg__message_str(m, column));
+    else jobq_pg__add_text(p, jobq_pg__message_str(m, column));
+}
+
+static int64_t jobq_pg__largest(const jobq_pg_message *messages, size_t count)
+{
+    size_t largest = 0, i;
+
+    for (i = 0; i < count; i++) {
+        if (messages[i].payload.len > largest) largest = messages[i].payload.len;
+    }
+    return (int64_t)largest;
+}
+
+/* Why the database would not take them; JOBQ_OK: it did. Nothing was raised. */
+static jobq_error jobq_pg__refused(const PGresult *res, int column, jobq_pg_error *error)
+{
+    jobq_str why = jobq_pg__str(res, 0, column, false);
+    bool known;
+
+    if (why.ptr == NULL) return JOBQ_OK;
+    known = why.len < 15 || memcmp(why.ptr + why.len - 15, " not registered", 15) != 0;
+    return jobq_pg__fail(error, known ? JOBQ_ERROR_INVALID : JOBQ_ERROR_NOT_FOUND, "%.*s%s",
+                         (int)why.len, why.ptr, known ? "" : ": call jobq_pg_outbox_register");
+}
+
+JOBQ_API jobq_error jobq_pg_outbox_enqueue(jobq_pg *pg, PGconn *conn, const jobq_pg_message *m,
+                                           int64_t *id, jobq_pg_error *error)
+{
+    jobq_pg_error local;
+    jobq_pg__params p;
+    PGresult *res;
+    jobq_error code;
+    int column;
+
+    JOBQ_ASSERT(pg != NULL && m != NULL);
+    if (error == NULL) error = &local;
+    code = jobq_pg__message_invalid(m, error);
+    if (code != JOBQ_OK) return code;
+    memset(&p, 0, sizeof p);
+    jobq_pg__add_text(&p, jobq_str_from(m->queue));
+    for (column = 0; column < JOBQ_PG__M_COUNT; column++) jobq_pg__add_value(&p, m, column);
+    jobq_pg__add_int(&p, (int64_t)m->payload.len, 4);
+    jobq_pg__add_int(&p, !m->quiet, 1);
+    res = jobq_pg__exec(pg, conn, JOBQ_PG__OUTBOX_ENQUEUE_ONE, &p, error);
+    if (res == NULL) return error->code;
+    code = jobq_pg__refused(res, 2, error);
+    if (code == JOBQ_OK && id != NULL) *id = jobq_pg__int(res, 0, 0);
+    if (code == JOBQ_OK && jobq_pg__int(res, 0, 1) != 0) {
+        code = jobq_pg__fail(error, JOBQ_ERROR_EXISTS, "Already exists: message with key=%s",
+                             m->key);
+    }
+    PQclear(res);
+    return code;
+}
+
+JOBQ_API jobq_error jobq_pg_outbox_enqueue_many(jobq_pg *pg, PGconn *conn,
+                                                const jobq_pg_message *messages, size_t count,
+                                                int64_t *ids, jobq_pg_error *error)
+{
+    jobq_pg_error local;
+    jobq_pg__params p;
+    PGresult *res;
+    jobq_error code;
+    int column;
+
+    JOBQ_ASSERT(pg != NULL && (messages != NULL || count == 0));
+    if (error == NULL) error = &local;
+    code = jobq_pg__messages_invalid(messages, count, true, error);
+    if (code != JOBQ_OK || count == 0) return code;
+    memset(&p, 0, sizeof p);
+    jobq_pg__add_text(&p, jobq_str_from(messages[0].queue));
+    for (column = 0; column < JOBQ_PG__M_COUNT; column++) {
+        jobq_pg__add_column(&p, messages, count, column);
+    }
+    jobq_pg__add_int(&p, (int64_t)count, 4);
+    jobq_pg__add_int(&p, jobq_pg__largest(messages, count), 4);
+    jobq_pg__add_int(&p, !messages[0].quiet, 1);
+    res = jobq_pg__exec(pg, conn, JOBQ_PG__OUTBOX_ENQUEUE, &p, error);
+    if (res == NULL) return error->code;
+    code = jobq_pg__refused(res, 1, error);
+    if (code == JOBQ_OK && ids != NULL) jobq_pg__ints(res, 0, 0, ids, (int32_t)count);
+    PQclear(res);
+    return code;
+}
+
+/* The rows of a COPY into incoming. */
+static bool jobq_pg__copy_messages(PGconn *conn, const jobq_pg_message *messages, size_t count,
+                                   int32_t queue, int32_t partitions)
+{
+    jobq_pg__params p;
+    bool good = true;
+    size_t i;
+    int column;
+
+    memset(&p, 0, sizeof p);
+    jobq_pg__copy_head(&p);
+    for (i = 0; i < count && good; i++) {
+        const jobq_pg_message *m = &messages[i];
+        int32_t number = m->order_key == NULL ? m->partition
+            : jobq_pg__message_int(m, JOBQ_PG__M_HASH) & (partitions - 1);
+        jobq_pg__raw_int(&p, 5, 2);
+        jobq_pg__item_int(&p, jobq_pg_partition(queue, number), 8);
+        for (column = JOBQ_PG__M_TYPE; column < JOBQ_PG__M_KEY; column++) {
+            jobq_pg__item_str(&p, jobq_pg__message_str(m, column), jobq_pg__message_types[column]);
+        }
+        if (p.size >= JOBQ_PG__CHUNK) good = jobq_pg__copy_flush(conn, &p);
+    }
+    jobq_pg__raw_int(&p, -1, 2);
+    good = good && jobq_pg__copy_flush(conn, &p);
+    jobq_pg__params_clear(&p);
+    return good;
+}
+
+/* Inside a transaction: asks for the queue, which also draws the transaction's id, and copies. */
+static jobq_error jobq_pg__outbox_copy(jobq_pg *pg, PGconn *conn, const jobq_pg_message *messages,
+                                       size_t count, jobq_pg_error *error)
+{
+    int64_t highest = -1;
+    int32_t queue, partitions;
+    jobq_pg__params p;
+    PGresult *res;
+    jobq_error code;
+    size_t i;
+
+    for (i = 0; i < count; i++) {
+        int32_t number = jobq_pg__message_int(&messages[i], JOBQ_PG__M_PARTITION);
+        if (number > highest) highest = number;
+    }
+    memset(&p, 0, sizeof p);
+    jobq_pg__add_text(&p, jobq_str_from(messages[0].queue));
+    jobq_pg__add_int(&p, highest, 8);
+    jobq_pg__add_int(&p, jobq_pg__largest(messages, count), 8);
+    res = jobq_pg__exec(pg, conn, JOBQ_PG__OUTBOX_QUEUE, &p, error);
+    if (res == NULL) return error->code;
+    code = jobq_pg__refused(res, 2, error);
+    queue = jobq_pg__int32(res, 0, 0);
+    partitions = jobq_pg__int32(res, 0, 1);
+    PQclear(res);
+    if (code != JOBQ_OK) return code;
+    code = jobq_pg__copy_begin(conn, pg->texts[JOBQ_PG__OUTBOX_COPY], error);
+    if (code != JOBQ_OK) return code;
+    code = jobq_pg__copy_end(
+        conn, jobq_pg__copy_messages(conn, messages, count, queue, partitions), error);
+    if (code != JOBQ_OK || messages[0].quiet) return code;
+    memset(&p, 0, sizeof p);
+    jobq_pg__add_int(&p, queue, 4);
+    jobq_pg__add_int(&p, 1, 4);
+    res = jobq_pg__exec(pg, conn, JOBQ_PG__WAKE, &p, error);
+    if (res == NULL) return error->code;
+    PQclear(res);
+    return JOBQ_OK;
+}
+
+JOBQ_API jobq_error jobq_pg_outbox_enqueue_copy(jobq_pg *pg, PGconn *conn,
+                                                const jobq_pg_message *messages, size_t count,
+                                                jobq_pg_error *error)
+{
+    jobq_pg_error local;
+    PGconn *mine = NULL;
+    jobq_error code;
+    bool own;
+
+    JOBQ_ASSERT(pg != NULL && (messages != NULL || count == 0));
+    if (error == NULL) error = &local;
+    code = jobq_pg__messages_invalid(messages, count, false, error);
+    if (code != JOBQ_OK || count == 0) return code;
+    code = conn == NULL ? jobq_pg_acquire(pg, &mine, error) : jobq_pg__usable(conn, error);
+    if (code != JOBQ_OK) return code;
+    if (conn == NULL) conn = mine;
+    own = PQtransactionStatus(conn) == PQTRANS_IDLE;
+    if (own) code = jobq_pg__command(conn, "BEGIN", error);
+    if (code == JOBQ_OK) code = jobq_pg__outbox_copy(pg, conn, messages, count, error);
+    if (own && code == JOBQ_OK) code = jobq_pg__command(conn, "COMMIT", error);
+    else if (own) PQclear(PQexec(conn, "ROLLBACK"));
+    if (mine != NULL) jobq_pg_release(pg, mine);
+    return code;
+}
+
+/* -- read, acknowledge -- */
+
+/* Columns of JOBQ_PG__READING_COLUMNS. */
+enum {
+    JOBQ_PG__R_ANSWER, JOBQ_PG__R_ACKED, JOBQ_PG__R_LAST, JOBQ_PG__R_TRIED, JOBQ_PG__R_LOST,
+    JOBQ_PG__R_WORKER, JOBQ_PG__R_CLAIM, JOBQ_PG__R_BEAT, JOBQ_PG__R_WAIT, JOBQ_PG__R_FAILURES,
+    JOBQ_PG__R_EFFECTIVE, JOBQ_PG__R_SUCCESSES, JOBQ_PG__R_ERROR, JOBQ_PG__R_CREATED,
+    JOBQ_PG__R_TYPES, JOBQ_PG__R_PAYLOADS, JOBQ_PG__R_BYTES, JOBQ_PG__R_HEADERS
+};
+
+/* A walk over a binary array. */
+typedef struct jobq_pg__walk {
+    const unsigned char *at;
+    int left;
+} jobq_pg__walk;
+
+static int64_t jobq_pg__be(const unsigned char *p, int len)
+{
+    uint64_t value = p[0] & 0x80 ? UINT64_MAX : 0;
+    int i;
+
+    for (i = 0; i < len; i++) value = value << 8 | p[i];
+    return (int64_t)value;
+}
+
+static jobq_pg__walk jobq_pg__walk_of(const PGresult *res, int column)
+{
+    jobq_pg__walk w = {(const unsigned char *)PQgetvalue(res, 0, column) + 20,
+                       PQgetlength(res, 0, column) - 20};
+
+    return w;
+}
+
+/* The next element; {NULL, 0}: NULL, or there is none. skip: bytes in front that are not its. */
+static jobq_str jobq_pg__walk_next(jobq_pg__walk *w, int skip)
+{
+    jobq_str s = {NULL, 0};
+    int64_t len = w->left < 4 ? -1 : jobq_pg__be(w->at, 4);
+
+    if (w->left < 4 || len > w->left - 4) return s;
+    w->at += 4;
+    w->left -= 4;
+    if (len < skip) return s;
+    s.ptr = (const char *)w->at + skip;
+    s.len = (size_t)(len - skip);
+    w->at += len;
+    w->left -= (int)len;
+    return s;
+}
+
+/* The messages of an answer. False: malformed, or no memory. */
+static bool jobq_pg__reading_messages(jobq_pg_reading *r)
+{
+    jobq_pg__walk created = jobq_pg__walk_of(r->result, JOBQ_PG__R_CREATED),
+                  types = jobq_pg__walk_of(r->result, JOBQ_PG__R_TYPES),
+                  payloads = jobq_pg__walk_of(r->result, JOBQ_PG__R_PAYLOADS),
+                  bytes = jobq_pg__walk_of(r->result, JOBQ_PG__R_BYTES),
+                  headers = jobq_pg__walk_of(r->result, JOBQ_PG__R_HEADERS);
+    int32_t i;
+
+    if (created.left < 0 || created.left % 12 != 0) return false;
+    r->count = created.left / 12;
+    r->messages = (jobq_message *)malloc((size_t)(r->count + 1) * sizeof *r->messages);
+    if (r->messages == NULL) return false;
+    for (i = 0; i < r->count; i++) {
+        jobq_message *m = &r->messages[i];
+        jobq_str at = jobq_pg__walk_next(&created, 0), raw = jobq_pg__walk_next(&bytes, 0);
+        m->seq = r->cursor.acked + 1 + i;
+        m->attempts = r->cursor.tried_count == 0 ? 0 : jobq_cursor_attempts(&r->cursor, m->seq);
+        m->created_at_us = at.len != 8 ? 0 :
+            jobq_pg__from_server_us(jobq_pg__be((const unsigned char *)at.ptr, 8));
+        m->type = jobq_pg__walk_next(&types, 0);
+        m->payload = jobq_pg__walk_next(&payloads, 1);
+        m->headers = jobq_pg__walk_next(&headers, 1);
+        m->payload_bytes = raw.ptr != NULL;
+        if (m->payload_bytes) m->payload = raw;
+    }
+    return true;
+}
+
+/* Decodes an answer of outbox_read or outbox_ack and keeps the result. */
+static jobq_error jobq_pg__reading(PGresult *res, jobq_pg_reading *r, jobq_pg_error *error)
+{
+    jobq_cursor *c = &r->cursor;
+
+    memset(r, 0, sizeof *r);
+    r->result = res;
+    r->answer = (char)jobq_pg__int(res, 0, JOBQ_PG__R_ANSWER);
+    c->acked = jobq_pg__int(res, 0, JOBQ_PG__R_ACKED);
+    c->tried_count = jobq_pg__ints(res, 0, JOBQ_PG__R_TRIED, c->tried, JOBQ_TRIED_MAX);
+    c->mode.effective = (uint32_t)jobq_pg__int(res, 0, JOBQ_PG__R_EFFECTIVE);
+    c->mode.successes = (uint32_t)jobq_pg__int(res, 0, JOBQ_PG__R_SUCCESSES);
+    c->mode.failures = (uint32_t)jobq_pg__int(res, 0, JOBQ_PG__R_FAILURES);
+    c->mode.state = c->mode.effective > 0 ? JOBQ_PARTITION_DEGRADED : JOBQ_PARTITION_NORMAL;
+    r->last = jobq_pg__int(res, 0, JOBQ_PG__R_LAST);
+    r->lost = jobq_pg__int(res, 0, JOBQ_PG__R_LOST);
+    r->worker = jobq_pg__int(res, 0, JOBQ_PG__R_WORKER);
+    r->claim = jobq_pg__int(res, 0, JOBQ_PG__R_CLAIM);
+    r->beat = jobq_pg__int(res, 0, JOBQ_PG__R_BEAT);
+    r->wait_us = jobq_pg__int(res, 0, JOBQ_PG__R_WAIT);
+    r->error = jobq_pg__str(res, 0, JOBQ_PG__R_ERROR, false);
+    if (jobq_cursor_check(c) == JOBQ_OK && (r->answer != 'h' || jobq_pg__reading_messages(r))) {
+        return JOBQ_OK;
+    }
+    jobq_pg_reading_clear(r);
+    return jobq_pg__fail(error, JOBQ_ERROR_DATABASE, "a partition's row breaks a law");
+}
+
+JOBQ_API void jobq_pg_reading_clear(jobq_pg_reading *reading)
+{
+    if (reading == NULL) return;
+    free(reading->messages);
+    PQclear(reading->result);
+    memset(reading, 0, sizeof *reading);
+}
+
+static void jobq_pg__bind_read(jobq_pg__params *p, const jobq_pg_read_desc *d)
+{
+    jobq_pg__add_int(p, d->worker, 8);
+    jobq_pg__add_int(p, d->claim, 8);
+    jobq_pg__add_int(p, d->lease_us > 0 ? d->lease_us : jobq_tuning_defaults(NULL).lease_us, 8);
+    jobq_pg__add_int(p, d->partition, 8);
+    jobq_pg__add_int(p, d->most > 0 ? d->most : jobq_tuning_defaults(NULL).batch, 4);
+    jobq_pg__add_int(p, d->again, 1);
+    jobq_pg__add_int(p, d->watched_worker, 8);
+    jobq_pg__add_int(p, d->watched_claim, 8);
+    jobq_pg__add_int(p, d->watched_beat, 8);
+}
+
+static void jobq_pg__bind_ack(jobq_pg__params *p, const jobq_pg_ack_desc *d)
+{
+    const jobq_cursor *c = d->after;
+    size_t i;
+
+    jobq_pg__add_int(p, d->worker, 8);
+    jobq_pg__add_int(p, d->claim, 8);
+    jobq_pg__add_int(p, d->lease_us > 0 ? d->lease_us : jobq_tuning_defaults(NULL).lease_us, 8);
+    jobq_pg__add_int(p, d->partition, 8);
+    jobq_pg__add_int(p, d->before, 8);
+    jobq_pg__add_int(p, c->acked, 8);
+    jobq_pg__add_long_array(p, c->tried, (size_t)c->tried_count);
+    jobq_pg__add_int(p, c->mode.failures, 8);
+    jobq_pg__add_int(p, c->mode.state == JOBQ_PARTITION_DEGRADED ? c->mode.effective : 0, 8);
+    jobq_pg__add_int(p, c->mode.successes, 8);
+    jobq_pg__add_text(p, d->error);
+    jobq_pg__add_int(p, d->delay_us, 8);
+    jobq_pg__array(p, JOBQ_PG__INT8, d->dead_count);
+    for (i = 0; i < d->dead_count; i++) jobq_pg__item_int(p, d->dead[i].seq, 8);
+    jobq_pg__end(p);
+    jobq_pg__array(p, JOBQ_PG__TEXT, d->dead_count);
+    for (i = 0; i < d->dead_count; i++) jobq_pg__item_str(p, d->dead[i].error, JOBQ_PG__TEXT);
+    jobq_pg__end(p);
+    jobq_pg__array(p, JOBQ_PG__INT4, d->dead_count);
+    for (i = 0; i < d->dead_count; i++) jobq_pg__item_int(p, d->dead[i].attempts, 4);
+    jobq_pg__end(p);
+    jobq_pg__add_int(p, d->most, 4);
+    jobq_pg__add_int(p, d->in_transaction, 1);
+}
+
+JOBQ_API jobq_error jobq_pg_outbox_read(jobq_pg *pg, PGconn *conn, const jobq_pg_read_desc *desc,
+                                        jobq_pg_reading *reading, jobq_pg_error *error)
+{
+    jobq_pg_error local;
+    jobq_pg__params p;
+    PGresult *res;
+
+    JOBQ_ASSERT(pg != NULL && desc != NULL && reading != NULL);
+    if (error == NULL) error = &local;
+    memset(reading, 0, sizeof *reading);
+    if (desc->worker == 0) return jobq_pg__invalid(error, "worker", "not 0");
+    memset(&p, 0, sizeof p);
+    jobq_pg__bind_read(&p, desc);
+    res = jobq_pg__exec(pg, conn, JOBQ_PG__OUTBOX_READ, &p, error);
+    return res == NULL ? error->code : jobq_pg__reading(res, reading, error);
+}
+
+JOBQ_API jobq_error jobq_pg_outbox_ack(jobq_pg *pg, PGconn *conn, const jobq_pg_ack_desc *desc,
+                                       jobq_pg_reading *reading, jobq_pg_error *error)
+{
+    jobq_pg_error local;
+    jobq_pg_reading answer;
+    jobq_pg__params p;
+    PGresult *res;
+    jobq_error code;
+
+    JOBQ_ASSERT(pg != NULL && desc != NULL && (reading != NULL || desc->most <= 0));
+    if (error == NULL) error = &local;
+    if (reading != NULL) memset(reading, 0, sizeof *reading);
+    memset(&p, 0, sizeof p);
+    jobq_pg__bind_ack(&p, desc);
+    res = jobq_pg__exec(pg, conn, JOBQ_PG__OUTBOX_ACK, &p, error);
+    if (res == NULL) return error->code;
+    code = jobq_pg__reading(res, &answer, error);
+    if (code != JOBQ_OK) return code;
+    if (answer.answer == 'l') {
+        code = jobq_pg__fail(error, JOBQ_ERROR_LOST, "lease lost on partition %lld",
+                             (long long)desc->partition);
+    }
+    if (reading != NULL) *reading = answer;
+    else jobq_pg_reading_clear(&answer);
+    return code;
+}
+
+JOBQ_API jobq_error jobq_pg_outbox_sequence(jobq_pg *pg, PGconn *conn, int32_t queue_id,
+                                            int32_t most, bool sweep, int64_t *numbered,
+                                            jobq_pg_error *error)
+{
+    jobq_pg__params p;
+    int64_t count = 0;
+    jobq_error code;
+
+    JOBQ_ASSERT(pg != NULL);
+    memset(&p, 0, sizeof p);
+    jobq_pg__add_int(&p, 0, 8);
+    jobq_pg__add_int_array(&p, JOBQ_PG__INT4, &queue_id, 1);
+    jobq_pg__add_int(&p, most > 0 ? most : 1000, 4);
+    jobq_pg__add_int(&p, sweep, 1);
+    code = jobq_pg__ask_int(pg, conn, JOBQ_PG__OUTBOX_SEQUENCE, &p, &count, error);
+    if (numbered != NULL) *numbered = count;
+    return code;
+}
+
+JOBQ_API jobq_error jobq_pg_outbox_renew(jobq_pg *pg, PGconn *conn, int64_t worker,
+                                         int64_t lease_us, const int64_t *partitions,
+                                         const int64_t *claims, size_t count, bool *lost,
+                                         jobq_pg_error *error)
+{
+    jobq_pg_error local;
+    jobq_pg__params p;
+    jobq_pg__walk walk;
+    jobq_str item;
+    PGresult *res;
+    size_t i;
+
+    JOBQ_ASSERT(pg != NULL);
+    if (error == NULL) error = &local;
+    memset(&p, 0, sizeof p);
+    jobq_pg__add_int(&p, worker, 8);
+    jobq_pg__add_int(&p, lease_us, 8);
+    jobq_pg__add_long_array(&p, partitions, count);
+    jobq_pg__add_long_array(&p, claims, count);
+    res = jobq_pg__exec(pg, conn, JOBQ_PG__OUTBOX_RENEW, &p, error);
+    if (res == NULL) return error->code;
+    for (i = 0; i < count && lost != NULL; i++) lost[i] = false;
+    walk = jobq_pg__walk_of(res, 0);
+    while (lost != NULL && (item = jobq_pg__walk_next(&walk, 0)).len == 8) {
+        int64_t id = jobq_pg__be((const unsigned char *)item.ptr, 8);
+        for (i = 0; i < count; i++) lost[i] = lost[i] || partitions[i] == id;
+    }
+    PQclear(res);
+    return JOBQ_OK;
+}
+
+JOBQ_API jobq_error jobq_pg_outbox_reclaim(jobq_pg *pg, PGconn *conn, int32_t most, bool *more,
+                                           jobq_pg_error *error)
+{
+    jobq_pg__params p;
+    int64_t again = 0;
+    jobq_error code;
+
+    JOBQ_ASSERT(pg != NULL);
+    memset(&p, 0, sizeof p);
+    jobq_pg__add_int(&p, most > 0 ? most : 10000, 4);
+    code = jobq_pg__ask_int(pg, conn, JOBQ_PG__OUTBOX_RECLAIM, &p, &again, error);
+    if (more != NULL) *more = again != 0;
+    return code;
+}
+
+/* -- a delivery in the hands of a handler -- */
+
+typedef struct jobq_pg__delivering {
+    PGconn *conn;             /* of a transactional handler */
+    int64_t deadline_mono_us;
+    char **reasons;           /* why a message was refused */
+} jobq_pg__delivering;
+
+static bool jobq_pg__reason_keep(jobq_delivery *d, int32_t index, jobq_str why)
+{
+    char **reasons = ((jobq_pg__delivering *)d->context)->reasons;
+    char *copy = (char *)malloc(JOBQ_ERROR_MAX + 1);
+
+    if (copy == NULL) return false;
+    jobq_utf8_mend(copy, JOBQ_ERROR_MAX, why);
+    free(reasons[index]);
+    reasons[index] = copy;
+    return true;
+}
+
+static int jobq_pg__reading_stop(const jobq_delivery *d)
+{
+    return jobq_pg__mono_us() < ((const jobq_pg__delivering *)d->context)->deadline_mono_us
+               ? JOBQ_STOP_NONE : JOBQ_STOP_LOST;
+}
+
+static bool jobq_pg__in_transaction(const PGconn *conn)
+{
+    return PQtransactionStatus(conn) == PQTRANS_INTRANS;
+}
+
+static bool jobq_pg__one_enter(jobq_delivery *d, int32_t index)
+{
+    (void)index;
+    return jobq_pg__command(((jobq_pg__delivering *)d->context)->conn, "SAVEPOINT jobq_one",
+                            NULL) == JOBQ_OK;
+}
+
+/* What one message wrote stays when it was a success. */
+static bool jobq_pg__one_leave(jobq_delivery *d, int32_t index, jobq_result result)
+{
+    PGconn *conn = ((jobq_pg__delivering *)d->context)->conn;
+
+    (void)index;
+    if (result == JOBQ_RESULT_SUCCESS && jobq_pg__in_transaction(conn)) {
+        return jobq_pg__command(conn, "RELEASE jobq_one", NULL) == JOBQ_OK;
+    }
+    if (result == JOBQ_RESULT_SUCCESS) {
+        jobq_delivery_error(d, jobq_str_from("the handler left its transaction aborted"));
+    }
+    return jobq_pg__command(conn, "ROLLBACK TO jobq_one; RELEASE jobq_one", NULL) == JOBQ_OK &&
+           result != JOBQ_RESULT_SUCCESS;
+}
+
+static const jobq_delivery_store jobq_pg__whole = {jobq_pg__reason_keep, jobq_pg__reading_stop,
+                                                   NULL, NULL};
+static const jobq_delivery_store jobq_pg__singly = {jobq_pg__reason_keep, jobq_pg__reading_stop,
+                                                    jobq_pg__one_enter, jobq_pg__one_leave};
+
+JOBQ_API PGconn *jobq_pg_delivery_conn(const jobq_delivery *delivery)
+{
+    JOBQ_ASSERT(delivery != NULL);
+    return ((const jobq_pg__delivering *)delivery->context)->conn;
+}
+
+/* All of a delivery is to come again, for this reason. */
+static void jobq_pg__retry_all(jobq_delivery *d, jobq_verdict *verdict, const char *why)
+{
+    memset(d->outcomes, JOBQ_RESULT_RETRY, (size_t)d->count);
+    verdict->result = JOBQ_RESULT_RETRY;
+    verdict->processed = JOBQ_COUNT_UNKNOWN;
+    jobq_delivery_error(d, jobq_str_from(why));
+}
+
+static bool jobq_pg__all_done(const jobq_delivery *d, const jobq_verdict *verdict, bool each)
+{
+    int32_t i;
+
+    for (i = 0; each && i < d->count; i++) {
+        if (d->outcomes[i] != JOBQ_RESULT_SUCCESS && d->outcomes[i] != JOBQ_RESULT_LEFT) {
+            return false;
+        }
+    }
+    return verdict->result == JOBQ_RESULT_SUCCESS;
+}
+
+/*
+ * Runs a handler inside the open transaction of conn. At first one savepoint holds for all of the
+ * batch; when a message fails, everything is rolled back to it, and the messages come again at
+ * once, each behind a savepoint of its own, so that what the good ones write stays. A batch handler
+ * that fails has nothing done: what it called done comes again too. False: the transaction is no
+ * more.
+ */
+static bool jobq_pg__deliver_in(PGconn *conn, jobq_delivery *d, jobq_message_handler each,
+                                jobq_batch_handler all, jobq_verdict *verdict)
+{
+    int32_t count = d->count, i;
+    bool lost = jobq_pg__command(conn, "SAVEPOINT jobq_batch", NULL) != JOBQ_OK;
+
+    d->store = &jobq_pg__whole;
+    if (!lost) jobq_delivery_run(d, each, all, verdict);
+    if (!lost && jobq_pg__in_transaction(conn) && jobq_pg__all_done(d, verdict, each != NULL)) {
+        return true;
+    }
+    if (!lost && PQtransactionStatus(conn) == PQTRANS_INERROR &&
+        verdict->result == JOBQ_RESULT_SUCCESS) {
+        jobq_pg__retry_all(d, verdict, "the handler left its transaction aborted");
+    }
+    if (lost || jobq_pg__command(conn, "ROLLBACK TO jobq_batch", NULL) != JOBQ_OK) {
+        jobq_pg__retry_all(d, verdict, "the handler ended the transaction");
+        return false;
+    }
+    for (i = 0; each == NULL && verdict->processed != JOBQ_COUNT_UNKNOWN && i < count &&
+                i < (int32_t)verdict->processed; i++) {
+        d->outcomes[i] = JOBQ_RESULT_LEFT;
+    }
+    if (each == NULL || count == 1) return true;
+    d->count = count < JOBQ_PG__SAVEPOINTS ? count : JOBQ_PG__SAVEPOINTS;
+    memset(d->outcomes, JOBQ_RESULT_NONE, (size_t)d->count);
+    memset(d->outcomes + d->count, JOBQ_RESULT_LEFT, (size_t)(count - d->count));
+    d->store = &jobq_pg__singly;
+    d->error_size = 0;
+    d->delay_named = false;
+    jobq_delivery_run(d, each, NULL, verdict);
+    d->count = count;
+    if (jobq_pg__in_transaction(conn)) return true;
+    jobq_pg__retry_all(d, verdict, "the handler ended the transaction");
+    return false;
+}
+
+/* -- one step -- */
+
+/* The policy of a queue's row, from an answer of POLICIES. */
+static jobq_policy jobq_pg__policy(const PGresult *r, int row)
+{
+    jobq_policy policy;
+
+    memset(&policy, 0, sizeof policy);
+    policy.max_attempts = jobq_pg__int32(r, row, 1);
+    policy.max_crashes = jobq_pg__int32(r, row, 2);
+    jobq_curve_from(jobq_pg__str(r, row, 3, false), &policy.backoff.curve);
+    policy.backoff.base_us = jobq_pg__int(r, row, 4);
+    policy.backoff.cap_us = jobq_pg__int(r, row, 5);
+    policy.backoff.floor_us = jobq_pg__int(r, row, 6);
+    policy.backoff.jitter_permille = jobq_pg__int32(r, row, 7);
+    policy.timeout_us = jobq_pg__int(r, row, 8);
+    policy.attempts_span_stages = jobq_pg__int(r, row, 10) != 0;
+    return policy;
+}
+
+/* What a step works with. */
+typedef struct jobq_pg__step {
+    jobq_pg *pg;
+    PGconn *conn;
+    const jobq_pg_step_desc *desc;
+    jobq_pg_read_desc read;
+    jobq_tuning tuning;
+    jobq_policy policy;
+    jobq_pg_reading reading;
+    jobq_pg__delivering delivering;
+    jobq_delivery delivery;
+    uint8_t *outcomes;
+    jobq_pg_dead *dead;
+    jobq_pg_step *out;
+} jobq_pg__step;
+
+static jobq_error jobq_pg__step_policy(jobq_pg__step *s, jobq_pg_error *error)
+{
+    int32_t queue = (int32_t)(s->read.partition / 32768);
+    jobq_pg__params p;
+    PGresult *res;
+
+    if (s->desc->policy != NULL) {
+        s->policy = jobq_policy_defaults(s->desc->policy);
+        return JOBQ_OK;
+    }
+    memset(&p, 0, sizeof p);
+    jobq_pg__add_int_array(&p, JOBQ_PG__INT4, &queue, 1);
+    res = jobq_pg__exec(s->pg, s->conn, JOBQ_PG__POLICIES, &p, error);
+    if (res == NULL) return error->code;
+    if (PQntuples(res) == 1) s->policy = jobq_pg__policy(res, 0);
+    else s->policy = jobq_policy_defaults(NULL);
+    PQclear(res);
+    return JOBQ_OK;
+}
+
+/* The handler's turn. False: its transaction is no more. */
+static bool jobq_pg__step_run(jobq_pg__step *s)
+{
+    jobq_delivery *d = &s->delivery;
+    const jobq_pg_step_desc *desc = s->desc;
+    jobq_verdict *verdict = &s->out->verdict;
+
+    verdict->count = s->reading.count;
+    verdict->size = jobq_cursor_size(&s->reading.cursor, s->read.most, s->reading.lost);
+    d->count = jobq_outbox_open(&s->policy, &s->reading.cursor, s->reading.lost, s->reading.count,
+                                s->outcomes);
+    d->messages = s->reading.messages;
+    d->partition = (int32_t)(s->read.partition % 32768);
+    d->partition_id = s->read.partition;
+    d->queue = jobq_str_from(desc->queue);
+    d->user = desc->user;
+    d->outcomes = s->outcomes;
+    d->context = &s->delivering;
+    if (d->count == 0) {
+        verdict->result = JOBQ_RESULT_SUCCESS;
+        verdict->processed = 0;
+    } else if (desc->transactional) {
+        return jobq_pg__deliver_in(s->conn, d, desc->each, desc->all, verdict);
+    } else {
+        d->store = &jobq_pg__whole;
+        jobq_delivery_run(d, desc->each, desc->all, verdict);
+    }
+    return true;
+}
+
+/* What is said of a message that was delivered once too often. */
+static jobq_str jobq_pg__step_exceeded(jobq_pg__step *s, int32_t i, jobq_str why)
+{
+    char *text = (char *)malloc(JOBQ_ERROR_MAX + 1);
+    jobq_decision decision;
+
+    if (text == NULL) return why;
+    memset(&decision, 0, sizeof decision);
+    decision.reason = JOBQ_REASON_ATTEMPTS;
+    decision.limit = s->policy.max_attempts;
+    jobq_reason_format(text, &decision, why);
+    free(s->delivering.reasons[i]);
+    s->delivering.reasons[i] = text;
+    return jobq_str_from(text);
+}
+
+/* The messages to be given up, with what is said of them. */
+static size_t jobq_pg__step_dead(jobq_pg__step *s)
+{
+    size_t count = 0;
+    int32_t i;
+
+    for (i = 0; i < s->out->plan.done; i++) {
+        bool exceeded = s->outcomes[i] == JOBQ_RESULT_EXCEEDED;
+        jobq_pg_dead *dead = &s->dead[count];
+        jobq_str why = {s->delivery.error, s->delivery.error_size};
+        if (!exceeded && s->outcomes[i] != JOBQ_RESULT_REJECT) continue;
+        dead->seq = s->reading.messages[i].seq;
+        dead->attempts = s->reading.messages[i].attempts + (i < s->delivery.count);
+        if (s->delivering.reasons[i] != NULL) why = jobq_str_from(s->delivering.reasons[i]);
+        else if (s->delivery.count == 0) why = s->reading.error;
+        dead->error = exceeded ? jobq_pg__step_exceeded(s, i, why) : why;
+        count++;
+    }
+    return count;
+}
+
+/* Writes what became of it: in the handler's transaction, or by itself. */
+static jobq_error jobq_pg__step_ack(jobq_pg__step *s, bool in_transaction, jobq_pg_error *error)
+{
+    jobq_plan *plan = &s->out->plan;
+    jobq_pg_ack_desc ack;
+
+    jobq_outbox_plan(&s->policy, &s->tuning, &s->reading.cursor, &s->out->verdict, s->outcomes,
+                     s->desc->random, plan);
+    memset(&ack, 0, sizeof ack);
+    ack.worker = s->read.worker;
+    ack.claim = s->read.claim;
+    ack.lease_us = s->read.lease_us;
+    ack.partition = s->read.partition;
+    ack.before = s->reading.cursor.acked;
+    ack.after = &plan->cursor;
+    ack.delay_us = plan->directive.kind == JOBQ_DIRECTIVE_SLEEP ? plan->directive.delay_us : 0;
+    if (s->out->verdict.result == JOBQ_RESULT_RETRY && plan->done < s->reading.count) {
+        ack.error.ptr = s->delivery.error;
+        ack.error.len = s->delivery.error_size;
+    }
+    ack.dead = s->dead;
+    ack.dead_count = jobq_pg__step_dead(s);
+    ack.in_transaction = in_transaction;
+    return jobq_pg_outbox_ack(s->pg, s->conn, &ack, NULL, error);
+}
+
+/* What was read goes to the handler and is acknowledged. */
+static jobq_error jobq_pg__step_deliver(jobq_pg__step *s, jobq_pg_error *error)
+{
+    bool tx = s->desc->transactional, open;
+    jobq_error code = tx ? jobq_pg__command(s->conn, "BEGIN ISOLATION LEVEL READ COMMITTED", error)
+                         : JOBQ_OK;
+
+    if (code != JOBQ_OK) return code;
+    open = jobq_pg__step_run(s) && tx;
+    if (tx && !open) PQclear(PQexec(s->conn, "ROLLBACK"));
+    code = jobq_pg__step_ack(s, open, error);
+    if (open && code == JOBQ_OK) return jobq_pg__command(s->conn, "COMMIT", error);
+    if (open) PQclear(PQexec(s->conn, "ROLLBACK"));
+    return code;
+}
+
+static bool jobq_pg__step_room(jobq_pg__step *s)
+{
+    size_t count = (size_t)s->reading.count;
+
+    s->outcomes = (uint8_t *)calloc(count, 1);
+    s->dead = (jobq_pg_dead *)calloc(count, sizeof *s->dead);
+    s->delivering.reasons = (char **)calloc(count, sizeof *s->delivering.reasons);
+    return s->outcomes != NULL && s->dead != NULL && s->delivering.reasons != NULL;
+}
+
+static void jobq_pg__step_end(jobq_pg__step *s)
+{
+    int32_t i;
+
+    for (i = 0; s->delivering.reasons != NULL && i < s->reading.count; i++) {
+        free(s->delivering.reasons[i]);
+    }
+    free(s->delivering.reasons);
+    free(s->outcomes);
+    free(s->dead);
+    jobq_pg_reading_clear(&s->reading);
+}
+
+static jobq_error jobq_pg__step_on(jobq_pg__step *s, jobq_pg_error *error)
+{
+    int64_t start = jobq_pg__mono_us();
+    jobq_error code = jobq_pg_outbox_read(s->pg, s->conn, &s->read, &s->reading, error);
+
+    if (code != JOBQ_OK) return code;
+    s->delivering.deadline_mono_us = start + s->tuning.lease_us - s->tuning.headroom_us;
+    s->delivering.conn = s->desc->transactional ? s->conn : NULL;
+    s->out->answer = s->reading.answer;
+    s->out->count = s->reading.count;
+    s->out->wait_us = s->reading.wait_us;
+    s->out->worker = s->reading.worker;
+    s->out->claim = s->reading.claim;
+    s->out->beat = s->reading.beat;
+    if (s->reading.answer != 'h') {
+        s->out->plan.cursor = s->reading.cursor;
+        s->out->plan.failed = -1;
+        s->out->plan.directive.kind = JOBQ_DIRECTIVE_IDLE;
+        return JOBQ_OK;
+    }
+    if (!jobq_pg__step_room(s)) return jobq_pg__no_memory(error);
+    code = jobq_pg__step_policy(s, error);
+    if (code == JOBQ_OK) code = jobq_pg__step_deliver(s, error);
+    if (code == JOBQ_ERROR_LOST) s->out->answer = 'l';
+    return code;
+}
+
+JOBQ_API jobq_error jobq_pg_outbox_step(jobq_pg *pg, PGconn *conn, const jobq_pg_step_desc *desc,
+                                        jobq_pg_step *step, jobq_pg_error *error)
+{
+    jobq_pg_error local;
+    jobq_pg_step unasked;
+    jobq_pg__step *s;
+    PGconn *mine = NULL;
+    jobq_error code;
+
+    JOBQ_ASSERT(pg != NULL && desc != NULL);
+    if (error == NULL) error = &local;
+    if ((desc->each == NULL) == (desc->all == NULL))
+        return jobq_pg__invalid(error, "each", "give one of each and all");
+    if (conn != NULL && PQtransactionStatus(conn) != PQTRANS_IDLE)
+        return jobq_pg__invalid(error, "conn", "a step makes transactions of its own");
+    s = (jobq_pg__step *)calloc(1, sizeof *s);
+    if (s == NULL) return jobq_pg__no_memory(error);
+    s->tuning = jobq_tuning_defaults(&desc->tuning);
+    code = jobq_tuning_check(&s->tuning) == JOBQ_OK
+               ? JOBQ_OK : jobq_pg__invalid(error, "tuning", "see jobq_tuning_check");
+    if (code == JOBQ_OK && conn == NULL) code = jobq_pg_acquire(pg, &mine, error);
+    if (code == JOBQ_OK) {
+        s->pg = pg;
+        s->conn = conn == NULL ? mine : conn;
+        s->desc = desc;
+        s->read = desc->read;
+        if (s->read.lease_us <= 0) s->read.lease_us = s->tuning.lease_us;
+        else s->tuning.lease_us = s->read.lease_us;
+        if (s->read.most <= 0) s->read.most = s->tuning.batch;
+        s->out = step == NULL ? &unasked : step;
+        memset(s->out, 0, sizeof *s->out);
+        code = jobq_pg__step_on(s, error);
+    }
+    jobq_pg__step_end(s);
+    free(s);
+    if (mine != NULL) jobq_pg_release(pg, mine);
+    return code;
+}
+
+/* -- figures -- */
+
+JOBQ_API jobq_error jobq_pg_outbox_stats(jobq_pg *pg, PGconn *conn, const char *queue,
+                                         jobq_pg_outbox_stat *stats, size_t room, size_t *count,
+                                         jobq_pg_error *error)
+{
+    jobq_pg_error local;
+    jobq_pg__params p;
+    PGresult *res;
+    int row;
+
+    JOBQ_ASSERT(pg != NULL && count != NULL && (stats != NULL || room == 0));
+    if (error == NULL) error = &local;
+    memset(&p, 0, sizeof p);
+    jobq_pg__add_text(&p, jobq_str_from(queue));
+    res = jobq_pg__exec(pg, conn, JOBQ_PG__OUTBOX_STATS, &p, error);
+    if (res == NULL) return error->code;
+    *count = (size_t)PQntuples(res);
+    for (row = 0; row < PQntuples(res) && (size_t)row < room; row++) {
+        jobq_pg_outbox_stat *s = &stats[row];
+        memset(s, 0, sizeof *s);
+        s->partition = jobq_pg__int(res, row, 0);
+        s->queue_id = (int32_t)(s->partition / 32768);
+        s->number = (int32_t)(s->partition % 32768);
+        s->lag = jobq_pg__int(res, row, 1);
+        s->incoming = jobq_pg__int(res, row, 2);
+        s->numbered = jobq_pg__int(res, row, 3);
+        s->acked = jobq_pg__int(res, row, 4);
+        s->age_us = jobq_pg__int(res, row, 5);
+        s->attempts = jobq_pg__int32(res, row, 6);
+        s->effective = jobq_pg__int(res, row, 7);
+        s->failures = jobq_pg__int(res, row, 8);
+        s->worker = jobq_pg__int(res, row, 9);
+        s->dead_letters = jobq_pg__int(res, row, 10);
+    }
+    PQclear(res);
+    return JOBQ_OK;
+}
+
+/* -- dead letters -- */
+
+/* The parameters queue, partition and type. */
+static void jobq_pg__add_scope(jobq_pg__params *p, const jobq_pg_scope *scope)
+{
+    static const jobq_pg_scope all = {NULL, false, 0, NULL, NULL, 0};
+
+    if (scope == NULL) scope = &all;
+    jobq_pg__add_text(p, jobq_str_from(scope->queue));
+    if (scope->one_partition) jobq_pg__add_int(p, scope->partition, 4);
+    else jobq_pg__add_null(p);
+    jobq_pg__add_text(p, jobq_str_from(scope->type));
+}
+
+static void jobq_pg__add_status(jobq_pg__params *p, const jobq_pg_scope *scope)
+{
+    const char *status = scope == NULL || scope->status == NULL ? "pending" : scope->status;
+
+    if (strcmp(status, "any") == 0) jobq_pg__add_null(p);
+    else jobq_pg__add_text(p, jobq_str_from(status));
+}
+
+static void jobq_pg__add_limit(jobq_pg__params *p, const jobq_pg_scope *scope, int32_t fallback)
+{
+    int32_t limit = scope == NULL || scope->limit <= 0 ? fallback : scope->limit;
+
+    if (limit > 0) jobq_pg__add_int(p, limit, 4);
+    else jobq_pg__add_null(p);
+}
+
+static jobq_error jobq_pg__status_invalid(const jobq_pg_scope *scope, jobq_pg_error *error)
+{
+    static const char *const names[] = {"any", "pending", "reprocessing", "resolved", "discarded"};
+    size_t i;
+
+    if (scope == NULL || scope->status == NULL) return JOBQ_OK;
+    for (i = 0; i < sizeof names / sizeof names[0]; i++) {
+        if (strcmp(scope->status, names[i]) == 0) return JOBQ_OK;
+    }
+    return jobq_pg__fail(error, JOBQ_ERROR_INVALID, "invalid dead letter status: %.40s",
+                         scope->status);
+}
+
+static jobq_error jobq_pg__letters(jobq_pg *pg, PGconn *conn, jobq_pg__statement st,
+                                   jobq_pg__params *p, jobq_pg_dead_letters *out,
+                                   jobq_pg_error *error)
+{
+    PGresult *res = jobq_pg__exec(pg, conn, st, p, error);
+    int row;
+
+    if (res == NULL) return error->code;
+    out->result = res;
+    out->count = (size_t)PQntuples(res);
+    out->rows = (jobq_pg_dead_letter *)calloc(out->count + 1, sizeof *out->rows);
+    if (out->rows == NULL) {
+        jobq_pg_dead_letters_clear(out);
+        return jobq_pg__no_memory(error);
+    }
+    for (row = 0; row < PQntuples(res); row++) {
+        jobq_pg_dead_letter *d = &out->rows[row];
+        int64_t *times[] = {&d->created_at_us, &d->failed_at_us, &d->completed_at_us,
+                            &d->deadline_us};
+        int i;
+        d->id = jobq_pg__int(res, row, 0);
+        d->partition = jobq_pg__int(res, row, 1);
+        d->queue_id = (int32_t)(d->partition / 32768);
+        d->number = (int32_t)(d->partition % 32768);
+        d->seq = jobq_pg__int(res, row, 2);
+        d->attempts = jobq_pg__int32(res, row, 3);
+        for (i = 0; i < 4; i++) {
+            if (!PQgetisnull(res, row, 4 + i)) *times[i] = jobq_pg__instant(res, row, 4 + i);
+        }
+        d->status = jobq_pg__str(res, row, 8, false);
+        d->type = jobq_pg__str(res, row, 9, false);
+        d->error = jobq_pg__str(res, row, 10, false);
+        d->payload_bytes = !PQgetisnull(res, row, 12);
+        d->payload = d->payload_bytes ? jobq_pg__str(res, row, 12, false)
+                                      : jobq_pg__str(res, row, 11, true);
+        d->headers = jobq_pg__str(res, row, 13, true);
+    }
+    return JOBQ_OK;
+}
+
+JOBQ_API jobq_error jobq_pg_dead_letter_list(jobq_pg *pg, PGconn *conn, const jobq_pg_scope *scope,
+                                             jobq_pg_dead_letters *out, jobq_pg_error *error)
+{
+    jobq_pg_error local;
+    jobq_pg__params p;
+
+    JOBQ_ASSERT(pg != NULL && out != NULL);
+    if (error == NULL) error = &local;
+    memset(out, 0, sizeof *out);
+    if (jobq_pg__status_invalid(scope, error) != JOBQ_OK) return JOBQ_ERROR_INVALID;
+    memset(&p, 0, sizeof p);
+    jobq_pg__add_scope(&p, scope);
+    jobq_pg__add_status(&p, scope);
+    jobq_pg__add_limit(&p, scope, 100);
+    return jobq_pg__letters(pg, conn, JOBQ_PG__DEAD_LETTER_LIST, &p, out, error);
+}
+
+JOBQ_API jobq_error jobq_pg_dead_letter_count(jobq_pg *pg, PGconn *conn, const jobq_pg_scope *scope,
+                                              int64_t *count, jobq_pg_error *error)
+{
+    jobq_pg__params p;
+
+    JOBQ_ASSERT(pg != NULL && count != NULL);
+    if (jobq_pg__status_invalid(scope, error) != JOBQ_OK) return JOBQ_ERROR_INVALID;
+    memset(&p, 0, sizeof p);
+    jobq_pg__add_scope(&p, scope);
+    jobq_pg__add_status(&p, scope);
+    return jobq_pg__ask_int(pg, conn, JOBQ_PG__DEAD_LETTER_COUNT, &p, count, error);
+}
+
+JOBQ_API jobq_error jobq_pg_dead_letter_replay(jobq_pg *pg, PGconn *conn, int64_t token,
+                                               int64_t timeout_us, const jobq_pg_scope *scope,
+                                               jobq_pg_dead_letters *out, jobq_pg_error *error)
+{
+    jobq_pg_error local;
+    jobq_pg__params p;
+
+    JOBQ_ASSERT(pg != NULL && out != NULL);
+    if (error == NULL) error = &local;
+    memset(out, 0, sizeof *out);
+    if (token == 0) return jobq_pg__invalid(error, "token", "random, not 0");
+    if (timeout_us <= 0 || timeout_us > INT64_MAX / 4)
+        return jobq_pg__invalid(error, "timeout_us", "positive");
+    memset(&p, 0, sizeof p);
+    jobq_pg__add_int(&p, token, 8);
+    jobq_pg__add_int(&p, timeout_us, 8);
+    jobq_pg__add_scope(&p, scope);
+    jobq_pg__add_limit(&p, scope, 100);
+    return jobq_pg__letters(pg, conn, JOBQ_PG__DEAD_LETTER_REPLAY, &p, out, error);
+}
+
+/* Runs a verb that answers how many rows it changed. */
+static jobq_error jobq_pg__changed(jobq_pg *pg, PGconn *conn, jobq_pg__statement st,
+                                   jobq_pg__params *p, int32_t *count, jobq_pg_error *error)
+{
+    int64_t value = 0;
+    jobq_error code = jobq_pg__ask_int(pg, conn, st, p, &value, error);
+
+    if (count != NULL) *count = (int32_t)value;
+    return code;
+}
+
+JOBQ_API jobq_error jobq_pg_dead_letter_resolve(jobq_pg *pg, PGconn *conn, int64_t token,
+                                                const int64_t *ids, size_t id_count, int32_t *count,
+                                                jobq_pg_error *error)
+{
+    jobq_pg__params p;
+
+    JOBQ_ASSERT(pg != NULL && (ids != NULL || id_count == 0));
+    memset(&p, 0, sizeof p);
+    jobq_pg__add_int(&p, token, 8);
+    jobq_pg__add_long_array(&p, ids, id_count);
+    return jobq_pg__changed(pg, conn, JOBQ_PG__DEAD_LETTER_RESOLVE, &p, count, error);
+}
+
+JOBQ_API jobq_error jobq_pg_dead_letter_reject(jobq_pg *pg, PGconn *conn, int64_t token,
+                                               const int64_t *ids, size_t id_count, jobq_str reason,
+                                               int32_t *count, jobq_pg_error *error)
+{
+    char text[JOBQ_ERROR_MAX + 1];
+    jobq_pg__params p;
+
+    JOBQ_ASSERT(pg != NULL && (ids != NULL || id_count == 0));
+    jobq_utf8_mend(text, JOBQ_ERROR_MAX, reason);
+    memset(&p, 0, sizeof p);
+    jobq_pg__add_int(&p, token, 8);
+    jobq_pg__add_long_array(&p, ids, id_count);
+    jobq_pg__add_text(&p, jobq_str_from(text));
+    return jobq_pg__changed(pg, conn, JOBQ_PG__DEAD_LETTER_REJECT, &p, count, error);
+}
+
+static jobq_error jobq_pg__dead_scope(jobq_pg *pg, PGconn *conn, jobq_pg__statement st,
+                                      const jobq_pg_scope *scope, int32_t *count,
+                                      jobq_pg_error *error)
+{
+    jobq_pg__params p;
+
+    JOBQ_ASSERT(pg != NULL);
+    memset(&p, 0, sizeof p);
+    jobq_pg__add_scope(&p, scope);
+    jobq_pg__add_limit(&p, scope, 0);
+    return jobq_pg__changed(pg, conn, st, &p, count, error);
+}
+
+JOBQ_API jobq_error jobq_pg_dead_letter_discard(jobq_pg *pg, PGconn *conn,
+                                                const jobq_pg_scope *scope, int32_t *count,
+                                                jobq_pg_error *error)
+{
+    return jobq_pg__dead_scope(pg, conn, JOBQ_PG__DEAD_LETTER_DISCARD, scope, count, error);
+}
+
+JOBQ_API jobq_error jobq_pg_dead_letter_cleanup(jobq_pg *pg, PGconn *conn,
+                                                const jobq_pg_scope *scope, int32_t *count,
+                                                jobq_pg_error *error)
+{
+    return jobq_pg__dead_scope(pg, conn, JOBQ_PG__DEAD_LETTER_CLEANUP, scope, count, error);
+}
+
+JOBQ_API void jobq_pg_dead_letters_clear(jobq_pg_dead_letters *letters)
+{
+    if (letters == NULL) return;
+    free(letters->rows);
+    PQclear(letters->result);
+    memset(letters, 0, sizeof *letters);
 }
 
 /* ---- >>work: the worker ---------------------------------------------------------------------- */
@@ -5510,17 +7086,7 @@ static void jobq_pg__on_policies(jobq_pg_worker *w, const jobq_pg__pending *p, j
     int row;
 
     for (row = 0; code == JOBQ_OK && row < PQntuples(r) && row < w->loop->queue_count; row++) {
-        jobq_policy policy;
-        memset(&policy, 0, sizeof policy);
-        policy.max_attempts = jobq_pg__int32(r, row, 1);
-        policy.max_crashes = jobq_pg__int32(r, row, 2);
-        jobq_curve_from(jobq_pg__str(r, row, 3, false), &policy.backoff.curve);
-        policy.backoff.base_us = jobq_pg__int(r, row, 4);
-        policy.backoff.cap_us = jobq_pg__int(r, row, 5);
-        policy.backoff.floor_us = jobq_pg__int(r, row, 6);
-        policy.backoff.jitter_permille = jobq_pg__int32(r, row, 7);
-        policy.timeout_us = jobq_pg__int(r, row, 8);
-        policy.attempts_span_stages = jobq_pg__int(r, row, 10) != 0;
+        jobq_policy policy = jobq_pg__policy(r, row);
         jobq_loop_policy(w->loop, row, &policy, (int16_t)jobq_pg__int(r, row, 9),
                          jobq_pg__int(r, row, 11) != 0);
     }

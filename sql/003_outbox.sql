@@ -157,17 +157,17 @@ CREATE TYPE jobq.delivery AS (
 
 -- Gives a queue its partitions, a power of two, numbered from 0. Again, with the same number:
 -- nothing. With another: the answer says how many there are, and nothing changes.
-CREATE FUNCTION jobq.outbox_register(p_queue text, p_partitions integer) RETURNS integer
+CREATE FUNCTION jobq.outbox_register(p_queue text, p_partitions integer,
+                                     OUT queue_id integer, OUT partitions integer)
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-    v_queue integer := jobq.queue_id(p_queue);
-    v_found integer;
 BEGIN
-    SELECT q.partitions INTO v_found FROM jobq.queue q WHERE q.id = v_queue;
-    IF v_found > 0 THEN RETURN v_found; END IF;
-    SELECT q.partitions INTO v_found FROM jobq.queue q WHERE q.id = v_queue FOR UPDATE;
-    IF v_found = 0 THEN PERFORM jobq.outbox_widen(v_queue, 0, p_partitions); END IF;
-    RETURN CASE WHEN v_found = 0 THEN p_partitions ELSE v_found END;
+    queue_id := jobq.queue_id(p_queue);
+    SELECT q.partitions INTO partitions FROM jobq.queue q WHERE q.id = queue_id;
+    IF partitions > 0 THEN RETURN; END IF;
+    SELECT q.partitions INTO partitions FROM jobq.queue q WHERE q.id = queue_id FOR UPDATE;
+    IF partitions > 0 THEN RETURN; END IF;
+    PERFORM jobq.outbox_widen(queue_id, 0, p_partitions);
+    partitions := p_partitions;
 END $$;
 
 -- The rows of partitions p_from up to, but without, p_to.
@@ -268,15 +268,14 @@ END $$;
 CREATE FUNCTION jobq.outbox_enqueue_many(
     p_queue text, p_partitions integer[], p_hashes integer[], p_types text[],
         p_payloads jsonb[],
-    p_bytes bytea[], p_headers jsonb[], p_keys text[], p_count integer, p_notify boolean,
-    OUT ids bigint[], OUT existed boolean[], OUT refused text)
+    p_bytes bytea[], p_headers jsonb[], p_keys text[], p_count integer, p_size integer,
+    p_notify boolean, OUT ids bigint[], OUT existed boolean[], OUT refused text)
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 DECLARE v_queue record;
 BEGIN
     SELECT q.id, q.partitions, q.refused INTO v_queue FROM jobq.outbox_queue(
         p_queue, (SELECT min(n) FROM unnest(p_partitions) n),
-        (SELECT max(n) FROM unnest(p_partitions) n),
-        (SELECT max(octet_length(b)) FROM unnest(p_bytes) b)) q;
+        (SELECT max(n) FROM unnest(p_partitions) n), p_size) q;
     refused := v_queue.refused;
     IF refused IS NOT NULL THEN RETURN; END IF;
     ids := ARRAY(SELECT nextval('jobq.incoming_id') FROM generate_series(1, p_count));
@@ -298,7 +297,7 @@ END $$;
 -- One message, lean.
 CREATE FUNCTION jobq.outbox_enqueue_one(
     p_queue text, p_partition integer, p_hash integer, p_type text, p_payload jsonb,
-    p_bytes bytea, p_headers jsonb, p_key text, p_notify boolean,
+    p_bytes bytea, p_headers jsonb, p_key text, p_size integer, p_notify boolean,
     OUT id bigint, OUT existed boolean, OUT refused text)
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
@@ -306,7 +305,7 @@ DECLARE v_queue record;
 BEGIN
     existed := false;
     SELECT q.id, q.partitions, q.refused INTO v_queue
-    FROM jobq.outbox_queue(p_queue, p_partition, p_partition, octet_length(p_bytes)) q;
+    FROM jobq.outbox_queue(p_queue, p_partition, p_partition, p_size) q;
     refused := v_queue.refused;
     IF refused IS NOT NULL THEN RETURN; END IF;
     id := nextval('jobq.incoming_id');
@@ -332,18 +331,12 @@ CREATE FUNCTION jobq.outbox_enqueue(
 RETURNS bigint LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE v record;
 BEGIN
-    IF type !~ '^[ -~]{1,1024}$' THEN
+    IF type !~ '^[ -~]+$' OR length(type) > 1024 THEN
         RAISE EXCEPTION 'invalid payload type: ''%''', type USING ERRCODE = '22023';
-    END IF;
-    IF octet_length(payload::text) > (SELECT q.message_max FROM jobq.queue q
-                                      WHERE q.name = queue) THEN
-        RAISE EXCEPTION 'payload size % exceeds maximum %', octet_length(payload::text),
-            (SELECT q.message_max FROM jobq.queue q WHERE q.name = queue)
-            USING ERRCODE = '22023';
     END IF;
     SELECT e.id, e.refused INTO v FROM jobq.outbox_enqueue_one(
         queue, partition, jobq.outbox_hash(order_key), type, payload, bytes, headers, key,
-        notify) e;
+        coalesce(octet_length(bytes), octet_length(payload::text)), notify) e;
     IF v.refused IS NOT NULL THEN
         RAISE EXCEPTION '%', v.refused USING ERRCODE = '22023';
     END IF;

@@ -1,0 +1,881 @@
+/*
+ * The outbox's store: registering, enqueue, numbering, reading, reclaim, figures. Rows X18, X20,
+ * X21, X25 to X27, X29, X31; W-O12, W-O15, W-O22, W-O24 to W-O27, W-O31, W-O36, W-O37, W-O40.
+ */
+#include "outbox.h"
+
+/* ---- registering ----------------------------------------------------------------------------- */
+
+static void partitions_are_a_power_of_two(void **unused)
+{
+    static const struct { int partitions; jobq_error answer; } cases[] = {
+        {1, JOBQ_OK}, {2, JOBQ_OK}, {4, JOBQ_OK}, {8, JOBQ_OK}, {16, JOBQ_OK}, {32, JOBQ_OK},
+        {64, JOBQ_OK}, {1024, JOBQ_OK}, {0, JOBQ_ERROR_INVALID}, {3, JOBQ_ERROR_INVALID},
+        {-4, JOBQ_ERROR_INVALID}, {32768, JOBQ_ERROR_INVALID}};
+    size_t i;
+
+    (void)unused;
+    for (i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        jobq_pg_error error;
+        int32_t id = 0;
+        char name[16];
+        snprintf(name, sizeof name, "n%d", (int)i);
+        assert_int_equal(jobq_pg_outbox_register(pg, NULL, name, cases[i].partitions, &id, &error),
+                         cases[i].answer);
+        if (cases[i].answer != JOBQ_OK) {
+            assert_non_null(strstr(error.message, "partition count must be a power of 2"));
+            continue;
+        }
+        assert_int_equal(number("SELECT count(*) FROM jobq.partition p JOIN jobq.counter c ON "
+                                "c.partition = p.id WHERE p.queue_id = %d AND p.acked = 0 AND "
+                                "c.seq = 0 AND p.tried = '{}'", (int)id), cases[i].partitions);
+    }
+}
+
+static void registering_again_must_agree(void **unused)
+{
+    jobq_pg_error error;
+    int32_t other;
+
+    (void)unused;
+    open_box(4);
+    open_box(4);
+    assert_int_equal(number("SELECT count(*) FROM jobq.partition"), 4);
+    assert_int_equal(jobq_pg_outbox_register(pg, NULL, "o", 2, NULL, &error), JOBQ_ERROR_INVALID);
+    assert_non_null(strstr(error.message,
+                           "partition count mismatch for queue 'o': expected 2, found 4"));
+    assert_int_equal(jobq_pg_outbox_register(pg, NULL, "other", 2, &other, &error), JOBQ_OK);
+    assert_int_not_equal(other, box);
+    assert_int_equal(number("SELECT count(DISTINCT id) FROM jobq.partition"), 6);
+    assert_int_equal(jobq_pg_outbox_register(pg, NULL, "-bad", 2, NULL, &error),
+                     JOBQ_ERROR_INVALID);
+    assert_string_equal(error.message, "invalid queue name: '-bad'");
+}
+
+/* W-O36. Growing waits for producers, and needs an empty queue unless told otherwise. */
+static void a_queue_grows_when_it_is_empty(void **unused)
+{
+    jobq_pg_error error;
+    jobq_pg_reading r;
+    jobq_pg_read_desc d;
+
+    (void)unused;
+    open_box(1);
+    put(NULL, 0, 3);
+    assert_int_equal(jobq_pg_outbox_grow(pg, NULL, "o", 4, false, &error), JOBQ_ERROR_DATABASE);
+    assert_non_null(strstr(error.message, "has 3 messages under way"));
+    number_all();
+    d = reader(1, 1, 0);
+    assert_int_equal(read_by(&d, &r), 'h');
+    assert_int_equal(ack_all(&d, &r), JOBQ_OK);
+    jobq_pg_reading_clear(&r);
+    assert_int_equal(jobq_pg_outbox_grow(pg, NULL, "o", 4, false, &error), JOBQ_OK);
+    put(NULL, 3, 1);
+    assert_int_equal(jobq_pg_outbox_grow(pg, NULL, "o", 8, false, &error), JOBQ_ERROR_DATABASE);
+    assert_int_equal(jobq_pg_outbox_grow(pg, NULL, "o", 8, true, &error), JOBQ_OK);
+    assert_int_equal(jobq_pg_outbox_grow(pg, NULL, "o", 2, true, &error), JOBQ_ERROR_INVALID);
+    assert_int_equal(jobq_pg_outbox_grow(pg, NULL, "none", 2, true, &error), JOBQ_ERROR_INVALID);
+    assert_int_equal(number("SELECT count(*) FROM jobq.partition"), 8);
+    put(NULL, 7, 1);
+    assert_int_equal(number_all(), 2);
+}
+
+/* ---- enqueue --------------------------------------------------------------------------------- */
+
+static void fields_arrive(void **unused)
+{
+    jobq_pg_message m = plain_message(1);
+    jobq_pg_reading r;
+    jobq_pg_read_desc d;
+    jobq_pg_error error;
+    int64_t id = 0;
+
+    (void)unused;
+    open_box(4);
+    m.payload = (jobq_str){"\0\xff", 2};
+    assert_int_equal(jobq_pg_outbox_enqueue(pg, NULL, &m, &id, &error), JOBQ_OK);
+    assert_true(id > 0);
+    m.payload = jobq_str_from("{\"total\": 5}");
+    m.payload_bytes = false;
+    m.headers = jobq_str_from("{\"trace\": \"abc\"}");
+    m.type = NULL;
+    assert_int_equal(jobq_pg_outbox_enqueue(pg, NULL, &m, NULL, &error), JOBQ_OK);
+    m.payload = (jobq_str){NULL, 0};
+    m.headers = m.payload;
+    assert_int_equal(jobq_pg_outbox_enqueue_copy(pg, NULL, &m, 1, &error), JOBQ_OK);
+    assert_int_equal(number_all(), 3);
+    d = reader(1, 1, 1);
+    assert_int_equal(read_by(&d, &r), 'h');
+    assert_int_equal(r.count, 3);
+    assert_true(r.messages[0].payload_bytes);
+    assert_memory_equal(r.messages[0].payload.ptr, "\0\xff", 2);
+    assert_true(jobq_str_equal(r.messages[0].type, jobq_str_from("text/plain")));
+    assert_null(r.messages[0].headers.ptr);
+    assert_false(r.messages[1].payload_bytes);
+    assert_true(jobq_str_equal(r.messages[1].payload, jobq_str_from("{\"total\": 5}")));
+    assert_true(jobq_str_equal(r.messages[1].headers, jobq_str_from("{\"trace\": \"abc\"}")));
+    assert_null(r.messages[1].type.ptr);
+    assert_null(r.messages[2].payload.ptr);
+    assert_int_equal(r.messages[2].seq, 3);
+    assert_int_equal(r.messages[2].attempts, 0);
+    assert_true(r.messages[0].created_at_us > (int64_t)1600000000 * SECOND);
+    jobq_pg_reading_clear(&r);
+}
+
+/* X26, first half. A refusal leaves the transaction as it was. */
+static void a_message_lives_and_dies_with_the_callers_transaction(void **unused)
+{
+    jobq_pg_message m;
+    jobq_pg_error error;
+
+    (void)unused;
+    open_box(4);
+    m = plain_message(0);
+    RUN("BEGIN");
+    assert_int_equal(jobq_pg_outbox_enqueue(pg, db, &m, NULL, &error), JOBQ_OK);
+    RUN("ROLLBACK");
+    assert_int_equal(number("SELECT count(*) FROM jobq.incoming"), 0);
+    RUN("BEGIN");
+    assert_int_equal(jobq_pg_outbox_enqueue(pg, db, &m, NULL, &error), JOBQ_OK);
+    m.partition = 5;
+    assert_int_equal(jobq_pg_outbox_enqueue(pg, db, &m, NULL, &error), JOBQ_ERROR_INVALID);
+    assert_string_equal(error.message, "partition 5 is out of range for queue 'o' (max 4)");
+    m.queue = "nobody";
+    assert_int_equal(jobq_pg_outbox_enqueue(pg, db, &m, NULL, &error), JOBQ_ERROR_NOT_FOUND);
+    assert_non_null(strstr(error.message, "queue 'nobody' is not registered"));
+    assert_int_equal(jobq_pg_outbox_enqueue_copy(pg, db, &m, 1, &error), JOBQ_ERROR_NOT_FOUND);
+    m = plain_message(3);
+    assert_int_equal(jobq_pg_outbox_enqueue_copy(pg, db, &m, 1, &error), JOBQ_OK);
+    RUN("COMMIT");
+    assert_int_equal(number("SELECT count(*) FROM jobq.incoming"), 2);
+}
+
+/* X27. */
+static void limits_hold(void **unused)
+{
+    char *big = malloc(65537);
+    static const struct { const char *type; jobq_error answer;
+    } types[] = {{"json", JOBQ_OK},
+                 {"application/json; charset=utf-8", JOBQ_OK},
+                 {"", JOBQ_ERROR_INVALID},
+                 {"a\nb", JOBQ_ERROR_INVALID},
+                 {"\x01", JOBQ_ERROR_INVALID},
+                 {"\xc3\xa9", JOBQ_ERROR_INVALID}};
+    jobq_pg_message two[2];
+    jobq_pg_error error;
+    size_t i;
+
+    (void)unused;
+    open_box(4);
+    memset(big, 'x', 65537);
+    two[0] = two[1] = plain_message(0);
+    two[1].payload = (jobq_str){big, 65537};
+    assert_int_equal(jobq_pg_outbox_enqueue(pg, NULL, &two[1], NULL, &error), JOBQ_ERROR_INVALID);
+    assert_string_equal(error.message, "payload size 65537 exceeds maximum 65536");
+    assert_int_equal(jobq_pg_outbox_enqueue_many(pg, NULL, two, 2, NULL, &error),
+                     JOBQ_ERROR_INVALID);
+    assert_int_equal(jobq_pg_outbox_enqueue_copy(pg, NULL, two, 2, &error), JOBQ_ERROR_INVALID);
+    assert_int_equal(number("SELECT count(*) FROM jobq.incoming"), 0);
+    two[1].payload.len = 65536;
+    assert_int_equal(jobq_pg_outbox_enqueue_many(pg, NULL, two, 2, NULL, &error), JOBQ_OK);
+    two[1].payload.len = 0;
+    assert_int_equal(jobq_pg_outbox_enqueue(pg, NULL, &two[1], NULL, &error), JOBQ_OK);
+    assert_int_equal(number("SELECT count(*) FROM jobq.incoming"), 3);
+    assert_int_equal(jobq_pg_outbox_enqueue_many(pg, NULL, two, 0, NULL, &error), JOBQ_OK);
+    RUN("UPDATE jobq.queue SET message_max = 3 WHERE name = 'o'");
+    assert_int_equal(jobq_pg_outbox_enqueue(pg, NULL, &two[0], NULL, &error), JOBQ_ERROR_INVALID);
+    assert_string_equal(error.message, "payload size 5 exceeds maximum 3");
+    RUN("UPDATE jobq.queue SET message_max = 65536 WHERE name = 'o'");
+    for (i = 0; i < sizeof types / sizeof types[0]; i++) {
+        two[0].type = types[i].type;
+        assert_int_equal(jobq_pg_outbox_enqueue(pg, NULL, two, NULL, &error), types[i].answer);
+    }
+    two[0] = two[1] = plain_message(0);
+    two[1].partition = 4;
+    assert_int_equal(jobq_pg_outbox_enqueue_many(pg, NULL, two, 2, NULL, &error),
+                     JOBQ_ERROR_INVALID);
+    two[0].payload = jobq_str_from("{");
+    two[0].payload_bytes = false;
+    assert_int_equal(jobq_pg_outbox_enqueue(pg, NULL, two, NULL, &error), JOBQ_ERROR_INVALID);
+    assert_int_equal(number("SELECT count(*) FROM jobq.incoming"), 5);
+    free(big);
+}
+
+/* Keys choose the same partition in C and SQL, by each way of writing; W-O31: payloads go where
+ * their key says. */
+static void order_keys_choose_the_partition(void **unused)
+{
+    jobq_pg_message m[150];
+    char keys[150][16];
+    jobq_pg_error error;
+    int64_t ids[150];
+    int i;
+
+    (void)unused;
+    open_box(16);
+    for (i = 0; i < 150; i++) {
+        snprintf(keys[i], sizeof keys[i], "customer-%d", i);
+        m[i] = plain_message(9999);
+        m[i].order_key = keys[i];
+        m[i].payload = jobq_str_from(keys[i]);
+    }
+    assert_int_equal(jobq_pg_outbox_enqueue_many(pg, NULL, m, 150, ids, &error), JOBQ_OK);
+    assert_int_equal(jobq_pg_outbox_enqueue_copy(pg, NULL, m, 150, &error), JOBQ_OK);
+    for (i = 0; i < 150; i++) {
+        assert_true(i == 0 || ids[i] > ids[i - 1]);
+        assert_int_equal(jobq_pg_outbox_enqueue(pg, NULL, &m[i], NULL, &error), JOBQ_OK);
+        assert_int_equal(number("SELECT jobq.outbox_hash('%s') & 15", keys[i]),
+                         (long)jobq_partition_of(jobq_str_from(keys[i]), 16));
+    }
+    RUN("SELECT jobq.outbox_enqueue('o', bytes => convert_to('customer-' || i, 'UTF8'), "
+        "order_key => 'customer-' || i) FROM generate_series(0, 149) i");
+    assert_int_equal(number("SELECT count(*) FROM jobq.incoming i WHERE partition & 32767 = "
+                            "jobq.outbox_hash(convert_from(bytes, 'UTF8')) & 15"), 600);
+    assert_int_equal(number("SELECT count(DISTINCT partition) FROM jobq.incoming"), 16);
+    assert_int_equal(number_all(), 600);
+    assert_int_equal(number("SELECT count(*) FROM jobq.message m WHERE partition & 32767 = "
+                            "jobq.outbox_hash(convert_from(bytes, 'UTF8')) & 15"), 600);
+}
+
+/* W-O37. */
+static void a_key_finds_the_first_message(void **unused)
+{
+    jobq_pg_message m[3];
+    jobq_pg_error error;
+    int64_t first = 0, again = 0, ids[3];
+
+    (void)unused;
+    open_box(2);
+    m[0] = m[1] = m[2] = plain_message(0);
+    m[0].key = "order-7";
+    assert_int_equal(jobq_pg_outbox_enqueue(pg, NULL, m, &first, &error), JOBQ_OK);
+    assert_int_equal(jobq_pg_outbox_enqueue(pg, NULL, m, &again, &error), JOBQ_ERROR_EXISTS);
+    assert_int_equal(first, again);
+    assert_non_null(strstr(error.message, "message with key=order-7"));
+    m[2].key = "order-8";
+    assert_int_equal(jobq_pg_outbox_enqueue_many(pg, NULL, m, 3, ids, &error), JOBQ_OK);
+    assert_int_equal(ids[0], first);
+    assert_int_equal(number("SELECT count(*) FROM jobq.incoming"), 3);
+    RUN("UPDATE jobq.idempotency SET ended_at = now() - interval '25 hours'");
+    assert_int_equal(jobq_pg_outbox_enqueue(pg, NULL, m, &again, &error), JOBQ_OK);
+    assert_int_not_equal(first, again);
+    assert_int_equal(jobq_pg_outbox_enqueue_copy(pg, NULL, m, 3, &error), JOBQ_ERROR_INVALID);
+}
+
+static void refusals_from_sql_are_errors(void **unused)
+{
+    static const struct { const char *query, *wanted; } cases[] = {
+        {"SELECT jobq.outbox_enqueue('o', '1', 4)",
+         "partition 4 is out of range for queue 'o' (max 4)"},
+        {"SELECT jobq.outbox_enqueue('o', '1', -1)",
+         "partition -1 is out of range for queue 'o' (max 4)"},
+        {"SELECT jobq.outbox_enqueue('p', '1')", "queue 'p' is not registered"},
+        {"SELECT jobq.outbox_enqueue('o', '1', type => '')", "invalid payload type: ''"},
+        {"SELECT jobq.outbox_enqueue('o', bytes => convert_to(repeat('x', 65537), 'UTF8'))",
+         "payload size 65537 exceeds maximum 65536"}};
+    size_t i;
+
+    (void)unused;
+    open_box(4);
+    for (i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char *text = jobq_pg__for_schema(cases[i].query, schema);
+        PGresult *res = PQexec(db, text);
+        assert_string_equal(PQresultErrorField(res, PG_DIAG_MESSAGE_PRIMARY), cases[i].wanted);
+        PQclear(res);
+        free(text);
+    }
+    assert_int_equal(number("SELECT count(*) FROM jobq.incoming"), 0);
+}
+
+/* ---- numbering: X25 -------------------------------------------------------------------------- */
+
+static void numbers_are_contiguous_per_partition(void **unused)
+{
+    (void)unused;
+    open_box(4);
+    put(NULL, 0, 3);
+    put(NULL, 2, 2);
+    RUN("BEGIN");
+    put(db, 0, 5);
+    RUN("ROLLBACK");
+    assert_int_equal(number_all(), 5);
+    assert_int_equal(number_all(), 0);
+    put(NULL, 0, 4);
+    assert_int_equal(number_all(), 4);
+    assert_text("SELECT string_agg((partition & 32767) || ':' || seq, ' ' ORDER BY partition, seq) "
+                "FROM jobq.message", "0:1 0:2 0:3 0:4 0:5 0:6 0:7 2:1 2:2");
+    assert_text("SELECT string_agg(seq::text, ' ' ORDER BY partition) FROM jobq.counter",
+                "7 0 2 0");
+    assert_int_equal(number("SELECT count(*) FROM jobq.incoming"), 0);
+}
+
+static void a_batch_is_bounded_and_says_so(void **unused)
+{
+    (void)unused;
+    open_box(2);
+    put(NULL, 0, 5);
+    put(NULL, 1, 1);
+    assert_text("SELECT string_agg(waiting || '/' || due_us, ' ') FROM jobq.outbox_sequence(0, "
+                "ARRAY(SELECT id FROM jobq.queue), 2, false)", "3/1 2/0 1/0");
+    assert_text("SELECT string_agg(waiting || '/' || due_us, ' ') FROM jobq.outbox_sequence(0, "
+                "ARRAY(SELECT id FROM jobq.queue), 4, false)", "3/0 5/0 1/0");
+}
+
+/* A transaction that began first and commits last: its ids are lower than all that was numbered
+ * meanwhile. The bound must not pass it, also while another writer stays open. */
+static void a_late_commit_is_numbered_late_and_never_skipped(void **unused)
+{
+    PGconn *late = PQconnectdb(server()), *later = PQconnectdb(server());
+    int round;
+
+    (void)unused;
+    open_box(1);
+    PQclear(sql(late, "BEGIN"));
+    put(late, 0, 1);
+    PQclear(sql(later, "BEGIN"));
+    put(later, 0, 1);
+    for (round = 0; round < 5; round++) {
+        put(NULL, 0, 20);
+        assert_int_equal(number_all(), 20);
+        if (round == 2) { /* so long that looks begin behind it */
+            RUN("UPDATE jobq.counter SET mark_at = now() - interval '2 seconds'");
+        }
+    }
+    PQclear(sql(late, "COMMIT"));
+    RUN("UPDATE jobq.counter SET mark_at = now() - interval '2 seconds'");
+    assert_int_equal(number_all(), 1);
+    put(NULL, 0, 20);
+    assert_int_equal(number_all(), 20);
+    PQclear(sql(later, "COMMIT"));
+    assert_true(becomes(30, 122, "SELECT coalesce(max(seq), 0) FROM jobq.message, "
+                                 "LATERAL (SELECT 1 FROM jobq.outbox_sequence(0, ARRAY(SELECT id "
+                                 "FROM jobq.queue), 100, false)) s"));
+    put(NULL, 0, 5);
+    assert_int_equal(number_all(), 5);
+    assert_int_equal(number("SELECT max(seq) - count(*) FROM jobq.message"), 0);
+    assert_int_equal(number("SELECT count(*) FROM jobq.counter WHERE settled > 0"), 1);
+    PQfinish(late);
+    PQfinish(later);
+}
+
+/* Without a long writer no short transaction waits for the next second. */
+static void a_short_transaction_is_numbered_at_once(void **unused)
+{
+    PGconn *slow = PQconnectdb(server());
+    int round;
+
+    (void)unused;
+    open_box(1);
+    for (round = 0; round < 20; round++) {
+        PQclear(sql(slow, "BEGIN"));
+        put(slow, 0, 1);
+        put(NULL, 0, 1);
+        assert_int_equal(number_all(), 1);
+        PQclear(sql(slow, "COMMIT"));
+        assert_int_equal(number_all(), 1);
+    }
+    PQfinish(slow);
+}
+
+/* Two sequencers at once, producers beside them. */
+static void two_sequencers_share_the_work(void **unused)
+{
+    pid_t children[3];
+    int c, i, status;
+
+    (void)unused;
+    open_box(4);
+    for (c = 0; c < 3; c++) {
+        children[c] = fork();
+        if (children[c] != 0) continue;
+        pg = handle();
+        if (c == 2) {
+            for (i = 0; i < 300; i++) put(NULL, i % 4, 10);
+        } else {
+            for (i = 0; i < 300; i++) number_all();
+        }
+        _exit(0);
+    }
+    for (c = 0; c < 3; c++) {
+        assert_int_equal(waitpid(children[c], &status, 0), children[c]);
+        assert_int_equal(status, 0);
+    }
+    number_all();
+    assert_text("SELECT string_agg(n || ' ' || low || ' ' || high, ', ') FROM (SELECT count(*) n, "
+                "min(seq) low, max(seq) high FROM jobq.message GROUP BY partition) t",
+                "750 1 750, 750 1 750, 750 1 750, 750 1 750");
+}
+
+/* W-O40: a locked incoming row is waited for, not numbered late. */
+static void a_locked_row_is_waited_for(void **unused)
+{
+    PGconn *other = PQconnectdb(server());
+    pid_t child;
+    int status;
+
+    (void)unused;
+    open_box(1);
+    put(NULL, 0, 3);
+    PQclear(sql(other, "BEGIN"));
+    PQclear(sql(other, "SELECT FROM jobq.incoming ORDER BY id LIMIT 1 FOR UPDATE"));
+    child = fork();
+    if (child == 0) {
+        pg = handle();
+        _exit(number_all() == 3 ? 0 : 1);
+    }
+    assert_true(becomes(20, 1, "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = "
+                               "'Lock' AND query LIKE '%outbox_sequence%'"));
+    PQclear(sql(other, "COMMIT"));
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    PQfinish(other);
+}
+
+/* Rows that came by another way than the functions (a restore of tables without their sequence) lie
+ * behind the bound. */
+static void a_sweep_finds_what_lies_behind_the_bound(void **unused)
+{
+    jobq_pg_error error;
+    int64_t count = 0;
+
+    (void)unused;
+    open_box(1);
+    put(NULL, 0, 50);
+    number_all();
+    put(NULL, 0, 1);
+    number_all();
+    RUN("INSERT INTO jobq.incoming (partition, id) SELECT id, 1 FROM jobq.partition");
+    assert_int_equal(number_all(), 0);
+    assert_int_equal(jobq_pg_outbox_sequence(pg, NULL, box, 100, true, &count, &error), JOBQ_OK);
+    assert_int_equal(count, 1);
+}
+
+/* Promise 7: numbers go on after a dump and restore, whatever the transaction ids are there. */
+static void numbers_survive_dump_and_restore(void **unused)
+{
+    char command[1024];
+
+    (void)unused;
+    if (getenv("JOBQ_SERVER_BIN") == NULL) skip();
+    open_box(2);
+    put(NULL, 0, 30);
+    number_all();
+    put(NULL, 0, 7);
+    put(NULL, 1, 2);
+    RUN("UPDATE jobq.counter SET mark_xid = '900000000000', mark_at = now()");
+    snprintf(command, sizeof command,
+             "exec >/dev/null && cd \"$JOBQ_SERVER_BIN\" && f=$(mktemp) && ./pg_dump -d \"%s\" -n "
+             "%s >$f && ./psql -qX -d \"%s\" -c 'SET client_min_messages = error; DROP SCHEMA %s "
+             "CASCADE' && ./psql -qX -v ON_ERROR_STOP=1 -d \"%s\" -f $f && rm $f",
+             server(), schema, server(), schema, server());
+    assert_int_equal(system(command), 0);
+    jobq_pg_close(pg);
+    pg = handle();
+    assert_int_equal(number_all(), 9);
+    put(NULL, 0, 3);
+    assert_int_equal(number_all(), 3);
+    assert_text("SELECT string_agg(n || ' ' || low || ' ' || high, ', ') FROM (SELECT count(*) n, "
+                "min(seq) low, max(seq) high FROM jobq.message GROUP BY partition ORDER BY "
+                "partition) t", "40 1 40, 2 1 2");
+}
+
+/* ---- reading: X18, X20, X21 ------------------------------------------------------------------ */
+
+static void an_idle_read_writes_nothing(void **unused)
+{
+    jobq_pg_read_desc d;
+    jobq_pg_reading r;
+    char *before, *after;
+    int i;
+
+    (void)unused;
+    open_box(1);
+    before = text_of("SELECT string_agg(ctid::text || xmin::text || p::text, '|') "
+                     "FROM jobq.partition p");
+    for (i = 0; i < 5; i++) {
+        d = reader(1, i + 1, 0);
+        assert_int_equal(read_by(&d, &r), 'i');
+        jobq_pg_reading_clear(&r);
+        assert_int_equal(number_all(), 0);
+    }
+    after = text_of("SELECT string_agg(ctid::text || xmin::text || p::text, '|') "
+                    "FROM jobq.partition p");
+    assert_string_equal(before, after);
+    free(before);
+    free(after);
+}
+
+static void a_missing_message_delivers_nothing(void **unused)
+{
+    jobq_pg_read_desc d;
+    jobq_pg_reading r;
+    jobq_pg_error error;
+
+    (void)unused;
+    open_box(1);
+    put(NULL, 0, 3);
+    number_all();
+    RUN("DELETE FROM jobq.message WHERE seq = 2");
+    d = reader(1, 1, 0);
+    assert_int_equal(jobq_pg_outbox_read(pg, NULL, &d, &r, &error), JOBQ_ERROR_DATABASE);
+    assert_non_null(strstr(error.message, "messages 1 to 3 of partition"));
+    assert_non_null(strstr(error.message, "only 2 found"));
+    assert_int_equal(number("SELECT count(*) FROM jobq.partition WHERE worker IS NULL AND "
+                            "tried = '{}'"), 1);
+}
+
+/* A holder is taken over only when its lease is over by the database's clock and the taker has seen
+ * this very beat; then it finds the trace of the crash, and gets one message. */
+static void a_dead_holder_is_taken_over(void **unused)
+{
+    jobq_pg_read_desc first, second;
+    jobq_pg_reading a, b, c;
+
+    (void)unused;
+    open_box(1);
+    put(NULL, 0, 5);
+    number_all();
+    first = reader(1, 1, 0);
+    first.lease_us = 300000;
+    assert_int_equal(read_by(&first, &a), 'h');
+    assert_int_equal(a.count, 5);
+    assert_int_equal(BOX("attempts"), 1);
+    second = reader(2, 9, 0);
+    assert_int_equal(read_by(&second, &b), 'o');
+    assert_int_equal(b.worker, 1);
+    assert_int_equal(b.wait_us, 300000);
+    second.watched_worker = b.worker;
+    second.watched_claim = b.claim;
+    second.watched_beat = b.beat;
+    assert_int_equal(read_by(&second, &c), 'o'); /* its lease runs still */
+    assert_true(becomes(20, 1, "SELECT count(*) FROM jobq.partition WHERE lease_until < now()"));
+    second.watched_beat = b.beat - 1;
+    assert_int_equal(read_by(&second, &c), 'o'); /* not watched */
+    second.watched_beat = b.beat;
+    assert_int_equal(read_by(&second, &c), 'h');
+    assert_int_equal(c.lost, 5);
+    assert_int_equal(c.count, 1);
+    assert_int_equal(c.messages[0].attempts, 1);
+    assert_int_equal(c.cursor.mode.effective, 1);
+    assert_int_equal(ack_all(&first, &a), JOBQ_ERROR_LOST);
+    assert_int_equal(BOX("acked"), 0);
+    assert_int_equal(ack_all(&second, &c), JOBQ_OK);
+    assert_int_equal(ack_all(&second, &c), JOBQ_ERROR_LOST); /* sent twice */
+    assert_int_equal(BOX("acked"), 1);
+    jobq_pg_reading_clear(&a);
+    jobq_pg_reading_clear(&b);
+    jobq_pg_reading_clear(&c);
+}
+
+/* A read whose answer was lost is taken back when it is asked again; a delivery that was begun
+ * counts. */
+static void a_lost_answer_costs_no_attempt(void **unused)
+{
+    jobq_pg_read_desc d;
+    jobq_pg_reading r;
+
+    (void)unused;
+    open_box(1);
+    put(NULL, 0, 3);
+    number_all();
+    d = reader(1, 1, 0);
+    assert_int_equal(read_by(&d, &r), 'h');
+    jobq_pg_reading_clear(&r);
+    d.again = true;
+    assert_int_equal(read_by(&d, &r), 'h');
+    assert_int_equal(r.messages[2].attempts, 0);
+    assert_int_equal(r.count, 3);
+    assert_int_equal(BOX("attempts"), 1);
+    jobq_pg_reading_clear(&r);
+    d.again = false;
+    assert_int_equal(read_by(&d, &r), 'h');
+    assert_int_equal(r.lost, 3);
+    assert_int_equal(r.messages[0].attempts, 1);
+    assert_int_equal(r.count, 1);
+    jobq_pg_reading_clear(&r);
+}
+
+/* Acknowledging reads on under the same lease; when there is nothing, the partition is free. */
+static void an_acknowledgement_reads_on(void **unused)
+{
+    jobq_pg_read_desc d;
+    jobq_pg_reading r, next;
+    jobq_pg_ack_desc ack;
+    jobq_cursor after;
+    jobq_pg_error error;
+    int64_t seq = 1;
+    int i;
+
+    (void)unused;
+    open_box(1);
+    put(NULL, 0, 25);
+    number_all();
+    d = reader(1, 1, 0);
+    assert_int_equal(read_by(&d, &r), 'h');
+    memset(&ack, 0, sizeof ack);
+    memset(&after, 0, sizeof after);
+    ack.worker = 1;
+    ack.claim = 1;
+    ack.partition = d.partition;
+    ack.after = &after;
+    ack.most = 10;
+    while (r.answer == 'h') {
+        for (i = 0; i < r.count; i++) assert_int_equal(r.messages[i].seq, seq++);
+        ack.before = r.cursor.acked;
+        after.acked = seq - 1;
+        assert_int_equal(jobq_pg_outbox_ack(pg, NULL, &ack, &next, &error), JOBQ_OK);
+        jobq_pg_reading_clear(&r);
+        r = next;
+    }
+    assert_int_equal(seq, 26);
+    assert_int_equal(r.answer, 'i');
+    assert_int_equal(number("SELECT count(*) FROM jobq.partition WHERE worker IS NULL AND "
+                            "lease_until IS NULL AND acked = 25 AND tried = '{}'"), 1);
+    ack.before = 25;
+    after.acked = 26;
+    assert_int_equal(jobq_pg_outbox_ack(pg, NULL, &ack, &next, &error), JOBQ_ERROR_LOST);
+    jobq_pg_reading_clear(&next);
+    jobq_pg_reading_clear(&r);
+}
+
+/* W-O23. */
+static void renewing_moves_the_lease_and_says_what_is_lost(void **unused)
+{
+    jobq_pg_read_desc d;
+    jobq_pg_reading r;
+    int64_t partitions[3], claims[3] = {1, 1, 7};
+    bool lost[3];
+    jobq_pg_error error;
+    int i;
+
+    (void)unused;
+    open_box(4);
+    for (i = 0; i < 3; i++) {
+        put(NULL, i, 1);
+        partitions[i] = jobq_pg_partition(box, 2 - i);
+    }
+    number_all();
+    for (i = 0; i < 3; i++) {
+        d = reader(1, 1, i);
+        d.lease_us = 1000;
+        assert_int_equal(read_by(&d, &r), 'h');
+        jobq_pg_reading_clear(&r);
+    }
+    assert_int_equal(jobq_pg_outbox_renew(pg, NULL, 1, 60 * SECOND, partitions, claims, 3, lost,
+                                          &error), JOBQ_OK);
+    assert_false(lost[0]);
+    assert_false(lost[1]);
+    assert_true(lost[2]);
+    assert_int_equal(number("SELECT count(*) FROM jobq.partition WHERE lease_until > now() + "
+                            "interval '30 s' AND beat = 2"), 2);
+}
+
+/* X20: a row that another is just writing is not waited for. */
+static void a_locked_partition_answers_at_once(void **unused)
+{
+    PGconn *other = PQconnectdb(server());
+    jobq_pg_read_desc d;
+    jobq_pg_reading r;
+
+    (void)unused;
+    open_box(1);
+    put(NULL, 0, 1);
+    number_all();
+    PQclear(sql(other, "BEGIN"));
+    PQclear(sql(other, "SELECT FROM jobq.partition FOR UPDATE"));
+    d = reader(1, 1, 0);
+    assert_int_equal(read_by(&d, &r), 'b');
+    PQclear(sql(other, "ROLLBACK"));
+    assert_int_equal(read_by(&d, &r), 'h');
+    jobq_pg_reading_clear(&r);
+    PQfinish(other);
+}
+
+/* ---- reclaim: X29 ---------------------------------------------------------------------------- */
+
+/* Reads and acknowledges all of a partition. */
+static void drain(int partition)
+{
+    jobq_pg_read_desc d = reader(1, 1, partition);
+    jobq_pg_reading r;
+
+    d.most = 1000;
+    while (read_by(&d, &r) == 'h') {
+        assert_int_equal(ack_all(&d, &r), JOBQ_OK);
+        jobq_pg_reading_clear(&r);
+    }
+    jobq_pg_reading_clear(&r);
+}
+
+static bool reclaim(void)
+{
+    jobq_pg_error error;
+    bool more = false;
+
+    RUN("UPDATE jobq.meta SET message_slot_since = now() - interval '1 minute'");
+    if (jobq_pg_outbox_reclaim(pg, NULL, 10, &more, &error) != JOBQ_OK) {
+        fail_msg("%s", error.message);
+    }
+    return more;
+}
+
+/* The ring turns and is emptied; numbers and cursors stay; nothing unacknowledged goes. */
+static void the_ring_turns(void **unused)
+{
+    int round;
+
+    (void)unused;
+    open_box(2);
+    for (round = 0; round < 9; round++) {
+        put(NULL, round % 2, 7);
+        number_all();
+        reclaim();
+        drain(round % 2);
+        reclaim();
+        assert_true(number("SELECT count(*) FROM jobq.message") <= 14);
+    }
+    put(NULL, 0, 3);
+    number_all();
+    reclaim();
+    reclaim();
+    assert_int_equal(number("SELECT count(*) FROM jobq.message WHERE seq > 35"), 3);
+    drain(0);
+    assert_int_equal(BOX("acked"), 38);
+}
+
+/* One partition stands still: the parts that hold its messages stay, those of the others go in
+ * bounded pages. */
+static void a_partition_that_stands_still_starves_nobody(void **unused)
+{
+    int round;
+
+    (void)unused;
+    open_box(2);
+    put(NULL, 0, 1);
+    number_all();
+    for (round = 0; round < 6; round++) {
+        put(NULL, 1, 30);
+        number_all();
+        drain(1);
+        reclaim();
+    }
+    assert_true(number("SELECT count(DISTINCT slot) FROM jobq.message") > 1);
+    assert_true(reclaim());
+    for (round = 0; reclaim(); round++) assert_true(round < 100);
+    assert_int_equal(number("SELECT count(*) FROM jobq.message WHERE partition & 32767 = 1"), 0);
+    assert_int_equal(number("SELECT count(*) FROM jobq.message WHERE partition & 32767 = 0"), 1);
+    put(NULL, 1, 5);
+    number_all();
+    drain(1);
+    drain(0);
+    reclaim();
+    reclaim();
+    put(NULL, 0, 5);
+    number_all();
+    reclaim();
+    assert_int_equal(number("SELECT count(*) FROM jobq.message WHERE seq > 1 "
+                            "AND partition & 32767 = 0"), 5);
+    drain(0);
+    assert_int_equal(BOX("acked"), 6);
+}
+
+/* A reader of a part keeps it from being emptied, and keeps nobody waiting. */
+static void a_reader_of_the_ring_holds_nobody_up(void **unused)
+{
+    PGconn *other = PQconnectdb(server());
+
+    (void)unused;
+    open_box(1);
+    put(NULL, 0, 5);
+    number_all();
+    drain(0);
+    reclaim(); /* turns */
+    PQclear(sql(other, "BEGIN"));
+    PQclear(sql(other, "SELECT count(*) FROM jobq.message"));
+    reclaim();
+    assert_int_equal(number("SELECT count(*) FROM jobq.message"), 5);
+    put(NULL, 0, 5);
+    assert_int_equal(number_all(), 5);
+    drain(0);
+    PQclear(sql(other, "COMMIT"));
+    reclaim();
+    assert_int_equal(number("SELECT count(*) FROM jobq.message WHERE seq <= 5"), 0);
+    PQfinish(other);
+}
+
+/* ---- figures: X31 ---------------------------------------------------------------------------- */
+
+static void the_figures_of_a_partition(void **unused)
+{
+    jobq_pg_outbox_stat s[4];
+    jobq_pg_read_desc d;
+    jobq_pg_reading r;
+    jobq_pg_error error;
+    size_t count = 0;
+
+    (void)unused;
+    open_box(4);
+    put(NULL, 1, 15);
+    number_all();
+    put(NULL, 1, 5);
+    RUN("UPDATE jobq.message SET created_at = created_at - interval '1 hour' WHERE seq = 1");
+    d = reader(77, 1, 1);
+    assert_int_equal(read_by(&d, &r), 'h');
+    jobq_pg_reading_clear(&r);
+    assert_int_equal(jobq_pg_outbox_stats(pg, NULL, "o", s, 4, &count, &error), JOBQ_OK);
+    assert_int_equal(count, 4);
+    assert_int_equal(s[1].number, 1);
+    assert_int_equal(s[1].queue_id, box);
+    assert_int_equal(s[1].lag, 20);
+    assert_int_equal(s[1].incoming, 5);
+    assert_int_equal(s[1].numbered, 15);
+    assert_int_equal(s[1].acked, 0);
+    assert_int_equal(s[1].attempts, 1);
+    assert_int_equal(s[1].worker, 77);
+    assert_true(s[1].age_us >= 3600 * SECOND && s[1].age_us < 3700 * SECOND);
+    assert_int_equal(s[0].lag, 0);
+    assert_int_equal(s[0].age_us, 0);
+    assert_int_equal(s[0].worker, 0);
+    assert_int_equal(jobq_pg_outbox_stats(pg, NULL, "none", s, 4, &count, &error), JOBQ_OK);
+    assert_int_equal(count, 0);
+    assert_int_equal(jobq_pg_outbox_stats(pg, NULL, NULL, NULL, 0, &count, &error), JOBQ_OK);
+    assert_int_equal(count, 4);
+}
+
+#define TEST(f) cmocka_unit_test_setup(f, pg_empty)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(partitions_are_a_power_of_two),
+        TEST(registering_again_must_agree),
+        TEST(a_queue_grows_when_it_is_empty),
+        TEST(fields_arrive),
+        TEST(a_message_lives_and_dies_with_the_callers_transaction),
+        TEST(limits_hold),
+        TEST(order_keys_choose_the_partition),
+        TEST(a_key_finds_the_first_message),
+        TEST(refusals_from_sql_are_errors),
+        TEST(numbers_are_contiguous_per_partition),
+        TEST(a_batch_is_bounded_and_says_so),
+        TEST(a_late_commit_is_numbered_late_and_never_skipped),
+        TEST(a_short_transaction_is_numbered_at_once),
+        TEST(two_sequencers_share_the_work),
+        TEST(a_locked_row_is_waited_for),
+        TEST(a_sweep_finds_what_lies_behind_the_bound),
+        TEST(an_idle_read_writes_nothing),
+        TEST(a_missing_message_delivers_nothing),
+        TEST(a_dead_holder_is_taken_over),
+        TEST(a_lost_answer_costs_no_attempt),
+        TEST(an_acknowledgement_reads_on),
+        TEST(renewing_moves_the_lease_and_says_what_is_lost),
+        TEST(a_locked_partition_answers_at_once),
+        TEST(the_ring_turns),
+        TEST(a_partition_that_stands_still_starves_nobody),
+        TEST(a_reader_of_the_ring_holds_nobody_up),
+        TEST(the_figures_of_a_partition),
+        TEST(numbers_survive_dump_and_restore),
+    };
+
+    return cmocka_run_group_tests(tests, pg_up, pg_down);
+}

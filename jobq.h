@@ -56,6 +56,7 @@
  *     the outbox               >>outbox   profiles, keys, cursors, jobq_outbox_plan
  *     handlers of messages     >>delivery jobq_delivery_run
  *     the worker's loop        >>loop     jobq_loop: what a worker does next
+ *     its part for messages    >>relay    partitions: numbers, reads, acknowledges
  *     the in-memory queue      >>memory   jobq_memory: a whole store without a database
  *
  *
@@ -72,6 +73,7 @@
  *     JOBQ_LOOP_WATCHED    late workers that one loop watches              (default: 32)
  *     JOBQ_LOOP_PARTITIONS partitions of outboxes that one loop works      (default: 64)
  *     JOBQ_LOOP_BATCH      messages of one delivery                        (default: 1000)
+ *     JOBQ_MEMORY_PARTITIONS, JOBQ_MEMORY_MESSAGES   of a jobq_memory   (default: 16, 1024)
  *
  *     All files of a program must see the same values.
  *
@@ -204,6 +206,53 @@
  *               answer are sent again, and "lost" is then an expected answer
  *
  *
+ * THE OUTBOX AND ITS PARTITIONS
+ *
+ * A queue may have partitions. A message is written in its producer's transaction, numbered after
+ * that has committed (1, 2, 3 ... in each partition, without a gap), and delivered in that order,
+ * at least once, a batch at a time, by whoever holds the partition's lease. The relay is the part
+ * of jobq_loop that does this: a small machine for each partition, in relay.parts.
+ *
+ *                          a look found messages,
+ *               .------.   a pause is over, a holder     .---------.   nothing there, or
+ *        .----->| AWAY |   stood still for a lease       | READING |   somebody else's: AWAY
+ *        |      '------' ------------- READ -----------> '---------'
+ *        |         ^                                          | messages
+ *        |         | nothing more, a pause,                   v
+ *        |         | or lost                             .--------.  lease over, stop:
+ *        |      .--------.     messages: the next batch  | QUEUED |  all given back (FINISHED)
+ *        |      | ACKING | ----------------------------> '--------'
+ *        |      '--------'                                    | a thread takes it
+ *        |         ^ ACK                                      v
+ *        |      .----------.       planned               .---------.  RENEW while the handler
+ *        |      | FINISHED | <-------------------------- | RUNNING |  may run longer than the lease
+ *        |      '----------'                             '---------'
+ *        |                                                    | its own transaction
+ *        |    committed, lost, or nobody knows                v acknowledges
+ *        '--------------------------------------------- .------------.
+ *                                                       | COMMITTING |
+ *                                                       '------------'
+ *   Laws. tests/test_core_relay.c and test_core_outbox.c attack them.
+ *   (10) A handler gets contiguous messages, the first of them right behind what is acknowledged.
+ *   (11) Acknowledged is only what a handler did or what became a dead letter.
+ *   (12) A statement that bears a token no longer standing there changes nothing: neither the
+ *        partition nor a dead letter. Each READ brings a token of its own.
+ *   (13) A partition is taken from a holder only when its lease is over by the store's clock and it
+ *        stood unchanged for a whole lease by the taker's own; a handler is told to stop, and given
+ *        up, before its lease can end, counted from before the statement that won it was sent.
+ *   (14) Each message has its own attempts: the deliveries that it was in. They are in the store
+ *        before a handler runs, so that kill -9 leaves them there; a message that no handler had,
+ *        and one whose READ was never answered, gets its attempt back.
+ *   (15) A message ends as a dead letter when a handler refuses it, when it fails by itself at its
+ *        max_attempts, or when, at max_attempts, it was alone in a delivery that its worker did not
+ *        survive. A batch that fails as a whole dooms nobody: at the limit its messages go alone.
+ *   (16) Nobody holds a partition that has nothing to deliver; an idle look writes nothing.
+ *
+ * A retry's backoff stands in the partition's row, so it holds for all workers; PartitionMode
+ * stands there too. A worker holds no more partitions than it has threads, half of that while jobs
+ * wait.
+ *
+ *
  * ERRORS  Functions that read outside data return a jobq_error; programmer errors (NULL descriptors
  *         and outputs) assert. Functions that cannot fail return their value.
  * MEMORY  No allocation. Strings are borrowed: pointer and length. The caller owns every struct.
@@ -258,6 +307,12 @@
 #endif
 #ifndef JOBQ_LOOP_BATCH
 #define JOBQ_LOOP_BATCH 1000
+#endif
+#ifndef JOBQ_MEMORY_PARTITIONS
+#define JOBQ_MEMORY_PARTITIONS 16
+#endif
+#ifndef JOBQ_MEMORY_MESSAGES
+#define JOBQ_MEMORY_MESSAGES 1024
 #endif
 #if JOBQ_LOOP_SLOTS < 2 || JOBQ_LOOP_SLOTS > 1000000
 #error "JOBQ_LOOP_SLOTS must be 2 to 1000000"
@@ -1009,6 +1064,11 @@ typedef struct jobq_loop_config {
     int64_t prune_us;     /* between housekeeping, at most (default 10 min) */
     int64_t vacuum_rows;  /* jobs ended here, after which the table is vacuumed (default 100,000) */
     int64_t jobs_max;     /* stop after so many jobs were started (default: never) */
+    int32_t sequence_max; /* messages numbered by a statement (default 1000) */
+    int64_t reclaim_rows; /* messages done here, after which space is reclaimed (default 10,000) */
+    uint32_t message_queues; /* bit i: the messages of queue number i are worked (default none) */
+    uint32_t jobless_queues; /* bit i: the jobs of queue number i are not (default none) */
+    jobq_tuning tuning[JOBQ_LOOP_QUEUES]; /* of queue number i's messages (default quick) */
     bool listen;          /* notifications arrive */
     bool until_empty;     /* stop when nothing is due */
 } jobq_loop_config;
@@ -1032,7 +1092,13 @@ typedef enum jobq_action_kind {
     JOBQ_ACTION_PRUNE,      /* -> jobq_loop_answered */
     JOBQ_ACTION_VACUUM,     /* -> jobq_loop_answered; this and PRUNE may take their time */
     JOBQ_ACTION_DEREGISTER, /* worker -> jobq_loop_answered */
-    JOBQ_ACTION_ABANDON,    /* slot: its handler overran; cut its connection, replace its thread */
+    JOBQ_ACTION_SEQUENCE,   /* limit -> jobq_loop_backlog for each partition, jobq_loop_sequenced */
+    JOBQ_ACTION_READ,       /* slot is the part: worker, number, limit, handed -> jobq_loop_read */
+    JOBQ_ACTION_ACK,        /* slot: its plan and outcomes; limit: read on -> jobq_loop_acked */
+    JOBQ_ACTION_RENEW,      /* slot -> jobq_loop_renewed */
+    JOBQ_ACTION_RECLAIM,    /* -> jobq_loop_answered; may take its time */
+    JOBQ_ACTION_ABANDON,    /* slot: its handler overran; cut its connection, replace its thread;
+                               messages: slot is the part -> jobq_loop_delivered or _committed */
     JOBQ_ACTION_EXIT,       /* done */
     JOBQ_ACTION_COUNT
 } jobq_action_kind;
@@ -1043,8 +1109,10 @@ typedef struct jobq_action {
     int64_t worker;
     int64_t number;
     int64_t beat;
+    int64_t handed; /* READ: the latest claim whose delivery reached a handler here */
     int32_t limit;
     int32_t slot;
+    bool messages;  /* ABANDON */
     bool suspects;
     bool sweep;  /* CLAIM: without lower bounds */
     bool look;   /* CLAIM: when empty, tell when the next job is due */
@@ -1146,6 +1214,105 @@ typedef struct jobq_loop_stats {
         released, lost, abandoned, heartbeats, rescued, reconnects, deaths;
 } jobq_loop_stats;
 
+/* ---- the relay: the loop's part for messages ------------------------------------------------- */
+
+typedef enum jobq_part_state {
+    JOBQ_PART_NONE,      /* a free place */
+    JOBQ_PART_AWAY,      /* not ours; read when due_mono_us comes */
+    JOBQ_PART_READING,   /* READ on its way */
+    JOBQ_PART_QUEUED,    /* ours, with messages: waits for a thread */
+    JOBQ_PART_RUNNING,   /* a handler has them */
+    JOBQ_PART_FINISHED,  /* planned, waits to be acknowledged */
+    JOBQ_PART_ACKING,    /* ACK on its way */
+    JOBQ_PART_COMMITTING /* its handler's own transaction acknowledges */
+} jobq_part_state;
+
+/* Who holds a partition, as seen in the store; worker 0: nobody. */
+typedef struct jobq_holder {
+    int64_t worker;
+    int64_t claim;
+    int64_t beat; /* counts its reads, acknowledgements and renewals */
+    int64_t lease_us;
+} jobq_holder;
+
+/* A partition with something to read, as a SEQUENCE finds it. */
+typedef struct jobq_backlog {
+    int64_t id;
+    int32_t queue;   /* the store's id */
+    int32_t number;  /* in its queue: 0, 1, 2 ... */
+    int64_t waiting; /* messages numbered and not acknowledged */
+    int64_t due_us;  /* > 0: its backoff lasts so long */
+    jobq_holder holder;
+} jobq_backlog;
+
+/* The answer of a READ, or of the read in an ACK. count 0 and no holder, not busy, nothing due:
+ * there is nothing to read. */
+typedef struct jobq_reading {
+    jobq_cursor cursor; /* before this delivery */
+    int64_t lost;       /* the end of the delivery that its holder did not survive; 0: none */
+    int64_t due_us;     /* > 0: its backoff lasts so long */
+    int32_t count;      /* messages read: acked + 1 ... */
+    bool busy;          /* someone has the row locked */
+    jobq_holder holder; /* somebody else has it */
+} jobq_reading;
+
+/* A partition as the loop knows it. */
+typedef struct jobq_part {
+    int64_t id;
+    int64_t worker;           /* the token: ours, while held */
+    int64_t claim;
+    int64_t due_mono_us;      /* AWAY: when to read (JOBQ_NEVER: no reason). FINISHED: not before */
+    int64_t sent_mono_us;     /* READING, ACKING */
+    int64_t lease_mono_us;    /* the lease, counted locally, less the headroom, ends */
+    int64_t budget_mono_us;   /* RUNNING: the delivery's time is up */
+    int64_t watch_mono_us;    /* holder stands unchanged since */
+    int64_t paced_mono_us;    /* AWAY: not before, whatever a look says */
+    int64_t handed;           /* the latest claim whose delivery reached a handler */
+    int64_t renew_mono_us;    /* RUNNING: the next renewal */
+    int64_t pace_us;
+    int64_t lost;             /* as in jobq_reading */
+    jobq_holder holder;       /* AWAY: who was last seen to have it */
+    jobq_cursor cursor;       /* before the delivery */
+    jobq_plan plan;           /* FINISHED on */
+    uint64_t turn;            /* QUEUED: the order of coming */
+    uint32_t generation;      /* counts the deliveries */
+    uint32_t failures;        /* errors in a row */
+    int32_t queue;            /* the index in queues[] */
+    int32_t number;
+    int32_t size, count, given;
+    jobq_part_state state;
+    bool on;                  /* ACKING: and reading on, under the same token */
+    bool resent;              /* ACK: was sent before, without an answer: lost is no surprise */
+    bool renewing;            /* RENEW is on its way */
+    bool abandoned;           /* its handler was */
+    uint8_t outcomes[JOBQ_LOOP_BATCH];
+} jobq_part;
+
+typedef struct jobq_relay_stats {
+    int64_t sequences, numbered, reads, delivered, succeeded, dead, retried, lost, renewals,
+        takeovers;
+} jobq_relay_stats;
+
+typedef struct jobq_relay {
+    jobq_relay_stats stats;
+    int64_t sequence_mono_us; /* next SEQUENCE */
+    int64_t sweep_mono_us;    /* next SEQUENCE that looks at everything */
+    int64_t look_us;          /* wait after one that found nothing; doubles */
+    int64_t linger_us;        /* wait after a short one; doubles */
+    int64_t idle_mono_us;     /* without messages since (JOBQ_NEVER: busy) */
+    int64_t busy_mono_us;     /* with messages since (JOBQ_NEVER: idle) */
+    int64_t reclaim_mono_us;  /* next RECLAIM, when something was acknowledged */
+    int64_t reclaim_rows;     /* messages done since the last one */
+    uint64_t turn;
+    int32_t count;            /* parts[0 .. count) were ever used */
+    int32_t held;             /* of them not AWAY */
+    int32_t running;          /* RUNNING and COMMITTING: threads in use */
+    bool sweeping;            /* the SEQUENCE on its way is one */
+    bool found;               /* the SEQUENCE on its way found something readable */
+    bool empty;               /* the latest one did not, and nothing came since */
+    jobq_part parts[JOBQ_LOOP_PARTITIONS];
+} jobq_relay;
+
 /* The loop. Read what you like; change it by its functions only. */
 typedef struct jobq_loop {
     jobq_loop_config config;
@@ -1209,6 +1376,7 @@ typedef struct jobq_loop {
     jobq_claim claims[JOBQ_LOOP_CLAIMS];
     jobq_slot slots[JOBQ_LOOP_SLOTS];
     jobq_loop_queue queues[JOBQ_LOOP_QUEUES];
+    jobq_relay relay;
 } jobq_loop;
 
 /* jobq_loop_config_defaults -- the configuration with its zero fields filled and limits kept. */
@@ -1329,6 +1497,55 @@ JOBQ_API void jobq_loop_unparked(jobq_loop *loop, int64_t mono_us, jobq_error er
 JOBQ_API void jobq_loop_answered(jobq_loop *loop, int64_t mono_us, jobq_action_kind kind,
                                  jobq_error error);
 
+/*
+ * jobq_loop_take_messages -- a partition whose messages a free thread shall handle, or -1.
+ *
+ * Shape   the index in relay.parts; given of its messages go to the handler (0 never comes here),
+ *         outcomes are filled as by jobq_outbox_open. Then tell jobq_loop_delivered.
+ */
+JOBQ_API int32_t jobq_loop_take_messages(jobq_loop *loop, int64_t mono_us);
+
+/*
+ * jobq_loop_delivered -- a handler of messages returned.
+ *
+ * Shape   verdict: its result, processed and delay count. outcomes: given of them. own: the
+ *         handler's transaction acknowledges; the plan is in the part: write it there, commit, tell
+ *         jobq_loop_committed. A stale generation (abandoned) is ignored: false.
+ */
+JOBQ_API bool jobq_loop_delivered(jobq_loop *loop, int64_t mono_us, int32_t part,
+                                  uint32_t generation, const jobq_verdict *verdict,
+                                  const uint8_t *outcomes, bool own);
+
+/* jobq_loop_committed -- what became of a transaction of jobq_loop_delivered's own. OK: it is
+ * known to be committed. LOST: the lease was. RETRYABLE: known to be rolled back, and to be tried
+ * again, which counts. Any other error: nobody knows. */
+JOBQ_API bool jobq_loop_committed(jobq_loop *loop, int64_t mono_us, int32_t part,
+                                  uint32_t generation, jobq_error error);
+
+/* jobq_loop_delivery_stopping -- why the handler of a delivery should stop, if it should. */
+JOBQ_API jobq_stop jobq_loop_delivery_stopping(const jobq_loop *loop, int64_t mono_us,
+                                               int32_t part, uint32_t generation);
+
+/* jobq_loop_backlog -- one partition of a SEQUENCE's answer; then jobq_loop_sequenced. */
+JOBQ_API void jobq_loop_backlog(jobq_loop *loop, int64_t mono_us, const jobq_backlog *backlog);
+
+/* jobq_loop_sequenced -- the answer is complete. numbered: messages that got their seq. */
+JOBQ_API void jobq_loop_sequenced(jobq_loop *loop, int64_t mono_us, jobq_error error,
+                                  int64_t numbered);
+
+/* jobq_loop_read -- the answer of a READ. */
+JOBQ_API void jobq_loop_read(jobq_loop *loop, int64_t mono_us, int32_t part, jobq_error error,
+                             const jobq_reading *reading);
+
+/* jobq_loop_acked -- the answer of an ACK. LOST: nothing was written. count: messages that the same
+ * statement read on, under the same token. */
+JOBQ_API void jobq_loop_acked(jobq_loop *loop, int64_t mono_us, int32_t part, jobq_error error,
+                              int32_t count);
+
+/* jobq_loop_renewed -- the answer of a RENEW. LOST: the lease is. */
+JOBQ_API void jobq_loop_renewed(jobq_loop *loop, int64_t mono_us, int32_t part, uint32_t generation,
+                                jobq_error error);
+
 /* ---- the in-memory queue --------------------------------------------------------------------- */
 
 /*
@@ -1362,6 +1579,27 @@ typedef struct jobq_memory_claim {
     int64_t number;
 } jobq_memory_claim;
 
+/* A message on a jobq_memory. */
+typedef struct jobq_memory_message {
+    int64_t seq;       /* 0: not numbered yet */
+    int32_t partition; /* 0: a free place */
+    int32_t attempts;  /* of a dead letter: deliveries, the last one included */
+    bool dead;
+    jobq_str payload;  /* borrowed */
+} jobq_memory_message;
+
+/* The row of a partition. */
+typedef struct jobq_memory_partition {
+    int32_t queue;  /* 0: a free place */
+    int32_t number; /* in its queue: 0, 1, 2 ... */
+    int64_t last;   /* seq given last: the counter's row */
+    jobq_cursor cursor;
+    jobq_holder holder; /* worker 0: nobody */
+    int64_t lease_until_us;
+    int64_t reading; /* end of the delivery that the holder has; 0: none */
+    int64_t run_at_us;
+} jobq_memory_partition;
+
 /* The head of the block; jobs, workers and claims follow it. */
 typedef struct jobq_memory {
     int32_t job_max, worker_max, claim_max;
@@ -1370,6 +1608,8 @@ typedef struct jobq_memory {
     uint64_t paused;        /* bit i: queue i */
     int16_t stages_max;
     jobq_policy policies[JOBQ_MEMORY_QUEUES];
+    jobq_memory_partition partitions[JOBQ_MEMORY_PARTITIONS]; /* ids are the indices plus 1 */
+    jobq_memory_message messages[JOBQ_MEMORY_MESSAGES];
 } jobq_memory;
 
 /* jobq_memory_size -- bytes of a block for so many jobs, workers and claims with unsettled jobs. */
@@ -1424,6 +1664,48 @@ JOBQ_API bool jobq_memory_holds(const jobq_memory *memory, int64_t worker);
 
 JOBQ_API jobq_error jobq_memory_cancel(jobq_memory *memory, int64_t id, int64_t now_us);
 JOBQ_API jobq_error jobq_memory_revive(jobq_memory *memory, int64_t id, int64_t now_us);
+
+/* jobq_memory_outbox -- gives a queue so many partitions; returns the first one's id (their ids
+ * count up from 1), 0 when there is no room. */
+JOBQ_API int32_t jobq_memory_outbox(jobq_memory *memory, int32_t queue, int32_t partitions);
+
+/* jobq_memory_send -- adds a message to a partition of a queue, not numbered yet; false: no room or
+ * no such partition. */
+JOBQ_API bool jobq_memory_send(jobq_memory *memory, int32_t queue, int32_t number,
+                               jobq_str payload);
+
+/* jobq_memory_message_at -- the message of a partition's id and a seq; NULL: none. */
+JOBQ_API jobq_memory_message *jobq_memory_message_at(jobq_memory *memory, int64_t partition,
+                                                     int64_t seq);
+
+/* jobq_memory_sequence -- numbers up to most messages of the queues (bits), oldest first. */
+JOBQ_API int64_t jobq_memory_sequence(jobq_memory *memory, uint64_t queues, int64_t most);
+
+/* jobq_memory_backlog -- what a look at a partition answers; false: nothing to read there. */
+JOBQ_API bool jobq_memory_backlog(const jobq_memory *memory, int64_t partition, int64_t now_us,
+                                  jobq_backlog *backlog);
+
+/*
+ * jobq_memory_read -- takes a partition, or takes it over, and reads up to most messages.
+ *
+ * Shape   as the SQL function: holder: the token wanted, and its lease; handed: see jobq_part;
+ *         watched: the holder that stood unchanged for its lease. Writes nothing when there is
+ *         nothing to read.
+ */
+JOBQ_API void jobq_memory_read(jobq_memory *memory, int64_t partition, const jobq_holder *holder,
+                               int64_t handed, const jobq_holder *watched, int32_t most,
+                               int64_t now_us, jobq_reading *reading);
+
+/* jobq_memory_ack -- writes a plan under its token and reads on up to most messages; most 0, or
+ * none left: gives the partition up. Returns JOBQ_OK or JOBQ_ERROR_LOST; *count: messages read. */
+JOBQ_API jobq_error jobq_memory_ack(jobq_memory *memory, int64_t partition,
+                                    const jobq_holder *holder, int64_t acked_before,
+                                    const jobq_plan *plan, const uint8_t *outcomes, int32_t most,
+                                    int64_t now_us, int32_t *count);
+
+/* jobq_memory_renew -- JOBQ_OK, or JOBQ_ERROR_LOST when the token is no longer there. */
+JOBQ_API jobq_error jobq_memory_renew(jobq_memory *memory, int64_t partition,
+                                      const jobq_holder *holder, int64_t now_us);
 
 /*
  * jobq_memory_perform -- carries out one statement of a loop on the store, and tells the loop.
@@ -3025,7 +3307,8 @@ JOBQ_API void jobq_delivery_run(jobq_delivery *d, jobq_message_handler each,
 #define JOBQ__VACUUM_PAUSE  (4 * JOBQ__SECOND) /* between the starts of two vacuums, at least */
 /* Statements that a thread of their own carries out: no answer is awaited, no connection is
  * theirs. */
-#define JOBQ__ASIDE (1u << JOBQ_ACTION_PRUNE | 1u << JOBQ_ACTION_VACUUM)
+#define JOBQ__ASIDE \
+    (1u << JOBQ_ACTION_PRUNE | 1u << JOBQ_ACTION_VACUUM | 1u << JOBQ_ACTION_RECLAIM)
 #define JOBQ__RECONNECT_CAP (10 * JOBQ__SECOND)
 
 static int64_t jobq__or(int64_t value, int64_t fallback) { return value > 0 ? value : fallback; }
@@ -3033,6 +3316,7 @@ static int64_t jobq__or(int64_t value, int64_t fallback) { return value > 0 ? va
 JOBQ_API jobq_loop_config jobq_loop_config_defaults(const jobq_loop_config *config)
 {
     jobq_loop_config c;
+    int i;
 
     memset(&c, 0, sizeof c);
     if (config != NULL) c = *config;
@@ -3050,6 +3334,9 @@ JOBQ_API jobq_loop_config jobq_loop_config_defaults(const jobq_loop_config *conf
     c.prune_us = jobq__or(c.prune_us, 600 * JOBQ__SECOND);
     c.vacuum_rows = jobq__or(c.vacuum_rows, 100000);
     c.jobs_max = jobq__or(c.jobs_max, JOBQ_NEVER);
+    c.sequence_max = (int32_t)jobq__or(c.sequence_max, 1000);
+    c.reclaim_rows = jobq__or(c.reclaim_rows, 10000);
+    for (i = 0; i < JOBQ_LOOP_QUEUES; i++) c.tuning[i] = jobq_tuning_defaults(&c.tuning[i]);
     return c;
 }
 
@@ -3171,6 +3458,752 @@ static void jobq__slot_free(jobq_loop *l, int32_t i)
     jobq__push(l, &l->free, i);
 }
 
+/* ---- >>relay --------------------------------------------------------------------------------- */
+
+#define JOBQ__LINGER_MESSAGES (4 * JOBQ__MS) /* producers notify sleepers only: look that often */
+#define JOBQ__RECLAIM_PAUSE   (JOBQ__SECOND)
+
+static const jobq_tuning *jobq__relay_tuning(const jobq_loop *l, const jobq_part *p)
+{
+    return &l->config.tuning[p->queue];
+}
+
+static bool jobq__relay_held(const jobq_part *p) { return p->state > JOBQ_PART_AWAY; }
+
+static bool jobq__relay_runs(const jobq_part *p)
+{
+    return p->state == JOBQ_PART_RUNNING || p->state == JOBQ_PART_COMMITTING;
+}
+
+/* The one function that changes a part's state. */
+static void jobq__relay_move(jobq_relay *r, jobq_part *p, jobq_part_state state)
+{
+    r->held -= jobq__relay_held(p);
+    r->running -= jobq__relay_runs(p);
+    p->state = state;
+    r->held += jobq__relay_held(p);
+    r->running += jobq__relay_runs(p);
+}
+
+/* Whether this worker is there for messages at all, and may look for them now. */
+static bool jobq__relay_serves(const jobq_loop *l)
+{
+    return l->config.message_queues != 0;
+}
+
+static bool jobq__relay_open(const jobq_loop *l, int32_t queue)
+{
+    return queue < l->queue_count && !l->queues[queue].paused &&
+           (l->config.message_queues >> queue & 1) != 0;
+}
+
+static bool jobq__relay_closed(const jobq_loop *l)
+{
+    int32_t i;
+
+    for (i = 0; i < l->queue_count; i++) {
+        if (jobq__relay_open(l, i)) return false;
+    }
+    return true;
+}
+
+static void jobq__relay_init(jobq_loop *l, int64_t now)
+{
+    jobq_relay *r = &l->relay;
+
+    r->sequence_mono_us = r->reclaim_mono_us = r->idle_mono_us = r->sweep_mono_us = now;
+    r->busy_mono_us = JOBQ_NEVER;
+    r->empty = !jobq__relay_serves(l);
+}
+
+/* Look again soon: something may have come. */
+static void jobq__relay_look(jobq_loop *l, int64_t now)
+{
+    l->relay.look_us = l->relay.linger_us = 0;
+    l->relay.empty = !jobq__relay_serves(l);
+    l->relay.sequence_mono_us = jobq__min(l->relay.sequence_mono_us, now);
+}
+
+/* Nobody's, or somebody else's. due_mono_us: when to read, by what is known now. */
+static void jobq__relay_away(jobq_loop *l, jobq_part *p, int64_t due_mono_us)
+{
+    jobq__relay_move(&l->relay, p, JOBQ_PART_AWAY);
+    p->due_mono_us = due_mono_us;
+    p->renewing = p->abandoned = p->resent = false;
+    memset(&p->holder, 0, sizeof p->holder);
+}
+
+/* -- what there is to read -- */
+
+/* The part of a partition; a new one takes the place of one that is not needed. NULL: all are. */
+static jobq_part *jobq__relay_part(jobq_loop *l, const jobq_backlog *b, int32_t queue)
+{
+    jobq_relay *r = &l->relay;
+    jobq_part *place = NULL;
+    uint32_t generation;
+    int32_t i;
+
+    for (i = 0; i < r->count; i++) {
+        jobq_part *p = &r->parts[i];
+        if (p->id == b->id) return p;
+        if (p->state == JOBQ_PART_AWAY && p->due_mono_us == JOBQ_NEVER) place = p;
+    }
+    if (r->count < JOBQ_LOOP_PARTITIONS) place = &r->parts[r->count++];
+    if (place == NULL) return NULL;
+    generation = place->generation + 1;
+    memset(place, 0, sizeof *place);
+    place->generation = generation;
+    place->id = b->id;
+    place->queue = queue;
+    place->number = b->number;
+    place->pace_us = jobq__relay_tuning(l, place)->active_us;
+    place->due_mono_us = JOBQ_NEVER;
+    place->paced_mono_us = INT64_MIN;
+    jobq__relay_move(r, place, JOBQ_PART_AWAY);
+    return place;
+}
+
+/* Somebody else has it. Only who stands still for a whole lease, by this clock, may be dead. A
+ * token of our own has nobody behind it when this part is not held. */
+static void jobq__relay_watch(jobq_loop *l, jobq_part *p, const jobq_holder *h, int64_t now)
+{
+    if (h->worker == l->worker) {
+        p->due_mono_us = now;
+        return;
+    }
+    if (h->worker != p->holder.worker || h->claim != p->holder.claim ||
+        h->beat != p->holder.beat) {
+        p->watch_mono_us = now;
+    }
+    p->holder = *h;
+    p->due_mono_us = jobq__add(p->watch_mono_us, h->lease_us);
+}
+
+JOBQ_API void jobq_loop_backlog(jobq_loop *l, int64_t mono_us, const jobq_backlog *b)
+{
+    jobq_part *p;
+    int32_t queue;
+
+    JOBQ_ASSERT(l != NULL && b != NULL);
+    for (queue = 0; queue < l->queue_count && l->queues[queue].id != b->queue;) queue++;
+    if (!jobq__relay_open(l, queue) || b->waiting <= 0) return;
+    p = jobq__relay_part(l, b, queue);
+    if (p == NULL || p->state != JOBQ_PART_AWAY) return;
+    if (b->holder.worker != 0) {
+        jobq__relay_watch(l, p, &b->holder, mono_us);
+        return;
+    }
+    memset(&p->holder, 0, sizeof p->holder);
+    p->due_mono_us = jobq__max(jobq__add(mono_us, jobq__max(b->due_us, 0)), p->paced_mono_us);
+    if (b->due_us <= 0) l->relay.found = true;
+}
+
+/* Something was found, or numbered: more will come, so look again soon. */
+static void jobq__relay_busy(jobq_loop *l, int64_t now, bool full)
+{
+    jobq_relay *r = &l->relay;
+
+    if (r->busy_mono_us == JOBQ_NEVER) r->busy_mono_us = now;
+    r->idle_mono_us = JOBQ_NEVER;
+    r->look_us = 0;
+    r->empty = false;
+    r->linger_us = full ? 0 : jobq__min(jobq__max(2 * r->linger_us, JOBQ__MS),
+                                        jobq__min(l->config.linger_us, JOBQ__LINGER_MESSAGES));
+    r->sequence_mono_us = now + r->linger_us;
+}
+
+static void jobq__relay_idle(jobq_loop *l, int64_t now)
+{
+    jobq_relay *r = &l->relay;
+
+    r->linger_us = 0;
+    if (r->idle_mono_us == JOBQ_NEVER) r->idle_mono_us = now;
+    r->busy_mono_us = JOBQ_NEVER;
+    r->empty = true;
+    r->look_us = jobq__min(jobq__max(2 * r->look_us, JOBQ__MS), l->config.poll_us);
+    r->sequence_mono_us = now + jobq_random_between(jobq_random_next(&l->random),
+                                                    r->look_us - r->look_us / 4, r->look_us);
+}
+
+JOBQ_API void jobq_loop_sequenced(jobq_loop *l, int64_t mono_us, jobq_error error,
+                                  int64_t numbered)
+{
+    jobq_relay *r;
+
+    JOBQ_ASSERT(l != NULL);
+    r = &l->relay;
+    jobq__answer(l, JOBQ_ACTION_SEQUENCE, mono_us, error);
+    if (error != JOBQ_OK) return;
+    r->stats.sequences++;
+    r->stats.numbered += numbered;
+    if (r->sweeping) r->sweep_mono_us = mono_us + JOBQ__MINUTE;
+    if (numbered > 0 || r->found) {
+        jobq__relay_busy(l, mono_us, numbered >= l->config.sequence_max);
+    } else jobq__relay_idle(l, mono_us);
+}
+
+/* -- reading -- */
+
+/* Messages are here, under our token. The lease counts from before the statement was sent. */
+static void jobq__relay_here(jobq_loop *l, jobq_part *p, int32_t count)
+{
+    const jobq_tuning *t = jobq__relay_tuning(l, p);
+    const jobq_policy *policy = &l->queues[p->queue].policy;
+
+    p->count = count;
+    p->size = jobq_cursor_size(&p->cursor, p->size, p->lost);
+    p->lease_mono_us = p->sent_mono_us + t->lease_us - t->headroom_us;
+    p->failures = 0;
+    p->renewing = p->abandoned = p->resent = false;
+    p->turn = ++l->relay.turn;
+    p->generation++;
+    p->given = jobq_outbox_open(policy, &p->cursor, p->lost, count, p->outcomes);
+    l->relay.stats.reads++;
+    jobq__relay_move(&l->relay, p, JOBQ_PART_QUEUED);
+}
+
+/* Plans what a delivery came to. The rest of the messages was left. */
+static void jobq__relay_plan(jobq_loop *l, jobq_part *p, const jobq_verdict *verdict)
+{
+    jobq_verdict v = *verdict;
+
+    v.count = p->count;
+    v.size = p->size;
+    jobq_outbox_plan(&l->queues[p->queue].policy, jobq__relay_tuning(l, p), &p->cursor, &v,
+                     p->outcomes, jobq_random_next(&l->random), &p->plan);
+    jobq__relay_move(&l->relay, p, JOBQ_PART_FINISHED);
+    p->due_mono_us = INT64_MIN;
+}
+
+/* Gives all back: nobody handled any. */
+static void jobq__relay_release(jobq_loop *l, jobq_part *p)
+{
+    jobq_verdict v;
+
+    memset(&v, 0, sizeof v);
+    v.result = JOBQ_RESULT_LEFT;
+    v.processed = JOBQ_COUNT_UNKNOWN;
+    if (p->given > 0) memset(p->outcomes, JOBQ_RESULT_LEFT, (size_t)p->count);
+    jobq__relay_plan(l, p, &v);
+}
+
+/* What was read and is not for a handler: the first message is dead already, or a stop came. */
+static void jobq__relay_unwanted(jobq_loop *l, jobq_part *p)
+{
+    if (p->given == 0 || l->phase != JOBQ_PHASE_WORKING) jobq__relay_release(l, p);
+}
+
+/* An error: again after 50 ms, doubling to 5 s. */
+static int64_t jobq__relay_hold(jobq_part *p, int64_t now)
+{
+    int64_t wait = jobq__min((int64_t)50 * JOBQ__MS << jobq__min(p->failures, 10),
+                             5 * JOBQ__SECOND);
+
+    if (p->failures < UINT32_MAX) p->failures++;
+    return now + wait;
+}
+
+/* Whether outside data keeps to what was asked for. */
+static bool jobq__reading_good(const jobq_reading *r, int32_t size)
+{
+    return r->count >= 0 && r->count <= size && r->lost >= 0 &&
+           jobq_cursor_check(&r->cursor) == JOBQ_OK;
+}
+
+JOBQ_API void jobq_loop_read(jobq_loop *l, int64_t mono_us, int32_t part, jobq_error error,
+                             const jobq_reading *reading)
+{
+    jobq_part *p;
+
+    JOBQ_ASSERT(l != NULL && part >= 0 && part < l->relay.count);
+    p = &l->relay.parts[part];
+    if (p->state != JOBQ_PART_READING) return;
+    JOBQ_ASSERT(error != JOBQ_OK || reading != NULL);
+    if (error == JOBQ_OK && !jobq__reading_good(reading, p->size)) error = JOBQ_ERROR_INVALID;
+    if (error != JOBQ_OK) {
+        jobq__relay_move(&l->relay, p, JOBQ_PART_AWAY);
+        p->due_mono_us = jobq__relay_hold(p, mono_us);
+        return;
+    }
+    if (reading->count > 0) {
+        if (p->holder.worker != 0 || reading->lost > 0) l->relay.stats.takeovers++;
+        p->cursor = reading->cursor;
+        p->lost = reading->lost;
+        jobq__relay_here(l, p, reading->count);
+        jobq__relay_unwanted(l, p);
+        return;
+    }
+    jobq__relay_move(&l->relay, p, JOBQ_PART_AWAY);
+    p->due_mono_us = JOBQ_NEVER;
+    p->failures = 0;
+    if (reading->holder.worker != 0) { /* not expired by the store's clock: again in a while */
+        jobq__relay_watch(l, p, &reading->holder, mono_us);
+        p->due_mono_us = jobq__max(p->due_mono_us, mono_us + reading->holder.lease_us / 8 + 1);
+    } else if (reading->busy) p->due_mono_us = mono_us + 5 * JOBQ__MS;
+    else if (reading->due_us > 0) p->due_mono_us = jobq__add(mono_us, reading->due_us);
+}
+
+/* -- handing out -- */
+
+JOBQ_API int32_t jobq_loop_take_messages(jobq_loop *l, int64_t mono_us)
+{
+    int32_t first = -1, i;
+    jobq_part *p;
+
+    JOBQ_ASSERT(l != NULL);
+    if (l->phase != JOBQ_PHASE_WORKING ||
+        l->running_count + l->relay.running >= l->config.threads) {
+        return -1;
+    }
+    for (i = 0; i < l->relay.count; i++) {
+        p = &l->relay.parts[i];
+        if (p->state != JOBQ_PART_QUEUED || mono_us >= p->lease_mono_us) continue;
+        if (first < 0 || p->turn < l->relay.parts[first].turn) first = i;
+    }
+    if (first < 0) return -1;
+    p = &l->relay.parts[first];
+    jobq__relay_move(&l->relay, p, JOBQ_PART_RUNNING);
+    p->handed = p->claim;
+    p->renew_mono_us = p->sent_mono_us + jobq__relay_tuning(l, p)->lease_us / 3;
+    p->budget_mono_us = jobq__add(mono_us, l->queues[p->queue].policy.timeout_us > 0
+                                               ? l->queues[p->queue].policy.timeout_us
+                                               : jobq__relay_tuning(l, p)->budget_us);
+    l->relay.stats.delivered += p->given;
+    return first;
+}
+
+/* Whether the lease is renewed while the handler runs: it may run longer than the lease. */
+static bool jobq__relay_renews(const jobq_loop *l, const jobq_part *p)
+{
+    return p->budget_mono_us > p->sent_mono_us + jobq__relay_tuning(l, p)->lease_us -
+                                   jobq__relay_tuning(l, p)->headroom_us;
+}
+
+/* A handler is asked to stop when its time or the lease ends, and abandoned half the headroom
+ * later. */
+static int64_t jobq__relay_deadline(const jobq_loop *l, const jobq_part *p)
+{
+    return jobq__add(jobq__min(p->budget_mono_us, p->lease_mono_us),
+                     jobq__relay_tuning(l, p)->headroom_us / 2);
+}
+
+static jobq_part *jobq__relay_of(jobq_loop *l, int32_t part, uint32_t generation)
+{
+    jobq_part *p;
+
+    JOBQ_ASSERT(l != NULL && part >= 0 && part < JOBQ_LOOP_PARTITIONS);
+    p = &l->relay.parts[part];
+    return p->generation == generation && jobq__relay_runs(p) ? p : NULL;
+}
+
+static void jobq__relay_count(jobq_relay_stats *stats, const jobq_plan *plan)
+{
+    stats->succeeded += plan->done - plan->dead;
+    stats->dead += plan->dead;
+    stats->retried += plan->failed >= 0;
+}
+
+JOBQ_API bool jobq_loop_delivered(jobq_loop *l, int64_t mono_us, int32_t part, uint32_t generation,
+                                  const jobq_verdict *verdict, const uint8_t *outcomes, bool own)
+{
+    jobq_part *p = jobq__relay_of(l, part, generation);
+
+    JOBQ_ASSERT(verdict != NULL && outcomes != NULL);
+    (void)mono_us;
+    if (p == NULL || p->state != JOBQ_PART_RUNNING) return false;
+    memcpy(p->outcomes, outcomes, (size_t)p->given);
+    jobq__relay_plan(l, p, verdict);
+    if (own) jobq__relay_move(&l->relay, p, JOBQ_PART_COMMITTING);
+    return true;
+}
+
+JOBQ_API jobq_stop jobq_loop_delivery_stopping(const jobq_loop *l, int64_t mono_us, int32_t part,
+                                               uint32_t generation)
+{
+    const jobq_part *p;
+
+    JOBQ_ASSERT(l != NULL && part >= 0 && part < JOBQ_LOOP_PARTITIONS);
+    p = &l->relay.parts[part];
+    if (p->generation != generation || !jobq__relay_runs(p)) return JOBQ_STOP_LOST;
+    if (mono_us >= p->lease_mono_us) return JOBQ_STOP_LOST;
+    if (mono_us >= p->budget_mono_us) return JOBQ_STOP_TIMEOUT;
+    return l->phase == JOBQ_PHASE_WORKING ? JOBQ_STOP_NONE : JOBQ_STOP_SHUTDOWN;
+}
+
+/* -- acknowledging -- */
+
+/* An acknowledgement is written, and the lease given up with it: when to read again. */
+static void jobq__relay_written(jobq_loop *l, jobq_part *p, int64_t now)
+{
+    const jobq_tuning *t = jobq__relay_tuning(l, p);
+    int64_t wait = jobq_pace_wait(t, &p->pace_us, p->plan.directive);
+    bool idle = p->on || p->plan.directive.kind == JOBQ_DIRECTIVE_IDLE; /* read on: none left */
+
+    p->paced_mono_us = idle ? INT64_MIN : jobq__add(now, wait);
+    jobq__relay_away(l, p, idle ? JOBQ_NEVER : p->paced_mono_us);
+    jobq__relay_look(l, now);
+}
+
+static void jobq__relay_settled(jobq_loop *l, jobq_part *p)
+{
+    jobq__relay_count(&l->relay.stats, &p->plan);
+    l->relay.reclaim_rows += p->plan.done;
+    p->failures = 0;
+}
+
+/* The token stands there no more, or (after a lost answer) this acknowledgement stands there
+ * already. A read under the same token tells. */
+static void jobq__relay_lost(jobq_loop *l, jobq_part *p, int64_t now)
+{
+    bool resent = p->resent;
+
+    if (!resent) l->relay.stats.lost++;
+    jobq__relay_away(l, p, now);
+    if (resent) p->handed = 0; /* what the same statement read on, no handler had */
+    jobq__relay_look(l, now);
+}
+
+JOBQ_API void jobq_loop_acked(jobq_loop *l, int64_t mono_us, int32_t part, jobq_error error,
+                              int32_t count)
+{
+    jobq_part *p;
+
+    JOBQ_ASSERT(l != NULL && part >= 0 && part < l->relay.count);
+    p = &l->relay.parts[part];
+    if (p->state != JOBQ_PART_ACKING) return;
+    if (error == JOBQ_OK && (count < 0 || count > p->size)) error = JOBQ_ERROR_INVALID;
+    if (error == JOBQ_ERROR_LOST) {
+        jobq__relay_lost(l, p, mono_us);
+        return;
+    }
+    if (error != JOBQ_OK) {
+        jobq__relay_move(&l->relay, p, JOBQ_PART_FINISHED);
+        p->due_mono_us = jobq__relay_hold(p, mono_us);
+        return;
+    }
+    jobq__relay_settled(l, p);
+    if (count == 0) {
+        jobq__relay_written(l, p, mono_us);
+        return;
+    }
+    p->cursor = p->plan.cursor;
+    p->lost = 0;
+    jobq_pace_wait(jobq__relay_tuning(l, p), &p->pace_us, p->plan.directive);
+    jobq__relay_here(l, p, count);
+    jobq__relay_unwanted(l, p);
+}
+
+/* Rolled back, and known to be: the attempt is recorded from outside. */
+static void jobq__relay_rolled_back(jobq_loop *l, jobq_part *p)
+{
+    jobq_verdict v;
+
+    memset(&v, 0, sizeof v);
+    v.result = JOBQ_RESULT_RETRY;
+    v.processed = JOBQ_COUNT_UNKNOWN;
+    memset(p->outcomes, JOBQ_RESULT_RETRY, (size_t)p->given);
+    jobq__relay_plan(l, p, &v);
+}
+
+JOBQ_API bool jobq_loop_committed(jobq_loop *l, int64_t mono_us, int32_t part, uint32_t generation,
+                                  jobq_error error)
+{
+    jobq_part *p = jobq__relay_of(l, part, generation);
+
+    if (p == NULL || p->state != JOBQ_PART_COMMITTING) return false;
+    if (error == JOBQ_OK) {
+        jobq__relay_settled(l, p);
+        jobq__relay_written(l, p, mono_us);
+    } else if (error == JOBQ_ERROR_LOST) jobq__relay_lost(l, p, mono_us);
+    else if (error == JOBQ_ERROR_RETRYABLE) jobq__relay_rolled_back(l, p);
+    else jobq__relay_away(l, p, jobq__relay_hold(p, mono_us)); /* nobody knows: the store does */
+    return true;
+}
+
+JOBQ_API void jobq_loop_renewed(jobq_loop *l, int64_t mono_us, int32_t part, uint32_t generation,
+                                jobq_error error)
+{
+    jobq_part *p;
+
+    JOBQ_ASSERT(l != NULL && part >= 0 && part < JOBQ_LOOP_PARTITIONS);
+    p = &l->relay.parts[part];
+    if (p->generation != generation || !p->renewing) return;
+    p->renewing = false;
+    if (error == JOBQ_ERROR_LOST) { /* the handler is told to stop, its plan will be refused */
+        p->lease_mono_us = jobq__min(p->lease_mono_us, mono_us);
+        p->renew_mono_us = JOBQ_NEVER;
+        return;
+    }
+    if (error != JOBQ_OK) {
+        p->renew_mono_us = mono_us + 50 * JOBQ__MS;
+        return;
+    }
+    l->relay.stats.renewals++;
+    p->lease_mono_us = p->renew_mono_us + jobq__relay_tuning(l, p)->lease_us -
+                       jobq__relay_tuning(l, p)->headroom_us; /* renew_mono_us: when it was sent */
+    p->renew_mono_us += jobq__relay_tuning(l, p)->lease_us / 3;
+}
+
+/* -- connections and stops -- */
+
+static void jobq__relay_disconnected(jobq_loop *l, int64_t now)
+{
+    int32_t i;
+
+    for (i = 0; i < l->relay.count; i++) {
+        jobq_part *p = &l->relay.parts[i];
+        memset(&p->holder, 0, sizeof p->holder); /* an outage proves nobody dead */
+        p->renewing = false;
+        if (p->state == JOBQ_PART_READING) jobq__relay_move(&l->relay, p, JOBQ_PART_AWAY);
+        if (p->state == JOBQ_PART_AWAY) p->due_mono_us = JOBQ_NEVER; /* a look tells */
+        if (p->state != JOBQ_PART_ACKING) continue;
+        jobq__relay_move(&l->relay, p, JOBQ_PART_FINISHED);
+        p->resent = true;
+        p->due_mono_us = now;
+    }
+    jobq__relay_look(l, now);
+}
+
+static void jobq__relay_stop(jobq_loop *l)
+{
+    int32_t i;
+
+    for (i = 0; i < l->relay.count; i++) {
+        if (l->relay.parts[i].state == JOBQ_PART_QUEUED) {
+            jobq__relay_release(l, &l->relay.parts[i]);
+        }
+    }
+}
+
+/* -- what to do next: when each action is due -- */
+
+/* How many partitions to hold: one for each thread; half of them while jobs want theirs. */
+static int32_t jobq__relay_want(const jobq_loop *l)
+{
+    int32_t most = l->config.threads;
+
+    if (l->queued.count + l->running_count > 0) most = (most + 1) / 2;
+    return most - l->relay.held;
+}
+
+static int64_t jobq__due_sequence(const jobq_loop *l)
+{
+    if (!jobq__relay_serves(l) || !l->registered || l->phase != JOBQ_PHASE_WORKING ||
+        l->policies_stale || jobq__sent(l, JOBQ_ACTION_SEQUENCE) || jobq__relay_closed(l) ||
+        jobq__relay_want(l) <= 0) {
+        return JOBQ_NEVER;
+    }
+    return jobq__max(l->relay.sequence_mono_us, l->hold_mono_us[JOBQ_ACTION_SEQUENCE]);
+}
+
+static bool jobq__relay_readable(const jobq_loop *l, const jobq_part *p)
+{
+    return p->state == JOBQ_PART_AWAY && l->registered && !l->policies_stale &&
+           l->phase == JOBQ_PHASE_WORKING && jobq__relay_open(l, p->queue);
+}
+
+/* When a part wants a statement next. */
+static int64_t jobq__due_part(const jobq_loop *l, const jobq_part *p)
+{
+    if (jobq__relay_readable(l, p)) return jobq__relay_want(l) > 0 ? p->due_mono_us : JOBQ_NEVER;
+    if (p->state == JOBQ_PART_FINISHED) return p->due_mono_us;
+    if (p->state == JOBQ_PART_QUEUED) return p->lease_mono_us;
+    if (p->state != JOBQ_PART_RUNNING || p->renewing || p->abandoned) return JOBQ_NEVER;
+    return jobq__relay_renews(l, p) ? p->renew_mono_us : JOBQ_NEVER;
+}
+
+/* The part that comes first; -1: none. Acknowledgements before reads, which take what they free. */
+static int32_t jobq__due_relay(const jobq_loop *l, int64_t now, int64_t *due)
+{
+    int32_t first = -1, i;
+
+    *due = JOBQ_NEVER;
+    for (i = 0; i < l->relay.count; i++) {
+        const jobq_part *p = &l->relay.parts[i];
+        int64_t at = jobq__due_part(l, p);
+        bool before = at < *due;
+        if (at == JOBQ_NEVER) continue;
+        if (at <= now && *due <= now && p->state != l->relay.parts[first].state) {
+            before = p->state > l->relay.parts[first].state;
+        }
+        if (!before) continue;
+        first = i;
+        *due = at;
+    }
+    return first;
+}
+
+static int64_t jobq__due_part_answer(const jobq_loop *l)
+{
+    int64_t first = JOBQ_NEVER;
+    int32_t i;
+
+    for (i = 0; i < l->relay.count; i++) {
+        const jobq_part *p = &l->relay.parts[i];
+        if (p->state == JOBQ_PART_READING || p->state == JOBQ_PART_ACKING) {
+            first = jobq__min(first, p->sent_mono_us);
+        }
+    }
+    return first;
+}
+
+/* Whether an until-empty worker has done what there was. */
+static bool jobq__relay_empty(const jobq_loop *l)
+{
+    if (l->relay.held > 0) return false;
+    return !jobq__relay_serves(l) || l->relay.empty ||
+           (l->registered && !l->policies_stale && jobq__relay_closed(l));
+}
+
+static int64_t jobq__due_reclaim(const jobq_loop *l)
+{
+    bool full = l->relay.reclaim_rows >= l->config.reclaim_rows;
+
+    if (!l->registered || l->relay.reclaim_rows == 0 || l->phase != JOBQ_PHASE_WORKING ||
+        jobq__sent(l, JOBQ_ACTION_RECLAIM)) {
+        return JOBQ_NEVER;
+    }
+    return jobq__max(l->hold_mono_us[JOBQ_ACTION_RECLAIM],
+                     jobq__add(l->relay.reclaim_mono_us, full ? 0 : l->config.prune_us));
+}
+
+/* -- what to do next: doing it -- */
+
+static jobq_action jobq__relay_action(jobq_loop *l, jobq_part *p, jobq_action_kind kind)
+{
+    jobq_action a;
+
+    memset(&a, 0, sizeof a);
+    a.kind = kind;
+    a.slot = (int32_t)(p - l->relay.parts);
+    a.worker = p->worker;
+    a.number = p->claim;
+    return a;
+}
+
+/* Each read has a token of its own, so that one that comes too late is known. */
+static jobq_action jobq__do_read(jobq_loop *l, jobq_part *p, int64_t now)
+{
+    jobq_action a;
+
+    p->worker = l->worker;
+    p->claim = ++l->number;
+    p->size = (int32_t)jobq__min(jobq__relay_tuning(l, p)->batch, JOBQ_LOOP_BATCH);
+    p->sent_mono_us = now;
+    jobq__relay_move(&l->relay, p, JOBQ_PART_READING);
+    a = jobq__relay_action(l, p, JOBQ_ACTION_READ);
+    a.limit = p->size;
+    a.handed = p->handed;
+    return a;
+}
+
+/* Reads on in the same statement when more is likely there, and wanted. */
+static jobq_action jobq__do_ack(jobq_loop *l, jobq_part *p, int64_t now)
+{
+    const jobq_tuning *t = jobq__relay_tuning(l, p);
+    bool on = p->plan.directive.kind == JOBQ_DIRECTIVE_PROCEED && p->plan.done > 0 &&
+              l->phase == JOBQ_PHASE_WORKING && p->pace_us == 0 && jobq__relay_open(l, p->queue);
+    jobq_action a;
+
+    p->size = jobq_cursor_size(&p->plan.cursor, (int32_t)jobq__min(t->batch, JOBQ_LOOP_BATCH), 0);
+    p->sent_mono_us = now;
+    jobq__relay_move(&l->relay, p, JOBQ_PART_ACKING);
+    a = jobq__relay_action(l, p, JOBQ_ACTION_ACK);
+    p->on = on && jobq__relay_want(l) >= 0;
+    a.limit = p->on ? p->size : 0;
+    return a;
+}
+
+/* A handler whose time is up: whoever carries this out says what is known of its delivery. */
+static jobq_action jobq__do_part_abandon(jobq_loop *l, jobq_part *p)
+{
+    jobq_action a = jobq__relay_action(l, p, JOBQ_ACTION_ABANDON);
+
+    a.messages = true;
+    p->abandoned = true;
+    l->stats.abandoned++;
+    return a;
+}
+
+static int64_t jobq__part_end(const jobq_loop *l, const jobq_part *p)
+{
+    if (!jobq__relay_runs(p) || p->abandoned) return JOBQ_NEVER;
+    return jobq__min(jobq__relay_deadline(l, p), l->stop_mono_us);
+}
+
+/* When the first handler of messages has to be abandoned. */
+static int64_t jobq__relay_end(const jobq_loop *l)
+{
+    int64_t first = JOBQ_NEVER;
+    int32_t i;
+
+    for (i = 0; i < l->relay.count; i++) {
+        first = jobq__min(first, jobq__part_end(l, &l->relay.parts[i]));
+    }
+    return first;
+}
+
+static bool jobq__relay_abandon(jobq_loop *l, int64_t now, jobq_action *a)
+{
+    int32_t i;
+
+    for (i = 0; i < l->relay.count; i++) {
+        if (now < jobq__part_end(l, &l->relay.parts[i])) continue;
+        *a = jobq__do_part_abandon(l, &l->relay.parts[i]);
+        return true;
+    }
+    return false;
+}
+
+static jobq_action jobq__do_renew(jobq_loop *l, jobq_part *p, int64_t now)
+{
+    p->renewing = true;
+    p->renew_mono_us = now;
+    return jobq__relay_action(l, p, JOBQ_ACTION_RENEW);
+}
+
+static jobq_action jobq__do_sequence(jobq_loop *l, int64_t now)
+{
+    jobq_action a = jobq__send(l, JOBQ_ACTION_SEQUENCE, now);
+
+    a.limit = l->config.sequence_max;
+    a.sweep = now >= l->relay.sweep_mono_us;
+    l->relay.found = false;
+    l->relay.sweeping = a.sweep;
+    return a;
+}
+
+/* One action about messages, if one is due; else *until becomes no later than the next. */
+static bool jobq__relay_next(jobq_loop *l, int64_t now, jobq_action *a, int64_t *until)
+{
+    int64_t due, sequence, reclaim = jobq__due_reclaim(l);
+    int32_t i;
+
+    if (!jobq__relay_serves(l)) return false;
+    while ((i = jobq__due_relay(l, now, &due)) >= 0 && due <= now) {
+        jobq_part *p = &l->relay.parts[i];
+        if (p->state == JOBQ_PART_FINISHED) *a = jobq__do_ack(l, p, now);
+        else if (p->state == JOBQ_PART_RUNNING) *a = jobq__do_renew(l, p, now);
+        else if (p->state == JOBQ_PART_AWAY) *a = jobq__do_read(l, p, now);
+        else { /* no thread came in time */
+            jobq__relay_release(l, p);
+            continue;
+        }
+        return true;
+    }
+    sequence = jobq__due_sequence(l);
+    if (sequence <= now) *a = jobq__do_sequence(l, now);
+    else if (reclaim <= now) {
+        *a = jobq__send(l, JOBQ_ACTION_RECLAIM, now);
+        l->relay.reclaim_rows = 0;
+    }
+    *until = jobq__min(*until, jobq__min(jobq__min(due, jobq__relay_end(l)),
+                                         jobq__min(sequence, reclaim)));
+    return sequence <= now || reclaim <= now;
+}
+
+/* -- >>loop, continued: jobs -- */
+
 static const jobq_loop_queue *jobq__queue(const jobq_loop *l, int32_t id)
 {
     int32_t i;
@@ -3184,7 +4217,7 @@ static const jobq_loop_queue *jobq__queue(const jobq_loop *l, int32_t id)
 static bool jobq__in_hand(const jobq_loop *l)
 {
     return l->queued.count + l->running_count + l->done.count + l->odd.count + l->sent_done.count +
-               l->sent_odd.count > 0;
+               l->sent_odd.count + l->relay.held > 0;
 }
 
 /* The worker is dead, or so it was told. What waits is somebody else's now; what runs is told to
@@ -3229,6 +4262,7 @@ JOBQ_API void jobq_loop_init(jobq_loop *l, const jobq_loop_config *config, uint6
     l->vacuum_mono_us = mono_us;
     l->handler_us = -1;
     l->flush_limit = l->config.batch_max;
+    jobq__relay_init(l, mono_us);
 }
 
 /* -- handing out -- */
@@ -3249,7 +4283,8 @@ JOBQ_API int32_t jobq_loop_take(jobq_loop *l, int64_t mono_us)
 
     JOBQ_ASSERT(l != NULL);
     if (l->phase != JOBQ_PHASE_WORKING || mono_us >= l->lease_mono_us ||
-        l->running_count >= l->config.threads || l->stats.started >= l->config.jobs_max) {
+        l->running_count + l->relay.running >= l->config.threads ||
+        l->stats.started >= l->config.jobs_max) {
         return -1;
     }
     i = jobq__pop(l, &l->queued);
@@ -3391,6 +4426,7 @@ JOBQ_API void jobq_loop_stop(jobq_loop *l, int64_t mono_us, int64_t grace_us)
     l->phase = JOBQ_PHASE_STOPPING;
     l->stop_mono_us = jobq__min(l->stop_mono_us, jobq__add(mono_us, grace_us));
     while ((i = jobq__pop(l, &l->queued)) >= 0) jobq__give_back(l, i, JOBQ_EVENT_RELEASE, mono_us);
+    jobq__relay_stop(l);
 }
 
 /* There may be a job: look now, and again soon. */
@@ -3414,6 +4450,7 @@ JOBQ_API void jobq_loop_notified(jobq_loop *l, int64_t mono_us, bool cancel)
     }
     if (l->woken_count < JOBQ__CONVOY) l->woken_count++;
     jobq__look_again(l, mono_us);
+    if (l->relay.linger_us == 0) jobq__relay_look(l, mono_us);
 }
 
 JOBQ_API void jobq_loop_connected(jobq_loop *l, int64_t mono_us)
@@ -3471,6 +4508,7 @@ JOBQ_API void jobq_loop_disconnected(jobq_loop *l, int64_t mono_us)
     jobq__unsend(l, &l->sent_odd, &l->odd, mono_us, true);
     memset(l->watched, 0, sizeof l->watched); /* an outage proves nobody dead */
     l->alive_mono_us = JOBQ_NEVER;
+    jobq__relay_disconnected(l, mono_us);
 }
 
 JOBQ_API void jobq_loop_registered(jobq_loop *l, int64_t mono_us, jobq_error error,
@@ -3498,6 +4536,7 @@ JOBQ_API void jobq_loop_registered(jobq_loop *l, int64_t mono_us, jobq_error err
     l->beat_mono_us = mono_us; /* the first news: late workers, parked kinds, suspects */
     l->claim_mono_us = l->sweep_mono_us = mono_us;
     l->policies_stale = true;
+    jobq__relay_look(l, mono_us);
 }
 
 JOBQ_API void jobq_loop_policy(jobq_loop *l, int32_t index, const jobq_policy *policy,
@@ -3507,7 +4546,7 @@ JOBQ_API void jobq_loop_policy(jobq_loop *l, int32_t index, const jobq_policy *p
 
     JOBQ_ASSERT(l != NULL && policy != NULL && index >= 0 && index < l->queue_count);
     q = &l->queues[index];
-    if (q->paused && !paused) l->claim_mono_us = INT64_MIN;
+    if (q->paused && !paused) l->claim_mono_us = l->relay.sequence_mono_us = INT64_MIN;
     q->policy = jobq_policy_defaults(policy);
     q->stages_max = (int16_t)jobq__min(jobq__max(stages_max, 1), JOBQ_STAGES_MAX);
     q->paused = paused;
@@ -3913,6 +4952,7 @@ JOBQ_API void jobq_loop_answered(jobq_loop *l, int64_t mono_us, jobq_action_kind
             jobq__max(JOBQ__VACUUM_PAUSE - cost, 2 * cost); /* at most a third of the time */
         l->vacuum_mono_us = mono_us + (error == JOBQ_OK ? pause : 60 * JOBQ__SECOND);
     }
+    if (kind == JOBQ_ACTION_RECLAIM) l->relay.reclaim_mono_us = mono_us + JOBQ__RECLAIM_PAUSE;
     if (kind == JOBQ_ACTION_DEREGISTER) l->registered = false;
     if (error != JOBQ_OK) return;
     if (kind == JOBQ_ACTION_POLICIES) l->policies_stale = false;
@@ -3955,12 +4995,18 @@ static bool jobq__suspect_wanted(const jobq_loop *l)
            l->running_count < l->config.threads; /* an orphaned claim may hold one */
 }
 
+/* Whether a queue's jobs are this worker's, and not paused. */
+static bool jobq__claims_from(const jobq_loop *l, int32_t queue)
+{
+    return !l->queues[queue].paused && (l->config.jobless_queues >> queue & 1) == 0;
+}
+
 static bool jobq__all_paused(const jobq_loop *l)
 {
     int32_t i;
 
     for (i = 0; i < l->queue_count; i++) {
-        if (!l->queues[i].paused) return false;
+        if (jobq__claims_from(l, i)) return false;
     }
     return true;
 }
@@ -4023,10 +5069,12 @@ static const jobq_watched *jobq__due_rescue(const jobq_loop *l, int64_t *due)
 /* NOTIFY takes a lock at commit, so that producers who all wake a sleeper commit one by one: 32 of
  * them beside 8 workers came to a sixth of their rate. Hence a sleeper that is woken often
  * withdraws at once, before it even knows whether there is work for it. */
+/* Idle is who has neither jobs nor messages. */
 static int64_t jobq__due_sleep(const jobq_loop *l)
 {
-    int64_t since = l->asleep ? jobq__add(l->busy_mono_us, JOBQ__SECOND)
-                              : jobq__add(l->idle_mono_us, JOBQ__IDLE);
+    int64_t busy = jobq__min(l->busy_mono_us, l->relay.busy_mono_us);
+    int64_t idle = jobq__max(l->idle_mono_us, l->relay.idle_mono_us);
+    int64_t since = l->asleep ? jobq__add(busy, JOBQ__SECOND) : jobq__add(idle, JOBQ__IDLE);
 
     if (!l->config.listen || !l->registered || l->phase != JOBQ_PHASE_WORKING) return JOBQ_NEVER;
     if (l->asleep && l->woken_count >= JOBQ__CONVOY) return l->hold_mono_us[JOBQ_ACTION_SLEEP];
@@ -4065,6 +5113,11 @@ static int64_t jobq__due_other(const jobq_loop *l, jobq_action_kind kind)
     case JOBQ_ACTION_WAIT:
     case JOBQ_ACTION_CONNECT:
     case JOBQ_ACTION_DISCONNECT:
+    case JOBQ_ACTION_SEQUENCE:
+    case JOBQ_ACTION_READ:
+    case JOBQ_ACTION_ACK:
+    case JOBQ_ACTION_RENEW:
+    case JOBQ_ACTION_RECLAIM:
     case JOBQ_ACTION_ABANDON:
     case JOBQ_ACTION_EXIT:
     case JOBQ_ACTION_COUNT: break;
@@ -4075,7 +5128,7 @@ static int64_t jobq__due_other(const jobq_loop *l, jobq_action_kind kind)
 /* The oldest statement on its way has waited long enough at this instant. */
 static int64_t jobq__due_answer(const jobq_loop *l)
 {
-    int64_t first = JOBQ_NEVER;
+    int64_t first = jobq__due_part_answer(l);
     int kind;
 
     for (kind = 0; kind < JOBQ_ACTION_COUNT; kind++) {
@@ -4208,7 +5261,8 @@ static void jobq__phase_move(jobq_loop *l, int64_t now)
 {
     bool paused = l->registered && !l->policies_stale && jobq__all_paused(l);
     bool empty = (l->swept_empty && !l->suspects_ready) || paused;
-    bool done = l->stats.started >= l->config.jobs_max || (l->config.until_empty && empty);
+    bool done = l->stats.started >= l->config.jobs_max ||
+                (l->config.until_empty && empty && jobq__relay_empty(l));
 
     if (l->phase == JOBQ_PHASE_WORKING && done && !jobq__in_hand(l) &&
         !jobq__sent(l, JOBQ_ACTION_CLAIM) && l->orphan_count == 0) {
@@ -4219,7 +5273,8 @@ static void jobq__phase_move(jobq_loop *l, int64_t now)
         l->phase = JOBQ_PHASE_LEAVING;
     }
     if (l->phase == JOBQ_PHASE_LEAVING && !l->registered) l->phase = JOBQ_PHASE_EXITED;
-    if (l->phase != JOBQ_PHASE_WORKING && !l->connected && l->running_count == 0 &&
+    if (l->phase != JOBQ_PHASE_WORKING && !l->connected &&
+        l->running_count + l->relay.running == 0 &&
         now >= jobq__add(l->stop_mono_us, l->config.answer_us)) {
         l->phase = JOBQ_PHASE_EXITED; /* what is held will be rescued */
     }
@@ -4239,6 +5294,7 @@ static jobq_action jobq__next_offline(jobq_loop *l, int64_t now)
             jobq__min(a.until_mono_us, jobq__add(l->stop_mono_us, l->config.answer_us));
     }
     a.until_mono_us = jobq__min(a.until_mono_us, l->deadline_mono_us);
+    a.until_mono_us = jobq__min(a.until_mono_us, jobq__relay_end(l));
     if (now < l->stop_mono_us) a.until_mono_us = jobq__min(a.until_mono_us, l->stop_mono_us);
     return a;
 }
@@ -4258,10 +5314,13 @@ static jobq_action jobq__next_online(jobq_loop *l, int64_t now)
     int64_t beat = jobq__due_beat(l), rescue, claim, other;
     size_t i;
 
+    wait.until_mono_us = JOBQ_NEVER;
     if (complete <= now) return jobq__do_flush(l, JOBQ_ACTION_COMPLETE, now);
     if (settle <= now) return jobq__do_flush(l, JOBQ_ACTION_SETTLE, now);
     if (beat <= now) return jobq__do_beat(l, now);
-    wait.until_mono_us = jobq__min(jobq__min(complete, settle), beat);
+    if (jobq__relay_next(l, now, &a, &wait.until_mono_us)) return a;
+    wait.until_mono_us = jobq__min(jobq__min(wait.until_mono_us, beat),
+                                   jobq__min(complete, settle));
     victim = jobq__due_rescue(l, &rescue);
     if (victim != NULL && rescue <= now && jobq__may(l, JOBQ_ACTION_RESCUE, now)) {
         a = jobq__send(l, JOBQ_ACTION_RESCUE, now);
@@ -4292,7 +5351,7 @@ JOBQ_API jobq_action jobq_loop_next(jobq_loop *l, int64_t mono_us)
     jobq_action a;
 
     JOBQ_ASSERT(l != NULL);
-    if (jobq__do_abandon(l, mono_us, &a)) return a;
+    if (jobq__do_abandon(l, mono_us, &a) || jobq__relay_abandon(l, mono_us, &a)) return a;
     jobq__phase_move(l, mono_us);
     if (l->phase == JOBQ_PHASE_EXITED) return jobq__plain(JOBQ_ACTION_EXIT);
     if (mono_us >= jobq__due_answer(l)) return jobq__plain(JOBQ_ACTION_DISCONNECT);
@@ -4301,11 +5360,15 @@ JOBQ_API jobq_action jobq_loop_next(jobq_loop *l, int64_t mono_us)
 
 JOBQ_API int64_t jobq_loop_due(const jobq_loop *l, int64_t mono_us)
 {
+    int64_t messages;
+
     JOBQ_ASSERT(l != NULL);
     if (!l->connected) return JOBQ_NEVER;
+    jobq__due_relay(l, mono_us, &messages);
+    messages = jobq__min(messages, jobq__due_sequence(l));
     return jobq__min(jobq__min(jobq__due_flush(l, JOBQ_ACTION_COMPLETE, mono_us),
                                jobq__due_flush(l, JOBQ_ACTION_SETTLE, mono_us)),
-                     jobq__due_claim(l, mono_us));
+                     jobq__min(jobq__due_claim(l, mono_us), messages));
 }
 
 /* A lane belongs to a claim when all are listed, or when jobs were lately seen in it. */
@@ -4323,7 +5386,8 @@ JOBQ_API int32_t jobq_loop_lanes(const jobq_loop *l, jobq_lane *lanes, int32_t m
     for (priority = 0; priority < JOBQ_PRIORITIES; priority++) {
         for (n = 0; n < l->queue_count; n++) {
             const jobq_loop_queue *q = &l->queues[(l->first_queue + n) % l->queue_count];
-            for (stage = (int16_t)(q->stages_max - 1); stage >= 0 && !q->paused; stage--) {
+            bool ours = jobq__claims_from(l, (l->first_queue + n) % l->queue_count);
+            for (stage = (int16_t)(q->stages_max - 1); stage >= 0 && ours; stage--) {
                 const jobq_bound *b = &q->bounds[priority][stage];
                 bool bounded = b->claim != 0 && !l->claim_sweep;
                 if (count == most) return count;
@@ -4667,6 +5731,218 @@ JOBQ_API jobq_error jobq_memory_revive(jobq_memory *m, int64_t id, int64_t now_u
     return mj == NULL ? JOBQ_ERROR_NOT_FOUND : jobq__memory_plain(m, mj, JOBQ_EVENT_REVIVE, now_us);
 }
 
+/* -- the outbox on it -- */
+
+JOBQ_API int32_t jobq_memory_outbox(jobq_memory *m, int32_t queue, int32_t partitions)
+{
+    int32_t first = 0, i;
+
+    JOBQ_ASSERT(m != NULL && queue >= 1 && partitions >= 1);
+    while (first < JOBQ_MEMORY_PARTITIONS && m->partitions[first].queue != 0) first++;
+    if (first + partitions > JOBQ_MEMORY_PARTITIONS) return 0;
+    for (i = 0; i < partitions; i++) {
+        m->partitions[first + i].queue = queue;
+        m->partitions[first + i].number = i;
+    }
+    return first + 1;
+}
+
+static jobq_memory_partition *jobq__memory_partition(jobq_memory *m, int64_t id)
+{
+    JOBQ_ASSERT(m != NULL && id >= 1 && id <= JOBQ_MEMORY_PARTITIONS);
+    return &m->partitions[id - 1];
+}
+
+JOBQ_API bool jobq_memory_send(jobq_memory *m, int32_t queue, int32_t number, jobq_str payload)
+{
+    int32_t id = 1, i;
+
+    JOBQ_ASSERT(m != NULL && queue >= 1);
+    for (; id <= JOBQ_MEMORY_PARTITIONS; id++) {
+        if (m->partitions[id - 1].queue == queue && m->partitions[id - 1].number == number) break;
+    }
+    for (i = 0; i < JOBQ_MEMORY_MESSAGES && m->messages[i].partition != 0;) i++;
+    if (id > JOBQ_MEMORY_PARTITIONS || i == JOBQ_MEMORY_MESSAGES) return false;
+    m->messages[i].partition = id;
+    m->messages[i].payload = payload;
+    return true;
+}
+
+JOBQ_API jobq_memory_message *jobq_memory_message_at(jobq_memory *m, int64_t partition, int64_t seq)
+{
+    int32_t i;
+
+    JOBQ_ASSERT(m != NULL);
+    for (i = 0; i < JOBQ_MEMORY_MESSAGES; i++) {
+        if (m->messages[i].partition == partition && m->messages[i].seq == seq) {
+            return &m->messages[i];
+        }
+    }
+    return NULL;
+}
+
+JOBQ_API int64_t jobq_memory_sequence(jobq_memory *m, uint64_t queues, int64_t most)
+{
+    int64_t numbered = 0;
+    int32_t i;
+
+    JOBQ_ASSERT(m != NULL);
+    for (i = 0; i < JOBQ_MEMORY_MESSAGES && numbered < most; i++) {
+        jobq_memory_message *message = &m->messages[i];
+        jobq_memory_partition *p;
+        if (message->partition == 0 || message->seq != 0) continue;
+        p = jobq__memory_partition(m, message->partition);
+        if ((queues >> p->queue & 1) == 0) continue;
+        message->seq = ++p->last;
+        numbered++;
+    }
+    return numbered;
+}
+
+JOBQ_API bool jobq_memory_backlog(const jobq_memory *m, int64_t partition, int64_t now_us,
+                                  jobq_backlog *b)
+{
+    const jobq_memory_partition *p;
+
+    JOBQ_ASSERT(m != NULL && b != NULL && partition >= 1 && partition <= JOBQ_MEMORY_PARTITIONS);
+    p = &m->partitions[partition - 1];
+    memset(b, 0, sizeof *b);
+    b->id = partition;
+    b->queue = p->queue;
+    b->number = p->number;
+    b->waiting = p->last - p->cursor.acked;
+    b->due_us = jobq__max(p->run_at_us - now_us, 0);
+    b->holder = p->holder;
+    return p->queue != 0 && b->waiting > 0;
+}
+
+static bool jobq__holder_same(const jobq_holder *a, const jobq_holder *b)
+{
+    return a->worker == b->worker && a->claim == b->claim;
+}
+
+static void jobq__memory_hold(jobq_memory_partition *p, const jobq_holder *holder, int64_t now_us)
+{
+    int64_t beat = jobq__holder_same(&p->holder, holder) ? p->holder.beat + 1 : 0;
+
+    p->holder = *holder;
+    p->holder.beat = beat;
+    p->lease_until_us = now_us + holder->lease_us;
+}
+
+static void jobq__memory_give_up(jobq_memory_partition *p)
+{
+    memset(&p->holder, 0, sizeof p->holder);
+    p->lease_until_us = 0;
+    p->reading = 0;
+}
+
+/* Leaves the trace of a delivery. */
+static int32_t jobq__memory_deliver(jobq_memory_partition *p, int64_t lost, int32_t most)
+{
+    int32_t size = jobq_cursor_size(&p->cursor, most, lost);
+    int32_t count = (int32_t)jobq__min(size, p->last - p->cursor.acked);
+
+    p->reading = p->cursor.acked + count;
+    jobq_cursor_deliver(&p->cursor, p->reading);
+    return count;
+}
+
+/* Whether the row may be taken, and the end of a delivery that is lost with it. */
+static bool jobq__memory_takes(jobq_memory_partition *p, const jobq_holder *holder, int64_t handed,
+                               const jobq_holder *watched, int64_t now_us, jobq_reading *r)
+{
+    if (p->holder.worker == 0) return true;
+    if (p->holder.worker == holder->worker) {
+        r->busy = p->holder.claim >= holder->claim; /* comes too late */
+        if (r->busy) return false;
+        if (p->holder.claim == handed) r->lost = p->reading;
+        else jobq_cursor_undo(&p->cursor, p->reading);
+        return true;
+    }
+    if (!jobq__holder_same(&p->holder, watched) || p->holder.beat != watched->beat ||
+        p->lease_until_us >= now_us) {
+        r->holder = p->holder;
+        return false;
+    }
+    r->lost = p->reading;
+    return true;
+}
+
+JOBQ_API void jobq_memory_read(jobq_memory *m, int64_t partition, const jobq_holder *holder,
+                               int64_t handed, const jobq_holder *watched, int32_t most,
+                               int64_t now_us, jobq_reading *r)
+{
+    jobq_memory_partition *p = jobq__memory_partition(m, partition);
+
+    JOBQ_ASSERT(holder != NULL && watched != NULL && r != NULL && most >= 1);
+    memset(r, 0, sizeof *r);
+    if (p->holder.worker == 0 && p->run_at_us > now_us) {
+        r->due_us = p->run_at_us - now_us;
+        return;
+    }
+    if (!jobq__memory_takes(p, holder, handed, watched, now_us, r)) return;
+    r->cursor = p->cursor;
+    if (p->last == p->cursor.acked) {
+        jobq__memory_give_up(p);
+        return;
+    }
+    jobq__memory_hold(p, holder, now_us);
+    p->run_at_us = 0;
+    r->count = jobq__memory_deliver(p, r->lost, most);
+}
+
+static void jobq__memory_bury(jobq_memory *m, int64_t partition, const jobq_cursor *before,
+                              const jobq_plan *plan, const uint8_t *outcomes)
+{
+    int32_t i;
+
+    for (i = 0; i < plan->done; i++) {
+        int64_t seq = plan->cursor.acked - plan->done + 1 + i;
+        jobq_memory_message *message = jobq_memory_message_at(m, partition, seq);
+        if (outcomes[i] == JOBQ_RESULT_SUCCESS) continue;
+        message->dead = true;
+        message->attempts = jobq_cursor_attempts(before, seq);
+    }
+}
+
+JOBQ_API jobq_error jobq_memory_ack(jobq_memory *m, int64_t partition, const jobq_holder *holder,
+                                    int64_t acked_before, const jobq_plan *plan,
+                                    const uint8_t *outcomes, int32_t most, int64_t now_us,
+                                    int32_t *count)
+{
+    jobq_memory_partition *p = jobq__memory_partition(m, partition);
+
+    JOBQ_ASSERT(holder != NULL && plan != NULL && outcomes != NULL && count != NULL);
+    *count = 0;
+    if (!jobq__holder_same(&p->holder, holder) || p->cursor.acked != acked_before) {
+        return JOBQ_ERROR_LOST;
+    }
+    jobq__memory_bury(m, partition, &p->cursor, plan, outcomes);
+    p->cursor = plan->cursor;
+    if (most > 0 && p->last > p->cursor.acked) {
+        jobq__memory_hold(p, holder, now_us);
+        *count = jobq__memory_deliver(p, 0, most);
+        return JOBQ_OK;
+    }
+    jobq__memory_give_up(p);
+    if (plan->directive.kind == JOBQ_DIRECTIVE_SLEEP) {
+        p->run_at_us = jobq__add(now_us, plan->directive.delay_us);
+    }
+    return JOBQ_OK;
+}
+
+JOBQ_API jobq_error jobq_memory_renew(jobq_memory *m, int64_t partition, const jobq_holder *holder,
+                                      int64_t now_us)
+{
+    jobq_memory_partition *p = jobq__memory_partition(m, partition);
+
+    JOBQ_ASSERT(holder != NULL);
+    if (!jobq__holder_same(&p->holder, holder)) return JOBQ_ERROR_LOST;
+    jobq__memory_hold(p, holder, now_us);
+    return JOBQ_OK;
+}
+
 /* -- a loop's statements -- */
 
 static bool jobq__memory_suspects(const jobq_memory *m, uint64_t queues, int64_t now_us)
@@ -4848,6 +6124,89 @@ static void jobq__memory_do_unpark(jobq_memory *m, jobq_loop *l, int64_t kind, i
     jobq_loop_unparked(l, mono_us, JOBQ_OK, count, false);
 }
 
+/* -- a loop's statements about messages -- */
+
+static void jobq__memory_do_sequence(jobq_memory *m, jobq_loop *l, const jobq_action *a,
+                                     uint64_t queues, int64_t mono_us, int64_t now_us)
+{
+    int64_t numbered = jobq_memory_sequence(m, queues, a->limit), id;
+    jobq_backlog b;
+
+    for (id = 1; id <= JOBQ_MEMORY_PARTITIONS; id++) {
+        if (!jobq_memory_backlog(m, id, now_us, &b) || (queues >> b.queue & 1) == 0) continue;
+        jobq_loop_backlog(l, mono_us, &b);
+    }
+    jobq_loop_sequenced(l, mono_us, JOBQ_OK, numbered);
+}
+
+static jobq_holder jobq__memory_token(const jobq_loop *l, const jobq_action *a)
+{
+    jobq_holder h;
+
+    memset(&h, 0, sizeof h);
+    h.worker = a->worker;
+    h.claim = a->number;
+    h.lease_us = l->config.tuning[l->relay.parts[a->slot].queue].lease_us;
+    return h;
+}
+
+static void jobq__memory_do_part(jobq_memory *m, jobq_loop *l, const jobq_action *a,
+                                 int64_t mono_us, int64_t now_us)
+{
+    const jobq_part *p = &l->relay.parts[a->slot];
+    jobq_holder token = jobq__memory_token(l, a);
+    jobq_reading reading;
+    jobq_error error;
+    int32_t count;
+
+    if (a->kind == JOBQ_ACTION_READ) {
+        jobq_memory_read(m, p->id, &token, a->handed, &p->holder, a->limit, now_us, &reading);
+        jobq_loop_read(l, mono_us, a->slot, JOBQ_OK, &reading);
+    } else if (a->kind == JOBQ_ACTION_ACK) {
+        error = jobq_memory_ack(m, p->id, &token, p->cursor.acked, &p->plan, p->outcomes, a->limit,
+                                now_us, &count);
+        jobq_loop_acked(l, mono_us, a->slot, error, count);
+    } else {
+        error = jobq_memory_renew(m, p->id, &token, now_us);
+        jobq_loop_renewed(l, mono_us, a->slot, p->generation, error);
+    }
+}
+
+/* Places of acknowledged messages are free again; dead letters stay. */
+static void jobq__memory_do_reclaim(jobq_memory *m, uint64_t queues)
+{
+    int32_t i;
+
+    for (i = 0; i < JOBQ_MEMORY_MESSAGES; i++) {
+        jobq_memory_message *message = &m->messages[i];
+        const jobq_memory_partition *p;
+        if (message->partition == 0 || message->seq == 0 || message->dead) continue;
+        p = jobq__memory_partition(m, message->partition);
+        if (message->seq > p->cursor.acked || (queues >> p->queue & 1) == 0) continue;
+        memset(message, 0, sizeof *message);
+    }
+}
+
+/* A handler that was given up: it had them all, or none when the worker stops. */
+static void jobq__memory_do_abandon(jobq_loop *l, const jobq_action *a, int64_t mono_us)
+{
+    const jobq_part *p;
+    uint8_t outcomes[JOBQ_LOOP_BATCH];
+    jobq_verdict v;
+
+    if (!a->messages) return;
+    p = &l->relay.parts[a->slot];
+    memset(&v, 0, sizeof v);
+    v.result = mono_us >= l->stop_mono_us ? JOBQ_RESULT_LEFT : JOBQ_RESULT_RETRY;
+    v.processed = JOBQ_COUNT_UNKNOWN;
+    memset(outcomes, (int)v.result, sizeof outcomes);
+    if (p->state == JOBQ_PART_COMMITTING) {
+        jobq_loop_committed(l, mono_us, a->slot, p->generation, JOBQ_ERROR_CONNECTION);
+    } else {
+        jobq_loop_delivered(l, mono_us, a->slot, p->generation, &v, outcomes, false);
+    }
+}
+
 static void jobq__memory_do_deregister(jobq_memory *m, int64_t worker)
 {
     jobq_memory_worker *w = jobq__memory_worker(m, worker);
@@ -4895,10 +6254,20 @@ JOBQ_API void jobq_memory_perform(jobq_memory *m, jobq_loop *l, const jobq_actio
         jobq__memory_do_deregister(m, a->worker);
         jobq_loop_answered(l, mono_us, a->kind, JOBQ_OK);
         break;
+    case JOBQ_ACTION_RECLAIM:
+        jobq__memory_do_reclaim(m, queues);
+        jobq_loop_answered(l, mono_us, a->kind, JOBQ_OK);
+        break;
     case JOBQ_ACTION_PRUNE:
     case JOBQ_ACTION_VACUUM: jobq_loop_answered(l, mono_us, a->kind, JOBQ_OK); break;
+    case JOBQ_ACTION_SEQUENCE:
+        jobq__memory_do_sequence(m, l, a, queues, mono_us, now_us);
+        break;
+    case JOBQ_ACTION_READ:
+    case JOBQ_ACTION_ACK:
+    case JOBQ_ACTION_RENEW: jobq__memory_do_part(m, l, a, mono_us, now_us); break;
+    case JOBQ_ACTION_ABANDON: jobq__memory_do_abandon(l, a, mono_us); break;
     case JOBQ_ACTION_WAIT:
-    case JOBQ_ACTION_ABANDON:
     case JOBQ_ACTION_EXIT:
     case JOBQ_ACTION_COUNT: break;
     }

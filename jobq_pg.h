@@ -6963,6 +6963,11 @@ static void jobq_pg__perform(jobq_pg_worker *w, const jobq_action *a)
         break;
     case JOBQ_ACTION_DEREGISTER: jobq_pg__do_numbers(w, a, JOBQ_PG__DEREGISTER, 0, 0); break;
     case JOBQ_ACTION_ABANDON: jobq_pg__do_abandon(w, a); break;
+    case JOBQ_ACTION_SEQUENCE:
+    case JOBQ_ACTION_READ:
+    case JOBQ_ACTION_ACK:
+    case JOBQ_ACTION_RENEW:
+    case JOBQ_ACTION_RECLAIM:
     case JOBQ_ACTION_WAIT:
     case JOBQ_ACTION_EXIT:
     case JOBQ_ACTION_COUNT: break;
@@ -7169,6 +7174,11 @@ static void jobq_pg__dispatch(jobq_pg_worker *w, jobq_pg__pending *p)
     case JOBQ_ACTION_DEREGISTER: jobq_loop_answered(w->loop, now, p->kind, code); break;
     case JOBQ_ACTION_PRUNE:
     case JOBQ_ACTION_VACUUM:
+    case JOBQ_ACTION_SEQUENCE:
+    case JOBQ_ACTION_READ:
+    case JOBQ_ACTION_ACK:
+    case JOBQ_ACTION_RENEW:
+    case JOBQ_ACTION_RECLAIM:
     case JOBQ_ACTION_WAIT:
     case JOBQ_ACTION_CONNECT:
     case JOBQ_ACTION_DISCONNECT:

@@ -25,6 +25,10 @@
 #define JOBQ_LOOP_THREADS 2
 #define JOBQ_LOOP_KINDS 2
 #define JOBQ_LOOP_WATCHED 4
+#define JOBQ_LOOP_PARTITIONS 1
+#define JOBQ_LOOP_BATCH 1
+#define JOBQ_MEMORY_PARTITIONS 1
+#define JOBQ_MEMORY_MESSAGES 1
 
 static void explore_assert(const char *text);
 #define JOBQ_ASSERT(x) ((x) ? (void)0 : explore_assert(#x))

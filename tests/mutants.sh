@@ -25,7 +25,7 @@ build() { ${CC:-cc} $flags -I"$work/tree" "$work/tree/tests/$1.c" -o "$work/$1" 
 # Cheap tools first. A mutant that does not build, or no longer applies, is nobody's kill.
 hunt() {
     killer=
-    for tool in test_core_machine test_core_rules test_core_loop test_core_outbox; do
+    for tool in test_core_machine test_core_rules test_core_loop test_core_outbox test_core_relay; do
         build "$tool" -lcmocka && try "$tool" "$work/$tool" && return 0
     done
     build explore && try explore "$work/explore" --states 150000 && return 0

@@ -18,6 +18,10 @@
 #define JOBQ_LOOP_THREADS 8
 #define JOBQ_LOOP_KINDS 8
 #define JOBQ_LOOP_WATCHED 32
+#define JOBQ_LOOP_PARTITIONS 1
+#define JOBQ_LOOP_BATCH 1
+#define JOBQ_MEMORY_PARTITIONS 1
+#define JOBQ_MEMORY_MESSAGES 1
 
 static void simulate_assert(const char *text);
 #define JOBQ_ASSERT(x) ((x) ? (void)0 : simulate_assert(#x))

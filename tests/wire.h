@@ -271,6 +271,11 @@ static void wire_execute(wire *w, jobq_memory *m, uint64_t queues, uint64_t kind
     case JOBQ_ACTION_SLEEP: wire__sleep(w, m); break;
     case JOBQ_ACTION_UNPARK: wire__unpark(w, m, now_us); break;
     case JOBQ_ACTION_DEREGISTER: jobq__memory_do_deregister(m, a->worker); break;
+    case JOBQ_ACTION_SEQUENCE: /* messages travel in tests/test_core_relay.c */
+    case JOBQ_ACTION_READ:
+    case JOBQ_ACTION_ACK:
+    case JOBQ_ACTION_RENEW:
+    case JOBQ_ACTION_RECLAIM:
     case JOBQ_ACTION_CONNECT:
     case JOBQ_ACTION_PRUNE:
     case JOBQ_ACTION_VACUUM:
@@ -367,6 +372,11 @@ static void wire_answer(const wire *w, jobq_loop *l, uint64_t queues, int64_t mo
     case JOBQ_ACTION_PRUNE:
     case JOBQ_ACTION_VACUUM:
     case JOBQ_ACTION_DEREGISTER: jobq_loop_answered(l, mono_us, a->kind, w->error); break;
+    case JOBQ_ACTION_SEQUENCE:
+    case JOBQ_ACTION_READ:
+    case JOBQ_ACTION_ACK:
+    case JOBQ_ACTION_RENEW:
+    case JOBQ_ACTION_RECLAIM:
     case JOBQ_ACTION_WAIT:
     case JOBQ_ACTION_DISCONNECT:
     case JOBQ_ACTION_ABANDON:
@@ -383,7 +393,8 @@ static const char *wire_name(jobq_action_kind kind)
                                         "policies", "claim",    "recover",    "complete",
                                         "settle",   "heartbeat", "rescue",    "sleep",
                                         "unpark",   "prune",    "vacuum",     "deregister",
-                                        "abandon",  "exit"};
+                                        "sequence", "read",     "ack",        "renew",
+                                        "reclaim",  "abandon",  "exit"};
 
     return kind < (int)(sizeof names / sizeof names[0]) ? names[kind] : "?";
 }

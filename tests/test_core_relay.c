@@ -1,0 +1,1025 @@
+/*
+ * The relay: the loop's part for messages, step by step, and in random worlds.
+ *
+ * A random world has two or three workers, each a jobq_loop on a connection of its own, and one
+ * jobq_memory with two partitions. Statements are sent, executed and answered in three steps; any
+ * of them may fail to come: connections are cut, answers come late, a statement of a lost
+ * connection is executed after all, processes crash or are stopped beyond their lease, messages are
+ * poison. These laws are checked on the way:
+ *
+ *   (1) order      a handler gets contiguous messages, the first right behind what is acknowledged
+ *   (2) no skip    what is acknowledged was handled, or is a dead letter by its own fault
+ *   (3) no stale   a statement without the standing token changes nothing
+ *   (4) one holder no two handlers have one partition while both think that they hold its lease
+ *   (5) no block   when the faults stop, every partition is done within a bound, poison or not
+ */
+#define JOBQ_LOOP_SLOTS 16
+#define JOBQ_LOOP_CLAIMS 16
+#define JOBQ_LOOP_PARTITIONS 4
+#define JOBQ_LOOP_BATCH 8
+#define JOBQ_MEMORY_PARTITIONS 4
+#define JOBQ_MEMORY_MESSAGES 256
+#define JOBQ_IMPLEMENTATION
+#include "jobq.h"
+
+#include "check.h"
+
+#define MS ((int64_t)1000)
+#define LEASE (2 * SECOND)
+
+static jobq_loop loop;
+static union {
+    int64_t align;
+    char bytes[1 << 17];
+} block;
+static jobq_memory *memory;
+
+static jobq_loop_config config_for_messages(void)
+{
+    jobq_loop_config config;
+
+    memset(&config, 0, sizeof config);
+    config.threads = 2;
+    config.listen = true;
+    config.message_queues = 1;
+    config.jobless_queues = 1;
+    config.tuning[0].batch = 4;
+    config.tuning[0].lease_us = LEASE;
+    config.tuning[0].headroom_us = 200 * MS;
+    config.tuning[0].budget_us = 10 * SECOND;
+    config.tuning[0].retry.base_us = SECOND;
+    config.tuning[0].retry.cap_us = 8 * SECOND;
+    return config;
+}
+
+static void start(const jobq_loop_config *config)
+{
+    jobq_loop_init(&loop, config, 4711, 0);
+    assert_true(jobq_memory_size(4, 16, 64) <= sizeof block);
+    memory = jobq_memory_init(&block, 4, 16, 64);
+    assert_int_equal(jobq_memory_outbox(memory, 1, 2), 1);
+}
+
+static int setup(void **unused)
+{
+    jobq_loop_config config = config_for_messages();
+
+    (void)unused;
+    start(&config);
+    return 0;
+}
+
+static void send(int32_t number, int count)
+{
+    while (count-- > 0) {
+        assert_true(jobq_memory_send(memory, 1, number, jobq_str_from("{}")));
+    }
+}
+
+/* The next action that is no WAIT, carried out on the store. */
+static jobq_action step(int64_t now)
+{
+    jobq_action a = jobq_loop_next(&loop, now);
+
+    if (a.kind != JOBQ_ACTION_WAIT) jobq_memory_perform(memory, &loop, &a, 2, 0, now, now);
+    return a;
+}
+
+static int64_t settle_down(int64_t now)
+{
+    jobq_action a;
+    int n;
+
+    for (n = 0; n < 100; n++) {
+        a = step(now);
+        if (a.kind == JOBQ_ACTION_WAIT || a.kind == JOBQ_ACTION_EXIT) break;
+    }
+    assert_true(n < 100);
+    return a.kind == JOBQ_ACTION_EXIT ? JOBQ_NEVER : a.until_mono_us;
+}
+
+/* Does everything up to an instant, when it is due; no handler ends meanwhile. */
+static void live_until(int64_t from, int64_t until)
+{
+    int64_t now = from;
+
+    while (now < until) {
+        int64_t next = settle_down(now);
+        now = next <= now ? now + 1 : next;
+    }
+    settle_down(until);
+}
+
+/* A handler for all that a part has: the same result for each. */
+static void handle(int32_t part, int64_t now, jobq_result result)
+{
+    jobq_part *p = &loop.relay.parts[part];
+    uint8_t outcomes[JOBQ_LOOP_BATCH];
+    jobq_verdict v;
+
+    memset(&v, 0, sizeof v);
+    memset(outcomes, (int)result, sizeof outcomes);
+    v.result = result;
+    v.processed = result == JOBQ_RESULT_SUCCESS ? (uint32_t)p->given : 0;
+    if (result == JOBQ_RESULT_RETRY) memset(outcomes + 1, JOBQ_RESULT_LEFT, sizeof outcomes - 1);
+    assert_true(jobq_loop_delivered(&loop, now, part, p->generation, &v, outcomes, false));
+}
+
+static const jobq_memory_partition *row(int id) { return &memory->partitions[id - 1]; }
+
+/* -- step by step -- */
+
+static void it_numbers_reads_and_acknowledges(void **unused)
+{
+    int32_t part;
+
+    (void)unused;
+    send(0, 6);
+    settle_down(0);
+    assert_int_equal(row(1)->last, 6); /* numbered */
+    assert_int_equal(row(1)->reading, 4);
+    assert_int_equal(row(1)->cursor.tried[0], 4); /* the trace is there before the handler */
+    part = jobq_loop_take_messages(&loop, 0);
+    assert_true(part >= 0);
+    assert_int_equal(loop.relay.parts[part].given, 4);
+    assert_int_equal(jobq_loop_take_messages(&loop, 0), -1);
+    handle(part, 1, JOBQ_RESULT_SUCCESS);
+    assert_int_equal(jobq_loop_next(&loop, 1).kind, JOBQ_ACTION_ACK);
+    assert_true(loop.relay.parts[part].on); /* a full batch: reads on in the same statement */
+}
+
+static void the_last_batch_gives_the_partition_up(void **unused)
+{
+    int32_t part;
+
+    (void)unused;
+    send(0, 6);
+    settle_down(0);
+    part = jobq_loop_take_messages(&loop, 0);
+    handle(part, 1, JOBQ_RESULT_SUCCESS);
+    settle_down(1);
+    assert_int_equal(row(1)->cursor.acked, 4);
+    assert_true(row(1)->holder.worker == loop.worker); /* read on under the same token */
+    part = jobq_loop_take_messages(&loop, 1);
+    assert_int_equal(loop.relay.parts[part].given, 2);
+    handle(part, 2, JOBQ_RESULT_SUCCESS);
+    settle_down(2);
+    assert_int_equal(row(1)->cursor.acked, 6);
+    assert_int_equal(row(1)->cursor.tried_count, 0);
+    assert_true(row(1)->holder.worker == 0);
+    assert_int_equal(loop.relay.held, 0);
+}
+
+static void idle_looks_write_nothing(void **unused)
+{
+    jobq_memory_partition before;
+
+    (void)unused;
+    live_until(0, 20 * SECOND);
+    before = *row(1);
+    live_until(20 * SECOND, 60 * SECOND);
+    assert_memory_equal(&before, row(1), sizeof before);
+    assert_true(loop.relay.stats.sequences < 40); /* looks at poll pace, no storm */
+    assert_true(loop.asleep);
+}
+
+static void a_notified_sleeper_looks_at_once(void **unused)
+{
+    (void)unused;
+    live_until(0, 20 * SECOND);
+    send(1, 1);
+    jobq_loop_notified(&loop, 20 * SECOND, false);
+    settle_down(20 * SECOND);
+    assert_true(jobq_loop_take_messages(&loop, 20 * SECOND) >= 0);
+}
+
+static void a_retry_waits_by_the_stores_clock_for_every_worker(void **unused)
+{
+    int32_t part;
+
+    (void)unused;
+    send(0, 2);
+    settle_down(0);
+    part = jobq_loop_take_messages(&loop, 0);
+    handle(part, 1, JOBQ_RESULT_RETRY);
+    settle_down(1);
+    assert_true(row(1)->run_at_us > 700 * MS && row(1)->run_at_us < 1300 * MS);
+    assert_true(row(1)->holder.worker == 0);
+    live_until(1, row(1)->run_at_us - 1);
+    assert_int_equal(jobq_loop_take_messages(&loop, row(1)->run_at_us - 1), -1);
+    live_until(row(1)->run_at_us - 1, row(1)->run_at_us + MS);
+    part = jobq_loop_take_messages(&loop, row(1)->run_at_us + MS);
+    assert_true(part >= 0);
+    assert_int_equal(jobq_cursor_attempts(&loop.relay.parts[part].cursor, 1), 1);
+    assert_int_equal(jobq_cursor_attempts(&loop.relay.parts[part].cursor, 2), 0);
+}
+
+static void a_lease_is_renewed_while_its_handler_has_time(void **unused)
+{
+    int32_t part;
+    uint32_t generation;
+
+    (void)unused;
+    send(0, 1);
+    settle_down(0);
+    part = jobq_loop_take_messages(&loop, 0);
+    generation = loop.relay.parts[part].generation;
+    live_until(0, 9 * SECOND);
+    assert_true(loop.relay.stats.renewals >= 9);
+    assert_true(row(1)->lease_until_us > 10 * SECOND);
+    assert_int_equal(jobq_loop_delivery_stopping(&loop, 9 * SECOND, part, generation), 0);
+    assert_int_equal(jobq_loop_delivery_stopping(&loop, 10 * SECOND, part, generation),
+                     JOBQ_STOP_TIMEOUT);
+    live_until(9 * SECOND, 10 * SECOND + 101 * MS); /* half the headroom later: given up */
+    assert_int_equal(loop.stats.abandoned, 1);
+    assert_int_equal(row(1)->cursor.acked, 0);
+    assert_int_equal(jobq_cursor_attempts(&row(1)->cursor, 1), 1);
+    assert_int_equal(jobq_loop_delivery_stopping(&loop, 11 * SECOND, part, generation),
+                     JOBQ_STOP_LOST);
+}
+
+static void the_lease_counts_from_before_the_read(void **unused) /* X22, S26 */
+{
+    jobq_loop_config config = config_for_messages();
+    jobq_action a;
+    int32_t part;
+
+    (void)unused;
+    config.tuning[0].budget_us = 100 * MS; /* never renewed */
+    start(&config);
+    send(0, 1);
+    while ((a = jobq_loop_next(&loop, 0)).kind != JOBQ_ACTION_READ) {
+        jobq_memory_perform(memory, &loop, &a, 2, 0, 0, 0);
+    }
+    jobq_memory_perform(memory, &loop, &a, 2, 0, SECOND, SECOND); /* the answer took a second */
+    assert_true(loop.relay.parts[0].lease_mono_us == LEASE - 200 * MS);
+    part = jobq_loop_take_messages(&loop, LEASE - 200 * MS);
+    assert_int_equal(part, -1); /* too late to begin */
+    settle_down(LEASE - 200 * MS);
+    assert_true(row(1)->cursor.tried_count <= 1); /* given back, and read anew */
+    assert_true(jobq_loop_take_messages(&loop, LEASE - 200 * MS) >= 0);
+}
+
+static void a_stop_gives_back_what_no_handler_has(void **unused)
+{
+    int32_t part;
+
+    (void)unused;
+    send(0, 3);
+    send(1, 3);
+    settle_down(0);
+    part = jobq_loop_take_messages(&loop, 0);
+    jobq_loop_stop(&loop, 1, SECOND);
+    settle_down(1);
+    assert_int_equal(loop.relay.held, 1);
+    assert_int_equal(
+        jobq_loop_delivery_stopping(&loop, 1, part, loop.relay.parts[part].generation),
+        JOBQ_STOP_SHUTDOWN);
+    handle(part, 2, JOBQ_RESULT_SUCCESS);
+    assert_true(settle_down(2) == JOBQ_NEVER); /* the loop has ended */
+    assert_int_equal(row(1)->cursor.acked + row(2)->cursor.acked, 3);
+    assert_true(row(1)->holder.worker == 0 && row(2)->holder.worker == 0);
+    assert_int_equal(row(1)->cursor.tried_count + row(2)->cursor.tried_count, 0);
+}
+
+static void a_handler_that_outlives_the_grace_is_given_up(void **unused)
+{
+    (void)unused;
+    send(0, 3);
+    settle_down(0);
+    jobq_loop_take_messages(&loop, 0);
+    jobq_loop_stop(&loop, 1, SECOND);
+    live_until(1, SECOND + 2);
+    assert_int_equal(loop.phase, JOBQ_PHASE_EXITED);
+    assert_int_equal(row(1)->cursor.tried_count, 0);
+    assert_true(row(1)->holder.worker == 0);
+}
+
+static void until_empty_waits_for_messages(void **unused)
+{
+    jobq_loop_config config = config_for_messages();
+    int32_t part;
+    int64_t now = 0;
+
+    (void)unused;
+    config.until_empty = true;
+    start(&config);
+    send(0, 9);
+    send(1, 1);
+    while (settle_down(now) != JOBQ_NEVER && now < 10 * SECOND) {
+        now += MS;
+        while ((part = jobq_loop_take_messages(&loop, now)) >= 0) {
+            handle(part, now, JOBQ_RESULT_SUCCESS);
+        }
+    }
+    assert_int_equal(loop.phase, JOBQ_PHASE_EXITED);
+    assert_int_equal(row(1)->cursor.acked, 9);
+    assert_int_equal(row(2)->cursor.acked, 1);
+    assert_true(now < SECOND);
+}
+
+static void a_paused_queue_is_left_alone(void **unused)
+{
+    (void)unused;
+    jobq_memory_policy(memory, 1, NULL, true);
+    send(0, 1);
+    settle_down(0);
+    assert_int_equal(row(1)->last, 0);
+    jobq_memory_policy(memory, 1, NULL, false);
+    live_until(0, 6 * SECOND);
+    assert_true(jobq_loop_take_messages(&loop, 6 * SECOND) >= 0);
+}
+
+static void bad_answers_are_refused_whole(void **unused)
+{
+    jobq_reading bad;
+    jobq_action a;
+
+    (void)unused;
+    send(0, 1);
+    while ((a = jobq_loop_next(&loop, 0)).kind != JOBQ_ACTION_READ) {
+        jobq_memory_perform(memory, &loop, &a, 2, 0, 0, 0);
+    }
+    memset(&bad, 0, sizeof bad);
+    bad.count = 5; /* four were asked for */
+    jobq_loop_read(&loop, 0, a.slot, JOBQ_OK, &bad);
+    assert_int_equal(loop.relay.parts[a.slot].state, JOBQ_PART_AWAY);
+    assert_int_equal(loop.relay.held, 0);
+    assert_true(loop.relay.parts[a.slot].due_mono_us == 50 * MS);
+}
+
+/* The plan of a handler that acknowledges in its own transaction. */
+static void commit_step(jobq_error error, bool written)
+{
+    uint8_t outcomes[JOBQ_LOOP_BATCH];
+    jobq_verdict v;
+    jobq_part *p;
+    jobq_holder token;
+    int32_t part, count;
+
+    send(0, 2);
+    settle_down(0);
+    part = jobq_loop_take_messages(&loop, 0);
+    p = &loop.relay.parts[part];
+    memset(&v, 0, sizeof v);
+    memset(&token, 0, sizeof token);
+    memset(outcomes, JOBQ_RESULT_SUCCESS, sizeof outcomes);
+    v.result = JOBQ_RESULT_SUCCESS;
+    v.processed = 2;
+    assert_true(jobq_loop_delivered(&loop, 1, part, p->generation, &v, outcomes, true));
+    token.worker = p->worker;
+    token.claim = p->claim;
+    settle_down(1); /* nobody else acknowledges it */
+    if (written) {
+        assert_int_equal(jobq_memory_ack(memory, 1, &token, 0, &p->plan, p->outcomes, 0, 1, &count),
+                         JOBQ_OK);
+    }
+    assert_int_equal(row(1)->cursor.acked, written ? 2 : 0);
+    assert_true(jobq_loop_committed(&loop, 2, part, p->generation, error));
+    live_until(2, 200 * MS);
+}
+
+static void a_handlers_own_transaction_acknowledges(void **unused)
+{
+    (void)unused;
+    commit_step(JOBQ_OK, true);
+    assert_int_equal(loop.relay.stats.succeeded, 2);
+    assert_int_equal(loop.relay.held, 0);
+}
+
+static void a_commit_that_nobody_knows_counts_when_it_was_none(void **unused)
+{
+    (void)unused;
+    commit_step(JOBQ_ERROR_CONNECTION, false);
+    assert_int_equal(loop.relay.parts[0].state, JOBQ_PART_QUEUED); /* read again, one at first */
+    assert_int_equal(loop.relay.parts[0].count, 1);
+    assert_int_equal(jobq_cursor_attempts(&loop.relay.parts[0].cursor, 1), 1);
+}
+
+static void a_commit_that_nobody_knows_is_found_done(void **unused)
+{
+    (void)unused;
+    commit_step(JOBQ_ERROR_CONNECTION, true);
+    assert_int_equal(loop.relay.held, 0);
+    assert_int_equal(row(1)->cursor.acked, 2);
+    assert_int_equal(row(1)->cursor.tried_count, 0);
+}
+
+static void a_transaction_rolled_back_is_an_attempt(void **unused)
+{
+    (void)unused;
+    commit_step(JOBQ_ERROR_RETRYABLE, false);
+    assert_int_equal(row(1)->cursor.acked, 0);
+    assert_int_equal(jobq_cursor_attempts(&row(1)->cursor, 1), 1);
+    assert_true(row(1)->run_at_us > 0);
+}
+
+/* -- what the store lets through -- */
+
+static jobq_holder token_of(int64_t worker, int64_t claim, int64_t beat)
+{
+    jobq_holder h;
+
+    memset(&h, 0, sizeof h);
+    h.worker = worker;
+    h.claim = claim;
+    h.beat = beat;
+    h.lease_us = LEASE;
+    return h;
+}
+
+static jobq_reading read_as(jobq_holder who, int64_t handed, jobq_holder watched, int64_t now)
+{
+    jobq_reading r;
+
+    jobq_memory_read(memory, 1, &who, handed, &watched, 4, now, &r);
+    return r;
+}
+
+static void only_a_holder_that_stands_still_and_has_expired_is_replaced(void **unused)
+{
+    jobq_holder a = token_of(1, 1, 0), b = token_of(2, 1, 0), seen = a, nobody = token_of(0, 0, 0);
+
+    (void)unused;
+    send(0, 5);
+    jobq_memory_sequence(memory, 2, 100);
+    assert_int_equal(read_as(a, 0, nobody, 0).count, 4);
+    assert_int_equal(read_as(b, 0, nobody, 10 * LEASE).holder.worker, 1); /* expired, not watched */
+    assert_int_equal(read_as(b, 0, seen, LEASE).count, 0);                /* watched, not expired */
+    assert_int_equal(jobq_memory_renew(memory, 1, &a, 0), JOBQ_OK);
+    assert_int_equal(read_as(b, 0, seen, 10 * LEASE).holder.beat, 1); /* it moved since */
+    seen.beat = 1;
+    assert_int_equal(read_as(b, 0, seen, 10 * LEASE).lost, 4);
+    assert_int_equal(row(1)->reading, 1); /* after a death one at first */
+    assert_int_equal(jobq_memory_renew(memory, 1, &a, 0), JOBQ_ERROR_LOST);
+}
+
+static void statements_that_come_too_late_do_nothing(void **unused)
+{
+    jobq_holder first = token_of(1, 7, 0), second = token_of(1, 8, 0), nobody = token_of(0, 0, 0);
+    jobq_memory_partition before;
+    uint8_t outcomes[4] = {JOBQ_RESULT_SUCCESS, JOBQ_RESULT_SUCCESS, JOBQ_RESULT_SUCCESS,
+                           JOBQ_RESULT_SUCCESS};
+    jobq_plan plan;
+    int32_t count;
+
+    (void)unused;
+    send(0, 9);
+    jobq_memory_sequence(memory, 2, 100);
+    assert_int_equal(read_as(second, 0, nobody, 0).count, 4);
+    before = *row(1);
+    assert_true(read_as(first, 0, nobody, 0).busy);
+    assert_memory_equal(&before, row(1), sizeof before);
+    memset(&plan, 0, sizeof plan);
+    plan.done = 4;
+    plan.cursor.acked = 4;
+    plan.directive.kind = JOBQ_DIRECTIVE_PROCEED;
+    assert_int_equal(jobq_memory_ack(memory, 1, &second, 0, &plan, outcomes, 4, 0, &count),
+                     JOBQ_OK);
+    assert_int_equal(count, 4);
+    before = *row(1);
+    assert_int_equal(jobq_memory_ack(memory, 1, &second, 0, &plan, outcomes, 4, 0, &count),
+                     JOBQ_ERROR_LOST); /* the same once more */
+    assert_memory_equal(&before, row(1), sizeof before);
+}
+
+static void a_holder_is_watched_for_a_lease_by_our_own_clock(void **unused)
+{
+    jobq_holder other = token_of(99, 1, 0), nobody = token_of(0, 0, 0);
+
+    (void)unused;
+    live_until(0, 20 * SECOND);
+    send(0, 1);
+    jobq_memory_sequence(memory, 2, 100);
+    assert_int_equal(read_as(other, 0, nobody, 0).count, 1); /* its lease ended long ago */
+    jobq_loop_notified(&loop, 20 * SECOND, false);
+    live_until(20 * SECOND, 20 * SECOND + LEASE - MS);
+    assert_int_equal(loop.relay.held, 0);
+    jobq_loop_disconnected(&loop, 20 * SECOND + LEASE - MS); /* an outage proves nobody dead */
+    live_until(20 * SECOND + LEASE - MS, 20 * SECOND + 2 * LEASE - 100 * MS);
+    assert_int_equal(loop.relay.held, 0);
+    live_until(20 * SECOND + 2 * LEASE - 100 * MS, 20 * SECOND + 2 * LEASE + 100 * MS);
+    assert_int_equal(loop.relay.held, 1);
+    assert_int_equal(loop.relay.stats.takeovers, 1);
+}
+
+/* Carries out the loop's actions until one of a kind, which is executed but not answered. */
+static void lose_answer_of(jobq_action_kind kind, int64_t now)
+{
+    static jobq_loop other;
+    jobq_action a;
+    int n;
+
+    for (n = 0; n < 100; n++) {
+        a = jobq_loop_next(&loop, now);
+        if (a.kind == kind) break;
+        assert_int_not_equal(a.kind, JOBQ_ACTION_WAIT);
+        jobq_memory_perform(memory, &loop, &a, 2, 0, now, now);
+    }
+    other = loop;
+    jobq_memory_perform(memory, &other, &a, 2, 0, now, now);
+    jobq_loop_disconnected(&loop, now);
+}
+
+static void a_read_whose_answer_was_lost_is_no_attempt(void **unused)
+{
+    int32_t part;
+
+    (void)unused;
+    send(0, 3);
+    lose_answer_of(JOBQ_ACTION_READ, 0);
+    assert_int_equal(row(1)->cursor.tried_count, 1);
+    live_until(0, SECOND);
+    part = jobq_loop_take_messages(&loop, SECOND);
+    assert_int_equal(loop.relay.parts[part].given, 3);
+    assert_int_equal(loop.relay.parts[part].cursor.tried_count, 0);
+    assert_int_equal(row(1)->cursor.tried_count, 1);
+}
+
+static void an_acknowledgement_whose_answer_was_lost_stands(void **unused)
+{
+    int32_t part;
+
+    (void)unused;
+    send(0, 7);
+    settle_down(0);
+    part = jobq_loop_take_messages(&loop, 0);
+    handle(part, 1, JOBQ_RESULT_SUCCESS);
+    lose_answer_of(JOBQ_ACTION_ACK, 1); /* it read on */
+    assert_int_equal(row(1)->cursor.acked, 4);
+    live_until(1, SECOND);
+    part = jobq_loop_take_messages(&loop, SECOND);
+    assert_int_equal(loop.relay.parts[part].cursor.acked, 4);
+    assert_int_equal(loop.relay.parts[part].given, 3);
+    assert_int_equal(loop.relay.parts[part].cursor.tried_count, 0); /* nobody had them */
+    assert_int_equal(loop.relay.stats.lost, 0);                     /* it was no surprise */
+}
+
+static void the_death_before_a_batch_is_not_held_against_the_next(void **unused)
+{
+    jobq_holder other = token_of(99, 1, 0), nobody = token_of(0, 0, 0);
+    jobq_policy policy = jobq_policy_defaults(NULL);
+    int32_t part;
+
+    (void)unused;
+    policy.max_attempts = 1;
+    jobq_memory_policy(memory, 1, &policy, false);
+    send(0, 3);
+    jobq_memory_sequence(memory, 2, 100);
+    assert_int_equal(read_as(other, 0, nobody, 0).count, 3); /* dies with all three */
+    live_until(0, 3 * LEASE);
+    for (part = 0; part >= 0;) {
+        part = jobq_loop_take_messages(&loop, 3 * LEASE);
+        if (part < 0) break;
+        handle(part, 3 * LEASE, JOBQ_RESULT_SUCCESS);
+        settle_down(3 * LEASE);
+    }
+    assert_int_equal(row(1)->cursor.acked, 3);
+    assert_int_equal(loop.relay.stats.dead, 0);
+}
+
+/* -- random worlds -- */
+
+enum { NODES = 3, FLIGHT = 32, GHOSTS = 8, MESSAGES = 40 };
+
+/* A statement about messages as it left its loop, and its answer. */
+typedef struct request {
+    jobq_action action;
+    bool executed;
+    int32_t generation, node, count;
+    int64_t partition, acked_before, numbered;
+    jobq_holder token, watched;
+    jobq_plan plan;
+    uint8_t outcomes[JOBQ_LOOP_BATCH];
+    jobq_error error;
+    jobq_reading reading;
+    jobq_backlog backlogs[JOBQ_MEMORY_PARTITIONS];
+} request;
+
+typedef struct node {
+    bool up;
+    int64_t paused_until;
+    int32_t flying;
+    jobq_loop loop;
+    request flight[FLIGHT];
+} node;
+
+typedef struct world {
+    jobq_random random;
+    int64_t now;
+    int32_t nodes, faults, kills;
+    bool each;
+    int32_t ghosts;
+    request ghost[GHOSTS];
+    node node[NODES];
+    char nature[3][MESSAGES + 1]; /* by partition and seq: g, r, k, x, f (fails twice) */
+    int32_t handled[3][MESSAGES + 1];
+    int32_t tries[3][MESSAGES + 1];
+    int32_t sent[3];
+    uint64_t seed;
+} world;
+
+static world w;
+static bool world_dies; /* the handler that runs is killed by its message */
+
+static int64_t draw(int64_t low, int64_t high)
+{
+    return jobq_random_between(jobq_random_next(&w.random), low, high);
+}
+
+#define LAW(condition, text)                                                    \
+    if (!(condition)) fail_msg("seed %llu: %s", (unsigned long long)w.seed, text)
+
+static void node_start(node *n)
+{
+    jobq_loop_config config = config_for_messages();
+
+    config.tuning[0].budget_us = 5 * SECOND;
+    memset(n, 0, sizeof *n);
+    n->up = true;
+    jobq_loop_init(&n->loop, &config, jobq_random_next(&w.random), w.now);
+}
+
+static void send_off(node *n, const jobq_action *a)
+{
+    request *r = &n->flight[n->flying++];
+    const jobq_part *p = &n->loop.relay.parts[a->slot < 0 ? 0 : a->slot];
+
+    LAW(n->flying <= FLIGHT, "too many statements on their way");
+    memset(r, 0, sizeof *r);
+    r->action = *a;
+    r->node = (int32_t)(n - w.node);
+    r->generation = (int32_t)p->generation;
+    r->partition = p->id;
+    r->acked_before = p->cursor.acked;
+    r->token.worker = a->worker;
+    r->token.claim = a->number;
+    r->token.lease_us = LEASE;
+    r->watched = p->holder;
+    r->plan = p->plan;
+    memcpy(r->outcomes, p->outcomes, sizeof r->outcomes);
+}
+
+static void execute_sequence(request *r)
+{
+    int64_t id;
+
+    r->numbered = jobq_memory_sequence(memory, 2, r->action.limit);
+    for (id = 1; id <= 2; id++) {
+        if (jobq_memory_backlog(memory, id, w.now, &r->backlogs[r->count])) r->count++;
+    }
+}
+
+/* Law 3: without its token a statement leaves the row as it was. */
+static void check_fence(const request *r, const jobq_memory_partition *before)
+{
+    const jobq_memory_partition *after = &memory->partitions[r->partition - 1];
+    bool held = before->holder.worker == r->token.worker && before->holder.claim == r->token.claim;
+
+    if (r->action.kind == JOBQ_ACTION_READ) {
+        LAW(after->cursor.acked == before->cursor.acked, "law 2: a read acknowledged");
+        return;
+    }
+    LAW(held || memcmp(before, after, sizeof *before) == 0, "law 3: written without the token");
+    LAW(held || r->error == JOBQ_ERROR_LOST, "law 3: lost, and not told so");
+    LAW(after->cursor.acked >= before->cursor.acked, "law 1: the cursor ran back");
+}
+
+static void execute(request *r)
+{
+    jobq_memory_partition before;
+
+    r->executed = true;
+    if (r->action.kind == JOBQ_ACTION_SEQUENCE) {
+        execute_sequence(r);
+        return;
+    }
+    if (r->action.kind != JOBQ_ACTION_READ && r->action.kind != JOBQ_ACTION_ACK &&
+        r->action.kind != JOBQ_ACTION_RENEW) {
+        return;
+    }
+    before = memory->partitions[r->partition - 1];
+    if (r->action.kind == JOBQ_ACTION_READ) {
+        jobq_memory_read(memory, r->partition, &r->token, r->action.handed, &r->watched,
+                         r->action.limit, w.now, &r->reading);
+    } else if (r->action.kind == JOBQ_ACTION_ACK) {
+        r->error = jobq_memory_ack(memory, r->partition, &r->token, r->acked_before, &r->plan,
+                                   r->outcomes, r->action.limit, w.now, &r->count);
+    } else r->error = jobq_memory_renew(memory, r->partition, &r->token, w.now);
+    check_fence(r, &before);
+}
+
+static void answer(node *n, request *r)
+{
+    int32_t i;
+
+    switch ((int)r->action.kind) {
+    case JOBQ_ACTION_SEQUENCE:
+        for (i = 0; i < r->count; i++) jobq_loop_backlog(&n->loop, w.now, &r->backlogs[i]);
+        jobq_loop_sequenced(&n->loop, w.now, JOBQ_OK, r->numbered);
+        break;
+    case JOBQ_ACTION_READ:
+        jobq_loop_read(&n->loop, w.now, r->action.slot, JOBQ_OK, &r->reading);
+        break;
+    case JOBQ_ACTION_ACK:
+        jobq_loop_acked(&n->loop, w.now, r->action.slot, r->error, r->count);
+        break;
+    case JOBQ_ACTION_RENEW:
+        jobq_loop_renewed(&n->loop, w.now, r->action.slot, (uint32_t)r->generation, r->error);
+        break;
+    default: jobq_memory_perform(memory, &n->loop, &r->action, 2, 0, w.now, w.now);
+    }
+}
+
+static void shift(node *n)
+{
+    n->flying--;
+    memmove(n->flight, n->flight + 1, (size_t)n->flying * sizeof n->flight[0]);
+}
+
+/* The connection is gone; what was sent may yet be executed. */
+static void lose(node *n)
+{
+    int32_t i;
+
+    for (i = 0; i < n->flying; i++) {
+        if (!n->flight[i].executed && w.ghosts < GHOSTS && draw(0, 2) == 0) {
+            w.ghost[w.ghosts++] = n->flight[i];
+        }
+    }
+    n->flying = 0;
+}
+
+static void drive(node *n)
+{
+    jobq_action a;
+    int guard;
+
+    for (guard = 0; guard < 200; guard++) {
+        a = jobq_loop_next(&n->loop, w.now);
+        if (a.kind == JOBQ_ACTION_WAIT || a.kind == JOBQ_ACTION_EXIT) return;
+        if (a.kind == JOBQ_ACTION_DISCONNECT) {
+            lose(n);
+            jobq_loop_disconnected(&n->loop, w.now);
+        } else if (a.kind == JOBQ_ACTION_ABANDON || a.kind == JOBQ_ACTION_CONNECT) {
+            jobq_memory_perform(memory, &n->loop, &a, 2, 0, w.now, w.now);
+        } else send_off(n, &a);
+    }
+    LAW(false, "the loop finds no end");
+}
+
+/* -- its handlers -- */
+
+static jobq_result world_message(jobq_delivery *d, const jobq_message *message)
+{
+    int64_t part = d->partition_id;
+    char nature = w.nature[part][message->seq];
+
+    w.tries[part][message->seq]++;
+    if (nature == 'k') world_dies = true;
+    if (nature == 'r' || nature == 'k') return JOBQ_RESULT_RETRY;
+    if (nature == 'f' && w.tries[part][message->seq] <= 2) return JOBQ_RESULT_RETRY;
+    if (nature == 'x') return JOBQ_RESULT_REJECT;
+    w.handled[part][message->seq]++;
+    return JOBQ_RESULT_SUCCESS;
+}
+
+static jobq_result world_batch(jobq_delivery *d)
+{
+    int32_t i;
+
+    for (i = 0; i < d->count && !world_dies; i++) {
+        jobq_result result = world_message(d, &d->messages[i]);
+        if (result == JOBQ_RESULT_RETRY) return result;
+        if (result == JOBQ_RESULT_REJECT) jobq_delivery_reject(d, i, jobq_str_from("no"));
+    }
+    return JOBQ_RESULT_SUCCESS;
+}
+
+static bool world_keep(jobq_delivery *d, int32_t index, jobq_str why)
+{
+    (void)d;
+    (void)index;
+    (void)why;
+    return true;
+}
+
+static int world_stopping(const jobq_delivery *d)
+{
+    (void)d;
+    return world_dies ? JOBQ_STOP_LOST : JOBQ_STOP_NONE;
+}
+
+static const jobq_delivery_store world_store = {world_keep, world_stopping, NULL, NULL};
+
+/* Law 4, when a handler begins. */
+static void check_alone(const node *n, const jobq_part *p)
+{
+    int32_t i, k;
+
+    for (i = 0; i < w.nodes; i++) {
+        const node *other = &w.node[i];
+        if (other == n || !other->up) continue;
+        for (k = 0; k < other->loop.relay.count; k++) {
+            const jobq_part *q = &other->loop.relay.parts[k];
+            LAW(q->id != p->id || q->state != JOBQ_PART_RUNNING || w.now >= q->lease_mono_us,
+                "law 4: two handlers on one partition");
+        }
+    }
+}
+
+static void finish(node *n, int32_t part)
+{
+    static jobq_delivery d;
+    static jobq_message messages[JOBQ_LOOP_BATCH];
+    uint8_t outcomes[JOBQ_LOOP_BATCH];
+    jobq_part *p = &n->loop.relay.parts[part];
+    jobq_verdict v;
+    int32_t i;
+
+    memset(&d, 0, sizeof d);
+    memset(&v, 0, sizeof v);
+    memset(outcomes, 0, sizeof outcomes);
+    for (i = 0; i < p->given; i++) messages[i].seq = p->cursor.acked + 1 + i;
+    d.messages = messages;
+    d.count = p->given;
+    d.partition_id = p->id;
+    d.outcomes = outcomes;
+    d.store = &world_store;
+    world_dies = false;
+    jobq_delivery_run(&d, w.each ? world_message : NULL, w.each ? NULL : world_batch, &v);
+    if (world_dies) { /* kill -9 in the middle */
+        w.kills++;
+        lose(n);
+        node_start(n);
+        return;
+    }
+    LAW(jobq_loop_delivered(&n->loop, w.now, part, p->generation, &v, outcomes, false),
+        "a handler's result was not wanted");
+}
+
+/* Starts what waits, ends what runs, now and then. */
+static void handlers(node *n)
+{
+    int32_t part;
+
+    while ((part = jobq_loop_take_messages(&n->loop, w.now)) >= 0) {
+        const jobq_part *p = &n->loop.relay.parts[part];
+        const jobq_memory_partition *store = &memory->partitions[p->id - 1];
+        bool ours = store->holder.worker == p->worker && store->holder.claim == p->claim;
+        check_alone(n, p);
+        LAW(!ours || store->cursor.acked == p->cursor.acked, "law 1: not behind the acknowledged");
+    }
+    for (part = 0; part < n->loop.relay.count && n->up; part++) {
+        if (n->loop.relay.parts[part].state == JOBQ_PART_RUNNING && draw(0, 2) == 0) {
+            finish(n, part);
+        }
+    }
+}
+
+/* -- moves -- */
+
+static void move_node(node *n)
+{
+    int64_t die = w.faults > 0 ? draw(0, 99) : 100;
+
+    if (w.now < n->paused_until) return;
+    if (die < 6) w.faults--;
+    if (die < 2) { /* crash */
+        lose(n);
+        node_start(n);
+    } else if (die < 4) { /* cut */
+        lose(n);
+        if (n->loop.connected) jobq_loop_disconnected(&n->loop, w.now);
+    } else if (die < 5) n->paused_until = w.now + draw(LEASE / 2, 3 * LEASE); /* SIGSTOP */
+    else if (die < 6 && n->flying > 0 && !n->flight[0].executed) execute(&n->flight[0]); /* late */
+    drive(n);
+    while (n->flying > 0 && draw(0, 3) != 0) {
+        request r = n->flight[0];
+        if (!r.executed) execute(&r);
+        shift(n);
+        answer(n, &r);
+        drive(n);
+    }
+    handlers(n);
+    drive(n);
+}
+
+static void produce(void)
+{
+    static const char natures[] = "gggggggggggggfrkx";
+    int32_t part = (int32_t)draw(1, 2);
+
+    if (w.sent[part] == MESSAGES) return;
+    w.sent[part]++;
+    w.nature[part][w.sent[part]] = natures[draw(0, (int64_t)sizeof natures - 2)];
+    send(part - 1, 1);
+}
+
+static void world_move(int64_t moves)
+{
+    int32_t i;
+
+    w.now += draw(0, 3) == 0 ? draw(0, LEASE / 4) : draw(0, 20 * MS);
+    if (moves < 300) produce();
+    if (w.ghosts > 0 && draw(0, 9) == 0) execute(&w.ghost[--w.ghosts]);
+    for (i = 0; i < w.nodes; i++) move_node(&w.node[i]);
+}
+
+/* Law 2 and the numbers, when all is done. */
+static void check_done(int32_t part)
+{
+    const jobq_memory_partition *p = &memory->partitions[part - 1];
+    int32_t seq;
+
+    LAW(p->last == w.sent[part] && p->cursor.acked == p->last, "law 5: a partition stands still");
+    LAW(p->cursor.tried_count == 0, "deliveries are counted of messages that are gone");
+    for (seq = 1; seq <= w.sent[part]; seq++) {
+        const jobq_memory_message *m = jobq_memory_message_at(memory, part, seq);
+        char nature = w.nature[part][seq];
+        bool dead = m != NULL && m->dead;
+        LAW(dead || nature == 'g' || nature == 'f', "law 2: poison was acknowledged");
+        LAW(!dead || nature != 'g', "law 2: an innocent is a dead letter");
+        LAW(!dead || nature != 'f' || m->attempts >= 16, "law 2: given up before its time");
+        LAW(dead || w.handled[part][seq] > 0, "law 2: acknowledged, and never handled");
+        LAW(!dead || m->attempts <= 16 + 6, "law 5: too many attempts");
+    }
+}
+
+static bool world_done(void)
+{
+    return w.faults == 0 && memory->partitions[0].cursor.acked == w.sent[1] &&
+           memory->partitions[1].cursor.acked == w.sent[2];
+}
+
+static void world_run(uint64_t seed)
+{
+    jobq_policy policy = jobq_policy_defaults(NULL);
+    int64_t moves, i;
+
+    memset(&w, 0, sizeof w);
+    w.seed = seed;
+    w.random = jobq_random_from(seed);
+    memory = jobq_memory_init(&block, 4, 16, 64);
+    jobq_memory_outbox(memory, 1, 2);
+    policy.max_attempts = 16;
+    jobq_memory_policy(memory, 1, &policy, false);
+    w.nodes = (int32_t)draw(2, NODES);
+    w.each = draw(0, 1) == 0;
+    w.faults = (int32_t)draw(0, 6); /* fewer than the attempts: the innocent survive them */
+    for (i = 0; i < w.nodes; i++) node_start(&w.node[i]);
+    for (moves = 0; moves < 300 || (!world_done() && moves < 20000); moves++) {
+        world_move(moves);
+        if (moves == 2000) w.faults = 0;
+        for (i = 0; i < memory->worker_max; i++) { /* the dead are swept up */
+            jobq_memory_worker *row_of = &jobq_memory_workers(memory)[i];
+            if (row_of->expires_at_us < w.now - 60 * SECOND) memset(row_of, 0, sizeof *row_of);
+        }
+    }
+    check_done(1);
+    check_done(2);
+}
+
+static void random_worlds_keep_the_laws(void **unused)
+{
+    const char *one = getenv("JOBQ_TEST_SEED");
+    uint64_t seed, most = check_slow() ? 40 : 400;
+
+    (void)unused;
+    if (one != NULL) {
+        world_run(strtoull(one, NULL, 10));
+        return;
+    }
+    for (seed = 1; seed <= most; seed++) world_run(seed);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(it_numbers_reads_and_acknowledges, setup),
+        cmocka_unit_test_setup(the_last_batch_gives_the_partition_up, setup),
+        cmocka_unit_test_setup(idle_looks_write_nothing, setup),
+        cmocka_unit_test_setup(a_notified_sleeper_looks_at_once, setup),
+        cmocka_unit_test_setup(a_retry_waits_by_the_stores_clock_for_every_worker, setup),
+        cmocka_unit_test_setup(a_lease_is_renewed_while_its_handler_has_time, setup),
+        cmocka_unit_test_setup(the_lease_counts_from_before_the_read, setup),
+        cmocka_unit_test_setup(a_stop_gives_back_what_no_handler_has, setup),
+        cmocka_unit_test_setup(a_handler_that_outlives_the_grace_is_given_up, setup),
+        cmocka_unit_test_setup(until_empty_waits_for_messages, setup),
+        cmocka_unit_test_setup(a_paused_queue_is_left_alone, setup),
+        cmocka_unit_test_setup(bad_answers_are_refused_whole, setup),
+        cmocka_unit_test_setup(a_handlers_own_transaction_acknowledges, setup),
+        cmocka_unit_test_setup(a_commit_that_nobody_knows_counts_when_it_was_none, setup),
+        cmocka_unit_test_setup(a_commit_that_nobody_knows_is_found_done, setup),
+        cmocka_unit_test_setup(a_transaction_rolled_back_is_an_attempt, setup),
+        cmocka_unit_test_setup(only_a_holder_that_stands_still_and_has_expired_is_replaced, setup),
+        cmocka_unit_test_setup(statements_that_come_too_late_do_nothing, setup),
+        cmocka_unit_test_setup(a_holder_is_watched_for_a_lease_by_our_own_clock, setup),
+        cmocka_unit_test_setup(a_read_whose_answer_was_lost_is_no_attempt, setup),
+        cmocka_unit_test_setup(an_acknowledgement_whose_answer_was_lost_stands, setup),
+        cmocka_unit_test_setup(the_death_before_a_batch_is_not_held_against_the_next, setup),
+        cmocka_unit_test_setup(random_worlds_keep_the_laws, setup),
+    };
+
+    return cmocka_run_group_tests_name("relay", tests, NULL, NULL);
+}

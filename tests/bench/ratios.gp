@@ -12,4 +12,5 @@ set xrange [0:*]
 set lmargin 60
 plot "ratios.tsv" using (0):0:(0):2:($0 - 0.4):($0 + 0.4):ytic(1) with boxxyerror \
          linecolor rgb "#4477aa", \
-     "ratios.tsv" using 3:0 with points pointtype 5 pointsize 0.6 linecolor rgb "#cc3311"
+     "ratios.tsv" using 3:0:($3 - 0.004):($3 + 0.004):($0 - 0.45):($0 + 0.45) with boxxyerror \
+         linecolor rgb "#cc3311" fillstyle solid 1.0

@@ -5599,24 +5599,35 @@ static bool jobq_pg__one_enter(jobq_delivery *d, int32_t index)
                             NULL) == JOBQ_OK;
 }
 
+/* Whether the transaction is as the handler found it. */
+static bool jobq_pg__whole_leave(jobq_delivery *d, int32_t index, jobq_result result)
+{
+    bool good = jobq_pg__in_transaction(((jobq_pg__delivering *)d->context)->conn);
+
+    (void)index;
+    if (!good && result == JOBQ_RESULT_SUCCESS) {
+        jobq_delivery_error(d, jobq_str_from("the handler left its transaction aborted"));
+    }
+    return good;
+}
+
 /* What one message wrote stays when it was a success. */
 static bool jobq_pg__one_leave(jobq_delivery *d, int32_t index, jobq_result result)
 {
     PGconn *conn = ((jobq_pg__delivering *)d->context)->conn;
+    bool good = jobq_pg__whole_leave(d, index, result);
 
-    (void)index;
-    if (result == JOBQ_RESULT_SUCCESS && jobq_pg__in_transaction(conn)) {
+    if (good && result == JOBQ_RESULT_SUCCESS) {
         return jobq_pg__command(conn, "RELEASE jobq_one", NULL) == JOBQ_OK;
-    }
-    if (result == JOBQ_RESULT_SUCCESS) {
-        jobq_delivery_error(d, jobq_str_from("the handler left its transaction aborted"));
     }
     return jobq_pg__command(conn, "ROLLBACK TO jobq_one; RELEASE jobq_one", NULL) == JOBQ_OK &&
            result != JOBQ_RESULT_SUCCESS;
 }
 
+static const jobq_delivery_store jobq_pg__leased = {jobq_pg__reason_keep, jobq_pg__reading_stop,
+                                                    NULL, NULL};
 static const jobq_delivery_store jobq_pg__whole = {jobq_pg__reason_keep, jobq_pg__reading_stop,
-                                                   NULL, NULL};
+                                                   NULL, jobq_pg__whole_leave};
 static const jobq_delivery_store jobq_pg__singly = {jobq_pg__reason_keep, jobq_pg__reading_stop,
                                                     jobq_pg__one_enter, jobq_pg__one_leave};
 
@@ -5771,7 +5782,7 @@ static bool jobq_pg__step_run(jobq_pg__step *s)
     } else if (desc->transactional) {
         return jobq_pg__deliver_in(s->conn, d, desc->each, desc->all, verdict);
     } else {
-        d->store = &jobq_pg__whole;
+        d->store = &jobq_pg__leased;
         jobq_delivery_run(d, desc->each, desc->all, verdict);
     }
     return true;
@@ -5923,7 +5934,9 @@ JOBQ_API jobq_error jobq_pg_outbox_step(jobq_pg *pg, PGconn *conn, const jobq_pg
         return jobq_pg__invalid(error, "conn", "a step makes transactions of its own");
     s = (jobq_pg__step *)calloc(1, sizeof *s);
     if (s == NULL) return jobq_pg__no_memory(error);
-    s->tuning = jobq_tuning_defaults(&desc->tuning);
+    s->tuning = desc->tuning;
+    if (desc->read.lease_us > 0) s->tuning.lease_us = desc->read.lease_us;
+    s->tuning = jobq_tuning_defaults(&s->tuning);
     code = jobq_tuning_check(&s->tuning) == JOBQ_OK
                ? JOBQ_OK : jobq_pg__invalid(error, "tuning", "see jobq_tuning_check");
     if (code == JOBQ_OK && conn == NULL) code = jobq_pg_acquire(pg, &mine, error);
@@ -5932,8 +5945,7 @@ JOBQ_API jobq_error jobq_pg_outbox_step(jobq_pg *pg, PGconn *conn, const jobq_pg
         s->conn = conn == NULL ? mine : conn;
         s->desc = desc;
         s->read = desc->read;
-        if (s->read.lease_us <= 0) s->read.lease_us = s->tuning.lease_us;
-        else s->tuning.lease_us = s->read.lease_us;
+        s->read.lease_us = s->tuning.lease_us;
         if (s->read.most <= 0) s->read.most = s->tuning.batch;
         s->out = step == NULL ? &unasked : step;
         memset(s->out, 0, sizeof *s->out);

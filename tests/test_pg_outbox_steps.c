@@ -1,0 +1,916 @@
+/*
+ * Messages in the hands of handlers: both strategies, outcomes, crashes, limits, dead letters, and
+ * many processes at once. Rows X19, X21 to X24, X28; SEED_FACTS 2.10 "Transactional", "Leased",
+ * "Crash", "Adaptive", "Partial failure", "Dead letters", "Lifecycle", with W-O1 to W-O4, W-O10 to
+ * W-O14, W-O24 to W-O27 repaired: where that changes a case of the original, the case says so.
+ */
+#include "outbox.h"
+
+/* What a handler does: script[i] for the message with number i + 1, or of the whole batch: s
+ * success, r retry, j reject, e a failing statement then success, c commit, x exit. A digit before
+ * the letter of a batch: done so many. */
+typedef struct script {
+    const char *letters;
+    PGconn *conn;     /* a transactional handler's: it writes the number to table wrote */
+    int calls;
+    int32_t attempts; /* of the last message seen */
+    int32_t seen;     /* messages of the last call of a batch */
+} script;
+
+static jobq_result letter(script *s, jobq_delivery *d, char c, int64_t seq)
+{
+    s->conn = jobq_pg_delivery_conn(d);
+    if (s->conn != NULL && c != 'c') PQclear(sql(s->conn, "INSERT INTO jobq.wrote VALUES (%lld)",
+                                                 (long long)seq));
+    if (c == 'e') PQclear(PQexec(s->conn, "SELECT 1 / 0"));
+    if (c == 'c') PQclear(PQexec(s->conn, "COMMIT"));
+    if (c == 'x') _exit(7);
+    if (c == 'r' || c == 'j') jobq_delivery_error(d, jobq_str_from(c == 'r' ? "later" : "bad"));
+    return c == 'r' ? JOBQ_RESULT_RETRY : c == 'j' ? JOBQ_RESULT_REJECT : JOBQ_RESULT_SUCCESS;
+}
+
+static jobq_result each(jobq_delivery *d, const jobq_message *m)
+{
+    script *s = d->user;
+
+    s->calls++;
+    s->attempts = m->attempts;
+    return letter(s, d, s->letters[m->seq - 1], m->seq);
+}
+
+static jobq_result all(jobq_delivery *d)
+{
+    script *s = d->user;
+    const char *c = s->letters;
+    int i;
+
+    s->calls++;
+    s->seen = d->count;
+    s->attempts = d->messages[0].attempts;
+    if (*c >= '0' && *c <= '9') jobq_delivery_done(d, *c++ - '0');
+    for (i = 1; i < d->count; i++) letter(s, d, 's', d->messages[i].seq);
+    return letter(s, d, *c, d->messages[0].seq);
+}
+
+static jobq_pg_step_desc step_desc(bool transactional, bool batch, script *s)
+{
+    jobq_pg_step_desc d;
+    static int64_t claim;
+
+    memset(&d, 0, sizeof d);
+    d.read = reader(1, ++claim, 0);
+    d.queue = "o";
+    d.transactional = transactional;
+    if (batch) d.all = all;
+    else d.each = each;
+    d.user = s;
+    d.tuning.batch = 10;
+    return d;
+}
+
+static jobq_pg_step step_with(const jobq_pg_step_desc *d)
+{
+    jobq_pg_step step;
+    jobq_pg_error error;
+    jobq_error code = jobq_pg_outbox_step(pg, NULL, d, &step, &error);
+
+    if (code != JOBQ_OK) fail_msg("%s", error.message);
+    return step;
+}
+
+/* Nobody waits for a retry here. */
+static void now_due(void)
+{
+    RUN("UPDATE jobq.partition SET run_at = NULL WHERE run_at IS NOT NULL");
+}
+
+static int up(void **state)
+{
+    pg_empty(state);
+    RUN("CREATE TABLE IF NOT EXISTS jobq.wrote (seq bigint PRIMARY KEY)");
+    RUN("TRUNCATE jobq.wrote");
+    return 0;
+}
+
+/* ---- one step, as data ----------------------------------------------------------------------- */
+
+/* name, transactional, batch handler, messages, script; then acked, attempts of the next message,
+ * error of the partition, dead letters as seq:attempts:error, numbers that the handler's
+ * transaction left in wrote. */
+static const struct {
+    const char *name;
+    bool tx, batch;
+    int count;
+    const char *script;
+    long acked, attempts;
+    const char *error, *dead, *wrote;
+} cases[] = {
+    {"leased: 2 done", false, false, 2, "ss", 2, 0, "", "", ""},
+    {"leased: retry of 1", false, false, 1, "r", 0, 1, "later", "", ""},
+    {"leased: reject of 1; the failing attempt counts (W-O24)", false, false, 1, "j", 1, 0, "",
+     "1:1:bad", ""},
+    {"leased: reject at 3 of 5", false, false, 5, "ssjss", 5, 0, "", "3:1:bad", ""},
+    {"leased: reject at 1 of 3", false, false, 3, "jss", 3, 0, "", "1:1:bad", ""},
+    {"leased: retry at 2 of 3; its error stays (W-O12)", false, false, 3, "srs", 1, 1, "later", "",
+     ""},
+    {"leased: reject then retry", false, false, 4, "jsrs", 2, 1, "later", "1:1:bad", ""},
+    {"leased batch: all done without a word (W-O10)", false, true, 3, "s", 3, 0, "", "", ""},
+    {"leased batch: done 2 of 3", false, true, 3, "2s", 2, 0, "", "", ""},
+    {"leased batch: reject", false, true, 3, "j", 3, 0, "", "1:1:bad 2:1:bad 3:1:bad", ""},
+    {"leased batch: reject after 1", false, true, 3, "1j", 3, 0, "", "2:1:bad 3:1:bad", ""},
+    {"leased batch: retry after 1", false, true, 3, "1r", 1, 1, "later", "", ""},
+    {"leased batch: retry", false, true, 3, "r", 0, 1, "later", "", ""},
+    {"tx: 3 done", true, false, 3, "sss", 3, 0, "", "", "1 2 3"},
+    {"tx: retry of 1; its writes are undone (W-O1)", true, false, 1, "r", 0, 1, "later", "", ""},
+    {"tx: reject of 1", true, false, 1, "j", 1, 0, "", "1:1:bad", ""},
+    {"tx: reject at 3 of 5; only that one (W-O4)", true, false, 5, "ssjss", 5, 0, "", "3:1:bad",
+     "1 2 4 5"},
+    {"tx: retry at 2 of 3; what the first wrote stays", true, false, 3, "srs", 1, 1, "later", "",
+     "1"},
+    {"tx: reject at 1 of 3", true, false, 3, "jss", 3, 0, "", "1:1:bad", "2 3"},
+    {"tx: a failing statement (W-O2)", true, false, 3, "ses", 1, 1,
+     "the handler left its transaction aborted", "", "1"},
+    {"tx: the handler commits", true, false, 1, "c", 0, 1, "the handler ended the transaction", "",
+     ""},
+    {"tx batch: done", true, true, 3, "s", 3, 0, "", "", "1 2 3"},
+    {"tx batch: retry", true, true, 3, "r", 0, 1, "later", "", ""},
+    {"tx batch: retry after 1 undoes all", true, true, 3, "1r", 0, 1, "later", "", ""},
+    {"tx batch: reject", true, true, 3, "j", 3, 0, "", "1:1:bad 2:1:bad 3:1:bad", ""},
+    {"tx batch: a failing statement", true, true, 3, "e", 0, 1,
+     "the handler left its transaction aborted", "", ""},
+    {"tx batch: the handler commits", true, true, 2, "c", 0, 1,
+     "the handler ended the transaction", "", "2"},
+};
+
+static void outcomes_of_one_step(void **unused)
+{
+    size_t i;
+
+    (void)unused;
+    for (i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        script s = {cases[i].script, NULL, 0, 0, 0};
+        jobq_pg_step_desc d;
+        char *dead, *wrote, *error;
+        up(NULL);
+        open_box(1);
+        put(NULL, 0, cases[i].count);
+        number_all();
+        d = step_desc(cases[i].tx, cases[i].batch, &s);
+        step_with(&d);
+        dead = text_of("SELECT coalesce(string_agg(seq || ':' || attempts || ':' || error, ' ' "
+                       "ORDER BY seq), '') FROM jobq.dead_letter");
+        wrote = text_of("SELECT coalesce(string_agg(seq::text, ' ' ORDER BY seq), '') "
+                        "FROM jobq.wrote");
+        error = text_of("SELECT coalesce(error, '') FROM jobq.partition");
+        if (BOX("acked") != cases[i].acked || BOX("attempts") != cases[i].attempts ||
+            strcmp(error, cases[i].error) != 0 || strcmp(dead, cases[i].dead) != 0 ||
+            strcmp(wrote, cases[i].wrote) != 0) {
+            fail_msg("%s: acked %ld, attempts %ld, error '%s', dead '%s', wrote '%s'",
+                     cases[i].name, BOX("acked"), BOX("attempts"), error, dead, wrote);
+        }
+        assert_int_equal(number("SELECT count(*) FROM jobq.partition WHERE worker IS NOT NULL"), 0);
+        free(dead);
+        free(wrote);
+        free(error);
+    }
+}
+
+/* ---- more steps ------------------------------------------------------------------------------ */
+
+/* W-O13, W-O14: attempts are the message's own; at the limit it leaves, and its neighbours do
+ * not. */
+static void a_poisoned_message_ends_in_a_dead_letter(void **unused)
+{
+    int tx;
+
+    (void)unused;
+    for (tx = 0; tx < 2; tx++) {
+        script s = {"srssss", NULL, 0, 0, 0};
+        int steps = 0;
+        up(NULL);
+        open_box(1);
+        RUN("UPDATE jobq.queue SET max_attempts = 3");
+        put(NULL, 0, 6);
+        number_all();
+        while (BOX("lag") > 0) {
+            jobq_pg_step_desc d = step_desc(tx, false, &s);
+            step_with(&d);
+            now_due();
+            assert_true(++steps < 20);
+        }
+        assert_text("SELECT seq || ':' || attempts || ':' || error FROM jobq.dead_letter",
+                    "2:3:Max retries (3) exceeded: later");
+        assert_text("SELECT string_agg(status || ' ' || type || ' ' || convert_from(bytes, "
+                    "'UTF8'), ',') FROM jobq.dead_letter", "pending text/plain hello");
+        if (tx) assert_int_equal(number("SELECT count(*) FROM jobq.wrote"), 5);
+    }
+}
+
+/* "Adaptive": batches of one; and the mode outlives its process (W-O39). */
+static void the_mode_stands_in_the_row(void **unused)
+{
+    script s = {"rrrrrrrrrrrr", NULL, 0, 0, 0};
+    jobq_pg_step_desc d;
+    jobq_pg_step step;
+
+    (void)unused;
+    open_box(1);
+    put(NULL, 0, 12);
+    number_all();
+    d = step_desc(false, false, &s);
+    step = step_with(&d);
+    assert_int_equal(step.count, 10);
+    assert_int_equal(step.plan.directive.kind, JOBQ_DIRECTIVE_SLEEP);
+    d = step_desc(false, false, &s);
+    step = step_with(&d);
+    assert_int_equal(step.answer, 'w'); /* the backoff holds for every worker */
+    assert_true(step.wait_us > 0 && step.wait_us <= 2 * SECOND);
+    now_due();
+    d = step_desc(false, false, &s);
+    step = step_with(&d);
+    assert_int_equal(step.plan.cursor.mode.effective, 1);
+    now_due();
+    s.letters = "ssssssssssss";
+    d = step_desc(false, false, &s);
+    step = step_with(&d);
+    assert_int_equal(step.count, 1);
+    assert_int_equal(s.attempts, 2);
+    d = step_desc(false, false, &s);
+    assert_int_equal(step_with(&d).count, 2);
+    d = step_desc(false, false, &s);
+    assert_int_equal(step_with(&d).count, 4);
+    assert_int_equal(s.attempts, 0);
+    d = step_desc(false, false, &s);
+    assert_int_equal(step_with(&d).count, 5);
+    assert_int_equal(BOX("acked"), 12);
+}
+
+/* "Crash": the trace is there for both strategies (W-O3); the handler sees 0, 1, 2. */
+static void a_killed_handler_leaves_its_trace(void **unused)
+{
+    int tx, crash, status;
+
+    (void)unused;
+    for (tx = 0; tx < 2; tx++) {
+        script s = {"x", NULL, 0, 0, 0};
+        jobq_pg_step_desc d;
+        up(NULL);
+        open_box(1);
+        put(NULL, 0, 1);
+        number_all();
+        for (crash = 1; crash <= 2; crash++) {
+            jobq_pg_reading look;
+            pid_t child;
+            d = step_desc(tx, false, &s);
+            d.read.lease_us = 100000;
+            if (crash == 2) {
+                d.read.worker = 2;
+                d.read.watched_worker = 1;
+                d.read.watched_claim = number("SELECT claim FROM jobq.partition");
+                d.read.watched_beat = number("SELECT beat FROM jobq.partition");
+            }
+            child = fork();
+            if (child == 0) {
+                pg = handle();
+                step_with(&d);
+                _exit(1);
+            }
+            assert_int_equal(waitpid(child, &status, 0), child);
+            assert_int_equal(WEXITSTATUS(status), 7);
+            assert_int_equal(BOX("attempts"), crash);
+            assert_int_equal(BOX("acked"), 0);
+            assert_int_equal(number("SELECT count(*) FROM jobq.wrote"), 0);
+            assert_true(becomes(20, 1, "SELECT count(*) FROM jobq.partition "
+                                       "WHERE lease_until < now()"));
+            d.read.worker = 9;
+            assert_int_equal(read_by(&d.read, &look), 'o');
+            jobq_pg_reading_clear(&look);
+        }
+        s.letters = "s";
+        d = step_desc(tx, false, &s);
+        d.read.watched_worker = 2;
+        d.read.watched_claim = number("SELECT claim FROM jobq.partition");
+        d.read.watched_beat = number("SELECT beat FROM jobq.partition");
+        step_with(&d);
+        assert_int_equal(s.attempts, 2);
+        assert_int_equal(BOX("acked"), 1);
+        assert_int_equal(BOX("attempts"), 0);
+    }
+}
+
+/* A message that kills each of its workers is given up without being delivered once more. */
+static void a_killer_is_given_up(void **unused)
+{
+    script s = {"xs", NULL, 0, 0, 0};
+    int round, status;
+
+    (void)unused;
+    open_box(1);
+    RUN("UPDATE jobq.queue SET max_attempts = 3");
+    put(NULL, 0, 2);
+    number_all();
+    for (round = 0; round < 10 && BOX("acked") == 0; round++) {
+        jobq_pg_step_desc d = step_desc(false, false, &s);
+        pid_t child;
+        d.read.lease_us = 20000;
+        d.read.watched_worker = number("SELECT coalesce(worker, 0) FROM jobq.partition");
+        d.read.watched_claim = number("SELECT coalesce(claim, 0) FROM jobq.partition");
+        d.read.watched_beat = number("SELECT beat FROM jobq.partition");
+        child = fork();
+        if (child == 0) {
+            pg = handle();
+            step_with(&d);
+            _exit(0);
+        }
+        assert_int_equal(waitpid(child, &status, 0), child);
+        assert_true(becomes(20, 0, "SELECT count(*) FROM jobq.partition "
+                                   "WHERE lease_until >= now()"));
+    }
+    assert_int_equal(round, 4);
+    assert_text("SELECT seq || ':' || attempts || ':' || error FROM jobq.dead_letter",
+                "1:3:Max retries (3) exceeded: ");
+    assert_int_equal(BOX("acked"), 1);
+}
+
+/* The lease is stolen while the handler runs: neither the cursor, nor a dead letter, nor its writes
+ * (X23, S35, promise 3). */
+static void steal(void)
+{
+    jobq_pg_read_desc d = reader(666, 1, 0);
+    jobq_pg_reading r;
+
+    d.watched_worker = number("SELECT worker FROM jobq.partition");
+    d.watched_claim = number("SELECT claim FROM jobq.partition");
+    d.watched_beat = number("SELECT beat FROM jobq.partition");
+    assert_true(becomes(20, 1, "SELECT count(*) FROM jobq.partition WHERE lease_until < now()"));
+    assert_int_equal(read_by(&d, &r), 'h');
+    jobq_pg_reading_clear(&r);
+}
+
+static jobq_result robbed(jobq_delivery *d, const jobq_message *m)
+{
+    script *s = d->user;
+
+    if (s->calls++ == 0) steal();
+    return letter(s, d, s->letters[m->seq - 1], m->seq);
+}
+
+static void a_stolen_lease_writes_nothing(void **unused)
+{
+    int tx;
+
+    (void)unused;
+    for (tx = 0; tx < 2; tx++) {
+        script s = {"sjs", NULL, 0, 0, 0};
+        jobq_pg_step_desc d;
+        jobq_pg_step step;
+        jobq_pg_error error;
+        up(NULL);
+        open_box(1);
+        put(NULL, 0, 3);
+        number_all();
+        d = step_desc(tx, false, &s);
+        d.each = robbed;
+        d.read.lease_us = 50000;
+        d.tuning.headroom_us = 1000;
+        assert_int_equal(jobq_pg_outbox_step(pg, NULL, &d, &step, &error), JOBQ_ERROR_LOST);
+        assert_int_equal(step.answer, 'l');
+        assert_int_equal(BOX("acked"), 0);
+        assert_int_equal(number("SELECT count(*) FROM jobq.dead_letter"), 0);
+        assert_int_equal(number("SELECT count(*) FROM jobq.wrote"), 0);
+        assert_int_equal(number("SELECT worker FROM jobq.partition"), 666);
+    }
+}
+
+/* X20: while one is in its handler, another is sent away at once. */
+static jobq_result busy_look(jobq_delivery *d, const jobq_message *m)
+{
+    jobq_pg_read_desc other = reader(2, 1, 0);
+    jobq_pg_reading r;
+
+    (void)d;
+    (void)m;
+    assert_int_equal(read_by(&other, &r), 'o');
+    jobq_pg_reading_clear(&r);
+    return JOBQ_RESULT_SUCCESS;
+}
+
+static void a_second_processor_is_sent_away(void **unused)
+{
+    script s = {"s", NULL, 0, 0, 0};
+    int tx;
+
+    (void)unused;
+    for (tx = 0; tx < 2; tx++) {
+        jobq_pg_step_desc d;
+        up(NULL);
+        open_box(1);
+        put(NULL, 0, 1);
+        number_all();
+        d = step_desc(tx, false, &s);
+        d.each = busy_look;
+        assert_int_equal(step_with(&d).plan.done, 1);
+    }
+}
+
+/* X22: the deadline counts from before the read; a handler that is asked to stop leaves the rest,
+ * whose attempts are given back, and which comes at once (W-O8). */
+static jobq_result slow(jobq_delivery *d, const jobq_message *m)
+{
+    script *s = d->user;
+
+    (void)m;
+    s->calls++;
+    while (jobq_delivery_stopping(d) == JOBQ_STOP_NONE) nap_us(1000);
+    return JOBQ_RESULT_SUCCESS;
+}
+
+static void the_budget_ends_a_delivery(void **unused)
+{
+    script s = {"", NULL, 0, 0, 0};
+    jobq_pg_step_desc d;
+    jobq_pg_step step;
+    int64_t start = jobq_pg__mono_us();
+
+    (void)unused;
+    open_box(1);
+    put(NULL, 0, 5);
+    number_all();
+    d = step_desc(false, false, &s);
+    d.each = slow;
+    d.read.lease_us = 10 * SECOND;
+    d.tuning.headroom_us = 10 * SECOND - 200000;
+    step = step_with(&d);
+    assert_true(jobq_pg__mono_us() - start < 9 * SECOND);
+    assert_int_equal(s.calls, 1);
+    assert_int_equal(step.count, 5);
+    assert_int_equal(step.plan.done, 1);
+    assert_int_equal(step.plan.directive.kind, JOBQ_DIRECTIVE_PROCEED);
+    assert_int_equal(BOX("attempts"), 0);
+}
+
+/* Many at once behind savepoints: the batch first, then at most 32 singly. */
+static void many_savepoints_are_bounded(void **unused)
+{
+    script s = {NULL, NULL, 0, 0, 0};
+    char letters[61];
+    jobq_pg_step_desc d;
+
+    (void)unused;
+    open_box(1);
+    put(NULL, 0, 60);
+    number_all();
+    memset(letters, 's', 60);
+    letters[40] = 'j';
+    letters[60] = '\0';
+    s.letters = letters;
+    d = step_desc(true, false, &s);
+    d.read.most = 60;
+    d.tuning.batch = 60;
+    assert_int_equal(step_with(&d).plan.done, 32);
+    assert_int_equal(BOX("attempts"), 0);
+    d = step_desc(true, false, &s);
+    d.read.most = 60;
+    d.tuning.batch = 60;
+    assert_int_equal(step_with(&d).plan.done, 28);
+    assert_int_equal(number("SELECT count(*) FROM jobq.wrote"), 59);
+    assert_text("SELECT string_agg(seq::text, ' ') FROM jobq.dead_letter", "41");
+}
+
+/* ---- dead letters: X28 ----------------------------------------------------------------------- */
+
+static void kill_messages(int partition, int count)
+{
+    script s = {"jjjjjjjjjj", NULL, 0, 0, 0};
+    jobq_pg_step_desc d = step_desc(false, false, &s);
+
+    put(NULL, partition, count);
+    number_all();
+    d.read.partition = jobq_pg_partition(box, partition);
+    step_with(&d);
+}
+
+static int64_t count_of(const jobq_pg_scope *scope)
+{
+    jobq_pg_error error;
+    int64_t count = -1;
+
+    if (jobq_pg_dead_letter_count(pg, NULL, scope, &count, &error) != JOBQ_OK) {
+        fail_msg("%s", error.message);
+    }
+    return count;
+}
+
+static void dead_letters_are_listed(void **unused)
+{
+    jobq_pg_dead_letters letters;
+    jobq_pg_scope scope;
+    jobq_pg_error error;
+
+    (void)unused;
+    open_box(4);
+    kill_messages(1, 3);
+    kill_messages(2, 2);
+    memset(&scope, 0, sizeof scope);
+    assert_int_equal(count_of(NULL), 5);
+    assert_int_equal(jobq_pg_dead_letter_list(pg, NULL, NULL, &letters, &error), JOBQ_OK);
+    assert_int_equal(letters.count, 5);
+    assert_int_equal(letters.rows[0].number, 2); /* the newest first */
+    assert_int_equal(letters.rows[4].seq, 1);
+    assert_int_equal(letters.rows[4].attempts, 1);
+    assert_true(letters.rows[4].payload_bytes);
+    assert_true(jobq_str_equal(letters.rows[4].payload, jobq_str_from("hello")));
+    assert_true(jobq_str_equal(letters.rows[4].type, jobq_str_from("text/plain")));
+    assert_true(jobq_str_equal(letters.rows[4].status, jobq_str_from("pending")));
+    assert_true(jobq_str_equal(letters.rows[4].error, jobq_str_from("bad")));
+    assert_true(letters.rows[4].failed_at_us >= letters.rows[4].created_at_us);
+    assert_int_equal(letters.rows[4].deadline_us, 0);
+    jobq_pg_dead_letters_clear(&letters);
+    scope.one_partition = true;
+    scope.partition = 1;
+    assert_int_equal(count_of(&scope), 3);
+    scope.partition = 2;
+    assert_int_equal(count_of(&scope), 2);
+    scope.type = "none";
+    assert_int_equal(count_of(&scope), 0);
+    memset(&scope, 0, sizeof scope);
+    scope.queue = "o";
+    scope.limit = 2;
+    assert_int_equal(jobq_pg_dead_letter_list(pg, NULL, &scope, &letters, &error), JOBQ_OK);
+    assert_int_equal(letters.count, 2);
+    jobq_pg_dead_letters_clear(&letters);
+    scope.queue = "p";
+    assert_int_equal(count_of(&scope), 0);
+    scope.status = "gone";
+    assert_int_equal(jobq_pg_dead_letter_list(pg, NULL, &scope, &letters, &error),
+                     JOBQ_ERROR_INVALID);
+    assert_string_equal(error.message, "invalid dead letter status: gone");
+}
+
+/* Every verb on every state: what it may change it changes, the rest stays (2.9). */
+static void every_verb_on_every_state(void **unused)
+{
+    static const char *const states[] = {"pending", "reprocessing", "reprocessing, expired",
+                                         "reprocessing, of another", "resolved", "discarded"};
+    static const char *const verbs[] = {"replay", "resolve", "reject", "discard", "cleanup"};
+    static const char *const wanted[6][5] = {
+        {"reprocessing", "pending", "pending", "discarded", "pending"},
+        {"reprocessing", "resolved", "pending", "reprocessing", "reprocessing"},
+        {"reprocessing", "resolved", "pending", "reprocessing", "reprocessing"},
+        {"reprocessing", "reprocessing", "reprocessing", "reprocessing", "reprocessing"},
+        {"resolved", "resolved", "resolved", "resolved", ""},
+        {"discarded", "discarded", "discarded", "discarded", ""}};
+    size_t state, verb;
+
+    (void)unused;
+    for (state = 0; state < 6; state++) {
+        for (verb = 0; verb < 5; verb++) {
+            jobq_pg_dead_letters letters;
+            jobq_pg_error error;
+            int32_t count = 0;
+            int64_t id;
+            char *after;
+            bool moves;
+            up(NULL);
+            open_box(1);
+            kill_messages(0, 1);
+            id = number("SELECT id FROM jobq.dead_letter");
+            RUN("UPDATE jobq.dead_letter SET status = split_part('%s', ',', 1), token = CASE WHEN "
+                "%d IN (1, 2) THEN 5 WHEN %d = 3 THEN 6 END, deadline = CASE WHEN %d = 2 THEN "
+                "now() - interval '1 s' WHEN %d IN (1, 3) THEN now() + interval '1 h' END, "
+                "completed_at = CASE WHEN %d > 3 THEN now() END", states[state], (int)state,
+                (int)state, (int)state, (int)state, (int)state);
+            if (verb == 0) {
+                assert_int_equal(jobq_pg_dead_letter_replay(pg, NULL, 5, SECOND / 2, NULL, &letters,
+                                                            &error), JOBQ_OK);
+                count = (int32_t)letters.count;
+                moves = state == 0 || state == 2;
+                jobq_pg_dead_letters_clear(&letters);
+            } else if (verb == 1) {
+                assert_int_equal(jobq_pg_dead_letter_resolve(pg, NULL, 5, &id, 1, &count, &error),
+                                 JOBQ_OK);
+                moves = state == 1 || state == 2;
+            } else if (verb == 2) {
+                assert_int_equal(jobq_pg_dead_letter_reject(pg, NULL, 5, &id, 1,
+                                                            jobq_str_from("again"), &count,
+                                                            &error), JOBQ_OK);
+                moves = state == 1 || state == 2;
+            } else if (verb == 3) {
+                assert_int_equal(jobq_pg_dead_letter_discard(pg, NULL, NULL, &count, &error),
+                                 JOBQ_OK);
+                moves = state == 0;
+            } else {
+                assert_int_equal(jobq_pg_dead_letter_cleanup(pg, NULL, NULL, &count, &error),
+                                 JOBQ_OK);
+                moves = state > 3;
+            }
+            after = text_of("SELECT coalesce(max(status), '') FROM jobq.dead_letter");
+            if (strcmp(after, wanted[state][verb]) != 0 || count != moves) {
+                fail_msg("%s of a %s one: %s, count %d", verbs[verb], states[state], after,
+                         (int)count);
+            }
+            free(after);
+        }
+    }
+}
+
+/* A replay past its deadline is taken by another, which counts (W-O27); the first one's end then
+ * changes nothing. */
+static void a_late_replay_is_fenced(void **unused)
+{
+    jobq_pg_dead_letters first, second;
+    jobq_pg_scope scope;
+    jobq_pg_error error;
+    int32_t count = 9;
+    int64_t ids[2];
+
+    (void)unused;
+    open_box(1);
+    kill_messages(0, 2);
+    memset(&scope, 0, sizeof scope);
+    assert_int_equal(jobq_pg_dead_letter_replay(pg, NULL, 11, 1000, &scope, &first, &error),
+                     JOBQ_OK);
+    assert_int_equal(first.count, 2);
+    assert_true(jobq_str_equal(first.rows[0].status, jobq_str_from("reprocessing")));
+    assert_true(first.rows[0].deadline_us > 0);
+    ids[0] = first.rows[0].id;
+    ids[1] = first.rows[1].id;
+    assert_true(becomes(20, 2, "SELECT count(*) FROM jobq.dead_letter WHERE deadline < now()"));
+    scope.limit = 1;
+    assert_int_equal(jobq_pg_dead_letter_replay(pg, NULL, 12, SECOND * 60, &scope, &second, &error),
+                     JOBQ_OK);
+    assert_int_equal(second.count, 1);
+    assert_int_equal(second.rows[0].attempts, 2);
+    assert_int_equal(jobq_pg_dead_letter_resolve(pg, NULL, 11, ids, 2, &count, &error), JOBQ_OK);
+    assert_int_equal(count, 1);
+    assert_int_equal(jobq_pg_dead_letter_reject(pg, NULL, 12, ids, 2, jobq_str_from("again"),
+                                                &count, &error), JOBQ_OK);
+    assert_int_equal(count, 1);
+    assert_text("SELECT string_agg(status || ':' || attempts || ':' || error, ' ' ORDER BY status) "
+                "FROM jobq.dead_letter", "pending:3:again resolved:1:bad");
+    assert_int_equal(jobq_pg_dead_letter_replay(pg, NULL, 0, SECOND, NULL, &second, &error),
+                     JOBQ_ERROR_INVALID);
+    jobq_pg_dead_letters_clear(&first);
+    jobq_pg_dead_letters_clear(&second);
+}
+
+/* W-O35; a dead letter is there once, and the default limit is 100. */
+static void dead_letters_do_not_stay_for_ever(void **unused)
+{
+    jobq_pg_dead_letters letters;
+    jobq_pg_error error;
+
+    (void)unused;
+    open_box(1);
+    RUN("INSERT INTO jobq.dead_letter (queue_id, partition, seq, created_at, failed_at, attempts) "
+        "SELECT %d, %d, i, now(), now() - i * interval '1 hour', 1 FROM generate_series(1, 1000) i",
+        (int)box, (int)jobq_pg_partition(box, 0));
+    assert_int_equal(jobq_pg_dead_letter_replay(pg, NULL, 3, SECOND, NULL, &letters, &error),
+                     JOBQ_OK);
+    assert_int_equal(letters.count, 100);
+    jobq_pg_dead_letters_clear(&letters);
+    assert_int_equal(jobq_pg_dead_letter_list(pg, NULL, NULL, &letters, &error), JOBQ_OK);
+    assert_int_equal(letters.count, 100);
+    jobq_pg_dead_letters_clear(&letters);
+    assert_int_equal(jobq_pg_outbox_reclaim(pg, NULL, 100, NULL, &error), JOBQ_OK);
+    assert_int_equal(number("SELECT count(*) FROM jobq.dead_letter"), 900);
+    assert_int_equal(jobq_pg_outbox_reclaim(pg, NULL, 10000, NULL, &error), JOBQ_OK);
+    assert_int_equal(number("SELECT count(*) FROM jobq.dead_letter"), 719);
+}
+
+/* ---- many processes: X24 --------------------------------------------------------------------- */
+
+#define PRODUCERS 16
+
+/* Writes its share in transactions of random size; some are rolled back. Payload: producer:number,
+ * one run of numbers for each partition. */
+static void produce(int me, int partitions, int share)
+{
+    PGconn *conn = PQconnectdb(server());
+    int next[64] = {0}, left = share, n;
+    unsigned seed = (unsigned)me * 7919u + 1;
+    jobq_pg_error error;
+
+    while (left > 0) {
+        jobq_pg_message m[32];
+        char text[32][24];
+        int count = 1 + (int)((seed = seed * 1103515245u + 12345u) >> 16) % 32, keep[64], i;
+        bool undo = (seed >> 8) % 8 == 0;
+        memcpy(keep, next, sizeof keep);
+        if (count > left) count = left;
+        for (i = 0; i < count; i++) {
+            n = (me + (left - i)) % partitions;
+            m[i] = plain_message(n);
+            snprintf(text[i], sizeof text[i], "%d:%d", me, ++next[n]);
+            m[i].payload = jobq_str_from(text[i]);
+        }
+        PQclear(sql(conn, "BEGIN"));
+        if (jobq_pg_outbox_enqueue_many(pg, conn, m, (size_t)count, NULL, &error) != JOBQ_OK) {
+            fprintf(stderr, "%s\n", error.message);
+            _exit(1);
+        }
+        PQclear(sql(conn, undo ? "ROLLBACK" : "COMMIT"));
+        if (undo) memcpy(next, keep, sizeof next);
+        else left -= count;
+    }
+    _exit(0);
+}
+
+/* Appends "partition seq payload" to its file for every message, unbuffered: what a killed consumer
+ * wrote counts as delivered. */
+static jobq_result to_file(jobq_delivery *d)
+{
+    char lines[100 * 48];
+    size_t at = 0;
+    int i;
+
+    for (i = 0; i < d->count; i++) {
+        at += (size_t)snprintf(lines + at, sizeof lines - at, "%d %lld %.*s\n", (int)d->partition,
+                               (long long)d->messages[i].seq, (int)d->messages[i].payload.len,
+                               d->messages[i].payload.ptr);
+    }
+    if (write(*(int *)d->user, lines, at) != (ssize_t)at) return JOBQ_RESULT_RETRY;
+    nap_us(3000); /* a good moment to be killed */
+    return JOBQ_RESULT_SUCCESS;
+}
+
+/* Numbers, and works every partition it can get, watching the other's holds by its own clock. */
+static void consume(int partitions, int fd)
+{
+    struct { int64_t worker, claim, beat, since; } seen[64];
+    int64_t me =
+        jobq_worker_id_from((uint64_t)jobq_pg__mono_us() * 2654435761u + (unsigned)getpid());
+    int64_t claim = 0;
+    jobq_pg_error error;
+
+    memset(seen, 0, sizeof seen);
+    for (;;) {
+        bool idle = true;
+        int p;
+        jobq_pg_outbox_sequence(pg, NULL, box, 1000, false, NULL, &error);
+        for (p = 0; p < partitions; p++) {
+            jobq_pg_step_desc d;
+            jobq_pg_step step;
+            bool stood = seen[p].worker != 0 && jobq_pg__mono_us() - seen[p].since > 200000;
+            memset(&d, 0, sizeof d);
+            d.read = reader(me, ++claim, p);
+            d.read.lease_us = 200000;
+            d.read.most = 100;
+            if (stood) {
+                d.read.watched_worker = seen[p].worker;
+                d.read.watched_claim = seen[p].claim;
+                d.read.watched_beat = seen[p].beat;
+            }
+            d.all = to_file;
+            d.user = &fd;
+            if (jobq_pg_outbox_step(pg, NULL, &d, &step, &error) != JOBQ_OK) continue;
+            idle = idle && step.count == 0;
+            if (step.answer != 'o') seen[p].worker = 0;
+            else if (step.worker != seen[p].worker || step.claim != seen[p].claim ||
+                     step.beat != seen[p].beat) {
+                seen[p].worker = step.worker;
+                seen[p].claim = step.claim;
+                seen[p].beat = step.beat;
+                seen[p].since = jobq_pg__mono_us();
+            }
+        }
+        jobq_pg_outbox_reclaim(pg, NULL, 10000, NULL, &error);
+        if (idle) nap_us(2000);
+    }
+}
+
+static pid_t start_consumer(int partitions, int fd)
+{
+    pid_t child = fork();
+
+    if (child == 0) {
+        pg = handle();
+        consume(partitions, fd);
+    }
+    return child;
+}
+
+/* Reads what was delivered. Per partition: a number is the next one, or one already seen (a batch
+ * delivered again); and the numbers of each producer rise. */
+static void check_deliveries(const char *path, int partitions, int total)
+{
+    long highest[64] = {0};
+    static int last[64][PRODUCERS];
+    FILE *in = fopen(path, "r");
+    int partition, me, n;
+    long seq, again = 0, fresh = 0;
+
+    memset(last, 0, sizeof last);
+    assert_non_null(in);
+    while (fscanf(in, "%d %ld %d:%d\n", &partition, &seq, &me, &n) == 4) {
+        if (seq <= highest[partition]) {
+            again++;
+            assert_true(highest[partition] - seq < 200); /* of the batch that was cut short */
+            continue;
+        }
+        if (seq != highest[partition] + 1) {
+            fail_msg("partition %d: %ld after %ld", partition, seq, highest[partition]);
+        }
+        assert_int_equal(n, last[partition][me] + 1);
+        last[partition][me] = n;
+        highest[partition] = seq;
+        fresh++;
+    }
+    assert_true(feof(in));
+    fclose(in);
+    assert_int_equal(fresh, total);
+    print_message("%ld delivered again\n", again);
+    for (n = 0; n < partitions; n++) {
+        assert_int_equal(highest[n],
+                         number("SELECT acked FROM jobq.outbox WHERE partition = %d", n));
+    }
+}
+
+/* One consumer is killed every pause_us. */
+static void consumers_are_killed(int partitions, int share, int64_t pause_us)
+{
+    char path[] = "/tmp/jobq_outbox_XXXXXX";
+    int fd = mkstemp(path), c, status, kills = 0, total = PRODUCERS * share;
+    pid_t producers[PRODUCERS], consumers[2];
+    int64_t next = jobq_pg__mono_us() + pause_us, until = jobq_pg__mono_us() + 900 * SECOND;
+
+    assert_true(fd >= 0);
+    assert_int_equal(fcntl(fd, F_SETFL, O_APPEND), 0);
+    open_box(partitions);
+    for (c = 0; c < PRODUCERS; c++) {
+        producers[c] = fork();
+        if (producers[c] != 0) continue;
+        pg = handle();
+        produce(c, partitions, share);
+    }
+    for (c = 0; c < 2; c++) consumers[c] = start_consumer(partitions, fd);
+    while (number("SELECT coalesce(sum(acked), 0) FROM jobq.partition") < total) {
+        assert_true(jobq_pg__mono_us() < until);
+        nap_us(20000);
+        if (jobq_pg__mono_us() < next) continue;
+        next = jobq_pg__mono_us() + pause_us;
+        c = kills++ % 2;
+        kill(consumers[c], SIGKILL);
+        waitpid(consumers[c], &status, 0);
+        consumers[c] = start_consumer(partitions, fd);
+    }
+    for (c = 0; c < PRODUCERS; c++) {
+        assert_int_equal(waitpid(producers[c], &status, 0), producers[c]);
+        assert_int_equal(status, 0);
+    }
+    for (c = 0; c < 2; c++) {
+        kill(consumers[c], SIGKILL);
+        waitpid(consumers[c], &status, 0);
+    }
+    print_message("%d killed, ", kills);
+    assert_true(kills > 0);
+    check_deliveries(path, partitions, total);
+    assert_int_equal(number("SELECT count(*) FROM jobq.dead_letter"), 0);
+    close(fd);
+    unlink(path);
+}
+
+/* JOBQ_TEST_LONG: the whole of X24, some minutes. Else as many kills in less time. */
+static void order_holds(int partitions)
+{
+    if (getenv("JOBQ_TEST_LONG") != NULL) consumers_are_killed(partitions, 100000, SECOND);
+    else if (getenv("JOBQ_TEST_SLOW") != NULL) consumers_are_killed(partitions, 500, SECOND);
+    else consumers_are_killed(partitions, 3000, SECOND / 4);
+}
+
+static void order_holds_with_4_partitions(void **unused)
+{
+    (void)unused;
+    order_holds(4);
+}
+
+static void order_holds_with_64_partitions(void **unused)
+{
+    (void)unused;
+    order_holds(64);
+}
+
+#define TEST(f) cmocka_unit_test_setup(f, up)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(outcomes_of_one_step),
+        TEST(a_poisoned_message_ends_in_a_dead_letter),
+        TEST(the_mode_stands_in_the_row),
+        TEST(a_killed_handler_leaves_its_trace),
+        TEST(a_killer_is_given_up),
+        TEST(a_stolen_lease_writes_nothing),
+        TEST(a_second_processor_is_sent_away),
+        TEST(the_budget_ends_a_delivery),
+        TEST(many_savepoints_are_bounded),
+        TEST(dead_letters_are_listed),
+        TEST(every_verb_on_every_state),
+        TEST(a_late_replay_is_fenced),
+        TEST(dead_letters_do_not_stay_for_ever),
+        TEST(order_holds_with_4_partitions),
+        TEST(order_holds_with_64_partitions),
+    };
+
+    return cmocka_run_group_tests(tests, pg_up, pg_down);
+}

@@ -30,8 +30,8 @@ MAKEFLAGS += --no-print-directory
 
 .DELETE_ON_ERROR:
 .SUFFIXES:
-.PHONY: help demo bench test test-core test-fresh test-servers examples sanitize valgrind explore simulate mutants \
-	embed verify clean
+.PHONY: help demo bench test test-core test-fresh test-servers examples sanitize valgrind explore \
+	simulate differential mutants embed verify clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
@@ -142,6 +142,9 @@ mutants: ## break jobq.h in known ways and see which tool notices (ARGS="NAME ..
 
 explore: .build/explore ## every interleaving of a small world (ARGS="--states N --faults N ...")
 	@exec .build/explore $(ARGS)
+
+differential: .build/cc/test_pg_differential ## random deeds on both stores (ARGS="--seed N ...")
+	@exec tests/server.sh .build/cc/test_pg_differential $(ARGS)
 
 simulate: .build/simulate ## virtual hours of a busy queue (ARGS="--seed N --seeds N --hours H ...")
 	@exec .build/simulate $(ARGS)

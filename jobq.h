@@ -1560,7 +1560,10 @@ JOBQ_API void jobq_loop_renewed(jobq_loop *loop, int64_t mono_us, int32_t part, 
 typedef struct jobq_memory_job {
     jobq_job job;
     jobq_str payload;       /* borrowed: lives as long as the job */
+    jobq_str next;          /* the next stage's, kept under the token that the job bears */
     int64_t finished_at_us;
+    jobq_reason reason;     /* failed: why, for jobq_reason_format */
+    int32_t limit;
 } jobq_memory_job;
 
 typedef struct jobq_memory_worker {
@@ -1570,13 +1573,15 @@ typedef struct jobq_memory_worker {
     int64_t expires_at_us;
     uint64_t queues; /* bit i: queue i */
     uint64_t kinds;  /* bit i: kind i */
-    bool dead;
+    int64_t dead_at_us;
+    bool dead;       /* its row stays for a day, or until its place is needed */
     bool asleep;
 } jobq_memory_worker;
 
 typedef struct jobq_memory_claim {
     int64_t worker; /* 0: a free place */
     int64_t number;
+    int64_t burned_at_us; /* 0: it was claimed */
 } jobq_memory_claim;
 
 /* A message on a jobq_memory. */
@@ -1640,28 +1645,60 @@ JOBQ_API int64_t jobq_memory_enqueue(jobq_memory *memory, const jobq_job *like, 
 /* jobq_memory_get -- the job of an id; NULL: none. */
 JOBQ_API jobq_memory_job *jobq_memory_get(jobq_memory *memory, int64_t id);
 
+/* jobq_memory_register -- JOBQ_ERROR_EXISTS: the id is taken; JOBQ_ERROR_FULL: all places are held
+ * by workers that live, or have died with jobs. */
 JOBQ_API jobq_error jobq_memory_register(jobq_memory *memory, int64_t worker, int64_t lease_us,
                                          uint64_t queues, uint64_t kinds, int64_t now_us);
 JOBQ_API jobq_error jobq_memory_claim_jobs(jobq_memory *memory, int64_t worker, int64_t number,
                                            int32_t limit, const jobq_lane *lanes,
                                            int32_t lane_count, uint64_t foreign, bool suspects,
                                            int64_t now_us, int32_t *places, int32_t *count);
-JOBQ_API int32_t jobq_memory_recover(jobq_memory *memory, int64_t worker, int64_t number,
-                                     int32_t *places, int32_t most);
 
-/* jobq_memory_settle -- writes a decision under its token: JOBQ_OK or JOBQ_ERROR_LOST. */
+/* jobq_memory_look -- after an empty claim of these lanes: whether a suspect is ready in their
+ * queues, and microseconds until their next job; -1: none. */
+JOBQ_API int64_t jobq_memory_look(const jobq_memory *memory, const jobq_lane *lanes,
+                                  int32_t lane_count, uint64_t foreign, int64_t now_us,
+                                  bool *suspects);
+
+/* jobq_memory_recover -- a claim whose answer was lost: the places of the jobs that still bear its
+ * token; or burns its number. */
+JOBQ_API int32_t jobq_memory_recover(jobq_memory *memory, int64_t worker, int64_t number,
+                                     int64_t now_us, int32_t *places, int32_t most);
+
+/* jobq_memory_keep -- the payload of the next stage (borrowed), should this token's holder finish
+ * the stage: JOBQ_OK or JOBQ_ERROR_LOST. */
+JOBQ_API jobq_error jobq_memory_keep(jobq_memory *memory, int64_t id, int64_t worker,
+                                     int64_t claim, jobq_str next);
+
+/* jobq_memory_settle -- writes a decision under its token: JOBQ_OK or JOBQ_ERROR_LOST. A job that
+ * is parked though a living worker has its kind is ready. */
 JOBQ_API jobq_error jobq_memory_settle(jobq_memory *memory, int64_t id, int64_t worker,
                                        int64_t claim, const jobq_decision *decision,
                                        int64_t now_us);
 
 JOBQ_API bool jobq_memory_heartbeat(jobq_memory *memory, int64_t worker, const int64_t *settled,
                                     int32_t count, int64_t now_us);
-JOBQ_API bool jobq_memory_rescue(jobq_memory *memory, int64_t victim, int64_t beat, int64_t now_us,
-                                 int32_t *rescued);
+
+/* jobq_memory_rescue -- takes the jobs of up to limit claims of a worker that is dead, or is now:
+ * its lease is over and its beat still this one. Returns whether it is dead; *more: it has claims
+ * left. */
+JOBQ_API bool jobq_memory_rescue(jobq_memory *memory, int64_t victim, int64_t beat, int32_t limit,
+                                 int64_t now_us, int32_t *rescued, bool *more);
+
+/* jobq_memory_unpark -- gives the parked jobs of a kind back to their lanes; returns how many. */
+JOBQ_API int32_t jobq_memory_unpark(jobq_memory *memory, int32_t kind, int64_t now_us);
+
+/* jobq_memory_deregister -- a worker that stops. What it still holds is left to be rescued. */
+JOBQ_API void jobq_memory_deregister(jobq_memory *memory, int64_t worker, int64_t now_us);
+
+/* jobq_memory_prune -- workers dead for a day go, and numbers burned a day ago. */
+JOBQ_API void jobq_memory_prune(jobq_memory *memory, int64_t now_us);
 
 /* jobq_memory_holds -- whether a job runs under this worker's token. */
 JOBQ_API bool jobq_memory_holds(const jobq_memory *memory, int64_t worker);
 
+/* jobq_memory_cancel -- cancels a ready job, asks a running one; JOBQ_ERROR_NOT_FOUND: neither.
+ * jobq_memory_revive -- runs a failed job again; JOBQ_ERROR_NOT_FOUND: no failed job. */
 JOBQ_API jobq_error jobq_memory_cancel(jobq_memory *memory, int64_t id, int64_t now_us);
 JOBQ_API jobq_error jobq_memory_revive(jobq_memory *memory, int64_t id, int64_t now_us);
 
@@ -2213,6 +2250,7 @@ JOBQ_API jobq_error jobq_json_check(jobq_str json, size_t *at, const char **why)
 
 #define JOBQ__SECOND 1000000
 #define JOBQ__HOUR ((int64_t)3600 * JOBQ__SECOND)
+#define JOBQ__DAY (24 * JOBQ__HOUR)
 
 JOBQ_API jobq_backoff jobq_backoff_quick(void)
 {
@@ -5512,14 +5550,27 @@ static jobq_memory_claim *jobq__memory_claim(const jobq_memory *m, int64_t worke
     return NULL;
 }
 
-static bool jobq__memory_note(jobq_memory *m, int64_t worker, int64_t number)
+static bool jobq__memory_note(jobq_memory *m, int64_t worker, int64_t number, int64_t burned_at_us)
 {
     jobq_memory_claim *c = jobq__memory_claim(m, 0, 0);
 
     if (c == NULL) return false;
     c->worker = worker;
     c->number = number;
+    c->burned_at_us = burned_at_us;
     return true;
+}
+
+/* The next stage's payload takes its place when the stage is done; with any other end of the run it
+ * is forgotten. */
+static void jobq__memory_apply(jobq_memory_job *mj, const jobq_decision *d, int64_t now_us)
+{
+    if (d->stage > mj->job.stage && mj->next.ptr != NULL) mj->payload = mj->next;
+    if (d->state != JOBQ_STATE_RUNNING) mj->next = jobq_str_from(NULL);
+    mj->reason = d->reason;
+    mj->limit = d->limit;
+    mj->finished_at_us = jobq_state_final(d->state) ? now_us : 0;
+    jobq_job_apply(&mj->job, d, now_us);
 }
 
 /* One event on one job: decided and applied. */
@@ -5529,10 +5580,8 @@ static jobq_error jobq__memory_event(jobq_memory *m, jobq_memory_job *mj, jobq_e
     jobq_decision d;
     jobq_error error = jobq_job_decide(jobq__memory_policy(m, mj->job.queue), &mj->job, event, &d);
 
-    if (error != JOBQ_OK) return error;
-    jobq_job_apply(&mj->job, &d, now_us);
-    if (jobq_state_final(d.state)) mj->finished_at_us = now_us;
-    return JOBQ_OK;
+    if (error == JOBQ_OK) jobq__memory_apply(mj, &d, now_us);
+    return error;
 }
 
 static jobq_error jobq__memory_plain(jobq_memory *m, jobq_memory_job *mj, jobq_event_kind kind,
@@ -5545,6 +5594,49 @@ static jobq_error jobq__memory_plain(jobq_memory *m, jobq_memory_job *mj, jobq_e
     return jobq__memory_event(m, mj, &event, now_us);
 }
 
+/* Whether claims of a worker are left; burned numbers are none. */
+static bool jobq__memory_left(const jobq_memory *m, int64_t worker)
+{
+    int32_t i;
+
+    for (i = 0; i < m->claim_max; i++) {
+        const jobq_memory_claim *c = &jobq_memory_claims(m)[i];
+        if (c->worker == worker && c->burned_at_us == 0) return true;
+    }
+    return false;
+}
+
+/* Claim rows of a worker that hold no job go. Returns whether any is left. */
+static bool jobq__memory_forget(jobq_memory *m, int64_t worker)
+{
+    bool left = false;
+    int32_t i, j;
+
+    for (i = 0; i < m->claim_max; i++) {
+        jobq_memory_claim *c = &jobq_memory_claims(m)[i];
+        if (c->worker != worker) continue;
+        for (j = 0; j < m->job_count; j++) {
+            if (jobq_job_holds(&jobq_memory_jobs(m)[j].job, worker, c->number)) break;
+        }
+        if (j == m->job_count) memset(c, 0, sizeof *c);
+        else left = true;
+    }
+    return left;
+}
+
+/* A free place, or that of the worker which is longest dead and left nothing. */
+static jobq_memory_worker *jobq__memory_place(const jobq_memory *m)
+{
+    jobq_memory_worker *place = jobq__memory_worker(m, 0), *w = jobq_memory_workers(m);
+    int32_t i;
+
+    for (i = 0; i < m->worker_max && (place == NULL || place->id != 0); i++, w++) {
+        if (!w->dead || jobq_memory_holds(m, w->id)) continue;
+        if (place == NULL || w->dead_at_us < place->dead_at_us) place = w;
+    }
+    return place;
+}
+
 JOBQ_API jobq_error jobq_memory_register(jobq_memory *m, int64_t worker, int64_t lease_us,
                                          uint64_t queues, uint64_t kinds, int64_t now_us)
 {
@@ -5552,8 +5644,10 @@ JOBQ_API jobq_error jobq_memory_register(jobq_memory *m, int64_t worker, int64_t
 
     JOBQ_ASSERT(m != NULL && worker != 0);
     if (jobq__memory_worker(m, worker) != NULL) return JOBQ_ERROR_EXISTS;
-    w = jobq__memory_worker(m, 0);
+    w = jobq__memory_place(m);
     if (w == NULL) return JOBQ_ERROR_FULL;
+    if (w->id != 0) jobq__memory_forget(m, w->id);
+    memset(w, 0, sizeof *w);
     w->id = worker;
     w->lease_us = lease_us;
     w->expires_at_us = now_us + lease_us;
@@ -5610,7 +5704,7 @@ JOBQ_API jobq_error jobq_memory_claim_jobs(jobq_memory *m, int64_t worker, int64
             continue;
         }
         if (*count == 0 && jobq__memory_claim(m, worker, number) != NULL) return JOBQ_ERROR_EXISTS;
-        if (*count == 0 && !jobq__memory_note(m, worker, number)) return JOBQ_ERROR_FULL;
+        if (*count == 0 && !jobq__memory_note(m, worker, number, 0)) return JOBQ_ERROR_FULL;
         memset(&event, 0, sizeof event);
         event.kind = JOBQ_EVENT_CLAIM;
         event.worker = worker;
@@ -5622,19 +5716,43 @@ JOBQ_API jobq_error jobq_memory_claim_jobs(jobq_memory *m, int64_t worker, int64
 }
 
 JOBQ_API int32_t jobq_memory_recover(jobq_memory *m, int64_t worker, int64_t number,
-                                     int32_t *places, int32_t most)
+                                     int64_t now_us, int32_t *places, int32_t most)
 {
     int32_t count = 0, i;
 
     JOBQ_ASSERT(m != NULL && places != NULL);
     if (jobq__memory_claim(m, worker, number) == NULL) {
-        jobq__memory_note(m, worker, number); /* burned */
+        jobq__memory_note(m, worker, number, now_us); /* burned */
         return 0;
     }
     for (i = 0; i < m->job_count && count < most; i++) {
         if (jobq_job_holds(&jobq_memory_jobs(m)[i].job, worker, number)) places[count++] = i;
     }
     return count;
+}
+
+JOBQ_API jobq_error jobq_memory_keep(jobq_memory *m, int64_t id, int64_t worker, int64_t claim,
+                                     jobq_str next)
+{
+    jobq_memory_job *mj = jobq_memory_get(m, id);
+
+    if (mj == NULL || !jobq_job_holds(&mj->job, worker, claim)) return JOBQ_ERROR_LOST;
+    mj->next = next;
+    return JOBQ_OK;
+}
+
+/* Whether a living worker has a handler for this kind. */
+static bool jobq__memory_lives(const jobq_memory *m, int32_t kind, int64_t now_us)
+{
+    int32_t i;
+
+    for (i = 0; i < m->worker_max; i++) {
+        const jobq_memory_worker *w = &jobq_memory_workers(m)[i];
+        if (w->id != 0 && !w->dead && w->expires_at_us > now_us && (w->kinds >> kind & 1) != 0) {
+            return true;
+        }
+    }
+    return false;
 }
 
 JOBQ_API jobq_error jobq_memory_settle(jobq_memory *m, int64_t id, int64_t worker, int64_t claim,
@@ -5646,11 +5764,11 @@ JOBQ_API jobq_error jobq_memory_settle(jobq_memory *m, int64_t id, int64_t worke
     JOBQ_ASSERT(decision != NULL);
     if (mj == NULL || !jobq_job_holds(&mj->job, worker, claim)) return JOBQ_ERROR_LOST;
     d = *decision;
+    if (d.delay_us == JOBQ_NEVER && jobq__memory_lives(m, mj->job.kind, now_us)) d.delay_us = 0;
     if (d.state == JOBQ_STATE_READY && mj->job.cancel_requested) { /* law (7), asked meanwhile */
         d = jobq__end(&mj->job, JOBQ_STATE_CANCELLED);
     }
-    jobq_job_apply(&mj->job, &d, now_us);
-    if (jobq_state_final(d.state)) mj->finished_at_us = now_us;
+    jobq__memory_apply(mj, &d, now_us);
     return JOBQ_OK;
 }
 
@@ -5672,37 +5790,59 @@ JOBQ_API bool jobq_memory_heartbeat(jobq_memory *m, int64_t worker, const int64_
     return true;
 }
 
-/* A dead worker's claim rows go with the jobs that they name. */
-static void jobq__memory_forget(jobq_memory *m, int64_t worker)
+static void jobq__memory_die(jobq_memory_worker *w, int64_t now_us)
 {
+    if (!w->dead) w->dead_at_us = now_us;
+    w->dead = true;
+    w->asleep = false;
+}
+
+/* The jobs of one claim of a dead worker are given back, and its row goes. Returns how many are
+ * ready now. */
+static int32_t jobq__memory_take_back(jobq_memory *m, jobq_memory_claim *c, int64_t now_us)
+{
+    int32_t rescued = 0, i;
+
+    for (i = 0; i < m->job_count; i++) {
+        jobq_memory_job *mj = &jobq_memory_jobs(m)[i];
+        if (!jobq_job_holds(&mj->job, c->worker, c->number)) continue;
+        jobq__memory_plain(m, mj, JOBQ_EVENT_CRASH, now_us);
+        if (mj->job.state == JOBQ_STATE_READY) rescued++;
+    }
+    memset(c, 0, sizeof *c);
+    return rescued;
+}
+
+/* A worker's claim with the smallest number; NULL: none. */
+static jobq_memory_claim *jobq__memory_oldest(const jobq_memory *m, int64_t worker)
+{
+    jobq_memory_claim *first = NULL;
     int32_t i;
 
     for (i = 0; i < m->claim_max; i++) {
         jobq_memory_claim *c = &jobq_memory_claims(m)[i];
-        if (c->worker == worker) memset(c, 0, sizeof *c);
+        if (c->worker == worker && (first == NULL || c->number < first->number)) first = c;
     }
+    return first;
 }
 
-JOBQ_API bool jobq_memory_rescue(jobq_memory *m, int64_t victim, int64_t beat, int64_t now_us,
-                                 int32_t *rescued)
+JOBQ_API bool jobq_memory_rescue(jobq_memory *m, int64_t victim, int64_t beat, int32_t limit,
+                                 int64_t now_us, int32_t *rescued, bool *more)
 {
+    jobq_memory_claim *c;
     jobq_memory_worker *w;
-    int32_t i;
 
-    JOBQ_ASSERT(m != NULL && rescued != NULL);
+    JOBQ_ASSERT(m != NULL && rescued != NULL && more != NULL && limit > 0);
     *rescued = 0;
+    *more = false;
     w = jobq__memory_worker(m, victim);
-    if (w == NULL) return true;
-    if (!w->dead && (w->beat != beat || w->expires_at_us >= now_us)) return false;
-    w->dead = true;
-    w->asleep = false;
-    for (i = 0; i < m->job_count; i++) {
-        jobq_memory_job *mj = &jobq_memory_jobs(m)[i];
-        if (mj->job.state != JOBQ_STATE_RUNNING || mj->job.worker != victim) continue;
-        jobq__memory_plain(m, mj, JOBQ_EVENT_CRASH, now_us);
-        if (mj->job.state == JOBQ_STATE_READY) (*rescued)++;
+    if (victim == 0) return true;
+    if (w != NULL && !w->dead && (w->beat != beat || w->expires_at_us >= now_us)) return false;
+    if (w != NULL) jobq__memory_die(w, now_us);
+    while ((c = jobq__memory_oldest(m, victim)) != NULL && limit-- > 0) {
+        *rescued += jobq__memory_take_back(m, c, now_us);
     }
-    jobq__memory_forget(m, victim);
+    *more = c != NULL;
     return true;
 }
 
@@ -5721,14 +5861,60 @@ JOBQ_API jobq_error jobq_memory_cancel(jobq_memory *m, int64_t id, int64_t now_u
 {
     jobq_memory_job *mj = jobq_memory_get(m, id);
 
-    return mj == NULL ? JOBQ_ERROR_NOT_FOUND : jobq__memory_plain(m, mj, JOBQ_EVENT_CANCEL, now_us);
+    return mj == NULL || jobq__memory_plain(m, mj, JOBQ_EVENT_CANCEL, now_us) != JOBQ_OK
+               ? JOBQ_ERROR_NOT_FOUND : JOBQ_OK;
 }
 
 JOBQ_API jobq_error jobq_memory_revive(jobq_memory *m, int64_t id, int64_t now_us)
 {
     jobq_memory_job *mj = jobq_memory_get(m, id);
 
-    return mj == NULL ? JOBQ_ERROR_NOT_FOUND : jobq__memory_plain(m, mj, JOBQ_EVENT_REVIVE, now_us);
+    return mj == NULL || jobq__memory_plain(m, mj, JOBQ_EVENT_REVIVE, now_us) != JOBQ_OK
+               ? JOBQ_ERROR_NOT_FOUND : JOBQ_OK;
+}
+
+JOBQ_API int32_t jobq_memory_unpark(jobq_memory *m, int32_t kind, int64_t now_us)
+{
+    int32_t count = 0, i;
+
+    JOBQ_ASSERT(m != NULL);
+    for (i = 0; i < m->job_count; i++) {
+        jobq_job *job = &jobq_memory_jobs(m)[i].job;
+        if (job->kind != kind || job->state != JOBQ_STATE_READY || job->run_at_us != JOBQ_NEVER) {
+            continue;
+        }
+        job->run_at_us = now_us;
+        count++;
+    }
+    return count;
+}
+
+JOBQ_API void jobq_memory_deregister(jobq_memory *m, int64_t worker, int64_t now_us)
+{
+    jobq_memory_worker *w;
+    bool left;
+
+    JOBQ_ASSERT(m != NULL && worker != 0);
+    w = jobq__memory_worker(m, worker);
+    left = jobq__memory_forget(m, worker);
+    if (w != NULL && left) jobq__memory_die(w, now_us);
+    if (w != NULL && !left) memset(w, 0, sizeof *w);
+}
+
+JOBQ_API void jobq_memory_prune(jobq_memory *m, int64_t now_us)
+{
+    int32_t i;
+
+    JOBQ_ASSERT(m != NULL);
+    for (i = 0; i < m->worker_max; i++) {
+        jobq_memory_worker *w = &jobq_memory_workers(m)[i];
+        if (!w->dead || w->dead_at_us >= now_us - JOBQ__DAY) continue;
+        if (!jobq__memory_left(m, w->id)) memset(w, 0, sizeof *w);
+    }
+    for (i = 0; i < m->claim_max; i++) {
+        jobq_memory_claim *c = &jobq_memory_claims(m)[i];
+        if (c->burned_at_us != 0 && c->burned_at_us < now_us - JOBQ__DAY) memset(c, 0, sizeof *c);
+    }
 }
 
 /* -- the outbox on it -- */
@@ -5959,19 +6145,34 @@ static bool jobq__memory_suspects(const jobq_memory *m, uint64_t queues, int64_t
     return false;
 }
 
-/* Microseconds until the lanes' next job; -1: none. */
-static int64_t jobq__memory_due(const jobq_memory *m, uint64_t queues, int64_t now_us)
+/* Whether a job waits for its time in one of the lanes. */
+static bool jobq__memory_scheduled(const jobq_job *job, const jobq_lane *lane, uint64_t foreign,
+                                   int64_t now_us)
+{
+    return job->state == JOBQ_STATE_READY && !job->suspect && job->run_at_us > now_us &&
+           job->run_at_us != JOBQ_NEVER && job->queue == lane->queue &&
+           job->priority == lane->priority && job->stage == lane->stage &&
+           (foreign >> job->kind & 1) == 0;
+}
+
+JOBQ_API int64_t jobq_memory_look(const jobq_memory *m, const jobq_lane *lanes, int32_t lane_count,
+                                  uint64_t foreign, int64_t now_us, bool *suspects)
 {
     int64_t due = JOBQ_NEVER;
-    int32_t i;
+    uint64_t queues = 0;
+    int32_t i, n;
 
-    for (i = 0; i < m->job_count; i++) {
-        const jobq_job *job = &jobq_memory_jobs(m)[i].job;
-        if (job->state == JOBQ_STATE_READY && !job->suspect && job->run_at_us > now_us &&
-            (queues >> job->queue & 1) != 0) {
-            due = jobq__min(due, job->run_at_us);
+    JOBQ_ASSERT(m != NULL && (lanes != NULL || lane_count == 0) && suspects != NULL);
+    for (n = 0; n < lane_count; n++) {
+        queues |= (uint64_t)1 << lanes[n].queue;
+        for (i = 0; i < m->job_count; i++) {
+            const jobq_job *job = &jobq_memory_jobs(m)[i].job;
+            if (jobq__memory_scheduled(job, &lanes[n], foreign, now_us)) {
+                due = jobq__min(due, job->run_at_us);
+            }
         }
     }
+    *suspects = jobq__memory_suspects(m, queues, now_us);
     return due == JOBQ_NEVER ? -1 : due - now_us;
 }
 
@@ -6000,47 +6201,50 @@ static void jobq__memory_do_policies(const jobq_memory *m, jobq_loop *l, int64_t
     jobq_loop_answered(l, mono_us, JOBQ_ACTION_POLICIES, JOBQ_OK);
 }
 
-static void jobq__memory_do_claim(jobq_memory *m, jobq_loop *l, const jobq_action *a,
-                                  uint64_t queues, int64_t mono_us, int64_t now_us)
-{
+/* A claim's request, as it leaves the loop. */
+typedef struct jobq__memory_asking {
     jobq_lane lanes[JOBQ_LOOP_QUEUES * JOBQ_PRIORITIES * JOBQ_STAGES_MAX];
-    int32_t lane_count = jobq_loop_lanes(l, lanes, (int32_t)(sizeof lanes / sizeof lanes[0]));
-    int32_t places[JOBQ_LOOP_SLOTS], count, i;
-    uint64_t foreign = 0;
-    jobq_error error;
+    int32_t lane_count;
+    uint64_t foreign;
+} jobq__memory_asking;
 
-    for (i = 0; i < l->foreign_count; i++) foreign |= (uint64_t)1 << l->foreign[i];
-    error = jobq_memory_claim_jobs(m, a->worker, a->number, a->limit, lanes, lane_count, foreign,
-                                   a->suspects, now_us, places, &count);
+static void jobq__memory_ask(const jobq_loop *l, jobq__memory_asking *asking)
+{
+    int32_t i;
+
+    asking->lane_count = jobq_loop_lanes(
+        l, asking->lanes, (int32_t)(sizeof asking->lanes / sizeof asking->lanes[0]));
+    asking->foreign = 0;
+    for (i = 0; i < l->foreign_count; i++) asking->foreign |= (uint64_t)1 << l->foreign[i];
+}
+
+static void jobq__memory_do_claim(jobq_memory *m, jobq_loop *l, const jobq_action *a,
+                                  const jobq__memory_asking *asking, int64_t mono_us,
+                                  int64_t now_us)
+{
+    int32_t places[JOBQ_LOOP_SLOTS], count, i;
+    int64_t due_us = -1;
+    bool suspects = false;
+    jobq_error error = jobq_memory_claim_jobs(m, a->worker, a->number, a->limit, asking->lanes,
+                                              asking->lane_count, asking->foreign, a->suspects,
+                                              now_us, places, &count);
+
     for (i = 0; i < count; i++) jobq_loop_job(l, mono_us, &jobq_memory_jobs(m)[places[i]].job);
-    jobq_loop_claimed(l, mono_us, error, a->look ? jobq__memory_due(m, queues, now_us) : -1,
-                      a->look && jobq__memory_suspects(m, queues, now_us));
+    if (a->look && count == 0) {
+        due_us = jobq_memory_look(m, asking->lanes, asking->lane_count, asking->foreign, now_us,
+                                  &suspects);
+    }
+    jobq_loop_claimed(l, mono_us, error, due_us, suspects);
 }
 
 static void jobq__memory_do_recover(jobq_memory *m, jobq_loop *l, const jobq_action *a,
-                                    int64_t mono_us)
+                                    int64_t mono_us, int64_t now_us)
 {
     int32_t places[JOBQ_LOOP_SLOTS], i;
-    int32_t count = jobq_memory_recover(m, a->worker, a->number, places, JOBQ_LOOP_SLOTS);
+    int32_t count = jobq_memory_recover(m, a->worker, a->number, now_us, places, JOBQ_LOOP_SLOTS);
 
     for (i = 0; i < count; i++) jobq_loop_job(l, mono_us, &jobq_memory_jobs(m)[places[i]].job);
     jobq_loop_recovered(l, mono_us, JOBQ_OK, a->number);
-}
-
-/* A parked job whose kind has a living worker is not parked but ready. */
-static jobq_decision jobq__memory_unpark(const jobq_memory *m, const jobq_slot *s, int64_t now_us)
-{
-    jobq_decision d = s->decision;
-    int32_t i;
-
-    for (i = 0; i < m->worker_max && d.delay_us == JOBQ_NEVER; i++) {
-        const jobq_memory_worker *w = &jobq_memory_workers(m)[i];
-        if (w->id != 0 && !w->dead && w->expires_at_us > now_us &&
-            (w->kinds >> s->job.kind & 1) != 0) {
-            d.delay_us = 0;
-        }
-    }
-    return d;
 }
 
 static void jobq__memory_do_flush(jobq_memory *m, jobq_loop *l, jobq_action_kind kind,
@@ -6051,11 +6255,10 @@ static void jobq__memory_do_flush(jobq_memory *m, jobq_loop *l, jobq_action_kind
 
     for (i = 0; i < count; i++) {
         const jobq_slot *s = &l->slots[slots[i]];
-        jobq_decision d = jobq__memory_unpark(m, s, now_us);
-        jobq_error error =
-            jobq_memory_settle(m, s->job.id, s->job.worker, s->job.claim, &d, now_us);
-        if (error != JOBQ_OK)
-            jobq_loop_unsettled(l, mono_us, kind, s->job.id, s->job.worker, s->job.claim, error);
+        jobq_error error = jobq_memory_settle(m, s->job.id, s->job.worker, s->job.claim,
+                                              &s->decision, now_us);
+        if (error == JOBQ_OK) continue;
+        jobq_loop_unsettled(l, mono_us, kind, s->job.id, s->job.worker, s->job.claim, error);
     }
     jobq_loop_flushed(l, mono_us, kind, JOBQ_OK);
 }
@@ -6073,7 +6276,7 @@ static void jobq__memory_others(const jobq_memory *m, jobq_loop *l, const jobq_m
         if (w->id == 0 || w->id == me->id) continue;
         if (!w->dead && w->expires_at_us > now_us && (w->queues & me->queues) != 0)
             kinds |= w->kinds;
-        if (w->dead ? jobq_memory_holds(m, w->id) : late) {
+        if (w->dead ? jobq__memory_left(m, w->id) : late) {
             jobq_loop_late(l, mono_us, w->id, w->dead ? -1 : w->beat, w->lease_us);
         }
     }
@@ -6107,21 +6310,6 @@ static void jobq__memory_do_heartbeat(jobq_memory *m, jobq_loop *l, const jobq_a
     jobq__memory_others(m, l, me, mono_us, now_us);
     jobq_loop_beat(l, mono_us, JOBQ_OK, true, m->policy_version,
                    jobq__memory_suspects(m, me->queues, now_us), parked, now_us);
-}
-
-static void jobq__memory_do_unpark(jobq_memory *m, jobq_loop *l, int64_t kind, int64_t mono_us,
-                                   int64_t now_us)
-{
-    int32_t count = 0, i;
-
-    for (i = 0; i < m->job_count; i++) {
-        jobq_job *job = &jobq_memory_jobs(m)[i].job;
-        if (job->kind != kind || job->state != JOBQ_STATE_READY || job->run_at_us != JOBQ_NEVER)
-            continue;
-        job->run_at_us = now_us;
-        count++;
-    }
-    jobq_loop_unparked(l, mono_us, JOBQ_OK, count, false);
 }
 
 /* -- a loop's statements about messages -- */
@@ -6207,23 +6395,15 @@ static void jobq__memory_do_abandon(jobq_loop *l, const jobq_action *a, int64_t 
     }
 }
 
-static void jobq__memory_do_deregister(jobq_memory *m, int64_t worker)
-{
-    jobq_memory_worker *w = jobq__memory_worker(m, worker);
-
-    if (w == NULL || worker == 0) return;
-    w->dead = true;
-    w->asleep = false;
-    if (!jobq_memory_holds(m, worker)) jobq__memory_forget(m, worker);
-}
-
 JOBQ_API void jobq_memory_perform(jobq_memory *m, jobq_loop *l, const jobq_action *a,
                                   uint64_t queues, uint64_t kinds, int64_t mono_us, int64_t now_us)
 {
-    int32_t rescued;
-    bool dead;
+    jobq__memory_asking asking;
+    int32_t count;
+    bool dead, more;
 
     JOBQ_ASSERT(m != NULL && l != NULL && a != NULL);
+    if (a->kind == JOBQ_ACTION_CLAIM || a->claim) jobq__memory_ask(l, &asking);
     switch (a->kind) {
     case JOBQ_ACTION_CONNECT: jobq_loop_connected(l, mono_us); break;
     case JOBQ_ACTION_DISCONNECT: jobq_loop_disconnected(l, mono_us); break;
@@ -6231,17 +6411,17 @@ JOBQ_API void jobq_memory_perform(jobq_memory *m, jobq_loop *l, const jobq_actio
         jobq__memory_do_register(m, l, queues, kinds, mono_us, now_us);
         break;
     case JOBQ_ACTION_POLICIES: jobq__memory_do_policies(m, l, mono_us); break;
-    case JOBQ_ACTION_CLAIM: jobq__memory_do_claim(m, l, a, queues, mono_us, now_us); break;
-    case JOBQ_ACTION_RECOVER: jobq__memory_do_recover(m, l, a, mono_us); break;
+    case JOBQ_ACTION_CLAIM: jobq__memory_do_claim(m, l, a, &asking, mono_us, now_us); break;
+    case JOBQ_ACTION_RECOVER: jobq__memory_do_recover(m, l, a, mono_us, now_us); break;
     case JOBQ_ACTION_COMPLETE:
     case JOBQ_ACTION_SETTLE: jobq__memory_do_flush(m, l, a->kind, mono_us, now_us); break;
     case JOBQ_ACTION_HEARTBEAT:
         jobq__memory_do_heartbeat(m, l, a, mono_us, now_us);
-        if (a->claim) jobq__memory_do_claim(m, l, a, queues, mono_us, now_us);
+        if (a->claim) jobq__memory_do_claim(m, l, a, &asking, mono_us, now_us);
         break;
     case JOBQ_ACTION_RESCUE:
-        dead = jobq_memory_rescue(m, a->worker, a->beat, now_us, &rescued);
-        jobq_loop_rescued(l, mono_us, JOBQ_OK, a->worker, dead, false, rescued);
+        dead = jobq_memory_rescue(m, a->worker, a->beat, INT32_MAX, now_us, &count, &more);
+        jobq_loop_rescued(l, mono_us, JOBQ_OK, a->worker, dead, more, count);
         break;
     case JOBQ_ACTION_SLEEP:
         if (jobq__memory_worker(m, a->worker) != NULL) {
@@ -6249,9 +6429,12 @@ JOBQ_API void jobq_memory_perform(jobq_memory *m, jobq_loop *l, const jobq_actio
         }
         jobq_loop_answered(l, mono_us, a->kind, JOBQ_OK);
         break;
-    case JOBQ_ACTION_UNPARK: jobq__memory_do_unpark(m, l, a->number, mono_us, now_us); break;
+    case JOBQ_ACTION_UNPARK:
+        count = jobq_memory_unpark(m, (int32_t)a->number, now_us);
+        jobq_loop_unparked(l, mono_us, JOBQ_OK, count, false);
+        break;
     case JOBQ_ACTION_DEREGISTER:
-        jobq__memory_do_deregister(m, a->worker);
+        jobq_memory_deregister(m, a->worker, now_us);
         jobq_loop_answered(l, mono_us, a->kind, JOBQ_OK);
         break;
     case JOBQ_ACTION_RECLAIM:
@@ -6259,6 +6442,9 @@ JOBQ_API void jobq_memory_perform(jobq_memory *m, jobq_loop *l, const jobq_actio
         jobq_loop_answered(l, mono_us, a->kind, JOBQ_OK);
         break;
     case JOBQ_ACTION_PRUNE:
+        jobq_memory_prune(m, now_us);
+        jobq_loop_answered(l, mono_us, a->kind, JOBQ_OK);
+        break;
     case JOBQ_ACTION_VACUUM: jobq_loop_answered(l, mono_us, a->kind, JOBQ_OK); break;
     case JOBQ_ACTION_SEQUENCE:
         jobq__memory_do_sequence(m, l, a, queues, mono_us, now_us);
@@ -6276,19 +6462,21 @@ JOBQ_API void jobq_memory_perform(jobq_memory *m, jobq_loop *l, const jobq_actio
 /* -- handlers on it -- */
 
 typedef struct jobq__memory_run {
-    jobq_memory_job *job;
+    jobq_memory *memory;
+    jobq_job job;
     const jobq_loop *loop;
     int64_t now_us;
     int32_t slot;
     uint32_t generation;
-    jobq_str next;
 } jobq__memory_run;
 
 static bool jobq__memory_keep(jobq_call *call, jobq_str next, bool bytes)
 {
+    const jobq__memory_run *run = (const jobq__memory_run *)call->context;
+
     (void)bytes;
-    ((jobq__memory_run *)call->context)->next = next; /* borrowed, as all payloads here */
-    return true;
+    jobq_memory_keep(run->memory, run->job.id, run->job.worker, run->job.claim, next);
+    return true; /* a lost lease is told when the job is settled */
 }
 
 static int jobq__memory_stopping(const jobq_call *call)
@@ -6320,21 +6508,21 @@ static void jobq__memory_handle(jobq_memory *m, jobq_loop *l, const jobq_memory_
     int stage = l->slots[slot].job.stage;
 
     memset(&run, 0, sizeof run);
-    run.job = jobq_memory_get(m, l->slots[slot].job.id);
+    run.job = l->slots[slot].job;
+    run.memory = m;
     run.loop = l;
     run.now_us = now_us;
     run.slot = slot;
     run.generation = l->slots[slot].generation;
     memset(call, 0, sizeof *call);
     call->job = l->slots[slot].job;
-    call->payload = run.job->payload;
+    call->payload = jobq_memory_get(m, run.job.id)->payload;
     call->user = h->user;
     call->store = &jobq__memory_store;
     call->context = &run;
     while (stage > 0 && h->run[stage] == NULL) stage--;
     outcome = h->run[stage](call);
     jobq_loop_handled(l, now_us, slot, run.generation, outcome, call->delay_us, call->delay_named);
-    if (run.next.ptr != NULL && outcome == JOBQ_OUTCOME_SUCCESS) run.job->payload = run.next;
 }
 
 JOBQ_API int64_t jobq_memory_work(jobq_memory *m, jobq_loop *l, const jobq_memory_handler *handlers,

@@ -692,7 +692,7 @@ BEGIN
           WHERE w.id <> p_worker
             AND CASE WHEN w.dead_at IS NULL
                 THEN w.expires_at < statement_timestamp()
-                                    + w.lease_us * interval '0.6 microsecond'
+                                    + w.lease_us * 6 / 10 * interval '1 microsecond'
                 ELSE EXISTS (SELECT FROM jobq.claim c WHERE c.worker = w.id AND c.jobs <> '{}')
                 END
           ORDER BY w.expires_at LIMIT 32) l;
@@ -827,7 +827,9 @@ END $$;
 CREATE FUNCTION jobq.unpark(p_kind integer, p_limit integer) RETURNS integer
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
 SET enable_bitmapscan = off SET jit = off AS $$
-DECLARE v_count integer;
+DECLARE
+    v_count integer;
+    v_suspects integer;
 BEGIN
     PERFORM FROM jobq.kind k WHERE k.id = p_kind FOR UPDATE;
     UPDATE jobq.job j SET run_at = statement_timestamp()
@@ -848,10 +850,11 @@ BEGIN
     UPDATE jobq.job j SET run_at = statement_timestamp()
     WHERE j.suspect AND j.kind_id = p_kind AND j.state = 'r' AND j.run_at = 'infinity'
       AND j.queue_id = (SELECT k.queue_id FROM jobq.kind k WHERE k.id = p_kind);
+    GET DIAGNOSTICS v_suspects = ROW_COUNT;
     IF v_count < p_limit THEN
         UPDATE jobq.kind k SET parked_at = NULL WHERE k.id = p_kind;
     END IF;
-    RETURN v_count;
+    RETURN v_count + v_suspects;
 END $$;
 
 -- ---- operators -----------------------------------------------------------------------------

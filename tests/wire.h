@@ -19,7 +19,6 @@
 typedef struct wire_item {
     int64_t id, worker, claim;
     jobq_decision decision;
-    int32_t kind;
     jobq_error error; /* the answer about it */
 } wire_item;
 
@@ -35,11 +34,12 @@ typedef struct wire {
     /* the request */
     int64_t lease_us;
     int64_t busy; /* a job of this flush that someone else has locked; 0: none */
+    int32_t portion; /* rescue: claims that it gets hold of; the others' jobs are locked */
     int32_t lane_count, settled_count, foreign_count;
     /* the answer */
     int32_t late_count, cancel_count, rescued, parked;
     int64_t due_us, policy, store_now_us;
-    bool suspects, alive, dead;
+    bool suspects, alive, dead, more;
     int16_t stages_max;
     bool paused[WIRE_QUEUES];
     int32_t queues[WIRE_QUEUES];
@@ -81,19 +81,19 @@ static void wire__items(wire *w, const jobq_loop *l)
         w->u.items[i].id = s->job.id;
         w->u.items[i].worker = s->job.worker;
         w->u.items[i].claim = s->job.claim;
-        w->u.items[i].kind = s->job.kind;
         w->u.items[i].decision = s->decision;
     }
 }
 
 /* The request leaves the loop: everything that the statement will need. */
-static void wire_send(wire *w, jobq_loop *l, const jobq_action *a)
+static inline void wire_send(wire *w, jobq_loop *l, const jobq_action *a)
 {
     int32_t i;
 
     memset(w, 0, sizeof *w);
     w->action = *a;
     w->lease_us = l->config.lease_us;
+    w->portion = INT32_MAX;
     if (a->kind == JOBQ_ACTION_CLAIM) wire__lanes(w, l);
     if (a->kind == JOBQ_ACTION_COMPLETE || a->kind == JOBQ_ACTION_SETTLE) wire__items(w, l);
     if (a->kind == JOBQ_ACTION_HEARTBEAT) {
@@ -107,7 +107,7 @@ static void wire_send(wire *w, jobq_loop *l, const jobq_action *a)
 
 /* A heartbeat that looks for jobs, too, travels as two statements: whatever holds when they may be
  * torn apart holds when they are one. Returns how many. */
-static int wire_send_all(wire *two, jobq_loop *l, const jobq_action *a)
+static inline int wire_send_all(wire *two, jobq_loop *l, const jobq_action *a)
 {
     jobq_action one = *a;
 
@@ -121,7 +121,7 @@ static int wire_send_all(wire *two, jobq_loop *l, const jobq_action *a)
 
 /* -- executed -- */
 
-static void wire__claim(wire *w, jobq_memory *m, uint64_t queues, int64_t now_us)
+static void wire__claim(wire *w, jobq_memory *m, int64_t now_us)
 {
     const jobq_action *a = &w->action;
     int32_t places[JOBQ_LOOP_SLOTS], i;
@@ -132,15 +132,17 @@ static void wire__claim(wire *w, jobq_memory *m, uint64_t queues, int64_t now_us
     w->error = jobq_memory_claim_jobs(m, a->worker, a->number, a->limit, w->lanes, w->lane_count,
                                       foreign, a->suspects, now_us, places, &w->count);
     for (i = 0; i < w->count; i++) w->u.jobs[i] = jobq_memory_jobs(m)[places[i]].job;
-    w->due_us = a->look ? jobq__memory_due(m, queues, now_us) : -1;
-    w->suspects = a->look && jobq__memory_suspects(m, queues, now_us);
+    w->due_us = -1;
+    if (!a->look || w->count > 0) return;
+    w->due_us = jobq_memory_look(m, w->lanes, w->lane_count, foreign, now_us, &w->suspects);
 }
 
-static void wire__recover(wire *w, jobq_memory *m)
+static void wire__recover(wire *w, jobq_memory *m, int64_t now_us)
 {
     int32_t places[WIRE_JOBS], i;
 
-    w->count = jobq_memory_recover(m, w->action.worker, w->action.number, places, WIRE_JOBS);
+    w->count = jobq_memory_recover(m, w->action.worker, w->action.number, now_us, places,
+                                   WIRE_JOBS);
     for (i = 0; i < w->count; i++) w->u.jobs[i] = jobq_memory_jobs(m)[places[i]].job;
 }
 
@@ -150,17 +152,11 @@ static void wire__flush(wire *w, jobq_memory *m, int64_t now_us)
 
     for (i = 0; i < w->count; i++) {
         wire_item *it = &w->u.items[i];
-        jobq_slot slot;
-        jobq_decision d;
         if (it->id == w->busy) {
             it->error = JOBQ_ERROR_BUSY;
             continue;
         }
-        memset(&slot, 0, sizeof slot);
-        slot.job.kind = it->kind;
-        slot.decision = it->decision;
-        d = jobq__memory_unpark(m, &slot, now_us);
-        it->error = jobq_memory_settle(m, it->id, it->worker, it->claim, &d, now_us);
+        it->error = jobq_memory_settle(m, it->id, it->worker, it->claim, &it->decision, now_us);
     }
 }
 
@@ -177,7 +173,7 @@ static void wire__others(wire *w, const jobq_memory *m, const jobq_memory_worker
         if (!o->dead && o->expires_at_us > now_us && (o->queues & me->queues) != 0) {
             kinds |= o->kinds;
         }
-        if (o->dead ? !jobq_memory_holds(m, o->id)
+        if (o->dead ? !jobq__memory_left(m, o->id)
                     : o->expires_at_us >= now_us + o->lease_us * 6 / 10) {
             continue;
         }
@@ -216,21 +212,6 @@ static void wire__heartbeat(wire *w, jobq_memory *m, int64_t now_us)
     w->suspects = jobq__memory_suspects(m, me->queues, now_us);
 }
 
-static void wire__unpark(wire *w, jobq_memory *m, int64_t now_us)
-{
-    int32_t i;
-
-    for (i = 0; i < m->job_count; i++) {
-        jobq_job *job = &jobq_memory_jobs(m)[i].job;
-        if (job->kind != w->action.number || job->state != JOBQ_STATE_READY ||
-            job->run_at_us != JOBQ_NEVER) {
-            continue;
-        }
-        job->run_at_us = now_us;
-        w->rescued++;
-    }
-}
-
 static void wire__sleep(const wire *w, jobq_memory *m)
 {
     jobq_memory_worker *me = jobq__memory_worker(m, w->action.worker);
@@ -250,7 +231,8 @@ static void wire__policies(wire *w, const jobq_memory *m)
 }
 
 /* The store carries the statement out, in one transaction. */
-static void wire_execute(wire *w, jobq_memory *m, uint64_t queues, uint64_t kinds, int64_t now_us)
+static inline void wire_execute(wire *w, jobq_memory *m, uint64_t queues, uint64_t kinds,
+                                int64_t now_us)
 {
     const jobq_action *a = &w->action;
 
@@ -260,24 +242,27 @@ static void wire_execute(wire *w, jobq_memory *m, uint64_t queues, uint64_t kind
         w->error = jobq_memory_register(m, a->worker, w->lease_us, queues, kinds, now_us);
         break;
     case JOBQ_ACTION_POLICIES: wire__policies(w, m); break;
-    case JOBQ_ACTION_CLAIM: wire__claim(w, m, queues, now_us); break;
-    case JOBQ_ACTION_RECOVER: wire__recover(w, m); break;
+    case JOBQ_ACTION_CLAIM: wire__claim(w, m, now_us); break;
+    case JOBQ_ACTION_RECOVER: wire__recover(w, m, now_us); break;
     case JOBQ_ACTION_COMPLETE:
     case JOBQ_ACTION_SETTLE: wire__flush(w, m, now_us); break;
     case JOBQ_ACTION_HEARTBEAT: wire__heartbeat(w, m, now_us); break;
     case JOBQ_ACTION_RESCUE:
-        w->dead = jobq_memory_rescue(m, a->worker, a->beat, now_us, &w->rescued);
+        w->dead = jobq_memory_rescue(m, a->worker, a->beat, w->portion, now_us, &w->rescued,
+                                     &w->more);
         break;
     case JOBQ_ACTION_SLEEP: wire__sleep(w, m); break;
-    case JOBQ_ACTION_UNPARK: wire__unpark(w, m, now_us); break;
-    case JOBQ_ACTION_DEREGISTER: jobq__memory_do_deregister(m, a->worker); break;
+    case JOBQ_ACTION_UNPARK:
+        w->rescued = jobq_memory_unpark(m, (int32_t)a->number, now_us);
+        break;
+    case JOBQ_ACTION_DEREGISTER: jobq_memory_deregister(m, a->worker, now_us); break;
+    case JOBQ_ACTION_PRUNE: jobq_memory_prune(m, now_us); break;
     case JOBQ_ACTION_SEQUENCE: /* messages travel in tests/test_core_relay.c */
     case JOBQ_ACTION_READ:
     case JOBQ_ACTION_ACK:
     case JOBQ_ACTION_RENEW:
     case JOBQ_ACTION_RECLAIM:
     case JOBQ_ACTION_CONNECT:
-    case JOBQ_ACTION_PRUNE:
     case JOBQ_ACTION_VACUUM:
     case JOBQ_ACTION_WAIT:
     case JOBQ_ACTION_DISCONNECT:
@@ -343,7 +328,7 @@ static void wire__tell_register(const wire *w, jobq_loop *l, uint64_t queues, in
 }
 
 /* The loop is told. error in w: the store refused, and did nothing. */
-static void wire_answer(const wire *w, jobq_loop *l, uint64_t queues, int64_t mono_us)
+static inline void wire_answer(const wire *w, jobq_loop *l, uint64_t queues, int64_t mono_us)
 {
     const jobq_action *a = &w->action;
     int32_t i;
@@ -363,7 +348,7 @@ static void wire_answer(const wire *w, jobq_loop *l, uint64_t queues, int64_t mo
     case JOBQ_ACTION_SETTLE: wire__tell_flush(w, l, mono_us); break;
     case JOBQ_ACTION_HEARTBEAT: wire__tell_beat(w, l, mono_us); break;
     case JOBQ_ACTION_RESCUE:
-        jobq_loop_rescued(l, mono_us, w->error, a->worker, w->dead, false, w->rescued);
+        jobq_loop_rescued(l, mono_us, w->error, a->worker, w->dead, w->more, w->rescued);
         break;
     case JOBQ_ACTION_UNPARK:
         jobq_loop_unparked(l, mono_us, w->error, w->rescued, false);
@@ -387,7 +372,7 @@ static void wire_answer(const wire *w, jobq_loop *l, uint64_t queues, int64_t mo
 
 /* -- words for stories -- */
 
-static const char *wire_name(jobq_action_kind kind)
+static inline const char *wire_name(jobq_action_kind kind)
 {
     static const char *const names[] = {"wait",     "connect",  "disconnect", "register",
                                         "policies", "claim",    "recover",    "complete",

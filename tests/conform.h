@@ -1,0 +1,352 @@
+/*
+ * conform.h -- every behaviour of a job, once, as deeds of store.h and their answers. Any store
+ * that fills in the table of store.h can be held against it.
+ *
+ *     claim w=1 n=1 l=2 -> ok 1 2       a deed, and what it must answer
+ *     wait d=5                          a deed whose answer does not matter
+ *     see j=1 -> 1 q1 k1 ...            what the store must show of a job
+ *
+ * After a refused deed (lost, dead, exists, not_found, alive) the store must show what it showed
+ * before; that is checked everywhere, not only where a line says so.
+ */
+#ifndef CONFORM_INCLUDED
+#define CONFORM_INCLUDED (1)
+
+#include "store.h"
+
+typedef struct behaviour {
+    const char *name, *script;
+} behaviour;
+
+static const behaviour behaviours[] = {
+    /* -- the order of claims -- */
+    {"smaller priorities run first, whoever came first",
+     "enqueue p=2 -> 1; enqueue p=0 -> 2; enqueue p=1 -> 3; register;"
+     "claim n=1 -> ok 2; claim n=2 -> ok 3; claim n=3 -> ok 1; claim n=4 -> ok"},
+    {"a later stage runs before an earlier one of its priority",
+     "enqueue s=3 -> 1; enqueue s=3 -> 2; register; claim n=1 -> ok 1; success j=1 n=1 -> ok;"
+     "see j=1 -> 1 q1 k1 p0 ready 1/3 attempt 0 at 0; wait d=1; enqueue s=1 -> 3;"
+     "claim n=2 -> ok 1; success j=1 n=2 -> ok; claim n=3 -> ok 1; success j=1 n=3 -> ok;"
+     "see j=1 -> 1 q1 k1 p0 succeeded 2/3 attempt 1 at 1; claim n=4 -> ok 2"},
+    {"in a lane the earlier run_at goes first, then the smaller id",
+     "enqueue d=3 -> 1; enqueue d=1 -> 2; enqueue d=1 -> 3; enqueue -> 4; register;"
+     "claim n=1 -> ok 4; wait d=5; claim n=2 -> ok 2; claim n=3 -> ok 3; claim n=4 -> ok 1"},
+    {"a claim takes no more than its limit, and all that it may",
+     "enqueue; enqueue; enqueue; register; claim n=1 l=2 -> ok 1 2; claim n=2 l=9 -> ok 3;"
+     "claim n=3 l=9 -> ok"},
+    {"a job is not due before its time, and an empty answer tells when",
+     "enqueue d=10 -> 1; register; claim n=1 -> ok due 10; wait d=9; claim n=2 -> ok due 1;"
+     "wait d=1; claim n=3 -> ok 1"},
+    {"a past run_at is lifted to now",
+     "wait d=10; enqueue d=-7 -> 1; see j=1 -> 1 q1 k1 p0 ready 0/1 attempt 0 at 10"},
+    {"a lower bound hides what stands at or before it, and nothing else",
+     "enqueue -> 1; enqueue -> 2; enqueue -> 3; register; claim n=1 l=9 a=0 i=2 -> ok 3;"
+     "claim n=2 l=9 a=0 i=9 -> ok; claim n=3 l=9 -> ok 1 2"},
+    {"kinds of others are left alone, and do not count as due",
+     "enqueue k=2 -> 1; enqueue k=2 d=5 -> 2; enqueue k=1 -> 3; register;"
+     "claim n=1 l=9 f=4 -> ok 3; claim n=2 l=9 f=4 -> ok; claim n=3 l=9 -> ok 1;"
+     "claim n=4 -> ok due 5"},
+    {"queues of one priority are claimed from in the order of the lanes",
+     "enqueue q=2 -> 1; enqueue q=1 -> 2; register; claim n=1 -> ok 2; claim n=2 -> ok 1"},
+
+    /* -- ends -- */
+    {"success is the end; nothing moves the job on",
+     "enqueue -> 1; register; claim n=1 -> ok 1; success j=1 n=1 -> ok;"
+     "see j=1 -> 1 q1 k1 p0 succeeded 0/1 attempt 1 at 0; success j=1 n=1 -> lost;"
+     "retry j=1 n=1 -> lost; cancel j=1 -> not_found; revive j=1 -> not_found; claim n=2 -> ok"},
+    {"a retry waits for its backoff, which doubles",
+     "enqueue -> 1; register; claim n=1 -> ok 1; retry j=1 n=1 -> ok;"
+     "see j=1 -> 1 q1 k1 p0 ready 0/1 attempt 1 at 5; claim n=2 -> ok due 5; wait d=5;"
+     "claim n=3 -> ok 1(attempt 2); retry j=1 n=3 -> ok;"
+     "see j=1 -> 1 q1 k1 p0 ready 0/1 attempt 2 at 15"},
+    {"a retry may name its delay", "enqueue -> 1; register; claim n=1; retry j=1 n=1 d=2 -> ok;"
+                                   "see j=1 -> 1 q1 k1 p0 ready 0/1 attempt 1 at 2"},
+    {"the attempt that reaches the queue's limit fails the job, and says so",
+     "policy m=2; enqueue -> 1; register; claim n=1; retry j=1 n=1 d=0 -> ok;"
+     "claim n=2 -> ok 1(attempt 2); retry j=1 n=2 -> ok;"
+     "see j=1 -> 1 q1 k1 p0 failed 0/1 attempt 2 at 0 Max retries (2) exceeded; claim n=3 -> ok"},
+    {"a job's own limit wins over its queue's",
+     "policy m=5; enqueue m=1 -> 1; register; claim n=1; retry j=1 n=1 -> ok;"
+     "see j=1 -> 1 q1 k1 p0 failed 0/1 attempt 1 at 0 Max retries (1) exceeded"},
+    {"a time-out is a failed attempt",
+     "enqueue m=2 -> 1; register; claim n=1; timeout j=1 n=1 -> ok; wait d=5; claim n=2;"
+     "timeout j=1 n=2 -> ok;"
+     "see j=1 -> 1 q1 k1 p0 failed 0/1 attempt 2 at 5 Max retries (2) exceeded"},
+    {"a discard fails at once, by no limit",
+     "enqueue -> 1; register; claim n=1; discard j=1 n=1 -> ok;"
+     "see j=1 -> 1 q1 k1 p0 failed 0/1 attempt 1 at 0"},
+    {"a snooze gives its attempt back",
+     "enqueue m=1 -> 1; register; claim n=1; snooze j=1 n=1 d=7 -> ok;"
+     "see j=1 -> 1 q1 k1 p0 ready 0/1 attempt 0 at 7; wait d=7; claim n=2; snooze j=1 n=2 d=1;"
+     "wait d=1; claim n=3 -> ok 1; retry j=1 n=3 -> ok;"
+     "see j=1 -> 1 q1 k1 p0 failed 0/1 attempt 1 at 8 Max retries (1) exceeded"},
+    {"a release gives its attempt back, and the job runs at once",
+     "enqueue -> 1; register; claim n=1; wait d=3; release j=1 n=1 -> ok;"
+     "see j=1 -> 1 q1 k1 p0 ready 0/1 attempt 0 at 3; claim n=2 -> ok 1"},
+    {"a handler's cancelled ends the job",
+     "enqueue -> 1; register; claim n=1; cancelled j=1 n=1 -> ok;"
+     "see j=1 -> 1 q1 k1 p0 cancelled 0/1 attempt 1 at 0"},
+
+    /* -- stages -- */
+    {"a stage done hands the next one its payload, and attempts begin anew",
+     "enqueue s=2 -> 1; register; claim n=1; retry j=1 n=1 d=0; claim n=2 -> ok 1(attempt 2);"
+     "wait d=1; success j=1 n=2 x=1 -> ok;"
+     "see j=1 -> 1 q1 k1 p0 ready 1/2 attempt 0 at 1 {\"n\": 2}; claim n=3 -> ok 1;"
+     "success j=1 n=3 -> ok; see j=1 -> 1 q1 k1 p0 succeeded 1/2 attempt 1 at 1 {\"n\": 2}"},
+    {"without a new payload the next stage has the old one",
+     "enqueue s=2 -> 1; register; claim n=1; success j=1 n=1 -> ok;"
+     "see j=1 -> 1 q1 k1 p0 ready 1/2 attempt 0 at 0"},
+    {"attempts may count over all stages",
+     "policy m=3 x=1; enqueue s=2 -> 1; register; claim n=1; success j=1 n=1 -> ok;"
+     "see j=1 -> 1 q1 k1 p0 ready 1/2 attempt 1 at 0; claim n=2; retry j=1 n=2 d=0;"
+     "claim n=3 -> ok 1(attempt 3); retry j=1 n=3 -> ok;"
+     "see j=1 -> 1 q1 k1 p0 failed 1/2 attempt 3 at 0 Max retries (3) exceeded"},
+    {"a retry stays in its stage",
+     "enqueue s=2 -> 1; register; claim n=1; success j=1 n=1; claim n=2; retry j=1 n=2 d=4 -> ok;"
+     "see j=1 -> 1 q1 k1 p0 ready 1/2 attempt 1 at 4"},
+    {"a payload written under a lost token is not the next stage's",
+     "enqueue s=2 -> 1; register w=1; claim w=1 n=1; wait d=31; register w=2; rescue w=1 -> dead 1;"
+     "claim w=2 n=1 u=1 -> ok 1(suspect); success j=1 w=1 n=1 x=1 -> lost;"
+     "success j=1 w=2 n=1 -> ok; see j=1 -> 1 q1 k1 p0 ready 1/2 attempt 0 at 31"},
+
+    /* -- cancel -- */
+    {"a ready job is cancelled at once",
+     "enqueue -> 1; cancel j=1 -> ok; see j=1 -> 1 q1 k1 p0 cancelled 0/1 attempt 0 at 0;"
+     "register; claim n=1 -> ok; cancel j=1 -> not_found"},
+    {"a running job is asked; its worker hears of it",
+     "enqueue -> 1; register; claim n=1; cancel j=1 -> ok;"
+     "see j=1 -> 1 q1 k1 p0 running 0/1 attempt 1 cancel w1 n1 at 0; beat -> ok cancel 1;"
+     "cancel j=1 -> ok; beat -> ok cancel 1; cancelled j=1 n=1 c=1 -> ok; beat -> ok;"
+     "see j=1 -> 1 q1 k1 p0 cancelled 0/1 attempt 1 at 0"},
+    {"success after a cancel request is success",
+     "enqueue -> 1; register; claim n=1; cancel j=1; success j=1 n=1 c=1 -> ok;"
+     "see j=1 -> 1 q1 k1 p0 succeeded 0/1 attempt 1 at 0"},
+    {"a discard after a cancel request fails",
+     "enqueue -> 1; register; claim n=1; cancel j=1; discard j=1 n=1 -> ok;"
+     "see j=1 -> 1 q1 k1 p0 failed 0/1 attempt 1 at 0"},
+    {"a retry that did not hear of the request is cancelled",
+     "enqueue -> 1; register; claim n=1; cancel j=1; retry j=1 n=1 -> ok;"
+     "see j=1 -> 1 q1 k1 p0 cancelled 0/1 attempt 1 at 0"},
+    {"so is a snooze", "enqueue -> 1; register; claim n=1; cancel j=1; snooze j=1 n=1 d=9 -> ok;"
+                       "see j=1 -> 1 q1 k1 p0 cancelled 0/1 attempt 1 at 0"},
+    {"so is a release", "enqueue -> 1; register; claim n=1; cancel j=1; release j=1 n=1 -> ok;"
+                        "see j=1 -> 1 q1 k1 p0 cancelled 0/1 attempt 1 at 0"},
+    {"so is a stage that is done, where more are left",
+     "enqueue s=2 -> 1; register; claim n=1; cancel j=1; success j=1 n=1 -> ok;"
+     "see j=1 -> 1 q1 k1 p0 cancelled 0/2 attempt 1 at 0"},
+    {"a job whose worker dies after the request is cancelled",
+     "enqueue -> 1; register; claim n=1; cancel j=1; wait d=31; rescue -> dead 0;"
+     "see j=1 -> 1 q1 k1 p0 cancelled 0/1 attempt 1 at 0"},
+    {"a parked job can be cancelled",
+     "enqueue k=2 -> 1; register k=2; claim n=1; park j=1 n=1 -> ok; cancel j=1 -> ok;"
+     "see j=1 -> 1 q1 k2 p0 cancelled 0/1 attempt 0 at never"},
+    {"nobody can cancel what is not there", "cancel j=7 -> not_found; revive j=7 -> not_found"},
+
+    /* -- revive -- */
+    {"a failed job runs again, from its stage, with a clean record",
+     "policy m=1; enqueue s=2 -> 1; register; claim n=1; success j=1 n=1; claim n=2;"
+     "retry j=1 n=2; see j=1 -> 1 q1 k1 p0 failed 1/2 attempt 1 at 0 Max retries (1) exceeded;"
+     "wait d=60; revive j=1 -> ok; see j=1 -> 1 q1 k1 p0 ready 1/2 attempt 0 at 60;"
+     "revive j=1 -> not_found; claim n=3 -> ok 1; success j=1 n=3 -> ok"},
+    {"a revived job keeps its own limit",
+     "enqueue m=1 -> 1; register; claim n=1; retry j=1 n=1; revive j=1 -> ok; claim n=2;"
+     "retry j=1 n=2; see j=1 -> 1 q1 k1 p0 failed 0/1 attempt 1 at 0 Max retries (1) exceeded"},
+    {"only failed jobs are revived",
+     "enqueue -> 1; revive j=1 -> not_found; register; claim n=1; revive j=1 -> not_found;"
+     "success j=1 n=1; revive j=1 -> not_found; enqueue -> 2; cancel j=2; revive j=2 -> not_found"},
+    {"a job that failed by crashes loses its crashes when revived",
+     "policy c=1; enqueue -> 1; register w=1; claim n=1; wait d=31; rescue w=1 -> dead 1;"
+     "register w=2; claim w=2 n=1 u=1 -> ok 1(suspect); wait d=31; rescue w=2 -> dead 0;"
+     "see j=1 -> 1 q1 k1 p0 failed 0/1 attempt 1 crash 1 at 31 Max crashes (1) exceeded;"
+     "revive j=1 -> ok; see j=1 -> 1 q1 k1 p0 ready 0/1 attempt 0 at 62"},
+
+    /* -- death, rescue, suspects -- */
+    {"a worker is not dead before its lease is over",
+     "enqueue -> 1; register; claim n=1; wait d=30; rescue -> alive; wait d=1; rescue -> dead 1"},
+    {"nor when it has beaten since",
+     "enqueue -> 1; register; claim n=1; wait d=31; beat; wait d=31; rescue b=1 -> alive;"
+     "rescue b=0 -> dead 1"},
+    {"expiry alone takes nothing away",
+     "enqueue -> 1; register; claim n=1; wait d=99; success j=1 n=1 -> ok; beat -> ok"},
+    {"a dead worker stays dead: no beat, no claim",
+     "enqueue -> 1; register; wait d=31; rescue -> dead 0; beat -> dead; claim n=1 -> dead;"
+     "register -> exists; register w=2 -> ok; claim w=2 n=1 -> ok 1"},
+    {"nobody claims or beats who was never registered",
+     "enqueue -> 1; claim w=5 n=1 -> dead; beat w=5 -> dead"},
+    {"the jobs of a dead worker go back with their attempt, and are suspects",
+     "enqueue -> 1; enqueue -> 2; register; claim n=1 l=2 -> ok 1 2; wait d=31; rescue -> dead 2;"
+     "see j=1 -> 1 q1 k1 p0 ready 0/1 attempt 0 suspect at 31;"
+     "see j=2 -> 2 q1 k1 p0 ready 0/1 attempt 0 suspect at 31; rescue -> dead 0"},
+    {"no stale word of a dead worker counts, not even about its payload",
+     "enqueue s=2 -> 1; register; claim n=1; wait d=31; rescue -> dead 1; success j=1 n=1 x=1 -> "
+     "lost;"
+     "retry j=1 n=1 -> lost; discard j=1 n=1 -> lost; snooze j=1 n=1 d=1 -> lost;"
+     "release j=1 n=1 -> lost; park j=1 n=1 -> lost; cancelled j=1 n=1 -> lost;"
+     "timeout j=1 n=1 -> lost"},
+    {"suspects come one at a time, in a claim of their own",
+     "enqueue -> 1; enqueue -> 2; register w=1; claim w=1 n=1 l=2; wait d=31; rescue w=1; register "
+     "w=2;"
+     "claim w=2 n=1 l=9 -> ok suspects; claim w=2 n=2 l=9 u=1 -> ok 1(suspect);"
+     "claim w=2 n=3 l=9 u=1 -> ok 2(suspect)"},
+    {"a heartbeat tells that suspects are ready",
+     "enqueue -> 1; register w=1; claim w=1 n=1; register w=2; wait d=31; rescue w=1;"
+     "beat w=2 -> ok suspects; claim w=2 n=1 u=1; beat w=2 -> ok"},
+    {"a suspect that ends its attempt is none any more",
+     "enqueue -> 1; register w=1; claim w=1 n=1; wait d=31; rescue w=1; register w=2;"
+     "claim w=2 n=1 u=1; retry j=1 w=2 n=1 d=0 -> ok;"
+     "see j=1 -> 1 q1 k1 p0 ready 0/1 attempt 1 at 31; claim w=2 n=2 -> ok 1(attempt 2)"},
+    {"a suspect that is released stays one",
+     "enqueue -> 1; register w=1; claim w=1 n=1; wait d=31; rescue w=1; register w=2;"
+     "claim w=2 n=1 u=1; release j=1 w=2 n=1 -> ok;"
+     "see j=1 -> 1 q1 k1 p0 ready 0/1 attempt 0 suspect at 31"},
+    {"a suspect whose worker dies again has crashed: the attempt stays",
+     "enqueue -> 1; register w=1; claim w=1 n=1; wait d=31; rescue w=1; register w=2;"
+     "claim w=2 n=1 u=1; wait d=31; rescue w=2 -> dead 1;"
+     "see j=1 -> 1 q1 k1 p0 ready 0/1 attempt 1 crash 1 suspect at 62"},
+    {"crashes count apart from retries, and end the job",
+     "policy c=2; enqueue -> 1; register w=1; claim w=1 n=1; wait d=31; rescue w=1 -> dead 1;"
+     "register w=2; claim w=2 n=1 u=1; wait d=31; rescue w=2 -> dead 1; register w=3;"
+     "claim w=3 n=1 u=1 -> ok 1(attempt 2)(suspect); wait d=31; rescue w=3 -> dead 0;"
+     "see j=1 -> 1 q1 k1 p0 failed 0/1 attempt 2 crash 2 at 62 Max crashes (2) exceeded"},
+    {"a crash at the last attempt is the last attempt",
+     "policy m=1 c=9; enqueue -> 1; register w=1; claim w=1 n=1; wait d=31; rescue w=1 -> dead 1;"
+     "register w=2; claim w=2 n=1 u=1; wait d=31; rescue w=2 -> dead 0;"
+     "see j=1 -> 1 q1 k1 p0 failed 0/1 attempt 1 crash 1 at 31 Max retries (1) exceeded"},
+    {"crashes are forgotten with the stage",
+     "enqueue s=2 -> 1; register w=1; claim w=1 n=1; wait d=31; rescue w=1; register w=2;"
+     "claim w=2 n=1 u=1; wait d=31; rescue w=2; register w=3; claim w=3 n=1 u=1;"
+     "success j=1 w=3 n=1 -> ok; see j=1 -> 1 q1 k1 p0 ready 1/2 attempt 0 at 62"},
+    {"a rescue may come in parts",
+     "enqueue; enqueue; enqueue; register; claim n=1; claim n=2; claim n=3; wait d=31;"
+     "rescue l=2 -> dead 2 more; see j=3 -> 3 q1 k1 p0 running 0/1 attempt 1 w1 n3 at 0;"
+     "rescue l=2 -> dead 1; rescue l=2 -> dead 0"},
+    {"a worker whose lease runs out is in the news of the others; a dead one while it holds jobs",
+     "enqueue; enqueue; register w=1; claim w=1 n=1; claim w=1 n=2; register w=2; wait d=10;"
+     "beat w=2 -> ok; wait d=10; beat w=2 -> ok late 1; wait d=11; rescue w=1 l=1 -> dead 1 more;"
+     "beat w=2 -> ok suspects late 1; rescue w=1 -> dead 1; beat w=2 -> ok suspects"},
+    {"a worker that leaves with jobs leaves them to its rescuer",
+     "enqueue; register; claim n=1; leave; beat -> dead; rescue -> dead 1"},
+    {"a worker that leaves with nothing is gone", "register; leave; beat -> dead; register -> ok"},
+    {"a dead worker's row goes a day later",
+     "register; wait d=31; rescue; wait d=86400; prune; register -> exists; wait d=1; prune;"
+     "register -> ok"},
+    {"but not while a job is left in its hands",
+     "enqueue; enqueue; register; claim n=1; claim n=2; wait d=31; rescue l=1 -> dead 1 more;"
+     "wait d=90000; prune; register -> exists; rescue -> dead 1"},
+
+    /* -- lost answers -- */
+    {"a claim number works once",
+     "enqueue; enqueue; register; claim n=1 -> ok 1; claim n=1 -> exists; claim n=2 -> ok 2"},
+    {"a claim whose answer was lost is read again: what still bears its token",
+     "enqueue; enqueue; enqueue; register; claim n=1 l=3 -> ok 1 2 3; success j=2 n=1 -> ok;"
+     "recover n=1 -> ok 1 3; recover n=1 -> ok 1 3"},
+    {"a claim that never came is burned, and can't arrive later",
+     "enqueue; register; recover n=1 -> ok; claim n=1 -> exists; claim n=2 -> ok 1"},
+    {"an empty claim leaves no row: its number is free",
+     "register; claim n=1 -> ok; enqueue; claim n=1 -> ok 1"},
+    {"the row of a settled claim goes with a heartbeat; the number is free then",
+     "enqueue; enqueue; register; claim n=1 -> ok 1; success j=1 n=1; claim n=1 -> exists;"
+     "beat n=1 -> ok; claim n=1 -> ok 2"},
+    {"a burned number is forgotten a day later",
+     "register; recover n=1; wait d=86401; beat; prune; enqueue; claim n=1 -> ok 1"},
+    {"two workers may use the same number",
+     "enqueue; enqueue; register w=1; register w=2; claim w=1 n=1 -> ok 1; claim w=2 n=1 -> ok 2;"
+     "success j=1 w=2 n=1 -> lost; success j=2 w=2 n=1 -> ok; success j=1 w=1 n=1 -> ok"},
+    {"a worker's own older claim is stale, too",
+     "enqueue; register; claim n=1; release j=1 n=1; claim n=2 -> ok 1; success j=1 n=1 -> lost;"
+     "success j=1 n=2 -> ok"},
+
+    /* -- kinds, parking, sleep -- */
+    {"a job of an unknown kind is parked, and comes back when its kind does",
+     "enqueue k=2 -> 1; register w=1 q=2 k=2; claim w=1 n=1; park j=1 w=1 n=1 -> ok;"
+     "see j=1 -> 1 q1 k2 p0 ready 0/1 attempt 0 at never; claim w=1 n=2 -> ok; wait d=3;"
+     "register w=2 q=2 k=4; beat w=2 -> ok foreign 1 parked; unpark k=2 -> 1;"
+     "see j=1 -> 1 q1 k2 p0 ready 0/1 attempt 0 at 3; beat w=2 -> ok foreign 1;"
+     "claim w=2 n=1 -> ok 1"},
+    {"nothing is parked while a living worker has its kind",
+     "enqueue k=2 -> 1; register w=1 q=2 k=2; register w=2 q=2 k=4; claim w=1 n=1; wait d=2;"
+     "park j=1 w=1 n=1 -> ok; see j=1 -> 1 q1 k2 p0 ready 0/1 attempt 0 at 2"},
+    {"a dead worker's kinds do not count",
+     "enqueue k=2 -> 1; register w=2 q=2 k=4; wait d=31; register w=1 q=2 k=2;"
+     "beat w=1 -> ok late 2; claim w=1 n=1; park j=1 w=1 n=1 -> ok;"
+     "see j=1 -> 1 q1 k2 p0 ready 0/1 attempt 0 at never"},
+    {"a parked suspect stays a suspect",
+     "enqueue k=2 -> 1; register w=1; claim w=1 n=1; wait d=31; rescue w=1; register w=2 q=2 k=2;"
+     "claim w=2 n=1 u=1; park j=1 w=2 n=1 -> ok;"
+     "see j=1 -> 1 q1 k2 p0 ready 0/1 attempt 0 suspect at never; unpark k=2 -> 1;"
+     "claim w=2 n=2 u=1 -> ok 1(suspect)"},
+    {"unpark touches one kind only",
+     "enqueue k=1 -> 1; enqueue k=2 -> 2; register w=1 q=4; register w=2 q=2 k=0;"
+     "claim w=2 n=1 l=2; park j=1 w=2 n=1; park j=2 w=2 n=1; unpark k=1 -> 1; unpark k=1 -> 0;"
+     "see j=2 -> 2 q1 k2 p0 ready 0/1 attempt 0 at never"},
+    {"foreign kinds are those of living workers of the same queues",
+     "register w=1 q=2 k=2; register w=2 q=4 k=8; register w=3 q=6 k=14; beat w=1 -> ok foreign 2 "
+     "3;"
+     "beat w=2 -> ok foreign 1 2; beat w=3 -> ok; leave w=3; beat w=1 -> ok"},
+};
+
+/* Whether an answer refuses, so that nothing may have changed. */
+static inline bool conform_refused(const char *answer)
+{
+    static const char *const words[] = {"lost", "dead", "exists", "not_found", "alive"};
+    size_t i;
+
+    for (i = 0; i < COUNT(words); i++) {
+        if (strcmp(answer, words[i]) == 0) return true;
+    }
+    return false;
+}
+
+/* One line: DEED [-> ANSWER]. */
+static void conform_line(stage *s, const char *name, const char *line)
+{
+    static char before[TEXT];
+    const char *wanted = strstr(line, "->");
+    deed d = deed_parse(line);
+
+    show(s);
+    memcpy(before, s->shown, sizeof before);
+    stage_do(s, &d);
+    if (wanted != NULL && strcmp(wanted + 3, s->answer) != 0) {
+        fail_msg("%s, \"%s\": %s\n  answered: %s", s->on->name, name, line, s->answer);
+    }
+    if (!conform_refused(s->answer)) return;
+    show(s);
+    if (strcmp(before, s->shown) != 0) {
+        fail_msg("%s, \"%s\": %s\n  was refused, and changed\n%sto\n%s", s->on->name, name, line,
+                 before, s->shown);
+    }
+}
+
+static void conform_run(const store *on, const behaviour *b)
+{
+    static stage s;
+    char line[300];
+    const char *p;
+    size_t length;
+
+    stage_open(&s, on);
+    for (p = b->script; *p != '\0'; p += length + (p[length] == ';')) {
+        length = strcspn(p, ";");
+        assert_true(length < sizeof line);
+        memcpy(line, p, length);
+        line[length] = '\0';
+        conform_line(&s, b->name, line + strspn(line, " "));
+    }
+}
+
+/* A cmocka group of one test for each behaviour; state is the behaviour. */
+static int conform(CMUnitTestFunction run, CMFixtureFunction up, CMFixtureFunction down)
+{
+    static struct CMUnitTest tests[COUNT(behaviours)];
+    size_t i;
+
+    for (i = 0; i < COUNT(behaviours); i++) {
+        tests[i].name = behaviours[i].name;
+        tests[i].test_func = run;
+        tests[i].initial_state = (void *)(uintptr_t)&behaviours[i];
+    }
+    return cmocka_run_group_tests(tests, up, down);
+}
+
+#endif /* CONFORM_INCLUDED */

@@ -1,0 +1,472 @@
+/*
+ * store.h -- every deed that a queue's store knows, as one line of text, for any store.
+ *
+ *     claim w=1 n=1 l=2                    a deed
+ *     ok 1 2                               its answer
+ *     1 q1 k1 p0 running 0/1 attempt 1 ... what the store then shows: jobs, workers, claims
+ *
+ * Behaviours (conform.h) and random runs (test_pg_differential.c) are lists of such lines, so what
+ * differs in a run can be pasted as a behaviour. A store only implements the table below; parsing,
+ * decisions (made by jobq_job_decide from what the claim answered, as a worker makes them) and
+ * words are here, once for all stores.
+ *
+ * The clock is the test's: it begins at EPOCH and only `wait d=SECONDS` moves it. Workers, claim
+ * numbers and jobs are small numbers. There are queues 1 and 2; kinds 1 and 2 belong to the first,
+ * kind 3 to the second. Claims list priorities 0 to 2 and stages 2 to 0 of both queues.
+ */
+#ifndef STORE_INCLUDED
+#define STORE_INCLUDED (1)
+
+#include "check.h"
+#include "jobq.h"
+
+#define EPOCH ((int64_t)1700000000 * SECOND)
+#define LEASE_US (30 * SECOND)
+enum { SHOWN = 48, WORKERS = 6, TEXT = 8192, HANDS = 256, LANES = 18 };
+
+typedef struct shown_job {
+    jobq_job job;
+    char payload[24];
+    char why[40]; /* failed by a limit: "Max retries (3) exceeded" */
+} shown_job;
+
+typedef struct shown_worker {
+    int64_t id, beat, expires_at_us;
+    bool dead, asleep;
+} shown_worker;
+
+typedef struct shown_claim {
+    int64_t worker, number;
+} shown_claim;
+
+/* All that a store shows; jobs by id, workers by id, claims by worker and number. */
+typedef struct view {
+    int32_t jobs, workers, claims;
+    shown_job job[SHOWN];
+    shown_worker worker[SHOWN];
+    shown_claim claim[SHOWN * 4];
+} view;
+
+typedef struct taking {
+    int64_t worker, number;
+    int32_t limit, lane_count;
+    const jobq_lane *lanes;
+    uint64_t foreign; /* bits by kind */
+    bool suspects;
+    /* the answer */
+    int32_t count;
+    jobq_job jobs[SHOWN];
+    int64_t due_us; /* empty: until the next job; -1: none */
+    bool suspect_ready;
+} taking;
+
+/* What a heartbeat brings. Sets are bits: jobs to cancel, foreign kinds, late workers. parked: a
+ * kind of this worker has parked jobs. */
+typedef struct news {
+    bool alive, suspects, parked;
+    uint64_t cancel, foreign, late;
+} news;
+
+typedef struct store {
+    const char *name;
+    void (*reset)(void); /* empty, with its queues and kinds */
+    void (*policy)(int32_t queue, const jobq_policy *policy, bool paused);
+    int64_t (*enqueue)(const jobq_job *like, jobq_str payload, int64_t now_us);
+    jobq_error (*enroll)(int64_t worker, uint64_t queues, uint64_t kinds, int64_t now_us);
+    jobq_error (*claim)(taking *taken, int64_t now_us);
+    jobq_error (*recover)(taking *taken, int64_t now_us);
+    jobq_error (*settle)(const jobq_job *held, const jobq_decision *decision, jobq_str next,
+                         int64_t now_us);
+    news (*heartbeat)(int64_t worker, const int64_t *settled, int32_t count, int64_t now_us);
+    bool (*rescue)(int64_t victim, int64_t beat, int32_t limit, int64_t now_us, int32_t *rescued,
+                   bool *more);
+    void (*deregister)(int64_t worker, int64_t now_us);
+    jobq_error (*cancel)(int64_t job, int64_t now_us);
+    jobq_error (*revive)(int64_t job, int64_t now_us);
+    int32_t (*unpark)(int32_t kind, int64_t now_us);
+    void (*sleep)(int64_t worker, bool asleep, int64_t now_us);
+    void (*prune)(int64_t now_us);
+    void (*look)(view *shown);
+} store;
+
+/* -- a line -- */
+
+/* Arguments are letters: w worker, n claim number, j job, q queue or bits of queues, k kind or bits
+ * of kinds, p priority, s stages, d seconds, m attempts, c crashes, l limit, f foreign kinds
+ * (bits), u suspects, b beats behind, a yes or after (seconds since EPOCH), i after (job), x
+ * span. */
+typedef struct deed {
+    char verb[12];
+    int64_t arg[26];
+    uint32_t given; /* bit by letter */
+} deed;
+
+static inline deed deed_parse(const char *line)
+{
+    deed d;
+    int used = 0;
+    char key;
+    long long value;
+
+    memset(&d, 0, sizeof d);
+    if (sscanf(line, " %11s%n", d.verb, &used) != 1) return d;
+    for (line += used; sscanf(line, " %c=%lld%n", &key, &value, &used) == 2; line += used) {
+        d.arg[key - 'a'] = value;
+        d.given |= 1u << (key - 'a');
+    }
+    return d;
+}
+
+static inline void deed_format(char *out, size_t size, const deed *d)
+{
+    int at = snprintf(out, size, "%s", d->verb), i;
+
+    for (i = 0; i < 26; i++) {
+        if ((d->given >> i & 1) == 0) continue;
+        at += snprintf(out + at, size - (size_t)at, " %c=%lld", 'a' + i, (long long)d->arg[i]);
+    }
+}
+
+static int64_t arg(const deed *d, char key, int64_t otherwise)
+{
+    return (d->given >> (key - 'a') & 1) != 0 ? d->arg[key - 'a'] : otherwise;
+}
+
+/* -- a run of deeds on one store -- */
+
+typedef struct stage {
+    const store *on;
+    int64_t now_us;
+    jobq_policy policies[2];
+    jobq_job hands[HANDS]; /* what claims answered, newest last */
+    int32_t hand_count;
+    char answer[TEXT];
+    char shown[TEXT];
+    size_t at;
+} stage;
+
+static stage *writing;
+
+static void say(const char *format, ...)
+{
+    va_list args;
+    int length;
+
+    va_start(args, format);
+    length = vsnprintf(writing->answer + writing->at, TEXT - writing->at, format, args);
+    va_end(args);
+    writing->at += (size_t)length;
+    assert_true(writing->at < TEXT);
+}
+
+static inline void stage_open(stage *s, const store *on)
+{
+    jobq_policy quick;
+    int i;
+
+    memset(s, 0, sizeof *s);
+    memset(&quick, 0, sizeof quick);
+    s->on = on;
+    s->now_us = EPOCH;
+    on->reset();
+    for (i = 0; i < 2; i++) s->policies[i] = jobq_policy_defaults(&quick);
+}
+
+static void say_instant(int64_t at_us)
+{
+    if (at_us == JOBQ_NEVER) say("never");
+    else say("%g", (double)(at_us - EPOCH) / 1e6);
+}
+
+/* A set of jobs, kinds or workers. */
+static void say_bits(const char *word, uint64_t bits)
+{
+    int i;
+
+    if (bits == 0) return;
+    say(" %s", word);
+    for (i = 0; i < 64; i++) {
+        if ((bits >> i & 1) != 0) say(" %d", i);
+    }
+}
+
+static void say_jobs(stage *s, const taking *t)
+{
+    int32_t i;
+
+    for (i = 0; i < t->count; i++) {
+        const jobq_job *job = &t->jobs[i];
+        say(" %d", (int)job->id);
+        if (job->attempt > 1) say("(attempt %d)", (int)job->attempt);
+        if (job->suspect) say("(suspect)");
+        if (s->hand_count < HANDS) s->hands[s->hand_count++] = *job;
+    }
+}
+
+static void do_enqueue(stage *s, const deed *d)
+{
+    jobq_job like = jobq_job_new(0);
+
+    like.queue = (int32_t)arg(d, 'q', 1);
+    like.kind = (int32_t)arg(d, 'k', like.queue == 1 ? 1 : 3);
+    like.priority = (int16_t)arg(d, 'p', 0);
+    like.stages = (int16_t)arg(d, 's', 1);
+    like.max_attempts = (int32_t)arg(d, 'm', 0);
+    like.run_at_us = s->now_us + arg(d, 'd', 0) * SECOND;
+    say("%d", (int)s->on->enqueue(&like, jobq_str_from("{\"n\": 1}"), s->now_us));
+}
+
+/* Hands of a claim are compared by order where it says so: a claim of one. */
+static int by_id(const void *a, const void *b)
+{
+    const jobq_job *x = (const jobq_job *)a, *y = (const jobq_job *)b;
+
+    return (x->id > y->id) - (x->id < y->id);
+}
+
+static void do_claim(stage *s, const deed *d)
+{
+    static taking t;
+    jobq_lane lanes[LANES];
+    jobq_error error;
+    int16_t priority, queue, n;
+
+    memset(&t, 0, sizeof t);
+    for (priority = 0; priority < 3; priority++) {
+        for (queue = 1; queue <= 2; queue++) {
+            for (n = 2; n >= 0; n--) {
+                jobq_lane *lane = &lanes[t.lane_count++];
+                lane->queue = queue;
+                lane->priority = priority;
+                lane->stage = n;
+                lane->after_at_us = INT64_MIN;
+                lane->after_id = arg(d, 'i', 0);
+                if ((d->given & 1) != 0) lane->after_at_us = EPOCH + arg(d, 'a', 0) * SECOND;
+            }
+        }
+    }
+    t.worker = arg(d, 'w', 1);
+    t.number = arg(d, 'n', 1);
+    t.limit = (int32_t)arg(d, 'l', 1);
+    t.lanes = lanes;
+    t.foreign = (uint64_t)arg(d, 'f', 0);
+    t.suspects = arg(d, 'u', 0) != 0;
+    error = strcmp(d->verb, "recover") == 0 ? s->on->recover(&t, s->now_us)
+                                            : s->on->claim(&t, s->now_us);
+    say("%s", jobq_error_name(error));
+    qsort(t.jobs, (size_t)t.count, sizeof t.jobs[0], by_id);
+    say_jobs(s, &t);
+    if (t.count > 0 || error != JOBQ_OK || strcmp(d->verb, "recover") == 0) return;
+    if (t.due_us >= 0) say(" due %g", (double)t.due_us / 1e6);
+    if (t.suspect_ready) say(" suspects");
+}
+
+/* The job as its holder knows it; made up when nobody was ever given it under this token. */
+static jobq_job in_hand(const stage *s, const deed *d)
+{
+    jobq_job job = jobq_job_new(arg(d, 'j', 1));
+    int32_t i;
+
+    for (i = s->hand_count - 1; i >= 0; i--) {
+        const jobq_job *h = &s->hands[i];
+        if (h->id == job.id && jobq_job_holds(h, arg(d, 'w', 1), arg(d, 'n', 1))) return *h;
+    }
+    job.state = JOBQ_STATE_RUNNING;
+    job.worker = arg(d, 'w', 1);
+    job.claim = arg(d, 'n', 1);
+    job.attempt = 1;
+    job.queue = job.kind = 1;
+    return job;
+}
+
+static jobq_event_kind event_of(const char *verb)
+{
+    int i;
+
+    for (i = 1; i < JOBQ_EVENT_COUNT; i++) {
+        if (strcmp(verb, jobq_event_name((jobq_event_kind)i)) == 0) return (jobq_event_kind)i;
+    }
+    return JOBQ_EVENT_NONE;
+}
+
+/* An end of a handler: decided by jobq.h from what its worker knows, written under the token. */
+static void do_settle(stage *s, const deed *d, jobq_event_kind kind)
+{
+    jobq_job job = in_hand(s, d);
+    jobq_decision decision;
+    jobq_event event;
+    jobq_str next = {NULL, 0};
+
+    memset(&event, 0, sizeof event);
+    event.kind = kind;
+    event.delay_us = arg(d, 'd', 0) * SECOND;
+    event.delay_named = (d->given >> ('d' - 'a') & 1) != 0;
+    event.random = (uint64_t)1 << 63;
+    job.cancel_requested = arg(d, 'c', 0) != 0;
+    assert_int_equal(jobq_job_decide(&s->policies[job.queue - 1], &job, &event, &decision),
+                     JOBQ_OK);
+    if (kind == JOBQ_EVENT_SUCCESS && arg(d, 'x', 0) != 0) next = jobq_str_from("{\"n\": 2}");
+    say("%s", jobq_error_name(s->on->settle(&job, &decision, next, s->now_us)));
+}
+
+static void do_beat(stage *s, const deed *d)
+{
+    int64_t settled = arg(d, 'n', 0);
+    news n = s->on->heartbeat(arg(d, 'w', 1), &settled, settled != 0, s->now_us);
+
+    say("%s", n.alive ? "ok" : "dead");
+    if (!n.alive) return;
+    if (n.suspects) say(" suspects");
+    say_bits("cancel", n.cancel);
+    say_bits("foreign", n.foreign);
+    if (n.parked) say(" parked");
+    say_bits("late", n.late);
+}
+
+/* A rescuer has seen the victim's beat; b: so many beats ago. */
+static void do_rescue(stage *s, const deed *d)
+{
+    static view v;
+    int64_t beat = 0;
+    int32_t rescued = 0, i;
+    bool more = false;
+
+    s->on->look(&v);
+    for (i = 0; i < v.workers; i++) {
+        if (v.worker[i].id == arg(d, 'w', 1)) beat = v.worker[i].beat - arg(d, 'b', 0);
+    }
+    if (!s->on->rescue(arg(d, 'w', 1), beat, (int32_t)arg(d, 'l', 100), s->now_us, &rescued,
+                       &more)) {
+        say("alive");
+        return;
+    }
+    say("dead %d%s", (int)rescued, more ? " more" : "");
+}
+
+static void do_policy(stage *s, const deed *d)
+{
+    jobq_policy p;
+    int64_t queue = arg(d, 'q', 1);
+
+    memset(&p, 0, sizeof p);
+    p.max_attempts = (int32_t)arg(d, 'm', 0);
+    p.max_crashes = (int32_t)arg(d, 'c', 0);
+    p.attempts_span_stages = arg(d, 'x', 0) != 0;
+    s->policies[queue - 1] = jobq_policy_defaults(&p);
+    s->on->policy((int32_t)queue, &s->policies[queue - 1], arg(d, 'a', 0) != 0);
+    say("ok");
+}
+
+static bool do_plain(stage *s, const deed *d)
+{
+    int64_t j = arg(d, 'j', 1), w = arg(d, 'w', 1);
+
+    if (strcmp(d->verb, "register") == 0) {
+        uint64_t queues = (uint64_t)arg(d, 'q', 6), kinds = (uint64_t)arg(d, 'k', 14);
+        if ((queues & 2) == 0) kinds &= ~(uint64_t)6; /* kinds of its own queues only */
+        if ((queues & 4) == 0) kinds &= ~(uint64_t)8;
+        say("%s", jobq_error_name(s->on->enroll(w, queues, kinds, s->now_us)));
+    } else if (strcmp(d->verb, "cancel") == 0) {
+        say("%s", jobq_error_name(s->on->cancel(j, s->now_us)));
+    } else if (strcmp(d->verb, "revive") == 0) {
+        say("%s", jobq_error_name(s->on->revive(j, s->now_us)));
+    } else if (strcmp(d->verb, "unpark") == 0) {
+        say("%d", (int)s->on->unpark((int32_t)arg(d, 'k', 1), s->now_us));
+    } else if (strcmp(d->verb, "leave") == 0) {
+        s->on->deregister(w, s->now_us);
+        say("ok");
+    } else if (strcmp(d->verb, "sleep") == 0) {
+        s->on->sleep(w, arg(d, 'a', 1) != 0, s->now_us);
+        say("ok");
+    } else if (strcmp(d->verb, "prune") == 0) {
+        s->on->prune(s->now_us);
+        say("ok");
+    } else {
+        return false;
+    }
+    return true;
+}
+
+static void show_job(const shown_job *shown)
+{
+    const jobq_job *job = &shown->job;
+
+    say("%d q%d k%d p%d %s %d/%d attempt %d", (int)job->id, (int)job->queue, (int)job->kind,
+        job->priority, jobq_state_name(job->state), job->stage, job->stages, (int)job->attempt);
+    if (job->crash > 0) say(" crash %d", (int)job->crash);
+    if (job->suspect) say(" suspect");
+    if (job->cancel_requested) say(" cancel");
+    if (job->state == JOBQ_STATE_RUNNING) say(" w%d n%d", (int)job->worker, (int)job->claim);
+    say(" at ");
+    say_instant(job->run_at_us);
+    if (strcmp(shown->payload, "{\"n\": 1}") != 0) say(" %s", shown->payload);
+    if (shown->why[0] != '\0') say(" %s", shown->why);
+    say("\n");
+}
+
+/* All that the store shows, into s->shown. */
+static inline void show(stage *s)
+{
+    static view v;
+    int32_t i;
+
+    memset(&v, 0, sizeof v);
+    s->on->look(&v);
+    writing = s;
+    s->at = 0;
+    for (i = 0; i < v.jobs; i++) show_job(&v.job[i]);
+    for (i = 0; i < v.workers; i++) {
+        const shown_worker *w = &v.worker[i];
+        say("worker %d beat %d%s%s expires ", (int)w->id, (int)w->beat, w->dead ? " dead" : "",
+            w->asleep ? " asleep" : "");
+        say_instant(w->expires_at_us);
+        say("\n");
+    }
+    for (i = 0; i < v.claims; i++) {
+        say("claim w%d n%d\n", (int)v.claim[i].worker, (int)v.claim[i].number);
+    }
+    memcpy(s->shown, s->answer, s->at + 1);
+    s->shown[s->at] = '\0';
+}
+
+/* One job's line of what the store shows; "none". */
+static void do_see(stage *s, const deed *d)
+{
+    char want[16], *line;
+
+    show(s);
+    s->at = 0;
+    snprintf(want, sizeof want, "%d ", (int)arg(d, 'j', 1));
+    for (line = s->shown; line != NULL && *line != '\0' && *line != 'w' && *line != 'c';) {
+        if (strncmp(line, want, strlen(want)) == 0) {
+            say("%.*s", (int)strcspn(line, "\n"), line);
+            return;
+        }
+        line = strchr(line, '\n');
+        if (line != NULL) line++;
+    }
+    s->answer[0] = '\0';
+    say("none");
+}
+
+/* Does a deed; its answer is in s->answer. */
+static inline void stage_do(stage *s, const deed *d)
+{
+    jobq_event_kind kind = event_of(d->verb);
+
+    writing = s;
+    s->at = 0;
+    s->answer[0] = '\0';
+    if (strcmp(d->verb, "wait") == 0) s->now_us += arg(d, 'd', 1) * SECOND;
+    else if (strcmp(d->verb, "enqueue") == 0) do_enqueue(s, d);
+    else if (strcmp(d->verb, "claim") == 0 || strcmp(d->verb, "recover") == 0) do_claim(s, d);
+    else if (strcmp(d->verb, "beat") == 0) do_beat(s, d);
+    else if (strcmp(d->verb, "rescue") == 0) do_rescue(s, d);
+    else if (strcmp(d->verb, "policy") == 0) do_policy(s, d);
+    else if (strcmp(d->verb, "see") == 0) do_see(s, d);
+    else if (do_plain(s, d)) return;
+    else if (kind != JOBQ_EVENT_NONE) do_settle(s, d, kind);
+    else fail_msg("no such deed: %s", d->verb);
+}
+
+#endif /* STORE_INCLUDED */

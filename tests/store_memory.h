@@ -1,0 +1,201 @@
+/*
+ * store_memory.h -- the deeds of store.h on a jobq_memory.
+ */
+#ifndef STORE_MEMORY_INCLUDED
+#define STORE_MEMORY_INCLUDED (1)
+
+#include "store.h"
+
+#define WIRE_JOBS 64
+#define WIRE_LANES 32
+#define WIRE_QUEUES 2
+#define WIRE_PRIORITY 2
+#include "wire.h"
+
+static jobq_memory *memory;
+
+static void memory_reset(void)
+{
+    static int64_t block[1 << 14];
+
+    assert_true(jobq_memory_size(SHOWN, SHOWN, SHOWN * 4) <= sizeof block);
+    memory = jobq_memory_init(block, SHOWN, SHOWN, SHOWN * 4);
+}
+
+static void memory_policy(int32_t queue, const jobq_policy *policy, bool paused)
+{
+    jobq_memory_policy(memory, queue, policy, paused);
+}
+
+static int64_t memory_enqueue(const jobq_job *like, jobq_str payload, int64_t now_us)
+{
+    return jobq_memory_enqueue(memory, like, payload, now_us);
+}
+
+static jobq_error memory_enroll(int64_t worker, uint64_t queues, uint64_t kinds, int64_t now_us)
+{
+    return jobq_memory_register(memory, worker, LEASE_US, queues, kinds, now_us);
+}
+
+static void memory_jobs(taking *t, const int32_t *places)
+{
+    int32_t i;
+
+    for (i = 0; i < t->count; i++) t->jobs[i] = jobq_memory_jobs(memory)[places[i]].job;
+}
+
+static jobq_error memory_claim(taking *t, int64_t now_us)
+{
+    int32_t places[SHOWN];
+    jobq_error error =
+        jobq_memory_claim_jobs(memory, t->worker, t->number, t->limit, t->lanes, t->lane_count,
+                               t->foreign, t->suspects, now_us, places, &t->count);
+
+    memory_jobs(t, places);
+    if (error != JOBQ_OK || t->count > 0) return error;
+    t->due_us = jobq_memory_look(memory, t->lanes, t->lane_count, t->foreign, now_us,
+                                 &t->suspect_ready);
+    return error;
+}
+
+static jobq_error memory_recover(taking *t, int64_t now_us)
+{
+    int32_t places[SHOWN];
+
+    t->count = jobq_memory_recover(memory, t->worker, t->number, now_us, places, SHOWN);
+    memory_jobs(t, places);
+    return JOBQ_OK;
+}
+
+static jobq_error memory_settle(const jobq_job *held, const jobq_decision *decision, jobq_str next,
+                                int64_t now_us)
+{
+    if (next.ptr != NULL) {
+        jobq_error kept = jobq_memory_keep(memory, held->id, held->worker, held->claim, next);
+        if (kept != JOBQ_OK) return kept;
+    }
+    return jobq_memory_settle(memory, held->id, held->worker, held->claim, decision, now_us);
+}
+
+/* By the statement as a loop sends it. */
+static news memory_heartbeat(int64_t worker, const int64_t *settled, int32_t count, int64_t now_us)
+{
+    static wire w;
+    news n;
+    int32_t i;
+
+    memset(&w, 0, sizeof w);
+    memset(&n, 0, sizeof n);
+    w.action.kind = JOBQ_ACTION_HEARTBEAT;
+    w.action.worker = worker;
+    w.settled_count = count;
+    memcpy(w.settled, settled, (size_t)count * sizeof *settled);
+    wire_execute(&w, memory, 0, 0, now_us);
+    n.alive = w.alive;
+    n.suspects = w.suspects;
+    for (i = 0; i < w.cancel_count; i++) n.cancel |= (uint64_t)1 << w.cancels[i];
+    for (i = 0; i < w.foreign_count; i++) n.foreign |= (uint64_t)1 << w.foreign[i];
+    for (i = 0; i < w.late_count; i++) n.late |= (uint64_t)1 << w.late[i].worker;
+    n.parked = w.parked != 0;
+    return n;
+}
+
+static bool memory_rescue(int64_t victim, int64_t beat, int32_t limit, int64_t now_us,
+                          int32_t *rescued, bool *more)
+{
+    return jobq_memory_rescue(memory, victim, beat, limit, now_us, rescued, more);
+}
+
+static void memory_deregister(int64_t worker, int64_t now_us)
+{
+    jobq_memory_deregister(memory, worker, now_us);
+}
+
+static jobq_error memory_cancel(int64_t job, int64_t now_us)
+{
+    return jobq_memory_cancel(memory, job, now_us);
+}
+
+static jobq_error memory_revive(int64_t job, int64_t now_us)
+{
+    return jobq_memory_revive(memory, job, now_us);
+}
+
+static int32_t memory_unpark(int32_t kind, int64_t now_us)
+{
+    return jobq_memory_unpark(memory, kind, now_us);
+}
+
+static void memory_sleep(int64_t worker, bool asleep, int64_t now_us)
+{
+    jobq_memory_worker *w = jobq__memory_worker(memory, worker);
+
+    (void)now_us;
+    if (w != NULL) w->asleep = asleep;
+}
+
+static void memory_prune(int64_t now_us) { jobq_memory_prune(memory, now_us); }
+
+static void memory_look_job(const jobq_memory_job *mj, shown_job *shown)
+{
+    jobq_decision d;
+    char text[JOBQ_ERROR_MAX + 1];
+
+    shown->job = mj->job;
+    snprintf(shown->payload, sizeof shown->payload, "%.*s", (int)mj->payload.len, mj->payload.ptr);
+    memset(&d, 0, sizeof d);
+    d.reason = mj->reason;
+    d.limit = mj->limit;
+    jobq_reason_format(text, &d, jobq_str_from(""));
+    snprintf(shown->why, sizeof shown->why, "%.*s", (int)strcspn(text, ":"), text);
+}
+
+static int worker_by_id(const void *a, const void *b)
+{
+    const shown_worker *x = (const shown_worker *)a, *y = (const shown_worker *)b;
+
+    return (x->id > y->id) - (x->id < y->id);
+}
+
+static int claim_by_number(const void *a, const void *b)
+{
+    const shown_claim *x = (const shown_claim *)a, *y = (const shown_claim *)b;
+
+    if (x->worker != y->worker) return x->worker < y->worker ? -1 : 1;
+    return (x->number > y->number) - (x->number < y->number);
+}
+
+static void memory_look(view *v)
+{
+    int32_t i;
+
+    v->jobs = memory->job_count;
+    v->workers = v->claims = 0;
+    for (i = 0; i < v->jobs; i++) memory_look_job(&jobq_memory_jobs(memory)[i], &v->job[i]);
+    for (i = 0; i < memory->worker_max; i++) {
+        const jobq_memory_worker *w = &jobq_memory_workers(memory)[i];
+        shown_worker *to = &v->worker[v->workers];
+        if (w->id == 0) continue;
+        to->id = w->id;
+        to->beat = w->beat;
+        to->expires_at_us = w->expires_at_us;
+        to->dead = w->dead;
+        to->asleep = w->asleep;
+        v->workers++;
+    }
+    for (i = 0; i < memory->claim_max; i++) {
+        const jobq_memory_claim *c = &jobq_memory_claims(memory)[i];
+        if (c->worker == 0) continue;
+        v->claim[v->claims].worker = c->worker;
+        v->claim[v->claims++].number = c->number;
+    }
+    qsort(v->worker, (size_t)v->workers, sizeof v->worker[0], worker_by_id);
+    qsort(v->claim, (size_t)v->claims, sizeof v->claim[0], claim_by_number);
+}
+
+static const store store_memory = {
+    "memory", memory_reset, memory_policy, memory_enqueue, memory_enroll, memory_claim,
+    memory_recover, memory_settle, memory_heartbeat, memory_rescue, memory_deregister,
+    memory_cancel, memory_revive, memory_unpark, memory_sleep, memory_prune, memory_look};
+
+#endif /* STORE_MEMORY_INCLUDED */

@@ -1,0 +1,367 @@
+/*
+ * store_pg.h -- the deeds of store.h on Postgres.
+ *
+ * The clock. jobq's functions read statement_timestamp(), by that name, through a fixed
+ * search_path. Here a schema with a statement_timestamp() of our own, which answers the setting
+ * jobq_test.now_us, is put in front of pg_catalog in the search_path of each of jobq's functions
+ * and of this connection; the two column defaults are named anew. Not one statement is rewritten,
+ * so what runs is what ships, and instants of both stores can be compared to the microsecond.
+ */
+#ifndef STORE_PG_INCLUDED
+#define STORE_PG_INCLUDED (1)
+
+#include "pg.h"
+#include "store.h"
+
+static inline int store_pg_up(void **state)
+{
+    int failed = pg_up(state);
+
+    if (failed != 0) return failed;
+    RUN("CREATE SCHEMA %s_clock", schema);
+    RUN("CREATE FUNCTION %s_clock.statement_timestamp() RETURNS timestamptz LANGUAGE sql STABLE AS "
+        "'SELECT timestamptz ''epoch'' + current_setting(''jobq_test.now_us'')::bigint"
+        " * interval ''1 microsecond'''",
+        schema);
+    RUN("DO $$DECLARE f regprocedure; BEGIN FOR f IN SELECT oid FROM pg_proc WHERE pronamespace = "
+        "'%s'::regnamespace LOOP EXECUTE format('ALTER FUNCTION %%s SET search_path = %s_clock, "
+        "pg_catalog, pg_temp', f); END LOOP; END$$",
+        schema, schema);
+    RUN("ALTER TABLE jobq.job ALTER run_at SET DEFAULT %s_clock.statement_timestamp(), "
+        "ALTER enqueued_at SET DEFAULT %s_clock.statement_timestamp()",
+        schema, schema);
+    RUN("SET search_path = %s_clock, pg_catalog, pg_temp", schema);
+    RUN("SET synchronous_commit = off");
+    return 0;
+}
+
+static inline int store_pg_down(void **state)
+{
+    RUN("DROP SCHEMA %s_clock CASCADE", schema);
+    return pg_down(state);
+}
+
+static void pg_at(int64_t now_us)
+{
+    static int64_t set_us;
+
+    if (now_us == set_us) return;
+    set_us = now_us;
+    RUN("SET jobq_test.now_us = %lld", (long long)now_us);
+}
+
+static void pg_reset(void)
+{
+    pg_at(EPOCH);
+    RUN("DELETE FROM jobq.job; DELETE FROM jobq.failed; DELETE FROM jobq.history; DELETE FROM "
+        "jobq.claim; DELETE FROM jobq.worker; DELETE FROM jobq.sleeper; DELETE FROM jobq.kind; "
+        "DELETE FROM jobq.queue; DELETE FROM jobq.idempotency; "
+        "ALTER SEQUENCE jobq.job_id RESTART; "
+        "INSERT INTO jobq.queue (id, name) VALUES (1, 'q1'), (2, 'q2'); "
+        "INSERT INTO jobq.kind (id, queue_id, name) VALUES (1, 1, 'k1'), (2, 1, 'k2'), "
+        "(3, 2, 'k3')");
+}
+
+static void pg_policy(int32_t queue, const jobq_policy *policy, bool paused)
+{
+    RUN("UPDATE jobq.queue SET max_attempts = %d, max_crashes = %d, attempts_span_stages = %s, "
+        "paused_at = %s WHERE id = %d",
+        (int)policy->max_attempts, (int)policy->max_crashes,
+        policy->attempts_span_stages ? "true" : "false", paused ? "now()" : "NULL", (int)queue);
+}
+
+static int64_t pg_enqueue(const jobq_job *like, jobq_str payload, int64_t now_us)
+{
+    static const char *const kinds[] = {"", "k1", "k2", "k3"};
+    jobq_pg_error error;
+    jobq_pg_job job;
+    int64_t id = 0;
+
+    pg_at(now_us);
+    memset(&job, 0, sizeof job);
+    job.queue = like->queue == 1 ? "q1" : "q2";
+    job.kind = kinds[like->kind];
+    job.payload = payload;
+    job.run_at_us = like->run_at_us;
+    job.priority = like->priority;
+    job.stages = like->stages;
+    job.max_attempts = like->max_attempts;
+    if (jobq_pg_enqueue(pg, db, &job, &id, &error) != JOBQ_OK) fail_msg("%s", error.message);
+    return id;
+}
+
+static jobq_error pg_enroll(int64_t worker, uint64_t queues, uint64_t kinds, int64_t now_us)
+{
+    static const char *const names[] = {"ARRAY[]::text[]", "'{q1}'", "'{q2}'", "'{q1,q2}'"};
+    char pairs[40] = "", texts[40] = "", generic[400], *text;
+    PGresult *res;
+    jobq_error code = JOBQ_OK;
+    int k;
+
+    pg_at(now_us);
+    for (k = 1; k <= 3; k++) {
+        bool first = pairs[0] == '\0';
+        if ((kinds >> k & 1) == 0) continue;
+        snprintf(pairs + strlen(pairs), 8, "%s%d", first ? "" : ",",
+                 k == 3 && (queues & 2) != 0 ? 2 : 1);
+        snprintf(texts + strlen(texts), 8, "%sk%d", first ? "" : ",", k);
+    }
+    snprintf(generic, sizeof generic,
+             "SELECT jobq.register(%lld, 'w', %lld, %s, '{%s}'::int[], '{%s}'::text[])",
+             (long long)worker, (long long)LEASE_US, names[queues >> 1 & 3], pairs, texts);
+    text = jobq_pg__for_schema(generic, schema);
+    res = PQexec(db, text);
+    if (PQresultStatus(res) != PGRES_TUPLES_OK) {
+        code = jobq_pg_classify(PQresultErrorField(res, PG_DIAG_SQLSTATE));
+    }
+    PQclear(res);
+    free(text);
+    return code;
+}
+
+static int32_t pg_kinds(uint64_t bits, int32_t *kinds)
+{
+    int32_t count = 0, k;
+
+    for (k = 1; k <= 3; k++) {
+        if ((bits >> k & 1) != 0) kinds[count++] = k;
+    }
+    return count;
+}
+
+static void pg_taken(taking *t, jobq_pg_batch *batch)
+{
+    size_t i;
+
+    t->count = (int32_t)batch->count;
+    for (i = 0; i < batch->count; i++) t->jobs[i] = batch->jobs[i];
+    t->due_us = batch->due_us;
+    t->suspect_ready = batch->suspects;
+    jobq_pg_batch_clear(batch);
+}
+
+static jobq_error pg_claim(taking *t, int64_t now_us)
+{
+    int32_t foreign[3];
+    jobq_pg_claim_desc d;
+    jobq_pg_batch batch;
+    jobq_pg_error error;
+    jobq_error code;
+
+    pg_at(now_us);
+    memset(&d, 0, sizeof d);
+    d.worker = t->worker;
+    d.number = t->number;
+    d.limit = t->limit;
+    d.lanes = t->lanes;
+    d.lane_count = (size_t)t->lane_count;
+    d.foreign = foreign;
+    d.foreign_count = (size_t)pg_kinds(t->foreign, foreign);
+    d.suspects = t->suspects;
+    d.look = true;
+    code = jobq_pg_claim(pg, db, &d, &batch, &error);
+    if (code == JOBQ_OK) pg_taken(t, &batch);
+    return code;
+}
+
+static jobq_error pg_recover(taking *t, int64_t now_us)
+{
+    jobq_pg_batch batch;
+    jobq_pg_error error;
+    jobq_error code;
+
+    pg_at(now_us);
+    code = jobq_pg_recover(pg, db, t->worker, t->number, &batch, &error);
+    if (code == JOBQ_OK) pg_taken(t, &batch);
+    return code;
+}
+
+static jobq_error pg_settle(const jobq_job *held, const jobq_decision *decision, jobq_str next,
+                            int64_t now_us)
+{
+    char text[JOBQ_ERROR_MAX + 1];
+    jobq_error answer = JOBQ_ERROR_DATABASE;
+    jobq_pg_result r;
+    jobq_pg_error error;
+
+    pg_at(now_us);
+    memset(&r, 0, sizeof r);
+    r.id = held->id;
+    r.worker = held->worker;
+    r.claim = held->claim;
+    r.decision = *decision;
+    jobq_reason_format(text, decision, jobq_str_from("boom"));
+    r.error = jobq_str_from(text);
+    r.payload = next;
+    if (jobq_pg_settle(pg, db, &r, 1, &answer, &error) != JOBQ_OK) fail_msg("%s", error.message);
+    return answer;
+}
+
+/* The bits of a list of numbers. */
+static uint64_t pg_bits(const PGresult *res, int column)
+{
+    const char *p = PQgetvalue(res, 0, column);
+    uint64_t bits = 0;
+    int used;
+    long value;
+
+    for (; sscanf(p, "%ld%n", &value, &used) == 1; p += used) bits |= (uint64_t)1 << value;
+    return bits;
+}
+
+static news pg_heartbeat(int64_t worker, const int64_t *settled, int32_t count, int64_t now_us)
+{
+    news n;
+    PGresult *res;
+
+    pg_at(now_us);
+    memset(&n, 0, sizeof n);
+    res = sql(db,
+              "SELECT alive, coalesce(suspects, false), array_to_string(cancel, ' '), "
+              "array_to_string(foreign_kinds, ' '), EXISTS (SELECT FROM jobq.job WHERE run_at = "
+              "'infinity' AND state = 'r' AND kind_id = ANY (parked)), "
+              "array_to_string(late, ' ') FROM jobq.heartbeat(%lld, %lld, "
+              "array_remove(ARRAY[%lld::bigint], 0))",
+              (long long)worker, (long long)LEASE_US, count > 0 ? (long long)settled[0] : 0);
+    n.alive = PQgetvalue(res, 0, 0)[0] == 't';
+    n.suspects = PQgetvalue(res, 0, 1)[0] == 't';
+    n.cancel = pg_bits(res, 2);
+    n.foreign = pg_bits(res, 3);
+    n.parked = PQgetvalue(res, 0, 4)[0] == 't'; /* a mark may stand on a kind for nothing */
+    n.late = pg_bits(res, 5);
+    PQclear(res);
+    return n;
+}
+
+static bool pg_rescue(int64_t victim, int64_t beat, int32_t limit, int64_t now_us,
+                      int32_t *rescued, bool *more)
+{
+    PGresult *res;
+    bool dead;
+
+    pg_at(now_us);
+    res = sql(db, "SELECT dead, rescued, more FROM jobq.rescue(%lld, %lld, %d)", (long long)victim,
+              (long long)beat, (int)limit);
+    dead = PQgetvalue(res, 0, 0)[0] == 't';
+    *rescued = (int32_t)atol(PQgetvalue(res, 0, 1));
+    *more = PQgetvalue(res, 0, 2)[0] == 't';
+    PQclear(res);
+    return dead;
+}
+
+static void pg_deregister(int64_t worker, int64_t now_us)
+{
+    pg_at(now_us);
+    RUN("SELECT jobq.deregister(%lld)", (long long)worker);
+}
+
+static jobq_error pg_cancel(int64_t job, int64_t now_us)
+{
+    jobq_pg_error error;
+
+    pg_at(now_us);
+    return jobq_pg_cancel(pg, db, job, NULL, &error);
+}
+
+static jobq_error pg_revive(int64_t job, int64_t now_us)
+{
+    jobq_pg_error error;
+
+    pg_at(now_us);
+    return jobq_pg_revive(pg, db, job, &error);
+}
+
+static int32_t pg_unpark(int32_t kind, int64_t now_us)
+{
+    pg_at(now_us);
+    return (int32_t)number("SELECT jobq.unpark(%d, 1000)", (int)kind);
+}
+
+static void pg_sleep_deed(int64_t worker, bool asleep, int64_t now_us)
+{
+    pg_at(now_us);
+    RUN("SELECT jobq.sleep(%lld, '{1,2}', %s)", (long long)worker, asleep ? "true" : "false");
+}
+
+static void pg_prune(int64_t now_us)
+{
+    pg_at(now_us);
+    RUN("SELECT jobq.prune(1000)");
+}
+
+#define PG_INSTANT(column)                                                                         \
+    "CASE WHEN " column " = 'infinity' THEN 9223372036854775807 ELSE "                             \
+    "(extract(epoch FROM " column ") * 1000000)::bigint END"
+#define PG_JOB                                                                                     \
+    "id, " PG_INSTANT("run_at") ", queue_id, kind_id, attempt, crash, priority, stage, "           \
+                                "stages, "
+
+static void pg_look_job(const PGresult *res, int row, shown_job *shown)
+{
+    jobq_job *job = &shown->job;
+    int64_t value[14];
+    int i;
+
+    for (i = 0; i < 13; i++) value[i] = atoll(PQgetvalue(res, row, i));
+    memset(job, 0, sizeof *job);
+    job->id = value[0];
+    job->run_at_us = value[1];
+    job->queue = (int32_t)value[2];
+    job->kind = (int32_t)value[3];
+    job->attempt = (int32_t)value[4];
+    job->crash = (int32_t)value[5];
+    job->priority = (int16_t)value[6];
+    job->stage = (int16_t)value[7];
+    job->stages = (int16_t)value[8];
+    job->suspect = value[9] != 0;
+    job->cancel_requested = value[10] != 0;
+    job->worker = value[11];
+    job->claim = value[12];
+    job->state = jobq_state_from_letter(PQgetvalue(res, row, 13)[0]);
+    snprintf(shown->payload, sizeof shown->payload, "%s", PQgetvalue(res, row, 14));
+    snprintf(shown->why, sizeof shown->why, "%s", PQgetvalue(res, row, 15));
+}
+
+static void pg_look(view *v)
+{
+    PGresult *res =
+        sql(db, "SELECT " PG_JOB "suspect::int, (cancel_requested_at IS NOT NULL)::int, "
+                "coalesce(worker, 0), coalesce(claim, 0), state, payload::text, '' FROM jobq.job "
+                "UNION ALL SELECT " PG_JOB "0, 0, 0, 0, 'f', payload::text, coalesce(substring("
+                "errors -> -1 ->> 'error' FROM '^Max [a-z]+ .[0-9]+. exceeded'), '') "
+                "FROM jobq.failed UNION ALL SELECT " PG_JOB "0, 0, 0, 0, state, payload::text, '' "
+                "FROM jobq.history ORDER BY 1");
+    int i;
+
+    v->jobs = PQntuples(res);
+    for (i = 0; i < v->jobs; i++) pg_look_job(res, i, &v->job[i]);
+    PQclear(res);
+    res = sql(
+        db, "SELECT id, beat, " PG_INSTANT("expires_at") ", (dead_at IS NOT NULL)::int, EXISTS "
+                                                         "(SELECT FROM jobq.sleeper s WHERE "
+                                                         "s.worker = w.id)::int FROM jobq.worker w "
+                                                         "ORDER BY 1");
+    v->workers = PQntuples(res);
+    for (i = 0; i < v->workers; i++) {
+        v->worker[i].id = atoll(PQgetvalue(res, i, 0));
+        v->worker[i].beat = atoll(PQgetvalue(res, i, 1));
+        v->worker[i].expires_at_us = atoll(PQgetvalue(res, i, 2));
+        v->worker[i].dead = PQgetvalue(res, i, 3)[0] == '1';
+        v->worker[i].asleep = PQgetvalue(res, i, 4)[0] == '1';
+    }
+    PQclear(res);
+    res = sql(db, "SELECT worker, number FROM jobq.claim ORDER BY 1, 2");
+    v->claims = PQntuples(res);
+    for (i = 0; i < v->claims; i++) {
+        v->claim[i].worker = atoll(PQgetvalue(res, i, 0));
+        v->claim[i].number = atoll(PQgetvalue(res, i, 1));
+    }
+    PQclear(res);
+}
+
+static const store store_pg = {"Postgres",    pg_reset,   pg_policy, pg_enqueue,   pg_enroll,
+                               pg_claim,      pg_recover, pg_settle, pg_heartbeat, pg_rescue,
+                               pg_deregister, pg_cancel,  pg_revive, pg_unpark,    pg_sleep_deed,
+                               pg_prune,      pg_look};
+
+#endif /* STORE_PG_INCLUDED */

@@ -1,0 +1,10 @@
+/*
+ * Conformance of jobq_memory; test_pg_conform.c holds Postgres to the same behaviours.
+ */
+#define JOBQ_IMPLEMENTATION
+#include "store_memory.h"
+#include "conform.h"
+
+static void behaves(void **state) { conform_run(&store_memory, (const behaviour *)*state); }
+
+int main(void) { return conform(behaves, NULL, NULL); }

@@ -1,0 +1,199 @@
+/*
+ * Two ways to carry out a loop's statement say the same: jobq_memory_perform, which users have, and
+ * wire.h, with which the explorer and the simulator tear a statement into sent, executed and
+ * answered. Both are done to copies of a world; as loops and stores are flat, the copies must be
+ * equal byte for byte.
+ */
+#define JOBQ_LOOP_SLOTS 16
+#define JOBQ_LOOP_CLAIMS 16
+#define JOBQ_LOOP_THREADS 4
+#define JOBQ_LOOP_QUEUES 2
+#define JOBQ_LOOP_WATCHED 8 /* as many as there are workers: all news fits */
+#define JOBQ_IMPLEMENTATION
+#include "check.h"
+#include "jobq.h"
+
+#define WIRE_JOBS 32
+#define WIRE_LANES 320
+#define WIRE_QUEUES 2
+#define WIRE_PRIORITY 9 /* all of them */
+#include "wire.h"
+
+enum { NODES = 3, JOBS = 40, STEPS = 20000 };
+
+typedef struct node {
+    jobq_loop loop;
+    uint64_t queues, kinds;
+    bool up, stuck; /* stuck: its process is stopped */
+} node;
+
+static union {
+    int64_t align;
+    char bytes[1 << 14];
+} block, twin_block;
+static jobq_memory *memory, *twin;
+static node nodes[NODES];
+static jobq_random chance;
+static int64_t now_us;
+static int seen[JOBQ_ACTION_COUNT];
+
+static int64_t between(int64_t low, int64_t high)
+{
+    return jobq_random_between(jobq_random_next(&chance), low, high);
+}
+
+static void start(node *d)
+{
+    jobq_loop_config config;
+
+    memset(&config, 0, sizeof config);
+    config.threads = 2;
+    config.batch_max = 4;
+    config.lease_us = 10 * SECOND;
+    config.prune_us = 30 * SECOND;
+    config.vacuum_rows = 5;
+    config.listen = true;
+    d->queues = (uint64_t)between(1, 3) << 1;
+    d->kinds = (uint64_t)between(1, 3) << 1;
+    d->up = true;
+    d->stuck = false;
+    jobq_loop_init(&d->loop, &config, jobq_random_next(&chance), now_us);
+}
+
+/* The same statement, by the wire, on the twins. */
+static void by_wire(const jobq_loop *before, const jobq_action *a, const node *d, jobq_loop *loop)
+{
+    static wire two[2];
+    int count, i;
+
+    memcpy(loop, before, sizeof *loop);
+    count = wire_send_all(two, loop, a);
+    for (i = 0; i < count; i++) wire_execute(&two[i], twin, d->queues, d->kinds, now_us);
+    for (i = 0; i < count; i++) wire_answer(&two[i], loop, d->queues, now_us);
+}
+
+static void act(node *d, const jobq_action *a)
+{
+    static jobq_loop before, loop;
+
+    memcpy(&before, &d->loop, sizeof before);
+    memcpy(twin_block.bytes, block.bytes, sizeof block.bytes);
+    jobq_memory_perform(memory, &d->loop, a, d->queues, d->kinds, now_us, now_us);
+    by_wire(&before, a, d, &loop);
+    if (memcmp(block.bytes, twin_block.bytes, sizeof block.bytes) != 0) {
+        fail_msg("%s: the stores differ", wire_name(a->kind));
+    }
+    if (memcmp(&d->loop, &loop, sizeof loop) != 0) {
+        size_t at = 0;
+        while (((char *)&d->loop)[at] == ((char *)&loop)[at]) at++;
+        fail_msg("%s%s: the loops differ at byte %zu", wire_name(a->kind),
+                 a->claim ? " and claim" : "", at);
+    }
+    seen[a->kind]++;
+}
+
+/* The statement is executed, and its answer lost. */
+static void lose(node *d, const jobq_action *a)
+{
+    static jobq_loop told;
+
+    memcpy(&told, &d->loop, sizeof told);
+    jobq_memory_perform(memory, &told, a, d->queues, d->kinds, now_us, now_us);
+    jobq_loop_disconnected(&d->loop, now_us);
+}
+
+static void handle(node *d)
+{
+    static const jobq_outcome outcomes[] = {JOBQ_OUTCOME_SUCCESS, JOBQ_OUTCOME_SUCCESS,
+                                            JOBQ_OUTCOME_RETRY, JOBQ_OUTCOME_SNOOZE};
+    int32_t slot = jobq_loop_take(&d->loop, now_us);
+
+    if (slot >= 0 && (d->kinds >> d->loop.slots[slot].job.kind & 1) == 0) {
+        jobq_loop_unhandled(&d->loop, now_us, slot);
+    }
+    if (d->loop.running_count == 0 || between(0, 1) == 0) return;
+    slot = d->loop.running[0];
+    jobq_loop_handled(&d->loop, now_us, slot, d->loop.slots[slot].generation,
+                      outcomes[between(0, 3)], SECOND, true);
+}
+
+/* What a process does until it has to wait. */
+static void go_on(node *d)
+{
+    for (;;) {
+        jobq_action a = jobq_loop_next(&d->loop, now_us);
+        if (a.kind == JOBQ_ACTION_WAIT) break;
+        if (a.kind == JOBQ_ACTION_EXIT) {
+            d->up = false;
+            return;
+        }
+        if (a.kind == JOBQ_ACTION_ABANDON) continue;
+        if (a.kind == JOBQ_ACTION_DISCONNECT) jobq_loop_disconnected(&d->loop, now_us);
+        else if (between(0, 99) == 0) lose(d, &a);
+        else act(d, &a);
+    }
+    handle(d);
+}
+
+static void something_happens(void)
+{
+    node *d = &nodes[between(0, NODES - 1)];
+    jobq_job like = jobq_job_new(0);
+
+    switch ((int)between(0, 30)) {
+    case 0: d->up = false; break;
+    case 1: d->stuck = !d->stuck; break;
+    case 2: jobq_loop_disconnected(&d->loop, now_us); break;
+    case 3: jobq_memory_cancel(memory, between(1, JOBS), now_us); break;
+    case 4: jobq_memory_revive(memory, between(1, JOBS), now_us); break;
+    case 5: jobq_memory_policy(memory, 1, NULL, between(0, 1) == 0); break;
+    case 6: jobq_loop_stop(&d->loop, now_us, -1); break;
+    case 7:
+    case 8:
+        like.queue = (int32_t)between(1, 2);
+        like.kind = (int32_t)between(1, 2);
+        like.priority = (int16_t)between(0, 1);
+        like.stages = (int16_t)between(1, 3);
+        jobq_memory_enqueue(memory, &like, jobq_str_from(NULL), now_us);
+        break;
+    }
+}
+
+static void begin(void)
+{
+    int n;
+
+    memory = jobq_memory_init(block.bytes, JOBS, 6, 40);
+    twin = (jobq_memory *)(void *)twin_block.bytes;
+    assert_true(jobq_memory_size(JOBS, 6, 40) <= sizeof block.bytes);
+    for (n = 0; n < NODES; n++) start(&nodes[n]);
+}
+
+static void perform_and_the_wire_say_the_same(void **unused)
+{
+    int i, n;
+
+    (void)unused;
+    chance = jobq_random_from(7);
+    now_us = 1000 * SECOND;
+    for (i = 0; i < STEPS; i++) {
+        if (i % 2000 == 0) begin();
+        now_us += between(0, 3) == 0 ? between(1, 2 * SECOND) : between(1, SECOND / 20);
+        something_happens();
+        for (n = 0; n < NODES; n++) {
+            if (!nodes[n].up) start(&nodes[n]);
+            if (!nodes[n].stuck) go_on(&nodes[n]);
+        }
+    }
+    for (i = JOBQ_ACTION_CONNECT; i < JOBQ_ACTION_ABANDON; i++) {
+        if (i != JOBQ_ACTION_DISCONNECT && seen[i] == 0)
+            fail_msg("no %s was compared", wire_name((jobq_action_kind)i));
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(perform_and_the_wire_say_the_same)};
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

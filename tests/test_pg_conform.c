@@ -1,0 +1,9 @@
+/*
+ * Conformance of Postgres: the behaviours to which test_core_conform.c holds jobq_memory.
+ */
+#include "store_pg.h"
+#include "conform.h"
+
+static void behaves(void **state) { conform_run(&store_pg, (const behaviour *)*state); }
+
+int main(void) { return conform(behaves, store_pg_up, store_pg_down); }

@@ -1,0 +1,284 @@
+/*
+ * Differential: random deeds on jobq_memory and on Postgres, at the same time by the same clock.
+ * After each deed both must have answered the same and show the same; a refused deed must have
+ * changed nothing. When they differ, deeds are taken out as long as they still differ; what is left
+ * is printed, and is a behaviour for conform.h.
+ *
+ *     make differential ARGS="--seed N --runs N --deeds N"
+ */
+#include "store_pg.h"
+#include "store_memory.h"
+
+enum { DEEDS = 400 };
+
+static uint64_t first_seed = 1;
+static int runs = 40, deeds = 60;
+
+typedef struct script {
+    int count;
+    deed list[DEEDS];
+} script;
+
+static jobq_random chance;
+
+static int64_t between(int64_t low, int64_t high)
+{
+    return jobq_random_between(jobq_random_next(&chance), low, high);
+}
+
+static void put(deed *d, char key, int64_t value)
+{
+    d->arg[key - 'a'] = value;
+    d->given |= 1u << (key - 'a');
+}
+
+/* What a random deed knows: who was registered, which tokens were used. */
+static struct {
+    int64_t worker, number, jobs;
+    struct {
+        int64_t worker, number;
+    } claims[DEEDS];
+    int claim_count;
+} known;
+
+static int64_t any_worker(void)
+{
+    int64_t low = known.worker > 3 ? known.worker - 3 : 1;
+
+    return between(low, known.worker > 0 ? known.worker : 1);
+}
+
+static void random_claim(deed *d, const char *verb)
+{
+    int64_t worker = any_worker(), number = ++known.number;
+
+    strcpy(d->verb, verb);
+    if (between(0, 19) == 0 && number > 1) number = between(1, number); /* used before, perhaps */
+    put(d, 'w', worker);
+    put(d, 'n', number);
+    known.claims[known.claim_count].worker = worker;
+    known.claims[known.claim_count++].number = number;
+    if (strcmp(verb, "recover") == 0) return;
+    put(d, 'l', between(1, 4));
+    if (between(0, 3) == 0) put(d, 'u', 1);
+    if (between(0, 4) == 0) put(d, 'f', between(1, 7) << 1);
+    if (between(0, 6) == 0) {
+        put(d, 'a', between(0, 60));
+        put(d, 'i', between(0, 5));
+    }
+}
+
+/* About a job that some claim took, mostly under its token. */
+static void random_settle(deed *d)
+{
+    static const char *const verbs[] = {"success", "success", "success", "retry",   "timeout",
+                                        "discard", "snooze",  "release", "park",    "cancelled"};
+    int i = known.claim_count > 0 ? (int)between(0, known.claim_count - 1) : -1;
+
+    strcpy(d->verb, verbs[between(0, COUNT(verbs) - 1)]);
+    if (i >= 0 && between(0, 2) > 0) i = known.claim_count - 1 - (int)between(0, i) / 3;
+    put(d, 'j', known.jobs > 0 ? between(1, known.jobs) : 1);
+    put(d, 'w', i < 0 ? 1 : known.claims[i].worker);
+    put(d, 'n', i < 0 ? 1 : known.claims[i].number);
+    if (between(0, 3) == 0) put(d, 'd', between(0, 20));
+    if (between(0, 5) == 0) put(d, 'c', 1);
+    if (between(0, 1) == 0) put(d, 'x', 1);
+}
+
+static void random_enqueue(deed *d)
+{
+    strcpy(d->verb, "enqueue");
+    known.jobs++;
+    put(d, 'q', between(1, 4) == 4 ? 2 : 1);
+    put(d, 'k', d->arg['q' - 'a'] == 2 ? 3 : between(1, 2));
+    put(d, 'p', between(0, 2));
+    put(d, 's', between(1, 3));
+    if (between(0, 3) == 0) put(d, 'd', between(-5, 30));
+    if (between(0, 3) == 0) put(d, 'm', between(1, 3));
+}
+
+static void random_worker(deed *d)
+{
+    strcpy(d->verb, "register");
+    put(d, 'w', ++known.worker);
+    put(d, 'q', between(1, 3) << 1);
+    put(d, 'k', between(0, 7) << 1);
+}
+
+static void random_operator(deed *d)
+{
+    static const char *const verbs[] = {"cancel", "cancel", "revive", "unpark", "policy", "sleep",
+                                        "prune"};
+
+    strcpy(d->verb, verbs[between(0, COUNT(verbs) - 1)]);
+    put(d, 'j', between(1, known.jobs + 1));
+    put(d, 'w', any_worker());
+    put(d, 'k', between(1, 3));
+    put(d, 'q', between(1, 2));
+    put(d, 'a', between(0, 1));
+    put(d, 'm', between(0, 3));
+    put(d, 'c', between(0, 3));
+    put(d, 'x', between(0, 1));
+}
+
+static deed random_deed(void)
+{
+    int64_t dice = between(0, 99);
+    deed d;
+
+    memset(&d, 0, sizeof d);
+    if (known.worker == 0 || dice < 4) random_worker(&d);
+    else if (dice < 20 && known.jobs < SHOWN - 2) random_enqueue(&d);
+    else if (dice < 42) random_claim(&d, "claim");
+    else if (dice < 45) random_claim(&d, "recover");
+    else if (dice < 70) random_settle(&d);
+    else if (dice < 76) random_operator(&d);
+    else if (dice < 84) {
+        strcpy(d.verb, "wait");
+        put(&d, 'd', between(0, 6) == 0 ? between(20, 100) : between(1, 9));
+    } else if (dice < 90) {
+        strcpy(d.verb, "beat");
+        put(&d, 'w', any_worker());
+    } else if (dice < 99) {
+        strcpy(d.verb, "rescue");
+        put(&d, 'w', any_worker());
+        put(&d, 'b', between(0, 4) == 0);
+        put(&d, 'l', between(1, 3));
+    } else {
+        strcpy(d.verb, "leave");
+        put(&d, 'w', any_worker());
+    }
+    return d;
+}
+
+static script random_script(uint64_t seed)
+{
+    script s;
+
+    chance = jobq_random_from(seed);
+    memset(&known, 0, sizeof known);
+    for (s.count = 0; s.count < deeds && s.count < DEEDS; s.count++)
+        s.list[s.count] = random_deed();
+    return s;
+}
+
+/* -- both at once -- */
+
+static stage here, there;
+
+static bool refused(const char *answer)
+{
+    static const char *const words[] = {"lost", "dead", "exists", "not_found", "alive", "invalid"};
+    size_t i;
+
+    for (i = 0; i < COUNT(words); i++) {
+        if (strcmp(answer, words[i]) == 0) return true;
+    }
+    return false;
+}
+
+/* Runs a script on both. NULL: no difference; else what it is, and *at which deed. */
+static const char *differ(const script *s, int *at)
+{
+    static char before[TEXT];
+    static char text[2 * TEXT + 200];
+
+    stage_open(&here, &store_memory);
+    stage_open(&there, &store_pg);
+    show(&here);
+    for (*at = 0; *at < s->count; ++*at) {
+        memcpy(before, here.shown, sizeof before);
+        stage_do(&here, &s->list[*at]);
+        snprintf(text, sizeof text, "%s", here.answer);
+        stage_do(&there, &s->list[*at]);
+        if (strcmp(text, there.answer) != 0) {
+            snprintf(text, sizeof text, "memory answers    %.*s\nPostgres answers  %.*s\n", TEXT,
+                     here.answer, TEXT, there.answer);
+            return text;
+        }
+        show(&here);
+        show(&there);
+        if (strcmp(here.shown, there.shown) != 0) {
+            snprintf(text, sizeof text, "memory shows\n%.*s\nPostgres shows\n%.*s\n", TEXT,
+                     here.shown, TEXT, there.shown);
+            return text;
+        }
+        if (refused(text) && strcmp(before, here.shown) != 0) {
+            snprintf(text, sizeof text, "a refused deed changed\n%.*s\nto\n%.*s\n", TEXT, before,
+                     TEXT, here.shown);
+            return text;
+        }
+    }
+    return NULL;
+}
+
+/* Takes out parts, halves first, as long as the stores still differ. */
+static void shrink(script *s)
+{
+    int size, from, at;
+
+    for (size = s->count / 2; size > 0; size = size == 1 ? 0 : (size + 1) / 2) {
+        for (from = 0; from + size <= s->count;) {
+            script less = *s;
+            less.count -= size;
+            memmove(&less.list[from], &s->list[from + size],
+                    (size_t)(s->count - from - size) * sizeof less.list[0]);
+            if (differ(&less, &at) != NULL) {
+                *s = less;
+                if (at + 1 < s->count) s->count = at + 1;
+            } else {
+                from += size;
+            }
+        }
+    }
+}
+
+static void tell(uint64_t seed, script *s)
+{
+    const char *what;
+    char line[200];
+    int at = 0, i;
+
+    shrink(s);
+    what = differ(s, &at);
+    printf("\nThe stores differ. The shortest script found, of seed %llu:\n\n",
+           (unsigned long long)seed);
+    for (i = 0; i < s->count; i++) {
+        deed_format(line, sizeof line, &s->list[i]);
+        printf("    %s\n", line);
+    }
+    printf("\nand there %s\nReplay: make differential ARGS=\"--seed %llu --runs 1 --deeds %d\"\n",
+           what == NULL ? "nothing, the second time" : what, (unsigned long long)seed, deeds);
+    fflush(stdout);
+}
+
+static void random_deeds_have_the_same_effect(void **unused)
+{
+    uint64_t seed;
+    int at = 0;
+
+    (void)unused;
+    for (seed = first_seed; seed < first_seed + (uint64_t)runs; seed++) {
+        script s = random_script(seed);
+        if (differ(&s, &at) == NULL) continue;
+        s.count = at + 1;
+        tell(seed, &s);
+        fail_msg("seed %llu", (unsigned long long)seed);
+    }
+    printf("%d runs of %d deeds\n", runs, deeds);
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(random_deeds_have_the_same_effect)};
+    int i;
+
+    if (check_slow()) runs = 8;
+    for (i = 1; i + 1 < argc; i += 2) {
+        if (strcmp(argv[i], "--seed") == 0) first_seed = strtoull(argv[i + 1], NULL, 10);
+        else if (strcmp(argv[i], "--runs") == 0) runs = atoi(argv[i + 1]);
+        else if (strcmp(argv[i], "--deeds") == 0) deeds = atoi(argv[i + 1]);
+        else return 2;
+    }
+    return cmocka_run_group_tests(tests, store_pg_up, store_pg_down);
+}

@@ -29,7 +29,7 @@ typedef struct node {
 
 static union {
     int64_t align;
-    char bytes[1 << 14];
+    char bytes[1 << 17];
 } block, twin_block;
 static jobq_memory *memory, *twin;
 static node nodes[NODES];
@@ -186,8 +186,9 @@ static void perform_and_the_wire_say_the_same(void **unused)
         }
     }
     for (i = JOBQ_ACTION_CONNECT; i < JOBQ_ACTION_ABANDON; i++) {
-        if (i != JOBQ_ACTION_DISCONNECT && seen[i] == 0)
-            fail_msg("no %s was compared", wire_name((jobq_action_kind)i));
+        bool messages = i >= JOBQ_ACTION_SEQUENCE && i <= JOBQ_ACTION_RECLAIM; /* not on the wire */
+        if (messages || i == JOBQ_ACTION_DISCONNECT || seen[i] != 0) continue;
+        fail_msg("no %s was compared", wire_name((jobq_action_kind)i));
     }
 }
 

@@ -51,7 +51,8 @@
  *     the handle and its pool  >>pool    jobq_pg_open, jobq_pg_acquire
  *     migrations               >>migrations, >>migrate
  *     enqueue                  >>enqueue jobq_pg_enqueue, jobq_pg_enqueue_many
- *     verbs, one statement each >>verbs  claim, settle, heartbeat, rescue, cancel, revive, get ...
+ *     verbs, one statement each >>verbs  claim, settle, heartbeat, rescue, get ...
+ *     operators                >>operate cancel, move ..., pause, queue_set, peek
  *     worker                   >>work    jobq_pg_work, jobq_pg_worker_start, jobq_pg_call_complete
  *
  *
@@ -72,6 +73,15 @@
  * EXACTLY ONCE  Inside a handler: BEGIN on jobq_pg_call_conn, write your data, and
  *               return jobq_pg_call_commit(call, conn). If the lease was lost, the completion
  *               raises in the database, so that COMMIT becomes ROLLBACK: nobody's write is doubled.
+ *
+ *
+ * OPERATORS  What a person does stands in sql/004_operators.sql, and here under the same names:
+ *            cancel, revive, delete, reschedule, prioritize, move, each for one job or for all that
+ *            match a filter, in steps; pause and resume for a queue or one kind of it; queue_set
+ *            for its policy; the views jobs, failures, queues, workers; peek. Made for live
+ *            systems: the filtered form waits for nobody. Counts up to 10,000 a queue and state are
+ *            exact, read from the lane index; beyond that they are the planner's estimate and say
+ *            so.
  *
  *
  * WHAT IT NEEDS  Postgres 14 or newer, libpq 14 or newer, POSIX threads. The role needs to own the
@@ -305,14 +315,6 @@ JOBQ_API jobq_error jobq_pg_heartbeat(jobq_pg *pg, PGconn *conn, int64_t worker,
  * one. *rescued: jobs given back; JOBQ_ERROR_BUSY: it lives. SQL: rescue. */
 JOBQ_API jobq_error jobq_pg_rescue(jobq_pg *pg, PGconn *conn, int64_t victim, int64_t beat,
                                    int32_t *rescued, jobq_pg_error *error);
-
-/* jobq_pg_cancel -- cancels a ready job, asks a running one. *requested (may be NULL): it was
- * running. JOBQ_ERROR_NOT_FOUND: neither. SQL: cancel. */
-JOBQ_API jobq_error jobq_pg_cancel(jobq_pg *pg, PGconn *conn, int64_t id, bool *requested,
-                                   jobq_pg_error *error);
-
-/* jobq_pg_revive -- runs a failed job again. JOBQ_ERROR_NOT_FOUND: no failed job. SQL: revive. */
-JOBQ_API jobq_error jobq_pg_revive(jobq_pg *pg, PGconn *conn, int64_t id, jobq_pg_error *error);
 
 /* jobq_pg_get -- the facts about a job, live or ended. JOBQ_ERROR_NOT_FOUND leaves *job untouched.
  * SQL: get. */
@@ -572,6 +574,131 @@ JOBQ_API jobq_error jobq_pg_dead_letter_cleanup(jobq_pg *pg, PGconn *conn,
                                                 jobq_pg_error *error);
 JOBQ_API void jobq_pg_dead_letters_clear(jobq_pg_dead_letters *letters);
 
+/* ---- operators: the verbs of sql/004_operators.sql ------------------------------------------- */
+
+/*
+ * One job, by id. Waits for its row. JOBQ_ERROR_NOT_FOUND: no such job. JOBQ_ERROR_TRANSITION: its
+ * state stands against it, error->value names that; only ready jobs are changed, and a running one
+ * can but be asked to cancel. Each joins your transaction; NULL conn: the pool, committed.
+ */
+
+/* jobq_pg_cancel -- cancels a ready job, asks a running one. *requested (may be NULL): it was
+ * running. */
+JOBQ_API jobq_error jobq_pg_cancel(jobq_pg *pg, PGconn *conn, int64_t id, bool *requested,
+                                   jobq_pg_error *error);
+
+/* jobq_pg_revive -- runs a failed job again, with attempt and crash 0. */
+JOBQ_API jobq_error jobq_pg_revive(jobq_pg *pg, PGconn *conn, int64_t id, jobq_pg_error *error);
+
+/* jobq_pg_delete -- removes a job in any state but running, its history and its key too. */
+JOBQ_API jobq_error jobq_pg_delete(jobq_pg *pg, PGconn *conn, int64_t id, jobq_pg_error *error);
+
+/* jobq_pg_reschedule -- not before run_at_us (Unix epoch; 0 or past: now). */
+JOBQ_API jobq_error jobq_pg_reschedule(jobq_pg *pg, PGconn *conn, int64_t id, int64_t run_at_us,
+                                       jobq_pg_error *error);
+
+/* jobq_pg_prioritize -- 0 runs first, 9 last. */
+JOBQ_API jobq_error jobq_pg_prioritize(jobq_pg *pg, PGconn *conn, int64_t id, int priority,
+                                       jobq_pg_error *error);
+
+/* jobq_pg_move -- to another queue, which is there. JOBQ_ERROR_EXISTS: a job there has its key. */
+JOBQ_API jobq_error jobq_pg_move(jobq_pg *pg, PGconn *conn, int64_t id, const char *target,
+                                 jobq_pg_error *error);
+
+/* Which jobs: all that is named has to hold. */
+typedef struct jobq_pg_filter {
+    const char *queue;  /* must be named, and there */
+    const char *kind;   /* (default: any) */
+    jobq_state state;   /* cancel: ready or running (default both); delete: must be named */
+    int64_t older_us;   /* enqueued, or ended, longer ago than this (default: any) */
+    jobq_str tags;      /* JSON object contained in headers (default: any) */
+    int32_t at_most;    /* jobs a call (default 1000) */
+} jobq_pg_filter;
+
+/*
+ * Many jobs, a bounded step a call: *count (may be NULL) says how many; call again until it is 0.
+ * What someone else holds just now is skipped, so that no worker waits and nothing deadlocks. An
+ * unknown queue or kind is JOBQ_ERROR_INVALID.
+ */
+
+/* *requested (may be NULL): running jobs asked for the first time, not in *count. */
+JOBQ_API jobq_error jobq_pg_cancel_many(jobq_pg *pg, PGconn *conn, const jobq_pg_filter *filter,
+                                        int64_t *count, int64_t *requested, jobq_pg_error *error);
+JOBQ_API jobq_error jobq_pg_revive_many(jobq_pg *pg, PGconn *conn, const jobq_pg_filter *filter,
+                                        int64_t *count, jobq_pg_error *error);
+JOBQ_API jobq_error jobq_pg_delete_many(jobq_pg *pg, PGconn *conn, const jobq_pg_filter *filter,
+                                        int64_t *count, jobq_pg_error *error);
+JOBQ_API jobq_error jobq_pg_reschedule_many(jobq_pg *pg, PGconn *conn,
+                                            const jobq_pg_filter *filter, int64_t run_at_us,
+                                            int64_t *count, jobq_pg_error *error);
+JOBQ_API jobq_error jobq_pg_prioritize_many(jobq_pg *pg, PGconn *conn,
+                                            const jobq_pg_filter *filter, int priority,
+                                            int64_t *count, jobq_pg_error *error);
+JOBQ_API jobq_error jobq_pg_move_many(jobq_pg *pg, PGconn *conn, const jobq_pg_filter *filter,
+                                      const char *target, int64_t *count, jobq_pg_error *error);
+
+/* jobq_pg_pause, jobq_pg_resume -- a queue, or one kind of it (kind may be NULL). What is claimed
+ * already ends; enqueueing goes on. */
+JOBQ_API jobq_error jobq_pg_pause(jobq_pg *pg, PGconn *conn, const char *queue, const char *kind,
+                                  jobq_pg_error *error);
+JOBQ_API jobq_error jobq_pg_resume(jobq_pg *pg, PGconn *conn, const char *queue, const char *kind,
+                                   jobq_pg_error *error);
+
+/* Yes, no, or as it is. */
+typedef enum jobq_pg_choice { JOBQ_PG_LEAVE, JOBQ_PG_ON, JOBQ_PG_OFF } jobq_pg_choice;
+
+/* A queue's policy. Zero fields leave what is there; a new queue has the defaults. */
+typedef struct jobq_pg_queue_desc {
+    int32_t max_attempts;                /* (new: 20) */
+    int32_t max_crashes;                 /* (new: 3) */
+    int64_t timeout_us;                  /* JOBQ_NEVER: none (new: none) */
+    jobq_backoff backoff;                /* whole, unless base_us is 0 (new: jobq_backoff_quick) */
+    jobq_pg_choice attempts_span_stages; /* (new: off) */
+    jobq_pg_choice history;              /* keep succeeded and cancelled jobs (new: on) */
+    int64_t failed_keep_us;              /* (new: 30 days) */
+    int64_t key_keep_us;                 /* an idempotency key, after its job's end (new: 1 day) */
+    int32_t message_max;                 /* bytes of an outbox message (new: 64 KiB) */
+    const char *const *kinds;            /* brought into being with it */
+    size_t kind_count;
+} jobq_pg_queue_desc;
+
+/*
+ * jobq_pg_queue_set -- makes a queue, or changes its policy. desc may be NULL: only makes it.
+ *
+ * SQL     queue_set
+ * Tx      joins yours. The first use of a queue or kind inserts its name, and whoever uses the same
+ *         new name meanwhile waits for the end of that transaction. So call this beforehand, with
+ *         the kinds, if a long transaction might come first. Workers, too, make the names of their
+ *         handlers.
+ */
+JOBQ_API jobq_error jobq_pg_queue_set(jobq_pg *pg, PGconn *conn, const char *queue,
+                                      const jobq_pg_queue_desc *desc, jobq_pg_error *error);
+
+/* A queue at a glance: a row of the view queues. */
+typedef struct jobq_pg_counts {
+    int64_t ready, running, scheduled, parked, suspects, failed, failed_1h;
+    int64_t late_us;   /* how long the oldest due job has waited */
+    int64_t workers;   /* that live and serve it */
+    double done_per_s; /* over the last minute */
+    bool paused;
+    bool exact;        /* false: some count beyond 10,000 is an estimate */
+} jobq_pg_counts;
+
+/* jobq_pg_queue_counts -- cheap at any size. JOBQ_ERROR_NOT_FOUND: no such queue. SQL: queues. */
+JOBQ_API jobq_error jobq_pg_queue_counts(jobq_pg *pg, PGconn *conn, const char *queue,
+                                         jobq_pg_counts *counts, jobq_pg_error *error);
+
+/*
+ * jobq_pg_peek -- what would be claimed next, without claiming it.
+ *
+ * Shape   queues: count 0 is all. exclude: ids to leave out. batch: ready jobs, in claiming order,
+ *         suspects last. Clear it.
+ * SQL     peek; takes no lock and works in a read-only transaction.
+ */
+JOBQ_API jobq_error jobq_pg_peek(jobq_pg *pg, PGconn *conn, const char *const *queues,
+                                 size_t queue_count, const int64_t *exclude, size_t exclude_count,
+                                 int32_t at_most, jobq_pg_batch *batch, jobq_pg_error *error);
+
 /* ---- worker ---------------------------------------------------------------------------------- */
 
 typedef struct jobq_pg_worker jobq_pg_worker;
@@ -823,6 +950,11 @@ static jobq_error jobq_pg__result_error(jobq_pg_error *error, const PGconn *conn
     "id, partition, seq, attempts, created_at, failed_at, completed_at, deadline, status, type, "  \
     "error, payload, bytes, headers"
 
+/* Parameters 1 to 5: a filter. Microseconds as an interval. */
+#define JOBQ_PG__FILTER                                                                            \
+    "queue => $1::text, kind => $2, older => " JOBQ_PG__US("$3") ", tags => $4, at_most => $5"
+#define JOBQ_PG__US(number) number "::bigint * interval '1 microsecond'"
+
 /* name, text. The word jobq is the schema. */
 #define JOBQ_PG__STATEMENTS(X)                                                                     \
     X(ENQUEUE, "SELECT ids, existed FROM jobq.enqueue_many($1, $2, $3, $4, $5, $6, $7, $8, $9, "   \
@@ -865,8 +997,30 @@ static jobq_error jobq_pg__result_error(jobq_pg_error *error, const PGconn *conn
     X(PRUNE, "SELECT jobq.prune($1), jobq.turn()")                                                 \
     X(VACUUM, "VACUUM (SKIP_LOCKED, TRUNCATE off, INDEX_CLEANUP on, PARALLEL 0) jobq.job")         \
     X(DEREGISTER, "SELECT FROM jobq.deregister($1)")                                               \
-    X(CANCEL, "SELECT jobq.cancel($1)")                                                            \
-    X(REVIVE, "SELECT jobq.revive($1)")                                                            \
+    X(CANCEL, "SELECT jobq.cancel($1::bigint)")                                                    \
+    X(REVIVE, "SELECT jobq.revive($1::bigint)")                                                    \
+    X(DELETE, "SELECT jobq.delete($1::bigint)")                                                    \
+    X(RESCHEDULE, "SELECT jobq.reschedule($1::bigint, $2::timestamptz)")                           \
+    X(PRIORITIZE, "SELECT jobq.prioritize($1::bigint, $2::integer)")                               \
+    X(MOVE, "SELECT jobq.move($1::bigint, $2::text)")                                              \
+    X(CANCEL_MANY, "SELECT cancelled, requested FROM jobq.cancel(" JOBQ_PG__FILTER                 \
+      ", state => $6)")                                                                            \
+    X(REVIVE_MANY, "SELECT jobq.revive(" JOBQ_PG__FILTER ")")                                      \
+    X(DELETE_MANY, "SELECT jobq.delete(" JOBQ_PG__FILTER ", state => $6)")                         \
+    X(RESCHEDULE_MANY, "SELECT jobq.reschedule(" JOBQ_PG__FILTER ", run_at => $6)")                \
+    X(PRIORITIZE_MANY, "SELECT jobq.prioritize(" JOBQ_PG__FILTER ", priority => $6)")              \
+    X(MOVE_MANY, "SELECT jobq.move(" JOBQ_PG__FILTER ", target => $6)")                            \
+    X(PAUSE, "SELECT FROM jobq.pause($1, $2)")                                                     \
+    X(RESUME, "SELECT FROM jobq.resume($1, $2)")                                                   \
+    X(QUEUE_SET, "SELECT FROM jobq.queue_set($1, $2, $3, $4, " JOBQ_PG__US("$5") ", "              \
+      JOBQ_PG__US("$6") ", " JOBQ_PG__US("$7") ", $8::integer / 1000.0, " JOBQ_PG__US("$9")        \
+      ", $10, $11, " JOBQ_PG__US("$12") ", " JOBQ_PG__US("$13") ", $14, $15)")                     \
+    X(QUEUE_COUNTS, "SELECT ready, running, scheduled, parked, suspects, failed, "                 \
+      "failed_1h, (extract(epoch FROM late) * 1000000)::bigint, "                                  \
+      "workers, (done_per_s * 10)::bigint, paused, exact FROM " "jobq.queues WHERE queue = $1")    \
+    X(PEEK, "SELECT id, run_at, enqueued_at, timeout_us, queue_id, "                               \
+      "kind_id, attempt, crash, max_attempts, priority, stage, "                                   \
+      "stages, suspect, payload, bytes, headers, NULL::bigint FROM " "jobq.peek($1, $2, $3)")      \
     X(GET, "SELECT id, run_at, enqueued_at, queue_id, kind_id, attempt, crash, max_attempts, "     \
            "priority, stage, stages, suspect, state, worker, claim, "                              \
            "cancel_requested_at IS NOT NULL FROM jobq.jobs WHERE id = $1")                         \
@@ -958,6 +1112,7 @@ static const char *const jobq_pg__sql_001[] = {
 "    attempts_span_stages boolean NOT NULL DEFAULT false,\n",
 "    history boolean NOT NULL DEFAULT true,\n",
 "    failed_keep interval NOT NULL DEFAULT '30 days' CHECK (failed_keep > '0'),\n",
+"    key_keep interval NOT NULL DEFAULT '1 day' CHECK (key_keep >= '0'),\n",
 "    partitions smallint NOT NULL DEFAULT 0 CHECK (partitions >= 0),\n",
 "    message_max integer NOT NULL DEFAULT 65536 CHECK (message_max >= 0),\n",
 "    paused_at timestamptz,\n",
@@ -970,6 +1125,7 @@ static const char *const jobq_pg__sql_001[] = {
 "    name text COLLATE \"C\" NOT NULL\n",
 "        CHECK (length(name) <= 1024 AND name ~ '^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$'),\n",
 "    parked_at timestamptz,\n",
+"    paused_at timestamptz,\n",
 "    UNIQUE (queue_id, name)\n",
 ");\n",
 "",
@@ -1077,7 +1233,7 @@ static const char *const jobq_pg__sql_001[] = {
 "    errors jsonb\n",
 ");\n",
 "",
-"CREATE INDEX failed_finished_at ON jobq.failed (finished_at);\n",
+"CREATE INDEX failed_finished_at ON jobq.failed (queue_id, finished_at);\n",
 "",
 "CREATE TABLE jobq.history (\n",
 "    slot smallint NOT NULL,\n",
@@ -1127,7 +1283,8 @@ static const char *const jobq_pg__sql_001[] = {
 "    PRIMARY KEY (queue_id, key)\n",
 ");\n",
 "",
-"CREATE INDEX idempotency_ended_at ON jobq.idempotency (ended_at) WHERE ended_at IS NOT NULL;\n",
+"CREATE INDEX idempotency_ended_at ON jobq.idempotency (queue_id, ended_at)\n",
+"    WHERE ended_at IS NOT NULL;\n",
 "",
 "INSERT INTO jobq.meta (version, library_min, epoch)\n",
 "VALUES (1, 1, ('x' || substr(md5(random()::text || clock_timestamp()::text), 1,\n",
@@ -1221,7 +1378,9 @@ static const char *const jobq_pg__sql_002[] = {
 "                               p_ended_at timestamptz DEFAULT NULL,\n",
 "                               OUT ids bigint[], OUT existed boolean[])\n",
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n",
-"DECLARE v_id bigint;\n",
+"DECLARE\n",
+"    v_id bigint;\n",
+"    v_keep interval := (SELECT q.key_keep FROM jobq.queue q WHERE q.id = p_queue);\n",
 "BEGIN\n",
 "    ids := p_ids;\n",
 "    existed := array_fill(false, ARRAY[cardinality(p_ids)]);\n",
@@ -1234,7 +1393,7 @@ static const char *const jobq_pg__sql_002[] = {
 "            EXIT WHEN FOUND;\n",
 "            DELETE FROM jobq.idempotency k\n",
 "            WHERE k.queue_id = p_queue AND k.key = p_keys[i]\n",
-"              AND k.ended_at < statement_timestamp() - interval '1 day';\n",
+"              AND k.ended_at < statement_timestamp() - v_keep;\n",
 "            CONTINUE WHEN FOUND;\n",
 "            SELECT k.job_id INTO v_id FROM jobq.idempotency k\n",
 "            WHERE k.queue_id = p_queue AND k.key = p_keys[i];\n",
@@ -1712,6 +1871,9 @@ static const char *const jobq_pg__sql_002[] = {
 "        WHERE j.suspect AND j.state = 'r' AND j.queue_id = ANY (v_worker.queues)\n",
 "          AND j.run_at <= statement_timestamp());\n",
 "    foreign_kinds := ARRAY(\n",
+"        SELECT k.id FROM jobq.kind k\n",
+"        WHERE k.paused_at IS NOT NULL AND k.queue_id = ANY (v_worker.queues)\n",
+"    ) || ARRAY(\n",
 "        SELECT DISTINCT k FROM jobq.worker w, unnest(w.kinds) k\n",
 "        WHERE w.dead_at IS NULL AND w.expires_at > statement_timestamp()\n",
 "          AND NOT w.kinds <@ v_worker.kinds AND k <> ALL (v_worker.kinds)\n",
@@ -1875,68 +2037,26 @@ static const char *const jobq_pg__sql_002[] = {
 "    RETURN v_count + v_suspects;\n",
 "END $$;\n",
 "",
-"CREATE FUNCTION jobq.cancel(p_id bigint) RETURNS text\n",
-"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$\n",
-"DECLARE v_job jobq.job;\n",
-"BEGIN\n",
-"    SELECT * INTO v_job FROM jobq.job j WHERE j.id = p_id FOR UPDATE;\n",
-"    IF NOT FOUND THEN RETURN 'none'; END IF;\n",
-"    IF v_job.state <> 'x' THEN\n",
-"        PERFORM jobq.finish(ARRAY[p_id], 'c', NULL);\n",
-"        RETURN 'cancelled';\n",
-"    END IF;\n",
-"    UPDATE jobq.job j SET cancel_requested_at = statement_timestamp()\n",
-"    WHERE j.id = p_id AND j.cancel_requested_at IS NULL;\n",
-"    UPDATE jobq.claim c SET cancel = array_append(array_remove(c.cancel, p_id), p_id)\n",
-"    WHERE c.worker = v_job.worker AND c.number = v_job.claim;\n",
-"    PERFORM pg_notify('jobq_' || to_hex(v_job.worker), 'cancel');\n",
-"    RETURN 'requested';\n",
-"END $$;\n",
-"",
-"CREATE FUNCTION jobq.revive(p_id bigint) RETURNS boolean\n",
-"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$\n",
-"DECLARE\n",
-"    v_queue integer;\n",
-"    v_key text;\n",
-"BEGIN\n",
-"    WITH back AS (\n",
-"        DELETE FROM jobq.failed f WHERE f.id = p_id RETURNING f.*\n",
-"    )\n",
-"    INSERT INTO jobq.job (id, run_at, enqueued_at, timeout_us, queue_id, kind_id,\n",
-"                          max_attempts, priority, stage, stages, key, payload, bytes, headers,\n",
-"                          errors)\n",
-"    SELECT b.id, statement_timestamp(), b.enqueued_at, b.timeout_us, b.queue_id, b.kind_id,\n",
-"           b.max_attempts, b.priority, b.stage, b.stages, b.key, b.payload, b.bytes,\n",
-"           b.headers, b.errors\n",
-"    FROM back b\n",
-"    RETURNING queue_id, key INTO v_queue, v_key;\n",
-"    IF v_queue IS NULL THEN RETURN false; END IF;\n",
-"    IF v_key IS NOT NULL THEN\n",
-"        INSERT INTO jobq.idempotency (queue_id, key, job_id) VALUES (v_queue, v_key, p_id)\n",
-"        ON CONFLICT (queue_id, key) DO NOTHING;\n",
-"        UPDATE jobq.idempotency k SET ended_at = NULL\n",
-"        WHERE k.queue_id = v_queue AND k.key = v_key AND k.job_id = p_id;\n",
-"    END IF;\n",
-"    PERFORM jobq.wake(v_queue, 1);\n",
-"    RETURN true;\n",
-"END $$;\n",
-"",
 "CREATE FUNCTION jobq.prune(p_limit integer) RETURNS integer\n",
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$\n",
 "DECLARE\n",
 "    v_count integer;\n",
 "    v_total integer := 0;\n",
 "BEGIN\n",
-"    DELETE FROM jobq.failed f WHERE f.id IN (\n",
-"        SELECT o.id FROM jobq.failed o JOIN jobq.queue q ON q.id = o.queue_id\n",
-"        WHERE o.finished_at < statement_timestamp() - q.failed_keep\n",
-"        ORDER BY o.finished_at LIMIT p_limit FOR UPDATE OF o SKIP LOCKED);\n",
+"    DELETE FROM jobq.failed f WHERE f.ctid = ANY (ARRAY(\n",
+"        SELECT old.ctid FROM jobq.queue q CROSS JOIN LATERAL (\n",
+"            SELECT o.ctid FROM jobq.failed o\n",
+"            WHERE o.queue_id = q.id AND o.finished_at < statement_timestamp() - q.failed_keep\n",
+"            ORDER BY o.finished_at LIMIT p_limit FOR UPDATE SKIP LOCKED) AS old\n",
+"        LIMIT p_limit));\n",
 "    GET DIAGNOSTICS v_count = ROW_COUNT;\n",
 "    v_total := v_total + v_count;\n",
-"    DELETE FROM jobq.idempotency k WHERE (k.queue_id, k.key) IN (\n",
-"        SELECT o.queue_id, o.key FROM jobq.idempotency o\n",
-"        WHERE o.ended_at < statement_timestamp() - interval '1 day'\n",
-"        ORDER BY o.ended_at LIMIT p_limit FOR UPDATE SKIP LOCKED);\n",
+"    DELETE FROM jobq.idempotency k WHERE k.ctid = ANY (ARRAY(\n",
+"        SELECT old.ctid FROM jobq.queue q CROSS JOIN LATERAL (\n",
+"            SELECT o.ctid FROM jobq.idempotency o\n",
+"            WHERE o.queue_id = q.id AND o.ended_at < statement_timestamp() - q.key_keep\n",
+"            ORDER BY o.ended_at LIMIT p_limit FOR UPDATE SKIP LOCKED) AS old\n",
+"        LIMIT p_limit));\n",
 "    GET DIAGNOSTICS v_count = ROW_COUNT;\n",
 "    v_total := v_total + v_count;\n",
 "    DELETE FROM jobq.worker w\n",
@@ -1979,39 +2099,6 @@ static const char *const jobq_pg__sql_002[] = {
 "        SELECT FROM jobq.claim c\n",
 "        WHERE c.worker = j.worker AND c.number = j.claim AND j.id = ANY (c.jobs)));\n",
 "END $$;\n",
-"",
-"CREATE VIEW jobq.jobs AS\n",
-"SELECT j.id, q.name AS queue, k.name AS kind,\n",
-"       CASE j.state WHEN 'r' THEN 'ready' WHEN 'x' THEN 'running' ELSE 'waiting' END AS state,\n",
-"       j.priority, j.stage, j.stages, j.attempt,\n",
-"       coalesce(j.max_attempts, q.max_attempts) AS max_attempts, j.crash, j.suspect,\n",
-"       j.enqueued_at, j.run_at, j.claimed_at, NULL::timestamptz AS finished_at, j.worker,\n",
-"       j.claim, j.cancel_requested_at, j.key, j.payload, j.bytes, j.headers, j.errors,\n",
-"       j.queue_id, j.kind_id\n",
-"FROM jobq.job j JOIN jobq.queue q ON q.id = j.queue_id JOIN jobq.kind k ON k.id = j.kind_id\n",
-"UNION ALL\n",
-"SELECT f.id, q.name, k.name, 'failed', f.priority, f.stage, f.stages, f.attempt,\n",
-"       coalesce(f.max_attempts, q.max_attempts), f.crash, false, f.enqueued_at, f.run_at,\n",
-"       f.claimed_at, f.finished_at, f.worker, NULL, NULL, f.key, f.payload, f.bytes, f.headers,\n",
-"       f.errors, f.queue_id, f.kind_id\n",
-"FROM jobq.failed f JOIN jobq.queue q ON q.id = f.queue_id JOIN jobq.kind k ON k.id = f.kind_id\n",
-"UNION ALL\n",
-"SELECT h.id, q.name, k.name, CASE h.state WHEN 's' THEN 'succeeded' ELSE 'cancelled' END,\n",
-"       h.priority, h.stage, h.stages, h.attempt, q.max_attempts, h.crash, false, h.enqueued_at,\n",
-"       h.run_at, h.claimed_at, h.finished_at, h.worker, NULL, NULL, h.key, h.payload, h.bytes,\n",
-"       h.headers, h.errors, h.queue_id, h.kind_id\n",
-"FROM jobq.history h JOIN jobq.queue q ON q.id = h.queue_id\n",
-"    JOIN jobq.kind k ON k.id = h.kind_id;\n",
-"",
-"CREATE VIEW jobq.workers AS\n",
-"SELECT to_hex(w.id) AS worker, w.name, w.dead_at IS NULL AND w.expires_at > now() AS alive,\n",
-"       w.beat, w.beat_at, w.expires_at, w.registered_at, w.dead_at,\n",
-"       (SELECT array_agg(q.name) FROM jobq.queue q WHERE q.id = ANY (w.queues)) AS queues,\n",
-"       (SELECT array_agg(k.name) FROM jobq.kind k WHERE k.id = ANY (w.kinds)) AS kinds,\n",
-"       EXISTS (SELECT FROM jobq.sleeper s WHERE s.worker = w.id) AS asleep,\n",
-"       (SELECT coalesce(sum(cardinality(c.jobs)), 0) FROM jobq.claim c\n",
-"        WHERE c.worker = w.id) AS claimed\n",
-"FROM jobq.worker w;\n",
 "",
 "UPDATE jobq.meta SET version = 2;\n",
 "",
@@ -2904,10 +2991,676 @@ static const char *const jobq_pg__sql_003[] = {
     NULL
 };
 
+static const char *const jobq_pg__sql_004[] = {
+"CREATE VIEW jobq.jobs AS\n",
+"SELECT j.id, q.name AS queue, k.name AS kind,\n",
+"       CASE j.state WHEN 'r' THEN 'ready' WHEN 'x' THEN 'running' ELSE 'waiting' END AS state,\n",
+"       j.priority, j.stage, j.stages, j.attempt,\n",
+"       coalesce(j.max_attempts, q.max_attempts) AS max_attempts, j.crash, j.suspect,\n",
+"       j.enqueued_at, j.run_at, j.claimed_at, NULL::timestamptz AS finished_at, j.worker,\n",
+"       j.claim, j.cancel_requested_at, j.key, j.payload, j.bytes, j.headers, j.errors,\n",
+"       j.queue_id, j.kind_id\n",
+"FROM jobq.job j JOIN jobq.queue q ON q.id = j.queue_id JOIN jobq.kind k ON k.id = j.kind_id\n",
+"UNION ALL\n",
+"SELECT f.id, q.name, k.name, 'failed', f.priority, f.stage, f.stages, f.attempt,\n",
+"       coalesce(f.max_attempts, q.max_attempts), f.crash, false, f.enqueued_at, f.run_at,\n",
+"       f.claimed_at, f.finished_at, f.worker, NULL, NULL, f.key, f.payload, f.bytes, f.headers,\n",
+"       f.errors, f.queue_id, f.kind_id\n",
+"FROM jobq.failed f JOIN jobq.queue q ON q.id = f.queue_id JOIN jobq.kind k ON k.id = f.kind_id\n",
+"UNION ALL\n",
+"SELECT h.id, q.name, k.name, CASE h.state WHEN 's' THEN 'succeeded' ELSE 'cancelled' END,\n",
+"       h.priority, h.stage, h.stages, h.attempt, q.max_attempts, h.crash, false, h.enqueued_at,\n",
+"       h.run_at, h.claimed_at, h.finished_at, h.worker, NULL, NULL, h.key, h.payload, h.bytes,\n",
+"       h.headers, h.errors, h.queue_id, h.kind_id\n",
+"FROM jobq.history h JOIN jobq.queue q ON q.id = h.queue_id\n",
+"    JOIN jobq.kind k ON k.id = h.kind_id;\n",
+"",
+"CREATE VIEW jobq.failures AS\n",
+"SELECT f.id, q.name AS queue, k.name AS kind, f.finished_at AS failed_at, f.attempt, f.crash,\n",
+"       f.stage, f.errors -> -1 ->> 'error' AS error,\n",
+"       (SELECT string_agg(format('%s  stage %s, attempt %s: %s', e ->> 'at', e ->> 'stage',\n",
+"                                 e ->> 'attempt', e ->> 'error'), E'\\n' ORDER BY n)\n",
+"        FROM jsonb_array_elements(f.errors) WITH ORDINALITY AS u (e, n)) AS errors,\n",
+"       to_hex(f.worker) AS worker, f.enqueued_at, f.key, f.payload, f.bytes, f.headers\n",
+"FROM jobq.failed f JOIN jobq.queue q ON q.id = f.queue_id JOIN jobq.kind k ON k.id = f.kind_id;\n",
+"",
+"CREATE FUNCTION jobq.running()\n",
+"RETURNS TABLE (id bigint, queue_id integer, worker bigint, claimed_at timestamptz)\n",
+"LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off\n",
+"SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$\n",
+"BEGIN\n",
+"    RETURN QUERY\n",
+"    SELECT j.id, j.queue_id, j.worker, j.claimed_at\n",
+"    FROM jobq.claim c CROSS JOIN unnest(c.jobs) AS held (id)\n",
+"    JOIN jobq.job j ON j.id = held.id AND j.worker = c.worker AND j.claim = c.number;\n",
+"END $$;\n",
+"",
+"CREATE VIEW jobq.workers AS\n",
+"WITH running AS MATERIALIZED (\n",
+"    SELECT r.worker, count(*) AS jobs, min(r.claimed_at) AS oldest_at,\n",
+"           (array_agg(r.id ORDER BY r.claimed_at, r.id))[1:20] AS ids\n",
+"    FROM jobq.running() r GROUP BY r.worker\n",
+")\n",
+"SELECT to_hex(w.id) AS worker, w.name, w.dead_at IS NULL AND w.expires_at > now() AS alive,\n",
+"       coalesce(r.jobs, 0) AS running, now() - r.oldest_at AS longest, r.ids AS jobs,\n",
+"       EXISTS (SELECT FROM jobq.sleeper s WHERE s.worker = w.id) AS asleep, w.beat, w.beat_at,\n",
+"       w.expires_at, w.registered_at, w.dead_at,\n",
+"       (SELECT array_agg(q.name ORDER BY q.name) FROM jobq.queue q\n",
+"        WHERE q.id = ANY (w.queues)) AS queues,\n",
+"       (SELECT array_agg(k.name ORDER BY k.name) FROM jobq.kind k\n",
+"        WHERE k.id = ANY (w.kinds)) AS kinds,\n",
+"       w.id\n",
+"FROM jobq.worker w LEFT JOIN running r ON r.worker = w.id;\n",
+"",
+"CREATE FUNCTION jobq.count_ready(p_queue integer, p_from timestamptz, p_to timestamptz,\n",
+"                                 p_most integer, OUT jobs bigint, OUT exact boolean)\n",
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off\n",
+"SET enable_bitmapscan = off SET jit = off AS $$\n",
+"DECLARE v_plan json;\n",
+"BEGIN\n",
+"    SELECT count(*) INTO jobs FROM (\n",
+"        SELECT FROM generate_series(0, 9) AS p (priority)\n",
+"        CROSS JOIN generate_series(0, (SELECT q.stages_max - 1 FROM jobq.queue q\n",
+"                                       WHERE q.id = p_queue)) AS s (stage)\n",
+"        CROSS JOIN LATERAL (\n",
+"            SELECT FROM jobq.job j\n",
+"            WHERE j.queue_id = p_queue AND j.priority = p.priority AND j.stage = s.stage\n",
+"              AND NOT j.suspect AND j.run_at > p_from AND j.run_at <= p_to AND j.state = 'r'\n",
+"            LIMIT p_most) AS lane\n",
+"        LIMIT p_most) AS counted;\n",
+"    exact := jobs < p_most;\n",
+"    IF exact THEN RETURN; END IF;\n",
+"    EXECUTE format('EXPLAIN (FORMAT JSON) SELECT FROM jobq.job j WHERE j.queue_id = %s '\n",
+"                   'AND j.run_at > %L AND j.run_at <= %L', p_queue, p_from, p_to) INTO v_plan;\n",
+"    jobs := greatest(jobs, (v_plan -> 0 -> 'Plan' ->> 'Plan Rows')::numeric::bigint);\n",
+"END $$;\n",
+"",
+"CREATE FUNCTION jobq.queue_counts(\n",
+"    p_queue integer, p_most integer, OUT ready bigint, OUT scheduled bigint, OUT parked bigint,\n",
+"    OUT suspects bigint, OUT failed bigint, OUT failed_1h bigint, OUT exact boolean,\n",
+"    OUT late interval)\n",
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off\n",
+"SET enable_bitmapscan = off SET enable_sort = off SET jit = off AS $$\n",
+"DECLARE\n",
+"    v_now timestamptz := statement_timestamp();\n",
+"    v_last timestamptz := '294276-12-31 00:00:00+00';\n",
+"BEGIN\n",
+"    SELECT r.jobs, s.jobs, p.jobs, r.exact AND s.exact AND p.exact\n",
+"    INTO ready, scheduled, parked, exact\n",
+"    FROM jobq.count_ready(p_queue, '-infinity', v_now, p_most) r,\n",
+"         jobq.count_ready(p_queue, v_now, v_last, p_most) s,\n",
+"         jobq.count_ready(p_queue, v_last, 'infinity', p_most) p;\n",
+"    SELECT count(*) INTO suspects FROM (\n",
+"        SELECT FROM jobq.job j WHERE j.queue_id = p_queue AND j.suspect AND j.state = 'r'\n",
+"        LIMIT p_most) s;\n",
+"    SELECT count(*) INTO failed FROM (\n",
+"        SELECT FROM jobq.failed f WHERE f.queue_id = p_queue LIMIT p_most) f;\n",
+"    SELECT count(*) INTO failed_1h FROM (\n",
+"        SELECT FROM jobq.failed f\n",
+"        WHERE f.queue_id = p_queue AND f.finished_at > v_now - interval '1 hour'\n",
+"        LIMIT p_most) f;\n",
+"    exact := exact AND greatest(suspects, failed) < p_most;\n",
+"    late := v_now - (\n",
+"        SELECT min(first.run_at) FROM generate_series(0, 9) AS p (priority)\n",
+"        CROSS JOIN generate_series(0, (SELECT q.stages_max - 1 FROM jobq.queue q\n",
+"                                       WHERE q.id = p_queue)) AS s (stage)\n",
+"        CROSS JOIN LATERAL (\n",
+"            SELECT j.run_at FROM jobq.job j\n",
+"            WHERE j.queue_id = p_queue AND j.priority = p.priority AND j.stage = s.stage\n",
+"              AND NOT j.suspect AND j.run_at <= v_now AND j.state = 'r'\n",
+"            ORDER BY j.run_at, j.id LIMIT 1) AS first);\n",
+"END $$;\n",
+"",
+"CREATE FUNCTION jobq.queue_rates() RETURNS TABLE (queue_id integer, done_per_s numeric)\n",
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off\n",
+"SET jit = off AS $$\n",
+"DECLARE\n",
+"    v_now timestamptz := statement_timestamp();\n",
+"    v_from timestamptz := v_now - interval '1 minute';\n",
+"    v_slot smallint;\n",
+"    v_since timestamptz;\n",
+"    v_page bigint;\n",
+"BEGIN\n",
+"    SELECT m.history_slot, m.history_slot_since INTO v_slot, v_since FROM jobq.meta m;\n",
+"    v_page := greatest(0, pg_relation_size(format('jobq.history_%s', v_slot)::regclass)\n",
+"                          / current_setting('block_size')::bigint - 256);\n",
+"    IF v_page > 0 THEN\n",
+"        EXECUTE format('SELECT min(h.finished_at) FROM jobq.history_%s h WHERE h.ctid >= %L',\n",
+"                       v_slot, format('(%s,0)', v_page)) INTO v_since;\n",
+"    END IF;\n",
+"    v_from := greatest(v_from, least(v_since, v_now - interval '1 second'));\n",
+"    RETURN QUERY EXECUTE format(\n",
+"        'SELECT h.queue_id, (count(*) / $1)::numeric(12, 1) FROM jobq.history_%s h '\n",
+"        'WHERE h.ctid >= %L AND h.finished_at > $2 GROUP BY 1', v_slot,\n",
+"        format('(%s,0)', v_page)) USING extract(epoch FROM v_now - v_from), v_from;\n",
+"END $$;\n",
+"",
+"CREATE VIEW jobq.queues AS\n",
+"WITH running AS MATERIALIZED (\n",
+"    SELECT r.queue_id, count(*) AS jobs FROM jobq.running() r GROUP BY r.queue_id\n",
+")\n",
+"SELECT q.name AS queue, q.paused_at IS NOT NULL AS paused, c.ready, coalesce(r.jobs, 0)\n",
+"       AS running, c.scheduled, c.parked, c.suspects, c.failed, c.failed_1h, c.late,\n",
+"       coalesce(d.done_per_s, CASE WHEN q.history THEN 0.0 END) AS done_per_s,\n",
+"       (SELECT count(*) FROM jobq.worker w WHERE q.id = ANY (w.queues) AND w.dead_at IS NULL\n",
+"                                             AND w.expires_at > now()) AS workers,\n",
+"       (SELECT array_agg(k.name ORDER BY k.name) FROM jobq.kind k\n",
+"        WHERE k.queue_id = q.id AND k.paused_at IS NOT NULL) AS paused_kinds, c.exact\n",
+"FROM jobq.queue q CROSS JOIN LATERAL jobq.queue_counts(q.id, 10000) c\n",
+"LEFT JOIN running r ON r.queue_id = q.id\n",
+"LEFT JOIN jobq.queue_rates() d ON d.queue_id = q.id;\n",
+"",
+"CREATE FUNCTION jobq.peek(queues text[] DEFAULT NULL, at_most integer DEFAULT 10,\n",
+"                          exclude bigint[] DEFAULT '{}')\n",
+"RETURNS TABLE (id bigint, queue text, kind text, priority smallint, stage smallint,\n",
+"               stages smallint, run_at timestamptz, enqueued_at timestamptz,\n",
+"               timeout_us bigint, attempt integer, crash integer, max_attempts integer,\n",
+"               suspect boolean, payload jsonb, bytes bytea, headers jsonb, queue_id integer,\n",
+"               kind_id integer)\n",
+"LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off\n",
+"SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off\n",
+"SET jit = off AS $$\n",
+"#variable_conflict use_column\n",
+"BEGIN\n",
+"    RETURN QUERY\n",
+"    SELECT j.id, q.name, k.name, j.priority, j.stage, j.stages, j.run_at, j.enqueued_at,\n",
+"           j.timeout_us, j.attempt, j.crash, j.max_attempts, j.suspect, j.payload, j.bytes,\n",
+"           j.headers, j.queue_id, j.kind_id\n",
+"    FROM jobq.queue q CROSS JOIN LATERAL (\n",
+"        SELECT next.* FROM generate_series(0, 9) AS p (priority)\n",
+"        CROSS JOIN generate_series(q.stages_max - 1, 0, -1) AS s (stage)\n",
+"        CROSS JOIN LATERAL (\n",
+"            SELECT n.* FROM jobq.job n\n",
+"            WHERE n.queue_id = q.id AND n.priority = p.priority AND n.stage = s.stage\n",
+"              AND NOT n.suspect AND n.state = 'r' AND n.run_at <= statement_timestamp()\n",
+"              AND n.id <> ALL (peek.exclude)\n",
+"              AND n.kind_id NOT IN (SELECT h.id FROM jobq.kind h\n",
+"                                    WHERE h.queue_id = q.id AND h.paused_at IS NOT NULL)\n",
+"            ORDER BY n.run_at, n.id LIMIT peek.at_most) AS next\n",
+"        UNION ALL\n",
+"        (SELECT n.* FROM jobq.job n\n",
+"         WHERE n.queue_id = q.id AND n.suspect AND n.state = 'r'\n",
+"           AND n.run_at <= statement_timestamp() AND n.id <> ALL (peek.exclude)\n",
+"           AND n.kind_id NOT IN (SELECT h.id FROM jobq.kind h\n",
+"                                 WHERE h.queue_id = q.id AND h.paused_at IS NOT NULL)\n",
+"         ORDER BY n.priority, n.stage DESC, n.run_at, n.id LIMIT peek.at_most)) AS j\n",
+"    JOIN jobq.kind k ON k.id = j.kind_id\n",
+"    WHERE q.paused_at IS NULL AND (peek.queues IS NULL OR q.name = ANY (peek.queues))\n",
+"    ORDER BY j.suspect, j.priority, j.stage DESC, j.run_at, j.id LIMIT peek.at_most;\n",
+"END $$;\n",
+"",
+"CREATE FUNCTION jobq.known_queue(p_name text) RETURNS integer\n",
+"LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$\n",
+"DECLARE v_id integer;\n",
+"BEGIN\n",
+"    SELECT q.id INTO v_id FROM jobq.queue q WHERE q.name = p_name;\n",
+"    IF v_id IS NULL THEN\n",
+"        RAISE EXCEPTION 'no queue is called %', quote_nullable(p_name)\n",
+"            USING ERRCODE = '22023',\n",
+"                HINT = 'select name from jobq.queue; queue_set makes one.';\n",
+"    END IF;\n",
+"    RETURN v_id;\n",
+"END $$;\n",
+"",
+"CREATE FUNCTION jobq.known_kind(p_queue integer, p_name text) RETURNS integer\n",
+"LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$\n",
+"DECLARE v_id integer;\n",
+"BEGIN\n",
+"    IF p_name IS NULL THEN RETURN NULL; END IF;\n",
+"    SELECT k.id INTO v_id FROM jobq.kind k WHERE k.queue_id = p_queue AND k.name = p_name;\n",
+"    IF v_id IS NULL THEN\n",
+"        RAISE EXCEPTION 'no kind of this queue is called ''%''', p_name\n",
+"            USING ERRCODE = '22023', HINT = 'select name from jobq.kind';\n",
+"    END IF;\n",
+"    RETURN v_id;\n",
+"END $$;\n",
+"",
+"CREATE FUNCTION jobq.standing(p_id bigint) RETURNS text\n",
+"LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$\n",
+"BEGIN\n",
+"    RETURN coalesce((SELECT j.state FROM jobq.jobs j WHERE j.id = p_id), 'none');\n",
+"END $$;\n",
+"",
+"CREATE FUNCTION jobq.pick(\n",
+"    p_queue integer, p_kind text, p_older interval, p_tags jsonb, p_at_most integer,\n",
+"    p_priority integer DEFAULT NULL, p_run_at timestamptz DEFAULT NULL) RETURNS bigint[]\n",
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off\n",
+"SET enable_bitmapscan = off SET enable_sort = off SET jit = off AS $$\n",
+"DECLARE\n",
+"    v_now timestamptz := statement_timestamp();\n",
+"    v_kind integer := jobq.known_kind(p_queue, p_kind);\n",
+"    v_ids bigint[];\n",
+"BEGIN\n",
+"    v_ids := ARRAY(\n",
+"        SELECT picked.id FROM generate_series(0, 9) AS p (priority)\n",
+"        CROSS JOIN generate_series(0, (SELECT q.stages_max - 1 FROM jobq.queue q\n",
+"                                       WHERE q.id = p_queue)) AS s (stage)\n",
+"        CROSS JOIN LATERAL (\n",
+"            SELECT j.id FROM jobq.job j\n",
+"            WHERE j.queue_id = p_queue AND j.priority = p.priority AND j.stage = s.stage\n",
+"              AND NOT j.suspect AND j.state = 'r' AND (v_kind IS NULL OR j.kind_id = v_kind)\n",
+"              AND (p_older IS NULL OR j.enqueued_at < v_now - p_older)\n",
+"              AND (p_tags IS NULL OR j.headers @> p_tags)\n",
+"              AND (p_run_at IS NULL OR CASE WHEN p_run_at <= v_now THEN j.run_at > v_now\n",
+"                                            ELSE j.run_at <> p_run_at END)\n",
+"            ORDER BY j.run_at, j.id LIMIT p_at_most FOR UPDATE SKIP LOCKED) AS picked\n",
+"        WHERE p_priority IS NULL OR p.priority <> p_priority\n",
+"        LIMIT p_at_most);\n",
+"    IF cardinality(v_ids) >= p_at_most THEN RETURN v_ids; END IF;\n",
+"    RETURN v_ids || ARRAY(\n",
+"        SELECT j.id FROM jobq.job j\n",
+"        WHERE j.queue_id = p_queue AND j.suspect AND j.state = 'r'\n",
+"          AND (v_kind IS NULL OR j.kind_id = v_kind)\n",
+"          AND (p_older IS NULL OR j.enqueued_at < v_now - p_older)\n",
+"          AND (p_tags IS NULL OR j.headers @> p_tags)\n",
+"          AND (p_priority IS NULL OR j.priority <> p_priority)\n",
+"          AND (p_run_at IS NULL OR CASE WHEN p_run_at <= v_now THEN j.run_at > v_now\n",
+"                                        ELSE j.run_at <> p_run_at END)\n",
+"        LIMIT p_at_most - cardinality(v_ids) FOR UPDATE SKIP LOCKED);\n",
+"END $$;\n",
+"",
+"CREATE FUNCTION jobq.pick_failed(p_queue integer, p_kind text, p_older interval, p_tags jsonb,\n",
+"                                 p_at_most integer) RETURNS bigint[]\n",
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off\n",
+"SET enable_bitmapscan = off SET enable_sort = off SET jit = off AS $$\n",
+"DECLARE v_kind integer := jobq.known_kind(p_queue, p_kind);\n",
+"BEGIN\n",
+"    RETURN ARRAY(\n",
+"        SELECT f.id FROM jobq.failed f\n",
+"        WHERE f.queue_id = p_queue AND (v_kind IS NULL OR f.kind_id = v_kind)\n",
+"          AND (p_older IS NULL OR f.finished_at < statement_timestamp() - p_older)\n",
+"          AND (p_tags IS NULL OR f.headers @> p_tags)\n",
+"        ORDER BY f.queue_id, f.finished_at LIMIT p_at_most FOR UPDATE SKIP LOCKED);\n",
+"END $$;\n",
+"",
+"CREATE FUNCTION jobq.tell(p_queue integer) RETURNS void\n",
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n",
+"BEGIN\n",
+"    PERFORM pg_notify('jobq_' || to_hex(w.id), 'cancel') FROM jobq.worker w\n",
+"    WHERE p_queue = ANY (w.queues) AND w.dead_at IS NULL;\n",
+"END $$;\n",
+"",
+"CREATE FUNCTION jobq.cancel(id bigint) RETURNS text\n",
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$\n",
+"DECLARE\n",
+"    v_id bigint := id;\n",
+"    v_job jobq.job;\n",
+"BEGIN\n",
+"    SELECT * INTO v_job FROM jobq.job j WHERE j.id = v_id FOR UPDATE;\n",
+"    IF NOT FOUND THEN\n",
+"        RETURN regexp_replace(jobq.standing(v_id), '^cancelled$', 'cancelled before');\n",
+"    END IF;\n",
+"    IF v_job.state <> 'x' THEN\n",
+"        PERFORM jobq.finish(ARRAY[v_id], 'c', NULL);\n",
+"        RETURN 'cancelled';\n",
+"    END IF;\n",
+"    PERFORM FROM jobq.claim c WHERE c.worker = v_job.worker AND c.number = v_job.claim\n",
+"    FOR UPDATE;\n",
+"    PERFORM jobq.request(v_id, v_job.worker, v_job.claim);\n",
+"    RETURN 'requested';\n",
+"END $$;\n",
+"",
+"CREATE FUNCTION jobq.request(p_id bigint, p_worker bigint, p_claim bigint) RETURNS void\n",
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$\n",
+"BEGIN\n",
+"    UPDATE jobq.job j SET cancel_requested_at = statement_timestamp()\n",
+"    WHERE j.id = p_id AND j.cancel_requested_at IS NULL;\n",
+"    UPDATE jobq.claim c SET cancel = array_append(array_remove(c.cancel, p_id), p_id)\n",
+"    WHERE c.worker = p_worker AND c.number = p_claim;\n",
+"    PERFORM pg_notify('jobq_' || to_hex(p_worker), 'cancel');\n",
+"END $$;\n",
+"",
+"CREATE FUNCTION jobq.cancel(\n",
+"    queue text, kind text DEFAULT NULL, state text DEFAULT NULL, older interval DEFAULT NULL,\n",
+"    tags jsonb DEFAULT NULL, at_most integer DEFAULT 1000,\n",
+"    OUT cancelled integer, OUT requested integer)\n",
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n",
+"DECLARE\n",
+"    v_queue integer := jobq.known_queue(queue);\n",
+"    v_ids bigint[] := '{}';\n",
+"BEGIN\n",
+"    IF state NOT IN ('ready', 'running') THEN\n",
+"        RAISE EXCEPTION 'cancel takes state ready or running, not ''%''', state\n",
+"            USING ERRCODE = '22023';\n",
+"    END IF;\n",
+"    IF state IS DISTINCT FROM 'running' THEN\n",
+"        v_ids := jobq.pick(v_queue, kind, older, tags, at_most);\n",
+"        PERFORM jobq.finish(v_ids, 'c', NULL);\n",
+"    END IF;\n",
+"    cancelled := cardinality(v_ids);\n",
+"    requested := 0;\n",
+"    IF state IS DISTINCT FROM 'ready' AND cancelled < at_most THEN\n",
+"        requested := jobq.request_many(v_queue, kind, older, tags, at_most - cancelled);\n",
+"    END IF;\n",
+"END $$;\n",
+"",
+"CREATE FUNCTION jobq.request_many(p_queue integer, p_kind text, p_older interval, p_tags jsonb,\n",
+"                                  p_at_most integer) RETURNS integer\n",
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off\n",
+"SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$\n",
+"DECLARE\n",
+"    v_kind integer := jobq.known_kind(p_queue, p_kind);\n",
+"    v_job record;\n",
+"    v_count integer := 0;\n",
+"BEGIN\n",
+"    FOR v_job IN\n",
+"        SELECT j.id, j.worker, j.claim FROM jobq.running() r JOIN jobq.job j ON j.id = r.id\n",
+"        WHERE j.queue_id = p_queue AND j.state = 'x' AND j.cancel_requested_at IS NULL\n",
+"          AND (v_kind IS NULL OR j.kind_id = v_kind)\n",
+"          AND (p_older IS NULL OR j.enqueued_at < statement_timestamp() - p_older)\n",
+"          AND (p_tags IS NULL OR j.headers @> p_tags)\n",
+"        LIMIT p_at_most\n",
+"    LOOP\n",
+"        PERFORM FROM jobq.claim c WHERE c.worker = v_job.worker AND c.number = v_job.claim\n",
+"        FOR UPDATE SKIP LOCKED;\n",
+"        CONTINUE WHEN NOT FOUND;\n",
+"        PERFORM FROM jobq.job j\n",
+"        WHERE j.id = v_job.id AND j.worker = v_job.worker AND j.claim = v_job.claim\n",
+"        FOR UPDATE SKIP LOCKED;\n",
+"        CONTINUE WHEN NOT FOUND;\n",
+"        PERFORM jobq.request(v_job.id, v_job.worker, v_job.claim);\n",
+"        v_count := v_count + 1;\n",
+"    END LOOP;\n",
+"    RETURN v_count;\n",
+"END $$;\n",
+"",
+"CREATE FUNCTION jobq.revive_all(p_ids bigint[]) RETURNS integer\n",
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$\n",
+"DECLARE\n",
+"    v_job record;\n",
+"    v_count integer := 0;\n",
+"    v_queue integer;\n",
+"BEGIN\n",
+"    FOR v_job IN\n",
+"        WITH back AS (\n",
+"            DELETE FROM jobq.failed f WHERE f.id = ANY (p_ids) RETURNING f.*\n",
+"        )\n",
+"        INSERT INTO jobq.job (id, run_at, enqueued_at, timeout_us, queue_id, kind_id,\n",
+"                              max_attempts, priority, stage, stages, key, payload, bytes,\n",
+"                              headers, errors)\n",
+"        SELECT b.id, statement_timestamp(), b.enqueued_at, b.timeout_us, b.queue_id, b.kind_id,\n",
+"               b.max_attempts, b.priority, b.stage, b.stages, b.key, b.payload, b.bytes,\n",
+"               b.headers, b.errors\n",
+"        FROM back b ORDER BY b.id\n",
+"        RETURNING id, queue_id, key\n",
+"    LOOP\n",
+"        v_count := v_count + 1;\n",
+"        v_queue := v_job.queue_id;\n",
+"        CONTINUE WHEN v_job.key IS NULL;\n",
+"        INSERT INTO jobq.idempotency (queue_id, key, job_id)\n",
+"        VALUES (v_job.queue_id, v_job.key, v_job.id) ON CONFLICT (queue_id, key) DO NOTHING;\n",
+"        UPDATE jobq.idempotency k SET ended_at = NULL\n",
+"        WHERE k.queue_id = v_job.queue_id AND k.key = v_job.key AND k.job_id = v_job.id;\n",
+"    END LOOP;\n",
+"    IF v_count > 0 THEN PERFORM jobq.wake(v_queue, v_count); END IF;\n",
+"    RETURN v_count;\n",
+"END $$;\n",
+"",
+"CREATE FUNCTION jobq.revive(id bigint) RETURNS text\n",
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n",
+"BEGIN\n",
+"    RETURN CASE WHEN jobq.revive_all(ARRAY[id]) = 1 THEN 'revived' ELSE jobq.standing(id) END;\n",
+"END $$;\n",
+"",
+"CREATE FUNCTION jobq.revive(queue text, kind text DEFAULT NULL, older interval DEFAULT NULL,\n",
+"                            tags jsonb DEFAULT NULL, at_most integer DEFAULT 1000)\n",
+"RETURNS integer\n",
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n",
+"BEGIN\n",
+"    RETURN jobq.revive_all(\n",
+"        jobq.pick_failed(jobq.known_queue(queue), kind, older, tags, at_most));\n",
+"END $$;\n",
+"",
+"CREATE FUNCTION jobq.delete_all(p_ids bigint[], p_state text) RETURNS integer\n",
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off\n",
+"SET jit = off AS $$\n",
+"DECLARE\n",
+"    v_job record;\n",
+"    v_count integer := 0;\n",
+"BEGIN\n",
+"    FOR v_job IN\n",
+"        WITH live AS (\n",
+"            DELETE FROM jobq.job j\n",
+"            WHERE p_state = 'ready' AND j.id = ANY (p_ids) AND j.state = 'r'\n",
+"            RETURNING j.id, j.queue_id, j.key\n",
+"        ), failed AS (\n",
+"            DELETE FROM jobq.failed f WHERE p_state = 'failed' AND f.id = ANY (p_ids)\n",
+"            RETURNING f.id, f.queue_id, f.key\n",
+"        ), history AS (\n",
+"            DELETE FROM jobq.history h\n",
+"            WHERE p_state IN ('succeeded', 'cancelled') AND h.id = ANY (p_ids)\n",
+"            RETURNING h.id, h.queue_id, h.key\n",
+"        )\n",
+"        SELECT * FROM live UNION ALL SELECT * FROM failed UNION ALL SELECT * FROM history\n",
+"    LOOP\n",
+"        v_count := v_count + 1;\n",
+"        DELETE FROM jobq.idempotency k\n",
+"        WHERE k.queue_id = v_job.queue_id AND k.key = v_job.key AND k.job_id = v_job.id;\n",
+"    END LOOP;\n",
+"    RETURN v_count;\n",
+"END $$;\n",
+"",
+"CREATE FUNCTION jobq.delete(id bigint) RETURNS text\n",
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n",
+"DECLARE v_state text := jobq.standing(id);\n",
+"BEGIN\n",
+"    IF v_state = 'ready' THEN\n",
+"        PERFORM FROM jobq.job j WHERE j.id = delete.id FOR UPDATE;\n",
+"    END IF;\n",
+"    RETURN CASE WHEN jobq.delete_all(ARRAY[id], v_state) = 1 THEN 'deleted'\n",
+"           ELSE jobq.standing(id) END;\n",
+"END $$;\n",
+"",
+"CREATE FUNCTION jobq.delete(queue text, state text, kind text DEFAULT NULL,\n",
+"                            older interval DEFAULT NULL, tags jsonb DEFAULT NULL,\n",
+"                            at_most integer DEFAULT 1000) RETURNS integer\n",
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n",
+"#variable_conflict use_variable\n",
+"DECLARE\n",
+"    v_queue integer := jobq.known_queue(queue);\n",
+"    v_kind integer := jobq.known_kind(v_queue, kind);\n",
+"BEGIN\n",
+"    IF state IS NULL OR state NOT IN ('ready', 'failed', 'succeeded', 'cancelled') THEN\n",
+"        RAISE EXCEPTION 'delete takes state ready, failed, succeeded or cancelled, not %',\n",
+"            quote_nullable(state) USING ERRCODE = '22023',\n",
+"            HINT = 'A running job can be asked to cancel.';\n",
+"    END IF;\n",
+"    RETURN jobq.delete_all(CASE state\n",
+"        WHEN 'ready' THEN jobq.pick(v_queue, kind, older, tags, at_most)\n",
+"        WHEN 'failed' THEN jobq.pick_failed(v_queue, kind, older, tags, at_most)\n",
+"        ELSE ARRAY(\n",
+"            SELECT h.id FROM jobq.history h\n",
+"            WHERE h.queue_id = v_queue AND (v_kind IS NULL OR h.kind_id = v_kind)\n",
+"              AND h.state = CASE state WHEN 'succeeded' THEN 's' ELSE 'c' END::\"char\"\n",
+"              AND (older IS NULL OR h.finished_at < statement_timestamp() - older)\n",
+"              AND (tags IS NULL OR h.headers @> tags)\n",
+"            LIMIT at_most FOR UPDATE SKIP LOCKED) END, state);\n",
+"END $$;\n",
+"",
+"CREATE FUNCTION jobq.change(p_ids bigint[], p_run_at timestamptz, p_priority integer,\n",
+"                            p_target integer) RETURNS integer\n",
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off\n",
+"SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$\n",
+"DECLARE\n",
+"    v_now timestamptz := statement_timestamp();\n",
+"    v_count integer;\n",
+"    v_queue integer;\n",
+"    v_stages smallint;\n",
+"BEGIN\n",
+"    IF p_priority NOT BETWEEN 0 AND 9 OR NOT isfinite(p_run_at) THEN\n",
+"        RAISE EXCEPTION 'priority is 0 to 9, run_at a finite instant' USING ERRCODE = '22023';\n",
+"    END IF;\n",
+"    SELECT max(j.queue_id), max(j.stages) INTO v_queue, v_stages\n",
+"    FROM jobq.job j WHERE j.id = ANY (p_ids);\n",
+"    v_queue := coalesce(p_target, v_queue);\n",
+"    IF p_target IS NOT NULL THEN\n",
+"        PERFORM jobq.kind_id(p_target, k.name) FROM (\n",
+"            SELECT DISTINCT j.kind_id FROM jobq.job j WHERE j.id = ANY (p_ids)) j\n",
+"        JOIN jobq.kind k ON k.id = j.kind_id;\n",
+"        UPDATE jobq.queue q SET stages_max = v_stages\n",
+"        WHERE q.id = p_target AND q.stages_max < v_stages;\n",
+"        UPDATE jobq.idempotency k SET queue_id = p_target\n",
+"        FROM jobq.job j\n",
+"        WHERE j.id = ANY (p_ids) AND k.queue_id = j.queue_id AND k.key = j.key\n",
+"          AND k.job_id = j.id AND NOT EXISTS (\n",
+"              SELECT FROM jobq.idempotency o WHERE o.queue_id = p_target AND o.key = j.key);\n",
+"    END IF;\n",
+"    UPDATE jobq.job j\n",
+"    SET priority = coalesce(p_priority, j.priority),\n",
+"        run_at = greatest(v_now, coalesce(p_run_at, CASE WHEN isfinite(j.run_at)\n",
+"                                                         OR p_target IS NULL\n",
+"                                                    THEN j.run_at ELSE v_now END)),\n",
+"        queue_id = v_queue,\n",
+"        kind_id = CASE WHEN p_target IS NULL THEN j.kind_id ELSE (\n",
+"            SELECT t.id FROM jobq.kind k JOIN jobq.kind t\n",
+"                ON t.queue_id = p_target AND t.name = k.name WHERE k.id = j.kind_id) END\n",
+"    WHERE j.id = ANY (p_ids) AND j.state = 'r' AND (p_target IS NULL OR NOT EXISTS (\n",
+"        SELECT FROM jobq.idempotency o\n",
+"        WHERE o.queue_id = p_target AND o.key = j.key AND o.job_id <> j.id));\n",
+"    GET DIAGNOSTICS v_count = ROW_COUNT;\n",
+"    IF v_count > 0 THEN PERFORM jobq.wake(v_queue, v_count); END IF;\n",
+"    RETURN v_count;\n",
+"END $$;\n",
+"",
+"CREATE FUNCTION jobq.change_one(p_id bigint, p_run_at timestamptz, p_priority integer,\n",
+"                                p_target integer, p_done text) RETURNS text\n",
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n",
+"BEGIN\n",
+"    PERFORM FROM jobq.job j WHERE j.id = p_id AND j.state = 'r' FOR UPDATE;\n",
+"    IF NOT FOUND THEN RETURN jobq.standing(p_id); END IF;\n",
+"    IF jobq.change(ARRAY[p_id], p_run_at, p_priority, p_target) = 1 THEN RETURN p_done; END IF;\n",
+"    RETURN 'exists';\n",
+"END $$;\n",
+"",
+"CREATE FUNCTION jobq.reschedule(id bigint, run_at timestamptz DEFAULT '-infinity')\n",
+"RETURNS text LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n",
+"BEGIN\n",
+"    RETURN jobq.change_one(id, coalesce(nullif(run_at, '-infinity'), statement_timestamp()),\n",
+"                           NULL, NULL, 'rescheduled');\n",
+"END $$;\n",
+"",
+"CREATE FUNCTION jobq.reschedule(queue text, run_at timestamptz DEFAULT '-infinity',\n",
+"                                kind text DEFAULT NULL, older interval DEFAULT NULL,\n",
+"                                tags jsonb DEFAULT NULL, at_most integer DEFAULT 1000)\n",
+"RETURNS integer LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n",
+"DECLARE\n",
+"    v_run_at timestamptz := coalesce(nullif(run_at, '-infinity'), statement_timestamp());\n",
+"BEGIN\n",
+"    RETURN jobq.change(jobq.pick(jobq.known_queue(queue), kind, older, tags, at_most, NULL,\n",
+"                                 v_run_at), v_run_at, NULL, NULL);\n",
+"END $$;\n",
+"",
+"CREATE FUNCTION jobq.prioritize(id bigint, priority integer) RETURNS text\n",
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n",
+"BEGIN\n",
+"    RETURN jobq.change_one(id, NULL, priority, NULL, 'prioritized');\n",
+"END $$;\n",
+"",
+"CREATE FUNCTION jobq.prioritize(queue text, priority integer, kind text DEFAULT NULL,\n",
+"                                older interval DEFAULT NULL, tags jsonb DEFAULT NULL,\n",
+"                                at_most integer DEFAULT 1000)\n",
+"RETURNS integer LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n",
+"BEGIN\n",
+"    RETURN jobq.change(jobq.pick(jobq.known_queue(queue), kind, older, tags, at_most,\n",
+"                                 priority), NULL, priority, NULL);\n",
+"END $$;\n",
+"",
+"CREATE FUNCTION jobq.move(id bigint, target text) RETURNS text\n",
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n",
+"BEGIN\n",
+"    RETURN jobq.change_one(id, NULL, NULL, jobq.known_queue(target), 'moved');\n",
+"END $$;\n",
+"",
+"CREATE FUNCTION jobq.move(queue text, target text, kind text DEFAULT NULL,\n",
+"                          older interval DEFAULT NULL, tags jsonb DEFAULT NULL,\n",
+"                          at_most integer DEFAULT 1000)\n",
+"RETURNS integer LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n",
+"BEGIN\n",
+"    IF queue = target THEN\n",
+"        RAISE EXCEPTION 'move needs two queues' USING ERRCODE = '22023';\n",
+"    END IF;\n",
+"    RETURN jobq.change(jobq.pick(jobq.known_queue(queue), kind, older, tags, at_most),\n",
+"                       NULL, NULL, jobq.known_queue(target));\n",
+"END $$;\n",
+"",
+"CREATE FUNCTION jobq.pause(queue text, kind text DEFAULT NULL) RETURNS void\n",
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n",
+"BEGIN\n",
+"    PERFORM jobq.set_paused(queue, kind, statement_timestamp());\n",
+"END $$;\n",
+"",
+"CREATE FUNCTION jobq.resume(queue text, kind text DEFAULT NULL) RETURNS void\n",
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n",
+"BEGIN\n",
+"    PERFORM jobq.set_paused(queue, kind, NULL);\n",
+"END $$;\n",
+"",
+"CREATE FUNCTION jobq.set_paused(p_queue text, p_kind text, p_at timestamptz) RETURNS void\n",
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n",
+"DECLARE\n",
+"    v_queue integer := jobq.known_queue(p_queue);\n",
+"    v_kind integer := jobq.known_kind(v_queue, p_kind);\n",
+"BEGIN\n",
+"    IF v_kind IS NULL THEN\n",
+"        UPDATE jobq.queue q SET paused_at = p_at\n",
+"        WHERE q.id = v_queue AND (q.paused_at IS NULL) <> (p_at IS NULL);\n",
+"    ELSE\n",
+"        UPDATE jobq.kind k SET paused_at = p_at\n",
+"        WHERE k.id = v_kind AND (k.paused_at IS NULL) <> (p_at IS NULL);\n",
+"    END IF;\n",
+"    PERFORM jobq.tell(v_queue);\n",
+"    IF p_at IS NULL THEN PERFORM jobq.wake(v_queue, 1000); END IF;\n",
+"END $$;\n",
+"",
+"CREATE FUNCTION jobq.queue_set(\n",
+"    queue text, max_attempts integer DEFAULT NULL, max_crashes integer DEFAULT NULL,\n",
+"    backoff text DEFAULT NULL, backoff_base interval DEFAULT NULL,\n",
+"    backoff_cap interval DEFAULT NULL, backoff_floor interval DEFAULT NULL,\n",
+"    backoff_jitter numeric DEFAULT NULL, timeout interval DEFAULT NULL,\n",
+"    attempts_span_stages boolean DEFAULT NULL, history boolean DEFAULT NULL,\n",
+"    failed_keep interval DEFAULT NULL, key_keep interval DEFAULT NULL,\n",
+"    message_max integer DEFAULT NULL, kinds text[] DEFAULT NULL)\n",
+"RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n",
+"#variable_conflict use_variable\n",
+"DECLARE v_queue integer := jobq.queue_id(queue);\n",
+"BEGIN\n",
+"    UPDATE jobq.queue q\n",
+"    SET max_attempts = coalesce(max_attempts, q.max_attempts),\n",
+"        max_crashes = coalesce(max_crashes, q.max_crashes),\n",
+"        backoff_curve = coalesce(backoff, q.backoff_curve),\n",
+"        backoff_base_us = coalesce(jobq.us(backoff_base), q.backoff_base_us),\n",
+"        backoff_cap_us = coalesce(jobq.us(backoff_cap), q.backoff_cap_us),\n",
+"        backoff_floor_us = coalesce(jobq.us(backoff_floor), q.backoff_floor_us),\n",
+"        backoff_jitter_permille = coalesce((backoff_jitter * 1000)::integer,\n",
+"                                           q.backoff_jitter_permille),\n",
+"        timeout_us = CASE WHEN timeout IS NULL THEN q.timeout_us\n",
+"                     ELSE nullif(jobq.us(timeout), 0) END,\n",
+"        attempts_span_stages = coalesce(attempts_span_stages, q.attempts_span_stages),\n",
+"        history = coalesce(history, q.history),\n",
+"        failed_keep = coalesce(failed_keep, q.failed_keep),\n",
+"        key_keep = coalesce(key_keep, q.key_keep),\n",
+"        message_max = coalesce(message_max, q.message_max)\n",
+"    WHERE q.id = v_queue;\n",
+"    PERFORM jobq.kind_id(v_queue, u.name) FROM unnest(kinds) AS u (name);\n",
+"    PERFORM jobq.tell(v_queue);\n",
+"END $$;\n",
+"",
+"CREATE FUNCTION jobq.us(p_interval interval) RETURNS bigint\n",
+"LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$\n",
+"BEGIN\n",
+"    RETURN (extract(epoch FROM p_interval) * 1000000)::bigint;\n",
+"END $$;\n",
+"",
+"UPDATE jobq.meta SET version = 4;\n",
+"",
+    NULL
+};
+
 static const jobq_pg__migration jobq_pg__migrations[] = {
     {1, "001_tables", jobq_pg__sql_001},
     {2, "002_functions", jobq_pg__sql_002},
     {3, "003_outbox", jobq_pg__sql_003},
+    {4, "004_operators", jobq_pg__sql_004},
 };
 /* >>migrations end */
 
@@ -3018,6 +3771,13 @@ static void jobq_pg__add_int(jobq_pg__params *p, int64_t value, size_t width)
     jobq_pg__begin(p);
     jobq_pg__raw_int(p, value, width);
     jobq_pg__end(p);
+}
+
+/* An integer that is NULL when it is 0. */
+static void jobq_pg__add_some(jobq_pg__params *p, int64_t value, size_t width)
+{
+    if (value == 0) jobq_pg__add_null(p);
+    else jobq_pg__add_int(p, value, width);
 }
 
 static void jobq_pg__add_text(jobq_pg__params *p, jobq_str text)
@@ -3185,7 +3945,7 @@ enum {
     JOBQ_PG__COL_COUNT
 };
 
-/* A claimed job. False: the row breaks a law. */
+/* A claimed job; by worker 0: a ready one. False: the row breaks a law. */
 static bool jobq_pg__job(const PGresult *res, int row, int64_t worker, int64_t claim, jobq_job *job)
 {
     memset(job, 0, sizeof *job);
@@ -3204,7 +3964,7 @@ static bool jobq_pg__job(const PGresult *res, int row, int64_t worker, int64_t c
     job->stage = (int16_t)jobq_pg__int(res, row, JOBQ_PG__COL_STAGE);
     job->stages = (int16_t)jobq_pg__int(res, row, JOBQ_PG__COL_STAGES);
     job->suspect = jobq_pg__int(res, row, JOBQ_PG__COL_SUSPECT) != 0;
-    job->state = JOBQ_STATE_RUNNING;
+    job->state = worker == 0 ? JOBQ_STATE_READY : JOBQ_STATE_RUNNING;
     return jobq_job_check(job) == JOBQ_OK;
 }
 
@@ -4455,17 +5215,23 @@ JOBQ_API jobq_error jobq_pg_enqueue_copy(jobq_pg *pg, PGconn *conn, const jobq_p
 
 /* ---- >>verbs --------------------------------------------------------------------------------- */
 
+static jobq_error jobq_pg__missing(jobq_pg_error *error, const char *entity, const char *field,
+                                   const char *value)
+{
+    jobq_pg__fail(error, JOBQ_ERROR_NOT_FOUND, "Not found: %s with %s=%s", entity, field, value);
+    if (error == NULL) return JOBQ_ERROR_NOT_FOUND;
+    jobq_pg__copy(error->entity, sizeof error->entity, entity);
+    jobq_pg__copy(error->field, sizeof error->field, field);
+    jobq_pg__copy(error->value, sizeof error->value, value);
+    return JOBQ_ERROR_NOT_FOUND;
+}
+
 static jobq_error jobq_pg__not_found(jobq_pg_error *error, const char *entity, int64_t id)
 {
     char value[24];
 
     snprintf(value, sizeof value, "%lld", (long long)id);
-    jobq_pg__fail(error, JOBQ_ERROR_NOT_FOUND, "Not found: %s with id=%s", entity, value);
-    if (error == NULL) return JOBQ_ERROR_NOT_FOUND;
-    jobq_pg__copy(error->entity, sizeof error->entity, entity);
-    jobq_pg__copy(error->field, sizeof error->field, "id");
-    jobq_pg__copy(error->value, sizeof error->value, value);
-    return JOBQ_ERROR_NOT_FOUND;
+    return jobq_pg__missing(error, entity, "id", value);
 }
 
 static void jobq_pg__bind_register(jobq_pg__params *p, int64_t worker, const char *name,
@@ -4845,40 +5611,6 @@ JOBQ_API jobq_error jobq_pg_rescue(jobq_pg *pg, PGconn *conn, int64_t victim, in
                 : jobq_pg__fail(error, JOBQ_ERROR_BUSY,
                                 "this worker lives: its lease has not "
                                 "expired, or it has beaten since");
-}
-
-JOBQ_API jobq_error jobq_pg_cancel(jobq_pg *pg, PGconn *conn, int64_t id, bool *requested,
-                                   jobq_pg_error *error)
-{
-    jobq_pg__params p;
-    jobq_pg_error local;
-    PGresult *res;
-    char answer;
-
-    JOBQ_ASSERT(pg != NULL);
-    if (error == NULL) error = &local;
-    memset(&p, 0, sizeof p);
-    jobq_pg__add_int(&p, id, 8);
-    res = jobq_pg__exec(pg, conn, JOBQ_PG__CANCEL, &p, error);
-    if (res == NULL) return error->code;
-    answer = PQgetvalue(res, 0, 0)[0];
-    PQclear(res);
-    if (answer == 'n') return jobq_pg__not_found(error, "job", id);
-    if (requested != NULL) *requested = answer == 'r';
-    return JOBQ_OK;
-}
-
-JOBQ_API jobq_error jobq_pg_revive(jobq_pg *pg, PGconn *conn, int64_t id, jobq_pg_error *error)
-{
-    jobq_pg__params p;
-    int64_t revived = 0;
-    jobq_error code;
-
-    JOBQ_ASSERT(pg != NULL);
-    memset(&p, 0, sizeof p);
-    jobq_pg__add_int(&p, id, 8);
-    code = jobq_pg__ask(pg, conn, JOBQ_PG__REVIVE, &p, &revived, error);
-    return code != JOBQ_OK || revived ? code : jobq_pg__not_found(error, "failed job", id);
 }
 
 JOBQ_API jobq_error jobq_pg_get(jobq_pg *pg, PGconn *conn, int64_t id, jobq_job *job,
@@ -6206,6 +6938,409 @@ JOBQ_API void jobq_pg_dead_letters_clear(jobq_pg_dead_letters *letters)
     free(letters->rows);
     PQclear(letters->result);
     memset(letters, 0, sizeof *letters);
+}
+
+/* ---- >>operate: what a person does ----------------------------------------------------------- */
+
+/* A job's state stands against a verb. */
+static jobq_error jobq_pg__stands(jobq_pg_error *error, int64_t id, const char *standing)
+{
+    bool running = strcmp(standing, "running") == 0, exists = strcmp(standing, "exists") == 0;
+
+    if (strcmp(standing, "none") == 0) return jobq_pg__not_found(error, "job", id);
+    if (exists) {
+        jobq_pg__fail(error, JOBQ_ERROR_EXISTS, "Already exists: the target has a job with the "
+                      "key of job %lld", (long long)id);
+    } else {
+        jobq_pg__fail(error, JOBQ_ERROR_TRANSITION, "job %lld is %s%s", (long long)id, standing,
+                      running ? ": it is its worker's; cancel asks for it" : "");
+    }
+    if (error == NULL) return exists ? JOBQ_ERROR_EXISTS : JOBQ_ERROR_TRANSITION;
+    jobq_pg__copy(error->entity, sizeof error->entity, "job");
+    jobq_pg__copy(error->field, sizeof error->field, exists ? "key" : "state");
+    jobq_pg__copy(error->value, sizeof error->value, standing);
+    return error->code;
+}
+
+/* Runs a verb on one job; its id is the first parameter. *answer: the verb's participle, of which
+ * there may be two. */
+static jobq_error jobq_pg__verb(jobq_pg *pg, PGconn *conn, jobq_pg__statement st,
+                                jobq_pg__params *p, int64_t id, const char *done,
+                                const char *asked, bool *was_asked, jobq_pg_error *error)
+{
+    char answer[24];
+    jobq_pg_error local;
+    PGresult *res;
+
+    JOBQ_ASSERT(pg != NULL);
+    if (error == NULL) error = &local;
+    res = jobq_pg__exec(pg, conn, st, p, error);
+    if (res == NULL) return error->code;
+    jobq_pg__copy(answer, sizeof answer, PQntuples(res) == 1 ? PQgetvalue(res, 0, 0) : "none");
+    PQclear(res);
+    if (was_asked != NULL) *was_asked = strcmp(answer, asked) == 0;
+    if (strcmp(answer, done) == 0 || strcmp(answer, asked) == 0) return JOBQ_OK;
+    return jobq_pg__stands(error, id, answer);
+}
+
+static jobq_pg__params jobq_pg__id_params(int64_t id)
+{
+    jobq_pg__params p;
+
+    memset(&p, 0, sizeof p);
+    jobq_pg__add_int(&p, id, 8);
+    return p;
+}
+
+JOBQ_API jobq_error jobq_pg_cancel(jobq_pg *pg, PGconn *conn, int64_t id, bool *requested,
+                                   jobq_pg_error *error)
+{
+    jobq_pg__params p = jobq_pg__id_params(id);
+
+    return jobq_pg__verb(pg, conn, JOBQ_PG__CANCEL, &p, id, "cancelled", "requested", requested,
+                         error);
+}
+
+JOBQ_API jobq_error jobq_pg_revive(jobq_pg *pg, PGconn *conn, int64_t id, jobq_pg_error *error)
+{
+    jobq_pg__params p = jobq_pg__id_params(id);
+
+    return jobq_pg__verb(pg, conn, JOBQ_PG__REVIVE, &p, id, "revived", "", NULL, error);
+}
+
+JOBQ_API jobq_error jobq_pg_delete(jobq_pg *pg, PGconn *conn, int64_t id, jobq_pg_error *error)
+{
+    jobq_pg__params p = jobq_pg__id_params(id);
+
+    return jobq_pg__verb(pg, conn, JOBQ_PG__DELETE, &p, id, "deleted", "", NULL, error);
+}
+
+static jobq_error jobq_pg__run_at_invalid(int64_t run_at_us, jobq_pg_error *error)
+{
+    if (run_at_us >= 0 && run_at_us <= INT64_MAX / 4) return JOBQ_OK;
+    return jobq_pg__invalid(error, "run_at_us", "microseconds since the Unix epoch");
+}
+
+static jobq_error jobq_pg__priority_invalid(int priority, jobq_pg_error *error)
+{
+    if (priority >= 0 && priority <= JOBQ_PRIORITY_MAX) return JOBQ_OK;
+    return jobq_pg__invalid(error, "priority", "0 to 9");
+}
+
+/* NULL is none: allowed if optional. */
+static jobq_error jobq_pg__name_invalid(const char *name, const char *field, bool optional,
+                                        jobq_pg_error *error)
+{
+    if (name == NULL ? optional : jobq_name_valid(jobq_str_from(name))) return JOBQ_OK;
+    return jobq_pg__invalid(error, field,
+                            "1 to 1024 of [A-Za-z0-9._-], alphanumeric at both ends");
+}
+
+JOBQ_API jobq_error jobq_pg_reschedule(jobq_pg *pg, PGconn *conn, int64_t id, int64_t run_at_us,
+                                       jobq_pg_error *error)
+{
+    jobq_pg__params p;
+
+    if (jobq_pg__run_at_invalid(run_at_us, error)) return JOBQ_ERROR_INVALID;
+    p = jobq_pg__id_params(id);
+    jobq_pg__add_int(&p, jobq_pg__to_server_us(run_at_us), 8);
+    return jobq_pg__verb(pg, conn, JOBQ_PG__RESCHEDULE, &p, id, "rescheduled", "", NULL, error);
+}
+
+JOBQ_API jobq_error jobq_pg_prioritize(jobq_pg *pg, PGconn *conn, int64_t id, int priority,
+                                       jobq_pg_error *error)
+{
+    jobq_pg__params p;
+
+    if (jobq_pg__priority_invalid(priority, error)) return JOBQ_ERROR_INVALID;
+    p = jobq_pg__id_params(id);
+    jobq_pg__add_int(&p, priority, 4);
+    return jobq_pg__verb(pg, conn, JOBQ_PG__PRIORITIZE, &p, id, "prioritized", "", NULL, error);
+}
+
+JOBQ_API jobq_error jobq_pg_move(jobq_pg *pg, PGconn *conn, int64_t id, const char *target,
+                                 jobq_pg_error *error)
+{
+    jobq_pg__params p;
+
+    if (jobq_pg__name_invalid(target, "target", false, error)) return JOBQ_ERROR_INVALID;
+    p = jobq_pg__id_params(id);
+    jobq_pg__add_text(&p, jobq_str_from(target));
+    return jobq_pg__verb(pg, conn, JOBQ_PG__MOVE, &p, id, "moved", "", NULL, error);
+}
+
+/* -- many -- */
+
+static jobq_error jobq_pg__filter_invalid(const jobq_pg_filter *f, jobq_pg_error *error)
+{
+    if (jobq_pg__name_invalid(f->queue, "queue", false, error)) return JOBQ_ERROR_INVALID;
+    if (jobq_pg__name_invalid(f->kind, "kind", true, error)) return JOBQ_ERROR_INVALID;
+    if (f->older_us < 0 || f->older_us > INT64_MAX / 4)
+        return jobq_pg__invalid(error, "older_us", "positive, less than 70,000 years");
+    if (f->at_most < 0) return jobq_pg__invalid(error, "at_most", "1 or more");
+    if ((int)f->state < 0 || f->state >= JOBQ_STATE_COUNT)
+        return jobq_pg__invalid(error, "state", "none of the states");
+    return f->tags.ptr == NULL ? JOBQ_OK : jobq_pg__json_invalid(error, "tags", f->tags);
+}
+
+/* The parameters of JOBQ_PG__FILTER. */
+static jobq_error jobq_pg__filter(const jobq_pg_filter *f, jobq_pg__params *p,
+                                  jobq_pg_error *error)
+{
+    jobq_error code;
+
+    JOBQ_ASSERT(f != NULL);
+    memset(p, 0, sizeof *p);
+    code = jobq_pg__filter_invalid(f, error);
+    if (code != JOBQ_OK) return code;
+    jobq_pg__add_text(p, jobq_str_from(f->queue));
+    jobq_pg__add_text(p, jobq_str_from(f->kind));
+    jobq_pg__add_some(p, f->older_us, 8);
+    jobq_pg__add_jsonb(p, f->tags);
+    jobq_pg__add_int(p, f->at_most == 0 ? 1000 : f->at_most, 4);
+    return JOBQ_OK;
+}
+
+/* The state that a filter names; NULL when none. */
+static void jobq_pg__add_state(jobq_pg__params *p, const jobq_pg_filter *f)
+{
+    if (f->state == JOBQ_STATE_NONE) jobq_pg__add_null(p);
+    else jobq_pg__add_text(p, jobq_str_from(jobq_state_name(f->state)));
+}
+
+JOBQ_API jobq_error jobq_pg_cancel_many(jobq_pg *pg, PGconn *conn, const jobq_pg_filter *filter,
+                                        int64_t *count, int64_t *requested, jobq_pg_error *error)
+{
+    jobq_pg__params p;
+    jobq_pg_error local;
+    PGresult *res;
+
+    JOBQ_ASSERT(pg != NULL);
+    if (error == NULL) error = &local;
+    if (jobq_pg__filter(filter, &p, error)) return error->code;
+    jobq_pg__add_state(&p, filter);
+    res = jobq_pg__exec(pg, conn, JOBQ_PG__CANCEL_MANY, &p, error);
+    if (res == NULL) return error->code;
+    if (count != NULL) *count = jobq_pg__int(res, 0, 0);
+    if (requested != NULL) *requested = jobq_pg__int(res, 0, 1);
+    PQclear(res);
+    return JOBQ_OK;
+}
+
+JOBQ_API jobq_error jobq_pg_revive_many(jobq_pg *pg, PGconn *conn, const jobq_pg_filter *filter,
+                                        int64_t *count, jobq_pg_error *error)
+{
+    jobq_pg__params p;
+    jobq_error code = jobq_pg__filter(filter, &p, error);
+
+    return code ? code : jobq_pg__ask(pg, conn, JOBQ_PG__REVIVE_MANY, &p, count, error);
+}
+
+JOBQ_API jobq_error jobq_pg_delete_many(jobq_pg *pg, PGconn *conn, const jobq_pg_filter *filter,
+                                        int64_t *count, jobq_pg_error *error)
+{
+    jobq_pg__params p;
+    jobq_error code = jobq_pg__filter(filter, &p, error);
+
+    if (code != JOBQ_OK) return code;
+    jobq_pg__add_state(&p, filter);
+    return jobq_pg__ask(pg, conn, JOBQ_PG__DELETE_MANY, &p, count, error);
+}
+
+JOBQ_API jobq_error jobq_pg_reschedule_many(jobq_pg *pg, PGconn *conn,
+                                            const jobq_pg_filter *filter, int64_t run_at_us,
+                                            int64_t *count, jobq_pg_error *error)
+{
+    jobq_pg__params p;
+    jobq_error code = jobq_pg__run_at_invalid(run_at_us, error);
+
+    if (code == JOBQ_OK) code = jobq_pg__filter(filter, &p, error);
+    if (code != JOBQ_OK) return code;
+    jobq_pg__add_int(&p, jobq_pg__to_server_us(run_at_us), 8);
+    return jobq_pg__ask(pg, conn, JOBQ_PG__RESCHEDULE_MANY, &p, count, error);
+}
+
+JOBQ_API jobq_error jobq_pg_prioritize_many(jobq_pg *pg, PGconn *conn,
+                                            const jobq_pg_filter *filter, int priority,
+                                            int64_t *count, jobq_pg_error *error)
+{
+    jobq_pg__params p;
+    jobq_error code = jobq_pg__priority_invalid(priority, error);
+
+    if (code == JOBQ_OK) code = jobq_pg__filter(filter, &p, error);
+    if (code != JOBQ_OK) return code;
+    jobq_pg__add_int(&p, priority, 4);
+    return jobq_pg__ask(pg, conn, JOBQ_PG__PRIORITIZE_MANY, &p, count, error);
+}
+
+JOBQ_API jobq_error jobq_pg_move_many(jobq_pg *pg, PGconn *conn, const jobq_pg_filter *filter,
+                                      const char *target, int64_t *count, jobq_pg_error *error)
+{
+    jobq_pg__params p;
+    jobq_error code = jobq_pg__name_invalid(target, "target", false, error);
+
+    if (code == JOBQ_OK) code = jobq_pg__filter(filter, &p, error);
+    if (code != JOBQ_OK) return code;
+    jobq_pg__add_text(&p, jobq_str_from(target));
+    return jobq_pg__ask(pg, conn, JOBQ_PG__MOVE_MANY, &p, count, error);
+}
+
+/* -- queues -- */
+
+static jobq_error jobq_pg__set_paused(jobq_pg *pg, PGconn *conn, jobq_pg__statement st,
+                                      const char *queue, const char *kind, jobq_pg_error *error)
+{
+    jobq_pg__params p;
+
+    JOBQ_ASSERT(pg != NULL);
+    if (jobq_pg__name_invalid(queue, "queue", false, error) ||
+        jobq_pg__name_invalid(kind, "kind", true, error)) return JOBQ_ERROR_INVALID;
+    memset(&p, 0, sizeof p);
+    jobq_pg__add_text(&p, jobq_str_from(queue));
+    jobq_pg__add_text(&p, jobq_str_from(kind));
+    return jobq_pg__ask(pg, conn, st, &p, NULL, error);
+}
+
+JOBQ_API jobq_error jobq_pg_pause(jobq_pg *pg, PGconn *conn, const char *queue, const char *kind,
+                                  jobq_pg_error *error)
+{
+    return jobq_pg__set_paused(pg, conn, JOBQ_PG__PAUSE, queue, kind, error);
+}
+
+JOBQ_API jobq_error jobq_pg_resume(jobq_pg *pg, PGconn *conn, const char *queue, const char *kind,
+                                   jobq_pg_error *error)
+{
+    return jobq_pg__set_paused(pg, conn, JOBQ_PG__RESUME, queue, kind, error);
+}
+
+static jobq_error jobq_pg__queue_invalid(const char *queue, const jobq_pg_queue_desc *d,
+                                         jobq_pg_error *error)
+{
+    size_t i;
+
+    if (jobq_pg__name_invalid(queue, "queue", false, error)) return JOBQ_ERROR_INVALID;
+    if (d->max_attempts < 0) return jobq_pg__invalid(error, "max_attempts", "1 or more");
+    if (d->max_crashes < 0) return jobq_pg__invalid(error, "max_crashes", "1 or more");
+    if (d->timeout_us < 0)
+        return jobq_pg__invalid(error, "timeout_us", "positive; JOBQ_NEVER: none");
+    if (jobq_backoff_check(&d->backoff))
+        return jobq_pg__invalid(error, "backoff", jobq_error_text(JOBQ_ERROR_INVALID));
+    if (d->failed_keep_us < 0) return jobq_pg__invalid(error, "failed_keep_us", "positive");
+    if (d->key_keep_us < 0) return jobq_pg__invalid(error, "key_keep_us", "positive");
+    if (d->message_max < 0) return jobq_pg__invalid(error, "message_max", "positive");
+    for (i = 0; i < d->kind_count; i++) {
+        if (jobq_pg__name_invalid(d->kinds[i], "kinds", false, error)) return JOBQ_ERROR_INVALID;
+    }
+    return JOBQ_OK;
+}
+
+static void jobq_pg__add_choice(jobq_pg__params *p, jobq_pg_choice choice)
+{
+    if (choice == JOBQ_PG_LEAVE) jobq_pg__add_null(p);
+    else jobq_pg__add_int(p, choice == JOBQ_PG_ON, 1);
+}
+
+static void jobq_pg__bind_queue(jobq_pg__params *p, const char *queue, const jobq_pg_queue_desc *d)
+{
+    bool backoff = d->backoff.base_us != 0;
+    jobq_backoff b = jobq_backoff_defaults(&d->backoff);
+
+    jobq_pg__add_text(p, jobq_str_from(queue));
+    jobq_pg__add_some(p, d->max_attempts, 4);
+    jobq_pg__add_some(p, d->max_crashes, 4);
+    if (backoff) {
+        jobq_pg__add_text(p, jobq_str_from(jobq_curve_name(b.curve)));
+        jobq_pg__add_int(p, b.base_us, 8);
+        jobq_pg__add_int(p, b.cap_us, 8);
+        jobq_pg__add_int(p, b.floor_us, 8);
+        jobq_pg__add_int(p, b.jitter_permille, 4);
+    } else {
+        while (p->count < 8) jobq_pg__add_null(p);
+    }
+    if (d->timeout_us == JOBQ_NEVER) jobq_pg__add_int(p, 0, 8);
+    else jobq_pg__add_some(p, d->timeout_us, 8);
+    jobq_pg__add_choice(p, d->attempts_span_stages);
+    jobq_pg__add_choice(p, d->history);
+    jobq_pg__add_some(p, d->failed_keep_us, 8);
+    jobq_pg__add_some(p, d->key_keep_us, 8);
+    jobq_pg__add_some(p, d->message_max, 4);
+    jobq_pg__add_text_array(p, d->kinds, d->kind_count);
+}
+
+JOBQ_API jobq_error jobq_pg_queue_set(jobq_pg *pg, PGconn *conn, const char *queue,
+                                      const jobq_pg_queue_desc *desc, jobq_pg_error *error)
+{
+    jobq_pg_queue_desc none;
+    jobq_pg__params p;
+    jobq_error code;
+
+    JOBQ_ASSERT(pg != NULL);
+    memset(&p, 0, sizeof p);
+    memset(&none, 0, sizeof none);
+    if (desc == NULL) desc = &none;
+    code = jobq_pg__queue_invalid(queue, desc, error);
+    if (code != JOBQ_OK) return code;
+    jobq_pg__bind_queue(&p, queue, desc);
+    return jobq_pg__ask(pg, conn, JOBQ_PG__QUEUE_SET, &p, NULL, error);
+}
+
+JOBQ_API jobq_error jobq_pg_queue_counts(jobq_pg *pg, PGconn *conn, const char *queue,
+                                         jobq_pg_counts *counts, jobq_pg_error *error)
+{
+    jobq_pg__params p;
+    jobq_pg_error local;
+    PGresult *res;
+
+    JOBQ_ASSERT(pg != NULL && counts != NULL);
+    if (error == NULL) error = &local;
+    if (jobq_pg__name_invalid(queue, "queue", false, error)) return JOBQ_ERROR_INVALID;
+    memset(&p, 0, sizeof p);
+    jobq_pg__add_text(&p, jobq_str_from(queue));
+    res = jobq_pg__exec(pg, conn, JOBQ_PG__QUEUE_COUNTS, &p, error);
+    if (res == NULL) return error->code;
+    if (PQntuples(res) == 0) {
+        PQclear(res);
+        return jobq_pg__missing(error, "queue", "name", queue);
+    }
+    counts->ready = jobq_pg__int(res, 0, 0);
+    counts->running = jobq_pg__int(res, 0, 1);
+    counts->scheduled = jobq_pg__int(res, 0, 2);
+    counts->parked = jobq_pg__int(res, 0, 3);
+    counts->suspects = jobq_pg__int(res, 0, 4);
+    counts->failed = jobq_pg__int(res, 0, 5);
+    counts->failed_1h = jobq_pg__int(res, 0, 6);
+    counts->late_us = jobq_pg__int(res, 0, 7);
+    counts->workers = jobq_pg__int(res, 0, 8);
+    counts->done_per_s = (double)jobq_pg__int(res, 0, 9) / 10;
+    counts->paused = jobq_pg__int(res, 0, 10) != 0;
+    counts->exact = jobq_pg__int(res, 0, 11) != 0;
+    PQclear(res);
+    return JOBQ_OK;
+}
+
+JOBQ_API jobq_error jobq_pg_peek(jobq_pg *pg, PGconn *conn, const char *const *queues,
+                                 size_t queue_count, const int64_t *exclude, size_t exclude_count,
+                                 int32_t at_most, jobq_pg_batch *batch, jobq_pg_error *error)
+{
+    jobq_pg__params p;
+    jobq_pg_error local;
+    PGresult *res;
+    size_t i;
+
+    JOBQ_ASSERT(pg != NULL && batch != NULL);
+    if (error == NULL) error = &local;
+    memset(&p, 0, sizeof p);
+    memset(batch, 0, sizeof *batch);
+    for (i = 0; i < queue_count; i++) {
+        if (jobq_pg__name_invalid(queues[i], "queue", false, error)) return JOBQ_ERROR_INVALID;
+    }
+    if (at_most < 1) return jobq_pg__invalid(error, "at_most", "1 or more");
+    if (queue_count == 0) jobq_pg__add_null(&p);
+    else jobq_pg__add_text_array(&p, queues, queue_count);
+    jobq_pg__add_int(&p, at_most, 4);
+    jobq_pg__add_long_array(&p, exclude, exclude_count);
+    res = jobq_pg__exec(pg, conn, JOBQ_PG__PEEK, &p, error);
+    return res == NULL ? error->code : jobq_pg__batch(res, 0, 0, batch, error);
 }
 
 /* ---- >>work: the worker ---------------------------------------------------------------------- */

@@ -120,7 +120,9 @@ CREATE FUNCTION jobq.keep_keys(p_queue integer, p_keys text[], p_ids bigint[],
                                p_ended_at timestamptz DEFAULT NULL,
                                OUT ids bigint[], OUT existed boolean[])
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-DECLARE v_id bigint;
+DECLARE
+    v_id bigint;
+    v_keep interval := (SELECT q.key_keep FROM jobq.queue q WHERE q.id = p_queue);
 BEGIN
     ids := p_ids;
     existed := array_fill(false, ARRAY[cardinality(p_ids)]);
@@ -133,7 +135,7 @@ BEGIN
             EXIT WHEN FOUND;
             DELETE FROM jobq.idempotency k
             WHERE k.queue_id = p_queue AND k.key = p_keys[i]
-              AND k.ended_at < statement_timestamp() - interval '1 day';
+              AND k.ended_at < statement_timestamp() - v_keep;
             CONTINUE WHEN FOUND;
             SELECT k.job_id INTO v_id FROM jobq.idempotency k
             WHERE k.queue_id = p_queue AND k.key = p_keys[i];
@@ -643,7 +645,8 @@ END $$;
 --   cancel    running jobs of this worker that someone asked to cancel
 --   policy    a number that changes when a policy, a pause or the number of stages changes
 --   suspects  a suspect is ready in one of the queues
---   foreign   kinds that only other living workers have
+--   foreign   kinds to leave alone: paused ones, and those that only other living workers
+--             have
 --   parked    kinds of this worker with parked jobs
 --   now_at    this database's clock
 --   late_*    workers whose lease is running out: whom to watch (a dead one with claims left:
@@ -678,6 +681,9 @@ BEGIN
         WHERE j.suspect AND j.state = 'r' AND j.queue_id = ANY (v_worker.queues)
           AND j.run_at <= statement_timestamp());
     foreign_kinds := ARRAY(
+        SELECT k.id FROM jobq.kind k
+        WHERE k.paused_at IS NOT NULL AND k.queue_id = ANY (v_worker.queues)
+    ) || ARRAY(
         SELECT DISTINCT k FROM jobq.worker w, unnest(w.kinds) k
         WHERE w.dead_at IS NULL AND w.expires_at > statement_timestamp()
           AND NOT w.kinds <@ v_worker.kinds AND k <> ALL (v_worker.kinds)
@@ -857,59 +863,6 @@ BEGIN
     RETURN v_count + v_suspects;
 END $$;
 
--- ---- operators -----------------------------------------------------------------------------
-
--- A ready job is cancelled at once. A running one is asked: its worker learns it with the next
--- heartbeat (or at once, when it listens) and tells the handler. Answers cancelled, requested
--- or none.
-CREATE FUNCTION jobq.cancel(p_id bigint) RETURNS text
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
-DECLARE v_job jobq.job;
-BEGIN
-    SELECT * INTO v_job FROM jobq.job j WHERE j.id = p_id FOR UPDATE;
-    IF NOT FOUND THEN RETURN 'none'; END IF;
-    IF v_job.state <> 'x' THEN
-        PERFORM jobq.finish(ARRAY[p_id], 'c', NULL);
-        RETURN 'cancelled';
-    END IF;
-    UPDATE jobq.job j SET cancel_requested_at = statement_timestamp()
-    WHERE j.id = p_id AND j.cancel_requested_at IS NULL;
-    UPDATE jobq.claim c SET cancel = array_append(array_remove(c.cancel, p_id), p_id)
-    WHERE c.worker = v_job.worker AND c.number = v_job.claim;
-    PERFORM pg_notify('jobq_' || to_hex(v_job.worker), 'cancel');
-    RETURN 'requested';
-END $$;
-
--- Runs a failed job again, from the stage it failed in, with attempt and crash 0. False: no
--- such job.
-CREATE FUNCTION jobq.revive(p_id bigint) RETURNS boolean
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
-DECLARE
-    v_queue integer;
-    v_key text;
-BEGIN
-    WITH back AS (
-        DELETE FROM jobq.failed f WHERE f.id = p_id RETURNING f.*
-    )
-    INSERT INTO jobq.job (id, run_at, enqueued_at, timeout_us, queue_id, kind_id,
-                          max_attempts, priority, stage, stages, key, payload, bytes, headers,
-                          errors)
-    SELECT b.id, statement_timestamp(), b.enqueued_at, b.timeout_us, b.queue_id, b.kind_id,
-           b.max_attempts, b.priority, b.stage, b.stages, b.key, b.payload, b.bytes,
-           b.headers, b.errors
-    FROM back b
-    RETURNING queue_id, key INTO v_queue, v_key;
-    IF v_queue IS NULL THEN RETURN false; END IF;
-    IF v_key IS NOT NULL THEN
-        INSERT INTO jobq.idempotency (queue_id, key, job_id) VALUES (v_queue, v_key, p_id)
-        ON CONFLICT (queue_id, key) DO NOTHING;
-        UPDATE jobq.idempotency k SET ended_at = NULL
-        WHERE k.queue_id = v_queue AND k.key = v_key AND k.job_id = p_id;
-    END IF;
-    PERFORM jobq.wake(v_queue, 1);
-    RETURN true;
-END $$;
-
 -- ---- housekeeping --------------------------------------------------------------------------
 
 -- What one worker does now and then, in bounded pages: old failed jobs, forgotten keys,
@@ -921,16 +874,20 @@ DECLARE
     v_count integer;
     v_total integer := 0;
 BEGIN
-    DELETE FROM jobq.failed f WHERE f.id IN (
-        SELECT o.id FROM jobq.failed o JOIN jobq.queue q ON q.id = o.queue_id
-        WHERE o.finished_at < statement_timestamp() - q.failed_keep
-        ORDER BY o.finished_at LIMIT p_limit FOR UPDATE OF o SKIP LOCKED);
+    DELETE FROM jobq.failed f WHERE f.ctid = ANY (ARRAY(
+        SELECT old.ctid FROM jobq.queue q CROSS JOIN LATERAL (
+            SELECT o.ctid FROM jobq.failed o
+            WHERE o.queue_id = q.id AND o.finished_at < statement_timestamp() - q.failed_keep
+            ORDER BY o.finished_at LIMIT p_limit FOR UPDATE SKIP LOCKED) AS old
+        LIMIT p_limit));
     GET DIAGNOSTICS v_count = ROW_COUNT;
     v_total := v_total + v_count;
-    DELETE FROM jobq.idempotency k WHERE (k.queue_id, k.key) IN (
-        SELECT o.queue_id, o.key FROM jobq.idempotency o
-        WHERE o.ended_at < statement_timestamp() - interval '1 day'
-        ORDER BY o.ended_at LIMIT p_limit FOR UPDATE SKIP LOCKED);
+    DELETE FROM jobq.idempotency k WHERE k.ctid = ANY (ARRAY(
+        SELECT old.ctid FROM jobq.queue q CROSS JOIN LATERAL (
+            SELECT o.ctid FROM jobq.idempotency o
+            WHERE o.queue_id = q.id AND o.ended_at < statement_timestamp() - q.key_keep
+            ORDER BY o.ended_at LIMIT p_limit FOR UPDATE SKIP LOCKED) AS old
+        LIMIT p_limit));
     GET DIAGNOSTICS v_count = ROW_COUNT;
     v_total := v_total + v_count;
     DELETE FROM jobq.worker w
@@ -977,42 +934,5 @@ BEGIN
         SELECT FROM jobq.claim c
         WHERE c.worker = j.worker AND c.number = j.claim AND j.id = ANY (c.jobs)));
 END $$;
-
--- ---- views for people ----------------------------------------------------------------------
-
--- Every job, wherever it stands now.
-CREATE VIEW jobq.jobs AS
-SELECT j.id, q.name AS queue, k.name AS kind,
-       CASE j.state WHEN 'r' THEN 'ready' WHEN 'x' THEN 'running' ELSE 'waiting' END AS state,
-       j.priority, j.stage, j.stages, j.attempt,
-       coalesce(j.max_attempts, q.max_attempts) AS max_attempts, j.crash, j.suspect,
-       j.enqueued_at, j.run_at, j.claimed_at, NULL::timestamptz AS finished_at, j.worker,
-       j.claim, j.cancel_requested_at, j.key, j.payload, j.bytes, j.headers, j.errors,
-       j.queue_id, j.kind_id
-FROM jobq.job j JOIN jobq.queue q ON q.id = j.queue_id JOIN jobq.kind k ON k.id = j.kind_id
-UNION ALL
-SELECT f.id, q.name, k.name, 'failed', f.priority, f.stage, f.stages, f.attempt,
-       coalesce(f.max_attempts, q.max_attempts), f.crash, false, f.enqueued_at, f.run_at,
-       f.claimed_at, f.finished_at, f.worker, NULL, NULL, f.key, f.payload, f.bytes, f.headers,
-       f.errors, f.queue_id, f.kind_id
-FROM jobq.failed f JOIN jobq.queue q ON q.id = f.queue_id JOIN jobq.kind k ON k.id = f.kind_id
-UNION ALL
-SELECT h.id, q.name, k.name, CASE h.state WHEN 's' THEN 'succeeded' ELSE 'cancelled' END,
-       h.priority, h.stage, h.stages, h.attempt, q.max_attempts, h.crash, false, h.enqueued_at,
-       h.run_at, h.claimed_at, h.finished_at, h.worker, NULL, NULL, h.key, h.payload, h.bytes,
-       h.headers, h.errors, h.queue_id, h.kind_id
-FROM jobq.history h JOIN jobq.queue q ON q.id = h.queue_id
-    JOIN jobq.kind k ON k.id = h.kind_id;
-
--- Workers that live, and those that died in the last day.
-CREATE VIEW jobq.workers AS
-SELECT to_hex(w.id) AS worker, w.name, w.dead_at IS NULL AND w.expires_at > now() AS alive,
-       w.beat, w.beat_at, w.expires_at, w.registered_at, w.dead_at,
-       (SELECT array_agg(q.name) FROM jobq.queue q WHERE q.id = ANY (w.queues)) AS queues,
-       (SELECT array_agg(k.name) FROM jobq.kind k WHERE k.id = ANY (w.kinds)) AS kinds,
-       EXISTS (SELECT FROM jobq.sleeper s WHERE s.worker = w.id) AS asleep,
-       (SELECT coalesce(sum(cardinality(c.jobs)), 0) FROM jobq.claim c
-        WHERE c.worker = w.id) AS claimed
-FROM jobq.worker w;
 
 UPDATE jobq.meta SET version = 2;

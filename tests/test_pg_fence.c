@@ -345,7 +345,7 @@ static void a_cancel_request_wins_over_a_put_back(void **unused)
     assert_int_equal(jobq_pg_cancel(pg, NULL, job.id, NULL, &error), JOBQ_OK);
     assert_int_equal(settle_with(&job, JOBQ_EVENT_RETRY, "asked meanwhile"), JOBQ_OK);
     assert_int_equal(number("SELECT count(*) FROM jobq.history WHERE state = 'c'"), 1);
-    assert_int_equal(jobq_pg_cancel(pg, NULL, job.id, NULL, &error), JOBQ_ERROR_NOT_FOUND);
+    assert_int_equal(jobq_pg_cancel(pg, NULL, job.id, NULL, &error), JOBQ_ERROR_TRANSITION);
 }
 
 static void revive_runs_a_failed_job_again(void **unused)
@@ -359,7 +359,7 @@ static void revive_runs_a_failed_job_again(void **unused)
     job = claim_one(101, 1, false);
     assert_int_equal(settle_with(&job, JOBQ_EVENT_DISCARD, "first"), JOBQ_OK);
     assert_int_equal(jobq_pg_revive(pg, NULL, job.id, &error), JOBQ_OK);
-    assert_int_equal(jobq_pg_revive(pg, NULL, job.id, &error), JOBQ_ERROR_NOT_FOUND);
+    assert_int_equal(jobq_pg_revive(pg, NULL, job.id, &error), JOBQ_ERROR_TRANSITION);
     assert_int_equal(jobq_pg_get(pg, NULL, job.id, &got, &error), JOBQ_OK);
     assert_int_equal(got.state, JOBQ_STATE_READY);
     assert_int_equal(got.attempt, 0);

@@ -553,7 +553,7 @@ static void a_ready_job_is_cancelled_at_once(void **unused)
     assert_int_equal(jobq_pg_cancel(pg, NULL, id, &requested, &error), JOBQ_OK);
     assert_false(requested);
     assert_int_equal(number("SELECT count(*) FROM jobq.history WHERE state = 'c'"), 1);
-    assert_int_equal(jobq_pg_cancel(pg, NULL, id, &requested, &error), JOBQ_ERROR_NOT_FOUND);
+    assert_int_equal(jobq_pg_cancel(pg, NULL, id, &requested, &error), JOBQ_ERROR_TRANSITION);
 }
 
 /* How one running job ends that is asked to cancel. */

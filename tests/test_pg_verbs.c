@@ -301,7 +301,7 @@ static int32_t side_queue;
 static void side_failed(const char *what, const jobq_pg_error *error)
 {
     if (error->code == JOBQ_ERROR_DEAD || error->code == JOBQ_ERROR_NOT_FOUND ||
-        error->code == JOBQ_ERROR_BUSY)
+        error->code == JOBQ_ERROR_TRANSITION || error->code == JOBQ_ERROR_BUSY)
         return;
     if (strcmp(error->sqlstate, "40P01") == 0) ADD(deadlocks);
     snprintf(sides_error, sizeof sides_error, "%s: %s %s", what, error->sqlstate, error->message);

@@ -1,0 +1,744 @@
+-- jobq, migration 4: what a person does, from psql or through the library: look, cancel,
+-- revive, delete, reschedule, prioritize, move, pause, set a policy; and who may do what.
+--
+-- Each verb comes in two forms under one name:
+--     select jobq.cancel(42);                                       one job
+--     select jobq.cancel('mail', kind => 'welcome', at_most => 500);      what matches
+-- The first answers with its past participle (cancelled, revived, deleted ...), or with the
+-- state that stands against it (running, succeeded ...; none: no such job). The second works
+-- in bounded steps and says how many: call it again until it says 0. It takes what matches
+-- all that is named: kind, older (enqueued, or ended, longer ago than this), tags (contained
+-- in headers).
+--
+-- Fit for a live system: the second form skips what others hold and never waits, so it can
+-- neither block a worker nor deadlock; the first waits for the one row. Rows are found by the
+-- lane index. Only ready jobs are changed. A running one is its worker's: it can be asked to
+-- cancel, and is otherwise answered as running.
+
+-- ---- looking -------------------------------------------------------------------------------
+
+-- Every job, wherever it stands now.
+CREATE VIEW jobq.jobs AS
+SELECT j.id, q.name AS queue, k.name AS kind,
+       CASE j.state WHEN 'r' THEN 'ready' WHEN 'x' THEN 'running' ELSE 'waiting' END AS state,
+       j.priority, j.stage, j.stages, j.attempt,
+       coalesce(j.max_attempts, q.max_attempts) AS max_attempts, j.crash, j.suspect,
+       j.enqueued_at, j.run_at, j.claimed_at, NULL::timestamptz AS finished_at, j.worker,
+       j.claim, j.cancel_requested_at, j.key, j.payload, j.bytes, j.headers, j.errors,
+       j.queue_id, j.kind_id
+FROM jobq.job j JOIN jobq.queue q ON q.id = j.queue_id JOIN jobq.kind k ON k.id = j.kind_id
+UNION ALL
+SELECT f.id, q.name, k.name, 'failed', f.priority, f.stage, f.stages, f.attempt,
+       coalesce(f.max_attempts, q.max_attempts), f.crash, false, f.enqueued_at, f.run_at,
+       f.claimed_at, f.finished_at, f.worker, NULL, NULL, f.key, f.payload, f.bytes, f.headers,
+       f.errors, f.queue_id, f.kind_id
+FROM jobq.failed f JOIN jobq.queue q ON q.id = f.queue_id JOIN jobq.kind k ON k.id = f.kind_id
+UNION ALL
+SELECT h.id, q.name, k.name, CASE h.state WHEN 's' THEN 'succeeded' ELSE 'cancelled' END,
+       h.priority, h.stage, h.stages, h.attempt, q.max_attempts, h.crash, false, h.enqueued_at,
+       h.run_at, h.claimed_at, h.finished_at, h.worker, NULL, NULL, h.key, h.payload, h.bytes,
+       h.headers, h.errors, h.queue_id, h.kind_id
+FROM jobq.history h JOIN jobq.queue q ON q.id = h.queue_id
+    JOIN jobq.kind k ON k.id = h.kind_id;
+
+-- Failed jobs with the errors of all their attempts, a line each; error is the last one.
+CREATE VIEW jobq.failures AS
+SELECT f.id, q.name AS queue, k.name AS kind, f.finished_at AS failed_at, f.attempt, f.crash,
+       f.stage, f.errors -> -1 ->> 'error' AS error,
+       (SELECT string_agg(format('%s  stage %s, attempt %s: %s', e ->> 'at', e ->> 'stage',
+                                 e ->> 'attempt', e ->> 'error'), E'\n' ORDER BY n)
+        FROM jsonb_array_elements(f.errors) WITH ORDINALITY AS u (e, n)) AS errors,
+       to_hex(f.worker) AS worker, f.enqueued_at, f.key, f.payload, f.bytes, f.headers
+FROM jobq.failed f JOIN jobq.queue q ON q.id = f.queue_id JOIN jobq.kind k ON k.id = f.kind_id;
+
+-- Running jobs, found through the claim rows, which are few; never by a scan of job.
+CREATE FUNCTION jobq.running()
+RETURNS TABLE (id bigint, queue_id integer, worker bigint, claimed_at timestamptz)
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
+SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
+BEGIN
+    RETURN QUERY
+    SELECT j.id, j.queue_id, j.worker, j.claimed_at
+    FROM jobq.claim c CROSS JOIN unnest(c.jobs) AS held (id)
+    JOIN jobq.job j ON j.id = held.id AND j.worker = c.worker AND j.claim = c.number;
+END $$;
+
+-- Workers that live, and those that died in the last day. running: jobs that they hold;
+-- longest: since when they hold the oldest of them; jobs: which ones, the oldest 20.
+CREATE VIEW jobq.workers AS
+WITH running AS MATERIALIZED (
+    SELECT r.worker, count(*) AS jobs, min(r.claimed_at) AS oldest_at,
+           (array_agg(r.id ORDER BY r.claimed_at, r.id))[1:20] AS ids
+    FROM jobq.running() r GROUP BY r.worker
+)
+SELECT to_hex(w.id) AS worker, w.name, w.dead_at IS NULL AND w.expires_at > now() AS alive,
+       coalesce(r.jobs, 0) AS running, now() - r.oldest_at AS longest, r.ids AS jobs,
+       EXISTS (SELECT FROM jobq.sleeper s WHERE s.worker = w.id) AS asleep, w.beat, w.beat_at,
+       w.expires_at, w.registered_at, w.dead_at,
+       (SELECT array_agg(q.name ORDER BY q.name) FROM jobq.queue q
+        WHERE q.id = ANY (w.queues)) AS queues,
+       (SELECT array_agg(k.name ORDER BY k.name) FROM jobq.kind k
+        WHERE k.id = ANY (w.kinds)) AS kinds,
+       w.id
+FROM jobq.worker w LEFT JOIN running r ON r.worker = w.id;
+
+-- Ready jobs of a queue whose run_at is after p_from and up to p_to: counted up to p_most by
+-- the lane index; beyond that the planner's estimate (jobs that run among them), and exact is
+-- false. So ten million jobs cost what p_most do.
+CREATE FUNCTION jobq.count_ready(p_queue integer, p_from timestamptz, p_to timestamptz,
+                                 p_most integer, OUT jobs bigint, OUT exact boolean)
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
+SET enable_bitmapscan = off SET jit = off AS $$
+DECLARE v_plan json;
+BEGIN
+    SELECT count(*) INTO jobs FROM (
+        SELECT FROM generate_series(0, 9) AS p (priority)
+        CROSS JOIN generate_series(0, (SELECT q.stages_max - 1 FROM jobq.queue q
+                                       WHERE q.id = p_queue)) AS s (stage)
+        CROSS JOIN LATERAL (
+            SELECT FROM jobq.job j
+            WHERE j.queue_id = p_queue AND j.priority = p.priority AND j.stage = s.stage
+              AND NOT j.suspect AND j.run_at > p_from AND j.run_at <= p_to AND j.state = 'r'
+            LIMIT p_most) AS lane
+        LIMIT p_most) AS counted;
+    exact := jobs < p_most;
+    IF exact THEN RETURN; END IF;
+    EXECUTE format('EXPLAIN (FORMAT JSON) SELECT FROM jobq.job j WHERE j.queue_id = %s '
+                   'AND j.run_at > %L AND j.run_at <= %L', p_queue, p_from, p_to) INTO v_plan;
+    jobs := greatest(jobs, (v_plan -> 0 -> 'Plan' ->> 'Plan Rows')::numeric::bigint);
+END $$;
+
+-- The counts of one queue. ready: due now; scheduled: due later; parked: no running worker has
+-- their kind; suspects: were running when their worker died, and are ready; failed_1h: failed
+-- in the last hour; late: how long the oldest due job has waited.
+CREATE FUNCTION jobq.queue_counts(
+    p_queue integer, p_most integer, OUT ready bigint, OUT scheduled bigint, OUT parked bigint,
+    OUT suspects bigint, OUT failed bigint, OUT failed_1h bigint, OUT exact boolean,
+    OUT late interval)
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
+SET enable_bitmapscan = off SET enable_sort = off SET jit = off AS $$
+DECLARE
+    v_now timestamptz := statement_timestamp();
+    v_last timestamptz := '294276-12-31 00:00:00+00';
+BEGIN
+    SELECT r.jobs, s.jobs, p.jobs, r.exact AND s.exact AND p.exact
+    INTO ready, scheduled, parked, exact
+    FROM jobq.count_ready(p_queue, '-infinity', v_now, p_most) r,
+         jobq.count_ready(p_queue, v_now, v_last, p_most) s,
+         jobq.count_ready(p_queue, v_last, 'infinity', p_most) p;
+    SELECT count(*) INTO suspects FROM (
+        SELECT FROM jobq.job j WHERE j.queue_id = p_queue AND j.suspect AND j.state = 'r'
+        LIMIT p_most) s;
+    SELECT count(*) INTO failed FROM (
+        SELECT FROM jobq.failed f WHERE f.queue_id = p_queue LIMIT p_most) f;
+    SELECT count(*) INTO failed_1h FROM (
+        SELECT FROM jobq.failed f
+        WHERE f.queue_id = p_queue AND f.finished_at > v_now - interval '1 hour'
+        LIMIT p_most) f;
+    exact := exact AND greatest(suspects, failed) < p_most;
+    late := v_now - (
+        SELECT min(first.run_at) FROM generate_series(0, 9) AS p (priority)
+        CROSS JOIN generate_series(0, (SELECT q.stages_max - 1 FROM jobq.queue q
+                                       WHERE q.id = p_queue)) AS s (stage)
+        CROSS JOIN LATERAL (
+            SELECT j.run_at FROM jobq.job j
+            WHERE j.queue_id = p_queue AND j.priority = p.priority AND j.stage = s.stage
+              AND NOT j.suspect AND j.run_at <= v_now AND j.state = 'r'
+            ORDER BY j.run_at, j.id LIMIT 1) AS first);
+END $$;
+
+-- How many jobs a second each queue finished in the last minute, by the newest 256 pages of
+-- history: it is only appended to, so its end is the newest. Queues without history: none.
+CREATE FUNCTION jobq.queue_rates() RETURNS TABLE (queue_id integer, done_per_s numeric)
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
+SET jit = off AS $$
+DECLARE
+    v_now timestamptz := statement_timestamp();
+    v_from timestamptz := v_now - interval '1 minute';
+    v_slot smallint;
+    v_since timestamptz;
+    v_page bigint;
+BEGIN
+    SELECT m.history_slot, m.history_slot_since INTO v_slot, v_since FROM jobq.meta m;
+    v_page := greatest(0, pg_relation_size(format('jobq.history_%s', v_slot)::regclass)
+                          / current_setting('block_size')::bigint - 256);
+    IF v_page > 0 THEN
+        EXECUTE format('SELECT min(h.finished_at) FROM jobq.history_%s h WHERE h.ctid >= %L',
+                       v_slot, format('(%s,0)', v_page)) INTO v_since;
+    END IF;
+    v_from := greatest(v_from, least(v_since, v_now - interval '1 second'));
+    RETURN QUERY EXECUTE format(
+        'SELECT h.queue_id, (count(*) / $1)::numeric(12, 1) FROM jobq.history_%s h '
+        'WHERE h.ctid >= %L AND h.finished_at > $2 GROUP BY 1', v_slot,
+        format('(%s,0)', v_page)) USING extract(epoch FROM v_now - v_from), v_from;
+END $$;
+
+-- Queues at a glance. workers: that live and serve it. exact false: a number beyond 10,000 is
+-- an estimate (ready, scheduled, parked) or means "at least" (failed).
+CREATE VIEW jobq.queues AS
+WITH running AS MATERIALIZED (
+    SELECT r.queue_id, count(*) AS jobs FROM jobq.running() r GROUP BY r.queue_id
+)
+SELECT q.name AS queue, q.paused_at IS NOT NULL AS paused, c.ready, coalesce(r.jobs, 0)
+       AS running, c.scheduled, c.parked, c.suspects, c.failed, c.failed_1h, c.late,
+       coalesce(d.done_per_s, CASE WHEN q.history THEN 0.0 END) AS done_per_s,
+       (SELECT count(*) FROM jobq.worker w WHERE q.id = ANY (w.queues) AND w.dead_at IS NULL
+                                             AND w.expires_at > now()) AS workers,
+       (SELECT array_agg(k.name ORDER BY k.name) FROM jobq.kind k
+        WHERE k.queue_id = q.id AND k.paused_at IS NOT NULL) AS paused_kinds, c.exact
+FROM jobq.queue q CROSS JOIN LATERAL jobq.queue_counts(q.id, 10000) c
+LEFT JOIN running r ON r.queue_id = q.id
+LEFT JOIN jobq.queue_rates() d ON d.queue_id = q.id;
+
+-- What would be claimed next, by the rules of claim: ready, due, queue and kind not paused; a
+-- suspect, which runs alone, comes last. Only reads: no lock, no id drawn, fit for a read-only
+-- transaction. queues NULL: all; exclude: ids to leave out.
+CREATE FUNCTION jobq.peek(queues text[] DEFAULT NULL, at_most integer DEFAULT 10,
+                          exclude bigint[] DEFAULT '{}')
+RETURNS TABLE (id bigint, queue text, kind text, priority smallint, stage smallint,
+               stages smallint, run_at timestamptz, enqueued_at timestamptz,
+               timeout_us bigint, attempt integer, crash integer, max_attempts integer,
+               suspect boolean, payload jsonb, bytes bytea, headers jsonb, queue_id integer,
+               kind_id integer)
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
+SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+SET jit = off AS $$
+#variable_conflict use_column
+BEGIN
+    RETURN QUERY
+    SELECT j.id, q.name, k.name, j.priority, j.stage, j.stages, j.run_at, j.enqueued_at,
+           j.timeout_us, j.attempt, j.crash, j.max_attempts, j.suspect, j.payload, j.bytes,
+           j.headers, j.queue_id, j.kind_id
+    FROM jobq.queue q CROSS JOIN LATERAL (
+        SELECT next.* FROM generate_series(0, 9) AS p (priority)
+        CROSS JOIN generate_series(q.stages_max - 1, 0, -1) AS s (stage)
+        CROSS JOIN LATERAL (
+            SELECT n.* FROM jobq.job n
+            WHERE n.queue_id = q.id AND n.priority = p.priority AND n.stage = s.stage
+              AND NOT n.suspect AND n.state = 'r' AND n.run_at <= statement_timestamp()
+              AND n.id <> ALL (peek.exclude)
+              AND n.kind_id NOT IN (SELECT h.id FROM jobq.kind h
+                                    WHERE h.queue_id = q.id AND h.paused_at IS NOT NULL)
+            ORDER BY n.run_at, n.id LIMIT peek.at_most) AS next
+        UNION ALL
+        (SELECT n.* FROM jobq.job n
+         WHERE n.queue_id = q.id AND n.suspect AND n.state = 'r'
+           AND n.run_at <= statement_timestamp() AND n.id <> ALL (peek.exclude)
+           AND n.kind_id NOT IN (SELECT h.id FROM jobq.kind h
+                                 WHERE h.queue_id = q.id AND h.paused_at IS NOT NULL)
+         ORDER BY n.priority, n.stage DESC, n.run_at, n.id LIMIT peek.at_most)) AS j
+    JOIN jobq.kind k ON k.id = j.kind_id
+    WHERE q.paused_at IS NULL AND (peek.queues IS NULL OR q.name = ANY (peek.queues))
+    ORDER BY j.suspect, j.priority, j.stage DESC, j.run_at, j.id LIMIT peek.at_most;
+END $$;
+
+-- ---- helpers -------------------------------------------------------------------------------
+
+-- The id of a queue that must be there: a misspelt name must not bring one into being.
+CREATE FUNCTION jobq.known_queue(p_name text) RETURNS integer
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE v_id integer;
+BEGIN
+    SELECT q.id INTO v_id FROM jobq.queue q WHERE q.name = p_name;
+    IF v_id IS NULL THEN
+        RAISE EXCEPTION 'no queue is called %', quote_nullable(p_name)
+            USING ERRCODE = '22023',
+                HINT = 'select name from jobq.queue; queue_set makes one.';
+    END IF;
+    RETURN v_id;
+END $$;
+
+-- The same for a kind of it; NULL is any.
+CREATE FUNCTION jobq.known_kind(p_queue integer, p_name text) RETURNS integer
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE v_id integer;
+BEGIN
+    IF p_name IS NULL THEN RETURN NULL; END IF;
+    SELECT k.id INTO v_id FROM jobq.kind k WHERE k.queue_id = p_queue AND k.name = p_name;
+    IF v_id IS NULL THEN
+        RAISE EXCEPTION 'no kind of this queue is called ''%''', p_name
+            USING ERRCODE = '22023', HINT = 'select name from jobq.kind';
+    END IF;
+    RETURN v_id;
+END $$;
+
+-- Where a job stands: its state, or none.
+CREATE FUNCTION jobq.standing(p_id bigint) RETURNS text
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN coalesce((SELECT j.state FROM jobq.jobs j WHERE j.id = p_id), 'none');
+END $$;
+
+-- Ready jobs of a queue that match, locked, at most p_at_most; lane by lane, suspects last.
+-- p_priority, p_run_at: only those whose priority, or time, this would change; so that a verb
+-- that is called again comes to an end.
+CREATE FUNCTION jobq.pick(
+    p_queue integer, p_kind text, p_older interval, p_tags jsonb, p_at_most integer,
+    p_priority integer DEFAULT NULL, p_run_at timestamptz DEFAULT NULL) RETURNS bigint[]
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
+SET enable_bitmapscan = off SET enable_sort = off SET jit = off AS $$
+DECLARE
+    v_now timestamptz := statement_timestamp();
+    v_kind integer := jobq.known_kind(p_queue, p_kind);
+    v_ids bigint[];
+BEGIN
+    v_ids := ARRAY(
+        SELECT picked.id FROM generate_series(0, 9) AS p (priority)
+        CROSS JOIN generate_series(0, (SELECT q.stages_max - 1 FROM jobq.queue q
+                                       WHERE q.id = p_queue)) AS s (stage)
+        CROSS JOIN LATERAL (
+            SELECT j.id FROM jobq.job j
+            WHERE j.queue_id = p_queue AND j.priority = p.priority AND j.stage = s.stage
+              AND NOT j.suspect AND j.state = 'r' AND (v_kind IS NULL OR j.kind_id = v_kind)
+              AND (p_older IS NULL OR j.enqueued_at < v_now - p_older)
+              AND (p_tags IS NULL OR j.headers @> p_tags)
+              AND (p_run_at IS NULL OR CASE WHEN p_run_at <= v_now THEN j.run_at > v_now
+                                            ELSE j.run_at <> p_run_at END)
+            ORDER BY j.run_at, j.id LIMIT p_at_most FOR UPDATE SKIP LOCKED) AS picked
+        WHERE p_priority IS NULL OR p.priority <> p_priority
+        LIMIT p_at_most);
+    IF cardinality(v_ids) >= p_at_most THEN RETURN v_ids; END IF;
+    RETURN v_ids || ARRAY(
+        SELECT j.id FROM jobq.job j
+        WHERE j.queue_id = p_queue AND j.suspect AND j.state = 'r'
+          AND (v_kind IS NULL OR j.kind_id = v_kind)
+          AND (p_older IS NULL OR j.enqueued_at < v_now - p_older)
+          AND (p_tags IS NULL OR j.headers @> p_tags)
+          AND (p_priority IS NULL OR j.priority <> p_priority)
+          AND (p_run_at IS NULL OR CASE WHEN p_run_at <= v_now THEN j.run_at > v_now
+                                        ELSE j.run_at <> p_run_at END)
+        LIMIT p_at_most - cardinality(v_ids) FOR UPDATE SKIP LOCKED);
+END $$;
+
+-- Failed jobs that match, the oldest first, locked.
+CREATE FUNCTION jobq.pick_failed(p_queue integer, p_kind text, p_older interval, p_tags jsonb,
+                                 p_at_most integer) RETURNS bigint[]
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
+SET enable_bitmapscan = off SET enable_sort = off SET jit = off AS $$
+DECLARE v_kind integer := jobq.known_kind(p_queue, p_kind);
+BEGIN
+    RETURN ARRAY(
+        SELECT f.id FROM jobq.failed f
+        WHERE f.queue_id = p_queue AND (v_kind IS NULL OR f.kind_id = v_kind)
+          AND (p_older IS NULL OR f.finished_at < statement_timestamp() - p_older)
+          AND (p_tags IS NULL OR f.headers @> p_tags)
+        ORDER BY f.queue_id, f.finished_at LIMIT p_at_most FOR UPDATE SKIP LOCKED);
+END $$;
+
+-- Tells the living workers of a queue to send their heartbeat now: it brings the news.
+CREATE FUNCTION jobq.tell(p_queue integer) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    PERFORM pg_notify('jobq_' || to_hex(w.id), 'cancel') FROM jobq.worker w
+    WHERE p_queue = ANY (w.queues) AND w.dead_at IS NULL;
+END $$;
+
+-- ---- cancel --------------------------------------------------------------------------------
+
+-- A ready job is cancelled at once. A running one is asked: its worker learns it with the next
+-- heartbeat (or at once, when it listens) and tells the handler: requested.
+CREATE FUNCTION jobq.cancel(id bigint) RETURNS text
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
+DECLARE
+    v_id bigint := id;
+    v_job jobq.job;
+BEGIN
+    SELECT * INTO v_job FROM jobq.job j WHERE j.id = v_id FOR UPDATE;
+    IF NOT FOUND THEN
+        RETURN regexp_replace(jobq.standing(v_id), '^cancelled$', 'cancelled before');
+    END IF;
+    IF v_job.state <> 'x' THEN
+        PERFORM jobq.finish(ARRAY[v_id], 'c', NULL);
+        RETURN 'cancelled';
+    END IF;
+    PERFORM FROM jobq.claim c WHERE c.worker = v_job.worker AND c.number = v_job.claim
+    FOR UPDATE;
+    PERFORM jobq.request(v_id, v_job.worker, v_job.claim);
+    RETURN 'requested';
+END $$;
+
+-- The request itself; job and claim row are locked.
+CREATE FUNCTION jobq.request(p_id bigint, p_worker bigint, p_claim bigint) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
+BEGIN
+    UPDATE jobq.job j SET cancel_requested_at = statement_timestamp()
+    WHERE j.id = p_id AND j.cancel_requested_at IS NULL;
+    UPDATE jobq.claim c SET cancel = array_append(array_remove(c.cancel, p_id), p_id)
+    WHERE c.worker = p_worker AND c.number = p_claim;
+    PERFORM pg_notify('jobq_' || to_hex(p_worker), 'cancel');
+END $$;
+
+-- state: ready, running, or NULL for both. Running ones count once, when they are first asked.
+CREATE FUNCTION jobq.cancel(
+    queue text, kind text DEFAULT NULL, state text DEFAULT NULL, older interval DEFAULT NULL,
+    tags jsonb DEFAULT NULL, at_most integer DEFAULT 1000,
+    OUT cancelled integer, OUT requested integer)
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    v_queue integer := jobq.known_queue(queue);
+    v_ids bigint[] := '{}';
+BEGIN
+    IF state NOT IN ('ready', 'running') THEN
+        RAISE EXCEPTION 'cancel takes state ready or running, not ''%''', state
+            USING ERRCODE = '22023';
+    END IF;
+    IF state IS DISTINCT FROM 'running' THEN
+        v_ids := jobq.pick(v_queue, kind, older, tags, at_most);
+        PERFORM jobq.finish(v_ids, 'c', NULL);
+    END IF;
+    cancelled := cardinality(v_ids);
+    requested := 0;
+    IF state IS DISTINCT FROM 'ready' AND cancelled < at_most THEN
+        requested := jobq.request_many(v_queue, kind, older, tags, at_most - cancelled);
+    END IF;
+END $$;
+
+-- Asks running jobs that match and were not asked yet. The claim row first, then the job, both
+-- only if nobody else holds them.
+CREATE FUNCTION jobq.request_many(p_queue integer, p_kind text, p_older interval, p_tags jsonb,
+                                  p_at_most integer) RETURNS integer
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
+SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
+DECLARE
+    v_kind integer := jobq.known_kind(p_queue, p_kind);
+    v_job record;
+    v_count integer := 0;
+BEGIN
+    FOR v_job IN
+        SELECT j.id, j.worker, j.claim FROM jobq.running() r JOIN jobq.job j ON j.id = r.id
+        WHERE j.queue_id = p_queue AND j.state = 'x' AND j.cancel_requested_at IS NULL
+          AND (v_kind IS NULL OR j.kind_id = v_kind)
+          AND (p_older IS NULL OR j.enqueued_at < statement_timestamp() - p_older)
+          AND (p_tags IS NULL OR j.headers @> p_tags)
+        LIMIT p_at_most
+    LOOP
+        PERFORM FROM jobq.claim c WHERE c.worker = v_job.worker AND c.number = v_job.claim
+        FOR UPDATE SKIP LOCKED;
+        CONTINUE WHEN NOT FOUND;
+        PERFORM FROM jobq.job j
+        WHERE j.id = v_job.id AND j.worker = v_job.worker AND j.claim = v_job.claim
+        FOR UPDATE SKIP LOCKED;
+        CONTINUE WHEN NOT FOUND;
+        PERFORM jobq.request(v_job.id, v_job.worker, v_job.claim);
+        v_count := v_count + 1;
+    END LOOP;
+    RETURN v_count;
+END $$;
+
+-- ---- revive --------------------------------------------------------------------------------
+
+-- Runs failed jobs again, from the stage they failed in, with attempt and crash 0. Their
+-- errors stay with them.
+CREATE FUNCTION jobq.revive_all(p_ids bigint[]) RETURNS integer
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
+DECLARE
+    v_job record;
+    v_count integer := 0;
+    v_queue integer;
+BEGIN
+    FOR v_job IN
+        WITH back AS (
+            DELETE FROM jobq.failed f WHERE f.id = ANY (p_ids) RETURNING f.*
+        )
+        INSERT INTO jobq.job (id, run_at, enqueued_at, timeout_us, queue_id, kind_id,
+                              max_attempts, priority, stage, stages, key, payload, bytes,
+                              headers, errors)
+        SELECT b.id, statement_timestamp(), b.enqueued_at, b.timeout_us, b.queue_id, b.kind_id,
+               b.max_attempts, b.priority, b.stage, b.stages, b.key, b.payload, b.bytes,
+               b.headers, b.errors
+        FROM back b ORDER BY b.id
+        RETURNING id, queue_id, key
+    LOOP
+        v_count := v_count + 1;
+        v_queue := v_job.queue_id;
+        CONTINUE WHEN v_job.key IS NULL;
+        INSERT INTO jobq.idempotency (queue_id, key, job_id)
+        VALUES (v_job.queue_id, v_job.key, v_job.id) ON CONFLICT (queue_id, key) DO NOTHING;
+        UPDATE jobq.idempotency k SET ended_at = NULL
+        WHERE k.queue_id = v_job.queue_id AND k.key = v_job.key AND k.job_id = v_job.id;
+    END LOOP;
+    IF v_count > 0 THEN PERFORM jobq.wake(v_queue, v_count); END IF;
+    RETURN v_count;
+END $$;
+
+CREATE FUNCTION jobq.revive(id bigint) RETURNS text
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN CASE WHEN jobq.revive_all(ARRAY[id]) = 1 THEN 'revived' ELSE jobq.standing(id) END;
+END $$;
+
+CREATE FUNCTION jobq.revive(queue text, kind text DEFAULT NULL, older interval DEFAULT NULL,
+                            tags jsonb DEFAULT NULL, at_most integer DEFAULT 1000)
+RETURNS integer
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN jobq.revive_all(
+        jobq.pick_failed(jobq.known_queue(queue), kind, older, tags, at_most));
+END $$;
+
+-- ---- delete --------------------------------------------------------------------------------
+
+-- Removes jobs in one state, without a trace: neither history nor idempotency key stays. The
+-- rows are locked, or the caller waits for them.
+CREATE FUNCTION jobq.delete_all(p_ids bigint[], p_state text) RETURNS integer
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
+SET jit = off AS $$
+DECLARE
+    v_job record;
+    v_count integer := 0;
+BEGIN
+    FOR v_job IN
+        WITH live AS (
+            DELETE FROM jobq.job j
+            WHERE p_state = 'ready' AND j.id = ANY (p_ids) AND j.state = 'r'
+            RETURNING j.id, j.queue_id, j.key
+        ), failed AS (
+            DELETE FROM jobq.failed f WHERE p_state = 'failed' AND f.id = ANY (p_ids)
+            RETURNING f.id, f.queue_id, f.key
+        ), history AS (
+            DELETE FROM jobq.history h
+            WHERE p_state IN ('succeeded', 'cancelled') AND h.id = ANY (p_ids)
+            RETURNING h.id, h.queue_id, h.key
+        )
+        SELECT * FROM live UNION ALL SELECT * FROM failed UNION ALL SELECT * FROM history
+    LOOP
+        v_count := v_count + 1;
+        DELETE FROM jobq.idempotency k
+        WHERE k.queue_id = v_job.queue_id AND k.key = v_job.key AND k.job_id = v_job.id;
+    END LOOP;
+    RETURN v_count;
+END $$;
+
+CREATE FUNCTION jobq.delete(id bigint) RETURNS text
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE v_state text := jobq.standing(id);
+BEGIN
+    IF v_state = 'ready' THEN
+        PERFORM FROM jobq.job j WHERE j.id = delete.id FOR UPDATE;
+    END IF;
+    RETURN CASE WHEN jobq.delete_all(ARRAY[id], v_state) = 1 THEN 'deleted'
+           ELSE jobq.standing(id) END;
+END $$;
+
+-- state has to be named: ready, failed, succeeded or cancelled. The latter two read all of
+-- history, which forgets by itself.
+CREATE FUNCTION jobq.delete(queue text, state text, kind text DEFAULT NULL,
+                            older interval DEFAULT NULL, tags jsonb DEFAULT NULL,
+                            at_most integer DEFAULT 1000) RETURNS integer
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_variable
+DECLARE
+    v_queue integer := jobq.known_queue(queue);
+    v_kind integer := jobq.known_kind(v_queue, kind);
+BEGIN
+    IF state IS NULL OR state NOT IN ('ready', 'failed', 'succeeded', 'cancelled') THEN
+        RAISE EXCEPTION 'delete takes state ready, failed, succeeded or cancelled, not %',
+            quote_nullable(state) USING ERRCODE = '22023',
+            HINT = 'A running job can be asked to cancel.';
+    END IF;
+    RETURN jobq.delete_all(CASE state
+        WHEN 'ready' THEN jobq.pick(v_queue, kind, older, tags, at_most)
+        WHEN 'failed' THEN jobq.pick_failed(v_queue, kind, older, tags, at_most)
+        ELSE ARRAY(
+            SELECT h.id FROM jobq.history h
+            WHERE h.queue_id = v_queue AND (v_kind IS NULL OR h.kind_id = v_kind)
+              AND h.state = CASE state WHEN 'succeeded' THEN 's' ELSE 'c' END::"char"
+              AND (older IS NULL OR h.finished_at < statement_timestamp() - older)
+              AND (tags IS NULL OR h.headers @> tags)
+            LIMIT at_most FOR UPDATE SKIP LOCKED) END, state);
+END $$;
+
+-- ---- reschedule, prioritize, move ----------------------------------------------------------
+
+-- The one place that changes ready jobs, which are locked: their time (a past one is lifted to
+-- now, so that no worker's lower bound hides the job), priority, queue. A job that changes its
+-- lane comes into it as if due now at the earliest. A job whose key another job of the target
+-- has stays.
+CREATE FUNCTION jobq.change(p_ids bigint[], p_run_at timestamptz, p_priority integer,
+                            p_target integer) RETURNS integer
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
+SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
+DECLARE
+    v_now timestamptz := statement_timestamp();
+    v_count integer;
+    v_queue integer;
+    v_stages smallint;
+BEGIN
+    IF p_priority NOT BETWEEN 0 AND 9 OR NOT isfinite(p_run_at) THEN
+        RAISE EXCEPTION 'priority is 0 to 9, run_at a finite instant' USING ERRCODE = '22023';
+    END IF;
+    SELECT max(j.queue_id), max(j.stages) INTO v_queue, v_stages
+    FROM jobq.job j WHERE j.id = ANY (p_ids);
+    v_queue := coalesce(p_target, v_queue);
+    IF p_target IS NOT NULL THEN
+        PERFORM jobq.kind_id(p_target, k.name) FROM (
+            SELECT DISTINCT j.kind_id FROM jobq.job j WHERE j.id = ANY (p_ids)) j
+        JOIN jobq.kind k ON k.id = j.kind_id;
+        UPDATE jobq.queue q SET stages_max = v_stages
+        WHERE q.id = p_target AND q.stages_max < v_stages;
+        UPDATE jobq.idempotency k SET queue_id = p_target
+        FROM jobq.job j
+        WHERE j.id = ANY (p_ids) AND k.queue_id = j.queue_id AND k.key = j.key
+          AND k.job_id = j.id AND NOT EXISTS (
+              SELECT FROM jobq.idempotency o WHERE o.queue_id = p_target AND o.key = j.key);
+    END IF;
+    UPDATE jobq.job j
+    SET priority = coalesce(p_priority, j.priority),
+        run_at = greatest(v_now, coalesce(p_run_at, CASE WHEN isfinite(j.run_at)
+                                                         OR p_target IS NULL
+                                                    THEN j.run_at ELSE v_now END)),
+        queue_id = v_queue,
+        kind_id = CASE WHEN p_target IS NULL THEN j.kind_id ELSE (
+            SELECT t.id FROM jobq.kind k JOIN jobq.kind t
+                ON t.queue_id = p_target AND t.name = k.name WHERE k.id = j.kind_id) END
+    WHERE j.id = ANY (p_ids) AND j.state = 'r' AND (p_target IS NULL OR NOT EXISTS (
+        SELECT FROM jobq.idempotency o
+        WHERE o.queue_id = p_target AND o.key = j.key AND o.job_id <> j.id));
+    GET DIAGNOSTICS v_count = ROW_COUNT;
+    IF v_count > 0 THEN PERFORM jobq.wake(v_queue, v_count); END IF;
+    RETURN v_count;
+END $$;
+
+-- The same for one job: p_done, or the state that stands against it.
+CREATE FUNCTION jobq.change_one(p_id bigint, p_run_at timestamptz, p_priority integer,
+                                p_target integer, p_done text) RETURNS text
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    PERFORM FROM jobq.job j WHERE j.id = p_id AND j.state = 'r' FOR UPDATE;
+    IF NOT FOUND THEN RETURN jobq.standing(p_id); END IF;
+    IF jobq.change(ARRAY[p_id], p_run_at, p_priority, p_target) = 1 THEN RETURN p_done; END IF;
+    RETURN 'exists';
+END $$;
+
+-- Not before this instant; past: now. For many jobs name an instant that stands still between
+-- the calls.
+CREATE FUNCTION jobq.reschedule(id bigint, run_at timestamptz DEFAULT '-infinity')
+RETURNS text LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN jobq.change_one(id, coalesce(nullif(run_at, '-infinity'), statement_timestamp()),
+                           NULL, NULL, 'rescheduled');
+END $$;
+
+CREATE FUNCTION jobq.reschedule(queue text, run_at timestamptz DEFAULT '-infinity',
+                                kind text DEFAULT NULL, older interval DEFAULT NULL,
+                                tags jsonb DEFAULT NULL, at_most integer DEFAULT 1000)
+RETURNS integer LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    v_run_at timestamptz := coalesce(nullif(run_at, '-infinity'), statement_timestamp());
+BEGIN
+    RETURN jobq.change(jobq.pick(jobq.known_queue(queue), kind, older, tags, at_most, NULL,
+                                 v_run_at), v_run_at, NULL, NULL);
+END $$;
+
+-- 0 runs first, 9 last.
+CREATE FUNCTION jobq.prioritize(id bigint, priority integer) RETURNS text
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN jobq.change_one(id, NULL, priority, NULL, 'prioritized');
+END $$;
+
+CREATE FUNCTION jobq.prioritize(queue text, priority integer, kind text DEFAULT NULL,
+                                older interval DEFAULT NULL, tags jsonb DEFAULT NULL,
+                                at_most integer DEFAULT 1000)
+RETURNS integer LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN jobq.change(jobq.pick(jobq.known_queue(queue), kind, older, tags, at_most,
+                                 priority), NULL, priority, NULL);
+END $$;
+
+-- To another queue, which must be there; its kind comes into being there, its key moves along
+-- (exists: another job there has it).
+CREATE FUNCTION jobq.move(id bigint, target text) RETURNS text
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN jobq.change_one(id, NULL, NULL, jobq.known_queue(target), 'moved');
+END $$;
+
+CREATE FUNCTION jobq.move(queue text, target text, kind text DEFAULT NULL,
+                          older interval DEFAULT NULL, tags jsonb DEFAULT NULL,
+                          at_most integer DEFAULT 1000)
+RETURNS integer LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF queue = target THEN
+        RAISE EXCEPTION 'move needs two queues' USING ERRCODE = '22023';
+    END IF;
+    RETURN jobq.change(jobq.pick(jobq.known_queue(queue), kind, older, tags, at_most),
+                       NULL, NULL, jobq.known_queue(target));
+END $$;
+
+-- ---- queues --------------------------------------------------------------------------------
+
+-- No job of the queue, or of one kind of it, is claimed any more; those already claimed end.
+-- Enqueueing goes on. Workers learn it at once when they listen, else with the next heartbeat.
+CREATE FUNCTION jobq.pause(queue text, kind text DEFAULT NULL) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    PERFORM jobq.set_paused(queue, kind, statement_timestamp());
+END $$;
+
+CREATE FUNCTION jobq.resume(queue text, kind text DEFAULT NULL) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    PERFORM jobq.set_paused(queue, kind, NULL);
+END $$;
+
+CREATE FUNCTION jobq.set_paused(p_queue text, p_kind text, p_at timestamptz) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    v_queue integer := jobq.known_queue(p_queue);
+    v_kind integer := jobq.known_kind(v_queue, p_kind);
+BEGIN
+    IF v_kind IS NULL THEN
+        UPDATE jobq.queue q SET paused_at = p_at
+        WHERE q.id = v_queue AND (q.paused_at IS NULL) <> (p_at IS NULL);
+    ELSE
+        UPDATE jobq.kind k SET paused_at = p_at
+        WHERE k.id = v_kind AND (k.paused_at IS NULL) <> (p_at IS NULL);
+    END IF;
+    PERFORM jobq.tell(v_queue);
+    IF p_at IS NULL THEN PERFORM jobq.wake(v_queue, 1000); END IF;
+END $$;
+
+-- Makes a queue, or changes what is named of its policy; NULL leaves as it is. Workers follow
+-- within a heartbeat. timeout '0': none. jitter: 0 to 1. kinds: brought into being with it, so
+-- that no transaction has to wait for another one's first use of a name.
+CREATE FUNCTION jobq.queue_set(
+    queue text, max_attempts integer DEFAULT NULL, max_crashes integer DEFAULT NULL,
+    backoff text DEFAULT NULL, backoff_base interval DEFAULT NULL,
+    backoff_cap interval DEFAULT NULL, backoff_floor interval DEFAULT NULL,
+    backoff_jitter numeric DEFAULT NULL, timeout interval DEFAULT NULL,
+    attempts_span_stages boolean DEFAULT NULL, history boolean DEFAULT NULL,
+    failed_keep interval DEFAULT NULL, key_keep interval DEFAULT NULL,
+    message_max integer DEFAULT NULL, kinds text[] DEFAULT NULL)
+RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_variable
+DECLARE v_queue integer := jobq.queue_id(queue);
+BEGIN
+    UPDATE jobq.queue q
+    SET max_attempts = coalesce(max_attempts, q.max_attempts),
+        max_crashes = coalesce(max_crashes, q.max_crashes),
+        backoff_curve = coalesce(backoff, q.backoff_curve),
+        backoff_base_us = coalesce(jobq.us(backoff_base), q.backoff_base_us),
+        backoff_cap_us = coalesce(jobq.us(backoff_cap), q.backoff_cap_us),
+        backoff_floor_us = coalesce(jobq.us(backoff_floor), q.backoff_floor_us),
+        backoff_jitter_permille = coalesce((backoff_jitter * 1000)::integer,
+                                           q.backoff_jitter_permille),
+        timeout_us = CASE WHEN timeout IS NULL THEN q.timeout_us
+                     ELSE nullif(jobq.us(timeout), 0) END,
+        attempts_span_stages = coalesce(attempts_span_stages, q.attempts_span_stages),
+        history = coalesce(history, q.history),
+        failed_keep = coalesce(failed_keep, q.failed_keep),
+        key_keep = coalesce(key_keep, q.key_keep),
+        message_max = coalesce(message_max, q.message_max)
+    WHERE q.id = v_queue;
+    PERFORM jobq.kind_id(v_queue, u.name) FROM unnest(kinds) AS u (name);
+    PERFORM jobq.tell(v_queue);
+END $$;
+
+CREATE FUNCTION jobq.us(p_interval interval) RETURNS bigint
+LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN (extract(epoch FROM p_interval) * 1000000)::bigint;
+END $$;
+
+UPDATE jobq.meta SET version = 4;

@@ -1,0 +1,736 @@
+/*
+ * test_pg_operators.c -- what a person does to a live queue, from C and from SQL: every verb
+ * against every state, filters in steps, pauses, policies, counts, and the peek (X12).
+ */
+#include "pg_work.h"
+
+/* ---- one job --------------------------------------------------------------------------------- */
+
+#define WORKER 101
+
+static int64_t next_claim;
+
+static void fresh(void)
+{
+    pg_empty(NULL);
+    register_worker(WORKER, 600 * SECOND);
+    next_claim = 0;
+}
+
+/* A job of queue q in a state of that name; its id. */
+static int64_t job_in(const char *state)
+{
+    jobq_pg_job plain = plain_job();
+    jobq_job job;
+    int64_t id;
+
+    plain.key = "a-key";
+    if (strcmp(state, "scheduled") == 0) plain.delay_us = 3600 * SECOND;
+    id = enqueue_with(&plain);
+    if (strcmp(state, "none") == 0) {
+        RUN("DELETE FROM jobq.job");
+        RUN("DELETE FROM jobq.idempotency");
+    }
+    if (strcmp(state, "suspect") == 0) RUN("UPDATE jobq.job SET suspect = true");
+    if (strcmp(state, "cancelled") == 0) jobq_pg_cancel(pg, NULL, id, NULL, NULL);
+    if (strstr("running failed succeeded", state) == NULL) return id;
+    job = claim_one(WORKER, ++next_claim, false);
+    if (strcmp(state, "failed") == 0) settle_with(&job, JOBQ_EVENT_DISCARD, "broken");
+    if (strcmp(state, "succeeded") == 0) settle_with(&job, JOBQ_EVENT_SUCCESS, NULL);
+    return id;
+}
+
+static const char *const states[] = {"ready",  "scheduled", "suspect",   "running",
+                                     "failed", "succeeded", "cancelled", "none"};
+
+/* The answer of each verb to a job in each of the states above; "-": a refusal, that names the
+ * state. */
+static const struct {
+    const char *call;
+    const char *answers[COUNT(states)];
+} by_id[] = {
+    {"cancel(%lld)", {"cancelled", "cancelled", "cancelled", "requested", "-", "-",
+                      "cancelled before", "-"}},
+    {"revive(%lld)", {"-", "-", "-", "-", "revived", "-", "-", "-"}},
+    {"delete(%lld)", {"deleted", "deleted", "deleted", "-", "deleted", "deleted", "deleted", "-"}},
+    {"reschedule(%lld, now() + '1 day')", {"rescheduled", "rescheduled", "rescheduled", "-", "-",
+                                           "-", "-", "-"}},
+    {"reschedule(%lld)", {"rescheduled", "rescheduled", "rescheduled", "-", "-", "-", "-", "-"}},
+    {"prioritize(%lld, 3)", {"prioritized", "prioritized", "prioritized", "-", "-", "-", "-",
+                             "-"}},
+    {"move(%lld, 'other')", {"moved", "moved", "moved", "-", "-", "-", "-", "-"}}};
+
+/* A refused verb changes no row at all. */
+static void every_verb_answers_every_state(void **unused)
+{
+    char call[64], query[96], *before, *after, *answer;
+    size_t verb, s;
+
+    (void)unused;
+    for (verb = 0; verb < COUNT(by_id); verb++) {
+        for (s = 0; s < COUNT(states); s++) {
+            const char *wanted = by_id[verb].answers[s];
+            bool refused = wanted[0] == '-' || strcmp(wanted, "cancelled before") == 0;
+            fresh();
+            RUN("SELECT jobq.queue_set('other')");
+            snprintf(call, sizeof call, by_id[verb].call, (long long)job_in(states[s]));
+            if (wanted[0] == '-') {
+                wanted = s == 1 || s == 2 ? "ready" : states[s];
+            }
+            before = everything();
+            snprintf(query, sizeof query, "SELECT jobq.%s", call);
+            answer = text_of("%s", query);
+            after = everything();
+            if (strcmp(answer, wanted) != 0 || (strcmp(before, after) == 0) != refused) {
+                if (!(strstr(call, "reschedule") && !refused)) /* to now may be what it was */
+                    fail_msg("%s of a %s job: %s", call, states[s], answer);
+            }
+            assert_string_equal(answer, wanted);
+            assert_int_equal(number("SELECT jobq.audit()"), 0);
+            free(before);
+            free(after);
+            free(answer);
+        }
+    }
+}
+
+/* The same through C: codes instead of words. */
+static void c_says_what_sql_says(void **unused)
+{
+    jobq_pg_error error;
+    bool requested;
+    int64_t id;
+    size_t s;
+
+    (void)unused;
+    for (s = 0; s < COUNT(states); s++) {
+        bool ready = s < 3;
+        jobq_error other = strcmp(states[s], "none") ? JOBQ_ERROR_TRANSITION : JOBQ_ERROR_NOT_FOUND;
+        fresh();
+        assert_int_equal(jobq_pg_queue_set(pg, NULL, "other", NULL, &error), JOBQ_OK);
+        id = job_in(states[s]);
+        assert_int_equal(jobq_pg_reschedule(pg, NULL, id, 0, &error), ready ? JOBQ_OK : other);
+        if (!ready && s < 7) assert_string_equal(error.value, states[s]);
+        assert_int_equal(jobq_pg_prioritize(pg, NULL, id, 9, &error), ready ? JOBQ_OK : other);
+        assert_int_equal(jobq_pg_move(pg, NULL, id, "other", &error), ready ? JOBQ_OK : other);
+        assert_int_equal(jobq_pg_cancel(pg, NULL, id, &requested, &error),
+                         s < 4 ? JOBQ_OK : other);
+        assert_int_equal(jobq_pg_revive(pg, NULL, id, &error), s == 4 ? JOBQ_OK : other);
+        assert_int_equal(jobq_pg_delete(pg, NULL, id, &error), s == 3 || s == 7 ? other : JOBQ_OK);
+        if (s == 3) assert_non_null(strstr(error.message, "cancel asks"));
+    }
+    assert_int_equal(jobq_pg_move(pg, NULL, 1, "nowhere", &error), JOBQ_ERROR_INVALID);
+    assert_non_null(strstr(error.message, "no queue is called 'nowhere'"));
+}
+
+/* A key follows its job to another queue, or keeps it where it is; deleting frees it. */
+static void a_key_moves_with_its_job(void **unused)
+{
+    jobq_pg_job job = plain_job();
+    jobq_pg_error error;
+    int64_t first, second;
+
+    (void)unused;
+    fresh();
+    first = job_in("ready");
+    job.queue = "other";
+    job.key = "a-key";
+    second = enqueue_with(&job);
+    assert_int_equal(jobq_pg_move(pg, NULL, first, "other", &error), JOBQ_ERROR_EXISTS);
+    assert_int_equal(number("SELECT count(*) FROM jobq.jobs WHERE queue = 'q'"), 1);
+    assert_int_equal(jobq_pg_delete(pg, NULL, second, &error), JOBQ_OK);
+    assert_int_equal(jobq_pg_move(pg, NULL, first, "other", &error), JOBQ_OK);
+    assert_int_equal(jobq_pg_enqueue(pg, NULL, &job, &second, &error), JOBQ_ERROR_EXISTS);
+    assert_int_equal(second, first);
+    assert_int_equal(jobq_pg_cancel(pg, NULL, first, NULL, &error), JOBQ_OK);
+    assert_int_equal(number("SELECT count(*) FROM jobq.idempotency WHERE ended_at IS NULL"), 0);
+    assert_int_equal(jobq_pg_delete(pg, NULL, first, &error), JOBQ_OK);
+    assert_int_equal(number("SELECT count(*) FROM jobq.idempotency"), 0);
+}
+
+/* ---- many jobs ------------------------------------------------------------------------------- */
+
+/* 200 jobs of queue q: even ones of kind k, odd ones of l; every fourth with a tag; ten are old.
+ * And 50 of another queue, which nothing here may touch. */
+static void two_queues(void)
+{
+    fresh();
+    RUN("SELECT jobq.enqueue('q', CASE WHEN n %% 2 = 0 THEN 'k' ELSE 'l' END, to_jsonb(n), headers "
+        "=> CASE WHEN n %% 4 = 0 THEN '{\"tenant\": \"a\", \"x\": 1}'::jsonb END, stages => 1 + n "
+        "%% 3, priority => n %% 5) FROM generate_series(1, 200) n");
+    RUN("UPDATE jobq.job SET enqueued_at = now() - interval '1 day' WHERE payload <= '10'");
+    RUN("SELECT jobq.enqueue('calm', 'k') FROM generate_series(1, 50)");
+}
+
+static jobq_pg_filter filter_of(const char *kind, int32_t at_most)
+{
+    jobq_pg_filter f;
+
+    memset(&f, 0, sizeof f);
+    f.queue = "q";
+    f.kind = kind;
+    f.at_most = at_most;
+    return f;
+}
+
+/* Calls until it says 0; the sum. */
+#define ALL(call)                                                                                  \
+    do {                                                                                           \
+        sum = 0;                                                                                   \
+        calls = 0;                                                                                 \
+        do {                                                                                       \
+            assert_int_equal(call, JOBQ_OK);                                                       \
+            assert_true(count <= f.at_most && ++calls < 100);                                      \
+            sum += count;                                                                          \
+        } while (count > 0);                                                                       \
+    } while (0)
+
+static void filters_take_what_matches_in_steps(void **unused)
+{
+    jobq_pg_filter f = filter_of("k", 30);
+    int64_t count, sum, requested = 7;
+    jobq_pg_error error;
+    int calls;
+
+    (void)unused;
+    two_queues();
+    ALL(jobq_pg_prioritize_many(pg, NULL, &f, 9, &count, &error));
+    assert_int_equal(sum, 100);
+    assert_int_equal(calls, 5);
+    assert_int_equal(number("SELECT count(*) FROM jobq.jobs WHERE priority = 9 AND kind = 'k' AND "
+                            "queue = 'q'"), 100);
+    ALL(jobq_pg_reschedule_many(pg, NULL, &f, 4102444800 * SECOND, &count, &error));
+    assert_int_equal(sum, 100);
+    assert_int_equal(number("SELECT count(*) FROM jobq.jobs WHERE run_at = '2100-01-01 UTC'"), 100);
+    ALL(jobq_pg_reschedule_many(pg, NULL, &f, 0, &count, &error));
+    assert_int_equal(sum, 100);
+    f.tags = jobq_str_from("{\"tenant\": \"a\"}");
+    ALL(jobq_pg_move_many(pg, NULL, &f, "calm", &count, &error));
+    assert_int_equal(sum, 50);
+    assert_int_equal(number("SELECT count(*) FROM jobq.jobs j JOIN jobq.kind k ON k.id = j.kind_id "
+                            "JOIN jobq.queue q ON q.id = k.queue_id WHERE q.name = 'calm' AND "
+                            "j.queue = 'calm' AND j.kind = 'k' AND k.queue_id = j.queue_id"), 100);
+    assert_int_equal(number("SELECT stages_max FROM jobq.queue WHERE name = 'calm'"), 3);
+    f = filter_of(NULL, 30);
+    f.older_us = 3600 * SECOND;
+    ALL(jobq_pg_cancel_many(pg, NULL, &f, &count, &requested, &error));
+    assert_int_equal(sum, 8); /* of ten, two were moved */
+    assert_int_equal(requested, 0);
+    f.older_us = 0;
+    f.state = JOBQ_STATE_CANCELLED;
+    ALL(jobq_pg_delete_many(pg, NULL, &f, &count, &error));
+    assert_int_equal(sum, 8);
+    f.state = JOBQ_STATE_READY;
+    ALL(jobq_pg_delete_many(pg, NULL, &f, &count, &error));
+    assert_int_equal(sum, 142);
+    assert_int_equal(number("SELECT count(*) FROM jobq.jobs WHERE queue <> 'calm'"), 0);
+    assert_int_equal(number("SELECT count(*) FROM jobq.jobs WHERE queue = 'calm' AND priority < 9"),
+                     50);
+}
+
+static void running_jobs_are_asked_once_and_failed_ones_revived(void **unused)
+{
+    jobq_pg_filter f = filter_of(NULL, 1000);
+    int64_t count, requested;
+    jobq_pg_error error;
+    jobq_pg_batch batch;
+    size_t i;
+
+    (void)unused;
+    fresh();
+    enqueue_count(30);
+    assert_int_equal(claim_by(WORKER, 1, 20, false, &batch), JOBQ_OK);
+    f.state = JOBQ_STATE_RUNNING;
+    assert_int_equal(jobq_pg_cancel_many(pg, NULL, &f, &count, &requested, &error), JOBQ_OK);
+    assert_int_equal(count, 0);
+    assert_int_equal(requested, 20);
+    f.state = JOBQ_STATE_NONE;
+    assert_int_equal(jobq_pg_cancel_many(pg, NULL, &f, &count, &requested, &error), JOBQ_OK);
+    assert_int_equal(count, 10);
+    assert_int_equal(requested, 0);
+    assert_int_equal(number("SELECT cardinality(cancel) FROM jobq.claim"), 20);
+    assert_int_equal(number("SELECT cardinality(cancel) FROM jobq.heartbeat(%d, 1000000, '{}')",
+                            WORKER), 20);
+    for (i = 0; i < batch.count; i++) settle_with(&batch.jobs[i], JOBQ_EVENT_DISCARD, "no");
+    jobq_pg_batch_clear(&batch);
+    f.at_most = 15;
+    assert_int_equal(jobq_pg_revive_many(pg, NULL, &f, &count, &error), JOBQ_OK);
+    assert_int_equal(count, 15);
+    assert_int_equal(jobq_pg_revive_many(pg, NULL, &f, &count, &error), JOBQ_OK);
+    assert_int_equal(count, 5);
+    assert_int_equal(number("SELECT count(*) FROM jobq.jobs WHERE state = 'ready' AND attempt = 0"),
+                     20);
+}
+
+/* A row that someone holds is left; nobody waits. */
+static void what_others_hold_is_skipped(void **unused)
+{
+    static const char *const calls[] = {
+        "(jobq.cancel('q')).cancelled", "jobq.prioritize('q', 5)", "jobq.move('q', 'calm')",
+        "jobq.reschedule('q', now() + '1 day')", "jobq.delete('q', 'ready')"};
+    PGconn *other = PQconnectdb(server());
+    size_t i;
+
+    (void)unused;
+    fresh();
+    RUN("SELECT jobq.queue_set('calm')");
+    enqueue_count(10);
+    PQclear(sql(other, "BEGIN"));
+    PQclear(sql(other, "SELECT FROM jobq.job ORDER BY id LIMIT 4 FOR UPDATE"));
+    for (i = 0; i < COUNT(calls); i++) {
+        RUN("BEGIN");
+        RUN("SET LOCAL statement_timeout = '20s'");
+        assert_int_equal(number("SELECT %s", calls[i]), 6);
+        RUN("ROLLBACK");
+    }
+    PQfinish(other);
+}
+
+/* Unknown names and states are errors with a hint, not new queues. */
+static void misspelt_names_are_refused(void **unused)
+{
+    static const char *const calls[] = {"cancel('mali')",
+                                        "revive('mali')",
+                                        "delete('mali', 'failed')",
+                                        "delete('q', NULL)",
+                                        "delete('q', 'running')",
+                                        "cancel('q', state => 'failed')",
+                                        "cancel(NULL::text)",
+                                        "cancel('q', kind => 'typo')",
+                                        "prioritize('q', 10)",
+                                        "move('q', 'nowhere')",
+                                        "move('q', 'q')",
+                                        "reschedule('q', 'infinity')",
+                                        "pause('mali')",
+                                        "pause('q', 'typo')",
+                                        "resume('mali')",
+                                        "queue_set('-bad-')",
+                                        "queue_set('q', max_attempts => 0)",
+                                        "queue_set('q', backoff => 'wild')"};
+    size_t i;
+
+    (void)unused;
+    fresh();
+    enqueue_count(1);
+    for (i = 0; i < COUNT(calls); i++) {
+        char call[128], *text;
+        PGresult *res;
+        snprintf(call, sizeof call, "SELECT jobq.%s", calls[i]);
+        text = jobq_pg__for_schema(call, schema);
+        res = PQexec(db, text);
+        if (PQresultStatus(res) != PGRES_FATAL_ERROR) fail_msg("taken: %s", calls[i]);
+        if (jobq_pg_classify(PQresultErrorField(res, PG_DIAG_SQLSTATE)) != JOBQ_ERROR_INVALID)
+            fail_msg("%s: %s", calls[i], PQresultErrorMessage(res));
+        PQclear(res);
+        free(text);
+    }
+    assert_int_equal(number("SELECT count(*) FROM jobq.queue"), 1);
+    assert_int_equal(number("SELECT count(*) FROM jobq.jobs WHERE state = 'ready'"), 1);
+}
+
+/* ---- on a live system ------------------------------------------------------------------------ */
+
+static int runs_k, runs_l;
+
+static jobq_outcome run_k(jobq_call *call)
+{
+    (void)call;
+    ADD(runs_k);
+    return JOBQ_OUTCOME_SUCCESS;
+}
+
+static jobq_outcome run_l(jobq_call *call)
+{
+    (void)call;
+    ADD(runs_l);
+    return JOBQ_OUTCOME_SUCCESS;
+}
+
+static jobq_pg_worker_desc two_kinds(jobq_pg_handler *handlers)
+{
+    handlers[0] = handler_of("q", "k", run_k);
+    handlers[1] = handler_of("q", "l", run_l);
+    SET(runs_k, 0);
+    SET(runs_l, 0);
+    return work_of(handlers, 2);
+}
+
+/* Workers drain while operators push every verb at the same jobs, from two sides. Nobody fails, the
+ * server counts no deadlock, and every job is somewhere. */
+static void operators_and_workers_do_not_stand_in_each_others_way(void **unused)
+{
+    static const char *const calls[] = {
+        "jobq.prioritize('q', %d, at_most => 300)", "jobq.move('q', 'side', at_most => %d00)",
+        "jobq.move('side', 'q', at_most => %d50)", "jobq.cancel('q', kind => 'l', at_most => %d)",
+        "jobq.reschedule('q', now() + '%d ms', at_most => 300)", "jobq.revive('q', at_most => %d)"};
+    jobq_pg_handler handlers[2];
+    jobq_pg_worker_desc d = two_kinds(handlers);
+    pid_t pids[2];
+    long deadlocks;
+    int i, n, status, count = check_slow() ? 1000 : 8000;
+
+    (void)unused;
+    pg_empty(NULL);
+    RUN("SELECT jobq.queue_set('q'), jobq.queue_set('side')");
+    RUN("SELECT jobq.enqueue('q', CASE WHEN n %% 2 = 0 THEN 'k' ELSE 'l' END, to_jsonb(n)) "
+        "FROM generate_series(1, %d) n", count);
+    deadlocks = number("SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()");
+    for (i = 0; i < 2; i++) {
+        pids[i] = fork();
+        if (pids[i] == 0) {
+            PGconn *conn = PQconnectdb(server());
+            for (n = 0; n < 60; n++) {
+                char call[128], query[160], *text;
+                PGresult *res;
+                snprintf(call, sizeof call, calls[(n + i) % (int)COUNT(calls)], 1 + n % 9);
+                snprintf(query, sizeof query, "SELECT %s", call);
+                text = jobq_pg__for_schema(query, schema);
+                res = PQexec(conn, text);
+                if (PQresultStatus(res) != PGRES_TUPLES_OK) {
+                    fprintf(stderr, "%s: %s\n", text, PQerrorMessage(conn));
+                    _exit(1);
+                }
+                PQclear(res);
+                free(text);
+            }
+            _exit(0);
+        }
+    }
+    start(&d);
+    start(&d);
+    for (i = 0; i < 2; i++) {
+        waitpid(pids[i], &status, 0);
+        assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    }
+    RUN("SELECT jobq.move('side', 'q', at_most => 100000)");
+    RUN("SELECT jobq.reschedule('q', at_most => 100000)");
+    assert_true(becomes(60, 0, "SELECT count(*) FROM jobq.job"));
+    all_stop(NULL);
+    assert_int_equal(number("SELECT count(*) FROM jobq.history"), count);
+    assert_int_equal(GET(runs_k) + GET(runs_l),
+                     number("SELECT count(*) FROM jobq.history WHERE state = 's'"));
+    assert_int_equal(number("SELECT deadlocks FROM pg_stat_database WHERE datname = "
+                            "current_database()"), deadlocks);
+}
+
+static void a_paused_queue_and_a_paused_kind_stand_still(void **unused)
+{
+    jobq_pg_handler handlers[2];
+    jobq_pg_worker_desc d = two_kinds(handlers);
+    jobq_pg_error error;
+
+    (void)unused;
+    pg_empty(NULL);
+    assert_int_equal(jobq_pg_queue_set(pg, NULL, "q", NULL, &error), JOBQ_OK);
+    assert_int_equal(jobq_pg_pause(pg, NULL, "q", NULL, &error), JOBQ_OK);
+    RUN("SELECT jobq.enqueue('q', 'k')");
+    start(&d);
+    assert_true(becomes(20, 1, "SELECT count(*) FROM jobq.sleeper")); /* it looked, and sleeps */
+    assert_int_equal(GET(runs_k), 0);
+    assert_int_equal(jobq_pg_resume(pg, NULL, "q", NULL, &error), JOBQ_OK);
+    assert_true(reaches(20, &runs_k, 1));
+    assert_int_equal(jobq_pg_pause(pg, NULL, "q", "k", &error), JOBQ_OK);
+    assert_int_equal(number("SELECT cardinality(paused_kinds) FROM jobq.queues"), 1);
+    assert_true(becomes(20, 1, "SELECT count(*) FROM jobq.worker WHERE beat > 1"));
+    nap_us(600000); /* by now a heartbeat has told it, three times */
+    RUN("SELECT jobq.enqueue('q', 'k') FROM generate_series(1, 20)");
+    RUN("SELECT jobq.enqueue('q', 'l') FROM generate_series(1, 20)");
+    assert_true(reaches(20, &runs_l, 20));
+    assert_int_equal(GET(runs_k), 1);
+    assert_int_equal(number("SELECT ready FROM jobq.queues WHERE queue = 'q'"), 20);
+    assert_int_equal(number("SELECT count(*) FROM jobq.peek()"), 0);
+    assert_int_equal(jobq_pg_resume(pg, NULL, "q", "k", &error), JOBQ_OK);
+    assert_true(reaches(20, &runs_k, 21));
+}
+
+/* ---- policies -------------------------------------------------------------------------------- */
+
+static void zero_leaves_a_policy_as_it_is(void **unused)
+{
+    static const char *const kinds[] = {"one", "two"};
+    jobq_pg_queue_desc d;
+    jobq_pg_error error;
+
+    (void)unused;
+    pg_empty(NULL);
+    memset(&d, 0, sizeof d);
+    d.max_attempts = 7;
+    d.backoff = jobq_backoff_seed();
+    d.timeout_us = 30 * SECOND;
+    d.history = JOBQ_PG_OFF;
+    d.attempts_span_stages = JOBQ_PG_ON;
+    d.key_keep_us = 60 * SECOND;
+    d.kinds = kinds;
+    d.kind_count = 2;
+    assert_int_equal(jobq_pg_queue_set(pg, NULL, "q", &d, &error), JOBQ_OK);
+    memset(&d, 0, sizeof d);
+    d.max_crashes = 9;
+    assert_int_equal(jobq_pg_queue_set(pg, NULL, "q", &d, &error), JOBQ_OK);
+    expect_text("(7,9,exponential,60000000,3600000000,60000000,250,30000000,1,t,f,\"30 days\","
+                "00:01:00)",
+                "SELECT ROW(max_attempts, max_crashes, backoff_curve, backoff_base_us, "
+                "backoff_cap_us, backoff_floor_us, backoff_jitter_permille, timeout_us, "
+                "stages_max, attempts_span_stages, history, failed_keep, key_keep)::text "
+                "FROM jobq.queue");
+    assert_int_equal(number("SELECT count(*) FROM jobq.kind"), 2);
+    d.timeout_us = JOBQ_NEVER;
+    d.history = JOBQ_PG_ON;
+    assert_int_equal(jobq_pg_queue_set(pg, NULL, "q", &d, &error), JOBQ_OK);
+    assert_int_equal(number("SELECT count(*) FROM jobq.queue WHERE timeout_us IS NULL AND history"),
+                     1);
+    RUN("SELECT jobq.queue_set('q', backoff => 'linear', backoff_base => '1 second', "
+        "backoff_floor => '0', backoff_jitter => 0.1, timeout => '5 minutes')");
+    assert_int_equal(number("SELECT count(*) FROM jobq.queue WHERE backoff_curve = 'linear' AND "
+                            "backoff_base_us = 1000000 AND backoff_jitter_permille = 100 AND "
+                            "timeout_us = 300000000 AND max_attempts = 7"), 1);
+    d.message_max = -1;
+    assert_int_equal(jobq_pg_queue_set(pg, NULL, "q", &d, &error), JOBQ_ERROR_INVALID);
+    assert_string_equal(error.field, "message_max");
+}
+
+/* The window of an idempotency key is its queue's. */
+static void a_queue_says_how_long_a_key_is_remembered(void **unused)
+{
+    jobq_pg_error error;
+    int64_t id;
+
+    (void)unused;
+    fresh();
+    RUN("SELECT jobq.queue_set('q', key_keep => '1 hour')");
+    id = job_in("succeeded");
+    assert_int_equal(number("SELECT jobq.enqueue('q', 'k', key => 'a-key')"), id);
+    RUN("UPDATE jobq.idempotency SET ended_at = now() - interval '61 minutes'");
+    assert_true(number("SELECT jobq.enqueue('q', 'k', key => 'a-key')") != id);
+    assert_int_equal(jobq_pg_cancel_many(pg, NULL, &(jobq_pg_filter){.queue = "q"}, NULL, NULL,
+                                         &error), JOBQ_OK);
+    RUN("UPDATE jobq.idempotency SET ended_at = now() - interval '61 minutes'");
+    RUN("SELECT jobq.prune(100)");
+    assert_int_equal(number("SELECT count(*) FROM jobq.idempotency"), 0);
+}
+
+/* ---- looking --------------------------------------------------------------------------------- */
+
+static void the_views_tell_what_is(void **unused)
+{
+    jobq_pg_counts c;
+    jobq_pg_error error;
+    jobq_pg_batch batch;
+    jobq_job job;
+    int i;
+
+    (void)unused;
+    fresh();
+    enqueue_count(40);
+    RUN("UPDATE jobq.job SET run_at = now() - interval '1 hour'");
+    RUN("SELECT jobq.enqueue('q', 'k', delay => '1 hour') FROM generate_series(1, 7)");
+    RUN("SELECT jobq.enqueue('q', 'k', stages => 3)");
+    RUN("UPDATE jobq.job SET run_at = 'infinity' WHERE stages = 3");
+    for (i = 0; i < 5; i++) {
+        job = claim_one(WORKER, ++next_claim, false);
+        settle_with(&job, i < 2 ? JOBQ_EVENT_SUCCESS : JOBQ_EVENT_DISCARD, "broken");
+    }
+    job = claim_one(WORKER, ++next_claim, false);
+    settle_with(&job, JOBQ_EVENT_RETRY, "first trouble");
+    RUN("UPDATE jobq.job SET run_at = now() - interval '2 hours' WHERE id = %lld",
+        (long long)job.id);
+    job = claim_one(WORKER, ++next_claim, false);
+    settle_with(&job, JOBQ_EVENT_DISCARD, "second trouble");
+    assert_int_equal(claim_by(WORKER, ++next_claim, 4, false, &batch), JOBQ_OK);
+    RUN("UPDATE jobq.job SET suspect = true WHERE id = (SELECT max(id) FROM jobq.job WHERE state = "
+        "'r' AND run_at < now())");
+    assert_int_equal(jobq_pg_queue_counts(pg, NULL, "q", &c, &error), JOBQ_OK);
+    assert_int_equal(c.ready, 29);
+    assert_int_equal(c.running, 4);
+    assert_int_equal(c.scheduled, 7);
+    assert_int_equal(c.parked, 1);
+    assert_int_equal(c.suspects, 1);
+    assert_int_equal(c.failed, 4);
+    assert_int_equal(c.failed_1h, 4);
+    assert_int_equal(c.workers, 1);
+    assert_in_range(c.late_us, 3600 * SECOND, 3700 * SECOND);
+    assert_true(c.done_per_s > 0 && c.exact && !c.paused);
+    assert_int_equal(number("SELECT running FROM jobq.workers"), 4);
+    assert_int_equal(number("SELECT jobs[1] FROM jobq.workers"), batch.jobs[0].id);
+    assert_int_equal(number("SELECT count(*) FROM jobq.failures WHERE error = 'second trouble' AND "
+                            "errors ~ 'stage 0, attempt 1: first trouble\n.*stage 0, attempt 2: "
+                            "second trouble$'"), 1);
+    assert_int_equal(number("SELECT count(*) FROM jobq.jobs"), 48);
+    assert_int_equal(jobq_pg_queue_counts(pg, NULL, "p", &c, &error), JOBQ_ERROR_NOT_FOUND);
+    assert_string_equal(error.message, "Not found: queue with name=p");
+    jobq_pg_batch_clear(&batch);
+}
+
+/* Beyond 10,000 it is the planner's estimate, and says so; and the cost does not grow. */
+static void counts_beyond_ten_thousand_are_estimates(void **unused)
+{
+    jobq_pg_counts c;
+    jobq_pg_error error;
+
+    (void)unused;
+    fresh();
+    RUN("INSERT INTO jobq.kind (queue_id, name) SELECT id, 'k' FROM jobq.queue WHERE name = 'q'");
+    RUN("INSERT INTO jobq.job (queue_id, kind_id) SELECT q.id, k.id FROM jobq.queue q, jobq.kind k,"
+        " generate_series(1, 60000)");
+    RUN("ANALYZE jobq.job");
+    RUN("SELECT pg_stat_force_next_flush()");
+    assert_int_equal(jobq_pg_queue_counts(pg, NULL, "q", &c, &error), JOBQ_OK);
+    assert_false(c.exact);
+    assert_in_range(c.ready, 50000, 70000);
+    assert_int_equal(c.scheduled, 0);
+}
+
+/* ---- peek (X12) ------------------------------------------------------------------------------ */
+
+/* Claims n jobs of queue q the way a loop does: priorities, then later stages. */
+static size_t claimed_ids(int64_t *ids, int32_t n, bool suspects)
+{
+    jobq_lane lanes[30];
+    jobq_pg_claim_desc d;
+    jobq_pg_batch batch;
+    jobq_pg_error error;
+    size_t i, count;
+
+    memset(&d, 0, sizeof d);
+    memset(lanes, 0, sizeof lanes);
+    for (i = 0; i < 30; i++) {
+        lanes[i].queue = (int32_t)number("SELECT id FROM jobq.queue WHERE name = 'q'");
+        lanes[i].priority = (int16_t)(i / 3);
+        lanes[i].stage = (int16_t)(2 - i % 3);
+        lanes[i].after_at_us = INT64_MIN;
+    }
+    d.worker = WORKER;
+    d.number = ++next_claim;
+    d.limit = n;
+    d.lanes = lanes;
+    d.lane_count = 30;
+    d.suspects = suspects;
+    assert_int_equal(jobq_pg_claim(pg, NULL, &d, &batch, &error), JOBQ_OK);
+    count = batch.count;
+    for (i = 0; i < count; i++) ids[i] = batch.jobs[i].id;
+    jobq_pg_batch_clear(&batch);
+    return count;
+}
+
+static int by_value(const void *a, const void *b)
+{
+    int64_t left = *(const int64_t *)a, right = *(const int64_t *)b;
+
+    return left < right ? -1 : left > right;
+}
+
+/* A motley crowd; peek foretells the claims, of which the last ones are suspects, one by one. */
+static void peek_foretells_the_claim(void **unused)
+{
+    int64_t seen[100], taken[100];
+    jobq_pg_batch batch;
+    jobq_pg_error error;
+    size_t count, i, n;
+    int round;
+
+    (void)unused;
+    for (round = 0; round < 5; round++) {
+        fresh();
+        RUN("SELECT setseed(%g)", round / 10.0);
+        RUN("SELECT jobq.enqueue('q', CASE WHEN n %% 3 = 0 THEN 'k' ELSE 'l' END, to_jsonb(n), "
+            "priority => (random() * 9)::int, stages => 3, delay => CASE WHEN random() < 0.2 THEN "
+            "interval '1 h' END) FROM generate_series(1, 60) n");
+        RUN("UPDATE jobq.job SET stage = (random() * 2)::int, run_at = CASE WHEN random() < 0.5 "
+            "THEN run_at - interval '1 min' * (random() * 5)::int ELSE run_at END, suspect = "
+            "random() < 0.1");
+        assert_int_equal(jobq_pg_peek(pg, NULL, NULL, 0, NULL, 0, 100, &batch, &error), JOBQ_OK);
+        count = batch.count;
+        assert_in_range(count, 20, 60);
+        for (i = 0; i < count; i++) {
+            seen[i] = batch.jobs[i].id;
+            assert_int_equal(batch.jobs[i].state, JOBQ_STATE_READY);
+            assert_non_null(jobq_pg_batch_payload(&batch, i, NULL).ptr);
+        }
+        n = claimed_ids(taken, 100, false);
+        for (i = n; claimed_ids(taken + i, 100, true) == 1;) i++;
+        assert_int_equal(i, count);
+        /* One claim answers its rows in the table's order: as sets here, in order below. */
+        qsort(seen, n, sizeof *seen, by_value);
+        qsort(taken, n, sizeof *taken, by_value);
+        assert_memory_equal(seen, taken, count * sizeof *seen);
+        jobq_pg_batch_clear(&batch);
+    }
+}
+
+static void peek_is_in_claiming_order(void **unused)
+{
+    int64_t taken;
+    jobq_pg_batch batch;
+    jobq_pg_error error;
+    int n;
+
+    (void)unused;
+    two_queues();
+    RUN("SELECT jobq.pause('calm')");
+    for (n = 0; n < 40; n++) {
+        assert_int_equal(jobq_pg_peek(pg, NULL, NULL, 0, NULL, 0, 1, &batch, &error), JOBQ_OK);
+        assert_int_equal(claimed_ids(&taken, 1, false), 1);
+        assert_int_equal(batch.jobs[0].id, taken);
+        jobq_pg_batch_clear(&batch);
+    }
+}
+
+static void peek_only_reads(void **unused)
+{
+    static const char *const q[] = {"q"};
+    int64_t ids[5];
+    jobq_pg_batch batch;
+    jobq_pg_error error;
+    char *before, *after;
+    size_t i;
+
+    (void)unused;
+    two_queues();
+    before = everything();
+    RUN("BEGIN");
+    RUN("SET TRANSACTION READ ONLY");
+    assert_int_equal(jobq_pg_peek(pg, db, q, 1, NULL, 0, 5, &batch, &error), JOBQ_OK);
+    assert_int_equal(batch.count, 5);
+    for (i = 0; i < 5; i++) ids[i] = batch.jobs[i].id;
+    jobq_pg_batch_clear(&batch);
+    assert_int_equal(jobq_pg_peek(pg, db, q, 1, ids, 5, 195, &batch, &error), JOBQ_OK);
+    assert_int_equal(batch.count, 195);
+    for (i = 0; i < batch.count; i++) {
+        assert_false(ids[0] == batch.jobs[i].id || ids[4] == batch.jobs[i].id);
+    }
+    jobq_pg_batch_clear(&batch);
+    assert_int_equal(number("SELECT count(*) FROM pg_locks WHERE pid = pg_backend_pid() AND "
+                            "(mode <> 'AccessShareLock' AND locktype <> 'virtualxid')"), 0);
+    RUN("COMMIT");
+    assert_int_equal(number("SELECT count(*) FROM pg_locks WHERE pid = pg_backend_pid() AND "
+                            "relation = 'jobq.job'::regclass"), 0);
+    after = everything();
+    assert_string_equal(before, after);
+    free(before);
+    free(after);
+}
+
+#define TEST(f) cmocka_unit_test_teardown(f, all_stop)
+
+int main(void)
+{
+    static const struct CMUnitTest tests[] = {
+        TEST(every_verb_answers_every_state),
+        TEST(c_says_what_sql_says),
+        TEST(a_key_moves_with_its_job),
+        TEST(filters_take_what_matches_in_steps),
+        TEST(running_jobs_are_asked_once_and_failed_ones_revived),
+        TEST(what_others_hold_is_skipped),
+        TEST(misspelt_names_are_refused),
+        TEST(operators_and_workers_do_not_stand_in_each_others_way),
+        TEST(a_paused_queue_and_a_paused_kind_stand_still),
+        TEST(zero_leaves_a_policy_as_it_is),
+        TEST(a_queue_says_how_long_a_key_is_remembered),
+        TEST(the_views_tell_what_is),
+        TEST(counts_beyond_ten_thousand_are_estimates),
+        TEST(peek_foretells_the_claim),
+        TEST(peek_is_in_claiming_order),
+        TEST(peek_only_reads),
+    };
+
+    return cmocka_run_group_tests_name("operators", tests, pg_up, pg_down);
+}

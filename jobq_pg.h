@@ -50,6 +50,8 @@
  *     errors                   >>error   jobq_pg_error, jobq_pg_classify
  *     the handle and its pool  >>pool    jobq_pg_open, jobq_pg_acquire
  *     migrations               >>migrations, >>migrate
+ *     values, typed tables     >>value, >>table jobq_pg_table_open, _get, _list, _create, _update
+ *     transactions             >>transaction jobq_pg_tx_begin, jobq_pg_transact
  *     enqueue                  >>enqueue jobq_pg_enqueue, jobq_pg_enqueue_many
  *     verbs, one statement each >>verbs  claim, settle, heartbeat, rescue, get ...
  *     operators                >>operate cancel, move ..., pause, queue_set, peek
@@ -82,6 +84,50 @@
  *            systems: the filtered form waits for nobody. Counts up to 10,000 a queue and state are
  *            exact, read from the lane index; beyond that they are the planner's estimate and say
  *            so.
+ *
+ *
+ * TYPED TABLES
+ *
+ * Rows of any table as C structs. Describe it once, as static data; opening it holds the
+ * description against the catalogue, so that a misspelt name or a wrong type is told at once and
+ * not by a strange value.
+ *
+ *     typedef struct pack { int64_t id; jobq_str ref, label; jobq_pg_maybe_int32 port; } pack;
+ *     static const jobq_pg_column pack_columns[] = {
+ *         JOBQ_PG_COLUMN(pack, id, INT64, JOBQ_PG_KEY | JOBQ_PG_READ_ONLY),
+ *         JOBQ_PG_COLUMN(pack, ref, TEXT, 0),
+ *         JOBQ_PG_COLUMN(pack, label, TEXT, JOBQ_PG_SEARCH),
+ *         JOBQ_PG_COLUMN(pack, port, INT32, JOBQ_PG_NULLABLE), JOBQ_PG_COLUMNS_END};
+ *     static const jobq_pg_table_desc pack_desc = {"pack", sizeof(pack), pack_columns};
+ *
+ *     jobq_pg_table_open(&packs, pg, NULL, &pack_desc, &error);
+ *     pack core = {.ref = jobq_str_from("core"), .label = jobq_str_from("Core")};
+ *     jobq_pg_table_create(packs, conn, "ref label", &core, &rows, &error);
+ *     jobq_pg_table_get(packs, conn, "ref", &core, &rows, &error);
+ *
+ * WHERE, FIELDS   Both are lists of column names; the values stand in a struct. In where a name may
+ *                 be followed by an operator ("status created>="); a NULL in the struct is IS NULL.
+ *                 In fields what is named is written, as NULL where the struct says so, and the
+ *                 rest is left alone. So a finder is one line of C, and an update has three values
+ *                 for each field. + before a timestamptz counts from the database's now:
+ *                 "+timeout_at<=" with 0 is what has timed out.
+ * MEMORY          What is read comes as jobq_pg_rows, one allocation with all texts and arrays in
+ *                 it. jobq_pg_rows_clear frees it; nothing else has to be. What you pass is
+ *                 borrowed for the call.
+ * STATEMENTS      Each has an explicit list of columns and is prepared once per connection, under a
+ *                 name of its text; another table of the same shape shares it. Behind a pooler in
+ *                 transaction mode: desc.unprepared. Everything goes in the binary form but
+ *                 numeric.
+ * PAGES           A list ends after 1000 rows unless asked. Pages follow the last row, never an
+ *                 offset: rows that come and go neither shift nor repeat one. All columns ascending
+ *                 or all descending: an index in that order serves it. Search is ILIKE: a trigram
+ *                 index.
+ * ERRORS          Not found: E with F=V. Already exists: E with F=V. Validation error, Invalid
+ *                 state, Operation timed out, Database error: ... Field and value are the
+ *                 constraint's, whatever its name. What C can see to be wrong (UTF-8, JSON,
+ *                 numbers, dates, enums, missing values) is refused before it is sent.
+ * LIMITS          64 columns. timestamptz after the year 294246 reads as infinity. A double is a
+ *                 double.
  *
  *
  * WHAT IT NEEDS  Postgres 14 or newer, libpq 14 or newer, POSIX threads. The role needs to own the
@@ -775,6 +821,280 @@ JOBQ_API jobq_error jobq_pg_call_complete(jobq_call *call, PGconn *conn, jobq_pg
  *         back (or unknown), the error is noted for the job, and it is JOBQ_OUTCOME_RETRY.
  */
 JOBQ_API jobq_outcome jobq_pg_call_commit(jobq_call *call, PGconn *conn);
+
+/* ---- typed tables ---------------------------------------------------------------------------- */
+
+/* A column's type, the C type of its field, and that of a field which may be NULL. */
+typedef enum jobq_pg_type {
+    JOBQ_PG_NONE,
+    JOBQ_PG_BOOL,        /* bool;     jobq_pg_maybe_bool */
+    JOBQ_PG_INT16,       /* int16_t;  jobq_pg_maybe_int16 */
+    JOBQ_PG_INT32,       /* int32_t;  jobq_pg_maybe_int32 */
+    JOBQ_PG_INT64,       /* int64_t;  jobq_pg_maybe_int64 */
+    JOBQ_PG_FLOAT,       /* float;    jobq_pg_maybe_float */
+    JOBQ_PG_DOUBLE,      /* double;   jobq_pg_maybe_double */
+    JOBQ_PG_TEXT,        /* jobq_str, a NUL behind it; NULL is {NULL, 0}, for each jobq_str */
+    JOBQ_PG_BYTES,       /* jobq_str; bytea */
+    JOBQ_PG_UUID,        /* jobq_pg_uuid; jobq_pg_maybe_uuid */
+    JOBQ_PG_TIMESTAMPTZ, /* int64_t, Unix epoch, JOBQ_NEVER: infinity; jobq_pg_maybe_int64 */
+    JOBQ_PG_DATE,        /* int32_t, days since 1970-01-01; jobq_pg_maybe_int32 */
+    JOBQ_PG_INTERVAL,    /* jobq_pg_interval; jobq_pg_maybe_interval */
+    JOBQ_PG_NUMERIC,     /* jobq_str: its digits */
+    JOBQ_PG_JSON,        /* jobq_str: its text; json or jsonb. "null" is JSON's, not SQL's */
+    JOBQ_PG_ENUM,        /* an enum, by the names of its column; jobq_pg_maybe_int32 */
+    JOBQ_PG_TEXTS,       /* jobq_pg_texts; text[]. NULL is {NULL, 0} */
+    JOBQ_PG_INT64S,      /* jobq_pg_int64s; bigint[]. NULL is {NULL, 0} */
+    JOBQ_PG_TYPE_COUNT
+} jobq_pg_type;
+
+typedef struct jobq_pg_uuid {
+    unsigned char bytes[16];
+} jobq_pg_uuid;
+
+typedef struct jobq_pg_interval {
+    int64_t us;
+    int32_t days, months;
+} jobq_pg_interval;
+
+/* One dimension. An element that is NULL is {NULL, 0}. */
+typedef struct jobq_pg_texts {
+    const jobq_str *items;
+    size_t count;
+} jobq_pg_texts;
+
+/* One dimension, without NULLs. */
+typedef struct jobq_pg_int64s {
+    const int64_t *items;
+    size_t count;
+} jobq_pg_int64s;
+
+/* Fields that may be NULL: zero is NULL. */
+typedef struct jobq_pg_maybe_bool { bool value, set; } jobq_pg_maybe_bool;
+typedef struct jobq_pg_maybe_int16 { int16_t value; bool set; } jobq_pg_maybe_int16;
+typedef struct jobq_pg_maybe_int32 { int32_t value; bool set; } jobq_pg_maybe_int32;
+typedef struct jobq_pg_maybe_int64 { int64_t value; bool set; } jobq_pg_maybe_int64;
+typedef struct jobq_pg_maybe_float { float value; bool set; } jobq_pg_maybe_float;
+typedef struct jobq_pg_maybe_double { double value; bool set; } jobq_pg_maybe_double;
+typedef struct jobq_pg_maybe_uuid { jobq_pg_uuid value; bool set; } jobq_pg_maybe_uuid;
+typedef struct jobq_pg_maybe_interval { jobq_pg_interval value; bool set; } jobq_pg_maybe_interval;
+
+/* jobq_pg_some_int32, jobq_pg_some_int64 -- a value that is there. */
+JOBQ_API jobq_pg_maybe_int32 jobq_pg_some_int32(int32_t value);
+JOBQ_API jobq_pg_maybe_int64 jobq_pg_some_int64(int64_t value);
+
+/* A column's flags. */
+#define JOBQ_PG_KEY 1u       /* (part of) what names a row */
+#define JOBQ_PG_NULLABLE 2u  /* may be NULL */
+#define JOBQ_PG_READ_ONLY 4u /* the database gives it: never written */
+#define JOBQ_PG_TOUCH 8u     /* each update writes the database's now */
+#define JOBQ_PG_SEARCH 16u   /* a search looks into it */
+
+typedef struct jobq_pg_column {
+    const char *name;
+    jobq_pg_type type;
+    size_t offset, size;      /* of its field; size is checked (0: it is not) */
+    unsigned flags;
+    const char *const *names; /* of an enum, NULL behind them: names[i] is the value i */
+} jobq_pg_column;
+
+/* One element of an array of columns: the struct, its field, which is named as the column, type
+ * without JOBQ_PG_, flags (and names); and the end of the array. */
+#define JOBQ_PG_COLUMN(row, field, type, flags) \
+    {#field, JOBQ_PG_##type, offsetof(row, field), sizeof(((row *)0)->field), flags, NULL}
+#define JOBQ_PG_ENUM_COLUMN(row, field, names, flags) \
+    {#field, JOBQ_PG_ENUM, offsetof(row, field), sizeof(((row *)0)->field), flags, names}
+#define JOBQ_PG_COLUMNS_END {NULL, JOBQ_PG_NONE, 0, 0, 0, NULL}
+
+/* Static data: it is kept, not copied. */
+typedef struct jobq_pg_table_desc {
+    const char *name;              /* of the table or view, "schema.name" where wanted */
+    size_t row_size;               /* sizeof the struct */
+    const jobq_pg_column *columns; /* at most 64 */
+    const char *entity;            /* in error texts (default: name) */
+    const char *order;             /* of lists (default: the key) */
+    bool unprepared;               /* as in jobq_pg_desc */
+} jobq_pg_table_desc;
+
+typedef struct jobq_pg_table jobq_pg_table;
+
+/* Rows that were read, in one allocation: every pointer in them lives until jobq_pg_rows_clear. */
+typedef struct jobq_pg_rows {
+    void *rows;   /* an array of the table's struct */
+    size_t count;
+    bool more;    /* a list: there are more behind them */
+} jobq_pg_rows;
+
+/* Which rows, in what order. Zero fields mean default. */
+typedef struct jobq_pg_query {
+    const char *where;  /* columns that are as in like: "status created>=" (default: all rows) */
+    const void *like;   /* a row of which only those fields count */
+    const char *search; /* a substring, whatever its case, of any column with JOBQ_PG_SEARCH */
+    const char *order;  /* "name", "-created id": minus is descending (default: the table's) */
+    const void *after;  /* only what comes after this row: the last one of the page before */
+    int32_t limit;      /* (default 1000) */
+} jobq_pg_query;
+
+/*
+ * jobq_pg_table_open -- a table by its description, held against the catalogue.
+ *
+ * Shape   pg: whose pool serves a NULL conn later; NULL: each call names a conn. conn: to look at
+ *         the catalogue (NULL: the pool). Any thread may use a table, and any PGconn of that
+ *         database.
+ * Errors  JOBQ_ERROR_INVALID that names what differs: table, column, type, NULL, size of the field,
+ *         labels of the enum; *table is NULL then.
+ */
+JOBQ_API jobq_error jobq_pg_table_open(jobq_pg_table **table, jobq_pg *pg, PGconn *conn,
+                                       const jobq_pg_table_desc *desc, jobq_pg_error *error);
+
+/* jobq_pg_table_close -- frees it; rows stay. NULL: nothing. */
+JOBQ_API void jobq_pg_table_close(jobq_pg_table *table);
+
+/* jobq_pg_rows_clear -- frees rows. Empty ones: nothing. */
+JOBQ_API void jobq_pg_rows_clear(jobq_pg_rows *rows);
+
+/* In all that follow: conn may be NULL, for the pool, where the call commits by itself; where NULL
+ * is the key; rows is written on JOBQ_OK, else empty; rows NULL is not wanted. */
+
+/* jobq_pg_table_find -- the first row whose columns are as in like, or none: count 0. */
+JOBQ_API jobq_error jobq_pg_table_find(jobq_pg_table *table, PGconn *conn, const char *where,
+                                       const void *like, jobq_pg_rows *rows, jobq_pg_error *error);
+
+/* jobq_pg_table_get -- as find, but none is JOBQ_ERROR_NOT_FOUND. */
+JOBQ_API jobq_error jobq_pg_table_get(jobq_pg_table *table, PGconn *conn, const char *where,
+                                      const void *like, jobq_pg_rows *rows, jobq_pg_error *error);
+
+/* jobq_pg_table_list -- a page of rows. query NULL: the first 1000. An order column that may be
+ * NULL can't be paged by. */
+JOBQ_API jobq_error jobq_pg_table_list(jobq_pg_table *table, PGconn *conn,
+                                       const jobq_pg_query *query, jobq_pg_rows *rows,
+                                       jobq_pg_error *error);
+
+/* jobq_pg_table_count -- how many rows; order, after and limit of the query count for nothing. */
+JOBQ_API jobq_error jobq_pg_table_count(jobq_pg_table *table, PGconn *conn,
+                                        const jobq_pg_query *query, int64_t *count,
+                                        jobq_pg_error *error);
+
+/* jobq_pg_table_exists -- whether there is such a row. */
+JOBQ_API jobq_error jobq_pg_table_exists(jobq_pg_table *table, PGconn *conn, const char *where,
+                                         const void *like, bool *exists, jobq_pg_error *error);
+
+/*
+ * jobq_pg_table_create -- a new row, with the fields that are named; the others get their defaults.
+ *
+ * Shape   fields NULL: all that are neither read-only nor touched. rows: the row as it stands
+ *         there.
+ * Errors  JOBQ_ERROR_EXISTS with field and value, JOBQ_ERROR_INVALID.
+ */
+JOBQ_API jobq_error jobq_pg_table_create(jobq_pg_table *table, PGconn *conn, const char *fields,
+                                         const void *row, jobq_pg_rows *rows,
+                                         jobq_pg_error *error);
+
+/* jobq_pg_table_create_many -- count rows of an array, all or none. Tx: a savepoint in yours. */
+JOBQ_API jobq_error jobq_pg_table_create_many(jobq_pg_table *table, PGconn *conn,
+                                              const char *fields, const void *array, size_t count,
+                                              jobq_pg_error *error);
+
+/* jobq_pg_table_upsert -- as create; where the columns of unique are taken, the other fields are
+ * written into that row. */
+JOBQ_API jobq_error jobq_pg_table_upsert(jobq_pg_table *table, PGconn *conn, const char *unique,
+                                         const char *fields, const void *row, jobq_pg_rows *rows,
+                                         jobq_pg_error *error);
+
+/*
+ * jobq_pg_table_update -- writes the fields that are named into the row of this key.
+ *
+ * Shape   Named and NULL: becomes NULL. Not named: left. None named: nothing is written, not even
+ *         touched; the row is read.
+ * Errors  JOBQ_ERROR_NOT_FOUND, JOBQ_ERROR_EXISTS, JOBQ_ERROR_INVALID.
+ */
+JOBQ_API jobq_error jobq_pg_table_update(jobq_pg_table *table, PGconn *conn, const char *fields,
+                                         const void *row, jobq_pg_rows *rows,
+                                         jobq_pg_error *error);
+
+/* jobq_pg_table_update_if -- as update, if the columns of expect still are as in expected (a
+ * status, a version); else JOBQ_ERROR_LOST. The key is row's. */
+JOBQ_API jobq_error jobq_pg_table_update_if(jobq_pg_table *table, PGconn *conn, const char *fields,
+                                            const void *row, const char *expect,
+                                            const void *expected, jobq_pg_rows *rows,
+                                            jobq_pg_error *error);
+
+/* jobq_pg_table_update_where -- writes fields of row into the first 1000 rows, by the key, that are
+ * as in like; rows: these, in any order. Rows that someone else has locked are left out: call again
+ * while it changes any. */
+JOBQ_API jobq_error jobq_pg_table_update_where(jobq_pg_table *table, PGconn *conn,
+                                               const char *fields, const void *row,
+                                               const char *where, const void *like,
+                                               jobq_pg_rows *rows, jobq_pg_error *error);
+
+/* jobq_pg_table_delete -- deletes what is as in like. *count (may be NULL): how many there were. */
+JOBQ_API jobq_error jobq_pg_table_delete(jobq_pg_table *table, PGconn *conn, const char *where,
+                                         const void *like, int64_t *count, jobq_pg_error *error);
+
+/* ---- values as text -------------------------------------------------------------------------- */
+
+/* Each _from is strict and leaves the value alone when it returns JOBQ_ERROR_INVALID; each _format
+ * writes what _from reads, terminated, into at least as many bytes as are named. Postgres reads and
+ * writes the same texts. */
+
+#define JOBQ_PG_UUID_SIZE 37
+#define JOBQ_PG_DATE_SIZE 24
+#define JOBQ_PG_INSTANT_SIZE 40
+#define JOBQ_PG_INTERVAL_SIZE 80
+
+/* "6ba7b810-9dad-11d1-80b4-00c04fd430c8"; hexadecimal digits of either case, dashes or none. */
+JOBQ_API jobq_error jobq_pg_uuid_from(jobq_str text, jobq_pg_uuid *uuid);
+JOBQ_API void jobq_pg_uuid_format(char *out, const jobq_pg_uuid *uuid);
+
+/* "2024-02-29", years 0001 to 9999 and more digits, "infinity", "-infinity". */
+JOBQ_API jobq_error jobq_pg_date_from(jobq_str text, int32_t *days);
+JOBQ_API void jobq_pg_date_format(char *out, int32_t days);
+
+/* "2024-02-29T12:34:56.789Z"; a blank for T, up to six decimals, Z or +hh, +hhmm, +hh:mm. */
+JOBQ_API jobq_error jobq_pg_instant_from(jobq_str text, int64_t *us);
+JOBQ_API void jobq_pg_instant_format(char *out, int64_t us);
+
+/* ISO 8601: "P1Y2M3DT4H5M6.7S"; each number may be negative. */
+JOBQ_API jobq_error jobq_pg_interval_from(jobq_str text, jobq_pg_interval *interval);
+JOBQ_API void jobq_pg_interval_format(char *out, const jobq_pg_interval *interval);
+
+/* "\x0aff". out holds len / 2 - 1 bytes, *size of them are written; 2 * size + 3 for the text. */
+JOBQ_API jobq_error jobq_pg_bytes_from(jobq_str text, char *out, size_t *size);
+JOBQ_API void jobq_pg_bytes_format(char *out, jobq_str bytes);
+
+/* jobq_pg_numeric_valid -- digits, a point, an exponent, a sign; "NaN", "Infinity". */
+JOBQ_API bool jobq_pg_numeric_valid(jobq_str text);
+
+/* ---- transactions ---------------------------------------------------------------------------- */
+
+/* A transaction, or a savepoint in the one that is open. */
+typedef struct jobq_pg_tx {
+    PGconn *conn;
+    bool open, nested;
+} jobq_pg_tx;
+
+/* jobq_pg_tx_begin -- begins one on conn. JOBQ_ERROR_INVALID: it is busy, or aborted. */
+JOBQ_API jobq_error jobq_pg_tx_begin(jobq_pg_tx *tx, PGconn *conn, jobq_pg_error *error);
+
+/* jobq_pg_tx_commit -- commits it. After an error it is over and rolled back, but for
+ * JOBQ_ERROR_CONNECTION: then nobody knows. */
+JOBQ_API jobq_error jobq_pg_tx_commit(jobq_pg_tx *tx, jobq_pg_error *error);
+
+/* jobq_pg_tx_end -- rolls back what was not committed. Stands at the end of each scope with a
+ * begin. */
+JOBQ_API void jobq_pg_tx_end(jobq_pg_tx *tx);
+
+/* What runs in a transaction: JOBQ_OK commits it, anything else rolls it back. */
+typedef jobq_error (*jobq_pg_deed)(PGconn *conn, void *user, jobq_pg_error *error);
+
+/*
+ * jobq_pg_transact -- runs deed in a transaction; again, up to ten times with growing pauses, when
+ * the database asks for it (40001, 40P01).
+ *
+ * Tx      conn NULL: a connection of the pool. In a transaction of yours: once, in a savepoint.
+ * Errors  the deed's, or the commit's.
+ */
+JOBQ_API jobq_error jobq_pg_transact(jobq_pg *pg, PGconn *conn, jobq_pg_deed deed, void *user,
+                                     jobq_pg_error *error);
 
 #ifdef __cplusplus
 }
@@ -3804,16 +4124,22 @@ static void jobq_pg__add_jsonb(jobq_pg__params *p, jobq_str json)
     jobq_pg__end(p);
 }
 
-/* Opens a one-dimensional array; its elements follow, then jobq_pg__end. */
-static void jobq_pg__array(jobq_pg__params *p, int type, size_t count)
+/* The head of a one-dimensional array; its elements follow. */
+static void jobq_pg__array_head_put(jobq_pg__params *p, int type, size_t count)
 {
-    jobq_pg__begin(p);
     jobq_pg__raw_int(p, count > 0, 4);
     jobq_pg__raw_int(p, 1, 4);
     jobq_pg__raw_int(p, type, 4);
     if (count == 0) return;
     jobq_pg__raw_int(p, (int64_t)count, 4);
     jobq_pg__raw_int(p, 1, 4);
+}
+
+/* Opens a parameter that is one; its elements follow, then jobq_pg__end. */
+static void jobq_pg__array(jobq_pg__params *p, int type, size_t count)
+{
+    jobq_pg__begin(p);
+    jobq_pg__array_head_put(p, type, count);
 }
 
 static void jobq_pg__item_int(jobq_pg__params *p, int64_t value, size_t width)
@@ -3885,7 +4211,7 @@ static int32_t jobq_pg__int32(const PGresult *res, int row, int column)
 
 static int64_t jobq_pg__from_server_us(int64_t us)
 {
-    if (us == INT64_MAX) return JOBQ_NEVER;
+    if (us == INT64_MAX || us == INT64_MIN) return us; /* infinity, -infinity */
     return us > INT64_MAX - JOBQ_PG__EPOCH_US ? JOBQ_NEVER : us + JOBQ_PG__EPOCH_US;
 }
 
@@ -4613,6 +4939,2645 @@ JOBQ_API jobq_error jobq_pg_check(jobq_pg *pg, PGconn *conn, jobq_pg_error *erro
     code = jobq_pg__version(pg, conn == NULL ? mine : conn, &version, &library_min, error);
     if (mine != NULL) jobq_pg_release(pg, mine);
     return code == JOBQ_OK ? jobq_pg__serves(pg, version, library_min, error) : code;
+}
+
+/* ---- >>value: what a field holds, as the wire has it and as text ----------------------------- */
+
+#define JOBQ_PG__DAY_US ((int64_t)86400000000)
+#define JOBQ_PG__EPOCH_DAYS 10957 /* 2000-01-01, the server's zero */
+#define JOBQ_PG__INSTANT_FIRST (-(int64_t)210866803200000000) /* 4714-11-24 BC, the server's */
+#define JOBQ_PG__DATE_FIRST (-2440588)                        /* the same */
+#define JOBQ_PG__DATE_LAST 2145042905                         /* 5874897-12-31 */
+
+/* Bytes of a C type, and of the one that may be NULL. A zero in maybe: NULL is in the type. */
+static const struct {
+    const char *name;
+    size_t size, maybe;
+    int oids[4]; /* of the server's types that fit */
+} jobq_pg__types[JOBQ_PG_TYPE_COUNT] = {
+    {"none", 0, 0, {0, 0, 0, 0}},
+    {"bool", sizeof(bool), sizeof(jobq_pg_maybe_bool), {16, 0, 0, 0}},
+    {"int16", 2, sizeof(jobq_pg_maybe_int16), {21, 0, 0, 0}},
+    {"int32", 4, sizeof(jobq_pg_maybe_int32), {23, 0, 0, 0}},
+    {"int64", 8, sizeof(jobq_pg_maybe_int64), {20, 0, 0, 0}},
+    {"float", sizeof(float), sizeof(jobq_pg_maybe_float), {700, 0, 0, 0}},
+    {"double", sizeof(double), sizeof(jobq_pg_maybe_double), {701, 0, 0, 0}},
+    {"text", sizeof(jobq_str), 0, {25, 1043, 1042, 19}},
+    {"bytes", sizeof(jobq_str), 0, {17, 0, 0, 0}},
+    {"uuid", sizeof(jobq_pg_uuid), sizeof(jobq_pg_maybe_uuid), {2950, 0, 0, 0}},
+    {"timestamptz", 8, sizeof(jobq_pg_maybe_int64), {1184, 0, 0, 0}},
+    {"date", 4, sizeof(jobq_pg_maybe_int32), {1082, 0, 0, 0}},
+    {"interval", sizeof(jobq_pg_interval), sizeof(jobq_pg_maybe_interval), {1186, 0, 0, 0}},
+    {"numeric", sizeof(jobq_str), 0, {1700, 0, 0, 0}},
+    {"json", sizeof(jobq_str), 0, {3802, 114, 0, 0}},
+    {"enum", sizeof(int), sizeof(jobq_pg_maybe_int32), {25, 1043, 18, 0}},
+    {"texts", sizeof(jobq_pg_texts), 0, {1009, 1015, 0, 0}},
+    {"int64s", sizeof(jobq_pg_int64s), 0, {1016, 0, 0, 0}},
+};
+
+/* Memory behind the rows of a page. It was measured before: see jobq_pg__heap_need. */
+typedef struct jobq_pg__heap {
+    char *at, *end;
+} jobq_pg__heap;
+
+static uint64_t jobq_pg__big(const unsigned char *p, int len)
+{
+    uint64_t value = 0;
+    int i;
+
+    for (i = 0; i < len; i++) value = value << 8 | p[i];
+    return value;
+}
+
+static int32_t jobq_pg__big32(const char *p)
+{
+    return (int32_t)(uint32_t)jobq_pg__big((const unsigned char *)p, 4);
+}
+
+static int64_t jobq_pg__big64(const char *p)
+{
+    return (int64_t)jobq_pg__big((const unsigned char *)p, 8);
+}
+
+/* Bytes of heap that a value of so many wire bytes takes at most. */
+static size_t jobq_pg__heap_need(jobq_pg_type type, size_t len)
+{
+    switch (type) {
+    case JOBQ_PG_TEXT:
+    case JOBQ_PG_BYTES:
+    case JOBQ_PG_NUMERIC:
+    case JOBQ_PG_JSON: return len + 1;
+    case JOBQ_PG_TEXTS: return len / 4 * (sizeof(jobq_str) + 1) + len + 16;
+    case JOBQ_PG_INT64S: return len + 16;
+    case JOBQ_PG_NONE:
+    case JOBQ_PG_BOOL:
+    case JOBQ_PG_INT16:
+    case JOBQ_PG_INT32:
+    case JOBQ_PG_INT64:
+    case JOBQ_PG_FLOAT:
+    case JOBQ_PG_DOUBLE:
+    case JOBQ_PG_UUID:
+    case JOBQ_PG_TIMESTAMPTZ:
+    case JOBQ_PG_DATE:
+    case JOBQ_PG_INTERVAL:
+    case JOBQ_PG_ENUM:
+    case JOBQ_PG_TYPE_COUNT: break;
+    }
+    return 0;
+}
+
+static void *jobq_pg__heap_take(jobq_pg__heap *heap, size_t size, size_t align)
+{
+    size_t skip = (align - (uintptr_t)heap->at % align) % align;
+    char *out = heap->at + skip;
+
+    if ((size_t)(heap->end - heap->at) < size + skip) return NULL;
+    heap->at = out + size;
+    return out;
+}
+
+/* A copy with a NUL behind it. */
+static bool jobq_pg__heap_str(jobq_pg__heap *heap, const char *p, size_t len, jobq_str *out)
+{
+    char *copy = (char *)jobq_pg__heap_take(heap, len + 1, 1);
+
+    if (copy == NULL) return false;
+    if (len > 0) memcpy(copy, p, len);
+    copy[len] = '\0';
+    out->ptr = copy;
+    out->len = len;
+    return true;
+}
+
+/* The head of an array on the wire: one dimension at most. False: malformed. *count elements
+ * follow at *at. */
+static bool jobq_pg__array_head(const char *p, size_t len, size_t *at, size_t *count)
+{
+    int32_t dims, items;
+
+    if (len < 12) return false;
+    dims = jobq_pg__big32(p);
+    *count = 0;
+    *at = 12;
+    if (dims == 0) return len == 12;
+    if (dims != 1 || len < 20) return false;
+    items = jobq_pg__big32(p + 12);
+    if (items < 0 || (size_t)items > (len - 20) / 4) return false;
+    *count = (size_t)items;
+    *at = 20;
+    return true;
+}
+
+/* The next element: its bytes, or NULL. False: malformed. */
+static bool jobq_pg__array_item(const char *p, size_t len, size_t *at, jobq_str *item)
+{
+    int32_t size;
+
+    item->ptr = NULL;
+    item->len = 0;
+    if (len - *at < 4) return false;
+    size = jobq_pg__big32(p + *at);
+    *at += 4;
+    if (size == -1) return true;
+    if (size < 0 || (size_t)size > len - *at) return false;
+    item->ptr = p + *at;
+    item->len = (size_t)size;
+    *at += (size_t)size;
+    return true;
+}
+
+static bool jobq_pg__get_texts(const char *p, size_t len, jobq_pg__heap *heap, jobq_pg_texts *out)
+{
+    jobq_str *items, item;
+    size_t at, count, i;
+
+    if (!jobq_pg__array_head(p, len, &at, &count)) return false;
+    items = (jobq_str *)jobq_pg__heap_take(heap, count * sizeof *items, sizeof(void *));
+    if (items == NULL) return false;
+    for (i = 0; i < count; i++) {
+        if (!jobq_pg__array_item(p, len, &at, &item)) return false;
+        items[i] = item;
+        if (item.ptr != NULL && !jobq_pg__heap_str(heap, item.ptr, item.len, &items[i]))
+            return false;
+    }
+    out->items = items;
+    out->count = count;
+    return at == len;
+}
+
+static bool jobq_pg__get_int64s(const char *p, size_t len, jobq_pg__heap *heap,
+                                jobq_pg_int64s *out)
+{
+    jobq_str item;
+    size_t at, count, i;
+    int64_t *items;
+
+    if (!jobq_pg__array_head(p, len, &at, &count)) return false;
+    items = (int64_t *)jobq_pg__heap_take(heap, count * sizeof *items, sizeof *items);
+    if (items == NULL) return false;
+    for (i = 0; i < count; i++) {
+        if (!jobq_pg__array_item(p, len, &at, &item) || item.len != 8) return false;
+        items[i] = jobq_pg__big64(item.ptr);
+    }
+    out->items = items;
+    out->count = count;
+    return at == len;
+}
+
+static bool jobq_pg__get_enum(const jobq_pg_column *column, const char *p, size_t len, int *out)
+{
+    int i;
+
+    for (i = 0; column->names[i] != NULL; i++) {
+        if (strlen(column->names[i]) == len && memcmp(column->names[i], p, len) == 0) {
+            *out = i;
+            return true;
+        }
+    }
+    return false;
+}
+
+static int32_t jobq_pg__days_from_server(int32_t days)
+{
+    if (days == INT32_MAX || days == INT32_MIN) return days; /* infinity */
+    return days > INT32_MAX - JOBQ_PG__EPOCH_DAYS ? INT32_MAX : days + JOBQ_PG__EPOCH_DAYS;
+}
+
+/* A value of fixed size; out is aligned for its type. False: not of this size. */
+static bool jobq_pg__get_fixed(jobq_pg_type type, const char *p, size_t len, char *out)
+{
+    size_t width =
+        type == JOBQ_PG_INTERVAL || type == JOBQ_PG_UUID ? 16 : jobq_pg__types[type].size;
+    uint64_t big;
+    uint32_t big32;
+    uint16_t big16;
+    jobq_pg_interval interval;
+
+    if (len != width) return false;
+    if (type == JOBQ_PG_UUID) {
+        memcpy(out, p, 16);
+    } else if (type == JOBQ_PG_INTERVAL) {
+        interval.us = jobq_pg__big64(p);
+        interval.days = jobq_pg__big32(p + 8);
+        interval.months = jobq_pg__big32(p + 12);
+        memcpy(out, &interval, sizeof interval);
+    } else if (width == 8) {
+        big = (uint64_t)jobq_pg__big64(p);
+        if (type == JOBQ_PG_TIMESTAMPTZ) big = (uint64_t)jobq_pg__from_server_us((int64_t)big);
+        memcpy(out, &big, 8);
+    } else if (width == 4) {
+        big32 = (uint32_t)jobq_pg__big32(p);
+        if (type == JOBQ_PG_DATE) big32 = (uint32_t)jobq_pg__days_from_server((int32_t)big32);
+        memcpy(out, &big32, 4);
+    } else if (type == JOBQ_PG_BOOL) {
+        *(bool *)out = p[0] != 0;
+    } else {
+        big16 = (uint16_t)((unsigned char)p[0] << 8 | (unsigned char)p[1]);
+        memcpy(out, &big16, 2);
+    }
+    return true;
+}
+
+/* One value from the wire into its field. False: it is none of its type. */
+static bool jobq_pg__get_value(const jobq_pg_column *column, bool jsonb, const char *p, size_t len,
+                               char *field, jobq_pg__heap *heap)
+{
+    switch (column->type) {
+    case JOBQ_PG_TEXT:
+    case JOBQ_PG_BYTES:
+    case JOBQ_PG_NUMERIC: return jobq_pg__heap_str(heap, p, len, (jobq_str *)(void *)field);
+    case JOBQ_PG_JSON:
+        if (jsonb && (len < 1 || p[0] != 1)) return false;
+        return jobq_pg__heap_str(heap, p + jsonb, len - jsonb, (jobq_str *)(void *)field);
+    case JOBQ_PG_TEXTS: return jobq_pg__get_texts(p, len, heap, (jobq_pg_texts *)(void *)field);
+    case JOBQ_PG_INT64S: return jobq_pg__get_int64s(p, len, heap, (jobq_pg_int64s *)(void *)field);
+    case JOBQ_PG_ENUM: return jobq_pg__get_enum(column, p, len, (int *)(void *)field);
+    case JOBQ_PG_NONE:
+    case JOBQ_PG_BOOL:
+    case JOBQ_PG_INT16:
+    case JOBQ_PG_INT32:
+    case JOBQ_PG_INT64:
+    case JOBQ_PG_FLOAT:
+    case JOBQ_PG_DOUBLE:
+    case JOBQ_PG_UUID:
+    case JOBQ_PG_TIMESTAMPTZ:
+    case JOBQ_PG_DATE:
+    case JOBQ_PG_INTERVAL:
+    case JOBQ_PG_TYPE_COUNT: break;
+    }
+    return jobq_pg__get_fixed(column->type, p, len, field);
+}
+
+/* Whether a field is NULL. */
+static bool jobq_pg__is_null(const jobq_pg_column *column, const char *field)
+{
+    size_t maybe = jobq_pg__types[column->type].maybe;
+
+    if (maybe == 0) return ((const jobq_str *)(const void *)field)->ptr == NULL;
+    return (column->flags & JOBQ_PG_NULLABLE) != 0 &&
+           !*(const bool *)(field + jobq_pg__types[column->type].size);
+}
+
+static void jobq_pg__put_fixed(jobq_pg__params *p, jobq_pg_type type, const char *field)
+{
+    jobq_pg_interval interval;
+    uint64_t big;
+    uint32_t big32;
+    uint16_t big16;
+
+    if (type == JOBQ_PG_UUID) {
+        jobq_pg__raw(p, field, 16);
+    } else if (type == JOBQ_PG_INTERVAL) {
+        memcpy(&interval, field, sizeof interval);
+        jobq_pg__raw_int(p, interval.us, 8);
+        jobq_pg__raw_int(p, interval.days, 4);
+        jobq_pg__raw_int(p, interval.months, 4);
+    } else if (jobq_pg__types[type].size == 8) {
+        memcpy(&big, field, 8);
+        if (type == JOBQ_PG_TIMESTAMPTZ) big = (uint64_t)jobq_pg__to_server_us((int64_t)big);
+        jobq_pg__raw_int(p, (int64_t)big, 8);
+    } else if (jobq_pg__types[type].size == 4) {
+        memcpy(&big32, field, 4);
+        if (type == JOBQ_PG_DATE && big32 != INT32_MAX && big32 != (uint32_t)INT32_MIN)
+            big32 -= JOBQ_PG__EPOCH_DAYS;
+        jobq_pg__raw_int(p, (int32_t)big32, 4);
+    } else if (type == JOBQ_PG_BOOL) {
+        jobq_pg__raw_int(p, *(const bool *)field, 1);
+    } else {
+        memcpy(&big16, field, 2);
+        jobq_pg__raw_int(p, big16, 2);
+    }
+}
+
+static void jobq_pg__put_texts(jobq_pg__params *p, const jobq_pg_texts *texts)
+{
+    size_t i;
+
+    jobq_pg__array_head_put(p, JOBQ_PG__TEXT, texts->count);
+    for (i = 0; i < texts->count; i++) jobq_pg__item_str(p, texts->items[i], JOBQ_PG__TEXT);
+}
+
+static void jobq_pg__put_int64s(jobq_pg__params *p, const jobq_pg_int64s *longs)
+{
+    size_t i;
+
+    jobq_pg__array_head_put(p, JOBQ_PG__INT8, longs->count);
+    for (i = 0; i < longs->count; i++) jobq_pg__item_int(p, longs->items[i], 8);
+}
+
+/* One value of a field, not NULL and found valid, onto the wire. */
+static void jobq_pg__put_value(jobq_pg__params *p, const jobq_pg_column *column, bool jsonb,
+                               const char *field)
+{
+    const jobq_str *str = (const jobq_str *)(const void *)field;
+    const char *name;
+
+    switch (column->type) {
+    case JOBQ_PG_JSON:
+        if (jsonb) jobq_pg__raw_int(p, 1, 1);
+        jobq_pg__raw(p, str->ptr, str->len);
+        return;
+    case JOBQ_PG_TEXT:
+    case JOBQ_PG_BYTES:
+    case JOBQ_PG_NUMERIC: jobq_pg__raw(p, str->ptr, str->len); return;
+    case JOBQ_PG_TEXTS:
+        jobq_pg__put_texts(p, (const jobq_pg_texts *)(const void *)field);
+        return;
+    case JOBQ_PG_INT64S:
+        jobq_pg__put_int64s(p, (const jobq_pg_int64s *)(const void *)field);
+        return;
+    case JOBQ_PG_ENUM:
+        name = column->names[*(const int *)(const void *)field];
+        jobq_pg__raw(p, name, strlen(name));
+        return;
+    case JOBQ_PG_NONE:
+    case JOBQ_PG_BOOL:
+    case JOBQ_PG_INT16:
+    case JOBQ_PG_INT32:
+    case JOBQ_PG_INT64:
+    case JOBQ_PG_FLOAT:
+    case JOBQ_PG_DOUBLE:
+    case JOBQ_PG_UUID:
+    case JOBQ_PG_TIMESTAMPTZ:
+    case JOBQ_PG_DATE:
+    case JOBQ_PG_INTERVAL:
+    case JOBQ_PG_TYPE_COUNT: break;
+    }
+    jobq_pg__put_fixed(p, column->type, field);
+}
+
+static const char *jobq_pg__wrong_texts(const jobq_pg_texts *texts)
+{
+    size_t i;
+
+    for (i = 0; i < texts->count; i++) {
+        if (texts->items[i].ptr != NULL && !jobq_utf8_valid(texts->items[i]))
+            return "an element is not UTF-8, or has a NUL in it";
+    }
+    return NULL;
+}
+
+static const char *jobq_pg__wrong_enum(const jobq_pg_column *column, int value)
+{
+    int i;
+
+    for (i = 0; column->names[i] != NULL; i++) {
+        if (i == value) return NULL;
+    }
+    return "no value of its enum";
+}
+
+/* Why the server would refuse this field's value, which is not NULL. NULL: it would not. */
+static const char *jobq_pg__wrong(const jobq_pg_column *column, const char *field)
+{
+    const jobq_str *str = (const jobq_str *)(const void *)field;
+    const char *why = NULL;
+    int32_t days;
+    int64_t us;
+
+    if (column->type == JOBQ_PG_TEXT && !jobq_utf8_valid(*str))
+        why = "not UTF-8, or has a NUL in it";
+    if (column->type == JOBQ_PG_JSON && jobq_json_check(*str, NULL, &why) == JOBQ_OK) why = NULL;
+    if (column->type == JOBQ_PG_NUMERIC && !jobq_pg_numeric_valid(*str)) why = "not a number";
+    if (column->type == JOBQ_PG_TEXTS)
+        why = jobq_pg__wrong_texts((const jobq_pg_texts *)(const void *)field);
+    if (column->type == JOBQ_PG_ENUM)
+        why = jobq_pg__wrong_enum(column, *(const int *)(const void *)field);
+    if (column->type == JOBQ_PG_DATE) {
+        memcpy(&days, field, sizeof days);
+        if (days != INT32_MAX && days != INT32_MIN &&
+            (days < JOBQ_PG__DATE_FIRST || days > JOBQ_PG__DATE_LAST))
+            why = "out of range";
+    }
+    if (column->type == JOBQ_PG_TIMESTAMPTZ) {
+        memcpy(&us, field, sizeof us);
+        if (us != INT64_MIN && us < JOBQ_PG__INSTANT_FIRST) why = "out of range";
+    }
+    return why;
+}
+
+/* -- as text -- */
+
+static int jobq_pg__hex(char c)
+{
+    if (c >= '0' && c <= '9') return c - '0';
+    if (c >= 'a' && c <= 'f') return c - 'a' + 10;
+    return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+}
+
+/* Two digits at p, of which left characters are left; -1: there are none. */
+static int jobq_pg__hex_pair(const char *p, size_t left)
+{
+    int high = left < 2 ? -1 : jobq_pg__hex(p[0]), low = left < 2 ? -1 : jobq_pg__hex(p[1]);
+
+    return high < 0 || low < 0 ? -1 : high << 4 | low;
+}
+
+JOBQ_API jobq_error jobq_pg_uuid_from(jobq_str text, jobq_pg_uuid *uuid)
+{
+    bool dashes = text.len == 36;
+    jobq_pg_uuid out;
+    size_t at = 0;
+    int i, byte;
+
+    JOBQ_ASSERT(uuid != NULL);
+    if (!dashes && text.len != 32) return JOBQ_ERROR_INVALID;
+    for (i = 0; i < 16; i++) {
+        if (dashes && (i == 4 || i == 6 || i == 8 || i == 10) && text.ptr[at++] != '-')
+            return JOBQ_ERROR_INVALID;
+        byte = jobq_pg__hex_pair(text.ptr + at, text.len - at);
+        if (byte < 0) return JOBQ_ERROR_INVALID;
+        out.bytes[i] = (unsigned char)byte;
+        at += 2;
+    }
+    *uuid = out;
+    return JOBQ_OK;
+}
+
+static const char jobq_pg__digits[] = "0123456789abcdef";
+
+JOBQ_API void jobq_pg_uuid_format(char *out, const jobq_pg_uuid *uuid)
+{
+    int i;
+
+    JOBQ_ASSERT(out != NULL && uuid != NULL);
+    for (i = 0; i < 16; i++) {
+        if (i == 4 || i == 6 || i == 8 || i == 10) *out++ = '-';
+        *out++ = jobq_pg__digits[uuid->bytes[i] >> 4];
+        *out++ = jobq_pg__digits[uuid->bytes[i] & 15];
+    }
+    *out = '\0';
+}
+
+JOBQ_API jobq_error jobq_pg_bytes_from(jobq_str text, char *out, size_t *size)
+{
+    size_t i;
+
+    JOBQ_ASSERT(size != NULL);
+    if (text.len < 2 || text.len % 2 != 0 || text.ptr[0] != '\\' || text.ptr[1] != 'x')
+        return JOBQ_ERROR_INVALID;
+    for (i = 2; i < text.len; i += 2) {
+        if (jobq_pg__hex_pair(text.ptr + i, text.len - i) < 0) return JOBQ_ERROR_INVALID;
+    }
+    for (i = 2; i < text.len; i += 2) {
+        out[i / 2 - 1] = (char)(unsigned char)jobq_pg__hex_pair(text.ptr + i, text.len - i);
+    }
+    *size = text.len / 2 - 1;
+    return JOBQ_OK;
+}
+
+JOBQ_API void jobq_pg_bytes_format(char *out, jobq_str bytes)
+{
+    size_t i;
+
+    JOBQ_ASSERT(out != NULL);
+    *out++ = '\\';
+    *out++ = 'x';
+    for (i = 0; i < bytes.len; i++) {
+        *out++ = jobq_pg__digits[(unsigned char)bytes.ptr[i] >> 4];
+        *out++ = jobq_pg__digits[bytes.ptr[i] & 15];
+    }
+    *out = '\0';
+}
+
+/* Reads from, to and over a text. */
+typedef struct jobq_pg__scan {
+    const char *at, *end;
+} jobq_pg__scan;
+
+static jobq_pg__scan jobq_pg__scan_of(jobq_str text)
+{
+    jobq_pg__scan s;
+
+    s.at = text.ptr;
+    s.end = text.ptr == NULL ? NULL : text.ptr + text.len;
+    return s;
+}
+
+static bool jobq_pg__scan_char(jobq_pg__scan *s, char c)
+{
+    if (s->at == s->end || *s->at != c) return false;
+    s->at++;
+    return true;
+}
+
+/* As many digits as there are, from least to most; fewer than 19 of them. -1: not so many. */
+static int64_t jobq_pg__scan_digits(jobq_pg__scan *s, int least, int most, int *count)
+{
+    int64_t value = 0;
+
+    for (*count = 0; s->at < s->end && *s->at >= '0' && *s->at <= '9' && *count < most; s->at++) {
+        value = value * 10 + (*s->at - '0');
+        ++*count;
+    }
+    return *count < least ? -1 : value;
+}
+
+static int64_t jobq_pg__scan_number(jobq_pg__scan *s, int least, int most)
+{
+    int count;
+
+    return jobq_pg__scan_digits(s, least, most, &count);
+}
+
+/* Up to six decimals behind the point, as microseconds. -1: none. */
+static int64_t jobq_pg__scan_micros(jobq_pg__scan *s)
+{
+    int count;
+    int64_t value = jobq_pg__scan_digits(s, 1, 6, &count);
+
+    for (; value >= 0 && count < 6; count++) value *= 10;
+    return value;
+}
+
+static bool jobq_pg__leap(int64_t year)
+{
+    return year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
+}
+
+static int jobq_pg__month_days(int64_t year, int64_t month)
+{
+    static const int days[] = {31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31};
+
+    return days[month - 1] + (month == 2 && jobq_pg__leap(year));
+}
+
+/* Days since 1970-01-01, of the Gregorian calendar in both directions. Source: Hinnant's
+ * days_from_civil: years begin in March, so that the leap day is the last. */
+static int64_t jobq_pg__days_of(int64_t year, int64_t month, int64_t day)
+{
+    int64_t y = month <= 2 ? year - 1 : year, era = (y >= 0 ? y : y - 399) / 400;
+    int64_t in_era = y - era * 400,
+            in_year = (153 * (month + (month > 2 ? -3 : 9)) + 2) / 5 + day - 1;
+
+    return era * 146097 + in_era * 365 + in_era / 4 - in_era / 100 + in_year - 719468;
+}
+
+static void jobq_pg__date_of(int64_t days, int64_t *year, int *month, int *day)
+{
+    int64_t z = days + 719468, era = (z >= 0 ? z : z - 146096) / 146097, in_era = z - era * 146097;
+    int64_t y = (in_era - in_era / 1460 + in_era / 36524 - in_era / 146096) / 365;
+    int64_t in_year = in_era - (365 * y + y / 4 - y / 100), m = (5 * in_year + 2) / 153;
+
+    *day = (int)(in_year - (153 * m + 2) / 5 + 1);
+    *month = (int)(m < 10 ? m + 3 : m - 9);
+    *year = y + era * 400 + (*month <= 2);
+}
+
+/* "2024-02-29" as days. False: no date. */
+static bool jobq_pg__scan_date(jobq_pg__scan *s, int64_t *days)
+{
+    int64_t year = jobq_pg__scan_number(s, 4, 7), month, day;
+
+    if (year < 1 || !jobq_pg__scan_char(s, '-')) return false;
+    month = jobq_pg__scan_number(s, 2, 2);
+    if (month < 1 || month > 12 || !jobq_pg__scan_char(s, '-')) return false;
+    day = jobq_pg__scan_number(s, 2, 2);
+    if (day < 1 || day > jobq_pg__month_days(year, month)) return false;
+    *days = jobq_pg__days_of(year, month, day);
+    return true;
+}
+
+/* "infinity": 1, "-infinity": -1, anything else: 0. */
+static int jobq_pg__infinity(jobq_str text)
+{
+    if (jobq_str_equal(text, jobq_str_from("infinity"))) return 1;
+    return jobq_str_equal(text, jobq_str_from("-infinity")) ? -1 : 0;
+}
+
+JOBQ_API jobq_error jobq_pg_date_from(jobq_str text, int32_t *days)
+{
+    jobq_pg__scan s = jobq_pg__scan_of(text);
+    int infinity = jobq_pg__infinity(text);
+    int64_t value;
+
+    JOBQ_ASSERT(days != NULL);
+    if (infinity != 0) {
+        *days = infinity > 0 ? INT32_MAX : INT32_MIN;
+        return JOBQ_OK;
+    }
+    if (!jobq_pg__scan_date(&s, &value) || s.at != s.end || value > JOBQ_PG__DATE_LAST)
+        return JOBQ_ERROR_INVALID;
+    *days = (int32_t)value;
+    return JOBQ_OK;
+}
+
+/* "0044-03-15", with " BC" told apart by the caller. */
+static bool jobq_pg__date_put(char *out, int64_t days)
+{
+    int64_t year;
+    int month, day;
+
+    jobq_pg__date_of(days, &year, &month, &day);
+    snprintf(out, JOBQ_PG_DATE_SIZE, "%04lld-%02d-%02d", (long long)(year > 0 ? year : 1 - year),
+             month, day);
+    return year > 0;
+}
+
+JOBQ_API void jobq_pg_date_format(char *out, int32_t days)
+{
+    JOBQ_ASSERT(out != NULL);
+    if (days == INT32_MAX || days == INT32_MIN) {
+        snprintf(out, JOBQ_PG_DATE_SIZE, "%s", days > 0 ? "infinity" : "-infinity");
+    } else if (!jobq_pg__date_put(out, days)) {
+        memcpy(out + strlen(out), " BC", 4);
+    }
+}
+
+/* "12:34:56.789" as microseconds; "24:00:00" is none. */
+static bool jobq_pg__scan_time(jobq_pg__scan *s, int64_t *us)
+{
+    int64_t hour = jobq_pg__scan_number(s, 2, 2), minute, second, micros = 0;
+
+    if (hour < 0 || hour > 23 || !jobq_pg__scan_char(s, ':')) return false;
+    minute = jobq_pg__scan_number(s, 2, 2);
+    if (minute < 0 || minute > 59 || !jobq_pg__scan_char(s, ':')) return false;
+    second = jobq_pg__scan_number(s, 2, 2);
+    if (second < 0 || second > 59) return false;
+    if (jobq_pg__scan_char(s, '.')) micros = jobq_pg__scan_micros(s);
+    *us = ((hour * 60 + minute) * 60 + second) * 1000000 + micros;
+    return micros >= 0;
+}
+
+/* "Z", "+02", "-0330", "+05:45" as microseconds east. */
+static bool jobq_pg__scan_zone(jobq_pg__scan *s, int64_t *us)
+{
+    int64_t hour, minute = 0;
+    bool west;
+
+    *us = 0;
+    if (jobq_pg__scan_char(s, 'Z')) return true;
+    west = jobq_pg__scan_char(s, '-');
+    if (!west && !jobq_pg__scan_char(s, '+')) return false;
+    hour = jobq_pg__scan_number(s, 2, 2);
+    if (hour < 0 || hour > 15) return false;
+    if (jobq_pg__scan_char(s, ':') || s->at < s->end) minute = jobq_pg__scan_number(s, 2, 2);
+    if (minute < 0 || minute > 59) return false;
+    *us = (hour * 60 + minute) * (west ? -60000000 : 60000000);
+    return true;
+}
+
+JOBQ_API jobq_error jobq_pg_instant_from(jobq_str text, int64_t *us)
+{
+    jobq_pg__scan s = jobq_pg__scan_of(text);
+    int infinity = jobq_pg__infinity(text);
+    int64_t days, time, zone;
+
+    JOBQ_ASSERT(us != NULL);
+    if (infinity != 0) {
+        *us = infinity > 0 ? JOBQ_NEVER : INT64_MIN;
+        return JOBQ_OK;
+    }
+    if (!jobq_pg__scan_date(&s, &days) || days > INT64_MAX / JOBQ_PG__DAY_US - 2)
+        return JOBQ_ERROR_INVALID;
+    if (!jobq_pg__scan_char(&s, 'T') && !jobq_pg__scan_char(&s, ' ')) return JOBQ_ERROR_INVALID;
+    if (!jobq_pg__scan_time(&s, &time) || !jobq_pg__scan_zone(&s, &zone) || s.at != s.end)
+        return JOBQ_ERROR_INVALID;
+    *us = days * JOBQ_PG__DAY_US + time - zone;
+    return JOBQ_OK;
+}
+
+JOBQ_API void jobq_pg_instant_format(char *out, int64_t us)
+{
+    int64_t days = us / JOBQ_PG__DAY_US, rest = us % JOBQ_PG__DAY_US, seconds;
+    bool christ;
+    size_t len;
+
+    JOBQ_ASSERT(out != NULL);
+    if (us == JOBQ_NEVER || us == INT64_MIN) {
+        snprintf(out, JOBQ_PG_INSTANT_SIZE, "%s", us > 0 ? "infinity" : "-infinity");
+        return;
+    }
+    if (rest < 0) {
+        days--;
+        rest += JOBQ_PG__DAY_US;
+    }
+    christ = jobq_pg__date_put(out, days);
+    len = strlen(out);
+    seconds = rest / 1000000;
+    len += (size_t)snprintf(out + len, JOBQ_PG_INSTANT_SIZE - len, "T%02d:%02d:%02d",
+                            (int)(seconds / 3600), (int)(seconds / 60 % 60), (int)(seconds % 60));
+    if (rest % 1000000 != 0) {
+        len += (size_t)snprintf(out + len, JOBQ_PG_INSTANT_SIZE - len, ".%06d",
+                                (int)(rest % 1000000));
+    }
+    snprintf(out + len, JOBQ_PG_INSTANT_SIZE - len, "Z%s", christ ? "" : " BC");
+}
+
+/* One part of an interval, "-3D": its letter, or 0. */
+static char jobq_pg__scan_part(jobq_pg__scan *s, int64_t *value, int64_t *micros)
+{
+    bool negative = jobq_pg__scan_char(s, '-');
+
+    *value = jobq_pg__scan_number(s, 1, 15);
+    *micros = 0;
+    if (*value >= 0 && jobq_pg__scan_char(s, '.')) *micros = jobq_pg__scan_micros(s);
+    if (*value < 0 || *micros < 0 || s->at == s->end) return 0;
+    if (*micros > 0 && *s->at != 'S') return 0;
+    if (negative) {
+        *value = -*value;
+        *micros = -*micros;
+    }
+    return *s->at++;
+}
+
+/* Adds a part; parts stand in the order of letters, each once. False: not so. */
+static bool jobq_pg__interval_add(jobq_pg_interval *i, const char *letters, const char **next,
+                                  char letter, int64_t value, int64_t micros)
+{
+    const char *found = letter == 0 ? NULL : strchr(*next, letter);
+    static const int64_t time_us[] = {(int64_t)3600 * 1000000, 60000000, 1000000};
+    int64_t unit, count, most = (int64_t)9000000000000000000;
+
+    if (found == NULL) return false;
+    *next = found + 1;
+    if (letters[0] == 'H') {
+        unit = time_us[found - letters];
+        if (value > most / unit || value < -(most / unit)) return false;
+        count = value * unit + micros;
+        if (count > 0 ? i->us > most - count : i->us < -most - count) return false;
+        i->us += count;
+        return true;
+    }
+    unit = letter == 'Y' ? 12 : letter == 'W' ? 7 : 1;
+    if (value > INT32_MAX / unit || value < -(INT32_MAX / unit)) return false;
+    count = value * unit + (letter == 'Y' || letter == 'M' ? i->months : i->days);
+    if (count > INT32_MAX || count < -INT32_MAX) return false;
+    if (letter == 'Y' || letter == 'M') i->months = (int32_t)count;
+    else i->days = (int32_t)count;
+    return true;
+}
+
+JOBQ_API jobq_error jobq_pg_interval_from(jobq_str text, jobq_pg_interval *interval)
+{
+    static const char dates[] = "YMWD", times[] = "HMS";
+    jobq_pg__scan s = jobq_pg__scan_of(text);
+    const char *letters = dates, *next = dates;
+    jobq_pg_interval out = {0, 0, 0};
+    int64_t value, micros;
+    char letter;
+    int parts = 0;
+
+    JOBQ_ASSERT(interval != NULL);
+    if (!jobq_pg__scan_char(&s, 'P')) return JOBQ_ERROR_INVALID;
+    while (s.at < s.end) {
+        if (letters == dates && jobq_pg__scan_char(&s, 'T')) next = letters = times;
+        letter = jobq_pg__scan_part(&s, &value, &micros);
+        if (!jobq_pg__interval_add(&out, letters, &next, letter, value, micros))
+            return JOBQ_ERROR_INVALID;
+        parts++;
+    }
+    if (parts == 0) return JOBQ_ERROR_INVALID;
+    *interval = out;
+    return JOBQ_OK;
+}
+
+/* Hours, minutes and seconds apart: the server reads seconds as a double. */
+JOBQ_API void jobq_pg_interval_format(char *out, const jobq_pg_interval *interval)
+{
+    uint64_t us = interval->us < 0 ? 0 - (uint64_t)interval->us : (uint64_t)interval->us;
+    const char *sign = interval->us < 0 ? "-" : "";
+    uint64_t minutes = us / 60000000;
+    size_t len;
+
+    JOBQ_ASSERT(out != NULL);
+    len = (size_t)snprintf(out, JOBQ_PG_INTERVAL_SIZE, "P%dM%dDT%s%lluH%s%dM%s%d",
+                           (int)interval->months, (int)interval->days, sign,
+                           (unsigned long long)(minutes / 60), sign, (int)(minutes % 60), sign,
+                           (int)(us / 1000000 % 60));
+    if (us % 1000000 != 0) {
+        len += (size_t)snprintf(out + len, JOBQ_PG_INTERVAL_SIZE - len, ".%06d",
+                                (int)(us % 1000000));
+    }
+    snprintf(out + len, JOBQ_PG_INTERVAL_SIZE - len, "S");
+}
+
+JOBQ_API bool jobq_pg_numeric_valid(jobq_str text)
+{
+    jobq_pg__scan s = jobq_pg__scan_of(text);
+    int before, after = 0;
+    int64_t exponent;
+
+    if (jobq_str_equal(text, jobq_str_from("NaN"))) return true;
+    if (!jobq_pg__scan_char(&s, '-')) (void)jobq_pg__scan_char(&s, '+');
+    if (s.at != NULL && s.end - s.at == 8 && memcmp(s.at, "Infinity", 8) == 0) return true;
+    for (before = 0; s.at < s.end && *s.at >= '0' && *s.at <= '9' && before < 100000; s.at++)
+        before++;
+    if (jobq_pg__scan_char(&s, '.')) {
+        for (; s.at < s.end && *s.at >= '0' && *s.at <= '9' && after < 16000; s.at++) after++;
+    }
+    if (before + after == 0) return false;
+    if (jobq_pg__scan_char(&s, 'e') || jobq_pg__scan_char(&s, 'E')) {
+        if (!jobq_pg__scan_char(&s, '-')) (void)jobq_pg__scan_char(&s, '+');
+        exponent = jobq_pg__scan_number(&s, 1, 4);
+        if (exponent < 0) return false;
+    }
+    return s.at == s.end;
+}
+
+JOBQ_API jobq_pg_maybe_int32 jobq_pg_some_int32(int32_t value)
+{
+    jobq_pg_maybe_int32 some;
+
+    memset(&some, 0, sizeof some);
+    some.value = value;
+    some.set = true;
+    return some;
+}
+
+JOBQ_API jobq_pg_maybe_int64 jobq_pg_some_int64(int64_t value)
+{
+    jobq_pg_maybe_int64 some;
+
+    memset(&some, 0, sizeof some);
+    some.value = value;
+    some.set = true;
+    return some;
+}
+
+/* ---- >>table: typed tables ------------------------------------------------------------------- */
+
+#define JOBQ_PG__COLUMNS_MAX 64
+#define JOBQ_PG__ARGS_MAX 1024
+#define JOBQ_PG__PLANS 64 /* chains of a table's plans */
+#define JOBQ_PG__PAGE 1000
+
+/* A constraint or unique index, and its columns: "owner_type, name". */
+typedef struct jobq_pg__law {
+    char *name, *columns;
+} jobq_pg__law;
+
+/* A column in a list of the caller's: "-created", "+timeout_at<=". */
+typedef struct jobq_pg__term {
+    unsigned char column;
+    bool minus, plus;
+    const char *op; /* "=", "<>", "<" ... */
+} jobq_pg__term;
+
+typedef struct jobq_pg__terms {
+    int count;
+    jobq_pg__term at[JOBQ_PG__COLUMNS_MAX];
+} jobq_pg__terms;
+
+typedef enum jobq_pg__op {
+    JOBQ_PG__OP_LIST,
+    JOBQ_PG__OP_COUNT,
+    JOBQ_PG__OP_EXISTS,
+    JOBQ_PG__OP_CREATE,
+    JOBQ_PG__OP_UPSERT,
+    JOBQ_PG__OP_UPDATE,
+    JOBQ_PG__OP_UPDATE_WHERE,
+    JOBQ_PG__OP_DELETE
+} jobq_pg__op;
+
+/* What makes one statement different from another; equal shapes share their text. */
+typedef struct jobq_pg__shape {
+    jobq_pg__op op;
+    const char *fields, *where, *expect, *order; /* lists of columns */
+    uint64_t nulls;  /* bit i: term i of where and expect is NULL */
+    size_t rows;     /* to be created */
+    bool search, after;
+} jobq_pg__shape;
+
+/* A statement, made once. */
+typedef struct jobq_pg__plan {
+    struct jobq_pg__plan *next;
+    uint64_t key; /* of its shape */
+    uint64_t id;  /* of its text; never 0 */
+    char name[32], *sql;
+    jobq_pg__terms fields, where, order; /* where: with expect behind it, from term expect on */
+    int expect;
+} jobq_pg__plan;
+
+struct jobq_pg_table {
+    jobq_pg *pg;
+    const jobq_pg_table_desc *desc;
+    const char *entity;
+    bool unprepared;
+    int column_count;
+    bool jsonb[JOBQ_PG__COLUMNS_MAX];
+    char *name;   /* quoted, with its schema */
+    char *list;   /* the columns as they are read */
+    char *key;    /* names of the key's columns, with blanks between */
+    jobq_pg__law *laws;
+    int law_count;
+    pthread_mutex_t lock; /* of plans, which only ever grow */
+    jobq_pg__plan *plans[JOBQ_PG__PLANS];
+};
+
+/* -- errors -- */
+
+/* "Not found: pack with ref=core", and the same said in fields. */
+static jobq_error jobq_pg__said(jobq_pg_error *error, jobq_error code, const char *what,
+                                const char *entity, const char *field, const char *value)
+{
+    if (error == NULL) return code;
+    jobq_pg__fail(error, code, "%s: %s with %s=%s", what, entity, field, value);
+    jobq_pg__copy(error->entity, sizeof error->entity, entity);
+    jobq_pg__copy(error->field, sizeof error->field, field);
+    jobq_pg__copy(error->value, sizeof error->value, value);
+    return code;
+}
+
+static jobq_error jobq_pg__unfit(const jobq_pg_table *t, jobq_pg_error *error, const char *field,
+                                   const char *why)
+{
+    const char *entity = t->entity;
+
+    jobq_pg__fail(error, JOBQ_ERROR_INVALID, "Validation error: %s: %s: %s", entity, field, why);
+    if (error == NULL) return JOBQ_ERROR_INVALID;
+    jobq_pg__copy(error->entity, sizeof error->entity, entity);
+    jobq_pg__copy(error->field, sizeof error->field, field);
+    return JOBQ_ERROR_INVALID;
+}
+
+static void jobq_pg__copy_part(char *out, size_t size, const char *from, const char *to)
+{
+    jobq_str part = {from, (size_t)(to - from)};
+
+    part = jobq_utf8_cut(part, size - 1);
+    memcpy(out, part.ptr, part.len);
+    out[part.len] = '\0';
+}
+
+/* Field and value from the server's "Key (ref)=(core) already exists.", in any language. */
+static void jobq_pg__detail(jobq_pg_error *error, const char *detail)
+{
+    const char *open = detail == NULL ? NULL : strchr(detail, '(');
+    const char *middle = open == NULL ? NULL : strstr(open, ")=(");
+    const char *end = middle == NULL ? NULL : strrchr(middle + 3, ')');
+
+    if (end == NULL) return;
+    jobq_pg__copy_part(error->field, sizeof error->field, open + 1, middle);
+    jobq_pg__copy_part(error->value, sizeof error->value, middle + 3, end);
+}
+
+/* The columns of the constraint, where the server did not say them. */
+static void jobq_pg__law_field(const jobq_pg_table *t, jobq_pg_error *error)
+{
+    int i;
+
+    for (i = 0; i < t->law_count && error->field[0] == '\0'; i++) {
+        if (strcmp(t->laws[i].name, error->constraint) == 0)
+            jobq_pg__copy(error->field, sizeof error->field, t->laws[i].columns);
+    }
+}
+
+static const char *jobq_pg__class_text(jobq_error code)
+{
+    if (code == JOBQ_ERROR_INVALID) return "Validation error";
+    return code == JOBQ_ERROR_TIMEOUT ? "Operation timed out" : "Database error";
+}
+
+static jobq_error jobq_pg__table_error(const jobq_pg_table *t, jobq_pg_error *error,
+                                       const PGconn *conn, const PGresult *res)
+{
+    jobq_pg_error said;
+    jobq_error code = jobq_pg__result_error(&said, conn, res);
+
+    if (error == NULL || code == JOBQ_ERROR_CONNECTION) {
+        if (error != NULL) *error = said;
+        return code;
+    }
+    if (said.sqlstate[0] == '2' && said.sqlstate[1] == '3')
+        jobq_pg__detail(&said, PQresultErrorField(res, PG_DIAG_MESSAGE_DETAIL));
+    jobq_pg__law_field(t, &said);
+    if (code == JOBQ_ERROR_EXISTS) {
+        snprintf(said.message, sizeof said.message, "Already exists: %s with %s=%s", t->entity,
+                 said.field, said.value);
+    } else {
+        const char *text = PQresultErrorField(res, PG_DIAG_MESSAGE_PRIMARY);
+        snprintf(said.message, sizeof said.message, "%s: %s", jobq_pg__class_text(code),
+                 text == NULL ? "" : text);
+    }
+    jobq_pg__copy(said.entity, sizeof said.entity, t->entity);
+    *error = said;
+    return code;
+}
+
+/* -- lists of columns -- */
+
+static int jobq_pg__column_find(const jobq_pg_table *t, const char *name, size_t len)
+{
+    int i;
+
+    for (i = 0; i < t->column_count; i++) {
+        const char *known = t->desc->columns[i].name;
+        if (strncmp(known, name, len) == 0 && known[len] == '\0') return i;
+    }
+    return -1;
+}
+
+static const char *jobq_pg__op_find(const char *text, size_t len)
+{
+    static const char *const ops[] = {"=", "<", "<=", ">", ">=", "<>", "!="};
+    size_t i;
+
+    if (len == 0) return "=";
+    for (i = 0; i < sizeof ops / sizeof ops[0]; i++) {
+        if (strlen(ops[i]) == len && memcmp(ops[i], text, len) == 0) return ops[i];
+    }
+    return NULL;
+}
+
+/* The next word of a list. False: there is none. */
+static bool jobq_pg__word_next(const char **at, jobq_str *word)
+{
+    const char *p = *at;
+
+    while (*p == ' ' || *p == ',') p++;
+    word->ptr = p;
+    while (*p != '\0' && *p != ' ' && *p != ',') p++;
+    word->len = (size_t)(p - word->ptr);
+    *at = p;
+    return word->len > 0;
+}
+
+/* One word: a sign, the name, an operator. */
+static jobq_error jobq_pg__term_of(const jobq_pg_table *t, jobq_str word, jobq_pg__term *term,
+                                   jobq_pg_error *error)
+{
+    char name[64];
+    size_t sign = word.ptr[0] == '-' || word.ptr[0] == '+', len;
+    int column;
+
+    for (len = 0; sign + len < word.len && strchr("=<>!", word.ptr[sign + len]) == NULL; len++) {}
+    column = jobq_pg__column_find(t, word.ptr + sign, len);
+    term->column = (unsigned char)(column < 0 ? 0 : column);
+    term->minus = word.ptr[0] == '-';
+    term->plus = word.ptr[0] == '+';
+    term->op = jobq_pg__op_find(word.ptr + sign + len, word.len - sign - len);
+    jobq_pg__copy_part(name, sizeof name, word.ptr, word.ptr + word.len);
+    if (column < 0) return jobq_pg__unfit(t, error, name, "no such column in the description");
+    if (term->op == NULL)
+        return jobq_pg__unfit(t, error, name, "no operator: = <> < <= > >= stand behind a name");
+    if (term->plus && t->desc->columns[column].type != JOBQ_PG_TIMESTAMPTZ)
+        return jobq_pg__unfit(t, error, name, "only a timestamptz counts from now");
+    return JOBQ_OK;
+}
+
+static jobq_error jobq_pg__terms_add(const jobq_pg_table *t, const char *list,
+                                     jobq_pg__terms *terms, jobq_pg_error *error)
+{
+    jobq_str word;
+    jobq_error code;
+
+    while (jobq_pg__word_next(&list, &word)) {
+        if (terms->count == JOBQ_PG__COLUMNS_MAX)
+            return jobq_pg__unfit(t, error, "list", "more than 64 columns");
+        code = jobq_pg__term_of(t, word, &terms->at[terms->count], error);
+        if (code != JOBQ_OK) return code;
+        terms->count++;
+    }
+    return JOBQ_OK;
+}
+
+/* What is written must be writable, once, and a plain name. */
+static jobq_error jobq_pg__fields_check(const jobq_pg_table *t, const jobq_pg__terms *fields,
+                                        jobq_pg_error *error)
+{
+    uint64_t seen = 0;
+    int i;
+
+    for (i = 0; i < fields->count; i++) {
+        const jobq_pg_column *c = &t->desc->columns[fields->at[i].column];
+        if ((c->flags & (JOBQ_PG_READ_ONLY | JOBQ_PG_TOUCH)) != 0)
+            return jobq_pg__unfit(t, error, c->name, "is read-only");
+        if (fields->at[i].minus || strcmp(fields->at[i].op, "=") != 0)
+            return jobq_pg__unfit(t, error, c->name, "a plain name is wanted");
+        if (seen >> fields->at[i].column & 1)
+            return jobq_pg__unfit(t, error, c->name, "is named twice");
+        seen |= (uint64_t)1 << fields->at[i].column;
+    }
+    return JOBQ_OK;
+}
+
+/* All that may be written: what create writes when no field is named. */
+static void jobq_pg__fields_all(const jobq_pg_table *t, jobq_pg__terms *fields)
+{
+    int i;
+
+    for (i = 0; i < t->column_count; i++) {
+        jobq_pg__term *term = &fields->at[fields->count];
+        if ((t->desc->columns[i].flags & (JOBQ_PG_READ_ONLY | JOBQ_PG_TOUCH)) != 0) continue;
+        memset(term, 0, sizeof *term);
+        term->column = (unsigned char)i;
+        term->op = "=";
+        fields->count++;
+    }
+}
+
+/* The key's columns close every order, so that no two rows are equal in it. */
+static jobq_error jobq_pg__order_close(const jobq_pg_table *t, jobq_pg__terms *order, bool after,
+                                       jobq_pg_error *error)
+{
+    bool minus = order->count > 0 && order->at[order->count - 1].minus;
+    int i, had = order->count, first = order->count, k;
+    jobq_error code = jobq_pg__terms_add(t, t->key, order, error);
+
+    if (code != JOBQ_OK) return code;
+    for (i = first, had = first; i < order->count; i++) {
+        for (k = 0; k < first && order->at[k].column != order->at[i].column; k++) {}
+        if (k < first) continue;
+        order->at[had] = order->at[i];
+        order->at[had++].minus = minus;
+    }
+    order->count = had;
+    for (i = 0; i < order->count && after; i++) {
+        const jobq_pg_column *c = &t->desc->columns[order->at[i].column];
+        if ((c->flags & JOBQ_PG_NULLABLE) != 0)
+            return jobq_pg__unfit(t, error, c->name, "may be NULL, so pages can't follow it");
+    }
+    return JOBQ_OK;
+}
+
+/* -- the text of a statement -- */
+
+static void jobq_pg__say(jobq_pg__params *out, const char *text)
+{
+    jobq_pg__raw(out, text, strlen(text));
+}
+
+static void jobq_pg__say_name(jobq_pg__params *out, const char *name)
+{
+    jobq_pg__say(out, "\"");
+    for (; *name != '\0'; name++) {
+        if (*name == '"') jobq_pg__say(out, "\"");
+        jobq_pg__raw(out, name, 1);
+    }
+    jobq_pg__say(out, "\"");
+}
+
+static void jobq_pg__say_column(jobq_pg__params *out, const jobq_pg_table *t, int column)
+{
+    jobq_pg__say_name(out, t->desc->columns[column].name);
+}
+
+/* A parameter as its column takes it. */
+static void jobq_pg__say_arg(jobq_pg__params *out, const jobq_pg_table *t,
+                             const jobq_pg__term *term, int n)
+{
+    char text[80];
+
+    if (term->plus) {
+        snprintf(text, sizeof text,
+                 "(statement_timestamp() + $%d::bigint * interval '1 microsecond')", n);
+    } else if (t->desc->columns[term->column].type == JOBQ_PG_NUMERIC) {
+        snprintf(text, sizeof text, "$%d::text::numeric", n);
+    } else {
+        snprintf(text, sizeof text, "$%d", n);
+    }
+    jobq_pg__say(out, text);
+}
+
+/* " WHERE a = $1 AND b IS NULL"; n counts parameters. */
+static void jobq_pg__say_where(jobq_pg__params *out, const jobq_pg_table *t,
+                               const jobq_pg__terms *where, uint64_t nulls, int *n)
+{
+    int i;
+
+    for (i = 0; i < where->count; i++) {
+        const jobq_pg__term *term = &where->at[i];
+        jobq_pg__say(out, i == 0 ? " WHERE " : " AND ");
+        jobq_pg__say_column(out, t, term->column);
+        if (nulls >> i & 1) {
+            jobq_pg__say(out, term->op[0] == '=' ? " IS NULL" : " IS NOT NULL");
+            continue;
+        }
+        jobq_pg__say(out, " ");
+        jobq_pg__say(out, term->op);
+        jobq_pg__say(out, " ");
+        jobq_pg__say_arg(out, t, term, ++*n);
+    }
+}
+
+static void jobq_pg__say_search(jobq_pg__params *out, const jobq_pg_table *t, bool first, int n)
+{
+    char text[32];
+    int i, said = 0;
+
+    snprintf(text, sizeof text, " ILIKE $%d", n);
+    jobq_pg__say(out, first ? " WHERE (" : " AND (");
+    for (i = 0; i < t->column_count; i++) {
+        if ((t->desc->columns[i].flags & JOBQ_PG_SEARCH) == 0) continue;
+        if (said++ > 0) jobq_pg__say(out, " OR ");
+        jobq_pg__say_column(out, t, i);
+        jobq_pg__say(out, text);
+    }
+    jobq_pg__say(out, said > 0 ? ")" : "false)");
+}
+
+/* "(a, b) > ($1, $2)" where all go one way, which an index serves; else the same written out:
+ * a >= $1 AND (a > $1 OR (b < $2 ...)). */
+static void jobq_pg__say_after(jobq_pg__params *out, const jobq_pg_table *t,
+                               const jobq_pg__terms *order, bool first, int *n)
+{
+    bool same = true;
+    int i, from = *n;
+
+    for (i = 1; i < order->count; i++) same = same && order->at[i].minus == order->at[0].minus;
+    jobq_pg__say(out, first ? " WHERE " : " AND ");
+    for (i = 0; i < order->count && same; i++) {
+        jobq_pg__say(out, i == 0 ? "(" : ", ");
+        jobq_pg__say_column(out, t, order->at[i].column);
+    }
+    if (same) jobq_pg__say(out, order->at[0].minus ? ") < " : ") > ");
+    for (i = 0; i < order->count; i++) {
+        const jobq_pg__term *term = &order->at[i];
+        if (same) {
+            jobq_pg__say(out, i == 0 ? "(" : ", ");
+            jobq_pg__say_arg(out, t, term, from + i + 1);
+            continue;
+        }
+        jobq_pg__say_column(out, t, term->column);
+        jobq_pg__say(out, term->minus ? " < " : " > ");
+        if (i + 1 < order->count) {
+            out->size -= 1; /* "<=", and the strict one before the rest */
+            jobq_pg__say(out, "= ");
+        }
+        jobq_pg__say_arg(out, t, term, from + i + 1);
+        if (i + 1 == order->count) break;
+        jobq_pg__say(out, " AND (");
+        jobq_pg__say_column(out, t, term->column);
+        jobq_pg__say(out, term->minus ? " < " : " > ");
+        jobq_pg__say_arg(out, t, term, from + i + 1);
+        jobq_pg__say(out, " OR ");
+    }
+    for (i = 1; i < order->count && !same; i++) jobq_pg__say(out, ")");
+    if (same) jobq_pg__say(out, ")");
+    *n += order->count;
+}
+
+static void jobq_pg__say_order(jobq_pg__params *out, const jobq_pg_table *t,
+                               const jobq_pg__terms *order)
+{
+    int i;
+
+    for (i = 0; i < order->count; i++) {
+        jobq_pg__say(out, i == 0 ? " ORDER BY " : ", ");
+        jobq_pg__say_column(out, t, order->at[i].column);
+        if (order->at[i].minus) jobq_pg__say(out, " DESC");
+    }
+}
+
+/* "a = $1, updated = now" */
+static void jobq_pg__say_set(jobq_pg__params *out, const jobq_pg_table *t,
+                             const jobq_pg__plan *plan, bool excluded, int *n)
+{
+    int i, said = 0;
+
+    for (i = 0; i < plan->fields.count; i++) {
+        jobq_pg__say(out, said++ == 0 ? " SET " : ", ");
+        jobq_pg__say_column(out, t, plan->fields.at[i].column);
+        jobq_pg__say(out, excluded ? " = excluded." : " = ");
+        if (excluded) jobq_pg__say_column(out, t, plan->fields.at[i].column);
+        else jobq_pg__say_arg(out, t, &plan->fields.at[i], ++*n);
+    }
+    for (i = 0; i < t->column_count; i++) {
+        if ((t->desc->columns[i].flags & JOBQ_PG_TOUCH) == 0) continue;
+        jobq_pg__say(out, said++ == 0 ? " SET " : ", ");
+        jobq_pg__say_column(out, t, i);
+        jobq_pg__say(out, " = statement_timestamp()");
+    }
+}
+
+static void jobq_pg__say_list(jobq_pg__params *out, const jobq_pg_table *t,
+                              const jobq_pg__plan *plan, const jobq_pg__shape *shape)
+{
+    char limit[32];
+    int n = 0;
+
+    jobq_pg__say(out, shape->op == JOBQ_PG__OP_LIST    ? "SELECT "
+                      : shape->op == JOBQ_PG__OP_COUNT ? "SELECT count(*)"
+                                                       : "SELECT EXISTS (SELECT");
+    if (shape->op == JOBQ_PG__OP_LIST) jobq_pg__say(out, t->list);
+    jobq_pg__say(out, " FROM ");
+    jobq_pg__say(out, t->name);
+    jobq_pg__say_where(out, t, &plan->where, shape->nulls, &n);
+    if (shape->search) jobq_pg__say_search(out, t, plan->where.count == 0, ++n);
+    if (shape->op == JOBQ_PG__OP_EXISTS) jobq_pg__say(out, ")");
+    if (shape->op != JOBQ_PG__OP_LIST) return;
+    if (shape->after)
+        jobq_pg__say_after(out, t, &plan->order, plan->where.count == 0 && !shape->search, &n);
+    jobq_pg__say_order(out, t, &plan->order);
+    snprintf(limit, sizeof limit, " LIMIT $%d::bigint", n + 1);
+    jobq_pg__say(out, limit);
+}
+
+static void jobq_pg__say_create(jobq_pg__params *out, const jobq_pg_table *t,
+                                const jobq_pg__plan *plan, const jobq_pg__shape *shape)
+{
+    int n = 0, i;
+    size_t row;
+
+    jobq_pg__say(out, "INSERT INTO ");
+    jobq_pg__say(out, t->name);
+    for (i = 0; i < plan->fields.count; i++) {
+        jobq_pg__say(out, i == 0 ? " (" : ", ");
+        jobq_pg__say_column(out, t, plan->fields.at[i].column);
+    }
+    jobq_pg__say(out, plan->fields.count == 0 ? " DEFAULT VALUES" : ") VALUES ");
+    for (row = 0; row < shape->rows && plan->fields.count > 0; row++) {
+        for (i = 0; i < plan->fields.count; i++) {
+            jobq_pg__say(out, i > 0 ? ", " : row > 0 ? "), (" : "(");
+            jobq_pg__say_arg(out, t, &plan->fields.at[i], ++n);
+        }
+    }
+    if (plan->fields.count > 0) jobq_pg__say(out, ")");
+}
+
+static void jobq_pg__say_upsert(jobq_pg__params *out, const jobq_pg_table *t, jobq_pg__plan *plan,
+                                const jobq_pg__shape *shape)
+{
+    jobq_pg__terms all = plan->fields;
+    int i, k, kept = 0;
+
+    jobq_pg__say_create(out, t, plan, shape);
+    for (i = 0; i < plan->where.count; i++) {
+        jobq_pg__say(out, i == 0 ? " ON CONFLICT (" : ", ");
+        jobq_pg__say_column(out, t, plan->where.at[i].column);
+    }
+    for (i = 0; i < all.count; i++) {
+        for (k = 0; k < plan->where.count && plan->where.at[k].column != all.at[i].column; k++) {}
+        if (k == plan->where.count) plan->fields.at[kept++] = all.at[i];
+    }
+    if (kept == 0) plan->fields.at[kept++] = plan->where.at[0]; /* so that a row comes back */
+    plan->fields.count = kept;
+    jobq_pg__say(out, ") DO UPDATE");
+    jobq_pg__say_set(out, t, plan, true, &i);
+    plan->fields = all;
+}
+
+static void jobq_pg__say_change(jobq_pg__params *out, const jobq_pg_table *t,
+                                const jobq_pg__plan *plan, const jobq_pg__shape *shape)
+{
+    bool many = shape->op == JOBQ_PG__OP_UPDATE_WHERE;
+    int n = 0;
+
+    jobq_pg__say(out, shape->op == JOBQ_PG__OP_DELETE ? "DELETE FROM " : "UPDATE ");
+    jobq_pg__say(out, t->name);
+    if (shape->op != JOBQ_PG__OP_DELETE) jobq_pg__say_set(out, t, plan, false, &n);
+    if (many) {
+        jobq_pg__say(out, " WHERE ctid = ANY (ARRAY(SELECT ctid FROM ");
+        jobq_pg__say(out, t->name);
+    }
+    jobq_pg__say_where(out, t, &plan->where, shape->nulls, &n);
+    if (!many) return;
+    jobq_pg__say_order(out, t, &plan->order);
+    jobq_pg__say(out, " LIMIT 1000 FOR UPDATE SKIP LOCKED))");
+}
+
+static char *jobq_pg__plan_sql(const jobq_pg_table *t, jobq_pg__plan *plan,
+                               const jobq_pg__shape *shape)
+{
+    jobq_pg__params out;
+
+    memset(&out, 0, sizeof out);
+    switch (shape->op) {
+    case JOBQ_PG__OP_LIST:
+    case JOBQ_PG__OP_COUNT:
+    case JOBQ_PG__OP_EXISTS: jobq_pg__say_list(&out, t, plan, shape); break;
+    case JOBQ_PG__OP_CREATE: jobq_pg__say_create(&out, t, plan, shape); break;
+    case JOBQ_PG__OP_UPSERT: jobq_pg__say_upsert(&out, t, plan, shape); break;
+    case JOBQ_PG__OP_UPDATE:
+    case JOBQ_PG__OP_UPDATE_WHERE:
+    case JOBQ_PG__OP_DELETE: jobq_pg__say_change(&out, t, plan, shape); break;
+    }
+    if (shape->op >= JOBQ_PG__OP_CREATE && shape->op != JOBQ_PG__OP_DELETE && shape->rows <= 1) {
+        jobq_pg__say(&out, " RETURNING ");
+        jobq_pg__say(&out, t->list);
+    }
+    jobq_pg__raw(&out, "", 1);
+    if (!out.failed) return out.data;
+    free(out.data);
+    return NULL;
+}
+
+/* -- plans -- */
+
+#define JOBQ_PG__HASH_SEED ((uint64_t)0xcbf29ce484222325) /* FNV-1a */
+#define JOBQ_PG__HASH_PRIME ((uint64_t)0x100000001b3)
+
+static uint64_t jobq_pg__hash(uint64_t hash, const char *text)
+{
+    if (text == NULL) text = "\1";
+    for (; *text != '\0'; text++) hash = (hash ^ (unsigned char)*text) * JOBQ_PG__HASH_PRIME;
+    return (hash ^ 0xff) * JOBQ_PG__HASH_PRIME;
+}
+
+static uint64_t jobq_pg__shape_key(const jobq_pg__shape *s)
+{
+    uint64_t key = JOBQ_PG__HASH_SEED ^ (uint64_t)s->op;
+
+    key = jobq_pg__hash(jobq_pg__hash(key, s->fields), s->where);
+    key = jobq_pg__hash(jobq_pg__hash(key, s->expect), s->order);
+    key = (key ^ s->rows ^ (s->search ? 1u << 30 : 0u) ^ (s->after ? 1u << 31 : 0u)) *
+          JOBQ_PG__HASH_PRIME;
+    return (key ^ s->nulls) * JOBQ_PG__HASH_PRIME;
+}
+
+static void jobq_pg__plan_free(jobq_pg__plan *plan)
+{
+    if (plan == NULL) return;
+    free(plan->sql);
+    free(plan);
+}
+
+/* Reads the lists of a shape. */
+static jobq_error jobq_pg__plan_read(const jobq_pg_table *t, const jobq_pg__shape *s,
+                                     jobq_pg__plan *plan, jobq_pg_error *error)
+{
+    bool insert = s->op == JOBQ_PG__OP_CREATE || s->op == JOBQ_PG__OP_UPSERT;
+    const char *order = s->order == NULL ? t->desc->order : s->order;
+    jobq_error code = JOBQ_OK;
+
+    if (s->fields != NULL) code = jobq_pg__terms_add(t, s->fields, &plan->fields, error);
+    else if (insert) jobq_pg__fields_all(t, &plan->fields);
+    if (code == JOBQ_OK) code = jobq_pg__fields_check(t, &plan->fields, error);
+    if (code == JOBQ_OK)
+        code = jobq_pg__terms_add(t, s->where == NULL ? t->key : s->where, &plan->where, error);
+    plan->expect = plan->where.count;
+    if (code == JOBQ_OK && s->expect != NULL)
+        code = jobq_pg__terms_add(t, s->expect, &plan->where, error);
+    if (s->op == JOBQ_PG__OP_UPDATE_WHERE) order = "";
+    if (code == JOBQ_OK && order != NULL) code = jobq_pg__terms_add(t, order, &plan->order, error);
+    return code != JOBQ_OK ? code : jobq_pg__order_close(t, &plan->order, s->after, error);
+}
+
+static jobq_error jobq_pg__plan_make(const jobq_pg_table *t, const jobq_pg__shape *shape,
+                                     uint64_t key, jobq_pg__plan **made, jobq_pg_error *error)
+{
+    jobq_pg__plan *plan = (jobq_pg__plan *)calloc(1, sizeof *plan);
+    jobq_error code;
+
+    *made = NULL;
+    if (plan == NULL) return jobq_pg__no_memory(error);
+    code = jobq_pg__plan_read(t, shape, plan, error);
+    if (code == JOBQ_OK) plan->sql = jobq_pg__plan_sql(t, plan, shape);
+    if (code == JOBQ_OK && plan->sql == NULL) code = jobq_pg__no_memory(error);
+    if (code != JOBQ_OK) {
+        jobq_pg__plan_free(plan);
+        return code;
+    }
+    plan->key = key;
+    plan->id = jobq_pg__hash(JOBQ_PG__HASH_SEED, plan->sql) | 1;
+    snprintf(plan->name, sizeof plan->name, "jobq_t%016llx", (unsigned long long)plan->id);
+    *made = plan;
+    return JOBQ_OK;
+}
+
+/* The plan of a shape, made when it is first asked for. */
+static jobq_error jobq_pg__plan_of(jobq_pg_table *t, const jobq_pg__shape *shape,
+                                   jobq_pg__plan **plan, jobq_pg_error *error)
+{
+    uint64_t key = jobq_pg__shape_key(shape);
+    jobq_pg__plan **chain = &t->plans[key % JOBQ_PG__PLANS];
+    jobq_error code = JOBQ_OK;
+
+    pthread_mutex_lock(&t->lock);
+    for (*plan = *chain; *plan != NULL && (*plan)->key != key; *plan = (*plan)->next) {}
+    if (*plan == NULL) {
+        code = jobq_pg__plan_make(t, shape, key, plan, error);
+        if (code == JOBQ_OK) {
+            (*plan)->next = *chain;
+            *chain = *plan;
+        }
+    }
+    pthread_mutex_unlock(&t->lock);
+    return code;
+}
+
+/* Which terms of where (from first on, before last) are NULL in like. */
+static jobq_error jobq_pg__nulls_of(const jobq_pg_table *t, const jobq_pg__plan *plan, int first,
+                                    int last, const void *like, uint64_t *nulls,
+                                    jobq_pg_error *error)
+{
+    int i;
+
+    for (i = first; i < last; i++) {
+        const jobq_pg__term *term = &plan->where.at[i];
+        const jobq_pg_column *c = &t->desc->columns[term->column];
+        if (like == NULL) return jobq_pg__unfit(t, error, c->name, "like is NULL");
+        if (!jobq_pg__is_null(c, (const char *)like + c->offset)) continue;
+        if (term->op[0] == '>' || (term->op[0] == '<' && term->op[1] != '>'))
+            return jobq_pg__unfit(t, error, c->name, "NULL is neither less nor greater");
+        *nulls |= (uint64_t)1 << i;
+    }
+    return JOBQ_OK;
+}
+
+/* -- parameters -- */
+
+typedef struct jobq_pg__args {
+    jobq_pg__params raw;
+    int count;
+    size_t offsets[JOBQ_PG__ARGS_MAX]; /* SIZE_MAX: NULL */
+    int lengths[JOBQ_PG__ARGS_MAX];
+} jobq_pg__args;
+
+/* Not all of it: the arrays are filled as far as count. */
+static void jobq_pg__args_init(jobq_pg__args *args)
+{
+    memset(&args->raw, 0, sizeof args->raw);
+    args->count = 0;
+}
+
+static void jobq_pg__args_open(jobq_pg__args *args)
+{
+    JOBQ_ASSERT(args->count < JOBQ_PG__ARGS_MAX);
+    args->offsets[args->count] = args->raw.size;
+}
+
+static void jobq_pg__args_shut(jobq_pg__args *args)
+{
+    args->lengths[args->count] = (int)(args->raw.size - args->offsets[args->count]);
+    args->count++;
+}
+
+static void jobq_pg__args_long(jobq_pg__args *args, int64_t value)
+{
+    jobq_pg__args_open(args);
+    jobq_pg__raw_int(&args->raw, value, 8);
+    jobq_pg__args_shut(args);
+}
+
+/* A field of row as a parameter. */
+static jobq_error jobq_pg__args_field(jobq_pg__args *args, const jobq_pg_table *t,
+                                      const jobq_pg__term *term, const void *row,
+                                      jobq_pg_error *error)
+{
+    const jobq_pg_column *c = &t->desc->columns[term->column];
+    const char *field = (const char *)row + c->offset, *why;
+    bool array = c->type == JOBQ_PG_TEXTS || c->type == JOBQ_PG_INT64S;
+    bool null = jobq_pg__is_null(c, field);
+    int64_t us;
+
+    if (null && (c->flags & JOBQ_PG_NULLABLE) == 0 && !array)
+        return jobq_pg__unfit(t, error, c->name, "is missing; the column can't be NULL");
+    jobq_pg__args_open(args);
+    if (null && !(array && (c->flags & JOBQ_PG_NULLABLE) == 0)) {
+        args->offsets[args->count] = SIZE_MAX;
+        args->lengths[args->count++] = 0;
+        return JOBQ_OK;
+    }
+    why = term->plus ? NULL : jobq_pg__wrong(c, field);
+    if (why != NULL) return jobq_pg__unfit(t, error, c->name, why);
+    if (term->plus) {
+        memcpy(&us, field, sizeof us);
+        jobq_pg__raw_int(&args->raw, us, 8);
+    } else {
+        jobq_pg__put_value(&args->raw, c, t->jsonb[term->column], field);
+    }
+    jobq_pg__args_shut(args);
+    return JOBQ_OK;
+}
+
+static jobq_error jobq_pg__args_terms(jobq_pg__args *args, const jobq_pg_table *t,
+                                      const jobq_pg__terms *terms, int first, int last,
+                                      uint64_t nulls, const void *row, jobq_pg_error *error)
+{
+    jobq_error code = JOBQ_OK;
+    int i;
+
+    for (i = first; i < last && code == JOBQ_OK; i++) {
+        if (nulls >> i & 1) continue;
+        code = jobq_pg__args_field(args, t, &terms->at[i], row, error);
+    }
+    return code;
+}
+
+/* "%text%" with what LIKE reads as a sign of its own taken literally. */
+static jobq_error jobq_pg__args_search(jobq_pg__args *args, const jobq_pg_table *t,
+                                       const char *text, jobq_pg_error *error)
+{
+    if (!jobq_utf8_valid(jobq_str_from(text)))
+        return jobq_pg__unfit(t, error, "search", "not UTF-8");
+    jobq_pg__args_open(args);
+    jobq_pg__raw(&args->raw, "%", 1);
+    for (; *text != '\0'; text++) {
+        if (*text == '%' || *text == '_' || *text == '\\') jobq_pg__raw(&args->raw, "\\", 1);
+        jobq_pg__raw(&args->raw, text, 1);
+    }
+    jobq_pg__raw(&args->raw, "%", 1);
+    jobq_pg__args_shut(args);
+    return JOBQ_OK;
+}
+
+/* -- sending -- */
+
+/* Names of the statements that a connection has: a set of their hashes. */
+typedef struct jobq_pg__has {
+    uint64_t *keys;
+    size_t room, count;
+} jobq_pg__has;
+
+static int jobq_pg__on_table_event(PGEventId event, void *info, void *pass);
+
+static void jobq_pg__has_free(PGconn *conn)
+{
+    jobq_pg__has *has = (jobq_pg__has *)PQinstanceData(conn, jobq_pg__on_table_event);
+
+    if (has == NULL) return;
+    PQsetInstanceData(conn, jobq_pg__on_table_event, NULL);
+    free(has->keys);
+    free(has);
+}
+
+static int jobq_pg__on_table_event(PGEventId event, void *info, void *pass)
+{
+    (void)pass;
+    if (event == PGEVT_CONNRESET) jobq_pg__has_free(((PGEventConnReset *)info)->conn);
+    if (event == PGEVT_CONNDESTROY) jobq_pg__has_free(((PGEventConnDestroy *)info)->conn);
+    return 1;
+}
+
+/* NULL: out of memory. */
+static jobq_pg__has *jobq_pg__has_of(PGconn *conn)
+{
+    jobq_pg__has *has = (jobq_pg__has *)PQinstanceData(conn, jobq_pg__on_table_event);
+
+    if (has != NULL) return has;
+    has = (jobq_pg__has *)calloc(1, sizeof *has);
+    if (has == NULL) return NULL;
+    PQregisterEventProc(conn, jobq_pg__on_table_event, "jobq tables", NULL);
+    if (PQsetInstanceData(conn, jobq_pg__on_table_event, has)) return has;
+    free(has);
+    return NULL;
+}
+
+/* Where key is, or has its place; 0 is a free place and no key. */
+static uint64_t *jobq_pg__has_at(const jobq_pg__has *has, uint64_t key)
+{
+    size_t i;
+
+    for (i = (size_t)key & (has->room - 1); has->keys[i] != 0 && has->keys[i] != key;
+         i = (i + 1) & (has->room - 1)) {}
+    return &has->keys[i];
+}
+
+static bool jobq_pg__has_grow(jobq_pg__has *has)
+{
+    jobq_pg__has old = *has;
+    size_t i;
+
+    has->room = old.room == 0 ? 64 : 2 * old.room;
+    has->keys = (uint64_t *)calloc(has->room, sizeof *has->keys);
+    if (has->keys == NULL) {
+        *has = old;
+        return false;
+    }
+    for (i = 0; i < old.room; i++) {
+        if (old.keys[i] != 0) *jobq_pg__has_at(has, old.keys[i]) = old.keys[i];
+    }
+    free(old.keys);
+    return true;
+}
+
+static PGresult *jobq_pg__plan_send(const jobq_pg_table *t, PGconn *conn,
+                                    const jobq_pg__plan *plan, const char *const *values,
+                                    const int *lengths, const int *formats, int count)
+{
+    jobq_pg__has *has = t->unprepared ? NULL : jobq_pg__has_of(conn);
+    uint64_t *at;
+    PGresult *res;
+    const char *state;
+
+    if (has == NULL || (2 * has->count >= has->room && !jobq_pg__has_grow(has)))
+        return PQexecParams(conn, plan->sql, count, NULL, values, lengths, formats, 1);
+    at = jobq_pg__has_at(has, plan->id);
+    if (*at != plan->id) {
+        res = PQprepare(conn, plan->name, plan->sql, 0, NULL);
+        state = PQresultErrorField(res, PG_DIAG_SQLSTATE);
+        if (PQresultStatus(res) != PGRES_COMMAND_OK && (state == NULL || strcmp(state, "42P05")))
+            return res;
+        PQclear(res);
+        *at = plan->id;
+        has->count++;
+    }
+    return PQexecPrepared(conn, plan->name, count, values, lengths, formats, 1);
+}
+
+/* A statement that the server no longer has (DISCARD ALL, or a pooler), or whose columns have
+ * changed since: the connection's record is void. */
+static bool jobq_pg__has_stale(PGconn *conn, const PGresult *res)
+{
+    const char *state = PQresultErrorField(res, PG_DIAG_SQLSTATE);
+
+    if (state == NULL || (strcmp(state, "26000") != 0 && strcmp(state, "0A000") != 0)) return false;
+    jobq_pg__has_free(conn);
+    return true;
+}
+
+static PGresult *jobq_pg__plan_try(const jobq_pg_table *t, PGconn *conn, const jobq_pg__plan *plan,
+                                   const jobq_pg__args *args)
+{
+    const char *values[JOBQ_PG__ARGS_MAX];
+    int formats[JOBQ_PG__ARGS_MAX], i;
+    PGresult *res;
+
+    for (i = 0; i < args->count; i++) {
+        values[i] = args->offsets[i] == SIZE_MAX ? NULL : args->raw.data + args->offsets[i];
+        formats[i] = 1;
+    }
+    res = jobq_pg__plan_send(t, conn, plan, values, args->lengths, formats, args->count);
+    if (t->unprepared || PQresultStatus(res) != PGRES_FATAL_ERROR ||
+        !jobq_pg__has_stale(conn, res) || PQtransactionStatus(conn) != PQTRANS_IDLE)
+        return res;
+    PQclear(res);
+    return PQexecParams(conn, plan->sql, args->count, NULL, values, args->lengths, formats, 1);
+}
+
+/* One statement, on conn or one of the pool. Clears args. NULL: error is filled. */
+static PGresult *jobq_pg__plan_exec(const jobq_pg_table *t, PGconn *conn,
+                                    const jobq_pg__plan *plan, jobq_pg__args *args,
+                                    jobq_pg_error *error)
+{
+    PGconn *mine = NULL;
+    PGresult *res = NULL;
+
+    if (args->raw.failed) jobq_pg__no_memory(error);
+    else if (conn == NULL && t->pg == NULL)
+        jobq_pg__invalid(error, "conn", "the table was opened without a handle: name one");
+    else if (conn == NULL ? jobq_pg_acquire(t->pg, &mine, error) : jobq_pg__usable(conn, error)) {}
+    else {
+        if (conn == NULL) conn = mine;
+        res = jobq_pg__plan_try(t, conn, plan, args);
+        if (PQresultStatus(res) != PGRES_TUPLES_OK && PQresultStatus(res) != PGRES_COMMAND_OK) {
+            jobq_pg__table_error(t, error, conn, res);
+            PQclear(res);
+            res = NULL;
+        }
+    }
+    free(args->raw.data);
+    if (mine != NULL) jobq_pg_release(t->pg, mine);
+    return res;
+}
+
+/* -- rows -- */
+
+/* Bytes of heap for rows of a result. */
+static size_t jobq_pg__rows_need(const jobq_pg_table *t, const PGresult *res, int count)
+{
+    size_t need = 0;
+    int c, r;
+
+    for (c = 0; c < t->column_count; c++) {
+        jobq_pg_type type = t->desc->columns[c].type;
+        if (jobq_pg__types[type].maybe != 0) continue;
+        for (r = 0; r < count; r++) {
+            need += jobq_pg__heap_need(type, (size_t)PQgetlength(res, r, c));
+        }
+    }
+    return need;
+}
+
+/* One row; the column that is wrong, or -1. */
+static int jobq_pg__row_get(const jobq_pg_table *t, const PGresult *res, int r, char *row,
+                            jobq_pg__heap *heap)
+{
+    int i;
+
+    for (i = 0; i < t->column_count; i++) {
+        const jobq_pg_column *c = &t->desc->columns[i];
+        int len = PQgetlength(res, r, i);
+        if (len == 0 && PQgetisnull(res, r, i)) {
+            if ((c->flags & JOBQ_PG_NULLABLE) == 0) return i;
+            continue;
+        }
+        if (!jobq_pg__get_value(c, t->jsonb[i], PQgetvalue(res, r, i), (size_t)len, row + c->offset,
+                                heap))
+            return i;
+        if ((c->flags & JOBQ_PG_NULLABLE) != 0 && jobq_pg__types[c->type].maybe != 0)
+            *(bool *)(row + c->offset + jobq_pg__types[c->type].size) = true;
+    }
+    return -1;
+}
+
+/* The first most rows of a result, which is cleared. */
+static jobq_error jobq_pg__rows_take(const jobq_pg_table *t, PGresult *res, int most,
+                                     jobq_pg_rows *rows, jobq_pg_error *error)
+{
+    int count = PQntuples(res) < most ? PQntuples(res) : most, r, wrong = -1;
+    size_t size = (size_t)count * t->desc->row_size;
+    jobq_pg__heap heap;
+    char *block;
+
+    rows->more = PQntuples(res) > most;
+    if (count == 0) {
+        PQclear(res);
+        return JOBQ_OK;
+    }
+    heap.end = NULL;
+    block = (char *)malloc(size + 16 + jobq_pg__rows_need(t, res, count));
+    if (block != NULL) {
+        memset(block, 0, size);
+        heap.at = block + size;
+        heap.end = heap.at + 16 + jobq_pg__rows_need(t, res, count);
+    }
+    for (r = 0; r < count && wrong < 0 && block != NULL; r++) {
+        wrong = jobq_pg__row_get(t, res, r, block + (size_t)r * t->desc->row_size, &heap);
+    }
+    PQclear(res);
+    rows->rows = block;
+    rows->count = (size_t)count;
+    if (block == NULL || wrong >= 0) jobq_pg_rows_clear(rows);
+    if (block == NULL) return jobq_pg__no_memory(error);
+    return wrong < 0 ? JOBQ_OK
+                     : jobq_pg__unfit(t, error, t->desc->columns[wrong].name,
+                                        "the database sent what the description has no place for");
+}
+
+JOBQ_API void jobq_pg_rows_clear(jobq_pg_rows *rows)
+{
+    if (rows == NULL) return;
+    free(rows->rows);
+    memset(rows, 0, sizeof *rows);
+}
+
+/* -- a name for a row, in error texts -- */
+
+/* A whole number's value. */
+static bool jobq_pg__long_of(jobq_pg_type type, const char *field, int64_t *out)
+{
+    const void *at = field;
+
+    if (type == JOBQ_PG_BOOL) *out = *(const bool *)at;
+    else if (type == JOBQ_PG_INT16) *out = *(const int16_t *)at;
+    else if (type == JOBQ_PG_INT32) *out = *(const int32_t *)at;
+    else if (type == JOBQ_PG_INT64) *out = *(const int64_t *)at;
+    else return false;
+    return true;
+}
+
+/* The field's value as text, cut. */
+static void jobq_pg__value_text(const jobq_pg_column *c, const char *field, char *out, size_t size)
+{
+    const jobq_str *str = (const jobq_str *)(const void *)field;
+    char instant[JOBQ_PG_INSTANT_SIZE];
+    int64_t big = 0;
+
+    if (jobq_pg__is_null(c, field)) {
+        jobq_pg__copy(out, size, "NULL");
+    } else if (jobq_pg__types[c->type].maybe == 0 && c->type != JOBQ_PG_TEXTS &&
+               c->type != JOBQ_PG_INT64S) {
+        jobq_str cut = jobq_utf8_cut(*str, size - 1);
+        jobq_utf8_mend(out, size - 1, cut);
+    } else if (c->type == JOBQ_PG_ENUM) {
+        jobq_pg__copy(out, size, jobq_pg__wrong(c, field) == NULL
+                                     ? c->names[*(const int *)(const void *)field] : "?");
+    } else if (c->type == JOBQ_PG_UUID) {
+        jobq_pg_uuid_format(out, (const jobq_pg_uuid *)(const void *)field);
+    } else if (c->type == JOBQ_PG_TIMESTAMPTZ) {
+        memcpy(&big, field, 8);
+        jobq_pg_instant_format(instant, big);
+        jobq_pg__copy(out, size, instant);
+    } else if (c->type == JOBQ_PG_DATE) {
+        jobq_pg_date_format(instant, *(const int32_t *)(const void *)field);
+        jobq_pg__copy(out, size, instant);
+    } else if (jobq_pg__long_of(c->type, field, &big)) {
+        snprintf(out, size, "%lld", (long long)big);
+    } else {
+        jobq_pg__copy(out, size, "...");
+    }
+}
+
+/* "Not found: E with F=V": the first columns of where. */
+static jobq_error jobq_pg__row_missing(const jobq_pg_table *t, const jobq_pg__plan *plan,
+                                       const void *like, jobq_error code, const char *what,
+                                       jobq_pg_error *error)
+{
+    char field[64] = "", value[64] = "";
+    size_t f = 0, v = 0;
+    int i;
+
+    for (i = 0; i < plan->expect && f < sizeof field - 3 && v < sizeof value - 40; i++) {
+        const jobq_pg_column *c = &t->desc->columns[plan->where.at[i].column];
+        f += (size_t)snprintf(field + f, sizeof field - f, "%s%s", i == 0 ? "" : ", ", c->name);
+        v += (size_t)snprintf(value + v, sizeof value - v, "%s", i == 0 ? "" : ", ");
+        jobq_pg__value_text(c, (const char *)like + c->offset, value + v, sizeof value - v);
+        v += strlen(value + v);
+    }
+    return jobq_pg__said(error, code, what, t->entity, plan->where.count == 0 ? "any" : field,
+                         plan->where.count == 0 ? "row" : value);
+}
+
+/* -- what all reading and changing calls do -- */
+
+/* Everything that a call brings. */
+typedef struct jobq_pg__request {
+    jobq_pg_table *table;
+    PGconn *conn;
+    jobq_pg__shape shape;
+    const void *row, *like, *expected, *after;
+    const char *search;
+    int64_t limit;
+    jobq_pg__plan *plan; /* found by jobq_pg__request_run */
+} jobq_pg__request;
+
+/* The plan, with what is NULL in like and expected. */
+static jobq_error jobq_pg__request_plan(jobq_pg__request *a, jobq_pg_error *error)
+{
+    bool insert = a->shape.op == JOBQ_PG__OP_CREATE || a->shape.op == JOBQ_PG__OP_UPSERT;
+    jobq_error code = jobq_pg__plan_of(a->table, &a->shape, &a->plan, error);
+
+    if (code != JOBQ_OK || insert) return code;
+    code =
+        jobq_pg__nulls_of(a->table, a->plan, 0, a->plan->expect, a->like, &a->shape.nulls, error);
+    if (code == JOBQ_OK)
+        code = jobq_pg__nulls_of(a->table, a->plan, a->plan->expect, a->plan->where.count,
+                                 a->expected, &a->shape.nulls, error);
+    if (code != JOBQ_OK || a->shape.nulls == 0) return code;
+    return jobq_pg__plan_of(a->table, &a->shape, &a->plan, error);
+}
+
+/* The parameters, in the order in which the text counts them. */
+static jobq_error jobq_pg__request_args(const jobq_pg__request *a, jobq_pg__args *args,
+                                    jobq_pg_error *error)
+{
+    const jobq_pg__plan *p = a->plan;
+    const jobq_pg_table *t = a->table;
+    bool insert = a->shape.op == JOBQ_PG__OP_CREATE || a->shape.op == JOBQ_PG__OP_UPSERT;
+    jobq_error code = JOBQ_OK;
+    size_t i;
+
+    for (i = 0; i < a->shape.rows && code == JOBQ_OK; i++) {
+        code = jobq_pg__args_terms(args, t, &p->fields, 0, p->fields.count, 0,
+                                   (const char *)a->row + i * t->desc->row_size, error);
+    }
+    if (code != JOBQ_OK || insert) return code;
+    code = jobq_pg__args_terms(args, t, &p->where, 0, p->expect, a->shape.nulls, a->like, error);
+    if (code == JOBQ_OK)
+        code = jobq_pg__args_terms(args, t, &p->where, p->expect, p->where.count, a->shape.nulls,
+                                   a->expected, error);
+    if (code == JOBQ_OK && a->search != NULL)
+        code = jobq_pg__args_search(args, t, a->search, error);
+    if (code == JOBQ_OK && a->after != NULL)
+        code = jobq_pg__args_terms(args, t, &p->order, 0, p->order.count, 0, a->after, error);
+    if (a->shape.op == JOBQ_PG__OP_LIST) jobq_pg__args_long(args, a->limit);
+    return code;
+}
+
+/* Asks; NULL: error is filled. */
+static PGresult *jobq_pg__request_run(jobq_pg__request *a, jobq_pg_error *error)
+{
+    jobq_pg__args args;
+
+    JOBQ_ASSERT(a->table != NULL);
+    a->shape.search = a->search != NULL;
+    a->shape.after = a->after != NULL;
+    if (jobq_pg__request_plan(a, error) != JOBQ_OK) return NULL;
+    jobq_pg__args_init(&args);
+    if (jobq_pg__request_args(a, &args, error) != JOBQ_OK) {
+        free(args.raw.data);
+        return NULL;
+    }
+    return jobq_pg__plan_exec(a->table, a->conn, a->plan, &args, error);
+}
+
+/* Asks for rows, most of them. rows NULL: only *count. */
+static jobq_error jobq_pg__request_rows(jobq_pg__request *a, int most, jobq_pg_rows *rows,
+                                        int *count, jobq_pg_error *error)
+{
+    jobq_pg_error local;
+    PGresult *res;
+
+    if (error == NULL) error = &local;
+    if (rows != NULL) memset(rows, 0, sizeof *rows);
+    *count = 0;
+    res = jobq_pg__request_run(a, error);
+    if (res == NULL) return error->code;
+    *count = PQntuples(res);
+    if (rows != NULL) return jobq_pg__rows_take(a->table, res, most, rows, error);
+    PQclear(res);
+    return JOBQ_OK;
+}
+
+static jobq_pg__request jobq_pg__request_new(jobq_pg_table *table, PGconn *conn, jobq_pg__op op)
+{
+    jobq_pg__request a;
+
+    memset(&a, 0, sizeof a);
+    a.table = table;
+    a.conn = conn;
+    a.shape.op = op;
+    return a;
+}
+
+/* -- calls that read -- */
+
+JOBQ_API jobq_error jobq_pg_table_find(jobq_pg_table *table, PGconn *conn, const char *where,
+                                       const void *like, jobq_pg_rows *rows, jobq_pg_error *error)
+{
+    jobq_pg__request a = jobq_pg__request_new(table, conn, JOBQ_PG__OP_LIST);
+    int count;
+
+    JOBQ_ASSERT(rows != NULL);
+    a.shape.where = where;
+    a.like = like;
+    a.limit = 1;
+    return jobq_pg__request_rows(&a, 1, rows, &count, error);
+}
+
+JOBQ_API jobq_error jobq_pg_table_get(jobq_pg_table *table, PGconn *conn, const char *where,
+                                      const void *like, jobq_pg_rows *rows, jobq_pg_error *error)
+{
+    jobq_pg__request a = jobq_pg__request_new(table, conn, JOBQ_PG__OP_LIST);
+    jobq_error code;
+    int count;
+
+    JOBQ_ASSERT(rows != NULL);
+    a.shape.where = where;
+    a.like = like;
+    a.limit = 1;
+    code = jobq_pg__request_rows(&a, 1, rows, &count, error);
+    if (code != JOBQ_OK || count > 0) return code;
+    return jobq_pg__row_missing(table, a.plan, like, JOBQ_ERROR_NOT_FOUND, "Not found", error);
+}
+
+JOBQ_API jobq_error jobq_pg_table_list(jobq_pg_table *table, PGconn *conn,
+                                       const jobq_pg_query *query, jobq_pg_rows *rows,
+                                       jobq_pg_error *error)
+{
+    jobq_pg__request a = jobq_pg__request_new(table, conn, JOBQ_PG__OP_LIST);
+    int32_t limit = query == NULL || query->limit == 0 ? JOBQ_PG__PAGE : query->limit;
+    int count;
+
+    JOBQ_ASSERT(rows != NULL);
+    memset(rows, 0, sizeof *rows);
+    if (limit < 0) return jobq_pg__unfit(table, error, "limit", "is negative");
+    a.shape.where = query == NULL || query->where == NULL ? "" : query->where;
+    if (query != NULL) {
+        a.shape.order = query->order;
+        a.like = query->like;
+        a.search = query->search;
+        a.after = query->after;
+    }
+    a.limit = (int64_t)limit + 1;
+    return jobq_pg__request_rows(&a, limit, rows, &count, error);
+}
+
+/* The one number that a statement answers; a boolean is one. */
+static jobq_error jobq_pg__request_number(jobq_pg__request *a, int64_t *number,
+                                          jobq_pg_error *error)
+{
+    jobq_pg_error local;
+    PGresult *res;
+
+    if (error == NULL) error = &local;
+    res = jobq_pg__request_run(a, error);
+    if (res == NULL) return error->code;
+    *number = a->shape.op == JOBQ_PG__OP_DELETE ? strtoll(PQcmdTuples(res), NULL, 10)
+                                                : jobq_pg__int(res, 0, 0);
+    PQclear(res);
+    return JOBQ_OK;
+}
+
+JOBQ_API jobq_error jobq_pg_table_count(jobq_pg_table *table, PGconn *conn,
+                                        const jobq_pg_query *query, int64_t *count,
+                                        jobq_pg_error *error)
+{
+    jobq_pg__request a = jobq_pg__request_new(table, conn, JOBQ_PG__OP_COUNT);
+
+    JOBQ_ASSERT(count != NULL);
+    a.shape.where = query == NULL || query->where == NULL ? "" : query->where;
+    if (query != NULL) {
+        a.like = query->like;
+        a.search = query->search;
+    }
+    return jobq_pg__request_number(&a, count, error);
+}
+
+JOBQ_API jobq_error jobq_pg_table_exists(jobq_pg_table *table, PGconn *conn, const char *where,
+                                         const void *like, bool *exists, jobq_pg_error *error)
+{
+    jobq_pg__request a = jobq_pg__request_new(table, conn, JOBQ_PG__OP_EXISTS);
+    int64_t number = 0;
+    jobq_error code;
+
+    JOBQ_ASSERT(exists != NULL);
+    a.shape.where = where;
+    a.like = like;
+    code = jobq_pg__request_number(&a, &number, error);
+    if (code == JOBQ_OK) *exists = number != 0;
+    return code;
+}
+
+/* -- calls that write -- */
+
+JOBQ_API jobq_error jobq_pg_table_create(jobq_pg_table *table, PGconn *conn, const char *fields,
+                                         const void *row, jobq_pg_rows *rows, jobq_pg_error *error)
+{
+    jobq_pg__request a = jobq_pg__request_new(table, conn, JOBQ_PG__OP_CREATE);
+    int count;
+
+    a.shape.fields = fields;
+    a.shape.rows = 1;
+    a.row = row;
+    return jobq_pg__request_rows(&a, 1, rows, &count, error);
+}
+
+JOBQ_API jobq_error jobq_pg_table_upsert(jobq_pg_table *table, PGconn *conn, const char *unique,
+                                         const char *fields, const void *row, jobq_pg_rows *rows,
+                                         jobq_pg_error *error)
+{
+    jobq_pg__request a = jobq_pg__request_new(table, conn, JOBQ_PG__OP_UPSERT);
+    int count;
+
+    a.shape.fields = fields;
+    a.shape.where = unique;
+    a.shape.rows = 1;
+    a.row = row;
+    return jobq_pg__request_rows(&a, 1, rows, &count, error);
+}
+
+/* How many fields a list names. */
+static int jobq_pg__words(const char *list)
+{
+    jobq_str word;
+    int count = 0;
+
+    while (list != NULL && jobq_pg__word_next(&list, &word)) count++;
+    return count;
+}
+
+JOBQ_API jobq_error jobq_pg_table_update_if(jobq_pg_table *table, PGconn *conn, const char *fields,
+                                            const void *row, const char *expect,
+                                            const void *expected, jobq_pg_rows *rows,
+                                            jobq_pg_error *error)
+{
+    jobq_pg__request a = jobq_pg__request_new(table, conn, JOBQ_PG__OP_UPDATE);
+    jobq_error code;
+    bool there;
+    int count;
+
+    a.shape.fields = fields;
+    a.shape.expect = expect;
+    a.shape.rows = 1;
+    a.row = row;
+    a.like = row;
+    a.expected = expected;
+    if (jobq_pg__words(fields) == 0) a.shape.op = JOBQ_PG__OP_LIST;
+    if (jobq_pg__words(fields) == 0) a.shape.rows = 0;
+    a.limit = 1;
+    code = jobq_pg__request_rows(&a, 1, rows, &count, error);
+    if (code != JOBQ_OK || count > 0) return code;
+    if (jobq_pg__words(expect) > 0) {
+        code = jobq_pg_table_exists(table, conn, NULL, row, &there, error);
+        if (code != JOBQ_OK) return code;
+        if (there)
+            return jobq_pg__row_missing(table, a.plan, row, JOBQ_ERROR_LOST,
+                                        "Invalid state: not as expected", error);
+    }
+    return jobq_pg__row_missing(table, a.plan, row, JOBQ_ERROR_NOT_FOUND, "Not found", error);
+}
+
+JOBQ_API jobq_error jobq_pg_table_update(jobq_pg_table *table, PGconn *conn, const char *fields,
+                                         const void *row, jobq_pg_rows *rows, jobq_pg_error *error)
+{
+    return jobq_pg_table_update_if(table, conn, fields, row, NULL, NULL, rows, error);
+}
+
+JOBQ_API jobq_error jobq_pg_table_update_where(jobq_pg_table *table, PGconn *conn,
+                                               const char *fields, const void *row,
+                                               const char *where, const void *like,
+                                               jobq_pg_rows *rows, jobq_pg_error *error)
+{
+    jobq_pg__request a = jobq_pg__request_new(table, conn, JOBQ_PG__OP_UPDATE_WHERE);
+    int count;
+
+    if (jobq_pg__words(fields) == 0) return jobq_pg__unfit(table, error, "fields", "none named");
+    a.shape.fields = fields;
+    a.shape.where = where;
+    a.shape.rows = 1;
+    a.row = row;
+    a.like = like;
+    return jobq_pg__request_rows(&a, INT32_MAX, rows, &count, error);
+}
+
+JOBQ_API jobq_error jobq_pg_table_delete(jobq_pg_table *table, PGconn *conn, const char *where,
+                                         const void *like, int64_t *count, jobq_pg_error *error)
+{
+    jobq_pg__request a = jobq_pg__request_new(table, conn, JOBQ_PG__OP_DELETE);
+    int64_t number = 0;
+    jobq_error code;
+
+    a.shape.where = where;
+    a.like = like;
+    code = jobq_pg__request_number(&a, &number, error);
+    if (code == JOBQ_OK && count != NULL) *count = number;
+    return code;
+}
+
+/* What create_many runs in its transaction. */
+typedef struct jobq_pg__many {
+    jobq_pg__request ask;
+    const char *array;
+    size_t count, step;
+} jobq_pg__many;
+
+static jobq_error jobq_pg__create_rows(PGconn *conn, void *user, jobq_pg_error *error)
+{
+    const jobq_pg__many *many = (const jobq_pg__many *)user;
+    jobq_pg__request a = many->ask;
+    size_t at = 0;
+    PGresult *res;
+
+    a.conn = conn;
+    while (at < many->count) {
+        a.shape.rows = many->count - at < many->step ? many->count - at : many->step;
+        a.row = many->array + at * a.table->desc->row_size;
+        res = jobq_pg__request_run(&a, error);
+        if (res == NULL) return error->code;
+        PQclear(res);
+        at += a.shape.rows;
+    }
+    return JOBQ_OK;
+}
+
+JOBQ_API jobq_error jobq_pg_table_create_many(jobq_pg_table *table, PGconn *conn,
+                                              const char *fields, const void *array, size_t count,
+                                              jobq_pg_error *error)
+{
+    jobq_pg__many many;
+    jobq_pg__terms all;
+    size_t width = (size_t)jobq_pg__words(fields);
+
+    if (count == 0) return JOBQ_OK;
+    all.count = 0;
+    jobq_pg__fields_all(table, &all);
+    if (fields == NULL) width = (size_t)all.count;
+    if (width == 0) return jobq_pg__unfit(table, error, "fields", "none named");
+    memset(&many, 0, sizeof many);
+    many.ask = jobq_pg__request_new(table, conn, JOBQ_PG__OP_CREATE);
+    many.ask.shape.fields = fields;
+    many.array = (const char *)array;
+    many.count = count;
+    many.step = JOBQ_PG__ARGS_MAX / width > 0 ? JOBQ_PG__ARGS_MAX / width : 1;
+    return jobq_pg_transact(table->pg, conn, jobq_pg__create_rows, &many, error);
+}
+
+/* -- opening: the description against the catalogue -- */
+
+/* The table's columns: name, type (of a domain, what is under it), whether NULL is shut out, what
+ * kind of type and of table, names and labels. One row where there is no such table: its name is
+ * NULL. */
+#define JOBQ_PG__CATALOGUE                                                                         \
+    "SELECT quote_ident(n.nspname) || '.' || quote_ident(c.relname), c.relkind::text, "            \
+    "a.attname::text, coalesce(b.oid, t.oid)::bigint, "                                            \
+    "a.attnotnull OR t.typnotnull, coalesce(b.typcategory, t.typcategory)::text, "                 \
+    "format_type(a.atttypid, a.atttypmod), "                                                       \
+    "ARRAY(SELECT e.enumlabel::text FROM pg_enum e WHERE e.enumtypid = coalesce(b.oid, t.oid)) "   \
+    "FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "                               \
+    "LEFT JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped "      \
+    "LEFT JOIN pg_type t ON t.oid = a.atttypid "                                                   \
+    "LEFT JOIN pg_type b ON b.oid = nullif(t.typbasetype, 0) "                                     \
+    "WHERE c.oid = to_regclass($1)"
+
+/* Constraints and unique indexes with their columns. */
+#define JOBQ_PG__LAWS                                                                              \
+    "SELECT k.conname::text, string_agg(a.attname, ', ' ORDER BY u.n) FROM pg_constraint k "       \
+    "CROSS JOIN LATERAL unnest(k.conkey) WITH ORDINALITY u(attnum, n) "                            \
+    "JOIN pg_attribute a ON a.attrelid = k.conrelid AND a.attnum = u.attnum "                      \
+    "WHERE k.conrelid = to_regclass($1) GROUP BY k.oid, k.conname UNION ALL "                      \
+    "SELECT i.relname::text, string_agg(a.attname, ', ' ORDER BY u.n) FROM pg_index x "            \
+    "JOIN pg_class i ON i.oid = x.indexrelid "                                                     \
+    "CROSS JOIN LATERAL unnest(x.indkey::int2[]) WITH ORDINALITY u(attnum, n) "                    \
+    "JOIN pg_attribute a ON a.attrelid = x.indrelid AND a.attnum = u.attnum "                      \
+    "WHERE x.indrelid = to_regclass($1) AND x.indisunique GROUP BY i.oid, i.relname"
+
+/* What is wrong with a description by itself. NULL: nothing; *column is the one at fault. */
+static const char *jobq_pg__desc_wrong(const jobq_pg_table_desc *d, const char **column)
+{
+    int i, keys = 0;
+
+    *column = "columns";
+    for (i = 0; d->columns[i].name != NULL; i++) {
+        const jobq_pg_column *c = &d->columns[i];
+        bool null = (c->flags & JOBQ_PG_NULLABLE) != 0;
+        size_t size, maybe;
+        *column = c->name;
+        if (i == JOBQ_PG__COLUMNS_MAX) return "more than 64 columns";
+        if (c->type <= JOBQ_PG_NONE || c->type >= JOBQ_PG_TYPE_COUNT) return "no type";
+        maybe = jobq_pg__types[c->type].maybe;
+        size = null && maybe != 0 ? maybe : jobq_pg__types[c->type].size;
+        if (c->size != 0 && c->size != size)
+            return null ? "the field is not of the type's size; one that may be NULL is a "
+                          "jobq_pg_maybe_..."
+                        : "the field is not of the type's size";
+        if (c->offset + size > d->row_size) return "the field ends behind row_size";
+        if (c->type == JOBQ_PG_ENUM && c->names == NULL) return "an enum needs names";
+        if ((c->flags & JOBQ_PG_SEARCH) != 0 && c->type != JOBQ_PG_TEXT)
+            return "only text can be searched";
+        keys += (c->flags & JOBQ_PG_KEY) != 0;
+    }
+    *column = "columns";
+    return keys > 0 ? NULL : "no column has JOBQ_PG_KEY";
+}
+
+/* Whether an enum's names and its labels in the database are the same, in whatever order. */
+static bool jobq_pg__labels_equal(const char *const *names, const char *wire, size_t len)
+{
+    size_t at, count = 0, i, known = 0;
+    jobq_str label;
+    int n;
+
+    if (!jobq_pg__array_head(wire, len, &at, &count)) return false;
+    while (names[known] != NULL) known++;
+    for (i = 0; i < count; i++) {
+        if (!jobq_pg__array_item(wire, len, &at, &label)) return false;
+        for (n = 0; names[n] != NULL && !jobq_str_equal(label, jobq_str_from(names[n])); n++) {}
+        if (names[n] == NULL) return false;
+    }
+    return known == count;
+}
+
+static bool jobq_pg__type_fits(const jobq_pg_column *c, int64_t oid, char category)
+{
+    int i;
+
+    if (c->type == JOBQ_PG_ENUM && category == 'E') return true;
+    if (c->type == JOBQ_PG_TEXT && category == 'S') return true; /* citext too */
+    for (i = 0; i < 4; i++) {
+        if (oid != 0 && jobq_pg__types[c->type].oids[i] == oid) return true;
+    }
+    return false;
+}
+
+/* One described column against row r of the catalogue; a view's can't be held to NOT NULL. */
+static const char *jobq_pg__column_wrong(jobq_pg_table *t, int column, const PGresult *res, int r)
+{
+    const jobq_pg_column *c = &t->desc->columns[column];
+    bool null = (c->flags & JOBQ_PG_NULLABLE) != 0;
+    char kind = PQgetvalue(res, r, 1)[0], category = PQgetvalue(res, r, 5)[0];
+
+    if (!jobq_pg__type_fits(c, jobq_pg__int(res, r, 3), category)) return "is another type there: ";
+    if (c->type == JOBQ_PG_ENUM && category == 'E' &&
+        !jobq_pg__labels_equal(c->names, PQgetvalue(res, r, 7), (size_t)PQgetlength(res, r, 7)))
+        return "has other labels there: ";
+    t->jsonb[column] = jobq_pg__int(res, r, 3) == JOBQ_PG__JSONB;
+    if (kind == 'v' || kind == 'm' || kind == 'f') return NULL;
+    if (null && jobq_pg__int(res, r, 4)) return "can't be NULL there: ";
+    return null || jobq_pg__int(res, r, 4) ? NULL : "may be NULL there; say JOBQ_PG_NULLABLE: ";
+}
+
+static jobq_error jobq_pg__columns_check(jobq_pg_table *t, const PGresult *res,
+                                         jobq_pg_error *error)
+{
+    int i, r;
+
+    for (i = 0; i < t->column_count; i++) {
+        const jobq_pg_column *c = &t->desc->columns[i];
+        const char *wrong;
+        char why[256];
+        for (r = 0; r < PQntuples(res) && strcmp(PQgetvalue(res, r, 2), c->name) != 0; r++) {}
+        if (r == PQntuples(res)) return jobq_pg__unfit(t, error, c->name, "the table has no such "
+                                                                             "column");
+        wrong = jobq_pg__column_wrong(t, i, res, r);
+        if (wrong == NULL) continue;
+        snprintf(why, sizeof why, "described as %s%s, %s%s", jobq_pg__types[c->type].name,
+                 (c->flags & JOBQ_PG_NULLABLE) != 0 ? " that may be NULL" : "", wrong,
+                 PQgetvalue(res, r, 6));
+        return jobq_pg__unfit(t, error, c->name, why);
+    }
+    return JOBQ_OK;
+}
+
+/* Asks the catalogue about t->desc->name. NULL: error is filled. */
+static PGresult *jobq_pg__catalogue(const jobq_pg_table *t, PGconn *conn, const char *sql,
+                                    const char *name, jobq_pg_error *error)
+{
+    PGresult *res = PQexecParams(conn, sql, 1, NULL, &name, NULL, NULL, 1);
+
+    if (PQresultStatus(res) == PGRES_TUPLES_OK) return res;
+    jobq_pg__table_error(t, error, conn, res);
+    PQclear(res);
+    return NULL;
+}
+
+static jobq_error jobq_pg__laws_read(jobq_pg_table *t, PGconn *conn, const char *name,
+                                     jobq_pg_error *error)
+{
+    PGresult *res = jobq_pg__catalogue(t, conn, JOBQ_PG__LAWS, name, error);
+    bool good = true;
+    int i;
+
+    if (res == NULL) return error->code;
+    t->laws = (jobq_pg__law *)calloc((size_t)PQntuples(res) + 1, sizeof *t->laws);
+    for (i = 0; t->laws != NULL && i < PQntuples(res); i++) {
+        t->laws[i].name = jobq_pg__dup(PQgetvalue(res, i, 0));
+        t->laws[i].columns = jobq_pg__dup(PQgetvalue(res, i, 1));
+        good = good && t->laws[i].name != NULL && t->laws[i].columns != NULL;
+        t->law_count = i + 1;
+    }
+    good = good && t->laws != NULL;
+    PQclear(res);
+    return good ? JOBQ_OK : jobq_pg__no_memory(error);
+}
+
+/* The texts that every statement is made of. */
+static jobq_error jobq_pg__table_texts(jobq_pg_table *t, const char *name, jobq_pg_error *error)
+{
+    jobq_pg__params list, key;
+    int i;
+
+    memset(&list, 0, sizeof list);
+    memset(&key, 0, sizeof key);
+    for (i = 0; i < t->column_count; i++) {
+        const jobq_pg_column *c = &t->desc->columns[i];
+        if (i > 0) jobq_pg__say(&list, ", ");
+        jobq_pg__say_column(&list, t, i);
+        if (c->type == JOBQ_PG_NUMERIC) jobq_pg__say(&list, "::text");
+        if ((c->flags & JOBQ_PG_KEY) == 0) continue;
+        if (key.size > 0) jobq_pg__say(&key, " ");
+        jobq_pg__say(&key, c->name);
+    }
+    jobq_pg__raw(&list, "", 1);
+    jobq_pg__raw(&key, "", 1);
+    t->list = list.data;
+    t->key = key.data;
+    t->name = jobq_pg__dup(name);
+    return list.failed || key.failed || t->name == NULL ? jobq_pg__no_memory(error) : JOBQ_OK;
+}
+
+static jobq_error jobq_pg__table_read(jobq_pg_table *t, PGconn *conn, jobq_pg_error *error)
+{
+    char *own = t->pg == NULL ? jobq_pg__dup(t->desc->name)
+                              : jobq_pg__for_schema(t->desc->name, t->pg->schema);
+    PGresult *res;
+    jobq_error code;
+
+    if (own == NULL) return jobq_pg__no_memory(error);
+    res = jobq_pg__catalogue(t, conn, JOBQ_PG__CATALOGUE, own, error);
+    if (res == NULL) code = error->code;
+    else if (PQntuples(res) == 0) code = jobq_pg__unfit(t, error, own, "there is no such table");
+    else {
+        code = jobq_pg__columns_check(t, res, error);
+        if (code == JOBQ_OK) code = jobq_pg__table_texts(t, PQgetvalue(res, 0, 0), error);
+        if (code == JOBQ_OK) code = jobq_pg__laws_read(t, conn, own, error);
+    }
+    PQclear(res);
+    free(own);
+    return code;
+}
+
+JOBQ_API void jobq_pg_table_close(jobq_pg_table *t)
+{
+    int i;
+
+    if (t == NULL) return;
+    for (i = 0; i < JOBQ_PG__PLANS; i++) {
+        while (t->plans[i] != NULL) {
+            jobq_pg__plan *next = t->plans[i]->next;
+            jobq_pg__plan_free(t->plans[i]);
+            t->plans[i] = next;
+        }
+    }
+    for (i = 0; i < t->law_count; i++) {
+        free(t->laws[i].name);
+        free(t->laws[i].columns);
+    }
+    free(t->laws);
+    free(t->name);
+    free(t->list);
+    free(t->key);
+    pthread_mutex_destroy(&t->lock);
+    free(t);
+}
+
+JOBQ_API jobq_error jobq_pg_table_open(jobq_pg_table **table, jobq_pg *pg, PGconn *conn,
+                                       const jobq_pg_table_desc *desc, jobq_pg_error *error)
+{
+    jobq_pg_table *t = (jobq_pg_table *)calloc(1, sizeof *t);
+    const char *column, *wrong;
+    jobq_pg_error local;
+    PGconn *mine = NULL;
+    jobq_error code;
+
+    JOBQ_ASSERT(table != NULL && desc != NULL && desc->name != NULL && desc->columns != NULL);
+    if (error == NULL) error = &local;
+    *table = NULL;
+    if (t == NULL) return jobq_pg__no_memory(error);
+    pthread_mutex_init(&t->lock, NULL);
+    t->pg = pg;
+    t->desc = desc;
+    t->entity = desc->entity == NULL ? desc->name : desc->entity;
+    t->unprepared = desc->unprepared || (pg != NULL && pg->unprepared);
+    while (t->column_count < JOBQ_PG__COLUMNS_MAX && desc->columns[t->column_count].name != NULL)
+        t->column_count++;
+    wrong = jobq_pg__desc_wrong(desc, &column);
+    if (wrong != NULL) code = jobq_pg__unfit(t, error, column, wrong);
+    else if (conn == NULL && pg == NULL) code = jobq_pg__invalid(error, "conn", "name one, or pg");
+    else code = conn == NULL ? jobq_pg_acquire(pg, &mine, error) : jobq_pg__usable(conn, error);
+    if (code == JOBQ_OK) code = jobq_pg__table_read(t, conn == NULL ? mine : conn, error);
+    if (mine != NULL) jobq_pg_release(pg, mine);
+    if (code == JOBQ_OK) *table = t;
+    else jobq_pg_table_close(t);
+    return code;
+}
+
+/* ---- >>transaction --------------------------------------------------------------------------- */
+
+JOBQ_API jobq_error jobq_pg_tx_begin(jobq_pg_tx *tx, PGconn *conn, jobq_pg_error *error)
+{
+    jobq_error code;
+
+    JOBQ_ASSERT(tx != NULL && conn != NULL);
+    memset(tx, 0, sizeof *tx);
+    code = jobq_pg__usable(conn, error);
+    if (code != JOBQ_OK) return code;
+    tx->conn = conn;
+    tx->nested = PQtransactionStatus(conn) == PQTRANS_INTRANS;
+    code = jobq_pg__command(conn, tx->nested ? "SAVEPOINT jobq_tx" : "BEGIN", error);
+    tx->open = code == JOBQ_OK;
+    return code;
+}
+
+/* COMMIT of an aborted transaction answers ROLLBACK, and no error. */
+JOBQ_API jobq_error jobq_pg_tx_commit(jobq_pg_tx *tx, jobq_pg_error *error)
+{
+    jobq_error code = JOBQ_OK;
+    PGresult *res;
+
+    JOBQ_ASSERT(tx != NULL && tx->open);
+    res = PQexec(tx->conn, tx->nested ? "RELEASE SAVEPOINT jobq_tx" : "COMMIT");
+    if (PQresultStatus(res) != PGRES_COMMAND_OK) {
+        code = jobq_pg__result_error(error, tx->conn, res);
+    } else if (strcmp(PQcmdStatus(res), "ROLLBACK") == 0) {
+        code = jobq_pg__fail(error, JOBQ_ERROR_DATABASE,
+                             "Database error: the transaction was aborted before; rolled back");
+        tx->open = false;
+    } else {
+        tx->open = false;
+    }
+    PQclear(res);
+    jobq_pg_tx_end(tx);
+    return code;
+}
+
+JOBQ_API void jobq_pg_tx_end(jobq_pg_tx *tx)
+{
+    JOBQ_ASSERT(tx != NULL);
+    if (!tx->open) return;
+    tx->open = false;
+    if (PQtransactionStatus(tx->conn) != PQTRANS_INTRANS &&
+        PQtransactionStatus(tx->conn) != PQTRANS_INERROR)
+        return;
+    PQclear(PQexec(tx->conn, tx->nested ? "ROLLBACK TO SAVEPOINT jobq_tx; "
+                                          "RELEASE SAVEPOINT jobq_tx"
+                                        : "ROLLBACK"));
+}
+
+/* One run of a deed. */
+static jobq_error jobq_pg__transact_once(PGconn *conn, jobq_pg_deed deed, void *user,
+                                         jobq_pg_error *error)
+{
+    jobq_pg_tx tx;
+    jobq_error code = jobq_pg_tx_begin(&tx, conn, error);
+
+    if (code == JOBQ_OK) code = deed(conn, user, error);
+    if (code == JOBQ_OK) code = jobq_pg_tx_commit(&tx, error);
+    jobq_pg_tx_end(&tx);
+    return code;
+}
+
+/* Pauses before run n + 1: 10 ms doubling to 1 s, with jitter. */
+static void jobq_pg__transact_pause(uint32_t n)
+{
+    jobq_backoff backoff = {JOBQ_CURVE_EXPONENTIAL, 10000, 1000000, 0, 500};
+    jobq_random random = jobq_random_from((uint64_t)jobq_pg__mono_us() ^ (uint64_t)getpid() << 32);
+    int64_t us = jobq_backoff_delay(&backoff, n, jobq_random_next(&random));
+    struct timespec pause;
+
+    pause.tv_sec = (time_t)(us / 1000000);
+    pause.tv_nsec = (long)(us % 1000000 * 1000);
+    nanosleep(&pause, NULL);
+}
+
+JOBQ_API jobq_error jobq_pg_transact(jobq_pg *pg, PGconn *conn, jobq_pg_deed deed, void *user,
+                                     jobq_pg_error *error)
+{
+    PGconn *mine = NULL;
+    jobq_pg_error local;
+    jobq_error code;
+    uint32_t n;
+    bool again;
+
+    if (error == NULL) error = &local;
+    memset(error, 0, sizeof *error);
+    if (conn == NULL && pg == NULL) return jobq_pg__invalid(error, "conn", "name one, or pg");
+    if (conn == NULL && jobq_pg_acquire(pg, &mine, error) != JOBQ_OK) return error->code;
+    if (conn == NULL) conn = mine;
+    again = PQtransactionStatus(conn) == PQTRANS_IDLE;
+    for (n = 0;; n++) {
+        code = jobq_pg__transact_once(conn, deed, user, error);
+        again = again && (strcmp(error->sqlstate, "40001") == 0 ||
+                          strcmp(error->sqlstate, "40P01") == 0);
+        if (code == JOBQ_OK || !again || n == 9) break;
+        jobq_pg__transact_pause(n);
+        memset(error, 0, sizeof *error);
+    }
+    if (mine != NULL) jobq_pg_release(pg, mine);
+    return code;
 }
 
 /* ---- >>enqueue ------------------------------------------------------------------------------- */

@@ -1,0 +1,1388 @@
+/*
+ * test_pg_table.c -- typed tables on Postgres: every type there and back, every call, what a wrong
+ * description is told, errors, pages under change, transactions, and value parsers against outside
+ * data and against the server.
+ */
+#include "pg.h"
+
+typedef enum mood { MOOD_SAD, MOOD_OK, MOOD_HAPPY } mood;
+
+static const char *const moods[] = {"sad", "ok", "happy", NULL};
+
+typedef struct thing {
+    int64_t id;
+    bool flag;
+    int16_t small;
+    int32_t medium;
+    int64_t big;
+    float single;
+    double twice;
+    jobq_str label;
+    jobq_str bytes;
+    jobq_pg_uuid uuid;
+    int64_t at;
+    int32_t day;
+    jobq_pg_interval span;
+    jobq_str amount;
+    jobq_str doc;
+    jobq_str plain;
+    mood feeling;
+    jobq_pg_texts tags;
+    jobq_pg_int64s numbers;
+    int64_t updated;
+    jobq_pg_maybe_bool n_flag;
+    jobq_pg_maybe_int16 n_small;
+    jobq_pg_maybe_int32 n_medium;
+    jobq_pg_maybe_int64 n_big;
+    jobq_pg_maybe_float n_single;
+    jobq_pg_maybe_double n_twice;
+    jobq_str n_label;
+    jobq_str n_bytes;
+    jobq_pg_maybe_uuid n_uuid;
+    jobq_pg_maybe_int64 n_at;
+    jobq_pg_maybe_int32 n_day;
+    jobq_pg_maybe_interval n_span;
+    jobq_str n_amount;
+    jobq_str n_doc;
+    jobq_pg_maybe_int32 n_feeling;
+    jobq_pg_texts n_tags;
+    jobq_pg_int64s n_numbers;
+} thing;
+
+static const jobq_pg_column thing_columns[] = {
+    JOBQ_PG_COLUMN(thing, id, INT64, JOBQ_PG_KEY | JOBQ_PG_READ_ONLY),
+    JOBQ_PG_COLUMN(thing, flag, BOOL, 0),
+    JOBQ_PG_COLUMN(thing, small, INT16, 0),
+    JOBQ_PG_COLUMN(thing, medium, INT32, 0),
+    JOBQ_PG_COLUMN(thing, big, INT64, 0),
+    JOBQ_PG_COLUMN(thing, single, FLOAT, 0),
+    JOBQ_PG_COLUMN(thing, twice, DOUBLE, 0),
+    JOBQ_PG_COLUMN(thing, label, TEXT, JOBQ_PG_SEARCH),
+    JOBQ_PG_COLUMN(thing, bytes, BYTES, 0),
+    JOBQ_PG_COLUMN(thing, uuid, UUID, 0),
+    JOBQ_PG_COLUMN(thing, at, TIMESTAMPTZ, 0),
+    JOBQ_PG_COLUMN(thing, day, DATE, 0),
+    JOBQ_PG_COLUMN(thing, span, INTERVAL, 0),
+    JOBQ_PG_COLUMN(thing, amount, NUMERIC, 0),
+    JOBQ_PG_COLUMN(thing, doc, JSON, 0),
+    JOBQ_PG_COLUMN(thing, plain, JSON, 0),
+    JOBQ_PG_ENUM_COLUMN(thing, feeling, moods, 0),
+    JOBQ_PG_COLUMN(thing, tags, TEXTS, 0),
+    JOBQ_PG_COLUMN(thing, numbers, INT64S, 0),
+    JOBQ_PG_COLUMN(thing, updated, TIMESTAMPTZ, JOBQ_PG_TOUCH),
+    JOBQ_PG_COLUMN(thing, n_flag, BOOL, JOBQ_PG_NULLABLE),
+    JOBQ_PG_COLUMN(thing, n_small, INT16, JOBQ_PG_NULLABLE),
+    JOBQ_PG_COLUMN(thing, n_medium, INT32, JOBQ_PG_NULLABLE),
+    JOBQ_PG_COLUMN(thing, n_big, INT64, JOBQ_PG_NULLABLE),
+    JOBQ_PG_COLUMN(thing, n_single, FLOAT, JOBQ_PG_NULLABLE),
+    JOBQ_PG_COLUMN(thing, n_twice, DOUBLE, JOBQ_PG_NULLABLE),
+    JOBQ_PG_COLUMN(thing, n_label, TEXT, JOBQ_PG_NULLABLE | JOBQ_PG_SEARCH),
+    JOBQ_PG_COLUMN(thing, n_bytes, BYTES, JOBQ_PG_NULLABLE),
+    JOBQ_PG_COLUMN(thing, n_uuid, UUID, JOBQ_PG_NULLABLE),
+    JOBQ_PG_COLUMN(thing, n_at, TIMESTAMPTZ, JOBQ_PG_NULLABLE),
+    JOBQ_PG_COLUMN(thing, n_day, DATE, JOBQ_PG_NULLABLE),
+    JOBQ_PG_COLUMN(thing, n_span, INTERVAL, JOBQ_PG_NULLABLE),
+    JOBQ_PG_COLUMN(thing, n_amount, NUMERIC, JOBQ_PG_NULLABLE),
+    JOBQ_PG_COLUMN(thing, n_doc, JSON, JOBQ_PG_NULLABLE),
+    JOBQ_PG_ENUM_COLUMN(thing, n_feeling, moods, JOBQ_PG_NULLABLE),
+    JOBQ_PG_COLUMN(thing, n_tags, TEXTS, JOBQ_PG_NULLABLE),
+    JOBQ_PG_COLUMN(thing, n_numbers, INT64S, JOBQ_PG_NULLABLE),
+    JOBQ_PG_COLUMNS_END};
+
+static const jobq_pg_table_desc thing_desc = {"jobq.thing", sizeof(thing), thing_columns,
+                                              "thing", NULL, false};
+
+static jobq_pg_table *things;
+static jobq_pg_error error;
+
+#define OK(call)                                                \
+    do {                                                        \
+        if ((call) != JOBQ_OK) fail_msg("%s", error.message);   \
+    } while (0)
+
+static int up(void **state)
+{
+    if (pg_up(state) != 0) return 1;
+    RUN("CREATE TYPE jobq.mood AS ENUM ('happy', 'ok', 'sad')");
+    RUN("CREATE TABLE jobq.thing (id bigserial PRIMARY KEY, flag bool NOT NULL DEFAULT true,"
+        " small int2 NOT NULL DEFAULT 1, medium int4 NOT NULL DEFAULT 2, big int8 NOT NULL DEFAULT "
+        "3, single float4 NOT NULL DEFAULT 1.5, twice float8 NOT NULL DEFAULT 2.5,"
+        " label text NOT NULL CONSTRAINT oddly_named UNIQUE, bytes bytea NOT NULL DEFAULT '',"
+        " uuid uuid NOT NULL DEFAULT '6ba7b810-9dad-11d1-80b4-00c04fd430c8',"
+        " at timestamptz NOT NULL DEFAULT '2001-02-03 04:05:06.789Z',"
+        " day date NOT NULL DEFAULT '2024-02-29', span interval NOT NULL DEFAULT '1 month 2 days',"
+        " amount numeric(20, 3) NOT NULL DEFAULT 12.5 CHECK (amount < 1000000),"
+        " doc jsonb NOT NULL DEFAULT '{}', plain json NOT NULL DEFAULT '[1,  2]',"
+        " feeling jobq.mood NOT NULL DEFAULT 'ok', tags text[] NOT NULL DEFAULT '{}',"
+        " numbers bigint[] NOT NULL DEFAULT '{}', updated timestamptz NOT NULL DEFAULT now(),"
+        " n_flag bool, n_small int2, n_medium int4, n_big int8 REFERENCES jobq.thing ON DELETE SET "
+        "NULL, n_single float4, n_twice float8, n_label varchar(40), n_bytes bytea, n_uuid uuid,"
+        " n_at timestamptz, n_day date, n_span interval, n_amount numeric, n_doc jsonb,"
+        " n_feeling jobq.mood, n_tags text[], n_numbers bigint[], unseen int DEFAULT 7)");
+    if (jobq_pg_table_open(&things, pg, NULL, &thing_desc, &error) != JOBQ_OK) {
+        fprintf(stderr, "%s\n", error.message);
+        return 1;
+    }
+    return 0;
+}
+
+static int down(void **state)
+{
+    jobq_pg_table_close(things);
+    return pg_down(state);
+}
+
+static int empty(void **state)
+{
+    (void)state;
+    RUN("TRUNCATE jobq.thing RESTART IDENTITY");
+    return 0;
+}
+
+static thing blank(const char *label)
+{
+    thing t;
+
+    memset(&t, 0, sizeof t);
+    t.label = jobq_str_from(label);
+    return t;
+}
+
+static int64_t make(const char *label)
+{
+    thing t = blank(label);
+    jobq_pg_rows rows;
+    int64_t id;
+
+    OK(jobq_pg_table_create(things, NULL, "label", &t, &rows, &error));
+    id = ((thing *)rows.rows)->id;
+    jobq_pg_rows_clear(&rows);
+    return id;
+}
+
+static void assert_str(jobq_str s, const char *text)
+{
+    assert_int_equal(s.len, strlen(text));
+    assert_memory_equal(s.ptr, text, s.len);
+    assert_int_equal(s.ptr[s.len], 0);
+}
+
+static thing full(void)
+{
+    static const jobq_str tags[] = {{"a,b", 3}, {NULL, 0}, {"", 0}, {"\"q\\", 3}};
+    static const int64_t numbers[] = {INT64_MIN, 0, INT64_MAX};
+    thing t = blank("full \xc3\xa9");
+
+    t.flag = true;
+    t.small = INT16_MIN;
+    t.medium = INT32_MAX;
+    t.big = INT64_MIN;
+    t.single = -0.25f;
+    t.twice = 1e300;
+    t.bytes.ptr = "\0\xff\\x";
+    t.bytes.len = 4;
+    memset(t.uuid.bytes, 0xab, 16);
+    t.at = -1;
+    t.day = -1;
+    t.span.us = -5;
+    t.span.days = 3;
+    t.span.months = -14;
+    t.amount = jobq_str_from("-123456.789");
+    t.doc = jobq_str_from("{\"a\": [1, null]}");
+    t.plain = jobq_str_from("null");
+    t.feeling = MOOD_HAPPY;
+    t.tags.items = tags;
+    t.tags.count = 4;
+    t.numbers.items = numbers;
+    t.numbers.count = 3;
+    return t;
+}
+
+static void every_type_there_and_back(void **state)
+{
+    thing in = full(), *out;
+    jobq_pg_rows rows;
+
+    (void)state;
+    OK(jobq_pg_table_create(things, NULL, NULL, &in, &rows, &error));
+    out = rows.rows;
+    assert_int_equal(rows.count, 1);
+    assert_true(out->flag && out->small == INT16_MIN && out->medium == INT32_MAX);
+    assert_true(out->big == INT64_MIN && out->twice > 9e299 && out->at == -1 && out->day == -1);
+    assert_true(out->single < -0.24f && out->single > -0.26f);
+    assert_str(out->label, "full \xc3\xa9");
+    assert_int_equal(out->bytes.len, 4);
+    assert_memory_equal(out->bytes.ptr, in.bytes.ptr, 4);
+    assert_memory_equal(&out->uuid, &in.uuid, 16);
+    assert_memory_equal(&out->span, &in.span, sizeof in.span);
+    assert_str(out->amount, "-123456.789");
+    assert_str(out->doc, "{\"a\": [1, null]}");
+    assert_str(out->plain, "null");
+    assert_int_equal(out->feeling, MOOD_HAPPY);
+    assert_int_equal(out->tags.count, 4);
+    assert_str(out->tags.items[0], "a,b");
+    assert_null(out->tags.items[1].ptr);
+    assert_str(out->tags.items[2], "");
+    assert_int_equal(out->numbers.count, 3);
+    assert_true(out->numbers.items[0] == INT64_MIN && out->numbers.items[2] == INT64_MAX);
+    jobq_pg_rows_clear(&rows);
+    assert_int_equal(number("SELECT count(*) FROM jobq.thing WHERE at = "
+                            "'1969-12-31 23:59:59.999999Z' AND day = '1969-12-31' AND span = "
+                            "'-14 months 3 days -5 microseconds' AND bytes = '\\x00ff5c78' AND "
+                            "tags[2] IS NULL AND tags[4] = '\"q\\'"), 1);
+}
+
+static void every_null_there_and_back(void **state)
+{
+    thing in = blank("nulls"), *out;
+    jobq_pg_rows rows;
+    size_t i;
+
+    (void)state;
+    OK(jobq_pg_table_create(things, NULL, "label", &in, &rows, &error));
+    out = rows.rows;
+    for (i = 0; thing_columns[i].name != NULL; i++) {
+        const jobq_pg_column *c = &thing_columns[i];
+        assert_int_equal(jobq_pg__is_null(c, (char *)out + c->offset),
+                         (c->flags & JOBQ_PG_NULLABLE) != 0);
+    }
+    assert_non_null(out->tags.items); /* empty is not NULL */
+    jobq_pg_rows_clear(&rows);
+}
+
+static void nullable_fields_hold_values(void **state)
+{
+    static const jobq_str tag = {"x", 1};
+    thing t = blank("maybe"), *out;
+    jobq_pg_rows rows;
+
+    (void)state;
+    t.n_flag.set = true; /* false, and there */
+    t.n_small.value = 5;
+    t.n_small.set = true;
+    t.n_medium = jobq_pg_some_int32(-6);
+    t.n_big = jobq_pg_some_int64(1);
+    t.n_twice.set = true;
+    t.n_label = jobq_str_from("");
+    t.n_at = jobq_pg_some_int64(JOBQ_NEVER);
+    t.n_day = jobq_pg_some_int32(INT32_MIN);
+    t.n_doc = jobq_str_from("null");
+    t.n_feeling = jobq_pg_some_int32(MOOD_SAD);
+    t.n_tags.items = &tag;
+    t.n_numbers.items = (const int64_t *)&tag; /* empty, and there */
+    OK(jobq_pg_table_create(things, NULL,
+                            "label n_flag n_small n_medium n_big n_twice n_label n_at n_day n_doc "
+                            "n_feeling n_tags n_numbers",
+                            &t, &rows, &error));
+    out = rows.rows;
+    assert_true(out->n_flag.set && !out->n_flag.value && out->n_small.value == 5);
+    assert_true(out->n_medium.value == -6 && out->n_big.value == 1 && out->n_twice.set);
+    assert_str(out->n_label, "");
+    assert_true(out->n_at.value == JOBQ_NEVER && out->n_day.value == INT32_MIN);
+    assert_str(out->n_doc, "null");
+    assert_true(out->n_feeling.set && out->n_feeling.value == MOOD_SAD);
+    assert_true(out->n_tags.items != NULL && out->n_tags.count == 0);
+    assert_true(out->n_numbers.items != NULL && out->n_numbers.count == 0);
+    assert_false(out->n_uuid.set || out->n_span.set || out->n_single.set);
+    jobq_pg_rows_clear(&rows);
+    assert_int_equal(number("SELECT count(*) FROM jobq.thing WHERE n_at = 'infinity' AND n_day = "
+                            "'-infinity' AND n_doc = 'null' AND n_tags = '{}'"), 1);
+}
+
+static void find_get_exists(void **state)
+{
+    thing want = blank("b");
+    jobq_pg_rows rows;
+    bool there;
+    int64_t id;
+
+    (void)state;
+    make("a");
+    id = make("b");
+    OK(jobq_pg_table_find(things, NULL, "label", &want, &rows, &error));
+    assert_int_equal(((thing *)rows.rows)->id, id);
+    jobq_pg_rows_clear(&rows);
+    want.id = id;
+    OK(jobq_pg_table_get(things, NULL, NULL, &want, &rows, &error));
+    assert_str(((thing *)rows.rows)->label, "b");
+    jobq_pg_rows_clear(&rows);
+    want.label = jobq_str_from("nobody");
+    OK(jobq_pg_table_find(things, NULL, "label", &want, &rows, &error));
+    assert_true(rows.count == 0 && rows.rows == NULL);
+    assert_int_equal(jobq_pg_table_get(things, NULL, "label", &want, &rows, &error),
+                     JOBQ_ERROR_NOT_FOUND);
+    assert_string_equal(error.message, "Not found: thing with label=nobody");
+    assert_string_equal(error.entity, "thing");
+    assert_string_equal(error.field, "label");
+    assert_string_equal(error.value, "nobody");
+    OK(jobq_pg_table_exists(things, NULL, NULL, &want, &there, &error));
+    assert_true(there);
+    OK(jobq_pg_table_exists(things, NULL, "id label", &want, &there, &error));
+    assert_false(there);
+}
+
+static void where_takes_operators_and_null(void **state)
+{
+    jobq_pg_query q = {"n_medium", NULL, NULL, NULL, NULL, 0};
+    thing like = blank("");
+    int64_t count, i;
+
+    (void)state;
+    for (i = 0; i < 5; i++) {
+        char label[8];
+        thing t;
+        snprintf(label, sizeof label, "l%d", (int)i);
+        t = blank(label);
+        t.medium = (int32_t)i;
+        if (i > 2) t.n_medium = jobq_pg_some_int32((int32_t)i);
+        OK(jobq_pg_table_create(things, NULL, "label medium n_medium", &t, NULL, &error));
+    }
+    q.like = &like;
+    OK(jobq_pg_table_count(things, NULL, &q, &count, &error));
+    assert_int_equal(count, 3);
+    q.where = "n_medium<>";
+    OK(jobq_pg_table_count(things, NULL, &q, &count, &error));
+    assert_int_equal(count, 2);
+    like.medium = 2;
+    q.where = "medium>=";
+    OK(jobq_pg_table_count(things, NULL, &q, &count, &error));
+    assert_int_equal(count, 3);
+    q.where = "medium<, n_medium";
+    OK(jobq_pg_table_count(things, NULL, &q, &count, &error));
+    assert_int_equal(count, 2);
+    q.where = "+at<=";
+    OK(jobq_pg_table_count(things, NULL, &q, &count, &error));
+    assert_int_equal(count, 5);
+    like.at = -40 * (int64_t)365 * 86400 * 1000000;
+    OK(jobq_pg_table_count(things, NULL, &q, &count, &error));
+    assert_int_equal(count, 0);
+    q.where = "n_medium<";
+    assert_int_equal(jobq_pg_table_count(things, NULL, &q, &count, &error), JOBQ_ERROR_INVALID);
+}
+
+static void unknown_names_are_refused(void **state)
+{
+    static const char *const bad[] = {"labl", "label~", "+label", "\"label\"", "label;drop", "--",
+                                      "label==", "unseen"};
+    thing like = blank("x");
+    jobq_pg_rows rows;
+    size_t i;
+
+    (void)state;
+    for (i = 0; i < COUNT(bad); i++) {
+        assert_int_equal(jobq_pg_table_find(things, NULL, bad[i], &like, &rows, &error),
+                         JOBQ_ERROR_INVALID);
+        assert_int_equal(strncmp(error.message, "Validation error: thing: ", 25), 0);
+    }
+}
+
+static void list_orders_caps_and_pages(void **state)
+{
+    jobq_pg_query q;
+    jobq_pg_rows rows;
+    thing last;
+    int seen = 0;
+
+    (void)state;
+    RUN("INSERT INTO jobq.thing (label, medium) SELECT 'x' || n, n %% 10 FROM "
+        "generate_series(1, 2500) n");
+    OK(jobq_pg_table_list(things, NULL, NULL, &rows, &error));
+    assert_true(rows.count == 1000 && rows.more && ((thing *)rows.rows)[999].id == 1000);
+    jobq_pg_rows_clear(&rows);
+    memset(&q, 0, sizeof q);
+    q.limit = 3000;
+    q.order = "-id";
+    OK(jobq_pg_table_list(things, NULL, &q, &rows, &error));
+    assert_true(rows.count == 2500 && !rows.more && ((thing *)rows.rows)[0].id == 2500);
+    jobq_pg_rows_clear(&rows);
+    q.order = "-medium id"; /* both ways in one order */
+    q.limit = 700;
+    do {
+        thing *row;
+        size_t i;
+        OK(jobq_pg_table_list(things, NULL, &q, &rows, &error));
+        row = rows.rows;
+        for (i = 0; i < rows.count; i++, seen++) {
+            if (seen > 0)
+                assert_true(row[i].medium < last.medium ||
+                            (row[i].medium == last.medium && row[i].id > last.id));
+            last = row[i];
+        }
+        q.after = &last;
+        RUN("INSERT INTO jobq.thing (label, medium) VALUES ('late%d', 11)", seen); /* before it */
+        if (!rows.more) q.after = NULL;
+        jobq_pg_rows_clear(&rows);
+    } while (q.after != NULL);
+    assert_int_equal(seen, 2500);
+    q.limit = -1;
+    assert_int_equal(jobq_pg_table_list(things, NULL, &q, &rows, &error), JOBQ_ERROR_INVALID);
+    q.limit = 0;
+    q.order = "n_medium";
+    q.after = &last;
+    assert_int_equal(jobq_pg_table_list(things, NULL, &q, &rows, &error), JOBQ_ERROR_INVALID);
+}
+
+static void pages_by_one_way_use_the_index(void **state)
+{
+    jobq_pg_query q;
+    jobq_pg_rows rows;
+    thing last = blank("x1500");
+    PGconn *conn = PQconnectdb(server());
+    PGresult *res;
+    int i;
+    bool index = false;
+
+    (void)state;
+    RUN("INSERT INTO jobq.thing (label) SELECT 'x' || n FROM generate_series(1000, 9999) n");
+    RUN("ANALYZE jobq.thing");
+    memset(&q, 0, sizeof q);
+    q.order = "label";
+    q.after = &last;
+    q.limit = 2;
+    OK(jobq_pg_table_list(things, conn, &q, &rows, &error));
+    assert_str(((thing *)rows.rows)[0].label, "x1500"); /* its id is greater than 0, last's */
+    jobq_pg_rows_clear(&rows);
+    PQclear(PQexec(conn, "SET enable_seqscan = off"));
+    res = PQexec(conn,
+                 "SELECT statement FROM pg_prepared_statements WHERE statement LIKE '%(\"lab%'");
+    assert_int_equal(PQntuples(res), 1);
+    PQclear(res);
+    res = sql(db,
+              "EXPLAIN SELECT id FROM jobq.thing WHERE (label, id) > ('x1500', 0) ORDER BY label, "
+              "id LIMIT 2");
+    for (i = 0; i < PQntuples(res); i++)
+        index = index || strstr(PQgetvalue(res, i, 0), "oddly_named") != NULL;
+    assert_true(index);
+    PQclear(res);
+    PQfinish(conn);
+}
+
+static void search_takes_signs_literally(void **state)
+{
+    static const struct {
+        const char *search;
+        int64_t found;
+    } rows[] = {{"100%", 1}, {"%", 1}, {"_", 1}, {"A_B", 1}, {"\\", 1}, {"axb", 1}, {"ab", 0},
+                {"", 4}, {"x", 1}};
+    jobq_pg_query q;
+    int64_t count;
+    size_t i;
+
+    (void)state;
+    make("100%");
+    make("a_b");
+    make("aXb");
+    make("back\\slash");
+    memset(&q, 0, sizeof q);
+    for (i = 0; i < COUNT(rows); i++) {
+        q.search = rows[i].search;
+        OK(jobq_pg_table_count(things, NULL, &q, &count, &error));
+        if (count != rows[i].found) fail_msg("%s: %d", rows[i].search, (int)count);
+    }
+    q.search = "\xff";
+    assert_int_equal(jobq_pg_table_count(things, NULL, &q, &count, &error), JOBQ_ERROR_INVALID);
+}
+
+static void create_fills_defaults(void **state)
+{
+    thing t = blank("d"), *out;
+    jobq_pg_rows rows;
+
+    (void)state;
+    OK(jobq_pg_table_create(things, NULL, "label", &t, &rows, &error));
+    out = rows.rows;
+    assert_true(out->id == 1 && out->flag && out->small == 1 && out->big == 3);
+    assert_str(out->amount, "12.500");
+    assert_str(out->plain, "[1,  2]");
+    assert_int_equal(out->day, 19782);
+    assert_int_equal(out->at, 981173106789000);
+    jobq_pg_rows_clear(&rows);
+}
+
+static void duplicates_name_field_and_value(void **state)
+{
+    thing t = blank("twin");
+    jobq_pg_rows rows;
+
+    (void)state;
+    make("twin");
+    assert_int_equal(jobq_pg_table_create(things, NULL, "label", &t, &rows, &error),
+                     JOBQ_ERROR_EXISTS);
+    assert_string_equal(error.message, "Already exists: thing with label=twin");
+    assert_string_equal(error.constraint, "oddly_named");
+    assert_string_equal(error.field, "label");
+    assert_string_equal(error.value, "twin");
+    assert_string_equal(error.sqlstate, "23505");
+    assert_null(rows.rows);
+}
+
+static void constraints_are_validation_errors(void **state)
+{
+    thing t = blank("v");
+
+    (void)state;
+    t.amount = jobq_str_from("1000000");
+    assert_int_equal(jobq_pg_table_create(things, NULL, "label amount", &t, NULL, &error),
+                     JOBQ_ERROR_INVALID);
+    assert_string_equal(error.field, "amount");
+    assert_string_equal(error.constraint, "thing_amount_check");
+    t.n_big = jobq_pg_some_int64(99);
+    assert_int_equal(jobq_pg_table_create(things, NULL, "label n_big", &t, NULL, &error),
+                     JOBQ_ERROR_INVALID);
+    assert_string_equal(error.sqlstate, "23503");
+    assert_string_equal(error.field, "n_big");
+    assert_string_equal(error.value, "99");
+    assert_int_equal(strncmp(error.message, "Validation error: ", 18), 0);
+    t.n_label = jobq_str_from("longer than the forty characters it may have");
+    assert_int_equal(jobq_pg_table_create(things, NULL, "label n_label", &t, NULL, &error),
+                     JOBQ_ERROR_INVALID);
+}
+
+/* What C can see to be wrong never reaches the server, and a transaction goes on. */
+static void bad_values_do_not_abort(void **state)
+{
+    static const jobq_str bad_tag = {"\xff", 1};
+    thing t[8];
+    static const char *const fields[] = {"label", "doc", "plain", "amount", "feeling", "tags", "at",
+                                         "day"};
+    PGconn *conn = PQconnectdb(server());
+    size_t i;
+
+    (void)state;
+    for (i = 0; i < COUNT(t); i++) t[i] = full();
+    t[0].label.ptr = "a\0b";
+    t[0].label.len = 3;
+    t[1].doc = jobq_str_from("{");
+    t[2].plain = jobq_str_from("");
+    t[3].amount = jobq_str_from("12a");
+    t[4].feeling = (mood)3;
+    t[5].tags.items = &bad_tag;
+    t[5].tags.count = 1;
+    t[6].at = INT64_MIN + 1;
+    t[7].day = INT32_MAX - 1;
+    PQclear(PQexec(conn, "BEGIN"));
+    for (i = 0; i < COUNT(t); i++) {
+        char list[40];
+        snprintf(list, sizeof list, "label %s", i == 0 ? "" : fields[i]);
+        assert_int_equal(jobq_pg_table_create(things, conn, list, &t[i], NULL, &error),
+                         JOBQ_ERROR_INVALID);
+        assert_string_equal(error.field, fields[i]);
+        assert_string_equal(error.sqlstate, "");
+    }
+    assert_int_equal(PQtransactionStatus(conn), PQTRANS_INTRANS);
+    PQfinish(conn);
+}
+
+static void missing_text_is_refused(void **state)
+{
+    thing t = blank(NULL);
+
+    (void)state;
+    assert_int_equal(jobq_pg_table_create(things, NULL, "label", &t, NULL, &error),
+                     JOBQ_ERROR_INVALID);
+    assert_string_equal(error.field, "label");
+}
+
+static void update_leaves_sets_and_clears(void **state)
+{
+    thing t = blank("u"), *out;
+    jobq_pg_rows rows;
+
+    (void)state;
+    t.n_label = jobq_str_from("old");
+    t.n_medium = jobq_pg_some_int32(7);
+    OK(jobq_pg_table_create(things, NULL, "label n_label n_medium", &t, &rows, &error));
+    t.id = ((thing *)rows.rows)->id;
+    jobq_pg_rows_clear(&rows);
+    t.n_label.ptr = NULL; /* named: cleared */
+    t.medium = 8;         /* named: set */
+    t.n_medium.set = false; /* not named: left */
+    OK(jobq_pg_table_update(things, NULL, "n_label medium", &t, &rows, &error));
+    out = rows.rows;
+    assert_null(out->n_label.ptr);
+    assert_true(out->medium == 8 && out->n_medium.value == 7);
+    jobq_pg_rows_clear(&rows);
+}
+
+static void update_of_nothing_writes_nothing(void **state)
+{
+    thing t = blank("n"), *out;
+    jobq_pg_rows rows;
+    long before;
+    int64_t updated;
+
+    (void)state;
+    t.id = make("n");
+    OK(jobq_pg_table_get(things, NULL, NULL, &t, &rows, &error));
+    updated = ((thing *)rows.rows)->updated;
+    jobq_pg_rows_clear(&rows);
+    before = number("SELECT xmin::text::bigint FROM jobq.thing");
+    OK(jobq_pg_table_update(things, NULL, NULL, &t, &rows, &error));
+    out = rows.rows;
+    assert_int_equal(out->updated, updated);
+    jobq_pg_rows_clear(&rows);
+    OK(jobq_pg_table_update(things, NULL, " ", &t, NULL, &error));
+    assert_int_equal(number("SELECT xmin::text::bigint FROM jobq.thing"), before);
+    OK(jobq_pg_table_update(things, NULL, "medium", &t, &rows, &error));
+    out = rows.rows;
+    assert_true(out->updated > updated);
+    jobq_pg_rows_clear(&rows);
+    t.id = 77;
+    assert_int_equal(jobq_pg_table_update(things, NULL, "", &t, &rows, &error),
+                     JOBQ_ERROR_NOT_FOUND);
+    assert_int_equal(jobq_pg_table_update(things, NULL, "medium", &t, &rows, &error),
+                     JOBQ_ERROR_NOT_FOUND);
+    assert_string_equal(error.message, "Not found: thing with id=77");
+}
+
+static void read_only_fields_are_refused(void **state)
+{
+    thing t = blank("r");
+
+    (void)state;
+    t.id = make("r");
+    assert_int_equal(jobq_pg_table_update(things, NULL, "id", &t, NULL, &error),
+                     JOBQ_ERROR_INVALID);
+    assert_int_equal(jobq_pg_table_update(things, NULL, "updated", &t, NULL, &error),
+                     JOBQ_ERROR_INVALID);
+    assert_int_equal(jobq_pg_table_update(things, NULL, "big big", &t, NULL, &error),
+                     JOBQ_ERROR_INVALID);
+    assert_int_equal(jobq_pg_table_update(things, NULL, "big>", &t, NULL, &error),
+                     JOBQ_ERROR_INVALID);
+}
+
+static void compare_and_set(void **state)
+{
+    thing t = blank("cas"), was = blank("cas");
+    jobq_pg_rows rows;
+
+    (void)state;
+    t.id = make("cas");
+    t.feeling = MOOD_HAPPY;
+    was.feeling = MOOD_OK;
+    OK(jobq_pg_table_update_if(things, NULL, "feeling", &t, "feeling", &was, &rows, &error));
+    assert_int_equal(((thing *)rows.rows)->feeling, MOOD_HAPPY);
+    jobq_pg_rows_clear(&rows);
+    assert_int_equal(jobq_pg_table_update_if(things, NULL, "feeling", &t, "feeling", &was, &rows,
+                                             &error), JOBQ_ERROR_LOST);
+    assert_int_equal(strncmp(error.message, "Invalid state: ", 15), 0);
+    t.id = 99;
+    assert_int_equal(jobq_pg_table_update_if(things, NULL, "feeling", &t, "feeling", &was, &rows,
+                                             &error), JOBQ_ERROR_NOT_FOUND);
+}
+
+static void upsert_creates_then_updates(void **state)
+{
+    thing t = blank("up");
+    jobq_pg_rows rows;
+    int64_t id;
+
+    (void)state;
+    t.medium = 1;
+    OK(jobq_pg_table_upsert(things, NULL, "label", "label medium", &t, &rows, &error));
+    id = ((thing *)rows.rows)->id;
+    jobq_pg_rows_clear(&rows);
+    t.medium = 2;
+    OK(jobq_pg_table_upsert(things, NULL, "label", "label medium", &t, &rows, &error));
+    assert_true(((thing *)rows.rows)->id == id && ((thing *)rows.rows)->medium == 2);
+    jobq_pg_rows_clear(&rows);
+    OK(jobq_pg_table_upsert(things, NULL, "label", "label", &t, &rows, &error));
+    assert_int_equal(((thing *)rows.rows)->medium, 2);
+    jobq_pg_rows_clear(&rows);
+}
+
+static void delete_tells_whether_it_was_there(void **state)
+{
+    thing t = blank("gone");
+    int64_t count = -1;
+
+    (void)state;
+    t.id = make("gone");
+    OK(jobq_pg_table_delete(things, NULL, NULL, &t, &count, &error));
+    assert_int_equal(count, 1);
+    OK(jobq_pg_table_delete(things, NULL, NULL, &t, &count, &error));
+    assert_int_equal(count, 0);
+    make("one");
+    make("two");
+    OK(jobq_pg_table_delete(things, NULL, "medium", &(thing){.medium = 2}, &count, &error));
+    assert_int_equal(count, 2);
+}
+
+static void create_many_is_all_or_none(void **state)
+{
+    enum { MANY = 2001 };
+    thing *many = calloc(MANY, sizeof *many);
+    char (*labels)[16] = calloc(MANY, sizeof *labels);
+    int i;
+
+    (void)state;
+    for (i = 0; i < MANY; i++) {
+        many[i] = full();
+        snprintf(labels[i], sizeof labels[i], "m%04d", i);
+        many[i].label = jobq_str_from(labels[i]);
+    }
+    OK(jobq_pg_table_create_many(things, NULL, NULL, many, MANY, &error));
+    assert_int_equal(number("SELECT count(*) FROM jobq.thing WHERE label = 'm' || lpad((id - "
+                            "1)::text, 4, '0')"), MANY);
+    RUN("DELETE FROM jobq.thing WHERE label < 'm1999'");
+    assert_int_equal(jobq_pg_table_create_many(things, NULL, NULL, many, MANY, &error),
+                     JOBQ_ERROR_EXISTS);
+    assert_string_equal(error.value, "m1999");
+    assert_int_equal(number("SELECT count(*) FROM jobq.thing"), 2);
+    OK(jobq_pg_table_create_many(things, NULL, NULL, many, 0, &error));
+    free(labels);
+    free(many);
+}
+
+static void update_where_skips_locked_rows(void **state)
+{
+    thing set = blank(""), like = blank("");
+    jobq_pg_rows rows;
+
+    (void)state;
+    make("s1");
+    make("s2");
+    make("s3");
+    RUN("BEGIN");
+    RUN("SELECT FROM jobq.thing WHERE label = 's2' FOR UPDATE");
+    set.feeling = MOOD_SAD;
+    like.feeling = MOOD_OK;
+    OK(jobq_pg_table_update_where(things, NULL, "feeling", &set, "feeling +at<", &like, &rows,
+                                  &error));
+    assert_int_equal(rows.count, 2);
+    jobq_pg_rows_clear(&rows);
+    RUN("COMMIT");
+    OK(jobq_pg_table_update_where(things, NULL, "feeling", &set, "feeling", &like, &rows, &error));
+    assert_int_equal(rows.count, 1);
+    assert_str(((thing *)rows.rows)->label, "s2");
+    jobq_pg_rows_clear(&rows);
+}
+
+static void views_are_read(void **state)
+{
+    static const jobq_pg_column columns[] = {
+        JOBQ_PG_COLUMN(thing, id, INT64, JOBQ_PG_KEY), JOBQ_PG_COLUMN(thing, label, TEXT, 0),
+        JOBQ_PG_COLUMNS_END};
+    static const jobq_pg_table_desc desc = {"jobq.look", sizeof(thing), columns, NULL, NULL, false};
+    jobq_pg_table *look;
+    jobq_pg_rows rows;
+
+    (void)state;
+    RUN("CREATE VIEW jobq.look AS SELECT id, CASE WHEN id < 2 THEN label END AS label FROM "
+        "jobq.thing");
+    OK(jobq_pg_table_open(&look, pg, NULL, &desc, &error));
+    make("seen");
+    OK(jobq_pg_table_list(look, NULL, NULL, &rows, &error));
+    assert_str(((thing *)rows.rows)->label, "seen");
+    jobq_pg_rows_clear(&rows);
+    make("null in a column that can't be");
+    assert_int_equal(jobq_pg_table_list(look, NULL, NULL, &rows, &error), JOBQ_ERROR_INVALID);
+    assert_null(rows.rows);
+    jobq_pg_table_close(look);
+    RUN("DROP VIEW jobq.look");
+}
+
+/* -- descriptions that lie -- */
+
+typedef struct lie {
+    const char *table, *column;
+    jobq_pg_type type;
+    size_t size;
+    unsigned flags;
+    const char *const *names;
+    const char *told;
+} lie;
+
+static void wrong_descriptions_are_told(void **state)
+{
+    static const char *const few[] = {"sad", "ok", NULL};
+    static const char *const other[] = {"sad", "ok", "glad", NULL};
+    static const lie lies[] = {
+        {"jobq.thing", "labl", JOBQ_PG_TEXT, 16, 1, NULL, "no such column"},
+        {"jobq.things", "label", JOBQ_PG_TEXT, 16, 1, NULL, "no such table"},
+        {"jobq.thing", "label", JOBQ_PG_INT64, 8, 1, NULL,
+         "described as int64, is another type there: text"},
+        {"jobq.thing", "medium", JOBQ_PG_INT64, 8, 1, NULL, "is another type there: integer"},
+        {"jobq.thing", "n_label", JOBQ_PG_TEXT, 16, 1, NULL, "say JOBQ_PG_NULLABLE"},
+        {"jobq.thing", "label", JOBQ_PG_TEXT, 16, 3, NULL, "can't be NULL there"},
+        {"jobq.thing", "medium", JOBQ_PG_INT32, 8, 1, NULL, "not of the type's size"},
+        {"jobq.thing", "n_medium", JOBQ_PG_INT32, 4, 3, NULL, "jobq_pg_maybe_"},
+        {"jobq.thing", "feeling", JOBQ_PG_ENUM, 4, 1, few, "has other labels there: "},
+        {"jobq.thing", "feeling", JOBQ_PG_ENUM, 4, 1, other, "has other labels there: "},
+        {"jobq.thing", "feeling", JOBQ_PG_ENUM, 4, 1, NULL, "needs names"},
+        {"jobq.thing", "feeling", JOBQ_PG_TEXT, 16, 1, NULL, "is another type there"},
+        {"jobq.thing", "medium", JOBQ_PG_INT32, 4, 1 | 16, NULL, "only text can be searched"},
+        {"jobq.thing", "medium", JOBQ_PG_INT32, 4, 0, NULL, "JOBQ_PG_KEY"},
+        {"jobq.thing", "at", JOBQ_PG_DATE, 4, 1, NULL, "timestamp with time zone"},
+        {"jobq.thing", "tags", JOBQ_PG_INT64S, 16, 1, NULL, "text[]"},
+        {"jobq.thing", "bytes", JOBQ_PG_NONE, 16, 1, NULL, "no type"},
+    };
+    size_t i;
+
+    (void)state;
+    for (i = 0; i < COUNT(lies); i++) {
+        jobq_pg_column columns[2] = {{lies[i].column, lies[i].type, 0, lies[i].size, lies[i].flags,
+                                      lies[i].names}, JOBQ_PG_COLUMNS_END};
+        jobq_pg_table_desc desc = {lies[i].table, 64, columns, NULL, NULL, false};
+        jobq_pg_table *t = things;
+        assert_int_equal(jobq_pg_table_open(&t, pg, NULL, &desc, &error), JOBQ_ERROR_INVALID);
+        assert_null(t);
+        if (strstr(error.message, lies[i].told) == NULL)
+            fail_msg("%d: %s: %s", (int)i, lies[i].told, error.message);
+    }
+}
+
+/* -- connections -- */
+
+static void works_without_a_handle_and_in_a_transaction(void **state)
+{
+    PGconn *conn = PQconnectdb(server());
+    jobq_pg_table_desc desc = thing_desc;
+    char name[80];
+    jobq_pg_table *own;
+    thing t = blank("tx");
+    jobq_pg_rows rows;
+    bool there;
+
+    (void)state;
+    snprintf(name, sizeof name, "%s.thing", schema);
+    desc.name = name;
+    OK(jobq_pg_table_open(&own, NULL, conn, &desc, &error));
+    assert_int_equal(jobq_pg_table_list(own, NULL, NULL, &rows, &error), JOBQ_ERROR_INVALID);
+    PQclear(PQexec(conn, "BEGIN"));
+    OK(jobq_pg_table_create(own, conn, "label", &t, NULL, &error));
+    OK(jobq_pg_table_exists(own, conn, "label", &t, &there, &error));
+    assert_true(there);
+    OK(jobq_pg_table_exists(things, NULL, "label", &t, &there, &error));
+    assert_false(there);
+    PQclear(PQexec(conn, "ROLLBACK"));
+    OK(jobq_pg_table_exists(own, conn, "label", &t, &there, &error));
+    assert_false(there);
+    jobq_pg_table_close(own);
+    PQfinish(conn);
+}
+
+static void statements_are_prepared_once(void **state)
+{
+    PGconn *conn = PQconnectdb(server());
+    thing want = blank("p");
+    jobq_pg_rows rows;
+    PGresult *res;
+    int i;
+
+    (void)state;
+    make("p");
+    for (i = 0; i < 200; i++) { /* more than the record of names begins with */
+        OK(jobq_pg_table_get(things, conn, "label", &want, &rows, &error));
+        jobq_pg_rows_clear(&rows);
+    }
+    res = PQexec(conn, "SELECT count(*), count(*) FILTER (WHERE generic_plans + custom_plans = 200)"
+                       " FROM pg_prepared_statements");
+    assert_string_equal(PQgetvalue(res, 0, 0), "1");
+    assert_string_equal(PQgetvalue(res, 0, 1), "1");
+    PQclear(res);
+    PQclear(PQexec(conn, "DISCARD ALL")); /* what a pooler does */
+    OK(jobq_pg_table_get(things, conn, "label", &want, &rows, &error));
+    jobq_pg_rows_clear(&rows);
+    OK(jobq_pg_table_get(things, conn, "label", &want, &rows, &error));
+    jobq_pg_rows_clear(&rows);
+    PQreset(conn);
+    OK(jobq_pg_table_get(things, conn, "label", &want, &rows, &error));
+    jobq_pg_rows_clear(&rows);
+    PQfinish(conn);
+}
+
+static void unprepared_leaves_no_statement(void **state)
+{
+    jobq_pg_table_desc desc = thing_desc;
+    PGconn *conn = PQconnectdb(server());
+    jobq_pg_table *own;
+    PGresult *res;
+    thing t = blank("np");
+    jobq_pg_rows rows;
+
+    (void)state;
+    desc.unprepared = true;
+    OK(jobq_pg_table_open(&own, pg, conn, &desc, &error));
+    OK(jobq_pg_table_create(own, conn, NULL, &(thing){.label = t.label, .bytes = t.label,
+       .amount = {"1", 1}, .doc = {"1", 1}, .plain = {"1", 1}}, NULL, &error));
+    OK(jobq_pg_table_get(own, conn, "label", &t, &rows, &error));
+    jobq_pg_rows_clear(&rows);
+    res = PQexec(conn, "SELECT FROM pg_prepared_statements");
+    assert_int_equal(PQntuples(res), 0);
+    PQclear(res);
+    jobq_pg_table_close(own);
+    PQfinish(conn);
+}
+
+static void a_changed_table_is_met_by_preparing_anew(void **state)
+{
+    PGconn *conn = PQconnectdb(server());
+    thing want = blank("c");
+    jobq_pg_rows rows;
+
+    (void)state;
+    make("c");
+    OK(jobq_pg_table_get(things, conn, "label", &want, &rows, &error));
+    jobq_pg_rows_clear(&rows);
+    RUN("ALTER TABLE jobq.thing ALTER n_label TYPE varchar(41)");
+    OK(jobq_pg_table_get(things, conn, "label", &want, &rows, &error));
+    jobq_pg_rows_clear(&rows);
+    RUN("ALTER TABLE jobq.thing ALTER n_label TYPE varchar(40)");
+    PQfinish(conn);
+}
+
+static void aborted_transactions_are_refused(void **state)
+{
+    PGconn *conn = PQconnectdb(server());
+    thing want = blank("a");
+    jobq_pg_rows rows;
+
+    (void)state;
+    PQclear(PQexec(conn, "BEGIN"));
+    PQclear(PQexec(conn, "nonsense"));
+    assert_int_equal(jobq_pg_table_find(things, conn, "label", &want, &rows, &error),
+                     JOBQ_ERROR_INVALID);
+    PQfinish(conn);
+}
+
+static void a_lost_connection_is_told(void **state)
+{
+    PGconn *conn = PQconnectdb(server());
+    thing want = blank("a");
+    jobq_pg_rows rows;
+
+    (void)state;
+    RUN("SELECT pg_terminate_backend(%d)", PQbackendPID(conn));
+    assert_true(jobq_pg_table_find(things, conn, "label", &want, &rows, &error) != JOBQ_OK);
+    assert_true(error.code == JOBQ_ERROR_CONNECTION || error.code == JOBQ_ERROR_RETRYABLE);
+    PQfinish(conn);
+}
+
+/* -- transactions -- */
+
+static void transactions_nest(void **state)
+{
+    PGconn *conn = PQconnectdb(server());
+    jobq_pg_tx outer, inner, innermost;
+    thing t = blank("outer");
+
+    (void)state;
+    OK(jobq_pg_tx_begin(&outer, conn, &error));
+    OK(jobq_pg_table_create(things, conn, "label", &t, NULL, &error));
+    OK(jobq_pg_tx_begin(&inner, conn, &error));
+    t.label = jobq_str_from("inner");
+    OK(jobq_pg_table_create(things, conn, "label", &t, NULL, &error));
+    OK(jobq_pg_tx_begin(&innermost, conn, &error));
+    assert_int_equal(jobq_pg_table_create(things, conn, "label", &t, NULL, &error),
+                     JOBQ_ERROR_EXISTS);
+    jobq_pg_tx_end(&innermost); /* the outer ones go on */
+    OK(jobq_pg_tx_commit(&inner, &error));
+    OK(jobq_pg_tx_begin(&inner, conn, &error));
+    t.label = jobq_str_from("dropped");
+    OK(jobq_pg_table_create(things, conn, "label", &t, NULL, &error));
+    jobq_pg_tx_end(&inner);
+    OK(jobq_pg_tx_commit(&outer, &error));
+    jobq_pg_tx_end(&outer); /* nothing more */
+    assert_int_equal(PQtransactionStatus(conn), PQTRANS_IDLE);
+    assert_int_equal(number("SELECT count(*) FROM jobq.thing WHERE label IN ('outer', 'inner')"),
+                     2);
+    assert_int_equal(number("SELECT count(*) FROM jobq.thing"), 2);
+    PQfinish(conn);
+}
+
+static void leaving_a_scope_rolls_back(void **state)
+{
+    PGconn *conn = PQconnectdb(server());
+    jobq_pg_tx tx;
+    thing t = blank("left");
+
+    (void)state;
+    OK(jobq_pg_tx_begin(&tx, conn, &error));
+    OK(jobq_pg_table_create(things, conn, "label", &t, NULL, &error));
+    jobq_pg_tx_end(&tx);
+    assert_int_equal(number("SELECT count(*) FROM jobq.thing"), 0);
+    OK(jobq_pg_tx_begin(&tx, conn, &error));
+    PQclear(PQexec(conn, "nonsense"));
+    assert_int_equal(jobq_pg_tx_commit(&tx, &error), JOBQ_ERROR_DATABASE); /* COMMIT: ROLLBACK */
+    jobq_pg_tx_end(&tx);
+    assert_int_equal(PQtransactionStatus(conn), PQTRANS_IDLE);
+    PQfinish(conn);
+}
+
+/* Fails with a SQLSTATE until it has been called often enough. */
+typedef struct stubborn {
+    int calls, good_at;
+    const char *sqlstate;
+} stubborn;
+
+static jobq_error fail_some(PGconn *conn, void *user, jobq_pg_error *e)
+{
+    stubborn *s = user;
+    thing t = blank("some");
+    jobq_pg__params none;
+
+    memset(&none, 0, sizeof none);
+    if (jobq_pg_table_create(things, conn, "label", &t, NULL, e) != JOBQ_OK) return e->code;
+    if (++s->calls >= s->good_at) return JOBQ_OK;
+    {
+        char text[100];
+        PGresult *res;
+        jobq_error code;
+        snprintf(text, sizeof text, "DO $$ BEGIN RAISE SQLSTATE '%s'; END $$", s->sqlstate);
+        res = PQexec(conn, text);
+        code = jobq_pg__result_error(e, conn, res);
+        PQclear(res);
+        return code;
+    }
+}
+
+static void transact_tries_again(void **state)
+{
+    stubborn s = {0, 3, "40001"};
+
+    (void)state;
+    OK(jobq_pg_transact(pg, NULL, fail_some, &s, &error));
+    assert_int_equal(s.calls, 3);
+    assert_int_equal(number("SELECT count(*) FROM jobq.thing"), 1);
+    RUN("TRUNCATE jobq.thing");
+    s = (stubborn){0, 2, "40P01"};
+    OK(jobq_pg_transact(pg, NULL, fail_some, &s, &error));
+    assert_int_equal(s.calls, 2);
+    RUN("TRUNCATE jobq.thing");
+    s = (stubborn){0, 2, "22012"};
+    assert_int_equal(jobq_pg_transact(pg, NULL, fail_some, &s, &error), JOBQ_ERROR_INVALID);
+    assert_int_equal(s.calls, 1);
+    assert_int_equal(number("SELECT count(*) FROM jobq.thing"), 0);
+}
+
+static void transact_inside_a_transaction_runs_once(void **state)
+{
+    PGconn *conn = PQconnectdb(server());
+    stubborn s = {0, 3, "40001"};
+    jobq_pg_tx tx;
+
+    (void)state;
+    OK(jobq_pg_tx_begin(&tx, conn, &error));
+    assert_int_equal(jobq_pg_transact(pg, conn, fail_some, &s, &error), JOBQ_ERROR_RETRYABLE);
+    assert_int_equal(s.calls, 1);
+    assert_int_equal(PQtransactionStatus(conn), PQTRANS_INTRANS);
+    jobq_pg_tx_end(&tx);
+    PQfinish(conn);
+}
+
+/* -- values as text -- */
+
+static void uuids_as_text(void **state)
+{
+    static const char *const bad[] = {"", "6ba7b810", "6ba7b810-9dad-11d1-80b4-00c04fd430c",
+        "6ba7b810-9dad-11d1-80b4-00c04fd430c8a", "6ba7b8109-dad-11d1-80b4-00c04fd430c8",
+        "gba7b810-9dad-11d1-80b4-00c04fd430c8", "6ba7b8109dad11d180b400c04fd430cx"};
+    jobq_pg_uuid uuid;
+    char text[JOBQ_PG_UUID_SIZE];
+    size_t i;
+
+    (void)state;
+    assert_int_equal(
+        jobq_pg_uuid_from(jobq_str_from("6BA7B810-9dad-11d1-80b4-00c04fd430c8"), &uuid), JOBQ_OK);
+    jobq_pg_uuid_format(text, &uuid);
+    assert_string_equal(text, "6ba7b810-9dad-11d1-80b4-00c04fd430c8");
+    assert_int_equal(jobq_pg_uuid_from(jobq_str_from("6ba7b8109dad11d180b400c04fd430c8"), &uuid),
+                     JOBQ_OK);
+    for (i = 0; i < COUNT(bad); i++)
+        assert_int_equal(jobq_pg_uuid_from(jobq_str_from(bad[i]), &uuid), JOBQ_ERROR_INVALID);
+}
+
+static void dates_as_text(void **state)
+{
+    static const char *const bad[] = {"", "2023-02-29", "2024-13-01", "2024-00-10", "2024-01-32",
+        "2024-1-1", "24-01-01", "0000-01-01", "2024-01-01 ", " 2024-01-01", "2024/01/01",
+        "1900-02-29", "Infinity", "9999999-01-01"};
+    static const struct {
+        const char *text;
+        int32_t days;
+    } good[] = {{"1970-01-01", 0}, {"1969-12-31", -1}, {"2000-02-29", 11016}, {"2024-02-29", 19782},
+                {"0001-01-01", -719162}, {"9999-12-31", 2932896}, {"5874897-12-31", 2145042905},
+                {"infinity", INT32_MAX}, {"-infinity", INT32_MIN}};
+    char text[JOBQ_PG_DATE_SIZE];
+    int32_t days;
+    size_t i;
+
+    (void)state;
+    for (i = 0; i < COUNT(good); i++) {
+        assert_int_equal(jobq_pg_date_from(jobq_str_from(good[i].text), &days), JOBQ_OK);
+        assert_int_equal(days, good[i].days);
+        jobq_pg_date_format(text, days);
+        assert_string_equal(text, good[i].text);
+    }
+    for (i = 0; i < COUNT(bad); i++) {
+        if (jobq_pg_date_from(jobq_str_from(bad[i]), &days) != JOBQ_ERROR_INVALID)
+            fail_msg("%s", bad[i]);
+    }
+}
+
+static void instants_as_text(void **state)
+{
+    static const char *const bad[] = {"",
+                                      "2024-01-01",
+                                      "2024-01-01T00:00:00",
+                                      "2024-01-01T24:00:00Z",
+                                      "2024-01-01T00:60:00Z",
+                                      "2024-01-01T00:00:60Z",
+                                      "2024-01-01T00:00:00.Z",
+                                      "2024-01-01T00:00:00.1234567Z",
+                                      "2024-01-01T00:00:00+1",
+                                      "2024-01-01T00:00:00Zz",
+                                      "2024-01-01t00:00:00Z",
+                                      "300000-01-01T00:00:00Z"};
+    static const struct {
+        const char *text, *back;
+        int64_t us;
+    } good[] = {{"1970-01-01T00:00:00Z", NULL, 0},
+                {"1969-12-31 23:59:59.5Z", "1969-12-31T23:59:59.500000Z", -500000},
+                {"2001-02-03T06:05:06.789+02", "2001-02-03T04:05:06.789000Z", 981173106789000},
+                {"1970-01-01T00:00:00-0130", "1970-01-01T01:30:00Z", (int64_t)5400 * 1000000},
+                {"1970-01-01T00:00:00+05:45", "1969-12-31T18:15:00Z", (int64_t)-20700 * 1000000},
+                {"infinity", NULL, INT64_MAX}, {"-infinity", NULL, INT64_MIN}};
+    char text[JOBQ_PG_INSTANT_SIZE];
+    int64_t us;
+    size_t i;
+
+    (void)state;
+    for (i = 0; i < COUNT(good); i++) {
+        assert_int_equal(jobq_pg_instant_from(jobq_str_from(good[i].text), &us), JOBQ_OK);
+        assert_int_equal(us, good[i].us);
+        jobq_pg_instant_format(text, us);
+        assert_string_equal(text, good[i].back == NULL ? good[i].text : good[i].back);
+    }
+    for (i = 0; i < COUNT(bad); i++) {
+        if (jobq_pg_instant_from(jobq_str_from(bad[i]), &us) != JOBQ_ERROR_INVALID)
+            fail_msg("%s", bad[i]);
+    }
+}
+
+static void intervals_as_text(void **state)
+{
+    static const char *const bad[] = {"", "P", "PT", "P1", "P1H", "P1D1M", "PT1S1M", "P1.5D", "P-D",
+        "PT1.S", "PT1.1234567S", "P1Y1Y", "P99999999999Y", "PT9999999999999H", "1D", "P1DT"};
+    static const struct {
+        const char *text;
+        jobq_pg_interval value;
+    } good[] = {{"P1Y2M3DT4H5M6.7S", {(int64_t)14706700000, 3, 14}},
+                {"P0D", {0, 0, 0}},
+                {"PT-0.5S", {-500000, 0, 0}},
+                {"P2W", {0, 14, 0}},
+                {"P-14M3DT-1H", {-3600000000, 3, -14}}};
+    char text[JOBQ_PG_INTERVAL_SIZE];
+    jobq_pg_interval value, back;
+    size_t i;
+
+    (void)state;
+    for (i = 0; i < COUNT(good); i++) {
+        assert_int_equal(jobq_pg_interval_from(jobq_str_from(good[i].text), &value), JOBQ_OK);
+        assert_memory_equal(&value, &good[i].value, sizeof value);
+        jobq_pg_interval_format(text, &value);
+        assert_int_equal(jobq_pg_interval_from(jobq_str_from(text), &back), JOBQ_OK);
+        assert_memory_equal(&value, &back, sizeof value);
+    }
+    for (i = 0; i < COUNT(bad); i++) {
+        if (jobq_pg_interval_from(jobq_str_from(bad[i]), &value) != JOBQ_ERROR_INVALID)
+            fail_msg("%s", bad[i]);
+    }
+}
+
+static void bytes_and_numbers_as_text(void **state)
+{
+    static const char *const numbers[] = {"0", "-1", "+1.5", ".5", "5.", "1e10", "1E-3", "NaN",
+                                          "Infinity", "-Infinity"};
+    static const char *const none[] = {"", "-", ".", "1e", "e1", "1.2.3", "0x1", " 1", "1 ", "nan",
+                                       "1e99999", "--1", "Infinit"};
+    char out[8], text[16];
+    size_t size, i;
+    jobq_str bytes = {"\x00\xff", 2};
+
+    (void)state;
+    jobq_pg_bytes_format(text, bytes);
+    assert_string_equal(text, "\\x00ff");
+    assert_int_equal(jobq_pg_bytes_from(jobq_str_from("\\x00fF"), out, &size), JOBQ_OK);
+    assert_int_equal(size, 2);
+    assert_memory_equal(out, bytes.ptr, 2);
+    assert_int_equal(jobq_pg_bytes_from(jobq_str_from("\\x0"), out, &size), JOBQ_ERROR_INVALID);
+    assert_int_equal(jobq_pg_bytes_from(jobq_str_from("00"), out, &size), JOBQ_ERROR_INVALID);
+    assert_int_equal(jobq_pg_bytes_from(jobq_str_from("\\x0g"), out, &size), JOBQ_ERROR_INVALID);
+    for (i = 0; i < COUNT(numbers); i++)
+        assert_true(jobq_pg_numeric_valid(jobq_str_from(numbers[i])));
+    for (i = 0; i < COUNT(none); i++) assert_false(jobq_pg_numeric_valid(jobq_str_from(none[i])));
+}
+
+/* -- outside data: seeded, so that a failure comes again -- */
+
+/* The server and the parsers agree about random dates, instants, intervals. */
+static void texts_agree_with_the_server(void **state)
+{
+    jobq_random random = jobq_random_from(8);
+    thing t = full(), *out;
+    char date[JOBQ_PG_DATE_SIZE], instant[JOBQ_PG_INSTANT_SIZE], interval[JOBQ_PG_INTERVAL_SIZE];
+    char uuid[JOBQ_PG_UUID_SIZE];
+    jobq_pg_rows rows;
+    int i;
+
+    (void)state;
+    for (i = 0; i < 200; i++) {
+        char label[16];
+        PGresult *res;
+        snprintf(label, sizeof label, "r%d", i);
+        t.label = jobq_str_from(label);
+        t.day = (int32_t)jobq_random_between(jobq_random_next(&random), -719162, 2145042905);
+        t.at = jobq_random_between(jobq_random_next(&random), (int64_t)-719162 * 86400 * 1000000,
+                                   INT64_MAX - 1);
+        if (i % 2) t.at = t.at / 1000000 * 1000000;
+        t.span.us = jobq_random_between(jobq_random_next(&random), -((int64_t)1 << i % 60),
+                                        (int64_t)1 << i % 60);
+        t.span.days = (int32_t)jobq_random_between(jobq_random_next(&random), -100000, 100000);
+        t.span.months = (int32_t)jobq_random_between(jobq_random_next(&random), -9999, 9999);
+        ((uint64_t *)(void *)t.uuid.bytes)[i & 1] = jobq_random_next(&random);
+        jobq_pg_date_format(date, t.day);
+        jobq_pg_instant_format(instant, t.at);
+        jobq_pg_interval_format(interval, &t.span);
+        jobq_pg_uuid_format(uuid, &t.uuid);
+        OK(jobq_pg_table_create(things, NULL, NULL, &t, &rows, &error));
+        out = rows.rows;
+        assert_true(out->day == t.day && out->at == t.at);
+        assert_memory_equal(&out->span, &t.span, sizeof t.span);
+        jobq_pg_rows_clear(&rows);
+        res = sql(db,
+                  "SELECT day = '%s'::date AND at = '%s'::timestamptz AND uuid = '%s' AND span = "
+                  "'%s'::interval FROM jobq.thing WHERE label = '%s'",
+                  date, instant, uuid, interval, label);
+        if (strcmp(PQgetvalue(res, 0, 0), "t") != 0)
+            fail_msg("%s %s %s %s", date, instant, uuid, interval);
+        PQclear(res);
+    }
+}
+
+/* Whatever a parser takes, the server takes, and means the same. */
+static void mutated_texts(void **state)
+{
+    static const char *const seeds[] = {"2024-02-29", "1999-12-31T23:59:59.999999Z",
+        "2024-02-29 12:34:56+05:30", "P1Y2M3DT4H5M6.7S", "PT-0.000001S", "\\x00ff10",
+        "6ba7b810-9dad-11d1-80b4-00c04fd430c8", "-123.456e7", "infinity"};
+    static const char letters[] = "0123456789-+:.TZPYMDHSeEx \\fabn";
+    jobq_random random = jobq_random_from(88);
+    char text[64], out[JOBQ_PG_INTERVAL_SIZE];
+    size_t size;
+    int i, taken = 0;
+
+    (void)state;
+    for (i = 0; i < 100000; i++) {
+        jobq_str s = jobq_str_from(seeds[jobq_random_next(&random) % COUNT(seeds)]);
+        int changes = (int)(jobq_random_next(&random) % 3) + 1;
+        int32_t days;
+        int64_t us;
+        jobq_pg_interval span;
+        jobq_pg_uuid uuid;
+        memcpy(text, s.ptr, s.len + 1);
+        s.ptr = text;
+        while (changes-- > 0 && s.len > 0) {
+            size_t at = jobq_random_next(&random) % s.len;
+            if (jobq_random_next(&random) % 8 == 0) s.len--;
+            else text[at] = letters[jobq_random_next(&random) % (sizeof letters - 1)];
+        }
+        text[s.len] = '\0';
+        if (jobq_pg_date_from(s, &days) == JOBQ_OK) {
+            jobq_pg_date_format(out, days);
+            taken++;
+            if (days != INT32_MAX && days != INT32_MIN) assert_string_equal(out, text);
+        }
+        if (jobq_pg_instant_from(s, &us) == JOBQ_OK) {
+            int64_t again;
+            jobq_pg_instant_format(out, us);
+            assert_int_equal(jobq_pg_instant_from(jobq_str_from(out), &again), JOBQ_OK);
+            assert_int_equal(us, again);
+            taken++;
+            if (taken % 64 == 0)
+                assert_int_equal(
+                    number("SELECT ('%s'::timestamptz = '%s'::timestamptz)::int", text, out), 1);
+        }
+        if (jobq_pg_interval_from(s, &span) == JOBQ_OK) {
+            jobq_pg_interval again;
+            jobq_pg_interval_format(out, &span);
+            assert_int_equal(jobq_pg_interval_from(jobq_str_from(out), &again), JOBQ_OK);
+            assert_memory_equal(&span, &again, sizeof span);
+            if (++taken % 64 == 0)
+                assert_int_equal(number("SELECT ('%s'::interval = '%s'::interval)::int", text, out),
+                                 1);
+        }
+        if (jobq_pg_uuid_from(s, &uuid) == JOBQ_OK) taken++;
+        if (jobq_pg_bytes_from(s, out, &size) == JOBQ_OK) taken++;
+        if (jobq_pg_numeric_valid(s) && ++taken % 64 == 0)
+            assert_int_equal(number("SELECT ('%s'::numeric IS NOT NULL)::int", text), 1);
+    }
+    assert_true(taken > 1000);
+}
+
+/* Random wire bytes into every type: nothing is read or written outside, whatever they are. The
+ * sanitizers watch; the guard bytes show it without them. */
+static void random_wire_bytes(void **state)
+{
+    jobq_random random = jobq_random_from(888);
+    size_t i, c;
+    int taken = 0;
+
+    (void)state;
+    for (i = 0; i < 40000; i++) {
+        for (c = 0; thing_columns[c].name != NULL; c++) {
+            const jobq_pg_column *column = &thing_columns[c];
+            size_t len = jobq_random_next(&random) % 49, need, k;
+            char *wire = malloc(len + 1), *block;
+            jobq_pg__heap heap;
+            union {
+                char bytes[64];
+                int64_t align;
+            } field;
+            if (c != i % 37) {
+                free(wire);
+                continue;
+            }
+            for (k = 0; k < len; k++)
+                wire[k] = (char)(jobq_random_next(&random) % (i % 3 ? 4 : 256));
+            if (len >= 20 && i % 2) { /* a likely array */
+                memcpy(wire, "\0\0\0\1\0\0\0\0\0\0\0\31\0\0\0\2\0\0\0\1", 20);
+            }
+            need = jobq_pg__heap_need(column->type, len);
+            block = malloc(need + 16 + 8);
+            memset(block, 0x5a, need + 24);
+            heap.at = block;
+            heap.end = block + need + 16;
+            if (jobq_pg__get_value(column, i % 2, wire, len, field.bytes, &heap)) taken++;
+            assert_memory_equal(block + need + 16, "\x5a\x5a\x5a\x5a\x5a\x5a\x5a\x5a", 8);
+            free(block);
+            free(wire);
+        }
+    }
+    assert_true(taken > 1000);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+#define T(test) cmocka_unit_test_setup(test, empty)
+        T(every_type_there_and_back), T(every_null_there_and_back), T(nullable_fields_hold_values),
+        T(find_get_exists), T(where_takes_operators_and_null), T(unknown_names_are_refused),
+        T(list_orders_caps_and_pages), T(pages_by_one_way_use_the_index),
+        T(search_takes_signs_literally), T(create_fills_defaults),
+        T(duplicates_name_field_and_value), T(constraints_are_validation_errors),
+        T(bad_values_do_not_abort), T(missing_text_is_refused), T(update_leaves_sets_and_clears),
+        T(update_of_nothing_writes_nothing), T(read_only_fields_are_refused), T(compare_and_set),
+        T(upsert_creates_then_updates), T(delete_tells_whether_it_was_there),
+        T(create_many_is_all_or_none), T(update_where_skips_locked_rows), T(views_are_read),
+        T(wrong_descriptions_are_told), T(works_without_a_handle_and_in_a_transaction),
+        T(statements_are_prepared_once), T(unprepared_leaves_no_statement),
+        T(a_changed_table_is_met_by_preparing_anew), T(aborted_transactions_are_refused),
+        T(a_lost_connection_is_told), T(transactions_nest), T(leaving_a_scope_rolls_back),
+        T(transact_tries_again), T(transact_inside_a_transaction_runs_once), T(uuids_as_text),
+        T(dates_as_text), T(instants_as_text), T(intervals_as_text), T(bytes_and_numbers_as_text),
+        T(texts_agree_with_the_server), T(mutated_texts), T(random_wire_bytes)};
+
+    return cmocka_run_group_tests_name("table", tests, up, down);
+}

@@ -1,0 +1,324 @@
+/*
+ * test_pg_faults.c -- every allocation, every thread and every call of libpq fails once in turn, while
+ * a worker drains a queue and while jobs are enqueued: all jobs are done once, all effects are there
+ * once, nothing hangs, nothing half-written.
+ *
+ * The implementation is in this file, so macros can stand between it and libc and libpq. A cut is a
+ * shutdown of the connection's socket, before the call (it fails, or its statement never arrives) or
+ * after it (what was sent may have happened, and nobody will ever hear).
+ */
+#include <errno.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+
+#if defined(__has_include) && __has_include(<libpq-fe.h>)
+#include <libpq-fe.h>
+#else
+#include <postgresql/libpq-fe.h>
+#endif
+
+typedef enum fault_kind {
+    FAULT_NONE,
+    FAULT_MEMORY,
+    FAULT_THREAD,
+    FAULT_CUT_BEFORE,
+    FAULT_CUT_AFTER
+} fault_kind;
+
+static fault_kind fault_armed; /* what fails */
+static long fault_left;        /* calls until it does */
+static __thread bool fault_spared; /* this thread is the test's own just now */
+
+/* Whether this call of a kind is the one. */
+static bool fault_now(fault_kind kind)
+{
+    if (fault_spared || __atomic_load_n(&fault_armed, __ATOMIC_SEQ_CST) != kind) return false;
+    return __atomic_fetch_sub(&fault_left, 1, __ATOMIC_SEQ_CST) == 1;
+}
+
+static void *fault_malloc(size_t size) { return fault_now(FAULT_MEMORY) ? NULL : malloc(size); }
+
+static void *fault_calloc(size_t count, size_t size)
+{
+    return fault_now(FAULT_MEMORY) ? NULL : calloc(count, size);
+}
+
+static void *fault_realloc(void *old, size_t size)
+{
+    return fault_now(FAULT_MEMORY) ? NULL : realloc(old, size);
+}
+
+static int fault_thread(pthread_t *thread, const pthread_attr_t *attr, void *(*run)(void *),
+                        void *arg)
+{
+    return fault_now(FAULT_THREAD) ? EAGAIN : pthread_create(thread, attr, run, arg);
+}
+
+static void fault_cut(fault_kind kind, PGconn *conn)
+{
+    if (conn != NULL && fault_now(kind)) shutdown(PQsocket(conn), SHUT_RDWR);
+}
+
+static PGresult *fault_result(PGresult *res, PGconn *conn)
+{
+    fault_cut(FAULT_CUT_AFTER, conn);
+    return res;
+}
+
+static int fault_int(int answer, PGconn *conn)
+{
+    fault_cut(FAULT_CUT_AFTER, conn);
+    return answer;
+}
+
+static PGconn *fault_conn(PGconn *conn)
+{
+    fault_cut(FAULT_CUT_AFTER, conn);
+    return conn;
+}
+
+#define FAULT_RESULT(conn, call) (fault_cut(FAULT_CUT_BEFORE, conn), fault_result(call, conn))
+#define FAULT_INT(conn, call) (fault_cut(FAULT_CUT_BEFORE, conn), fault_int(call, conn))
+
+#define malloc(size) fault_malloc(size)
+#define calloc(count, size) fault_calloc(count, size)
+#define realloc(old, size) fault_realloc(old, size)
+#define pthread_create(thread, attr, run, arg) fault_thread(thread, attr, run, arg)
+#define PQexec(c, text) FAULT_RESULT(c, PQexec(c, text))
+#define PQexecParams(c, s, n, t, v, l, f, r) FAULT_RESULT(c, PQexecParams(c, s, n, t, v, l, f, r))
+#define PQexecPrepared(c, s, n, v, l, f, r) FAULT_RESULT(c, PQexecPrepared(c, s, n, v, l, f, r))
+#define PQprepare(c, s, q, n, t) FAULT_RESULT(c, PQprepare(c, s, q, n, t))
+#define PQgetResult(c) FAULT_RESULT(c, PQgetResult(c))
+#define PQsendQueryParams(c, s, n, t, v, l, f, r)                                                  \
+    FAULT_INT(c, PQsendQueryParams(c, s, n, t, v, l, f, r))
+#define PQsendQueryPrepared(c, s, n, v, l, f, r)                                                   \
+    FAULT_INT(c, PQsendQueryPrepared(c, s, n, v, l, f, r))
+#define PQsendPrepare(c, s, q, n, t) FAULT_INT(c, PQsendPrepare(c, s, q, n, t))
+#define PQpipelineSync(c) FAULT_INT(c, PQpipelineSync(c))
+#define PQflush(c) FAULT_INT(c, PQflush(c))
+#define PQconsumeInput(c) FAULT_INT(c, PQconsumeInput(c))
+#define PQputCopyData(c, b, n) FAULT_INT(c, PQputCopyData(c, b, n))
+#define PQputCopyEnd(c, e) FAULT_INT(c, PQputCopyEnd(c, e))
+#define PQconnectdbParams(n, v, e) fault_conn(PQconnectdbParams(n, v, e))
+#define PQconnectStartParams(n, v, e) fault_conn(PQconnectStartParams(n, v, e))
+
+#include "pg.h"
+
+#define JOBS 8      /* of each kind */
+#define CHILDREN 12 /* share the points among them, each in a schema of its own */
+#define POINTS 2000 /* a fault that never comes up ends the series before */
+
+/* -- the work -- */
+
+static jobq_outcome plain(jobq_call *call)
+{
+    (void)call;
+    return JOBQ_OUTCOME_SUCCESS;
+}
+
+static jobq_outcome first_fails(jobq_call *call)
+{
+    if (call->job.attempt > 1) return JOBQ_OUTCOME_SUCCESS;
+    jobq_call_error(call, jobq_str_from("not yet"));
+    return JOBQ_OUTCOME_RETRY;
+}
+
+/* One row in the ledger, with the job's completion. */
+static jobq_outcome writes(jobq_call *call)
+{
+    jobq_pg_error error;
+    PGconn *conn = jobq_pg_call_conn(call, &error);
+    char id[24], *text = jobq_pg__for_schema("INSERT INTO jobq.ledger VALUES ($1)", schema);
+    const char *value = id;
+    PGresult *res;
+    bool good;
+
+    if (conn == NULL || text == NULL) {
+        free(text);
+        return JOBQ_OUTCOME_RETRY;
+    }
+    snprintf(id, sizeof id, "%lld", (long long)call->job.id);
+    PQclear(PQexec(conn, "BEGIN"));
+    res = PQexecParams(conn, text, 1, NULL, &value, NULL, NULL, 0);
+    good = PQresultStatus(res) == PGRES_COMMAND_OK;
+    PQclear(res);
+    free(text);
+    return good ? jobq_pg_call_commit(call, conn) : JOBQ_OUTCOME_RETRY;
+}
+
+/* -- one point: a fault, a drain, what must be true afterwards -- */
+
+/* In a child no test framework may jump: say it and end. */
+static void bad(const char *what, long point)
+{
+    fprintf(stderr, "fault %d at call %ld: %s\n", (int)fault_armed, point, what);
+    _exit(1);
+}
+
+static jobq_pg *open_without_fault(void)
+{
+    jobq_pg_desc desc;
+    jobq_pg_error error;
+    jobq_pg *made = NULL;
+
+    memset(&desc, 0, sizeof desc);
+    desc.conninfo = server();
+    desc.schema = schema;
+    if (jobq_pg_open(&made, &desc, &error) != JOBQ_OK) {
+        if (made != NULL) bad("a handle in spite of an error", 0);
+        if (jobq_pg_open(&made, &desc, &error) != JOBQ_OK) bad(error.message, 0);
+    }
+    return made;
+}
+
+static void arm(fault_kind kind, long point)
+{
+    fault_left = point;
+    __atomic_store_n(&fault_armed, kind, __ATOMIC_SEQ_CST);
+}
+
+static void disarm(void) { __atomic_store_n(&fault_armed, FAULT_NONE, __ATOMIC_SEQ_CST); }
+
+static bool jobs_left(void)
+{
+    bool left;
+
+    fault_spared = true;
+    left = number("SELECT count(*) FROM jobq.job") > 0;
+    fault_spared = false;
+    return left;
+}
+
+/* A drain, again and again until all is done; the fault comes in the first. True: it came. */
+static bool drain(fault_kind kind, long point)
+{
+    static const struct {
+        const char *kind;
+        jobq_handler run;
+    } kinds[] = {{"plain", plain}, {"late", first_fails}, {"ledger", writes}};
+    jobq_pg_handler handlers[3];
+    jobq_pg_worker_desc desc;
+    jobq_pg_error error;
+    jobq_pg *mine;
+    int tries, i;
+
+    RUN("SELECT jobq.enqueue('q', k) FROM unnest(ARRAY['plain', 'late', 'ledger']) k, "
+        "generate_series(1, %d)", JOBS);
+    memset(handlers, 0, sizeof handlers);
+    memset(&desc, 0, sizeof desc);
+    for (i = 0; i < 3; i++) {
+        handlers[i].queue = "q";
+        handlers[i].kind = kinds[i].kind;
+        handlers[i].run[0] = kinds[i].run;
+    }
+    desc.handlers = handlers;
+    desc.handler_count = 3;
+    desc.loop.threads = 2;
+    desc.loop.until_empty = true;
+    arm(kind, point);
+    mine = open_without_fault();
+    for (tries = 0; jobs_left(); tries++) {
+        if (tries == 100) bad("jobs are left after a hundred drains", point);
+        jobq_pg_work(mine, &desc, &error); /* may fail: the fault */
+    }
+    jobq_pg_close(mine);
+    disarm();
+    return fault_left < 1;
+}
+
+static void check(long point)
+{
+    if (number("SELECT count(*) FROM jobq.history") != 3 * JOBS) bad("a job is lost", point);
+    if (number("SELECT count(*) FROM jobq.failed") != 0) bad("a job failed", point);
+    if (number("SELECT count(*) FROM jobq.ledger") != JOBS) bad("effects not once", point);
+    if (number("SELECT count(DISTINCT id) FROM jobq.ledger") != JOBS) bad("effects twice", point);
+    RUN("TRUNCATE jobq.history, jobq.ledger, jobq.claim, jobq.worker, jobq.sleeper");
+}
+
+static int fault_series(fault_kind kind, int child)
+{
+    long point;
+
+    db = PQconnectdb(server());
+    snprintf(schema, sizeof schema, "faults_%d_%d", (int)kind, child);
+    PQclear(PQexec(db, "SET client_min_messages = error"));
+    RUN("DROP SCHEMA IF EXISTS jobq CASCADE");
+    pg = open_without_fault();
+    if (jobq_pg_migrate(pg, NULL) != JOBQ_OK) bad("migrate", 0);
+    RUN("CREATE TABLE jobq.ledger (id bigint)");
+    RUN("INSERT INTO jobq.queue (name, max_attempts, backoff_base_us, backoff_cap_us) "
+        "VALUES ('q', 1000, 1000, 1000)");
+    for (point = 1 + child; point < POINTS; point += CHILDREN) {
+        bool came = drain(kind, point);
+        check(point);
+        if (!came) break;
+    }
+    jobq_pg_close(pg);
+    RUN("DROP SCHEMA jobq CASCADE");
+    PQfinish(db);
+    if (child == 0) printf("some %ld calls could fail\n", point - 1);
+    fflush(stdout);
+    return point < POINTS ? (point > CHILDREN ? 0 : 2) : 3;
+}
+
+static void each_fails_once(fault_kind kind)
+{
+    pid_t children[CHILDREN];
+    int i, status;
+
+    for (i = 0; i < CHILDREN; i++) {
+        children[i] = fork();
+        if (children[i] == 0) _exit(fault_series(kind, i));
+    }
+    for (i = 0; i < CHILDREN; i++) {
+        assert_int_equal(waitpid(children[i], &status, 0), children[i]);
+        assert_true(WIFEXITED(status));
+        assert_int_equal(WEXITSTATUS(status), 0); /* 2: no fault came; 3: they never ended */
+    }
+}
+
+static void every_allocation_fails_once(void **unused)
+{
+    (void)unused;
+    each_fails_once(FAULT_MEMORY);
+}
+
+static void every_thread_fails_once(void **unused)
+{
+    pid_t child = fork();
+    int status;
+
+    (void)unused;
+    if (child == 0) { /* there are but a few */
+        db = PQconnectdb(server());
+        _exit(fault_series(FAULT_THREAD, 0));
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status));
+    assert_in_range(WEXITSTATUS(status), 0, 2);
+}
+
+static void every_call_of_libpq_finds_the_connection_cut(void **unused)
+{
+    (void)unused;
+    each_fails_once(FAULT_CUT_BEFORE);
+}
+
+static void every_call_of_libpq_is_followed_by_a_cut(void **unused)
+{
+    (void)unused;
+    each_fails_once(FAULT_CUT_AFTER);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_allocation_fails_once),
+        cmocka_unit_test(every_thread_fails_once),
+        cmocka_unit_test(every_call_of_libpq_finds_the_connection_cut),
+        cmocka_unit_test(every_call_of_libpq_is_followed_by_a_cut),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

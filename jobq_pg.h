@@ -2703,7 +2703,7 @@ static const char *const jobq_pg__sql_003[] = {
 "    OUT partitions bigint[], OUT counts bigint[], OUT more boolean)\n",
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off\n",
 "SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off\n",
-"SET plan_cache_mode = force_generic_plan AS $$\n",
+"SET plan_cache_mode = force_generic_plan SET work_mem = '64MB' AS $$\n",
 "#variable_conflict use_column\n",
 "DECLARE\n",
 "    v_zero bigint := p_queue::bigint * 32768 - 1;\n",

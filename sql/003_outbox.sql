@@ -369,7 +369,7 @@ CREATE FUNCTION jobq.outbox_number(
     OUT partitions bigint[], OUT counts bigint[], OUT more boolean)
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
 SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
-SET plan_cache_mode = force_generic_plan AS $$
+SET plan_cache_mode = force_generic_plan SET work_mem = '64MB' AS $$
 #variable_conflict use_column
 DECLARE
     v_zero bigint := p_queue::bigint * 32768 - 1;

@@ -79,6 +79,9 @@ bench_gang *bench_gang_start(int threads, bench_step step, void *state, long ste
 long bench_gang_rows(bench_gang *gang);
 long bench_gang_end(bench_gang *gang); /* waits; all rows */
 
+/* A step of the array-insert floor: BENCH_BATCH rows into floor.job. */
+long bench_floor_array(PGconn *db, void *state, long step);
+
 /* Deletes floor.job in batches; rows a second. */
 double bench_floor_delete(int connections, long rows);
 
@@ -105,6 +108,8 @@ void row_drain(void), row_drain_history(void), row_one(void), row_sleepers(void)
 void row_bulk(void), row_single(void), row_keepup(void), row_cost(void);
 void row_latency(void), row_schedule(void), row_snapshot(void), row_idle(void);
 void row_depth(void), row_size(void);
+void row_outbox_read(void), row_outbox_held(void), row_outbox_enqueue(void), row_outbox_end(void);
+void row_outbox_number(void);
 void row_build(void), row_memory(void), row_delay(void), row_beats(void), row_scale(void);
 
 #endif

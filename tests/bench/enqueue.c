@@ -66,7 +66,7 @@ static size_t jsonb_array(char *out, long step)
     return (size_t)(at - out);
 }
 
-static long floor_array_step(PGconn *db, void *state, long step)
+long bench_floor_array(PGconn *db, void *state, long step)
 {
     static const char text[] = "INSERT INTO floor.job (queue_id, kind_id, payload) "
                                "SELECT 1, 1, u FROM unnest($1::jsonb[]) u RETURNING id";
@@ -153,7 +153,7 @@ void row_bulk(void)
         bulk_row(db, "COPY", connections, copy_step, "COPY, batches of 1000", floor_copy_step,
                  0.85);
         bulk_row(db, "arrays", connections, bulk_step, "array insert, batches of 1000",
-                 floor_array_step, 0.75);
+                 bench_floor_array, 0.75);
     }
     PQfinish(db);
 }

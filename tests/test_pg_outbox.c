@@ -567,6 +567,34 @@ static void a_dead_holder_is_taken_over(void **unused)
     jobq_pg_reading_clear(&c);
 }
 
+/* W-O20: a later claim of the same worker is another holder. */
+static void a_claim_of_the_same_worker_is_another_holder(void **unused)
+{
+    jobq_pg_read_desc d;
+    jobq_pg_reading first, second;
+
+    (void)unused;
+    open_box(1);
+    put(NULL, 0, 5);
+    number_all();
+    d = reader(1, 1, 0);
+    d.lease_us = 1000;
+    assert_int_equal(read_by(&d, &first), 'h');
+    assert_true(becomes(20, 1, "SELECT count(*) FROM jobq.partition WHERE lease_until < now()"));
+    d.claim = 2;
+    d.watched_worker = first.worker;
+    d.watched_claim = first.claim;
+    d.watched_beat = first.beat;
+    assert_int_equal(read_by(&d, &second), 'h');
+    d.claim = 1;
+    assert_int_equal(ack_all(&d, &second), JOBQ_ERROR_LOST);
+    assert_int_equal(BOX("acked"), 0);
+    d.claim = 2;
+    assert_int_equal(ack_all(&d, &second), JOBQ_OK);
+    jobq_pg_reading_clear(&first);
+    jobq_pg_reading_clear(&second);
+}
+
 /* A read whose answer was lost is taken back when it is asked again; a delivery that was begun
  * counts. */
 static void a_lost_answer_costs_no_attempt(void **unused)
@@ -631,8 +659,19 @@ static void an_acknowledgement_reads_on(void **unused)
     assert_int_equal(r.answer, 'i');
     assert_int_equal(number("SELECT count(*) FROM jobq.partition WHERE worker IS NULL AND "
                             "lease_until IS NULL AND acked = 25 AND tried = '{}'"), 1);
+    put(NULL, 0, 25);
+    number_all();
+    jobq_pg_reading_clear(&r);
+    assert_int_equal(read_by(&d, &r), 'h');
     ack.before = 25;
-    after.acked = 26;
+    after.acked = 35;
+    assert_int_equal(jobq_pg_outbox_ack(pg, NULL, &ack, &next, &error), JOBQ_OK);
+    jobq_pg_reading_clear(&next);
+    assert_int_equal(jobq_pg_outbox_ack(pg, NULL, &ack, &next, &error), JOBQ_ERROR_LOST);
+    jobq_pg_reading_clear(&next);
+    assert_int_equal(BOX("attempts"), 1); /* sent again, written once */
+    ack.before = 35;
+    after.acked = 46; /* more than was read */
     assert_int_equal(jobq_pg_outbox_ack(pg, NULL, &ack, &next, &error), JOBQ_ERROR_LOST);
     jobq_pg_reading_clear(&next);
     jobq_pg_reading_clear(&r);
@@ -866,6 +905,7 @@ int main(void)
         TEST(an_idle_read_writes_nothing),
         TEST(a_missing_message_delivers_nothing),
         TEST(a_dead_holder_is_taken_over),
+        TEST(a_claim_of_the_same_worker_is_another_holder),
         TEST(a_lost_answer_costs_no_attempt),
         TEST(an_acknowledgement_reads_on),
         TEST(renewing_moves_the_lease_and_says_what_is_lost),

@@ -9352,6 +9352,17 @@ static bool jobq_pg__reason_keep(jobq_delivery *d, int32_t index, jobq_str why)
     return true;
 }
 
+static void jobq_pg__reasons_clear(jobq_delivery *d)
+{
+    char **reasons = ((jobq_pg__delivering *)d->context)->reasons;
+    int32_t i;
+
+    for (i = 0; i < d->count; i++) {
+        free(reasons[i]);
+        reasons[i] = NULL;
+    }
+}
+
 static int jobq_pg__reading_stop(const jobq_delivery *d)
 {
     return jobq_pg__mono_us() < ((const jobq_pg__delivering *)d->context)->deadline_mono_us
@@ -9370,16 +9381,23 @@ static bool jobq_pg__one_enter(jobq_delivery *d, int32_t index)
                             NULL) == JOBQ_OK;
 }
 
-/* Whether the transaction is as the handler found it. */
+/* Nothing more is to be tried in an aborted transaction. */
+static int jobq_pg__whole_stop(const jobq_delivery *d)
+{
+    return jobq_pg__in_transaction(((const jobq_pg__delivering *)d->context)->conn)
+               ? jobq_pg__reading_stop(d) : JOBQ_STOP_LOST;
+}
+
+/* A success is one only if the transaction is as the handler found it. */
 static bool jobq_pg__whole_leave(jobq_delivery *d, int32_t index, jobq_result result)
 {
-    bool good = jobq_pg__in_transaction(((jobq_pg__delivering *)d->context)->conn);
-
     (void)index;
-    if (!good && result == JOBQ_RESULT_SUCCESS) {
-        jobq_delivery_error(d, jobq_str_from("the handler left its transaction aborted"));
+    if (result != JOBQ_RESULT_SUCCESS ||
+        jobq_pg__in_transaction(((jobq_pg__delivering *)d->context)->conn)) {
+        return true;
     }
-    return good;
+    jobq_delivery_error(d, jobq_str_from("the handler left its transaction aborted"));
+    return false;
 }
 
 /* What one message wrote stays when it was a success. */
@@ -9388,17 +9406,16 @@ static bool jobq_pg__one_leave(jobq_delivery *d, int32_t index, jobq_result resu
     PGconn *conn = ((jobq_pg__delivering *)d->context)->conn;
     bool good = jobq_pg__whole_leave(d, index, result);
 
-    if (good && result == JOBQ_RESULT_SUCCESS) {
-        return jobq_pg__command(conn, "RELEASE jobq_one", NULL) == JOBQ_OK;
-    }
-    return jobq_pg__command(conn, "ROLLBACK TO jobq_one; RELEASE jobq_one", NULL) == JOBQ_OK &&
-           result != JOBQ_RESULT_SUCCESS;
+    return jobq_pg__command(conn, good && result == JOBQ_RESULT_SUCCESS
+                                      ? "RELEASE jobq_one"
+                                      : "ROLLBACK TO jobq_one; RELEASE jobq_one", NULL) ==
+               JOBQ_OK && good;
 }
 
 static const jobq_delivery_store jobq_pg__leased = {jobq_pg__reason_keep, jobq_pg__reading_stop,
                                                     NULL, NULL};
-static const jobq_delivery_store jobq_pg__whole = {jobq_pg__reason_keep, jobq_pg__reading_stop,
-                                                   NULL, jobq_pg__whole_leave};
+static const jobq_delivery_store jobq_pg__whole = {jobq_pg__reason_keep, jobq_pg__whole_stop, NULL,
+                                                   jobq_pg__whole_leave};
 static const jobq_delivery_store jobq_pg__singly = {jobq_pg__reason_keep, jobq_pg__reading_stop,
                                                     jobq_pg__one_enter, jobq_pg__one_leave};
 
@@ -9447,8 +9464,8 @@ static bool jobq_pg__deliver_in(PGconn *conn, jobq_delivery *d, jobq_message_han
     if (!lost && jobq_pg__in_transaction(conn) && jobq_pg__all_done(d, verdict, each != NULL)) {
         return true;
     }
-    if (!lost && PQtransactionStatus(conn) == PQTRANS_INERROR &&
-        verdict->result == JOBQ_RESULT_SUCCESS) {
+    if (!lost && each == NULL && verdict->result == JOBQ_RESULT_SUCCESS &&
+        PQtransactionStatus(conn) == PQTRANS_INERROR) {
         jobq_pg__retry_all(d, verdict, "the handler left its transaction aborted");
     }
     if (lost || jobq_pg__command(conn, "ROLLBACK TO jobq_batch", NULL) != JOBQ_OK) {
@@ -9464,6 +9481,7 @@ static bool jobq_pg__deliver_in(PGconn *conn, jobq_delivery *d, jobq_message_han
     memset(d->outcomes, JOBQ_RESULT_NONE, (size_t)d->count);
     memset(d->outcomes + d->count, JOBQ_RESULT_LEFT, (size_t)(count - d->count));
     d->store = &jobq_pg__singly;
+    jobq_pg__reasons_clear(d);
     d->error_size = 0;
     d->delay_named = false;
     jobq_delivery_run(d, each, NULL, verdict);

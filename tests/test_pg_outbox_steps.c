@@ -7,8 +7,8 @@
 #include "outbox.h"
 
 /* What a handler does: script[i] for the message with number i + 1, or of the whole batch: s
- * success, r retry, j reject, e a failing statement then success, c commit, x exit. A digit before
- * the letter of a batch: done so many. */
+ * success, r retry, j reject, e a failing statement then success, f one then reject, c commit, x
+ * exit. A digit before the letter of a batch: done so many. */
 typedef struct script {
     const char *letters;
     PGconn *conn;     /* a transactional handler's: it writes the number to table wrote */
@@ -22,11 +22,12 @@ static jobq_result letter(script *s, jobq_delivery *d, char c, int64_t seq)
     s->conn = jobq_pg_delivery_conn(d);
     if (s->conn != NULL && c != 'c') PQclear(sql(s->conn, "INSERT INTO jobq.wrote VALUES (%lld)",
                                                  (long long)seq));
-    if (c == 'e') PQclear(PQexec(s->conn, "SELECT 1 / 0"));
+    if (c == 'e' || c == 'f') PQclear(PQexec(s->conn, "SELECT 1 / 0"));
     if (c == 'c') PQclear(PQexec(s->conn, "COMMIT"));
     if (c == 'x') _exit(7);
-    if (c == 'r' || c == 'j') jobq_delivery_error(d, jobq_str_from(c == 'r' ? "later" : "bad"));
-    return c == 'r' ? JOBQ_RESULT_RETRY : c == 'j' ? JOBQ_RESULT_REJECT : JOBQ_RESULT_SUCCESS;
+    if (strchr("rjf", c) != NULL) jobq_delivery_error(d, jobq_str_from(c == 'r' ? "later" : "bad"));
+    return c == 'r' ? JOBQ_RESULT_RETRY
+                    : c == 'j' || c == 'f' ? JOBQ_RESULT_REJECT : JOBQ_RESULT_SUCCESS;
 }
 
 static jobq_result each(jobq_delivery *d, const jobq_message *m)
@@ -130,6 +131,10 @@ static const struct {
     {"tx: reject at 1 of 3", true, false, 3, "jss", 3, 0, "", "1:1:bad", "2 3"},
     {"tx: a failing statement (W-O2)", true, false, 3, "ses", 1, 1,
      "the handler left its transaction aborted", "", "1"},
+    {"tx: a failing statement, then reject", true, false, 1, "f", 1, 0, "", "1:1:bad", ""},
+    {"tx: the same among others", true, false, 4, "sfjs", 4, 0, "", "2:1:bad 3:1:bad", "1 4"},
+    {"tx batch: a failing statement, then reject", true, true, 2, "f", 2, 0, "",
+     "1:1:bad 2:1:bad", ""},
     {"tx: the handler commits", true, false, 1, "c", 0, 1, "the handler ended the transaction", "",
      ""},
     {"tx batch: done", true, true, 3, "s", 3, 0, "", "", "1 2 3"},

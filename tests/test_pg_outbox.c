@@ -206,7 +206,7 @@ static void limits_hold(void **unused)
 static void order_keys_choose_the_partition(void **unused)
 {
     jobq_pg_message m[150];
-    char keys[150][16];
+    char keys[150][24];
     jobq_pg_error error;
     int64_t ids[150];
     int i;
@@ -548,9 +548,11 @@ static void a_dead_holder_is_taken_over(void **unused)
     second.watched_claim = b.claim;
     second.watched_beat = b.beat;
     assert_int_equal(read_by(&second, &c), 'o'); /* its lease runs still */
+    jobq_pg_reading_clear(&c);
     assert_true(becomes(20, 1, "SELECT count(*) FROM jobq.partition WHERE lease_until < now()"));
     second.watched_beat = b.beat - 1;
     assert_int_equal(read_by(&second, &c), 'o'); /* not watched */
+    jobq_pg_reading_clear(&c);
     second.watched_beat = b.beat;
     assert_int_equal(read_by(&second, &c), 'h');
     assert_int_equal(c.lost, 5);
@@ -724,6 +726,7 @@ static void a_locked_partition_answers_at_once(void **unused)
     PQclear(sql(other, "SELECT FROM jobq.partition FOR UPDATE"));
     d = reader(1, 1, 0);
     assert_int_equal(read_by(&d, &r), 'b');
+    jobq_pg_reading_clear(&r);
     PQclear(sql(other, "ROLLBACK"));
     assert_int_equal(read_by(&d, &r), 'h');
     jobq_pg_reading_clear(&r);

@@ -30,7 +30,7 @@ MAKEFLAGS += --no-print-directory
 
 .DELETE_ON_ERROR:
 .SUFFIXES:
-.PHONY: help demo bench test test-core test-fresh test-servers examples sanitize valgrind explore \
+.PHONY: help demo bench test chaos test-core test-fresh test-servers examples sanitize valgrind explore \
 	simulate differential mutants embed verify clean
 
 help: ## this list
@@ -60,6 +60,13 @@ test: ## everything but the slow ones; installs what it needs
 	@tests/run.sh --step simulate $(MAKE) -s simulate ARGS="--seeds 4"
 	@exec tests/server.sh tests/run.sh $(PG_TESTS:%=.build/cc/%)
 	@tests/run.sh --total
+
+# Faults need more of the server than tests: replication, and deadlocks that show soon.
+CHAOS_SERVER = JOBQ_SERVER_OPTIONS="-c wal_level=logical -c deadlock_timeout=200ms"
+chaos: ## real processes, and everything around them breaks (ARGS="--minutes 5 --seed 1 --only crash")
+	@CC="$(CC)" tests/setup.sh chaos
+	@$(MAKE) build-chaos
+	@exec env $(CHAOS_SERVER) tests/server.sh tests/chaos/chaos.sh $(ARGS)
 
 test-core: export JOBQ_TEST_VERDICT = total
 test-core: ## the tests of jobq.h alone: neither database nor libpq
@@ -156,7 +163,8 @@ simulate: .build/simulate ## virtual hours of a busy queue (ARGS="--seed N --see
 # -- tests: one program per file and flavour -------------------------------------------------------
 
 # `@:` keeps make from telling that there was nothing to do.
-.PHONY: build-core build-pg build-sanitize build-demo build-bench compile-core compile-pg
+.PHONY: build-core build-pg build-sanitize build-demo build-bench build-chaos compile-core \
+	compile-pg
 build-core: $(CORE_TESTS:%=.build/cc/%) ; @:
 build-pg: $(PG_TESTS:%=.build/cc/%) ; @:
 build-sanitize: $(CORE_TESTS:%=.build/asan/%) $(PG_TESTS:%=.build/asan/%)
@@ -168,6 +176,12 @@ build-bench: .build/bench/bench ; @:
 	@mkdir -p $(@D); rm -f $@; echo "build $(@:.build/%=%)"
 	$(QUIET)$(CC) -std=c99 -Wall -Wextra -Wpedantic -Werror $(POSIX) $(CFLAGS) -I. $(LIBPQ_CFLAGS) \
 		-pthread $(filter %.c,$^) $(LIBPQ_LIBS) -o $@
+
+build-chaos: .build/chaos/actor .build/chaos/proxy ; @:
+.build/chaos/%: tests/chaos/%.c tests/chaos/log.h $(HEADERS)
+	@mkdir -p $(@D); rm -f $@; echo "build $(@:.build/%=%)"
+	$(QUIET)$(CC) -std=c99 -Wall -Wextra -Wpedantic -Werror -D_GNU_SOURCE $(CFLAGS) -I. \
+		$(LIBPQ_CFLAGS) -pthread $< $(LIBPQ_LIBS) -o $@
 
 comma = ,
 # $(1): flavour, $(2): its flags

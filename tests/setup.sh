@@ -1,5 +1,5 @@
 #!/bin/sh
-# setup.sh core|mutants|demo|bench|test|servers|valgrind|fresh
+# setup.sh core|mutants|demo|bench|test|chaos|servers|valgrind|fresh
 #                    install what that needs and is missing here; else silent
 # setup.sh --pg-bin  print the folder of the newest Postgres server, >= 14
 #
@@ -35,6 +35,7 @@ fi
 
 case "${1-}" in
 core) needs="bash cc cmocka" ;;
+chaos) needs="bash cc libpq server ps pgbouncer" ;;
 mutants) needs="bash cc cmocka patch" ;;
 demo) needs="bash cc libpq server" ;;
 bench) needs="bash cc libpq server gnuplot" ;;

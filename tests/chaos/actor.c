@@ -1,0 +1,453 @@
+/*
+ * actor.c -- one process of the chaos run.
+ *
+ *     actor migrate | producer | worker | operator   LOG NAME SECONDS [unprepared]
+ *
+ * On the server of JOBQ_SERVER, library schema jobq_chaos, tables of the harness in
+ * jobq_chaos_watch (watch.sql). Ends after SECONDS, or at SIGTERM. Everything that it tries and
+ * everything that it is told goes to LOG. A worker heeds two signals: SIGUSR1 stops it inside the
+ * next handler's transaction, SIGUSR2 steps its wall clock.
+ */
+#define JOBQ_IMPLEMENTATION
+#define JOBQ_PG_IMPLEMENTATION
+#include "jobq_pg.h"
+
+#include "log.h"
+
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/time.h>
+
+#define SCHEMA "jobq_chaos"
+#define WATCH "jobq_chaos_watch"
+
+static const char *role, *name;
+static jobq_pg *pg;
+static jobq_random dice; /* the main thread's */
+static volatile sig_atomic_t stopping, stop_inside, clock_steps;
+static int64_t end_us;
+
+/* -- a wall clock that steps: what this program, the library and libpq read. A step is an hour on,
+ * an hour back, a day on ... -- */
+
+static int64_t stepped_us(void)
+{
+    static const int64_t hours[] = {0, 1, -1, 24, -24, 0};
+
+    return hours[clock_steps % 6] * 3600 * 1000000;
+}
+
+int clock_gettime(clockid_t clock, struct timespec *t)
+{
+    int64_t us;
+
+    if (syscall(SYS_clock_gettime, clock, t) != 0) return -1;
+    if (clock != CLOCK_REALTIME) return 0;
+    us = (int64_t)t->tv_sec * 1000000 + t->tv_nsec / 1000 + stepped_us();
+    t->tv_sec = (time_t)(us / 1000000);
+    t->tv_nsec = (long)(us % 1000000 * 1000);
+    return 0;
+}
+
+time_t time(time_t *result)
+{
+    time_t now = (time_t)((kernel_us(CLOCK_REALTIME) + stepped_us()) / 1000000);
+
+    if (result != NULL) *result = now;
+    return now;
+}
+
+/* -- common -- */
+
+static void on_signal(int number)
+{
+    if (number == SIGTERM) stopping = 1;
+    if (number == SIGUSR1) stop_inside = 1;
+    if (number == SIGUSR2) clock_steps++;
+}
+
+static bool going(void)
+{
+    return stopping == 0 && mono_us() < end_us;
+}
+
+static int64_t between(int64_t least, int64_t most)
+{
+    return jobq_random_between(jobq_random_next(&dice), least, most);
+}
+
+static void say(const char *event, int64_t id, const char *detail)
+{
+    log_line(role, event, id, 0, 0, 0, detail);
+}
+
+/* Connections come and go: asked for until there is one. NULL: the end. */
+static PGconn *connection(void)
+{
+    PGconn *conn;
+    jobq_pg_error error;
+
+    while (going()) {
+        if (jobq_pg_acquire(pg, &conn, &error) == JOBQ_OK) return conn;
+        nap_us(100000);
+    }
+    return NULL;
+}
+
+static bool run(PGconn *conn, const char *format, ...)
+{
+    char text[600];
+    va_list args;
+    PGresult *res;
+    bool good;
+
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    res = PQexec(conn, text);
+    good = PQresultStatus(res) == PGRES_COMMAND_OK || PQresultStatus(res) == PGRES_TUPLES_OK;
+    PQclear(res);
+    return good;
+}
+
+/* "committed", "failed" (rolled back for certain) or "unknown". */
+static const char *commit(PGconn *conn)
+{
+    PGresult *res = PQexec(conn, "COMMIT");
+    const char *answer = "unknown";
+
+    if (PQresultStatus(res) == PGRES_COMMAND_OK) {
+        answer = strcmp(PQcmdStatus(res), "COMMIT") == 0 ? "committed" : "failed";
+    } else if (PQresultErrorField(res, PG_DIAG_SQLSTATE) != NULL && PQstatus(conn) == CONNECTION_OK) {
+        answer = "failed";
+    }
+    PQclear(res);
+    return answer;
+}
+
+/* -- producer -- */
+
+/* Of 200 jobs: what they are. */
+static jobq_pg_job some_job(char *payload, size_t size, int64_t ref)
+{
+    int draw = (int)between(0, 199);
+    jobq_pg_job job;
+
+    memset(&job, 0, sizeof job);
+    job.queue = "chaos";
+    job.kind = draw < 90 ? "ledger" : draw < 160 ? "outside" : draw < 195 ? "flaky" : "hopeless";
+    if (draw == 199) job.kind = "poison";
+    if (draw >= 195 && draw < 199) job.max_attempts = 3;
+    job.stages = draw < 199 && draw % 3 == 0 ? 2 : 1;
+    if (strcmp(job.kind, "hopeless") == 0) job.stages = 1;
+    job.priority = draw % 5 == 0 ? 1 : 0;
+    if (draw % 7 == 0) job.delay_us = between(1, 300000);
+    snprintf(payload, size, "{\"ref\": %lld}", (long long)ref);
+    job.payload = jobq_str_from(payload);
+    return job;
+}
+
+/* An order and its jobs in one transaction; some are rolled back on purpose. */
+static void order(PGconn *conn, int64_t ref)
+{
+    char payloads[5][40];
+    jobq_pg_job jobs[5];
+    int64_t ids[5];
+    size_t count = (size_t)(between(0, 3) == 0 ? 5 : 1), i;
+    bool back = between(0, 9) == 0, good;
+
+    for (i = 0; i < count; i++) jobs[i] = some_job(payloads[i], sizeof payloads[i], ref);
+    say("try", ref, "order");
+    good = run(conn, "BEGIN") &&
+           (count == 1 ? jobq_pg_enqueue(pg, conn, jobs, ids, NULL)
+                       : jobq_pg_enqueue_many(pg, conn, jobs, count, ids, NULL)) == JOBQ_OK;
+    for (i = 0; good && i < count; i++) {
+        good = run(conn, "INSERT INTO " WATCH ".orders VALUES (%lld, %lld, '%s')",
+                   (long long)ids[i], (long long)ref, jobs[i].kind);
+    }
+    if (!good || back) {
+        run(conn, "ROLLBACK");
+        say("answer", ref, back ? "withdrawn" : "failed");
+    } else {
+        say("answer", ref, commit(conn));
+    }
+}
+
+/* One job under a key, asked for until it is certain that it is there. */
+static void keyed(int64_t ref)
+{
+    char payload[40], key[40];
+    jobq_pg_job job = some_job(payload, sizeof payload, ref);
+    jobq_error answer;
+    int64_t id = 0;
+
+    snprintf(key, sizeof key, "key-%lld", (long long)ref);
+    job.key = key;
+    say("try", ref, "keyed");
+    do {
+        answer = jobq_pg_enqueue(pg, NULL, &job, &id, NULL);
+        if (answer != JOBQ_OK && answer != JOBQ_ERROR_EXISTS) nap_us(50000);
+    } while (answer != JOBQ_OK && answer != JOBQ_ERROR_EXISTS && going());
+    if (id != 0) log_line(role, "keyed", id, 0, 0, ref, answer == JOBQ_OK ? "new" : "known");
+}
+
+static void produce(void)
+{
+    int64_t ref = ((int64_t)getpid() << 32) | ((mono_us() / 1000000 & 0xfff) << 20);
+    PGconn *conn;
+
+    while (going()) {
+        ref++;
+        if (between(0, 3) == 0) {
+            keyed(ref);
+        } else if ((conn = connection()) != NULL) {
+            order(conn, ref);
+            jobq_pg_release(pg, conn);
+        }
+        nap_us(between(0, 24000));
+    }
+}
+
+/* -- worker -- */
+
+static void note(jobq_call *call, const char *event, const char *detail)
+{
+    const jobq_job *j = &call->job;
+
+    log_line(role, event, j->id, j->stage, j->worker, j->claim, detail);
+}
+
+static unsigned chance(const jobq_call *call)
+{
+    jobq_random r = jobq_random_from((uint64_t)call->job.id * 31 + (uint64_t)call->job.claim);
+
+    return (unsigned)(jobq_random_next(&r) % 100);
+}
+
+static jobq_outcome ended(jobq_call *call, jobq_outcome outcome)
+{
+    static const char *const names[] = {"none",   "success",   "retry", "discard",
+                                        "snooze", "cancelled", "done"};
+
+    note(call, "end", names[outcome]);
+    return outcome;
+}
+
+/* Effects in the database, in the transaction that completes the job. */
+static jobq_outcome ledger(jobq_call *call)
+{
+    PGconn *conn = jobq_pg_call_conn(call, NULL);
+    const jobq_job *j = &call->job;
+
+    note(call, "start", j->suspect ? "suspect" : "");
+    jobq_call_delay(call, 20000);
+    if (conn == NULL || !run(conn, "BEGIN") ||
+        !run(conn, "INSERT INTO " WATCH ".ledger (job, stage, worker, claim) VALUES (%lld, %d, "
+             "%lld, %lld)", (long long)j->id, (int)j->stage, (long long)j->worker,
+             (long long)j->claim)) {
+        return ended(call, JOBQ_OUTCOME_RETRY);
+    }
+    if (stop_inside != 0) {
+        stop_inside = 0;
+        note(call, "stopped_inside", "");
+        raise(SIGSTOP);
+    }
+    if (chance(call) < 5) nap_us(400000);
+    return ended(call, jobq_pg_call_commit(call, conn));
+}
+
+/* Effects elsewhere: this log is the outside world. */
+static jobq_outcome outside(jobq_call *call)
+{
+    note(call, "start", call->job.suspect ? "suspect" : "");
+    nap_us(chance(call) < 3 ? 700000 : chance(call) * 100);
+    if (jobq_call_stopping(call) == JOBQ_STOP_CANCEL) return ended(call, JOBQ_OUTCOME_CANCELLED);
+    note(call, "effect", "");
+    return ended(call, JOBQ_OUTCOME_SUCCESS);
+}
+
+static jobq_outcome flaky(jobq_call *call)
+{
+    unsigned draw = chance(call);
+
+    if (draw >= 40) return ledger(call);
+    note(call, "start", call->job.suspect ? "suspect" : "");
+    jobq_call_delay(call, 1000 + draw * 1000);
+    jobq_call_error(call, jobq_str_from("flaky"));
+    return ended(call, draw < 30 ? JOBQ_OUTCOME_RETRY : JOBQ_OUTCOME_SNOOZE);
+}
+
+static jobq_outcome hopeless(jobq_call *call)
+{
+    note(call, "start", call->job.suspect ? "suspect" : "");
+    jobq_call_delay(call, 5000);
+    jobq_call_error(call, jobq_str_from("hopeless"));
+    return ended(call, JOBQ_OUTCOME_RETRY);
+}
+
+static jobq_outcome poison(jobq_call *call)
+{
+    note(call, "start", call->job.suspect ? "suspect" : "");
+    kill(getpid(), SIGKILL);
+    return JOBQ_OUTCOME_SUCCESS;
+}
+
+static void work(bool unprepared)
+{
+    static const struct {
+        const char *kind;
+        jobq_handler run;
+    } kinds[] = {{"ledger", ledger},
+                 {"outside", outside},
+                 {"flaky", flaky},
+                 {"hopeless", hopeless},
+                 {"poison", poison}};
+    jobq_pg_handler handlers[5];
+    jobq_pg_worker_desc d;
+    jobq_pg_worker *worker;
+    jobq_pg_error error;
+    jobq_loop_stats stats;
+    char text[160];
+    size_t i;
+
+    memset(handlers, 0, sizeof handlers);
+    memset(&d, 0, sizeof d);
+    for (i = 0; i < 5; i++) {
+        handlers[i].queue = "chaos";
+        handlers[i].kind = kinds[i].kind;
+        handlers[i].run[0] = kinds[i].run;
+    }
+    d.name = name;
+    d.handlers = handlers;
+    d.handler_count = 5;
+    d.loop.threads = 4;
+    d.loop.batch_max = 50;
+    d.loop.lease_us = 1500000;
+    d.loop.heartbeat_us = 250000;
+    d.loop.answer_us = 700000;
+    d.loop.grace_us = 3000000;
+    d.no_listen = unprepared;
+    while (going() && jobq_pg_worker_start(pg, &d, &worker, &error) != JOBQ_OK) nap_us(100000);
+    if (!going()) return;
+    while (going()) nap_us(20000);
+    jobq_pg_worker_stop(worker);
+    jobq_pg_worker_wait(worker, &stats);
+    jobq_pg_worker_free(worker);
+    snprintf(text, sizeof text, "claimed %lld lost %lld rescued %lld reconnects %lld deaths %lld",
+             (long long)stats.claimed, (long long)stats.lost, (long long)stats.rescued,
+             (long long)stats.reconnects, (long long)stats.deaths);
+    say("stats", 0, text);
+}
+
+/* -- operator -- */
+
+static int64_t number(PGconn *conn, const char *query)
+{
+    PGresult *res = PQexec(conn, query);
+    int64_t value = 0;
+
+    if (PQresultStatus(res) == PGRES_TUPLES_OK && PQntuples(res) == 1) {
+        value = strtoll(PQgetvalue(res, 0, 0), NULL, 10);
+    }
+    PQclear(res);
+    return value;
+}
+
+static void cancel_some(PGconn *conn)
+{
+    int64_t id = number(conn, "SELECT id FROM " SCHEMA ".job ORDER BY id DESC OFFSET "
+                              "floor(random() * 40)::int LIMIT 1");
+    bool requested = false;
+    jobq_error answer;
+
+    if (id == 0) return;
+    say("cancel", id, "");
+    answer = jobq_pg_cancel(pg, conn, id, &requested, NULL);
+    if (answer == JOBQ_OK) say("answer", id, requested ? "requested" : "cancelled");
+}
+
+static void revive_some(PGconn *conn)
+{
+    int64_t id = number(conn, "SELECT id FROM " SCHEMA ".failed ORDER BY random() LIMIT 1");
+
+    if (id == 0 || between(0, 3) > 0) return;
+    say("revive", id, "");
+    if (jobq_pg_revive(pg, conn, id, NULL) == JOBQ_OK) say("answer", id, "revived");
+}
+
+static void pause_a_while(PGconn *conn)
+{
+    say("pause", 0, "");
+    run(conn, "UPDATE " SCHEMA ".queue SET paused_at = now() WHERE name = 'chaos'");
+    nap_us(300000);
+    while (!run(conn, "UPDATE " SCHEMA ".queue SET paused_at = NULL WHERE name = 'chaos'")) {
+        jobq_pg_release(pg, conn);
+        if ((conn = connection()) == NULL) return;
+    }
+    say("resume", 0, "");
+    jobq_pg_release(pg, conn);
+}
+
+/* Also looks whether a job runs that no claim row knows. */
+static void operate(void)
+{
+    PGconn *conn;
+
+    while (going() && (conn = connection()) != NULL) {
+        int draw = (int)between(0, 39);
+        int64_t lawless = number(conn, "SELECT " SCHEMA ".audit()");
+        if (lawless != 0) say("audit", lawless, "running without a claim row");
+        if (draw == 0) {
+            pause_a_while(conn);
+        } else {
+            if (draw < 20) cancel_some(conn);
+            if (draw > 30) revive_some(conn);
+            jobq_pg_release(pg, conn);
+        }
+        nap_us(between(20000, 100000));
+    }
+}
+
+int main(int argc, char **argv)
+{
+    char conninfo[1000];
+    struct sigaction action;
+    jobq_pg_desc desc;
+    jobq_pg_error error;
+
+    if (argc < 5) return 2;
+    role = argv[1];
+    name = argv[3];
+    log_open(argv[2]);
+    memset(&action, 0, sizeof action);
+    memset(&desc, 0, sizeof desc);
+    action.sa_handler = on_signal;
+    action.sa_flags = SA_RESTART;
+    sigaction(SIGTERM, &action, NULL);
+    sigaction(SIGUSR1, &action, NULL);
+    sigaction(SIGUSR2, &action, NULL);
+    end_us = mono_us() + atoll(argv[4]) * 1000000;
+    dice = jobq_random_from((uint64_t)getpid() * 7919 + (uint64_t)mono_us());
+    snprintf(conninfo, sizeof conninfo, "%.800s application_name=%.60s connect_timeout=5",
+             getenv("JOBQ_SERVER"), name);
+    desc.conninfo = conninfo;
+    desc.schema = SCHEMA;
+    desc.unprepared = argc > 5;
+    while (jobq_pg_open(&pg, &desc, &error) != JOBQ_OK) {
+        if (!going()) return 0;
+        nap_us(100000);
+    }
+    if (strcmp(role, "migrate") == 0) {
+        if (jobq_pg_migrate(pg, &error) == JOBQ_OK) return 0;
+        fprintf(stderr, "%s\n", error.message);
+        return 1;
+    }
+    say("begin", 0, name);
+    if (strcmp(role, "producer") == 0) produce();
+    if (strcmp(role, "worker") == 0) work(argc > 5);
+    if (strcmp(role, "operator") == 0) operate();
+    say("end", 0, name);
+    jobq_pg_close(pg);
+    return 0;
+}

@@ -1,0 +1,450 @@
+#!/usr/bin/env bash
+# chaos.sh [--minutes N] [--seed S] [--only FAULT,...] [--mutant NAME] [--list]
+#
+# Producers, workers and operators at work while everything around them breaks; afterwards check.sql
+# looks for broken promises in what they logged and what the database holds. N (default 1) may be a
+# fraction; each fault comes at least once. The seed chooses the faults' order and victims. --mutant
+# builds the library with a known fault of tests/mutants/ or tests/chaos/mutants/, which has to be
+# found. Runs on the server of JOBQ_SERVER ("keyword=value" form), in the schemas jobq_chaos and
+# jobq_chaos_watch, which it drops first; without JOBQ_SERVER_DIR (tests/server.sh) the faults that
+# need the server's machine are left out. A run that fails keeps its logs.
+set -eu
+here=$(cd "$(dirname "$0")" && pwd)
+tests=${here%/*}
+all_faults="kill kill_producer freeze freeze_inside cut commits hold unsynced delay clock trouble
+    locks bouncer crash restart failover restore logical"
+
+minutes=1 seed=$$ only= mutant=
+while [ $# -gt 0 ]; do
+    case $1 in
+    --minutes) minutes=$2; shift ;;
+    --seed) seed=$2; shift ;;
+    --only) only=$2; shift ;;
+    --mutant) mutant=$2; shift ;;
+    --list) echo $all_faults | tr ' ' '\n'; exit ;;
+    *) sed -n '2,/^set/{s/^# \{0,1\}//;/^set/!p;}' "$0" >&2; exit 2 ;;
+    esac
+    shift
+done
+[ -n "${JOBQ_SERVER-}" ] || { echo "chaos: JOBQ_SERVER is not set: make chaos" >&2; exit 2; }
+RANDOM=$seed
+
+bin=${JOBQ_SERVER_BIN:-$("$tests/setup.sh" --pg-bin)}
+programs=${CHAOS_PROGRAMS:-.build/chaos}
+run=$(mktemp -d /tmp/jobq_chaos.XXXXXX) # short: a socket's path may have 107 bytes only
+mkdir "$run"/{a,b,c,log}
+chmod 755 "$run"
+faults=0
+started=()
+
+# ---- small things --------------------------------------------------------------------------------
+
+# As the C programs' log.h writes it; uptime is the monotonic clock.
+log() {
+    local up
+    read -r up _ </proc/uptime
+    printf '%s0000\t%s\t%d\t%s\t%s\t0\t0\t0\t0\t%s\n' "${up/./}" "${EPOCHREALTIME/[.,]/}" $$ "$1" \
+        "$2" "${3-}" >>"$run/log/conductor"
+}
+
+fault() { log fault "$1" "${2-}"; }
+
+psql_on() { local where=$1; shift; "$bin/psql" -X -q -v ON_ERROR_STOP=1 "$where" "$@"; }
+admin() { psql_on "$admin_server" "$@"; }
+number() { admin -At -c "$1"; }
+
+# The proxy's ear; a blank line would be no command.
+tell() { echo "$*" >&7; }
+
+pid_of() { cat "$run/$1.pid" 2>/dev/null || :; }
+signal() { kill "-$1" "$2" 2>/dev/null || :; }
+random_of() { local list=("$@"); echo "${list[RANDOM % ${#list[@]}]}"; }
+
+# until SECONDS COMMAND...: whether the command succeeds in time.
+until_true() {
+    local end=$((SECONDS + $1))
+    shift
+    until "$@"; do
+        [ "$SECONDS" -lt "$end" ] || return 1
+        sleep 0.1
+    done
+}
+
+answers() { psql_on "$1" -At -c 'SELECT 1' >/dev/null 2>&1; }
+
+# ---- the actors ----------------------------------------------------------------------------------
+
+# keep NAME SERVER ROLE [unprepared]: started again whenever it dies, until the end.
+keep() {
+    local name=$1 server=$2 role=$3 pid
+    shift 3
+    while [ ! -e "$run/stop.$role" ]; do
+        JOBQ_SERVER=$server "$programs/actor" "$role" "$run/log/$name" "$name" 100000 "$@" \
+            2>>"$run/log/stderr" &
+        pid=$!
+        echo "$pid" >"$run/$name.pid"
+        wait "$pid" 2>/dev/null || sleep 0.2
+    done
+}
+
+start() {
+    keep "$@" &
+    started+=($!)
+}
+
+# stop ROLE NAME...: they end by themselves, which they are asked for.
+stop() {
+    local role=$1 name
+    shift
+    touch "$run/stop.$role"
+    for name; do signal CONT "$(pid_of "$name")"; signal TERM "$(pid_of "$name")"; done
+    for name; do
+        until_true 20 gone "$(pid_of "$name")" || { signal KILL "$(pid_of "$name")"; }
+    done
+}
+
+gone() { ! kill -0 "$1" 2>/dev/null; }
+
+# ---- the servers ---------------------------------------------------------------------------------
+#
+# Slots a and b: two ends of the proxy, both named in the clients' connection string. at_a and at_b
+# point to the servers that stand there; at points to the primary, for pgbouncer.
+
+ctl() { local dir=$1; shift; JOBQ_SERVER_DIR=$dir "$tests/server.sh" --ctl "$@" </dev/null >/dev/null 2>&1; }
+crash() { JOBQ_SERVER_DIR=$1 "$tests/server.sh" --crash </dev/null >/dev/null 2>&1; }
+direct() { echo "host=$1 user=postgres dbname=postgres"; }
+
+# place SLOT DIR: where no server is, nobody listens, so that clients try the other one.
+place() {
+    ln -sfn "$2" "$run/at_$1"
+    if [ "$2" = /nowhere ]; then
+        mv "$run/$1/.s.PGSQL.5432" "$run/$1/closed" 2>/dev/null || :
+    else
+        mv "$run/$1/closed" "$run/$1/.s.PGSQL.5432" 2>/dev/null || :
+    fi
+}
+
+# primary SLOT DIR: from now on this is it.
+primary() {
+    slot=$1 primary=$2
+    place "$slot" "$primary"
+    ln -sfn "$primary" "$run/at"
+    until_true 30 answers "$(direct "$primary")"
+}
+
+other() { [ "$slot" = a ] && echo b || echo a; }
+
+# A fresh private server beside ours, stopped with us; sets new.
+new_server() {
+    rm -f "$run/new"
+    env -u JOBQ_SERVER "$tests/server.sh" bash -c \
+        'echo "$JOBQ_SERVER_DIR" >"$0"; while [ -e "$0" ]; do sleep 0.2; done' "$run/new" &
+    started+=($!)
+    until_true 60 test -s "$run/new"
+    new=$(cat "$run/new")
+    mv "$run/new" "$run/new.$RANDOM"
+}
+
+# pgbouncer refuses to be root, like the server.
+as_user=(env)
+[ "$(id -u)" != 0 ] || as_user=(setpriv --reuid "${JOBQ_SERVER_USER-}" --clear-groups --)
+
+bouncer_start() {
+    cat >"$run/bouncer.ini" <<END
+[databases]
+* = host=$run/at
+[pgbouncer]
+unix_socket_dir = $run/c
+listen_port = 5432
+auth_type = any
+pool_mode = transaction
+default_pool_size = 12
+max_client_conn = 200
+server_login_retry = 1
+query_wait_timeout = 10
+logfile = $run/log/bouncer.txt
+pidfile = $run/bouncer.pid
+ignore_startup_parameters = extra_float_digits
+END
+    chmod 777 "$run/c" "$run/log"
+    touch "$run/log/bouncer.txt" && chmod 666 "$run/log/bouncer.txt"
+    rm -f "$run/c"/.s.PGSQL.5432* "$run/bouncer.pid"
+    chmod 777 "$run"
+    (cd "$run" && exec "${as_user[@]}" pgbouncer -q "$run/bouncer.ini") &
+    bouncer=$!
+    disown
+    until_true 10 test -S "$run/c/.s.PGSQL.5432"
+}
+
+# ---- faults: each injects, waits until it is over, and leaves a world that can heal --------------
+
+lease=1.5
+beyond=4 # a rescuer watches for a lease after the lease
+
+fault_kill() { fault kill; signal KILL "$(pid_of "$(random_of "${workers[@]}")")"; sleep 2; }
+fault_kill_producer() { fault kill_producer; signal KILL "$(pid_of "$(random_of "${producers[@]}")")"; sleep 1; }
+
+fault_freeze() {
+    local pid
+    pid=$(pid_of "$(random_of "${workers[@]}")")
+    fault freeze
+    log note freeze "$pid"
+    signal STOP "$pid"
+    sleep $beyond
+    signal CONT "$pid"
+    log note thaw "$pid"
+    sleep 1
+}
+
+# A worker stops itself between its effect and its COMMIT.
+fault_freeze_inside() {
+    local pid
+    pid=$(pid_of "$(random_of "${workers[@]}")")
+    fault freeze_inside
+    signal USR1 "$pid"
+    sleep $beyond
+    signal CONT "$pid"
+    log note thaw "$pid"
+    sleep 1
+}
+
+fault_cut() { local i; for i in 1 2 3 4 5; do fault cut; tell cut; sleep 0.4; done; }
+fault_commits() { fault commits; tell commit 62; sleep 4; tell commit 0; }
+fault_hold() { fault hold; tell hold $((beyond * 1000)); sleep $((beyond + 1)); }
+fault_unsynced() { fault unsynced; tell sync 4 $((beyond * 1000)); sleep $((beyond + 2)); tell sync 0 0; }
+fault_delay() { fault delay; tell delay 60; sleep 3; tell delay 0; }
+
+fault_clock() {
+    local name
+    fault clock
+    for name in "${workers[@]}"; do [ $((RANDOM % 3)) = 0 ] || signal USR2 "$(pid_of "$name")"; done
+    sleep 2
+}
+
+set_trouble() { until_true 20 admin -c "UPDATE jobq_chaos_watch.trouble SET rate = $1" 2>/dev/null; }
+fault_trouble() { fault trouble; set_trouble 0.03; sleep 3; set_trouble 0; }
+
+# Somebody takes the workers' rows, backwards, and keeps them for a while.
+fault_locks() {
+    local i
+    fault locks
+    for i in 1 2 3 4 5 6; do
+        admin -c "BEGIN; SET LOCAL statement_timeout = '3s'; SELECT FROM (SELECT id FROM jobq_chaos.job
+            ORDER BY id DESC LIMIT 30 FOR UPDATE) l; SELECT pg_sleep(0.4); SELECT FROM (SELECT id FROM
+            jobq_chaos.job ORDER BY random() LIMIT 30 FOR UPDATE) l; ROLLBACK" >/dev/null 2>&1 || :
+    done
+}
+
+fault_bouncer() { fault bouncer; signal KILL "$bouncer"; sleep 1; bouncer_start; sleep 1; }
+
+fault_crash() {
+    fault crash
+    crash "$primary"
+    sleep 0.5
+    ctl "$primary" start
+    sleep 2
+}
+
+fault_restart() { fault restart; ctl "$primary" restart -m immediate; sleep 2; }
+
+own() { [ "$(id -u)" != 0 ] || chown -R "$JOBQ_SERVER_USER" "$@"; }
+
+# A synchronous standby of the primary, in the other slot; sets standby.
+standby_start() {
+    standby=$run/standby.$((++standbys))
+    mkdir "$standby"
+    "$bin/pg_basebackup" -D "$standby/data" -c fast -R \
+        -d "$(direct "$primary") application_name=standby" 2>>"$run/log/stderr"
+    echo "unix_socket_directories = '$standby'" >>"$standby/data/postgresql.conf"
+    sed -i '/synchronous_standby_names/d' "$standby/data/postgresql.auto.conf"
+    chmod 700 "$standby/data"
+    own "$standby"
+    ctl "$standby" start
+    place "$(other)" "$standby"
+    servers+=("$standby")
+    admin -c "ALTER SYSTEM SET synchronous_standby_names = 'standby'" -c "SELECT pg_reload_conf()" >/dev/null
+    until_true 20 is_sync
+}
+
+is_sync() { [ "$(number "SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync'")" = 1 ]; }
+
+# The primary dies for good, the standby takes over; what was confirmed is there.
+fault_failover() {
+    standby_start
+    sleep 1
+    fault failover
+    crash "$primary"
+    place "$slot" /nowhere
+    sleep 0.5
+    ctl "$standby" promote
+    primary "$(other)" "$standby"
+    sleep 3
+}
+
+# What the manual tells a DBA to do on a server that was restored or copied: here and below.
+renew() { psql_on "$(direct "$1")" -c "SELECT jobq_chaos.renew()" >/dev/null; }
+
+# The snapshot is some seconds old when the new server takes over: what was committed since then is
+# the old server's alone.
+fault_restore() {
+    local old=$primary
+    new_server
+    fault restore
+    log note gap_begins
+    "$bin/pg_dump" -d "$(direct "$old")" 2>>"$run/log/stderr" |
+        psql_on "$(direct "$new")" >/dev/null 2>>"$run/log/stderr"
+    sleep 2
+    crash "$old"
+    renew "$new"
+    primary "$slot" "$new"
+    log note gap_ends
+    sleep 3
+}
+
+synced() {
+    [ "$(psql_on "$(direct "$new")" -At -c "SELECT count(*) FROM pg_subscription_rel
+        WHERE srsubstate <> 'r'")" = 0 ]
+}
+
+caught_up() {
+    [ "$(psql_on "$(direct "$1")" -At -c "SELECT count(*) FROM pg_stat_replication
+        WHERE application_name = 'chaos' AND replay_lsn >= '$2'")" = 1 ]
+}
+
+no_clients() {
+    psql_on "$(direct "$1")" -At -c "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
+        WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()" | grep -qx 0
+}
+
+# All tables of both schemas to another server; the clients are shut out, the rest arrives, they
+# are let in there. Sequences are not replicated.
+fault_logical() {
+    local old=$primary lsn
+    new_server
+    fault logical
+    psql_on "$(direct "$old")" -c "CREATE PUBLICATION chaos FOR ALL TABLES"
+    "$bin/pg_dump" --schema-only --no-publications -d "$(direct "$old")" | psql_on "$(direct "$new")" >/dev/null
+    psql_on "$(direct "$new")" -c "CREATE SUBSCRIPTION chaos CONNECTION '$(direct "$old")' PUBLICATION chaos" \
+        2>>"$run/log/stderr"
+    until_true 60 synced
+    sleep 1
+    place a /nowhere; place b /nowhere; ln -sfn /nowhere "$run/at"
+    tell cut
+    until_true 20 no_clients "$old"
+    lsn=$(psql_on "$(direct "$old")" -At -c "SELECT pg_current_wal_lsn()")
+    until_true 60 caught_up "$old" "$lsn"
+    psql_on "$(direct "$new")" -c "DROP SUBSCRIPTION chaos" 2>>"$run/log/stderr"
+    psql_on "$(direct "$old")" -At -c "SELECT format('SELECT setval(%L, %s);', format('%I.%I',
+        schemaname, sequencename), coalesce(last_value, 1)) FROM pg_sequences
+        WHERE schemaname = 'jobq_chaos_watch'" | psql_on "$(direct "$new")" >/dev/null
+    renew "$new"
+    crash "$old"
+    primary "$slot" "$new"
+    sleep 3
+}
+
+# ---- the run -------------------------------------------------------------------------------------
+
+clean_up() {
+    local pid dir
+    trap '' INT TERM
+    touch "$run"/stop.{producer,worker,operator}
+    for pid in "${started[@]-}" "${proxy-}" "${bouncer-}"; do [ -z "$pid" ] || signal TERM "$pid"; done
+    for name in "${producers[@]-}" "${workers[@]-}" operator; do signal KILL "$(pid_of "$name")"; done
+    for dir in "${servers[@]-}"; do
+        [ ! -e "$dir/data/postmaster.pid" ] || ctl "$dir" stop -m immediate || :
+    done
+    wait 2>/dev/null || :
+    exec 7>&-
+    rm -rf "$run"
+}
+trap 'exit 130' INT
+trap 'exit 143' TERM
+trap clean_up EXIT
+
+servers=()
+standbys=0
+workers=(worker1 worker2 worker3)
+producers=(producer1 producer2)
+slot=a primary=${JOBQ_SERVER_DIR-}
+
+possible=$all_faults
+admin_server=$JOBQ_SERVER
+clients="$JOBQ_SERVER host=$run/a port=5432"
+through_bouncer=
+mkfifo "$run/ear"
+if [ -n "$primary" ]; then
+    ln -sfn "$primary" "$run/at"
+    place a "$primary"
+    servers=("$primary")
+    admin_server="$JOBQ_SERVER host=$run/at_a,$run/at_b target_session_attrs=read-write"
+    clients="$JOBQ_SERVER host=$run/a,$run/b target_session_attrs=read-write"
+    "$programs/proxy" "$run/log/proxy" "$run/a" "$run/at_a" 5432 "$run/b" "$run/at_b" 5432 <"$run/ear" &
+    command -v pgbouncer >/dev/null && through_bouncer="$JOBQ_SERVER host=$run/c"
+else
+    read -r host port < <(echo '\echo :HOST :PORT' | psql_on "$JOBQ_SERVER")
+    "$programs/proxy" "$run/log/proxy" "$run/a" "$host" "$port" <"$run/ear" &
+    possible=${possible%%crash*}
+fi
+proxy=$!
+exec 7>"$run/ear"
+if [ -n "$primary" ]; then
+    until_true 10 test -S "$run/b/.s.PGSQL.5432"
+    place b /nowhere
+fi
+if [ -n "$through_bouncer" ]; then bouncer_start; else possible=${possible/bouncer/}; fi
+
+admin -c "DROP SCHEMA IF EXISTS jobq_chaos CASCADE" -c "DROP SCHEMA IF EXISTS jobq_chaos_watch CASCADE" 2>/dev/null
+JOBQ_SERVER=$admin_server "$programs/actor" migrate "$run/log/migrate" migrate 60
+admin -f "$here/watch.sql" >/dev/null
+
+start worker1 "$clients" worker
+start worker2 "$clients" worker
+start producer1 "$clients" producer
+start operator "$clients" operator
+if [ -n "$through_bouncer" ]; then
+    start worker3 "$through_bouncer" worker unprepared
+    start producer2 "$through_bouncer" producer unprepared
+else
+    start worker3 "$clients" worker
+    start producer2 "$clients" producer
+fi
+
+list=$(echo "${only:-$possible}" | tr ',' ' ')
+echo "chaos: seed $seed, faults: $(echo $list)"
+end=$(awk -v now="$SECONDS" -v m="$minutes" 'BEGIN { printf "%d", now + 60 * m }')
+sleep 2
+while :; do
+    for name in $(shuf -e $list --random-source=<(yes "$RANDOM")); do
+        [ "$faults" -lt "$(echo $list | wc -w)" ] || [ "$SECONDS" -lt "$end" ] || break 2
+        "fault_$name"
+        faults=$((faults + 1))
+    done
+done
+
+# Everything heals, and there is time: what is unfinished then is stuck.
+stop producer "${producers[@]}"
+stop operator operator
+for name in "${workers[@]}"; do signal CONT "$(pid_of "$name")"; done
+set_trouble 0
+admin -c "UPDATE jobq_chaos.queue SET paused_at = NULL"
+empty() { [ "$(number "SELECT count(*) FROM jobq_chaos.job")" = 0 ]; }
+until_true 60 empty || echo "chaos: not empty after a minute"
+stop worker "${workers[@]}"
+
+cat "$run"/log/{conductor,proxy,worker?,producer?,operator} >"$run/log/all"
+admin -c "\\copy jobq_chaos_watch.log (mono_us, wall_us, pid, role, event, job, stage, worker, claim, detail) from '$run/log/all'"
+admin -f "$here/check.sql" | tee "$run/log/report" | grep -v '^broken'
+[ "${JOBQ_SERVER_DIR-}" ] && admin -At -c "SELECT 1" >/dev/null
+if grep -qx 'broken: 0' "$run/log/report"; then
+    echo "chaos: PASS"
+    exit 0
+fi
+kept=.build/chaos/failed.$seed
+rm -rf "$kept"
+mkdir -p "$kept"
+cp -r "$run/log/." "$kept/"
+"$bin/pg_dump" -d "$admin_server" -n jobq_chaos -n jobq_chaos_watch -f "$kept/database.sql" || :
+echo "chaos: FAIL; logs and a dump of the database: $kept"
+echo "again: make chaos ARGS=\"--seed $seed --minutes $minutes${only:+ --only $only}${mutant:+ --mutant $mutant}\""
+exit 1

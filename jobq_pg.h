@@ -129,6 +129,20 @@
  *                 numbers, dates, enums, missing values) is refused before it is sent.
  * LIMITS          64 columns. timestamptz after the year 294246 reads as infinity. A double is a
  *                 double.
+ * AFTER A RESTORE OR A FAILOVER
+ *
+ * To a standby that has every commit (synchronous): nothing is to be done; name both servers in the
+ * connection string, with target_session_attrs=read-write. To anything else (a dump or a backup
+ * restored, an asynchronous standby, a logical replica), before clients reach it:
+ *
+ *     SELECT jobq.renew();
+ *
+ * It moves the sequences beyond every id of the tables (logical replication leaves them behind) and
+ * takes all running jobs back, because a worker that lives on may have finished some of them on the
+ * server that is no more, and would not look at them again. Such jobs run once more; whoever still
+ * works on one is told that it is lost. For logical replication publish all tables of the schema
+ * (FOR ALL TABLES, or TABLES IN SCHEMA); shut the clients out of the old server and wait until
+ * the new one has it all. `make chaos` does these steps in the middle of work.
  *
  *
  * OUTBOX
@@ -2481,6 +2495,33 @@ static const char *const jobq_pg__sql_002[] = {
 "    END;\n",
 "    UPDATE jobq.meta SET history_slot = v_slot, history_slot_since = statement_timestamp();\n",
 "    RETURN true;\n",
+"END $$;\n",
+"",
+"CREATE FUNCTION jobq.renew() RETURNS bigint\n",
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n",
+"DECLARE v_epoch bigint;\n",
+"BEGIN\n",
+"    UPDATE jobq.job j\n",
+"    SET state = 'r', worker = NULL, claim = NULL, attempt = greatest(j.attempt - 1, 0),\n",
+"        run_at = statement_timestamp()\n",
+"    WHERE j.state = 'x';\n",
+"    DELETE FROM jobq.claim c WHERE c.jobs <> '{}';\n",
+"    PERFORM setval('jobq.job_id', 1000000 + greatest(\n",
+"        (SELECT s.last_value FROM jobq.job_id s),\n",
+"        (SELECT max(j.id) FROM jobq.job j), (SELECT max(f.id) FROM jobq.failed f),\n",
+"        (SELECT max(h.id) FROM jobq.history h),\n",
+"        (SELECT max(k.job_id) FROM jobq.idempotency k)));\n",
+"    PERFORM setval('jobq.incoming_id', 1000000 + greatest(\n",
+"        (SELECT s.last_value FROM jobq.incoming_id s),\n",
+"        (SELECT max(i.id) FROM jobq.incoming i)));\n",
+"    PERFORM setval(pg_get_serial_sequence('jobq.queue', 'id'), max(q.id)) FROM jobq.queue q;\n",
+"    PERFORM setval(pg_get_serial_sequence('jobq.kind', 'id'), max(k.id)) FROM jobq.kind k;\n",
+"    PERFORM setval(pg_get_serial_sequence('jobq.dead_letter', 'id'), max(d.id))\n",
+"    FROM jobq.dead_letter d;\n",
+"    UPDATE jobq.meta SET epoch = ('x' || substr(md5(random()::text || clock_timestamp()::text),\n",
+"                                                1, 16))::bit(64)::bigint\n",
+"    RETURNING epoch INTO v_epoch;\n",
+"    RETURN v_epoch;\n",
 "END $$;\n",
 "",
 "CREATE FUNCTION jobq.audit() RETURNS bigint\n",

@@ -926,6 +926,43 @@ BEGIN
     RETURN true;
 END $$;
 
+-- What a DBA calls once on a server that goes on from a copy of another one's tables (a dump
+-- or a backup restored, a logical replica, a standby that may lack the last commits), before
+-- clients come; calling it once too often repeats work and harms nothing.
+--   running jobs    go back, their attempt too: a worker that lives on may have finished them
+--                   on the other server, and would never look at them again. Whoever still
+--                   runs one is told lost.
+--   sequences       move beyond every id that the tables know, and a million on, since ids
+--                   given out after the copy may be known outside. Logical replication does
+--                   not carry them.
+--   epoch           changes, so that programs can see that it happened: it is the answer.
+CREATE FUNCTION jobq.renew() RETURNS bigint
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE v_epoch bigint;
+BEGIN
+    UPDATE jobq.job j
+    SET state = 'r', worker = NULL, claim = NULL, attempt = greatest(j.attempt - 1, 0),
+        run_at = statement_timestamp()
+    WHERE j.state = 'x';
+    DELETE FROM jobq.claim c WHERE c.jobs <> '{}';
+    PERFORM setval('jobq.job_id', 1000000 + greatest(
+        (SELECT s.last_value FROM jobq.job_id s),
+        (SELECT max(j.id) FROM jobq.job j), (SELECT max(f.id) FROM jobq.failed f),
+        (SELECT max(h.id) FROM jobq.history h),
+        (SELECT max(k.job_id) FROM jobq.idempotency k)));
+    PERFORM setval('jobq.incoming_id', 1000000 + greatest(
+        (SELECT s.last_value FROM jobq.incoming_id s),
+        (SELECT max(i.id) FROM jobq.incoming i)));
+    PERFORM setval(pg_get_serial_sequence('jobq.queue', 'id'), max(q.id)) FROM jobq.queue q;
+    PERFORM setval(pg_get_serial_sequence('jobq.kind', 'id'), max(k.id)) FROM jobq.kind k;
+    PERFORM setval(pg_get_serial_sequence('jobq.dead_letter', 'id'), max(d.id))
+    FROM jobq.dead_letter d;
+    UPDATE jobq.meta SET epoch = ('x' || substr(md5(random()::text || clock_timestamp()::text),
+                                                1, 16))::bit(64)::bigint
+    RETURNING epoch INTO v_epoch;
+    RETURN v_epoch;
+END $$;
+
 -- Running jobs without a claim row: never any. A slow check for operators and tests.
 CREATE FUNCTION jobq.audit() RETURNS bigint
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$

@@ -423,6 +423,33 @@ static void after_a_restore_the_stale_worker_is_refused(void **unused)
     assert_int_equal(settle_with(&again, JOBQ_EVENT_SUCCESS, NULL), JOBQ_OK);
 }
 
+/* The copy holds a job as running that its living worker has finished elsewhere: renew takes it
+ * back, and numbers no job as one that is there. */
+static void renew_takes_running_jobs_back_and_moves_the_sequences(void **unused)
+{
+    int64_t epoch = number("SELECT epoch FROM jobq.meta");
+    jobq_job old, again;
+
+    (void)unused;
+    enqueue_count(2);
+    register_worker(101, 60 * SECOND);
+    old = claim_one(101, 1, false);
+    RUN("SELECT setval('jobq.job_id', 1), setval(pg_get_serial_sequence('jobq.queue', 'id'), 1),"
+        " setval(pg_get_serial_sequence('jobq.kind', 'id'), 1)");
+    RUN("SELECT jobq.renew()");
+    assert_int_equal(number("SELECT count(*) FROM jobq.job WHERE state = 'r' AND attempt = 0"), 2);
+    assert_int_equal(number("SELECT count(*) FROM jobq.claim"), 0);
+    assert_int_not_equal(number("SELECT epoch FROM jobq.meta"), epoch);
+    assert_int_equal(settle_with(&old, JOBQ_EVENT_SUCCESS, NULL), JOBQ_ERROR_LOST);
+    again = claim_one(101, 2, false); /* the worker lives on, under its next number */
+    assert_int_equal(again.id, old.id);
+    assert_int_equal(settle_with(&again, JOBQ_EVENT_SUCCESS, NULL), JOBQ_OK);
+    enqueue_count(1);
+    assert_true(number("SELECT max(id) FROM jobq.job") > old.id + 1000000);
+    assert_true(number("SELECT jobq.queue_id('another')") >
+                number("SELECT id FROM jobq.queue WHERE name = 'q'"));
+}
+
 /* X5: killed right after the claim, no heartbeat ever: claimable again after the lease. */
 static void a_kill_right_after_the_claim_costs_one_lease(void **unused)
 {
@@ -595,6 +622,7 @@ int main(void)
         cmocka_unit_test_setup(revive_runs_a_failed_job_again, pg_empty),
         cmocka_unit_test_setup(a_locked_job_is_answered_as_busy, pg_empty),
         cmocka_unit_test_setup(after_a_restore_the_stale_worker_is_refused, pg_empty),
+        cmocka_unit_test_setup(renew_takes_running_jobs_back_and_moves_the_sequences, pg_empty),
         cmocka_unit_test_setup(a_kill_right_after_the_claim_costs_one_lease, pg_empty),
         cmocka_unit_test_setup(a_claimer_never_waits_for_an_open_claim, pg_empty),
         cmocka_unit_test_setup(sixteen_connections_do_each_of_10000_jobs_once, pg_empty),

@@ -4,8 +4,7 @@
 # Producers, workers and operators at work while everything around them breaks; afterwards check.sql
 # looks for broken promises in what they logged and what the database holds. N (default 1) may be a
 # fraction; each fault comes at least once. The seed chooses the faults' order and victims. --mutant
-# builds the library with a known fault of tests/mutants/ or tests/chaos/mutants/, which has to be
-# found. Runs on the server of JOBQ_SERVER ("keyword=value" form), in the schemas jobq_chaos and
+# breaks the library by a patch of tests/mutants/, which has to be found. Runs on the server of JOBQ_SERVER ("keyword=value" form), in the schemas jobq_chaos and
 # jobq_chaos_watch, which it drops first; without JOBQ_SERVER_DIR (tests/server.sh) the faults that
 # need the server's machine are left out. A run that fails keeps its logs.
 set -eu
@@ -36,6 +35,17 @@ mkdir "$run"/{a,b,c,log}
 chmod 755 "$run"
 faults=0
 started=()
+
+# A copy of the tree with the patch applied; its actors are the ones that act.
+mutate() {
+    local tree=$run/tree
+    mkdir -p "$tree"
+    cp -r jobq.h jobq_pg.h sql Makefile tests "$tree/"
+    patch -s -d "$tree" -p1 <"tests/mutants/$mutant.patch"
+    make -s -C "$tree" embed build-chaos >/dev/null
+    programs=$tree/.build/chaos
+}
+[ -z "$mutant" ] || mutate
 
 # ---- small things --------------------------------------------------------------------------------
 
@@ -138,11 +148,10 @@ other() { [ "$slot" = a ] && echo b || echo a; }
 new_server() {
     rm -f "$run/new"
     env -u JOBQ_SERVER "$tests/server.sh" bash -c \
-        'echo "$JOBQ_SERVER_DIR" >"$0"; while [ -e "$0" ]; do sleep 0.2; done' "$run/new" &
+        'echo "$JOBQ_SERVER_DIR" >"$0/new"; while [ -d "$0" ]; do sleep 0.2; done' "$run" &
     started+=($!)
     until_true 60 test -s "$run/new"
     new=$(cat "$run/new")
-    mv "$run/new" "$run/new.$RANDOM"
 }
 
 # pgbouncer refuses to be root, like the server.
@@ -282,7 +291,7 @@ fault_failover() {
 }
 
 # What the manual tells a DBA to do on a server that was restored or copied: here and below.
-renew() { psql_on "$(direct "$1")" -c "SELECT jobq_chaos.renew()" >/dev/null; }
+renew() { psql_on "$(direct "$1") application_name=renew" -c "SELECT jobq_chaos.renew()" >/dev/null; }
 
 # The snapshot is some seconds old when the new server takes over: what was committed since then is
 # the old server's alone.
@@ -346,7 +355,7 @@ fault_logical() {
 # ---- the run -------------------------------------------------------------------------------------
 
 clean_up() {
-    local pid dir
+    local status=$? pid dir
     trap '' INT TERM
     touch "$run"/stop.{producer,worker,operator}
     for pid in "${started[@]-}" "${proxy-}" "${bouncer-}"; do [ -z "$pid" ] || signal TERM "$pid"; done
@@ -356,6 +365,7 @@ clean_up() {
     done
     wait 2>/dev/null || :
     exec 7>&-
+    [ "$status" = 0 ] || sort -u "$run/log/stderr" 2>/dev/null | tail -n 5 >&2
     rm -rf "$run"
 }
 trap 'exit 130' INT
@@ -427,6 +437,7 @@ stop producer "${producers[@]}"
 stop operator operator
 for name in "${workers[@]}"; do signal CONT "$(pid_of "$name")"; done
 set_trouble 0
+tell delay 0
 admin -c "UPDATE jobq_chaos.queue SET paused_at = NULL"
 empty() { [ "$(number "SELECT count(*) FROM jobq_chaos.job")" = 0 ]; }
 until_true 60 empty || echo "chaos: not empty after a minute"

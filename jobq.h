@@ -1415,8 +1415,9 @@ JOBQ_API void jobq_loop_unhandled(jobq_loop *loop, int64_t mono_us, int32_t slot
 JOBQ_API jobq_stop jobq_loop_stopping(const jobq_loop *loop, int64_t mono_us, int32_t slot,
                                       uint32_t generation);
 
-/* jobq_loop_due -- when results or a claim are due next: whoever told the loop something wakes the
- * thread that carries out its actions, if that sleeps longer. */
+/* jobq_loop_due -- when results, a claim or anything about messages is due next: whoever told the
+ * loop something, or took something from it, wakes the thread that carries out its actions, if that
+ * sleeps longer. */
 JOBQ_API int64_t jobq_loop_due(const jobq_loop *loop, int64_t mono_us);
 
 /* jobq_loop_stop -- asked to stop. grace_us < 0: the configured one. Again: the shorter grace
@@ -5403,7 +5404,7 @@ JOBQ_API int64_t jobq_loop_due(const jobq_loop *l, int64_t mono_us)
     JOBQ_ASSERT(l != NULL);
     if (!l->connected) return JOBQ_NEVER;
     jobq__due_relay(l, mono_us, &messages);
-    messages = jobq__min(messages, jobq__due_sequence(l));
+    messages = jobq__min(jobq__min(messages, jobq__relay_end(l)), jobq__due_sequence(l));
     return jobq__min(jobq__min(jobq__due_flush(l, JOBQ_ACTION_COMPLETE, mono_us),
                                jobq__due_flush(l, JOBQ_ACTION_SETTLE, mono_us)),
                      jobq__min(jobq__due_claim(l, mono_us), messages));
@@ -6040,7 +6041,7 @@ static bool jobq__memory_takes(jobq_memory_partition *p, const jobq_holder *hold
 {
     if (p->holder.worker == 0) return true;
     if (p->holder.worker == holder->worker) {
-        r->busy = p->holder.claim >= holder->claim; /* comes too late */
+        r->busy = p->holder.claim > holder->claim; /* comes too late */
         if (r->busy) return false;
         if (p->holder.claim == handed) r->lost = p->reading;
         else jobq_cursor_undo(&p->cursor, p->reading);

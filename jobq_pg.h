@@ -533,7 +533,8 @@ typedef struct jobq_pg_read_desc {
     int64_t lease_us;         /* (default 6 s) */
     int64_t partition;        /* its id */
     int32_t most;             /* messages (default 100) */
-    bool again;               /* an earlier read of this token had no answer: it is taken back */
+    bool again;               /* earlier reads of this worker had no answer: they are taken back */
+    int64_t handed;           /* again: except the one of this claim, which a handler had */
     int64_t watched_worker, watched_claim, watched_beat; /* a holder that stood still */
 } jobq_pg_read_desc;
 
@@ -843,11 +844,24 @@ typedef struct jobq_pg_handler {
     void *user; /* call->user */
 } jobq_pg_handler;
 
-/* Zero fields mean default. Strings and handlers are copied. */
+/* Who gets the messages of a queue: see OUTBOX. */
+typedef struct jobq_pg_receiver {
+    const char *queue;         /* registered with jobq_pg_outbox_register */
+    jobq_message_handler each; /* one of the two */
+    jobq_batch_handler all;
+    bool transactional;        /* it runs in the transaction that acknowledges:
+                                  jobq_pg_delivery_conn; else outside any, under the lease */
+    jobq_tuning tuning;        /* batch, lease, retries, pace (default quick: jobq_tuning_of) */
+    void *user;                /* delivery->user */
+} jobq_pg_receiver;
+
+/* Zero fields mean default. Strings, handlers and receivers are copied. */
 typedef struct jobq_pg_worker_desc {
     const char *name;                 /* for people (default "jobq") */
     const jobq_pg_handler *handlers;
     size_t handler_count;
+    const jobq_pg_receiver *receivers;
+    size_t receiver_count;
     jobq_loop_config loop; /* threads, lease, batches ...; listen is set unless no_listen */
     bool no_listen;                   /* poll only */
 } jobq_pg_worker_desc;
@@ -879,8 +893,11 @@ JOBQ_API void jobq_pg_worker_free(jobq_pg_worker *worker);
 /* jobq_pg_worker_stats -- a copy of its counts. */
 JOBQ_API jobq_loop_stats jobq_pg_worker_stats(jobq_pg_worker *worker);
 
-/* jobq_pg_work -- starts a worker and waits for it. Ends when nothing is due any more, unless desc
- * says loop.jobs_max: then after so many jobs. */
+/* jobq_pg_worker_relay_stats -- a copy of its counts about messages. */
+JOBQ_API jobq_relay_stats jobq_pg_worker_relay_stats(jobq_pg_worker *worker);
+
+/* jobq_pg_work -- starts a worker and waits for it. Ends when nothing is due any more, neither job
+ * nor message, unless desc says loop.jobs_max: then after so many jobs. */
 JOBQ_API jobq_error jobq_pg_work(jobq_pg *pg, const jobq_pg_worker_desc *desc,
                                  jobq_pg_error *error);
 
@@ -1439,6 +1456,8 @@ static jobq_error jobq_pg__result_error(jobq_pg_error *error, const PGconn *conn
     X(OUTBOX_COPY, "COPY jobq.incoming (partition, type, payload, bytes, headers) FROM STDIN "     \
                    "(FORMAT binary)")                                                              \
     X(OUTBOX_SEQUENCE, "SELECT waiting FROM jobq.outbox_sequence($1, $2, $3, $4)")                 \
+    X(OUTBOX_LOOK, "SELECT partition, queue_id, waiting, due_us, worker, claim, beat, lease_us "   \
+                   "FROM jobq.outbox_sequence($1, $2, $3, $4)")                                    \
     X(OUTBOX_READ, "SELECT " JOBQ_PG__READING_COLUMNS " FROM jobq.outbox_read($1, $2, $3, $4, "    \
                    "$5, $6, $7, $8, $9)")                                                          \
     X(OUTBOX_ACK, "SELECT " JOBQ_PG__READING_COLUMNS " FROM jobq.outbox_ack($1, $2, $3, $4, "      \
@@ -3003,7 +3022,7 @@ static const char *const jobq_pg__sql_003[] = {
 "",
 "CREATE FUNCTION jobq.outbox_read(\n",
 "    p_worker bigint, p_claim bigint, p_lease_us bigint, p_partition bigint, p_most integer,\n",
-"    p_again boolean DEFAULT false, p_watched_worker bigint DEFAULT NULL,\n",
+"    p_handed bigint DEFAULT 0, p_watched_worker bigint DEFAULT NULL,\n",
 "    p_watched_claim bigint DEFAULT NULL, p_watched_beat bigint DEFAULT NULL)\n",
 "RETURNS jobq.delivery LANGUAGE plpgsql\n",
 "SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off\n",
@@ -3015,6 +3034,7 @@ static const char *const jobq_pg__sql_003[] = {
 "    v_last bigint;\n",
 "    v_at integer;\n",
 "    v_keep boolean;\n",
+"    v_own boolean;\n",
 "    v jobq.delivery;\n",
 "BEGIN\n",
 "    SELECT p.* INTO v_row FROM jobq.partition p\n",
@@ -3032,7 +3052,13 @@ static const char *const jobq_pg__sql_003[] = {
 "    v.effective := v_row.effective;\n",
 "    v.successes := v_row.successes;\n",
 "    v.error := v_row.error;\n",
-"    IF (v_row.worker, v_row.claim) <> (p_worker, p_claim)\n",
+"    v_own := coalesce(v_row.worker = p_worker, false);\n",
+"    IF v_own AND v_row.claim > p_claim THEN\n",
+"        v.answer := 'b';\n",
+"        v.lost := 0;\n",
+"        RETURN v;\n",
+"    END IF;\n",
+"    IF v_row.worker IS NOT NULL AND NOT v_own\n",
 "       AND (v_row.lease_until >= v_now\n",
 "            OR (v_row.worker, v_row.claim, v_row.beat) IS DISTINCT FROM\n",
 "               (p_watched_worker, p_watched_claim, p_watched_beat)) THEN\n",
@@ -3044,7 +3070,7 @@ static const char *const jobq_pg__sql_003[] = {
 "        v.wait_us := v_row.lease_us;\n",
 "        RETURN v;\n",
 "    END IF;\n",
-"    IF (v_row.worker, v_row.claim) = (p_worker, p_claim) AND p_again THEN\n",
+"    IF v_own AND v_row.claim <> p_handed THEN\n",
 "        v.lost := 0;\n",
 "        v_at := coalesce(array_position(v.tried, v_row.reading), 101);\n",
 "        v.tried := v.tried[: v_at - 1] || v.tried[v_at + 1 :];\n",
@@ -9228,7 +9254,7 @@ static void jobq_pg__bind_read(jobq_pg__params *p, const jobq_pg_read_desc *d)
     jobq_pg__add_int(p, d->lease_us > 0 ? d->lease_us : jobq_tuning_defaults(NULL).lease_us, 8);
     jobq_pg__add_int(p, d->partition, 8);
     jobq_pg__add_int(p, d->most > 0 ? d->most : jobq_tuning_defaults(NULL).batch, 4);
-    jobq_pg__add_int(p, d->again, 1);
+    jobq_pg__add_int(p, d->again ? d->handed : d->claim, 8);
     jobq_pg__add_int(p, d->watched_worker, 8);
     jobq_pg__add_int(p, d->watched_claim, 8);
     jobq_pg__add_int(p, d->watched_beat, 8);
@@ -9375,19 +9401,27 @@ JOBQ_API jobq_error jobq_pg_outbox_reclaim(jobq_pg *pg, PGconn *conn, int32_t mo
 
 /* -- a delivery in the hands of a handler -- */
 
+typedef struct jobq_pg__run jobq_pg__run;
+
 typedef struct jobq_pg__delivering {
     PGconn *conn;             /* of a transactional handler */
     int64_t deadline_mono_us;
     char **reasons;           /* why a message was refused */
+    jobq_pg__run *run;        /* of a worker's thread; NULL: none */
 } jobq_pg__delivering;
+
+static int jobq_pg__run_stop(jobq_pg__run *run);
+static bool jobq_pg__run_keep(jobq_pg__run *run, char **reason, char *text);
 
 static bool jobq_pg__reason_keep(jobq_delivery *d, int32_t index, jobq_str why)
 {
+    jobq_pg__run *run = ((jobq_pg__delivering *)d->context)->run;
     char **reasons = ((jobq_pg__delivering *)d->context)->reasons;
     char *copy = (char *)malloc(JOBQ_ERROR_MAX + 1);
 
     if (copy == NULL) return false;
     jobq_utf8_mend(copy, JOBQ_ERROR_MAX, why);
+    if (run != NULL) return jobq_pg__run_keep(run, &reasons[index], copy);
     free(reasons[index]);
     reasons[index] = copy;
     return true;
@@ -9406,6 +9440,9 @@ static void jobq_pg__reasons_clear(jobq_delivery *d)
 
 static int jobq_pg__reading_stop(const jobq_delivery *d)
 {
+    jobq_pg__run *run = ((const jobq_pg__delivering *)d->context)->run;
+
+    if (run != NULL) return jobq_pg__run_stop(run);
     return jobq_pg__mono_us() < ((const jobq_pg__delivering *)d->context)->deadline_mono_us
                ? JOBQ_STOP_NONE : JOBQ_STOP_LOST;
 }
@@ -10440,7 +10477,7 @@ JOBQ_API jobq_error jobq_pg_peek(jobq_pg *pg, PGconn *conn, const char *const *q
 
 /* ---- >>work: the worker ---------------------------------------------------------------------- */
 
-#define JOBQ_PG__PENDING_MAX 64
+#define JOBQ_PG__PENDING_MAX (64 + 2 * JOBQ_LOOP_PARTITIONS)
 
 /* A result that jobs point into; freed with the last of them. */
 typedef struct jobq_pg__answer {
@@ -10464,13 +10501,22 @@ typedef struct jobq_pg__pending {
     jobq_action_kind kind;
     jobq_pg__statement st;
     int64_t worker, number;
+    int32_t slot;         /* of a part */
+    uint32_t generation;
     PGresult *result; /* the first error, else the last result */
 } jobq_pg__pending;
 
-typedef struct jobq_pg__run {
+typedef struct jobq_pg__parcel jobq_pg__parcel;
+
+struct jobq_pg__run {
     jobq_pg_worker *worker;
-    int32_t slot;
+    int32_t slot;    /* of a job; -1: none */
+    int32_t part;    /* of messages; -1: none */
     uint32_t generation;
+    jobq_pg__parcel *parcel;
+    jobq_pg__delivering delivering;
+    jobq_stop stop;      /* what the loop said about messages, asked again at ask_mono_us */
+    int64_t ask_mono_us;
     bool abandoned;  /* its thread has been replaced */
     PGconn *conn;    /* of the pool, once the handler asked */
     PGcancel *cancel;
@@ -10478,13 +10524,16 @@ typedef struct jobq_pg__run {
     size_t next_size;
     bool next_bytes;
     struct jobq_pg__run *link;
-} jobq_pg__run;
+};
 
 struct jobq_pg_worker {
     jobq_pg *pg;
     char *name;
     jobq_pg_handler *handlers;      /* strings are ours */
     size_t handler_count;
+    jobq_pg_receiver *receivers;    /* strings are ours */
+    size_t receiver_count;
+    size_t receiver_of[JOBQ_LOOP_QUEUES]; /* by queue */
     const char *queues[JOBQ_LOOP_QUEUES];
     size_t queue_count;
     int32_t *kind_queues; /* for register: 1-based queue, kind, and the id that came back */
@@ -10507,10 +10556,11 @@ struct jobq_pg_worker {
     pthread_cond_t work, gone, keep;
     jobq_loop *loop;
     jobq_pg__held *held;
+    jobq_pg__parcel *parcels[JOBQ_LOOP_PARTITIONS];
     jobq_pg__run *runs;
     int64_t io_until_us;            /* the thread of statements sleeps until then */
     int32_t threads, idle, stuck;
-    bool keep_prune, keep_vacuum;   /* asked of the keeper */
+    uint32_t keep_kinds;            /* actions asked of the keeper, by bits */
     PGcancel *keep_cancel;          /* of its statement */
     bool gave_up;                   /* too many handlers were stuck */
     bool ended;
@@ -10675,10 +10725,315 @@ static void jobq_pg__run_slot(jobq_pg_worker *w, jobq_pg__run *run, jobq_call *c
     jobq_pg__answer_drop(answer);
 }
 
+/* -- messages: what a partition holds -- */
+
+/* A delivery. The worker has it while the partition is in hand, a thread while its handler runs. */
+struct jobq_pg__parcel {
+    jobq_pg_reading reading;
+    char **reasons;          /* of dead letters, a message each */
+    char error[JOBQ_ERROR_MAX + 1];
+    size_t error_size;       /* of the message, or batch, that is to come again */
+    bool worded;             /* reasons say that max_attempts is exceeded */
+    int32_t users;
+};
+
+static void jobq_pg__parcel_drop(jobq_pg__parcel *parcel)
+{
+    int32_t i;
+
+    if (parcel == NULL || --parcel->users > 0) return;
+    for (i = 0; i < parcel->reading.count; i++) free(parcel->reasons[i]);
+    free(parcel->reasons);
+    jobq_pg_reading_clear(&parcel->reading);
+    free(parcel);
+}
+
+/* Takes over a reading; NULL: no memory. */
+static jobq_pg__parcel *jobq_pg__parcel_new(jobq_pg_reading *reading)
+{
+    jobq_pg__parcel *parcel = (jobq_pg__parcel *)calloc(1, sizeof *parcel);
+    char **reasons = (char **)calloc((size_t)reading->count + 1, sizeof *reasons);
+
+    if (parcel == NULL || reasons == NULL) {
+        free(parcel);
+        free(reasons);
+        return NULL;
+    }
+    parcel->reading = *reading;
+    parcel->reasons = reasons;
+    parcel->users = 1;
+    return parcel;
+}
+
+/* What is said of message i, a dead letter. */
+static void jobq_pg__parcel_word(jobq_pg__parcel *parcel, int32_t i, bool exceeded, bool delivered,
+                                 int32_t limit)
+{
+    jobq_str why = {parcel->error, parcel->error_size};
+    jobq_decision decision;
+    char *text;
+
+    if (parcel->reasons[i] != NULL) why = jobq_str_from(parcel->reasons[i]);
+    else if (!delivered) why = parcel->reading.error;
+    if (!delivered && why.len == 0) why = jobq_str_from("its worker died, each time");
+    text = (char *)malloc(JOBQ_ERROR_MAX + 1);
+    if (text == NULL) return;
+    memset(&decision, 0, sizeof decision);
+    decision.reason = exceeded ? JOBQ_REASON_ATTEMPTS : JOBQ_REASON_NONE;
+    decision.limit = limit;
+    jobq_reason_format(text, &decision, why);
+    free(parcel->reasons[i]);
+    parcel->reasons[i] = text;
+}
+
+/* The acknowledgement that a part's plan asks for. dead: room for a delivery. The lock is held. */
+static jobq_pg_ack_desc jobq_pg__part_ack(const jobq_pg_worker *w, int32_t index, int32_t most,
+                                          jobq_pg_dead *dead)
+{
+    const jobq_part *p = &w->loop->relay.parts[index];
+    jobq_pg__parcel *parcel = w->parcels[index];
+    int32_t limit = w->loop->queues[p->queue].policy.max_attempts, i;
+    jobq_pg_ack_desc ack;
+
+    memset(&ack, 0, sizeof ack);
+    ack.worker = p->worker;
+    ack.claim = p->claim;
+    ack.lease_us = w->loop->config.tuning[p->queue].lease_us;
+    ack.partition = p->id;
+    ack.before = p->cursor.acked;
+    ack.after = &p->plan.cursor;
+    ack.delay_us =
+        p->plan.directive.kind == JOBQ_DIRECTIVE_SLEEP ? p->plan.directive.delay_us : 0;
+    ack.most = most;
+    ack.dead = dead;
+    for (i = 0; i < p->plan.done; i++) {
+        bool exceeded = p->outcomes[i] == JOBQ_RESULT_EXCEEDED;
+        if (!exceeded && p->outcomes[i] != JOBQ_RESULT_REJECT) continue;
+        if (!parcel->worded) jobq_pg__parcel_word(parcel, i, exceeded, i < p->given, limit);
+        dead[ack.dead_count].seq = parcel->reading.messages[i].seq;
+        dead[ack.dead_count].attempts = parcel->reading.messages[i].attempts + (i < p->given);
+        dead[ack.dead_count++].error = jobq_str_from(parcel->reasons[i]);
+    }
+    parcel->worded = true;
+    if (p->plan.failed < 0) return ack;
+    ack.error.ptr = parcel->error;
+    ack.error.len = parcel->error_size;
+    return ack;
+}
+
+/* -- messages: handlers -- */
+
+static int64_t jobq_pg__run_asks(jobq_pg__run *run, int64_t now, jobq_stop *stop)
+{
+    pthread_mutex_lock(&run->worker->lock);
+    *stop = jobq_loop_delivery_stopping(run->worker->loop, now, run->part, run->generation);
+    pthread_mutex_unlock(&run->worker->lock);
+    return now + 1000;
+}
+
+/* A reason for a dead letter, unless the delivery was given up meanwhile. Takes text. */
+static bool jobq_pg__run_keep(jobq_pg__run *run, char **reason, char *text)
+{
+    pthread_mutex_lock(&run->worker->lock);
+    if (!run->abandoned) {
+        free(*reason);
+        *reason = text;
+    } else free(text);
+    pthread_mutex_unlock(&run->worker->lock);
+    return true;
+}
+
+/* Asked after each message, so the loop is asked once a millisecond at most. */
+static int jobq_pg__run_stop(jobq_pg__run *run)
+{
+    int64_t now = jobq_pg__mono_us();
+
+    if (run->stop == JOBQ_STOP_NONE && now >= run->ask_mono_us) {
+        run->ask_mono_us = jobq_pg__run_asks(run, now, &run->stop);
+    }
+    return (int)run->stop;
+}
+
+static void jobq_pg__delivery_fill(jobq_delivery *d, const jobq_pg_worker *w, jobq_pg__run *run,
+                                   const jobq_pg_receiver *receiver, uint8_t *outcomes)
+{
+    const jobq_part *p = &w->loop->relay.parts[run->part];
+
+    memset(d, 0, sizeof *d - sizeof d->error);
+    d->error[0] = '\0';
+    memcpy(outcomes, p->outcomes, (size_t)p->given);
+    d->messages = run->parcel->reading.messages;
+    d->count = p->given;
+    d->partition = p->number;
+    d->partition_id = p->id;
+    d->queue = jobq_str_from(receiver->queue);
+    d->user = receiver->user;
+    d->outcomes = outcomes;
+    d->store = &jobq_pg__leased; /* jobq_pg__deliver_in has its own */
+    d->context = &run->delivering;
+    run->generation = p->generation;
+    run->stop = JOBQ_STOP_NONE;
+    run->ask_mono_us = 0;
+    memset(&run->delivering, 0, sizeof run->delivering);
+    run->delivering.reasons = run->parcel->reasons;
+    run->delivering.run = run;
+}
+
+/* The handler's word goes to the loop. own: its transaction acknowledges. The lock is held. */
+static bool jobq_pg__delivered(jobq_pg_worker *w, jobq_pg__run *run, const jobq_delivery *d,
+                               const jobq_verdict *verdict, bool own)
+{
+    int64_t now = jobq_pg__mono_us();
+
+    if (!jobq_loop_delivered(w->loop, now, run->part, run->generation, verdict, d->outcomes, own)) {
+        return false;
+    }
+    run->parcel->error_size = d->error_size;
+    memcpy(run->parcel->error, d->error, d->error_size + 1);
+    if (d->error_size == 0 && verdict->result != JOBQ_RESULT_SUCCESS) {
+        run->parcel->error_size = jobq_utf8_mend(run->parcel->error, JOBQ_ERROR_MAX, jobq_str_from(
+            verdict->result == JOBQ_RESULT_RETRY ? "message handler returned Retry" : "rejected"));
+    }
+    if (!own) jobq_pg__told(w, now);
+    return true;
+}
+
+/* Acknowledges and commits. OK: known to be committed. RETRYABLE: known to be rolled back. */
+static jobq_error jobq_pg__commit_own(jobq_pg_worker *w, PGconn *conn,
+                                      const jobq_pg_ack_desc *ack, jobq_pg_error *error)
+{
+    jobq_error code = jobq_pg_outbox_ack(w->pg, conn, ack, NULL, error);
+    PGresult *res;
+
+    if (code != JOBQ_OK) {
+        PQclear(PQexec(conn, "ROLLBACK"));
+        return code == JOBQ_ERROR_LOST ? code : JOBQ_ERROR_RETRYABLE;
+    }
+    res = PQexec(conn, "COMMIT");
+    if (res != NULL && strcmp(PQcmdStatus(res), "COMMIT") == 0) code = JOBQ_OK;
+    else {
+        code = jobq_pg__result_error(error, conn, res);
+        if (PQstatus(conn) == CONNECTION_OK) code = JOBQ_ERROR_RETRYABLE;
+        else code = JOBQ_ERROR_CONNECTION; /* nobody knows */
+    }
+    PQclear(res);
+    return code;
+}
+
+/* A transactional handler's end: its plan is written where its effects are. */
+static void jobq_pg__deliver_own(jobq_pg_worker *w, jobq_pg__run *run, jobq_delivery *d,
+                                 const jobq_verdict *verdict)
+{
+    jobq_pg_dead *dead = (jobq_pg_dead *)calloc((size_t)d->count + 1, sizeof *dead);
+    jobq_pg_ack_desc ack;
+    jobq_pg_error error;
+    jobq_cursor after;
+    jobq_error code = JOBQ_ERROR_RETRYABLE;
+    bool wanted;
+
+    error.message[0] = '\0';
+    pthread_mutex_lock(&w->lock);
+    wanted = jobq_pg__delivered(w, run, d, verdict, true);
+    if (wanted && dead != NULL) {
+        ack = jobq_pg__part_ack(w, run->part, 0, dead);
+        ack.in_transaction = true;
+        after = *ack.after;
+        ack.after = &after;
+    }
+    pthread_mutex_unlock(&w->lock);
+    if (wanted && dead != NULL) code = jobq_pg__commit_own(w, run->conn, &ack, &error);
+    else PQclear(PQexec(run->conn, "ROLLBACK"));
+    free(dead);
+    pthread_mutex_lock(&w->lock);
+    if (code == JOBQ_ERROR_RETRYABLE && error.message[0] != '\0') {
+        run->parcel->error_size =
+            jobq_utf8_mend(run->parcel->error, JOBQ_ERROR_MAX, jobq_str_from(error.message));
+    }
+    if (wanted) jobq_loop_committed(w->loop, jobq_pg__mono_us(), run->part, run->generation, code);
+    jobq_pg__told(w, jobq_pg__mono_us());
+    pthread_mutex_unlock(&w->lock);
+}
+
+/* A transaction for a handler, on a connection of the pool. */
+static bool jobq_pg__run_begin(jobq_pg_worker *w, jobq_pg__run *run, jobq_pg_error *error)
+{
+    PGconn *conn;
+
+    if (jobq_pg_acquire(w->pg, &conn, error) != JOBQ_OK) return false;
+    pthread_mutex_lock(&w->lock);
+    run->conn = conn;
+    run->cancel = PQgetCancel(conn);
+    pthread_mutex_unlock(&w->lock);
+    run->delivering.conn = conn;
+    return jobq_pg__command(conn, "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE", error) ==
+           JOBQ_OK;
+}
+
+/* Runs a handler in the transaction that acknowledges. True: the loop has been told. */
+static bool jobq_pg__deliver_tx(jobq_pg_worker *w, jobq_pg__run *run, jobq_delivery *d,
+                                const jobq_pg_receiver *r, jobq_verdict *verdict)
+{
+    jobq_pg_error error;
+    bool open = jobq_pg__run_begin(w, run, &error);
+
+    if (!open) jobq_pg__retry_all(d, verdict, error.message);
+    else open = jobq_pg__deliver_in(run->conn, d, r->each, r->all, verdict);
+    if (open) jobq_pg__deliver_own(w, run, d, verdict);
+    if (run->conn != NULL) jobq_pg__run_end(w, run);
+    return open;
+}
+
+/* Runs the handler of a partition's messages. The lock is held before and after. */
+static void jobq_pg__run_part(jobq_pg_worker *w, jobq_pg__run *run, jobq_delivery *d,
+                              uint8_t *outcomes)
+{
+    int32_t queue = w->loop->relay.parts[run->part].queue;
+    const jobq_pg_receiver *r = &w->receivers[w->receiver_of[queue]];
+    jobq_verdict verdict;
+    bool told = false;
+
+    run->parcel = w->parcels[run->part];
+    run->parcel->users++;
+    memset(&verdict, 0, sizeof verdict);
+    jobq_pg__delivery_fill(d, w, run, r, outcomes);
+    jobq_pg__told(w, jobq_pg__mono_us()); /* of a lease to renew, a time limit */
+    pthread_mutex_unlock(&w->lock);
+    if (r->transactional) told = jobq_pg__deliver_tx(w, run, d, r, &verdict);
+    else jobq_delivery_run(d, r->each, r->all, &verdict);
+    pthread_mutex_lock(&w->lock);
+    if (!told) jobq_pg__delivered(w, run, d, &verdict, false);
+    jobq_pg__parcel_drop(run->parcel);
+    run->parcel = NULL;
+    run->part = -1;
+}
+
+/* What a thread works with. */
+typedef struct jobq_pg__desk {
+    jobq_call call;
+    jobq_delivery delivery;
+    uint8_t outcomes[JOBQ_LOOP_BATCH];
+} jobq_pg__desk;
+
+/* One job or one delivery, messages first. False: there is neither. The lock is held. */
+static bool jobq_pg__run_one(jobq_pg_worker *w, jobq_pg__run *run, jobq_pg__desk *desk)
+{
+    int64_t now = jobq_pg__mono_us();
+
+    run->slot = run->part = -1;
+    if (w->receiver_count > 0) run->part = jobq_loop_take_messages(w->loop, now);
+    if (run->part >= 0) {
+        jobq_pg__run_part(w, run, &desk->delivery, desk->outcomes);
+        return true;
+    }
+    run->slot = jobq_loop_take(w->loop, now);
+    if (run->slot >= 0) jobq_pg__run_slot(w, run, &desk->call);
+    return run->slot >= 0;
+}
+
 static void *jobq_pg__thread(void *arg)
 {
     jobq_pg_worker *w = (jobq_pg_worker *)arg;
-    jobq_call *call = (jobq_call *)calloc(1, sizeof *call);
+    jobq_pg__desk *desk = (jobq_pg__desk *)calloc(1, sizeof *desk);
     jobq_pg__run run, **link;
 
     memset(&run, 0, sizeof run);
@@ -10686,12 +11041,8 @@ static void *jobq_pg__thread(void *arg)
     pthread_mutex_lock(&w->lock);
     run.link = w->runs;
     w->runs = &run;
-    while (call != NULL && !w->ended && !run.abandoned) {
-        run.slot = jobq_loop_take(w->loop, jobq_pg__mono_us());
-        if (run.slot >= 0) {
-            jobq_pg__run_slot(w, &run, call);
-            continue;
-        }
+    while (desk != NULL && !w->ended && !run.abandoned) {
+        if (jobq_pg__run_one(w, &run, desk)) continue;
         jobq_pg__told(w, jobq_pg__mono_us());
         w->idle++;
         pthread_cond_wait(&w->work, &w->lock);
@@ -10703,7 +11054,7 @@ static void *jobq_pg__thread(void *arg)
     else w->threads--;
     pthread_cond_broadcast(&w->gone);
     pthread_mutex_unlock(&w->lock);
-    free(call);
+    free(desk);
     return NULL;
 }
 
@@ -10828,25 +11179,37 @@ JOBQ_API jobq_outcome jobq_pg_call_commit(jobq_call *call, PGconn *conn)
 
 /* -- the keeper: a thread for housekeeping that may take long, on a connection of the pool -- */
 
-/* Runs one statement; the lock is not held. */
-static jobq_error jobq_pg__keep_run(jobq_pg_worker *w, bool vacuum)
+/* The keeper's statements, and their first parameter. */
+static const struct {
+    jobq_action_kind kind;
+    jobq_pg__statement st;
+    const char *name, *value;
+} jobq_pg__chores[] = {{JOBQ_ACTION_VACUUM, JOBQ_PG__VACUUM, "vacuum", NULL},
+                       {JOBQ_ACTION_RECLAIM, JOBQ_PG__OUTBOX_RECLAIM, "reclaim", "10000"},
+                       {JOBQ_ACTION_PRUNE, JOBQ_PG__PRUNE, "prune", "1000"}};
+
+/* Runs one statement; a reclaim as long as there is more. The lock is not held. */
+static jobq_error jobq_pg__keep_run(jobq_pg_worker *w, int chore)
 {
+    const char *value = jobq_pg__chores[chore].value;
     jobq_pg_error error;
     PGconn *conn;
     PGresult *res;
-    const char *texts = w->pg->texts[vacuum ? JOBQ_PG__VACUUM : JOBQ_PG__PRUNE];
-    const char *value = "1000";
+    int rounds = jobq_pg__chores[chore].kind == JOBQ_ACTION_RECLAIM ? 20 : 1;
     jobq_error code = jobq_pg_acquire(w->pg, &conn, &error);
 
     if (code == JOBQ_OK) {
         pthread_mutex_lock(&w->lock);
         w->keep_cancel = PQgetCancel(conn);
         pthread_mutex_unlock(&w->lock);
-        res = PQexecParams(conn, texts, vacuum ? 0 : 1, NULL, &value, NULL, NULL, 0);
-        if (PQresultStatus(res) != PGRES_TUPLES_OK && PQresultStatus(res) != PGRES_COMMAND_OK) {
-            code = jobq_pg__result_error(&error, conn, res);
+        while (code == JOBQ_OK && rounds-- > 0) {
+            res = PQexecParams(conn, w->pg->texts[jobq_pg__chores[chore].st], value != NULL, NULL,
+                               &value, NULL, NULL, 0);
+            if (PQresultStatus(res) != PGRES_TUPLES_OK && PQresultStatus(res) != PGRES_COMMAND_OK) {
+                code = jobq_pg__result_error(&error, conn, res);
+            } else if (rounds > 0 && strcmp(PQgetvalue(res, 0, 0), "t") != 0) rounds = 0;
+            PQclear(res);
         }
-        PQclear(res);
         pthread_mutex_lock(&w->lock);
         PQfreeCancel(w->keep_cancel);
         w->keep_cancel = NULL;
@@ -10854,7 +11217,7 @@ static jobq_error jobq_pg__keep_run(jobq_pg_worker *w, bool vacuum)
         jobq_pg_release(w->pg, conn);
     }
     if (code != JOBQ_OK && !w->ended) {
-        jobq_pg__log(w->pg, JOBQ_PG_WARNING, "%s: %s", vacuum ? "vacuum" : "prune", error.message);
+        jobq_pg__log(w->pg, JOBQ_PG_WARNING, "%s: %s", jobq_pg__chores[chore].name, error.message);
     }
     return code;
 }
@@ -10865,19 +11228,18 @@ static void *jobq_pg__keeper(void *arg)
 
     pthread_mutex_lock(&w->lock);
     while (!w->ended) {
-        bool vacuum = w->keep_vacuum;
+        int chore = 0;
         jobq_error code;
-        if (!vacuum && !w->keep_prune) {
+        if (w->keep_kinds == 0) {
             pthread_cond_wait(&w->keep, &w->lock);
             continue;
         }
-        if (vacuum) w->keep_vacuum = false;
-        else w->keep_prune = false;
+        while ((w->keep_kinds >> jobq_pg__chores[chore].kind & 1) == 0) chore++;
+        w->keep_kinds &= ~(1u << jobq_pg__chores[chore].kind);
         pthread_mutex_unlock(&w->lock);
-        code = jobq_pg__keep_run(w, vacuum);
+        code = jobq_pg__keep_run(w, chore);
         pthread_mutex_lock(&w->lock);
-        jobq_loop_answered(w->loop, jobq_pg__mono_us(),
-                           vacuum ? JOBQ_ACTION_VACUUM : JOBQ_ACTION_PRUNE, code);
+        jobq_loop_answered(w->loop, jobq_pg__mono_us(), jobq_pg__chores[chore].kind, code);
     }
     pthread_mutex_unlock(&w->lock);
     return NULL;
@@ -11148,36 +11510,152 @@ static void jobq_pg__do_numbers(jobq_pg_worker *w, const jobq_action *a, jobq_pg
     p->number = a->number;
 }
 
+/* Its thread is given up, its statement cut short. False: it was gone already. */
+static bool jobq_pg__run_abandon(jobq_pg_worker *w, jobq_pg__run *run)
+{
+    char ignored[64];
+
+    if (run == NULL) return false;
+    if (run->cancel != NULL) PQcancel(run->cancel, ignored, sizeof ignored);
+    run->abandoned = true;
+    w->stuck++;
+    w->threads--;
+    if (w->loop->phase == JOBQ_PHASE_WORKING) jobq_pg__thread_start(w);
+    return true;
+}
+
+static void jobq_pg__too_many_stuck(jobq_pg_worker *w)
+{
+    if (w->stuck <= (w->loop->config.threads + 1) / 2 || w->loop->phase != JOBQ_PHASE_WORKING) {
+        return;
+    }
+    w->gave_up = true;
+    jobq_pg__log(w->pg, JOBQ_PG_ERROR, "too many handlers are stuck: the worker stops");
+    jobq_loop_stop(w->loop, jobq_pg__mono_us(), 0);
+}
+
 /* The handler's time is up: its statement is cut short, its thread replaced. */
 static void jobq_pg__do_abandon(jobq_pg_worker *w, const jobq_action *a)
 {
     static const char text[] = "the handler ran out of time";
     jobq_pg__held *h = &w->held[a->slot];
     const jobq_slot *slot = &w->loop->slots[a->slot];
-    char full[JOBQ_ERROR_MAX + 1], ignored[64];
-    jobq_pg__run *run;
+    char full[JOBQ_ERROR_MAX + 1];
+    jobq_pg__run *run = w->runs;
 
     if (w->loop->phase == JOBQ_PHASE_WORKING) {
         h->error_size = jobq_reason_format(full, &slot->decision, jobq_str_from(text));
         h->error = jobq_pg__dup(full);
     }
-    for (run = w->runs; run != NULL; run = run->link) {
-        if (run->slot != a->slot || run->generation != slot->generation || run->abandoned) continue;
-        if (run->cancel != NULL) PQcancel(run->cancel, ignored, sizeof ignored);
-        run->abandoned = true;
-        w->stuck++;
-        w->threads--;
+    while (run != NULL &&
+           (run->slot != a->slot || run->generation != slot->generation || run->abandoned)) {
+        run = run->link;
+    }
+    if (jobq_pg__run_abandon(w, run)) {
         jobq_pg__log(w->pg, JOBQ_PG_WARNING,
                      "job %lld: its handler ran out of time and was abandoned",
                      (long long)slot->job.id);
-        if (w->loop->phase == JOBQ_PHASE_WORKING) jobq_pg__thread_start(w);
-        break;
     }
-    if (w->stuck > (w->loop->config.threads + 1) / 2 && w->loop->phase == JOBQ_PHASE_WORKING) {
-        w->gave_up = true;
-        jobq_pg__log(w->pg, JOBQ_PG_ERROR, "too many handlers are stuck: the worker stops");
-        jobq_loop_stop(w->loop, jobq_pg__mono_us(), 0);
+    jobq_pg__too_many_stuck(w);
+}
+
+/* -- the thread of statements: messages -- */
+
+static void jobq_pg__do_sequence(jobq_pg_worker *w, const jobq_action *a)
+{
+    int32_t ids[JOBQ_LOOP_QUEUES], count = 0, i;
+
+    for (i = 0; i < w->loop->queue_count; i++) {
+        if ((w->loop->config.message_queues >> i & 1) != 0 && !w->loop->queues[i].paused) {
+            ids[count++] = w->loop->queues[i].id;
+        }
     }
+    jobq_pg__add_int(&w->params, a->worker, 8);
+    jobq_pg__add_int_array(&w->params, JOBQ_PG__INT4, ids, (size_t)count);
+    jobq_pg__add_int(&w->params, a->limit, 4);
+    jobq_pg__add_int(&w->params, a->sweep, 1);
+    jobq_pg__send(w, a->kind, JOBQ_PG__OUTBOX_LOOK);
+}
+
+/* A statement about one part is on its way. */
+static void jobq_pg__send_part(jobq_pg_worker *w, const jobq_action *a, jobq_pg__statement st)
+{
+    jobq_pg__pending *p = jobq_pg__send(w, a->kind, st);
+
+    p->slot = a->slot;
+    p->generation = w->loop->relay.parts[a->slot].generation;
+}
+
+static void jobq_pg__do_read(jobq_pg_worker *w, const jobq_action *a)
+{
+    const jobq_part *part = &w->loop->relay.parts[a->slot];
+    jobq_pg_read_desc d;
+
+    memset(&d, 0, sizeof d);
+    d.worker = a->worker;
+    d.claim = a->number;
+    d.lease_us = w->loop->config.tuning[part->queue].lease_us;
+    d.partition = part->id;
+    d.most = a->limit;
+    d.again = true;
+    d.handed = a->handed;
+    d.watched_worker = part->holder.worker;
+    d.watched_claim = part->holder.claim;
+    d.watched_beat = part->holder.beat;
+    jobq_pg__bind_read(&w->params, &d);
+    jobq_pg__send_part(w, a, JOBQ_PG__OUTBOX_READ);
+}
+
+static void jobq_pg__do_ack(jobq_pg_worker *w, const jobq_action *a)
+{
+    jobq_pg_dead dead[JOBQ_LOOP_BATCH];
+    jobq_pg_ack_desc ack = jobq_pg__part_ack(w, a->slot, a->limit, dead);
+
+    jobq_pg__bind_ack(&w->params, &ack);
+    jobq_pg__send_part(w, a, JOBQ_PG__OUTBOX_ACK);
+}
+
+static void jobq_pg__do_renew(jobq_pg_worker *w, const jobq_action *a)
+{
+    const jobq_part *part = &w->loop->relay.parts[a->slot];
+
+    jobq_pg__add_int(&w->params, a->worker, 8);
+    jobq_pg__add_int(&w->params, w->loop->config.tuning[part->queue].lease_us, 8);
+    jobq_pg__add_long_array(&w->params, &part->id, 1);
+    jobq_pg__add_long_array(&w->params, &a->number, 1);
+    jobq_pg__send_part(w, a, JOBQ_PG__OUTBOX_RENEW);
+}
+
+/* A handler of messages ran out of time: its batch comes again, or, at a stop, is given back. */
+static void jobq_pg__abandon_part(jobq_pg_worker *w, const jobq_action *a)
+{
+    static const char text[] = "lease expired";
+    const jobq_part *p = &w->loop->relay.parts[a->slot];
+    uint32_t generation = p->generation;
+    jobq_pg__parcel *parcel = w->parcels[a->slot];
+    int64_t now = jobq_pg__mono_us();
+    uint8_t outcomes[JOBQ_LOOP_BATCH];
+    jobq_verdict v;
+    jobq_pg__run *run = w->runs;
+
+    while (run != NULL &&
+           (run->part != a->slot || run->generation != generation || run->abandoned)) {
+        run = run->link;
+    }
+    memset(&v, 0, sizeof v);
+    v.result = w->loop->phase == JOBQ_PHASE_WORKING ? JOBQ_RESULT_RETRY : JOBQ_RESULT_LEFT;
+    v.processed = JOBQ_COUNT_UNKNOWN;
+    memset(outcomes, (int)v.result, sizeof outcomes);
+    parcel->error_size = sizeof text - 1;
+    memcpy(parcel->error, text, sizeof text);
+    jobq_pg__log(w->pg, JOBQ_PG_WARNING,
+                 "partition %lld: its handler ran out of time and was abandoned",
+                 (long long)p->id);
+    jobq_pg__run_abandon(w, run);
+    if (p->state == JOBQ_PART_COMMITTING) {
+        jobq_loop_committed(w->loop, now, a->slot, generation, JOBQ_ERROR_CONNECTION);
+    } else jobq_loop_delivered(w->loop, now, a->slot, generation, &v, outcomes, false);
+    jobq_pg__too_many_stuck(w);
 }
 
 /* Carries out one action. The lock is held. */
@@ -11202,17 +11680,19 @@ static void jobq_pg__perform(jobq_pg_worker *w, const jobq_action *a)
     case JOBQ_ACTION_UNPARK: jobq_pg__do_numbers(w, a, JOBQ_PG__UNPARK, 5000, 0); break;
     case JOBQ_ACTION_PRUNE:
     case JOBQ_ACTION_VACUUM:
-        if (a->kind == JOBQ_ACTION_PRUNE) w->keep_prune = true;
-        else w->keep_vacuum = true;
+    case JOBQ_ACTION_RECLAIM:
+        w->keep_kinds |= 1u << a->kind;
         pthread_cond_signal(&w->keep);
         break;
     case JOBQ_ACTION_DEREGISTER: jobq_pg__do_numbers(w, a, JOBQ_PG__DEREGISTER, 0, 0); break;
-    case JOBQ_ACTION_ABANDON: jobq_pg__do_abandon(w, a); break;
-    case JOBQ_ACTION_SEQUENCE:
-    case JOBQ_ACTION_READ:
-    case JOBQ_ACTION_ACK:
-    case JOBQ_ACTION_RENEW:
-    case JOBQ_ACTION_RECLAIM:
+    case JOBQ_ACTION_ABANDON:
+        if (a->messages) jobq_pg__abandon_part(w, a);
+        else jobq_pg__do_abandon(w, a);
+        break;
+    case JOBQ_ACTION_SEQUENCE: jobq_pg__do_sequence(w, a); break;
+    case JOBQ_ACTION_READ: jobq_pg__do_read(w, a); break;
+    case JOBQ_ACTION_ACK: jobq_pg__do_ack(w, a); break;
+    case JOBQ_ACTION_RENEW: jobq_pg__do_renew(w, a); break;
     case JOBQ_ACTION_WAIT:
     case JOBQ_ACTION_EXIT:
     case JOBQ_ACTION_COUNT: break;
@@ -11371,6 +11851,114 @@ static void jobq_pg__on_heartbeat(jobq_pg_worker *w, const jobq_pg__pending *p, 
                    jobq_pg__instant(r, 0, at + 3));
 }
 
+/* -- the thread of statements: answers about messages -- */
+
+static void jobq_pg__on_sequence(jobq_pg_worker *w, const jobq_pg__pending *p, jobq_error code,
+                                 int64_t now)
+{
+    const PGresult *r = p->result;
+    int64_t numbered = 0;
+    int row;
+
+    for (row = 1; code == JOBQ_OK && row < PQntuples(r); row++) {
+        jobq_backlog b;
+        memset(&b, 0, sizeof b);
+        b.id = jobq_pg__int(r, row, 0);
+        b.queue = jobq_pg__int32(r, row, 1);
+        b.number = (int32_t)(b.id & 32767);
+        b.waiting = jobq_pg__int(r, row, 2);
+        b.due_us = jobq_pg__int(r, row, 3);
+        b.holder.worker = jobq_pg__int(r, row, 4);
+        b.holder.claim = jobq_pg__int(r, row, 5);
+        b.holder.beat = jobq_pg__int(r, row, 6);
+        b.holder.lease_us = jobq_pg__int(r, row, 7);
+        if (b.holder.worker == 0) memset(&b.holder, 0, sizeof b.holder);
+        jobq_loop_backlog(w->loop, now, &b);
+    }
+    if (code == JOBQ_OK && PQntuples(r) > 0) {
+        numbered = jobq_pg__int(r, 0, 2);
+        if (jobq_pg__int(r, 0, 3) != 0 && numbered < w->loop->config.sequence_max) {
+            numbered = w->loop->config.sequence_max; /* there are more */
+        }
+    }
+    jobq_loop_sequenced(w->loop, now, code, numbered);
+}
+
+/* Messages for a part: a thread may have them. False: no memory, or too many. */
+static bool jobq_pg__parcel_keep(jobq_pg_worker *w, int32_t slot, jobq_pg_reading *reading)
+{
+    jobq_pg__parcel *parcel =
+        reading->count <= JOBQ_LOOP_BATCH ? jobq_pg__parcel_new(reading) : NULL;
+
+    if (parcel == NULL) return false;
+    jobq_pg__parcel_drop(w->parcels[slot]);
+    w->parcels[slot] = parcel;
+    pthread_cond_signal(&w->work);
+    return true;
+}
+
+/* The answer of a READ or an ACK, decoded. It takes the result. */
+static jobq_error jobq_pg__part_answer(jobq_pg_worker *w, jobq_pg__pending *p, jobq_error code,
+                                       jobq_pg_reading *r)
+{
+    jobq_pg_error error;
+
+    memset(r, 0, sizeof *r);
+    if (code != JOBQ_OK) return code;
+    if (PQntuples(p->result) != 1) return JOBQ_ERROR_DATABASE;
+    code = jobq_pg__reading(p->result, r, &error);
+    p->result = NULL;
+    if (code == JOBQ_OK && r->answer == 'l') code = JOBQ_ERROR_LOST;
+    if (code == JOBQ_OK && r->answer == 'h' && !jobq_pg__parcel_keep(w, p->slot, r)) {
+        code = JOBQ_ERROR_MEMORY;
+    }
+    return code;
+}
+
+static void jobq_pg__on_read(jobq_pg_worker *w, jobq_pg__pending *p, jobq_error code, int64_t now)
+{
+    jobq_pg_reading r;
+    jobq_reading reading;
+
+    code = jobq_pg__part_answer(w, p, code, &r);
+    memset(&reading, 0, sizeof reading);
+    if (code == JOBQ_OK && r.answer == 'h') {
+        reading.cursor = r.cursor;
+        reading.lost = r.lost;
+        reading.count = r.count;
+    }
+    reading.busy = r.answer == 'b';
+    if (r.answer == 'w') reading.due_us = r.wait_us;
+    if (r.answer == 'o') {
+        reading.holder.worker = r.worker;
+        reading.holder.claim = r.claim;
+        reading.holder.beat = r.beat;
+        reading.holder.lease_us = r.wait_us;
+    }
+    if (code != JOBQ_OK || r.answer != 'h') jobq_pg_reading_clear(&r);
+    jobq_loop_read(w->loop, now, p->slot, code, &reading);
+}
+
+static void jobq_pg__on_ack(jobq_pg_worker *w, jobq_pg__pending *p, jobq_error code, int64_t now)
+{
+    jobq_pg_reading r;
+    int32_t count;
+
+    code = jobq_pg__part_answer(w, p, code, &r);
+    count = code == JOBQ_OK && r.answer == 'h' ? r.count : 0;
+    if (code != JOBQ_OK || r.answer != 'h') jobq_pg_reading_clear(&r);
+    jobq_loop_acked(w->loop, now, p->slot, code, count);
+}
+
+static void jobq_pg__on_renew(jobq_pg_worker *w, const jobq_pg__pending *p, jobq_error code,
+                              int64_t now)
+{
+    int64_t lost;
+
+    if (code == JOBQ_OK && jobq_pg__ints(p->result, 0, 0, &lost, 1) > 0) code = JOBQ_ERROR_LOST;
+    jobq_loop_renewed(w->loop, now, p->slot, p->generation, code);
+}
+
 /* A statement's answer is complete. */
 static void jobq_pg__dispatch(jobq_pg_worker *w, jobq_pg__pending *p)
 {
@@ -11417,12 +12005,12 @@ static void jobq_pg__dispatch(jobq_pg_worker *w, jobq_pg__pending *p)
         break;
     case JOBQ_ACTION_SLEEP:
     case JOBQ_ACTION_DEREGISTER: jobq_loop_answered(w->loop, now, p->kind, code); break;
+    case JOBQ_ACTION_SEQUENCE: jobq_pg__on_sequence(w, p, code, now); break;
+    case JOBQ_ACTION_READ: jobq_pg__on_read(w, p, code, now); break;
+    case JOBQ_ACTION_ACK: jobq_pg__on_ack(w, p, code, now); break;
+    case JOBQ_ACTION_RENEW: jobq_pg__on_renew(w, p, code, now); break;
     case JOBQ_ACTION_PRUNE:
     case JOBQ_ACTION_VACUUM:
-    case JOBQ_ACTION_SEQUENCE:
-    case JOBQ_ACTION_READ:
-    case JOBQ_ACTION_ACK:
-    case JOBQ_ACTION_RENEW:
     case JOBQ_ACTION_RECLAIM:
     case JOBQ_ACTION_WAIT:
     case JOBQ_ACTION_CONNECT:
@@ -11570,7 +12158,11 @@ static void jobq_pg__worker_free(jobq_pg_worker *w)
         free((char *)w->handlers[i].queue);
         free((char *)w->handlers[i].kind);
     }
+    for (i = 0; w->receivers != NULL && i < w->receiver_count; i++) {
+        free((char *)w->receivers[i].queue);
+    }
     for (i = 0; w->held != NULL && i < JOBQ_LOOP_SLOTS; i++) jobq_pg__held_clear(&w->held[i]);
+    for (i = 0; i < JOBQ_LOOP_PARTITIONS; i++) jobq_pg__parcel_drop(w->parcels[i]);
     while (w->pending_count > 0) {
         PQclear(w->pending[w->pending_first].result);
         w->pending_first = (w->pending_first + 1) % JOBQ_PG__PENDING_MAX;
@@ -11581,6 +12173,7 @@ static void jobq_pg__worker_free(jobq_pg_worker *w)
     jobq_pg__params_clear(&w->params);
     free(w->name);
     free(w->handlers);
+    free(w->receivers);
     free(w->kind_queues);
     free((void *)w->kinds);
     free(w->kind_ids);
@@ -11591,6 +12184,16 @@ static void jobq_pg__worker_free(jobq_pg_worker *w)
     free(w->loop);
     free(w->held);
     free(w);
+}
+
+/* The number of a queue among those served; JOBQ_LOOP_QUEUES: too many. name stays. */
+static size_t jobq_pg__queue_index(jobq_pg_worker *w, const char *name)
+{
+    size_t q = 0;
+
+    while (q < w->queue_count && strcmp(w->queues[q], name) != 0) q++;
+    if (q == w->queue_count && q < JOBQ_LOOP_QUEUES) w->queues[w->queue_count++] = name;
+    return q;
 }
 
 /* Copies the handlers and finds the queues among them. */
@@ -11611,12 +12214,52 @@ static jobq_error jobq_pg__handlers_copy(jobq_pg_worker *w, const jobq_pg_worker
         w->handlers[i].kind = jobq_pg__dup(h->kind);
         if (w->handlers[i].queue == NULL || w->handlers[i].kind == NULL)
             return jobq_pg__no_memory(error);
-        for (q = 0; q < w->queue_count && strcmp(w->queues[q], h->queue) != 0;) q++;
+        q = jobq_pg__queue_index(w, w->handlers[i].queue);
         if (q == JOBQ_LOOP_QUEUES)
             return jobq_pg__invalid(error, "handlers", "too many queues for one worker");
-        if (q == w->queue_count) w->queues[w->queue_count++] = w->handlers[i].queue;
         w->kind_queues[i] = (int32_t)q + 1;
         w->kinds[i] = w->handlers[i].kind;
+    }
+    return JOBQ_OK;
+}
+
+static jobq_error jobq_pg__receiver_check(const jobq_pg_receiver *r, jobq_pg_error *error)
+{
+    jobq_tuning tuning = jobq_tuning_defaults(&r->tuning);
+
+    if (!jobq_name_valid(jobq_str_from(r->queue))) {
+        return jobq_pg__invalid(error, "receivers", "queue is 1 to 1024 of [A-Za-z0-9._-]");
+    }
+    if ((r->each == NULL) == (r->all == NULL)) {
+        return jobq_pg__invalid(error, "receivers", "give one of each and all");
+    }
+    if (jobq_tuning_check(&tuning) != JOBQ_OK || tuning.batch > JOBQ_LOOP_BATCH) {
+        return jobq_pg__invalid(error, "receivers", "tuning: see jobq_tuning_check");
+    }
+    return JOBQ_OK;
+}
+
+/* Copies the receivers; their queues follow those of the handlers. */
+static jobq_error jobq_pg__receivers_copy(jobq_pg_worker *w, const jobq_pg_worker_desc *desc,
+                                          jobq_loop_config *config, jobq_pg_error *error)
+{
+    size_t i, q, jobs = w->queue_count;
+
+    for (i = 0; i < desc->receiver_count; i++) {
+        jobq_error code = jobq_pg__receiver_check(&desc->receivers[i], error);
+        if (code != JOBQ_OK) return code;
+        w->receivers[i] = desc->receivers[i];
+        w->receivers[i].queue = jobq_pg__dup(desc->receivers[i].queue);
+        if (w->receivers[i].queue == NULL) return jobq_pg__no_memory(error);
+        q = jobq_pg__queue_index(w, w->receivers[i].queue);
+        if (q == JOBQ_LOOP_QUEUES)
+            return jobq_pg__invalid(error, "receivers", "too many queues for one worker");
+        if ((config->message_queues >> q & 1) != 0)
+            return jobq_pg__invalid(error, "receivers", "one receiver for a queue");
+        config->message_queues |= 1u << q;
+        if (q >= jobs) config->jobless_queues |= 1u << q;
+        config->tuning[q] = jobq_tuning_defaults(&w->receivers[i].tuning);
+        w->receiver_of[q] = i;
     }
     return JOBQ_OK;
 }
@@ -11647,15 +12290,20 @@ static jobq_error jobq_pg__worker_new(jobq_pg *pg, const jobq_pg_worker_desc *de
     size_t batch;
     uint64_t entropy;
     bool good = true;
+    jobq_error code;
 
     *out = w;
     if (w == NULL) return jobq_pg__no_memory(error);
     config.listen = !desc->no_listen && !pg->unprepared;
+    config.message_queues = config.jobless_queues = 0;
     config = jobq_loop_config_defaults(&config);
     batch = (size_t)config.batch_max;
     w->pg = pg;
     w->poke[0] = w->poke[1] = -1;
     w->handler_count = desc->handler_count;
+    w->receiver_count = desc->receiver_count;
+    w->receivers =
+        (jobq_pg_receiver *)jobq_pg__room(desc->receiver_count, sizeof *w->receivers, &good);
     w->name = jobq_pg__dup(desc->name == NULL ? "jobq" : desc->name);
     w->handlers = (jobq_pg_handler *)jobq_pg__room(desc->handler_count, sizeof *w->handlers, &good);
     w->kind_queues = (int32_t *)jobq_pg__room(desc->handler_count, sizeof *w->kind_queues, &good);
@@ -11676,8 +12324,10 @@ static jobq_error jobq_pg__worker_new(jobq_pg *pg, const jobq_pg_worker_desc *de
     fcntl(w->poke[1], F_SETFL, O_NONBLOCK);
     fcntl(w->poke[0], F_SETFD, FD_CLOEXEC);
     fcntl(w->poke[1], F_SETFD, FD_CLOEXEC);
-    jobq_loop_init(w->loop, &config, entropy, jobq_pg__mono_us());
-    return jobq_pg__handlers_copy(w, desc, error);
+    code = jobq_pg__handlers_copy(w, desc, error);
+    if (code == JOBQ_OK) code = jobq_pg__receivers_copy(w, desc, &config, error);
+    if (code == JOBQ_OK) jobq_loop_init(w->loop, &config, entropy, jobq_pg__mono_us());
+    return code;
 }
 
 /* The pool grows and shrinks with the handlers that may ask for a connection. */
@@ -11716,8 +12366,9 @@ JOBQ_API jobq_error jobq_pg_worker_start(jobq_pg *pg, const jobq_pg_worker_desc 
 
     JOBQ_ASSERT(pg != NULL && desc != NULL && worker != NULL);
     *worker = NULL;
-    if (desc->handlers == NULL || desc->handler_count == 0 || desc->handler_count > 256) {
-        return jobq_pg__invalid(error, "handlers", "1 to 256 of them");
+    if ((desc->handlers == NULL && desc->handler_count > 0) || desc->handler_count > 256 ||
+        desc->handler_count + desc->receiver_count == 0) {
+        return jobq_pg__invalid(error, "handlers", "1 to 256 of them, or receivers");
     }
     code = jobq_pg_check(pg, NULL, error);
     if (code != JOBQ_OK) return code;
@@ -11785,6 +12436,17 @@ JOBQ_API jobq_loop_stats jobq_pg_worker_stats(jobq_pg_worker *w)
     JOBQ_ASSERT(w != NULL);
     pthread_mutex_lock(&w->lock);
     stats = w->loop->stats;
+    pthread_mutex_unlock(&w->lock);
+    return stats;
+}
+
+JOBQ_API jobq_relay_stats jobq_pg_worker_relay_stats(jobq_pg_worker *w)
+{
+    jobq_relay_stats stats;
+
+    JOBQ_ASSERT(w != NULL);
+    pthread_mutex_lock(&w->lock);
+    stats = w->loop->relay.stats;
     pthread_mutex_unlock(&w->lock);
     return stats;
 }

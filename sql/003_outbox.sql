@@ -572,11 +572,12 @@ END $$;
 -- earlier answer said) stand still for its whole lease, when that has expired by this
 -- database's clock too. The delivery is counted here, before any handler runs, so that a crash
 -- leaves its trace; after a holder that died over messages, one at a time is given at first.
--- p_again: the caller's earlier read, whose answer never came, is taken back. An idle read
--- writes nothing, and a row that someone is just writing is not waited for.
+-- What the caller's own earlier claims had read is taken back, because no handler had it, unless
+-- it is p_handed: that one counts. An older claim than the one that stands there comes too late.
+-- An idle read writes nothing, and a row that someone is just writing is not waited for.
 CREATE FUNCTION jobq.outbox_read(
     p_worker bigint, p_claim bigint, p_lease_us bigint, p_partition bigint, p_most integer,
-    p_again boolean DEFAULT false, p_watched_worker bigint DEFAULT NULL,
+    p_handed bigint DEFAULT 0, p_watched_worker bigint DEFAULT NULL,
     p_watched_claim bigint DEFAULT NULL, p_watched_beat bigint DEFAULT NULL)
 RETURNS jobq.delivery LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off
@@ -588,6 +589,7 @@ DECLARE
     v_last bigint;
     v_at integer;
     v_keep boolean;
+    v_own boolean;
     v jobq.delivery;
 BEGIN
     SELECT p.* INTO v_row FROM jobq.partition p
@@ -605,7 +607,13 @@ BEGIN
     v.effective := v_row.effective;
     v.successes := v_row.successes;
     v.error := v_row.error;
-    IF (v_row.worker, v_row.claim) <> (p_worker, p_claim)
+    v_own := coalesce(v_row.worker = p_worker, false);
+    IF v_own AND v_row.claim > p_claim THEN
+        v.answer := 'b';
+        v.lost := 0;
+        RETURN v;
+    END IF;
+    IF v_row.worker IS NOT NULL AND NOT v_own
        AND (v_row.lease_until >= v_now
             OR (v_row.worker, v_row.claim, v_row.beat) IS DISTINCT FROM
                (p_watched_worker, p_watched_claim, p_watched_beat)) THEN
@@ -617,7 +625,7 @@ BEGIN
         v.wait_us := v_row.lease_us;
         RETURN v;
     END IF;
-    IF (v_row.worker, v_row.claim) = (p_worker, p_claim) AND p_again THEN
+    IF v_own AND v_row.claim <> p_handed THEN
         v.lost := 0;
         v_at := coalesce(array_position(v.tried, v_row.reading), 101);
         v.tried := v.tried[: v_at - 1] || v.tried[v_at + 1 :];

@@ -1,0 +1,591 @@
+/*
+ * Messages in the worker: both strategies, each and batch handlers, retries and dead letters, time
+ * limits, wake-up across processes (X26), renewal, and order while workers are killed and stopped
+ * (X24).
+ */
+#include "outbox.h"
+
+#include <sys/mman.h>
+
+/* What handlers in all processes see and count. */
+typedef struct board {
+    volatile int handled, failures, deaths, wrong;
+    volatile int64_t at_us;
+    int64_t last[64]; /* by partition: the highest seq that was handled */
+} board;
+
+static board *seen;
+
+static int board_up(void **state)
+{
+    int fd = open("/dev/zero", O_RDWR);
+
+    seen = (board *)mmap(NULL, sizeof *seen, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    close(fd);
+    return seen == (board *)MAP_FAILED ? 1 : pg_up(state);
+}
+
+static int empty(void **state)
+{
+    pg_empty(state);
+    RUN("CREATE TABLE IF NOT EXISTS jobq.effect (partition int, seq bigint)");
+    RUN("TRUNCATE jobq.effect");
+    memset(seen, 0, sizeof *seen);
+    return 0;
+}
+
+static jobq_pg_receiver receiver(jobq_message_handler each, jobq_batch_handler all)
+{
+    jobq_pg_receiver r;
+
+    memset(&r, 0, sizeof r);
+    r.queue = "o";
+    r.each = each;
+    r.all = all;
+    r.tuning.retry.base_us = 20000;
+    r.tuning.retry.cap_us = 100000;
+    return r;
+}
+
+static jobq_pg_worker *begin(jobq_pg *on, const jobq_pg_receiver *r, int threads)
+{
+    jobq_pg_worker_desc desc;
+    jobq_pg_worker *worker;
+    jobq_pg_error error;
+
+    memset(&desc, 0, sizeof desc);
+    desc.receivers = r;
+    desc.receiver_count = 1;
+    desc.loop.threads = threads;
+    if (jobq_pg_worker_start(on, &desc, &worker, &error) != JOBQ_OK) fail_msg("%s", error.message);
+    return worker;
+}
+
+static jobq_relay_stats end(jobq_pg_worker *worker)
+{
+    jobq_relay_stats stats;
+
+    jobq_pg_worker_stop(worker);
+    jobq_pg_worker_wait(worker, NULL);
+    stats = jobq_pg_worker_relay_stats(worker);
+    jobq_pg_worker_free(worker);
+    return stats;
+}
+
+/* Works until there is nothing left. */
+static void work_off(const jobq_pg_receiver *r)
+{
+    jobq_pg_worker_desc desc;
+    jobq_pg_error error;
+
+    memset(&desc, 0, sizeof desc);
+    desc.receivers = r;
+    desc.receiver_count = 1;
+    if (jobq_pg_work(pg, &desc, &error) != JOBQ_OK) fail_msg("%s", error.message);
+}
+
+/* -- handlers -- */
+
+static jobq_result take_each(jobq_delivery *d, const jobq_message *m)
+{
+    if (m->seq != seen->last[d->partition] + 1) seen->wrong++;
+    seen->last[d->partition] = m->seq;
+    seen->at_us = jobq_pg__mono_us();
+    __sync_fetch_and_add(&seen->handled, 1);
+    return JOBQ_RESULT_SUCCESS;
+}
+
+static jobq_result take_all(jobq_delivery *d)
+{
+    int32_t i;
+
+    for (i = 0; i < d->count; i++) take_each(d, &d->messages[i]);
+    return JOBQ_RESULT_SUCCESS;
+}
+
+/* Message 2 fails twice, 4 is refused, 5 for ever. */
+static jobq_result fuss(jobq_delivery *d, const jobq_message *m)
+{
+    seen->handled++;
+    if (m->seq == 4) {
+        jobq_delivery_error(d, jobq_str_from("never this one"));
+        return JOBQ_RESULT_REJECT;
+    }
+    if ((m->seq == 2 && m->attempts < 2) || m->seq == 5) {
+        jobq_delivery_error(d, jobq_str_from("not now"));
+        return JOBQ_RESULT_RETRY;
+    }
+    return JOBQ_RESULT_SUCCESS;
+}
+
+/* Leaves its mark in the database, and then does as fuss. */
+static jobq_result mark(jobq_delivery *d, const jobq_message *m)
+{
+    char text[200];
+    char *statement;
+
+    snprintf(text, sizeof text, "INSERT INTO jobq.effect VALUES (%d, %lld)", (int)d->partition,
+             (long long)m->seq);
+    statement = jobq_pg__for_schema(text, schema);
+    PQclear(PQexec(jobq_pg_delivery_conn(d), statement));
+    free(statement);
+    return fuss(d, m);
+}
+
+static jobq_result mark_broken(jobq_delivery *d, const jobq_message *m)
+{
+    if (m->seq == 3 && m->attempts == 0) {
+        PQclear(PQexec(jobq_pg_delivery_conn(d), "SELECT 1 / 0"));
+        return JOBQ_RESULT_SUCCESS; /* it does not even look */
+    }
+    return mark(d, m);
+}
+
+static jobq_result dawdle(jobq_delivery *d, const jobq_message *m)
+{
+    (void)m;
+    seen->handled++;
+    while (seen->failures == 0) {
+        if (seen->deaths == 0 && jobq_delivery_stopping(d) != JOBQ_STOP_NONE) break;
+        nap_us(1000);
+    }
+    return JOBQ_RESULT_SUCCESS;
+}
+
+static jobq_result kill_itself(jobq_delivery *d, const jobq_message *m)
+{
+    (void)d;
+    __sync_fetch_and_add(&seen->handled, 1);
+    if (m->seq == 2) {
+        __sync_fetch_and_add(&seen->deaths, 1);
+        raise(SIGKILL);
+    }
+    return JOBQ_RESULT_SUCCESS;
+}
+
+/* -- what comes of it -- */
+
+static void each_and_batch_handlers_get_messages_in_order(void **unused)
+{
+    jobq_pg_receiver r = receiver(take_each, NULL);
+
+    (void)unused;
+    open_box(4);
+    put(NULL, 0, 250);
+    put(NULL, 3, 30);
+    work_off(&r);
+    assert_int_equal(seen->handled, 280);
+    put(NULL, 0, 1234);
+    r = receiver(NULL, take_all);
+    work_off(&r);
+    assert_int_equal(seen->handled, 280 + 1234);
+    assert_int_equal(seen->wrong, 0);
+    assert_int_equal(seen->last[0], 250 + 1234);
+    assert_int_equal(number("SELECT count(*) FROM jobq.outbox WHERE lag > 0"), 0);
+    assert_int_equal(number("SELECT count(*) FROM jobq.partition WHERE worker IS NOT NULL"), 0);
+}
+
+static void retries_and_refusals_under_the_lease(void **unused)
+{
+    jobq_pg_receiver r = receiver(fuss, NULL);
+    jobq_pg_worker *worker;
+
+    (void)unused;
+    open_box(1);
+    RUN("UPDATE jobq.queue SET max_attempts = 4");
+    put(NULL, 0, 7);
+    worker = begin(pg, &r, 2);
+    assert_true(becomes(20, 7, "SELECT acked FROM jobq.partition"));
+    end(worker);
+    assert_int_equal(number("SELECT count(*) FROM jobq.dead_letter"), 2);
+    assert_text("SELECT error FROM jobq.dead_letter WHERE seq = 4", "never this one");
+    assert_int_equal(number("SELECT attempts FROM jobq.dead_letter WHERE seq = 4"), 1);
+    assert_text("SELECT error FROM jobq.dead_letter WHERE seq = 5",
+                "Max retries (4) exceeded: not now");
+    assert_int_equal(number("SELECT attempts FROM jobq.dead_letter WHERE seq = 5"), 4);
+    assert_int_equal(number("SELECT cardinality(tried) FROM jobq.partition"), 0);
+}
+
+static void transactional_effects_are_exactly_once(void **unused)
+{
+    jobq_pg_receiver r = receiver(mark, NULL);
+    jobq_pg_worker *worker;
+
+    (void)unused;
+    open_box(1);
+    RUN("UPDATE jobq.queue SET max_attempts = 4");
+    put(NULL, 0, 7);
+    r.transactional = true;
+    worker = begin(pg, &r, 2);
+    assert_true(becomes(20, 7, "SELECT acked FROM jobq.partition"));
+    end(worker);
+    assert_text("SELECT string_agg(seq::text, ' ' ORDER BY seq) FROM jobq.effect", "1 2 3 6 7");
+    assert_int_equal(number("SELECT count(*) FROM jobq.dead_letter"), 2);
+    assert_int_equal(number("SELECT count(*) FROM jobq.partition WHERE worker IS NOT NULL"), 0);
+}
+
+static void an_aborted_transaction_is_an_attempt(void **unused)
+{
+    jobq_pg_receiver r = receiver(mark_broken, NULL);
+    jobq_pg_worker *worker;
+
+    (void)unused;
+    open_box(1);
+    put(NULL, 0, 3);
+    r.transactional = true;
+    worker = begin(pg, &r, 1);
+    assert_true(becomes(20, 3, "SELECT acked FROM jobq.partition"));
+    end(worker);
+    assert_text("SELECT string_agg(seq::text, ' ' ORDER BY seq) FROM jobq.effect", "1 2 3");
+    assert_int_equal(number("SELECT count(*) FROM jobq.dead_letter"), 0);
+}
+
+static void a_long_handler_keeps_its_lease(void **unused)
+{
+    jobq_pg_receiver r = receiver(dawdle, NULL);
+    jobq_pg_worker *worker;
+    jobq_relay_stats stats;
+
+    (void)unused;
+    open_box(1);
+    put(NULL, 0, 1);
+    r.tuning.lease_us = 300000; /* less than a second: W-O22 */
+    worker = begin(pg, &r, 1);
+    assert_true(becomes(20, 1, "SELECT count(*) FROM jobq.partition WHERE beat > 8"));
+    seen->failures = 1;
+    assert_true(becomes(20, 1, "SELECT acked FROM jobq.partition"));
+    stats = end(worker);
+    assert_true(stats.renewals >= 5);
+    assert_int_equal(stats.lost, 0);
+    assert_int_equal(seen->handled, 1);
+}
+
+static void a_handler_out_of_time_is_asked_to_stop(void **unused)
+{
+    jobq_pg_receiver r = receiver(dawdle, NULL);
+    jobq_pg_worker *worker;
+
+    (void)unused;
+    open_box(1);
+    put(NULL, 0, 3);
+    r.tuning.lease_us = 600000;
+    r.tuning.budget_us = 150000;
+    worker = begin(pg, &r, 1); /* each message takes all the time: one a delivery */
+    assert_true(becomes(20, 3, "SELECT acked FROM jobq.partition"));
+    end(worker);
+    assert_int_equal(seen->handled, 3);
+}
+
+static void a_handler_that_does_not_listen_is_abandoned(void **unused)
+{
+    jobq_pg_receiver r = receiver(dawdle, NULL);
+    jobq_pg_worker *worker;
+
+    (void)unused;
+    open_box(1);
+    put(NULL, 0, 1);
+    seen->deaths = 1; /* deaf */
+    r.tuning.lease_us = 600000;
+    r.tuning.budget_us = 150000;
+    worker = begin(pg, &r, 2);
+    assert_true(
+        becomes(20, 1, "SELECT count(*) FROM jobq.partition WHERE error = 'lease expired'"));
+    assert_int_equal(number("SELECT acked FROM jobq.partition"), 0);
+    assert_true(number("SELECT cardinality(tried) FROM jobq.partition") >= 1);
+    seen->failures = 1; /* all come back: the deaf one too late */
+    assert_true(becomes(20, 1, "SELECT acked FROM jobq.partition"));
+    end(worker);
+}
+
+/* -- processes -- */
+
+static jobq_pg_worker *child_worker;
+
+static void child_stop(int sig)
+{
+    (void)sig;
+    if (child_worker != NULL) jobq_pg_worker_stop(child_worker);
+}
+
+static pid_t child(const jobq_pg_receiver *r, int threads)
+{
+    pid_t pid = fork();
+
+    if (pid == 0) {
+        struct sigaction act;
+        memset(&act, 0, sizeof act);
+        act.sa_handler = child_stop;
+        sigaction(SIGTERM, &act, NULL);
+        child_worker = begin(handle(), r, threads);
+        jobq_pg_worker_wait(child_worker, NULL);
+        _exit(0);
+    }
+    return pid;
+}
+
+static void finish_child(pid_t pid, int sig)
+{
+    kill(pid, sig);
+    waitpid(pid, NULL, 0);
+}
+
+static void a_message_wakes_another_process_at_once(void **unused)
+{
+    jobq_pg_receiver r = receiver(take_each, NULL);
+    pid_t pid;
+    int64_t start, worst = 0;
+    int n;
+
+    (void)unused;
+    open_box(4);
+    pid = child(&r, 2);
+    for (n = 1; n <= 5; n++) {
+        assert_true(becomes(20, 1, "SELECT count(*) FROM jobq.sleeper"));
+        nap_us(300000); /* long past the looks at 1, 2, 4 ... ms: the next one is seconds away */
+        start = jobq_pg__mono_us();
+        put(NULL, n % 4, 1);
+        while (seen->handled < n && jobq_pg__mono_us() - start < 5 * SECOND) nap_us(200);
+        assert_int_equal(seen->handled, n);
+        if (seen->at_us - start > worst) worst = seen->at_us - start;
+        assert_true(becomes(20, n, "SELECT sum(acked) FROM jobq.partition"));
+    }
+    print_message("longest wake-up: %.1f ms\n", (double)worst / 1000);
+    assert_true(worst < (check_slow() ? 2000000 : 100000));
+    finish_child(pid, SIGTERM);
+}
+
+static void poison_that_kills_its_process_becomes_a_dead_letter(void **unused)
+{
+    jobq_pg_receiver r = receiver(kill_itself, NULL);
+    int64_t until = jobq_pg__mono_us() + 60 * SECOND;
+    pid_t pid = 0;
+
+    (void)unused;
+    open_box(1);
+    RUN("UPDATE jobq.queue SET max_attempts = 2");
+    put(NULL, 0, 4);
+    r.tuning.lease_us = 300000;
+    while (jobq_pg__mono_us() < until && number("SELECT acked FROM jobq.partition") < 4) {
+        if (pid == 0) pid = child(&r, 1);
+        if (waitpid(pid, NULL, WNOHANG) == pid) pid = 0; /* started anew, as by its supervisor */
+        nap_us(10000);
+    }
+    assert_int_equal(number("SELECT acked FROM jobq.partition"), 4);
+    if (pid != 0) finish_child(pid, SIGTERM);
+    assert_int_equal(number("SELECT count(*) FROM jobq.dead_letter"), 1);
+    assert_int_equal(number("SELECT attempts FROM jobq.dead_letter WHERE seq = 2"), seen->deaths);
+    assert_true(seen->deaths >= 2 && seen->deaths <= 3); /* one more when it died in company */
+    assert_text("SELECT error FROM jobq.dead_letter",
+                "Max retries (2) exceeded: its worker died, each time");
+}
+
+/* -- X24: order while workers die -- */
+
+enum { PARTS = 4, PRODUCERS = 4 };
+
+/* Logs what it got, in the database and fenced by nothing: a line for each delivery. */
+static jobq_result log_batch(jobq_delivery *d)
+{
+    int fd = *(int *)d->user;
+    char line[64];
+    int32_t i;
+
+    for (i = 0; i < d->count; i++) {
+        int n = snprintf(line, sizeof line, "%d %lld\n", (int)d->partition,
+                         (long long)d->messages[i].seq);
+        if (write(fd, line, (size_t)n) != n) return JOBQ_RESULT_RETRY;
+    }
+    nap_us(20000);
+    return JOBQ_RESULT_SUCCESS;
+}
+
+static pid_t producer(int count)
+{
+    pid_t pid = fork();
+
+    if (pid == 0) {
+        PGconn *conn = PQconnectdb(server());
+        jobq_random random = jobq_random_from((uint64_t)getpid());
+        jobq_pg *mine = handle();
+        pg = mine;
+        while (count > 0) {
+            int most = (int)jobq_random_between(jobq_random_next(&random), 1, 40);
+            int part = (int)jobq_random_between(jobq_random_next(&random), 0, PARTS - 1);
+            PQclear(PQexec(conn, "BEGIN"));
+            put(conn, part, most);
+            if (jobq_random_between(jobq_random_next(&random), 0, 9) == 0) {
+                PQclear(PQexec(conn, "ROLLBACK")); /* leaves no hole */
+                continue;
+            }
+            PQclear(PQexec(conn, "COMMIT"));
+            count -= most;
+        }
+        _exit(0);
+    }
+    return pid;
+}
+
+/* Each partition's first deliveries are 1, 2, 3 ...; what comes again comes from behind. */
+static long check_log(FILE *file)
+{
+    long long high[PARTS] = {0}, seq, again = 0;
+    int part;
+
+    while (fscanf(file, "%d %lld", &part, &seq) == 2) {
+        assert_in_range(part, 0, PARTS - 1);
+        if (seq > high[part] + 1) fail_msg("partition %d: %lld after %lld", part, seq, high[part]);
+        if (seq <= high[part]) again++;
+        else high[part] = seq;
+    }
+    for (part = 0; part < PARTS; part++) {
+        assert_int_equal(number("SELECT seq FROM jobq.counter WHERE partition = %lld",
+                                (long long)jobq_pg_partition(box, part)), high[part]);
+    }
+    return (long)again;
+}
+
+static void order_holds_while_workers_are_killed_and_stopped(void **unused)
+{
+    char path[] = "/tmp/jobq_relay_XXXXXX";
+    int fd = mkstemp(path), n, each = check_slow() ? 3000 : 15000;
+    int64_t start = jobq_pg__mono_us();
+    jobq_pg_receiver r = receiver(NULL, log_batch);
+    pid_t workers[2], producers[PRODUCERS];
+    jobq_random random = jobq_random_from(99);
+    bool done = false;
+    FILE *file;
+
+    (void)unused;
+    assert_true(fd >= 0);
+    n = fcntl(fd, F_SETFL, O_APPEND);
+    assert_int_equal(n, 0);
+    open_box(PARTS);
+    r.user = &fd;
+    r.tuning.lease_us = 400000;
+    r.tuning.batch = 50;
+    for (n = 0; n < PRODUCERS; n++) producers[n] = producer(each);
+    for (n = 0; n < 2; n++) workers[n] = child(&r, 2);
+    while (!done && jobq_pg__mono_us() - start < 120 * SECOND) {
+        int victim = (int)jobq_random_between(jobq_random_next(&random), 0, 1);
+        nap_us(300000);
+        if (jobq_random_next(&random) >> 63 != 0) {
+            finish_child(workers[victim], SIGKILL);
+            workers[victim] = child(&r, 2);
+        } else { /* longer than the lease, and than its watch */
+            kill(workers[victim], SIGSTOP);
+            nap_us(1000000);
+            kill(workers[victim], SIGCONT);
+        }
+        done = number("SELECT count(*) FROM jobq.outbox WHERE lag > 0") == 0 &&
+               number("SELECT coalesce(sum(acked), 0) FROM jobq.partition") >= PRODUCERS * each;
+    }
+    for (n = 0; n < PRODUCERS; n++) waitpid(producers[n], NULL, 0);
+    assert_true(becomes(60, 0, "SELECT count(*) FROM jobq.outbox WHERE lag > 0"));
+    for (n = 0; n < 2; n++) finish_child(workers[n], SIGTERM);
+    assert_int_equal(number("SELECT count(*) FROM jobq.dead_letter"), 0);
+    file = fopen(path, "r");
+    assert_non_null(file);
+    print_message("%ld messages came twice\n", check_log(file));
+    fclose(file);
+    close(fd);
+    unlink(path);
+}
+
+/* -- with jobs -- */
+
+static jobq_outcome count_job(jobq_call *call)
+{
+    (void)call;
+    __sync_fetch_and_add(&seen->failures, 1);
+    return JOBQ_OUTCOME_SUCCESS;
+}
+
+static void jobs_and_messages_share_a_worker(void **unused)
+{
+    jobq_pg_handler handler;
+    jobq_pg_receiver r = receiver(take_each, NULL);
+    jobq_pg_worker_desc desc;
+    jobq_pg_error error;
+
+    (void)unused;
+    open_box(2);
+    put(NULL, 0, 500);
+    put(NULL, 1, 500);
+    enqueue_count(300);
+    memset(&handler, 0, sizeof handler);
+    memset(&desc, 0, sizeof desc);
+    handler.queue = "q";
+    handler.kind = "k";
+    handler.run[0] = count_job;
+    desc.handlers = &handler;
+    desc.handler_count = 1;
+    desc.receivers = &r;
+    desc.receiver_count = 1;
+    desc.loop.threads = 1; /* neither starves the other */
+    if (jobq_pg_work(pg, &desc, &error) != JOBQ_OK) fail_msg("%s", error.message);
+    assert_int_equal(seen->handled, 1000);
+    assert_int_equal(seen->failures, 300);
+    assert_int_equal(seen->wrong, 0);
+}
+
+static void a_worker_of_messages_leaves_jobs_alone(void **unused)
+{
+    jobq_pg_receiver r = receiver(take_each, NULL);
+    jobq_pg_job job = plain_job();
+
+    (void)unused;
+    open_box(1);
+    job.queue = "o";
+    enqueue_with(&job);
+    put(NULL, 0, 1);
+    work_off(&r);
+    assert_int_equal(seen->handled, 1);
+    assert_int_equal(number("SELECT count(*) FROM jobq.job WHERE state = 'r' AND attempt = 0 AND "
+                            "run_at < now() + interval '1 s'"), 1);
+}
+
+static void bad_receivers_are_refused(void **unused)
+{
+    jobq_pg_receiver r[2];
+    jobq_pg_worker_desc desc;
+    jobq_pg_worker *worker;
+    jobq_pg_error error;
+
+    (void)unused;
+    r[0] = r[1] = receiver(take_each, NULL);
+    memset(&desc, 0, sizeof desc);
+    assert_int_equal(jobq_pg_worker_start(pg, &desc, &worker, &error), JOBQ_ERROR_INVALID);
+    desc.receivers = r;
+    desc.receiver_count = 2; /* twice the same queue */
+    assert_int_equal(jobq_pg_worker_start(pg, &desc, &worker, &error), JOBQ_ERROR_INVALID);
+    desc.receiver_count = 1;
+    r[0].all = take_all;
+    assert_int_equal(jobq_pg_worker_start(pg, &desc, &worker, &error), JOBQ_ERROR_INVALID);
+    r[0] = receiver(take_each, NULL);
+    r[0].queue = "no good";
+    assert_int_equal(jobq_pg_worker_start(pg, &desc, &worker, &error), JOBQ_ERROR_INVALID);
+    r[0] = receiver(take_each, NULL);
+    r[0].tuning.batch = JOBQ_LOOP_BATCH + 1;
+    assert_int_equal(jobq_pg_worker_start(pg, &desc, &worker, &error), JOBQ_ERROR_INVALID);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(each_and_batch_handlers_get_messages_in_order, empty),
+        cmocka_unit_test_setup(retries_and_refusals_under_the_lease, empty),
+        cmocka_unit_test_setup(transactional_effects_are_exactly_once, empty),
+        cmocka_unit_test_setup(an_aborted_transaction_is_an_attempt, empty),
+        cmocka_unit_test_setup(a_long_handler_keeps_its_lease, empty),
+        cmocka_unit_test_setup(a_handler_out_of_time_is_asked_to_stop, empty),
+        cmocka_unit_test_setup(a_handler_that_does_not_listen_is_abandoned, empty),
+        cmocka_unit_test_setup(jobs_and_messages_share_a_worker, empty),
+        cmocka_unit_test_setup(a_worker_of_messages_leaves_jobs_alone, empty),
+        cmocka_unit_test_setup(bad_receivers_are_refused, empty),
+        cmocka_unit_test_setup(a_message_wakes_another_process_at_once, empty),
+        cmocka_unit_test_setup(poison_that_kills_its_process_becomes_a_dead_letter, empty),
+        cmocka_unit_test_setup(order_holds_while_workers_are_killed_and_stopped, empty),
+    };
+
+    return cmocka_run_group_tests_name("relay", tests, board_up, pg_down);
+}

@@ -143,9 +143,9 @@ verify: .build/verify/jobq.o .build/verify/jobq_pg.o ## check jobq_pg.h against 
 clean: ## remove .build/
 	rm -rf .build
 
-mutants: ## break jobq.h in known ways and see which tool notices (ARGS="NAME ...")
+mutants: ## break jobq.h and sql/ in known ways, see which tool notices (ARGS="NAME ...")
 	@CC="$(CC)" tests/setup.sh mutants
-	@CC="$(CC)" tests/mutants.sh $(ARGS)
+	@CC="$(CC)" LIBPQ_CFLAGS="$(LIBPQ_CFLAGS)" tests/mutants.sh $(ARGS)
 
 explore: .build/explore ## every interleaving of a small world (ARGS="--states N --faults N ...")
 	@exec .build/explore $(ARGS)

@@ -1,52 +1,105 @@
 #!/usr/bin/env bash
-# Breaks a copy of jobq.h in known ways, one patch of tests/mutants/ at a time, and runs the tools on it
-# until one sees it. A tool that sees nothing broken proves nothing: every mutant has to die.
+# Breaks a copy of jobq.h or of sql/ in known ways, one patch of tests/mutants/ at a time, and runs the
+# tools on it until one sees it. A tool that sees nothing broken proves nothing: every mutant has to
+# die.
 #
 #   tests/mutants.sh [NAME ...]      prints a line for each: who killed it
+#
+# sql_* break the SQL and are hunted on a private Postgres (tests/server.sh). Two at a time.
+#
+# The promises of jobq that need no real crash of a server, who tries to break each, and the mutants
+# that show that it would be seen (sql_* beside them: the same on Postgres):
+#
+#   promise                      attacked by                    broken by, among others
+#   1 nothing committed is lost  explore, simulate (custody of  orphan_never_recovered sweep_never
+#                                each job; all jobs end),       bound_never_dropped burned_row_removed
+#                                differential                   short_answer_is_empty places_run_out
+#                                                               sql_number_not_burned sql_late_never
+#                                                               sql_rescue_loses_the_rest
+#   2 at least once, and once    explore, simulate; test_pg_    result_not_resent
+#     in its own transaction     fence (COMMIT)                 sql_lost_lease_commits
+#   3 no stale writer            laws.h after each statement    unfenced_settle kept_without_token
+#                                of explore and simulate;       claim_number_reused sql_unfenced_*
+#                                conform, differential          sql_dead_worker_* sql_claim_number_*
+#   4 poison ends alone          laws.h; simulate (one among    crash_uncounted all_blamed two_suspects
+#                                a thousand); conform           attempt_given_back_twice sql_all_blamed
+#                                                               sql_crash_uncounted sql_suspects_mixed
+#   5 the store's clock, and     explore (each lease, each      lease_from_answer handed_out_without_
+#     what was watched, alone    death, clock steps);           lease rescue_unwatched rescue_after_
+#     end a lease                test_core_loop                 outage rescue_by_snapshot sql_rescue_*
+#   6 order in a partition       test_core_relay (a world of    relay_* outbox_*
+#                                its own), test_core_outbox
+#   7 cuts, outages, lost words  simulate, explore (cuts,       wake_up_lost notified_ignored
+#     delay or repeat only       ghosts, stalls), the wire      news_before_registered parked_for_good
+#                                                               live_claims_given_back
 set -u
 cd "$(dirname "$0")/.."
 
-work=.build/mutants
-flags="-std=c99 -D_POSIX_C_SOURCE=200809L -O1 -g -w"
-survivors=0
-patches=("${@/%/.patch}")
-[ $# -gt 0 ] || patches=($(cd tests/mutants && ls *.patch))
+flags="-std=c99 -D_POSIX_C_SOURCE=200809L -O1 -w"
+work=.build/mutants/${2-}
 
 # try NAME COMMAND...: whether the command fails within its time, which is a kill.
 try() {
-    local name=$1
+    killer=$1
     shift
-    timeout 120 "$@" >"$work/$name.log" 2>&1 && return 1
-    killer=$name
+    ! timeout 120 "$@" >"$work/$killer.log" 2>&1
 }
 
-build() { ${CC:-cc} $flags -I"$work/tree" "$work/tree/tests/$1.c" -o "$work/$1" "${@:2}" 2>"$work/build.log"; }
+build() {
+    # shellcheck disable=SC2086  # several flags
+    ${CC:-cc} $flags -I"$work/tree" "$work/tree/tests/$1.c" -o "$work/$1" "${@:2}" \
+        2>"$work/build.log"
+}
 
 # Cheap tools first. A mutant that does not build, or no longer applies, is nobody's kill.
-hunt() {
-    killer=
-    for tool in test_core_machine test_core_rules test_core_loop test_core_outbox test_core_relay; do
-        build "$tool" -lcmocka && try "$tool" "$work/$tool" && return 0
+hunt_core() {
+    local tool
+    for tool in test_core_machine test_core_rules test_core_loop test_core_conform test_core_outbox \
+        test_core_relay; do
+        build "$tool" -lcmocka && try "$tool" "$work/$tool" && return
     done
-    build explore && try explore "$work/explore" --states 150000 && return 0
-    build simulate && try simulate "$work/simulate" --seeds 8 && return 0
+    flags="$flags -O2"
+    build explore && try explore "$work/explore" --states 150000 && return
+    build simulate && try simulate "$work/simulate" --seeds 8
+}
+
+hunt_sql() {
+    local tool
+    flags="$flags -O0"
+    (cd "$work/tree" && awk -f sql/embed.awk sql/[0-9]*.sql jobq_pg.h >embedded) &&
+        mv "$work/tree/embedded" "$work/tree/jobq_pg.h" || return 1
+    for tool in test_pg_conform test_pg_differential test_pg_fence test_pg_verbs; do
+        # shellcheck disable=SC2086
+        build "$tool" ${LIBPQ_CFLAGS--I/usr/include/postgresql} -pthread -lcmocka -lpq &&
+            try "$tool" "$work/$tool" && return
+    done
     return 1
 }
 
-for patch in "${patches[@]}"; do
+one() {
+    local patch=tests/mutants/$1.patch hunt=hunt_core
     rm -rf "$work"
     mkdir -p "$work/tree/tests"
-    cp jobq.h "$work/tree/"
+    cp -r jobq.h jobq_pg.h sql "$work/tree/"
     cp tests/*.c tests/*.h "$work/tree/tests/"
-    if ! patch -s -d "$work/tree" -p1 <"tests/mutants/$patch"; then
-        echo "STALE    ${patch%.patch}: does not apply any more"
-        survivors=$((survivors + 1))
-    elif hunt; then
-        printf 'killed   %-28s by %s\n' "${patch%.patch}" "$killer"
+    [ "${1#sql_}" = "$1" ] || hunt=hunt_sql
+    if ! patch -s -d "$work/tree" -p1 <"$patch" >/dev/null; then
+        echo "STALE    $1: does not apply any more"
+    elif $hunt; then
+        printf 'killed   %-28s by %s\n' "$1" "$killer"
+        rm -rf "$work"
+        return
     else
-        echo "SURVIVED ${patch%.patch}: $(head -1 "tests/mutants/$patch")"
-        survivors=$((survivors + 1))
+        echo "SURVIVED $1: $(head -1 "$patch")"
     fi
-done
-rm -rf "$work"
-[ "$survivors" -eq 0 ]
+    return 1
+}
+
+if [ "${1-}" = --one ]; then
+    one "$2"
+    exit
+fi
+[ $# -gt 0 ] || set -- $(cd tests/mutants && ls -- *.patch | sed 's/\.patch$//')
+run=env
+case " $*" in *" sql_"*) run=tests/server.sh ;; esac
+printf '%s\n' "$@" | exec "$run" xargs -P 2 -n 1 tests/mutants.sh --one

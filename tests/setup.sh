@@ -36,7 +36,7 @@ fi
 case "${1-}" in
 core) needs="bash cc cmocka" ;;
 chaos) needs="bash cc libpq server ps pgbouncer" ;;
-mutants) needs="bash cc cmocka patch" ;;
+mutants) needs="bash cc cmocka patch libpq server" ;;
 demo) needs="bash cc libpq server" ;;
 bench) needs="bash cc libpq server gnuplot" ;;
 test) needs="bash cc c++ cmocka libpq server ps" ;;

@@ -243,6 +243,39 @@ static void handlers_run_on_memory_with_a_clock_of_ones_own(void **unused)
     assert_int_equal(jobq_memory_get(memory, 4)->job.attempt, 0);
 }
 
+/* A job that was parked before this worker came is asked back with its first news, and runs. */
+static void parked_jobs_of_its_kinds_are_asked_back(void **unused)
+{
+    (void)unused;
+    jobq_memory_get(memory, add_job(0))->job.run_at_us = JOBQ_NEVER;
+    settle_down(SECOND);
+    assert_int_equal(loop.queued.count, 1);
+}
+
+/* The dead make room, the one longest dead first; a dead one with jobs and the living do not. */
+static void dead_workers_make_room(void **unused)
+{
+    int32_t rescued, i;
+    bool more;
+
+    (void)unused;
+    add_job(0);
+    settle_down(0);
+    for (i = 1; i <= 7; i++) {
+        assert_int_equal(jobq_memory_register(memory, i, LEASE, 2, 2, 0), JOBQ_OK);
+    }
+    assert_int_equal(jobq_memory_register(memory, 8, LEASE, 2, 2, 0), JOBQ_ERROR_FULL);
+    jobq_memory_deregister(memory, loop.worker, SECOND); /* dead, and holds a job */
+    assert_int_equal(jobq_memory_register(memory, 8, LEASE, 2, 2, 0), JOBQ_ERROR_FULL);
+    assert_true(jobq_memory_rescue(memory, 5, 0, 1, 2 * LEASE, &rescued, &more));
+    assert_true(jobq_memory_rescue(memory, 3, 0, 1, 3 * LEASE, &rescued, &more));
+    assert_int_equal(jobq_memory_register(memory, 8, LEASE, 2, 2, 3 * LEASE), JOBQ_OK);
+    assert_false(jobq_memory_heartbeat(memory, 5, NULL, 0, 3 * LEASE)); /* its place is gone */
+    assert_int_equal(jobq_memory_register(memory, 9, LEASE, 2, 2, 3 * LEASE), JOBQ_OK);
+    assert_int_equal(jobq_memory_register(memory, 10, LEASE, 2, 2, 3 * LEASE), JOBQ_ERROR_FULL);
+    assert_int_equal(jobq_memory_get(memory, 1)->job.state, JOBQ_STATE_RUNNING);
+}
+
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
@@ -254,6 +287,8 @@ int main(void)
         cmocka_unit_test_setup(a_wake_up_is_followed_by_a_claim_at_once, setup),
         cmocka_unit_test_setup(a_sleeper_that_is_woken_often_withdraws, setup),
         cmocka_unit_test_setup(results_survive_a_cut_connection, setup),
+        cmocka_unit_test_setup(parked_jobs_of_its_kinds_are_asked_back, setup),
+        cmocka_unit_test_setup(dead_workers_make_room, setup),
         cmocka_unit_test_setup(handlers_run_on_memory_with_a_clock_of_ones_own, setup),
     };
 

@@ -1698,8 +1698,8 @@ JOBQ_API void jobq_memory_prune(jobq_memory *memory, int64_t now_us);
 /* jobq_memory_holds -- whether a job runs under this worker's token. */
 JOBQ_API bool jobq_memory_holds(const jobq_memory *memory, int64_t worker);
 
-/* jobq_memory_cancel -- cancels a ready job, asks a running one; JOBQ_ERROR_NOT_FOUND: neither.
- * jobq_memory_revive -- runs a failed job again; JOBQ_ERROR_NOT_FOUND: no failed job. */
+/* jobq_memory_cancel -- cancels a ready job, asks a running one; jobq_memory_revive -- runs a failed
+ * job again. JOBQ_ERROR_TRANSITION: it is in another state. */
 JOBQ_API jobq_error jobq_memory_cancel(jobq_memory *memory, int64_t id, int64_t now_us);
 JOBQ_API jobq_error jobq_memory_revive(jobq_memory *memory, int64_t id, int64_t now_us);
 
@@ -5862,16 +5862,14 @@ JOBQ_API jobq_error jobq_memory_cancel(jobq_memory *m, int64_t id, int64_t now_u
 {
     jobq_memory_job *mj = jobq_memory_get(m, id);
 
-    return mj == NULL || jobq__memory_plain(m, mj, JOBQ_EVENT_CANCEL, now_us) != JOBQ_OK
-               ? JOBQ_ERROR_NOT_FOUND : JOBQ_OK;
+    return mj == NULL ? JOBQ_ERROR_NOT_FOUND : jobq__memory_plain(m, mj, JOBQ_EVENT_CANCEL, now_us);
 }
 
 JOBQ_API jobq_error jobq_memory_revive(jobq_memory *m, int64_t id, int64_t now_us)
 {
     jobq_memory_job *mj = jobq_memory_get(m, id);
 
-    return mj == NULL || jobq__memory_plain(m, mj, JOBQ_EVENT_REVIVE, now_us) != JOBQ_OK
-               ? JOBQ_ERROR_NOT_FOUND : JOBQ_OK;
+    return mj == NULL ? JOBQ_ERROR_NOT_FOUND : jobq__memory_plain(m, mj, JOBQ_EVENT_REVIVE, now_us);
 }
 
 JOBQ_API int32_t jobq_memory_unpark(jobq_memory *m, int32_t kind, int64_t now_us)

@@ -6,7 +6,7 @@
  *     wait d=5                          a deed whose answer does not matter
  *     see j=1 -> 1 q1 k1 ...            what the store must show of a job
  *
- * After a refused deed (lost, dead, exists, not_found, alive) the store must show what it showed
+ * After a refused deed (lost, dead, exists, not_found, transition, alive) the store must show what it showed
  * before; that is checked everywhere, not only where a line says so.
  */
 #ifndef CONFORM_INCLUDED
@@ -53,7 +53,7 @@ static const behaviour behaviours[] = {
     {"success is the end; nothing moves the job on",
      "enqueue -> 1; register; claim n=1 -> ok 1; success j=1 n=1 -> ok;"
      "see j=1 -> 1 q1 k1 p0 succeeded 0/1 attempt 1 at 0; success j=1 n=1 -> lost;"
-     "retry j=1 n=1 -> lost; cancel j=1 -> not_found; revive j=1 -> not_found; claim n=2 -> ok"},
+     "retry j=1 n=1 -> lost; cancel j=1 -> transition; revive j=1 -> transition; claim n=2 -> ok"},
     {"a retry waits for its backoff, which doubles",
      "enqueue -> 1; register; claim n=1 -> ok 1; retry j=1 n=1 -> ok;"
      "see j=1 -> 1 q1 k1 p0 ready 0/1 attempt 1 at 5; claim n=2 -> ok due 5; wait d=5;"
@@ -112,7 +112,7 @@ static const behaviour behaviours[] = {
     /* -- cancel -- */
     {"a ready job is cancelled at once",
      "enqueue -> 1; cancel j=1 -> ok; see j=1 -> 1 q1 k1 p0 cancelled 0/1 attempt 0 at 0;"
-     "register; claim n=1 -> ok; cancel j=1 -> not_found"},
+     "register; claim n=1 -> ok; cancel j=1 -> transition"},
     {"a running job is asked; its worker hears of it",
      "enqueue -> 1; register; claim n=1; cancel j=1 -> ok;"
      "see j=1 -> 1 q1 k1 p0 running 0/1 attempt 1 cancel w1 n1 at 0; beat -> ok cancel 1;"
@@ -147,13 +147,13 @@ static const behaviour behaviours[] = {
      "policy m=1; enqueue s=2 -> 1; register; claim n=1; success j=1 n=1; claim n=2;"
      "retry j=1 n=2; see j=1 -> 1 q1 k1 p0 failed 1/2 attempt 1 at 0 Max retries (1) exceeded;"
      "wait d=60; revive j=1 -> ok; see j=1 -> 1 q1 k1 p0 ready 1/2 attempt 0 at 60;"
-     "revive j=1 -> not_found; claim n=3 -> ok 1; success j=1 n=3 -> ok"},
+     "revive j=1 -> transition; claim n=3 -> ok 1; success j=1 n=3 -> ok"},
     {"a revived job keeps its own limit",
      "enqueue m=1 -> 1; register; claim n=1; retry j=1 n=1; revive j=1 -> ok; claim n=2;"
      "retry j=1 n=2; see j=1 -> 1 q1 k1 p0 failed 0/1 attempt 1 at 0 Max retries (1) exceeded"},
     {"only failed jobs are revived",
-     "enqueue -> 1; revive j=1 -> not_found; register; claim n=1; revive j=1 -> not_found;"
-     "success j=1 n=1; revive j=1 -> not_found; enqueue -> 2; cancel j=2; revive j=2 -> not_found"},
+     "enqueue -> 1; revive j=1 -> transition; register; claim n=1; revive j=1 -> transition;"
+     "success j=1 n=1; revive j=1 -> transition; enqueue -> 2; cancel j=2; revive j=2 -> transition"},
     {"a job that failed by crashes loses its crashes when revived",
      "policy c=1; enqueue -> 1; register w=1; claim n=1; wait d=31; rescue w=1 -> dead 1;"
      "register w=2; claim w=2 n=1 u=1 -> ok 1(suspect); wait d=31; rescue w=2 -> dead 0;"
@@ -288,7 +288,7 @@ static const behaviour behaviours[] = {
 /* Whether an answer refuses, so that nothing may have changed. */
 static inline bool conform_refused(const char *answer)
 {
-    static const char *const words[] = {"lost", "dead", "exists", "not_found", "alive"};
+    static const char *const words[] = {"lost", "dead", "exists", "not_found", "transition", "alive"};
     size_t i;
 
     for (i = 0; i < COUNT(words); i++) {

@@ -168,7 +168,8 @@ static stage here, there;
 
 static bool refused(const char *answer)
 {
-    static const char *const words[] = {"lost", "dead", "exists", "not_found", "alive", "invalid"};
+    static const char *const words[] = {"lost", "dead", "exists", "not_found",
+                                        "transition", "alive", "invalid"};
     size_t i;
 
     for (i = 0; i < COUNT(words); i++) {

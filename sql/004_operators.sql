@@ -741,4 +741,110 @@ BEGIN
     RETURN (extract(epoch FROM p_interval) * 1000000)::bigint;
 END $$;
 
+-- ---- roles ---------------------------------------------------------------------------------
+
+-- Who may do what. Every function runs as the schema's owner, with a fixed search_path, and
+-- nobody else may call it until granted; so a role needs no right on any table, and reaches
+-- the rows only by the doors below. Later migrations end with this call again.
+-- direct asks what the caller may do; the grants must not lend the owner's rights.
+CREATE FUNCTION jobq.secure() RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE v_function record;
+BEGIN
+    FOR v_function IN
+        SELECT p.oid::regprocedure AS name, p.proname NOT IN ('direct', 'secure')
+               AND p.proname NOT LIKE 'grant%' AND p.proname <> 'revoke' AS door
+        FROM pg_proc p WHERE p.pronamespace = 'jobq'::regnamespace AND p.prokind = 'f'
+    LOOP
+        EXECUTE format('REVOKE ALL ON FUNCTION %s FROM PUBLIC', v_function.name);
+        IF v_function.door THEN
+            EXECUTE format('ALTER FUNCTION %s SECURITY DEFINER', v_function.name);
+        END IF;
+    END LOOP;
+END $$;
+
+-- Grants the functions whose names match a pattern.
+CREATE FUNCTION jobq.grant_functions(p_role regrole, p_pattern text) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE v_function regprocedure;
+BEGIN
+    EXECUTE format('GRANT USAGE ON SCHEMA jobq TO %s', p_role);
+    EXECUTE format('GRANT SELECT ON jobq.meta TO %s', p_role);
+    FOR v_function IN
+        SELECT p.oid FROM pg_proc p
+        WHERE p.pronamespace = 'jobq'::regnamespace AND p.proname ~ ('^(' || p_pattern || ')$')
+    LOOP
+        EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO %s', v_function, p_role);
+    END LOOP;
+END $$;
+
+-- May write jobs and messages, and see nothing. fast: also by COPY, and one job by a plain
+-- INSERT, which is cheaper than the function; the role can then write any column of the two
+-- tables that take them, but still read none of them, save ids.
+CREATE FUNCTION jobq.grant_enqueue(role regrole, fast boolean DEFAULT false) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    PERFORM jobq.grant_functions(role, 'enqueue|enqueue_one|enqueue_many|direct|'
+        'outbox_enqueue|outbox_enqueue_one|outbox_enqueue_many|outbox_hash');
+    IF NOT fast THEN RETURN; END IF;
+    PERFORM jobq.grant_functions(role, 'bulk|wake|outbox_queue');
+    EXECUTE format('GRANT INSERT, SELECT (id) ON jobq.job TO %s', role);
+    EXECUTE format('GRANT INSERT, SELECT (id) ON jobq.incoming TO %s', role);
+    EXECUTE format('GRANT SELECT ON jobq.queue, jobq.kind, jobq.sleeper TO %s', role);
+    EXECUTE format('GRANT USAGE ON SEQUENCE jobq.job_id, jobq.incoming_id TO %s', role);
+END $$;
+
+-- May run workers: register, claim, complete, rescue, housekeeping, the outbox. Vacuuming the
+-- table of jobs needs Postgres 17 or the owner; else it is left to autovacuum.
+CREATE FUNCTION jobq.grant_work(role regrole) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    PERFORM jobq.grant_functions(role, 'register|policies|heartbeat|claim|recover|complete|'
+        'settle|settle_here|rescue|sleep|wake|unpark|prune|turn|deregister|outbox_.*|'
+        'dead_letter_(replay|resolve|reject|list|count)');
+    IF current_setting('server_version_num')::integer >= 170000 THEN
+        EXECUTE format('GRANT MAINTAIN ON jobq.job TO %s', role);
+    END IF;
+END $$;
+
+-- May look: the views, peek and audit. Without payloads the columns payload, bytes and headers
+-- are closed (name the others instead of *), and so is peek.
+CREATE FUNCTION jobq.grant_read(role regrole, payloads boolean DEFAULT true) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE v_view record;
+BEGIN
+    PERFORM jobq.grant_functions(role, 'running|queue_counts|queue_rates|standing|audit');
+    IF payloads THEN PERFORM jobq.grant_functions(role, 'peek|dead_letter_(list|count)'); END IF;
+    FOR v_view IN
+        SELECT c.oid::regclass AS name,
+               string_agg(quote_ident(a.attname), ', ') FILTER (WHERE payloads OR
+                   a.attname NOT IN ('payload', 'bytes', 'headers')) AS columns
+        FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0
+        WHERE c.relnamespace = 'jobq'::regnamespace AND c.relkind = 'v' GROUP BY c.oid
+    LOOP
+        EXECUTE format('GRANT SELECT (%s) ON %s TO %s', v_view.columns, v_view.name, role);
+    END LOOP;
+END $$;
+
+-- May look, and use every verb of this file.
+CREATE FUNCTION jobq.grant_operate(role regrole) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    PERFORM jobq.grant_read(role);
+    PERFORM jobq.grant_functions(role, 'cancel|revive|delete|reschedule|prioritize|move|pause|'
+        'resume|queue_set|outbox_grow|dead_letter_.*');
+END $$;
+
+-- Takes everything back.
+CREATE FUNCTION jobq.revoke(role regrole) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    EXECUTE format('REVOKE ALL ON ALL FUNCTIONS IN SCHEMA jobq FROM %s', role);
+    EXECUTE format('REVOKE ALL ON ALL TABLES IN SCHEMA jobq FROM %s', role);
+    EXECUTE format('REVOKE ALL ON ALL SEQUENCES IN SCHEMA jobq FROM %s', role);
+    EXECUTE format('REVOKE ALL ON SCHEMA jobq FROM %s', role);
+END $$;
+
+SELECT jobq.secure();
+
 UPDATE jobq.meta SET version = 4;

@@ -112,16 +112,14 @@ static void a_role_without_insert_keeps_the_function(void **unused)
     job.queue = "mail";
     job.kind = "greet";
     RUN("CREATE ROLE jobq_caller");
-    RUN("GRANT USAGE ON SCHEMA jobq TO jobq_caller");
-    RUN("ALTER FUNCTION jobq.enqueue_one SECURITY DEFINER");
+    RUN("SELECT jobq.grant_enqueue('jobq_caller')");
     RUN("BEGIN");
     RUN("SET LOCAL ROLE jobq_caller");
     for (i = 0; i < 4; i++)
         assert_int_equal(jobq_pg_enqueue(pg, db, &job, NULL, &error), JOBQ_OK);
     RUN("COMMIT");
     assert_int_equal(number("SELECT count(*) FROM jobq.job"), 4);
-    RUN("ALTER FUNCTION jobq.enqueue_one SECURITY INVOKER");
-    RUN("REVOKE ALL ON SCHEMA jobq FROM jobq_caller");
+    RUN("SELECT jobq.revoke('jobq_caller')");
     RUN("DROP ROLE jobq_caller");
 }
 

@@ -1,0 +1,287 @@
+/*
+ * test_pg_roles.c -- who may do what: real roles with the grants of sql/004_operators.sql, and
+ * things planted where a careless function would find them.
+ */
+#include "pg_work.h"
+
+static const char *const roles[] = {"enqueue", "fast", "work", "operate", "read", "watch", "nobody"};
+
+static char role_name[64];
+
+/* The role's name: of this program alone, with letters that need quotes. */
+static const char *role_of(const char *role)
+{
+    snprintf(role_name, sizeof role_name, "Jobq Test \"%s\" %d", role, (int)getpid());
+    return role_name;
+}
+
+/* A role's name as an identifier. */
+static const char *quoted(const char *role)
+{
+    static char text[80];
+    char *name = PQescapeIdentifier(db, role_of(role), strlen(role_of(role)));
+
+    snprintf(text, sizeof text, "%s", name);
+    PQfreemem(name);
+    return text;
+}
+
+static void drop_roles(void)
+{
+    size_t i;
+
+    for (i = 0; i < COUNT(roles); i++) {
+        if (number("SELECT count(*) FROM pg_roles WHERE rolname = '%s'", role_of(roles[i])) == 0)
+            continue;
+        RUN("DROP OWNED BY %s", quoted(roles[i]));
+        RUN("DROP ROLE %s", quoted(roles[i]));
+    }
+}
+
+static int roles_up(void **state)
+{
+    size_t i;
+
+    if (pg_up(state) != 0) return 1;
+    for (i = 0; i < COUNT(roles); i++) RUN("CREATE ROLE %s", quoted(roles[i]));
+    RUN("SELECT jobq.grant_enqueue('%s')", quoted("enqueue"));
+    RUN("SELECT jobq.grant_enqueue('%s', fast => true)", quoted("fast"));
+    RUN("SELECT jobq.grant_work('%s')", quoted("work"));
+    RUN("SELECT jobq.grant_operate('%s')", quoted("operate"));
+    RUN("SELECT jobq.grant_read('%s')", quoted("read"));
+    RUN("SELECT jobq.grant_read('%s', payloads => false)", quoted("watch"));
+    return 0;
+}
+
+static int roles_down(void **state)
+{
+    drop_roles();
+    return pg_down(state);
+}
+
+/* The SQLSTATE of a statement as that role, rolled back; empty: it was well. */
+static const char *as(const char *role, const char *statement)
+{
+    static char answer[8];
+    char *text = jobq_pg__for_schema(statement, schema);
+    PGresult *res;
+    const char *sqlstate;
+
+    RUN("BEGIN");
+    RUN("SET LOCAL ROLE %s", quoted(role));
+    res = PQexec(db, text);
+    sqlstate = PQresultErrorField(res, PG_DIAG_SQLSTATE);
+    snprintf(answer, sizeof answer, "%s", sqlstate == NULL ? "" : sqlstate);
+    PQclear(res);
+    free(text);
+    RUN("ROLLBACK");
+    return answer;
+}
+
+/* Who may: letters of the roles above, in their order (enqueue, fast, work, operate, read, watch,
+ * nobody); a dash where it is refused. */
+static const struct {
+    const char *statement, *may;
+} doors[] = {
+    {"SELECT jobq.enqueue('q', 'k', '1', key => 'x', stages => 2)", "ef-----"},
+    {"SELECT jobq.enqueue('new', 'new', bytes => 'x')", "ef-----"},
+    {"SELECT FROM jobq.enqueue_many('q', '{k}', NULL, '{1}')", "ef-----"},
+    {"INSERT INTO jobq.job (queue_id, kind_id) VALUES (1, 1) RETURNING id", "-f-----"},
+    {"SELECT payload FROM jobq.job", "-------"},
+    {"SELECT payload FROM jobq.failed", "-------"},
+    {"SELECT payload FROM jobq.history", "-------"},
+    {"INSERT INTO jobq.job (queue_id, kind_id) VALUES (1, 1) RETURNING payload", "-------"},
+    {"UPDATE jobq.job SET state = 'r'", "-------"},
+    {"DELETE FROM jobq.job", "-------"},
+    {"UPDATE jobq.queue SET max_attempts = 1", "-------"},
+    {"UPDATE jobq.meta SET epoch = 1", "-------"},
+    {"TRUNCATE jobq.history_0", "-------"},
+    {"SELECT FROM jobq.claim(101, 9, 1, '{}', '{}', '{}', '{}', '{}', '{}', false, true, false)",
+     "--w----"},
+    {"SELECT FROM jobq.complete('{1}', '{1}', '{1}', '{1}')", "--w----"},
+    {"SELECT FROM jobq.heartbeat(101, 1000000, '{}')", "--w----"},
+    {"SELECT FROM jobq.rescue(101, 0, 10)", "--w----"},
+    {"SELECT jobq.finish('{1}', 's', NULL)", "-------"},
+    {"SELECT jobq.delete_all('{1}', 'ready')", "-------"},
+    {"SELECT jobq.prune(10), jobq.turn()", "--w----"},
+    {"SELECT jobq.cancel(1)", "---o---"},
+    {"SELECT jobq.cancel('q')", "---o---"},
+    {"SELECT jobq.revive(1), jobq.delete(1), jobq.prioritize(1, 1)", "---o---"},
+    {"SELECT jobq.pause('q'), jobq.queue_set('q', max_attempts => 3)", "---o---"},
+    {"SELECT FROM jobq.peek()", "---or--"},
+    {"TABLE jobq.jobs", "---or--"},
+    {"TABLE jobq.failures", "---or--"},
+    {"SELECT id, queue, state, errors FROM jobq.jobs", "---orw-"},
+    {"TABLE jobq.queues", "---orw-"},
+    {"TABLE jobq.workers", "---orw-"},
+    {"TABLE jobq.outbox", "---orw-"},
+    {"SELECT version FROM jobq.meta", "efworw-"},
+    {"SELECT jobq.grant_operate(current_role::regrole)", "-------"},
+    {"SELECT jobq.secure()", "-------"},
+};
+
+static void each_role_has_its_doors_and_no_other(void **unused)
+{
+    size_t d, r;
+
+    (void)unused;
+    pg_empty(NULL);
+    enqueue_count(3);
+    register_worker(101, 600 * SECOND);
+    for (d = 0; d < COUNT(doors); d++) {
+        for (r = 0; r < COUNT(roles); r++) {
+            const char *wanted = doors[d].may[r] == '-' ? "42501" : "";
+            const char *got = as(roles[r], doors[d].statement);
+            if (strcmp(got, wanted) != 0)
+                fail_msg("%s as %s: '%s'", doors[d].statement, roles[r], got);
+        }
+    }
+}
+
+/* No function of the schema is open to the public, trusts the caller's search_path, or, but for
+ * those that must not, runs as the caller. */
+static void every_function_is_secured(void **unused)
+{
+    (void)unused;
+    assert_int_equal(number(
+        "SELECT count(*) FROM pg_proc p WHERE p.pronamespace = 'jobq'::regnamespace AND "
+        "(NOT coalesce(p.proconfig::text ~ 'search_path=pg_catalog, pg_temp', false) OR "
+        "p.proacl IS NULL OR p.proacl::text ~ '[{,]=X' OR NOT (p.prosecdef OR p.proname IN "
+        "('direct', 'secure', 'revoke') OR p.proname LIKE 'grant%%'))"), 0);
+}
+
+/* A handle whose connections act as that role. */
+static jobq_pg *handle_as(const char *role)
+{
+    char conninfo[512], option[256], *out = option;
+    const char *in = role_of(role);
+    jobq_pg_desc desc;
+    jobq_pg_error error;
+    jobq_pg *made;
+
+    for (; *in != '\0'; in++) { /* once for the options' words, once for the conninfo's */
+        if (*in == ' ') { *out++ = '\\'; *out++ = '\\'; }
+        *out++ = *in;
+    }
+    *out = '\0';
+    snprintf(conninfo, sizeof conninfo, "%s options='-c role=%s'", server(), option);
+    memset(&desc, 0, sizeof desc);
+    desc.conninfo = conninfo;
+    desc.schema = schema;
+    if (jobq_pg_open(&made, &desc, &error) != JOBQ_OK) fail_msg("%s", error.message);
+    return made;
+}
+
+static int runs;
+
+static jobq_outcome run(jobq_call *call)
+{
+    (void)call;
+    return ADD(runs) == 1 ? JOBQ_OUTCOME_RETRY : JOBQ_OUTCOME_SUCCESS;
+}
+
+/* The library itself, one handle for each role: one writes, one works, one operates. */
+static void the_library_works_under_each_role(void **unused)
+{
+    jobq_pg *writer = handle_as("enqueue"), *fast = handle_as("fast");
+    jobq_pg *worker = handle_as("work"), *boss = handle_as("operate");
+    jobq_pg_handler h = handler_of("q", "k", run);
+    jobq_pg_worker_desc d = work_of(&h, 1);
+    jobq_pg_queue_desc quick = {.backoff = {.base_us = 1000, .cap_us = 1000}};
+    jobq_pg_job job = plain_job();
+    jobq_pg_counts counts;
+    jobq_pg_error error;
+    int64_t id;
+    int i;
+
+    (void)unused;
+    pg_empty(NULL);
+    SET(runs, 0);
+    assert_int_equal(jobq_pg_queue_set(boss, NULL, "q", &quick, &error), JOBQ_OK);
+    for (i = 0; i < 3; i++) {
+        assert_int_equal(jobq_pg_enqueue(writer, NULL, &job, &id, &error), JOBQ_OK);
+        assert_int_equal(jobq_pg_enqueue(fast, NULL, &job, &id, &error), JOBQ_OK);
+    }
+    assert_int_equal(jobq_pg_enqueue_copy(fast, NULL, &job, 1, &error), JOBQ_OK);
+    assert_int_equal(jobq_pg_enqueue_copy(writer, NULL, &job, 1, &error), JOBQ_ERROR_DATABASE);
+    assert_string_equal(error.sqlstate, "42501");
+    assert_non_null(strstr(error.message, "grant_enqueue"));
+    assert_int_equal(jobq_pg_cancel(writer, NULL, id, NULL, &error), JOBQ_ERROR_DATABASE);
+    start_on(worker, &d);
+    assert_true(becomes(30, 7, "SELECT count(*) FROM jobq.history"));
+    all_stop(NULL);
+    assert_int_equal(jobq_pg_queue_counts(boss, NULL, "q", &counts, &error), JOBQ_OK);
+    assert_int_equal(counts.ready, 0);
+    assert_int_equal(jobq_pg_delete(boss, NULL, id, &error), JOBQ_OK);
+    jobq_pg_close(writer);
+    jobq_pg_close(fast);
+    jobq_pg_close(worker);
+    jobq_pg_close(boss);
+}
+
+/* Tables, functions, operators and types that lie in public, in pg_temp and first in the caller's
+ * search_path are not found by anything of ours. */
+static void what_is_planted_has_no_effect(void **unused)
+{
+    jobq_pg_job job = plain_job();
+    jobq_pg_error error;
+    jobq_pg_batch batch;
+    int64_t id;
+
+    (void)unused;
+    pg_empty(NULL);
+    RUN("DROP SCHEMA IF EXISTS planted CASCADE");
+    RUN("CREATE SCHEMA planted");
+    RUN("CREATE FUNCTION planted.statement_timestamp() RETURNS timestamptz LANGUAGE plpgsql AS "
+        "$$BEGIN RAISE 'planted function'; END$$");
+    RUN("CREATE FUNCTION planted.coalesced(int, int) RETURNS boolean LANGUAGE plpgsql AS "
+        "$$BEGIN RAISE 'planted operator'; END$$");
+    RUN("CREATE OPERATOR planted.= (LEFTARG = int, RIGHTARG = int, FUNCTION = planted.coalesced)");
+    RUN("CREATE FUNCTION planted.pg_notify(text, text) RETURNS void LANGUAGE plpgsql AS "
+        "$$BEGIN RAISE 'planted function'; END$$");
+    RUN("CREATE FUNCTION planted.format(text, text) RETURNS text LANGUAGE plpgsql AS "
+        "$$BEGIN RAISE 'planted function'; END$$");
+    RUN("CREATE DOMAIN planted.text AS pg_catalog.text CHECK (false)");
+    RUN("CREATE TEMP TABLE job (id int)");
+    RUN("CREATE TEMP TABLE pg_proc (oid int)");
+    RUN("BEGIN");
+    RUN("SET LOCAL search_path = planted, pg_temp, pg_catalog");
+    job.key = "key";
+    assert_int_equal(jobq_pg_enqueue(pg, db, &job, &id, &error), JOBQ_OK);
+    job.key = NULL;
+    assert_int_equal(jobq_pg_enqueue_many(pg, db, &job, 1, NULL, &error), JOBQ_OK);
+    assert_int_equal(jobq_pg_peek(pg, db, NULL, 0, NULL, 0, 9, &batch, &error), JOBQ_OK);
+    assert_int_equal(batch.count, 2);
+    jobq_pg_batch_clear(&batch);
+    assert_int_equal(jobq_pg_cancel(pg, db, id, NULL, &error), JOBQ_OK);
+    RUN("ROLLBACK");
+    RUN("DROP TABLE pg_temp.job, pg_temp.pg_proc");
+    RUN("DROP SCHEMA planted CASCADE");
+}
+
+/* A role that is taken back everything has nothing left. */
+static void revoke_takes_everything_back(void **unused)
+{
+    size_t d;
+
+    (void)unused;
+    RUN("SELECT jobq.grant_enqueue('%s', true)", quoted("nobody"));
+    RUN("SELECT jobq.grant_work('%s'), jobq.grant_operate('%s')", quoted("nobody"),
+        quoted("nobody"));
+    assert_string_equal(as("nobody", "SELECT jobq.cancel(1)"), "");
+    RUN("SELECT jobq.revoke('%s')", quoted("nobody"));
+    for (d = 0; d < COUNT(doors); d++) assert_string_equal(as("nobody", doors[d].statement), "42501");
+}
+
+int main(void)
+{
+    static const struct CMUnitTest tests[] = {
+        cmocka_unit_test(each_role_has_its_doors_and_no_other),
+        cmocka_unit_test(every_function_is_secured),
+        cmocka_unit_test_teardown(the_library_works_under_each_role, all_stop),
+        cmocka_unit_test(what_is_planted_has_no_effect),
+        cmocka_unit_test(revoke_takes_everything_back),
+    };
+
+    return cmocka_run_group_tests_name("roles", tests, roles_up, roles_down);
+}

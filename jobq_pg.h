@@ -68,10 +68,10 @@
  * transaction. Statements are prepared once on each connection, under names that begin with jobq_;
  * desc.unprepared turns that off.
  *
- * The pool opens up to pool_max connections as they are needed; each is probed with SELECT 1 when
- * it is made. A worker has one connection of its own for its statements and LISTEN, and adds its
- * threads and one to pool_max, because handlers may ask for a connection (jobq_pg_call_conn) and
- * housekeeping does.
+ * The pool opens up to pool_max connections as they are needed; each is probed when it is made, and
+ * set to READ COMMITTED unless desc.unprepared. A worker has one connection of its own for its
+ * statements and LISTEN, and adds its threads and one to pool_max, because handlers may ask for a
+ * connection (jobq_pg_call_conn) and housekeeping does.
  *
  * EXACTLY ONCE  Inside a handler: BEGIN on jobq_pg_call_conn, write your data, and
  *               return jobq_pg_call_commit(call, conn). If the lease was lost, the completion
@@ -1239,7 +1239,7 @@ static const struct {
     {"23", JOBQ_ERROR_INVALID, ""},
     {"22", JOBQ_ERROR_INVALID, ""},
     {"25P02", JOBQ_ERROR_DATABASE, "; the transaction was aborted before: roll it back"},
-    {"25006", JOBQ_ERROR_RETRYABLE, "; this server is read-only: connect to the primary"},
+    {"25006", JOBQ_ERROR_RETRYABLE, "; server or transaction is read-only: write on the primary"},
     {"25", JOBQ_ERROR_DATABASE, ""},
     {"3F000", JOBQ_ERROR_VERSION, "; run jobq_pg_migrate"},
     {"42P01", JOBQ_ERROR_VERSION, "; run jobq_pg_migrate"},
@@ -4169,7 +4169,9 @@ static const char *const jobq_pg__sql_004[] = {
 "DECLARE v_view record;\n",
 "BEGIN\n",
 "    PERFORM jobq.grant_functions(role, 'running|queue_counts|queue_rates|standing|audit');\n",
-"    IF payloads THEN PERFORM jobq.grant_functions(role, 'peek|dead_letter_(list|count)'); END IF;\n",
+"    IF payloads THEN\n",
+"        PERFORM jobq.grant_functions(role, 'peek|dead_letter_(list|count)');\n",
+"    END IF;\n",
 "    FOR v_view IN\n",
 "        SELECT c.oid::regclass AS name,\n",
 "               string_agg(quote_ident(a.attname), ', ') FILTER (WHERE payloads OR\n",
@@ -4647,6 +4649,11 @@ static void jobq_pg__on_notice(void *arg, const PGresult *res)
     if (text != NULL) jobq_pg__log((const jobq_pg *)arg, JOBQ_PG_DEBUG, "%s", text);
 }
 
+/* The pool's transactions are READ COMMITTED, whatever the role's default: under a stricter level
+ * two first uses of a name, or of a key, end in 40001. Behind a pooler the setting would be another
+ * client's. */
+#define JOBQ_PG__PROBE "SELECT set_config('default_transaction_isolation', 'read committed', false)"
+
 /* A new connection, probed. NULL: error is filled. */
 static PGconn *jobq_pg__connect(const jobq_pg *pg, jobq_pg_error *error)
 {
@@ -4663,7 +4670,7 @@ static PGconn *jobq_pg__connect(const jobq_pg *pg, jobq_pg_error *error)
         return NULL;
     }
     PQsetNoticeReceiver(conn, jobq_pg__on_notice, (void *)(uintptr_t)pg);
-    probe = PQexec(conn, "SELECT 1");
+    probe = PQexec(conn, pg->unprepared ? "SELECT 1" : JOBQ_PG__PROBE);
     good = PQresultStatus(probe) == PGRES_TUPLES_OK;
     if (!good) jobq_pg__result_error(error, conn, probe);
     PQclear(probe);
@@ -4697,6 +4704,11 @@ static jobq_pg *jobq_pg__new(const jobq_pg_desc *desc, jobq_pg_error *error)
 
     if (pg == NULL) {
         jobq_pg__no_memory(error);
+        return NULL;
+    }
+    if (desc->pool_max < 0 || desc->acquire_us < 0 || desc->acquire_us > INT64_MAX / 4) {
+        jobq_pg__invalid(error, desc->pool_max < 0 ? "pool_max" : "acquire_us", "positive");
+        jobq_pg__free(pg);
         return NULL;
     }
     if (!jobq_pg__schema_set(pg, desc->schema == NULL ? "jobq" : desc->schema)) {
@@ -4954,6 +4966,7 @@ static void jobq_pg__values(const jobq_pg__params *p, const char **values, int *
 static jobq_error jobq_pg__usable(PGconn *conn, jobq_pg_error *error)
 {
     PGTransactionStatusType status = PQtransactionStatus(conn);
+    const char *encoding = PQparameterStatus(conn, "client_encoding");
 
     if (PQstatus(conn) != CONNECTION_OK) return jobq_pg__conn_error(error, conn);
     if (status == PQTRANS_INERROR) {
@@ -4961,6 +4974,11 @@ static jobq_error jobq_pg__usable(PGconn *conn, jobq_pg_error *error)
     }
     if (status == PQTRANS_ACTIVE || PQpipelineStatus(conn) != PQ_PIPELINE_OFF) {
         return jobq_pg__invalid(error, "conn", "busy with another statement, or in pipeline mode");
+    }
+    if (encoding != NULL && strcmp(encoding, "UTF8") != 0 && strcmp(encoding, "SQL_ASCII") != 0) {
+        return jobq_pg__invalid(error, "conn",
+                                "its client_encoding is not UTF8: PQsetClientEncoding(conn, "
+                                "\"UTF8\")");
     }
     return JOBQ_OK;
 }
@@ -7822,45 +7840,72 @@ static jobq_error jobq_pg__json_invalid(jobq_pg_error *error, const char *field,
     return jobq_pg__invalid(error, field, text);
 }
 
+/* An optional JSON object. */
+static jobq_error jobq_pg__object_invalid(jobq_pg_error *error, const char *field, jobq_str json)
+{
+    size_t at = 0;
+
+    if (json.ptr == NULL) return JOBQ_OK;
+    if (jobq_pg__json_invalid(error, field, json)) return JOBQ_ERROR_INVALID;
+    while (strchr(" \t\n\r", json.ptr[at]) != NULL) at++;
+    return json.ptr[at] == '{' ? JOBQ_OK : jobq_pg__invalid(error, field, "not a JSON object");
+}
+
+/* An optional payload, JSON or bytes. */
+static jobq_error jobq_pg__payload_invalid(jobq_pg_error *error, jobq_str payload, bool bytes)
+{
+    if (payload.ptr == NULL && payload.len > 0)
+        return jobq_pg__invalid(error, "payload", "a length without a pointer");
+    return payload.ptr == NULL || bytes ? JOBQ_OK
+                                        : jobq_pg__json_invalid(error, "payload", payload);
+}
+
+static jobq_error jobq_pg__run_at_invalid(int64_t run_at_us, jobq_pg_error *error)
+{
+    if (run_at_us >= 0 && run_at_us <= INT64_MAX / 4) return JOBQ_OK;
+    return jobq_pg__invalid(error, "run_at_us", "microseconds since the Unix epoch");
+}
+
+static jobq_error jobq_pg__priority_invalid(int priority, jobq_pg_error *error)
+{
+    if (priority >= 0 && priority <= JOBQ_PRIORITY_MAX) return JOBQ_OK;
+    return jobq_pg__invalid(error, "priority", "0 to 9");
+}
+
+/* NULL is none: allowed if optional. */
+static jobq_error jobq_pg__name_invalid(const char *name, const char *field, bool optional,
+                                        jobq_pg_error *error)
+{
+    if (name == NULL ? optional : jobq_name_valid(jobq_str_from(name))) return JOBQ_OK;
+    return jobq_pg__invalid(error, field,
+                            "1 to 1024 of [A-Za-z0-9._-], alphanumeric at both ends");
+}
+
 /* Everything that can be seen to be wrong with a job, before anything is sent. */
 static jobq_error jobq_pg__job_invalid(const jobq_pg *pg, const jobq_pg_job *job,
                                        jobq_pg_error *error)
 {
     char text[96];
-    jobq_error code;
 
-    if (!jobq_name_valid(jobq_str_from(job->queue))) {
-        return jobq_pg__invalid(error, "queue",
-                                "1 to 1024 of [A-Za-z0-9._-], alphanumeric at both ends");
-    }
-    if (!jobq_name_valid(jobq_str_from(job->kind))) {
-        return jobq_pg__invalid(error, "kind",
-                                "1 to 1024 of [A-Za-z0-9._-], alphanumeric at both ends");
-    }
+    if (jobq_pg__name_invalid(job->queue, "queue", false, error) ||
+        jobq_pg__name_invalid(job->kind, "kind", false, error)) return JOBQ_ERROR_INVALID;
     if (job->payload.len > pg->payload_max) {
         snprintf(text, sizeof text, "size %llu exceeds maximum %llu",
                  (unsigned long long)job->payload.len, (unsigned long long)pg->payload_max);
         return jobq_pg__invalid(error, "payload", text);
     }
-    code = job->payload.ptr == NULL || job->payload_bytes
-               ? JOBQ_OK : jobq_pg__json_invalid(error, "payload", job->payload);
-    if (code != JOBQ_OK) return code;
-    if (job->headers.ptr != NULL &&
-        jobq_pg__json_invalid(error, "headers", job->headers) != JOBQ_OK) {
-        return JOBQ_ERROR_INVALID;
-    }
-    if (job->priority < 0 || job->priority > 9)
-        return jobq_pg__invalid(error, "priority", "0 to 9");
+    if (jobq_pg__payload_invalid(error, job->payload, job->payload_bytes) ||
+        jobq_pg__object_invalid(error, "headers", job->headers) ||
+        jobq_pg__priority_invalid(job->priority, error)) return JOBQ_ERROR_INVALID;
     if (job->stages < 0 || job->stages > JOBQ_STAGES_MAX)
         return jobq_pg__invalid(error, "stages", "1 to 16");
     if (job->max_attempts < 0) return jobq_pg__invalid(error, "max_attempts", "1 or more");
-    if (job->timeout_us < 0) return jobq_pg__invalid(error, "timeout_us", "positive");
+    if (job->timeout_us < 0 || job->timeout_us > INT64_MAX / 4)
+        return jobq_pg__invalid(error, "timeout_us", "positive, less than 70,000 years");
     if (job->delay_us < 0 || job->delay_us > INT64_MAX / 4) {
         return jobq_pg__invalid(error, "delay_us", "positive, less than 70,000 years");
     }
-    if (job->run_at_us < 0 || job->run_at_us > INT64_MAX / 4) {
-        return jobq_pg__invalid(error, "run_at_us", "microseconds since the Unix epoch");
-    }
+    if (jobq_pg__run_at_invalid(job->run_at_us, error)) return JOBQ_ERROR_INVALID;
     if (job->key != NULL && (job->key[0] == '\0' || strlen(job->key) > JOBQ_NAME_MAX ||
                              !jobq_utf8_valid(jobq_str_from(job->key)))) {
         return jobq_pg__invalid(error, "key", "1 to 1024 bytes of UTF-8");
@@ -8591,6 +8636,12 @@ static jobq_error jobq_pg__ask(jobq_pg *pg, PGconn *conn, jobq_pg__statement st,
     return JOBQ_OK;
 }
 
+static jobq_error jobq_pg__lease_invalid(int64_t lease_us, jobq_pg_error *error)
+{
+    if (lease_us > 0 && lease_us <= INT64_MAX / 4) return JOBQ_OK;
+    return jobq_pg__invalid(error, "lease_us", "positive, less than 70,000 years");
+}
+
 JOBQ_API jobq_error jobq_pg_register(jobq_pg *pg, PGconn *conn, int64_t worker, const char *name,
                                      int64_t lease_us, const char *const *queues,
                                      size_t queue_count, int32_t *queue_ids, jobq_pg_error *error)
@@ -8601,11 +8652,16 @@ JOBQ_API jobq_error jobq_pg_register(jobq_pg *pg, PGconn *conn, int64_t worker, 
     PGresult *res;
     int32_t i;
 
-    JOBQ_ASSERT(pg != NULL && queues != NULL && queue_count <= JOBQ_LOOP_QUEUES);
+    JOBQ_ASSERT(pg != NULL && (queues != NULL || queue_count == 0));
     if (error == NULL) error = &local;
+    if (queue_count > JOBQ_LOOP_QUEUES)
+        return jobq_pg__invalid(error, "queue_count", "more than JOBQ_LOOP_QUEUES");
+    if (worker == 0) return jobq_pg__invalid(error, "worker", "0 is nobody");
+    if (name == NULL || !jobq_utf8_valid(jobq_str_from(name)))
+        return jobq_pg__invalid(error, "name", "some UTF-8, for people");
+    if (jobq_pg__lease_invalid(lease_us, error)) return JOBQ_ERROR_INVALID;
     for (i = 0; i < (int32_t)queue_count; i++) {
-        if (!jobq_name_valid(jobq_str_from(queues[i])))
-            return jobq_pg__invalid(error, "queue", queues[i]);
+        if (jobq_pg__name_invalid(queues[i], "queue", false, error)) return JOBQ_ERROR_INVALID;
     }
     memset(&p, 0, sizeof p);
     jobq_pg__bind_register(&p, worker, name, lease_us, queues, queue_count, NULL, NULL, 0);
@@ -8662,6 +8718,11 @@ JOBQ_API jobq_error jobq_pg_claim(jobq_pg *pg, PGconn *conn, const jobq_pg_claim
     if (error == NULL) error = &local;
     memset(&p, 0, sizeof p);
     memset(batch, 0, sizeof *batch);
+    if (desc->limit < 1) return jobq_pg__invalid(error, "limit", "1 or more");
+    if (desc->number < 1) return jobq_pg__invalid(error, "number", "1 or more, counting up");
+    if ((desc->lanes == NULL && desc->lane_count > 0) ||
+        (desc->foreign == NULL && desc->foreign_count > 0))
+        return jobq_pg__invalid(error, "lanes", "a count without a pointer");
     jobq_pg__bind_claim(&p, desc);
     res = jobq_pg__exec(pg, conn, JOBQ_PG__CLAIM, &p, error);
     return res == NULL ? error->code
@@ -8679,6 +8740,7 @@ JOBQ_API jobq_error jobq_pg_recover(jobq_pg *pg, PGconn *conn, int64_t worker, i
     if (error == NULL) error = &local;
     memset(&p, 0, sizeof p);
     memset(batch, 0, sizeof *batch);
+    if (number < 1) return jobq_pg__invalid(error, "number", "1 or more, counting up");
     jobq_pg__add_int(&p, worker, 8);
     jobq_pg__add_int(&p, number, 8);
     res = jobq_pg__exec(pg, conn, JOBQ_PG__RECOVER, &p, error);
@@ -8734,6 +8796,20 @@ static jobq_error jobq_pg__settle_some(jobq_pg *pg, PGconn *conn, jobq_pg__state
     return JOBQ_OK;
 }
 
+static jobq_error jobq_pg__result_invalid(const jobq_pg_result *r, jobq_pg_error *error)
+{
+    const jobq_decision *d = &r->decision;
+
+    if (jobq_state_letter(d->state) == 0 || d->state == JOBQ_STATE_RUNNING)
+        return jobq_pg__invalid(error, "decision", "its state is none that a claimed job becomes");
+    if (d->attempt < 0 || d->crash < 0 || d->stage < 0 || d->stage >= JOBQ_STAGES_MAX ||
+        d->delay_us < 0 || (d->delay_us > INT64_MAX / 4 && d->delay_us != JOBQ_NEVER))
+        return jobq_pg__invalid(error, "decision", "a number is out of its range");
+    if (r->error.ptr != NULL && !jobq_utf8_valid(r->error))
+        return jobq_pg__invalid(error, "error", "not UTF-8, or with a zero byte");
+    return jobq_pg__payload_invalid(error, r->payload, r->payload_bytes);
+}
+
 JOBQ_API jobq_error jobq_pg_settle(jobq_pg *pg, PGconn *conn, const jobq_pg_result *results,
                                    size_t count, jobq_error *answers, jobq_pg_error *error)
 {
@@ -8746,6 +8822,8 @@ JOBQ_API jobq_error jobq_pg_settle(jobq_pg *pg, PGconn *conn, const jobq_pg_resu
     JOBQ_ASSERT(pg != NULL && (results != NULL || count == 0));
     if (error == NULL) error = &local;
     code = sorted == NULL || places == NULL ? jobq_pg__no_memory(error) : JOBQ_OK;
+    for (i = 0; i < count && code == JOBQ_OK; i++)
+        code = jobq_pg__result_invalid(&results[i], error);
     for (i = 0; i < count && code == JOBQ_OK; i++) {
         bool success = results[i].decision.state == JOBQ_STATE_SUCCEEDED;
         size_t place = success ? done++ : --odd;
@@ -8773,6 +8851,7 @@ JOBQ_API jobq_error jobq_pg_heartbeat(jobq_pg *pg, PGconn *conn, int64_t worker,
     jobq_error code;
 
     JOBQ_ASSERT(pg != NULL);
+    if (jobq_pg__lease_invalid(lease_us, error)) return JOBQ_ERROR_INVALID;
     memset(&p, 0, sizeof p);
     jobq_pg__add_int(&p, worker, 8);
     jobq_pg__add_int(&p, lease_us, 8);
@@ -10238,27 +10317,6 @@ JOBQ_API jobq_error jobq_pg_delete(jobq_pg *pg, PGconn *conn, int64_t id, jobq_p
     return jobq_pg__verb(pg, conn, JOBQ_PG__DELETE, &p, id, "deleted", "", NULL, error);
 }
 
-static jobq_error jobq_pg__run_at_invalid(int64_t run_at_us, jobq_pg_error *error)
-{
-    if (run_at_us >= 0 && run_at_us <= INT64_MAX / 4) return JOBQ_OK;
-    return jobq_pg__invalid(error, "run_at_us", "microseconds since the Unix epoch");
-}
-
-static jobq_error jobq_pg__priority_invalid(int priority, jobq_pg_error *error)
-{
-    if (priority >= 0 && priority <= JOBQ_PRIORITY_MAX) return JOBQ_OK;
-    return jobq_pg__invalid(error, "priority", "0 to 9");
-}
-
-/* NULL is none: allowed if optional. */
-static jobq_error jobq_pg__name_invalid(const char *name, const char *field, bool optional,
-                                        jobq_pg_error *error)
-{
-    if (name == NULL ? optional : jobq_name_valid(jobq_str_from(name))) return JOBQ_OK;
-    return jobq_pg__invalid(error, field,
-                            "1 to 1024 of [A-Za-z0-9._-], alphanumeric at both ends");
-}
-
 JOBQ_API jobq_error jobq_pg_reschedule(jobq_pg *pg, PGconn *conn, int64_t id, int64_t run_at_us,
                                        jobq_pg_error *error)
 {
@@ -10303,7 +10361,7 @@ static jobq_error jobq_pg__filter_invalid(const jobq_pg_filter *f, jobq_pg_error
     if (f->at_most < 0) return jobq_pg__invalid(error, "at_most", "1 or more");
     if ((int)f->state < 0 || f->state >= JOBQ_STATE_COUNT)
         return jobq_pg__invalid(error, "state", "none of the states");
-    return f->tags.ptr == NULL ? JOBQ_OK : jobq_pg__json_invalid(error, "tags", f->tags);
+    return jobq_pg__object_invalid(error, "tags", f->tags);
 }
 
 /* The parameters of JOBQ_PG__FILTER. */
@@ -10451,6 +10509,8 @@ static jobq_error jobq_pg__queue_invalid(const char *queue, const jobq_pg_queue_
     if (d->failed_keep_us < 0) return jobq_pg__invalid(error, "failed_keep_us", "positive");
     if (d->key_keep_us < 0) return jobq_pg__invalid(error, "key_keep_us", "positive");
     if (d->message_max < 0) return jobq_pg__invalid(error, "message_max", "positive");
+    if (d->kinds == NULL && d->kind_count > 0)
+        return jobq_pg__invalid(error, "kinds", "a count without a pointer");
     for (i = 0; i < d->kind_count; i++) {
         if (jobq_pg__name_invalid(d->kinds[i], "kinds", false, error)) return JOBQ_ERROR_INVALID;
     }
@@ -10558,6 +10618,8 @@ JOBQ_API jobq_error jobq_pg_peek(jobq_pg *pg, PGconn *conn, const char *const *q
         if (jobq_pg__name_invalid(queues[i], "queue", false, error)) return JOBQ_ERROR_INVALID;
     }
     if (at_most < 1) return jobq_pg__invalid(error, "at_most", "1 or more");
+    if (exclude == NULL && exclude_count > 0)
+        return jobq_pg__invalid(error, "exclude", "a count without a pointer");
     if (queue_count == 0) jobq_pg__add_null(&p);
     else jobq_pg__add_text_array(&p, queues, queue_count);
     jobq_pg__add_int(&p, at_most, 4);

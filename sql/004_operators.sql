@@ -814,7 +814,9 @@ LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE v_view record;
 BEGIN
     PERFORM jobq.grant_functions(role, 'running|queue_counts|queue_rates|standing|audit');
-    IF payloads THEN PERFORM jobq.grant_functions(role, 'peek|dead_letter_(list|count)'); END IF;
+    IF payloads THEN
+        PERFORM jobq.grant_functions(role, 'peek|dead_letter_(list|count)');
+    END IF;
     FOR v_view IN
         SELECT c.oid::regclass AS name,
                string_agg(quote_ident(a.attname), ', ') FILTER (WHERE payloads OR

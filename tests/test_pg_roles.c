@@ -4,7 +4,8 @@
  */
 #include "pg_work.h"
 
-static const char *const roles[] = {"enqueue", "fast", "work", "operate", "read", "watch", "nobody"};
+static const char *const roles[] = {"enqueue", "fast",  "work",  "operate",
+                                    "read",    "watch", "nobody"};
 
 static char role_name[64];
 
@@ -270,7 +271,8 @@ static void revoke_takes_everything_back(void **unused)
         quoted("nobody"));
     assert_string_equal(as("nobody", "SELECT jobq.cancel(1)"), "");
     RUN("SELECT jobq.revoke('%s')", quoted("nobody"));
-    for (d = 0; d < COUNT(doors); d++) assert_string_equal(as("nobody", doors[d].statement), "42501");
+    for (d = 0; d < COUNT(doors); d++)
+        assert_string_equal(as("nobody", doors[d].statement), "42501");
 }
 
 int main(void)

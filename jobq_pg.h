@@ -51,6 +51,7 @@
  *     the handle and its pool  >>pool    jobq_pg_open, jobq_pg_acquire
  *     migrations               >>migrations, >>migrate
  *     values, typed tables     >>value, >>table jobq_pg_table_open, _get, _list, _create, _update
+ *     work tables              >>worktable jobq_pg_worktable_open, _claim, _succeed, _retry, _reset
  *     transactions             >>transaction jobq_pg_tx_begin, jobq_pg_transact
  *     enqueue                  >>enqueue jobq_pg_enqueue, jobq_pg_enqueue_many
  *     verbs, one statement each >>verbs  claim, settle, heartbeat, rescue, get ...
@@ -213,6 +214,35 @@
  *     WAL from end to end; reading and acknowledging was 2.5 times as fast as DELETE ... RETURNING
  *     of the same rows, and as fast with 100 a batch; `make bench ARGS="--only outbox-read"`.
  * FIGURES  The view outbox, jobq_pg_outbox_stats; the view dead_letters.
+ *
+ *
+ * WORK TABLES
+ *
+ * The job verbs on a table of yours: any table described as above with a status, a retry count, a
+ * time before which it rests, an error, a heartbeat and a time of creation. examples/videos.c is
+ * one.
+ *
+ *     PENDING -claim-> A_IN_PROGRESS -advance-> A_COMPLETE -claim-> B_IN_PROGRESS -succeed->
+ *     SUCCEEDED
+ *        ^------retry, release, reset---+            ^----------------+  fail, no attempt left:
+ *        FAILED
+ *
+ * What a row becomes is jobq_job_decide's word, written in one statement under the fence. The claim
+ * and the reset act on rows that C has not read and repeat its rules; a test holds them together.
+ *
+ * FENCE    With a worker and a lease column each write demands the token of its claim. Without them
+ *          it demands the heartbeat that this worker wrote last, to the microsecond: as good
+ *          against a worker that was reset and came back, but it knows no owner, and whoever copies
+ *          the row may write it.
+ * CLAIM    One statement; each stage by itself, later ones first, then by age and key. It wants an
+ *          index on (status, created_at, key), best partial on the words that are ready: then it
+ *          sorts nothing (see EXPLAIN in tests/test_pg_worktable.c) and locks no row beyond its
+ *          count.
+ * STUCK    reset, at start-up and once a minute, for rows whose heartbeat is older than stale_us:
+ *          so heartbeat every 30 s. Such a row has no suspect's mark, and each reset counts as an
+ *          attempt.
+ * RETRY    The new retry_count n gives min(base * 2^n, cap): with the preset seed 120 s, 240 s ...
+ *          1 h, +-25 %, never below 60 s nor above 1 h. retry_count begins anew in each stage.
  *
  *
  * WHAT IT NEEDS  Postgres 14 or newer, libpq 14 or newer, POSIX threads. The role needs to own the
@@ -1131,6 +1161,96 @@ JOBQ_API jobq_error jobq_pg_table_update_where(jobq_pg_table *table, PGconn *con
 /* jobq_pg_table_delete -- deletes what is as in like. *count (may be NULL): how many there were. */
 JOBQ_API jobq_error jobq_pg_table_delete(jobq_pg_table *table, PGconn *conn, const char *where,
                                          const void *like, int64_t *count, jobq_pg_error *error);
+
+/* ---- work tables ----------------------------------------------------------------------------- */
+
+/* A table of yours whose rows are worked off in stages. Zero fields mean default. Names are those
+ * of columns in the table's description. */
+typedef struct jobq_pg_worktable_desc {
+    const char *const *stages; /* "EXTRACTION", "EMBEDDING": their words see jobq_status_format */
+    int stage_count;           /* 1 to 16 */
+    const char *status;        /* text or an enum (default "status") */
+    const char *retry_count;   /* int32 (default "retry_count") */
+    const char *retry_after;   /* timestamptz, nullable (default "retry_after") */
+    const char *error;         /* text, nullable (default "error_message") */
+    const char *heartbeat;     /* timestamptz, nullable (default "heartbeat") */
+    const char *created_at;    /* timestamptz (default "created_at") */
+    const char *worker;        /* int64, nullable: who holds it (default: there is none) */
+    const char *lease;         /* int64, nullable: by which claim (with worker) */
+    int32_t max_retries;       /* failed attempts that end a row (default 20) */
+    jobq_backoff backoff;      /* delay(failed attempts) (default jobq_backoff_seed) */
+    int64_t stale_us;          /* a heartbeat this old is lost (default 300 s) */
+    bool attempts_span_stages; /* retry_count goes on in the next stage (default: from 0) */
+} jobq_pg_worktable_desc;
+
+typedef struct jobq_pg_worktable jobq_pg_worktable;
+
+/* jobq_pg_worktable_open -- the job verbs on an open table, which must outlive it. desc is copied,
+ * stages are kept. */
+JOBQ_API jobq_error jobq_pg_worktable_open(jobq_pg_worktable **work, jobq_pg_table *table,
+                                           PGconn *conn, const jobq_pg_worktable_desc *desc,
+                                           jobq_pg_error *error);
+
+/* jobq_pg_worktable_close -- frees it. NULL: nothing. */
+JOBQ_API void jobq_pg_worktable_close(jobq_pg_worktable *work);
+
+/*
+ * jobq_pg_worktable_claim -- takes up to count rows that are due: later stages first, then the
+ * oldest.
+ *
+ * Shape   worker, lease: the token, for tables that have the columns; lease is a number that this
+ *         worker never uses again. rows: as they stand now, X_IN_PROGRESS; they are what the other
+ *         verbs take.
+ * Errors  JOBQ_ERROR_INVALID: count below 1, or no token.
+ */
+JOBQ_API jobq_error jobq_pg_worktable_claim(jobq_pg_worktable *work, PGconn *conn, int32_t count,
+                                            int64_t worker, int64_t lease, jobq_pg_rows *rows,
+                                            jobq_pg_error *error);
+
+/* jobq_pg_worktable_stage -- the stage of a row, from 0; -1: its status is none of these words. */
+JOBQ_API int jobq_pg_worktable_stage(const jobq_pg_worktable *work, const void *row);
+
+/* What follows is said by who claimed row. JOBQ_ERROR_LOST: the row is someone else's by now, or
+ * has ended: nothing changes. JOBQ_ERROR_TRANSITION: not in this status. JOBQ_ERROR_NOT_FOUND. */
+
+/* jobq_pg_worktable_advance -- this stage is done, the next one is ready. */
+JOBQ_API jobq_error jobq_pg_worktable_advance(jobq_pg_worktable *work, PGconn *conn,
+                                              const void *row, jobq_pg_error *error);
+
+/* jobq_pg_worktable_succeed -- the last stage is done. */
+JOBQ_API jobq_error jobq_pg_worktable_succeed(jobq_pg_worktable *work, PGconn *conn,
+                                              const void *row, jobq_pg_error *error);
+
+/* jobq_pg_worktable_fail -- failed for good. */
+JOBQ_API jobq_error jobq_pg_worktable_fail(jobq_pg_worktable *work, PGconn *conn, const void *row,
+                                           const char *why, jobq_pg_error *error);
+
+/* jobq_pg_worktable_retry -- again after the backoff, or failed when that was the last attempt.
+ * random: 64 uniform bits. *again (may be NULL): which of the two. */
+JOBQ_API jobq_error jobq_pg_worktable_retry(jobq_pg_worktable *work, PGconn *conn, const void *row,
+                                            const char *why, uint64_t random, bool *again,
+                                            jobq_pg_error *error);
+
+/* jobq_pg_worktable_release -- given back undone, at shutdown. No attempt is counted. */
+JOBQ_API jobq_error jobq_pg_worktable_release(jobq_pg_worktable *work, PGconn *conn,
+                                              const void *row, jobq_pg_error *error);
+
+/* jobq_pg_worktable_heartbeat -- it is still being worked on; row takes the new time. */
+JOBQ_API jobq_error jobq_pg_worktable_heartbeat(jobq_pg_worktable *work, PGconn *conn, void *row,
+                                                jobq_pg_error *error);
+
+/* jobq_pg_worktable_reset -- at start-up and every minute or so: rows whose heartbeat is stale or
+ * missing go back to the start of their stage, which counts as an attempt, or fail with the last
+ * one; so do waiting rows without attempts left. *count (may be NULL): how many, 1000 at most;
+ * those locked by someone are left for the next time. */
+JOBQ_API jobq_error jobq_pg_worktable_reset(jobq_pg_worktable *work, PGconn *conn, int64_t *count,
+                                            jobq_pg_error *error);
+
+/* jobq_pg_worktable_look -- what a claim of count rows would take, without taking it, and without
+ * the keys in exclude, as text. Writes and locks nothing. */
+JOBQ_API jobq_error jobq_pg_worktable_look(jobq_pg_worktable *work, PGconn *conn, int32_t count,
+                                           const char *const *exclude, size_t exclude_count,
+                                           jobq_pg_rows *rows, jobq_pg_error *error);
 
 /* ---- values as text -------------------------------------------------------------------------- */
 
@@ -7824,6 +7944,795 @@ JOBQ_API jobq_error jobq_pg_transact(jobq_pg *pg, PGconn *conn, jobq_pg_deed dee
         memset(error, 0, sizeof *error);
     }
     if (mine != NULL) jobq_pg_release(pg, mine);
+    return code;
+}
+
+/* ---- >>worktable: the job verbs on a table of the user's ------------------------------------- */
+
+typedef enum jobq_pg__role {
+    JOBQ_PG__ROLE_STATUS,
+    JOBQ_PG__ROLE_RETRY_COUNT,
+    JOBQ_PG__ROLE_RETRY_AFTER,
+    JOBQ_PG__ROLE_ERROR,
+    JOBQ_PG__ROLE_HEARTBEAT,
+    JOBQ_PG__ROLE_CREATED_AT,
+    JOBQ_PG__ROLE_WORKER,
+    JOBQ_PG__ROLE_LEASE,
+    JOBQ_PG__ROLE_COUNT
+} jobq_pg__role;
+
+/* A status word: its stage and state. */
+typedef struct jobq_pg__status {
+    char word[128];
+    int stage;
+    jobq_state state;
+} jobq_pg__status;
+
+struct jobq_pg_worktable {
+    jobq_pg_table *table;
+    jobq_pg_worktable_desc desc;
+    jobq_policy policy;
+    const jobq_pg_column *columns[JOBQ_PG__ROLE_COUNT]; /* NULL: there is none */
+    jobq_pg__status words[2 * JOBQ_STAGES_MAX + 3];
+    int word_count;
+    char type[128]; /* of status, in SQL */
+    char now[512], later[512], expect[256]; /* lists of columns */
+    jobq_pg__plan claim, reset, look;
+};
+
+/* What a role's column has to be. */
+static const struct {
+    const char *name; /* by default; NULL: none */
+    jobq_pg_type type;
+    bool null;
+} jobq_pg__roles[JOBQ_PG__ROLE_COUNT] = {
+    {"status", JOBQ_PG_TEXT, false},          {"retry_count", JOBQ_PG_INT32, false},
+    {"retry_after", JOBQ_PG_TIMESTAMPTZ, true}, {"error_message", JOBQ_PG_TEXT, true},
+    {"heartbeat", JOBQ_PG_TIMESTAMPTZ, true}, {"created_at", JOBQ_PG_TIMESTAMPTZ, false},
+    {NULL, JOBQ_PG_INT64, true},              {NULL, JOBQ_PG_INT64, true}};
+
+static jobq_error jobq_pg__role_find(jobq_pg_worktable *w, int role, const char *name,
+                                     jobq_pg_error *error)
+{
+    jobq_pg_table *t = w->table;
+    const jobq_pg_column *c;
+    int at;
+
+    if (name == NULL) name = jobq_pg__roles[role].name;
+    if (name == NULL) return JOBQ_OK;
+    at = jobq_pg__column_find(t, name, strlen(name));
+    if (at < 0) return jobq_pg__unfit(t, error, name, "a work table needs this column");
+    c = w->columns[role] = &t->desc->columns[at];
+    if (c->type != jobq_pg__roles[role].type &&
+        !(role == JOBQ_PG__ROLE_STATUS && c->type == JOBQ_PG_ENUM))
+        return jobq_pg__unfit(t, error, name, "a work table needs another type here");
+    if (((c->flags & JOBQ_PG_NULLABLE) != 0) != jobq_pg__roles[role].null)
+        return jobq_pg__unfit(t, error, name, jobq_pg__roles[role].null
+                                                  ? "a work table writes NULL here"
+                                                  : "a work table can't have NULL here");
+    return JOBQ_OK;
+}
+
+static jobq_error jobq_pg__roles_find(jobq_pg_worktable *w, jobq_pg_error *error)
+{
+    const jobq_pg_worktable_desc *d = &w->desc;
+    const char *names[JOBQ_PG__ROLE_COUNT];
+    jobq_error code = JOBQ_OK;
+    int i;
+
+    names[JOBQ_PG__ROLE_STATUS] = d->status;
+    names[JOBQ_PG__ROLE_RETRY_COUNT] = d->retry_count;
+    names[JOBQ_PG__ROLE_RETRY_AFTER] = d->retry_after;
+    names[JOBQ_PG__ROLE_ERROR] = d->error;
+    names[JOBQ_PG__ROLE_HEARTBEAT] = d->heartbeat;
+    names[JOBQ_PG__ROLE_CREATED_AT] = d->created_at;
+    names[JOBQ_PG__ROLE_WORKER] = d->worker;
+    names[JOBQ_PG__ROLE_LEASE] = d->lease;
+    for (i = 0; i < JOBQ_PG__ROLE_COUNT && code == JOBQ_OK; i++) {
+        code = jobq_pg__role_find(w, i, names[i], error);
+    }
+    if (code == JOBQ_OK && (d->worker == NULL) != (d->lease == NULL))
+        return jobq_pg__invalid(error, "lease", "worker and lease are a pair");
+    return code;
+}
+
+static jobq_error jobq_pg__word_add(jobq_pg_worktable *w, int stage, jobq_state state,
+                                    jobq_pg_error *error)
+{
+    jobq_pg__status *s = &w->words[w->word_count++];
+    const jobq_pg_column *c = w->columns[JOBQ_PG__ROLE_STATUS];
+    const char *p;
+    int i;
+
+    s->stage = stage;
+    s->state = state;
+    if (jobq_status_format(s->word, sizeof s->word, w->desc.stages, w->desc.stage_count, stage,
+                           state) != JOBQ_OK)
+        return jobq_pg__invalid(error, "stages", "too long a name");
+    for (p = s->word; *p != '\0'; p++) {
+        if (!jobq_pg__word(*p) && *p != '-' && *p != ' ')
+            return jobq_pg__invalid(error, "stages", "letters, digits, _ and - only");
+    }
+    if (c->type != JOBQ_PG_ENUM) return JOBQ_OK;
+    for (i = 0; c->names[i] != NULL && strcmp(c->names[i], s->word) != 0; i++) {}
+    return c->names[i] != NULL ? JOBQ_OK : jobq_pg__unfit(w->table, error, s->word, "is no name of "
+                                                                                   "its enum");
+}
+
+static jobq_error jobq_pg__words_fill(jobq_pg_worktable *w, jobq_pg_error *error)
+{
+    jobq_error code = JOBQ_OK;
+    int stage, last = w->desc.stage_count - 1;
+
+    if (w->desc.stages == NULL || last < 0 || last >= JOBQ_STAGES_MAX)
+        return jobq_pg__invalid(error, "stages", "1 to 16 are wanted");
+    for (stage = last; stage >= 0 && code == JOBQ_OK; stage--) {
+        code = jobq_pg__word_add(w, stage, JOBQ_STATE_READY, error);
+        if (code == JOBQ_OK) code = jobq_pg__word_add(w, stage, JOBQ_STATE_RUNNING, error);
+    }
+    if (code == JOBQ_OK) code = jobq_pg__word_add(w, last, JOBQ_STATE_SUCCEEDED, error);
+    return code != JOBQ_OK ? code : jobq_pg__word_add(w, last, JOBQ_STATE_FAILED, error);
+}
+
+static const jobq_pg__status *jobq_pg__status_find(const jobq_pg_worktable *w, int stage,
+                                                   jobq_state state)
+{
+    int i;
+
+    for (i = 0; i < w->word_count; i++) {
+        if (w->words[i].state == state && (w->words[i].stage == stage || jobq_state_final(state)))
+            return &w->words[i];
+    }
+    return NULL;
+}
+
+/* NULL: the row's status is none of these. */
+static const jobq_pg__status *jobq_pg__status_of(const jobq_pg_worktable *w, const void *row)
+{
+    const jobq_pg_column *c = w->columns[JOBQ_PG__ROLE_STATUS];
+    const void *field = (const char *)row + c->offset;
+    jobq_str word = {NULL, 0};
+    int i;
+
+    if (c->type == JOBQ_PG_TEXT) word = *(const jobq_str *)field;
+    else if (jobq_pg__wrong_enum(c, *(const int *)field) == NULL)
+        word = jobq_str_from(c->names[*(const int *)field]);
+    for (i = 0; i < w->word_count; i++) {
+        if (jobq_str_equal(word, jobq_str_from(w->words[i].word))) return &w->words[i];
+    }
+    return NULL;
+}
+
+/* -- its three statements: the rules that they repeat are jobq_job_decide's -- */
+
+static void jobq_pg__say_word(jobq_pg__params *out, const jobq_pg__status *s)
+{
+    jobq_pg__say(out, "'");
+    jobq_pg__say(out, s->word);
+    jobq_pg__say(out, "'");
+}
+
+static void jobq_pg__say_role(jobq_pg__params *out, const jobq_pg_worktable *w, int role)
+{
+    jobq_pg__say_name(out, w->columns[role]->name);
+}
+
+static void jobq_pg__say_key(jobq_pg__params *out, const jobq_pg_table *t, const char *behind)
+{
+    int i, said = 0;
+
+    for (i = 0; i < t->column_count; i++) {
+        if ((t->desc->columns[i].flags & JOBQ_PG_KEY) == 0) continue;
+        if (said++ > 0) jobq_pg__say(out, ", ");
+        jobq_pg__say_column(out, t, i);
+        jobq_pg__say(out, behind);
+    }
+}
+
+/* What is due in one stage, oldest first; $1 rows. */
+static void jobq_pg__say_lane(jobq_pg__params *out, const jobq_pg_worktable *w,
+                              const jobq_pg__status *s, const char *what, bool claim)
+{
+    char count[64];
+
+    snprintf(count, sizeof count, " < %d AND (", (int)w->policy.max_attempts);
+    jobq_pg__say(out, "SELECT * FROM (SELECT ");
+    jobq_pg__say(out, what);
+    jobq_pg__say(out, " FROM ");
+    jobq_pg__say(out, w->table->name);
+    jobq_pg__say(out, " WHERE ");
+    jobq_pg__say_role(out, w, JOBQ_PG__ROLE_STATUS);
+    jobq_pg__say(out, " = ");
+    jobq_pg__say_word(out, s);
+    jobq_pg__say(out, " AND ");
+    jobq_pg__say_role(out, w, JOBQ_PG__ROLE_RETRY_COUNT);
+    jobq_pg__say(out, count);
+    jobq_pg__say_role(out, w, JOBQ_PG__ROLE_RETRY_AFTER);
+    jobq_pg__say(out, " IS NULL OR ");
+    jobq_pg__say_role(out, w, JOBQ_PG__ROLE_RETRY_AFTER);
+    jobq_pg__say(out, " <= statement_timestamp())");
+    if (!claim) {
+        jobq_pg__say(out, " AND concat_ws(' ', ");
+        jobq_pg__say_key(out, w->table, "");
+        jobq_pg__say(out, ") <> ALL ($2::text[])");
+    }
+    jobq_pg__say(out, " ORDER BY ");
+    jobq_pg__say_role(out, w, JOBQ_PG__ROLE_CREATED_AT);
+    jobq_pg__say(out, ", ");
+    jobq_pg__say_key(out, w->table, "");
+    jobq_pg__say(out, claim ? " LIMIT $1::bigint FOR UPDATE SKIP LOCKED) lane"
+                            : " LIMIT $1::bigint) lane");
+}
+
+/* Each stage by itself, later ones first, lazily: no sort, and no row locked beyond $1. */
+static void jobq_pg__say_lanes(jobq_pg__params *out, const jobq_pg_worktable *w, const char *what,
+                               bool claim)
+{
+    int stage;
+
+    for (stage = w->desc.stage_count - 1; stage >= 0; stage--) {
+        jobq_pg__say_lane(out, w, jobq_pg__status_find(w, stage, JOBQ_STATE_READY), what, claim);
+        jobq_pg__say(out, stage > 0 ? " UNION ALL " : " LIMIT $1::bigint");
+    }
+}
+
+/* " CASE status WHEN from THEN to ... END" for every stage. */
+static void jobq_pg__say_moves(jobq_pg__params *out, const jobq_pg_worktable *w, jobq_state from,
+                               jobq_state to)
+{
+    int stage;
+
+    jobq_pg__say(out, "CASE ");
+    jobq_pg__say_role(out, w, JOBQ_PG__ROLE_STATUS);
+    for (stage = 0; stage < w->desc.stage_count; stage++) {
+        jobq_pg__say(out, " WHEN ");
+        jobq_pg__say_word(out, jobq_pg__status_find(w, stage, from));
+        jobq_pg__say(out, " THEN ");
+        jobq_pg__say_word(out, jobq_pg__status_find(w, stage, to));
+    }
+    jobq_pg__say(out, " ELSE ");
+    jobq_pg__say_word(out, jobq_pg__status_find(w, 0, JOBQ_STATE_FAILED));
+    jobq_pg__say(out, " END");
+}
+
+/* ", column = value" */
+static void jobq_pg__say_value(jobq_pg__params *out, const jobq_pg_worktable *w, int role,
+                               const char *value)
+{
+    if (w->columns[role] == NULL) return;
+    jobq_pg__say(out, ", ");
+    jobq_pg__say_role(out, w, role);
+    jobq_pg__say(out, " = ");
+    jobq_pg__say(out, value);
+}
+
+static void jobq_pg__say_touch(jobq_pg__params *out, const jobq_pg_table *t)
+{
+    int i;
+
+    for (i = 0; i < t->column_count; i++) {
+        if ((t->desc->columns[i].flags & JOBQ_PG_TOUCH) == 0) continue;
+        jobq_pg__say(out, ", ");
+        jobq_pg__say_column(out, t, i);
+        jobq_pg__say(out, " = statement_timestamp()");
+    }
+}
+
+static void jobq_pg__say_update(jobq_pg__params *out, const jobq_pg_worktable *w)
+{
+    jobq_pg__say(out, "UPDATE ");
+    jobq_pg__say(out, w->table->name);
+    jobq_pg__say(out, " SET ");
+    jobq_pg__say_role(out, w, JOBQ_PG__ROLE_STATUS);
+    jobq_pg__say(out, " = (");
+}
+
+static void jobq_pg__say_claim(jobq_pg__params *out, const jobq_pg_worktable *w)
+{
+    jobq_pg__say_update(out, w);
+    jobq_pg__say_moves(out, w, JOBQ_STATE_READY, JOBQ_STATE_RUNNING);
+    jobq_pg__say(out, ")::");
+    jobq_pg__say(out, w->type);
+    jobq_pg__say_value(out, w, JOBQ_PG__ROLE_HEARTBEAT, "statement_timestamp()");
+    jobq_pg__say_value(out, w, JOBQ_PG__ROLE_RETRY_AFTER, "NULL");
+    jobq_pg__say_value(out, w, JOBQ_PG__ROLE_WORKER, "$2::bigint");
+    jobq_pg__say_value(out, w, JOBQ_PG__ROLE_LEASE, "$3::bigint");
+    jobq_pg__say_touch(out, w->table);
+    jobq_pg__say(out, " WHERE ctid = ANY (ARRAY(");
+    jobq_pg__say_lanes(out, w, "ctid", true);
+    jobq_pg__say(out, ")) RETURNING ");
+    jobq_pg__say(out, w->table->list);
+}
+
+/* "status IN (...)": all stages in a state. */
+static void jobq_pg__say_in(jobq_pg__params *out, const jobq_pg_worktable *w, jobq_state state)
+{
+    int stage;
+
+    jobq_pg__say_role(out, w, JOBQ_PG__ROLE_STATUS);
+    for (stage = 0; stage < w->desc.stage_count; stage++) {
+        jobq_pg__say(out, stage == 0 ? " IN (" : ", ");
+        jobq_pg__say_word(out, jobq_pg__status_find(w, stage, state));
+    }
+    jobq_pg__say(out, ")");
+}
+
+/* The event is CRASH, and every row a suspect: the table has no column to tell. */
+static void jobq_pg__say_reset(jobq_pg__params *out, const jobq_pg_worktable *w)
+{
+    const char *count = w->columns[JOBQ_PG__ROLE_RETRY_COUNT]->name;
+    char text[256];
+
+    jobq_pg__say_update(out, w);
+    jobq_pg__say(out, "CASE WHEN ");
+    jobq_pg__say_name(out, count);
+    snprintf(text, sizeof text, " >= %d THEN ", (int)w->policy.max_attempts - 1);
+    jobq_pg__say(out, text);
+    jobq_pg__say_word(out, jobq_pg__status_find(w, 0, JOBQ_STATE_FAILED));
+    jobq_pg__say(out, " ELSE ");
+    jobq_pg__say_moves(out, w, JOBQ_STATE_RUNNING, JOBQ_STATE_READY);
+    jobq_pg__say(out, " END)::");
+    jobq_pg__say(out, w->type);
+    jobq_pg__say(out, ", ");
+    jobq_pg__say_role(out, w, JOBQ_PG__ROLE_ERROR);
+    jobq_pg__say(out, " = CASE WHEN ");
+    jobq_pg__say_name(out, count);
+    snprintf(text, sizeof text,
+             " >= %d THEN 'Max retries (%d) exceeded: heartbeat lost' ELSE 'heartbeat lost' END, ",
+             (int)w->policy.max_attempts - 1, (int)w->policy.max_attempts);
+    jobq_pg__say(out, text);
+    jobq_pg__say_name(out, count);
+    jobq_pg__say(out, " = ");
+    jobq_pg__say_name(out, count);
+    jobq_pg__say(out, " + (");
+    jobq_pg__say_in(out, w, JOBQ_STATE_RUNNING);
+    jobq_pg__say(out, ")::integer");
+    jobq_pg__say_value(out, w, JOBQ_PG__ROLE_HEARTBEAT, "NULL");
+    jobq_pg__say_value(out, w, JOBQ_PG__ROLE_WORKER, "NULL");
+    jobq_pg__say_value(out, w, JOBQ_PG__ROLE_LEASE, "NULL");
+    jobq_pg__say_touch(out, w->table);
+    jobq_pg__say(out, " WHERE ctid = ANY (ARRAY(SELECT ctid FROM ");
+    jobq_pg__say(out, w->table->name);
+    jobq_pg__say(out, " WHERE ");
+    jobq_pg__say_in(out, w, JOBQ_STATE_RUNNING);
+    jobq_pg__say(out, " AND coalesce(");
+    jobq_pg__say_role(out, w, JOBQ_PG__ROLE_HEARTBEAT);
+    jobq_pg__say(out, ", '-infinity') < statement_timestamp() - $1::bigint * "
+                      "interval '1 microsecond' OR ");
+    jobq_pg__say_in(out, w, JOBQ_STATE_READY);
+    jobq_pg__say(out, " AND ");
+    jobq_pg__say_name(out, count);
+    snprintf(text, sizeof text, " >= %d", (int)w->policy.max_attempts);
+    jobq_pg__say(out, text);
+    jobq_pg__say(out, " LIMIT 1000 FOR UPDATE SKIP LOCKED))");
+}
+
+static bool jobq_pg__work_plan(jobq_pg__plan *plan, jobq_pg__params *out)
+{
+    jobq_pg__raw(out, "", 1);
+    plan->sql = out->data;
+    if (out->failed) return false;
+    plan->id = jobq_pg__hash(JOBQ_PG__HASH_SEED, plan->sql) | 1;
+    snprintf(plan->name, sizeof plan->name, "jobq_t%016llx", (unsigned long long)plan->id);
+    return true;
+}
+
+static bool jobq_pg__work_plans(jobq_pg_worktable *w)
+{
+    jobq_pg__params claim, reset, look;
+
+    memset(&claim, 0, sizeof claim);
+    memset(&reset, 0, sizeof reset);
+    memset(&look, 0, sizeof look);
+    jobq_pg__say_claim(&claim, w);
+    jobq_pg__say_reset(&reset, w);
+    jobq_pg__say_lanes(&look, w, w->table->list, false);
+    return jobq_pg__work_plan(&w->claim, &claim) & jobq_pg__work_plan(&w->reset, &reset) &
+           jobq_pg__work_plan(&w->look, &look);
+}
+
+/* The lists that the verbs' updates name. */
+static void jobq_pg__work_lists(jobq_pg_worktable *w)
+{
+    const char *status = w->columns[JOBQ_PG__ROLE_STATUS]->name;
+    const char *heartbeat = w->columns[JOBQ_PG__ROLE_HEARTBEAT]->name;
+    const char *count = w->columns[JOBQ_PG__ROLE_RETRY_COUNT]->name;
+    const char *after = w->columns[JOBQ_PG__ROLE_RETRY_AFTER]->name;
+    const char *why = w->columns[JOBQ_PG__ROLE_ERROR]->name;
+    bool token = w->desc.lease != NULL;
+    const char *worker = token ? w->desc.worker : "", *lease = token ? w->desc.lease : "";
+
+    snprintf(w->now, sizeof w->now, "%s %s %s %s %s %s %s", status, count, after, why, heartbeat,
+             worker, lease);
+    snprintf(w->later, sizeof w->later, "%s %s +%s %s %s %s %s", status, count, after, why,
+             heartbeat, worker, lease);
+    if (token) snprintf(w->expect, sizeof w->expect, "%s %s %s", status, worker, lease);
+    else snprintf(w->expect, sizeof w->expect, "%s %s", status, heartbeat);
+}
+
+static jobq_error jobq_pg__status_type(jobq_pg_worktable *w, PGconn *conn, jobq_pg_error *error)
+{
+    const char *values[2] = {w->table->name, w->columns[JOBQ_PG__ROLE_STATUS]->name};
+    PGresult *res = PQexecParams(conn,
+                                 "SELECT CASE typtype WHEN 'e' THEN quote_ident(n.nspname) || '.' "
+                                 "|| quote_ident(typname) ELSE 'text' END FROM pg_attribute a "
+                                 "JOIN pg_type t ON t.oid = a.atttypid "
+                                 "JOIN pg_namespace n ON n.oid = t.typnamespace "
+                                 "WHERE attrelid = $1::regclass AND attname = $2",
+                                 2, NULL, values, NULL, NULL, 0);
+    jobq_error code = JOBQ_OK;
+
+    if (PQntuples(res) == 1) jobq_pg__copy(w->type, sizeof w->type, PQgetvalue(res, 0, 0));
+    else code = jobq_pg__table_error(w->table, error, conn, res);
+    PQclear(res);
+    return code;
+}
+
+JOBQ_API void jobq_pg_worktable_close(jobq_pg_worktable *w)
+{
+    if (w == NULL) return;
+    free(w->claim.sql);
+    free(w->reset.sql);
+    free(w->look.sql);
+    free(w);
+}
+
+JOBQ_API jobq_error jobq_pg_worktable_open(jobq_pg_worktable **work, jobq_pg_table *table,
+                                           PGconn *conn, const jobq_pg_worktable_desc *desc,
+                                           jobq_pg_error *error)
+{
+    jobq_pg_worktable *w = (jobq_pg_worktable *)calloc(1, sizeof *w);
+    PGconn *mine = NULL;
+    jobq_error code;
+
+    JOBQ_ASSERT(work != NULL && table != NULL && desc != NULL);
+    *work = NULL;
+    if (w == NULL) return jobq_pg__no_memory(error);
+    w->table = table;
+    w->desc = *desc;
+    w->policy.max_attempts = desc->max_retries;
+    w->policy.max_crashes = INT32_MAX;
+    w->policy.attempts_span_stages = desc->attempts_span_stages;
+    w->policy.backoff = desc->backoff.base_us == 0 ? jobq_backoff_seed() : desc->backoff;
+    w->policy = jobq_policy_defaults(&w->policy);
+    if (w->desc.stale_us == 0) w->desc.stale_us = 300 * (int64_t)1000000;
+    code = jobq_pg__roles_find(w, error);
+    if (code == JOBQ_OK) code = jobq_pg__words_fill(w, error);
+    if (code == JOBQ_OK && (w->policy.max_attempts < 1 || w->desc.stale_us < 0 ||
+                            jobq_backoff_check(&w->policy.backoff) != JOBQ_OK))
+        code = jobq_pg__invalid(error, "desc", "max_retries, stale_us or backoff is out of range");
+    if (code == JOBQ_OK && conn == NULL) code = jobq_pg_acquire(table->pg, &mine, error);
+    if (code == JOBQ_OK) code = jobq_pg__status_type(w, conn == NULL ? mine : conn, error);
+    if (mine != NULL) jobq_pg_release(table->pg, mine);
+    if (code == JOBQ_OK) jobq_pg__work_lists(w);
+    if (code == JOBQ_OK && !jobq_pg__work_plans(w)) code = jobq_pg__no_memory(error);
+    if (code == JOBQ_OK) *work = w;
+    else jobq_pg_worktable_close(w);
+    return code;
+}
+
+/* -- verbs -- */
+
+JOBQ_API int jobq_pg_worktable_stage(const jobq_pg_worktable *w, const void *row)
+{
+    const jobq_pg__status *s = jobq_pg__status_of(w, row);
+
+    return s == NULL ? -1 : s->stage;
+}
+
+/* Where a claimed row stands in its batch. */
+typedef struct jobq_pg__place {
+    int stage;
+    int64_t created_us, id;
+    jobq_str name; /* or the key is a text */
+    const char *row;
+} jobq_pg__place;
+
+static int jobq_pg__by_place(const void *a, const void *b)
+{
+    const jobq_pg__place *x = (const jobq_pg__place *)a, *y = (const jobq_pg__place *)b;
+    size_t len = x->name.len < y->name.len ? x->name.len : y->name.len;
+    int order;
+
+    if (x->stage != y->stage) return x->stage > y->stage ? -1 : 1;
+    if (x->created_us != y->created_us) return x->created_us < y->created_us ? -1 : 1;
+    if (x->id != y->id) return x->id < y->id ? -1 : 1;
+    order = len == 0 ? 0 : memcmp(x->name.ptr, y->name.ptr, len);
+    return order != 0 ? order : (x->name.len > y->name.len) - (x->name.len < y->name.len);
+}
+
+static jobq_pg__place jobq_pg__place_of(const jobq_pg_worktable *w, const char *row)
+{
+    jobq_pg__place place;
+    int i;
+
+    memset(&place, 0, sizeof place);
+    place.row = row;
+    place.stage = jobq_pg_worktable_stage(w, row);
+    memcpy(&place.created_us, row + w->columns[JOBQ_PG__ROLE_CREATED_AT]->offset, 8);
+    for (i = 0; i < w->table->column_count; i++) {
+        const jobq_pg_column *c = &w->table->desc->columns[i];
+        if ((c->flags & JOBQ_PG_KEY) == 0) continue;
+        if (c->type == JOBQ_PG_TEXT)
+            place.name = *(const jobq_str *)(const void *)(row + c->offset);
+        else (void)jobq_pg__long_of(c->type, row + c->offset, &place.id);
+        break;
+    }
+    return place;
+}
+
+/* RETURNING has no order, and the sort of a few rows in the server would hide that of many. */
+static jobq_error jobq_pg__rows_order(const jobq_pg_worktable *w, jobq_pg_rows *rows,
+                                      jobq_pg_error *error)
+{
+    size_t size = w->table->desc->row_size, i;
+    char *at = (char *)rows->rows, *copy;
+    jobq_pg__place *places;
+
+    if (rows->count < 2) return JOBQ_OK;
+    copy = (char *)malloc(rows->count * size);
+    places = (jobq_pg__place *)malloc(rows->count * sizeof *places);
+    if (copy != NULL && places != NULL) {
+        memcpy(copy, at, rows->count * size);
+        for (i = 0; i < rows->count; i++) places[i] = jobq_pg__place_of(w, copy + i * size);
+        qsort(places, rows->count, sizeof *places, jobq_pg__by_place);
+        for (i = 0; i < rows->count; i++) memcpy(at + i * size, places[i].row, size);
+    }
+    i = copy != NULL && places != NULL;
+    free(copy);
+    free(places);
+    return i ? JOBQ_OK : jobq_pg__no_memory(error);
+}
+
+static jobq_error jobq_pg__work_rows(jobq_pg_worktable *w, PGconn *conn, const jobq_pg__plan *plan,
+                                     jobq_pg__args *args, jobq_pg_rows *rows, jobq_pg_error *error)
+{
+    PGresult *res = jobq_pg__plan_exec(w->table, conn, plan, args, error);
+    jobq_error code;
+
+    if (res == NULL) return error->code;
+    code = jobq_pg__rows_take(w->table, res, INT32_MAX, rows, error);
+    return code != JOBQ_OK ? code : jobq_pg__rows_order(w, rows, error);
+}
+
+JOBQ_API jobq_error jobq_pg_worktable_claim(jobq_pg_worktable *w, PGconn *conn, int32_t count,
+                                            int64_t worker, int64_t lease, jobq_pg_rows *rows,
+                                            jobq_pg_error *error)
+{
+    jobq_pg_error local;
+    jobq_pg__args args;
+
+    JOBQ_ASSERT(w != NULL && rows != NULL);
+    if (error == NULL) error = &local;
+    memset(rows, 0, sizeof *rows);
+    if (count < 1) return jobq_pg__invalid(error, "count", "at least 1");
+    if (w->desc.lease != NULL && (worker == 0 || lease <= 0))
+        return jobq_pg__invalid(error, "lease", "this table needs a token: worker and lease");
+    jobq_pg__args_init(&args);
+    jobq_pg__args_long(&args, count);
+    if (w->desc.lease != NULL) jobq_pg__args_long(&args, worker);
+    if (w->desc.lease != NULL) jobq_pg__args_long(&args, lease);
+    return jobq_pg__work_rows(w, conn, &w->claim, &args, rows, error);
+}
+
+JOBQ_API jobq_error jobq_pg_worktable_look(jobq_pg_worktable *w, PGconn *conn, int32_t count,
+                                           const char *const *exclude, size_t exclude_count,
+                                           jobq_pg_rows *rows, jobq_pg_error *error)
+{
+    jobq_pg_error local;
+    jobq_pg__args args;
+    size_t i;
+
+    JOBQ_ASSERT(w != NULL && rows != NULL);
+    if (error == NULL) error = &local;
+    memset(rows, 0, sizeof *rows);
+    if (count < 1) return jobq_pg__invalid(error, "count", "at least 1");
+    for (i = 0; i < exclude_count; i++) {
+        if (exclude[i] == NULL || !jobq_utf8_valid(jobq_str_from(exclude[i])))
+            return jobq_pg__invalid(error, "exclude", "an element is NULL, or not UTF-8");
+    }
+    jobq_pg__args_init(&args);
+    jobq_pg__args_long(&args, count);
+    jobq_pg__args_open(&args);
+    jobq_pg__array_head_put(&args.raw, JOBQ_PG__TEXT, exclude_count);
+    for (i = 0; i < exclude_count; i++) {
+        jobq_pg__item_str(&args.raw, jobq_str_from(exclude[i]), JOBQ_PG__TEXT);
+    }
+    jobq_pg__args_shut(&args);
+    return jobq_pg__work_rows(w, conn, &w->look, &args, rows, error);
+}
+
+JOBQ_API jobq_error jobq_pg_worktable_reset(jobq_pg_worktable *w, PGconn *conn, int64_t *count,
+                                            jobq_pg_error *error)
+{
+    jobq_pg_error local;
+    jobq_pg__args args;
+    PGresult *res;
+
+    JOBQ_ASSERT(w != NULL);
+    if (error == NULL) error = &local;
+    jobq_pg__args_init(&args);
+    jobq_pg__args_long(&args, w->desc.stale_us);
+    res = jobq_pg__plan_exec(w->table, conn, &w->reset, &args, error);
+    if (res == NULL) return error->code;
+    if (count != NULL) *count = strtoll(PQcmdTuples(res), NULL, 10);
+    PQclear(res);
+    return JOBQ_OK;
+}
+
+/* The facts that decide. The token is the row's own: the guard of the update is the fence. */
+static jobq_job jobq_pg__work_job(const jobq_pg_worktable *w, const jobq_pg__status *s,
+                                  const void *row)
+{
+    jobq_job job = jobq_job_new(0);
+    int32_t failed;
+
+    memcpy(&failed, (const char *)row + w->columns[JOBQ_PG__ROLE_RETRY_COUNT]->offset, 4);
+    job.stages = (int16_t)w->desc.stage_count;
+    job.stage = (int16_t)s->stage;
+    job.state = s->state;
+    job.attempt = failed < INT32_MAX ? failed + 1 : failed; /* the one that runs */
+    return job;
+}
+
+static void jobq_pg__status_write(const jobq_pg_worktable *w, char *row, const jobq_pg__status *s)
+{
+    const jobq_pg_column *c = w->columns[JOBQ_PG__ROLE_STATUS];
+    jobq_str word = jobq_str_from(s->word);
+    int i;
+
+    if (c->type == JOBQ_PG_TEXT) {
+        memcpy(row + c->offset, &word, sizeof word);
+        return;
+    }
+    for (i = 0; strcmp(c->names[i], s->word) != 0; i++) {}
+    memcpy(row + c->offset, &i, sizeof i);
+}
+
+static void jobq_pg__role_long(const jobq_pg_worktable *w, char *row, int role, int64_t value,
+                               bool set)
+{
+    if (w->columns[role] == NULL) return;
+    memcpy(row + w->columns[role]->offset, &value, sizeof value);
+    memcpy(row + w->columns[role]->offset + sizeof value, &set, sizeof set);
+}
+
+/* The row as the decision leaves it. Failed attempts: a run that ends well was none. */
+static void jobq_pg__work_apply(const jobq_pg_worktable *w, char *row, const jobq_decision *d,
+                                jobq_event_kind kind, const char *why)
+{
+    int32_t failed = kind == JOBQ_EVENT_SUCCESS && d->attempt > 0 ? d->attempt - 1 : d->attempt;
+    jobq_str text = jobq_str_from(why);
+
+    jobq_pg__status_write(w, row, jobq_pg__status_find(w, d->stage, d->state));
+    memcpy(row + w->columns[JOBQ_PG__ROLE_RETRY_COUNT]->offset, &failed, sizeof failed);
+    memcpy(row + w->columns[JOBQ_PG__ROLE_ERROR]->offset, &text, sizeof text);
+    jobq_pg__role_long(w, row, JOBQ_PG__ROLE_RETRY_AFTER, d->delay_us, d->delay_us > 0);
+    jobq_pg__role_long(w, row, JOBQ_PG__ROLE_HEARTBEAT, 0, false);
+    jobq_pg__role_long(w, row, JOBQ_PG__ROLE_WORKER, 0, false);
+    jobq_pg__role_long(w, row, JOBQ_PG__ROLE_LEASE, 0, false);
+}
+
+static jobq_error jobq_pg__work_wrong(const jobq_pg_worktable *w, const jobq_pg__status *s,
+                                      jobq_pg_error *error)
+{
+    return jobq_pg__said(error, JOBQ_ERROR_TRANSITION, "Invalid state", w->table->entity,
+                         w->columns[JOBQ_PG__ROLE_STATUS]->name, s == NULL ? "?" : s->word);
+}
+
+/* One event of a claimed row, in one statement. */
+static jobq_error jobq_pg__work_settle(jobq_pg_worktable *w, PGconn *conn, const void *row,
+                                       const jobq_event *event, const char *why, bool *again,
+                                       jobq_pg_error *error)
+{
+    const jobq_pg__status *s = jobq_pg__status_of(w, row);
+    char text[JOBQ_ERROR_MAX + 1], *next;
+    jobq_decision d;
+    jobq_job job;
+    jobq_error code;
+
+    if (s == NULL) return jobq_pg__work_wrong(w, s, error);
+    job = jobq_pg__work_job(w, s, row);
+    code = jobq_job_decide(&w->policy, &job, event, &d);
+    if (code == JOBQ_ERROR_TRANSITION) return jobq_pg__work_wrong(w, s, error);
+    if (code != JOBQ_OK) return jobq_pg__fail(error, code, "%s", jobq_error_text(code));
+    next = (char *)malloc(w->table->desc->row_size);
+    if (next == NULL) return jobq_pg__no_memory(error);
+    memcpy(next, row, w->table->desc->row_size);
+    if (why != NULL) jobq_reason_format(text, &d, jobq_str_from(why));
+    jobq_pg__work_apply(w, next, &d, event->kind, why == NULL ? NULL : text);
+    code = jobq_pg_table_update_if(w->table, conn, d.delay_us > 0 ? w->later : w->now, next,
+                                   w->expect, row, NULL, error);
+    free(next);
+    if (code == JOBQ_OK && again != NULL) *again = d.state == JOBQ_STATE_READY;
+    return code;
+}
+
+static jobq_event jobq_pg__event(jobq_event_kind kind)
+{
+    jobq_event event;
+
+    memset(&event, 0, sizeof event);
+    event.kind = kind;
+    return event;
+}
+
+/* Success, of the last stage or of one before it. */
+static jobq_error jobq_pg__work_success(jobq_pg_worktable *w, PGconn *conn, const void *row,
+                                        bool last, jobq_pg_error *error)
+{
+    const jobq_pg__status *s = jobq_pg__status_of(w, row);
+    jobq_event event = jobq_pg__event(JOBQ_EVENT_SUCCESS);
+
+    if (s == NULL || (s->stage == w->desc.stage_count - 1) != last)
+        return jobq_pg__work_wrong(w, s, error);
+    return jobq_pg__work_settle(w, conn, row, &event, NULL, NULL, error);
+}
+
+JOBQ_API jobq_error jobq_pg_worktable_advance(jobq_pg_worktable *w, PGconn *conn, const void *row,
+                                              jobq_pg_error *error)
+{
+    return jobq_pg__work_success(w, conn, row, false, error);
+}
+
+JOBQ_API jobq_error jobq_pg_worktable_succeed(jobq_pg_worktable *w, PGconn *conn, const void *row,
+                                              jobq_pg_error *error)
+{
+    return jobq_pg__work_success(w, conn, row, true, error);
+}
+
+JOBQ_API jobq_error jobq_pg_worktable_fail(jobq_pg_worktable *w, PGconn *conn, const void *row,
+                                           const char *why, jobq_pg_error *error)
+{
+    jobq_event event = jobq_pg__event(JOBQ_EVENT_DISCARD);
+
+    return jobq_pg__work_settle(w, conn, row, &event, why == NULL ? "" : why, NULL, error);
+}
+
+/* The delay is of the new count: the first is the second of the curve, 120 s by default. */
+JOBQ_API jobq_error jobq_pg_worktable_retry(jobq_pg_worktable *w, PGconn *conn, const void *row,
+                                            const char *why, uint64_t random, bool *again,
+                                            jobq_pg_error *error)
+{
+    jobq_event event = jobq_pg__event(JOBQ_EVENT_RETRY);
+    int32_t failed;
+
+    memcpy(&failed, (const char *)row + w->columns[JOBQ_PG__ROLE_RETRY_COUNT]->offset, 4);
+    event.delay_named = true;
+    event.delay_us = jobq_backoff_delay(&w->policy.backoff, (uint32_t)failed + 1, random);
+    return jobq_pg__work_settle(w, conn, row, &event, why == NULL ? "" : why, again, error);
+}
+
+JOBQ_API jobq_error jobq_pg_worktable_release(jobq_pg_worktable *w, PGconn *conn, const void *row,
+                                              jobq_pg_error *error)
+{
+    jobq_event event = jobq_pg__event(JOBQ_EVENT_RELEASE);
+
+    return jobq_pg__work_settle(w, conn, row, &event, NULL, NULL, error);
+}
+
+JOBQ_API jobq_error jobq_pg_worktable_heartbeat(jobq_pg_worktable *w, PGconn *conn, void *row,
+                                                jobq_pg_error *error)
+{
+    const jobq_pg__status *s = jobq_pg__status_of(w, row);
+    const jobq_pg_column *c = w->columns[JOBQ_PG__ROLE_HEARTBEAT];
+    size_t size = w->table->desc->row_size;
+    jobq_pg_rows rows;
+    char list[80], *next;
+    jobq_error code;
+
+    if (s == NULL || s->state != JOBQ_STATE_RUNNING) return jobq_pg__work_wrong(w, s, error);
+    next = (char *)malloc(size);
+    if (next == NULL) return jobq_pg__no_memory(error);
+    memcpy(next, row, size);
+    jobq_pg__role_long(w, next, JOBQ_PG__ROLE_HEARTBEAT, 0, true);
+    snprintf(list, sizeof list, "+%s", c->name);
+    code = jobq_pg_table_update_if(w->table, conn, list, next, w->expect, row, &rows, error);
+    if (code == JOBQ_OK)
+        memcpy((char *)row + c->offset, (const char *)rows.rows + c->offset,
+               sizeof(jobq_pg_maybe_int64));
+    if (code == JOBQ_OK) jobq_pg_rows_clear(&rows);
+    free(next);
     return code;
 }
 

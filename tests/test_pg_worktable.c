@@ -1,0 +1,566 @@
+/*
+ * test_pg_worktable.c -- the job verbs on a table of the user's: X2 to X13 on the two-stage table
+ * of examples/videos.sql, with lease columns and without.
+ */
+#include "pg.h"
+
+typedef struct video {
+    jobq_str video_id, status;
+    int32_t retry_count;
+    int64_t created_at, updated_at;
+    jobq_str error_message;
+    jobq_pg_maybe_int64 retry_after, pc_heartbeat, worker, lease;
+} video;
+
+static const jobq_pg_column video_columns[] = {
+    JOBQ_PG_COLUMN(video, video_id, TEXT, JOBQ_PG_KEY),
+    JOBQ_PG_COLUMN(video, status, TEXT, 0),
+    JOBQ_PG_COLUMN(video, retry_count, INT32, 0),
+    JOBQ_PG_COLUMN(video, created_at, TIMESTAMPTZ, 0),
+    JOBQ_PG_COLUMN(video, updated_at, TIMESTAMPTZ, JOBQ_PG_TOUCH),
+    JOBQ_PG_COLUMN(video, error_message, TEXT, JOBQ_PG_NULLABLE),
+    JOBQ_PG_COLUMN(video, retry_after, TIMESTAMPTZ, JOBQ_PG_NULLABLE),
+    JOBQ_PG_COLUMN(video, pc_heartbeat, TIMESTAMPTZ, JOBQ_PG_NULLABLE),
+    JOBQ_PG_COLUMN(video, worker, INT64, JOBQ_PG_NULLABLE),
+    JOBQ_PG_COLUMN(video, lease, INT64, JOBQ_PG_NULLABLE), JOBQ_PG_COLUMNS_END};
+
+static const jobq_pg_table_desc video_desc = {"jobq.videos", sizeof(video), video_columns, "video",
+                                              NULL, false};
+static const char *const stages[] = {"EXTRACTION", "EMBEDDING"};
+static const char *const words[] = {"PENDING", "EXTRACTION_IN_PROGRESS", "EXTRACTION_COMPLETE",
+                                    "EMBEDDING_IN_PROGRESS", "SUCCEEDED", "FAILED"};
+
+static jobq_pg_table *videos;
+static jobq_pg_worktable *leased, *plain; /* the same table, with the token and without */
+static jobq_pg_error error;
+static jobq_pg_rows rows;
+
+#define OK(call)                                              \
+    do {                                                      \
+        if ((call) != JOBQ_OK) fail_msg("%s", error.message); \
+    } while (0)
+#define ROW(i) ((video *)rows.rows + (i))
+
+static jobq_pg_worktable_desc work_desc(bool token)
+{
+    jobq_pg_worktable_desc d;
+
+    memset(&d, 0, sizeof d);
+    d.stages = stages;
+    d.stage_count = 2;
+    d.heartbeat = "pc_heartbeat";
+    d.worker = token ? "worker" : NULL;
+    d.lease = token ? "lease" : NULL;
+    d.max_retries = 3;
+    return d;
+}
+
+static int up(void **state)
+{
+    jobq_pg_worktable_desc with = work_desc(true), without = work_desc(false);
+    static char text[8192];
+    FILE *file = fopen("examples/videos.sql", "r");
+
+    if (pg_up(state) != 0 || file == NULL) return 1;
+    text[fread(text, 1, sizeof text - 1, file)] = '\0';
+    fclose(file);
+    RUN("SET search_path = jobq");
+    PQclear(PQexec(db, text));
+    if (jobq_pg_table_open(&videos, pg, NULL, &video_desc, &error) == JOBQ_OK &&
+        jobq_pg_worktable_open(&leased, videos, NULL, &with, &error) == JOBQ_OK &&
+        jobq_pg_worktable_open(&plain, videos, db, &without, &error) == JOBQ_OK)
+        return 0;
+    fprintf(stderr, "%s\n", error.message);
+    return 1;
+}
+
+static int down(void **state)
+{
+    jobq_pg_worktable_close(leased);
+    jobq_pg_worktable_close(plain);
+    jobq_pg_table_close(videos);
+    return pg_down(state);
+}
+
+static int empty(void **state)
+{
+    (void)state;
+    RUN("TRUNCATE jobq.videos");
+    return 0;
+}
+
+static void add(const char *id, const char *status, int count)
+{
+    RUN("INSERT INTO jobq.videos (video_id, status, retry_count, created_at) VALUES "
+        "('%s', '%s', %d, '2020-01-01'::timestamptz + '%s'::text::int * interval '1 second')",
+        id, status, count, strpbrk(id, "0123456789") == NULL ? "0" : strpbrk(id, "0123456789"));
+}
+
+static void claim(jobq_pg_worktable *w, int32_t count, int64_t lease)
+{
+    jobq_pg_rows_clear(&rows);
+    OK(jobq_pg_worktable_claim(w, NULL, count, 7, lease, &rows, &error));
+}
+
+/* One row in stage 0, claimed. */
+static void claim_new(jobq_pg_worktable *w)
+{
+    add("v1", "PENDING", 0);
+    claim(w, 1, 1);
+    assert_int_equal(rows.count, 1);
+}
+
+static void assert_row(const char *status, int count, const char *rest)
+{
+    if (number("SELECT count(*) FROM jobq.videos WHERE status = '%s' AND retry_count = %d AND %s",
+               status, count, rest) == 1)
+        return;
+    {
+        PGresult *res = sql(db, "SELECT v::text FROM jobq.videos v");
+        fail_msg("%s %d %s: %s", status, count, rest, PQgetvalue(res, 0, 0));
+    }
+}
+
+static void claims_later_stages_first_then_age_then_id(void **state)
+{
+    static const char *const order[] = {"e8", "e9", "a1", "p2", "p3", "q3"};
+    size_t i;
+
+    (void)state;
+    add("q3", "PENDING", 0);
+    add("p3", "PENDING", 2);
+    add("p2", "PENDING", 0);
+    add("a1", "PENDING", 0);
+    add("e9", "EXTRACTION_COMPLETE", 0);
+    add("e8", "EXTRACTION_COMPLETE", 0);
+    add("x0", "PENDING", 3);
+    add("y0", "SUCCEEDED", 0);
+    add("z0", "EMBEDDING_IN_PROGRESS", 0);
+    add("w0", "PENDING", 0);
+    RUN("UPDATE jobq.videos SET retry_after = now() + interval '1 hour' WHERE video_id = 'w0'");
+    RUN("UPDATE jobq.videos SET retry_after = now() - interval '1 second' WHERE video_id = 'p2'");
+    claim(leased, 5, 1);
+    assert_int_equal(rows.count, 5);
+    for (i = 0; i < 5; i++) assert_string_equal(ROW(i)->video_id.ptr, order[i]);
+    assert_string_equal(ROW(0)->status.ptr, "EMBEDDING_IN_PROGRESS");
+    assert_int_equal(jobq_pg_worktable_stage(leased, ROW(0)), 1);
+    assert_int_equal(jobq_pg_worktable_stage(leased, ROW(4)), 0);
+    assert_true(ROW(3)->pc_heartbeat.set && !ROW(3)->retry_after.set);
+    assert_true(ROW(3)->worker.value == 7 && ROW(3)->lease.value == 1);
+    claim(leased, 5, 2);
+    assert_int_equal(rows.count, 1);
+    assert_string_equal(ROW(0)->video_id.ptr, order[5]);
+    claim(leased, 5, 3);
+    assert_int_equal(rows.count, 0);
+}
+
+/* The claim reads its index in order, locks no more rows than it takes, and is one statement. */
+static void claim_reads_the_index_without_a_sort(void **state)
+{
+    PGresult *res;
+    bool index = false, sort = false, scan = false;
+    int i;
+
+    (void)state;
+    RUN("INSERT INTO jobq.videos (video_id, status) SELECT 'v' || n, CASE WHEN n %% 2 = 0 THEN "
+        "'PENDING' ELSE 'SUCCEEDED' END FROM generate_series(1, 20000) n");
+    RUN("ANALYZE jobq.videos");
+    RUN("DEALLOCATE ALL");
+    {
+        char *text = malloc(strlen(leased->claim.sql) + 100);
+        sprintf(text, "PREPARE claiming AS %s", leased->claim.sql);
+        PQclear(PQexec(db, text));
+        free(text);
+    }
+    res = PQexec(db, "EXPLAIN (ANALYZE, COSTS off) EXECUTE claiming(100, 7, 1)");
+    assert_true(PQntuples(res) > 0);
+    for (i = 0; i < PQntuples(res); i++) {
+        const char *line = PQgetvalue(res, i, 0);
+        index = index || strstr(line, "videos_ready") != NULL;
+        sort = sort || strstr(line, "Sort") != NULL;
+        scan = scan || strstr(line, "Seq Scan") != NULL;
+    }
+    PQclear(res);
+    assert_true(index && !sort && !scan);
+    assert_int_equal(number("SELECT count(*) FROM jobq.videos WHERE worker = 7"), 100);
+}
+
+static void two_claimers_never_wait_nor_share(void **state)
+{
+    PGconn *a = PQconnectdb(server()), *b = PQconnectdb(server());
+    jobq_pg_rows other;
+    size_t i, k;
+
+    (void)state;
+    RUN("INSERT INTO jobq.videos (video_id) SELECT 'v' || n FROM generate_series(1, 50) n");
+    PQclear(PQexec(a, "BEGIN; SET LOCAL lock_timeout = 1"));
+    PQclear(PQexec(b, "BEGIN; SET LOCAL lock_timeout = 1"));
+    jobq_pg_rows_clear(&rows);
+    OK(jobq_pg_worktable_claim(leased, a, 30, 1, 1, &rows, &error));
+    OK(jobq_pg_worktable_claim(leased, b, 30, 2, 1, &other, &error));
+    assert_true(rows.count == 30 && other.count == 20);
+    for (i = 0; i < rows.count; i++) {
+        for (k = 0; k < other.count; k++)
+            assert_false(jobq_str_equal(ROW(i)->video_id, ((video *)other.rows)[k].video_id));
+    }
+    jobq_pg_rows_clear(&other);
+    PQfinish(a);
+    PQfinish(b);
+}
+
+/* Sixteen processes, each id once. */
+static void crowds_claim_each_row_once(void **state)
+{
+    enum { PROCESSES = 16 };
+    long all = check_slow() ? 2000 : 10000;
+    pid_t pids[PROCESSES];
+    int i, status;
+
+    (void)state;
+    RUN("INSERT INTO jobq.videos (video_id) SELECT 'v' || n FROM generate_series(1, %ld) n", all);
+    RUN("CREATE TABLE jobq.seen (video_id text)");
+    for (i = 0; i < PROCESSES; i++) {
+        pids[i] = fork();
+        if (pids[i] == 0) {
+            PGconn *conn = PQconnectdb(server());
+            int64_t lease = 1;
+            jobq_pg_rows got;
+            char insert[200];
+            size_t k;
+            snprintf(insert, sizeof insert, "INSERT INTO %s.seen VALUES ($1)", schema);
+            PQclear(PQexec(conn, "SET lock_timeout = '5s'"));
+            for (;; lease++) {
+                if (jobq_pg_worktable_claim(leased, conn, 100, i + 1, lease, &got, NULL)) _exit(1);
+                if (got.count == 0) _exit(0);
+                PQclear(PQexec(conn, "BEGIN"));
+                for (k = 0; k < got.count; k++) {
+                    const char *id = ((video *)got.rows)[k].video_id.ptr;
+                    PQclear(PQexecParams(conn, insert, 1, NULL, &id, NULL, NULL, 0));
+                }
+                PQclear(PQexec(conn, "COMMIT"));
+                jobq_pg_rows_clear(&got);
+            }
+        }
+    }
+    for (i = 0; i < PROCESSES; i++) {
+        waitpid(pids[i], &status, 0);
+        assert_int_equal(status, 0);
+    }
+    claim(leased, 1000, 99999); /* what was locked when the last one looked */
+    assert_int_equal(number("SELECT count(*) FROM jobq.seen") + (long)rows.count, all);
+    assert_int_equal(number("SELECT count(DISTINCT video_id) FROM jobq.seen") + (long)rows.count,
+                     all);
+    RUN("DROP TABLE jobq.seen");
+}
+
+static void stages_to_the_end(void **state)
+{
+    (void)state;
+    claim_new(leased);
+    OK(jobq_pg_worktable_advance(leased, NULL, ROW(0), &error));
+    assert_row("EXTRACTION_COMPLETE", 0, "worker IS NULL AND pc_heartbeat IS NULL AND updated_at > "
+                                         "created_at");
+    claim(leased, 1, 2);
+    OK(jobq_pg_worktable_succeed(leased, NULL, ROW(0), &error));
+    assert_row("SUCCEEDED", 0, "worker IS NULL AND error_message IS NULL AND lease IS NULL");
+}
+
+static void retries_back_off_and_end(void **state)
+{
+    bool again;
+
+    (void)state;
+    claim_new(leased);
+    OK(jobq_pg_worktable_retry(leased, NULL, ROW(0), "one", UINT64_MAX / 2, &again, &error));
+    assert_true(again);
+    assert_row("PENDING", 1,
+               "error_message = 'one' AND retry_after - updated_at BETWEEN '119 s' AND "
+               "'121 s'");
+    RUN("UPDATE jobq.videos SET retry_after = now(), status = 'EXTRACTION_COMPLETE'");
+    claim(leased, 1, 2);
+    OK(jobq_pg_worktable_retry(leased, NULL, ROW(0), "two", UINT64_MAX / 2, &again, &error));
+    assert_true(again);
+    assert_row("EXTRACTION_COMPLETE", 2, "retry_after - updated_at BETWEEN '239 s' AND '241 s'");
+    RUN("UPDATE jobq.videos SET retry_after = NULL");
+    claim(leased, 1, 3);
+    OK(jobq_pg_worktable_retry(leased, NULL, ROW(0), "three", 0, &again, &error));
+    assert_false(again);
+    assert_row("FAILED", 3, "error_message = 'Max retries (3) exceeded: three' AND retry_after IS "
+                            "NULL");
+}
+
+static void success_forgets_errors_and_counts_per_stage(void **state)
+{
+    (void)state;
+    add("v1", "PENDING", 2);
+    RUN("UPDATE jobq.videos SET error_message = 'old'");
+    claim(leased, 1, 1);
+    OK(jobq_pg_worktable_advance(leased, NULL, ROW(0), &error));
+    assert_row("EXTRACTION_COMPLETE", 0, "error_message IS NULL");
+}
+
+static void failing_for_good(void **state)
+{
+    (void)state;
+    claim_new(leased);
+    OK(jobq_pg_worktable_fail(leased, NULL, ROW(0), "no such file", &error));
+    assert_row("FAILED", 1, "error_message = 'no such file' AND worker IS NULL");
+}
+
+static void release_counts_nothing(void **state)
+{
+    (void)state;
+    add("v1", "EXTRACTION_COMPLETE", 1);
+    add("v2", "PENDING", 0);
+    claim(leased, 1, 1);
+    OK(jobq_pg_worktable_claim(leased, NULL, 1, 8, 1, &(jobq_pg_rows){NULL, 0, false}, &error));
+    OK(jobq_pg_worktable_release(leased, NULL, ROW(0), &error));
+    assert_row("EXTRACTION_COMPLETE", 1, "worker IS NULL");
+    assert_row("EXTRACTION_IN_PROGRESS", 0, "worker = 8"); /* another's stays */
+}
+
+/* Every word as the row's status, every verb: what does not apply changes nothing. */
+static void every_status_and_verb(void **state)
+{
+    static const char verbs[] = "asfrlh";
+    size_t i;
+    const char *v;
+
+    (void)state;
+    for (i = 0; i < COUNT(words); i++) {
+        for (v = verbs; *v != '\0'; v++) {
+            bool running = i == 1 || i == 3, good = running && !(*v == 'a' && i == 3) &&
+                           !(*v == 's' && i == 1);
+            jobq_error code = JOBQ_OK;
+            long before;
+            RUN("TRUNCATE jobq.videos");
+            add("v1", words[i], 0);
+            RUN("UPDATE jobq.videos SET worker = 7, lease = 1, pc_heartbeat = now()");
+            before = number("SELECT xmin::text::bigint FROM jobq.videos");
+            jobq_pg_rows_clear(&rows);
+            OK(jobq_pg_table_list(videos, NULL, NULL, &rows, &error));
+            if (*v == 'a') code = jobq_pg_worktable_advance(leased, NULL, ROW(0), &error);
+            if (*v == 's') code = jobq_pg_worktable_succeed(leased, NULL, ROW(0), &error);
+            if (*v == 'f') code = jobq_pg_worktable_fail(leased, NULL, ROW(0), "x", &error);
+            if (*v == 'r')
+                code = jobq_pg_worktable_retry(leased, NULL, ROW(0), "x", 0, NULL, &error);
+            if (*v == 'l') code = jobq_pg_worktable_release(leased, NULL, ROW(0), &error);
+            if (*v == 'h') code = jobq_pg_worktable_heartbeat(leased, NULL, ROW(0), &error);
+            if (code != (good ? JOBQ_OK : JOBQ_ERROR_TRANSITION))
+                fail_msg("%s %c: %s", words[i], *v, error.message);
+            assert_int_equal(number("SELECT xmin::text::bigint FROM jobq.videos") != before, good);
+        }
+    }
+}
+
+/* A claims, its heartbeat goes stale, it is reset, B claims under the same worker: A's writes are
+ * lost, whatever they are, and B's row stays as it is. */
+static void fences(jobq_pg_worktable *w)
+{
+    jobq_pg_rows stale;
+    video *old;
+    int64_t count;
+    long before;
+
+    claim_new(w);
+    stale = rows;
+    memset(&rows, 0, sizeof rows);
+    old = stale.rows;
+    RUN("UPDATE jobq.videos SET pc_heartbeat = now() - interval '301 s'");
+    OK(jobq_pg_worktable_reset(w, NULL, &count, &error));
+    assert_int_equal(count, 1);
+    assert_row("PENDING", 1, "pc_heartbeat IS NULL AND error_message = 'heartbeat lost'");
+    claim(w, 1, 2);
+    assert_int_equal(rows.count, 1);
+    before = number("SELECT xmin::text::bigint FROM jobq.videos");
+    assert_int_equal(jobq_pg_worktable_advance(w, NULL, old, &error), JOBQ_ERROR_LOST);
+    assert_int_equal(jobq_pg_worktable_fail(w, NULL, old, "x", &error), JOBQ_ERROR_LOST);
+    assert_int_equal(jobq_pg_worktable_retry(w, NULL, old, "x", 0, NULL, &error), JOBQ_ERROR_LOST);
+    assert_int_equal(jobq_pg_worktable_release(w, NULL, old, &error), JOBQ_ERROR_LOST);
+    assert_int_equal(jobq_pg_worktable_heartbeat(w, NULL, old, &error), JOBQ_ERROR_LOST);
+    assert_int_equal(number("SELECT xmin::text::bigint FROM jobq.videos"), before);
+    OK(jobq_pg_worktable_advance(w, NULL, ROW(0), &error));
+    RUN("DELETE FROM jobq.videos");
+    assert_int_equal(jobq_pg_worktable_fail(w, NULL, old, "x", &error), JOBQ_ERROR_NOT_FOUND);
+    jobq_pg_rows_clear(&stale);
+}
+
+static void stale_writers_are_lost(void **state)
+{
+    (void)state;
+    fences(leased);
+}
+
+static void stale_writers_are_lost_without_lease_columns(void **state)
+{
+    (void)state;
+    fences(plain);
+}
+
+static void heartbeats_keep_a_row(void **state)
+{
+    jobq_pg_worktable *each[] = {leased, plain};
+    int64_t count;
+    size_t i;
+
+    (void)state;
+    for (i = 0; i < COUNT(each); i++) {
+        empty(NULL);
+        claim_new(each[i]);
+        OK(jobq_pg_worktable_heartbeat(each[i], NULL, ROW(0), &error));
+        OK(jobq_pg_worktable_heartbeat(each[i], NULL, ROW(0), &error));
+        OK(jobq_pg_worktable_reset(each[i], NULL, &count, &error));
+        assert_int_equal(count, 0);
+        OK(jobq_pg_worktable_advance(each[i], NULL, ROW(0), &error));
+    }
+}
+
+static void reset_counts_and_ends(void **state)
+{
+    int64_t count;
+
+    (void)state;
+    add("v1", "EXTRACTION_IN_PROGRESS", 2); /* null heartbeat: stuck */
+    add("v2", "EMBEDDING_IN_PROGRESS", 0);
+    add("v3", "PENDING", 3); /* max_retries was lowered */
+    add("v4", "EXTRACTION_IN_PROGRESS", 0);
+    RUN("UPDATE jobq.videos SET pc_heartbeat = now() WHERE video_id = 'v4'");
+    OK(jobq_pg_worktable_reset(leased, NULL, &count, &error));
+    assert_int_equal(count, 3);
+    assert_row("FAILED", 3, "video_id = 'v1' AND error_message = 'Max retries (3) exceeded: "
+                            "heartbeat lost'");
+    assert_row("EXTRACTION_COMPLETE", 1, "video_id = 'v2'");
+    assert_row("FAILED", 3, "video_id = 'v3'");
+    assert_row("EXTRACTION_IN_PROGRESS", 0, "video_id = 'v4'");
+}
+
+/* The statement repeats jobq_job_decide's rule: held against it, for each stage and count. */
+static void reset_decides_as_jobq_h(void **state)
+{
+    int stage, failed;
+
+    (void)state;
+    for (stage = 0; stage < 2; stage++) {
+        for (failed = 0; failed < 5; failed++) {
+            jobq_event event = jobq_pg__event(JOBQ_EVENT_CRASH);
+            jobq_job job = jobq_job_new(1);
+            jobq_decision d;
+            char word[64];
+            empty(NULL);
+            add("v1", words[2 * stage + 1], failed);
+            OK(jobq_pg_worktable_reset(leased, NULL, NULL, &error));
+            job.state = JOBQ_STATE_RUNNING;
+            job.stage = (int16_t)stage;
+            job.stages = 2;
+            job.attempt = failed + 1;
+            job.suspect = true;
+            assert_int_equal(jobq_job_decide(&leased->policy, &job, &event, &d), JOBQ_OK);
+            jobq_status_format(word, sizeof word, stages, 2, d.stage, d.state);
+            assert_row(word, d.attempt, "pc_heartbeat IS NULL");
+        }
+    }
+}
+
+/* A worker is killed right after its claim, before any heartbeat. */
+static void a_killed_claimer_loses_its_row(void **state)
+{
+    pid_t pid;
+    int64_t count;
+
+    (void)state;
+    add("v1", "PENDING", 0);
+    pid = fork();
+    if (pid == 0) {
+        PGconn *conn = PQconnectdb(server());
+        jobq_pg_rows got;
+        (void)jobq_pg_worktable_claim(leased, conn, 1, 9, 1, &got, NULL);
+        raise(SIGKILL);
+    }
+    waitpid(pid, NULL, 0);
+    assert_true(becomes(20, 1, "SELECT count(*) FROM jobq.videos WHERE worker = 9"));
+    RUN("UPDATE jobq.videos SET pc_heartbeat = pc_heartbeat - interval '301 s'");
+    OK(jobq_pg_worktable_reset(leased, NULL, &count, &error));
+    assert_int_equal(count, 1);
+    claim(leased, 1, 5);
+    assert_true(rows.count == 1 && ROW(0)->retry_count == 1);
+}
+
+static void looking_takes_nothing(void **state)
+{
+    static const char *const exclude[] = {"v1", "v9"};
+    static const char *const null[] = {NULL};
+    PGconn *conn = PQconnectdb(server());
+
+    (void)state;
+    add("v1", "PENDING", 0);
+    add("v2", "PENDING", 0);
+    add("v3", "EXTRACTION_COMPLETE", 0);
+    add("v4", "PENDING", 3); /* a claim would not take it either */
+    PQclear(PQexec(conn, "BEGIN READ ONLY"));
+    jobq_pg_rows_clear(&rows);
+    OK(jobq_pg_worktable_look(leased, conn, 10, NULL, 0, &rows, &error));
+    assert_int_equal(rows.count, 3);
+    assert_string_equal(ROW(0)->video_id.ptr, "v3");
+    assert_string_equal(ROW(0)->status.ptr, "EXTRACTION_COMPLETE");
+    assert_int_equal(number("SELECT count(*) FROM pg_locks WHERE pid = %d AND mode = "
+                            "'RowShareLock'", PQbackendPID(conn)), 0);
+    jobq_pg_rows_clear(&rows);
+    OK(jobq_pg_worktable_look(leased, conn, 10, exclude, 2, &rows, &error));
+    assert_int_equal(rows.count, 2);
+    jobq_pg_rows_clear(&rows);
+    OK(jobq_pg_worktable_look(leased, conn, 1, NULL, 0, &rows, &error));
+    assert_int_equal(rows.count, 1);
+    jobq_pg_rows_clear(&rows);
+    assert_int_equal(jobq_pg_worktable_look(leased, conn, 10, null, 1, &rows, &error),
+                     JOBQ_ERROR_INVALID);
+    assert_int_equal(jobq_pg_worktable_look(leased, conn, 0, NULL, 0, &rows, &error),
+                     JOBQ_ERROR_INVALID);
+    PQfinish(conn);
+}
+
+static void bad_arguments_are_refused(void **state)
+{
+    jobq_pg_worktable_desc d = work_desc(true);
+    static const char *const quoted[] = {"it's"};
+    jobq_pg_worktable *w;
+
+    (void)state;
+    assert_int_equal(jobq_pg_worktable_claim(leased, NULL, 0, 7, 1, &rows, &error),
+                     JOBQ_ERROR_INVALID);
+    assert_int_equal(jobq_pg_worktable_claim(leased, NULL, 1, 0, 0, &rows, &error),
+                     JOBQ_ERROR_INVALID);
+    d.heartbeat = "nothing";
+    assert_int_equal(jobq_pg_worktable_open(&w, videos, NULL, &d, &error), JOBQ_ERROR_INVALID);
+    d = work_desc(true);
+    d.lease = NULL;
+    assert_int_equal(jobq_pg_worktable_open(&w, videos, NULL, &d, &error), JOBQ_ERROR_INVALID);
+    d = work_desc(true);
+    d.retry_after = "created_at";
+    assert_int_equal(jobq_pg_worktable_open(&w, videos, NULL, &d, &error), JOBQ_ERROR_INVALID);
+    d = work_desc(true);
+    d.stages = quoted;
+    d.stage_count = 1;
+    assert_int_equal(jobq_pg_worktable_open(&w, videos, NULL, &d, &error), JOBQ_ERROR_INVALID);
+    d = work_desc(true);
+    d.stage_count = 0;
+    assert_int_equal(jobq_pg_worktable_open(&w, videos, NULL, &d, &error), JOBQ_ERROR_INVALID);
+    d = work_desc(true);
+    d.max_retries = -1;
+    assert_int_equal(jobq_pg_worktable_open(&w, videos, NULL, &d, &error), JOBQ_ERROR_INVALID);
+    assert_null(w);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+#define T(test) cmocka_unit_test_setup(test, empty)
+        T(claims_later_stages_first_then_age_then_id), T(claim_reads_the_index_without_a_sort),
+        T(two_claimers_never_wait_nor_share), T(crowds_claim_each_row_once), T(stages_to_the_end),
+        T(retries_back_off_and_end), T(success_forgets_errors_and_counts_per_stage),
+        T(failing_for_good), T(release_counts_nothing), T(every_status_and_verb),
+        T(stale_writers_are_lost), T(stale_writers_are_lost_without_lease_columns),
+        T(heartbeats_keep_a_row), T(reset_counts_and_ends), T(reset_decides_as_jobq_h),
+        T(a_killed_claimer_loses_its_row), T(looking_takes_nothing), T(bad_arguments_are_refused)};
+
+    return cmocka_run_group_tests_name("worktable", tests, up, down);
+}

@@ -1367,6 +1367,7 @@ typedef struct jobq_loop {
     bool policies_stale;
     bool suspects_ready;
     bool asleep;
+    bool deaf;               /* notifications ought to arrive, and do not */
     bool swept_empty;        /* the latest sweep found nothing, and nothing came since */
     bool claim_sweep, claim_suspects, claim_full;
     jobq_list free, queued, done, odd, sent_done, sent_odd;
@@ -1426,6 +1427,10 @@ JOBQ_API void jobq_loop_stop(jobq_loop *loop, int64_t mono_us, int64_t grace_us)
 
 /* jobq_loop_notified -- a wake-up came in. cancel: it says that a cancel request is in the news. */
 JOBQ_API void jobq_loop_notified(jobq_loop *loop, int64_t mono_us, bool cancel);
+
+/* jobq_loop_hears -- config.listen, on a connection of its own: whether it stands. If not, the loop
+ * looks at least every second. */
+JOBQ_API void jobq_loop_hears(jobq_loop *loop, int64_t mono_us, bool hears);
 
 JOBQ_API void jobq_loop_connected(jobq_loop *loop, int64_t mono_us);
 
@@ -4492,12 +4497,19 @@ JOBQ_API void jobq_loop_notified(jobq_loop *l, int64_t mono_us, bool cancel)
     if (l->relay.linger_us == 0) jobq__relay_look(l, mono_us);
 }
 
+JOBQ_API void jobq_loop_hears(jobq_loop *l, int64_t mono_us, bool hears)
+{
+    JOBQ_ASSERT(l != NULL);
+    if (l->deaf != hears) return;
+    l->deaf = !hears;
+    jobq_loop_notified(l, mono_us, false); /* what came in between was not heard */
+}
+
 JOBQ_API void jobq_loop_connected(jobq_loop *l, int64_t mono_us)
 {
     JOBQ_ASSERT(l != NULL);
     jobq__answer(l, JOBQ_ACTION_CONNECT, mono_us, JOBQ_OK);
     l->connected = true;
-    l->connects = 0;
     l->beat_mono_us = mono_us; /* news first: is this worker still alive? */
     l->claim_mono_us = mono_us;
     l->look_us = l->linger_us = 0;
@@ -4563,6 +4575,7 @@ JOBQ_API void jobq_loop_registered(jobq_loop *l, int64_t mono_us, jobq_error err
     }
     JOBQ_ASSERT(queues != NULL && count >= 0 && count <= JOBQ_LOOP_QUEUES);
     l->registered = true;
+    l->connects = 0;
     l->queue_count = count;
     for (i = 0; i < count; i++) {
         memset(&l->queues[i], 0, sizeof l->queues[i]);
@@ -4676,6 +4689,7 @@ static void jobq__claimed_some(jobq_loop *l, int64_t now)
  * again. */
 static void jobq__claimed_none(jobq_loop *l, int64_t now, int64_t due_us)
 {
+    int64_t poll = l->deaf ? jobq__min(l->config.poll_us, JOBQ__SECOND) : l->config.poll_us;
     int64_t wait;
 
     l->stats.empty_claims++;
@@ -4685,7 +4699,7 @@ static void jobq__claimed_none(jobq_loop *l, int64_t now, int64_t due_us)
     if (l->claim_sweep) l->swept_empty = true;
     if (l->claim_full) l->due_mono_us = due_us < 0 ? JOBQ_NEVER : jobq__add(now, due_us);
     if (l->config.until_empty && !l->swept_empty) l->sweep_mono_us = now;
-    l->look_us = jobq__min(jobq__max(2 * l->look_us, JOBQ__MS), l->config.poll_us);
+    l->look_us = jobq__min(jobq__max(2 * l->look_us, JOBQ__MS), poll);
     wait =
         jobq_random_between(jobq_random_next(&l->random), l->look_us - l->look_us / 4, l->look_us);
     l->claim_mono_us = jobq__min(now + wait, l->due_mono_us);
@@ -4931,6 +4945,7 @@ JOBQ_API void jobq_loop_beat(jobq_loop *l, int64_t mono_us, jobq_error error, bo
         return;
     }
     l->stats.heartbeats++;
+    l->connects = 0; /* a connection that serves, not only one that was made */
     if (sent >= l->lease_mono_us || l->alive_mono_us == JOBQ_NEVER) l->alive_mono_us = mono_us;
     l->lease_mono_us = sent + l->config.lease_us;
     l->beat_mono_us = sent + l->config.heartbeat_us; /* and a little more, so that no herd forms */
@@ -5115,7 +5130,8 @@ static int64_t jobq__due_sleep(const jobq_loop *l)
     int64_t idle = jobq__max(l->idle_mono_us, l->relay.idle_mono_us);
     int64_t since = l->asleep ? jobq__add(busy, JOBQ__SECOND) : jobq__add(idle, JOBQ__IDLE);
 
-    if (!l->config.listen || !l->registered || l->phase != JOBQ_PHASE_WORKING) return JOBQ_NEVER;
+    if (!l->config.listen || l->deaf || !l->registered || l->phase != JOBQ_PHASE_WORKING)
+        return JOBQ_NEVER;
     if (l->asleep && l->woken_count >= JOBQ__CONVOY) return l->hold_mono_us[JOBQ_ACTION_SLEEP];
     if (since == JOBQ_NEVER) return JOBQ_NEVER;
     since = jobq__max(since, l->slept_mono_us + JOBQ__SECOND);

@@ -66,13 +66,29 @@
  * for one of the handle's pool, where it commits by itself. Your PGconn stays yours: it is never
  * closed and no transaction of yours is begun or ended. What C can see to be wrong (names, JSON,
  * UTF-8, sizes, ranges) is refused before anything is sent, so that it cannot abort your
- * transaction. Statements are prepared once on each connection, under names that begin with jobq_;
- * desc.unprepared turns that off.
+ * transaction. Statements are prepared once on each connection, under names that begin with jobq_.
  *
  * The pool opens up to pool_max connections as they are needed; each is probed when it is made, and
- * set to READ COMMITTED unless desc.unprepared. A worker has one connection of its own for its
+ * set to READ COMMITTED unless desc.pooled. A worker has one connection of its own for its
  * statements and LISTEN, and adds its threads and one to pool_max, because handlers may ask for a
  * connection (jobq_pg_call_conn) and housekeeping does.
+ *
+ * An outage is waited out: the worker reconnects with backoff, sends unanswered results again, and
+ * recovers or burns claims whose answer was lost. Only a primary is taken, unless your conninfo
+ * says otherwise by target_session_attrs. Half-open connections are noticed by the loop
+ * (config.answer_us), by keepalives and by tcp_user_timeout.
+ *
+ * POOLERS  In session mode nothing is to be done. In transaction mode (pgbouncer, pool_mode =
+ *          transaction) set desc.pooled: nothing is prepared, each statement brings its own BEGIN
+ *          with isolation, time-outs and COMMIT, in one flush; listen_conninfo names the server
+ *          itself, for one connection a worker that LISTENs; without it workers poll every second.
+ *          jobq_pg_open finds out by itself when desc.pooled is missing, or listen_conninfo leads
+ *          through the pooler, and says so. What a handler leaves in a session (SET, temporary
+ *          tables, advisory locks) is lost or others' there, and what others left may be yours:
+ *          let a handler's BEGIN name its isolation and READ WRITE.
+ * SECRETS  desc.connect is asked before each connection: give it today's password or token, TLS
+ *          files, a host, by jobq_pg_dial_set, or a connection that you made. It may block: no
+ *          thread of the worker waits for it.
  *
  * EXACTLY ONCE  Inside a handler: BEGIN on jobq_pg_call_conn, write your data, and
  *               return jobq_pg_call_commit(call, conn). If the lease was lost, the completion
@@ -118,7 +134,7 @@
  *                 borrowed for the call.
  * STATEMENTS      Each has an explicit list of columns and is prepared once per connection, under a
  *                 name of its text; another table of the same shape shares it. Behind a pooler in
- *                 transaction mode: desc.unprepared. Everything goes in the binary form but
+ *                 transaction mode: desc.pooled. Everything goes in the binary form but
  *                 numeric.
  * PAGES           A list ends after 1000 rows unless asked. Pages follow the last row, never an
  *                 offset: rows that come and go neither shift nor repeat one. All columns ascending
@@ -304,20 +320,43 @@ typedef enum jobq_pg_level {
     JOBQ_PG_DEBUG
 } jobq_pg_level;
 
+/* A connection that is about to be made, for desc.connect. */
+typedef struct jobq_pg_dial {
+    const char *conninfo; /* as in the descriptor */
+    const char *worker;   /* whose own connection this is; NULL: of the pool */
+    PGconn *conn;         /* set it, connected, and that one is used */
+    int count;            /* the rest: for jobq_pg_dial_set */
+    const char *keywords[32];
+    char *values[32];
+} jobq_pg_dial;
+
+/*
+ * jobq_pg_dial_set -- a keyword of libpq for this connection, which wins over the conninfo: a fresh
+ * password or token, TLS files, another host. Both are copied. False: no room.
+ */
+JOBQ_API bool jobq_pg_dial_set(jobq_pg_dial *dial, const char *keyword, const char *value);
+
 /* Zero fields mean default. Strings are copied. */
 typedef struct jobq_pg_desc {
-    const char *conninfo;   /* of libpq (default: empty, libpq's own defaults) */
+    const char *conninfo;   /* of libpq, several hosts if you like (default: libpq's own) */
     const char *schema;     /* 1 to 48 of [A-Za-z0-9_] (default "jobq") */
     int pool_max;           /* connections (default 5) */
     int64_t acquire_us;     /* longest wait for one (default 3 s) */
     size_t payload_max;     /* bytes (default 1 MiB) */
-    bool unprepared;        /* no prepared statements: behind a pooler in transaction mode */
+    bool pooled;            /* behind a pooler in transaction mode: see POOLERS */
+    const char *listen_conninfo; /* pooled: past the pooler, for LISTEN (default: poll) */
+    int64_t patience_us;    /* how long open tries while no server answers (default: once) */
     void (*log)(void *user, jobq_pg_level level, const char *message);
-    void *user;             /* for log */
+    /* Before each connection, from any thread; may take its time. False: cannot, try later. */
+    bool (*connect)(void *user, jobq_pg_dial *dial);
+    /* After each new connection of the pool, before its first use. False: close it. */
+    bool (*set_up)(void *user, PGconn *conn);
+    void *user;             /* for these three */
 } jobq_pg_desc;
 
 /*
- * jobq_pg_open -- a handle. Makes and probes one connection.
+ * jobq_pg_open -- a handle. Makes and probes one connection; desc.patience_us waits for a server
+ * that is down, restarting, in recovery or full.
  *
  * Errors  JOBQ_ERROR_CONNECTION (nothing leaks), JOBQ_ERROR_INVALID, JOBQ_ERROR_MEMORY; *pg is NULL
  *         then.
@@ -1366,7 +1405,7 @@ static const struct {
     {"42883", JOBQ_ERROR_VERSION, "; run jobq_pg_migrate"},
     {"42501", JOBQ_ERROR_DATABASE,
      "; as the owner: select jobq.grant_enqueue (grant_work, grant_operate, grant_read)(role)"},
-    {"26000", JOBQ_ERROR_RETRYABLE, "; behind a pooler in transaction mode set desc.unprepared"},
+    {"26000", JOBQ_ERROR_RETRYABLE, "; behind a pooler in transaction mode set desc.pooled"},
     {"40", JOBQ_ERROR_RETRYABLE, ""},
     {"53", JOBQ_ERROR_RETRYABLE, ""},
     {"55P03", JOBQ_ERROR_RETRYABLE, ""},
@@ -4655,14 +4694,18 @@ static jobq_str jobq_pg__payload(const PGresult *res, int row, bool *bytes)
 /* ---- >>pool ---------------------------------------------------------------------------------- */
 
 struct jobq_pg {
-    char *conninfo;
+    char *conninfo, *listen_conninfo;
     char schema[52];          /* as an identifier */
     unsigned hash;            /* of the schema, for statement names */
     char *texts[JOBQ_PG__STATEMENT_COUNT];
     int64_t acquire_us;
     size_t payload_max;
-    bool unprepared;
+    bool pooled;
+    bool odd;                 /* sessions do not begin as READ COMMITTED, READ WRITE */
+    int64_t patience_us;
     void (*log)(void *user, jobq_pg_level level, const char *message);
+    bool (*connect)(void *user, jobq_pg_dial *dial);
+    bool (*set_up)(void *user, PGconn *conn);
     void *user;
     pthread_mutex_t lock;     /* guards what follows */
     pthread_cond_t freed;
@@ -4746,19 +4789,81 @@ static bool jobq_pg__schema_set(jobq_pg *pg, const char *name)
     return true;
 }
 
-/* Our defaults stand before the user's string, which therefore wins. */
-static const char *const jobq_pg__conn_names[] = {
-    "fallback_application_name", "connect_timeout", "keepalives_idle", "keepalives_interval",
-    "keepalives_count", "tcp_user_timeout", "client_encoding", "dbname", NULL};
+/* -- connecting -- */
 
-static void jobq_pg__conn_values(const jobq_pg *pg, const char **values)
+JOBQ_API bool jobq_pg_dial_set(jobq_pg_dial *dial, const char *keyword, const char *value)
 {
-    static const char *const defaults[] = {"jobq", "10", "30", "10", "3", "30000", "UTF8"};
+    int last = (int)(sizeof dial->values / sizeof dial->values[0]) - 1;
+    char *copy;
+
+    JOBQ_ASSERT(dial != NULL && keyword != NULL && value != NULL);
+    if (dial->count == last) return false;
+    copy = (char *)malloc(strlen(keyword) + strlen(value) + 2);
+    if (copy == NULL) return false;
+    strcpy(copy, value);
+    dial->values[dial->count] = copy;
+    dial->keywords[dial->count++] = strcpy(copy + strlen(value) + 1, keyword);
+    return true;
+}
+
+/* Values may be secrets: they are wiped. */
+static void jobq_pg__dial_clear(jobq_pg_dial *dial)
+{
+    while (dial->count > 0) {
+        volatile char *c = dial->values[--dial->count];
+        while (*c != '\0') *c++ = '\0';
+        free(dial->values[dial->count]);
+        dial->keywords[dial->count] = dial->values[dial->count] = NULL;
+    }
+}
+
+/* Our defaults stand before the user's string, which therefore wins over them, as desc.connect wins
+ * over it. A standby is no use to a queue: primary. Half-open sockets are noticed by keepalives and
+ * tcp_user_timeout. */
+static bool jobq_pg__dial_fill(jobq_pg_dial *dial)
+{
+    static const char *const defaults[][2] = {
+        {"connect_timeout", "10"}, {"keepalives_idle", "30"}, {"keepalives_interval", "10"},
+        {"keepalives_count", "3"}, {"tcp_user_timeout", "30000"}, {"client_encoding", "UTF8"},
+        {"target_session_attrs", "primary"}};
+    char name[64] = "jobq";
+    bool good;
     size_t i;
 
-    for (i = 0; i < sizeof defaults / sizeof defaults[0]; i++) values[i] = defaults[i];
-    values[i++] = pg->conninfo;
-    values[i] = NULL;
+    if (dial->worker != NULL) {
+        jobq_pg__copy(name, sizeof name, "jobq ");
+        jobq_pg__copy(name + 5, sizeof name - 5, dial->worker);
+    }
+    good = jobq_pg_dial_set(dial, "fallback_application_name", name);
+    for (i = 0; i < sizeof defaults / sizeof defaults[0]; i++)
+        good = good && jobq_pg_dial_set(dial, defaults[i][0], defaults[i][1]);
+    return good && jobq_pg_dial_set(dial, "dbname", dial->conninfo);
+}
+
+/* A connection, good or bad; NULL: error is filled. May take seconds, for each host. */
+static PGconn *jobq_pg__dial(const jobq_pg *pg, const char *conninfo, const char *worker,
+                             jobq_pg_error *error)
+{
+    jobq_pg_dial dial;
+
+    memset(&dial, 0, sizeof dial);
+    dial.conninfo = conninfo;
+    dial.worker = worker;
+    if (!jobq_pg__dial_fill(&dial)) {
+        jobq_pg__no_memory(error);
+    } else if (pg->connect != NULL && !pg->connect(pg->user, &dial)) {
+        PQfinish(dial.conn);
+        dial.conn = NULL;
+        jobq_pg__fail(error, JOBQ_ERROR_CONNECTION, "desc.connect refused");
+    } else if (dial.conn == NULL) {
+        dial.conn = PQconnectdbParams(dial.keywords, (const char *const *)dial.values, 1);
+        if (dial.conn == NULL) jobq_pg__no_memory(error);
+    }
+    jobq_pg__dial_clear(&dial);
+    if (dial.conn == NULL || PQstatus(dial.conn) == CONNECTION_OK) return dial.conn;
+    jobq_pg__conn_error(error, dial.conn);
+    PQfinish(dial.conn);
+    return NULL;
 }
 
 /* What the server says aside goes to the log, not to the user's stderr. */
@@ -4777,29 +4882,27 @@ static void jobq_pg__on_notice(void *arg, const PGresult *res)
 /* A new connection, probed. NULL: error is filled. */
 static PGconn *jobq_pg__connect(const jobq_pg *pg, jobq_pg_error *error)
 {
-    const char *values[9];
-    PGconn *conn;
+    PGconn *conn = jobq_pg__dial(pg, pg->conninfo, NULL, error);
     PGresult *probe;
     bool good;
 
-    jobq_pg__conn_values(pg, values);
-    conn = PQconnectdbParams(jobq_pg__conn_names, values, 1);
-    if (PQstatus(conn) != CONNECTION_OK) {
-        jobq_pg__conn_error(error, conn);
-        PQfinish(conn);
-        return NULL;
-    }
+    if (conn == NULL) return NULL;
     PQsetNoticeReceiver(conn, jobq_pg__on_notice, (void *)(uintptr_t)pg);
-    probe = PQexec(conn, pg->unprepared ? "SELECT 1" : JOBQ_PG__PROBE);
+    probe = PQexec(conn, pg->pooled ? "SELECT 1" : JOBQ_PG__PROBE);
     good = PQresultStatus(probe) == PGRES_TUPLES_OK;
     if (!good) jobq_pg__result_error(error, conn, probe);
     PQclear(probe);
-    if (good && PQserverVersion(conn) >= 140000) return conn;
-    if (good) {
+    if (good && PQserverVersion(conn) < 140000) {
+        good = false;
         jobq_pg__fail(error, JOBQ_ERROR_VERSION,
                       "server version %d is too old: 14 or newer is needed",
                       PQserverVersion(conn) / 10000);
     }
+    if (good && pg->set_up != NULL && !pg->set_up(pg->user, conn)) {
+        good = false;
+        jobq_pg__fail(error, JOBQ_ERROR_CONNECTION, "desc.set_up refused the connection");
+    }
+    if (good) return conn;
     PQfinish(conn);
     return NULL;
 }
@@ -4811,6 +4914,7 @@ static void jobq_pg__free(jobq_pg *pg)
     if (pg == NULL) return;
     for (i = 0; i < JOBQ_PG__STATEMENT_COUNT; i++) free(pg->texts[i]);
     free(pg->conninfo);
+    free(pg->listen_conninfo);
     free(pg->idle);
     free(pg);
 }
@@ -4837,7 +4941,10 @@ static jobq_pg *jobq_pg__new(const jobq_pg_desc *desc, jobq_pg_error *error)
         return NULL;
     }
     pg->conninfo = jobq_pg__dup(desc->conninfo == NULL ? "" : desc->conninfo);
-    good = pg->conninfo != NULL;
+    if (desc->pooled && desc->listen_conninfo != NULL)
+        pg->listen_conninfo = jobq_pg__dup(desc->listen_conninfo);
+    good = pg->conninfo != NULL &&
+           (pg->listen_conninfo != NULL || !desc->pooled || desc->listen_conninfo == NULL);
     for (i = 0; i < JOBQ_PG__STATEMENT_COUNT; i++) {
         pg->texts[i] = jobq_pg__for_schema(jobq_pg__texts[i], pg->schema);
         good = good && pg->texts[i] != NULL;
@@ -4850,31 +4957,132 @@ static jobq_pg *jobq_pg__new(const jobq_pg_desc *desc, jobq_pg_error *error)
     pg->pool_max = desc->pool_max > 0 ? desc->pool_max : 5;
     pg->acquire_us = desc->acquire_us > 0 ? desc->acquire_us : 3000000;
     pg->payload_max = desc->payload_max > 0 ? desc->payload_max : 1048576;
-    pg->unprepared = desc->unprepared;
+    pg->pooled = desc->pooled;
+    pg->patience_us = desc->patience_us;
+    pg->connect = desc->connect;
+    pg->set_up = desc->set_up;
     pg->log = desc->log;
     pg->user = desc->user;
     return pg;
 }
 
+/* -- the self-check: what lies between us and the server -- */
+
+/* A connection's backend, and whether its session's defaults are odd. 0: error is filled. */
+static int jobq_pg__backend(PGconn *conn, bool *odd, jobq_pg_error *error)
+{
+    PGresult *res = PQexec(conn, "SELECT pg_backend_pid(), current_setting("
+                                 "'default_transaction_isolation') <> 'read committed' OR "
+                                 "current_setting('default_transaction_read_only') <> 'off'");
+    int pid = 0;
+
+    if (PQresultStatus(res) != PGRES_TUPLES_OK) jobq_pg__result_error(error, conn, res);
+    else pid = atoi(PQgetvalue(res, 0, 0));
+    *odd = pid != 0 && PQgetvalue(res, 0, 1)[0] == 't';
+    PQclear(res);
+    return pid;
+}
+
+/* Whether a pooler gives each transaction another session. A connection that leads to the server
+ * itself is known by its backend's number; else a second one is asked beside it, in turns. */
+static jobq_error jobq_pg__sessions_kept(const jobq_pg *pg, const char *conninfo, PGconn *conn,
+                                         bool *kept, jobq_pg_error *error)
+{
+    bool odd;
+    int before = jobq_pg__backend(conn, &odd, error), other = 0, after = 0, i;
+    PGconn *beside;
+
+    *kept = true;
+    if (before == 0) return error->code;
+    if (before == PQbackendPID(conn)) return JOBQ_OK;
+    beside = jobq_pg__dial(pg, conninfo, NULL, error);
+    if (beside == NULL) return error->code;
+    for (i = 0; i < 3 && *kept; i++, before = after) {
+        other = jobq_pg__backend(beside, &odd, error);
+        after = other == 0 ? 0 : jobq_pg__backend(conn, &odd, error);
+        if (after == 0) break;
+        *kept = other != before && after == before;
+    }
+    PQfinish(beside);
+    return after == 0 ? error->code : JOBQ_OK;
+}
+
+/* The connection for LISTEN has to lead past the pooler. */
+static jobq_error jobq_pg__check_listen(const jobq_pg *pg, jobq_pg_error *error)
+{
+    PGconn *conn = jobq_pg__dial(pg, pg->listen_conninfo, NULL, error);
+    jobq_error code;
+    bool kept;
+
+    if (conn == NULL) return error->code;
+    code = jobq_pg__sessions_kept(pg, pg->listen_conninfo, conn, &kept, error);
+    PQfinish(conn);
+    if (code != JOBQ_OK || kept) return code;
+    return jobq_pg__invalid(error, "listen_conninfo",
+                            "it leads through a pooler in transaction mode, where LISTEN is lost: "
+                            "name the server itself, or leave it out to poll");
+}
+
+static jobq_error jobq_pg__self_check(jobq_pg *pg, PGconn *conn, jobq_pg_error *error)
+{
+    jobq_error code = JOBQ_OK;
+    bool kept = true;
+
+    if (jobq_pg__backend(conn, &pg->odd, error) == 0) return error->code;
+    if (pg->listen_conninfo != NULL) code = jobq_pg__check_listen(pg, error);
+    if (code == JOBQ_OK && !pg->pooled)
+        code = jobq_pg__sessions_kept(pg, pg->conninfo, conn, &kept, error);
+    if (code != JOBQ_OK || kept) return code;
+    return jobq_pg__invalid(
+        error, "pooled",
+        "conninfo leads through a pooler in transaction mode: sessions, prepared statements and "
+        "LISTEN are lost there; set desc.pooled, and desc.listen_conninfo to the server itself");
+}
+
+/* The first connection, tried with backoff for as long as the user has patience. */
+static jobq_error jobq_pg__first(jobq_pg *pg, jobq_pg_error *error)
+{
+    static const jobq_backoff backoff = {JOBQ_CURVE_EXPONENTIAL, 100000, 5000000, 0, 250};
+    int64_t now = jobq_pg__mono_us(), until = now + pg->patience_us;
+    jobq_random random = jobq_random_from((uint64_t)now);
+    uint32_t tries = 0;
+    jobq_error code;
+    PGconn *conn;
+
+    while (jobq_pg_acquire(pg, &conn, error) != JOBQ_OK) {
+        int64_t wait = jobq_backoff_delay(&backoff, tries++, jobq_random_next(&random));
+        struct timespec nap;
+        now = jobq_pg__mono_us();
+        if (error->code != JOBQ_ERROR_CONNECTION || now >= until) return error->code;
+        jobq_pg__log(pg, JOBQ_PG_WARNING, "%s", error->message);
+        if (wait > until - now) wait = until - now;
+        nap.tv_sec = (time_t)(wait / 1000000);
+        nap.tv_nsec = (long)(wait % 1000000 * 1000);
+        nanosleep(&nap, NULL);
+    }
+    code = jobq_pg__self_check(pg, conn, error);
+    jobq_pg_release(pg, conn);
+    return code;
+}
+
 JOBQ_API jobq_error jobq_pg_open(jobq_pg **out, const jobq_pg_desc *desc, jobq_pg_error *error)
 {
-    static const jobq_pg_desc none = {NULL, NULL, 0, 0, 0, false, NULL, NULL};
+    jobq_pg_desc none;
     jobq_pg_error local;
-    PGconn *conn;
     jobq_pg *pg;
 
     JOBQ_ASSERT(out != NULL);
     if (error == NULL) error = &local;
     *out = NULL;
+    memset(&none, 0, sizeof none);
     pg = jobq_pg__new(desc == NULL ? &none : desc, error);
     if (pg == NULL) return error->code;
     pthread_mutex_init(&pg->lock, NULL);
     pthread_cond_init(&pg->freed, NULL);
-    if (jobq_pg_acquire(pg, &conn, error) != JOBQ_OK) {
+    if (jobq_pg__first(pg, error) != JOBQ_OK) {
         jobq_pg_close(pg);
         return error->code;
     }
-    jobq_pg_release(pg, conn);
     *out = pg;
     return JOBQ_OK;
 }
@@ -5103,12 +5311,84 @@ static jobq_error jobq_pg__usable(PGconn *conn, jobq_pg_error *error)
     return JOBQ_OK;
 }
 
-static PGresult *jobq_pg__send_and_wait(jobq_pg *pg, PGconn *conn, jobq_pg__statement st,
+/* The record of what is prepared there; NULL: nothing is, nor may be. */
+static jobq_pg__prepared *jobq_pg__may_prepare(const jobq_pg *pg, PGconn *conn)
+{
+    return pg->pooled ? NULL : jobq_pg__prepared_of(pg, conn);
+}
+
+/* Sends one statement in pipeline mode, without a Sync: prepared first, where it has to be. */
+static int jobq_pg__ship(const jobq_pg *pg, PGconn *conn, jobq_pg__statement st,
+                         const jobq_pg__params *p)
+{
+    const char *values[JOBQ_PG__PARAMS_MAX];
+    int formats[JOBQ_PG__PARAMS_MAX], good = 1;
+    jobq_pg__prepared *prepared = jobq_pg__may_prepare(pg, conn);
+    char name[32];
+
+    jobq_pg__values(p, values, formats);
+    if (prepared == NULL) {
+        return PQsendQueryParams(conn, pg->texts[st], p->count, NULL, values, p->lengths, formats,
+                                 1);
+    }
+    jobq_pg__statement_name(pg, st, name, sizeof name);
+    if (!prepared->has[st]) {
+        good = PQsendPrepare(conn, name, pg->texts[st], 0, NULL);
+        prepared->has[st] = good != 0;
+    }
+    return good && PQsendQueryPrepared(conn, name, p->count, values, p->lengths, formats, 1);
+}
+
+static int jobq_pg__ship_text(PGconn *conn, const char *sql)
+{
+    return PQsendQueryParams(conn, sql, 0, NULL, NULL, NULL, NULL, 1);
+}
+
+#define JOBQ_PG__BEGIN "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
+
+/* Of the results of one flush, the one that counts: the first error, else the latest rows. */
+static PGresult *jobq_pg__weigh(PGresult *old, PGresult *res)
+{
+    bool rows = PQresultStatus(old) == PGRES_TUPLES_OK;
+    bool failed = old != NULL && !rows && PQresultStatus(old) != PGRES_COMMAND_OK;
+
+    if (failed || (rows && PQresultStatus(res) == PGRES_COMMAND_OK)) {
+        PQclear(res);
+        return old;
+    }
+    PQclear(old);
+    return res;
+}
+
+/* Where the session's default may be another: BEGIN, statement, COMMIT and Sync in one flush. */
+static PGresult *jobq_pg__wrapped(const jobq_pg *pg, PGconn *conn, jobq_pg__statement st,
+                                  const jobq_pg__params *p)
+{
+    PGresult *res = NULL, *next;
+    bool synced = false;
+
+    if (!PQenterPipelineMode(conn) || !jobq_pg__ship_text(conn, JOBQ_PG__BEGIN) ||
+        !jobq_pg__ship(pg, conn, st, p) || !jobq_pg__ship_text(conn, "COMMIT") ||
+        !PQpipelineSync(conn)) {
+        return NULL;
+    }
+    while (!synced && PQstatus(conn) == CONNECTION_OK) {
+        next = PQgetResult(conn);
+        synced = PQresultStatus(next) == PGRES_PIPELINE_SYNC;
+        if (synced) PQclear(next);
+        else if (next != NULL) res = jobq_pg__weigh(res, next);
+    }
+    if (synced) PQexitPipelineMode(conn);
+    if (PQtransactionStatus(conn) == PQTRANS_INERROR) PQclear(PQexec(conn, "ROLLBACK"));
+    return res;
+}
+
+static PGresult *jobq_pg__send_and_wait(const jobq_pg *pg, PGconn *conn, jobq_pg__statement st,
                                         const jobq_pg__params *p)
 {
     const char *values[JOBQ_PG__PARAMS_MAX];
     int formats[JOBQ_PG__PARAMS_MAX];
-    jobq_pg__prepared *prepared = pg->unprepared ? NULL : jobq_pg__prepared_of(pg, conn);
+    jobq_pg__prepared *prepared = jobq_pg__may_prepare(pg, conn);
     char name[32];
     PGresult *res;
 
@@ -5135,15 +5415,17 @@ static PGresult *jobq_pg__exec(jobq_pg *pg, PGconn *conn, jobq_pg__statement st,
 {
     PGconn *mine = NULL;
     PGresult *res = NULL;
+    bool alone;
 
     if (p->failed) jobq_pg__no_memory(error);
     else if (conn == NULL ? jobq_pg_acquire(pg, &mine, error) : jobq_pg__usable(conn, error)) {}
     else {
         if (conn == NULL) conn = mine;
-        res = jobq_pg__send_and_wait(pg, conn, st, p);
+        alone = (pg->pooled || pg->odd) && PQtransactionStatus(conn) == PQTRANS_IDLE;
+        res = alone ? jobq_pg__wrapped(pg, conn, st, p) : jobq_pg__send_and_wait(pg, conn, st, p);
         if (PQresultStatus(res) != PGRES_TUPLES_OK) {
             jobq_pg__result_error(error, conn, res);
-            if (!pg->unprepared) jobq_pg__prepared_learn(jobq_pg__prepared_of(pg, conn), st, res);
+            jobq_pg__prepared_learn(jobq_pg__may_prepare(pg, conn), st, res);
             PQclear(res);
             res = NULL;
         }
@@ -5285,7 +5567,7 @@ JOBQ_API jobq_error jobq_pg_migrate(jobq_pg *pg, jobq_pg_error *error)
     JOBQ_ASSERT(pg != NULL);
     code = jobq_pg_acquire(pg, &conn, error);
     if (code != JOBQ_OK) return code;
-    code = jobq_pg__command(conn, "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE", error);
+    code = jobq_pg__command(conn, JOBQ_PG__BEGIN, error);
     if (code == JOBQ_OK)
         code = jobq_pg__command(conn, "SET LOCAL client_min_messages = warning", error);
     if (code == JOBQ_OK) code = jobq_pg__migrate_in(pg, conn, error);
@@ -7828,7 +8110,7 @@ JOBQ_API jobq_error jobq_pg_table_open(jobq_pg_table **table, jobq_pg *pg, PGcon
     t->pg = pg;
     t->desc = desc;
     t->entity = desc->entity == NULL ? desc->name : desc->entity;
-    t->unprepared = desc->unprepared || (pg != NULL && pg->unprepared);
+    t->unprepared = desc->unprepared || (pg != NULL && pg->pooled);
     while (t->column_count < JOBQ_PG__COLUMNS_MAX && desc->columns[t->column_count].name != NULL)
         t->column_count++;
     wrong = jobq_pg__desc_wrong(desc, &column);
@@ -9054,7 +9336,7 @@ static bool jobq_pg__known_ask(jobq_pg *pg, PGconn *conn, jobq_pg__known *k, job
 static jobq_error jobq_pg__enqueue_direct(jobq_pg *pg, PGconn *conn, const jobq_pg_job *job,
                                           int64_t *id, bool *done, jobq_pg_error *error)
 {
-    jobq_pg__prepared *prepared = pg->unprepared ? NULL : jobq_pg__prepared_of(pg, conn);
+    jobq_pg__prepared *prepared = jobq_pg__may_prepare(pg, conn);
     jobq_pg__known *k;
     jobq_pg__params p;
     PGresult *res;
@@ -9339,6 +9621,7 @@ JOBQ_API jobq_error jobq_pg_enqueue_copy(jobq_pg *pg, PGconn *conn, const jobq_p
     jobq_pg__kinds kinds = {NULL, NULL, 0};
     jobq_pg_error local;
     PGconn *mine = NULL;
+    bool own;
     jobq_error code;
     size_t i;
 
@@ -9353,9 +9636,13 @@ JOBQ_API jobq_error jobq_pg_enqueue_copy(jobq_pg *pg, PGconn *conn, const jobq_p
     if (!jobq_pg__kinds_of(&kinds, jobs, count)) code = jobq_pg__no_memory(error);
     else if (conn == NULL) code = jobq_pg_acquire(pg, &mine, error);
     else code = jobq_pg__usable(conn, error);
-    if (code == JOBQ_OK) {
-        code = jobq_pg__copy_all(pg, conn == NULL ? mine : conn, jobs, count, &kinds, error);
-    }
+    if (conn == NULL) conn = mine;
+    own = code == JOBQ_OK && (pg->pooled || pg->odd) &&
+          PQtransactionStatus(conn) == PQTRANS_IDLE;
+    if (own) code = jobq_pg__command(conn, JOBQ_PG__BEGIN, error);
+    if (code == JOBQ_OK) code = jobq_pg__copy_all(pg, conn, jobs, count, &kinds, error);
+    if (own && code == JOBQ_OK) code = jobq_pg__command(conn, "COMMIT", error);
+    else if (own) PQclear(PQexec(conn, "ROLLBACK"));
     if (mine != NULL) jobq_pg_release(pg, mine);
     jobq_pg__kinds_clear(&kinds);
     return code;
@@ -10202,7 +10489,7 @@ JOBQ_API jobq_error jobq_pg_outbox_enqueue_copy(jobq_pg *pg, PGconn *conn,
     if (code != JOBQ_OK) return code;
     if (conn == NULL) conn = mine;
     own = PQtransactionStatus(conn) == PQTRANS_IDLE;
-    if (own) code = jobq_pg__command(conn, "BEGIN", error);
+    if (own) code = jobq_pg__command(conn, JOBQ_PG__BEGIN, error);
     if (code == JOBQ_OK) code = jobq_pg__outbox_copy(pg, conn, messages, count, error);
     if (own && code == JOBQ_OK) code = jobq_pg__command(conn, "COMMIT", error);
     else if (own) PQclear(PQexec(conn, "ROLLBACK"));
@@ -10801,7 +11088,7 @@ static jobq_error jobq_pg__step_ack(jobq_pg__step *s, bool in_transaction, jobq_
 static jobq_error jobq_pg__step_deliver(jobq_pg__step *s, jobq_pg_error *error)
 {
     bool tx = s->desc->transactional, open;
-    jobq_error code = tx ? jobq_pg__command(s->conn, "BEGIN ISOLATION LEVEL READ COMMITTED", error)
+    jobq_error code = tx ? jobq_pg__command(s->conn, JOBQ_PG__BEGIN, error)
                          : JOBQ_OK;
 
     if (code != JOBQ_OK) return code;
@@ -11603,9 +11890,14 @@ struct jobq_pg_worker {
     int32_t *kind_ids;
     int poke[2];                    /* a pipe: wakes the thread of statements; 's' asks to stop */
     pthread_t io, keeper;
+    pthread_t dialer;
+    bool dialing;                   /* the dialer lives, or waits to be joined */
     PGconn *conn;
-    bool connecting, broken;
-    PostgresPollingStatusType polling;
+    bool broken;
+    char limits[160];               /* SQL: the time-outs of a statement */
+    pthread_t ear;
+    bool ear_runs;
+    int ear_poke[2];                /* a pipe: wakes the ear */
     jobq_pg__params params;
     jobq_pg__pending pending[JOBQ_PG__PENDING_MAX];
     int pending_first, pending_count;
@@ -11621,6 +11913,8 @@ struct jobq_pg_worker {
     jobq_pg__parcel *parcels[JOBQ_LOOP_PARTITIONS];
     jobq_pg__run *runs;
     int64_t io_until_us;            /* the thread of statements sleeps until then */
+    PGconn *dialed;                 /* what the dialer got; NULL: nothing */
+    bool dial_over;
     int32_t threads, idle, stuck;
     uint32_t keep_kinds;            /* actions asked of the keeper, by bits */
     PGcancel *keep_cancel;          /* of its statement */
@@ -11648,6 +11942,38 @@ static void jobq_pg__held_clear(jobq_pg__held *h)
     free(h->error);
     free(h->next);
     memset(h, 0, sizeof *h);
+}
+
+/* -- cancelling: it connects anew, and a dead host keeps it waiting. Nobody else waits. -- */
+
+static void *jobq_pg__canceller(void *arg)
+{
+    char ignored[64];
+
+    PQcancel((PGcancel *)arg, ignored, sizeof ignored);
+    PQfreeCancel((PGcancel *)arg);
+    return NULL;
+}
+
+/* Runs start(arg) in a thread that nobody joins. */
+static bool jobq_pg__detach(void *(*start)(void *), void *arg)
+{
+    pthread_attr_t attr;
+    pthread_t thread;
+    bool good;
+
+    pthread_attr_init(&attr);
+    pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
+    good = pthread_create(&thread, &attr, start, arg) == 0;
+    pthread_attr_destroy(&attr);
+    return good;
+}
+
+/* Takes the cancel over. NULL: nothing. */
+static void jobq_pg__cancel(PGcancel *cancel)
+{
+    if (cancel == NULL || jobq_pg__detach(jobq_pg__canceller, cancel)) return;
+    PQfreeCancel(cancel);
 }
 
 /* -- handlers' threads -- */
@@ -12123,14 +12449,8 @@ static void *jobq_pg__thread(void *arg)
 /* One more thread for handlers. The lock is held. */
 static bool jobq_pg__thread_start(jobq_pg_worker *w)
 {
-    pthread_attr_t attr;
-    pthread_t thread;
-    bool good;
+    bool good = jobq_pg__detach(jobq_pg__thread, w);
 
-    pthread_attr_init(&attr);
-    pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
-    good = pthread_create(&thread, &attr, jobq_pg__thread, w) == 0;
-    pthread_attr_destroy(&attr);
     if (good) w->threads++;
     return good;
 }
@@ -12310,9 +12630,8 @@ static void *jobq_pg__keeper(void *arg)
 /* The worker is at its end: a vacuum under way is cut short. The lock is held. */
 static void jobq_pg__keeper_end(jobq_pg_worker *w)
 {
-    char ignored[64];
-
-    if (w->keep_cancel != NULL) PQcancel(w->keep_cancel, ignored, sizeof ignored);
+    jobq_pg__cancel(w->keep_cancel);
+    w->keep_cancel = NULL;
     pthread_cond_signal(&w->keep);
 }
 
@@ -12327,7 +12646,7 @@ static void jobq_pg__disconnect(jobq_pg_worker *w)
     }
     PQfinish(w->conn);
     w->conn = NULL;
-    w->connecting = w->broken = false;
+    w->broken = false;
     jobq_loop_disconnected(w->loop, jobq_pg__mono_us());
 }
 
@@ -12342,31 +12661,22 @@ static jobq_pg__pending *jobq_pg__pend(jobq_pg_worker *w, jobq_action_kind kind)
     return p;
 }
 
-/* Sends one statement of the table with w->params, in a transaction of its own. */
+/* Sends one statement of the table with w->params, in a transaction of its own. Behind a pooler it
+ * says so itself, with its time-outs; else the session was told once. */
 static jobq_pg__pending *jobq_pg__send(jobq_pg_worker *w, jobq_action_kind kind,
                                        jobq_pg__statement st)
 {
-    const char *values[JOBQ_PG__PARAMS_MAX];
-    int formats[JOBQ_PG__PARAMS_MAX];
-    const jobq_pg__params *p = &w->params;
-    jobq_pg__prepared *prepared = w->pg->unprepared ? NULL : jobq_pg__prepared_of(w->pg, w->conn);
+    bool pooled = w->pg->pooled;
+    bool good = !w->params.failed;
     jobq_pg__pending *pending;
-    char name[32];
-    int good = 1;
 
-    jobq_pg__values(p, values, formats);
-    jobq_pg__statement_name(w->pg, st, name, sizeof name);
-    if (prepared != NULL && !prepared->has[st]) {
-        good = PQsendPrepare(w->conn, name, w->pg->texts[st], 0, NULL);
-        prepared->has[st] = good != 0;
+    if (pooled) {
+        good = good && jobq_pg__ship_text(w->conn, JOBQ_PG__BEGIN) &&
+               jobq_pg__ship_text(w->conn, w->limits);
     }
-    if (good && prepared != NULL) {
-        good = PQsendQueryPrepared(w->conn, name, p->count, values, p->lengths, formats, 1);
-    } else if (good) {
-        good = PQsendQueryParams(w->conn, w->pg->texts[st], p->count, NULL, values, p->lengths,
-                                 formats, 1);
-    }
-    if (!good || p->failed || !PQpipelineSync(w->conn)) w->broken = true;
+    good = good && jobq_pg__ship(w->pg, w->conn, st, &w->params);
+    if (pooled) good = good && jobq_pg__ship_text(w->conn, "COMMIT");
+    if (!good || !PQpipelineSync(w->conn)) w->broken = true;
     pending = jobq_pg__pend(w, kind);
     pending->st = st;
     return pending;
@@ -12375,11 +12685,15 @@ static jobq_pg__pending *jobq_pg__send(jobq_pg_worker *w, jobq_action_kind kind,
 /* A statement of the driver's own. */
 static void jobq_pg__send_text(jobq_pg_worker *w, const char *sql)
 {
-    if (!PQsendQueryParams(w->conn, sql, 0, NULL, NULL, NULL, NULL, 1) ||
-        !PQpipelineSync(w->conn)) {
-        w->broken = true;
-    }
+    if (!jobq_pg__ship_text(w->conn, sql) || !PQpipelineSync(w->conn)) w->broken = true;
     jobq_pg__pend(w, JOBQ_ACTION_WAIT);
+}
+
+static void jobq_pg__poke_ear(jobq_pg_worker *w)
+{
+    ssize_t ignored = write(w->ear_poke[1], "e", 1);
+
+    (void)ignored;
 }
 
 /* Wake-ups come on a channel of the worker's own. */
@@ -12388,6 +12702,10 @@ static void jobq_pg__listen(jobq_pg_worker *w)
     char sql[64];
 
     if (!w->loop->config.listen || w->loop->worker == 0) return;
+    if (w->ear_runs) { /* on a connection of its own */
+        jobq_pg__poke_ear(w);
+        return;
+    }
     snprintf(sql, sizeof sql, "LISTEN jobq_%llx", (unsigned long long)w->loop->worker);
     jobq_pg__send_text(w, sql);
 }
@@ -12395,34 +12713,59 @@ static void jobq_pg__listen(jobq_pg_worker *w)
 /* The connection stands: what its session needs goes ahead of the first statement. */
 static void jobq_pg__set_up(jobq_pg_worker *w)
 {
-    char sql[256];
     long long answer_ms = (long long)(w->loop->config.answer_us / 1000) + 1;
 
-    w->connecting = false;
+    snprintf(w->limits, sizeof w->limits,
+             "SELECT set_config('statement_timeout', '%lld', %s), "
+             "set_config('lock_timeout', '%lld', %s)",
+             answer_ms, w->pg->pooled ? "true" : "false", answer_ms / 2,
+             w->pg->pooled ? "true" : "false");
+    PQsetNoticeReceiver(w->conn, jobq_pg__on_notice, w->pg);
     if (PQsetnonblocking(w->conn, 1) != 0 || !PQenterPipelineMode(w->conn)) w->broken = true;
-    if (!w->pg->unprepared) {
+    if (!w->pg->pooled) {
         jobq_pg__send_text(
             w, "SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL READ COMMITTED, "
                "READ WRITE");
-        snprintf(sql, sizeof sql,
-                 "SELECT set_config('statement_timeout', '%lld', false), "
-                 "set_config('lock_timeout', '%lld', false)", answer_ms, answer_ms / 2);
-        jobq_pg__send_text(w, sql);
+        jobq_pg__send_text(w, w->limits);
         jobq_pg__listen(w);
     }
     jobq_loop_connected(w->loop, jobq_pg__mono_us());
 }
 
+/* Connecting asks a name server, perhaps desc.connect, and waits for each host in turn: a thread of
+ * its own does that. */
+static void *jobq_pg__dialer(void *arg)
+{
+    jobq_pg_worker *w = (jobq_pg_worker *)arg;
+    jobq_pg_error error;
+    PGconn *conn = jobq_pg__dial(w->pg, w->pg->conninfo, w->name, &error);
+
+    if (conn == NULL) jobq_pg__log(w->pg, JOBQ_PG_WARNING, "%s", error.message);
+    pthread_mutex_lock(&w->lock);
+    w->dialed = conn;
+    w->dial_over = true;
+    jobq_pg__poke(w, 'd');
+    pthread_mutex_unlock(&w->lock);
+    return NULL;
+}
+
+/* A dialer that the loop has given up goes on: it may have more hosts to try. */
 static void jobq_pg__do_connect(jobq_pg_worker *w)
 {
-    const char *values[9];
+    if (w->dialing) return;
+    w->dialing = pthread_create(&w->dialer, NULL, jobq_pg__dialer, w) == 0;
+    if (!w->dialing) w->broken = true;
+}
 
-    jobq_pg__conn_values(w->pg, values);
-    w->conn = PQconnectStartParams(jobq_pg__conn_names, values, 1);
-    w->connecting = true;
-    w->polling = PGRES_POLLING_WRITING;
-    if (w->conn != NULL) PQsetNoticeReceiver(w->conn, jobq_pg__on_notice, w->pg);
-    if (w->conn == NULL || PQstatus(w->conn) == CONNECTION_BAD) w->broken = true;
+/* The dialer is back. */
+static void jobq_pg__dialed(jobq_pg_worker *w)
+{
+    pthread_join(w->dialer, NULL);
+    w->dialing = w->dial_over = false;
+    w->conn = w->dialed;
+    w->dialed = NULL;
+    if (w->conn == NULL) w->broken = true;
+    else jobq_pg__set_up(w);
 }
 
 static void jobq_pg__do_register(jobq_pg_worker *w)
@@ -12430,7 +12773,7 @@ static void jobq_pg__do_register(jobq_pg_worker *w)
     jobq_pg__bind_register(&w->params, w->loop->worker, w->name, w->loop->config.lease_us,
                            w->queues, w->queue_count, w->kind_queues, w->kinds, w->handler_count);
     jobq_pg__send(w, JOBQ_ACTION_REGISTER, JOBQ_PG__REGISTER);
-    if (!w->pg->unprepared) jobq_pg__listen(w);
+    jobq_pg__listen(w);
 }
 
 static void jobq_pg__do_policies(jobq_pg_worker *w)
@@ -12575,10 +12918,9 @@ static void jobq_pg__do_numbers(jobq_pg_worker *w, const jobq_action *a, jobq_pg
 /* Its thread is given up, its statement cut short. False: it was gone already. */
 static bool jobq_pg__run_abandon(jobq_pg_worker *w, jobq_pg__run *run)
 {
-    char ignored[64];
-
     if (run == NULL) return false;
-    if (run->cancel != NULL) PQcancel(run->cancel, ignored, sizeof ignored);
+    jobq_pg__cancel(run->cancel);
+    run->cancel = NULL;
     run->abandoned = true;
     w->stuck++;
     w->threads--;
@@ -13033,9 +13375,10 @@ static void jobq_pg__dispatch(jobq_pg_worker *w, jobq_pg__pending *p)
     if (status != PGRES_TUPLES_OK && status != PGRES_COMMAND_OK) {
         code = jobq_pg__result_error(&error, w->conn, p->result);
         jobq_pg__copy(w->refusal, sizeof w->refusal, error.message);
-        if (p->kind != JOBQ_ACTION_WAIT && !w->pg->unprepared) {
-            jobq_pg__prepared_learn(jobq_pg__prepared_of(w->pg, w->conn), p->st, p->result);
-        }
+        if (p->kind != JOBQ_ACTION_WAIT)
+            jobq_pg__prepared_learn(jobq_pg__may_prepare(w->pg, w->conn), p->st, p->result);
+        if (strcmp(error.sqlstate, "25P02") == 0) code = JOBQ_ERROR_RETRYABLE; /* not its fault */
+        else if (w->pg->pooled) jobq_pg__send_text(w, "ROLLBACK");
         jobq_pg__log(w->pg, code == JOBQ_ERROR_DEAD ? JOBQ_PG_WARNING : JOBQ_PG_ERROR, "%s %s",
                      error.sqlstate, error.message);
         if (strcmp(error.sqlstate, "25006") == 0 || strcmp(error.sqlstate, "57P01") == 0 ||
@@ -13099,19 +13442,14 @@ static void jobq_pg__on_result(jobq_pg_worker *w, PGresult *res)
         w->pending_count--;
         return;
     }
-    if (p->result != NULL && PQresultStatus(p->result) == PGRES_FATAL_ERROR) {
-        PQclear(res); /* the first error counts */
-        return;
-    }
-    PQclear(p->result);
-    p->result = res;
+    p->result = jobq_pg__weigh(p->result, res);
 }
 
-static void jobq_pg__on_notify(jobq_pg_worker *w)
+static void jobq_pg__on_notify(jobq_pg_worker *w, PGconn *conn)
 {
     PGnotify *n;
 
-    while ((n = PQnotifies(w->conn)) != NULL) {
+    while ((n = PQnotifies(conn)) != NULL) {
         jobq_loop_notified(w->loop, jobq_pg__mono_us(), strcmp(n->extra, "cancel") == 0);
         PQfreemem(n);
     }
@@ -13122,25 +13460,92 @@ static void jobq_pg__read(jobq_pg_worker *w)
 {
     int empty = 0;
 
-    if (w->connecting) {
-        w->polling = PQconnectPoll(w->conn);
-        if (w->polling == PGRES_POLLING_FAILED) {
-            jobq_pg_error error;
-            jobq_pg__conn_error(&error, w->conn);
-            jobq_pg__log(w->pg, JOBQ_PG_WARNING, "%s", error.message);
-            w->broken = true;
-        }
-        if (w->polling == PGRES_POLLING_OK) jobq_pg__set_up(w);
-        return;
-    }
     if (!PQconsumeInput(w->conn)) w->broken = true;
     while (!w->broken && w->pending_count > 0 && empty < 2 && !PQisBusy(w->conn)) {
         PGresult *res = PQgetResult(w->conn);
         empty = res == NULL ? empty + 1 : 0;
         if (res != NULL) jobq_pg__on_result(w, res);
     }
-    jobq_pg__on_notify(w);
+    jobq_pg__on_notify(w, w->conn);
     if (PQstatus(w->conn) == CONNECTION_BAD) w->broken = true;
+}
+
+/* -- the ear: LISTEN past a pooler, in a thread and on a connection of its own -- */
+
+/* Waits until one of both has something to say, or the time is over. */
+static bool jobq_pg__ear_waits(jobq_pg_worker *w, PGconn *conn, int64_t until_us)
+{
+    int64_t wait = until_us - jobq_pg__mono_us();
+    struct pollfd fds[2];
+    char pokes[16];
+
+    memset(fds, 0, sizeof fds);
+    fds[0].fd = w->ear_poke[0];
+    fds[1].fd = conn == NULL ? -1 : PQsocket(conn);
+    fds[0].events = fds[1].events = POLLIN;
+    if (wait > 0) poll(fds, 2, (int)((wait + 999) / 1000));
+    if (fds[1].revents != 0 && !PQconsumeInput(conn)) return false;
+    return (fds[0].revents & POLLIN) == 0 || read(w->ear_poke[0], pokes, sizeof pokes) <= 0;
+}
+
+/* LISTEN for the worker as it is now called; said again, it proves that the line still stands. */
+static bool jobq_pg__ear_asks(jobq_pg_worker *w, PGconn *conn, int64_t worker)
+{
+    int64_t until = jobq_pg__mono_us() + w->loop->config.answer_us;
+    char sql[64];
+    PGresult *res;
+    bool good = conn != NULL;
+
+    snprintf(sql, sizeof sql, "LISTEN jobq_%llx", (unsigned long long)worker);
+    good = good && PQsendQuery(conn, sql);
+    while (good && PQisBusy(conn)) {
+        jobq_pg__ear_waits(w, conn, until);
+        good = PQstatus(conn) == CONNECTION_OK && jobq_pg__mono_us() < until;
+    }
+    while (good && (res = PQgetResult(conn)) != NULL) {
+        good = PQresultStatus(res) == PGRES_COMMAND_OK;
+        PQclear(res);
+    }
+    return good;
+}
+
+static void *jobq_pg__ear(void *arg)
+{
+    jobq_pg_worker *w = (jobq_pg_worker *)arg;
+    PGconn *conn = NULL;
+    jobq_pg_error error;
+
+    pthread_mutex_lock(&w->lock);
+    while (!w->ended) {
+        int64_t worker = w->loop->worker, until;
+        bool hears = false;
+        pthread_mutex_unlock(&w->lock);
+        if (conn == NULL && worker != 0) {
+            conn = jobq_pg__dial(w->pg, w->pg->listen_conninfo, w->name, &error);
+            if (conn == NULL) jobq_pg__log(w->pg, JOBQ_PG_WARNING, "LISTEN: %s", error.message);
+        }
+        hears = worker != 0 && jobq_pg__ear_asks(w, conn, worker);
+        if (!hears) {
+            PQfinish(conn);
+            conn = NULL;
+        }
+        pthread_mutex_lock(&w->lock);
+        jobq_loop_hears(w->loop, jobq_pg__mono_us(), hears);
+        jobq_pg__told(w, jobq_pg__mono_us());
+        until = jobq_pg__mono_us() + w->loop->config.heartbeat_us;
+        while (!w->ended && jobq_pg__mono_us() < until) {
+            bool on;
+            pthread_mutex_unlock(&w->lock);
+            on = jobq_pg__ear_waits(w, conn, until);
+            pthread_mutex_lock(&w->lock);
+            if (conn != NULL) jobq_pg__on_notify(w, conn);
+            jobq_pg__told(w, jobq_pg__mono_us());
+            if (!on) break;
+        }
+    }
+    pthread_mutex_unlock(&w->lock);
+    PQfinish(conn);
+    return NULL;
 }
 
 /* -- the thread of statements: its cycle -- */
@@ -13150,6 +13555,7 @@ static bool jobq_pg__act(jobq_pg_worker *w)
 {
     for (;;) {
         jobq_action a;
+        if (w->dial_over) jobq_pg__dialed(w);
         if (w->broken) jobq_pg__disconnect(w);
         a = jobq_loop_next(w->loop, jobq_pg__mono_us());
         if (a.kind == JOBQ_ACTION_EXIT) return false;
@@ -13170,12 +13576,12 @@ static void jobq_pg__sleep(jobq_pg_worker *w, int64_t until_us)
     int64_t wait = until_us - jobq_pg__mono_us();
     bool writes = false;
 
-    if (w->conn != NULL && !w->connecting) writes = PQflush(w->conn) > 0;
+    if (w->conn != NULL) writes = PQflush(w->conn) > 0;
     fds[0].fd = w->poke[0];
     fds[0].events = POLLIN;
     fds[1].fd = w->conn == NULL ? -1 : PQsocket(w->conn);
     fds[1].events = POLLIN;
-    if (writes || (w->connecting && w->polling == PGRES_POLLING_WRITING)) fds[1].events |= POLLOUT;
+    if (writes) fds[1].events |= POLLOUT;
     fds[0].revents = fds[1].revents = 0;
     wait = wait < 0 ? 0 : wait > 60000000 ? 60000000 : wait;
     poll(fds, 2, (int)((wait + 999) / 1000));
@@ -13205,8 +13611,12 @@ static void *jobq_pg__io(void *arg)
     while (w->threads > 0) pthread_cond_wait(&w->gone, &w->lock);
     pthread_mutex_unlock(&w->lock);
     pthread_join(w->keeper, NULL);
+    jobq_pg__poke_ear(w);
+    if (w->ear_runs) pthread_join(w->ear, NULL);
+    if (w->dialing) pthread_join(w->dialer, NULL);
+    PQfinish(w->dialed);
     PQfinish(w->conn);
-    w->conn = NULL;
+    w->dialed = w->conn = NULL;
     return NULL;
 }
 
@@ -13232,6 +13642,8 @@ static void jobq_pg__worker_free(jobq_pg_worker *w)
     }
     if (w->poke[0] >= 0) close(w->poke[0]);
     if (w->poke[1] >= 0) close(w->poke[1]);
+    if (w->ear_poke[0] >= 0) close(w->ear_poke[0]);
+    if (w->ear_poke[1] >= 0) close(w->ear_poke[1]);
     jobq_pg__params_clear(&w->params);
     free(w->name);
     free(w->handlers);
@@ -13336,6 +13748,18 @@ static bool jobq_pg__entropy(uint64_t *bits)
     return got == (ssize_t)sizeof *bits;
 }
 
+static bool jobq_pg__pipe(int *ends)
+{
+    int i;
+
+    if (pipe(ends) != 0) return false;
+    for (i = 0; i < 2; i++) {
+        fcntl(ends[i], F_SETFL, O_NONBLOCK);
+        fcntl(ends[i], F_SETFD, FD_CLOEXEC);
+    }
+    return true;
+}
+
 static void *jobq_pg__room(size_t count, size_t size, bool *good)
 {
     void *room = calloc(count + 1, size);
@@ -13356,12 +13780,12 @@ static jobq_error jobq_pg__worker_new(jobq_pg *pg, const jobq_pg_worker_desc *de
 
     *out = w;
     if (w == NULL) return jobq_pg__no_memory(error);
-    config.listen = !desc->no_listen && !pg->unprepared;
+    config.listen = !desc->no_listen && (!pg->pooled || pg->listen_conninfo != NULL);
     config.message_queues = config.jobless_queues = 0;
     config = jobq_loop_config_defaults(&config);
     batch = (size_t)config.batch_max;
     w->pg = pg;
-    w->poke[0] = w->poke[1] = -1;
+    w->poke[0] = w->poke[1] = w->ear_poke[0] = w->ear_poke[1] = -1;
     w->handler_count = desc->handler_count;
     w->receiver_count = desc->receiver_count;
     w->receivers =
@@ -13378,14 +13802,10 @@ static jobq_error jobq_pg__worker_new(jobq_pg *pg, const jobq_pg_worker_desc *de
     w->loop = (jobq_loop *)jobq_pg__room(1, sizeof *w->loop, &good);
     w->held = (jobq_pg__held *)jobq_pg__room(JOBQ_LOOP_SLOTS, sizeof *w->held, &good);
     if (!good || w->name == NULL) return jobq_pg__no_memory(error);
-    if (pipe(w->poke) != 0 || !jobq_pg__entropy(&entropy)) {
+    if (!jobq_pg__pipe(w->poke) || !jobq_pg__pipe(w->ear_poke) || !jobq_pg__entropy(&entropy)) {
         return jobq_pg__fail(error, JOBQ_ERROR_MEMORY,
                              "no pipe or no /dev/urandom: raise the open file limit");
     }
-    fcntl(w->poke[0], F_SETFL, O_NONBLOCK);
-    fcntl(w->poke[1], F_SETFL, O_NONBLOCK);
-    fcntl(w->poke[0], F_SETFD, FD_CLOEXEC);
-    fcntl(w->poke[1], F_SETFD, FD_CLOEXEC);
     code = jobq_pg__handlers_copy(w, desc, error);
     if (code == JOBQ_OK) code = jobq_pg__receivers_copy(w, desc, &config, error);
     if (code == JOBQ_OK) jobq_loop_init(w->loop, &config, entropy, jobq_pg__mono_us());
@@ -13408,6 +13828,8 @@ static bool jobq_pg__threads_start(jobq_pg_worker *w)
     pthread_mutex_lock(&w->lock);
     for (i = 0; good && i < w->loop->config.threads; i++) good = jobq_pg__thread_start(w);
     kept = good && pthread_create(&w->keeper, NULL, jobq_pg__keeper, w) == 0;
+    w->ear_runs = kept && w->loop->config.listen && w->pg->pooled &&
+                  pthread_create(&w->ear, NULL, jobq_pg__ear, w) == 0;
     good = kept && pthread_create(&w->io, NULL, jobq_pg__io, w) == 0;
     if (!good) {
         w->ended = true;
@@ -13417,6 +13839,10 @@ static bool jobq_pg__threads_start(jobq_pg_worker *w)
     }
     pthread_mutex_unlock(&w->lock);
     if (!good && kept) pthread_join(w->keeper, NULL);
+    if (!good && w->ear_runs) {
+        jobq_pg__poke_ear(w);
+        pthread_join(w->ear, NULL);
+    }
     return good;
 }
 

@@ -30,7 +30,8 @@ MAKEFLAGS += --no-print-directory
 
 .DELETE_ON_ERROR:
 .SUFFIXES:
-.PHONY: help demo bench test chaos test-core test-fresh test-servers examples sanitize valgrind explore \
+.PHONY: help demo bench test chaos test-core test-fresh test-servers examples sanitize \
+	valgrind explore test-breadth \
 	simulate differential mutants embed verify clean
 
 help: ## this list
@@ -87,6 +88,13 @@ test-servers: ## the tests on Postgres 14 to 18 (ARGS="--short", "15 17")
 	@tests/run.sh --reset
 	@$(MAKE) -k build-pg || :
 	@exec tests/servers.sh $(ARGS)
+	@tests/run.sh --total
+
+test-breadth: export JOBQ_TEST_VERDICT = total
+test-breadth: ## the tests of jobq.h on 32 bits, aarch64, big endian, clang, mingw (ARGS="--short")
+	@CC="$(CC)" tests/setup.sh breadth
+	@tests/run.sh --reset
+	@CC="$(CC)" tests/breadth.sh $(ARGS)
 	@tests/run.sh --total
 
 examples: $(EXAMPLES) ## build all examples, as a user would

@@ -1280,7 +1280,7 @@ static void unpack(walk *k, world *w, void *packed)
         memcpy(&to[run], &in[at + 1], count * 8);
         at += count + 1;
     }
-    k->bytes -= in[0] * 8;
+    k->bytes -= (size_t)in[0] * 8;
     free(packed);
 }
 
@@ -1494,7 +1494,7 @@ static bool walk_world(uint32_t most, double until, uint64_t *total)
     memset(&k, 0, sizeof k);
     k.most = most;
     for (k.mask = 1; k.mask < (uint64_t)most * 2;) k.mask *= 2;
-    k.seen = (uint64_t *)calloc(k.mask, sizeof *k.seen);
+    k.seen = (uint64_t *)calloc((size_t)k.mask, sizeof *k.seen);
     k.mask--;
     k.visits = (visit *)malloc(most * sizeof *k.visits);
     k.packed = (void **)malloc(most * sizeof *k.packed);

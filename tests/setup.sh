@@ -1,5 +1,5 @@
 #!/bin/sh
-# setup.sh core|mutants|demo|bench|test|chaos|servers|valgrind|fresh
+# setup.sh core|mutants|demo|bench|test|servers|breadth|valgrind|fresh
 #                    install what that needs and is missing here; else silent
 # setup.sh --pg-bin  print the folder of the newest Postgres server, >= 14
 #
@@ -40,6 +40,10 @@ mutants) needs="bash cc cmocka patch libpq server" ;;
 demo) needs="bash cc libpq server" ;;
 bench) needs="bash cc libpq server gnuplot" ;;
 test) needs="bash cc c++ cmocka libpq server ps pgbouncer" ;;
+breadth)
+    needs="bash cc clang i686-linux-gnu-gcc aarch64-linux-gnu-gcc s390x-linux-gnu-gcc"
+    needs="$needs x86_64-w64-mingw32-gcc qemu-s390x"
+    ;;
 servers) needs="npm" ;;
 valgrind) needs="valgrind" ;;
 fresh) needs="debootstrap" ;;
@@ -85,6 +89,13 @@ package() {
         set -- postgresql postgresql-server,postgresql-contrib postgresql,postgresql-contrib \
             postgresql postgresql
         ;;
+    # Debian's names: elsewhere these come as they are called, or not at all.
+    i686-linux-gnu-gcc) set -- gcc-i686-linux-gnu,libc6-dev-i386-cross "$1" "$1" "$1" "$1" ;;
+    aarch64-linux-gnu-gcc) set -- gcc-aarch64-linux-gnu,libc6-dev-arm64-cross "$1" "$1" "$1" "$1" ;;
+    s390x-linux-gnu-gcc) set -- gcc-s390x-linux-gnu,libc6-dev-s390x-cross "$1" "$1" "$1" "$1" ;;
+    x86_64-w64-mingw32-gcc) set -- gcc-mingw-w64-x86-64-win32 mingw64-gcc mingw-w64-gcc \
+        mingw-w64-gcc mingw-w64 ;;
+    qemu-s390x) set -- qemu-user qemu-user qemu-s390x qemu-user "$1" ;;
     gnuplot) set -- gnuplot-nox gnuplot gnuplot gnuplot gnuplot ;;
     ps) set -- procps procps-ng procps procps-ng - ;;
     *) set -- "$1" "$1" "$1" "$1" "$1" ;;

@@ -721,6 +721,8 @@ static void on_handled(const event *e)
     node *d = &w->nodes[e->node];
     jobq_outcome outcome = JOBQ_OUTCOME_SUCCESS;
     jobq_stop stop;
+    int64_t delay_us;
+    bool named;
 
     if (d->paused) {
         event *later = plan(w->now_us + SECOND, EVENT_HANDLED, e->node);
@@ -735,8 +737,10 @@ static void on_handled(const event *e)
     }
     if (stop == JOBQ_STOP_CANCEL && chance(500)) outcome = JOBQ_OUTCOME_CANCELLED;
     trace("worker %d: a handler ends, %d", e->node, (int)outcome);
-    jobq_loop_handled(&d->loop, mono_us(d), e->arg, e->generation, outcome,
-                      between(0, 20 * SECOND), chance(200));
+    /* Drawn one after the other: compilers differ in the order of arguments. */
+    delay_us = between(0, 20 * SECOND);
+    named = chance(200);
+    jobq_loop_handled(&d->loop, mono_us(d), e->arg, e->generation, outcome, delay_us, named);
     step(e->node);
 }
 

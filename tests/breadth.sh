@@ -1,0 +1,79 @@
+#!/usr/bin/env bash
+# breadth.sh [--short]  the tests of jobq.h on machines other than this one
+#
+#   clang     this machine, the other compiler
+#   i686      32 bits
+#   aarch64   char without sign
+#   s390x     big endian
+#   mingw     compiled and linked only
+#
+# Programs are static; what this machine can't run itself, qemu-user runs. The simulator and the
+# explorer have to print on each what they print here: same seed, same bytes. --short: a world of a
+# few minutes for the simulator, few states for the explorer.
+set -eu
+cd "$(dirname "$0")/.."
+
+strict="-std=c99 -Wall -Wextra -Wpedantic -Werror -Wconversion -Wsign-conversion -Wshadow
+    -Wstrict-prototypes -Wmissing-prototypes -Wswitch-enum -Wundef"
+out=.build/breadth
+length=
+[ "${1-}" != --short ] || { length=--short; shift; }
+hours=1 states=20000
+[ -z "$length" ] || hours=0.05 states=500
+
+# build TARGET SOURCE COMPILER FLAG...
+build() {
+    local program=$out/$1/$2 source=tests/$2.c
+    shift 2
+    mkdir -p "${program%/*}"
+    rm -f "$program" "$program.exe"
+    # shellcheck disable=SC2086  # several flags
+    "$@" $strict -D_POSIX_C_SOURCE=200809L -O1 -I. -Itests/breadth -Itests "$source" -o "$program"
+}
+
+# What has to be the same everywhere: all but the time it took, and in an order that it may rule.
+told() {
+    "$@" | sed 's/, [0-9.]* s\(:\|$\)/\1/' | sort
+}
+
+# same TARGET RUNNER...: the simulator's and the explorer's output against this machine's own.
+same() {
+    local target=$1
+    shift
+    told "$@" "$out/$target/simulate" --seed 1 --hours $hours | diff "$out/simulate" - &&
+        told "$@" "$out/$target/explore" --states $states | diff "$out/explore" -
+}
+
+# all_on TARGET RUNNER COMPILER FLAG...: RUNNER may be empty.
+all_on() {
+    local target=$1 runner=$2 source programs=()
+    shift 2
+    for source in tests/test_core_*.c tests/simulate.c tests/explore.c; do
+        source=${source#tests/} source=${source%.c}
+        build "$target" "$source" "$@" || :
+        case $source in test_*) programs+=("$out/$target/$source") ;; esac
+    done
+    JOBQ_TEST_SLOW=1 JOBQ_TEST_WRAPPER=$runner tests/run.sh "${programs[@]}"
+    # shellcheck disable=SC2086  # nothing, or one word
+    tests/run.sh --step "breadth/$target: same output" \
+        tests/breadth.sh $length --same "$target" $runner
+}
+
+case "${1-}" in
+--same) shift; same "$@"; exit ;;
+"") ;;
+*) sed -n '2,/^set/{s/^# \{0,1\}//;/^set/!p;}' "$0"; exit 2 ;;
+esac
+
+for source in simulate explore; do build here "$source" "${CC:-cc}"; done
+told "$out/here/simulate" --seed 1 --hours $hours >"$out/simulate"
+told "$out/here/explore" --states $states >"$out/explore"
+
+all_on clang "" clang
+all_on i686 "" i686-linux-gnu-gcc -static
+all_on aarch64 qemu-aarch64 aarch64-linux-gnu-gcc -static
+all_on s390x qemu-s390x s390x-linux-gnu-gcc -static
+for source in compile_core_alone compile_core_static; do
+    build mingw "$source" x86_64-w64-mingw32-gcc || :
+    tests/run.sh --built "$out/mingw/$source.exe"
+done

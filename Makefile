@@ -31,7 +31,7 @@ MAKEFLAGS += --no-print-directory
 .DELETE_ON_ERROR:
 .SUFFIXES:
 .PHONY: help demo bench test chaos test-core test-fresh test-servers examples sanitize \
-	valgrind explore test-breadth \
+	valgrind explore test-breadth fuzz \
 	simulate differential mutants embed verify clean
 
 help: ## this list
@@ -95,6 +95,21 @@ test-breadth: ## the tests of jobq.h on 32 bits, aarch64, big endian, clang, min
 	@CC="$(CC)" tests/setup.sh breadth
 	@tests/run.sh --reset
 	@CC="$(CC)" tests/breadth.sh $(ARGS)
+	@tests/run.sh --total
+
+FUZZERS = $(patsubst tests/fuzz/%.c,.build/fuzz/%,$(wildcard tests/fuzz/*.c))
+FUZZ_FLAGS = -O1 -g -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all
+
+.build/fuzz/%: tests/fuzz/%.c $(TEST_DEPENDS)
+	@mkdir -p $(@D); rm -f $@; echo "build $(@:.build/%=%)"
+	$(QUIET)clang $(STRICT_C) $(POSIX) $(FUZZ_FLAGS) -I. $(LIBPQ_CFLAGS) -pthread $< $(LIBPQ_LIBS) -o $@
+
+fuzz: export JOBQ_TEST_VERDICT = total
+fuzz: ## hostile texts and rows, by libFuzzer (ARGS="--seconds N fuzz_rows")
+	@CC="$(CC)" tests/setup.sh fuzz
+	@tests/run.sh --reset
+	@$(MAKE) -k $(FUZZERS)
+	@tests/fuzz.sh $(ARGS)
 	@tests/run.sh --total
 
 examples: $(EXAMPLES) ## build all examples, as a user would

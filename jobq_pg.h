@@ -10524,9 +10524,10 @@ static int64_t jobq_pg__be(const unsigned char *p, int len)
 
 static jobq_pg__walk jobq_pg__walk_of(const PGresult *res, int column)
 {
-    jobq_pg__walk w = {(const unsigned char *)PQgetvalue(res, 0, column) + 20,
+    jobq_pg__walk w = {(const unsigned char *)PQgetvalue(res, 0, column),
                        PQgetlength(res, 0, column) - 20};
 
+    if (w.left >= 0) w.at += 20; /* shorter: malformed, or no such column */
     return w;
 }
 
@@ -10559,6 +10560,7 @@ static bool jobq_pg__reading_messages(jobq_pg_reading *r)
 
     if (created.left < 0 || created.left % 12 != 0) return false;
     r->count = created.left / 12;
+    if (r->cursor.acked > INT64_MAX - r->count) return false;
     r->messages = (jobq_message *)malloc((size_t)(r->count + 1) * sizeof *r->messages);
     if (r->messages == NULL) return false;
     for (i = 0; i < r->count; i++) {
@@ -10937,7 +10939,8 @@ static bool jobq_pg__deliver_in(PGconn *conn, jobq_delivery *d, jobq_message_han
 
 /* -- one step -- */
 
-/* The policy of a queue's row, from an answer of POLICIES. */
+/* The policy of a queue's row, from an answer of POLICIES. A backoff that breaks a rule counts as
+ * none: the row is outside data, and jobq.h asserts. */
 static jobq_policy jobq_pg__policy(const PGresult *r, int row)
 {
     jobq_policy policy;
@@ -10952,6 +10955,7 @@ static jobq_policy jobq_pg__policy(const PGresult *r, int row)
     policy.backoff.jitter_permille = jobq_pg__int32(r, row, 7);
     policy.timeout_us = jobq_pg__int(r, row, 8);
     policy.attempts_span_stages = jobq_pg__int(r, row, 10) != 0;
+    if (jobq_backoff_check(&policy.backoff) != JOBQ_OK) policy.backoff = jobq_backoff_quick();
     return policy;
 }
 

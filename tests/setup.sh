@@ -1,5 +1,5 @@
 #!/bin/sh
-# setup.sh core|mutants|demo|bench|test|servers|breadth|valgrind|fresh
+# setup.sh core|mutants|demo|bench|test|servers|breadth|fuzz|valgrind|fresh
 #                    install what that needs and is missing here; else silent
 # setup.sh --pg-bin  print the folder of the newest Postgres server, >= 14
 #
@@ -44,6 +44,7 @@ breadth)
     needs="bash cc clang i686-linux-gnu-gcc aarch64-linux-gnu-gcc s390x-linux-gnu-gcc"
     needs="$needs x86_64-w64-mingw32-gcc qemu-s390x"
     ;;
+fuzz) needs="bash libpq clang libfuzzer" ;;
 servers) needs="npm" ;;
 valgrind) needs="valgrind" ;;
 fresh) needs="debootstrap" ;;
@@ -64,6 +65,14 @@ links() {
     $compiler "$probe" $flags -o .build/setup-probe >/dev/null 2>&1
 }
 
+# Clang's own runtime is a package of its own in places.
+fuzzes() {
+    echo 'int LLVMFuzzerTestOneInput(const char *p, unsigned long n) { return !p && n; }' \
+        >.build/setup-probe.c
+    clang -fsanitize=fuzzer,address,undefined .build/setup-probe.c -o .build/setup-probe \
+        >/dev/null 2>&1
+}
+
 has() {
     case $1 in
     cc) links "${CC:-cc}" c "" stdio.h ;;
@@ -74,6 +83,7 @@ has() {
         links "${CC:-cc}" c "$1" libpq-fe.h
         ;;
     server) pg_bin >/dev/null ;;
+    libfuzzer) fuzzes ;;
     *) command -v "$1" >/dev/null 2>&1 ;;
     esac
 }
@@ -89,6 +99,8 @@ package() {
         set -- postgresql postgresql-server,postgresql-contrib postgresql,postgresql-contrib \
             postgresql postgresql
         ;;
+    libfuzzer) set -- clang,libclang-rt-dev clang,compiler-rt clang,compiler-rt \
+        clang,compiler-rt llvm ;;
     # Debian's names: elsewhere these come as they are called, or not at all.
     i686-linux-gnu-gcc) set -- gcc-i686-linux-gnu,libc6-dev-i386-cross "$1" "$1" "$1" "$1" ;;
     aarch64-linux-gnu-gcc) set -- gcc-aarch64-linux-gnu,libc6-dev-arm64-cross "$1" "$1" "$1" "$1" ;;

@@ -1,0 +1,104 @@
+/*
+ * fuzz_text.c -- libFuzzer on what jobq.h reads from outside: names, UTF-8, JSON, words.
+ *
+ * The first byte chooses a size; the rest is the text, in memory of exactly its length.
+ */
+#define JOBQ_IMPLEMENTATION
+#include "jobq.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MUST(x) ((x) ? (void)0 : (fprintf(stderr, "broken: %s\n", #x), abort()))
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static void check_utf8(jobq_str text, size_t max)
+{
+    char mended[257];
+    size_t len = jobq_utf8_mend(mended, max, text);
+
+    MUST(len <= max && mended[len] == '\0' && strlen(mended) == len);
+    MUST(jobq_utf8_valid(jobq_str_from(mended)));
+    if (jobq_utf8_valid(text)) {
+        jobq_str cut = jobq_utf8_cut(text, max);
+        MUST(cut.len <= max && jobq_utf8_valid(cut) && cut.len == len);
+        MUST(len == 0 || memcmp(cut.ptr, mended, len) == 0);
+        MUST(text.len <= max || cut.len + 4 > max);
+    }
+}
+
+/* White space around a value changes nothing; where JSON is refused, the place is told. */
+static void check_json(jobq_str text)
+{
+    char *spaced = (char *)malloc(text.len + 2);
+    size_t at = SIZE_MAX, i;
+    const char *why = NULL;
+    jobq_error code = jobq_json_check(text, &at, &why);
+    jobq_str s;
+
+    MUST(code == JOBQ_OK || (code == JOBQ_ERROR_INVALID && at <= text.len && why != NULL));
+    MUST(code != JOBQ_OK || jobq_utf8_valid(text));
+    MUST(code == jobq_json_check(text, NULL, NULL));
+    MUST(spaced != NULL);
+    spaced[0] = ' ';
+    for (i = 0; i < text.len; i++) spaced[i + 1] = text.ptr[i];
+    spaced[text.len + 1] = '\n';
+    s.ptr = spaced;
+    s.len = text.len + 2;
+    MUST(jobq_json_check(s, NULL, NULL) == code);
+    free(spaced);
+}
+
+static void check_words(jobq_str text)
+{
+    static const char *const stages[] = {"EXTRACTION", "EMBEDDING"};
+    jobq_curve curve = JOBQ_CURVE_COUNT;
+    jobq_state state = JOBQ_STATE_NONE;
+    char word[JOBQ_NAME_MAX];
+    int stage = -1;
+
+    if (jobq_curve_from(text, &curve) == JOBQ_OK)
+        MUST(jobq_str_equal(text, jobq_str_from(jobq_curve_name(curve))));
+    if (jobq_state_from(text, &state) == JOBQ_OK)
+        MUST(jobq_str_equal(text, jobq_str_from(jobq_state_name(state))));
+    if (jobq_status_from(text, stages, 2, &stage, &state) == JOBQ_OK) {
+        MUST(jobq_status_format(word, sizeof word, stages, 2, stage, state) == JOBQ_OK);
+        MUST(jobq_str_equal(text, jobq_str_from(word)));
+    } else {
+        MUST(stage == -1);
+    }
+}
+
+static void check_names(jobq_str text, int64_t id)
+{
+    char name[JOBQ_WORKER_NAME_MAX];
+
+    if (jobq_name_valid(text)) MUST(text.len <= JOBQ_NAME_MAX && jobq_utf8_valid(text));
+    MUST(jobq_partition_of(text, 8) < 8);
+    if (!jobq_utf8_valid(text)) return;
+    jobq_worker_name_format(name, text, id);
+    MUST(jobq_utf8_valid(jobq_str_from(name)) && strlen(name) >= 14);
+    jobq_worker_name_short(name, text, (uint64_t)id);
+    MUST(jobq_utf8_valid(jobq_str_from(name)) && strlen(name) >= 7);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    jobq_str text;
+    char *copy;
+
+    if (size < 1) return 0;
+    copy = (char *)malloc(size);
+    MUST(copy != NULL);
+    memcpy(copy, data + 1, size - 1);
+    text.ptr = copy;
+    text.len = size - 1;
+    check_utf8(text, data[0]);
+    check_json(text);
+    check_words(text);
+    check_names(text, (int64_t)((uint64_t)data[0] << 56 | size));
+    free(copy);
+    return 0;
+}

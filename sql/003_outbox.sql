@@ -572,9 +572,10 @@ END $$;
 -- earlier answer said) stand still for its whole lease, when that has expired by this
 -- database's clock too. The delivery is counted here, before any handler runs, so that a crash
 -- leaves its trace; after a holder that died over messages, one at a time is given at first.
--- What the caller's own earlier claims had read is taken back, because no handler had it, unless
--- it is p_handed: that one counts. An older claim than the one that stands there comes too late.
--- An idle read writes nothing, and a row that someone is just writing is not waited for.
+-- What the caller's own earlier claims had read is taken back, because no handler had it,
+-- unless it is p_handed: that one counts. An older claim than the one that stands there comes
+-- too late. An idle read writes nothing, and a row that someone is just writing is not waited
+-- for.
 CREATE FUNCTION jobq.outbox_read(
     p_worker bigint, p_claim bigint, p_lease_us bigint, p_partition bigint, p_most integer,
     p_handed bigint DEFAULT 0, p_watched_worker bigint DEFAULT NULL,

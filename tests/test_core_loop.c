@@ -252,6 +252,23 @@ static void parked_jobs_of_its_kinds_are_asked_back(void **unused)
     assert_int_equal(loop.queued.count, 1);
 }
 
+/* The store's clock runs back: what is enqueued then stands before the bounds, so they fall. */
+static void bounds_fall_when_the_stores_clock_runs_back(void **unused)
+{
+    jobq_action a;
+
+    (void)unused;
+    add_job(100 * SECOND);
+    settle_down(100 * SECOND);
+    assert_true(loop.queues[0].bounds[0][0].claim != 0);
+    while ((a = jobq_loop_next(&loop, 106 * SECOND)).kind != JOBQ_ACTION_HEARTBEAT) {
+        assert_int_not_equal(a.kind, JOBQ_ACTION_WAIT);
+        jobq_memory_perform(memory, &loop, &a, 2, 2, 106 * SECOND, 106 * SECOND);
+    }
+    jobq_memory_perform(memory, &loop, &a, 2, 2, 106 * SECOND, 50 * SECOND);
+    assert_true(loop.queues[0].bounds[0][0].claim == 0);
+}
+
 /* The dead make room, the one longest dead first; a dead one with jobs and the living do not. */
 static void dead_workers_make_room(void **unused)
 {
@@ -288,6 +305,7 @@ int main(void)
         cmocka_unit_test_setup(a_sleeper_that_is_woken_often_withdraws, setup),
         cmocka_unit_test_setup(results_survive_a_cut_connection, setup),
         cmocka_unit_test_setup(parked_jobs_of_its_kinds_are_asked_back, setup),
+        cmocka_unit_test_setup(bounds_fall_when_the_stores_clock_runs_back, setup),
         cmocka_unit_test_setup(dead_workers_make_room, setup),
         cmocka_unit_test_setup(handlers_run_on_memory_with_a_clock_of_ones_own, setup),
     };

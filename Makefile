@@ -31,7 +31,7 @@ MAKEFLAGS += --no-print-directory
 .DELETE_ON_ERROR:
 .SUFFIXES:
 .PHONY: help demo bench test chaos test-core test-fresh test-servers examples sanitize \
-	valgrind explore test-breadth fuzz \
+	valgrind explore test-breadth fuzz demo-outbox \
 	simulate differential mutants embed verify clean
 
 help: ## this list
@@ -41,6 +41,11 @@ demo: ## the pipeline example on a Postgres of its own (ARGS="...")
 	@CC="$(CC)" tests/setup.sh demo
 	@$(MAKE) build-demo
 	@exec env JOBQ_SERVER_FSYNC=on tests/server.sh .build/examples/pipeline $(ARGS)
+
+demo-outbox: ## the outbox example: transfers, two relays, one is killed (ARGS="TRANSFERS")
+	@CC="$(CC)" tests/setup.sh demo
+	@$(MAKE) build-demo-outbox
+	@exec env JOBQ_SERVER_FSYNC=on tests/server.sh .build/examples/outbox $(ARGS)
 
 bench: ## speed beside its floors; ARGS="--long --only drain,one --runs 5"
 	@CC="$(CC)" tests/setup.sh bench
@@ -186,13 +191,14 @@ simulate: .build/simulate ## virtual hours of a busy queue (ARGS="--seed N --see
 # -- tests: one program per file and flavour -------------------------------------------------------
 
 # `@:` keeps make from telling that there was nothing to do.
-.PHONY: build-core build-pg build-sanitize build-demo build-bench build-chaos compile-core \
-	compile-pg
+.PHONY: build-core build-pg build-sanitize build-demo build-bench build-chaos \
+	compile-core compile-pg build-demo-outbox \
 build-core: $(CORE_TESTS:%=.build/cc/%) ; @:
 build-pg: $(PG_TESTS:%=.build/cc/%) ; @:
 build-sanitize: $(CORE_TESTS:%=.build/asan/%) $(PG_TESTS:%=.build/asan/%)
 build-sanitize: $(PG_TESTS:%=.build/tsan/%) ; @:
 build-demo: .build/examples/pipeline ; @:
+build-demo-outbox: .build/examples/outbox ; @:
 build-bench: .build/bench/bench ; @:
 
 .build/bench/bench: $(wildcard tests/bench/*.c tests/bench/*.h) $(HEADERS)

@@ -95,6 +95,29 @@
  *               raises in the database, so that COMMIT becomes ROLLBACK: nobody's write is doubled.
  *
  *
+ * MESSAGES IN A WORKER
+ *
+ * A worker gets receivers beside its handlers: for a queue with partitions a function for each
+ * message or for a batch, and a tuning. Its loop numbers what was committed and looks what there is
+ * to read (one statement), reads a batch of a partition with its lease, hands it to a thread,
+ * acknowledges and reads on in one statement; idle it sleeps until an enqueue notifies it, in
+ * whichever process. THE OUTBOX AND ITS PARTITIONS in jobq.h draws the machine and its laws.
+ *
+ *     leased         the handler runs outside any transaction. What it did may happen again: after
+ *                    a crash, or when its acknowledgement was lost. (partition_id, seq) names a
+ *                    message for ever: give it along.
+ *     transactional  the handler runs in the transaction that acknowledges, on
+ *                    jobq_pg_delivery_conn: what it writes there happens exactly once, and is
+ *                    rolled back with a retry or a reject. A COMMIT whose answer is lost is looked
+ *                    up, not guessed.
+ *
+ * A delivery has tuning.budget_us (the queue's timeout, if it has one); the lease is renewed so
+ * long, so that it may be short: a dead worker's partitions go on after a lease and its watch. Then
+ * the handler is told to stop (jobq_delivery_stopping; between two messages it is stopped anyway),
+ * and half the headroom later its batch is written off as a retry with the error "lease expired",
+ * its thread replaced. Batches are at most JOBQ_LOOP_BATCH; one receiver for a queue.
+ *
+ *
  * OPERATORS  What a person does stands in sql/004_operators.sql, and here under the same names:
  *            cancel, revive, delete, reschedule, prioritize, move, each for one job or for all that
  *            match a filter, in steps; pause and resume for a queue or one kind of it; queue_set

@@ -30,9 +30,8 @@ MAKEFLAGS += --no-print-directory
 
 .DELETE_ON_ERROR:
 .SUFFIXES:
-.PHONY: help demo bench test chaos test-core test-fresh test-servers examples sanitize \
-	valgrind explore test-breadth fuzz demo-outbox \
-	simulate differential mutants embed verify clean
+.PHONY: help demo demo-outbox bench test chaos test-core test-fresh test-servers test-breadth fuzz \
+	examples sanitize valgrind explore simulate differential mutants embed verify clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
@@ -191,8 +190,8 @@ simulate: .build/simulate ## virtual hours of a busy queue (ARGS="--seed N --see
 # -- tests: one program per file and flavour -------------------------------------------------------
 
 # `@:` keeps make from telling that there was nothing to do.
-.PHONY: build-core build-pg build-sanitize build-demo build-bench build-chaos \
-	compile-core compile-pg build-demo-outbox \
+.PHONY: build-core build-pg build-sanitize build-demo build-bench build-chaos build-demo-outbox \
+	compile-core compile-pg
 build-core: $(CORE_TESTS:%=.build/cc/%) ; @:
 build-pg: $(PG_TESTS:%=.build/cc/%) ; @:
 build-sanitize: $(CORE_TESTS:%=.build/asan/%) $(PG_TESTS:%=.build/asan/%)

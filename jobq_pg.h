@@ -391,6 +391,35 @@
  * FIGURES  The view outbox, jobq_pg_outbox_stats; the view dead_letters.
  *
  *
+ * WORK TABLES
+ *
+ * The job verbs on a table of yours: any table described as above with a status, a retry count, a
+ * time before which it rests, an error, a heartbeat and a time of creation. examples/videos.c is
+ * one.
+ *
+ *     PENDING -claim-> A_IN_PROGRESS -advance-> A_COMPLETE -claim-> B_IN_PROGRESS -succeed->
+ *     SUCCEEDED
+ *        ^------retry, release, reset---+            ^----------------+  fail, no attempt left:
+ *        FAILED
+ *
+ * What a row becomes is jobq_job_decide's word, written in one statement under the fence. The claim
+ * and the reset act on rows that C has not read and repeat its rules; a test holds them together.
+ *
+ * FENCE    With a worker and a lease column each write demands the token of its claim. Without them
+ *          it demands the heartbeat that this worker wrote last, to the microsecond: as good
+ *          against a worker that was reset and came back, but it knows no owner, and whoever copies
+ *          the row may write it.
+ * CLAIM    One statement; each stage by itself, later ones first, then by age and key. It wants an
+ *          index on (status, created_at, key), best partial on the words that are ready: then it
+ *          sorts nothing (see EXPLAIN in tests/test_pg_worktable.c) and locks no row beyond its
+ *          count.
+ * STUCK    reset, at start-up and once a minute, for rows whose heartbeat is older than stale_us:
+ *          so heartbeat every 30 s. Such a row has no suspect's mark, and each reset counts as an
+ *          attempt.
+ * RETRY    The new retry_count n gives min(base * 2^n, cap): with the preset seed 120 s, 240 s ...
+ *          1 h, +-25 %, never below 60 s nor above 1 h. retry_count begins anew in each stage.
+ *
+ *
  * WHAT IT NEEDS  Postgres 14 or newer, libpq 14 or newer, POSIX threads. The role needs to own the
  *                schema, or grant_enqueue, grant_work, grant_operate, grant_read (ROLES).
  * MEMORY         A payload's pointers live until the handler returns. What a function gives you to

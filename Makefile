@@ -24,7 +24,7 @@ HEADERS = jobq.h jobq_pg.h
 TEST_DEPENDS = $(HEADERS) $(wildcard tests/*.h)
 CORE_TESTS = $(patsubst tests/%.c,%,$(wildcard tests/test_core_*.c))
 PG_TESTS = $(patsubst tests/%.c,%,$(wildcard tests/test_pg_*.c))
-EXAMPLES = $(patsubst %.c,.build/%,$(wildcard examples/*.c)) \
+EXAMPLES = $(patsubst %.c,.build/%,$(wildcard examples/*.c examples/*/*.c)) \
 	$(patsubst %.cc,.build/%_cc,$(wildcard examples/*.cc))
 MAKEFLAGS += --no-print-directory
 
@@ -64,6 +64,8 @@ test: ## everything but the slow ones; installs what it needs
 	@tests/run.sh --step explore $(MAKE) -s explore ARGS="--states 120000"
 	@tests/run.sh --step simulate $(MAKE) -s simulate ARGS="--seeds 4"
 	@exec tests/server.sh tests/run.sh $(PG_TESTS:%=.build/cc/%)
+	@tests/run.sh --step "examples on tables" tests/server.sh sh -c \
+		'.build/examples/videos && .build/examples/attune/attune'
 	@tests/run.sh --total
 
 # Faults need more of the server than tests: replication, and deadlocks that show soon.
@@ -271,6 +273,9 @@ $(foreach program,$(COMPILE_PG),$(eval $(call COMPILE_RULE,$(program),$(call \
 	$(LIBPQ_CFLAGS),$(LIBPQ_LIBS) -pthread)))
 
 # -- examples: each by the one line that README.md and the header promise --------------------------
+
+.build/examples/attune/attune .build/cc/test_pg_attune .build/asan/test_pg_attune: \
+	examples/attune/attune.h
 
 .build/examples/%: examples/%.c $(HEADERS)
 	@mkdir -p $(@D); rm -f $@

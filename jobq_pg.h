@@ -397,10 +397,10 @@
  * time before which it rests, an error, a heartbeat and a time of creation. examples/videos.c is
  * one.
  *
- *     PENDING -claim-> A_IN_PROGRESS -advance-> A_COMPLETE -claim-> B_IN_PROGRESS -succeed->
- *     SUCCEEDED
- *        ^------retry, release, reset---+            ^----------------+  fail, no attempt left:
- *        FAILED
+ *     PENDING     -claim-> A_IN_PROGRESS -advance-> A_COMPLETE
+ *     A_COMPLETE  -claim-> B_IN_PROGRESS -succeed-> SUCCEEDED
+ *     A_IN_PROGRESS -retry, release, reset-> PENDING; -fail, or no attempt left-> FAILED
+ *     B_IN_PROGRESS -retry, release, reset-> A_COMPLETE; likewise
  *
  * What a row becomes is jobq_job_decide's word, written in one statement under the fence. The claim
  * and the reset act on rows that C has not read and repeat its rules; a test holds them together.
@@ -8761,6 +8761,7 @@ static bool jobq_pg__work_plan(jobq_pg__plan *plan, jobq_pg__params *out)
 static bool jobq_pg__work_plans(jobq_pg_worktable *w)
 {
     jobq_pg__params claim, reset, look;
+    bool good;
 
     memset(&claim, 0, sizeof claim);
     memset(&reset, 0, sizeof reset);
@@ -8768,8 +8769,9 @@ static bool jobq_pg__work_plans(jobq_pg_worktable *w)
     jobq_pg__say_claim(&claim, w);
     jobq_pg__say_reset(&reset, w);
     jobq_pg__say_lanes(&look, w, w->table->list, false);
-    return jobq_pg__work_plan(&w->claim, &claim) & jobq_pg__work_plan(&w->reset, &reset) &
-           jobq_pg__work_plan(&w->look, &look);
+    good = jobq_pg__work_plan(&w->claim, &claim);
+    good = jobq_pg__work_plan(&w->reset, &reset) && good; /* each takes its text */
+    return jobq_pg__work_plan(&w->look, &look) && good;
 }
 
 /* The lists that the verbs' updates name. */

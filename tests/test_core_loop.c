@@ -269,6 +269,20 @@ static void bounds_fall_when_the_stores_clock_runs_back(void **unused)
     assert_true(loop.queues[0].bounds[0][0].claim == 0);
 }
 
+/* Between a worker's last look and its announcement a producer may have seen nobody asleep. */
+static void it_looks_again_when_its_sleep_is_announced(void **unused)
+{
+    jobq_action a;
+    int64_t now;
+
+    (void)unused;
+    for (now = 0, a.kind = JOBQ_ACTION_WAIT; a.kind != JOBQ_ACTION_SLEEP; now += 1000) {
+        assert_true(now < 10 * SECOND);
+        a = step(now);
+    }
+    assert_int_equal(jobq_loop_next(&loop, now).kind, JOBQ_ACTION_CLAIM);
+}
+
 /* The dead make room, the one longest dead first; a dead one with jobs and the living do not. */
 static void dead_workers_make_room(void **unused)
 {
@@ -306,6 +320,7 @@ int main(void)
         cmocka_unit_test_setup(results_survive_a_cut_connection, setup),
         cmocka_unit_test_setup(parked_jobs_of_its_kinds_are_asked_back, setup),
         cmocka_unit_test_setup(bounds_fall_when_the_stores_clock_runs_back, setup),
+        cmocka_unit_test_setup(it_looks_again_when_its_sleep_is_announced, setup),
         cmocka_unit_test_setup(dead_workers_make_room, setup),
         cmocka_unit_test_setup(handlers_run_on_memory_with_a_clock_of_ones_own, setup),
     };

@@ -1,7 +1,7 @@
 /*
  * actor.c -- one process of the chaos run.
  *
- *     actor migrate | producer | worker | operator   LOG NAME SECONDS [unprepared]
+ *     actor migrate | producer | worker | consumer | operator   LOG NAME SECONDS [unprepared]
  *
  * On the server of JOBQ_SERVER, library schema jobq_chaos, tables of the harness in
  * jobq_chaos_watch (watch.sql). Ends after SECONDS, or at SIGTERM. Everything that it tries and
@@ -148,6 +148,22 @@ static jobq_pg_job some_job(char *payload, size_t size, int64_t ref)
     return job;
 }
 
+/* The order's event goes to the outbox; a producer's own events keep their order. */
+static bool event_of(PGconn *conn, int64_t ref)
+{
+    char payload[40];
+    jobq_pg_message m;
+
+    memset(&m, 0, sizeof m);
+    snprintf(payload, sizeof payload, "{\"ref\": %lld}", (long long)ref);
+    m.queue = "events";
+    m.partition = (int)(getpid() % 4);
+    m.payload = jobq_str_from(payload);
+    return jobq_pg_outbox_enqueue(pg, conn, &m, NULL, NULL) == JOBQ_OK &&
+           run(conn, "INSERT INTO " WATCH ".events VALUES (%lld, %d)", (long long)ref,
+               (int)getpid());
+}
+
 /* An order and its jobs in one transaction; some are rolled back on purpose. */
 static void order(PGconn *conn, int64_t ref)
 {
@@ -162,6 +178,7 @@ static void order(PGconn *conn, int64_t ref)
     good = run(conn, "BEGIN") &&
            (count == 1 ? jobq_pg_enqueue(pg, conn, jobs, ids, NULL)
                        : jobq_pg_enqueue_many(pg, conn, jobs, count, ids, NULL)) == JOBQ_OK;
+    if (good) good = event_of(conn, ref);
     for (i = 0; good && i < count; i++) {
         good = run(conn, "INSERT INTO " WATCH ".orders VALUES (%lld, %lld, '%s')",
                    (long long)ids[i], (long long)ref, jobs[i].kind);
@@ -340,6 +357,85 @@ static void work(bool unprepared)
     say("stats", 0, text);
 }
 
+/* -- consumer: messages of the outbox, their effect in the transaction that acknowledges -- */
+
+#define PARTITIONS 4
+#define HOLD_US 1500000
+
+/* Another's hold, and since when its beat stands still. */
+typedef struct watch {
+    int64_t worker, claim, beat, since_us;
+} watch;
+
+static jobq_result receive(jobq_delivery *d, const jobq_message *m)
+{
+    unsigned draw = (unsigned)(jobq_random_next(&dice) % 100);
+
+    if (!run(jobq_pg_delivery_conn(d),
+             "INSERT INTO " WATCH ".delivered (partition, seq, ref) SELECT %d, %lld, "
+             "('%.*s'::jsonb->>'ref')::bigint", d->partition, (long long)m->seq,
+             (int)m->payload.len, m->payload.ptr)) {
+        return JOBQ_RESULT_RETRY;
+    }
+    if (stop_inside != 0) {
+        stop_inside = 0;
+        say("stopped_inside", m->seq, "message");
+        raise(SIGSTOP);
+    }
+    jobq_delivery_delay(d, 5000);
+    return draw < 2 ? JOBQ_RESULT_RETRY : JOBQ_RESULT_SUCCESS;
+}
+
+static void look_at(watch *w, const jobq_pg_step *step)
+{
+    if (step->answer != 'o') {
+        memset(w, 0, sizeof *w);
+    } else if (w->worker != step->worker || w->claim != step->claim || w->beat != step->beat) {
+        w->worker = step->worker;
+        w->claim = step->claim;
+        w->beat = step->beat;
+        w->since_us = mono_us();
+    }
+}
+
+static void consume(void)
+{
+    static watch watched[PARTITIONS];
+    int64_t worker = jobq_worker_id_from(jobq_random_next(&dice)), claim = 0;
+    jobq_pg_step_desc d;
+    jobq_pg_step step;
+    int32_t queue = 0;
+    int i;
+
+    while (going() && jobq_pg_outbox_register(pg, NULL, "events", PARTITIONS, &queue, NULL) !=
+                          JOBQ_OK) {
+        nap_us(100000);
+    }
+    while (going()) {
+        jobq_pg_outbox_sequence(pg, NULL, queue, 100, between(0, 50) == 0, NULL, NULL);
+        for (i = 0; i < PARTITIONS && going(); i++) {
+            watch *w = &watched[i];
+            bool still = w->worker != 0 && mono_us() - w->since_us > HOLD_US;
+            memset(&d, 0, sizeof d);
+            memset(&step, 0, sizeof step);
+            d.read.worker = worker;
+            d.read.claim = ++claim;
+            d.read.lease_us = HOLD_US;
+            d.read.partition = jobq_pg_partition(queue, i);
+            d.read.most = 20;
+            d.read.watched_worker = still ? w->worker : 0;
+            d.read.watched_claim = still ? w->claim : 0;
+            d.read.watched_beat = still ? w->beat : 0;
+            d.queue = "events";
+            d.transactional = true;
+            d.each = receive;
+            d.random = jobq_random_next(&dice);
+            if (jobq_pg_outbox_step(pg, NULL, &d, &step, NULL) == JOBQ_OK) look_at(w, &step);
+        }
+        nap_us(between(5000, 30000));
+    }
+}
+
 /* -- operator -- */
 
 static int64_t number(PGconn *conn, const char *query)
@@ -439,13 +535,17 @@ int main(int argc, char **argv)
         nap_us(100000);
     }
     if (strcmp(role, "migrate") == 0) {
-        if (jobq_pg_migrate(pg, &error) == JOBQ_OK) return 0;
+        if (jobq_pg_migrate(pg, &error) == JOBQ_OK &&
+            jobq_pg_outbox_register(pg, NULL, "events", 4, NULL, &error) == JOBQ_OK) {
+            return 0;
+        }
         fprintf(stderr, "%s\n", error.message);
         return 1;
     }
     say("begin", 0, name);
     if (strcmp(role, "producer") == 0) produce();
     if (strcmp(role, "worker") == 0) work(argc > 5);
+    if (strcmp(role, "consumer") == 0) consume();
     if (strcmp(role, "operator") == 0) operate();
     say("end", 0, name);
     jobq_pg_close(pg);

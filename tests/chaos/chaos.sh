@@ -357,7 +357,7 @@ fault_logical() {
 clean_up() {
     local status=$? pid dir
     trap '' INT TERM
-    touch "$run"/stop.{producer,worker,operator}
+    touch "$run"/stop.{producer,worker,consumer,operator}
     for pid in "${started[@]-}" "${proxy-}" "${bouncer-}"; do [ -z "$pid" ] || signal TERM "$pid"; done
     for name in "${producers[@]-}" "${workers[@]-}" operator; do signal KILL "$(pid_of "$name")"; done
     for dir in "${servers[@]-}"; do
@@ -374,7 +374,7 @@ trap clean_up EXIT
 
 servers=()
 standbys=0
-workers=(worker1 worker2 worker3)
+workers=(worker1 worker2 worker3 consumer1 consumer2)
 producers=(producer1 producer2)
 slot=a primary=${JOBQ_SERVER_DIR-}
 
@@ -411,6 +411,8 @@ admin -f "$here/watch.sql" >/dev/null
 start worker1 "$clients" worker
 start worker2 "$clients" worker
 start producer1 "$clients" producer
+start consumer1 "$clients" consumer
+start consumer2 "$clients" consumer
 start operator "$clients" operator
 if [ -n "$through_bouncer" ]; then
     start worker3 "$through_bouncer" worker unprepared
@@ -439,11 +441,16 @@ for name in "${workers[@]}"; do signal CONT "$(pid_of "$name")"; done
 set_trouble 0
 tell delay 0
 admin -c "UPDATE jobq_chaos.queue SET paused_at = NULL"
-empty() { [ "$(number "SELECT count(*) FROM jobq_chaos.job")" = 0 ]; }
+empty() {
+    [ "$(number "SELECT (SELECT count(*) FROM jobq_chaos.job) + (SELECT count(*) FROM
+        jobq_chaos_watch.events) - (SELECT count(*) FROM jobq_chaos_watch.delivered) -
+        (SELECT count(*) FROM jobq_chaos.dead_letter)" 2>/dev/null)" = 0 ]
+}
 until_true 60 empty || echo "chaos: not empty after a minute"
+touch "$run/stop.consumer"
 stop worker "${workers[@]}"
 
-cat "$run"/log/{conductor,proxy,worker?,producer?,operator} >"$run/log/all"
+cat "$run"/log/{conductor,proxy,worker?,consumer?,producer?,operator} >"$run/log/all"
 admin -c "\\copy jobq_chaos_watch.log (mono_us, wall_us, pid, role, event, job, stage, worker, claim, detail) from '$run/log/all'"
 admin -f "$here/check.sql" | tee "$run/log/report" | grep -v '^broken'
 [ "${JOBQ_SERVER_DIR-}" ] && admin -At -c "SELECT 1" >/dev/null

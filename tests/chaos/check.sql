@@ -256,6 +256,44 @@ WHERE EXISTS (SELECT FROM move m WHERE m.id = a.job AND m.now_state = 'x'
                     AND (m.was_worker, m.was_claim) = (a.worker, a.claim))
   AND NOT EXISTS (SELECT FROM gap g WHERE g.to_us > a.from_us AND g.from_us < z.from_us);
 
+-- ---- 6: the outbox -------------------------------------------------------------------------
+
+INSERT INTO broken
+SELECT 1, 'a message committed was not delivered', e.ref::text
+FROM events e WHERE NOT EXISTS (SELECT FROM delivered d WHERE d.ref = e.ref)
+  AND NOT EXISTS (SELECT FROM dead_letter l WHERE (l.payload->>'ref')::bigint = e.ref);
+
+INSERT INTO broken
+SELECT 1, 'a message of a transaction that was rolled back', d.ref::text
+FROM delivered d WHERE NOT EXISTS (SELECT FROM events e WHERE e.ref = d.ref);
+
+INSERT INTO broken
+SELECT 2, 'the effect of a message happened twice', ref::text
+FROM delivered GROUP BY ref HAVING count(*) > 1;
+
+INSERT INTO broken
+SELECT 6, 'two messages under one number', format('%s/%s', partition, seq)
+FROM delivered GROUP BY partition, seq HAVING count(DISTINCT ref) > 1;
+
+INSERT INTO broken
+SELECT 6, 'a number was skipped', format('%s: %s after %s', partition, seq, before)
+FROM (SELECT partition, seq, lag(seq, 1, 0::bigint) OVER w AS before FROM delivered
+      WINDOW w AS (PARTITION BY partition ORDER BY n)) o
+WHERE seq <> before + 1 AND seq > before AND EXISTS (
+    SELECT FROM generate_series(before + 1, seq - 1) s WHERE NOT EXISTS (
+        SELECT FROM dead_letter l WHERE l.partition & 32767 = o.partition AND l.seq = s));
+
+INSERT INTO broken
+SELECT 6, 'delivered after a later one', format('%s: %s after %s', partition, seq, before)
+FROM (SELECT partition, seq, lag(seq) OVER (PARTITION BY partition ORDER BY n) AS before
+      FROM delivered) o WHERE seq < before;
+
+INSERT INTO broken
+SELECT 6, 'one producer''s messages changed places', d.ref::text
+FROM (SELECT d.ref, lag(d.ref) OVER (PARTITION BY e.producer ORDER BY d.seq) AS before
+      FROM delivered d JOIN events e ON e.ref = d.ref) d
+WHERE d.ref < d.before;
+
 -- ---- the report ----------------------------------------------------------------------------
 
 \t on
@@ -285,7 +323,8 @@ SELECT '  ' || rpad(what, 28) || n FROM (
         FROM run)::text
     UNION ALL SELECT 5, 'leases lost', (
         SELECT count(*) FROM death d JOIN birth b USING (worker) WHERE d.app <> b.app)::text
-    UNION ALL SELECT 6, 'longest stall', (
+    UNION ALL SELECT 6, 'messages', (SELECT count(*) FROM delivered)::text
+    UNION ALL SELECT 7, 'longest stall', (
         SELECT format('%s s', round(extract(epoch FROM max(gap)), 1))
         FROM (SELECT at - lag(at) OVER (ORDER BY n) AS gap FROM move
               WHERE was_state = 'x' AND now_state IS DISTINCT FROM 'x') g)
@@ -299,7 +338,8 @@ FROM (VALUES (1, 'nothing committed is lost'),
              (2, 'handlers at least once, effects in the database exactly once'),
              (3, 'no stale writer'),
              (4, 'poison ends by its own limit, its neighbours do not'),
-             (5, 'leases end by the database''s clock, after watching')) p (number, text)
+             (5, 'leases end by the database''s clock, after watching'),
+             (6, 'messages in order, none skipped')) p (number, text)
 ORDER BY p.number;
 
 SELECT format('    %s: %s cases, as job %s', law, count(*),

@@ -144,9 +144,9 @@ static jobq_result mark_broken(jobq_delivery *d, const jobq_message *m)
 static jobq_result dawdle(jobq_delivery *d, const jobq_message *m)
 {
     (void)m;
-    seen->handled++;
-    while (seen->failures == 0) {
-        if (seen->deaths == 0 && jobq_delivery_stopping(d) != JOBQ_STOP_NONE) break;
+    __sync_fetch_and_add(&seen->handled, 1);
+    while (__sync_fetch_and_add(&seen->failures, 0) == 0) {
+        if (__sync_fetch_and_add(&seen->deaths, 0) == 0 && jobq_delivery_stopping(d) != JOBQ_STOP_NONE) break;
         nap_us(1000);
     }
     return JOBQ_RESULT_SUCCESS;
@@ -252,7 +252,7 @@ static void a_long_handler_keeps_its_lease(void **unused)
     r.tuning.lease_us = 300000; /* less than a second: W-O22 */
     worker = begin(pg, &r, 1);
     assert_true(becomes(20, 1, "SELECT count(*) FROM jobq.partition WHERE beat > 8"));
-    seen->failures = 1;
+    __sync_fetch_and_add(&seen->failures, 1);
     assert_true(becomes(20, 1, "SELECT acked FROM jobq.partition"));
     stats = end(worker);
     assert_true(stats.renewals >= 5);
@@ -292,7 +292,7 @@ static void a_handler_that_does_not_listen_is_abandoned(void **unused)
         becomes(20, 1, "SELECT count(*) FROM jobq.partition WHERE error = 'lease expired'"));
     assert_int_equal(number("SELECT acked FROM jobq.partition"), 0);
     assert_true(number("SELECT cardinality(tried) FROM jobq.partition") >= 1);
-    seen->failures = 1; /* all come back: the deaf one too late */
+    __sync_fetch_and_add(&seen->failures, 1); /* the deaf one comes back, too late */
     assert_true(becomes(20, 1, "SELECT acked FROM jobq.partition"));
     end(worker);
 }

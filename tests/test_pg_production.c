@@ -1,0 +1,188 @@
+/*
+ * test_pg_production.c -- what README.md says of production: each line of SQL in it runs; and what a
+ * deploy meets: migrations again, schema names at their limit (X32), the first use of a name.
+ */
+#include "pg_work.h"
+
+/* ---- README ---------------------------------------------------------------------------------- */
+
+static char *whole_file(const char *path)
+{
+    FILE *file = fopen(path, "rb");
+    char *text;
+    long size;
+
+    if (file == NULL) fail_msg("%s is not here: run from the repository", path);
+    fseek(file, 0, SEEK_END);
+    size = ftell(file);
+    rewind(file);
+    text = calloc(1, (size_t)size + 1);
+    assert_int_equal(fread(text, 1, (size_t)size, file), size);
+    fclose(file);
+    return text;
+}
+
+/* Runs the statements of one block, each of which ends its line with a semicolon; how many. */
+static int run_block(const char *block, const char *end)
+{
+    const char *next;
+    int count = 0;
+
+    for (; (next = strstr(block, ";\n")) != NULL && next < end; block = next + 2) {
+        char statement[2048];
+        assert_true(next - block < (long)sizeof statement);
+        snprintf(statement, sizeof statement, "%.*s", (int)(next - block), block);
+        PQclear(sql(db, "%s", statement));
+        count++;
+    }
+    return count;
+}
+
+/* Roles, queues and jobs that the page speaks of; all in a transaction that is rolled back. */
+static void the_readme_can_be_typed(void **unused)
+{
+    char *text = whole_file("README.md"), *block, *end;
+    int statements = 0, blocks = 0;
+
+    (void)unused;
+    pg_empty(NULL);
+    RUN("BEGIN");
+    RUN("SELECT jobq.queue_set('mail', kinds => '{welcome,report}'), jobq.queue_set('slow')");
+    RUN("SELECT jobq.enqueue('mail', 'welcome', key => 'order-7')");
+    RUN("CREATE ROLE web; CREATE ROLE worker; CREATE ROLE dashboard; CREATE ROLE oncall");
+    for (block = text; (block = strstr(block, "```sql\n")) != NULL; block = end + 3) {
+        block += strlen("```sql\n");
+        end = strstr(block, "```");
+        assert_non_null(end);
+        assert_true(end[-2] == ';'); /* nothing after the last statement is left out */
+        statements += run_block(block, end);
+        blocks++;
+    }
+    assert_in_range(blocks, 8, 100);
+    assert_in_range(statements, 30, 1000);
+    RUN("ROLLBACK");
+    free(text);
+}
+
+/* Every view, and every function that a person types, is on the page or in its file's head. */
+static void the_readme_names_every_verb(void **unused)
+{
+    static const char *const verbs[] = {
+        "jobq.queues", "jobq.workers", "jobq.failures", "jobq.jobs", "jobq.peek", "jobq.pause",
+        "jobq.resume", "jobq.cancel", "jobq.revive", "jobq.delete", "jobq.reschedule",
+        "jobq.prioritize", "jobq.move", "jobq.queue_set", "jobq.grant_enqueue", "jobq.grant_work",
+        "jobq.grant_read", "jobq.grant_operate", "jobq.revoke", "jobq.audit"};
+    char *text = whole_file("README.md");
+    size_t i;
+
+    (void)unused;
+    for (i = 0; i < COUNT(verbs); i++)
+        if (strstr(text, verbs[i]) == NULL) fail_msg("not in README.md: %s", verbs[i]);
+    free(text);
+}
+
+/* ---- migrations (X32) ------------------------------------------------------------------------ */
+
+static int ran;
+
+static jobq_outcome run(jobq_call *call)
+{
+    (void)call;
+    ADD(ran);
+    return JOBQ_OUTCOME_SUCCESS;
+}
+
+/* Migrates twice, prepares every statement, enqueues and works, in a schema of that name. */
+static void a_schema_serves(const char *name)
+{
+    jobq_pg_handler h = handler_of("q", "k", run);
+    jobq_pg_worker_desc d = work_of(&h, 1);
+    jobq_pg_desc desc = {.conninfo = server(), .schema = name};
+    jobq_pg_job job = plain_job();
+    char drop[96], *before, *after;
+    jobq_pg_error error;
+    jobq_pg *other;
+    int i;
+
+    assert_int_equal(jobq_pg_open(&other, &desc, &error), JOBQ_OK);
+    if (jobq_pg_migrate(other, &error)) fail_msg("%s: %s", name, error.message);
+    before = text_of("SELECT string_agg(c.xmin::text, ',' ORDER BY c.oid) FROM pg_class c WHERE "
+                     "c.relnamespace = '%s'::regnamespace", jobq_pg_schema(other));
+    assert_int_equal(jobq_pg_migrate(other, &error), JOBQ_OK);
+    after = text_of("SELECT string_agg(c.xmin::text, ',' ORDER BY c.oid) FROM pg_class c WHERE "
+                    "c.relnamespace = '%s'::regnamespace", jobq_pg_schema(other));
+    assert_string_equal(before, after);
+    free(before);
+    free(after);
+    for (i = 0; i < JOBQ_PG__STATEMENT_COUNT; i++) {
+        PGresult *res;
+        if (strncmp(other->texts[i], "COPY", 4) == 0 || strncmp(other->texts[i], "VACUUM", 6) == 0)
+            continue;
+        res = PQprepare(db, "", other->texts[i], 0, NULL);
+        if (PQresultStatus(res) != PGRES_COMMAND_OK)
+            fail_msg("%s: %s", other->texts[i], PQerrorMessage(db));
+        PQclear(res);
+    }
+    SET(ran, 0);
+    job.key = "key";
+    assert_int_equal(jobq_pg_enqueue(other, NULL, &job, NULL, &error), JOBQ_OK);
+    assert_int_equal(jobq_pg_enqueue_copy(other, NULL, &(jobq_pg_job){.queue = "q", .kind = "k"}, 1,
+                                          &error), JOBQ_OK);
+    if (jobq_pg_work(other, &d, &error)) fail_msg("%s", error.message);
+    assert_int_equal(GET(ran), 2);
+    snprintf(drop, sizeof drop, "DROP SCHEMA %s CASCADE", jobq_pg_schema(other));
+    jobq_pg_close(other);
+    PQclear(PQexec(db, drop));
+}
+
+static void schema_names_of_every_sort_serve(void **unused)
+{
+    (void)unused;
+    a_schema_serves("x");
+    a_schema_serves("_Select_");
+    a_schema_serves("User");
+    a_schema_serves("Jobq");
+    a_schema_serves("A2345678901234567890123456789012345678901234567z"); /* 48, the limit */
+}
+
+/* ---- the first use of a name ----------------------------------------------------------------- */
+
+/* Whoever uses the same new name waits for the transaction that used it first; not when the name was
+ * made before. The header says so, and names the remedy. */
+static void a_name_made_before_makes_nobody_wait(void **unused)
+{
+    static const char *const kinds[] = {"k"};
+    jobq_pg_queue_desc d = {.kinds = kinds, .kind_count = 1};
+    PGconn *slow = PQconnectdb(server());
+    jobq_pg_job job = plain_job();
+    jobq_pg_error error;
+    int made;
+
+    (void)unused;
+    RUN("SET lock_timeout = '300ms'");
+    for (made = 0; made < 2; made++) {
+        jobq_error wanted = made ? JOBQ_OK : JOBQ_ERROR_RETRYABLE;
+        pg_empty(NULL);
+        if (made) assert_int_equal(jobq_pg_queue_set(pg, NULL, "q", &d, &error), JOBQ_OK);
+        PQclear(PQexec(slow, "BEGIN"));
+        assert_int_equal(jobq_pg_enqueue(pg, slow, &job, NULL, &error), JOBQ_OK);
+        assert_int_equal(jobq_pg_enqueue(pg, db, &job, NULL, &error), wanted);
+        if (!made) assert_string_equal(error.sqlstate, "55P03");
+        PQclear(PQexec(slow, "COMMIT"));
+        assert_int_equal(jobq_pg_enqueue(pg, db, &job, NULL, &error), JOBQ_OK);
+    }
+    RUN("RESET lock_timeout");
+    PQfinish(slow);
+}
+
+int main(void)
+{
+    static const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_readme_can_be_typed),
+        cmocka_unit_test(the_readme_names_every_verb),
+        cmocka_unit_test(schema_names_of_every_sort_serve),
+        cmocka_unit_test(a_name_made_before_makes_nobody_wait),
+    };
+
+    return cmocka_run_group_tests_name("production", tests, pg_up, pg_down);
+}

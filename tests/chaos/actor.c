@@ -1,7 +1,7 @@
 /*
  * actor.c -- one process of the chaos run.
  *
- *     actor migrate | producer | worker | consumer | operator   LOG NAME SECONDS [unprepared]
+ *     actor migrate | producer | worker | consumer | operator   LOG NAME SECONDS [pooled]
  *
  * On the server of JOBQ_SERVER, library schema jobq_chaos, tables of the harness in
  * jobq_chaos_watch (watch.sql). Ends after SECONDS, or at SIGTERM. Everything that it tries and
@@ -310,7 +310,7 @@ static jobq_outcome poison(jobq_call *call)
     return JOBQ_OUTCOME_SUCCESS;
 }
 
-static void work(bool unprepared)
+static void work(bool pooled)
 {
     static const struct {
         const char *kind;
@@ -344,7 +344,7 @@ static void work(bool unprepared)
     d.loop.heartbeat_us = 250000;
     d.loop.answer_us = 700000;
     d.loop.grace_us = 3000000;
-    d.no_listen = unprepared;
+    d.no_listen = pooled;
     while (going() && jobq_pg_worker_start(pg, &d, &worker, &error) != JOBQ_OK) nap_us(100000);
     if (!going()) return;
     while (going()) nap_us(20000);
@@ -529,7 +529,7 @@ int main(int argc, char **argv)
              getenv("JOBQ_SERVER"), name);
     desc.conninfo = conninfo;
     desc.schema = SCHEMA;
-    desc.unprepared = argc > 5;
+    desc.pooled = argc > 5;
     while (jobq_pg_open(&pg, &desc, &error) != JOBQ_OK) {
         if (!going()) return 0;
         nap_us(100000);

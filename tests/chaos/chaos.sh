@@ -84,7 +84,7 @@ answers() { psql_on "$1" -At -c 'SELECT 1' >/dev/null 2>&1; }
 
 # ---- the actors ----------------------------------------------------------------------------------
 
-# keep NAME SERVER ROLE [unprepared]: started again whenever it dies, until the end.
+# keep NAME SERVER ROLE [pooled]: started again whenever it dies, until the end.
 keep() {
     local name=$1 server=$2 role=$3 pid
     shift 3
@@ -415,8 +415,8 @@ start consumer1 "$clients" consumer
 start consumer2 "$clients" consumer
 start operator "$clients" operator
 if [ -n "$through_bouncer" ]; then
-    start worker3 "$through_bouncer" worker unprepared
-    start producer2 "$through_bouncer" producer unprepared
+    start worker3 "$through_bouncer" worker pooled
+    start producer2 "$through_bouncer" producer pooled
 else
     start worker3 "$clients" worker
     start producer2 "$clients" producer

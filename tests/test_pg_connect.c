@@ -235,6 +235,7 @@ static void a_full_server_is_waited_for(void **unused)
     RUN("GRANT ALL ON SCHEMA jobq TO jobq_few");
     RUN("GRANT ALL ON ALL TABLES IN SCHEMA jobq TO jobq_few");
     RUN("GRANT ALL ON ALL SEQUENCES IN SCHEMA jobq TO jobq_few");
+    RUN("GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA jobq TO jobq_few");
     snprintf(conninfo, sizeof conninfo, "%s user=jobq_few", server());
     limited = desc_of(conninfo);
     handle = open_on(&limited);

@@ -317,6 +317,7 @@ static void a_killer_is_given_up(void **unused)
     for (round = 0; round < 10 && BOX("acked") == 0; round++) {
         jobq_pg_step_desc d = step_desc(false, false, &s);
         pid_t child;
+        d.read.worker = 100 + round; /* a process that starts anew has a new id */
         d.read.lease_us = 20000;
         d.read.watched_worker = number("SELECT coalesce(worker, 0) FROM jobq.partition");
         d.read.watched_claim = number("SELECT coalesce(claim, 0) FROM jobq.partition");

@@ -1569,6 +1569,19 @@ static void jobq_pg__chop(char *text)
     while (len > 0 && (text[len - 1] == '\n' || text[len - 1] == ' ')) text[--len] = '\0';
 }
 
+/* Whether libpq can read it. Its own text about that repeats the string, with the password. A word
+ * alone is a database's name. */
+static bool jobq_pg__conninfo_valid(const char *conninfo)
+{
+    PQconninfoOption *options;
+
+    if (conninfo == NULL) return true;
+    if (strchr(conninfo, '=') == NULL && strstr(conninfo, "://") == NULL) return true;
+    options = PQconninfoParse(conninfo, NULL);
+    PQconninfoFree(options);
+    return options != NULL;
+}
+
 /* The error of a connection that has none to tell of its own. */
 static jobq_error jobq_pg__conn_error(jobq_pg_error *error, const PGconn *conn)
 {
@@ -1636,12 +1649,15 @@ static jobq_error jobq_pg__result_error(jobq_pg_error *error, const PGconn *conn
     X(ENQUEUE_DIRECT,                                                                              \
       "INSERT INTO jobq.job (queue_id, kind_id, run_at, enqueued_at, priority, max_attempts, "     \
       "timeout_us, payload, bytes, headers) "                                                      \
-      "SELECT k.queue_id, k.id, greatest(statement_timestamp(), coalesce($7::timestamptz, "        \
-      "statement_timestamp() + $8::bigint * interval '1 microsecond')), statement_timestamp(), "   \
-      "coalesce($9, 0::smallint), $10::integer, $11::bigint, $4::jsonb, $5::bytea, $6::jsonb "     \
-      "FROM jobq.kind k WHERE k.id = $2 AND k.queue_id = $1 AND k.name = $3 "                      \
-      "RETURNING id, (SELECT pg_notify('jobq_' || to_hex(s.worker), '') FROM jobq.sleeper s "      \
-      "WHERE s.queue_id = $1 AND $12 LIMIT 1)")                                                    \
+      "SELECT k.queue_id, k.id, greatest(statement_timestamp(), "                                  \
+      "coalesce($7::timestamptz, statement_timestamp() OPERATOR(pg_catalog.+) "                    \
+      "($8::bigint OPERATOR(pg_catalog.*) interval '1 microsecond'))), "                           \
+      "statement_timestamp(), coalesce($9, 0::smallint), $10::integer, $11::bigint, "              \
+      "$4::jsonb, $5::bytea, $6::jsonb FROM jobq.kind k WHERE k.id OPERATOR(pg_catalog.=) $2 "     \
+      "AND k.queue_id OPERATOR(pg_catalog.=) $1 AND k.name OPERATOR(pg_catalog.=) $3 "             \
+      "RETURNING id, (SELECT pg_catalog.pg_notify('jobq_' OPERATOR(pg_catalog.||) "                \
+      "pg_catalog.to_hex(s.worker), '') FROM jobq.sleeper s "                                      \
+      "WHERE s.queue_id OPERATOR(pg_catalog.=) $1 AND $12 LIMIT 1)")                               \
     X(BULK, "SELECT queue, kinds, now_at FROM jobq.bulk($1, $2, $3)")                              \
     X(COPY, "COPY jobq.job (queue_id, kind_id")                                                    \
     X(WAKE, "SELECT FROM jobq.wake($1, $2)")                                                       \
@@ -1694,7 +1710,8 @@ static jobq_error jobq_pg__result_error(jobq_pg_error *error, const PGconn *conn
       "stages, suspect, payload, bytes, headers, NULL::bigint FROM " "jobq.peek($1, $2, $3)")      \
     X(GET, "SELECT id, run_at, enqueued_at, queue_id, kind_id, attempt, crash, max_attempts, "     \
            "priority, stage, stages, suspect, state, worker, claim, "                              \
-           "cancel_requested_at IS NOT NULL FROM jobq.jobs WHERE id = $1")                         \
+           "cancel_requested_at IS NOT NULL FROM jobq.jobs "                                    \
+           "WHERE id OPERATOR(pg_catalog.=) $1")                         \
     X(OUTBOX_REGISTER, "SELECT queue_id, partitions FROM jobq.outbox_register($1, $2)")            \
     X(OUTBOX_GROW, "SELECT jobq.outbox_grow($1, $2, $3)")                                          \
     X(OUTBOX_ENQUEUE, "SELECT ids, refused FROM jobq.outbox_enqueue_many($1, $2, $3, $4, $5, "     \
@@ -4966,7 +4983,8 @@ static void jobq_pg__on_notice(void *arg, const PGresult *res)
 /* The pool's transactions are READ COMMITTED, whatever the role's default: under a stricter level
  * two first uses of a name, or of a key, end in 40001. Behind a pooler the setting would be another
  * client's. */
-#define JOBQ_PG__PROBE "SELECT set_config('default_transaction_isolation', 'read committed', false)"
+#define JOBQ_PG__PROBE \
+    "SELECT pg_catalog.set_config('default_transaction_isolation', 'read committed', false)"
 
 /* A new connection, probed. NULL: error is filled. */
 static PGconn *jobq_pg__connect(const jobq_pg *pg, jobq_pg_error *error)
@@ -5029,6 +5047,13 @@ static jobq_pg *jobq_pg__new(const jobq_pg_desc *desc, jobq_pg_error *error)
         jobq_pg__free(pg);
         return NULL;
     }
+    if (!jobq_pg__conninfo_valid(desc->conninfo) ||
+        !jobq_pg__conninfo_valid(desc->listen_conninfo)) {
+        jobq_pg__invalid(error, "conninfo", "neither words like host=x (quoted where they hold "
+                         "blanks, and known to libpq) nor a URI");
+        jobq_pg__free(pg);
+        return NULL;
+    }
     pg->conninfo = jobq_pg__dup(desc->conninfo == NULL ? "" : desc->conninfo);
     if (desc->pooled && desc->listen_conninfo != NULL)
         pg->listen_conninfo = jobq_pg__dup(desc->listen_conninfo);
@@ -5060,7 +5085,7 @@ static jobq_pg *jobq_pg__new(const jobq_pg_desc *desc, jobq_pg_error *error)
 /* A connection's backend, and whether its session's defaults are odd. 0: error is filled. */
 static int jobq_pg__backend(PGconn *conn, bool *odd, jobq_pg_error *error)
 {
-    PGresult *res = PQexec(conn, "SELECT pg_backend_pid(), current_setting("
+    PGresult *res = PQexec(conn, "SELECT pg_catalog.pg_backend_pid(), pg_catalog.current_setting("
                                  "'default_transaction_isolation') <> 'read committed' OR "
                                  "current_setting('default_transaction_read_only') <> 'off'");
     int pid = 0;
@@ -5584,7 +5609,7 @@ static jobq_error jobq_pg__version(jobq_pg *pg, PGconn *conn, int *version, int 
     bool there;
     jobq_error code;
 
-    snprintf(sql, sizeof sql, "SELECT to_regclass('%s.meta') IS NOT NULL", pg->schema);
+    snprintf(sql, sizeof sql, "SELECT pg_catalog.to_regclass('%s.meta') IS NOT NULL", pg->schema);
     res = PQexec(conn, sql);
     if (PQresultStatus(res) != PGRES_TUPLES_OK) {
         code = jobq_pg__result_error(error, conn, res);
@@ -5634,7 +5659,7 @@ static jobq_error jobq_pg__migrate_in(jobq_pg *pg, PGconn *conn, jobq_pg_error *
     jobq_error code;
     size_t i;
 
-    snprintf(sql, sizeof sql, "SELECT pg_advisory_xact_lock(%lld)",
+    snprintf(sql, sizeof sql, "SELECT pg_catalog.pg_advisory_xact_lock(%lld)",
              0x6a6f6271ll << 24 | (pg->hash >> 8));
     code = jobq_pg__command(conn, sql, error);
     if (code == JOBQ_OK) code = jobq_pg__version(pg, conn, &version, &library_min, error);
@@ -10310,10 +10335,7 @@ static jobq_error jobq_pg__message_invalid(const jobq_pg_message *m, jobq_pg_err
         jobq_pg__json_invalid(error, "payload", m->payload) != JOBQ_OK) {
         return JOBQ_ERROR_INVALID;
     }
-    if (m->headers.ptr != NULL &&
-        jobq_pg__json_invalid(error, "headers", m->headers) != JOBQ_OK) {
-        return JOBQ_ERROR_INVALID;
-    }
+    if (jobq_pg__object_invalid(error, "headers", m->headers) != JOBQ_OK) return JOBQ_ERROR_INVALID;
     if (m->order_key != NULL && !jobq_utf8_valid(jobq_str_from(m->order_key))) {
         return jobq_pg__invalid(error, "order_key", "not UTF-8");
     }
@@ -12811,8 +12833,8 @@ static void jobq_pg__set_up(jobq_pg_worker *w)
     long long answer_ms = (long long)(w->loop->config.answer_us / 1000) + 1;
 
     snprintf(w->limits, sizeof w->limits,
-             "SELECT set_config('statement_timeout', '%lld', %s), "
-             "set_config('lock_timeout', '%lld', %s)",
+             "SELECT pg_catalog.set_config('statement_timeout', '%lld', %s), "
+             "pg_catalog.set_config('lock_timeout', '%lld', %s)",
              answer_ms, w->pg->pooled ? "true" : "false", answer_ms / 2,
              w->pg->pooled ? "true" : "false");
     PQsetNoticeReceiver(w->conn, jobq_pg__on_notice, w->pg);

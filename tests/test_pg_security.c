@@ -1,0 +1,333 @@
+/*
+ * test_pg_security.c -- what a hostile string, a planted function or a curious reader of logs can
+ * do: nothing.
+ */
+#include "pg_work.h"
+
+static const char *const hostile[] = {
+    "'; DROP SCHEMA jobq CASCADE; --",
+    "\"; DROP SCHEMA jobq CASCADE; --",
+    "$$; DROP SCHEMA jobq CASCADE; $$",
+    "\\'; DROP SCHEMA jobq CASCADE; --",
+    "1); DELETE FROM jobq.job; SELECT (1",
+    "{jobq} $1 %s %n \\x00 jobq",
+    "a\tb\\N\\.\nc",
+};
+
+#define SECRET "hunter2-xyzzy"
+
+static char logged[65536]; /* all that a handle logged */
+
+static void keep_log(void *user, jobq_pg_level level, const char *message)
+{
+    size_t len = strlen(logged);
+
+    (void)user;
+    (void)level;
+    snprintf(logged + len, sizeof logged - len, "%s\n", message);
+}
+
+static void no_secret(const jobq_pg_error *error)
+{
+    const char *at = (const char *)error;
+    size_t i;
+
+    for (i = 0; i + strlen(SECRET) <= sizeof *error; i++) {
+        if (memcmp(at + i, SECRET, strlen(SECRET)) == 0) fail_msg("told: %s", error->message);
+    }
+    if (strstr(logged, SECRET) != NULL) fail_msg("logged: %s", logged);
+}
+
+/* A handle with settings after the server's own. */
+static jobq_error handle_with(const char *settings, const char *name, jobq_pg **made,
+                              jobq_pg_error *error)
+{
+    char conninfo[1024];
+    jobq_pg_desc desc;
+
+    snprintf(conninfo, sizeof conninfo, "%s %s", server(), settings);
+    memset(&desc, 0, sizeof desc);
+    desc.conninfo = conninfo;
+    desc.schema = name;
+    desc.log = keep_log;
+    return jobq_pg_open(made, &desc, error);
+}
+
+/* -- strings -- */
+
+static void names_are_refused(void **state)
+{
+    jobq_pg_error error;
+    size_t i;
+
+    (void)state;
+    for (i = 0; i < COUNT(hostile); i++) {
+        jobq_pg_job job = plain_job();
+        jobq_pg *made = pg;
+        const char *queue = hostile[i];
+        int32_t id;
+
+        assert_int_equal(handle_with("", hostile[i], &made, &error), JOBQ_ERROR_INVALID);
+        assert_null(made);
+        job.queue = hostile[i];
+        assert_int_equal(jobq_pg_enqueue(pg, NULL, &job, NULL, &error), JOBQ_ERROR_INVALID);
+        assert_int_equal(jobq_pg_enqueue_many(pg, NULL, &job, 1, NULL, &error), JOBQ_ERROR_INVALID);
+        assert_int_equal(jobq_pg_enqueue_copy(pg, NULL, &job, 1, &error), JOBQ_ERROR_INVALID);
+        job = plain_job();
+        job.kind = hostile[i];
+        assert_int_equal(jobq_pg_enqueue(pg, NULL, &job, NULL, &error), JOBQ_ERROR_INVALID);
+        assert_int_equal(jobq_pg_enqueue_copy(pg, NULL, &job, 1, &error), JOBQ_ERROR_INVALID);
+        assert_int_equal(jobq_pg_register(pg, NULL, 7, "w", SECOND, &queue, 1, &id, &error),
+                         JOBQ_ERROR_INVALID);
+    }
+    assert_int_equal(number("SELECT count(*) FROM jobq.job"), 0);
+    assert_int_equal(number("SELECT count(*) FROM jobq.queue"), 0);
+}
+
+/* One value of the database is this text, byte for byte. */
+static void is_text(const char *query, const char *wanted)
+{
+    char *text = text_of("%s", query);
+
+    assert_string_equal(text, wanted);
+    free(text);
+}
+
+static jobq_str json_of(const char *text, char *out, size_t size)
+{
+    size_t at = 0;
+
+    at += (size_t)snprintf(out, size, "{\"t\": \"");
+    for (; *text != '\0'; text++) {
+        at += (size_t)snprintf(out + at, size - at, "\\u%04x", (unsigned char)*text);
+    }
+    snprintf(out + at, size - at, "\"}");
+    return jobq_str_from(out);
+}
+
+static void texts_are_kept_as_they_are(void **state)
+{
+    size_t i;
+
+    (void)state;
+    for (i = 0; i < COUNT(hostile); i++) {
+        jobq_pg_job job = plain_job();
+        jobq_pg_batch batch;
+        jobq_job claimed;
+        char json[1024];
+        int round;
+
+        pg_empty(NULL);
+        job.payload = job.headers = json_of(hostile[i], json, sizeof json);
+        for (round = 0; round < 3; round++) {
+            jobq_pg_error error;
+            jobq_error code;
+            job.key = round < 2 ? hostile[i] : NULL; /* COPY takes no keys */
+            if (round == 0) code = jobq_pg_enqueue(pg, NULL, &job, NULL, &error);
+            else if (round == 1) code = jobq_pg_enqueue_many(pg, NULL, &job, 1, NULL, &error);
+            else code = jobq_pg_enqueue_copy(pg, NULL, &job, 1, &error);
+            if (code != JOBQ_OK) fail_msg("%s", error.message);
+        }
+        assert_int_equal(number("SELECT count(*) FROM jobq.job"), 2); /* one key, one job */
+        is_text("SELECT DISTINCT payload->>'t' FROM jobq.job", hostile[i]);
+        is_text("SELECT DISTINCT headers->>'t' FROM jobq.job", hostile[i]);
+        is_text("SELECT key FROM jobq.job WHERE key IS NOT NULL", hostile[i]);
+        register_worker(7, 60 * SECOND);
+        assert_int_equal(claim_by(7, 1, 1, false, &batch), JOBQ_OK);
+        claimed = batch.jobs[0];
+        jobq_pg_batch_clear(&batch);
+        assert_int_equal(settle_with(&claimed, JOBQ_EVENT_RETRY, hostile[i]), JOBQ_OK);
+        assert_int_equal(number("SELECT count(*) FROM jobq.job WHERE errors::text <> ''"), 1);
+    }
+}
+
+static void worker_and_application_names(void **state)
+{
+    static const char *const queues[] = {"q"};
+    size_t i;
+
+    (void)state;
+    for (i = 0; i < COUNT(hostile); i++) {
+        jobq_pg_error error;
+        int32_t id;
+        jobq_error code = jobq_pg_register(pg, NULL, 100 + (int64_t)i, hostile[i], SECOND, queues,
+                                           1, &id, &error);
+        if (code != JOBQ_OK) {
+            assert_int_equal(code, JOBQ_ERROR_INVALID);
+            continue;
+        }
+        is_text("SELECT name FROM jobq.worker ORDER BY id DESC LIMIT 1", hostile[i]);
+    }
+    {
+        jobq_pg_error error;
+        jobq_pg_job job = plain_job();
+        jobq_pg *made;
+        assert_int_equal(handle_with("application_name='\\'; DROP SCHEMA jobq; --'", schema, &made,
+                                     &error), JOBQ_OK);
+        assert_int_equal(jobq_pg_enqueue(made, NULL, &job, NULL, &error), JOBQ_OK);
+        jobq_pg_close(made);
+    }
+}
+
+/* -- planted things -- */
+
+/* Functions, operators and tables that would win by name, if anybody looked in there. */
+static void plant(const char *where)
+{
+    static const char *const calls[] = {
+        "now() RETURNS timestamptz", /* not statement_timestamp: store_pg.h's clock plants it */
+        "clock_timestamp() RETURNS timestamptz", "pg_notify(text, text) RETURNS void",
+        "length(text) RETURNS integer", "least(bigint, bigint) RETURNS bigint",
+        "unnest(bigint[]) RETURNS SETOF bigint", "array_length(anyarray, integer) RETURNS integer",
+        "cardinality(anyarray) RETURNS integer", "set_config(text, text, boolean) RETURNS text",
+        "eq8(bigint, bigint) RETURNS boolean",
+        "eq4(integer, integer) RETURNS boolean", "eqt(text, text) RETURNS boolean",
+        "pg_try_advisory_xact_lock(bigint) RETURNS boolean",
+        "pg_advisory_xact_lock(bigint) RETURNS void",
+    };
+    static const char *const tables[] = {"job", "claim", "worker", "queue", "kind", "history",
+                                         "failed", "meta", "sleeper", "idempotency"};
+    static const char *const equals[][2] = {{"bigint", "eq8"}, {"integer", "eq4"}, {"text", "eqt"}};
+    size_t i;
+
+    for (i = 0; i < COUNT(calls); i++) {
+        RUN("CREATE OR REPLACE FUNCTION %s.%s LANGUAGE plpgsql AS $$BEGIN RAISE 'planted'; END$$",
+            where, calls[i]);
+    }
+    for (i = 0; i < COUNT(tables); i++)
+        RUN("CREATE TABLE IF NOT EXISTS %s.%s (x int)", where, tables[i]);
+    for (i = 0; i < COUNT(equals); i++)
+        RUN("CREATE OPERATOR %s.= (LEFTARG = %s, RIGHTARG = %s, FUNCTION = %s.%s)", where,
+            equals[i][0], equals[i][0], where, equals[i][1]);
+}
+
+static int handled;
+
+static jobq_outcome handles(jobq_call *call)
+{
+    ADD(handled);
+    return call->job.id % 2 == 0 ? JOBQ_OUTCOME_RETRY : JOBQ_OUTCOME_SUCCESS;
+}
+
+static void planted_things_have_no_effect(void **state)
+{
+    jobq_pg *own = pg;
+    jobq_pg_error error;
+    jobq_pg_handler handler = handler_of("q", "k", handles);
+    jobq_pg_worker_desc desc = work_of(&handler, 1);
+    jobq_pg_job job = plain_job();
+    jobq_pg_batch batch;
+    jobq_job claimed;
+
+    (void)state;
+    RUN("DROP SCHEMA IF EXISTS evil CASCADE");
+    RUN("CREATE SCHEMA evil");
+    plant("evil");
+    if (handle_with("options='-c search_path=evil,pg_catalog,public'", schema, &pg, &error) != 0)
+        fail_msg("%s", error.message);
+    if (jobq_pg_migrate(pg, &error) != JOBQ_OK) fail_msg("%s", error.message);
+    job.key = "key";
+    enqueue_with(&job);
+    assert_int_equal(jobq_pg_enqueue(pg, NULL, &job, NULL, &error), JOBQ_ERROR_EXISTS);
+    enqueue_count(20);
+    job.key = NULL;
+    if (jobq_pg_enqueue_copy(pg, NULL, &job, 1, &error) != JOBQ_OK) fail_msg("%s", error.message);
+    register_worker(7, 60 * SECOND);
+    assert_int_equal(claim_by(7, 1, 2, false, &batch), JOBQ_OK);
+    assert_int_equal(batch.count, 2);
+    claimed = batch.jobs[0];
+    assert_int_equal(settle_with(&claimed, JOBQ_EVENT_SUCCESS, NULL), JOBQ_OK);
+    claimed = batch.jobs[1];
+    jobq_pg_batch_clear(&batch);
+    assert_int_equal(settle_with(&claimed, JOBQ_EVENT_DISCARD, "no"), JOBQ_OK);
+    assert_int_equal(jobq_pg_heartbeat(pg, NULL, 7, 60 * SECOND, &error), JOBQ_OK);
+    assert_int_equal(jobq_pg_revive(pg, NULL, claimed.id, &error), JOBQ_OK);
+    assert_int_equal(jobq_pg_cancel(pg, NULL, claimed.id, NULL, &error), JOBQ_OK);
+    assert_int_equal(jobq_pg_get(pg, NULL, claimed.id, &claimed, &error), JOBQ_OK);
+    logged[0] = '\0';
+    start_on(pg, &desc);
+    if (!reaches(30, &handled, 20)) fail_msg("%d handled: %s", handled, logged);
+    all_stop(NULL);
+    assert_null(strstr(logged, "planted"));
+    jobq_pg_close(pg);
+    pg = own;
+    RUN("DROP SCHEMA evil CASCADE");
+}
+
+/* -- secrets -- */
+
+static void passwords_are_not_told(void **state)
+{
+    static const char *const conninfos[] = {
+        "host=/nowhere password=" SECRET,
+        "host=127.0.0.1 port=1 connect_timeout=1 password=" SECRET,
+        "host='/nowhere password=" SECRET,
+        "password=" SECRET " host",
+        "password=" SECRET " nonsense=1",
+        "postgresql://u:" SECRET "@[::1/db",
+        "postgresql://u:" SECRET "@[::1]x/db",
+        "postgresql://u:" SECRET "@/db?nonsense",
+        "postgresql://u:" SECRET "%zz@/db",
+        "postgresql://u:" SECRET "@[]/db",
+    };
+    size_t i;
+
+    (void)state;
+    logged[0] = '\0';
+    for (i = 0; i < COUNT(conninfos); i++) {
+        jobq_pg_desc desc;
+        jobq_pg_error error;
+        jobq_pg *made;
+
+        memset(&desc, 0, sizeof desc);
+        desc.conninfo = conninfos[i];
+        desc.log = keep_log;
+        assert_int_not_equal(jobq_pg_open(&made, &desc, &error), JOBQ_OK);
+        assert_true(error.message[0] != '\0');
+        no_secret(&error);
+    }
+}
+
+/* Refused before it is sent, by the server, and by a trigger of the user's. */
+static void payloads_are_not_told(void **state)
+{
+    jobq_pg_job job = plain_job();
+    jobq_pg_error error;
+    jobq_pg *own = pg;
+
+    (void)state;
+    logged[0] = '\0';
+    assert_int_equal(handle_with("", schema, &pg, &error), JOBQ_OK);
+    job.payload = jobq_str_from("{\"a\": \"" SECRET "\", }");
+    assert_int_equal(jobq_pg_enqueue(pg, NULL, &job, NULL, &error), JOBQ_ERROR_INVALID);
+    no_secret(&error);
+    job.payload = jobq_str_from("{\"a\": \"" SECRET "\"}");
+    job.headers = jobq_str_from("[\"" SECRET "\"]");
+    assert_int_equal(jobq_pg_enqueue(pg, NULL, &job, NULL, &error), JOBQ_ERROR_INVALID);
+    no_secret(&error);
+    job.headers = jobq_str_from(NULL);
+    RUN("ALTER TABLE jobq.job ADD CONSTRAINT none CHECK (payload IS NULL)");
+    assert_int_equal(jobq_pg_enqueue(pg, NULL, &job, NULL, &error), JOBQ_ERROR_INVALID);
+    no_secret(&error);
+    assert_int_equal(jobq_pg_enqueue_many(pg, NULL, &job, 1, NULL, &error), JOBQ_ERROR_INVALID);
+    no_secret(&error);
+    assert_int_equal(jobq_pg_enqueue_copy(pg, NULL, &job, 1, &error), JOBQ_ERROR_INVALID);
+    no_secret(&error);
+    RUN("ALTER TABLE jobq.job DROP CONSTRAINT none");
+    jobq_pg_close(pg);
+    pg = own;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(names_are_refused, pg_empty),
+        cmocka_unit_test_setup(texts_are_kept_as_they_are, pg_empty),
+        cmocka_unit_test_setup(worker_and_application_names, pg_empty),
+        cmocka_unit_test_setup_teardown(planted_things_have_no_effect, pg_empty, all_stop),
+        cmocka_unit_test(passwords_are_not_told),
+        cmocka_unit_test_setup(payloads_are_not_told, pg_empty),
+    };
+
+    return cmocka_run_group_tests_name("security", tests, pg_up, pg_down);
+}

@@ -300,10 +300,12 @@ static void a_handler_that_does_not_listen_is_abandoned(void **unused)
 /* -- processes -- */
 
 static jobq_pg_worker *child_worker;
+static volatile sig_atomic_t child_asked; /* to stop, perhaps before it had begun */
 
 static void child_stop(int sig)
 {
     (void)sig;
+    child_asked = 1;
     if (child_worker != NULL) jobq_pg_worker_stop(child_worker);
 }
 
@@ -317,6 +319,7 @@ static pid_t child(const jobq_pg_receiver *r, int threads)
         act.sa_handler = child_stop;
         sigaction(SIGTERM, &act, NULL);
         child_worker = begin(handle(), r, threads);
+        if (child_asked) jobq_pg_worker_stop(child_worker);
         jobq_pg_worker_wait(child_worker, NULL);
         _exit(0);
     }

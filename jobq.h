@@ -732,8 +732,8 @@ JOBQ_API void jobq_call_error(jobq_call *call, jobq_str text);
 /* jobq_call_delay -- the delay of this RETRY (instead of the backoff) or SNOOZE. At least 0. */
 JOBQ_API void jobq_call_delay(jobq_call *call, int64_t delay_us);
 
-/* jobq_call_next -- the payload of the next stage, JSON or bytes; copied. False: out of memory, or
- * not JSON. */
+/* jobq_call_next -- the payload of the next stage, JSON or bytes; copied. False: out of memory, not
+ * JSON, or larger than the store takes. */
 JOBQ_API bool jobq_call_next(jobq_call *call, jobq_str payload, bool bytes);
 
 /* jobq_call_stopping -- whether, and why, this handler should stop soon. Cheap: ask often. */
@@ -1703,8 +1703,8 @@ JOBQ_API void jobq_memory_prune(jobq_memory *memory, int64_t now_us);
 /* jobq_memory_holds -- whether a job runs under this worker's token. */
 JOBQ_API bool jobq_memory_holds(const jobq_memory *memory, int64_t worker);
 
-/* jobq_memory_cancel -- cancels a ready job, asks a running one; jobq_memory_revive -- runs a failed
- * job again. JOBQ_ERROR_TRANSITION: it is in another state. */
+/* jobq_memory_cancel -- cancels a ready job, asks a running one; jobq_memory_revive -- runs a
+ * failed job again. JOBQ_ERROR_TRANSITION: it is in another state. */
 JOBQ_API jobq_error jobq_memory_cancel(jobq_memory *memory, int64_t id, int64_t now_us);
 JOBQ_API jobq_error jobq_memory_revive(jobq_memory *memory, int64_t id, int64_t now_us);
 

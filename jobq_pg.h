@@ -12584,8 +12584,10 @@ static void jobq_pg__wake_threads(jobq_pg_worker *w)
 static bool jobq_pg__keep(jobq_call *call, jobq_str next, bool bytes)
 {
     jobq_pg__run *run = (jobq_pg__run *)call->context;
-    char *copy = (char *)malloc(next.len + 1);
+    char *copy;
 
+    if (next.len > run->worker->pg->payload_max) return false;
+    copy = (char *)malloc(next.len + 1);
     if (copy == NULL) return false;
     if (next.len > 0) memcpy(copy, next.ptr, next.len);
     free(run->next);

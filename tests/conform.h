@@ -6,8 +6,8 @@
  *     wait d=5                          a deed whose answer does not matter
  *     see j=1 -> 1 q1 k1 ...            what the store must show of a job
  *
- * After a refused deed (lost, dead, exists, not_found, transition, alive) the store must show what it showed
- * before; that is checked everywhere, not only where a line says so.
+ * After a refused deed (lost, dead, exists, not_found, transition, alive) the store must show what
+ * it showed before; that is checked everywhere, not only where a line says so.
  */
 #ifndef CONFORM_INCLUDED
 #define CONFORM_INCLUDED (1)
@@ -153,7 +153,8 @@ static const behaviour behaviours[] = {
      "retry j=1 n=2; see j=1 -> 1 q1 k1 p0 failed 0/1 attempt 1 at 0 Max retries (1) exceeded"},
     {"only failed jobs are revived",
      "enqueue -> 1; revive j=1 -> transition; register; claim n=1; revive j=1 -> transition;"
-     "success j=1 n=1; revive j=1 -> transition; enqueue -> 2; cancel j=2; revive j=2 -> transition"},
+     "success j=1 n=1; revive j=1 -> transition; enqueue -> 2; cancel j=2;"
+     "revive j=2 -> transition"},
     {"a job that failed by crashes loses its crashes when revived",
      "policy c=1; enqueue -> 1; register w=1; claim n=1; wait d=31; rescue w=1 -> dead 1;"
      "register w=2; claim w=2 n=1 u=1 -> ok 1(suspect); wait d=31; rescue w=2 -> dead 0;"
@@ -288,7 +289,8 @@ static const behaviour behaviours[] = {
 /* Whether an answer refuses, so that nothing may have changed. */
 static inline bool conform_refused(const char *answer)
 {
-    static const char *const words[] = {"lost", "dead", "exists", "not_found", "transition", "alive"};
+    static const char *const words[] = {"lost",      "dead",       "exists",
+                                        "not_found", "transition", "alive"};
     size_t i;
 
     for (i = 0; i < COUNT(words); i++) {

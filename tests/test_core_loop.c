@@ -88,10 +88,12 @@ static void no_job_starts_when_the_lease_may_be_over(void **unused)
 static void the_lease_is_counted_from_before_the_heartbeat(void **unused)
 {
     jobq_action a;
+    int actions = 0;
 
     (void)unused;
     settle_down(0);
     while ((a = jobq_loop_next(&loop, 6 * SECOND)).kind != JOBQ_ACTION_HEARTBEAT) {
+        assert_true(++actions < 1000);
         assert_int_not_equal(a.kind, JOBQ_ACTION_WAIT);
         jobq_memory_perform(memory, &loop, &a, 2, 2, 6 * SECOND, 6 * SECOND);
     }
@@ -109,8 +111,11 @@ static void an_outage_proves_nobody_dead(void **unused)
     assert_int_equal(jobq_memory_register(memory, 77, LEASE, 2, 2, 0), JOBQ_OK); /* never beats */
     for (; now < 200 * SECOND && rescued_at == 0; now += SECOND) {
         jobq_action a;
+        int actions = 0;
+
         if (now == cut) jobq_loop_disconnected(&loop, now);
         while ((a = step(now)).kind != JOBQ_ACTION_WAIT) {
+            assert_true(++actions < 1000);
             if (a.kind == JOBQ_ACTION_RESCUE) rescued_at = now;
         }
     }
@@ -256,12 +261,14 @@ static void parked_jobs_of_its_kinds_are_asked_back(void **unused)
 static void bounds_fall_when_the_stores_clock_runs_back(void **unused)
 {
     jobq_action a;
+    int actions = 0;
 
     (void)unused;
     add_job(100 * SECOND);
     settle_down(100 * SECOND);
     assert_true(loop.queues[0].bounds[0][0].claim != 0);
     while ((a = jobq_loop_next(&loop, 106 * SECOND)).kind != JOBQ_ACTION_HEARTBEAT) {
+        assert_true(++actions < 1000);
         assert_int_not_equal(a.kind, JOBQ_ACTION_WAIT);
         jobq_memory_perform(memory, &loop, &a, 2, 2, 106 * SECOND, 106 * SECOND);
     }

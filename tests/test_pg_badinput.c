@@ -354,7 +354,7 @@ static const struct {
     {{.conninfo = "host=/nowhere"}, JOBQ_ERROR_CONNECTION, "/nowhere"},
     {{.conninfo = "nonsense"}, JOBQ_ERROR_CONNECTION, ""},
     {{.conninfo = "host="}, JOBQ_ERROR_CONNECTION, ""},
-    {{.conninfo = "wrong_option=1"}, JOBQ_ERROR_CONNECTION, "wrong_option"},
+    {{.conninfo = "wrong_option=1"}, JOBQ_ERROR_INVALID, "known to libpq"},
     {{.schema = ""}, JOBQ_ERROR_INVALID, "schema"},
     {{.schema = "a-b"}, JOBQ_ERROR_INVALID, "schema"},
     {{.schema = "1a"}, JOBQ_ERROR_INVALID, "schema"},

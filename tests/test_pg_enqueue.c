@@ -73,8 +73,8 @@ static void a_job_lives_and_dies_with_the_callers_transaction(void **unused)
     assert_int_equal(number("SELECT count(*) FROM jobq.job"), 3);
 }
 
-/* The second enqueue of a kind on a connection asks for its ids and uses them. What they name may be
- * gone. */
+/* The second enqueue of a kind on a connection asks for its ids and uses them. What they name may
+ * be gone. */
 static void the_direct_way_heeds_a_rollback(void **unused)
 {
     jobq_pg_job job = {0};

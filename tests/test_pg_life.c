@@ -144,6 +144,9 @@ static jobq_outcome second_stage(jobq_call *call)
 
     see(call);
     if (jobq_call_next(call, jobq_str_from("{broken"), false)) return JOBQ_OUTCOME_DISCARD;
+    bytes.len = 1048577; /* more than payload_max; not looked at */
+    if (jobq_call_next(call, bytes, true)) return JOBQ_OUTCOME_DISCARD;
+    bytes.len = 3;
     if (!jobq_call_next(call, bytes, true)) return JOBQ_OUTCOME_DISCARD;
     return JOBQ_OUTCOME_SUCCESS;
 }

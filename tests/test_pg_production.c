@@ -1,6 +1,6 @@
 /*
- * test_pg_production.c -- what README.md says of production: each line of SQL in it runs; and what a
- * deploy meets: migrations again, schema names at their limit (X32), the first use of a name.
+ * test_pg_production.c -- what README.md says of production: each line of SQL in it runs; and what
+ * a deploy meets: migrations again, schema names at their limit (X32), the first use of a name.
  */
 #include "pg_work.h"
 
@@ -147,8 +147,8 @@ static void schema_names_of_every_sort_serve(void **unused)
 
 /* ---- the first use of a name ----------------------------------------------------------------- */
 
-/* Whoever uses the same new name waits for the transaction that used it first; not when the name was
- * made before. The header says so, and names the remedy. */
+/* Whoever uses the same new name waits for the transaction that used it first; not when the name
+ * was made before. The header says so, and names the remedy. */
 static void a_name_made_before_makes_nobody_wait(void **unused)
 {
     static const char *const kinds[] = {"k"};

@@ -18,7 +18,8 @@ static const struct {
     {"sleepers", row_sleepers}, {"idle", row_idle},                   {"keepup", row_keepup},
     {"size", row_size},         {"cost", row_cost},                   {"build", row_build},
     {"memory", row_memory},     {"delay", row_delay},                 {"beats", row_beats},
-    {"scale", row_scale},       {"outbox-read", row_outbox_read},     {"outbox-held", row_outbox_held},
+    {"scale", row_scale},
+    {"outbox-read", row_outbox_read},     {"outbox-held", row_outbox_held},
     {"outbox-enqueue", row_outbox_enqueue}, {"outbox-end", row_outbox_end},
     {"outbox-number", row_outbox_number}};
 

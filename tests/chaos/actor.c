@@ -119,7 +119,8 @@ static const char *commit(PGconn *conn)
 
     if (PQresultStatus(res) == PGRES_COMMAND_OK) {
         answer = strcmp(PQcmdStatus(res), "COMMIT") == 0 ? "committed" : "failed";
-    } else if (PQresultErrorField(res, PG_DIAG_SQLSTATE) != NULL && PQstatus(conn) == CONNECTION_OK) {
+    } else if (PQresultErrorField(res, PG_DIAG_SQLSTATE) != NULL &&
+               PQstatus(conn) == CONNECTION_OK) {
         answer = "failed";
     }
     PQclear(res);

@@ -1,6 +1,6 @@
 /*
- * fuzz_rows.c -- libFuzzer on what jobq_pg.h reads from a server: rows in binary, SQLSTATEs, names of
- * schemas. A hostile or broken server may send anything; nothing may be read out of bounds, no
+ * fuzz_rows.c -- libFuzzer on what jobq_pg.h reads from a server: rows in binary, SQLSTATEs, names
+ * of schemas. A hostile or broken server may send anything; nothing may be read out of bounds, no
  * arithmetic overflow, no row that breaks a law be taken.
  *
  * Input: for each column a byte (255: NULL, else its length) and its bytes; all in one row.

@@ -160,7 +160,7 @@ static void a_bad_conninfo_is_an_error_and_leaves_nothing(void **unused)
     assert_null(none);
     assert_true(strlen(error.message) > 0);
     d.conninfo = "no such = keyword ' of libpq";
-    assert_int_equal(jobq_pg_open(&none, &d, &error), JOBQ_ERROR_CONNECTION);
+    assert_int_equal(jobq_pg_open(&none, &d, &error), JOBQ_ERROR_INVALID);
     assert_null(none);
 }
 

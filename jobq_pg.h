@@ -118,6 +118,15 @@
  * its thread replaced. Batches are at most JOBQ_LOOP_BATCH; one receiver for a queue.
  *
  *
+ * A WORKER IN ITS HOST
+ *
+ * STATISTICS  jobq_pg_worker_stats at any time, and what jobq_pg_worker_wait or desc.stats leave:
+ *             one structure, counts since the start.
+ * HEALTH      jobq_pg_worker_health asks no database and waits for nobody, so a probe may call it
+ *             each second. Ready: JOBQ_OK. Alive: anything but JOBQ_ERROR_TIMEOUT and
+ *             JOBQ_ERROR_DEAD; a server that is away is no reason to restart the program.
+ *
+ *
  * OPERATORS  What a person does stands in sql/004_operators.sql, and here under the same names:
  *            cancel, revive, delete, reschedule, prioritize, move, each for one job or for all that
  *            match a filter, in steps; pause and resume for a queue or one kind of it; queue_set
@@ -253,35 +262,6 @@
  *     WAL from end to end; reading and acknowledging was 2.5 times as fast as DELETE ... RETURNING
  *     of the same rows, and as fast with 100 a batch; `make bench ARGS="--only outbox-read"`.
  * FIGURES  The view outbox, jobq_pg_outbox_stats; the view dead_letters.
- *
- *
- * WORK TABLES
- *
- * The job verbs on a table of yours: any table described as above with a status, a retry count, a
- * time before which it rests, an error, a heartbeat and a time of creation. examples/videos.c is
- * one.
- *
- *     PENDING -claim-> A_IN_PROGRESS -advance-> A_COMPLETE -claim-> B_IN_PROGRESS -succeed->
- *     SUCCEEDED
- *        ^------retry, release, reset---+            ^----------------+  fail, no attempt left:
- *        FAILED
- *
- * What a row becomes is jobq_job_decide's word, written in one statement under the fence. The claim
- * and the reset act on rows that C has not read and repeat its rules; a test holds them together.
- *
- * FENCE    With a worker and a lease column each write demands the token of its claim. Without them
- *          it demands the heartbeat that this worker wrote last, to the microsecond: as good
- *          against a worker that was reset and came back, but it knows no owner, and whoever copies
- *          the row may write it.
- * CLAIM    One statement; each stage by itself, later ones first, then by age and key. It wants an
- *          index on (status, created_at, key), best partial on the words that are ready: then it
- *          sorts nothing (see EXPLAIN in tests/test_pg_worktable.c) and locks no row beyond its
- *          count.
- * STUCK    reset, at start-up and once a minute, for rows whose heartbeat is older than stale_us:
- *          so heartbeat every 30 s. Such a row has no suspect's mark, and each reset counts as an
- *          attempt.
- * RETRY    The new retry_count n gives min(base * 2^n, cap): with the preset seed 120 s, 240 s ...
- *          1 h, +-25 %, never below 60 s nor above 1 h. retry_count begins anew in each stage.
  *
  *
  * SPEED, AND WHY THE TABLES LOOK LIKE THIS
@@ -1013,6 +993,13 @@ typedef struct jobq_pg_receiver {
     void *user;                /* delivery->user */
 } jobq_pg_receiver;
 
+/* What a worker has done since its start. */
+typedef struct jobq_pg_stats {
+    jobq_loop_stats jobs;
+    jobq_relay_stats messages;
+    int64_t handler_us; /* its handlers' time, summed up */
+} jobq_pg_stats;
+
 /* Zero fields mean default. Strings, handlers and receivers are copied. */
 typedef struct jobq_pg_worker_desc {
     const char *name;                 /* for people (default "jobq") */
@@ -1022,6 +1009,7 @@ typedef struct jobq_pg_worker_desc {
     size_t receiver_count;
     jobq_loop_config loop; /* threads, lease, batches ...; listen is set unless no_listen */
     bool no_listen;                   /* poll only */
+    jobq_pg_stats *stats;             /* filled when jobq_pg_work ends (default: nowhere) */
 } jobq_pg_worker_desc;
 
 /*
@@ -1043,16 +1031,40 @@ JOBQ_API void jobq_pg_worker_stop(jobq_pg_worker *worker);
 /* jobq_pg_worker_wait -- waits until it has stopped. stats may be NULL. Once. JOBQ_ERROR_TIMEOUT:
  * it gave up, because more than half of its handlers overran their time and never returned: end the
  * process. */
-JOBQ_API jobq_error jobq_pg_worker_wait(jobq_pg_worker *worker, jobq_loop_stats *stats);
+JOBQ_API jobq_error jobq_pg_worker_wait(jobq_pg_worker *worker, jobq_pg_stats *stats);
 
 /* jobq_pg_worker_free -- frees it, after jobq_pg_worker_wait. NULL: nothing. */
 JOBQ_API void jobq_pg_worker_free(jobq_pg_worker *worker);
 
 /* jobq_pg_worker_stats -- a copy of its counts. */
-JOBQ_API jobq_loop_stats jobq_pg_worker_stats(jobq_pg_worker *worker);
+JOBQ_API jobq_pg_stats jobq_pg_worker_stats(jobq_pg_worker *worker);
 
-/* jobq_pg_worker_relay_stats -- a copy of its counts about messages. */
-JOBQ_API jobq_relay_stats jobq_pg_worker_relay_stats(jobq_pg_worker *worker);
+/* How a worker is just now. */
+typedef struct jobq_pg_health {
+    int64_t worker;    /* its id; 0: not registered */
+    int64_t lease_us;  /* until its lease may end; 0: it may have, and nothing new is started */
+    int64_t silent_us; /* since the latest heartbeat that was accepted; -1: none was */
+    bool connected;    /* the connection for its statements is up */
+    bool hears;        /* so is LISTEN: enqueues wake it */
+    bool stopping;
+    int32_t running;   /* handlers at work */
+    int32_t threads;   /* for handlers */
+    int32_t abandoned; /* more threads, whose handlers overran their time and have not returned */
+    int32_t pool_open; /* connections of the handle's pool */
+    int32_t pool_idle; /* of them unused */
+    int64_t error_us;  /* since its last trouble; -1: there was none */
+    char error[512];   /* what that was */
+} jobq_pg_health;
+
+/*
+ * jobq_pg_worker_health -- how it is, for a probe: from any thread, without the database.
+ *
+ * Shape   health may be NULL. Until it is freed.
+ * Errors  JOBQ_ERROR_CONNECTION: it holds no lease just now, because it starts, or has no server:
+ *         it helps itself. JOBQ_ERROR_DEAD: it has ended. JOBQ_ERROR_TIMEOUT: it gave up: end the
+ *         process.
+ */
+JOBQ_API jobq_error jobq_pg_worker_health(jobq_pg_worker *worker, jobq_pg_health *health);
 
 /* jobq_pg_work -- starts a worker and waits for it. Ends when nothing is due any more, neither job
  * nor message, unless desc says loop.jobs_max: then after so many jobs. */
@@ -12035,6 +12047,9 @@ struct jobq_pg_worker {
     int32_t threads, idle, stuck;
     uint32_t keep_kinds;            /* actions asked of the keeper, by bits */
     PGcancel *keep_cancel;          /* of its statement */
+    int64_t handler_us;             /* handlers' time */
+    int64_t trouble_mono_us;        /* the last one, if its text is not empty */
+    char trouble[512];
     bool gave_up;                   /* too many handlers were stuck */
     bool ended;
 };
@@ -12094,6 +12109,13 @@ static void jobq_pg__cancel(PGcancel *cancel)
 }
 
 /* -- handlers' threads -- */
+
+/* Notes what health tells. The lock is held. */
+static void jobq_pg__trouble(jobq_pg_worker *w, const char *text)
+{
+    jobq_pg__copy(w->trouble, sizeof w->trouble, text);
+    w->trouble_mono_us = jobq_pg__mono_us();
+}
 
 static void jobq_pg__poke(jobq_pg_worker *w, char why)
 {
@@ -12211,6 +12233,7 @@ static void jobq_pg__run_slot(jobq_pg_worker *w, jobq_pg__run *run, jobq_call *c
     const jobq_pg_handler *handler = jobq_pg__handler_of(w, slot->job.kind);
     jobq_pg__answer *answer = w->held[run->slot].answer;
     jobq_outcome outcome;
+    int64_t began;
 
     if (handler == NULL) {
         jobq_loop_unhandled(w->loop, jobq_pg__mono_us(), run->slot);
@@ -12221,9 +12244,12 @@ static void jobq_pg__run_slot(jobq_pg_worker *w, jobq_pg__run *run, jobq_call *c
     jobq_pg__call_fill(call, w, run, handler);
     w->held[run->slot].answer = NULL;
     pthread_mutex_unlock(&w->lock);
+    began = jobq_pg__mono_us();
     outcome = jobq_pg__stage_of(handler, call->job.stage)(call);
+    began = jobq_pg__mono_us() - began;
     if (run->conn != NULL) jobq_pg__run_end(w, run);
     pthread_mutex_lock(&w->lock);
+    w->handler_us += began;
     jobq_pg__returned(w, run, call, outcome);
     free(run->next);
     run->next = NULL;
@@ -12697,6 +12723,7 @@ static jobq_error jobq_pg__keep_run(jobq_pg_worker *w, int chore)
     PGconn *conn;
     PGresult *res;
     int rounds = jobq_pg__chores[chore].kind == JOBQ_ACTION_RECLAIM ? 20 : 1;
+    bool ended;
     jobq_error code = jobq_pg_acquire(w->pg, &conn, &error);
 
     if (code == JOBQ_OK) {
@@ -12717,7 +12744,12 @@ static jobq_error jobq_pg__keep_run(jobq_pg_worker *w, int chore)
         pthread_mutex_unlock(&w->lock);
         jobq_pg_release(w->pg, conn);
     }
-    if (code != JOBQ_OK && !w->ended) {
+    if (code == JOBQ_OK) return code;
+    pthread_mutex_lock(&w->lock);
+    ended = w->ended;
+    if (!ended) jobq_pg__trouble(w, error.message);
+    pthread_mutex_unlock(&w->lock);
+    if (!ended) {
         jobq_pg__log(w->pg, JOBQ_PG_WARNING, "%s: %s", jobq_pg__chores[chore].name, error.message);
     }
     return code;
@@ -12758,6 +12790,12 @@ static void jobq_pg__keeper_end(jobq_pg_worker *w)
 
 static void jobq_pg__disconnect(jobq_pg_worker *w)
 {
+    if (w->conn != NULL && PQstatus(w->conn) != CONNECTION_OK) {
+        jobq_pg_error error;
+        jobq_pg__conn_error(&error, w->conn);
+        jobq_pg__trouble(w, error.message);
+        jobq_pg__log(w->pg, JOBQ_PG_WARNING, "connection lost: %s", error.message);
+    }
     while (w->pending_count > 0) {
         PQclear(w->pending[w->pending_first].result);
         w->pending_first = (w->pending_first + 1) % JOBQ_PG__PENDING_MAX;
@@ -12861,6 +12899,7 @@ static void *jobq_pg__dialer(void *arg)
 
     if (conn == NULL) jobq_pg__log(w->pg, JOBQ_PG_WARNING, "%s", error.message);
     pthread_mutex_lock(&w->lock);
+    if (conn == NULL) jobq_pg__trouble(w, error.message);
     w->dialed = conn;
     w->dial_over = true;
     jobq_pg__poke(w, 'd');
@@ -13053,6 +13092,7 @@ static void jobq_pg__too_many_stuck(jobq_pg_worker *w)
         return;
     }
     w->gave_up = true;
+    jobq_pg__trouble(w, "too many handlers are stuck");
     jobq_pg__log(w->pg, JOBQ_PG_ERROR, "too many handlers are stuck: the worker stops");
     jobq_loop_stop(w->loop, jobq_pg__mono_us(), 0);
 }
@@ -13188,6 +13228,7 @@ static void jobq_pg__perform(jobq_pg_worker *w, const jobq_action *a)
     switch (a->kind) {
     case JOBQ_ACTION_CONNECT: jobq_pg__do_connect(w); break;
     case JOBQ_ACTION_DISCONNECT:
+        jobq_pg__trouble(w, "no answer in time");
         jobq_pg__log(w->pg, JOBQ_PG_WARNING, "no answer in time: reconnecting");
         w->broken = true;
         break;
@@ -13494,6 +13535,7 @@ static void jobq_pg__dispatch(jobq_pg_worker *w, jobq_pg__pending *p)
     if (status != PGRES_TUPLES_OK && status != PGRES_COMMAND_OK) {
         code = jobq_pg__result_error(&error, w->conn, p->result);
         jobq_pg__copy(w->refusal, sizeof w->refusal, error.message);
+        jobq_pg__trouble(w, error.message);
         if (p->kind != JOBQ_ACTION_WAIT)
             jobq_pg__prepared_learn(jobq_pg__may_prepare(w->pg, w->conn), p->st, p->result);
         if (strcmp(error.sqlstate, "25P02") == 0) code = JOBQ_ERROR_RETRYABLE; /* not its fault */
@@ -14007,7 +14049,7 @@ JOBQ_API void jobq_pg_worker_stop(jobq_pg_worker *worker)
     errno = saved;
 }
 
-JOBQ_API jobq_error jobq_pg_worker_wait(jobq_pg_worker *w, jobq_loop_stats *stats)
+JOBQ_API jobq_error jobq_pg_worker_wait(jobq_pg_worker *w, jobq_pg_stats *stats)
 {
     JOBQ_ASSERT(w != NULL);
     pthread_join(w->io, NULL);
@@ -14036,26 +14078,57 @@ JOBQ_API void jobq_pg_worker_free(jobq_pg_worker *w)
     jobq_pg__worker_free(w);
 }
 
-JOBQ_API jobq_loop_stats jobq_pg_worker_stats(jobq_pg_worker *w)
+JOBQ_API jobq_pg_stats jobq_pg_worker_stats(jobq_pg_worker *w)
 {
-    jobq_loop_stats stats;
+    jobq_pg_stats stats;
 
     JOBQ_ASSERT(w != NULL);
     pthread_mutex_lock(&w->lock);
-    stats = w->loop->stats;
+    stats.jobs = w->loop->stats;
+    stats.messages = w->loop->relay.stats;
+    stats.handler_us = w->handler_us;
     pthread_mutex_unlock(&w->lock);
     return stats;
 }
 
-JOBQ_API jobq_relay_stats jobq_pg_worker_relay_stats(jobq_pg_worker *w)
+static void jobq_pg__health_fill(jobq_pg_health *h, const jobq_pg_worker *w, int64_t now)
 {
-    jobq_relay_stats stats;
+    const jobq_loop *l = w->loop;
+    bool beaten = l->registered && l->lease_mono_us != INT64_MIN;
+
+    memset(h, 0, sizeof *h);
+    h->worker = l->registered ? l->worker : 0;
+    h->lease_us = beaten && l->lease_mono_us > now ? l->lease_mono_us - now : 0;
+    h->silent_us = beaten ? now - (l->lease_mono_us - l->config.lease_us) : -1;
+    h->connected = l->connected && w->conn != NULL;
+    h->hears = h->connected && l->registered && l->config.listen && !l->deaf;
+    h->stopping = l->phase != JOBQ_PHASE_WORKING;
+    h->running = l->running_count + l->relay.running;
+    h->threads = w->threads;
+    h->abandoned = w->stuck;
+    h->error_us = w->trouble[0] == '\0' ? -1 : now - w->trouble_mono_us;
+    memcpy(h->error, w->trouble, sizeof h->error);
+}
+
+JOBQ_API jobq_error jobq_pg_worker_health(jobq_pg_worker *w, jobq_pg_health *health)
+{
+    jobq_pg_health h;
+    bool gave_up, ended;
 
     JOBQ_ASSERT(w != NULL);
     pthread_mutex_lock(&w->lock);
-    stats = w->loop->relay.stats;
+    jobq_pg__health_fill(&h, w, jobq_pg__mono_us());
+    gave_up = w->gave_up;
+    ended = w->ended;
     pthread_mutex_unlock(&w->lock);
-    return stats;
+    pthread_mutex_lock(&w->pg->lock);
+    h.pool_open = w->pg->open_count;
+    h.pool_idle = w->pg->idle_count;
+    pthread_mutex_unlock(&w->pg->lock);
+    if (health != NULL) *health = h;
+    if (gave_up) return JOBQ_ERROR_TIMEOUT;
+    if (ended) return JOBQ_ERROR_DEAD;
+    return h.lease_us > 0 ? JOBQ_OK : JOBQ_ERROR_CONNECTION;
 }
 
 JOBQ_API jobq_error jobq_pg_work(jobq_pg *pg, const jobq_pg_worker_desc *desc, jobq_pg_error *error)
@@ -14069,7 +14142,7 @@ JOBQ_API jobq_error jobq_pg_work(jobq_pg *pg, const jobq_pg_worker_desc *desc, j
     if (d.loop.jobs_max == 0) d.loop.until_empty = true;
     code = jobq_pg_worker_start(pg, &d, &worker, error);
     if (code != JOBQ_OK) return code;
-    code = jobq_pg_worker_wait(worker, NULL);
+    code = jobq_pg_worker_wait(worker, d.stats);
     jobq_pg_worker_free(worker);
     if (code == JOBQ_OK) return JOBQ_OK;
     return jobq_pg__fail(error, code, "too many handlers never returned: end the process");

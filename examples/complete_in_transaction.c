@@ -155,7 +155,7 @@ static int work(jobq_pg *pg, PGconn *conn)
     struct timespec pause = {0, 20000000};
     jobq_pg_worker_desc desc = {0};
     jobq_pg_worker *worker;
-    jobq_loop_stats stats;
+    jobq_pg_stats stats;
     jobq_pg_error error;
 
     desc.handlers = &handler;
@@ -165,7 +165,7 @@ static int work(jobq_pg *pg, PGconn *conn)
     jobq_pg_worker_stop(worker);
     jobq_pg_worker_wait(worker, &stats);
     jobq_pg_worker_free(worker);
-    return (int)stats.started;
+    return (int)stats.jobs.started;
 }
 
 int main(void)

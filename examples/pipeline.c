@@ -325,14 +325,14 @@ static void log_line(void *user, jobq_pg_level level, const char *message)
     if (level <= JOBQ_PG_WARNING) fprintf(stderr, "\n%s: %s\n", (const char *)user, message);
 }
 
-static void report(jobq_pg *pg, const char *name, const jobq_loop_stats *stats)
+static void report(jobq_pg *pg, const char *name, const jobq_pg_stats *stats)
 {
     char claims[24], rescued[24];
     const char *values[] = {name, claims, rescued};
     PGconn *conn;
 
-    snprintf(claims, sizeof claims, "%" PRId64, stats->claims);
-    snprintf(rescued, sizeof rescued, "%" PRId64, stats->rescued);
+    snprintf(claims, sizeof claims, "%" PRId64, stats->jobs.claims);
+    snprintf(rescued, sizeof rescued, "%" PRId64, stats->jobs.rescued);
     if (jobq_pg_acquire(pg, &conn, NULL) != JOBQ_OK) return;
     run(conn, "INSERT INTO jobq_demo.report VALUES ($1, $2, $3)", 3, values);
     jobq_pg_release(pg, conn);
@@ -346,7 +346,7 @@ static int worker_main(const char *server, char *name)
     jobq_pg_handler handler = {QUEUE, KIND, {extract, embed}, name};
     jobq_pg_worker_desc work = {0};
     jobq_pg_worker *worker;
-    jobq_loop_stats stats;
+    jobq_pg_stats stats;
     jobq_pg_error error;
     jobq_pg *pg;
     ssize_t got;

@@ -162,7 +162,7 @@ static jobq_loop_stats work(jobq_pg *pg, PGconn *conn, bool forever)
     struct timespec pause = {0, 50000000};
     jobq_pg_worker_desc desc = {0};
     jobq_pg_worker *worker;
-    jobq_loop_stats stats;
+    jobq_pg_stats stats;
     jobq_pg_error error;
 
     desc.handlers = handlers;
@@ -177,7 +177,7 @@ static jobq_loop_stats work(jobq_pg *pg, PGconn *conn, bool forever)
     jobq_pg_worker_stop(worker);
     jobq_pg_worker_wait(worker, &stats);
     jobq_pg_worker_free(worker);
-    return stats;
+    return stats.jobs;
 }
 
 int main(int argc, char **argv)

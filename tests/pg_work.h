@@ -105,7 +105,7 @@ static inline jobq_pg_worker *start(const jobq_pg_worker_desc *desc)
 /* Waits for a worker to end. */
 static inline jobq_loop_stats ended(jobq_pg_worker *worker)
 {
-    jobq_loop_stats stats;
+    jobq_pg_stats stats;
     int i;
 
     for (i = 0; i < WORKERS_MAX; i++) {
@@ -113,7 +113,7 @@ static inline jobq_loop_stats ended(jobq_pg_worker *worker)
     }
     jobq_pg_worker_wait(worker, &stats);
     jobq_pg_worker_free(worker);
-    return stats;
+    return stats.jobs;
 }
 
 static inline jobq_loop_stats stop(jobq_pg_worker *worker)

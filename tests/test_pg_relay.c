@@ -67,7 +67,7 @@ static jobq_relay_stats end(jobq_pg_worker *worker)
 
     jobq_pg_worker_stop(worker);
     jobq_pg_worker_wait(worker, NULL);
-    stats = jobq_pg_worker_relay_stats(worker);
+    stats = jobq_pg_worker_stats(worker).messages;
     jobq_pg_worker_free(worker);
     return stats;
 }

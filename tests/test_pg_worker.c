@@ -182,12 +182,12 @@ static jobq_pg_worker *start(const jobq_pg_worker_desc *d)
 
 static jobq_loop_stats stop(jobq_pg_worker *w)
 {
-    jobq_loop_stats stats;
+    jobq_pg_stats stats;
 
     jobq_pg_worker_stop(w);
     jobq_pg_worker_wait(w, &stats);
     jobq_pg_worker_free(w);
-    return stats;
+    return stats.jobs;
 }
 
 /* Runs until nothing is due. */

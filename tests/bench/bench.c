@@ -241,7 +241,7 @@ long bench_crew_flushed(const bench_crew *crew)
     int i;
 
     for (i = 0; i < crew->count; i++) {
-        flushed += (long)jobq_pg_worker_stats(crew->workers[i]).flushed;
+        flushed += (long)jobq_pg_worker_stats(crew->workers[i]).jobs.flushed;
     }
     return flushed;
 }

@@ -325,7 +325,7 @@ static void work(bool pooled)
     jobq_pg_worker_desc d;
     jobq_pg_worker *worker;
     jobq_pg_error error;
-    jobq_loop_stats stats;
+    jobq_pg_stats stats;
     char text[160];
     size_t i;
 
@@ -353,8 +353,8 @@ static void work(bool pooled)
     jobq_pg_worker_wait(worker, &stats);
     jobq_pg_worker_free(worker);
     snprintf(text, sizeof text, "claimed %lld lost %lld rescued %lld reconnects %lld deaths %lld",
-             (long long)stats.claimed, (long long)stats.lost, (long long)stats.rescued,
-             (long long)stats.reconnects, (long long)stats.deaths);
+             (long long)stats.jobs.claimed, (long long)stats.jobs.lost, (long long)stats.jobs.rescued,
+             (long long)stats.jobs.reconnects, (long long)stats.jobs.deaths);
     say("stats", 0, text);
 }
 

@@ -303,43 +303,6 @@
  * that, several schemas share nothing but the log.
  *
  *
- * SPEED, AND WHY THE TABLES LOOK LIKE THIS
- *
- * Measured on Postgres 15 with 2 cores for client and server, fsync on, 100-byte payloads. `make
- * bench` measures again, each figure beside what the server itself can do in the same run.
- *
- *     claims are HOT        no index names a column that a claim changes, and pages keep half of
- *                           their room: 277,000 claims and deletes a second on two connections;
- *                           with an index partial on the state 208,000; marking rows done in place,
- *                           85,000 and a table that stays full
- *     ctid = ANY (ARRAY     of SELECT ... FOR UPDATE SKIP LOCKED): a join on a materialized CTE
- *                           made 106,000 of it
- *     lanes, lower bounds   a claim names queue, priority and stage, and starts behind the last job
- *                           it saw: 206,000 a second behind a held snapshot, where the plain claim
- *                           fell from 139,000 to 25,000 within 600,000 jobs
- *     claim rows            one per batch, with its job ids: rescue finds a dead worker's jobs
- *                           without an index on the state; 10 % of the claims' speed
- *     functions with SET    hot statements keep their plans, whatever the statistics say: 2.4 ms
- *                           where a plan cached on an empty table took 1,074
- *     one job enqueued      by an INSERT of its own: 50 us of the server's time; by the function
- *                           78, of which nine CHECKs were 9. The bare insert: 40
- *     NOTIFY when someone   sleeps, and a sleeper that is woken four times in 50 ms withdraws:
- *                           NOTIFY lets commits pass one by one, and 32 producers beside 8 workers
- *                           came to 0.17 of their rate; now to 0.6 to 0.7
- *     a claim's commit      does not wait for the disk: the fence covers a claim that is lost
- *     one pipeline          results of one batch and the next claim leave together
- *     completion, 3 ways    by id (as it is), by the row's place (ctid), with rows locked first or
- *                           not: within 10 % of each other, so the plainest was kept
- *     a bound shared by     the workers of a lane: no gain on two cores, so each has its own
- *     idle latency          1.4 ms at the median, of which the enqueue's commit is 1.0 and the
- *                           claim's round trip 0.5: three wake-ups of an idle core, 35 us each
- *                           here, and 0.2 ms of the server's time
- *
- * More cores: claims of one lane meet on its first pages (BufferContent, then WALInsert) from about
- * eight connections on; before that, commits wait for the log. Several queues share no page; beyond
- * that, several schemas share nothing but the log.
- *
- *
  * WORK TABLES
  *
  * The job verbs on a table of yours: any table described as above with a status, a retry count, a

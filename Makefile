@@ -30,8 +30,8 @@ MAKEFLAGS += --no-print-directory
 
 .DELETE_ON_ERROR:
 .SUFFIXES:
-.PHONY: help demo demo-outbox bench test chaos test-core test-fresh test-servers test-breadth fuzz \
-	examples sanitize valgrind explore simulate differential mutants embed verify clean
+.PHONY: help demo demo-outbox bench test chaos test-core test-fresh test-servers test-breadth static \
+	fuzz examples sanitize valgrind explore simulate differential mutants embed verify clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
@@ -101,6 +101,13 @@ test-breadth: ## the tests of jobq.h on 32 bits, aarch64, big endian, clang, min
 	@CC="$(CC)" tests/setup.sh breadth
 	@tests/run.sh --reset
 	@CC="$(CC)" tests/breadth.sh $(ARGS)
+	@tests/run.sh --total
+
+static: export JOBQ_TEST_VERDICT = total
+static: ## clang-tidy, cppcheck, gcc -fanalyzer over both headers (ARGS="--short")
+	@CC="$(CC)" tests/setup.sh static
+	@tests/run.sh --reset
+	@LIBPQ_CFLAGS="$(LIBPQ_CFLAGS)" tests/static.sh $(ARGS)
 	@tests/run.sh --total
 
 FUZZERS = $(patsubst tests/fuzz/%.c,.build/fuzz/%,$(wildcard tests/fuzz/*.c))

@@ -2253,8 +2253,8 @@ JOBQ_API jobq_error jobq_json_check(jobq_str json, size_t *at, const char **why)
 
 /* ---- >>backoff ------------------------------------------------------------------------------- */
 
-#define JOBQ__SECOND 1000000
-#define JOBQ__HOUR ((int64_t)3600 * JOBQ__SECOND)
+#define JOBQ__SECOND ((int64_t)1000000)
+#define JOBQ__HOUR (3600 * JOBQ__SECOND)
 #define JOBQ__DAY (24 * JOBQ__HOUR)
 
 JOBQ_API jobq_backoff jobq_backoff_quick(void)
@@ -2872,7 +2872,7 @@ JOBQ_API jobq_directive jobq_partition_directive(const jobq_partition_mode *mode
 
 /* ---- >>outbox -------------------------------------------------------------------------------- */
 
-#define JOBQ__MINUTE ((int64_t)60 * JOBQ__SECOND)
+#define JOBQ__MINUTE (60 * JOBQ__SECOND)
 
 /* batch, threshold; ms: min, active, ramp, idle, retry base, retry cap; ms: lease, headroom,
  * budget */
@@ -2987,9 +2987,10 @@ JOBQ_API jobq_error jobq_profile_from(jobq_str name, jobq_profile *profile)
 
 JOBQ_API int64_t jobq_pace_wait(const jobq_tuning *t, int64_t *pace_us, jobq_directive directive)
 {
-    int64_t wait = *pace_us;
+    int64_t wait;
 
     JOBQ_ASSERT(t != NULL && pace_us != NULL);
+    wait = *pace_us;
     if (directive.kind == JOBQ_DIRECTIVE_PROCEED) {
         *pace_us = jobq__max(wait - t->ramp_us, t->min_us);
         return wait;
@@ -3342,7 +3343,7 @@ JOBQ_API void jobq_delivery_run(jobq_delivery *d, jobq_message_handler each,
 
 /* ---- >>loop ---------------------------------------------------------------------------------- */
 
-#define JOBQ__MS 1000
+#define JOBQ__MS ((int64_t)1000)
 #define JOBQ__IDLE (100 * JOBQ__MS)          /* idle for so long: sleep is announced */
 #define JOBQ__CONVOY 4                       /* wake-ups within the span: sleep is withdrawn */
 #define JOBQ__CONVOY_SPAN (50 * JOBQ__MS)
@@ -5469,11 +5470,11 @@ JOBQ_API size_t jobq_memory_size(int32_t jobs, int32_t workers, int32_t claims)
 
 JOBQ_API jobq_memory *jobq_memory_init(void *block, int32_t jobs, int32_t workers, int32_t claims)
 {
-    jobq_memory *m = (jobq_memory *)block;
+    jobq_memory *m;
     int i;
 
     JOBQ_ASSERT(block != NULL && jobs > 0 && workers > 0 && claims > 0);
-    memset(block, 0, jobq_memory_size(jobs, workers, claims));
+    m = (jobq_memory *)memset(block, 0, jobq_memory_size(jobs, workers, claims));
     m->job_max = jobs;
     m->worker_max = workers;
     m->claim_max = claims;
@@ -6536,6 +6537,7 @@ static void jobq__memory_handle(jobq_memory *m, jobq_loop *l, const jobq_memory_
     call->context = &run;
     while (stage > 0 && h->run[stage] == NULL) stage--;
     outcome = h->run[stage](call);
+    call->context = NULL; /* `run` ends here */
     jobq_loop_handled(l, now_us, slot, run.generation, outcome, call->delay_us, call->delay_named);
 }
 

@@ -5101,7 +5101,8 @@ static int jobq_pg__backend(PGconn *conn, bool *odd, jobq_pg_error *error)
 {
     PGresult *res = PQexec(conn, "SELECT pg_catalog.pg_backend_pid(), pg_catalog.current_setting("
                                  "'default_transaction_isolation') <> 'read committed' OR "
-                                 "current_setting('default_transaction_read_only') <> 'off'");
+                                 "pg_catalog.current_setting('default_transaction_read_only') "
+                                 "<> 'off'");
     int pid = 0;
 
     if (PQresultStatus(res) != PGRES_TUPLES_OK) jobq_pg__result_error(error, conn, res);
@@ -5117,7 +5118,7 @@ static jobq_error jobq_pg__sessions_kept(const jobq_pg *pg, const char *conninfo
                                          bool *kept, jobq_pg_error *error)
 {
     bool odd;
-    int before = jobq_pg__backend(conn, &odd, error), other = 0, after = 0, i;
+    int before = jobq_pg__backend(conn, &odd, error), other, after = 0, i;
     PGconn *beside;
 
     *kept = true;
@@ -5674,7 +5675,7 @@ static jobq_error jobq_pg__migrate_in(jobq_pg *pg, PGconn *conn, jobq_pg_error *
     size_t i;
 
     snprintf(sql, sizeof sql, "SELECT pg_catalog.pg_advisory_xact_lock(%lld)",
-             0x6a6f6271ll << 24 | (pg->hash >> 8));
+             0x6a6f6271LL << 24 | (pg->hash >> 8));
     code = jobq_pg__command(conn, sql, error);
     if (code == JOBQ_OK) code = jobq_pg__version(pg, conn, &version, &library_min, error);
     if (code != JOBQ_OK) return code;
@@ -6849,11 +6850,11 @@ static jobq_error jobq_pg__order_close(const jobq_pg_table *t, jobq_pg__terms *o
                                        jobq_pg_error *error)
 {
     bool minus = order->count > 0 && order->at[order->count - 1].minus;
-    int i, had = order->count, first = order->count, k;
+    int i, k, had, first = order->count;
     jobq_error code = jobq_pg__terms_add(t, t->key, order, error);
 
     if (code != JOBQ_OK) return code;
-    for (i = first, had = first; i < order->count; i++) {
+    for (i = had = first; i < order->count; i++) {
         for (k = 0; k < first && order->at[k].column != order->at[i].column; k++) {}
         if (k < first) continue;
         order->at[had] = order->at[i];
@@ -7425,7 +7426,8 @@ static PGresult *jobq_pg__plan_send(const jobq_pg_table *t, PGconn *conn,
     if (*at != plan->id) {
         res = PQprepare(conn, plan->name, plan->sql, 0, NULL);
         state = PQresultErrorField(res, PG_DIAG_SQLSTATE);
-        if (PQresultStatus(res) != PGRES_COMMAND_OK && (state == NULL || strcmp(state, "42P05")))
+        if (PQresultStatus(res) != PGRES_COMMAND_OK &&
+            (state == NULL || strcmp(state, "42P05") != 0))
             return res;
         PQclear(res);
         *at = plan->id;
@@ -12445,7 +12447,7 @@ static jobq_error jobq_pg__commit_own(jobq_pg_worker *w, PGconn *conn,
     res = PQexec(conn, "COMMIT");
     if (res != NULL && strcmp(PQcmdStatus(res), "COMMIT") == 0) code = JOBQ_OK;
     else {
-        code = jobq_pg__result_error(error, conn, res);
+        jobq_pg__result_error(error, conn, res);
         if (PQstatus(conn) == CONNECTION_OK) code = JOBQ_ERROR_RETRYABLE;
         else code = JOBQ_ERROR_CONNECTION; /* nobody knows */
     }

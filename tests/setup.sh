@@ -1,5 +1,5 @@
 #!/bin/sh
-# setup.sh core|mutants|demo|bench|test|servers|breadth|fuzz|valgrind|fresh
+# setup.sh core|mutants|demo|bench|test|servers|breadth|static|fuzz|valgrind|fresh
 #                    install what that needs and is missing here; else silent
 # setup.sh --pg-bin  print the folder of the newest Postgres server, >= 14
 #
@@ -44,6 +44,7 @@ breadth)
     needs="bash cc clang i686-linux-gnu-gcc aarch64-linux-gnu-gcc s390x-linux-gnu-gcc"
     needs="$needs x86_64-w64-mingw32-gcc qemu-s390x"
     ;;
+static) needs="bash gcc libpq clang clang-tidy cppcheck" ;;
 fuzz) needs="bash libpq clang libfuzzer" ;;
 servers) needs="npm" ;;
 valgrind) needs="valgrind" ;;
@@ -108,6 +109,7 @@ package() {
     x86_64-w64-mingw32-gcc) set -- gcc-mingw-w64-x86-64-win32 mingw64-gcc mingw-w64-gcc \
         mingw-w64-gcc mingw-w64 ;;
     qemu-s390x) set -- qemu-user qemu-user qemu-s390x qemu-user "$1" ;;
+    clang-tidy) set -- clang-tidy clang-tools-extra clang-extra-tools clang llvm ;;
     gnuplot) set -- gnuplot-nox gnuplot gnuplot gnuplot gnuplot ;;
     ps) set -- procps procps-ng procps procps-ng - ;;
     *) set -- "$1" "$1" "$1" "$1" "$1" ;;

@@ -1,0 +1,55 @@
+#!/usr/bin/env bash
+# static.sh [--short]  look at both headers' code without running it
+#
+#   gcc, clang     the warnings that need the optimizer's view
+#   clang-tidy     the families in .clang-tidy
+#   cppcheck       all but its opinions on style that are silenced below
+#   gcc-analyzer   gcc -fanalyzer; --short leaves jobq_pg.h out of it (a minute)
+set -eu
+cd "$(dirname "$0")/.."
+
+flags="-std=c99 -D_POSIX_C_SOURCE=200809L -I. ${LIBPQ_CFLAGS--I/usr/include/postgresql}"
+strict="-Wall -Wextra -Wpedantic -Wconversion -Wsign-conversion -Wshadow -Wstrict-prototypes
+    -Wmissing-prototypes -Wswitch-enum -Wundef -Wwrite-strings -Wformat=2 -Wvla -Wpointer-arith"
+
+# Silenced, because:
+#   variableScope              C's declarations stand at the head of a function here
+#   duplicateCondition         two optional parts of a statement, a line each
+#   redundantAssignment        a cursor for error texts moves on before anything fails
+#   knownConditionTrueFalse    it does not see that an unsigned sum wraps to 0
+#   arrayIndexOutOfBoundsCond  a job's stage is below JOBQ_STAGES_MAX: checked where it is read
+#   ctunullpointer             it takes `each` and `all` for NULL at once: one is there
+silenced="variableScope duplicateCondition redundantAssignment knownConditionTrueFalse
+    arrayIndexOutOfBoundsCond ctunullpointer"
+
+# look TOOL HEADER
+look() {
+    local source=.build/static/$2.c
+    mkdir -p .build/static
+    printf '#define JOBQ_IMPLEMENTATION\n#define JOBQ_PG_IMPLEMENTATION\n#include "%s.h"\n' "$2" \
+        >"$source"
+    # shellcheck disable=SC2086  # several flags each
+    case $1 in
+    gcc | clang) "$1" $flags $strict -Werror -O2 -c "$source" -o /dev/null ;;
+    gcc-analyzer) gcc $flags -O1 -fanalyzer -Werror -c "$source" -o /dev/null ;;
+    clang-tidy)
+        clang-tidy --quiet "$source" -- $flags >"$source.log" 2>&1 || { cat "$source.log"; false; }
+        ;;
+    cppcheck)
+        cppcheck -q --error-exitcode=1 --enable=warning,style,performance,portability --std=c99 \
+            -D_POSIX_C_SOURCE=200809L -DJOBQ_IMPLEMENTATION -DJOBQ_PG_IMPLEMENTATION -I. \
+            $(printf -- '--suppress=%s ' $silenced) "$source"
+        ;;
+    esac
+}
+
+[ "${1-}" != --look ] || { look "$2" "$3"; exit; }
+short=
+[ "${1-}" != --short ] || { short=1; shift; }
+[ $# -eq 0 ] || { sed -n '2,/^set/{s/^# \{0,1\}//;/^set/!p;}' "$0"; exit 2; }
+for tool in gcc clang clang-tidy cppcheck gcc-analyzer; do
+    for header in jobq jobq_pg; do
+        [ "$short$tool$header" != 1gcc-analyzerjobq_pg ] || continue
+        tests/run.sh --step "static/$tool/$header.h" tests/static.sh --look "$tool" "$header"
+    done
+done

@@ -653,6 +653,9 @@ JOBQ_API bool jobq_state_final(jobq_state state);
 JOBQ_API const char *jobq_state_name(jobq_state state);
 JOBQ_API jobq_error jobq_state_from(jobq_str name, jobq_state *state);
 
+/* jobq_outcome_name -- "success" ..., for logs and metrics. */
+JOBQ_API const char *jobq_outcome_name(jobq_outcome outcome);
+
 /* jobq_state_letter, jobq_state_from_letter -- the database's one-letter form. 0, NONE when
  * unknown. */
 JOBQ_API char jobq_state_letter(jobq_state state);
@@ -2623,6 +2626,14 @@ JOBQ_API const char *jobq_state_name(jobq_state state)
     case JOBQ_STATE_COUNT: break;
     }
     return "unknown";
+}
+
+JOBQ_API const char *jobq_outcome_name(jobq_outcome outcome)
+{
+    static const char *const names[JOBQ_OUTCOME_COUNT] = {
+        "none", "success", "retry", "discard", "snooze", "cancelled", "done"};
+
+    return (int)outcome >= 0 && outcome < JOBQ_OUTCOME_COUNT ? names[outcome] : "unknown";
 }
 
 JOBQ_API jobq_error jobq_state_from(jobq_str name, jobq_state *state)

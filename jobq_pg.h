@@ -120,6 +120,23 @@
  *
  * A WORKER IN ITS HOST
  *
+ * HOOKS       before, after and failed are called around every handler, on its thread, without a
+ *             lock: count, trace, tell someone, but be quick, for the thread waits. They may read
+ *             the call or the delivery, and change neither. after comes once for each before: with
+ *             what the handler said and what its job becomes, or, when the handler overran its
+ *             time, without an outcome, on the thread that replaces it. Then failed, if this was
+ *             the end: for a job that will be failed, for each message that will be a dead letter.
+ *             Hooks speak before the database has the result: work that is repeated is told of
+ *             again. What fails without a handler (crashes, found by a rescue) is told by the views
+ *             failures and dead_letters alone.
+ * BAD HANDLERS  One that overruns its time is written off as a failed attempt and its thread
+ *             replaced; when half of the threads are gone like that, the worker stops with
+ *             JOBQ_ERROR_TIMEOUT: end the process, others take its jobs. A crash of the process
+ *             counts against the job (promise 4). pthread_exit is a failed attempt and costs a
+ *             thread. Not to be survived: longjmp or a C++ exception out of a handler, which C
+ *             leaves undefined, and cancelling its thread; catch your own. A transaction left open
+ *             on jobq_pg_call_conn is rolled back. Errors of any length and encoding are cut and
+ *             mended.
  * STATISTICS  jobq_pg_worker_stats at any time, and what jobq_pg_worker_wait or desc.stats leave:
  *             one structure, counts since the start.
  * HEALTH      jobq_pg_worker_health asks no database and waits for nobody, so a probe may call it
@@ -338,7 +355,8 @@
  *                free, it says. libpq allocates for itself and can't be told not to.
  * THREADS        jobq_pg and jobq_pg_worker may be used from any thread. A PGconn belongs to one at
  *                a time.
- * LOGGING        desc.log, default silent. No payload is ever logged.
+ * LOGGING        desc.log, default silent. No payload is ever logged. It is called under locks: let
+ *                it write, and call nothing of jobq.
  * FORK           Do not use a handle made before fork() in the child: open a new one there.
  */
 #ifndef JOBQ_PG_INCLUDED
@@ -995,6 +1013,30 @@ typedef struct jobq_pg_receiver {
     void *user;                /* delivery->user */
 } jobq_pg_receiver;
 
+/* A handler's run, as hooks are told of it. Pointers live until the hook returns. */
+typedef struct jobq_pg_report {
+    jobq_str queue;
+    const jobq_call *call;         /* a job; NULL: messages */
+    const jobq_delivery *delivery; /* messages of a partition; NULL: a job */
+    const jobq_message *message;   /* failed: which of them */
+    jobq_outcome outcome;          /* of a job; NONE: none yet, or it never said one */
+    jobq_result result;            /* of messages */
+    jobq_state state;              /* after: what the job becomes */
+    jobq_str error;                /* after: as it is kept, {NULL, 0}: none; failed: why */
+    int64_t duration_us;           /* after: the handler's time */
+} jobq_pg_report;
+
+typedef void (*jobq_pg_hook)(void *user, const jobq_pg_report *report);
+
+/* Called around handlers, each may be NULL: see HOOKS. */
+typedef struct jobq_pg_hooks {
+    jobq_pg_hook before; /* a handler */
+    jobq_pg_hook after;  /* once for each before */
+    jobq_pg_hook failed; /* then, if the job failed for good; for each message that is a dead letter
+                            now */
+    void *user;
+} jobq_pg_hooks;
+
 /* What a worker has done since its start. */
 typedef struct jobq_pg_stats {
     jobq_loop_stats jobs;
@@ -1011,6 +1053,7 @@ typedef struct jobq_pg_worker_desc {
     size_t receiver_count;
     jobq_loop_config loop; /* threads, lease, batches ...; listen is set unless no_listen */
     bool no_listen;                   /* poll only */
+    jobq_pg_hooks hooks;              /* around its handlers */
     jobq_pg_stats *stats;             /* filled when jobq_pg_work ends (default: nowhere) */
 } jobq_pg_worker_desc;
 
@@ -11989,6 +12032,8 @@ typedef struct jobq_pg__pending {
 } jobq_pg__pending;
 
 typedef struct jobq_pg__parcel jobq_pg__parcel;
+typedef struct jobq_pg__desk jobq_pg__desk;
+typedef struct jobq_pg__notice jobq_pg__notice;
 
 struct jobq_pg__run {
     jobq_pg_worker *worker;
@@ -12000,6 +12045,9 @@ struct jobq_pg__run {
     jobq_stop stop;      /* what the loop said about messages, asked again at ask_mono_us */
     int64_t ask_mono_us;
     bool abandoned;  /* its thread has been replaced */
+    jobq_pg__desk *desk;
+    jobq_pg__answer *answer; /* of the claim of its job */
+    int64_t began_mono_us;   /* its handler */
     PGconn *conn;    /* of the pool, once the handler asked */
     PGcancel *cancel;
     char *next;
@@ -12016,6 +12064,7 @@ struct jobq_pg_worker {
     jobq_pg_receiver *receivers;    /* strings are ours */
     size_t receiver_count;
     size_t receiver_of[JOBQ_LOOP_QUEUES]; /* by queue */
+    jobq_pg_hooks hooks;
     const char *queues[JOBQ_LOOP_QUEUES];
     size_t queue_count;
     int32_t *kind_queues; /* for register: 1-based queue, kind, and the id that came back */
@@ -12045,6 +12094,7 @@ struct jobq_pg_worker {
     jobq_pg__held *held;
     jobq_pg__parcel *parcels[JOBQ_LOOP_PARTITIONS];
     jobq_pg__run *runs;
+    jobq_pg__notice *notices;       /* for the hooks, of handlers that were abandoned */
     int64_t io_until_us;            /* the thread of statements sleeps until then */
     PGconn *dialed;                 /* what the dialer got; NULL: nothing */
     bool dial_over;
@@ -12058,6 +12108,7 @@ struct jobq_pg_worker {
     bool ended;
 };
 
+static void *jobq_pg__thread(void *arg);
 static bool jobq_pg__keep(jobq_call *call, jobq_str next, bool bytes);
 static int jobq_pg__stopping(const jobq_call *call);
 
@@ -12158,7 +12209,7 @@ static void jobq_pg__call_fill(jobq_call *call, const jobq_pg_worker *w, const j
                                const jobq_pg_handler *handler)
 {
     const jobq_pg__held *h = &w->held[run->slot];
-    const PGresult *res = h->answer->result;
+    const PGresult *res = run->answer->result;
 
     call->job = w->loop->slots[run->slot].job;
     call->kind = jobq_str_from(handler->kind);
@@ -12171,6 +12222,28 @@ static void jobq_pg__call_fill(jobq_call *call, const jobq_pg_worker *w, const j
     call->error[0] = '\0';
     call->store = &jobq_pg__store;
     call->context = (void *)run;
+}
+
+/* What a thread works with. */
+struct jobq_pg__desk {
+    jobq_call call;
+    jobq_delivery delivery;
+    int32_t planned;                    /* messages of it that are done with */
+    uint8_t outcomes[JOBQ_LOOP_BATCH];
+    char error[JOBQ_ERROR_MAX + 1];     /* for the hooks */
+};
+
+/* What the slot keeps goes to the hooks too: its own text may be gone when they are called. The
+ * lock is held. */
+static void jobq_pg__report_job(const jobq_pg_worker *w, jobq_pg__run *run, jobq_pg_report *report)
+{
+    const jobq_pg__held *h = &w->held[run->slot];
+
+    report->state = w->loop->slots[run->slot].decision.state;
+    if (h->error == NULL || w->hooks.after == NULL) return;
+    memcpy(run->desk->error, h->error, h->error_size + 1);
+    report->error.ptr = run->desk->error;
+    report->error.len = h->error_size;
 }
 
 /* The text of a failed attempt, with its reason; NULL when the attempt did not fail. */
@@ -12194,23 +12267,24 @@ static void jobq_pg__error_keep(jobq_pg__held *h, const jobq_slot *slot, jobq_ou
 /* A handler returned: the loop decides, the slot keeps what goes to the database. The lock is
  * held. */
 static void jobq_pg__returned(jobq_pg_worker *w, jobq_pg__run *run, const jobq_call *call,
-                              jobq_outcome outcome)
+                              jobq_pg_report *report)
 {
     int64_t now = jobq_pg__mono_us();
     jobq_pg__held *h = &w->held[run->slot];
     const jobq_slot *slot = &w->loop->slots[run->slot];
 
-    if (!jobq_loop_handled(w->loop, now, run->slot, run->generation, outcome, call->delay_us,
-                           call->delay_named)) {
+    if (!jobq_loop_handled(w->loop, now, run->slot, run->generation, report->outcome,
+                           call->delay_us, call->delay_named)) {
         return;
     }
-    jobq_pg__error_keep(h, slot, outcome, call);
+    jobq_pg__error_keep(h, slot, report->outcome, call);
     if (slot->decision.state == JOBQ_STATE_READY && slot->decision.stage > slot->job.stage) {
         h->next = run->next;
         h->next_size = run->next_size;
         h->next_bytes = run->next_bytes;
         run->next = NULL;
     }
+    jobq_pg__report_job(w, run, report);
     jobq_pg__told(w, now);
 }
 
@@ -12230,13 +12304,59 @@ static void jobq_pg__run_end(jobq_pg_worker *w, jobq_pg__run *run)
     jobq_pg_release(w->pg, conn);
 }
 
+/* When its handler has ended, a call is there to be read, no more. */
+static bool jobq_pg__keep_past(jobq_call *call, jobq_str next, bool bytes)
+{
+    (void)call, (void)next, (void)bytes;
+    return false;
+}
+
+static int jobq_pg__stopping_past(const jobq_call *call)
+{
+    (void)call;
+    return JOBQ_STOP_TIMEOUT;
+}
+
+static const jobq_store jobq_pg__past = {jobq_pg__keep_past, jobq_pg__stopping_past};
+
+/* Calls the hooks of a run's end. The lock is not held. */
+static void jobq_pg__tell(const jobq_pg_worker *w, const jobq_pg_report *report)
+{
+    if (w->hooks.after != NULL) w->hooks.after(w->hooks.user, report);
+    if (w->hooks.failed != NULL && report->state == JOBQ_STATE_FAILED) {
+        w->hooks.failed(w->hooks.user, report);
+    }
+}
+
+/* The handler of a job has ended. The lock is held after, not before. */
+static void jobq_pg__job_ended(jobq_pg_worker *w, jobq_pg__run *run, jobq_pg_report *report)
+{
+    if (run->conn != NULL) jobq_pg__run_end(w, run);
+    pthread_mutex_lock(&w->lock);
+    w->handler_us += report->duration_us;
+    if (!run->abandoned) {
+        jobq_pg__returned(w, run, &run->desk->call, report);
+        run->slot = -1;
+        run->desk->call.store = &jobq_pg__past;
+        if (w->hooks.after != NULL || w->hooks.failed != NULL) {
+            pthread_mutex_unlock(&w->lock);
+            jobq_pg__tell(w, report);
+            pthread_mutex_lock(&w->lock);
+        }
+    }
+    free(run->next);
+    run->next = NULL;
+    jobq_pg__answer_drop(run->answer);
+    run->answer = NULL;
+}
+
 /* Runs the job of a slot. The lock is held before and after. */
-static void jobq_pg__run_slot(jobq_pg_worker *w, jobq_pg__run *run, jobq_call *call)
+static void jobq_pg__run_slot(jobq_pg_worker *w, jobq_pg__run *run)
 {
     const jobq_slot *slot = &w->loop->slots[run->slot];
     const jobq_pg_handler *handler = jobq_pg__handler_of(w, slot->job.kind);
-    jobq_pg__answer *answer = w->held[run->slot].answer;
-    jobq_outcome outcome;
+    jobq_call *call = &run->desk->call;
+    jobq_pg_report report;
     int64_t began;
 
     if (handler == NULL) {
@@ -12245,19 +12365,19 @@ static void jobq_pg__run_slot(jobq_pg_worker *w, jobq_pg__run *run, jobq_call *c
         return;
     }
     run->generation = slot->generation;
-    jobq_pg__call_fill(call, w, run, handler);
+    run->answer = w->held[run->slot].answer;
+    run->began_mono_us = jobq_pg__mono_us();
     w->held[run->slot].answer = NULL;
+    jobq_pg__call_fill(call, w, run, handler);
     pthread_mutex_unlock(&w->lock);
+    memset(&report, 0, sizeof report);
+    report.queue = jobq_str_from(handler->queue);
+    report.call = call;
+    if (w->hooks.before != NULL) w->hooks.before(w->hooks.user, &report);
     began = jobq_pg__mono_us();
-    outcome = jobq_pg__stage_of(handler, call->job.stage)(call);
-    began = jobq_pg__mono_us() - began;
-    if (run->conn != NULL) jobq_pg__run_end(w, run);
-    pthread_mutex_lock(&w->lock);
-    w->handler_us += began;
-    jobq_pg__returned(w, run, call, outcome);
-    free(run->next);
-    run->next = NULL;
-    jobq_pg__answer_drop(answer);
+    report.outcome = jobq_pg__stage_of(handler, call->job.stage)(call);
+    report.duration_us = jobq_pg__mono_us() - began;
+    jobq_pg__job_ended(w, run, &report);
 }
 
 /* -- messages: what a partition holds -- */
@@ -12321,14 +12441,34 @@ static void jobq_pg__parcel_word(jobq_pg__parcel *parcel, int32_t i, bool exceed
     parcel->reasons[i] = text;
 }
 
+static bool jobq_pg__is_dead(uint8_t outcome)
+{
+    return outcome == JOBQ_RESULT_EXCEEDED || outcome == JOBQ_RESULT_REJECT;
+}
+
+/* Says of each dead letter of a plan why it is one; once. The lock is held. */
+static void jobq_pg__part_word(const jobq_pg_worker *w, int32_t index)
+{
+    const jobq_part *p = &w->loop->relay.parts[index];
+    jobq_pg__parcel *parcel = w->parcels[index];
+    int32_t limit = w->loop->queues[p->queue].policy.max_attempts, i;
+
+    for (i = 0; i < p->plan.done && !parcel->worded; i++) {
+        if (!jobq_pg__is_dead(p->outcomes[i])) continue;
+        jobq_pg__parcel_word(parcel, i, p->outcomes[i] == JOBQ_RESULT_EXCEEDED, i < p->given,
+                             limit);
+    }
+    parcel->worded = true;
+}
+
 /* The acknowledgement that a part's plan asks for. dead: room for a delivery. The lock is held. */
 static jobq_pg_ack_desc jobq_pg__part_ack(const jobq_pg_worker *w, int32_t index, int32_t most,
                                           jobq_pg_dead *dead)
 {
     const jobq_part *p = &w->loop->relay.parts[index];
     jobq_pg__parcel *parcel = w->parcels[index];
-    int32_t limit = w->loop->queues[p->queue].policy.max_attempts, i;
     jobq_pg_ack_desc ack;
+    int32_t i;
 
     memset(&ack, 0, sizeof ack);
     ack.worker = p->worker;
@@ -12341,15 +12481,13 @@ static jobq_pg_ack_desc jobq_pg__part_ack(const jobq_pg_worker *w, int32_t index
         p->plan.directive.kind == JOBQ_DIRECTIVE_SLEEP ? p->plan.directive.delay_us : 0;
     ack.most = most;
     ack.dead = dead;
+    jobq_pg__part_word(w, index);
     for (i = 0; i < p->plan.done; i++) {
-        bool exceeded = p->outcomes[i] == JOBQ_RESULT_EXCEEDED;
-        if (!exceeded && p->outcomes[i] != JOBQ_RESULT_REJECT) continue;
-        if (!parcel->worded) jobq_pg__parcel_word(parcel, i, exceeded, i < p->given, limit);
+        if (!jobq_pg__is_dead(p->outcomes[i])) continue;
         dead[ack.dead_count].seq = parcel->reading.messages[i].seq;
         dead[ack.dead_count].attempts = parcel->reading.messages[i].attempts + (i < p->given);
         dead[ack.dead_count++].error = jobq_str_from(parcel->reasons[i]);
     }
-    parcel->worded = true;
     if (p->plan.failed < 0) return ack;
     ack.error.ptr = parcel->error;
     ack.error.len = parcel->error_size;
@@ -12389,21 +12527,47 @@ static int jobq_pg__run_stop(jobq_pg__run *run)
     return (int)run->stop;
 }
 
-static void jobq_pg__delivery_fill(jobq_delivery *d, const jobq_pg_worker *w, jobq_pg__run *run,
-                                   const jobq_pg_receiver *receiver, uint8_t *outcomes)
+static bool jobq_pg__reason_past(jobq_delivery *d, int32_t index, jobq_str why)
+{
+    (void)d, (void)index, (void)why;
+    return false;
+}
+
+static int jobq_pg__reading_past(const jobq_delivery *d)
+{
+    (void)d;
+    return JOBQ_STOP_LOST;
+}
+
+static const jobq_delivery_store jobq_pg__delivery_past = {jobq_pg__reason_past,
+                                                           jobq_pg__reading_past, NULL, NULL};
+
+/* What is in hand of a part, to be read. The lock is held. */
+static void jobq_pg__delivery_base(jobq_delivery *d, const jobq_pg_worker *w,
+                                   const jobq_pg__run *run, const jobq_pg_receiver *receiver)
 {
     const jobq_part *p = &w->loop->relay.parts[run->part];
 
     memset(d, 0, sizeof *d - sizeof d->error);
     d->error[0] = '\0';
-    memcpy(outcomes, p->outcomes, (size_t)p->given);
     d->messages = run->parcel->reading.messages;
     d->count = p->given;
     d->partition = p->number;
     d->partition_id = p->id;
     d->queue = jobq_str_from(receiver->queue);
     d->user = receiver->user;
-    d->outcomes = outcomes;
+    d->store = &jobq_pg__delivery_past;
+}
+
+static void jobq_pg__delivery_fill(const jobq_pg_worker *w, jobq_pg__run *run,
+                                   const jobq_pg_receiver *receiver)
+{
+    const jobq_part *p = &w->loop->relay.parts[run->part];
+    jobq_delivery *d = &run->desk->delivery;
+
+    jobq_pg__delivery_base(d, w, run, receiver);
+    memcpy(run->desk->outcomes, p->outcomes, (size_t)p->given);
+    d->outcomes = run->desk->outcomes;
     d->store = &jobq_pg__leased; /* jobq_pg__deliver_in has its own */
     d->context = &run->delivering;
     run->generation = p->generation;
@@ -12412,6 +12576,21 @@ static void jobq_pg__delivery_fill(jobq_delivery *d, const jobq_pg_worker *w, jo
     memset(&run->delivering, 0, sizeof run->delivering);
     run->delivering.reasons = run->parcel->reasons;
     run->delivering.run = run;
+}
+
+/* The hooks need what was planned: the part may be elsewhere when they are called. The lock is
+ * held. */
+static void jobq_pg__desk_plan(const jobq_pg_worker *w, int32_t index, jobq_pg__desk *desk)
+{
+    const jobq_part *p = &w->loop->relay.parts[index];
+    const jobq_pg__parcel *parcel = w->parcels[index];
+
+    desk->planned = 0;
+    if (w->hooks.after == NULL && w->hooks.failed == NULL) return;
+    jobq_pg__part_word(w, index);
+    desk->planned = p->plan.done;
+    memcpy(desk->outcomes, p->outcomes, sizeof desk->outcomes);
+    memcpy(desk->error, parcel->error, parcel->error_size + 1);
 }
 
 /* The handler's word goes to the loop. own: its transaction acknowledges. The lock is held. */
@@ -12429,6 +12608,7 @@ static bool jobq_pg__delivered(jobq_pg_worker *w, jobq_pg__run *run, const jobq_
         run->parcel->error_size = jobq_utf8_mend(run->parcel->error, JOBQ_ERROR_MAX, jobq_str_from(
             verdict->result == JOBQ_RESULT_RETRY ? "message handler returned Retry" : "rejected"));
     }
+    jobq_pg__desk_plan(w, run->part, run->desk);
     if (!own) jobq_pg__told(w, now);
     return true;
 }
@@ -12480,6 +12660,7 @@ static void jobq_pg__deliver_own(jobq_pg_worker *w, jobq_pg__run *run, jobq_deli
     else PQclear(PQexec(run->conn, "ROLLBACK"));
     free(dead);
     pthread_mutex_lock(&w->lock);
+    if (code != JOBQ_OK) run->desk->planned = 0;
     if (code == JOBQ_ERROR_RETRYABLE && error.message[0] != '\0') {
         run->parcel->error_size =
             jobq_utf8_mend(run->parcel->error, JOBQ_ERROR_MAX, jobq_str_from(error.message));
@@ -12518,79 +12699,204 @@ static bool jobq_pg__deliver_tx(jobq_pg_worker *w, jobq_pg__run *run, jobq_deliv
     return open;
 }
 
+/* Calls the hooks of a delivery's end. The lock is not held. */
+static void jobq_pg__tell_messages(const jobq_pg_worker *w, jobq_pg_report *report,
+                                   const jobq_pg__desk *desk, const jobq_pg__parcel *parcel)
+{
+    int32_t i;
+
+    if (report->result != JOBQ_RESULT_SUCCESS) report->error = jobq_str_from(desk->error);
+    if (w->hooks.after != NULL) w->hooks.after(w->hooks.user, report);
+    for (i = 0; i < desk->planned && w->hooks.failed != NULL; i++) {
+        if (!jobq_pg__is_dead(desk->outcomes[i])) continue;
+        report->message = &parcel->reading.messages[i];
+        report->error = jobq_str_from(parcel->reasons[i]);
+        w->hooks.failed(w->hooks.user, report);
+    }
+}
+
+/* The handler of a delivery has ended. told: the loop knows. The lock is held after, not before. */
+static void jobq_pg__part_ended(jobq_pg_worker *w, jobq_pg__run *run, jobq_pg_report *report,
+                                const jobq_verdict *verdict, bool told)
+{
+    report->result = verdict->result;
+    if (run->conn != NULL) jobq_pg__run_end(w, run);
+    pthread_mutex_lock(&w->lock);
+    w->handler_us += report->duration_us;
+    if (!told) jobq_pg__delivered(w, run, &run->desk->delivery, verdict, false);
+    run->part = -1;
+    run->desk->delivery.store = &jobq_pg__delivery_past;
+    if (!run->abandoned && (w->hooks.after != NULL || w->hooks.failed != NULL)) {
+        pthread_mutex_unlock(&w->lock);
+        jobq_pg__tell_messages(w, report, run->desk, run->parcel);
+        pthread_mutex_lock(&w->lock);
+    }
+    jobq_pg__parcel_drop(run->parcel);
+    run->parcel = NULL;
+}
+
 /* Runs the handler of a partition's messages. The lock is held before and after. */
-static void jobq_pg__run_part(jobq_pg_worker *w, jobq_pg__run *run, jobq_delivery *d,
-                              uint8_t *outcomes)
+static void jobq_pg__run_part(jobq_pg_worker *w, jobq_pg__run *run)
 {
     int32_t queue = w->loop->relay.parts[run->part].queue;
     const jobq_pg_receiver *r = &w->receivers[w->receiver_of[queue]];
+    jobq_delivery *d = &run->desk->delivery;
+    jobq_pg_report report;
     jobq_verdict verdict;
+    int64_t began;
     bool told = false;
 
     run->parcel = w->parcels[run->part];
     run->parcel->users++;
+    run->began_mono_us = jobq_pg__mono_us();
     memset(&verdict, 0, sizeof verdict);
-    jobq_pg__delivery_fill(d, w, run, r, outcomes);
+    jobq_pg__delivery_fill(w, run, r);
     jobq_pg__told(w, jobq_pg__mono_us()); /* of a lease to renew, a time limit */
     pthread_mutex_unlock(&w->lock);
+    memset(&report, 0, sizeof report);
+    report.queue = d->queue;
+    report.delivery = d;
+    if (w->hooks.before != NULL) w->hooks.before(w->hooks.user, &report);
+    began = jobq_pg__mono_us();
     if (r->transactional) told = jobq_pg__deliver_tx(w, run, d, r, &verdict);
     else jobq_delivery_run(d, r->each, r->all, &verdict);
-    pthread_mutex_lock(&w->lock);
-    if (!told) jobq_pg__delivered(w, run, d, &verdict, false);
-    jobq_pg__parcel_drop(run->parcel);
-    run->parcel = NULL;
-    run->part = -1;
+    report.duration_us = jobq_pg__mono_us() - began;
+    jobq_pg__part_ended(w, run, &report, &verdict, told);
 }
 
-/* What a thread works with. */
-typedef struct jobq_pg__desk {
-    jobq_call call;
-    jobq_delivery delivery;
-    uint8_t outcomes[JOBQ_LOOP_BATCH];
-} jobq_pg__desk;
+/* -- the hooks of handlers that were abandoned: other threads call them -- */
+
+struct jobq_pg__notice {
+    jobq_pg_report report;
+    jobq_pg__desk desk;      /* what the report points at */
+    jobq_pg__answer *answer; /* of a job */
+    jobq_pg__parcel *parcel; /* of messages */
+    jobq_pg__notice *next;
+};
+
+/* NULL: no hook wants it, or no memory. The lock is held. */
+static jobq_pg__notice *jobq_pg__notice_new(jobq_pg_worker *w, const jobq_pg__run *run)
+{
+    jobq_pg__notice *n;
+
+    if (run == NULL || (w->hooks.after == NULL && w->hooks.failed == NULL)) return NULL;
+    n = (jobq_pg__notice *)calloc(1, sizeof *n);
+    if (n == NULL) return NULL;
+    n->report.duration_us = jobq_pg__mono_us() - run->began_mono_us;
+    n->next = w->notices;
+    w->notices = n;
+    pthread_cond_signal(&w->work);
+    return n;
+}
+
+/* The job of a run was abandoned, and decided without it. The lock is held. */
+static void jobq_pg__notice_job(jobq_pg_worker *w, const jobq_pg__run *run)
+{
+    jobq_pg__notice *n = jobq_pg__notice_new(w, run);
+    const jobq_pg_handler *handler;
+    const jobq_pg__held *h;
+
+    if (n == NULL) return;
+    h = &w->held[run->slot];
+    handler = jobq_pg__handler_of(w, w->loop->slots[run->slot].job.kind);
+    n->answer = run->answer;
+    n->answer->users++;
+    jobq_pg__call_fill(&n->desk.call, w, run, handler);
+    n->desk.call.store = &jobq_pg__past;
+    n->desk.call.context = NULL;
+    n->report.queue = jobq_str_from(handler->queue);
+    n->report.call = &n->desk.call;
+    n->report.state = w->loop->slots[run->slot].decision.state;
+    if (h->error == NULL) return;
+    memcpy(n->desk.error, h->error, h->error_size + 1);
+    n->report.error = jobq_str_from(n->desk.error);
+}
+
+/* The messages of a run were abandoned: what is told is taken before the loop decides, the plan
+ * after it. The lock is held. */
+static jobq_pg__notice *jobq_pg__notice_part(jobq_pg_worker *w, const jobq_pg__run *run,
+                                             const jobq_verdict *verdict)
+{
+    jobq_pg__notice *n = jobq_pg__notice_new(w, run);
+    const jobq_part *p;
+
+    if (n == NULL) return NULL;
+    p = &w->loop->relay.parts[run->part];
+    n->parcel = run->parcel;
+    n->parcel->users++;
+    jobq_pg__delivery_base(&n->desk.delivery, w, run, &w->receivers[w->receiver_of[p->queue]]);
+    n->report.queue = n->desk.delivery.queue;
+    n->report.delivery = &n->desk.delivery;
+    n->report.result = verdict->result;
+    return n;
+}
+
+/* Calls the hooks for one notice, if there is one. The lock is held before and after. */
+static bool jobq_pg__notice_tell(jobq_pg_worker *w)
+{
+    jobq_pg__notice *n = w->notices;
+
+    if (n == NULL) return false;
+    w->notices = n->next;
+    pthread_mutex_unlock(&w->lock);
+    if (n->report.call != NULL) jobq_pg__tell(w, &n->report);
+    else jobq_pg__tell_messages(w, &n->report, &n->desk, n->parcel);
+    pthread_mutex_lock(&w->lock);
+    jobq_pg__answer_drop(n->answer);
+    jobq_pg__parcel_drop(n->parcel);
+    free(n);
+    return true;
+}
+
+/* -- the life of a thread -- */
 
 /* One job or one delivery, messages first. False: there is neither. The lock is held. */
-static bool jobq_pg__run_one(jobq_pg_worker *w, jobq_pg__run *run, jobq_pg__desk *desk)
+static bool jobq_pg__run_one(jobq_pg_worker *w, jobq_pg__run *run)
 {
     int64_t now = jobq_pg__mono_us();
 
-    run->slot = run->part = -1;
+    if (jobq_pg__notice_tell(w)) return true;
     if (w->receiver_count > 0) run->part = jobq_loop_take_messages(w->loop, now);
     if (run->part >= 0) {
-        jobq_pg__run_part(w, run, &desk->delivery, desk->outcomes);
+        jobq_pg__run_part(w, run);
         return true;
     }
     run->slot = jobq_loop_take(w->loop, now);
-    if (run->slot >= 0) jobq_pg__run_slot(w, run, &desk->call);
-    return run->slot >= 0;
+    if (run->slot < 0) return false;
+    jobq_pg__run_slot(w, run);
+    run->slot = -1;
+    return true;
 }
 
-static void *jobq_pg__thread(void *arg)
+/* A thread is no more counted. The lock is held. */
+static void jobq_pg__run_unlink(jobq_pg_worker *w, jobq_pg__run *run)
 {
-    jobq_pg_worker *w = (jobq_pg_worker *)arg;
-    jobq_pg__desk *desk = (jobq_pg__desk *)calloc(1, sizeof *desk);
-    jobq_pg__run run, **link;
+    jobq_pg__run **link;
 
-    memset(&run, 0, sizeof run);
-    run.worker = w;
-    pthread_mutex_lock(&w->lock);
-    run.link = w->runs;
-    w->runs = &run;
-    while (desk != NULL && !w->ended && !run.abandoned) {
-        if (jobq_pg__run_one(w, &run, desk)) continue;
+    for (link = &w->runs; *link != run; link = &(*link)->link) {}
+    *link = run->link;
+    if (run->abandoned) w->stuck--;
+    else w->threads--;
+}
+
+/* It ends. The lock is held before, not after. */
+static void jobq_pg__thread_end(jobq_pg_worker *w, jobq_pg__run *run)
+{
+    pthread_cond_broadcast(&w->gone);
+    pthread_mutex_unlock(&w->lock);
+    free(run->desk);
+}
+
+/* Waits for work and does it. The lock is held before and after. */
+static void jobq_pg__thread_work(jobq_pg_worker *w, jobq_pg__run *run)
+{
+    while (run->desk != NULL && !w->ended && !run->abandoned) {
+        if (jobq_pg__run_one(w, run)) continue;
         jobq_pg__told(w, jobq_pg__mono_us());
         w->idle++;
         pthread_cond_wait(&w->work, &w->lock);
         w->idle--;
     }
-    for (link = &w->runs; *link != &run; link = &(*link)->link) {}
-    *link = run.link;
-    if (run.abandoned) w->stuck--;
-    else w->threads--;
-    pthread_cond_broadcast(&w->gone);
-    pthread_mutex_unlock(&w->lock);
-    free(desk);
-    return NULL;
 }
 
 /* One more thread for handlers. The lock is held. */
@@ -12600,6 +12906,73 @@ static bool jobq_pg__thread_start(jobq_pg_worker *w)
 
     if (good) w->threads++;
     return good;
+}
+
+/* It works no more, and jobq_pg_worker_wait says so. The lock is held. */
+static void jobq_pg__give_up(jobq_pg_worker *w, const char *why)
+{
+    if (w->loop->phase != JOBQ_PHASE_WORKING) return;
+    w->gave_up = true;
+    jobq_pg__trouble(w, why);
+    jobq_pg__log(w->pg, JOBQ_PG_ERROR, "%s", why);
+    jobq_loop_stop(w->loop, jobq_pg__mono_us(), 0);
+}
+
+/* In the place of a thread that is no more counted. The lock is held. */
+static void jobq_pg__thread_replace(jobq_pg_worker *w)
+{
+    if (w->ended || jobq_pg__thread_start(w) || w->threads > 0) return;
+    jobq_pg__give_up(w, "no more threads: the worker stops; raise the limit");
+    jobq_pg__told(w, jobq_pg__mono_us());
+}
+
+/* A handler ended its thread, by pthread_exit: a failed attempt, and a thread is missing. */
+static void jobq_pg__thread_quit(void *arg)
+{
+    static const char text[] = "the handler ended its thread";
+    jobq_pg__run *run = (jobq_pg__run *)arg;
+    jobq_pg_worker *w = run->worker;
+    jobq_pg_report report;
+    jobq_verdict verdict;
+
+    memset(&report, 0, sizeof report);
+    report.duration_us = jobq_pg__mono_us() - run->began_mono_us;
+    if (run->part >= 0) {
+        memset(&verdict, 0, sizeof verdict);
+        report.delivery = &run->desk->delivery;
+        report.queue = run->desk->delivery.queue;
+        jobq_pg__retry_all(&run->desk->delivery, &verdict, text);
+        jobq_pg__part_ended(w, run, &report, &verdict, false);
+    } else if (run->slot >= 0) {
+        report.call = &run->desk->call;
+        report.queue = jobq_str_from(jobq_pg__handler_of(w, run->desk->call.job.kind)->queue);
+        jobq_call_error(&run->desk->call, jobq_str_from(text));
+        jobq_pg__job_ended(w, run, &report);
+    } else pthread_mutex_lock(&w->lock);
+    jobq_pg__log(w->pg, JOBQ_PG_ERROR, "%s: return from handlers", text);
+    jobq_pg__run_unlink(w, run);
+    if (!run->abandoned) jobq_pg__thread_replace(w);
+    jobq_pg__thread_end(w, run);
+}
+
+static void *jobq_pg__thread(void *arg)
+{
+    jobq_pg_worker *w = (jobq_pg_worker *)arg;
+    jobq_pg__run run;
+
+    memset(&run, 0, sizeof run);
+    run.worker = w;
+    run.slot = run.part = -1;
+    run.desk = (jobq_pg__desk *)calloc(1, sizeof *run.desk);
+    pthread_mutex_lock(&w->lock);
+    run.link = w->runs;
+    w->runs = &run;
+    pthread_cleanup_push(jobq_pg__thread_quit, &run);
+    jobq_pg__thread_work(w, &run);
+    pthread_cleanup_pop(0);
+    jobq_pg__run_unlink(w, &run);
+    jobq_pg__thread_end(w, &run);
+    return NULL;
 }
 
 static void jobq_pg__wake_threads(jobq_pg_worker *w)
@@ -13086,19 +13459,15 @@ static bool jobq_pg__run_abandon(jobq_pg_worker *w, jobq_pg__run *run)
     run->abandoned = true;
     w->stuck++;
     w->threads--;
-    if (w->loop->phase == JOBQ_PHASE_WORKING) jobq_pg__thread_start(w);
+    if (w->loop->phase == JOBQ_PHASE_WORKING) jobq_pg__thread_replace(w);
     return true;
 }
 
 static void jobq_pg__too_many_stuck(jobq_pg_worker *w)
 {
-    if (w->stuck <= (w->loop->config.threads + 1) / 2 || w->loop->phase != JOBQ_PHASE_WORKING) {
-        return;
+    if (w->stuck > (w->loop->config.threads + 1) / 2) {
+        jobq_pg__give_up(w, "too many handlers are stuck: the worker stops");
     }
-    w->gave_up = true;
-    jobq_pg__trouble(w, "too many handlers are stuck");
-    jobq_pg__log(w->pg, JOBQ_PG_ERROR, "too many handlers are stuck: the worker stops");
-    jobq_loop_stop(w->loop, jobq_pg__mono_us(), 0);
 }
 
 /* The handler's time is up: its statement is cut short, its thread replaced. */
@@ -13118,6 +13487,7 @@ static void jobq_pg__do_abandon(jobq_pg_worker *w, const jobq_action *a)
            (run->slot != a->slot || run->generation != slot->generation || run->abandoned)) {
         run = run->link;
     }
+    jobq_pg__notice_job(w, run);
     if (jobq_pg__run_abandon(w, run)) {
         jobq_pg__log(w->pg, JOBQ_PG_WARNING,
                      "job %lld: its handler ran out of time and was abandoned",
@@ -13204,6 +13574,7 @@ static void jobq_pg__abandon_part(jobq_pg_worker *w, const jobq_action *a)
     uint8_t outcomes[JOBQ_LOOP_BATCH];
     jobq_verdict v;
     jobq_pg__run *run = w->runs;
+    jobq_pg__notice *notice;
 
     while (run != NULL &&
            (run->part != a->slot || run->generation != generation || run->abandoned)) {
@@ -13218,10 +13589,14 @@ static void jobq_pg__abandon_part(jobq_pg_worker *w, const jobq_action *a)
     jobq_pg__log(w->pg, JOBQ_PG_WARNING,
                  "partition %lld: its handler ran out of time and was abandoned",
                  (long long)p->id);
+    notice = jobq_pg__notice_part(w, run, &v);
     jobq_pg__run_abandon(w, run);
     if (p->state == JOBQ_PART_COMMITTING) {
         jobq_loop_committed(w->loop, now, a->slot, generation, JOBQ_ERROR_CONNECTION);
-    } else jobq_loop_delivered(w->loop, now, a->slot, generation, &v, outcomes, false);
+    } else {
+        jobq_loop_delivered(w->loop, now, a->slot, generation, &v, outcomes, false);
+        if (notice != NULL) jobq_pg__desk_plan(w, a->slot, &notice->desk);
+    }
     jobq_pg__too_many_stuck(w);
 }
 
@@ -13774,6 +14149,7 @@ static void *jobq_pg__io(void *arg)
     pthread_cond_broadcast(&w->work);
     jobq_pg__keeper_end(w);
     while (w->threads > 0) pthread_cond_wait(&w->gone, &w->lock);
+    while (jobq_pg__notice_tell(w)) {}
     pthread_mutex_unlock(&w->lock);
     pthread_join(w->keeper, NULL);
     jobq_pg__poke_ear(w);
@@ -13950,6 +14326,7 @@ static jobq_error jobq_pg__worker_new(jobq_pg *pg, const jobq_pg_worker_desc *de
     config = jobq_loop_config_defaults(&config);
     batch = (size_t)config.batch_max;
     w->pg = pg;
+    w->hooks = desc->hooks;
     w->poke[0] = w->poke[1] = w->ear_poke[0] = w->ear_poke[1] = -1;
     w->handler_count = desc->handler_count;
     w->receiver_count = desc->receiver_count;

@@ -420,6 +420,12 @@ static void names_and_letters_go_round(void **unused)
     for (i = JOBQ_EVENT_NONE + 1; i < JOBQ_EVENT_COUNT; i++) {
         assert_string_not_equal(jobq_event_name((jobq_event_kind)i), "unknown");
     }
+    for (i = 0; i < JOBQ_OUTCOME_COUNT; i++) {
+        assert_string_not_equal(jobq_outcome_name((jobq_outcome)i), "unknown");
+    }
+    assert_string_equal(jobq_outcome_name(JOBQ_OUTCOME_DONE), "done");
+    assert_string_equal(jobq_outcome_name(JOBQ_OUTCOME_COUNT), "unknown");
+    assert_string_equal(jobq_outcome_name((jobq_outcome)-1), "unknown");
     for (i = 0; i < JOBQ_ERROR_COUNT; i++) {
         assert_string_not_equal(jobq_error_name((jobq_error)i), "unknown");
         assert_true(strlen(jobq_error_text((jobq_error)i)) > 5);

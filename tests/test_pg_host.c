@@ -5,10 +5,17 @@
 
 static int runs, gate;
 
+/* What hooks said, in words. */
+static pthread_mutex_t said_lock = PTHREAD_MUTEX_INITIALIZER;
+static char said[64][200];
+static int said_count, befores;
+
 static int start_over(void **state)
 {
     SET(runs, 0);
     SET(gate, 0);
+    SET(befores, 0);
+    SET(said_count, 0);
     SET(proxy.refuse, 0);
     proxy_fault_at(PROXY_NONE, 0);
     pg_empty(state);
@@ -39,6 +46,24 @@ static jobq_error ends(jobq_pg_worker *worker)
         if (workers[i] == worker) workers[i] = NULL;
     }
     return jobq_pg_worker_wait(worker, NULL);
+}
+
+/* Queue o with one partition, and messages in it. */
+static void open_box(int messages)
+{
+    jobq_pg_error error;
+    jobq_pg_message m;
+
+    if (jobq_pg_outbox_register(pg, NULL, "o", 1, NULL, &error) != JOBQ_OK) {
+        fail_msg("%s", error.message);
+    }
+    memset(&m, 0, sizeof m);
+    m.queue = "o";
+    while (messages-- > 0) {
+        if (jobq_pg_outbox_enqueue(pg, NULL, &m, NULL, &error) != JOBQ_OK) {
+            fail_msg("%s", error.message);
+        }
+    }
 }
 
 /* -- handlers -- */
@@ -189,6 +214,394 @@ static void health_tells_of_handlers_that_are_stuck(void **unused)
     jobq_pg_worker_free(w);
 }
 
+/* -- hooks -- */
+
+static void hook_before(void *user, const jobq_pg_report *r)
+{
+    bool good = user == &befores && r->queue.len == 1 &&
+                (r->call == NULL) != (r->delivery == NULL) && r->outcome == JOBQ_OUTCOME_NONE &&
+                r->state == JOBQ_STATE_NONE && r->duration_us == 0 && r->error.ptr == NULL;
+
+    ADD(befores);
+    if (good && r->call != NULL)
+        good = jobq_str_equal(r->call->payload, jobq_str_from("{\"n\": 1}"));
+    if (good && r->delivery != NULL) good = r->delivery->count > 0;
+    if (!good) ADD(gate); /* no assertion may fail here */
+}
+
+/* One line of what was reported. */
+static void say(const char *word, const jobq_pg_report *r)
+{
+    const char *what = r->call != NULL ? jobq_outcome_name(r->outcome) : "messages";
+    int at;
+
+    pthread_mutex_lock(&said_lock);
+    at = GET(said_count);
+    if (at < 64) {
+        snprintf(said[at], sizeof said[0], "%s %.*s %s %s%s %.*s", word, (int)r->queue.len,
+                 r->queue.ptr, what, r->call != NULL ? jobq_state_name(r->state) : "",
+                 r->message != NULL ? (r->message->seq == 4 ? "4" : "other") : "",
+                 (int)r->error.len, r->error.len > 0 ? r->error.ptr : "");
+        ADD(said_count);
+    }
+    pthread_mutex_unlock(&said_lock);
+}
+
+static void hook_after(void *user, const jobq_pg_report *r)
+{
+    (void)user;
+    if (r->call != NULL) jobq_call_stopping(r->call); /* pointless, and harmless */
+    else jobq_delivery_stopping(r->delivery);
+    say(r->duration_us > 0 ? "after" : "at once", r);
+}
+
+static void hook_failed(void *user, const jobq_pg_report *r)
+{
+    (void)user;
+    say("failed", r);
+}
+
+static jobq_pg_worker_desc hooked(const jobq_pg_handler *handlers, size_t count)
+{
+    jobq_pg_worker_desc d = work_of(handlers, count);
+
+    d.hooks.before = hook_before;
+    d.hooks.after = hook_after;
+    d.hooks.failed = hook_failed;
+    d.hooks.user = &befores;
+    return d;
+}
+
+/* What the hooks said, in order. */
+static void expect_said(const char *const *lines, int count)
+{
+    int i;
+
+    assert_true(reaches(20, &said_count, count));
+    for (i = 0; i < count; i++) assert_string_equal(said[i], lines[i]);
+    assert_int_equal(GET(said_count), count);
+}
+
+static jobq_outcome stumbles(jobq_call *call)
+{
+    nap_us(1000);
+    if (call->job.stage > 0) return JOBQ_OUTCOME_SUCCESS;
+    if (ADD(runs) == 1) return JOBQ_OUTCOME_SUCCESS;
+    if (GET(runs) == 2) return JOBQ_OUTCOME_SNOOZE;
+    jobq_call_error(call, jobq_str_from("no luck"));
+    return GET(runs) == 5 ? JOBQ_OUTCOME_DISCARD : JOBQ_OUTCOME_RETRY;
+}
+
+static void hooks_hear_of_each_run(void **unused)
+{
+    static const char *const lines[] = {
+        "after q success ready ", "after q success succeeded ", "after q snooze ready ",
+        "after q retry ready no luck", "after q retry failed Max retries (2) exceeded: no luck",
+        "failed q retry failed Max retries (2) exceeded: no luck",
+        "after q discard failed no luck", "failed q discard failed no luck"};
+    jobq_pg_handler h = handler_of("q", "k", stumbles);
+    jobq_pg_worker_desc d = hooked(&h, 1);
+    jobq_pg_job job = plain_job();
+    jobq_pg_worker *w;
+
+    (void)unused;
+    d.loop.threads = 1;
+    job.stages = 2;
+    job.max_attempts = 2;
+    enqueue_with(&job);
+    w = start(&d);
+    assert_true(becomes(20, 1, "SELECT count(*) FROM jobq.history"));
+    job.stages = 1;
+    enqueue_with(&job);
+    assert_true(becomes(20, 1, "SELECT count(*) FROM jobq.failed"));
+    enqueue_with(&job);
+    assert_true(becomes(20, 2, "SELECT count(*) FROM jobq.failed"));
+    stop(w);
+    expect_said(lines, 8);
+    assert_int_equal(GET(befores), 6);
+    assert_int_equal(GET(gate), 0);
+}
+
+/* An overrun is told of by another thread; what the handler says later, nobody hears. */
+static void hooks_hear_of_an_overrun_once(void **unused)
+{
+    static const char *const lines[] = {
+        "after q none failed Max retries (1) exceeded: the handler ran out of time",
+        "failed q none failed Max retries (1) exceeded: the handler ran out of time"};
+    jobq_pg_handler h = handler_of("q", "k", holds);
+    jobq_pg_worker_desc d = hooked(&h, 1);
+    jobq_pg_job job = plain_job();
+    jobq_pg_worker *w;
+
+    (void)unused;
+    d.loop.threads = 1;
+    job.timeout_us = 100000;
+    job.max_attempts = 1;
+    enqueue_with(&job);
+    w = start(&d);
+    assert_true(becomes(20, 1, "SELECT count(*) FROM jobq.failed"));
+    assert_true(reaches(20, &said_count, 2));
+    SET(gate, 1);
+    stop(w);
+    expect_said(lines, 2);
+    assert_int_equal(GET(befores), 1);
+}
+
+/* At a stop, too, each before has its after, though no thread is left to say so. */
+static void hooks_hear_of_who_outlives_the_grace(void **unused)
+{
+    static const char *const lines[] = {"after q none ready "};
+    jobq_pg_handler h = handler_of("q", "k", holds);
+    jobq_pg_worker_desc d = hooked(&h, 1);
+    jobq_pg_worker *w;
+
+    (void)unused;
+    d.loop.threads = 1;
+    enqueue_count(1);
+    w = start(&d);
+    assert_true(reaches(20, &runs, 1));
+    jobq_pg_worker_stop(w);
+    jobq_pg_worker_stop(w);
+    ends(w);
+    expect_said(lines, 1);
+    assert_int_equal(GET(befores), 1);
+    SET(gate, 1);
+    nap_us(50000);
+    jobq_pg_worker_free(w);
+}
+
+/* Message 4 is refused. */
+static jobq_result refuses_4(jobq_delivery *d, const jobq_message *m)
+{
+    nap_us(1000);
+    ADD(runs);
+    if (m->seq != 4) return JOBQ_RESULT_SUCCESS;
+    jobq_delivery_error(d, jobq_str_from("never this one"));
+    return JOBQ_RESULT_REJECT;
+}
+
+static jobq_result holds_messages(jobq_delivery *d, const jobq_message *m)
+{
+    (void)d;
+    if (m->seq != 4) return JOBQ_RESULT_SUCCESS;
+    ADD(runs);
+    while (!GET(gate)) nap_us(2000);
+    return JOBQ_RESULT_SUCCESS;
+}
+
+static jobq_pg_worker_desc hooked_messages(jobq_pg_receiver *r, jobq_message_handler each)
+{
+    jobq_pg_worker_desc d = hooked(NULL, 0);
+
+    memset(r, 0, sizeof *r);
+    r->queue = "o";
+    r->each = each;
+    r->tuning.retry.base_us = 20000;
+    r->tuning.retry.cap_us = 100000;
+    d.receivers = r;
+    d.receiver_count = 1;
+    return d;
+}
+
+static void hooks_hear_of_messages(void **unused)
+{
+    static const char *const lines[] = {"after o messages  ",
+                                        "failed o messages 4 never this one"};
+    jobq_pg_receiver r;
+    jobq_pg_worker_desc d = hooked_messages(&r, refuses_4);
+    jobq_pg_stats stats;
+    jobq_pg_error error;
+    int own;
+
+    (void)unused;
+    d.stats = &stats;
+    for (own = 0; own < 2; own++) {
+        start_over(NULL);
+        open_box(5);
+        r.transactional = own != 0;
+        if (jobq_pg_work(pg, &d, &error) != JOBQ_OK) fail_msg("%s", error.message);
+        expect_said(lines, 2);
+        assert_int_equal(GET(befores), 1);
+        assert_int_equal(GET(gate), 0);
+        assert_int_equal(stats.messages.dead, 1);
+        assert_true(stats.handler_us >= 5000);
+        assert_int_equal(number("SELECT count(*) FROM jobq.dead_letter WHERE seq = 4"), 1);
+    }
+}
+
+static void hooks_hear_of_overrun_messages(void **unused)
+{
+    jobq_pg_receiver r;
+    jobq_pg_worker_desc d = hooked_messages(&r, holds_messages);
+    jobq_pg_worker *w;
+    int i;
+
+    (void)unused;
+    open_box(5);
+    RUN("UPDATE jobq.queue SET max_attempts = 1 WHERE name = 'o'");
+    r.tuning.lease_us = 600000;
+    r.tuning.budget_us = 150000;
+    w = start(&d);
+    assert_true(becomes(20, 1, "SELECT count(*) FROM jobq.dead_letter WHERE seq = 4"));
+    SET(gate, 1);
+    assert_true(becomes(20, 5, "SELECT acked FROM jobq.partition"));
+    stop(w);
+    for (i = 0; i < GET(said_count) && strncmp(said[i], "failed", 6) != 0;) i++;
+    assert_in_range(i, 1, GET(said_count) - 1);
+    assert_string_equal(said[i], "failed o messages 4 Max retries (1) exceeded: lease expired");
+    assert_string_equal(said[i - 1], "after o messages  lease expired");
+    assert_int_equal(GET(said_count), GET(befores) + 1); /* each before has its after */
+}
+
+/* -- handlers that misbehave -- */
+
+static jobq_outcome ends_its_thread(jobq_call *call)
+{
+    jobq_pg_error error;
+    PGconn *conn;
+
+    if (ADD(runs) > 3) return JOBQ_OUTCOME_SUCCESS;
+    jobq_call_delay(call, 1000);
+    if (GET(runs) > 1) { /* with a transaction that nobody else will end */
+        conn = jobq_pg_call_conn(call, &error);
+        PQclear(PQexec(conn, "BEGIN"));
+        PQclear(PQexec(conn, "SELECT pg_current_xact_id()"));
+        jobq_call_next(call, jobq_str_from("1"), false);
+    }
+    pthread_exit(NULL);
+}
+
+static void a_handler_that_ends_its_thread_has_failed(void **unused)
+{
+    jobq_pg_handler h = handler_of("q", "k", ends_its_thread);
+    jobq_pg_worker_desc d = hooked(&h, 1);
+    jobq_pg_worker *w;
+
+    (void)unused;
+    d.loop.threads = 1;
+    enqueue_count(1);
+    w = start(&d);
+    assert_true(becomes(20, 1, "SELECT count(*) FROM jobq.history WHERE attempt = 4"));
+    expect_text("the handler ended its thread", "SELECT errors->2->>'error' FROM jobq.history");
+    assert_int_equal(number("SELECT count(*) FROM pg_stat_activity"
+                            " WHERE state LIKE 'idle in%%' AND backend_xid IS NOT NULL"), 0);
+    assert_int_equal(jobq_pg_worker_health(w, NULL), JOBQ_OK);
+    stop(w);
+    assert_string_equal(said[0], "after q none ready the handler ended its thread");
+    assert_int_equal(GET(said_count), 4);
+    assert_int_equal(GET(befores), 4);
+}
+
+static jobq_result ends_its_thread_too(jobq_delivery *d, const jobq_message *m)
+{
+    PGconn *conn = jobq_pg_delivery_conn(d);
+
+    if (m->seq != 4 || ADD(runs) > 2) return JOBQ_RESULT_SUCCESS;
+    if (conn != NULL) PQclear(PQexec(conn, "SELECT pg_current_xact_id()"));
+    pthread_exit(NULL);
+}
+
+static void a_receiver_that_ends_its_thread_has_failed(void **unused)
+{
+    jobq_pg_receiver r;
+    jobq_pg_worker_desc d = hooked_messages(&r, ends_its_thread_too);
+    jobq_pg_worker *w;
+    int own;
+
+    (void)unused;
+    d.loop.threads = 1;
+    for (own = 0; own < 2; own++) {
+        start_over(NULL);
+        open_box(5);
+        r.transactional = own != 0;
+        w = start(&d);
+        assert_true(becomes(20, 5, "SELECT acked FROM jobq.partition"));
+        stop(w);
+        assert_true(GET(runs) >= 3);
+        assert_string_equal(said[0], "after o messages  the handler ended its thread");
+        assert_int_equal(GET(said_count), GET(befores));
+        assert_int_equal(number("SELECT count(*) FROM jobq.dead_letter"), 0);
+    }
+}
+
+static char long_error[10 * 1024 * 1024];
+
+static jobq_outcome says_10_mb(jobq_call *call)
+{
+    jobq_str text = {long_error, sizeof long_error};
+
+    jobq_call_error(call, text);
+    return JOBQ_OUTCOME_DISCARD;
+}
+
+static void ten_megabytes_of_error_are_cut_at_a_character(void **unused)
+{
+    jobq_pg_handler h = handler_of("q", "k", says_10_mb);
+    jobq_pg_worker_desc d = work_of(&h, 1);
+    jobq_pg_error error;
+    size_t i;
+
+    (void)unused;
+    for (i = 0; i + 3 <= sizeof long_error; i += 3) memcpy(long_error + i, "\xe2\x82\xac", 3);
+    enqueue_count(1);
+    if (jobq_pg_work(pg, &d, &error) != JOBQ_OK) fail_msg("%s", error.message);
+    assert_int_equal(number("SELECT octet_length(errors->0->>'error') FROM jobq.failed"),
+                     JOBQ_ERROR_MAX / 3 * 3);
+}
+
+/* Completes and commits, and never hears of it: pool connections go through the proxy. */
+static jobq_outcome commits_unheard(jobq_call *call)
+{
+    jobq_pg_error error;
+    PGconn *conn = jobq_pg_call_conn(call, &error);
+    char *text = jobq_pg__for_schema("BEGIN; INSERT INTO jobq.effect VALUES (1)", schema);
+
+    ADD(runs);
+    PQclear(PQexec(conn, text));
+    free(text);
+    if (jobq_pg_call_complete(call, conn, &error) != JOBQ_OK) return JOBQ_OUTCOME_RETRY;
+    proxy_fault_at(PROXY_CUT_ANSWER, 1);
+    PQclear(PQexec(conn, "COMMIT"));
+    if (PQstatus(conn) == CONNECTION_OK) SET(gate, 1);
+    return JOBQ_OUTCOME_RETRY; /* as the manual says: the fence knows */
+}
+
+static bool pool_through_proxy(void *user, jobq_pg_dial *dial)
+{
+    (void)user;
+    return dial->worker != NULL || jobq_pg_dial_set(dial, "host", proxy.folder);
+}
+
+static void a_commit_whose_answer_is_lost_is_not_repeated(void **unused)
+{
+    jobq_pg_handler h = handler_of("q", "k", commits_unheard);
+    jobq_pg_worker_desc d = work_of(&h, 1);
+    jobq_pg_desc on;
+    jobq_pg_error error;
+    jobq_pg *handle;
+    jobq_pg_worker *w;
+
+    (void)unused;
+    memset(&on, 0, sizeof on);
+    on.conninfo = server();
+    on.schema = schema;
+    on.log = quiet_log;
+    on.connect = pool_through_proxy;
+    if (jobq_pg_open(&handle, &on, &error) != JOBQ_OK) fail_msg("%s", error.message);
+    RUN("DROP TABLE IF EXISTS jobq.effect");
+    RUN("CREATE TABLE jobq.effect (job bigint)");
+    enqueue_count(1);
+    w = start_on(handle, &d);
+    assert_true(becomes(20, 1, "SELECT count(*) FROM jobq.history"));
+    nap_us(100000);
+    assert_int_equal(stop(w).lost, 1); /* its retry met the fence */
+    assert_int_equal(GET(runs), 1);
+    assert_int_equal(GET(gate), 0);
+    assert_int_equal(number("SELECT count(*) FROM jobq.effect"), 1);
+    assert_int_equal(number("SELECT count(*) FROM jobq.history WHERE errors IS NULL"), 1);
+    jobq_pg_close(handle);
+}
+
 static int up(void **state)
 {
     if (pg_up(state) != 0) return 1;
@@ -211,6 +624,15 @@ int main(void)
         TEST(health_tells_of_a_worker_that_works),
         TEST(health_tells_of_a_server_that_is_away),
         TEST(health_tells_of_handlers_that_are_stuck),
+        TEST(hooks_hear_of_each_run),
+        TEST(hooks_hear_of_an_overrun_once),
+        TEST(hooks_hear_of_who_outlives_the_grace),
+        TEST(hooks_hear_of_messages),
+        TEST(hooks_hear_of_overrun_messages),
+        TEST(a_handler_that_ends_its_thread_has_failed),
+        TEST(a_receiver_that_ends_its_thread_has_failed),
+        TEST(ten_megabytes_of_error_are_cut_at_a_character),
+        TEST(a_commit_whose_answer_is_lost_is_not_repeated),
     };
 
     return cmocka_run_group_tests(tests, up, down);

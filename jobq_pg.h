@@ -95,6 +95,35 @@
  *               raises in the database, so that COMMIT becomes ROLLBACK: nobody's write is doubled.
  *
  *
+ * THE HOST'S EVENT LOOP
+ *
+ * A worker without threads, for a program that has a loop of its own (examples/event_loop.c):
+ *
+ *     jobq_pg_worker_open(pg, &work, &worker, &error);
+ *     while (jobq_pg_worker_step(worker, 5000)) {
+ *         int64_t until;
+ *         int count = jobq_pg_worker_fds(worker, fds, &until);
+ *         ... poll these fds beside yours, until then at the latest ...
+ *     }
+ *     jobq_pg_worker_free(worker);
+ *
+ * The loop, its statements and its recovery are the same as with threads. Handlers run within the
+ * step, one at a time; jobq_pg_worker_stop works from anywhere, also from a signal handler, and
+ * wakes the poll. One thread may step many workers. jobq_pg_worker_wait instead of the loop runs it
+ * to its end on this thread.
+ *
+ * THE LEASE   Nobody renews it while a handler runs, unless the handler asks jobq_call_stopping (or
+ *             jobq_delivery_stopping), which steps the worker's statements once a millisecond at
+ *             most. So a handler ends well within the lease (30 s), or asks now and then. One that
+ *             overruns its time-out is told so there; nobody can take it off your thread.
+ * WHAT WAITS  Your handlers, and jobq_pg_call_conn when it makes a connection. Of libpq: the name
+ *             server, unless conninfo says hostaddr; desc.connect; the first answer to
+ *             jobq_pg_worker_open. A host of several that is silent, not down, holds the next one
+ *             back until tcp_user_timeout (connect_timeout is for those who wait).
+ * CHORES      Vacuum, prune and reclaim have a connection of their own, made for the first of them.
+ * POOLERS     In transaction mode it polls: LISTEN past the pooler has a thread, elsewhere.
+ *
+ *
  * MESSAGES IN A WORKER
  *
  * A worker gets receivers beside its handlers: for a queue with partitions a function for each
@@ -363,6 +392,8 @@
 #define JOBQ_PG_INCLUDED (1)
 
 #include "jobq.h"
+
+#include <poll.h> /* struct pollfd, for jobq_pg_worker_fds */
 
 #if defined(JOBQ_PG_LIBPQ_HEADER)
 #include JOBQ_PG_LIBPQ_HEADER
@@ -1068,17 +1099,49 @@ typedef struct jobq_pg_worker_desc {
 JOBQ_API jobq_error jobq_pg_worker_start(jobq_pg *pg, const jobq_pg_worker_desc *desc,
                                          jobq_pg_worker **worker, jobq_pg_error *error);
 
+/*
+ * jobq_pg_worker_open -- a worker without threads, for a program that has an event loop: see THE
+ * HOST'S EVENT LOOP. loop.threads is 1.
+ *
+ * Errors  as jobq_pg_worker_start. It waits for one answer of the server, later calls do not.
+ */
+JOBQ_API jobq_error jobq_pg_worker_open(jobq_pg *pg, const jobq_pg_worker_desc *desc,
+                                        jobq_pg_worker **worker, jobq_pg_error *error);
+
+/*
+ * jobq_pg_worker_step -- does what is due, takes what has come, runs handlers. Waits for nothing.
+ *
+ * Shape   budget_us: no handler is begun after that time; 0: one at most, and one at least is run
+ *         if a job is there. False: the worker has stopped, free it.
+ * Threads one at a time. From within a handler of this worker: never.
+ */
+JOBQ_API bool jobq_pg_worker_step(jobq_pg_worker *worker, int64_t budget_us);
+
+#define JOBQ_PG_FDS 3
+
+/*
+ * jobq_pg_worker_fds -- what to wait for before the next step.
+ *
+ * Shape   fds holds JOBQ_PG_FDS; returns how many are filled. Ask before each wait: they change.
+ * Units   *until_mono_us (may be NULL): step then at the latest; of CLOCK_MONOTONIC, JOBQ_NEVER:
+ *         only the fds say when; past: at once.
+ */
+JOBQ_API int jobq_pg_worker_fds(const jobq_pg_worker *worker, struct pollfd *fds,
+                                int64_t *until_mono_us);
+
 /* jobq_pg_worker_stop -- asks it to stop: no more claims, handlers get their grace, the rest is
  * released. Returns at once; fit for signal handlers, until it is freed. Twice: the grace ends
  * now. */
 JOBQ_API void jobq_pg_worker_stop(jobq_pg_worker *worker);
 
-/* jobq_pg_worker_wait -- waits until it has stopped. stats may be NULL. Once. JOBQ_ERROR_TIMEOUT:
+/* jobq_pg_worker_wait -- waits until it has stopped; one of jobq_pg_worker_open is run meanwhile, on
+ * this thread. stats may be NULL. Once. JOBQ_ERROR_TIMEOUT:
  * it gave up, because more than half of its handlers overran their time and never returned: end the
  * process. */
 JOBQ_API jobq_error jobq_pg_worker_wait(jobq_pg_worker *worker, jobq_pg_stats *stats);
 
-/* jobq_pg_worker_free -- frees it, after jobq_pg_worker_wait. NULL: nothing. */
+/* jobq_pg_worker_free -- frees it, after jobq_pg_worker_wait, or the step that said it has stopped;
+ * before that, jobs in its hands stay there until its lease is over. NULL: nothing. */
 JOBQ_API void jobq_pg_worker_free(jobq_pg_worker *worker);
 
 /* jobq_pg_worker_stats -- a copy of its counts. */
@@ -1523,7 +1586,6 @@ JOBQ_API jobq_error jobq_pg_transact(jobq_pg *pg, PGconn *conn, jobq_pg_deed dee
 
 #include <errno.h>
 #include <fcntl.h>
-#include <poll.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -5003,9 +5065,11 @@ static bool jobq_pg__dial_fill(jobq_pg_dial *dial)
     return good && jobq_pg_dial_set(dial, "dbname", dial->conninfo);
 }
 
-/* A connection, good or bad; NULL: error is filled. May take seconds, for each host. */
-static PGconn *jobq_pg__dial(const jobq_pg *pg, const char *conninfo, const char *worker,
-                             jobq_pg_error *error)
+/* A connection that is made, or has failed: from now on, or here and now, which may take seconds
+ * for each host. NULL: error is filled. */
+static PGconn *jobq_pg__dial_with(const jobq_pg *pg, const char *conninfo, const char *worker,
+                                  PGconn *(*make)(const char *const *, const char *const *, int),
+                                  jobq_pg_error *error)
 {
     jobq_pg_dial dial;
 
@@ -5019,14 +5083,21 @@ static PGconn *jobq_pg__dial(const jobq_pg *pg, const char *conninfo, const char
         dial.conn = NULL;
         jobq_pg__fail(error, JOBQ_ERROR_CONNECTION, "desc.connect refused");
     } else if (dial.conn == NULL) {
-        dial.conn = PQconnectdbParams(dial.keywords, (const char *const *)dial.values, 1);
+        dial.conn = make(dial.keywords, (const char *const *)dial.values, 1);
         if (dial.conn == NULL) jobq_pg__no_memory(error);
     }
     jobq_pg__dial_clear(&dial);
-    if (dial.conn == NULL || PQstatus(dial.conn) == CONNECTION_OK) return dial.conn;
+    if (dial.conn == NULL || PQstatus(dial.conn) != CONNECTION_BAD) return dial.conn;
     jobq_pg__conn_error(error, dial.conn);
     PQfinish(dial.conn);
     return NULL;
+}
+
+/* A connection that stands. NULL: error is filled. */
+static PGconn *jobq_pg__dial(const jobq_pg *pg, const char *conninfo, const char *worker,
+                             jobq_pg_error *error)
+{
+    return jobq_pg__dial_with(pg, conninfo, worker, PQconnectdbParams, error);
 }
 
 /* What the server says aside goes to the log, not to the user's stderr. */
@@ -12034,6 +12105,7 @@ typedef struct jobq_pg__pending {
 typedef struct jobq_pg__parcel jobq_pg__parcel;
 typedef struct jobq_pg__desk jobq_pg__desk;
 typedef struct jobq_pg__notice jobq_pg__notice;
+typedef struct jobq_pg__host jobq_pg__host;
 
 struct jobq_pg__run {
     jobq_pg_worker *worker;
@@ -12106,11 +12178,15 @@ struct jobq_pg_worker {
     char trouble[512];
     bool gave_up;                   /* too many handlers were stuck */
     bool ended;
+    int pool_share;                 /* connections that the pool has for it */
+    jobq_pg__host *host;            /* without threads of its own; NULL: with them */
 };
 
 static void *jobq_pg__thread(void *arg);
 static bool jobq_pg__keep(jobq_call *call, jobq_str next, bool bytes);
 static int jobq_pg__stopping(const jobq_call *call);
+
+static bool jobq_pg__turn(jobq_pg_worker *w);
 
 static const jobq_store jobq_pg__store = {jobq_pg__keep, jobq_pg__stopping};
 
@@ -12184,7 +12260,7 @@ static void jobq_pg__told(jobq_pg_worker *w, int64_t now)
 {
     if (jobq_loop_due(w->loop, now) >= w->io_until_us) return;
     w->io_until_us = INT64_MIN;
-    jobq_pg__poke(w, 'w');
+    if (w->host == NULL) jobq_pg__poke(w, 'w');
 }
 
 static const jobq_pg_handler *jobq_pg__handler_of(const jobq_pg_worker *w, int32_t kind)
@@ -12498,6 +12574,7 @@ static jobq_pg_ack_desc jobq_pg__part_ack(const jobq_pg_worker *w, int32_t index
 
 static int64_t jobq_pg__run_asks(jobq_pg__run *run, int64_t now, jobq_stop *stop)
 {
+    if (run->worker->host != NULL) jobq_pg__turn(run->worker);
     pthread_mutex_lock(&run->worker->lock);
     *stop = jobq_loop_delivery_stopping(run->worker->loop, now, run->part, run->generation);
     pthread_mutex_unlock(&run->worker->lock);
@@ -13002,9 +13079,14 @@ static bool jobq_pg__keep(jobq_call *call, jobq_str next, bool bytes)
 
 static int jobq_pg__stopping(const jobq_call *call)
 {
-    const jobq_pg__run *run = (const jobq_pg__run *)call->context;
+    jobq_pg__run *run = (jobq_pg__run *)call->context;
+    int64_t now = jobq_pg__mono_us();
     jobq_stop stop;
 
+    if (run->worker->host != NULL && now >= run->ask_mono_us) {
+        jobq_pg__turn(run->worker);
+        run->ask_mono_us = now + 1000;
+    }
     pthread_mutex_lock(&run->worker->lock);
     stop = jobq_loop_stopping(run->worker->loop, jobq_pg__mono_us(), run->slot, run->generation);
     pthread_mutex_unlock(&run->worker->lock);
@@ -13092,14 +13174,48 @@ static const struct {
                        {JOBQ_ACTION_RECLAIM, JOBQ_PG__OUTBOX_RECLAIM, "reclaim", "10000"},
                        {JOBQ_ACTION_PRUNE, JOBQ_PG__PRUNE, "prune", "1000"}};
 
-/* Runs one statement; a reclaim as long as there is more. The lock is not held. */
+/* How often a statement may be run in a row: a reclaim as long as there is more. */
+static int jobq_pg__chore_rounds(int chore)
+{
+    return jobq_pg__chores[chore].kind == JOBQ_ACTION_RECLAIM ? 20 : 1;
+}
+
+/* The next chore asked for. The lock is held. */
+static int jobq_pg__chore_take(jobq_pg_worker *w)
+{
+    int chore = 0;
+
+    while ((w->keep_kinds >> jobq_pg__chores[chore].kind & 1) == 0) chore++;
+    w->keep_kinds &= ~(1u << jobq_pg__chores[chore].kind);
+    return chore;
+}
+
+/* Takes a chore's result. *rounds gets 0 when there is no more to do. */
+static jobq_error jobq_pg__chore_took(PGconn *conn, PGresult *res, int *rounds,
+                                      jobq_pg_error *error)
+{
+    jobq_error code = JOBQ_OK;
+
+    if (PQresultStatus(res) != PGRES_TUPLES_OK && PQresultStatus(res) != PGRES_COMMAND_OK) {
+        code = jobq_pg__result_error(error, conn, res);
+    } else if (*rounds > 0 && strcmp(PQgetvalue(res, 0, 0), "t") != 0) *rounds = 0;
+    PQclear(res);
+    return code;
+}
+
+static void jobq_pg__chore_failed(const jobq_pg_worker *w, int chore, const jobq_pg_error *error)
+{
+    jobq_pg__log(w->pg, JOBQ_PG_WARNING, "%s: %s", jobq_pg__chores[chore].name, error->message);
+}
+
+/* Runs a chore. The lock is not held. */
 static jobq_error jobq_pg__keep_run(jobq_pg_worker *w, int chore)
 {
     const char *value = jobq_pg__chores[chore].value;
     jobq_pg_error error;
     PGconn *conn;
     PGresult *res;
-    int rounds = jobq_pg__chores[chore].kind == JOBQ_ACTION_RECLAIM ? 20 : 1;
+    int rounds = jobq_pg__chore_rounds(chore);
     bool ended;
     jobq_error code = jobq_pg_acquire(w->pg, &conn, &error);
 
@@ -13110,10 +13226,7 @@ static jobq_error jobq_pg__keep_run(jobq_pg_worker *w, int chore)
         while (code == JOBQ_OK && rounds-- > 0) {
             res = PQexecParams(conn, w->pg->texts[jobq_pg__chores[chore].st], value != NULL, NULL,
                                &value, NULL, NULL, 0);
-            if (PQresultStatus(res) != PGRES_TUPLES_OK && PQresultStatus(res) != PGRES_COMMAND_OK) {
-                code = jobq_pg__result_error(&error, conn, res);
-            } else if (rounds > 0 && strcmp(PQgetvalue(res, 0, 0), "t") != 0) rounds = 0;
-            PQclear(res);
+            code = jobq_pg__chore_took(conn, res, &rounds, &error);
         }
         pthread_mutex_lock(&w->lock);
         PQfreeCancel(w->keep_cancel);
@@ -13126,9 +13239,7 @@ static jobq_error jobq_pg__keep_run(jobq_pg_worker *w, int chore)
     ended = w->ended;
     if (!ended) jobq_pg__trouble(w, error.message);
     pthread_mutex_unlock(&w->lock);
-    if (!ended) {
-        jobq_pg__log(w->pg, JOBQ_PG_WARNING, "%s: %s", jobq_pg__chores[chore].name, error.message);
-    }
+    if (!ended) jobq_pg__chore_failed(w, chore, &error);
     return code;
 }
 
@@ -13138,14 +13249,13 @@ static void *jobq_pg__keeper(void *arg)
 
     pthread_mutex_lock(&w->lock);
     while (!w->ended) {
-        int chore = 0;
+        int chore;
         jobq_error code;
         if (w->keep_kinds == 0) {
             pthread_cond_wait(&w->keep, &w->lock);
             continue;
         }
-        while ((w->keep_kinds >> jobq_pg__chores[chore].kind & 1) == 0) chore++;
-        w->keep_kinds &= ~(1u << jobq_pg__chores[chore].kind);
+        chore = jobq_pg__chore_take(w);
         pthread_mutex_unlock(&w->lock);
         code = jobq_pg__keep_run(w, chore);
         pthread_mutex_lock(&w->lock);
@@ -13163,10 +13273,171 @@ static void jobq_pg__keeper_end(jobq_pg_worker *w)
     pthread_cond_signal(&w->keep);
 }
 
+/* -- a host's worker: without threads, so its connections are made, and chores done, bit by bit -- */
+
+/* A connection. */
+typedef struct jobq_pg__line {
+    PGconn *conn;                    /* NULL: none */
+    PostgresPollingStatusType wants; /* while it is made: readable or writable; OK: it stands */
+} jobq_pg__line;
+
+struct jobq_pg__host {
+    jobq_pg__run run;
+    jobq_pg__desk desk;
+    jobq_pg__line dial;     /* the worker's connection, while it is made */
+    int64_t dial_until_us;  /* then another one is begun */
+    jobq_pg__line chores;
+    int chore;              /* under way; -1: none */
+    int rounds;
+    jobq_error chore_code;
+    bool more;              /* jobs may wait for the next step */
+};
+
+/* Where TCP itself has given a silent host up: libpq's connect_timeout is for those who wait. */
+#define JOBQ_PG__DIAL_MAX (45 * (int64_t)1000000)
+
+static bool jobq_pg__line_begin(const jobq_pg_worker *w, jobq_pg__line *line)
+{
+    jobq_pg_error error;
+
+    line->conn = jobq_pg__dial_with(w->pg, w->pg->conninfo, w->name, PQconnectStartParams, &error);
+    line->wants = line->conn != NULL && PQstatus(line->conn) == CONNECTION_OK
+                      ? PGRES_POLLING_OK : PGRES_POLLING_WRITING;
+    if (line->conn == NULL) jobq_pg__log(w->pg, JOBQ_PG_WARNING, "%s", error.message);
+    return line->conn != NULL;
+}
+
+/* Goes on making it. False: it is not made yet. True: it stands, or is no more. */
+static bool jobq_pg__line_made(const jobq_pg_worker *w, jobq_pg__line *line, bool ready)
+{
+    jobq_pg_error error;
+
+    if (ready && line->wants != PGRES_POLLING_OK) line->wants = PQconnectPoll(line->conn);
+    if (line->wants == PGRES_POLLING_OK) return true;
+    if (line->wants != PGRES_POLLING_FAILED) return false;
+    jobq_pg__conn_error(&error, line->conn);
+    jobq_pg__log(w->pg, JOBQ_PG_WARNING, "%s", error.message);
+    PQfinish(line->conn);
+    line->conn = NULL;
+    return true;
+}
+
+/* What to poll it for; flushes what it can. */
+static void jobq_pg__line_watch(const jobq_pg__line *line, struct pollfd *fd)
+{
+    bool writes = false;
+
+    fd->fd = line->conn == NULL ? -1 : PQsocket(line->conn);
+    fd->revents = 0;
+    if (line->wants == PGRES_POLLING_OK) {
+        if (line->conn != NULL) writes = PQflush(line->conn) > 0;
+        fd->events = (short)(writes ? POLLIN | POLLOUT : POLLIN);
+    } else fd->events = line->wants == PGRES_POLLING_READING ? POLLIN : POLLOUT;
+}
+
+/* The worker's connection goes on; jobq_pg__dialed takes it when that is over. */
+static void jobq_pg__host_dials(jobq_pg_worker *w, bool ready)
+{
+    jobq_pg__line *line = &w->host->dial;
+
+    if (!w->dialing || w->dial_over || !jobq_pg__line_made(w, line, ready)) return;
+    w->dialed = line->conn;
+    line->conn = NULL;
+    w->dial_over = true;
+}
+
+static void jobq_pg__host_connects(jobq_pg_worker *w)
+{
+    jobq_pg__host *h = w->host;
+    int64_t now = jobq_pg__mono_us();
+
+    if (w->dialing && now < h->dial_until_us) return;
+    PQfinish(h->dial.conn);
+    h->dial_until_us = now + JOBQ_PG__DIAL_MAX;
+    w->dialing = true;
+    if (jobq_pg__line_begin(w, &h->dial)) jobq_pg__host_dials(w, false);
+    else w->dial_over = true;
+}
+
+/* The connection for chores goes; what it was at is asked for again. */
+static void jobq_pg__host_drops(jobq_pg_worker *w)
+{
+    jobq_pg__host *h = w->host;
+
+    PQfinish(h->chores.conn);
+    h->chores.conn = NULL;
+    if (h->chore >= 0) w->keep_kinds |= 1u << jobq_pg__chores[h->chore].kind;
+    h->chore = -1;
+}
+
+static void jobq_pg__host_chore_got(jobq_pg_worker *w, PGresult *res)
+{
+    jobq_pg__host *h = w->host;
+    jobq_pg_error error;
+
+    h->chore_code = jobq_pg__chore_took(h->chores.conn, res, &h->rounds, &error);
+    if (h->chore_code == JOBQ_OK) return;
+    h->rounds = 0;
+    if (h->chore >= 0) jobq_pg__chore_failed(w, h->chore, &error);
+}
+
+/* Begins the next chore, or the same once more. False: there is none, or it could not be sent. */
+static bool jobq_pg__host_chore_next(jobq_pg_worker *w)
+{
+    jobq_pg__host *h = w->host;
+    const char *value;
+
+    if (h->chore >= 0 && h->rounds <= 0) {
+        jobq_loop_answered(w->loop, jobq_pg__mono_us(), jobq_pg__chores[h->chore].kind,
+                           h->chore_code);
+        h->chore = -1;
+    }
+    if (h->chore < 0) {
+        if (w->keep_kinds == 0) return false;
+        h->chore = jobq_pg__chore_take(w);
+        h->rounds = jobq_pg__chore_rounds(h->chore);
+    }
+    h->rounds--;
+    h->chore_code = JOBQ_ERROR_CONNECTION;
+    value = jobq_pg__chores[h->chore].value;
+    return PQsendQueryParams(h->chores.conn, w->pg->texts[jobq_pg__chores[h->chore].st],
+                             value != NULL, NULL, &value, NULL, NULL, 0) != 0;
+}
+
+/* Housekeeping goes on. Its connection comes with the first chore, and is set up like the pool's.
+ * The lock is held. */
+static void jobq_pg__host_chores(jobq_pg_worker *w, bool ready)
+{
+    jobq_pg__line *line = &w->host->chores;
+    bool stood = line->conn != NULL && line->wants == PGRES_POLLING_OK, good = true;
+
+    if (line->conn == NULL && (w->keep_kinds == 0 || w->conn == NULL)) return;
+    if (line->conn == NULL) good = jobq_pg__line_begin(w, line);
+    if (good && !jobq_pg__line_made(w, line, ready)) return;
+    if (line->conn != NULL && !stood) {
+        PQsetNoticeReceiver(line->conn, jobq_pg__on_notice, w->pg);
+        good = PQsetnonblocking(line->conn, 1) == 0 &&
+               PQsendQuery(line->conn, w->pg->pooled ? "SELECT 1" : JOBQ_PG__PROBE);
+    }
+    if (stood && ready) good = PQconsumeInput(line->conn) != 0;
+    while (good && line->conn != NULL && !PQisBusy(line->conn)) {
+        PGresult *res = PQgetResult(line->conn);
+        if (res != NULL) jobq_pg__host_chore_got(w, res);
+        else if (!jobq_pg__host_chore_next(w)) break;
+    }
+    if (good && line->conn != NULL && PQstatus(line->conn) == CONNECTION_OK) return;
+    jobq_pg__host_drops(w);
+    while (w->keep_kinds != 0) { /* the loop asks again in its time */
+        jobq_loop_answered(w->loop, jobq_pg__mono_us(),
+                           jobq_pg__chores[jobq_pg__chore_take(w)].kind, JOBQ_ERROR_CONNECTION);
+    }
+}
+
 /* -- the thread of statements: sending -- */
 
 static void jobq_pg__disconnect(jobq_pg_worker *w)
 {
+    if (w->host != NULL) jobq_pg__host_drops(w);
     if (w->conn != NULL && PQstatus(w->conn) != CONNECTION_OK) {
         jobq_pg_error error;
         jobq_pg__conn_error(&error, w->conn);
@@ -13287,6 +13558,10 @@ static void *jobq_pg__dialer(void *arg)
 /* A dialer that the loop has given up goes on: it may have more hosts to try. */
 static void jobq_pg__do_connect(jobq_pg_worker *w)
 {
+    if (w->host != NULL) {
+        jobq_pg__host_connects(w);
+        return;
+    }
     if (w->dialing) return;
     w->dialing = pthread_create(&w->dialer, NULL, jobq_pg__dialer, w) == 0;
     if (!w->dialing) w->broken = true;
@@ -13295,7 +13570,7 @@ static void jobq_pg__do_connect(jobq_pg_worker *w)
 /* The dialer is back. */
 static void jobq_pg__dialed(jobq_pg_worker *w)
 {
-    pthread_join(w->dialer, NULL);
+    if (w->host == NULL) pthread_join(w->dialer, NULL);
     w->dialing = w->dial_over = false;
     w->conn = w->dialed;
     w->dialed = NULL;
@@ -13454,10 +13729,11 @@ static void jobq_pg__do_numbers(jobq_pg_worker *w, const jobq_action *a, jobq_pg
 static bool jobq_pg__run_abandon(jobq_pg_worker *w, jobq_pg__run *run)
 {
     if (run == NULL) return false;
-    jobq_pg__cancel(run->cancel);
-    run->cancel = NULL;
     run->abandoned = true;
     w->stuck++;
+    if (w->host != NULL) return true; /* it has just asked: it will see, and is in no statement */
+    jobq_pg__cancel(run->cancel);
+    run->cancel = NULL;
     w->threads--;
     if (w->loop->phase == JOBQ_PHASE_WORKING) jobq_pg__thread_replace(w);
     return true;
@@ -14107,24 +14383,31 @@ static bool jobq_pg__act(jobq_pg_worker *w)
     }
 }
 
-/* Sleeps until something is to be read, written or done. Without the lock. */
+/* What to wait for: its pipe, its connection and, in a host's worker, the one for chores. */
+static void jobq_pg__watch(const jobq_pg_worker *w, struct pollfd *fds)
+{
+    static const jobq_pg__line none = {NULL, PGRES_POLLING_OK};
+    jobq_pg__line line = none;
+
+    line.conn = w->conn;
+    fds[0].fd = w->poke[0];
+    fds[0].events = POLLIN;
+    fds[0].revents = 0;
+    jobq_pg__line_watch(w->host != NULL && w->conn == NULL ? &w->host->dial : &line, &fds[1]);
+    jobq_pg__line_watch(w->host != NULL ? &w->host->chores : &none, &fds[2]);
+}
+
+/* Sleeps until something is to be read, written or done. Without the lock, which it takes. */
 static void jobq_pg__sleep(jobq_pg_worker *w, int64_t until_us)
 {
-    struct pollfd fds[2];
+    struct pollfd fds[JOBQ_PG_FDS];
     char pokes[64];
     ssize_t got, i;
     int64_t wait = until_us - jobq_pg__mono_us();
-    bool writes = false;
 
-    if (w->conn != NULL) writes = PQflush(w->conn) > 0;
-    fds[0].fd = w->poke[0];
-    fds[0].events = POLLIN;
-    fds[1].fd = w->conn == NULL ? -1 : PQsocket(w->conn);
-    fds[1].events = POLLIN;
-    if (writes) fds[1].events |= POLLOUT;
-    fds[0].revents = fds[1].revents = 0;
+    jobq_pg__watch(w, fds);
     wait = wait < 0 ? 0 : wait > 60000000 ? 60000000 : wait;
-    poll(fds, 2, (int)((wait + 999) / 1000));
+    poll(fds, JOBQ_PG_FDS, (int)((wait + 999) / 1000));
     got = (fds[0].revents & POLLIN) != 0 ? read(w->poke[0], pokes, sizeof pokes) : 0;
     pthread_mutex_lock(&w->lock);
     for (i = 0; i < got; i++) {
@@ -14132,6 +14415,20 @@ static void jobq_pg__sleep(jobq_pg_worker *w, int64_t until_us)
         if (pokes[i] == 's') jobq_loop_stop(w->loop, jobq_pg__mono_us(), again ? 0 : -1);
     }
     if (w->conn != NULL && fds[1].revents != 0) jobq_pg__read(w);
+    if (w->host == NULL) return;
+    jobq_pg__host_dials(w, fds[1].revents != 0);
+    jobq_pg__host_chores(w, fds[2].revents != 0);
+}
+
+static void jobq_pg__hang_up(jobq_pg_worker *w)
+{
+    PQfinish(w->dialed);
+    PQfinish(w->conn);
+    w->dialed = w->conn = NULL;
+    if (w->host == NULL) return;
+    PQfinish(w->host->dial.conn);
+    PQfinish(w->host->chores.conn);
+    w->host->dial.conn = w->host->chores.conn = NULL;
 }
 
 static void *jobq_pg__io(void *arg)
@@ -14155,10 +14452,75 @@ static void *jobq_pg__io(void *arg)
     jobq_pg__poke_ear(w);
     if (w->ear_runs) pthread_join(w->ear, NULL);
     if (w->dialing) pthread_join(w->dialer, NULL);
-    PQfinish(w->dialed);
-    PQfinish(w->conn);
-    w->dialed = w->conn = NULL;
+    jobq_pg__hang_up(w);
     return NULL;
+}
+
+/* -- the host's part of the cycle -- */
+
+/* Sends what is due, takes what has come, waits for nothing. False: the worker is at its end. */
+static bool jobq_pg__turn(jobq_pg_worker *w)
+{
+    bool good;
+
+    pthread_mutex_lock(&w->lock);
+    good = jobq_pg__act(w);
+    pthread_mutex_unlock(&w->lock);
+    if (!good) return false;
+    jobq_pg__sleep(w, 0);
+    good = jobq_pg__act(w);
+    if (w->conn != NULL) PQflush(w->conn);
+    pthread_mutex_unlock(&w->lock);
+    return good;
+}
+
+/* Runs one handler. False: there was none to run. */
+static bool jobq_pg__host_runs(jobq_pg_worker *w)
+{
+    jobq_pg__run *run = &w->host->run;
+    bool ran;
+
+    pthread_mutex_lock(&w->lock);
+    run->ask_mono_us = 0;
+    ran = jobq_pg__run_one(w, run);
+    if (run->abandoned) w->stuck--;
+    run->abandoned = false;
+    pthread_mutex_unlock(&w->lock);
+    return ran;
+}
+
+JOBQ_API bool jobq_pg_worker_step(jobq_pg_worker *w, int64_t budget_us)
+{
+    int64_t until = jobq_pg__mono_us() + (budget_us > 0 ? budget_us : 0);
+    bool alive, ran;
+
+    JOBQ_ASSERT(w != NULL && w->host != NULL);
+    if (w->ended) return false;
+    do {
+        alive = jobq_pg__turn(w);
+        ran = alive && jobq_pg__host_runs(w);
+    } while (ran && jobq_pg__mono_us() < until);
+    if (ran) alive = jobq_pg__turn(w);
+    w->host->more = ran;
+    if (alive) return true;
+    pthread_mutex_lock(&w->lock);
+    w->ended = true;
+    jobq_pg__hang_up(w);
+    pthread_mutex_unlock(&w->lock);
+    return false;
+}
+
+JOBQ_API int jobq_pg_worker_fds(const jobq_pg_worker *w, struct pollfd *fds, int64_t *until_mono_us)
+{
+    int count = 0, i;
+
+    JOBQ_ASSERT(w != NULL && w->host != NULL && fds != NULL);
+    jobq_pg__watch(w, fds);
+    for (i = 0; i < JOBQ_PG_FDS; i++) {
+        if (fds[i].fd >= 0) fds[count++] = fds[i];
+    }
+    if (until_mono_us != NULL) *until_mono_us = w->host->more ? 0 : w->io_until_us;
+    return count;
 }
 
 /* -- its life -- */
@@ -14166,6 +14528,9 @@ static void *jobq_pg__io(void *arg)
 static void jobq_pg__worker_free(jobq_pg_worker *w)
 {
     size_t i;
+
+    if (w->host != NULL) jobq_pg__hang_up(w);
+    free(w->host);
 
     for (i = 0; w->handlers != NULL && i < w->handler_count; i++) {
         free((char *)w->handlers[i].queue);
@@ -14355,11 +14720,12 @@ static jobq_error jobq_pg__worker_new(jobq_pg *pg, const jobq_pg_worker_desc *de
 }
 
 /* The pool grows and shrinks with the handlers that may ask for a connection. */
-static void jobq_pg__pool_add(jobq_pg *pg, int count)
+static void jobq_pg__pool_add(jobq_pg_worker *w, int count)
 {
-    pthread_mutex_lock(&pg->lock);
-    pg->pool_max += count;
-    pthread_mutex_unlock(&pg->lock);
+    pthread_mutex_lock(&w->pg->lock);
+    w->pg->pool_max += count;
+    w->pool_share += count;
+    pthread_mutex_unlock(&w->pg->lock);
 }
 
 static bool jobq_pg__threads_start(jobq_pg_worker *w)
@@ -14388,13 +14754,13 @@ static bool jobq_pg__threads_start(jobq_pg_worker *w)
     return good;
 }
 
-JOBQ_API jobq_error jobq_pg_worker_start(jobq_pg *pg, const jobq_pg_worker_desc *desc,
-                                         jobq_pg_worker **worker, jobq_pg_error *error)
+/* A worker that nobody runs yet. */
+static jobq_error jobq_pg__worker_make(jobq_pg *pg, const jobq_pg_worker_desc *desc,
+                                       jobq_pg_worker **worker, jobq_pg_error *error)
 {
     jobq_pg_worker *w;
     jobq_error code;
 
-    JOBQ_ASSERT(pg != NULL && desc != NULL && worker != NULL);
     *worker = NULL;
     if ((desc->handlers == NULL && desc->handler_count > 0) || desc->handler_count > 256 ||
         desc->handler_count + desc->receiver_count == 0) {
@@ -14411,14 +14777,54 @@ JOBQ_API jobq_error jobq_pg_worker_start(jobq_pg *pg, const jobq_pg_worker_desc 
     pthread_cond_init(&w->work, NULL);
     pthread_cond_init(&w->gone, NULL);
     pthread_cond_init(&w->keep, NULL);
-    jobq_pg__pool_add(pg, w->loop->config.threads + 1);
-    if (!jobq_pg__threads_start(w)) {
-        jobq_pg__pool_add(pg, -w->loop->config.threads - 1);
-        jobq_pg__worker_free(w);
-        return jobq_pg__fail(error, JOBQ_ERROR_MEMORY,
-                             "no more threads: ask for fewer, or raise the limit");
-    }
+    jobq_pg__pool_add(w, w->loop->config.threads + 1);
     *worker = w;
+    return JOBQ_OK;
+}
+
+JOBQ_API jobq_error jobq_pg_worker_start(jobq_pg *pg, const jobq_pg_worker_desc *desc,
+                                         jobq_pg_worker **worker, jobq_pg_error *error)
+{
+    jobq_error code;
+
+    JOBQ_ASSERT(pg != NULL && desc != NULL && worker != NULL);
+    code = jobq_pg__worker_make(pg, desc, worker, error);
+    if (code != JOBQ_OK || jobq_pg__threads_start(*worker)) return code;
+    jobq_pg__pool_add(*worker, -(*worker)->pool_share);
+    jobq_pg__worker_free(*worker);
+    *worker = NULL;
+    return jobq_pg__fail(error, JOBQ_ERROR_MEMORY,
+                         "no more threads: ask for fewer, or raise the limit");
+}
+
+JOBQ_API jobq_error jobq_pg_worker_open(jobq_pg *pg, const jobq_pg_worker_desc *desc,
+                                        jobq_pg_worker **worker, jobq_pg_error *error)
+{
+    jobq_pg_worker_desc d;
+    jobq_pg__host *host;
+    jobq_error code;
+
+    JOBQ_ASSERT(pg != NULL && desc != NULL && worker != NULL);
+    d = *desc;
+    d.loop.threads = 1;
+    d.no_listen |= pg->pooled; /* the ear is a thread */
+    code = jobq_pg__worker_make(pg, &d, worker, error);
+    if (code != JOBQ_OK) return code;
+    host = (jobq_pg__host *)calloc(1, sizeof *host);
+    if (host == NULL) {
+        jobq_pg__pool_add(*worker, -(*worker)->pool_share);
+        jobq_pg__worker_free(*worker);
+        *worker = NULL;
+        return jobq_pg__no_memory(error);
+    }
+    host->chore = -1;
+    host->chores.wants = host->dial.wants = PGRES_POLLING_OK;
+    host->run.worker = *worker;
+    host->run.desk = &host->desk;
+    host->run.slot = host->run.part = -1;
+    (*worker)->host = host;
+    (*worker)->runs = &host->run;
+    (*worker)->threads = 1;
     return JOBQ_OK;
 }
 
@@ -14430,11 +14836,25 @@ JOBQ_API void jobq_pg_worker_stop(jobq_pg_worker *worker)
     errno = saved;
 }
 
+/* An event loop with nothing else in it. */
+static void jobq_pg__run_here(jobq_pg_worker *w)
+{
+    while (jobq_pg_worker_step(w, 0)) {
+        struct pollfd fds[JOBQ_PG_FDS];
+        int64_t until;
+        int count = jobq_pg_worker_fds(w, fds, &until);
+        until -= jobq_pg__mono_us();
+        until = until < 0 ? 0 : until > 60000000 ? 60000000 : until;
+        poll(fds, (nfds_t)count, (int)((until + 999) / 1000));
+    }
+}
+
 JOBQ_API jobq_error jobq_pg_worker_wait(jobq_pg_worker *w, jobq_pg_stats *stats)
 {
     JOBQ_ASSERT(w != NULL);
-    pthread_join(w->io, NULL);
-    jobq_pg__pool_add(w->pg, -w->loop->config.threads - 1);
+    if (w->host != NULL) jobq_pg__run_here(w);
+    else pthread_join(w->io, NULL);
+    jobq_pg__pool_add(w, -w->pool_share);
     if (stats != NULL) *stats = jobq_pg_worker_stats(w);
     return w->gave_up ? JOBQ_ERROR_TIMEOUT : JOBQ_OK;
 }
@@ -14452,6 +14872,7 @@ JOBQ_API void jobq_pg_worker_free(jobq_pg_worker *w)
                      (int)stuck);
         return; /* they still use it */
     }
+    jobq_pg__pool_add(w, -w->pool_share);
     pthread_mutex_destroy(&w->lock);
     pthread_cond_destroy(&w->work);
     pthread_cond_destroy(&w->gone);

@@ -1,0 +1,153 @@
+/*
+ * event_loop.c -- a program with a loop of its own runs jobs in it: no thread, no waiting.
+ *
+ * Build   cc examples/event_loop.c -I. -lpq -o event_loop
+ * Run     JOBQ_SERVER="host=... dbname=..." ./event_loop [SECONDS]
+ *         or, on a Postgres of its own: make examples && tests/server.sh .build/examples/event_loop
+ * Prints  (times vary a little)
+ *           0.20 s  resize "a.png"
+ *           0.20 s  resize "b.png": no memory, again in 0.3 s
+ *           0.50 s  resize "b.png"
+ *         frames 30, jobs 3, worst wait for a frame 1 ms
+ *
+ * A frame is drawn every 20 ms, as in a game, beside the jobs: those that were there, and one that
+ * comes on the way and wakes the poll by NOTIFY. Ctrl-C stops it in order.
+ * Uses the schema jobq_example_event_loop, made anew and dropped at the end.
+ */
+#define JOBQ_IMPLEMENTATION
+#define JOBQ_PG_IMPLEMENTATION
+#include "jobq_pg.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define SCHEMA "jobq_example_event_loop"
+#define FRAME_US 20000
+#define BUDGET_US 5000 /* of each turn of the loop, for handlers */
+
+static int64_t begin_us;
+static jobq_pg_worker *worker;
+
+static int64_t now_us(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000000 + t.tv_nsec / 1000;
+}
+
+/* A few milliseconds at most: the next frame waits for it. */
+static jobq_outcome resize(jobq_call *call)
+{
+    bool fails = call->job.attempt == 1 && memchr(call->payload.ptr, 'b', call->payload.len);
+
+    printf("%6.2f s  resize %.*s%s\n", (double)(now_us() - begin_us) / 1e6, (int)call->payload.len,
+           call->payload.ptr, fails ? ": no memory, again in 0.3 s" : "");
+    if (!fails) return JOBQ_OUTCOME_SUCCESS;
+    jobq_call_delay(call, 300000);
+    return JOBQ_OUTCOME_RETRY;
+}
+
+static void on_signal(int number)
+{
+    (void)number;
+    jobq_pg_worker_stop(worker); /* may be called here */
+}
+
+static void must(bool good, const char *why)
+{
+    if (good) return;
+    fprintf(stderr, "%s\n", why);
+    exit(1);
+}
+
+static void enqueue(jobq_pg *pg, const char *payload)
+{
+    jobq_pg_job job = {0};
+    jobq_pg_error error;
+
+    job.queue = "pictures";
+    job.kind = "resize";
+    job.payload = jobq_str_from(payload);
+    must(jobq_pg_enqueue(pg, NULL, &job, NULL, &error) == JOBQ_OK, error.message);
+}
+
+static jobq_pg *open_anew(void)
+{
+    jobq_pg_desc desc = {0};
+    jobq_pg_error error;
+    PGconn *conn;
+    jobq_pg *pg;
+
+    desc.conninfo = getenv("JOBQ_SERVER");
+    desc.schema = SCHEMA;
+    must(desc.conninfo != NULL, "JOBQ_SERVER is not set; see the top of this example");
+    must(jobq_pg_open(&pg, &desc, &error) == JOBQ_OK, error.message);
+    must(jobq_pg_acquire(pg, &conn, &error) == JOBQ_OK, error.message);
+    PQclear(PQexec(conn, "SET client_min_messages = warning"));
+    PQclear(PQexec(conn, "DROP SCHEMA IF EXISTS " SCHEMA " CASCADE"));
+    must(jobq_pg_migrate(pg, &error) == JOBQ_OK, error.message);
+    jobq_pg_release(pg, conn);
+    return pg;
+}
+
+/* Waits for the worker's sockets, for the next frame at most. Yours would be in fds, too. */
+static void wait_until(int64_t frame_us)
+{
+    struct pollfd fds[JOBQ_PG_FDS];
+    int64_t until;
+    int count = jobq_pg_worker_fds(worker, fds, &until);
+
+    if (until > frame_us) until = frame_us;
+    until -= now_us();
+    poll(fds, (nfds_t)count, until > 0 ? (int)((until + 999) / 1000) : 0);
+}
+
+/* Frames on time, jobs in between. */
+static void run(jobq_pg *pg, int64_t end_us)
+{
+    int64_t frame_us = now_us(), late_us = 0;
+    int frames = 0;
+
+    while (jobq_pg_worker_step(worker, BUDGET_US)) {
+        if (now_us() >= frame_us) {
+            if (now_us() - frame_us > late_us) late_us = now_us() - frame_us;
+            frames++; /* draw */
+            frame_us += FRAME_US;
+            if (frames == 10) enqueue(pg, "\"a.png\"");
+            if (frames == 10) enqueue(pg, "\"b.png\"");
+            if (now_us() >= end_us) jobq_pg_worker_stop(worker);
+        }
+        wait_until(frame_us);
+    }
+    printf("frames %d, jobs %d, worst wait for a frame %d ms\n", frames,
+           (int)jobq_pg_worker_stats(worker).jobs.started, (int)(late_us / 1000));
+}
+
+int main(int argc, char **argv)
+{
+    double seconds = argc > 1 ? atof(argv[1]) : 0.6;
+    jobq_pg_handler handler = {"pictures", "resize", {resize}, NULL};
+    jobq_pg_worker_desc desc = {0};
+    jobq_pg *pg = open_anew();
+    jobq_pg_error error;
+    PGconn *conn;
+
+    setvbuf(stdout, NULL, _IOLBF, BUFSIZ);
+    desc.handlers = &handler;
+    desc.handler_count = 1;
+    must(jobq_pg_worker_open(pg, &desc, &worker, &error) == JOBQ_OK, error.message);
+    signal(SIGINT, on_signal);
+    begin_us = now_us();
+    run(pg, begin_us + (int64_t)(seconds * 1e6));
+    signal(SIGINT, SIG_DFL);
+    jobq_pg_worker_free(worker);
+    must(jobq_pg_acquire(pg, &conn, &error) == JOBQ_OK, error.message);
+    PQclear(PQexec(conn, "DROP SCHEMA " SCHEMA " CASCADE"));
+    jobq_pg_release(pg, conn);
+    jobq_pg_close(pg);
+    return 0;
+}

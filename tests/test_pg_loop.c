@@ -1,0 +1,573 @@
+/*
+ * A worker in the host's event loop: everything on the caller's thread, nothing that waits; lost,
+ * silent and refused connections; wake-ups through the fds; several workers side by side.
+ */
+#include "proxy.h"
+
+#include <dirent.h>
+
+#define OPEN_MAX 2
+
+static jobq_pg_worker *open_workers[OPEN_MAX];
+static pthread_t here;
+static int runs, elsewhere, stop_seen;
+static int64_t longest_us; /* of a step */
+
+/* ---- handlers -------------------------------------------------------------------------------- */
+
+static jobq_outcome succeed(jobq_call *call)
+{
+    (void)call;
+    runs++;
+    if (!pthread_equal(pthread_self(), here)) elsewhere++;
+    return JOBQ_OUTCOME_SUCCESS;
+}
+
+static jobq_outcome retry_then_snooze(jobq_call *call)
+{
+    jobq_call_delay(call, 20000);
+    runs++;
+    if (runs == 1) return JOBQ_OUTCOME_RETRY;
+    return runs == 2 ? JOBQ_OUTCOME_SNOOZE : JOBQ_OUTCOME_SUCCESS;
+}
+
+static int64_t patience_us;
+
+/* Works for so long and asks meanwhile. */
+static jobq_outcome patient(jobq_call *call)
+{
+    int64_t until = jobq_pg__mono_us() + patience_us;
+    jobq_stop stop = JOBQ_STOP_NONE;
+
+    runs++;
+    while (stop == JOBQ_STOP_NONE && jobq_pg__mono_us() < until) {
+        nap_us(2000);
+        stop = jobq_call_stopping(call);
+    }
+    stop_seen = (int)stop;
+    return stop == JOBQ_STOP_NONE ? JOBQ_OUTCOME_SUCCESS : JOBQ_OUTCOME_RETRY;
+}
+
+static jobq_outcome complete_here(jobq_call *call)
+{
+    jobq_pg_error error;
+    PGconn *conn = jobq_pg_call_conn(call, &error);
+
+    runs++;
+    if (conn == NULL) return JOBQ_OUTCOME_RETRY;
+    PQclear(PQexec(conn, "BEGIN"));
+    return jobq_pg_call_commit(call, conn);
+}
+
+static jobq_result take_one(jobq_delivery *d, const jobq_message *m)
+{
+    PGconn *conn = jobq_pg_delivery_conn(d);
+
+    (void)m;
+    runs++;
+    if (!pthread_equal(pthread_self(), here)) elsewhere++;
+    if (conn != NULL) PQclear(PQexec(conn, "SELECT 1"));
+    return JOBQ_RESULT_SUCCESS;
+}
+
+/* ---- the host -------------------------------------------------------------------------------- */
+
+static jobq_pg_worker *open_on(jobq_pg *handle, const jobq_pg_worker_desc *desc)
+{
+    jobq_pg_error error;
+    jobq_pg_worker *worker;
+    int i;
+
+    if (jobq_pg_worker_open(handle, desc, &worker, &error) != JOBQ_OK) fail_msg("%s", error.message);
+    for (i = 0; i < OPEN_MAX && open_workers[i] != NULL;) i++;
+    assert_true(i < OPEN_MAX);
+    open_workers[i] = worker;
+    return worker;
+}
+
+static void freed(jobq_pg_worker *worker)
+{
+    int i;
+
+    for (i = 0; i < OPEN_MAX; i++) {
+        if (open_workers[i] == worker) open_workers[i] = NULL;
+    }
+    jobq_pg_worker_free(worker);
+}
+
+/* One turn of the host's loop over all workers; false: one of them has ended. */
+static bool turn(int64_t wait_us)
+{
+    struct pollfd fds[OPEN_MAX * JOBQ_PG_FDS];
+    int64_t now, next = jobq_pg__mono_us() + wait_us;
+    int count = 0, i;
+    bool alive = true;
+
+    for (i = 0; i < OPEN_MAX; i++) {
+        int64_t until = JOBQ_NEVER, begun = jobq_pg__mono_us();
+        if (open_workers[i] == NULL) continue;
+        alive = jobq_pg_worker_step(open_workers[i], 0) && alive;
+        if (jobq_pg__mono_us() - begun > longest_us) longest_us = jobq_pg__mono_us() - begun;
+        count += jobq_pg_worker_fds(open_workers[i], fds + count, &until);
+        if (until < next) next = until;
+    }
+    now = jobq_pg__mono_us();
+    if (alive) poll(fds, (nfds_t)count, next > now ? (int)((next - now + 999) / 1000) : 0);
+    return alive;
+}
+
+/* Turns until a counter has its value; false after so many seconds. */
+static bool turns(double seconds, const int *counter, int wanted)
+{
+    int64_t until = jobq_pg__mono_us() + (int64_t)(seconds * 1e6);
+
+    while (*counter < wanted) {
+        if (jobq_pg__mono_us() > until) return false;
+        turn(50000);
+    }
+    return true;
+}
+
+/* Turns until a query gives a number. */
+static bool turns_to(double seconds, long wanted, const char *query)
+{
+    int64_t until = jobq_pg__mono_us() + (int64_t)(seconds * 1e6);
+
+    while (number("%s", query) != wanted) {
+        if (jobq_pg__mono_us() > until) return false;
+        turn(20000);
+    }
+    return true;
+}
+
+static void turn_to_the_end(void)
+{
+    int64_t until = jobq_pg__mono_us() + 30 * SECOND;
+
+    while (turn(50000)) assert_true(jobq_pg__mono_us() < until);
+}
+
+static int threads_here(void)
+{
+    DIR *tasks = opendir("/proc/self/task");
+    int count = 0;
+
+    if (tasks == NULL) return 0;
+    while (readdir(tasks) != NULL) count++;
+    closedir(tasks);
+    return count;
+}
+
+static const char ended_jobs[] = "SELECT count(*) FROM jobq.history WHERE state = 's'";
+
+/* A handle through the proxy, whose connections can be cut. */
+static jobq_pg *through_proxy(void)
+{
+    jobq_pg_desc desc;
+    jobq_pg_error error;
+    jobq_pg *made;
+
+    memset(&desc, 0, sizeof desc);
+    desc.conninfo = proxy.conninfo;
+    desc.schema = schema;
+    desc.log = quiet_log;
+    if (jobq_pg_open(&made, &desc, &error) != JOBQ_OK) fail_msg("%s", error.message);
+    return made;
+}
+
+/* ---- tests ----------------------------------------------------------------------------------- */
+
+static void jobs_run_on_the_callers_thread(void **unused)
+{
+    jobq_pg_handler h = handler_of("q", "k", succeed);
+    jobq_pg_worker_desc d = work_of(&h, 1);
+    int threads = threads_here();
+    jobq_pg_worker *w;
+
+    (void)unused;
+    enqueue_count(100);
+    d.loop.prune_us = 20000;
+    d.loop.vacuum_rows = 1;
+    w = open_on(pg, &d);
+    assert_true(turns(20, &runs, 100));
+    assert_true(turns_to(20, 100, ended_jobs));
+    assert_int_equal(elsewhere, 0);
+    assert_int_equal(threads_here(), threads);
+    assert_int_equal(jobq_pg_worker_stats(w).jobs.started, 100);
+    assert_int_equal(jobq_pg_worker_health(w, NULL), JOBQ_OK);
+    jobq_pg_worker_stop(w);
+    turn_to_the_end();
+    assert_false(jobq_pg_worker_step(w, 0));
+    assert_int_equal(jobq_pg_worker_health(w, NULL), JOBQ_ERROR_DEAD);
+    freed(w);
+    assert_int_equal(number("SELECT count(*) FROM jobq.worker"), 0);
+}
+
+static void a_step_keeps_to_its_budget(void **unused)
+{
+    jobq_pg_handler h = handler_of("q", "k", patient);
+    jobq_pg_worker_desc d = work_of(&h, 1);
+    jobq_pg_worker *w;
+    int before;
+
+    (void)unused;
+    enqueue_count(12);
+    patience_us = 4000;
+    w = open_on(pg, &d);
+    assert_true(turns(20, &runs, 2));
+    before = runs;
+    jobq_pg_worker_step(w, 0);
+    assert_true(runs <= before + 1);
+    before = runs;
+    jobq_pg_worker_step(w, 10 * SECOND); /* as many as are there */
+    assert_true(runs > before + 1 || runs == 12);
+    assert_true(turns(20, &runs, 12));
+}
+
+static void a_job_comes_again_after_retry_and_snooze(void **unused)
+{
+    jobq_pg_handler h = handler_of("q", "k", retry_then_snooze);
+    jobq_pg_worker_desc d = work_of(&h, 1);
+
+    (void)unused;
+    enqueue_count(1);
+    open_on(pg, &d);
+    assert_true(turns_to(20, 1, ended_jobs));
+    assert_int_equal(runs, 3);
+}
+
+static void a_handler_completes_in_its_transaction(void **unused)
+{
+    jobq_pg_handler h = handler_of("q", "k", complete_here);
+    jobq_pg_worker_desc d = work_of(&h, 1);
+
+    (void)unused;
+    enqueue_count(3);
+    open_on(pg, &d);
+    assert_true(turns_to(20, 3, ended_jobs));
+    assert_int_equal(runs, 3);
+}
+
+static void messages_are_delivered_too(void **unused)
+{
+    jobq_pg_receiver r[2];
+    jobq_pg_worker_desc d = work_of(NULL, 0);
+    jobq_pg_message m;
+    jobq_pg_error error;
+    int i;
+
+    (void)unused;
+    memset(r, 0, sizeof r);
+    memset(&m, 0, sizeof m);
+    r[0].queue = "leased";
+    r[1].queue = "transactional";
+    r[1].transactional = true;
+    for (i = 0; i < 2; i++) {
+        r[i].each = take_one;
+        assert_int_equal(jobq_pg_outbox_register(pg, NULL, r[i].queue, 2, NULL, &error), JOBQ_OK);
+    }
+    d.receivers = r;
+    d.receiver_count = 2;
+    d.loop.reclaim_rows = 1;
+    for (i = 0; i < 40; i++) {
+        m.queue = r[i % 2].queue;
+        m.partition = i / 2 % 2;
+        m.type = "t";
+        m.payload = jobq_str_from("{}");
+        assert_int_equal(jobq_pg_outbox_enqueue(pg, NULL, &m, NULL, &error), JOBQ_OK);
+    }
+    open_on(pg, &d);
+    assert_true(turns(20, &runs, 40));
+    assert_true(turns_to(20, 0, "SELECT coalesce(sum(lag), 0)::int FROM jobq.outbox"));
+    assert_int_equal(elsewhere, 0);
+}
+
+static void an_enqueue_wakes_the_poll(void **unused)
+{
+    jobq_pg_handler h = handler_of("q", "k", succeed);
+    jobq_pg_worker_desc d = work_of(&h, 1);
+    int64_t begun;
+    int round;
+
+    (void)unused;
+    d.loop.lease_us = 120 * SECOND;
+    d.loop.heartbeat_us = d.loop.poll_us = 20 * SECOND; /* only a notification is faster */
+    open_on(pg, &d);
+    for (round = 1; round <= 3; round++) {
+        assert_true(turns_to(20, 1, "SELECT count(*) FROM jobq.sleeper"));
+        enqueue_count(1);
+        begun = jobq_pg__mono_us();
+        while (runs < round) turn(30 * SECOND);
+        assert_true(jobq_pg__mono_us() - begun < 3 * SECOND);
+    }
+}
+
+static void two_workers_share_one_thread(void **unused)
+{
+    jobq_pg_handler first = handler_of("q", "k", succeed), second = handler_of("r", "k", succeed);
+    jobq_pg_worker_desc a = work_of(&first, 1), b = work_of(&second, 1);
+    jobq_pg_job job = plain_job();
+    jobq_pg_worker *one, *two;
+    int i;
+
+    (void)unused;
+    enqueue_count(50);
+    job.queue = "r";
+    for (i = 0; i < 50; i++) enqueue_with(&job);
+    one = open_on(pg, &a);
+    two = open_on(pg, &b);
+    assert_true(turns_to(20, 100, ended_jobs));
+    assert_int_equal(jobq_pg_worker_stats(one).jobs.started, 50);
+    assert_int_equal(jobq_pg_worker_stats(two).jobs.started, 50);
+}
+
+/* Whatever the moment of the cut, and whichever half of the exchange is lost. */
+static void a_cut_connection_is_made_again(void **unused)
+{
+    jobq_pg_handler h = handler_of("q", "k", succeed);
+    jobq_pg_worker_desc d = work_of(&h, 1);
+    jobq_pg *handle = through_proxy();
+    jobq_pg_worker *w;
+    int at, ended = 0;
+
+    (void)unused;
+    d.loop.heartbeat_us = 50000;
+    w = open_on(handle, &d);
+    assert_true(turns_to(20, 1, "SELECT count(*) FROM jobq.worker"));
+    for (at = 1; at <= 8; at++) {
+        enqueue_count(5);
+        ended += 5;
+        proxy_fault_at(at % 2 == 0 ? PROXY_CUT_ANSWER : PROXY_CUT_REQUEST, at);
+        assert_true(turns(30, &proxy.happened, 1));
+        assert_true(turns_to(30, ended, ended_jobs));
+    }
+    assert_true(jobq_pg_worker_stats(w).jobs.reconnects >= 6);
+    assert_int_equal(number("SELECT count(*) FROM jobq.job"), 0);
+    freed(w);
+    jobq_pg_close(handle);
+}
+
+/* Half-open, or refused: the host's own work goes on meanwhile. */
+static void no_step_waits_for_a_silent_server(void **unused)
+{
+    jobq_pg_handler h = handler_of("q", "k", succeed);
+    jobq_pg_worker_desc d = work_of(&h, 1);
+    jobq_pg *handle = through_proxy();
+    jobq_pg_worker *w;
+    int64_t until;
+
+    (void)unused;
+    d.loop.answer_us = 300000;
+    w = open_on(handle, &d);
+    enqueue_count(1);
+    assert_true(turns_to(20, 1, ended_jobs));
+    longest_us = 0;
+    proxy_fault_at(PROXY_SILENT, 1);
+    assert_true(turns(20, &proxy.happened, 1));
+    SET(proxy.refuse, 1);
+    until = jobq_pg__mono_us() + SECOND;
+    while (jobq_pg__mono_us() < until) turn(20000);
+    assert_int_not_equal(jobq_pg_worker_stats(w).jobs.reconnects, 0);
+    enqueue_count(1);
+    SET(proxy.refuse, 0);
+    assert_true(turns_to(30, 2, ended_jobs));
+    assert_true(longest_us < (check_slow() ? 5 : 1) * SECOND);
+    freed(w);
+    jobq_pg_close(handle);
+}
+
+static void a_handler_that_asks_keeps_the_lease(void **unused)
+{
+    jobq_pg_handler h = handler_of("q", "k", patient);
+    jobq_pg_worker_desc d = work_of(&h, 1);
+    jobq_pg_worker *w;
+
+    (void)unused;
+    enqueue_count(1);
+    d.loop.lease_us = SECOND;
+    d.loop.heartbeat_us = 100000;
+    patience_us = 2500000;
+    w = open_on(pg, &d);
+    assert_true(turns_to(20, 1, ended_jobs));
+    assert_int_equal(stop_seen, JOBQ_STOP_NONE);
+    assert_int_equal(jobq_pg_worker_stats(w).jobs.deaths, 0);
+    assert_true(jobq_pg_worker_stats(w).jobs.heartbeats >= 5);
+}
+
+static void a_handler_over_its_time_is_told(void **unused)
+{
+    jobq_pg_handler h = handler_of("q", "k", patient);
+    jobq_pg_worker_desc d = work_of(&h, 1);
+    jobq_pg_job job = plain_job();
+    jobq_pg_worker *w;
+
+    (void)unused;
+    job.timeout_us = 100000;
+    job.max_attempts = 1;
+    enqueue_with(&job);
+    patience_us = 20 * SECOND;
+    w = open_on(pg, &d);
+    assert_true(turns_to(20, 1, "SELECT count(*) FROM jobq.failed"));
+    assert_int_equal(stop_seen, JOBQ_STOP_TIMEOUT);
+    expect_text("t", "SELECT errors::text LIKE '%ran out of time%' FROM jobq.failed");
+    assert_int_equal(jobq_pg_worker_stats(w).jobs.abandoned, 1);
+    enqueue_count(1); /* and the worker works on */
+    patience_us = 0;
+    assert_true(turns_to(20, 1, ended_jobs));
+}
+
+static void a_stop_releases_what_has_not_begun(void **unused)
+{
+    jobq_pg_handler h = handler_of("q", "k", succeed);
+    jobq_pg_worker_desc d = work_of(&h, 1);
+    jobq_pg_worker *w;
+
+    (void)unused;
+    enqueue_count(200);
+    w = open_on(pg, &d);
+    assert_true(turns(20, &runs, 2)); /* quick handlers: the next claim was a large one */
+    while (jobq_pg_worker_stats(w).jobs.claimed < 20) turn(50000);
+    jobq_pg_worker_stop(w);
+    turn_to_the_end();
+    assert_true(jobq_pg_worker_stats(w).jobs.released > 0);
+    assert_int_equal(number("SELECT count(*) FROM jobq.job WHERE state <> 'r' OR attempt <> 0"), 0);
+    assert_int_equal(number("SELECT count(*) FROM jobq.job") + runs, 200);
+}
+
+static void on_signal(int number)
+{
+    (void)number;
+    jobq_pg_worker_stop(open_workers[0]);
+}
+
+/* The signal interrupts the poll, or the pipe ends it. */
+static void a_signal_handler_may_stop_it(void **unused)
+{
+    jobq_pg_handler h = handler_of("q", "k", succeed);
+    jobq_pg_worker_desc d = work_of(&h, 1);
+    struct sigaction action, old;
+
+    (void)unused;
+    memset(&action, 0, sizeof action);
+    action.sa_handler = on_signal;
+    action.sa_flags = SA_RESTART;
+    sigaction(SIGUSR1, &action, &old);
+    enqueue_count(1);
+    open_on(pg, &d);
+    assert_true(turns_to(20, 1, ended_jobs));
+    raise(SIGUSR1);
+    turn_to_the_end();
+    sigaction(SIGUSR1, &old, NULL);
+}
+
+static void waiting_runs_it_to_its_end(void **unused)
+{
+    jobq_pg_handler h = handler_of("q", "k", succeed);
+    jobq_pg_worker_desc d = work_of(&h, 1);
+    jobq_pg_stats stats;
+    jobq_pg_worker *w;
+
+    (void)unused;
+    enqueue_count(20);
+    d.loop.until_empty = true;
+    w = open_on(pg, &d);
+    assert_int_equal(jobq_pg_worker_wait(w, &stats), JOBQ_OK);
+    assert_int_equal(stats.jobs.succeeded, 20);
+    assert_int_equal(elsewhere, 0);
+}
+
+static void one_freed_in_the_middle_loses_nothing(void **unused)
+{
+    jobq_pg_handler h = handler_of("q", "k", succeed);
+    jobq_pg_worker_desc d = work_of(&h, 1);
+    jobq_pg_worker *w;
+
+    (void)unused;
+    d.loop.lease_us = SECOND;
+    d.loop.heartbeat_us = 100000;
+    enqueue_count(50);
+    w = open_on(pg, &d);
+    assert_true(turns(20, &runs, 2));
+    freed(w);
+    open_on(pg, &d);
+    assert_true(turns_to(30, 50, ended_jobs));
+}
+
+static void housekeeping_goes_on(void **unused)
+{
+    jobq_pg_handler h = handler_of("q", "k", succeed);
+    jobq_pg_worker_desc d = work_of(&h, 1);
+    jobq_pg_worker *w;
+
+    (void)unused;
+    RUN("SELECT pg_stat_reset()");
+    enqueue_count(20);
+    d.loop.vacuum_rows = 5;
+    w = open_on(pg, &d);
+    assert_true(turns_to(30, 1, "SELECT (sum(vacuum_count) > 0)::int FROM pg_stat_user_tables "
+                                "WHERE schemaname = 'jobq' AND relname = 'job'"));
+    RUN("SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+        "WHERE application_name LIKE '%% test'");
+    enqueue_count(20);
+    assert_true(turns_to(30, 40, ended_jobs));
+    assert_int_equal(jobq_pg_worker_stats(w).jobs.reconnects, 1);
+}
+
+/* ---- setup ----------------------------------------------------------------------------------- */
+
+static int loop_up(void **state)
+{
+    if (pg_up(state) != 0) return 1;
+    proxy_up();
+    here = pthread_self();
+    return 0;
+}
+
+static int loop_down(void **state)
+{
+    proxy_down();
+    return pg_down(state);
+}
+
+static int empty(void **state)
+{
+    runs = elsewhere = stop_seen = 0;
+    longest_us = patience_us = 0;
+    proxy_fault_at(PROXY_NONE, 0);
+    SET(proxy.refuse, 0);
+    return pg_empty(state);
+}
+
+static int all_freed(void **state)
+{
+    int i;
+
+    for (i = 0; i < OPEN_MAX; i++) freed(open_workers[i]);
+    return all_stop(state);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, empty, all_freed)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(jobs_run_on_the_callers_thread),
+        TEST(a_step_keeps_to_its_budget),
+        TEST(a_job_comes_again_after_retry_and_snooze),
+        TEST(a_handler_completes_in_its_transaction),
+        TEST(messages_are_delivered_too),
+        TEST(an_enqueue_wakes_the_poll),
+        TEST(two_workers_share_one_thread),
+        TEST(a_cut_connection_is_made_again),
+        TEST(no_step_waits_for_a_silent_server),
+        TEST(a_handler_that_asks_keeps_the_lease),
+        TEST(a_handler_over_its_time_is_told),
+        TEST(a_stop_releases_what_has_not_begun),
+        TEST(a_signal_handler_may_stop_it),
+        TEST(waiting_runs_it_to_its_end),
+        TEST(one_freed_in_the_middle_loses_nothing),
+        TEST(housekeeping_goes_on),
+    };
+
+    return cmocka_run_group_tests(tests, loop_up, loop_down);
+}

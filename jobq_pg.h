@@ -57,7 +57,7 @@
  *     verbs, one statement each >>verbs  claim, settle, heartbeat, rescue, get ...
  *     the outbox               >>outbox  jobq_pg_outbox_enqueue, jobq_pg_outbox_step, dead letters
  *     operators                >>operate cancel, move ..., pause, queue_set, peek
- *     worker                   >>work    jobq_pg_work, jobq_pg_worker_start, jobq_pg_call_complete
+ *     worker                   >>work    jobq_pg_work, jobq_pg_worker_start, _open, _step
  *
  *
  * CONNECTIONS AND TRANSACTIONS

@@ -171,6 +171,12 @@
  * HEALTH      jobq_pg_worker_health asks no database and waits for nobody, so a probe may call it
  *             each second. Ready: JOBQ_OK. Alive: anything but JOBQ_ERROR_TIMEOUT and
  *             JOBQ_ERROR_DEAD; a server that is away is no reason to restart the program.
+ * DEPLOYS     New programs call jobq_pg_migrate first, all of them if you like: they wait for each
+ *             other. Old ones work on meanwhile, because a migration only adds; what it makes
+ *             needless, a later release removes. Those that a schema no longer serves, or not
+ *             yet, are refused when they start, with both numbers. There is no way down: go back to
+ *             an older program, not to an older schema. A migration waits for transactions that
+ *             use its tables, and others wait behind it: not during pg_dump.
  *
  *
  * OPERATORS  What a person does stands in sql/004_operators.sql, and here under the same names:

@@ -51,6 +51,7 @@
  *     the handle and its pool  >>pool    jobq_pg_open, jobq_pg_acquire
  *     migrations               >>migrations, >>migrate
  *     values, typed tables     >>value, >>table jobq_pg_table_open, _get, _list, _create, _update
+ *     the library's own tables >>own     jobq_pg_queues_desc, jobq_pg_jobs_desc ...
  *     work tables              >>worktable jobq_pg_worktable_open, _claim, _succeed, _retry, _reset
  *     transactions             >>transaction jobq_pg_tx_begin, jobq_pg_transact
  *     enqueue                  >>enqueue jobq_pg_enqueue, jobq_pg_enqueue_many
@@ -220,6 +221,11 @@
  *                 name of its text; another table of the same shape shares it. Behind a pooler in
  *                 transaction mode: desc.pooled. Everything goes in the binary form but
  *                 numeric.
+ * OWN TABLES      Queues, workers, jobs, history, failures, partitions and dead letters are described
+ *                 here: jobq_pg_queues_desc ... The library reads them by the same descriptions.
+ *                 Only a worker's own traffic (claims, heartbeats, deliveries) is read by hand: it
+ *                 comes as parallel arrays and columns beside other answers, thousands of rows a
+ *                 call, straight into jobq.h's structs.
  * PAGES           A list ends after 1000 rows unless asked. Pages follow the last row, never an
  *                 offset: rows that come and go neither shift nor repeat one. All columns ascending
  *                 or all descending: an index in that order serves it. Search is ILIKE: a trigram
@@ -852,15 +858,17 @@ typedef struct jobq_pg_dead_letter {
     int64_t id, partition, seq;
     int32_t queue_id, number, attempts;
     int64_t created_at_us, failed_at_us, completed_at_us, deadline_us; /* 0: none */
-    jobq_str status, type, error, payload, headers;
-    bool payload_bytes;
+    jobq_str status, type, error;
+    jobq_str payload; /* JSON text; or */
+    jobq_str bytes;
+    jobq_str headers;
+    jobq_str queue;   /* its name; only where the table is read: jobq_pg_dead_letters_desc */
 } jobq_pg_dead_letter;
 
 /* Clear it; what the rows point at goes with it. */
 typedef struct jobq_pg_dead_letters {
     size_t count;
     jobq_pg_dead_letter *rows;
-    PGresult *result;
 } jobq_pg_dead_letters;
 
 /* jobq_pg_dead_letter_list, _count -- the newest first; without locks. SQL: dead_letter_list,
@@ -1225,6 +1233,8 @@ typedef enum jobq_pg_type {
     JOBQ_PG_TIMESTAMPTZ, /* int64_t, Unix epoch, JOBQ_NEVER: infinity; jobq_pg_maybe_int64 */
     JOBQ_PG_DATE,        /* int32_t, days since 1970-01-01; jobq_pg_maybe_int32 */
     JOBQ_PG_INTERVAL,    /* jobq_pg_interval; jobq_pg_maybe_interval */
+    JOBQ_PG_DURATION,    /* an interval as int64_t, microseconds: days of 24 hours, months of 30
+                            days; jobq_pg_maybe_int64 */
     JOBQ_PG_NUMERIC,     /* jobq_str: its digits */
     JOBQ_PG_JSON,        /* jobq_str: its text; json or jsonb. "null" is JSON's, not SQL's */
     JOBQ_PG_ENUM,        /* an enum, by the names of its column; jobq_pg_maybe_int32 */
@@ -1271,6 +1281,7 @@ JOBQ_API jobq_pg_maybe_int64 jobq_pg_some_int64(int64_t value);
 /* A column's flags. */
 #define JOBQ_PG_KEY 1u       /* (part of) what names a row */
 #define JOBQ_PG_NULLABLE 2u  /* may be NULL */
+#define JOBQ_PG_ZERO 34u     /* may be NULL, which is zero in a field of the plain type */
 #define JOBQ_PG_READ_ONLY 4u /* the database gives it: never written */
 #define JOBQ_PG_TOUCH 8u     /* each update writes the database's now */
 #define JOBQ_PG_SEARCH 16u   /* a search looks into it */
@@ -1283,10 +1294,12 @@ typedef struct jobq_pg_column {
     const char *const *names; /* of an enum, NULL behind them: names[i] is the value i */
 } jobq_pg_column;
 
-/* One element of an array of columns: the struct, its field, which is named as the column, type
- * without JOBQ_PG_, flags (and names); and the end of the array. */
+/* One element of an array of columns: the struct, its field, which is named as the column (_AS:
+ * is not), type without JOBQ_PG_, flags (and names); and the end of the array. */
 #define JOBQ_PG_COLUMN(row, field, type, flags) \
-    {#field, JOBQ_PG_##type, offsetof(row, field), sizeof(((row *)0)->field), flags, NULL}
+    JOBQ_PG_COLUMN_AS(row, field, #field, type, flags)
+#define JOBQ_PG_COLUMN_AS(row, field, column, type, flags) \
+    {column, JOBQ_PG_##type, offsetof(row, field), sizeof(((row *)0)->field), flags, NULL}
 #define JOBQ_PG_ENUM_COLUMN(row, field, names, flags) \
     {#field, JOBQ_PG_ENUM, offsetof(row, field), sizeof(((row *)0)->field), flags, names}
 #define JOBQ_PG_COLUMNS_END {NULL, JOBQ_PG_NONE, 0, 0, 0, NULL}
@@ -1572,6 +1585,87 @@ typedef jobq_error (*jobq_pg_deed)(PGconn *conn, void *user, jobq_pg_error *erro
 JOBQ_API jobq_error jobq_pg_transact(jobq_pg *pg, PGconn *conn, jobq_pg_deed deed, void *user,
                                      jobq_pg_error *error);
 
+/* ---- the library's own tables ---------------------------------------------------------------- */
+
+/*
+ * What the views of sql/ show, as typed tables: open one, then list, find, get and count it like a
+ * table of yours. All columns are read-only.
+ *
+ *     jobq_pg_table_open(&queues, pg, NULL, jobq_pg_queues_desc(), &error);
+ *     jobq_pg_table_list(queues, NULL, NULL, &rows, &error);
+ *
+ * Instants and durations are 0 where there is none. payloads false: without payload, bytes and
+ * headers, for roles that may not see them (grant_read), and for long lists.
+ */
+
+/* Every job: the view jobs. Look for it by id; of a queue that is long, see peek and the counts. */
+typedef struct jobq_pg_job_row {
+    jobq_job facts; /* worker: the last one, once it has ended; see jobq_pg_job_facts */
+    jobq_str queue, kind;
+    int64_t claimed_at_us, finished_at_us, cancel_requested_at_us;
+    jobq_str key;
+    jobq_str payload; /* JSON text; or */
+    jobq_str bytes;
+    jobq_str headers;
+    jobq_str errors;  /* JSON: of all its attempts */
+} jobq_pg_job_row;
+JOBQ_API const jobq_pg_table_desc *jobq_pg_jobs_desc(bool payloads);
+
+/* jobq_pg_past_jobs_desc -- history: what has succeeded or was cancelled, as jobq_pg_job_row. */
+JOBQ_API const jobq_pg_table_desc *jobq_pg_past_jobs_desc(bool payloads);
+
+/* jobq_pg_job_facts -- what jobq.h decides by. The token is there exactly while the job runs. */
+JOBQ_API jobq_job jobq_pg_job_facts(const jobq_pg_job_row *row);
+
+/* A failed job: the view failures. The newest come first. */
+typedef struct jobq_pg_failure_row {
+    int64_t id;
+    jobq_str queue, kind;
+    int64_t failed_at_us, enqueued_at_us;
+    int32_t attempt, crash;
+    int16_t stage;
+    jobq_str error;  /* the last one */
+    jobq_str errors; /* of all its attempts, a line each */
+    jobq_str key;
+    jobq_str payload; /* JSON text; or */
+    jobq_str bytes;
+    jobq_str headers;
+} jobq_pg_failure_row;
+JOBQ_API const jobq_pg_table_desc *jobq_pg_failures_desc(bool payloads);
+
+/* A queue at a glance: the view queues. */
+typedef struct jobq_pg_queue_row {
+    jobq_str queue;
+    jobq_pg_counts counts;
+    jobq_pg_texts paused_kinds;
+} jobq_pg_queue_row;
+JOBQ_API const jobq_pg_table_desc *jobq_pg_queues_desc(void);
+
+/* A worker that lives, or died in the last day: the view workers. */
+typedef struct jobq_pg_worker_row {
+    int64_t id;
+    jobq_str name;
+    bool alive, asleep;
+    int64_t running;      /* jobs that it holds */
+    int64_t longest_us;   /* since it holds the oldest of them */
+    jobq_pg_int64s jobs;  /* which ones, the oldest 20 */
+    int64_t beat, beat_at_us, expires_at_us, registered_at_us, dead_at_us;
+    jobq_pg_texts queues, kinds;
+} jobq_pg_worker_row;
+JOBQ_API const jobq_pg_table_desc *jobq_pg_workers_desc(void);
+
+/* A partition of an outbox: the view outbox. */
+typedef struct jobq_pg_partition_row {
+    jobq_pg_outbox_stat stat;
+    jobq_str queue;
+    int64_t lease_until_us, run_at_us;
+    jobq_str error; /* of the last failed delivery */
+} jobq_pg_partition_row;
+JOBQ_API const jobq_pg_table_desc *jobq_pg_partitions_desc(void);
+
+/* jobq_pg_dead_letters_desc -- the view dead_letters, as jobq_pg_dead_letter; the newest first. */
+JOBQ_API const jobq_pg_table_desc *jobq_pg_dead_letters_desc(bool payloads);
+
 #ifdef __cplusplus
 }
 #endif
@@ -1756,7 +1850,8 @@ static jobq_error jobq_pg__result_error(jobq_pg_error *error, const PGconn *conn
     "successes, error, created_ats, types, payloads, bytes, headers"
 
 #define JOBQ_PG__LETTER_COLUMNS                                                                    \
-    "id, partition, seq, attempts, created_at, failed_at, completed_at, deadline, status, type, "  \
+    "id, partition AS partition_id, queue_id, (partition OPERATOR(pg_catalog.&) 32767)::integer "  \
+    "AS partition, seq, attempts, created_at, failed_at, completed_at, deadline, status, type, "   \
     "error, payload, bytes, headers"
 
 /* Parameters 1 to 5: a filter. Microseconds as an interval. */
@@ -1827,16 +1922,15 @@ static jobq_error jobq_pg__result_error(jobq_pg_error *error, const PGconn *conn
     X(QUEUE_SET, "SELECT FROM jobq.queue_set($1, $2, $3, $4, " JOBQ_PG__US("$5") ", "              \
       JOBQ_PG__US("$6") ", " JOBQ_PG__US("$7") ", $8::integer / 1000.0, " JOBQ_PG__US("$9")        \
       ", $10, $11, " JOBQ_PG__US("$12") ", " JOBQ_PG__US("$13") ", $14, $15)")                     \
-    X(QUEUE_COUNTS, "SELECT ready, running, scheduled, parked, suspects, failed, "                 \
-      "failed_1h, (extract(epoch FROM late) * 1000000)::bigint, "                                  \
-      "workers, (done_per_s * 10)::bigint, paused, exact FROM " "jobq.queues WHERE queue = $1")    \
+    X(QUEUE_COUNTS, "SELECT ready, running, scheduled, parked, suspects, failed, failed_1h, "      \
+                    "late, workers, done_per_s, paused, exact FROM jobq.queues "                   \
+                    "WHERE queue OPERATOR(pg_catalog.=) $1")                                       \
     X(PEEK, "SELECT id, run_at, enqueued_at, timeout_us, queue_id, "                               \
       "kind_id, attempt, crash, max_attempts, priority, stage, "                                   \
       "stages, suspect, payload, bytes, headers, NULL::bigint FROM " "jobq.peek($1, $2, $3)")      \
     X(GET, "SELECT id, run_at, enqueued_at, queue_id, kind_id, attempt, crash, max_attempts, "     \
-           "priority, stage, stages, suspect, state, worker, claim, "                              \
-           "cancel_requested_at IS NOT NULL FROM jobq.jobs "                                    \
-           "WHERE id OPERATOR(pg_catalog.=) $1")                         \
+           "priority, stage, stages, suspect, state, worker, claim, cancel_requested_at "          \
+           "FROM jobq.jobs WHERE id OPERATOR(pg_catalog.=) $1")                                    \
     X(OUTBOX_REGISTER, "SELECT queue_id, partitions FROM jobq.outbox_register($1, $2)")            \
     X(OUTBOX_GROW, "SELECT jobq.outbox_grow($1, $2, $3)")                                          \
     X(OUTBOX_ENQUEUE, "SELECT ids, refused FROM jobq.outbox_enqueue_many($1, $2, $3, $4, $5, "     \
@@ -1855,11 +1949,9 @@ static jobq_error jobq_pg__result_error(jobq_pg_error *error, const PGconn *conn
                   "$5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)")                   \
     X(OUTBOX_RENEW, "SELECT jobq.outbox_renew($1, $2, $3, $4)")                                    \
     X(OUTBOX_RECLAIM, "SELECT jobq.outbox_reclaim($1)")                                            \
-    X(OUTBOX_STATS, "SELECT id, lag, incoming, numbered, acked, coalesce((extract(epoch FROM "     \
-                    "age) * 1e6)::bigint, 0), attempts, coalesce(batch, 0), failures, "            \
-                    "coalesce(('x' || lpad(holder, 16, '0'))::bit(64)::bigint, 0), "               \
-                    "dead_letters FROM jobq.outbox "                                               \
-                    "WHERE $1::text IS NULL OR queue = $1 ORDER BY id")                            \
+    X(OUTBOX_STATS, "SELECT id, queue_id, partition, lag, incoming, numbered, acked, age, "        \
+                    "attempts, batch, failures, worker, dead_letters FROM jobq.outbox "            \
+                    "WHERE $1::text IS NULL OR queue OPERATOR(pg_catalog.=) $1 ORDER BY id")       \
     X(DEAD_LETTER_LIST, "SELECT " JOBQ_PG__LETTER_COLUMNS " FROM jobq.dead_letter_list($1, "       \
                         "$2, $3, $4, $5)")                                                         \
     X(DEAD_LETTER_COUNT, "SELECT jobq.dead_letter_count($1, $2, $3, $4)")                          \
@@ -3810,15 +3902,15 @@ static const char *const jobq_pg__sql_003[] = {
 "END $$;\n",
 "",
 "CREATE VIEW jobq.outbox AS\n"
-"SELECT q.name AS queue, p.number AS partition, i.incoming + c.seq - p.acked AS lag, i.incoming,\n"
-"       c.seq AS numbered, p.acked,\n"
+"SELECT q.name AS queue, p.number::integer AS partition,\n"
+"       i.incoming + c.seq - p.acked AS lag, i.incoming, c.seq AS numbered, p.acked,\n"
 "       now() - coalesce((SELECT m.created_at FROM jobq.message m\n"
 "                         WHERE m.partition = p.id AND m.seq = p.acked + 1),\n"
 "                             i.oldest_at) AS age,\n"
-"       (SELECT count(*) FROM unnest(p.tried) t WHERE t > p.acked) AS attempts,\n"
+"       (SELECT count(*) FROM unnest(p.tried) t WHERE t > p.acked)::integer AS attempts,\n"
 "       CASE WHEN p.effective = 0 THEN 'normal' ELSE 'degraded' END AS mode,\n"
 "       nullif(p.effective, 0) AS batch, p.failures, to_hex(p.worker) AS holder, p.lease_until,\n"
-"       p.run_at, p.error, d.pending AS dead_letters, p.id\n"
+"       p.run_at, p.error, d.pending AS dead_letters, p.id, p.queue_id, p.worker\n"
 "FROM jobq.partition p\n"
 "JOIN jobq.queue q ON q.id = p.queue_id\n"
 "JOIN jobq.counter c ON c.partition = p.id\n"
@@ -3830,9 +3922,9 @@ static const char *const jobq_pg__sql_003[] = {
 "    WHERE l.partition = p.id AND l.status = 'pending') AS d;\n",
 "",
 "CREATE VIEW jobq.dead_letters AS\n"
-"SELECT d.id, q.name AS queue, (d.partition & 32767)::smallint AS partition, d.seq, d.status,\n"
+"SELECT d.id, q.name AS queue, (d.partition & 32767)::integer AS partition, d.seq, d.status,\n"
 "       d.attempts, d.error, d.type, d.created_at, d.failed_at, d.completed_at, d.deadline,\n"
-"       d.payload, d.bytes, d.headers\n"
+"       d.payload, d.bytes, d.headers, d.partition AS partition_id, d.queue_id\n"
 "FROM jobq.dead_letter d JOIN jobq.queue q ON q.id = d.queue_id;\n",
 "",
 "UPDATE jobq.meta SET version = 3;\n",
@@ -3841,6 +3933,16 @@ static const char *const jobq_pg__sql_003[] = {
 };
 
 static const char *const jobq_pg__sql_004[] = {
+"CREATE VIEW jobq.past_jobs AS\n"
+"SELECT h.id, q.name AS queue, k.name AS kind,\n"
+"       CASE h.state WHEN 's' THEN 'succeeded' ELSE 'cancelled' END AS state,\n"
+"       h.priority, h.stage, h.stages, h.attempt, q.max_attempts, h.crash, false AS suspect,\n"
+"       h.enqueued_at, h.run_at, h.claimed_at, h.finished_at, h.worker, NULL::bigint AS claim,\n"
+"       NULL::timestamptz AS cancel_requested_at, h.key, h.payload, h.bytes, h.headers,\n"
+"       h.errors, h.queue_id, h.kind_id\n"
+"FROM jobq.history h JOIN jobq.queue q ON q.id = h.queue_id\n"
+"    JOIN jobq.kind k ON k.id = h.kind_id;\n",
+"",
 "CREATE VIEW jobq.jobs AS\n"
 "SELECT j.id, q.name AS queue, k.name AS kind,\n"
 "       CASE j.state WHEN 'r' THEN 'ready' WHEN 'x' THEN 'running' ELSE 'waiting' END AS state,\n"
@@ -3857,12 +3959,7 @@ static const char *const jobq_pg__sql_004[] = {
 "       f.errors, f.queue_id, f.kind_id\n"
 "FROM jobq.failed f JOIN jobq.queue q ON q.id = f.queue_id JOIN jobq.kind k ON k.id = f.kind_id\n"
 "UNION ALL\n"
-"SELECT h.id, q.name, k.name, CASE h.state WHEN 's' THEN 'succeeded' ELSE 'cancelled' END,\n"
-"       h.priority, h.stage, h.stages, h.attempt, q.max_attempts, h.crash, false, h.enqueued_at,\n"
-"       h.run_at, h.claimed_at, h.finished_at, h.worker, NULL, NULL, h.key, h.payload, h.bytes,\n"
-"       h.headers, h.errors, h.queue_id, h.kind_id\n"
-"FROM jobq.history h JOIN jobq.queue q ON q.id = h.queue_id\n"
-"    JOIN jobq.kind k ON k.id = h.kind_id;\n",
+"SELECT p.* FROM jobq.past_jobs p;\n",
 "",
 "CREATE VIEW jobq.failures AS\n"
 "SELECT f.id, q.name AS queue, k.name AS kind, f.finished_at AS failed_at, f.attempt, f.crash,\n"
@@ -3990,7 +4087,7 @@ static const char *const jobq_pg__sql_004[] = {
 ")\n"
 "SELECT q.name AS queue, q.paused_at IS NOT NULL AS paused, c.ready, coalesce(r.jobs, 0)\n"
 "       AS running, c.scheduled, c.parked, c.suspects, c.failed, c.failed_1h, c.late,\n"
-"       coalesce(d.done_per_s, CASE WHEN q.history THEN 0.0 END) AS done_per_s,\n"
+"       coalesce(d.done_per_s, CASE WHEN q.history THEN 0.0 END)::float8 AS done_per_s,\n"
 "       (SELECT count(*) FROM jobq.worker w WHERE q.id = ANY (w.queues) AND w.dead_at IS NULL\n"
 "                                             AND w.expires_at > now()) AS workers,\n"
 "       (SELECT array_agg(k.name ORDER BY k.name) FROM jobq.kind k\n"
@@ -5866,6 +5963,7 @@ static const struct {
     {"timestamptz", 8, sizeof(jobq_pg_maybe_int64), {1184, 0, 0, 0}},
     {"date", 4, sizeof(jobq_pg_maybe_int32), {1082, 0, 0, 0}},
     {"interval", sizeof(jobq_pg_interval), sizeof(jobq_pg_maybe_interval), {1186, 0, 0, 0}},
+    {"duration", 8, sizeof(jobq_pg_maybe_int64), {1186, 0, 0, 0}},
     {"numeric", sizeof(jobq_str), 0, {1700, 0, 0, 0}},
     {"json", sizeof(jobq_str), 0, {3802, 114, 0, 0}},
     {"enum", sizeof(int), sizeof(jobq_pg_maybe_int32), {25, 1043, 18, 0}},
@@ -5918,6 +6016,7 @@ static size_t jobq_pg__heap_need(jobq_pg_type type, size_t len)
     case JOBQ_PG_TIMESTAMPTZ:
     case JOBQ_PG_DATE:
     case JOBQ_PG_INTERVAL:
+    case JOBQ_PG_DURATION:
     case JOBQ_PG_ENUM:
     case JOBQ_PG_TYPE_COUNT: break;
     }
@@ -6041,11 +6140,23 @@ static int32_t jobq_pg__days_from_server(int32_t days)
     return days > INT32_MAX - JOBQ_PG__EPOCH_DAYS ? INT32_MAX : days + JOBQ_PG__EPOCH_DAYS;
 }
 
+/* The sum of an interval's parts; JOBQ_NEVER and its opposite where it is beyond them. */
+static int64_t jobq_pg__interval_us(const jobq_pg_interval *interval)
+{
+    const int64_t most = INT64_MAX / JOBQ_PG__DAY_US;
+    int64_t days = (int64_t)interval->months * 30 + interval->days;
+    int64_t us = days * JOBQ_PG__DAY_US;
+
+    if (days > most || (days > 0 && interval->us > INT64_MAX - us)) return JOBQ_NEVER;
+    if (days < -most || (days < 0 && interval->us < -INT64_MAX - us)) return -JOBQ_NEVER;
+    return us + interval->us;
+}
+
 /* A value of fixed size; out is aligned for its type. False: not of this size. */
 static bool jobq_pg__get_fixed(jobq_pg_type type, const char *p, size_t len, char *out)
 {
-    size_t width =
-        type == JOBQ_PG_INTERVAL || type == JOBQ_PG_UUID ? 16 : jobq_pg__types[type].size;
+    bool interval_sent = type == JOBQ_PG_INTERVAL || type == JOBQ_PG_DURATION;
+    size_t width = interval_sent || type == JOBQ_PG_UUID ? 16 : jobq_pg__types[type].size;
     uint64_t big;
     uint32_t big32;
     uint16_t big16;
@@ -6054,11 +6165,13 @@ static bool jobq_pg__get_fixed(jobq_pg_type type, const char *p, size_t len, cha
     if (len != width) return false;
     if (type == JOBQ_PG_UUID) {
         memcpy(out, p, 16);
-    } else if (type == JOBQ_PG_INTERVAL) {
+    } else if (interval_sent) {
         interval.us = jobq_pg__big64(p);
         interval.days = jobq_pg__big32(p + 8);
         interval.months = jobq_pg__big32(p + 12);
-        memcpy(out, &interval, sizeof interval);
+        big = (uint64_t)jobq_pg__interval_us(&interval);
+        if (type == JOBQ_PG_DURATION) memcpy(out, &big, 8);
+        else memcpy(out, &interval, sizeof interval);
     } else if (width == 8) {
         big = (uint64_t)jobq_pg__big64(p);
         if (type == JOBQ_PG_TIMESTAMPTZ) big = (uint64_t)jobq_pg__from_server_us((int64_t)big);
@@ -6101,19 +6214,29 @@ static bool jobq_pg__get_value(const jobq_pg_column *column, bool jsonb, const c
     case JOBQ_PG_TIMESTAMPTZ:
     case JOBQ_PG_DATE:
     case JOBQ_PG_INTERVAL:
+    case JOBQ_PG_DURATION:
     case JOBQ_PG_TYPE_COUNT: break;
     }
     return jobq_pg__get_fixed(column->type, p, len, field);
 }
 
+/* Whether the field is a jobq_pg_maybe_...: a value and whether it is set. */
+static bool jobq_pg__is_maybe(const jobq_pg_column *column)
+{
+    return (column->flags & JOBQ_PG_ZERO) == JOBQ_PG_NULLABLE &&
+           jobq_pg__types[column->type].maybe != 0;
+}
+
 /* Whether a field is NULL. */
 static bool jobq_pg__is_null(const jobq_pg_column *column, const char *field)
 {
-    size_t maybe = jobq_pg__types[column->type].maybe;
+    size_t size = jobq_pg__types[column->type].size;
 
-    if (maybe == 0) return ((const jobq_str *)(const void *)field)->ptr == NULL;
-    return (column->flags & JOBQ_PG_NULLABLE) != 0 &&
-           !*(const bool *)(field + jobq_pg__types[column->type].size);
+    if (jobq_pg__types[column->type].maybe == 0)
+        return ((const jobq_str *)(const void *)field)->ptr == NULL;
+    if (jobq_pg__is_maybe(column)) return !*(const bool *)(field + size);
+    while (size > 0 && field[size - 1] == 0) size--;
+    return (column->flags & JOBQ_PG_NULLABLE) != 0 && size == 0;
 }
 
 static void jobq_pg__put_fixed(jobq_pg__params *p, jobq_pg_type type, const char *field)
@@ -6130,6 +6253,10 @@ static void jobq_pg__put_fixed(jobq_pg__params *p, jobq_pg_type type, const char
         jobq_pg__raw_int(p, interval.us, 8);
         jobq_pg__raw_int(p, interval.days, 4);
         jobq_pg__raw_int(p, interval.months, 4);
+    } else if (type == JOBQ_PG_DURATION) {
+        memcpy(&big, field, 8);
+        jobq_pg__raw_int(p, (int64_t)big, 8);
+        jobq_pg__raw_int(p, 0, 8);
     } else if (jobq_pg__types[type].size == 8) {
         memcpy(&big, field, 8);
         if (type == JOBQ_PG_TIMESTAMPTZ) big = (uint64_t)jobq_pg__to_server_us((int64_t)big);
@@ -6199,6 +6326,7 @@ static void jobq_pg__put_value(jobq_pg__params *p, const jobq_pg_column *column,
     case JOBQ_PG_TIMESTAMPTZ:
     case JOBQ_PG_DATE:
     case JOBQ_PG_INTERVAL:
+    case JOBQ_PG_DURATION:
     case JOBQ_PG_TYPE_COUNT: break;
     }
     jobq_pg__put_fixed(p, column->type, field);
@@ -6754,6 +6882,7 @@ struct jobq_pg_table {
     bool unprepared;
     int column_count;
     bool jsonb[JOBQ_PG__COLUMNS_MAX];
+    int at[JOBQ_PG__COLUMNS_MAX]; /* which column of a result; -1: none, it stays zero */
     char *name;   /* quoted, with its schema */
     char *list;   /* the columns as they are read */
     char *key;    /* names of the key's columns, with blanks between */
@@ -7622,9 +7751,9 @@ static size_t jobq_pg__rows_need(const jobq_pg_table *t, const PGresult *res, in
 
     for (c = 0; c < t->column_count; c++) {
         jobq_pg_type type = t->desc->columns[c].type;
-        if (jobq_pg__types[type].maybe != 0) continue;
+        if (jobq_pg__types[type].maybe != 0 || t->at[c] < 0) continue;
         for (r = 0; r < count; r++) {
-            need += jobq_pg__heap_need(type, (size_t)PQgetlength(res, r, c));
+            need += jobq_pg__heap_need(type, (size_t)PQgetlength(res, r, t->at[c]));
         }
     }
     return need;
@@ -7638,15 +7767,15 @@ static int jobq_pg__row_get(const jobq_pg_table *t, const PGresult *res, int r, 
 
     for (i = 0; i < t->column_count; i++) {
         const jobq_pg_column *c = &t->desc->columns[i];
-        int len = PQgetlength(res, r, i);
-        if (len == 0 && PQgetisnull(res, r, i)) {
-            if ((c->flags & JOBQ_PG_NULLABLE) == 0) return i;
+        int at = t->at[i], len = at < 0 ? 0 : PQgetlength(res, r, at);
+        if (len == 0 && (at < 0 || PQgetisnull(res, r, at))) {
+            if (at >= 0 && (c->flags & JOBQ_PG_NULLABLE) == 0) return i;
             continue;
         }
-        if (!jobq_pg__get_value(c, t->jsonb[i], PQgetvalue(res, r, i), (size_t)len, row + c->offset,
-                                heap))
+        if (!jobq_pg__get_value(c, t->jsonb[i], PQgetvalue(res, r, at), (size_t)len,
+                                row + c->offset, heap))
             return i;
-        if ((c->flags & JOBQ_PG_NULLABLE) != 0 && jobq_pg__types[c->type].maybe != 0)
+        if (jobq_pg__is_maybe(c))
             *(bool *)(row + c->offset + jobq_pg__types[c->type].size) = true;
     }
     return -1;
@@ -8153,15 +8282,14 @@ static const char *jobq_pg__desc_wrong(const jobq_pg_table_desc *d, const char *
     for (i = 0; d->columns[i].name != NULL; i++) {
         const jobq_pg_column *c = &d->columns[i];
         bool null = (c->flags & JOBQ_PG_NULLABLE) != 0;
-        size_t size, maybe;
+        size_t size;
         *column = c->name;
         if (i == JOBQ_PG__COLUMNS_MAX) return "more than 64 columns";
         if (c->type <= JOBQ_PG_NONE || c->type >= JOBQ_PG_TYPE_COUNT) return "no type";
-        maybe = jobq_pg__types[c->type].maybe;
-        size = null && maybe != 0 ? maybe : jobq_pg__types[c->type].size;
+        size = jobq_pg__is_maybe(c) ? jobq_pg__types[c->type].maybe : jobq_pg__types[c->type].size;
         if (c->size != 0 && c->size != size)
             return null ? "the field is not of the type's size; one that may be NULL is a "
-                          "jobq_pg_maybe_..."
+                          "jobq_pg_maybe_..., unless it says JOBQ_PG_ZERO"
                         : "the field is not of the type's size";
         if (c->offset + size > d->row_size) return "the field ends behind row_size";
         if (c->type == JOBQ_PG_ENUM && c->names == NULL) return "an enum needs names";
@@ -8361,8 +8489,10 @@ JOBQ_API jobq_error jobq_pg_table_open(jobq_pg_table **table, jobq_pg *pg, PGcon
     t->desc = desc;
     t->entity = desc->entity == NULL ? desc->name : desc->entity;
     t->unprepared = desc->unprepared || (pg != NULL && pg->pooled);
-    while (t->column_count < JOBQ_PG__COLUMNS_MAX && desc->columns[t->column_count].name != NULL)
+    while (t->column_count < JOBQ_PG__COLUMNS_MAX && desc->columns[t->column_count].name != NULL) {
+        t->at[t->column_count] = t->column_count;
         t->column_count++;
+    }
     wrong = jobq_pg__desc_wrong(desc, &column);
     if (wrong != NULL) code = jobq_pg__unfit(t, error, column, wrong);
     else if (conn == NULL && pg == NULL) code = jobq_pg__invalid(error, "conn", "name one, or pg");
@@ -8372,6 +8502,257 @@ JOBQ_API jobq_error jobq_pg_table_open(jobq_pg_table **table, jobq_pg *pg, PGcon
     if (code == JOBQ_OK) *table = t;
     else jobq_pg_table_close(t);
     return code;
+}
+
+/* ---- >>own: the library's own tables --------------------------------------------------------- */
+
+/* By the value of jobq_state. */
+static const char *const jobq_pg__states[] = {"none",
+#define JOBQ__X(id, letter, name) name,
+                                              JOBQ_STATES(JOBQ__X)
+#undef JOBQ__X
+                                                  NULL};
+
+#define JOBQ_PG__OWN(field, column, type, flags) \
+    JOBQ_PG_COLUMN_AS(JOBQ_PG__ROW, field, column, type, JOBQ_PG_READ_ONLY | (flags))
+
+/* What a role may not see stands first, so that a description without it begins behind it. */
+#define JOBQ_PG__HIDDEN 3
+
+#define JOBQ_PG__DESC(view, row, columns, entity, order) \
+    {"jobq." view, sizeof(row), columns, entity, order, false}
+
+#define JOBQ_PG__ROW jobq_pg_job_row
+static const jobq_pg_column jobq_pg__job_columns[] = {
+    JOBQ_PG__OWN(payload, "payload", JSON, JOBQ_PG_NULLABLE),
+    JOBQ_PG__OWN(bytes, "bytes", BYTES, JOBQ_PG_NULLABLE),
+    JOBQ_PG__OWN(headers, "headers", JSON, JOBQ_PG_NULLABLE),
+    JOBQ_PG__OWN(facts.id, "id", INT64, JOBQ_PG_KEY),
+    JOBQ_PG__OWN(queue, "queue", TEXT, 0),
+    JOBQ_PG__OWN(kind, "kind", TEXT, 0),
+    {"state", JOBQ_PG_ENUM, offsetof(jobq_pg_job_row, facts.state), sizeof(jobq_state),
+     JOBQ_PG_READ_ONLY, jobq_pg__states},
+    JOBQ_PG__OWN(facts.priority, "priority", INT16, 0),
+    JOBQ_PG__OWN(facts.stage, "stage", INT16, 0),
+    JOBQ_PG__OWN(facts.stages, "stages", INT16, 0),
+    JOBQ_PG__OWN(facts.attempt, "attempt", INT32, 0),
+    JOBQ_PG__OWN(facts.max_attempts, "max_attempts", INT32, 0),
+    JOBQ_PG__OWN(facts.crash, "crash", INT32, 0),
+    JOBQ_PG__OWN(facts.suspect, "suspect", BOOL, 0),
+    JOBQ_PG__OWN(facts.enqueued_at_us, "enqueued_at", TIMESTAMPTZ, 0),
+    JOBQ_PG__OWN(facts.run_at_us, "run_at", TIMESTAMPTZ, 0),
+    JOBQ_PG__OWN(claimed_at_us, "claimed_at", TIMESTAMPTZ, JOBQ_PG_ZERO),
+    JOBQ_PG__OWN(finished_at_us, "finished_at", TIMESTAMPTZ, JOBQ_PG_ZERO),
+    JOBQ_PG__OWN(facts.worker, "worker", INT64, JOBQ_PG_ZERO),
+    JOBQ_PG__OWN(facts.claim, "claim", INT64, JOBQ_PG_ZERO),
+    JOBQ_PG__OWN(cancel_requested_at_us, "cancel_requested_at", TIMESTAMPTZ, JOBQ_PG_ZERO),
+    JOBQ_PG__OWN(key, "key", TEXT, JOBQ_PG_NULLABLE),
+    JOBQ_PG__OWN(errors, "errors", JSON, JOBQ_PG_NULLABLE),
+    JOBQ_PG__OWN(facts.queue, "queue_id", INT32, 0),
+    JOBQ_PG__OWN(facts.kind, "kind_id", INT32, 0),
+    JOBQ_PG_COLUMNS_END};
+#undef JOBQ_PG__ROW
+
+JOBQ_API const jobq_pg_table_desc *jobq_pg_jobs_desc(bool payloads)
+{
+    static const jobq_pg_table_desc desc[2] = {
+        JOBQ_PG__DESC("jobs", jobq_pg_job_row, jobq_pg__job_columns + JOBQ_PG__HIDDEN, "job", NULL),
+        JOBQ_PG__DESC("jobs", jobq_pg_job_row, jobq_pg__job_columns, "job", NULL)};
+
+    return &desc[payloads];
+}
+
+JOBQ_API const jobq_pg_table_desc *jobq_pg_past_jobs_desc(bool payloads)
+{
+    static const jobq_pg_table_desc desc[2] = {
+        JOBQ_PG__DESC("past_jobs", jobq_pg_job_row, jobq_pg__job_columns + JOBQ_PG__HIDDEN, "job",
+                      NULL),
+        JOBQ_PG__DESC("past_jobs", jobq_pg_job_row, jobq_pg__job_columns, "job", NULL)};
+
+    return &desc[payloads];
+}
+
+JOBQ_API jobq_job jobq_pg_job_facts(const jobq_pg_job_row *row)
+{
+    jobq_job job;
+
+    JOBQ_ASSERT(row != NULL);
+    job = row->facts;
+    job.cancel_requested = row->cancel_requested_at_us != 0;
+    if (job.state != JOBQ_STATE_RUNNING) job.worker = job.claim = 0;
+    return job;
+}
+
+#define JOBQ_PG__ROW jobq_pg_failure_row
+static const jobq_pg_column jobq_pg__failure_columns[] = {
+    JOBQ_PG__OWN(payload, "payload", JSON, JOBQ_PG_NULLABLE),
+    JOBQ_PG__OWN(bytes, "bytes", BYTES, JOBQ_PG_NULLABLE),
+    JOBQ_PG__OWN(headers, "headers", JSON, JOBQ_PG_NULLABLE),
+    JOBQ_PG__OWN(id, "id", INT64, JOBQ_PG_KEY),
+    JOBQ_PG__OWN(queue, "queue", TEXT, 0),
+    JOBQ_PG__OWN(kind, "kind", TEXT, 0),
+    JOBQ_PG__OWN(failed_at_us, "failed_at", TIMESTAMPTZ, 0),
+    JOBQ_PG__OWN(attempt, "attempt", INT32, 0),
+    JOBQ_PG__OWN(crash, "crash", INT32, 0),
+    JOBQ_PG__OWN(stage, "stage", INT16, 0),
+    JOBQ_PG__OWN(error, "error", TEXT, JOBQ_PG_NULLABLE),
+    JOBQ_PG__OWN(errors, "errors", TEXT, JOBQ_PG_NULLABLE),
+    JOBQ_PG__OWN(enqueued_at_us, "enqueued_at", TIMESTAMPTZ, 0),
+    JOBQ_PG__OWN(key, "key", TEXT, JOBQ_PG_NULLABLE),
+    JOBQ_PG_COLUMNS_END};
+#undef JOBQ_PG__ROW
+
+JOBQ_API const jobq_pg_table_desc *jobq_pg_failures_desc(bool payloads)
+{
+    static const jobq_pg_table_desc desc[2] = {
+        JOBQ_PG__DESC("failures", jobq_pg_failure_row, jobq_pg__failure_columns + JOBQ_PG__HIDDEN,
+                      "failure", "-failed_at"),
+        JOBQ_PG__DESC("failures", jobq_pg_failure_row, jobq_pg__failure_columns, "failure",
+                      "-failed_at")};
+
+    return &desc[payloads];
+}
+
+#define JOBQ_PG__ROW jobq_pg_queue_row
+static const jobq_pg_column jobq_pg__queue_columns[] = {
+    JOBQ_PG__OWN(queue, "queue", TEXT, JOBQ_PG_KEY),
+    JOBQ_PG__OWN(counts.paused, "paused", BOOL, 0),
+    JOBQ_PG__OWN(counts.ready, "ready", INT64, 0),
+    JOBQ_PG__OWN(counts.running, "running", INT64, 0),
+    JOBQ_PG__OWN(counts.scheduled, "scheduled", INT64, 0),
+    JOBQ_PG__OWN(counts.parked, "parked", INT64, 0),
+    JOBQ_PG__OWN(counts.suspects, "suspects", INT64, 0),
+    JOBQ_PG__OWN(counts.failed, "failed", INT64, 0),
+    JOBQ_PG__OWN(counts.failed_1h, "failed_1h", INT64, 0),
+    JOBQ_PG__OWN(counts.late_us, "late", DURATION, JOBQ_PG_ZERO),
+    JOBQ_PG__OWN(counts.done_per_s, "done_per_s", DOUBLE, JOBQ_PG_ZERO),
+    JOBQ_PG__OWN(counts.workers, "workers", INT64, 0),
+    JOBQ_PG__OWN(paused_kinds, "paused_kinds", TEXTS, JOBQ_PG_NULLABLE),
+    JOBQ_PG__OWN(counts.exact, "exact", BOOL, 0),
+    JOBQ_PG_COLUMNS_END};
+#undef JOBQ_PG__ROW
+
+JOBQ_API const jobq_pg_table_desc *jobq_pg_queues_desc(void)
+{
+    static const jobq_pg_table_desc desc =
+        JOBQ_PG__DESC("queues", jobq_pg_queue_row, jobq_pg__queue_columns, "queue", NULL);
+
+    return &desc;
+}
+
+#define JOBQ_PG__ROW jobq_pg_worker_row
+static const jobq_pg_column jobq_pg__worker_columns[] = {
+    JOBQ_PG__OWN(id, "id", INT64, JOBQ_PG_KEY),
+    JOBQ_PG__OWN(name, "name", TEXT, 0),
+    JOBQ_PG__OWN(alive, "alive", BOOL, 0),
+    JOBQ_PG__OWN(asleep, "asleep", BOOL, 0),
+    JOBQ_PG__OWN(running, "running", INT64, 0),
+    JOBQ_PG__OWN(longest_us, "longest", DURATION, JOBQ_PG_ZERO),
+    JOBQ_PG__OWN(jobs, "jobs", INT64S, JOBQ_PG_NULLABLE),
+    JOBQ_PG__OWN(beat, "beat", INT64, 0),
+    JOBQ_PG__OWN(beat_at_us, "beat_at", TIMESTAMPTZ, 0),
+    JOBQ_PG__OWN(expires_at_us, "expires_at", TIMESTAMPTZ, 0),
+    JOBQ_PG__OWN(registered_at_us, "registered_at", TIMESTAMPTZ, 0),
+    JOBQ_PG__OWN(dead_at_us, "dead_at", TIMESTAMPTZ, JOBQ_PG_ZERO),
+    JOBQ_PG__OWN(queues, "queues", TEXTS, JOBQ_PG_NULLABLE),
+    JOBQ_PG__OWN(kinds, "kinds", TEXTS, JOBQ_PG_NULLABLE),
+    JOBQ_PG_COLUMNS_END};
+#undef JOBQ_PG__ROW
+
+JOBQ_API const jobq_pg_table_desc *jobq_pg_workers_desc(void)
+{
+    static const jobq_pg_table_desc desc =
+        JOBQ_PG__DESC("workers", jobq_pg_worker_row, jobq_pg__worker_columns, "worker", NULL);
+
+    return &desc;
+}
+
+#define JOBQ_PG__ROW jobq_pg_partition_row
+static const jobq_pg_column jobq_pg__partition_columns[] = {
+    JOBQ_PG__OWN(stat.partition, "id", INT64, JOBQ_PG_KEY),
+    JOBQ_PG__OWN(queue, "queue", TEXT, 0),
+    JOBQ_PG__OWN(stat.queue_id, "queue_id", INT32, 0),
+    JOBQ_PG__OWN(stat.number, "partition", INT32, 0),
+    JOBQ_PG__OWN(stat.lag, "lag", INT64, 0),
+    JOBQ_PG__OWN(stat.incoming, "incoming", INT64, 0),
+    JOBQ_PG__OWN(stat.numbered, "numbered", INT64, 0),
+    JOBQ_PG__OWN(stat.acked, "acked", INT64, 0),
+    JOBQ_PG__OWN(stat.age_us, "age", DURATION, JOBQ_PG_ZERO),
+    JOBQ_PG__OWN(stat.attempts, "attempts", INT32, 0),
+    JOBQ_PG__OWN(stat.effective, "batch", INT64, JOBQ_PG_ZERO),
+    JOBQ_PG__OWN(stat.failures, "failures", INT64, 0),
+    JOBQ_PG__OWN(stat.worker, "worker", INT64, JOBQ_PG_ZERO),
+    JOBQ_PG__OWN(stat.dead_letters, "dead_letters", INT64, 0),
+    JOBQ_PG__OWN(lease_until_us, "lease_until", TIMESTAMPTZ, JOBQ_PG_ZERO),
+    JOBQ_PG__OWN(run_at_us, "run_at", TIMESTAMPTZ, JOBQ_PG_ZERO),
+    JOBQ_PG__OWN(error, "error", TEXT, JOBQ_PG_NULLABLE),
+    JOBQ_PG_COLUMNS_END};
+#undef JOBQ_PG__ROW
+
+JOBQ_API const jobq_pg_table_desc *jobq_pg_partitions_desc(void)
+{
+    static const jobq_pg_table_desc desc =
+        JOBQ_PG__DESC("outbox", jobq_pg_partition_row, jobq_pg__partition_columns, "partition",
+                      NULL);
+
+    return &desc;
+}
+
+#define JOBQ_PG__ROW jobq_pg_dead_letter
+static const jobq_pg_column jobq_pg__dead_letter_columns[] = {
+    JOBQ_PG__OWN(payload, "payload", JSON, JOBQ_PG_NULLABLE),
+    JOBQ_PG__OWN(bytes, "bytes", BYTES, JOBQ_PG_NULLABLE),
+    JOBQ_PG__OWN(headers, "headers", JSON, JOBQ_PG_NULLABLE),
+    JOBQ_PG__OWN(id, "id", INT64, JOBQ_PG_KEY),
+    JOBQ_PG__OWN(queue, "queue", TEXT, 0),
+    JOBQ_PG__OWN(queue_id, "queue_id", INT32, 0),
+    JOBQ_PG__OWN(partition, "partition_id", INT64, 0),
+    JOBQ_PG__OWN(number, "partition", INT32, 0),
+    JOBQ_PG__OWN(seq, "seq", INT64, 0),
+    JOBQ_PG__OWN(status, "status", TEXT, 0),
+    JOBQ_PG__OWN(attempts, "attempts", INT32, 0),
+    JOBQ_PG__OWN(error, "error", TEXT, JOBQ_PG_NULLABLE),
+    JOBQ_PG__OWN(type, "type", TEXT, JOBQ_PG_NULLABLE),
+    JOBQ_PG__OWN(created_at_us, "created_at", TIMESTAMPTZ, 0),
+    JOBQ_PG__OWN(failed_at_us, "failed_at", TIMESTAMPTZ, 0),
+    JOBQ_PG__OWN(completed_at_us, "completed_at", TIMESTAMPTZ, JOBQ_PG_ZERO),
+    JOBQ_PG__OWN(deadline_us, "deadline", TIMESTAMPTZ, JOBQ_PG_ZERO),
+    JOBQ_PG_COLUMNS_END};
+#undef JOBQ_PG__ROW
+
+JOBQ_API const jobq_pg_table_desc *jobq_pg_dead_letters_desc(bool payloads)
+{
+    static const jobq_pg_table_desc desc[2] = {
+        JOBQ_PG__DESC("dead_letters", jobq_pg_dead_letter,
+                      jobq_pg__dead_letter_columns + JOBQ_PG__HIDDEN, "dead letter", "-failed_at"),
+        JOBQ_PG__DESC("dead_letters", jobq_pg_dead_letter, jobq_pg__dead_letter_columns,
+                      "dead letter", "-failed_at")};
+
+    return &desc[payloads];
+}
+
+/* Runs a statement of the library's and reads its rows by a description: whichever of its columns
+ * the statement names. */
+static jobq_error jobq_pg__ask_rows(jobq_pg *pg, PGconn *conn, jobq_pg__statement st,
+                                    jobq_pg__params *p, const jobq_pg_table_desc *desc,
+                                    jobq_pg_rows *rows, jobq_pg_error *error)
+{
+    jobq_pg_table t;
+    PGresult *res;
+    int i;
+
+    memset(rows, 0, sizeof *rows);
+    res = jobq_pg__exec(pg, conn, st, p, error);
+    if (res == NULL) return error->code;
+    memset(&t, 0, sizeof t);
+    t.desc = desc;
+    t.entity = desc->entity;
+    for (i = 0; desc->columns[i].name != NULL; i++) {
+        t.at[i] = PQfnumber(res, desc->columns[i].name);
+        t.jsonb[i] = desc->columns[i].type == JOBQ_PG_JSON;
+    }
+    t.column_count = i;
+    return jobq_pg__rows_take(&t, res, INT32_MAX, rows, error);
 }
 
 /* ---- >>transaction --------------------------------------------------------------------------- */
@@ -10337,40 +10718,20 @@ JOBQ_API jobq_error jobq_pg_rescue(jobq_pg *pg, PGconn *conn, int64_t victim, in
 JOBQ_API jobq_error jobq_pg_get(jobq_pg *pg, PGconn *conn, int64_t id, jobq_job *job,
                                 jobq_pg_error *error)
 {
-    jobq_pg__params p;
     jobq_pg_error local;
-    PGresult *res;
-    jobq_state state;
+    jobq_pg__params p;
+    jobq_pg_rows rows;
+    jobq_error code;
 
     JOBQ_ASSERT(pg != NULL && job != NULL);
     if (error == NULL) error = &local;
     memset(&p, 0, sizeof p);
     jobq_pg__add_int(&p, id, 8);
-    res = jobq_pg__exec(pg, conn, JOBQ_PG__GET, &p, error);
-    if (res == NULL) return error->code;
-    if (PQntuples(res) == 0 ||
-        jobq_state_from(jobq_pg__str(res, 0, 12, false), &state) != JOBQ_OK) {
-        PQclear(res);
-        return jobq_pg__not_found(error, "job", id);
-    }
-    memset(job, 0, sizeof *job);
-    job->id = jobq_pg__int(res, 0, 0);
-    job->run_at_us = jobq_pg__instant(res, 0, 1);
-    job->enqueued_at_us = jobq_pg__instant(res, 0, 2);
-    job->queue = jobq_pg__int32(res, 0, 3);
-    job->kind = jobq_pg__int32(res, 0, 4);
-    job->attempt = jobq_pg__int32(res, 0, 5);
-    job->crash = jobq_pg__int32(res, 0, 6);
-    job->max_attempts = jobq_pg__int32(res, 0, 7);
-    job->priority = (int16_t)jobq_pg__int(res, 0, 8);
-    job->stage = (int16_t)jobq_pg__int(res, 0, 9);
-    job->stages = (int16_t)jobq_pg__int(res, 0, 10);
-    job->suspect = jobq_pg__int(res, 0, 11) != 0;
-    job->state = state;
-    job->worker = state == JOBQ_STATE_RUNNING ? jobq_pg__int(res, 0, 13) : 0;
-    job->claim = state == JOBQ_STATE_RUNNING ? jobq_pg__int(res, 0, 14) : 0;
-    job->cancel_requested = jobq_pg__int(res, 0, 15) != 0;
-    PQclear(res);
+    code = jobq_pg__ask_rows(pg, conn, JOBQ_PG__GET, &p, jobq_pg_jobs_desc(true), &rows, error);
+    if (code != JOBQ_OK) return code;
+    if (rows.count == 0) return jobq_pg__not_found(error, "job", id);
+    *job = jobq_pg_job_facts((const jobq_pg_job_row *)rows.rows);
+    jobq_pg_rows_clear(&rows);
     return JOBQ_OK;
 }
 
@@ -11449,36 +11810,24 @@ JOBQ_API jobq_error jobq_pg_outbox_stats(jobq_pg *pg, PGconn *conn, const char *
                                          jobq_pg_outbox_stat *stats, size_t room, size_t *count,
                                          jobq_pg_error *error)
 {
+    const jobq_pg_partition_row *row;
     jobq_pg_error local;
     jobq_pg__params p;
-    PGresult *res;
-    int row;
+    jobq_pg_rows rows;
+    jobq_error code;
+    size_t i;
 
     JOBQ_ASSERT(pg != NULL && count != NULL && (stats != NULL || room == 0));
     if (error == NULL) error = &local;
     memset(&p, 0, sizeof p);
     jobq_pg__add_text(&p, jobq_str_from(queue));
-    res = jobq_pg__exec(pg, conn, JOBQ_PG__OUTBOX_STATS, &p, error);
-    if (res == NULL) return error->code;
-    *count = (size_t)PQntuples(res);
-    for (row = 0; row < PQntuples(res) && (size_t)row < room; row++) {
-        jobq_pg_outbox_stat *s = &stats[row];
-        memset(s, 0, sizeof *s);
-        s->partition = jobq_pg__int(res, row, 0);
-        s->queue_id = (int32_t)(s->partition / 32768);
-        s->number = (int32_t)(s->partition % 32768);
-        s->lag = jobq_pg__int(res, row, 1);
-        s->incoming = jobq_pg__int(res, row, 2);
-        s->numbered = jobq_pg__int(res, row, 3);
-        s->acked = jobq_pg__int(res, row, 4);
-        s->age_us = jobq_pg__int(res, row, 5);
-        s->attempts = jobq_pg__int32(res, row, 6);
-        s->effective = jobq_pg__int(res, row, 7);
-        s->failures = jobq_pg__int(res, row, 8);
-        s->worker = jobq_pg__int(res, row, 9);
-        s->dead_letters = jobq_pg__int(res, row, 10);
-    }
-    PQclear(res);
+    code = jobq_pg__ask_rows(pg, conn, JOBQ_PG__OUTBOX_STATS, &p, jobq_pg_partitions_desc(), &rows,
+                             error);
+    if (code != JOBQ_OK) return code;
+    row = (const jobq_pg_partition_row *)rows.rows;
+    for (i = 0; i < rows.count && i < room; i++) stats[i] = row[i].stat;
+    *count = rows.count;
+    jobq_pg_rows_clear(&rows);
     return JOBQ_OK;
 }
 
@@ -11529,40 +11878,13 @@ static jobq_error jobq_pg__letters(jobq_pg *pg, PGconn *conn, jobq_pg__statement
                                    jobq_pg__params *p, jobq_pg_dead_letters *out,
                                    jobq_pg_error *error)
 {
-    PGresult *res = jobq_pg__exec(pg, conn, st, p, error);
-    int row;
+    jobq_pg_rows rows;
+    jobq_error code =
+        jobq_pg__ask_rows(pg, conn, st, p, jobq_pg_dead_letters_desc(true), &rows, error);
 
-    if (res == NULL) return error->code;
-    out->result = res;
-    out->count = (size_t)PQntuples(res);
-    out->rows = (jobq_pg_dead_letter *)calloc(out->count + 1, sizeof *out->rows);
-    if (out->rows == NULL) {
-        jobq_pg_dead_letters_clear(out);
-        return jobq_pg__no_memory(error);
-    }
-    for (row = 0; row < PQntuples(res); row++) {
-        jobq_pg_dead_letter *d = &out->rows[row];
-        int64_t *times[] = {&d->created_at_us, &d->failed_at_us, &d->completed_at_us,
-                            &d->deadline_us};
-        int i;
-        d->id = jobq_pg__int(res, row, 0);
-        d->partition = jobq_pg__int(res, row, 1);
-        d->queue_id = (int32_t)(d->partition / 32768);
-        d->number = (int32_t)(d->partition % 32768);
-        d->seq = jobq_pg__int(res, row, 2);
-        d->attempts = jobq_pg__int32(res, row, 3);
-        for (i = 0; i < 4; i++) {
-            if (!PQgetisnull(res, row, 4 + i)) *times[i] = jobq_pg__instant(res, row, 4 + i);
-        }
-        d->status = jobq_pg__str(res, row, 8, false);
-        d->type = jobq_pg__str(res, row, 9, false);
-        d->error = jobq_pg__str(res, row, 10, false);
-        d->payload_bytes = !PQgetisnull(res, row, 12);
-        d->payload = d->payload_bytes ? jobq_pg__str(res, row, 12, false)
-                                      : jobq_pg__str(res, row, 11, true);
-        d->headers = jobq_pg__str(res, row, 13, true);
-    }
-    return JOBQ_OK;
+    out->rows = (jobq_pg_dead_letter *)rows.rows;
+    out->count = rows.count;
+    return code;
 }
 
 JOBQ_API jobq_error jobq_pg_dead_letter_list(jobq_pg *pg, PGconn *conn, const jobq_pg_scope *scope,
@@ -11687,7 +12009,6 @@ JOBQ_API void jobq_pg_dead_letters_clear(jobq_pg_dead_letters *letters)
 {
     if (letters == NULL) return;
     free(letters->rows);
-    PQclear(letters->result);
     memset(letters, 0, sizeof *letters);
 }
 
@@ -12019,34 +12340,22 @@ JOBQ_API jobq_error jobq_pg_queue_set(jobq_pg *pg, PGconn *conn, const char *que
 JOBQ_API jobq_error jobq_pg_queue_counts(jobq_pg *pg, PGconn *conn, const char *queue,
                                          jobq_pg_counts *counts, jobq_pg_error *error)
 {
-    jobq_pg__params p;
     jobq_pg_error local;
-    PGresult *res;
+    jobq_pg__params p;
+    jobq_pg_rows rows;
+    jobq_error code;
 
     JOBQ_ASSERT(pg != NULL && counts != NULL);
     if (error == NULL) error = &local;
     if (jobq_pg__name_invalid(queue, "queue", false, error)) return JOBQ_ERROR_INVALID;
     memset(&p, 0, sizeof p);
     jobq_pg__add_text(&p, jobq_str_from(queue));
-    res = jobq_pg__exec(pg, conn, JOBQ_PG__QUEUE_COUNTS, &p, error);
-    if (res == NULL) return error->code;
-    if (PQntuples(res) == 0) {
-        PQclear(res);
-        return jobq_pg__missing(error, "queue", "name", queue);
-    }
-    counts->ready = jobq_pg__int(res, 0, 0);
-    counts->running = jobq_pg__int(res, 0, 1);
-    counts->scheduled = jobq_pg__int(res, 0, 2);
-    counts->parked = jobq_pg__int(res, 0, 3);
-    counts->suspects = jobq_pg__int(res, 0, 4);
-    counts->failed = jobq_pg__int(res, 0, 5);
-    counts->failed_1h = jobq_pg__int(res, 0, 6);
-    counts->late_us = jobq_pg__int(res, 0, 7);
-    counts->workers = jobq_pg__int(res, 0, 8);
-    counts->done_per_s = (double)jobq_pg__int(res, 0, 9) / 10;
-    counts->paused = jobq_pg__int(res, 0, 10) != 0;
-    counts->exact = jobq_pg__int(res, 0, 11) != 0;
-    PQclear(res);
+    code = jobq_pg__ask_rows(pg, conn, JOBQ_PG__QUEUE_COUNTS, &p, jobq_pg_queues_desc(), &rows,
+                             error);
+    if (code != JOBQ_OK) return code;
+    if (rows.count == 0) return jobq_pg__missing(error, "queue", "name", queue);
+    *counts = ((const jobq_pg_queue_row *)rows.rows)->counts;
+    jobq_pg_rows_clear(&rows);
     return JOBQ_OK;
 }
 

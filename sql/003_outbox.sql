@@ -1016,15 +1016,15 @@ END $$;
 -- Every partition: how far it is behind, who holds it, how it fares. lag: messages committed
 -- and not acknowledged; attempts: of the message that is next.
 CREATE VIEW jobq.outbox AS
-SELECT q.name AS queue, p.number AS partition, i.incoming + c.seq - p.acked AS lag, i.incoming,
-       c.seq AS numbered, p.acked,
+SELECT q.name AS queue, p.number::integer AS partition,
+       i.incoming + c.seq - p.acked AS lag, i.incoming, c.seq AS numbered, p.acked,
        now() - coalesce((SELECT m.created_at FROM jobq.message m
                          WHERE m.partition = p.id AND m.seq = p.acked + 1),
                              i.oldest_at) AS age,
-       (SELECT count(*) FROM unnest(p.tried) t WHERE t > p.acked) AS attempts,
+       (SELECT count(*) FROM unnest(p.tried) t WHERE t > p.acked)::integer AS attempts,
        CASE WHEN p.effective = 0 THEN 'normal' ELSE 'degraded' END AS mode,
        nullif(p.effective, 0) AS batch, p.failures, to_hex(p.worker) AS holder, p.lease_until,
-       p.run_at, p.error, d.pending AS dead_letters, p.id
+       p.run_at, p.error, d.pending AS dead_letters, p.id, p.queue_id, p.worker
 FROM jobq.partition p
 JOIN jobq.queue q ON q.id = p.queue_id
 JOIN jobq.counter c ON c.partition = p.id
@@ -1037,9 +1037,9 @@ CROSS JOIN LATERAL (
 
 -- Dead letters with their queue's name and their partition's number.
 CREATE VIEW jobq.dead_letters AS
-SELECT d.id, q.name AS queue, (d.partition & 32767)::smallint AS partition, d.seq, d.status,
+SELECT d.id, q.name AS queue, (d.partition & 32767)::integer AS partition, d.seq, d.status,
        d.attempts, d.error, d.type, d.created_at, d.failed_at, d.completed_at, d.deadline,
-       d.payload, d.bytes, d.headers
+       d.payload, d.bytes, d.headers, d.partition AS partition_id, d.queue_id
 FROM jobq.dead_letter d JOIN jobq.queue q ON q.id = d.queue_id;
 
 UPDATE jobq.meta SET version = 3;

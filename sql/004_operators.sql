@@ -17,6 +17,17 @@
 
 -- ---- looking -------------------------------------------------------------------------------
 
+-- Succeeded and cancelled jobs, of queues that keep them; as columns of jobs.
+CREATE VIEW jobq.past_jobs AS
+SELECT h.id, q.name AS queue, k.name AS kind,
+       CASE h.state WHEN 's' THEN 'succeeded' ELSE 'cancelled' END AS state,
+       h.priority, h.stage, h.stages, h.attempt, q.max_attempts, h.crash, false AS suspect,
+       h.enqueued_at, h.run_at, h.claimed_at, h.finished_at, h.worker, NULL::bigint AS claim,
+       NULL::timestamptz AS cancel_requested_at, h.key, h.payload, h.bytes, h.headers,
+       h.errors, h.queue_id, h.kind_id
+FROM jobq.history h JOIN jobq.queue q ON q.id = h.queue_id
+    JOIN jobq.kind k ON k.id = h.kind_id;
+
 -- Every job, wherever it stands now.
 CREATE VIEW jobq.jobs AS
 SELECT j.id, q.name AS queue, k.name AS kind,
@@ -34,12 +45,7 @@ SELECT f.id, q.name, k.name, 'failed', f.priority, f.stage, f.stages, f.attempt,
        f.errors, f.queue_id, f.kind_id
 FROM jobq.failed f JOIN jobq.queue q ON q.id = f.queue_id JOIN jobq.kind k ON k.id = f.kind_id
 UNION ALL
-SELECT h.id, q.name, k.name, CASE h.state WHEN 's' THEN 'succeeded' ELSE 'cancelled' END,
-       h.priority, h.stage, h.stages, h.attempt, q.max_attempts, h.crash, false, h.enqueued_at,
-       h.run_at, h.claimed_at, h.finished_at, h.worker, NULL, NULL, h.key, h.payload, h.bytes,
-       h.headers, h.errors, h.queue_id, h.kind_id
-FROM jobq.history h JOIN jobq.queue q ON q.id = h.queue_id
-    JOIN jobq.kind k ON k.id = h.kind_id;
+SELECT p.* FROM jobq.past_jobs p;
 
 -- Failed jobs with the errors of all their attempts, a line each; error is the last one.
 CREATE VIEW jobq.failures AS
@@ -181,7 +187,7 @@ WITH running AS MATERIALIZED (
 )
 SELECT q.name AS queue, q.paused_at IS NOT NULL AS paused, c.ready, coalesce(r.jobs, 0)
        AS running, c.scheduled, c.parked, c.suspects, c.failed, c.failed_1h, c.late,
-       coalesce(d.done_per_s, CASE WHEN q.history THEN 0.0 END) AS done_per_s,
+       coalesce(d.done_per_s, CASE WHEN q.history THEN 0.0 END)::float8 AS done_per_s,
        (SELECT count(*) FROM jobq.worker w WHERE q.id = ANY (w.queues) AND w.dead_at IS NULL
                                              AND w.expires_at > now()) AS workers,
        (SELECT array_agg(k.name ORDER BY k.name) FROM jobq.kind k

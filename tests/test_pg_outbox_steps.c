@@ -524,8 +524,8 @@ static void dead_letters_are_listed(void **unused)
     assert_int_equal(letters.rows[0].number, 2); /* the newest first */
     assert_int_equal(letters.rows[4].seq, 1);
     assert_int_equal(letters.rows[4].attempts, 1);
-    assert_true(letters.rows[4].payload_bytes);
-    assert_true(jobq_str_equal(letters.rows[4].payload, jobq_str_from("hello")));
+    assert_null(letters.rows[4].payload.ptr);
+    assert_true(jobq_str_equal(letters.rows[4].bytes, jobq_str_from("hello")));
     assert_true(jobq_str_equal(letters.rows[4].type, jobq_str_from("text/plain")));
     assert_true(jobq_str_equal(letters.rows[4].status, jobq_str_from("pending")));
     assert_true(jobq_str_equal(letters.rows[4].error, jobq_str_from("bad")));

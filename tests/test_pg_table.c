@@ -1363,6 +1363,92 @@ static void random_wire_bytes(void **state)
     assert_true(taken > 1000);
 }
 
+/* -- durations, and NULL as zero -- */
+
+#define DAY_US (86400 * SECOND)
+
+typedef struct lapse {
+    int64_t id;
+    int64_t span_us;             /* an interval that can't be NULL */
+    int64_t rest_us;             /* NULL is 0 */
+    jobq_pg_maybe_int64 wait_us; /* NULL is not set */
+    int64_t holder, until_us;    /* NULL is 0 */
+    bool flag;
+    double weight;
+} lapse;
+
+static const jobq_pg_column lapse_columns[] = {
+    JOBQ_PG_COLUMN(lapse, id, INT64, JOBQ_PG_KEY | JOBQ_PG_READ_ONLY),
+    JOBQ_PG_COLUMN_AS(lapse, span_us, "span", DURATION, 0),
+    JOBQ_PG_COLUMN_AS(lapse, rest_us, "rest", DURATION, JOBQ_PG_ZERO),
+    JOBQ_PG_COLUMN_AS(lapse, wait_us, "wait", DURATION, JOBQ_PG_NULLABLE),
+    JOBQ_PG_COLUMN(lapse, holder, INT64, JOBQ_PG_ZERO),
+    JOBQ_PG_COLUMN_AS(lapse, until_us, "until", TIMESTAMPTZ, JOBQ_PG_ZERO),
+    JOBQ_PG_COLUMN(lapse, flag, BOOL, JOBQ_PG_ZERO),
+    JOBQ_PG_COLUMN(lapse, weight, DOUBLE, JOBQ_PG_ZERO),
+    JOBQ_PG_COLUMNS_END};
+
+static const jobq_pg_table_desc lapse_desc = {"jobq.lapse", sizeof(lapse), lapse_columns,
+                                              "lapse", NULL, false};
+
+static void durations_and_null_as_zero(void **unused)
+{
+    static const struct { const char *text; int64_t us; } spans[] = {
+        {"0", 0}, {"-1 us", -1}, {"1 day", DAY_US}, {"2 days -1 us", 2 * DAY_US - 1},
+        {"1 month", 30 * DAY_US}, {"-1 mon 1 day", -29 * DAY_US},
+        {"1 year 1 hour", 360 * DAY_US + 3600 * SECOND},
+        {"178000000 years", JOBQ_NEVER}, {"-178000000 years", -JOBQ_NEVER},
+        {"2562047787 hours 106751991 days", JOBQ_NEVER},
+        {"-2562047787 hours -106751991 days", -JOBQ_NEVER}};
+    jobq_pg_table *lapses;
+    lapse row, like, *got;
+    jobq_pg_rows rows;
+    size_t i;
+
+    (void)unused;
+    RUN("DROP TABLE IF EXISTS jobq.lapse");
+    RUN("CREATE TABLE jobq.lapse (id bigserial PRIMARY KEY, span interval NOT NULL, rest interval,"
+        " wait interval, holder bigint, until timestamptz, flag bool, weight float8)");
+    OK(jobq_pg_table_open(&lapses, pg, NULL, &lapse_desc, &error));
+    memset(&row, 0, sizeof row);
+    OK(jobq_pg_table_create(lapses, NULL, NULL, &row, &rows, &error));
+    assert_int_equal(number("SELECT count(*) FROM jobq.lapse WHERE span = '0' AND "
+                            "num_nulls(rest, wait, holder, until, flag, weight) = 6"), 1);
+    assert_memory_equal((char *)rows.rows + sizeof row.id, (char *)&row + sizeof row.id,
+                        sizeof row - sizeof row.id);
+    jobq_pg_rows_clear(&rows);
+    row.span_us = -5;
+    row.rest_us = 90 * SECOND;
+    row.wait_us = jobq_pg_some_int64(0);
+    row.holder = -1;
+    row.until_us = 1;
+    row.flag = true;
+    row.weight = 0.5;
+    OK(jobq_pg_table_create(lapses, NULL, NULL, &row, &rows, &error));
+    assert_int_equal(number("SELECT count(*) FROM jobq.lapse WHERE span = '-5 us' AND rest = "
+                            "'90 s' AND wait = '0' AND holder = -1 AND flag AND weight = 0.5 AND "
+                            "until = '1970-01-01 00:00:00.000001Z'"), 1);
+    got = rows.rows;
+    row.id = got->id;
+    assert_true(got->rest_us == 90 * SECOND && got->wait_us.set && got->until_us == 1);
+    jobq_pg_rows_clear(&rows);
+    row.holder = 0;
+    OK(jobq_pg_table_update(lapses, NULL, "holder", &row, NULL, &error));
+    memset(&like, 0, sizeof like);
+    OK(jobq_pg_table_find(lapses, NULL, "holder rest<>", &like, &rows, &error));
+    assert_int_equal(rows.count, 1);
+    assert_int_equal(((lapse *)rows.rows)->id, row.id);
+    jobq_pg_rows_clear(&rows);
+    for (i = 0; i < COUNT(spans); i++) {
+        RUN("UPDATE jobq.lapse SET span = '%s'", spans[i].text);
+        OK(jobq_pg_table_get(lapses, NULL, NULL, &row, &rows, &error));
+        if (((lapse *)rows.rows)->span_us != spans[i].us)
+            fail_msg("%s: %lld", spans[i].text, (long long)((lapse *)rows.rows)->span_us);
+        jobq_pg_rows_clear(&rows);
+    }
+    jobq_pg_table_close(lapses);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -1376,6 +1462,7 @@ int main(void)
         T(update_of_nothing_writes_nothing), T(read_only_fields_are_refused), T(compare_and_set),
         T(upsert_creates_then_updates), T(delete_tells_whether_it_was_there),
         T(create_many_is_all_or_none), T(update_where_skips_locked_rows), T(views_are_read),
+        T(durations_and_null_as_zero),
         T(wrong_descriptions_are_told), T(works_without_a_handle_and_in_a_transaction),
         T(statements_are_prepared_once), T(unprepared_leaves_no_statement),
         T(a_changed_table_is_met_by_preparing_anew), T(aborted_transactions_are_refused),

@@ -30,11 +30,12 @@ MAKEFLAGS += --no-print-directory
 
 .DELETE_ON_ERROR:
 .SUFFIXES:
-.PHONY: help demo demo-outbox bench test chaos test-core test-fresh test-servers test-breadth static \
-	fuzz examples sanitize valgrind explore simulate differential mutants embed verify clean
+.PHONY: help demo demo-outbox bench test chaos chaos-upgrade chaos-mutants test-core test-fresh \
+	test-servers test-breadth static fuzz examples sanitize valgrind explore simulate differential \
+	mutants embed verify clean
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' Makefile
 
 demo: ## the pipeline example on a Postgres of its own (ARGS="...")
 	@CC="$(CC)" tests/setup.sh demo
@@ -74,6 +75,20 @@ chaos: ## real processes, and everything around them breaks (ARGS="--minutes 5 -
 	@CC="$(CC)" tests/setup.sh chaos
 	@$(MAKE) build-chaos
 	@exec env $(CHAOS_SERVER) tests/server.sh tests/chaos/chaos.sh $(ARGS)
+
+chaos-upgrade: ## work goes on over a dump from Postgres 14 into 18, and over logical replication
+	@CC="$(CC)" tests/setup.sh chaos
+	@tests/setup.sh servers
+	@$(MAKE) build-chaos
+	@exec env $(CHAOS_SERVER) tests/servers.sh --ends tests/server.sh tests/chaos/chaos.sh \
+		--minutes 0.4 --only kill,upgrade,crash $(ARGS)
+	@exec env $(CHAOS_SERVER) tests/servers.sh --ends tests/server.sh tests/chaos/chaos.sh \
+		--minutes 0.4 --only kill,logical_upgrade,crash $(ARGS)
+
+chaos-mutants: ## broken SQL that chaos has to notice, a minute each (ARGS="NAME ...")
+	@CC="$(CC)" tests/setup.sh chaos
+	@$(MAKE) build-chaos
+	@exec env $(CHAOS_SERVER) tests/chaos/mutants.sh $(ARGS)
 
 test-core: export JOBQ_TEST_VERDICT = total
 test-core: ## the tests of jobq.h alone: neither database nor libpq

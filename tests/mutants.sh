@@ -66,11 +66,12 @@ hunt_core() {
 }
 
 hunt_sql() {
-    local tool
+    local tool tools="test_pg_conform test_pg_differential test_pg_fence test_pg_verbs"
     flags="$flags -O0"
     (cd "$work/tree" && awk -f sql/embed.awk sql/[0-9]*.sql jobq_pg.h >embedded) &&
         mv "$work/tree/embedded" "$work/tree/jobq_pg.h" || return 1
-    for tool in test_pg_conform test_pg_differential test_pg_fence test_pg_verbs; do
+    case ${work##*/} in sql_outbox_*) tools="test_pg_outbox_steps test_pg_outbox" ;; esac
+    for tool in $tools; do
         # shellcheck disable=SC2086
         build "$tool" ${LIBPQ_CFLAGS--I/usr/include/postgresql} -pthread -lcmocka -lpq &&
             try "$tool" "$work/$tool" && return

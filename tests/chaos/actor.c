@@ -21,11 +21,14 @@
 
 #define SCHEMA "jobq_chaos"
 #define WATCH "jobq_chaos_watch"
+#define PARTITIONS 4
+#define REFUSED 97 /* every so many messages one is refused */
 
 static const char *role, *name;
 static jobq_pg *pg;
 static jobq_random dice; /* the main thread's */
-static volatile sig_atomic_t stopping, stop_inside, clock_steps;
+static volatile sig_atomic_t stopping, clock_steps;
+static volatile int stop_inside;
 static int64_t end_us;
 
 /* -- a wall clock that steps: what this program, the library and libpq read. A step is an hour on,
@@ -149,7 +152,11 @@ static jobq_pg_job some_job(char *payload, size_t size, int64_t ref)
     return job;
 }
 
-/* The order's event goes to the outbox; a producer's own events keep their order. */
+/* Three queues, by who delivers: consumers step by step, workers in the transaction that
+ * acknowledges, workers outside. */
+static const char *const outboxes[] = {"steps", "inside", "letters"};
+
+/* The order's event goes to the outbox; a producer's own events keep their order in each queue. */
 static bool event_of(PGconn *conn, int64_t ref)
 {
     char payload[40];
@@ -157,12 +164,12 @@ static bool event_of(PGconn *conn, int64_t ref)
 
     memset(&m, 0, sizeof m);
     snprintf(payload, sizeof payload, "{\"ref\": %lld}", (long long)ref);
-    m.queue = "events";
-    m.partition = (int)(getpid() % 4);
+    m.queue = outboxes[ref % 3];
+    m.partition = (int)(getpid() % PARTITIONS);
     m.payload = jobq_str_from(payload);
     return jobq_pg_outbox_enqueue(pg, conn, &m, NULL, NULL) == JOBQ_OK &&
-           run(conn, "INSERT INTO " WATCH ".events VALUES (%lld, %d)", (long long)ref,
-               (int)getpid());
+           run(conn, "INSERT INTO " WATCH ".events VALUES (%lld, %d, '%s')", (long long)ref,
+               (int)getpid(), m.queue);
 }
 
 /* An order and its jobs in one transaction; some are rolled back on purpose. */
@@ -227,7 +234,7 @@ static void produce(void)
     }
 }
 
-/* -- worker -- */
+/* -- handlers of jobs -- */
 
 static void note(jobq_call *call, const char *event, const char *detail)
 {
@@ -252,6 +259,12 @@ static jobq_outcome ended(jobq_call *call, jobq_outcome outcome)
     return outcome;
 }
 
+/* Whether this one is to stop the process: one of those asked. */
+static bool take_stop(void)
+{
+    return stop_inside != 0 && __sync_bool_compare_and_swap(&stop_inside, 1, 0);
+}
+
 /* Effects in the database, in the transaction that completes the job. */
 static jobq_outcome ledger(jobq_call *call)
 {
@@ -266,8 +279,7 @@ static jobq_outcome ledger(jobq_call *call)
              (long long)j->claim)) {
         return ended(call, JOBQ_OUTCOME_RETRY);
     }
-    if (stop_inside != 0) {
-        stop_inside = 0;
+    if (take_stop()) {
         note(call, "stopped_inside", "");
         raise(SIGSTOP);
     }
@@ -275,11 +287,20 @@ static jobq_outcome ledger(jobq_call *call)
     return ended(call, jobq_pg_call_commit(call, conn));
 }
 
+/* Whether what was delivered before is to take its time: words of its last holder may arrive. */
+static bool slowly(void)
+{
+    const char *path = getenv("CHAOS_SLOWLY");
+
+    return path != NULL && access(path, F_OK) == 0;
+}
+
 /* Effects elsewhere: this log is the outside world. */
 static jobq_outcome outside(jobq_call *call)
 {
     note(call, "start", call->job.suspect ? "suspect" : "");
     nap_us(chance(call) < 3 ? 700000 : chance(call) * 100);
+    if (call->job.suspect && slowly()) nap_us(2000000);
     if (jobq_call_stopping(call) == JOBQ_STOP_CANCEL) return ended(call, JOBQ_OUTCOME_CANCELLED);
     note(call, "effect", "");
     return ended(call, JOBQ_OUTCOME_SUCCESS);
@@ -311,6 +332,67 @@ static jobq_outcome poison(jobq_call *call)
     return JOBQ_OUTCOME_SUCCESS;
 }
 
+/* -- messages -- */
+
+/* The reference of a message. */
+static int64_t ref_of(const jobq_message *m)
+{
+    char text[60];
+
+    snprintf(text, sizeof text, "%.*s", (int)m->payload.len, m->payload.ptr);
+    return strchr(text, ':') == NULL ? 0 : strtoll(strchr(text, ':') + 1, NULL, 10);
+}
+
+/* Its effect is in the transaction that acknowledges; what was refused leaves none. */
+static jobq_result receive(jobq_delivery *d, const jobq_message *m)
+{
+    int64_t ref = ref_of(m);
+
+    if (!run(jobq_pg_delivery_conn(d),
+             "INSERT INTO " WATCH ".delivered (queue, partition, seq, ref) "
+             "VALUES ('%.*s', %d, %lld, %lld)", (int)d->queue.len, d->queue.ptr, (int)d->partition,
+             (long long)m->seq, (long long)ref)) {
+        return JOBQ_RESULT_RETRY;
+    }
+    if (take_stop()) {
+        say("stopped_inside", m->seq, "message");
+        raise(SIGSTOP);
+    }
+    jobq_delivery_delay(d, 5000);
+    if (ref % REFUSED == 0) return JOBQ_RESULT_REJECT;
+    return (mono_us() / 8) % 100 < 2 ? JOBQ_RESULT_RETRY : JOBQ_RESULT_SUCCESS;
+}
+
+/* Its effect is a line of the log: it may come twice, in its order the first time. */
+static jobq_result letter(jobq_delivery *d, const jobq_message *m)
+{
+    int64_t ref = ref_of(m);
+
+    jobq_delivery_delay(d, 5000);
+    if (ref % REFUSED == 0) return JOBQ_RESULT_REJECT;
+    log_line(role, "letter", m->seq, d->partition, 0, ref, "");
+    nap_us(ref % 50 == 0 ? 300000 : 0);
+    return (mono_us() / 8) % 100 < 2 ? JOBQ_RESULT_RETRY : JOBQ_RESULT_SUCCESS;
+}
+
+static void receivers_of(jobq_pg_receiver *r)
+{
+    int i;
+
+    for (i = 0; i < 2; i++) {
+        r[i].queue = outboxes[i + 1];
+        r[i].each = i == 0 ? receive : letter;
+        r[i].transactional = i == 0;
+        r[i].tuning.batch = 20;
+        r[i].tuning.lease_us = 1500000;
+        r[i].tuning.budget_us = 5000000;
+        r[i].tuning.retry.base_us = 20000;
+        r[i].tuning.retry.cap_us = 200000;
+    }
+}
+
+/* -- worker -- */
+
 static void work(bool pooled)
 {
     static const struct {
@@ -322,6 +404,7 @@ static void work(bool pooled)
                  {"hopeless", hopeless},
                  {"poison", poison}};
     jobq_pg_handler handlers[5];
+    jobq_pg_receiver receivers[2];
     jobq_pg_worker_desc d;
     jobq_pg_worker *worker;
     jobq_pg_error error;
@@ -330,6 +413,8 @@ static void work(bool pooled)
     size_t i;
 
     memset(handlers, 0, sizeof handlers);
+    memset(receivers, 0, sizeof receivers);
+    receivers_of(receivers);
     memset(&d, 0, sizeof d);
     for (i = 0; i < 5; i++) {
         handlers[i].queue = "chaos";
@@ -339,6 +424,8 @@ static void work(bool pooled)
     d.name = name;
     d.handlers = handlers;
     d.handler_count = 5;
+    d.receivers = receivers;
+    d.receiver_count = 2;
     d.loop.threads = 4;
     d.loop.batch_max = 50;
     d.loop.lease_us = 1500000;
@@ -353,39 +440,20 @@ static void work(bool pooled)
     jobq_pg_worker_wait(worker, &stats);
     jobq_pg_worker_free(worker);
     snprintf(text, sizeof text, "claimed %lld lost %lld rescued %lld reconnects %lld deaths %lld",
-             (long long)stats.jobs.claimed, (long long)stats.jobs.lost, (long long)stats.jobs.rescued,
-             (long long)stats.jobs.reconnects, (long long)stats.jobs.deaths);
+             (long long)stats.jobs.claimed, (long long)stats.jobs.lost,
+             (long long)stats.jobs.rescued, (long long)stats.jobs.reconnects,
+             (long long)stats.jobs.deaths);
     say("stats", 0, text);
 }
 
-/* -- consumer: messages of the outbox, their effect in the transaction that acknowledges -- */
+/* -- consumer: the steps of the outbox one by one, as a program with a loop of its own -- */
 
-#define PARTITIONS 4
 #define HOLD_US 1500000
 
 /* Another's hold, and since when its beat stands still. */
 typedef struct watch {
     int64_t worker, claim, beat, since_us;
 } watch;
-
-static jobq_result receive(jobq_delivery *d, const jobq_message *m)
-{
-    unsigned draw = (unsigned)(jobq_random_next(&dice) % 100);
-
-    if (!run(jobq_pg_delivery_conn(d),
-             "INSERT INTO " WATCH ".delivered (partition, seq, ref) SELECT %d, %lld, "
-             "('%.*s'::jsonb->>'ref')::bigint", d->partition, (long long)m->seq,
-             (int)m->payload.len, m->payload.ptr)) {
-        return JOBQ_RESULT_RETRY;
-    }
-    if (stop_inside != 0) {
-        stop_inside = 0;
-        say("stopped_inside", m->seq, "message");
-        raise(SIGSTOP);
-    }
-    jobq_delivery_delay(d, 5000);
-    return draw < 2 ? JOBQ_RESULT_RETRY : JOBQ_RESULT_SUCCESS;
-}
 
 static void look_at(watch *w, const jobq_pg_step *step)
 {
@@ -408,7 +476,7 @@ static void consume(void)
     int32_t queue = 0;
     int i;
 
-    while (going() && jobq_pg_outbox_register(pg, NULL, "events", PARTITIONS, &queue, NULL) !=
+    while (going() && jobq_pg_outbox_register(pg, NULL, outboxes[0], PARTITIONS, &queue, NULL) !=
                           JOBQ_OK) {
         nap_us(100000);
     }
@@ -427,7 +495,7 @@ static void consume(void)
             d.read.watched_worker = still ? w->worker : 0;
             d.read.watched_claim = still ? w->claim : 0;
             d.read.watched_beat = still ? w->beat : 0;
-            d.queue = "events";
+            d.queue = outboxes[0];
             d.transactional = true;
             d.each = receive;
             d.random = jobq_random_next(&dice);
@@ -512,6 +580,7 @@ int main(int argc, char **argv)
     struct sigaction action;
     jobq_pg_desc desc;
     jobq_pg_error error;
+    int i;
 
     if (argc < 5) return 2;
     role = argv[1];
@@ -536,10 +605,10 @@ int main(int argc, char **argv)
         nap_us(100000);
     }
     if (strcmp(role, "migrate") == 0) {
-        if (jobq_pg_migrate(pg, &error) == JOBQ_OK &&
-            jobq_pg_outbox_register(pg, NULL, "events", 4, NULL, &error) == JOBQ_OK) {
-            return 0;
-        }
+        jobq_error code = jobq_pg_migrate(pg, &error);
+        for (i = 0; i < 3 && code == JOBQ_OK; i++)
+            code = jobq_pg_outbox_register(pg, NULL, outboxes[i], PARTITIONS, NULL, &error);
+        if (code == JOBQ_OK) return 0;
         fprintf(stderr, "%s\n", error.message);
         return 1;
     }

@@ -6,12 +6,13 @@
 # fraction; each fault comes at least once. The seed chooses the faults' order and victims. --mutant
 # breaks the library by a patch of tests/mutants/, which has to be found. Runs on the server of JOBQ_SERVER ("keyword=value" form), in the schemas jobq_chaos and
 # jobq_chaos_watch, which it drops first; without JOBQ_SERVER_DIR (tests/server.sh) the faults that
-# need the server's machine are left out. A run that fails keeps its logs.
+# need the server's machine are left out. The upgrades need JOBQ_UPGRADE_BIN, a folder of newer
+# Postgres binaries (make chaos-upgrade). A run that fails keeps its logs.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 tests=${here%/*}
-all_faults="kill kill_producer freeze freeze_inside cut commits hold unsynced delay clock trouble
-    locks bouncer crash restart failover restore logical"
+all_faults="kill kill_producer freeze freeze_inside late cut commits hold unsynced delay clock
+    trouble locks bouncer crash restart failover restore logical upgrade logical_upgrade"
 
 minutes=1 seed=$$ only= mutant=
 while [ $# -gt 0 ]; do
@@ -28,13 +29,16 @@ done
 [ -n "${JOBQ_SERVER-}" ] || { echo "chaos: JOBQ_SERVER is not set: make chaos" >&2; exit 2; }
 RANDOM=$seed
 
-bin=${JOBQ_SERVER_BIN:-$("$tests/setup.sh" --pg-bin)}
+# Servers come without psql and pg_dump in places; those of the system serve all of them.
+bin=${JOBQ_SERVER_BIN-}
+[ -x "$bin/psql" ] || bin=$(JOBQ_PG_BIN='' "$tests/setup.sh" --pg-bin)
 programs=${CHAOS_PROGRAMS:-.build/chaos}
 run=$(mktemp -d /tmp/jobq_chaos.XXXXXX) # short: a socket's path may have 107 bytes only
 mkdir "$run"/{a,b,c,log}
 chmod 755 "$run"
 faults=0
 started=()
+export CHAOS_SLOWLY=$run/slowly # while it is there, what was delivered before takes its time
 
 # A copy of the tree with the patch applied; its actors are the ones that act.
 mutate() {
@@ -144,10 +148,10 @@ primary() {
 
 other() { [ "$slot" = a ] && echo b || echo a; }
 
-# A fresh private server beside ours, stopped with us; sets new.
+# new_server [BIN]: a fresh private server beside ours, stopped with us; sets new.
 new_server() {
     rm -f "$run/new"
-    env -u JOBQ_SERVER "$tests/server.sh" bash -c \
+    env -u JOBQ_SERVER ${1:+JOBQ_PG_BIN="$1"} "$tests/server.sh" bash -c \
         'echo "$JOBQ_SERVER_DIR" >"$0/new"; while [ -d "$0" ]; do sleep 0.2; done' "$run" &
     started+=($!)
     until_true 60 test -s "$run/new"
@@ -205,17 +209,41 @@ fault_freeze() {
     sleep 1
 }
 
-# A worker stops itself between its effect and its COMMIT.
+stopped() { [[ "$(ps -o stat= -p "$1" 2>/dev/null)" = T* ]]; }
+
+# Two of three workers stop themselves between an effect and its COMMIT, and go on when somebody
+# else has had their jobs.
 fault_freeze_inside() {
-    local pid
-    pid=$(pid_of "$(random_of "${workers[@]}")")
+    local name pid pids=()
     fault freeze_inside
-    signal USR1 "$pid"
-    sleep $beyond
-    signal CONT "$pid"
-    log note thaw "$pid"
+    for name in $(shuf -n 2 -e worker1 worker2 worker3 --random-source=<(yes "$RANDOM")); do
+        pids+=("$(pid_of "$name")")
+    done
+    for pid in "${pids[@]}"; do signal USR1 "$pid"; done
+    for pid in "${pids[@]}"; do until_true 3 stopped "$pid" || :; done
+    sleep $((beyond + 1))
+    for pid in "${pids[@]}"; do signal CONT "$pid"; log note thaw "$pid"; done
     sleep 1
 }
+
+# A worker dies while its completions are on their way: they arrive when others have its jobs,
+# which take longer then.
+fault_late() {
+    local held i
+    fault late
+    touch "$CHAOS_SLOWLY"
+    for i in 1 2 3; do
+        held=$(grep -cw late "$run/log/proxy" || :)
+        tell late 3 2500
+        until_true 4 more_late "$held" || :
+        signal KILL "$(pid_of worker2)"
+        tell late 0 2500
+        sleep 5
+    done
+    rm -f "$CHAOS_SLOWLY"
+}
+
+more_late() { [ "$(grep -cw late "$run/log/proxy")" -gt "$1" ]; }
 
 fault_cut() { local i; for i in 1 2 3 4 5; do fault cut; tell cut; sleep 0.4; done; }
 fault_commits() { fault commits; tell commit 62; sleep 4; tell commit 0; }
@@ -325,21 +353,27 @@ no_clients() {
         WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()" | grep -qx 0
 }
 
+# Nobody gets in any more, and nobody is in.
+shut() {
+    place a /nowhere; place b /nowhere; ln -sfn /nowhere "$run/at"
+    tell cut
+    until_true 20 no_clients "$1"
+}
+
 # All tables of both schemas to another server; the clients are shut out, the rest arrives, they
 # are let in there. Sequences are not replicated.
-fault_logical() {
+fault_logical() { fault logical; move_logically; }
+
+move_logically() {
     local old=$primary lsn
-    new_server
-    fault logical
+    new_server "$@"
     psql_on "$(direct "$old")" -c "CREATE PUBLICATION chaos FOR ALL TABLES"
     "$bin/pg_dump" --schema-only --no-publications -d "$(direct "$old")" | psql_on "$(direct "$new")" >/dev/null
     psql_on "$(direct "$new")" -c "CREATE SUBSCRIPTION chaos CONNECTION '$(direct "$old")' PUBLICATION chaos" \
         2>>"$run/log/stderr"
     until_true 60 synced
     sleep 1
-    place a /nowhere; place b /nowhere; ln -sfn /nowhere "$run/at"
-    tell cut
-    until_true 20 no_clients "$old"
+    shut "$old"
     lsn=$(psql_on "$(direct "$old")" -At -c "SELECT pg_current_wal_lsn()")
     until_true 60 caught_up "$old" "$lsn"
     psql_on "$(direct "$new")" -c "DROP SUBSCRIPTION chaos" 2>>"$run/log/stderr"
@@ -350,6 +384,30 @@ fault_logical() {
     crash "$old"
     primary "$slot" "$new"
     sleep 3
+}
+
+upgraded() { [ "$JOBQ_SERVER_BIN" = "$JOBQ_UPGRADE_BIN" ]; }
+
+# To the newer Postgres, once: nothing is lost, since everybody waits meanwhile.
+fault_upgrade() {
+    local old=$primary
+    ! upgraded || return 0
+    fault upgrade
+    new_server "$JOBQ_UPGRADE_BIN"
+    shut "$old"
+    "$bin/pg_dump" -d "$(direct "$old")" | psql_on "$(direct "$new")" >/dev/null
+    renew "$new"
+    crash "$old"
+    JOBQ_SERVER_BIN=$JOBQ_UPGRADE_BIN
+    primary "$slot" "$new"
+    sleep 3
+}
+
+fault_logical_upgrade() {
+    ! upgraded || return 0
+    fault logical_upgrade
+    move_logically "$JOBQ_UPGRADE_BIN"
+    JOBQ_SERVER_BIN=$JOBQ_UPGRADE_BIN
 }
 
 # ---- the run -------------------------------------------------------------------------------------
@@ -386,7 +444,6 @@ mkfifo "$run/ear"
 if [ -n "$primary" ]; then
     ln -sfn "$primary" "$run/at"
     place a "$primary"
-    servers=("$primary")
     admin_server="$JOBQ_SERVER host=$run/at_a,$run/at_b target_session_attrs=read-write"
     clients="$JOBQ_SERVER host=$run/a,$run/b target_session_attrs=read-write"
     "$programs/proxy" "$run/log/proxy" "$run/a" "$run/at_a" 5432 "$run/b" "$run/at_b" 5432 <"$run/ear" &
@@ -402,6 +459,7 @@ if [ -n "$primary" ]; then
     until_true 10 test -S "$run/b/.s.PGSQL.5432"
     place b /nowhere
 fi
+[ -n "${JOBQ_UPGRADE_BIN-}" ] || possible=${possible%%upgrade*}
 if [ -n "$through_bouncer" ]; then bouncer_start; else possible=${possible/bouncer/}; fi
 
 admin -c "DROP SCHEMA IF EXISTS jobq_chaos CASCADE" -c "DROP SCHEMA IF EXISTS jobq_chaos_watch CASCADE" 2>/dev/null
@@ -409,7 +467,7 @@ JOBQ_SERVER=$admin_server "$programs/actor" migrate "$run/log/migrate" migrate 6
 admin -f "$here/watch.sql" >/dev/null
 
 start worker1 "$clients" worker
-start worker2 "$clients" worker
+start worker2 "$clients" worker pooled
 start producer1 "$clients" producer
 start consumer1 "$clients" consumer
 start consumer2 "$clients" consumer
@@ -443,8 +501,8 @@ tell delay 0
 admin -c "UPDATE jobq_chaos.queue SET paused_at = NULL"
 empty() {
     [ "$(number "SELECT (SELECT count(*) FROM jobq_chaos.job) + (SELECT count(*) FROM
-        jobq_chaos_watch.events) - (SELECT count(*) FROM jobq_chaos_watch.delivered) -
-        (SELECT count(*) FROM jobq_chaos.dead_letter)" 2>/dev/null)" = 0 ]
+        jobq_chaos.incoming) + (SELECT count(*) FROM jobq_chaos.partition p JOIN
+        jobq_chaos.counter c ON c.partition = p.id WHERE p.acked < c.seq)" 2>/dev/null)" = 0 ]
 }
 until_true 60 empty || echo "chaos: not empty after a minute"
 touch "$run/stop.consumer"

@@ -258,40 +258,68 @@ WHERE EXISTS (SELECT FROM move m WHERE m.id = a.job AND m.now_state = 'x'
 
 -- ---- 6: the outbox -------------------------------------------------------------------------
 
-INSERT INTO broken
-SELECT 1, 'a message committed was not delivered', e.ref::text
-FROM events e WHERE NOT EXISTS (SELECT FROM delivered d WHERE d.ref = e.ref)
-  AND NOT EXISTS (SELECT FROM dead_letter l WHERE (l.payload->>'ref')::bigint = e.ref);
+-- The log's deliveries: each message's first one in its order; those it may have had from a
+-- server that is gone now (its batch may outlive it for a moment) prove nothing about order.
+CREATE TEMP TABLE letter AS
+SELECT l.stage AS partition, l.job AS seq, l.claim AS ref, min(l.mono_us) AS n,
+       (SELECT count(*) FROM gap g WHERE g.to_us < l.mono_us) AS epoch
+FROM kept_log l
+WHERE l.event = 'letter' AND NOT EXISTS (
+    SELECT FROM gap g WHERE l.mono_us BETWEEN g.from_us AND g.to_us + 6000000)
+GROUP BY 1, 2, 3, 5;
+
+CREATE TEMP TABLE taken AS
+SELECT queue, 0::bigint AS epoch, partition, seq, ref, n FROM delivered
+UNION ALL SELECT 'letters', epoch, partition, seq, ref, n FROM letter;
+
+CREATE TEMP TABLE refused AS
+SELECT q.name AS queue, (l.partition & 32767)::int AS partition, l.seq,
+       (l.payload->>'ref')::bigint AS ref
+FROM dead_letter l JOIN queue q ON q.id = l.partition >> 15;
 
 INSERT INTO broken
-SELECT 1, 'a message of a transaction that was rolled back', d.ref::text
-FROM delivered d WHERE NOT EXISTS (SELECT FROM events e WHERE e.ref = d.ref);
+SELECT 1, 'a message committed was not delivered', format('%s %s', e.queue, e.ref)
+FROM events e
+WHERE e.ref NOT IN (SELECT ref FROM delivered UNION ALL SELECT ref FROM refused
+                    UNION ALL SELECT claim FROM kept_log WHERE event = 'letter');
+
+INSERT INTO broken
+SELECT 1, 'a message of a transaction that was rolled back', format('%s %s', t.queue, t.ref)
+FROM taken t WHERE NOT EXISTS (SELECT FROM events e WHERE e.ref = t.ref);
 
 INSERT INTO broken
 SELECT 2, 'the effect of a message happened twice', ref::text
 FROM delivered GROUP BY ref HAVING count(*) > 1;
 
 INSERT INTO broken
-SELECT 6, 'two messages under one number', format('%s/%s', partition, seq)
-FROM delivered GROUP BY partition, seq HAVING count(DISTINCT ref) > 1;
+SELECT 2, 'a refused message left its effect', r.ref::text
+FROM refused r JOIN delivered d ON d.ref = r.ref;
 
 INSERT INTO broken
-SELECT 6, 'a number was skipped', format('%s: %s after %s', partition, seq, before)
-FROM (SELECT partition, seq, lag(seq, 1, 0::bigint) OVER w AS before FROM delivered
-      WINDOW w AS (PARTITION BY partition ORDER BY n)) o
-WHERE seq <> before + 1 AND seq > before AND EXISTS (
+SELECT 6, 'two messages under one number', format('%s %s/%s', queue, partition, seq)
+FROM taken GROUP BY queue, epoch, partition, seq HAVING count(DISTINCT ref) > 1;
+
+INSERT INTO broken
+SELECT 6, 'a number was skipped', format('%s %s: %s after %s', queue, partition, seq, before)
+FROM (SELECT queue, partition, seq, lag(seq, 1, CASE WHEN epoch = 0 THEN 0::bigint END)
+             OVER (PARTITION BY queue, epoch, partition ORDER BY n, seq) AS before FROM taken) o
+WHERE EXISTS (
     SELECT FROM generate_series(before + 1, seq - 1) s WHERE NOT EXISTS (
-        SELECT FROM dead_letter l WHERE l.partition & 32767 = o.partition AND l.seq = s));
+        SELECT FROM refused r
+        WHERE (r.queue, r.partition, r.seq) = (o.queue, o.partition, s)));
 
 INSERT INTO broken
-SELECT 6, 'delivered after a later one', format('%s: %s after %s', partition, seq, before)
-FROM (SELECT partition, seq, lag(seq) OVER (PARTITION BY partition ORDER BY n) AS before
-      FROM delivered) o WHERE seq < before;
+SELECT 6, 'delivered after a later one',
+       format('%s %s: %s after %s', queue, partition, seq, before)
+FROM (SELECT queue, partition, seq, lag(seq) OVER (
+          PARTITION BY queue, epoch, partition ORDER BY n, seq) AS before FROM taken) o
+WHERE seq < before;
 
 INSERT INTO broken
 SELECT 6, 'one producer''s messages changed places', d.ref::text
-FROM (SELECT d.ref, lag(d.ref) OVER (PARTITION BY e.producer ORDER BY d.seq) AS before
-      FROM delivered d JOIN events e ON e.ref = d.ref) d
+FROM (SELECT t.ref, lag(t.ref) OVER (
+          PARTITION BY t.queue, t.epoch, e.producer ORDER BY t.seq) AS before
+      FROM taken t JOIN events e ON e.ref = t.ref) d
 WHERE d.ref < d.before;
 
 -- ---- the report ----------------------------------------------------------------------------
@@ -304,14 +332,14 @@ WHERE d.ref < d.before;
 
 \echo '-- faults'
 
-SELECT '  ' || rpad(event || CASE WHEN role = 'fault' THEN '' ELSE ' (' || role || ')' END, 28)
+SELECT '  ' || rpad(event || CASE WHEN role = 'fault' THEN '' ELSE ' (' || role || ')' END, 30)
        || count(*)
 FROM log WHERE role IN ('fault', 'proxy') OR event = 'stopped_inside'
 GROUP BY role, event ORDER BY 1;
 
 \echo '-- work'
 
-SELECT '  ' || rpad(what, 28) || n FROM (
+SELECT '  ' || rpad(what, 30) || n FROM (
     SELECT 1 AS o, 'jobs' AS what, (SELECT count(*) FROM jobs)::text AS n
     UNION ALL SELECT 2, 'succeeded, failed, cancelled', (
         SELECT format('%s, %s, %s', count(*) FILTER (WHERE state = 'succeeded'),
@@ -323,7 +351,10 @@ SELECT '  ' || rpad(what, 28) || n FROM (
         FROM run)::text
     UNION ALL SELECT 5, 'leases lost', (
         SELECT count(*) FROM death d JOIN birth b USING (worker) WHERE d.app <> b.app)::text
-    UNION ALL SELECT 6, 'messages', (SELECT count(*) FROM delivered)::text
+    UNION ALL SELECT 6, 'messages, dead letters', (
+        SELECT format('%s, %s', (SELECT count(*) FROM taken), (SELECT count(*) FROM refused)))
+    UNION ALL SELECT 8, 'on Postgres', (
+        SELECT string_agg(DISTINCT major::text, ', ') FROM trail)
     UNION ALL SELECT 7, 'longest stall', (
         SELECT format('%s s', round(extract(epoch FROM max(gap)), 1))
         FROM (SELECT at - lag(at) OVER (ORDER BY n) AS gap FROM move

@@ -12,6 +12,8 @@
  *     hold MS        half of the connections carry nothing for so long, and stay open
  *     sync N MS      the next N requests arrive without the Sync that ends them; it follows (or,
  *                    every second time, the connection ends) so much later
+ *     late N MS      the next N requests with a completion (as text) arrive so much later, or up
+ *                    to twice that, whoever is still there to hear the answer
  *     delay MS       every read waits up to so long (0: no more)
  */
 #include <errno.h>
@@ -49,7 +51,7 @@ typedef struct carrier {
 } carrier;
 
 /* Written by the thread that reads commands, by the others only through take(). */
-static int cuts, commits, commit_point, syncs, sync_turn, delay_ms, sync_ms;
+static int cuts, commits, commit_point, syncs, sync_turn, lates, delay_ms, sync_ms, late_ms;
 static int64_t hold_until;
 
 static int take(int *counter)
@@ -117,6 +119,15 @@ static bool hold_sync(carrier *l, const char *bytes, size_t size)
     return later && pass(l->server, bytes + size - 5, 5);
 }
 
+/* A network may keep a request for long, and deliver it when its sender is dead. */
+static bool deliver_late(carrier *l, const char *bytes, size_t size)
+{
+    log_line("proxy", "late", 0, 0, 0, 0, "");
+    nap_us((late_ms + (int64_t)(dice(l) % (unsigned)(late_ms + 1))) * 1000);
+    log_line("proxy", "late_arrived", 0, 0, 0, 0, "");
+    return pass(l->server, bytes, size);
+}
+
 static bool from_client(carrier *l, const char *bytes, size_t size)
 {
     size_t at = find_commit(bytes, size);
@@ -125,6 +136,8 @@ static bool from_client(carrier *l, const char *bytes, size_t size)
     if (size > 5 && memcmp(bytes + size - 5, "S\0\0\0\4", 5) == 0 && take(&syncs)) {
         return hold_sync(l, bytes, size);
     }
+    if (memmem(bytes, size, ".complete(", 10) != NULL && take(&lates))
+        return deliver_late(l, bytes, size);
     return pass(l->server, bytes, size);
 }
 
@@ -251,6 +264,10 @@ static void obey(const char *line)
     if (sscanf(line, "commit %d", &n) == 1) __atomic_store_n(&commits, n, __ATOMIC_SEQ_CST);
     if (sscanf(line, "hold %d", &n) == 1) hold_until = mono_us() + n * (int64_t)1000;
     if (sscanf(line, "delay %d", &n) == 1) delay_ms = n;
+    if (sscanf(line, "late %d %d", &n, &ms) == 2) {
+        late_ms = ms;
+        __atomic_store_n(&lates, n, __ATOMIC_SEQ_CST);
+    }
     if (sscanf(line, "sync %d %d", &n, &ms) == 2) {
         sync_ms = ms;
         __atomic_store_n(&syncs, n, __ATOMIC_SEQ_CST);

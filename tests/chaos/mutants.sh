@@ -1,0 +1,39 @@
+#!/usr/bin/env bash
+# mutants.sh [NAME ...]  break the SQL by a patch of tests/mutants/, one at a time, and let chaos
+#                        find it: a run that finds no broken promise is a survivor
+#
+# A checker that sees nothing broken proves nothing. Each mutant beside the faults that show it.
+set -u
+cd "$(dirname "$0")/../.."
+
+mutants="
+sql_lost_lease_commits         freeze_inside
+sql_unfenced_complete          late
+sql_all_blamed                 kill
+sql_crash_uncounted            kill
+sql_suspects_mixed             kill
+sql_rescue_early               freeze
+sql_rescue_by_snapshot         freeze
+sql_rescue_loses_the_rest      kill
+sql_outbox_lost_lease_commits  freeze_inside
+sql_outbox_unfenced_ack        freeze_inside
+sql_outbox_number_backwards    kill
+sql_outbox_late_commit_lost    kill
+"
+failed=0
+while read -r name faults; do
+    [ -n "$name" ] || continue
+    [ $# -eq 0 ] || case " $* " in *" $name "*) ;; *) continue ;; esac
+    log=.build/chaos/$name.log
+    tests/server.sh tests/chaos/chaos.sh --minutes "${CHAOS_MINUTES:-0.5}" --seed 5 --mutant "$name" \
+        --only "$faults" >"$log" 2>&1 </dev/null
+    broken=$(sed -n '/^    [^ ]/{s/^ *//;s/: .*//;p;q;}' "$log")
+    if [ -n "$broken" ]; then
+        printf 'killed   %-30s %-14s %s\n' "$name" "$faults" "$broken"
+        rm -rf .build/chaos/failed.5
+    else
+        echo "SURVIVED $name: see $log"
+        failed=1
+    fi
+done <<<"$mutants"
+exit "$failed"

@@ -72,8 +72,18 @@ static int fault_int(int answer, PGconn *conn)
     return answer;
 }
 
-static PGconn *fault_conn(PGconn *conn)
+static PGconn *fault_connect(const char *const *names, const char *const *values, int expand)
 {
+    PGconn *conn = PQconnectdbParams(names, values, expand);
+
+    fault_cut(FAULT_CUT_AFTER, conn);
+    return conn;
+}
+
+static PGconn *fault_connect_start(const char *const *names, const char *const *values, int expand)
+{
+    PGconn *conn = PQconnectStartParams(names, values, expand);
+
     fault_cut(FAULT_CUT_AFTER, conn);
     return conn;
 }
@@ -100,8 +110,8 @@ static PGconn *fault_conn(PGconn *conn)
 #define PQconsumeInput(c) FAULT_INT(c, PQconsumeInput(c))
 #define PQputCopyData(c, b, n) FAULT_INT(c, PQputCopyData(c, b, n))
 #define PQputCopyEnd(c, e) FAULT_INT(c, PQputCopyEnd(c, e))
-#define PQconnectdbParams(n, v, e) fault_conn(PQconnectdbParams(n, v, e))
-#define PQconnectStartParams(n, v, e) fault_conn(PQconnectStartParams(n, v, e))
+#define PQconnectdbParams fault_connect
+#define PQconnectStartParams fault_connect_start
 
 #include "pg.h"
 

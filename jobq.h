@@ -1051,6 +1051,13 @@ JOBQ_API void jobq_delivery_run(jobq_delivery *delivery, jobq_message_handler ea
 
 #define JOBQ_PRIORITIES (JOBQ_PRIORITY_MAX + 1)
 
+/* When a loop stops by itself. */
+typedef enum jobq_until {
+    JOBQ_UNTIL_STOPPED, /* never */
+    JOBQ_UNTIL_EMPTY,   /* nothing is due: what comes later, retries and snoozes too, is left */
+    JOBQ_UNTIL_ENDED    /* all its queues' jobs have ended, whoever has them, and all messages */
+} jobq_until;
+
 /* Zero fields mean default; jobq_loop_config_defaults fills them. */
 typedef struct jobq_loop_config {
     int32_t threads;      /* handlers at once, 1 to JOBQ_LOOP_THREADS (default 4) */
@@ -1072,7 +1079,7 @@ typedef struct jobq_loop_config {
     uint32_t jobless_queues; /* bit i: the jobs of queue number i are not (default none) */
     jobq_tuning tuning[JOBQ_LOOP_QUEUES]; /* of queue number i's messages (default quick) */
     bool listen;          /* notifications arrive */
-    bool until_empty;     /* stop when nothing is due */
+    jobq_until until;     /* when to stop, besides jobs_max (default: never) */
 } jobq_loop_config;
 
 /* What to do next. Statements may be sent together; each is answered by its own jobq_loop_
@@ -1094,6 +1101,7 @@ typedef enum jobq_action_kind {
     JOBQ_ACTION_PRUNE,      /* -> jobq_loop_answered */
     JOBQ_ACTION_VACUUM,     /* -> jobq_loop_answered; this and PRUNE may take their time */
     JOBQ_ACTION_DEREGISTER, /* worker -> jobq_loop_answered */
+    JOBQ_ACTION_REMAIN,     /* -> jobq_loop_remains */
     JOBQ_ACTION_SEQUENCE,   /* limit -> jobq_loop_backlog for each partition, jobq_loop_sequenced */
     JOBQ_ACTION_READ,       /* slot is the part: worker, number, limit, handed -> jobq_loop_read */
     JOBQ_ACTION_ACK,        /* slot: its plan and outcomes; limit: read on -> jobq_loop_acked */
@@ -1332,6 +1340,9 @@ typedef struct jobq_loop {
     int64_t sweep_mono_us;   /* next sweep */
     int64_t full_mono_us;    /* next claim that lists all lanes */
     int64_t look_us;         /* wait after an empty answer; doubles */
+    int64_t remain_mono_us;  /* UNTIL_ENDED: when to ask again what remains */
+    int64_t remain_us;       /* wait after an answer that something does; doubles */
+    bool none_remain;        /* so the store has just said */
     int64_t linger_us;       /* wait after a short answer; doubles */
     int64_t due_mono_us;     /* the next scheduled job */
     int64_t idle_mono_us;    /* without jobs since (JOBQ_NEVER: busy) */
@@ -1500,6 +1511,10 @@ JOBQ_API void jobq_loop_rescued(jobq_loop *loop, int64_t mono_us, jobq_error err
 /* jobq_loop_unparked -- count: jobs given back to their lanes. */
 JOBQ_API void jobq_loop_unparked(jobq_loop *loop, int64_t mono_us, jobq_error error, int32_t count,
                                  bool more);
+
+/* jobq_loop_remains -- remains: a job of these queues has not ended, or a message is not
+ * acknowledged, in whosever hands. */
+JOBQ_API void jobq_loop_remains(jobq_loop *loop, int64_t mono_us, jobq_error error, bool remains);
 
 /* jobq_loop_answered -- the answer of any statement without news of its own. */
 JOBQ_API void jobq_loop_answered(jobq_loop *loop, int64_t mono_us, jobq_action_kind kind,
@@ -1692,6 +1707,11 @@ JOBQ_API bool jobq_memory_heartbeat(jobq_memory *memory, int64_t worker, const i
  * left. */
 JOBQ_API bool jobq_memory_rescue(jobq_memory *memory, int64_t victim, int64_t beat, int32_t limit,
                                  int64_t now_us, int32_t *rescued, bool *more);
+
+/* jobq_memory_remains -- whether any job of these queues (bit i: queue i) has not ended, or any
+ * message of those is not acknowledged. */
+JOBQ_API bool jobq_memory_remains(const jobq_memory *memory, uint64_t queues,
+                                  uint64_t message_queues);
 
 /* jobq_memory_unpark -- gives the parked jobs of a kind back to their lanes; returns how many. */
 JOBQ_API int32_t jobq_memory_unpark(jobq_memory *memory, int32_t kind, int64_t now_us);
@@ -4689,7 +4709,7 @@ static void jobq__claimed_some(jobq_loop *l, int64_t now)
 {
     if (l->busy_mono_us == JOBQ_NEVER) l->busy_mono_us = now;
     l->idle_mono_us = JOBQ_NEVER;
-    l->look_us = 0;
+    l->look_us = l->remain_us = 0;
     l->swept_empty = false;
     if (l->claim_count >= l->claim_limit) l->linger_us = 0;
     else l->linger_us = jobq__min(jobq__max(2 * l->linger_us, JOBQ__MS), l->config.linger_us);
@@ -4709,7 +4729,7 @@ static void jobq__claimed_none(jobq_loop *l, int64_t now, int64_t due_us)
     l->busy_mono_us = JOBQ_NEVER;
     if (l->claim_sweep) l->swept_empty = true;
     if (l->claim_full) l->due_mono_us = due_us < 0 ? JOBQ_NEVER : jobq__add(now, due_us);
-    if (l->config.until_empty && !l->swept_empty) l->sweep_mono_us = now;
+    if (l->config.until != JOBQ_UNTIL_STOPPED && !l->swept_empty) l->sweep_mono_us = now;
     l->look_us = jobq__min(jobq__max(2 * l->look_us, JOBQ__MS), poll);
     wait =
         jobq_random_between(jobq_random_next(&l->random), l->look_us - l->look_us / 4, l->look_us);
@@ -5001,6 +5021,19 @@ JOBQ_API void jobq_loop_unparked(jobq_loop *l, int64_t mono_us, jobq_error error
     if (count > 0) jobq__look_again(l, mono_us);
 }
 
+/* Something remains, perhaps in other hands, whose end nobody tells: asked again, ever later. */
+JOBQ_API void jobq_loop_remains(jobq_loop *l, int64_t mono_us, jobq_error error, bool remains)
+{
+    JOBQ_ASSERT(l != NULL);
+    jobq__answer(l, JOBQ_ACTION_REMAIN, mono_us, error);
+    if (error != JOBQ_OK) return;
+    l->none_remain = !remains;
+    l->remain_us = jobq__min(jobq__max(2 * l->remain_us, 10 * JOBQ__MS), l->config.poll_us);
+    l->remain_mono_us = mono_us + jobq_random_between(jobq_random_next(&l->random),
+                                                      l->remain_us - l->remain_us / 4,
+                                                      l->remain_us);
+}
+
 JOBQ_API void jobq_loop_answered(jobq_loop *l, int64_t mono_us, jobq_action_kind kind,
                                  jobq_error error)
 {
@@ -5149,6 +5182,15 @@ static int64_t jobq__due_sleep(const jobq_loop *l)
     return jobq__max(since, l->hold_mono_us[JOBQ_ACTION_SLEEP]);
 }
 
+/* Nothing is here and nothing due, as far as this loop has looked. */
+static bool jobq__empty_here(const jobq_loop *l)
+{
+    bool paused = l->registered && !l->policies_stale && jobq__all_paused(l);
+
+    return ((l->swept_empty && !l->suspects_ready) || paused) && jobq__relay_empty(l) &&
+           !jobq__in_hand(l) && l->orphan_count == 0;
+}
+
 /* One of the lesser statements: when it may go, if it is wanted. */
 static int64_t jobq__due_other(const jobq_loop *l, jobq_action_kind kind)
 {
@@ -5170,6 +5212,11 @@ static int64_t jobq__due_other(const jobq_loop *l, jobq_action_kind kind)
         at = jobq__max(at, l->vacuum_mono_us);
         break;
     case JOBQ_ACTION_DEREGISTER: wanted = l->registered && l->phase == JOBQ_PHASE_LEAVING; break;
+    case JOBQ_ACTION_REMAIN:
+        wanted = wanted && l->phase == JOBQ_PHASE_WORKING &&
+                 l->config.until == JOBQ_UNTIL_ENDED && jobq__empty_here(l);
+        at = jobq__max(at, l->remain_mono_us);
+        break;
     case JOBQ_ACTION_SLEEP: return jobq__sent(l, kind) ? JOBQ_NEVER : jobq__due_sleep(l);
     case JOBQ_ACTION_CLAIM:
     case JOBQ_ACTION_COMPLETE:
@@ -5325,15 +5372,14 @@ static bool jobq__do_abandon(jobq_loop *l, int64_t now, jobq_action *a)
 /* STOPPING ends when nothing is held; it ends anyway when the database stays away. */
 static void jobq__phase_move(jobq_loop *l, int64_t now)
 {
-    bool paused = l->registered && !l->policies_stale && jobq__all_paused(l);
-    bool empty = (l->swept_empty && !l->suspects_ready) || paused;
-    bool done = l->stats.started >= l->config.jobs_max ||
-                (l->config.until_empty && empty && jobq__relay_empty(l));
+    bool done = l->stats.started >= l->config.jobs_max && !jobq__in_hand(l) && l->orphan_count == 0;
 
-    if (l->phase == JOBQ_PHASE_WORKING && done && !jobq__in_hand(l) &&
-        !jobq__sent(l, JOBQ_ACTION_CLAIM) && l->orphan_count == 0) {
+    if (l->config.until == JOBQ_UNTIL_EMPTY) done |= jobq__empty_here(l);
+    if (l->config.until == JOBQ_UNTIL_ENDED) done |= l->none_remain && jobq__empty_here(l);
+    if (l->phase == JOBQ_PHASE_WORKING && done && !jobq__sent(l, JOBQ_ACTION_CLAIM)) {
         jobq_loop_stop(l, now, -1);
     }
+    l->none_remain = false; /* it was so at that moment */
     if (l->phase == JOBQ_PHASE_STOPPING && !jobq__in_hand(l) && !jobq__sent(l, JOBQ_ACTION_CLAIM) &&
         !jobq__sent(l, JOBQ_ACTION_REGISTER) && l->orphan_count == 0) {
         l->phase = JOBQ_PHASE_LEAVING;
@@ -5372,7 +5418,8 @@ static jobq_action jobq__next_online(jobq_loop *l, int64_t now)
     static const jobq_action_kind others[] = {JOBQ_ACTION_REGISTER, JOBQ_ACTION_POLICIES,
                                               JOBQ_ACTION_RECOVER,  JOBQ_ACTION_UNPARK,
                                               JOBQ_ACTION_SLEEP,    JOBQ_ACTION_PRUNE,
-                                              JOBQ_ACTION_VACUUM,   JOBQ_ACTION_DEREGISTER};
+                                              JOBQ_ACTION_VACUUM,   JOBQ_ACTION_DEREGISTER,
+                                              JOBQ_ACTION_REMAIN};
     jobq_action wait = jobq__plain(JOBQ_ACTION_WAIT), a;
     const jobq_watched *victim;
     int64_t complete = jobq__due_flush(l, JOBQ_ACTION_COMPLETE, now);
@@ -5899,6 +5946,29 @@ JOBQ_API jobq_error jobq_memory_revive(jobq_memory *m, int64_t id, int64_t now_u
     return mj == NULL ? JOBQ_ERROR_NOT_FOUND : jobq__memory_plain(m, mj, JOBQ_EVENT_REVIVE, now_us);
 }
 
+JOBQ_API bool jobq_memory_remains(const jobq_memory *m, uint64_t queues, uint64_t message_queues)
+{
+    int32_t i;
+
+    JOBQ_ASSERT(m != NULL);
+    for (i = 0; i < m->job_count; i++) {
+        const jobq_job *job = &jobq_memory_jobs(m)[i].job;
+        if ((job->state == JOBQ_STATE_READY || job->state == JOBQ_STATE_RUNNING) &&
+            (queues >> job->queue & 1) != 0) {
+            return true;
+        }
+    }
+    for (i = 0; i < JOBQ_MEMORY_MESSAGES; i++) {
+        const jobq_memory_message *message = &m->messages[i];
+        const jobq_memory_partition *p;
+        if (message->partition == 0) continue;
+        p = &m->partitions[message->partition - 1];
+        if ((message_queues >> p->queue & 1) == 0) continue;
+        if (message->seq == 0 || message->seq > p->cursor.acked) return true;
+    }
+    return false;
+}
+
 JOBQ_API int32_t jobq_memory_unpark(jobq_memory *m, int32_t kind, int64_t now_us)
 {
     int32_t count = 0, i;
@@ -6215,6 +6285,19 @@ static void jobq__memory_do_register(jobq_memory *m, jobq_loop *l, uint64_t queu
     jobq_loop_registered(l, mono_us, error, ids, count);
 }
 
+static void jobq__memory_do_remain(const jobq_memory *m, jobq_loop *l, int64_t mono_us)
+{
+    uint64_t queues = 0, messages = 0;
+    int32_t i;
+
+    for (i = 0; i < l->queue_count; i++) {
+        uint64_t bit = (uint64_t)1 << l->queues[i].id;
+        if ((l->config.jobless_queues >> i & 1) == 0) queues |= bit;
+        if ((l->config.message_queues >> i & 1) != 0) messages |= bit;
+    }
+    jobq_loop_remains(l, mono_us, JOBQ_OK, jobq_memory_remains(m, queues, messages));
+}
+
 static void jobq__memory_do_policies(const jobq_memory *m, jobq_loop *l, int64_t mono_us)
 {
     int32_t i;
@@ -6455,6 +6538,7 @@ JOBQ_API void jobq_memory_perform(jobq_memory *m, jobq_loop *l, const jobq_actio
         }
         jobq_loop_answered(l, mono_us, a->kind, JOBQ_OK);
         break;
+    case JOBQ_ACTION_REMAIN: jobq__memory_do_remain(m, l, mono_us); break;
     case JOBQ_ACTION_UNPARK:
         count = jobq_memory_unpark(m, (int32_t)a->number, now_us);
         jobq_loop_unparked(l, mono_us, JOBQ_OK, count, false);

@@ -1188,10 +1188,26 @@ typedef struct jobq_pg_health {
  */
 JOBQ_API jobq_error jobq_pg_worker_health(jobq_pg_worker *worker, jobq_pg_health *health);
 
-/* jobq_pg_work -- starts a worker and waits for it. Ends when nothing is due any more, neither job
- * nor message, unless desc says loop.jobs_max: then after so many jobs. */
+/*
+ * jobq_pg_work -- starts a worker and waits for it, until loop.until or after loop.jobs_max jobs
+ * (default: JOBQ_UNTIL_EMPTY).
+ *
+ * Shape   JOBQ_UNTIL_EMPTY: nothing is due now. What was retried, snoozed or scheduled for later
+ *         is left, and so is what other workers run, and paused queues. JOBQ_UNTIL_ENDED waits for
+ *         all of it, whoever has it: for paused queues too, and for kinds that nobody handles.
+ */
 JOBQ_API jobq_error jobq_pg_work(jobq_pg *pg, const jobq_pg_worker_desc *desc,
                                  jobq_pg_error *error);
+
+/*
+ * jobq_pg_work_one -- claims one due job, runs it on this thread, writes what became of it.
+ *
+ * Shape   *ran (may be NULL): there was one. For jobs, not for receivers. Each call makes a
+ *         connection and registers a worker: for a cron line or a test, not for a loop.
+ * Errors  as jobq_pg_worker_start; an outage afterwards is waited out.
+ */
+JOBQ_API jobq_error jobq_pg_work_one(jobq_pg *pg, const jobq_pg_worker_desc *desc, bool *ran,
+                                     jobq_pg_error *error);
 
 /* jobq_pg_call_conn -- a connection of the pool for this handler, the same at each call. It goes
  * back when the handler returns; what is not committed then is rolled back. NULL: see error. */
@@ -1901,6 +1917,7 @@ static jobq_error jobq_pg__result_error(jobq_pg_error *error, const PGconn *conn
     X(RESCUE, "SELECT dead, rescued, more FROM jobq.rescue($1, $2, $3)")                           \
     X(SLEEP, "SELECT FROM jobq.sleep($1, $2, $3)")                                                 \
     X(UNPARK, "SELECT jobq.unpark($1, $2)")                                                        \
+    X(REMAINS, "SELECT jobq.remains($1, $2)")                                                      \
     X(PRUNE, "SELECT jobq.prune($1), jobq.turn()")                                                 \
     X(VACUUM, "VACUUM (SKIP_LOCKED, TRUNCATE off, INDEX_CLEANUP on, PARALLEL 0) jobq.job")         \
     X(DEREGISTER, "SELECT FROM jobq.deregister($1)")                                               \
@@ -3901,6 +3918,23 @@ static const char *const jobq_pg__sql_003[] = {
 "    RETURN v_count;\n"
 "END $$;\n",
 "",
+"CREATE FUNCTION jobq.remains(p_queues integer[], p_message_queues integer[]) RETURNS boolean\n"
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off\n"
+"SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$\n"
+"BEGIN\n"
+"    RETURN EXISTS (\n"
+"        SELECT FROM unnest(p_queues) AS q (id)\n"
+"        CROSS JOIN LATERAL (\n"
+"            SELECT FROM jobq.job j WHERE j.queue_id = q.id AND NOT j.suspect LIMIT 1) AS one)\n"
+"    OR EXISTS (\n"
+"        SELECT FROM jobq.job j WHERE j.queue_id = ANY (p_queues) AND j.suspect)\n"
+"    OR EXISTS (\n"
+"        SELECT FROM jobq.partition p JOIN jobq.counter c ON c.partition = p.id\n"
+"        WHERE p.queue_id = ANY (p_message_queues)\n"
+"          AND (c.seq > p.acked\n"
+"               OR EXISTS (SELECT FROM jobq.incoming n WHERE n.partition = p.id)));\n"
+"END $$;\n",
+"",
 "CREATE VIEW jobq.outbox AS\n"
 "SELECT q.name AS queue, p.number::integer AS partition,\n"
 "       i.incoming + c.seq - p.acked AS lag, i.incoming, c.seq AS numbered, p.acked,\n"
@@ -4644,7 +4678,7 @@ static const char *const jobq_pg__sql_004[] = {
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "BEGIN\n"
 "    PERFORM jobq.grant_functions(role, 'register|policies|heartbeat|claim|recover|complete|'\n"
-"        'settle|settle_here|rescue|sleep|wake|unpark|prune|turn|deregister|outbox_.*|'\n"
+"        'settle|settle_here|rescue|sleep|wake|unpark|prune|turn|deregister|remains|outbox_.*|'\n"
 "        'dead_letter_(replay|resolve|reject|list|count)');\n"
 "    IF current_setting('server_version_num')::integer >= 170000 THEN\n"
 "        EXECUTE format('GRANT MAINTAIN ON jobq.job TO %s', role);\n"
@@ -14010,6 +14044,20 @@ static void jobq_pg__do_heartbeat(jobq_pg_worker *w, const jobq_action *a)
     p->number = a->number;
 }
 
+static void jobq_pg__do_remain(jobq_pg_worker *w)
+{
+    int32_t ids[JOBQ_LOOP_QUEUES], count, i, messages;
+
+    for (messages = 0; messages < 2; messages++) {
+        uint32_t of = messages ? w->loop->config.message_queues : ~w->loop->config.jobless_queues;
+        for (i = count = 0; i < w->loop->queue_count; i++) {
+            if ((of >> i & 1) != 0) ids[count++] = w->loop->queues[i].id;
+        }
+        jobq_pg__add_int_array(&w->params, JOBQ_PG__INT4, ids, (size_t)count);
+    }
+    jobq_pg__send(w, JOBQ_ACTION_REMAIN, JOBQ_PG__REMAINS);
+}
+
 static void jobq_pg__do_sleep(jobq_pg_worker *w, const jobq_action *a)
 {
     int32_t i;
@@ -14219,6 +14267,7 @@ static void jobq_pg__perform(jobq_pg_worker *w, const jobq_action *a)
         pthread_cond_signal(&w->keep);
         break;
     case JOBQ_ACTION_DEREGISTER: jobq_pg__do_numbers(w, a, JOBQ_PG__DEREGISTER, 0, 0); break;
+    case JOBQ_ACTION_REMAIN: jobq_pg__do_remain(w); break;
     case JOBQ_ACTION_ABANDON:
         if (a->messages) jobq_pg__abandon_part(w, a);
         else jobq_pg__do_abandon(w, a);
@@ -14541,6 +14590,9 @@ static void jobq_pg__dispatch(jobq_pg_worker *w, jobq_pg__pending *p)
         break;
     case JOBQ_ACTION_SLEEP:
     case JOBQ_ACTION_DEREGISTER: jobq_loop_answered(w->loop, now, p->kind, code); break;
+    case JOBQ_ACTION_REMAIN:
+        jobq_loop_remains(w->loop, now, code, code != JOBQ_OK || jobq_pg__int(p->result, 0, 0));
+        break;
     case JOBQ_ACTION_SEQUENCE: jobq_pg__on_sequence(w, p, code, now); break;
     case JOBQ_ACTION_READ: jobq_pg__on_read(w, p, code, now); break;
     case JOBQ_ACTION_ACK: jobq_pg__on_ack(w, p, code, now); break;
@@ -15256,13 +15308,38 @@ JOBQ_API jobq_error jobq_pg_work(jobq_pg *pg, const jobq_pg_worker_desc *desc, j
 
     JOBQ_ASSERT(pg != NULL && desc != NULL);
     d = *desc;
-    if (d.loop.jobs_max == 0) d.loop.until_empty = true;
+    if (d.loop.jobs_max == 0 && d.loop.until == JOBQ_UNTIL_STOPPED) d.loop.until = JOBQ_UNTIL_EMPTY;
     code = jobq_pg_worker_start(pg, &d, &worker, error);
     if (code != JOBQ_OK) return code;
     code = jobq_pg_worker_wait(worker, d.stats);
     jobq_pg_worker_free(worker);
     if (code == JOBQ_OK) return JOBQ_OK;
     return jobq_pg__fail(error, code, "too many handlers never returned: end the process");
+}
+
+JOBQ_API jobq_error jobq_pg_work_one(jobq_pg *pg, const jobq_pg_worker_desc *desc, bool *ran,
+                                     jobq_pg_error *error)
+{
+    jobq_pg_worker_desc d;
+    jobq_pg_worker *worker;
+    jobq_pg_stats stats;
+    jobq_error code;
+
+    JOBQ_ASSERT(pg != NULL && desc != NULL);
+    if (ran != NULL) *ran = false;
+    if (desc->receiver_count > 0) {
+        return jobq_pg__invalid(error, "receivers", "one job is run here: messages need a worker");
+    }
+    d = *desc;
+    d.loop.jobs_max = 1;
+    d.loop.until = JOBQ_UNTIL_EMPTY;
+    code = jobq_pg_worker_open(pg, &d, &worker, error);
+    if (code != JOBQ_OK) return code;
+    jobq_pg_worker_wait(worker, &stats);
+    jobq_pg_worker_free(worker);
+    if (ran != NULL) *ran = stats.jobs.started > 0;
+    if (d.stats != NULL) *d.stats = stats;
+    return JOBQ_OK;
 }
 
 #endif /* JOBQ_PG_IMPLEMENTED */

@@ -1011,6 +1011,26 @@ BEGIN
     RETURN v_count;
 END $$;
 
+-- Whether any job of these queues has not ended, or any message of those is not acknowledged,
+-- in whosever hands; asked by a worker that is to end when all have. The table of jobs holds
+-- nothing that has ended, so the first row of a queue says enough; two lane indexes have all.
+CREATE FUNCTION jobq.remains(p_queues integer[], p_message_queues integer[]) RETURNS boolean
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
+SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
+BEGIN
+    RETURN EXISTS (
+        SELECT FROM unnest(p_queues) AS q (id)
+        CROSS JOIN LATERAL (
+            SELECT FROM jobq.job j WHERE j.queue_id = q.id AND NOT j.suspect LIMIT 1) AS one)
+    OR EXISTS (
+        SELECT FROM jobq.job j WHERE j.queue_id = ANY (p_queues) AND j.suspect)
+    OR EXISTS (
+        SELECT FROM jobq.partition p JOIN jobq.counter c ON c.partition = p.id
+        WHERE p.queue_id = ANY (p_message_queues)
+          AND (c.seq > p.acked
+               OR EXISTS (SELECT FROM jobq.incoming n WHERE n.partition = p.id)));
+END $$;
+
 -- ---- views for people ----------------------------------------------------------------------
 
 -- Every partition: how far it is behind, who holds it, how it fares. lag: messages committed

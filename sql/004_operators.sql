@@ -806,7 +806,7 @@ CREATE FUNCTION jobq.grant_work(role regrole) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     PERFORM jobq.grant_functions(role, 'register|policies|heartbeat|claim|recover|complete|'
-        'settle|settle_here|rescue|sleep|wake|unpark|prune|turn|deregister|outbox_.*|'
+        'settle|settle_here|rescue|sleep|wake|unpark|prune|turn|deregister|remains|outbox_.*|'
         'dead_letter_(replay|resolve|reject|list|count)');
     IF current_setting('server_version_num')::integer >= 170000 THEN
         EXECUTE format('GRANT MAINTAIN ON jobq.job TO %s', role);

@@ -1409,7 +1409,7 @@ static void begin(world *w)
     config.heartbeat_us = config.poll_us = TICK;
     config.sweep_us = config.grace_us = config.answer_us = 2 * TICK;
     config.listen = set->listen;
-    config.until_empty = set->drain;
+    config.until = set->drain ? JOBQ_UNTIL_EMPTY : JOBQ_UNTIL_STOPPED;
     memset(&policy, 0, sizeof policy);
     policy.max_attempts = 3;
     policy.max_crashes = 2;

@@ -314,6 +314,121 @@ static void dead_workers_make_room(void **unused)
     assert_int_equal(jobq_memory_get(memory, 1)->job.state, JOBQ_STATE_RUNNING);
 }
 
+/* A loop that ends by itself lives from an instant on, with handlers of one outcome, a millisecond
+ * at a time; when it ended. */
+static int64_t ends_at(jobq_until until, int64_t now, int64_t last, jobq_outcome outcome)
+{
+    jobq_loop_config config;
+    int32_t slot;
+
+    memset(&config, 0, sizeof config);
+    config.until = until;
+    jobq_loop_init(&loop, &config, 7, now);
+    for (; now < last && loop.phase != JOBQ_PHASE_EXITED; now += 1000) {
+        while (step(now).kind != JOBQ_ACTION_WAIT && loop.phase != JOBQ_PHASE_EXITED) {}
+        while ((slot = jobq_loop_take(&loop, now)) >= 0) {
+            jobq_loop_handled(&loop, now, slot, loop.slots[slot].generation, outcome, 2 * SECOND,
+                              true);
+        }
+    }
+    return now;
+}
+
+static void until_empty_leaves_what_comes_later(void **unused)
+{
+    jobq_job like = jobq_job_new(0);
+
+    (void)unused;
+    add_job(0);
+    like.queue = like.kind = 1;
+    like.run_at_us = 60 * SECOND;
+    jobq_memory_enqueue(memory, &like, jobq_str_from("{}"), 0);
+    assert_true(ends_at(JOBQ_UNTIL_EMPTY, 0, 100 * SECOND, JOBQ_OUTCOME_RETRY) < SECOND);
+    assert_int_equal(jobq_memory_get(memory, 1)->job.state, JOBQ_STATE_READY);
+    assert_int_equal(jobq_memory_get(memory, 1)->job.attempt, 1);
+    assert_int_equal(jobq_memory_get(memory, 2)->job.attempt, 0);
+}
+
+static void until_ended_waits_for_what_comes_later(void **unused)
+{
+    jobq_job like = jobq_job_new(0);
+    int64_t now;
+
+    (void)unused;
+    like.queue = like.kind = 1;
+    like.run_at_us = 60 * SECOND;
+    jobq_memory_enqueue(memory, &like, jobq_str_from("{}"), 0);
+    now = ends_at(JOBQ_UNTIL_ENDED, 0, 100 * SECOND, JOBQ_OUTCOME_SUCCESS);
+    assert_true(now >= 60 * SECOND && now < 70 * SECOND);
+    assert_int_equal(jobq_memory_get(memory, 1)->job.state, JOBQ_STATE_SUCCEEDED);
+    like.run_at_us = 0; /* and for each attempt, to the last one */
+    like.max_attempts = 3;
+    jobq_memory_enqueue(memory, &like, jobq_str_from("{}"), now);
+    now = ends_at(JOBQ_UNTIL_ENDED, now, now + 100 * SECOND, JOBQ_OUTCOME_RETRY) - now;
+    assert_true(now >= 4 * SECOND && now < 20 * SECOND);
+    assert_int_equal(jobq_memory_get(memory, 2)->job.state, JOBQ_STATE_FAILED);
+    assert_int_equal(jobq_memory_get(memory, 2)->job.attempt, 3);
+}
+
+/* What another worker has, whom nobody here watches end. */
+static void until_ended_waits_for_other_workers(void **unused)
+{
+    int32_t place, count;
+    jobq_lane lane;
+    jobq_job *job;
+
+    (void)unused;
+    memset(&lane, 0, sizeof lane);
+    lane.queue = 1;
+    lane.after_at_us = INT64_MIN;
+    add_job(0);
+    jobq_memory_register(memory, 99, 1000 * SECOND, 2, 2, 0);
+    assert_int_equal(
+        jobq_memory_claim_jobs(memory, 99, 1, 1, &lane, 1, 0, false, 0, &place, &count), JOBQ_OK);
+    assert_int_equal(count, 1);
+    assert_true(ends_at(JOBQ_UNTIL_EMPTY, 0, 20 * SECOND, JOBQ_OUTCOME_SUCCESS) < SECOND);
+    assert_int_equal(ends_at(JOBQ_UNTIL_ENDED, 0, 20 * SECOND, JOBQ_OUTCOME_SUCCESS), 20 * SECOND);
+    job = &jobq_memory_jobs(memory)[place].job;
+    job->state = JOBQ_STATE_SUCCEEDED;
+    assert_true(ends_at(JOBQ_UNTIL_ENDED, 0, 20 * SECOND, JOBQ_OUTCOME_SUCCESS) < SECOND);
+}
+
+static void until_ended_waits_for_a_paused_queue(void **unused)
+{
+    (void)unused;
+    jobq_memory_policy(memory, 1, NULL, true);
+    add_job(0);
+    assert_true(ends_at(JOBQ_UNTIL_EMPTY, 0, 20 * SECOND, JOBQ_OUTCOME_SUCCESS) < SECOND);
+    assert_int_equal(ends_at(JOBQ_UNTIL_ENDED, 0, 20 * SECOND, JOBQ_OUTCOME_SUCCESS), 20 * SECOND);
+    jobq_memory_policy(memory, 1, NULL, false);
+    assert_true(ends_at(JOBQ_UNTIL_ENDED, 20 * SECOND, 60 * SECOND, JOBQ_OUTCOME_SUCCESS) <
+                21 * SECOND);
+    assert_int_equal(jobq_memory_get(memory, 1)->job.state, JOBQ_STATE_SUCCEEDED);
+}
+
+/* A question a day would do no harm, a thousand a second would. */
+static void what_remains_is_asked_ever_more_seldom(void **unused)
+{
+    jobq_loop_config config;
+    int64_t now = 0;
+    int asked = 0;
+
+    (void)unused;
+    jobq_memory_policy(memory, 1, NULL, true);
+    add_job(0);
+    memset(&config, 0, sizeof config);
+    config.until = JOBQ_UNTIL_ENDED;
+    jobq_loop_init(&loop, &config, 7, 0);
+    for (; now < 60 * SECOND; now += 1000) {
+        int kind;
+        do {
+            kind = (int)step(now).kind;
+            asked += kind == JOBQ_ACTION_REMAIN;
+        } while (kind != JOBQ_ACTION_WAIT);
+    }
+    assert_in_range(asked, 50, 90); /* poll_us is 1 s without listen */
+}
+
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
@@ -330,6 +445,11 @@ int main(void)
         cmocka_unit_test_setup(it_looks_again_when_its_sleep_is_announced, setup),
         cmocka_unit_test_setup(dead_workers_make_room, setup),
         cmocka_unit_test_setup(handlers_run_on_memory_with_a_clock_of_ones_own, setup),
+        cmocka_unit_test_setup(until_empty_leaves_what_comes_later, setup),
+        cmocka_unit_test_setup(until_ended_waits_for_what_comes_later, setup),
+        cmocka_unit_test_setup(until_ended_waits_for_other_workers, setup),
+        cmocka_unit_test_setup(until_ended_waits_for_a_paused_queue, setup),
+        cmocka_unit_test_setup(what_remains_is_asked_ever_more_seldom, setup),
     };
 
     return cmocka_run_group_tests_name("loop", tests, NULL, NULL);

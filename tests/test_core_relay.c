@@ -302,7 +302,7 @@ static void until_empty_waits_for_messages(void **unused)
     int64_t now = 0;
 
     (void)unused;
-    config.until_empty = true;
+    config.until = JOBQ_UNTIL_EMPTY;
     start(&config);
     send(0, 9);
     send(1, 1);
@@ -316,6 +316,30 @@ static void until_empty_waits_for_messages(void **unused)
     assert_int_equal(row(1)->cursor.acked, 9);
     assert_int_equal(row(2)->cursor.acked, 1);
     assert_true(now < SECOND);
+}
+
+/* A message that rests before its next attempt is none that is done. */
+static void until_ended_waits_for_messages_that_rest(void **unused)
+{
+    jobq_loop_config config = config_for_messages();
+    int64_t now = 0;
+    int tries = 0;
+    int32_t part;
+
+    (void)unused;
+    config.until = JOBQ_UNTIL_ENDED;
+    start(&config);
+    send(0, 1);
+    while (loop.phase != JOBQ_PHASE_EXITED && now < 60 * SECOND) {
+        settle_down(now);
+        now += MS;
+        while ((part = jobq_loop_take_messages(&loop, now)) >= 0) {
+            handle(part, now, ++tries < 3 ? JOBQ_RESULT_RETRY : JOBQ_RESULT_SUCCESS);
+        }
+    }
+    assert_int_equal(tries, 3);
+    assert_int_equal(row(1)->cursor.acked, 1);
+    assert_int_equal(loop.phase, JOBQ_PHASE_EXITED);
 }
 
 static void a_paused_queue_is_left_alone(void **unused)
@@ -1008,6 +1032,7 @@ int main(void)
         cmocka_unit_test_setup(a_stop_gives_back_what_no_handler_has, setup),
         cmocka_unit_test_setup(a_handler_that_outlives_the_grace_is_given_up, setup),
         cmocka_unit_test_setup(until_empty_waits_for_messages, setup),
+        cmocka_unit_test_setup(until_ended_waits_for_messages_that_rest, setup),
         cmocka_unit_test_setup(a_paused_queue_is_left_alone, setup),
         cmocka_unit_test_setup(bad_answers_are_refused_whole, setup),
         cmocka_unit_test_setup(a_handlers_own_transaction_acknowledges, setup),

@@ -53,6 +53,7 @@ static void start(node *d)
     config.prune_us = 30 * SECOND;
     config.vacuum_rows = 5;
     config.listen = true;
+    if (between(0, 3) == 0) config.until = JOBQ_UNTIL_ENDED;
     d->queues = (uint64_t)between(1, 3) << 1;
     d->kinds = (uint64_t)between(1, 3) << 1;
     d->up = true;

@@ -225,7 +225,7 @@ static bool drain(fault_kind kind, long point)
     desc.handlers = handlers;
     desc.handler_count = 3;
     desc.loop.threads = 2;
-    desc.loop.until_empty = true;
+    desc.loop.until = JOBQ_UNTIL_EMPTY;
     arm(kind, point);
     mine = open_without_fault();
     for (tries = 0; jobs_left(); tries++) {

@@ -469,7 +469,7 @@ static void waiting_runs_it_to_its_end(void **unused)
 
     (void)unused;
     enqueue_count(20);
-    d.loop.until_empty = true;
+    d.loop.until = JOBQ_UNTIL_EMPTY;
     w = open_on(pg, &d);
     assert_int_equal(jobq_pg_worker_wait(w, &stats), JOBQ_OK);
     assert_int_equal(stats.jobs.succeeded, 20);

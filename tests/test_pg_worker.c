@@ -219,7 +219,7 @@ static pid_t spawn(jobq_handler run, int64_t lease_us)
         jobq_pg_worker_desc d = one_kind(&h, "k", run);
         jobq_pg_error error;
         d.loop.lease_us = lease_us;
-        d.loop.until_empty = false;
+        d.loop.until = JOBQ_UNTIL_STOPPED;
         d.loop.jobs_max = JOBQ_NEVER;
         pg = handle();
         _exit(jobq_pg_work(pg, &d, &error) == JOBQ_OK ? 0 : 1);

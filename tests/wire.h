@@ -99,7 +99,7 @@ static inline void wire_send(wire *w, jobq_loop *l, const jobq_action *a)
     if (a->kind == JOBQ_ACTION_HEARTBEAT) {
         w->settled_count = jobq_loop_settled(l, w->settled, JOBQ_LOOP_CLAIMS);
     }
-    if (a->kind == JOBQ_ACTION_POLICIES) {
+    if (a->kind == JOBQ_ACTION_POLICIES || a->kind == JOBQ_ACTION_REMAIN) {
         w->count = l->queue_count;
         for (i = 0; i < w->count; i++) w->queues[i] = l->queues[i].id;
     }
@@ -219,6 +219,15 @@ static void wire__sleep(const wire *w, jobq_memory *m)
     if (me != NULL) me->asleep = w->action.asleep;
 }
 
+static void wire__remains(wire *w, const jobq_memory *m)
+{
+    uint64_t queues = 0;
+    int32_t i;
+
+    for (i = 0; i < w->count; i++) queues |= (uint64_t)1 << w->queues[i];
+    w->more = jobq_memory_remains(m, queues, 0);
+}
+
 static void wire__policies(wire *w, const jobq_memory *m)
 {
     int32_t i;
@@ -256,6 +265,7 @@ static inline void wire_execute(wire *w, jobq_memory *m, uint64_t queues, uint64
         w->rescued = jobq_memory_unpark(m, (int32_t)a->number, now_us);
         break;
     case JOBQ_ACTION_DEREGISTER: jobq_memory_deregister(m, a->worker, now_us); break;
+    case JOBQ_ACTION_REMAIN: wire__remains(w, m); break;
     case JOBQ_ACTION_PRUNE: jobq_memory_prune(m, now_us); break;
     case JOBQ_ACTION_SEQUENCE: /* messages travel in tests/test_core_relay.c */
     case JOBQ_ACTION_READ:
@@ -353,6 +363,7 @@ static inline void wire_answer(const wire *w, jobq_loop *l, uint64_t queues, int
     case JOBQ_ACTION_UNPARK:
         jobq_loop_unparked(l, mono_us, w->error, w->rescued, false);
         break;
+    case JOBQ_ACTION_REMAIN: jobq_loop_remains(l, mono_us, w->error, w->more); break;
     case JOBQ_ACTION_SLEEP:
     case JOBQ_ACTION_PRUNE:
     case JOBQ_ACTION_VACUUM:
@@ -378,6 +389,7 @@ static inline const char *wire_name(jobq_action_kind kind)
                                         "policies", "claim",    "recover",    "complete",
                                         "settle",   "heartbeat", "rescue",    "sleep",
                                         "unpark",   "prune",    "vacuum",     "deregister",
+                                        "remain",
                                         "sequence", "read",     "ack",        "renew",
                                         "reclaim",  "abandon",  "exit"};
 

@@ -70,14 +70,16 @@
  * transaction. Statements are prepared once on each connection, under names that begin with jobq_.
  *
  * The pool opens up to pool_max connections as they are needed; each is probed when it is made, and
- * set to READ COMMITTED unless desc.pooled. A worker has one connection of its own for its
- * statements and LISTEN, and adds its threads and one to pool_max, because handlers may ask for a
- * connection (jobq_pg_call_conn) and housekeeping does.
+ * set to READ COMMITTED, READ WRITE unless desc.pooled. A worker has one connection of its own for
+ * its statements and LISTEN, and adds its threads and one to pool_max, because handlers may ask for
+ * a connection (jobq_pg_call_conn) and housekeeping does.
  *
  * An outage is waited out: the worker reconnects with backoff, sends unanswered results again, and
  * recovers or burns claims whose answer was lost. Only a primary is taken, unless your conninfo
  * says otherwise by target_session_attrs. Half-open connections are noticed by the loop
- * (config.answer_us), by keepalives and by tcp_user_timeout.
+ * (config.answer_us), by keepalives and by tcp_user_timeout. The same with a server that is full,
+ * starting, or a standby not yet promoted: the log says so once, with the fix, and again when
+ * something else is wrong or it is back; health tells the latest.
  *
  * POOLERS  In session mode nothing is to be done. In transaction mode (pgbouncer, pool_mode =
  *          transaction) set desc.pooled: nothing is prepared, each statement brings its own BEGIN
@@ -5202,6 +5204,32 @@ static bool jobq_pg__dial_fill(jobq_pg_dial *dial)
     return good && jobq_pg_dial_set(dial, "dbname", dial->conninfo);
 }
 
+/* Why a server would not have us comes as text alone, without a SQLSTATE: when it is English, the
+ * fix can be named. */
+static jobq_error jobq_pg__dial_error(jobq_pg_error *error, const PGconn *conn)
+{
+    static const char *const fixes[][2] = {
+        {"too many", "raise max_connections or the role's limit, or lower threads and pool_max"},
+        {"slots are reserved", "raise max_connections, or lower threads and pool_max"},
+        {"hot standby", "promote it, or name the primary among the hosts"},
+        {"session is read-only", "target_session_attrs=primary does not mind"},
+        {"starting up", "tried again"}, {"shutting down", "tried again"},
+        {"not yet accepting", "tried again"}, {"in recovery mode", "tried again"},
+        {"password", "give user and password, a passfile, or desc.connect"},
+        {"no pg_hba.conf entry", "let this user and host in"}};
+    char text[sizeof error->message];
+    size_t i;
+
+    jobq_pg__conn_error(error, conn);
+    jobq_pg__copy(text, sizeof text, error->message);
+    for (i = 0; i < sizeof fixes / sizeof fixes[0]; i++) {
+        if (strstr(text, fixes[i][0]) == NULL) continue;
+        jobq_pg__fail(error, error->code, "%.380s (%s)", text, fixes[i][1]);
+        break;
+    }
+    return error->code;
+}
+
 /* A connection that is made, or has failed: from now on, or here and now, which may take seconds
  * for each host. NULL: error is filled. */
 static PGconn *jobq_pg__dial_with(const jobq_pg *pg, const char *conninfo, const char *worker,
@@ -5225,7 +5253,7 @@ static PGconn *jobq_pg__dial_with(const jobq_pg *pg, const char *conninfo, const
     }
     jobq_pg__dial_clear(&dial);
     if (dial.conn == NULL || PQstatus(dial.conn) != CONNECTION_BAD) return dial.conn;
-    jobq_pg__conn_error(error, dial.conn);
+    jobq_pg__dial_error(error, dial.conn);
     PQfinish(dial.conn);
     return NULL;
 }
@@ -5245,11 +5273,12 @@ static void jobq_pg__on_notice(void *arg, const PGresult *res)
     if (text != NULL) jobq_pg__log((const jobq_pg *)arg, JOBQ_PG_DEBUG, "%s", text);
 }
 
-/* The pool's transactions are READ COMMITTED, whatever the role's default: under a stricter level
- * two first uses of a name, or of a key, end in 40001. Behind a pooler the setting would be another
- * client's. */
+/* The pool's transactions are READ COMMITTED, READ WRITE, whatever the role's default: under a
+ * stricter level two first uses of a name, or of a key, end in 40001. Behind a pooler the setting
+ * would be another client's. */
 #define JOBQ_PG__PROBE \
-    "SELECT pg_catalog.set_config('default_transaction_isolation', 'read committed', false)"
+    "SELECT pg_catalog.set_config('default_transaction_isolation', 'read committed', false), " \
+    "pg_catalog.set_config('default_transaction_read_only', 'off', false)"
 
 /* A new connection, probed. NULL: error is filled. */
 static PGconn *jobq_pg__connect(const jobq_pg *pg, jobq_pg_error *error)
@@ -5347,18 +5376,22 @@ static jobq_pg *jobq_pg__new(const jobq_pg_desc *desc, jobq_pg_error *error)
 
 /* -- the self-check: what lies between us and the server -- */
 
-/* A connection's backend, and whether its session's defaults are odd. 0: error is filled. */
+/* A connection's backend, and whether its session began with odd defaults (those of the pool are
+ * changed since). 0: error is filled. */
 static int jobq_pg__backend(PGconn *conn, bool *odd, jobq_pg_error *error)
 {
-    PGresult *res = PQexec(conn, "SELECT pg_catalog.pg_backend_pid(), pg_catalog.current_setting("
-                                 "'default_transaction_isolation') <> 'read committed' OR "
-                                 "pg_catalog.current_setting('default_transaction_read_only') "
-                                 "<> 'off'");
-    int pid = 0;
+    PGresult *res = PQexec(conn, "SELECT pg_catalog.pg_backend_pid(), reset_val "
+                                 "FROM pg_catalog.pg_settings WHERE name OPERATOR(pg_catalog.~) "
+                                 "'^default_transaction_(isolation|read_only)$'");
+    int pid = 0, row;
 
+    *odd = false;
     if (PQresultStatus(res) != PGRES_TUPLES_OK) jobq_pg__result_error(error, conn, res);
-    else pid = atoi(PQgetvalue(res, 0, 0));
-    *odd = pid != 0 && PQgetvalue(res, 0, 1)[0] == 't';
+    for (row = 0; row < PQntuples(res); row++) {
+        const char *value = PQgetvalue(res, row, 1);
+        pid = atoi(PQgetvalue(res, row, 0));
+        if (strcmp(value, "read committed") != 0 && strcmp(value, "off") != 0) *odd = true;
+    }
     PQclear(res);
     return pid;
 }
@@ -12525,6 +12558,7 @@ struct jobq_pg_worker {
     int64_t handler_us;             /* handlers' time */
     int64_t trouble_mono_us;        /* the last one, if its text is not empty */
     char trouble[512];
+    bool away;                      /* the connection was lost, or could not be had */
     bool gave_up;                   /* too many handlers were stuck */
     bool ended;
     int pool_share;                 /* connections that the pool has for it */
@@ -12595,6 +12629,17 @@ static void jobq_pg__trouble(jobq_pg_worker *w, const char *text)
 {
     jobq_pg__copy(w->trouble, sizeof w->trouble, text);
     w->trouble_mono_us = jobq_pg__mono_us();
+}
+
+/* No server would have us. It may take hours, so the log hears of it once, and again when something
+ * else is wrong. The lock is held. */
+static void jobq_pg__undialed(jobq_pg_worker *w, const jobq_pg_error *error)
+{
+    bool known = w->away && strcmp(w->trouble, error->message) == 0;
+
+    jobq_pg__log(w->pg, known ? JOBQ_PG_DEBUG : JOBQ_PG_WARNING, "%s", error->message);
+    jobq_pg__trouble(w, error->message);
+    w->away = true;
 }
 
 static void jobq_pg__poke(jobq_pg_worker *w, char why)
@@ -13645,27 +13690,27 @@ struct jobq_pg__host {
 /* Where TCP itself has given a silent host up: libpq's connect_timeout is for those who wait. */
 #define JOBQ_PG__DIAL_MAX (45 * (int64_t)1000000)
 
-static bool jobq_pg__line_begin(const jobq_pg_worker *w, jobq_pg__line *line)
+static bool jobq_pg__line_begin(jobq_pg_worker *w, jobq_pg__line *line)
 {
     jobq_pg_error error;
 
     line->conn = jobq_pg__dial_with(w->pg, w->pg->conninfo, w->name, PQconnectStartParams, &error);
     line->wants = line->conn != NULL && PQstatus(line->conn) == CONNECTION_OK
                       ? PGRES_POLLING_OK : PGRES_POLLING_WRITING;
-    if (line->conn == NULL) jobq_pg__log(w->pg, JOBQ_PG_WARNING, "%s", error.message);
+    if (line->conn == NULL) jobq_pg__undialed(w, &error);
     return line->conn != NULL;
 }
 
 /* Goes on making it. False: it is not made yet. True: it stands, or is no more. */
-static bool jobq_pg__line_made(const jobq_pg_worker *w, jobq_pg__line *line, bool ready)
+static bool jobq_pg__line_made(jobq_pg_worker *w, jobq_pg__line *line, bool ready)
 {
     jobq_pg_error error;
 
     if (ready && line->wants != PGRES_POLLING_OK) line->wants = PQconnectPoll(line->conn);
     if (line->wants == PGRES_POLLING_OK) return true;
     if (line->wants != PGRES_POLLING_FAILED) return false;
-    jobq_pg__conn_error(&error, line->conn);
-    jobq_pg__log(w->pg, JOBQ_PG_WARNING, "%s", error.message);
+    jobq_pg__dial_error(&error, line->conn);
+    jobq_pg__undialed(w, &error);
     PQfinish(line->conn);
     line->conn = NULL;
     return true;
@@ -13792,6 +13837,7 @@ static void jobq_pg__disconnect(jobq_pg_worker *w)
         jobq_pg__conn_error(&error, w->conn);
         jobq_pg__trouble(w, error.message);
         jobq_pg__log(w->pg, JOBQ_PG_WARNING, "connection lost: %s", error.message);
+        w->away = true;
     }
     while (w->pending_count > 0) {
         PQclear(w->pending[w->pending_first].result);
@@ -13894,9 +13940,8 @@ static void *jobq_pg__dialer(void *arg)
     jobq_pg_error error;
     PGconn *conn = jobq_pg__dial(w->pg, w->pg->conninfo, w->name, &error);
 
-    if (conn == NULL) jobq_pg__log(w->pg, JOBQ_PG_WARNING, "%s", error.message);
     pthread_mutex_lock(&w->lock);
-    if (conn == NULL) jobq_pg__trouble(w, error.message);
+    if (conn == NULL) jobq_pg__undialed(w, &error);
     w->dialed = conn;
     w->dial_over = true;
     jobq_pg__poke(w, 'd');
@@ -13923,8 +13968,13 @@ static void jobq_pg__dialed(jobq_pg_worker *w)
     w->dialing = w->dial_over = false;
     w->conn = w->dialed;
     w->dialed = NULL;
-    if (w->conn == NULL) w->broken = true;
-    else jobq_pg__set_up(w);
+    if (w->conn == NULL) {
+        w->broken = true;
+        return;
+    }
+    if (w->away) jobq_pg__log(w->pg, JOBQ_PG_INFO, "connected again");
+    w->away = false;
+    jobq_pg__set_up(w);
 }
 
 static void jobq_pg__do_register(jobq_pg_worker *w)

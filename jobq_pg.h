@@ -236,6 +236,9 @@
  *                 state, Operation timed out, Database error: ... Field and value are the
  *                 constraint's, whatever its name. What C can see to be wrong (UTF-8, JSON,
  *                 numbers, dates, enums, missing values) is refused before it is sent.
+ * COST            100,000 rows of ten columns: 1.1 to 1.2 times the bare loop over libpq's binary
+ *                 values, texts copied. Get by id: 0.3 us of processor time beside the bare
+ *                 prepared statement's 6.5. `make bench ARGS="--only table-read,table-get"`.
  * LIMITS          64 columns. timestamptz after the year 294246 reads as infinity. A double is a
  *                 double.
  *
@@ -7853,7 +7856,7 @@ static jobq_error jobq_pg__rows_take(const jobq_pg_table *t, PGresult *res, int 
                                      jobq_pg_rows *rows, jobq_pg_error *error)
 {
     int count = PQntuples(res) < most ? PQntuples(res) : most, r, wrong = -1;
-    size_t size = (size_t)count * t->desc->row_size;
+    size_t size = (size_t)count * t->desc->row_size, need;
     jobq_pg__heap heap;
     char *block;
 
@@ -7863,11 +7866,12 @@ static jobq_error jobq_pg__rows_take(const jobq_pg_table *t, PGresult *res, int 
         return JOBQ_OK;
     }
     heap.end = NULL;
-    block = (char *)malloc(size + 16 + jobq_pg__rows_need(t, res, count));
+    need = size + 16 + jobq_pg__rows_need(t, res, count);
+    block = (char *)malloc(need);
     if (block != NULL) {
         memset(block, 0, size);
         heap.at = block + size;
-        heap.end = heap.at + 16 + jobq_pg__rows_need(t, res, count);
+        heap.end = block + need;
     }
     for (r = 0; r < count && wrong < 0 && block != NULL; r++) {
         wrong = jobq_pg__row_get(t, res, r, block + (size_t)r * t->desc->row_size, &heap);

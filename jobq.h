@@ -1071,7 +1071,8 @@ typedef struct jobq_loop_config {
     int64_t grace_us;     /* for running handlers at a stop (default 30 s) */
     int64_t answer_us;    /* longest wait for a statement's answer (default a third of the lease) */
     int64_t prune_us;     /* between housekeeping, at most (default 10 min) */
-    int64_t vacuum_rows;  /* jobs ended here, after which the table is vacuumed (default 100,000) */
+    int64_t vacuum_rows;  /* jobs ended and messages numbered here, after which the tables that they
+                             left are vacuumed (default 100,000) */
     int64_t jobs_max;     /* stop after so many jobs were started (default: never) */
     int32_t sequence_max; /* messages numbered by a statement (default 1000) */
     int64_t reclaim_rows; /* messages done here, after which space is reclaimed (default 10,000) */
@@ -3711,6 +3712,7 @@ JOBQ_API void jobq_loop_sequenced(jobq_loop *l, int64_t mono_us, jobq_error erro
     if (error != JOBQ_OK) return;
     r->stats.sequences++;
     r->stats.numbered += numbered;
+    l->vacuum_rows += numbered;
     if (r->sweeping) r->sweep_mono_us = mono_us + JOBQ__MINUTE;
     if (numbered > 0 || r->found) {
         jobq__relay_busy(l, mono_us, numbered >= l->config.sequence_max);

@@ -280,10 +280,11 @@
  * PARTITIONS  A power of two, fixed when the queue is registered; a message goes to a number, or to
  *     that of its order_key (jobq_partition_of; in SQL outbox_hash(key) & (partitions - 1)).
  *     Messages of one key, or one partition, keep the order in which they were numbered. To grow a
- *     queue: stop its producers or let its consumers catch up, until the view outbox shows lag 0,
- *     then jobq_pg_outbox_grow. It holds producers off while it looks, refuses while messages are
- *     under way, and splits each partition in two. anyway: for queues without order keys. Restart
- *     workers, or let them ask again; the number they register must then be the new one.
+ *     queue: let its consumers catch up, or stop its producers, and call jobq_pg_outbox_grow until
+ *     it finds lag 0 (the view outbox). It holds producers off while it looks, refuses while
+ *     messages are under way, and splits each partition in two. anyway: for queues without order
+ *     keys. Workers and producers go on and find the new partitions by themselves; who registers
+ *     the queue has to name the new number from then on.
  * NUMBERS  1, 2, 3 ... per partition, given after the commit, by whoever calls sequence: a rollback
  *     leaves no hole, a late commit gets a late number. A message is a row of an existence queue
  *     (incoming) until it is numbered; nothing depends on transaction ids, which do not survive a
@@ -319,7 +320,9 @@
  *     discarded ones; reclaim those older than the queue's failed_keep.
  * RECLAIM  Messages lie in a ring of four parts; one that is acknowledged whole is emptied by
  *     TRUNCATE under a lock it waits 50 ms for. While one partition stands still, the
- *     acknowledged messages of the others are deleted in pages. Call it every second or so.
+ *     acknowledged messages of the others are deleted in pages. Call it every second or so; a
+ *     worker does it itself, and vacuums incoming after vacuum_rows messages: autovacuum comes
+ *     once a minute, in which some hundreds of MB go through.
  * LIMITS  Payload: the queue's message_max (64 KiB); type: 1 to 1024 printable ASCII; 100 attempts
  *     are told apart; a key is remembered for a day, and is one for the queue's jobs and messages.
  *     All or nothing; a refusal raises nothing in your transaction.
@@ -1924,7 +1927,8 @@ static jobq_error jobq_pg__result_error(jobq_pg_error *error, const PGconn *conn
     X(UNPARK, "SELECT jobq.unpark($1, $2)")                                                        \
     X(REMAINS, "SELECT jobq.remains($1, $2)")                                                      \
     X(PRUNE, "SELECT jobq.prune($1), jobq.turn()")                                                 \
-    X(VACUUM, "VACUUM (SKIP_LOCKED, TRUNCATE off, INDEX_CLEANUP on, PARALLEL 0) jobq.job")         \
+    X(VACUUM, "VACUUM (SKIP_LOCKED, TRUNCATE off, INDEX_CLEANUP on, PARALLEL 0) jobq.job, "        \
+              "jobq.incoming")                                                                     \
     X(DEREGISTER, "SELECT FROM jobq.deregister($1)")                                               \
     X(CANCEL, "SELECT jobq.cancel($1::bigint)")                                                    \
     X(REVIVE, "SELECT jobq.revive($1::bigint)")                                                    \

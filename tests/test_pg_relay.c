@@ -1,9 +1,9 @@
 /*
  * Messages in the worker: both strategies, each and batch handlers, retries and dead letters, time
- * limits, wake-up across processes (X26), renewal, and order while workers are killed and stopped
- * (X24).
+ * limits, wake-up across processes (X26), renewal, and order while workers are killed and stopped;
+ * test_pg_outbox_load.c has X24 at its size.
  */
-#include "outbox.h"
+#include "relay.h"
 
 #include <sys/mman.h>
 
@@ -32,44 +32,6 @@ static int empty(void **state)
     RUN("TRUNCATE jobq.effect");
     memset(seen, 0, sizeof *seen);
     return 0;
-}
-
-static jobq_pg_receiver receiver(jobq_message_handler each, jobq_batch_handler all)
-{
-    jobq_pg_receiver r;
-
-    memset(&r, 0, sizeof r);
-    r.queue = "o";
-    r.each = each;
-    r.all = all;
-    r.tuning.retry.base_us = 20000;
-    r.tuning.retry.cap_us = 100000;
-    return r;
-}
-
-static jobq_pg_worker *begin(jobq_pg *on, const jobq_pg_receiver *r, int threads)
-{
-    jobq_pg_worker_desc desc;
-    jobq_pg_worker *worker;
-    jobq_pg_error error;
-
-    memset(&desc, 0, sizeof desc);
-    desc.receivers = r;
-    desc.receiver_count = 1;
-    desc.loop.threads = threads;
-    if (jobq_pg_worker_start(on, &desc, &worker, &error) != JOBQ_OK) fail_msg("%s", error.message);
-    return worker;
-}
-
-static jobq_relay_stats end(jobq_pg_worker *worker)
-{
-    jobq_relay_stats stats;
-
-    jobq_pg_worker_stop(worker);
-    jobq_pg_worker_wait(worker, NULL);
-    stats = jobq_pg_worker_stats(worker).messages;
-    jobq_pg_worker_free(worker);
-    return stats;
 }
 
 /* Works until there is nothing left. */
@@ -301,39 +263,6 @@ static void a_handler_that_does_not_listen_is_abandoned(void **unused)
 
 /* -- processes -- */
 
-static jobq_pg_worker *child_worker;
-static volatile sig_atomic_t child_asked; /* to stop, perhaps before it had begun */
-
-static void child_stop(int sig)
-{
-    (void)sig;
-    child_asked = 1;
-    if (child_worker != NULL) jobq_pg_worker_stop(child_worker);
-}
-
-static pid_t child(const jobq_pg_receiver *r, int threads)
-{
-    pid_t pid = fork();
-
-    if (pid == 0) {
-        struct sigaction act;
-        memset(&act, 0, sizeof act);
-        act.sa_handler = child_stop;
-        sigaction(SIGTERM, &act, NULL);
-        child_worker = begin(handle(), r, threads);
-        if (child_asked) jobq_pg_worker_stop(child_worker);
-        jobq_pg_worker_wait(child_worker, NULL);
-        _exit(0);
-    }
-    return pid;
-}
-
-static void finish_child(pid_t pid, int sig)
-{
-    kill(pid, sig);
-    waitpid(pid, NULL, 0);
-}
-
 static void a_message_wakes_another_process_at_once(void **unused)
 {
     jobq_pg_receiver r = receiver(take_each, NULL);
@@ -452,7 +381,7 @@ static long check_log(FILE *file)
 static void order_holds_while_workers_are_killed_and_stopped(void **unused)
 {
     char path[] = "/tmp/jobq_relay_XXXXXX";
-    int fd = mkstemp(path), n, each = check_slow() ? 3000 : 15000;
+    int fd = mkstemp(path), n, each = check_slow() ? 2000 : 8000;
     int64_t start = jobq_pg__mono_us();
     jobq_pg_receiver r = receiver(NULL, log_batch);
     pid_t workers[2], producers[PRODUCERS];

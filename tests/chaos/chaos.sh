@@ -4,9 +4,11 @@
 # Producers, workers and operators at work while everything around them breaks; afterwards check.sql
 # looks for broken promises in what they logged and what the database holds. N (default 1) may be a
 # fraction; each fault comes at least once. The seed chooses the faults' order and victims. --mutant
-# breaks the library by a patch of tests/mutants/, which has to be found. Runs on the server of JOBQ_SERVER ("keyword=value" form), in the schemas jobq_chaos and
-# jobq_chaos_watch, which it drops first; without JOBQ_SERVER_DIR (tests/server.sh) the faults that
-# need the server's machine are left out. The upgrades need JOBQ_UPGRADE_BIN, a folder of newer
+# breaks the library by a patch of tests/mutants/, which has to be found.
+#
+# Runs on the server of JOBQ_SERVER ("host=... user=..." form), which may be yours, in the schemas
+# jobq_chaos and jobq_chaos_watch, which it drops first; without JOBQ_SERVER_DIR (tests/server.sh)
+# the faults that need the server's machine are left out, and it says so. The upgrades need JOBQ_UPGRADE_BIN, a folder of newer
 # Postgres binaries (make chaos-upgrade). A run that fails keeps its logs.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
@@ -26,7 +28,10 @@ while [ $# -gt 0 ]; do
     esac
     shift
 done
-[ -n "${JOBQ_SERVER-}" ] || { echo "chaos: JOBQ_SERVER is not set: make chaos" >&2; exit 2; }
+case ${JOBQ_SERVER-} in
+"") echo "chaos: JOBQ_SERVER is not set: make chaos" >&2; exit 2 ;;
+*://*) echo "chaos: JOBQ_SERVER has to be of the form \"host=... user=... dbname=...\"" >&2; exit 2 ;;
+esac
 RANDOM=$seed
 
 # Servers come without psql and pg_dump in places; those of the system serve all of them.
@@ -482,6 +487,7 @@ fi
 
 list=$(echo "${only:-$possible}" | tr ',' ' ')
 echo "chaos: seed $seed, faults: $(echo $list)"
+[ -n "$primary" ] || echo "chaos: left out, as the server is not ours:" ${all_faults#*locks}
 end=$(awk -v now="$SECONDS" -v m="$minutes" 'BEGIN { printf "%d", now + 60 * m }')
 sleep 2
 while :; do

@@ -116,6 +116,20 @@ static const struct {
     {"TABLE jobq.queues", "---orw-"},
     {"TABLE jobq.workers", "---orw-"},
     {"TABLE jobq.outbox", "---orw-"},
+    {"SELECT jobq.outbox_enqueue('o', '1')", "efw----"},
+    {"SELECT payload FROM jobq.incoming", "-------"},
+    {"SELECT payload FROM jobq.message", "-------"},
+    {"SELECT payload FROM jobq.dead_letter", "-------"},
+    {"INSERT INTO jobq.incoming (partition, id) VALUES (1, 1)", "-f-----"},
+    {"UPDATE jobq.partition SET acked = 0", "-------"},
+    {"UPDATE jobq.counter SET seq = 0", "-------"},
+    {"SELECT FROM jobq.outbox_ack(101, 1, 1, 1, 0, 0, '{}', 0, 0, 0, NULL, 0, '{}', '{}', '{}', "
+     "0, false)", "--w----"},
+    {"SELECT FROM jobq.outbox_sequence(101, '{1}', 1, false)", "--w----"},
+    {"SELECT jobq.outbox_reclaim(1)", "--w----"},
+    {"SELECT FROM jobq.dead_letter_list()", "--wor--"},
+    {"SELECT FROM jobq.dead_letter_replay(7, 1000000)", "--wo---"},
+    {"SELECT jobq.dead_letter_discard()", "---o---"},
     {"SELECT version FROM jobq.meta", "efworw-"},
     {"SELECT jobq.grant_operate(current_role::regrole)", "-------"},
     {"SELECT jobq.secure()", "-------"},
@@ -129,6 +143,7 @@ static void each_role_has_its_doors_and_no_other(void **unused)
     pg_empty(NULL);
     enqueue_count(3);
     register_worker(101, 600 * SECOND);
+    assert_int_equal(jobq_pg_outbox_register(pg, NULL, "o", 1, NULL, NULL), JOBQ_OK);
     for (d = 0; d < COUNT(doors); d++) {
         for (r = 0; r < COUNT(roles); r++) {
             const char *wanted = doors[d].may[r] == '-' ? "42501" : "";

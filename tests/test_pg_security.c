@@ -169,6 +169,157 @@ static void worker_and_application_names(void **state)
     }
 }
 
+/* What is refused leaves the transaction as it was; what is taken stands there unchanged. */
+static void messages_keep_their_texts(void **state)
+{
+    jobq_pg_error error;
+    size_t i;
+
+    (void)state;
+    assert_int_equal(jobq_pg_outbox_register(pg, NULL, "o", 2, NULL, &error), JOBQ_OK);
+    for (i = 0; i < COUNT(hostile); i++) {
+        jobq_pg_message m;
+        jobq_pg_scope scope;
+        jobq_pg_dead_letters letters;
+        char json[1024];
+        int round;
+
+        RUN("TRUNCATE jobq.incoming");
+        memset(&m, 0, sizeof m);
+        memset(&scope, 0, sizeof scope);
+        m.queue = "o";
+        m.payload = m.headers = json_of(hostile[i], json, sizeof json);
+        m.order_key = m.key = hostile[i];
+        if (jobq_pg_outbox_enqueue(pg, NULL, &m, NULL, &error) != JOBQ_OK)
+            fail_msg("%s", error.message);
+        assert_int_equal(jobq_pg_outbox_enqueue(pg, NULL, &m, NULL, &error), JOBQ_ERROR_EXISTS);
+        m.key = NULL;
+        m.type = hostile[i]; /* printable or refused */
+        round = jobq_pg_outbox_enqueue(pg, NULL, &m, NULL, &error) == JOBQ_OK ? 2 : 1;
+        assert_int_equal(number("SELECT count(*) FROM jobq.incoming"), round);
+        is_text("SELECT DISTINCT payload->>'t' FROM jobq.incoming", hostile[i]);
+        is_text("SELECT DISTINCT headers->>'t' FROM jobq.incoming", hostile[i]);
+        if (round == 2)
+            is_text("SELECT type FROM jobq.incoming WHERE type IS NOT NULL", hostile[i]);
+        m.queue = hostile[i];
+        assert_int_equal(jobq_pg_outbox_enqueue(pg, NULL, &m, NULL, &error), JOBQ_ERROR_INVALID);
+        assert_int_equal(jobq_pg_outbox_register(pg, NULL, hostile[i], 2, NULL, &error),
+                         JOBQ_ERROR_INVALID);
+        scope.queue = scope.type = scope.status = hostile[i];
+        if (jobq_pg_dead_letter_list(pg, NULL, &scope, &letters, &error) == JOBQ_OK) {
+            assert_int_equal(letters.count, 0);
+            jobq_pg_dead_letters_clear(&letters);
+        }
+        RUN("INSERT INTO jobq.dead_letter (queue_id, partition, seq, created_at, failed_at, "
+            "attempts, payload) SELECT q.id, q.id * 32768, %d, now(), now(), 1, '1' "
+            "FROM jobq.queue q WHERE q.name = 'o'", (int)i + 1);
+        memset(&scope, 0, sizeof scope);
+        if (jobq_pg_dead_letter_replay(pg, NULL, 77, SECOND, &scope, &letters, &error) != JOBQ_OK)
+            fail_msg("%s", error.message);
+        assert_true(letters.count > 0);
+        if (jobq_pg_dead_letter_reject(pg, NULL, 77, &letters.rows[0].id, 1,
+                                       jobq_str_from(hostile[i]), NULL, &error) != JOBQ_OK)
+            fail_msg("%s", error.message);
+        jobq_pg_dead_letters_clear(&letters);
+        is_text("SELECT DISTINCT error FROM jobq.dead_letter WHERE error IS NOT NULL", hostile[i]);
+        RUN("TRUNCATE jobq.dead_letter");
+    }
+}
+
+/* What an operator types finds nothing, or is refused; nothing else happens. */
+static void filters_find_what_they_name(void **state)
+{
+    size_t i;
+
+    (void)state;
+    enqueue_count(3);
+    for (i = 0; i < COUNT(hostile); i++) {
+        jobq_pg_filter f;
+        jobq_pg_counts counts;
+        jobq_pg_error error;
+        char json[1024];
+        int64_t count;
+
+        memset(&f, 0, sizeof f);
+        f.queue = hostile[i];
+        assert_int_equal(jobq_pg_cancel_many(pg, NULL, &f, &count, NULL, &error),
+                         JOBQ_ERROR_INVALID);
+        f.queue = "q";
+        f.kind = hostile[i];
+        assert_int_equal(jobq_pg_cancel_many(pg, NULL, &f, &count, NULL, &error),
+                         JOBQ_ERROR_INVALID);
+        f.kind = NULL;
+        f.tags = json_of(hostile[i], json, sizeof json);
+        assert_int_equal(jobq_pg_cancel_many(pg, NULL, &f, &count, NULL, &error), JOBQ_OK);
+        assert_int_equal(count, 0);
+        f.tags = jobq_str_from(hostile[i]);
+        assert_int_equal(jobq_pg_cancel_many(pg, NULL, &f, &count, NULL, &error),
+                         JOBQ_ERROR_INVALID);
+        assert_int_not_equal(jobq_pg_pause(pg, NULL, hostile[i], NULL, &error), JOBQ_OK);
+        assert_int_not_equal(jobq_pg_queue_counts(pg, NULL, hostile[i], &counts, &error), JOBQ_OK);
+    }
+    assert_int_equal(number("SELECT count(*) FROM jobq.job WHERE state = 'r'"), 3);
+}
+
+typedef struct note {
+    int64_t id;
+    jobq_str text;
+} note;
+
+static const jobq_pg_column note_columns[] = {
+    JOBQ_PG_COLUMN(note, id, INT64, JOBQ_PG_KEY | JOBQ_PG_READ_ONLY),
+    JOBQ_PG_COLUMN(note, text, TEXT, JOBQ_PG_SEARCH),
+    {NULL, JOBQ_PG_NONE, 0, 0, 0, NULL},
+};
+
+/* Values, and the few strings that choose columns; a constraint's refusal names no value. */
+static void rows_keep_their_texts(void **state)
+{
+    static const jobq_pg_table_desc desc = {"jobq.note", sizeof(note), note_columns, NULL, NULL,
+                                            false};
+    jobq_pg_table *notes;
+    jobq_pg_error error;
+    jobq_pg_rows rows;
+    jobq_pg_query q;
+    size_t i;
+    note n;
+
+    (void)state;
+    RUN("CREATE TABLE jobq.note (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, "
+        "text text NOT NULL CHECK (text NOT LIKE '%%xyzzy%%'))");
+    if (jobq_pg_table_open(&notes, pg, NULL, &desc, &error) != JOBQ_OK)
+        fail_msg("%s", error.message);
+    for (i = 0; i < COUNT(hostile); i++) {
+        memset(&n, 0, sizeof n);
+        memset(&q, 0, sizeof q);
+        n.text = jobq_str_from(hostile[i]);
+        assert_int_equal(jobq_pg_table_create(notes, NULL, "text", &n, NULL, &error), JOBQ_OK);
+        assert_int_equal(jobq_pg_table_get(notes, NULL, "text", &n, &rows, &error), JOBQ_OK);
+        assert_string_equal(((const note *)rows.rows)->text.ptr, hostile[i]);
+        jobq_pg_rows_clear(&rows);
+        q.search = hostile[i];
+        assert_int_equal(jobq_pg_table_list(notes, NULL, &q, &rows, &error), JOBQ_OK);
+        assert_int_equal(rows.count, 1);
+        jobq_pg_rows_clear(&rows);
+        q.search = NULL;
+        q.order = hostile[i];
+        assert_int_equal(jobq_pg_table_list(notes, NULL, &q, &rows, &error), JOBQ_ERROR_INVALID);
+        q.order = NULL;
+        q.where = hostile[i];
+        q.like = &n;
+        assert_int_equal(jobq_pg_table_list(notes, NULL, &q, &rows, &error), JOBQ_ERROR_INVALID);
+        assert_int_equal(jobq_pg_table_create(notes, NULL, hostile[i], &n, NULL, &error),
+                         JOBQ_ERROR_INVALID);
+    }
+    assert_int_equal(number("SELECT count(*) FROM jobq.note"), (long)COUNT(hostile));
+    logged[0] = '\0';
+    n.text = jobq_str_from("prefix " SECRET);
+    assert_int_not_equal(jobq_pg_table_create(notes, NULL, "text", &n, NULL, &error), JOBQ_OK);
+    no_secret(&error);
+    jobq_pg_table_close(notes);
+    RUN("DROP TABLE jobq.note");
+}
+
 /* -- planted things -- */
 
 /* Functions, operators and tables that would win by name, if anybody looked in there. */
@@ -288,6 +439,27 @@ static void passwords_are_not_told(void **state)
     }
 }
 
+static void messages_are_not_told(void)
+{
+    jobq_pg_message m;
+    jobq_pg_error error;
+
+    assert_int_equal(jobq_pg_outbox_register(pg, NULL, "o", 1, NULL, &error), JOBQ_OK);
+    RUN("ALTER TABLE jobq.incoming ADD CONSTRAINT none CHECK (payload IS NULL)");
+    memset(&m, 0, sizeof m);
+    m.queue = "o";
+    m.payload = jobq_str_from("{\"a\": \"" SECRET "\", }");
+    assert_int_equal(jobq_pg_outbox_enqueue(pg, NULL, &m, NULL, &error), JOBQ_ERROR_INVALID);
+    no_secret(&error);
+    m.payload = jobq_str_from("{\"a\": \"" SECRET "\"}");
+    assert_int_equal(jobq_pg_outbox_enqueue(pg, NULL, &m, NULL, &error), JOBQ_ERROR_INVALID);
+    no_secret(&error);
+    assert_int_equal(jobq_pg_outbox_enqueue_many(pg, NULL, &m, 1, NULL, &error),
+                     JOBQ_ERROR_INVALID);
+    no_secret(&error);
+    RUN("ALTER TABLE jobq.incoming DROP CONSTRAINT none");
+}
+
 /* Refused before it is sent, by the server, and by a trigger of the user's. */
 static void payloads_are_not_told(void **state)
 {
@@ -314,6 +486,7 @@ static void payloads_are_not_told(void **state)
     assert_int_equal(jobq_pg_enqueue_copy(pg, NULL, &job, 1, &error), JOBQ_ERROR_INVALID);
     no_secret(&error);
     RUN("ALTER TABLE jobq.job DROP CONSTRAINT none");
+    messages_are_not_told();
     jobq_pg_close(pg);
     pg = own;
 }
@@ -324,6 +497,9 @@ int main(void)
         cmocka_unit_test_setup(names_are_refused, pg_empty),
         cmocka_unit_test_setup(texts_are_kept_as_they_are, pg_empty),
         cmocka_unit_test_setup(worker_and_application_names, pg_empty),
+        cmocka_unit_test_setup(messages_keep_their_texts, pg_empty),
+        cmocka_unit_test_setup(filters_find_what_they_name, pg_empty),
+        cmocka_unit_test_setup(rows_keep_their_texts, pg_empty),
         cmocka_unit_test_setup_teardown(planted_things_have_no_effect, pg_empty, all_stop),
         cmocka_unit_test(passwords_are_not_told),
         cmocka_unit_test_setup(payloads_are_not_told, pg_empty),

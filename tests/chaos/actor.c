@@ -29,6 +29,7 @@ static jobq_pg *pg;
 static jobq_random dice; /* the main thread's */
 static volatile sig_atomic_t stopping, clock_steps;
 static volatile int stop_inside;
+static volatile int64_t stop_job_us; /* a job does it from then on */
 static int64_t end_us;
 
 /* -- a wall clock that steps: what this program, the library and libpq read. A step is an hour on,
@@ -66,7 +67,10 @@ time_t time(time_t *result)
 static void on_signal(int number)
 {
     if (number == SIGTERM) stopping = 1;
-    if (number == SIGUSR1) stop_inside = 1;
+    if (number == SIGUSR1) {
+        stop_job_us = mono_us() + mono_us() / 1000 % 2 * 1500000;
+        stop_inside = 1;
+    }
     if (number == SIGUSR2) clock_steps++;
 }
 
@@ -259,10 +263,12 @@ static jobq_outcome ended(jobq_call *call, jobq_outcome outcome)
     return outcome;
 }
 
-/* Whether this one is to stop the process: one of those asked. */
-static bool take_stop(void)
+/* Whether this handler is to stop the process. Every second time a message is preferred: they are
+ * fewer than jobs. */
+static bool take_stop(bool message)
 {
-    return stop_inside != 0 && __sync_bool_compare_and_swap(&stop_inside, 1, 0);
+    if (stop_inside == 0 || (!message && stop_job_us > mono_us())) return false;
+    return __sync_bool_compare_and_swap(&stop_inside, 1, 0);
 }
 
 /* Effects in the database, in the transaction that completes the job. */
@@ -279,7 +285,7 @@ static jobq_outcome ledger(jobq_call *call)
              (long long)j->claim)) {
         return ended(call, JOBQ_OUTCOME_RETRY);
     }
-    if (take_stop()) {
+    if (take_stop(false)) {
         note(call, "stopped_inside", "");
         raise(SIGSTOP);
     }
@@ -354,7 +360,7 @@ static jobq_result receive(jobq_delivery *d, const jobq_message *m)
              (long long)m->seq, (long long)ref)) {
         return JOBQ_RESULT_RETRY;
     }
-    if (take_stop()) {
+    if (take_stop(true)) {
         say("stopped_inside", m->seq, "message");
         raise(SIGSTOP);
     }

@@ -2136,25 +2136,44 @@ static size_t jobq__json_digits(jobq__json *j)
     return j->at - from;
 }
 
-/* The exponent, stopping at a million: far beyond what a numeric holds. */
-static int32_t jobq__json_exponent(jobq__json *j)
-{
-    int32_t value = 0;
-    int sign = jobq__json_peek(j);
+/* Postgres refuses exponents from here on, whatever the number. */
+#define JOBQ__JSON_EXPONENT (INT32_MAX / 2)
 
+/* Behind the e, cut at what is refused anyway; 0 when there is none. False: no digit follows. */
+static bool jobq__json_exponent(jobq__json *j, int64_t *exponent)
+{
+    int sign, c = jobq__json_peek(j);
+    size_t from;
+
+    if (c != 'e' && c != 'E') return true;
+    j->at++;
+    sign = jobq__json_peek(j);
     if (sign == '-' || sign == '+') j->at++;
-    while (jobq__json_peek(j) >= '0' && jobq__json_peek(j) <= '9') {
-        value = value > 100000 ? 1000000 : value * 10 + (jobq__json_peek(j) - '0');
+    from = j->at;
+    while ((c = jobq__json_peek(j)) >= '0' && c <= '9') {
+        *exponent = jobq__min(*exponent * 10 + (c - '0'), JOBQ__JSON_EXPONENT);
         j->at++;
     }
-    return sign == '-' ? -value : value;
+    if (sign == '-') *exponent = -*exponent;
+    return j->at > from || jobq__json_fail(j, "digit expected in the exponent");
+}
+
+/* Digits before the point, zeros in front not counted: 2 for 12, 0 for 0.1, -2 for 0.001; of a
+ * zero none, whatever its exponent. */
+static int64_t jobq__json_magnitude(const char *digits, size_t whole, size_t fraction)
+{
+    size_t i = 0;
+
+    if (digits[0] != '0') return (int64_t)whole;
+    while (i < fraction && digits[whole + 1 + i] == '0') i++;
+    return i == fraction ? -JOBQ__JSON_EXPONENT : -(int64_t)i;
 }
 
 /* A numeric holds 131072 digits before the point and 16383 behind it; jsonb refuses more. */
 static bool jobq__json_number(jobq__json *j)
 {
     size_t whole, fraction = 0, from;
-    int32_t exponent = 0;
+    int64_t exponent = 0;
 
     if (jobq__json_peek(j) == '-') j->at++;
     from = j->at;
@@ -2166,15 +2185,9 @@ static bool jobq__json_number(jobq__json *j)
         fraction = jobq__json_digits(j);
         if (fraction == 0) return jobq__json_fail(j, "digit expected after the point");
     }
-    if (jobq__json_peek(j) == 'e' || jobq__json_peek(j) == 'E') {
-        j->at++;
-        from = j->at;
-        exponent = jobq__json_exponent(j);
-        if (j->at == from || j->ptr[j->at - 1] < '0' || j->ptr[j->at - 1] > '9') {
-            return jobq__json_fail(j, "digit expected in the exponent");
-        }
-    }
-    if ((int64_t)whole + exponent > 131072 || (int64_t)fraction - exponent > 16383) {
+    if (!jobq__json_exponent(j, &exponent)) return false;
+    if (exponent == JOBQ__JSON_EXPONENT || (int64_t)fraction - exponent > 16383 ||
+        jobq__json_magnitude(j->ptr + from, whole, fraction) + exponent > 131072) {
         return jobq__json_fail(j, "number beyond what a numeric holds");
     }
     return true;
@@ -2268,7 +2281,7 @@ JOBQ_API jobq_error jobq_json_check(jobq_str json, size_t *at, const char **why)
     j.ptr = json.ptr;
     j.len = json.ptr == NULL ? 0 : json.len;
     good = jobq__json_value(&j);
-    jobq__json_space(&j);
+    if (good) jobq__json_space(&j);
     if (good && j.at < j.len) good = jobq__json_fail(&j, "text after the value");
     if (at != NULL) *at = j.at;
     if (why != NULL) *why = good ? "" : j.why;

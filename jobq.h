@@ -245,6 +245,8 @@
  *   (15) A message ends as a dead letter when a handler refuses it, when it fails by itself at its
  *        max_attempts, or when, at max_attempts, it was alone in a delivery that its worker did not
  *        survive. A batch that fails as a whole dooms nobody: at the limit its messages go alone.
+ *        A worker takes the partitions of the dead one at a time, so that a poison that killed
+ *        their worker kills the messages beside it no second time.
  *   (16) Nobody holds a partition that has nothing to deliver; an idle look writes nothing.
  *
  * A retry's backoff stands in the partition's row, so it holds for all workers; PartitionMode
@@ -1296,6 +1298,7 @@ typedef struct jobq_part {
     bool resent;              /* ACK: was sent before, without an answer: lost is no surprise */
     bool renewing;            /* RENEW is on its way */
     bool abandoned;           /* its handler was */
+    bool suspect;             /* taken from a worker that died, and nothing acknowledged since */
     uint8_t outcomes[JOBQ_LOOP_BATCH];
 } jobq_part;
 
@@ -1763,11 +1766,12 @@ JOBQ_API void jobq_memory_read(jobq_memory *memory, int64_t partition, const job
                                int64_t now_us, jobq_reading *reading);
 
 /* jobq_memory_ack -- writes a plan under its token and reads on up to most messages; most 0, or
- * none left: gives the partition up. Returns JOBQ_OK or JOBQ_ERROR_LOST; *count: messages read. */
+ * none left: gives the partition up. given: messages of the delivery that a handler had. Returns
+ * JOBQ_OK or JOBQ_ERROR_LOST; *count: messages read. */
 JOBQ_API jobq_error jobq_memory_ack(jobq_memory *memory, int64_t partition,
                                     const jobq_holder *holder, int64_t acked_before,
-                                    const jobq_plan *plan, const uint8_t *outcomes, int32_t most,
-                                    int64_t now_us, int32_t *count);
+                                    const jobq_plan *plan, const uint8_t *outcomes, int32_t given,
+                                    int32_t most, int64_t now_us, int32_t *count);
 
 /* jobq_memory_renew -- JOBQ_OK, or JOBQ_ERROR_LOST when the token is no longer there. */
 JOBQ_API jobq_error jobq_memory_renew(jobq_memory *memory, int64_t partition,
@@ -1783,11 +1787,13 @@ JOBQ_API jobq_error jobq_memory_renew(jobq_memory *memory, int64_t partition,
 JOBQ_API void jobq_memory_perform(jobq_memory *memory, jobq_loop *loop, const jobq_action *action,
                                   uint64_t queues, uint64_t kinds, int64_t mono_us, int64_t now_us);
 
-/* Who runs a kind's jobs on a jobq_memory. */
+/* Who runs a kind's jobs on a jobq_memory, or a queue's messages. */
 typedef struct jobq_memory_handler {
-    int32_t queue, kind;
-    jobq_handler run[JOBQ_STAGES_MAX]; /* as in jobq_pg_handler */
+    int32_t queue, kind;               /* kind: of jobs */
+    jobq_handler run[JOBQ_STAGES_MAX]; /* as in jobq_pg_handler; none: messages */
     void *user;
+    jobq_message_handler each;         /* messages: one of the two */
+    jobq_batch_handler all;
 } jobq_memory_handler;
 
 /*
@@ -1795,7 +1801,9 @@ typedef struct jobq_memory_handler {
  * included.
  *
  * Shape   call: room for the handlers' call (it is large). Returns when something is due next, by
- *         the same clock: set yours to it and call again. JOBQ_NEVER: the loop has ended.
+ *         the same clock: set yours to it and call again. JOBQ_NEVER: the loop has ended. The
+ *         loop's configuration names the queues with messages by their places: queues are served
+ *         in the order of their ids.
  */
 JOBQ_API int64_t jobq_memory_work(jobq_memory *memory, jobq_loop *loop,
                                   const jobq_memory_handler *handlers, int32_t count,
@@ -2296,17 +2304,18 @@ JOBQ_API jobq_error jobq_json_check(jobq_str json, size_t *at, const char **why)
 
 JOBQ_API jobq_backoff jobq_backoff_quick(void)
 {
-    jobq_backoff b = {JOBQ_CURVE_EXPONENTIAL, 5 * JOBQ__SECOND, JOBQ__HOUR, 0, 250};
+    static const jobq_backoff quick = {JOBQ_CURVE_EXPONENTIAL, 5 * JOBQ__SECOND, JOBQ__HOUR, 0,
+                                       250}; /* static: equal policies have equal bytes */
 
-    return b;
+    return quick;
 }
 
 JOBQ_API jobq_backoff jobq_backoff_seed(void)
 {
-    jobq_backoff b = {JOBQ_CURVE_EXPONENTIAL, 60 * JOBQ__SECOND, JOBQ__HOUR, 60 * JOBQ__SECOND,
-                      250};
+    static const jobq_backoff seed = {JOBQ_CURVE_EXPONENTIAL, 60 * JOBQ__SECOND, JOBQ__HOUR,
+                                      60 * JOBQ__SECOND, 250};
 
-    return b;
+    return seed;
 }
 
 JOBQ_API jobq_backoff jobq_backoff_defaults(const jobq_backoff *backoff)
@@ -3748,6 +3757,7 @@ static void jobq__relay_here(jobq_loop *l, jobq_part *p, int32_t count)
     p->turn = ++l->relay.turn;
     p->generation++;
     p->given = jobq_outbox_open(policy, &p->cursor, p->lost, count, p->outcomes);
+    p->suspect = p->lost > 0;
     l->relay.stats.reads++;
     jobq__relay_move(&l->relay, p, JOBQ_PART_QUEUED);
 }
@@ -4092,10 +4102,23 @@ static bool jobq__relay_readable(const jobq_loop *l, const jobq_part *p)
            l->phase == JOBQ_PHASE_WORKING && jobq__relay_open(l, p->queue);
 }
 
+/* Somebody died with it, maybe of it: one of those at a time. */
+static bool jobq__relay_waits(const jobq_loop *l, const jobq_part *p)
+{
+    int32_t i;
+
+    for (i = 0; i < l->relay.count && p->holder.worker != 0; i++) {
+        if (l->relay.parts[i].suspect && jobq__relay_held(&l->relay.parts[i])) return true;
+    }
+    return false;
+}
+
 /* When a part wants a statement next. */
 static int64_t jobq__due_part(const jobq_loop *l, const jobq_part *p)
 {
-    if (jobq__relay_readable(l, p)) return jobq__relay_want(l) > 0 ? p->due_mono_us : JOBQ_NEVER;
+    if (jobq__relay_readable(l, p)) {
+        return jobq__relay_want(l) > 0 && !jobq__relay_waits(l, p) ? p->due_mono_us : JOBQ_NEVER;
+    }
     if (p->state == JOBQ_PART_FINISHED) return p->due_mono_us;
     if (p->state == JOBQ_PART_QUEUED) return p->lease_mono_us;
     if (p->state != JOBQ_PART_RUNNING || p->renewing || p->abandoned) return JOBQ_NEVER;
@@ -4180,6 +4203,7 @@ static jobq_action jobq__do_read(jobq_loop *l, jobq_part *p, int64_t now)
     p->claim = ++l->number;
     p->size = (int32_t)jobq__min(jobq__relay_tuning(l, p)->batch, JOBQ_LOOP_BATCH);
     p->sent_mono_us = now;
+    p->suspect = p->holder.worker != 0;
     jobq__relay_move(&l->relay, p, JOBQ_PART_READING);
     a = jobq__relay_action(l, p, JOBQ_ACTION_READ);
     a.limit = p->size;
@@ -6190,7 +6214,7 @@ JOBQ_API void jobq_memory_read(jobq_memory *m, int64_t partition, const jobq_hol
 }
 
 static void jobq__memory_bury(jobq_memory *m, int64_t partition, const jobq_cursor *before,
-                              const jobq_plan *plan, const uint8_t *outcomes)
+                              const jobq_plan *plan, const uint8_t *outcomes, int32_t given)
 {
     int32_t i;
 
@@ -6198,15 +6222,15 @@ static void jobq__memory_bury(jobq_memory *m, int64_t partition, const jobq_curs
         int64_t seq = plan->cursor.acked - plan->done + 1 + i;
         jobq_memory_message *message = jobq_memory_message_at(m, partition, seq);
         if (outcomes[i] == JOBQ_RESULT_SUCCESS) continue;
-        message->dead = true;
-        message->attempts = jobq_cursor_attempts(before, seq);
+        message->dead = true; /* this delivery is in the trace, whoever had it */
+        message->attempts = jobq_cursor_attempts(before, seq) - (i >= given);
     }
 }
 
 JOBQ_API jobq_error jobq_memory_ack(jobq_memory *m, int64_t partition, const jobq_holder *holder,
                                     int64_t acked_before, const jobq_plan *plan,
-                                    const uint8_t *outcomes, int32_t most, int64_t now_us,
-                                    int32_t *count)
+                                    const uint8_t *outcomes, int32_t given, int32_t most,
+                                    int64_t now_us, int32_t *count)
 {
     jobq_memory_partition *p = jobq__memory_partition(m, partition);
 
@@ -6215,7 +6239,7 @@ JOBQ_API jobq_error jobq_memory_ack(jobq_memory *m, int64_t partition, const job
     if (!jobq__holder_same(&p->holder, holder) || p->cursor.acked != acked_before) {
         return JOBQ_ERROR_LOST;
     }
-    jobq__memory_bury(m, partition, &p->cursor, plan, outcomes);
+    jobq__memory_bury(m, partition, &p->cursor, plan, outcomes, given);
     p->cursor = plan->cursor;
     if (most > 0 && p->last > p->cursor.acked) {
         jobq__memory_hold(p, holder, now_us);
@@ -6475,8 +6499,8 @@ static void jobq__memory_do_part(jobq_memory *m, jobq_loop *l, const jobq_action
         jobq_memory_read(m, p->id, &token, a->handed, &p->holder, a->limit, now_us, &reading);
         jobq_loop_read(l, mono_us, a->slot, JOBQ_OK, &reading);
     } else if (a->kind == JOBQ_ACTION_ACK) {
-        error = jobq_memory_ack(m, p->id, &token, p->cursor.acked, &p->plan, p->outcomes, a->limit,
-                                now_us, &count);
+        error = jobq_memory_ack(m, p->id, &token, p->cursor.acked, &p->plan, p->outcomes, p->given,
+                                a->limit, now_us, &count);
         jobq_loop_acked(l, mono_us, a->slot, error, count);
     } else {
         error = jobq_memory_renew(m, p->id, &token, now_us);
@@ -6613,13 +6637,15 @@ static int jobq__memory_stopping(const jobq_call *call)
 
 static const jobq_store jobq__memory_store = {jobq__memory_keep, jobq__memory_stopping};
 
+/* The handler of a queue's kind; kind 0: of its messages. NULL: none. */
 static const jobq_memory_handler *jobq__memory_handler(const jobq_memory_handler *handlers,
-                                                       int32_t count, int32_t kind)
+                                                       int32_t count, int32_t queue, int32_t kind)
 {
     int32_t i;
 
     for (i = 0; i < count; i++) {
-        if (handlers[i].kind == kind) return &handlers[i];
+        const jobq_memory_handler *h = &handlers[i];
+        if (h->queue == queue && (h->run[0] == NULL ? kind == 0 : h->kind == kind)) return h;
     }
     return NULL;
 }
@@ -6651,32 +6677,110 @@ static void jobq__memory_handle(jobq_memory *m, jobq_loop *l, const jobq_memory_
     jobq_loop_handled(l, now_us, slot, run.generation, outcome, call->delay_us, call->delay_named);
 }
 
+/* A job for its handler; false: none waits. */
+static bool jobq__memory_work_job(jobq_memory *m, jobq_loop *l, const jobq_memory_handler *handlers,
+                                  int32_t count, jobq_call *call, int64_t now_us)
+{
+    int32_t slot = jobq_loop_take(l, now_us);
+    const jobq_memory_handler *h;
+
+    if (slot < 0) return false;
+    h = jobq__memory_handler(handlers, count, l->slots[slot].job.queue, l->slots[slot].job.kind);
+    if (h == NULL) jobq_loop_unhandled(l, now_us, slot);
+    else jobq__memory_handle(m, l, h, call, slot, now_us);
+    return true;
+}
+
+/* A refusal's reason is for the dead letter, which has none here. */
+static bool jobq__memory_refuse(jobq_delivery *delivery, int32_t index, jobq_str why)
+{
+    (void)delivery;
+    (void)index;
+    (void)why;
+    return true;
+}
+
+static int jobq__memory_hurry(const jobq_delivery *delivery)
+{
+    const jobq__memory_run *run = (const jobq__memory_run *)delivery->context;
+
+    return (int)jobq_loop_delivery_stopping(run->loop, run->now_us, run->slot, run->generation);
+}
+
+static const jobq_delivery_store jobq__memory_delivery_store = {jobq__memory_refuse,
+                                                                jobq__memory_hurry, NULL, NULL};
+
+static void jobq__memory_messages(jobq_memory *m, const jobq_part *p, jobq_message *messages)
+{
+    int32_t i;
+
+    memset(messages, 0, (size_t)p->given * sizeof *messages);
+    for (i = 0; i < p->given; i++) {
+        messages[i].seq = p->cursor.acked + 1 + i;
+        messages[i].attempts = jobq_cursor_attempts(&p->cursor, messages[i].seq);
+        messages[i].payload = jobq_memory_message_at(m, p->id, messages[i].seq)->payload;
+    }
+}
+
+/* The messages of a partition for their handler; false: none wait. */
+static bool jobq__memory_work_messages(jobq_memory *m, jobq_loop *l,
+                                       const jobq_memory_handler *handlers, int32_t count,
+                                       int64_t now_us)
+{
+    jobq_message messages[JOBQ_LOOP_BATCH];
+    uint8_t outcomes[JOBQ_LOOP_BATCH];
+    const jobq_memory_handler *h;
+    const jobq_part *p;
+    jobq__memory_run run;
+    jobq_delivery d;
+    jobq_verdict v;
+
+    memset(&run, 0, sizeof run);
+    memset(&d, 0, sizeof d);
+    memset(&v, 0, sizeof v);
+    run.slot = jobq_loop_take_messages(l, now_us);
+    if (run.slot < 0) return false;
+    p = &l->relay.parts[run.slot];
+    h = jobq__memory_handler(handlers, count, l->queues[p->queue].id, 0);
+    JOBQ_ASSERT(h != NULL);
+    jobq__memory_messages(m, p, messages);
+    memcpy(outcomes, p->outcomes, sizeof outcomes);
+    run.loop = l;
+    run.now_us = now_us;
+    run.generation = p->generation;
+    d.messages = messages;
+    d.count = p->given;
+    d.partition = p->number;
+    d.partition_id = p->id;
+    d.user = h->user;
+    d.outcomes = outcomes;
+    d.store = &jobq__memory_delivery_store;
+    d.context = &run;
+    jobq_delivery_run(&d, h->each, h->all, &v);
+    jobq_loop_delivered(l, now_us, run.slot, run.generation, &v, outcomes, false);
+    return true;
+}
+
 JOBQ_API int64_t jobq_memory_work(jobq_memory *m, jobq_loop *l, const jobq_memory_handler *handlers,
                                   int32_t count, jobq_call *call, int64_t now_us)
 {
     uint64_t queues = 0, kinds = 0;
-    int32_t slot, i;
+    int32_t i;
 
     JOBQ_ASSERT(m != NULL && l != NULL && handlers != NULL && call != NULL);
     for (i = 0; i < count; i++) {
         queues |= (uint64_t)1 << handlers[i].queue;
-        kinds |= (uint64_t)1 << handlers[i].kind;
+        if (handlers[i].run[0] != NULL) kinds |= (uint64_t)1 << handlers[i].kind;
     }
     for (;;) {
         jobq_action a = jobq_loop_next(l, now_us);
         if (a.kind == JOBQ_ACTION_EXIT) return JOBQ_NEVER;
         if (a.kind != JOBQ_ACTION_WAIT) {
             jobq_memory_perform(m, l, &a, queues, kinds, now_us, now_us);
-            continue;
+        } else if (!jobq__memory_work_messages(m, l, handlers, count, now_us) &&
+                   !jobq__memory_work_job(m, l, handlers, count, call, now_us)) {
+            return jobq__max(a.until_mono_us, now_us + 1);
         }
-        slot = jobq_loop_take(l, now_us);
-        if (slot < 0) return jobq__max(a.until_mono_us, now_us + 1);
-        if (jobq__memory_handler(handlers, count, l->slots[slot].job.kind) == NULL) {
-            jobq_loop_unhandled(l, now_us, slot);
-            continue;
-        }
-        jobq__memory_handle(m, l, jobq__memory_handler(handlers, count, l->slots[slot].job.kind),
-                            call, slot, now_us);
     }
 }
 

@@ -52,9 +52,9 @@ static jobq_outcome hopeless(jobq_call *call)
 
 int main(void)
 {
-    static const jobq_memory_handler handlers[] = {{MAIL, RESIZE, {extract, resize}, NULL},
-                                                   {MAIL, FLAKY, {flaky}, NULL},
-                                                   {MAIL, HOPELESS, {hopeless}, NULL}};
+    static const jobq_memory_handler handlers[] = {{MAIL, RESIZE, {extract, resize}, NULL, NULL, NULL},
+                                                   {MAIL, FLAKY, {flaky}, NULL, NULL, NULL},
+                                                   {MAIL, HOPELESS, {hopeless}, NULL, NULL, NULL}};
     jobq_memory *memory = jobq_memory_init(malloc(jobq_memory_size(10, 2, 100)), 10, 2, 100);
     jobq_loop *loop = malloc(sizeof *loop);
     jobq_call *call = malloc(sizeof *call);

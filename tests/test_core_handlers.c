@@ -1,0 +1,300 @@
+/*
+ * Handlers on the in-memory queue: what they are given, what they may say, and when they are asked
+ * to stop. The same handlers run on Postgres.
+ */
+#define JOBQ_LOOP_SLOTS 64
+#define JOBQ_LOOP_CLAIMS 64
+#define JOBQ_LOOP_BATCH 16
+#define JOBQ_IMPLEMENTATION
+#include "jobq.h"
+
+#include "check.h"
+
+enum { QUEUE = 1, TWO_STAGES = 1, STUBBORN = 2, SLEEPY = 3, HASTY = 4 };
+
+static jobq_loop loop;
+static jobq_call call;
+static union {
+    int64_t align;
+    char bytes[1 << 20];
+} block;
+static jobq_memory *memory;
+static int runs;
+static jobq_str seen;   /* the payload of the latest run */
+static char trace[256]; /* seqs of messages, as they came */
+
+static void start(const jobq_loop_config *config)
+{
+    runs = 0;
+    trace[0] = '\0';
+    assert_true(jobq_memory_size(16, 8, 600) <= sizeof block);
+    memory = jobq_memory_init(&block, 16, 8, 600);
+    jobq_loop_init(&loop, config, 99, 0);
+}
+
+static int setup(void **unused)
+{
+    (void)unused;
+    start(NULL);
+    return 0;
+}
+
+static int64_t add(int kind, int stages, const char *payload)
+{
+    jobq_job like = jobq_job_new(0);
+
+    like.queue = QUEUE;
+    like.kind = kind;
+    like.stages = (int16_t)stages;
+    return jobq_memory_enqueue(memory, &like, jobq_str_from(payload), 0);
+}
+
+static const jobq_job *job(int64_t id) { return &jobq_memory_get(memory, id)->job; }
+
+/* Works the jobs of one kind off until an instant. */
+static void work(int kind, jobq_handler first, jobq_handler second, int64_t until)
+{
+    static jobq_memory_handler h;
+    int64_t now = 0;
+
+    memset(&h, 0, sizeof h);
+    h.queue = QUEUE;
+    h.kind = kind;
+    h.run[0] = first;
+    h.run[1] = second;
+    h.user = &runs;
+    while (now < until) now = jobq_memory_work(memory, &loop, &h, 1, &call, now);
+}
+
+static jobq_outcome extract(jobq_call *c)
+{
+    ++*(int *)c->user;
+    assert_int_equal(c->job.stage, 0);
+    assert_true(jobq_str_equal(c->payload, jobq_str_from("{\"in\":1}")));
+    assert_false(jobq_call_next(c, jobq_str_from("{\"out\":"), false)); /* not JSON */
+    assert_true(jobq_call_next(c, jobq_str_from("{\"out\":"), true));   /* but bytes */
+    assert_true(jobq_call_next(c, jobq_str_from("{\"out\":2}"), false));
+    return JOBQ_OUTCOME_SUCCESS;
+}
+
+static jobq_outcome embed(jobq_call *c)
+{
+    ++*(int *)c->user;
+    assert_int_equal(c->job.stage, 1);
+    seen = c->payload;
+    return JOBQ_OUTCOME_SUCCESS;
+}
+
+static void a_stage_hands_the_next_one_its_payload(void **unused)
+{
+    int64_t id = add(TWO_STAGES, 2, "{\"in\":1}");
+
+    (void)unused;
+    work(TWO_STAGES, extract, embed, 10 * SECOND);
+    assert_int_equal(job(id)->state, JOBQ_STATE_SUCCEEDED);
+    assert_int_equal(runs, 2);
+    assert_true(jobq_str_equal(seen, jobq_str_from("{\"out\":2}")));
+}
+
+static jobq_outcome complain(jobq_call *c)
+{
+    ++*(int *)c->user;
+    jobq_call_error(c, jobq_str_from("bad \xff byte"));
+    assert_string_equal(c->error, "bad ? byte");
+    assert_int_equal(c->error_size, 10);
+    jobq_call_delay(c, -5);
+    assert_true(c->delay_named && c->delay_us == 0);
+    jobq_call_delay(c, 7 * SECOND);
+    return JOBQ_OUTCOME_RETRY;
+}
+
+static void a_handler_names_its_error_and_its_delay(void **unused)
+{
+    int64_t id = add(STUBBORN, 1, "1");
+
+    (void)unused;
+    work(STUBBORN, complain, NULL, SECOND);
+    assert_int_equal(runs, 1);
+    assert_in_range(job(id)->run_at_us, 7 * SECOND, 7 * SECOND + SECOND / 10);
+}
+
+static jobq_outcome ask(jobq_call *c)
+{
+    ++*(int *)c->user;
+    assert_int_equal(jobq_call_stopping(c), JOBQ_STOP_NONE);
+    jobq_loop_stop(&loop, 0, -1);
+    assert_int_equal(jobq_call_stopping(c), JOBQ_STOP_SHUTDOWN);
+    return JOBQ_OUTCOME_SNOOZE;
+}
+
+static void a_handler_asks_whether_to_stop(void **unused)
+{
+    int64_t id = add(SLEEPY, 1, "1");
+
+    (void)unused;
+    work(SLEEPY, ask, NULL, 100 * SECOND);
+    assert_int_equal(loop.phase, JOBQ_PHASE_EXITED);
+    assert_int_equal(job(id)->state, JOBQ_STATE_READY);
+    assert_int_equal(job(id)->attempt, 0);
+}
+
+/* The store gives the job to somebody else while its handler runs. */
+static jobq_outcome robbed(jobq_call *c)
+{
+    int32_t rescued;
+    bool more;
+
+    ++*(int *)c->user;
+    if (*(int *)c->user > 1) return JOBQ_OUTCOME_SUCCESS;
+    memset(jobq_memory_workers(memory), 0, sizeof(jobq_memory_worker));
+    assert_true(jobq_memory_rescue(memory, loop.worker, 0, 10, 100 * SECOND, &rescued, &more));
+    assert_int_equal(rescued, 1);
+    assert_true(jobq_call_next(c, jobq_str_from("1"), false)); /* told when it is settled */
+    return JOBQ_OUTCOME_SUCCESS;
+}
+
+static void a_lost_lease_writes_nothing(void **unused)
+{
+    int64_t id = add(HASTY, 1, "1");
+
+    (void)unused;
+    work(HASTY, robbed, NULL, SECOND);
+    assert_int_equal(loop.stats.lost, 1);
+    assert_int_equal(job(id)->state, JOBQ_STATE_READY);
+    assert_true(job(id)->suspect);
+    assert_null(jobq_memory_get(memory, id)->next.ptr);
+}
+
+/* ---- messages -------------------------------------------------------------------------------- */
+
+static void note(const jobq_message *m)
+{
+    size_t at = strlen(trace);
+
+    snprintf(trace + at, sizeof trace - at, "%d/%d ", (int)m->seq, (int)m->attempts);
+    assert_true(jobq_str_equal(m->payload, jobq_str_from("x")));
+}
+
+static jobq_result deliver(jobq_delivery *d, const jobq_message *m)
+{
+    note(m);
+    assert_ptr_equal(d->user, &runs);
+    assert_int_equal(jobq_delivery_stopping(d), JOBQ_STOP_NONE);
+    if (m->seq == 2 && m->attempts < 2) {
+        jobq_delivery_error(d, jobq_str_from("not yet"));
+        jobq_delivery_delay(d, -1);
+        jobq_delivery_delay(d, SECOND);
+        return JOBQ_RESULT_RETRY;
+    }
+    return m->seq == 3 ? JOBQ_RESULT_REJECT : JOBQ_RESULT_SUCCESS;
+}
+
+static jobq_result deliver_all(jobq_delivery *d)
+{
+    int32_t i;
+
+    for (i = 0; i < d->count; i++) note(&d->messages[i]);
+    assert_true(jobq_delivery_reject(d, d->count - 1, jobq_str_from("the last one")));
+    return JOBQ_RESULT_SUCCESS;
+}
+
+/* Four messages of partition 0; a job beside them. */
+static void work_messages(jobq_message_handler each, jobq_batch_handler all)
+{
+    jobq_loop_config config;
+    jobq_memory_handler h[2];
+    int64_t now = 0, id;
+    int i;
+
+    memset(&config, 0, sizeof config);
+    memset(h, 0, sizeof h);
+    config.message_queues = 1;
+    start(&config);
+    assert_int_equal(jobq_memory_outbox(memory, QUEUE, 1), 1);
+    for (i = 0; i < 4; i++) assert_true(jobq_memory_send(memory, QUEUE, 0, jobq_str_from("x")));
+    id = add(TWO_STAGES, 1, "{\"in\":1}");
+    h[0].queue = h[1].queue = QUEUE;
+    h[0].user = h[1].user = &runs;
+    h[0].kind = TWO_STAGES;
+    h[0].run[0] = extract;
+    h[1].each = each;
+    h[1].all = all;
+    while (now < 20 * SECOND) now = jobq_memory_work(memory, &loop, h, 2, &call, now);
+    assert_int_equal(job(id)->state, JOBQ_STATE_SUCCEEDED);
+    assert_int_equal(memory->partitions[0].cursor.acked, 4);
+}
+
+static void messages_reach_their_handler_in_order(void **unused)
+{
+    (void)unused;
+    work_messages(deliver, NULL);
+    assert_string_equal(trace, "1/0 2/0 2/1 2/2 3/0 4/0 ");
+    assert_true(jobq_memory_message_at(memory, 1, 3)->dead);
+    assert_int_equal(jobq_memory_message_at(memory, 1, 3)->attempts, 1);
+    assert_int_equal(loop.relay.stats.succeeded, 3);
+}
+
+static void a_batch_reaches_its_handler_whole(void **unused)
+{
+    (void)unused;
+    work_messages(NULL, deliver_all);
+    assert_string_equal(trace, "1/0 2/0 3/0 4/0 ");
+    assert_true(jobq_memory_message_at(memory, 1, 4)->dead);
+}
+
+/* It was there when its worker died, as often as it may: nobody gets it again, and what its dead
+ * letter counts are the deliveries that it had. */
+static void a_message_exceeded_before_delivery_counts_its_deliveries_only(void **unused)
+{
+    jobq_policy policy = jobq_policy_defaults(NULL);
+    jobq_loop_config config;
+    jobq_memory_handler h;
+    jobq_holder other;
+    jobq_holder nobody;
+    jobq_reading r;
+    int64_t now = 0;
+    int i;
+
+    (void)unused;
+    memset(&config, 0, sizeof config);
+    memset(&h, 0, sizeof h);
+    memset(&other, 0, sizeof other);
+    memset(&nobody, 0, sizeof nobody);
+    config.message_queues = 1;
+    start(&config);
+    policy.max_attempts = 2;
+    jobq_memory_policy(memory, QUEUE, &policy, false);
+    jobq_memory_outbox(memory, QUEUE, 1);
+    for (i = 0; i < 2; i++) jobq_memory_send(memory, QUEUE, 0, jobq_str_from("x"));
+    jobq_memory_sequence(memory, 2, 10);
+    for (i = 1; i <= 2; i++) { /* a worker that dies of it, twice */
+        other.worker = 77;
+        other.claim = i;
+        other.lease_us = SECOND;
+        jobq_memory_read(memory, 1, &other, i - 1, &nobody, 1, 0, &r);
+        assert_int_equal(r.count, 1);
+    }
+    h.queue = QUEUE;
+    h.each = deliver;
+    h.user = &runs;
+    while (now < 20 * SECOND) now = jobq_memory_work(memory, &loop, &h, 1, &call, now);
+    assert_true(jobq_memory_message_at(memory, 1, 1)->dead);
+    assert_int_equal(jobq_memory_message_at(memory, 1, 1)->attempts, 2);
+    assert_string_equal(trace, "2/0 2/1 "); /* and that one fails by itself, at its limit */
+    assert_int_equal(jobq_memory_message_at(memory, 1, 2)->attempts, 2);
+}
+
+int main(void)
+{
+    static const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(a_stage_hands_the_next_one_its_payload, setup),
+        cmocka_unit_test_setup(a_handler_names_its_error_and_its_delay, setup),
+        cmocka_unit_test_setup(a_handler_asks_whether_to_stop, setup),
+        cmocka_unit_test_setup(a_lost_lease_writes_nothing, setup),
+        cmocka_unit_test(messages_reach_their_handler_in_order),
+        cmocka_unit_test(a_batch_reaches_its_handler_whole),
+        cmocka_unit_test(a_message_exceeded_before_delivery_counts_its_deliveries_only),
+    };
+
+    return cmocka_run_group_tests_name("handlers", tests, NULL, NULL);
+}

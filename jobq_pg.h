@@ -12463,6 +12463,12 @@ JOBQ_API jobq_error jobq_pg_peek(jobq_pg *pg, PGconn *conn, const char *const *q
 
 /* ---- >>work: the worker ---------------------------------------------------------------------- */
 
+/* Steps at which tests kill the process or cut the connection. step: what is about to happen or has
+ * happened, in words; kind: of the statement (a jobq_action_kind), or -1. */
+#ifndef JOBQ_PG_POINT
+#define JOBQ_PG_POINT(step, kind, conn) ((void)0)
+#endif
+
 #define JOBQ_PG__PENDING_MAX (64 + 2 * JOBQ_LOOP_PARTITIONS)
 
 /* A result that jobs point into; freed with the last of them. */
@@ -12853,7 +12859,9 @@ static void jobq_pg__run_slot(jobq_pg_worker *w, jobq_pg__run *run)
     report.call = call;
     if (w->hooks.before != NULL) w->hooks.before(w->hooks.user, &report);
     began = jobq_pg__mono_us();
+    JOBQ_PG_POINT("handle", -1, NULL);
     report.outcome = jobq_pg__stage_of(handler, call->job.stage)(call);
+    JOBQ_PG_POINT("handled", -1, NULL);
     report.duration_us = jobq_pg__mono_us() - began;
     jobq_pg__job_ended(w, run, &report);
 }
@@ -13103,7 +13111,9 @@ static jobq_error jobq_pg__commit_own(jobq_pg_worker *w, PGconn *conn,
         PQclear(PQexec(conn, "ROLLBACK"));
         return code == JOBQ_ERROR_LOST ? code : JOBQ_ERROR_RETRYABLE;
     }
+    JOBQ_PG_POINT("acknowledge", -1, conn);
     res = PQexec(conn, "COMMIT");
+    JOBQ_PG_POINT("acknowledged", -1, conn);
     if (res != NULL && strcmp(PQcmdStatus(res), "COMMIT") == 0) code = JOBQ_OK;
     else {
         jobq_pg__result_error(error, conn, res);
@@ -13553,8 +13563,11 @@ JOBQ_API jobq_outcome jobq_pg_call_commit(jobq_call *call, PGconn *conn)
 {
     jobq_pg_error error;
     jobq_error code = jobq_pg_call_complete(call, conn, &error);
-    PGresult *res = PQexec(conn, code == JOBQ_OK ? "COMMIT" : "ROLLBACK");
+    PGresult *res;
 
+    JOBQ_PG_POINT("commit", -1, conn);
+    res = PQexec(conn, code == JOBQ_OK ? "COMMIT" : "ROLLBACK");
+    JOBQ_PG_POINT("committed", -1, conn);
     if (code == JOBQ_OK && (res == NULL || strcmp(PQcmdStatus(res), "COMMIT") != 0)) {
         code = JOBQ_ERROR_DATABASE;
         jobq_pg__fail(&error, code, "COMMIT failed: %s", PQerrorMessage(conn));
@@ -13878,6 +13891,7 @@ static jobq_pg__pending *jobq_pg__send(jobq_pg_worker *w, jobq_action_kind kind,
     bool good = !w->params.failed;
     jobq_pg__pending *pending;
 
+    JOBQ_PG_POINT("send", (int)kind, w->conn);
     if (pooled) {
         good = good && jobq_pg__ship_text(w->conn, JOBQ_PG__BEGIN) &&
                jobq_pg__ship_text(w->conn, w->limits);
@@ -13887,6 +13901,7 @@ static jobq_pg__pending *jobq_pg__send(jobq_pg_worker *w, jobq_action_kind kind,
     if (!good || !PQpipelineSync(w->conn)) w->broken = true;
     pending = jobq_pg__pend(w, kind);
     pending->st = st;
+    JOBQ_PG_POINT("sent", (int)kind, w->conn);
     return pending;
 }
 
@@ -14609,6 +14624,7 @@ static void jobq_pg__dispatch(jobq_pg_worker *w, jobq_pg__pending *p)
     jobq_error code = JOBQ_OK;
     int32_t count;
 
+    JOBQ_PG_POINT("answered", (int)p->kind, w->conn);
     if (status != PGRES_TUPLES_OK && status != PGRES_COMMAND_OK) {
         code = jobq_pg__result_error(&error, w->conn, p->result);
         jobq_pg__copy(w->refusal, sizeof w->refusal, error.message);

@@ -1558,11 +1558,12 @@ JOBQ_API jobq_error jobq_pg_worktable_look(jobq_pg_worktable *work, PGconn *conn
 JOBQ_API jobq_error jobq_pg_uuid_from(jobq_str text, jobq_pg_uuid *uuid);
 JOBQ_API void jobq_pg_uuid_format(char *out, const jobq_pg_uuid *uuid);
 
-/* "2024-02-29", years 0001 to 9999 and more digits, "infinity", "-infinity". */
+/* "2024-02-29", years 0001 to 9999 and more digits, "0044-03-15 BC", "infinity", "-infinity". */
 JOBQ_API jobq_error jobq_pg_date_from(jobq_str text, int32_t *days);
 JOBQ_API void jobq_pg_date_format(char *out, int32_t days);
 
-/* "2024-02-29T12:34:56.789Z"; a blank for T, up to six decimals, Z or +hh, +hhmm, +hh:mm. */
+/* "2024-02-29T12:34:56.789Z"; a blank for T, up to six decimals, Z or +hh, +hhmm, +hh:mm, +hh:mm:ss;
+ * BC and infinity as above. */
 JOBQ_API jobq_error jobq_pg_instant_from(jobq_str text, int64_t *us);
 JOBQ_API void jobq_pg_instant_format(char *out, int64_t us);
 
@@ -6219,11 +6220,12 @@ static int64_t jobq_pg__interval_us(const jobq_pg_interval *interval)
 {
     const int64_t most = INT64_MAX / JOBQ_PG__DAY_US;
     int64_t days = (int64_t)interval->months * 30 + interval->days;
-    int64_t us = days * JOBQ_PG__DAY_US;
 
-    if (days > most || (days > 0 && interval->us > INT64_MAX - us)) return JOBQ_NEVER;
-    if (days < -most || (days < 0 && interval->us < -INT64_MAX - us)) return -JOBQ_NEVER;
-    return us + interval->us;
+    if (days > most || days < -most) return days > 0 ? JOBQ_NEVER : -JOBQ_NEVER;
+    days *= JOBQ_PG__DAY_US;
+    if (days > 0 && interval->us > INT64_MAX - days) return JOBQ_NEVER;
+    if (days < 0 && interval->us < -INT64_MAX - days) return -JOBQ_NEVER;
+    return days + interval->us;
 }
 
 /* A value of fixed size; out is aligned for its type. False: not of this size. */
@@ -6624,12 +6626,21 @@ static void jobq_pg__date_of(int64_t days, int64_t *year, int *month, int *day)
     *year = y + era * 400 + (*month <= 2);
 }
 
+/* " BC" behind a date or an instant, which is cut off. */
+static bool jobq_pg__scan_bc(jobq_pg__scan *s)
+{
+    if (s->at == NULL || s->end - s->at < 3 || memcmp(s->end - 3, " BC", 3) != 0) return false;
+    s->end -= 3;
+    return true;
+}
+
 /* "2024-02-29" as days. False: no date. */
-static bool jobq_pg__scan_date(jobq_pg__scan *s, int64_t *days)
+static bool jobq_pg__scan_date(jobq_pg__scan *s, bool bc, int64_t *days)
 {
     int64_t year = jobq_pg__scan_number(s, 4, 7), month, day;
 
     if (year < 1 || !jobq_pg__scan_char(s, '-')) return false;
+    if (bc) year = 1 - year;
     month = jobq_pg__scan_number(s, 2, 2);
     if (month < 1 || month > 12 || !jobq_pg__scan_char(s, '-')) return false;
     day = jobq_pg__scan_number(s, 2, 2);
@@ -6648,6 +6659,7 @@ static int jobq_pg__infinity(jobq_str text)
 JOBQ_API jobq_error jobq_pg_date_from(jobq_str text, int32_t *days)
 {
     jobq_pg__scan s = jobq_pg__scan_of(text);
+    bool bc = jobq_pg__scan_bc(&s);
     int infinity = jobq_pg__infinity(text);
     int64_t value;
 
@@ -6656,13 +6668,14 @@ JOBQ_API jobq_error jobq_pg_date_from(jobq_str text, int32_t *days)
         *days = infinity > 0 ? INT32_MAX : INT32_MIN;
         return JOBQ_OK;
     }
-    if (!jobq_pg__scan_date(&s, &value) || s.at != s.end || value > JOBQ_PG__DATE_LAST)
+    if (!jobq_pg__scan_date(&s, bc, &value) || s.at != s.end || value < JOBQ_PG__DATE_FIRST ||
+        value > JOBQ_PG__DATE_LAST)
         return JOBQ_ERROR_INVALID;
     *days = (int32_t)value;
     return JOBQ_OK;
 }
 
-/* "0044-03-15", with " BC" told apart by the caller. */
+/* "0044-03-15"; false: " BC" belongs to it. */
 static bool jobq_pg__date_put(char *out, int64_t days)
 {
     int64_t year;
@@ -6699,10 +6712,10 @@ static bool jobq_pg__scan_time(jobq_pg__scan *s, int64_t *us)
     return micros >= 0;
 }
 
-/* "Z", "+02", "-0330", "+05:45" as microseconds east. */
+/* "Z", "+02", "-0330", "+05:45", "+00:53:28" as microseconds east. */
 static bool jobq_pg__scan_zone(jobq_pg__scan *s, int64_t *us)
 {
-    int64_t hour, minute = 0;
+    int64_t hour, minute = 0, second = 0;
     bool west;
 
     *us = 0;
@@ -6713,27 +6726,33 @@ static bool jobq_pg__scan_zone(jobq_pg__scan *s, int64_t *us)
     if (hour < 0 || hour > 15) return false;
     if (jobq_pg__scan_char(s, ':') || s->at < s->end) minute = jobq_pg__scan_number(s, 2, 2);
     if (minute < 0 || minute > 59) return false;
-    *us = (hour * 60 + minute) * (west ? -60000000 : 60000000);
+    if (jobq_pg__scan_char(s, ':')) second = jobq_pg__scan_number(s, 2, 2);
+    if (second < 0 || second > 59) return false;
+    *us = ((hour * 60 + minute) * 60 + second) * (west ? -1000000 : 1000000);
     return true;
 }
 
 JOBQ_API jobq_error jobq_pg_instant_from(jobq_str text, int64_t *us)
 {
     jobq_pg__scan s = jobq_pg__scan_of(text);
+    bool bc = jobq_pg__scan_bc(&s);
     int infinity = jobq_pg__infinity(text);
-    int64_t days, time, zone;
+    int64_t days, time, zone, value;
 
     JOBQ_ASSERT(us != NULL);
     if (infinity != 0) {
         *us = infinity > 0 ? JOBQ_NEVER : INT64_MIN;
         return JOBQ_OK;
     }
-    if (!jobq_pg__scan_date(&s, &days) || days > INT64_MAX / JOBQ_PG__DAY_US - 2)
+    if (!jobq_pg__scan_date(&s, bc, &days) || days > INT64_MAX / JOBQ_PG__DAY_US - 2 ||
+        days < JOBQ_PG__DATE_FIRST - 1)
         return JOBQ_ERROR_INVALID;
     if (!jobq_pg__scan_char(&s, 'T') && !jobq_pg__scan_char(&s, ' ')) return JOBQ_ERROR_INVALID;
     if (!jobq_pg__scan_time(&s, &time) || !jobq_pg__scan_zone(&s, &zone) || s.at != s.end)
         return JOBQ_ERROR_INVALID;
-    *us = days * JOBQ_PG__DAY_US + time - zone;
+    value = days * JOBQ_PG__DAY_US + time - zone;
+    if (value < JOBQ_PG__INSTANT_FIRST) return JOBQ_ERROR_INVALID;
+    *us = value;
     return JOBQ_OK;
 }
 
@@ -6781,30 +6800,35 @@ static char jobq_pg__scan_part(jobq_pg__scan *s, int64_t *value, int64_t *micros
     return *s->at++;
 }
 
+/* False: the sum is beyond its type. */
+static bool jobq_pg__sum(int64_t *sum, int64_t more, int64_t least, int64_t most)
+{
+    if (more > 0 ? *sum > most - more : *sum < least - more) return false;
+    *sum += more;
+    return true;
+}
+
 /* Adds a part; parts stand in the order of letters, each once. False: not so. */
 static bool jobq_pg__interval_add(jobq_pg_interval *i, const char *letters, const char **next,
                                   char letter, int64_t value, int64_t micros)
 {
-    const char *found = letter == 0 ? NULL : strchr(*next, letter);
     static const int64_t time_us[] = {(int64_t)3600 * 1000000, 60000000, 1000000};
-    int64_t unit, count, most = (int64_t)9000000000000000000;
+    const char *found = letter == 0 ? NULL : strchr(*next, letter);
+    bool months = letter == 'Y' || (letter == 'M' && letters[0] != 'H');
+    int64_t unit, sum = months ? i->months : i->days;
 
     if (found == NULL) return false;
     *next = found + 1;
     if (letters[0] == 'H') {
         unit = time_us[found - letters];
-        if (value > most / unit || value < -(most / unit)) return false;
-        count = value * unit + micros;
-        if (count > 0 ? i->us > most - count : i->us < -most - count) return false;
-        i->us += count;
-        return true;
+        if (value > INT64_MAX / unit || value < INT64_MIN / unit) return false;
+        return jobq_pg__sum(&i->us, value * unit, INT64_MIN, INT64_MAX) &&
+               jobq_pg__sum(&i->us, micros, INT64_MIN, INT64_MAX);
     }
     unit = letter == 'Y' ? 12 : letter == 'W' ? 7 : 1;
-    if (value > INT32_MAX / unit || value < -(INT32_MAX / unit)) return false;
-    count = value * unit + (letter == 'Y' || letter == 'M' ? i->months : i->days);
-    if (count > INT32_MAX || count < -INT32_MAX) return false;
-    if (letter == 'Y' || letter == 'M') i->months = (int32_t)count;
-    else i->days = (int32_t)count;
+    if (!jobq_pg__sum(&sum, value * unit, INT32_MIN, INT32_MAX)) return false;
+    if (months) i->months = (int32_t)sum;
+    else i->days = (int32_t)sum;
     return true;
 }
 

@@ -1321,6 +1321,147 @@ static void mutated_texts(void **state)
     assert_true(taken > 1000);
 }
 
+/* -- nasty texts: what we take the server takes, and means the same -- */
+
+/* The first letter: d date, t instant, i interval, u uuid, b bytes, n numeric. The second: + we take
+ * it, - we do not; the server takes some of these, and others, in its many ways. */
+static const char *const nasty[] = {
+    "d+2024-02-29", "d-2023-02-29", "d-1900-02-29", "d+2000-02-29", "d-2024-02-30", "d-2024-04-31",
+    "d-2024-00-01", "d-2024-13-01", "d-2024-01-00", "d-2024-01-32", "d-0000-01-01", "d+0001-01-01",
+    "d+0001-01-01 BC", "d+0005-02-29 BC", "d-0004-02-29 BC", "d+4714-11-24 BC", "d-4714-11-23 BC",
+    "d+5874897-12-31", "d-5874898-01-01", "d-9999999-12-31", "d-99999999-01-01", "d+infinity",
+    "d+-infinity", "d-Infinity", "d-infinity BC", "d-2024-2-9", "d-20240229", "d- 2024-02-29",
+    "d-2024-02-29 ", "d-today", "d-epoch", "d-2024-02-29 AD", "d-", "d-2024-02-29-", "d-2024",
+    "d-\xd9\xa2" "024-02-29", "d-2024-02-29\x7f", "d-2024-Feb-29", "d-29.2.2024", "d-J2451187",
+    "t+2024-02-29T12:34:56Z", "t+2024-02-29 12:34:56.789+00", "t+2024-02-29 23:59:59.999999-15:59",
+    "t+0001-01-01T00:00:00+02", "t+0044-03-15 12:00:00Z BC", "t+4714-11-24 00:00:00+00 BC",
+    "t-4714-11-23 23:59:59.999999+00 BC", "t-4714-11-24 00:00:00+00:00:01 BC",
+    "t+1900-01-01 00:00:00+00:53:28", "t+1900-01-01 00:00:00-00:53:28",
+    "t-294277-01-01 00:00:00Z", "t+294246-12-31T23:59:59.999999Z", "t-2024-02-29",
+    "t-2024-02-29 12:34", "t-2024-02-29 24:00:00Z", "t-2024-02-29 24:00:01Z",
+    "t-2024-02-29 12:34:60Z", "t-2024-02-29 12:60:00Z", "t-2024-02-29 25:00:00Z",
+    "t-2024-02-29 12:34:56.7890123Z", "t-2024-02-29 12:34:56", "t-2024-02-29 12:34:56 Z",
+    "t-2024-02-29t12:34:56z", "t-2024-02-29 12:34:56+16:00", "t-2024-02-29 12:34:56+01:60",
+    "t-2024-02-29 12:34:56+1", "t+2024-02-29 12:34:56+0130", "t-2024-02-29 12:34:56 Europe/Berlin",
+    "t-2024-02-29 12:34:56Zz", "t+infinity", "t+-infinity", "t-now", "t-", "t-12/31/1999 00:00 PST",
+    "i+P1Y2M3DT4H5M6.7S", "i+P-1Y-2M-3DT-4H-5M-6.7S", "i+P0D", "i+PT0S", "i+P2W", "i+PT0.000001S",
+    "i+PT-0.000001S", "i+PT2562047788H0M54.775807S", "i+P178956970Y7M", "i-P178956970Y8M",
+    "i-P999999999999Y", "i+P2147483647D", "i-P2147483648D", "i+P-2147483648D", "i-P1.5D",
+    "i-1 day", "i-PT1.1234567S", "i-P1DT1H1D", "i-PT1S1M", "i-PT1X", "i-", "i-P1", "i-P1Y1Y",
+    "i-PT99999999999999H", "i--P1D", "i+PT1H-1M", "i+P14M", "i-P00021015T103020",
+    "u+6ba7b810-9dad-11d1-80b4-00c04fd430c8", "u+6BA7B8109DAD11D180B400C04FD430C8",
+    "u-{6ba7b810-9dad-11d1-80b4-00c04fd430c8}", "u-6ba7b810-9dad-11d1-80b4-00c04fd430c",
+    "u-6ba7b810-9dad-11d1-80b4-00c04fd430c8a", "u-6ba7b810-9dad-11d1-80b4-00c04fd430cg",
+    "u-6ba7-b8109dad11d180b400c04fd430c8", "u-6ba7b810--dad-11d1-80b4-00c04fd430c8", "u-",
+    "b+\\x", "b+\\x00ff", "b+\\xDEadBEef", "b-\\x0", "b-\\x0g", "b-\\x00 ff", "b-abc", "b-\\000",
+    "b-\\9", "b-",
+    "n+0", "n+-0", "n++1", "n+.5", "n+5.", "n+1e10", "n+1E-10", "n-1e", "n-.", "n-", "n--",
+    "n-1e99999", "n+NaN", "n-nan", "n-+NaN", "n+Infinity", "n+-Infinity", "n-inf", "n- 1", "n-1 ",
+    "n-1.2.3", "n-1,5", "n-0xzz", "n-1e1.5", "n+123456789012345678901234567890.000000000000000001",
+    "n+00001", "n-\xd9\xa1"};
+
+/* What we make of a text, as its column; false: refused. */
+static bool mine_of(char letter, jobq_str text, jobq_pg_column *column, char *field, char *bytes)
+{
+    jobq_str *str = (jobq_str *)(void *)field;
+
+    memset(column, 0, sizeof *column);
+    switch (letter) {
+    case 'd':
+        column->type = JOBQ_PG_DATE;
+        return jobq_pg_date_from(text, (int32_t *)(void *)field) == JOBQ_OK;
+    case 't':
+        column->type = JOBQ_PG_TIMESTAMPTZ;
+        return jobq_pg_instant_from(text, (int64_t *)(void *)field) == JOBQ_OK;
+    case 'i':
+        column->type = JOBQ_PG_INTERVAL;
+        return jobq_pg_interval_from(text, (jobq_pg_interval *)(void *)field) == JOBQ_OK;
+    case 'u':
+        column->type = JOBQ_PG_UUID;
+        return jobq_pg_uuid_from(text, (jobq_pg_uuid *)(void *)field) == JOBQ_OK;
+    case 'b':
+        column->type = JOBQ_PG_BYTES;
+        str->ptr = bytes;
+        return jobq_pg_bytes_from(text, bytes, &str->len) == JOBQ_OK;
+    default:
+        column->type = JOBQ_PG_NUMERIC;
+        return jobq_pg_numeric_valid(text);
+    }
+}
+
+static const char *type_of(char letter)
+{
+    return letter == 'd'   ? "date"
+           : letter == 't' ? "timestamptz"
+           : letter == 'i' ? "interval"
+           : letter == 'u' ? "uuid"
+           : letter == 'b' ? "bytea"
+                           : "numeric";
+}
+
+/* The server's value of a text, binary or as text; NULL: it refuses. */
+static PGresult *theirs_of(char letter, const char *text, int binary)
+{
+    char query[80];
+    PGresult *res;
+
+    snprintf(query, sizeof query, "SELECT $1::text::%s", type_of(letter));
+    res = PQexecParams(db, query, 1, NULL, &text, NULL, NULL, binary);
+    if (PQresultStatus(res) == PGRES_TUPLES_OK) return res;
+    assert_int_equal(PQresultErrorField(res, PG_DIAG_SQLSTATE)[0], '2');
+    PQclear(res);
+    return NULL;
+}
+
+/* The server's own writing of its value is read by us, and is the same. */
+static void reads_the_server(char letter, const char *text, const char *zone, const char *field)
+{
+    jobq_pg_column column;
+    char back[64], bytes[64];
+    PGresult *res;
+
+    RUN("SET timezone = '%s'", zone);
+    res = theirs_of(letter, text, 0);
+    if (!mine_of(letter, jobq_str_from(PQgetvalue(res, 0, 0)), &column, back, bytes))
+        fail_msg("%s is written as %s, which we refuse", text, PQgetvalue(res, 0, 0));
+    if (jobq_pg__types[column.type].maybe != 0)
+        assert_memory_equal(back, field, jobq_pg__types[column.type].size);
+    PQclear(res);
+    RUN("RESET timezone");
+}
+
+static void nasty_texts(void **unused)
+{
+    size_t i;
+
+    (void)unused;
+    RUN("SET intervalstyle = iso_8601");
+    for (i = 0; i < COUNT(nasty); i++) {
+        const char *text = nasty[i] + 2;
+        char letter = nasty[i][0], wanted = nasty[i][1], field[64], theirs[64], bytes[64];
+        jobq_pg_column column;
+        bool mine = mine_of(letter, jobq_str_from(text), &column, field, bytes);
+        PGresult *res = theirs_of(letter, text, 1);
+        if (mine != (wanted == '+')) fail_msg("%s: %s", nasty[i], mine ? "taken" : "refused");
+        if (mine && res == NULL) fail_msg("%s: the server refuses it", nasty[i]);
+        if (mine && letter == 'b') {
+            jobq_str value = *(const jobq_str *)(const void *)field;
+            assert_int_equal(PQgetlength(res, 0, 0), value.len);
+            assert_memory_equal(PQgetvalue(res, 0, 0), value.ptr, value.len);
+        } else if (mine && letter != 'n') {
+            assert_true(jobq_pg__get_fixed(column.type, PQgetvalue(res, 0, 0),
+                                           (size_t)PQgetlength(res, 0, 0), theirs));
+            if (memcmp(theirs, field, jobq_pg__types[column.type].size) != 0)
+                fail_msg("%s means something else", nasty[i]);
+        }
+        if (mine) reads_the_server(letter, text, "UTC", field);
+        if (mine) reads_the_server(letter, text, "Europe/Berlin", field);
+        if (mine) reads_the_server(letter, text, "America/St_Johns", field);
+        PQclear(res);
+    }
+    RUN("RESET intervalstyle");
+}
+
 /* Random wire bytes into every type: nothing is read or written outside, whatever they are. The
  * sanitizers watch; the guard bytes show it without them. */
 static void random_wire_bytes(void **state)
@@ -1469,7 +1610,8 @@ int main(void)
         T(a_lost_connection_is_told), T(transactions_nest), T(leaving_a_scope_rolls_back),
         T(transact_tries_again), T(transact_inside_a_transaction_runs_once), T(uuids_as_text),
         T(dates_as_text), T(instants_as_text), T(intervals_as_text), T(bytes_and_numbers_as_text),
-        T(texts_agree_with_the_server), T(mutated_texts), T(random_wire_bytes)};
+        T(texts_agree_with_the_server), T(mutated_texts), T(nasty_texts),
+        T(random_wire_bytes)};
 
     return cmocka_run_group_tests_name("table", tests, up, down);
 }

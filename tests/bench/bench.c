@@ -22,7 +22,7 @@ static const struct {
     {"outbox-read", row_outbox_read},     {"outbox-held", row_outbox_held},
     {"outbox-enqueue", row_outbox_enqueue}, {"outbox-end", row_outbox_end},
     {"table-read", row_table_read},       {"table-get", row_table_get},
-    {"outbox-number", row_outbox_number}};
+    {"outbox-number", row_outbox_number}, {"soak", row_soak}};
 
 /* -- clocks and chance -- */
 

@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
-# bench.sh [--long] [--only ROW,...] [--runs N] [--list]   speed, as shares of the server's own
+# bench.sh [--long] [--only ROW,...] [--runs N] [--minutes N] [--list]   speed, as shares of the
+# server's own
 #
 # Runs each row N times (default 3; long rows once, unless --long) on the server of JOBQ_SERVER, a
 # fresh schema each time, and prints one table: the median of the figure, of its floor measured in
 # the same run, and of their ratio; the spread of the ratios; the target, and whether it is met.
+# soak runs with --long, or by its name, for N minutes (30).
 # Left behind in .build/bench/ (or BENCH_DIR): runs.tsv (every figure), bench.csv, *.svg.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
@@ -20,8 +22,10 @@ while [ $# -gt 0 ]; do
     --only=*) only=${1#*=} ;;
     --runs) runs=$2; shift ;;
     --runs=*) runs=${1#*=} ;;
+    --minutes) export BENCH_MINUTES=$2; shift ;;
+    --minutes=*) export BENCH_MINUTES=${1#*=} ;;
     --list) sed -n 's/^    {\(.*\)/\1/p' "$here/bench.c" | grep -o '"[a-z-]*"' | tr -d '"'; exit ;;
-    *) sed -n '2,7s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+    *) sed -n '2,9s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
     esac
     shift
 done
@@ -30,7 +34,7 @@ done
 mkdir -p "$BENCH_DIR"
 figures=$BENCH_DIR/runs.tsv
 : >"$figures"
-rm -f "$BENCH_DIR"/{ratios,latency,snapshot,size,depth}.tsv
+rm -f "$BENCH_DIR"/{ratios,latency,snapshot,size,depth,soak}.tsv
 list=${only:-$("$0" --list | tr '\n' ',')}
 list=$(echo "$list" | tr ',' ' ')
 # Rows whose time is fixed by what they measure, or that measure shares of themselves.
@@ -39,6 +43,7 @@ slow=" idle size depth cost build memory scale outbox-number "
 failed=0
 for run in $(seq "$runs"); do
     for row in $list; do
+        [ "$row" != soak ] || { [ "$run" -eq 1 ] && [ -n "$long$only" ]; } || continue
         case "$slow" in
         *" $row "*) [ "$run" -eq 1 ] || [ -n "$long" ] || [ -n "$only" ] || continue ;;
         esac

@@ -406,7 +406,12 @@
  *                a time.
  * LOGGING        desc.log, default silent. No payload is ever logged. It is called under locks: let
  *                it write, and call nothing of jobq.
- * FORK           Do not use a handle made before fork() in the child: open a new one there.
+ * FORK           A handle and its workers stay with the process that opened them: open new ones in
+ *                the child. There, calls on the old ones are refused as JOBQ_ERROR_INVALID, a step
+ *                is false, stop reaches nobody; close and free let the sockets go without a word
+ *                to the server. Connections that you made yourself are yours to keep apart.
+ * SIGNALS        No handler is installed unless desc.stop_signals names some. SIGPIPE is never
+ *                raised: libpq and we see to that.
  */
 #ifndef JOBQ_PG_INCLUDED
 #define JOBQ_PG_INCLUDED (1)
@@ -1106,6 +1111,9 @@ typedef struct jobq_pg_worker_desc {
     size_t receiver_count;
     jobq_loop_config loop; /* threads, lease, batches ...; listen is set unless no_listen */
     bool no_listen;                   /* poll only */
+    int stop_signals[4];              /* each stops it, a second one at once: e.g. {SIGTERM,
+                                         SIGINT} (default: none, and no handler is installed);
+                                         what was installed before comes back with free */
     jobq_pg_hooks hooks;              /* around its handlers */
     jobq_pg_stats *stats;             /* filled when jobq_pg_work ends (default: nowhere) */
 } jobq_pg_worker_desc;
@@ -1712,6 +1720,8 @@ JOBQ_API const jobq_pg_table_desc *jobq_pg_dead_letters_desc(bool payloads);
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <sched.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -5074,6 +5084,7 @@ struct jobq_pg {
     size_t payload_max;
     bool pooled;
     bool odd;                 /* sessions do not begin as READ COMMITTED, READ WRITE */
+    pid_t pid;                /* whose it is: a forked child's it is not */
     int64_t patience_us;
     void (*log)(void *user, jobq_pg_level level, const char *message);
     bool (*connect)(void *user, jobq_pg_dial *dial);
@@ -5159,6 +5170,28 @@ static bool jobq_pg__schema_set(jobq_pg *pg, const char *name)
     }
     snprintf(pg->schema, sizeof pg->schema, strcmp(name, "jobq") == 0 ? "%s" : "\"%s\"", name);
     return true;
+}
+
+/* -- fork -- */
+
+static bool jobq_pg__forked(const jobq_pg *pg) { return pg->pid != getpid(); }
+
+static jobq_error jobq_pg__forked_error(jobq_pg_error *error)
+{
+    return jobq_pg__invalid(error, "pg", "it was opened before fork(), and its connections are the "
+                                         "parent's: open a handle in the child");
+}
+
+/* In the child: closes our end of the parent's connection, without a word to the server, who would
+ * take it for the parent's. */
+static void jobq_pg__conn_leave(PGconn *conn)
+{
+    int nowhere = open("/dev/null", O_RDWR);
+
+    if (nowhere >= 0 && PQsocket(conn) >= 0) dup2(nowhere, PQsocket(conn));
+    else if (PQsocket(conn) >= 0) close(PQsocket(conn));
+    if (nowhere >= 0) close(nowhere);
+    PQfinish(conn);
 }
 
 /* -- connecting -- */
@@ -5370,6 +5403,7 @@ static jobq_pg *jobq_pg__new(const jobq_pg_desc *desc, jobq_pg_error *error)
         jobq_pg__free(pg);
         return NULL;
     }
+    pg->pid = getpid();
     pg->pool_max = desc->pool_max > 0 ? desc->pool_max : 5;
     pg->acquire_us = desc->acquire_us > 0 ? desc->acquire_us : 3000000;
     pg->payload_max = desc->payload_max > 0 ? desc->payload_max : 1048576;
@@ -5511,6 +5545,11 @@ JOBQ_API jobq_error jobq_pg_open(jobq_pg **out, const jobq_pg_desc *desc, jobq_p
 JOBQ_API void jobq_pg_close(jobq_pg *pg)
 {
     if (pg == NULL) return;
+    if (jobq_pg__forked(pg)) { /* whoever held or awaited its lock is not in this process */
+        while (pg->idle_count > 0) jobq_pg__conn_leave(pg->idle[--pg->idle_count]);
+        jobq_pg__free(pg);
+        return;
+    }
     JOBQ_ASSERT(pg->open_count == pg->idle_count);
     while (pg->idle_count > 0) PQfinish(pg->idle[--pg->idle_count]);
     pthread_cond_destroy(&pg->freed);
@@ -5571,6 +5610,8 @@ JOBQ_API jobq_error jobq_pg_acquire(jobq_pg *pg, PGconn **conn, jobq_pg_error *e
     bool make = false, got;
 
     JOBQ_ASSERT(pg != NULL && conn != NULL);
+    *conn = NULL;
+    if (jobq_pg__forked(pg)) return jobq_pg__forked_error(error);
     pthread_mutex_lock(&pg->lock);
     got = jobq_pg__reserve(pg, conn, &make);
     pthread_mutex_unlock(&pg->lock);
@@ -5597,6 +5638,10 @@ JOBQ_API void jobq_pg_release(jobq_pg *pg, PGconn *conn)
 
     JOBQ_ASSERT(pg != NULL);
     if (conn == NULL) return;
+    if (jobq_pg__forked(pg)) {
+        jobq_pg__conn_leave(conn);
+        return;
+    }
     if (PQstatus(conn) == CONNECTION_OK && PQtransactionStatus(conn) != PQTRANS_IDLE) {
         jobq_pg__log(pg, JOBQ_PG_WARNING, "a transaction was left open; rolled back");
         PQclear(PQexec(conn, "ROLLBACK"));
@@ -5732,6 +5777,14 @@ static jobq_error jobq_pg__usable(PGconn *conn, jobq_pg_error *error)
     return JOBQ_OK;
 }
 
+/* Yours, if it can take a statement, or *mine, from the pool. */
+static jobq_error jobq_pg__borrow(jobq_pg *pg, PGconn *conn, PGconn **mine, jobq_pg_error *error)
+{
+    if (conn == NULL) return jobq_pg_acquire(pg, mine, error);
+    if (pg != NULL && jobq_pg__forked(pg)) return jobq_pg__forked_error(error);
+    return jobq_pg__usable(conn, error);
+}
+
 /* The record of what is prepared there; NULL: nothing is, nor may be. */
 static jobq_pg__prepared *jobq_pg__may_prepare(const jobq_pg *pg, PGconn *conn)
 {
@@ -5839,7 +5892,7 @@ static PGresult *jobq_pg__exec(jobq_pg *pg, PGconn *conn, jobq_pg__statement st,
     bool alone;
 
     if (p->failed) jobq_pg__no_memory(error);
-    else if (conn == NULL ? jobq_pg_acquire(pg, &mine, error) : jobq_pg__usable(conn, error)) {}
+    else if (jobq_pg__borrow(pg, conn, &mine, error) != JOBQ_OK) {}
     else {
         if (conn == NULL) conn = mine;
         alone = (pg->pooled || pg->odd) && PQtransactionStatus(conn) == PQTRANS_IDLE;
@@ -6003,7 +6056,7 @@ JOBQ_API jobq_error jobq_pg_check(jobq_pg *pg, PGconn *conn, jobq_pg_error *erro
     int version, library_min;
     PGconn *mine = NULL;
     jobq_error code =
-        conn == NULL ? jobq_pg_acquire(pg, &mine, error) : jobq_pg__usable(conn, error);
+        jobq_pg__borrow(pg, conn, &mine, error);
 
     if (code != JOBQ_OK) return code;
     code = jobq_pg__version(pg, conn == NULL ? mine : conn, &version, &library_min, error);
@@ -7824,7 +7877,7 @@ static PGresult *jobq_pg__plan_exec(const jobq_pg_table *t, PGconn *conn,
     if (args->raw.failed) jobq_pg__no_memory(error);
     else if (conn == NULL && t->pg == NULL)
         jobq_pg__invalid(error, "conn", "the table was opened without a handle: name one");
-    else if (conn == NULL ? jobq_pg_acquire(t->pg, &mine, error) : jobq_pg__usable(conn, error)) {}
+    else if (jobq_pg__borrow(t->pg, conn, &mine, error) != JOBQ_OK) {}
     else {
         if (conn == NULL) conn = mine;
         res = jobq_pg__plan_try(t, conn, plan, args);
@@ -8595,7 +8648,7 @@ JOBQ_API jobq_error jobq_pg_table_open(jobq_pg_table **table, jobq_pg *pg, PGcon
     wrong = jobq_pg__desc_wrong(desc, &column);
     if (wrong != NULL) code = jobq_pg__unfit(t, error, column, wrong);
     else if (conn == NULL && pg == NULL) code = jobq_pg__invalid(error, "conn", "name one, or pg");
-    else code = conn == NULL ? jobq_pg_acquire(pg, &mine, error) : jobq_pg__usable(conn, error);
+    else code = jobq_pg__borrow(pg, conn, &mine, error);
     if (code == JOBQ_OK) code = jobq_pg__table_read(t, conn == NULL ? mine : conn, error);
     if (mine != NULL) jobq_pg_release(pg, mine);
     if (code == JOBQ_OK) *table = t;
@@ -10366,8 +10419,7 @@ JOBQ_API jobq_error jobq_pg_enqueue_copy(jobq_pg *pg, PGconn *conn, const jobq_p
     }
     if (code != JOBQ_OK || count == 0) return code;
     if (!jobq_pg__kinds_of(&kinds, jobs, count)) code = jobq_pg__no_memory(error);
-    else if (conn == NULL) code = jobq_pg_acquire(pg, &mine, error);
-    else code = jobq_pg__usable(conn, error);
+    else code = jobq_pg__borrow(pg, conn, &mine, error);
     if (conn == NULL) conn = mine;
     own = code == JOBQ_OK && (pg->pooled || pg->odd) &&
           PQtransactionStatus(conn) == PQTRANS_IDLE;
@@ -11194,7 +11246,7 @@ JOBQ_API jobq_error jobq_pg_outbox_enqueue_copy(jobq_pg *pg, PGconn *conn,
     if (error == NULL) error = &local;
     code = jobq_pg__messages_invalid(messages, count, false, error);
     if (code != JOBQ_OK || count == 0) return code;
-    code = conn == NULL ? jobq_pg_acquire(pg, &mine, error) : jobq_pg__usable(conn, error);
+    code = jobq_pg__borrow(pg, conn, &mine, error);
     if (code != JOBQ_OK) return code;
     if (conn == NULL) conn = mine;
     own = PQtransactionStatus(conn) == PQTRANS_IDLE;
@@ -14921,6 +14973,28 @@ static void *jobq_pg__io(void *arg)
     return NULL;
 }
 
+/* In a forked child: a worker stays with its parent. */
+static bool jobq_pg__worker_forked(const jobq_pg_worker *w)
+{
+    jobq_pg_error error;
+
+    if (!jobq_pg__forked(w->pg)) return false;
+    jobq_pg__forked_error(&error);
+    jobq_pg__log(w->pg, JOBQ_PG_ERROR, "%s", error.message);
+    return true;
+}
+
+/* There its memory stays as the fork found it; only the connections are let go. */
+static void jobq_pg__worker_leave(jobq_pg_worker *w)
+{
+    if (w->conn != NULL) jobq_pg__conn_leave(w->conn);
+    w->conn = NULL;
+    if (w->host == NULL) return;
+    if (w->host->dial.conn != NULL) jobq_pg__conn_leave(w->host->dial.conn);
+    if (w->host->chores.conn != NULL) jobq_pg__conn_leave(w->host->chores.conn);
+    w->host->dial.conn = w->host->chores.conn = NULL;
+}
+
 /* -- the host's part of the cycle -- */
 
 /* Sends what is due, takes what has come, waits for nothing. False: the worker is at its end. */
@@ -14960,6 +15034,7 @@ JOBQ_API bool jobq_pg_worker_step(jobq_pg_worker *w, int64_t budget_us)
     bool alive, ran;
 
     JOBQ_ASSERT(w != NULL && w->host != NULL);
+    if (jobq_pg__worker_forked(w)) return false;
     if (w->ended) return false;
     do {
         alive = jobq_pg__turn(w);
@@ -14980,6 +15055,8 @@ JOBQ_API int jobq_pg_worker_fds(const jobq_pg_worker *w, struct pollfd *fds, int
     int count = 0, i;
 
     JOBQ_ASSERT(w != NULL && w->host != NULL && fds != NULL);
+    if (until_mono_us != NULL) *until_mono_us = 0;
+    if (jobq_pg__worker_forked(w)) return 0;
     jobq_pg__watch(w, fds);
     for (i = 0; i < JOBQ_PG_FDS; i++) {
         if (fds[i].fd >= 0) fds[count++] = fds[i];
@@ -14988,12 +15065,112 @@ JOBQ_API int jobq_pg_worker_fds(const jobq_pg_worker *w, struct pollfd *fds, int
     return count;
 }
 
+/* -- signals: for workers that asked for it -- */
+
+#define JOBQ_PG__SIGNALS 64
+
+static struct jobq_pg__signal {
+    jobq_pg_worker *volatile worker; /* NULL: a free place */
+    volatile sig_atomic_t number;
+} jobq_pg__signals[JOBQ_PG__SIGNALS];
+static struct jobq_pg__former {
+    struct sigaction action;
+    int number; /* 0: a free place */
+} jobq_pg__formers[JOBQ_PG__SIGNALS];
+static pthread_mutex_t jobq_pg__signals_lock = PTHREAD_MUTEX_INITIALIZER;
+static int jobq_pg__signals_busy; /* handlers at work: they may still know a worker */
+
+/* A child has none of these workers: there the signal does what it would. */
+static void jobq_pg__on_signal(int number)
+{
+    int saved = errno, i;
+    bool forked = false;
+
+    __atomic_add_fetch(&jobq_pg__signals_busy, 1, __ATOMIC_SEQ_CST);
+    for (i = 0; i < JOBQ_PG__SIGNALS; i++) {
+        jobq_pg_worker *w = jobq_pg__signals[i].worker;
+        if (w == NULL || jobq_pg__signals[i].number != number) continue;
+        forked = forked || jobq_pg__forked(w->pg);
+        jobq_pg_worker_stop(w);
+    }
+    __atomic_sub_fetch(&jobq_pg__signals_busy, 1, __ATOMIC_SEQ_CST);
+    if (forked) {
+        signal(number, SIG_DFL);
+        raise(number);
+    }
+    errno = saved;
+}
+
+/* Whether any worker waits for it. */
+static bool jobq_pg__signal_used(int number)
+{
+    int i;
+
+    for (i = 0; i < JOBQ_PG__SIGNALS; i++) {
+        if (jobq_pg__signals[i].worker != NULL && jobq_pg__signals[i].number == number) return true;
+    }
+    return false;
+}
+
+static bool jobq_pg__signal_set(jobq_pg_worker *w, int number)
+{
+    bool used = jobq_pg__signal_used(number);
+    struct sigaction action;
+    int at = 0, former = 0;
+
+    while (at < JOBQ_PG__SIGNALS && jobq_pg__signals[at].worker != NULL) at++;
+    while (former < JOBQ_PG__SIGNALS && jobq_pg__formers[former].number != 0) former++;
+    if (at == JOBQ_PG__SIGNALS || (!used && former == JOBQ_PG__SIGNALS)) return false;
+    memset(&action, 0, sizeof action);
+    action.sa_handler = jobq_pg__on_signal;
+    action.sa_flags = SA_RESTART;
+    jobq_pg__signals[at].number = number;
+    jobq_pg__signals[at].worker = w;
+    if (used) return true;
+    if (sigaction(number, &action, &jobq_pg__formers[former].action) != 0) return false;
+    jobq_pg__formers[former].number = number;
+    return true;
+}
+
+static bool jobq_pg__signals_set(jobq_pg_worker *w, const int *numbers)
+{
+    bool good = true;
+    int i;
+
+    pthread_mutex_lock(&jobq_pg__signals_lock);
+    for (i = 0; i < 4; i++) {
+        if (numbers[i] != 0) good = good && jobq_pg__signal_set(w, numbers[i]);
+    }
+    pthread_mutex_unlock(&jobq_pg__signals_lock);
+    return good;
+}
+
+/* No signal reaches it any more, and the last one that did is through. */
+static void jobq_pg__signals_clear(jobq_pg_worker *w)
+{
+    int i;
+
+    pthread_mutex_lock(&jobq_pg__signals_lock);
+    for (i = 0; i < JOBQ_PG__SIGNALS; i++) {
+        if (jobq_pg__signals[i].worker == w) jobq_pg__signals[i].worker = NULL;
+    }
+    for (i = 0; i < JOBQ_PG__SIGNALS; i++) {
+        struct jobq_pg__former *f = &jobq_pg__formers[i];
+        if (f->number == 0 || jobq_pg__signal_used(f->number)) continue;
+        sigaction(f->number, &f->action, NULL);
+        f->number = 0;
+    }
+    pthread_mutex_unlock(&jobq_pg__signals_lock);
+    while (__atomic_load_n(&jobq_pg__signals_busy, __ATOMIC_SEQ_CST) > 0) sched_yield();
+}
+
 /* -- its life -- */
 
 static void jobq_pg__worker_free(jobq_pg_worker *w)
 {
     size_t i;
 
+    jobq_pg__signals_clear(w);
     if (w->host != NULL) jobq_pg__hang_up(w);
     free(w->host);
 
@@ -15242,6 +15419,10 @@ static jobq_error jobq_pg__worker_make(jobq_pg *pg, const jobq_pg_worker_desc *d
     pthread_cond_init(&w->work, NULL);
     pthread_cond_init(&w->gone, NULL);
     pthread_cond_init(&w->keep, NULL);
+    if (!jobq_pg__signals_set(w, desc->stop_signals)) {
+        jobq_pg__worker_free(w);
+        return jobq_pg__invalid(error, "stop_signals", "no such signal, or 64 are taken already");
+    }
     jobq_pg__pool_add(w, w->loop->config.threads + 1);
     *worker = w;
     return JOBQ_OK;
@@ -15297,7 +15478,7 @@ JOBQ_API void jobq_pg_worker_stop(jobq_pg_worker *worker)
 {
     int saved = errno;
 
-    jobq_pg__poke(worker, 's');
+    if (!jobq_pg__forked(worker->pg)) jobq_pg__poke(worker, 's'); /* the pipe is the parent's */
     errno = saved;
 }
 
@@ -15317,6 +15498,7 @@ static void jobq_pg__run_here(jobq_pg_worker *w)
 JOBQ_API jobq_error jobq_pg_worker_wait(jobq_pg_worker *w, jobq_pg_stats *stats)
 {
     JOBQ_ASSERT(w != NULL);
+    if (jobq_pg__worker_forked(w)) return JOBQ_ERROR_INVALID;
     if (w->host != NULL) jobq_pg__run_here(w);
     else pthread_join(w->io, NULL);
     jobq_pg__pool_add(w, -w->pool_share);
@@ -15329,6 +15511,10 @@ JOBQ_API void jobq_pg_worker_free(jobq_pg_worker *w)
     int32_t stuck;
 
     if (w == NULL) return;
+    if (jobq_pg__forked(w->pg)) {
+        jobq_pg__worker_leave(w);
+        return;
+    }
     pthread_mutex_lock(&w->lock);
     stuck = w->stuck;
     pthread_mutex_unlock(&w->lock);
@@ -15350,6 +15536,8 @@ JOBQ_API jobq_pg_stats jobq_pg_worker_stats(jobq_pg_worker *w)
     jobq_pg_stats stats;
 
     JOBQ_ASSERT(w != NULL);
+    memset(&stats, 0, sizeof stats);
+    if (jobq_pg__forked(w->pg)) return stats;
     pthread_mutex_lock(&w->lock);
     stats.jobs = w->loop->stats;
     stats.messages = w->loop->relay.stats;
@@ -15383,6 +15571,11 @@ JOBQ_API jobq_error jobq_pg_worker_health(jobq_pg_worker *w, jobq_pg_health *hea
     bool gave_up, ended;
 
     JOBQ_ASSERT(w != NULL);
+    memset(&h, 0, sizeof h);
+    if (jobq_pg__forked(w->pg)) {
+        if (health != NULL) *health = h;
+        return JOBQ_ERROR_INVALID;
+    }
     pthread_mutex_lock(&w->lock);
     jobq_pg__health_fill(&h, w, jobq_pg__mono_us());
     gave_up = w->gave_up;

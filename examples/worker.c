@@ -83,14 +83,6 @@ static const jobq_pg_handler handlers[] = {{"web", "fetch", {fetch}, NULL},
 
 /* ---- the program around them ----------------------------------------------------------------- */
 
-static volatile sig_atomic_t stop_asked;
-
-static void on_signal(int number)
-{
-    (void)number;
-    stop_asked = 1;
-}
-
 /* What the library has to tell; jobs fail in their rows, not here. */
 static void log_line(void *user, jobq_pg_level level, const char *message)
 {
@@ -144,22 +136,9 @@ static void enqueue(jobq_pg *pg, const char *kind, const char *payload)
     must(jobq_pg_enqueue(pg, NULL, &job, NULL, &error) == JOBQ_OK, error.message);
 }
 
-/* Jobs that have not ended: ready, scheduled or running. */
-static int jobs_left(PGconn *conn)
-{
-    PGresult *res = PQexec(conn, "SELECT count(*) FROM " SCHEMA ".job");
-    int count;
-
-    must(PQresultStatus(res) == PGRES_TUPLES_OK, PQerrorMessage(conn));
-    count = atoi(PQgetvalue(res, 0, 0));
-    PQclear(res);
-    return count;
-}
-
 /* Works until all jobs have ended, or for ever; either way until a signal asks to stop. */
-static jobq_loop_stats work(jobq_pg *pg, PGconn *conn, bool forever)
+static jobq_pg_stats work(jobq_pg *pg, bool forever)
 {
-    struct timespec pause = {0, 50000000};
     jobq_pg_worker_desc desc = {0};
     jobq_pg_worker *worker;
     jobq_pg_stats stats;
@@ -168,16 +147,14 @@ static jobq_loop_stats work(jobq_pg *pg, PGconn *conn, bool forever)
     desc.handlers = handlers;
     desc.handler_count = sizeof handlers / sizeof handlers[0];
     desc.loop.threads = 2;
+    desc.loop.until = forever ? JOBQ_UNTIL_STOPPED : JOBQ_UNTIL_ENDED;
     desc.loop.grace_us = 10 * 1000000; /* for running handlers, when asked to stop */
-    signal(SIGINT, on_signal);
-    signal(SIGTERM, on_signal);
+    desc.stop_signals[0] = SIGINT;
+    desc.stop_signals[1] = SIGTERM;
     must(jobq_pg_worker_start(pg, &desc, &worker, &error) == JOBQ_OK, error.message);
-    while (!stop_asked && (forever || jobs_left(conn) > 0)) nanosleep(&pause, NULL);
-    signal(SIGINT, SIG_DFL);
-    jobq_pg_worker_stop(worker);
-    jobq_pg_worker_wait(worker, &stats);
+    must(jobq_pg_worker_wait(worker, &stats) == JOBQ_OK, "handlers never returned");
     jobq_pg_worker_free(worker);
-    return stats.jobs;
+    return stats;
 }
 
 int main(int argc, char **argv)
@@ -192,7 +169,7 @@ int main(int argc, char **argv)
     enqueue(pg, "fetch", "\"a.example\"");
     enqueue(pg, "fetch", "\"b.example\"");
     enqueue(pg, "report", NULL);
-    stats = work(pg, conn, forever);
+    stats = work(pg, forever).jobs;
     printf("started %d, succeeded %d, retried %d, failed %d\n", (int)stats.started,
            (int)stats.succeeded, (int)stats.retried, (int)stats.failed);
     tell(conn, "DROP SCHEMA " SCHEMA " CASCADE");

@@ -4,6 +4,8 @@
  */
 #include "pg_work.h"
 
+#include <sys/time.h>
+
 static int runs;
 static pthread_t here;
 static int elsewhere;
@@ -185,11 +187,215 @@ static void one_job_that_fails_is_settled_too(void **unused)
     assert_string_equal(error.field, "receivers");
 }
 
+/* ---- fork ------------------------------------------------------------------------------------ */
+
+static jobq_pg_worker *hosted;
+
+/* In a child: the first check that fails, by its number. */
+#define CHECK(good) do { if (!(good)) return __LINE__ % 256; } while (0)
+
+/* What a child may try with the parent's handle and workers, all refused. */
+static int child_tries(jobq_pg_worker *threaded, PGconn *parents, int round)
+{
+    struct pollfd fds[JOBQ_PG_FDS];
+    jobq_pg_job job = plain_job();
+    jobq_pg_error error;
+    PGconn *conn = NULL, *own = PQconnectdb(server());
+    jobq_pg *mine;
+
+    CHECK(jobq_pg_enqueue(pg, NULL, &job, NULL, &error) == JOBQ_ERROR_INVALID);
+    CHECK(strstr(error.message, "open a handle in the child") != NULL);
+    CHECK(jobq_pg_enqueue(pg, own, &job, NULL, &error) == JOBQ_ERROR_INVALID);
+    CHECK(jobq_pg_acquire(pg, &conn, &error) == JOBQ_ERROR_INVALID && conn == NULL);
+    CHECK(jobq_pg_migrate(pg, &error) == JOBQ_ERROR_INVALID);
+    CHECK(!jobq_pg_worker_step(hosted, 0));
+    CHECK(jobq_pg_worker_fds(hosted, fds, NULL) == 0);
+    CHECK(jobq_pg_worker_wait(threaded, NULL) == JOBQ_ERROR_INVALID);
+    CHECK(jobq_pg_worker_health(threaded, NULL) == JOBQ_ERROR_INVALID);
+    CHECK(jobq_pg_worker_stats(threaded).jobs.started == 0);
+    jobq_pg_worker_stop(threaded);
+    jobq_pg_worker_stop(hosted);
+    jobq_pg_release(pg, parents);
+    if (round == 0) return 0; /* it just leaves */
+    jobq_pg_worker_free(threaded);
+    jobq_pg_worker_free(hosted);
+    jobq_pg_close(pg);
+    mine = handle();
+    CHECK(jobq_pg_enqueue(mine, NULL, &job, NULL, &error) == JOBQ_OK);
+    jobq_pg_close(mine);
+    PQfinish(own);
+    return 0;
+}
+
+static void a_child_leaves_its_parents_connections_alone(void **unused)
+{
+    jobq_pg_handler h = handler_of("q", "k", succeed);
+    jobq_pg_worker_desc d = work_of(&h, 1);
+    jobq_pg_worker *threaded = start(&d);
+    jobq_pg_error error;
+    PGconn *conn;
+    int round, status;
+
+    (void)unused;
+    assert_int_equal(jobq_pg_worker_open(pg, &d, &hosted, &error), JOBQ_OK);
+    enqueue_count(1);
+    while (GET(runs) == 0 || jobq_pg_worker_health(hosted, NULL) != JOBQ_OK) {
+        jobq_pg_worker_step(hosted, 0);
+    }
+    assert_int_equal(jobq_pg_acquire(pg, &conn, &error), JOBQ_OK);
+    PQclear(PQexec(conn, "BEGIN"));
+    for (round = 0; round < 2; round++) {
+        pid_t pid = fork();
+        if (pid == 0) _exit(child_tries(threaded, conn, round));
+        waitpid(pid, &status, 0);
+        assert_int_equal(status, 0);
+        assert_int_equal(PQtransactionStatus(conn), PQTRANS_INTRANS);
+        PQclear(PQexec(conn, "SELECT 1"));
+        assert_int_equal(PQtransactionStatus(conn), PQTRANS_INTRANS);
+    }
+    jobq_pg_release(pg, conn);
+    enqueue_count(1);
+    assert_true(becomes(20, 3, "SELECT count(*) FROM jobq.history"));
+    for (round = 0; round < 50; round++) jobq_pg_worker_step(hosted, 0);
+    assert_int_equal(jobq_pg_worker_stats(hosted).jobs.reconnects, 0);
+    assert_false(jobq_pg_worker_stats(hosted).jobs.heartbeats == 0);
+    jobq_pg_worker_free(hosted);
+    assert_int_equal(stop(threaded).reconnects, 0);
+}
+
+/* ---- signals --------------------------------------------------------------------------------- */
+
+static int others; /* signals that came to the program's own handler */
+
+static void on_other(int number)
+{
+    (void)number;
+    others++;
+}
+
+static void a_signal_stops_those_who_asked_for_it(void **unused)
+{
+    jobq_pg_handler h = handler_of("q", "k", slow);
+    jobq_pg_worker_desc d = work_of(&h, 1), deaf = work_of(&h, 1);
+    jobq_pg_worker *first, *second, *third;
+    struct sigaction action, former;
+    jobq_loop_stats stats;
+
+    (void)unused;
+    memset(&action, 0, sizeof action);
+    action.sa_handler = on_other;
+    sigaction(SIGUSR1, &action, &former);
+    d.stop_signals[0] = SIGUSR1;
+    d.stop_signals[1] = SIGUSR2;
+    first = start(&d);
+    enqueue_count(1);
+    assert_true(reaches(20, &runs, 1));
+    second = start(&d);
+    third = start(&deaf);
+    raise(SIGUSR1);
+    stats = ended(first); /* its handler has been let finish */
+    assert_int_equal(stats.succeeded, 1);
+    ended(second);
+    assert_int_equal(others, 0);
+    raise(SIGUSR1); /* nobody left who asked for it: the program's own handler is back */
+    assert_int_equal(others, 1);
+    assert_int_equal(jobq_pg_worker_health(third, NULL) == JOBQ_ERROR_DEAD, false);
+    stop(third);
+    sigaction(SIGUSR1, &former, NULL);
+}
+
+/* The grace ends with a second one, as with a second stop. */
+static void a_second_signal_ends_the_grace(void **unused)
+{
+    jobq_pg_handler h = handler_of("q", "k", slow);
+    jobq_pg_worker_desc d = work_of(&h, 1);
+    int64_t begun = jobq_pg__mono_us();
+    jobq_pg_worker *worker;
+    jobq_pg_stats stats;
+    jobq_pg_health health;
+
+    (void)unused;
+    d.stop_signals[0] = SIGUSR1;
+    worker = start(&d);
+    enqueue_count(1);
+    assert_true(reaches(20, &runs, 1));
+    raise(SIGUSR1);
+    raise(SIGUSR1);
+    jobq_pg_worker_wait(worker, &stats);
+    assert_int_equal(stats.jobs.abandoned, 1);
+    assert_true(jobq_pg__mono_us() - begun < 30 * SECOND);
+    do { /* until its handler comes back */
+        nap_us(20000);
+        jobq_pg_worker_health(worker, &health);
+    } while (health.abandoned > 0);
+    workers[0] = NULL;
+    jobq_pg_worker_free(worker);
+}
+
+static void a_childs_signal_is_its_own(void **unused)
+{
+    jobq_pg_handler h = handler_of("q", "k", succeed);
+    jobq_pg_worker_desc d = work_of(&h, 1);
+    jobq_pg_worker *worker;
+    int status = 0;
+    pid_t pid;
+
+    (void)unused;
+    d.stop_signals[0] = SIGTERM;
+    worker = start(&d);
+    pid = fork();
+    if (pid == 0) {
+        for (;;) pause();
+    }
+    kill(pid, SIGTERM);
+    waitpid(pid, &status, 0);
+    assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGTERM);
+    enqueue_count(1);
+    assert_true(reaches(20, &runs, 1)); /* and the parent's worker works on */
+    stop(worker);
+}
+
+static void a_signal_that_is_none_is_refused(void **unused)
+{
+    jobq_pg_handler h = handler_of("q", "k", succeed);
+    jobq_pg_worker_desc d = work_of(&h, 1);
+    jobq_pg_worker *worker;
+    jobq_pg_error error;
+
+    (void)unused;
+    d.stop_signals[0] = SIGKILL;
+    assert_int_equal(jobq_pg_worker_start(pg, &d, &worker, &error), JOBQ_ERROR_INVALID);
+    assert_null(worker);
+    assert_string_equal(error.field, "stop_signals");
+    d.stop_signals[0] = 9999;
+    assert_int_equal(jobq_pg_worker_open(pg, &d, &worker, &error), JOBQ_ERROR_INVALID);
+}
+
+/* Stops asked for in a signal handler, in the middle of everything. */
+static void stops_from_signal_handlers_are_safe(void **unused)
+{
+    jobq_pg_handler h = handler_of("q", "k", succeed);
+    jobq_pg_worker_desc d = work_of(&h, 1);
+    int round;
+
+    (void)unused;
+    d.stop_signals[0] = SIGALRM;
+    for (round = 0; round < 10; round++) {
+        struct itimerval soon;
+        jobq_pg_worker *worker = start(&d);
+        memset(&soon, 0, sizeof soon);
+        soon.it_value.tv_usec = 1 + round * 3000;
+        setitimer(ITIMER_REAL, &soon, NULL);
+        enqueue_count(20);
+        ended(worker);
+    }
+}
+
 /* ---- setup ----------------------------------------------------------------------------------- */
 
 static int empty(void **state)
 {
-    runs = elsewhere = 0;
+    runs = elsewhere = others = 0;
     here = pthread_self();
     return pg_empty(state);
 }
@@ -206,6 +412,12 @@ int main(void)
         TEST(remains_sees_all_that_is_unfinished),
         TEST(one_job_is_run_here),
         TEST(one_job_that_fails_is_settled_too),
+        TEST(a_child_leaves_its_parents_connections_alone),
+        TEST(a_signal_stops_those_who_asked_for_it),
+        TEST(a_second_signal_ends_the_grace),
+        TEST(a_childs_signal_is_its_own),
+        TEST(a_signal_that_is_none_is_refused),
+        TEST(stops_from_signal_handlers_are_safe),
     };
 
     return cmocka_run_group_tests(tests, pg_up, pg_down);

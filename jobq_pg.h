@@ -211,7 +211,8 @@
  *     jobq_pg_table_get(packs, conn, "ref", &core, &rows, &error);
  *
  * WHERE, FIELDS   Both are lists of column names; the values stand in a struct. In where a name may
- *                 be followed by an operator ("status created>="); a NULL in the struct is IS NULL.
+ *                 be followed by an operator ("status created>="; "tags@>": contains these, of an
+ *                 array or a jsonb); a NULL in the struct is IS NULL.
  *                 In fields what is named is written, as NULL where the struct says so, and the
  *                 rest is left alone. So a finder is one line of C, and an update has three values
  *                 for each field. + before a timestamptz counts from the database's now:
@@ -223,8 +224,8 @@
  *                 name of its text; another table of the same shape shares it. Behind a pooler in
  *                 transaction mode: desc.pooled. Everything goes in the binary form but
  *                 numeric.
- * OWN TABLES      Queues, workers, jobs, history, failures, partitions and dead letters are described
- *                 here: jobq_pg_queues_desc ... The library reads them by the same descriptions.
+ * OWN TABLES      Queues, workers, jobs, history, failures, partitions and dead letters are
+ *                 described here: jobq_pg_queues_desc ... The library reads them so itself.
  *                 Only a worker's own traffic (claims, heartbeats, deliveries) is read by hand: it
  *                 comes as parallel arrays and columns beside other answers, thousands of rows a
  *                 call, straight into jobq.h's structs.
@@ -1570,8 +1571,8 @@ JOBQ_API void jobq_pg_uuid_format(char *out, const jobq_pg_uuid *uuid);
 JOBQ_API jobq_error jobq_pg_date_from(jobq_str text, int32_t *days);
 JOBQ_API void jobq_pg_date_format(char *out, int32_t days);
 
-/* "2024-02-29T12:34:56.789Z"; a blank for T, up to six decimals, Z or +hh, +hhmm, +hh:mm, +hh:mm:ss;
- * BC and infinity as above. */
+/* "2024-02-29T12:34:56.789Z"; a blank for T, up to six decimals, Z or +hh, +hhmm, +hh:mm,
+ * +hh:mm:ss; BC and infinity as above. */
 JOBQ_API jobq_error jobq_pg_instant_from(jobq_str text, int64_t *us);
 JOBQ_API void jobq_pg_instant_format(char *out, int64_t us);
 
@@ -6356,11 +6357,17 @@ static bool jobq_pg__is_maybe(const jobq_pg_column *column)
            jobq_pg__types[column->type].maybe != 0;
 }
 
-/* Whether a field is NULL. */
+static bool jobq_pg__is_array(jobq_pg_type type)
+{
+    return type == JOBQ_PG_TEXTS || type == JOBQ_PG_INT64S;
+}
+
+/* Whether a field is NULL; an array that can't be is empty instead. */
 static bool jobq_pg__is_null(const jobq_pg_column *column, const char *field)
 {
     size_t size = jobq_pg__types[column->type].size;
 
+    if (jobq_pg__is_array(column->type) && (column->flags & JOBQ_PG_NULLABLE) == 0) return false;
     if (jobq_pg__types[column->type].maybe == 0)
         return ((const jobq_str *)(const void *)field)->ptr == NULL;
     if (jobq_pg__is_maybe(column)) return !*(const bool *)(field + size);
@@ -7148,7 +7155,7 @@ static int jobq_pg__column_find(const jobq_pg_table *t, const char *name, size_t
 
 static const char *jobq_pg__op_find(const char *text, size_t len)
 {
-    static const char *const ops[] = {"=", "<", "<=", ">", ">=", "<>", "!="};
+    static const char *const ops[] = {"=", "<", "<=", ">", ">=", "<>", "!=", "@>"};
     size_t i;
 
     if (len == 0) return "=";
@@ -7179,7 +7186,7 @@ static jobq_error jobq_pg__term_of(const jobq_pg_table *t, jobq_str word, jobq_p
     size_t sign = word.ptr[0] == '-' || word.ptr[0] == '+', len;
     int column;
 
-    for (len = 0; sign + len < word.len && strchr("=<>!", word.ptr[sign + len]) == NULL; len++) {}
+    for (len = 0; sign + len < word.len && strchr("=<>!@", word.ptr[sign + len]) == NULL; len++) {}
     column = jobq_pg__column_find(t, word.ptr + sign, len);
     term->column = (unsigned char)(column < 0 ? 0 : column);
     term->minus = word.ptr[0] == '-';
@@ -7188,7 +7195,10 @@ static jobq_error jobq_pg__term_of(const jobq_pg_table *t, jobq_str word, jobq_p
     jobq_pg__copy_part(name, sizeof name, word.ptr, word.ptr + word.len);
     if (column < 0) return jobq_pg__unfit(t, error, name, "no such column in the description");
     if (term->op == NULL)
-        return jobq_pg__unfit(t, error, name, "no operator: = <> < <= > >= stand behind a name");
+        return jobq_pg__unfit(t, error, name, "no operator: = <> < <= > >= @> stand behind a name");
+    if (term->op[0] == '@' && !jobq_pg__is_array(t->desc->columns[column].type) &&
+        !t->jsonb[column])
+        return jobq_pg__unfit(t, error, name, "only an array or a jsonb contains something");
     if (term->plus && t->desc->columns[column].type != JOBQ_PG_TIMESTAMPTZ)
         return jobq_pg__unfit(t, error, name, "only a timestamptz counts from now");
     return JOBQ_OK;
@@ -7637,8 +7647,8 @@ static jobq_error jobq_pg__nulls_of(const jobq_pg_table *t, const jobq_pg__plan 
         const jobq_pg_column *c = &t->desc->columns[term->column];
         if (like == NULL) return jobq_pg__unfit(t, error, c->name, "like is NULL");
         if (!jobq_pg__is_null(c, (const char *)like + c->offset)) continue;
-        if (term->op[0] == '>' || (term->op[0] == '<' && term->op[1] != '>'))
-            return jobq_pg__unfit(t, error, c->name, "NULL is neither less nor greater");
+        if (strchr(">@", term->op[0]) != NULL || (term->op[0] == '<' && term->op[1] != '>'))
+            return jobq_pg__unfit(t, error, c->name, "NULL is neither less nor greater nor in it");
         *nulls |= (uint64_t)1 << i;
     }
     return JOBQ_OK;
@@ -7686,14 +7696,13 @@ static jobq_error jobq_pg__args_field(jobq_pg__args *args, const jobq_pg_table *
 {
     const jobq_pg_column *c = &t->desc->columns[term->column];
     const char *field = (const char *)row + c->offset, *why;
-    bool array = c->type == JOBQ_PG_TEXTS || c->type == JOBQ_PG_INT64S;
     bool null = jobq_pg__is_null(c, field);
     int64_t us;
 
-    if (null && (c->flags & JOBQ_PG_NULLABLE) == 0 && !array)
+    if (null && (c->flags & JOBQ_PG_NULLABLE) == 0)
         return jobq_pg__unfit(t, error, c->name, "is missing; the column can't be NULL");
     jobq_pg__args_open(args);
-    if (null && !(array && (c->flags & JOBQ_PG_NULLABLE) == 0)) {
+    if (null) {
         args->offsets[args->count] = SIZE_MAX;
         args->lengths[args->count++] = 0;
         return JOBQ_OK;
@@ -7998,8 +8007,7 @@ static void jobq_pg__value_text(const jobq_pg_column *c, const char *field, char
 
     if (jobq_pg__is_null(c, field)) {
         jobq_pg__copy(out, size, "NULL");
-    } else if (jobq_pg__types[c->type].maybe == 0 && c->type != JOBQ_PG_TEXTS &&
-               c->type != JOBQ_PG_INT64S) {
+    } else if (jobq_pg__types[c->type].maybe == 0 && !jobq_pg__is_array(c->type)) {
         jobq_str cut = jobq_utf8_cut(*str, size - 1);
         jobq_utf8_mend(out, size - 1, cut);
     } else if (c->type == JOBQ_PG_ENUM) {

@@ -1323,8 +1323,8 @@ static void mutated_texts(void **state)
 
 /* -- nasty texts: what we take the server takes, and means the same -- */
 
-/* The first letter: d date, t instant, i interval, u uuid, b bytes, n numeric. The second: + we take
- * it, - we do not; the server takes some of these, and others, in its many ways. */
+/* The first letter: d date, t instant, i interval, u uuid, b bytes, n numeric. The second: + we
+ * take it, - we do not; the server takes some of these, and others, in its many ways. */
 static const char *const nasty[] = {
     "d+2024-02-29", "d-2023-02-29", "d-1900-02-29", "d+2000-02-29", "d-2024-02-30", "d-2024-04-31",
     "d-2024-00-01", "d-2024-13-01", "d-2024-01-00", "d-2024-01-32", "d-0000-01-01", "d+0001-01-01",
@@ -1504,6 +1504,66 @@ static void random_wire_bytes(void **state)
     assert_true(taken > 1000);
 }
 
+/* -- what contains what -- */
+
+static void arrays_and_jsonb_contain(void **unused)
+{
+    const jobq_str both[] = {{"a", 1}, {"b", 1}}, foreign[] = {{"z", 1}};
+    const int64_t numbers[] = {7, 8};
+    thing t = full(), like = full();
+    jobq_pg_query query = {"tags@>", &like, NULL, NULL, NULL, 0};
+    int64_t count = 0;
+    bool there;
+
+    (void)unused;
+    t.label = jobq_str_from("first");
+    t.tags.items = both;
+    t.tags.count = 2;
+    t.numbers.items = numbers;
+    t.numbers.count = 2;
+    t.doc = jobq_str_from("{\"a\": {\"b\": 1}, \"c\": 2}");
+    OK(jobq_pg_table_create(things, NULL, NULL, &t, NULL, &error));
+    t.label = jobq_str_from("second");
+    t.tags.count = 1;
+    t.numbers.count = 1;
+    t.doc = jobq_str_from("{}");
+    OK(jobq_pg_table_create(things, NULL, NULL, &t, NULL, &error));
+    like.tags.items = both;
+    like.tags.count = 1;
+    OK(jobq_pg_table_count(things, NULL, &query, &count, &error));
+    assert_int_equal(count, 2);
+    like.tags.count = 2;
+    OK(jobq_pg_table_count(things, NULL, &query, &count, &error));
+    assert_int_equal(count, 1);
+    like.tags.items = foreign;
+    like.tags.count = 1;
+    OK(jobq_pg_table_count(things, NULL, &query, &count, &error));
+    assert_int_equal(count, 0);
+    like.tags.items = NULL; /* nothing is in everything */
+    like.tags.count = 0;
+    OK(jobq_pg_table_count(things, NULL, &query, &count, &error));
+    assert_int_equal(count, 2);
+    OK(jobq_pg_table_exists(things, NULL, "tags", &like, &there, &error));
+    assert_false(there); /* none is empty */
+    like.numbers.items = numbers + 1;
+    like.numbers.count = 1;
+    query.where = "numbers@>";
+    OK(jobq_pg_table_count(things, NULL, &query, &count, &error));
+    assert_int_equal(count, 1);
+    like.doc = jobq_str_from("{\"a\": {}}");
+    query.where = "doc@> label<>";
+    OK(jobq_pg_table_count(things, NULL, &query, &count, &error));
+    assert_int_equal(count, 1);
+    assert_int_equal(jobq_pg_table_exists(things, NULL, "n_tags@>", &(thing){0}, &there, &error),
+                     JOBQ_ERROR_INVALID);
+    assert_non_null(strstr(error.message, "n_tags"));
+    assert_int_equal(jobq_pg_table_exists(things, NULL, "plain@>", &like, &there, &error),
+                     JOBQ_ERROR_INVALID);
+    assert_int_equal(jobq_pg_table_exists(things, NULL, "label@>", &like, &there, &error),
+                     JOBQ_ERROR_INVALID);
+    assert_non_null(strstr(error.message, "only an array or a jsonb"));
+}
+
 /* -- durations, and NULL as zero -- */
 
 #define DAY_US (86400 * SECOND)
@@ -1603,7 +1663,7 @@ int main(void)
         T(update_of_nothing_writes_nothing), T(read_only_fields_are_refused), T(compare_and_set),
         T(upsert_creates_then_updates), T(delete_tells_whether_it_was_there),
         T(create_many_is_all_or_none), T(update_where_skips_locked_rows), T(views_are_read),
-        T(durations_and_null_as_zero),
+        T(arrays_and_jsonb_contain), T(durations_and_null_as_zero),
         T(wrong_descriptions_are_told), T(works_without_a_handle_and_in_a_transaction),
         T(statements_are_prepared_once), T(unprepared_leaves_no_statement),
         T(a_changed_table_is_met_by_preparing_anew), T(aborted_transactions_are_refused),

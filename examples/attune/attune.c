@@ -8,12 +8,13 @@
  *         .build/examples/attune/attune
  * Prints  loaded: 1 packs, 2 actions, 1 triggers, 3 rules
  *         fired: 20 events, 40 enforcements, 40 executions
- *         worked off: 40 completed
- *         housekeeping: 1 inquiries timed out, 1 workers inactive, 1 executions abandoned
+ *         worked off: 41 completed
+ *         housekeeping: 1 inquiries timed out, 1 workers inactive, 1 executions requested again
  *
  * An event, its enforcements, its executions and their jobs are written in one transaction. A
  * handler completes its execution and its job in one transaction too. Inquiries that time out and
- * workers that fall silent are met by jobs that schedule themselves anew.
+ * workers that fall silent are met by a job that schedules itself anew: what such a worker ran is
+ * requested again, with a job.
  *
  * Uses the schemas attune, made anew from examples/attune/attune.sql (or the file that is named),
  * and jobq_example_attune; both are dropped at the end.
@@ -182,19 +183,38 @@ static jobq_outcome execute(jobq_call *call)
     return jobq_pg_call_commit(call, conn);
 }
 
-static int timed_out, inactive, abandoned;
+static int timed_out, inactive, again;
 
-/* A worker that went silent leaves its executions; here, those that run without end. */
-static void abandon(PGconn *conn)
+/* What a silent worker leaves: an execution seen running is one of those, as the handler above ends
+ * its own within its transaction. */
+static jobq_error request_again(PGconn *conn, jobq_pg_error *error)
 {
-    attune_execution set = {.status = ATTUNE_EXECUTION_STATUS_ABANDONED};
+    attune_execution set = {.status = ATTUNE_EXECUTION_STATUS_REQUESTED};
     attune_execution like = {.status = ATTUNE_EXECUTION_STATUS_RUNNING};
     jobq_pg_rows rows;
+    jobq_error code = jobq_pg_table_update_where(attune[ATTUNE_EXECUTION], conn, "status", &set,
+                                                 "status", &like, &rows, error);
+    size_t i;
 
-    must(jobq_pg_table_update_where(attune[ATTUNE_EXECUTION], conn, "status", &set, "status", &like,
-                                    &rows, &failure) == JOBQ_OK, failure.message);
-    abandoned += (int)rows.count;
+    for (i = 0; i < rows.count && code == JOBQ_OK; i++) {
+        code = request(conn, ((attune_execution *)rows.rows)[i].id, error);
+    }
+    again += (int)rows.count;
     jobq_pg_rows_clear(&rows);
+    return code;
+}
+
+/* Workers that are inactive from now on, and their executions, in one transaction. */
+static jobq_error bury(PGconn *conn, void *user, jobq_pg_error *error)
+{
+    jobq_pg_rows rows;
+    jobq_error code = attune_worker_silent(conn, 60 * (int64_t)1000000, &rows, error);
+
+    (void)user;
+    inactive += (int)rows.count;
+    if (rows.count > 0) code = request_again(conn, error);
+    jobq_pg_rows_clear(&rows);
+    return code;
 }
 
 /* Sweeps, and is due again in an hour. */
@@ -207,11 +227,7 @@ static jobq_outcome keep_house(jobq_call *call)
     if (attune_inquiry_expire(conn, &rows, &failure) != JOBQ_OK) return JOBQ_OUTCOME_RETRY;
     timed_out += (int)rows.count;
     jobq_pg_rows_clear(&rows);
-    if (attune_worker_silent(conn, 60 * (int64_t)1000000, &rows, &failure) != JOBQ_OK)
-        return JOBQ_OUTCOME_RETRY;
-    inactive += (int)rows.count;
-    if (rows.count > 0) abandon(conn);
-    jobq_pg_rows_clear(&rows);
+    if (jobq_pg_transact(pg, conn, bury, NULL, &failure) != JOBQ_OK) return JOBQ_OUTCOME_RETRY;
     jobq_call_delay(call, 3600 * (int64_t)1000000);
     return JOBQ_OUTCOME_SNOOZE;
 }
@@ -296,12 +312,12 @@ int main(int argc, char **argv)
            count(conn, ATTUNE_ENFORCEMENT), count(conn, ATTUNE_EXECUTION));
     completed = work_off(conn);
     printf("worked off: %d completed\n", completed);
-    printf("housekeeping: %d inquiries timed out, %d workers inactive, %d executions abandoned\n",
-           timed_out, inactive, abandoned);
+    printf("housekeeping: %d inquiries timed out, %d workers inactive, %d executions requested "
+           "again\n", timed_out, inactive, again);
 
     attune_close();
     tell(conn, "DROP SCHEMA attune, " SCHEMA " CASCADE");
     jobq_pg_release(pg, conn);
     jobq_pg_close(pg);
-    return completed == 40 && timed_out == 1 && inactive == 1 && abandoned == 1 ? 0 : 1;
+    return completed == 41 && timed_out == 1 && inactive == 1 && again == 1 ? 0 : 1;
 }

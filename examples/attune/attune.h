@@ -654,6 +654,8 @@ static jobq_pg_table *attune[ATTUNE_COUNT];
  * jobq_pg_table_get. By name or label: jobq_pg_query.search. */
 #define ATTUNE_FINDERS(X) \
     X(pack, PACK, is_standard, "is_standard") \
+    X(pack, PACK, tags, "tags@>") \
+    X(policy, POLICY, tags, "tags@>") \
     X(action, ACTION, pack, "pack") \
     X(action, ACTION, runtime, "runtime") \
     X(action, ACTION, is_workflow, "is_workflow") \

@@ -380,7 +380,7 @@ static bool drained(PGconn *conn)
 
 int main(int argc, char **argv)
 {
-    long count = argc > 1 ? atol(argv[1]) : 5000, refused;
+    long count = argc > 1 ? atol(argv[1]) : 3000, refused;
     pid_t relays[RELAYS];
     PGconn *conn;
     jobq_pg *pg;

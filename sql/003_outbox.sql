@@ -673,11 +673,15 @@ END $$;
 -- 0, the partition is released, and p_delay_us > 0: nobody is given messages before. The lease
 -- lost, or this acknowledgement written before: nothing is written, answer l; or, in the
 -- transaction of a handler (p_raise), an error, so that its COMMIT can't succeed.
+-- p_relaxed: this transaction's commit need not wait for the disk. A server that crashes may
+-- then find the partition as it was before, under the same hold: the messages come again.
+-- Nobody else gets them sooner, since taking a partition does wait, and so does numbering.
 CREATE FUNCTION jobq.outbox_ack(
     p_worker bigint, p_claim bigint, p_lease_us bigint, p_partition bigint, p_before bigint,
     p_acked bigint, p_tried bigint[], p_failures bigint, p_effective bigint,
     p_successes bigint, p_error text, p_delay_us bigint, p_dead_seqs bigint[],
-    p_dead_errors text[], p_dead_attempts integer[], p_most integer, p_raise boolean)
+    p_dead_errors text[], p_dead_attempts integer[], p_most integer, p_raise boolean,
+    p_relaxed boolean DEFAULT false)
 RETURNS jobq.delivery LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off
 SET jit = off AS $$
@@ -688,6 +692,7 @@ DECLARE
     v_keep boolean;
     v jobq.delivery;
 BEGIN
+    IF p_relaxed THEN PERFORM set_config('synchronous_commit', 'off', true); END IF;
     SELECT c.seq, c.lasts INTO v.last, v_lasts FROM jobq.counter c
     WHERE c.partition >= p_partition AND c.partition <= p_partition
     ORDER BY c.partition DESC LIMIT 1;

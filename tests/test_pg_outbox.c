@@ -680,6 +680,41 @@ static void an_acknowledgement_reads_on(void **unused)
 }
 
 /* W-O23. */
+/* A relaxed acknowledgement relaxes its own transaction, and nothing after it. */
+static void only_a_relaxed_commit_does_not_wait(void **unused)
+{
+    jobq_pg_read_desc d;
+    jobq_pg_reading r;
+    jobq_pg_ack_desc ack;
+    jobq_cursor after;
+    jobq_pg_error error;
+    int relaxed;
+
+    (void)unused;
+    open_box(1);
+    d = reader(1, 1, 0);
+    for (relaxed = 0; relaxed < 2; relaxed++) {
+        put(NULL, 0, 1);
+        number_all();
+        assert_int_equal(read_by(&d, &r), 'h');
+        memset(&ack, 0, sizeof ack);
+        memset(&after, 0, sizeof after);
+        after.acked = r.cursor.acked + 1;
+        ack.worker = ack.claim = 1;
+        ack.partition = d.partition;
+        ack.before = r.cursor.acked;
+        ack.after = &after;
+        ack.relaxed = relaxed == 1;
+        RUN("BEGIN");
+        assert_int_equal(jobq_pg_outbox_ack(pg, db, &ack, NULL, &error), JOBQ_OK);
+        assert_text("SHOW synchronous_commit", relaxed ? "off" : "on");
+        RUN("COMMIT");
+        assert_text("SHOW synchronous_commit", "on");
+        jobq_pg_reading_clear(&r);
+    }
+    assert_int_equal(BOX("acked"), 2);
+}
+
 static void renewing_moves_the_lease_and_says_what_is_lost(void **unused)
 {
     jobq_pg_read_desc d;
@@ -914,6 +949,7 @@ int main(void)
         TEST(a_claim_of_the_same_worker_is_another_holder),
         TEST(a_lost_answer_costs_no_attempt),
         TEST(an_acknowledgement_reads_on),
+        TEST(only_a_relaxed_commit_does_not_wait),
         TEST(renewing_moves_the_lease_and_says_what_is_lost),
         TEST(a_locked_partition_answers_at_once),
         TEST(the_ring_turns),

@@ -684,6 +684,53 @@ static void dead_letters_do_not_stay_for_ever(void **unused)
     assert_int_equal(number("SELECT count(*) FROM jobq.dead_letter"), 719);
 }
 
+/* What is typed at psql's prompt: look, take three for a minute under token 7, send one again and
+ * resolve it, put one back, let the third run out of time, give up the rest, clean up. */
+static void an_operators_session(void **unused)
+{
+    static const char again[] =
+        "SELECT count(jobq.outbox_enqueue('o', payload, partition => 1, type => type, bytes => "
+        "bytes, headers => headers, key => 'dead letter ' || id)) FROM jobq.dead_letter "
+        "WHERE token = 7 AND seq = 1";
+
+    (void)unused;
+    open_box(4);
+    kill_messages(1, 5);
+    assert_text("SELECT string_agg(format('%s %s %s %s %s', queue, partition, seq, status, error), "
+                "', ' ORDER BY seq) FROM jobq.dead_letters WHERE seq <= 2",
+                "o 1 1 pending bad, o 1 2 pending bad");
+    assert_int_equal(number("SELECT jobq.dead_letter_count('o', p_partition => 1)"), 5);
+    assert_text("SELECT string_agg(seq::text, ' ' ORDER BY seq) FROM "
+                "jobq.dead_letter_replay(7, 60000000, 'o', p_limit => 3)", "1 2 3");
+    RUN("BEGIN");
+    assert_int_equal(number(again), 1);
+    assert_int_equal(number(again), 1); /* the key knows it */
+    assert_int_equal(number("SELECT jobq.dead_letter_resolve(7, ARRAY(SELECT id FROM "
+                            "jobq.dead_letter WHERE token = 7 AND seq = 1))"), 1);
+    RUN("COMMIT");
+    assert_int_equal(number_all(), 1);
+    assert_int_equal(number("SELECT lag FROM jobq.outbox WHERE queue = 'o' AND partition = 1"), 1);
+    assert_int_equal(number("SELECT jobq.dead_letter_reject(7, ARRAY(SELECT id FROM "
+                            "jobq.dead_letter WHERE seq = 2), 'no such address')"), 1);
+    assert_text("SELECT format('%s %s %s', status, attempts, error) FROM jobq.dead_letters "
+                "WHERE seq = 2", "pending 2 no such address");
+    RUN("UPDATE jobq.dead_letter SET deadline = deadline - interval '1 hour'"); /* time goes by */
+    assert_text("SELECT string_agg(seq::text, ' ' ORDER BY seq) FROM "
+                "jobq.dead_letter_replay(8, 60000000, 'o')", "2 3 4 5");
+    assert_int_equal(number("SELECT jobq.dead_letter_resolve(7, ARRAY(SELECT id FROM "
+                            "jobq.dead_letter WHERE seq = 3))"), 0);
+    assert_int_equal(number("SELECT jobq.dead_letter_resolve(8, ARRAY(SELECT id FROM "
+                            "jobq.dead_letter WHERE seq = 3))"), 1);
+    assert_int_equal(number("SELECT jobq.dead_letter_discard('o')"), 0); /* 8 works on them */
+    assert_int_equal(number("SELECT jobq.dead_letter_reject(8, ARRAY(SELECT id FROM "
+                            "jobq.dead_letter WHERE token = 8), 'not worth it')"), 3);
+    assert_int_equal(number("SELECT jobq.dead_letter_discard('o', 1)"), 3);
+    assert_text("SELECT string_agg(status, ' ' ORDER BY seq) FROM jobq.dead_letters",
+                "resolved discarded resolved discarded discarded");
+    assert_int_equal(number("SELECT jobq.dead_letter_cleanup('o')"), 5);
+    assert_int_equal(number("SELECT count(*) FROM jobq.dead_letters"), 0);
+}
+
 /* ---- many processes: X24 --------------------------------------------------------------------- */
 
 #define PRODUCERS 16
@@ -914,6 +961,7 @@ int main(void)
         TEST(every_verb_on_every_state),
         TEST(a_late_replay_is_fenced),
         TEST(dead_letters_do_not_stay_for_ever),
+        TEST(an_operators_session),
         TEST(order_holds_with_4_partitions),
         TEST(order_holds_with_64_partitions),
     };

@@ -21,6 +21,7 @@ static const struct {
     {"scale", row_scale},
     {"outbox-read", row_outbox_read},     {"outbox-held", row_outbox_held},
     {"outbox-enqueue", row_outbox_enqueue}, {"outbox-end", row_outbox_end},
+    {"outbox-worker", row_outbox_worker}, {"outbox-latency", row_outbox_latency},
     {"table-read", row_table_read},       {"table-get", row_table_get},
     {"outbox-number", row_outbox_number}, {"soak", row_soak}};
 

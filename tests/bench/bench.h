@@ -109,9 +109,9 @@ void row_bulk(void), row_single(void), row_keepup(void), row_cost(void);
 void row_latency(void), row_schedule(void), row_snapshot(void), row_idle(void);
 void row_depth(void), row_size(void);
 void row_outbox_read(void), row_outbox_held(void), row_outbox_enqueue(void), row_outbox_end(void);
-void row_outbox_number(void);
 void row_table_read(void), row_table_get(void);
 void row_soak(void);
+void row_outbox_number(void), row_outbox_worker(void), row_outbox_latency(void);
 void row_build(void), row_memory(void), row_delay(void), row_beats(void), row_scale(void);
 
 #endif

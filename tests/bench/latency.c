@@ -1,5 +1,5 @@
 /*
- * latency.c -- rows about time: latency, schedule, snapshot, idle.
+ * latency.c -- rows about time: latency, schedule, snapshot, idle, outbox-latency.
  */
 #include "bench.h"
 
@@ -162,6 +162,79 @@ void row_latency(void)
         fprintf(data, "%g\t%g\t%g\n", (i + 0.5) / count, worker[i], floor[i]);
     }
     fclose(data);
+    PQfinish(db);
+}
+
+/* -- messages -- */
+
+static jobq_result stamp_message(jobq_delivery *d, const jobq_message *m)
+{
+    (void)d;
+    (void)m;
+    began = bench_now();
+    __atomic_store_n(&begun, 1, __ATOMIC_RELEASE);
+    return JOBQ_RESULT_SUCCESS;
+}
+
+/* Milliseconds from before the enqueue, through its number, to the handler's start. */
+static void sample_messages(jobq_pg *pg, PGconn *db, double *ms, int count)
+{
+    char payload[BENCH_PAYLOAD + 1];
+    jobq_pg_message m;
+    jobq_pg_error error;
+    double started;
+    int i;
+
+    memset(&m, 0, sizeof m);
+    bench_payload(payload, 1);
+    m.queue = BENCH_QUEUE;
+    m.payload.ptr = payload;
+    m.payload.len = BENCH_PAYLOAD;
+    for (i = 0; i < count; i++) {
+        bench_sleep(0.001 * bench_chance(20, 40));
+        __atomic_store_n(&begun, 0, __ATOMIC_RELEASE);
+        m.partition = i % 64;
+        started = bench_now();
+        if (jobq_pg_outbox_enqueue(pg, db, &m, NULL, &error)) bench_fail("%s", error.message);
+        await(&begun);
+        ms[i] = 1000 * (began - started);
+    }
+}
+
+void row_outbox_latency(void)
+{
+    int count = bench_long ? 2000 : 150;
+    double ms[SAMPLES_MAX], floor[SAMPLES_MAX];
+    PGconn *db = bench_db();
+    jobq_pg *pg = bench_schema(db, true);
+    jobq_pg_worker_desc desc;
+    jobq_pg_receiver r;
+    jobq_pg_worker *worker;
+    jobq_pg_error error;
+
+    memset(&desc, 0, sizeof desc);
+    memset(&r, 0, sizeof r);
+    r.queue = BENCH_QUEUE;
+    r.each = stamp_message;
+    desc.receivers = &r;
+    desc.receiver_count = 1;
+    bench_wal_reset(db);
+    sample_floor(db, floor, count);
+    if (jobq_pg_outbox_register(pg, NULL, BENCH_QUEUE, 64, NULL, &error) ||
+        jobq_pg_worker_start(pg, &desc, &worker, &error)) bench_fail("%s", error.message);
+    bench_sleep(0.5);
+    sample_messages(pg, db, ms, 10);
+    sample_messages(pg, db, ms, count);
+    jobq_pg_worker_stop(worker);
+    jobq_pg_worker_wait(worker, NULL);
+    jobq_pg_worker_free(worker);
+    jobq_pg_close(pg);
+    bench_figure("outbox: idle enqueue to handler, p50", bench_quantile(ms, (size_t)count, 0.5),
+                 "ms", "insert + NOTIFY to receive", bench_quantile(floor, (size_t)count, 0.5),
+                 BENCH_SHOWN, 0);
+    bench_figure("outbox: idle enqueue to handler, p99", bench_quantile(ms, (size_t)count, 0.99),
+                 "ms", "insert + NOTIFY to receive", bench_quantile(floor, (size_t)count, 0.99),
+                 BENCH_SHOWN, 0);
     PQfinish(db);
 }
 

@@ -1,6 +1,6 @@
 /*
  * outbox.c -- rows of the outbox: outbox-read, outbox-held, outbox-enqueue, outbox-end,
- * outbox-number.
+ * outbox-worker, outbox-number; outbox-latency is in latency.c.
  */
 #include "bench.h"
 
@@ -280,6 +280,100 @@ void row_outbox_end(void)
              "producers' 0.01; %.0f bytes of WAL a message",
              (double)b.statements / (double)count, wal / (double)count);
     bench_note(text, "");
+}
+
+/* -- through a worker's receivers -- */
+
+typedef struct box_run {
+    double rate, statements, wal; /* messages a second; a message */
+} box_run;
+
+static jobq_result box_nod(jobq_delivery *d)
+{
+    if (d->messages[d->count - 1].payload.len < 50) return JOBQ_RESULT_RETRY;
+    return JOBQ_RESULT_SUCCESS;
+}
+
+static jobq_pg_worker *box_worker(jobq_pg *pg, bool transactional)
+{
+    jobq_pg_worker_desc desc;
+    jobq_pg_receiver r;
+    jobq_pg_worker *worker;
+    jobq_pg_error error;
+
+    memset(&desc, 0, sizeof desc);
+    memset(&r, 0, sizeof r);
+    r.queue = BENCH_QUEUE;
+    r.all = box_nod;
+    r.transactional = transactional;
+    desc.receivers = &r;
+    desc.receiver_count = 1;
+    if (jobq_pg_worker_start(pg, &desc, &worker, &error)) bench_fail("%s", error.message);
+    return worker;
+}
+
+/* One worker, all by default, numbers and delivers what lies in incoming. */
+static box_run box_work(bool transactional, long count, bool held)
+{
+    PGconn *db = bench_db(), *holder = bench_db();
+    double started, took;
+    jobq_relay_stats stats;
+    jobq_pg_worker *worker;
+    box_run run;
+    box b;
+
+    box_open(&b, db, BOX_PARTITIONS, 100);
+    if (held) bench_sql(holder, "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM "
+                                "jobq.meta");
+    box_load(&b, db, count);
+    bench_wal_reset(db);
+    run.wal = bench_number(db, "SELECT pg_current_wal_insert_lsn() - '0/0'");
+    started = bench_now();
+    worker = box_worker(b.pg, transactional);
+    while (bench_number(db, "SELECT sum(acked) FROM jobq.partition") != (double)count) {
+        if (bench_now() - started > 600) bench_fail("outbox-worker: not all were delivered");
+        bench_sleep(0.005);
+    }
+    took = bench_now() - started;
+    run.wal = (bench_number(db, "SELECT pg_current_wal_insert_lsn() - '0/0'") - run.wal) /
+              (double)count;
+    stats = jobq_pg_worker_stats(worker).messages;
+    jobq_pg_worker_stop(worker);
+    jobq_pg_worker_wait(worker, NULL);
+    jobq_pg_worker_free(worker);
+    /* a batch: one statement, which acknowledges it and reads the next */
+    run.statements = (double)(stats.sequences + stats.reads + count / 100) / (double)count;
+    run.rate = (double)count / took;
+    jobq_pg_close(b.pg);
+    PQfinish(holder);
+    PQfinish(db);
+    return run;
+}
+
+static void box_tell(const char *label, const box_run *run, double floor)
+{
+    char text[160];
+
+    bench_figure(label, run->rate, "msg/s", "DELETE ... RETURNING, 2 connections", floor,
+                 BENCH_SHOWN, 0);
+    snprintf(text, sizeof text, "  %.4f statements and round trips a message, %.0f bytes of WAL, "
+             "numbering and delivery", run->statements, run->wal);
+    bench_note(text, "");
+}
+
+void row_outbox_worker(void)
+{
+    long count = bench_long ? 1000000 : 60000;
+    double floor = bench_floor_delete(2, count);
+    box_run leased = box_work(false, count, false), own = box_work(true, count, false), held;
+
+    held = box_work(false, count, true);
+    floor = (floor + bench_floor_delete(2, count)) / 2;
+    box_tell("outbox: a worker, leased, 100 a batch", &leased, floor);
+    box_tell("outbox: a worker, transactional, 100 a batch", &own, floor);
+    bench_figure("outbox: a worker behind a held snapshot", held.rate, "msg/s", "without one",
+                 (leased.rate + box_work(false, count, false).rate) / 2, BENCH_RATIO_AT_LEAST,
+                 0.9);
 }
 
 /* -- two ways of numbering -- */

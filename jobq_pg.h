@@ -614,11 +614,12 @@ JOBQ_API jobq_error jobq_pg_enqueue_copy(jobq_pg *pg, PGconn *conn, const jobq_p
 
 /* The worker below uses these statements; with them you can build one of your own. */
 
-/* Jobs that a claim answered. Clear it. */
+/* Jobs that a claim answered, the most urgent first. Clear it. */
 typedef struct jobq_pg_batch {
     size_t count;
     jobq_job *jobs;
-    PGresult *result; /* jobq_pg_batch_payload reads it */
+    PGresult *result; /* jobq_pg_batch_payload reads it: */
+    int *rows;        /* where jobs[i] stands in it */
     int64_t due_us;   /* empty: until the next scheduled job; -1: none or unknown */
     bool suspects;    /* empty: a suspect is ready */
 } jobq_pg_batch;
@@ -2877,6 +2878,8 @@ static const char *const jobq_pg__sql_002[] = {
 "BEGIN\n"
 "    PERFORM set_config('synchronous_commit', 'off', true);\n"
 "    IF p_asleep THEN\n"
+"        PERFORM FROM jobq.worker w WHERE w.id = p_worker AND w.dead_at IS NULL FOR SHARE;\n"
+"        IF NOT FOUND THEN RETURN; END IF;\n"
 "        INSERT INTO jobq.sleeper (queue_id, worker)\n"
 "        SELECT q, p_worker FROM unnest(p_queues) q ORDER BY q ON CONFLICT DO NOTHING;\n"
 "    ELSE\n"
@@ -10686,6 +10689,32 @@ JOBQ_API jobq_error jobq_pg_register(jobq_pg *pg, PGconn *conn, int64_t worker, 
     return JOBQ_OK;
 }
 
+/* Lanes in claiming order, for the rows of one answer. */
+static bool jobq_pg__before(const jobq_job *a, const jobq_job *b)
+{
+    if (a->priority != b->priority) return a->priority < b->priority;
+    if (a->stage != b->stage) return a->stage > b->stage;
+    if (a->run_at_us != b->run_at_us) return a->run_at_us < b->run_at_us;
+    return a->id < b->id;
+}
+
+/* A claim answers in the order of its pages, which is almost that of the lanes. */
+static void jobq_pg__batch_order(jobq_pg_batch *batch)
+{
+    size_t i, at;
+
+    for (i = 1; i < batch->count; i++) {
+        jobq_job job = batch->jobs[i];
+        int row = batch->rows[i];
+        for (at = i; at > 0 && jobq_pg__before(&job, &batch->jobs[at - 1]); at--) {
+            batch->jobs[at] = batch->jobs[at - 1];
+            batch->rows[at] = batch->rows[at - 1];
+        }
+        batch->jobs[at] = job;
+        batch->rows[at] = row;
+    }
+}
+
 /* Makes a batch of a result, which it takes over. */
 static jobq_error jobq_pg__batch(PGresult *res, int64_t worker, int64_t claim, jobq_pg_batch *batch,
                                  jobq_pg_error *error)
@@ -10702,11 +10731,13 @@ static jobq_error jobq_pg__batch(PGresult *res, int64_t worker, int64_t claim, j
         return JOBQ_OK;
     }
     batch->jobs = (jobq_job *)calloc((size_t)rows + 1, sizeof *batch->jobs);
-    if (batch->jobs == NULL) {
+    batch->rows = (int *)calloc((size_t)rows + 1, sizeof *batch->rows);
+    if (batch->jobs == NULL || batch->rows == NULL) {
         jobq_pg_batch_clear(batch);
         return jobq_pg__no_memory(error);
     }
     for (i = 0; i < rows; i++) {
+        batch->rows[i] = i;
         if (!jobq_pg__job(res, i, worker, claim, &batch->jobs[i])) {
             jobq_pg_batch_clear(batch);
             return jobq_pg__fail(error, JOBQ_ERROR_DATABASE,
@@ -10714,6 +10745,7 @@ static jobq_error jobq_pg__batch(PGresult *res, int64_t worker, int64_t claim, j
         }
     }
     batch->count = (size_t)rows;
+    if (worker != 0) jobq_pg__batch_order(batch); /* a peek is in its order */
     return JOBQ_OK;
 }
 
@@ -10762,7 +10794,7 @@ JOBQ_API jobq_str jobq_pg_batch_payload(const jobq_pg_batch *batch, size_t i, bo
     bool ignored;
 
     JOBQ_ASSERT(batch != NULL && i < batch->count);
-    return jobq_pg__payload(batch->result, (int)i, bytes == NULL ? &ignored : bytes);
+    return jobq_pg__payload(batch->result, batch->rows[i], bytes == NULL ? &ignored : bytes);
 }
 
 JOBQ_API void jobq_pg_batch_clear(jobq_pg_batch *batch)
@@ -10770,6 +10802,7 @@ JOBQ_API void jobq_pg_batch_clear(jobq_pg_batch *batch)
     JOBQ_ASSERT(batch != NULL);
     PQclear(batch->result);
     free(batch->jobs);
+    free(batch->rows);
     memset(batch, 0, sizeof *batch);
 }
 
@@ -13721,36 +13754,56 @@ static jobq_error jobq_pg__chore_took(PGconn *conn, PGresult *res, int *rounds,
 
     if (PQresultStatus(res) != PGRES_TUPLES_OK && PQresultStatus(res) != PGRES_COMMAND_OK) {
         code = jobq_pg__result_error(error, conn, res);
-    } else if (*rounds > 0 && strcmp(PQgetvalue(res, 0, 0), "t") != 0) *rounds = 0;
+    } else if (*rounds > 0 && PQntuples(res) > 0 && strcmp(PQgetvalue(res, 0, 0), "t") != 0) {
+        *rounds = 0;
+    }
     PQclear(res);
     return code;
 }
 
-static void jobq_pg__chore_failed(const jobq_pg_worker *w, int chore, const jobq_pg_error *error)
+/* A chore as one text. Behind a pooler it says its transaction itself; a VACUUM can be in none. */
+static void jobq_pg__chore_text(const jobq_pg *pg, int chore, char *text, size_t size)
 {
+    const char *sql = pg->texts[jobq_pg__chores[chore].st], *value = jobq_pg__chores[chore].value;
+    const char *hole = value == NULL ? NULL : strstr(sql, "$1");
+    bool wraps = pg->pooled && jobq_pg__chores[chore].kind != JOBQ_ACTION_VACUUM;
+
+    snprintf(text, size, "%s%.*s%s%s%s", wraps ? JOBQ_PG__BEGIN "; " : "",
+             (int)(hole == NULL ? strlen(sql) : (size_t)(hole - sql)), sql,
+             hole == NULL ? "" : value, hole == NULL ? "" : hole + 2, wraps ? "; COMMIT" : "");
+}
+
+#define JOBQ_PG__CHORE_MAX 640
+
+/* The lock is held. */
+static void jobq_pg__chore_failed(jobq_pg_worker *w, int chore, const jobq_pg_error *error)
+{
+    jobq_pg__trouble(w, error->message);
     jobq_pg__log(w->pg, JOBQ_PG_WARNING, "%s: %s", jobq_pg__chores[chore].name, error->message);
 }
 
 /* Runs a chore. The lock is not held. */
 static jobq_error jobq_pg__keep_run(jobq_pg_worker *w, int chore)
 {
-    const char *value = jobq_pg__chores[chore].value;
+    char text[JOBQ_PG__CHORE_MAX];
     jobq_pg_error error;
     PGconn *conn;
-    PGresult *res;
+    PGresult *res, *next;
     int rounds = jobq_pg__chore_rounds(chore);
-    bool ended;
     jobq_error code = jobq_pg_acquire(w->pg, &conn, &error);
 
     if (code == JOBQ_OK) {
         pthread_mutex_lock(&w->lock);
         w->keep_cancel = PQgetCancel(conn);
         pthread_mutex_unlock(&w->lock);
+        jobq_pg__chore_text(w->pg, chore, text, sizeof text);
         while (code == JOBQ_OK && rounds-- > 0) {
-            res = PQexecParams(conn, w->pg->texts[jobq_pg__chores[chore].st], value != NULL, NULL,
-                               &value, NULL, NULL, 0);
+            res = NULL;
+            PQsendQuery(conn, text);
+            while ((next = PQgetResult(conn)) != NULL) res = jobq_pg__weigh(res, next);
             code = jobq_pg__chore_took(conn, res, &rounds, &error);
         }
+        if (code != JOBQ_OK && w->pg->pooled) PQclear(PQexec(conn, "ROLLBACK"));
         pthread_mutex_lock(&w->lock);
         PQfreeCancel(w->keep_cancel);
         w->keep_cancel = NULL;
@@ -13759,10 +13812,8 @@ static jobq_error jobq_pg__keep_run(jobq_pg_worker *w, int chore)
     }
     if (code == JOBQ_OK) return code;
     pthread_mutex_lock(&w->lock);
-    ended = w->ended;
-    if (!ended) jobq_pg__trouble(w, error.message);
+    if (!w->ended) jobq_pg__chore_failed(w, chore, &error);
     pthread_mutex_unlock(&w->lock);
-    if (!ended) jobq_pg__chore_failed(w, chore, &error);
     return code;
 }
 
@@ -13908,13 +13959,14 @@ static void jobq_pg__host_chore_got(jobq_pg_worker *w, PGresult *res)
 static bool jobq_pg__host_chore_next(jobq_pg_worker *w)
 {
     jobq_pg__host *h = w->host;
-    const char *value;
+    char text[JOBQ_PG__CHORE_MAX];
 
     if (h->chore >= 0 && h->rounds <= 0) {
         jobq_loop_answered(w->loop, jobq_pg__mono_us(), jobq_pg__chores[h->chore].kind,
                            h->chore_code);
         h->chore = -1;
     }
+    if (PQtransactionStatus(h->chores.conn) == PQTRANS_INERROR) return false;
     if (h->chore < 0) {
         if (w->keep_kinds == 0) return false;
         h->chore = jobq_pg__chore_take(w);
@@ -13922,9 +13974,8 @@ static bool jobq_pg__host_chore_next(jobq_pg_worker *w)
     }
     h->rounds--;
     h->chore_code = JOBQ_ERROR_CONNECTION;
-    value = jobq_pg__chores[h->chore].value;
-    return PQsendQueryParams(h->chores.conn, w->pg->texts[jobq_pg__chores[h->chore].st],
-                             value != NULL, NULL, &value, NULL, NULL, 0) != 0;
+    jobq_pg__chore_text(w->pg, h->chore, text, sizeof text);
+    return PQsendQuery(h->chores.conn, text) != 0;
 }
 
 /* Housekeeping goes on. Its connection comes with the first chore, and is set up like the pool's.
@@ -13948,7 +13999,8 @@ static void jobq_pg__host_chores(jobq_pg_worker *w, bool ready)
         if (res != NULL) jobq_pg__host_chore_got(w, res);
         else if (!jobq_pg__host_chore_next(w)) break;
     }
-    if (good && line->conn != NULL && PQstatus(line->conn) == CONNECTION_OK) return;
+    if (good && line->conn != NULL && PQstatus(line->conn) == CONNECTION_OK &&
+        PQtransactionStatus(line->conn) != PQTRANS_INERROR) return;
     jobq_pg__host_drops(w);
     while (w->keep_kinds != 0) { /* the loop asks again in its time */
         jobq_loop_answered(w->loop, jobq_pg__mono_us(),
@@ -14465,15 +14517,6 @@ static void jobq_pg__perform(jobq_pg_worker *w, const jobq_action *a)
 }
 
 /* -- the thread of statements: answers -- */
-
-/* Lanes in claiming order, for the rows of one answer. */
-static bool jobq_pg__before(const jobq_job *a, const jobq_job *b)
-{
-    if (a->priority != b->priority) return a->priority < b->priority;
-    if (a->stage != b->stage) return a->stage > b->stage;
-    if (a->run_at_us != b->run_at_us) return a->run_at_us < b->run_at_us;
-    return a->id < b->id;
-}
 
 /* An insertion sort: rows come almost in order, because they were written almost in order. */
 static void jobq_pg__order_add(jobq_pg_worker *w, int count)

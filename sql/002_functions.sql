@@ -725,6 +725,8 @@ LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     PERFORM set_config('synchronous_commit', 'off', true);
     IF p_asleep THEN
+        PERFORM FROM jobq.worker w WHERE w.id = p_worker AND w.dead_at IS NULL FOR SHARE;
+        IF NOT FOUND THEN RETURN; END IF;
         INSERT INTO jobq.sleeper (queue_id, worker)
         SELECT q, p_worker FROM unnest(p_queues) q ORDER BY q ON CONFLICT DO NOTHING;
     ELSE

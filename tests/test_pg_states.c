@@ -230,6 +230,50 @@ static void sessions_that_begin_read_only_work(void **unused)
     jobq_pg_close(after);
 }
 
+/* Behind a pooler nothing is said to the session: each statement says it, housekeeping too. */
+static void housekeeping_works_in_sessions_that_begin_read_only(void **unused)
+{
+    char conninfo[300];
+    jobq_pg_handler h = handler_of("q", "k", works);
+    jobq_pg_worker_desc d = work_of(&h, 1);
+    jobq_pg_desc desc = desc_of(conninfo);
+    jobq_pg_worker *w;
+    jobq_pg_error error;
+    jobq_pg *odd;
+    int hosted;
+
+    (void)unused;
+    snprintf(conninfo, sizeof conninfo,
+             "%s options='-c default_transaction_read_only=on"
+             " -c default_transaction_isolation=serializable'", server());
+    desc.pooled = true;
+    odd = open_on(&desc);
+    d.loop.prune_us = 200000;
+    d.loop.vacuum_rows = 1;
+    for (hosted = 0; hosted < 2; hosted++) {
+        int64_t until = jobq_pg__mono_us() + 30 * SECOND;
+        RUN("INSERT INTO jobq.queue (name) VALUES ('q') ON CONFLICT DO NOTHING");
+        RUN("INSERT INTO jobq.idempotency SELECT id, 'k', 1, '2000-01-01' FROM jobq.queue");
+        if (hosted == 0) {
+            w = start_on(odd, &d);
+            assert_true(becomes(30, 0, "SELECT count(*) FROM jobq.idempotency"));
+            stop(w);
+            continue;
+        }
+        if (jobq_pg_worker_open(odd, &d, &w, &error) != JOBQ_OK) fail_msg("%s", error.message);
+        while (number("SELECT count(*) FROM jobq.idempotency") != 0) {
+            assert_true(jobq_pg__mono_us() < until);
+            jobq_pg_worker_step(w, 0);
+        }
+        jobq_pg_worker_stop(w);
+        jobq_pg_worker_wait(w, NULL);
+        jobq_pg_worker_free(w);
+    }
+    assert_int_equal(lines_with("prune", ""), 0);
+    assert_int_equal(lines_with("vacuum", ""), 0);
+    jobq_pg_close(odd);
+}
+
 /* The role may not have one more connection. */
 static void a_full_server_is_named_once(void **unused)
 {
@@ -303,6 +347,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(a_standby_is_waited_for_until_it_is_promoted),
         TEST(sessions_that_begin_read_only_work),
+        TEST(housekeeping_works_in_sessions_that_begin_read_only),
         TEST(a_full_server_is_named_once),
         TEST(a_server_that_starts_later_is_waited_for),
     };

@@ -643,6 +643,62 @@ static void the_end_of_an_old_job_does_not_free_the_key_of_a_new_one(void **unus
         1);
 }
 
+/* Whatever the order of the pages. */
+static void a_claim_answers_the_most_urgent_first(void **unused)
+{
+    static const int priorities[] = {2, 0, 1, 2, 0, 1};
+    jobq_pg_job job = plain_job();
+    jobq_lane lanes[3];
+    jobq_pg_claim_desc d;
+    jobq_pg_batch batch;
+    jobq_pg_error error;
+    char payload[8];
+    size_t i;
+
+    (void)unused;
+    for (i = 0; i < 6; i++) {
+        snprintf(payload, sizeof payload, "%d", priorities[i]);
+        job.priority = priorities[i];
+        job.payload = jobq_str_from(payload);
+        enqueue_with(&job);
+    }
+    memset(lanes, 0, sizeof lanes);
+    memset(&d, 0, sizeof d);
+    for (i = 0; i < 3; i++) {
+        lanes[i].queue = register_worker(WORKER + (int64_t)i, 600 * SECOND);
+        lanes[i].priority = (int16_t)i;
+        lanes[i].after_at_us = INT64_MIN;
+    }
+    d.worker = WORKER;
+    d.number = ++next_claim;
+    d.limit = 10;
+    d.lanes = lanes;
+    d.lane_count = 3;
+    assert_int_equal(jobq_pg_claim(pg, NULL, &d, &batch, &error), JOBQ_OK);
+    assert_int_equal(batch.count, 6);
+    for (i = 0; i < 6; i++) {
+        assert_int_equal(batch.jobs[i].priority, (int)i / 2);
+        assert_true(i % 2 == 0 || batch.jobs[i].id > batch.jobs[i - 1].id);
+        snprintf(payload, sizeof payload, "%d", (int)i / 2);
+        assert_true(jobq_str_equal(jobq_pg_batch_payload(&batch, i, NULL), jobq_str_from(payload)));
+    }
+    jobq_pg_batch_clear(&batch);
+}
+
+static void the_dead_do_not_sleep(void **unused)
+{
+    int32_t queue = register_worker(WORKER, 600 * SECOND);
+
+    (void)unused;
+    RUN("SELECT jobq.sleep(%d, ARRAY[%d], true)", WORKER, (int)queue);
+    assert_int_equal(number("SELECT count(*) FROM jobq.sleeper"), 1);
+    RUN("SELECT jobq.sleep(%d, ARRAY[%d], false)", WORKER, (int)queue);
+    RUN("UPDATE jobq.worker SET dead_at = now()");
+    RUN("SELECT jobq.sleep(%d, ARRAY[%d], true)", WORKER, (int)queue);
+    RUN("SELECT jobq.sleep(%d, ARRAY[%d], true)", WORKER + 1, (int)queue); /* never was */
+    assert_int_equal(number("SELECT count(*) FROM jobq.sleeper"), 0);
+}
+
 #define TEST(f) cmocka_unit_test_setup_teardown(f, pg_empty, all_stop)
 
 int main(void)
@@ -650,6 +706,8 @@ int main(void)
     static const struct CMUnitTest tests[] = {
         TEST(every_verb_meets_every_state),
         TEST(get_tells_every_state),
+        TEST(a_claim_answers_the_most_urgent_first),
+        TEST(the_dead_do_not_sleep),
         TEST(a_job_under_two_tokens_gets_two_answers),
         TEST(a_stolen_lease_refuses_the_commit_in_every_isolation),
         TEST(a_rescue_steps_over_a_job_that_is_being_completed),

@@ -710,6 +710,42 @@ static void keys_fall_into_published_partitions(void **unused)
     for (i = 0; i < 64; i++) assert_in_range(count[i], 810, 1190);
 }
 
+/* Published numbers, by hand from another implementation; fair shares; and a schema that is appended
+ * takes keys from all others, but moves none between them. */
+static void keys_spread_over_schemas_and_stay(void **unused)
+{
+    static const int32_t counts[] = {1, 2, 3, 10, 1000};
+    static const struct {
+        const char *key;
+        int32_t at[COUNT(counts)];
+    } vectors[] = {{"", {0, 0, 0, 8, 316}},
+                   {"a", {0, 1, 1, 1, 28}},
+                   {"abc", {0, 1, 1, 3, 144}},
+                   {"order-1", {0, 1, 2, 9, 813}}};
+    int shares[5] = {0}, moved = 0, i;
+    size_t v, n;
+
+    (void)unused;
+    for (v = 0; v < COUNT(vectors); v++) {
+        for (n = 0; n < COUNT(counts); n++) {
+            assert_int_equal(jobq_schema_of(jobq_str_from(vectors[v].key), counts[n]),
+                             vectors[v].at[n]);
+        }
+    }
+    for (i = 0; i < 10000; i++) {
+        char key[32];
+        int32_t four, five;
+        snprintf(key, sizeof key, "customer-%d", i);
+        four = jobq_schema_of(jobq_str_from(key), 4);
+        five = jobq_schema_of(jobq_str_from(key), 5);
+        shares[five]++;
+        moved += four != five;
+        assert_true(four == five || five == 4);
+    }
+    assert_in_range(moved, 1850, 2150);
+    for (i = 0; i < 5; i++) assert_in_range(shares[i], 1850, 2150);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -728,6 +764,7 @@ int main(void)
         cmocka_unit_test_setup(the_profiles_numbers, setup),
         cmocka_unit_test_setup(tunings_are_checked, setup),
         cmocka_unit_test_setup(keys_fall_into_published_partitions, setup),
+        cmocka_unit_test_setup(keys_spread_over_schemas_and_stay, setup),
     };
 
     return cmocka_run_group_tests_name("outbox", tests, NULL, NULL);

@@ -187,6 +187,29 @@ static void one_job_that_fails_is_settled_too(void **unused)
     assert_string_equal(error.field, "receivers");
 }
 
+/* ---- many ------------------------------------------------------------------------------------ */
+
+static void many_workers_live_in_one_process(void **unused)
+{
+    jobq_pg_handler h = handler_of("q", "k", succeed);
+    jobq_pg_worker_desc d = work_of(&h, 1);
+    int64_t started = 0;
+    int i;
+
+    (void)unused;
+    d.loop.threads = 2;
+    d.loop.lease_us = 30 * SECOND;
+    for (i = 0; i < 16; i++) start(&d);
+    assert_true(becomes(30, 16, "SELECT count(*) FROM jobq.worker"));
+    enqueue_count(2000);
+    assert_true(becomes(60, 2000, "SELECT count(*) FROM jobq.history"));
+    assert_int_equal(GET(runs), 2000);
+    for (i = 0; i < 16; i++) jobq_pg_worker_stop(workers[i]);
+    for (i = 0; i < 16; i++) started += ended(workers[i]).started;
+    assert_int_equal(started, 2000);
+    assert_int_equal(number("SELECT count(*) FROM jobq.worker"), 0);
+}
+
 /* ---- fork ------------------------------------------------------------------------------------ */
 
 static jobq_pg_worker *hosted;
@@ -412,6 +435,7 @@ int main(void)
         TEST(remains_sees_all_that_is_unfinished),
         TEST(one_job_is_run_here),
         TEST(one_job_that_fails_is_settled_too),
+        TEST(many_workers_live_in_one_process),
         TEST(a_child_leaves_its_parents_connections_alone),
         TEST(a_signal_stops_those_who_asked_for_it),
         TEST(a_second_signal_ends_the_grace),

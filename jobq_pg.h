@@ -403,6 +403,7 @@
  * What a row becomes is jobq_job_decide's word, written in one statement under the fence. The claim
  * and the reset act on rows that C has not read and repeat its rules; a test holds them together.
  *
+ * WORDS    As above by the names of the stages, or your own: "todo", "doing", "done", "broken".
  * FENCE    With a worker and a lease column each write demands the token of its claim. Without them
  *          it demands the heartbeat that this worker wrote last, to the microsecond: as good
  *          against a worker that was reset and came back, but it knows no owner, and whoever copies
@@ -1490,6 +1491,8 @@ JOBQ_API jobq_error jobq_pg_table_delete(jobq_pg_table *table, PGconn *conn, con
 typedef struct jobq_pg_worktable_desc {
     const char *const *stages; /* "EXTRACTION", "EMBEDDING": their words see jobq_status_format */
     int stage_count;           /* 1 to 16 */
+    const char *const *words;  /* instead of stages: for each stage the word of a row that is ready
+                                  and of one that runs; then those of success and of failure */
     const char *status;        /* text or an enum (default "status") */
     const char *retry_count;   /* int32 (default "retry_count") */
     const char *retry_after;   /* timestamptz, nullable (default "retry_after") */
@@ -1507,7 +1510,7 @@ typedef struct jobq_pg_worktable_desc {
 typedef struct jobq_pg_worktable jobq_pg_worktable;
 
 /* jobq_pg_worktable_open -- the job verbs on an open table, which must outlive it. desc is copied,
- * stages are kept. */
+ * stages or words are kept. */
 JOBQ_API jobq_error jobq_pg_worktable_open(jobq_pg_worktable **work, jobq_pg_table *table,
                                            PGconn *conn, const jobq_pg_worktable_desc *desc,
                                            jobq_pg_error *error);
@@ -9134,22 +9137,38 @@ static jobq_error jobq_pg__roles_find(jobq_pg_worktable *w, jobq_pg_error *error
     return code;
 }
 
+/* The word of a stage and state, by the user's words or by his stages. False: too long. */
+static bool jobq_pg__word_of(const jobq_pg_worktable_desc *d, jobq_pg__status *s)
+{
+    int at = 2 * d->stage_count + (s->state == JOBQ_STATE_FAILED);
+
+    if (d->words == NULL)
+        return jobq_status_format(s->word, sizeof s->word, d->stages, d->stage_count, s->stage,
+                                  s->state) == JOBQ_OK;
+    if (!jobq_state_final(s->state)) at = 2 * s->stage + (s->state == JOBQ_STATE_RUNNING);
+    if (d->words[at] == NULL || strlen(d->words[at]) >= sizeof s->word) return false;
+    jobq_pg__copy(s->word, sizeof s->word, d->words[at]);
+    return true;
+}
+
 static jobq_error jobq_pg__word_add(jobq_pg_worktable *w, int stage, jobq_state state,
                                     jobq_pg_error *error)
 {
     jobq_pg__status *s = &w->words[w->word_count++];
     const jobq_pg_column *c = w->columns[JOBQ_PG__ROLE_STATUS];
-    const char *p;
+    const char *p, *field = w->desc.words == NULL ? "stages" : "words";
     int i;
 
     s->stage = stage;
     s->state = state;
-    if (jobq_status_format(s->word, sizeof s->word, w->desc.stages, w->desc.stage_count, stage,
-                           state) != JOBQ_OK)
-        return jobq_pg__invalid(error, "stages", "too long a name");
+    if (!jobq_pg__word_of(&w->desc, s)) return jobq_pg__invalid(error, field, "too long, or none");
     for (p = s->word; *p != '\0'; p++) {
         if (!jobq_pg__word(*p) && *p != '-' && *p != ' ')
-            return jobq_pg__invalid(error, "stages", "letters, digits, _ and - only");
+            return jobq_pg__invalid(error, field, "letters, digits, _ and - only");
+    }
+    for (i = 0; i < w->word_count - 1; i++) {
+        if (strcmp(w->words[i].word, s->word) == 0)
+            return jobq_pg__unfit(w->table, error, s->word, "means two things");
     }
     if (c->type != JOBQ_PG_ENUM) return JOBQ_OK;
     for (i = 0; c->names[i] != NULL && strcmp(c->names[i], s->word) != 0; i++) {}
@@ -9162,8 +9181,8 @@ static jobq_error jobq_pg__words_fill(jobq_pg_worktable *w, jobq_pg_error *error
     jobq_error code = JOBQ_OK;
     int stage, last = w->desc.stage_count - 1;
 
-    if (w->desc.stages == NULL || last < 0 || last >= JOBQ_STAGES_MAX)
-        return jobq_pg__invalid(error, "stages", "1 to 16 are wanted");
+    if ((w->desc.stages == NULL) == (w->desc.words == NULL) || last < 0 || last >= JOBQ_STAGES_MAX)
+        return jobq_pg__invalid(error, "stages", "1 to 16 are wanted, by stages or by words");
     for (stage = last; stage >= 0 && code == JOBQ_OK; stage--) {
         code = jobq_pg__word_add(w, stage, JOBQ_STATE_READY, error);
         if (code == JOBQ_OK) code = jobq_pg__word_add(w, stage, JOBQ_STATE_RUNNING, error);

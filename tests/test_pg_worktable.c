@@ -55,9 +55,27 @@ static jobq_pg_worktable_desc work_desc(bool token)
     return d;
 }
 
-static int up(void **state)
+static bool tables_open(void)
 {
     jobq_pg_worktable_desc with = work_desc(true), without = work_desc(false);
+
+    return jobq_pg_table_open(&videos, pg, NULL, &video_desc, &error) == JOBQ_OK &&
+           jobq_pg_worktable_open(&leased, videos, NULL, &with, &error) == JOBQ_OK &&
+           jobq_pg_worktable_open(&plain, videos, NULL, &without, &error) == JOBQ_OK;
+}
+
+/* In a child, which has its own of everything. */
+static PGconn *child_open(void)
+{
+    PGconn *conn = PQconnectdb(server());
+
+    pg = handle();
+    if (!tables_open()) _exit(1);
+    return conn;
+}
+
+static int up(void **state)
+{
     static char text[8192];
     FILE *file = fopen("examples/videos.sql", "r");
 
@@ -66,10 +84,7 @@ static int up(void **state)
     fclose(file);
     RUN("SET search_path = jobq");
     PQclear(PQexec(db, text));
-    if (jobq_pg_table_open(&videos, pg, NULL, &video_desc, &error) == JOBQ_OK &&
-        jobq_pg_worktable_open(&leased, videos, NULL, &with, &error) == JOBQ_OK &&
-        jobq_pg_worktable_open(&plain, videos, db, &without, &error) == JOBQ_OK)
-        return 0;
+    if (tables_open()) return 0;
     fprintf(stderr, "%s\n", error.message);
     return 1;
 }
@@ -222,7 +237,7 @@ static void crowds_claim_each_row_once(void **state)
     for (i = 0; i < PROCESSES; i++) {
         pids[i] = fork();
         if (pids[i] == 0) {
-            PGconn *conn = PQconnectdb(server());
+            PGconn *conn = child_open();
             int64_t lease = 1;
             jobq_pg_rows got;
             char insert[200];
@@ -471,7 +486,7 @@ static void a_killed_claimer_loses_its_row(void **state)
     add("v1", "PENDING", 0);
     pid = fork();
     if (pid == 0) {
-        PGconn *conn = PQconnectdb(server());
+        PGconn *conn = child_open();
         jobq_pg_rows got;
         (void)jobq_pg_worktable_claim(leased, conn, 1, 9, 1, &got, NULL);
         raise(SIGKILL);
@@ -550,6 +565,113 @@ static void bad_arguments_are_refused(void **state)
     assert_null(w);
 }
 
+/* Words of one's own, one stage or several; as text, and as an enum of the database. */
+typedef struct chore {
+    int64_t id;
+    int status;
+    int32_t retry_count;
+    jobq_pg_maybe_int64 retry_after, heartbeat;
+    jobq_str error_message;
+    int64_t created_at;
+} chore;
+
+static const char *const chore_words[] = {"to do", "doing", "drying", "putting-away", "done",
+                                          "broken", NULL};
+
+static const jobq_pg_column chore_columns[] = {
+    JOBQ_PG_COLUMN(chore, id, INT64, JOBQ_PG_KEY | JOBQ_PG_READ_ONLY),
+    JOBQ_PG_ENUM_COLUMN(chore, status, chore_words, 0),
+    JOBQ_PG_COLUMN(chore, retry_count, INT32, 0),
+    JOBQ_PG_COLUMN(chore, retry_after, TIMESTAMPTZ, JOBQ_PG_NULLABLE),
+    JOBQ_PG_COLUMN(chore, heartbeat, TIMESTAMPTZ, JOBQ_PG_NULLABLE),
+    JOBQ_PG_COLUMN(chore, error_message, TEXT, JOBQ_PG_NULLABLE),
+    JOBQ_PG_COLUMN(chore, created_at, TIMESTAMPTZ, JOBQ_PG_READ_ONLY), JOBQ_PG_COLUMNS_END};
+
+static const jobq_pg_table_desc chore_desc = {"jobq.chore", sizeof(chore), chore_columns, "chore",
+                                              NULL, false};
+
+static void assert_chores(const char *wanted)
+{
+    PGresult *res = sql(db, "SELECT string_agg(status || ' ' || retry_count, ', ' ORDER BY id) "
+                            "FROM jobq.chore");
+
+    assert_string_equal(PQgetvalue(res, 0, 0), wanted);
+    PQclear(res);
+}
+
+static void words_of_ones_own(void **state)
+{
+    jobq_pg_worktable_desc d = {.words = chore_words, .stage_count = 2, .max_retries = 2};
+    jobq_pg_table *table;
+    jobq_pg_worktable *w;
+    int64_t count = 0;
+    bool again;
+    chore *c;
+
+    (void)state;
+    RUN("CREATE TYPE jobq.chore_status AS ENUM ('broken', 'done', 'to do', 'doing', 'drying', "
+        "'putting-away')");
+    RUN("CREATE TABLE jobq.chore (id bigserial PRIMARY KEY, status jobq.chore_status NOT NULL "
+        "DEFAULT 'to do', retry_count int NOT NULL DEFAULT 0, retry_after timestamptz, "
+        "heartbeat timestamptz, error_message text, created_at timestamptz NOT NULL "
+        "DEFAULT clock_timestamp())");
+    RUN("INSERT INTO jobq.chore SELECT FROM generate_series(1, 3)");
+    OK(jobq_pg_table_open(&table, pg, NULL, &chore_desc, &error));
+    OK(jobq_pg_worktable_open(&w, table, NULL, &d, &error));
+    claim(w, 3, 0);
+    assert_int_equal(rows.count, 3);
+    assert_chores("doing 0, doing 0, doing 0");
+    c = rows.rows;
+    assert_int_equal(jobq_pg_worktable_stage(w, c), 0);
+    assert_int_equal(jobq_pg_worktable_succeed(w, NULL, c, &error), JOBQ_ERROR_TRANSITION);
+    assert_non_null(strstr(error.message, "status=doing"));
+    OK(jobq_pg_worktable_advance(w, NULL, c, &error));
+    OK(jobq_pg_worktable_retry(w, NULL, c + 1, "wet", 1, &again, &error));
+    assert_true(again);
+    assert_chores("drying 0, to do 1, doing 0");
+    RUN("UPDATE jobq.chore SET heartbeat = now() - interval '301 s' WHERE status = 'doing'");
+    OK(jobq_pg_worktable_reset(w, NULL, &count, &error));
+    assert_int_equal(count, 1);
+    assert_chores("drying 0, to do 1, to do 1");
+    RUN("UPDATE jobq.chore SET retry_after = NULL");
+    claim(w, 3, 0);
+    assert_chores("putting-away 0, doing 1, doing 1");
+    c = rows.rows;
+    assert_int_equal(jobq_pg_worktable_stage(w, c), 1);
+    OK(jobq_pg_worktable_succeed(w, NULL, c, &error));
+    OK(jobq_pg_worktable_retry(w, NULL, c + 1, "wet", 1, &again, &error));
+    assert_false(again);
+    OK(jobq_pg_worktable_release(w, NULL, c + 2, &error));
+    assert_chores("done 0, broken 2, to do 1");
+    jobq_pg_worktable_close(w);
+    jobq_pg_table_close(table);
+}
+
+static void bad_words_are_refused(void **state)
+{
+    static const char *const twice[] = {"a", "b", "b", "c"};
+    static const char *const lacking[] = {"a", "b", "c", NULL};
+    static const char *const quoted[] = {"a", "b", "c'", "d"};
+    static const char *const good[] = {"a", "b", "c", "d"};
+    const char *const *bad[] = {twice, lacking, quoted};
+    jobq_pg_worktable_desc d = work_desc(true);
+    jobq_pg_worktable *w;
+    size_t i;
+
+    (void)state;
+    d.words = good;
+    assert_int_equal(jobq_pg_worktable_open(&w, videos, NULL, &d, &error), JOBQ_ERROR_INVALID);
+    d.stages = NULL;
+    d.stage_count = 1;
+    OK(jobq_pg_worktable_open(&w, videos, NULL, &d, &error));
+    jobq_pg_worktable_close(w);
+    for (i = 0; i < COUNT(bad); i++) {
+        d.words = bad[i];
+        assert_int_equal(jobq_pg_worktable_open(&w, videos, NULL, &d, &error), JOBQ_ERROR_INVALID);
+        assert_null(w);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -560,7 +682,8 @@ int main(void)
         T(failing_for_good), T(release_counts_nothing), T(every_status_and_verb),
         T(stale_writers_are_lost), T(stale_writers_are_lost_without_lease_columns),
         T(heartbeats_keep_a_row), T(reset_counts_and_ends), T(reset_decides_as_jobq_h),
-        T(a_killed_claimer_loses_its_row), T(looking_takes_nothing), T(bad_arguments_are_refused)};
+        T(a_killed_claimer_loses_its_row), T(looking_takes_nothing), T(bad_arguments_are_refused),
+        T(words_of_ones_own), T(bad_words_are_refused)};
 
     return cmocka_run_group_tests_name("worktable", tests, up, down);
 }

@@ -119,6 +119,11 @@
  *             jobq_delivery_stopping), which steps the worker's statements once a millisecond at
  *             most. So a handler ends well within the lease (30 s), or asks now and then. One that
  *             overruns its time-out is told so there; nobody can take it off your thread.
+ * SEVERAL SCHEMAS, ALSO ON SEVERAL SERVERS: a handle and a jobq_pg_worker_open for each, stepped in
+ *             turn by one thread, their fds in one poll. A step with budget 0 runs one job, so each
+ *             schema with work gets every n-th; a larger budget is a larger share. Priorities
+ *             count within a schema. One whose server is down only reconnects, and takes no turn
+ *             from the others. A producer spreads keys over the same list by jobq_schema_of.
  * WHAT WAITS  Your handlers, and jobq_pg_call_conn when it makes a connection. Of libpq: the name
  *             server, unless conninfo says hostaddr; desc.connect; the first answer to
  *             jobq_pg_worker_open. A host of several that is silent, not down, holds the next one

@@ -347,6 +347,99 @@ static void a_cut_connection_is_made_again(void **unused)
     jobq_pg_close(handle);
 }
 
+static int by_schema[2];
+static char order[64]; /* which schema's jobs ran, one after the other */
+
+static jobq_outcome note_schema(jobq_call *call)
+{
+    int which = *(const int *)call->user;
+
+    if (runs < (int)sizeof order - 1) order[runs] = (char)('a' + which);
+    runs++;
+    by_schema[which]++;
+    nap_us(2000); /* longer than a claim takes, so that both soon have jobs in hand */
+    return JOBQ_OUTCOME_SUCCESS;
+}
+
+/* A second schema; its handle goes through the proxy. It is made past that. */
+static jobq_pg *second_schema(char *name, size_t size)
+{
+    jobq_pg_desc desc;
+    jobq_pg_error error;
+    jobq_pg *made;
+
+    snprintf(name, size, "%s_b", schema);
+    memset(&desc, 0, sizeof desc);
+    desc.conninfo = server();
+    desc.schema = name;
+    desc.log = quiet_log;
+    assert_int_equal(jobq_pg_open(&made, &desc, &error), JOBQ_OK);
+    assert_int_equal(jobq_pg_migrate(made, &error), JOBQ_OK);
+    jobq_pg_close(made);
+    desc.conninfo = proxy.conninfo;
+    assert_int_equal(jobq_pg_open(&made, &desc, &error), JOBQ_OK);
+    return made;
+}
+
+static void enqueue_on(jobq_pg *handle, int count)
+{
+    jobq_pg_job job = plain_job();
+    jobq_pg_error error;
+
+    while (count-- > 0) {
+        assert_int_equal(jobq_pg_enqueue(handle, NULL, &job, NULL, &error), JOBQ_OK);
+    }
+}
+
+/* One thread works two schemas in turn, and goes on with one while the other's server is away. */
+static void schemas_share_a_thread_and_one_that_is_down_holds_nobody_up(void **unused)
+{
+    static int names[2] = {0, 1};
+    jobq_pg_handler h = handler_of("q", "k", note_schema);
+    jobq_pg_worker_desc d = work_of(&h, 1);
+    jobq_pg_worker *a, *b;
+    char name[64], text[160];
+    jobq_pg *other = second_schema(name, sizeof name);
+    int i, turns_of_a = 0;
+
+    (void)unused;
+    memset(by_schema, 0, sizeof by_schema);
+    memset(order, 0, sizeof order);
+    d.loop.answer_us = 300000;
+    h.user = &names[0];
+    a = open_on(pg, &d);
+    h.user = &names[1];
+    b = open_on(other, &d);
+    enqueue_on(pg, 1);
+    enqueue_on(other, 1);
+    assert_true(turns(20, &by_schema[0], 1) && turns(20, &by_schema[1], 1)); /* both are up */
+    enqueue_on(pg, 30);
+    enqueue_on(other, 30);
+    assert_true(turns(20, &runs, 62));
+    assert_int_equal(by_schema[0], 31);
+    for (i = 2; i < 42; i++) turns_of_a += order[i] == 'a';
+    assert_in_range(turns_of_a, 11, 29); /* neither waits for the other's end: 30 and 10 */
+    SET(proxy.refuse, 1); /* the second server goes down, in the middle of its silence */
+    proxy_fault_at(PROXY_SILENT, 1);
+    assert_true(turns(20, &proxy.happened, 1));
+    longest_us = 0;
+    enqueue_on(pg, 50);
+    assert_true(turns(20, &by_schema[0], 81));
+    assert_true(longest_us < (check_slow() ? 5 : 1) * SECOND);
+    proxy_fault_at(PROXY_NONE, 0);
+    SET(proxy.refuse, 0); /* and comes back */
+    enqueue_on(other, 5);
+    assert_true(turns(30, &by_schema[1], 36));
+    jobq_pg_worker_stop(a);
+    jobq_pg_worker_stop(b);
+    turn_to_the_end();
+    freed(a);
+    freed(b);
+    jobq_pg_close(other);
+    snprintf(text, sizeof text, "DROP SCHEMA %s CASCADE", name);
+    PQclear(PQexec(db, text));
+}
+
 /* Half-open, or refused: the host's own work goes on meanwhile. */
 static void no_step_waits_for_a_silent_server(void **unused)
 {
@@ -559,6 +652,7 @@ int main(void)
         TEST(an_enqueue_wakes_the_poll),
         TEST(two_workers_share_one_thread),
         TEST(a_cut_connection_is_made_again),
+        TEST(schemas_share_a_thread_and_one_that_is_down_holds_nobody_up),
         TEST(no_step_waits_for_a_silent_server),
         TEST(a_handler_that_asks_keeps_the_lease),
         TEST(a_handler_over_its_time_is_told),

@@ -31,8 +31,8 @@ MAKEFLAGS += --no-print-directory
 .DELETE_ON_ERROR:
 .SUFFIXES:
 .PHONY: help demo demo-outbox bench test chaos chaos-upgrade chaos-mutants test-core test-fresh \
-	test-servers test-breadth static fuzz examples sanitize valgrind explore simulate differential \
-	mutants embed verify clean
+	test-servers test-breadth static fuzz examples sanitize valgrind coverage-pg explore simulate \
+	differential mutants embed verify clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' Makefile
@@ -168,6 +168,24 @@ valgrind: ## the tests under valgrind
 	@$(MAKE) -k build-core build-pg || :
 	@exec env $(SLOW) JOBQ_TEST_WRAPPER="valgrind -q --error-exitcode=9 --leak-check=no" \
 		tests/server.sh tests/run.sh $(CORE_TESTS:%=.build/cc/%) $(PG_TESTS:%=.build/cc/%)
+	@tests/run.sh --total
+
+# Atomic counts, as there are threads; what ends by a signal or _exit leaves none.
+.build/coverage-pg/%/run: tests/%.c $(TEST_DEPENDS)
+	@rm -rf $(@D); mkdir -p $(@D); echo "build $(@:.build/%=%)"
+	$(QUIET)gcc -std=c99 $(POSIX) -O0 -w --coverage -fprofile-update=atomic -I. -Itests \
+		$(LIBPQ_CFLAGS) -pthread $< -lcmocka $(LIBPQ_LIBS) -o $@
+
+coverage-pg: export JOBQ_TEST_VERDICT = total
+coverage-pg: ## lines of jobq_pg.h that its tests take (95 % or more), asserts apart
+	@CC="$(CC)" CXX="$(CXX)" tests/setup.sh test
+	@tests/setup.sh coverage-pg
+	@$(MAKE) $(PG_TESTS:%=.build/coverage-pg/%/run)
+	@find .build/coverage-pg -name '*.gcda' -delete
+	@tests/run.sh --reset
+	@exec env $(SLOW) tests/server.sh tests/run.sh $(PG_TESTS:%=.build/coverage-pg/%/run)
+	@gcovr -r . -f 'jobq_pg\.h' --exclude-lines-by-pattern '.*JOBQ_ASSERT\(.*' \
+		--fail-under-line 95 .build/coverage-pg
 	@tests/run.sh --total
 
 EMBED = awk -f sql/embed.awk $(sort $(wildcard sql/[0-9][0-9][0-9]_*.sql)) jobq_pg.h

@@ -1,5 +1,5 @@
 #!/bin/sh
-# setup.sh core|mutants|demo|bench|test|servers|breadth|static|fuzz|valgrind|fresh
+# setup.sh core|mutants|demo|bench|test|servers|breadth|static|fuzz|valgrind|coverage-pg|fresh
 #                    install what that needs and is missing here; else silent
 # setup.sh --pg-bin  print the folder of the newest Postgres server, >= 14
 #
@@ -48,6 +48,7 @@ static) needs="bash gcc libpq clang clang-tidy cppcheck" ;;
 fuzz) needs="bash libpq clang libfuzzer" ;;
 servers) needs="npm" ;;
 valgrind) needs="valgrind" ;;
+coverage-pg) needs="gcc gcovr" ;;
 fresh) needs="debootstrap" ;;
 *) sed -n '2,4s/^# //p' "$0" >&2; exit 2 ;;
 esac

@@ -177,7 +177,7 @@ static void perform_and_the_wire_say_the_same(void **unused)
     (void)unused;
     chance = jobq_random_from(7);
     now_us = 1000 * SECOND;
-    for (i = 0; i < (check_slow() ? STEPS / 10 : STEPS); i++) {
+    for (i = 0; i < (check_slow() ? STEPS / 3 : STEPS); i++) {
         if (i % 2000 == 0) begin();
         now_us += between(0, 3) == 0 ? between(1, 2 * SECOND) : between(1, SECOND / 20);
         something_happens();

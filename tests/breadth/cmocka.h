@@ -67,6 +67,28 @@ static inline void shim_equal(unsigned long long a, unsigned long long b, bool w
     SHIM_TRUE((unsigned long long)(x) >= (unsigned long long)(low) &&                      \
                   (unsigned long long)(x) <= (unsigned long long)(high),                   \
               #x " in " #low " to " #high)
+/* An assert of the code under test, which expect_assert_failure awaits. */
+static jmp_buf shim_asserted;
+static bool shim_expecting;
+
+static inline void mock_assert(int is, const char *text, const char *file, int line)
+{
+    if (is) return;
+    if (shim_expecting) longjmp(shim_asserted, 1);
+    shim_fail(file, line, "%s", text);
+}
+
+#define expect_assert_failure(call)                                        \
+    do {                                                                   \
+        shim_expecting = true;                                             \
+        if (setjmp(shim_asserted) == 0) {                                  \
+            call;                                                          \
+            shim_expecting = false;                                        \
+            shim_fail(__FILE__, __LINE__, "no assert failed: %s", #call);  \
+        }                                                                  \
+        shim_expecting = false;                                            \
+    } while (0)
+
 #define print_message printf
 #define fail_msg(...) shim_fail(__FILE__, __LINE__, __VA_ARGS__)
 

@@ -12,13 +12,9 @@ sql_unfenced_complete          late
 sql_all_blamed                 kill
 sql_crash_uncounted            kill
 sql_suspects_mixed             kill
-sql_rescue_early               freeze
-sql_rescue_by_snapshot         freeze
 sql_rescue_loses_the_rest      kill
-sql_outbox_lost_lease_commits  freeze_inside
 sql_outbox_unfenced_ack        freeze_inside
 sql_outbox_number_backwards    kill
-sql_outbox_late_commit_lost    kill
 "
 failed=0
 while read -r name faults; do

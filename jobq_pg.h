@@ -631,10 +631,10 @@ typedef struct jobq_pg_batch {
 } jobq_pg_batch;
 
 typedef struct jobq_pg_claim_desc {
-    int64_t worker;
-    int64_t number;        /* counting up; never used twice by this worker */
-    int32_t limit;
-    const jobq_lane *lanes;
+    int64_t worker;         /* registered and not dead */
+    int64_t number;         /* counting up from 1; never used twice by this worker */
+    int32_t limit;          /* jobs */
+    const jobq_lane *lanes; /* where to look, the most urgent first */
     size_t lane_count;
     const int32_t *foreign; /* kinds to leave alone */
     size_t foreign_count;
@@ -652,29 +652,49 @@ typedef struct jobq_pg_result {
     bool payload_bytes;
 } jobq_pg_result;
 
-/* jobq_pg_register -- a worker under a fresh id, without handlers of its own. queue_ids (may be
- * NULL): one for each queue. SQL: register. */
+/*
+ * jobq_pg_register -- a worker under a fresh id, without handlers of its own.
+ *
+ * Shape   worker: random, not 0 (jobq_worker_id_from), new after each death. queues come into being
+ *         on first use; queue_ids (may be NULL): one for each, for the lanes of a claim.
+ * SQL     register
+ * Errors  JOBQ_ERROR_INVALID: a name, no lease. JOBQ_ERROR_EXISTS: this id is taken.
+ */
 JOBQ_API jobq_error jobq_pg_register(jobq_pg *pg, PGconn *conn, int64_t worker, const char *name,
                                      int64_t lease_us, const char *const *queues,
                                      size_t queue_count, int32_t *queue_ids, jobq_pg_error *error);
 
-/* jobq_pg_claim -- takes jobs. SQL: claim. JOBQ_ERROR_DEAD: register anew. */
+/*
+ * jobq_pg_claim -- takes jobs, under the token (worker, number).
+ *
+ * Shape   batch: at most limit jobs, count 0 when there are none; due_us and suspects then tell
+ *         what may come. A short answer is not an empty queue: rows locked by others are left out.
+ * SQL     claim
+ * Errors  JOBQ_ERROR_DEAD: register anew. With any other error the claim may have happened: ask
+ *         jobq_pg_recover before you go on. batch is empty then.
+ */
 JOBQ_API jobq_error jobq_pg_claim(jobq_pg *pg, PGconn *conn, const jobq_pg_claim_desc *desc,
                                   jobq_pg_batch *batch, jobq_pg_error *error);
 
-/* jobq_pg_recover -- a claim whose answer was lost: burns its number, or reads its jobs. SQL:
- * recover. */
+/* jobq_pg_recover -- a claim whose answer was lost: reads its jobs, if it happened, or burns its
+ * number, so that it never will. batch as of jobq_pg_claim. SQL: recover. */
 JOBQ_API jobq_error jobq_pg_recover(jobq_pg *pg, PGconn *conn, int64_t worker, int64_t number,
                                     jobq_pg_batch *batch, jobq_pg_error *error);
 
-/* jobq_pg_batch_payload -- payload (JSON text or bytes) of job i; lives until the batch is
- * cleared. */
+/* jobq_pg_batch_payload -- payload of job i, i < count: JSON text, or bytes when *bytes (may be
+ * NULL) says so; {NULL, 0}: none. Lives until the batch is cleared. */
 JOBQ_API jobq_str jobq_pg_batch_payload(const jobq_pg_batch *batch, size_t i, bool *bytes);
 JOBQ_API void jobq_pg_batch_clear(jobq_pg_batch *batch);
 
-/* jobq_pg_settle -- writes decisions about claimed jobs, each fenced by its token. answers[i] (may
- * be NULL): JOBQ_OK, JOBQ_ERROR_LOST or JOBQ_ERROR_BUSY. SQL: complete for successes, settle for
- * the rest. */
+/*
+ * jobq_pg_settle -- writes decisions about claimed jobs, each fenced by its token.
+ *
+ * Shape   decisions: of jobq_job_decide. answers (may be NULL) holds count of JOBQ_OK,
+ *         JOBQ_ERROR_LOST (the token is no more on the row, nothing was written) and
+ *         JOBQ_ERROR_BUSY (someone locks the row: send it again).
+ * SQL     complete for successes, settle for the rest
+ * Errors  of the statements: some of it may be written. Send it all again, and take lost for done.
+ */
 JOBQ_API jobq_error jobq_pg_settle(jobq_pg *pg, PGconn *conn, const jobq_pg_result *results,
                                    size_t count, jobq_error *answers, jobq_pg_error *error);
 
@@ -1143,7 +1163,7 @@ typedef struct jobq_pg_worker_desc {
                                          SIGINT} (default: none, and no handler is installed);
                                          what was installed before comes back with free */
     jobq_pg_hooks hooks;              /* around its handlers */
-    jobq_pg_stats *stats;             /* filled when jobq_pg_work ends (default: nowhere) */
+    jobq_pg_stats *stats;             /* of jobq_pg_work: filled when it ends (default: NULL) */
 } jobq_pg_worker_desc;
 
 /*
@@ -1192,17 +1212,21 @@ JOBQ_API int jobq_pg_worker_fds(const jobq_pg_worker *worker, struct pollfd *fds
  * now. */
 JOBQ_API void jobq_pg_worker_stop(jobq_pg_worker *worker);
 
-/* jobq_pg_worker_wait -- waits until it has stopped; one of jobq_pg_worker_open is run meanwhile, on
- * this thread. stats may be NULL. Once. JOBQ_ERROR_TIMEOUT:
- * it gave up, because more than half of its handlers overran their time and never returned: end the
- * process. */
+/*
+ * jobq_pg_worker_wait -- waits until it has stopped; one of jobq_pg_worker_open is run meanwhile,
+ * on this thread.
+ *
+ * Shape   stats may be NULL. Once.
+ * Errors  JOBQ_ERROR_TIMEOUT: it gave up, because more than half of its handlers overran their time
+ *         and never returned, or their threads could not be replaced: end the process.
+ */
 JOBQ_API jobq_error jobq_pg_worker_wait(jobq_pg_worker *worker, jobq_pg_stats *stats);
 
 /* jobq_pg_worker_free -- frees it, after jobq_pg_worker_wait, or the step that said it has stopped;
  * before that, jobs in its hands stay there until its lease is over. NULL: nothing. */
 JOBQ_API void jobq_pg_worker_free(jobq_pg_worker *worker);
 
-/* jobq_pg_worker_stats -- a copy of its counts. */
+/* jobq_pg_worker_stats -- a copy of its counts; from any thread, until it is freed. */
 JOBQ_API jobq_pg_stats jobq_pg_worker_stats(jobq_pg_worker *worker);
 
 /* How a worker is just now. */
@@ -1254,7 +1278,8 @@ JOBQ_API jobq_error jobq_pg_work_one(jobq_pg *pg, const jobq_pg_worker_desc *des
                                      jobq_pg_error *error);
 
 /* jobq_pg_call_conn -- a connection of the pool for this handler, the same at each call. It goes
- * back when the handler returns; what is not committed then is rolled back. NULL: see error. */
+ * back when the handler returns; what is not committed then is rolled back. Cut short when the
+ * handler overruns its time. NULL: see error; return JOBQ_OUTCOME_RETRY. */
 JOBQ_API PGconn *jobq_pg_call_conn(jobq_call *call, jobq_pg_error *error);
 
 /*

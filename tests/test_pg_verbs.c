@@ -685,6 +685,20 @@ static void a_claim_answers_the_most_urgent_first(void **unused)
     jobq_pg_batch_clear(&batch);
 }
 
+static void a_worker_registers_once(void **unused)
+{
+    static const char *const queues[] = {"q"};
+    jobq_pg_error error;
+
+    (void)unused;
+    assert_int_equal(jobq_pg_register(pg, NULL, WORKER, "w", 0, queues, 1, NULL, &error),
+                     JOBQ_ERROR_INVALID);
+    assert_int_equal(jobq_pg_register(pg, NULL, WORKER, "w", SECOND, queues, 1, NULL, &error),
+                     JOBQ_OK);
+    assert_int_equal(jobq_pg_register(pg, NULL, WORKER, "w", SECOND, queues, 1, NULL, &error),
+                     JOBQ_ERROR_EXISTS);
+}
+
 static void the_dead_do_not_sleep(void **unused)
 {
     int32_t queue = register_worker(WORKER, 600 * SECOND);
@@ -708,6 +722,7 @@ int main(void)
         TEST(get_tells_every_state),
         TEST(a_claim_answers_the_most_urgent_first),
         TEST(the_dead_do_not_sleep),
+        TEST(a_worker_registers_once),
         TEST(a_job_under_two_tokens_gets_two_answers),
         TEST(a_stolen_lease_refuses_the_commit_in_every_isolation),
         TEST(a_rescue_steps_over_a_job_that_is_being_completed),

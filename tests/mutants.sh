@@ -27,8 +27,11 @@
 #   5 the store's clock, and     explore (each lease, each      lease_from_answer handed_out_without_
 #     what was watched, alone    death, clock steps);           lease rescue_unwatched rescue_after_
 #     end a lease                test_core_loop                 outage rescue_by_snapshot sql_rescue_*
-#   6 order in a partition       test_core_relay (a world of    relay_* outbox_*
-#                                its own), test_core_outbox
+#   6 order in a partition,      test_core_relay (a world of    relay_* outbox_*
+#     its poison alone           its own), test_core_outbox,    dead_letter_overcounted
+#                                test_core_handlers
+#   (rules for what comes in     test_core_strings              utf8_surrogates_taken
+#     from outside)                                             json_zero_counts
 #   7 cuts, outages, lost words  simulate, explore (cuts,       wake_up_lost notified_ignored
 #     delay or repeat only       ghosts, stalls), the wire      news_before_registered parked_for_good
 #                                                               live_claims_given_back
@@ -56,8 +59,8 @@ build() {
 # Cheap tools first. A mutant that does not build, or no longer applies, is nobody's kill.
 hunt_core() {
     local tool
-    for tool in test_core_machine test_core_rules test_core_loop test_core_conform test_core_outbox \
-        test_core_relay; do
+    for tool in test_core_machine test_core_rules test_core_strings test_core_handlers \
+        test_core_loop test_core_conform test_core_outbox test_core_relay; do
         build "$tool" -lcmocka && try "$tool" "$work/$tool" && return
     done
     flags="$flags -O2"
@@ -105,4 +108,7 @@ fi
 [ $# -gt 0 ] || set -- $(cd tests/mutants && ls -- *.patch | sed 's/\.patch$//')
 run=env
 case " $*" in *" sql_"*) run=tests/server.sh ;; esac
-printf '%s\n' "$@" | exec "$run" xargs -P 2 -n 1 tests/mutants.sh --one
+printf '%s\n' "$@" | "$run" xargs -P 2 -n 1 tests/mutants.sh --one | awk -v all=$# '
+    { print; fflush() }
+    /^killed / { passed++ }
+    END { printf "%d passed, %d failed\n", passed, all - passed; exit passed < all }'

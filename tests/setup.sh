@@ -1,5 +1,5 @@
 #!/bin/sh
-# setup.sh core|mutants|demo|bench|test|servers|breadth|static|fuzz|valgrind|coverage-pg|fresh
+# setup.sh core|mutants|demo|bench|test|servers|breadth|static|fuzz|valgrind|coverage|coverage-pg|fresh
 #                    install what that needs and is missing here; else silent
 # setup.sh --pg-bin  print the folder of the newest Postgres server, >= 14
 #
@@ -37,6 +37,7 @@ case "${1-}" in
 core) needs="bash cc cmocka" ;;
 chaos) needs="bash cc libpq server ps pgbouncer" ;;
 mutants) needs="bash cc cmocka patch libpq server" ;;
+coverage) needs="bash cc cmocka gcc gcovr" ;;
 demo) needs="bash cc libpq server" ;;
 bench) needs="bash cc libpq server gnuplot" ;;
 test) needs="bash cc c++ cmocka libpq server ps pgbouncer" ;;

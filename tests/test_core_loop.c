@@ -429,6 +429,249 @@ static void what_remains_is_asked_ever_more_seldom(void **unused)
     assert_in_range(asked, 50, 90); /* poll_us is 1 s without listen */
 }
 
+/* ---- what seldom happens --------------------------------------------------------------------- */
+
+static void deed(jobq_action_kind kind, int64_t worker, int64_t number, int64_t now)
+{
+    jobq_action a;
+
+    memset(&a, 0, sizeof a);
+    a.kind = kind;
+    a.worker = worker;
+    a.number = number;
+    a.slot = -1;
+    jobq_memory_perform(memory, &loop, &a, 2, 2, now, now);
+}
+
+/* A cancel request reaches jobs that wait for a thread, wherever they stand in the line. */
+static void queued_jobs_are_cancelled_where_they_stand(void **unused)
+{
+    int i;
+
+    (void)unused;
+    for (i = 0; i < 2; i++) add_job(0);
+    settle_down(0);
+    assert_int_equal(loop.queued.count, 2);
+    jobq_loop_cancel(&loop, 99);
+    jobq_loop_cancel(&loop, 2); /* the last, and the first */
+    jobq_loop_cancel(&loop, 1);
+    assert_int_equal(loop.queued.count, 0);
+    settle_down(SECOND);
+    for (i = 1; i <= 2; i++) {
+        assert_int_equal(jobq_memory_get(memory, i)->job.state, JOBQ_STATE_CANCELLED);
+    }
+}
+
+static void a_wake_up_about_a_cancel_request_brings_the_news(void **unused)
+{
+    jobq_action a;
+
+    (void)unused;
+    settle_down(0);
+    jobq_loop_notified(&loop, 1000, true);
+    a = jobq_loop_next(&loop, 1000);
+    assert_int_equal(a.kind, JOBQ_ACTION_HEARTBEAT);
+}
+
+/* Deaf, it looks every second; what was said meanwhile is looked for when it hears again. */
+static void a_worker_that_hears_nothing_looks_more_often(void **unused)
+{
+    int64_t now;
+    int heard = 0, deaf = 0;
+
+    (void)unused;
+    for (now = 0; now < 60 * SECOND; now += 50000) settle_down(now);
+    for (; now < 80 * SECOND; now += 50000) {
+        while (step(now).kind != JOBQ_ACTION_WAIT) heard++;
+    }
+    jobq_loop_hears(&loop, now, true); /* no news */
+    jobq_loop_hears(&loop, now, false);
+    for (; now < 100 * SECOND; now += 50000) {
+        while (step(now).kind != JOBQ_ACTION_WAIT) deaf++;
+    }
+    assert_true(deaf > 2 * heard);
+    jobq_loop_hears(&loop, now, true);
+    assert_int_equal(loop.claim_mono_us <= now, true);
+}
+
+/* The database refuses what is in a batch: halves find the culprit, which is a failed attempt. */
+static void the_job_that_the_database_refuses_is_found(void **unused)
+{
+    int32_t slots[8], i, n, bad = 0;
+    int64_t now = 0;
+    jobq_action a;
+
+    (void)unused;
+    for (i = 0; i < 2; i++) add_job(0);
+    settle_down(0);
+    for (i = 0; i < 2; i++) {
+        int32_t slot = jobq_loop_take(&loop, 1);
+        jobq_loop_handled(&loop, 1, slot, loop.slots[slot].generation, JOBQ_OUTCOME_SUCCESS, 0,
+                          false);
+    }
+    for (now = 2; now < 60 * SECOND && bad < 5; now += 10000) {
+        while ((a = jobq_loop_next(&loop, now)).kind != JOBQ_ACTION_WAIT) {
+            bool refused = false;
+            if (a.kind != JOBQ_ACTION_COMPLETE) {
+                jobq_memory_perform(memory, &loop, &a, 2, 2, now, now);
+                continue;
+            }
+            n = jobq_loop_sent(&loop, a.kind, slots, 8);
+            for (i = 0; i < n; i++) refused |= loop.slots[slots[i]].job.id == 2;
+            if (refused) {
+                bad++;
+                jobq_loop_flushed(&loop, now, a.kind, JOBQ_ERROR_DATABASE);
+            } else jobq_memory_perform(memory, &loop, &a, 2, 2, now, now);
+        }
+        if (jobq_memory_get(memory, 2)->job.state != JOBQ_STATE_RUNNING) break;
+    }
+    assert_int_equal(jobq_memory_get(memory, 1)->job.state, JOBQ_STATE_SUCCEEDED);
+    assert_int_equal(jobq_memory_get(memory, 2)->job.state, JOBQ_STATE_READY);
+    assert_int_equal(jobq_memory_get(memory, 2)->job.attempt, 1);
+    assert_int_equal(bad, 2); /* both, then it alone */
+}
+
+static void a_vacuum_is_wanted_after_enough_jobs(void **unused)
+{
+    int64_t now = SECOND;
+    jobq_action a;
+    int pass;
+
+    (void)unused;
+    settle_down(0);
+    for (pass = 0; pass < 2; pass++) { /* done, and refused */
+        loop.vacuum_rows = loop.config.vacuum_rows;
+        now = jobq__max(now, loop.vacuum_mono_us);
+        while ((a = jobq_loop_next(&loop, now)).kind != JOBQ_ACTION_VACUUM) {
+            assert_int_not_equal(a.kind, JOBQ_ACTION_WAIT);
+            jobq_memory_perform(memory, &loop, &a, 2, 2, now, now);
+        }
+        if (pass == 0) jobq_memory_perform(memory, &loop, &a, 2, 2, now, now);
+        else jobq_loop_answered(&loop, now, a.kind, JOBQ_ERROR_DATABASE);
+        assert_true(loop.vacuum_mono_us > now && loop.vacuum_rows == 0);
+    }
+    assert_true(loop.vacuum_mono_us >= now + 60 * SECOND); /* it may not: leave it alone */
+}
+
+/* Whoever waits for threads learns when something is due. */
+static void it_tells_when_something_is_due(void **unused)
+{
+    int32_t slot;
+
+    (void)unused;
+    assert_true(jobq_loop_due(&loop, 0) == JOBQ_NEVER); /* not connected */
+    add_job(0);
+    settle_down(0);
+    slot = jobq_loop_take(&loop, 1);
+    jobq_loop_handled(&loop, 1, slot, loop.slots[slot].generation, JOBQ_OUTCOME_SUCCESS, 0, false);
+    assert_true(jobq_loop_due(&loop, 1) <= 1 + 5000);
+}
+
+/* The answer of a claim is lost; its jobs are recovered under the same number. */
+static void a_lost_claim_is_recovered(void **unused)
+{
+    static jobq_loop told;
+    jobq_action a;
+
+    (void)unused;
+    add_job(0);
+    while ((a = jobq_loop_next(&loop, 0)).kind != JOBQ_ACTION_CLAIM) {
+        jobq_memory_perform(memory, &loop, &a, 2, 2, 0, 0);
+    }
+    told = loop;
+    jobq_memory_perform(memory, &told, &a, 2, 2, 0, 0);
+    jobq_loop_disconnected(&loop, 1);
+    assert_int_equal(jobq_memory_get(memory, 1)->job.state, JOBQ_STATE_RUNNING);
+    settle_down(SECOND);
+    assert_int_equal(loop.queued.count, 1);
+    assert_int_equal(loop.slots[loop.queued.head].job.claim, a.number);
+}
+
+/* Declared dead by somebody: it registers anew, under another id. */
+static void a_dead_worker_registers_anew(void **unused)
+{
+    int64_t before;
+    int32_t rescued;
+    bool more;
+
+    (void)unused;
+    settle_down(0);
+    before = loop.worker;
+    assert_false(jobq_memory_rescue(memory, before, 99, 1, 2 * LEASE, &rescued, &more)); /* beats */
+    assert_true(jobq_memory_rescue(memory, before, jobq_memory_workers(memory)[0].beat, 1,
+                                   2 * LEASE, &rescued, &more));
+    settle_down(6 * SECOND);
+    assert_int_equal(loop.stats.deaths, 1);
+    assert_true(loop.worker != before && loop.worker != 0);
+    deed(JOBQ_ACTION_SLEEP, before, 0, 6 * SECOND); /* of the dead: nobody there to sleep */
+}
+
+/* Asked to stop while the database is away: it leaves after the grace; what it holds is rescued. */
+static void a_stop_does_not_wait_for_a_database_that_is_away(void **unused)
+{
+    int64_t now = SECOND;
+    jobq_action a;
+
+    (void)unused;
+    add_job(0);
+    settle_down(0);
+    jobq_loop_disconnected(&loop, SECOND);
+    jobq_loop_stop(&loop, SECOND, SECOND);
+    jobq_loop_stop(&loop, SECOND, -1);
+    do {
+        a = jobq_loop_next(&loop, now);
+        if (a.kind == JOBQ_ACTION_CONNECT) jobq_loop_disconnected(&loop, now);
+        else if (a.kind == JOBQ_ACTION_WAIT) now = a.until_mono_us;
+        assert_true(now < 100 * SECOND);
+    } while (a.kind != JOBQ_ACTION_EXIT);
+    jobq_loop_stop(&loop, now, 0); /* too late to matter */
+    assert_int_equal(loop.phase, JOBQ_PHASE_EXITED);
+}
+
+/* Handlers that overrun: given up, and their connection cut. */
+static void a_handler_that_overruns_is_given_up(void **unused)
+{
+    jobq_policy policy = jobq_policy_defaults(NULL);
+    int32_t slot, n;
+
+    (void)unused;
+    policy.timeout_us = SECOND;
+    jobq_memory_policy(memory, 1, &policy, false);
+    add_job(0);
+    settle_down(0);
+    slot = jobq_loop_take(&loop, 0);
+    assert_true(slot >= 0);
+    for (n = 0; n < 10 && loop.stats.abandoned == 0; n++) step(SECOND + 1);
+    assert_int_equal(loop.stats.abandoned, 1);
+    assert_false(jobq_loop_handled(&loop, 2 * SECOND, slot, loop.slots[slot].generation - 1,
+                                   JOBQ_OUTCOME_SUCCESS, 0, false));
+    settle_down(2 * SECOND);
+    assert_int_equal(jobq_memory_get(memory, 1)->job.attempt, 1);
+    assert_int_equal(jobq_memory_get(memory, 1)->job.state, JOBQ_STATE_READY);
+}
+
+/* Answers about what is not there, or does not fit, change nothing. */
+static void strange_answers_are_ignored(void **unused)
+{
+    static jobq_loop before;
+    jobq_job odd = jobq_job_new(7);
+    int32_t none = 0;
+
+    (void)unused;
+    settle_down(0);
+    before = loop;
+    jobq_loop_unsettled(&loop, 1, JOBQ_ACTION_COMPLETE, 4711, 1, 1, JOBQ_ERROR_LOST);
+    assert_int_equal(jobq_loop_job(&loop, 1, &odd), -1); /* no token */
+    jobq_loop_foreign(&loop, &none, 0);
+    deed(JOBQ_ACTION_WAIT, 0, 0, 1);
+    deed(JOBQ_ACTION_EXIT, 0, 0, 1);
+    deed(JOBQ_ACTION_ABANDON, 0, 0, 1);
+    assert_memory_equal(before.slots, loop.slots, sizeof loop.slots);
+    assert_memory_equal(&before.stats, &loop.stats, sizeof loop.stats);
+    deed(JOBQ_ACTION_DISCONNECT, 0, 0, 2);
+    assert_false(loop.connected);
+}
+
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
@@ -442,6 +685,17 @@ int main(void)
         cmocka_unit_test_setup(results_survive_a_cut_connection, setup),
         cmocka_unit_test_setup(parked_jobs_of_its_kinds_are_asked_back, setup),
         cmocka_unit_test_setup(bounds_fall_when_the_stores_clock_runs_back, setup),
+        cmocka_unit_test_setup(queued_jobs_are_cancelled_where_they_stand, setup),
+        cmocka_unit_test_setup(a_wake_up_about_a_cancel_request_brings_the_news, setup),
+        cmocka_unit_test_setup(a_worker_that_hears_nothing_looks_more_often, setup),
+        cmocka_unit_test_setup(the_job_that_the_database_refuses_is_found, setup),
+        cmocka_unit_test_setup(a_vacuum_is_wanted_after_enough_jobs, setup),
+        cmocka_unit_test_setup(it_tells_when_something_is_due, setup),
+        cmocka_unit_test_setup(a_lost_claim_is_recovered, setup),
+        cmocka_unit_test_setup(a_dead_worker_registers_anew, setup),
+        cmocka_unit_test_setup(a_stop_does_not_wait_for_a_database_that_is_away, setup),
+        cmocka_unit_test_setup(a_handler_that_overruns_is_given_up, setup),
+        cmocka_unit_test_setup(strange_answers_are_ignored, setup),
         cmocka_unit_test_setup(it_looks_again_when_its_sleep_is_announced, setup),
         cmocka_unit_test_setup(dead_workers_make_room, setup),
         cmocka_unit_test_setup(handlers_run_on_memory_with_a_clock_of_ones_own, setup),

@@ -503,9 +503,42 @@ static void long_error_texts_are_cut_at_a_character(void **unused)
     assert_memory_equal(out, "Max crashes (3) exceeded: ", 26);
 }
 
+static void numbers_without_a_name_are_unknown(void **unused)
+{
+    static const char *const stages[] = {"EXTRACTION", "EMBEDDING"};
+    jobq_profile profile = JOBQ_PROFILE_QUICK;
+    jobq_curve curve = JOBQ_CURVE_LINEAR;
+    jobq_state state = JOBQ_STATE_READY;
+    char out[64];
+    int i, stage = 7;
+
+    (void)unused;
+    for (i = 0; i < JOBQ_EVENT_COUNT; i++) {
+        assert_int_equal(strcmp(jobq_event_name((jobq_event_kind)i), "unknown") == 0, i == 0);
+    }
+    for (i = 0; i <= JOBQ_STATE_COUNT; i++) {
+        bool named = i > JOBQ_STATE_NONE && i < JOBQ_STATE_COUNT;
+        assert_int_equal(strcmp(jobq_state_name((jobq_state)i), "unknown") != 0, named);
+        assert_int_equal(jobq_state_letter((jobq_state)i) != 0, named);
+        assert_int_equal(jobq_status_format(out, sizeof out, stages, 2, 1, (jobq_state)i),
+                         named ? JOBQ_OK : JOBQ_ERROR_INVALID);
+    }
+    assert_string_equal(jobq_event_name(JOBQ_EVENT_COUNT), "unknown");
+    assert_string_equal(jobq_curve_name(JOBQ_CURVE_COUNT), "unknown");
+    assert_string_equal(jobq_profile_name(JOBQ_PROFILE_COUNT), "unknown");
+    assert_int_equal(jobq_state_from_letter('?'), JOBQ_STATE_NONE);
+    assert_int_equal(jobq_profile_from(jobq_str_from("slow"), &profile), JOBQ_ERROR_INVALID);
+    assert_int_equal(jobq_curve_from(jobq_str_from("steep"), &curve), JOBQ_ERROR_INVALID);
+    assert_int_equal(jobq_state_from(jobq_str_from("gone"), &state), JOBQ_ERROR_INVALID);
+    assert_int_equal(jobq_status_from(jobq_str_from("EXTRACTION_"), stages, 2, &stage, &state),
+                     JOBQ_ERROR_INVALID);
+    assert_true(profile == JOBQ_PROFILE_QUICK && curve == JOBQ_CURVE_LINEAR && stage == 7);
+}
+
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
+        cmocka_unit_test(numbers_without_a_name_are_unknown),
         cmocka_unit_test(every_state_meets_every_event),
         cmocka_unit_test(a_claim_takes_the_token_and_raises_the_attempt),
         cmocka_unit_test(the_nth_failed_attempt_is_the_last),

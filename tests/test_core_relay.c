@@ -438,6 +438,147 @@ static void a_transaction_rolled_back_is_an_attempt(void **unused)
     assert_true(row(1)->run_at_us > 0);
 }
 
+/* The first action of a kind, the others on the way carried out. */
+static jobq_action reach(jobq_action_kind kind, int64_t now)
+{
+    jobq_action a;
+    int n;
+
+    for (n = 0; n < 100; n++) {
+        a = jobq_loop_next(&loop, now);
+        if (a.kind == kind) return a;
+        assert_int_not_equal(a.kind, JOBQ_ACTION_WAIT);
+        jobq_memory_perform(memory, &loop, &a, 2, 0, now, now);
+    }
+    fail_msg("it never comes");
+    return a;
+}
+
+static void a_refused_acknowledgement_is_sent_again(void **unused)
+{
+    int32_t part;
+
+    (void)unused;
+    send(0, 2);
+    settle_down(0);
+    part = jobq_loop_take_messages(&loop, 0);
+    handle(part, 1, JOBQ_RESULT_SUCCESS);
+    jobq_loop_acked(&loop, 2, reach(JOBQ_ACTION_ACK, 1).slot, JOBQ_ERROR_RETRYABLE, 0);
+    assert_int_equal(loop.relay.parts[part].state, JOBQ_PART_FINISHED);
+    live_until(2, 60 * MS);
+    assert_int_equal(row(1)->cursor.acked, 2);
+}
+
+static void a_refused_renewal_is_sent_again(void **unused)
+{
+    int32_t part;
+    jobq_action a;
+
+    (void)unused;
+    send(0, 1);
+    settle_down(0);
+    part = jobq_loop_take_messages(&loop, 0);
+    a = reach(JOBQ_ACTION_RENEW, LEASE / 3);
+    jobq_loop_renewed(&loop, LEASE / 3, part, loop.relay.parts[part].generation,
+                      JOBQ_ERROR_RETRYABLE);
+    assert_int_equal(a.slot, part);
+    assert_true(loop.relay.parts[part].renew_mono_us == LEASE / 3 + 50 * MS);
+    live_until(LEASE / 3, LEASE / 3 + 50 * MS);
+    assert_int_equal(loop.relay.stats.renewals, 1);
+}
+
+static void a_queues_time_out_is_a_deliverys(void **unused)
+{
+    jobq_policy policy = jobq_policy_defaults(NULL);
+    int32_t part;
+
+    (void)unused;
+    policy.timeout_us = 300 * MS;
+    jobq_memory_policy(memory, 1, &policy, false);
+    send(0, 1);
+    settle_down(0);
+    part = jobq_loop_take_messages(&loop, 0);
+    assert_int_equal(jobq_loop_delivery_stopping(&loop, 300 * MS, part,
+                                                 loop.relay.parts[part].generation),
+                     JOBQ_STOP_TIMEOUT);
+}
+
+/* A handler that overruns within its own transaction: nobody knows what became of that. */
+static void a_commit_that_overruns_is_nobodys(void **unused)
+{
+    uint8_t outcomes[JOBQ_LOOP_BATCH];
+    jobq_verdict v;
+    int32_t part;
+
+    (void)unused;
+    send(0, 1);
+    settle_down(0);
+    part = jobq_loop_take_messages(&loop, 0);
+    memset(&v, 0, sizeof v);
+    memset(outcomes, JOBQ_RESULT_SUCCESS, sizeof outcomes);
+    v.result = JOBQ_RESULT_SUCCESS;
+    v.processed = 1;
+    assert_true(jobq_loop_delivered(&loop, 1, part, loop.relay.parts[part].generation, &v,
+                                    outcomes, true));
+    live_until(1, 3 * LEASE);
+    assert_int_equal(loop.stats.abandoned, 1);
+    assert_int_equal(row(1)->cursor.acked, 0);
+    assert_int_equal(jobq_cursor_attempts(&row(1)->cursor, 1), 2); /* and it is read again */
+}
+
+static void acknowledged_messages_give_their_places_back(void **unused)
+{
+    jobq_loop_config config = config_for_messages();
+    int32_t part;
+
+    (void)unused;
+    config.reclaim_rows = 2;
+    start(&config);
+    send(0, 3);
+    send(1, 1);
+    memory->messages[2].dead = true; /* a dead letter stays */
+    settle_down(0);
+    part = jobq_loop_take_messages(&loop, 0);
+    assert_int_equal(loop.relay.parts[part].id, 1);
+    handle(part, 1, JOBQ_RESULT_SUCCESS);
+    live_until(1, 5 * SECOND);
+    assert_null(jobq_memory_message_at(memory, 1, 1));
+    assert_null(jobq_memory_message_at(memory, 1, 2));
+    assert_non_null(jobq_memory_message_at(memory, 1, 3));
+    assert_non_null(jobq_memory_message_at(memory, 2, 1)); /* not acknowledged */
+}
+
+/* Whose worker died, maybe of it: one at a time. */
+static void partitions_of_the_dead_are_taken_one_at_a_time(void **unused)
+{
+    jobq_holder dead[2];
+    jobq_holder nobody;
+    jobq_reading r;
+    int32_t part, i;
+
+    (void)unused;
+    send(0, 2);
+    send(1, 2);
+    jobq_memory_sequence(memory, 2, 100);
+    memset(&nobody, 0, sizeof nobody);
+    for (i = 0; i < 2; i++) { /* it dies with both */
+        memset(&dead[i], 0, sizeof dead[i]);
+        dead[i].worker = 99;
+        dead[i].claim = i + 1;
+        dead[i].lease_us = LEASE;
+        jobq_memory_read(memory, i + 1, &dead[i], 0, &nobody, 4, 0, &r);
+        assert_int_equal(r.count, 2);
+    }
+    live_until(0, 2 * LEASE);
+    assert_int_equal(loop.relay.held, 1);
+    part = jobq_loop_take_messages(&loop, 2 * LEASE);
+    assert_true(part >= 0 && loop.relay.parts[part].suspect);
+    assert_int_equal(jobq_loop_take_messages(&loop, 2 * LEASE), -1);
+    handle(part, 2 * LEASE, JOBQ_RESULT_SUCCESS);
+    settle_down(2 * LEASE);
+    assert_int_equal(loop.relay.held, 2); /* the first one is a suspect no more */
+}
+
 /* -- what the store lets through -- */
 
 static jobq_holder token_of(int64_t worker, int64_t claim, int64_t beat)
@@ -1040,6 +1181,12 @@ int main(void)
         cmocka_unit_test_setup(a_commit_that_nobody_knows_counts_when_it_was_none, setup),
         cmocka_unit_test_setup(a_commit_that_nobody_knows_is_found_done, setup),
         cmocka_unit_test_setup(a_transaction_rolled_back_is_an_attempt, setup),
+        cmocka_unit_test_setup(a_refused_acknowledgement_is_sent_again, setup),
+        cmocka_unit_test_setup(a_refused_renewal_is_sent_again, setup),
+        cmocka_unit_test_setup(a_queues_time_out_is_a_deliverys, setup),
+        cmocka_unit_test_setup(a_commit_that_overruns_is_nobodys, setup),
+        cmocka_unit_test_setup(acknowledged_messages_give_their_places_back, setup),
+        cmocka_unit_test_setup(partitions_of_the_dead_are_taken_one_at_a_time, setup),
         cmocka_unit_test_setup(only_a_holder_that_stands_still_and_has_expired_is_replaced, setup),
         cmocka_unit_test_setup(statements_that_come_too_late_do_nothing, setup),
         cmocka_unit_test_setup(a_holder_is_watched_for_a_lease_by_our_own_clock, setup),

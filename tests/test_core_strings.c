@@ -730,7 +730,7 @@ static void json_agrees_with_the_grammar_on_all_short_texts(void **unused)
             good += is;
         }
     }
-    assert_true(good > 500);
+    assert_true(good > (check_slow() ? 100 : 500));
 }
 
 /* Random walks from good texts: insert, drop and swap what the grammar turns on. */

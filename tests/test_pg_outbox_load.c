@@ -151,7 +151,7 @@ static void workers_are_killed(int partitions)
     }
     await_producers(producers, PRODUCERS);
     for (i = 0; i < 2; i++) finish_child(workers[i], SIGTERM);
-    assert_true(kills > 0);
+    assert_true(kills > 0 || check_slow());
     print_message("%ld messages, %d kills, ", total, kills);
     check_order(partitions, total);
     assert_int_equal(number("SELECT count(*) FROM jobq.dead_letter"), 0);

@@ -261,6 +261,84 @@ static void a_handler_that_does_not_listen_is_abandoned(void **unused)
     end(worker);
 }
 
+/* Two queues, each with its own handler, and one message is one delivery. */
+static jobq_result take_other(jobq_delivery *d, const jobq_message *m)
+{
+    if (!jobq_str_equal(d->queue, jobq_str_from("other")) || m->payload.len != 1) seen->wrong++;
+    __sync_fetch_and_add(&seen->failures, 1);
+    return JOBQ_RESULT_SUCCESS;
+}
+
+static void two_queues_have_a_receiver_each(void **unused)
+{
+    jobq_pg_receiver r[2];
+    jobq_pg_worker_desc desc;
+    jobq_pg_worker *worker;
+    jobq_pg_error error;
+    jobq_pg_message m = plain_message(1);
+
+    (void)unused;
+    open_box(4);
+    assert_int_equal(jobq_pg_outbox_register(pg, NULL, "other", 2, NULL, &error), JOBQ_OK);
+    m.queue = "other";
+    m.payload = jobq_str_from("x");
+    r[0] = receiver(take_each, NULL);
+    r[1] = receiver(take_other, NULL);
+    r[1].queue = "other";
+    r[1].transactional = true;
+    memset(&desc, 0, sizeof desc);
+    desc.receivers = r;
+    desc.receiver_count = 2;
+    assert_int_equal(jobq_pg_worker_start(pg, &desc, &worker, &error), JOBQ_OK);
+    put(NULL, 2, 5);
+    assert_int_equal(jobq_pg_outbox_enqueue(pg, NULL, &m, NULL, &error), JOBQ_OK);
+    assert_true(becomes(20, 6, "SELECT sum(acked) FROM jobq.partition"));
+    put(NULL, 2, 1); /* one that comes later is seen too */
+    assert_true(becomes(20, 7, "SELECT sum(acked) FROM jobq.partition"));
+    nap_us(200000);
+    end(worker);
+    assert_int_equal(seen->handled, 6);
+    assert_int_equal(seen->failures, 1);
+    assert_int_equal(seen->wrong, 0);
+}
+
+/* A stop in the middle: what was handled is acknowledged, nothing is handled after it, nobody holds
+ * anything, and the rest comes to the next worker without an attempt. */
+static jobq_result take_slowly(jobq_delivery *d, const jobq_message *m)
+{
+    nap_us(20000);
+    return take_each(d, m);
+}
+
+static void a_stop_leaves_the_rest_to_the_next(void **unused)
+{
+    jobq_pg_receiver r = receiver(take_slowly, NULL);
+    jobq_pg_worker *worker;
+    int64_t start;
+    int handled;
+
+    (void)unused;
+    open_box(1);
+    put(NULL, 0, 1000);
+    worker = begin(pg, &r, 1);
+    start = jobq_pg__mono_us();
+    while (seen->handled < 5 && jobq_pg__mono_us() - start < 20 * SECOND) nap_us(1000);
+    start = jobq_pg__mono_us();
+    end(worker);
+    assert_true(jobq_pg__mono_us() - start < (check_slow() ? 20 : 5) * SECOND);
+    handled = seen->handled;
+    assert_in_range(handled, 5, 900);
+    assert_int_equal(number("SELECT acked FROM jobq.partition"), handled);
+    assert_int_equal(number("SELECT count(*) FROM jobq.partition WHERE worker IS NULL "
+                            "AND tried = '{}'"), 1);
+    nap_us(100000);
+    assert_int_equal(seen->handled, handled);
+    r = receiver(NULL, take_all);
+    work_off(&r);
+    assert_int_equal(seen->handled, 1000);
+    assert_int_equal(seen->wrong, 0);
+}
+
 /* -- processes -- */
 
 static void a_message_wakes_another_process_at_once(void **unused)
@@ -513,6 +591,8 @@ int main(void)
         cmocka_unit_test_setup(a_long_handler_keeps_its_lease, empty),
         cmocka_unit_test_setup(a_handler_out_of_time_is_asked_to_stop, empty),
         cmocka_unit_test_setup(a_handler_that_does_not_listen_is_abandoned, empty),
+        cmocka_unit_test_setup(two_queues_have_a_receiver_each, empty),
+        cmocka_unit_test_setup(a_stop_leaves_the_rest_to_the_next, empty),
         cmocka_unit_test_setup(jobs_and_messages_share_a_worker, empty),
         cmocka_unit_test_setup(a_worker_of_messages_leaves_jobs_alone, empty),
         cmocka_unit_test_setup(bad_receivers_are_refused, empty),

@@ -195,12 +195,12 @@
  *               committed late
  *     flush     results in batches, after at most flush_us, at once when there is nothing to wait
  *               for
- *     heartbeat every heartbeat_us; an idle worker's looks for jobs in the same statement. The lease
- *               is counted locally from before its last accepted heartbeat was sent; no handler
- *               starts, and running ones are told to stop, before it can expire
+ *     heartbeat every heartbeat_us; an idle worker's looks for jobs in the same statement. The
+ *               lease is counted locally from before its last accepted heartbeat was sent; no
+ *               handler starts, and running ones are told to stop, before it can expire
  *     rescue    only what this worker itself has seen standing still for a whole lease, while alive
- *     sleep     announced after 100 ms idle, withdrawn after 1 s busy; looks after 1, 2, 4, 8 ... ms
- *               close the gap in between
+ *     sleep     announced after 100 ms idle, withdrawn after 1 s busy; looks after 1, 2, 4, 8 ...
+ *               ms close the gap in between
  *     lost      a claim without answer is recovered or burned under its own number; results without
  *     answers   answer are sent again, and "lost" is then an expected answer
  *

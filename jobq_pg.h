@@ -13896,7 +13896,7 @@ static void jobq_pg__keeper_end(jobq_pg_worker *w)
     pthread_cond_signal(&w->keep);
 }
 
-/* -- a host's worker: without threads, so its connections are made, and chores done, bit by bit -- */
+/* -- a host's worker: without threads, so connections are made, and chores done, bit by bit -- */
 
 /* A connection. */
 typedef struct jobq_pg__line {

@@ -52,9 +52,10 @@ static jobq_outcome hopeless(jobq_call *call)
 
 int main(void)
 {
-    static const jobq_memory_handler handlers[] = {{MAIL, RESIZE, {extract, resize}, NULL, NULL, NULL},
-                                                   {MAIL, FLAKY, {flaky}, NULL, NULL, NULL},
-                                                   {MAIL, HOPELESS, {hopeless}, NULL, NULL, NULL}};
+    static const jobq_memory_handler handlers[] = {
+        {.queue = MAIL, .kind = RESIZE, .run = {extract, resize}},
+        {.queue = MAIL, .kind = FLAKY, .run = {flaky}},
+        {.queue = MAIL, .kind = HOPELESS, .run = {hopeless}}};
     jobq_memory *memory = jobq_memory_init(malloc(jobq_memory_size(10, 2, 100)), 10, 2, 100);
     jobq_loop *loop = malloc(sizeof *loop);
     jobq_call *call = malloc(sizeof *call);

@@ -710,8 +710,8 @@ static void keys_fall_into_published_partitions(void **unused)
     for (i = 0; i < 64; i++) assert_in_range(count[i], 810, 1190);
 }
 
-/* Published numbers, by hand from another implementation; fair shares; and a schema that is appended
- * takes keys from all others, but moves none between them. */
+/* Published numbers, by hand from another implementation; fair shares; and a schema that is
+ * appended takes keys from all others, but moves none between them. */
 static void keys_spread_over_schemas_and_stay(void **unused)
 {
     static const int32_t counts[] = {1, 2, 3, 10, 1000};

@@ -395,8 +395,8 @@ static void commit_step(jobq_error error, bool written)
     token.claim = p->claim;
     settle_down(1); /* nobody else acknowledges it */
     if (written) {
-        assert_int_equal(jobq_memory_ack(memory, 1, &token, 0, &p->plan, p->outcomes, p->given, 0, 1,
-                                         &count), JOBQ_OK);
+        assert_int_equal(jobq_memory_ack(memory, 1, &token, 0, &p->plan, p->outcomes, p->given, 0,
+                                         1, &count), JOBQ_OK);
     }
     assert_int_equal(row(1)->cursor.acked, written ? 2 : 0);
     assert_true(jobq_loop_committed(&loop, 2, part, p->generation, error));
@@ -745,8 +745,8 @@ static void the_death_before_a_batch_is_not_held_against_the_next(void **unused)
 
 /* -- random worlds -- */
 
-/* TRIES: an innocent is there at most when a fault kills its process (6 times), and when a poison of
- * the other partition kills for the first time; then the two are no more read side by side. */
+/* TRIES: an innocent is there at most when a fault kills its process (6 times), and when a poison
+ * of the other partition kills for the first time; then the two are no more read side by side. */
 enum { NODES = 3, FLIGHT = 32, GHOSTS = 8, MESSAGES = 40, TRIES = 12 };
 
 /* A statement about messages as it left its loop, and its answer. */

@@ -1,6 +1,6 @@
 /*
- * test_pg_faults.c -- every allocation, every thread and every call of libpq fails once in turn while
- * a worker drains a queue: all jobs are done once, all effects are there once, nothing hangs.
+ * test_pg_faults.c -- every allocation, every thread and every call of libpq fails once in turn
+ * while a worker drains a queue: all jobs are done once, all effects are there once, nothing hangs.
  *
  * The implementation is in this file, so macros can stand between it and libc and libpq. A cut is a
  * shutdown of the connection's socket, before the call (it fails, or its statement never arrives)

@@ -46,8 +46,8 @@ static void put_digits(int count)
     while (count-- > 0) put("%d", between(0, 3) == 0 ? 0 : between(0, 9));
 }
 
-/* The ends of what a numeric holds are a place of their own. At 1073741823 itself the majors differ,
- * and jobq_json_check is with those that refuse it. */
+/* The ends of what a numeric holds are a place of their own. At 1073741823 itself the majors
+ * differ, and jobq_json_check is with those that refuse it. */
 static void put_exponent(void)
 {
     static const long ends[] = {131071, 131072, 131073, 16383, 16384, 1073741823, 2147483647};

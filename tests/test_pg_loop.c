@@ -78,7 +78,8 @@ static jobq_pg_worker *open_on(jobq_pg *handle, const jobq_pg_worker_desc *desc)
     jobq_pg_worker *worker;
     int i;
 
-    if (jobq_pg_worker_open(handle, desc, &worker, &error) != JOBQ_OK) fail_msg("%s", error.message);
+    if (jobq_pg_worker_open(handle, desc, &worker, &error) != JOBQ_OK)
+        fail_msg("%s", error.message);
     for (i = 0; i < OPEN_MAX && open_workers[i] != NULL;) i++;
     assert_true(i < OPEN_MAX);
     open_workers[i] = worker;

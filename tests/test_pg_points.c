@@ -45,7 +45,8 @@ static void point(const char *step, int kind, PGconn *conn)
     bool first = here(&fault.first, step, kind);
 
     if (!first && (fault.first.deed != DEED_NONE || !here(&fault.then, step, kind))) return;
-    if (!__sync_bool_compare_and_swap(first ? &fault.board->gone : &fault.board->came, 0, 1)) return;
+    if (!__sync_bool_compare_and_swap(first ? &fault.board->gone : &fault.board->came, 0, 1))
+        return;
     if (conn != NULL) PQflush(conn);
     if (strcmp(step, "sent") == 0) nap_us(30000); /* the server has it */
     if ((first ? &fault.first : &fault.then)->deed == DEED_KILL) kill(getpid(), SIGKILL);

@@ -18,8 +18,8 @@ typedef enum soak_what { SOAK_JOBS, SOAK_MESSAGES, SOAK_WHATS } soak_what;
 typedef struct soak_lane {
     jobq_pg *pg;
     soak_what what;
-    double rate, started;    /* rate 0: as fast as they are worked, the backlog at most SOAK_AHEAD */
-    long sent, done;         /* atomic */
+    double rate, started;     /* rate 0: as fast as they are worked, SOAK_AHEAD of them at most */
+    long sent, done;          /* atomic */
     long waits[SOAK_BUCKETS]; /* atomic: how long each waited for its handler, since last asked */
 } soak_lane;
 

@@ -15271,7 +15271,7 @@ static bool jobq_pg__signals_set(jobq_pg_worker *w, const int *numbers)
 }
 
 /* No signal reaches it any more, and the last one that did is through. */
-static void jobq_pg__signals_clear(jobq_pg_worker *w)
+static void jobq_pg__signals_clear(const jobq_pg_worker *w)
 {
     int i;
 

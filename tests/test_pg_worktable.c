@@ -91,6 +91,7 @@ static int up(void **state)
 
 static int down(void **state)
 {
+    jobq_pg_rows_clear(&rows);
     jobq_pg_worktable_close(leased);
     jobq_pg_worktable_close(plain);
     jobq_pg_table_close(videos);
@@ -324,11 +325,14 @@ static void failing_for_good(void **state)
 
 static void release_counts_nothing(void **state)
 {
+    jobq_pg_rows others;
+
     (void)state;
     add("v1", "EXTRACTION_COMPLETE", 1);
     add("v2", "PENDING", 0);
     claim(leased, 1, 1);
-    OK(jobq_pg_worktable_claim(leased, NULL, 1, 8, 1, &(jobq_pg_rows){NULL, 0, false}, &error));
+    OK(jobq_pg_worktable_claim(leased, NULL, 1, 8, 1, &others, &error));
+    jobq_pg_rows_clear(&others);
     OK(jobq_pg_worktable_release(leased, NULL, ROW(0), &error));
     assert_row("EXTRACTION_COMPLETE", 1, "worker IS NULL");
     assert_row("EXTRACTION_IN_PROGRESS", 0, "worker = 8"); /* another's stays */

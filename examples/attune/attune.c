@@ -285,6 +285,8 @@ static int work_off(PGconn *conn)
     leave_behind(conn);
     must(jobq_pg_enqueue(pg, conn, &house, NULL, &failure) == JOBQ_OK, failure.message);
     must(jobq_pg_work(pg, &work, &failure) == JOBQ_OK, failure.message);
+    /* Once more: it may have ended before what housekeeping requested was due. */
+    must(jobq_pg_work(pg, &work, &failure) == JOBQ_OK, failure.message);
     must(attune_execution_by_status(conn, &done, &rows, &failure) == JOBQ_OK, failure.message);
     completed = (int)rows.count;
     jobq_pg_rows_clear(&rows);

@@ -6363,6 +6363,14 @@ static void jobq__memory_do_register(jobq_memory *m, jobq_loop *l, uint64_t queu
     jobq_loop_registered(l, mono_us, error, ids, count);
 }
 
+/* As jobq.sleep does: nobody wakes the dead. */
+static void jobq__memory_sleep(jobq_memory *m, int64_t worker, bool asleep)
+{
+    jobq_memory_worker *w = jobq__memory_worker(m, worker);
+
+    if (w != NULL && !(asleep && w->dead)) w->asleep = asleep;
+}
+
 static void jobq__memory_do_remain(const jobq_memory *m, jobq_loop *l, int64_t mono_us)
 {
     uint64_t queues = 0, messages = 0;
@@ -6611,9 +6619,7 @@ JOBQ_API void jobq_memory_perform(jobq_memory *m, jobq_loop *l, const jobq_actio
         jobq_loop_rescued(l, mono_us, JOBQ_OK, a->worker, dead, more, count);
         break;
     case JOBQ_ACTION_SLEEP:
-        if (jobq__memory_worker(m, a->worker) != NULL) {
-            jobq__memory_worker(m, a->worker)->asleep = a->asleep;
-        }
+        jobq__memory_sleep(m, a->worker, a->asleep);
         jobq_loop_answered(l, mono_us, a->kind, JOBQ_OK);
         break;
     case JOBQ_ACTION_REMAIN: jobq__memory_do_remain(m, l, mono_us); break;

@@ -73,7 +73,7 @@ hunt_sql() {
     flags="$flags -O0"
     (cd "$work/tree" && awk -f sql/embed.awk sql/[0-9]*.sql jobq_pg.h >embedded) &&
         mv "$work/tree/embedded" "$work/tree/jobq_pg.h" || return 1
-    case ${work##*/} in sql_outbox_*) tools="test_pg_outbox_steps test_pg_outbox" ;; esac
+    case ${work##*/} in sql_outbox_*) tools="test_pg_outbox test_pg_outbox_steps" ;; esac
     for tool in $tools; do
         # shellcheck disable=SC2086
         build "$tool" ${LIBPQ_CFLAGS--I/usr/include/postgresql} -pthread -lcmocka -lpq &&

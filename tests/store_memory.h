@@ -128,10 +128,8 @@ static int32_t memory_unpark(int32_t kind, int64_t now_us)
 
 static void memory_sleep(int64_t worker, bool asleep, int64_t now_us)
 {
-    jobq_memory_worker *w = jobq__memory_worker(memory, worker);
-
     (void)now_us;
-    if (w != NULL) w->asleep = asleep;
+    jobq__memory_sleep(memory, worker, asleep);
 }
 
 static void memory_prune(int64_t now_us) { jobq_memory_prune(memory, now_us); }

@@ -27,6 +27,8 @@ PG_TESTS = $(patsubst tests/%.c,%,$(wildcard tests/test_pg_*.c))
 EXAMPLES = $(patsubst %.c,.build/%,$(wildcard examples/*.c examples/*/*.c)) \
 	$(patsubst %.cc,.build/%_cc,$(wildcard examples/*.cc))
 MAKEFLAGS += --no-print-directory
+# For builds, by the targets that build much.
+JOBS = -j$(or $(shell getconf _NPROCESSORS_ONLN 2>/dev/null),1)
 
 .DELETE_ON_ERROR:
 .SUFFIXES:
@@ -59,7 +61,7 @@ test: ## everything but the slow ones; installs what it needs
 	@CC="$(CC)" CXX="$(CXX)" tests/setup.sh test
 	@tests/run.sh --reset
 	@tests/run.sh --step verify $(MAKE) -s verify
-	@$(MAKE) -k compile-core compile-pg build-core build-pg examples || :
+	@$(MAKE) $(JOBS) -k compile-core compile-pg build-core build-pg examples || :
 	@tests/run.sh --built $(COMPILE_CORE) $(COMPILE_PG) $(EXAMPLES)
 	@tests/run.sh $(CORE_TESTS:%=.build/cc/%)
 	@tests/run.sh --step explore $(MAKE) -s explore ARGS="--states 120000"
@@ -94,7 +96,7 @@ test-core: export JOBQ_TEST_VERDICT = total
 test-core: ## the tests of jobq.h alone: neither database nor libpq
 	@CC="$(CC)" tests/setup.sh core
 	@tests/run.sh --reset
-	@$(MAKE) -k compile-core build-core || :
+	@$(MAKE) $(JOBS) -k compile-core build-core || :
 	@tests/run.sh --built $(COMPILE_CORE)
 	@tests/run.sh $(CORE_TESTS:%=.build/cc/%)
 	@tests/run.sh --total
@@ -107,7 +109,7 @@ test-servers: ## the tests on Postgres 14 to 18 (ARGS="--short", "15 17")
 	@CC="$(CC)" CXX="$(CXX)" tests/setup.sh test
 	@tests/setup.sh servers
 	@tests/run.sh --reset
-	@$(MAKE) -k build-pg || :
+	@$(MAKE) $(JOBS) -k build-pg || :
 	@exec tests/servers.sh $(ARGS)
 	@tests/run.sh --total
 
@@ -136,7 +138,7 @@ fuzz: export JOBQ_TEST_VERDICT = total
 fuzz: ## hostile texts and rows, by libFuzzer (ARGS="--seconds N fuzz_rows")
 	@CC="$(CC)" tests/setup.sh fuzz
 	@tests/run.sh --reset
-	@$(MAKE) -k $(FUZZERS)
+	@$(MAKE) $(JOBS) -k $(FUZZERS)
 	@tests/fuzz.sh $(ARGS)
 	@tests/run.sh --total
 
@@ -152,7 +154,7 @@ sanitize: export JOBQ_TEST_VERDICT = total
 sanitize: ## the tests under the address, undefined and thread sanitizers
 	@CC="$(CC)" CXX="$(CXX)" tests/setup.sh test
 	@tests/run.sh --reset
-	@$(MAKE) -k build-sanitize || :
+	@$(MAKE) $(JOBS) -k build-sanitize || :
 	@tests/run.sh $(CORE_TESTS:%=.build/asan/%)
 	@exec tests/server.sh tests/run.sh $(PG_TESTS:%=.build/asan/%)
 	@exec env $(SLOW) JOBQ_TEST_WRAPPER=$(TSAN_WRAPPER) \
@@ -165,7 +167,7 @@ valgrind: ## the tests under valgrind
 	@CC="$(CC)" CXX="$(CXX)" tests/setup.sh test
 	@tests/setup.sh valgrind
 	@tests/run.sh --reset
-	@$(MAKE) -k build-core build-pg || :
+	@$(MAKE) $(JOBS) -k build-core build-pg || :
 	@exec env $(SLOW) JOBQ_TEST_WRAPPER="valgrind -q --error-exitcode=9 --leak-check=no" \
 		tests/server.sh tests/run.sh $(CORE_TESTS:%=.build/cc/%) $(PG_TESTS:%=.build/cc/%)
 	@tests/run.sh --total

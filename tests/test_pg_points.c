@@ -233,7 +233,7 @@ static void play(const scene *s)
         if (!all_done(30)) bad(s, "something is left");
         kill(victim, SIGTERM);
     }
-    if (!comes(30, &fault.board->came)) bad(s, "this step was never made");
+    if (!comes(60, &fault.board->came)) bad(s, "this step was never made");
     if (s->deed == DEED_KILL) {
         waitpid(victim, NULL, 0);
         heir = works_until(NULL, NULL);

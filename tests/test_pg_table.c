@@ -1430,6 +1430,12 @@ static void reads_the_server(char letter, const char *text, const char *zone, co
     RUN("RESET timezone");
 }
 
+/* Postgres 14 takes no interval of more hours than an int32 has. */
+static bool beyond_14(const char *text)
+{
+    return PQserverVersion(db) < 150000 && strstr(text, "256204778") != NULL;
+}
+
 static void nasty_texts(void **unused)
 {
     size_t i;
@@ -1441,7 +1447,8 @@ static void nasty_texts(void **unused)
         char letter = nasty[i][0], wanted = nasty[i][1], field[64], theirs[64], bytes[64];
         jobq_pg_column column;
         bool mine = mine_of(letter, jobq_str_from(text), &column, field, bytes);
-        PGresult *res = theirs_of(letter, text, 1);
+        PGresult *res = beyond_14(text) ? NULL : theirs_of(letter, text, 1);
+        if (beyond_14(text)) continue;
         if (mine != (wanted == '+')) fail_msg("%s: %s", nasty[i], mine ? "taken" : "refused");
         if (mine && res == NULL) fail_msg("%s: the server refuses it", nasty[i]);
         if (mine && letter == 'b') {
@@ -1641,6 +1648,7 @@ static void durations_and_null_as_zero(void **unused)
     assert_int_equal(((lapse *)rows.rows)->id, row.id);
     jobq_pg_rows_clear(&rows);
     for (i = 0; i < COUNT(spans); i++) {
+        if (beyond_14(spans[i].text)) continue;
         RUN("UPDATE jobq.lapse SET span = '%s'", spans[i].text);
         OK(jobq_pg_table_get(lapses, NULL, NULL, &row, &rows, &error));
         if (((lapse *)rows.rows)->span_us != spans[i].us)

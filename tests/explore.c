@@ -2,11 +2,12 @@
  * explore.c -- walks every interleaving of a small world through the real code of jobq.h.
  *
  * The world: two or three workers, each a jobq_loop on a connection of its own, one jobq_memory,
- * two or three jobs, clocks that move by whole ticks. A move is one thing that can happen: the next
- * statement of a connection is executed and answered, a handler ends, a tick passes, or a fault
- * (a crash, a cut connection, a late answer, a paused process, a clock step, a cancel request ...).
- * Each path may hold a bounded number of faults, so the space is finite. What follows from a move
- * without a choice (a loop sends what is due, a free thread takes a job) happens with it.
+ * two or three jobs or messages, clocks that move by whole ticks. A move is one thing that can
+ * happen: the next statement of a connection is executed and answered, a handler ends, a tick
+ * passes, or a fault (a crash, a cut connection, a late answer, a paused process, a clock step, a
+ * cancel request ...). Each path may hold a bounded number of faults, so the space is finite. What
+ * follows from a move without a choice (a loop sends what is due, a free thread takes a job)
+ * happens with it.
  *
  * States are compared by what they mean: instants relative to now, instants that are over only by
  * their order, worker ids and claim numbers by the order in which they are met. So a world that
@@ -15,7 +16,7 @@
  *
  * In every state the laws of jobq.h and the promises that need no server are checked; after every
  * statement what it wrote is compared with what the laws say. From a part of the states the faults
- * stop, and every job has to end within a bound.
+ * stop, and every job and message has to end within a bound. Messages: explore_outbox.h.
  *
  *     explore [--states N] [--faults N] [--seconds N] [--world NAME]
  */
@@ -25,10 +26,10 @@
 #define JOBQ_LOOP_THREADS 2
 #define JOBQ_LOOP_KINDS 2
 #define JOBQ_LOOP_WATCHED 4
-#define JOBQ_LOOP_PARTITIONS 1
-#define JOBQ_LOOP_BATCH 1
-#define JOBQ_MEMORY_PARTITIONS 1
-#define JOBQ_MEMORY_MESSAGES 1
+#define JOBQ_LOOP_PARTITIONS 2
+#define JOBQ_LOOP_BATCH 2
+#define JOBQ_MEMORY_PARTITIONS 2
+#define JOBQ_MEMORY_MESSAGES 3
 
 static void explore_assert(const char *text);
 #define JOBQ_ASSERT(x) ((x) ? (void)0 : explore_assert(#x))
@@ -63,6 +64,7 @@ enum { QUEUE_BITS = 2, KIND_BITS = 2, FORGET = 4, BURNED = 4 };
     X(ANSWER, "its next statement is executed and answered")                                       \
     X(TICK, "a tick passes")                                                                       \
     X(FINISH, "its handler ends")                                                                  \
+    X(DELIVER, "its handler of messages ends")                                                     \
     X(GHOST, "a statement of a lost connection is executed after all")                             \
     X(START, "starts anew")                                                                        \
     X(RESUME, "its process goes on")                                                               \
@@ -76,6 +78,8 @@ enum { QUEUE_BITS = 2, KIND_BITS = 2, FORGET = 4, BURNED = 4 };
     X(REFUSE, "its next statement is refused (serialization)")                                     \
     X(BUSY, "its next flush meets a locked row")                                                   \
     X(OUTCOME, "its handler ends in another way")                                                  \
+    X(FAIL, "its handler of messages fails")                                                       \
+    X(OVERRUN, "its handlers of messages hang until they are given up")                            \
     X(CANCEL, "someone asks to cancel a job")                                                      \
     X(HOLD, "the queue is paused")                                                                 \
     X(STOP, "is asked to stop")                                                                    \
@@ -105,6 +109,7 @@ typedef struct node {
     int64_t last_worker, last_number; /* of its latest claim */
     int32_t incarnation, registers, flying;
     bool up, paused, slow, asked, empty; /* asked to stop; its latest claim found nothing at all */
+    bool hung; /* its handlers of messages */
     jobq_loop loop;
     wire flight[FLIGHT];
 } node;
@@ -127,6 +132,8 @@ typedef struct world {
     int32_t burned_count;
     int64_t burned[BURNED][2]; /* claims that came to nothing: their rows stay with the worker */
     renewal renewals[ROWS];
+    int32_t held[JOBQ_MEMORY_PARTITIONS]; /* when a partition's holder last moved */
+    uint32_t handled;                     /* bit i: message i was, by a handler */
     zombie ghosts[ZOMBIES];
     union {
         int64_t align;
@@ -140,17 +147,23 @@ typedef struct setting {
     const char *name;
     int nodes, jobs, stages, threads, timeout;
     bool prefetch, listen, late_job, suspects, fresh, drain;
+    int partitions, attempts; /* attempts: of a message, before the faults' */
+    const char *messages;     /* the nature of each */
 } setting;
 
 static const setting settings[] = {
-    {"pair", 2, 2, 1, 1, 0, true, false, false, false, false, false},
-    {"stages", 2, 2, 2, 1, 0, false, false, false, false, false, false},
-    {"suspects", 2, 3, 1, 2, 0, true, false, false, true, false, false},
-    {"late", 2, 3, 1, 1, 0, false, false, true, false, false, false},
-    {"timeout", 2, 2, 1, 1, 2, true, true, false, false, false, false},
-    {"three", 3, 2, 1, 1, 0, false, false, false, false, false, false},
-    {"fresh", 2, 1, 1, 1, 0, false, false, false, false, true, false},
-    {"drain", 2, 2, 1, 1, 0, false, false, true, false, false, true},
+    {"pair", 2, 2, 1, 1, 0, true, false, false, false, false, false, 0, 0, ""},
+    {"stages", 2, 2, 2, 1, 0, false, false, false, false, false, false, 0, 0, ""},
+    {"suspects", 2, 3, 1, 2, 0, true, false, false, true, false, false, 0, 0, ""},
+    {"late", 2, 3, 1, 1, 0, false, false, true, false, false, false, 0, 0, ""},
+    {"timeout", 2, 2, 1, 1, 2, true, true, false, false, false, false, 0, 0, ""},
+    {"three", 3, 2, 1, 1, 0, false, false, false, false, false, false, 0, 0, ""},
+    {"fresh", 2, 1, 1, 1, 0, false, false, false, false, true, false, 0, 0, ""},
+    {"drain", 2, 2, 1, 1, 0, false, false, true, false, false, true, 0, 0, ""},
+    {"outbox", 2, 0, 1, 1, 0, false, false, false, false, false, false, 1, 3, "ggg"},
+    {"poison", 2, 0, 1, 1, 0, false, false, false, false, false, false, 1, 3, "gkg"},
+    {"two", 2, 0, 1, 2, 0, false, false, false, false, false, false, 2, 3, "krg"},
+    {"beside", 2, 1, 1, 2, 0, false, false, false, false, false, false, 1, 3, "gxg"},
 };
 enum { SETTINGS = sizeof settings / sizeof settings[0] };
 
@@ -185,6 +198,14 @@ static jobq_memory *store(const world *w)
 static int64_t mono_us(const world *w) { return (1000 + w->tick) * TICK; }
 static int64_t store_us(const world *w) { return (2000 + w->tick + w->offset) * TICK; }
 static jobq_job *job_at(const world *w, int i) { return &jobq_memory_jobs(store(w))[i].job; }
+
+static void fix_chance(const world *w, int n);
+static bool may(const world *w, move_kind kind);
+static bool deliver(world *w, int n, int32_t part, bool good);
+static void check_begin(const world *w, const jobq_part *p);
+static void check_messages_written(world *w, const jobq_memory *before, const wire *s);
+static void check_outbox(const world *w);
+static bool outbox_done(const world *w);
 
 /* ---- checks ---------------------------------------------------------------------------------- */
 
@@ -352,6 +373,7 @@ static void check_world(const world *w)
     for (i = 0; i < set->nodes && broken[0] == '\0'; i++) {
         if (w->nodes[i].up) check_node(w, i);
     }
+    check_outbox(w);
 }
 
 /* ---- how the world moves --------------------------------------------------------------------- */
@@ -409,6 +431,7 @@ static void execute(world *w, wire *s, bool live)
     memcpy(before.bytes, w->store.bytes, STORE_SIZE);
     wire_execute(s, store(w), QUEUE_BITS, KIND_BITS, store_us(w));
     check_written(w, (const jobq_memory *)(void *)before.bytes, s, live);
+    check_messages_written(w, (const jobq_memory *)(void *)before.bytes, s);
     if (s->error == JOBQ_OK && (s->action.kind == JOBQ_ACTION_REGISTER || s->alive)) {
         renewed(w, s->action.worker);
     }
@@ -457,9 +480,10 @@ static void start(world *w, int n)
     d->registers = 0;
     d->last_worker = d->last_number = 0;
     d->up = true;
-    d->paused = d->slow = d->asked = d->empty = false;
+    d->paused = d->slow = d->asked = d->empty = d->hung = false;
     jobq_loop_init(&d->loop, &config, 1, mono_us(w));
-    d->loop.prune_mono_us = JOBQ_NEVER;
+    d->loop.prune_mono_us = d->loop.relay.reclaim_mono_us = JOBQ_NEVER;
+    d->loop.relay.sweep_mono_us = JOBQ_NEVER; /* in memory every look is one */
 }
 
 /* What the loop has forgotten, and what is chance, is cleared. */
@@ -473,6 +497,7 @@ static void tidy_loop(jobq_loop *l)
         memset(&l->slots[i].decision, 0, sizeof l->slots[i].decision);
     }
     memset(&l->stats, 0, sizeof l->stats);
+    memset(&l->relay.stats, 0, sizeof l->relay.stats);
     l->handler_us = set->prefetch ? 0 : -1;
     l->vacuum_rows = 0;
     l->random.state = 0;
@@ -488,6 +513,15 @@ static void check_number(node *d, const jobq_action *a)
     d->last_number = a->number;
 }
 
+static void take_messages(const world *w, jobq_loop *l)
+{
+    int32_t part;
+
+    while ((part = jobq_loop_take_messages(l, mono_us(w))) >= 0) {
+        check_begin(w, &l->relay.parts[part]);
+    }
+}
+
 /* The loop does what is due: sends, abandons, exits; a free thread takes a job. */
 static void pump(world *w, int n)
 {
@@ -499,13 +533,17 @@ static void pump(world *w, int n)
         jobq_action a;
         fix_chance(w, n);
         while (jobq_loop_take(&d->loop, mono_us(w)) >= 0) continue;
+        take_messages(w, &d->loop);
         a = jobq_loop_next(&d->loop, mono_us(w));
         if (guard > 40) violate("the loop of worker %d spins: %s", n + 1, wire_name(a.kind));
         if (a.kind == JOBQ_ACTION_WAIT && a.until_mono_us <= mono_us(w)) {
             violate("the loop of worker %d waits for an instant that is over", n + 1);
         }
         if (a.kind == JOBQ_ACTION_WAIT || broken[0] != '\0') break;
-        if (a.kind == JOBQ_ACTION_ABANDON) continue;
+        if (a.kind == JOBQ_ACTION_ABANDON) {
+            jobq__memory_do_abandon(&d->loop, &a, mono_us(w));
+            continue;
+        }
         if (a.kind == JOBQ_ACTION_DISCONNECT) {
             drop_flight(w, n);
             jobq_loop_disconnected(&d->loop, mono_us(w));
@@ -528,6 +566,7 @@ static void pump(world *w, int n)
         violate("worker %d took a short answer, or one behind bounds, for an empty queue", n + 1);
     }
     tidy_loop(&d->loop);
+    if (d->loop.relay.running == 0) d->hung = false;
 }
 
 static void shift_flight(node *d)
@@ -614,6 +653,15 @@ static void enqueue(world *w, bool early)
     if (early) jobq_memory_get(store(w), id)->job.run_at_us = 1999 * TICK;
 }
 
+static void crash(world *w, int n)
+{
+    node *d = &w->nodes[n];
+
+    drop_flight(w, n);
+    d->up = d->paused = false;
+    memset(&d->loop, 0, sizeof d->loop);
+}
+
 static void apply_fault(world *w, const move *m)
 {
     node *d = &w->nodes[m->node];
@@ -625,11 +673,7 @@ static void apply_fault(world *w, const move *m)
         fix_chance(w, m->node);
         jobq_loop_disconnected(&d->loop, mono_us(w));
         break;
-    case MOVE_CRASH:
-        drop_flight(w, m->node);
-        d->up = d->paused = false;
-        memset(&d->loop, 0, sizeof d->loop);
-        break;
+    case MOVE_CRASH: crash(w, m->node); break;
     case MOVE_PAUSE: d->paused = true; break;
     case MOVE_SLOW: d->slow = true; break;
     case MOVE_REFUSE:
@@ -641,6 +685,8 @@ static void apply_fault(world *w, const move *m)
         answer(w, m->node);
         break;
     case MOVE_OUTCOME: finish(w, m->node, m->arg, (jobq_outcome)m->more); break;
+    case MOVE_OVERRUN: d->hung = true; break;
+    case MOVE_FAIL: deliver(w, m->node, m->arg, false); break;
     case MOVE_CANCEL: jobq_memory_cancel(store(w), m->arg, store_us(w)); break;
     case MOVE_HOLD: jobq_memory_policy(store(w), 1, &policy, true); break;
     case MOVE_STOP:
@@ -661,6 +707,9 @@ static void apply(world *w, const move *m)
     case MOVE_ANSWER: answer(w, m->node); break;
     case MOVE_TICK: pass_tick(w); break;
     case MOVE_FINISH: finish(w, m->node, m->arg, JOBQ_OUTCOME_SUCCESS); break;
+    case MOVE_DELIVER:
+        if (deliver(w, m->node, m->arg, true)) crash(w, m->node);
+        break;
     case MOVE_GHOST:
         execute(w, &w->ghosts[m->arg].wire, false);
         remove_ghost(w, m->arg);
@@ -707,6 +756,11 @@ static bool at_rest(const world *w)
         if (!d->up || d->paused || d->slow || d->flying == 0) continue;
         if (!d->flight[0].executed) return false;
     }
+    for (n = 0; n < set->nodes; n++) { /* nobody overruns without a fault */
+        const node *d = &w->nodes[n];
+        if (!d->up || d->paused || d->slow || d->hung) continue;
+        if (jobq__relay_end(&d->loop) <= mono_us(w) + TICK) return false;
+    }
     return true;
 }
 
@@ -724,6 +778,14 @@ static void list_handlers(const world *w, int n, moves *all)
         add(all, MOVE_OUTCOME, n, l->running[i], JOBQ_OUTCOME_SNOOZE);
         add(all, MOVE_OUTCOME, n, l->running[i], JOBQ_OUTCOME_DISCARD);
         add(all, MOVE_OUTCOME, n, l->running[i], JOBQ_OUTCOME_CANCELLED);
+    }
+    for (i = 0; i < l->relay.count && !w->nodes[n].hung; i++) {
+        if (l->relay.parts[i].state != JOBQ_PART_RUNNING) continue;
+        add(all, MOVE_DELIVER, n, i, 0);
+        if (may(w, MOVE_FAIL)) add(all, MOVE_FAIL, n, i, 0);
+    }
+    if (l->relay.running > 0 && !w->nodes[n].hung && may(w, MOVE_OVERRUN)) {
+        add(all, MOVE_OVERRUN, n, 0, 0);
     }
 }
 
@@ -1031,6 +1093,8 @@ static void put_answer(digest *g, const wire *s)
     if (s->action.kind == JOBQ_ACTION_HEARTBEAT) put(g, instant(g, s->store_now_us));
 }
 
+#include "explore_outbox.h"
+
 static void put_wire(digest *g, const wire *s)
 {
     const jobq_action *a = &s->action;
@@ -1040,6 +1104,7 @@ static void put_wire(digest *g, const wire *s)
     put(g, (int64_t)a->kind * 256 + a->limit * 32 + a->suspects * 16 + a->sweep * 8 + a->look * 4 +
                a->asleep * 2 + s->executed);
     put(g, worker_label(g, a->worker));
+    put_wire_part(g, s);
     if (a->kind == JOBQ_ACTION_CLAIM || a->kind == JOBQ_ACTION_RECOVER) {
         put_token(g, a->worker, a->number);
     }
@@ -1131,9 +1196,10 @@ static uint64_t digest_of(const world *w)
     }
     for (n = 0; n < set->nodes; n++) {
         const node *d = &w->nodes[n];
-        put(&g, d->up * 16 + d->paused * 8 + d->slow * 4 + d->asked * 2 + d->empty);
+        put(&g, d->up * 16 + d->paused * 8 + d->slow * 4 + d->asked * 2 + d->empty + d->hung * 32);
         if (!d->up) continue;
         put_loop(&g, &d->loop);
+        put_relay(&g, &d->loop.relay);
         put(&g, d->flying);
         for (i = 0; i < d->flying; i++) put_wire(&g, &d->flight[i]);
     }
@@ -1146,6 +1212,7 @@ static uint64_t digest_of(const world *w)
         if (w->nodes[n].up) put_sets(&g, &w->nodes[n].loop);
     }
     put_rows(&g);
+    put_outbox(&g);
     return g.hash == 0 ? 1 : g.hash;
 }
 
@@ -1174,7 +1241,7 @@ static bool all_ended(const world *w)
         const jobq_memory_claim *c = &jobq_memory_claims(store(w))[i];
         if (c->worker != 0 && !is_burned(w, c)) return false;
     }
-    return true;
+    return outbox_done(w);
 }
 
 static void calm(world *w)
@@ -1185,25 +1252,46 @@ static void calm(world *w)
     if ((store(w)->paused & QUEUE_BITS) != 0) jobq_memory_policy(store(w), 1, &policy, false);
     for (n = 0; n < set->nodes; n++) {
         node *d = &w->nodes[n];
-        d->paused = d->slow = false;
+        d->paused = d->slow = d->hung = false;
         if (!d->up) start(w, n);
         pump(w, n);
     }
 }
 
-/* Without faults, with good handlers, every job ends within a bound. */
+/* The next that happens at a node without a choice of ours; false: nothing does. */
+static bool next_move(const world *w, int n, move *m)
+{
+    const node *d = &w->nodes[n];
+    const jobq_relay *r = &d->loop.relay;
+    int32_t part;
+
+    memset(m, 0, sizeof *m);
+    m->kind = MOVE_ANSWER;
+    m->node = (uint8_t)n;
+    if (!d->up) return false;
+    if (d->flying > 0) return true;
+    m->kind = MOVE_FINISH;
+    m->arg = (uint8_t)d->loop.running[0];
+    if (d->loop.running_count > 0) return true;
+    m->kind = MOVE_DELIVER;
+    for (part = 0; part < r->count && r->parts[part].state != JOBQ_PART_RUNNING;) part++;
+    m->arg = (uint8_t)part;
+    return part < r->count;
+}
+
+/* Without faults, with good handlers, every job ends within a bound, and every message, poison
+ * or not: it costs each attempt a worker, whose lease has to run out. */
 static void settle_down(world *w)
 {
+    int bound = set->partitions == 0 ? 60 : 60 + 20 * policy.max_attempts;
     int ticks_left, n, did, moved = 0;
 
     calm(w);
-    for (ticks_left = 60; ticks_left > 0 && broken[0] == '\0'; ticks_left--) {
+    for (ticks_left = bound; ticks_left > 0 && broken[0] == '\0'; ticks_left--) {
         do {
             for (did = n = 0; n < set->nodes && broken[0] == '\0'; n++) {
-                node *d = &w->nodes[n];
-                move m = {MOVE_ANSWER, (uint8_t)n, 0, 0};
-                if (!d->up || (d->flying == 0 && d->loop.running_count == 0)) continue;
-                if (d->flying == 0) m.kind = MOVE_FINISH, m.arg = (uint8_t)d->loop.running[0];
+                move m;
+                if (!next_move(w, n, &m)) continue;
                 did++;
                 if (++moved > 5000)
                     violate("without faults and with time at rest the loops never rest");
@@ -1218,8 +1306,8 @@ static void settle_down(world *w)
             if (!w->nodes[n].up && broken[0] == '\0') apply(w, &m);
         }
     }
-    violate(
-        "the faults stopped, and 60 ticks later not every job has ended, or a claim row stands");
+    violate("the faults stopped, and %d ticks later not every job or message has ended, or a "
+            "claim row stands", bound);
 }
 
 /* ---- the walk -------------------------------------------------------------------------------- */
@@ -1316,6 +1404,7 @@ static void say_jobs(const world *w)
         if (set->stages > 1) printf(" stage %d", job->stage);
     }
     printf("\n");
+    say_outbox(w);
 }
 
 static void say_move(const world *w, int line, const move *m)
@@ -1338,11 +1427,19 @@ static void say_move(const world *w, int line, const move *m)
             printf(" %d%s%s", (int)s->action.number, s->action.suspects ? ", suspects" : "",
                    s->action.sweep ? ", a sweep" : "");
         }
+        if (wire_of_part(s->action.kind)) {
+            printf(" of partition %d, claim %d", (int)s->u.part.partition, (int)s->action.number);
+        }
         if (s->executed) printf(" (executed before)");
     }
     if (m->kind == MOVE_FINISH || m->kind == MOVE_OUTCOME) {
         printf(": job %d, %s", (int)d->loop.slots[m->arg].job.id,
                outcomes[m->kind == MOVE_FINISH ? JOBQ_OUTCOME_SUCCESS : m->more]);
+    }
+    if (m->kind == MOVE_DELIVER || m->kind == MOVE_FAIL) {
+        const jobq_part *p = &d->loop.relay.parts[m->arg];
+        printf(": partition %d, message %d on, %d of them", (int)p->id,
+               (int)p->cursor.acked + 1, p->given);
     }
     if (m->kind == MOVE_CANCEL) printf(": job %d", m->arg);
     if (m->kind == MOVE_STEP) printf(m->arg == 0 ? " forward" : " back");
@@ -1410,8 +1507,10 @@ static void begin(world *w)
     config.sweep_us = config.grace_us = config.answer_us = 2 * TICK;
     config.listen = set->listen;
     config.until = set->drain ? JOBQ_UNTIL_EMPTY : JOBQ_UNTIL_STOPPED;
+    configure_outbox();
     memset(&policy, 0, sizeof policy);
     policy.max_attempts = 3;
+    if (set->partitions > 0) policy.max_attempts = set->attempts + fault_limit;
     policy.max_crashes = 2;
     policy.timeout_us = set->timeout * TICK;
     policy.backoff.curve = JOBQ_CURVE_CONSTANT;
@@ -1426,10 +1525,12 @@ static void begin(world *w)
     w->left[MOVE_STEP] = w->left[MOVE_NOTIFY] = w->left[MOVE_COMMIT] = 1;
     for (i = 0; i < set->jobs - set->late_job; i++) enqueue(w, false);
     for (i = 0; i < set->jobs && set->suspects; i++) job_at(w, i)->suspect = i < 2;
+    begin_outbox(w);
     for (n = 0; n < set->nodes; n++) start(w, n);
     for (n = 0; n < set->nodes; n++) pump(w, n);
     for (n = 0; n < set->nodes && !set->fresh; n++) { /* up to its first claim */
-        while (w->nodes[n].flying > 0 && w->nodes[n].flight[0].action.kind != JOBQ_ACTION_CLAIM) {
+        while (w->nodes[n].flying > 0 && w->nodes[n].flight[0].action.kind != JOBQ_ACTION_CLAIM &&
+               w->nodes[n].flight[0].action.kind != JOBQ_ACTION_SEQUENCE) {
             move m = {MOVE_ANSWER, (uint8_t)n, 0, 0};
             apply(w, &m);
         }

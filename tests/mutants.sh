@@ -27,8 +27,9 @@
 #   5 the store's clock, and     explore (each lease, each      lease_from_answer handed_out_without_
 #     what was watched, alone    death, clock steps);           lease rescue_unwatched rescue_after_
 #     end a lease                test_core_loop                 outage rescue_by_snapshot sql_rescue_*
-#   6 order in a partition,      test_core_relay (a world of    relay_* outbox_*
-#     its poison alone           its own), test_core_outbox,    dead_letter_overcounted
+#   6 order in a partition,      explore (its outbox worlds),   relay_* outbox_*
+#     its poison alone           test_core_relay (a world of    dead_letter_overcounted
+#                                its own), test_core_outbox,
 #                                test_core_handlers
 #   (rules for what comes in     test_core_strings              utf8_surrogates_taken
 #     from outside)                                             json_zero_counts

@@ -26,6 +26,20 @@ typedef struct wire_late {
     int64_t worker, beat, lease_us;
 } wire_late;
 
+/* About messages: what the statement needs, and what the store answered to it. */
+typedef struct wire_part {
+    int64_t partition, acked_before, numbered;
+    uint32_t generation;
+    int32_t given;
+    jobq_holder token, watched;
+    uint8_t outcomes[JOBQ_LOOP_BATCH];
+    union {
+        jobq_plan plan;                               /* of an acknowledgement */
+        jobq_reading reading;                         /* the answer of a read */
+        jobq_backlog backlogs[JOBQ_MEMORY_PARTITIONS]; /* ... of a look */
+    } u;
+} wire_part;
+
 typedef struct wire {
     jobq_action action;
     bool executed;
@@ -52,8 +66,14 @@ typedef struct wire {
     union {
         wire_item items[WIRE_JOBS];
         jobq_job jobs[WIRE_JOBS];
+        wire_part part;
     } u;
 } wire;
+
+static inline bool wire_of_part(jobq_action_kind kind)
+{
+    return kind == JOBQ_ACTION_READ || kind == JOBQ_ACTION_ACK || kind == JOBQ_ACTION_RENEW;
+}
 
 /* -- sent -- */
 
@@ -85,6 +105,23 @@ static void wire__items(wire *w, const jobq_loop *l)
     }
 }
 
+static void wire__part(wire *w, const jobq_loop *l)
+{
+    const jobq_part *p = &l->relay.parts[w->action.slot];
+    wire_part *to = &w->u.part;
+
+    to->partition = p->id;
+    to->acked_before = p->cursor.acked;
+    to->generation = p->generation;
+    to->given = p->given;
+    to->token.worker = w->action.worker;
+    to->token.claim = w->action.number;
+    to->token.lease_us = l->config.tuning[p->queue].lease_us;
+    to->watched = p->holder;
+    memcpy(to->outcomes, p->outcomes, sizeof to->outcomes);
+    if (w->action.kind == JOBQ_ACTION_ACK) to->u.plan = p->plan;
+}
+
 /* The request leaves the loop: everything that the statement will need. */
 static inline void wire_send(wire *w, jobq_loop *l, const jobq_action *a)
 {
@@ -96,6 +133,7 @@ static inline void wire_send(wire *w, jobq_loop *l, const jobq_action *a)
     w->portion = INT32_MAX;
     if (a->kind == JOBQ_ACTION_CLAIM) wire__lanes(w, l);
     if (a->kind == JOBQ_ACTION_COMPLETE || a->kind == JOBQ_ACTION_SETTLE) wire__items(w, l);
+    if (wire_of_part(a->kind)) wire__part(w, l);
     if (a->kind == JOBQ_ACTION_HEARTBEAT) {
         w->settled_count = jobq_loop_settled(l, w->settled, JOBQ_LOOP_CLAIMS);
     }
@@ -239,6 +277,33 @@ static void wire__policies(wire *w, const jobq_memory *m)
     }
 }
 
+static void wire__sequence(wire *w, jobq_memory *m, uint64_t queues, int64_t now_us)
+{
+    wire_part *p = &w->u.part;
+    int64_t id;
+
+    p->numbered = jobq_memory_sequence(m, queues, w->action.limit);
+    for (id = 1; id <= JOBQ_MEMORY_PARTITIONS; id++) {
+        jobq_backlog *b = &p->u.backlogs[w->count];
+        if (jobq_memory_backlog(m, id, now_us, b) && (queues >> b->queue & 1) != 0) w->count++;
+        else memset(b, 0, sizeof *b);
+    }
+}
+
+static void wire__execute_part(wire *w, jobq_memory *m, int64_t now_us)
+{
+    const jobq_action *a = &w->action;
+    wire_part *p = &w->u.part;
+
+    if (a->kind == JOBQ_ACTION_READ) {
+        jobq_memory_read(m, p->partition, &p->token, a->handed, &p->watched, a->limit, now_us,
+                         &p->u.reading);
+    } else if (a->kind == JOBQ_ACTION_ACK) {
+        w->error = jobq_memory_ack(m, p->partition, &p->token, p->acked_before, &p->u.plan,
+                                   p->outcomes, p->given, a->limit, now_us, &w->count);
+    } else w->error = jobq_memory_renew(m, p->partition, &p->token, now_us);
+}
+
 /* The store carries the statement out, in one transaction. */
 static inline void wire_execute(wire *w, jobq_memory *m, uint64_t queues, uint64_t kinds,
                                 int64_t now_us)
@@ -267,11 +332,11 @@ static inline void wire_execute(wire *w, jobq_memory *m, uint64_t queues, uint64
     case JOBQ_ACTION_DEREGISTER: jobq_memory_deregister(m, a->worker, now_us); break;
     case JOBQ_ACTION_REMAIN: wire__remains(w, m); break;
     case JOBQ_ACTION_PRUNE: jobq_memory_prune(m, now_us); break;
-    case JOBQ_ACTION_SEQUENCE: /* messages travel in tests/test_core_relay.c */
+    case JOBQ_ACTION_SEQUENCE: wire__sequence(w, m, queues, now_us); break;
     case JOBQ_ACTION_READ:
     case JOBQ_ACTION_ACK:
-    case JOBQ_ACTION_RENEW:
-    case JOBQ_ACTION_RECLAIM:
+    case JOBQ_ACTION_RENEW: wire__execute_part(w, m, now_us); break;
+    case JOBQ_ACTION_RECLAIM: jobq__memory_do_reclaim(m, queues); break;
     case JOBQ_ACTION_CONNECT:
     case JOBQ_ACTION_VACUUM:
     case JOBQ_ACTION_WAIT:
@@ -337,6 +402,28 @@ static void wire__tell_register(const wire *w, jobq_loop *l, uint64_t queues, in
     jobq_loop_registered(l, mono_us, w->error, ids, count);
 }
 
+static void wire__tell_part(const wire *w, jobq_loop *l, int64_t mono_us)
+{
+    const wire_part *p = &w->u.part;
+    int32_t i;
+
+    switch ((int)w->action.kind) {
+    case JOBQ_ACTION_SEQUENCE:
+        for (i = 0; i < w->count && w->error == JOBQ_OK; i++) {
+            jobq_loop_backlog(l, mono_us, &p->u.backlogs[i]);
+        }
+        jobq_loop_sequenced(l, mono_us, w->error, p->numbered);
+        break;
+    case JOBQ_ACTION_READ:
+        jobq_loop_read(l, mono_us, w->action.slot, w->error, &p->u.reading);
+        break;
+    case JOBQ_ACTION_ACK:
+        jobq_loop_acked(l, mono_us, w->action.slot, w->error, w->count);
+        break;
+    default: jobq_loop_renewed(l, mono_us, w->action.slot, p->generation, w->error);
+    }
+}
+
 /* The loop is told. error in w: the store refused, and did nothing. */
 static inline void wire_answer(const wire *w, jobq_loop *l, uint64_t queues, int64_t mono_us)
 {
@@ -367,12 +454,12 @@ static inline void wire_answer(const wire *w, jobq_loop *l, uint64_t queues, int
     case JOBQ_ACTION_SLEEP:
     case JOBQ_ACTION_PRUNE:
     case JOBQ_ACTION_VACUUM:
+    case JOBQ_ACTION_RECLAIM:
     case JOBQ_ACTION_DEREGISTER: jobq_loop_answered(l, mono_us, a->kind, w->error); break;
     case JOBQ_ACTION_SEQUENCE:
     case JOBQ_ACTION_READ:
     case JOBQ_ACTION_ACK:
-    case JOBQ_ACTION_RENEW:
-    case JOBQ_ACTION_RECLAIM:
+    case JOBQ_ACTION_RENEW: wire__tell_part(w, l, mono_us); break;
     case JOBQ_ACTION_WAIT:
     case JOBQ_ACTION_DISCONNECT:
     case JOBQ_ACTION_ABANDON:

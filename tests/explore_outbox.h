@@ -1,0 +1,409 @@
+/*
+ * explore_outbox.h -- the messages of the explorer's worlds: what their handlers do, the laws 10 to
+ * 16 of jobq.h after each move, what a state of the relay means. A part of explore.c.
+ *
+ * A message's nature is a letter: g is handled, r fails each time, x is refused, k kills the
+ * process of its handler. Message i goes to partition i modulo their count.
+ */
+
+/* -- its handlers -- */
+
+static bool killed; /* the handler that runs is killed by its message */
+static world *handling;
+
+static int32_t message_index(int64_t partition, int64_t seq)
+{
+    return (int32_t)((seq - 1) * set->partitions + partition - 1);
+}
+
+static bool handled(const world *w, int64_t partition, int64_t seq)
+{
+    return (w->handled >> message_index(partition, seq) & 1) != 0;
+}
+
+static jobq_result handle_message(jobq_delivery *d, const jobq_message *message)
+{
+    int32_t at = message_index(d->partition_id, message->seq);
+    char nature = set->messages[at];
+
+    if (nature == 'k') killed = true;
+    if (nature == 'k' || nature == 'r') return JOBQ_RESULT_RETRY;
+    if (nature == 'x') return JOBQ_RESULT_REJECT;
+    handling->handled |= 1u << at;
+    return JOBQ_RESULT_SUCCESS;
+}
+
+static jobq_result fail_message(jobq_delivery *d, const jobq_message *message)
+{
+    (void)d;
+    (void)message;
+    return JOBQ_RESULT_RETRY;
+}
+
+static bool keep_refusal(jobq_delivery *d, int32_t index, jobq_str why)
+{
+    (void)d;
+    (void)index;
+    (void)why;
+    return true;
+}
+
+static int dead_or_going(const jobq_delivery *d)
+{
+    (void)d;
+    return killed ? JOBQ_STOP_LOST : JOBQ_STOP_NONE;
+}
+
+/* True: its process died of it. */
+static bool deliver(world *w, int n, int32_t part, bool good)
+{
+    static const jobq_delivery_store ours = {keep_refusal, dead_or_going, NULL, NULL};
+    static jobq_delivery d;
+    jobq_message messages[JOBQ_LOOP_BATCH];
+    uint8_t outcomes[JOBQ_LOOP_BATCH] = {0};
+    jobq_loop *l = &w->nodes[n].loop;
+    jobq_part *p = &l->relay.parts[part];
+    jobq_verdict v;
+    int32_t i;
+
+    memset(&d, 0, sizeof d);
+    memset(&v, 0, sizeof v);
+    memset(messages, 0, sizeof messages);
+    for (i = 0; i < p->given; i++) messages[i].seq = p->cursor.acked + 1 + i;
+    d.messages = messages;
+    d.count = p->given;
+    d.partition_id = p->id;
+    d.outcomes = outcomes;
+    d.store = &ours;
+    handling = w;
+    killed = false;
+    jobq_delivery_run(&d, good ? handle_message : fail_message, NULL, &v);
+    if (killed) return true;
+    fix_chance(w, n);
+    if (!jobq_loop_delivered(l, mono_us(w), part, p->generation, &v, outcomes, false)) {
+        violate("a handler's result was not wanted");
+    }
+    return false;
+}
+
+/* Law 10, when a handler begins: all before its messages has been handled, or is a dead letter. */
+static void check_begin(const world *w, const jobq_part *p)
+{
+    const jobq_memory_partition *row = &store(w)->partitions[p->id - 1];
+    int64_t seq;
+
+    if (p->given < 1 || p->given > p->count || p->cursor.acked + p->count > row->last) {
+        violate("law 10: a handler gets messages that there are not");
+    }
+    for (seq = 1; seq <= p->cursor.acked; seq++) {
+        const jobq_memory_message *m = jobq_memory_message_at(store(w), p->id, seq);
+        if (!handled(w, p->id, seq) && !m->dead) {
+            violate("law 10: partition %d goes on behind message %d, which nobody handled",
+                    (int)p->id, (int)seq);
+        }
+    }
+    if (row->holder.worker == p->worker && row->holder.claim == p->claim &&
+        row->cursor.acked != p->cursor.acked) {
+        violate("law 10: a handler's first message is not right behind what is acknowledged");
+    }
+}
+
+/* -- what a statement wrote -- */
+
+static void check_acknowledged(const world *w, int64_t id, const jobq_cursor *before)
+{
+    const jobq_memory_partition *row = &store(w)->partitions[id - 1];
+    int64_t seq;
+
+    if (row->cursor.acked < before->acked) violate("law 10: the cursor ran back");
+    for (seq = before->acked + 1; seq <= row->cursor.acked; seq++) {
+        const jobq_memory_message *m = jobq_memory_message_at(store(w), id, seq);
+        char nature = set->messages[message_index(id, seq)];
+        if (m->dead && nature == 'g') violate("law 15: an innocent is a dead letter");
+        if (!m->dead && !handled(w, id, seq)) {
+            violate("law 11: message %d of partition %d is acknowledged, and nobody handled it",
+                    (int)seq, (int)id);
+        }
+        if (m->dead && nature != 'x' && m->attempts < set->attempts) {
+            violate("law 15: a message was given up after %d attempts", m->attempts);
+        }
+    }
+}
+
+static void check_taken(const world *w, const jobq_memory_partition *a, const wire_part *p)
+{
+    if (a->holder.worker == 0 || a->holder.worker == p->token.worker) return;
+    if (a->lease_until_us >= store_us(w)) {
+        violate("law 13: a partition was taken while its lease stood");
+    }
+    if (w->tick - w->held[p->partition - 1] < LEASE) {
+        violate("law 13: a partition was taken from a holder that moved %d ticks ago",
+                (int)(w->tick - w->held[p->partition - 1]));
+    }
+}
+
+/* A look numbers, and writes nothing else. */
+static void check_looked(const world *w, const jobq_memory *before)
+{
+    jobq_memory_partition one;
+    int i;
+
+    for (i = 0; i < set->partitions; i++) {
+        one = store(w)->partitions[i];
+        one.last = before->partitions[i].last;
+        if (memcmp(&one, &before->partitions[i], sizeof one) != 0) {
+            violate("law 16: a look wrote more than numbers");
+        }
+    }
+}
+
+static void check_messages_written(world *w, const jobq_memory *before, const wire *s)
+{
+    const wire_part *p = &s->u.part;
+    const jobq_memory_partition *a, *b;
+    bool ours;
+
+    if (s->action.kind == JOBQ_ACTION_SEQUENCE) check_looked(w, before);
+    if (!wire_of_part(s->action.kind)) return;
+    a = &before->partitions[p->partition - 1];
+    b = &store(w)->partitions[p->partition - 1];
+    ours = jobq__holder_same(&a->holder, &p->token);
+    if (s->action.kind == JOBQ_ACTION_READ) {
+        if (b->cursor.acked != a->cursor.acked) violate("law 11: a read acknowledged");
+        if (jobq__holder_same(&b->holder, &p->token)) check_taken(w, a, p);
+    } else if (!ours && (memcmp(a, b, sizeof *a) != 0 || s->error != JOBQ_ERROR_LOST ||
+                         memcmp(before->messages, store(w)->messages, sizeof before->messages))) {
+        violate("law 12: a statement wrote without the token that stands there");
+    }
+    check_acknowledged(w, p->partition, &a->cursor);
+    if (memcmp(&a->holder, &b->holder, sizeof a->holder) != 0 && b->holder.worker != 0) {
+        w->held[p->partition - 1] = w->tick;
+    }
+}
+
+/* -- in each state -- */
+
+static void check_part(const world *w, int n, const jobq_part *p)
+{
+    const jobq_memory_partition *row = &store(w)->partitions[p->id - 1];
+
+    if ((p->state != JOBQ_PART_QUEUED && p->state != JOBQ_PART_RUNNING) ||
+        mono_us(w) >= p->lease_mono_us) {
+        return;
+    }
+    if (row->holder.worker != p->worker || row->holder.claim != p->claim) {
+        violate("law 13: worker %d believes in its lease of partition %d, and the store does not",
+                n + 1, (int)p->id);
+    }
+}
+
+static void check_outbox(const world *w)
+{
+    int i, n;
+
+    for (i = 0; i < set->partitions; i++) {
+        const jobq_memory_partition *row = &store(w)->partitions[i];
+        if (row->holder.worker != 0 && row->last == row->cursor.acked) {
+            violate("law 16: somebody holds partition %d, and there is nothing to deliver", i + 1);
+        }
+        if (jobq_cursor_check(&row->cursor) != JOBQ_OK) violate("a cursor is out of order");
+    }
+    for (n = 0; n < set->nodes; n++) {
+        const jobq_loop *l = &w->nodes[n].loop;
+        for (i = 0; w->nodes[n].up && i < l->relay.count; i++) {
+            check_part(w, n, &l->relay.parts[i]);
+        }
+    }
+}
+
+static bool outbox_done(const world *w)
+{
+    int64_t acked = 0;
+    int i;
+
+    for (i = 0; i < set->partitions; i++) {
+        acked += store(w)->partitions[i].cursor.acked;
+        if (store(w)->partitions[i].cursor.tried_count > 0) return false;
+    }
+    return set->partitions == 0 || acked == (int64_t)strlen(set->messages);
+}
+
+/* -- what a state means -- */
+
+static void put_holder(digest *g, const jobq_holder *h)
+{
+    put_token(g, h->worker, h->claim);
+    put(g, h->worker == 0 ? 0 : h->beat * 16 + h->lease_us / TICK);
+}
+
+static void put_cursor(digest *g, const jobq_cursor *c)
+{
+    int32_t i;
+
+    put(g, c->acked * 512 + c->tried_count);
+    put(g, (int64_t)c->mode.state);
+    put(g, (int64_t)c->mode.effective * 64 + c->mode.failures);
+    put(g, (int64_t)c->mode.successes);
+    for (i = 0; i < c->tried_count; i++) put(g, c->tried[i]);
+}
+
+static void put_plan(digest *g, const jobq_plan *p)
+{
+    put_cursor(g, &p->cursor);
+    put(g, p->done * 256 + p->dead * 16 + p->failed);
+    put(g, (int64_t)p->directive.kind);
+    put(g, (p->directive.delay_us + TICK - 1) / TICK);
+}
+
+/* How long the store's clock is away from an instant; over is over, unless it may step back. */
+static int64_t rest(const world *w, int64_t at)
+{
+    int64_t left = at - store_us(w), low = may(w, MOVE_STEP) ? -3 : 0;
+
+    if (left <= low * TICK) return low;
+    return left > 0 ? (left + TICK - 1) / TICK : left / TICK;
+}
+
+static void put_wire_part(digest *g, const wire *s)
+{
+    const wire_part *p = &s->u.part;
+    const jobq_memory_partition *row;
+    int i;
+
+    if (s->action.kind == JOBQ_ACTION_SEQUENCE) {
+        put(g, p->numbered);
+        for (i = 0; i < s->count; i++) {
+            put(g, p->u.backlogs[i].id * 64 + p->u.backlogs[i].waiting);
+            put(g, (p->u.backlogs[i].due_us + TICK - 1) / TICK);
+            put_holder(g, &p->u.backlogs[i].holder);
+        }
+    }
+    if (!wire_of_part(s->action.kind)) return;
+    row = &store(g->w)->partitions[p->partition - 1];
+    put(g, p->partition * 4096 + p->acked_before * 256 + p->given * 16 + s->count);
+    put_token(g, p->token.worker, p->token.claim);
+    put(g, row->holder.worker == p->token.worker && row->holder.claim > p->token.claim);
+    put(g, s->error);
+    if (s->action.kind == JOBQ_ACTION_RENEW) {
+        const node *d = owner(g->w, p->token.worker);
+        put(g, d != NULL && d->loop.relay.parts[s->action.slot].generation == p->generation);
+    }
+    if (s->action.kind == JOBQ_ACTION_ACK && !s->executed) {
+        put_plan(g, &p->u.plan);
+        for (i = 0; i < JOBQ_LOOP_BATCH; i++) put(g, p->outcomes[i]);
+    }
+    if (s->action.kind != JOBQ_ACTION_READ) return;
+    put_token(g, p->token.worker, s->action.handed);
+    put_holder(g, &p->watched);
+    if (!s->executed) return;
+    put_cursor(g, &p->u.reading.cursor);
+    put(g, p->u.reading.lost * 64 + p->u.reading.count * 2 + p->u.reading.busy);
+    put(g, (p->u.reading.due_us + TICK - 1) / TICK);
+    put_holder(g, &p->u.reading.holder);
+}
+
+static void put_part(digest *g, const jobq_part *p)
+{
+    const world *w = g->w;
+    int i;
+
+    put(g, p->id * 64 + (int64_t)p->state);
+    put_token(g, p->worker, p->claim);
+    put_token(g, p->worker, p->handed);
+    put_holder(g, &p->holder);
+    put(g, ticks(w, p->due_mono_us, 0));
+    put(g, ticks(w, p->paced_mono_us, 0));
+    put(g, p->holder.worker != 0 ? ticks(w, p->watch_mono_us, -LEASE - 1) : 0);
+    put(g, p->failures * 64 + p->on * 32 + p->resent * 16 + p->renewing * 8 + p->abandoned * 4 +
+               p->suspect);
+    if (!jobq__relay_held(p)) return;
+    put(g, ticks(w, p->sent_mono_us, -LEASE - 1));
+    put(g, p->size * 256 + p->count * 16 + p->given);
+    if (p->state == JOBQ_PART_READING) return;
+    put(g, p->lost);
+    put(g, ticks(w, p->lease_mono_us, -LEASE - 1));
+    put_cursor(g, &p->cursor);
+    for (i = 0; i < p->count; i++) put(g, p->outcomes[i]);
+    if (jobq__relay_runs(p)) {
+        put(g, ticks(w, p->budget_mono_us, -LEASE - 1));
+        put(g, ticks(w, p->renew_mono_us, -LEASE - 1));
+    } else if (p->state != JOBQ_PART_QUEUED) put_plan(g, &p->plan);
+}
+
+static void put_relay(digest *g, const jobq_relay *r)
+{
+    int i;
+
+    put(g, r->count * 8 + r->found * 4 + r->empty * 2 + (r->linger_us > 0));
+    put(g, ticks(g->w, r->sequence_mono_us, 0));
+    put(g, r->idle_mono_us == JOBQ_NEVER);
+    put(g, r->count > 1 && r->parts[0].turn < r->parts[1].turn);
+    for (i = 0; i < r->count; i++) put_part(g, &r->parts[i]);
+}
+
+static void put_outbox(digest *g)
+{
+    const world *w = g->w;
+    int i;
+
+    for (i = 0; i < set->partitions; i++) {
+        const jobq_memory_partition *p = &store(w)->partitions[i];
+        int32_t since = w->tick - w->held[i];
+        put_cursor(g, &p->cursor);
+        put(g, p->last * 64 + p->reading);
+        put_holder(g, &p->holder);
+        put(g, p->holder.worker == 0 ? 0 : rest(w, p->lease_until_us));
+        put(g, p->holder.worker == 0 ? 0 : since > LEASE ? LEASE : since);
+        put(g, rest(w, p->run_at_us));
+    }
+    for (i = 0; i < JOBQ_MEMORY_MESSAGES && set->partitions > 0; i++) {
+        const jobq_memory_message *m = &store(w)->messages[i];
+        put(g, m->seq * 512 + m->attempts * 2 + m->dead);
+    }
+    put(g, w->handled);
+}
+
+/* -- its story, and its beginning -- */
+
+static void say_outbox(const world *w)
+{
+    int i;
+
+    for (i = 0; i < set->partitions; i++) {
+        const jobq_memory_partition *p = &store(w)->partitions[i];
+        const node *d = owner(w, p->holder.worker);
+        printf("       partition %d: %d of %d acknowledged, %d deliveries counted", i + 1,
+               (int)p->cursor.acked, (int)p->last, (int)p->cursor.tried_count);
+        if (d != NULL) printf(", held by worker %d", (int)(d - w->nodes) + 1);
+        else if (p->holder.worker != 0) printf(", held by someone gone");
+        if (p->holder.worker != 0) {
+            printf(" claim %d, up to %d", (int)p->holder.claim, (int)p->reading);
+        }
+        printf("\n");
+    }
+}
+
+static void begin_outbox(world *w)
+{
+    int i;
+
+    if (set->partitions == 0) return;
+    jobq_memory_outbox(store(w), 1, set->partitions);
+    for (i = 0; set->messages[i] != '\0'; i++) {
+        jobq_memory_send(store(w), 1, i % set->partitions, jobq_str_from(NULL));
+    }
+}
+
+static void configure_outbox(void)
+{
+    jobq_tuning *t = &config.tuning[0];
+
+    if (set->partitions == 0) return;
+    config.message_queues = 1;
+    config.jobless_queues = set->jobs == 0;
+    t->batch = 2;
+    t->lease_us = t->budget_us = LEASE * TICK;
+    t->headroom_us = TICK;
+    t->retry.curve = JOBQ_CURVE_CONSTANT;
+    t->retry.base_us = t->retry.cap_us = TICK;
+}

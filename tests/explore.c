@@ -76,7 +76,7 @@ enum { QUEUE_BITS = 2, KIND_BITS = 2, FORGET = 4, BURNED = 4 };
     X(PAUSE, "its process is stopped (SIGSTOP)")                                                   \
     X(SLOW, "its connection stalls")                                                               \
     X(REFUSE, "its next statement is refused (serialization)")                                     \
-    X(BUSY, "its next flush meets a locked row")                                                   \
+    X(BUSY, "its next statement meets a locked row")                                               \
     X(OUTCOME, "its handler ends in another way")                                                  \
     X(FAIL, "its handler of messages fails")                                                       \
     X(OVERRUN, "its handlers of messages hang until they are given up")                            \
@@ -594,7 +594,7 @@ static void answer(world *w, int n)
     shift_flight(d);
     fix_chance(w, n);
     if (s.action.kind == JOBQ_ACTION_CLAIM && !s.action.suspects) {
-        d->empty = s.count == 0 && s.action.sweep && s.error == JOBQ_OK;
+        d->empty = s.count == 0 && s.action.sweep && s.error == JOBQ_OK; /* locked: someone's */
     }
     wire_answer(&s, &d->loop, QUEUE_BITS, mono_us(w));
 }
@@ -681,7 +681,8 @@ static void apply_fault(world *w, const move *m)
         answer(w, m->node);
         break;
     case MOVE_BUSY:
-        d->flight[0].busy = d->flight[0].u.items[0].id;
+        if (d->flight[0].action.kind == JOBQ_ACTION_RESCUE) d->flight[0].portion = m->arg;
+        else d->flight[0].busy = m->arg;
         answer(w, m->node);
         break;
     case MOVE_OUTCOME: finish(w, m->node, m->arg, (jobq_outcome)m->more); break;
@@ -789,17 +790,34 @@ static void list_handlers(const world *w, int n, moves *all)
     }
 }
 
+/* Someone else has a row: a flush leaves it, a claim skips it and takes what is behind, a rescue
+ * gets hold of the first claims only. */
+static void list_busy(const world *w, int n, moves *all)
+{
+    const wire *s = &w->nodes[n].flight[0];
+    int i;
+
+    if (s->action.kind == JOBQ_ACTION_COMPLETE || s->action.kind == JOBQ_ACTION_SETTLE) {
+        add(all, MOVE_BUSY, n, (int)s->u.items[0].id, 0);
+    }
+    if (s->action.kind == JOBQ_ACTION_RESCUE) {
+        add(all, MOVE_BUSY, n, 0, 0);
+        add(all, MOVE_BUSY, n, 1, 0);
+    }
+    for (i = 0; i < store(w)->job_count && s->action.kind == JOBQ_ACTION_CLAIM; i++) {
+        if (job_at(w, i)->state == JOBQ_STATE_READY) add(all, MOVE_BUSY, n, i + 1, 0);
+    }
+}
+
 static void list_connection(const world *w, int n, moves *all)
 {
     const node *d = &w->nodes[n];
     int next = first_unexecuted(d);
-    jobq_action_kind kind = d->flying > 0 ? d->flight[0].action.kind : JOBQ_ACTION_WAIT;
-    bool flush = kind == JOBQ_ACTION_COMPLETE || kind == JOBQ_ACTION_SETTLE;
 
     if (d->flying > 0 && !d->paused && !d->slow) {
         add(all, MOVE_ANSWER, n, 0, 0);
         if (next == 0 && may(w, MOVE_REFUSE)) add(all, MOVE_REFUSE, n, 0, 0);
-        if (next == 0 && flush && may(w, MOVE_BUSY)) add(all, MOVE_BUSY, n, 0, 0);
+        if (next == 0 && may(w, MOVE_BUSY)) list_busy(w, n, all);
     }
     if (next >= 0 && !d->slow && (d->paused || may(w, MOVE_EXECUTE))) {
         add(all, MOVE_EXECUTE, n, next, 0);
@@ -1441,6 +1459,9 @@ static void say_move(const world *w, int line, const move *m)
         printf(": partition %d, message %d on, %d of them", (int)p->id,
                (int)p->cursor.acked + 1, p->given);
     }
+    if (m->kind == MOVE_BUSY && s->action.kind == JOBQ_ACTION_RESCUE) {
+        printf(", all but %d claims", m->arg);
+    } else if (m->kind == MOVE_BUSY) printf(", job %d", m->arg);
     if (m->kind == MOVE_CANCEL) printf(": job %d", m->arg);
     if (m->kind == MOVE_STEP) printf(m->arg == 0 ? " forward" : " back");
     printf("\n");

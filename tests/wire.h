@@ -47,7 +47,7 @@ typedef struct wire {
     int32_t count; /* flush: items; claim, recover: jobs of the answer; policies: queues */
     /* the request */
     int64_t lease_us;
-    int64_t busy; /* a job of this flush that someone else has locked; 0: none */
+    int64_t busy; /* a job that someone else has locked, for a flush or a claim; 0: none */
     int32_t portion; /* rescue: claims that it gets hold of; the others' jobs are locked */
     int32_t lane_count, settled_count, foreign_count;
     /* the answer */
@@ -159,6 +159,23 @@ static inline int wire_send_all(wire *two, jobq_loop *l, const jobq_action *a)
 
 /* -- executed -- */
 
+/* A claim skips what is locked, and takes what is behind it. */
+static void wire__claim_unlocked(wire *w, jobq_memory *m, uint64_t foreign, int64_t now_us,
+                                 int32_t *places)
+{
+    const jobq_action *a = &w->action;
+    jobq_memory_job *locked = w->busy == 0 ? NULL : jobq_memory_get(m, w->busy);
+    jobq_state state = JOBQ_STATE_READY;
+
+    if (locked != NULL) {
+        state = locked->job.state;
+        locked->job.state = JOBQ_STATE_SUCCEEDED;
+    }
+    w->error = jobq_memory_claim_jobs(m, a->worker, a->number, a->limit, w->lanes, w->lane_count,
+                                      foreign, a->suspects, now_us, places, &w->count);
+    if (locked != NULL) locked->job.state = state;
+}
+
 static void wire__claim(wire *w, jobq_memory *m, int64_t now_us)
 {
     const jobq_action *a = &w->action;
@@ -167,8 +184,7 @@ static void wire__claim(wire *w, jobq_memory *m, int64_t now_us)
 
     for (i = 0; i < w->foreign_count; i++) foreign |= (uint64_t)1 << w->foreign[i];
     JOBQ_ASSERT(a->limit <= WIRE_JOBS);
-    w->error = jobq_memory_claim_jobs(m, a->worker, a->number, a->limit, w->lanes, w->lane_count,
-                                      foreign, a->suspects, now_us, places, &w->count);
+    wire__claim_unlocked(w, m, foreign, now_us, places);
     for (i = 0; i < w->count; i++) w->u.jobs[i] = jobq_memory_jobs(m)[places[i]].job;
     w->due_us = -1;
     if (!a->look || w->count > 0) return;

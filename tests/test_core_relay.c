@@ -22,7 +22,12 @@
 #define JOBQ_IMPLEMENTATION
 #include "jobq.h"
 
+#define WIRE_JOBS 1
+#define WIRE_LANES 1
+#define WIRE_QUEUES 1
+#define WIRE_PRIORITY 0
 #include "check.h"
+#include "wire.h"
 
 #define MS ((int64_t)1000)
 #define LEASE (2 * SECOND)
@@ -749,26 +754,12 @@ static void the_death_before_a_batch_is_not_held_against_the_next(void **unused)
  * of the other partition kills for the first time; then the two are no more read side by side. */
 enum { NODES = 3, FLIGHT = 32, GHOSTS = 8, MESSAGES = 40, TRIES = 12 };
 
-/* A statement about messages as it left its loop, and its answer. */
-typedef struct request {
-    jobq_action action;
-    bool executed;
-    int32_t generation, node, count, given;
-    int64_t partition, acked_before, numbered;
-    jobq_holder token, watched;
-    jobq_plan plan;
-    uint8_t outcomes[JOBQ_LOOP_BATCH];
-    jobq_error error;
-    jobq_reading reading;
-    jobq_backlog backlogs[JOBQ_MEMORY_PARTITIONS];
-} request;
-
 typedef struct node {
     bool up;
     int64_t paused_until;
     int32_t flying;
     jobq_loop loop;
-    request flight[FLIGHT];
+    wire flight[FLIGHT];
 } node;
 
 typedef struct world {
@@ -777,7 +768,7 @@ typedef struct world {
     int32_t nodes, faults, kills;
     bool each;
     int32_t ghosts;
-    request ghost[GHOSTS];
+    wire ghost[GHOSTS];
     node node[NODES];
     char nature[3][MESSAGES + 1]; /* by partition and seq: g, r, k, x, f (fails twice) */
     int32_t handled[3][MESSAGES + 1];
@@ -809,40 +800,15 @@ static void node_start(node *n)
 
 static void send_off(node *n, const jobq_action *a)
 {
-    request *r = &n->flight[n->flying++];
-    const jobq_part *p = &n->loop.relay.parts[a->slot < 0 ? 0 : a->slot];
-
-    LAW(n->flying <= FLIGHT, "too many statements on their way");
-    memset(r, 0, sizeof *r);
-    r->action = *a;
-    r->node = (int32_t)(n - w.node);
-    r->generation = (int32_t)p->generation;
-    r->partition = p->id;
-    r->acked_before = p->cursor.acked;
-    r->given = p->given;
-    r->token.worker = a->worker;
-    r->token.claim = a->number;
-    r->token.lease_us = LEASE;
-    r->watched = p->holder;
-    r->plan = p->plan;
-    memcpy(r->outcomes, p->outcomes, sizeof r->outcomes);
-}
-
-static void execute_sequence(request *r)
-{
-    int64_t id;
-
-    r->numbered = jobq_memory_sequence(memory, 2, r->action.limit);
-    for (id = 1; id <= 2; id++) {
-        if (jobq_memory_backlog(memory, id, w.now, &r->backlogs[r->count])) r->count++;
-    }
+    n->flying += wire_send_all(&n->flight[n->flying], &n->loop, a);
+    LAW(n->flying + 1 < FLIGHT, "too many statements on their way");
 }
 
 /* Law 3: without its token a statement leaves the row as it was. */
-static void check_fence(const request *r, const jobq_memory_partition *before)
+static void check_fence(const wire *r, const jobq_memory_partition *before)
 {
-    const jobq_memory_partition *after = &memory->partitions[r->partition - 1];
-    bool held = before->holder.worker == r->token.worker && before->holder.claim == r->token.claim;
+    const jobq_memory_partition *after = &memory->partitions[r->u.part.partition - 1];
+    bool held = jobq__holder_same(&before->holder, &r->u.part.token);
 
     if (r->action.kind == JOBQ_ACTION_READ) {
         LAW(after->cursor.acked == before->cursor.acked, "law 2: a read acknowledged");
@@ -853,50 +819,13 @@ static void check_fence(const request *r, const jobq_memory_partition *before)
     LAW(after->cursor.acked >= before->cursor.acked, "law 1: the cursor ran back");
 }
 
-static void execute(request *r)
+static void execute(wire *r)
 {
-    jobq_memory_partition before;
+    bool fenced = wire_of_part(r->action.kind);
+    jobq_memory_partition before = memory->partitions[fenced ? r->u.part.partition - 1 : 0];
 
-    r->executed = true;
-    if (r->action.kind == JOBQ_ACTION_SEQUENCE) {
-        execute_sequence(r);
-        return;
-    }
-    if (r->action.kind != JOBQ_ACTION_READ && r->action.kind != JOBQ_ACTION_ACK &&
-        r->action.kind != JOBQ_ACTION_RENEW) {
-        return;
-    }
-    before = memory->partitions[r->partition - 1];
-    if (r->action.kind == JOBQ_ACTION_READ) {
-        jobq_memory_read(memory, r->partition, &r->token, r->action.handed, &r->watched,
-                         r->action.limit, w.now, &r->reading);
-    } else if (r->action.kind == JOBQ_ACTION_ACK) {
-        r->error = jobq_memory_ack(memory, r->partition, &r->token, r->acked_before, &r->plan,
-                                   r->outcomes, r->given, r->action.limit, w.now, &r->count);
-    } else r->error = jobq_memory_renew(memory, r->partition, &r->token, w.now);
-    check_fence(r, &before);
-}
-
-static void answer(node *n, request *r)
-{
-    int32_t i;
-
-    switch ((int)r->action.kind) {
-    case JOBQ_ACTION_SEQUENCE:
-        for (i = 0; i < r->count; i++) jobq_loop_backlog(&n->loop, w.now, &r->backlogs[i]);
-        jobq_loop_sequenced(&n->loop, w.now, JOBQ_OK, r->numbered);
-        break;
-    case JOBQ_ACTION_READ:
-        jobq_loop_read(&n->loop, w.now, r->action.slot, JOBQ_OK, &r->reading);
-        break;
-    case JOBQ_ACTION_ACK:
-        jobq_loop_acked(&n->loop, w.now, r->action.slot, r->error, r->count);
-        break;
-    case JOBQ_ACTION_RENEW:
-        jobq_loop_renewed(&n->loop, w.now, r->action.slot, (uint32_t)r->generation, r->error);
-        break;
-    default: jobq_memory_perform(memory, &n->loop, &r->action, 2, 0, w.now, w.now);
-    }
+    wire_execute(r, memory, 2, 0, w.now);
+    if (fenced) check_fence(r, &before);
 }
 
 static void shift(node *n)
@@ -1063,10 +992,10 @@ static void move_node(node *n)
     else if (die < 6 && n->flying > 0 && !n->flight[0].executed) execute(&n->flight[0]); /* late */
     drive(n);
     while (n->flying > 0 && draw(0, 3) != 0) {
-        request r = n->flight[0];
+        wire r = n->flight[0];
         if (!r.executed) execute(&r);
         shift(n);
-        answer(n, &r);
+        wire_answer(&r, &n->loop, 2, w.now);
         drive(n);
     }
     handlers(n);

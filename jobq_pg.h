@@ -119,17 +119,44 @@
  *             jobq_delivery_stopping), which steps the worker's statements once a millisecond at
  *             most. So a handler ends well within the lease (30 s), or asks now and then. One that
  *             overruns its time-out is told so there; nobody can take it off your thread.
- * SEVERAL SCHEMAS, ALSO ON SEVERAL SERVERS: a handle and a jobq_pg_worker_open for each, stepped in
- *             turn by one thread, their fds in one poll. A step with budget 0 runs one job, so each
- *             schema with work gets every n-th; a larger budget is a larger share. Priorities
- *             count within a schema. One whose server is down only reconnects, and takes no turn
- *             from the others. A producer spreads keys over the same list by jobq_schema_of.
+ * MANY SCHEMAS  A handle and a jobq_pg_worker_open for each, stepped in turn by one thread, their
+ *             fds in one poll. A step with budget 0 runs one job, so each schema with work gets
+ *             every n-th; a larger budget is a larger share. One whose server is down only
+ *             reconnects, and takes no turn from the others.
  * WHAT WAITS  Your handlers, and jobq_pg_call_conn when it makes a connection. Of libpq: the name
  *             server, unless conninfo says hostaddr; desc.connect; the first answer to
  *             jobq_pg_worker_open. A host of several that is silent, not down, holds the next one
  *             back until tcp_user_timeout (connect_timeout is for those who wait).
  * CHORES      Vacuum, prune and reclaim have a connection of their own, made for the first of them.
  * POOLERS     In transaction mode it polls: LISTEN past the pooler has a thread, elsewhere.
+ *
+ *
+ * SEVERAL SCHEMAS, ALSO ON SEVERAL SERVERS
+ *
+ * A worker with threads serves its own handle and a list of further ones, with the same handlers
+ * and receivers, and one set of threads:
+ *
+ *     jobq_pg *also[] = {second, third};
+ *     work.also = also;
+ *     work.also_count = 2;
+ *     jobq_pg_worker_start(first, &work, &worker, &error);
+ *
+ * A producer spreads keys over the same list by jobq_schema_of.
+ *
+ * TURNS       A thread that is free asks the schemas in turn, so each with work gets every n-th job
+ *             or batch; never more than loop.threads handlers run at once. Priorities count within
+ *             a schema. Each fetches ahead as if the threads were its own, since they may be:
+ *             loop.threads jobs and what they do in 50 ms. So, when all are busy, a fetched job
+ *             waits n times as long as it would for one schema, under a lease that is renewed.
+ * OUTAGES     Each schema has a connection, a lease and threads for statements (two, and a third
+ *             behind a pooler) of its own: one whose server is away holds up only itself. All have
+ *             to answer once when the worker starts.
+ * STUCK       Threads are replaced, and counted, for all together: too many, and it stops in all.
+ * THE END     loop.until and loop.jobs_max hold for each schema by itself; one that is through
+ *             leaves, the others have the threads. A stop is for all.
+ * LOOKING     jobq_pg_worker_stats sums up, jobq_pg_worker_health tells the worst; each has a form
+ *             with _of for one schema.
+ * CONNECTIONS Each handle's pool grows by loop.threads and one: all handlers may be its own.
  *
  *
  * MESSAGES IN A WORKER
@@ -1157,6 +1184,8 @@ typedef struct jobq_pg_worker_desc {
     size_t handler_count;
     const jobq_pg_receiver *receivers;
     size_t receiver_count;
+    jobq_pg *const *also;             /* further handles that its threads serve: SEVERAL SCHEMAS */
+    size_t also_count;                /* (default 0); not for jobq_pg_worker_open */
     jobq_loop_config loop; /* threads, lease, batches ...; listen is set unless no_listen */
     bool no_listen;                   /* poll only */
     int stop_signals[4];              /* each stops it, a second one at once: e.g. {SIGTERM,
@@ -1226,8 +1255,10 @@ JOBQ_API jobq_error jobq_pg_worker_wait(jobq_pg_worker *worker, jobq_pg_stats *s
  * before that, jobs in its hands stay there until its lease is over. NULL: nothing. */
 JOBQ_API void jobq_pg_worker_free(jobq_pg_worker *worker);
 
-/* jobq_pg_worker_stats -- a copy of its counts; from any thread, until it is freed. */
+/* jobq_pg_worker_stats -- a copy of its counts, of all its schemas; from any thread, until it is
+ * freed. jobq_pg_worker_stats_of: of one; 0 is its own handle, i + 1 is desc.also[i]. */
 JOBQ_API jobq_pg_stats jobq_pg_worker_stats(jobq_pg_worker *worker);
+JOBQ_API jobq_pg_stats jobq_pg_worker_stats_of(jobq_pg_worker *worker, size_t member);
 
 /* How a worker is just now. */
 typedef struct jobq_pg_health {
@@ -1249,12 +1280,16 @@ typedef struct jobq_pg_health {
 /*
  * jobq_pg_worker_health -- how it is, for a probe: from any thread, without the database.
  *
- * Shape   health may be NULL. Until it is freed.
+ * Shape   health may be NULL. Until it is freed. Of several schemas it tells the worst, and sums
+ *         of running and pool; jobq_pg_worker_health_of tells of one: 0 is its own handle, i + 1
+ *         is desc.also[i].
  * Errors  JOBQ_ERROR_CONNECTION: it holds no lease just now, because it starts, or has no server:
  *         it helps itself. JOBQ_ERROR_DEAD: it has ended. JOBQ_ERROR_TIMEOUT: it gave up: end the
  *         process.
  */
 JOBQ_API jobq_error jobq_pg_worker_health(jobq_pg_worker *worker, jobq_pg_health *health);
+JOBQ_API jobq_error jobq_pg_worker_health_of(jobq_pg_worker *worker, size_t member,
+                                             jobq_pg_health *health);
 
 /*
  * jobq_pg_work -- starts a worker and waits for it, until loop.until or after loop.jobs_max jobs
@@ -12694,7 +12729,7 @@ typedef struct jobq_pg__notice jobq_pg__notice;
 typedef struct jobq_pg__host jobq_pg__host;
 
 struct jobq_pg__run {
-    jobq_pg_worker *worker;
+    jobq_pg_worker *worker; /* NULL: it waits for work */
     int32_t slot;    /* of a job; -1: none */
     int32_t part;    /* of messages; -1: none */
     uint32_t generation;
@@ -12714,7 +12749,22 @@ struct jobq_pg__run {
     struct jobq_pg__run *link;
 };
 
+/* The threads for handlers, and whom they serve: a member for each schema, with a loop, connection
+ * and threads for statements of its own. A member alone is a crew of one. */
+typedef struct jobq_pg__crew {
+    jobq_pg_worker **members;  /* the first one is what the program holds */
+    size_t count;
+    pthread_mutex_t lock;      /* guards what follows, and the members' loops */
+    pthread_cond_t work, gone;
+    jobq_pg__run *runs;
+    int32_t threads, idle, stuck;
+    size_t turn;               /* counts up: whom a free thread asks next */
+    size_t open;               /* members that are not at their end */
+    bool gave_up;              /* too many handlers were stuck */
+} jobq_pg__crew;
+
 struct jobq_pg_worker {
+    jobq_pg__crew *crew;
     jobq_pg *pg;
     char *name;
     jobq_pg_handler *handlers;      /* strings are ours */
@@ -12736,7 +12786,7 @@ struct jobq_pg_worker {
     bool broken;
     char limits[160];               /* SQL: the time-outs of a statement */
     pthread_t ear;
-    bool ear_runs;
+    bool io_runs, keeper_runs, ear_runs;
     int ear_poke[2];                /* a pipe: wakes the ear */
     jobq_pg__params params;
     jobq_pg__pending pending[JOBQ_PG__PENDING_MAX];
@@ -12746,24 +12796,20 @@ struct jobq_pg_worker {
     jobq_pg_result *results;        /* room for one flush */
     int32_t *slots;
     char refusal[512];              /* why a flush was refused, lately */
-    pthread_mutex_t lock;           /* guards what follows, and the loop */
-    pthread_cond_t work, gone, keep;
-    jobq_loop *loop;
+    jobq_loop *loop;                /* this and what follows: under the crew's lock */
+    pthread_cond_t keep;
     jobq_pg__held *held;
     jobq_pg__parcel *parcels[JOBQ_LOOP_PARTITIONS];
-    jobq_pg__run *runs;
     jobq_pg__notice *notices;       /* for the hooks, of handlers that were abandoned */
     int64_t io_until_us;            /* the thread of statements sleeps until then */
     PGconn *dialed;                 /* what the dialer got; NULL: nothing */
     bool dial_over;
-    int32_t threads, idle, stuck;
     uint32_t keep_kinds;            /* actions asked of the keeper, by bits */
     PGcancel *keep_cancel;          /* of its statement */
     int64_t handler_us;             /* handlers' time */
     int64_t trouble_mono_us;        /* the last one, if its text is not empty */
     char trouble[512];
     bool away;                      /* the connection was lost, or could not be had */
-    bool gave_up;                   /* too many handlers were stuck */
     bool ended;
     int pool_share;                 /* connections that the pool has for it */
     jobq_pg__host *host;            /* without threads of its own; NULL: with them */
@@ -12968,12 +13014,12 @@ static void jobq_pg__run_end(jobq_pg_worker *w, jobq_pg__run *run)
     PGcancel *cancel;
     PGconn *conn;
 
-    pthread_mutex_lock(&w->lock);
+    pthread_mutex_lock(&w->crew->lock);
     cancel = run->cancel;
     conn = run->conn;
     run->cancel = NULL;
     run->conn = NULL;
-    pthread_mutex_unlock(&w->lock);
+    pthread_mutex_unlock(&w->crew->lock);
     PQfreeCancel(cancel);
     jobq_pg_release(w->pg, conn);
 }
@@ -13006,16 +13052,16 @@ static void jobq_pg__tell(const jobq_pg_worker *w, const jobq_pg_report *report)
 static void jobq_pg__job_ended(jobq_pg_worker *w, jobq_pg__run *run, jobq_pg_report *report)
 {
     if (run->conn != NULL) jobq_pg__run_end(w, run);
-    pthread_mutex_lock(&w->lock);
+    pthread_mutex_lock(&w->crew->lock);
     w->handler_us += report->duration_us;
     if (!run->abandoned) {
         jobq_pg__returned(w, run, &run->desk->call, report);
         run->slot = -1;
         run->desk->call.store = &jobq_pg__past;
         if (w->hooks.after != NULL || w->hooks.failed != NULL) {
-            pthread_mutex_unlock(&w->lock);
+            pthread_mutex_unlock(&w->crew->lock);
             jobq_pg__tell(w, report);
-            pthread_mutex_lock(&w->lock);
+            pthread_mutex_lock(&w->crew->lock);
         }
     }
     free(run->next);
@@ -13043,7 +13089,7 @@ static void jobq_pg__run_slot(jobq_pg_worker *w, jobq_pg__run *run)
     run->began_mono_us = jobq_pg__mono_us();
     w->held[run->slot].answer = NULL;
     jobq_pg__call_fill(call, w, run, handler);
-    pthread_mutex_unlock(&w->lock);
+    pthread_mutex_unlock(&w->crew->lock);
     memset(&report, 0, sizeof report);
     report.queue = jobq_str_from(handler->queue);
     report.call = call;
@@ -13175,21 +13221,21 @@ static jobq_pg_ack_desc jobq_pg__part_ack(const jobq_pg_worker *w, int32_t index
 static int64_t jobq_pg__run_asks(jobq_pg__run *run, int64_t now, jobq_stop *stop)
 {
     if (run->worker->host != NULL) jobq_pg__turn(run->worker);
-    pthread_mutex_lock(&run->worker->lock);
+    pthread_mutex_lock(&run->worker->crew->lock);
     *stop = jobq_loop_delivery_stopping(run->worker->loop, now, run->part, run->generation);
-    pthread_mutex_unlock(&run->worker->lock);
+    pthread_mutex_unlock(&run->worker->crew->lock);
     return now + 1000;
 }
 
 /* A reason for a dead letter, unless the delivery was given up meanwhile. Takes text. */
 static bool jobq_pg__run_keep(jobq_pg__run *run, char **reason, char *text)
 {
-    pthread_mutex_lock(&run->worker->lock);
+    pthread_mutex_lock(&run->worker->crew->lock);
     if (!run->abandoned) {
         free(*reason);
         *reason = text;
     } else free(text);
-    pthread_mutex_unlock(&run->worker->lock);
+    pthread_mutex_unlock(&run->worker->crew->lock);
     return true;
 }
 
@@ -13326,7 +13372,7 @@ static void jobq_pg__deliver_own(jobq_pg_worker *w, jobq_pg__run *run, jobq_deli
     bool wanted;
 
     error.message[0] = '\0';
-    pthread_mutex_lock(&w->lock);
+    pthread_mutex_lock(&w->crew->lock);
     wanted = jobq_pg__delivered(w, run, d, verdict, true);
     if (wanted && dead != NULL) {
         ack = jobq_pg__part_ack(w, run->part, 0, dead);
@@ -13334,11 +13380,11 @@ static void jobq_pg__deliver_own(jobq_pg_worker *w, jobq_pg__run *run, jobq_deli
         after = *ack.after;
         ack.after = &after;
     }
-    pthread_mutex_unlock(&w->lock);
+    pthread_mutex_unlock(&w->crew->lock);
     if (wanted && dead != NULL) code = jobq_pg__commit_own(w, run->conn, &ack, &error);
     else PQclear(PQexec(run->conn, "ROLLBACK"));
     free(dead);
-    pthread_mutex_lock(&w->lock);
+    pthread_mutex_lock(&w->crew->lock);
     if (code != JOBQ_OK) run->desk->planned = 0;
     if (code == JOBQ_ERROR_RETRYABLE && error.message[0] != '\0') {
         run->parcel->error_size =
@@ -13346,7 +13392,7 @@ static void jobq_pg__deliver_own(jobq_pg_worker *w, jobq_pg__run *run, jobq_deli
     }
     if (wanted) jobq_loop_committed(w->loop, jobq_pg__mono_us(), run->part, run->generation, code);
     jobq_pg__told(w, jobq_pg__mono_us());
-    pthread_mutex_unlock(&w->lock);
+    pthread_mutex_unlock(&w->crew->lock);
 }
 
 /* A transaction for a handler, on a connection of the pool. */
@@ -13355,10 +13401,10 @@ static bool jobq_pg__run_begin(jobq_pg_worker *w, jobq_pg__run *run, jobq_pg_err
     PGconn *conn;
 
     if (jobq_pg_acquire(w->pg, &conn, error) != JOBQ_OK) return false;
-    pthread_mutex_lock(&w->lock);
+    pthread_mutex_lock(&w->crew->lock);
     run->conn = conn;
     run->cancel = PQgetCancel(conn);
-    pthread_mutex_unlock(&w->lock);
+    pthread_mutex_unlock(&w->crew->lock);
     run->delivering.conn = conn;
     return jobq_pg__command(conn, "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE", error) ==
            JOBQ_OK;
@@ -13400,15 +13446,15 @@ static void jobq_pg__part_ended(jobq_pg_worker *w, jobq_pg__run *run, jobq_pg_re
 {
     report->result = verdict->result;
     if (run->conn != NULL) jobq_pg__run_end(w, run);
-    pthread_mutex_lock(&w->lock);
+    pthread_mutex_lock(&w->crew->lock);
     w->handler_us += report->duration_us;
     if (!told) jobq_pg__delivered(w, run, &run->desk->delivery, verdict, false);
     run->part = -1;
     run->desk->delivery.store = &jobq_pg__delivery_past;
     if (!run->abandoned && (w->hooks.after != NULL || w->hooks.failed != NULL)) {
-        pthread_mutex_unlock(&w->lock);
+        pthread_mutex_unlock(&w->crew->lock);
         jobq_pg__tell_messages(w, report, run->desk, run->parcel);
-        pthread_mutex_lock(&w->lock);
+        pthread_mutex_lock(&w->crew->lock);
     }
     jobq_pg__parcel_drop(run->parcel);
     run->parcel = NULL;
@@ -13431,7 +13477,7 @@ static void jobq_pg__run_part(jobq_pg_worker *w, jobq_pg__run *run)
     memset(&verdict, 0, sizeof verdict);
     jobq_pg__delivery_fill(w, run, r);
     jobq_pg__told(w, jobq_pg__mono_us()); /* of a lease to renew, a time limit */
-    pthread_mutex_unlock(&w->lock);
+    pthread_mutex_unlock(&w->crew->lock);
     memset(&report, 0, sizeof report);
     report.queue = d->queue;
     report.delivery = d;
@@ -13464,7 +13510,7 @@ static jobq_pg__notice *jobq_pg__notice_new(jobq_pg_worker *w, const jobq_pg__ru
     n->report.duration_us = jobq_pg__mono_us() - run->began_mono_us;
     n->next = w->notices;
     w->notices = n;
-    pthread_cond_signal(&w->work);
+    pthread_cond_signal(&w->crew->work);
     return n;
 }
 
@@ -13517,10 +13563,10 @@ static bool jobq_pg__notice_tell(jobq_pg_worker *w)
 
     if (n == NULL) return false;
     w->notices = n->next;
-    pthread_mutex_unlock(&w->lock);
+    pthread_mutex_unlock(&w->crew->lock);
     if (n->report.call != NULL) jobq_pg__tell(w, &n->report);
     else jobq_pg__tell_messages(w, &n->report, &n->desk, n->parcel);
-    pthread_mutex_lock(&w->lock);
+    pthread_mutex_lock(&w->crew->lock);
     jobq_pg__answer_drop(n->answer);
     jobq_pg__parcel_drop(n->parcel);
     free(n);
@@ -13547,62 +13593,110 @@ static bool jobq_pg__run_one(jobq_pg_worker *w, jobq_pg__run *run)
     return true;
 }
 
+/* Asks the members in turn: one job or one delivery. False: none has any. The lock is held. */
+static bool jobq_pg__crew_runs(jobq_pg__crew *crew, jobq_pg__run *run)
+{
+    bool ran = false;
+    size_t i;
+
+    for (i = 0; i < crew->count && !ran; i++) {
+        jobq_pg_worker *w = crew->members[crew->turn++ % crew->count];
+        if (w->ended) continue;
+        run->worker = w;
+        ran = jobq_pg__run_one(w, run);
+        if (!ran) jobq_pg__told(w, jobq_pg__mono_us());
+        if (w->ended) pthread_cond_broadcast(&crew->gone);
+    }
+    run->worker = NULL;
+    return ran;
+}
+
+/* Whether any member still begins jobs. The lock is held. */
+static bool jobq_pg__crew_works(const jobq_pg__crew *crew)
+{
+    size_t i;
+
+    for (i = 0; i < crew->count; i++) {
+        if (crew->members[i]->loop->phase == JOBQ_PHASE_WORKING) return true;
+    }
+    return false;
+}
+
+/* Whether a thread is still busy for a member that has ended. The last one waits for all threads.
+ * The lock is held. */
+static bool jobq_pg__crew_busy(const jobq_pg_worker *w)
+{
+    const jobq_pg__run *run = w->crew->runs;
+
+    if (w->crew->open == 0) return w->crew->threads > 0;
+    while (run != NULL && (run->worker != w || run->abandoned)) run = run->link;
+    return run != NULL;
+}
+
 /* A thread is no more counted. The lock is held. */
-static void jobq_pg__run_unlink(jobq_pg_worker *w, jobq_pg__run *run)
+static void jobq_pg__run_unlink(jobq_pg__crew *crew, jobq_pg__run *run)
 {
     jobq_pg__run **link;
 
-    for (link = &w->runs; *link != run; link = &(*link)->link) {}
+    for (link = &crew->runs; *link != run; link = &(*link)->link) {}
     *link = run->link;
-    if (run->abandoned) w->stuck--;
-    else w->threads--;
+    if (run->abandoned) crew->stuck--;
+    else crew->threads--;
 }
 
 /* It ends. The lock is held before, not after. */
-static void jobq_pg__thread_end(jobq_pg_worker *w, jobq_pg__run *run)
+static void jobq_pg__thread_end(jobq_pg__crew *crew, jobq_pg__run *run)
 {
-    pthread_cond_broadcast(&w->gone);
-    pthread_mutex_unlock(&w->lock);
+    pthread_cond_broadcast(&crew->gone);
+    pthread_mutex_unlock(&crew->lock);
     free(run->desk);
 }
 
 /* Waits for work and does it. The lock is held before and after. */
-static void jobq_pg__thread_work(jobq_pg_worker *w, jobq_pg__run *run)
+static void jobq_pg__thread_work(jobq_pg__crew *crew, jobq_pg__run *run)
 {
-    while (run->desk != NULL && !w->ended && !run->abandoned) {
-        if (jobq_pg__run_one(w, run)) continue;
-        jobq_pg__told(w, jobq_pg__mono_us());
-        w->idle++;
-        pthread_cond_wait(&w->work, &w->lock);
-        w->idle--;
+    while (run->desk != NULL && crew->open > 0 && !run->abandoned) {
+        if (jobq_pg__crew_runs(crew, run)) continue;
+        crew->idle++;
+        pthread_cond_wait(&crew->work, &crew->lock);
+        crew->idle--;
     }
 }
 
 /* One more thread for handlers. The lock is held. */
-static bool jobq_pg__thread_start(jobq_pg_worker *w)
+static bool jobq_pg__thread_start(jobq_pg__crew *crew)
 {
-    bool good = jobq_pg__detach(jobq_pg__thread, w);
+    bool good = jobq_pg__detach(jobq_pg__thread, crew);
 
-    if (good) w->threads++;
+    if (good) crew->threads++;
     return good;
 }
 
-/* It works no more, and jobq_pg_worker_wait says so. The lock is held. */
+/* Its crew works no more, and jobq_pg_worker_wait says so. The lock is held. */
 static void jobq_pg__give_up(jobq_pg_worker *w, const char *why)
 {
-    if (w->loop->phase != JOBQ_PHASE_WORKING) return;
-    w->gave_up = true;
+    int64_t now = jobq_pg__mono_us();
+    size_t i;
+
+    if (!jobq_pg__crew_works(w->crew)) return;
+    w->crew->gave_up = true;
     jobq_pg__trouble(w, why);
     jobq_pg__log(w->pg, JOBQ_PG_ERROR, "%s", why);
-    jobq_loop_stop(w->loop, jobq_pg__mono_us(), 0);
+    for (i = 0; i < w->crew->count; i++) {
+        jobq_pg_worker *member = w->crew->members[i];
+        if (member->loop->phase != JOBQ_PHASE_WORKING) continue;
+        jobq_loop_stop(member->loop, now, 0);
+        jobq_pg__told(member, now);
+    }
 }
 
 /* In the place of a thread that is no more counted. The lock is held. */
 static void jobq_pg__thread_replace(jobq_pg_worker *w)
 {
-    if (w->ended || jobq_pg__thread_start(w) || w->threads > 0) return;
+    jobq_pg__crew *crew = w->crew;
+
+    if (crew->open == 0 || jobq_pg__thread_start(crew) || crew->threads > 0) return;
     jobq_pg__give_up(w, "no more threads: the worker stops; raise the limit");
-    jobq_pg__told(w, jobq_pg__mono_us());
 }
 
 /* A handler ended its thread, by pthread_exit: a failed attempt, and a thread is missing. */
@@ -13627,38 +13721,37 @@ static void jobq_pg__thread_quit(void *arg)
         report.queue = jobq_str_from(jobq_pg__handler_of(w, run->desk->call.job.kind)->queue);
         jobq_call_error(&run->desk->call, jobq_str_from(text));
         jobq_pg__job_ended(w, run, &report);
-    } else pthread_mutex_lock(&w->lock);
+    } else pthread_mutex_lock(&w->crew->lock);
     jobq_pg__log(w->pg, JOBQ_PG_ERROR, "%s: return from handlers", text);
-    jobq_pg__run_unlink(w, run);
+    jobq_pg__run_unlink(w->crew, run);
     if (!run->abandoned) jobq_pg__thread_replace(w);
-    jobq_pg__thread_end(w, run);
+    jobq_pg__thread_end(w->crew, run);
 }
 
 static void *jobq_pg__thread(void *arg)
 {
-    jobq_pg_worker *w = (jobq_pg_worker *)arg;
+    jobq_pg__crew *crew = (jobq_pg__crew *)arg;
     jobq_pg__run run;
 
     memset(&run, 0, sizeof run);
-    run.worker = w;
     run.slot = run.part = -1;
     run.desk = (jobq_pg__desk *)calloc(1, sizeof *run.desk);
-    pthread_mutex_lock(&w->lock);
-    run.link = w->runs;
-    w->runs = &run;
+    pthread_mutex_lock(&crew->lock);
+    run.link = crew->runs;
+    crew->runs = &run;
     pthread_cleanup_push(jobq_pg__thread_quit, &run);
-    jobq_pg__thread_work(w, &run);
+    jobq_pg__thread_work(crew, &run);
     pthread_cleanup_pop(0);
-    jobq_pg__run_unlink(w, &run);
-    jobq_pg__thread_end(w, &run);
+    jobq_pg__run_unlink(crew, &run);
+    jobq_pg__thread_end(crew, &run);
     return NULL;
 }
 
 static void jobq_pg__wake_threads(jobq_pg_worker *w)
 {
-    int32_t n = w->idle < w->loop->queued.count ? w->idle : w->loop->queued.count;
+    int32_t n = w->crew->idle < w->loop->queued.count ? w->crew->idle : w->loop->queued.count;
 
-    while (n-- > 0) pthread_cond_signal(&w->work);
+    while (n-- > 0) pthread_cond_signal(&w->crew->work);
 }
 
 /* -- what a handler may ask -- */
@@ -13689,9 +13782,9 @@ static int jobq_pg__stopping(const jobq_call *call)
         jobq_pg__turn(run->worker);
         run->ask_mono_us = now + 1000;
     }
-    pthread_mutex_lock(&run->worker->lock);
+    pthread_mutex_lock(&run->worker->crew->lock);
     stop = jobq_loop_stopping(run->worker->loop, jobq_pg__mono_us(), run->slot, run->generation);
-    pthread_mutex_unlock(&run->worker->lock);
+    pthread_mutex_unlock(&run->worker->crew->lock);
     return (int)stop;
 }
 
@@ -13704,10 +13797,10 @@ JOBQ_API PGconn *jobq_pg_call_conn(jobq_call *call, jobq_pg_error *error)
     run = (jobq_pg__run *)call->context;
     if (run->conn != NULL) return run->conn;
     if (jobq_pg_acquire(run->worker->pg, &conn, error) != JOBQ_OK) return NULL;
-    pthread_mutex_lock(&run->worker->lock);
+    pthread_mutex_lock(&run->worker->crew->lock);
     run->conn = conn;
     run->cancel = PQgetCancel(conn);
-    pthread_mutex_unlock(&run->worker->lock);
+    pthread_mutex_unlock(&run->worker->crew->lock);
     return conn;
 }
 
@@ -13731,11 +13824,11 @@ JOBQ_API jobq_error jobq_pg_call_complete(jobq_call *call, PGconn *conn, jobq_pg
     memset(&r, 0, sizeof r);
     memset(&event, 0, sizeof event);
     event.kind = JOBQ_EVENT_SUCCESS;
-    pthread_mutex_lock(&w->lock);
+    pthread_mutex_lock(&w->crew->lock);
     for (i = 0; i < w->loop->queue_count; i++) {
         if (w->loop->queues[i].id == call->job.queue) policy = w->loop->queues[i].policy;
     }
-    pthread_mutex_unlock(&w->lock);
+    pthread_mutex_unlock(&w->crew->lock);
     jobq_job_decide(&policy, &call->job, &event, &r.decision);
     r.id = call->job.id;
     r.worker = call->job.worker;
@@ -13842,9 +13935,9 @@ static jobq_error jobq_pg__keep_run(jobq_pg_worker *w, int chore)
     jobq_error code = jobq_pg_acquire(w->pg, &conn, &error);
 
     if (code == JOBQ_OK) {
-        pthread_mutex_lock(&w->lock);
+        pthread_mutex_lock(&w->crew->lock);
         w->keep_cancel = PQgetCancel(conn);
-        pthread_mutex_unlock(&w->lock);
+        pthread_mutex_unlock(&w->crew->lock);
         jobq_pg__chore_text(w->pg, chore, text, sizeof text);
         while (code == JOBQ_OK && rounds-- > 0) {
             res = NULL;
@@ -13853,16 +13946,16 @@ static jobq_error jobq_pg__keep_run(jobq_pg_worker *w, int chore)
             code = jobq_pg__chore_took(conn, res, &rounds, &error);
         }
         if (code != JOBQ_OK && w->pg->pooled) PQclear(PQexec(conn, "ROLLBACK"));
-        pthread_mutex_lock(&w->lock);
+        pthread_mutex_lock(&w->crew->lock);
         PQfreeCancel(w->keep_cancel);
         w->keep_cancel = NULL;
-        pthread_mutex_unlock(&w->lock);
+        pthread_mutex_unlock(&w->crew->lock);
         jobq_pg_release(w->pg, conn);
     }
     if (code == JOBQ_OK) return code;
-    pthread_mutex_lock(&w->lock);
+    pthread_mutex_lock(&w->crew->lock);
     if (!w->ended) jobq_pg__chore_failed(w, chore, &error);
-    pthread_mutex_unlock(&w->lock);
+    pthread_mutex_unlock(&w->crew->lock);
     return code;
 }
 
@@ -13870,21 +13963,21 @@ static void *jobq_pg__keeper(void *arg)
 {
     jobq_pg_worker *w = (jobq_pg_worker *)arg;
 
-    pthread_mutex_lock(&w->lock);
+    pthread_mutex_lock(&w->crew->lock);
     while (!w->ended) {
         int chore;
         jobq_error code;
         if (w->keep_kinds == 0) {
-            pthread_cond_wait(&w->keep, &w->lock);
+            pthread_cond_wait(&w->keep, &w->crew->lock);
             continue;
         }
         chore = jobq_pg__chore_take(w);
-        pthread_mutex_unlock(&w->lock);
+        pthread_mutex_unlock(&w->crew->lock);
         code = jobq_pg__keep_run(w, chore);
-        pthread_mutex_lock(&w->lock);
+        pthread_mutex_lock(&w->crew->lock);
         jobq_loop_answered(w->loop, jobq_pg__mono_us(), jobq_pg__chores[chore].kind, code);
     }
-    pthread_mutex_unlock(&w->lock);
+    pthread_mutex_unlock(&w->crew->lock);
     return NULL;
 }
 
@@ -14172,12 +14265,12 @@ static void *jobq_pg__dialer(void *arg)
     jobq_pg_error error;
     PGconn *conn = jobq_pg__dial(w->pg, w->pg->conninfo, w->name, &error);
 
-    pthread_mutex_lock(&w->lock);
+    pthread_mutex_lock(&w->crew->lock);
     if (conn == NULL) jobq_pg__undialed(w, &error);
     w->dialed = conn;
     w->dial_over = true;
     jobq_pg__poke(w, 'd');
-    pthread_mutex_unlock(&w->lock);
+    pthread_mutex_unlock(&w->crew->lock);
     return NULL;
 }
 
@@ -14375,18 +14468,18 @@ static bool jobq_pg__run_abandon(jobq_pg_worker *w, jobq_pg__run *run)
 {
     if (run == NULL) return false;
     run->abandoned = true;
-    w->stuck++;
+    w->crew->stuck++;
     if (w->host != NULL) return true; /* it has just asked: it will see, and is in no statement */
     jobq_pg__cancel(run->cancel);
     run->cancel = NULL;
-    w->threads--;
-    if (w->loop->phase == JOBQ_PHASE_WORKING) jobq_pg__thread_replace(w);
+    w->crew->threads--;
+    if (jobq_pg__crew_works(w->crew)) jobq_pg__thread_replace(w);
     return true;
 }
 
 static void jobq_pg__too_many_stuck(jobq_pg_worker *w)
 {
-    if (w->stuck > (w->loop->config.threads + 1) / 2) {
+    if (w->crew->stuck > (w->loop->config.threads + 1) / 2) {
         jobq_pg__give_up(w, "too many handlers are stuck: the worker stops");
     }
 }
@@ -14398,14 +14491,14 @@ static void jobq_pg__do_abandon(jobq_pg_worker *w, const jobq_action *a)
     jobq_pg__held *h = &w->held[a->slot];
     const jobq_slot *slot = &w->loop->slots[a->slot];
     char full[JOBQ_ERROR_MAX + 1];
-    jobq_pg__run *run = w->runs;
+    jobq_pg__run *run = w->crew->runs;
 
     if (w->loop->phase == JOBQ_PHASE_WORKING) {
         h->error_size = jobq_reason_format(full, &slot->decision, jobq_str_from(text));
         h->error = jobq_pg__dup(full);
     }
-    while (run != NULL &&
-           (run->slot != a->slot || run->generation != slot->generation || run->abandoned)) {
+    while (run != NULL && (run->worker != w || run->slot != a->slot ||
+                           run->generation != slot->generation || run->abandoned)) {
         run = run->link;
     }
     jobq_pg__notice_job(w, run);
@@ -14495,11 +14588,11 @@ static void jobq_pg__abandon_part(jobq_pg_worker *w, const jobq_action *a)
     int64_t now = jobq_pg__mono_us();
     uint8_t outcomes[JOBQ_LOOP_BATCH];
     jobq_verdict v;
-    jobq_pg__run *run = w->runs;
+    jobq_pg__run *run = w->crew->runs;
     jobq_pg__notice *notice;
 
-    while (run != NULL &&
-           (run->part != a->slot || run->generation != generation || run->abandoned)) {
+    while (run != NULL && (run->worker != w || run->part != a->slot ||
+                           run->generation != generation || run->abandoned)) {
         run = run->link;
     }
     memset(&v, 0, sizeof v);
@@ -14750,7 +14843,7 @@ static bool jobq_pg__parcel_keep(jobq_pg_worker *w, int32_t slot, jobq_pg_readin
     if (parcel == NULL) return false;
     jobq_pg__parcel_drop(w->parcels[slot]);
     w->parcels[slot] = parcel;
-    pthread_cond_signal(&w->work);
+    pthread_cond_signal(&w->crew->work);
     return true;
 }
 
@@ -14973,11 +15066,11 @@ static void *jobq_pg__ear(void *arg)
     PGconn *conn = NULL;
     jobq_pg_error error;
 
-    pthread_mutex_lock(&w->lock);
+    pthread_mutex_lock(&w->crew->lock);
     while (!w->ended) {
         int64_t worker = w->loop->worker, until;
         bool hears = false;
-        pthread_mutex_unlock(&w->lock);
+        pthread_mutex_unlock(&w->crew->lock);
         if (conn == NULL && worker != 0) {
             conn = jobq_pg__dial(w->pg, w->pg->listen_conninfo, w->name, &error);
             if (conn == NULL) jobq_pg__log(w->pg, JOBQ_PG_WARNING, "LISTEN: %s", error.message);
@@ -14987,21 +15080,21 @@ static void *jobq_pg__ear(void *arg)
             PQfinish(conn);
             conn = NULL;
         }
-        pthread_mutex_lock(&w->lock);
+        pthread_mutex_lock(&w->crew->lock);
         jobq_loop_hears(w->loop, jobq_pg__mono_us(), hears);
         jobq_pg__told(w, jobq_pg__mono_us());
         until = jobq_pg__mono_us() + w->loop->config.heartbeat_us;
         while (!w->ended && jobq_pg__mono_us() < until) {
             bool on;
-            pthread_mutex_unlock(&w->lock);
+            pthread_mutex_unlock(&w->crew->lock);
             on = jobq_pg__ear_waits(w, conn, until);
-            pthread_mutex_lock(&w->lock);
+            pthread_mutex_lock(&w->crew->lock);
             if (conn != NULL) jobq_pg__on_notify(w, conn);
             jobq_pg__told(w, jobq_pg__mono_us());
             if (!on) break;
         }
     }
-    pthread_mutex_unlock(&w->lock);
+    pthread_mutex_unlock(&w->crew->lock);
     PQfinish(conn);
     return NULL;
 }
@@ -15051,7 +15144,7 @@ static void jobq_pg__sleep(jobq_pg_worker *w, int64_t until_us)
     wait = wait < 0 ? 0 : wait > 60000000 ? 60000000 : wait;
     poll(fds, JOBQ_PG_FDS, (int)((wait + 999) / 1000));
     got = (fds[0].revents & POLLIN) != 0 ? read(w->poke[0], pokes, sizeof pokes) : 0;
-    pthread_mutex_lock(&w->lock);
+    pthread_mutex_lock(&w->crew->lock);
     for (i = 0; i < got; i++) {
         bool again = w->loop->phase != JOBQ_PHASE_WORKING;
         if (pokes[i] == 's') jobq_loop_stop(w->loop, jobq_pg__mono_us(), again ? 0 : -1);
@@ -15078,18 +15171,20 @@ static void *jobq_pg__io(void *arg)
     jobq_pg_worker *w = (jobq_pg_worker *)arg;
     int64_t until;
 
-    pthread_mutex_lock(&w->lock);
+    pthread_mutex_lock(&w->crew->lock);
     while (jobq_pg__act(w)) {
         until = w->io_until_us;
-        pthread_mutex_unlock(&w->lock);
+        pthread_mutex_unlock(&w->crew->lock);
         jobq_pg__sleep(w, until);
     }
     w->ended = true;
-    pthread_cond_broadcast(&w->work);
+    w->crew->open--;
+    pthread_cond_broadcast(&w->crew->work);
+    pthread_cond_broadcast(&w->crew->gone);
     jobq_pg__keeper_end(w);
-    while (w->threads > 0) pthread_cond_wait(&w->gone, &w->lock);
+    while (jobq_pg__crew_busy(w)) pthread_cond_wait(&w->crew->gone, &w->crew->lock);
     while (jobq_pg__notice_tell(w)) {}
-    pthread_mutex_unlock(&w->lock);
+    pthread_mutex_unlock(&w->crew->lock);
     pthread_join(w->keeper, NULL);
     jobq_pg__poke_ear(w);
     if (w->ear_runs) pthread_join(w->ear, NULL);
@@ -15127,14 +15222,14 @@ static bool jobq_pg__turn(jobq_pg_worker *w)
 {
     bool good;
 
-    pthread_mutex_lock(&w->lock);
+    pthread_mutex_lock(&w->crew->lock);
     good = jobq_pg__act(w);
-    pthread_mutex_unlock(&w->lock);
+    pthread_mutex_unlock(&w->crew->lock);
     if (!good) return false;
     jobq_pg__sleep(w, 0);
     good = jobq_pg__act(w);
     if (w->conn != NULL) PQflush(w->conn);
-    pthread_mutex_unlock(&w->lock);
+    pthread_mutex_unlock(&w->crew->lock);
     return good;
 }
 
@@ -15144,12 +15239,12 @@ static bool jobq_pg__host_runs(jobq_pg_worker *w)
     jobq_pg__run *run = &w->host->run;
     bool ran;
 
-    pthread_mutex_lock(&w->lock);
+    pthread_mutex_lock(&w->crew->lock);
     run->ask_mono_us = 0;
     ran = jobq_pg__run_one(w, run);
-    if (run->abandoned) w->stuck--;
+    if (run->abandoned) w->crew->stuck--;
     run->abandoned = false;
-    pthread_mutex_unlock(&w->lock);
+    pthread_mutex_unlock(&w->crew->lock);
     return ran;
 }
 
@@ -15168,10 +15263,10 @@ JOBQ_API bool jobq_pg_worker_step(jobq_pg_worker *w, int64_t budget_us)
     if (ran) alive = jobq_pg__turn(w);
     w->host->more = ran;
     if (alive) return true;
-    pthread_mutex_lock(&w->lock);
+    pthread_mutex_lock(&w->crew->lock);
     w->ended = true;
     jobq_pg__hang_up(w);
-    pthread_mutex_unlock(&w->lock);
+    pthread_mutex_unlock(&w->crew->lock);
     return false;
 }
 
@@ -15295,10 +15390,9 @@ static void jobq_pg__worker_free(jobq_pg_worker *w)
 {
     size_t i;
 
-    jobq_pg__signals_clear(w);
     if (w->host != NULL) jobq_pg__hang_up(w);
+    pthread_cond_destroy(&w->keep);
     free(w->host);
-
     for (i = 0; w->handlers != NULL && i < w->handler_count; i++) {
         free((char *)w->handlers[i].queue);
         free((char *)w->handlers[i].kind);
@@ -15453,6 +15547,7 @@ static jobq_error jobq_pg__worker_new(jobq_pg *pg, const jobq_pg_worker_desc *de
 
     *out = w;
     if (w == NULL) return jobq_pg__no_memory(error);
+    pthread_cond_init(&w->keep, NULL);
     config.listen = !desc->no_listen && (!pg->pooled || pg->listen_conninfo != NULL);
     config.message_queues = config.jobless_queues = 0;
     config = jobq_loop_config_defaults(&config);
@@ -15495,62 +15590,136 @@ static void jobq_pg__pool_add(jobq_pg_worker *w, int count)
     pthread_mutex_unlock(&w->pg->lock);
 }
 
-static bool jobq_pg__threads_start(jobq_pg_worker *w)
+/* A member's threads for statements. The lock is held. */
+static bool jobq_pg__member_start(jobq_pg_worker *w)
 {
-    bool good = true, kept;
-    int32_t i;
-
-    pthread_mutex_lock(&w->lock);
-    for (i = 0; good && i < w->loop->config.threads; i++) good = jobq_pg__thread_start(w);
-    kept = good && pthread_create(&w->keeper, NULL, jobq_pg__keeper, w) == 0;
-    w->ear_runs = kept && w->loop->config.listen && w->pg->pooled &&
+    w->keeper_runs = pthread_create(&w->keeper, NULL, jobq_pg__keeper, w) == 0;
+    w->ear_runs = w->keeper_runs && w->loop->config.listen && w->pg->pooled &&
                   pthread_create(&w->ear, NULL, jobq_pg__ear, w) == 0;
-    good = kept && pthread_create(&w->io, NULL, jobq_pg__io, w) == 0;
-    if (!good) {
-        w->ended = true;
-        pthread_cond_broadcast(&w->work);
-        pthread_cond_signal(&w->keep);
-        while (w->threads > 0) pthread_cond_wait(&w->gone, &w->lock);
-    }
-    pthread_mutex_unlock(&w->lock);
-    if (!good && kept) pthread_join(w->keeper, NULL);
-    if (!good && w->ear_runs) {
-        jobq_pg__poke_ear(w);
-        pthread_join(w->ear, NULL);
-    }
-    return good;
+    w->io_runs = w->keeper_runs && pthread_create(&w->io, NULL, jobq_pg__io, w) == 0;
+    return w->io_runs;
 }
 
-/* A worker that nobody runs yet. */
+/* Not all could be started: stops one, or ends it without its thread. The lock is held. */
+static void jobq_pg__member_call_off(jobq_pg_worker *w)
+{
+    if (w->io_runs) {
+        jobq_loop_stop(w->loop, jobq_pg__mono_us(), 0);
+        jobq_pg__poke(w, 'w');
+        return;
+    }
+    w->ended = true;
+    w->crew->open--;
+    pthread_cond_signal(&w->keep);
+}
+
+static void jobq_pg__member_join(jobq_pg_worker *w)
+{
+    if (w->io_runs) { /* which joins the others */
+        pthread_join(w->io, NULL);
+        return;
+    }
+    if (w->keeper_runs) pthread_join(w->keeper, NULL);
+    jobq_pg__poke_ear(w);
+    if (w->ear_runs) pthread_join(w->ear, NULL);
+}
+
+static bool jobq_pg__crew_start(jobq_pg__crew *crew)
+{
+    int32_t threads = crew->members[0]->loop->config.threads;
+    bool good = true;
+    size_t i;
+
+    pthread_mutex_lock(&crew->lock);
+    while (good && threads-- > 0) good = jobq_pg__thread_start(crew);
+    for (i = 0; good && i < crew->count; i++) good = jobq_pg__member_start(crew->members[i]);
+    for (i = 0; !good && i < crew->count; i++) jobq_pg__member_call_off(crew->members[i]);
+    if (!good) pthread_cond_broadcast(&crew->work);
+    pthread_mutex_unlock(&crew->lock);
+    if (good) return true;
+    for (i = 0; i < crew->count; i++) jobq_pg__member_join(crew->members[i]);
+    pthread_mutex_lock(&crew->lock);
+    while (crew->threads > 0) pthread_cond_wait(&crew->gone, &crew->lock);
+    pthread_mutex_unlock(&crew->lock);
+    return false;
+}
+
+/* A member, not yet among its crew. */
 static jobq_error jobq_pg__worker_make(jobq_pg *pg, const jobq_pg_worker_desc *desc,
                                        jobq_pg_worker **worker, jobq_pg_error *error)
 {
-    jobq_pg_worker *w;
     jobq_error code;
 
     *worker = NULL;
+    if (pg == NULL) return jobq_pg__invalid(error, "also", "a handle in the list is NULL");
+    code = jobq_pg_check(pg, NULL, error);
+    if (code == JOBQ_OK) code = jobq_pg__worker_new(pg, desc, worker, error);
+    if (code == JOBQ_OK) jobq_pg__pool_add(*worker, (*worker)->loop->config.threads + 1);
+    else if (*worker != NULL) jobq_pg__worker_free(*worker);
+    return code;
+}
+
+/* Whoever used it has ended. */
+static void jobq_pg__crew_free(jobq_pg__crew *crew)
+{
+    size_t i;
+
+    for (i = 0; i < crew->count; i++) {
+        if (i == 0) jobq_pg__signals_clear(crew->members[i]);
+        jobq_pg__pool_add(crew->members[i], -crew->members[i]->pool_share);
+        jobq_pg__worker_free(crew->members[i]);
+    }
+    pthread_mutex_destroy(&crew->lock);
+    pthread_cond_destroy(&crew->work);
+    pthread_cond_destroy(&crew->gone);
+    free(crew->members);
+    free(crew);
+}
+
+static jobq_error jobq_pg__worker_desc_check(const jobq_pg_worker_desc *desc, jobq_pg_error *error)
+{
     if ((desc->handlers == NULL && desc->handler_count > 0) || desc->handler_count > 256 ||
         desc->handler_count + desc->receiver_count == 0) {
         return jobq_pg__invalid(error, "handlers", "1 to 256 of them, or receivers");
     }
-    code = jobq_pg_check(pg, NULL, error);
-    if (code != JOBQ_OK) return code;
-    code = jobq_pg__worker_new(pg, desc, &w, error);
-    if (code != JOBQ_OK) {
-        if (w != NULL) jobq_pg__worker_free(w);
-        return code;
+    if (desc->also == NULL && desc->also_count > 0) {
+        return jobq_pg__invalid(error, "also", "a count without a list");
     }
-    pthread_mutex_init(&w->lock, NULL);
-    pthread_cond_init(&w->work, NULL);
-    pthread_cond_init(&w->gone, NULL);
-    pthread_cond_init(&w->keep, NULL);
-    if (!jobq_pg__signals_set(w, desc->stop_signals)) {
-        jobq_pg__worker_free(w);
-        return jobq_pg__invalid(error, "stop_signals", "no such signal, or 64 are taken already");
-    }
-    jobq_pg__pool_add(w, w->loop->config.threads + 1);
-    *worker = w;
     return JOBQ_OK;
+}
+
+/* A crew that nobody runs yet; *worker is its first member. */
+static jobq_error jobq_pg__crew_make(jobq_pg *pg, const jobq_pg_worker_desc *desc,
+                                     jobq_pg_worker **worker, jobq_pg_error *error)
+{
+    jobq_error code = jobq_pg__worker_desc_check(desc, error);
+    bool good = true;
+    jobq_pg__crew *crew;
+    size_t i;
+
+    *worker = NULL;
+    if (code != JOBQ_OK) return code;
+    crew = (jobq_pg__crew *)jobq_pg__room(1, sizeof *crew, &good);
+    if (crew == NULL) return jobq_pg__no_memory(error);
+    pthread_mutex_init(&crew->lock, NULL);
+    pthread_cond_init(&crew->work, NULL);
+    pthread_cond_init(&crew->gone, NULL);
+    crew->members =
+        (jobq_pg_worker **)jobq_pg__room(1 + desc->also_count, sizeof *crew->members, &good);
+    if (!good) code = jobq_pg__no_memory(error);
+    for (i = 0; code == JOBQ_OK && i <= desc->also_count; i++) {
+        jobq_pg_worker **member = &crew->members[i];
+        code = jobq_pg__worker_make(i == 0 ? pg : desc->also[i - 1], desc, member, error);
+        if (code != JOBQ_OK) break;
+        (*member)->crew = crew;
+        crew->open = ++crew->count;
+    }
+    if (code == JOBQ_OK && !jobq_pg__signals_set(crew->members[0], desc->stop_signals)) {
+        code = jobq_pg__invalid(error, "stop_signals", "no such signal, or 64 are taken already");
+    }
+    if (code == JOBQ_OK) *worker = crew->members[0];
+    else jobq_pg__crew_free(crew);
+    return code;
 }
 
 JOBQ_API jobq_error jobq_pg_worker_start(jobq_pg *pg, const jobq_pg_worker_desc *desc,
@@ -15559,10 +15728,9 @@ JOBQ_API jobq_error jobq_pg_worker_start(jobq_pg *pg, const jobq_pg_worker_desc 
     jobq_error code;
 
     JOBQ_ASSERT(pg != NULL && desc != NULL && worker != NULL);
-    code = jobq_pg__worker_make(pg, desc, worker, error);
-    if (code != JOBQ_OK || jobq_pg__threads_start(*worker)) return code;
-    jobq_pg__pool_add(*worker, -(*worker)->pool_share);
-    jobq_pg__worker_free(*worker);
+    code = jobq_pg__crew_make(pg, desc, worker, error);
+    if (code != JOBQ_OK || jobq_pg__crew_start((*worker)->crew)) return code;
+    jobq_pg__crew_free((*worker)->crew);
     *worker = NULL;
     return jobq_pg__fail(error, JOBQ_ERROR_MEMORY,
                          "no more threads: ask for fewer, or raise the limit");
@@ -15579,12 +15747,16 @@ JOBQ_API jobq_error jobq_pg_worker_open(jobq_pg *pg, const jobq_pg_worker_desc *
     d = *desc;
     d.loop.threads = 1;
     d.no_listen |= pg->pooled; /* the ear is a thread */
-    code = jobq_pg__worker_make(pg, &d, worker, error);
+    *worker = NULL;
+    if (d.also_count > 0) {
+        return jobq_pg__invalid(error, "also",
+                                "without threads: open a worker for each handle, step in turn");
+    }
+    code = jobq_pg__crew_make(pg, &d, worker, error);
     if (code != JOBQ_OK) return code;
     host = (jobq_pg__host *)calloc(1, sizeof *host);
     if (host == NULL) {
-        jobq_pg__pool_add(*worker, -(*worker)->pool_share);
-        jobq_pg__worker_free(*worker);
+        jobq_pg__crew_free((*worker)->crew);
         *worker = NULL;
         return jobq_pg__no_memory(error);
     }
@@ -15594,16 +15766,19 @@ JOBQ_API jobq_error jobq_pg_worker_open(jobq_pg *pg, const jobq_pg_worker_desc *
     host->run.desk = &host->desk;
     host->run.slot = host->run.part = -1;
     (*worker)->host = host;
-    (*worker)->runs = &host->run;
-    (*worker)->threads = 1;
+    (*worker)->crew->runs = &host->run;
+    (*worker)->crew->threads = 1;
     return JOBQ_OK;
 }
 
 JOBQ_API void jobq_pg_worker_stop(jobq_pg_worker *worker)
 {
+    const jobq_pg__crew *crew = worker->crew;
     int saved = errno;
+    size_t i;
 
-    if (!jobq_pg__forked(worker->pg)) jobq_pg__poke(worker, 's'); /* the pipe is the parent's */
+    if (jobq_pg__forked(worker->pg)) return; /* the pipe is the parent's */
+    for (i = 0; i < crew->count; i++) jobq_pg__poke(crew->members[i], 's');
     errno = saved;
 }
 
@@ -15622,55 +15797,74 @@ static void jobq_pg__run_here(jobq_pg_worker *w)
 
 JOBQ_API jobq_error jobq_pg_worker_wait(jobq_pg_worker *w, jobq_pg_stats *stats)
 {
+    size_t i;
+
     JOBQ_ASSERT(w != NULL);
     if (jobq_pg__worker_forked(w)) return JOBQ_ERROR_INVALID;
     if (w->host != NULL) jobq_pg__run_here(w);
-    else pthread_join(w->io, NULL);
-    jobq_pg__pool_add(w, -w->pool_share);
+    for (i = 0; i < w->crew->count; i++) {
+        jobq_pg_worker *member = w->crew->members[i];
+        if (w->host == NULL) pthread_join(member->io, NULL);
+        jobq_pg__pool_add(member, -member->pool_share);
+    }
     if (stats != NULL) *stats = jobq_pg_worker_stats(w);
-    return w->gave_up ? JOBQ_ERROR_TIMEOUT : JOBQ_OK;
+    return w->crew->gave_up ? JOBQ_ERROR_TIMEOUT : JOBQ_OK;
 }
 
 JOBQ_API void jobq_pg_worker_free(jobq_pg_worker *w)
 {
     int32_t stuck;
+    size_t i;
 
     if (w == NULL) return;
     if (jobq_pg__forked(w->pg)) {
-        jobq_pg__worker_leave(w);
+        for (i = 0; i < w->crew->count; i++) jobq_pg__worker_leave(w->crew->members[i]);
         return;
     }
-    pthread_mutex_lock(&w->lock);
-    stuck = w->stuck;
-    pthread_mutex_unlock(&w->lock);
+    pthread_mutex_lock(&w->crew->lock);
+    stuck = w->crew->stuck;
+    pthread_mutex_unlock(&w->crew->lock);
     if (stuck > 0) {
         jobq_pg__log(w->pg, JOBQ_PG_ERROR, "%d handlers never returned: end the process",
                      (int)stuck);
         return; /* they still use it */
     }
-    jobq_pg__pool_add(w, -w->pool_share);
-    pthread_mutex_destroy(&w->lock);
-    pthread_cond_destroy(&w->work);
-    pthread_cond_destroy(&w->gone);
-    pthread_cond_destroy(&w->keep);
-    jobq_pg__worker_free(w);
+    jobq_pg__crew_free(w->crew);
 }
 
-JOBQ_API jobq_pg_stats jobq_pg_worker_stats(jobq_pg_worker *w)
+JOBQ_API jobq_pg_stats jobq_pg_worker_stats_of(jobq_pg_worker *w, size_t member)
 {
     jobq_pg_stats stats;
 
     JOBQ_ASSERT(w != NULL);
     memset(&stats, 0, sizeof stats);
-    if (jobq_pg__forked(w->pg)) return stats;
-    pthread_mutex_lock(&w->lock);
+    if (jobq_pg__forked(w->pg) || member >= w->crew->count) return stats;
+    pthread_mutex_lock(&w->crew->lock);
+    w = w->crew->members[member];
     stats.jobs = w->loop->stats;
     stats.messages = w->loop->relay.stats;
     stats.handler_us = w->handler_us;
-    pthread_mutex_unlock(&w->lock);
+    pthread_mutex_unlock(&w->crew->lock);
     return stats;
 }
 
+/* Its counts are int64_t, all of them. */
+JOBQ_API jobq_pg_stats jobq_pg_worker_stats(jobq_pg_worker *w)
+{
+    jobq_pg_stats sum;
+    size_t i, k;
+
+    JOBQ_ASSERT(w != NULL);
+    memset(&sum, 0, sizeof sum);
+    for (i = 0; i < w->crew->count; i++) {
+        jobq_pg_stats one = jobq_pg_worker_stats_of(w, i);
+        for (k = 0; k < sizeof sum / sizeof(int64_t); k++)
+            ((int64_t *)&sum)[k] += ((int64_t *)&one)[k];
+    }
+    return sum;
+}
+
+/* The lock is held. */
 static void jobq_pg__health_fill(jobq_pg_health *h, const jobq_pg_worker *w, int64_t now)
 {
     const jobq_loop *l = w->loop;
@@ -15684,28 +15878,30 @@ static void jobq_pg__health_fill(jobq_pg_health *h, const jobq_pg_worker *w, int
     h->hears = h->connected && l->registered && l->config.listen && !l->deaf;
     h->stopping = l->phase != JOBQ_PHASE_WORKING;
     h->running = l->running_count + l->relay.running;
-    h->threads = w->threads;
-    h->abandoned = w->stuck;
+    h->threads = w->crew->threads;
+    h->abandoned = w->crew->stuck;
     h->error_us = w->trouble[0] == '\0' ? -1 : now - w->trouble_mono_us;
     memcpy(h->error, w->trouble, sizeof h->error);
 }
 
-JOBQ_API jobq_error jobq_pg_worker_health(jobq_pg_worker *w, jobq_pg_health *health)
+JOBQ_API jobq_error jobq_pg_worker_health_of(jobq_pg_worker *w, size_t member,
+                                             jobq_pg_health *health)
 {
     jobq_pg_health h;
     bool gave_up, ended;
 
     JOBQ_ASSERT(w != NULL);
     memset(&h, 0, sizeof h);
-    if (jobq_pg__forked(w->pg)) {
+    if (jobq_pg__forked(w->pg) || member >= w->crew->count) {
         if (health != NULL) *health = h;
         return JOBQ_ERROR_INVALID;
     }
-    pthread_mutex_lock(&w->lock);
+    pthread_mutex_lock(&w->crew->lock);
+    w = w->crew->members[member];
     jobq_pg__health_fill(&h, w, jobq_pg__mono_us());
-    gave_up = w->gave_up;
+    gave_up = w->crew->gave_up;
     ended = w->ended;
-    pthread_mutex_unlock(&w->lock);
+    pthread_mutex_unlock(&w->crew->lock);
     pthread_mutex_lock(&w->pg->lock);
     h.pool_open = w->pg->open_count;
     h.pool_idle = w->pg->idle_count;
@@ -15714,6 +15910,46 @@ JOBQ_API jobq_error jobq_pg_worker_health(jobq_pg_worker *w, jobq_pg_health *hea
     if (gave_up) return JOBQ_ERROR_TIMEOUT;
     if (ended) return JOBQ_ERROR_DEAD;
     return h.lease_us > 0 ? JOBQ_OK : JOBQ_ERROR_CONNECTION;
+}
+
+/* Who is worse off speaks for both; what can be counted is added. */
+static void jobq_pg__health_add(jobq_pg_health *sum, const jobq_pg_health *one)
+{
+    bool never = sum->silent_us < 0 || one->silent_us < 0;
+
+    if (one->lease_us < sum->lease_us) sum->lease_us = one->lease_us;
+    if (one->silent_us > sum->silent_us) sum->silent_us = one->silent_us;
+    if (never) sum->silent_us = -1;
+    sum->connected = sum->connected && one->connected;
+    sum->hears = sum->hears && one->hears;
+    sum->stopping = sum->stopping || one->stopping;
+    sum->running += one->running;
+    sum->pool_open += one->pool_open;
+    sum->pool_idle += one->pool_idle;
+    if (one->error_us < 0 || (sum->error_us >= 0 && sum->error_us <= one->error_us)) return;
+    sum->error_us = one->error_us;
+    memcpy(sum->error, one->error, sizeof sum->error);
+}
+
+/* Members that have ended count no more, as long as others work. */
+JOBQ_API jobq_error jobq_pg_worker_health(jobq_pg_worker *w, jobq_pg_health *health)
+{
+    jobq_pg_health sum, one;
+    jobq_error worst = JOBQ_ERROR_DEAD, code;
+    size_t i;
+
+    JOBQ_ASSERT(w != NULL);
+    memset(&sum, 0, sizeof sum);
+    for (i = 0; i < w->crew->count; i++) {
+        code = jobq_pg_worker_health_of(w, i, &one);
+        if (i == 0 || (worst == JOBQ_ERROR_DEAD && code != JOBQ_ERROR_DEAD)) sum = one;
+        else if (code != JOBQ_ERROR_DEAD || worst == JOBQ_ERROR_DEAD) {
+            jobq_pg__health_add(&sum, &one);
+        }
+        if (code != JOBQ_ERROR_DEAD && (worst == JOBQ_ERROR_DEAD || worst == JOBQ_OK)) worst = code;
+    }
+    if (health != NULL) *health = sum;
+    return worst;
 }
 
 JOBQ_API jobq_error jobq_pg_work(jobq_pg *pg, const jobq_pg_worker_desc *desc, jobq_pg_error *error)

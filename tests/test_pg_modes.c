@@ -256,8 +256,8 @@ static void a_child_leaves_its_parents_connections_alone(void **unused)
     jobq_pg_worker_desc d = work_of(&h, 1);
     jobq_pg_worker *threaded = start(&d);
     jobq_pg_error error;
-    PGconn *conn;
-    int round, status;
+    PGconn *conn, *idle;
+    int round, status, backend;
 
     (void)unused;
     assert_int_equal(jobq_pg_worker_open(pg, &d, &hosted, &error), JOBQ_OK);
@@ -267,6 +267,9 @@ static void a_child_leaves_its_parents_connections_alone(void **unused)
     }
     assert_int_equal(jobq_pg_acquire(pg, &conn, &error), JOBQ_OK);
     PQclear(PQexec(conn, "BEGIN"));
+    assert_int_equal(jobq_pg_acquire(pg, &idle, &error), JOBQ_OK);
+    backend = PQbackendPID(idle);
+    jobq_pg_release(pg, idle); /* the one on top of the pool */
     for (round = 0; round < 2; round++) {
         pid_t pid = fork();
         if (pid == 0) _exit(child_tries(threaded, conn, round));
@@ -276,6 +279,7 @@ static void a_child_leaves_its_parents_connections_alone(void **unused)
         PQclear(PQexec(conn, "SELECT 1"));
         assert_int_equal(PQtransactionStatus(conn), PQTRANS_INTRANS);
     }
+    assert_int_equal(number("SELECT count(*) FROM pg_stat_activity WHERE pid = %d", backend), 1);
     jobq_pg_release(pg, conn);
     enqueue_count(1);
     assert_true(becomes(20, 3, "SELECT count(*) FROM jobq.history"));

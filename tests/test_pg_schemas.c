@@ -345,6 +345,29 @@ static void a_stuck_handler_is_replaced_for_both(void **unused)
     assert_int_equal(most, 1);
 }
 
+/* Both are first jobs, in the same place of their loops: the one that may take long is let be. */
+static void only_the_one_out_of_time_is_given_up(void **unused)
+{
+    jobq_pg_handler h = handler_of("q", "stuck", never_ends);
+    jobq_pg_worker_desc d = work_both(&h, 1);
+    jobq_pg_worker *worker;
+
+    (void)unused;
+    d.loop.threads = 2;
+    short_time();
+    RUN("UPDATE jobq.queue SET timeout_us = NULL");
+    worker = start(&d);
+    while (jobq_pg_worker_health(worker, NULL) != JOBQ_OK) nap_us(2000);
+    enqueue_in(1, "stuck", 1);
+    assert_true(reaches(20, &stuck, 1));
+    enqueue_in(0, "stuck", 1);
+    assert_true(reaches(20, &stuck, 2));
+    assert_true(becomes_in(1, 1, "SELECT count(*) FROM jobq.failed"));
+    await_returns(worker);
+    assert_true(becomes_in(0, 1, "SELECT count(*) FROM jobq.history"));
+    stop(worker);
+}
+
 /* One stuck in each: too many for a worker of one thread, and both schemas are left. */
 static void too_many_stuck_end_it_in_both(void **unused)
 {
@@ -448,6 +471,7 @@ int main(void)
         TEST(an_outage_of_the_first_holds_up_no_other),
         TEST(a_stop_gives_back_in_both),
         TEST(a_stuck_handler_is_replaced_for_both),
+        TEST(only_the_one_out_of_time_is_given_up),
         TEST(too_many_stuck_end_it_in_both),
         TEST(wrong_lists_are_refused),
     };

@@ -415,6 +415,13 @@
  *     idle latency          1.4 ms at the median, of which the enqueue's commit is 1.0 and the
  *                           claim's round trip 0.5: three wake-ups of an idle core, 35 us each
  *                           here, and 0.2 ms of the server's time
+ *     a message's, idle     5 ms: numbering, taking the partition and the enqueue commit one after
+ *                           the other, and none may be lost
+ *     a program's size      460 KB stripped, 110 of them SQL, with everything in it; JOBQ_STATIC
+ *                           drops what is not used: 280 for a worker. SQL in strings of one line
+ *                           cost 60 more, for their addresses
+ *     a snapshot held       for ten minutes at half of the peak: dead rows make sweeps and vacuums
+ *     under load            dear, and work falls behind by a minute; it is made good in two
  *
  * More cores: claims of one lane meet on its first pages (BufferContent, then WALInsert) from about
  * eight connections on; before that, commits wait for the log. Several queues share no page; beyond

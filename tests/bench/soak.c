@@ -20,6 +20,7 @@ typedef struct soak_lane {
     soak_what what;
     double rate, started;     /* rate 0: as fast as they are worked, SOAK_AHEAD of them at most */
     long sent, done;          /* atomic */
+    long in_time;             /* done before the producers ended */
     long waits[SOAK_BUCKETS]; /* atomic: how long each waited for its handler, since last asked */
 } soak_lane;
 
@@ -234,7 +235,10 @@ static void soak_run(jobq_pg *pg, PGconn *db, double seconds, const double rates
                 soak_points[soak_count - 1][SOAK_BOX_RATE],
                 soak_points[soak_count - 1][SOAK_BACKLOG]);
     }
-    for (i = 0; i < SOAK_WHATS; i++) bench_gang_end(gangs[i]);
+    for (i = 0; i < SOAK_WHATS; i++) {
+        bench_gang_end(gangs[i]);
+        soak[i].in_time = __atomic_load_n(&soak[i].done, __ATOMIC_RELAXED);
+    }
     while (soak_ahead(&soak[0]) > 0 || soak_ahead(&soak[1]) > 0) {
         if (bench_now() - started > seconds + 120) bench_fail("soak: not all was worked");
         bench_sleep(0.01);
@@ -277,6 +281,18 @@ static void soak_verdict(soak_series series, const char *label, const char *unit
                  early > floor ? early : floor, BENCH_RATIO_AT_MOST, most);
 }
 
+/* A table that has grown stays large, and its room is used again: it is flat once vacuum has been
+ * there. What it was before the snapshot is shown beside it. */
+static void soak_size(soak_series series, const char *label)
+{
+    double end = soak_median(series, 5.0 / 6, 1);
+
+    bench_figure(label, end, "MB", "a tenth of the time after the snapshot",
+                 soak_median(series, 0.76, 0.83), BENCH_RATIO_AT_MOST, 1.1);
+    bench_figure(label, end, "MB", "before the snapshot", soak_median(series, 1.0 / 6, 1.0 / 3),
+                 BENCH_SHOWN, 0);
+}
+
 static void soak_verdicts(void)
 {
     char text[160];
@@ -293,15 +309,9 @@ static void soak_verdicts(void)
     soak_verdict(SOAK_JOB_P99, "  jobs, p99", "ms", 1.5, 10);
     soak_verdict(SOAK_BOX_P50, "  messages, p50", "ms", 1.25, 2);
     soak_verdict(SOAK_BOX_P99, "  messages, p99", "ms", 1.5, 10);
-    bench_figure("  heap of jobs at the end", soak_median(SOAK_JOB_HEAP, 5.0 / 6, 1), "MB",
-                 "at the snapshot's end", soak_median(SOAK_JOB_HEAP, 0.64, 0.67),
-                 BENCH_RATIO_AT_MOST, 1.1);
-    bench_figure("  indexes of jobs at the end", soak_median(SOAK_JOB_INDEX, 5.0 / 6, 1), "MB",
-                 "at the snapshot's end", soak_median(SOAK_JOB_INDEX, 0.64, 0.67),
-                 BENCH_RATIO_AT_MOST, 1.1);
-    bench_figure("  the outbox' tables at the end", soak_median(SOAK_BOX_SIZE, 5.0 / 6, 1), "MB",
-                 "at the snapshot's end", soak_median(SOAK_BOX_SIZE, 0.64, 0.67),
-                 BENCH_RATIO_AT_MOST, 1.1);
+    soak_size(SOAK_JOB_HEAP, "  heap of jobs");
+    soak_size(SOAK_JOB_INDEX, "  indexes of jobs");
+    soak_size(SOAK_BOX_SIZE, "  the outbox' tables");
 }
 
 void row_soak(void)
@@ -326,7 +336,7 @@ void row_soak(void)
     fclose(data);
     for (i = 0; i < SOAK_WHATS; i++)
         bench_figure(i == SOAK_JOBS ? "soak: jobs" : "soak: messages",
-                     (double)soak[i].done / seconds, "a second", "half of the peak", rates[i],
+                     (double)soak[i].in_time / seconds, "a second", "half of the peak", rates[i],
                      BENCH_RATIO_AT_LEAST, 0.98);
     soak_verdicts();
     jobq_pg_worker_stop(worker);

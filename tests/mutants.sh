@@ -5,7 +5,8 @@
 #
 #   tests/mutants.sh [NAME ...]      prints a line for each: who killed it
 #
-# sql_* break the SQL and are hunted on a private Postgres (tests/server.sh). Two at a time.
+# sql_* break the SQL and are hunted on a private Postgres (tests/server.sh). Three at a time: those
+# of the SQL mostly wait.
 #
 # The promises of jobq that need no real crash of a server, who tries to break each, and the mutants
 # that show that it would be seen (sql_* beside them: the same on Postgres):
@@ -109,7 +110,7 @@ fi
 [ $# -gt 0 ] || set -- $(cd tests/mutants && ls -- *.patch | sed 's/\.patch$//')
 run=env
 case " $*" in *" sql_"*) run=tests/server.sh ;; esac
-printf '%s\n' "$@" | "$run" xargs -P 2 -n 1 tests/mutants.sh --one | awk -v all=$# '
+printf '%s\n' "$@" | "$run" xargs -P 3 -n 1 tests/mutants.sh --one | awk -v all=$# '
     { print; fflush() }
     /^killed / { passed++ }
     END { printf "%d passed, %d failed\n", passed, all - passed; exit passed < all }'

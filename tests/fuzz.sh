@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# fuzz.sh [--seconds N] [NAME ...]  run the fuzzers of tests/fuzz/, N seconds each (default 60)
+# fuzz.sh [--seconds N] [NAME ...]  run the fuzzers of tests/fuzz/ beside each other, N seconds
+#                                   (default 60)
 #
 # Each begins from its corpus in tests/fuzz/corpus/ and keeps what it finds new in .build/fuzz/. An
 # input that breaks something is kept there too, and its path printed: mend the code, and add the
@@ -22,5 +23,6 @@ seconds=60
 names=("$@")
 [ $# -gt 0 ] || for file in tests/fuzz/*.c; do names+=("$(basename "$file" .c)"); done
 for name in "${names[@]}"; do
-    tests/run.sh --step "$name" tests/fuzz.sh --one "$name" "$seconds"
+    tests/run.sh --step "$name" tests/fuzz.sh --one "$name" "$seconds" &
 done
+wait

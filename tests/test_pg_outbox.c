@@ -471,8 +471,8 @@ static void numbers_survive_dump_and_restore(void **unused)
     put(NULL, 1, 2);
     RUN("UPDATE jobq.counter SET mark_xid = '900000000000', mark_at = now()");
     snprintf(command, sizeof command,
-             "exec >/dev/null; PATH=\"$JOBQ_SERVER_BIN:$PATH\"; f=$(mktemp) && pg_dump -d \"%s\" -n "
-             "%s >$f && psql -qX -d \"%s\" -c 'SET client_min_messages = error; DROP SCHEMA %s "
+             "exec >/dev/null; PATH=\"$JOBQ_SERVER_BIN:$PATH\"; f=$(mktemp) && pg_dump -d \"%s\" "
+             "-n %s >$f && psql -qX -d \"%s\" -c 'SET client_min_messages = error; DROP SCHEMA %s "
              "CASCADE' && psql -qX -v ON_ERROR_STOP=1 -d \"%s\" -f $f && rm $f",
              server(), schema, server(), schema, server());
     assert_int_equal(system(command), 0);

@@ -442,7 +442,7 @@
  * What a row becomes is jobq_job_decide's word, written in one statement under the fence. The claim
  * and the reset act on rows that C has not read and repeat its rules; a test holds them together.
  *
- * WORDS    As above by the names of the stages, or your own: "todo", "doing", "done", "broken".
+ * WORDS    As above by the names of the stages, or your own: "open", "doing", "done", "broken".
  * FENCE    With a worker and a lease column each write demands the token of its claim. Without them
  *          it demands the heartbeat that this worker wrote last, to the microsecond: as good
  *          against a worker that was reset and came back, but it knows no owner, and whoever copies

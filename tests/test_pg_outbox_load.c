@@ -55,9 +55,9 @@ static jobq_pg_receiver logger(int32_t batch)
     return r;
 }
 
-static bool all_done(long total)
+static bool acked(long count)
 {
-    return number("SELECT coalesce(sum(acked), 0) FROM jobq.partition") >= total;
+    return number("SELECT coalesce(sum(acked), 0) FROM jobq.partition") >= count;
 }
 
 static void await_producers(const pid_t *producers, int count)
@@ -141,17 +141,18 @@ static void workers_are_killed(int partitions)
     for (i = 0; i < 2; i++) workers[i] = child(&r, 4);
     next = jobq_pg__mono_us() + pause;
     until = jobq_pg__mono_us() + (at_length() ? 1800 : 120) * SECOND;
-    while (!all_done(total)) {
+    while (!acked(total)) {
         assert_true(jobq_pg__mono_us() < until);
         nap_us(20000);
-        if (jobq_pg__mono_us() < next) continue;
+        /* the first by progress, not by the clock: a quick machine is through in half a second */
+        if (kills == 0 ? !acked(total / 8) : jobq_pg__mono_us() < next) continue;
         next = jobq_pg__mono_us() + pause;
         finish_child(workers[kills % 2], SIGKILL);
         workers[kills++ % 2] = child(&r, 4);
     }
     await_producers(producers, PRODUCERS);
     for (i = 0; i < 2; i++) finish_child(workers[i], SIGTERM);
-    assert_true(kills > 0 || check_slow());
+    assert_true(kills > 0);
     print_message("%ld messages, %d kills, ", total, kills);
     check_order(partitions, total);
     assert_int_equal(number("SELECT count(*) FROM jobq.dead_letter"), 0);

@@ -172,9 +172,8 @@ valgrind: ## the tests under valgrind
 		tests/server.sh tests/run.sh $(CORE_TESTS:%=.build/cc/%) $(PG_TESTS:%=.build/cc/%)
 	@tests/run.sh --total
 
-# Without optimization, so that branches are those of the source. test_core_wire compares padding,
-# which such a build does not copy.
-COVERED = $(filter-out test_core_wire,$(CORE_TESTS)) explore simulate
+# Without optimization, so that branches are those of the source.
+COVERED = $(CORE_TESTS) explore simulate
 COVER_RUN = gcovr -r . -f 'jobq\.h' --exclude-lines-by-pattern '.*JOBQ_ASSERT\(.*' \
 	$(COVERED:%=.build/coverage/%)
 

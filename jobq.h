@@ -463,13 +463,13 @@ typedef enum jobq_curve {
 } jobq_curve;
 
 /* base_us 0 means the whole struct is the preset quick. With a base, the other fields count as they
- * are. */
+ * are. No padding: equal ones have equal bytes. */
 typedef struct jobq_backoff {
     jobq_curve curve;
+    int32_t jitter_permille; /* 0 to 1000: half the band, in thousandths of the delay */
     int64_t base_us;         /* delay of n = 0 */
     int64_t cap_us;          /* no delay is longer (default 1 h) */
     int64_t floor_us;        /* no delay is shorter, cap permitting */
-    int32_t jitter_permille; /* 0 to 1000: half the band, in thousandths of the delay */
 } jobq_backoff;
 
 /* jobq_backoff_quick -- 5 s doubling to 1 h, jitter 25 %. The default. */
@@ -2318,16 +2318,15 @@ JOBQ_API jobq_error jobq_json_check(jobq_str json, size_t *at, const char **why)
 
 JOBQ_API jobq_backoff jobq_backoff_quick(void)
 {
-    static const jobq_backoff quick = {JOBQ_CURVE_EXPONENTIAL, 5 * JOBQ__SECOND, JOBQ__HOUR, 0,
-                                       250}; /* static: equal policies have equal bytes */
+    jobq_backoff quick = {JOBQ_CURVE_EXPONENTIAL, 250, 5 * JOBQ__SECOND, JOBQ__HOUR, 0};
 
     return quick;
 }
 
 JOBQ_API jobq_backoff jobq_backoff_seed(void)
 {
-    static const jobq_backoff seed = {JOBQ_CURVE_EXPONENTIAL, 60 * JOBQ__SECOND, JOBQ__HOUR,
-                                      60 * JOBQ__SECOND, 250};
+    jobq_backoff seed = {JOBQ_CURVE_EXPONENTIAL, 250, 60 * JOBQ__SECOND, JOBQ__HOUR,
+                         60 * JOBQ__SECOND};
 
     return seed;
 }

@@ -5598,7 +5598,7 @@ static jobq_error jobq_pg__self_check(jobq_pg *pg, PGconn *conn, jobq_pg_error *
 /* The first connection, tried with backoff for as long as the user has patience. */
 static jobq_error jobq_pg__first(jobq_pg *pg, jobq_pg_error *error)
 {
-    static const jobq_backoff backoff = {JOBQ_CURVE_EXPONENTIAL, 100000, 5000000, 0, 250};
+    static const jobq_backoff backoff = {JOBQ_CURVE_EXPONENTIAL, 250, 100000, 5000000, 0};
     int64_t now = jobq_pg__mono_us(), until = now + pg->patience_us;
     jobq_random random = jobq_random_from((uint64_t)now);
     uint32_t tries = 0;
@@ -9083,7 +9083,7 @@ static jobq_error jobq_pg__transact_once(PGconn *conn, jobq_pg_deed deed, void *
 /* Pauses before run n + 1: 10 ms doubling to 1 s, with jitter. */
 static void jobq_pg__transact_pause(uint32_t n)
 {
-    jobq_backoff backoff = {JOBQ_CURVE_EXPONENTIAL, 10000, 1000000, 0, 500};
+    jobq_backoff backoff = {JOBQ_CURVE_EXPONENTIAL, 500, 10000, 1000000, 0};
     jobq_random random = jobq_random_from((uint64_t)jobq_pg__mono_us() ^ (uint64_t)getpid() << 32);
     int64_t us = jobq_backoff_delay(&backoff, n, jobq_random_next(&random));
     struct timespec pause;

@@ -221,7 +221,7 @@ static void no_pile_of_delays_stands_at_the_cap(void **unused)
 
 static void curves_bend_as_they_say(void **unused)
 {
-    jobq_backoff b = {JOBQ_CURVE_LINEAR, SECOND, 100 * SECOND, 0, 0};
+    jobq_backoff b = {JOBQ_CURVE_LINEAR, 0, SECOND, 100 * SECOND, 0};
     jobq_curve back;
     int i;
 
@@ -379,7 +379,7 @@ static void partitions_wait_as_listed(void **unused)
 
     (void)unused;
     for (i = 0; i < COUNT(waits); i++) {
-        jobq_backoff b = {JOBQ_CURVE_EXPONENTIAL, waits[i].base * 1000, waits[i].cap * 1000, 0, 0};
+        jobq_backoff b = {JOBQ_CURVE_EXPONENTIAL, 0, waits[i].base * 1000, waits[i].cap * 1000, 0};
         int64_t got = jobq_partition_backoff(&b, waits[i].failures, 12345);
         if (got != waits[i].expected * 1000) fail_msg("%s: %ld", waits[i].name, (long)got);
     }
@@ -389,7 +389,7 @@ static void partitions_wait_as_listed(void **unused)
 static void directives_follow_the_outcome(void **unused)
 {
     static const jobq_partition_mode failed_twice = {D, 1, 0, 2};
-    jobq_backoff b = {JOBQ_CURVE_EXPONENTIAL, SECOND, 60 * SECOND, 0, 0};
+    jobq_backoff b = {JOBQ_CURVE_EXPONENTIAL, 0, SECOND, 60 * SECOND, 0};
     jobq_directive d;
 
     (void)unused;

@@ -175,6 +175,7 @@ static void perform_and_the_wire_say_the_same(void **unused)
     int i, n;
 
     (void)unused;
+    assert_int_equal(sizeof(jobq_backoff), sizeof(jobq_curve) + sizeof(int32_t) + 24);
     chance = jobq_random_from(7);
     now_us = 1000 * SECOND;
     for (i = 0; i < (check_slow() ? STEPS / 3 : STEPS); i++) {

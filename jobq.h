@@ -5822,16 +5822,24 @@ static bool jobq__memory_eligible(const jobq_job *job, const jobq_lane *lane, ui
     return job->run_at_us == lane->after_at_us && job->id > lane->after_id;
 }
 
-/* The first eligible job of a lane by (run_at, id); -1: none. */
-static int32_t jobq__memory_first(const jobq_memory *m, const jobq_lane *lane, uint64_t foreign,
-                                  bool suspects, int64_t now_us)
+/* The first eligible job by (lane, run_at, id); -1: none. One pass: most jobs are not ready. */
+static int32_t jobq__memory_first(const jobq_memory *m, const jobq_lane *lanes, int32_t lane_count,
+                                  uint64_t foreign, bool suspects, int64_t now_us)
 {
     const jobq_memory_job *jobs = jobq_memory_jobs(m);
-    int32_t first = -1, i;
+    int32_t first = -1, i, n;
 
     for (i = 0; i < m->job_count; i++) {
-        if (!jobq__memory_eligible(&jobs[i].job, lane, foreign, suspects, now_us)) continue;
-        if (first < 0 || jobs[i].job.run_at_us < jobs[first].job.run_at_us) first = i;
+        const jobq_job *job = &jobs[i].job;
+        if (job->state != JOBQ_STATE_READY) continue;
+        for (n = 0; n < lane_count; n++) {
+            if (jobq__memory_eligible(job, &lanes[n], foreign, suspects, now_us)) break;
+        }
+        if (n == lane_count) continue;
+        if (first < 0 || n + 1 < lane_count || job->run_at_us < jobs[first].job.run_at_us) {
+            first = i;
+        }
+        lane_count = n + 1; /* later lanes no longer count */
     }
     return first;
 }
@@ -5842,19 +5850,15 @@ JOBQ_API jobq_error jobq_memory_claim_jobs(jobq_memory *m, int64_t worker, int64
                                            int64_t now_us, int32_t *places, int32_t *count)
 {
     const jobq_memory_worker *w;
-    int32_t lane = 0;
 
     JOBQ_ASSERT(m != NULL && places != NULL && count != NULL);
     w = jobq__memory_worker(m, worker);
     *count = 0;
     if (worker == 0 || w == NULL || w->dead) return JOBQ_ERROR_DEAD;
-    while (*count < (suspects ? 1 : limit) && lane < lane_count) {
-        int32_t i = jobq__memory_first(m, &lanes[lane], foreign, suspects, now_us);
+    while (*count < (suspects ? 1 : limit)) {
+        int32_t i = jobq__memory_first(m, lanes, lane_count, foreign, suspects, now_us);
         jobq_event event;
-        if (i < 0) {
-            lane++;
-            continue;
-        }
+        if (i < 0) break;
         if (*count == 0 && jobq__memory_claim(m, worker, number) != NULL) return JOBQ_ERROR_EXISTS;
         if (*count == 0 && !jobq__memory_note(m, worker, number, 0)) return JOBQ_ERROR_FULL;
         memset(&event, 0, sizeof event);
@@ -6318,14 +6322,13 @@ static bool jobq__memory_suspects(const jobq_memory *m, uint64_t queues, int64_t
     return false;
 }
 
-/* Whether a job waits for its time in one of the lanes. */
+/* Whether a ready job waits for its time in the lane. */
 static bool jobq__memory_scheduled(const jobq_job *job, const jobq_lane *lane, uint64_t foreign,
                                    int64_t now_us)
 {
-    return job->state == JOBQ_STATE_READY && !job->suspect && job->run_at_us > now_us &&
-           job->run_at_us != JOBQ_NEVER && job->queue == lane->queue &&
-           job->priority == lane->priority && job->stage == lane->stage &&
-           (foreign >> job->kind & 1) == 0;
+    return !job->suspect && job->run_at_us > now_us && job->run_at_us != JOBQ_NEVER &&
+           job->queue == lane->queue && job->priority == lane->priority &&
+           job->stage == lane->stage && (foreign >> job->kind & 1) == 0;
 }
 
 JOBQ_API int64_t jobq_memory_look(const jobq_memory *m, const jobq_lane *lanes, int32_t lane_count,
@@ -6336,10 +6339,11 @@ JOBQ_API int64_t jobq_memory_look(const jobq_memory *m, const jobq_lane *lanes, 
     int32_t i, n;
 
     JOBQ_ASSERT(m != NULL && (lanes != NULL || lane_count == 0) && suspects != NULL);
-    for (n = 0; n < lane_count; n++) {
-        queues |= (uint64_t)1 << lanes[n].queue;
-        for (i = 0; i < m->job_count; i++) {
-            const jobq_job *job = &jobq_memory_jobs(m)[i].job;
+    for (n = 0; n < lane_count; n++) queues |= (uint64_t)1 << lanes[n].queue;
+    for (i = 0; i < m->job_count; i++) {
+        const jobq_job *job = &jobq_memory_jobs(m)[i].job;
+        if (job->state != JOBQ_STATE_READY) continue;
+        for (n = 0; n < lane_count; n++) {
             if (jobq__memory_scheduled(job, &lanes[n], foreign, now_us)) {
                 due = jobq__min(due, job->run_at_us);
             }

@@ -211,8 +211,8 @@ static inline int32_t register_worker(int64_t worker, int64_t lease_us)
 }
 
 /* Claims up to limit jobs of queue q, priority 0, stage 0 to 2; suspects or others. */
-static inline jobq_error claim_by(int64_t worker, int64_t claim, int32_t limit, bool suspects,
-                                  jobq_pg_batch *batch)
+static inline jobq_error claim_on(PGconn *conn, int64_t worker, int64_t claim, int32_t limit,
+                                  bool suspects, jobq_pg_batch *batch)
 {
     jobq_lane lanes[3];
     jobq_pg_claim_desc d;
@@ -234,7 +234,13 @@ static inline jobq_error claim_by(int64_t worker, int64_t claim, int32_t limit, 
     d.lane_count = 3;
     d.suspects = suspects;
     d.look = true;
-    return jobq_pg_claim(pg, NULL, &d, batch, &error);
+    return jobq_pg_claim(pg, conn, &d, batch, &error);
+}
+
+static inline jobq_error claim_by(int64_t worker, int64_t claim, int32_t limit, bool suspects,
+                                  jobq_pg_batch *batch)
+{
+    return claim_on(NULL, worker, claim, limit, suspects, batch);
 }
 
 /* One job claimed; it must be there. */

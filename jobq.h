@@ -203,6 +203,12 @@
  *               ms close the gap in between
  *     lost      a claim without answer is recovered or burned under its own number; results without
  *     answers   answer are sent again, and "lost" is then an expected answer
+ *     relaxed   claims, acknowledgements of messages and the announcement of sleep are committed
+ *               without waiting for the disk; whatever ends a job or takes a partition waits
+ *
+ *   (17) A server that crashes forgets no more than its last relaxed commits. A job claimed there is
+ *        ready again and its old worker is told lost; messages acknowledged there come again, with
+ *        the same numbers, under the same hold: nobody else has them sooner than a lease later.
  *
  *
  * THE OUTBOX AND ITS PARTITIONS
@@ -1144,8 +1150,9 @@ typedef struct jobq_action {
     bool sweep;  /* CLAIM: without lower bounds */
     bool look;   /* CLAIM: when empty, tell when the next job is due */
     bool asleep; /* SLEEP */
-    bool
-        claim; /* HEARTBEAT: and a CLAIM (number, limit ...) in one statement; beat, then claimed */
+    bool claim;  /* HEARTBEAT: and a CLAIM (number, limit ...) in one statement; beat, then
+                    claimed */
+    bool relaxed; /* its commit need not wait for the disk */
 } jobq_action;
 
 /* A lane of a claim, with its lower bound: only jobs behind (after_at_us, after_id). */
@@ -1722,7 +1729,7 @@ JOBQ_API bool jobq_memory_heartbeat(jobq_memory *memory, int64_t worker, const i
 
 /* jobq_memory_rescue -- takes the jobs of up to limit claims of a worker that is dead, or is now:
  * its lease is over and its beat still this one. Returns whether it is dead; *more: it has claims
- * left. */
+ * left. limit 0: someone else has them all locked. */
 JOBQ_API bool jobq_memory_rescue(jobq_memory *memory, int64_t victim, int64_t beat, int32_t limit,
                                  int64_t now_us, int32_t *rescued, bool *more);
 
@@ -4261,6 +4268,7 @@ static jobq_action jobq__do_ack(jobq_loop *l, jobq_part *p, int64_t now)
     p->sent_mono_us = now;
     jobq__relay_move(&l->relay, p, JOBQ_PART_ACKING);
     a = jobq__relay_action(l, p, JOBQ_ACTION_ACK);
+    a.relaxed = true;
     p->on = on && jobq__relay_want(l) >= 0;
     a.limit = p->on ? p->size : 0;
     return a;
@@ -5350,6 +5358,7 @@ static jobq_action jobq__do_claim(jobq_loop *l, int64_t now)
     a.limit = a.suspects ? 1 : jobq__claim_want(l);
     a.sweep = now >= l->sweep_mono_us;
     a.look = a.sweep || l->idle_mono_us != JOBQ_NEVER || now >= l->full_mono_us;
+    a.relaxed = true;
     l->claim_sweep = a.sweep;
     l->claim_full = a.look;
     l->claim_suspects = a.suspects;
@@ -5391,6 +5400,7 @@ static jobq_action jobq__do_beat(jobq_loop *l, int64_t now)
     claim = jobq__do_claim(l, now);
     claim.kind = JOBQ_ACTION_HEARTBEAT;
     claim.claim = true;
+    claim.relaxed = false;
     return claim;
 }
 
@@ -5408,6 +5418,7 @@ static jobq_action jobq__do_other(jobq_loop *l, jobq_action_kind kind, int64_t n
 
     if (kind == JOBQ_ACTION_REGISTER) return jobq__do_register(l, now);
     a = jobq__send(l, kind, now);
+    a.relaxed = kind == JOBQ_ACTION_SLEEP;
     if (kind == JOBQ_ACTION_SLEEP) a.asleep = !l->asleep;
     if (kind == JOBQ_ACTION_VACUUM) l->vacuum_rows = 0;
     if (kind == JOBQ_ACTION_UNPARK) a.number = l->parked_kind;
@@ -5988,7 +5999,7 @@ JOBQ_API bool jobq_memory_rescue(jobq_memory *m, int64_t victim, int64_t beat, i
     jobq_memory_claim *c;
     jobq_memory_worker *w;
 
-    JOBQ_ASSERT(m != NULL && rescued != NULL && more != NULL && limit > 0);
+    JOBQ_ASSERT(m != NULL && rescued != NULL && more != NULL && limit >= 0);
     *rescued = 0;
     *more = false;
     w = jobq__memory_worker(m, victim);

@@ -14344,7 +14344,7 @@ static void jobq_pg__add_claim(jobq_pg_worker *w, const jobq_action *a)
     d.foreign_count = (size_t)w->loop->foreign_count;
     d.suspects = a->suspects;
     d.look = a->look;
-    d.relaxed = a->kind == JOBQ_ACTION_CLAIM; /* a heartbeat is not */
+    d.relaxed = a->relaxed;
     jobq_pg__bind_claim(&w->params, &d);
 }
 
@@ -14569,7 +14569,7 @@ static void jobq_pg__do_ack(jobq_pg_worker *w, const jobq_action *a)
     jobq_pg_dead dead[JOBQ_LOOP_BATCH];
     jobq_pg_ack_desc ack = jobq_pg__part_ack(w, a->slot, a->limit, dead);
 
-    ack.relaxed = true;
+    ack.relaxed = a->relaxed;
     jobq_pg__bind_ack(&w->params, &ack);
     jobq_pg__send_part(w, a, JOBQ_PG__OUTBOX_ACK);
 }

@@ -16,7 +16,8 @@
  *
  * In every state the laws of jobq.h and the promises that need no server are checked; after every
  * statement what it wrote is compared with what the laws say. From a part of the states the faults
- * stop, and every job and message has to end within a bound. Messages: explore_outbox.h.
+ * stop, and every job and message has to end within a bound. Messages: explore_outbox.h; the
+ * server's own crash, and what it forgets: explore_fall.h.
  *
  *     explore [--states N] [--faults N] [--seconds N] [--world NAME]
  */
@@ -53,7 +54,7 @@ static void explore_assert(const char *text);
 
 #define TICK ((int64_t)1000000)
 enum { NODES = 3, JOBS = 3, FLIGHT = 12, ZOMBIES = 3, ROWS = 8, CLAIM_ROWS = 16, LEASE = 3 };
-enum { QUEUE_BITS = 2, KIND_BITS = 2, FORGET = 4, BURNED = 4 };
+enum { QUEUE_BITS = 2, KIND_BITS = 2, FORGET = 4, BURNED = 4, RELAXED = 2, FORGOTTEN = 6 };
 
 #define STORE_SIZE                                                                                 \
     (sizeof(jobq_memory) + JOBS * sizeof(jobq_memory_job) + ROWS * sizeof(jobq_memory_worker) +   \
@@ -85,7 +86,8 @@ enum { QUEUE_BITS = 2, KIND_BITS = 2, FORGET = 4, BURNED = 4 };
     X(STOP, "is asked to stop")                                                                    \
     X(STEP, "the store's clock steps")                                                             \
     X(COMMIT, "a job commits that was enqueued before all others")                                 \
-    X(NOTIFY, "is notified")
+    X(NOTIFY, "is notified")                                                                       \
+    X(FALL, "the server crashes and starts again; relaxed commits that are lost")
 
 typedef enum move_kind {
 #define X(id, text) MOVE_##id,
@@ -109,7 +111,8 @@ typedef struct node {
     int64_t last_worker, last_number; /* of its latest claim */
     int32_t incarnation, registers, flying;
     bool up, paused, slow, asked, empty; /* asked to stop; its latest claim found nothing at all */
-    bool hung; /* its handlers of messages */
+    bool hung;    /* its handlers of messages */
+    bool severed; /* paused, and the server is not the one it was connected to */
     jobq_loop loop;
     wire flight[FLIGHT];
 } node;
@@ -126,6 +129,16 @@ typedef struct renewal {
     int32_t tick;
 } renewal;
 
+typedef union image {
+    int64_t align;
+    char bytes[STORE_SIZE];
+} image;
+
+/* A claim of a job or a partition. */
+typedef struct token {
+    int64_t worker, claim;
+} token;
+
 typedef struct world {
     int32_t tick, offset, zombies, faults;
     uint8_t left[MOVE_COUNT];
@@ -135,10 +148,10 @@ typedef struct world {
     int32_t held[JOBQ_MEMORY_PARTITIONS]; /* when a partition's holder last moved */
     uint32_t handled;                     /* bit i: message i was, by a handler */
     zombie ghosts[ZOMBIES];
-    union {
-        int64_t align;
-        char bytes[STORE_SIZE];
-    } store;
+    int32_t relaxed, forgotten_count;
+    token forgotten[FORGOTTEN]; /* by a server that crashed; somebody still bears them */
+    image disk[RELAXED];        /* the store before each commit that has not reached the disk */
+    image store;
     node nodes[NODES];
 } world;
 
@@ -146,24 +159,29 @@ typedef struct world {
 typedef struct setting {
     const char *name;
     int nodes, jobs, stages, threads, timeout;
-    bool prefetch, listen, late_job, suspects, fresh, drain;
+    bool prefetch, listen, late_job, suspects, fresh, drain, falls;
     int partitions, attempts; /* attempts: of a message, before the faults' */
     const char *messages;     /* the nature of each */
 } setting;
 
+/* Threads and stages: one, if not said. */
 static const setting settings[] = {
-    {"pair", 2, 2, 1, 1, 0, true, false, false, false, false, false, 0, 0, ""},
-    {"stages", 2, 2, 2, 1, 0, false, false, false, false, false, false, 0, 0, ""},
-    {"suspects", 2, 3, 1, 2, 0, true, false, false, true, false, false, 0, 0, ""},
-    {"late", 2, 3, 1, 1, 0, false, false, true, false, false, false, 0, 0, ""},
-    {"timeout", 2, 2, 1, 1, 2, true, true, false, false, false, false, 0, 0, ""},
-    {"three", 3, 2, 1, 1, 0, false, false, false, false, false, false, 0, 0, ""},
-    {"fresh", 2, 1, 1, 1, 0, false, false, false, false, true, false, 0, 0, ""},
-    {"drain", 2, 2, 1, 1, 0, false, false, true, false, false, true, 0, 0, ""},
-    {"outbox", 2, 0, 1, 1, 0, false, false, false, false, false, false, 1, 3, "ggg"},
-    {"poison", 2, 0, 1, 1, 0, false, false, false, false, false, false, 1, 3, "gkg"},
-    {"two", 2, 0, 1, 2, 0, false, false, false, false, false, false, 2, 3, "krg"},
-    {"beside", 2, 1, 1, 2, 0, false, false, false, false, false, false, 1, 3, "gxg"},
+    {.name = "pair", .nodes = 2, .jobs = 2, .prefetch = true},
+    {.name = "stages", .nodes = 2, .jobs = 2, .stages = 2},
+    {.name = "suspects", .nodes = 2, .jobs = 3, .threads = 2, .prefetch = true, .suspects = true},
+    {.name = "late", .nodes = 2, .jobs = 3, .late_job = true},
+    {.name = "timeout", .nodes = 2, .jobs = 2, .timeout = 2, .prefetch = true, .listen = true},
+    {.name = "three", .nodes = 3, .jobs = 2},
+    {.name = "fresh", .nodes = 2, .jobs = 1, .fresh = true},
+    {.name = "drain", .nodes = 2, .jobs = 2, .late_job = true, .drain = true},
+    {.name = "outbox", .nodes = 2, .partitions = 1, .attempts = 3, .messages = "ggg"},
+    {.name = "poison", .nodes = 2, .partitions = 1, .attempts = 3, .messages = "gkg"},
+    {.name = "two", .nodes = 2, .threads = 2, .partitions = 2, .attempts = 3, .messages = "krg"},
+    {.name = "beside", .nodes = 2, .jobs = 1, .threads = 2, .partitions = 1, .attempts = 3,
+     .messages = "gxg"},
+    {.name = "falls", .nodes = 2, .jobs = 2, .threads = 2, .falls = true},
+    {.name = "forgets", .nodes = 2, .partitions = 1, .attempts = 3, .messages = "xgg",
+     .falls = true},
 };
 enum { SETTINGS = sizeof settings / sizeof settings[0] };
 
@@ -201,6 +219,9 @@ static jobq_job *job_at(const world *w, int i) { return &jobq_memory_jobs(store(
 
 static void fix_chance(const world *w, int n);
 static bool may(const world *w, move_kind kind);
+static void pump(world *w, int n);
+static void committed(world *w, const image *before, bool relaxed);
+static bool is_forgotten(const world *w, int64_t worker, int64_t claim);
 static bool deliver(world *w, int n, int32_t part, bool good);
 static void check_begin(const world *w, const jobq_part *p);
 static void check_messages_written(world *w, const jobq_memory *before, const wire *s);
@@ -272,6 +293,18 @@ static void check_custody(const world *w, const jobq_job *job)
     violate("promise 1: job %d is held by a living worker that has forgotten it", (int)job->id);
 }
 
+/* A claim's row goes by its living worker, who so has to know of it; a burned number's stays. */
+static void check_row(const world *w, const jobq_memory_claim *c)
+{
+    const node *d = owner(w, c->worker);
+
+    if (d == NULL || c->burned_at_us != 0 || d->loop.phase > JOBQ_PHASE_STOPPING) return;
+    if (jobq__claim_find(&d->loop, c->worker, c->number) < 0) {
+        violate("the row of claim %d stands, and its living worker knows nothing of it",
+                (int)c->number);
+    }
+}
+
 /* The suspects of a worker: one at a time, alone in its claim. */
 static void check_suspects(const world *w, const jobq_job *job)
 {
@@ -285,10 +318,12 @@ static void check_suspects(const world *w, const jobq_job *job)
     }
 }
 
-static bool held_validly(const node *d, const jobq_slot *s, int64_t now)
+/* Who was claimed to by a server that has forgotten it can't know: the fence is for that. */
+static bool held_validly(const world *w, const node *d, const jobq_slot *s)
 {
     return (s->state == JOBQ_SLOT_QUEUED || s->state == JOBQ_SLOT_RUNNING) &&
-           s->job.worker == d->loop.worker && now < d->loop.lease_mono_us;
+           s->job.worker == d->loop.worker && mono_us(w) < d->loop.lease_mono_us &&
+           !is_forgotten(w, s->job.worker, s->job.claim);
 }
 
 /* A loop's own books. */
@@ -340,7 +375,7 @@ static void check_node(const world *w, int n)
     check_lease(w, d);
     for (i = 0; i < JOBQ_LOOP_SLOTS; i++) {
         const jobq_slot *s = &d->loop.slots[i];
-        if (!held_validly(d, s, mono_us(w))) continue;
+        if (!held_validly(w, d, s)) continue;
         if (!jobq_job_holds(jobq__memory_worker(store(w), d->loop.worker) == NULL
                                 ? &s->job : job_at(w, (int)s->job.id - 1),
                             s->job.worker, s->job.claim)) {
@@ -350,7 +385,7 @@ static void check_node(const world *w, int n)
         for (j = 0; j <= n; j++) {
             for (k = 0; k < (j == n ? i : JOBQ_LOOP_SLOTS); k++) {
                 const jobq_slot *o = &w->nodes[j].loop.slots[k];
-                if (w->nodes[j].up && held_validly(&w->nodes[j], o, mono_us(w)) &&
+                if (w->nodes[j].up && held_validly(w, &w->nodes[j], o) &&
                     o->job.id == s->job.id) {
                     violate("job %d is in two valid hands at once", (int)s->job.id);
                 }
@@ -370,6 +405,7 @@ static void check_world(const world *w)
         check_custody(w, job);
         if (job->suspect) check_suspects(w, job);
     }
+    for (i = 0; i < store(w)->claim_max; i++) check_row(w, &jobq_memory_claims(store(w))[i]);
     for (i = 0; i < set->nodes && broken[0] == '\0'; i++) {
         if (w->nodes[i].up) check_node(w, i);
     }
@@ -423,12 +459,8 @@ static void tidy_store(world *w)
 
 static void execute(world *w, wire *s, bool live)
 {
-    union {
-        int64_t align;
-        char bytes[STORE_SIZE];
-    } before;
+    image before = w->store;
 
-    memcpy(before.bytes, w->store.bytes, STORE_SIZE);
     wire_execute(s, store(w), QUEUE_BITS, KIND_BITS, store_us(w));
     check_written(w, (const jobq_memory *)(void *)before.bytes, s, live);
     check_messages_written(w, (const jobq_memory *)(void *)before.bytes, s);
@@ -440,6 +472,7 @@ static void execute(world *w, wire *s, bool live)
         w->burned[w->burned_count++][1] = s->action.number;
     }
     tidy_store(w);
+    committed(w, &before, s->action.relaxed);
 }
 
 static bool lingers(jobq_action_kind kind)
@@ -480,7 +513,7 @@ static void start(world *w, int n)
     d->registers = 0;
     d->last_worker = d->last_number = 0;
     d->up = true;
-    d->paused = d->slow = d->asked = d->empty = d->hung = false;
+    d->paused = d->slow = d->asked = d->empty = d->hung = d->severed = false;
     jobq_loop_init(&d->loop, &config, 1, mono_us(w));
     d->loop.prune_mono_us = d->loop.relay.reclaim_mono_us = JOBQ_NEVER;
     d->loop.relay.sweep_mono_us = JOBQ_NEVER; /* in memory every look is one */
@@ -658,9 +691,11 @@ static void crash(world *w, int n)
     node *d = &w->nodes[n];
 
     drop_flight(w, n);
-    d->up = d->paused = false;
+    d->up = d->paused = d->severed = false;
     memset(&d->loop, 0, sizeof d->loop);
 }
+
+#include "explore_fall.h"
 
 static void apply_fault(world *w, const move *m)
 {
@@ -668,11 +703,7 @@ static void apply_fault(world *w, const move *m)
 
     switch ((int)m->kind) {
     case MOVE_EXECUTE: execute(w, &d->flight[m->arg], true); break;
-    case MOVE_CUT:
-        drop_flight(w, m->node);
-        fix_chance(w, m->node);
-        jobq_loop_disconnected(&d->loop, mono_us(w));
-        break;
+    case MOVE_CUT: sever(w, m->node); break;
     case MOVE_CRASH: crash(w, m->node); break;
     case MOVE_PAUSE: d->paused = true; break;
     case MOVE_SLOW: d->slow = true; break;
@@ -697,6 +728,7 @@ static void apply_fault(world *w, const move *m)
     case MOVE_STEP: w->offset += m->arg == 0 ? 2 * LEASE : -2; break;
     case MOVE_COMMIT: enqueue(w, true); break;
     case MOVE_NOTIFY: jobq_loop_notified(&d->loop, mono_us(w), m->arg != 0); break;
+    case MOVE_FALL: fall(w, m->arg); break;
     }
 }
 
@@ -716,7 +748,7 @@ static void apply(world *w, const move *m)
         remove_ghost(w, m->arg);
         break;
     case MOVE_START: start(w, m->node); break;
-    case MOVE_RESUME: d->paused = false; break;
+    case MOVE_RESUME: resume(w, m->node); break;
     case MOVE_FAST: d->slow = false; break;
     case MOVE_UNHOLD: jobq_memory_policy(store(w), 1, &policy, false); break;
     default:
@@ -727,6 +759,11 @@ static void apply(world *w, const move *m)
         apply_fault(w, m);
     }
     if (m->kind != MOVE_TICK && m->kind != MOVE_GHOST) pump(w, m->node);
+    if (m->kind == MOVE_CANCEL || m->kind == MOVE_HOLD || m->kind == MOVE_UNHOLD ||
+        m->kind == MOVE_COMMIT) {
+        flushed(w);
+    }
+    tidy_fall(w);
     if (broken[0] == '\0') check_world(w);
 }
 
@@ -873,6 +910,7 @@ static void list_moves(const world *w, moves *all)
     if (may(w, MOVE_STEP)) add(all, MOVE_STEP, 0, 0, 0);
     if (may(w, MOVE_STEP)) add(all, MOVE_STEP, 0, 1, 0);
     if (may(w, MOVE_COMMIT) && store(w)->job_count < set->jobs) add(all, MOVE_COMMIT, 0, 0, 0);
+    for (i = 0; i <= w->relaxed && may(w, MOVE_FALL); i++) add(all, MOVE_FALL, 0, i, 0);
 }
 
 /* ---- what a state means ---------------------------------------------------------------------- */
@@ -1152,14 +1190,28 @@ static void know_wire(digest *g, const wire *s)
     for (i = 0; i < s->count && s->executed; i++) know(g, s->u.jobs[i].run_at_us);
 }
 
+static void know_jobs(digest *g, const jobq_memory *m)
+{
+    int i;
+
+    for (i = 0; i < m->job_count; i++) {
+        const jobq_job *job = &jobq_memory_jobs(m)[i].job;
+        if (job->state == JOBQ_STATE_READY) know(g, job->run_at_us);
+    }
+}
+
+static const jobq_memory *image_at(const world *w, int i)
+{
+    return (const jobq_memory *)(const void *)w->disk[i].bytes;
+}
+
 static void know_all(digest *g)
 {
     const world *w = g->w;
     int n, i;
 
-    for (i = 0; i < store(w)->job_count; i++) {
-        if (job_at(w, i)->state == JOBQ_STATE_READY) know(g, job_at(w, i)->run_at_us);
-    }
+    know_jobs(g, store(w));
+    for (i = 0; i < w->relaxed; i++) know_jobs(g, image_at(w, i));
     for (n = 0; n < set->nodes; n++) {
         const node *d = &w->nodes[n];
         for (i = 0; d->up && i < set->stages && d->loop.queue_count > 0; i++) {
@@ -1171,9 +1223,19 @@ static void know_all(digest *g)
     for (i = 0; i < w->zombies; i++) know_wire(g, &w->ghosts[i].wire);
 }
 
-static void put_rows(digest *g)
+static void put_jobs(digest *g, const jobq_memory *m)
 {
-    const jobq_memory *m = store(g->w);
+    int i;
+
+    for (i = 0; i < m->job_count; i++) {
+        const jobq_job *job = &jobq_memory_jobs(m)[i].job;
+        put_job(g, job);
+        if (job->state == JOBQ_STATE_READY) put(g, instant(g, job->run_at_us));
+    }
+}
+
+static void put_rows(digest *g, const jobq_memory *m)
+{
     uint64_t sum = 0;
     int i, j;
 
@@ -1196,6 +1258,25 @@ static void put_rows(digest *g)
     put(g, (int64_t)(m->paused * 64) + m->stages_max);
 }
 
+/* What a crash of the server would bring back, and what one has taken. */
+static void put_fall(digest *g)
+{
+    const world *w = g->w;
+    uint64_t sum = 0;
+    int i;
+
+    put(g, w->relaxed);
+    for (i = 0; i < w->relaxed; i++) {
+        put_jobs(g, image_at(w, i));
+        put_rows(g, image_at(w, i));
+        put_outbox(g, image_at(w, i));
+    }
+    for (i = 0; i < w->forgotten_count; i++) {
+        sum += mix(11, token_label(g, w->forgotten[i].worker, w->forgotten[i].claim));
+    }
+    put(g, (int64_t)sum);
+}
+
 static uint64_t digest_of(const world *w)
 {
     digest g;
@@ -1207,14 +1288,11 @@ static uint64_t digest_of(const world *w)
     know_all(&g);
     put(&g, w->faults);
     for (i = 0; i < MOVE_COUNT && w->faults > 0; i++) put(&g, w->left[i]);
-    for (i = 0; i < store(w)->job_count; i++) {
-        const jobq_job *job = job_at(w, i);
-        put_job(&g, job);
-        if (job->state == JOBQ_STATE_READY) put(&g, instant(&g, job->run_at_us));
-    }
+    put_jobs(&g, store(w));
     for (n = 0; n < set->nodes; n++) {
         const node *d = &w->nodes[n];
-        put(&g, d->up * 16 + d->paused * 8 + d->slow * 4 + d->asked * 2 + d->empty + d->hung * 32);
+        put(&g, d->up * 16 + d->paused * 8 + d->slow * 4 + d->asked * 2 + d->empty + d->hung * 32 +
+                    d->severed * 64);
         if (!d->up) continue;
         put_loop(&g, &d->loop);
         put_relay(&g, &d->loop.relay);
@@ -1229,8 +1307,9 @@ static uint64_t digest_of(const world *w)
     for (n = 0; n < set->nodes; n++) {
         if (w->nodes[n].up) put_sets(&g, &w->nodes[n].loop);
     }
-    put_rows(&g);
-    put_outbox(&g);
+    put_rows(&g, store(w));
+    put_outbox(&g, store(w));
+    put_fall(&g);
     return g.hash == 0 ? 1 : g.hash;
 }
 
@@ -1270,8 +1349,9 @@ static void calm(world *w)
     if ((store(w)->paused & QUEUE_BITS) != 0) jobq_memory_policy(store(w), 1, &policy, false);
     for (n = 0; n < set->nodes; n++) {
         node *d = &w->nodes[n];
-        d->paused = d->slow = d->hung = false;
+        d->slow = d->hung = false;
         if (!d->up) start(w, n);
+        else resume(w, n);
         pump(w, n);
     }
 }
@@ -1425,6 +1505,12 @@ static void say_jobs(const world *w)
     say_outbox(w);
 }
 
+static bool of_worker(uint8_t kind)
+{
+    return kind != MOVE_TICK && kind != MOVE_CANCEL && kind != MOVE_STEP && kind != MOVE_HOLD &&
+           kind != MOVE_UNHOLD && kind != MOVE_COMMIT && kind != MOVE_FALL;
+}
+
 static void say_move(const world *w, int line, const move *m)
 {
     static const char *const outcomes[] = {"none",   "success",   "retry", "discard",
@@ -1433,10 +1519,7 @@ static void say_move(const world *w, int line, const move *m)
     const wire *s = m->kind == MOVE_GHOST ? &w->ghosts[m->arg].wire : &d->flight[m->arg];
 
     printf("%4d.  tick %d, ", line, (int)w->tick);
-    if (m->kind != MOVE_TICK && m->kind != MOVE_CANCEL && m->kind != MOVE_STEP &&
-        m->kind != MOVE_HOLD && m->kind != MOVE_UNHOLD && m->kind != MOVE_COMMIT) {
-        printf("worker %d: ", m->node + 1);
-    }
+    if (of_worker(m->kind)) printf("worker %d: ", m->node + 1);
     printf("%s", move_texts[m->kind]);
     if (m->kind == MOVE_ANSWER || m->kind == MOVE_EXECUTE || m->kind == MOVE_GHOST ||
         m->kind == MOVE_REFUSE || m->kind == MOVE_BUSY) {
@@ -1464,6 +1547,7 @@ static void say_move(const world *w, int line, const move *m)
     } else if (m->kind == MOVE_BUSY) printf(", job %d", m->arg);
     if (m->kind == MOVE_CANCEL) printf(": job %d", m->arg);
     if (m->kind == MOVE_STEP) printf(m->arg == 0 ? " forward" : " back");
+    if (m->kind == MOVE_FALL) printf(": %d", m->arg);
     printf("\n");
 }
 
@@ -1544,6 +1628,7 @@ static void begin(world *w)
     for (i = MOVE_EXECUTE; i < MOVE_COUNT; i++) w->left[i] = 2;
     w->left[MOVE_CANCEL] = w->left[MOVE_HOLD] = w->left[MOVE_STOP] = 1;
     w->left[MOVE_STEP] = w->left[MOVE_NOTIFY] = w->left[MOVE_COMMIT] = 1;
+    w->left[MOVE_FALL] = set->falls;
     for (i = 0; i < set->jobs - set->late_job; i++) enqueue(w, false);
     for (i = 0; i < set->jobs && set->suspects; i++) job_at(w, i)->suspect = i < 2;
     begin_outbox(w);
@@ -1653,6 +1738,16 @@ typedef struct walk_plan {
     const char *only;
 } walk_plan;
 
+static void choose(const setting *one)
+{
+    static setting chosen;
+
+    chosen = *one;
+    if (chosen.stages == 0) chosen.stages = 1;
+    if (chosen.threads == 0) chosen.threads = 1;
+    set = &chosen;
+}
+
 /* One round after the other, each world in turn; two processes share them. */
 static bool walk_share(int share, int shares, const walk_plan *plan, uint64_t *total)
 {
@@ -1664,9 +1759,9 @@ static bool walk_share(int share, int shares, const walk_plan *plan, uint64_t *t
          round <= (plan->faults < 0 ? 3 : plan->faults); round++) {
         most = round < 2 || plan->faults >= 0 ? plan->states : plan->states / 3;
         for (i = 0; i < SETTINGS; i++) {
-            set = &settings[i];
-            if (plan->only != NULL && strcmp(plan->only, set->name) != 0) continue;
+            if (plan->only != NULL && strcmp(plan->only, settings[i].name) != 0) continue;
             if (turn++ % shares != share) continue;
+            choose(&settings[i]);
             fault_limit = round;
             if (!walk_world(most, until, total)) return false;
         }

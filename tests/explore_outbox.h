@@ -103,7 +103,7 @@ static void check_begin(const world *w, const jobq_part *p)
         }
     }
     if (row->holder.worker == p->worker && row->holder.claim == p->claim &&
-        row->cursor.acked != p->cursor.acked) {
+        row->cursor.acked != p->cursor.acked && !is_forgotten(w, p->worker, p->claim)) {
         violate("law 10: a handler's first message is not right behind what is acknowledged");
     }
 }
@@ -341,13 +341,13 @@ static void put_relay(digest *g, const jobq_relay *r)
     for (i = 0; i < r->count; i++) put_part(g, &r->parts[i]);
 }
 
-static void put_outbox(digest *g)
+static void put_outbox(digest *g, const jobq_memory *m)
 {
     const world *w = g->w;
     int i;
 
     for (i = 0; i < set->partitions; i++) {
-        const jobq_memory_partition *p = &store(w)->partitions[i];
+        const jobq_memory_partition *p = &m->partitions[i];
         int32_t since = w->tick - w->held[i];
         put_cursor(g, &p->cursor);
         put(g, p->last * 64 + p->reading);
@@ -357,8 +357,8 @@ static void put_outbox(digest *g)
         put(g, rest(w, p->run_at_us));
     }
     for (i = 0; i < JOBQ_MEMORY_MESSAGES && set->partitions > 0; i++) {
-        const jobq_memory_message *m = &store(w)->messages[i];
-        put(g, m->seq * 512 + m->attempts * 2 + m->dead);
+        const jobq_memory_message *one = &m->messages[i];
+        put(g, one->seq * 512 + one->attempts * 2 + one->dead);
     }
     put(g, w->handled);
 }

@@ -1344,6 +1344,7 @@ typedef struct jobq_relay {
     int32_t running;          /* RUNNING and COMMITTING: threads in use */
     bool sweeping;            /* the SEQUENCE on its way is one */
     bool found;               /* the SEQUENCE on its way found something readable */
+    bool amid;                /* it was sent amid (see jobq_loop) */
     bool empty;               /* the latest one did not, and nothing came since */
     jobq_part parts[JOBQ_LOOP_PARTITIONS];
 } jobq_relay;
@@ -1408,6 +1409,8 @@ typedef struct jobq_loop {
     bool deaf;               /* notifications ought to arrive, and do not */
     bool swept_empty;        /* the latest sweep found nothing, and nothing came since */
     bool claim_sweep, claim_suspects, claim_full;
+    bool amid;               /* it ends when nothing is left, and has what may make more */
+    bool claim_amid;         /* it was so when the claim was sent */
     jobq_list free, queued, done, odd, sent_done, sent_odd;
     int32_t running[JOBQ_LOOP_THREADS];
     int32_t foreign[JOBQ_LOOP_KINDS];
@@ -3762,10 +3765,11 @@ static void jobq__relay_idle(jobq_loop *l, int64_t now)
     r->linger_us = 0;
     if (r->idle_mono_us == JOBQ_NEVER) r->idle_mono_us = now;
     r->busy_mono_us = JOBQ_NEVER;
-    r->empty = true;
+    r->empty = !r->amid;
     r->look_us = jobq__min(jobq__max(2 * r->look_us, JOBQ__MS), l->config.poll_us);
     r->sequence_mono_us = now + jobq_random_between(jobq_random_next(&l->random),
                                                     r->look_us - r->look_us / 4, r->look_us);
+    if (r->amid && !l->amid) r->sequence_mono_us = now;
 }
 
 JOBQ_API void jobq_loop_sequenced(jobq_loop *l, int64_t mono_us, jobq_error error,
@@ -4330,6 +4334,7 @@ static jobq_action jobq__do_sequence(jobq_loop *l, int64_t now)
     a.sweep = now >= l->relay.sweep_mono_us;
     l->relay.found = false;
     l->relay.sweeping = a.sweep;
+    l->relay.amid = l->amid;
     return a;
 }
 
@@ -4782,9 +4787,10 @@ static void jobq__claimed_late(jobq_loop *l, int64_t now)
 static void jobq__swept(jobq_loop *l, int64_t now)
 {
     int64_t cost = now - l->sent_mono_us[JOBQ_ACTION_CLAIM];
-    int64_t pause = jobq__max(JOBQ__SECOND, 20 * cost);
+    int64_t pause = jobq__min(jobq__max(JOBQ__SECOND, 20 * cost), l->config.sweep_us);
 
-    if (l->claim_sweep) l->sweep_mono_us = now + jobq__min(pause, l->config.sweep_us);
+    /* behind a held snapshot a sweep takes seconds: at most a third of the time */
+    if (l->claim_sweep) l->sweep_mono_us = now + jobq__max(pause, 2 * cost);
     if (l->claim_full) l->full_mono_us = now + JOBQ__IDLE;
 }
 
@@ -4812,9 +4818,10 @@ static void jobq__claimed_none(jobq_loop *l, int64_t now, int64_t due_us)
     l->linger_us = 0;
     if (l->idle_mono_us == JOBQ_NEVER) l->idle_mono_us = now;
     l->busy_mono_us = JOBQ_NEVER;
-    if (l->claim_sweep) l->swept_empty = true;
+    if (l->claim_sweep && !l->claim_amid) l->swept_empty = true;
     if (l->claim_full) l->due_mono_us = due_us < 0 ? JOBQ_NEVER : jobq__add(now, due_us);
-    if (l->config.until != JOBQ_UNTIL_STOPPED && !l->swept_empty) l->sweep_mono_us = now;
+    if (l->config.until != JOBQ_UNTIL_STOPPED && !l->swept_empty && !l->amid)
+        l->sweep_mono_us = now;
     l->look_us = jobq__min(jobq__max(2 * l->look_us, JOBQ__MS), poll);
     wait =
         jobq_random_between(jobq_random_next(&l->random), l->look_us - l->look_us / 4, l->look_us);
@@ -5360,6 +5367,7 @@ static jobq_action jobq__do_claim(jobq_loop *l, int64_t now)
     a.look = a.sweep || l->idle_mono_us != JOBQ_NEVER || now >= l->full_mono_us;
     a.relaxed = true;
     l->claim_sweep = a.sweep;
+    l->claim_amid = l->amid;
     l->claim_full = a.look;
     l->claim_suspects = a.suspects;
     l->claim_limit = a.limit;
@@ -5457,11 +5465,26 @@ static bool jobq__do_abandon(jobq_loop *l, int64_t now, jobq_action *a)
     return false;
 }
 
+/* A worker that ends when nothing is left looks once more after its handlers: they may have made
+ * work since it looked last. */
+static void jobq__amid_move(jobq_loop *l, int64_t now)
+{
+    bool was = l->amid;
+
+    l->amid = l->config.until != JOBQ_UNTIL_STOPPED && jobq__in_hand(l);
+    if (!was || l->amid) return;
+    l->claim_amid = l->relay.amid = true; /* what is on its way may have looked before */
+    l->swept_empty = false;
+    l->claim_mono_us = l->sweep_mono_us = now;
+    jobq__relay_look(l, now);
+}
+
 /* STOPPING ends when nothing is held; it ends anyway when the database stays away. */
 static void jobq__phase_move(jobq_loop *l, int64_t now)
 {
     bool done = l->stats.started >= l->config.jobs_max && !jobq__in_hand(l) && l->orphan_count == 0;
 
+    jobq__amid_move(l, now);
     if (l->config.until == JOBQ_UNTIL_EMPTY) done |= jobq__empty_here(l);
     if (l->config.until == JOBQ_UNTIL_ENDED) done |= l->none_remain && jobq__empty_here(l);
     if (l->phase == JOBQ_PHASE_WORKING && done && !jobq__sent(l, JOBQ_ACTION_CLAIM)) {

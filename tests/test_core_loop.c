@@ -349,6 +349,34 @@ static void until_empty_leaves_what_comes_later(void **unused)
     assert_int_equal(jobq_memory_get(memory, 2)->job.attempt, 0);
 }
 
+/* A handler of some seconds, during which nothing else is there, makes a job; and so does that
+ * one's. */
+static void until_empty_does_what_its_handlers_make(void **unused)
+{
+    jobq_loop_config config;
+    int64_t now = 0, done = JOBQ_NEVER;
+    int32_t slot = -1, made = 1;
+
+    (void)unused;
+    add_job(0);
+    memset(&config, 0, sizeof config);
+    config.until = JOBQ_UNTIL_EMPTY;
+    jobq_loop_init(&loop, &config, 7, now);
+    for (; now < 60 * SECOND && loop.phase != JOBQ_PHASE_EXITED; now += 1000) {
+        while (step(now).kind != JOBQ_ACTION_WAIT && loop.phase != JOBQ_PHASE_EXITED) {}
+        if (done == JOBQ_NEVER && (slot = jobq_loop_take(&loop, now)) >= 0) done = now + 3 * SECOND;
+        if (now < done) continue;
+        if (made++ < 3) add_job(0);
+        jobq_loop_handled(&loop, now, slot, loop.slots[slot].generation, JOBQ_OUTCOME_SUCCESS, 0,
+                          true);
+        done = JOBQ_NEVER;
+    }
+    assert_int_equal(made, 4);
+    assert_int_equal(jobq_memory_get(memory, 3)->job.state, JOBQ_STATE_SUCCEEDED);
+    assert_true(now < 10 * SECOND);
+    assert_true(loop.stats.claims < 60); /* and it did not look all the time */
+}
+
 static void until_ended_waits_for_what_comes_later(void **unused)
 {
     jobq_job like = jobq_job_new(0);
@@ -700,6 +728,7 @@ int main(void)
         cmocka_unit_test_setup(dead_workers_make_room, setup),
         cmocka_unit_test_setup(handlers_run_on_memory_with_a_clock_of_ones_own, setup),
         cmocka_unit_test_setup(until_empty_leaves_what_comes_later, setup),
+        cmocka_unit_test_setup(until_empty_does_what_its_handlers_make, setup),
         cmocka_unit_test_setup(until_ended_waits_for_what_comes_later, setup),
         cmocka_unit_test_setup(until_ended_waits_for_other_workers, setup),
         cmocka_unit_test_setup(until_ended_waits_for_a_paused_queue, setup),

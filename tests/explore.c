@@ -24,7 +24,7 @@
 #define JOBQ_LOOP_SLOTS 4
 #define JOBQ_LOOP_CLAIMS 8
 #define JOBQ_LOOP_QUEUES 1
-#define JOBQ_LOOP_THREADS 2
+#define JOBQ_LOOP_THREADS 3
 #define JOBQ_LOOP_KINDS 2
 #define JOBQ_LOOP_WATCHED 4
 #define JOBQ_LOOP_PARTITIONS 2
@@ -54,7 +54,7 @@ static void explore_assert(const char *text);
 
 #define TICK ((int64_t)1000000)
 enum { NODES = 3, JOBS = 3, FLIGHT = 12, ZOMBIES = 3, ROWS = 8, CLAIM_ROWS = 16, LEASE = 3 };
-enum { QUEUE_BITS = 2, KIND_BITS = 2, FORGET = 4, BURNED = 4, RELAXED = 2, FORGOTTEN = 6 };
+enum { QUEUE_BITS = 2, FORGET = 4, BURNED = 4, RELAXED = 2, FORGOTTEN = 6 };
 
 #define STORE_SIZE                                                                                 \
     (sizeof(jobq_memory) + JOBS * sizeof(jobq_memory_job) + ROWS * sizeof(jobq_memory_worker) +   \
@@ -159,7 +159,10 @@ typedef struct world {
 typedef struct setting {
     const char *name;
     int nodes, jobs, stages, threads, timeout;
-    bool prefetch, listen, late_job, suspects, fresh, drain, falls;
+    bool prefetch, listen, late_job, suspects, fresh, drain, falls, orphan;
+    bool kinds;               /* the first worker has no handler for the second job's */
+    int batch;                /* jobs of a claim (two, if not said) */
+    int portion;              /* claims of a rescue (all, if not said) */
     int partitions, attempts; /* attempts: of a message, before the faults' */
     const char *messages;     /* the nature of each */
 } setting;
@@ -179,6 +182,9 @@ static const setting settings[] = {
     {.name = "two", .nodes = 2, .threads = 2, .partitions = 2, .attempts = 3, .messages = "krg"},
     {.name = "beside", .nodes = 2, .jobs = 1, .threads = 2, .partitions = 1, .attempts = 3,
      .messages = "gxg"},
+    {.name = "orphan", .nodes = 2, .jobs = 3, .threads = 2, .orphan = true},
+    {.name = "kinds", .nodes = 2, .jobs = 2, .kinds = true},
+    {.name = "parts", .nodes = 2, .jobs = 3, .threads = 3, .batch = 1, .portion = 1},
     {.name = "falls", .nodes = 2, .jobs = 2, .threads = 2, .falls = true},
     {.name = "forgets", .nodes = 2, .partitions = 1, .attempts = 3, .messages = "xgg",
      .falls = true},
@@ -240,6 +246,18 @@ static const node *owner(const world *w, int64_t worker)
     return NULL;
 }
 
+/* A rescue in parts says whether anything is left. */
+static void check_rest(const world *w, const wire *s)
+{
+    bool left = false;
+    int i;
+
+    for (i = 0; i < store(w)->claim_max; i++) {
+        left |= jobq_memory_claims(store(w))[i].worker == s->action.worker;
+    }
+    if (s->dead && s->more != left) violate("promise 1: a rescue in parts forgets the rest");
+}
+
 static void check_death(const world *w, const jobq_memory *before, const wire *s)
 {
     const jobq_memory_worker *a = jobq__memory_worker(before, s->action.worker);
@@ -259,7 +277,10 @@ static void check_written(const world *w, const jobq_memory *before, const wire 
     const char *wrong = laws_written(before, store(w), s, store_us(w), &job);
 
     if (wrong != NULL) violate("%s (job %d)", wrong, (int)job);
-    if (s->action.kind == JOBQ_ACTION_RESCUE) check_death(w, before, s);
+    if (s->action.kind == JOBQ_ACTION_RESCUE) {
+        check_death(w, before, s);
+        check_rest(w, s);
+    }
     if (s->action.kind == JOBQ_ACTION_CLAIM && live && s->error == JOBQ_ERROR_EXISTS) {
         violate("a claim number was used twice");
     }
@@ -457,11 +478,13 @@ static void tidy_store(world *w)
     }
 }
 
-static void execute(world *w, wire *s, bool live)
+static uint64_t kinds_of(int n) { return set->kinds && n > 0 ? 6 : 2; }
+
+static void execute(world *w, int n, wire *s, bool live)
 {
     image before = w->store;
 
-    wire_execute(s, store(w), QUEUE_BITS, KIND_BITS, store_us(w));
+    wire_execute(s, store(w), QUEUE_BITS, kinds_of(n), store_us(w));
     check_written(w, (const jobq_memory *)(void *)before.bytes, s, live);
     check_messages_written(w, (const jobq_memory *)(void *)before.bytes, s);
     if (s->error == JOBQ_OK && (s->action.kind == JOBQ_ACTION_REGISTER || s->alive)) {
@@ -546,6 +569,30 @@ static void check_number(node *d, const jobq_action *a)
     d->last_number = a->number;
 }
 
+/* Law 4: a job without a handler is parked, and gets its attempt back. */
+static void park(const world *w, jobq_loop *l, int32_t slot)
+{
+    const jobq_slot *s = &l->slots[slot];
+    jobq_state want = s->cancel ? JOBQ_STATE_CANCELLED : JOBQ_STATE_READY;
+
+    jobq_loop_unhandled(l, mono_us(w), slot);
+    if (s->decision.state != want || s->decision.attempt != s->job.attempt - 1 ||
+        s->decision.suspect != s->job.suspect ||
+        (want == JOBQ_STATE_READY && s->decision.delay_us != JOBQ_NEVER)) {
+        violate("laws 4, 6, 7: job %d was parked wrongly", (int)s->job.id);
+    }
+}
+
+static void take_jobs(const world *w, int n)
+{
+    jobq_loop *l = (jobq_loop *)(uintptr_t)&w->nodes[n].loop;
+    int32_t slot;
+
+    while ((slot = jobq_loop_take(l, mono_us(w))) >= 0) {
+        if ((kinds_of(n) >> l->slots[slot].job.kind & 1) == 0) park(w, l, slot);
+    }
+}
+
 static void take_messages(const world *w, jobq_loop *l)
 {
     int32_t part;
@@ -553,6 +600,13 @@ static void take_messages(const world *w, jobq_loop *l)
     while ((part = jobq_loop_take_messages(l, mono_us(w))) >= 0) {
         check_begin(w, &l->relay.parts[part]);
     }
+}
+
+static void send_all(node *d, const jobq_action *a)
+{
+    JOBQ_ASSERT(d->flying + 2 <= FLIGHT);
+    d->flying += wire_send_all(&d->flight[d->flying], &d->loop, a);
+    if (a->kind == JOBQ_ACTION_RESCUE) d->flight[d->flying - 1].portion = set->portion;
 }
 
 /* The loop does what is due: sends, abandons, exits; a free thread takes a job. */
@@ -565,7 +619,7 @@ static void pump(world *w, int n)
     for (guard = 0;; guard++) {
         jobq_action a;
         fix_chance(w, n);
-        while (jobq_loop_take(&d->loop, mono_us(w)) >= 0) continue;
+        take_jobs(w, n);
         take_messages(w, &d->loop);
         a = jobq_loop_next(&d->loop, mono_us(w));
         if (guard > 40) violate("the loop of worker %d spins: %s", n + 1, wire_name(a.kind));
@@ -591,8 +645,7 @@ static void pump(world *w, int n)
         if (telling) printf("       worker %d sends %s\n", n + 1, wire_name(a.kind));
         check_number(d, &a);
         if (a.kind == JOBQ_ACTION_REGISTER) d->registers++;
-        JOBQ_ASSERT(d->flying + 2 <= FLIGHT);
-        d->flying += wire_send_all(&d->flight[d->flying], &d->loop, &a);
+        send_all(d, &a);
     }
     if (d->loop.phase != JOBQ_PHASE_WORKING && !d->asked && !d->empty &&
         !d->loop.queues[0].paused) {
@@ -622,7 +675,7 @@ static void answer(world *w, int n)
     node *d = &w->nodes[n];
     wire s;
 
-    if (!d->flight[0].executed && d->flight[0].error == JOBQ_OK) execute(w, &d->flight[0], true);
+    if (!d->flight[0].executed && d->flight[0].error == JOBQ_OK) execute(w, n, &d->flight[0], true);
     s = d->flight[0];
     shift_flight(d);
     fix_chance(w, n);
@@ -680,7 +733,8 @@ static void enqueue(world *w, bool early)
     jobq_job like = jobq_job_new(0);
     int64_t id;
 
-    like.queue = like.kind = 1;
+    like.queue = 1;
+    like.kind = set->kinds && store(w)->job_count == 1 ? 2 : 1;
     like.stages = (int16_t)set->stages;
     id = jobq_memory_enqueue(store(w), &like, jobq_str_from(NULL), store_us(w));
     if (early) jobq_memory_get(store(w), id)->job.run_at_us = 1999 * TICK;
@@ -702,7 +756,7 @@ static void apply_fault(world *w, const move *m)
     node *d = &w->nodes[m->node];
 
     switch ((int)m->kind) {
-    case MOVE_EXECUTE: execute(w, &d->flight[m->arg], true); break;
+    case MOVE_EXECUTE: execute(w, m->node, &d->flight[m->arg], true); break;
     case MOVE_CUT: sever(w, m->node); break;
     case MOVE_CRASH: crash(w, m->node); break;
     case MOVE_PAUSE: d->paused = true; break;
@@ -744,7 +798,7 @@ static void apply(world *w, const move *m)
         if (deliver(w, m->node, m->arg, true)) crash(w, m->node);
         break;
     case MOVE_GHOST:
-        execute(w, &w->ghosts[m->arg].wire, false);
+        execute(w, m->node, &w->ghosts[m->arg].wire, false);
         remove_ghost(w, m->arg);
         break;
     case MOVE_START: start(w, m->node); break;
@@ -827,8 +881,9 @@ static void list_handlers(const world *w, int n, moves *all)
     }
 }
 
-/* Someone else has a row: a flush leaves it, a claim skips it and takes what is behind, a rescue
- * gets hold of the first claims only. */
+/* Someone else has a row: a flush leaves it, a claim skips it and takes what is behind, an unpark
+ * skips it, a rescue gets hold of the first claims only, a look numbers nothing, a read takes
+ * nothing. */
 static void list_busy(const world *w, int n, moves *all)
 {
     const wire *s = &w->nodes[n].flight[0];
@@ -843,6 +898,12 @@ static void list_busy(const world *w, int n, moves *all)
     }
     for (i = 0; i < store(w)->job_count && s->action.kind == JOBQ_ACTION_CLAIM; i++) {
         if (job_at(w, i)->state == JOBQ_STATE_READY) add(all, MOVE_BUSY, n, i + 1, 0);
+    }
+    for (i = 0; i < store(w)->job_count && s->action.kind == JOBQ_ACTION_UNPARK; i++) {
+        if (job_at(w, i)->run_at_us == JOBQ_NEVER) add(all, MOVE_BUSY, n, i + 1, 0);
+    }
+    if (s->action.kind == JOBQ_ACTION_READ || s->action.kind == JOBQ_ACTION_SEQUENCE) {
+        add(all, MOVE_BUSY, n, 1, 0);
     }
 }
 
@@ -1133,7 +1194,7 @@ static void put_answer(digest *g, const wire *s)
     int i;
 
     put(g, (int64_t)s->error * 64 + s->alive * 32 + s->suspects * 16 + s->dead * 8 + s->parked);
-    put(g, (s->policy == store(g->w)->policy_version) * 8 + s->rescued);
+    put(g, ((s->policy == store(g->w)->policy_version) * 8 + s->rescued) * 8 + s->foreign_count);
     put(g, s->due_us > 0 ? (s->due_us + TICK - 1) / TICK : s->due_us);
     put(g, s->paused[0] * 64 + s->stages_max);
     for (i = 0; i < s->late_count; i++) {
@@ -1246,7 +1307,8 @@ static void put_rows(digest *g, const jobq_memory *m)
         for (j = 0; j < ROWS; j++) {
             if (g->w->renewals[j].worker == row->id) since = g->w->tick - g->w->renewals[j].tick;
         }
-        sum += mix(mix((uint64_t)(worker_label(g, row->id) * 4 + row->dead * 2 + row->asleep),
+        sum += mix(mix((uint64_t)(worker_label(g, row->id) * 4 + row->dead * 2 + row->asleep) * 8 +
+                           row->kinds,
                        rest < -3 ? -3 : rest), since > LEASE ? LEASE : since);
     }
     for (i = 0; i < m->claim_max; i++) {
@@ -1544,7 +1606,7 @@ static void say_move(const world *w, int line, const move *m)
     }
     if (m->kind == MOVE_BUSY && s->action.kind == JOBQ_ACTION_RESCUE) {
         printf(", all but %d claims", m->arg);
-    } else if (m->kind == MOVE_BUSY) printf(", job %d", m->arg);
+    } else if (m->kind == MOVE_BUSY && set->jobs > 0) printf(", job %d", m->arg);
     if (m->kind == MOVE_CANCEL) printf(": job %d", m->arg);
     if (m->kind == MOVE_STEP) printf(m->arg == 0 ? " forward" : " back");
     if (m->kind == MOVE_FALL) printf(": %d", m->arg);
@@ -1606,7 +1668,7 @@ static void begin(world *w)
     memset(w, 0, sizeof *w);
     memset(&config, 0, sizeof config);
     config.threads = set->threads;
-    config.batch_max = 2;
+    config.batch_max = set->batch;
     config.lease_us = LEASE * TICK;
     config.heartbeat_us = config.poll_us = TICK;
     config.sweep_us = config.grace_us = config.answer_us = 2 * TICK;
@@ -1640,6 +1702,11 @@ static void begin(world *w)
             move m = {MOVE_ANSWER, (uint8_t)n, 0, 0};
             apply(w, &m);
         }
+    }
+    if (set->orphan) {
+        execute(w, 0, &w->nodes[0].flight[0], true);
+        sever(w, 0);
+        pump(w, 0);
     }
     list_moves(w, &all);
 }
@@ -1745,6 +1812,8 @@ static void choose(const setting *one)
     chosen = *one;
     if (chosen.stages == 0) chosen.stages = 1;
     if (chosen.threads == 0) chosen.threads = 1;
+    if (chosen.batch == 0) chosen.batch = 2;
+    if (chosen.portion == 0) chosen.portion = INT32_MAX;
     set = &chosen;
 }
 

@@ -57,6 +57,28 @@ static const char *laws__settled(const wire *s, const jobq_job *a, const jobq_jo
     return laws__same(&want, b) ? NULL : "a job does not stand as it was decided";
 }
 
+/* Parked is a job for whose kind nobody lives. */
+static const char *laws__parked(const jobq_memory *m, const jobq_job *b, int64_t now_us)
+{
+    int i;
+
+    for (i = 0; i < m->worker_max && b->run_at_us == JOBQ_NEVER; i++) {
+        const jobq_memory_worker *o = &jobq_memory_workers(m)[i];
+        if (o->id == 0 || o->dead || o->expires_at_us <= now_us) continue;
+        if ((o->kinds >> b->kind & 1) != 0) return "a job was parked beside a worker of its kind";
+    }
+    return NULL;
+}
+
+/* A job that stays as it is, but for its instant: only an UNPARK of its kind moves that. */
+static const char *laws__moved(const wire *s, const jobq_job *a, const jobq_job *b, int64_t now_us)
+{
+    if (a->run_at_us == b->run_at_us) return NULL;
+    return s->action.kind == JOBQ_ACTION_UNPARK && a->kind == s->action.number &&
+                   a->run_at_us == JOBQ_NEVER && b->run_at_us <= now_us
+               ? NULL : "a statement moved a job's instant that is none of its business";
+}
+
 static const char *laws__rescued(const jobq_policy *policy, const wire *s, const jobq_job *a,
                                  const jobq_job *b)
 {
@@ -95,15 +117,21 @@ static const char *laws_written(const jobq_memory *before, const jobq_memory *af
 
     for (i = 0; i < before->job_count && wrong == NULL; i++) {
         const jobq_job *a = &jobq_memory_jobs(before)[i].job, *b = &jobq_memory_jobs(after)[i].job;
-        if (laws__same(a, b)) continue;
         *job = a->id;
+        if (laws__same(a, b)) {
+            wrong = laws__moved(s, a, b, now_us);
+            continue;
+        }
         switch ((int)s->action.kind) {
         case JOBQ_ACTION_CLAIM:
             wrong = laws__claimed(s, a, b, now_us);
             if (++taken > s->action.limit) wrong = "a claim took more than its limit";
             break;
         case JOBQ_ACTION_COMPLETE:
-        case JOBQ_ACTION_SETTLE: wrong = laws__settled(s, a, b); break;
+        case JOBQ_ACTION_SETTLE:
+            wrong = laws__settled(s, a, b);
+            if (wrong == NULL) wrong = laws__parked(after, b, now_us);
+            break;
         case JOBQ_ACTION_RESCUE:
             wrong = laws__rescued(jobq__memory_policy(before, a->queue), s, a, b);
             break;

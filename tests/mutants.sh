@@ -5,8 +5,9 @@
 #
 #   tests/mutants.sh [NAME ...]      prints a line for each: who killed it
 #
-# sql_* break the SQL and are hunted on a private Postgres (tests/server.sh). explore_* have to be
-# seen by the explorer itself, whatever else would. Three at a time: those of the SQL mostly wait.
+# sql_* break the SQL and are hunted on a private Postgres (tests/server.sh). explore_WORLD_* have to
+# be seen in that world of the explorer, whoever else would see them. Three at a time: those of the
+# SQL mostly wait.
 #
 # The promises of jobq that need no real crash of a server, who tries to break each, and the mutants
 # that show that it would be seen (sql_* beside them: the same on Postgres):
@@ -35,9 +36,10 @@
 #   (rules for what comes in     test_core_strings              utf8_surrogates_taken
 #     from outside)                                             json_zero_counts
 #   7 cuts, outages, lost words  simulate, explore (cuts,       wake_up_lost notified_ignored
-#     delay or repeat only       ghosts, stalls; a server that  news_before_registered parked_for_good
+#     delay or repeat only       ghosts, stalls; a server that  news_before_registered explore_orphan_*
 #                                crashes and forgets its        live_claims_given_back
-#                                relaxed commits), the wire     explore_*_relaxed explore_late_ack
+#                                relaxed commits), the wire     explore_falls_* explore_forgets_*
+#   (kinds without a handler)    explore                        explore_kinds_*
 set -u
 cd "$(dirname "$0")/.."
 
@@ -61,13 +63,17 @@ build() {
 
 hunt_explore() {
     flags="$flags -O2"
-    build explore && try explore "$work/explore" --states 150000
+    build explore && try explore "$work/explore" --states 150000 "$@"
 }
 
 # Cheap tools first. A mutant that does not build, or no longer applies, is nobody's kill.
 hunt_core() {
     local tool
-    case ${work##*/} in explore_*) hunt_explore; return ;; esac
+    case ${work##*/} in explore_*)
+        tool=${work##*/explore_}
+        hunt_explore --world "${tool%%_*}"
+        return ;;
+    esac
     for tool in test_core_machine test_core_rules test_core_strings test_core_handlers \
         test_core_loop test_core_conform test_core_outbox test_core_relay; do
         build "$tool" -lcmocka && try "$tool" "$work/$tool" && return

@@ -47,7 +47,7 @@ typedef struct wire {
     int32_t count; /* flush: items; claim, recover: jobs of the answer; policies: queues */
     /* the request */
     int64_t lease_us;
-    int64_t busy; /* a job that someone else has locked, for a flush or a claim; 0: none */
+    int64_t busy; /* a job that someone else has locked; 0: none. Messages: their partitions are */
     int32_t portion; /* rescue: claims that it gets hold of; the others' jobs are locked */
     int32_t lane_count, settled_count, foreign_count;
     /* the answer */
@@ -159,21 +159,16 @@ static inline int wire_send_all(wire *two, jobq_loop *l, const jobq_action *a)
 
 /* -- executed -- */
 
-/* A claim skips what is locked, and takes what is behind it. */
-static void wire__claim_unlocked(wire *w, jobq_memory *m, uint64_t foreign, int64_t now_us,
-                                 int32_t *places)
+/* A locked job is skipped, and what is behind it taken: hidden, then shown again. */
+static jobq_state wire__lock(const wire *w, jobq_memory *m, jobq_state as)
 {
-    const jobq_action *a = &w->action;
     jobq_memory_job *locked = w->busy == 0 ? NULL : jobq_memory_get(m, w->busy);
-    jobq_state state = JOBQ_STATE_READY;
+    jobq_state state = as;
 
-    if (locked != NULL) {
-        state = locked->job.state;
-        locked->job.state = JOBQ_STATE_SUCCEEDED;
-    }
-    w->error = jobq_memory_claim_jobs(m, a->worker, a->number, a->limit, w->lanes, w->lane_count,
-                                      foreign, a->suspects, now_us, places, &w->count);
-    if (locked != NULL) locked->job.state = state;
+    if (locked == NULL) return as;
+    state = locked->job.state;
+    locked->job.state = as;
+    return state;
 }
 
 static void wire__claim(wire *w, jobq_memory *m, int64_t now_us)
@@ -181,14 +176,26 @@ static void wire__claim(wire *w, jobq_memory *m, int64_t now_us)
     const jobq_action *a = &w->action;
     int32_t places[JOBQ_LOOP_SLOTS], i;
     uint64_t foreign = 0;
+    jobq_state state;
 
     for (i = 0; i < w->foreign_count; i++) foreign |= (uint64_t)1 << w->foreign[i];
     JOBQ_ASSERT(a->limit <= WIRE_JOBS);
-    wire__claim_unlocked(w, m, foreign, now_us, places);
+    state = wire__lock(w, m, JOBQ_STATE_SUCCEEDED);
+    w->error = jobq_memory_claim_jobs(m, a->worker, a->number, a->limit, w->lanes, w->lane_count,
+                                      foreign, a->suspects, now_us, places, &w->count);
+    wire__lock(w, m, state);
     for (i = 0; i < w->count; i++) w->u.jobs[i] = jobq_memory_jobs(m)[places[i]].job;
     w->due_us = -1;
     if (!a->look || w->count > 0) return;
     w->due_us = jobq_memory_look(m, w->lanes, w->lane_count, foreign, now_us, &w->suspects);
+}
+
+static void wire__unpark(wire *w, jobq_memory *m, int64_t now_us)
+{
+    jobq_state state = wire__lock(w, m, JOBQ_STATE_SUCCEEDED);
+
+    w->rescued = jobq_memory_unpark(m, (int32_t)w->action.number, now_us);
+    wire__lock(w, m, state);
 }
 
 static void wire__recover(wire *w, jobq_memory *m, int64_t now_us)
@@ -298,7 +305,7 @@ static void wire__sequence(wire *w, jobq_memory *m, uint64_t queues, int64_t now
     wire_part *p = &w->u.part;
     int64_t id;
 
-    p->numbered = jobq_memory_sequence(m, queues, w->action.limit);
+    p->numbered = jobq_memory_sequence(m, queues, w->busy == 0 ? w->action.limit : 0);
     for (id = 1; id <= JOBQ_MEMORY_PARTITIONS; id++) {
         jobq_backlog *b = &p->u.backlogs[w->count];
         if (jobq_memory_backlog(m, id, now_us, b) && (queues >> b->queue & 1) != 0) w->count++;
@@ -311,7 +318,8 @@ static void wire__execute_part(wire *w, jobq_memory *m, int64_t now_us)
     const jobq_action *a = &w->action;
     wire_part *p = &w->u.part;
 
-    if (a->kind == JOBQ_ACTION_READ) {
+    if (a->kind == JOBQ_ACTION_READ && w->busy != 0) p->u.reading.busy = true;
+    else if (a->kind == JOBQ_ACTION_READ) {
         jobq_memory_read(m, p->partition, &p->token, a->handed, &p->watched, a->limit, now_us,
                          &p->u.reading);
     } else if (a->kind == JOBQ_ACTION_ACK) {
@@ -342,9 +350,7 @@ static inline void wire_execute(wire *w, jobq_memory *m, uint64_t queues, uint64
                                      &w->more);
         break;
     case JOBQ_ACTION_SLEEP: wire__sleep(w, m); break;
-    case JOBQ_ACTION_UNPARK:
-        w->rescued = jobq_memory_unpark(m, (int32_t)a->number, now_us);
-        break;
+    case JOBQ_ACTION_UNPARK: wire__unpark(w, m, now_us); break;
     case JOBQ_ACTION_DEREGISTER: jobq_memory_deregister(m, a->worker, now_us); break;
     case JOBQ_ACTION_REMAIN: wire__remains(w, m); break;
     case JOBQ_ACTION_PRUNE: jobq_memory_prune(m, now_us); break;

@@ -2076,7 +2076,7 @@ static jobq_error jobq_pg__result_error(jobq_pg_error *error, const PGconn *conn
                    "(FORMAT binary)")                                                              \
     X(OUTBOX_SEQUENCE, "SELECT waiting FROM jobq.outbox_sequence($1, $2, $3, $4)")                 \
     X(OUTBOX_LOOK, "SELECT partition, queue_id, waiting, due_us, worker, claim, beat, lease_us "   \
-                   "FROM jobq.outbox_sequence($1, $2, $3, $4)")                                    \
+                   "FROM jobq.outbox_sequence($1, $2, $3, $4, $5)")                                \
     X(OUTBOX_READ, "SELECT " JOBQ_PG__READING_COLUMNS " FROM jobq.outbox_read($1, $2, $3, $4, "    \
                    "$5, $6, $7, $8, $9)")                                                          \
     X(OUTBOX_ACK, "SELECT " JOBQ_PG__READING_COLUMNS " FROM jobq.outbox_ack($1, $2, $3, $4, "      \
@@ -3195,6 +3195,7 @@ static const char *const jobq_pg__sql_003[] = {
 "CREATE TABLE jobq.counter (\n"
 "    partition bigint PRIMARY KEY,\n"
 "    seq bigint NOT NULL DEFAULT 0 CHECK (seq >= 0),\n"
+"    durable bigint NOT NULL DEFAULT 0 CHECK (durable <= seq),\n"
 "    settled bigint NOT NULL DEFAULT 0,\n"
 "    swept bigint NOT NULL DEFAULT 0,\n"
 "    mark bigint NOT NULL DEFAULT 0,\n"
@@ -3449,8 +3450,8 @@ static const char *const jobq_pg__sql_003[] = {
 "END $$;\n",
 "",
 "CREATE FUNCTION jobq.outbox_number(\n"
-"    p_worker bigint, p_queue integer, p_most integer, p_sweep boolean,\n"
-"    OUT partitions bigint[], OUT counts bigint[], OUT more boolean)\n"
+"    p_worker bigint, p_queue integer, p_most integer, p_sweep boolean, p_relaxed integer,\n"
+"    OUT partitions bigint[], OUT counts bigint[], OUT more boolean, OUT relaxed boolean)\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off\n"
 "SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off\n"
 "SET plan_cache_mode = force_generic_plan SET work_mem = '64MB' AS $$\n"
@@ -3534,10 +3535,12 @@ static const char *const jobq_pg__sql_003[] = {
 "    SELECT array_agg(g.partition), array_agg(g.count), array_agg(g.max),\n"
 "           (SELECT count(*) FROM stored)\n"
 "    INTO partitions, counts, v_reached, v_stored\n"
-"    FROM (SELECT g.partition, count(*), max(g.id) FROM gone g GROUP BY g.partition) g;\n"
-"    IF v_stored <> (SELECT sum(n) FROM unnest(counts) n) THEN\n",
+"    FROM (SELECT g.partition, count(*), max(g.id) FROM gone g GROUP BY g.partition) g;\n",
+"    IF v_stored <> (SELECT sum(n) FROM unnest(counts) n) THEN\n"
 "        RAISE EXCEPTION 'took % messages and stored %', counts, v_stored;\n"
 "    END IF;\n"
+"    relaxed := p_relaxed > 0 AND v_stored <= p_relaxed;\n"
+"    IF relaxed THEN PERFORM set_config('synchronous_commit', 'off', true); END IF;\n"
 "    FOR i IN 1 .. coalesce(cardinality(partitions), 0) LOOP\n"
 "        v_counts[partitions[i] - v_zero] := counts[i];\n"
 "        CONTINUE WHEN counts[i] < p_most;\n"
@@ -3549,6 +3552,8 @@ static const char *const jobq_pg__sql_003[] = {
 "    END LOOP;\n"
 "    UPDATE jobq.counter c\n"
 "    SET seq = c.seq + v_counts[c.partition - v_zero],\n"
+"        durable = CASE WHEN relaxed THEN c.durable\n"
+"                  ELSE c.seq + v_counts[c.partition - v_zero] END,\n"
 "        lasts[v_slot + 1] = CASE WHEN v_counts[c.partition - v_zero] > 0\n"
 "                            THEN c.seq + v_counts[c.partition - v_zero]\n"
 "                            ELSE c.lasts[v_slot + 1] END,\n"
@@ -3567,7 +3572,8 @@ static const char *const jobq_pg__sql_003[] = {
 "END $$;\n",
 "",
 "CREATE FUNCTION jobq.outbox_sequence(\n"
-"    p_worker bigint, p_queues integer[], p_most integer, p_sweep boolean)\n"
+"    p_worker bigint, p_queues integer[], p_most integer, p_sweep boolean,\n"
+"    p_relaxed integer DEFAULT 0)\n"
 "RETURNS TABLE (partition bigint, queue_id integer, waiting bigint, due_us bigint,\n"
 "               worker bigint, claim bigint, beat bigint, lease_us bigint)\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off\n"
@@ -3578,7 +3584,10 @@ static const char *const jobq_pg__sql_003[] = {
 "    waiting := 0;\n"
 "    due_us := 0;\n"
 "    FOR i IN 1 .. cardinality(p_queues) LOOP\n"
-"        SELECT * INTO v FROM jobq.outbox_number(p_worker, p_queues[i], p_most, p_sweep);\n"
+"        SELECT * INTO v\n"
+"        FROM jobq.outbox_number(p_worker, p_queues[i], p_most, p_sweep, p_relaxed);\n"
+"        p_relaxed := CASE WHEN v.relaxed THEN 2147483647 WHEN NOT v.relaxed THEN 0\n"
+"                     ELSE p_relaxed END;\n"
 "        waiting := waiting + coalesce((SELECT sum(n) FROM unnest(v.counts) n), 0);\n"
 "        due_us := greatest(due_us, v.more::integer);\n"
 "    END LOOP;\n"
@@ -3742,15 +3751,18 @@ static const char *const jobq_pg__sql_003[] = {
 "    v_now timestamptz := statement_timestamp();\n"
 "    v_lasts bigint[];\n"
 "    v_last bigint := p_acked;\n"
+"    v_durable bigint;\n"
 "    v_keep boolean;\n"
 "    v jobq.delivery;\n"
 "BEGIN\n"
-"    IF p_relaxed THEN PERFORM set_config('synchronous_commit', 'off', true); END IF;\n"
-"    SELECT c.seq, c.lasts INTO v.last, v_lasts FROM jobq.counter c\n"
+"    SELECT c.seq, c.durable, c.lasts INTO v.last, v_durable, v_lasts FROM jobq.counter c\n"
 "    WHERE c.partition >= p_partition AND c.partition <= p_partition\n"
 "    ORDER BY c.partition DESC LIMIT 1;\n"
 "    IF p_most > 0 AND p_delay_us <= 0 THEN v_last := least(v.last, p_acked + p_most); END IF;\n"
 "    v_keep := v_last > p_acked;\n"
+"    IF p_relaxed AND (v_last <= v_durable OR NOT v_keep) THEN\n"
+"        PERFORM set_config('synchronous_commit', 'off', true);\n"
+"    END IF;\n"
 "    UPDATE jobq.partition p\n"
 "    SET acked = p_acked, beat = p.beat + 1, worker = CASE WHEN v_keep THEN p_worker END,\n"
 "        claim = CASE WHEN v_keep THEN p_claim END,\n"
@@ -14532,6 +14544,7 @@ static void jobq_pg__do_sequence(jobq_pg_worker *w, const jobq_action *a)
     jobq_pg__add_int_array(&w->params, JOBQ_PG__INT4, ids, (size_t)count);
     jobq_pg__add_int(&w->params, a->limit, 4);
     jobq_pg__add_int(&w->params, a->sweep, 1);
+    jobq_pg__add_int(&w->params, a->relaxed, 4);
     jobq_pg__send(w, a->kind, JOBQ_PG__OUTBOX_LOOK);
 }
 

@@ -37,12 +37,14 @@ CREATE TABLE jobq.incoming (
         autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0,
         autovacuum_analyze_scale_factor = 0.2, autovacuum_analyze_threshold = 50000);
 
--- The sequencer's row. seq: the last number given. lasts[s + 1]: the last number that lies in
--- part s of the ring. settled, swept, mark: how far incoming is known to be empty, see
--- outbox_number. reclaimed: numbers up to this one were deleted in pages.
+-- The sequencer's row. seq: the last number given. durable: numbers up to this one outlive a
+-- crash of the server, see outbox_number. lasts[s + 1]: the last number that lies in part s of
+-- the ring. settled, swept, mark: how far incoming is known to be empty, see outbox_number.
+-- reclaimed: numbers up to this one were deleted in pages.
 CREATE TABLE jobq.counter (
     partition bigint PRIMARY KEY,
     seq bigint NOT NULL DEFAULT 0 CHECK (seq >= 0),
+    durable bigint NOT NULL DEFAULT 0 CHECK (durable <= seq),
     settled bigint NOT NULL DEFAULT 0,
     swept bigint NOT NULL DEFAULT 0,
     mark bigint NOT NULL DEFAULT 0,
@@ -364,9 +366,17 @@ END $$;
 --             looks start here, and from settled once a second. A transaction that was open at
 --             the last such look may be numbered a second later, not more.
 -- p_sweep: from the beginning, whatever the bounds say; once a minute, and after a restart.
+--
+-- p_relaxed: the commit need not wait for the disk when no more than so many messages were
+-- numbered. A receiver knows a message by its number, which must not change once it was handed
+-- out; and it doesn't: whoever takes a partition (outbox_read) waits for its own commit, which
+-- lies later in the log, so then every number that it saw is on disk. A crash before that
+-- leaves the log as it was sooner, and the messages incoming. Only the holder of a partition
+-- reads on without waiting (outbox_ack). Hence durable: the last number given by a commit that
+-- waited. Reading on beyond it, the holder's commit waits, too.
 CREATE FUNCTION jobq.outbox_number(
-    p_worker bigint, p_queue integer, p_most integer, p_sweep boolean,
-    OUT partitions bigint[], OUT counts bigint[], OUT more boolean)
+    p_worker bigint, p_queue integer, p_most integer, p_sweep boolean, p_relaxed integer,
+    OUT partitions bigint[], OUT counts bigint[], OUT more boolean, OUT relaxed boolean)
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
 SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
 SET plan_cache_mode = force_generic_plan SET work_mem = '64MB' AS $$
@@ -455,6 +465,8 @@ BEGIN
     IF v_stored <> (SELECT sum(n) FROM unnest(counts) n) THEN
         RAISE EXCEPTION 'took % messages and stored %', counts, v_stored;
     END IF;
+    relaxed := p_relaxed > 0 AND v_stored <= p_relaxed;
+    IF relaxed THEN PERFORM set_config('synchronous_commit', 'off', true); END IF;
     FOR i IN 1 .. coalesce(cardinality(partitions), 0) LOOP
         v_counts[partitions[i] - v_zero] := counts[i];
         CONTINUE WHEN counts[i] < p_most;
@@ -466,6 +478,8 @@ BEGIN
     END LOOP;
     UPDATE jobq.counter c
     SET seq = c.seq + v_counts[c.partition - v_zero],
+        durable = CASE WHEN relaxed THEN c.durable
+                  ELSE c.seq + v_counts[c.partition - v_zero] END,
         lasts[v_slot + 1] = CASE WHEN v_counts[c.partition - v_zero] > 0
                             THEN c.seq + v_counts[c.partition - v_zero]
                             ELSE c.lasts[v_slot + 1] END,
@@ -486,9 +500,11 @@ END $$;
 -- Numbers what has been committed to these queues, and looks. The first row: how many messages
 -- were numbered, in waiting, and in due_us 1 when there are more. Then one row for each
 -- partition with messages to read: how many wait, when they are due (0: now), and the token,
--- beat and lease of a holder.
+-- beat and lease of a holder. Whether the commit is relaxed, the first queue with messages
+-- decides for all.
 CREATE FUNCTION jobq.outbox_sequence(
-    p_worker bigint, p_queues integer[], p_most integer, p_sweep boolean)
+    p_worker bigint, p_queues integer[], p_most integer, p_sweep boolean,
+    p_relaxed integer DEFAULT 0)
 RETURNS TABLE (partition bigint, queue_id integer, waiting bigint, due_us bigint,
                worker bigint, claim bigint, beat bigint, lease_us bigint)
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
@@ -499,7 +515,10 @@ BEGIN
     waiting := 0;
     due_us := 0;
     FOR i IN 1 .. cardinality(p_queues) LOOP
-        SELECT * INTO v FROM jobq.outbox_number(p_worker, p_queues[i], p_most, p_sweep);
+        SELECT * INTO v
+        FROM jobq.outbox_number(p_worker, p_queues[i], p_most, p_sweep, p_relaxed);
+        p_relaxed := CASE WHEN v.relaxed THEN 2147483647 WHEN NOT v.relaxed THEN 0
+                     ELSE p_relaxed END;
         waiting := waiting + coalesce((SELECT sum(n) FROM unnest(v.counts) n), 0);
         due_us := greatest(due_us, v.more::integer);
     END LOOP;
@@ -675,7 +694,8 @@ END $$;
 -- transaction of a handler (p_raise), an error, so that its COMMIT can't succeed.
 -- p_relaxed: this transaction's commit need not wait for the disk. A server that crashes may
 -- then find the partition as it was before, under the same hold: the messages come again.
--- Nobody else gets them sooner, since taking a partition does wait, and so does numbering.
+-- Nobody else gets them sooner, since taking a partition does wait. Reading on to messages
+-- whose numbers might not be on disk yet waits all the same, see outbox_number.
 CREATE FUNCTION jobq.outbox_ack(
     p_worker bigint, p_claim bigint, p_lease_us bigint, p_partition bigint, p_before bigint,
     p_acked bigint, p_tried bigint[], p_failures bigint, p_effective bigint,
@@ -689,15 +709,18 @@ DECLARE
     v_now timestamptz := statement_timestamp();
     v_lasts bigint[];
     v_last bigint := p_acked;
+    v_durable bigint;
     v_keep boolean;
     v jobq.delivery;
 BEGIN
-    IF p_relaxed THEN PERFORM set_config('synchronous_commit', 'off', true); END IF;
-    SELECT c.seq, c.lasts INTO v.last, v_lasts FROM jobq.counter c
+    SELECT c.seq, c.durable, c.lasts INTO v.last, v_durable, v_lasts FROM jobq.counter c
     WHERE c.partition >= p_partition AND c.partition <= p_partition
     ORDER BY c.partition DESC LIMIT 1;
     IF p_most > 0 AND p_delay_us <= 0 THEN v_last := least(v.last, p_acked + p_most); END IF;
     v_keep := v_last > p_acked;
+    IF p_relaxed AND (v_last <= v_durable OR NOT v_keep) THEN
+        PERFORM set_config('synchronous_commit', 'off', true);
+    END IF;
     UPDATE jobq.partition p
     SET acked = p_acked, beat = p.beat + 1, worker = CASE WHEN v_keep THEN p_worker END,
         claim = CASE WHEN v_keep THEN p_claim END,

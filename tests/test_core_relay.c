@@ -188,6 +188,31 @@ static void idle_looks_write_nothing(void **unused)
     assert_true(loop.asleep);
 }
 
+/* Its own read, which waits for the disk, comes next. */
+static void who_holds_nothing_numbers_without_waiting(void **unused)
+{
+    jobq_action a;
+
+    (void)unused;
+    live_until(0, 20 * SECOND);
+    send(0, 1);
+    jobq_loop_notified(&loop, 20 * SECOND, false);
+    a = jobq_loop_next(&loop, 20 * SECOND);
+    assert_int_equal(a.kind, JOBQ_ACTION_SEQUENCE);
+    assert_int_equal(a.relaxed, 32);
+    jobq_memory_perform(memory, &loop, &a, 2, 0, 20 * SECOND, 20 * SECOND);
+    settle_down(20 * SECOND);
+    assert_true(jobq_loop_take_messages(&loop, 20 * SECOND) >= 0);
+    jobq_loop_notified(&loop, 21 * SECOND, false);
+    a = jobq_loop_next(&loop, 21 * SECOND);
+    while (a.kind != JOBQ_ACTION_SEQUENCE) {
+        assert_int_not_equal(a.kind, JOBQ_ACTION_WAIT);
+        jobq_memory_perform(memory, &loop, &a, 2, 0, 21 * SECOND, 21 * SECOND);
+        a = jobq_loop_next(&loop, 21 * SECOND);
+    }
+    assert_int_equal(a.relaxed, 0);
+}
+
 static void a_notified_sleeper_looks_at_once(void **unused)
 {
     (void)unused;
@@ -1097,6 +1122,7 @@ int main(void)
         cmocka_unit_test_setup(the_last_batch_gives_the_partition_up, setup),
         cmocka_unit_test_setup(idle_looks_write_nothing, setup),
         cmocka_unit_test_setup(a_notified_sleeper_looks_at_once, setup),
+        cmocka_unit_test_setup(who_holds_nothing_numbers_without_waiting, setup),
         cmocka_unit_test_setup(a_retry_waits_by_the_stores_clock_for_every_worker, setup),
         cmocka_unit_test_setup(a_lease_is_renewed_while_its_handler_has_time, setup),
         cmocka_unit_test_setup(the_lease_counts_from_before_the_read, setup),

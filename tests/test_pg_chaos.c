@@ -309,6 +309,47 @@ static void a_server_crash_loses_nothing(void **unused)
     }
 }
 
+/* What one number was handed out for stays its message, also where neither the numbering nor the
+ * acknowledgement that read on to it wait for the disk by themselves. */
+static void a_number_handed_out_outlives_a_crash(void **unused)
+{
+    jobq_pg_read_desc d;
+    jobq_pg_ack_desc ack;
+    jobq_pg_reading r, next;
+    jobq_cursor after;
+    jobq_pg_error error;
+    int32_t box;
+
+    (void)unused;
+    if (getenv("JOBQ_SERVER_DIR") == NULL) skip();
+    assert_int_equal(jobq_pg_outbox_register(pg, NULL, "o", 1, &box, &error), JOBQ_OK);
+    memset(&d, 0, sizeof d);
+    memset(&ack, 0, sizeof ack);
+    memset(&after, 0, sizeof after);
+    d.worker = d.claim = ack.worker = ack.claim = 1;
+    d.partition = ack.partition = jobq_pg_partition(box, 0);
+    ack.after = &after;
+    ack.most = 10;
+    ack.relaxed = true;
+    after.acked = 1;
+    RUN("SELECT jobq.outbox_enqueue('o', '1')");
+    RUN("SELECT jobq.outbox_sequence(1, ARRAY[%d], 10, false, 32)", box);
+    assert_int_equal(jobq_pg_outbox_read(pg, NULL, &d, &r, &error), JOBQ_OK);
+    assert_int_equal(r.answer, 'h');
+    RUN("SELECT jobq.outbox_enqueue('o', '2')");
+    RUN("SELECT jobq.outbox_sequence(1, ARRAY[%d], 10, false, 32)", box);
+    assert_int_equal(jobq_pg_outbox_ack(pg, db, &ack, &next, &error), JOBQ_OK);
+    server_command("--ctl restart -m immediate");
+    assert_int_equal(next.answer, 'h');
+    assert_int_equal(next.messages[0].seq, 2);
+    look_again();
+    assert_int_equal(number("SELECT seq FROM jobq.counter"), 2);
+    assert_int_equal(number("SELECT count(*) FROM jobq.message WHERE seq = 2 AND payload = '2'"),
+                     1);
+    jobq_pg_reading_clear(&next);
+    jobq_pg_reading_clear(&r);
+}
+
 /* -- half-open: a relay between a worker and the server, which can hold back what the worker sends
  * -- */
 
@@ -508,6 +549,7 @@ int main(void)
         TEST(sigterm_releases_a_process_own_jobs),
         TEST(cut_connections_lose_nothing_and_leave_nothing_behind),
         TEST(a_server_crash_loses_nothing),
+        TEST(a_number_handed_out_outlives_a_crash),
         TEST(a_pooled_connection_that_the_server_closed_is_replaced),
         cmocka_unit_test_setup_teardown(a_claim_that_arrives_late_takes_nothing, fresh, relay_stop),
     };

@@ -821,6 +821,88 @@ static void only_a_relaxed_commit_does_not_wait(void **unused)
     assert_int_equal(BOX("acked"), 2);
 }
 
+/* Numbers what there is in queues o and p, in this order or in the other, up to so many of them
+ * without waiting for the disk; says whether the transaction's commit waits. */
+static bool numbering_waits(bool o_first, int relaxed)
+{
+    bool waits;
+
+    RUN("BEGIN");
+    RUN("SELECT jobq.outbox_sequence(1, ARRAY(SELECT id FROM jobq.queue WHERE partitions > 0 "
+        "ORDER BY name %s), 1000, false, %d)", o_first ? "ASC" : "DESC", relaxed);
+    waits = number("SELECT (current_setting('synchronous_commit') = 'on')::int") != 0;
+    RUN("COMMIT");
+    return waits;
+}
+
+#define DURABLE number("SELECT durable FROM jobq.counter WHERE partition = %d * 32768", box)
+
+/* Few messages are numbered without waiting for the disk. What such a commit numbered is read on
+ * to by none that does not wait. */
+static void numbers_that_a_crash_may_take_are_not_handed_out(void **unused)
+{
+    jobq_pg_read_desc d;
+    jobq_pg_reading r, next;
+    jobq_pg_ack_desc ack;
+    jobq_cursor after;
+    jobq_pg_error error;
+    int i;
+    static const struct {
+        int relaxed, most; /* of the numbering; of the acknowledgement */
+        const char *wanted;
+    } turns[] = {{1, 10, "on"}, {1, 10, "on"}, {0, 10, "off"}, {1, 10, "on"}, {1, 0, "off"}};
+
+    (void)unused;
+    open_box(1);
+    d = reader(1, 1, 0);
+    put(NULL, 0, 1);
+    assert_false(numbering_waits(true, 1));
+    assert_int_equal(DURABLE, 0);
+    assert_int_equal(read_by(&d, &r), 'h');
+    memset(&ack, 0, sizeof ack);
+    memset(&after, 0, sizeof after);
+    ack.worker = ack.claim = 1;
+    ack.partition = d.partition;
+    ack.after = &after;
+    ack.relaxed = true;
+    for (i = 0; i < 5; i++) {
+        put(NULL, 0, 1);
+        assert_int_equal(numbering_waits(true, turns[i].relaxed), turns[i].relaxed == 0);
+        assert_int_equal(DURABLE, i < 2 ? 0 : 4);
+        ack.before = i;
+        after.acked = i + 1;
+        ack.most = turns[i].most;
+        RUN("BEGIN");
+        assert_int_equal(jobq_pg_outbox_ack(pg, db, &ack, &next, &error), JOBQ_OK);
+        assert_text("SHOW synchronous_commit", turns[i].wanted);
+        RUN("COMMIT");
+        assert_int_equal(next.answer, i < 4 ? 'h' : 'i');
+        jobq_pg_reading_clear(&next);
+    }
+    jobq_pg_reading_clear(&r);
+}
+
+/* The first queue with messages decides for the transaction: none of its numbers is called durable
+ * when it does not wait. */
+static void a_relaxed_numbering_of_two_queues_is_one(void **unused)
+{
+    jobq_pg_error error;
+
+    (void)unused;
+    open_box(1);
+    assert_int_equal(jobq_pg_outbox_register(pg, NULL, "p", 1, NULL, &error), JOBQ_OK);
+    put(NULL, 0, 3);
+    RUN("SELECT jobq.outbox_enqueue('p', '1')");
+    assert_true(numbering_waits(true, 2));
+    assert_int_equal(number("SELECT count(*) FROM jobq.counter WHERE durable = seq"), 2);
+    put(NULL, 0, 3);
+    RUN("SELECT jobq.outbox_enqueue('p', '1')");
+    assert_false(numbering_waits(false, 2));
+    assert_text("SELECT string_agg(seq || '/' || durable, ' ' ORDER BY seq) FROM jobq.counter",
+                "2/1 6/3");
+    assert_true(numbering_waits(true, 2)); /* nothing to number: nothing relaxed */
+}
+
 static void renewing_moves_the_lease_and_says_what_is_lost(void **unused)
 {
     jobq_pg_read_desc d;
@@ -1059,6 +1141,8 @@ int main(void)
         TEST(a_lost_answer_costs_no_attempt),
         TEST(an_acknowledgement_reads_on),
         TEST(only_a_relaxed_commit_does_not_wait),
+        TEST(numbers_that_a_crash_may_take_are_not_handed_out),
+        TEST(a_relaxed_numbering_of_two_queues_is_one),
         TEST(renewing_moves_the_lease_and_says_what_is_lost),
         TEST(a_locked_partition_answers_at_once),
         TEST(the_ring_turns),

@@ -403,18 +403,20 @@ DECLARE
     v_stored bigint;
 BEGIN
     more := false;
-    -- A look without locks, so that an idle call writes nothing.
+    -- A look without locks, so that an idle call writes nothing; but where it would pass many
+    -- dead rows again each time, once, the bound.
     partitions := ARRAY(
         SELECT part.id
         FROM generate_series(v_zero + 1, v_zero + (
                  SELECT q.partitions FROM jobq.queue q WHERE q.id = p_queue)) AS part (id)
         CROSS JOIN LATERAL (
             SELECT CASE WHEN p_sweep THEN 0 WHEN c.mark_at < v_long THEN c.settled
-                   ELSE greatest(c.settled, c.swept) END AS bound
+                   ELSE greatest(c.settled, c.swept) END AS bound,
+                   c.mark_xid < v_xmin AND c.mark - c.settled >= 5000 AS behind
             FROM jobq.counter c WHERE c.partition >= part.id AND c.partition <= part.id
             ORDER BY c.partition DESC LIMIT 1) AS c
-        WHERE EXISTS (SELECT FROM jobq.incoming i
-                      WHERE i.partition = part.id AND i.id > c.bound));
+        WHERE c.behind OR EXISTS (SELECT FROM jobq.incoming i
+                                  WHERE i.partition = part.id AND i.id > c.bound));
     IF partitions = '{}' THEN RETURN; END IF;
     IF pg_current_xact_id_if_assigned() IS NULL
         THEN v_mark_xid := pg_current_xact_id(); END IF;
@@ -440,34 +442,33 @@ BEGIN
             ELSE greatest(v_row.settled, v_row.swept) END;
     END LOOP;
     v_slot := (SELECT m.message_slot FROM jobq.meta m);
-    WITH gone AS (
-        DELETE FROM jobq.incoming i
-        WHERE i.ctid = ANY (ARRAY(
-            SELECT next.ctid FROM unnest(v_locked, v_bounds) AS part (id, bound)
-            CROSS JOIN LATERAL (
-                SELECT i.ctid FROM jobq.incoming i
-                WHERE i.partition = part.id AND i.id > part.bound
-                ORDER BY i.id LIMIT p_most) AS next))
-        RETURNING i.*
+    WITH taken AS MATERIALIZED (
+        SELECT next.* FROM unnest(v_locked, v_bounds) AS part (id, bound)
+        CROSS JOIN LATERAL (
+            SELECT i.ctid, i.*,
+                   v_seqs[part.id - v_zero] + row_number() OVER (ORDER BY i.id) AS seq
+            FROM jobq.incoming i WHERE i.partition = part.id AND i.id > part.bound
+            ORDER BY i.id LIMIT p_most) AS next
     ), stored AS (
         INSERT INTO jobq.message (partition, seq, created_at, slot, type, payload, bytes,
                                   headers)
-        SELECT g.partition, v_seqs[g.partition - v_zero]
-                   + row_number() OVER (PARTITION BY g.partition ORDER BY g.id),
-               g.created_at, v_slot, g.type, g.payload, g.bytes, g.headers
-        FROM gone g
-        RETURNING message.partition
+        SELECT t.partition, t.seq, t.created_at, v_slot, t.type, t.payload, t.bytes, t.headers
+        FROM taken t
+        RETURNING 1
+    ), gone AS (
+        DELETE FROM jobq.incoming i WHERE i.ctid = ANY (ARRAY(SELECT t.ctid FROM taken t))
+        RETURNING i.partition, i.id
     )
-    SELECT array_agg(g.partition), array_agg(g.count), array_agg(g.max),
+    SELECT coalesce(array_agg(g.partition), '{}'), array_agg(g.count), array_agg(g.max),
            (SELECT count(*) FROM stored)
     INTO partitions, counts, v_reached, v_stored
     FROM (SELECT g.partition, count(*), max(g.id) FROM gone g GROUP BY g.partition) g;
-    IF v_stored <> (SELECT sum(n) FROM unnest(counts) n) THEN
+    IF v_stored <> (SELECT coalesce(sum(n), 0) FROM unnest(counts) n) THEN
         RAISE EXCEPTION 'took % messages and stored %', counts, v_stored;
     END IF;
     relaxed := p_relaxed > 0 AND v_stored <= p_relaxed;
     IF relaxed THEN PERFORM set_config('synchronous_commit', 'off', true); END IF;
-    FOR i IN 1 .. coalesce(cardinality(partitions), 0) LOOP
+    FOR i IN 1 .. cardinality(partitions) LOOP
         v_counts[partitions[i] - v_zero] := counts[i];
         CONTINUE WHEN counts[i] < p_most;
         more := true;
@@ -494,7 +495,8 @@ BEGIN
         mark_at = CASE WHEN v_renew[c.partition - v_zero] THEN statement_timestamp()
                   ELSE c.mark_at END
     WHERE c.ctid = ANY (v_rows);
-    PERFORM jobq.wake(p_queue, cardinality(partitions) - (p_worker <> 0)::integer);
+    PERFORM jobq.wake(p_queue,
+                      greatest(cardinality(partitions) - (p_worker <> 0)::integer, 0));
 END $$;
 
 -- Numbers what has been committed to these queues, and looks. The first row: how many messages

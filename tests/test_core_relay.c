@@ -244,6 +244,36 @@ static void a_retry_waits_by_the_stores_clock_for_every_worker(void **unused)
     assert_int_equal(jobq_cursor_attempts(&loop.relay.parts[part].cursor, 2), 0);
 }
 
+/* A worker that did not see the failure looks now and then, and leaves the partition alone. */
+static void a_partition_that_rests_is_not_asked_for(void **unused)
+{
+    jobq_loop_config config = config_for_messages();
+    int64_t now = MS, until;
+    int looks = 0, reads = 0;
+    jobq_action a;
+
+    (void)unused;
+    config.tuning[0].retry.base_us = 8 * SECOND;
+    start(&config);
+    send(0, 2);
+    settle_down(0);
+    handle(jobq_loop_take_messages(&loop, 0), 1, JOBQ_RESULT_RETRY);
+    settle_down(1);
+    until = row(1)->run_at_us;
+    assert_true(until > 5 * SECOND);
+    jobq_loop_init(&loop, &config, 4712, now);
+    while (now < until) {
+        a = step(now);
+        looks += a.kind == JOBQ_ACTION_SEQUENCE;
+        reads += a.kind == JOBQ_ACTION_READ;
+        if (a.kind == JOBQ_ACTION_WAIT) now = jobq__min(a.until_mono_us, until);
+    }
+    assert_int_equal(reads, 0);
+    assert_in_range(looks, 5, 20);
+    settle_down(until);
+    assert_true(jobq_loop_take_messages(&loop, until) >= 0);
+}
+
 static void a_lease_is_renewed_while_its_handler_has_time(void **unused)
 {
     int32_t part;
@@ -1124,6 +1154,7 @@ int main(void)
         cmocka_unit_test_setup(a_notified_sleeper_looks_at_once, setup),
         cmocka_unit_test_setup(who_holds_nothing_numbers_without_waiting, setup),
         cmocka_unit_test_setup(a_retry_waits_by_the_stores_clock_for_every_worker, setup),
+        cmocka_unit_test_setup(a_partition_that_rests_is_not_asked_for, setup),
         cmocka_unit_test_setup(a_lease_is_renewed_while_its_handler_has_time, setup),
         cmocka_unit_test_setup(the_lease_counts_from_before_the_read, setup),
         cmocka_unit_test_setup(a_stop_gives_back_what_no_handler_has, setup),

@@ -377,6 +377,46 @@ static void a_short_transaction_is_numbered_at_once(void **unused)
     PQfinish(slow);
 }
 
+static bool writes(const char *query)
+{
+    bool written;
+
+    RUN("BEGIN");
+    assert_int_equal(number("%s", query), 0);
+    written = number("SELECT (pg_current_xact_id_if_assigned() IS NOT NULL)::int") != 0;
+    RUN("COMMIT");
+    return written;
+}
+
+/* Dead rows stay in the index while someone holds a snapshot. The first look that finds nothing
+ * behind many of them settles that, those after it write nothing; and it passes no open writer. */
+static void an_idle_look_leaves_dead_rows_behind(void **unused)
+{
+    static const char *const look = "SELECT waiting FROM "
+        "jobq.outbox_sequence(0, ARRAY(SELECT id FROM jobq.queue), 9999, false) LIMIT 1";
+    PGconn *late = PQconnectdb(server());
+    int round;
+
+    (void)unused;
+    open_box(2);
+    PQclear(sql(late, "BEGIN"));
+    put(late, 0, 1);
+    for (round = 0; round < 6; round++) put(NULL, round % 2, 1000);
+    assert_int_equal(number("%s", look), 6000);
+    assert_false(writes(look));
+    assert_int_equal(number("SELECT max(settled) FROM jobq.counter"), 0);
+    PQclear(sql(late, "COMMIT"));
+    assert_int_equal(number("%s", look), 1);
+    assert_true(becomes(30, 1, "SELECT (min(settled) = (SELECT last_value FROM jobq.incoming_id))"
+                               "::int FROM jobq.counter, LATERAL (SELECT FROM "
+                               "jobq.outbox_sequence(0, ARRAY(SELECT id FROM jobq.queue), 9999, "
+                               "false)) s"));
+    assert_false(writes(look));
+    put(NULL, 0, 5);
+    assert_int_equal(number_all(), 5);
+    PQfinish(late);
+}
+
 /* Two sequencers at once, producers beside them. */
 static void two_sequencers_share_the_work(void **unused)
 {
@@ -935,6 +975,33 @@ static void renewing_moves_the_lease_and_says_what_is_lost(void **unused)
 }
 
 /* X20: a row that another is just writing is not waited for. */
+/* Whoever looks is told how long a partition rests, so that nobody asks for it sooner. */
+static void a_look_says_how_long_a_partition_rests(void **unused)
+{
+    jobq_pg_read_desc d;
+    jobq_pg_reading r;
+    jobq_pg_ack_desc ack;
+    jobq_cursor after;
+    jobq_pg_error error;
+
+    (void)unused;
+    open_box(1);
+    put(NULL, 0, 1);
+    number_all();
+    d = reader(1, 1, 0);
+    assert_int_equal(read_by(&d, &r), 'h');
+    memset(&ack, 0, sizeof ack);
+    memset(&after, 0, sizeof after);
+    ack.worker = ack.claim = 1;
+    ack.partition = d.partition;
+    ack.after = &after;
+    ack.delay_us = 60 * SECOND;
+    assert_int_equal(jobq_pg_outbox_ack(pg, NULL, &ack, NULL, &error), JOBQ_OK);
+    assert_in_range(number("SELECT due_us FROM jobq.outbox_sequence(0, ARRAY[%d], 10, false) "
+                           "OFFSET 1", box), 30 * SECOND, 60 * SECOND);
+    jobq_pg_reading_clear(&r);
+}
+
 static void a_locked_partition_answers_at_once(void **unused)
 {
     PGconn *other = PQconnectdb(server());
@@ -1128,6 +1195,7 @@ int main(void)
         TEST(a_batch_is_bounded_and_says_so),
         TEST(a_late_commit_is_numbered_late_and_never_skipped),
         TEST(a_short_transaction_is_numbered_at_once),
+        TEST(an_idle_look_leaves_dead_rows_behind),
         TEST(two_sequencers_share_the_work),
         TEST(a_locked_row_is_waited_for),
         TEST(a_sweep_finds_what_lies_behind_the_bound),
@@ -1144,6 +1212,7 @@ int main(void)
         TEST(numbers_that_a_crash_may_take_are_not_handed_out),
         TEST(a_relaxed_numbering_of_two_queues_is_one),
         TEST(renewing_moves_the_lease_and_says_what_is_lost),
+        TEST(a_look_says_how_long_a_partition_rests),
         TEST(a_locked_partition_answers_at_once),
         TEST(the_ring_turns),
         TEST(a_partition_that_stands_still_starves_nobody),

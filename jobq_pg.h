@@ -305,10 +305,26 @@
  *     jobq_pg_outbox_enqueue(pg, conn, &message, NULL, &error);
  *     PQexec(conn, "COMMIT");
  *
- *     jobq_pg_outbox_sequence(pg, NULL, queue, 0, false, NULL, &error);   (elsewhere, in a loop)
- *     jobq_pg_step_desc step = {.read = {.worker = me, .claim = ++claim}, .each = deliver};
- *     step.read.partition = jobq_pg_partition(queue, p);
- *     jobq_pg_outbox_step(pg, NULL, &step, &what, &error);
+ *     jobq_result deliver(jobq_delivery *d, const jobq_message *m)
+ *     {
+ *         return send(d->partition_id, m->seq, m->payload) ? JOBQ_RESULT_SUCCESS
+ *                                                          : JOBQ_RESULT_RETRY;
+ *     }
+ *
+ *     jobq_pg_receiver r = {.queue = "orders", .each = deliver};           (in another process)
+ *     jobq_pg_worker_desc desc = {.receivers = &r, .receiver_count = 1};
+ *     jobq_pg_worker_start(pg, &desc, &worker, &error);
+ *
+ * The worker does all else: MESSAGES IN A WORKER. Without one, a loop of your own numbers, then
+ * takes a step in each partition, in one thread:
+ *
+ *     int64_t me = jobq_worker_id_from(random_bits), claim = 0;
+ *     jobq_pg_step_desc step = {.read = {.worker = me}, .each = deliver};
+ *
+ *     jobq_pg_outbox_sequence(pg, NULL, queue, 0, false, NULL, &error);
+ *     step.read.partition = jobq_pg_partition(queue, p);                   (for each p)
+ *     step.read.claim = ++claim;
+ *     jobq_pg_outbox_step(pg, NULL, &step, NULL, &error);
  *
  * PARTITIONS  A power of two, fixed when the queue is registered; a message goes to a number, or to
  *     that of its order_key (jobq_partition_of; in SQL outbox_hash(key) & (partitions - 1)).
@@ -808,14 +824,14 @@ JOBQ_API jobq_error jobq_pg_outbox_enqueue_copy(jobq_pg *pg, PGconn *conn,
 
 /* -- outbox verbs, one statement each -- */
 
-/* What reading or acknowledging answered. Clear it. */
+/* What reading or acknowledging answered. Clear it: the messages and the error go with it. */
 typedef struct jobq_pg_reading {
     char answer;            /* 'h' held: messages follow; 'i' nothing to read; 'o' another holds it;
                                'w' not due yet; 'b' busy, ask again; 'l' lost, nothing written */
-    jobq_cursor cursor;     /* before this delivery */
+    jobq_cursor cursor;     /* where the partition stood before this delivery */
     int64_t last;           /* the highest number given */
     int64_t lost;           /* where the delivery ended that its holder died over; 0: none did */
-    int64_t worker, claim, beat; /* the holder's: what to watch */
+    int64_t worker, claim, beat; /* the holder's: pass them as watched_* when they stood still */
     int64_t wait_us;        /* 'w': until due; 'o': its lease, how long to watch */
     jobq_str error;         /* of the last failed delivery */
     int32_t count;
@@ -824,46 +840,68 @@ typedef struct jobq_pg_reading {
 } jobq_pg_reading;
 
 typedef struct jobq_pg_read_desc {
-    int64_t worker, claim;    /* the token: see jobq_worker_id_from; claims count up */
+    int64_t worker, claim;    /* the token: jobq_worker_id_from, once a process; and a number that
+                                 counts up, never used twice */
     int64_t lease_us;         /* (default 6 s) */
-    int64_t partition;        /* its id */
+    int64_t partition;        /* its id: jobq_pg_partition */
     int32_t most;             /* messages (default 100) */
-    bool again;               /* earlier reads of this worker had no answer: they are taken back */
-    int64_t handed;           /* again: except the one of this claim, which a handler had */
-    int64_t watched_worker, watched_claim, watched_beat; /* a holder that stood still */
+    bool again;               /* a read of this worker may have been lost on its way back: take it
+                                 back, so that it costs its messages no attempt */
+    int64_t handed;           /* again: but not that of this claim, which a handler had (0: none) */
+    int64_t watched_worker, watched_claim, watched_beat; /* a holder that stood still for all its
+                                 lease: see LEASE (default: nobody is taken over) */
 } jobq_pg_read_desc;
 
+/* A message that is given up: it becomes a dead letter. */
 typedef struct jobq_pg_dead {
     int64_t seq;
     int32_t attempts;
     jobq_str error;
 } jobq_pg_dead;
 
+/* What jobq_outbox_plan made of a delivery. */
 typedef struct jobq_pg_ack_desc {
-    int64_t worker, claim, lease_us, partition;
+    int64_t worker, claim;    /* the reading's token */
+    int64_t lease_us;         /* reading on renews it (default 6 s) */
+    int64_t partition;
     int64_t before;           /* cursor.acked of the reading */
-    const jobq_cursor *after; /* the plan's */
+    const jobq_cursor *after; /* the plan's: acked, tried, mode */
     jobq_str error;           /* of the message that failed; {NULL, 0}: none */
-    int64_t delay_us;         /* nobody is given messages before */
-    const jobq_pg_dead *dead;
+    int64_t delay_us;         /* > 0: for so long nobody is given messages; most is 0 then */
+    const jobq_pg_dead *dead; /* of the messages up to after->acked */
     size_t dead_count;
-    int32_t most;             /* read on; 0: release */
-    bool in_transaction;      /* of the handler: lost is an error of the statement */
+    int32_t most;             /* reads on, so many messages; 0: gives the partition up */
+    bool in_transaction;      /* of the handler: a lost lease is an error, so its COMMIT fails */
     bool relaxed;             /* the commit need not wait for the disk: see LEASE */
 } jobq_pg_ack_desc;
 
 /* jobq_pg_outbox_sequence -- numbers what was committed to a queue, at most so many messages of
- * each partition. *numbered (may be NULL): how many. sweep: see OUTBOX. SQL: outbox_sequence. */
+ * each partition (default 1000). *numbered (may be NULL): how many. sweep: looks for what came past
+ * the functions, too; see NUMBERS. SQL: outbox_sequence. */
 JOBQ_API jobq_error jobq_pg_outbox_sequence(jobq_pg *pg, PGconn *conn, int32_t queue_id,
                                             int32_t most, bool sweep, int64_t *numbered,
                                             jobq_pg_error *error);
 
-/* jobq_pg_outbox_read -- takes a partition, or reads again under its own hold. SQL: outbox_read. */
+/*
+ * jobq_pg_outbox_read -- takes a partition and reads, or reads again under its own hold.
+ *
+ * Shape   reading->answer tells whether it did; only after 'h' this claim holds it.
+ * Tx      its own: in a transaction of yours nothing is taken before it commits.
+ * SQL     outbox_read
+ */
 JOBQ_API jobq_error jobq_pg_outbox_read(jobq_pg *pg, PGconn *conn, const jobq_pg_read_desc *desc,
                                         jobq_pg_reading *reading, jobq_pg_error *error);
 
-/* jobq_pg_outbox_ack -- writes a plan, fenced, and reads on. reading may be NULL when most is 0.
- * JOBQ_ERROR_LOST: nothing was written. SQL: outbox_ack. */
+/*
+ * jobq_pg_outbox_ack -- writes a plan, fenced, and reads on.
+ *
+ * Shape   reading may be NULL when most is 0. After a reading on: 'h', the next messages under the
+ *         same token; 'i', there are none, and nobody holds the partition now.
+ * Tx      its own, or yours (in_transaction).
+ * SQL     outbox_ack
+ * Errors  JOBQ_ERROR_LOST: the token stands there no more, or this was written before: nothing is
+ *         written.
+ */
 JOBQ_API jobq_error jobq_pg_outbox_ack(jobq_pg *pg, PGconn *conn, const jobq_pg_ack_desc *desc,
                                        jobq_pg_reading *reading, jobq_pg_error *error);
 
@@ -883,7 +921,7 @@ JOBQ_API jobq_error jobq_pg_outbox_reclaim(jobq_pg *pg, PGconn *conn, int32_t mo
 
 /* One batch of one partition, here and now. Zero fields mean default. */
 typedef struct jobq_pg_step_desc {
-    jobq_pg_read_desc read;     /* lease_us and most: the tuning's */
+    jobq_pg_read_desc read;     /* worker, claim, partition; lease_us and most are the tuning's */
     const char *queue;          /* told to the handler */
     bool transactional;         /* the handler runs in the transaction that acknowledges */
     jobq_message_handler each;  /* one of the two */

@@ -204,11 +204,13 @@
  *     lost      a claim without answer is recovered or burned under its own number; results without
  *     answers   answer are sent again, and "lost" is then an expected answer
  *     relaxed   claims, acknowledgements of messages and the announcement of sleep are committed
- *               without waiting for the disk; whatever ends a job or takes a partition waits
+ *               without waiting for the disk, as is numbering by who holds no partition; whatever
+ *               ends a job, takes a partition or reads on to numbers not on disk yet waits
  *
  *   (17) A server that crashes forgets no more than its last relaxed commits. A job claimed there is
  *        ready again and its old worker is told lost; messages acknowledged there come again, with
- *        the same numbers, under the same hold: nobody else has them sooner than a lease later.
+ *        the same numbers, under the same hold: nobody else has them sooner than a lease later. No
+ *        number is forgotten whose message was handed out.
  *
  *
  * THE OUTBOX AND ITS PARTITIONS
@@ -1125,8 +1127,7 @@ typedef enum jobq_action_kind {
     JOBQ_ACTION_VACUUM,     /* -> jobq_loop_answered; this and PRUNE may take their time */
     JOBQ_ACTION_DEREGISTER, /* worker -> jobq_loop_answered */
     JOBQ_ACTION_REMAIN,     /* -> jobq_loop_remains */
-    JOBQ_ACTION_SEQUENCE,   /* limit, relaxed -> jobq_loop_backlog for each partition, then
-                               jobq_loop_sequenced */
+    JOBQ_ACTION_SEQUENCE,   /* limit -> jobq_loop_backlog for each partition, jobq_loop_sequenced */
     JOBQ_ACTION_READ,       /* slot is the part: worker, number, limit, handed -> jobq_loop_read */
     JOBQ_ACTION_ACK,        /* slot: its plan and outcomes; limit: read on -> jobq_loop_acked */
     JOBQ_ACTION_RENEW,      /* slot -> jobq_loop_renewed */
@@ -1145,7 +1146,6 @@ typedef struct jobq_action {
     int64_t beat;
     int64_t handed; /* READ: the latest claim whose delivery reached a handler here */
     int32_t limit;
-    int32_t relaxed; /* SEQUENCE: of so many messages at most, the commit need not wait for disk */
     int32_t slot;
     bool messages;  /* ABANDON */
     bool suspects;
@@ -3610,7 +3610,6 @@ static void jobq__slot_free(jobq_loop *l, int32_t i)
 
 #define JOBQ__LINGER_MESSAGES (4 * JOBQ__MS) /* producers notify sleepers only: look that often */
 #define JOBQ__RECLAIM_PAUSE   (JOBQ__SECOND)
-#define JOBQ__RELAXED_MESSAGES 32
 
 static const jobq_tuning *jobq__relay_tuning(const jobq_loop *l, const jobq_part *p)
 {
@@ -4329,15 +4328,15 @@ static jobq_action jobq__do_renew(jobq_loop *l, jobq_part *p, int64_t now)
     return jobq__relay_action(l, p, JOBQ_ACTION_RENEW);
 }
 
-/* Who holds nothing reads next, which waits for the disk: numbering a few need not. To a holder the
- * wait is dearer in its own acknowledgements, which then could not read on without one. */
+/* Who holds nothing reads next, and that waits for the disk: numbering need not. A holder's own
+ * acknowledgements are more, and could not read on without waiting to numbers not on disk yet. */
 static jobq_action jobq__do_sequence(jobq_loop *l, int64_t now)
 {
     jobq_action a = jobq__send(l, JOBQ_ACTION_SEQUENCE, now);
 
     a.limit = l->config.sequence_max;
     a.sweep = now >= l->relay.sweep_mono_us;
-    a.relaxed = l->relay.held == 0 ? JOBQ__RELAXED_MESSAGES : 0;
+    a.relaxed = l->relay.held == 0;
     l->relay.found = false;
     l->relay.sweeping = a.sweep;
     l->relay.amid = l->amid;

@@ -14570,6 +14570,9 @@ static void jobq_pg__do_abandon(jobq_pg_worker *w, const jobq_action *a)
 
 /* -- the thread of statements: messages -- */
 
+/* More are worth a wait for the disk: they are read in several batches. */
+#define JOBQ_PG__RELAXED_MESSAGES 32
+
 static void jobq_pg__do_sequence(jobq_pg_worker *w, const jobq_action *a)
 {
     int32_t ids[JOBQ_LOOP_QUEUES], count = 0, i;
@@ -14583,7 +14586,7 @@ static void jobq_pg__do_sequence(jobq_pg_worker *w, const jobq_action *a)
     jobq_pg__add_int_array(&w->params, JOBQ_PG__INT4, ids, (size_t)count);
     jobq_pg__add_int(&w->params, a->limit, 4);
     jobq_pg__add_int(&w->params, a->sweep, 1);
-    jobq_pg__add_int(&w->params, a->relaxed, 4);
+    jobq_pg__add_int(&w->params, a->relaxed ? JOBQ_PG__RELAXED_MESSAGES : 0, 4);
     jobq_pg__send(w, a->kind, JOBQ_PG__OUTBOX_LOOK);
 }
 

@@ -227,6 +227,8 @@ static void fix_chance(const world *w, int n);
 static bool may(const world *w, move_kind kind);
 static void pump(world *w, int n);
 static void committed(world *w, const image *before, bool relaxed);
+static bool beyond_disk(const world *w, const jobq_action *action);
+static const jobq_memory *image_at(const world *w, int i);
 static bool is_forgotten(const world *w, int64_t worker, int64_t claim);
 static bool deliver(world *w, int n, int32_t part, bool good);
 static void check_begin(const world *w, const jobq_part *p);
@@ -495,7 +497,7 @@ static void execute(world *w, int n, wire *s, bool live)
         w->burned[w->burned_count++][1] = s->action.number;
     }
     tidy_store(w);
-    committed(w, &before, s->action.relaxed);
+    committed(w, &before, s->action.relaxed && !beyond_disk(w, &s->action));
 }
 
 static bool lingers(jobq_action_kind kind)

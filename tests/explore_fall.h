@@ -21,6 +21,19 @@ static void flush_oldest(world *w)
     w->relaxed--;
 }
 
+/* Whether an acknowledgement read on to a number that the disk does not have: then it waits. */
+static bool beyond_disk(const world *w, const jobq_action *a)
+{
+    int i;
+
+    for (i = 0; i < set->partitions && w->relaxed > 0 && a->kind == JOBQ_ACTION_ACK; i++) {
+        const jobq_memory_partition *p = &store(w)->partitions[i];
+        if (p->holder.worker == a->worker && p->holder.claim == a->number &&
+            p->reading > image_at(w, 0)->partitions[i].last) return true;
+    }
+    return false;
+}
+
 static void committed(world *w, const image *before, bool relaxed)
 {
     if (memcmp(before, &w->store, sizeof *before) == 0) return;
@@ -126,6 +139,23 @@ static void resume(world *w, int n)
     jobq_loop_disconnected(&d->loop, mono_us(w));
 }
 
+/* What a living worker has in hand keeps its numbers. */
+static void check_numbers(const world *w)
+{
+    int n, i;
+
+    for (n = 0; n < set->nodes; n++) {
+        const jobq_relay *r = &w->nodes[n].loop.relay;
+        for (i = 0; i < r->count && w->nodes[n].up; i++) {
+            const jobq_part *p = &r->parts[i];
+            if (jobq__relay_held(p) && p->state != JOBQ_PART_READING &&
+                p->cursor.acked + p->count > store(w)->partitions[p->id - 1].last) {
+                violate("law 17: a number is forgotten, and its message was handed out");
+            }
+        }
+    }
+}
+
 static void fall(world *w, int lost)
 {
     int i;
@@ -133,6 +163,7 @@ static void fall(world *w, int lost)
     if (lost > 0) {
         image was = w->disk[w->relaxed - lost];
         undo(w, &was);
+        check_numbers(w);
     }
     flushed(w);
     for (i = 0; i < set->nodes; i++) {

@@ -400,6 +400,7 @@ static void configure_outbox(void)
 
     if (set->partitions == 0) return;
     config.message_queues = 1;
+    config.sequence_max = 2;
     config.jobless_queues = set->jobs == 0;
     t->batch = 2;
     t->lease_us = t->budget_us = LEASE * TICK;

@@ -359,12 +359,14 @@
  *     A holder is taken over by who has seen its beat stand still for the whole lease and finds it
  *     expired by the database's clock: pass what the earlier answer said as watched_*. The deadline
  *     of a handler counts from before the read was sent (jobq_delivery_stopping). Nobody holds an
- *     idle partition; an idle read writes nothing. Numbering and taking wait for the disk. The
+ *     idle partition; an idle read writes nothing. Taking waits for the disk. The
  *     acknowledgements of step and worker, except a transactional handler's, do not: a server that
  *     crashes may find a partition as it was up to 0.6 s before (three wal_writer_delay), held as
  *     then; its messages come again, with the same numbers, and nobody else can have it sooner than
  *     a whole lease after the server is back. One worker so delivered 26,000 messages a second
- *     where it was 16,000 (batches of 100, on a busy machine).
+ *     where it was 16,000 (batches of 100, on a busy machine). Nor does a worker's numbering of a
+ *     few while it holds no partition: the read that follows takes the numbers to the disk before
+ *     anyone is handed a message, see outbox_number in sql/.
  * OUTCOMES  Success; retry: the partition waits (backoff, for every worker, and after a restart);
  *     reject: a dead letter, and on. Attempts are the message's own; at the queue's max_attempts it
  *     becomes a dead letter. PartitionMode is in the row.

@@ -6597,19 +6597,29 @@ static void jobq__memory_do_part(jobq_memory *m, jobq_loop *l, const jobq_action
     }
 }
 
-/* Places of acknowledged messages are free again; dead letters stay. */
+static bool jobq__memory_needs(const jobq_memory *m, const jobq_memory_message *message,
+                               uint64_t queues)
+{
+    const jobq_memory_partition *p;
+
+    if (message->partition == 0) return false;
+    p = &m->partitions[message->partition - 1];
+    return message->dead || message->seq == 0 || message->seq > p->cursor.acked ||
+           (queues >> p->queue & 1) == 0;
+}
+
+/* Acknowledged messages leave; dead letters stay. The others close up: places are taken in the
+ * order of sending, and numbers given in the order of places. */
 static void jobq__memory_do_reclaim(jobq_memory *m, uint64_t queues)
 {
-    int32_t i;
+    int32_t kept = 0, i;
 
     for (i = 0; i < JOBQ_MEMORY_MESSAGES; i++) {
-        jobq_memory_message *message = &m->messages[i];
-        const jobq_memory_partition *p;
-        if (message->partition == 0 || message->seq == 0 || message->dead) continue;
-        p = jobq__memory_partition(m, message->partition);
-        if (message->seq > p->cursor.acked || (queues >> p->queue & 1) == 0) continue;
-        memset(message, 0, sizeof *message);
+        if (!jobq__memory_needs(m, &m->messages[i], queues)) continue;
+        if (kept < i) memcpy(&m->messages[kept], &m->messages[i], sizeof m->messages[i]);
+        kept++;
     }
+    memset(&m->messages[kept], 0, (size_t)(JOBQ_MEMORY_MESSAGES - kept) * sizeof m->messages[0]);
 }
 
 /* A handler that was given up: it had them all, or none when the worker stops. */

@@ -2,7 +2,8 @@
  * laws.h -- what a statement may write: the laws of jobq.h, said a second time and independently.
  *
  * The explorer and the simulator compare the store before and after each statement. Nothing here
- * calls jobq_job_decide: the numbers of the laws are those of LIFE OF A JOB in jobq.h.
+ * calls jobq_job_decide: the numbers of the laws are those of LIFE OF A JOB and of THE OUTBOX in
+ * jobq.h.
  */
 #ifndef LAWS_INCLUDED
 #define LAWS_INCLUDED (1)
@@ -139,6 +140,59 @@ static const char *laws_written(const jobq_memory *before, const jobq_memory *af
         }
     }
     return wrong;
+}
+
+/* -- messages -- */
+
+/* A look numbers, and writes nothing else. */
+static const char *laws__looked(const jobq_memory *before, const jobq_memory *after)
+{
+    jobq_memory_partition one;
+    int i;
+
+    for (i = 0; i < JOBQ_MEMORY_PARTITIONS; i++) {
+        memcpy(&one, &after->partitions[i], sizeof one);
+        if (one.last < before->partitions[i].last) return "law 16: a look took numbers back";
+        one.last = before->partitions[i].last;
+        if (memcmp(&one, &before->partitions[i], sizeof one) != 0) {
+            return "law 16: a look wrote more than numbers";
+        }
+    }
+    return NULL;
+}
+
+static const char *laws__read(const jobq_memory_partition *a, const jobq_memory_partition *b,
+                              const jobq_holder *token, int64_t now_us)
+{
+    if (b->cursor.acked != a->cursor.acked) return "law 11: a read acknowledged";
+    if (b->holder.worker != token->worker || b->holder.claim != token->claim) return NULL;
+    if (a->holder.worker == 0 || a->holder.worker == token->worker) return NULL;
+    return a->lease_until_us < now_us ? NULL
+                                      : "law 13: a partition was taken while its lease stood";
+}
+
+/* The first law about messages that a statement broke; NULL: none. */
+static const char *laws_messages(const jobq_memory *before, const jobq_memory *after,
+                                 const wire *s, int64_t now_us)
+{
+    const wire_part *p = &s->u.part;
+    const jobq_memory_partition *a, *b;
+
+    if (s->action.kind == JOBQ_ACTION_SEQUENCE) return laws__looked(before, after);
+    if (!wire_of_part(s->action.kind)) return NULL;
+    a = &before->partitions[p->partition - 1];
+    b = &after->partitions[p->partition - 1];
+    if (s->action.kind == JOBQ_ACTION_READ) return laws__read(a, b, &p->token, now_us);
+    if (b->cursor.acked < a->cursor.acked) return "law 10: the cursor ran back";
+    if (a->holder.worker == p->token.worker && a->holder.claim == p->token.claim &&
+        (s->action.kind == JOBQ_ACTION_RENEW || a->cursor.acked == p->acked_before)) {
+        return NULL;
+    }
+    if (s->error == JOBQ_ERROR_LOST && memcmp(a, b, sizeof *a) == 0 &&
+        memcmp(before->messages, after->messages, sizeof before->messages) == 0) {
+        return NULL;
+    }
+    return "law 12: a statement wrote without the token that stands there, or twice";
 }
 
 #endif /* LAWS_INCLUDED */

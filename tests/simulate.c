@@ -14,14 +14,14 @@
  */
 #define JOBQ_LOOP_SLOTS 64
 #define JOBQ_LOOP_CLAIMS 128
-#define JOBQ_LOOP_QUEUES 2
+#define JOBQ_LOOP_QUEUES 3
 #define JOBQ_LOOP_THREADS 8
 #define JOBQ_LOOP_KINDS 8
 #define JOBQ_LOOP_WATCHED 32
-#define JOBQ_LOOP_PARTITIONS 1
-#define JOBQ_LOOP_BATCH 1
-#define JOBQ_MEMORY_PARTITIONS 1
-#define JOBQ_MEMORY_MESSAGES 1
+#define JOBQ_LOOP_PARTITIONS 12 /* fewer than there are */
+#define JOBQ_LOOP_BATCH 8
+#define JOBQ_MEMORY_PARTITIONS 16
+#define JOBQ_MEMORY_MESSAGES 256
 
 static void simulate_assert(const char *text);
 #define JOBQ_ASSERT(x) ((x) ? (void)0 : simulate_assert(#x))
@@ -30,7 +30,7 @@ static void simulate_assert(const char *text);
 
 #define WIRE_JOBS 64
 #define WIRE_LANES 20
-#define WIRE_QUEUES 2
+#define WIRE_QUEUES 3
 #define WIRE_PRIORITY 2
 #include "wire.h"
 #include "laws.h"
@@ -43,8 +43,9 @@ static void simulate_assert(const char *text);
 #define MS ((int64_t)1000)
 #define SECOND ((int64_t)1000000)
 #define HOUR (3600 * SECOND)
-enum { NODES = 24, JOBS = 1000, ROWS = 192, CLAIM_ROWS = 2048, FLIGHT = 16, ZOMBIES = 64 };
-enum { QUEUE_BITS = 6, KIND_POISON = 5, KIND_RARE = 4, KINDS = 5, TRACE = 60 };
+enum { NODES = 24, JOBS = 1000, ROWS = 192, CLAIM_ROWS = 2048, FLIGHT = 24, ZOMBIES = 64 };
+enum { QUEUE_BITS = 14, KIND_POISON = 5, KIND_RARE = 4, KINDS = 5, TRACE = 60 };
+enum { OUTBOX = 3, PARTITIONS = JOBQ_MEMORY_PARTITIONS, MAILS = 3000, COMMITS = 4 * NODES };
 
 #define FAULTS(X)                                                                                  \
     X(CRASH, "crashes")                                                                            \
@@ -56,7 +57,8 @@ enum { QUEUE_BITS = 6, KIND_POISON = 5, KIND_RARE = 4, KINDS = 5, TRACE = 60 };
     X(REFUSE, "refused statements")                                                                \
     X(BUSY, "locked rows")                                                                         \
     X(SHUTDOWN, "shutdowns")                                                                       \
-    X(LATE, "statements executed late")
+    X(LATE, "statements executed late")                                                            \
+    X(ANSWER, "answers lost")
 
 typedef enum fault {
 #define X(id, text) FAULT_##id,
@@ -78,6 +80,11 @@ typedef enum event_kind {
     EVENT_GHOST,
     EVENT_HANDLED,
     EVENT_POISON,
+    EVENT_DELIVERED,
+    EVENT_COMMIT,
+    EVENT_COMMITTED,
+    EVENT_WRITE,
+    EVENT_SEND,
     EVENT_START,
     EVENT_RESUME,
     EVENT_PRODUCE,
@@ -119,20 +126,45 @@ typedef struct tale {
     bool touched;                  /* an operator had his hands on it */
 } tale;
 
+/* ... and about a message. */
+typedef struct mail {
+    int32_t partition, begun; /* begun: handlers that had it */
+    int32_t had;              /* deliveries that count as attempts */
+    int32_t size, size_before; /* of the latest delivery that it was read in, and the one before */
+    char nature;
+    bool committed, handled, dead, seen;
+    bool unlucky; /* alone in the latest delivery, which nobody finished */
+} mail;
+
+/* A handler's own transaction, about to commit an acknowledgement. */
+typedef struct commit {
+    bool used;
+    uint32_t generation;
+    wire wire;
+} commit;
+
 typedef struct summary {
     int64_t virtual_us, jobs, succeeded, failed, cancelled, rescued, statements, longest_us;
+    int64_t messages, rolled_back, delivered, redelivered, dead, taken_over, abandoned, unknown;
     int64_t faults[FAULT_COUNT];
 } summary;
 
 typedef struct world {
     uint64_t seed, hash;
     jobq_random random;
-    int64_t now_us, offset_us, calm_us, outage_us, order;
+    int64_t now_us, offset_us, calm_us, outage_us, bound_us, order;
     int32_t event_count, event_max, zombies, poisons;
     bool calm, pure; /* pure: no faults but one poisonous job among a thousand */
     jobq_loop_config config;
     event *events;
     tale tales[JOBS];
+    mail mails[MAILS];
+    commit commits[COMMITS];
+    int32_t mail_count, partitions, attempts, sent_count[PARTITIONS];
+    int32_t sent[PARTITIONS][MAILS]; /* the committed messages of each partition, in order */
+    int64_t held_us[PARTITIONS];     /* when its holder changed or moved, true time */
+    bool taken[PARTITIONS];          /* from another worker, and no handler survived it since */
+    int64_t own;                     /* permille of deliveries that acknowledge by themselves */
     wire ghosts[ZOMBIES];
     int32_t ghost_used[ZOMBIES];
     node nodes[NODES];
@@ -344,9 +376,13 @@ static void check_suspects(const jobq_job *job)
     }
 }
 
+static void check_outbox(void);
+
 static void check_all(void)
 {
     int i;
+
+    check_outbox();
 
     for (i = 0; i < store->job_count; i++) {
         const jobq_job *job = &jobq_memory_jobs(store)[i].job;
@@ -468,17 +504,27 @@ static void note_due(void)
     }
 }
 
+static void check_messages_written(const wire *s, bool own);
+
+/* Executes a statement between two looks at what it may write. */
+static void execute_watched(wire *s, uint64_t kinds, bool live)
+{
+    bool messages = s->action.kind >= JOBQ_ACTION_SEQUENCE && s->action.kind <= JOBQ_ACTION_RECLAIM;
+    bool jobs = !messages && s->action.kind != JOBQ_ACTION_HEARTBEAT &&
+                s->action.kind != JOBQ_ACTION_POLICIES && s->action.kind != JOBQ_ACTION_SLEEP;
+
+    memcpy(before, store,
+           sizeof *store + (jobs ? (size_t)store->job_count * sizeof(jobq_memory_job) : 0));
+    wire_execute(s, store, QUEUE_BITS, kinds, store_us());
+    if (jobs) check_written(s, live);
+    if (messages) check_messages_written(s, false);
+}
+
 static void execute(int n, packet *p, uint64_t kinds, bool live)
 {
     wire *s = &p->wire;
-    bool writes = s->action.kind != JOBQ_ACTION_HEARTBEAT &&
-                  s->action.kind != JOBQ_ACTION_POLICIES && s->action.kind != JOBQ_ACTION_SLEEP &&
-                  s->action.kind != JOBQ_ACTION_UNPARK;
 
-    if (writes)
-        memcpy(before, store, sizeof *store + (size_t)store->job_count * sizeof(jobq_memory_job));
-    wire_execute(s, store, QUEUE_BITS, kinds, store_us());
-    if (writes) check_written(s, live);
+    execute_watched(s, kinds, live);
     w->sum.statements++;
     if (s->action.kind == JOBQ_ACTION_PRUNE) prune_store();
     if (s->action.kind == JOBQ_ACTION_CLAIM && s->error == JOBQ_OK) note_claimed(live ? n : -1, p);
@@ -600,6 +646,9 @@ static void check_number(node *d, const jobq_action *a)
     d->last_number = a->number;
 }
 
+static void take_messages(int n);
+static void abandon_messages(int n, const jobq_action *a);
+
 /* The loop does what is due, then sleeps until its next deadline. */
 static void step(int n)
 {
@@ -610,6 +659,7 @@ static void step(int n)
     for (guard = 0; broken[0] == '\0'; guard++) {
         jobq_action a;
         take_jobs(n);
+        take_messages(n);
         a = jobq_loop_next(&d->loop, mono_us(d));
         if (guard > 40 + JOBQ_LOOP_SLOTS) violate("the loop of worker %d spins", n);
         if (a.kind == JOBQ_ACTION_WAIT) {
@@ -632,7 +682,9 @@ static void step(int n)
             trace("worker %d: no answer in time", n);
             drop_flight(n);
             jobq_loop_disconnected(&d->loop, mono_us(d));
-        } else if (a.kind != JOBQ_ACTION_ABANDON) {
+        } else if (a.kind == JOBQ_ACTION_ABANDON) {
+            if (a.messages) abandon_messages(n, &a);
+        } else {
             check_number(d, &a);
             send(n, &a);
         }
@@ -654,6 +706,7 @@ static void start(int n)
     if (w->calm || w->pure) d->kinds = 0x1e;
     config.threads = 1 + n % 4;
     config.listen = n % 2 == 0;
+    if (n % 4 == 3) config.message_queues = 0;
     jobq_loop_init(&d->loop, &config, jobq_random_next(&w->random), mono_us(d));
     trace("worker %d: starts", n);
     step(n);
@@ -670,29 +723,40 @@ static void cut(int n)
     step(n);
 }
 
+/* What may befall a statement as it comes in. True: the store refused it. */
+static bool meddle(packet *p)
+{
+    jobq_action_kind kind = p->wire.action.kind;
+
+    if (chance(2)) {
+        p->wire.error = JOBQ_ERROR_RETRYABLE;
+        p->wire.executed = true;
+        w->sum.faults[FAULT_REFUSE]++;
+        return true;
+    }
+    if ((kind == JOBQ_ACTION_COMPLETE || kind == JOBQ_ACTION_SETTLE) && chance(5)) {
+        p->wire.busy = p->wire.u.items[between(0, p->wire.count - 1)].id;
+    }
+    if ((kind == JOBQ_ACTION_SEQUENCE || kind == JOBQ_ACTION_READ) && chance(5)) p->wire.busy = 1;
+    w->sum.faults[FAULT_BUSY] += p->wire.busy != 0;
+    return false;
+}
+
 static void on_execute(int n, uint32_t line)
 {
     node *d = &w->nodes[n];
+    bool faults;
     int i;
 
     if (line != d->line || d->silent) return;
     for (i = 0; i < d->flying && d->flight[i].wire.executed;) i++;
     if (i == d->flying) return;
-    if (!w->calm && !w->pure && d->flight[i].wire.action.kind != JOBQ_ACTION_CONNECT) {
-        packet *p = &d->flight[i];
-        if (chance(2)) {
-            p->wire.error = JOBQ_ERROR_RETRYABLE;
-            p->wire.executed = true;
-            w->sum.faults[FAULT_REFUSE]++;
-            return;
-        }
-        if ((p->wire.action.kind == JOBQ_ACTION_COMPLETE ||
-             p->wire.action.kind == JOBQ_ACTION_SETTLE) && chance(5)) {
-            p->wire.busy = p->wire.u.items[between(0, p->wire.count - 1)].id;
-            w->sum.faults[FAULT_BUSY]++;
-        }
-    }
+    faults = !w->calm && !w->pure && d->flight[i].wire.action.kind != JOBQ_ACTION_CONNECT;
+    if (faults && meddle(&d->flight[i])) return;
     execute(n, &d->flight[i], d->kinds, true);
+    if (!faults || d->paused || !chance(1)) return;
+    w->sum.faults[FAULT_ANSWER]++;
+    cut(n);
 }
 
 static void wake_sleepers(int32_t most);
@@ -716,6 +780,16 @@ static void on_answer(int n, uint32_t line)
     step(n);
 }
 
+/* Its process is stopped. */
+static void put_off(const event *e)
+{
+    event *later = plan(w->now_us + SECOND, e->kind, e->node);
+
+    later->arg = e->arg;
+    later->generation = e->generation;
+    later->life = e->life;
+}
+
 static void on_handled(const event *e)
 {
     node *d = &w->nodes[e->node];
@@ -725,10 +799,7 @@ static void on_handled(const event *e)
     bool named;
 
     if (d->paused) {
-        event *later = plan(w->now_us + SECOND, EVENT_HANDLED, e->node);
-        later->arg = e->arg;
-        later->generation = e->generation;
-        later->life = e->life;
+        put_off(e);
         return;
     }
     stop = jobq_loop_stopping(&d->loop, mono_us(d), e->arg, e->generation);
@@ -743,6 +814,8 @@ static void on_handled(const event *e)
     jobq_loop_handled(&d->loop, mono_us(d), e->arg, e->generation, outcome, delay_us, named);
     step(e->node);
 }
+
+#include "simulate_outbox.h"
 
 /* ---- producers, operators, faults ------------------------------------------------------------ */
 
@@ -803,6 +876,8 @@ static void hold(int32_t queue, bool paused)
     policy.backoff.cap_us = 60 * SECOND;
     policy.backoff.jitter_permille = 250;
     policy.attempts_span_stages = chance(300);
+    if (queue == OUTBOX) policy.max_attempts = w->attempts;
+    if (queue == OUTBOX) policy.timeout_us = 0;
     jobq_memory_policy(store, queue, &policy, paused);
     trace("queue %d has a new policy%s", (int)queue, paused ? ", and is paused" : "");
 }
@@ -812,7 +887,7 @@ static void operate(void)
     int64_t id = store->job_count > 0 ? between(1, store->job_count) : 0;
 
     if (chance(100)) {
-        int32_t queue = (int32_t)between(1, 2);
+        int32_t queue = (int32_t)between(1, OUTBOX);
         bool paused = chance(500);
         hold(queue, paused);
         if (paused) plan(w->now_us + between(0, 120 * SECOND), EVENT_UNHOLD, -1)->arg = queue;
@@ -851,7 +926,7 @@ static void do_fault(void)
 
     if (kind == FAULT_OUTAGE && !chance(100)) kind = FAULT_CUT;
     if (kind == FAULT_STEP && !chance(200)) kind = FAULT_PAUSE;
-    if (kind == FAULT_REFUSE || kind == FAULT_BUSY || kind == FAULT_LATE) return;
+    if (kind == FAULT_REFUSE || kind == FAULT_BUSY) return;
     w->sum.faults[kind]++;
     if (kind == FAULT_CRASH) crash(n);
     if (kind == FAULT_CUT) cut(n);
@@ -915,6 +990,23 @@ static void handle(const event *e)
     case EVENT_POISON:
         if (!stale && w->nodes[n].loop.slots[e->arg].generation == e->generation) crash(n);
         break;
+    case EVENT_DELIVERED:
+        if (!stale) on_delivered(e);
+        break;
+    case EVENT_COMMIT:
+        on_commit(e, stale);
+        break;
+    case EVENT_COMMITTED:
+        on_committed(e, stale);
+        break;
+    case EVENT_WRITE:
+        if (w->calm) break;
+        write_mails((int32_t)(chance(100) ? between(1, 30) : between(1, 4)));
+        plan(w->now_us + between(0, 2 * w->calm_us / (MAILS / 4)), EVENT_WRITE, -1);
+        break;
+    case EVENT_SEND:
+        commit_mails(e->arg, (int32_t)e->generation);
+        break;
     case EVENT_START:
         start(n);
         break;
@@ -950,8 +1042,8 @@ static void calm_down(void)
     w->calm = true;
     w->outage_us = 0;
     trace("the faults stop");
-    hold(1, false);
-    hold(2, false);
+    for (n = 1; n <= OUTBOX; n++) hold(n, false);
+    w->bound_us += poison_time();
     for (n = 0; n < node_count; n++) {
         node *d = &w->nodes[n];
         if (d->paused) on_resume(n);
@@ -965,6 +1057,7 @@ static bool all_ended(void)
 {
     int i;
 
+    if (!outbox_done()) return false;
     for (i = 0; i < store->job_count; i++) {
         if (!jobq_state_final(jobq_memory_jobs(store)[i].job.state)) return false;
     }
@@ -981,12 +1074,12 @@ static void settle_seed(uint64_t seed, double hours)
     w->config.lease_us = leases[between(0, 3)] * SECOND;
     if (w->pure) w->config.lease_us = 30 * SECOND;
     w->config.prune_us = 60 * SECOND;
+    settle_outbox();
     w->config = jobq_loop_config_defaults(&w->config);
     w->calm_us = w->pure ? SECOND : (int64_t)(hours * (double)HOUR);
     w->poisons = (int32_t)between(0, 3);
     node_count = w->pure ? 6 : (int)between(4, NODES);
-    hold(1, false);
-    hold(2, false);
+    for (n = 1; n <= OUTBOX; n++) hold(n, false);
     if (w->pure) jobq_memory_policy(store, 1, NULL, false);
     for (n = 0; n < JOBS; n++) memset(w->tales[n].passed_us, -1, sizeof w->tales[n].passed_us);
     for (n = 0; n < JOBS; n++) w->tales[n].due_us = -1;
@@ -997,18 +1090,29 @@ static void settle_seed(uint64_t seed, double hours)
     }
     if (w->pure) {
         for (n = 0; n < 1000; n++) enqueue(n == (int)(seed % 1000) ? KIND_POISON : 1);
+        for (n = 0; n < 60; n++) write_mails(3);
+        w->mails[seed % 180].nature = 'r';
+        w->mails[seed * 7 % 180].nature = 'x';
         return;
     }
+    plan(0, EVENT_WRITE, -1);
     plan(0, EVENT_PRODUCE, -1);
     plan(0, EVENT_OPERATE, -1);
     plan(0, EVENT_FAULT, -1);
 }
 
-/* One poisonous job among a thousand fails, and no other notices. */
+/* One poisonous job among a thousand fails, and no other notices; so do two messages. */
 static void check_pure(void)
 {
     int i;
 
+    for (i = 0; i < w->mail_count; i++) {
+        const mail *m = &w->mails[i];
+        if (m->dead == (m->nature == 'g') || m->handled == m->dead) {
+            violate("law 15: message %d, %c, is %s", name_of(m), m->nature,
+                    m->dead ? "dead" : "handled");
+        }
+    }
     for (i = 0; i < store->job_count; i++) {
         const jobq_job *job = &jobq_memory_jobs(store)[i].job;
         bool poison = job->kind == KIND_POISON;
@@ -1029,6 +1133,7 @@ static void count_jobs(void)
 {
     int i;
 
+    count_mails();
     w->sum.virtual_us = w->now_us;
     w->sum.jobs = store->job_count;
     for (i = 0; i < store->job_count; i++) {
@@ -1042,7 +1147,7 @@ static void count_jobs(void)
 /* Runs a seed to its end; the hash of its trace tells two runs apart. */
 static bool run(uint64_t seed, double hours, uint64_t *hash, summary *sum)
 {
-    int64_t bound, checks = 0;
+    int64_t checks = 0;
 
     memset(w, 0, offsetof(world, events));
     memset(w->tales, 0, sizeof *w - offsetof(world, tales) - sizeof w->trace - sizeof w->lines);
@@ -1051,7 +1156,7 @@ static bool run(uint64_t seed, double hours, uint64_t *hash, summary *sum)
     w->random = jobq_random_from(seed * 0x9e3779b97f4a7c15u + 1);
     jobq_memory_init(store, JOBS, ROWS, CLAIM_ROWS);
     settle_seed(seed, hours);
-    bound = w->calm_us + 40 * w->config.lease_us + 1800 * SECOND;
+    w->bound_us = w->calm_us + 40 * w->config.lease_us + 1800 * SECOND;
     while (broken[0] == '\0' && w->event_count > 0) {
         event e = next_event();
         w->now_us = e.at;
@@ -1061,8 +1166,10 @@ static bool run(uint64_t seed, double hours, uint64_t *hash, summary *sum)
         if (checks % 16 == 0) note_due();
         if (checks % 64 == 0 && (w->calm || w->pure) && w->now_us > 20 * SECOND && all_ended())
             break;
-        if (w->now_us > bound) violate("the faults stopped %.0f s ago, and not every job has ended",
-                                       (double)(w->now_us - w->calm_us) / 1e6);
+        if (w->now_us > w->bound_us) {
+            violate("the faults stopped %.0f s ago, and not all is done",
+                    (double)(w->now_us - w->calm_us) / 1e6);
+        }
     }
     if (w->pure && broken[0] == '\0') check_pure();
     count_jobs();
@@ -1084,6 +1191,14 @@ static void add_up(summary *total, const summary *one)
     total->cancelled += one->cancelled;
     total->rescued += one->rescued;
     total->statements += one->statements;
+    total->messages += one->messages;
+    total->rolled_back += one->rolled_back;
+    total->delivered += one->delivered;
+    total->redelivered += one->redelivered;
+    total->dead += one->dead;
+    total->taken_over += one->taken_over;
+    total->abandoned += one->abandoned;
+    total->unknown += one->unknown;
     if (one->longest_us > total->longest_us) total->longest_us = one->longest_us;
     for (i = 0; i < FAULT_COUNT; i++) total->faults[i] += one->faults[i];
 }
@@ -1099,6 +1214,11 @@ static void print_summary(const summary *s, int64_t seeds, uint64_t hash)
            "longest stall %.1f s\n", (long long)s->jobs, (long long)s->succeeded,
            (long long)s->failed, (long long)s->cancelled, (long long)s->rescued,
            (double)s->longest_us / 1e6);
+    printf("%lld messages, %lld rolled back: %lld deliveries, %lld of them again; %lld dead "
+           "letters, %lld partitions taken over, %lld handlers abandoned, %lld commits unknown\n",
+           (long long)s->messages, (long long)s->rolled_back, (long long)s->delivered,
+           (long long)s->redelivered, (long long)s->dead, (long long)s->taken_over,
+           (long long)s->abandoned, (long long)s->unknown);
     for (i = 0; i < FAULT_COUNT; i++) {
         printf("%s%lld %s", i > 0 ? ", " : "", (long long)s->faults[i], fault_texts[i]);
     }

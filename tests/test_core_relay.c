@@ -608,6 +608,27 @@ static void acknowledged_messages_give_their_places_back(void **unused)
     assert_non_null(jobq_memory_message_at(memory, 2, 1)); /* not acknowledged */
 }
 
+/* A place that is free again is no way past those who wait. */
+static void what_is_sent_first_is_numbered_first(void **unused)
+{
+    jobq_action a;
+
+    (void)unused;
+    send(0, 2);
+    settle_down(0);
+    handle(jobq_loop_take_messages(&loop, 0), 1, JOBQ_RESULT_SUCCESS);
+    settle_down(1);
+    assert_int_equal(row(1)->cursor.acked, 2);
+    assert_true(jobq_memory_send(memory, 1, 0, jobq_str_from("early")));
+    memset(&a, 0, sizeof a);
+    a.kind = JOBQ_ACTION_RECLAIM;
+    jobq_memory_perform(memory, &loop, &a, 2, 0, 1, 1);
+    assert_true(jobq_memory_send(memory, 1, 0, jobq_str_from("late")));
+    assert_int_equal(jobq_memory_sequence(memory, 2, 9), 2);
+    assert_true(jobq_str_equal(jobq_memory_message_at(memory, 1, 3)->payload,
+                               jobq_str_from("early")));
+}
+
 /* Whose worker died, maybe of it: one at a time. */
 static void partitions_of_the_dead_are_taken_one_at_a_time(void **unused)
 {
@@ -1172,6 +1193,7 @@ int main(void)
         cmocka_unit_test_setup(a_queues_time_out_is_a_deliverys, setup),
         cmocka_unit_test_setup(a_commit_that_overruns_is_nobodys, setup),
         cmocka_unit_test_setup(acknowledged_messages_give_their_places_back, setup),
+        cmocka_unit_test_setup(what_is_sent_first_is_numbered_first, setup),
         cmocka_unit_test_setup(partitions_of_the_dead_are_taken_one_at_a_time, setup),
         cmocka_unit_test_setup(only_a_holder_that_stands_still_and_has_expired_is_replaced, setup),
         cmocka_unit_test_setup(statements_that_come_too_late_do_nothing, setup),

@@ -1,0 +1,593 @@
+/*
+ * simulate_outbox.h -- the messages of the simulator: producers whose transactions commit late or
+ * not at all, handlers that acknowledge by the loop or in a transaction of their own, the laws 10
+ * to 16 of jobq.h. A part of simulate.c.
+ *
+ * A message's nature is a letter: g is handled, f fails now and then, r fails each time, x is
+ * refused, k kills the process of its handler, s mostly outlives the patience with its handler.
+ */
+
+static mail *mail_at(int64_t partition, int64_t seq)
+{
+    return &w->mails[w->sent[partition - 1][seq - 1]];
+}
+
+static mail *mail_of(const jobq_memory_message *m) { return (mail *)(uintptr_t)m->payload.ptr; }
+
+static int name_of(const mail *m) { return (int)(m - w->mails) + 1; }
+
+static jobq_memory_partition *row_of(int64_t id) { return &store->partitions[id - 1]; }
+
+/* ---- producers ------------------------------------------------------------------------------- */
+
+static char draw_nature(void)
+{
+    static const char poisons[] = "ffrrxxks";
+
+    if (w->pure || !chance(30)) return 'g';
+    return poisons[between(0, (int64_t)sizeof poisons - 2)];
+}
+
+/* A transaction writes messages, and ends in a while. */
+static void write_mails(int32_t count)
+{
+    int32_t first = w->mail_count, i;
+    event *e;
+
+    if (first + count > MAILS) return;
+    for (i = 0; i < count; i++) {
+        mail *m = &w->mails[w->mail_count++];
+        m->partition = (int32_t)between(1, w->partitions);
+        m->nature = draw_nature();
+    }
+    e = plan(w->now_us + (chance(20) ? between(0, 60 * SECOND) : latency()), EVENT_SEND, -1);
+    e->arg = first;
+    e->generation = (uint32_t)count;
+}
+
+static int32_t free_messages(void)
+{
+    int32_t count = 0, i;
+
+    for (i = 0; i < JOBQ_MEMORY_MESSAGES; i++) count += store->messages[i].partition == 0;
+    return count;
+}
+
+static void wake_sleepers(int32_t most);
+
+/* ... and commits, unless it is rolled back, or finds no room. */
+static void commit_mails(int32_t first, int32_t count)
+{
+    bool commits = free_messages() >= count && (w->pure || !chance(100));
+    int32_t i;
+
+    trace("messages %d to %d are %s", first + 1, first + count, commits ? "there" : "rolled back");
+    for (i = first; commits && i < first + count; i++) {
+        mail *m = &w->mails[i];
+        jobq_str payload = {(const char *)m, sizeof *m};
+        w->sent[m->partition - 1][w->sent_count[m->partition - 1]++] = i;
+        m->committed = true;
+        if (!jobq_memory_send(store, OUTBOX, m->partition - 1, payload)) violate("no room");
+    }
+    if (commits) wake_sleepers(count);
+}
+
+/* ---- checks: what a statement wrote ---------------------------------------------------------- */
+
+/* Promise 6: numbers count 1, 2, 3 ... in the order of the commits. */
+static void check_numbers(void)
+{
+    int32_t i, k;
+
+    for (i = 0; i < w->partitions; i++) {
+        const jobq_memory_partition *p = &store->partitions[i];
+        if (p->last > w->sent_count[i]) violate("promise 6: a number for no message");
+        for (k = (int32_t)before->partitions[i].last; k < p->last; k++) {
+            const jobq_memory_message *m = jobq_memory_message_at(store, i + 1, k + 1);
+            if (m == NULL || mail_of(m) != mail_at(i + 1, k + 1)) {
+                violate("promise 6: message %d of partition %d is not the one that was committed "
+                        "there", k + 1, i + 1);
+            }
+        }
+    }
+}
+
+/* Promise 1: what is not acknowledged, and each dead letter, stands in the store. */
+static void check_kept(void)
+{
+    int32_t counts[PARTITIONS] = {0}, i;
+
+    for (i = 0; i < JOBQ_MEMORY_MESSAGES; i++) {
+        const jobq_memory_message *m = &store->messages[i];
+        if (m->partition == 0) continue;
+        if (m->seq == 0 || m->seq > row_of(m->partition)->cursor.acked) counts[m->partition - 1]++;
+        else if (m->dead) mail_of(m)->seen = true;
+    }
+    for (i = 0; i < w->partitions; i++) {
+        if (counts[i] != w->sent_count[i] - (int32_t)store->partitions[i].cursor.acked) {
+            violate("promise 1: a message of partition %d is lost", i + 1);
+        }
+    }
+    for (i = 0; i < w->mail_count; i++) {
+        mail *m = &w->mails[i];
+        if (m->dead && !m->seen) violate("promise 1: dead letter %d is lost", i + 1);
+        m->seen = false;
+    }
+}
+
+/* Law 15: a dead letter is one by its own fault, or was alone when its worker was lost, its handler
+ * abandoned or its transaction rolled back. */
+static void check_dead(const wire *s, mail *m, int32_t attempts)
+{
+    int32_t given = s->u.part.given;
+
+    m->dead = true;
+    w->sum.dead++;
+    if (m->nature != 'x' && attempts < w->attempts) {
+        violate("law 15: message %d was given up after %d attempts", name_of(m), attempts);
+    }
+    if (m->nature != 'g') return;
+    if (given == 0 ? m->size_before != 1 : given > 1 || !m->unlucky) {
+        violate("law 15: innocent message %d is a dead letter", name_of(m));
+    }
+}
+
+/* own: the handler's effects and this are one commit. */
+static void check_acknowledged(const wire *s, bool own)
+{
+    int64_t id = s->u.part.partition, seq = before->partitions[id - 1].cursor.acked;
+
+    while (++seq <= row_of(id)->cursor.acked) {
+        const jobq_memory_message *letter = jobq_memory_message_at(store, id, seq);
+        mail *m = mail_at(id, seq);
+        if (letter->dead) check_dead(s, m, letter->attempts);
+        if (letter->dead && letter->attempts != m->had) {
+            violate("law 14: message %d was delivered %d times, and %d are counted", name_of(m),
+                    m->had, letter->attempts);
+        }
+        if (own && !letter->dead) m->handled = true;
+        if (!letter->dead && !m->handled) {
+            violate("law 11: message %d of partition %d is acknowledged, and nobody handled it",
+                    (int)seq, (int)id);
+        }
+        if (!letter->dead && strchr("rxk", m->nature) != NULL) {
+            violate("law 15: poisonous message %d is acknowledged", name_of(m));
+        }
+    }
+}
+
+/* Law 14: deliveries that a handler had, or may have had. */
+static void give_back(int64_t id, int64_t from, int64_t last)
+{
+    for (; from <= last; from++) mail_at(id, from)->had--;
+}
+
+/* A delivery is read: how many messages are in it. */
+static void note_read(int64_t id, int32_t count)
+{
+    int64_t seq = row_of(id)->cursor.acked;
+    int32_t i;
+
+    for (i = 1; i <= count; i++) {
+        mail *m = mail_at(id, seq + i);
+        m->had++;
+        m->size_before = m->size;
+        m->size = count;
+        m->unlucky = false;
+        if (!m->committed) violate("promise 6: a message is read that was never committed");
+    }
+}
+
+/* What an acknowledgement leaves, and what was read without an answer, no handler had. */
+static void note_left(const wire *s, const jobq_memory_partition *a)
+{
+    const wire_part *p = &s->u.part;
+    int64_t last = a->reading;
+
+    if (s->action.kind == JOBQ_ACTION_ACK && s->error == JOBQ_OK) {
+        while (last > a->cursor.acked && (p->outcomes[last - a->cursor.acked - 1] ==
+               JOBQ_RESULT_LEFT || last - a->cursor.acked > p->given)) {
+            last--;
+        }
+        give_back(p->partition, last + 1, a->reading);
+    } else if (s->action.kind == JOBQ_ACTION_READ && a->holder.worker == p->token.worker &&
+               a->holder.claim != s->action.handed && !p->u.reading.busy) {
+        give_back(p->partition, a->cursor.acked + 1, a->reading);
+    }
+}
+
+/* Law 13: a partition is taken from a holder that its taker saw standing still for a lease. */
+static void check_taken(const wire *s, const jobq_memory_partition *a)
+{
+    const wire_part *p = &s->u.part;
+    int32_t i;
+
+    if (a->holder.worker == 0 || a->holder.worker == p->token.worker) return;
+    w->sum.taken_over++;
+    for (i = 0; i < w->partitions; i++) {
+        if (store->partitions[i].holder.worker == p->token.worker && w->taken[i]) {
+            violate("law 15: a worker takes partition %d beside %d, which is not done",
+                    (int)p->partition, i + 1);
+        }
+    }
+    w->taken[p->partition - 1] = true;
+    if (w->now_us - w->held_us[p->partition - 1] < a->holder.lease_us * 999 / 1000) {
+        violate("law 13: partition %d was taken from a holder that moved %.3f s ago",
+                (int)p->partition, (double)(w->now_us - w->held_us[p->partition - 1]) / 1e6);
+    }
+}
+
+static void check_parts(int64_t id);
+
+static void check_part_written(const wire *s, bool own)
+{
+    const wire_part *p = &s->u.part;
+    const jobq_memory_partition *a = &before->partitions[p->partition - 1];
+    const jobq_memory_partition *b = row_of(p->partition);
+    bool holds = jobq__holder_same(&b->holder, &p->token);
+
+    note_left(s, a);
+    check_acknowledged(s, own);
+    if (b->holder.worker != a->holder.worker || b->cursor.acked > a->cursor.acked) {
+        w->taken[p->partition - 1] = false;
+    }
+    if (s->action.kind == JOBQ_ACTION_READ && holds) check_taken(s, a);
+    if (memcmp(&a->holder, &b->holder, sizeof a->holder) != 0) {
+        w->held_us[p->partition - 1] = w->now_us;
+    }
+    if (s->action.kind == JOBQ_ACTION_READ) note_read(p->partition, p->u.reading.count);
+    if (s->action.kind == JOBQ_ACTION_ACK) note_read(p->partition, s->count);
+    check_parts(p->partition);
+}
+
+static void check_messages_written(const wire *s, bool own)
+{
+    const char *wrong = laws_messages(before, store, s, store_us());
+
+    if (wrong != NULL) violate("%s", wrong);
+    if (s->action.kind == JOBQ_ACTION_SEQUENCE) check_numbers();
+    if (wire_of_part(s->action.kind)) check_part_written(s, own);
+}
+
+/* ---- checks: what the workers have ----------------------------------------------------------- */
+
+/* Law 13: whoever holds a partition's lease by his own clock holds it in the store. */
+static void check_parts(int64_t id)
+{
+    int32_t n, i;
+
+    for (n = 0; n < node_count; n++) {
+        const node *d = &w->nodes[n];
+        for (i = 0; d->up && i < d->loop.relay.count; i++) {
+            const jobq_part *p = &d->loop.relay.parts[i];
+            const jobq_memory_partition *row = row_of(p->id);
+            if (p->id != id || mono_us(d) >= p->lease_mono_us) continue;
+            if (p->state != JOBQ_PART_QUEUED && p->state != JOBQ_PART_RUNNING) continue;
+            if (row->holder.worker != p->worker || row->holder.claim != p->claim) {
+                violate("law 13: worker %d may deliver partition %d, but the store gave it away",
+                        n, (int)id);
+            }
+        }
+    }
+}
+
+static void check_outbox(void)
+{
+    int32_t i;
+
+    for (i = 1; i <= w->partitions; i++) {
+        const jobq_memory_partition *p = row_of(i);
+        check_parts(i);
+        if (p->holder.worker != 0 && p->last == p->cursor.acked) {
+            violate("law 16: partition %d is held, and there is nothing to deliver", i);
+        }
+        if (jobq_cursor_check(&p->cursor) != JOBQ_OK) violate("a cursor is out of order");
+    }
+    check_kept();
+}
+
+/* Law 10: a handler gets contiguous messages, right behind what is acknowledged; so each that comes
+ * again was in a delivery that is not. */
+static void check_begin(int n, const jobq_part *p)
+{
+    const jobq_memory_partition *row = row_of(p->id);
+    int64_t seq;
+    int32_t i;
+
+    check_parts(p->id);
+    if (row->cursor.acked != p->cursor.acked || p->given < 1 || p->given > p->count ||
+        p->cursor.acked + p->count > row->last) {
+        violate("law 10: worker %d delivers messages %d to %d of partition %d, and %d is "
+                "acknowledged, %d there", n, (int)p->cursor.acked + 1,
+                (int)p->cursor.acked + p->given, (int)p->id, (int)row->cursor.acked,
+                (int)row->last);
+    }
+    for (seq = 1; seq <= p->cursor.acked; seq++) {
+        const mail *m = mail_at(p->id, seq);
+        if (!m->handled && !m->dead) violate("law 10: message %d was skipped", name_of(m));
+    }
+    for (i = 1; i <= p->given; i++) {
+        mail *m = mail_at(p->id, p->cursor.acked + i);
+        w->sum.delivered++;
+        w->sum.redelivered += m->begun++ > 0;
+    }
+}
+
+/* ---- handlers -------------------------------------------------------------------------------- */
+
+static struct {
+    bool killed, own, heeds;
+    int64_t at_us;
+    int32_t n, part;
+    uint32_t generation;
+} running; /* the handler that runs */
+
+static jobq_result handle_message(jobq_delivery *d, const jobq_message *message)
+{
+    mail *m = mail_at(d->partition_id, message->seq);
+
+    if (m->nature == 'k') running.killed = true;
+    if (m->nature == 'k' || m->nature == 'r' || (m->nature == 'f' && chance(400))) {
+        return JOBQ_RESULT_RETRY;
+    }
+    if (m->nature == 'x') return JOBQ_RESULT_REJECT;
+    if (!running.own) m->handled = true;
+    return JOBQ_RESULT_SUCCESS;
+}
+
+/* Says where it failed, or does not; stops when it is told to, or does not. */
+static jobq_result handle_batch(jobq_delivery *d)
+{
+    bool tells = chance(500);
+    int32_t i;
+
+    for (i = 0; i < d->count; i++) {
+        jobq_result result;
+        if (i > 0 && running.heeds && jobq_delivery_stopping(d) != JOBQ_STOP_NONE) {
+            jobq_delivery_done(d, i);
+            return JOBQ_RESULT_SUCCESS;
+        }
+        result = handle_message(d, &d->messages[i]);
+        if (tells && result != JOBQ_RESULT_REJECT) jobq_delivery_done(d, i);
+        if (result == JOBQ_RESULT_RETRY) return result;
+        if (result == JOBQ_RESULT_REJECT) jobq_delivery_reject(d, i, jobq_str_from("no"));
+    }
+    if (tells) jobq_delivery_done(d, d->count);
+    return JOBQ_RESULT_SUCCESS;
+}
+
+static bool keep_refusal(jobq_delivery *d, int32_t index, jobq_str why)
+{
+    (void)d;
+    (void)index;
+    (void)why;
+    return true;
+}
+
+static int handler_stopping(const jobq_delivery *d)
+{
+    const node *o = &w->nodes[running.n];
+
+    (void)d;
+    if (running.killed) return JOBQ_STOP_LOST;
+    return (int)jobq_loop_delivery_stopping(&o->loop, mono_us(o), running.part,
+                                            running.generation);
+}
+
+/* A handler of messages is at its end: what it says about count messages behind acked. */
+static void run_handler(const jobq_part *p, uint8_t *outcomes, jobq_verdict *v)
+{
+    static const jobq_delivery_store ours = {keep_refusal, handler_stopping, NULL, NULL};
+    static jobq_delivery d;
+    jobq_message messages[JOBQ_LOOP_BATCH];
+    bool each = running.n % 2 == 0;
+    int32_t i;
+
+    memset(&d, 0, sizeof d);
+    memset(messages, 0, sizeof messages);
+    memset(v, 0, sizeof *v);
+    for (i = 0; i < p->given; i++) messages[i].seq = p->cursor.acked + 1 + i;
+    d.messages = messages;
+    d.count = p->given;
+    d.partition_id = p->id;
+    d.outcomes = outcomes;
+    d.store = &ours;
+    jobq_delivery_run(&d, each ? handle_message : NULL, each ? NULL : handle_batch, v);
+}
+
+/* A delivery that nobody finished. Whoever was alone in it may be blamed. */
+static void blame(int64_t partition, int64_t acked, int32_t given)
+{
+    if (given == 1) mail_at(partition, acked + 1)->unlucky = true;
+}
+
+/* ---- a handler's own transaction ------------------------------------------------------------- */
+
+/* Its COMMIT is on its way, on a connection of its own. */
+static void send_commit(int n, int32_t part)
+{
+    node *d = &w->nodes[n];
+    jobq_part *p = &d->loop.relay.parts[part];
+    jobq_action a = jobq__relay_action(&d->loop, p, JOBQ_ACTION_ACK);
+    event *e;
+    int32_t i;
+
+    for (i = 0; i < COMMITS && w->commits[i].used;) i++;
+    JOBQ_ASSERT(i < COMMITS);
+    w->commits[i].used = true;
+    w->commits[i].generation = p->generation;
+    wire_send(&w->commits[i].wire, &d->loop, &a);
+    e = plan(w->now_us + latency(), EVENT_COMMIT, n);
+    e->arg = i;
+}
+
+/* It is executed, or rolled back; and its answer comes, or does not. A process that is gone may
+ * have sent it, or not. */
+static void on_commit(const event *e, bool gone)
+{
+    commit *c = &w->commits[e->arg];
+    bool faults = !w->calm && !w->pure, away = w->now_us < w->outage_us;
+    bool lost = (faults && chance(30)) || away;
+    event *answer;
+
+    if (faults && chance(20)) {
+        c->wire.error = JOBQ_ERROR_RETRYABLE;
+        blame(c->wire.u.part.partition, c->wire.u.part.acked_before, c->wire.u.part.given);
+    } else if (!away && (!lost && !gone ? true : chance(500))) {
+        memcpy(before, store, sizeof *store);
+        wire_execute(&c->wire, store, QUEUE_BITS, 0, store_us());
+        check_messages_written(&c->wire, true);
+        w->sum.statements++;
+    }
+    w->sum.unknown += lost;
+    trace("worker %d: a handler's transaction ends, %s%s", e->node,
+          jobq_error_name(c->wire.error), lost ? ", and nobody knows" : "");
+    if (lost) c->wire.error = JOBQ_ERROR_CONNECTION;
+    answer = plan(w->now_us + latency(), EVENT_COMMITTED, e->node);
+    answer->arg = e->arg;
+    answer->life = e->life;
+}
+
+static void on_committed(const event *e, bool gone)
+{
+    commit *c = &w->commits[e->arg];
+    node *d = &w->nodes[e->node];
+
+    if (!gone && d->paused) {
+        put_off(e);
+        return;
+    }
+    c->used = false;
+    if (gone) return;
+    jobq_loop_committed(&d->loop, mono_us(d), c->wire.action.slot, c->generation, c->wire.error);
+    step(e->node);
+}
+
+/* ---- deliveries ------------------------------------------------------------------------------ */
+
+static int64_t delivery_time(const node *d, const jobq_part *p)
+{
+    int64_t time = chance(300) ? 0 : between(0, 100 * MS);
+    int32_t i;
+
+    if (!w->pure && chance(5)) time = between(0, d->loop.config.tuning[OUTBOX - 1].lease_us);
+    for (i = 1; i <= p->given; i++) {
+        if (mail_at(p->id, p->cursor.acked + i)->nature != 's') continue;
+        return p->budget_mono_us - mono_us(d) + between(0, 40 * SECOND);
+    }
+    return time;
+}
+
+static void take_messages(int n)
+{
+    node *d = &w->nodes[n];
+    int32_t part;
+
+    while ((part = jobq_loop_take_messages(&d->loop, mono_us(d))) >= 0) {
+        const jobq_part *p = &d->loop.relay.parts[part];
+        event *e;
+        check_begin(n, p);
+        trace("worker %d: starts messages %d to %d of partition %d", n, (int)p->cursor.acked + 1,
+              (int)p->cursor.acked + p->given, (int)p->id);
+        e = plan(w->now_us + delivery_time(d, p), EVENT_DELIVERED, n);
+        e->arg = part;
+        e->generation = p->generation;
+    }
+}
+
+static void on_delivered(const event *e)
+{
+    node *d = &w->nodes[e->node];
+    jobq_part *p = &d->loop.relay.parts[e->arg];
+    uint8_t outcomes[JOBQ_LOOP_BATCH] = {0};
+    jobq_verdict v;
+
+    if (d->paused) {
+        put_off(e);
+        return;
+    }
+    if (p->generation != e->generation || p->state != JOBQ_PART_RUNNING) return; /* abandoned */
+    memset(&running, 0, sizeof running);
+    running.own = chance(w->own);
+    running.heeds = chance(700);
+    running.n = e->node;
+    running.part = e->arg;
+    running.generation = e->generation;
+    run_handler(p, outcomes, &v);
+    if (running.killed) {
+        crash(e->node);
+        return;
+    }
+    w->taken[p->id - 1] = false; /* it survived them */
+    trace("worker %d: messages of partition %d are handled, %d, %d", e->node, (int)p->id,
+          (int)v.result, (int)v.processed);
+    jobq_loop_delivered(&d->loop, mono_us(d), e->arg, e->generation, &v, outcomes, running.own);
+    if (running.own) send_commit(e->node, e->arg);
+    step(e->node);
+}
+
+/* A handler that took too long: its connection is cut, and what is known of it told to the loop. */
+static void abandon_messages(int n, const jobq_action *a)
+{
+    node *d = &w->nodes[n];
+    const jobq_part *p = &d->loop.relay.parts[a->slot];
+
+    trace("worker %d: abandons its messages of partition %d", n, (int)p->id);
+    blame(p->id, p->cursor.acked, p->given);
+    w->sum.abandoned++;
+    jobq__memory_do_abandon(&d->loop, a, mono_us(d));
+}
+
+/* ---- a run ----------------------------------------------------------------------------------- */
+
+static void settle_outbox(void)
+{
+    static const int64_t leases[] = {2, 6, 30};
+    jobq_tuning *t = &w->config.tuning[OUTBOX - 1];
+
+    w->partitions = (int32_t)between(4, PARTITIONS);
+    w->attempts = (int32_t)between(w->pure ? 6 : 2, 6);
+    w->own = between(0, 2) * 400; /* none, some, most */
+    t->batch = (int32_t)between(1, chance(500) ? 2 : JOBQ_LOOP_BATCH);
+    t->threshold = (uint32_t)between(1, 3);
+    t->lease_us = leases[between(0, 2)] * SECOND;
+    t->budget_us = between(1, 30) * SECOND;
+    w->config.message_queues = w->config.jobless_queues = 1u << (OUTBOX - 1);
+    w->config.sequence_max = 20;
+    w->config.reclaim_rows = 30;
+    jobq_memory_outbox(store, OUTBOX, w->partitions);
+}
+
+/* All that was sent is acknowledged. */
+static bool outbox_done(void)
+{
+    int32_t i;
+
+    for (i = 0; i < w->partitions; i++) {
+        if (store->partitions[i].cursor.acked < w->sent_count[i]) return false;
+    }
+    return true;
+}
+
+/* How long the poison that is left may keep its partition after the last fault. */
+static int64_t poison_time(void)
+{
+    const jobq_tuning *t = &w->config.tuning[OUTBOX - 1];
+    int64_t left = 0;
+    int32_t i;
+
+    for (i = 0; i < w->mail_count; i++) {
+        left += w->mails[i].nature != 'g' && !w->mails[i].handled && !w->mails[i].dead;
+    }
+    return left * w->attempts * (t->lease_us + t->budget_us + 60 * SECOND);
+}
+
+static void count_mails(void)
+{
+    int32_t i;
+
+    for (i = 0; i < w->mail_count; i++) {
+        w->sum.messages += w->mails[i].committed;
+        w->sum.rolled_back += !w->mails[i].committed;
+    }
+}

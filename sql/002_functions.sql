@@ -831,38 +831,43 @@ BEGIN
 END $$;
 
 -- Gives parked jobs of a kind back to their lanes, a bounded number a call; says how many.
--- Nothing left: the kind is no longer marked.
+-- Nothing left: the kind is no longer marked. A job that someone has locked is skipped, and
+-- the mark stays: else nobody would ask for it again.
 CREATE FUNCTION jobq.unpark(p_kind integer, p_limit integer) RETURNS integer
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
 SET enable_bitmapscan = off SET jit = off AS $$
 DECLARE
+    v_ids bigint[];
     v_count integer;
-    v_suspects integer;
 BEGIN
     PERFORM FROM jobq.kind k WHERE k.id = p_kind FOR UPDATE;
-    UPDATE jobq.job j SET run_at = statement_timestamp()
-    WHERE j.ctid = ANY (ARRAY(
-        SELECT parked.ctid
+    v_ids := ARRAY(
+        SELECT parked.id
         FROM jobq.kind k JOIN jobq.queue q ON q.id = k.queue_id
         CROSS JOIN generate_series(0, 9) AS lane (priority)
         CROSS JOIN generate_series(0, 15) AS s (stage)
         CROSS JOIN LATERAL (
-            SELECT p.ctid FROM jobq.job p
+            SELECT p.id FROM jobq.job p
             WHERE p.queue_id = q.id AND p.priority = lane.priority AND p.stage = s.stage
               AND NOT p.suspect AND p.run_at = 'infinity' AND p.kind_id = p_kind
               AND p.state = 'r'
-            LIMIT p_limit FOR UPDATE SKIP LOCKED) AS parked
+            LIMIT p_limit) AS parked
         WHERE k.id = p_kind AND s.stage < q.stages_max
-        LIMIT p_limit));
-    GET DIAGNOSTICS v_count = ROW_COUNT;
+        LIMIT p_limit)
+    || ARRAY(
+        SELECT p.id FROM jobq.job p
+        WHERE p.suspect AND p.kind_id = p_kind AND p.state = 'r' AND p.run_at = 'infinity'
+          AND p.queue_id = (SELECT k.queue_id FROM jobq.kind k WHERE k.id = p_kind));
     UPDATE jobq.job j SET run_at = statement_timestamp()
-    WHERE j.suspect AND j.kind_id = p_kind AND j.state = 'r' AND j.run_at = 'infinity'
-      AND j.queue_id = (SELECT k.queue_id FROM jobq.kind k WHERE k.id = p_kind);
-    GET DIAGNOSTICS v_suspects = ROW_COUNT;
-    IF v_count < p_limit THEN
+    WHERE j.ctid = ANY (ARRAY(
+        SELECT p.ctid FROM jobq.job p
+        WHERE p.id = ANY (v_ids) AND p.state = 'r' AND p.run_at = 'infinity'
+        FOR UPDATE SKIP LOCKED));
+    GET DIAGNOSTICS v_count = ROW_COUNT;
+    IF v_count = cardinality(v_ids) AND v_count < p_limit THEN
         UPDATE jobq.kind k SET parked_at = NULL WHERE k.id = p_kind;
     END IF;
-    RETURN v_count + v_suspects;
+    RETURN v_count;
 END $$;
 
 -- ---- housekeeping --------------------------------------------------------------------------

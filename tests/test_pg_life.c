@@ -795,6 +795,34 @@ static void a_job_parked_while_its_kind_comes_back_is_not_forgotten(void **unuse
     assert_true(reaches(10, &others, 2));
 }
 
+/* Someone looks at a parked job, or changes it, while its kind comes back. */
+static void a_parked_job_that_is_locked_is_not_forgotten(void **unused)
+{
+    static const char *const unpark = "SELECT jobq.unpark(max(kind_id), 9) FROM jobq.job";
+    static const char *const marked = "SELECT count(*) FROM jobq.kind WHERE parked_at IS NOT NULL";
+    PGconn *other = PQconnectdb(server());
+    jobq_pg_batch batch;
+    long unparked, kinds;
+    int i;
+
+    (void)unused;
+    for (i = 0; i < 2; i++) enqueue_kind("other", "1");
+    register_worker(101, 600 * SECOND);
+    assert_int_equal(claim_by(101, 1, 2, false, &batch), JOBQ_OK);
+    for (i = 0; i < 2; i++) {
+        assert_int_equal(settle_with(&batch.jobs[i], JOBQ_EVENT_PARK, NULL), JOBQ_OK);
+    }
+    jobq_pg_batch_clear(&batch);
+    PQclear(sql(other, "BEGIN; SELECT FROM jobq.job ORDER BY id LIMIT 1 FOR UPDATE"));
+    unparked = number(unpark);
+    kinds = number(marked);
+    PQfinish(other); /* before anything can fail: its lock goes with it */
+    assert_int_equal(unparked, 1);
+    assert_int_equal(kinds, 1);
+    assert_int_equal(number(unpark), 1);
+    assert_int_equal(number(marked), 0);
+}
+
 static void a_foreign_kind_is_left_to_its_own_workers(void **unused)
 {
     jobq_pg_handler mine = handler_of("q", "k", succeeds),
@@ -1220,6 +1248,7 @@ int main(void)
         TEST(a_kind_without_a_handler_waits_for_one),
         TEST(a_parked_suspect_runs_once_its_kind_is_back),
         TEST(a_job_parked_while_its_kind_comes_back_is_not_forgotten),
+        TEST(a_parked_job_that_is_locked_is_not_forgotten),
         TEST(a_foreign_kind_is_left_to_its_own_workers),
         TEST(an_endless_handler_is_abandoned_and_the_worker_goes_on),
         TEST(the_statement_of_an_overrunning_handler_is_cut_short),

@@ -239,11 +239,11 @@ fault_late() {
     touch "$CHAOS_SLOWLY"
     for i in 1 2 3; do
         held=$(grep -cw late "$run/log/proxy" || :)
-        tell late 3 2500
+        tell late 3 3200
         until_true 4 more_late "$held" || :
         signal KILL "$(pid_of worker2)"
-        tell late 0 2500
-        sleep 5
+        tell late 0 3200
+        sleep 6
     done
     rm -f "$CHAOS_SLOWLY"
 }

@@ -201,6 +201,11 @@ JOIN lives l ON l.job = r.job
 WHERE r.runs > 3 * l.lives + (SELECT count(DISTINCT boot) - 1 FROM trail);
 
 INSERT INTO broken
+SELECT 4, 'a suspect claimed beside others', format('claim %s of %s', now_claim, to_hex(now_worker))
+FROM move WHERE was_state = 'r' AND now_state = 'x'
+GROUP BY now_worker, now_claim HAVING count(*) > 1 AND bool_or(was_suspect);
+
+INSERT INTO broken
 SELECT 4, 'a crash was counted that was none', format('%s by %s', m.id, m.app)
 FROM move m
 WHERE m.now_crash > m.was_crash AND NOT (m.was_suspect AND EXISTS (

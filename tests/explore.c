@@ -66,6 +66,8 @@ enum { QUEUE_BITS = 2, FORGET = 4, BURNED = 4, RELAXED = 2, FORGOTTEN = 6 };
     X(TICK, "a tick passes")                                                                       \
     X(FINISH, "its handler ends")                                                                  \
     X(DELIVER, "its handler of messages ends")                                                     \
+    X(ASIDE, "its housekeeping is done")                                                           \
+    X(SHOW, "a message is visible that was written before all others")                             \
     X(GHOST, "a statement of a lost connection is executed after all")                             \
     X(START, "starts anew")                                                                        \
     X(RESUME, "its process goes on")                                                               \
@@ -113,6 +115,7 @@ typedef struct node {
     bool up, paused, slow, asked, empty; /* asked to stop; its latest claim found nothing at all */
     bool hung;    /* its handlers of messages */
     bool severed; /* paused, and the server is not the one it was connected to */
+    bool aside;   /* reclaims, beside everything else */
     jobq_loop loop;
     wire flight[FLIGHT];
 } node;
@@ -147,6 +150,8 @@ typedef struct world {
     renewal renewals[ROWS];
     int32_t held[JOBQ_MEMORY_PARTITIONS]; /* when a partition's holder last moved */
     uint32_t handled;                     /* bit i: message i was, by a handler */
+    bool hidden; /* the first message: its transaction is still open */
+    uint8_t numbers[JOBQ_MEMORY_PARTITIONS][JOBQ_MEMORY_MESSAGES]; /* the message of each, plus 1 */
     zombie ghosts[ZOMBIES];
     int32_t relaxed, forgotten_count;
     token forgotten[FORGOTTEN]; /* by a server that crashed; somebody still bears them */
@@ -165,6 +170,8 @@ typedef struct setting {
     int portion;              /* claims of a rescue (all, if not said) */
     int partitions, attempts; /* attempts: of a message, before the faults' */
     const char *messages;     /* the nature of each */
+    bool all;                 /* a handler takes whole batches */
+    bool late_message, reclaim;
 } setting;
 
 /* Threads and stages: one, if not said. */
@@ -186,6 +193,10 @@ static const setting settings[] = {
     {.name = "kinds", .nodes = 2, .jobs = 2, .kinds = true},
     {.name = "parts", .nodes = 2, .jobs = 3, .threads = 3, .batch = 1, .portion = 1},
     {.name = "falls", .nodes = 2, .jobs = 2, .threads = 2, .falls = true},
+    {.name = "batch", .nodes = 2, .partitions = 1, .attempts = 1, .messages = "grg", .all = true},
+    {.name = "says", .nodes = 2, .partitions = 1, .attempts = 3, .messages = "gpx", .all = true},
+    {.name = "shows", .nodes = 2, .partitions = 1, .attempts = 3, .messages = "ggx",
+     .late_message = true, .reclaim = true},
     {.name = "forgets", .nodes = 2, .partitions = 1, .attempts = 3, .messages = "xgg",
      .falls = true},
 };
@@ -235,6 +246,9 @@ static void check_begin(const world *w, const jobq_part *p);
 static void check_messages_written(world *w, const jobq_memory *before, const wire *s);
 static void check_outbox(const world *w);
 static bool outbox_done(const world *w);
+static void forget_numbers(world *w);
+static void show_message(world *w);
+static void reclaim(world *w, int n);
 
 /* ---- checks ---------------------------------------------------------------------------------- */
 
@@ -538,9 +552,10 @@ static void start(world *w, int n)
     d->registers = 0;
     d->last_worker = d->last_number = 0;
     d->up = true;
-    d->paused = d->slow = d->asked = d->empty = d->hung = d->severed = false;
+    d->paused = d->slow = d->asked = d->empty = d->hung = d->severed = d->aside = false;
     jobq_loop_init(&d->loop, &config, 1, mono_us(w));
-    d->loop.prune_mono_us = d->loop.relay.reclaim_mono_us = JOBQ_NEVER;
+    d->loop.prune_mono_us = JOBQ_NEVER;
+    if (!set->reclaim) d->loop.relay.reclaim_mono_us = JOBQ_NEVER;
     d->loop.relay.sweep_mono_us = JOBQ_NEVER; /* in memory every look is one */
 }
 
@@ -631,6 +646,10 @@ static void pump(world *w, int n)
         if (a.kind == JOBQ_ACTION_WAIT || broken[0] != '\0') break;
         if (a.kind == JOBQ_ACTION_ABANDON) {
             jobq__memory_do_abandon(&d->loop, &a, mono_us(w));
+            continue;
+        }
+        if (a.kind == JOBQ_ACTION_RECLAIM) {
+            d->aside = true;
             continue;
         }
         if (a.kind == JOBQ_ACTION_DISCONNECT) {
@@ -747,7 +766,7 @@ static void crash(world *w, int n)
     node *d = &w->nodes[n];
 
     drop_flight(w, n);
-    d->up = d->paused = d->severed = false;
+    d->up = d->paused = d->severed = d->aside = false;
     memset(&d->loop, 0, sizeof d->loop);
 }
 
@@ -799,6 +818,8 @@ static void apply(world *w, const move *m)
     case MOVE_DELIVER:
         if (deliver(w, m->node, m->arg, true)) crash(w, m->node);
         break;
+    case MOVE_ASIDE: reclaim(w, m->node); break;
+    case MOVE_SHOW: show_message(w); break;
     case MOVE_GHOST:
         execute(w, m->node, &w->ghosts[m->arg].wire, false);
         remove_ghost(w, m->arg);
@@ -816,7 +837,7 @@ static void apply(world *w, const move *m)
     }
     if (m->kind != MOVE_TICK && m->kind != MOVE_GHOST) pump(w, m->node);
     if (m->kind == MOVE_CANCEL || m->kind == MOVE_HOLD || m->kind == MOVE_UNHOLD ||
-        m->kind == MOVE_COMMIT) {
+        m->kind == MOVE_COMMIT || m->kind == MOVE_SHOW) {
         flushed(w);
     }
     tidy_fall(w);
@@ -944,6 +965,7 @@ static void list_node(const world *w, int n, moves *all)
         return;
     }
     list_handlers(w, n, all);
+    if (d->aside) add(all, MOVE_ASIDE, n, 0, 0);
     if (may(w, MOVE_PAUSE)) add(all, MOVE_PAUSE, n, 0, 0);
     if (may(w, MOVE_STOP) && d->loop.phase == JOBQ_PHASE_WORKING) add(all, MOVE_STOP, n, 0, 0);
     if (may(w, MOVE_NOTIFY)) add(all, MOVE_NOTIFY, n, 0, 0);
@@ -962,6 +984,7 @@ static void list_moves(const world *w, moves *all)
         if (j == i) add(all, MOVE_GHOST, w->ghosts[i].node, i, 0);
     }
     if (at_rest(w)) add(all, MOVE_TICK, 0, 0, 0);
+    if (w->hidden) add(all, MOVE_SHOW, 0, 0, 0);
     if ((store(w)->paused & QUEUE_BITS) != 0) add(all, MOVE_UNHOLD, 0, 0, 0);
     else if (may(w, MOVE_HOLD)) add(all, MOVE_HOLD, 0, 0, 0);
     for (i = 0; i < store(w)->job_count && may(w, MOVE_CANCEL); i++) {
@@ -1356,7 +1379,7 @@ static uint64_t digest_of(const world *w)
     for (n = 0; n < set->nodes; n++) {
         const node *d = &w->nodes[n];
         put(&g, d->up * 16 + d->paused * 8 + d->slow * 4 + d->asked * 2 + d->empty + d->hung * 32 +
-                    d->severed * 64);
+                    d->severed * 64 + d->aside * 128);
         if (!d->up) continue;
         put_loop(&g, &d->loop);
         put_relay(&g, &d->loop.relay);
@@ -1432,6 +1455,8 @@ static bool next_move(const world *w, int n, move *m)
     m->node = (uint8_t)n;
     if (!d->up) return false;
     if (d->flying > 0) return true;
+    m->kind = MOVE_ASIDE;
+    if (d->aside) return true;
     m->kind = MOVE_FINISH;
     m->arg = (uint8_t)d->loop.running[0];
     if (d->loop.running_count > 0) return true;
@@ -1572,7 +1597,8 @@ static void say_jobs(const world *w)
 static bool of_worker(uint8_t kind)
 {
     return kind != MOVE_TICK && kind != MOVE_CANCEL && kind != MOVE_STEP && kind != MOVE_HOLD &&
-           kind != MOVE_UNHOLD && kind != MOVE_COMMIT && kind != MOVE_FALL;
+           kind != MOVE_UNHOLD && kind != MOVE_COMMIT && kind != MOVE_FALL &&
+           kind != MOVE_SHOW;
 }
 
 static void say_move(const world *w, int line, const move *m)

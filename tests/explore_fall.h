@@ -164,6 +164,7 @@ static void fall(world *w, int lost)
         image was = w->disk[w->relaxed - lost];
         undo(w, &was);
         check_numbers(w);
+        forget_numbers(w);
     }
     flushed(w);
     for (i = 0; i < set->nodes; i++) {

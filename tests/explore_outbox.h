@@ -2,8 +2,11 @@
  * explore_outbox.h -- the messages of the explorer's worlds: what their handlers do, the laws 10 to
  * 16 of jobq.h after each move, what a state of the relay means. A part of explore.c.
  *
- * A message's nature is a letter: g is handled, r fails each time, x is refused, k kills the
- * process of its handler. Message i goes to partition i modulo their count.
+ * A message's nature is a letter: g is handled, r fails each time, p too, but a batch handler says
+ * where, x is refused, k kills the process of its handler. Message i goes to partition i modulo
+ * their count. In a world of late messages the first becomes visible when its time comes, and is
+ * numbered after those that were written behind it. Where numbers lead is remembered: reclaimed
+ * messages are gone.
  */
 
 /* -- its handlers -- */
@@ -11,25 +14,46 @@
 static bool killed; /* the handler that runs is killed by its message */
 static world *handling;
 
-static int32_t message_index(int64_t partition, int64_t seq)
+static int32_t message_index(const world *w, int64_t partition, int64_t seq)
 {
-    return (int32_t)((seq - 1) * set->partitions + partition - 1);
+    return w->numbers[partition - 1][seq - 1] - 1;
+}
+
+static char nature_of(const world *w, int64_t partition, int64_t seq)
+{
+    return set->messages[message_index(w, partition, seq)];
 }
 
 static bool handled(const world *w, int64_t partition, int64_t seq)
 {
-    return (w->handled >> message_index(partition, seq) & 1) != 0;
+    return (w->handled >> message_index(w, partition, seq) & 1) != 0;
 }
 
 static jobq_result handle_message(jobq_delivery *d, const jobq_message *message)
 {
-    int32_t at = message_index(d->partition_id, message->seq);
-    char nature = set->messages[at];
+    char nature = nature_of(handling, d->partition_id, message->seq);
 
     if (nature == 'k') killed = true;
-    if (nature == 'k' || nature == 'r') return JOBQ_RESULT_RETRY;
+    if (nature == 'k' || nature == 'r' || nature == 'p') return JOBQ_RESULT_RETRY;
     if (nature == 'x') return JOBQ_RESULT_REJECT;
-    handling->handled |= 1u << at;
+    handling->handled |= 1u << message_index(handling, d->partition_id, message->seq);
+    return JOBQ_RESULT_SUCCESS;
+}
+
+/* A batch: what is refused is said singly, and the first that fails ends it. */
+static jobq_result handle_batch(jobq_delivery *d)
+{
+    int32_t i;
+
+    for (i = 0; i < d->count; i++) {
+        jobq_result result = handle_message(d, &d->messages[i]);
+        if (result == JOBQ_RESULT_REJECT) jobq_delivery_reject(d, i, jobq_str_from("no"));
+        if (result != JOBQ_RESULT_RETRY) continue;
+        if (nature_of(handling, d->partition_id, d->messages[i].seq) == 'p') {
+            jobq_delivery_done(d, i);
+        }
+        return JOBQ_RESULT_RETRY;
+    }
     return JOBQ_RESULT_SUCCESS;
 }
 
@@ -77,7 +101,8 @@ static bool deliver(world *w, int n, int32_t part, bool good)
     d.store = &ours;
     handling = w;
     killed = false;
-    jobq_delivery_run(&d, good ? handle_message : fail_message, NULL, &v);
+    jobq_delivery_run(&d, !good ? fail_message : set->all ? NULL : handle_message,
+                      good && set->all ? handle_batch : NULL, &v);
     if (killed) return true;
     fix_chance(w, n);
     if (!jobq_loop_delivered(l, mono_us(w), part, p->generation, &v, outcomes, false)) {
@@ -97,7 +122,7 @@ static void check_begin(const world *w, const jobq_part *p)
     }
     for (seq = 1; seq <= p->cursor.acked; seq++) {
         const jobq_memory_message *m = jobq_memory_message_at(store(w), p->id, seq);
-        if (!handled(w, p->id, seq) && !m->dead) {
+        if (!handled(w, p->id, seq) && (m == NULL || !m->dead)) {
             violate("law 10: partition %d goes on behind message %d, which nobody handled",
                     (int)p->id, (int)seq);
         }
@@ -117,8 +142,10 @@ static void check_acknowledged(const world *w, int64_t id, const jobq_cursor *be
 
     for (seq = before->acked + 1; seq <= row->cursor.acked; seq++) {
         const jobq_memory_message *m = jobq_memory_message_at(store(w), id, seq);
-        char nature = set->messages[message_index(id, seq)];
-        if (m->dead && nature == 'g') violate("law 15: an innocent is a dead letter");
+        char nature = nature_of(w, id, seq);
+        if (m->dead && nature == 'g' && !(set->all && w->faults < fault_limit)) {
+            violate("law 15: an innocent is a dead letter"); /* a batch may use up its attempts */
+        }
         if (!m->dead && !handled(w, id, seq)) {
             violate("law 11: message %d of partition %d is acknowledged, and nobody handled it",
                     (int)seq, (int)id);
@@ -138,6 +165,33 @@ static void check_taken(const world *w, const jobq_memory_partition *a, const wi
     }
 }
 
+/* Each number is given once, to one message: numbers lead where they led. */
+static void note_numbers(world *w)
+{
+    int i;
+
+    for (i = 0; i < JOBQ_MEMORY_MESSAGES; i++) {
+        const jobq_memory_message *m = &store(w)->messages[i];
+        uint8_t *to, index = (uint8_t)(m->payload.ptr - set->messages + 1);
+        if (m->partition == 0 || m->seq == 0) continue;
+        to = &w->numbers[m->partition - 1][m->seq - 1];
+        if (*to != 0 && *to != index) violate("law 10: number %d was given twice", (int)m->seq);
+        *to = index;
+    }
+}
+
+/* A server that crashed may give the numbers anew that it has forgotten. */
+static void forget_numbers(world *w)
+{
+    int i, seq;
+
+    for (i = 0; i < set->partitions; i++) {
+        for (seq = (int)store(w)->partitions[i].last; seq < JOBQ_MEMORY_MESSAGES; seq++) {
+            w->numbers[i][seq] = 0;
+        }
+    }
+}
+
 static void check_messages_written(world *w, const jobq_memory *before, const wire *s)
 {
     const char *wrong = laws_messages(before, store(w), s, store_us(w));
@@ -145,6 +199,7 @@ static void check_messages_written(world *w, const jobq_memory *before, const wi
     const jobq_memory_partition *a, *b;
 
     if (wrong != NULL) violate("%s", wrong);
+    if (s->action.kind == JOBQ_ACTION_SEQUENCE) note_numbers(w);
     if (!wire_of_part(s->action.kind)) return;
     a = &before->partitions[p->partition - 1];
     b = &store(w)->partitions[p->partition - 1];
@@ -201,7 +256,7 @@ static bool outbox_done(const world *w)
         acked += store(w)->partitions[i].cursor.acked;
         if (store(w)->partitions[i].cursor.tried_count > 0) return false;
     }
-    return set->partitions == 0 || acked == (int64_t)strlen(set->messages);
+    return set->partitions == 0 || acked + w->hidden == (int64_t)strlen(set->messages);
 }
 
 /* -- what a state means -- */
@@ -313,6 +368,7 @@ static void put_relay(digest *g, const jobq_relay *r)
     put(g, r->count * 8 + r->found * 4 + r->empty * 2 + (r->linger_us > 0));
     put(g, ticks(g->w, r->sequence_mono_us, 0));
     put(g, r->idle_mono_us == JOBQ_NEVER);
+    if (set->reclaim) put(g, ticks(g->w, r->reclaim_mono_us, 0) * 2 + (r->reclaim_rows > 0));
     put(g, r->count > 1 && r->parts[0].turn < r->parts[1].turn);
     for (i = 0; i < r->count; i++) put_part(g, &r->parts[i]);
 }
@@ -334,9 +390,10 @@ static void put_outbox(digest *g, const jobq_memory *m)
     }
     for (i = 0; i < JOBQ_MEMORY_MESSAGES && set->partitions > 0; i++) {
         const jobq_memory_message *one = &m->messages[i];
-        put(g, one->seq * 512 + one->attempts * 2 + one->dead);
+        put(g, one->seq * 512 + one->attempts * 4 + one->dead * 2 + (one->partition != 0));
     }
-    put(g, w->handled);
+    for (i = 0; i < JOBQ_MEMORY_MESSAGES; i++) put(g, w->numbers[0][i] * 8 + w->numbers[1][i]);
+    put(g, (int64_t)w->handled * 2 + w->hidden);
 }
 
 /* -- its story, and its beginning -- */
@@ -365,9 +422,38 @@ static void begin_outbox(world *w)
 
     if (set->partitions == 0) return;
     jobq_memory_outbox(store(w), 1, set->partitions);
-    for (i = 0; set->messages[i] != '\0'; i++) {
-        jobq_memory_send(store(w), 1, i % set->partitions, jobq_str_from(NULL));
+    w->hidden = set->late_message;
+    for (i = w->hidden; set->messages[i] != '\0'; i++) {
+        jobq_memory_send(store(w), 1, i % set->partitions, jobq_str_from(&set->messages[i]));
     }
+}
+
+/* The first message's transaction commits at last: its row stands before all others. */
+static void show_message(world *w)
+{
+    jobq_memory_message *m = store(w)->messages;
+
+    memmove(&m[1], &m[0], (JOBQ_MEMORY_MESSAGES - 1) * sizeof *m);
+    memset(m, 0, sizeof *m);
+    m->partition = 1;
+    m->payload = jobq_str_from(set->messages);
+    w->hidden = false;
+}
+
+/* Space is reclaimed aside, on a connection of its own. */
+static void reclaim(world *w, int n)
+{
+    node *d = &w->nodes[n];
+    jobq_action a;
+    wire s;
+
+    memset(&a, 0, sizeof a);
+    a.kind = JOBQ_ACTION_RECLAIM;
+    wire_send(&s, &d->loop, &a);
+    d->aside = false;
+    execute(w, n, &s, true);
+    fix_chance(w, n);
+    wire_answer(&s, &d->loop, QUEUE_BITS, mono_us(w));
 }
 
 static void configure_outbox(void)
@@ -378,6 +464,7 @@ static void configure_outbox(void)
     config.message_queues = 1;
     config.sequence_max = 2;
     config.jobless_queues = set->jobs == 0;
+    config.reclaim_rows = 1;
     t->batch = 2;
     t->lease_us = t->budget_us = LEASE * TICK;
     t->headroom_us = TICK;

@@ -171,6 +171,25 @@ static const char *laws__read(const jobq_memory_partition *a, const jobq_memory_
                                       : "law 13: a partition was taken while its lease stood";
 }
 
+/* What is not acknowledged, or is a dead letter, is there as before, in the same order. */
+static const char *laws__reclaimed(const jobq_memory *before, const jobq_memory *after)
+{
+    int i, at = 0;
+
+    for (i = 0; i < JOBQ_MEMORY_MESSAGES; i++) {
+        const jobq_memory_message *m = &before->messages[i];
+        if (m->partition == 0) continue;
+        if (!m->dead && m->seq > 0 && m->seq <= before->partitions[m->partition - 1].cursor.acked) {
+            continue;
+        }
+        while (at < JOBQ_MEMORY_MESSAGES && memcmp(m, &after->messages[at], sizeof *m) != 0) at++;
+        if (at++ == JOBQ_MEMORY_MESSAGES) {
+            return "law 11: a message was reclaimed that is still needed, or lost its turn";
+        }
+    }
+    return NULL;
+}
+
 /* The first law about messages that a statement broke; NULL: none. */
 static const char *laws_messages(const jobq_memory *before, const jobq_memory *after,
                                  const wire *s, int64_t now_us)
@@ -179,6 +198,7 @@ static const char *laws_messages(const jobq_memory *before, const jobq_memory *a
     const jobq_memory_partition *a, *b;
 
     if (s->action.kind == JOBQ_ACTION_SEQUENCE) return laws__looked(before, after);
+    if (s->action.kind == JOBQ_ACTION_RECLAIM) return laws__reclaimed(before, after);
     if (!wire_of_part(s->action.kind)) return NULL;
     a = &before->partitions[p->partition - 1];
     b = &after->partitions[p->partition - 1];

@@ -30,7 +30,7 @@
 #     what was watched, alone    death, clock steps);           lease rescue_unwatched rescue_after_
 #     end a lease                test_core_loop                 outage rescue_by_snapshot sql_rescue_*
 #   6 order in a partition,      explore (its outbox worlds),   relay_* outbox_*
-#     its poison alone           test_core_relay (a world of    dead_letter_overcounted
+#     its poison alone           test_core_relay (a world of    dead_letter_overcounted explore_batch_*
 #                                its own), test_core_outbox,
 #                                test_core_handlers
 #   (rules for what comes in     test_core_strings              utf8_surrogates_taken

@@ -3452,6 +3452,7 @@ JOBQ_API void jobq_delivery_run(jobq_delivery *d, jobq_message_handler each,
 #define JOBQ__CONVOY 4                       /* wake-ups within the span: sleep is withdrawn */
 #define JOBQ__CONVOY_SPAN (50 * JOBQ__MS)
 #define JOBQ__PREFETCH (50 * JOBQ__MS)       /* fetched ahead: what handlers use up in this time */
+#define JOBQ__HOARD JOBQ__SECOND             /* what waited so long for a thread is given back */
 #define JOBQ__VACUUM_PAUSE  (4 * JOBQ__SECOND) /* between the starts of two vacuums, at least */
 /* Statements that a thread of their own carries out: no answer is awaited, no connection is
  * theirs. */
@@ -4584,6 +4585,26 @@ JOBQ_API jobq_stop jobq_loop_stopping(const jobq_loop *l, int64_t mono_us, int32
     return l->phase == JOBQ_PHASE_WORKING ? JOBQ_STOP_NONE : JOBQ_STOP_SHUTDOWN;
 }
 
+/* When jobs have waited too long for a thread, beyond one for each: handlers turned slow. */
+static int64_t jobq__due_unhoard(const jobq_loop *l)
+{
+    if (l->phase != JOBQ_PHASE_WORKING || l->queued.count <= l->config.threads) return JOBQ_NEVER;
+    return l->slots[l->queued.head].since_mono_us + JOBQ__HOARD;
+}
+
+/* All but the first are given back, so that a worker whose threads are free can have them. What
+ * handlers take is at least this, though none may have ended to tell. */
+static void jobq__unhoard(jobq_loop *l, int64_t now)
+{
+    jobq_list kept = jobq__empty;
+    int32_t i;
+
+    l->handler_us = jobq__max(l->handler_us, JOBQ__HOARD);
+    while (kept.count < l->config.threads) jobq__push(l, &kept, jobq__pop(l, &l->queued));
+    while ((i = jobq__pop(l, &l->queued)) >= 0) jobq__give_back(l, i, JOBQ_EVENT_RELEASE, now);
+    l->queued = kept;
+}
+
 /* -- being told -- */
 
 JOBQ_API void jobq_loop_stop(jobq_loop *l, int64_t mono_us, int64_t grace_us)
@@ -5543,7 +5564,7 @@ static jobq_action jobq__next_online(jobq_loop *l, int64_t now)
     int64_t beat = jobq__due_beat(l), rescue, claim, other;
     size_t i;
 
-    wait.until_mono_us = JOBQ_NEVER;
+    wait.until_mono_us = jobq__due_unhoard(l);
     if (complete <= now) return jobq__do_flush(l, JOBQ_ACTION_COMPLETE, now);
     if (settle <= now) return jobq__do_flush(l, JOBQ_ACTION_SETTLE, now);
     if (beat <= now) return jobq__do_beat(l, now);
@@ -5582,6 +5603,7 @@ JOBQ_API jobq_action jobq_loop_next(jobq_loop *l, int64_t mono_us)
     JOBQ_ASSERT(l != NULL);
     if (jobq__do_abandon(l, mono_us, &a) || jobq__relay_abandon(l, mono_us, &a)) return a;
     jobq__phase_move(l, mono_us);
+    if (mono_us >= jobq__due_unhoard(l)) jobq__unhoard(l, mono_us);
     if (l->phase == JOBQ_PHASE_EXITED) return jobq__plain(JOBQ_ACTION_EXIT);
     if (mono_us >= jobq__due_answer(l)) return jobq__plain(JOBQ_ACTION_DISCONNECT);
     return l->connected ? jobq__next_online(l, mono_us) : jobq__next_offline(l, mono_us);

@@ -679,6 +679,32 @@ static void a_handler_that_overruns_is_given_up(void **unused)
 }
 
 /* Answers about what is not there, or does not fit, change nothing. */
+/* What was fetched for quick handlers is no worker's hoard when they turn slow. */
+static void jobs_behind_slow_handlers_are_given_back(void **unused)
+{
+    int64_t id, at;
+    int i;
+
+    (void)unused;
+    loop.handler_us = 0; /* so quick were those before */
+    for (i = 0; i < 50; i++) add_job(0);
+    settle_down(0);
+    for (i = 0; i < 2; i++) assert_true(jobq_loop_take(&loop, 0) >= 0);
+    settle_down(SECOND - 1);
+    assert_int_equal(loop.queued.count, 48);
+    settle_down(SECOND);
+    assert_int_equal(loop.queued.count, 2); /* one for each thread */
+    settle_down(SECOND + 5000);             /* when results are due */
+    for (id = 1; id <= 50; id++) {
+        const jobq_job *job = &jobq_memory_get(memory, id)->job;
+        assert_int_equal(job->state, id <= 4 ? JOBQ_STATE_RUNNING : JOBQ_STATE_READY);
+        assert_int_equal(job->attempt, id <= 4);
+    }
+    for (at = 2; at < 60; at++) settle_down(at * SECOND); /* nor are they fetched again */
+    assert_int_equal(loop.queued.count, 2);
+    assert_int_equal(loop.stats.claimed, 50);
+}
+
 static void strange_answers_are_ignored(void **unused)
 {
     static jobq_loop before;
@@ -723,6 +749,7 @@ int main(void)
         cmocka_unit_test_setup(a_dead_worker_registers_anew, setup),
         cmocka_unit_test_setup(a_stop_does_not_wait_for_a_database_that_is_away, setup),
         cmocka_unit_test_setup(a_handler_that_overruns_is_given_up, setup),
+        cmocka_unit_test_setup(jobs_behind_slow_handlers_are_given_back, setup),
         cmocka_unit_test_setup(strange_answers_are_ignored, setup),
         cmocka_unit_test_setup(it_looks_again_when_its_sleep_is_announced, setup),
         cmocka_unit_test_setup(dead_workers_make_room, setup),

@@ -113,5 +113,6 @@ void row_table_read(void), row_table_get(void);
 void row_soak(void);
 void row_outbox_number(void), row_outbox_worker(void), row_outbox_latency(void);
 void row_build(void), row_memory(void), row_delay(void), row_beats(void), row_scale(void);
+void row_locked(void), row_disk(void), row_full(void), row_hoard(void), row_look(void);
 
 #endif

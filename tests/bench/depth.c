@@ -1,6 +1,6 @@
 /*
- * depth.c -- rows about big tables: depth (claims before millions of other jobs), size (a table in
- * steady use).
+ * depth.c -- rows about big tables: depth (claims before millions of other jobs), look (lists and
+ * counts of as many), size (a table in steady use).
  */
 #include "bench.h"
 
@@ -147,6 +147,122 @@ void row_depth(void)
     depth_row(db, LOAD_SCHEDULED, many, data);
     depth_row(db, LOAD_FOREIGN, bench_long ? 1000000 : many, data);
     fclose(data);
+    PQfinish(db);
+}
+
+/* -- look: what a person or a metric asks of a long queue -- */
+
+#define LOOKS 20
+#define PAGE 100
+
+static double list_ms(jobq_pg_table *jobs, const char *where, const char *order, int64_t after)
+{
+    double ms[LOOKS], started;
+    jobq_pg_job_row row;
+    jobq_pg_query query;
+    jobq_pg_rows rows;
+    jobq_pg_error error;
+    int i;
+
+    memset(&query, 0, sizeof query);
+    memset(&row, 0, sizeof row);
+    row.facts.id = after;
+    row.queue = jobq_str_from(BENCH_QUEUE);
+    query.where = where;
+    query.like = &row;
+    query.order = order;
+    query.after = after == 0 ? NULL : &row;
+    query.limit = PAGE;
+    for (i = 0; i < LOOKS; i++) {
+        started = bench_now();
+        if (jobq_pg_table_list(jobs, NULL, &query, &rows, &error)) bench_fail("%s", error.message);
+        ms[i] = 1000 * (bench_now() - started);
+        if (rows.count != PAGE) bench_fail("look: a page of %d jobs", (int)rows.count);
+        jobq_pg_rows_clear(&rows);
+    }
+    return bench_quantile(ms, LOOKS, 0.5);
+}
+
+static double counts_ms(jobq_pg *pg, long many)
+{
+    double ms[LOOKS], started;
+    jobq_pg_counts counts;
+    jobq_pg_error error;
+    int i;
+
+    for (i = 0; i < LOOKS; i++) {
+        started = bench_now();
+        if (jobq_pg_queue_counts(pg, NULL, BENCH_QUEUE, &counts, &error))
+            bench_fail("%s", error.message);
+        ms[i] = 1000 * (bench_now() - started);
+    }
+    if (counts.exact ? counts.ready + counts.scheduled != many
+                     : counts.ready < many / 4 || counts.ready > many)
+        bench_fail("look: %ld ready of %ld", (long)counts.ready, many);
+    return bench_quantile(ms, LOOKS, 0.5);
+}
+
+static double peek_ms(jobq_pg *pg)
+{
+    double ms[LOOKS], started;
+    jobq_pg_batch batch;
+    jobq_pg_error error;
+    int i;
+
+    for (i = 0; i < LOOKS; i++) {
+        started = bench_now();
+        if (jobq_pg_peek(pg, NULL, NULL, 0, NULL, 0, PAGE, &batch, &error))
+            bench_fail("%s", error.message);
+        ms[i] = 1000 * (bench_now() - started);
+        if (batch.count != PAGE) bench_fail("look: %d jobs in view", (int)batch.count);
+        jobq_pg_batch_clear(&batch);
+    }
+    return bench_quantile(ms, LOOKS, 0.5);
+}
+
+enum { LOOK_FIRST, LOOK_LATER, LOOK_QUEUE, LOOK_LAST, LOOK_PEEK, LOOK_COUNTS, LOOK_COUNT };
+
+/* Half of many jobs are ready, half scheduled. */
+static void looks_of(PGconn *db, long many, double ms[LOOK_COUNT])
+{
+    jobq_pg *pg = bench_schema(db, true);
+    jobq_pg_table *jobs;
+    jobq_pg_error error;
+
+    bench_load(db, "jobq.job", many / 2);
+    bench_sql(db, "INSERT INTO jobq.job (queue_id, kind_id, run_at) SELECT 1, 1, "
+                  "now() + i * interval '1 second' FROM generate_series(1, %ld) i", many / 2);
+    bench_sql(db, "ANALYZE jobq.job");
+    if (jobq_pg_table_open(&jobs, pg, NULL, jobq_pg_jobs_desc(true), &error))
+        bench_fail("%s", error.message);
+    ms[LOOK_FIRST] = list_ms(jobs, NULL, NULL, 0);
+    ms[LOOK_LATER] = list_ms(jobs, NULL, NULL, many / 2);
+    ms[LOOK_QUEUE] = list_ms(jobs, "queue", NULL, many / 2);
+    ms[LOOK_LAST] = list_ms(jobs, NULL, "-id", 0);
+    ms[LOOK_PEEK] = peek_ms(pg);
+    ms[LOOK_COUNTS] = counts_ms(pg, many);
+    jobq_pg_table_close(jobs);
+    jobq_pg_close(pg);
+}
+
+void row_look(void)
+{
+    static const char *const labels[] = {"first page of 100", "a later page", "a page of a queue",
+                                         "the newest 100", "what is claimed next, 100",
+                                         "its counts"};
+    long many = bench_long ? 10000000 : 300000;
+    double few[LOOK_COUNT], ms[LOOK_COUNT];
+    PGconn *db = bench_db();
+    char label[96];
+    int i;
+
+    looks_of(db, 20000, few);
+    looks_of(db, many, ms);
+    for (i = 0; i < LOOK_COUNT; i++) {
+        snprintf(label, sizeof label, "of %ld jobs: %s", many, labels[i]);
+        bench_figure(label, ms[i], "ms", "of 20,000", few[i], BENCH_AT_MOST,
+                     i == LOOK_COUNTS ? 50 : 10);
+    }
     PQfinish(db);
 }
 

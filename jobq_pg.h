@@ -1768,7 +1768,8 @@ JOBQ_API jobq_error jobq_pg_transact(jobq_pg *pg, PGconn *conn, jobq_pg_deed dee
  * headers, for roles that may not see them (grant_read), and for long lists.
  */
 
-/* Every job: the view jobs. Look for it by id; of a queue that is long, see peek and the counts. */
+/* Every job: the view jobs. By id, or a page in the order of id, also of one queue, it is quick
+ * however many there are; a state that is rare among them is searched for. */
 typedef struct jobq_pg_job_row {
     jobq_job facts; /* worker: the last one, once it has ended; see jobq_pg_job_facts */
     jobq_str queue, kind;
@@ -4156,22 +4157,29 @@ static const char *const jobq_pg__sql_004[] = {
 "    JOIN jobq.kind k ON k.id = h.kind_id;\n",
 "",
 "CREATE VIEW jobq.jobs AS\n"
-"SELECT j.id, q.name AS queue, k.name AS kind,\n"
-"       CASE j.state WHEN 'r' THEN 'ready' WHEN 'x' THEN 'running' ELSE 'waiting' END AS state,\n"
-"       j.priority, j.stage, j.stages, j.attempt,\n"
-"       coalesce(j.max_attempts, q.max_attempts) AS max_attempts, j.crash, j.suspect,\n"
-"       j.enqueued_at, j.run_at, j.claimed_at, NULL::timestamptz AS finished_at, j.worker,\n"
-"       j.claim, j.cancel_requested_at, j.key, j.payload, j.bytes, j.headers, j.errors,\n"
-"       j.queue_id, j.kind_id\n"
-"FROM jobq.job j JOIN jobq.queue q ON q.id = j.queue_id JOIN jobq.kind k ON k.id = j.kind_id\n"
-"UNION ALL\n"
-"SELECT f.id, q.name, k.name, 'failed', f.priority, f.stage, f.stages, f.attempt,\n"
-"       coalesce(f.max_attempts, q.max_attempts), f.crash, false, f.enqueued_at, f.run_at,\n"
-"       f.claimed_at, f.finished_at, f.worker, NULL, NULL, f.key, f.payload, f.bytes, f.headers,\n"
-"       f.errors, f.queue_id, f.kind_id\n"
-"FROM jobq.failed f JOIN jobq.queue q ON q.id = f.queue_id JOIN jobq.kind k ON k.id = f.kind_id\n"
-"UNION ALL\n"
-"SELECT p.* FROM jobq.past_jobs p;\n",
+"SELECT u.id, q.name AS queue, k.name AS kind, u.state, u.priority, u.stage, u.stages,\n"
+"       u.attempt, coalesce(u.max_attempts, q.max_attempts) AS max_attempts, u.crash, u.suspect,\n"
+"       u.enqueued_at, u.run_at, u.claimed_at, u.finished_at, u.worker, u.claim,\n"
+"       u.cancel_requested_at, u.key, u.payload, u.bytes, u.headers, u.errors, u.queue_id,\n"
+"       u.kind_id\n"
+"FROM (SELECT j.id, CASE j.state WHEN 'r' THEN 'ready' WHEN 'x' THEN 'running' ELSE 'waiting'\n"
+"             END AS state, j.priority, j.stage, j.stages, j.attempt, j.max_attempts, j.crash,\n"
+"             j.suspect, j.enqueued_at, j.run_at, j.claimed_at, NULL::timestamptz AS finished_at,\n"
+"             j.worker, j.claim, j.cancel_requested_at, j.key, j.payload, j.bytes, j.headers,\n"
+"             j.errors, j.queue_id, j.kind_id\n"
+"      FROM jobq.job j\n"
+"      UNION ALL\n"
+"      SELECT f.id, 'failed', f.priority, f.stage, f.stages, f.attempt, f.max_attempts, f.crash,\n"
+"             false, f.enqueued_at, f.run_at, f.claimed_at, f.finished_at, f.worker, NULL, NULL,\n"
+"             f.key, f.payload, f.bytes, f.headers, f.errors, f.queue_id, f.kind_id\n"
+"      FROM jobq.failed f\n"
+"      UNION ALL\n"
+"      SELECT h.id, CASE h.state WHEN 's' THEN 'succeeded' ELSE 'cancelled' END, h.priority,\n"
+"             h.stage, h.stages, h.attempt, NULL, h.crash, false, h.enqueued_at, h.run_at,\n"
+"             h.claimed_at, h.finished_at, h.worker, NULL, NULL, h.key, h.payload, h.bytes,\n"
+"             h.headers, h.errors, h.queue_id, h.kind_id\n"
+"      FROM jobq.history h) u\n"
+"    JOIN jobq.queue q ON q.id = u.queue_id JOIN jobq.kind k ON k.id = u.kind_id;\n",
 "",
 "CREATE VIEW jobq.failures AS\n"
 "SELECT f.id, q.name AS queue, k.name AS kind, f.finished_at AS failed_at, f.attempt, f.crash,\n"
@@ -4189,8 +4197,10 @@ static const char *const jobq_pg__sql_004[] = {
 "BEGIN\n"
 "    RETURN QUERY\n"
 "    SELECT j.id, j.queue_id, j.worker, j.claimed_at\n"
-"    FROM jobq.claim c CROSS JOIN unnest(c.jobs) AS held (id)\n"
-"    JOIN jobq.job j ON j.id = held.id AND j.worker = c.worker AND j.claim = c.number;\n"
+"    FROM jobq.claim c CROSS JOIN unnest(c.jobs) AS held (id) CROSS JOIN LATERAL (\n"
+"        SELECT one.* FROM jobq.job one\n"
+"        WHERE one.id = held.id AND one.worker = c.worker AND one.claim = c.number\n"
+"        LIMIT 1) AS j;\n"
 "END $$;\n",
 "",
 "CREATE VIEW jobq.workers AS\n"

@@ -28,24 +28,32 @@ SELECT h.id, q.name AS queue, k.name AS kind,
 FROM jobq.history h JOIN jobq.queue q ON q.id = h.queue_id
     JOIN jobq.kind k ON k.id = h.kind_id;
 
--- Every job, wherever it stands now.
+-- Every job, wherever it stands now. Names are joined behind the union, so that a page in the
+-- order of id comes from the primary keys, however many there are.
 CREATE VIEW jobq.jobs AS
-SELECT j.id, q.name AS queue, k.name AS kind,
-       CASE j.state WHEN 'r' THEN 'ready' WHEN 'x' THEN 'running' ELSE 'waiting' END AS state,
-       j.priority, j.stage, j.stages, j.attempt,
-       coalesce(j.max_attempts, q.max_attempts) AS max_attempts, j.crash, j.suspect,
-       j.enqueued_at, j.run_at, j.claimed_at, NULL::timestamptz AS finished_at, j.worker,
-       j.claim, j.cancel_requested_at, j.key, j.payload, j.bytes, j.headers, j.errors,
-       j.queue_id, j.kind_id
-FROM jobq.job j JOIN jobq.queue q ON q.id = j.queue_id JOIN jobq.kind k ON k.id = j.kind_id
-UNION ALL
-SELECT f.id, q.name, k.name, 'failed', f.priority, f.stage, f.stages, f.attempt,
-       coalesce(f.max_attempts, q.max_attempts), f.crash, false, f.enqueued_at, f.run_at,
-       f.claimed_at, f.finished_at, f.worker, NULL, NULL, f.key, f.payload, f.bytes, f.headers,
-       f.errors, f.queue_id, f.kind_id
-FROM jobq.failed f JOIN jobq.queue q ON q.id = f.queue_id JOIN jobq.kind k ON k.id = f.kind_id
-UNION ALL
-SELECT p.* FROM jobq.past_jobs p;
+SELECT u.id, q.name AS queue, k.name AS kind, u.state, u.priority, u.stage, u.stages,
+       u.attempt, coalesce(u.max_attempts, q.max_attempts) AS max_attempts, u.crash, u.suspect,
+       u.enqueued_at, u.run_at, u.claimed_at, u.finished_at, u.worker, u.claim,
+       u.cancel_requested_at, u.key, u.payload, u.bytes, u.headers, u.errors, u.queue_id,
+       u.kind_id
+FROM (SELECT j.id, CASE j.state WHEN 'r' THEN 'ready' WHEN 'x' THEN 'running' ELSE 'waiting'
+             END AS state, j.priority, j.stage, j.stages, j.attempt, j.max_attempts, j.crash,
+             j.suspect, j.enqueued_at, j.run_at, j.claimed_at, NULL::timestamptz AS finished_at,
+             j.worker, j.claim, j.cancel_requested_at, j.key, j.payload, j.bytes, j.headers,
+             j.errors, j.queue_id, j.kind_id
+      FROM jobq.job j
+      UNION ALL
+      SELECT f.id, 'failed', f.priority, f.stage, f.stages, f.attempt, f.max_attempts, f.crash,
+             false, f.enqueued_at, f.run_at, f.claimed_at, f.finished_at, f.worker, NULL, NULL,
+             f.key, f.payload, f.bytes, f.headers, f.errors, f.queue_id, f.kind_id
+      FROM jobq.failed f
+      UNION ALL
+      SELECT h.id, CASE h.state WHEN 's' THEN 'succeeded' ELSE 'cancelled' END, h.priority,
+             h.stage, h.stages, h.attempt, NULL, h.crash, false, h.enqueued_at, h.run_at,
+             h.claimed_at, h.finished_at, h.worker, NULL, NULL, h.key, h.payload, h.bytes,
+             h.headers, h.errors, h.queue_id, h.kind_id
+      FROM jobq.history h) u
+    JOIN jobq.queue q ON q.id = u.queue_id JOIN jobq.kind k ON k.id = u.kind_id;
 
 -- Failed jobs with the errors of all their attempts, a line each; error is the last one.
 CREATE VIEW jobq.failures AS
@@ -57,7 +65,8 @@ SELECT f.id, q.name AS queue, k.name AS kind, f.finished_at AS failed_at, f.atte
        to_hex(f.worker) AS worker, f.enqueued_at, f.key, f.payload, f.bytes, f.headers
 FROM jobq.failed f JOIN jobq.queue q ON q.id = f.queue_id JOIN jobq.kind k ON k.id = f.kind_id;
 
--- Running jobs, found through the claim rows, which are few; never by a scan of job.
+-- Running jobs, found through the claim rows, which are few; never by a scan of job, whatever
+-- the statistics say: LIMIT keeps a subquery from becoming a join.
 CREATE FUNCTION jobq.running()
 RETURNS TABLE (id bigint, queue_id integer, worker bigint, claimed_at timestamptz)
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
@@ -65,8 +74,10 @@ SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
 BEGIN
     RETURN QUERY
     SELECT j.id, j.queue_id, j.worker, j.claimed_at
-    FROM jobq.claim c CROSS JOIN unnest(c.jobs) AS held (id)
-    JOIN jobq.job j ON j.id = held.id AND j.worker = c.worker AND j.claim = c.number;
+    FROM jobq.claim c CROSS JOIN unnest(c.jobs) AS held (id) CROSS JOIN LATERAL (
+        SELECT one.* FROM jobq.job one
+        WHERE one.id = held.id AND one.worker = c.worker AND one.claim = c.number
+        LIMIT 1) AS j;
 END $$;
 
 -- Workers that live, and those that died in the last day. running: jobs that they hold;

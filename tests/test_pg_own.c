@@ -337,6 +337,40 @@ static void without_payloads(void **unused)
     jobq_pg_table_close(all);
 }
 
+/* Rows of jobq.job that a statement reads, in a transaction of its own. */
+static long rows_read(const char *query)
+{
+    static const char text[] = "SELECT coalesce(sum(seq_tup_read + idx_tup_fetch), 0) FROM "
+                               "pg_stat_xact_user_tables WHERE relid = 'jobq.job'::regclass";
+    long before;
+
+    RUN("BEGIN");
+    before = number("%s", text);
+    RUN("%s", query);
+    before = number("%s", text) - before;
+    RUN("COMMIT");
+    return before;
+}
+
+/* A page of jobs, and what is running, cost the same however many jobs there are. */
+static void looks_at_many_jobs(void **unused)
+{
+    jobq_pg_batch batch;
+
+    (void)unused;
+    enqueue_count(1);
+    RUN("INSERT INTO jobq.job (queue_id, kind_id) SELECT queue_id, kind_id FROM jobq.job, "
+        "generate_series(1, 20000)");
+    RUN("ANALYZE jobq.job");
+    assert_in_range(rows_read("SELECT FROM jobq.jobs ORDER BY id LIMIT 100"), 100, 110);
+    assert_in_range(rows_read("SELECT FROM jobq.jobs ORDER BY id DESC LIMIT 100"), 100, 110);
+    register_worker(7, 60 * SECOND);
+    assert_int_equal(claim_by(7, 1, 10, false, &batch), JOBQ_OK);
+    jobq_pg_batch_clear(&batch);
+    assert_int_equal(number("SELECT count(*) FROM jobq.running()"), 10);
+    assert_in_range(rows_read("SELECT jobq.running()"), 10, 20);
+}
+
 #define TEST(f) cmocka_unit_test_setup(f, pg_empty)
 
 int main(void)
@@ -345,6 +379,7 @@ int main(void)
         TEST(descriptions_fit_their_views),
         TEST(jobs_in_every_state),
         TEST(queries_on_jobs),
+        TEST(looks_at_many_jobs),
         TEST(queues_and_workers),
         TEST(partitions_and_dead_letters),
         TEST(without_payloads),

@@ -1854,6 +1854,14 @@ JOBQ_API int64_t jobq_memory_work(jobq_memory *memory, jobq_loop *loop,
 #define JOBQ_ASSERT(x) assert(x)
 #endif
 
+/* Small functions that are called in so many places that a copy in each would make up a twentieth
+ * of the program. */
+#if defined(__GNUC__) || defined(__clang__)
+#define JOBQ__ONCE __attribute__((noinline))
+#else
+#define JOBQ__ONCE
+#endif
+
 /* ---- >>errors -------------------------------------------------------------------------------- */
 
 JOBQ_API const char *jobq_error_name(jobq_error error)
@@ -1878,7 +1886,7 @@ JOBQ_API const char *jobq_error_text(jobq_error error)
     return "unknown error";
 }
 
-JOBQ_API jobq_str jobq_str_from(const char *terminated)
+JOBQ__ONCE JOBQ_API jobq_str jobq_str_from(const char *terminated)
 {
     jobq_str s = {terminated, 0};
 

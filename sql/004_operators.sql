@@ -38,9 +38,9 @@ SELECT u.id, q.name AS queue, k.name AS kind, u.state, u.priority, u.stage, u.st
        u.kind_id
 FROM (SELECT j.id, CASE j.state WHEN 'r' THEN 'ready' WHEN 'x' THEN 'running' ELSE 'waiting'
              END AS state, j.priority, j.stage, j.stages, j.attempt, j.max_attempts, j.crash,
-             j.suspect, j.enqueued_at, j.run_at, j.claimed_at, NULL::timestamptz AS finished_at,
-             j.worker, j.claim, j.cancel_requested_at, j.key, j.payload, j.bytes, j.headers,
-             j.errors, j.queue_id, j.kind_id
+             j.suspect, j.enqueued_at, j.run_at, j.claimed_at,
+             NULL::timestamptz AS finished_at, j.worker, j.claim, j.cancel_requested_at, j.key,
+             j.payload, j.bytes, j.headers, j.errors, j.queue_id, j.kind_id
       FROM jobq.job j
       UNION ALL
       SELECT f.id, 'failed', f.priority, f.stage, f.stages, f.attempt, f.max_attempts, f.crash,

@@ -2,11 +2,11 @@
 #
 #   awk -f sql/embed.awk sql/001_*.sql sql/002_*.sql jobq_pg.h
 #
-# A statement is a paragraph of the SQL file and becomes C strings of at most 4095 bytes, which is what
-# C99 promises; an empty string ends it. (A string for each line would cost a pointer and a relocation
-# each: 90 KB of a program's 490.) Lines of comment are left out: they are for the reader of sql/, and
-# were a third of the text that each program would carry. On any error nothing is printed, so that the
-# caller never stores half a header.
+# A file becomes C strings of at most 4095 bytes, which is what C99 promises, and is sent as a whole.
+# (A string for each line would cost a pointer and a relocation each: 90 KB of a program's 490; one for
+# each statement 9 KB.) Lines of comment are left out: they are for the reader of sql/, and were a third
+# of the text that each program would carry. A paragraph of the file is a statement. On any error
+# nothing is printed, so that the caller never stores half a header.
 
 function fail(text) { print "embed.awk: " text | "cat 1>&2"; close("cat 1>&2"); failed = 1; exit 1 }
 
@@ -23,19 +23,15 @@ function quoted(line,    i, c, text) {
 # A line joins the string before it while C99's limit allows. Of escapes only the result counts.
 function add_line(line) {
     size += length(line) + 1
-    statement = statement (size > 4095 ? ",\n" : statement == "" ? "" : "\n") quoted(line)
+    block = block (size > 4095 ? ",\n" : "\n") quoted(line)
     if (size > 4095) size = length(line) + 1
 }
 
 # The statement read so far, if any; `code` is its last line that is not a comment.
 function end_statement(file) {
-    if (code != "") {
-        if (code !~ /;[ \t]*(--.*)?$/) fail(file ": statement does not end with ';': " code)
-        block = block statement ",\n\"\",\n"
-        statements++
-    }
-    statement = code = ""
-    size = 0
+    if (code != "" && code !~ /;[ \t]*(--.*)?$/) fail(file ": statement does not end with ';': " code)
+    statements += code != ""
+    code = ""
 }
 
 function add_migration(file,    name, number, line, status) {
@@ -44,8 +40,8 @@ function add_migration(file,    name, number, line, status) {
     sub(/\.sql$/, "", name)
     number = substr(name, 1, 3) + 0
     if (number != migrations + 1) fail(file ": number " migrations + 1 " expected")
-    block = block "static const char *const jobq_pg__sql_" substr(name, 1, 3) "[] = {\n"
-    statements = 0
+    block = block "static const char *const jobq_pg__sql_" substr(name, 1, 3) "[] = {"
+    statements = size = 0
     while ((status = (getline line < file)) > 0) {
         if (line == "") { end_statement(file); continue }
         if (line ~ /^[ \t]*--/) continue
@@ -56,7 +52,7 @@ function add_migration(file,    name, number, line, status) {
     close(file)
     end_statement(file)
     if (!statements) fail(file ": no statement")
-    block = block "    NULL\n};\n\n"
+    block = block ",\n    NULL\n};\n\n"
     list = list sprintf("    {%d, \"%s\", jobq_pg__sql_%s},\n", number, name, substr(name, 1, 3))
     migrations++
 }

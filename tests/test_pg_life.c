@@ -816,7 +816,8 @@ static void a_parked_job_that_is_locked_is_not_forgotten(void **unused)
     PQclear(sql(other, "BEGIN; SELECT FROM jobq.job ORDER BY id LIMIT 1 FOR UPDATE"));
     unparked = number(unpark);
     kinds = number(marked);
-    PQfinish(other); /* before anything can fail: its lock goes with it */
+    PQclear(sql(other, "ROLLBACK")); /* before anything can fail */
+    PQfinish(other);
     assert_int_equal(unparked, 1);
     assert_int_equal(kinds, 1);
     assert_int_equal(number(unpark), 1);

@@ -66,6 +66,7 @@ enum { QUEUE_BITS = 2, FORGET = 4, BURNED = 4, RELAXED = 2, FORGOTTEN = 6 };
     X(TICK, "a tick passes")                                                                       \
     X(FINISH, "its handler ends")                                                                  \
     X(DELIVER, "its handler of messages ends")                                                     \
+    X(COMMITS, "its handler's own transaction acknowledges and commits")                           \
     X(ASIDE, "its housekeeping is done")                                                           \
     X(SHOW, "a message is visible that was written before all others")                             \
     X(GHOST, "a statement of a lost connection is executed after all")                             \
@@ -82,6 +83,7 @@ enum { QUEUE_BITS = 2, FORGET = 4, BURNED = 4, RELAXED = 2, FORGOTTEN = 6 };
     X(BUSY, "its next statement meets a locked row")                                               \
     X(OUTCOME, "its handler ends in another way")                                                  \
     X(FAIL, "its handler of messages fails")                                                       \
+    X(UNSURE, "its handler's own transaction ends otherwise")                                      \
     X(OVERRUN, "its handlers of messages hang until they are given up")                            \
     X(CANCEL, "someone asks to cancel a job")                                                      \
     X(HOLD, "the queue is paused")                                                                 \
@@ -103,6 +105,9 @@ static const char *const move_texts[] = {
     MOVES(X)
 #undef X
 };
+
+/* How the transaction of a handler ends. */
+typedef enum own_end { OWN_COMMITTED, OWN_UNTOLD, OWN_LATE, OWN_LOST, OWN_ROLLED_BACK } own_end;
 
 typedef struct move {
     uint8_t kind, node, arg, more;
@@ -171,6 +176,7 @@ typedef struct setting {
     int partitions, attempts; /* attempts: of a message, before the faults' */
     const char *messages;     /* the nature of each */
     bool all;                 /* a handler takes whole batches */
+    bool own;                 /* ... acknowledges in its own transaction */
     bool late_message, reclaim;
 } setting;
 
@@ -195,6 +201,7 @@ static const setting settings[] = {
     {.name = "falls", .nodes = 2, .jobs = 2, .threads = 2, .falls = true},
     {.name = "batch", .nodes = 2, .partitions = 1, .attempts = 1, .messages = "grg", .all = true},
     {.name = "says", .nodes = 2, .partitions = 1, .attempts = 3, .messages = "gpx", .all = true},
+    {.name = "own", .nodes = 2, .partitions = 1, .attempts = 3, .messages = "grx", .own = true},
     {.name = "shows", .nodes = 2, .partitions = 1, .attempts = 3, .messages = "ggx",
      .late_message = true, .reclaim = true},
     {.name = "forgets", .nodes = 2, .partitions = 1, .attempts = 3, .messages = "xgg",
@@ -242,6 +249,8 @@ static bool beyond_disk(const world *w, const jobq_action *action);
 static const jobq_memory *image_at(const world *w, int i);
 static bool is_forgotten(const world *w, int64_t worker, int64_t claim);
 static bool deliver(world *w, int n, int32_t part, bool good);
+static void commit_own(world *w, int n, int32_t part, own_end end);
+static void leave_own(world *w, int n, int32_t part);
 static void check_begin(const world *w, const jobq_part *p);
 static void check_messages_written(world *w, const jobq_memory *before, const wire *s);
 static void check_outbox(const world *w);
@@ -520,6 +529,14 @@ static bool lingers(jobq_action_kind kind)
            kind != JOBQ_ACTION_SLEEP && kind != JOBQ_ACTION_RESCUE;
 }
 
+static void haunt(world *w, int n, const wire *s)
+{
+    if (w->zombies == ZOMBIES) return;
+    memset(&w->ghosts[w->zombies], 0, sizeof w->ghosts[0]);
+    w->ghosts[w->zombies].node = n;
+    w->ghosts[w->zombies++].wire = *s;
+}
+
 /* The connection is gone. What had not been executed may be, later. */
 static void drop_flight(world *w, int n)
 {
@@ -528,10 +545,7 @@ static void drop_flight(world *w, int n)
 
     for (i = 0; i < d->flying; i++) {
         if (d->flight[i].executed || !lingers(d->flight[i].action.kind)) continue;
-        if (w->zombies == ZOMBIES) break;
-        memset(&w->ghosts[w->zombies], 0, sizeof w->ghosts[0]);
-        w->ghosts[w->zombies].node = n;
-        w->ghosts[w->zombies++].wire = d->flight[i];
+        haunt(w, n, &d->flight[i]);
     }
     memset(d->flight, 0, (size_t)d->flying * sizeof d->flight[0]);
     d->flying = 0;
@@ -645,6 +659,7 @@ static void pump(world *w, int n)
         }
         if (a.kind == JOBQ_ACTION_WAIT || broken[0] != '\0') break;
         if (a.kind == JOBQ_ACTION_ABANDON) {
+            if (a.messages) leave_own(w, n, a.slot);
             jobq__memory_do_abandon(&d->loop, &a, mono_us(w));
             continue;
         }
@@ -764,7 +779,9 @@ static void enqueue(world *w, bool early)
 static void crash(world *w, int n)
 {
     node *d = &w->nodes[n];
+    int32_t i;
 
+    for (i = 0; i < d->loop.relay.count; i++) leave_own(w, n, i);
     drop_flight(w, n);
     d->up = d->paused = d->severed = d->aside = false;
     memset(&d->loop, 0, sizeof d->loop);
@@ -793,6 +810,7 @@ static void apply_fault(world *w, const move *m)
         break;
     case MOVE_OUTCOME: finish(w, m->node, m->arg, (jobq_outcome)m->more); break;
     case MOVE_OVERRUN: d->hung = true; break;
+    case MOVE_UNSURE: commit_own(w, m->node, m->arg, (own_end)m->more); break;
     case MOVE_FAIL: deliver(w, m->node, m->arg, false); break;
     case MOVE_CANCEL: jobq_memory_cancel(store(w), m->arg, store_us(w)); break;
     case MOVE_HOLD: jobq_memory_policy(store(w), 1, &policy, true); break;
@@ -818,6 +836,7 @@ static void apply(world *w, const move *m)
     case MOVE_DELIVER:
         if (deliver(w, m->node, m->arg, true)) crash(w, m->node);
         break;
+    case MOVE_COMMITS: commit_own(w, m->node, m->arg, OWN_COMMITTED); break;
     case MOVE_ASIDE: reclaim(w, m->node); break;
     case MOVE_SHOW: show_message(w); break;
     case MOVE_GHOST:
@@ -881,6 +900,16 @@ static bool at_rest(const world *w)
 
 static bool may(const world *w, move_kind kind) { return w->faults > 0 && w->left[kind] > 0; }
 
+static void list_own(const world *w, int n, int part, moves *all)
+{
+    int end;
+
+    add(all, MOVE_COMMITS, n, part, 0);
+    for (end = OWN_UNTOLD; end <= OWN_ROLLED_BACK && may(w, MOVE_UNSURE); end++) {
+        add(all, MOVE_UNSURE, n, part, end);
+    }
+}
+
 static void list_handlers(const world *w, int n, moves *all)
 {
     const jobq_loop *l = &w->nodes[n].loop;
@@ -895,6 +924,7 @@ static void list_handlers(const world *w, int n, moves *all)
         add(all, MOVE_OUTCOME, n, l->running[i], JOBQ_OUTCOME_CANCELLED);
     }
     for (i = 0; i < l->relay.count && !w->nodes[n].hung; i++) {
+        if (l->relay.parts[i].state == JOBQ_PART_COMMITTING) list_own(w, n, i, all);
         if (l->relay.parts[i].state != JOBQ_PART_RUNNING) continue;
         add(all, MOVE_DELIVER, n, i, 0);
         if (may(w, MOVE_FAIL)) add(all, MOVE_FAIL, n, i, 0);
@@ -1460,10 +1490,11 @@ static bool next_move(const world *w, int n, move *m)
     m->kind = MOVE_FINISH;
     m->arg = (uint8_t)d->loop.running[0];
     if (d->loop.running_count > 0) return true;
-    m->kind = MOVE_DELIVER;
-    for (part = 0; part < r->count && r->parts[part].state != JOBQ_PART_RUNNING;) part++;
+    for (part = 0; part < r->count && !jobq__relay_runs(&r->parts[part]);) part++;
+    if (part == r->count) return false;
+    m->kind = r->parts[part].state == JOBQ_PART_RUNNING ? MOVE_DELIVER : MOVE_COMMITS;
     m->arg = (uint8_t)part;
-    return part < r->count;
+    return true;
 }
 
 /* Without faults, with good handlers, every job ends within a bound, and every message, poison
@@ -1576,11 +1607,10 @@ static void say_jobs(const world *w)
 {
     int i;
 
-    printf("       ");
     for (i = 0; i < store(w)->job_count; i++) {
         const jobq_job *job = job_at(w, i);
         const node *d = owner(w, job->worker);
-        printf("%sjob %d %s", i > 0 ? "; " : "", i + 1, jobq_state_name(job->state));
+        printf("%sjob %d %s", i > 0 ? "; " : "       ", i + 1, jobq_state_name(job->state));
         if (job->worker != 0) {
             if (d != NULL) printf(" by worker %d", (int)(d - w->nodes) + 1);
             else printf(" by someone gone");
@@ -1590,7 +1620,7 @@ static void say_jobs(const world *w)
                job->suspect ? " suspect" : "", job->cancel_requested ? " to be cancelled" : "");
         if (set->stages > 1) printf(" stage %d", job->stage);
     }
-    printf("\n");
+    if (store(w)->job_count > 0) printf("\n");
     say_outbox(w);
 }
 
@@ -1605,6 +1635,9 @@ static void say_move(const world *w, int line, const move *m)
 {
     static const char *const outcomes[] = {"none",   "success",   "retry", "discard",
                                            "snooze", "cancelled", "done"};
+    static const char *const ends[] = {"", "it commits, and nobody is told",
+                                       "it may commit, later", "it is lost, and nobody is told",
+                                       "it is rolled back"};
     const node *d = &w->nodes[m->node];
     const wire *s = m->kind == MOVE_GHOST ? &w->ghosts[m->arg].wire : &d->flight[m->arg];
 
@@ -1635,6 +1668,7 @@ static void say_move(const world *w, int line, const move *m)
     if (m->kind == MOVE_BUSY && s->action.kind == JOBQ_ACTION_RESCUE) {
         printf(", all but %d claims", m->arg);
     } else if (m->kind == MOVE_BUSY && set->jobs > 0) printf(", job %d", m->arg);
+    if (m->kind == MOVE_UNSURE) printf(": %s", ends[m->more]);
     if (m->kind == MOVE_CANCEL) printf(": job %d", m->arg);
     if (m->kind == MOVE_STEP) printf(m->arg == 0 ? " forward" : " back");
     if (m->kind == MOVE_FALL) printf(": %d", m->arg);

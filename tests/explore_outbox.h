@@ -6,7 +6,7 @@
  * where, x is refused, k kills the process of its handler. Message i goes to partition i modulo
  * their count. In a world of late messages the first becomes visible when its time comes, and is
  * numbered after those that were written behind it. Where numbers lead is remembered: reclaimed
- * messages are gone.
+ * messages are gone. A handler in a transaction of its own has handled what that commits.
  */
 
 /* -- its handlers -- */
@@ -31,12 +31,13 @@ static bool handled(const world *w, int64_t partition, int64_t seq)
 
 static jobq_result handle_message(jobq_delivery *d, const jobq_message *message)
 {
-    char nature = nature_of(handling, d->partition_id, message->seq);
+    int32_t at = message_index(handling, d->partition_id, message->seq);
+    char nature = set->messages[at];
 
     if (nature == 'k') killed = true;
     if (nature == 'k' || nature == 'r' || nature == 'p') return JOBQ_RESULT_RETRY;
     if (nature == 'x') return JOBQ_RESULT_REJECT;
-    handling->handled |= 1u << message_index(handling, d->partition_id, message->seq);
+    if (!set->own) handling->handled |= 1u << at;
     return JOBQ_RESULT_SUCCESS;
 }
 
@@ -105,10 +106,67 @@ static bool deliver(world *w, int n, int32_t part, bool good)
                       good && set->all ? handle_batch : NULL, &v);
     if (killed) return true;
     fix_chance(w, n);
-    if (!jobq_loop_delivered(l, mono_us(w), part, p->generation, &v, outcomes, false)) {
+    if (!jobq_loop_delivered(l, mono_us(w), part, p->generation, &v, outcomes, set->own)) {
         violate("a handler's result was not wanted");
     }
     return false;
+}
+
+/* -- a handler's own transaction -- */
+
+static wire own_ack(node *d, int32_t part)
+{
+    const jobq_part *p = &d->loop.relay.parts[part];
+    jobq_action a;
+    wire s;
+
+    memset(&a, 0, sizeof a);
+    a.kind = JOBQ_ACTION_ACK;
+    a.slot = part;
+    a.worker = p->worker;
+    a.number = p->claim;
+    wire_send(&s, &d->loop, &a);
+    s.own = true;
+    return s;
+}
+
+/* It acknowledges and commits, or does not; and the loop is told, or not for sure. */
+static void commit_own(world *w, int n, int32_t part, own_end end)
+{
+    node *d = &w->nodes[n];
+    wire s = own_ack(d, part);
+    jobq_error told = JOBQ_ERROR_CONNECTION;
+
+    if (end == OWN_COMMITTED || end == OWN_UNTOLD) execute(w, n, &s, true);
+    if (end == OWN_COMMITTED) told = s.error;
+    if (end == OWN_ROLLED_BACK) told = JOBQ_ERROR_RETRYABLE;
+    if (end == OWN_LATE) haunt(w, n, &s);
+    fix_chance(w, n);
+    jobq_loop_committed(&d->loop, mono_us(w), part, d->loop.relay.parts[part].generation, told);
+}
+
+/* Nobody waits for it any more: it may commit after all. */
+static void leave_own(world *w, int n, int32_t part)
+{
+    wire s;
+
+    if (w->nodes[n].loop.relay.parts[part].state != JOBQ_PART_COMMITTING) return;
+    s = own_ack(&w->nodes[n], part);
+    haunt(w, n, &s);
+}
+
+/* Promise 2: what a handler does in its own transaction is there once, with its acknowledgement. */
+static void check_effects(world *w, const wire *s)
+{
+    int i;
+
+    for (i = 0; i < s->u.part.u.plan.done; i++) {
+        int64_t seq = s->u.part.acked_before + 1 + i;
+        uint32_t bit = 1u << message_index(w, s->u.part.partition, seq);
+        if (s->u.part.outcomes[i] != JOBQ_RESULT_SUCCESS) continue;
+        if ((w->handled & bit) != 0) violate("promise 2: message %d took effect twice", (int)seq);
+        if (s->own) w->handled |= bit;
+    }
 }
 
 /* Law 10, when a handler begins: all before its messages has been handled, or is a dead letter. */
@@ -206,6 +264,7 @@ static void check_messages_written(world *w, const jobq_memory *before, const wi
     if (s->action.kind == JOBQ_ACTION_READ && jobq__holder_same(&b->holder, &p->token)) {
         check_taken(w, a, p);
     }
+    if (set->own && s->action.kind == JOBQ_ACTION_ACK && s->error == JOBQ_OK) check_effects(w, s);
     check_acknowledged(w, p->partition, &a->cursor);
     if (memcmp(&a->holder, &b->holder, sizeof a->holder) != 0 && b->holder.worker != 0) {
         w->held[p->partition - 1] = w->tick;
@@ -320,6 +379,7 @@ static void put_wire_part(digest *g, const wire *s)
         put(g, d != NULL && d->loop.relay.parts[s->action.slot].generation == p->generation);
     }
     if (s->action.kind == JOBQ_ACTION_ACK && !s->executed) {
+        put(g, s->own);
         put_plan(g, &p->u.plan);
         for (i = 0; i < JOBQ_LOOP_BATCH; i++) put(g, p->outcomes[i]);
     }
@@ -358,7 +418,8 @@ static void put_part(digest *g, const jobq_part *p)
     if (jobq__relay_runs(p)) {
         put(g, ticks(w, p->budget_mono_us, -LEASE - 1));
         put(g, ticks(w, p->renew_mono_us, -LEASE - 1));
-    } else if (p->state != JOBQ_PART_QUEUED) put_plan(g, &p->plan);
+    }
+    if (p->state > JOBQ_PART_RUNNING) put_plan(g, &p->plan);
 }
 
 static void put_relay(digest *g, const jobq_relay *r)

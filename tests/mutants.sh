@@ -18,8 +18,9 @@
 #                                differential                   short_answer_is_empty places_run_out
 #                                                               sql_number_not_burned sql_late_never
 #                                                               sql_rescue_loses_the_rest
-#   2 at least once, and once    explore, simulate; test_pg_    result_not_resent
-#     in its own transaction     fence (COMMIT)                 sql_lost_lease_commits
+#   2 at least once, and once    explore (worlds of own trans-  result_not_resent explore_own_*
+#     in its own transaction     actions), simulate; test_pg_   sql_lost_lease_commits
+#                                fence (COMMIT)
 #   3 no stale writer            laws.h after each statement    unfenced_settle kept_without_token
 #                                of explore and simulate;       claim_number_reused sql_unfenced_*
 #                                conform, differential          sql_dead_worker_* sql_claim_number_*
@@ -31,7 +32,7 @@
 #     end a lease                test_core_loop                 outage rescue_by_snapshot sql_rescue_*
 #   6 order in a partition,      explore (its outbox worlds),   relay_* outbox_*
 #     its poison alone           test_core_relay (a world of    dead_letter_overcounted explore_batch_*
-#                                its own), test_core_outbox,
+#                                its own), test_core_outbox,    explore_says_* explore_shows_*
 #                                test_core_handlers
 #   (rules for what comes in     test_core_strings              utf8_surrogates_taken
 #     from outside)                                             json_zero_counts

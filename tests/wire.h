@@ -43,6 +43,7 @@ typedef struct wire_part {
 typedef struct wire {
     jobq_action action;
     bool executed;
+    bool own; /* ACK: in the transaction of its handler */
     jobq_error error;
     int32_t count; /* flush: items; claim, recover: jobs of the answer; policies: queues */
     /* the request */

@@ -3554,7 +3554,7 @@ static const char *const jobq_pg__sql_003[] = {
 "RETURNS TABLE (partition bigint, queue_id integer, waiting bigint, due_us bigint,\n"
 "               worker bigint, claim bigint, beat bigint, lease_us bigint)\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off\n"
-"SET enable_bitmapscan = off SET jit = off AS $$\n"
+"SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$\n"
 "#variable_conflict use_column\n"
 "DECLARE v record;\n"
 "BEGIN\n"

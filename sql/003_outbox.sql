@@ -510,7 +510,7 @@ CREATE FUNCTION jobq.outbox_sequence(
 RETURNS TABLE (partition bigint, queue_id integer, waiting bigint, due_us bigint,
                worker bigint, claim bigint, beat bigint, lease_us bigint)
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
-SET enable_bitmapscan = off SET jit = off AS $$
+SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
 #variable_conflict use_column
 DECLARE v record;
 BEGIN

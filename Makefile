@@ -52,7 +52,8 @@ demo-outbox: ## the outbox example: transfers, two relays, one is killed (ARGS="
 bench: ## speed beside its floors; ARGS="--long --only drain,one --runs 5"
 	@CC="$(CC)" tests/setup.sh bench
 	@$(MAKE) build-bench
-	@exec env JOBQ_SERVER_FSYNC=on tests/server.sh tests/bench/bench.sh $(ARGS)
+	@exec env JOBQ_SERVER_FSYNC=on JOBQ_SERVER_OPTIONS="-c min_wal_size=1GB -c max_wal_size=2GB" \
+		tests/server.sh tests/bench/bench.sh $(ARGS)
 
 # A build that fails leaves no program behind: run.sh counts that. The last line is the verdict.
 # exec: a signal to make has to reach server.sh and run.sh, not a shell between.

@@ -3377,9 +3377,10 @@ static const char *const jobq_pg__sql_003[] = {
 "    SELECT v_queue.id::bigint * 32768 + coalesce(u.hash & (v_queue.partitions - 1),\n"
 "                                                 u.partition, 0),\n"
 "           u.id, u.type, u.payload, u.bytes, u.headers\n"
-"    FROM ROWS FROM (unnest(ids), unnest(existed), unnest(p_partitions), unnest(p_hashes),\n"
-"                    unnest(p_types), unnest(p_payloads), unnest(p_bytes), unnest(p_headers))\n"
-"         AS u (id, existed, partition, hash, type, payload, bytes, headers)\n"
+"    FROM (SELECT unnest(ids) AS id, unnest(existed) AS existed,\n"
+"                 unnest(p_partitions) AS partition, unnest(p_hashes) AS hash,\n"
+"                 unnest(p_types) AS type, unnest(p_payloads) AS payload,\n"
+"                 unnest(p_bytes) AS bytes, unnest(p_headers) AS headers) AS u\n"
 "    WHERE u.existed IS NOT TRUE;\n"
 "    IF p_notify THEN PERFORM jobq.wake(v_queue.id, 1); END IF;\n"
 "END $$;\n"
@@ -3591,10 +3592,10 @@ static const char *const jobq_pg__sql_003[] = {
 "    OUT headers jsonb[])\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off\n"
 "SET enable_bitmapscan = off SET enable_sort = off SET jit = off\n"
-"SET plan_cache_mode = force_generic_plan AS $$\n"
+"SET plan_cache_mode = force_generic_plan AS $$\n",
 "#variable_conflict use_column\n"
 "DECLARE\n"
-"    v_slots smallint[];\n",
+"    v_slots smallint[];\n"
 "    v_before bigint;\n"
 "BEGIN\n"
 "    FOR i IN 1 .. 4 LOOP\n"
@@ -3688,8 +3689,8 @@ static const char *const jobq_pg__sql_003[] = {
 "    v_keep := v.answer = 'h';\n"
 "    IF NOT v_keep AND v_row.worker IS NULL THEN RETURN v; END IF;\n"
 "    UPDATE jobq.partition p\n"
-"    SET beat = p.beat + 1, worker = CASE WHEN v_keep THEN p_worker END,\n"
-"        claim = CASE WHEN v_keep THEN p_claim END,\n",
+"    SET beat = p.beat + 1, worker = CASE WHEN v_keep THEN p_worker END,\n",
+"        claim = CASE WHEN v_keep THEN p_claim END,\n"
 "        lease_us = CASE WHEN v_keep THEN p_lease_us END,\n"
 "        lease_until = CASE WHEN v_keep THEN v_now + p_lease_us * interval '1 microsecond' END,\n"
 "        reading = CASE WHEN v_keep THEN v_last ELSE 0 END,\n"
@@ -3773,8 +3774,8 @@ static const char *const jobq_pg__sql_003[] = {
 "    v.effective := p_effective;\n"
 "    v.successes := p_successes;\n"
 "    v.error := p_error;\n"
-"    IF v_keep THEN\n"
-"        SELECT m.created_ats, m.types, m.payloads, m.bytes, m.headers\n",
+"    IF v_keep THEN\n",
+"        SELECT m.created_ats, m.types, m.payloads, m.bytes, m.headers\n"
 "        INTO v.created_ats, v.types, v.payloads, v.bytes, v.headers\n"
 "        FROM jobq.outbox_messages(p_partition, p_acked + 1, v_last, v_lasts) m;\n"
 "    END IF;\n"
@@ -3860,8 +3861,8 @@ static const char *const jobq_pg__sql_003[] = {
 "        RETURN;\n"
 "    END IF;\n"
 "    IF p_slot = 0 THEN LOCK TABLE jobq.message_0;\n"
-"    ELSIF p_slot = 1 THEN LOCK TABLE jobq.message_1;\n"
-"    ELSIF p_slot = 2 THEN LOCK TABLE jobq.message_2;\n",
+"    ELSIF p_slot = 1 THEN LOCK TABLE jobq.message_1;\n",
+"    ELSIF p_slot = 2 THEN LOCK TABLE jobq.message_2;\n"
 "    ELSE LOCK TABLE jobq.message_3;\n"
 "    END IF;\n"
 "    IF jobq.outbox_needed(p_slot) THEN RETURN; END IF;\n"
@@ -3948,9 +3949,9 @@ static const char *const jobq_pg__sql_003[] = {
 "               OR o.queue_id = (SELECT q.id FROM jobq.queue q WHERE q.name = p_queue))\n"
 "          AND (p_partition IS NULL OR o.partition & 32767 = p_partition)\n"
 "          AND (p_type IS NULL OR o.type = p_type)\n"
-"        ORDER BY o.deadline NULLS FIRST, o.id LIMIT p_limit FOR UPDATE SKIP LOCKED))\n"
+"        ORDER BY o.deadline NULLS FIRST, o.id LIMIT p_limit FOR UPDATE SKIP LOCKED))\n",
 "    RETURNING d.*;\n"
-"END $$;\n",
+"END $$;\n"
 "CREATE FUNCTION jobq.dead_letter_resolve(p_token bigint, p_ids bigint[]) RETURNS integer\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "DECLARE v_count integer;\n"
@@ -4032,8 +4033,8 @@ static const char *const jobq_pg__sql_003[] = {
 "       now() - coalesce((SELECT m.created_at FROM jobq.message m\n"
 "                         WHERE m.partition = p.id AND m.seq = p.acked + 1),\n"
 "                             i.oldest_at) AS age,\n"
-"       (SELECT count(*) FROM unnest(p.tried) t WHERE t > p.acked)::integer AS attempts,\n"
-"       CASE WHEN p.effective = 0 THEN 'normal' ELSE 'degraded' END AS mode,\n",
+"       (SELECT count(*) FROM unnest(p.tried) t WHERE t > p.acked)::integer AS attempts,\n",
+"       CASE WHEN p.effective = 0 THEN 'normal' ELSE 'degraded' END AS mode,\n"
 "       nullif(p.effective, 0) AS batch, p.failures, to_hex(p.worker) AS holder, p.lease_until,\n"
 "       p.run_at, p.error, d.pending AS dead_letters, p.id, p.queue_id, p.worker\n"
 "FROM jobq.partition p\n"

@@ -289,9 +289,10 @@ BEGIN
     SELECT v_queue.id::bigint * 32768 + coalesce(u.hash & (v_queue.partitions - 1),
                                                  u.partition, 0),
            u.id, u.type, u.payload, u.bytes, u.headers
-    FROM ROWS FROM (unnest(ids), unnest(existed), unnest(p_partitions), unnest(p_hashes),
-                    unnest(p_types), unnest(p_payloads), unnest(p_bytes), unnest(p_headers))
-         AS u (id, existed, partition, hash, type, payload, bytes, headers)
+    FROM (SELECT unnest(ids) AS id, unnest(existed) AS existed,
+                 unnest(p_partitions) AS partition, unnest(p_hashes) AS hash,
+                 unnest(p_types) AS type, unnest(p_payloads) AS payload,
+                 unnest(p_bytes) AS bytes, unnest(p_headers) AS headers) AS u
     WHERE u.existed IS NOT TRUE;
     IF p_notify THEN PERFORM jobq.wake(v_queue.id, 1); END IF;
 END $$;

@@ -138,7 +138,16 @@ double bench_number(PGconn *db, const char *format, ...)
     return value;
 }
 
-void bench_wal_reset(PGconn *db) { bench_sql(db, "CHECKPOINT"); }
+/* A server in use writes its log over old segments; a fresh one has none, and would fill each with
+ * zeros first: a sixth of what numbering messages costs. */
+void bench_wal_reset(PGconn *db)
+{
+    bench_sql(db, "DO $$ BEGIN WHILE (SELECT count(*) FROM pg_ls_waldir()) < (SELECT setting::int "
+                  "/ 16 FROM pg_settings WHERE name = 'min_wal_size') LOOP "
+                  "PERFORM pg_logical_emit_message(false, 'bench', ''), pg_switch_wal(); "
+                  "END LOOP; END $$");
+    bench_sql(db, "CHECKPOINT");
+}
 
 void bench_payload(char out[BENCH_PAYLOAD + 1], long n)
 {

@@ -36,7 +36,8 @@ void bench_fail(const char *format, ...);
 PGconn *bench_db(void);
 void bench_sql(PGconn *db, const char *format, ...);
 double bench_number(PGconn *db, const char *format, ...);
-void bench_wal_reset(PGconn *db); /* a checkpoint, so that none falls into a measurement */
+void bench_wal_reset(PGconn *db); /* a checkpoint, so that none falls into a measurement, and a log
+                                     whose segments are there */
 void bench_payload(char out[BENCH_PAYLOAD + 1], long n);
 
 /* A fresh schema with one queue and one kind, both of id 1. */

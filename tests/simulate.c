@@ -45,6 +45,7 @@ static void simulate_assert(const char *text);
 #define HOUR (3600 * SECOND)
 enum { NODES = 24, JOBS = 1000, ROWS = 192, CLAIM_ROWS = 2048, FLIGHT = 24, ZOMBIES = 64 };
 enum { QUEUE_BITS = 14, KIND_POISON = 5, KIND_RARE = 4, KINDS = 5, TRACE = 60 };
+enum { RUSH = JOBS * 4 / 10 }; /* jobs that come when the faults have stopped */
 enum { OUTBOX = 3, PARTITIONS = JOBQ_MEMORY_PARTITIONS, MAILS = 3000, COMMITS = 4 * NODES };
 
 #define FAULTS(X)                                                                                  \
@@ -123,7 +124,7 @@ typedef struct tale {
     int64_t due_us;                /* claimable since, true time; -1: is not */
     int64_t passed_us[NODES];      /* first passed over by this worker's claim; -1: not */
     uint32_t passed_life[NODES];
-    bool touched;                  /* an operator had his hands on it */
+    int64_t starved_us;            /* first passed over by anyone since the faults stopped */
 } tale;
 
 /* ... and about a message. */
@@ -147,6 +148,7 @@ typedef struct summary {
     int64_t virtual_us, jobs, succeeded, failed, cancelled, rescued, statements, longest_us;
     int64_t messages, rolled_back, delivered, redelivered, dead, taken_over, abandoned, unknown;
     int64_t faults[FAULT_COUNT];
+    int64_t starved_us[2]; /* longest that a job, a suspect was passed over by younger ones */
 } summary;
 
 typedef struct world {
@@ -407,12 +409,50 @@ static void check_lease(const node *d)
     }
 }
 
-/* A job that a claim passed over for a later one of its lane: a bound may hide it, not for long. */
+/* How long a job may be passed over for younger ones of its lane: a bound hides it until the next
+ * sweep, a suspect until the next heartbeat tells of it. */
+static int64_t patience(const jobq_job *job)
+{
+    return w->config.sweep_us + w->config.answer_us + SECOND +
+           (job->suspect ? w->config.heartbeat_us : 0);
+}
+
+static void check_hidden(int n, const packet *p, const jobq_job *job)
+{
+    tale *t = &w->tales[job->id - 1];
+
+    if (t->passed_us[n] < 0 || t->passed_life[n] != w->nodes[n].life) {
+        t->passed_us[n] = p->sent_us;
+        t->passed_life[n] = w->nodes[n].life;
+    } else if (p->sent_us - t->passed_us[n] > patience(job)) {
+        violate("a bound of worker %d hides job %d for %.1f s", n, (int)job->id,
+                (double)(p->sent_us - t->passed_us[n]) / 1e6);
+    }
+}
+
+/* Without faults nobody starves: not all workers together pass a job over for longer. */
+static void check_starved(const packet *p, const jobq_job *job)
+{
+    tale *t = &w->tales[job->id - 1];
+    int64_t *longest = &w->sum.starved_us[job->suspect];
+
+    if (!w->calm && !w->pure) return;
+    if (t->starved_us < 0) t->starved_us = p->sent_us;
+    if (p->sent_us - t->starved_us > *longest) *longest = p->sent_us - t->starved_us;
+    if (p->sent_us - t->starved_us > patience(job)) {
+        violate("%s %d starves: for %.1f s younger ones of its lane are worked",
+                job->suspect ? "suspect" : "job", (int)job->id,
+                (double)(p->sent_us - t->starved_us) / 1e6);
+    }
+}
+
+/* Whom a claim passed over: due, older than what it took, in the same lane, and of a kind that its
+ * worker has. */
 static void check_passed(int n, const packet *p, const jobq_job *taken)
 {
     const wire *s = &p->wire;
     jobq_lane lane;
-    uint64_t foreign = 0;
+    uint64_t foreign = ~w->nodes[n].kinds;
     int i;
 
     for (i = 0; i < s->foreign_count; i++) foreign |= (uint64_t)1 << s->foreign[i];
@@ -423,20 +463,13 @@ static void check_passed(int n, const packet *p, const jobq_job *taken)
     lane.after_at_us = INT64_MIN;
     for (i = 0; i < store->job_count; i++) {
         const jobq_job *job = &jobq_memory_jobs(store)[i].job;
-        tale *t = &w->tales[i];
-        int64_t limit = w->config.sweep_us + w->config.answer_us + SECOND;
         if (job->run_at_us > taken->run_at_us ||
-            !jobq__memory_eligible(job, &lane, foreign, false, store_us())) {
+            !jobq__memory_eligible(job, &lane, foreign, job->suspect, store_us())) {
             continue;
         }
         if (job->run_at_us == taken->run_at_us && job->id > taken->id) continue;
-        if (t->passed_us[n] < 0 || t->passed_life[n] != w->nodes[n].life) {
-            t->passed_us[n] = p->sent_us;
-            t->passed_life[n] = w->nodes[n].life;
-        } else if (p->sent_us - t->passed_us[n] > limit) {
-            violate("a bound of worker %d hides job %d for %.1f s", n, (int)job->id,
-                    (double)(p->sent_us - t->passed_us[n]) / 1e6);
-        }
+        if (!job->suspect) check_hidden(n, p, job);
+        check_starved(p, job);
     }
 }
 
@@ -451,6 +484,7 @@ static void note_claimed(int n, const packet *p)
             w->sum.longest_us = w->now_us - t->due_us;
         }
         t->due_us = -1;
+        t->starved_us = -1;
         for (k = 0; k < NODES; k++) t->passed_us[k] = -1;
         if (n >= 0 && !job->suspect && i + 1 == p->wire.count) check_passed(n, p, job);
     }
@@ -611,6 +645,7 @@ static void crash(int n)
 static int64_t handler_time(const jobq_job *job)
 {
     if (w->pure) return between(MS, 200 * MS);
+    if (job->id > JOBS - RUSH) return between(SECOND / 2, 4 * SECOND);
     if (job->kind == 3) return between(SECOND, chance(20) ? 3 * w->config.lease_us : 5 * SECOND);
     return chance(300) ? 0 : between(0, 300 * MS);
 }
@@ -835,23 +870,39 @@ static void wake_sleepers(int32_t most)
     }
 }
 
+/* Without faults there is one lane. */
 static void enqueue(int32_t kind)
 {
     jobq_job like = jobq_job_new(0);
+    bool one = w->calm || w->pure;
     int64_t id;
 
-    like.queue = w->pure ? 1 : (int32_t)between(1, 2);
+    like.queue = one ? 1 : (int32_t)between(1, 2);
     like.kind = kind;
-    like.priority = (int16_t)(w->pure ? 0 : between(0, 2));
-    like.stages = (int16_t)(w->pure || chance(800) ? 1 : between(2, 3));
-    if (chance(200) && !w->pure) like.run_at_us = store_us() + between(0, 120 * SECOND);
+    like.priority = (int16_t)(one ? 0 : between(0, 2));
+    like.stages = (int16_t)(one || chance(800) ? 1 : between(2, 3));
+    if (chance(200) && !one) like.run_at_us = store_us() + between(0, 120 * SECOND);
     if (chance(100) && !w->pure) like.max_attempts = (int32_t)between(1, 4);
     id = jobq_memory_enqueue(store, &like, jobq_str_from(NULL), store_us());
     if (id == 0) return;
-    if (chance(100) && !w->pure) job_of(id)->run_at_us -= between(0, 3 * SECOND); /* commits late */
+    if (chance(100) && !w->pure) { /* commits late */
+        job_of(id)->run_at_us -= between(0, (w->calm ? 20 : 3) * SECOND);
+    }
     trace("job %d is enqueued, kind %d", (int)id, (int)kind);
 }
 
+static int32_t ready_jobs(void)
+{
+    int32_t count = 0, i;
+
+    for (i = 0; i < store->job_count; i++) {
+        count += jobq_memory_jobs(store)[i].job.state == JOBQ_STATE_READY;
+    }
+    return count;
+}
+
+/* When the faults have stopped, as many jobs as keep all workers busy, and no more: each lower
+ * bound is close behind what comes. */
 static void produce(void)
 {
     int32_t count = (int32_t)(chance(100) ? between(1, 30) : between(1, 3)), i;
@@ -892,7 +943,6 @@ static void operate(void)
         hold(queue, paused);
         if (paused) plan(w->now_us + between(0, 120 * SECOND), EVENT_UNHOLD, -1)->arg = queue;
     } else if (id != 0 && chance(300)) {
-        w->tales[id - 1].touched = true;
         if (job_of(id)->state == JOBQ_STATE_FAILED) jobq_memory_revive(store, id, store_us());
         else if (!jobq_state_final(job_of(id)->state)) jobq_memory_cancel(store, id, store_us());
         trace("an operator touches job %d: %s", (int)id, jobq_state_name(job_of(id)->state));
@@ -1014,9 +1064,9 @@ static void handle(const event *e)
         if (!stale) on_resume(n);
         break;
     case EVENT_PRODUCE:
-        if (w->calm) break;
-        produce();
-        plan(w->now_us + between(0, 2 * w->calm_us / (JOBS / 2)), EVENT_PRODUCE, -1);
+        if (w->calm ? ready_jobs() < 2 * node_count : store->job_count < JOBS - RUSH) produce();
+        plan(w->now_us + between(0, w->calm ? SECOND / 10 : 2 * w->calm_us / (JOBS / 2)),
+             EVENT_PRODUCE, -1);
         break;
     case EVENT_OPERATE:
         if (w->calm) break;
@@ -1040,6 +1090,7 @@ static void calm_down(void)
     int n;
 
     w->calm = true;
+    w->poisons = 2;
     w->outage_us = 0;
     trace("the faults stop");
     for (n = 1; n <= OUTBOX; n++) hold(n, false);
@@ -1082,7 +1133,7 @@ static void settle_seed(uint64_t seed, double hours)
     for (n = 1; n <= OUTBOX; n++) hold(n, false);
     if (w->pure) jobq_memory_policy(store, 1, NULL, false);
     for (n = 0; n < JOBS; n++) memset(w->tales[n].passed_us, -1, sizeof w->tales[n].passed_us);
-    for (n = 0; n < JOBS; n++) w->tales[n].due_us = -1;
+    for (n = 0; n < JOBS; n++) w->tales[n].due_us = w->tales[n].starved_us = -1;
     for (n = 0; n < node_count; n++) {
         w->nodes[n].base_us = between(1, 1000) * HOUR;
         w->nodes[n].drift_ppm = between(-200, 200);
@@ -1164,7 +1215,7 @@ static bool run(uint64_t seed, double hours, uint64_t *hash, summary *sum)
         handle(&e);
         if (++checks % 64 == 0) check_all();
         if (checks % 16 == 0) note_due();
-        if (checks % 64 == 0 && (w->calm || w->pure) && w->now_us > 20 * SECOND && all_ended())
+        if (checks % 64 == 0 && store->job_count == JOBS && w->now_us > 20 * SECOND && all_ended())
             break;
         if (w->now_us > w->bound_us) {
             violate("the faults stopped %.0f s ago, and not all is done",
@@ -1200,6 +1251,9 @@ static void add_up(summary *total, const summary *one)
     total->abandoned += one->abandoned;
     total->unknown += one->unknown;
     if (one->longest_us > total->longest_us) total->longest_us = one->longest_us;
+    for (i = 0; i < 2; i++) {
+        if (one->starved_us[i] > total->starved_us[i]) total->starved_us[i] = one->starved_us[i];
+    }
     for (i = 0; i < FAULT_COUNT; i++) total->faults[i] += one->faults[i];
 }
 
@@ -1211,9 +1265,11 @@ static void print_summary(const summary *s, int64_t seeds, uint64_t hash)
            (double)s->virtual_us / (double)HOUR, (long long)s->statements,
            (unsigned long long)hash);
     printf("%lld jobs: %lld succeeded, %lld failed, %lld cancelled; %lld rescued; "
-           "longest stall %.1f s\n", (long long)s->jobs, (long long)s->succeeded,
+           "longest stall %.1f s; "
+           "without faults passed over for %.1f s at most, suspects for %.1f s\n", (long long)s->jobs, (long long)s->succeeded,
            (long long)s->failed, (long long)s->cancelled, (long long)s->rescued,
-           (double)s->longest_us / 1e6);
+           (double)s->longest_us / 1e6, (double)s->starved_us[0] / 1e6,
+           (double)s->starved_us[1] / 1e6);
     printf("%lld messages, %lld rolled back: %lld deliveries, %lld of them again; %lld dead "
            "letters, %lld partitions taken over, %lld handlers abandoned, %lld commits unknown\n",
            (long long)s->messages, (long long)s->rolled_back, (long long)s->delivered,

@@ -199,6 +199,8 @@
  *               lease is counted locally from before its last accepted heartbeat was sent; no
  *               handler starts, and running ones are told to stop, before it can expire
  *     rescue    only what this worker itself has seen standing still for a whole lease, while alive
+ *     suspects  one at a time, each on a thread that is kept free for it: it runs at once, and does
+ *               not wait for ever behind what is fetched ahead
  *     sleep     announced after 100 ms idle, withdrawn after 1 s busy; looks after 1, 2, 4, 8 ...
  *               ms close the gap in between
  *     lost      a claim without answer is recovered or burned under its own number; results without
@@ -3510,6 +3512,14 @@ static void jobq__push(jobq_loop *l, jobq_list *list, int32_t i)
     list->count++;
 }
 
+static void jobq__push_first(jobq_loop *l, jobq_list *list, int32_t i)
+{
+    l->slots[i].next = list->count == 0 ? -1 : list->head;
+    list->head = i;
+    if (list->count == 0) list->tail = i;
+    list->count++;
+}
+
 static int32_t jobq__pop(jobq_loop *l, jobq_list *list)
 {
     int32_t i = list->head;
@@ -3613,6 +3623,57 @@ static void jobq__slot_free(jobq_loop *l, int32_t i)
     s->state = JOBQ_SLOT_FREE;
     s->generation++;
     jobq__push(l, &l->free, i);
+}
+
+/* -- whether to claim, and for which thread -- */
+
+/* The lease, counted locally, is good: jobs may be claimed and started. */
+static bool jobq__leased(const jobq_loop *l, int64_t now)
+{
+    return l->registered && now < l->lease_mono_us;
+}
+
+/* Whether a queue's jobs are this worker's, and not paused. */
+static bool jobq__claims_from(const jobq_loop *l, int32_t queue)
+{
+    return !l->queues[queue].paused && (l->config.jobless_queues >> queue & 1) == 0;
+}
+
+static bool jobq__all_paused(const jobq_loop *l)
+{
+    int32_t i;
+
+    for (i = 0; i < l->queue_count; i++) {
+        if (jobq__claims_from(l, i)) return false;
+    }
+    return true;
+}
+
+static bool jobq__claims(const jobq_loop *l, int64_t now)
+{
+    return l->phase == JOBQ_PHASE_WORKING && jobq__leased(l, now) && !l->policies_stale &&
+           !jobq__all_paused(l);
+}
+
+static int32_t jobq__threads_left(const jobq_loop *l)
+{
+    return l->config.threads - l->running_count - l->relay.running;
+}
+
+static bool jobq__suspect_wanted(const jobq_loop *l)
+{
+    return l->suspects_ready && l->suspects_held == 0 && l->orphan_count == 0 &&
+           jobq__threads_left(l) > 0; /* an orphaned claim may hold one */
+}
+
+/* Whether a thread may be handed something. The last one that is left is a suspect's, if one can be
+ * claimed now: it has to run at once, and would wait for ever behind what was fetched ahead. */
+static bool jobq__thread_free(const jobq_loop *l, int64_t now)
+{
+    bool suspect = l->connected && l->hold_mono_us[JOBQ_ACTION_CLAIM] <= now &&
+                   jobq__claims(l, now) && jobq__suspect_wanted(l);
+
+    return jobq__threads_left(l) > suspect;
 }
 
 /* ---- >>relay --------------------------------------------------------------------------------- */
@@ -3911,10 +3972,7 @@ JOBQ_API int32_t jobq_loop_take_messages(jobq_loop *l, int64_t mono_us)
     jobq_part *p;
 
     JOBQ_ASSERT(l != NULL);
-    if (l->phase != JOBQ_PHASE_WORKING ||
-        l->running_count + l->relay.running >= l->config.threads) {
-        return -1;
-    }
+    if (l->phase != JOBQ_PHASE_WORKING || !jobq__thread_free(l, mono_us)) return -1;
     for (i = 0; i < l->relay.count; i++) {
         p = &l->relay.parts[i];
         if (p->state != JOBQ_PART_QUEUED || mono_us >= p->lease_mono_us) continue;
@@ -4462,8 +4520,7 @@ JOBQ_API int32_t jobq_loop_take(jobq_loop *l, int64_t mono_us)
 
     JOBQ_ASSERT(l != NULL);
     if (l->phase != JOBQ_PHASE_WORKING || mono_us >= l->lease_mono_us ||
-        l->running_count + l->relay.running >= l->config.threads ||
-        l->stats.started >= l->config.jobs_max) {
+        !jobq__thread_free(l, mono_us) || l->stats.started >= l->config.jobs_max) {
         return -1;
     }
     i = jobq__pop(l, &l->queued);
@@ -4799,7 +4856,8 @@ JOBQ_API int32_t jobq_loop_job(jobq_loop *l, int64_t mono_us, const jobq_job *jo
     l->stats.claimed++;
     if (job->suspect) l->suspects_held++;
     if (!job->suspect) jobq__bound_move(l, job, job->claim);
-    jobq__push(l, &l->queued, i);
+    if (job->suspect) jobq__push_first(l, &l->queued, i); /* a thread is kept free for it */
+    else jobq__push(l, &l->queued, i);
     return i;
 }
 
@@ -5190,12 +5248,6 @@ JOBQ_API void jobq_loop_answered(jobq_loop *l, int64_t mono_us, jobq_action_kind
 
 /* -- what to do next: when each action is due -- */
 
-/* The lease, counted locally, is good: jobs may be claimed and started. */
-static bool jobq__leased(const jobq_loop *l, int64_t now)
-{
-    return l->registered && now < l->lease_mono_us;
-}
-
 /* How many jobs to fetch: enough for the threads, and what they use up in a short time. */
 static int32_t jobq__claim_want(const jobq_loop *l)
 {
@@ -5213,34 +5265,9 @@ static int32_t jobq__claim_want(const jobq_loop *l)
     return (int32_t)jobq__max(jobq__min(want, l->free.count), 0);
 }
 
-static bool jobq__suspect_wanted(const jobq_loop *l)
-{
-    return l->suspects_ready && l->suspects_held == 0 && l->orphan_count == 0 &&
-           l->running_count < l->config.threads; /* an orphaned claim may hold one */
-}
-
-/* Whether a queue's jobs are this worker's, and not paused. */
-static bool jobq__claims_from(const jobq_loop *l, int32_t queue)
-{
-    return !l->queues[queue].paused && (l->config.jobless_queues >> queue & 1) == 0;
-}
-
-static bool jobq__all_paused(const jobq_loop *l)
-{
-    int32_t i;
-
-    for (i = 0; i < l->queue_count; i++) {
-        if (jobq__claims_from(l, i)) return false;
-    }
-    return true;
-}
-
 static int64_t jobq__due_claim(const jobq_loop *l, int64_t now)
 {
-    if (l->phase != JOBQ_PHASE_WORKING || !jobq__leased(l, now) ||
-        jobq__sent(l, JOBQ_ACTION_CLAIM) || l->policies_stale || jobq__all_paused(l)) {
-        return JOBQ_NEVER;
-    }
+    if (!jobq__claims(l, now) || jobq__sent(l, JOBQ_ACTION_CLAIM)) return JOBQ_NEVER;
     if (jobq__suspect_wanted(l)) return l->hold_mono_us[JOBQ_ACTION_CLAIM];
     if (jobq__claim_want(l) == 0) return JOBQ_NEVER;
     return jobq__max(l->claim_mono_us, l->hold_mono_us[JOBQ_ACTION_CLAIM]);

@@ -1266,8 +1266,9 @@ static void print_summary(const summary *s, int64_t seeds, uint64_t hash)
            (unsigned long long)hash);
     printf("%lld jobs: %lld succeeded, %lld failed, %lld cancelled; %lld rescued; "
            "longest stall %.1f s; "
-           "without faults passed over for %.1f s at most, suspects for %.1f s\n", (long long)s->jobs, (long long)s->succeeded,
-           (long long)s->failed, (long long)s->cancelled, (long long)s->rescued,
+           "without faults passed over for %.1f s at most, suspects for %.1f s\n",
+           (long long)s->jobs, (long long)s->succeeded, (long long)s->failed,
+           (long long)s->cancelled, (long long)s->rescued,
            (double)s->longest_us / 1e6, (double)s->starved_us[0] / 1e6,
            (double)s->starved_us[1] / 1e6);
     printf("%lld messages, %lld rolled back: %lld deliveries, %lld of them again; %lld dead "

@@ -71,6 +71,38 @@ static void it_connects_and_registers_before_anything_else(void **unused)
     assert_int_equal(jobq_loop_next(&loop, LEASE).kind, JOBQ_ACTION_DISCONNECT); /* no answer */
 }
 
+/* Hands out what may start; returns how many jobs ended until all four suspects had. */
+static int work_until_suspects_end(void)
+{
+    int ended = 0, suspects = 0;
+    int64_t now = 0;
+
+    for (; suspects < 4 && ended < 100; now += SECOND / 1000) {
+        settle_down(now);
+        while (jobq_loop_take(&loop, now) >= 0) {}
+        if (loop.running_count > 0) {
+            int32_t slot = loop.running[0];
+            suspects += loop.slots[slot].job.suspect;
+            ended++;
+            jobq_loop_handled(&loop, now, slot, loop.slots[slot].generation, JOBQ_OUTCOME_SUCCESS,
+                              0, false);
+            while (jobq_loop_take(&loop, now) >= 0) {} /* its thread asks again at once */
+        }
+    }
+    return ended;
+}
+
+static void a_suspect_does_not_wait_behind_what_is_fetched_ahead(void **unused)
+{
+    int i;
+
+    (void)unused;
+    for (i = 0; i < 100; i++) add_job(0);
+    for (i = 0; i < 4; i++) jobq_memory_jobs(memory)[i].job.suspect = true;
+    assert_true(work_until_suspects_end() < 40);
+    assert_true(loop.queued.count > 0);
+}
+
 static void no_job_starts_when_the_lease_may_be_over(void **unused)
 {
     (void)unused;
@@ -730,6 +762,7 @@ int main(void)
 {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(it_connects_and_registers_before_anything_else, setup),
+        cmocka_unit_test_setup(a_suspect_does_not_wait_behind_what_is_fetched_ahead, setup),
         cmocka_unit_test_setup(no_job_starts_when_the_lease_may_be_over, setup),
         cmocka_unit_test_setup(the_lease_is_counted_from_before_the_heartbeat, setup),
         cmocka_unit_test_setup(an_outage_proves_nobody_dead, setup),

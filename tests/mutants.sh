@@ -13,34 +13,34 @@
 # that show that it would be seen (sql_* beside them: the same on Postgres):
 #
 #   promise                      attacked by                    broken by, among others
-#   1 nothing committed is lost  explore, simulate (custody of  orphan_never_recovered sweep_never
-#                                each job; all jobs end),       bound_never_dropped burned_row_removed
-#                                differential                   short_answer_is_empty places_run_out
-#                                                               sql_number_not_burned sql_late_never
-#                                                               sql_rescue_loses_the_rest
-#   2 at least once, and once    explore (worlds of own trans-  result_not_resent explore_own_*
-#     in its own transaction     actions), simulate; test_pg_   sql_lost_lease_commits
-#                                fence (COMMIT)
+#   1 nothing committed is lost  explore, simulate (custody of  orphan_never_recovered places_run_out
+#                                each job; all jobs end),       bound_never_dropped explore_late_*
+#                                differential                   explore_drain_* explore_parts_*
+#                                                               explore_kinds_* sql_number_not_burned
+#                                                               sql_late_never sql_rescue_loses_the_rest
+#   2 at least once, and once    explore (own transactions),    result_not_resent explore_own_*
+#     in its own transaction     simulate; test_pg_fence        sql_lost_lease_commits
+#                                (COMMIT)
 #   3 no stale writer            laws.h after each statement    unfenced_settle kept_without_token
-#                                of explore and simulate;       claim_number_reused sql_unfenced_*
+#                                of explore and simulate;       explore_orphan_* sql_unfenced_*
 #                                conform, differential          sql_dead_worker_* sql_claim_number_*
-#   4 poison ends alone          laws.h; simulate (one among    crash_uncounted all_blamed two_suspects
-#                                a thousand); conform           attempt_given_back_twice sql_all_blamed
-#                                                               sql_crash_uncounted sql_suspects_mixed
-#   5 the store's clock, and     explore (each lease, each      lease_from_answer handed_out_without_
+#   4 poison ends alone          laws.h; simulate (one among    crash_uncounted all_blamed
+#                                a thousand); conform           explore_timeout_* explore_suspects_*
+#                                                               sql_all_blamed sql_crash_uncounted
+#                                                               sql_suspects_mixed
+#   5 the store's clock, and     explore (each lease, each      explore_pair_lease_* handed_out_without_
 #     what was watched, alone    death, clock steps);           lease rescue_unwatched rescue_after_
 #     end a lease                test_core_loop                 outage rescue_by_snapshot sql_rescue_*
-#   6 order in a partition,      explore (its outbox worlds),   relay_* outbox_*
-#     its poison alone           test_core_relay (a world of    dead_letter_overcounted explore_batch_*
+#   6 order in a partition,      explore (its outbox worlds),   relay_* outbox_* explore_batch_*
+#     its poison alone           test_core_relay (a world of    dead_letter_overcounted
 #                                its own), test_core_outbox,    explore_says_* explore_shows_*
 #                                test_core_handlers
 #   (rules for what comes in     test_core_strings              utf8_surrogates_taken
 #     from outside)                                             json_zero_counts
 #   7 cuts, outages, lost words  simulate, explore (cuts,       wake_up_lost notified_ignored
-#     delay or repeat only       ghosts, stalls; a server that  news_before_registered explore_orphan_*
-#                                crashes and forgets its        live_claims_given_back
+#     delay or repeat only       ghosts, stalls; a server that  news_before_registered
+#                                crashes and forgets its        explore_pair_live_given_back
 #                                relaxed commits), the wire     explore_falls_* explore_forgets_*
-#   (kinds without a handler)    explore                        explore_kinds_*
 set -u
 cd "$(dirname "$0")/.."
 

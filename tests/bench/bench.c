@@ -54,6 +54,15 @@ void bench_sleep(double seconds)
     nanosleep(&t, NULL);
 }
 
+double bench_cpu(pid_t pid)
+{
+    struct timespec t;
+    clockid_t clock;
+
+    if (clock_getcpuclockid(pid, &clock) != 0 || clock_gettime(clock, &t) != 0) return 0;
+    return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
+}
+
 int bench_chance(int low, int high)
 {
     static jobq_random random;

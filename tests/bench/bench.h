@@ -27,6 +27,7 @@ extern bool bench_long;
 double bench_now(void);       /* seconds, monotonic */
 int64_t bench_wall_us(void);  /* microseconds since the Unix epoch */
 void bench_sleep(double seconds);
+double bench_cpu(pid_t pid);  /* processor time of a process, in seconds; 0: it is gone */
 int bench_chance(int low, int high);
 double bench_quantile(double *values, size_t count, double q); /* sorts them */
 

@@ -4,9 +4,19 @@
 #include "bench.h"
 
 #include <sys/stat.h>
+#include <sys/times.h>
 #include <sys/wait.h>
 
 /* -- build: what both headers add to a program -- */
+
+/* Processor time of the children that were waited for, in seconds. */
+static double children_cpu(void)
+{
+    struct tms t;
+
+    if (times(&t) == (clock_t)-1) return 0;
+    return (double)(t.tms_cutime + t.tms_cstime) / (double)sysconf(_SC_CLK_TCK);
+}
 
 void row_build(void)
 {
@@ -15,7 +25,7 @@ void row_build(void)
     const char *dir = getenv("BENCH_DIR"), *cc = getenv("CC");
     char command[1024];
     struct stat size;
-    double started;
+    double started, cpu;
     FILE *file;
 
     dir = dir == NULL ? ".build/bench" : dir;
@@ -26,13 +36,17 @@ void row_build(void)
     fclose(file);
     snprintf(command, sizeof command, "%s -O2 %s/both.c -I. -lpq -o %s/both && strip %s/both",
              cc == NULL || *cc == '\0' ? "cc" : cc, dir, dir, dir);
+    cpu = children_cpu();
     started = bench_now();
     if (system(command) != 0) bench_fail("it does not build");
-    bench_figure("build of both headers with -O2", bench_now() - started, "s", "", 0, BENCH_AT_MOST,
-                 4);
+    bench_figure("build of both headers with -O2, processor time", children_cpu() - cpu, "s", "", 0,
+                 BENCH_AT_MOST, 4);
+    bench_figure("  as it took beside others", bench_now() - started, "s", "", 0, BENCH_SHOWN, 0);
     snprintf(command, sizeof command, "%s/both", dir);
     if (stat(command, &size) != 0) bench_fail("no program was built");
     bench_figure("  stripped", (double)size.st_size / 1000, "KB", "", 0, BENCH_AT_MOST, 300);
+    bench_note("  with 110 KB of SQL, 205 of code, 35 to unwind; a worker with JOBQ_STATIC: 280; "
+               "SPEED says what was tried", "");
 }
 
 /* -- memory: of a process with a worker, before a long queue -- */

@@ -72,16 +72,6 @@ static void ward_fork(long jobs)
     if (ward_pid == 0) ward_child(parent, jobs);
 }
 
-static double ward_cpu(void)
-{
-    struct timespec t;
-    clockid_t clock;
-
-    if (clock_getcpuclockid(ward_pid, &clock) != 0 || clock_gettime(clock, &t) != 0)
-        bench_fail("the worker's process is gone");
-    return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
-}
-
 /* Jobs a second, and its processor time as percents of a core, in the next seconds. */
 typedef struct pulse {
     double rate, cpu;
@@ -89,14 +79,14 @@ typedef struct pulse {
 
 static pulse ward_pulse(double seconds)
 {
-    double started = bench_now(), cpu = ward_cpu();
+    double started = bench_now(), cpu = bench_cpu(ward_pid);
     long done = GET(w->done);
     pulse p;
 
     bench_sleep(seconds);
     seconds = bench_now() - started;
     p.rate = (double)(GET(w->done) - done) / seconds;
-    p.cpu = 100 * (ward_cpu() - cpu) / seconds;
+    p.cpu = 100 * (bench_cpu(ward_pid) - cpu) / seconds;
     return p;
 }
 

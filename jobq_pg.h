@@ -441,8 +441,8 @@
  *                           40: rows come in the index' order and are numbered on the way; sorted
  *                           afterwards, whole, 4.6 and 5.8. Half of it is writing the message and
  *                           its index entry, through the partitioned table 2.0, into its part by
- *                           name 2.2, which checks more. A look behind 60,000 dead rows that a snapshot holds
- *                           took 60 to 110 ms each time; now only the first does
+ *                           name 2.2, which checks more. A look behind 60,000 dead rows that a
+ *                           snapshot holds took 60 to 110 ms each time; now only the first does
  *     arrays of messages    unnested in the SELECT list 3.6 us a message at 100 a transaction, in
  *                           FROM 4.4; at 1000 no difference
  *     end to end            16 producers wait for the log and for each other's place at the end of

@@ -189,7 +189,7 @@ coverage: ## lines (99.8 %) and branches (90 %) of jobq.h that its own tests tak
 	@for test in $(filter test_%,$(COVERED)); do .build/coverage/$$test/run >.build/coverage/$$test/log 2>&1 || \
 		{ cat .build/coverage/$$test/log; exit 1; }; done
 	@.build/coverage/explore/run --states 10000 >.build/coverage/explore/log
-	@.build/coverage/simulate/run --seeds 1 --once --hours 0.1 >.build/coverage/simulate/log
+	@.build/coverage/simulate/run --seeds 3 --once --hours 0.5 >.build/coverage/simulate/log
 	@$(COVER_RUN) --json .build/coverage/data.json
 	@gcovr -r . -a .build/coverage/data.json --fail-under-line 99.8
 	@gcovr -r . -a .build/coverage/data.json -b --fail-under-branch 90

@@ -873,8 +873,9 @@ JOBQ_API jobq_tuning jobq_tuning_of(jobq_profile profile, jobq_role role);
 /* jobq_tuning_defaults -- the tuning with its zero fields filled. NULL: quick's processor. */
 JOBQ_API jobq_tuning jobq_tuning_defaults(const jobq_tuning *tuning);
 
-/* jobq_tuning_check -- JOBQ_ERROR_INVALID for a batch outside, negative times, min above active,
- * active above idle, a bad backoff, a headroom not below the lease. For filled tunings. */
+/* jobq_tuning_check -- JOBQ_ERROR_INVALID for a batch below 1 (one above JOBQ_LOOP_BATCH is cut to
+ * it), negative times, min above active, active above idle, a bad backoff, a headroom not below the
+ * lease. For filled tunings. */
 JOBQ_API jobq_error jobq_tuning_check(const jobq_tuning *tuning);
 
 /* jobq_profile_name, jobq_profile_from -- "quick" ...; an unknown name is JOBQ_ERROR_INVALID. */

@@ -425,6 +425,8 @@ static void bad_cursors_are_refused(void **unused)
     c = good;
     c.tried_count = JOBQ_TRIED_MAX + 1;
     assert_int_equal(jobq_cursor_check(&c), JOBQ_ERROR_INVALID);
+    c.tried_count = -1;
+    assert_int_equal(jobq_cursor_check(&c), JOBQ_ERROR_INVALID);
     c = good;
     c.acked = -1;
     assert_int_equal(jobq_cursor_check(&c), JOBQ_ERROR_INVALID);
@@ -659,11 +661,13 @@ static void tunings_are_checked(void **unused)
     assert_int_equal(jobq_tuning_check(&t), JOBQ_ERROR_INVALID)
     REFUSED(batch, 0);
     REFUSED(threshold, 0);
+    REFUSED(min_us, -1);
     REFUSED(min_us, 1);          /* above active */
     REFUSED(active_us, t.idle_us + 1);
     REFUSED(ramp_us, -1);
     REFUSED(retry.base_us, 0);
     REFUSED(retry.base_us, t.retry.cap_us + 1);
+    REFUSED(headroom_us, -1);
     REFUSED(headroom_us, t.lease_us);
     REFUSED(headroom_us, t.lease_us + 1);
     REFUSED(lease_us, 0);

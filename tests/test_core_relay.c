@@ -416,20 +416,79 @@ static void a_paused_queue_is_left_alone(void **unused)
 
 static void bad_answers_are_refused_whole(void **unused)
 {
-    jobq_reading bad;
+    static const jobq_reading bad[] = {
+        {.count = 5}, /* four were asked for */
+        {.count = -1},
+        {.count = 1, .lost = -1},
+        {.count = 1, .cursor = {.acked = -1}},
+    };
     jobq_action a;
+    size_t i;
+
+    for (i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        setup(unused);
+        send(0, 1);
+        while ((a = jobq_loop_next(&loop, 0)).kind != JOBQ_ACTION_READ) {
+            jobq_memory_perform(memory, &loop, &a, 2, 0, 0, 0);
+        }
+        jobq_loop_read(&loop, 0, a.slot, JOBQ_OK, &bad[i]);
+        assert_int_equal(loop.relay.parts[a.slot].state, JOBQ_PART_AWAY);
+        assert_int_equal(loop.relay.held, 0);
+        assert_true(loop.relay.parts[a.slot].due_mono_us == 50 * MS);
+    }
+}
+
+/* An acknowledgement that read on more than was asked for, or less than nothing, is sent again. */
+static void bad_counts_are_refused_whole(void **unused)
+{
+    static const int32_t bad[] = {-1, 5};
+    jobq_action a;
+    size_t i;
+
+    for (i = 0; i < 2; i++) {
+        setup(unused);
+        send(0, 6);
+        settle_down(0);
+        handle(jobq_loop_take_messages(&loop, 0), 1, JOBQ_RESULT_SUCCESS);
+        a = jobq_loop_next(&loop, 1);
+        assert_int_equal(a.kind, JOBQ_ACTION_ACK);
+        jobq_loop_acked(&loop, 1, a.slot, JOBQ_OK, bad[i]);
+        assert_int_equal(loop.relay.parts[a.slot].state, JOBQ_PART_FINISHED);
+        assert_int_equal(loop.relay.stats.succeeded, 0);
+    }
+}
+
+/* News about a queue that this worker does not serve, or about nothing. */
+static void backlogs_of_others_are_nothing(void **unused)
+{
+    static const jobq_backlog none[] = {
+        {.id = 1, .queue = 9, .waiting = 3},
+        {.id = 1, .queue = 1, .waiting = 0},
+    };
+    int i;
 
     (void)unused;
-    send(0, 1);
-    while ((a = jobq_loop_next(&loop, 0)).kind != JOBQ_ACTION_READ) {
-        jobq_memory_perform(memory, &loop, &a, 2, 0, 0, 0);
+    settle_down(0);
+    for (i = 0; i < 2; i++) jobq_loop_backlog(&loop, 0, &none[i]);
+    assert_int_equal(loop.relay.count, 0);
+}
+
+/* The store's room is what it was compiled with; a second outbox stands behind the first. */
+static void an_outbox_takes_what_room_there_is(void **unused)
+{
+    int i;
+
+    (void)unused; /* two partitions of queue 1 are there */
+    assert_int_equal(jobq_memory_outbox(memory, 2, 3), 0);
+    assert_int_equal(jobq_memory_outbox(memory, 2, 2), 3);
+    assert_false(jobq_memory_send(memory, 2, 2, jobq_str_from("{}")));
+    assert_false(jobq_memory_send(memory, 3, 0, jobq_str_from("{}")));
+    for (i = 0; i < JOBQ_MEMORY_MESSAGES; i++) {
+        assert_true(jobq_memory_send(memory, 2, 1, jobq_str_from("{}")));
     }
-    memset(&bad, 0, sizeof bad);
-    bad.count = 5; /* four were asked for */
-    jobq_loop_read(&loop, 0, a.slot, JOBQ_OK, &bad);
-    assert_int_equal(loop.relay.parts[a.slot].state, JOBQ_PART_AWAY);
-    assert_int_equal(loop.relay.held, 0);
-    assert_true(loop.relay.parts[a.slot].due_mono_us == 50 * MS);
+    assert_false(jobq_memory_send(memory, 2, 1, jobq_str_from("{}")));
+    assert_int_equal(jobq_memory_sequence(memory, 2, 9), 0); /* another queue's */
+    assert_int_equal(jobq_memory_sequence(memory, 4, 9), 9);
 }
 
 /* The plan of a handler that acknowledges in its own transaction. */
@@ -1184,6 +1243,9 @@ int main(void)
         cmocka_unit_test_setup(until_ended_waits_for_messages_that_rest, setup),
         cmocka_unit_test_setup(a_paused_queue_is_left_alone, setup),
         cmocka_unit_test_setup(bad_answers_are_refused_whole, setup),
+        cmocka_unit_test_setup(bad_counts_are_refused_whole, setup),
+        cmocka_unit_test_setup(backlogs_of_others_are_nothing, setup),
+        cmocka_unit_test_setup(an_outbox_takes_what_room_there_is, setup),
         cmocka_unit_test_setup(a_handlers_own_transaction_acknowledges, setup),
         cmocka_unit_test_setup(a_commit_that_nobody_knows_counts_when_it_was_none, setup),
         cmocka_unit_test_setup(a_commit_that_nobody_knows_is_found_done, setup),

@@ -244,22 +244,31 @@ static void curves_bend_as_they_say(void **unused)
 
 static void bad_backoffs_are_refused_and_zero_is_quick(void **unused)
 {
-    jobq_backoff b = jobq_backoff_defaults(NULL), bad;
+    static const jobq_backoff bad[] = {
+        {JOBQ_CURVE_LINEAR, 0, -1, SECOND, 0},
+        {JOBQ_CURVE_LINEAR, 0, SECOND, -1, 0},
+        {JOBQ_CURVE_LINEAR, 0, SECOND, SECOND, -1},
+        {JOBQ_CURVE_LINEAR, 0, SECOND, SECOND, SECOND + 1},
+        {JOBQ_CURVE_LINEAR, -1, SECOND, SECOND, 0},
+        {JOBQ_CURVE_LINEAR, 1001, SECOND, SECOND, 0},
+        {(jobq_curve)-1, 0, SECOND, SECOND, 0},
+        {JOBQ_CURVE_COUNT, 0, SECOND, SECOND, 0},
+    };
+    jobq_backoff b = jobq_backoff_defaults(NULL), uncapped = {JOBQ_CURVE_LINEAR, 0, SECOND, 0, 0};
+    size_t i;
 
     (void)unused;
     assert_int_equal(b.base_us, 5 * SECOND);
     assert_int_equal(b.cap_us, 3600 * SECOND);
     assert_int_equal(b.jitter_permille, 250);
-    bad = b;
-    bad.base_us = -1;
-    assert_int_equal(jobq_backoff_check(&bad), JOBQ_ERROR_INVALID);
-    bad = b;
-    bad.floor_us = b.cap_us + 1;
-    assert_int_equal(jobq_backoff_check(&bad), JOBQ_ERROR_INVALID);
-    bad = b;
-    bad.jitter_permille = 1001;
-    assert_int_equal(jobq_backoff_check(&bad), JOBQ_ERROR_INVALID);
+    for (i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        if (jobq_backoff_check(&bad[i]) != JOBQ_ERROR_INVALID) fail_msg("backoff %d", (int)i);
+    }
     assert_int_equal(jobq_backoff_check(&b), JOBQ_OK);
+    assert_true(jobq_backoff_defaults(&uncapped).cap_us == 3600 * SECOND);
+    uncapped.floor_us = 7200 * SECOND;
+    assert_true(jobq_backoff_defaults(&uncapped).cap_us == 7200 * SECOND);
+    assert_string_equal(jobq_curve_name((jobq_curve)-1), "unknown");
 }
 
 /* ---- partitions ------------------------------------------------------------------------------ */
@@ -336,6 +345,8 @@ static void partition_sizes_stay_within_one_and_configured(void **unused)
     int n;
 
     (void)unused;
+    assert_int_equal(jobq_partition_size(&fresh, 0), 1); /* nothing configured is one at a time */
+    assert_int_equal(jobq_partition_next(fresh, RETRY, 0, 0, 0).effective, 1);
     assert_int_equal(jobq_partition_size(&fresh, 50), 50);  /* T-P1 */
     assert_int_equal(jobq_partition_size(&four, 50), 4);    /* T-P2 */
     assert_int_equal(jobq_partition_size(&eighty, 50), 50); /* W-O17 */

@@ -421,7 +421,7 @@ JOBQ_API void jobq_worker_name_format(char *out, jobq_str prefix, int64_t id);
  * jobq_worker_name_short -- "<prefix>-XXXXXX", the six-character form of older systems.
  *
  * Shape   as jobq_worker_name_format. About 30 bits: a name for people, never a fence.
- * Source  SEED_FACTS S39 to S41: seed = nanoseconds XOR process id; per character
+ * Source  the older systems: seed = nanoseconds XOR process id; per character
  *         seed = seed * 6364136223846793005 + 1, index = (seed >> 33) mod 36.
  */
 JOBQ_API void jobq_worker_name_short(char *out, jobq_str prefix, uint64_t seed);
@@ -506,8 +506,7 @@ JOBQ_API jobq_error jobq_curve_from(jobq_str name, jobq_curve *curve);
  * Shape   n: 0 for the first delay, any value. random: 64 uniform bits.
  * Units   microseconds, within [d(1-j), d(1+j)] and [floor, cap]; if the two do not meet, the
  *         nearer end of [floor, cap].
- * Source  exponent clamp and jitter band as in BACKOFF AND JITTER above; repairs W-M1 to W-M4,
- *         W-O16.
+ * Source  exponent clamp and jitter band as in BACKOFF AND JITTER above.
  */
 JOBQ_API int64_t jobq_backoff_delay(const jobq_backoff *backoff, uint32_t n, uint64_t random);
 
@@ -693,7 +692,6 @@ JOBQ_API size_t jobq_reason_format(char *out, const jobq_decision *decision, job
  *         EXTRACTION_IN_PROGRESS running in it, EXTRACTION_COMPLETE ready in the second; then
  *         SUCCEEDED, FAILED, CANCELLED. out holds size bytes and is terminated.
  * Errors  JOBQ_ERROR_FULL when size is too small, JOBQ_ERROR_INVALID for a stage outside.
- * Source  SEED_FACTS 1.1.
  */
 JOBQ_API jobq_error jobq_status_format(char *out, size_t size, const char *const *stage_names,
                                        int count, int stage, jobq_state state);
@@ -790,14 +788,16 @@ JOBQ_API uint32_t jobq_partition_size(const jobq_partition_mode *mode, uint32_t 
  *
  * Shape   configured, threshold >= 1 (0 counts as 1). processed: messages done before the one that
  *         failed, or JOBQ_COUNT_UNKNOWN.
- * Source  SEED_FACTS P4 to P7; W-O16 (saturating), W-O17 (never above configured).
+ *         Success: no failures; Degraded doubles its size, and is Normal from configured on. Retry:
+ *         a failure more; from threshold on Degraded, to as many as were processed, at least 1.
+ *         Reject: no failures, and Degraded at once. Never above configured.
  */
 JOBQ_API jobq_partition_mode jobq_partition_next(jobq_partition_mode mode, jobq_result result,
                                                  uint32_t configured, uint32_t processed,
                                                  uint32_t threshold);
 
-/* jobq_partition_backoff -- how long a partition waits after failures; 0 failures: min(base, cap).
- * With jitter 0 the delays of SEED_FACTS P8, and cap beyond any count. */
+/* jobq_partition_backoff -- how long a partition waits after so many failures in a row: after the
+ * first (and after none) the backoff's first delay, and so on. */
 JOBQ_API int64_t jobq_partition_backoff(const jobq_backoff *backoff, uint32_t failures,
                                         uint64_t random);
 
@@ -813,7 +813,7 @@ typedef struct jobq_directive {
 } jobq_directive;
 
 /*
- * jobq_partition_directive -- what a processor does after a batch (SEED_FACTS P10).
+ * jobq_partition_directive -- what a processor does after a batch.
  *
  * Shape   mode: after jobq_partition_next. count: messages read, 0 when there were none or the
  *         lease was not had. size: what jobq_partition_size asked for.
@@ -827,7 +827,7 @@ JOBQ_API jobq_directive jobq_partition_directive(const jobq_partition_mode *mode
 #define JOBQ_TRIED_MAX 100 /* deliveries that are counted; see jobq_cursor */
 
 /* One of the numbered sets of constants of a worker's part. quick is jobq's own and the default;
- * the others are those of the system that the outbox comes from (SEED_FACTS 2.6). */
+ * the others are those of the system that the outbox comes from. */
 #define JOBQ_PROFILES(X)                    \
     X(QUICK, "quick")                       \
     X(SEED, "seed")                         \
@@ -888,7 +888,6 @@ JOBQ_API jobq_error jobq_profile_from(jobq_str name, jobq_profile *profile);
  * Shape   *pace_us: the caller's, active_us at first. Proceed waits for the pace, which then falls
  *         by ramp_us down to min_us; Idle waits idle_us and Sleep its delay, both for news as well,
  *         and bring the pace back to active_us.
- * Source  SEED_FACTS 2.8.
  */
 JOBQ_API int64_t jobq_pace_wait(const jobq_tuning *tuning, int64_t *pace_us,
                                 jobq_directive directive);
@@ -990,8 +989,6 @@ typedef struct jobq_plan {
  *         messages counts for their attempts, and they come again. LEFT at the end gives attempts
  *         back. A batch that fails without saying where dooms nobody: at the limit its messages go
  *         alone, and then the guilty one fails alone.
- * Source  SEED_FACTS S15 to S18, S28 to S34, P4 to P10, with the repairs W-O4, W-O8, W-O10 to
- *         W-O15, W-O24.
  */
 JOBQ_API void jobq_outbox_plan(const jobq_policy *policy, const jobq_tuning *tuning,
                                const jobq_cursor *cursor, const jobq_verdict *verdict,

@@ -65,7 +65,7 @@ test: ## everything but the slow ones; installs what it needs
 	@$(MAKE) $(JOBS) -k compile-core compile-pg build-core build-pg examples || :
 	@tests/run.sh --built $(COMPILE_CORE) $(COMPILE_PG) $(EXAMPLES)
 	@tests/run.sh $(CORE_TESTS:%=.build/cc/%)
-	@tests/run.sh --step explore $(MAKE) -s explore ARGS="--states 34000"
+	@tests/run.sh --step explore $(MAKE) -s explore ARGS="--states 33000"
 	@tests/run.sh --step simulate $(MAKE) -s simulate ARGS="--seeds 8"
 	@exec tests/server.sh tests/run.sh $(PG_TESTS:%=.build/cc/%)
 	@tests/run.sh --step "examples on tables" tests/server.sh sh -c \

@@ -83,6 +83,7 @@ enum { QUEUE_BITS = 2, FORGET = 4, BURNED = 4, RELAXED = 2, FORGOTTEN = 6 };
     X(BUSY, "its next statement meets a locked row")                                               \
     X(OUTCOME, "its handler ends in another way")                                                  \
     X(FAIL, "its handler of messages fails")                                                       \
+    X(UNTOLD, "its handler completes its job in its own transaction")                              \
     X(UNSURE, "its handler's own transaction ends otherwise")                                      \
     X(OVERRUN, "its handlers of messages hang until they are given up")                            \
     X(CANCEL, "someone asks to cancel a job")                                                      \
@@ -155,6 +156,7 @@ typedef struct world {
     renewal renewals[ROWS];
     int32_t held[JOBQ_MEMORY_PARTITIONS]; /* when a partition's holder last moved */
     uint32_t handled;                     /* bit i: message i was, by a handler */
+    uint32_t effects; /* of handlers that complete in their own transaction: see effect_of */
     bool hidden; /* the first message: its transaction is still open */
     uint8_t numbers[JOBQ_MEMORY_PARTITIONS][JOBQ_MEMORY_MESSAGES]; /* the message of each, plus 1 */
     zombie ghosts[ZOMBIES];
@@ -170,6 +172,7 @@ typedef struct setting {
     const char *name;
     int nodes, jobs, stages, threads, timeout;
     bool prefetch, listen, late_job, suspects, fresh, drain, falls, orphan;
+    bool done;                /* handlers complete their jobs in their own transactions */
     bool kinds;               /* the first worker has no handler for the second job's */
     int batch;                /* jobs of a claim (two, if not said) */
     int portion;              /* claims of a rescue (all, if not said) */
@@ -197,6 +200,7 @@ static const setting settings[] = {
      .messages = "gxg"},
     {.name = "orphan", .nodes = 2, .jobs = 3, .threads = 2, .orphan = true},
     {.name = "kinds", .nodes = 2, .jobs = 2, .kinds = true},
+    {.name = "done", .nodes = 2, .jobs = 2, .stages = 2, .done = true},
     {.name = "parts", .nodes = 2, .jobs = 3, .threads = 3, .batch = 1, .portion = 1},
     {.name = "falls", .nodes = 2, .jobs = 2, .threads = 2, .falls = true},
     {.name = "batch", .nodes = 2, .partitions = 1, .attempts = 1, .messages = "grg", .all = true},
@@ -248,6 +252,7 @@ static void committed(world *w, const image *before, bool relaxed);
 static bool beyond_disk(const world *w, const jobq_action *action);
 static const jobq_memory *image_at(const world *w, int i);
 static bool is_forgotten(const world *w, int64_t worker, int64_t claim);
+static void check_done(const world *w, const jobq_job *job);
 static bool deliver(world *w, int n, int32_t part, bool good);
 static void commit_own(world *w, int n, int32_t part, own_end end);
 static void leave_own(world *w, int n, int32_t part);
@@ -447,6 +452,7 @@ static void check_world(const world *w)
     for (i = 0; i < store(w)->job_count; i++) {
         const jobq_job *job = job_at(w, i);
         if (jobq_job_check(job) != JOBQ_OK) violate("job %d breaks a law from 1 to 5", i + 1);
+        check_done(w, job);
         if (job->state != JOBQ_STATE_RUNNING) continue;
         check_custody(w, job);
         if (job->suspect) check_suspects(w, job);
@@ -735,8 +741,9 @@ static void check_decision(const jobq_slot *s, jobq_outcome outcome)
     if (outcome == JOBQ_OUTCOME_DISCARD) want = JOBQ_STATE_FAILED;
     if (outcome == JOBQ_OUTCOME_CANCELLED) want = JOBQ_STATE_CANCELLED;
     if (outcome == JOBQ_OUTCOME_SNOOZE) attempt--;
-    if (outcome == JOBQ_OUTCOME_RETRY && !s->cancel && job->attempt >= policy.max_attempts) {
-        want = JOBQ_STATE_FAILED;
+    if ((outcome == JOBQ_OUTCOME_RETRY || outcome == JOBQ_OUTCOME_DONE) && !s->cancel &&
+        job->attempt >= policy.max_attempts) {
+        want = JOBQ_STATE_FAILED; /* done, it would not be there any more */
     }
     if (d->state != want || d->attempt != attempt || d->suspect ||
         d->stage != job->stage + (want == JOBQ_STATE_READY && outcome == JOBQ_OUTCOME_SUCCESS)) {
@@ -751,6 +758,49 @@ static void finish(world *w, int n, int32_t slot, jobq_outcome outcome)
     fix_chance(w, n);
     jobq_loop_handled(l, mono_us(w), slot, l->slots[slot].generation, outcome, TICK, false);
     check_decision(&l->slots[slot], outcome);
+}
+
+/* Up to four stages a job. */
+static uint32_t effect_of(int64_t job, int stage)
+{
+    return (uint32_t)1 << ((job - 1) * 4 + stage);
+}
+
+/* Promise 2: a handler's effects are there once, with the completion of its stage. */
+static void complete_own(world *w, int n, int32_t slot, own_end end)
+{
+    const jobq_slot *s = &w->nodes[n].loop.slots[slot];
+    uint32_t effect = effect_of(s->job.id, s->job.stage);
+    jobq_event event;
+    wire own;
+
+    memset(&event, 0, sizeof event);
+    event.kind = JOBQ_EVENT_SUCCESS;
+    memset(&own, 0, sizeof own);
+    own.action.kind = JOBQ_ACTION_COMPLETE;
+    own.count = 1;
+    own.u.items[0].id = s->job.id;
+    own.u.items[0].worker = s->job.worker;
+    own.u.items[0].claim = s->job.claim;
+    jobq_job_decide(&policy, &s->job, &event, &own.u.items[0].decision);
+    own.u.items[0].error = JOBQ_ERROR_RETRYABLE;
+    if (end != OWN_ROLLED_BACK) execute(w, n, &own, true);
+    if (own.u.items[0].error == JOBQ_OK) {
+        if ((w->effects & effect) != 0) violate("promise 2: a job took effect twice");
+        w->effects |= effect;
+    }
+    finish(w, n, slot, end == OWN_COMMITTED && own.u.items[0].error == JOBQ_OK
+                           ? JOBQ_OUTCOME_DONE : JOBQ_OUTCOME_RETRY);
+}
+
+static void check_done(const world *w, const jobq_job *job)
+{
+    int stage, stages = job->state == JOBQ_STATE_SUCCEEDED ? job->stages : job->stage;
+
+    for (stage = 0; stage < stages && set->done; stage++) {
+        if ((w->effects & effect_of(job->id, stage)) != 0) continue;
+        violate("promise 2: job %d went on, and its handler's effects are lost", (int)job->id);
+    }
 }
 
 static void pass_tick(world *w)
@@ -810,6 +860,7 @@ static void apply_fault(world *w, const move *m)
         break;
     case MOVE_OUTCOME: finish(w, m->node, m->arg, (jobq_outcome)m->more); break;
     case MOVE_OVERRUN: d->hung = true; break;
+    case MOVE_UNTOLD: complete_own(w, m->node, m->arg, (own_end)m->more); break;
     case MOVE_UNSURE: commit_own(w, m->node, m->arg, (own_end)m->more); break;
     case MOVE_FAIL: deliver(w, m->node, m->arg, false); break;
     case MOVE_CANCEL: jobq_memory_cancel(store(w), m->arg, store_us(w)); break;
@@ -832,7 +883,10 @@ static void apply(world *w, const move *m)
     switch ((int)m->kind) {
     case MOVE_ANSWER: answer(w, m->node); break;
     case MOVE_TICK: pass_tick(w); break;
-    case MOVE_FINISH: finish(w, m->node, m->arg, JOBQ_OUTCOME_SUCCESS); break;
+    case MOVE_FINISH:
+        if (set->done) complete_own(w, m->node, m->arg, OWN_COMMITTED);
+        else finish(w, m->node, m->arg, JOBQ_OUTCOME_SUCCESS);
+        break;
     case MOVE_DELIVER:
         if (deliver(w, m->node, m->arg, true)) crash(w, m->node);
         break;
@@ -917,6 +971,10 @@ static void list_handlers(const world *w, int n, moves *all)
 
     for (i = 0; i < l->running_count; i++) {
         add(all, MOVE_FINISH, n, l->running[i], 0);
+        if (set->done && may(w, MOVE_UNTOLD)) {
+            add(all, MOVE_UNTOLD, n, l->running[i], OWN_UNTOLD);
+            add(all, MOVE_UNTOLD, n, l->running[i], OWN_ROLLED_BACK);
+        }
         if (!may(w, MOVE_OUTCOME)) continue;
         add(all, MOVE_OUTCOME, n, l->running[i], JOBQ_OUTCOME_RETRY);
         add(all, MOVE_OUTCOME, n, l->running[i], JOBQ_OUTCOME_SNOOZE);
@@ -1416,6 +1474,7 @@ static uint64_t digest_of(const world *w)
         put(&g, d->flying);
         for (i = 0; i < d->flying; i++) put_wire(&g, &d->flight[i]);
     }
+    put(&g, w->effects);
     put(&g, w->zombies);
     for (i = 0; i < w->zombies; i++) {
         put(&g, w->ghosts[i].node * 16 + w->ghosts[i].age);
@@ -1668,6 +1727,9 @@ static void say_move(const world *w, int line, const move *m)
     if (m->kind == MOVE_BUSY && s->action.kind == JOBQ_ACTION_RESCUE) {
         printf(", all but %d claims", m->arg);
     } else if (m->kind == MOVE_BUSY && set->jobs > 0) printf(", job %d", m->arg);
+    if (m->kind == MOVE_UNTOLD) {
+        printf(": job %d, %s", (int)d->loop.slots[m->arg].job.id, ends[m->more]);
+    }
     if (m->kind == MOVE_UNSURE) printf(": %s", ends[m->more]);
     if (m->kind == MOVE_CANCEL) printf(": job %d", m->arg);
     if (m->kind == MOVE_STEP) printf(m->arg == 0 ? " forward" : " back");

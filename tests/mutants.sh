@@ -18,7 +18,7 @@
 #                                differential                   explore_drain_* explore_parts_*
 #                                                               explore_kinds_* sql_number_not_burned
 #                                                               sql_late_never sql_rescue_loses_the_rest
-#   2 at least once, and once    explore (own transactions),    result_not_resent explore_own_*
+#   2 at least once, and once    explore (own transactions),    explore_own_* explore_done_*
 #     in its own transaction     simulate; test_pg_fence        sql_lost_lease_commits
 #                                (COMMIT)
 #   3 no stale writer            laws.h after each statement    unfenced_settle kept_without_token

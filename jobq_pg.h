@@ -459,9 +459,9 @@
  *                           waits for a thread for a second, beyond one job for each, is given
  *                           back: 500 jobs of a second behind 20,000 quick ones were all one
  *                           worker's, and a fresh one had none in half a minute; now 4, and 0.02 s
- *     a page of all jobs    names joined behind the union of job, failed and history: 0.3 ms of
- *                           300,000, where the joins inside it took 235; what runs, by LIMIT 1
- *                           inside: 0.1 ms, where the join took 130
+ *     a page of all jobs    names joined behind the union of job, failed and history: 0.6 ms of
+ *                           10,000,000, where the joins inside it took 235 of 300,000; what runs,
+ *                           by LIMIT 1 inside: 0.1 ms, where the join took 130
  *     an idle worker        beats every 5 s, a statement of 0.18 ms where it is repeated, of 0.6 to
  *                           1 ms on a connection that has slept; a bare update costs 0.2 there.
  *                           64 of them: 1.2 % of a core, bare updates 0.3 to 0.6. Its six reads in

@@ -209,10 +209,10 @@
  *               without waiting for the disk, as is numbering by who holds no partition; whatever
  *               ends a job, takes a partition or reads on to numbers not on disk yet waits
  *
- *   (17) A server that crashes forgets no more than its last relaxed commits. A job claimed there is
- *        ready again and its old worker is told lost; messages acknowledged there come again, with
- *        the same numbers, under the same hold: nobody else has them sooner than a lease later. No
- *        number is forgotten whose message was handed out.
+ *   (17) A server that crashes forgets no more than its last relaxed commits. A job claimed there
+ *        is ready again and its old worker is told lost; messages acknowledged there come again,
+ *        with the same numbers, under the same hold: nobody else has them sooner than a lease
+ *        later. No number is forgotten whose message was handed out.
  *
  *
  * THE OUTBOX AND ITS PARTITIONS

@@ -269,6 +269,23 @@ static jobq_result take_other(jobq_delivery *d, const jobq_message *m)
     return JOBQ_RESULT_SUCCESS;
 }
 
+/* A worker that holds nothing numbers a few without waiting for the disk, and many with. */
+static void an_idle_worker_numbers_a_few_without_waiting(void **unused)
+{
+    jobq_pg_receiver r = receiver(take_each, NULL);
+
+    (void)unused;
+    open_box(1);
+    put(NULL, 0, 32);
+    work_off(&r);
+    assert_int_equal(number("SELECT seq - durable FROM jobq.counter"), 32);
+    put(NULL, 0, 33);
+    work_off(&r);
+    assert_int_equal(number("SELECT seq - durable FROM jobq.counter"), 0);
+    assert_int_equal(seen->handled, 65);
+    assert_int_equal(seen->wrong, 0);
+}
+
 static void two_queues_have_a_receiver_each(void **unused)
 {
     jobq_pg_receiver r[2];
@@ -593,6 +610,7 @@ int main(void)
         cmocka_unit_test_setup(a_long_handler_keeps_its_lease, empty),
         cmocka_unit_test_setup(a_handler_out_of_time_is_asked_to_stop, empty),
         cmocka_unit_test_setup(a_handler_that_does_not_listen_is_abandoned, empty),
+        cmocka_unit_test_setup(an_idle_worker_numbers_a_few_without_waiting, empty),
         cmocka_unit_test_setup(two_queues_have_a_receiver_each, empty),
         cmocka_unit_test_setup(a_stop_leaves_the_rest_to_the_next, empty),
         cmocka_unit_test_setup(jobs_and_messages_share_a_worker, empty),

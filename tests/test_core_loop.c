@@ -591,6 +591,45 @@ static void the_job_that_the_database_refuses_is_found(void **unused)
     assert_int_equal(bad, 2); /* both, then it alone */
 }
 
+/* The server could not just now: the results stay, and are sent again. */
+static void a_flush_that_failed_is_sent_again(void **unused)
+{
+    int32_t slot, slots[8];
+    jobq_action a;
+
+    (void)unused;
+    add_job(0);
+    settle_down(0);
+    slot = jobq_loop_take(&loop, 1);
+    jobq_loop_handled(&loop, 1, slot, loop.slots[slot].generation, JOBQ_OUTCOME_SUCCESS, 0, false);
+    while ((a = jobq_loop_next(&loop, 10000)).kind != JOBQ_ACTION_COMPLETE) {
+        assert_int_not_equal(a.kind, JOBQ_ACTION_WAIT);
+        jobq_memory_perform(memory, &loop, &a, 2, 2, 10000, 10000);
+    }
+    jobq_loop_flushed(&loop, 10000, a.kind, JOBQ_ERROR_RETRYABLE);
+    assert_int_equal(jobq_loop_sent(&loop, a.kind, slots, 8), 0);
+    assert_int_equal(loop.stats.flushed, 0);
+    settle_down(10 * SECOND);
+    assert_int_equal(jobq_memory_get(memory, 1)->job.state, JOBQ_STATE_SUCCEEDED);
+}
+
+/* Each claim of one slow job holds a place of the table until it is settled. */
+static void a_full_table_of_claims_waits(void **unused)
+{
+    int i;
+
+    (void)unused;
+    settle_down(0);
+    for (i = 0; i < JOBQ_LOOP_CLAIMS; i++) loop.claims[i].state = JOBQ_CLAIM_LIVE;
+    add_job(1);
+    jobq_loop_notified(&loop, 1, false);
+    settle_down(1);
+    assert_int_equal(jobq_memory_get(memory, 1)->job.state, JOBQ_STATE_READY);
+    loop.claims[7].state = JOBQ_CLAIM_NONE;
+    settle_down(2);
+    assert_int_equal(jobq_memory_get(memory, 1)->job.state, JOBQ_STATE_RUNNING);
+}
+
 static void a_vacuum_is_wanted_after_enough_jobs(void **unused)
 {
     int64_t now = SECOND;
@@ -776,6 +815,8 @@ int main(void)
         cmocka_unit_test_setup(a_wake_up_about_a_cancel_request_brings_the_news, setup),
         cmocka_unit_test_setup(a_worker_that_hears_nothing_looks_more_often, setup),
         cmocka_unit_test_setup(the_job_that_the_database_refuses_is_found, setup),
+        cmocka_unit_test_setup(a_flush_that_failed_is_sent_again, setup),
+        cmocka_unit_test_setup(a_full_table_of_claims_waits, setup),
         cmocka_unit_test_setup(a_vacuum_is_wanted_after_enough_jobs, setup),
         cmocka_unit_test_setup(it_tells_when_something_is_due, setup),
         cmocka_unit_test_setup(a_lost_claim_is_recovered, setup),

@@ -613,6 +613,31 @@ static void a_flush_that_failed_is_sent_again(void **unused)
     assert_int_equal(jobq_memory_get(memory, 1)->job.state, JOBQ_STATE_SUCCEEDED);
 }
 
+/* A queue that came after this worker registered: its policy is not known yet. */
+static void a_job_of_an_unknown_queue_is_worked_by_the_defaults(void **unused)
+{
+    jobq_job job = jobq_job_new(1);
+    jobq_action a;
+    int32_t slot;
+
+    (void)unused;
+    while ((a = jobq_loop_next(&loop, 0)).kind != JOBQ_ACTION_CLAIM) {
+        assert_int_not_equal(a.kind, JOBQ_ACTION_WAIT);
+        jobq_memory_perform(memory, &loop, &a, 2, 2, 0, 0);
+    }
+    job.queue = 9;
+    job.state = JOBQ_STATE_RUNNING;
+    job.worker = a.worker;
+    job.claim = a.number;
+    job.attempt = 1;
+    assert_true(jobq_loop_job(&loop, 0, &job) >= 0);
+    jobq_loop_claimed(&loop, 0, JOBQ_OK, -1, false);
+    slot = jobq_loop_take(&loop, 1);
+    assert_true(loop.slots[slot].deadline_mono_us == JOBQ_NEVER);
+    jobq_loop_handled(&loop, 2, slot, loop.slots[slot].generation, JOBQ_OUTCOME_RETRY, 0, false);
+    assert_in_range(loop.slots[slot].decision.delay_us, 3750 * 1000, 6250 * 1000);
+}
+
 /* Each claim of one slow job holds a place of the table until it is settled. */
 static void a_full_table_of_claims_waits(void **unused)
 {
@@ -816,6 +841,7 @@ int main(void)
         cmocka_unit_test_setup(a_worker_that_hears_nothing_looks_more_often, setup),
         cmocka_unit_test_setup(the_job_that_the_database_refuses_is_found, setup),
         cmocka_unit_test_setup(a_flush_that_failed_is_sent_again, setup),
+        cmocka_unit_test_setup(a_job_of_an_unknown_queue_is_worked_by_the_defaults, setup),
         cmocka_unit_test_setup(a_full_table_of_claims_waits, setup),
         cmocka_unit_test_setup(a_vacuum_is_wanted_after_enough_jobs, setup),
         cmocka_unit_test_setup(it_tells_when_something_is_due, setup),

@@ -503,6 +503,30 @@ static void long_error_texts_are_cut_at_a_character(void **unused)
     assert_memory_equal(out, "Max crashes (3) exceeded: ", 26);
 }
 
+/* Counters that can count no further stay; limits that high are none. */
+static void counters_saturate(void **unused)
+{
+    jobq_policy policy = jobq_policy_defaults(NULL);
+    jobq_job job = jobq_job_new(1);
+    jobq_event event;
+    jobq_decision d;
+
+    (void)unused;
+    memset(&event, 0, sizeof event);
+    event.kind = JOBQ_EVENT_CLAIM;
+    event.worker = event.claim = 1;
+    job.attempt = INT32_MAX;
+    assert_int_equal(jobq_job_decide(&policy, &job, &event, &d), JOBQ_OK);
+    assert_int_equal(d.attempt, INT32_MAX);
+    jobq_job_apply(&job, &d, 0);
+    job.suspect = true;
+    job.crash = INT32_MAX;
+    event.kind = JOBQ_EVENT_CRASH;
+    assert_int_equal(jobq_job_decide(&policy, &job, &event, &d), JOBQ_OK);
+    assert_int_equal(d.state, JOBQ_STATE_FAILED);
+    assert_int_equal(d.crash, INT32_MAX);
+}
+
 static void numbers_without_a_name_are_unknown(void **unused)
 {
     static const char *const stages[] = {"EXTRACTION", "EMBEDDING"};
@@ -523,6 +547,8 @@ static void numbers_without_a_name_are_unknown(void **unused)
         assert_int_equal(jobq_status_format(out, sizeof out, stages, 2, 1, (jobq_state)i),
                          named ? JOBQ_OK : JOBQ_ERROR_INVALID);
     }
+    assert_int_equal(jobq_status_format(out, sizeof out, stages, 2, -1, JOBQ_STATE_READY),
+                     JOBQ_ERROR_INVALID);
     assert_string_equal(jobq_event_name(JOBQ_EVENT_COUNT), "unknown");
     assert_string_equal(jobq_curve_name(JOBQ_CURVE_COUNT), "unknown");
     assert_string_equal(jobq_profile_name(JOBQ_PROFILE_COUNT), "unknown");
@@ -538,6 +564,7 @@ static void numbers_without_a_name_are_unknown(void **unused)
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
+        cmocka_unit_test(counters_saturate),
         cmocka_unit_test(numbers_without_a_name_are_unknown),
         cmocka_unit_test(every_state_meets_every_event),
         cmocka_unit_test(a_claim_takes_the_token_and_raises_the_attempt),

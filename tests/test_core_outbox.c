@@ -411,6 +411,27 @@ static void the_list_of_deliveries_counts_each_message(void **unused)
     }
 }
 
+/* The count of deliveries is full, and an unknown one taken back: neither changes it. */
+static void counts_of_deliveries_end_somewhere(void **unused)
+{
+    jobq_cursor c, full;
+    int32_t i;
+
+    (void)unused;
+    memset(&c, 0, sizeof c);
+    for (i = 0; i < JOBQ_TRIED_MAX; i++) jobq_cursor_deliver(&c, 7);
+    full = c;
+    jobq_cursor_deliver(&c, 5);
+    assert_memory_equal(&c, &full, sizeof c); /* 5 is counted by all of them */
+    jobq_cursor_undo(&c, 6);
+    jobq_cursor_undo(&c, 8);
+    assert_memory_equal(&c, &full, sizeof c);
+    jobq_cursor_deliver(&c, 9);
+    assert_int_equal(c.tried_count, JOBQ_TRIED_MAX);
+    assert_int_equal(jobq_cursor_attempts(&c, 9), 1);
+    assert_int_equal(jobq_cursor_attempts(&c, 7), JOBQ_TRIED_MAX);
+}
+
 static void bad_cursors_are_refused(void **unused)
 {
     static const jobq_cursor good = {10, {JOBQ_PARTITION_NORMAL, 0, 0, 0}, 2, {14, 12}};
@@ -762,6 +783,7 @@ int main(void)
         cmocka_unit_test_setup(the_limit_ends_a_message_by_its_own_failures, setup),
         cmocka_unit_test_setup(attempts_stop_at_a_hundred_and_never_end_what_may_go_on, setup),
         cmocka_unit_test_setup(the_list_of_deliveries_counts_each_message, setup),
+        cmocka_unit_test(counts_of_deliveries_end_somewhere),
         cmocka_unit_test_setup(bad_cursors_are_refused, setup),
         cmocka_unit_test_setup(only_poison_dies, setup),
         cmocka_unit_test_setup(the_pace_of_x30, setup),

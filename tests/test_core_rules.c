@@ -338,7 +338,7 @@ static void partition_sizes_stay_within_one_and_configured(void **unused)
         int successes;
     } climbs[] = {{1, 1}, {2, 1}, {3, 2}, {8, 3}, {10, 4}, {50, 6}, {100, 7}, {1000, 10}};
     static const jobq_partition_mode fresh = {N, 0, 0, 0}, four = {D, 4, 2, 0},
-                                     eighty = {D, 80, 0, 0};
+                                     eighty = {D, 80, 0, 0}, unset = {D, 0, UINT32_MAX, 0};
     jobq_random r = jobq_random_from(3);
     jobq_partition_mode mode = fresh;
     size_t i;
@@ -347,6 +347,10 @@ static void partition_sizes_stay_within_one_and_configured(void **unused)
     (void)unused;
     assert_int_equal(jobq_partition_size(&fresh, 0), 1); /* nothing configured is one at a time */
     assert_int_equal(jobq_partition_next(fresh, RETRY, 0, 0, 0).effective, 1);
+    assert_int_equal(jobq_partition_size(&unset, 9), 1);
+    assert_int_equal(jobq_partition_next(unset, OK, 2, U, 1).state, N);
+    assert_int_equal(jobq_partition_next(unset, OK, 9, U, 1).effective, 2);
+    assert_true(jobq_partition_next(unset, OK, 9, U, 1).successes == UINT32_MAX);
     assert_int_equal(jobq_partition_size(&fresh, 50), 50);  /* T-P1 */
     assert_int_equal(jobq_partition_size(&four, 50), 4);    /* T-P2 */
     assert_int_equal(jobq_partition_size(&eighty, 50), 50); /* W-O17 */

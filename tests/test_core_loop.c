@@ -638,6 +638,65 @@ static void a_job_of_an_unknown_queue_is_worked_by_the_defaults(void **unused)
     assert_in_range(loop.slots[slot].decision.delay_us, 3750 * 1000, 6250 * 1000);
 }
 
+static void a_handler_is_told_why_to_stop(void **unused)
+{
+    int64_t worker;
+    uint32_t generation;
+    int32_t slot;
+
+    (void)unused;
+    add_job(0);
+    settle_down(0);
+    slot = jobq_loop_take(&loop, 1);
+    generation = loop.slots[slot].generation;
+    worker = loop.worker;
+    assert_int_equal(jobq_loop_stopping(&loop, 2, slot, generation), JOBQ_STOP_NONE);
+    assert_int_equal(jobq_loop_stopping(&loop, 2, slot, generation + 1), JOBQ_STOP_TIMEOUT);
+    loop.slots[slot].deadline_mono_us = 2;
+    assert_int_equal(jobq_loop_stopping(&loop, 2, slot, generation), JOBQ_STOP_TIMEOUT);
+    loop.slots[slot].deadline_mono_us = JOBQ_NEVER;
+    loop.worker = worker + 1; /* it died, and began anew */
+    assert_int_equal(jobq_loop_stopping(&loop, 2, slot, generation), JOBQ_STOP_LOST);
+    loop.worker = worker;
+    jobq_loop_stop(&loop, 2, -1);
+    assert_int_equal(jobq_loop_stopping(&loop, 2, slot, generation), JOBQ_STOP_SHUTDOWN);
+    jobq_loop_cancel(&loop, 1);
+    assert_int_equal(jobq_loop_stopping(&loop, 2, slot, generation), JOBQ_STOP_CANCEL);
+    jobq_loop_handled(&loop, 3, slot, generation, JOBQ_OUTCOME_SUCCESS, 0, false);
+    assert_int_equal(jobq_loop_stopping(&loop, 3, slot, generation), JOBQ_STOP_TIMEOUT);
+}
+
+/* Many small batches: their rows go when they fill half of the table, not at the next beat. */
+static void settled_claims_go_before_they_fill_the_table(void **unused)
+{
+    int64_t beats;
+    int32_t slot;
+
+    (void)unused;
+    add_job(0);
+    settle_down(0);
+    beats = loop.stats.heartbeats;
+    loop.settled_count = JOBQ_LOOP_CLAIMS / 2 - 1;
+    slot = jobq_loop_take(&loop, 1);
+    jobq_loop_handled(&loop, 1, slot, loop.slots[slot].generation, JOBQ_OUTCOME_SUCCESS, 0, false);
+    settle_down(1);
+    settle_down(10000);
+    assert_int_equal(loop.stats.heartbeats, beats + 1);
+    assert_null(jobq__memory_claim(memory, loop.worker, 1)); /* its row is gone */
+}
+
+static void queues_beyond_those_with_a_policy_have_the_defaults(void **unused)
+{
+    jobq_job like = jobq_job_new(0);
+
+    (void)unused;
+    like.queue = JOBQ_MEMORY_QUEUES + 1;
+    assert_int_equal(jobq_memory_enqueue(memory, &like, jobq_str_from("{}"), 0), 1);
+    assert_int_equal(jobq__memory_policy(memory, like.queue)->max_attempts, 20);
+    assert_int_equal(jobq__memory_policy(memory, 0)->max_attempts, 20);
+    assert_int_equal(jobq_memory_cancel(memory, 1, 0), JOBQ_OK);
+}
+
 /* Each claim of one slow job holds a place of the table until it is settled. */
 static void a_full_table_of_claims_waits(void **unused)
 {
@@ -842,6 +901,9 @@ int main(void)
         cmocka_unit_test_setup(the_job_that_the_database_refuses_is_found, setup),
         cmocka_unit_test_setup(a_flush_that_failed_is_sent_again, setup),
         cmocka_unit_test_setup(a_job_of_an_unknown_queue_is_worked_by_the_defaults, setup),
+        cmocka_unit_test_setup(a_handler_is_told_why_to_stop, setup),
+        cmocka_unit_test_setup(settled_claims_go_before_they_fill_the_table, setup),
+        cmocka_unit_test_setup(queues_beyond_those_with_a_policy_have_the_defaults, setup),
         cmocka_unit_test_setup(a_full_table_of_claims_waits, setup),
         cmocka_unit_test_setup(a_vacuum_is_wanted_after_enough_jobs, setup),
         cmocka_unit_test_setup(it_tells_when_something_is_due, setup),

@@ -479,6 +479,10 @@ static void an_outbox_takes_what_room_there_is(void **unused)
     int i;
 
     (void)unused; /* two partitions of queue 1 are there */
+    send(0, 1);
+    assert_true(jobq_memory_remains(memory, 0, 2));
+    assert_false(jobq_memory_remains(memory, 0, 4));
+    memset(memory->messages, 0, sizeof memory->messages);
     assert_int_equal(jobq_memory_outbox(memory, 2, 3), 0);
     assert_int_equal(jobq_memory_outbox(memory, 2, 2), 3);
     assert_false(jobq_memory_send(memory, 2, 2, jobq_str_from("{}")));

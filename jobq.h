@@ -5348,7 +5348,7 @@ static int64_t jobq__due_other(const jobq_loop *l, jobq_action_kind kind)
     bool wanted = l->registered && l->phase <= JOBQ_PHASE_STOPPING;
     int64_t at = l->hold_mono_us[kind];
 
-    switch (kind) {
+    switch ((int)kind) { /* the others have functions of their own */
     case JOBQ_ACTION_REGISTER: wanted = !l->registered && l->phase == JOBQ_PHASE_WORKING; break;
     case JOBQ_ACTION_POLICIES: wanted = wanted && l->policies_stale; break;
     case JOBQ_ACTION_RECOVER: wanted = wanted && l->orphan_count > 0; break;
@@ -5369,22 +5369,6 @@ static int64_t jobq__due_other(const jobq_loop *l, jobq_action_kind kind)
         at = jobq__max(at, l->remain_mono_us);
         break;
     case JOBQ_ACTION_SLEEP: return jobq__sent(l, kind) ? JOBQ_NEVER : jobq__due_sleep(l);
-    case JOBQ_ACTION_CLAIM:
-    case JOBQ_ACTION_COMPLETE:
-    case JOBQ_ACTION_SETTLE:
-    case JOBQ_ACTION_HEARTBEAT:
-    case JOBQ_ACTION_RESCUE:
-    case JOBQ_ACTION_WAIT:
-    case JOBQ_ACTION_CONNECT:
-    case JOBQ_ACTION_DISCONNECT:
-    case JOBQ_ACTION_SEQUENCE:
-    case JOBQ_ACTION_READ:
-    case JOBQ_ACTION_ACK:
-    case JOBQ_ACTION_RENEW:
-    case JOBQ_ACTION_RECLAIM:
-    case JOBQ_ACTION_ABANDON:
-    case JOBQ_ACTION_EXIT:
-    case JOBQ_ACTION_COUNT: break;
     }
     return wanted && !jobq__sent(l, kind) ? at : JOBQ_NEVER;
 }

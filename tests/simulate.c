@@ -5,10 +5,12 @@
  * jobq_memory. Statements take time; connections are cut or fall silent, with the statement
  * executed or not, or executed much later; processes are stopped, crash and start again; the
  * store's clock steps; producers enqueue, operators cancel, revive, pause and change policies;
- * some jobs kill their worker. Virtual time jumps from event to event.
+ * some jobs kill their worker. Other transactions write messages for the partitions of an outbox
+ * (simulate_outbox.h), which the same workers relay. Virtual time jumps from event to event.
  *
  * Whatever happens comes from the seed: the same seed gives the same run, which each run of a seed
- * proves by being run twice. After the last fault every job has to end within a bound.
+ * proves by being run twice. After the last fault every job has to end within a bound, nobody
+ * starves within his lane, and all messages are acknowledged.
  *
  *     simulate [--seed N] [--seeds N] [--hours H] [--once] [--verbose]
  */

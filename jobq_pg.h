@@ -61,6 +61,22 @@
  *     worker                   >>work    jobq_pg_work, jobq_pg_worker_start, _open, _step
  *
  *
+ * WHAT IT NEEDS  Postgres 14 or newer, libpq 14 or newer, POSIX threads. The role needs to own the
+ *                schema, or grant_enqueue, grant_work, grant_operate, grant_read (ROLES).
+ * MEMORY         A payload's pointers live until the handler returns. What a function gives you to
+ *                free, it says. libpq allocates for itself and can't be told not to.
+ * THREADS        jobq_pg and jobq_pg_worker may be used from any thread. A PGconn belongs to one at
+ *                a time.
+ * LOGGING        desc.log, default silent. No payload is ever logged. It is called under locks: let
+ *                it write, and call nothing of jobq.
+ * FORK           A handle and its workers stay with the process that opened them: open new ones in
+ *                the child. There, calls on the old ones are refused as JOBQ_ERROR_INVALID, a step
+ *                is false, stop reaches nobody; close and free let the sockets go without a word
+ *                to the server. Connections that you made yourself are yours to keep apart.
+ * SIGNALS        No handler is installed unless desc.stop_signals names some. SIGPIPE is never
+ *                raised: libpq and we see to that.
+ *
+ *
  * CONNECTIONS AND TRANSACTIONS
  *
  * A call that makes one statement takes a PGconn: yours, also inside your open transaction, or NULL
@@ -96,6 +112,38 @@
  * EXACTLY ONCE  Inside a handler: BEGIN on jobq_pg_call_conn, write your data, and
  *               return jobq_pg_call_commit(call, conn). If the lease was lost, the completion
  *               raises in the database, so that COMMIT becomes ROLLBACK: nobody's write is doubled.
+ *
+ *
+ * A WORKER IN ITS HOST
+ *
+ * HOOKS       before, after and failed are called around every handler, on its thread, without a
+ *             lock: count, trace, tell someone, but be quick, for the thread waits. They may read
+ *             the call or the delivery, and change neither. after comes once for each before: with
+ *             what the handler said and what its job becomes, or, when the handler overran its
+ *             time, without an outcome, on the thread that replaces it. Then failed, if this was
+ *             the end: for a job that will be failed, for each message that will be a dead letter.
+ *             Hooks speak before the database has the result: work that is repeated is told of
+ *             again. What fails without a handler (crashes, found by a rescue) is told by the views
+ *             failures and dead_letters alone.
+ * BAD HANDLERS  One that overruns its time is written off as a failed attempt and its thread
+ *             replaced; when half of the threads are gone like that, the worker stops with
+ *             JOBQ_ERROR_TIMEOUT: end the process, others take its jobs. A crash of the process
+ *             counts against the job (promise 4). pthread_exit is a failed attempt and costs a
+ *             thread. Not to be survived: longjmp or a C++ exception out of a handler, which C
+ *             leaves undefined, and cancelling its thread; catch your own. A transaction left open
+ *             on jobq_pg_call_conn is rolled back. Errors of any length and encoding are cut and
+ *             mended.
+ * STATISTICS  jobq_pg_worker_stats at any time, and what jobq_pg_worker_wait or desc.stats leave:
+ *             one structure, counts since the start.
+ * HEALTH      jobq_pg_worker_health asks no database and waits for nobody, so a probe may call it
+ *             each second. Ready: JOBQ_OK. Alive: anything but JOBQ_ERROR_TIMEOUT and
+ *             JOBQ_ERROR_DEAD; a server that is away is no reason to restart the program.
+ * DEPLOYS     New programs call jobq_pg_migrate first, all of them if you like: they wait for each
+ *             other. Old ones work on meanwhile, because a migration only adds; what it makes
+ *             needless, a later release removes. Those that a schema no longer serves, or not
+ *             yet, are refused when they start, with both numbers. There is no way down: go back to
+ *             an older program, not to an older schema. A migration waits for transactions that
+ *             use its tables, and others wait behind it: not during pg_dump.
  *
  *
  * THE HOST'S EVENT LOOP
@@ -159,61 +207,6 @@
  * CONNECTIONS Each handle's pool grows by loop.threads and one: all handlers may be its own.
  *
  *
- * MESSAGES IN A WORKER
- *
- * A worker gets receivers beside its handlers: for a queue with partitions a function for each
- * message or for a batch, and a tuning. Its loop numbers what was committed and looks what there is
- * to read (one statement), reads a batch of a partition with its lease, hands it to a thread,
- * acknowledges and reads on in one statement; idle it sleeps until an enqueue notifies it, in
- * whichever process. THE OUTBOX AND ITS PARTITIONS in jobq.h draws the machine and its laws.
- *
- *     leased         the handler runs outside any transaction. What it did may happen again: after
- *                    a crash, or when its acknowledgement was lost. (partition_id, seq) names a
- *                    message for ever: give it along.
- *     transactional  the handler runs in the transaction that acknowledges, on
- *                    jobq_pg_delivery_conn: what it writes there happens exactly once, and is
- *                    rolled back with a retry or a reject. A COMMIT whose answer is lost is looked
- *                    up, not guessed.
- *
- * A delivery has tuning.budget_us (the queue's timeout, if it has one); the lease is renewed so
- * long, so that it may be short: a dead worker's partitions go on after a lease and its watch. Then
- * the handler is told to stop (jobq_delivery_stopping; between two messages it is stopped anyway),
- * and half the headroom later its batch is written off as a retry with the error "lease expired",
- * its thread replaced. Batches are at most JOBQ_LOOP_BATCH; one receiver for a queue.
- *
- *
- * A WORKER IN ITS HOST
- *
- * HOOKS       before, after and failed are called around every handler, on its thread, without a
- *             lock: count, trace, tell someone, but be quick, for the thread waits. They may read
- *             the call or the delivery, and change neither. after comes once for each before: with
- *             what the handler said and what its job becomes, or, when the handler overran its
- *             time, without an outcome, on the thread that replaces it. Then failed, if this was
- *             the end: for a job that will be failed, for each message that will be a dead letter.
- *             Hooks speak before the database has the result: work that is repeated is told of
- *             again. What fails without a handler (crashes, found by a rescue) is told by the views
- *             failures and dead_letters alone.
- * BAD HANDLERS  One that overruns its time is written off as a failed attempt and its thread
- *             replaced; when half of the threads are gone like that, the worker stops with
- *             JOBQ_ERROR_TIMEOUT: end the process, others take its jobs. A crash of the process
- *             counts against the job (promise 4). pthread_exit is a failed attempt and costs a
- *             thread. Not to be survived: longjmp or a C++ exception out of a handler, which C
- *             leaves undefined, and cancelling its thread; catch your own. A transaction left open
- *             on jobq_pg_call_conn is rolled back. Errors of any length and encoding are cut and
- *             mended.
- * STATISTICS  jobq_pg_worker_stats at any time, and what jobq_pg_worker_wait or desc.stats leave:
- *             one structure, counts since the start.
- * HEALTH      jobq_pg_worker_health asks no database and waits for nobody, so a probe may call it
- *             each second. Ready: JOBQ_OK. Alive: anything but JOBQ_ERROR_TIMEOUT and
- *             JOBQ_ERROR_DEAD; a server that is away is no reason to restart the program.
- * DEPLOYS     New programs call jobq_pg_migrate first, all of them if you like: they wait for each
- *             other. Old ones work on meanwhile, because a migration only adds; what it makes
- *             needless, a later release removes. Those that a schema no longer serves, or not
- *             yet, are refused when they start, with both numbers. There is no way down: go back to
- *             an older program, not to an older schema. A migration waits for transactions that
- *             use its tables, and others wait behind it: not during pg_dump.
- *
- *
  * OPERATORS  What a person does stands in sql/004_operators.sql, and here under the same names:
  *            cancel, revive, delete, reschedule, prioritize, move, each for one job or for all that
  *            match a filter, in steps; pause and resume for a queue or one kind of it; queue_set
@@ -221,75 +214,6 @@
  *            systems: the filtered form waits for nobody. Counts up to 10,000 a queue and state are
  *            exact, read from the lane index; beyond that they are the planner's estimate and say
  *            so.
- *
- *
- * TYPED TABLES
- *
- * Rows of any table as C structs. Describe it once, as static data; opening it holds the
- * description against the catalogue, so that a misspelt name or a wrong type is told at once and
- * not by a strange value.
- *
- *     typedef struct pack { int64_t id; jobq_str ref, label; jobq_pg_maybe_int32 port; } pack;
- *     static const jobq_pg_column pack_columns[] = {
- *         JOBQ_PG_COLUMN(pack, id, INT64, JOBQ_PG_KEY | JOBQ_PG_READ_ONLY),
- *         JOBQ_PG_COLUMN(pack, ref, TEXT, 0),
- *         JOBQ_PG_COLUMN(pack, label, TEXT, JOBQ_PG_SEARCH),
- *         JOBQ_PG_COLUMN(pack, port, INT32, JOBQ_PG_NULLABLE), JOBQ_PG_COLUMNS_END};
- *     static const jobq_pg_table_desc pack_desc = {"pack", sizeof(pack), pack_columns};
- *
- *     jobq_pg_table_open(&packs, pg, NULL, &pack_desc, &error);
- *     pack core = {.ref = jobq_str_from("core"), .label = jobq_str_from("Core")};
- *     jobq_pg_table_create(packs, conn, "ref label", &core, &rows, &error);
- *     jobq_pg_table_get(packs, conn, "ref", &core, &rows, &error);
- *
- * WHERE, FIELDS   Both are lists of column names; the values stand in a struct. In where a name may
- *                 be followed by an operator ("status created>="; "tags@>": contains these, of an
- *                 array or a jsonb); a NULL in the struct is IS NULL.
- *                 In fields what is named is written, as NULL where the struct says so, and the
- *                 rest is left alone. So a finder is one line of C, and an update has three values
- *                 for each field. + before a timestamptz counts from the database's now:
- *                 "+timeout_at<=" with 0 is what has timed out.
- * MEMORY          What is read comes as jobq_pg_rows, one allocation with all texts and arrays in
- *                 it. jobq_pg_rows_clear frees it; nothing else has to be. What you pass is
- *                 borrowed for the call.
- * STATEMENTS      Each has an explicit list of columns and is prepared once per connection, under a
- *                 name of its text; another table of the same shape shares it. Behind a pooler in
- *                 transaction mode: desc.pooled. Everything goes in the binary form but
- *                 numeric.
- * OWN TABLES      Queues, workers, jobs, history, failures, partitions and dead letters are
- *                 described here: jobq_pg_queues_desc ... The library reads them so itself.
- *                 Only a worker's own traffic (claims, heartbeats, deliveries) is read by hand: it
- *                 comes as parallel arrays and columns beside other answers, thousands of rows a
- *                 call, straight into jobq.h's structs.
- * PAGES           A list ends after 1000 rows unless asked. Pages follow the last row, never an
- *                 offset: rows that come and go neither shift nor repeat one. All columns ascending
- *                 or all descending: an index in that order serves it. Search is ILIKE: a trigram
- *                 index.
- * ERRORS          Not found: E with F=V. Already exists: E with F=V. Validation error, Invalid
- *                 state, Operation timed out, Database error: ... Field and value are the
- *                 constraint's, whatever its name. What C can see to be wrong (UTF-8, JSON,
- *                 numbers, dates, enums, missing values) is refused before it is sent.
- * COST            100,000 rows of ten columns: 1.1 to 1.2 times the bare loop over libpq's binary
- *                 values, texts copied. Get by id: 0.3 us of processor time beside the bare
- *                 prepared statement's 6.5. `make bench ARGS="--only table-read,table-get"`.
- * LIMITS          64 columns. timestamptz after the year 294246 reads as infinity. A double is a
- *                 double.
- *
- *
- * AFTER A RESTORE OR A FAILOVER
- *
- * To a standby that has every commit (synchronous): nothing is to be done; name both servers in the
- * connection string, with target_session_attrs=read-write. To anything else (a dump or a backup
- * restored, an asynchronous standby, a logical replica), before clients reach it:
- *
- *     SELECT jobq.renew();
- *
- * It moves the sequences beyond every id of the tables (logical replication leaves them behind) and
- * takes all running jobs back, because a worker that lives on may have finished some of them on the
- * server that is no more, and would not look at them again. Such jobs run once more; whoever still
- * works on one is told that it is lost. For logical replication publish all tables of the schema
- * (FOR ALL TABLES, or TABLES IN SCHEMA); shut the clients out of the old server and wait until
- * the new one has it all. `make chaos` does these steps in the middle of work.
  *
  *
  * OUTBOX
@@ -402,6 +326,128 @@
  * FIGURES  The view outbox, jobq_pg_outbox_stats; the view dead_letters.
  *
  *
+ * MESSAGES IN A WORKER
+ *
+ * A worker gets receivers beside its handlers: for a queue with partitions a function for each
+ * message or for a batch, and a tuning. Its loop numbers what was committed and looks what there is
+ * to read (one statement), reads a batch of a partition with its lease, hands it to a thread,
+ * acknowledges and reads on in one statement; idle it sleeps until an enqueue notifies it, in
+ * whichever process. THE OUTBOX AND ITS PARTITIONS in jobq.h draws the machine and its laws.
+ *
+ *     leased         the handler runs outside any transaction. What it did may happen again: after
+ *                    a crash, or when its acknowledgement was lost. (partition_id, seq) names a
+ *                    message for ever: give it along.
+ *     transactional  the handler runs in the transaction that acknowledges, on
+ *                    jobq_pg_delivery_conn: what it writes there happens exactly once, and is
+ *                    rolled back with a retry or a reject. A COMMIT whose answer is lost is looked
+ *                    up, not guessed.
+ *
+ * A delivery has tuning.budget_us (the queue's timeout, if it has one); the lease is renewed so
+ * long, so that it may be short: a dead worker's partitions go on after a lease and its watch. Then
+ * the handler is told to stop (jobq_delivery_stopping; between two messages it is stopped anyway),
+ * and half the headroom later its batch is written off as a retry with the error "lease expired",
+ * its thread replaced. Batches are at most JOBQ_LOOP_BATCH; one receiver for a queue.
+ *
+ *
+ * TYPED TABLES
+ *
+ * Rows of any table as C structs. Describe it once, as static data; opening it holds the
+ * description against the catalogue, so that a misspelt name or a wrong type is told at once and
+ * not by a strange value.
+ *
+ *     typedef struct pack { int64_t id; jobq_str ref, label; jobq_pg_maybe_int32 port; } pack;
+ *     static const jobq_pg_column pack_columns[] = {
+ *         JOBQ_PG_COLUMN(pack, id, INT64, JOBQ_PG_KEY | JOBQ_PG_READ_ONLY),
+ *         JOBQ_PG_COLUMN(pack, ref, TEXT, 0),
+ *         JOBQ_PG_COLUMN(pack, label, TEXT, JOBQ_PG_SEARCH),
+ *         JOBQ_PG_COLUMN(pack, port, INT32, JOBQ_PG_NULLABLE), JOBQ_PG_COLUMNS_END};
+ *     static const jobq_pg_table_desc pack_desc = {"pack", sizeof(pack), pack_columns};
+ *
+ *     jobq_pg_table_open(&packs, pg, NULL, &pack_desc, &error);
+ *     pack core = {.ref = jobq_str_from("core"), .label = jobq_str_from("Core")};
+ *     jobq_pg_table_create(packs, conn, "ref label", &core, &rows, &error);
+ *     jobq_pg_table_get(packs, conn, "ref", &core, &rows, &error);
+ *
+ * WHERE, FIELDS   Both are lists of column names; the values stand in a struct. In where a name may
+ *                 be followed by an operator ("status created>="; "tags@>": contains these, of an
+ *                 array or a jsonb); a NULL in the struct is IS NULL.
+ *                 In fields what is named is written, as NULL where the struct says so, and the
+ *                 rest is left alone. So a finder is one line of C, and an update has three values
+ *                 for each field. + before a timestamptz counts from the database's now:
+ *                 "+timeout_at<=" with 0 is what has timed out.
+ * MEMORY          What is read comes as jobq_pg_rows, one allocation with all texts and arrays in
+ *                 it. jobq_pg_rows_clear frees it; nothing else has to be. What you pass is
+ *                 borrowed for the call.
+ * STATEMENTS      Each has an explicit list of columns and is prepared once per connection, under a
+ *                 name of its text; another table of the same shape shares it. Behind a pooler in
+ *                 transaction mode: desc.pooled. Everything goes in the binary form but
+ *                 numeric.
+ * OWN TABLES      Queues, workers, jobs, history, failures, partitions and dead letters are
+ *                 described here: jobq_pg_queues_desc ... The library reads them so itself.
+ *                 Only a worker's own traffic (claims, heartbeats, deliveries) is read by hand: it
+ *                 comes as parallel arrays and columns beside other answers, thousands of rows a
+ *                 call, straight into jobq.h's structs.
+ * PAGES           A list ends after 1000 rows unless asked. Pages follow the last row, never an
+ *                 offset: rows that come and go neither shift nor repeat one. All columns ascending
+ *                 or all descending: an index in that order serves it. Search is ILIKE: a trigram
+ *                 index.
+ * ERRORS          Not found: E with F=V. Already exists: E with F=V. Validation error, Invalid
+ *                 state, Operation timed out, Database error: ... Field and value are the
+ *                 constraint's, whatever its name. What C can see to be wrong (UTF-8, JSON,
+ *                 numbers, dates, enums, missing values) is refused before it is sent.
+ * COST            100,000 rows of ten columns: 1.1 to 1.2 times the bare loop over libpq's binary
+ *                 values, texts copied. Get by id: 0.3 us of processor time beside the bare
+ *                 prepared statement's 6.5. `make bench ARGS="--only table-read,table-get"`.
+ * LIMITS          64 columns. timestamptz after the year 294246 reads as infinity. A double is a
+ *                 double.
+ *
+ *
+ * WORK TABLES
+ *
+ * The job verbs on a table of yours: any table described as above with a status, a retry count, a
+ * time before which it rests, an error, a heartbeat and a time of creation. examples/videos.c is
+ * one.
+ *
+ *     PENDING     -claim-> A_IN_PROGRESS -advance-> A_COMPLETE
+ *     A_COMPLETE  -claim-> B_IN_PROGRESS -succeed-> SUCCEEDED
+ *     A_IN_PROGRESS -retry, release, reset-> PENDING; -fail, or no attempt left-> FAILED
+ *     B_IN_PROGRESS -retry, release, reset-> A_COMPLETE; likewise
+ *
+ * What a row becomes is jobq_job_decide's word, written in one statement under the fence. The claim
+ * and the reset act on rows that C has not read and repeat its rules; a test holds them together.
+ *
+ * WORDS    As above by the names of the stages, or your own: "open", "doing", "done", "broken".
+ * FENCE    With a worker and a lease column each write demands the token of its claim. Without them
+ *          it demands the heartbeat that this worker wrote last, to the microsecond: as good
+ *          against a worker that was reset and came back, but it knows no owner, and whoever copies
+ *          the row may write it.
+ * CLAIM    One statement; each stage by itself, later ones first, then by age and key. It wants an
+ *          index on (status, created_at, key), best partial on the words that are ready: then it
+ *          sorts nothing (see EXPLAIN in tests/test_pg_worktable.c) and locks no row beyond its
+ *          count.
+ * STUCK    reset, at start-up and once a minute, for rows whose heartbeat is older than stale_us:
+ *          so heartbeat every 30 s. Such a row has no suspect's mark, and each reset counts as an
+ *          attempt.
+ * RETRY    The new retry_count n gives min(base * 2^n, cap): with the preset seed 120 s, 240 s ...
+ *          1 h, +-25 %, never below 60 s nor above 1 h. retry_count begins anew in each stage.
+ *
+ *
+ * AFTER A RESTORE OR A FAILOVER
+ *
+ * To a standby that has every commit (synchronous): nothing is to be done; name both servers in the
+ * connection string, with target_session_attrs=read-write. To anything else (a dump or a backup
+ * restored, an asynchronous standby, a logical replica), before clients reach it:
+ *
+ *     SELECT jobq.renew();
+ *
+ * It moves the sequences beyond every id of the tables (logical replication leaves them behind) and
+ * takes all running jobs back, because a worker that lives on may have finished some of them on the
+ * server that is no more, and would not look at them again. Such jobs run once more; whoever still
+ * works on one is told that it is lost. For logical replication publish all tables of the schema
+ * (FOR ALL TABLES, or TABLES IN SCHEMA); shut the clients out of the old server and wait until
+ * the new one has it all. `make chaos` does these steps in the middle of work.
+ *
+ *
  * SPEED, AND WHY THE TABLES LOOK LIKE THIS
  *
  * Measured on Postgres 15 with 2 cores for client and server, fsync on, 100-byte payloads. `make
@@ -474,52 +520,6 @@
  * More cores: claims of one lane meet on its first pages (BufferContent, then WALInsert) from about
  * eight connections on; before that, commits wait for the log. Several queues share no page; beyond
  * that, several schemas share nothing but the log.
- *
- *
- * WORK TABLES
- *
- * The job verbs on a table of yours: any table described as above with a status, a retry count, a
- * time before which it rests, an error, a heartbeat and a time of creation. examples/videos.c is
- * one.
- *
- *     PENDING     -claim-> A_IN_PROGRESS -advance-> A_COMPLETE
- *     A_COMPLETE  -claim-> B_IN_PROGRESS -succeed-> SUCCEEDED
- *     A_IN_PROGRESS -retry, release, reset-> PENDING; -fail, or no attempt left-> FAILED
- *     B_IN_PROGRESS -retry, release, reset-> A_COMPLETE; likewise
- *
- * What a row becomes is jobq_job_decide's word, written in one statement under the fence. The claim
- * and the reset act on rows that C has not read and repeat its rules; a test holds them together.
- *
- * WORDS    As above by the names of the stages, or your own: "open", "doing", "done", "broken".
- * FENCE    With a worker and a lease column each write demands the token of its claim. Without them
- *          it demands the heartbeat that this worker wrote last, to the microsecond: as good
- *          against a worker that was reset and came back, but it knows no owner, and whoever copies
- *          the row may write it.
- * CLAIM    One statement; each stage by itself, later ones first, then by age and key. It wants an
- *          index on (status, created_at, key), best partial on the words that are ready: then it
- *          sorts nothing (see EXPLAIN in tests/test_pg_worktable.c) and locks no row beyond its
- *          count.
- * STUCK    reset, at start-up and once a minute, for rows whose heartbeat is older than stale_us:
- *          so heartbeat every 30 s. Such a row has no suspect's mark, and each reset counts as an
- *          attempt.
- * RETRY    The new retry_count n gives min(base * 2^n, cap): with the preset seed 120 s, 240 s ...
- *          1 h, +-25 %, never below 60 s nor above 1 h. retry_count begins anew in each stage.
- *
- *
- * WHAT IT NEEDS  Postgres 14 or newer, libpq 14 or newer, POSIX threads. The role needs to own the
- *                schema, or grant_enqueue, grant_work, grant_operate, grant_read (ROLES).
- * MEMORY         A payload's pointers live until the handler returns. What a function gives you to
- *                free, it says. libpq allocates for itself and can't be told not to.
- * THREADS        jobq_pg and jobq_pg_worker may be used from any thread. A PGconn belongs to one at
- *                a time.
- * LOGGING        desc.log, default silent. No payload is ever logged. It is called under locks: let
- *                it write, and call nothing of jobq.
- * FORK           A handle and its workers stay with the process that opened them: open new ones in
- *                the child. There, calls on the old ones are refused as JOBQ_ERROR_INVALID, a step
- *                is false, stop reaches nobody; close and free let the sockets go without a word
- *                to the server. Connections that you made yourself are yours to keep apart.
- * SIGNALS        No handler is installed unless desc.stop_signals names some. SIGPIPE is never
- *                raised: libpq and we see to that.
  */
 #ifndef JOBQ_PG_INCLUDED
 #define JOBQ_PG_INCLUDED (1)

@@ -4055,6 +4055,7 @@ static void jobq__relay_written(jobq_loop *l, jobq_part *p, int64_t now)
     int64_t wait = jobq_pace_wait(t, &p->pace_us, p->plan.directive);
     bool idle = p->on || p->plan.directive.kind == JOBQ_DIRECTIVE_IDLE; /* read on: none left */
 
+    p->handed = 0; /* over: a server that forgets this has a hold whose delivery killed nobody */
     p->paced_mono_us = idle ? INT64_MIN : jobq__add(now, wait);
     jobq__relay_away(l, p, idle ? JOBQ_NEVER : p->paced_mono_us);
     jobq__relay_look(l, now);
@@ -4068,14 +4069,13 @@ static void jobq__relay_settled(jobq_loop *l, jobq_part *p)
 }
 
 /* The token stands there no more, or (after a lost answer) this acknowledgement stands there
- * already. A read under the same token tells. */
+ * already, or a server that crashed has forgotten one. A read by the same worker tells; what it
+ * finds held killed nobody, and what was read on no handler had. */
 static void jobq__relay_lost(jobq_loop *l, jobq_part *p, int64_t now)
 {
-    bool resent = p->resent;
-
-    if (!resent) l->relay.stats.lost++;
+    if (!p->resent) l->relay.stats.lost++;
     jobq__relay_away(l, p, now);
-    if (resent) p->handed = 0; /* what the same statement read on, no handler had */
+    p->handed = 0;
     jobq__relay_look(l, now);
 }
 

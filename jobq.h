@@ -6323,6 +6323,11 @@ JOBQ_API void jobq_memory_read(jobq_memory *m, int64_t partition, const jobq_hol
         return;
     }
     if (!jobq__memory_takes(p, holder, handed, watched, now_us, r)) return;
+    if (r->lost > 0) { /* one at a time at first */
+        p->cursor.mode.state = JOBQ_PARTITION_DEGRADED;
+        p->cursor.mode.effective = 1;
+        p->cursor.mode.successes = 0;
+    }
     r->cursor = p->cursor;
     if (p->last == p->cursor.acked) {
         jobq__memory_give_up(p);

@@ -1,5 +1,5 @@
 /*
- * conform.h -- every behaviour of a job, once, as deeds of store.h and their answers. Any store
+ * conform.h -- every behaviour of a job and of a partition of messages, once, as deeds of store.h and their answers. Any store
  * that fills in the table of store.h can be held against it.
  *
  *     claim w=1 n=1 l=2 -> ok 1 2       a deed, and what it must answer
@@ -284,6 +284,89 @@ static const behaviour behaviours[] = {
      "register w=1 q=2 k=2; register w=2 q=4 k=8; register w=3 q=6 k=14; beat w=1 -> ok foreign 2 "
      "3;"
      "beat w=2 -> ok foreign 1 2; beat w=3 -> ok; leave w=3; beat w=1 -> ok"},
+
+    /* -- messages -- */
+    {"messages are numbered 1, 2, 3 in their partition, each partition by itself",
+     "send; send p=1; send; sequence -> 3; sequence -> 0; read n=1 -> held 1 2;"
+     "read p=1 n=2 -> held 1; see p=0 -> part 0 acked 0 of 2 tried 2 w1 n1 to 2 until 30"},
+    {"what is not numbered is not read",
+     "send; read n=1 -> idle; sequence -> 1; read n=2 -> held 1; send; read n=3 l=9 -> held 1;"
+     "sequence -> 1; read n=4 -> held 1 2"},
+    {"a read takes no more than it asks for, and reading on begins behind it",
+     "send; send; send; send; sequence -> 4; read n=1 l=2 -> held 1 2; ack o=11 l=1 -> ok 3;"
+     "see p=0 -> part 0 acked 2 of 4 tried 3 w1 n1 to 3 until 30; ack o=1 -> ok;"
+     "see p=0 -> part 0 acked 3 of 4; read n=2 -> held 4"},
+    {"what is acknowledged whole leaves no trace, and reading on finds nothing",
+     "send; send; sequence -> 2; read n=1 -> held 1 2; ack o=11 l=9 -> ok;"
+     "see p=0 -> part 0 acked 2 of 2; read n=2 -> idle; see p=0 -> part 0 acked 2 of 2"},
+    {"a partition is one worker's at a time; another one is told whose",
+     "send; send p=1; sequence -> 2; read w=1 n=5 -> held 1; read w=2 n=1 -> other w1 n5;"
+     "read w=2 n=2 p=1 -> held 1; ack w=1 o=1 -> ok; read w=2 n=3 -> idle"},
+    {"a retry ends the batch there: what came before is done, the rest was not delivered",
+     "send; send; send; sequence -> 3; read n=1 -> held 1 2 3; ack o=12 -> ok;"
+     "see p=0 -> part 0 acked 1 of 3 tried 2 failures 1 at 1; read n=2 -> due 1; wait d=1;"
+     "read n=3 -> held 2(1) 3; ack o=11 -> ok; see p=0 -> part 0 acked 3 of 3"},
+    {"failures double the wait, and degrade the partition to one message",
+     "send; send; send; send; sequence -> 4; read n=1 -> held 1 2 3 4; ack o=2 -> ok;"
+     "wait d=1; read n=2 -> held 1(1) 2 3 4; ack o=2 -> ok; read n=3 -> due 2; wait d=2;"
+     "read n=4 -> held 1(2); ack o=1 l=9 -> ok 2 3; ack o=11 l=9 -> ok 4"},
+    {"a reject is a dead letter and goes on",
+     "send; send; send; sequence -> 3; read n=1 -> held 1 2 3; ack o=131 l=9 -> ok;"
+     "see p=0 -> part 0 acked 3 of 3; see d=1 -> dead 0:2 attempts 1"},
+    {"a message at its last attempt is given up, its neighbours go on",
+     "policy m=2; send; send; sequence -> 2; read n=1 -> held 1 2; ack o=2 -> ok; wait d=1;"
+     "read n=2 -> held 1(1) 2; ack o=2 -> ok; see d=1 -> dead 0:1 attempts 2;"
+     "wait d=9; read n=3 -> held 2; ack o=1 -> ok; see d=1 -> dead 0:1 attempts 2"},
+    {"attempts are each message's own",
+     "policy m=3; send; send; sequence -> 2; read n=1 -> held 1 2; ack o=12 -> ok; wait d=1;"
+     "send; sequence -> 1; read n=2 -> held 2(1) 3; ack o=12 -> ok; wait d=9;"
+     "read n=3 -> held 3(1); ack o=2 -> ok; wait d=9; read n=4 -> held 3(2); ack o=2 -> ok;"
+     "see d=1 -> dead 0:3 attempts 3; see p=0 -> part 0 acked 3 of 3 size 1"},
+    {"a batch that fails without saying where comes again whole, and dooms nobody",
+     "policy m=2; send; send; sequence -> 2; read n=1 -> held 1 2; ack g=1 o=2 -> ok;"
+     "see p=0 -> part 0 acked 0 of 2 tried 2 failures 1 at 1; wait d=1;"
+     "read n=2 -> held 1(1) 2(1); ack g=1 o=2 -> ok; see d=1 -> none; wait d=9;"
+     "read n=3 -> held 1(2); ack o=2 -> ok; see d=1 -> dead 0:1 attempts 3; wait d=9;"
+     "read n=4 -> held 2(2); ack o=1 -> ok; see d=1 -> dead 0:1 attempts 3"},
+    {"a batch handler may say how far it came",
+     "send; send; send; sequence -> 3; read n=1 -> held 1 2 3; ack g=1 c=2 o=2 -> ok;"
+     "see p=0 -> part 0 acked 2 of 3 tried 3 failures 1 at 1; wait d=1; read n=2 -> held 3(1);"
+     "ack g=1 o=1 -> ok; see p=0 -> part 0 acked 3 of 3"},
+    {"a batch that is rejected is dead letters",
+     "send; send; sequence -> 2; read n=1 -> held 1 2; ack g=1 o=3 l=9 -> ok;"
+     "see d=1 -> dead 0:1 attempts 1, dead 0:2 attempts 1"},
+    {"what no handler had is given back, and costs no attempt",
+     "send; send; sequence -> 2; read n=1 -> held 1 2; ack -> ok; see p=0 -> part 0 acked 0 of 2;"
+     "read n=2 -> held 1 2"},
+    {"a token acknowledges once",
+     "send; send; sequence -> 2; read n=1 l=1 -> held 1; ack o=1 l=1 -> ok 2;"
+     "ack b=0 o=1 -> lost; ack n=7 o=1 -> lost; ack o=1 -> ok; ack b=2 o=1 -> lost"},
+    {"renewing is for the token that stands there, and makes the lease longer",
+     "send; sequence -> 1; read n=1 -> held 1; wait d=20; renew -> ok;"
+     "see p=0 -> part 0 acked 0 of 1 tried 1 w1 n1 to 1 until 50; renew n=2 -> lost;"
+     "renew w=2 n=1 -> lost; ack o=1 -> ok; renew -> lost"},
+    {"a holder that stood still for its lease is followed, one message at a time",
+     "send; send; sequence -> 2; read n=1 -> held 1 2; read w=2 n=1 -> other w1 n1; wait d=31;"
+     "read w=2 n=2 t=1 -> held lost 2 1(1);"
+     "see p=0 -> part 0 acked 0 of 2 tried 2 1 w2 n2 to 1 until 61 size 1;"
+     "ack w=1 o=11 -> lost; renew w=1 -> lost; ack w=2 o=1 -> ok; read w=2 n=3 -> held 2(1)"},
+    {"nobody is followed who was not watched, or has moved, or has time left",
+     "send; sequence -> 1; read n=1 -> held 1; wait d=31; read w=2 n=1 -> other w1 n1;"
+     "renew -> ok; wait d=31; read w=2 n=2 t=1 -> other w1 n1; wait d=1;"
+     "read w=2 n=3 t=1 -> held lost 1 1(1)"},
+    {"a worker's own earlier read is taken back, for no handler had it",
+     "send; send; sequence -> 2; read n=1 -> held 1 2; read n=2 -> held 1 2;"
+     "see p=0 -> part 0 acked 0 of 2 tried 2 w1 n2 to 2 until 30"},
+    {"unless it was handed out: then it counts",
+     "send; send; sequence -> 2; read n=1 -> held 1 2; read n=2 h=1 -> held lost 2 1(1)"},
+    {"an older read comes too late",
+     "send; sequence -> 1; read n=2 -> held 1; read n=1 -> busy;"
+     "see p=0 -> part 0 acked 0 of 1 tried 1 w1 n2 to 1 until 30"},
+    {"what kills its workers ends as a dead letter, and its neighbour is delivered",
+     "policy m=2; send; send; sequence -> 2; read n=1 -> held 1 2; read w=2 n=1 -> other w1 n1;"
+     "wait d=31; read w=2 n=2 t=1 -> held lost 2 1(1); read w=3 n=1 -> other w2 n2; wait d=31;"
+     "read w=3 n=2 t=1 -> held lost 1 1(2); ack w=3 l=9 -> ok 2(1); see d=1 -> dead 0:1 attempts 2;"
+     "ack w=3 o=1 -> ok; see p=0 -> part 0 acked 2 of 2 size 2 successes 1"},
 };
 
 /* Whether an answer refuses, so that nothing may have changed. */

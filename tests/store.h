@@ -1,5 +1,5 @@
 /*
- * store.h -- every deed that a queue's store knows, as one line of text, for any store.
+ * store.h -- every deed that a store of jobs and messages knows, as one line of text, for any store.
  *
  *     claim w=1 n=1 l=2                    a deed
  *     ok 1 2                               its answer
@@ -12,7 +12,8 @@
  *
  * The clock is the test's: it begins at EPOCH and only `wait d=SECONDS` moves it. Workers, claim
  * numbers and jobs are small numbers. There are queues 1 and 2; kinds 1 and 2 belong to the first,
- * kind 3 to the second. Claims list priorities 0 to 2 and stages 2 to 0 of both queues.
+ * kind 3 to the second. Claims list priorities 0 to 2 and stages 2 to 0 of both queues. The outbox
+ * of queue 1 has partitions 0 and 1.
  */
 #ifndef STORE_INCLUDED
 #define STORE_INCLUDED (1)
@@ -22,7 +23,7 @@
 
 #define EPOCH ((int64_t)1700000000 * SECOND)
 #define LEASE_US (30 * SECOND)
-enum { SHOWN = 48, WORKERS = 6, TEXT = 8192, HANDS = 256, LANES = 18 };
+enum { SHOWN = 48, WORKERS = 6, TEXT = 8192, HANDS = 256, LANES = 18, PARTS = 2 };
 
 typedef struct shown_job {
     jobq_job job;
@@ -39,9 +40,21 @@ typedef struct shown_claim {
     int64_t worker, number;
 } shown_claim;
 
-/* All that a store shows; jobs by id, workers by id, claims by worker and number. */
+typedef struct shown_part {
+    jobq_cursor cursor;
+    int64_t last, worker, claim, lease_until_us, reading, run_at_us;
+} shown_part;
+
+typedef struct shown_letter {
+    int64_t part, seq, attempts;
+} shown_letter;
+
+/* All that a store shows; jobs by id, workers by id, claims by worker and number, dead letters by
+ * partition and number. */
 typedef struct view {
-    int32_t jobs, workers, claims;
+    int32_t jobs, workers, claims, letters;
+    shown_part part[PARTS];
+    shown_letter letter[SHOWN];
     shown_job job[SHOWN];
     shown_worker worker[SHOWN];
     shown_claim claim[SHOWN * 4];
@@ -67,6 +80,29 @@ typedef struct news {
     uint64_t cancel, foreign, late;
 } news;
 
+/* A read of a partition, and its answer: as jobq_pg_reading's, by letter. */
+typedef struct delivered {
+    int32_t part, most;
+    jobq_holder holder, watched;
+    int64_t handed;
+    /* the answer */
+    char answer;
+    jobq_cursor cursor; /* before this delivery */
+    int64_t lost, due_us;
+    jobq_holder other;
+    int32_t count;
+} delivered;
+
+/* What an acknowledgement writes: the plan, its dead letters, and how much it reads on. */
+typedef struct settling {
+    const delivered *of;
+    int64_t before;
+    const jobq_plan *plan;
+    const uint8_t *outcomes;
+    int32_t given, most;
+    int32_t count; /* the answer: messages read on */
+} settling;
+
 typedef struct store {
     const char *name;
     void (*reset)(void); /* empty, with its queues and kinds */
@@ -86,6 +122,11 @@ typedef struct store {
     int32_t (*unpark)(int32_t kind, int64_t now_us);
     void (*sleep)(int64_t worker, bool asleep, int64_t now_us);
     void (*prune)(int64_t now_us);
+    void (*send)(int32_t part, int64_t now_us);
+    int64_t (*sequence)(int64_t now_us);
+    void (*read)(delivered *r, int64_t now_us);
+    jobq_error (*ack)(settling *k, int64_t now_us);
+    jobq_error (*renew)(const delivered *r, int64_t now_us);
     void (*look)(view *shown);
 } store;
 
@@ -93,8 +134,10 @@ typedef struct store {
 
 /* Arguments are letters: w worker, n claim number, j job, q queue or bits of queues, k kind or bits
  * of kinds, p priority, s stages, d seconds, m attempts, c crashes, l limit, f foreign kinds
- * (bits), u suspects, b beats behind, a yes or after (seconds since EPOCH), i after (job), x
- * span. */
+ * (bits), u suspects, b beats behind, a yes or after (seconds since EPOCH), i after (job), x span.
+ * Of messages: p partition, t to take over whom the last read saw, h the claim that was handed out,
+ * o results, a digit for each message (jobq_result; none: nobody had them), g the handler has the
+ * whole batch, and did c of it, b acknowledged before, l reads on. */
 typedef struct deed {
     char verb[12];
     int64_t arg[26];
@@ -140,6 +183,8 @@ typedef struct stage {
     jobq_policy policies[2];
     jobq_job hands[HANDS]; /* what claims answered, newest last */
     int32_t hand_count;
+    delivered reads[PARTS][WORKERS]; /* of each worker the latest that it holds */
+    jobq_holder seen[PARTS];         /* the holder that a read met last */
     char answer[TEXT];
     char shown[TEXT];
     size_t at;
@@ -357,6 +402,170 @@ static void do_policy(stage *s, const deed *d)
     say("ok");
 }
 
+/* -- messages -- */
+
+static void say_messages(const jobq_cursor *cursor, int32_t count)
+{
+    int64_t seq = cursor->acked + 1, end = seq + count;
+
+    for (; seq < end; seq++) {
+        say(" %d", (int)seq);
+        if (jobq_cursor_attempts(cursor, seq) > 0) say("(%d)", jobq_cursor_attempts(cursor, seq));
+    }
+}
+
+static void do_read(stage *s, const deed *d)
+{
+    static const jobq_holder nobody;
+    int32_t part = (int32_t)arg(d, 'p', 0);
+    delivered r;
+
+    memset(&r, 0, sizeof r);
+    r.part = part;
+    r.holder.worker = arg(d, 'w', 1);
+    r.holder.claim = arg(d, 'n', 1);
+    r.holder.lease_us = LEASE_US;
+    r.watched = arg(d, 't', 0) != 0 ? s->seen[part] : nobody;
+    r.handed = arg(d, 'h', 0);
+    r.most = (int32_t)arg(d, 'l', 9);
+    s->on->read(&r, s->now_us);
+    if (r.answer == 'o') s->seen[part] = r.other;
+    if (r.answer == 'h') s->reads[part][r.holder.worker % WORKERS] = r;
+    if (r.answer == 'h') say("held");
+    if (r.answer == 'h' && r.lost > 0) say(" lost %d", (int)r.lost);
+    if (r.answer == 'h') say_messages(&r.cursor, r.count);
+    if (r.answer == 'o') say("other w%d n%d", (int)r.other.worker, (int)r.other.claim);
+    if (r.answer == 'w') say("due %g", (double)r.due_us / 1e6);
+    if (r.answer == 'i') say("idle");
+    if (r.answer == 'b') say("busy");
+}
+
+/* A handler's script: a digit for each message; of a batch, one, and how much of it was done. */
+typedef struct script {
+    char digits[24];
+    int32_t done; /* -1: it does not say */
+} script;
+
+static jobq_result scripted(jobq_delivery *delivery, const jobq_message *message)
+{
+    const char *digits = ((const script *)delivery->user)->digits;
+    size_t i = (size_t)(message - delivery->messages);
+
+    return (jobq_result)(i < strlen(digits) ? digits[i] - '0' : JOBQ_RESULT_SUCCESS);
+}
+
+static jobq_result scripted_batch(jobq_delivery *delivery)
+{
+    const script *s = (const script *)delivery->user;
+
+    if (s->done >= 0) jobq_delivery_done(delivery, s->done);
+    return (jobq_result)(s->digits[0] - '0');
+}
+
+static bool kept(jobq_delivery *delivery, int32_t index, jobq_str why)
+{
+    (void)delivery, (void)index, (void)why;
+    return true;
+}
+
+static int never_stopping(const jobq_delivery *delivery)
+{
+    (void)delivery;
+    return JOBQ_STOP_NONE;
+}
+
+/* Runs the script on what was read, as a worker runs its handler; returns how many it gave. */
+static int32_t play(const deed *d, const jobq_policy *policy, const delivered *r,
+                    jobq_verdict *verdict, uint8_t *outcomes)
+{
+    static const jobq_delivery_store plays = {kept, never_stopping, NULL, NULL};
+    static jobq_message messages[SHOWN];
+    script plan;
+    jobq_delivery delivery;
+    bool group = arg(d, 'g', 0) != 0;
+    int32_t given = jobq_outbox_open(policy, &r->cursor, r->lost, r->count, outcomes);
+
+    memset(verdict, 0, sizeof *verdict);
+    verdict->count = r->count;
+    verdict->size = jobq_cursor_size(&r->cursor, r->most, r->lost);
+    verdict->result = JOBQ_RESULT_SUCCESS;
+    if (given == 0) return 0;
+    if ((d->given >> ('o' - 'a') & 1) == 0) {
+        memset(outcomes, JOBQ_RESULT_LEFT, (size_t)r->count);
+        verdict->result = JOBQ_RESULT_LEFT;
+        return 0;
+    }
+    snprintf(plan.digits, sizeof plan.digits, "%lld", (long long)arg(d, 'o', 1));
+    plan.done = (int32_t)arg(d, 'c', -1);
+    memset(&delivery, 0, sizeof delivery);
+    delivery.messages = messages;
+    delivery.count = given;
+    delivery.user = &plan;
+    delivery.outcomes = outcomes;
+    delivery.store = &plays;
+    jobq_delivery_run(&delivery, group ? NULL : scripted, group ? scripted_batch : NULL, verdict);
+    return given;
+}
+
+/* An acknowledgement, planned by jobq.h from what its worker knows, written under the token. */
+static void do_ack(stage *s, const deed *d)
+{
+    const jobq_policy *policy = &s->policies[0];
+    delivered *r = &s->reads[arg(d, 'p', 0)][arg(d, 'w', 1) % WORKERS], was = *r;
+    jobq_tuning tuning = jobq_tuning_defaults(NULL);
+    uint8_t outcomes[SHOWN];
+    jobq_verdict verdict;
+    jobq_plan plan;
+    settling k;
+    jobq_error error;
+
+    assert_true(r->count > 0);
+    memset(&k, 0, sizeof k);
+    was.holder.claim = arg(d, 'n', was.holder.claim);
+    k.of = &was;
+    k.given = play(d, policy, &was, &verdict, outcomes);
+    k.outcomes = outcomes;
+    k.plan = &plan;
+    k.before = arg(d, 'b', was.cursor.acked);
+    jobq_outbox_plan(policy, &tuning, &was.cursor, &verdict, outcomes, (uint64_t)1 << 63, &plan);
+    if (plan.directive.kind != JOBQ_DIRECTIVE_SLEEP && arg(d, 'l', 0) > 0)
+        k.most = jobq_cursor_size(&plan.cursor, (int32_t)arg(d, 'l', 0), 0);
+    error = s->on->ack(&k, s->now_us);
+    say("%s", jobq_error_name(error));
+    if (error != JOBQ_OK || k.count == 0) return;
+    r->cursor = plan.cursor;
+    r->lost = 0;
+    r->count = k.count;
+    say_messages(&plan.cursor, k.count);
+}
+
+static bool do_message(stage *s, const deed *d)
+{
+    int32_t part = (int32_t)arg(d, 'p', 0);
+    delivered r;
+
+    if (strcmp(d->verb, "send") == 0) {
+        s->on->send(part, s->now_us);
+        say("ok");
+    } else if (strcmp(d->verb, "sequence") == 0) {
+        say("%d", (int)s->on->sequence(s->now_us));
+    } else if (strcmp(d->verb, "read") == 0) {
+        do_read(s, d);
+    } else if (strcmp(d->verb, "ack") == 0) {
+        do_ack(s, d);
+    } else if (strcmp(d->verb, "renew") == 0) {
+        r = s->reads[part][arg(d, 'w', 1) % WORKERS];
+        r.part = part;
+        r.holder.worker = arg(d, 'w', 1);
+        r.holder.claim = arg(d, 'n', r.holder.claim);
+        r.holder.lease_us = LEASE_US;
+        say("%s", jobq_error_name(s->on->renew(&r, s->now_us)));
+    } else {
+        return false;
+    }
+    return true;
+}
+
 static bool do_plain(stage *s, const deed *d)
 {
     int64_t j = arg(d, 'j', 1), w = arg(d, 'w', 1);
@@ -404,6 +613,28 @@ static void show_job(const shown_job *shown)
     say("\n");
 }
 
+static void show_part(const stage *s, int number, const shown_part *p)
+{
+    int i;
+
+    say("part %d acked %d of %d", number, (int)p->cursor.acked, (int)p->last);
+    for (i = 0; i < p->cursor.tried_count; i++) {
+        say("%s %d", i == 0 ? " tried" : "", (int)p->cursor.tried[i]);
+    }
+    if (p->worker != 0) {
+        say(" w%d n%d to %d until ", (int)p->worker, (int)p->claim, (int)p->reading);
+        say_instant(p->lease_until_us);
+    }
+    if (p->cursor.mode.failures > 0) say(" failures %d", (int)p->cursor.mode.failures);
+    if (p->cursor.mode.effective > 0) say(" size %d", (int)p->cursor.mode.effective);
+    if (p->cursor.mode.successes > 0) say(" successes %d", (int)p->cursor.mode.successes);
+    if (p->run_at_us > s->now_us) {
+        say(" at ");
+        say_instant(p->run_at_us);
+    }
+    say("\n");
+}
+
 /* All that the store shows, into s->shown. */
 static inline void show(stage *s)
 {
@@ -425,28 +656,32 @@ static inline void show(stage *s)
     for (i = 0; i < v.claims; i++) {
         say("claim w%d n%d\n", (int)v.claim[i].worker, (int)v.claim[i].number);
     }
+    for (i = 0; i < PARTS; i++) show_part(s, i, &v.part[i]);
+    for (i = 0; i < v.letters; i++) {
+        say("dead %d:%d attempts %d\n", (int)v.letter[i].part, (int)v.letter[i].seq,
+            (int)v.letter[i].attempts);
+    }
     memcpy(s->shown, s->answer, s->at + 1);
     s->shown[s->at] = '\0';
 }
 
-/* One job's line of what the store shows; "none". */
+/* One line of what the store shows, a job's or a partition's, or all dead letters; "none". */
 static void do_see(stage *s, const deed *d)
 {
-    char want[16], *line;
+    bool dead = (d->given >> ('d' - 'a') & 1) != 0, part = (d->given >> ('p' - 'a') & 1) != 0;
+    char want[16], *line, *next;
 
     show(s);
     s->at = 0;
-    snprintf(want, sizeof want, "%d ", (int)arg(d, 'j', 1));
-    for (line = s->shown; line != NULL && *line != '\0' && *line != 'w' && *line != 'c';) {
-        if (strncmp(line, want, strlen(want)) == 0) {
-            say("%.*s", (int)strcspn(line, "\n"), line);
-            return;
-        }
-        line = strchr(line, '\n');
-        if (line != NULL) line++;
-    }
     s->answer[0] = '\0';
-    say("none");
+    if (dead) snprintf(want, sizeof want, "dead ");
+    else snprintf(want, sizeof want, part ? "part %d " : "%d ", (int)arg(d, part ? 'p' : 'j', 1));
+    for (line = s->shown; *line != '\0'; line = next) {
+        next = line + strcspn(line, "\n") + 1;
+        if (strncmp(line, want, strlen(want)) != 0) continue;
+        say("%s%.*s", s->at > 0 ? ", " : "", (int)(next - line - 1), line);
+    }
+    if (s->at == 0) say("none");
 }
 
 /* Does a deed; its answer is in s->answer. */
@@ -464,7 +699,7 @@ static inline void stage_do(stage *s, const deed *d)
     else if (strcmp(d->verb, "rescue") == 0) do_rescue(s, d);
     else if (strcmp(d->verb, "policy") == 0) do_policy(s, d);
     else if (strcmp(d->verb, "see") == 0) do_see(s, d);
-    else if (do_plain(s, d)) return;
+    else if (do_plain(s, d) || do_message(s, d)) return;
     else if (kind != JOBQ_EVENT_NONE) do_settle(s, d, kind);
     else fail_msg("no such deed: %s", d->verb);
 }

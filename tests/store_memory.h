@@ -20,6 +20,7 @@ static void memory_reset(void)
 
     assert_true(jobq_memory_size(SHOWN, SHOWN, SHOWN * 4) <= sizeof block);
     memory = jobq_memory_init(block, SHOWN, SHOWN, SHOWN * 4);
+    assert_int_equal(jobq_memory_outbox(memory, 1, PARTS), 1); /* ids are numbers plus 1 */
 }
 
 static void memory_policy(int32_t queue, const jobq_policy *policy, bool paused)
@@ -134,6 +135,72 @@ static void memory_sleep(int64_t worker, bool asleep, int64_t now_us)
 
 static void memory_prune(int64_t now_us) { jobq_memory_prune(memory, now_us); }
 
+static void memory_send(int32_t part, int64_t now_us)
+{
+    (void)now_us;
+    assert_true(jobq_memory_send(memory, 1, part, jobq_str_from("{}")));
+}
+
+static int64_t memory_sequence(int64_t now_us)
+{
+    (void)now_us;
+    return jobq_memory_sequence(memory, 1 << 1, 100);
+}
+
+static void memory_read(delivered *r, int64_t now_us)
+{
+    jobq_reading got;
+
+    jobq_memory_read(memory, r->part + 1, &r->holder, r->handed, &r->watched, r->most, now_us,
+                     &got);
+    r->answer = got.busy                 ? 'b'
+                : got.holder.worker != 0 ? 'o'
+                : got.due_us > 0         ? 'w'
+                : got.count > 0          ? 'h'
+                                         : 'i';
+    r->cursor = got.cursor;
+    r->lost = got.lost;
+    r->due_us = got.due_us;
+    r->other = got.holder;
+    r->count = got.count;
+}
+
+static jobq_error memory_ack(settling *k, int64_t now_us)
+{
+    return jobq_memory_ack(memory, k->of->part + 1, &k->of->holder, k->before, k->plan, k->outcomes,
+                           k->given, k->most, now_us, &k->count);
+}
+
+static jobq_error memory_renew(const delivered *r, int64_t now_us)
+{
+    return jobq_memory_renew(memory, r->part + 1, &r->holder, now_us);
+}
+
+static void memory_look_parts(view *v)
+{
+    int32_t i, seq;
+
+    v->letters = 0;
+    for (i = 0; i < PARTS; i++) {
+        const jobq_memory_partition *p = &memory->partitions[i];
+        shown_part *to = &v->part[i];
+        to->cursor = p->cursor;
+        to->last = p->last;
+        to->worker = p->holder.worker;
+        to->claim = p->holder.claim;
+        to->lease_until_us = p->lease_until_us;
+        to->reading = p->reading;
+        to->run_at_us = p->run_at_us;
+        for (seq = 1; seq <= p->last; seq++) {
+            const jobq_memory_message *m = jobq_memory_message_at(memory, i + 1, seq);
+            if (m == NULL || !m->dead) continue;
+            v->letter[v->letters].part = i;
+            v->letter[v->letters].seq = seq;
+            v->letter[v->letters++].attempts = m->attempts;
+        }
+    }
+}
+
 static void memory_look_job(const jobq_memory_job *mj, shown_job *shown)
 {
     jobq_decision d;
@@ -189,11 +256,13 @@ static void memory_look(view *v)
     }
     qsort(v->worker, (size_t)v->workers, sizeof v->worker[0], worker_by_id);
     qsort(v->claim, (size_t)v->claims, sizeof v->claim[0], claim_by_number);
+    memory_look_parts(v);
 }
 
 static const store store_memory = {
     "memory", memory_reset, memory_policy, memory_enqueue, memory_enroll, memory_claim,
     memory_recover, memory_settle, memory_heartbeat, memory_rescue, memory_deregister,
-    memory_cancel, memory_revive, memory_unpark, memory_sleep, memory_prune, memory_look};
+    memory_cancel, memory_revive, memory_unpark, memory_sleep, memory_prune, memory_send,
+    memory_sequence, memory_read, memory_ack, memory_renew, memory_look};
 
 #endif /* STORE_MEMORY_INCLUDED */

@@ -56,10 +56,13 @@ static void pg_reset(void)
     RUN("DELETE FROM jobq.job; DELETE FROM jobq.failed; DELETE FROM jobq.history; DELETE FROM "
         "jobq.claim; DELETE FROM jobq.worker; DELETE FROM jobq.sleeper; DELETE FROM jobq.kind; "
         "DELETE FROM jobq.queue; DELETE FROM jobq.idempotency; "
+        "DELETE FROM jobq.partition; DELETE FROM jobq.counter; DELETE FROM jobq.incoming; "
+        "DELETE FROM jobq.message; DELETE FROM jobq.dead_letter; "
         "ALTER SEQUENCE jobq.job_id RESTART; "
         "INSERT INTO jobq.queue (id, name) VALUES (1, 'q1'), (2, 'q2'); "
         "INSERT INTO jobq.kind (id, queue_id, name) VALUES (1, 1, 'k1'), (2, 1, 'k2'), "
-        "(3, 2, 'k3')");
+        "(3, 2, 'k3'); SELECT jobq.outbox_register('q1', %d)",
+        (int)PARTS);
 }
 
 static void pg_policy(int32_t queue, const jobq_policy *policy, bool paused)
@@ -289,6 +292,111 @@ static void pg_prune(int64_t now_us)
     RUN("SELECT jobq.prune(1000)");
 }
 
+static int64_t pg_part(int32_t part) { return jobq_pg_partition(1, part); }
+
+static void pg_send(int32_t part, int64_t now_us)
+{
+    jobq_pg_message m;
+    jobq_pg_error error;
+
+    pg_at(now_us);
+    memset(&m, 0, sizeof m);
+    m.queue = "q1";
+    m.partition = part;
+    m.payload = jobq_str_from("{}");
+    if (jobq_pg_outbox_enqueue(pg, db, &m, NULL, &error) != JOBQ_OK) fail_msg("%s", error.message);
+}
+
+static int64_t pg_sequence(int64_t now_us)
+{
+    jobq_pg_error error;
+    int64_t count = 0;
+
+    pg_at(now_us);
+    if (jobq_pg_outbox_sequence(pg, db, 1, 100, false, &count, &error) != JOBQ_OK) {
+        fail_msg("%s", error.message);
+    }
+    return count;
+}
+
+static void pg_read(delivered *r, int64_t now_us)
+{
+    jobq_pg_read_desc d;
+    jobq_pg_reading got;
+    jobq_pg_error error;
+
+    pg_at(now_us);
+    memset(&d, 0, sizeof d);
+    d.worker = r->holder.worker;
+    d.claim = r->holder.claim;
+    d.lease_us = r->holder.lease_us;
+    d.partition = pg_part(r->part);
+    d.most = r->most;
+    d.again = true;
+    d.handed = r->handed;
+    d.watched_worker = r->watched.worker;
+    d.watched_claim = r->watched.claim;
+    d.watched_beat = r->watched.beat;
+    if (jobq_pg_outbox_read(pg, db, &d, &got, &error) != JOBQ_OK) fail_msg("%s", error.message);
+    r->answer = got.answer;
+    r->cursor = got.cursor;
+    r->lost = got.lost;
+    r->due_us = got.wait_us;
+    r->other.worker = got.worker;
+    r->other.claim = got.claim;
+    r->other.beat = got.beat;
+    r->count = got.count;
+    jobq_pg_reading_clear(&got);
+}
+
+static jobq_error pg_ack(settling *k, int64_t now_us)
+{
+    jobq_pg_dead dead[SHOWN];
+    jobq_pg_ack_desc d;
+    jobq_pg_reading got;
+    jobq_pg_error error;
+    jobq_error code;
+    int32_t i;
+
+    pg_at(now_us);
+    memset(&d, 0, sizeof d);
+    d.worker = k->of->holder.worker;
+    d.claim = k->of->holder.claim;
+    d.lease_us = k->of->holder.lease_us;
+    d.partition = pg_part(k->of->part);
+    d.before = k->before;
+    d.after = &k->plan->cursor;
+    d.most = k->most;
+    if (k->plan->directive.kind == JOBQ_DIRECTIVE_SLEEP) d.delay_us = k->plan->directive.delay_us;
+    d.dead = dead;
+    for (i = 0; i < k->plan->done; i++) {
+        int64_t seq = k->of->cursor.acked + 1 + i;
+        if (k->outcomes[i] == JOBQ_RESULT_SUCCESS) continue;
+        memset(&dead[d.dead_count], 0, sizeof dead[0]);
+        dead[d.dead_count].seq = seq;
+        dead[d.dead_count++].attempts = jobq_cursor_attempts(&k->of->cursor, seq) + (i < k->given);
+    }
+    code = jobq_pg_outbox_ack(pg, db, &d, &got, &error);
+    if (code != JOBQ_OK) return code;
+    k->count = got.count;
+    jobq_pg_reading_clear(&got);
+    return JOBQ_OK;
+}
+
+static jobq_error pg_renew(const delivered *r, int64_t now_us)
+{
+    int64_t part = pg_part(r->part);
+    jobq_pg_error error;
+    bool lost = false;
+
+    pg_at(now_us);
+    if (jobq_pg_outbox_renew(pg, db, r->holder.worker, r->holder.lease_us, &part, &r->holder.claim,
+                             1, &lost, &error) != JOBQ_OK) {
+        fail_msg("%s", error.message);
+    }
+    return lost ? JOBQ_ERROR_LOST : JOBQ_OK;
+}
+
 #define PG_INSTANT(column)                                                                         \
     "CASE WHEN " column " = 'infinity' THEN 9223372036854775807 ELSE "                             \
     "(extract(epoch FROM " column ") * 1000000)::bigint END"
@@ -320,6 +428,46 @@ static void pg_look_job(const PGresult *res, int row, shown_job *shown)
     job->state = jobq_state_from_letter(PQgetvalue(res, row, 13)[0]);
     snprintf(shown->payload, sizeof shown->payload, "%s", PQgetvalue(res, row, 14));
     snprintf(shown->why, sizeof shown->why, "%s", PQgetvalue(res, row, 15));
+}
+
+static void pg_look_parts(view *v)
+{
+    PGresult *res = sql(
+        db, "SELECT p.acked, c.seq, coalesce(p.worker, 0), coalesce(p.claim, 0), coalesce("
+            PG_INSTANT("p.lease_until") ", 0), p.reading, coalesce(" PG_INSTANT("p.run_at") ", 0), "
+            "p.failures, p.effective, p.successes, array_to_string(p.tried, ' ') FROM "
+            "jobq.partition p JOIN jobq.counter c ON c.partition = p.id ORDER BY p.id");
+    int i, used;
+
+    assert_int_equal(PQntuples(res), PARTS);
+    for (i = 0; i < PARTS; i++) {
+        shown_part *p = &v->part[i];
+        const char *tried = PQgetvalue(res, i, 10);
+        long long seq;
+        memset(p, 0, sizeof *p);
+        p->cursor.acked = atoll(PQgetvalue(res, i, 0));
+        p->last = atoll(PQgetvalue(res, i, 1));
+        p->worker = atoll(PQgetvalue(res, i, 2));
+        p->claim = atoll(PQgetvalue(res, i, 3));
+        p->lease_until_us = atoll(PQgetvalue(res, i, 4));
+        p->reading = atoll(PQgetvalue(res, i, 5));
+        p->run_at_us = atoll(PQgetvalue(res, i, 6));
+        p->cursor.mode.failures = (uint32_t)atoll(PQgetvalue(res, i, 7));
+        p->cursor.mode.effective = (uint32_t)atoll(PQgetvalue(res, i, 8));
+        p->cursor.mode.successes = (uint32_t)atoll(PQgetvalue(res, i, 9));
+        for (; sscanf(tried, "%lld%n", &seq, &used) == 1; tried += used) {
+            p->cursor.tried[p->cursor.tried_count++] = seq;
+        }
+    }
+    PQclear(res);
+    res = sql(db, "SELECT partition %% 32768, seq, attempts FROM jobq.dead_letter ORDER BY 1, 2");
+    v->letters = PQntuples(res);
+    for (i = 0; i < v->letters; i++) {
+        v->letter[i].part = atoll(PQgetvalue(res, i, 0));
+        v->letter[i].seq = atoll(PQgetvalue(res, i, 1));
+        v->letter[i].attempts = atoll(PQgetvalue(res, i, 2));
+    }
+    PQclear(res);
 }
 
 static void pg_look(view *v)
@@ -357,11 +505,13 @@ static void pg_look(view *v)
         v->claim[i].number = atoll(PQgetvalue(res, i, 1));
     }
     PQclear(res);
+    pg_look_parts(v);
 }
 
 static const store store_pg = {"Postgres",    pg_reset,   pg_policy, pg_enqueue,   pg_enroll,
                                pg_claim,      pg_recover, pg_settle, pg_heartbeat, pg_rescue,
                                pg_deregister, pg_cancel,  pg_revive, pg_unpark,    pg_sleep_deed,
-                               pg_prune,      pg_look};
+                               pg_prune,      pg_send,    pg_sequence, pg_read,    pg_ack,
+                               pg_renew,      pg_look};
 
 #endif /* STORE_PG_INCLUDED */

@@ -1,6 +1,6 @@
 /*
- * conform.h -- every behaviour of a job and of a partition of messages, once, as deeds of store.h and their answers. Any store
- * that fills in the table of store.h can be held against it.
+ * conform.h -- every behaviour of a job, and of a partition of messages, once, as deeds of store.h
+ * and their answers. Any store that fills in the table of store.h can be held against it.
  *
  *     claim w=1 n=1 l=2 -> ok 1 2       a deed, and what it must answer
  *     wait d=5                          a deed whose answer does not matter

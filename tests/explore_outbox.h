@@ -65,14 +65,6 @@ static jobq_result fail_message(jobq_delivery *d, const jobq_message *message)
     return JOBQ_RESULT_RETRY;
 }
 
-static bool keep_refusal(jobq_delivery *d, int32_t index, jobq_str why)
-{
-    (void)d;
-    (void)index;
-    (void)why;
-    return true;
-}
-
 static int dead_or_going(const jobq_delivery *d)
 {
     (void)d;

@@ -215,4 +215,13 @@ static const char *laws_messages(const jobq_memory *before, const jobq_memory *a
     return "law 12: a statement wrote without the token that stands there, or twice";
 }
 
+/* A handler's store: what a refusal says is nobody's business here. */
+static bool keep_refusal(jobq_delivery *d, int32_t index, jobq_str why)
+{
+    (void)d;
+    (void)index;
+    (void)why;
+    return true;
+}
+
 #endif /* LAWS_INCLUDED */

@@ -356,14 +356,6 @@ static jobq_result handle_batch(jobq_delivery *d)
     return JOBQ_RESULT_SUCCESS;
 }
 
-static bool keep_refusal(jobq_delivery *d, int32_t index, jobq_str why)
-{
-    (void)d;
-    (void)index;
-    (void)why;
-    return true;
-}
-
 static int handler_stopping(const jobq_delivery *d)
 {
     const node *o = &w->nodes[running.n];

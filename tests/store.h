@@ -1,5 +1,5 @@
 /*
- * store.h -- every deed that a store of jobs and messages knows, as one line of text, for any store.
+ * store.h -- every deed that a store of jobs and messages knows, as a line of text, for any store.
  *
  *     claim w=1 n=1 l=2                    a deed
  *     ok 1 2                               its answer

@@ -992,7 +992,6 @@ static void renewing_moves_the_lease_and_says_what_is_lost(void **unused)
                             "interval '30 s' AND beat = 2"), 2);
 }
 
-/* X20: a row that another is just writing is not waited for. */
 /* Whoever looks is told how long a partition rests, so that nobody asks for it sooner. */
 static void a_look_says_how_long_a_partition_rests(void **unused)
 {
@@ -1020,6 +1019,7 @@ static void a_look_says_how_long_a_partition_rests(void **unused)
     jobq_pg_reading_clear(&r);
 }
 
+/* X20: a row that another is just writing is not waited for. */
 static void a_locked_partition_answers_at_once(void **unused)
 {
     PGconn *other = PQconnectdb(server());

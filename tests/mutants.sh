@@ -44,7 +44,7 @@
 set -u
 cd "$(dirname "$0")/.."
 
-flags="-std=c99 -D_POSIX_C_SOURCE=200809L -O1 -w"
+flags="-std=c99 -D_POSIX_C_SOURCE=200809L -w"
 work=.build/mutants/${2-}
 
 # try NAME COMMAND...: whether the command fails, which is a kill. A slow machine is none.
@@ -63,8 +63,7 @@ build() {
 }
 
 hunt_explore() {
-    flags="$flags -O2"
-    build explore && try explore "$work/explore" --states 150000 "$@"
+    build explore -O1 && try explore "$work/explore" --states 150000 "$@"
 }
 
 # Cheap tools first. A mutant that does not build, or no longer applies, is nobody's kill.
@@ -77,21 +76,20 @@ hunt_core() {
     esac
     for tool in test_core_machine test_core_rules test_core_strings test_core_handlers \
         test_core_loop test_core_conform test_core_outbox test_core_relay; do
-        build "$tool" -lcmocka && try "$tool" "$work/$tool" && return
+        build "$tool" -O0 -lcmocka && try "$tool" "$work/$tool" && return
     done
     hunt_explore && return
-    build simulate && try simulate "$work/simulate" --seeds 8
+    build simulate -O1 && try simulate "$work/simulate" --seeds 8
 }
 
 hunt_sql() {
     local tool tools="test_pg_conform test_pg_differential test_pg_fence test_pg_verbs"
-    flags="$flags -O0"
     (cd "$work/tree" && awk -f sql/embed.awk sql/[0-9]*.sql jobq_pg.h >embedded) &&
         mv "$work/tree/embedded" "$work/tree/jobq_pg.h" || return 1
     case ${work##*/} in sql_outbox_*) tools="test_pg_outbox test_pg_outbox_steps" ;; esac
     for tool in $tools; do
         # shellcheck disable=SC2086
-        build "$tool" ${LIBPQ_CFLAGS--I/usr/include/postgresql} -pthread -lcmocka -lpq &&
+        build "$tool" -O0 ${LIBPQ_CFLAGS--I/usr/include/postgresql} -pthread -lcmocka -lpq &&
             try "$tool" "$work/$tool" && return
     done
     return 1

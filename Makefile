@@ -32,7 +32,7 @@ JOBS = -j$(or $(shell getconf _NPROCESSORS_ONLN 2>/dev/null),1)
 
 .DELETE_ON_ERROR:
 .SUFFIXES:
-.PHONY: help demo demo-outbox bench test chaos chaos-upgrade chaos-mutants test-core test-fresh \
+.PHONY: help demo demo-outbox bench test chaos chaos-upgrade chaos-mutants test-core test-long test-fresh \
 	test-servers test-breadth static fuzz examples sanitize valgrind coverage coverage-pg explore \
 	simulate differential mutants embed verify clean
 
@@ -68,9 +68,15 @@ test: ## everything but the slow ones; installs what it needs
 	@tests/run.sh --step explore $(MAKE) -s explore ARGS="--states 33000"
 	@tests/run.sh --step simulate $(MAKE) -s simulate ARGS="--seeds 8"
 	@exec tests/server.sh tests/run.sh $(PG_TESTS:%=.build/cc/%)
-	@tests/run.sh --step "examples on tables" tests/server.sh sh -c \
-		'.build/examples/videos && .build/examples/attune/attune'
+	@tests/run.sh --step "examples that end" tests/server.sh sh -c \
+		'.build/examples/videos && .build/examples/attune/attune && .build/examples/outbox 300'
 	@tests/run.sh --total
+
+test-long: ## the outbox' tests at full size: 1.6 million messages, ten minutes (20 in all)
+	@CC="$(CC)" CXX="$(CXX)" tests/setup.sh test
+	@$(MAKE) $(JOBS) .build/cc/test_pg_outbox_steps .build/cc/test_pg_outbox_load
+	@exec env JOBQ_TEST_LONG=1 tests/server.sh tests/run.sh .build/cc/test_pg_outbox_steps \
+		.build/cc/test_pg_outbox_load
 
 # Faults need more of the server than tests: replication, and deadlocks that show soon.
 CHAOS_SERVER = JOBQ_SERVER_OPTIONS="-c wal_level=logical -c deadlock_timeout=200ms"

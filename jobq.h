@@ -867,7 +867,8 @@ typedef struct jobq_tuning {
 } jobq_tuning;
 
 /* jobq_tuning_of -- the constants of a role in a profile. Leases of the seed's profiles: 30 s,
- * headroom 2 s, budget 28 s. */
+ * headroom 2 s, budget 28 s. A receiver takes the processor's; the other roles are for programs
+ * that drive numbering and reclaim by hand: a worker has sequence_max, reclaim_rows, poll_us. */
 JOBQ_API jobq_tuning jobq_tuning_of(jobq_profile profile, jobq_role role);
 
 /* jobq_tuning_defaults -- the tuning with its zero fields filled. NULL: quick's processor. */
@@ -1428,6 +1429,16 @@ JOBQ_API jobq_loop_config jobq_loop_config_defaults(const jobq_loop_config *conf
 
 /* jobq_loop_init -- a loop that will first connect. entropy: 64 bits of the operating system;
  * worker ids and jitter come from them. */
+/* When a loop prunes first. Of workers that end by themselves one in eight does at once: where no
+ * other kind is, nobody would live long enough. */
+static int64_t jobq__first_prune(jobq_loop *l)
+{
+    int64_t any = jobq_random_between(jobq_random_next(&l->random), 0, l->config.prune_us);
+
+    if (l->config.until == JOBQ_UNTIL_STOPPED) return any;
+    return jobq_random_between(jobq_random_next(&l->random), 0, 7) == 0 ? 0 : any;
+}
+
 JOBQ_API void jobq_loop_init(jobq_loop *loop, const jobq_loop_config *config, uint64_t entropy,
                              int64_t mono_us);
 
@@ -3727,7 +3738,8 @@ static void jobq__relay_init(jobq_loop *l, int64_t now)
 {
     jobq_relay *r = &l->relay;
 
-    r->sequence_mono_us = r->reclaim_mono_us = r->idle_mono_us = r->sweep_mono_us = now;
+    r->sequence_mono_us = r->idle_mono_us = r->sweep_mono_us = now;
+    r->reclaim_mono_us = l->prune_mono_us - l->config.prune_us; /* at first together with PRUNE */
     r->busy_mono_us = JOBQ_NEVER;
     r->empty = !jobq__relay_serves(l);
 }
@@ -4327,12 +4339,14 @@ static jobq_action jobq__do_read(jobq_loop *l, jobq_part *p, int64_t now)
     return a;
 }
 
-/* Reads on in the same statement when more is likely there, and wanted. */
+/* Reads on in the same statement when more is likely there, and wanted; after an error no more: it
+ * may be of what was read on, and what is done has to be acknowledged. */
 static jobq_action jobq__do_ack(jobq_loop *l, jobq_part *p, int64_t now)
 {
     const jobq_tuning *t = jobq__relay_tuning(l, p);
     bool on = p->plan.directive.kind == JOBQ_DIRECTIVE_PROCEED && p->plan.done > 0 &&
-              l->phase == JOBQ_PHASE_WORKING && p->pace_us == 0 && jobq__relay_open(l, p->queue);
+              l->phase == JOBQ_PHASE_WORKING && p->pace_us == 0 && p->failures == 0 &&
+              jobq__relay_open(l, p->queue);
     jobq_action a;
 
     p->size = jobq_cursor_size(&p->plan.cursor, (int32_t)jobq__min(t->batch, JOBQ_LOOP_BATCH), 0);
@@ -4427,11 +4441,10 @@ static bool jobq__relay_next(jobq_loop *l, int64_t now, jobq_action *a, int64_t 
         return true;
     }
     sequence = jobq__due_sequence(l);
-    if (sequence <= now) *a = jobq__do_sequence(l, now);
-    else if (reclaim <= now) {
+    if (reclaim <= now) { /* before the look that may be the last */
         *a = jobq__send(l, JOBQ_ACTION_RECLAIM, now);
         l->relay.reclaim_rows = 0;
-    }
+    } else if (sequence <= now) *a = jobq__do_sequence(l, now);
     *until = jobq__min(*until, jobq__min(jobq__min(due, jobq__relay_end(l)),
                                          jobq__min(sequence, reclaim)));
     return sequence <= now || reclaim <= now;
@@ -4492,8 +4505,7 @@ JOBQ_API void jobq_loop_init(jobq_loop *l, const jobq_loop_config *config, uint6
     l->idle_mono_us = l->claim_mono_us = l->connect_mono_us = mono_us;
     l->sweep_mono_us = l->full_mono_us = l->beat_mono_us = mono_us;
     l->slept_mono_us = mono_us - JOBQ__SECOND;
-    l->prune_mono_us =
-        mono_us + jobq_random_between(jobq_random_next(&l->random), 0, l->config.prune_us);
+    l->prune_mono_us = mono_us + jobq__first_prune(l);
     l->vacuum_mono_us = mono_us;
     l->handler_us = -1;
     l->flush_limit = l->config.batch_max;

@@ -872,7 +872,8 @@ END $$;
 
 -- ---- housekeeping --------------------------------------------------------------------------
 
--- What one worker does now and then, in bounded pages: old failed jobs, forgotten keys,
+-- What one worker does now and then, in bounded pages: old failed jobs and dead letters (not
+-- one that is being replayed), forgotten keys,
 -- workers dead for a day, and claim rows that hold nothing. Safe to run anywhere, at any time,
 -- twice.
 CREATE FUNCTION jobq.prune(p_limit integer) RETURNS integer
@@ -894,6 +895,15 @@ BEGIN
             SELECT o.ctid FROM jobq.idempotency o
             WHERE o.queue_id = q.id AND o.ended_at < statement_timestamp() - q.key_keep
             ORDER BY o.ended_at LIMIT p_limit FOR UPDATE SKIP LOCKED) AS old
+        LIMIT p_limit));
+    GET DIAGNOSTICS v_count = ROW_COUNT;
+    v_total := v_total + v_count;
+    DELETE FROM jobq.dead_letter d WHERE d.ctid = ANY (ARRAY(
+        SELECT old.ctid FROM jobq.queue q CROSS JOIN LATERAL (
+            SELECT o.ctid FROM jobq.dead_letter o
+            WHERE o.queue_id = q.id AND o.failed_at < statement_timestamp() - q.failed_keep
+              AND (o.status <> 'reprocessing' OR o.deadline < statement_timestamp())
+            ORDER BY o.failed_at LIMIT p_limit FOR UPDATE SKIP LOCKED) AS old
         LIMIT p_limit));
     GET DIAGNOSTICS v_count = ROW_COUNT;
     v_total := v_total + v_count;

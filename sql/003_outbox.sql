@@ -823,7 +823,6 @@ END $$;
 -- someone reads in it, it is left for the next call after 50 ms. The ring turns when the part
 -- now written is 5 s old and the next one is empty. While a partition that does not move on
 -- keeps it from turning, the acknowledged messages of the others are deleted, p_most a call.
--- Dead letters go when they are older than their queue's failed_keep.
 CREATE FUNCTION jobq.outbox_reclaim(p_most integer) RETURNS boolean
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET lock_timeout = '50ms'
 SET enable_hashjoin = off SET jit = off AS $$
@@ -847,10 +846,6 @@ BEGIN
             v_more := jobq.outbox_delete(p_most) = p_most;
         END IF;
     END IF;
-    DELETE FROM jobq.dead_letter d WHERE d.id IN (
-        SELECT o.id FROM jobq.dead_letter o JOIN jobq.queue q ON q.id = o.queue_id
-        WHERE o.failed_at < statement_timestamp() - q.failed_keep
-        ORDER BY o.id LIMIT p_most FOR UPDATE OF o SKIP LOCKED);
     RETURN v_more;
 END $$;
 

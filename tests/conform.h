@@ -345,6 +345,9 @@ static const behaviour behaviours[] = {
      "send; sequence -> 1; read n=1 -> held 1; wait d=20; renew -> ok;"
      "see p=0 -> part 0 acked 0 of 1 tried 1 w1 n1 to 1 until 50; renew n=2 -> lost;"
      "renew w=2 n=1 -> lost; ack o=1 -> ok; renew -> lost"},
+    {"an expired lease that nobody took is still its holder's",
+     "send; send; sequence -> 2; read n=1 l=1 -> held 1; wait d=99; renew -> ok; wait d=99;"
+     "ack o=1 l=1 -> ok 2; wait d=99; ack o=1 -> ok; see p=0 -> part 0 acked 2 of 2"},
     {"a holder that stood still for its lease is followed, one message at a time",
      "send; send; sequence -> 2; read n=1 -> held 1 2; read w=2 n=1 -> other w1 n1; wait d=31;"
      "read w=2 n=2 t=1 -> held lost 2 1(1);"

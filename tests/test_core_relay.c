@@ -592,6 +592,83 @@ static void a_refused_acknowledgement_is_sent_again(void **unused)
     assert_int_equal(row(1)->cursor.acked, 2);
 }
 
+/* The error may be of what was read on: what is done is acknowledged all the same. */
+static void after_an_error_an_acknowledgement_reads_on_no_more(void **unused)
+{
+    jobq_action a;
+
+    (void)unused;
+    send(0, 6);
+    settle_down(0);
+    handle(jobq_loop_take_messages(&loop, 0), 1, JOBQ_RESULT_SUCCESS);
+    a = reach(JOBQ_ACTION_ACK, 1);
+    assert_int_equal(a.limit, 4);
+    jobq_loop_acked(&loop, 2, a.slot, JOBQ_ERROR_DATABASE, 0);
+    a = reach(JOBQ_ACTION_ACK, 100 * MS);
+    assert_int_equal(a.limit, 0);
+    jobq_memory_perform(memory, &loop, &a, 2, 0, 100 * MS, 100 * MS);
+    assert_int_equal(row(1)->cursor.acked, 4);
+    live_until(100 * MS, 200 * MS);
+    assert_true(jobq_loop_take_messages(&loop, 200 * MS) >= 0); /* and the others come */
+}
+
+/* From the beginning, whatever bounds a look has: at the start and once a minute. */
+static void it_sweeps_at_the_start_and_every_minute(void **unused)
+{
+    int64_t now = 0;
+    int sweeps = 0, looks = 0;
+
+    (void)unused;
+    while (now < 130 * SECOND) {
+        jobq_action a = step(now);
+        sweeps += a.kind == JOBQ_ACTION_SEQUENCE && a.sweep;
+        looks += a.kind == JOBQ_ACTION_SEQUENCE;
+        if (looks == 1) assert_int_equal(sweeps, 1);
+        if (a.kind == JOBQ_ACTION_WAIT) now = a.until_mono_us > now ? a.until_mono_us : now + 1;
+    }
+    assert_int_equal(sweeps, 3);
+    assert_true(looks > 6);
+}
+
+/* Whether a worker that ends when nothing is left gives places back before it does. */
+static bool tidies_up(const jobq_loop_config *config, uint64_t entropy)
+{
+    bool pruned = false, reclaimed = false;
+    int32_t part;
+    int64_t now;
+
+    start(config);
+    jobq_loop_init(&loop, config, entropy, 0);
+    send(0, 3);
+    for (now = 0; now < 10 * SECOND && loop.phase != JOBQ_PHASE_EXITED; now += MS) {
+        jobq_action a;
+        do {
+            a = step(now);
+            pruned |= a.kind == JOBQ_ACTION_PRUNE;
+            reclaimed |= a.kind == JOBQ_ACTION_RECLAIM;
+        } while (a.kind != JOBQ_ACTION_WAIT && a.kind != JOBQ_ACTION_EXIT);
+        part = jobq_loop_take_messages(&loop, now);
+        if (part >= 0) handle(part, now, JOBQ_RESULT_SUCCESS);
+    }
+    assert_int_equal(loop.phase, JOBQ_PHASE_EXITED);
+    assert_int_equal(row(1)->cursor.acked, 3);
+    assert_true(pruned == reclaimed);
+    return pruned;
+}
+
+/* Where jobs are worked from a timer there may be no other worker that does it. */
+static void one_in_eight_short_lives_tidies_up(void **unused)
+{
+    jobq_loop_config config = config_for_messages();
+    uint64_t entropy;
+    int count = 0;
+
+    (void)unused;
+    config.until = JOBQ_UNTIL_EMPTY;
+    for (entropy = 1; entropy <= 400; entropy++) count += tidies_up(&config, entropy);
+    assert_in_range(count, 30, 75);
+}
+
 static void a_refused_renewal_is_sent_again(void **unused)
 {
     int32_t part;
@@ -1255,6 +1332,9 @@ int main(void)
         cmocka_unit_test_setup(a_commit_that_nobody_knows_is_found_done, setup),
         cmocka_unit_test_setup(a_transaction_rolled_back_is_an_attempt, setup),
         cmocka_unit_test_setup(a_refused_acknowledgement_is_sent_again, setup),
+        cmocka_unit_test_setup(after_an_error_an_acknowledgement_reads_on_no_more, setup),
+        cmocka_unit_test_setup(it_sweeps_at_the_start_and_every_minute, setup),
+        cmocka_unit_test_setup(one_in_eight_short_lives_tidies_up, setup),
         cmocka_unit_test_setup(a_refused_renewal_is_sent_again, setup),
         cmocka_unit_test_setup(a_queues_time_out_is_a_deliverys, setup),
         cmocka_unit_test_setup(a_commit_that_overruns_is_nobodys, setup),

@@ -424,6 +424,38 @@ static void an_idle_look_leaves_dead_rows_behind(void **unused)
     assert_int_equal(number_all(), 5);
 }
 
+/* One call may be more than any batch: nothing on the way to the numbers is bounded by 65535. */
+static void seventy_thousand_messages_in_one_call_arrive_in_order(void **unused)
+{
+    enum { COUNT = 70000 };
+    jobq_pg_message *m = calloc(COUNT, sizeof *m);
+    char (*text)[8] = calloc(COUNT, sizeof *text);
+    int64_t *ids = calloc(COUNT, sizeof *ids);
+    jobq_pg_error error;
+    jobq_error code;
+    int i, disorder = 0;
+
+    (void)unused;
+    open_box(1);
+    for (i = 0; i < COUNT; i++) {
+        snprintf(text[i], sizeof text[i], "%d", i + 1);
+        m[i] = plain_message(0);
+        m[i].payload = jobq_str_from(text[i]);
+    }
+    code = jobq_pg_outbox_enqueue_many(pg, NULL, m, COUNT, ids, &error);
+    for (i = 1; i < COUNT; i++) disorder += ids[i] <= ids[i - 1];
+    free(ids);
+    free(text);
+    free(m);
+    if (code != JOBQ_OK) fail_msg("%s", error.message);
+    assert_int_equal(disorder, 0);
+    assert_int_equal(number_all(), COUNT);
+    assert_text("SELECT format('%s %s %s', min(seq), max(seq), count(*)) FROM jobq.message "
+                "WHERE convert_from(bytes, 'UTF8')::bigint = seq", "1 70000 70000");
+    assert_int_equal(number("SELECT count(*) FROM jobq.incoming"), 0);
+    assert_int_equal(BOX("lag"), COUNT);
+}
+
 /* Two sequencers at once, producers beside them. */
 static void two_sequencers_share_the_work(void **unused)
 {
@@ -776,6 +808,96 @@ static void a_lost_answer_costs_no_attempt(void **unused)
     assert_int_equal(r.messages[0].attempts, 1);
     assert_int_equal(r.count, 1);
     jobq_pg_reading_clear(&r);
+}
+
+/* Counts every statement of this connection, those inside functions too; false: the server or the
+ * role does not allow it. */
+static bool counts_statements(PGconn *conn)
+{
+    static const char *const steps[] = {"CREATE EXTENSION IF NOT EXISTS pg_stat_statements",
+                                        "SELECT pg_stat_statements_reset()",
+                                        "SET pg_stat_statements.track = 'all'"};
+    bool good = true;
+    size_t i;
+
+    for (i = 0; i < sizeof steps / sizeof steps[0]; i++) {
+        PGresult *res = PQexec(conn, steps[i]);
+        ExecStatusType status = PQresultStatus(res);
+        good = good && (status == PGRES_COMMAND_OK || status == PGRES_TUPLES_OK);
+        PQclear(res);
+    }
+    return good;
+}
+
+static int64_t touched(PGconn *conn, const char *column, const char *table)
+{
+    PGresult *res = sql(conn, "SELECT %s FROM pg_stat_xact_user_tables WHERE relid = "
+                        "'jobq.%s'::regclass", column, table);
+    int64_t count = atol(PQgetvalue(res, 0, 0));
+
+    PQclear(res);
+    return count;
+}
+
+/* Promise: however many messages, one request and one row; their dead letters are one INSERT. */
+static void an_acknowledgement_of_100_is_one_statement(void **unused)
+{
+    jobq_pg_dead dead[3] = {{3, 1, {"a", 1}}, {50, 1, {"b", 1}}, {100, 1, {"c", 1}}};
+    PGconn *own = PQconnectdb(server());
+    jobq_pg_read_desc d;
+    jobq_pg_reading r, next;
+    jobq_pg_ack_desc ack;
+    jobq_cursor after;
+    jobq_pg_error error;
+    jobq_error code;
+    int64_t rows[3];
+
+    (void)unused;
+    if (!counts_statements(own)) {
+        PQfinish(own);
+        skip();
+    }
+    open_box(1);
+    put(NULL, 0, 250);
+    number_all();
+    d = reader(1, 1, 0);
+    d.most = 100;
+    assert_int_equal(read_by(&d, &r), 'h');
+    memset(&ack, 0, sizeof ack);
+    memset(&after, 0, sizeof after);
+    after.acked = r.cursor.acked + r.count;
+    ack.worker = ack.claim = 1;
+    ack.partition = d.partition;
+    ack.after = &after;
+    ack.dead = dead;
+    ack.dead_count = 3;
+    ack.most = 100;
+    ack.in_transaction = true;
+    PQclear(sql(own, "BEGIN"));
+    RUN("SELECT pg_stat_statements_reset()");
+    code = jobq_pg_outbox_ack(pg, own, &ack, &next, &error);
+    rows[0] = touched(own, "n_tup_upd", "partition"); /* it ends the portal, which counts the ack */
+    rows[1] = touched(own, "n_tup_ins", "dead_letter");
+    rows[2] = touched(own, "n_tup_ins + n_tup_upd + n_tup_del", "counter");
+    PQclear(PQexec(own, "COMMIT"));
+    PQfinish(own);
+    assert_int_equal(code, JOBQ_OK);
+    assert_int_equal(number("SELECT sum(calls) FROM pg_stat_statements WHERE toplevel AND query "
+                            "NOT LIKE '%%pg_stat%%' AND query <> 'COMMIT'"), 1);
+    assert_int_equal(number("SELECT sum(calls) FROM pg_stat_statements WHERE toplevel AND query "
+                            "LIKE '%%.outbox_ack($%%'"), 1);
+    assert_int_equal(number("SELECT sum(calls) FROM pg_stat_statements WHERE NOT toplevel AND "
+                            "query LIKE 'INSERT INTO %%.dead_letter (%%'"), 1);
+    assert_int_equal(rows[0], 1);
+    assert_int_equal(rows[1], 3);
+    assert_int_equal(rows[2], 0);
+    assert_int_equal(next.answer, 'h');
+    assert_int_equal(next.count, 100);
+    assert_int_equal(next.messages[0].seq, 101);
+    assert_text("SELECT string_agg(seq || error, ' ' ORDER BY seq) FROM jobq.dead_letter",
+                "3a 50b 100c");
+    jobq_pg_reading_clear(&r);
+    jobq_pg_reading_clear(&next);
 }
 
 /* Acknowledging reads on under the same lease; when there is nothing, the partition is free. */
@@ -1195,6 +1317,29 @@ static void the_figures_of_a_partition(void **unused)
     assert_int_equal(count, 4);
 }
 
+/* Not numbered yet is behind, too, and ages. */
+static void messages_that_are_only_incoming_have_an_age(void **unused)
+{
+    jobq_pg_outbox_stat s[2];
+    jobq_pg_error error;
+    size_t count = 0;
+
+    (void)unused;
+    open_box(2);
+    put(NULL, 0, 2);
+    RUN("UPDATE jobq.incoming SET created_at = created_at - interval '1 minute' WHERE id = "
+        "(SELECT min(id) FROM jobq.incoming)");
+    assert_text("SELECT format('%s %s %s %s', lag, incoming, numbered, age >= '1 minute') "
+                "FROM jobq.outbox WHERE partition = 0", "2 2 0 t");
+    assert_text("SELECT coalesce(age::text, 'none') FROM jobq.outbox WHERE partition = 1", "none");
+    assert_int_equal(jobq_pg_outbox_stats(pg, NULL, "o", s, 2, &count, &error), JOBQ_OK);
+    assert_true(s[0].age_us >= 60 * SECOND && s[0].age_us < 600 * SECOND);
+    assert_int_equal(s[1].age_us, 0);
+    number_all();
+    assert_text("SELECT format('%s %s %s %s', lag, incoming, numbered, age >= '1 minute') "
+                "FROM jobq.outbox WHERE partition = 0", "2 0 2 t");
+}
+
 #define TEST(f) cmocka_unit_test_setup(f, pg_empty)
 
 int main(void)
@@ -1214,6 +1359,7 @@ int main(void)
         TEST(a_late_commit_is_numbered_late_and_never_skipped),
         TEST(a_short_transaction_is_numbered_at_once),
         TEST(an_idle_look_leaves_dead_rows_behind),
+        TEST(seventy_thousand_messages_in_one_call_arrive_in_order),
         TEST(two_sequencers_share_the_work),
         TEST(a_locked_row_is_waited_for),
         TEST(a_sweep_finds_what_lies_behind_the_bound),
@@ -1225,6 +1371,7 @@ int main(void)
         TEST(a_read_that_saw_an_older_row_takes_nothing),
         TEST(a_lost_acknowledgement_fails_its_transaction),
         TEST(a_lost_answer_costs_no_attempt),
+        TEST(an_acknowledgement_of_100_is_one_statement),
         TEST(an_acknowledgement_reads_on),
         TEST(only_a_relaxed_commit_does_not_wait),
         TEST(numbers_that_a_crash_may_take_are_not_handed_out),
@@ -1236,6 +1383,7 @@ int main(void)
         TEST(a_partition_that_stands_still_starves_nobody),
         TEST(a_reader_of_the_ring_holds_nobody_up),
         TEST(the_figures_of_a_partition),
+        TEST(messages_that_are_only_incoming_have_an_age),
         TEST(numbers_survive_dump_and_restore),
     };
 

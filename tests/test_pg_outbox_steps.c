@@ -255,6 +255,48 @@ static void the_mode_stands_in_the_row(void **unused)
     assert_int_equal(BOX("acked"), 12);
 }
 
+/* What a person sees of a partition that fares ill, and what C is told of it. */
+static void a_failing_partition_shows_in_the_figures(void **unused)
+{
+    script s = {"rrrr", NULL, 0, 0, 0};
+    jobq_pg_outbox_stat stat;
+    jobq_pg_step_desc d;
+    jobq_pg_reading r;
+    jobq_pg_error error;
+    size_t count = 0;
+    static const char view[] =
+        "SELECT format('%s %s %s %s %s %s %s', mode, coalesce(batch, 0), failures, "
+        "coalesce(holder, '-'), run_at > now(), coalesce(error, '-'), attempts) FROM jobq.outbox";
+
+    (void)unused;
+    open_box(1);
+    put(NULL, 0, 4);
+    number_all();
+    assert_text(view, "normal 0 0 -  - 0");
+    d = step_desc(false, false, &s);
+    d.tuning.retry.base_us = 60 * SECOND;
+    d.tuning.retry.cap_us = 60 * SECOND;
+    step_with(&d);
+    now_due();
+    d.read = reader(1, 1000, 0);
+    step_with(&d);
+    assert_text(view, "degraded 1 2 - t later 2");
+    assert_int_equal(jobq_pg_outbox_stats(pg, NULL, "o", &stat, 1, &count, &error), JOBQ_OK);
+    assert_int_equal(count, 1);
+    assert_int_equal(stat.effective, 1);
+    assert_int_equal(stat.failures, 2);
+    assert_int_equal(stat.attempts, 2);
+    assert_int_equal(stat.worker, 0);
+    now_due();
+    d.read = reader(0xbeef, 1, 0);
+    assert_int_equal(read_by(&d.read, &r), 'h');
+    assert_int_equal(r.count, 1);
+    jobq_pg_reading_clear(&r);
+    assert_text(view, "degraded 1 2 beef  later 3");
+    assert_int_equal(jobq_pg_outbox_stats(pg, NULL, "o", &stat, 1, &count, &error), JOBQ_OK);
+    assert_int_equal(stat.worker, 0xbeef);
+}
+
 /* "Crash": the trace is there for both strategies (W-O3); the handler sees 0, 1, 2. */
 static void a_killed_handler_leaves_its_trace(void **unused)
 {
@@ -665,6 +707,206 @@ static void a_late_replay_is_fenced(void **unused)
                      JOBQ_ERROR_INVALID);
 }
 
+/* Whatever comes twice; and one that is nowhere is a fault of the store. */
+static void a_message_is_buried_once(void **unused)
+{
+    static const char *const wrong[] = {"{9}", "{1,9}", "{2,9}"};
+    long p;
+    size_t i;
+
+    (void)unused;
+    open_box(2);
+    put(NULL, 0, 2);
+    put(NULL, 1, 1);
+    number_all();
+    p = (long)jobq_pg_partition(box, 0);
+    RUN("SELECT jobq.outbox_bury(%ld, '{1}', '{x}', '{1}')", p);
+    RUN("SELECT jobq.outbox_bury(%ld, '{1}', '{y}', '{2}')", p);
+    RUN("SELECT jobq.outbox_bury(%ld, '{1}', '{z}', '{3}')", p + 1); /* another message */
+    assert_text("SELECT string_agg(format('%s:%s:%s', seq, error, attempts), ' ' ORDER BY "
+                "partition) FROM jobq.dead_letter", "1:x:1 1:z:3");
+    for (i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        char text[200], *query;
+        PGresult *res;
+        snprintf(text, sizeof text, "SELECT jobq.outbox_bury(%ld, '%s', '{a,b}', '{1,1}')", p,
+                 wrong[i]);
+        query = jobq_pg__for_schema(text, schema);
+        res = PQexec(db, query);
+        free(query);
+        assert_non_null(PQresultErrorField(res, PG_DIAG_SQLSTATE));
+        assert_string_equal(PQresultErrorField(res, PG_DIAG_SQLSTATE), "XX001");
+        PQclear(res);
+    }
+    RUN("SELECT jobq.outbox_bury(%ld, '{2,1}', '{b,a}', '{5,4}')", p); /* one of them is there */
+    assert_text("SELECT string_agg(format('%s:%s:%s', seq, error, attempts), ' ' ORDER BY "
+                "partition, seq) FROM jobq.dead_letter", "1:x:1 2:b:5 1:z:3");
+}
+
+/* Takes so many under a token on conn; their numbers, rising, as text. The caller frees it. */
+static char *replayed(PGconn *conn, int token, int limit)
+{
+    PGresult *res = sql(conn, "SELECT coalesce(string_agg(seq::text, ' ' ORDER BY seq), '') FROM "
+                        "jobq.dead_letter_replay(%d, 60000000, p_limit => %d)", token, limit);
+    char *text = jobq_pg__dup(PQgetvalue(res, 0, 0));
+
+    PQclear(res);
+    return text;
+}
+
+static void assert_replayed(PGconn *conn, int token, int limit, const char *wanted)
+{
+    char *text = replayed(conn, token, limit);
+
+    assert_string_equal(text, wanted);
+    free(text);
+}
+
+static void a_replay_takes_pending_ones_before_expired_ones(void **unused)
+{
+    (void)unused;
+    open_box(1);
+    kill_messages(0, 8);
+    assert_replayed(db, 5, 4, "1 2 3 4");
+    RUN("UPDATE jobq.dead_letter SET deadline = now() - seq * interval '1 minute' "
+        "WHERE token = 5 AND seq <> 3"); /* 4 expired first; 3 has not */
+    assert_replayed(db, 6, 3, "5 6 7");
+    assert_replayed(db, 7, 2, "4 8");
+    assert_replayed(db, 8, 1, "2");
+    assert_replayed(db, 9, 9, "1");
+    assert_replayed(db, 10, 9, "");
+    assert_text("SELECT string_agg(token || ':' || attempts, ' ' ORDER BY seq) "
+                "FROM jobq.dead_letter", "9:2 8:2 5:1 7:2 6:1 6:1 6:1 7:1");
+}
+
+/* lock_timeout: who waits for the other fails the test. */
+static void two_replays_share_nothing_and_do_not_wait(void **unused)
+{
+    PGconn *other = PQconnectdb(server()), *own = PQconnectdb(server());
+    char *first, *second, *third;
+
+    (void)unused;
+    open_box(1);
+    kill_messages(0, 6);
+    PQclear(sql(own, "SET lock_timeout = '2s'"));
+    PQclear(sql(other, "BEGIN"));
+    PQclear(sql(other, "SELECT FROM jobq.dead_letter WHERE seq = 1 FOR UPDATE"));
+    PQclear(sql(own, "BEGIN"));
+    first = replayed(own, 5, 2);
+    second = replayed(other, 6, 2);
+    third = replayed(own, 7, 9);
+    PQclear(sql(own, "COMMIT"));
+    PQclear(sql(other, "COMMIT"));
+    PQfinish(own);
+    PQfinish(other);
+    assert_string_equal(first, "2 3");
+    assert_string_equal(second, "1 4");
+    assert_string_equal(third, "5 6");
+    free(first);
+    free(second);
+    free(third);
+    assert_text("SELECT string_agg(token::text, ' ' ORDER BY seq) FROM jobq.dead_letter",
+                "6 5 5 6 7 7");
+}
+
+static jobq_pg_scope scope_of(const char *type, int partition, const char *status, int limit)
+{
+    jobq_pg_scope scope;
+
+    memset(&scope, 0, sizeof scope);
+    scope.queue = "o";
+    scope.type = type;
+    scope.one_partition = partition >= 0;
+    scope.partition = partition >= 0 ? partition : 0;
+    scope.status = status;
+    scope.limit = limit;
+    return scope;
+}
+
+static size_t listed(const jobq_pg_scope *scope)
+{
+    jobq_pg_dead_letters letters;
+    jobq_pg_error error;
+    size_t count, i;
+
+    if (jobq_pg_dead_letter_list(pg, NULL, scope, &letters, &error) != JOBQ_OK) {
+        fail_msg("%s", error.message);
+    }
+    count = letters.count;
+    for (i = 0; i < count; i++) {
+        if (scope->type != NULL) {
+            assert_true(jobq_str_equal(letters.rows[i].type, jobq_str_from(scope->type)));
+        }
+        if (scope->one_partition) assert_int_equal(letters.rows[i].number, scope->partition);
+    }
+    jobq_pg_dead_letters_clear(&letters);
+    return count;
+}
+
+static int32_t discarded(const char *type, int partition, int limit)
+{
+    jobq_pg_scope scope = scope_of(type, partition, NULL, limit);
+    jobq_pg_error error;
+    int32_t count = -1;
+
+    assert_int_equal(jobq_pg_dead_letter_discard(pg, NULL, &scope, &count, &error), JOBQ_OK);
+    return count;
+}
+
+static int32_t cleaned(const char *type, int partition, int limit)
+{
+    jobq_pg_scope scope = scope_of(type, partition, NULL, limit);
+    jobq_pg_error error;
+    int32_t count = -1;
+
+    assert_int_equal(jobq_pg_dead_letter_cleanup(pg, NULL, &scope, &count, &error), JOBQ_OK);
+    return count;
+}
+
+/* Partition 0: 5 letters, 2 of type a; partition 1: 4, 1 of type a. */
+static void scopes_choose_by_type_partition_status_and_limit(void **unused)
+{
+    jobq_pg_scope scope = scope_of("a", 0, NULL, 1);
+    jobq_pg_dead_letters letters;
+    jobq_pg_error error;
+
+    (void)unused;
+    open_box(2);
+    kill_messages(0, 5);
+    kill_messages(1, 4);
+    RUN("UPDATE jobq.dead_letter SET type = 'a' WHERE seq = 1 OR seq = 5");
+    assert_int_equal(jobq_pg_dead_letter_replay(pg, NULL, 5, SECOND * 60, &scope, &letters, &error),
+                     JOBQ_OK);
+    assert_int_equal(letters.count, 1);
+    assert_int_equal(letters.rows[0].seq, 1);
+    assert_int_equal(letters.rows[0].number, 0);
+    jobq_pg_dead_letters_clear(&letters);
+    assert_int_equal(discarded("a", 0, 0), 1); /* the other is in the replay's hands */
+    assert_int_equal(discarded("text/plain", 1, 2), 2);
+    assert_int_equal(discarded("none", -1, 0), 0);
+    scope = scope_of(NULL, -1, NULL, 0);
+    assert_int_equal(listed(&scope), 5);
+    assert_int_equal(count_of(&scope), 5);
+    scope.status = "discarded";
+    assert_int_equal(listed(&scope), 3);
+    assert_int_equal(count_of(&scope), 3);
+    scope.status = "any";
+    assert_int_equal(listed(&scope), 9);
+    assert_int_equal(count_of(&scope), 9);
+    scope.type = "a";
+    assert_int_equal(listed(&scope), 3);
+    assert_int_equal(count_of(&scope), 3);
+    scope = scope_of("a", 0, "any", 0);
+    assert_int_equal(listed(&scope), 2);
+    scope = scope_of("text/plain", 1, "discarded", 1);
+    assert_int_equal(listed(&scope), 1);
+    assert_int_equal(cleaned("text/plain", 0, 0), 0);
+    assert_int_equal(cleaned("text/plain", 1, 1), 1);
+    assert_int_equal(cleaned(NULL, -1, 1), 1);
+    assert_int_equal(cleaned(NULL, -1, 0), 1);
+    assert_int_equal(number("SELECT count(*) FROM jobq.dead_letter WHERE status = 'pending'"), 5);
+    assert_int_equal(number("SELECT count(*) FROM jobq.dead_letter"), 6);
+}
+
 /* W-O35; a dead letter is there once, and the default limit is 100. */
 static void dead_letters_do_not_stay_for_ever(void **unused)
 {
@@ -964,6 +1206,7 @@ int main(void)
         TEST(outcomes_of_one_step),
         TEST(a_poisoned_message_ends_in_a_dead_letter),
         TEST(the_mode_stands_in_the_row),
+        TEST(a_failing_partition_shows_in_the_figures),
         TEST(a_killed_handler_leaves_its_trace),
         TEST(a_killer_is_given_up),
         TEST(a_stolen_lease_writes_nothing),
@@ -973,6 +1216,10 @@ int main(void)
         TEST(dead_letters_are_listed),
         TEST(every_verb_on_every_state),
         TEST(a_late_replay_is_fenced),
+        TEST(a_message_is_buried_once),
+        TEST(a_replay_takes_pending_ones_before_expired_ones),
+        TEST(two_replays_share_nothing_and_do_not_wait),
+        TEST(scopes_choose_by_type_partition_status_and_limit),
         TEST(dead_letters_do_not_stay_for_ever),
         TEST(an_operators_session),
         TEST(order_holds_with_4_partitions),

@@ -778,7 +778,7 @@ static void a_replay_takes_pending_ones_before_expired_ones(void **unused)
                 "FROM jobq.dead_letter", "9:2 8:2 5:1 7:2 6:1 6:1 6:1 7:1");
 }
 
-/* lock_timeout: who waits for the other fails the test. */
+/* Who waits for the other fails the test, and the next one is not kept waiting by what is left. */
 static void two_replays_share_nothing_and_do_not_wait(void **unused)
 {
     PGconn *other = PQconnectdb(server()), *own = PQconnectdb(server());
@@ -788,6 +788,8 @@ static void two_replays_share_nothing_and_do_not_wait(void **unused)
     open_box(1);
     kill_messages(0, 6);
     PQclear(sql(own, "SET lock_timeout = '2s'"));
+    PQclear(sql(own, "SET idle_in_transaction_session_timeout = '10s'"));
+    PQclear(sql(other, "SET idle_in_transaction_session_timeout = '10s'"));
     PQclear(sql(other, "BEGIN"));
     PQclear(sql(other, "SELECT FROM jobq.dead_letter WHERE seq = 1 FOR UPDATE"));
     PQclear(sql(own, "BEGIN"));

@@ -356,6 +356,158 @@ static void a_stop_leaves_the_rest_to_the_next(void **unused)
     assert_int_equal(seen->wrong, 0);
 }
 
+/* -- waking -- */
+
+/* Until so many were handled; false after so many seconds. */
+static bool handled(int count, double seconds)
+{
+    int64_t until = jobq_pg__mono_us() + (int64_t)(seconds * 1e6);
+
+    while (__sync_fetch_and_add(&seen->handled, 0) < count) {
+        if (jobq_pg__mono_us() > until) return false;
+        nap_us(1000);
+    }
+    return true;
+}
+
+/* The worker waits to be woken, past its first looks, which follow each other quickly. */
+static void fall_asleep(void)
+{
+    assert_true(becomes(20, 1, "SELECT count(*) FROM jobq.sleeper"));
+    nap_us(300000);
+}
+
+static void nothing_is_handled_before_the_commit_that_wakes(void **unused)
+{
+    static const char *const ends[] = {"ROLLBACK", "COMMIT", "ROLLBACK", "COMMIT"};
+    jobq_pg_receiver r = receiver(take_each, NULL);
+    jobq_pg_worker *worker;
+    int i, done = 0;
+
+    (void)unused;
+    open_box(2);
+    worker = begin(pg, &r, 2);
+    for (i = 0; i < 4; i++) {
+        fall_asleep();
+        RUN("BEGIN");
+        put(db, i / 2, 1);
+        nap_us(50000);
+        assert_int_equal(seen->handled, done);
+        RUN("%s", ends[i]);
+        if (ends[i][0] == 'C') assert_true(handled(++done, check_slow() ? 20 : 2));
+        else nap_us(50000);
+        assert_int_equal(seen->handled, done);
+    }
+    end(worker);
+    assert_int_equal(seen->handled, 2);
+    assert_int_equal(seen->wrong, 0); /* what was undone took no number */
+}
+
+/* A listener of the test's own, entered as a sleeper, is told of a message, and not of a quiet one;
+ * which the worker finds all the same. */
+static void a_quiet_message_wakes_nobody_and_is_found_by_the_poll(void **unused)
+{
+    jobq_pg_receiver r = receiver(take_each, NULL);
+    jobq_pg_message m;
+    jobq_pg_worker_desc desc;
+    jobq_pg_worker *worker;
+    jobq_pg_error error;
+    PGconn *own = PQconnectdb(server());
+    int told[2] = {0, 0}, quiet;
+
+    (void)unused;
+    open_box(1);
+    m = plain_message(0);
+    PQclear(sql(own, "LISTEN jobq_abc"));
+    RUN("INSERT INTO jobq.sleeper VALUES (%d, %d)", (int)box, 0xabc);
+    for (quiet = 0; quiet < 2; quiet++) {
+        PGnotify *note;
+        m.quiet = quiet != 0;
+        assert_int_equal(jobq_pg_outbox_enqueue(pg, NULL, &m, NULL, &error), JOBQ_OK);
+        assert_int_equal(jobq_pg_outbox_enqueue_many(pg, NULL, &m, 1, NULL, &error), JOBQ_OK);
+        assert_int_equal(jobq_pg_outbox_enqueue_copy(pg, NULL, &m, 1, &error), JOBQ_OK);
+        PQclear(sql(own, "SELECT 1"));
+        while ((note = PQnotifies(own)) != NULL) {
+            told[quiet]++;
+            PQfreemem(note);
+        }
+    }
+    PQfinish(own);
+    assert_int_equal(told[0], 3);
+    assert_int_equal(told[1], 0);
+    RUN("DELETE FROM jobq.sleeper");
+    memset(&desc, 0, sizeof desc);
+    desc.receivers = &r;
+    desc.receiver_count = 1;
+    desc.loop.threads = 1;
+    desc.loop.poll_us = 200000;
+    assert_int_equal(jobq_pg_worker_start(pg, &desc, &worker, &error), JOBQ_OK);
+    assert_true(handled(6, 20));
+    fall_asleep();
+    assert_int_equal(jobq_pg_outbox_enqueue(pg, NULL, &m, NULL, &error), JOBQ_OK);
+    assert_true(handled(7, check_slow() ? 20 : 2));
+    end(worker);
+    assert_int_equal(seen->wrong, 0);
+}
+
+/* The worker is there first, and the queue has no partitions yet. */
+static void a_queue_registered_after_the_worker_started_is_worked(void **unused)
+{
+    jobq_pg_receiver r = receiver(take_each, NULL);
+    jobq_pg_worker_desc desc;
+    jobq_pg_worker *worker;
+    jobq_pg_error error;
+
+    (void)unused;
+    memset(&desc, 0, sizeof desc);
+    desc.receivers = &r;
+    desc.receiver_count = 1;
+    desc.loop.threads = 1;
+    desc.loop.poll_us = 200000;
+    assert_int_equal(jobq_pg_worker_start(pg, &desc, &worker, &error), JOBQ_OK);
+    nap_us(500000);
+    open_box(4);
+    put(NULL, 0, 3);
+    put(NULL, 3, 2);
+    assert_true(handled(5, 20));
+    assert_true(becomes(20, 5, "SELECT sum(acked) FROM jobq.partition"));
+    end(worker);
+    assert_int_equal(seen->handled, 5);
+    assert_int_equal(seen->wrong, 0);
+}
+
+/* More than a loop holds at once: each gets its turn. */
+enum { MANY = 2 * JOBQ_LOOP_PARTITIONS };
+
+static int turns[MANY];
+
+static jobq_result take_turn(jobq_delivery *d, const jobq_message *m)
+{
+    bool known = d->partition >= 0 && d->partition < MANY && m->seq == 1;
+
+    __sync_fetch_and_add(known ? &turns[d->partition] : (int *)&seen->wrong, 1);
+    __sync_fetch_and_add(&seen->handled, 1);
+    return JOBQ_RESULT_SUCCESS;
+}
+
+static void more_partitions_than_a_loop_holds_are_all_served(void **unused)
+{
+    jobq_pg_receiver r = receiver(take_turn, NULL);
+    jobq_pg_worker *worker;
+    int i;
+
+    (void)unused;
+    open_box(MANY);
+    memset(turns, 0, sizeof turns);
+    for (i = 0; i < MANY; i++) put(NULL, i, 1);
+    worker = begin(pg, &r, 4);
+    assert_true(becomes(30, MANY, "SELECT sum(acked) FROM jobq.partition"));
+    end(worker);
+    assert_int_equal(seen->handled, MANY);
+    assert_int_equal(seen->wrong, 0);
+    for (i = 0; i < MANY; i++) assert_int_equal(turns[i], 1);
+}
+
 /* -- processes -- */
 
 static void a_message_wakes_another_process_at_once(void **unused)
@@ -613,6 +765,10 @@ int main(void)
         cmocka_unit_test_setup(an_idle_worker_numbers_a_few_without_waiting, empty),
         cmocka_unit_test_setup(two_queues_have_a_receiver_each, empty),
         cmocka_unit_test_setup(a_stop_leaves_the_rest_to_the_next, empty),
+        cmocka_unit_test_setup(nothing_is_handled_before_the_commit_that_wakes, empty),
+        cmocka_unit_test_setup(a_quiet_message_wakes_nobody_and_is_found_by_the_poll, empty),
+        cmocka_unit_test_setup(a_queue_registered_after_the_worker_started_is_worked, empty),
+        cmocka_unit_test_setup(more_partitions_than_a_loop_holds_are_all_served, empty),
         cmocka_unit_test_setup(jobs_and_messages_share_a_worker, empty),
         cmocka_unit_test_setup(a_worker_of_messages_leaves_jobs_alone, empty),
         cmocka_unit_test_setup(bad_receivers_are_refused, empty),

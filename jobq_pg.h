@@ -479,8 +479,8 @@
  *     one pipeline          results of one batch and the next claim leave together
  *     completion, 3 ways    by id (as it is), by the row's place (ctid), with rows locked first or
  *                           not: within 10 % of each other, so the plainest was kept
- *     a drain               is 0.35 to 0.39 of DELETE ... RETURNING (0.40 was aimed at): each job is
- *                           written twice, claimed and deleted, and the worker's own time comes
+ *     a drain               is 0.35 to 0.39 of DELETE ... RETURNING (0.40 was aimed at): each job
+ *                           is written twice, claimed and deleted, and the worker's own time comes
  *                           from the same two cores. What was tried for it is above and below
  *     a bound shared by     the workers of a lane: no gain on two cores, so each has its own
  *     idle latency          1.4 ms at the median, of which the enqueue's commit is 1.0 and the

@@ -1429,16 +1429,6 @@ JOBQ_API jobq_loop_config jobq_loop_config_defaults(const jobq_loop_config *conf
 
 /* jobq_loop_init -- a loop that will first connect. entropy: 64 bits of the operating system;
  * worker ids and jitter come from them. */
-/* When a loop prunes first. Of workers that end by themselves one in eight does at once: where no
- * other kind is, nobody would live long enough. */
-static int64_t jobq__first_prune(jobq_loop *l)
-{
-    int64_t any = jobq_random_between(jobq_random_next(&l->random), 0, l->config.prune_us);
-
-    if (l->config.until == JOBQ_UNTIL_STOPPED) return any;
-    return jobq_random_between(jobq_random_next(&l->random), 0, 7) == 0 ? 0 : any;
-}
-
 JOBQ_API void jobq_loop_init(jobq_loop *loop, const jobq_loop_config *config, uint64_t entropy,
                              int64_t mono_us);
 
@@ -4486,6 +4476,16 @@ static void jobq__die(jobq_loop *l)
     l->lease_mono_us = INT64_MIN;
     l->alive_mono_us = JOBQ_NEVER;
     l->asleep = false;
+}
+
+/* When a loop prunes first. Of workers that end by themselves one in eight does at once: where no
+ * other kind is, nobody would live long enough. */
+static int64_t jobq__first_prune(jobq_loop *l)
+{
+    int64_t any = jobq_random_between(jobq_random_next(&l->random), 0, l->config.prune_us);
+
+    if (l->config.until == JOBQ_UNTIL_STOPPED) return any;
+    return jobq_random_between(jobq_random_next(&l->random), 0, 7) == 0 ? 0 : any;
 }
 
 JOBQ_API void jobq_loop_init(jobq_loop *l, const jobq_loop_config *config, uint64_t entropy,

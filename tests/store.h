@@ -441,14 +441,14 @@ static void do_read(stage *s, const deed *d)
 }
 
 /* A handler's script: a digit for each message; of a batch, one, and how much of it was done. */
-typedef struct script {
+typedef struct part_script {
     char digits[24];
     int32_t done; /* -1: it does not say */
-} script;
+} part_script;
 
 static jobq_result scripted(jobq_delivery *delivery, const jobq_message *message)
 {
-    const char *digits = ((const script *)delivery->user)->digits;
+    const char *digits = ((const part_script *)delivery->user)->digits;
     size_t i = (size_t)(message - delivery->messages);
 
     return (jobq_result)(i < strlen(digits) ? digits[i] - '0' : JOBQ_RESULT_SUCCESS);
@@ -456,7 +456,7 @@ static jobq_result scripted(jobq_delivery *delivery, const jobq_message *message
 
 static jobq_result scripted_batch(jobq_delivery *delivery)
 {
-    const script *s = (const script *)delivery->user;
+    const part_script *s = (const part_script *)delivery->user;
 
     if (s->done >= 0) jobq_delivery_done(delivery, s->done);
     return (jobq_result)(s->digits[0] - '0');
@@ -480,7 +480,7 @@ static int32_t play(const deed *d, const jobq_policy *policy, const delivered *r
 {
     static const jobq_delivery_store plays = {kept, never_stopping, NULL, NULL};
     static jobq_message messages[SHOWN];
-    script plan;
+    part_script plan;
     jobq_delivery delivery;
     bool group = arg(d, 'g', 0) != 0;
     int32_t given = jobq_outbox_open(policy, &r->cursor, r->lost, r->count, outcomes);

@@ -32,8 +32,8 @@ JOBS = -j$(or $(shell getconf _NPROCESSORS_ONLN 2>/dev/null),1)
 
 .DELETE_ON_ERROR:
 .SUFFIXES:
-.PHONY: help demo demo-outbox bench test chaos chaos-upgrade chaos-mutants test-core test-long test-fresh \
-	test-servers test-breadth static fuzz examples sanitize valgrind coverage coverage-pg explore \
+.PHONY: help demo demo-outbox bench test chaos chaos-upgrade chaos-mutants test-core test-long \
+	test-fresh test-servers test-breadth static fuzz examples sanitize valgrind coverage coverage-pg explore \
 	simulate differential mutants embed verify clean
 
 help: ## this list

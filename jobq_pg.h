@@ -499,10 +499,10 @@
  *     arrays of messages    unnested in the SELECT list 3.6 us a message at 100 a transaction, in
  *                           FROM 4.4; at 1000 no difference
  *     end to end            0.21 of DELETE ... RETURNING, 103,000 messages a second (0.27 was aimed
- *                           at). 16 producers wait for the log and for each other's place at the end of
- *                           incoming; behind them the two that number and read share the rest. A
- *                           server whose log has no old segments spends a sixth of numbering on
- *                           filling new ones with zeros
+ *                           at). 16 producers wait for the log and for each other's place at the
+ *                           end of incoming; behind them the two that number and read share the
+ *                           rest. A server whose log has no old segments spends a sixth of
+ *                           numbering on filling new ones with zeros
  *     a program's size      440 KB stripped with everything in it, 110 of them SQL, 35 the tables
  *                           to unwind; JOBQ_STATIC drops what is not used: 280 for a worker.
  *                           Taken back: copies of small helpers where they are called (20 KB), an

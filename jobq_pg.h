@@ -3136,12 +3136,10 @@ static const char *const jobq_pg__sql_002[] = {
 "    GET DIAGNOSTICS v_count = ROW_COUNT;\n"
 "    v_total := v_total + v_count;\n"
 "    DELETE FROM jobq.dead_letter d WHERE d.ctid = ANY (ARRAY(\n"
-"        SELECT old.ctid FROM jobq.queue q CROSS JOIN LATERAL (\n"
-"            SELECT o.ctid FROM jobq.dead_letter o\n"
-"            WHERE o.queue_id = q.id AND o.failed_at < statement_timestamp() - q.failed_keep\n"
-"              AND (o.status <> 'reprocessing' OR o.deadline < statement_timestamp())\n"
-"            ORDER BY o.failed_at LIMIT p_limit FOR UPDATE SKIP LOCKED) AS old\n"
-"        LIMIT p_limit));\n"
+"        SELECT o.ctid FROM jobq.dead_letter o JOIN jobq.queue q ON q.id = o.queue_id\n"
+"        WHERE o.failed_at < statement_timestamp() - q.failed_keep\n"
+"          AND (o.status <> 'reprocessing' OR o.deadline < statement_timestamp())\n"
+"        LIMIT p_limit FOR UPDATE OF o SKIP LOCKED));\n"
 "    GET DIAGNOSTICS v_count = ROW_COUNT;\n"
 "    v_total := v_total + v_count;\n"
 "    DELETE FROM jobq.worker w\n"
@@ -3203,9 +3201,9 @@ static const char *const jobq_pg__sql_002[] = {
 "END $$;\n"
 "CREATE FUNCTION jobq.audit() RETURNS bigint\n"
 "LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$\n"
-"BEGIN\n",
+"BEGIN\n"
 "    RETURN (SELECT count(*) FROM jobq.job j WHERE j.state = 'x' AND NOT EXISTS (\n"
-"        SELECT FROM jobq.claim c\n"
+"        SELECT FROM jobq.claim c\n",
 "        WHERE c.worker = j.worker AND c.number = j.claim AND j.id = ANY (c.jobs)));\n"
 "END $$;\n"
 "UPDATE jobq.meta SET version = 2;\n",

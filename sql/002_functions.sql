@@ -872,10 +872,10 @@ END $$;
 
 -- ---- housekeeping --------------------------------------------------------------------------
 
--- What one worker does now and then, in bounded pages: old failed jobs and dead letters (not
--- one that is being replayed), forgotten keys,
--- workers dead for a day, and claim rows that hold nothing. Safe to run anywhere, at any time,
--- twice.
+-- What one worker does now and then, in bounded pages: old failed jobs, old dead letters (not
+-- one that is being replayed; one look for all queues, since no index leads there), forgotten
+-- keys, workers dead for a day, and claim rows that hold nothing. Safe to run anywhere, at any
+-- time, twice.
 CREATE FUNCTION jobq.prune(p_limit integer) RETURNS integer
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 DECLARE
@@ -899,12 +899,10 @@ BEGIN
     GET DIAGNOSTICS v_count = ROW_COUNT;
     v_total := v_total + v_count;
     DELETE FROM jobq.dead_letter d WHERE d.ctid = ANY (ARRAY(
-        SELECT old.ctid FROM jobq.queue q CROSS JOIN LATERAL (
-            SELECT o.ctid FROM jobq.dead_letter o
-            WHERE o.queue_id = q.id AND o.failed_at < statement_timestamp() - q.failed_keep
-              AND (o.status <> 'reprocessing' OR o.deadline < statement_timestamp())
-            ORDER BY o.failed_at LIMIT p_limit FOR UPDATE SKIP LOCKED) AS old
-        LIMIT p_limit));
+        SELECT o.ctid FROM jobq.dead_letter o JOIN jobq.queue q ON q.id = o.queue_id
+        WHERE o.failed_at < statement_timestamp() - q.failed_keep
+          AND (o.status <> 'reprocessing' OR o.deadline < statement_timestamp())
+        LIMIT p_limit FOR UPDATE OF o SKIP LOCKED));
     GET DIAGNOSTICS v_count = ROW_COUNT;
     v_total := v_total + v_count;
     DELETE FROM jobq.worker w

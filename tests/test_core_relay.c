@@ -320,6 +320,32 @@ static void the_lease_counts_from_before_the_read(void **unused) /* X22, S26 */
     assert_true(jobq_loop_take_messages(&loop, LEASE - 200 * MS) >= 0);
 }
 
+/* Someone has its row locked: no storm of reads, though looks find its messages meanwhile. */
+static void a_busy_partition_is_asked_for_again_in_5_ms(void **unused)
+{
+    static const jobq_reading busy = {.busy = true};
+    int64_t now = 0;
+    int reads, i;
+
+    (void)unused;
+    send(0, 1);
+    for (i = 0; i < 20; i++) {
+        jobq_action a;
+        for (reads = 0; (a = jobq_loop_next(&loop, now)).kind != JOBQ_ACTION_WAIT;) {
+            if (a.kind == JOBQ_ACTION_READ) {
+                jobq_loop_read(&loop, now, a.slot, JOBQ_OK, &busy);
+                reads++;
+            } else jobq_memory_perform(memory, &loop, &a, 2, 0, now, now);
+        }
+        assert_in_range(reads, 1, 2); /* a look finds it, too */
+        now = loop.relay.parts[0].due_mono_us;
+        assert_true(now == (i + 1) * 5 * MS);
+        assert_true(a.until_mono_us <= now);
+    }
+    settle_down(now);
+    assert_true(jobq_loop_take_messages(&loop, now) >= 0);
+}
+
 static void a_stop_gives_back_what_no_handler_has(void **unused)
 {
     int32_t part;
@@ -1318,6 +1344,7 @@ int main(void)
         cmocka_unit_test_setup(a_partition_that_rests_is_not_asked_for, setup),
         cmocka_unit_test_setup(a_lease_is_renewed_while_its_handler_has_time, setup),
         cmocka_unit_test_setup(the_lease_counts_from_before_the_read, setup),
+        cmocka_unit_test_setup(a_busy_partition_is_asked_for_again_in_5_ms, setup),
         cmocka_unit_test_setup(a_stop_gives_back_what_no_handler_has, setup),
         cmocka_unit_test_setup(a_handler_that_outlives_the_grace_is_given_up, setup),
         cmocka_unit_test_setup(until_empty_waits_for_messages, setup),

@@ -52,6 +52,26 @@ static void registering_again_must_agree(void **unused)
     assert_string_equal(error.message, "invalid queue name: '-bad'");
 }
 
+static void a_queues_name_may_have_1024_bytes(void **unused)
+{
+    char name[1026];
+    jobq_pg_error error;
+    jobq_pg_message m;
+
+    (void)unused;
+    memset(name, 'n', 1025);
+    name[1025] = '\0';
+    assert_int_equal(jobq_pg_outbox_register(pg, NULL, name, 2, NULL, &error), JOBQ_ERROR_INVALID);
+    name[1024] = '\0';
+    assert_int_equal(jobq_pg_outbox_register(pg, NULL, name, 2, NULL, &error), JOBQ_OK);
+    memset(&m, 0, sizeof m);
+    m.queue = name;
+    m.payload = jobq_str_from("{}");
+    assert_int_equal(jobq_pg_outbox_enqueue(pg, NULL, &m, NULL, &error), JOBQ_OK);
+    assert_int_equal(number("SELECT count(*) FROM jobq.incoming i JOIN jobq.queue q "
+                            "ON i.partition / 32768 = q.id WHERE length(q.name) = 1024"), 1);
+}
+
 /* W-O36. Growing waits for producers, and needs an empty queue unless told otherwise. */
 static void a_queue_grows_when_it_is_empty(void **unused)
 {
@@ -1347,6 +1367,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(partitions_are_a_power_of_two),
         TEST(registering_again_must_agree),
+        TEST(a_queues_name_may_have_1024_bytes),
         TEST(a_queue_grows_when_it_is_empty),
         TEST(fields_arrive),
         TEST(a_message_lives_and_dies_with_the_callers_transaction),

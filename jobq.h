@@ -1367,6 +1367,7 @@ typedef struct jobq_loop {
     int64_t beat_mono_us;    /* next heartbeat */
     int64_t claim_mono_us;   /* next claim */
     int64_t sweep_mono_us;   /* next sweep */
+    int32_t sweeps_overrun;  /* since the last that came to an end */
     int64_t full_mono_us;    /* next claim that lists all lanes */
     int64_t look_us;         /* wait after an empty answer; doubles */
     int64_t remain_mono_us;  /* UNTIL_ENDED: when to ask again what remains */
@@ -3580,6 +3581,23 @@ static void jobq__answer(jobq_loop *l, jobq_action_kind kind, int64_t now, jobq_
     if (l->failures[kind] < UINT32_MAX) l->failures[kind]++;
 }
 
+/* Whether a statement had its time and came to no end. */
+static bool jobq__overran(const jobq_loop *l, jobq_action_kind kind, int64_t now)
+{
+    return now >= jobq__add(l->sent_mono_us[kind], l->config.answer_us);
+}
+
+/* A sweep that comes to no end keeps nobody from the jobs behind the bounds: the next one waits,
+ * longer each time. */
+static void jobq__sweep_overran(jobq_loop *l, int64_t now)
+{
+    int64_t cost = now - l->sent_mono_us[JOBQ_ACTION_CLAIM];
+
+    if (!l->claim_sweep || !jobq__overran(l, JOBQ_ACTION_CLAIM, now)) return;
+    l->sweep_mono_us = now + (2 * cost << l->sweeps_overrun);
+    if (l->sweeps_overrun < 4) l->sweeps_overrun++;
+}
+
 /* -- claims and slots -- */
 
 static int32_t jobq__claim_new(jobq_loop *l)
@@ -3844,6 +3862,20 @@ static void jobq__relay_idle(jobq_loop *l, int64_t now)
     if (r->amid && !l->amid) r->sequence_mono_us = now;
 }
 
+/* Behind a held snapshot a sweep takes seconds, for nothing as a rule: a fiftieth of the time at
+ * most, also when it was cut short. */
+static void jobq__relay_swept(jobq_loop *l, int64_t now)
+{
+    int64_t cost = now - l->sent_mono_us[JOBQ_ACTION_SEQUENCE];
+
+    if (l->relay.sweeping) l->relay.sweep_mono_us = now + jobq__max(JOBQ__MINUTE, 50 * cost);
+}
+
+static void jobq__relay_overran(jobq_loop *l, int64_t now)
+{
+    if (jobq__overran(l, JOBQ_ACTION_SEQUENCE, now)) jobq__relay_swept(l, now);
+}
+
 JOBQ_API void jobq_loop_sequenced(jobq_loop *l, int64_t mono_us, jobq_error error,
                                   int64_t numbered)
 {
@@ -3852,11 +3884,14 @@ JOBQ_API void jobq_loop_sequenced(jobq_loop *l, int64_t mono_us, jobq_error erro
     JOBQ_ASSERT(l != NULL);
     r = &l->relay;
     jobq__answer(l, JOBQ_ACTION_SEQUENCE, mono_us, error);
-    if (error != JOBQ_OK) return;
+    if (error != JOBQ_OK) {
+        jobq__relay_overran(l, mono_us);
+        return;
+    }
     r->stats.sequences++;
     r->stats.numbered += numbered;
     l->vacuum_rows += numbered;
-    if (r->sweeping) r->sweep_mono_us = mono_us + JOBQ__MINUTE;
+    jobq__relay_swept(l, mono_us);
     if (numbered > 0 || r->found) {
         jobq__relay_busy(l, mono_us, numbered >= l->config.sequence_max);
     } else jobq__relay_idle(l, mono_us);
@@ -4763,6 +4798,8 @@ JOBQ_API void jobq_loop_disconnected(jobq_loop *l, int64_t mono_us)
     if (l->connected) l->stats.reconnects++;
     if (jobq__sent(l, JOBQ_ACTION_REGISTER))
         l->worker = 0; /* a fresh id, whatever became of this one */
+    if (jobq__sent(l, JOBQ_ACTION_CLAIM)) jobq__sweep_overran(l, mono_us);
+    if (jobq__sent(l, JOBQ_ACTION_SEQUENCE)) jobq__relay_overran(l, mono_us);
     l->connected = false;
     l->inflight &= JOBQ__ASIDE;
     wait = jobq__min((int64_t)100 * JOBQ__MS << jobq__min(l->connects, 10), JOBQ__RECONNECT_CAP);
@@ -4892,7 +4929,10 @@ static void jobq__swept(jobq_loop *l, int64_t now)
     int64_t pause = jobq__min(jobq__max(JOBQ__SECOND, 20 * cost), l->config.sweep_us);
 
     /* behind a held snapshot a sweep takes seconds: at most a third of the time */
-    if (l->claim_sweep) l->sweep_mono_us = now + jobq__max(pause, 2 * cost);
+    if (l->claim_sweep) {
+        l->sweep_mono_us = now + jobq__max(pause, 2 * cost);
+        l->sweeps_overrun = 0;
+    }
     if (l->claim_full) l->full_mono_us = now + JOBQ__IDLE;
 }
 
@@ -4944,7 +4984,10 @@ JOBQ_API void jobq_loop_claimed(jobq_loop *l, int64_t mono_us, jobq_error error,
     jobq__answer(l, JOBQ_ACTION_CLAIM, mono_us, error);
     c->state = c->open > 0 ? JOBQ_CLAIM_LIVE : JOBQ_CLAIM_NONE; /* an empty claim writes no row */
     if (error == JOBQ_ERROR_DEAD && c->worker == l->worker) jobq__die(l);
-    if (error != JOBQ_OK) return;
+    if (error != JOBQ_OK) {
+        jobq__sweep_overran(l, mono_us);
+        return;
+    }
     jobq__claimed_late(l, mono_us);
     l->stats.claims++;
     if (l->claim_suspects) {

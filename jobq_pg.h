@@ -487,9 +487,11 @@
  *                           claim's round trip 0.5: three wake-ups of an idle core, 35 us each
  *                           here, and 0.2 ms of the server's time
  *     a message's, idle     two waits for the disk one after the other, the enqueue's and that of
- *                           the read, which takes the numbering along: 2.9 ms, 3.2 times insert
- *                           and NOTIFY (1.5 was aimed at); with numbering's own wait 5. Of the
- *                           server's time 0.2 ms to enqueue, 0.5 to number, 0.3 to read
+ *                           the read, which takes the numbering along: 2.2 to 2.9 ms, 2.8 to 3.2
+ *                           times insert and NOTIFY (1.5 was aimed at); with numbering's own wait
+ *                           5. If the read did not wait, 1.8 (2.6 times), but after a crash two
+ *                           workers could hold the partition. Of the server's time 0.2 ms to
+ *                           enqueue, 0.5 to number, 0.3 to read
  *     numbering             4.3 us of the server's time a message at 1000 of each partition, 5.1 at
  *                           40: rows come in the index' order and are numbered on the way; sorted
  *                           afterwards, whole, 4.6 and 5.8. Half of it is writing the message and
@@ -498,11 +500,15 @@
  *                           snapshot holds took 60 to 110 ms each time; now only the first does
  *     arrays of messages    unnested in the SELECT list 3.6 us a message at 100 a transaction, in
  *                           FROM 4.4; at 1000 no difference
- *     end to end            0.21 of DELETE ... RETURNING, 103,000 messages a second (0.27 was aimed
- *                           at). 16 producers wait for the log and for each other's place at the
- *                           end of incoming; behind them the two that number and read share the
- *                           rest. A server whose log has no old segments spends a sixth of
- *                           numbering on filling new ones with zeros
+ *     end to end            0.22 of DELETE ... RETURNING, 140,000 messages a second (0.27 was aimed
+ *                           at), JSON 0.20; of 3.2 million messages 0.36, because the floor falls
+ *                           to 340,000. Both cores are full: 16 producers take 60 % of them, the
+ *                           two that number and read 30. Half of an enqueue is its index entry.
+ *                           An index on the id alone made 16 producers 25 % faster, and the whole
+ *                           10 % slower: all meet on its last page, and numbering has to sort.
+ *                           Numbering less often, 10 or 30 ms apart, changes nothing, nor do
+ *                           generic plans. A server whose log has no old segments spends a sixth
+ *                           on filling new ones with zeros
  *     a program's size      440 KB stripped with everything in it, 110 of them SQL, 35 the tables
  *                           to unwind; JOBQ_STATIC drops what is not used: 280 for a worker.
  *                           Taken back: copies of small helpers where they are called (20 KB), an
@@ -14877,31 +14883,47 @@ static void jobq_pg__on_renew(jobq_pg_worker *w, const jobq_pg__pending *p, jobq
     jobq_loop_renewed(w->loop, now, p->slot, p->generation, code);
 }
 
+static void jobq_pg__on_rescue(jobq_pg_worker *w, const jobq_pg__pending *p, jobq_error code,
+                               int64_t now)
+{
+    bool good = code == JOBQ_OK;
+
+    jobq_loop_rescued(w->loop, now, code, p->worker, good && jobq_pg__int(p->result, 0, 0),
+                      good && jobq_pg__int(p->result, 0, 2),
+                      good ? jobq_pg__int32(p->result, 0, 1) : 0);
+}
+
+/* A statement was refused: why, told and noted. w->broken: the connection is of no use any more. */
+static jobq_error jobq_pg__on_refusal(jobq_pg_worker *w, const jobq_pg__pending *p)
+{
+    jobq_pg_error error;
+    jobq_error code = jobq_pg__result_error(&error, w->conn, p->result);
+
+    jobq_pg__copy(w->refusal, sizeof w->refusal, error.message);
+    jobq_pg__trouble(w, error.message);
+    if (p->kind != JOBQ_ACTION_WAIT)
+        jobq_pg__prepared_learn(jobq_pg__may_prepare(w->pg, w->conn), p->st, p->result);
+    if (strcmp(error.sqlstate, "25P02") == 0) code = JOBQ_ERROR_RETRYABLE; /* not its fault */
+    else if (w->pg->pooled) jobq_pg__send_text(w, "ROLLBACK");
+    jobq_pg__log(w->pg, code == JOBQ_ERROR_DEAD ? JOBQ_PG_WARNING : JOBQ_PG_ERROR, "%s %s",
+                 error.sqlstate, error.message);
+    w->broken = w->broken || strcmp(error.sqlstate, "25006") == 0 ||
+                strcmp(error.sqlstate, "57P01") == 0 || p->kind == JOBQ_ACTION_WAIT;
+    return code;
+}
+
 /* A statement's answer is complete. */
 static void jobq_pg__dispatch(jobq_pg_worker *w, jobq_pg__pending *p)
 {
     int64_t now = jobq_pg__mono_us();
     ExecStatusType status = PQresultStatus(p->result);
-    jobq_pg_error error;
     jobq_error code = JOBQ_OK;
     int32_t count;
 
     JOBQ_PG_POINT("answered", (int)p->kind, w->conn);
     if (status != PGRES_TUPLES_OK && status != PGRES_COMMAND_OK) {
-        code = jobq_pg__result_error(&error, w->conn, p->result);
-        jobq_pg__copy(w->refusal, sizeof w->refusal, error.message);
-        jobq_pg__trouble(w, error.message);
-        if (p->kind != JOBQ_ACTION_WAIT)
-            jobq_pg__prepared_learn(jobq_pg__may_prepare(w->pg, w->conn), p->st, p->result);
-        if (strcmp(error.sqlstate, "25P02") == 0) code = JOBQ_ERROR_RETRYABLE; /* not its fault */
-        else if (w->pg->pooled) jobq_pg__send_text(w, "ROLLBACK");
-        jobq_pg__log(w->pg, code == JOBQ_ERROR_DEAD ? JOBQ_PG_WARNING : JOBQ_PG_ERROR, "%s %s",
-                     error.sqlstate, error.message);
-        if (strcmp(error.sqlstate, "25006") == 0 || strcmp(error.sqlstate, "57P01") == 0 ||
-            p->kind == JOBQ_ACTION_WAIT) {
-            w->broken = true;
-            return;
-        }
+        code = jobq_pg__on_refusal(w, p);
+        if (w->broken) return;
     }
     switch (p->kind) {
     case JOBQ_ACTION_CLAIM:
@@ -14914,12 +14936,7 @@ static void jobq_pg__dispatch(jobq_pg_worker *w, jobq_pg__pending *p)
         jobq_pg__on_heartbeat(w, p, code, now);
         if (p->st == JOBQ_PG__BEAT_CLAIM) jobq_pg__on_claim(w, p, code, now);
         break;
-    case JOBQ_ACTION_RESCUE:
-        jobq_loop_rescued(w->loop, now, code, p->worker,
-                          code == JOBQ_OK && jobq_pg__int(p->result, 0, 0),
-                          code == JOBQ_OK && jobq_pg__int(p->result, 0, 2),
-                          code == JOBQ_OK ? jobq_pg__int32(p->result, 0, 1) : 0);
-        break;
+    case JOBQ_ACTION_RESCUE: jobq_pg__on_rescue(w, p, code, now); break;
     case JOBQ_ACTION_UNPARK:
         count = code == JOBQ_OK ? jobq_pg__int32(p->result, 0, 0) : 0;
         jobq_loop_unparked(w->loop, now, code, count, count >= 5000);

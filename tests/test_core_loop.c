@@ -860,6 +860,44 @@ static void jobs_behind_slow_handlers_are_given_back(void **unused)
     assert_int_equal(loop.stats.claimed, 50);
 }
 
+/* Behind millions of dead rows a sweep finds no end: what lies behind the bounds goes on. */
+static void a_sweep_that_overruns_is_put_off(void **unused)
+{
+    int64_t now = 0, next = 7 * SECOND;
+    int sweeps = 0, others = 0, i;
+
+    (void)unused;
+    add_job(0);
+    settle_down(0);
+    while (now < 600 * SECOND) {
+        jobq_action a = jobq_loop_next(&loop, now);
+        if (a.kind == JOBQ_ACTION_WAIT) {
+            now = jobq_loop_take(&loop, now) >= 0 ? now : now + SECOND / 100;
+            for (i = 0; i < loop.running_count; i++) {
+                int32_t slot = loop.running[i];
+                jobq_loop_handled(&loop, now, slot, loop.slots[slot].generation,
+                                  JOBQ_OUTCOME_SUCCESS, 0, false);
+            }
+            if (now >= next) add_job(now);
+            if (now >= next) next = now + 7 * SECOND;
+        } else if (a.kind == JOBQ_ACTION_CLAIM && a.sweep) {
+            now += loop.config.answer_us;
+            if (sweeps++ % 2 == 0) jobq_loop_claimed(&loop, now, JOBQ_ERROR_TIMEOUT, -1, false);
+            else jobq_loop_disconnected(&loop, now);
+        } else {
+            others += a.kind == JOBQ_ACTION_CLAIM;
+            jobq_memory_perform(memory, &loop, &a, 2, 2, now, now);
+        }
+    }
+    assert_in_range(sweeps, 4, 7); /* after 20, 40, 80 ... s */
+    assert_true(others > 400);
+    assert_true(loop.stats.succeeded > 70);
+    assert_int_equal(loop.sweeps_overrun, 4);
+    loop.sweep_mono_us = now;
+    for (; loop.sweeps_overrun > 0 && now < 700 * SECOND; now += SECOND) settle_down(now);
+    assert_int_equal(loop.sweeps_overrun, 0);
+}
+
 static void strange_answers_are_ignored(void **unused)
 {
     static jobq_loop before;
@@ -912,6 +950,7 @@ int main(void)
         cmocka_unit_test_setup(a_stop_does_not_wait_for_a_database_that_is_away, setup),
         cmocka_unit_test_setup(a_handler_that_overruns_is_given_up, setup),
         cmocka_unit_test_setup(jobs_behind_slow_handlers_are_given_back, setup),
+        cmocka_unit_test_setup(a_sweep_that_overruns_is_put_off, setup),
         cmocka_unit_test_setup(strange_answers_are_ignored, setup),
         cmocka_unit_test_setup(it_looks_again_when_its_sleep_is_announced, setup),
         cmocka_unit_test_setup(dead_workers_make_room, setup),

@@ -656,6 +656,40 @@ static void it_sweeps_at_the_start_and_every_minute(void **unused)
     assert_true(looks > 6);
 }
 
+/* How often it sweeps in ten minutes when each sweep takes so long, or fails at its time limit. */
+static int sweeps_that_take(int64_t cost, jobq_error error)
+{
+    int64_t now = 0;
+    int sweeps = 0, looks = 0;
+
+    setup(NULL);
+    while (now < 600 * SECOND) {
+        jobq_action a = jobq_loop_next(&loop, now);
+        if (a.kind == JOBQ_ACTION_SEQUENCE && a.sweep) {
+            sweeps++;
+            now += error == JOBQ_OK ? cost : loop.config.answer_us;
+            if (error == JOBQ_ERROR_CONNECTION) jobq_loop_disconnected(&loop, now);
+            else if (error != JOBQ_OK) jobq_loop_sequenced(&loop, now, error, 0);
+            if (error != JOBQ_OK) continue;
+        }
+        looks += a.kind == JOBQ_ACTION_SEQUENCE && !a.sweep;
+        if (a.kind != JOBQ_ACTION_WAIT) jobq_memory_perform(memory, &loop, &a, 2, 0, now, now);
+        else now = a.until_mono_us > now ? a.until_mono_us : now + 1;
+    }
+    assert_true(looks > 100);
+    return sweeps;
+}
+
+/* Behind a held snapshot: a fiftieth of the time, also for those that never come to an end. */
+static void costly_sweeps_are_seldom(void **unused)
+{
+    (void)unused;
+    assert_int_equal(sweeps_that_take(SECOND, JOBQ_OK), 10);
+    assert_int_equal(sweeps_that_take(3 * SECOND, JOBQ_OK), 4);
+    assert_int_equal(sweeps_that_take(0, JOBQ_ERROR_TIMEOUT), 2);
+    assert_int_equal(sweeps_that_take(0, JOBQ_ERROR_CONNECTION), 2);
+}
+
 /* Whether a worker that ends when nothing is left gives places back before it does. */
 static bool tidies_up(const jobq_loop_config *config, uint64_t entropy)
 {
@@ -1361,6 +1395,7 @@ int main(void)
         cmocka_unit_test_setup(a_refused_acknowledgement_is_sent_again, setup),
         cmocka_unit_test_setup(after_an_error_an_acknowledgement_reads_on_no_more, setup),
         cmocka_unit_test_setup(it_sweeps_at_the_start_and_every_minute, setup),
+        cmocka_unit_test_setup(costly_sweeps_are_seldom, setup),
         cmocka_unit_test_setup(one_in_eight_short_lives_tidies_up, setup),
         cmocka_unit_test_setup(a_refused_renewal_is_sent_again, setup),
         cmocka_unit_test_setup(a_queues_time_out_is_a_deliverys, setup),

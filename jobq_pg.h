@@ -470,8 +470,8 @@
  *                           where a plan cached on an empty table took 1,074
  *     one job enqueued      by an INSERT of its own: 50 us of the server's time; by the function
  *                           78, of which nine CHECKs were 9. The bare insert: 40. The commit
- *                           included 0.72 to 0.78 of its rate (0.85 was aimed at); what is left are the
- *                           CHECKs, the kind's look-up and the look for sleepers
+ *                           included 0.72 to 0.78 of its rate (0.85 was aimed at); what is left
+ *                           are the CHECKs, the kind's look-up and the look for sleepers
  *     NOTIFY when someone   sleeps, and a sleeper that is woken four times in 50 ms withdraws:
  *                           NOTIFY lets commits pass one by one, and 32 producers beside 8 workers
  *                           came to 0.17 of their rate; now to 0.6 to 0.7

@@ -122,7 +122,7 @@ static bool turns(double seconds, const int *counter, int wanted)
 {
     int64_t until = jobq_pg__mono_us() + (int64_t)(seconds * 1e6);
 
-    while (*counter < wanted) {
+    while (__atomic_load_n(counter, __ATOMIC_SEQ_CST) < wanted) {
         if (jobq_pg__mono_us() > until) return false;
         turn(50000);
     }

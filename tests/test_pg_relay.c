@@ -339,7 +339,8 @@ static void a_stop_leaves_the_rest_to_the_next(void **unused)
     put(NULL, 0, 1000);
     worker = begin(pg, &r, 1);
     start = jobq_pg__mono_us();
-    while (seen->handled < 5 && jobq_pg__mono_us() - start < 20 * SECOND) nap_us(1000);
+    while (__sync_fetch_and_add(&seen->handled, 0) < 5 &&
+           jobq_pg__mono_us() - start < 20 * SECOND) nap_us(1000);
     start = jobq_pg__mono_us();
     end(worker);
     assert_true(jobq_pg__mono_us() - start < (check_slow() ? 20 : 5) * SECOND);
@@ -525,8 +526,9 @@ static void a_message_wakes_another_process_at_once(void **unused)
         nap_us(300000); /* long past the looks at 1, 2, 4 ... ms: the next one is seconds away */
         start = jobq_pg__mono_us();
         put(NULL, n % 4, 1);
-        while (seen->handled < n && jobq_pg__mono_us() - start < 5 * SECOND) nap_us(200);
-        assert_int_equal(seen->handled, n);
+        while (__sync_fetch_and_add(&seen->handled, 0) < n &&
+               jobq_pg__mono_us() - start < 5 * SECOND) nap_us(200);
+        assert_int_equal(__sync_fetch_and_add(&seen->handled, 0), n);
         for (i = n - 1; i > 0 && took[i - 1] > seen->at_us - start; i--) took[i] = took[i - 1];
         took[i] = seen->at_us - start;
         assert_true(becomes(20, n, "SELECT sum(acked) FROM jobq.partition"));

@@ -11580,6 +11580,8 @@ JOBQ_API jobq_error jobq_pg_outbox_ack(jobq_pg *pg, PGconn *conn, const jobq_pg_
     code = jobq_pg__reading(res, &answer, error);
     if (code != JOBQ_OK) return code;
     if (answer.answer == 'l') {
+        jobq_pg_reading_clear(&answer); /* after an error there is nothing to clear */
+        answer.answer = 'l';
         code = jobq_pg__fail(error, JOBQ_ERROR_LOST, "lease lost on partition %lld",
                              (long long)desc->partition);
     }

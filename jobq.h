@@ -1092,7 +1092,8 @@ typedef struct jobq_loop_config {
     int64_t poll_us;      /* between looks (default: heartbeat_us with listen, else 1 s) */
     int64_t flush_us;     /* longest wait of a result (default 5 ms) */
     int64_t linger_us;    /* longest wait after a short batch, while busy (default 20 ms) */
-    int64_t sweep_us;     /* longest time that a bound hides a job (default 5 s) */
+    int64_t sweep_us;     /* longest time that a bound hides a job (default 5 s), unless sweeps
+                             themselves take seconds: a third of the time is theirs at most */
     int64_t grace_us;     /* for running handlers at a stop (default 30 s) */
     int64_t answer_us;    /* longest wait for a statement's answer (default a third of the lease) */
     int64_t prune_us;     /* between housekeeping, at most (default 10 min) */

@@ -501,7 +501,7 @@
  *     arrays of messages    unnested in the SELECT list 3.6 us a message at 100 a transaction, in
  *                           FROM 4.4; at 1000 no difference
  *     end to end            0.22 of DELETE ... RETURNING, 140,000 messages a second (0.27 was aimed
- *                           at), JSON 0.20; of 3.2 million messages 0.36, because the floor falls
+ *                           at), JSON as much; of 3.2 million messages 0.36, because the floor falls
  *                           to 340,000. Both cores are full: 16 producers take 60 % of them, the
  *                           two that number and read 30. Half of an enqueue is its index entry.
  *                           An index on the id alone made 16 producers 25 % faster, and the whole
@@ -536,8 +536,8 @@
  *                           outbox' for 8. So the one takes a third of the time at most, the other
  *                           a fiftieth, and one that overruns config.answer_us is put off: stalls
  *                           of 4 s at most, where they were 8 once a minute. A fresh worker's first
- *                           claim has no bounds either: beyond some 60 million dead jobs it needs
- *                           a longer answer_us, or the snapshot's end
+ *                           claim has no bounds either: beyond some 60 million dead jobs (reckoned,
+ *                           not measured) it needs a longer answer_us, or the snapshot's end
  *
  * More cores: claims of one lane meet on its first pages (BufferContent, then WALInsert) from about
  * eight connections on; before that, commits wait for the log. Several queues share no page; beyond

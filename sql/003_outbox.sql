@@ -366,7 +366,8 @@ END $$;
 --   swept     while a writing transaction keeps the mark from settling for more than a second,
 --             looks start here, and from settled once a second. A transaction that was open at
 --             the last such look may be numbered a second later, not more.
--- p_sweep: from the beginning, whatever the bounds say; once a minute, and after a restart.
+-- p_sweep: from the beginning, whatever the bounds say; after a restart, and once a minute or,
+-- where it takes seconds, more seldom.
 --
 -- p_relaxed: the commit need not wait for the disk when no more than so many messages were
 -- numbered. A receiver knows a message by its number, which must not change once it was handed

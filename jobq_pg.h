@@ -501,7 +501,7 @@
  *     arrays of messages    unnested in the SELECT list 3.6 us a message at 100 a transaction, in
  *                           FROM 4.4; at 1000 no difference
  *     end to end            0.22 of DELETE ... RETURNING, 140,000 messages a second (0.27 was aimed
- *                           at), JSON as much; of 3.2 million messages 0.36, because the floor falls
+ *                           at), JSON as much; of 3.2 million messages 0.36, as the floor falls
  *                           to 340,000. Both cores are full: 16 producers take 60 % of them, the
  *                           two that number and read 30. Half of an enqueue is its index entry.
  *                           An index on the id alone made 16 producers 25 % faster, and the whole
@@ -954,11 +954,12 @@ JOBQ_API jobq_error jobq_pg_outbox_read(jobq_pg *pg, PGconn *conn, const jobq_pg
  * Tx      its own, or yours (in_transaction).
  * SQL     outbox_ack
  * Errors  JOBQ_ERROR_LOST: the token stands there no more, or this was written before: nothing is
- *         written.
+ *         written. After an error reading holds nothing to clear.
  */
 JOBQ_API jobq_error jobq_pg_outbox_ack(jobq_pg *pg, PGconn *conn, const jobq_pg_ack_desc *desc,
                                        jobq_pg_reading *reading, jobq_pg_error *error);
 
+/* jobq_pg_reading_clear -- frees what a read or an acknowledgement brought. NULL: nothing. */
 JOBQ_API void jobq_pg_reading_clear(jobq_pg_reading *reading);
 
 /* jobq_pg_outbox_renew -- renews the hold on partitions; lost[i] (may be NULL): not held any more.

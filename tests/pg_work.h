@@ -169,15 +169,30 @@ static inline pid_t spawn(const jobq_pg_worker_desc *desc)
     return pid;
 }
 
-static inline int reap(pid_t pid)
+static inline void forget(pid_t pid)
 {
-    int status = 0, i;
+    int i;
 
-    waitpid(pid, &status, 0);
     for (i = 0; i < WORKERS_MAX; i++) {
         if (children[i] == pid) children[i] = 0;
     }
+}
+
+static inline int reap(pid_t pid)
+{
+    int status = 0;
+
+    waitpid(pid, &status, 0);
+    forget(pid);
     return status;
+}
+
+/* Without waiting. */
+static inline bool exited(pid_t pid)
+{
+    if (waitpid(pid, NULL, WNOHANG) == 0) return false;
+    forget(pid);
+    return true;
 }
 
 static inline void kill_hard(pid_t pid)

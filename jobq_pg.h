@@ -5708,11 +5708,12 @@ JOBQ_API jobq_error jobq_pg_acquire(jobq_pg *pg, PGconn **conn, jobq_pg_error *e
     return error != NULL ? error->code : JOBQ_ERROR_CONNECTION;
 }
 
-JOBQ_API void jobq_pg_release(jobq_pg *pg, PGconn *conn)
+/* Into the pool again, or closed: one to which a cancel was sent, which may arrive late, and would
+ * hit whatever runs there then. */
+static void jobq_pg__give_back(jobq_pg *pg, PGconn *conn, bool cancelled)
 {
     bool keep;
 
-    JOBQ_ASSERT(pg != NULL);
     if (conn == NULL) return;
     if (jobq_pg__forked(pg)) {
         jobq_pg__conn_leave(conn);
@@ -5722,7 +5723,8 @@ JOBQ_API void jobq_pg_release(jobq_pg *pg, PGconn *conn)
         jobq_pg__log(pg, JOBQ_PG_WARNING, "a transaction was left open; rolled back");
         PQclear(PQexec(conn, "ROLLBACK"));
     }
-    keep = PQstatus(conn) == CONNECTION_OK && PQtransactionStatus(conn) == PQTRANS_IDLE;
+    keep = !cancelled && PQstatus(conn) == CONNECTION_OK &&
+           PQtransactionStatus(conn) == PQTRANS_IDLE;
     pthread_mutex_lock(&pg->lock);
     if (keep && pg->idle_count == pg->idle_room) {
         int room = pg->idle_room == 0 ? 8 : 2 * pg->idle_room;
@@ -5738,6 +5740,12 @@ JOBQ_API void jobq_pg_release(jobq_pg *pg, PGconn *conn)
     pthread_cond_signal(&pg->freed);
     pthread_mutex_unlock(&pg->lock);
     if (!keep) PQfinish(conn);
+}
+
+JOBQ_API void jobq_pg_release(jobq_pg *pg, PGconn *conn)
+{
+    JOBQ_ASSERT(pg != NULL);
+    jobq_pg__give_back(pg, conn, false);
 }
 
 /* -- prepared statements: which ones a connection has is kept with the connection, by libpq's
@@ -12989,7 +12997,8 @@ static void jobq_pg__returned(jobq_pg_worker *w, jobq_pg__run *run, const jobq_c
     jobq_pg__told(w, now);
 }
 
-/* What a handler used goes back. Without the lock: a rollback may take a round trip. */
+/* What a handler used goes back. Its cancel is gone: it was sent. Without the lock: a rollback may
+ * take a round trip. */
 static void jobq_pg__run_end(jobq_pg_worker *w, jobq_pg__run *run)
 {
     PGcancel *cancel;
@@ -13002,7 +13011,7 @@ static void jobq_pg__run_end(jobq_pg_worker *w, jobq_pg__run *run)
     run->conn = NULL;
     pthread_mutex_unlock(&w->crew->lock);
     PQfreeCancel(cancel);
-    jobq_pg_release(w->pg, conn);
+    jobq_pg__give_back(w->pg, conn, cancel == NULL);
 }
 
 /* When its handler has ended, a call is there to be read, no more. */
@@ -13910,6 +13919,7 @@ static jobq_error jobq_pg__keep_run(jobq_pg_worker *w, int chore)
 {
     char text[JOBQ_PG__CHORE_MAX];
     jobq_pg_error error;
+    PGcancel *cancel;
     PGconn *conn;
     PGresult *res, *next;
     int rounds = jobq_pg__chore_rounds(chore);
@@ -13918,6 +13928,7 @@ static jobq_error jobq_pg__keep_run(jobq_pg_worker *w, int chore)
     if (code == JOBQ_OK) {
         pthread_mutex_lock(&w->crew->lock);
         w->keep_cancel = PQgetCancel(conn);
+        if (w->ended) rounds = 0; /* nobody would cancel it any more */
         pthread_mutex_unlock(&w->crew->lock);
         jobq_pg__chore_text(w->pg, chore, text, sizeof text);
         while (code == JOBQ_OK && rounds-- > 0) {
@@ -13928,10 +13939,11 @@ static jobq_error jobq_pg__keep_run(jobq_pg_worker *w, int chore)
         }
         if (code != JOBQ_OK && w->pg->pooled) PQclear(PQexec(conn, "ROLLBACK"));
         pthread_mutex_lock(&w->crew->lock);
-        PQfreeCancel(w->keep_cancel);
+        cancel = w->keep_cancel;
         w->keep_cancel = NULL;
         pthread_mutex_unlock(&w->crew->lock);
-        jobq_pg_release(w->pg, conn);
+        PQfreeCancel(cancel);
+        jobq_pg__give_back(w->pg, conn, cancel == NULL); /* NULL: it was sent */
     }
     if (code == JOBQ_OK) return code;
     pthread_mutex_lock(&w->crew->lock);

@@ -89,7 +89,7 @@ static void a_job_that_commits_late_is_not_hidden_for_long(void **unused)
 static void a_paused_queue_holds_no_other_back(void **unused)
 {
     static const char *const names[] = {"q", "q1", "q2", "q3", "q4", "q5"};
-    jobq_pg_handler h[COUNT(names)];
+    jobq_pg_handler h[COUNT(names)] = {{0}};
     jobq_pg_worker_desc d = work_of(h, COUNT(names));
     jobq_pg_job job = plain_job();
     size_t i, j;
@@ -198,6 +198,44 @@ static void the_table_is_vacuumed_by_the_rows_that_ended(void **unused)
     assert_true(becomes(20, 1, vacuums));
 }
 
+/* A cancel may arrive late, so the connection is closed, not lent again. */
+static void a_vacuum_is_cut_short_by_the_end(void **unused)
+{
+    jobq_pg_handler h = handler_of("q", "k", counts);
+    jobq_pg_worker_desc d = work_of(&h, 1);
+    char slow[1000], backends[100];
+    jobq_pg_desc desc;
+    jobq_pg_error error;
+    jobq_pg_worker *w;
+    jobq_pg *handle;
+    int64_t asked;
+    long pid;
+
+    (void)unused;
+    snprintf(slow, sizeof slow,
+             "%s options='-c vacuum_cost_delay=100 -c vacuum_cost_limit=1 "
+             "-c vacuum_cost_page_hit=10'", server());
+    memset(&desc, 0, sizeof desc);
+    desc.conninfo = slow;
+    desc.schema = schema;
+    desc.log = quiet_log;
+    assert_int_equal(jobq_pg_open(&handle, &desc, &error), JOBQ_OK);
+    enqueue_count(3000);
+    d.loop.vacuum_rows = 1000;
+    w = start_on(handle, &d);
+    assert_true(becomes(20, 1, "SELECT count(*) FROM pg_stat_activity"
+                               " WHERE state = 'active' AND query LIKE 'VACUUM%%'"));
+    pid = number("SELECT pid FROM pg_stat_activity"
+                 " WHERE state = 'active' AND query LIKE 'VACUUM%%'");
+    asked = jobq_pg__mono_us();
+    stop(w);
+    assert_true(jobq_pg__mono_us() - asked < 10 * SECOND); /* it would take a minute and more */
+    snprintf(backends, sizeof backends, "SELECT count(*) FROM pg_stat_activity WHERE pid = %ld",
+             pid);
+    assert_true(becomes(20, 0, backends));
+    jobq_pg_close(handle);
+}
+
 static void a_worker_wants_a_schema(void **unused)
 {
     jobq_pg_handler h = handler_of("q", "k", counts);
@@ -304,6 +342,7 @@ int main(void)
         TEST(a_paused_queue_holds_no_other_back),
         TEST(more_foreign_kinds_than_a_loop_remembers_all_run),
         TEST(the_table_is_vacuumed_by_the_rows_that_ended),
+        TEST(a_vacuum_is_cut_short_by_the_end),
         TEST(a_worker_wants_a_schema),
         TEST(the_library_prints_nothing),
         TEST(a_worker_full_of_stuck_handlers_ends_with_an_error), /* last: its threads stay */

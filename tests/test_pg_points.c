@@ -119,14 +119,12 @@ static jobq_result receive(jobq_delivery *d, const jobq_message *m)
 static pid_t works_until(const scene *first, const scene *then)
 {
     static const scene none = {"", -1, DEED_NONE};
-    static const jobq_handler runs[] = {plain, late, exact};
-    static const char *const kinds[] = {"plain", "late", "exact"};
-    jobq_pg_handler h[3];
+    jobq_pg_handler h[] = {handler_of("q", "plain", plain), handler_of("q", "late", late),
+                           handler_of("q", "exact", exact)};
     jobq_pg_receiver r[2];
     jobq_pg_worker_desc d = work_of(h, 3);
     int i;
 
-    for (i = 0; i < 3; i++) h[i] = handler_of("q", kinds[i], runs[i]);
     memset(r, 0, sizeof r);
     r[0].queue = "in";
     r[0].each = receive_in;

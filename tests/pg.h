@@ -93,13 +93,16 @@ static inline char *everything(void)
     return text;
 }
 
-/* Waits until a number is what it should be; false after so many seconds. */
+/* Waits until a number is what it should be; false when nothing has moved for so many seconds. */
 static inline bool becomes(double seconds, long wanted, const char *query)
 {
     int64_t until = jobq_pg__mono_us() + (int64_t)(seconds * 1e6);
+    long before = wanted, now;
 
-    while (number("%s", query) != wanted) {
+    while ((now = number("%s", query)) != wanted) {
+        if (now != before) until = jobq_pg__mono_us() + (int64_t)(seconds * 1e6);
         if (jobq_pg__mono_us() > until) return false;
+        before = now;
         nap_us(5000);
     }
     return true;

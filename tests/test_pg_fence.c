@@ -234,10 +234,11 @@ static void a_living_worker_is_never_rescued(void **unused)
 
     (void)unused;
     enqueue_count(1);
-    register_worker(101, LEASE);
+    register_worker(101, 60 * SECOND);
     claim_one(101, 1, false);
     assert_int_equal(jobq_pg_rescue(pg, NULL, 101, beat_of(101), &rescued, &error),
                      JOBQ_ERROR_BUSY);
+    assert_int_equal(jobq_pg_heartbeat(pg, NULL, 101, LEASE, &error), JOBQ_OK);
     nap_us(LEASE + 50000);
     beat = beat_of(101);
     assert_int_equal(jobq_pg_heartbeat(pg, NULL, 101, LEASE, &error),
@@ -373,18 +374,15 @@ static void revive_runs_a_failed_job_again(void **unused)
 static void a_locked_job_is_answered_as_busy(void **unused)
 {
     jobq_job job;
-    int64_t start;
 
     (void)unused;
     enqueue_count(1);
     register_worker(101, 60 * SECOND);
     job = claim_one(101, 1, false);
-    RUN("BEGIN");
+    RUN("BEGIN"); /* if one waited, it would wait for this thread */
     RUN("SELECT FROM jobq.job WHERE id = %lld FOR UPDATE", (long long)job.id);
-    start = jobq_pg__mono_us();
     assert_int_equal(settle_with(&job, JOBQ_EVENT_SUCCESS, NULL), JOBQ_ERROR_BUSY);
     assert_int_equal(settle_with(&job, JOBQ_EVENT_RETRY, "x"), JOBQ_ERROR_BUSY);
-    assert_true(jobq_pg__mono_us() - start < SECOND);
     RUN("COMMIT");
     assert_int_equal(settle_with(&job, JOBQ_EVENT_SUCCESS, NULL), JOBQ_OK);
 }
@@ -552,7 +550,7 @@ static void *claimer(void *arg)
     jobq_pg_error error;
     bool more = true;
 
-    PQclear(PQexec(conn, "SET lock_timeout = '1s'")); /* nobody waits for long */
+    PQclear(PQexec(conn, "SET lock_timeout = '60s'")); /* nobody waits for ever */
     while (more) {
         jobq_lane lane = {x3_queue, 0, 0, INT64_MIN, 0};
         jobq_pg_claim_desc d;

@@ -128,6 +128,7 @@ static void health_tells_of_a_worker_that_works(void **unused)
 
     (void)unused;
     enqueue_count(1);
+    d.loop.lease_us = 60 * SECOND; /* so no answer is late */
     w = start(&d);
     assert_true(reaches(20, &runs, 1));
     assert_true(becomes_healthy(w, JOBQ_OK, &health));
@@ -161,6 +162,7 @@ static void health_tells_of_a_server_that_is_away(void **unused)
 
     (void)unused;
     d.name = "away";
+    d.loop.lease_us = (check_slow() ? 10 : 3) * SECOND; /* it is waited for */
     w = start_on(handle, &d);
     assert_true(becomes_healthy(w, JOBQ_OK, &health));
     SET(proxy.refuse, 1);

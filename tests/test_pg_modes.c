@@ -7,6 +7,8 @@
 #include <sys/time.h>
 
 static int runs;
+static int gate;         /* holding handlers go on when it is set */
+static int64_t pause_us; /* between the runs of third_time */
 static pthread_t here;
 static int elsewhere;
 
@@ -20,12 +22,12 @@ static jobq_outcome succeed(jobq_call *call)
     return JOBQ_OUTCOME_SUCCESS;
 }
 
-/* A retry, a snooze, and then done, 100 ms apart. */
+/* A retry, a snooze, and then done. */
 static jobq_outcome third_time(jobq_call *call)
 {
     int run = ADD(runs);
 
-    jobq_call_delay(call, 100000);
+    jobq_call_delay(call, pause_us);
     if (run == 1) return JOBQ_OUTCOME_RETRY;
     return run == 2 ? JOBQ_OUTCOME_SNOOZE : JOBQ_OUTCOME_SUCCESS;
 }
@@ -35,6 +37,14 @@ static jobq_outcome slow(jobq_call *call)
     (void)call;
     ADD(runs);
     nap_us(500000);
+    return JOBQ_OUTCOME_SUCCESS;
+}
+
+static jobq_outcome holds(jobq_call *call)
+{
+    (void)call;
+    ADD(runs);
+    while (!GET(gate)) nap_us(1000);
     return JOBQ_OUTCOME_SUCCESS;
 }
 
@@ -63,7 +73,7 @@ static void empty_leaves_what_comes_later(void **unused)
 
     (void)unused;
     enqueue_count(1);
-    job.delay_us = 3600 * SECOND;
+    pause_us = job.delay_us = 3600 * SECOND;
     enqueue_with(&job);
     work_until(&d, JOBQ_UNTIL_STOPPED); /* which is empty, here */
     assert_int_equal(number("SELECT count(*) FROM jobq.job WHERE state = 'r'"), 2);
@@ -260,6 +270,7 @@ static void a_child_leaves_its_parents_connections_alone(void **unused)
     int round, status, backend;
 
     (void)unused;
+    d.loop.lease_us = 60 * SECOND; /* nobody turns the hosted one meanwhile */
     assert_int_equal(jobq_pg_worker_open(pg, &d, &hosted, &error), JOBQ_OK);
     enqueue_count(1);
     while (GET(runs) == 0 || jobq_pg_worker_health(hosted, NULL) != JOBQ_OK) {
@@ -334,7 +345,7 @@ static void a_signal_stops_those_who_asked_for_it(void **unused)
 /* The grace ends with a second one, as with a second stop. */
 static void a_second_signal_ends_the_grace(void **unused)
 {
-    jobq_pg_handler h = handler_of("q", "k", slow);
+    jobq_pg_handler h = handler_of("q", "k", holds);
     jobq_pg_worker_desc d = work_of(&h, 1);
     int64_t begun = jobq_pg__mono_us();
     jobq_pg_worker *worker;
@@ -351,6 +362,7 @@ static void a_second_signal_ends_the_grace(void **unused)
     jobq_pg_worker_wait(worker, &stats);
     assert_int_equal(stats.jobs.abandoned, 1);
     assert_true(jobq_pg__mono_us() - begun < 30 * SECOND);
+    SET(gate, 1);
     do { /* until its handler comes back */
         nap_us(20000);
         jobq_pg_worker_health(worker, &health);
@@ -422,7 +434,8 @@ static void stops_from_signal_handlers_are_safe(void **unused)
 
 static int empty(void **state)
 {
-    runs = elsewhere = others = 0;
+    runs = elsewhere = others = gate = 0;
+    pause_us = 100000;
     here = pthread_self();
     return pg_empty(state);
 }

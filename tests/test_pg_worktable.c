@@ -244,7 +244,7 @@ static void crowds_claim_each_row_once(void **state)
             char insert[200];
             size_t k;
             snprintf(insert, sizeof insert, "INSERT INTO %s.seen VALUES ($1)", schema);
-            PQclear(PQexec(conn, "SET lock_timeout = '5s'"));
+            PQclear(PQexec(conn, "SET lock_timeout = '60s'"));
             for (;; lease++) {
                 if (jobq_pg_worktable_claim(leased, conn, 100, i + 1, lease, &got, NULL)) _exit(1);
                 if (got.count == 0) _exit(0);

@@ -274,11 +274,12 @@ static bool take_stop(bool message)
 /* Effects in the database, in the transaction that completes the job. */
 static jobq_outcome ledger(jobq_call *call)
 {
-    PGconn *conn = jobq_pg_call_conn(call, NULL);
     const jobq_job *j = &call->job;
+    PGconn *conn;
 
     note(call, "start", j->suspect ? "suspect" : "");
     jobq_call_delay(call, 20000);
+    conn = jobq_pg_call_conn(call, NULL);
     if (conn == NULL || !run(conn, "BEGIN") ||
         !run(conn, "INSERT INTO " WATCH ".ledger (job, stage, worker, claim) VALUES (%lld, %d, "
              "%lld, %lld)", (long long)j->id, (int)j->stage, (long long)j->worker,

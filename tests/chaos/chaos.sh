@@ -505,12 +505,15 @@ for name in "${workers[@]}"; do signal CONT "$(pid_of "$name")"; done
 set_trouble 0
 tell delay 0
 admin -c "UPDATE jobq_chaos.queue SET paused_at = NULL"
-empty() {
-    [ "$(number "SELECT (SELECT count(*) FROM jobq_chaos.job) + (SELECT count(*) FROM
-        jobq_chaos.incoming) + (SELECT count(*) FROM jobq_chaos.partition p JOIN
-        jobq_chaos.counter c ON c.partition = p.id WHERE p.acked < c.seq)" 2>/dev/null)" = 0 ]
+unfinished() {
+    number "SELECT (SELECT count(*) FROM jobq_chaos.job) + (SELECT count(*) FROM
+        jobq_chaos.incoming) + (SELECT sum(c.seq - p.acked) FROM jobq_chaos.partition p JOIN
+        jobq_chaos.counter c ON c.partition = p.id)" 2>/dev/null
 }
-until_true 60 empty || echo "chaos: not empty after a minute"
+moved() { [ "$(unfinished)" != "$left" ]; }
+until left=$(unfinished) && [ "$left" = 0 ]; do
+    until_true 60 moved || { echo "chaos: $left unfinished, and nothing moved for a minute"; break; }
+done
 touch "$run/stop.consumer"
 stop worker "${workers[@]}"
 

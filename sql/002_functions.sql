@@ -121,13 +121,14 @@ CREATE FUNCTION jobq.keep_keys(p_queue integer, p_keys text[], p_ids bigint[],
                                OUT ids bigint[], OUT existed boolean[])
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
+    i integer;
     v_id bigint;
     v_keep interval := (SELECT q.key_keep FROM jobq.queue q WHERE q.id = p_queue);
 BEGIN
     ids := p_ids;
     existed := array_fill(false, ARRAY[cardinality(p_ids)]);
-    FOR i IN 1 .. cardinality(p_ids) LOOP
-        CONTINUE WHEN p_keys[i] IS NULL;
+    FOR i IN SELECT u.n FROM unnest(p_keys) WITH ORDINALITY AS u (key, n)
+             WHERE u.key IS NOT NULL ORDER BY u.key, u.n LOOP
         LOOP
             INSERT INTO jobq.idempotency (queue_id, key, job_id, ended_at)
             VALUES (p_queue, p_keys[i], p_ids[i], p_ended_at)
@@ -426,6 +427,8 @@ END $$;
 -- exceptions are answered. Rows that someone else has locked are left and answered as busy, so
 -- that a batch never waits and never deadlocks. Jobs whose queue keeps no history need no
 -- whole rows carried to their end, and go first: 1.7 ms for 1000 instead of 2.2.
+-- Its commit waits for the disk, whatever the session's default: a worker that was answered
+-- forgets the job, and nobody would look for one that a crash of the server brought back.
 CREATE FUNCTION jobq.complete(p_workers bigint[], p_claims bigint[], p_counts integer[],
                               p_ids bigint[])
 RETURNS TABLE (id bigint, worker bigint, claim bigint, answer "char")
@@ -445,6 +448,9 @@ DECLARE
     v_silent integer[] := ARRAY(SELECT q.id FROM jobq.queue q WHERE NOT q.history);
     v_slot smallint := (SELECT m.history_slot FROM jobq.meta m);
 BEGIN
+    IF current_setting('synchronous_commit') = 'off' THEN
+        PERFORM set_config('synchronous_commit', 'on', true);
+    END IF;
     FOR i IN 1 .. cardinality(p_claims) LOOP
         v_ids := p_ids[v_from : v_from + p_counts[i] - 1];
         v_from := v_from + p_counts[i];
@@ -502,7 +508,7 @@ END $$;
 -- and suspect that jobq.h decided, the delay until it may run (-1: parked, until a worker has
 -- its kind), the error to append, the next stage's payload. A job whose cancel was requested
 -- does not go back to ready: cancelled. p_wait: wait for a locked row (a caller's own
--- transaction) instead of answering busy.
+-- transaction) instead of answering busy. Its commit waits for the disk, as that of complete.
 CREATE FUNCTION jobq.settle(
     p_workers bigint[], p_claims bigint[], p_ids bigint[], p_states "char"[],
     p_stages smallint[], p_attempts integer[], p_crashes integer[], p_suspects boolean[],
@@ -519,6 +525,18 @@ DECLARE
     v_run_at timestamptz;
     v_parked integer[] := '{}';
 BEGIN
+    IF current_setting('synchronous_commit') = 'off' THEN
+        PERFORM set_config('synchronous_commit', 'on', true);
+    END IF;
+    -- First, in one order, and for the whole transaction: two workers that park the same kinds
+    -- meet here, and unpark waits for us, and finds our jobs.
+    IF 0 > ANY (p_delays_us) THEN
+        PERFORM FROM jobq.kind k
+        WHERE k.id = ANY (ARRAY(
+            SELECT j.kind_id FROM unnest(p_ids, p_delays_us) AS u (id, delay_us)
+            JOIN jobq.job j ON j.id = u.id WHERE u.delay_us < 0))
+        ORDER BY k.id FOR NO KEY UPDATE;
+    END IF;
     FOR i IN 1 .. cardinality(p_ids) LOOP
         IF p_wait THEN
             SELECT j.* INTO v_job FROM jobq.job j
@@ -553,8 +571,6 @@ BEGIN
             PERFORM jobq.finish(ARRAY[p_ids[i]], p_states[i], v_entry);
         ELSE
             IF p_delays_us[i] < 0 AND v_job.kind_id <> ALL (v_parked) THEN
-                -- first, and for the whole transaction: unpark waits for us, and finds our
---                 jobs
                 UPDATE jobq.kind k SET parked_at = statement_timestamp()
                 WHERE k.id = v_job.kind_id;
                 v_parked := v_parked || v_job.kind_id;
@@ -709,6 +725,7 @@ END $$;
 CREATE FUNCTION jobq.deregister(p_worker bigint) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
+    PERFORM FROM jobq.worker w WHERE w.id = p_worker FOR UPDATE; -- first, as rescue does
     DELETE FROM jobq.sleeper s WHERE s.worker = p_worker;
     DELETE FROM jobq.claim c WHERE c.worker = p_worker AND NOT EXISTS (
         SELECT FROM jobq.job j
@@ -970,8 +987,9 @@ BEGIN
         (SELECT max(i.id) FROM jobq.incoming i)));
     PERFORM setval(pg_get_serial_sequence('jobq.queue', 'id'), max(q.id)) FROM jobq.queue q;
     PERFORM setval(pg_get_serial_sequence('jobq.kind', 'id'), max(k.id)) FROM jobq.kind k;
-    PERFORM setval(pg_get_serial_sequence('jobq.dead_letter', 'id'), max(d.id))
-    FROM jobq.dead_letter d;
+    PERFORM setval(pg_get_serial_sequence('jobq.dead_letter', 'id'), 1000000 + greatest(
+        pg_sequence_last_value(pg_get_serial_sequence('jobq.dead_letter', 'id')::regclass),
+        (SELECT max(d.id) FROM jobq.dead_letter d), 0));
     UPDATE jobq.meta SET epoch = ('x' || substr(md5(random()::text || clock_timestamp()::text),
                                                 1, 16))::bit(64)::bigint
     RETURNING epoch INTO v_epoch;

@@ -39,7 +39,7 @@ CREATE TABLE jobq.incoming (
 
 -- The sequencer's row. seq: the last number given. durable: numbers up to this one outlive a
 -- crash of the server, see outbox_number. lasts[s + 1]: the last number that lies in part s of
--- the ring. settled, swept, mark: how far incoming is known to be empty, see outbox_number.
+-- the ring. settled, swept*, mark*: how far incoming is known to be empty, see outbox_number.
 -- reclaimed: numbers up to this one were deleted in pages.
 CREATE TABLE jobq.counter (
     partition bigint PRIMARY KEY,
@@ -47,6 +47,8 @@ CREATE TABLE jobq.counter (
     durable bigint NOT NULL DEFAULT 0 CHECK (durable <= seq),
     settled bigint NOT NULL DEFAULT 0,
     swept bigint NOT NULL DEFAULT 0,
+    swept_xid xid8 NOT NULL DEFAULT '0',
+    swept_open integer NOT NULL DEFAULT 0,
     mark bigint NOT NULL DEFAULT 0,
     mark_xid xid8 NOT NULL DEFAULT '0',
     mark_at timestamptz NOT NULL DEFAULT '-infinity',
@@ -198,6 +200,7 @@ DECLARE
     v_queue jobq.queue;
     v_left bigint;
 BEGIN
+    PERFORM jobq.need_read_committed();
     LOCK TABLE jobq.incoming IN SHARE ROW EXCLUSIVE MODE;
     SELECT * INTO v_queue FROM jobq.queue q WHERE q.name = p_queue FOR UPDATE;
     IF NOT FOUND OR v_queue.partitions = 0 THEN
@@ -238,8 +241,8 @@ END $$;
 
 -- What an enqueue needs to know, and why it is refused. The lock is the one that writing takes
 -- anyway; taken before the number of partitions is read, it lets outbox_grow change that
--- number with nobody in between. The transaction gets its id before message ids are drawn: see
--- outbox_number.
+-- number with nobody in between; a transaction whose snapshot is older than that fails
+-- (40001). The transaction gets its id before message ids are drawn: see outbox_number.
 CREATE FUNCTION jobq.outbox_queue(p_queue text, p_lowest bigint, p_highest bigint,
                                   p_size bigint, OUT id integer, OUT partitions integer,
                                   OUT refused text)
@@ -248,6 +251,9 @@ DECLARE v_max integer;
 BEGIN
     LOCK TABLE jobq.incoming IN ROW EXCLUSIVE MODE;
     PERFORM pg_current_xact_id();
+    IF current_setting('transaction_isolation') NOT LIKE 'read %' THEN
+        PERFORM FROM jobq.queue q WHERE q.name = p_queue FOR SHARE;
+    END IF;
     SELECT q.id, q.partitions, q.message_max INTO id, partitions, v_max
     FROM jobq.queue q WHERE q.name = p_queue;
     IF NOT FOUND OR partitions = 0 THEN
@@ -348,6 +354,13 @@ END $$;
 
 -- ---- numbering -----------------------------------------------------------------------------
 
+-- How many transactions older than this one are under way.
+CREATE FUNCTION jobq.open_before(p_xid xid8) RETURNS integer
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN (SELECT count(*) FROM pg_snapshot_xip(pg_current_snapshot()) x WHERE x < p_xid);
+END $$;
+
 -- Numbers what has been committed to one queue's incoming, all partitions in one statement, at
 -- most p_most messages of each; full: some partition had more. Partitions that another
 -- sequencer has locked are left to it. Incoming rows are never skipped (a lock on one is
@@ -364,8 +377,10 @@ END $$;
 --   settled   an old mark all of whose older transactions have ended, as far as a later look
 --             has numbered what there was. Exact: no transaction, however long, is passed by.
 --   swept     while a writing transaction keeps the mark from settling for more than a second,
---             looks start here, and from settled once a second. A transaction that was open at
---             the last such look may be numbered a second later, not more.
+--             looks start here, and from settled once a second, and when one has ended of the
+--             swept_open transactions that could still bring an id up to swept (those older
+--             than swept_xid; no new ones come): what its session commits next is numbered
+--             after it. Alone, it may be numbered a second later, not more.
 -- p_sweep: from the beginning, whatever the bounds say; after a restart, and once a minute or,
 -- where it takes seconds, more seldom.
 --
@@ -376,8 +391,10 @@ END $$;
 -- leaves the log as it was sooner, and the messages incoming. Only the holder of a partition
 -- reads on without waiting (outbox_ack). Hence durable: the last number given by a commit that
 -- waited. Reading on beyond it, the holder's commit waits, too.
+-- p_mark, p_mark_xid: the mark that an earlier queue of this transaction drew.
 CREATE FUNCTION jobq.outbox_number(
     p_worker bigint, p_queue integer, p_most integer, p_sweep boolean, p_relaxed integer,
+    INOUT p_mark bigint, INOUT p_mark_xid xid8,
     OUT partitions bigint[], OUT counts bigint[], OUT more boolean, OUT relaxed boolean)
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
 SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
@@ -385,8 +402,6 @@ SET plan_cache_mode = force_generic_plan SET work_mem = '64MB' AS $$
 #variable_conflict use_column
 DECLARE
     v_zero bigint := p_queue::bigint * 32768 - 1;
-    v_mark bigint := (SELECT s.last_value FROM jobq.incoming_id s);
-    v_mark_xid xid8;
     v_xmin xid8 := pg_snapshot_xmin(pg_current_snapshot());
     v_long timestamptz := statement_timestamp() - interval '1 second';
     v_slot smallint;
@@ -394,6 +409,10 @@ DECLARE
     v_rows tid[];
     v_locked bigint[];
     v_bounds bigint[];
+    v_settled bigint[];
+    v_open_xids xid8[];
+    v_opens integer[];
+    v_swept_opens integer[];
     v_over boolean[];
     v_whole boolean[];
     v_renew boolean[];
@@ -420,11 +439,17 @@ BEGIN
         WHERE c.behind OR EXISTS (SELECT FROM jobq.incoming i
                                   WHERE i.partition = part.id AND i.id > c.bound));
     IF partitions = '{}' THEN RETURN; END IF;
-    IF pg_current_xact_id_if_assigned() IS NULL
-        THEN v_mark_xid := pg_current_xact_id(); END IF;
+    -- The sequence's own row may run 32 ahead while it writes its log record.
+    IF p_mark_xid IS NULL AND pg_current_xact_id_if_assigned() IS NULL THEN
+        p_mark := coalesce(pg_sequence_last_value('jobq.incoming_id'), 0);
+        p_mark_xid := pg_current_xact_id();
+    END IF;
     FOR v_row IN
         SELECT c.ctid, c.partition, c.partition - v_zero AS n, c.seq, c.settled, c.swept,
-               c.mark, c.mark_xid < v_xmin AS over, c.mark_at < v_long AS long
+               c.mark, c.mark_xid < v_xmin AS over, c.mark_at < v_long AS long,
+               c.swept_xid, CASE WHEN c.swept > c.settled THEN c.swept_open ELSE 0 END AS open,
+               c.mark_xid,
+               c.swept > c.settled AND jobq.open_before(c.swept_xid) < c.swept_open AS ended
         FROM unnest(partitions) AS part (id) CROSS JOIN LATERAL (
             SELECT c.ctid, c.* FROM jobq.counter c
             WHERE c.partition >= part.id AND c.partition <= part.id
@@ -436,16 +461,26 @@ BEGIN
         v_counts[v_row.n] := 0;
         v_upto[v_row.n] := 9223372036854775807;
         v_over[v_row.n] := v_row.over;
-        v_whole[v_row.n] := v_row.over OR v_row.long;
-        v_renew[v_row.n] := v_whole[v_row.n] AND v_mark_xid IS NOT NULL;
+        v_whole[v_row.n] := v_row.over OR v_row.long OR v_row.ended;
+        v_renew[v_row.n] := (v_row.over OR v_row.long) AND p_mark_xid IS NOT NULL;
         v_marks[v_row.n] := v_row.mark;
+        v_swept_opens[v_row.n] := CASE WHEN v_whole[v_row.n] AND NOT v_row.over
+                                  THEN jobq.open_before(v_row.mark_xid) ELSE 0 END;
+        v_settled := v_settled || CASE WHEN p_sweep THEN 0 ELSE v_row.settled END;
         v_bounds := v_bounds || CASE
-            WHEN p_sweep THEN 0 WHEN v_row.over OR v_row.long THEN v_row.settled
+            WHEN p_sweep THEN 0 WHEN v_whole[v_row.n] THEN v_row.settled
             ELSE greatest(v_row.settled, v_row.swept) END;
+        v_open_xids := v_open_xids || v_row.swept_xid;
+        v_opens := v_opens || CASE WHEN v_whole[v_row.n] THEN 0 ELSE v_row.open END;
     END LOOP;
     v_slot := (SELECT m.message_slot FROM jobq.meta m);
     WITH taken AS MATERIALIZED (
-        SELECT next.* FROM unnest(v_locked, v_bounds) AS part (id, bound)
+        -- One may have ended since the look above: by the snapshot of this one, then.
+        SELECT next.* FROM (
+            SELECT u.id, CASE WHEN u.open > 0 AND jobq.open_before(u.open_xid) < u.open
+                         THEN u.settled ELSE u.bound END AS bound
+            FROM unnest(v_locked, v_bounds, v_settled, v_open_xids, v_opens)
+                 AS u (id, bound, settled, open_xid, open) OFFSET 0) AS part
         CROSS JOIN LATERAL (
             SELECT i.ctid, i.*,
                    v_seqs[part.id - v_zero] + row_number() OVER (ORDER BY i.id) AS seq
@@ -469,7 +504,10 @@ BEGIN
         RAISE EXCEPTION 'took % messages and stored %', counts, v_stored;
     END IF;
     relaxed := p_relaxed > 0 AND v_stored <= p_relaxed;
-    IF relaxed THEN PERFORM set_config('synchronous_commit', 'off', true); END IF;
+    IF relaxed THEN PERFORM set_config('synchronous_commit', 'off', true);
+    ELSIF current_setting('synchronous_commit') = 'off' THEN
+        PERFORM set_config('synchronous_commit', 'on', true);
+    END IF;
     FOR i IN 1 .. cardinality(partitions) LOOP
         v_counts[partitions[i] - v_zero] := counts[i];
         CONTINUE WHEN counts[i] < p_most;
@@ -491,8 +529,12 @@ BEGIN
                   ELSE c.settled END,
         swept = CASE WHEN v_whole[c.partition - v_zero]
                 THEN least(c.mark, v_upto[c.partition - v_zero]) ELSE c.swept END,
-        mark = CASE WHEN v_renew[c.partition - v_zero] THEN v_mark ELSE c.mark END,
-        mark_xid = CASE WHEN v_renew[c.partition - v_zero] THEN v_mark_xid
+        swept_xid = CASE WHEN v_whole[c.partition - v_zero] THEN c.mark_xid
+                    ELSE c.swept_xid END,
+        swept_open = CASE WHEN v_whole[c.partition - v_zero]
+                     THEN v_swept_opens[c.partition - v_zero] ELSE c.swept_open END,
+        mark = CASE WHEN v_renew[c.partition - v_zero] THEN p_mark ELSE c.mark END,
+        mark_xid = CASE WHEN v_renew[c.partition - v_zero] THEN p_mark_xid
                    ELSE c.mark_xid END,
         mark_at = CASE WHEN v_renew[c.partition - v_zero] THEN statement_timestamp()
                   ELSE c.mark_at END
@@ -514,13 +556,19 @@ RETURNS TABLE (partition bigint, queue_id integer, waiting bigint, due_us bigint
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
 SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
 #variable_conflict use_column
-DECLARE v record;
+DECLARE
+    v record;
+    v_mark bigint;
+    v_mark_xid xid8;
 BEGIN
     waiting := 0;
     due_us := 0;
     FOR i IN 1 .. cardinality(p_queues) LOOP
         SELECT * INTO v
-        FROM jobq.outbox_number(p_worker, p_queues[i], p_most, p_sweep, p_relaxed);
+        FROM jobq.outbox_number(p_worker, p_queues[i], p_most, p_sweep, p_relaxed, v_mark,
+                                v_mark_xid);
+        v_mark := v.p_mark;
+        v_mark_xid := v.p_mark_xid;
         p_relaxed := CASE WHEN v.relaxed THEN 2147483647 WHEN NOT v.relaxed THEN 0
                      ELSE p_relaxed END;
         waiting := waiting + coalesce((SELECT sum(n) FROM unnest(v.counts) n), 0);
@@ -664,6 +712,9 @@ BEGIN
     v.wait_us := (extract(epoch FROM v_row.run_at - v_now) * 1e6)::bigint;
     v_keep := v.answer = 'h';
     IF NOT v_keep AND v_row.worker IS NULL THEN RETURN v; END IF;
+    IF current_setting('synchronous_commit') = 'off' THEN
+        PERFORM set_config('synchronous_commit', 'on', true);
+    END IF;
     UPDATE jobq.partition p
     SET beat = p.beat + 1, worker = CASE WHEN v_keep THEN p_worker END,
         claim = CASE WHEN v_keep THEN p_claim END,
@@ -700,6 +751,8 @@ END $$;
 -- then find the partition as it was before, under the same hold: the messages come again.
 -- Nobody else gets them sooner, since taking a partition does wait. Reading on to messages
 -- whose numbers might not be on disk yet waits all the same, see outbox_number.
+-- The row is locked by a statement of its own: an UPDATE by ctid that has waited for another
+-- writer (a renewal) finds the old place, and minors since November 2025 then let it go.
 CREATE FUNCTION jobq.outbox_ack(
     p_worker bigint, p_claim bigint, p_lease_us bigint, p_partition bigint, p_before bigint,
     p_acked bigint, p_tried bigint[], p_failures bigint, p_effective bigint,
@@ -724,7 +777,12 @@ BEGIN
     v_keep := v_last > p_acked;
     IF p_relaxed AND (v_last <= v_durable OR NOT v_keep) THEN
         PERFORM set_config('synchronous_commit', 'off', true);
+    ELSIF current_setting('synchronous_commit') = 'off' THEN
+        PERFORM set_config('synchronous_commit', 'on', true);
     END IF;
+    PERFORM FROM jobq.partition r
+    WHERE r.id >= p_partition AND r.id <= p_partition
+    ORDER BY r.id DESC LIMIT 1 FOR NO KEY UPDATE;
     UPDATE jobq.partition p
     SET acked = p_acked, beat = p.beat + 1, worker = CASE WHEN v_keep THEN p_worker END,
         claim = CASE WHEN v_keep THEN p_claim END,
@@ -794,7 +852,8 @@ BEGIN
     END IF;
 END $$;
 
--- Renews the hold on partitions, in the order of their ids; answers those that were lost.
+-- Renews the hold on partitions, in the order of their ids; answers those that were lost. The
+-- row is locked first, see outbox_ack.
 CREATE FUNCTION jobq.outbox_renew(p_worker bigint, p_lease_us bigint, p_partitions bigint[],
                                   p_claims bigint[]) RETURNS bigint[]
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
@@ -805,6 +864,9 @@ DECLARE
 BEGIN
     FOR v IN SELECT * FROM unnest(p_partitions, p_claims) AS u (partition, claim)
              ORDER BY u.partition LOOP
+        PERFORM FROM jobq.partition r
+        WHERE r.id >= v.partition AND r.id <= v.partition
+        ORDER BY r.id DESC LIMIT 1 FOR NO KEY UPDATE;
         UPDATE jobq.partition p
         SET beat = p.beat + 1,
             lease_until = statement_timestamp() + p_lease_us * interval '1 microsecond'
@@ -819,6 +881,17 @@ END $$;
 
 -- ---- reclaim -------------------------------------------------------------------------------
 
+-- What looks again under a lock has to see what was committed before it got it.
+CREATE FUNCTION jobq.need_read_committed() RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF current_setting('transaction_isolation') NOT LIKE 'read %' THEN
+        RAISE EXCEPTION 'not in a transaction that is %',
+            current_setting('transaction_isolation') USING ERRCODE = '25001',
+            HINT = 'Begin one that is READ COMMITTED.';
+    END IF;
+END $$;
+
 -- Gives back the room of acknowledged messages; true: call again soon. A part of the ring
 -- whose messages are all acknowledged is emptied by TRUNCATE, whatever else goes on; if
 -- someone reads in it, it is left for the next call after 50 ms. The ring turns when the part
@@ -832,6 +905,7 @@ DECLARE
     v_next smallint;
     v_more boolean := false;
 BEGIN
+    PERFORM jobq.need_read_committed();
     SELECT * INTO v_meta FROM jobq.meta m FOR UPDATE SKIP LOCKED;
     IF NOT FOUND THEN RETURN false; END IF;
     FOR i IN 1 .. 3 LOOP

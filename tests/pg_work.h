@@ -57,6 +57,17 @@ static inline bool reaches(double seconds, const int *counter, int wanted)
     return true;
 }
 
+/* Waits until each worker has heard of what was written before: its first beat from now on may have
+ * been under way, and the third brings the news of the second. */
+static inline void all_hear(void)
+{
+    char query[100];
+
+    snprintf(query, sizeof query, "SELECT (min(beat) >= %ld)::int FROM jobq.worker",
+             number("SELECT max(beat) FROM jobq.worker") + 3);
+    assert_true(becomes(60, 1, query));
+}
+
 static inline jobq_pg_handler handler_of(const char *queue, const char *kind, jobq_handler run)
 {
     jobq_pg_handler h;

@@ -133,17 +133,6 @@ static inline jobq_loop_stats stop(jobq_pg_worker *worker)
     return ended(worker);
 }
 
-/* Each worker has beaten since, and has heard what was changed; the next beat may have been under
- * way already. */
-static inline void all_hear(void)
-{
-    char query[100];
-
-    snprintf(query, sizeof query, "SELECT (min(beat) >= %ld)::int FROM jobq.worker",
-             number("SELECT max(beat) FROM jobq.worker") + 3);
-    assert_true(becomes(60, 1, query));
-}
-
 /* -- as processes -- */
 
 static jobq_pg_worker *child_worker;

@@ -34,7 +34,8 @@
 #   6 order in a partition,      explore (its outbox worlds),   relay_* outbox_* explore_batch_*
 #     its poison alone           test_core_relay (a world of    dead_letter_overcounted
 #                                its own), test_core_outbox,    explore_says_* explore_shows_*
-#                                test_core_handlers
+#                                test_core_handlers,            sql_outbox_*
+#                                test_pg_sessions
 #   (rules for what comes in     test_core_strings              utf8_surrogates_taken
 #     from outside)                                             json_zero_counts
 #   7 cuts, outages, lost words  simulate, explore (cuts,       wake_up_lost notified_ignored
@@ -83,10 +84,10 @@ hunt_core() {
 }
 
 hunt_sql() {
-    local tool tools="test_pg_conform test_pg_differential test_pg_fence test_pg_verbs"
+    local tool tools="test_pg_conform test_pg_differential test_pg_fence test_pg_verbs test_pg_sessions"
     (cd "$work/tree" && awk -f sql/embed.awk sql/[0-9]*.sql jobq_pg.h >embedded) &&
         mv "$work/tree/embedded" "$work/tree/jobq_pg.h" || return 1
-    case ${work##*/} in sql_outbox_*) tools="test_pg_outbox test_pg_outbox_steps" ;; esac
+    case ${work##*/} in sql_outbox_*) tools="test_pg_outbox test_pg_sessions test_pg_outbox_steps" ;; esac
     for tool in $tools; do
         # shellcheck disable=SC2086
         build "$tool" -O0 ${LIBPQ_CFLAGS--I/usr/include/postgresql} -pthread -lcmocka -lpq &&

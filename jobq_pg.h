@@ -1178,7 +1178,7 @@ typedef struct jobq_pg_queue_desc {
     jobq_backoff backoff;                /* whole, unless base_us is 0 (new: jobq_backoff_quick) */
     jobq_pg_choice attempts_span_stages; /* (new: off) */
     jobq_pg_choice history;              /* keep succeeded and cancelled jobs (new: on) */
-    int64_t failed_keep_us;              /* (new: 30 days) */
+    int64_t failed_keep_us;              /* at most 1,000 years, as the next (new: 30 days) */
     int64_t key_keep_us;                 /* an idempotency key, after its job's end (new: 1 day) */
     int32_t message_max;                 /* bytes of an outbox message (new: 64 KiB) */
     const char *const *kinds;            /* brought into being with it */
@@ -3732,7 +3732,7 @@ static const char *const jobq_pg__sql_003[] = {
 "END $$;\n"
 "CREATE FUNCTION jobq.outbox_read(\n"
 "    p_worker bigint, p_claim bigint, p_lease_us bigint, p_partition bigint, p_most integer,\n"
-"    p_handed bigint DEFAULT 0, p_watched_worker bigint DEFAULT NULL,\n"
+"    p_handed bigint DEFAULT NULL, p_watched_worker bigint DEFAULT NULL,\n"
 "    p_watched_claim bigint DEFAULT NULL, p_watched_beat bigint DEFAULT NULL)\n"
 "RETURNS jobq.delivery LANGUAGE plpgsql\n"
 "SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off\n"
@@ -4802,11 +4802,11 @@ static const char *const jobq_pg__sql_004[] = {
 "                     ELSE nullif(jobq.us(timeout), 0) END,\n"
 "        attempts_span_stages = coalesce(attempts_span_stages, q.attempts_span_stages),\n"
 "        history = coalesce(history, q.history),\n"
-"        failed_keep = coalesce(failed_keep, q.failed_keep),\n"
-"        key_keep = coalesce(key_keep, q.key_keep),\n"
+"        failed_keep = least(coalesce(failed_keep, q.failed_keep), interval '1000 years'),\n"
+"        key_keep = least(coalesce(key_keep, q.key_keep), interval '1000 years'),\n"
 "        message_max = coalesce(message_max, q.message_max)\n"
-"    WHERE q.id = v_queue;\n"
-"    PERFORM jobq.kind_id(v_queue, u.name) FROM unnest(kinds) AS u (name);\n",
+"    WHERE q.id = v_queue;\n",
+"    PERFORM jobq.kind_id(v_queue, u.name) FROM unnest(kinds) AS u (name);\n"
 "    PERFORM jobq.tell(v_queue);\n"
 "END $$;\n"
 "CREATE FUNCTION jobq.us(p_interval interval) RETURNS bigint\n"
@@ -4888,9 +4888,9 @@ static const char *const jobq_pg__sql_004[] = {
 "    PERFORM jobq.grant_read(role);\n"
 "    PERFORM jobq.grant_functions(role, 'cancel|revive|delete|reschedule|prioritize|move|pause|'\n"
 "        'resume|queue_set|outbox_grow|dead_letter_.*');\n"
-"END $$;\n"
+"END $$;\n",
 "CREATE FUNCTION jobq.revoke(role regrole) RETURNS void\n"
-"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n",
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "BEGIN\n"
 "    EXECUTE format('REVOKE ALL ON ALL FUNCTIONS IN SCHEMA jobq FROM %s', role);\n"
 "    EXECUTE format('REVOKE ALL ON ALL TABLES IN SCHEMA jobq FROM %s', role);\n"
@@ -6042,6 +6042,9 @@ static PGresult *jobq_pg__send_and_wait(const jobq_pg *pg, PGconn *conn, jobq_pg
     return PQexecPrepared(conn, name, p->count, values, p->lengths, formats, 1);
 }
 
+/* A server hangs up on more, whatever it carries. */
+#define JOBQ_PG__MESSAGE_MAX 1000000000
+
 /*
  * One statement, on conn or on a connection of the pool. Clears the parameters. NULL: error is
  * filled.
@@ -6054,7 +6057,9 @@ static PGresult *jobq_pg__exec(jobq_pg *pg, PGconn *conn, jobq_pg__statement st,
     bool alone;
 
     if (p->failed) jobq_pg__no_memory(error);
-    else if (jobq_pg__borrow(pg, conn, &mine, error) != JOBQ_OK) {}
+    else if (p->size > JOBQ_PG__MESSAGE_MAX) {
+        jobq_pg__invalid(error, "size", "more than 1 GB in one call: send fewer at once");
+    } else if (jobq_pg__borrow(pg, conn, &mine, error) != JOBQ_OK) {}
     else {
         if (conn == NULL) conn = mine;
         alone = (pg->pooled || pg->odd) && PQtransactionStatus(conn) == PQTRANS_IDLE;
@@ -10600,9 +10605,10 @@ JOBQ_API jobq_error jobq_pg_enqueue_copy(jobq_pg *pg, PGconn *conn, const jobq_p
     if (!jobq_pg__kinds_of(&kinds, jobs, count)) code = jobq_pg__no_memory(error);
     else code = jobq_pg__borrow(pg, conn, &mine, error);
     if (conn == NULL) conn = mine;
-    own = code == JOBQ_OK && (pg->pooled || pg->odd) &&
-          PQtransactionStatus(conn) == PQTRANS_IDLE;
-    if (own) code = jobq_pg__command(conn, JOBQ_PG__BEGIN, error);
+    own = code == JOBQ_OK && PQtransactionStatus(conn) == PQTRANS_IDLE;
+    if (own) {
+        code = jobq_pg__command(conn, pg->pooled || pg->odd ? JOBQ_PG__BEGIN : "BEGIN", error);
+    }
     if (code == JOBQ_OK) code = jobq_pg__copy_all(pg, conn, jobs, count, &kinds, error);
     if (own && code == JOBQ_OK) code = jobq_pg__command(conn, "COMMIT", error);
     else if (own) PQclear(PQexec(conn, "ROLLBACK"));
@@ -11119,6 +11125,20 @@ static jobq_error jobq_pg__ask_int(jobq_pg *pg, PGconn *conn, jobq_pg__statement
     return JOBQ_OK;
 }
 
+static jobq_error jobq_pg__partitions_invalid(const char *queue, int partitions,
+                                              jobq_pg_error *error)
+{
+    if (!jobq_name_valid(jobq_str_from(queue))) {
+        return jobq_pg__fail(error, JOBQ_ERROR_INVALID, "invalid queue name: '%.80s'",
+                             queue == NULL ? "" : queue);
+    }
+    if (partitions < 1 || partitions > 16384 || (partitions & (partitions - 1)) != 0) {
+        return jobq_pg__invalid(error, "partitions",
+                                "partition count must be a power of 2, 1 to 16384");
+    }
+    return JOBQ_OK;
+}
+
 JOBQ_API jobq_error jobq_pg_outbox_register(jobq_pg *pg, PGconn *conn, const char *queue,
                                             int partitions, int32_t *queue_id,
                                             jobq_pg_error *error)
@@ -11130,14 +11150,7 @@ JOBQ_API jobq_error jobq_pg_outbox_register(jobq_pg *pg, PGconn *conn, const cha
 
     JOBQ_ASSERT(pg != NULL);
     if (error == NULL) error = &local;
-    if (!jobq_name_valid(jobq_str_from(queue))) {
-        return jobq_pg__fail(error, JOBQ_ERROR_INVALID, "invalid queue name: '%.80s'",
-                             queue == NULL ? "" : queue);
-    }
-    if (partitions < 1 || partitions > 16384 || (partitions & (partitions - 1)) != 0) {
-        return jobq_pg__invalid(error, "partitions",
-                                "partition count must be a power of 2, 1 to 16384");
-    }
+    if (jobq_pg__partitions_invalid(queue, partitions, error)) return JOBQ_ERROR_INVALID;
     memset(&p, 0, sizeof p);
     jobq_pg__add_text(&p, jobq_str_from(queue));
     jobq_pg__add_int(&p, partitions, 4);
@@ -11159,6 +11172,7 @@ JOBQ_API jobq_error jobq_pg_outbox_grow(jobq_pg *pg, PGconn *conn, const char *q
     int64_t ignored;
 
     JOBQ_ASSERT(pg != NULL && queue != NULL);
+    if (jobq_pg__partitions_invalid(queue, partitions, error)) return JOBQ_ERROR_INVALID;
     memset(&p, 0, sizeof p);
     jobq_pg__add_text(&p, jobq_str_from(queue));
     jobq_pg__add_int(&p, partitions, 4);
@@ -11594,7 +11608,8 @@ static void jobq_pg__bind_read(jobq_pg__params *p, const jobq_pg_read_desc *d)
     jobq_pg__add_int(p, d->lease_us > 0 ? d->lease_us : jobq_tuning_defaults(NULL).lease_us, 8);
     jobq_pg__add_int(p, d->partition, 8);
     jobq_pg__add_int(p, d->most > 0 ? d->most : jobq_tuning_defaults(NULL).batch, 4);
-    jobq_pg__add_int(p, d->again ? d->handed : d->claim, 8);
+    if (d->again) jobq_pg__add_int(p, d->handed, 8);
+    else jobq_pg__add_null(p);
     jobq_pg__add_int(p, d->watched_worker, 8);
     jobq_pg__add_int(p, d->watched_claim, 8);
     jobq_pg__add_int(p, d->watched_beat, 8);
@@ -11631,6 +11646,22 @@ static void jobq_pg__bind_ack(jobq_pg__params *p, const jobq_pg_ack_desc *d)
     jobq_pg__add_int(p, d->relaxed, 1);
 }
 
+/* What C can see to be wrong with an acknowledgement. */
+static jobq_error jobq_pg__ack_invalid(const jobq_pg_ack_desc *d, jobq_pg_error *error)
+{
+    size_t i;
+
+    if (d->lease_us > JOBQ_NEVER / 4 || d->delay_us > JOBQ_NEVER / 4)
+        return jobq_pg__invalid(error, "lease_us, delay_us", "less than 70,000 years");
+    if (d->error.ptr != NULL && !jobq_utf8_valid(d->error))
+        return jobq_pg__invalid(error, "error", "UTF-8 without NUL: see jobq_utf8_mend");
+    for (i = 0; i < d->dead_count; i++) {
+        if (d->dead[i].error.ptr != NULL && !jobq_utf8_valid(d->dead[i].error))
+            return jobq_pg__invalid(error, "dead", "UTF-8 without NUL: see jobq_utf8_mend");
+    }
+    return JOBQ_OK;
+}
+
 JOBQ_API jobq_error jobq_pg_outbox_read(jobq_pg *pg, PGconn *conn, const jobq_pg_read_desc *desc,
                                         jobq_pg_reading *reading, jobq_pg_error *error)
 {
@@ -11642,6 +11673,8 @@ JOBQ_API jobq_error jobq_pg_outbox_read(jobq_pg *pg, PGconn *conn, const jobq_pg
     if (error == NULL) error = &local;
     memset(reading, 0, sizeof *reading);
     if (desc->worker == 0) return jobq_pg__invalid(error, "worker", "not 0");
+    if (desc->lease_us > JOBQ_NEVER / 4)
+        return jobq_pg__invalid(error, "lease_us", "less than 70,000 years");
     memset(&p, 0, sizeof p);
     jobq_pg__bind_read(&p, desc);
     res = jobq_pg__exec(pg, conn, JOBQ_PG__OUTBOX_READ, &p, error);
@@ -11660,6 +11693,7 @@ JOBQ_API jobq_error jobq_pg_outbox_ack(jobq_pg *pg, PGconn *conn, const jobq_pg_
     JOBQ_ASSERT(pg != NULL && desc != NULL && (reading != NULL || desc->most <= 0));
     if (error == NULL) error = &local;
     if (reading != NULL) memset(reading, 0, sizeof *reading);
+    if (jobq_pg__ack_invalid(desc, error)) return JOBQ_ERROR_INVALID;
     memset(&p, 0, sizeof p);
     jobq_pg__bind_ack(&p, desc);
     res = jobq_pg__exec(pg, conn, JOBQ_PG__OUTBOX_ACK, &p, error);
@@ -11710,6 +11744,7 @@ JOBQ_API jobq_error jobq_pg_outbox_renew(jobq_pg *pg, PGconn *conn, int64_t work
 
     JOBQ_ASSERT(pg != NULL);
     if (error == NULL) error = &local;
+    if (jobq_pg__lease_invalid(lease_us, error)) return JOBQ_ERROR_INVALID;
     memset(&p, 0, sizeof p);
     jobq_pg__add_int(&p, worker, 8);
     jobq_pg__add_int(&p, lease_us, 8);
@@ -12144,6 +12179,7 @@ JOBQ_API jobq_error jobq_pg_outbox_step(jobq_pg *pg, PGconn *conn, const jobq_pg
     if (error == NULL) error = &local;
     if ((desc->each == NULL) == (desc->all == NULL))
         return jobq_pg__invalid(error, "each", "give one of each and all");
+    if (conn != NULL && PQstatus(conn) != CONNECTION_OK) return jobq_pg__conn_error(error, conn);
     if (conn != NULL && PQtransactionStatus(conn) != PQTRANS_IDLE)
         return jobq_pg__invalid(error, "conn", "a step makes transactions of its own");
     s = (jobq_pg__step *)calloc(1, sizeof *s);
@@ -12186,6 +12222,7 @@ JOBQ_API jobq_error jobq_pg_outbox_stats(jobq_pg *pg, PGconn *conn, const char *
 
     JOBQ_ASSERT(pg != NULL && count != NULL && (stats != NULL || room == 0));
     if (error == NULL) error = &local;
+    if (jobq_pg__name_invalid(queue, "queue", true, error)) return JOBQ_ERROR_INVALID;
     memset(&p, 0, sizeof p);
     jobq_pg__add_text(&p, jobq_str_from(queue));
     code = jobq_pg__ask_rows(pg, conn, JOBQ_PG__OUTBOX_STATS, &p, jobq_pg_partitions_desc(), &rows,
@@ -12199,6 +12236,14 @@ JOBQ_API jobq_error jobq_pg_outbox_stats(jobq_pg *pg, PGconn *conn, const char *
 }
 
 /* -- dead letters -- */
+
+static jobq_error jobq_pg__scope_invalid(const jobq_pg_scope *scope, jobq_pg_error *error)
+{
+    if (scope == NULL) return JOBQ_OK;
+    if (jobq_pg__name_invalid(scope->queue, "queue", true, error)) return JOBQ_ERROR_INVALID;
+    if (scope->type == NULL || jobq_pg__type_valid(scope->type)) return JOBQ_OK;
+    return jobq_pg__invalid(error, "type", "1 to 1024 printable ASCII characters");
+}
 
 /* The parameters queue, partition and type. */
 static void jobq_pg__add_scope(jobq_pg__params *p, const jobq_pg_scope *scope)
@@ -12263,7 +12308,8 @@ JOBQ_API jobq_error jobq_pg_dead_letter_list(jobq_pg *pg, PGconn *conn, const jo
     JOBQ_ASSERT(pg != NULL && out != NULL);
     if (error == NULL) error = &local;
     memset(out, 0, sizeof *out);
-    if (jobq_pg__status_invalid(scope, error) != JOBQ_OK) return JOBQ_ERROR_INVALID;
+    if (jobq_pg__status_invalid(scope, error) || jobq_pg__scope_invalid(scope, error))
+        return JOBQ_ERROR_INVALID;
     memset(&p, 0, sizeof p);
     jobq_pg__add_scope(&p, scope);
     jobq_pg__add_status(&p, scope);
@@ -12277,7 +12323,8 @@ JOBQ_API jobq_error jobq_pg_dead_letter_count(jobq_pg *pg, PGconn *conn, const j
     jobq_pg__params p;
 
     JOBQ_ASSERT(pg != NULL && count != NULL);
-    if (jobq_pg__status_invalid(scope, error) != JOBQ_OK) return JOBQ_ERROR_INVALID;
+    if (jobq_pg__status_invalid(scope, error) || jobq_pg__scope_invalid(scope, error))
+        return JOBQ_ERROR_INVALID;
     memset(&p, 0, sizeof p);
     jobq_pg__add_scope(&p, scope);
     jobq_pg__add_status(&p, scope);
@@ -12297,6 +12344,7 @@ JOBQ_API jobq_error jobq_pg_dead_letter_replay(jobq_pg *pg, PGconn *conn, int64_
     if (token == 0) return jobq_pg__invalid(error, "token", "random, not 0");
     if (timeout_us <= 0 || timeout_us > INT64_MAX / 4)
         return jobq_pg__invalid(error, "timeout_us", "positive");
+    if (jobq_pg__scope_invalid(scope, error)) return JOBQ_ERROR_INVALID;
     memset(&p, 0, sizeof p);
     jobq_pg__add_int(&p, token, 8);
     jobq_pg__add_int(&p, timeout_us, 8);
@@ -12352,6 +12400,7 @@ static jobq_error jobq_pg__dead_scope(jobq_pg *pg, PGconn *conn, jobq_pg__statem
     jobq_pg__params p;
 
     JOBQ_ASSERT(pg != NULL);
+    if (jobq_pg__scope_invalid(scope, error)) return JOBQ_ERROR_INVALID;
     memset(&p, 0, sizeof p);
     jobq_pg__add_scope(&p, scope);
     jobq_pg__add_limit(&p, scope, 0);
@@ -12489,12 +12538,15 @@ JOBQ_API jobq_error jobq_pg_move(jobq_pg *pg, PGconn *conn, int64_t id, const ch
 
 /* -- many -- */
 
+/* Further back, now minus an age is no timestamp any more. */
+#define JOBQ_PG__AGE_MAX (365250 * (int64_t)86400000000)
+
 static jobq_error jobq_pg__filter_invalid(const jobq_pg_filter *f, jobq_pg_error *error)
 {
     if (jobq_pg__name_invalid(f->queue, "queue", false, error)) return JOBQ_ERROR_INVALID;
     if (jobq_pg__name_invalid(f->kind, "kind", true, error)) return JOBQ_ERROR_INVALID;
-    if (f->older_us < 0 || f->older_us > INT64_MAX / 4)
-        return jobq_pg__invalid(error, "older_us", "positive, less than 70,000 years");
+    if (f->older_us < 0 || f->older_us > JOBQ_PG__AGE_MAX)
+        return jobq_pg__invalid(error, "older_us", "positive, at most 1,000 years");
     if (f->at_most < 0) return jobq_pg__invalid(error, "at_most", "1 or more");
     if ((int)f->state < 0 || f->state >= JOBQ_STATE_COUNT)
         return jobq_pg__invalid(error, "state", "none of the states");
@@ -12643,8 +12695,10 @@ static jobq_error jobq_pg__queue_invalid(const char *queue, const jobq_pg_queue_
         return jobq_pg__invalid(error, "timeout_us", "positive; JOBQ_NEVER: none");
     if (jobq_backoff_check(&d->backoff))
         return jobq_pg__invalid(error, "backoff", jobq_error_text(JOBQ_ERROR_INVALID));
-    if (d->failed_keep_us < 0) return jobq_pg__invalid(error, "failed_keep_us", "positive");
-    if (d->key_keep_us < 0) return jobq_pg__invalid(error, "key_keep_us", "positive");
+    if (d->failed_keep_us < 0 || d->failed_keep_us > JOBQ_PG__AGE_MAX)
+        return jobq_pg__invalid(error, "failed_keep_us", "positive, at most 1,000 years");
+    if (d->key_keep_us < 0 || d->key_keep_us > JOBQ_PG__AGE_MAX)
+        return jobq_pg__invalid(error, "key_keep_us", "positive, at most 1,000 years");
     if (d->message_max < 0) return jobq_pg__invalid(error, "message_max", "positive");
     if (d->kinds == NULL && d->kind_count > 0)
         return jobq_pg__invalid(error, "kinds", "a count without a pointer");

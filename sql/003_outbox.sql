@@ -643,13 +643,13 @@ END $$;
 -- earlier answer said) stand still for its whole lease, when that has expired by this
 -- database's clock too. The delivery is counted here, before any handler runs, so that a crash
 -- leaves its trace; after a holder that died over messages, one at a time is given at first.
--- What the caller's own earlier claims had read is taken back, because no handler had it,
--- unless it is p_handed: that one counts. An older claim than the one that stands there comes
--- too late. An idle read writes nothing, and a row that someone is just writing is not waited
--- for.
+-- p_handed: what the caller's own earlier claims had read is taken back, because no handler
+-- had it, unless it was this claim: that one counts. NULL: each counts. An older claim than
+-- the one that stands there comes too late. An idle read writes nothing, and a row that
+-- someone is just writing is not waited for.
 CREATE FUNCTION jobq.outbox_read(
     p_worker bigint, p_claim bigint, p_lease_us bigint, p_partition bigint, p_most integer,
-    p_handed bigint DEFAULT 0, p_watched_worker bigint DEFAULT NULL,
+    p_handed bigint DEFAULT NULL, p_watched_worker bigint DEFAULT NULL,
     p_watched_claim bigint DEFAULT NULL, p_watched_beat bigint DEFAULT NULL)
 RETURNS jobq.delivery LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off

@@ -744,8 +744,8 @@ BEGIN
                      ELSE nullif(jobq.us(timeout), 0) END,
         attempts_span_stages = coalesce(attempts_span_stages, q.attempts_span_stages),
         history = coalesce(history, q.history),
-        failed_keep = coalesce(failed_keep, q.failed_keep),
-        key_keep = coalesce(key_keep, q.key_keep),
+        failed_keep = least(coalesce(failed_keep, q.failed_keep), interval '1000 years'),
+        key_keep = least(coalesce(key_keep, q.key_keep), interval '1000 years'),
         message_max = coalesce(message_max, q.message_max)
     WHERE q.id = v_queue;
     PERFORM jobq.kind_id(v_queue, u.name) FROM unnest(kinds) AS u (name);

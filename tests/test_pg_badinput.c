@@ -192,6 +192,7 @@ static const struct {
     {{.queue = "q", .older_us = -1}, "older_us"},
     {{.queue = "q", .older_us = INT64_MAX}, "older_us"},
     {{.queue = "q", .at_most = -1}, "at_most"},
+    {{.queue = "q", .older_us = HUGE_INT / 8}, "older_us"},
     {{.queue = "q", .tags = {"1", 1}}, "tags"},
     {{.queue = "q", .tags = {"{\"a\":\"\xff\"}", 9}}, "tags"},
 };
@@ -243,6 +244,8 @@ static const struct {
     {"q", {.backoff = {.base_us = 5, .jitter_permille = 1001}}, "backoff"},
     {"q", {.backoff = {.base_us = 5, .curve = (jobq_curve)99}}, "backoff"},
     {"q", {.failed_keep_us = -1}, "failed_keep_us"},
+    {"q", {.failed_keep_us = HUGE_INT / 8}, "failed_keep_us"},
+    {"q", {.key_keep_us = JOBQ_NEVER}, "key_keep_us"},
     {"q", {.key_keep_us = -1}, "key_keep_us"},
     {"q", {.message_max = -1}, "message_max"},
     {"q", {.kinds = NULL, .kind_count = 1}, "kinds"},

@@ -444,6 +444,14 @@ static void a_paused_queue_and_a_paused_kind_stand_still(void **unused)
 
 /* ---- policies -------------------------------------------------------------------------------- */
 
+static void what_is_kept_for_ever_stops_no_housekeeping(void **unused)
+{
+    (void)unused;
+    pg_empty(NULL);
+    RUN("SELECT jobq.queue_set('q', failed_keep => '10000 years', key_keep => '100000 years')");
+    assert_int_equal(number("SELECT jobq.prune(10)"), 0);
+}
+
 static void zero_leaves_a_policy_as_it_is(void **unused)
 {
     static const char *const kinds[] = {"one", "two"};
@@ -725,6 +733,7 @@ int main(void)
         TEST(misspelt_names_are_refused),
         TEST(operators_and_workers_do_not_stand_in_each_others_way),
         TEST(a_paused_queue_and_a_paused_kind_stand_still),
+        TEST(what_is_kept_for_ever_stops_no_housekeeping),
         TEST(zero_leaves_a_policy_as_it_is),
         TEST(a_queue_says_how_long_a_key_is_remembered),
         TEST(the_views_tell_what_is),

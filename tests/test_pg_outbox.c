@@ -829,6 +829,70 @@ static void a_lost_answer_costs_no_attempt(void **unused)
     jobq_pg_reading_clear(&r);
 }
 
+/* A step whose acknowledgement never came has had its handler: the next claim's read counts it. */
+static void a_step_that_was_lost_counts_also_for_a_later_claim(void **unused)
+{
+    jobq_pg_read_desc d;
+    jobq_pg_reading r;
+    int64_t claim;
+
+    (void)unused;
+    open_box(1);
+    put(NULL, 0, 1);
+    number_all();
+    for (claim = 1; claim <= 4; claim++) {
+        d = reader(1, claim, 0);
+        assert_int_equal(read_by(&d, &r), 'h');
+        assert_int_equal(r.messages[0].attempts, claim - 1);
+        jobq_pg_reading_clear(&r);
+    }
+}
+
+/* What would abort the caller's transaction is refused before. */
+static void outbox_nonsense_is_refused_unsent(void **unused)
+{
+    static const jobq_pg_scope bad[] = {{"-", false, 0, NULL, NULL, 0},
+                                        {NULL, false, 0, "\xff", NULL, 0}};
+    jobq_pg_dead dead = {1, 1, {"\xff", 1}};
+    jobq_pg_ack_desc ack;
+    jobq_cursor after;
+    jobq_pg_dead_letters letters;
+    jobq_pg_read_desc d;
+    jobq_pg_reading r;
+    jobq_pg_error error;
+    int64_t count;
+    size_t i;
+
+    (void)unused;
+    open_box(1);
+    RUN("BEGIN");
+    for (i = 0; i < COUNT(bad); i++) {
+        assert_int_equal(jobq_pg_dead_letter_list(pg, db, &bad[i], &letters, &error),
+                         JOBQ_ERROR_INVALID);
+        assert_int_equal(jobq_pg_dead_letter_count(pg, db, &bad[i], &count, &error),
+                         JOBQ_ERROR_INVALID);
+        assert_int_equal(jobq_pg_dead_letter_replay(pg, db, 1, SECOND, &bad[i], &letters, &error),
+                         JOBQ_ERROR_INVALID);
+    }
+    assert_int_equal(jobq_pg_outbox_grow(pg, db, "o", 48, true, &error), JOBQ_ERROR_INVALID);
+    assert_int_equal(jobq_pg_outbox_renew(pg, db, 1, JOBQ_NEVER, NULL, NULL, 0, NULL, &error),
+                     JOBQ_ERROR_INVALID);
+    d = reader(1, 1, 0);
+    d.lease_us = JOBQ_NEVER;
+    assert_int_equal(jobq_pg_outbox_read(pg, db, &d, &r, &error), JOBQ_ERROR_INVALID);
+    memset(&ack, 0, sizeof ack);
+    memset(&after, 0, sizeof after);
+    ack.after = &after;
+    ack.dead = &dead;
+    ack.dead_count = 1;
+    assert_int_equal(jobq_pg_outbox_ack(pg, db, &ack, NULL, &error), JOBQ_ERROR_INVALID);
+    ack.dead_count = 0;
+    ack.error = dead.error;
+    assert_int_equal(jobq_pg_outbox_ack(pg, db, &ack, NULL, &error), JOBQ_ERROR_INVALID);
+    assert_int_equal(PQtransactionStatus(db), PQTRANS_INTRANS);
+    RUN("COMMIT");
+}
+
 /* Counts every statement of this connection, those inside functions too; false: the server or the
  * role does not allow it. */
 static bool counts_statements(PGconn *conn)
@@ -1391,6 +1455,8 @@ int main(void)
         TEST(a_read_that_saw_an_older_row_takes_nothing),
         TEST(a_lost_acknowledgement_fails_its_transaction),
         TEST(a_lost_answer_costs_no_attempt),
+        TEST(a_step_that_was_lost_counts_also_for_a_later_claim),
+        TEST(outbox_nonsense_is_refused_unsent),
         TEST(an_acknowledgement_of_100_is_one_statement),
         TEST(an_acknowledgement_reads_on),
         TEST(only_a_relaxed_commit_does_not_wait),

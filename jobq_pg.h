@@ -5415,6 +5415,7 @@ static jobq_error jobq_pg__dial_error(jobq_pg_error *error, const PGconn *conn)
     char text[sizeof error->message];
     size_t i;
 
+    if (error == NULL) return JOBQ_ERROR_CONNECTION;
     jobq_pg__conn_error(error, conn);
     jobq_pg__copy(text, sizeof text, error->message);
     for (i = 0; i < sizeof fixes / sizeof fixes[0]; i++) {
@@ -13869,9 +13870,12 @@ static void *jobq_pg__thread(void *arg)
     return NULL;
 }
 
+/* As many as may find something: jobs, or messages that a thread refused for the sake of a suspect
+ * job, or of a lease that was over. The lock is held. */
 static void jobq_pg__wake_threads(jobq_pg_worker *w)
 {
-    int32_t n = w->crew->idle < w->loop->queued.count ? w->crew->idle : w->loop->queued.count;
+    int32_t want = w->loop->queued.count + w->loop->relay.held;
+    int32_t n = w->crew->idle < want ? w->crew->idle : want;
 
     while (n-- > 0) pthread_cond_signal(&w->crew->work);
 }
@@ -14928,6 +14932,7 @@ static void jobq_pg__on_heartbeat(jobq_pg_worker *w, const jobq_pg__pending *p, 
     jobq_loop_beat(w->loop, now, JOBQ_OK, true, jobq_pg__int(r, 0, at + 1),
                    jobq_pg__int(r, 0, at + 2) != 0, count > 0 ? (int32_t)items[0] : 0,
                    jobq_pg__instant(r, 0, at + 3));
+    jobq_pg__wake_threads(w); /* they slept while the lease was over */
 }
 
 /* -- the thread of statements: answers about messages -- */

@@ -4,13 +4,14 @@
  */
 #include "proxy.h"
 
-static int runs, dials, set_ups;
+static int runs, dials, set_ups, told;
 static int refused_dials, refused_set_ups;
 static char application[100];
 
 static int fresh(void **state)
 {
     SET(runs, 0);
+    SET(told, 0);
     SET(dials, 0);
     SET(set_ups, 0);
     SET(refused_dials, 0);
@@ -217,6 +218,45 @@ static void a_worker_outlives_its_server(void **unused)
     jobq_pg_close(handle);
 }
 
+/* Quick, so that much is fetched ahead, until the 200th, which works until it is told to stop. */
+static jobq_outcome outlives_the_lease(jobq_call *call)
+{
+    if (ADD(runs) != 200) return JOBQ_OUTCOME_SUCCESS;
+    while (!jobq_call_stopping(call)) nap_us(2000);
+    ADD(told);
+    return JOBQ_OUTCOME_SUCCESS;
+}
+
+static void jobs_in_hand_go_on_after_an_outage_longer_than_the_lease(void **unused)
+{
+    jobq_pg_handler h = handler_of("q", "k", outlives_the_lease);
+    jobq_pg_worker_desc d = work_of(&h, 1);
+    jobq_pg_desc through = desc_of(proxy.conninfo);
+    jobq_pg *handle = open_on(&through);
+    jobq_pg_health health;
+    jobq_pg_worker *w;
+
+    (void)unused;
+    d.loop.threads = 1;
+    d.loop.lease_us = 2 * SECOND;
+    enqueue_count(400);
+    w = start_on(handle, &d);
+    assert_true(reaches(20, &runs, 200));
+    nap_us(300000); /* no claim is on its way, whose recovery would wake the thread */
+    SET(proxy.refuse, 1);
+    RUN("SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+        " WHERE application_name LIKE 'job_ test'");
+    assert_true(reaches(20, &told, 1)); /* its lease is over */
+    nap_us(200000);                     /* the thread sleeps */
+    SET(proxy.refuse, 0);
+    if (!becomes(20, 0, "SELECT count(*) FROM jobq.job")) {
+        jobq_pg_worker_health(w, &health);
+        fail_msg("lease of %lld us", (long long)health.lease_us);
+    }
+    stop(w);
+    jobq_pg_close(handle);
+}
+
 /* The role may not have one more connection: the worker waits, and takes its turn later. */
 static void a_full_server_is_waited_for(void **unused)
 {
@@ -250,6 +290,23 @@ static void a_full_server_is_waited_for(void **unused)
     jobq_pg_close(handle);
     RUN("DROP OWNED BY jobq_few");
     RUN("DROP ROLE jobq_few");
+}
+
+static void no_error_need_be_asked_for_while_the_server_is_away(void **unused)
+{
+    jobq_pg_desc through = desc_of(proxy.conninfo);
+    jobq_pg *handle = open_on(&through);
+    jobq_pg_job job = plain_job();
+    PGconn *taken, *conn;
+
+    (void)unused;
+    assert_int_equal(jobq_pg_acquire(handle, &taken, NULL), JOBQ_OK);
+    SET(proxy.refuse, 1);
+    assert_int_equal(jobq_pg_acquire(handle, &conn, NULL), JOBQ_ERROR_CONNECTION);
+    assert_null(conn);
+    assert_int_equal(jobq_pg_enqueue(handle, NULL, &job, NULL, NULL), JOBQ_ERROR_CONNECTION);
+    jobq_pg_release(handle, taken);
+    jobq_pg_close(handle);
 }
 
 /* Hosts are tried in turn. */
@@ -416,7 +473,9 @@ int main(void)
         TEST(a_bad_conninfo_is_an_error_and_leaves_nothing),
         TEST(patience_waits_for_a_server_that_is_away),
         TEST(a_worker_outlives_its_server),
+        TEST(jobs_in_hand_go_on_after_an_outage_longer_than_the_lease),
         TEST(a_full_server_is_waited_for),
+        TEST(no_error_need_be_asked_for_while_the_server_is_away),
         TEST(a_string_of_several_hosts_finds_the_one_that_works),
         TEST(the_hooks_see_every_connection),
         TEST(a_dial_has_limits_and_wipes_its_secrets),

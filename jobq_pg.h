@@ -1346,8 +1346,9 @@ JOBQ_API void jobq_pg_worker_stop(jobq_pg_worker *worker);
  * on this thread.
  *
  * Shape   stats may be NULL. Once.
- * Errors  JOBQ_ERROR_TIMEOUT: it gave up, because more than half of its handlers overran their time
- *         and never returned, or their threads could not be replaced: end the process.
+ * Errors  JOBQ_ERROR_TIMEOUT: a handler did not return within the grace, or had overrun its time
+ *         and still has not returned; or it gave up, because more than half of its handlers did, or
+ *         their threads could not be replaced. End the process: they use the worker and the handle.
  */
 JOBQ_API jobq_error jobq_pg_worker_wait(jobq_pg_worker *worker, jobq_pg_stats *stats);
 
@@ -15437,6 +15438,7 @@ JOBQ_API int jobq_pg_worker_fds(const jobq_pg_worker *w, struct pollfd *fds, int
 static struct jobq_pg__signal {
     jobq_pg_worker *volatile worker; /* NULL: a free place */
     volatile sig_atomic_t number;
+    volatile pid_t pid;              /* whose worker it is: a child may have freed its handle */
 } jobq_pg__signals[JOBQ_PG__SIGNALS];
 static struct jobq_pg__former {
     struct sigaction action;
@@ -15444,22 +15446,29 @@ static struct jobq_pg__former {
 } jobq_pg__formers[JOBQ_PG__SIGNALS];
 static pthread_mutex_t jobq_pg__signals_lock = PTHREAD_MUTEX_INITIALIZER;
 static int jobq_pg__signals_busy; /* handlers at work: they may still know a worker */
+static volatile pid_t jobq_pg__signals_pid; /* who asked for signals last */
 
-/* A child has none of these workers: there the signal does what it would. */
+/* A child has none of its parent's workers: if it has none of its own either, the signal does what
+ * it would. */
 static void jobq_pg__on_signal(int number)
 {
     int saved = errno, i;
-    bool forked = false;
+    pid_t pid = getpid();
+    bool mine = false, forked = pid != jobq_pg__signals_pid;
 
     __atomic_add_fetch(&jobq_pg__signals_busy, 1, __ATOMIC_SEQ_CST);
     for (i = 0; i < JOBQ_PG__SIGNALS; i++) {
         jobq_pg_worker *w = jobq_pg__signals[i].worker;
         if (w == NULL || jobq_pg__signals[i].number != number) continue;
-        forked = forked || jobq_pg__forked(w->pg);
+        if (jobq_pg__signals[i].pid != pid) {
+            forked = true;
+            continue;
+        }
+        mine = true;
         jobq_pg_worker_stop(w);
     }
     __atomic_sub_fetch(&jobq_pg__signals_busy, 1, __ATOMIC_SEQ_CST);
-    if (forked) {
+    if (forked && !mine) {
         signal(number, SIG_DFL);
         raise(number);
     }
@@ -15477,18 +15486,28 @@ static bool jobq_pg__signal_used(int number)
     return false;
 }
 
+/* Where the former action of a signal is kept, or a free place (0); JOBQ_PG__SIGNALS: none. */
+static int jobq_pg__former_at(int number)
+{
+    int i;
+
+    for (i = 0; i < JOBQ_PG__SIGNALS && jobq_pg__formers[i].number != number;) i++;
+    return i;
+}
+
 static bool jobq_pg__signal_set(jobq_pg_worker *w, int number)
 {
-    bool used = jobq_pg__signal_used(number);
+    int at = 0, former = jobq_pg__former_at(number);
+    bool used = former < JOBQ_PG__SIGNALS; /* in a child also by what it freed of its parent's */
     struct sigaction action;
-    int at = 0, former = 0;
 
     while (at < JOBQ_PG__SIGNALS && jobq_pg__signals[at].worker != NULL) at++;
-    while (former < JOBQ_PG__SIGNALS && jobq_pg__formers[former].number != 0) former++;
-    if (at == JOBQ_PG__SIGNALS || (!used && former == JOBQ_PG__SIGNALS)) return false;
+    if (!used) former = jobq_pg__former_at(0);
+    if (at == JOBQ_PG__SIGNALS || former == JOBQ_PG__SIGNALS) return false;
     memset(&action, 0, sizeof action);
     action.sa_handler = jobq_pg__on_signal;
     action.sa_flags = SA_RESTART;
+    jobq_pg__signals_pid = jobq_pg__signals[at].pid = getpid();
     jobq_pg__signals[at].number = number;
     jobq_pg__signals[at].worker = w;
     if (used) return true;
@@ -15510,15 +15529,22 @@ static bool jobq_pg__signals_set(jobq_pg_worker *w, const int *numbers)
     return good;
 }
 
+static void jobq_pg__signals_forget(const jobq_pg_worker *w)
+{
+    int i;
+
+    for (i = 0; i < JOBQ_PG__SIGNALS; i++) {
+        if (jobq_pg__signals[i].worker == w) jobq_pg__signals[i].worker = NULL;
+    }
+}
+
 /* No signal reaches it any more, and the last one that did is through. */
 static void jobq_pg__signals_clear(const jobq_pg_worker *w)
 {
     int i;
 
     pthread_mutex_lock(&jobq_pg__signals_lock);
-    for (i = 0; i < JOBQ_PG__SIGNALS; i++) {
-        if (jobq_pg__signals[i].worker == w) jobq_pg__signals[i].worker = NULL;
-    }
+    jobq_pg__signals_forget(w);
     for (i = 0; i < JOBQ_PG__SIGNALS; i++) {
         struct jobq_pg__former *f = &jobq_pg__formers[i];
         if (f->number == 0 || jobq_pg__signal_used(f->number)) continue;
@@ -15942,6 +15968,7 @@ static void jobq_pg__run_here(jobq_pg_worker *w)
 
 JOBQ_API jobq_error jobq_pg_worker_wait(jobq_pg_worker *w, jobq_pg_stats *stats)
 {
+    bool failed;
     size_t i;
 
     JOBQ_ASSERT(w != NULL);
@@ -15953,7 +15980,10 @@ JOBQ_API jobq_error jobq_pg_worker_wait(jobq_pg_worker *w, jobq_pg_stats *stats)
         jobq_pg__pool_add(member, -member->pool_share);
     }
     if (stats != NULL) *stats = jobq_pg_worker_stats(w);
-    return w->crew->gave_up ? JOBQ_ERROR_TIMEOUT : JOBQ_OK;
+    pthread_mutex_lock(&w->crew->lock);
+    failed = w->crew->gave_up || w->crew->stuck > 0;
+    pthread_mutex_unlock(&w->crew->lock);
+    return failed ? JOBQ_ERROR_TIMEOUT : JOBQ_OK;
 }
 
 JOBQ_API void jobq_pg_worker_free(jobq_pg_worker *w)
@@ -15962,7 +15992,8 @@ JOBQ_API void jobq_pg_worker_free(jobq_pg_worker *w)
     size_t i;
 
     if (w == NULL) return;
-    if (jobq_pg__forked(w->pg)) {
+    if (jobq_pg__forked(w->pg)) { /* whoever held the lock of signals is not in this process */
+        jobq_pg__signals_forget(w->crew->members[0]);
         for (i = 0; i < w->crew->count; i++) jobq_pg__worker_leave(w->crew->members[i]);
         return;
     }
@@ -15970,6 +16001,7 @@ JOBQ_API void jobq_pg_worker_free(jobq_pg_worker *w)
     stuck = w->crew->stuck;
     pthread_mutex_unlock(&w->crew->lock);
     if (stuck > 0) {
+        jobq_pg__signals_clear(w);
         jobq_pg__log(w->pg, JOBQ_PG_ERROR, "%d handlers never returned: end the process",
                      (int)stuck);
         return; /* they still use it */
@@ -16111,7 +16143,7 @@ JOBQ_API jobq_error jobq_pg_work(jobq_pg *pg, const jobq_pg_worker_desc *desc, j
     code = jobq_pg_worker_wait(worker, d.stats);
     jobq_pg_worker_free(worker);
     if (code == JOBQ_OK) return JOBQ_OK;
-    return jobq_pg__fail(error, code, "too many handlers never returned: end the process");
+    return jobq_pg__fail(error, code, "handlers never returned: end the process");
 }
 
 JOBQ_API jobq_error jobq_pg_work_one(jobq_pg *pg, const jobq_pg_worker_desc *desc, bool *ran,

@@ -395,6 +395,118 @@ static void a_childs_signal_is_its_own(void **unused)
     stop(worker);
 }
 
+/* Its parent's worker is left, or freed, or freed with its handle: it has workers of its own. */
+static int child_works(jobq_pg_worker *parents, int round)
+{
+    jobq_pg_handler h = handler_of("q", "k", slow);
+    jobq_pg_worker_desc d = work_of(&h, 1);
+    jobq_pg_error error;
+    jobq_pg_worker *worker;
+    jobq_pg_stats stats;
+    jobq_pg *mine;
+
+    if (round > 0) jobq_pg_worker_free(parents);
+    if (round > 1) jobq_pg_close(pg);
+    mine = handle();
+    d.stop_signals[0] = SIGTERM;
+    runs = 0;
+    CHECK(jobq_pg_worker_start(mine, &d, &worker, &error) == JOBQ_OK);
+    CHECK(reaches(20, &runs, 1));
+    raise(SIGTERM);
+    CHECK(jobq_pg_worker_wait(worker, &stats) == JOBQ_OK);
+    CHECK(stats.jobs.succeeded == 1);
+    jobq_pg_worker_free(worker);
+    jobq_pg_close(mine);
+    return 0;
+}
+
+/* Waits for a child; 1000 and the signal that killed it, or its exit status. */
+static int end_of(pid_t pid)
+{
+    int status = 0;
+
+    waitpid(pid, &status, 0);
+    return WIFSIGNALED(status) ? 1000 + WTERMSIG(status) : WEXITSTATUS(status);
+}
+
+static void a_childs_own_worker_hears_its_signal(void **unused)
+{
+    jobq_pg_handler other = handler_of("other", "k", succeed);
+    jobq_pg_worker_desc d = work_of(&other, 1);
+    jobq_pg_worker *worker;
+    int round;
+
+    (void)unused;
+    if (CHILDREN_ARE_DEAF) skip();
+    d.stop_signals[0] = SIGTERM;
+    worker = start(&d);
+    for (round = 0; round < 3; round++) {
+        pid_t pid;
+        enqueue_count(1);
+        pid = fork();
+        if (pid == 0) _exit(child_works(worker, round));
+        assert_int_equal(end_of(pid), 0);
+        assert_int_equal(number("SELECT count(*) FROM jobq.history"), round + 1);
+    }
+    assert_int_equal(jobq_pg_worker_health(worker, NULL), JOBQ_OK);
+    stop(worker);
+}
+
+/* Without a worker of its own, whatever it freed, and whether it had one before. */
+static void a_child_without_a_worker_dies_of_its_signal(void **unused)
+{
+    jobq_pg_handler other = handler_of("other", "k", succeed);
+    jobq_pg_worker_desc d = work_of(&other, 1);
+    jobq_pg_worker *worker;
+    int round;
+
+    (void)unused;
+    if (CHILDREN_ARE_DEAF) skip();
+    d.stop_signals[0] = SIGTERM;
+    worker = start(&d);
+    for (round = 0; round < 3; round++) {
+        pid_t pid;
+        if (round == 2) enqueue_count(1);
+        pid = fork();
+        if (pid == 0) {
+            if (round < 2) jobq_pg_worker_free(worker);
+            if (round == 1) jobq_pg_close(pg);
+            if (round == 2 && child_works(worker, 2) != 0) _exit(1);
+            raise(SIGTERM);
+            _exit(0);
+        }
+        assert_int_equal(end_of(pid), 1000 + SIGTERM);
+    }
+    stop(worker);
+}
+
+/* The end of the grace is no end of the handler: only then may the handle go. */
+static void a_wait_tells_of_a_handler_that_never_returned(void **unused)
+{
+    jobq_pg_handler h = handler_of("q", "k", holds);
+    jobq_pg_worker_desc d = work_of(&h, 1);
+    jobq_pg_health health;
+    jobq_pg_worker *worker;
+
+    (void)unused;
+    d.stop_signals[0] = SIGUSR1;
+    enqueue_count(1);
+    worker = start(&d);
+    assert_true(reaches(20, &runs, 1));
+    workers[0] = NULL;
+    jobq_pg_worker_stop(worker);
+    jobq_pg_worker_stop(worker);
+    assert_int_equal(jobq_pg_worker_wait(worker, NULL), JOBQ_ERROR_TIMEOUT);
+    jobq_pg_worker_free(worker); /* not yet: but no signal comes to it any more */
+    assert_false(jobq_pg__signal_used(SIGUSR1));
+    SET(gate, 1);
+    do { /* until its handler comes back */
+        nap_us(20000);
+        jobq_pg_worker_health(worker, &health);
+    } while (health.abandoned > 0);
+    jobq_pg_worker_free(worker);
+}
+
 static void a_signal_that_is_none_is_refused(void **unused)
 {
     jobq_pg_handler h = handler_of("q", "k", succeed);
@@ -458,6 +570,9 @@ int main(void)
         TEST(a_signal_stops_those_who_asked_for_it),
         TEST(a_second_signal_ends_the_grace),
         TEST(a_childs_signal_is_its_own),
+        TEST(a_childs_own_worker_hears_its_signal),
+        TEST(a_child_without_a_worker_dies_of_its_signal),
+        TEST(a_wait_tells_of_a_handler_that_never_returned),
         TEST(a_signal_that_is_none_is_refused),
         TEST(stops_from_signal_handlers_are_safe),
     };

@@ -5462,6 +5462,27 @@ static PGconn *jobq_pg__dial(const jobq_pg *pg, const char *conninfo, const char
     return jobq_pg__dial_with(pg, conninfo, worker, PQconnectdbParams, error);
 }
 
+/* Whether a connection can take a statement now. */
+static jobq_error jobq_pg__usable(PGconn *conn, jobq_pg_error *error)
+{
+    PGTransactionStatusType status = PQtransactionStatus(conn);
+    const char *encoding = PQparameterStatus(conn, "client_encoding");
+
+    if (PQstatus(conn) != CONNECTION_OK) return jobq_pg__conn_error(error, conn);
+    if (status == PQTRANS_INERROR) {
+        return jobq_pg__invalid(error, "conn", "its transaction is aborted: roll it back first");
+    }
+    if (status == PQTRANS_ACTIVE || PQpipelineStatus(conn) != PQ_PIPELINE_OFF) {
+        return jobq_pg__invalid(error, "conn", "busy with another statement, or in pipeline mode");
+    }
+    if (encoding != NULL && strcmp(encoding, "UTF8") != 0 && strcmp(encoding, "SQL_ASCII") != 0) {
+        return jobq_pg__invalid(error, "conn",
+                                "its client_encoding is not UTF8: PQsetClientEncoding(conn, "
+                                "\"UTF8\")");
+    }
+    return JOBQ_OK;
+}
+
 /* What the server says aside goes to the log, not to the user's stderr. */
 static void jobq_pg__on_notice(void *arg, const PGresult *res)
 {
@@ -5500,6 +5521,7 @@ static PGconn *jobq_pg__connect(const jobq_pg *pg, jobq_pg_error *error)
         good = false;
         jobq_pg__fail(error, JOBQ_ERROR_CONNECTION, "desc.set_up refused the connection");
     }
+    if (good) good = jobq_pg__usable(conn, error) == JOBQ_OK; /* conninfo may name an encoding */
     if (good) return conn;
     PQfinish(conn);
     return NULL;
@@ -5788,6 +5810,21 @@ JOBQ_API jobq_error jobq_pg_acquire(jobq_pg *pg, PGconn **conn, jobq_pg_error *e
     return error != NULL ? error->code : JOBQ_ERROR_CONNECTION;
 }
 
+/* Whether a connection is as the pool lent it: no transaction, no pipeline, UTF8. */
+static bool jobq_pg__clean(jobq_pg *pg, PGconn *conn)
+{
+    jobq_pg_error error;
+
+    if (PQstatus(conn) == CONNECTION_OK && PQtransactionStatus(conn) != PQTRANS_IDLE) {
+        jobq_pg__log(pg, JOBQ_PG_WARNING, "a transaction was left open; rolled back");
+        PQclear(PQexec(conn, "ROLLBACK"));
+    }
+    if (PQstatus(conn) != CONNECTION_OK || PQtransactionStatus(conn) != PQTRANS_IDLE) return false;
+    if (jobq_pg__usable(conn, &error) == JOBQ_OK) return true;
+    jobq_pg__log(pg, JOBQ_PG_WARNING, "a connection is closed, not lent again: %s", error.message);
+    return false;
+}
+
 /* Into the pool again, or closed: one to which a cancel was sent, which may arrive late, and would
  * hit whatever runs there then. */
 static void jobq_pg__give_back(jobq_pg *pg, PGconn *conn, bool cancelled)
@@ -5799,12 +5836,7 @@ static void jobq_pg__give_back(jobq_pg *pg, PGconn *conn, bool cancelled)
         jobq_pg__conn_leave(conn);
         return;
     }
-    if (PQstatus(conn) == CONNECTION_OK && PQtransactionStatus(conn) != PQTRANS_IDLE) {
-        jobq_pg__log(pg, JOBQ_PG_WARNING, "a transaction was left open; rolled back");
-        PQclear(PQexec(conn, "ROLLBACK"));
-    }
-    keep = !cancelled && PQstatus(conn) == CONNECTION_OK &&
-           PQtransactionStatus(conn) == PQTRANS_IDLE;
+    keep = jobq_pg__clean(pg, conn) && !cancelled;
     pthread_mutex_lock(&pg->lock);
     if (keep && pg->idle_count == pg->idle_room) {
         int room = pg->idle_room == 0 ? 8 : 2 * pg->idle_room;
@@ -5918,27 +5950,6 @@ static void jobq_pg__values(const jobq_pg__params *p, const char **values, int *
         values[i] = p->offsets[i] == SIZE_MAX ? NULL : p->data + p->offsets[i];
         formats[i] = 1;
     }
-}
-
-/* Whether a caller's connection can take a statement now. */
-static jobq_error jobq_pg__usable(PGconn *conn, jobq_pg_error *error)
-{
-    PGTransactionStatusType status = PQtransactionStatus(conn);
-    const char *encoding = PQparameterStatus(conn, "client_encoding");
-
-    if (PQstatus(conn) != CONNECTION_OK) return jobq_pg__conn_error(error, conn);
-    if (status == PQTRANS_INERROR) {
-        return jobq_pg__invalid(error, "conn", "its transaction is aborted: roll it back first");
-    }
-    if (status == PQTRANS_ACTIVE || PQpipelineStatus(conn) != PQ_PIPELINE_OFF) {
-        return jobq_pg__invalid(error, "conn", "busy with another statement, or in pipeline mode");
-    }
-    if (encoding != NULL && strcmp(encoding, "UTF8") != 0 && strcmp(encoding, "SQL_ASCII") != 0) {
-        return jobq_pg__invalid(error, "conn",
-                                "its client_encoding is not UTF8: PQsetClientEncoding(conn, "
-                                "\"UTF8\")");
-    }
-    return JOBQ_OK;
 }
 
 /* Yours, if it can take a statement, or *mine, from the pool. */
@@ -14419,10 +14430,17 @@ static void jobq_pg__do_connect(jobq_pg_worker *w)
 /* The dialer is back. */
 static void jobq_pg__dialed(jobq_pg_worker *w)
 {
+    jobq_pg_error error;
+
     if (w->host == NULL) pthread_join(w->dialer, NULL);
     w->dialing = w->dial_over = false;
     w->conn = w->dialed;
     w->dialed = NULL;
+    if (w->conn != NULL && jobq_pg__usable(w->conn, &error) != JOBQ_OK) {
+        jobq_pg__undialed(w, &error);
+        PQfinish(w->conn);
+        w->conn = NULL;
+    }
     if (w->conn == NULL) {
         w->broken = true;
         return;
@@ -15069,7 +15087,8 @@ static jobq_error jobq_pg__on_refusal(jobq_pg_worker *w, const jobq_pg__pending 
     jobq_pg__log(w->pg, code == JOBQ_ERROR_DEAD ? JOBQ_PG_WARNING : JOBQ_PG_ERROR, "%s %s",
                  error.sqlstate, error.message);
     w->broken = w->broken || strcmp(error.sqlstate, "25006") == 0 ||
-                strcmp(error.sqlstate, "57P01") == 0 || p->kind == JOBQ_ACTION_WAIT;
+                strcmp(error.sqlstate, "57P01") == 0 || p->kind == JOBQ_ACTION_WAIT ||
+                error.sqlstate[0] == '\0'; /* libpq's own: the server may have committed it */
     return code;
 }
 

@@ -349,6 +349,77 @@ static bool dial_by_hand(void *user, jobq_pg_dial *dial)
     return true;
 }
 
+static void an_encoding_that_would_change_payloads_is_refused(void **unused)
+{
+    jobq_pg_error error;
+    char conninfo[200];
+    jobq_pg_desc latin;
+    jobq_pg *none;
+
+    (void)unused;
+    snprintf(conninfo, sizeof conninfo, "%s client_encoding=LATIN1", server());
+    latin = desc_of(conninfo);
+    assert_int_equal(jobq_pg_open(&none, &latin, &error), JOBQ_ERROR_INVALID);
+    assert_null(none);
+    assert_non_null(strstr(error.message, "UTF8"));
+}
+
+/* The worker's own connection, in another encoding than the pool's. */
+static bool dial_by_hand_in_latin(void *user, jobq_pg_dial *dial)
+{
+    (void)user;
+    if (dial->worker == NULL) return true;
+    dial->conn = PQconnectdb(server());
+    return PQsetClientEncoding(dial->conn, "LATIN1") == 0;
+}
+
+static void a_workers_connection_in_another_encoding_is_refused(void **unused)
+{
+    jobq_pg_handler h = handler_of("q", "k", works);
+    jobq_pg_worker_desc d = drain_of(&h);
+    jobq_pg_desc hooked = desc_of(server());
+    int64_t until = jobq_pg__mono_us() + 20 * SECOND;
+    jobq_pg_health health;
+    jobq_pg *handle;
+    jobq_pg_worker *w;
+
+    (void)unused;
+    hooked.connect = dial_by_hand_in_latin;
+    handle = open_on(&hooked);
+    w = start_on(handle, &d);
+    do {
+        nap_us(5000);
+        jobq_pg_worker_health(w, &health);
+    } while (strstr(health.error, "UTF8") == NULL && jobq_pg__mono_us() < until);
+    assert_non_null(strstr(health.error, "UTF8"));
+    assert_false(health.connected);
+    stop(w);
+    jobq_pg_close(handle);
+}
+
+static void one_that_is_not_as_it_was_is_not_lent_again(void **unused)
+{
+    jobq_pg_error error;
+    PGconn *conn;
+    int way, before;
+
+    (void)unused;
+    for (way = 0; way < 3; way++) {
+        assert_int_equal(jobq_pg_acquire(pg, &conn, &error), JOBQ_OK);
+        before = PQbackendPID(conn);
+        if (way == 0) assert_int_equal(PQsetClientEncoding(conn, "LATIN1"), 0);
+        if (way == 1) assert_true(PQenterPipelineMode(conn));
+        if (way == 2) PQclear(PQexec(conn, "BEGIN")); /* which is only rolled back */
+        jobq_pg_release(pg, conn);
+        assert_int_equal(jobq_pg_acquire(pg, &conn, &error), JOBQ_OK);
+        assert_int_equal(PQbackendPID(conn) == before, way == 2);
+        assert_int_equal(PQtransactionStatus(conn), PQTRANS_IDLE);
+        assert_int_equal(PQpipelineStatus(conn), PQ_PIPELINE_OFF);
+        assert_string_equal(PQparameterStatus(conn, "client_encoding"), "UTF8");
+        jobq_pg_release(pg, conn);
+    }
+}
+
 static bool sets_up(void *user, PGconn *conn)
 {
     (void)user;
@@ -478,6 +549,9 @@ int main(void)
         TEST(no_error_need_be_asked_for_while_the_server_is_away),
         TEST(a_string_of_several_hosts_finds_the_one_that_works),
         TEST(the_hooks_see_every_connection),
+        TEST(an_encoding_that_would_change_payloads_is_refused),
+        TEST(a_workers_connection_in_another_encoding_is_refused),
+        TEST(one_that_is_not_as_it_was_is_not_lent_again),
         TEST(a_dial_has_limits_and_wipes_its_secrets),
         TEST(a_rolled_back_job_never_was),
     };

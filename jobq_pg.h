@@ -5740,6 +5740,7 @@ JOBQ_API void jobq_pg_close(jobq_pg *pg)
 static bool jobq_pg__reserve(jobq_pg *pg, PGconn **conn, bool *make)
 {
     struct timespec until;
+    bool late = false;
 
     clock_gettime(CLOCK_REALTIME, &until);
     until.tv_sec += pg->acquire_us / 1000000;
@@ -5749,7 +5750,8 @@ static bool jobq_pg__reserve(jobq_pg *pg, PGconn **conn, bool *make)
         until.tv_nsec -= 1000000000;
     }
     while (pg->idle_count == 0 && pg->open_count >= pg->pool_max) {
-        if (pthread_cond_timedwait(&pg->freed, &pg->lock, &until) == ETIMEDOUT) return false;
+        if (late) return false;
+        late = pthread_cond_timedwait(&pg->freed, &pg->lock, &until) == ETIMEDOUT;
     }
     *make = pg->idle_count == 0;
     *conn = NULL;
@@ -5927,16 +5929,17 @@ static void jobq_pg__statement_name(const jobq_pg *pg, jobq_pg__statement st, ch
 }
 
 /* An error may tell that a statement is not prepared after all (it was deallocated, or its PREPARE
- * failed in a pipeline), or that it is already. */
-static void jobq_pg__prepared_learn(jobq_pg__prepared *prepared, jobq_pg__statement st,
+ * failed in a pipeline, piped), or that it is already. A right to EXECUTE is asked for later. */
+static void jobq_pg__prepared_learn(jobq_pg__prepared *prepared, jobq_pg__statement st, bool piped,
                                     const PGresult *res)
 {
     const char *state = PQresultErrorField(res, PG_DIAG_SQLSTATE);
 
     if (prepared == NULL || state == NULL) return;
     if (strcmp(state, "42P05") == 0) prepared->has[st] = true;
-    else if (strncmp(state, "26", 2) == 0 || strncmp(state, "42", 2) == 0 ||
-             strncmp(state, "3F", 2) == 0 || strncmp(state, "0A", 2) == 0)
+    else if (strncmp(state, "26", 2) == 0) prepared->has[st] = false;
+    else if (piped && (strncmp(state, "42", 2) == 0 || strncmp(state, "3F", 2) == 0 ||
+                       strncmp(state, "0A", 2) == 0))
         prepared->has[st] = false;
 }
 
@@ -6009,18 +6012,18 @@ static PGresult *jobq_pg__weigh(PGresult *old, PGresult *res)
     return res;
 }
 
-/* Where the session's default may be another: BEGIN, statement, COMMIT and Sync in one flush. */
+/* Where the session's default may be another: BEGIN, statement, COMMIT and Sync in one flush. Also
+ * when one of them can't be sent, the Sync is: only behind it can pipeline mode be left. */
 static PGresult *jobq_pg__wrapped(const jobq_pg *pg, PGconn *conn, jobq_pg__statement st,
                                   const jobq_pg__params *p)
 {
     PGresult *res = NULL, *next;
-    bool synced = false;
+    bool sent, synced = false;
 
-    if (!PQenterPipelineMode(conn) || !jobq_pg__ship_text(conn, JOBQ_PG__BEGIN) ||
-        !jobq_pg__ship(pg, conn, st, p) || !jobq_pg__ship_text(conn, "COMMIT") ||
-        !PQpipelineSync(conn)) {
-        return NULL;
-    }
+    if (!PQenterPipelineMode(conn)) return NULL;
+    sent = jobq_pg__ship_text(conn, JOBQ_PG__BEGIN) && jobq_pg__ship(pg, conn, st, p) &&
+           jobq_pg__ship_text(conn, "COMMIT");
+    if (!PQpipelineSync(conn)) return NULL;
     while (!synced && PQstatus(conn) == CONNECTION_OK) {
         next = PQgetResult(conn);
         synced = PQresultStatus(next) == PGRES_PIPELINE_SYNC;
@@ -6028,8 +6031,10 @@ static PGresult *jobq_pg__wrapped(const jobq_pg *pg, PGconn *conn, jobq_pg__stat
         else if (next != NULL) res = jobq_pg__weigh(res, next);
     }
     if (synced) PQexitPipelineMode(conn);
-    if (PQtransactionStatus(conn) == PQTRANS_INERROR) PQclear(PQexec(conn, "ROLLBACK"));
-    return res;
+    if (synced && PQtransactionStatus(conn) != PQTRANS_IDLE) PQclear(PQexec(conn, "ROLLBACK"));
+    if (sent) return res;
+    PQclear(res);
+    return NULL;
 }
 
 static PGresult *jobq_pg__send_and_wait(const jobq_pg *pg, PGconn *conn, jobq_pg__statement st,
@@ -6079,7 +6084,7 @@ static PGresult *jobq_pg__exec(jobq_pg *pg, PGconn *conn, jobq_pg__statement st,
         res = alone ? jobq_pg__wrapped(pg, conn, st, p) : jobq_pg__send_and_wait(pg, conn, st, p);
         if (PQresultStatus(res) != PGRES_TUPLES_OK) {
             jobq_pg__result_error(error, conn, res);
-            jobq_pg__prepared_learn(jobq_pg__may_prepare(pg, conn), st, res);
+            jobq_pg__prepared_learn(jobq_pg__may_prepare(pg, conn), st, alone, res);
             PQclear(res);
             res = NULL;
         }
@@ -14153,11 +14158,17 @@ struct jobq_pg__host {
 /* Where TCP itself has given a silent host up: libpq's connect_timeout is for those who wait. */
 #define JOBQ_PG__DIAL_MAX (45 * (int64_t)1000000)
 
+/* The lock is held before and after, not while desc.connect is called, which may ask for health,
+ * and a name server. Nobody else makes lines, or tells this loop anything. */
 static bool jobq_pg__line_begin(jobq_pg_worker *w, jobq_pg__line *line)
 {
     jobq_pg_error error;
+    PGconn *conn;
 
-    line->conn = jobq_pg__dial_with(w->pg, w->pg->conninfo, w->name, PQconnectStartParams, &error);
+    pthread_mutex_unlock(&w->crew->lock);
+    conn = jobq_pg__dial_with(w->pg, w->pg->conninfo, w->name, PQconnectStartParams, &error);
+    pthread_mutex_lock(&w->crew->lock);
+    line->conn = conn;
     line->wants = line->conn != NULL && PQstatus(line->conn) == CONNECTION_OK
                       ? PGRES_POLLING_OK : PGRES_POLLING_WRITING;
     if (line->conn == NULL) jobq_pg__undialed(w, &error);
@@ -14210,6 +14221,7 @@ static void jobq_pg__host_connects(jobq_pg_worker *w)
 
     if (w->dialing && now < h->dial_until_us) return;
     PQfinish(h->dial.conn);
+    h->dial.conn = NULL;
     h->dial_until_us = now + JOBQ_PG__DIAL_MAX;
     w->dialing = true;
     if (jobq_pg__line_begin(w, &h->dial)) jobq_pg__host_dials(w, false);
@@ -15081,7 +15093,7 @@ static jobq_error jobq_pg__on_refusal(jobq_pg_worker *w, const jobq_pg__pending 
     jobq_pg__copy(w->refusal, sizeof w->refusal, error.message);
     jobq_pg__trouble(w, error.message);
     if (p->kind != JOBQ_ACTION_WAIT)
-        jobq_pg__prepared_learn(jobq_pg__may_prepare(w->pg, w->conn), p->st, p->result);
+        jobq_pg__prepared_learn(jobq_pg__may_prepare(w->pg, w->conn), p->st, true, p->result);
     if (strcmp(error.sqlstate, "25P02") == 0) code = JOBQ_ERROR_RETRYABLE; /* not its fault */
     else if (w->pg->pooled) jobq_pg__send_text(w, "ROLLBACK");
     jobq_pg__log(w->pg, code == JOBQ_ERROR_DEAD ? JOBQ_PG_WARNING : JOBQ_PG_ERROR, "%s %s",
@@ -15225,27 +15237,42 @@ static bool jobq_pg__ear_asks(jobq_pg_worker *w, PGconn *conn, int64_t worker)
     return good;
 }
 
+/* What is taken from *conn. */
+static PGconn *jobq_pg__conn_take(PGconn **conn)
+{
+    PGconn *taken = *conn;
+
+    *conn = NULL;
+    return taken;
+}
+
+/* Dials, where it has to, and asks. False: *conn is gone. Without the lock. */
+static bool jobq_pg__ear_tries(jobq_pg_worker *w, PGconn **conn, int64_t worker)
+{
+    jobq_pg_error error;
+
+    if (*conn == NULL && worker != 0) {
+        *conn = jobq_pg__dial(w->pg, w->pg->listen_conninfo, w->name, &error);
+        if (*conn == NULL) jobq_pg__log(w->pg, JOBQ_PG_WARNING, "LISTEN: %s", error.message);
+    }
+    if (worker != 0 && jobq_pg__ear_asks(w, *conn, worker)) return true;
+    PQfinish(jobq_pg__conn_take(conn));
+    return false;
+}
+
 static void *jobq_pg__ear(void *arg)
 {
     jobq_pg_worker *w = (jobq_pg_worker *)arg;
     PGconn *conn = NULL;
-    jobq_pg_error error;
 
     pthread_mutex_lock(&w->crew->lock);
     while (!w->ended) {
         int64_t worker = w->loop->worker, until;
-        bool hears = false;
+        bool hears;
         pthread_mutex_unlock(&w->crew->lock);
-        if (conn == NULL && worker != 0) {
-            conn = jobq_pg__dial(w->pg, w->pg->listen_conninfo, w->name, &error);
-            if (conn == NULL) jobq_pg__log(w->pg, JOBQ_PG_WARNING, "LISTEN: %s", error.message);
-        }
-        hears = worker != 0 && jobq_pg__ear_asks(w, conn, worker);
-        if (!hears) {
-            PQfinish(conn);
-            conn = NULL;
-        }
+        hears = jobq_pg__ear_tries(w, &conn, worker);
         pthread_mutex_lock(&w->crew->lock);
+        if (worker != w->loop->worker) continue; /* the poke about that came while it asked */
         jobq_loop_hears(w->loop, jobq_pg__mono_us(), hears);
         jobq_pg__told(w, jobq_pg__mono_us());
         until = jobq_pg__mono_us() + w->loop->config.heartbeat_us;
@@ -15320,15 +15347,22 @@ static void jobq_pg__sleep(jobq_pg_worker *w, int64_t until_us)
     jobq_pg__host_chores(w, fds[2].revents != 0);
 }
 
+/* Health may be asked meanwhile, so they are taken away first, under the lock. */
 static void jobq_pg__hang_up(jobq_pg_worker *w)
 {
-    PQfinish(w->dialed);
-    PQfinish(w->conn);
-    w->dialed = w->conn = NULL;
-    if (w->host == NULL) return;
-    PQfinish(w->host->dial.conn);
-    PQfinish(w->host->chores.conn);
-    w->host->dial.conn = w->host->chores.conn = NULL;
+    PGconn *conns[4];
+    size_t i;
+
+    memset(conns, 0, sizeof conns);
+    pthread_mutex_lock(&w->crew->lock);
+    conns[0] = jobq_pg__conn_take(&w->dialed);
+    conns[1] = jobq_pg__conn_take(&w->conn);
+    if (w->host != NULL) {
+        conns[2] = jobq_pg__conn_take(&w->host->dial.conn);
+        conns[3] = jobq_pg__conn_take(&w->host->chores.conn);
+    }
+    pthread_mutex_unlock(&w->crew->lock);
+    for (i = 0; i < sizeof conns / sizeof conns[0]; i++) PQfinish(conns[i]);
 }
 
 static void *jobq_pg__io(void *arg)
@@ -15430,8 +15464,8 @@ JOBQ_API bool jobq_pg_worker_step(jobq_pg_worker *w, int64_t budget_us)
     if (alive) return true;
     pthread_mutex_lock(&w->crew->lock);
     w->ended = true;
-    jobq_pg__hang_up(w);
     pthread_mutex_unlock(&w->crew->lock);
+    jobq_pg__hang_up(w);
     return false;
 }
 
@@ -15777,16 +15811,19 @@ static void jobq_pg__pool_add(jobq_pg_worker *w, int count)
     pthread_mutex_lock(&w->pg->lock);
     w->pg->pool_max += count;
     w->pool_share += count;
+    pthread_cond_broadcast(&w->pg->freed); /* who waits may have one now */
     pthread_mutex_unlock(&w->pg->lock);
 }
 
 /* A member's threads for statements. The lock is held. */
 static bool jobq_pg__member_start(jobq_pg_worker *w)
 {
+    bool ear = w->loop->config.listen && w->pg->pooled;
+
     w->keeper_runs = pthread_create(&w->keeper, NULL, jobq_pg__keeper, w) == 0;
-    w->ear_runs = w->keeper_runs && w->loop->config.listen && w->pg->pooled &&
-                  pthread_create(&w->ear, NULL, jobq_pg__ear, w) == 0;
-    w->io_runs = w->keeper_runs && pthread_create(&w->io, NULL, jobq_pg__io, w) == 0;
+    w->ear_runs = w->keeper_runs && ear && pthread_create(&w->ear, NULL, jobq_pg__ear, w) == 0;
+    w->io_runs = w->keeper_runs && w->ear_runs == ear &&
+                 pthread_create(&w->io, NULL, jobq_pg__io, w) == 0;
     return w->io_runs;
 }
 

@@ -420,6 +420,63 @@ static void one_that_is_not_as_it_was_is_not_lent_again(void **unused)
     }
 }
 
+/* In the middle of a transaction that would have been sent in one piece. */
+static void a_statement_that_cannot_be_sent_leaves_the_connection_usable(void **unused)
+{
+    jobq_pg_desc d = desc_of(server());
+    jobq_pg_error error;
+    jobq_pg *handle;
+    char *text;
+
+    (void)unused;
+    d.pooled = true;
+    handle = open_on(&d);
+    text = handle->texts[JOBQ_PG__DELETE];
+    handle->texts[JOBQ_PG__DELETE] = NULL; /* which libpq refuses */
+    assert_int_equal(jobq_pg_delete(handle, db, 1, &error), JOBQ_ERROR_CONNECTION);
+    handle->texts[JOBQ_PG__DELETE] = text;
+    assert_int_equal(PQpipelineStatus(db), PQ_PIPELINE_OFF);
+    assert_int_equal(PQtransactionStatus(db), PQTRANS_IDLE);
+    assert_int_equal(jobq_pg_delete(handle, db, 1, &error), JOBQ_ERROR_NOT_FOUND);
+    jobq_pg_close(handle);
+}
+
+static void *takes_one(void *arg)
+{
+    jobq_pg *handle = (jobq_pg *)arg;
+    PGconn *conn;
+
+    if (jobq_pg_acquire(handle, &conn, NULL) == JOBQ_OK) ADD(told);
+    jobq_pg_release(handle, conn);
+    return NULL;
+}
+
+/* Who waits for a connection has one when a worker makes room, not when the next is released. */
+static void a_pool_that_grows_tells_who_waits(void **unused)
+{
+    jobq_pg_desc d = desc_of(server());
+    jobq_pg_worker none;
+    jobq_pg_error error;
+    pthread_t thread;
+    PGconn *conn;
+    bool soon;
+
+    (void)unused;
+    memset(&none, 0, sizeof none);
+    d.pool_max = 1;
+    d.acquire_us = 20 * SECOND;
+    none.pg = open_on(&d);
+    assert_int_equal(jobq_pg_acquire(none.pg, &conn, &error), JOBQ_OK);
+    pthread_create(&thread, NULL, takes_one, none.pg);
+    nap_us(200000);
+    jobq_pg__pool_add(&none, 1);
+    soon = reaches(10, &told, 1);
+    pthread_join(thread, NULL);
+    jobq_pg_release(none.pg, conn);
+    jobq_pg_close(none.pg);
+    assert_true(soon);
+}
+
 static bool sets_up(void *user, PGconn *conn)
 {
     (void)user;
@@ -552,6 +609,8 @@ int main(void)
         TEST(an_encoding_that_would_change_payloads_is_refused),
         TEST(a_workers_connection_in_another_encoding_is_refused),
         TEST(one_that_is_not_as_it_was_is_not_lent_again),
+        TEST(a_statement_that_cannot_be_sent_leaves_the_connection_usable),
+        TEST(a_pool_that_grows_tells_who_waits),
         TEST(a_dial_has_limits_and_wipes_its_secrets),
         TEST(a_rolled_back_job_never_was),
     };

@@ -412,6 +412,55 @@ static int turns_of_a(jobq_pg *other)
 }
 
 /* One thread works two schemas in turn, and goes on with one while the other's server is away. */
+/* Health, asked by another thread while desc.connect is called. */
+static jobq_pg_worker *asked_worker;
+static int asked, answered_late;
+
+static void *asks_health(void *unused)
+{
+    jobq_pg_worker_health(asked_worker, NULL);
+    ADD(asked);
+    return unused;
+}
+
+static bool connect_asks(void *user, jobq_pg_dial *dial)
+{
+    int before = GET(asked);
+    pthread_t thread;
+
+    (void)user;
+    if (asked_worker == NULL || dial->worker == NULL) return true;
+    pthread_create(&thread, NULL, asks_health, NULL);
+    if (!reaches(5, &asked, before + 1)) ADD(answered_late);
+    pthread_detach(thread);
+    return true;
+}
+
+static void connect_may_ask_for_health(void **unused)
+{
+    jobq_pg_handler h = handler_of("q", "k", succeed);
+    jobq_pg_worker_desc d = work_of(&h, 1);
+    jobq_pg_desc hooked;
+    jobq_pg_error error;
+    jobq_pg *handle;
+
+    (void)unused;
+    memset(&hooked, 0, sizeof hooked);
+    hooked.conninfo = server();
+    hooked.schema = schema;
+    hooked.log = quiet_log;
+    hooked.connect = connect_asks;
+    if (jobq_pg_open(&handle, &hooked, &error) != JOBQ_OK) fail_msg("%s", error.message);
+    asked_worker = open_on(handle, &d);
+    enqueue_count(1);
+    while (runs == 0 && GET(answered_late) == 0) turn(100000);
+    assert_int_equal(GET(answered_late), 0);
+    assert_true(GET(asked) > 0);
+    freed(asked_worker);
+    asked_worker = NULL;
+    jobq_pg_close(handle);
+}
+
 static void schemas_share_a_thread_and_one_that_is_down_holds_nobody_up(void **unused)
 {
     static int names[2] = {0, 1};
@@ -683,6 +732,7 @@ int main(void)
         TEST(an_enqueue_wakes_the_poll),
         TEST(two_workers_share_one_thread),
         TEST(a_cut_connection_is_made_again),
+        TEST(connect_may_ask_for_health),
         TEST(schemas_share_a_thread_and_one_that_is_down_holds_nobody_up),
         TEST(no_step_waits_for_a_silent_server),
         TEST(a_handler_that_asks_keeps_the_lease),

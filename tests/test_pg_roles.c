@@ -54,6 +54,27 @@ static int roles_up(void **state)
     return 0;
 }
 
+/* Rights are asked for when a statement runs, which is long since prepared then. */
+static void a_missing_right_is_told_each_time(void **unused)
+{
+    jobq_pg_error first, again;
+    PGconn *conn;
+    int i;
+
+    (void)unused;
+    RUN("GRANT USAGE ON SCHEMA jobq TO %s", quoted("nobody"));
+    conn = PQconnectdb(server());
+    PQclear(sql(conn, "SET ROLE %s", quoted("nobody")));
+    assert_int_equal(jobq_pg_delete(pg, conn, 1, &first), JOBQ_ERROR_DATABASE);
+    for (i = 0; i < 3; i++) {
+        assert_int_equal(jobq_pg_delete(pg, conn, 1, &again), first.code);
+        assert_string_equal(again.message, first.message);
+        assert_string_equal(again.sqlstate, first.sqlstate);
+    }
+    PQfinish(conn);
+    RUN("REVOKE USAGE ON SCHEMA jobq FROM %s", quoted("nobody"));
+}
+
 static int roles_down(void **state)
 {
     drop_roles();
@@ -296,6 +317,7 @@ int main(void)
         cmocka_unit_test(each_role_has_its_doors_and_no_other),
         cmocka_unit_test(every_function_is_secured),
         cmocka_unit_test_teardown(the_library_works_under_each_role, all_stop),
+        cmocka_unit_test(a_missing_right_is_told_each_time),
         cmocka_unit_test(what_is_planted_has_no_effect),
         cmocka_unit_test(revoke_takes_everything_back),
     };

@@ -1399,6 +1399,7 @@ JOBQ_API jobq_error jobq_pg_worker_health_of(jobq_pg_worker *worker, size_t memb
  * Shape   JOBQ_UNTIL_EMPTY: nothing is due now. What was retried, snoozed or scheduled for later
  *         is left, and so is what other workers run, and paused queues. JOBQ_UNTIL_ENDED waits for
  *         all of it, whoever has it: for paused queues too, and for kinds that nobody handles.
+ * Errors  as jobq_pg_worker_start and jobq_pg_worker_wait.
  */
 JOBQ_API jobq_error jobq_pg_work(jobq_pg *pg, const jobq_pg_worker_desc *desc,
                                  jobq_pg_error *error);

@@ -309,6 +309,54 @@ static void every_thread_fails_once(void **unused)
     assert_in_range(WEXITSTATUS(status), 0, 2);
 }
 
+/* Behind a pooler: a thread for handlers, one for chores, the ear, one for statements. */
+static int starts_without_a_thread(void)
+{
+    jobq_pg_handler handler;
+    jobq_pg_worker_desc work;
+    jobq_pg_worker *worker;
+    jobq_pg_desc desc;
+    long point;
+
+    memset(&handler, 0, sizeof handler);
+    memset(&work, 0, sizeof work);
+    memset(&desc, 0, sizeof desc);
+    db = PQconnectdb(server());
+    PQclear(PQexec(db, "SET client_min_messages = error"));
+    snprintf(schema, sizeof schema, "faults_ear");
+    desc.conninfo = desc.listen_conninfo = server();
+    desc.pooled = true;
+    desc.schema = schema;
+    handler.queue = "q";
+    handler.kind = "plain";
+    handler.run[0] = plain;
+    work.handlers = &handler;
+    work.handler_count = 1;
+    work.loop.threads = 1;
+    if (jobq_pg_open(&pg, &desc, NULL) != JOBQ_OK) bad("open", 0);
+    if (jobq_pg_migrate(pg, NULL) != JOBQ_OK) bad("migrate", 0);
+    for (point = 1; point <= 4; point++) {
+        arm(FAULT_THREAD, point);
+        if (jobq_pg_worker_start(pg, &work, &worker, NULL) != JOBQ_ERROR_MEMORY)
+            bad("a worker without one of its threads", point);
+        disarm();
+    }
+    jobq_pg_close(pg);
+    RUN("DROP SCHEMA jobq CASCADE");
+    return 0;
+}
+
+static void no_worker_starts_without_one_of_its_threads(void **unused)
+{
+    pid_t child = fork();
+    int status;
+
+    (void)unused;
+    if (child == 0) _exit(starts_without_a_thread());
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+}
+
 static void every_call_of_libpq_finds_the_connection_cut(void **unused)
 {
     (void)unused;
@@ -326,6 +374,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_allocation_fails_once),
         cmocka_unit_test(every_thread_fails_once),
+        cmocka_unit_test(no_worker_starts_without_one_of_its_threads),
         cmocka_unit_test(every_call_of_libpq_finds_the_connection_cut),
         cmocka_unit_test(every_call_of_libpq_is_followed_by_a_cut),
     };

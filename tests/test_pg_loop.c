@@ -456,6 +456,8 @@ static void connect_may_ask_for_health(void **unused)
     while (runs == 0 && GET(answered_late) == 0) turn(100000);
     assert_int_equal(GET(answered_late), 0);
     assert_true(GET(asked) > 0);
+    jobq_pg_worker_stop(asked_worker);
+    assert_int_equal(jobq_pg_worker_wait(asked_worker, NULL), JOBQ_OK);
     freed(asked_worker);
     asked_worker = NULL;
     jobq_pg_close(handle);

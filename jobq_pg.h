@@ -97,6 +97,9 @@
  * starting, or a standby not yet promoted: the log says so once, with the fix, and again when
  * something else is wrong or it is back; health tells the latest.
  *
+ * What a worker forgets by its answer waits for the disk, also where synchronous_commit is off by
+ * default: a job's result, a partition taken, numbers and acknowledgements that others build on.
+ *
  * POOLERS  In session mode nothing is to be done. In transaction mode (pgbouncer, pool_mode =
  *          transaction) set desc.pooled: nothing is prepared, each statement brings its own BEGIN
  *          with isolation, time-outs and COMMIT, in one flush; listen_conninfo names the server
@@ -252,12 +255,13 @@
  *
  * PARTITIONS  A power of two, fixed when the queue is registered; a message goes to a number, or to
  *     that of its order_key (jobq_partition_of; in SQL outbox_hash(key) & (partitions - 1)).
- *     Messages of one key, or one partition, keep the order in which they were numbered. To grow a
- *     queue: let its consumers catch up, or stop its producers, and call jobq_pg_outbox_grow until
- *     it finds lag 0 (the view outbox). It holds producers off while it looks, refuses while
- *     messages are under way, and splits each partition in two. anyway: for queues without order
- *     keys. Workers and producers go on and find the new partitions by themselves; who registers
- *     the queue has to name the new number from then on.
+ *     Messages of one key, or one partition, keep the order in which they were numbered; what a
+ *     session commits is numbered before what it writes next. To grow a queue: let its consumers
+ *     catch up, or stop its producers, and call jobq_pg_outbox_grow until it finds lag 0 (the view
+ *     outbox). It holds producers off while it looks, refuses while messages are under way, and
+ *     splits each partition in two. anyway: for queues without order keys. Workers and producers go on and find the new partitions by themselves (a REPEATABLE
+ *     READ transaction with an older snapshot fails with 40001); who registers the queue has to
+ *     name the new number from then on.
  * NUMBERS  1, 2, 3 ... per partition, given after the commit, by whoever calls sequence: a rollback
  *     leaves no hole, a late commit gets a late number. A message is a row of an existence queue
  *     (incoming) until it is numbered; nothing depends on transaction ids, which do not survive a

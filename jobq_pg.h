@@ -259,9 +259,9 @@
  *     session commits is numbered before what it writes next. To grow a queue: let its consumers
  *     catch up, or stop its producers, and call jobq_pg_outbox_grow until it finds lag 0 (the view
  *     outbox). It holds producers off while it looks, refuses while messages are under way, and
- *     splits each partition in two. anyway: for queues without order keys. Workers and producers go on and find the new partitions by themselves (a REPEATABLE
- *     READ transaction with an older snapshot fails with 40001); who registers the queue has to
- *     name the new number from then on.
+ *     splits each partition in two. anyway: for queues without order keys. Workers and producers
+ *     go on and find the new partitions by themselves (a REPEATABLE READ transaction with an older
+ *     snapshot fails with 40001); who registers the queue has to name the new number from then on.
  * NUMBERS  1, 2, 3 ... per partition, given after the commit, by whoever calls sequence: a rollback
  *     leaves no hole, a late commit gets a late number. A message is a row of an existence queue
  *     (incoming) until it is numbered; nothing depends on transaction ids, which do not survive a

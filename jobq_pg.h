@@ -5942,9 +5942,9 @@ static void jobq_pg__prepared_learn(jobq_pg__prepared *prepared, jobq_pg__statem
 
     if (prepared == NULL || state == NULL) return;
     if (strcmp(state, "42P05") == 0) prepared->has[st] = true;
-    else if (strncmp(state, "26", 2) == 0) prepared->has[st] = false;
-    else if (piped && (strncmp(state, "42", 2) == 0 || strncmp(state, "3F", 2) == 0 ||
-                       strncmp(state, "0A", 2) == 0))
+    else if (strncmp(state, "26", 2) == 0 ||
+             (piped && (strncmp(state, "42", 2) == 0 || strncmp(state, "3F", 2) == 0 ||
+                        strncmp(state, "0A", 2) == 0)))
         prepared->has[st] = false;
 }
 

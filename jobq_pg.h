@@ -7221,6 +7221,7 @@ struct jobq_pg_table {
     const jobq_pg_table_desc *desc;
     const char *entity;
     bool unprepared;
+    bool spread; /* over partitions or children: their ctids repeat */
     int column_count;
     bool jsonb[JOBQ_PG__COLUMNS_MAX];
     int at[JOBQ_PG__COLUMNS_MAX]; /* which column of a result; -1: none, it stays zero */
@@ -8508,14 +8509,25 @@ JOBQ_API jobq_error jobq_pg_table_update(jobq_pg_table *table, PGconn *conn, con
     return jobq_pg_table_update_if(table, conn, fields, row, NULL, NULL, rows, error);
 }
 
+/* Rows picked by ctid are found again by it alone, and each partition and child counts its own from
+ * one: others' rows would be changed with them. */
+static jobq_error jobq_pg__not_spread(const jobq_pg_table *t, jobq_pg_error *error)
+{
+    if (!t->spread) return JOBQ_OK;
+    return jobq_pg__unfit(t, error, "name", "the table has partitions or children (or had some, "
+                                            "until ANALYZE ran): name one of them instead");
+}
+
 JOBQ_API jobq_error jobq_pg_table_update_where(jobq_pg_table *table, PGconn *conn,
                                                const char *fields, const void *row,
                                                const char *where, const void *like,
                                                jobq_pg_rows *rows, jobq_pg_error *error)
 {
     jobq_pg__request a = jobq_pg__request_new(table, conn, JOBQ_PG__OP_UPDATE_WHERE);
+    jobq_error code = jobq_pg__not_spread(table, error);
     int count;
 
+    if (code != JOBQ_OK) return code;
     if (jobq_pg__words(fields) == 0) return jobq_pg__unfit(table, error, "fields", "none named");
     a.shape.fields = fields;
     a.shape.where = where;
@@ -8590,14 +8602,15 @@ JOBQ_API jobq_error jobq_pg_table_create_many(jobq_pg_table *table, PGconn *conn
 /* -- opening: the description against the catalogue -- */
 
 /* The table's columns: name, type (of a domain, what is under it), whether NULL is shut out, what
- * kind of type and of table, names and labels. One row where there is no such table: its name is
- * NULL. */
+ * kind of type and of table, names and labels, whether other tables hold rows of it. One row where
+ * there is no such table: its name is NULL. */
 #define JOBQ_PG__CATALOGUE                                                                         \
     "SELECT quote_ident(n.nspname) || '.' || quote_ident(c.relname), c.relkind::text, "            \
     "a.attname::text, coalesce(b.oid, t.oid)::bigint, "                                            \
     "a.attnotnull OR t.typnotnull, coalesce(b.typcategory, t.typcategory)::text, "                 \
     "format_type(a.atttypid, a.atttypmod), "                                                       \
-    "ARRAY(SELECT e.enumlabel::text FROM pg_enum e WHERE e.enumtypid = coalesce(b.oid, t.oid)) "   \
+    "ARRAY(SELECT e.enumlabel::text FROM pg_enum e WHERE e.enumtypid = coalesce(b.oid, t.oid)), "  \
+    "c.relkind = 'p' OR c.relhassubclass "                                                         \
     "FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "                               \
     "LEFT JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped "      \
     "LEFT JOIN pg_type t ON t.oid = a.atttypid "                                                   \
@@ -8781,6 +8794,7 @@ static jobq_error jobq_pg__table_read(jobq_pg_table *t, PGconn *conn, jobq_pg_er
     if (res == NULL) code = error->code;
     else if (PQntuples(res) == 0) code = jobq_pg__unfit(t, error, own, "there is no such table");
     else {
+        t->spread = jobq_pg__int(res, 0, 8) != 0;
         code = jobq_pg__columns_check(t, res, error);
         if (code == JOBQ_OK) code = jobq_pg__table_texts(t, PQgetvalue(res, 0, 0), error);
         if (code == JOBQ_OK) code = jobq_pg__laws_read(t, conn, own, error);
@@ -9670,7 +9684,8 @@ JOBQ_API jobq_error jobq_pg_worktable_open(jobq_pg_worktable **work, jobq_pg_tab
     w->policy.backoff = desc->backoff.base_us == 0 ? jobq_backoff_seed() : desc->backoff;
     w->policy = jobq_policy_defaults(&w->policy);
     if (w->desc.stale_us == 0) w->desc.stale_us = 300 * (int64_t)1000000;
-    code = jobq_pg__roles_find(w, error);
+    code = jobq_pg__not_spread(table, error);
+    if (code == JOBQ_OK) code = jobq_pg__roles_find(w, error);
     if (code == JOBQ_OK) code = jobq_pg__words_fill(w, error);
     if (code == JOBQ_OK && (w->policy.max_attempts < 1 || w->desc.stale_us < 0 ||
                             jobq_backoff_check(&w->policy.backoff) != JOBQ_OK))

@@ -1571,6 +1571,56 @@ static void arrays_and_jsonb_contain(void **unused)
     assert_non_null(strstr(error.message, "only an array or a jsonb"));
 }
 
+/* -- tables of several -- */
+
+typedef struct part {
+    int64_t id;
+    int32_t rank;
+} part;
+
+static const jobq_pg_column part_columns[] = {JOBQ_PG_COLUMN(part, id, INT64, JOBQ_PG_KEY),
+                                              JOBQ_PG_COLUMN(part, rank, INT32, 0),
+                                              JOBQ_PG_COLUMNS_END};
+
+/* Their ctids repeat: (0,1) is the first row of each. */
+static void update_where_refuses_partitions_and_children(void **state)
+{
+    static const char *const made[] = {
+        "CREATE TABLE jobq.part (id bigint NOT NULL, rank int NOT NULL) PARTITION BY LIST (id)",
+        "CREATE TABLE jobq.part_1 PARTITION OF jobq.part FOR VALUES IN (1)",
+        "CREATE TABLE jobq.part_2 PARTITION OF jobq.part FOR VALUES IN (2)",
+        "CREATE TABLE jobq.old (id bigint NOT NULL, rank int NOT NULL)",
+        "CREATE TABLE jobq.old_1 () INHERITS (jobq.old)",
+        "INSERT INTO jobq.part VALUES (1, 0), (2, 0)",
+        "INSERT INTO jobq.old VALUES (1, 0)",
+        "INSERT INTO jobq.old_1 VALUES (2, 0)"};
+    static const struct { const char *name; bool refused; } kinds[] = {
+        {"jobq.part", true}, {"jobq.old", true}, {"jobq.part_1", false}, {"jobq.old_1", false}};
+    part row = {1, 5};
+    jobq_pg_table *t;
+    jobq_pg_rows rows;
+    size_t i;
+
+    (void)state;
+    for (i = 0; i < COUNT(made); i++) RUN("%s", made[i]);
+    for (i = 0; i < COUNT(kinds); i++) {
+        jobq_pg_table_desc desc = {kinds[i].name, sizeof(part), part_columns, "part", NULL, false};
+        jobq_error code;
+        OK(jobq_pg_table_open(&t, pg, NULL, &desc, &error));
+        code = jobq_pg_table_update_where(t, NULL, "rank", &row, "id", &row, NULL, &error);
+        assert_int_equal(code, kinds[i].refused ? JOBQ_ERROR_INVALID : JOBQ_OK);
+        if (kinds[i].refused) {
+            assert_non_null(strstr(error.message, "partitions or children"));
+            OK(jobq_pg_table_list(t, NULL, NULL, &rows, &error));
+            assert_int_equal(rows.count, 2);
+            jobq_pg_rows_clear(&rows);
+        }
+        jobq_pg_table_close(t);
+    }
+    assert_int_equal(number("SELECT sum(rank) FROM jobq.part WHERE id = 2"), 0);
+    assert_int_equal(number("SELECT sum(rank) FROM jobq.old WHERE id = 2"), 0);
+}
+
 /* -- durations, and NULL as zero -- */
 
 #define DAY_US (86400 * SECOND)
@@ -1670,7 +1720,8 @@ int main(void)
         T(bad_values_do_not_abort), T(missing_text_is_refused), T(update_leaves_sets_and_clears),
         T(update_of_nothing_writes_nothing), T(read_only_fields_are_refused), T(compare_and_set),
         T(upsert_creates_then_updates), T(delete_tells_whether_it_was_there),
-        T(create_many_is_all_or_none), T(update_where_skips_locked_rows), T(views_are_read),
+        T(create_many_is_all_or_none), T(update_where_skips_locked_rows),
+        T(update_where_refuses_partitions_and_children), T(views_are_read),
         T(arrays_and_jsonb_contain), T(durations_and_null_as_zero),
         T(wrong_descriptions_are_told), T(works_without_a_handle_and_in_a_transaction),
         T(statements_are_prepared_once), T(unprepared_leaves_no_statement),

@@ -651,6 +651,34 @@ static void words_of_ones_own(void **state)
     jobq_pg_table_close(table);
 }
 
+/* A row's place is one in each partition: a claim of one would take two. */
+static void partitions_are_refused(void **state)
+{
+    static const char *const names[] = {"jobq.split", "jobq.heirs", "jobq.split_1"};
+    jobq_pg_worktable_desc d = work_desc(false);
+    jobq_pg_worktable *w;
+    size_t i;
+
+    (void)state;
+    RUN("CREATE TABLE jobq.split (LIKE jobq.videos INCLUDING DEFAULTS) PARTITION BY LIST (status)");
+    RUN("CREATE TABLE jobq.split_1 PARTITION OF jobq.split FOR VALUES IN ('PENDING', "
+        "'EXTRACTION_IN_PROGRESS')");
+    RUN("CREATE TABLE jobq.heirs (LIKE jobq.videos)");
+    RUN("CREATE TABLE jobq.heirs_1 () INHERITS (jobq.heirs)");
+    for (i = 0; i < COUNT(names); i++) {
+        jobq_pg_table_desc desc = video_desc;
+        jobq_pg_table *table;
+        bool whole = strcmp(names[i], "jobq.split_1") == 0;
+        desc.name = names[i];
+        OK(jobq_pg_table_open(&table, pg, NULL, &desc, &error));
+        assert_int_equal(jobq_pg_worktable_open(&w, table, NULL, &d, &error),
+                         whole ? JOBQ_OK : JOBQ_ERROR_INVALID);
+        assert_true(whole || strstr(error.message, "partitions or children") != NULL);
+        jobq_pg_worktable_close(w);
+        jobq_pg_table_close(table);
+    }
+}
+
 static void bad_words_are_refused(void **state)
 {
     static const char *const twice[] = {"a", "b", "b", "c"};
@@ -687,7 +715,7 @@ int main(void)
         T(stale_writers_are_lost), T(stale_writers_are_lost_without_lease_columns),
         T(heartbeats_keep_a_row), T(reset_counts_and_ends), T(reset_decides_as_jobq_h),
         T(a_killed_claimer_loses_its_row), T(looking_takes_nothing), T(bad_arguments_are_refused),
-        T(words_of_ones_own), T(bad_words_are_refused)};
+        T(words_of_ones_own), T(partitions_are_refused), T(bad_words_are_refused)};
 
     return cmocka_run_group_tests_name("worktable", tests, up, down);
 }

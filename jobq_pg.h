@@ -9280,6 +9280,8 @@ static jobq_error jobq_pg__role_find(jobq_pg_worktable *w, int role, const char 
         return jobq_pg__unfit(t, error, name, jobq_pg__roles[role].null
                                                   ? "a work table writes NULL here"
                                                   : "a work table can't have NULL here");
+    if (jobq_pg__roles[role].null && jobq_pg__types[c->type].maybe != 0 && !jobq_pg__is_maybe(c))
+        return jobq_pg__unfit(t, error, name, "a work table needs a jobq_pg_maybe_... here");
     return JOBQ_OK;
 }
 

@@ -679,6 +679,32 @@ static void partitions_are_refused(void **state)
     }
 }
 
+/* The verbs write whether a value is set behind it, where NULL as zero has the next field. */
+static void plain_fields_are_refused(void **state)
+{
+    static const char *const names[] = {"retry_after", "pc_heartbeat", "worker", "lease"};
+    jobq_pg_worktable_desc d = work_desc(true);
+    jobq_pg_column columns[COUNT(video_columns)];
+    jobq_pg_table_desc desc = video_desc;
+    jobq_pg_worktable *w;
+    jobq_pg_table *table;
+    size_t i, k;
+
+    (void)state;
+    desc.columns = columns;
+    for (i = 0; i < COUNT(names); i++) {
+        memcpy(columns, video_columns, sizeof columns);
+        for (k = 0; strcmp(columns[k].name, names[i]) != 0; k++) {}
+        columns[k].flags = JOBQ_PG_ZERO;
+        columns[k].size = sizeof(int64_t);
+        OK(jobq_pg_table_open(&table, pg, NULL, &desc, &error));
+        assert_int_equal(jobq_pg_worktable_open(&w, table, NULL, &d, &error), JOBQ_ERROR_INVALID);
+        assert_string_equal(error.field, names[i]);
+        assert_non_null(strstr(error.message, "jobq_pg_maybe_"));
+        jobq_pg_table_close(table);
+    }
+}
+
 static void bad_words_are_refused(void **state)
 {
     static const char *const twice[] = {"a", "b", "b", "c"};
@@ -715,7 +741,8 @@ int main(void)
         T(stale_writers_are_lost), T(stale_writers_are_lost_without_lease_columns),
         T(heartbeats_keep_a_row), T(reset_counts_and_ends), T(reset_decides_as_jobq_h),
         T(a_killed_claimer_loses_its_row), T(looking_takes_nothing), T(bad_arguments_are_refused),
-        T(words_of_ones_own), T(partitions_are_refused), T(bad_words_are_refused)};
+        T(words_of_ones_own), T(partitions_are_refused),
+        T(plain_fields_are_refused), T(bad_words_are_refused)};
 
     return cmocka_run_group_tests_name("worktable", tests, up, down);
 }

@@ -8769,7 +8769,8 @@ static jobq_error jobq_pg__table_texts(jobq_pg_table *t, const char *name, jobq_
         const jobq_pg_column *c = &t->desc->columns[i];
         if (i > 0) jobq_pg__say(&list, ", ");
         jobq_pg__say_column(&list, t, i);
-        if (c->type == JOBQ_PG_NUMERIC) jobq_pg__say(&list, "::text");
+        /* Under its own name ORDER BY would mean the text: 10 before 9. */
+        if (c->type == JOBQ_PG_NUMERIC) jobq_pg__say(&list, "::text AS \"?\"");
         if ((c->flags & JOBQ_PG_KEY) == 0) continue;
         if (key.size > 0) jobq_pg__say(&key, " ");
         jobq_pg__say(&key, c->name);

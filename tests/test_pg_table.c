@@ -1571,6 +1571,35 @@ static void arrays_and_jsonb_contain(void **unused)
     assert_non_null(strstr(error.message, "only an array or a jsonb"));
 }
 
+/* As numbers, not as the texts that they are read as. */
+static void numbers_page_in_their_order(void **state)
+{
+    static const char *const amounts[] = {"9.000", "10.000", "100.000"};
+    jobq_pg_query q;
+    jobq_pg_rows rows;
+    thing last = blank("");
+    int i, way;
+
+    (void)state;
+    RUN("INSERT INTO jobq.thing (label, amount) VALUES ('a', 100), ('b', 9), ('c', 10)");
+    for (way = 0; way < 2; way++) {
+        memset(&q, 0, sizeof q);
+        q.order = way == 0 ? "amount" : "-amount";
+        q.limit = 1;
+        for (i = 0; i < 3; i++) {
+            OK(jobq_pg_table_list(things, NULL, &q, &rows, &error));
+            assert_int_equal(rows.count, 1);
+            last = *(thing *)rows.rows;
+            last.amount = jobq_str_from(amounts[way == 0 ? i : 2 - i]);
+            assert_str(((thing *)rows.rows)->amount, last.amount.ptr);
+            jobq_pg_rows_clear(&rows);
+            q.after = &last;
+        }
+        OK(jobq_pg_table_list(things, NULL, &q, &rows, &error));
+        assert_int_equal(rows.count, 0);
+    }
+}
+
 /* -- tables of several -- */
 
 typedef struct part {
@@ -1714,7 +1743,7 @@ int main(void)
 #define T(test) cmocka_unit_test_setup(test, empty)
         T(every_type_there_and_back), T(every_null_there_and_back), T(nullable_fields_hold_values),
         T(find_get_exists), T(where_takes_operators_and_null), T(unknown_names_are_refused),
-        T(list_orders_caps_and_pages), T(pages_by_one_way_use_the_index),
+        T(list_orders_caps_and_pages), T(pages_by_one_way_use_the_index), T(numbers_page_in_their_order),
         T(search_takes_signs_literally), T(create_fills_defaults),
         T(duplicates_name_field_and_value), T(constraints_are_validation_errors),
         T(bad_values_do_not_abort), T(missing_text_is_refused), T(update_leaves_sets_and_clears),

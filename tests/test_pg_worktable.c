@@ -651,6 +651,52 @@ static void words_of_ones_own(void **state)
     jobq_pg_table_close(table);
 }
 
+typedef struct bill {
+    jobq_str id, status;
+    int32_t retry_count;
+    jobq_pg_maybe_int64 retry_after, heartbeat;
+    jobq_str error_message;
+    int64_t created_at;
+} bill;
+
+static const jobq_pg_column bill_columns[] = {
+    JOBQ_PG_COLUMN(bill, id, NUMERIC, JOBQ_PG_KEY),
+    JOBQ_PG_COLUMN(bill, status, TEXT, 0),
+    JOBQ_PG_COLUMN(bill, retry_count, INT32, 0),
+    JOBQ_PG_COLUMN(bill, retry_after, TIMESTAMPTZ, JOBQ_PG_NULLABLE),
+    JOBQ_PG_COLUMN(bill, heartbeat, TIMESTAMPTZ, JOBQ_PG_NULLABLE),
+    JOBQ_PG_COLUMN(bill, error_message, TEXT, JOBQ_PG_NULLABLE),
+    JOBQ_PG_COLUMN(bill, created_at, TIMESTAMPTZ, 0), JOBQ_PG_COLUMNS_END};
+
+static const jobq_pg_table_desc bill_desc = {"jobq.bill", sizeof(bill), bill_columns, "bill", NULL,
+                                             false};
+
+/* Of one age; those cut off by the limit are the greater numbers, not the greater texts. */
+static void looking_orders_numbers(void **state)
+{
+    jobq_pg_worktable_desc d = work_desc(false);
+    jobq_pg_table *table;
+    jobq_pg_worktable *w;
+    jobq_pg_rows got;
+    bill *b;
+
+    (void)state;
+    d.heartbeat = NULL;
+    RUN("CREATE TABLE jobq.bill (id numeric PRIMARY KEY, status text NOT NULL DEFAULT 'PENDING', "
+        "retry_count int NOT NULL DEFAULT 0, retry_after timestamptz, heartbeat timestamptz, "
+        "error_message text, created_at timestamptz NOT NULL DEFAULT '2020-01-01')");
+    RUN("INSERT INTO jobq.bill (id) VALUES (100), (9), (10)");
+    OK(jobq_pg_table_open(&table, pg, NULL, &bill_desc, &error));
+    OK(jobq_pg_worktable_open(&w, table, NULL, &d, &error));
+    OK(jobq_pg_worktable_look(w, NULL, 2, NULL, 0, &got, &error));
+    b = got.rows;
+    assert_int_equal(got.count, 2);
+    assert_int_equal(strcmp(b[0].id.ptr, "100") != 0 && strcmp(b[1].id.ptr, "100") != 0, 1);
+    jobq_pg_rows_clear(&got);
+    jobq_pg_worktable_close(w);
+    jobq_pg_table_close(table);
+}
+
 /* A row's place is one in each partition: a claim of one would take two. */
 static void partitions_are_refused(void **state)
 {
@@ -741,7 +787,7 @@ int main(void)
         T(stale_writers_are_lost), T(stale_writers_are_lost_without_lease_columns),
         T(heartbeats_keep_a_row), T(reset_counts_and_ends), T(reset_decides_as_jobq_h),
         T(a_killed_claimer_loses_its_row), T(looking_takes_nothing), T(bad_arguments_are_refused),
-        T(words_of_ones_own), T(partitions_are_refused),
+        T(words_of_ones_own), T(looking_orders_numbers), T(partitions_are_refused),
         T(plain_fields_are_refused), T(bad_words_are_refused)};
 
     return cmocka_run_group_tests_name("worktable", tests, up, down);

@@ -7936,7 +7936,8 @@ static jobq_error jobq_pg__args_search(jobq_pg__args *args, const jobq_pg_table 
 
 /* -- sending -- */
 
-/* Names of the statements that a connection has: a set of their hashes. */
+/* Names of the statements that a connection has: a set of their hashes. Those are odd; the even one
+ * below says: no longer as it was prepared, send its text. */
 typedef struct jobq_pg__has {
     uint64_t *keys;
     size_t room, count;
@@ -8013,7 +8014,8 @@ static PGresult *jobq_pg__plan_send(const jobq_pg_table *t, PGconn *conn,
     PGresult *res;
     const char *state;
 
-    if (has == NULL || (2 * has->count >= has->room && !jobq_pg__has_grow(has)))
+    if (has == NULL || (2 * has->count >= has->room && !jobq_pg__has_grow(has)) ||
+        *jobq_pg__has_at(has, plan->id - 1) == plan->id - 1)
         return PQexecParams(conn, plan->sql, count, NULL, values, lengths, formats, 1);
     at = jobq_pg__has_at(has, plan->id);
     if (*at != plan->id) {
@@ -8029,14 +8031,24 @@ static PGresult *jobq_pg__plan_send(const jobq_pg_table *t, PGconn *conn,
     return PQexecPrepared(conn, plan->name, count, values, lengths, formats, 1);
 }
 
-/* A statement that the server no longer has (DISCARD ALL, or a pooler), or whose columns have
- * changed since: the connection's record is void. */
-static bool jobq_pg__has_stale(PGconn *conn, const PGresult *res)
+/* A statement that the server no longer has (DISCARD ALL, or a pooler): the connection's record is
+ * void. Or one whose columns have changed since: the server keeps its name, so it can't be prepared
+ * anew, and inside a transaction that attempt would be the end of it. */
+static bool jobq_pg__has_stale(PGconn *conn, const jobq_pg__plan *plan, const PGresult *res)
 {
     const char *state = PQresultErrorField(res, PG_DIAG_SQLSTATE);
+    jobq_pg__has *has = (jobq_pg__has *)PQinstanceData(conn, jobq_pg__on_table_event);
+    uint64_t *at;
 
-    if (state == NULL || (strcmp(state, "26000") != 0 && strcmp(state, "0A000") != 0)) return false;
-    jobq_pg__has_free(conn);
+    if (state == NULL || has == NULL) return false;
+    if (strcmp(state, "26000") == 0) {
+        jobq_pg__has_free(conn);
+        return true;
+    }
+    if (strcmp(state, "0A000") != 0 || has->count + 1 >= has->room) return false;
+    at = jobq_pg__has_at(has, plan->id - 1);
+    if (*at != plan->id - 1) has->count++;
+    *at = plan->id - 1;
     return true;
 }
 
@@ -8053,7 +8065,7 @@ static PGresult *jobq_pg__plan_try(const jobq_pg_table *t, PGconn *conn, const j
     }
     res = jobq_pg__plan_send(t, conn, plan, values, args->lengths, formats, args->count);
     if (t->unprepared || PQresultStatus(res) != PGRES_FATAL_ERROR ||
-        !jobq_pg__has_stale(conn, res) || PQtransactionStatus(conn) != PQTRANS_IDLE)
+        !jobq_pg__has_stale(conn, plan, res) || PQtransactionStatus(conn) != PQTRANS_IDLE)
         return res;
     PQclear(res);
     return PQexecParams(conn, plan->sql, args->count, NULL, values, args->lengths, formats, 1);

@@ -932,6 +932,43 @@ static void a_changed_table_is_met_by_preparing_anew(void **state)
     PQfinish(conn);
 }
 
+/* The server still has every name: to prepare one again would end a transaction. */
+static void a_changed_table_leaves_transactions_whole(void **state)
+{
+    static const char *const wheres[] = {"label", "id"};
+    PGconn *conn = PQconnectdb(server());
+    thing want = blank("c");
+    jobq_pg_rows rows;
+    bool there;
+    int in_one, i;
+
+    (void)state;
+    want.id = make("c");
+    for (in_one = 0; in_one < 2; in_one++) {
+        OK(jobq_pg_table_get(things, conn, wheres[in_one], &want, &rows, &error));
+        jobq_pg_rows_clear(&rows);
+        OK(jobq_pg_table_exists(things, conn, "label", &want, &there, &error));
+        RUN("ALTER TABLE jobq.thing ALTER n_label TYPE varchar(%d)", 41 - in_one);
+        if (in_one) { /* met there: that one ends, the next does not */
+            PQclear(PQexec(conn, "BEGIN"));
+            assert_true(jobq_pg_table_get(things, conn, "id", &want, &rows, &error) != JOBQ_OK);
+            PQclear(PQexec(conn, "ROLLBACK"));
+        } else {
+            OK(jobq_pg_table_get(things, conn, "label", &want, &rows, &error));
+            jobq_pg_rows_clear(&rows);
+        }
+        PQclear(PQexec(conn, "BEGIN"));
+        OK(jobq_pg_table_exists(things, conn, "label", &want, &there, &error));
+        for (i = 0; i < 2; i++) {
+            OK(jobq_pg_table_get(things, conn, wheres[in_one], &want, &rows, &error));
+            jobq_pg_rows_clear(&rows);
+        }
+        assert_int_equal(PQtransactionStatus(conn), PQTRANS_INTRANS);
+        PQclear(PQexec(conn, "ROLLBACK"));
+    }
+    PQfinish(conn);
+}
+
 static void aborted_transactions_are_refused(void **state)
 {
     PGconn *conn = PQconnectdb(server());
@@ -1743,8 +1780,8 @@ int main(void)
 #define T(test) cmocka_unit_test_setup(test, empty)
         T(every_type_there_and_back), T(every_null_there_and_back), T(nullable_fields_hold_values),
         T(find_get_exists), T(where_takes_operators_and_null), T(unknown_names_are_refused),
-        T(list_orders_caps_and_pages), T(pages_by_one_way_use_the_index), T(numbers_page_in_their_order),
-        T(search_takes_signs_literally), T(create_fills_defaults),
+        T(list_orders_caps_and_pages), T(pages_by_one_way_use_the_index),
+        T(numbers_page_in_their_order), T(search_takes_signs_literally), T(create_fills_defaults),
         T(duplicates_name_field_and_value), T(constraints_are_validation_errors),
         T(bad_values_do_not_abort), T(missing_text_is_refused), T(update_leaves_sets_and_clears),
         T(update_of_nothing_writes_nothing), T(read_only_fields_are_refused), T(compare_and_set),
@@ -1754,7 +1791,8 @@ int main(void)
         T(arrays_and_jsonb_contain), T(durations_and_null_as_zero),
         T(wrong_descriptions_are_told), T(works_without_a_handle_and_in_a_transaction),
         T(statements_are_prepared_once), T(unprepared_leaves_no_statement),
-        T(a_changed_table_is_met_by_preparing_anew), T(aborted_transactions_are_refused),
+        T(a_changed_table_is_met_by_preparing_anew),
+        T(a_changed_table_leaves_transactions_whole), T(aborted_transactions_are_refused),
         T(a_lost_connection_is_told), T(transactions_nest), T(leaving_a_scope_rolls_back),
         T(transact_tries_again), T(transact_inside_a_transaction_runs_once), T(uuids_as_text),
         T(dates_as_text), T(instants_as_text), T(intervals_as_text), T(bytes_and_numbers_as_text),

@@ -1696,7 +1696,8 @@ JOBQ_API void jobq_pg_worktable_close(jobq_pg_worktable *work);
  * Shape   worker, lease: the token, for tables that have the columns; lease is a number that this
  *         worker never uses again. rows: as they stand now, X_IN_PROGRESS; they are what the other
  *         verbs take.
- * Errors  JOBQ_ERROR_INVALID: count below 1, or no token.
+ * Errors  JOBQ_ERROR_INVALID: count below 1, or no token; or one of the rows can't be read by the
+ *         description, and then none is taken.
  */
 JOBQ_API jobq_error jobq_pg_worktable_claim(jobq_pg_worktable *work, PGconn *conn, int32_t count,
                                             int64_t worker, int64_t lease, jobq_pg_rows *rows,
@@ -9799,24 +9800,67 @@ static jobq_error jobq_pg__work_rows(jobq_pg_worktable *w, PGconn *conn, const j
     return code != JOBQ_OK ? code : jobq_pg__rows_order(w, rows, error);
 }
 
+/* What claim runs in its transaction. */
+typedef struct jobq_pg__claiming {
+    jobq_pg_worktable *work;
+    int32_t count;
+    int64_t worker, lease;
+    jobq_pg_rows *rows;
+} jobq_pg__claiming;
+
+static jobq_error jobq_pg__claim_rows(PGconn *conn, void *user, jobq_pg_error *error)
+{
+    const jobq_pg__claiming *c = (const jobq_pg__claiming *)user;
+    bool token = c->work->desc.lease != NULL;
+    jobq_pg__args args;
+
+    jobq_pg_rows_clear(c->rows); /* of a run that was not committed */
+    jobq_pg__args_init(&args);
+    jobq_pg__args_long(&args, c->count);
+    if (token) jobq_pg__args_long(&args, c->worker);
+    if (token) jobq_pg__args_long(&args, c->lease);
+    return jobq_pg__work_rows(c->work, conn, &c->work->claim, &args, c->rows, error);
+}
+
+/* Whether a transaction ended because a statement was not prepared as its connection's record said;
+ * the record knows by now. */
+static bool jobq_pg__was_stale(const jobq_pg_error *error)
+{
+    return strcmp(error->sqlstate, "26000") == 0 || strcmp(error->sqlstate, "0A000") == 0 ||
+           strcmp(error->sqlstate, "25P02") == 0;
+}
+
+/* Taken and read in one transaction: else one row that can't be read would leave the whole batch to
+ * reset, which counts an attempt of each. */
 JOBQ_API jobq_error jobq_pg_worktable_claim(jobq_pg_worktable *w, PGconn *conn, int32_t count,
                                             int64_t worker, int64_t lease, jobq_pg_rows *rows,
                                             jobq_pg_error *error)
 {
+    jobq_pg__claiming c = {w, count, worker, lease, rows};
+    PGconn *mine = NULL;
     jobq_pg_error local;
-    jobq_pg__args args;
+    jobq_error code;
+    jobq_pg *pg;
+    bool idle;
 
     JOBQ_ASSERT(w != NULL && rows != NULL);
+    pg = w->table->pg;
     if (error == NULL) error = &local;
     memset(rows, 0, sizeof *rows);
     if (count < 1) return jobq_pg__invalid(error, "count", "at least 1");
     if (w->desc.lease != NULL && (worker == 0 || lease <= 0))
         return jobq_pg__invalid(error, "lease", "this table needs a token: worker and lease");
-    jobq_pg__args_init(&args);
-    jobq_pg__args_long(&args, count);
-    if (w->desc.lease != NULL) jobq_pg__args_long(&args, worker);
-    if (w->desc.lease != NULL) jobq_pg__args_long(&args, lease);
-    return jobq_pg__work_rows(w, conn, &w->claim, &args, rows, error);
+    if (conn == NULL && pg == NULL) return jobq_pg__invalid(error, "conn", "name one, or pg");
+    code = jobq_pg__borrow(pg, conn, &mine, error);
+    if (code != JOBQ_OK) return code;
+    if (conn == NULL) conn = mine;
+    idle = PQtransactionStatus(conn) == PQTRANS_IDLE;
+    code = jobq_pg_transact(pg, conn, jobq_pg__claim_rows, &c, error);
+    if (code != JOBQ_OK && idle && jobq_pg__was_stale(error))
+        code = jobq_pg_transact(pg, conn, jobq_pg__claim_rows, &c, error);
+    if (code != JOBQ_OK) jobq_pg_rows_clear(rows);
+    if (mine != NULL) jobq_pg_release(pg, mine);
+    return code;
 }
 
 JOBQ_API jobq_error jobq_pg_worktable_look(jobq_pg_worktable *w, PGconn *conn, int32_t count,

@@ -480,6 +480,75 @@ static void reset_decides_as_jobq_h(void **state)
     }
 }
 
+/* One row that the description has no place for: the others stay as they were, whoever's
+ * transaction it is. */
+static void an_unreadable_row_gives_the_batch_back(void **state)
+{
+    PGconn *conn = PQconnectdb(server());
+    jobq_pg_rows got;
+    int own;
+
+    (void)state;
+    add("v1", "PENDING", 0);
+    add("v2", "PENDING", 0);
+    RUN("ALTER TABLE jobq.videos ALTER created_at DROP NOT NULL");
+    RUN("UPDATE jobq.videos SET created_at = NULL WHERE video_id = 'v2'");
+    for (own = 0; own < 3; own++) {
+        if (own == 2) PQclear(PQexec(conn, "BEGIN"));
+        assert_int_equal(jobq_pg_worktable_claim(leased, own ? conn : NULL, 2, 7, 1, &got, &error),
+                         JOBQ_ERROR_INVALID);
+        if (own == 2) PQclear(PQexec(conn, "COMMIT"));
+        assert_string_equal(error.field, "created_at");
+        assert_true(got.rows == NULL && got.count == 0);
+        assert_int_equal(number("SELECT count(*) FROM jobq.videos WHERE status = 'PENDING' AND "
+                                "worker IS NULL"), 2);
+    }
+    claim(leased, 1, 2);
+    assert_string_equal(ROW(0)->video_id.ptr, "v1");
+    RUN("TRUNCATE jobq.videos");
+    RUN("ALTER TABLE jobq.videos ALTER created_at SET NOT NULL");
+    PQfinish(conn);
+}
+
+/* The claim's transaction does not show what its connection has prepared, and no longer has. */
+static void claims_outlive_what_was_prepared(void **state)
+{
+    PGconn *conn = PQconnectdb(server());
+    jobq_pg_rows got;
+    int i;
+
+    (void)state;
+    for (i = 0; i < 4; i++) {
+        if (i == 1) PQclear(PQexec(conn, "DISCARD ALL"));
+        if (i == 2) RUN("ALTER TABLE jobq.videos ALTER error_message TYPE varchar");
+        if (i == 3) RUN("ALTER TABLE jobq.videos ALTER error_message TYPE text");
+        add(i % 2 == 0 ? "v1" : "v2", "PENDING", 0);
+        OK(jobq_pg_worktable_claim(leased, conn, 1, 7, i + 1, &got, &error));
+        assert_int_equal(got.count, 1);
+        jobq_pg_rows_clear(&got);
+        RUN("TRUNCATE jobq.videos");
+    }
+    PQfinish(conn);
+}
+
+/* What could not be committed is nobody's. */
+static void a_claim_not_committed_has_no_rows(void **state)
+{
+    jobq_pg_rows got;
+
+    (void)state;
+    add("v1", "PENDING", 0);
+    RUN("CREATE FUNCTION jobq.no() RETURNS trigger LANGUAGE plpgsql AS "
+        "'BEGIN RAISE EXCEPTION ''no''; END'");
+    RUN("CREATE CONSTRAINT TRIGGER late AFTER UPDATE ON jobq.videos DEFERRABLE INITIALLY DEFERRED "
+        "FOR EACH ROW EXECUTE FUNCTION jobq.no()");
+    assert_true(jobq_pg_worktable_claim(leased, NULL, 1, 7, 1, &got, &error) != JOBQ_OK);
+    assert_true(got.rows == NULL && got.count == 0);
+    RUN("DROP TRIGGER late ON jobq.videos");
+    claim(leased, 1, 2);
+    assert_int_equal(rows.count, 1);
+}
+
 /* A worker is killed right after its claim, before any heartbeat. */
 static void a_killed_claimer_loses_its_row(void **state)
 {
@@ -786,7 +855,9 @@ int main(void)
         T(failing_for_good), T(release_counts_nothing), T(every_status_and_verb),
         T(stale_writers_are_lost), T(stale_writers_are_lost_without_lease_columns),
         T(heartbeats_keep_a_row), T(reset_counts_and_ends), T(reset_decides_as_jobq_h),
-        T(a_killed_claimer_loses_its_row), T(looking_takes_nothing), T(bad_arguments_are_refused),
+        T(a_killed_claimer_loses_its_row), T(an_unreadable_row_gives_the_batch_back),
+        T(claims_outlive_what_was_prepared), T(a_claim_not_committed_has_no_rows),
+        T(looking_takes_nothing), T(bad_arguments_are_refused),
         T(words_of_ones_own), T(looking_orders_numbers), T(partitions_are_refused),
         T(plain_fields_are_refused), T(bad_words_are_refused)};
 

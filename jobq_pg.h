@@ -7169,6 +7169,7 @@ JOBQ_API jobq_pg_maybe_int64 jobq_pg_some_int64(int64_t value)
 #define JOBQ_PG__ARGS_MAX 1024
 #define JOBQ_PG__PLANS 64 /* chains of a table's plans */
 #define JOBQ_PG__PAGE 1000
+#define JOBQ_PG__VARCHARS 1015 /* the server's type id */
 
 /* A constraint or unique index, and its columns: "owner_type, name". */
 typedef struct jobq_pg__law {
@@ -7225,6 +7226,7 @@ struct jobq_pg_table {
     bool spread; /* over partitions or children: their ctids repeat */
     int column_count;
     bool jsonb[JOBQ_PG__COLUMNS_MAX];
+    bool varchars[JOBQ_PG__COLUMNS_MAX]; /* varchar[]: takes no text[] by itself */
     int at[JOBQ_PG__COLUMNS_MAX]; /* which column of a result; -1: none, it stays zero */
     char *name;   /* quoted, with its schema */
     char *list;   /* the columns as they are read */
@@ -7497,6 +7499,8 @@ static void jobq_pg__say_arg(jobq_pg__params *out, const jobq_pg_table *t,
                  "(statement_timestamp() + $%d::bigint * interval '1 microsecond')", n);
     } else if (t->desc->columns[term->column].type == JOBQ_PG_NUMERIC) {
         snprintf(text, sizeof text, "$%d::text::numeric", n);
+    } else if (t->varchars[term->column]) {
+        snprintf(text, sizeof text, "$%d::text[]::varchar[]", n);
     } else {
         snprintf(text, sizeof text, "$%d", n);
     }
@@ -8711,6 +8715,7 @@ static const char *jobq_pg__column_wrong(jobq_pg_table *t, int column, const PGr
         !jobq_pg__labels_equal(c->names, PQgetvalue(res, r, 7), (size_t)PQgetlength(res, r, 7)))
         return "has other labels there: ";
     t->jsonb[column] = jobq_pg__int(res, r, 3) == JOBQ_PG__JSONB;
+    t->varchars[column] = jobq_pg__int(res, r, 3) == JOBQ_PG__VARCHARS;
     if (kind == 'v' || kind == 'm' || kind == 'f') return NULL;
     if (null && jobq_pg__int(res, r, 4)) return "can't be NULL there: ";
     return null || jobq_pg__int(res, r, 4) ? NULL : "may be NULL there; say JOBQ_PG_NULLABLE: ";

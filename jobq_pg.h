@@ -7867,8 +7867,10 @@ static void jobq_pg__args_open(jobq_pg__args *args)
 
 static void jobq_pg__args_shut(jobq_pg__args *args)
 {
-    args->lengths[args->count] = (int)(args->raw.size - args->offsets[args->count]);
-    args->count++;
+    size_t size = args->raw.size - args->offsets[args->count];
+
+    if (size > INT32_MAX) args->raw.failed = true; /* libpq counts in int; the server takes 1 GB */
+    args->lengths[args->count++] = size > INT32_MAX ? 0 : (int)size;
 }
 
 static void jobq_pg__args_long(jobq_pg__args *args, int64_t value)
@@ -9564,6 +9566,27 @@ static void jobq_pg__say_in(jobq_pg__params *out, const jobq_pg_worktable *w, jo
     jobq_pg__say(out, ")");
 }
 
+/* What runs without a heartbeat, and what waits with no try left. */
+static void jobq_pg__say_reset_which(jobq_pg__params *out, const jobq_pg_worktable *w)
+{
+    char text[64];
+
+    jobq_pg__say(out, " WHERE ctid = ANY (ARRAY(SELECT ctid FROM ");
+    jobq_pg__say(out, w->table->name);
+    jobq_pg__say(out, " WHERE ");
+    jobq_pg__say_in(out, w, JOBQ_STATE_RUNNING);
+    jobq_pg__say(out, " AND coalesce(");
+    jobq_pg__say_role(out, w, JOBQ_PG__ROLE_HEARTBEAT);
+    jobq_pg__say(out, ", '-infinity') < statement_timestamp() - $1::bigint * "
+                      "interval '1 microsecond' OR ");
+    jobq_pg__say_in(out, w, JOBQ_STATE_READY);
+    jobq_pg__say(out, " AND ");
+    jobq_pg__say_role(out, w, JOBQ_PG__ROLE_RETRY_COUNT);
+    snprintf(text, sizeof text, " >= %d", (int)w->policy.max_attempts);
+    jobq_pg__say(out, text);
+    jobq_pg__say(out, " LIMIT 1000 FOR UPDATE SKIP LOCKED))");
+}
+
 /* The event is CRASH, and every row a suspect: the table has no column to tell. */
 static void jobq_pg__say_reset(jobq_pg__params *out, const jobq_pg_worktable *w)
 {
@@ -9583,6 +9606,10 @@ static void jobq_pg__say_reset(jobq_pg__params *out, const jobq_pg_worktable *w)
     jobq_pg__say(out, ", ");
     jobq_pg__say_role(out, w, JOBQ_PG__ROLE_ERROR);
     jobq_pg__say(out, " = CASE WHEN ");
+    jobq_pg__say_in(out, w, JOBQ_STATE_READY); /* out of tries, and it has its own error */
+    jobq_pg__say(out, " THEN ");
+    jobq_pg__say_role(out, w, JOBQ_PG__ROLE_ERROR);
+    jobq_pg__say(out, " WHEN ");
     jobq_pg__say_name(out, count);
     snprintf(text, sizeof text,
              " >= %d THEN 'Max retries (%d) exceeded: heartbeat lost' ELSE 'heartbeat lost' END, ",
@@ -9598,20 +9625,7 @@ static void jobq_pg__say_reset(jobq_pg__params *out, const jobq_pg_worktable *w)
     jobq_pg__say_value(out, w, JOBQ_PG__ROLE_WORKER, "NULL");
     jobq_pg__say_value(out, w, JOBQ_PG__ROLE_LEASE, "NULL");
     jobq_pg__say_touch(out, w->table);
-    jobq_pg__say(out, " WHERE ctid = ANY (ARRAY(SELECT ctid FROM ");
-    jobq_pg__say(out, w->table->name);
-    jobq_pg__say(out, " WHERE ");
-    jobq_pg__say_in(out, w, JOBQ_STATE_RUNNING);
-    jobq_pg__say(out, " AND coalesce(");
-    jobq_pg__say_role(out, w, JOBQ_PG__ROLE_HEARTBEAT);
-    jobq_pg__say(out, ", '-infinity') < statement_timestamp() - $1::bigint * "
-                      "interval '1 microsecond' OR ");
-    jobq_pg__say_in(out, w, JOBQ_STATE_READY);
-    jobq_pg__say(out, " AND ");
-    jobq_pg__say_name(out, count);
-    snprintf(text, sizeof text, " >= %d", (int)w->policy.max_attempts);
-    jobq_pg__say(out, text);
-    jobq_pg__say(out, " LIMIT 1000 FOR UPDATE SKIP LOCKED))");
+    jobq_pg__say_reset_which(out, w);
 }
 
 static bool jobq_pg__work_plan(jobq_pg__plan *plan, jobq_pg__params *out)
@@ -9663,8 +9677,9 @@ static jobq_error jobq_pg__status_type(jobq_pg_worktable *w, PGconn *conn, jobq_
 {
     const char *values[2] = {w->table->name, w->columns[JOBQ_PG__ROLE_STATUS]->name};
     PGresult *res = PQexecParams(conn,
-                                 "SELECT CASE typtype WHEN 'e' THEN quote_ident(n.nspname) || '.' "
-                                 "|| quote_ident(typname) ELSE 'text' END FROM pg_attribute a "
+                                 "SELECT CASE WHEN typcategory <> 'E' THEN 'text' "
+                                 "WHEN typtype = 'e' THEN quote_ident(n.nspname) || '.' || "
+                                 "quote_ident(typname) ELSE '' END FROM pg_attribute a "
                                  "JOIN pg_type t ON t.oid = a.atttypid "
                                  "JOIN pg_namespace n ON n.oid = t.typnamespace "
                                  "WHERE attrelid = $1::regclass AND attname = $2",
@@ -9674,6 +9689,9 @@ static jobq_error jobq_pg__status_type(jobq_pg_worktable *w, PGconn *conn, jobq_
     if (PQntuples(res) == 1) jobq_pg__copy(w->type, sizeof w->type, PQgetvalue(res, 0, 0));
     else code = jobq_pg__table_error(w->table, error, conn, res);
     PQclear(res);
+    /* The server compares no domain over an enum with a word. */
+    if (code == JOBQ_OK && w->type[0] == '\0')
+        return jobq_pg__unfit(w->table, error, values[1], "a domain: a work table needs the enum");
     return code;
 }
 

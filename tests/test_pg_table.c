@@ -1689,6 +1689,23 @@ static void varchar_arrays_are_parameters(void **state)
     jobq_pg_table_close(t);
 }
 
+/* Without the 2 GB: only their size is looked at. */
+static void a_field_too_long_fails_before_libpq(void **state)
+{
+    static jobq_pg__args args;
+    int over;
+
+    (void)state;
+    for (over = 0; over < 2; over++) {
+        jobq_pg__args_init(&args);
+        jobq_pg__args_open(&args);
+        args.raw.size = (size_t)INT32_MAX + (size_t)over;
+        jobq_pg__args_shut(&args);
+        assert_int_equal(args.raw.failed, over);
+        assert_int_equal(args.lengths[0], over ? 0 : INT32_MAX);
+    }
+}
+
 /* -- tables of several -- */
 
 typedef struct part {
@@ -1841,6 +1858,7 @@ int main(void)
         T(create_many_is_all_or_none), T(update_where_skips_locked_rows),
         T(update_where_refuses_partitions_and_children), T(views_are_read),
         T(arrays_and_jsonb_contain), T(varchar_arrays_are_parameters),
+        T(a_field_too_long_fails_before_libpq),
         T(durations_and_null_as_zero),
         T(wrong_descriptions_are_told), T(works_without_a_handle_and_in_a_transaction),
         T(statements_are_prepared_once), T(unprepared_leaves_no_statement),

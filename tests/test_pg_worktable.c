@@ -480,6 +480,72 @@ static void reset_decides_as_jobq_h(void **state)
     }
 }
 
+/* Words of one's own, one stage or several; as text, and as an enum of the database. */
+typedef struct chore {
+    int64_t id;
+    int status;
+    int32_t retry_count;
+    jobq_pg_maybe_int64 retry_after, heartbeat;
+    jobq_str error_message;
+    int64_t created_at;
+} chore;
+
+static const char *const chore_words[] = {"to do", "doing", "drying", "putting-away", "done",
+                                          "broken", NULL};
+
+static const jobq_pg_column chore_columns[] = {
+    JOBQ_PG_COLUMN(chore, id, INT64, JOBQ_PG_KEY | JOBQ_PG_READ_ONLY),
+    JOBQ_PG_ENUM_COLUMN(chore, status, chore_words, 0),
+    JOBQ_PG_COLUMN(chore, retry_count, INT32, 0),
+    JOBQ_PG_COLUMN(chore, retry_after, TIMESTAMPTZ, JOBQ_PG_NULLABLE),
+    JOBQ_PG_COLUMN(chore, heartbeat, TIMESTAMPTZ, JOBQ_PG_NULLABLE),
+    JOBQ_PG_COLUMN(chore, error_message, TEXT, JOBQ_PG_NULLABLE),
+    JOBQ_PG_COLUMN(chore, created_at, TIMESTAMPTZ, JOBQ_PG_READ_ONLY), JOBQ_PG_COLUMNS_END};
+
+static const jobq_pg_table_desc chore_desc = {"jobq.chore", sizeof(chore), chore_columns, "chore",
+                                              NULL, false};
+
+/* A limit that was lowered ends what waits; why it failed before is still the reason. */
+static void reset_keeps_the_error_of_what_waits(void **state)
+{
+    int64_t count;
+
+    (void)state;
+    add("v1", "PENDING", 3);
+    RUN("UPDATE jobq.videos SET error_message = 'disk full'");
+    OK(jobq_pg_worktable_reset(leased, NULL, &count, &error));
+    assert_int_equal(count, 1);
+    assert_row("FAILED", 3, "error_message = 'disk full'");
+    empty(NULL);
+    add("v2", "EXTRACTION_IN_PROGRESS", 2);
+    OK(jobq_pg_worktable_reset(leased, NULL, &count, &error));
+    assert_row("FAILED", 3, "error_message = 'Max retries (3) exceeded: heartbeat lost'");
+}
+
+/* Of a text a domain is good; of an enum the server has no = for it. */
+static void a_domain_over_an_enum_is_refused(void **state)
+{
+    jobq_pg_worktable_desc d = {.words = chore_words, .stage_count = 2, .max_retries = 2};
+    jobq_pg_table_desc desc = chore_desc;
+    jobq_pg_worktable *w;
+    jobq_pg_table *table;
+
+    (void)state;
+    desc.name = "jobq.errand";
+    RUN("CREATE TYPE jobq.errand_words AS ENUM ('broken', 'done', 'to do', 'doing', 'drying', "
+        "'putting-away')");
+    RUN("CREATE DOMAIN jobq.errand_status AS jobq.errand_words");
+    RUN("CREATE TABLE jobq.errand (id bigserial PRIMARY KEY, status jobq.errand_status NOT NULL "
+        "DEFAULT 'to do', retry_count int NOT NULL DEFAULT 0, retry_after timestamptz, "
+        "heartbeat timestamptz, error_message text, created_at timestamptz NOT NULL "
+        "DEFAULT clock_timestamp())");
+    OK(jobq_pg_table_open(&table, pg, NULL, &desc, &error));
+    assert_int_equal(jobq_pg_worktable_open(&w, table, NULL, &d, &error), JOBQ_ERROR_INVALID);
+    assert_null(w);
+    assert_string_equal(error.field, "status");
+    jobq_pg_table_close(table);
+}
+
 /* One row that the description has no place for: the others stay as they were, whoever's
  * transaction it is. */
 static void an_unreadable_row_gives_the_batch_back(void **state)
@@ -637,31 +703,6 @@ static void bad_arguments_are_refused(void **state)
     assert_int_equal(jobq_pg_worktable_open(&w, videos, NULL, &d, &error), JOBQ_ERROR_INVALID);
     assert_null(w);
 }
-
-/* Words of one's own, one stage or several; as text, and as an enum of the database. */
-typedef struct chore {
-    int64_t id;
-    int status;
-    int32_t retry_count;
-    jobq_pg_maybe_int64 retry_after, heartbeat;
-    jobq_str error_message;
-    int64_t created_at;
-} chore;
-
-static const char *const chore_words[] = {"to do", "doing", "drying", "putting-away", "done",
-                                          "broken", NULL};
-
-static const jobq_pg_column chore_columns[] = {
-    JOBQ_PG_COLUMN(chore, id, INT64, JOBQ_PG_KEY | JOBQ_PG_READ_ONLY),
-    JOBQ_PG_ENUM_COLUMN(chore, status, chore_words, 0),
-    JOBQ_PG_COLUMN(chore, retry_count, INT32, 0),
-    JOBQ_PG_COLUMN(chore, retry_after, TIMESTAMPTZ, JOBQ_PG_NULLABLE),
-    JOBQ_PG_COLUMN(chore, heartbeat, TIMESTAMPTZ, JOBQ_PG_NULLABLE),
-    JOBQ_PG_COLUMN(chore, error_message, TEXT, JOBQ_PG_NULLABLE),
-    JOBQ_PG_COLUMN(chore, created_at, TIMESTAMPTZ, JOBQ_PG_READ_ONLY), JOBQ_PG_COLUMNS_END};
-
-static const jobq_pg_table_desc chore_desc = {"jobq.chore", sizeof(chore), chore_columns, "chore",
-                                              NULL, false};
 
 static void assert_chores(const char *wanted)
 {
@@ -855,7 +896,8 @@ int main(void)
         T(failing_for_good), T(release_counts_nothing), T(every_status_and_verb),
         T(stale_writers_are_lost), T(stale_writers_are_lost_without_lease_columns),
         T(heartbeats_keep_a_row), T(reset_counts_and_ends), T(reset_decides_as_jobq_h),
-        T(a_killed_claimer_loses_its_row), T(an_unreadable_row_gives_the_batch_back),
+        T(a_killed_claimer_loses_its_row), T(reset_keeps_the_error_of_what_waits),
+        T(a_domain_over_an_enum_is_refused), T(an_unreadable_row_gives_the_batch_back),
         T(claims_outlive_what_was_prepared), T(a_claim_not_committed_has_no_rows),
         T(looking_takes_nothing), T(bad_arguments_are_refused),
         T(words_of_ones_own), T(looking_orders_numbers), T(partitions_are_refused),

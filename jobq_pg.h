@@ -10662,6 +10662,26 @@ static jobq_error jobq_pg__copy_in(jobq_pg *pg, PGconn *conn, const jobq_pg_job 
                              error);
 }
 
+/* Where the rows are committed already this may fail, and it is no failure: whoever took it for one
+ * would write them all again. Workers find them by themselves. */
+static jobq_error jobq_pg__copy_wake(jobq_pg *pg, PGconn *conn, int32_t queue, size_t count,
+                                     jobq_pg_error *error)
+{
+    bool committed = PQtransactionStatus(conn) == PQTRANS_IDLE;
+    jobq_pg__params p;
+    PGresult *res;
+
+    memset(&p, 0, sizeof p);
+    jobq_pg__add_int(&p, queue, 4);
+    jobq_pg__add_int(&p, (int64_t)count, 4);
+    res = jobq_pg__exec(pg, conn, JOBQ_PG__WAKE, &p, error);
+    PQclear(res);
+    if (res != NULL) return JOBQ_OK;
+    if (!committed) return error->code;
+    jobq_pg__log(pg, JOBQ_PG_WARNING, "written, but nobody was woken: %s", error->message);
+    return JOBQ_OK;
+}
+
 static jobq_error jobq_pg__copy_all(jobq_pg *pg, PGconn *conn, const jobq_pg_job *jobs,
                                     size_t count, jobq_pg__kinds *k, jobq_pg_error *error)
 {
@@ -10695,13 +10715,7 @@ static jobq_error jobq_pg__copy_all(jobq_pg *pg, PGconn *conn, const jobq_pg_job
     if (code == JOBQ_OK)
         code = jobq_pg__copy_in(pg, conn, jobs, count, queue, k->index, now, error);
     if (code != JOBQ_OK || jobs[0].quiet) return code;
-    memset(&p, 0, sizeof p);
-    jobq_pg__add_int(&p, queue, 4);
-    jobq_pg__add_int(&p, (int64_t)count, 4);
-    res = jobq_pg__exec(pg, conn, JOBQ_PG__WAKE, &p, error);
-    if (res == NULL) return error->code;
-    PQclear(res);
-    return JOBQ_OK;
+    return jobq_pg__copy_wake(pg, conn, queue, count, error);
 }
 
 JOBQ_API jobq_error jobq_pg_enqueue_copy(jobq_pg *pg, PGconn *conn, const jobq_pg_job *jobs,
@@ -10725,10 +10739,9 @@ JOBQ_API jobq_error jobq_pg_enqueue_copy(jobq_pg *pg, PGconn *conn, const jobq_p
     if (!jobq_pg__kinds_of(&kinds, jobs, count)) code = jobq_pg__no_memory(error);
     else code = jobq_pg__borrow(pg, conn, &mine, error);
     if (conn == NULL) conn = mine;
-    own = code == JOBQ_OK && PQtransactionStatus(conn) == PQTRANS_IDLE;
-    if (own) {
-        code = jobq_pg__command(conn, pg->pooled || pg->odd ? JOBQ_PG__BEGIN : "BEGIN", error);
-    }
+    own = code == JOBQ_OK && (pg->pooled || pg->odd) &&
+          PQtransactionStatus(conn) == PQTRANS_IDLE;
+    if (own) code = jobq_pg__command(conn, JOBQ_PG__BEGIN, error);
     if (code == JOBQ_OK) code = jobq_pg__copy_all(pg, conn, jobs, count, &kinds, error);
     if (own && code == JOBQ_OK) code = jobq_pg__command(conn, "COMMIT", error);
     else if (own) PQclear(PQexec(conn, "ROLLBACK"));

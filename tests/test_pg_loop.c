@@ -411,27 +411,26 @@ static int turns_of_a(jobq_pg *other)
     return count;
 }
 
-/* One thread works two schemas in turn, and goes on with one while the other's server is away. */
 /* Health, asked by another thread while desc.connect is called. */
 static jobq_pg_worker *asked_worker;
-static int asked, answered_late;
+static int answers, answered_late;
 
 static void *asks_health(void *unused)
 {
     jobq_pg_worker_health(asked_worker, NULL);
-    ADD(asked);
+    ADD(answers);
     return unused;
 }
 
 static bool connect_asks(void *user, jobq_pg_dial *dial)
 {
-    int before = GET(asked);
+    int before = GET(answers);
     pthread_t thread;
 
     (void)user;
     if (asked_worker == NULL || dial->worker == NULL) return true;
     pthread_create(&thread, NULL, asks_health, NULL);
-    if (!reaches(5, &asked, before + 1)) ADD(answered_late);
+    if (!reaches(5, &answers, before + 1)) ADD(answered_late);
     pthread_detach(thread);
     return true;
 }
@@ -455,7 +454,7 @@ static void connect_may_ask_for_health(void **unused)
     enqueue_count(1);
     while (runs == 0 && GET(answered_late) == 0) turn(100000);
     assert_int_equal(GET(answered_late), 0);
-    assert_true(GET(asked) > 0);
+    assert_true(GET(answers) > 0);
     jobq_pg_worker_stop(asked_worker);
     assert_int_equal(jobq_pg_worker_wait(asked_worker, NULL), JOBQ_OK);
     freed(asked_worker);
@@ -463,6 +462,7 @@ static void connect_may_ask_for_health(void **unused)
     jobq_pg_close(handle);
 }
 
+/* One thread works two schemas in turn, and goes on with one while the other's server is away. */
 static void schemas_share_a_thread_and_one_that_is_down_holds_nobody_up(void **unused)
 {
     static int names[2] = {0, 1};
@@ -535,7 +535,7 @@ static void no_step_waits_for_a_silent_server(void **unused)
 }
 
 /* A worker whose handler has worked for two and a half leases, and asked meanwhile. */
-static jobq_pg_worker *asked(int64_t lease_us)
+static jobq_pg_worker *asks_long(int64_t lease_us)
 {
     jobq_pg_handler h = handler_of("q", "k", patient);
     jobq_pg_worker_desc d = work_of(&h, 1);
@@ -555,12 +555,12 @@ static jobq_pg_worker *asked(int64_t lease_us)
 static void a_handler_that_asks_keeps_the_lease(void **unused)
 {
     int64_t lease_us = SECOND;
-    jobq_pg_worker *w = asked(lease_us);
+    jobq_pg_worker *w = asks_long(lease_us);
 
     (void)unused;
     while (stop_seen != JOBQ_STOP_NONE && lease_us < 4 * SECOND) {
         freed(w); /* a loaded machine may have paused for longer than the lease */
-        w = asked(lease_us *= 2);
+        w = asks_long(lease_us *= 2);
     }
     assert_true(turns_to(20, 1, ended_jobs));
     assert_int_equal(stop_seen, JOBQ_STOP_NONE);

@@ -237,7 +237,7 @@ static void sessions_that_begin_read_only_work(void **unused)
 /* Behind a pooler nothing is said to the session: each statement says it, housekeeping too. */
 static void housekeeping_works_in_sessions_that_begin_read_only(void **unused)
 {
-    char conninfo[300];
+    char conninfo[300] = "";
     jobq_pg_handler h = handler_of("q", "k", works);
     jobq_pg_worker_desc d = work_of(&h, 1);
     jobq_pg_desc desc = desc_of(conninfo);
@@ -283,7 +283,7 @@ static void a_full_server_is_named_once(void **unused)
 {
     jobq_pg_handler h = handler_of("q", "k", works);
     jobq_pg_worker_desc d = work_of(&h, 1);
-    char conninfo[200];
+    char conninfo[200] = "";
     jobq_pg_desc desc = desc_of(conninfo);
     jobq_pg_error error;
     jobq_pg *handle, *second;

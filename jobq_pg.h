@@ -513,7 +513,7 @@
  *                           Numbering less often, 10 or 30 ms apart, changes nothing, nor do
  *                           generic plans. A server whose log has no old segments spends a sixth
  *                           on filling new ones with zeros
- *     a program's size      440 KB stripped with everything in it, 110 of them SQL, 35 the tables
+ *     a program's size      450 KB stripped with everything in it, 110 of them SQL, 35 the tables
  *                           to unwind; JOBQ_STATIC drops what is not used: 280 for a worker.
  *                           Taken back: copies of small helpers where they are called (20 KB), an
  *                           address for each statement of SQL (4) or each line (60). Not taken:

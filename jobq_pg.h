@@ -650,7 +650,8 @@ JOBQ_API void jobq_pg_close(jobq_pg *pg);
  * back. */
 JOBQ_API jobq_error jobq_pg_acquire(jobq_pg *pg, PGconn **conn, jobq_pg_error *error);
 
-/* jobq_pg_release -- gives it back. A transaction left open is rolled back. */
+/* jobq_pg_release -- gives it back. A transaction left open is rolled back; a connection left in
+ * pipeline mode, or in another encoding than UTF8, is closed. */
 JOBQ_API void jobq_pg_release(jobq_pg *pg, PGconn *conn);
 
 /* jobq_pg_schema -- the schema's name as an identifier, quoted where it must be. */
@@ -719,7 +720,7 @@ JOBQ_API jobq_error jobq_pg_enqueue_many(jobq_pg *pg, PGconn *conn, const jobq_p
  *         table.
  * Tx      joins yours; NULL conn: the pool, committed.
  * SQL     bulk, COPY, wake
- * Errors  as jobq_pg_enqueue_many.
+ * Errors  as jobq_pg_enqueue_many. Committed, but nobody could be woken: none, and the log says so.
  */
 JOBQ_API jobq_error jobq_pg_enqueue_copy(jobq_pg *pg, PGconn *conn, const jobq_pg_job *jobs,
                                          size_t count, jobq_pg_error *error);

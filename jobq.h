@@ -69,7 +69,7 @@
  *     JOBQ_LOOP_CLAIMS     claims with unsettled jobs that one loop may hold        (default: 512)
  *     JOBQ_LOOP_QUEUES     queues that one loop may serve                  (default: 16)
  *     JOBQ_LOOP_THREADS    handlers that one loop may run at once          (default: 1024)
- *     JOBQ_LOOP_KINDS      foreign kinds that one loop remembers           (default: 64)
+ *     JOBQ_LOOP_KINDS      kinds that one loop may have handlers for       (default: 256)
  *     JOBQ_LOOP_WATCHED    late workers that one loop watches              (default: 32)
  *     JOBQ_LOOP_PARTITIONS partitions of outboxes that one loop works      (default: 64)
  *     JOBQ_LOOP_BATCH      messages of one delivery                        (default: 1000)
@@ -117,7 +117,7 @@
  *     running -> ready     [release]     jobq__on_release   attempt given back, runs at once
  *     running -> ready     [park]        jobq__on_release   no handler for its kind: waits for one
  *     running -> ready     [crash]       jobq__on_crash     its worker died
- *     running -> failed    [crash]       jobq__on_crash     the crash that reaches max_crashes
+ *     running -> failed    [crash]       jobq__on_crash     it ran alone, max_crashes times
  *     running -> running   [cancel]      jobq__on_cancel    a request, which the handler may heed
  *     failed  -> ready     [revive]      jobq__on_revive    attempt and crash 0
  *   Every other pair of state and event is JOBQ_ERROR_TRANSITION. waiting is reserved.
@@ -128,18 +128,22 @@
  *   succeeded, cancelled   Final.
  *   failed      Final, until an operator revives it.
  *
- *   Laws. jobq_job_check() asserts the first five; tests attack all of them.
+ *   Laws. jobq_job_check() asserts the first five, and that only a suspect is marked alone; tests
+ *   attack all of them.
  *   (1) 0 <= stage < stages <= JOBQ_STAGES_MAX.
  *   (2) A job bears a token exactly while it is running.
  *   (3) A running job has attempt >= 1.
  *   (4) attempt and crash are never negative. A claim raises the attempt; snooze, release, park and
- *       the crash of a job that was no suspect give it back.
+ *       the death of a worker give it back, except to a job that ran alone.
  *   (5) A cancel request stands only on a running job.
- *   (6) A dead worker held many innocent jobs. Those that were no suspects go back, and become
- *       suspects. A worker runs at most one suspect at a time, in a claim of its own; if a worker
- *       dies with a suspect running, that suspect's attempt stays and its crash count rises; at
- *       max_crashes it is failed. A suspect whose attempt ends in any other way is a suspect no
- *       more; released or parked, it stays one.
+ *   (6) A crash is counted only by evidence. A dead worker held many jobs, and one death does not
+ *       tell which of them killed it. They all go back with their attempt; those that were no
+ *       suspects become suspects. A worker runs at most one suspect at a time, in a claim of its
+ *       own, beside other work. A suspect whose worker dies is marked alone: from then on only a
+ *       worker that holds nothing else claims it, and takes no job and no message until it has
+ *       ended. If a worker dies with such a job, its attempt stays and its crash count rises; at
+ *       max_crashes it is failed. A suspect whose attempt ends in any other way loses both marks;
+ *       released or parked, it keeps them.
  *   (7) A job that would go back to ready after a cancel request is cancelled. Success is success.
  *   (8) An event about a claimed job that bears another token changes nothing: it is lost.
  *   (9) max_attempts N is reached by the N-th failed attempt. Its error reads
@@ -198,29 +202,37 @@
  *     heartbeat every heartbeat_us; an idle worker's looks for jobs in the same statement. The
  *               lease is counted locally from before its last accepted heartbeat was sent; no
  *               handler starts, and running ones are told to stop, before it can expire
- *     rescue    only what this worker itself has seen standing still for a whole lease, while alive
+ *     rescue    only what this worker itself has seen standing still for a whole lease, while
+ *               alive; before anything else where workers die young: law (18)
  *     suspects  one at a time, each on a thread that is kept free for it: it runs at once, and does
  *               not wait for ever behind what is fetched ahead
+ *     alone     a job that must run alone is claimed as soon as the worker holds nothing. If one
+ *               has been ready for a lease, the worker takes nothing new until it holds nothing
  *     sleep     announced after 100 ms idle, withdrawn after 1 s busy; looks after 1, 2, 4, 8 ...
  *               ms close the gap in between
  *     lost      a claim without answer is recovered or burned under its own number; results without
  *     answers   answer are sent again, and "lost" is then an expected answer
  *     relaxed   claims, acknowledgements of messages and the announcement of sleep are committed
- *               without waiting for the disk, as is numbering by who holds no partition; whatever
- *               ends a job, takes a partition or reads on to numbers not on disk yet waits
+ *               without waiting for the disk. A commit that ends a job, takes a partition or gives
+ *               messages their numbers waits
  *
  *   (17) A server that crashes forgets no more than its last relaxed commits. A job claimed there
  *        is ready again and its old worker is told lost; messages acknowledged there come again,
  *        with the same numbers, under the same hold: nobody else has them sooner than a lease
- *        later. No number is forgotten whose message was handed out.
+ *        later. A number is on the disk before its message is handed out.
+ *   (18) Rescue happens even if every worker dies young. If the first news of a worker tell of
+ *        three or more workers whose lease is over and that still hold jobs, it claims no job and
+ *        reads no message until it has watched them for their lease and has rescued them, or they
+ *        have beaten again. It waits no longer than two leases of its own.
  *
  *
  * THE OUTBOX AND ITS PARTITIONS
  *
- * A queue may have partitions. A message is written in its producer's transaction, numbered after
- * that has committed (1, 2, 3 ... in each partition, without a gap), and delivered in that order,
- * at least once, a batch at a time, by whoever holds the partition's lease. The relay is the part
- * of jobq_loop that does this: a small machine for each partition, in relay.parts.
+ * A queue may have partitions. A message is written in its producer's transaction. After that has
+ * committed, the worker that holds the partition's lease numbers it when it reads it (1, 2, 3 ...
+ * in each partition, without a gap). A number never changes. Messages are delivered in that order,
+ * at least once, a batch at a time. The relay is the part of jobq_loop that does this: a small
+ * machine for each partition, in relay.parts.
  *
  *                          a look found messages,
  *               .------.   a pause is over, a holder     .---------.   nothing there, or
@@ -259,9 +271,14 @@
  *        their worker kills the messages beside it no second time.
  *   (16) Nobody holds a partition that has nothing to deliver; an idle look writes nothing.
  *
- * A retry's backoff stands in the partition's row, so it holds for all workers; PartitionMode
- * stands there too. A worker holds no more partitions than it has threads, half of that while jobs
+ * A retry's backoff is stored in the partition's row, so it holds for all workers; PartitionMode is
+ * stored there too. A worker holds no more partitions than it has threads, half of that while jobs
  * wait.
+ *
+ * There may be more partitions than relay.parts has places. A LOOK lists a page of those that have
+ * messages, and the next one goes on where places ran out. A partition that cannot be read yet
+ * gives its place to one that can. While others wait, a partition is given up after 100 ms. So each
+ * partition with messages gets its turn.
  *
  *
  * ERRORS  Functions that read outside data return a jobq_error; programmer errors (NULL descriptors
@@ -308,7 +325,7 @@
 #define JOBQ_LOOP_THREADS 1024
 #endif
 #ifndef JOBQ_LOOP_KINDS
-#define JOBQ_LOOP_KINDS 64
+#define JOBQ_LOOP_KINDS 256
 #endif
 #ifndef JOBQ_LOOP_WATCHED
 #define JOBQ_LOOP_WATCHED 32
@@ -514,6 +531,7 @@ JOBQ_API int64_t jobq_backoff_delay(const jobq_backoff *backoff, uint32_t n, uin
 
 #define JOBQ_STAGES_MAX 16
 #define JOBQ_PRIORITY_MAX 9
+#define JOBQ_STRAYS_MAX 256  /* see jobq_loop_kinds */
 #define JOBQ_NEVER INT64_MAX /* an instant, or a delay, that does not come */
 
 /* id, letter in the database, name. */
@@ -570,7 +588,7 @@ typedef enum jobq_outcome {
 /* Policy of a queue. Zero fields mean default; jobq_policy_defaults fills them. */
 typedef struct jobq_policy {
     int32_t max_attempts;      /* failed attempts that end a job (default 20) */
-    int32_t max_crashes;       /* crashes as a suspect that end a job (default 3) */
+    int32_t max_crashes;       /* crashes while it ran alone that end a job (default 3) */
     int64_t timeout_us;        /* a handler's time (default none) */
     jobq_backoff backoff;      /* between attempts (default quick) */
     bool attempts_span_stages; /* attempts count over all stages (default: per stage) */
@@ -584,15 +602,17 @@ typedef struct jobq_job {
     int64_t run_at_us;      /* store's clock; JOBQ_NEVER: parked */
     int64_t enqueued_at_us; /* store's clock */
     int64_t timeout_us;     /* its own time limit (0: the queue's) */
+    int64_t bytes;          /* of payload and headers, as they were sent (0: not known) */
     int32_t queue;          /* the store's id of the queue */
     int32_t kind;           /* the store's id of the kind */
     int32_t attempt;        /* attempts begun in this stage, the running one included */
-    int32_t crash;          /* times its worker died while it ran as a suspect */
+    int32_t crash;          /* times its worker died while it ran alone */
     int32_t max_attempts;   /* its own limit (0: the queue's) */
     int16_t stage;          /* 0 is the first */
     int16_t stages;         /* 1 to JOBQ_STAGES_MAX */
     int16_t priority;       /* 0 to 9, smaller runs first */
     bool suspect;           /* was running when its worker died */
+    bool alone;             /* ... and again as a suspect: it must run alone now */
     bool cancel_requested;
     jobq_state state;
 } jobq_job;
@@ -624,6 +644,7 @@ typedef struct jobq_decision {
     int32_t crash;
     int16_t stage;
     bool suspect;
+    bool alone;
     bool cancel_requested;
     bool keep_run_at; /* run_at is not touched (claim, cancel request, ends) */
     jobq_reason reason;
@@ -844,8 +865,8 @@ typedef enum jobq_profile {
 
 typedef enum jobq_role {
     JOBQ_ROLE_PROCESSOR,  /* reads and acknowledges */
-    JOBQ_ROLE_SEQUENCER,  /* numbers */
-    JOBQ_ROLE_RECLAIMER,  /* frees the space of what is acknowledged */
+    JOBQ_ROLE_SEQUENCER,  /* numbers: here a processor does, when it reads */
+    JOBQ_ROLE_RECLAIMER,  /* frees the space of what is acknowledged: here VACUUM does */
     JOBQ_ROLE_RECONCILER, /* looks for what nobody told of */
     JOBQ_ROLE_COUNT
 } jobq_role;
@@ -867,8 +888,7 @@ typedef struct jobq_tuning {
 } jobq_tuning;
 
 /* jobq_tuning_of -- the constants of a role in a profile. Leases of the seed's profiles: 30 s,
- * headroom 2 s, budget 28 s. A receiver takes the processor's; the other roles are for programs
- * that drive numbering and reclaim by hand: a worker has sequence_max, reclaim_rows, poll_us. */
+ * headroom 2 s, budget 28 s. A receiver takes the processor's; a worker needs no other. */
 JOBQ_API jobq_tuning jobq_tuning_of(jobq_profile profile, jobq_role role);
 
 /* jobq_tuning_defaults -- the tuning with its zero fields filled. NULL: quick's processor. */
@@ -1097,11 +1117,9 @@ typedef struct jobq_loop_config {
     int64_t grace_us;     /* for running handlers at a stop (default 30 s) */
     int64_t answer_us;    /* longest wait for a statement's answer (default a third of the lease) */
     int64_t prune_us;     /* between housekeeping, at most (default 10 min) */
-    int64_t vacuum_rows;  /* jobs ended and messages numbered here, after which the tables that they
-                             left are vacuumed (default 100,000) */
+    int64_t vacuum_rows;  /* jobs ended and messages acknowledged here, after which the tables that
+                             they left are vacuumed (default 100,000) */
     int64_t jobs_max;     /* stop after so many jobs were started (default: never) */
-    int32_t sequence_max; /* messages numbered by a statement (default 1000) */
-    int64_t reclaim_rows; /* messages done here, after which space is reclaimed (default 10,000) */
     uint32_t message_queues; /* bit i: the messages of queue number i are worked (default none) */
     uint32_t jobless_queues; /* bit i: the jobs of queue number i are not (default none) */
     jobq_tuning tuning[JOBQ_LOOP_QUEUES]; /* of queue number i's messages (default quick) */
@@ -1117,23 +1135,28 @@ typedef enum jobq_action_kind {
     JOBQ_ACTION_DISCONNECT, /* an answer is overdue -> jobq_loop_disconnected */
     JOBQ_ACTION_REGISTER,   /* worker -> jobq_loop_registered */
     JOBQ_ACTION_POLICIES,   /* -> jobq_loop_policy for each queue, then jobq_loop_answered */
-    JOBQ_ACTION_CLAIM,      /* number, limit, suspects, sweep -> jobq_loop_job, jobq_loop_claimed */
-    JOBQ_ACTION_RECOVER,    /* worker, number -> jobq_loop_job for each, then jobq_loop_recovered */
+    JOBQ_ACTION_CLAIM,      /* number, limit, bytes, suspects, alone, sweep -> jobq_loop_job for
+                               each (or jobq_loop_named), then jobq_loop_claimed */
+    JOBQ_ACTION_RECOVER,    /* worker, number, limit -> jobq_loop_recovered */
     JOBQ_ACTION_COMPLETE,   /* slots of jobq_loop_sent -> jobq_loop_unsettled, jobq_loop_flushed */
     JOBQ_ACTION_SETTLE,     /* the same, with each slot's decision */
     JOBQ_ACTION_HEARTBEAT,  /* numbers of jobq_loop_settled -> jobq_loop_beat */
-    JOBQ_ACTION_RESCUE,     /* worker, beat -> jobq_loop_rescued */
+    JOBQ_ACTION_RESCUE,     /* worker, beat, limit (claims) -> jobq_loop_rescued */
     JOBQ_ACTION_SLEEP,      /* asleep -> jobq_loop_answered */
-    JOBQ_ACTION_UNPARK,     /* number is the kind -> jobq_loop_unparked */
-    JOBQ_ACTION_PRUNE,      /* -> jobq_loop_answered */
+    JOBQ_ACTION_UNPARK,     /* number is the kind; limit -> jobq_loop_unparked */
+    JOBQ_ACTION_PRUNE,      /* limit -> jobq_loop_answered */
     JOBQ_ACTION_VACUUM,     /* -> jobq_loop_answered; this and PRUNE may take their time */
     JOBQ_ACTION_DEREGISTER, /* worker -> jobq_loop_answered */
     JOBQ_ACTION_REMAIN,     /* -> jobq_loop_remains */
-    JOBQ_ACTION_SEQUENCE,   /* limit -> jobq_loop_backlog for each partition, jobq_loop_sequenced */
-    JOBQ_ACTION_READ,       /* slot is the part: worker, number, limit, handed -> jobq_loop_read */
-    JOBQ_ACTION_ACK,        /* slot: its plan and outcomes; limit: read on -> jobq_loop_acked */
+    JOBQ_ACTION_SET_ASIDE,  /* number is the job; bytes -> jobq_loop_set_aside */
+    JOBQ_ACTION_LOOK,       /* writes nothing: of the partitions that have messages, the first limit
+                               whose id is greater than number, in the order of their ids ->
+                               jobq_loop_backlog for each, then jobq_loop_looked */
+    JOBQ_ACTION_READ,       /* slot is the part: worker, number, limit, bytes, handed; aside ->
+                               jobq_loop_read */
+    JOBQ_ACTION_ACK,        /* slot: its plan and outcomes; limit > 0: reads on, at most so many
+                               messages, and bytes -> jobq_loop_acked */
     JOBQ_ACTION_RENEW,      /* slot -> jobq_loop_renewed */
-    JOBQ_ACTION_RECLAIM,    /* -> jobq_loop_answered; may take its time */
     JOBQ_ACTION_ABANDON,    /* slot: its handler overran; cut its connection, replace its thread;
                                messages: slot is the part -> jobq_loop_delivered or _committed */
     JOBQ_ACTION_EXIT,       /* done */
@@ -1147,11 +1170,22 @@ typedef struct jobq_action {
     int64_t number;
     int64_t beat;
     int64_t handed; /* READ: the latest claim whose delivery reached a handler here */
-    int32_t limit;
+    int64_t acked;  /* READ, aside */
+    int64_t bytes;  /* CLAIM: payloads of all jobs together, but at least one job; 0: claim nothing
+                       and name the first. SET_ASIDE: a job as large as this can be sent. READ, ACK:
+                       payloads of all messages read, but at least one message */
+    int32_t limit;  /* rows that the statement may carry */
     int32_t slot;
     bool messages;  /* ABANDON */
     bool suspects;
-    bool sweep;  /* CLAIM: without lower bounds */
+    bool alone;  /* CLAIM: and of them one that must run alone */
+    bool sweep;  /* CLAIM: without lower bounds. LOOK: also for messages below the bound up to which
+                    a partition is known to be empty. READ, ACK: reads from the beginning, whatever
+                    that bound says */
+    bool aside;  /* READ: the message after acked cannot be read. If it still is the next, it
+                    becomes a dead letter unread, and the partition is given up, in one
+                    transaction */
+    bool bare;   /* ACK: without the texts that handlers gave, because the server refused them */
     bool look;   /* CLAIM: when empty, tell when the next job is due */
     bool asleep; /* SLEEP */
     bool claim;  /* HEARTBEAT: and a CLAIM (number, limit ...) in one statement; beat, then
@@ -1182,6 +1216,7 @@ typedef struct jobq_slot {
     jobq_decision decision;
     int64_t since_mono_us;    /* when it came into its state */
     int64_t deadline_mono_us; /* running: when its time is up (JOBQ_NEVER: never) */
+    int64_t bytes;            /* of its job and its result, as a flush carries them */
     int32_t next;             /* link of the list it is in; -1: last */
     int32_t position;         /* running: its place in running[] */
     int32_t entry;            /* its claim in claims[] */
@@ -1189,7 +1224,7 @@ typedef struct jobq_slot {
     jobq_slot_state state;
     bool verify;              /* settled by its handler, so it says: lost is hoped for */
     bool resent;              /* was sent before, without an answer: lost is no surprise */
-    bool refused;             /* the database would not take what its handler made of it */
+    uint8_t refused;          /* results of it that the database would not take */
     bool cancel;              /* a cancel request that came after it was claimed */
 } jobq_slot;
 
@@ -1208,6 +1243,8 @@ typedef struct jobq_claim {
     int32_t open;
     jobq_claim_state state;
     bool suspects;
+    bool alone;
+    bool left; /* a result was given up: its row stays, so that a rescuer finds the job */
 } jobq_claim;
 
 /* A late worker, as this loop has seen it. */
@@ -1250,7 +1287,18 @@ typedef enum jobq_phase {
 typedef struct jobq_loop_stats {
     int64_t claims, empty_claims, claimed, started, flushed, succeeded, retried, failed, cancelled,
         released, lost, abandoned, heartbeats, rescued, reconnects, deaths;
+    int64_t aside;   /* jobs that could not be sent and became failed */
+    int64_t refused; /* results that the database would not take: settled without their content */
+    int64_t left;    /* jobs given up, because no result of theirs was taken: left to be rescued */
 } jobq_loop_stats;
+
+/* What one statement of a kind may carry. No statement is repeated unchanged for ever: after a
+ * failure, or when no answer comes, the next one is half as large, and it grows again slowly. */
+typedef struct jobq_budget {
+    int64_t bytes; /* of payloads and errors; the first row is carried whatever its size */
+    int32_t rows;
+    int32_t alone; /* failures in a row of a single row, while the server answered the rest */
+} jobq_budget;
 
 /* ---- the relay: the loop's part for messages ------------------------------------------------- */
 
@@ -1273,13 +1321,15 @@ typedef struct jobq_holder {
     int64_t lease_us;
 } jobq_holder;
 
-/* A partition with something to read, as a SEQUENCE finds it. */
+/* A partition with something to read, as a LOOK finds it. */
 typedef struct jobq_backlog {
     int64_t id;
     int32_t queue;   /* the store's id */
     int32_t number;  /* in its queue: 0, 1, 2 ... */
-    int64_t waiting; /* messages numbered and not acknowledged */
+    int64_t acked;   /* everything up to this seq is done */
+    int64_t waiting; /* > 0: messages wait; the store need not count them all */
     int64_t due_us;  /* > 0: its backoff lasts so long */
+    bool below;      /* a sweep found some below the partition's bound: only a sweep reads them */
     jobq_holder holder;
 } jobq_backlog;
 
@@ -1290,6 +1340,8 @@ typedef struct jobq_reading {
     int64_t lost;       /* the end of the delivery that its holder did not survive; 0: none */
     int64_t due_us;     /* > 0: its backoff lasts so long */
     int32_t count;      /* messages read: acked + 1 ... */
+    bool cut;           /* their bytes were the reason to stop: more are there */
+    bool aside;         /* the next message is a dead letter now, and the partition given up */
     bool busy;          /* someone has the row locked */
     jobq_holder holder; /* somebody else has it */
 } jobq_reading;
@@ -1301,55 +1353,74 @@ typedef struct jobq_part {
     int64_t claim;
     int64_t due_mono_us;      /* AWAY: when to read (JOBQ_NEVER: no reason). FINISHED: not before */
     int64_t sent_mono_us;     /* READING, ACKING */
+    int64_t taken_mono_us;    /* the READ that took it was sent */
     int64_t lease_mono_us;    /* the lease, counted locally, less the headroom, ends */
     int64_t budget_mono_us;   /* RUNNING: the delivery's time is up */
-    int64_t watch_mono_us;    /* holder stands unchanged since */
     int64_t paced_mono_us;    /* AWAY: not before, whatever a look says */
     int64_t handed;           /* the latest claim whose delivery reached a handler */
+    int64_t acked;            /* as the latest LOOK saw it; -1: none has */
     int64_t renew_mono_us;    /* RUNNING: the next renewal */
     int64_t pace_us;
     int64_t lost;             /* as in jobq_reading */
-    jobq_holder holder;       /* AWAY: who was last seen to have it */
+    jobq_holder holder;       /* READING: it is taken over from this one; worker 0: from nobody */
     jobq_cursor cursor;       /* before the delivery */
     jobq_plan plan;           /* FINISHED on */
-    uint64_t turn;            /* QUEUED: the order of coming */
+    uint64_t turn;            /* QUEUED: the order of coming. READING, ACKING: of sending */
+    jobq_budget budget;       /* what a read may carry */
     uint32_t generation;      /* counts the deliveries */
     uint32_t failures;        /* errors in a row */
     int32_t queue;            /* the index in queues[] */
     int32_t number;
     int32_t size, count, given;
+    int32_t refused;          /* FINISHED: ACKs that read on nothing and failed all the same */
     jobq_part_state state;
     bool on;                  /* ACKING: and reading on, under the same token */
     bool resent;              /* ACK: was sent before, without an answer: lost is no surprise */
     bool renewing;            /* RENEW is on its way */
     bool abandoned;           /* its handler was */
-    bool suspect;             /* taken from a worker that died, and nothing acknowledged since */
+    bool suspect;             /* taken from a worker that died, and nothing acknowledged since.
+                                 AWAY: it is to be */
+    bool below;               /* its next read is a sweep */
     uint8_t outcomes[JOBQ_LOOP_BATCH];
 } jobq_part;
 
+/* A partition that another worker holds. Only a holder that this loop has seen unchanged for a
+ * whole lease, by its own clock, may be dead. */
+typedef struct jobq_watch {
+    int64_t id; /* 0: a free place */
+    jobq_holder holder;
+    int64_t since_mono_us; /* seen with this holder, unmoved, since */
+    int64_t due_mono_us;   /* when to take it over */
+    int32_t queue, number;
+    bool moved; /* the holder was seen to live, so the place may go to another partition */
+} jobq_watch;
+
+/* crowded: LOOKs that found a partition to read, and all places taken by others to read. */
 typedef struct jobq_relay_stats {
-    int64_t sequences, numbered, reads, delivered, succeeded, dead, retried, lost, renewals,
-        takeovers;
+    int64_t looks, crowded, reads, delivered, succeeded, dead, retried, lost, renewals, takeovers,
+        aside; /* messages that could not be read */
 } jobq_relay_stats;
 
 typedef struct jobq_relay {
     jobq_relay_stats stats;
-    int64_t sequence_mono_us; /* next SEQUENCE */
-    int64_t sweep_mono_us;    /* next SEQUENCE that looks at everything */
-    int64_t look_us;          /* wait after one that found nothing; doubles */
-    int64_t linger_us;        /* wait after a short one; doubles */
+    int64_t look_mono_us;     /* next LOOK */
+    int64_t sweep_mono_us;    /* next round of LOOKs that sweep */
+    int64_t look_us;          /* wait after a round that found nothing; doubles */
+    int64_t linger_us;        /* wait after one that found something; doubles */
     int64_t idle_mono_us;     /* without messages since (JOBQ_NEVER: busy) */
     int64_t busy_mono_us;     /* with messages since (JOBQ_NEVER: idle) */
-    int64_t reclaim_mono_us;  /* next RECLAIM, when something was acknowledged */
-    int64_t reclaim_rows;     /* messages done since the last one */
+    int64_t missed_mono_us;   /* a partition that has no place can be read then */
+    int64_t after;            /* the next LOOK lists greater ids; 0: a new round of all begins */
     uint64_t turn;
     int32_t count;            /* parts[0 .. count) were ever used */
     int32_t held;             /* of them not AWAY */
     int32_t running;          /* RUNNING and COMMITTING: threads in use */
-    bool sweeping;            /* the SEQUENCE on its way is one */
-    bool found;               /* the SEQUENCE on its way found something readable */
-    bool amid;                /* it was sent amid (see jobq_loop) */
-    bool empty;               /* the latest one did not, and nothing came since */
+    bool sweeping;            /* this round of LOOKs is a sweep */
+    bool found;               /* it found something readable */
+    bool amid;                /* a LOOK of it was sent amid (see jobq_loop) */
+    bool crowded;             /* the LOOK on its way found places run out */
+    bool empty;               /* the latest round found nothing, and nothing came since */
+    jobq_watch watches[JOBQ_LOOP_WATCHED];
     jobq_part parts[JOBQ_LOOP_PARTITIONS];
 } jobq_relay;
 
@@ -1380,6 +1451,9 @@ typedef struct jobq_loop {
     int64_t busy_mono_us;    /* with jobs since (JOBQ_NEVER: idle) */
     int64_t slept_mono_us;   /* last announcement */
     int64_t woken_mono_us;   /* the first of the latest wake-ups that came close together */
+    int64_t alone_mono_us;   /* a job that must run alone has been ready since (JOBQ_NEVER: none) */
+    int64_t rescue_mono_us;  /* law (18): who is watched so long comes first (INT64_MIN: nobody) */
+    int64_t quiet_mono_us;   /* when quiet may change next, by time alone */
     int64_t flush_mono_us;   /* the oldest finished job must be flushed */
     int64_t prune_mono_us;
     int64_t vacuum_mono_us;  /* next vacuum, when enough rows have ended */
@@ -1391,34 +1465,49 @@ typedef struct jobq_loop {
     int64_t sent_mono_us[JOBQ_ACTION_COUNT]; /* statements on their way */
     int64_t hold_mono_us[JOBQ_ACTION_COUNT]; /* not before, after an error */
     uint32_t failures[JOBQ_ACTION_COUNT];
+    jobq_budget budgets[JOBQ_ACTION_COUNT];  /* what a statement of a kind may carry */
+    int32_t carried[JOBQ_ACTION_COUNT];      /* rows of the one on its way */
+    uint32_t well;           /* bit by action kind: something was answered since it failed */
     uint32_t inflight;       /* bits by action kind */
     uint32_t connects;       /* tries since the last success */
-    int32_t flush_limit;     /* jobs a flush; halves when the database refuses a batch */
+    int32_t locked[JOBQ_ACTION_COUNT];        /* results that others had locked, to be sent again */
+    int64_t locked_us[JOBQ_ACTION_COUNT];     /* wait before that; doubles */
+    int64_t locked_mono_us[JOBQ_ACTION_COUNT]; /* its end */
     int32_t running_count;
     int32_t claim_limit;     /* of the claim on its way */
     int32_t claim_count;     /* jobs of its answer so far */
+    int64_t claim_bytes;     /* of them */
     int32_t claim_entry;
+    int32_t alone_entry;     /* of the latest claim of a job that must run alone */
     int32_t first_queue;     /* rotates, for fairness among queues */
     int32_t suspects_held;
+    int32_t overdue_count;   /* in the news that are coming in */
     int32_t orphan_count;
     int32_t settled_count; /* claims settled since the last heartbeat */
     int32_t woken_count;     /* the latest wake-ups that came close together */
     int32_t queue_count;
-    int32_t foreign_count;
+    int32_t kind_count;
     int32_t parked_kind;     /* a kind of ours with parked jobs; 0: none */
     bool connected;
     bool registered;         /* the store knows the worker */
+    bool kinds_known;        /* a heartbeat since it connected told them: claims wait for that */
+    bool every_kind;         /* claims take jobs of every kind */
     bool policies_stale;
     bool suspects_ready;
+    bool alone_told;         /* by the latest news */
+    bool informed;           /* the first news since it registered have come */
+    bool quiet;              /* takes no job and reads no message: laws (6) and (18) */
     bool asleep;
     bool deaf;               /* notifications ought to arrive, and do not */
     bool swept_empty;        /* the latest sweep found nothing, and nothing came since */
-    bool claim_sweep, claim_suspects, claim_full;
+    bool claim_sweep, claim_suspects, claim_alone, claim_full, claim_names;
+    int64_t named;           /* the job at which claims of one job fail; 0: none */
+    bool accused;            /* ... and failed again since the store named it */
     bool amid;               /* it ends when nothing is left, and has what may make more */
     bool claim_amid;         /* it was so when the claim was sent */
     jobq_list free, queued, done, odd, sent_done, sent_odd;
     int32_t running[JOBQ_LOOP_THREADS];
-    int32_t foreign[JOBQ_LOOP_KINDS];
+    int32_t kinds[JOBQ_LOOP_KINDS + JOBQ_STRAYS_MAX]; /* else only of these */
     jobq_watched watched[JOBQ_LOOP_WATCHED];
     jobq_claim claims[JOBQ_LOOP_CLAIMS];
     jobq_slot slots[JOBQ_LOOP_SLOTS];
@@ -1495,18 +1584,33 @@ JOBQ_API void jobq_loop_policy(jobq_loop *loop, int32_t index, const jobq_policy
 /* jobq_loop_lanes -- the lanes of the claim on its way, in claiming order; returns how many. */
 JOBQ_API int32_t jobq_loop_lanes(const jobq_loop *loop, jobq_lane *lanes, int32_t most);
 
-/* jobq_loop_job -- one job of the answer of a claim or a recovery. Returns its slot; -1: no room
- * (then it stays claimed until the claim is recovered; does not happen within the limits asked
- * for). */
+/* jobq_loop_job -- one job of the answer of a claim. Returns its slot; -1: no room (does not happen
+ * within the limits asked for). */
 JOBQ_API int32_t jobq_loop_job(jobq_loop *loop, int64_t mono_us, const jobq_job *job);
+
+/* jobq_loop_alone -- news, and before jobq_loop_claimed: a job that must run alone is ready in this
+ * queue (0: in one that the claim asked for). */
+JOBQ_API void jobq_loop_alone(jobq_loop *loop, int64_t mono_us, int32_t queue);
+
+/* jobq_loop_named -- the answer of a claim of 0 bytes: the job that it would have taken. */
+JOBQ_API void jobq_loop_named(jobq_loop *loop, int64_t job_id);
+
+/* jobq_loop_set_aside -- moved: the job is failed now, since it cannot be sent. */
+JOBQ_API void jobq_loop_set_aside(jobq_loop *loop, int64_t mono_us, jobq_error error, bool moved);
 
 /* jobq_loop_claimed -- the claim's answer is complete. due_us: until the next scheduled job, -1:
  * unknown or none. suspects: one is ready. */
 JOBQ_API void jobq_loop_claimed(jobq_loop *loop, int64_t mono_us, jobq_error error, int64_t due_us,
                                 bool suspects);
 
+/* jobq_loop_recovered -- a claim whose answer was lost: its number is burned, or its jobs are ready
+ * again. more: not all of them yet. */
 JOBQ_API void jobq_loop_recovered(jobq_loop *loop, int64_t mono_us, jobq_error error,
-                                  int64_t number);
+                                  int64_t number, bool more);
+
+/* jobq_loop_weighs -- the result of a handled job carries so many bytes (its error, the next
+ * stage's payload). */
+JOBQ_API void jobq_loop_weighs(jobq_loop *loop, int32_t slot, int64_t bytes);
 
 /* jobq_loop_sent -- the slots of a COMPLETE or SETTLE on its way; returns how many. */
 JOBQ_API int32_t jobq_loop_sent(const jobq_loop *loop, jobq_action_kind kind, int32_t *slots,
@@ -1527,9 +1631,16 @@ JOBQ_API int32_t jobq_loop_settled(jobq_loop *loop, int64_t *numbers, int32_t mo
 
 /* The news of a heartbeat: single items first, then jobq_loop_beat. */
 JOBQ_API void jobq_loop_cancel(jobq_loop *loop, int64_t job_id);
-JOBQ_API void jobq_loop_foreign(jobq_loop *loop, const int32_t *kinds, int32_t count);
 JOBQ_API void jobq_loop_late(jobq_loop *loop, int64_t mono_us, int64_t worker, int64_t beat,
                              int64_t lease_us);
+
+/* jobq_loop_overdue -- late workers whose lease is over, and that still hold jobs. */
+JOBQ_API void jobq_loop_overdue(jobq_loop *loop, int32_t count);
+
+/* jobq_loop_kinds -- of which kinds claims may take jobs. kinds: those of this worker that are not
+ * paused, then up to JOBQ_STRAYS_MAX that no living worker has: this one may claim their jobs in
+ * order to park them. every: claims may take any kind, until they meet one without a handler. */
+JOBQ_API void jobq_loop_kinds(jobq_loop *loop, const int32_t *kinds, int32_t count, bool every);
 
 /* jobq_loop_beat -- the heartbeat's answer is complete. parked_kind: a kind of ours with parked
  * jobs, or 0. store_now_us: the store's clock. */
@@ -1582,21 +1693,23 @@ JOBQ_API bool jobq_loop_committed(jobq_loop *loop, int64_t mono_us, int32_t part
 JOBQ_API jobq_stop jobq_loop_delivery_stopping(const jobq_loop *loop, int64_t mono_us,
                                                int32_t part, uint32_t generation);
 
-/* jobq_loop_backlog -- one partition of a SEQUENCE's answer; then jobq_loop_sequenced. */
+/* jobq_loop_backlog -- one partition of a LOOK's answer, in the order of ids; then
+ * jobq_loop_looked. */
 JOBQ_API void jobq_loop_backlog(jobq_loop *loop, int64_t mono_us, const jobq_backlog *backlog);
 
-/* jobq_loop_sequenced -- the answer is complete. numbered: messages that got their seq. */
-JOBQ_API void jobq_loop_sequenced(jobq_loop *loop, int64_t mono_us, jobq_error error,
-                                  int64_t numbered);
+/* jobq_loop_looked -- the answer is complete. more: there may be partitions with messages that have
+ * greater ids than those listed. The store does not wrap round: the next LOOK after false begins at
+ * 0. */
+JOBQ_API void jobq_loop_looked(jobq_loop *loop, int64_t mono_us, jobq_error error, bool more);
 
 /* jobq_loop_read -- the answer of a READ. */
 JOBQ_API void jobq_loop_read(jobq_loop *loop, int64_t mono_us, int32_t part, jobq_error error,
                              const jobq_reading *reading);
 
 /* jobq_loop_acked -- the answer of an ACK. LOST: nothing was written. count: messages that the same
- * statement read on, under the same token. */
+ * statement read on, under the same token; cut as in jobq_reading. */
 JOBQ_API void jobq_loop_acked(jobq_loop *loop, int64_t mono_us, int32_t part, jobq_error error,
-                              int32_t count);
+                              int32_t count, bool cut);
 
 /* jobq_loop_renewed -- the answer of a RENEW. LOST: the lease is. */
 JOBQ_API void jobq_loop_renewed(jobq_loop *loop, int64_t mono_us, int32_t part, uint32_t generation,
@@ -1642,7 +1755,7 @@ typedef struct jobq_memory_claim {
 
 /* A message on a jobq_memory. */
 typedef struct jobq_memory_message {
-    int64_t seq;       /* 0: not numbered yet */
+    int64_t seq;       /* 0: not numbered yet, as no read has come to it */
     int32_t partition; /* 0: a free place */
     int32_t attempts;  /* of a dead letter: deliveries, the last one included */
     bool dead;
@@ -1653,7 +1766,7 @@ typedef struct jobq_memory_message {
 typedef struct jobq_memory_partition {
     int32_t queue;  /* 0: a free place */
     int32_t number; /* in its queue: 0, 1, 2 ... */
-    int64_t last;   /* seq given last: the counter's row */
+    int64_t last;   /* seq given last */
     jobq_cursor cursor;
     jobq_holder holder; /* worker 0: nobody */
     int64_t lease_until_us;
@@ -1667,6 +1780,7 @@ typedef struct jobq_memory {
     int32_t job_count;      /* jobs[0 .. job_count) were ever used */
     int64_t policy_version; /* changes with every policy and pause */
     uint64_t paused;        /* bit i: queue i */
+    uint64_t paused_kinds;  /* bit i: kind i */
     int16_t stages_max;
     jobq_policy policies[JOBQ_MEMORY_QUEUES];
     jobq_memory_partition partitions[JOBQ_MEMORY_PARTITIONS]; /* ids are the indices plus 1 */
@@ -1689,6 +1803,10 @@ JOBQ_API jobq_memory_claim *jobq_memory_claims(const jobq_memory *memory);
 JOBQ_API void jobq_memory_policy(jobq_memory *memory, int32_t queue, const jobq_policy *policy,
                                  bool paused);
 
+/* jobq_memory_pause -- whether a kind, 1 to 63, is paused: no worker that knows it claims its
+ * jobs. */
+JOBQ_API void jobq_memory_pause(jobq_memory *memory, int32_t kind, bool paused);
+
 /*
  * jobq_memory_enqueue -- adds a ready job; returns its id (1, 2, 3 ...), 0 when there is no room.
  *
@@ -1705,21 +1823,28 @@ JOBQ_API jobq_memory_job *jobq_memory_get(jobq_memory *memory, int64_t id);
  * by workers that live, or have died with jobs. */
 JOBQ_API jobq_error jobq_memory_register(jobq_memory *memory, int64_t worker, int64_t lease_us,
                                          uint64_t queues, uint64_t kinds, int64_t now_us);
+
+/* jobq_memory_claim_jobs -- as jobq.claim. kinds: bit i: jobs of kind i may be taken. */
 JOBQ_API jobq_error jobq_memory_claim_jobs(jobq_memory *memory, int64_t worker, int64_t number,
                                            int32_t limit, const jobq_lane *lanes,
-                                           int32_t lane_count, uint64_t foreign, bool suspects,
-                                           int64_t now_us, int32_t *places, int32_t *count);
+                                           int32_t lane_count, uint64_t kinds, bool suspects,
+                                           bool alone, int64_t now_us, int32_t *places,
+                                           int32_t *count);
 
-/* jobq_memory_look -- after an empty claim of these lanes: whether a suspect is ready in their
- * queues, and microseconds until their next job; -1: none. */
+/* jobq_memory_look -- after an empty claim of these lanes: whether a suspect, and one that must run
+ * alone, is ready in their queues, and microseconds until their next job; -1: none. */
 JOBQ_API int64_t jobq_memory_look(const jobq_memory *memory, const jobq_lane *lanes,
-                                  int32_t lane_count, uint64_t foreign, int64_t now_us,
-                                  bool *suspects);
+                                  int32_t lane_count, uint64_t kinds, int64_t now_us,
+                                  bool *suspects, bool *alone);
 
-/* jobq_memory_recover -- a claim whose answer was lost: the places of the jobs that still bear its
- * token; or burns its number. */
-JOBQ_API int32_t jobq_memory_recover(jobq_memory *memory, int64_t worker, int64_t number,
-                                     int64_t now_us, int32_t *places, int32_t most);
+/* jobq_memory_recover -- a claim whose answer was lost: burns its number, or gives the jobs that
+ * still bear its token back, up to limit. Returns whether there are more. */
+JOBQ_API bool jobq_memory_recover(jobq_memory *memory, int64_t worker, int64_t number,
+                                  int32_t limit, int64_t now_us);
+
+/* jobq_memory_set_aside -- a ready job becomes failed, without having run; false: it is not there
+ * or not ready. */
+JOBQ_API bool jobq_memory_set_aside(jobq_memory *memory, int64_t id, int64_t now_us);
 
 /* jobq_memory_keep -- the payload of the next stage (borrowed), should this token's holder finish
  * the stage: JOBQ_OK or JOBQ_ERROR_LOST. */
@@ -1776,9 +1901,6 @@ JOBQ_API bool jobq_memory_send(jobq_memory *memory, int32_t queue, int32_t numbe
 JOBQ_API jobq_memory_message *jobq_memory_message_at(jobq_memory *memory, int64_t partition,
                                                      int64_t seq);
 
-/* jobq_memory_sequence -- numbers up to most messages of the queues (bits), oldest first. */
-JOBQ_API int64_t jobq_memory_sequence(jobq_memory *memory, uint64_t queues, int64_t most);
-
 /* jobq_memory_backlog -- what a look at a partition answers; false: nothing to read there. */
 JOBQ_API bool jobq_memory_backlog(const jobq_memory *memory, int64_t partition, int64_t now_us,
                                   jobq_backlog *backlog);
@@ -1787,20 +1909,31 @@ JOBQ_API bool jobq_memory_backlog(const jobq_memory *memory, int64_t partition, 
  * jobq_memory_read -- takes a partition, or takes it over, and reads up to most messages.
  *
  * Shape   as the SQL function: holder: the token wanted, and its lease; handed: see jobq_part;
- *         watched: the holder that stood unchanged for its lease. Writes nothing when there is
- *         nothing to read.
+ *         watched: the holder that did not move for its lease. bytes: see jobq_action. Messages
+ *         that have a number come first. When there are none, the next ones get theirs, in the
+ *         order in which they were sent: up to JOBQ_LOOP_BATCH, or most if that is more. Writes
+ *         nothing when there is nothing to read.
  */
 JOBQ_API void jobq_memory_read(jobq_memory *memory, int64_t partition, const jobq_holder *holder,
                                int64_t handed, const jobq_holder *watched, int32_t most,
-                               int64_t now_us, jobq_reading *reading);
+                               int64_t bytes, int64_t now_us, jobq_reading *reading);
 
-/* jobq_memory_ack -- writes a plan under its token and reads on up to most messages; most 0, or
- * none left: gives the partition up. given: messages of the delivery that a handler had. Returns
- * JOBQ_OK or JOBQ_ERROR_LOST; *count: messages read. */
+/* jobq_memory_aside -- takes a partition as jobq_memory_read does, makes its next message a dead
+ * letter unread, and gives the partition up. Does nothing unless everything up to acked, and no
+ * more, is done: another worker may have given the message up. */
+JOBQ_API void jobq_memory_aside(jobq_memory *memory, int64_t partition, const jobq_holder *holder,
+                                int64_t handed, const jobq_holder *watched, int64_t acked,
+                                int64_t now_us, jobq_reading *reading);
+
+/* jobq_memory_ack -- writes a plan under its token and reads on up to most messages, as
+ * jobq_memory_read does; most 0, or none left: gives the partition up. Messages that are done leave
+ * the store; dead letters stay. given: messages of the delivery that a handler had. Returns JOBQ_OK
+ * or JOBQ_ERROR_LOST; *count: messages read, *cut as in jobq_reading. */
 JOBQ_API jobq_error jobq_memory_ack(jobq_memory *memory, int64_t partition,
                                     const jobq_holder *holder, int64_t acked_before,
                                     const jobq_plan *plan, const uint8_t *outcomes, int32_t given,
-                                    int32_t most, int64_t now_us, int32_t *count);
+                                    int32_t most, int64_t bytes, int64_t now_us, int32_t *count,
+                                    bool *cut);
 
 /* jobq_memory_renew -- JOBQ_OK, or JOBQ_ERROR_LOST when the token is no longer there. */
 JOBQ_API jobq_error jobq_memory_renew(jobq_memory *memory, int64_t partition,
@@ -2480,6 +2613,7 @@ JOBQ_API jobq_error jobq_job_check(const jobq_job *job)
         return JOBQ_ERROR_INVALID; /* (4) */
     if (job->cancel_requested && !running)
         return JOBQ_ERROR_INVALID; /* (5) */
+    if (job->alone && !job->suspect) return JOBQ_ERROR_INVALID; /* (6) */
     if (job->priority < 0 || job->priority > JOBQ_PRIORITY_MAX) return JOBQ_ERROR_INVALID;
     return job->state > JOBQ_STATE_NONE && job->state < JOBQ_STATE_COUNT ? JOBQ_OK
                                                                          : JOBQ_ERROR_INVALID;
@@ -2519,6 +2653,7 @@ static jobq_decision jobq__on_claim(const jobq_job *job, const jobq_event *event
     d.claim = event->claim;
     d.attempt = job->attempt < INT32_MAX ? job->attempt + 1 : INT32_MAX;
     d.suspect = job->suspect;
+    d.alone = job->alone;
     return d;
 }
 
@@ -2570,13 +2705,14 @@ static jobq_decision jobq__on_snooze(const jobq_job *job, const jobq_event *even
     return d;
 }
 
-/* Release and park: the attempt did not happen; what was suspected still is. */
+/* Release and park: the attempt did not happen; a suspect keeps its marks. */
 static jobq_decision jobq__on_release(const jobq_job *job, int64_t delay_us)
 {
     jobq_decision d = jobq__put_back(job, delay_us);
 
     d.attempt = (int32_t)jobq__max(job->attempt - 1, 0);
     d.suspect = job->suspect && d.state == JOBQ_STATE_READY;
+    d.alone = job->alone && d.suspect;
     return d;
 }
 
@@ -2588,7 +2724,8 @@ static jobq_decision jobq__on_crash(const jobq_policy *policy, const jobq_job *j
 
     if (d.state != JOBQ_STATE_READY) return d;
     d.suspect = true;
-    if (!job->suspect) {
+    d.alone = job->suspect;
+    if (!job->alone) { /* others ran beside it */
         d.attempt = (int32_t)jobq__max(job->attempt - 1, 0);
         return d;
     }
@@ -2610,6 +2747,7 @@ static jobq_decision jobq__on_cancel(const jobq_job *job)
     d.worker = job->worker;
     d.claim = job->claim;
     d.suspect = job->suspect;
+    d.alone = job->alone;
     d.cancel_requested = true;
     return d;
 }
@@ -2690,6 +2828,7 @@ JOBQ_API void jobq_job_apply(jobq_job *job, const jobq_decision *decision, int64
     job->attempt = decision->attempt;
     job->crash = decision->crash;
     job->suspect = decision->suspect;
+    job->alone = decision->alone;
     job->cancel_requested = decision->cancel_requested;
     if (!decision->keep_run_at) job->run_at_us = jobq__add(now_us, decision->delay_us);
     JOBQ_ASSERT(jobq_job_check(job) == JOBQ_OK);
@@ -3464,11 +3603,11 @@ JOBQ_API void jobq_delivery_run(jobq_delivery *d, jobq_message_handler each,
 #define JOBQ__CONVOY_SPAN (50 * JOBQ__MS)
 #define JOBQ__PREFETCH (50 * JOBQ__MS)       /* fetched ahead: what handlers use up in this time */
 #define JOBQ__HOARD JOBQ__SECOND             /* what waited so long for a thread is given back */
+#define JOBQ__OVERDUE 3                      /* overdue workers that are rescued first: law (18) */
 #define JOBQ__VACUUM_PAUSE  (4 * JOBQ__SECOND) /* between the starts of two vacuums, at least */
 /* Statements that a thread of their own carries out: no answer is awaited, no connection is
  * theirs. */
-#define JOBQ__ASIDE \
-    (1u << JOBQ_ACTION_PRUNE | 1u << JOBQ_ACTION_VACUUM | 1u << JOBQ_ACTION_RECLAIM)
+#define JOBQ__ASIDE (1u << JOBQ_ACTION_PRUNE | 1u << JOBQ_ACTION_VACUUM)
 #define JOBQ__RECONNECT_CAP (10 * JOBQ__SECOND)
 
 static int64_t jobq__or(int64_t value, int64_t fallback) { return value > 0 ? value : fallback; }
@@ -3494,8 +3633,6 @@ JOBQ_API jobq_loop_config jobq_loop_config_defaults(const jobq_loop_config *conf
     c.prune_us = jobq__or(c.prune_us, 600 * JOBQ__SECOND);
     c.vacuum_rows = jobq__or(c.vacuum_rows, 100000);
     c.jobs_max = jobq__or(c.jobs_max, JOBQ_NEVER);
-    c.sequence_max = (int32_t)jobq__or(c.sequence_max, 1000);
-    c.reclaim_rows = jobq__or(c.reclaim_rows, 10000);
     for (i = 0; i < JOBQ_LOOP_QUEUES; i++) c.tuning[i] = jobq_tuning_defaults(&c.tuning[i]);
     return c;
 }
@@ -3563,23 +3700,99 @@ static jobq_action jobq__send(jobq_loop *l, jobq_action_kind kind, int64_t now)
     a.kind = kind;
     a.worker = l->worker;
     a.slot = -1;
+    a.limit = l->carried[kind] = l->budgets[kind].rows;
     l->inflight |= 1u << kind;
     l->sent_mono_us[kind] = now;
     return a;
 }
 
-/* An answer came. An error holds the next one of its kind back, doubling from 50 ms to 5 s. */
+/* -- how much a statement may carry -- */
+
+#define JOBQ__BYTES     ((int64_t)8 << 20) /* at most */
+#define JOBQ__BYTES_MIN ((int64_t)8 << 10) /* a smaller row is not too large for anybody */
+#define JOBQ__BLAME     3                  /* failures of a row alone, then it is to blame */
+
+static jobq_budget jobq__budget_full(int32_t rows_max)
+{
+    jobq_budget b;
+
+    b.bytes = JOBQ__BYTES;
+    b.rows = rows_max;
+    b.alone = 0;
+    return b;
+}
+
+/* A statement with so many rows failed, or got no answer. well: since the last failure the server
+ * answered another statement, so that this row may be to blame. */
+static void jobq__budget_failed(jobq_budget *b, int32_t rows, bool well)
+{
+    if (rows <= 1 && well) b->alone++;
+    b->rows = (int32_t)jobq__max(jobq__min(b->rows, rows) / 2, 1);
+    b->bytes = jobq__max(b->bytes / 2, JOBQ__BYTES_MIN);
+}
+
+static void jobq__budget_worked(jobq_budget *b, int32_t rows_max)
+{
+    b->alone = 0;
+    b->rows = (int32_t)jobq__min(b->rows + b->rows / 8 + 1, rows_max);
+    b->bytes = jobq__min(b->bytes + b->bytes / 8 + 1, JOBQ__BYTES);
+}
+
+/* Whether the one row that the last statements carried is to be taken out of the way. */
+static bool jobq__budget_blames(const jobq_budget *b) { return b->alone >= JOBQ__BLAME; }
+
+#define JOBQ__LOOK_MOST (4 * JOBQ_LOOP_PARTITIONS) /* partitions that a LOOK lists */
+
+/* The rows that a statement of a kind carries when all is well. */
+static int32_t jobq__rows_max(const jobq_loop *l, jobq_action_kind kind)
+{
+    switch ((int)kind) {
+    case JOBQ_ACTION_CLAIM:
+    case JOBQ_ACTION_RECOVER:
+    case JOBQ_ACTION_COMPLETE:
+    case JOBQ_ACTION_SETTLE: return l->config.batch_max;
+    case JOBQ_ACTION_HEARTBEAT: return JOBQ_LOOP_CLAIMS;
+    case JOBQ_ACTION_RESCUE: return 100;
+    case JOBQ_ACTION_UNPARK: return 5000;
+    case JOBQ_ACTION_PRUNE: return 1000;
+    case JOBQ_ACTION_LOOK: return JOBQ__LOOK_MOST;
+    }
+    return 1;
+}
+
+/* Whether the server has answered a statement since the last failure of this kind. */
+static bool jobq__well(jobq_loop *l, jobq_action_kind kind)
+{
+    bool well = (l->well >> kind & 1) != 0;
+
+    l->well &= ~(1u << kind);
+    return well;
+}
+
+/* An answer came. An error makes the next statement of its kind smaller; where that cannot help, it
+ * holds it back, doubling from 50 ms to 5 s. A row is not to blame for a lock or a full disk. */
 static void jobq__answer(jobq_loop *l, jobq_action_kind kind, int64_t now, jobq_error error)
 {
+    bool well = error != JOBQ_ERROR_RETRYABLE && jobq__well(l, kind);
+    uint32_t *failures = &l->failures[kind];
+
     l->inflight &= ~(1u << kind);
     if (error == JOBQ_OK) {
-        l->failures[kind] = 0;
+        *failures = 0;
+        if (kind != JOBQ_ACTION_CONNECT) l->well = UINT32_MAX;
+        jobq__budget_worked(&l->budgets[kind], jobq__rows_max(l, kind));
         return;
     }
     l->hold_mono_us[kind] =
-        now +
-        jobq__min((int64_t)50 * JOBQ__MS << jobq__min(l->failures[kind], 10), 5 * JOBQ__SECOND);
-    if (l->failures[kind] < UINT32_MAX) l->failures[kind]++;
+        now + jobq__min((int64_t)50 * JOBQ__MS << jobq__min(*failures, 10), 5 * JOBQ__SECOND);
+    if (*failures < UINT32_MAX && (l->carried[kind] <= 1 || error == JOBQ_ERROR_RETRYABLE)) {
+        ++*failures;
+    }
+    if (kind == JOBQ_ACTION_CLAIM || kind == JOBQ_ACTION_COMPLETE || kind == JOBQ_ACTION_SETTLE) {
+        l->beat_mono_us = jobq__min(l->beat_mono_us, now); /* is the server well? */
+    }
+    if (error == JOBQ_ERROR_LOST || error == JOBQ_ERROR_DEAD) return;
+    jobq__budget_failed(&l->budgets[kind], l->carried[kind], well);
 }
 
 /* Whether a statement had its time and came to no end. */
@@ -3626,6 +3839,7 @@ static int32_t jobq__claim_find(const jobq_loop *l, int64_t worker, int64_t numb
  * business. */
 static void jobq__claim_close(jobq_loop *l, jobq_claim *c)
 {
+    if (c->left && c->worker == l->worker) return;
     c->state = c->worker == l->worker ? JOBQ_CLAIM_SETTLED : JOBQ_CLAIM_NONE;
     if (c->state != JOBQ_CLAIM_SETTLED || ++l->settled_count < JOBQ_LOOP_CLAIMS / 2) return;
     l->beat_mono_us = INT64_MIN; /* many small batches fill the table: let their rows go now */
@@ -3670,7 +3884,7 @@ static bool jobq__all_paused(const jobq_loop *l)
 static bool jobq__claims(const jobq_loop *l, int64_t now)
 {
     return l->phase == JOBQ_PHASE_WORKING && jobq__leased(l, now) && !l->policies_stale &&
-           !jobq__all_paused(l);
+           l->kinds_known && !jobq__all_paused(l);
 }
 
 static int32_t jobq__threads_left(const jobq_loop *l)
@@ -3680,8 +3894,61 @@ static int32_t jobq__threads_left(const jobq_loop *l)
 
 static bool jobq__suspect_wanted(const jobq_loop *l)
 {
-    return l->suspects_ready && l->suspects_held == 0 && l->orphan_count == 0 &&
+    return l->suspects_ready && l->suspects_held == 0 && l->orphan_count == 0 && !l->quiet &&
            jobq__threads_left(l) > 0; /* an orphaned claim may hold one */
+}
+
+/* The claim of a job that must run alone is on its way, or has not ended. */
+static bool jobq__alone_here(const jobq_loop *l)
+{
+    const jobq_claim *c = &l->claims[l->alone_entry];
+
+    return c->alone && (c->state == JOBQ_CLAIM_SENT || c->state == JOBQ_CLAIM_ORPHAN ||
+                        c->state == JOBQ_CLAIM_LIVE);
+}
+
+/* Law (18): who was overdue at the first news is still watched, or being rescued. */
+static bool jobq__rescues_first(const jobq_loop *l, int64_t now)
+{
+    int32_t i;
+
+    if (l->rescue_mono_us == INT64_MIN || now >= l->rescue_mono_us + l->config.lease_us) {
+        return false;
+    }
+    for (i = 0; i < JOBQ_LOOP_WATCHED; i++) {
+        const jobq_watched *w = &l->watched[i];
+        if (w->worker != 0 && w->since_mono_us + w->lease_us <= l->rescue_mono_us) return true;
+    }
+    return jobq__sent(l, JOBQ_ACTION_RESCUE);
+}
+
+static bool jobq__in_hand(const jobq_loop *l)
+{
+    return l->queued.count + l->running_count + l->done.count + l->odd.count + l->sent_done.count +
+               l->sent_odd.count + l->relay.held > 0;
+}
+
+/* A job that must run alone can be claimed: nothing else is held, nor may be. */
+static bool jobq__alone_wanted(const jobq_loop *l, int64_t now)
+{
+    return l->alone_mono_us != JOBQ_NEVER && l->informed && !jobq__in_hand(l) &&
+           l->orphan_count == 0 && !jobq__rescues_first(l, now);
+}
+
+/* Whether this worker takes nothing new. While claims fail it does not wait for one. */
+static void jobq__quiet_move(jobq_loop *l, int64_t now)
+{
+    int64_t drain = jobq__add(l->alone_mono_us, l->config.lease_us);
+    bool first = jobq__rescues_first(l, now);
+    bool can = jobq__claims(l, now) && l->hold_mono_us[JOBQ_ACTION_CLAIM] <= now;
+
+    l->quiet = !l->informed || first || jobq__alone_here(l) ||
+               (can && (now >= drain || jobq__alone_wanted(l, now)));
+    l->quiet_mono_us = now < drain ? drain : JOBQ_NEVER;
+    if (first) {
+        l->quiet_mono_us =
+            jobq__min(l->quiet_mono_us, l->rescue_mono_us + l->config.lease_us);
+    }
 }
 
 /* Whether a thread may be handed something. The last one that is left is a suspect's, if one can be
@@ -3697,7 +3964,9 @@ static bool jobq__thread_free(const jobq_loop *l, int64_t now)
 /* ---- >>relay --------------------------------------------------------------------------------- */
 
 #define JOBQ__LINGER_MESSAGES (4 * JOBQ__MS) /* producers notify sleepers only: look that often */
-#define JOBQ__RECLAIM_PAUSE   (JOBQ__SECOND)
+#define JOBQ__LOOK_PAUSE (100 * JOBQ__MS) /* between rounds for those that have no place */
+#define JOBQ__TURN (100 * JOBQ__MS)       /* of a partition, while others wait */
+#define JOBQ__PATIENCE 24 /* failures after which a part is not kept for its budget any longer */
 
 static const jobq_tuning *jobq__relay_tuning(const jobq_loop *l, const jobq_part *p)
 {
@@ -3747,9 +4016,8 @@ static void jobq__relay_init(jobq_loop *l, int64_t now)
 {
     jobq_relay *r = &l->relay;
 
-    r->sequence_mono_us = r->idle_mono_us = r->sweep_mono_us = now;
-    r->reclaim_mono_us = l->prune_mono_us - l->config.prune_us; /* at first together with PRUNE */
-    r->busy_mono_us = JOBQ_NEVER;
+    r->look_mono_us = r->idle_mono_us = r->sweep_mono_us = now;
+    r->busy_mono_us = r->missed_mono_us = JOBQ_NEVER;
     r->empty = !jobq__relay_serves(l);
 }
 
@@ -3758,7 +4026,25 @@ static void jobq__relay_look(jobq_loop *l, int64_t now)
 {
     l->relay.look_us = l->relay.linger_us = 0;
     l->relay.empty = !jobq__relay_serves(l);
-    l->relay.sequence_mono_us = jobq__min(l->relay.sequence_mono_us, now);
+    l->relay.look_mono_us = jobq__min(l->relay.look_mono_us, now);
+}
+
+static bool jobq__relay_readable(const jobq_loop *l, const jobq_part *p)
+{
+    return p->state == JOBQ_PART_AWAY && l->registered && !l->policies_stale && !l->quiet &&
+           l->phase == JOBQ_PHASE_WORKING && jobq__relay_open(l, p->queue);
+}
+
+/* Parts that can be read now, and wait for it. */
+static int32_t jobq__relay_waiting(const jobq_loop *l, int64_t now)
+{
+    int32_t count = 0, i;
+
+    for (i = 0; i < l->relay.count; i++) {
+        const jobq_part *p = &l->relay.parts[i];
+        count += jobq__relay_readable(l, p) && p->due_mono_us <= now;
+    }
+    return count;
 }
 
 /* Nobody's, or somebody else's. due_mono_us: when to read, by what is known now. */
@@ -3766,77 +4052,187 @@ static void jobq__relay_away(jobq_loop *l, jobq_part *p, int64_t due_mono_us)
 {
     jobq__relay_move(&l->relay, p, JOBQ_PART_AWAY);
     p->due_mono_us = due_mono_us;
-    p->renewing = p->abandoned = p->resent = false;
-    memset(&p->holder, 0, sizeof p->holder);
+    p->renewing = p->abandoned = p->resent = p->suspect = false;
+    p->refused = 0;
 }
 
 /* -- what there is to read -- */
 
-/* The part of a partition; a new one takes the place of one that is not needed. NULL: all are. */
-static jobq_part *jobq__relay_part(jobq_loop *l, const jobq_backlog *b, int32_t queue)
+static jobq_part *jobq__relay_find(jobq_relay *r, int64_t id)
 {
-    jobq_relay *r = &l->relay;
-    jobq_part *place = NULL;
-    uint32_t generation;
     int32_t i;
 
     for (i = 0; i < r->count; i++) {
-        jobq_part *p = &r->parts[i];
-        if (p->id == b->id) return p;
-        if (p->state == JOBQ_PART_AWAY && p->due_mono_us == JOBQ_NEVER) place = p;
+        if (r->parts[i].id == id) return &r->parts[i];
     }
-    if (r->count < JOBQ_LOOP_PARTITIONS) place = &r->parts[r->count++];
+    return NULL;
+}
+
+/* Whether a part is neither held, nor needed to find out what became of its last delivery or which
+ * of its messages cannot be read. */
+static bool jobq__relay_idles(const jobq_part *p)
+{
+    if (p->state != JOBQ_PART_AWAY) return false;
+    if (p->due_mono_us == JOBQ_NEVER) return true;
+    return p->handed == 0 && (p->failures == 0 || p->failures > JOBQ__PATIENCE);
+}
+
+static int32_t jobq__relay_batch(const jobq_loop *l, const jobq_part *p)
+{
+    return (int32_t)jobq__min(jobq__relay_tuning(l, p)->batch, JOBQ_LOOP_BATCH);
+}
+
+/* The place of the part that can be read last, if that is later than due. NULL: there is none. */
+static jobq_part *jobq__relay_place(const jobq_loop *l, int64_t due)
+{
+    const jobq_relay *r = &l->relay;
+    const jobq_part *last = NULL;
+    int32_t i;
+
+    if (r->count < JOBQ_LOOP_PARTITIONS) return (jobq_part *)(uintptr_t)&r->parts[r->count];
+    for (i = 0; i < r->count; i++) {
+        const jobq_part *p = &r->parts[i];
+        int64_t at = jobq__relay_open(l, p->queue) ? p->due_mono_us : JOBQ_NEVER;
+        if (!jobq__relay_idles(p) || at <= due) continue;
+        last = p;
+        due = at;
+    }
+    return (jobq_part *)(uintptr_t)last;
+}
+
+/* A part for a partition that has none. NULL: no place. */
+static jobq_part *jobq__relay_part(jobq_loop *l, int64_t id, int32_t queue, int32_t number,
+                                   int64_t due)
+{
+    jobq_relay *r = &l->relay;
+    jobq_part *place = jobq__relay_place(l, due);
+    uint32_t generation;
+
     if (place == NULL) return NULL;
+    if (place == &r->parts[r->count]) r->count++;
+    else r->missed_mono_us = jobq__min(r->missed_mono_us, place->due_mono_us);
     generation = place->generation + 1;
     memset(place, 0, sizeof *place);
     place->generation = generation;
-    place->id = b->id;
+    place->id = id;
     place->queue = queue;
-    place->number = b->number;
+    place->number = number;
     place->pace_us = jobq__relay_tuning(l, place)->active_us;
-    place->due_mono_us = JOBQ_NEVER;
+    place->due_mono_us = due;
     place->paced_mono_us = INT64_MIN;
+    place->acked = -1;
+    place->budget = jobq__budget_full(jobq__relay_batch(l, place));
     jobq__relay_move(r, place, JOBQ_PART_AWAY);
     return place;
 }
 
-/* Somebody else has it. Only who stands still for a whole lease, by this clock, may be dead. A
- * token of our own has nobody behind it when this part is not held. */
-static void jobq__relay_watch(jobq_loop *l, jobq_part *p, const jobq_holder *h, int64_t now)
+static jobq_watch *jobq__watch_find(jobq_relay *r, int64_t id)
 {
-    if (h->worker == l->worker) {
-        p->due_mono_us = now;
-        return;
+    int32_t i;
+
+    for (i = 0; i < JOBQ_LOOP_WATCHED; i++) {
+        if (r->watches[i].id == id) return &r->watches[i];
     }
-    if (h->worker != p->holder.worker || h->claim != p->holder.claim ||
-        h->beat != p->holder.beat) {
-        p->watch_mono_us = now;
+    return NULL;
+}
+
+/* A place that is free, or whose holder was seen to live. */
+static jobq_watch *jobq__watch_place(jobq_relay *r)
+{
+    jobq_watch *place = jobq__watch_find(r, 0);
+    int32_t i;
+
+    for (i = 0; i < JOBQ_LOOP_WATCHED && place == NULL; i++) {
+        if (r->watches[i].moved) place = &r->watches[i];
     }
-    p->holder = *h;
-    p->due_mono_us = jobq__add(p->watch_mono_us, h->lease_us);
+    if (place != NULL) memset(place, 0, sizeof *place);
+    return place;
+}
+
+static void jobq__unwatch(jobq_relay *r, int64_t id)
+{
+    jobq_watch *watch = jobq__watch_find(r, id);
+
+    if (watch != NULL) memset(watch, 0, sizeof *watch);
+}
+
+/* Another worker has it. If all places are taken by holders that do not move, a later look tries
+ * again. */
+static void jobq__watch(jobq_relay *r, int64_t id, int32_t queue, int32_t number,
+                        const jobq_holder *h, int64_t now)
+{
+    jobq_watch *watch = jobq__watch_find(r, id);
+
+    if (watch == NULL) {
+        watch = jobq__watch_place(r);
+        if (watch == NULL) return;
+        watch->id = id;
+        watch->queue = queue;
+        watch->number = number;
+        watch->since_mono_us = now;
+    } else if (h->worker != watch->holder.worker || h->claim != watch->holder.claim ||
+               h->beat != watch->holder.beat) {
+        watch->since_mono_us = now;
+        watch->moved = true;
+    }
+    watch->holder = *h;
+    watch->due_mono_us = jobq__add(watch->since_mono_us, h->lease_us);
+}
+
+/* A message is blamed for failures that came while it was the next. */
+static void jobq__relay_next_is(jobq_part *p, int64_t acked)
+{
+    if (p->acked == acked) return;
+    p->acked = acked;
+    p->budget.alone = 0;
+}
+
+/* A partition that may be read when it is due. False: there is no place, and it is due. */
+static bool jobq__relay_list(jobq_loop *l, const jobq_backlog *b, int32_t queue, jobq_part *p,
+                             int64_t now)
+{
+    int64_t due = jobq__add(now, jobq__max(b->due_us, 0));
+
+    jobq__unwatch(&l->relay, b->id);
+    if (p != NULL) {
+        due = jobq__max(due, p->paced_mono_us);
+        if (b->due_us <= 0) due = jobq__min(due, p->due_mono_us); /* it keeps its turn */
+    } else p = jobq__relay_part(l, b->id, queue, b->number, due);
+    if (b->due_us <= 0) l->relay.found = true;
+    if (p == NULL) {
+        l->relay.missed_mono_us = jobq__min(l->relay.missed_mono_us, due);
+        return due > now;
+    }
+    jobq__relay_next_is(p, b->acked);
+    p->due_mono_us = due;
+    p->below |= b->below;
+    return true;
 }
 
 JOBQ_API void jobq_loop_backlog(jobq_loop *l, int64_t mono_us, const jobq_backlog *b)
 {
+    jobq_relay *r = &l->relay;
     jobq_part *p;
     int32_t queue;
 
     JOBQ_ASSERT(l != NULL && b != NULL);
     for (queue = 0; queue < l->queue_count && l->queues[queue].id != b->queue;) queue++;
-    if (!jobq__relay_open(l, queue) || b->waiting <= 0) return;
-    p = jobq__relay_part(l, b, queue);
-    if (p == NULL || p->state != JOBQ_PART_AWAY) return;
-    if (b->holder.worker != 0) {
-        jobq__relay_watch(l, p, &b->holder, mono_us);
-        return;
+    p = jobq__relay_find(r, b->id);
+    if (r->crowded) return; /* it is listed again */
+    if (p != NULL) jobq__relay_next_is(p, b->acked);
+    if (jobq__relay_open(l, queue) && b->waiting > 0) {
+        if (p != NULL && p->state != JOBQ_PART_AWAY) p->below |= b->below;
+        else if (b->holder.worker != 0 && b->holder.worker != l->worker) {
+            jobq__watch(r, b->id, queue, b->number, &b->holder, mono_us);
+            if (p != NULL && !p->suspect) p->due_mono_us = JOBQ_NEVER;
+        } else r->crowded = !jobq__relay_list(l, b, queue, p, mono_us);
     }
-    memset(&p->holder, 0, sizeof p->holder);
-    p->due_mono_us = jobq__max(jobq__add(mono_us, jobq__max(b->due_us, 0)), p->paced_mono_us);
-    if (b->due_us <= 0) l->relay.found = true;
+    if (r->crowded) r->stats.crowded++;
+    else r->after = jobq__max(r->after, b->id);
 }
 
-/* Something was found, or numbered: more will come, so look again soon. */
-static void jobq__relay_busy(jobq_loop *l, int64_t now, bool full)
+/* Something was found: more will come, so look again soon. */
+static void jobq__relay_busy(jobq_loop *l, int64_t now)
 {
     jobq_relay *r = &l->relay;
 
@@ -3844,9 +4240,9 @@ static void jobq__relay_busy(jobq_loop *l, int64_t now, bool full)
     r->idle_mono_us = JOBQ_NEVER;
     r->look_us = 0;
     r->empty = false;
-    r->linger_us = full ? 0 : jobq__min(jobq__max(2 * r->linger_us, JOBQ__MS),
-                                        jobq__min(l->config.linger_us, JOBQ__LINGER_MESSAGES));
-    r->sequence_mono_us = now + r->linger_us;
+    r->linger_us = jobq__min(jobq__max(2 * r->linger_us, JOBQ__MS),
+                             jobq__min(l->config.linger_us, JOBQ__LINGER_MESSAGES));
+    r->look_mono_us = now + r->linger_us;
 }
 
 static void jobq__relay_idle(jobq_loop *l, int64_t now)
@@ -3858,56 +4254,56 @@ static void jobq__relay_idle(jobq_loop *l, int64_t now)
     r->busy_mono_us = JOBQ_NEVER;
     r->empty = !r->amid;
     r->look_us = jobq__min(jobq__max(2 * r->look_us, JOBQ__MS), l->config.poll_us);
-    r->sequence_mono_us = now + jobq_random_between(jobq_random_next(&l->random),
-                                                    r->look_us - r->look_us / 4, r->look_us);
-    if (r->amid && !l->amid) r->sequence_mono_us = now;
+    r->look_mono_us = now + jobq_random_between(jobq_random_next(&l->random),
+                                                r->look_us - r->look_us / 4, r->look_us);
+    if (r->amid && !l->amid) r->look_mono_us = now;
 }
 
-/* Behind a held snapshot a sweep takes seconds, for nothing as a rule: a fiftieth of the time at
- * most, also when it was cut short. */
+/* A sweep may take seconds if a transaction keeps dead rows alive, and rarely finds anything. So it
+ * gets at most a fiftieth of the time, also when it was cut short. */
 static void jobq__relay_swept(jobq_loop *l, int64_t now)
 {
-    int64_t cost = now - l->sent_mono_us[JOBQ_ACTION_SEQUENCE];
+    int64_t cost = now - l->sent_mono_us[JOBQ_ACTION_LOOK];
 
     if (l->relay.sweeping) l->relay.sweep_mono_us = now + jobq__max(JOBQ__MINUTE, 50 * cost);
 }
 
 static void jobq__relay_overran(jobq_loop *l, int64_t now)
 {
-    if (jobq__overran(l, JOBQ_ACTION_SEQUENCE, now)) jobq__relay_swept(l, now);
+    if (!jobq__overran(l, JOBQ_ACTION_LOOK, now)) return;
+    jobq__relay_swept(l, now);
+    l->relay.sweeping = false;
 }
 
-JOBQ_API void jobq_loop_sequenced(jobq_loop *l, int64_t mono_us, jobq_error error,
-                                  int64_t numbered)
+JOBQ_API void jobq_loop_looked(jobq_loop *l, int64_t mono_us, jobq_error error, bool more)
 {
     jobq_relay *r;
 
     JOBQ_ASSERT(l != NULL);
     r = &l->relay;
-    jobq__answer(l, JOBQ_ACTION_SEQUENCE, mono_us, error);
+    jobq__answer(l, JOBQ_ACTION_LOOK, mono_us, error);
     if (error != JOBQ_OK) {
         jobq__relay_overran(l, mono_us);
         return;
     }
-    r->stats.sequences++;
-    r->stats.numbered += numbered;
-    l->vacuum_rows += numbered;
+    r->stats.looks++;
     jobq__relay_swept(l, mono_us);
-    if (numbered > 0 || r->found) {
-        jobq__relay_busy(l, mono_us, numbered >= l->config.sequence_max);
-    } else jobq__relay_idle(l, mono_us);
+    if (!more && !r->crowded) r->after = 0;
+    if (r->found) jobq__relay_busy(l, mono_us);
+    if (r->after != 0 || r->crowded) r->look_mono_us = mono_us; /* the round goes on */
+    else if (!r->found) jobq__relay_idle(l, mono_us);
 }
 
 /* -- reading -- */
 
 /* Messages are here, under our token. The lease counts from before the statement was sent. */
-static void jobq__relay_here(jobq_loop *l, jobq_part *p, int32_t count)
+static void jobq__relay_here(jobq_loop *l, jobq_part *p, int32_t count, bool cut)
 {
     const jobq_tuning *t = jobq__relay_tuning(l, p);
     const jobq_policy *policy = &l->queues[p->queue].policy;
 
     p->count = count;
-    p->size = jobq_cursor_size(&p->cursor, p->size, p->lost);
+    p->size = cut ? count : jobq_cursor_size(&p->cursor, p->size, p->lost);
     p->lease_mono_us = p->sent_mono_us + t->lease_us - t->headroom_us;
     p->failures = 0;
     p->renewing = p->abandoned = p->resent = false;
@@ -3967,6 +4363,51 @@ static bool jobq__reading_good(const jobq_reading *r, int32_t size)
            jobq_cursor_check(&r->cursor) == JOBQ_OK;
 }
 
+/* A READ, or an ACK that reads on, failed. Only a message that is read alone may be to blame, and
+ * only while the server answers other statements. */
+static void jobq__relay_failed(jobq_loop *l, jobq_part *p, bool blamed)
+{
+    bool aside = jobq__budget_blames(&p->budget);
+    bool well = blamed && jobq__well(l, JOBQ_ACTION_READ) && p->state == JOBQ_PART_READING;
+
+    jobq__budget_failed(&p->budget, p->size, well);
+    if (aside) p->budget.alone = 0; /* to give it up failed, too: read it again */
+}
+
+/* A READ, or an ACK that reads on, was answered. */
+static void jobq__relay_answered(jobq_loop *l, jobq_part *p)
+{
+    jobq__budget_worked(&p->budget, jobq__relay_batch(l, p));
+    l->well = UINT32_MAX;
+}
+
+/* Nothing was read: when to try again. */
+static void jobq__relay_unread(jobq_loop *l, jobq_part *p, const jobq_reading *reading, int64_t now)
+{
+    jobq_watch *watch;
+
+    jobq__relay_move(&l->relay, p, JOBQ_PART_AWAY);
+    p->due_mono_us = JOBQ_NEVER;
+    p->failures = 0;
+    if (reading->busy) {
+        p->due_mono_us = now + 5 * JOBQ__MS;
+        return;
+    }
+    p->suspect = false;
+    p->handed = 0;
+    if (reading->aside) {
+        l->relay.stats.aside++;
+        l->relay.stats.dead++;
+        l->vacuum_rows++;
+        p->due_mono_us = now;
+    } else if (reading->due_us > 0) p->due_mono_us = jobq__add(now, reading->due_us);
+    if (reading->holder.worker == 0) return;
+    jobq__watch(&l->relay, p->id, p->queue, p->number, &reading->holder, now);
+    watch = jobq__watch_find(&l->relay, p->id);
+    if (watch == NULL) return;
+    watch->due_mono_us = jobq__max(watch->due_mono_us, now + reading->holder.lease_us / 8 + 1);
+}
+
 JOBQ_API void jobq_loop_read(jobq_loop *l, int64_t mono_us, int32_t part, jobq_error error,
                              const jobq_reading *reading)
 {
@@ -3978,26 +4419,22 @@ JOBQ_API void jobq_loop_read(jobq_loop *l, int64_t mono_us, int32_t part, jobq_e
     JOBQ_ASSERT(error != JOBQ_OK || reading != NULL);
     if (error == JOBQ_OK && !jobq__reading_good(reading, p->size)) error = JOBQ_ERROR_INVALID;
     if (error != JOBQ_OK) {
+        jobq__relay_failed(l, p, error != JOBQ_ERROR_RETRYABLE);
         jobq__relay_move(&l->relay, p, JOBQ_PART_AWAY);
         p->due_mono_us = jobq__relay_hold(p, mono_us);
         return;
     }
+    jobq__relay_answered(l, p);
+    if (!reading->busy && reading->holder.worker == 0) jobq__unwatch(&l->relay, p->id);
     if (reading->count > 0) {
         if (p->holder.worker != 0 || reading->lost > 0) l->relay.stats.takeovers++;
         p->cursor = reading->cursor;
         p->lost = reading->lost;
-        jobq__relay_here(l, p, reading->count);
+        jobq__relay_here(l, p, reading->count, reading->cut);
         jobq__relay_unwanted(l, p);
         return;
     }
-    jobq__relay_move(&l->relay, p, JOBQ_PART_AWAY);
-    p->due_mono_us = JOBQ_NEVER;
-    p->failures = 0;
-    if (reading->holder.worker != 0) { /* not expired by the store's clock: again in a while */
-        jobq__relay_watch(l, p, &reading->holder, mono_us);
-        p->due_mono_us = jobq__max(p->due_mono_us, mono_us + reading->holder.lease_us / 8 + 1);
-    } else if (reading->busy) p->due_mono_us = mono_us + 5 * JOBQ__MS;
-    else if (reading->due_us > 0) p->due_mono_us = jobq__add(mono_us, reading->due_us);
+    jobq__relay_unread(l, p, reading, mono_us);
 }
 
 /* -- handing out -- */
@@ -4086,7 +4523,8 @@ JOBQ_API jobq_stop jobq_loop_delivery_stopping(const jobq_loop *l, int64_t mono_
 
 /* -- acknowledging -- */
 
-/* An acknowledgement is written, and the lease given up with it: when to read again. */
+/* An acknowledgement is written, and the lease given up with it: when to read again. While others
+ * wait it gives its place to them, too, and a look finds it again. */
 static void jobq__relay_written(jobq_loop *l, jobq_part *p, int64_t now)
 {
     const jobq_tuning *t = jobq__relay_tuning(l, p);
@@ -4095,6 +4533,7 @@ static void jobq__relay_written(jobq_loop *l, jobq_part *p, int64_t now)
 
     p->handed = 0; /* over: a server that forgets this has a hold whose delivery killed nobody */
     p->paced_mono_us = idle ? INT64_MIN : jobq__add(now, wait);
+    idle = idle || jobq__relay_waiting(l, now) > 0;
     jobq__relay_away(l, p, idle ? JOBQ_NEVER : p->paced_mono_us);
     jobq__relay_look(l, now);
 }
@@ -4102,7 +4541,7 @@ static void jobq__relay_written(jobq_loop *l, jobq_part *p, int64_t now)
 static void jobq__relay_settled(jobq_loop *l, jobq_part *p)
 {
     jobq__relay_count(&l->relay.stats, &p->plan);
-    l->relay.reclaim_rows += p->plan.done;
+    l->vacuum_rows += p->plan.done;
     p->failures = 0;
 }
 
@@ -4117,8 +4556,25 @@ static void jobq__relay_lost(jobq_loop *l, jobq_part *p, int64_t now)
     jobq__relay_look(l, now);
 }
 
+/* An ACK failed, or got no answer. The next one does not read on, and the one after that has no
+ * texts of handlers. If that fails, too, this worker lets go, and what was handled comes again as
+ * after a crash. */
+static void jobq__relay_unacked(jobq_loop *l, jobq_part *p, bool blamed, int64_t now)
+{
+    int64_t again = jobq__relay_hold(p, now);
+
+    if (p->on) jobq__relay_failed(l, p, false);
+    else if (blamed) p->refused++;
+    if (p->refused > JOBQ__BLAME) {
+        jobq__relay_away(l, p, again);
+        return;
+    }
+    jobq__relay_move(&l->relay, p, JOBQ_PART_FINISHED);
+    p->due_mono_us = again;
+}
+
 JOBQ_API void jobq_loop_acked(jobq_loop *l, int64_t mono_us, int32_t part, jobq_error error,
-                              int32_t count)
+                              int32_t count, bool cut)
 {
     jobq_part *p;
 
@@ -4131,11 +4587,11 @@ JOBQ_API void jobq_loop_acked(jobq_loop *l, int64_t mono_us, int32_t part, jobq_
         return;
     }
     if (error != JOBQ_OK) {
-        jobq__relay_move(&l->relay, p, JOBQ_PART_FINISHED);
-        p->due_mono_us = jobq__relay_hold(p, mono_us);
+        jobq__relay_unacked(l, p, error != JOBQ_ERROR_RETRYABLE, mono_us);
         return;
     }
     jobq__relay_settled(l, p);
+    if (p->on) jobq__relay_answered(l, p);
     if (count == 0) {
         jobq__relay_written(l, p, mono_us);
         return;
@@ -4143,7 +4599,7 @@ JOBQ_API void jobq_loop_acked(jobq_loop *l, int64_t mono_us, int32_t part, jobq_
     p->cursor = p->plan.cursor;
     p->lost = 0;
     jobq_pace_wait(jobq__relay_tuning(l, p), &p->pace_us, p->plan.directive);
-    jobq__relay_here(l, p, count);
+    jobq__relay_here(l, p, count, cut);
     jobq__relay_unwanted(l, p);
 }
 
@@ -4200,20 +4656,44 @@ JOBQ_API void jobq_loop_renewed(jobq_loop *l, int64_t mono_us, int32_t part, uin
 
 /* -- connections and stops -- */
 
-static void jobq__relay_disconnected(jobq_loop *l, int64_t now)
+/* The part whose statement the server was carrying out, if that is known: they go one after the
+ * other, in the order of sending. */
+static const jobq_part *jobq__relay_current(const jobq_loop *l)
 {
+    const jobq_part *first = NULL;
     int32_t i;
+    int kind;
 
     for (i = 0; i < l->relay.count; i++) {
+        const jobq_part *p = &l->relay.parts[i];
+        if (p->state != JOBQ_PART_READING && p->state != JOBQ_PART_ACKING) continue;
+        if (first == NULL || p->turn < first->turn) first = p;
+    }
+    for (kind = 0; kind < JOBQ_ACTION_COUNT && first != NULL; kind++) {
+        if ((JOBQ__ASIDE >> kind & 1) != 0 || !jobq__sent(l, (jobq_action_kind)kind)) continue;
+        if (l->sent_mono_us[kind] <= first->sent_mono_us) first = NULL;
+    }
+    return first;
+}
+
+static void jobq__relay_disconnected(jobq_loop *l, int64_t now)
+{
+    const jobq_part *current = jobq__relay_current(l);
+    int32_t i;
+
+    memset(l->relay.watches, 0, sizeof l->relay.watches); /* an outage proves nobody dead */
+    for (i = 0; i < l->relay.count; i++) {
         jobq_part *p = &l->relay.parts[i];
-        memset(&p->holder, 0, sizeof p->holder); /* an outage proves nobody dead */
         p->renewing = false;
-        if (p->state == JOBQ_PART_READING) jobq__relay_move(&l->relay, p, JOBQ_PART_AWAY);
-        if (p->state == JOBQ_PART_AWAY) p->due_mono_us = JOBQ_NEVER; /* a look tells */
-        if (p->state != JOBQ_PART_ACKING) continue;
-        jobq__relay_move(&l->relay, p, JOBQ_PART_FINISHED);
-        p->resent = true;
-        p->due_mono_us = now;
+        if (p->state == JOBQ_PART_READING) {
+            jobq__relay_failed(l, p, p == current);
+            jobq__relay_away(l, p, jobq__relay_hold(p, now));
+        } else if (p->state == JOBQ_PART_AWAY) { /* a look tells, or a read */
+            p->due_mono_us = p->handed == 0 ? JOBQ_NEVER : now;
+        } else if (p->state == JOBQ_PART_ACKING) {
+            jobq__relay_unacked(l, p, p == current && jobq__well(l, JOBQ_ACTION_ACK), now);
+            p->resent = jobq__relay_held(p);
+        }
     }
     jobq__relay_look(l, now);
 }
@@ -4240,38 +4720,76 @@ static int32_t jobq__relay_want(const jobq_loop *l)
     return most - l->relay.held;
 }
 
-static int64_t jobq__due_sequence(const jobq_loop *l)
+/* A LOOK lists what there are places for. When all threads are busy the next round waits longer: it
+ * tells only whether others wait for them. */
+static int64_t jobq__due_look(const jobq_loop *l, int64_t now)
 {
+    const jobq_relay *r = &l->relay;
+    int64_t sent = l->sent_mono_us[JOBQ_ACTION_LOOK];
+    int64_t at = jobq__min(r->look_mono_us, jobq__max(r->missed_mono_us, sent + JOBQ__LOOK_PAUSE));
+
     if (!jobq__relay_serves(l) || !l->registered || l->phase != JOBQ_PHASE_WORKING ||
-        l->policies_stale || jobq__sent(l, JOBQ_ACTION_SEQUENCE) || jobq__relay_closed(l) ||
-        jobq__relay_want(l) <= 0) {
+        l->policies_stale || jobq__sent(l, JOBQ_ACTION_LOOK) || jobq__relay_closed(l) ||
+        2 * jobq__relay_waiting(l, now) >= JOBQ_LOOP_PARTITIONS) {
         return JOBQ_NEVER;
     }
-    return jobq__max(l->relay.sequence_mono_us, l->hold_mono_us[JOBQ_ACTION_SEQUENCE]);
+    if (jobq__relay_want(l) <= 0 && r->after == 0) {
+        at = jobq__max(at, sent + (r->found ? JOBQ__TURN : l->config.poll_us));
+    }
+    return jobq__max(at, l->hold_mono_us[JOBQ_ACTION_LOOK]);
 }
 
-static bool jobq__relay_readable(const jobq_loop *l, const jobq_part *p)
+/* The partition that is to be taken over next. Its holder died with it, maybe of it: one of those
+ * at a time. NULL: none. */
+static const jobq_watch *jobq__due_watch(const jobq_loop *l, int64_t now)
 {
-    return p->state == JOBQ_PART_AWAY && l->registered && !l->policies_stale &&
-           l->phase == JOBQ_PHASE_WORKING && jobq__relay_open(l, p->queue);
-}
-
-/* Somebody died with it, maybe of it: one of those at a time. */
-static bool jobq__relay_waits(const jobq_loop *l, const jobq_part *p)
-{
+    const jobq_watch *first = NULL;
     int32_t i;
 
-    for (i = 0; i < l->relay.count && p->holder.worker != 0; i++) {
-        if (l->relay.parts[i].suspect && jobq__relay_held(&l->relay.parts[i])) return true;
+    for (i = 0; i < l->relay.count; i++) {
+        const jobq_part *p = &l->relay.parts[i];
+        if (p->suspect && (jobq__relay_held(p) || p->due_mono_us <= now)) return NULL;
     }
-    return false;
+    for (i = 0; i < JOBQ_LOOP_WATCHED; i++) {
+        const jobq_watch *watch = &l->relay.watches[i];
+        if (watch->id == 0 || !jobq__relay_open(l, watch->queue)) continue;
+        if (first == NULL || watch->due_mono_us < first->due_mono_us) first = watch;
+    }
+    return first;
+}
+
+/* When that is, if its time has not come. */
+static int64_t jobq__due_take_over(const jobq_loop *l, int64_t now)
+{
+    const jobq_watch *watch = jobq__due_watch(l, now);
+
+    return watch == NULL || watch->due_mono_us <= now ? JOBQ_NEVER : watch->due_mono_us;
+}
+
+/* It gets a part when its time has come, and there is a place. */
+static void jobq__relay_take_over(jobq_loop *l, int64_t now)
+{
+    jobq_watch *watch = (jobq_watch *)(uintptr_t)jobq__due_watch(l, now);
+    jobq_part *p;
+
+    if (watch == NULL || watch->due_mono_us > now) return;
+    p = jobq__relay_find(&l->relay, watch->id);
+    if (p == NULL) {
+        p = jobq__relay_part(l, watch->id, watch->queue, watch->number, watch->due_mono_us);
+    }
+    if (p == NULL) return;
+    if (p->state == JOBQ_PART_AWAY) {
+        p->due_mono_us = watch->due_mono_us;
+        p->suspect = true;
+    }
+    watch->due_mono_us = JOBQ_NEVER;
 }
 
 /* When a part wants a statement next. */
 static int64_t jobq__due_part(const jobq_loop *l, const jobq_part *p)
 {
     if (jobq__relay_readable(l, p)) {
-        return jobq__relay_want(l) > 0 && !jobq__relay_waits(l, p) ? p->due_mono_us : JOBQ_NEVER;
+        return jobq__relay_want(l) > 0 ? p->due_mono_us : JOBQ_NEVER;
     }
     if (p->state == JOBQ_PART_FINISHED) return p->due_mono_us;
     if (p->state == JOBQ_PART_QUEUED) return p->lease_mono_us;
@@ -4322,18 +4840,6 @@ static bool jobq__relay_empty(const jobq_loop *l)
            (l->registered && !l->policies_stale && jobq__relay_closed(l));
 }
 
-static int64_t jobq__due_reclaim(const jobq_loop *l)
-{
-    bool full = l->relay.reclaim_rows >= l->config.reclaim_rows;
-
-    if (!l->registered || l->relay.reclaim_rows == 0 || l->phase != JOBQ_PHASE_WORKING ||
-        jobq__sent(l, JOBQ_ACTION_RECLAIM)) {
-        return JOBQ_NEVER;
-    }
-    return jobq__max(l->hold_mono_us[JOBQ_ACTION_RECLAIM],
-                     jobq__add(l->relay.reclaim_mono_us, full ? 0 : l->config.prune_us));
-}
-
 /* -- what to do next: doing it -- */
 
 static jobq_action jobq__relay_action(jobq_loop *l, jobq_part *p, jobq_action_kind kind)
@@ -4351,37 +4857,61 @@ static jobq_action jobq__relay_action(jobq_loop *l, jobq_part *p, jobq_action_ki
 /* Each read has a token of its own, so that one that comes too late is known. */
 static jobq_action jobq__do_read(jobq_loop *l, jobq_part *p, int64_t now)
 {
+    const jobq_watch *watch = jobq__watch_find(&l->relay, p->id);
     jobq_action a;
 
+    memset(&p->holder, 0, sizeof p->holder);
+    if (watch != NULL && p->suspect) p->holder = watch->holder;
     p->worker = l->worker;
     p->claim = ++l->number;
-    p->size = (int32_t)jobq__min(jobq__relay_tuning(l, p)->batch, JOBQ_LOOP_BATCH);
-    p->sent_mono_us = now;
+    p->size = (int32_t)jobq__min(jobq__relay_batch(l, p), p->budget.rows);
+    p->turn = ++l->relay.turn;
+    p->sent_mono_us = p->taken_mono_us = now;
     p->suspect = p->holder.worker != 0;
     jobq__relay_move(&l->relay, p, JOBQ_PART_READING);
     a = jobq__relay_action(l, p, JOBQ_ACTION_READ);
     a.limit = p->size;
+    a.bytes = p->budget.bytes;
     a.handed = p->handed;
+    a.aside = jobq__budget_blames(&p->budget) && p->acked >= 0;
+    a.acked = a.aside ? p->acked : 0;
+    a.sweep = p->below;
+    p->below = false;
     return a;
+}
+
+/* Whether a partition is given up for others, because some wait and it had its turn. */
+static bool jobq__relay_yields(const jobq_loop *l, const jobq_part *p, int64_t now)
+{
+    const jobq_watch *watch = jobq__due_watch(l, now);
+
+    return now - p->taken_mono_us >= JOBQ__TURN &&
+           (jobq__relay_waiting(l, now) > 0 || (watch != NULL && watch->due_mono_us <= now));
 }
 
 /* Reads on in the same statement when more is likely there, and wanted; after an error no more: it
  * may be of what was read on, and what is done has to be acknowledged. */
 static jobq_action jobq__do_ack(jobq_loop *l, jobq_part *p, int64_t now)
 {
-    const jobq_tuning *t = jobq__relay_tuning(l, p);
+    int32_t batch = (int32_t)jobq__min(jobq__relay_batch(l, p), p->budget.rows);
     bool on = p->plan.directive.kind == JOBQ_DIRECTIVE_PROCEED && p->plan.done > 0 &&
               l->phase == JOBQ_PHASE_WORKING && p->pace_us == 0 && p->failures == 0 &&
-              jobq__relay_open(l, p->queue);
+              !l->quiet && jobq__relay_open(l, p->queue) && !jobq__relay_yields(l, p, now);
     jobq_action a;
 
-    p->size = jobq_cursor_size(&p->plan.cursor, (int32_t)jobq__min(t->batch, JOBQ_LOOP_BATCH), 0);
+    p->size = jobq_cursor_size(&p->plan.cursor, batch, 0);
+    p->turn = ++l->relay.turn;
     p->sent_mono_us = now;
     jobq__relay_move(&l->relay, p, JOBQ_PART_ACKING);
     a = jobq__relay_action(l, p, JOBQ_ACTION_ACK);
     a.relaxed = true;
+    a.bare = p->refused > 0;
     p->on = on && jobq__relay_want(l) >= 0;
-    a.limit = p->on ? p->size : 0;
+    if (!p->on) return a;
+    a.limit = p->size;
+    a.bytes = p->budget.bytes;
+    a.sweep = p->below;
+    p->below = false;
     return a;
 }
 
@@ -4433,28 +4963,32 @@ static jobq_action jobq__do_renew(jobq_loop *l, jobq_part *p, int64_t now)
     return jobq__relay_action(l, p, JOBQ_ACTION_RENEW);
 }
 
-/* Who holds nothing reads next, and that waits for the disk: numbering need not. A holder's own
- * acknowledgements are more, and could not read on without waiting to numbers not on disk yet. */
-static jobq_action jobq__do_sequence(jobq_loop *l, int64_t now)
+static jobq_action jobq__do_look(jobq_loop *l, int64_t now)
 {
-    jobq_action a = jobq__send(l, JOBQ_ACTION_SEQUENCE, now);
+    jobq_action a = jobq__send(l, JOBQ_ACTION_LOOK, now);
+    jobq_relay *r = &l->relay;
 
-    a.limit = l->config.sequence_max;
-    a.sweep = now >= l->relay.sweep_mono_us;
-    a.relaxed = l->relay.held == 0;
-    l->relay.found = false;
-    l->relay.sweeping = a.sweep;
-    l->relay.amid = l->amid;
+    if (r->after == 0) { /* a new round */
+        r->sweeping = now >= r->sweep_mono_us;
+        r->found = r->amid = false;
+        r->missed_mono_us = JOBQ_NEVER;
+    }
+    if (r->crowded) a.limit = (int32_t)jobq__min(a.limit, JOBQ_LOOP_PARTITIONS);
+    r->amid |= l->amid;
+    r->crowded = false;
+    a.number = r->after;
+    a.sweep = r->sweeping;
     return a;
 }
 
 /* One action about messages, if one is due; else *until becomes no later than the next. */
 static bool jobq__relay_next(jobq_loop *l, int64_t now, jobq_action *a, int64_t *until)
 {
-    int64_t due, sequence, reclaim = jobq__due_reclaim(l);
+    int64_t due, look;
     int32_t i;
 
     if (!jobq__relay_serves(l)) return false;
+    jobq__relay_take_over(l, now);
     while ((i = jobq__due_relay(l, now, &due)) >= 0 && due <= now) {
         jobq_part *p = &l->relay.parts[i];
         if (p->state == JOBQ_PART_FINISHED) *a = jobq__do_ack(l, p, now);
@@ -4466,14 +5000,11 @@ static bool jobq__relay_next(jobq_loop *l, int64_t now, jobq_action *a, int64_t 
         }
         return true;
     }
-    sequence = jobq__due_sequence(l);
-    if (reclaim <= now) { /* before the look that may be the last */
-        *a = jobq__send(l, JOBQ_ACTION_RECLAIM, now);
-        l->relay.reclaim_rows = 0;
-    } else if (sequence <= now) *a = jobq__do_sequence(l, now);
-    *until = jobq__min(*until, jobq__min(jobq__min(due, jobq__relay_end(l)),
-                                         jobq__min(sequence, reclaim)));
-    return sequence <= now || reclaim <= now;
+    look = jobq__due_look(l, now);
+    if (look <= now) *a = jobq__do_look(l, now);
+    due = jobq__min(due, jobq__due_take_over(l, now));
+    *until = jobq__min(*until, jobq__min(jobq__min(due, jobq__relay_end(l)), look));
+    return look <= now;
 }
 
 /* -- >>loop, continued: jobs -- */
@@ -4486,12 +5017,6 @@ static const jobq_loop_queue *jobq__queue(const jobq_loop *l, int32_t id)
         if (l->queues[i].id == id) return &l->queues[i];
     }
     return NULL;
-}
-
-static bool jobq__in_hand(const jobq_loop *l)
-{
-    return l->queued.count + l->running_count + l->done.count + l->odd.count + l->sent_done.count +
-               l->sent_odd.count + l->relay.held > 0;
 }
 
 /* The worker is dead, or so it was told. What waits is somebody else's now; what runs is told to
@@ -4507,6 +5032,7 @@ static void jobq__die(jobq_loop *l)
         if (c->state != JOBQ_CLAIM_SENT && c->open == 0) c->state = JOBQ_CLAIM_NONE;
     }
     l->orphan_count = 0;
+    l->named = l->accused = 0;
     l->worker = 0;
     l->registered = false;
     l->lease_mono_us = INT64_MIN;
@@ -4537,14 +5063,17 @@ JOBQ_API void jobq_loop_init(jobq_loop *l, const jobq_loop_config *config, uint6
     for (i = 0; i < JOBQ_LOOP_SLOTS; i++) jobq__push(l, &l->free, i);
     l->lease_mono_us = INT64_MIN;
     l->alive_mono_us = l->flush_mono_us = l->due_mono_us = l->busy_mono_us = JOBQ_NEVER;
-    l->stop_mono_us = l->deadline_mono_us = JOBQ_NEVER;
+    l->stop_mono_us = l->deadline_mono_us = l->alone_mono_us = l->quiet_mono_us = JOBQ_NEVER;
+    l->rescue_mono_us = INT64_MIN;
     l->idle_mono_us = l->claim_mono_us = l->connect_mono_us = mono_us;
     l->sweep_mono_us = l->full_mono_us = l->beat_mono_us = mono_us;
     l->slept_mono_us = mono_us - JOBQ__SECOND;
     l->prune_mono_us = mono_us + jobq__first_prune(l);
     l->vacuum_mono_us = mono_us;
     l->handler_us = -1;
-    l->flush_limit = l->config.batch_max;
+    for (i = 0; i < JOBQ_ACTION_COUNT; i++) {
+        l->budgets[i] = jobq__budget_full(jobq__rows_max(l, (jobq_action_kind)i));
+    }
     jobq__relay_init(l, mono_us);
 }
 
@@ -4673,12 +5202,13 @@ static void jobq__give_back(jobq_loop *l, int32_t slot, jobq_event_kind kind, in
 
 JOBQ_API void jobq_loop_unhandled(jobq_loop *l, int64_t mono_us, int32_t slot)
 {
+    int32_t i;
+
     JOBQ_ASSERT(l != NULL && l->slots[slot].state == JOBQ_SLOT_RUNNING);
     jobq__unrun(l, slot);
-    if (l->foreign_count <
-        JOBQ_LOOP_KINDS) { /* until the next news: nobody's, or somebody else's */
-        l->foreign[l->foreign_count++] = l->slots[slot].job.kind;
-    }
+    l->every_kind = false; /* until the next news: it may be another worker's kind */
+    for (i = 0; i < l->kind_count && l->kinds[i] != l->slots[slot].job.kind;) i++;
+    if (i < l->kind_count) l->kinds[i] = l->kinds[--l->kind_count];
     jobq__give_back(l, slot, JOBQ_EVENT_PARK, mono_us);
 }
 
@@ -4768,7 +5298,8 @@ JOBQ_API void jobq_loop_connected(jobq_loop *l, int64_t mono_us)
     JOBQ_ASSERT(l != NULL);
     jobq__answer(l, JOBQ_ACTION_CONNECT, mono_us, JOBQ_OK);
     l->connected = true;
-    l->beat_mono_us = mono_us; /* news first: is this worker still alive? */
+    l->kinds_known = false;
+    l->beat_mono_us = mono_us; /* news first: is this worker still alive? what is paused? */
     l->claim_mono_us = mono_us;
     l->look_us = l->linger_us = 0;
     l->swept_empty = l->asleep = false;
@@ -4776,18 +5307,109 @@ JOBQ_API void jobq_loop_connected(jobq_loop *l, int64_t mono_us)
     l->policies_stale = true;
 }
 
-/* Sent without an answer: back among the finished, to be sent again. */
-static void jobq__unsend(jobq_loop *l, jobq_list *sent, jobq_list *finished, int64_t now,
-                         bool resent)
+/* The sent and the finished list of a kind of flush. */
+static jobq_list *jobq__list_of(jobq_loop *l, jobq_action_kind kind, bool sent)
 {
+    if (kind == JOBQ_ACTION_COMPLETE) return sent ? &l->sent_done : &l->done;
+    return sent ? &l->sent_odd : &l->odd;
+}
+
+/* The database does not take the first finished result, though it takes others: what it is sent
+ * next about that job is plainer each time. A success goes alone as SETTLE; then it is a failed
+ * attempt, without what the handler made; then a failed job. In the end its rescuer decides. */
+static void jobq__refuse(jobq_loop *l, jobq_action_kind kind, int64_t now)
+{
+    int32_t i = jobq__pop(l, jobq__list_of(l, kind, false));
+    jobq_slot *s = &l->slots[i];
+
+    l->budgets[kind].alone = 0;
+    if (kind == JOBQ_ACTION_COMPLETE) {
+        jobq__push_first(l, &l->odd, i);
+        return;
+    }
+    if (s->refused >= 2) {
+        l->stats.left++;
+        l->claims[s->entry].left = true;
+        jobq__slot_free(l, i);
+        return;
+    }
+    l->stats.refused++;
+    s->state = JOBQ_SLOT_RUNNING;
+    s->verify = false;
+    s->bytes = s->job.bytes;
+    jobq__give_back(l, i, s->refused++ == 0 ? JOBQ_EVENT_RETRY : JOBQ_EVENT_DISCARD, now);
+}
+
+/* Sent without success: first among the finished again, in the same order, so that a smaller flush
+ * carries some of the same. */
+static void jobq__unsend(jobq_loop *l, jobq_action_kind kind, int64_t now, bool resent)
+{
+    jobq_list *sent = jobq__list_of(l, kind, true), *finished = jobq__list_of(l, kind, false);
+    bool culprit = sent->count == 1 && jobq__budget_blames(&l->budgets[kind]);
+    jobq_list both = *sent;
     int32_t i;
 
-    while ((i = jobq__pop(l, sent)) >= 0) {
+    if (sent->count == 0) return;
+    for (i = sent->head; i >= 0; i = l->slots[i].next) {
         l->slots[i].state = JOBQ_SLOT_FINISHED;
         l->slots[i].resent |= resent;
-        jobq__push(l, finished, i);
-        l->flush_mono_us = jobq__min(l->flush_mono_us, now);
     }
+    while ((i = jobq__pop(l, finished)) >= 0) jobq__push(l, &both, i);
+    *finished = both;
+    *sent = jobq__empty;
+    l->flush_mono_us = jobq__min(l->flush_mono_us, now);
+    if (culprit) jobq__refuse(l, kind, now);
+}
+
+/* Whether the server was at work on this statement when the connection ended: it was sent before
+ * all others (at one instant flushes go first, and the claim last). */
+static bool jobq__was_first(const jobq_loop *l, jobq_action_kind kind)
+{
+    int64_t at = l->sent_mono_us[kind], part = jobq__due_part_answer(l);
+    int k;
+
+    if (part < at || (part == at && kind == JOBQ_ACTION_CLAIM)) return false;
+    for (k = 0; k < JOBQ_ACTION_COUNT; k++) {
+        bool before = kind == JOBQ_ACTION_CLAIM || k == JOBQ_ACTION_COMPLETE;
+        if (k == (int)kind || (l->inflight & ~JOBQ__ASIDE & 1u << k) == 0) continue;
+        if (l->sent_mono_us[k] < at || (l->sent_mono_us[k] == at && before)) return false;
+    }
+    return true;
+}
+
+/* A job is to blame for failing claims only if the store, asked for the claim's first job without
+ * its payload, names it; the claim fails again; and the store then moves it. So it was the payload,
+ * and neither an outage nor another job. */
+static void jobq__claim_named(jobq_loop *l, int64_t now, bool good)
+{
+    jobq_budget *b = &l->budgets[JOBQ_ACTION_CLAIM];
+
+    if (!l->claim_names) {
+        if (good) l->named = 0;
+        l->accused = l->named != 0;
+        return;
+    }
+    b->alone = 0;
+    b->rows = 1;
+    if (good) l->claim_mono_us = now;
+}
+
+/* What was on its way has failed. */
+static void jobq__unanswered(jobq_loop *l)
+{
+    bool first[JOBQ_ACTION_COUNT];
+    int k;
+
+    for (k = 0; k < JOBQ_ACTION_COUNT; k++) first[k] = jobq__was_first(l, (jobq_action_kind)k);
+    for (k = 0; k < JOBQ_ACTION_COUNT; k++) {
+        if ((l->inflight & ~JOBQ__ASIDE & 1u << k) == 0) continue;
+        jobq__budget_failed(&l->budgets[k], l->carried[k],
+                            first[k] && jobq__well(l, (jobq_action_kind)k));
+    }
+    if (jobq__sent(l, JOBQ_ACTION_CLAIM) && first[JOBQ_ACTION_CLAIM]) {
+        jobq__claim_named(l, 0, false);
+    }
+    if (jobq__sent(l, JOBQ_ACTION_SET_ASIDE)) l->named = l->accused = 0;
 }
 
 JOBQ_API void jobq_loop_disconnected(jobq_loop *l, int64_t mono_us)
@@ -4800,7 +5422,9 @@ JOBQ_API void jobq_loop_disconnected(jobq_loop *l, int64_t mono_us)
     if (jobq__sent(l, JOBQ_ACTION_REGISTER))
         l->worker = 0; /* a fresh id, whatever became of this one */
     if (jobq__sent(l, JOBQ_ACTION_CLAIM)) jobq__sweep_overran(l, mono_us);
-    if (jobq__sent(l, JOBQ_ACTION_SEQUENCE)) jobq__relay_overran(l, mono_us);
+    if (jobq__sent(l, JOBQ_ACTION_LOOK)) jobq__relay_overran(l, mono_us);
+    jobq__unanswered(l);
+    jobq__relay_disconnected(l, mono_us);
     l->connected = false;
     l->inflight &= JOBQ__ASIDE;
     wait = jobq__min((int64_t)100 * JOBQ__MS << jobq__min(l->connects, 10), JOBQ__RECONNECT_CAP);
@@ -4815,11 +5439,12 @@ JOBQ_API void jobq_loop_disconnected(jobq_loop *l, int64_t mono_us)
         }
         if (c->state == JOBQ_CLAIM_GOING) c->state = JOBQ_CLAIM_SETTLED;
     }
-    jobq__unsend(l, &l->sent_done, &l->done, mono_us, true);
-    jobq__unsend(l, &l->sent_odd, &l->odd, mono_us, true);
+    jobq__unsend(l, JOBQ_ACTION_COMPLETE, mono_us, true);
+    jobq__unsend(l, JOBQ_ACTION_SETTLE, mono_us, true);
+    if (jobq__rescues_first(l, mono_us)) l->informed = false; /* it has to watch them anew */
+    l->rescue_mono_us = INT64_MIN;
     memset(l->watched, 0, sizeof l->watched); /* an outage proves nobody dead */
     l->alive_mono_us = JOBQ_NEVER;
-    jobq__relay_disconnected(l, mono_us);
 }
 
 JOBQ_API void jobq_loop_registered(jobq_loop *l, int64_t mono_us, jobq_error error,
@@ -4835,6 +5460,9 @@ JOBQ_API void jobq_loop_registered(jobq_loop *l, int64_t mono_us, jobq_error err
     }
     JOBQ_ASSERT(queues != NULL && count >= 0 && count <= JOBQ_LOOP_QUEUES);
     l->registered = true;
+    l->informed = l->kinds_known = false;
+    l->alone_mono_us = JOBQ_NEVER;
+    l->rescue_mono_us = INT64_MIN;
     l->connects = 0;
     l->queue_count = count;
     for (i = 0; i < count; i++) {
@@ -4858,7 +5486,7 @@ JOBQ_API void jobq_loop_policy(jobq_loop *l, int32_t index, const jobq_policy *p
 
     JOBQ_ASSERT(l != NULL && policy != NULL && index >= 0 && index < l->queue_count);
     q = &l->queues[index];
-    if (q->paused && !paused) l->claim_mono_us = l->relay.sequence_mono_us = INT64_MIN;
+    if (q->paused && !paused) l->claim_mono_us = l->relay.look_mono_us = INT64_MIN;
     q->policy = jobq_policy_defaults(policy);
     q->stages_max = (int16_t)jobq__min(jobq__max(stages_max, 1), JOBQ_STAGES_MAX);
     q->paused = paused;
@@ -4889,18 +5517,21 @@ JOBQ_API int32_t jobq_loop_job(jobq_loop *l, int64_t mono_us, const jobq_job *jo
     jobq_slot *s;
 
     JOBQ_ASSERT(l != NULL && job != NULL);
-    entry = job->claim == l->number && l->claims[l->claim_entry].number == job->claim
-                ? l->claim_entry : jobq__claim_find(l, job->worker, job->claim);
-    if (entry < 0 || l->free.count == 0) return -1;
+    entry = l->claim_entry;
+    if (l->free.count == 0 || l->claims[entry].number != job->claim ||
+        l->claims[entry].worker != job->worker) return -1;
     i = jobq__pop(l, &l->free);
     s = &l->slots[i];
     s->job = *job;
     s->state = JOBQ_SLOT_QUEUED;
     s->since_mono_us = mono_us;
     s->entry = entry;
-    s->verify = s->resent = s->refused = s->cancel = false;
+    s->bytes = job->bytes;
+    s->verify = s->resent = s->cancel = false;
+    s->refused = 0;
     l->claims[entry].open++;
     l->claim_count++;
+    l->claim_bytes += job->bytes;
     l->stats.claimed++;
     if (job->suspect) l->suspects_held++;
     if (!job->suspect) jobq__bound_move(l, job, job->claim);
@@ -4945,7 +5576,8 @@ static void jobq__claimed_some(jobq_loop *l, int64_t now)
     l->idle_mono_us = JOBQ_NEVER;
     l->look_us = l->remain_us = 0;
     l->swept_empty = false;
-    if (l->claim_count >= l->claim_limit) l->linger_us = 0;
+    if (l->claim_count >= l->claim_limit ||
+        l->claim_bytes >= l->budgets[JOBQ_ACTION_CLAIM].bytes / 2) l->linger_us = 0;
     else l->linger_us = jobq__min(jobq__max(2 * l->linger_us, JOBQ__MS), l->config.linger_us);
     l->claim_mono_us = now + l->linger_us;
 }
@@ -4975,6 +5607,35 @@ static void jobq__claimed_none(jobq_loop *l, int64_t now, int64_t due_us)
     }
 }
 
+JOBQ_API void jobq_loop_alone(jobq_loop *l, int64_t mono_us, int32_t queue)
+{
+    int32_t i;
+
+    JOBQ_ASSERT(l != NULL);
+    for (i = 0; i < l->queue_count && l->queues[i].id != queue;) i++;
+    if (queue != 0 && (i == l->queue_count || !jobq__claims_from(l, i))) return;
+    if (l->alone_mono_us == JOBQ_NEVER) l->alone_mono_us = mono_us;
+    l->alone_told = true;
+}
+
+JOBQ_API void jobq_loop_named(jobq_loop *l, int64_t job_id)
+{
+    JOBQ_ASSERT(l != NULL);
+    l->named = job_id;
+}
+
+JOBQ_API void jobq_loop_set_aside(jobq_loop *l, int64_t mono_us, jobq_error error, bool moved)
+{
+    JOBQ_ASSERT(l != NULL);
+    jobq__answer(l, JOBQ_ACTION_SET_ASIDE, mono_us, error);
+    l->named = l->accused = 0;
+    l->budgets[JOBQ_ACTION_CLAIM].alone = 0;
+    if (error != JOBQ_OK || !moved) return;
+    l->stats.aside++;
+    l->hold_mono_us[JOBQ_ACTION_CLAIM] = mono_us;
+    jobq__look_again(l, mono_us);
+}
+
 JOBQ_API void jobq_loop_claimed(jobq_loop *l, int64_t mono_us, jobq_error error, int64_t due_us,
                                 bool suspects)
 {
@@ -4986,40 +5647,43 @@ JOBQ_API void jobq_loop_claimed(jobq_loop *l, int64_t mono_us, jobq_error error,
     c->state = c->open > 0 ? JOBQ_CLAIM_LIVE : JOBQ_CLAIM_NONE; /* an empty claim writes no row */
     if (error == JOBQ_ERROR_DEAD && c->worker == l->worker) jobq__die(l);
     if (error != JOBQ_OK) {
+        if (error != JOBQ_ERROR_RETRYABLE) jobq__claim_named(l, mono_us, false);
         jobq__sweep_overran(l, mono_us);
         return;
     }
+    jobq__claim_named(l, mono_us, true);
+    if (l->claim_names) return;
     jobq__claimed_late(l, mono_us);
     l->stats.claims++;
+    if (l->claim_alone) {
+        l->alone_mono_us = l->claim_count > 0 ? mono_us : JOBQ_NEVER; /* perhaps more of them */
+        return;
+    }
     if (l->claim_suspects) {
         l->suspects_ready = l->claim_count > 0; /* perhaps more of them */
         return;
     }
     if (suspects) l->suspects_ready = true;
     jobq__swept(l, mono_us);
+    l->first_queue = l->queue_count > 0 ? (l->first_queue + 1) % l->queue_count : 0;
     if (l->claim_count > 0) jobq__claimed_some(l, mono_us);
     else jobq__claimed_none(l, mono_us, due_us);
 }
 
-JOBQ_API void jobq_loop_recovered(jobq_loop *l, int64_t mono_us, jobq_error error, int64_t number)
+JOBQ_API void jobq_loop_recovered(jobq_loop *l, int64_t mono_us, jobq_error error, int64_t number,
+                                  bool more)
 {
     int32_t entry;
 
     JOBQ_ASSERT(l != NULL);
     jobq__answer(l, JOBQ_ACTION_RECOVER, mono_us, error);
     entry = jobq__claim_find(l, l->worker, number);
-    if (error != JOBQ_OK || entry < 0) return;
+    if (error != JOBQ_OK || more || entry < 0) return;
     l->orphan_count--;
-    /* A burned number's row stays: without it the claim could still arrive. */
-    l->claims[entry].state = l->claims[entry].open > 0 ? JOBQ_CLAIM_LIVE : JOBQ_CLAIM_NONE;
-    jobq__claimed_late(l, mono_us);
-}
-
-/* The sent and the finished list of a kind of flush. */
-static jobq_list *jobq__list_of(jobq_loop *l, jobq_action_kind kind, bool sent)
-{
-    if (kind == JOBQ_ACTION_COMPLETE) return sent ? &l->sent_done : &l->done;
-    return sent ? &l->sent_odd : &l->odd;
+    /* The number's row stays: without it the claim could still arrive. */
+    l->claims[entry].state = JOBQ_CLAIM_NONE;
+    if (l->claims[entry].suspects) l->suspects_ready = true;
+    jobq__look_again(l, mono_us);
 }
 
 JOBQ_API int32_t jobq_loop_sent(const jobq_loop *l, jobq_action_kind kind, int32_t *slots,
@@ -5051,9 +5715,7 @@ JOBQ_API void jobq_loop_unsettled(jobq_loop *l, int64_t mono_us, jobq_action_kin
     if (error == JOBQ_ERROR_BUSY) {
         l->slots[i].state = JOBQ_SLOT_FINISHED;
         jobq__push(l, jobq__list_of(l, kind, false), i);
-        l->hold_mono_us[kind] =
-            mono_us + 5 * JOBQ__MS; /* held for a moment by another claim, mostly */
-        l->flush_mono_us = jobq__min(l->flush_mono_us, l->hold_mono_us[kind]);
+        l->locked[kind]++;
         return;
     }
     if (l->slots[i].verify) jobq__look_again(l, mono_us); /* its next stage may be ready */
@@ -5061,23 +5723,20 @@ JOBQ_API void jobq_loop_unsettled(jobq_loop *l, int64_t mono_us, jobq_action_kin
     jobq__slot_free(l, i);
 }
 
-/* The database refuses a batch for what is in it: smaller batches find the culprit, and alone it
- * becomes a failed attempt without payload. */
-static void jobq__refused(jobq_loop *l, jobq_action_kind kind, int64_t now)
+/* Rows are held for a moment by another claim, mostly; or as long as an operator likes. */
+static void jobq__locked(jobq_loop *l, jobq_action_kind kind, int64_t now)
 {
-    jobq_list *sent = jobq__list_of(l, kind, true);
-    bool alone = sent->count == 1;
-    int32_t culprit = sent->head;
+    int64_t *wait = &l->locked_us[kind];
 
-    l->flush_limit = (int32_t)jobq__max(sent->count / 2, 1);
-    if (alone) {
-        jobq__pop(l, sent);
-        l->slots[culprit].state = JOBQ_SLOT_RUNNING;
-        l->slots[culprit].verify = false;
-        l->slots[culprit].refused = true;
-        jobq__give_back(l, culprit, JOBQ_EVENT_RETRY, now);
-    }
-    jobq__unsend(l, sent, jobq__list_of(l, kind, false), now, false);
+    *wait = l->locked[kind] == 0 ? 0 : jobq__min(jobq__max(2 * *wait, 5 * JOBQ__MS), JOBQ__SECOND);
+    l->locked_mono_us[kind] = now + *wait;
+    if (*wait > 0) l->flush_mono_us = jobq__min(l->flush_mono_us, l->locked_mono_us[kind]);
+}
+
+JOBQ_API void jobq_loop_weighs(jobq_loop *l, int32_t slot, int64_t bytes)
+{
+    JOBQ_ASSERT(l != NULL && l->slots[slot].state == JOBQ_SLOT_FINISHED);
+    l->slots[slot].bytes += bytes;
 }
 
 JOBQ_API void jobq_loop_flushed(jobq_loop *l, int64_t mono_us, jobq_action_kind kind,
@@ -5089,15 +5748,11 @@ JOBQ_API void jobq_loop_flushed(jobq_loop *l, int64_t mono_us, jobq_action_kind 
     JOBQ_ASSERT(l != NULL);
     sent = jobq__list_of(l, kind, true);
     jobq__answer(l, kind, mono_us, error);
-    if (error == JOBQ_ERROR_INVALID || error == JOBQ_ERROR_DATABASE) {
-        jobq__refused(l, kind, mono_us);
-        return;
-    }
     if (error != JOBQ_OK) {
-        jobq__unsend(l, sent, jobq__list_of(l, kind, false), mono_us, false);
+        jobq__unsend(l, kind, mono_us, false);
         return;
     }
-    l->flush_limit = (int32_t)jobq__min((int64_t)2 * l->flush_limit, l->config.batch_max);
+    jobq__locked(l, kind, mono_us);
     while ((i = jobq__pop(l, sent)) >= 0) {
         const jobq_decision *d = &l->slots[i].decision;
         l->stats.flushed++;
@@ -5115,6 +5770,7 @@ JOBQ_API int32_t jobq_loop_settled(jobq_loop *l, int64_t *numbers, int32_t most)
 
     JOBQ_ASSERT(l != NULL && numbers != NULL);
     l->settled_count = 0;
+    most = (int32_t)jobq__min(most, l->budgets[JOBQ_ACTION_HEARTBEAT].rows);
     for (i = 0; i < JOBQ_LOOP_CLAIMS && count < most; i++) {
         if (l->claims[i].state != JOBQ_CLAIM_SETTLED) continue;
         l->claims[i].state = JOBQ_CLAIM_GOING;
@@ -5139,11 +5795,13 @@ JOBQ_API void jobq_loop_cancel(jobq_loop *l, int64_t job_id)
     jobq__give_back(l, i, JOBQ_EVENT_CANCELLED, l->sent_mono_us[JOBQ_ACTION_HEARTBEAT]);
 }
 
-JOBQ_API void jobq_loop_foreign(jobq_loop *l, const int32_t *kinds, int32_t count)
+JOBQ_API void jobq_loop_kinds(jobq_loop *l, const int32_t *kinds, int32_t count, bool every)
 {
     JOBQ_ASSERT(l != NULL && (kinds != NULL || count == 0));
-    l->foreign_count = (int32_t)jobq__min(count, JOBQ_LOOP_KINDS);
-    if (l->foreign_count > 0) memcpy(l->foreign, kinds, (size_t)l->foreign_count * sizeof *kinds);
+    JOBQ_ASSERT(count >= 0 && count <= JOBQ_LOOP_KINDS + JOBQ_STRAYS_MAX);
+    l->every_kind = every;
+    l->kind_count = count;
+    if (count > 0) memcpy(l->kinds, kinds, (size_t)count * sizeof *kinds);
 }
 
 JOBQ_API void jobq_loop_late(jobq_loop *l, int64_t mono_us, int64_t worker, int64_t beat,
@@ -5167,6 +5825,24 @@ JOBQ_API void jobq_loop_late(jobq_loop *l, int64_t mono_us, int64_t worker, int6
     place->beat = beat;
     place->lease_us = beat < 0 ? 0 : lease_us; /* marked dead already: nothing to watch for */
     place->mentioned = true;
+}
+
+JOBQ_API void jobq_loop_overdue(jobq_loop *l, int32_t count)
+{
+    JOBQ_ASSERT(l != NULL);
+    l->overdue_count = count;
+}
+
+/* The first news decide whether rescue comes first: law (18). */
+static void jobq__inform(jobq_loop *l, int64_t now)
+{
+    if (!l->informed && l->overdue_count >= JOBQ__OVERDUE) {
+        l->rescue_mono_us = now + l->config.lease_us;
+    }
+    l->informed = true;
+    l->overdue_count = 0;
+    if (!l->alone_told) l->alone_mono_us = JOBQ_NEVER;
+    l->alone_told = false;
 }
 
 /* Whoever is no longer in the news is late no more. */
@@ -5214,6 +5890,7 @@ JOBQ_API void jobq_loop_beat(jobq_loop *l, int64_t mono_us, jobq_error error, bo
         return;
     }
     l->stats.heartbeats++;
+    l->kinds_known = true;
     l->connects = 0; /* a connection that serves, not only one that was made */
     if (sent >= l->lease_mono_us || l->alive_mono_us == JOBQ_NEVER) l->alive_mono_us = mono_us;
     l->lease_mono_us = sent + l->config.lease_us;
@@ -5227,6 +5904,7 @@ JOBQ_API void jobq_loop_beat(jobq_loop *l, int64_t mono_us, jobq_error error, bo
     if (store_now_us < l->store_now_us) jobq__bounds_drop(l); /* the store's clock ran back */
     l->store_now_us = store_now_us;
     jobq__watched_sift(l);
+    jobq__inform(l, mono_us);
 }
 
 JOBQ_API void jobq_loop_rescued(jobq_loop *l, int64_t mono_us, jobq_error error, int64_t worker,
@@ -5236,13 +5914,17 @@ JOBQ_API void jobq_loop_rescued(jobq_loop *l, int64_t mono_us, jobq_error error,
 
     JOBQ_ASSERT(l != NULL);
     jobq__answer(l, JOBQ_ACTION_RESCUE, mono_us, error);
-    if (error != JOBQ_OK) return;
+    for (i = 0; i < JOBQ_LOOP_WATCHED && l->watched[i].worker != worker;) i++;
+    if (error != JOBQ_OK) { /* the others first */
+        bool blamed = jobq__budget_blames(&l->budgets[JOBQ_ACTION_RESCUE]);
+        if (blamed && i < JOBQ_LOOP_WATCHED) l->watched[i].since_mono_us = mono_us;
+        return;
+    }
     l->stats.rescued += rescued;
     if (rescued > 0) {
         l->suspects_ready = true;
         jobq__look_again(l, mono_us);
     }
-    for (i = 0; i < JOBQ_LOOP_WATCHED && l->watched[i].worker != worker;) i++;
     if (i == JOBQ_LOOP_WATCHED) return;
     if (dead && !more) l->watched[i].worker = 0;
     if (dead) l->watched[i].lease_us = jobq__min(l->config.heartbeat_us, JOBQ__SECOND);
@@ -5286,9 +5968,9 @@ JOBQ_API void jobq_loop_answered(jobq_loop *l, int64_t mono_us, jobq_action_kind
         int64_t cost = mono_us - l->sent_mono_us[kind];
         int64_t pause =
             jobq__max(JOBQ__VACUUM_PAUSE - cost, 2 * cost); /* at most a third of the time */
-        l->vacuum_mono_us = mono_us + (error == JOBQ_OK ? pause : 60 * JOBQ__SECOND);
+        int64_t back = 30 * JOBQ__SECOND << jobq__min(l->failures[kind], 7); /* 1 min to 1 h */
+        l->vacuum_mono_us = mono_us + (error == JOBQ_OK ? pause : back);
     }
-    if (kind == JOBQ_ACTION_RECLAIM) l->relay.reclaim_mono_us = mono_us + JOBQ__RECLAIM_PAUSE;
     if (kind == JOBQ_ACTION_DEREGISTER) l->registered = false;
     if (error != JOBQ_OK) return;
     if (kind == JOBQ_ACTION_POLICIES) l->policies_stale = false;
@@ -5321,20 +6003,23 @@ static int32_t jobq__claim_want(const jobq_loop *l)
 
 static int64_t jobq__due_claim(const jobq_loop *l, int64_t now)
 {
-    if (!jobq__claims(l, now) || jobq__sent(l, JOBQ_ACTION_CLAIM)) return JOBQ_NEVER;
-    if (jobq__suspect_wanted(l)) return l->hold_mono_us[JOBQ_ACTION_CLAIM];
-    if (jobq__claim_want(l) == 0) return JOBQ_NEVER;
+    if (!jobq__claims(l, now) || jobq__sent(l, JOBQ_ACTION_CLAIM) || l->accused) return JOBQ_NEVER;
+    if (jobq__suspect_wanted(l) || jobq__alone_wanted(l, now)) {
+        return l->hold_mono_us[JOBQ_ACTION_CLAIM];
+    }
+    if (l->quiet || jobq__claim_want(l) == 0) return JOBQ_NEVER;
     return jobq__max(l->claim_mono_us, l->hold_mono_us[JOBQ_ACTION_CLAIM]);
 }
 
 static int64_t jobq__due_flush(const jobq_loop *l, jobq_action_kind kind, int64_t now)
 {
     int32_t count = kind == JOBQ_ACTION_COMPLETE ? l->done.count : l->odd.count;
-    bool full = count >= l->flush_limit;
+    bool full = count >= l->budgets[kind].rows;
     bool alone = l->queued.count + l->running_count == 0; /* nothing to wait for */
 
     if (count == 0 || jobq__sent(l, kind)) return JOBQ_NEVER;
     if (l->hold_mono_us[kind] > now) return l->hold_mono_us[kind];
+    if (count <= l->locked[kind] && l->locked_mono_us[kind] > now) return l->locked_mono_us[kind];
     if (full || alone || jobq__due_claim(l, now) <= now) return now; /* a claim takes them along */
     return l->flush_mono_us;
 }
@@ -5393,9 +6078,9 @@ static int64_t jobq__due_sleep(const jobq_loop *l)
 static bool jobq__empty_here(const jobq_loop *l)
 {
     bool paused = l->registered && !l->policies_stale && jobq__all_paused(l);
+    bool swept = l->swept_empty && !l->suspects_ready && l->alone_mono_us == JOBQ_NEVER;
 
-    return ((l->swept_empty && !l->suspects_ready) || paused) && jobq__relay_empty(l) &&
-           !jobq__in_hand(l) && l->orphan_count == 0;
+    return (swept || paused) && jobq__relay_empty(l) && !jobq__in_hand(l) && l->orphan_count == 0;
 }
 
 /* One of the lesser statements: when it may go, if it is wanted. */
@@ -5409,6 +6094,7 @@ static int64_t jobq__due_other(const jobq_loop *l, jobq_action_kind kind)
     case JOBQ_ACTION_POLICIES: wanted = wanted && l->policies_stale; break;
     case JOBQ_ACTION_RECOVER: wanted = wanted && l->orphan_count > 0; break;
     case JOBQ_ACTION_UNPARK: wanted = wanted && l->parked_kind != 0; break;
+    case JOBQ_ACTION_SET_ASIDE: wanted = wanted && l->accused; break;
     case JOBQ_ACTION_PRUNE:
         wanted = wanted && l->phase == JOBQ_PHASE_WORKING;
         at = jobq__max(at, l->prune_mono_us);
@@ -5460,8 +6146,11 @@ static jobq_action jobq__do_claim(jobq_loop *l, int64_t now)
     int32_t entry = jobq__claim_new(l);
 
     a.number = ++l->number;
-    a.suspects = jobq__suspect_wanted(l);
-    a.limit = a.suspects ? 1 : jobq__claim_want(l);
+    a.alone = jobq__alone_wanted(l, now);
+    a.suspects = a.alone || jobq__suspect_wanted(l);
+    l->claim_names = jobq__budget_blames(&l->budgets[JOBQ_ACTION_CLAIM]) && l->named == 0;
+    a.limit = a.suspects ? 1 : (int32_t)jobq__min(a.limit, jobq__claim_want(l));
+    a.bytes = l->claim_names ? 0 : l->budgets[JOBQ_ACTION_CLAIM].bytes;
     a.sweep = now >= l->sweep_mono_us;
     a.look = a.sweep || l->idle_mono_us != JOBQ_NEVER || now >= l->full_mono_us;
     a.relaxed = true;
@@ -5469,15 +6158,19 @@ static jobq_action jobq__do_claim(jobq_loop *l, int64_t now)
     l->claim_amid = l->amid;
     l->claim_full = a.look;
     l->claim_suspects = a.suspects;
-    l->claim_limit = a.limit;
-    l->claim_count = 0;
+    l->claim_alone = a.alone;
+    if (a.alone) l->alone_entry = entry;
+    l->claim_limit = l->carried[JOBQ_ACTION_CLAIM] = a.limit;
+    l->claim_bytes = l->claim_count = 0;
     l->claim_entry = entry;
-    l->first_queue = l->queue_count > 0 ? (l->first_queue + 1) % l->queue_count : 0;
     l->claims[entry].worker = l->worker;
     l->claims[entry].number = a.number;
     l->claims[entry].open = 0;
     l->claims[entry].state = JOBQ_CLAIM_SENT;
     l->claims[entry].suspects = a.suspects;
+    l->claims[entry].alone = a.alone;
+    l->claims[entry].left = false;
+    jobq__quiet_move(l, now);
     return a;
 }
 
@@ -5485,22 +6178,28 @@ static jobq_action jobq__do_flush(jobq_loop *l, jobq_action_kind kind, int64_t n
 {
     jobq_action a = jobq__send(l, kind, now);
     jobq_list *from = jobq__list_of(l, kind, false), *to = jobq__list_of(l, kind, true);
+    int64_t bytes = 0;
 
-    while (from->count > 0 && to->count < l->flush_limit) {
-        int32_t i = jobq__pop(l, from);
+    while (from->count > 0 && to->count < a.limit) {
+        int32_t i = from->head;
+        bytes += l->slots[i].bytes;
+        if (to->count > 0 && bytes > l->budgets[kind].bytes) break;
+        jobq__pop(l, from);
         l->slots[i].state = JOBQ_SLOT_SENT;
         jobq__push(l, to, i);
     }
-    a.limit = to->count;
+    a.limit = l->carried[kind] = to->count;
+    l->locked[kind] = 0;
     if (l->done.count + l->odd.count == 0) l->flush_mono_us = JOBQ_NEVER;
     return a;
 }
 
-/* An idle worker looks when it beats: one statement for both. */
+/* An idle worker looks when it beats: one statement for both, unless claims fail. */
 static jobq_action jobq__do_beat(jobq_loop *l, int64_t now)
 {
     jobq_action a, claim;
-    bool idle = l->idle_mono_us != JOBQ_NEVER && l->swept_empty;
+    bool idle = l->idle_mono_us != JOBQ_NEVER && l->swept_empty &&
+                l->budgets[JOBQ_ACTION_CLAIM].rows == l->config.batch_max;
 
     a = jobq__send(l, JOBQ_ACTION_HEARTBEAT, now);
     if (!idle || jobq__due_claim(l, now) == JOBQ_NEVER || jobq__claim_new(l) < 0) return a;
@@ -5529,11 +6228,14 @@ static jobq_action jobq__do_other(jobq_loop *l, jobq_action_kind kind, int64_t n
     if (kind == JOBQ_ACTION_SLEEP) a.asleep = !l->asleep;
     if (kind == JOBQ_ACTION_VACUUM) l->vacuum_rows = 0;
     if (kind == JOBQ_ACTION_UNPARK) a.number = l->parked_kind;
+    if (kind == JOBQ_ACTION_SET_ASIDE) {
+        a.number = l->named;
+        a.bytes = l->budgets[JOBQ_ACTION_CLAIM].bytes;
+    }
     if (kind == JOBQ_ACTION_RECOVER) {
         for (i = 0; i < JOBQ_LOOP_CLAIMS && l->claims[i].state != JOBQ_CLAIM_ORPHAN;) i++;
         JOBQ_ASSERT(i < JOBQ_LOOP_CLAIMS);
         a.number = l->claims[i].number;
-        l->claim_sweep = false;
     }
     return a;
 }
@@ -5578,7 +6280,13 @@ static void jobq__amid_move(jobq_loop *l, int64_t now)
     jobq__relay_look(l, now);
 }
 
-/* STOPPING ends when nothing is held; it ends anyway when the database stays away. */
+/* The latest end of a stop: the grace, and the time of one answer for what the handlers did. */
+static int64_t jobq__stop_end(const jobq_loop *l)
+{
+    return jobq__add(l->stop_mono_us, l->config.answer_us);
+}
+
+/* STOPPING ends when nothing is held; it ends anyway, whatever the database says. */
 static void jobq__phase_move(jobq_loop *l, int64_t now)
 {
     bool done = l->stats.started >= l->config.jobs_max && !jobq__in_hand(l) && l->orphan_count == 0;
@@ -5595,11 +6303,7 @@ static void jobq__phase_move(jobq_loop *l, int64_t now)
         l->phase = JOBQ_PHASE_LEAVING;
     }
     if (l->phase == JOBQ_PHASE_LEAVING && !l->registered) l->phase = JOBQ_PHASE_EXITED;
-    if (l->phase != JOBQ_PHASE_WORKING && !l->connected &&
-        l->running_count + l->relay.running == 0 &&
-        now >= jobq__add(l->stop_mono_us, l->config.answer_us)) {
-        l->phase = JOBQ_PHASE_EXITED; /* what is held will be rescued */
-    }
+    if (now >= jobq__stop_end(l)) l->phase = JOBQ_PHASE_EXITED; /* what is held will be rescued */
 }
 
 /* Not connected: connect, or wait to. */
@@ -5611,10 +6315,7 @@ static jobq_action jobq__next_offline(jobq_loop *l, int64_t now)
         return jobq__send(l, JOBQ_ACTION_CONNECT, now);
     }
     a.until_mono_us = jobq__sent(l, JOBQ_ACTION_CONNECT) ? jobq__due_answer(l) : l->connect_mono_us;
-    if (l->stop_mono_us != JOBQ_NEVER) {
-        a.until_mono_us =
-            jobq__min(a.until_mono_us, jobq__add(l->stop_mono_us, l->config.answer_us));
-    }
+    a.until_mono_us = jobq__min(a.until_mono_us, jobq__stop_end(l));
     a.until_mono_us = jobq__min(a.until_mono_us, l->deadline_mono_us);
     a.until_mono_us = jobq__min(a.until_mono_us, jobq__relay_end(l));
     if (now < l->stop_mono_us) a.until_mono_us = jobq__min(a.until_mono_us, l->stop_mono_us);
@@ -5625,11 +6326,10 @@ static jobq_action jobq__next_offline(jobq_loop *l, int64_t now)
  * news. */
 static jobq_action jobq__next_online(jobq_loop *l, int64_t now)
 {
-    static const jobq_action_kind others[] = {JOBQ_ACTION_REGISTER, JOBQ_ACTION_POLICIES,
-                                              JOBQ_ACTION_RECOVER,  JOBQ_ACTION_UNPARK,
-                                              JOBQ_ACTION_SLEEP,    JOBQ_ACTION_PRUNE,
-                                              JOBQ_ACTION_VACUUM,   JOBQ_ACTION_DEREGISTER,
-                                              JOBQ_ACTION_REMAIN};
+    static const jobq_action_kind others[] = {
+        JOBQ_ACTION_REGISTER, JOBQ_ACTION_POLICIES,  JOBQ_ACTION_RECOVER, JOBQ_ACTION_SET_ASIDE,
+        JOBQ_ACTION_UNPARK,   JOBQ_ACTION_SLEEP,     JOBQ_ACTION_PRUNE,   JOBQ_ACTION_VACUUM,
+        JOBQ_ACTION_DEREGISTER, JOBQ_ACTION_REMAIN};
     jobq_action wait = jobq__plain(JOBQ_ACTION_WAIT), a;
     const jobq_watched *victim;
     int64_t complete = jobq__due_flush(l, JOBQ_ACTION_COMPLETE, now);
@@ -5637,7 +6337,7 @@ static jobq_action jobq__next_online(jobq_loop *l, int64_t now)
     int64_t beat = jobq__due_beat(l), rescue, claim, other;
     size_t i;
 
-    wait.until_mono_us = jobq__due_unhoard(l);
+    wait.until_mono_us = jobq__min(jobq__due_unhoard(l), l->quiet_mono_us);
     if (complete <= now) return jobq__do_flush(l, JOBQ_ACTION_COMPLETE, now);
     if (settle <= now) return jobq__do_flush(l, JOBQ_ACTION_SETTLE, now);
     if (beat <= now) return jobq__do_beat(l, now);
@@ -5665,6 +6365,7 @@ static jobq_action jobq__next_online(jobq_loop *l, int64_t now)
         wait.until_mono_us = jobq__min(wait.until_mono_us, l->deadline_mono_us);
     }
     if (now < l->stop_mono_us) wait.until_mono_us = jobq__min(wait.until_mono_us, l->stop_mono_us);
+    wait.until_mono_us = jobq__min(wait.until_mono_us, jobq__stop_end(l));
     wait.until_mono_us = jobq__min(wait.until_mono_us, jobq__due_answer(l));
     return wait;
 }
@@ -5676,6 +6377,7 @@ JOBQ_API jobq_action jobq_loop_next(jobq_loop *l, int64_t mono_us)
     JOBQ_ASSERT(l != NULL);
     if (jobq__do_abandon(l, mono_us, &a) || jobq__relay_abandon(l, mono_us, &a)) return a;
     jobq__phase_move(l, mono_us);
+    jobq__quiet_move(l, mono_us);
     if (mono_us >= jobq__due_unhoard(l)) jobq__unhoard(l, mono_us);
     if (l->phase == JOBQ_PHASE_EXITED) return jobq__plain(JOBQ_ACTION_EXIT);
     if (mono_us >= jobq__due_answer(l)) return jobq__plain(JOBQ_ACTION_DISCONNECT);
@@ -5689,7 +6391,8 @@ JOBQ_API int64_t jobq_loop_due(const jobq_loop *l, int64_t mono_us)
     JOBQ_ASSERT(l != NULL);
     if (!l->connected) return JOBQ_NEVER;
     jobq__due_relay(l, mono_us, &messages);
-    messages = jobq__min(jobq__min(messages, jobq__relay_end(l)), jobq__due_sequence(l));
+    messages = jobq__min(messages, jobq__due_take_over(l, mono_us));
+    messages = jobq__min(jobq__min(messages, jobq__relay_end(l)), jobq__due_look(l, mono_us));
     return jobq__min(jobq__min(jobq__due_flush(l, JOBQ_ACTION_COMPLETE, mono_us),
                                jobq__due_flush(l, JOBQ_ACTION_SETTLE, mono_us)),
                      jobq__min(jobq__due_claim(l, mono_us), messages));
@@ -5776,6 +6479,13 @@ JOBQ_API void jobq_memory_policy(jobq_memory *m, int32_t queue, const jobq_polic
     m->paused &= ~((uint64_t)1 << queue);
     m->paused |= (uint64_t)paused << queue;
     m->policy_version++;
+}
+
+JOBQ_API void jobq_memory_pause(jobq_memory *m, int32_t kind, bool paused)
+{
+    JOBQ_ASSERT(m != NULL && kind >= 1 && kind < 64);
+    m->paused_kinds &= ~((uint64_t)1 << kind);
+    m->paused_kinds |= (uint64_t)paused << kind;
 }
 
 static const jobq_policy *jobq__memory_policy(const jobq_memory *m, int32_t queue)
@@ -5892,8 +6602,9 @@ static bool jobq__memory_left(const jobq_memory *m, int64_t worker)
     return false;
 }
 
-/* Claim rows of a worker that hold no job go. Returns whether any is left. */
-static bool jobq__memory_forget(jobq_memory *m, int64_t worker)
+/* Claim rows of a worker that hold no job go, burned numbers only if asked. Returns whether any is
+ * left. */
+static bool jobq__memory_forget(jobq_memory *m, int64_t worker, bool burned)
 {
     bool left = false;
     int32_t i, j;
@@ -5904,7 +6615,7 @@ static bool jobq__memory_forget(jobq_memory *m, int64_t worker)
         for (j = 0; j < m->job_count; j++) {
             if (jobq_job_holds(&jobq_memory_jobs(m)[j].job, worker, c->number)) break;
         }
-        if (j == m->job_count) memset(c, 0, sizeof *c);
+        if (j == m->job_count && (burned || c->burned_at_us == 0)) memset(c, 0, sizeof *c);
         else left = true;
     }
     return left;
@@ -5932,7 +6643,7 @@ JOBQ_API jobq_error jobq_memory_register(jobq_memory *m, int64_t worker, int64_t
     if (jobq__memory_worker(m, worker) != NULL) return JOBQ_ERROR_EXISTS;
     w = jobq__memory_place(m);
     if (w == NULL) return JOBQ_ERROR_FULL;
-    if (w->id != 0) jobq__memory_forget(m, w->id);
+    if (w->id != 0) jobq__memory_forget(m, w->id, true);
     memset(w, 0, sizeof *w);
     w->id = worker;
     w->lease_us = lease_us;
@@ -5943,22 +6654,22 @@ JOBQ_API jobq_error jobq_memory_register(jobq_memory *m, int64_t worker, int64_t
 }
 
 /* Whether the claim's rule takes a job: the rule of jobq.claim. */
-static bool jobq__memory_eligible(const jobq_job *job, const jobq_lane *lane, uint64_t foreign,
-                                  bool suspects, int64_t now_us)
+static bool jobq__memory_eligible(const jobq_job *job, const jobq_lane *lane, uint64_t kinds,
+                                  bool suspects, bool alone, int64_t now_us)
 {
-    if (job->state != JOBQ_STATE_READY || job->suspect != suspects || job->run_at_us > now_us)
-        return false;
+    if (job->state != JOBQ_STATE_READY || job->run_at_us > now_us) return false;
+    if (job->suspect != suspects || job->alone != alone) return false;
     if (job->queue != lane->queue || job->priority != lane->priority || job->stage != lane->stage) {
         return false;
     }
-    if ((foreign >> job->kind & 1) != 0) return false;
+    if ((kinds >> job->kind & 1) == 0) return false;
     if (suspects || job->run_at_us > lane->after_at_us) return true;
     return job->run_at_us == lane->after_at_us && job->id > lane->after_id;
 }
 
 /* The first eligible job by (lane, run_at, id); -1: none. One pass: most jobs are not ready. */
 static int32_t jobq__memory_first(const jobq_memory *m, const jobq_lane *lanes, int32_t lane_count,
-                                  uint64_t foreign, bool suspects, int64_t now_us)
+                                  uint64_t kinds, bool suspects, bool alone, int64_t now_us)
 {
     const jobq_memory_job *jobs = jobq_memory_jobs(m);
     int32_t first = -1, i, n;
@@ -5967,7 +6678,7 @@ static int32_t jobq__memory_first(const jobq_memory *m, const jobq_lane *lanes, 
         const jobq_job *job = &jobs[i].job;
         if (job->state != JOBQ_STATE_READY) continue;
         for (n = 0; n < lane_count; n++) {
-            if (jobq__memory_eligible(job, &lanes[n], foreign, suspects, now_us)) break;
+            if (jobq__memory_eligible(job, &lanes[n], kinds, suspects, alone, now_us)) break;
         }
         if (n == lane_count) continue;
         if (first < 0 || n + 1 < lane_count || job->run_at_us < jobs[first].job.run_at_us) {
@@ -5980,8 +6691,9 @@ static int32_t jobq__memory_first(const jobq_memory *m, const jobq_lane *lanes, 
 
 JOBQ_API jobq_error jobq_memory_claim_jobs(jobq_memory *m, int64_t worker, int64_t number,
                                            int32_t limit, const jobq_lane *lanes,
-                                           int32_t lane_count, uint64_t foreign, bool suspects,
-                                           int64_t now_us, int32_t *places, int32_t *count)
+                                           int32_t lane_count, uint64_t kinds, bool suspects,
+                                           bool alone, int64_t now_us, int32_t *places,
+                                           int32_t *count)
 {
     const jobq_memory_worker *w;
 
@@ -5990,7 +6702,7 @@ JOBQ_API jobq_error jobq_memory_claim_jobs(jobq_memory *m, int64_t worker, int64
     *count = 0;
     if (worker == 0 || w == NULL || w->dead) return JOBQ_ERROR_DEAD;
     while (*count < (suspects ? 1 : limit)) {
-        int32_t i = jobq__memory_first(m, lanes, lane_count, foreign, suspects, now_us);
+        int32_t i = jobq__memory_first(m, lanes, lane_count, kinds, suspects, alone, now_us);
         jobq_event event;
         if (i < 0) break;
         if (*count == 0 && jobq__memory_claim(m, worker, number) != NULL) return JOBQ_ERROR_EXISTS;
@@ -6005,20 +6717,39 @@ JOBQ_API jobq_error jobq_memory_claim_jobs(jobq_memory *m, int64_t worker, int64
     return JOBQ_OK;
 }
 
-JOBQ_API int32_t jobq_memory_recover(jobq_memory *m, int64_t worker, int64_t number,
-                                     int64_t now_us, int32_t *places, int32_t most)
+JOBQ_API bool jobq_memory_recover(jobq_memory *m, int64_t worker, int64_t number, int32_t limit,
+                                  int64_t now_us)
 {
-    int32_t count = 0, i;
+    jobq_memory_claim *c;
+    jobq_event event;
+    int32_t i;
 
-    JOBQ_ASSERT(m != NULL && places != NULL);
-    if (jobq__memory_claim(m, worker, number) == NULL) {
+    JOBQ_ASSERT(m != NULL);
+    c = jobq__memory_claim(m, worker, number);
+    if (c == NULL) {
         jobq__memory_note(m, worker, number, now_us); /* burned */
-        return 0;
+        return false;
     }
-    for (i = 0; i < m->job_count && count < most; i++) {
-        if (jobq_job_holds(&jobq_memory_jobs(m)[i].job, worker, number)) places[count++] = i;
+    memset(&event, 0, sizeof event);
+    event.kind = JOBQ_EVENT_RELEASE;
+    for (i = 0; i < m->job_count; i++) {
+        if (!jobq_job_holds(&jobq_memory_jobs(m)[i].job, worker, number)) continue;
+        if (limit-- <= 0) return true;
+        jobq__memory_event(m, &jobq_memory_jobs(m)[i], &event, now_us);
     }
-    return count;
+    c->burned_at_us = now_us; /* it holds nothing from now on */
+    return false;
+}
+
+JOBQ_API bool jobq_memory_set_aside(jobq_memory *m, int64_t id, int64_t now_us)
+{
+    jobq_memory_job *mj = jobq_memory_get(m, id);
+    jobq_decision d;
+
+    if (mj == NULL || mj->job.state != JOBQ_STATE_READY) return false;
+    d = jobq__end(&mj->job, JOBQ_STATE_FAILED);
+    jobq__memory_apply(mj, &d, now_us);
+    return true;
 }
 
 JOBQ_API jobq_error jobq_memory_keep(jobq_memory *m, int64_t id, int64_t worker, int64_t claim,
@@ -6103,7 +6834,7 @@ static int32_t jobq__memory_take_back(jobq_memory *m, jobq_memory_claim *c, int6
     return rescued;
 }
 
-/* A worker's claim with the smallest number; NULL: none. */
+/* A worker's claim with the smallest number, but no burned one; NULL: none. */
 static jobq_memory_claim *jobq__memory_oldest(const jobq_memory *m, int64_t worker)
 {
     jobq_memory_claim *first = NULL;
@@ -6111,7 +6842,8 @@ static jobq_memory_claim *jobq__memory_oldest(const jobq_memory *m, int64_t work
 
     for (i = 0; i < m->claim_max; i++) {
         jobq_memory_claim *c = &jobq_memory_claims(m)[i];
-        if (c->worker == worker && (first == NULL || c->number < first->number)) first = c;
+        if (c->worker != worker || c->burned_at_us != 0) continue;
+        if (first == NULL || c->number < first->number) first = c;
     }
     return first;
 }
@@ -6207,7 +6939,7 @@ JOBQ_API void jobq_memory_deregister(jobq_memory *m, int64_t worker, int64_t now
 
     JOBQ_ASSERT(m != NULL && worker != 0);
     w = jobq__memory_worker(m, worker);
-    left = jobq__memory_forget(m, worker);
+    left = jobq__memory_forget(m, worker, false);
     if (w != NULL && left) jobq__memory_die(w, now_us);
     if (w != NULL && !left) memset(w, 0, sizeof *w);
 }
@@ -6224,7 +6956,8 @@ JOBQ_API void jobq_memory_prune(jobq_memory *m, int64_t now_us)
     }
     for (i = 0; i < m->claim_max; i++) {
         jobq_memory_claim *c = &jobq_memory_claims(m)[i];
-        if (c->burned_at_us != 0 && c->burned_at_us < now_us - JOBQ__DAY) memset(c, 0, sizeof *c);
+        if (c->burned_at_us == 0 || c->burned_at_us >= now_us - JOBQ__DAY) continue;
+        if (jobq__memory_worker(m, c->worker) == NULL) memset(c, 0, sizeof *c);
     }
 }
 
@@ -6278,22 +7011,18 @@ JOBQ_API jobq_memory_message *jobq_memory_message_at(jobq_memory *m, int64_t par
     return NULL;
 }
 
-JOBQ_API int64_t jobq_memory_sequence(jobq_memory *m, uint64_t queues, int64_t most)
+/* The first message of a partition that has no number yet; NULL: none. */
+static jobq_memory_message *jobq__memory_unread(const jobq_memory *m, int64_t partition)
 {
-    int64_t numbered = 0;
     int32_t i;
 
-    JOBQ_ASSERT(m != NULL);
-    for (i = 0; i < JOBQ_MEMORY_MESSAGES && numbered < most; i++) {
-        jobq_memory_message *message = &m->messages[i];
-        jobq_memory_partition *p;
-        if (message->partition == 0 || message->seq != 0) continue;
-        p = jobq__memory_partition(m, message->partition);
-        if ((queues >> p->queue & 1) == 0) continue;
-        message->seq = ++p->last;
-        numbered++;
+    for (i = 0; i < JOBQ_MEMORY_MESSAGES; i++) {
+        const jobq_memory_message *message = &m->messages[i];
+        if (message->partition == partition && message->seq == 0) {
+            return (jobq_memory_message *)(uintptr_t)message;
+        }
     }
-    return numbered;
+    return NULL;
 }
 
 JOBQ_API bool jobq_memory_backlog(const jobq_memory *m, int64_t partition, int64_t now_us,
@@ -6307,7 +7036,8 @@ JOBQ_API bool jobq_memory_backlog(const jobq_memory *m, int64_t partition, int64
     b->id = partition;
     b->queue = p->queue;
     b->number = p->number;
-    b->waiting = p->last - p->cursor.acked;
+    b->acked = p->cursor.acked;
+    b->waiting = p->last > p->cursor.acked || jobq__memory_unread(m, partition) != NULL;
     b->due_us = jobq__max(p->run_at_us - now_us, 0);
     b->holder = p->holder;
     return p->queue != 0 && b->waiting > 0;
@@ -6334,12 +7064,34 @@ static void jobq__memory_give_up(jobq_memory_partition *p)
     p->reading = 0;
 }
 
-/* Leaves the trace of a delivery. */
-static int32_t jobq__memory_deliver(jobq_memory_partition *p, int64_t lost, int32_t most)
+/* Numbers are given when all that were given are acknowledged: whether there is one to read. */
+static bool jobq__memory_number(jobq_memory *m, int64_t partition, int32_t most)
 {
-    int32_t size = jobq_cursor_size(&p->cursor, most, lost);
-    int32_t count = (int32_t)jobq__min(size, p->last - p->cursor.acked);
+    jobq_memory_partition *p = jobq__memory_partition(m, partition);
+    jobq_memory_message *message;
+    int64_t end = p->last + jobq__max(most, JOBQ_LOOP_BATCH);
 
+    if (p->last > p->cursor.acked) return true;
+    while (p->last < end && (message = jobq__memory_unread(m, partition)) != NULL) {
+        message->seq = ++p->last;
+    }
+    return p->last > p->cursor.acked;
+}
+
+/* Leaves the trace of a delivery. */
+static int32_t jobq__memory_deliver(jobq_memory *m, int64_t partition, int64_t lost, int32_t most,
+                                    int64_t bytes, bool *cut)
+{
+    jobq_memory_partition *p = jobq__memory_partition(m, partition);
+    int32_t size = jobq_cursor_size(&p->cursor, most, lost), count = 0;
+    int64_t seq = p->cursor.acked;
+
+    *cut = false;
+    while (count < size && seq < p->last && !*cut) {
+        bytes -= (int64_t)jobq_memory_message_at(m, partition, ++seq)->payload.len;
+        *cut = bytes < 0 && count > 0;
+        count += !*cut;
+    }
     p->reading = p->cursor.acked + count;
     jobq_cursor_deliver(&p->cursor, p->reading);
     return count;
@@ -6366,9 +7118,10 @@ static bool jobq__memory_takes(jobq_memory_partition *p, const jobq_holder *hold
     return true;
 }
 
-JOBQ_API void jobq_memory_read(jobq_memory *m, int64_t partition, const jobq_holder *holder,
-                               int64_t handed, const jobq_holder *watched, int32_t most,
-                               int64_t now_us, jobq_reading *r)
+/* Takes a partition that has messages. A worker that died with it leaves one message at a time. */
+static bool jobq__memory_take(jobq_memory *m, int64_t partition, const jobq_holder *holder,
+                              int64_t handed, const jobq_holder *watched, int32_t most,
+                              int64_t now_us, jobq_reading *r)
 {
     jobq_memory_partition *p = jobq__memory_partition(m, partition);
 
@@ -6376,22 +7129,66 @@ JOBQ_API void jobq_memory_read(jobq_memory *m, int64_t partition, const jobq_hol
     memset(r, 0, sizeof *r);
     if (p->holder.worker == 0 && p->run_at_us > now_us) {
         r->due_us = p->run_at_us - now_us;
-        return;
+        return false;
     }
-    if (!jobq__memory_takes(p, holder, handed, watched, now_us, r)) return;
-    if (r->lost > 0) { /* one at a time at first */
+    if (!jobq__memory_takes(p, holder, handed, watched, now_us, r)) return false;
+    if (r->lost > 0) {
         p->cursor.mode.state = JOBQ_PARTITION_DEGRADED;
         p->cursor.mode.effective = 1;
         p->cursor.mode.successes = 0;
     }
     r->cursor = p->cursor;
-    if (p->last == p->cursor.acked) {
-        jobq__memory_give_up(p);
-        return;
-    }
+    if (jobq__memory_number(m, partition, most)) return true;
+    jobq__memory_give_up(p);
+    return false;
+}
+
+JOBQ_API void jobq_memory_read(jobq_memory *m, int64_t partition, const jobq_holder *holder,
+                               int64_t handed, const jobq_holder *watched, int32_t most,
+                               int64_t bytes, int64_t now_us, jobq_reading *r)
+{
+    jobq_memory_partition *p = jobq__memory_partition(m, partition);
+
+    if (!jobq__memory_take(m, partition, holder, handed, watched, most, now_us, r)) return;
     jobq__memory_hold(p, holder, now_us);
     p->run_at_us = 0;
-    r->count = jobq__memory_deliver(p, r->lost, most);
+    r->count = jobq__memory_deliver(m, partition, r->lost, most, bytes, &r->cut);
+}
+
+/* Messages that are done leave, dead letters stay. The others close up, because places are taken in
+ * the order of sending, and numbers given in the order of places. */
+static void jobq__memory_leave(jobq_memory *m, int64_t partition)
+{
+    int64_t acked = m->partitions[partition - 1].cursor.acked;
+    int32_t kept = 0, i;
+
+    for (i = 0; i < JOBQ_MEMORY_MESSAGES && m->messages[i].partition != 0; i++) {
+        const jobq_memory_message *one = &m->messages[i];
+        bool done = one->partition == partition && one->seq > 0 && one->seq <= acked;
+        if (done && !one->dead) continue;
+        if (kept < i) memcpy(&m->messages[kept], one, sizeof *one);
+        kept++;
+    }
+    memset(&m->messages[kept], 0, (size_t)(i - kept) * sizeof m->messages[0]);
+}
+
+JOBQ_API void jobq_memory_aside(jobq_memory *m, int64_t partition, const jobq_holder *holder,
+                                int64_t handed, const jobq_holder *watched, int64_t acked,
+                                int64_t now_us, jobq_reading *r)
+{
+    jobq_memory_partition *p = jobq__memory_partition(m, partition);
+    jobq_memory_message *message;
+
+    memset(r, 0, sizeof *r);
+    if (p->cursor.acked != acked) return;
+    if (!jobq__memory_take(m, partition, holder, handed, watched, 1, now_us, r)) return;
+    message = jobq_memory_message_at(m, partition, p->cursor.acked + 1);
+    message->dead = true;
+    message->attempts = jobq_cursor_attempts(&p->cursor, message->seq);
+    jobq__plan_tried(&p->cursor, 0, 1);
+    jobq__memory_give_up(p);
+    p->run_at_us = 0;
+    r->aside = true;
 }
 
 static void jobq__memory_bury(jobq_memory *m, int64_t partition, const jobq_cursor *before,
@@ -6411,20 +7208,22 @@ static void jobq__memory_bury(jobq_memory *m, int64_t partition, const jobq_curs
 JOBQ_API jobq_error jobq_memory_ack(jobq_memory *m, int64_t partition, const jobq_holder *holder,
                                     int64_t acked_before, const jobq_plan *plan,
                                     const uint8_t *outcomes, int32_t given, int32_t most,
-                                    int64_t now_us, int32_t *count)
+                                    int64_t bytes, int64_t now_us, int32_t *count, bool *cut)
 {
     jobq_memory_partition *p = jobq__memory_partition(m, partition);
 
-    JOBQ_ASSERT(holder != NULL && plan != NULL && outcomes != NULL && count != NULL);
+    JOBQ_ASSERT(holder != NULL && plan != NULL && outcomes != NULL && count != NULL && cut != NULL);
     *count = 0;
+    *cut = false;
     if (!jobq__holder_same(&p->holder, holder) || p->cursor.acked != acked_before) {
         return JOBQ_ERROR_LOST;
     }
     jobq__memory_bury(m, partition, &p->cursor, plan, outcomes, given);
     p->cursor = plan->cursor;
-    if (most > 0 && p->last > p->cursor.acked) {
+    jobq__memory_leave(m, partition);
+    if (most > 0 && jobq__memory_number(m, partition, most)) {
         jobq__memory_hold(p, holder, now_us);
-        *count = jobq__memory_deliver(p, 0, most);
+        *count = jobq__memory_deliver(m, partition, 0, most, bytes, cut);
         return JOBQ_OK;
     }
     jobq__memory_give_up(p);
@@ -6447,48 +7246,92 @@ JOBQ_API jobq_error jobq_memory_renew(jobq_memory *m, int64_t partition, const j
 
 /* -- a loop's statements -- */
 
-static bool jobq__memory_suspects(const jobq_memory *m, uint64_t queues, int64_t now_us)
+/* Queues of these in which a suspect of these kinds is ready, or one that must run alone. */
+static uint64_t jobq__memory_suspects(const jobq_memory *m, uint64_t queues, uint64_t kinds,
+                                      bool alone, int64_t now_us)
 {
+    uint64_t found = 0;
     int32_t i;
 
     for (i = 0; i < m->job_count; i++) {
         const jobq_job *job = &jobq_memory_jobs(m)[i].job;
-        if (job->state == JOBQ_STATE_READY && job->suspect && job->run_at_us <= now_us &&
-            (queues >> job->queue & 1) != 0) {
-            return true;
+        if (job->state == JOBQ_STATE_READY && job->suspect && job->alone == alone &&
+            job->run_at_us <= now_us && (kinds >> job->kind & 1) != 0) {
+            found |= (uint64_t)1 << job->queue;
         }
     }
-    return false;
+    return found & queues;
+}
+
+/* The kinds that claims of a worker may take; *every: all of them, and what is returned are its
+ * own. A kind that only another living worker has is left out, and so is a paused one. */
+static uint64_t jobq__memory_kinds(const jobq_memory *m, const jobq_memory_worker *me,
+                                   int64_t now_us, bool *every)
+{
+    uint64_t out = 0;
+    int32_t i;
+
+    for (i = 0; i < m->worker_max; i++) {
+        const jobq_memory_worker *w = &jobq_memory_workers(m)[i];
+        if (w->id == 0 || w->dead || w->expires_at_us <= now_us) continue;
+        if ((w->queues & me->queues) != 0) out |= w->kinds & ~me->kinds;
+    }
+    out |= m->paused_kinds;
+    *every = out == 0;
+    return *every ? me->kinds : ~out;
+}
+
+/* The loop is told so. */
+static void jobq__memory_tell_kinds(jobq_loop *l, uint64_t kinds, bool every)
+{
+    int32_t list[64], count = 0, kind;
+
+    for (kind = 1; kind < 64; kind++) {
+        if ((kinds >> kind & 1) != 0) list[count++] = kind;
+    }
+    jobq_loop_kinds(l, list, count, every);
+}
+
+/* The kinds of the next claim. */
+static uint64_t jobq__memory_asked(const jobq_loop *l)
+{
+    uint64_t kinds = l->every_kind ? UINT64_MAX : 0;
+    int32_t i;
+
+    for (i = 0; i < l->kind_count; i++) kinds |= (uint64_t)1 << l->kinds[i];
+    return kinds;
 }
 
 /* Whether a ready job waits for its time in the lane. */
-static bool jobq__memory_scheduled(const jobq_job *job, const jobq_lane *lane, uint64_t foreign,
+static bool jobq__memory_scheduled(const jobq_job *job, const jobq_lane *lane, uint64_t kinds,
                                    int64_t now_us)
 {
     return !job->suspect && job->run_at_us > now_us && job->run_at_us != JOBQ_NEVER &&
            job->queue == lane->queue && job->priority == lane->priority &&
-           job->stage == lane->stage && (foreign >> job->kind & 1) == 0;
+           job->stage == lane->stage && (kinds >> job->kind & 1) != 0;
 }
 
 JOBQ_API int64_t jobq_memory_look(const jobq_memory *m, const jobq_lane *lanes, int32_t lane_count,
-                                  uint64_t foreign, int64_t now_us, bool *suspects)
+                                  uint64_t kinds, int64_t now_us, bool *suspects, bool *alone)
 {
     int64_t due = JOBQ_NEVER;
     uint64_t queues = 0;
     int32_t i, n;
 
-    JOBQ_ASSERT(m != NULL && (lanes != NULL || lane_count == 0) && suspects != NULL);
+    JOBQ_ASSERT(m != NULL && (lanes != NULL || lane_count == 0));
+    JOBQ_ASSERT(suspects != NULL && alone != NULL);
     for (n = 0; n < lane_count; n++) queues |= (uint64_t)1 << lanes[n].queue;
     for (i = 0; i < m->job_count; i++) {
         const jobq_job *job = &jobq_memory_jobs(m)[i].job;
         if (job->state != JOBQ_STATE_READY) continue;
         for (n = 0; n < lane_count; n++) {
-            if (jobq__memory_scheduled(job, &lanes[n], foreign, now_us)) {
+            if (jobq__memory_scheduled(job, &lanes[n], kinds, now_us)) {
                 due = jobq__min(due, job->run_at_us);
             }
         }
     }
-    *suspects = jobq__memory_suspects(m, queues, now_us);
+    *suspects = jobq__memory_suspects(m, queues, kinds, false, now_us) != 0;
+    *alone = jobq__memory_suspects(m, queues, kinds, true, now_us) != 0;
     return due == JOBQ_NEVER ? -1 : due - now_us;
 }
 
@@ -6542,17 +7385,14 @@ static void jobq__memory_do_policies(const jobq_memory *m, jobq_loop *l, int64_t
 typedef struct jobq__memory_asking {
     jobq_lane lanes[JOBQ_LOOP_QUEUES * JOBQ_PRIORITIES * JOBQ_STAGES_MAX];
     int32_t lane_count;
-    uint64_t foreign;
+    uint64_t kinds;
 } jobq__memory_asking;
 
 static void jobq__memory_ask(const jobq_loop *l, jobq__memory_asking *asking)
 {
-    int32_t i;
-
     asking->lane_count = jobq_loop_lanes(
         l, asking->lanes, (int32_t)(sizeof asking->lanes / sizeof asking->lanes[0]));
-    asking->foreign = 0;
-    for (i = 0; i < l->foreign_count; i++) asking->foreign |= (uint64_t)1 << l->foreign[i];
+    asking->kinds = jobq__memory_asked(l);
 }
 
 static void jobq__memory_do_claim(jobq_memory *m, jobq_loop *l, const jobq_action *a,
@@ -6561,27 +7401,26 @@ static void jobq__memory_do_claim(jobq_memory *m, jobq_loop *l, const jobq_actio
 {
     int32_t places[JOBQ_LOOP_SLOTS], count, i;
     int64_t due_us = -1;
-    bool suspects = false;
-    jobq_error error = jobq_memory_claim_jobs(m, a->worker, a->number, a->limit, asking->lanes,
-                                              asking->lane_count, asking->foreign, a->suspects,
-                                              now_us, places, &count);
+    bool suspects = false, alone = false;
+    jobq_error error;
 
+    i = a->bytes > 0 ? -1 : jobq__memory_first(m, asking->lanes, asking->lane_count,
+                                               asking->kinds, a->suspects, a->alone, now_us);
+    if (i >= 0) {
+        jobq_loop_named(l, jobq_memory_jobs(m)[i].job.id);
+        jobq_loop_claimed(l, mono_us, JOBQ_OK, due_us, suspects);
+        return;
+    }
+    error = jobq_memory_claim_jobs(m, a->worker, a->number, a->limit, asking->lanes,
+                                   asking->lane_count, asking->kinds, a->suspects, a->alone,
+                                   now_us, places, &count);
     for (i = 0; i < count; i++) jobq_loop_job(l, mono_us, &jobq_memory_jobs(m)[places[i]].job);
     if (a->look && count == 0) {
-        due_us = jobq_memory_look(m, asking->lanes, asking->lane_count, asking->foreign, now_us,
-                                  &suspects);
+        due_us = jobq_memory_look(m, asking->lanes, asking->lane_count, asking->kinds, now_us,
+                                  &suspects, &alone);
     }
+    if (alone) jobq_loop_alone(l, mono_us, 0);
     jobq_loop_claimed(l, mono_us, error, due_us, suspects);
-}
-
-static void jobq__memory_do_recover(jobq_memory *m, jobq_loop *l, const jobq_action *a,
-                                    int64_t mono_us, int64_t now_us)
-{
-    int32_t places[JOBQ_LOOP_SLOTS], i;
-    int32_t count = jobq_memory_recover(m, a->worker, a->number, now_us, places, JOBQ_LOOP_SLOTS);
-
-    for (i = 0; i < count; i++) jobq_loop_job(l, mono_us, &jobq_memory_jobs(m)[places[i]].job);
-    jobq_loop_recovered(l, mono_us, JOBQ_OK, a->number);
 }
 
 static void jobq__memory_do_flush(jobq_memory *m, jobq_loop *l, jobq_action_kind kind,
@@ -6600,28 +7439,28 @@ static void jobq__memory_do_flush(jobq_memory *m, jobq_loop *l, jobq_action_kind
     jobq_loop_flushed(l, mono_us, kind, JOBQ_OK);
 }
 
-/* The news about other workers: foreign kinds, and who is late or dead with jobs left. */
+/* Whether a worker's lease is over, or it is dead, and it still holds jobs. */
+static bool jobq__memory_overdue(const jobq_memory *m, const jobq_memory_worker *w, int64_t now_us)
+{
+    return (w->dead || w->expires_at_us < now_us) && jobq__memory_left(m, w->id);
+}
+
+/* The news about other workers: who is late, or dead with jobs left. */
 static void jobq__memory_others(const jobq_memory *m, jobq_loop *l, const jobq_memory_worker *me,
                                 int64_t mono_us, int64_t now_us)
 {
-    int32_t foreign[JOBQ_LOOP_KINDS], count = 0, i, kind;
-    uint64_t kinds = 0;
+    int32_t overdue = 0, i;
 
     for (i = 0; i < m->worker_max; i++) {
         const jobq_memory_worker *w = &jobq_memory_workers(m)[i];
         bool late = w->expires_at_us < now_us + w->lease_us * 6 / 10;
         if (w->id == 0 || w->id == me->id) continue;
-        if (!w->dead && w->expires_at_us > now_us && (w->queues & me->queues) != 0)
-            kinds |= w->kinds;
         if (w->dead ? jobq__memory_left(m, w->id) : late) {
             jobq_loop_late(l, mono_us, w->id, w->dead ? -1 : w->beat, w->lease_us);
         }
+        overdue += jobq__memory_overdue(m, w, now_us);
     }
-    kinds &= ~me->kinds;
-    for (kind = 0; kind < 64 && count < JOBQ_LOOP_KINDS; kind++) {
-        if ((kinds >> kind & 1) != 0) foreign[count++] = kind;
-    }
-    jobq_loop_foreign(l, foreign, count);
+    jobq_loop_overdue(l, overdue);
 }
 
 static void jobq__memory_do_heartbeat(jobq_memory *m, jobq_loop *l, const jobq_action *a,
@@ -6630,6 +7469,8 @@ static void jobq__memory_do_heartbeat(jobq_memory *m, jobq_loop *l, const jobq_a
     int64_t settled[JOBQ_LOOP_CLAIMS];
     int32_t count = jobq_loop_settled(l, settled, JOBQ_LOOP_CLAIMS), parked = 0, i;
     const jobq_memory_worker *me;
+    uint64_t kinds, alone;
+    bool every;
 
     if (!jobq_memory_heartbeat(m, a->worker, settled, count, now_us)) {
         jobq_loop_beat(l, mono_us, JOBQ_OK, false, 0, false, 0, now_us);
@@ -6645,23 +7486,32 @@ static void jobq__memory_do_heartbeat(jobq_memory *m, jobq_loop *l, const jobq_a
         }
     }
     jobq__memory_others(m, l, me, mono_us, now_us);
+    kinds = jobq__memory_kinds(m, me, now_us, &every);
+    jobq__memory_tell_kinds(l, kinds, every);
+    alone = jobq__memory_suspects(m, me->queues, every ? UINT64_MAX : kinds, true, now_us);
+    for (i = 0; i < 64; i++) {
+        if ((alone >> i & 1) != 0) jobq_loop_alone(l, mono_us, i);
+    }
     jobq_loop_beat(l, mono_us, JOBQ_OK, true, m->policy_version,
-                   jobq__memory_suspects(m, me->queues, now_us), parked, now_us);
+                   jobq__memory_suspects(m, me->queues, every ? UINT64_MAX : kinds, false,
+                                         now_us) != 0, parked, now_us);
 }
 
 /* -- a loop's statements about messages -- */
 
-static void jobq__memory_do_sequence(jobq_memory *m, jobq_loop *l, const jobq_action *a,
-                                     uint64_t queues, int64_t mono_us, int64_t now_us)
+static void jobq__memory_do_look(const jobq_memory *m, jobq_loop *l, const jobq_action *a,
+                                 uint64_t queues, int64_t mono_us, int64_t now_us)
 {
-    int64_t numbered = jobq_memory_sequence(m, queues, a->limit), id;
     jobq_backlog b;
+    int64_t id;
+    int32_t count = 0;
 
-    for (id = 1; id <= JOBQ_MEMORY_PARTITIONS; id++) {
+    for (id = a->number + 1; id <= JOBQ_MEMORY_PARTITIONS && count < a->limit; id++) {
         if (!jobq_memory_backlog(m, id, now_us, &b) || (queues >> b.queue & 1) == 0) continue;
         jobq_loop_backlog(l, mono_us, &b);
+        count++;
     }
-    jobq_loop_sequenced(l, mono_us, JOBQ_OK, numbered);
+    jobq_loop_looked(l, mono_us, JOBQ_OK, id <= JOBQ_MEMORY_PARTITIONS);
 }
 
 static jobq_holder jobq__memory_token(const jobq_loop *l, const jobq_action *a)
@@ -6683,43 +7533,24 @@ static void jobq__memory_do_part(jobq_memory *m, jobq_loop *l, const jobq_action
     jobq_reading reading;
     jobq_error error;
     int32_t count;
+    bool cut;
 
     if (a->kind == JOBQ_ACTION_READ) {
-        jobq_memory_read(m, p->id, &token, a->handed, &p->holder, a->limit, now_us, &reading);
+        if (a->aside) {
+            jobq_memory_aside(m, p->id, &token, a->handed, &p->holder, a->acked, now_us, &reading);
+        } else {
+            jobq_memory_read(m, p->id, &token, a->handed, &p->holder, a->limit, a->bytes, now_us,
+                             &reading);
+        }
         jobq_loop_read(l, mono_us, a->slot, JOBQ_OK, &reading);
     } else if (a->kind == JOBQ_ACTION_ACK) {
         error = jobq_memory_ack(m, p->id, &token, p->cursor.acked, &p->plan, p->outcomes, p->given,
-                                a->limit, now_us, &count);
-        jobq_loop_acked(l, mono_us, a->slot, error, count);
+                                a->limit, a->bytes, now_us, &count, &cut);
+        jobq_loop_acked(l, mono_us, a->slot, error, count, cut);
     } else {
         error = jobq_memory_renew(m, p->id, &token, now_us);
         jobq_loop_renewed(l, mono_us, a->slot, p->generation, error);
     }
-}
-
-static bool jobq__memory_needs(const jobq_memory *m, const jobq_memory_message *message,
-                               uint64_t queues)
-{
-    const jobq_memory_partition *p;
-
-    if (message->partition == 0) return false;
-    p = &m->partitions[message->partition - 1];
-    return message->dead || message->seq == 0 || message->seq > p->cursor.acked ||
-           (queues >> p->queue & 1) == 0;
-}
-
-/* Acknowledged messages leave; dead letters stay. The others close up: places are taken in the
- * order of sending, and numbers given in the order of places. */
-static void jobq__memory_do_reclaim(jobq_memory *m, uint64_t queues)
-{
-    int32_t kept = 0, i;
-
-    for (i = 0; i < JOBQ_MEMORY_MESSAGES; i++) {
-        if (!jobq__memory_needs(m, &m->messages[i], queues)) continue;
-        if (kept < i) memcpy(&m->messages[kept], &m->messages[i], sizeof m->messages[i]);
-        kept++;
-    }
-    memset(&m->messages[kept], 0, (size_t)(JOBQ_MEMORY_MESSAGES - kept) * sizeof m->messages[0]);
 }
 
 /* A handler that was given up: it had them all, or none when the worker stops. */
@@ -6759,7 +7590,11 @@ JOBQ_API void jobq_memory_perform(jobq_memory *m, jobq_loop *l, const jobq_actio
         break;
     case JOBQ_ACTION_POLICIES: jobq__memory_do_policies(m, l, mono_us); break;
     case JOBQ_ACTION_CLAIM: jobq__memory_do_claim(m, l, a, &asking, mono_us, now_us); break;
-    case JOBQ_ACTION_RECOVER: jobq__memory_do_recover(m, l, a, mono_us, now_us); break;
+    case JOBQ_ACTION_RECOVER:
+        jobq_loop_recovered(
+            l, mono_us, JOBQ_OK, a->number,
+            jobq_memory_recover(m, a->worker, a->number, a->limit, now_us));
+        break;
     case JOBQ_ACTION_COMPLETE:
     case JOBQ_ACTION_SETTLE: jobq__memory_do_flush(m, l, a->kind, mono_us, now_us); break;
     case JOBQ_ACTION_HEARTBEAT:
@@ -6775,6 +7610,9 @@ JOBQ_API void jobq_memory_perform(jobq_memory *m, jobq_loop *l, const jobq_actio
         jobq_loop_answered(l, mono_us, a->kind, JOBQ_OK);
         break;
     case JOBQ_ACTION_REMAIN: jobq__memory_do_remain(m, l, mono_us); break;
+    case JOBQ_ACTION_SET_ASIDE: /* any job can be sent */
+        jobq_loop_set_aside(l, mono_us, JOBQ_OK, false);
+        break;
     case JOBQ_ACTION_UNPARK:
         count = jobq_memory_unpark(m, (int32_t)a->number, now_us);
         jobq_loop_unparked(l, mono_us, JOBQ_OK, count, false);
@@ -6783,18 +7621,12 @@ JOBQ_API void jobq_memory_perform(jobq_memory *m, jobq_loop *l, const jobq_actio
         jobq_memory_deregister(m, a->worker, now_us);
         jobq_loop_answered(l, mono_us, a->kind, JOBQ_OK);
         break;
-    case JOBQ_ACTION_RECLAIM:
-        jobq__memory_do_reclaim(m, queues);
-        jobq_loop_answered(l, mono_us, a->kind, JOBQ_OK);
-        break;
     case JOBQ_ACTION_PRUNE:
         jobq_memory_prune(m, now_us);
         jobq_loop_answered(l, mono_us, a->kind, JOBQ_OK);
         break;
     case JOBQ_ACTION_VACUUM: jobq_loop_answered(l, mono_us, a->kind, JOBQ_OK); break;
-    case JOBQ_ACTION_SEQUENCE:
-        jobq__memory_do_sequence(m, l, a, queues, mono_us, now_us);
-        break;
+    case JOBQ_ACTION_LOOK: jobq__memory_do_look(m, l, a, queues, mono_us, now_us); break;
     case JOBQ_ACTION_READ:
     case JOBQ_ACTION_ACK:
     case JOBQ_ACTION_RENEW: jobq__memory_do_part(m, l, a, mono_us, now_us); break;

@@ -103,7 +103,8 @@
  * POOLERS  In session mode nothing is to be done. In transaction mode (pgbouncer, pool_mode =
  *          transaction) set desc.pooled: nothing is prepared, each statement brings its own BEGIN
  *          with isolation, time-outs and COMMIT, in one flush; listen_conninfo names the server
- *          itself, for one connection a worker that LISTENs; without it workers poll every second.
+ *          itself, for one connection a worker that LISTENs, and for its VACUUM; without it workers
+ *          poll every second, and a VACUUM runs under the role's statement_timeout.
  *          jobq_pg_open finds out by itself when desc.pooled is missing, or listen_conninfo leads
  *          through the pooler, and says so. What a handler leaves in a session (SET, temporary
  *          tables, advisory locks) is lost or others' there, and what others left may be yours:
@@ -130,8 +131,9 @@
  *             failures and dead_letters alone.
  * BAD HANDLERS  One that overruns its time is written off as a failed attempt and its thread
  *             replaced; when half of the threads are gone like that, the worker stops with
- *             JOBQ_ERROR_TIMEOUT: end the process, others take its jobs. A crash of the process
- *             counts against the job (promise 4). pthread_exit is a failed attempt and costs a
+ *             JOBQ_ERROR_TIMEOUT: end the process, others take its jobs. A job that ran in a
+ *             process that died runs again, in the end alone, and then a death counts against it
+ *             (promise 4, law (6) of jobq.h). pthread_exit is a failed attempt and costs a
  *             thread. Not to be survived: longjmp or a C++ exception out of a handler, which C
  *             leaves undefined, and cancelling its thread; catch your own. A transaction left open
  *             on jobq_pg_call_conn is rolled back. Errors of any length and encoding are cut and
@@ -178,7 +180,7 @@
  *             server, unless conninfo says hostaddr; desc.connect; the first answer to
  *             jobq_pg_worker_open. A host of several that is silent, not down, holds the next one
  *             back until tcp_user_timeout (connect_timeout is for those who wait).
- * CHORES      Vacuum, prune and reclaim have a connection of their own, made for the first of them.
+ * CHORES      Vacuum and prune have a connection of their own, made for the first of them.
  * POOLERS     In transaction mode it polls: LISTEN past the pooler has a thread, elsewhere.
  *
  *
@@ -242,13 +244,12 @@
  *     jobq_pg_worker_desc desc = {.receivers = &r, .receiver_count = 1};
  *     jobq_pg_worker_start(pg, &desc, &worker, &error);
  *
- * The worker does all else: MESSAGES IN A WORKER. Without one, a loop of your own numbers, then
- * takes a step in each partition, in one thread:
+ * The worker does all else: MESSAGES IN A WORKER. Without one, a loop of your own takes a step in
+ * each partition, in one thread:
  *
  *     int64_t me = jobq_worker_id_from(random_bits), claim = 0;
  *     jobq_pg_step_desc step = {.read = {.worker = me}, .each = deliver};
  *
- *     jobq_pg_outbox_sequence(pg, NULL, queue, 0, false, NULL, &error);
  *     step.read.partition = jobq_pg_partition(queue, p);                   (for each p)
  *     step.read.claim = ++claim;
  *     jobq_pg_outbox_step(pg, NULL, &step, NULL, &error);
@@ -262,19 +263,15 @@
  *     splits each partition in two. anyway: for queues without order keys. Workers and producers
  *     go on and find the new partitions by themselves (a REPEATABLE READ transaction with an older
  *     snapshot fails with 40001); who registers the queue has to name the new number from then on.
- * NUMBERS  1, 2, 3 ... per partition, given after the commit, by whoever calls sequence: a rollback
- *     leaves no hole, a late commit gets a late number. A message is a row of an existence queue
- *     (incoming) until it is numbered; nothing depends on transaction ids, which do not survive a
- *     dump, a logical upgrade or a move to another node (promise 7). Numbering windows between two
- *     snapshots instead, as PgQ does, writes each row once: with 1000 a batch it numbers twice as
- *     fast (97,000 messages a second beside 51,000 with one partition, 84,000 beside 39,000 with
- *     64; batches of 100: 11,000 beside 9,000; one at a time, where the commit counts, 420 beside
- *     230, on a busy machine), but rows restored elsewhere have ids from the future and would be
- *     skipped. Both suffer alike from a writer that stays open (0.2 to 0.4 of the speed at 1000 a
- *     batch), and the queue from a held snapshot (0.4 to 0.7), as its dead rows stay in the index:
- *     looks begin behind a bound that is exact, see outbox_number in sql/. sweep looks without it:
- *     once at start and once a minute find what came by a way of its own (a table restored without
- *     its sequence).
+ * NUMBERS  1, 2, 3 ... per partition. The holder of the partition gives them when it reads, so
+ *     after the commit: a rollback leaves no hole, a late commit gets a late number. A message is a
+ *     row until it is acknowledged. The partition's row lists the messages that have a number, up to
+ *     1000 ahead, so each reader finds the same message under the same number. The commit that
+ *     gives numbers waits for the disk. Nothing depends on transaction ids, which do not survive a
+ *     dump, a logical upgrade or a move to another node (promise 7). Dead rows stay in the index
+ *     while a snapshot is held; a look for new messages begins after a bound that is exact, see
+ *     outbox_number in sql/. sweep looks without it: once at start and once a minute a worker finds
+ *     messages that came another way (a table restored without its sequence).
  * STRATEGIES  Phase one is the same: read takes the partition, or nothing, and counts the delivery;
  *     so a crash leaves its trace. Leased (the default): the handler runs outside of any
  *     transaction, then one fenced statement acknowledges and may read on. Transactional: it runs
@@ -292,9 +289,7 @@
  *     crashes may find a partition as it was up to 0.6 s before (three wal_writer_delay), held as
  *     then; its messages come again, with the same numbers, and nobody else can have it sooner than
  *     a whole lease after the server is back. One worker so delivered 26,000 messages a second
- *     where it was 16,000 (batches of 100, on a busy machine). Nor does a worker's numbering of a
- *     few while it holds no partition: the read that follows takes the numbers to the disk before
- *     anyone is handed a message, see outbox_number in sql/.
+ *     where it was 16,000 (batches of 100, on a busy machine).
  * OUTCOMES  Success; retry: the partition waits (backoff, for every worker, and after a restart);
  *     reject: a dead letter, and on. Attempts are the message's own; at the queue's max_attempts it
  *     becomes a dead letter. PartitionMode is in the row.
@@ -316,28 +311,27 @@
  *         select jobq.dead_letter_reject(7, array[42], 'no such address');
  *         select jobq.dead_letter_discard('orders', p_type => 'placed');
  *         select jobq.dead_letter_cleanup('orders');
- * RECLAIM  Messages lie in a ring of four parts; one that is acknowledged whole is emptied by
- *     TRUNCATE under a lock it waits 50 ms for. While one partition stands still, the
- *     acknowledged messages of the others are deleted in pages. Call it every second or so; a
- *     worker does it itself, and vacuums incoming after vacuum_rows messages: autovacuum comes
- *     once a minute, in which some hundreds of MB go through.
- * LIMITS  Payload: the queue's message_max (64 KiB); type: 1 to 1024 printable ASCII; 100 attempts
- *     are told apart; a key is remembered for a day, and is one for the queue's jobs and messages.
- *     All or nothing; a refusal raises nothing in your transaction. JSON counts as you wrote it;
- *     from psql as jsonb prints it, which is a little longer.
- * COST  With batches of 1000: about 0.003 statements a message beside the producers', 650 bytes of
- *     WAL from end to end; reading and acknowledging is about twice as fast as DELETE ... RETURNING
- *     of the same rows, and 0.6 to 0.7 as fast with 100 a batch: `make bench ARGS="--only
- *     outbox-read"`.
+ * SPACE  An acknowledgement deletes its messages. A worker vacuums their table after vacuum_rows
+ *     messages: autovacuum comes once a minute, in which some hundreds of MB go through. A loop of
+ *     your own has to do the same. A partition that stands still keeps only its own messages.
+ * TOO LARGE  A role that may insert by itself can write a message that no worker can receive, and a
+ *     network can be too slow for a large one. aside gives such a message up unread: it becomes a
+ *     dead letter and the partition goes on.
+ * LIMITS  Payload and headers: the queue's message_max (64 KiB); type: 1 to 1024 printable ASCII;
+ *     100 attempts are told apart; a key is remembered for a day, and is one for the queue's jobs
+ *     and messages. All or nothing; a refusal raises nothing in your transaction. JSON counts as
+ *     jsonb prints it, which is a little longer than the shortest form; by COPY as you wrote it.
+ * COST  With batches of 1000: about 0.003 statements a message beside the producers'. A message is
+ *     written once and deleted once: `make bench ARGS="--only outbox-read,outbox-end"`.
  * FIGURES  The view outbox, jobq_pg_outbox_stats; the view dead_letters.
  *
  *
  * MESSAGES IN A WORKER
  *
  * A worker gets receivers beside its handlers: for a queue with partitions a function for each
- * message or for a batch, and a tuning. Its loop numbers what was committed and looks what there is
- * to read (one statement), reads a batch of a partition with its lease, hands it to a thread,
- * acknowledges and reads on in one statement; idle it sleeps until an enqueue notifies it, in
+ * message or for a batch, and a tuning. Its loop looks which partitions have messages (one
+ * statement, which writes nothing), reads a batch of a partition with its lease, hands it to a
+ * thread, acknowledges and reads on in one statement; idle it sleeps until an enqueue notifies it, in
  * whichever process. THE OUTBOX AND ITS PARTITIONS in jobq.h draws the machine and its laws.
  *
  *     leased         the handler runs outside any transaction. What it did may happen again: after
@@ -491,28 +485,21 @@
  *                           claim's round trip 0.5: three wake-ups of an idle core, 35 us each
  *                           here, and 0.2 ms of the server's time
  *     a message's, idle     two waits for the disk one after the other, the enqueue's and that of
- *                           the read, which takes the numbering along: 2.2 to 2.9 ms, 2.8 to 3.2
- *                           times insert and NOTIFY (1.5 was aimed at); with numbering's own wait
- *                           5. If the read did not wait, 1.8 (2.6 times), but after a crash two
- *                           workers could hold the partition. Of the server's time 0.2 ms to
- *                           enqueue, 0.5 to number, 0.3 to read
- *     numbering             4.3 us of the server's time a message at 1000 of each partition, 5.1 at
- *                           40: rows come in the index' order and are numbered on the way; sorted
- *                           afterwards, whole, 4.6 and 5.8. Half of it is writing the message and
- *                           its index entry, through the partitioned table 2.0, into its part by
- *                           name 2.2, which checks more. A look behind 60,000 dead rows that a
- *                           snapshot holds took 60 to 110 ms each time; now only the first does
+ *                           the read, which gives the number. If the read did not wait, two workers
+ *                           could hold the partition after a crash
+ *     reading messages      finds them by a range of the index and a hash of their ids: 1.7 us of
+ *                           the server's time a message at 1000 a batch, by their places one by one
+ *                           3.2; deleting them so 2.5, by place 3.7
+ *     one message           by a plain INSERT, as one job: half of its cost was the function
  *     arrays of messages    unnested in the SELECT list 3.6 us a message at 100 a transaction, in
  *                           FROM 4.4; at 1000 no difference
  *     end to end            0.22 of DELETE ... RETURNING, 140,000 messages a second (0.27 was aimed
  *                           at), JSON as much; of 3.2 million messages 0.36, as the floor falls
- *                           to 340,000. Both cores are full: 16 producers take 60 % of them, the
- *                           two that number and read 30. Half of an enqueue is its index entry.
+ *                           to 340,000. Half of an enqueue is its index entry.
  *                           An index on the id alone made 16 producers 25 % faster, and the whole
  *                           10 % slower: all meet on its last page, and numbering has to sort.
- *                           Numbering less often, 10 or 30 ms apart, changes nothing, nor do
- *                           generic plans. A server whose log has no old segments spends a sixth
- *                           on filling new ones with zeros
+ *                           A server whose log has no old segments spends a sixth on filling new
+ *                           ones with zeros
  *     a program's size      450 KB stripped with everything in it, 110 of them SQL, 35 the tables
  *                           to unwind; JOBQ_STATIC drops what is not used: 280 for a worker.
  *                           Taken back: copies of small helpers where they are called (20 KB), an
@@ -621,9 +608,9 @@ typedef struct jobq_pg_desc {
     const char *schema;     /* 1 to 48 of [A-Za-z0-9_] (default "jobq") */
     int pool_max;           /* connections (default 5) */
     int64_t acquire_us;     /* longest wait for one (default 3 s) */
-    size_t payload_max;     /* bytes (default 1 MiB) */
+    size_t payload_max;     /* bytes; queues have a limit of their own, too (default 1 MiB) */
     bool pooled;            /* behind a pooler in transaction mode: see POOLERS */
-    const char *listen_conninfo; /* pooled: past the pooler, for LISTEN (default: poll) */
+    const char *listen_conninfo; /* pooled: past the pooler, for LISTEN, VACUUM (default: poll) */
     int64_t patience_us;    /* how long open tries while no server answers (default: once) */
     void (*log)(void *user, jobq_pg_level level, const char *message);
     /* Before each connection, from any thread; may take its time. False: cannot, try later. */
@@ -737,6 +724,7 @@ typedef struct jobq_pg_batch {
     int *rows;        /* where jobs[i] stands in it */
     int64_t due_us;   /* empty: until the next scheduled job; -1: none or unknown */
     bool suspects;    /* empty: a suspect is ready */
+    bool alone;       /* empty: one that must run alone is ready */
 } jobq_pg_batch;
 
 typedef struct jobq_pg_claim_desc {
@@ -745,11 +733,14 @@ typedef struct jobq_pg_claim_desc {
     int32_t limit;          /* jobs */
     const jobq_lane *lanes; /* where to look, the most urgent first */
     size_t lane_count;
-    const int32_t *foreign; /* kinds to leave alone */
-    size_t foreign_count;
+    const int32_t *kinds;   /* only jobs of these; NULL: of every kind */
+    size_t kind_count;
     bool suspects;          /* one suspect, instead of others */
+    bool alone;             /* with suspects: one that must run alone. You promise that this worker
+                               holds no other job and no messages until it has ended */
     bool look;              /* when empty, tell when the next is due */
     bool relaxed;           /* the commit need not wait for the disk */
+    int64_t bytes;          /* of all payloads together, but at least one job (default: no limit) */
 } jobq_pg_claim_desc;
 
 /* A claimed job's decision, to be written. */
@@ -776,8 +767,9 @@ JOBQ_API jobq_error jobq_pg_register(jobq_pg *pg, PGconn *conn, int64_t worker, 
 /*
  * jobq_pg_claim -- takes jobs, under the token (worker, number).
  *
- * Shape   batch: at most limit jobs, count 0 when there are none; due_us and suspects then tell
- *         what may come. A short answer is not an empty queue: rows locked by others are left out.
+ * Shape   batch: at most limit jobs, count 0 when there are none; due_us, suspects and alone then
+ *         tell what may come. A short answer is not an empty queue: rows locked by others are left
+ *         out.
  * SQL     claim
  * Errors  JOBQ_ERROR_DEAD: register anew. With any other error the claim may have happened: ask
  *         jobq_pg_recover before you go on. batch is empty then.
@@ -785,10 +777,11 @@ JOBQ_API jobq_error jobq_pg_register(jobq_pg *pg, PGconn *conn, int64_t worker, 
 JOBQ_API jobq_error jobq_pg_claim(jobq_pg *pg, PGconn *conn, const jobq_pg_claim_desc *desc,
                                   jobq_pg_batch *batch, jobq_pg_error *error);
 
-/* jobq_pg_recover -- a claim whose answer was lost: reads its jobs, if it happened, or burns its
- * number, so that it never will. batch as of jobq_pg_claim. SQL: recover. */
+/* jobq_pg_recover -- a claim whose answer was lost: if it happened, up to limit of its jobs become
+ * ready again, and their attempt does not count; else its number is burned, so that it never will.
+ * *more: not all of them yet. SQL: recover. */
 JOBQ_API jobq_error jobq_pg_recover(jobq_pg *pg, PGconn *conn, int64_t worker, int64_t number,
-                                    jobq_pg_batch *batch, jobq_pg_error *error);
+                                    int32_t limit, bool *more, jobq_pg_error *error);
 
 /* jobq_pg_batch_payload -- payload of job i, i < count: JSON text, or bytes when *bytes (may be
  * NULL) says so; {NULL, 0}: none. Lives until the batch is cleared. */
@@ -857,9 +850,9 @@ JOBQ_API jobq_error jobq_pg_outbox_grow(jobq_pg *pg, PGconn *conn, const char *q
 JOBQ_API int64_t jobq_pg_partition(int32_t queue_id, int number);
 
 /*
- * jobq_pg_outbox_enqueue -- writes one message.
+ * jobq_pg_outbox_enqueue -- writes one message, by a plain INSERT where the role may.
  *
- * Shape   *id (may be NULL) orders messages that are not numbered yet.
+ * Shape   *id (may be NULL) orders messages that have no number yet.
  * Tx      joins yours, which is the point; NULL conn: the pool, committed.
  * SQL     outbox_enqueue_one
  * Errors  JOBQ_ERROR_INVALID, JOBQ_ERROR_NOT_FOUND (queue not registered), JOBQ_ERROR_EXISTS (the
@@ -876,7 +869,7 @@ JOBQ_API jobq_error jobq_pg_outbox_enqueue_many(jobq_pg *pg, PGconn *conn,
                                                 int64_t *ids, jobq_pg_error *error);
 
 /* jobq_pg_outbox_enqueue_copy -- the same by COPY, without ids and keys: the fastest way. Needs
- * INSERT on the table incoming. SQL: outbox_queue, COPY, wake. */
+ * INSERT on the table message. SQL: outbox_queue, COPY, wake. */
 JOBQ_API jobq_error jobq_pg_outbox_enqueue_copy(jobq_pg *pg, PGconn *conn,
                                                 const jobq_pg_message *messages, size_t count,
                                                 jobq_pg_error *error);
@@ -886,7 +879,8 @@ JOBQ_API jobq_error jobq_pg_outbox_enqueue_copy(jobq_pg *pg, PGconn *conn,
 /* What reading or acknowledging answered. Clear it: the messages and the error go with it. */
 typedef struct jobq_pg_reading {
     char answer;            /* 'h' held: messages follow; 'i' nothing to read; 'o' another holds it;
-                               'w' not due yet; 'b' busy, ask again; 'l' lost, nothing written */
+                               'w' not due yet; 'b' busy, ask again; 'l' lost, nothing written;
+                               'a' the next message was set aside, and nobody holds it now */
     jobq_cursor cursor;     /* where the partition stood before this delivery */
     int64_t last;           /* the highest number given */
     int64_t lost;           /* where the delivery ended that its holder died over; 0: none did */
@@ -894,6 +888,7 @@ typedef struct jobq_pg_reading {
     int64_t wait_us;        /* 'w': until due; 'o': its lease, how long to watch */
     jobq_str error;         /* of the last failed delivery */
     int32_t count;
+    bool cut;               /* more messages would have been more bytes than were asked for */
     jobq_message *messages; /* numbers cursor.acked + 1 ... */
     PGresult *result;
 } jobq_pg_reading;
@@ -909,6 +904,12 @@ typedef struct jobq_pg_read_desc {
     int64_t handed;           /* again: but not that of this claim, which a handler had (0: none) */
     int64_t watched_worker, watched_claim, watched_beat; /* a holder that stood still for all its
                                  lease: see LEASE (default: nobody is taken over) */
+    int64_t bytes;            /* stop before the messages have more; one is always read (default:
+                                 no limit) */
+    bool aside;               /* the message after acked cannot be read: if it is still the next, it
+                                 becomes a dead letter unread */
+    int64_t acked;
+    bool sweep;               /* also below the bounds: see NUMBERS */
 } jobq_pg_read_desc;
 
 /* A message that is given up: it becomes a dead letter. */
@@ -930,16 +931,11 @@ typedef struct jobq_pg_ack_desc {
     const jobq_pg_dead *dead; /* of the messages up to after->acked */
     size_t dead_count;
     int32_t most;             /* reads on, so many messages; 0: gives the partition up */
+    int64_t bytes;            /* as in jobq_pg_read_desc */
+    bool sweep;
     bool in_transaction;      /* of the handler: a lost lease is an error, so its COMMIT fails */
     bool relaxed;             /* the commit need not wait for the disk: see LEASE */
 } jobq_pg_ack_desc;
-
-/* jobq_pg_outbox_sequence -- numbers what was committed to a queue, at most so many messages of
- * each partition (default 1000). *numbered (may be NULL): how many. sweep: looks for what came past
- * the functions, too; see NUMBERS. SQL: outbox_sequence. */
-JOBQ_API jobq_error jobq_pg_outbox_sequence(jobq_pg *pg, PGconn *conn, int32_t queue_id,
-                                            int32_t most, bool sweep, int64_t *numbered,
-                                            jobq_pg_error *error);
 
 /*
  * jobq_pg_outbox_read -- takes a partition and reads, or reads again under its own hold.
@@ -973,11 +969,6 @@ JOBQ_API jobq_error jobq_pg_outbox_renew(jobq_pg *pg, PGconn *conn, int64_t work
                                          int64_t lease_us, const int64_t *partitions,
                                          const int64_t *claims, size_t count, bool *lost,
                                          jobq_pg_error *error);
-
-/* jobq_pg_outbox_reclaim -- gives back the room of acknowledged messages, deleting at most so many
- * rows. *more (may be NULL): call again soon. SQL: outbox_reclaim. */
-JOBQ_API jobq_error jobq_pg_outbox_reclaim(jobq_pg *pg, PGconn *conn, int32_t most, bool *more,
-                                           jobq_pg_error *error);
 
 /* One batch of one partition, here and now. Zero fields mean default. */
 typedef struct jobq_pg_step_desc {
@@ -1020,9 +1011,10 @@ JOBQ_API PGconn *jobq_pg_delivery_conn(const jobq_delivery *delivery);
 typedef struct jobq_pg_outbox_stat {
     int64_t partition;                 /* its id */
     int32_t queue_id, number;
-    int64_t lag;                       /* committed and not acknowledged */
-    int64_t incoming, numbered, acked; /* not numbered yet; the highest numbers */
-    int64_t age_us;                    /* of the oldest of lag; 0: none */
+    int64_t lag;                       /* committed and not acknowledged: up to 10,000, */
+    bool exact;                        /* it is no more than that */
+    int64_t acked;                     /* the highest number */
+    int64_t age_us;                    /* of the next message; 0: none */
     int32_t attempts;                  /* of the next message */
     int64_t effective, failures;       /* PartitionMode; effective 0: Normal */
     int64_t worker;                    /* the holder; 0: nobody */
@@ -1115,7 +1107,8 @@ JOBQ_API void jobq_pg_dead_letters_clear(jobq_pg_dead_letters *letters);
 JOBQ_API jobq_error jobq_pg_cancel(jobq_pg *pg, PGconn *conn, int64_t id, bool *requested,
                                    jobq_pg_error *error);
 
-/* jobq_pg_revive -- runs a failed job again, with attempt and crash 0. */
+/* jobq_pg_revive -- runs a failed job again, with attempt and crash 0. JOBQ_ERROR_EXISTS: another
+ * job has its key, as enqueue would find it; nothing has changed. */
 JOBQ_API jobq_error jobq_pg_revive(jobq_pg *pg, PGconn *conn, int64_t id, jobq_pg_error *error);
 
 /* jobq_pg_delete -- removes a job in any state but running, its history and its key too. */
@@ -1129,7 +1122,8 @@ JOBQ_API jobq_error jobq_pg_reschedule(jobq_pg *pg, PGconn *conn, int64_t id, in
 JOBQ_API jobq_error jobq_pg_prioritize(jobq_pg *pg, PGconn *conn, int64_t id, int priority,
                                        jobq_pg_error *error);
 
-/* jobq_pg_move -- to another queue, which is there. JOBQ_ERROR_EXISTS: a job there has its key. */
+/* jobq_pg_move -- to another queue, which is there; its key moves along. JOBQ_ERROR_EXISTS: a job
+ * there has its key; nothing has changed. */
 JOBQ_API jobq_error jobq_pg_move(jobq_pg *pg, PGconn *conn, int64_t id, const char *target,
                                  jobq_pg_error *error);
 
@@ -1145,8 +1139,9 @@ typedef struct jobq_pg_filter {
 
 /*
  * Many jobs, a bounded step a call: *count (may be NULL) says how many; call again until it is 0.
- * What someone else holds just now is skipped, so that no worker waits and nothing deadlocks. An
- * unknown queue or kind is JOBQ_ERROR_INVALID.
+ * What someone else holds just now is skipped, so that no worker waits and nothing deadlocks. Revive
+ * and move leave out the jobs that they would answer with JOBQ_ERROR_EXISTS one by one. An unknown
+ * queue or kind is JOBQ_ERROR_INVALID.
  */
 
 /* *requested (may be NULL): running jobs asked for the first time, not in *count. */
@@ -1186,6 +1181,7 @@ typedef struct jobq_pg_queue_desc {
     int64_t failed_keep_us;              /* at most 1,000 years, as the next (new: 30 days) */
     int64_t key_keep_us;                 /* an idempotency key, after its job's end (new: 1 day) */
     int32_t message_max;                 /* bytes of an outbox message (new: 64 KiB) */
+    int32_t payload_max;                 /* bytes of a job's payload (new: 1 MiB) */
     const char *const *kinds;            /* brought into being with it */
     size_t kind_count;
 } jobq_pg_queue_desc;
@@ -2074,16 +2070,16 @@ static jobq_error jobq_pg__result_error(jobq_pg_error *error, const PGconn *conn
 /* ---- >>sql: the statements ------------------------------------------------------------------- */
 
 #define JOBQ_PG__NEWS_COLUMNS                                                                      \
-    "alive, policy, suspects, now_at, cancel, foreign_kinds, parked, late, late_beats, "           \
-    "late_leases_us"
+    "alive, policy, suspects, now_at, cancel, kinds, parked, late, late_beats, late_leases_us, "   \
+    "alone_queues, overdue, every_kind"
 
 #define JOBQ_PG__JOB_COLUMNS                                                                       \
     "id, run_at, enqueued_at, timeout_us, queue_id, kind_id, attempt, crash, max_attempts, "       \
-    "priority, stage, stages, suspect, payload, bytes, headers, due_us"
+    "priority, stage, stages, suspect, alone, payload, bytes, headers, due_us"
 
 #define JOBQ_PG__READING_COLUMNS                                                                   \
     "answer, acked, last, tried, lost, worker, claim, beat, wait_us, failures, effective, "        \
-    "successes, error, created_ats, types, payloads, bytes, headers"
+    "successes, error, created_ats, types, payloads, bytes, headers, cut"
 
 #define JOBQ_PG__LETTER_COLUMNS                                                                    \
     "id, partition AS partition_id, queue_id, (partition OPERATOR(pg_catalog.&) 32767)::integer "  \
@@ -2101,25 +2097,37 @@ static jobq_error jobq_pg__result_error(jobq_pg_error *error, const PGconn *conn
                "$10, $11, $12, $13, $14, $15)")                                                    \
     X(ENQUEUE_ONE, "SELECT id, existed FROM jobq.enqueue_one($1, $2, $3, $4, $5, $6, $7, $8, $9, " \
                    "$10, $11, $12, $13)")                                                          \
-    X(DIRECT, "SELECT queue_id, kind_id FROM jobq.direct($1, $2)")                                 \
+    X(MAY_ENQUEUE,                                                                                 \
+      "SELECT pg_catalog.has_table_privilege('jobq.job', 'INSERT') AND "                           \
+      "pg_catalog.has_column_privilege('jobq.job', 'id', 'SELECT') AND "                           \
+      "pg_catalog.has_column_privilege('jobq.job', 'queue_id', 'SELECT') AND "                     \
+      "pg_catalog.has_table_privilege('jobq.kind', 'SELECT') AND "                                 \
+      "pg_catalog.has_table_privilege('jobq.queue', 'SELECT') AND "                                \
+      "pg_catalog.has_table_privilege('jobq.sleeper', 'SELECT') AND "                              \
+      "pg_catalog.has_sequence_privilege('jobq.job_id', 'USAGE')")                                 \
     X(ENQUEUE_DIRECT,                                                                              \
       "INSERT INTO jobq.job (queue_id, kind_id, run_at, enqueued_at, priority, max_attempts, "     \
       "timeout_us, payload, bytes, headers) "                                                      \
-      "SELECT k.queue_id, k.id, greatest(statement_timestamp(), "                                  \
-      "coalesce($7::timestamptz, statement_timestamp() OPERATOR(pg_catalog.+) "                    \
-      "($8::bigint OPERATOR(pg_catalog.*) interval '1 microsecond'))), "                           \
-      "statement_timestamp(), coalesce($9, 0::smallint), $10::integer, $11::bigint, "              \
-      "$4::jsonb, $5::bytea, $6::jsonb FROM jobq.kind k WHERE k.id OPERATOR(pg_catalog.=) $2 "     \
-      "AND k.queue_id OPERATOR(pg_catalog.=) $1 AND k.name OPERATOR(pg_catalog.=) $3 "             \
+      "SELECT q.id, k.id, greatest(statement_timestamp(), "                                        \
+      "coalesce($6::timestamptz, statement_timestamp() OPERATOR(pg_catalog.+) "                    \
+      "($7::bigint OPERATOR(pg_catalog.*) interval '1 microsecond'))), "                           \
+      "statement_timestamp(), coalesce($8, 0::smallint), $9::integer, $10::bigint, "               \
+      "$3::jsonb, $4::bytea, $5::jsonb FROM jobq.queue q JOIN jobq.kind k "                        \
+      "ON k.queue_id OPERATOR(pg_catalog.=) q.id "                                                 \
+      "WHERE q.name OPERATOR(pg_catalog.=) $1 AND k.name OPERATOR(pg_catalog.=) $2 "               \
+      "AND greatest(pg_catalog.octet_length($3::jsonb::text), "                                    \
+      "pg_catalog.octet_length($4::bytea), pg_catalog.octet_length($5::jsonb::text), 0) "          \
+      "OPERATOR(pg_catalog.<=) q.payload_max "                                                     \
       "RETURNING id, (SELECT pg_catalog.pg_notify('jobq_' OPERATOR(pg_catalog.||) "                \
       "pg_catalog.to_hex(s.worker), '') FROM jobq.sleeper s "                                      \
-      "WHERE s.queue_id OPERATOR(pg_catalog.=) $1 AND $12 LIMIT 1)")                               \
-    X(BULK, "SELECT queue, kinds, now_at FROM jobq.bulk($1, $2, $3)")                              \
+      "WHERE s.queue_id OPERATOR(pg_catalog.=) job.queue_id AND $11 LIMIT 1)")                     \
+    X(BULK, "SELECT queue, kinds, now_at, payload_max FROM jobq.bulk($1, $2, $3)")                 \
     X(COPY, "COPY jobq.job (queue_id, kind_id")                                                    \
     X(WAKE, "SELECT FROM jobq.wake($1, $2)")                                                       \
     X(CLAIM, "SELECT " JOBQ_PG__JOB_COLUMNS                                                        \
-             " FROM jobq.claim($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)")                \
-    X(RECOVER, "SELECT " JOBQ_PG__JOB_COLUMNS " FROM jobq.recover($1, $2)")                        \
+             " FROM jobq.claim($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)")      \
+    X(RECOVER, "SELECT jobq.recover($1, $2, $3)")                                                  \
+    X(SET_ASIDE, "SELECT jobq.set_aside($1, $2, $3)")                                              \
     X(COMPLETE, "SELECT id, worker, claim, answer FROM jobq.complete($1, $2, $3, $4)")             \
     X(SETTLE, "SELECT id, worker, claim, answer FROM jobq.settle($1, $2, $3, $4, $5, $6, $7, $8, " \
               "$9, $10, $11, "                                                                     \
@@ -2133,14 +2141,15 @@ static jobq_error jobq_pg__result_error(jobq_pg_error *error, const PGconn *conn
     X(HEARTBEAT, "SELECT " JOBQ_PG__NEWS_COLUMNS " FROM jobq.heartbeat($1, $2, $3)")               \
     X(BEAT_CLAIM, "SELECT " JOBQ_PG__JOB_COLUMNS ", " JOBQ_PG__NEWS_COLUMNS                        \
                   " FROM jobq.heartbeat($1, $2, $3) LEFT JOIN LATERAL (SELECT * FROM "             \
-                  "jobq.claim($4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)) c ON alive")  \
+                  "jobq.claim($4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)) c "    \
+                  "ON alive")                                                                      \
     X(RESCUE, "SELECT dead, rescued, more FROM jobq.rescue($1, $2, $3)")                           \
     X(SLEEP, "SELECT FROM jobq.sleep($1, $2, $3)")                                                 \
     X(UNPARK, "SELECT jobq.unpark($1, $2)")                                                        \
     X(REMAINS, "SELECT jobq.remains($1, $2)")                                                      \
     X(PRUNE, "SELECT jobq.prune($1), jobq.turn()")                                                 \
     X(VACUUM, "VACUUM (SKIP_LOCKED, TRUNCATE off, INDEX_CLEANUP on, PARALLEL 0) jobq.job, "        \
-              "jobq.incoming")                                                                     \
+              "jobq.message, jobq.partition")                                                      \
     X(DEREGISTER, "SELECT FROM jobq.deregister($1)")                                               \
     X(CANCEL, "SELECT jobq.cancel($1::bigint)")                                                    \
     X(REVIVE, "SELECT jobq.revive($1::bigint)")                                                    \
@@ -2159,36 +2168,52 @@ static jobq_error jobq_pg__result_error(jobq_pg_error *error, const PGconn *conn
     X(RESUME, "SELECT FROM jobq.resume($1, $2)")                                                   \
     X(QUEUE_SET, "SELECT FROM jobq.queue_set($1, $2, $3, $4, " JOBQ_PG__US("$5") ", "              \
       JOBQ_PG__US("$6") ", " JOBQ_PG__US("$7") ", $8::integer / 1000.0, " JOBQ_PG__US("$9")        \
-      ", $10, $11, " JOBQ_PG__US("$12") ", " JOBQ_PG__US("$13") ", $14, $15)")                     \
+      ", $10, $11, " JOBQ_PG__US("$12") ", " JOBQ_PG__US("$13") ", $14, $15, $16)")                \
     X(QUEUE_COUNTS, "SELECT ready, running, scheduled, parked, suspects, failed, failed_1h, "      \
                     "late, workers, done_per_s, paused, exact FROM jobq.queues "                   \
                     "WHERE queue OPERATOR(pg_catalog.=) $1")                                       \
     X(PEEK, "SELECT id, run_at, enqueued_at, timeout_us, queue_id, "                               \
       "kind_id, attempt, crash, max_attempts, priority, stage, "                                   \
-      "stages, suspect, payload, bytes, headers, NULL::bigint FROM " "jobq.peek($1, $2, $3)")      \
+      "stages, suspect, alone, payload, bytes, headers, NULL::bigint FROM jobq.peek($1, $2, $3)")  \
     X(GET, "SELECT id, run_at, enqueued_at, queue_id, kind_id, attempt, crash, max_attempts, "     \
-           "priority, stage, stages, suspect, state, worker, claim, cancel_requested_at "          \
+           "priority, stage, stages, suspect, alone, state, worker, claim, cancel_requested_at "   \
            "FROM jobq.jobs WHERE id OPERATOR(pg_catalog.=) $1")                                    \
     X(OUTBOX_REGISTER, "SELECT queue_id, partitions FROM jobq.outbox_register($1, $2)")            \
     X(OUTBOX_GROW, "SELECT jobq.outbox_grow($1, $2, $3)")                                          \
-    X(OUTBOX_ENQUEUE, "SELECT ids, refused FROM jobq.outbox_enqueue_many($1, $2, $3, $4, $5, "     \
-                      "$6, $7, $8, $9, $10, $11)")                                                 \
-    X(OUTBOX_ENQUEUE_ONE, "SELECT id, existed, refused FROM jobq.outbox_enqueue_one($1, $2, "      \
-                          "$3, $4, $5, $6, $7, $8, $9, $10)")                                      \
-    X(OUTBOX_QUEUE, "SELECT id, partitions, refused FROM jobq.outbox_queue($1, 0, $2, $3)")        \
-    X(OUTBOX_COPY, "COPY jobq.incoming (partition, type, payload, bytes, headers) FROM STDIN "     \
+    X(OUTBOX_ENQUEUE, "SELECT ids, refused, code FROM jobq.outbox_enqueue_many($1, $2, $3, $4, "   \
+                      "$5, $6, $7, $8, $9, $10)")                                                  \
+    X(OUTBOX_ENQUEUE_ONE, "SELECT id, refused, code, existed FROM jobq.outbox_enqueue_one($1, "    \
+                          "$2, $3, $4, $5, $6, $7, $8, $9)")                                       \
+    X(OUTBOX_DIRECT, "SELECT jobq.outbox_direct()")                                                \
+    X(OUTBOX_ENQUEUE_DIRECT,                                                                       \
+      "WITH q AS MATERIALIZED (SELECT id, partitions FROM jobq.queue "                             \
+      "WHERE name OPERATOR(pg_catalog.=) $1 AND pg_catalog.pg_current_xact_id() IS NOT NULL "      \
+      "AND pg_catalog.current_setting('transaction_isolation') OPERATOR(pg_catalog.=) "            \
+      "'read committed' AND coalesce($3::integer, $2::integer) OPERATOR(pg_catalog.>=) 0 "         \
+      "AND coalesce($3::integer OPERATOR(pg_catalog.&) (partitions OPERATOR(pg_catalog.-) 1), "    \
+      "$2::integer) OPERATOR(pg_catalog.<) partitions "                                            \
+      "AND coalesce(pg_catalog.octet_length($6::bytea), "                                          \
+      "pg_catalog.octet_length($5::jsonb::text), 0) OPERATOR(pg_catalog.+) "                       \
+      "coalesce(pg_catalog.octet_length($7::jsonb::text), 0) "                                     \
+      "OPERATOR(pg_catalog.<=) message_max) "                                                      \
+      "INSERT INTO jobq.message (partition, type, payload, bytes, headers) "                       \
+      "SELECT id::bigint OPERATOR(pg_catalog.*) 32768 OPERATOR(pg_catalog.+) coalesce($3 "         \
+      "OPERATOR(pg_catalog.&) (partitions OPERATOR(pg_catalog.-) 1), $2), $4::text, $5, $6, $7 "   \
+      "FROM q RETURNING id, (SELECT pg_catalog.pg_notify('jobq_' OPERATOR(pg_catalog.||) "         \
+      "pg_catalog.to_hex(s.worker), '') FROM jobq.sleeper s JOIN q ON s.queue_id "                 \
+      "OPERATOR(pg_catalog.=) q.id WHERE $8 LIMIT 1)")                                             \
+    X(OUTBOX_QUEUE, "SELECT id, refused, code, partitions FROM jobq.outbox_queue($1, 0, $2, $3)")  \
+    X(OUTBOX_COPY, "COPY jobq.message (partition, type, payload, bytes, headers) FROM STDIN "     \
                    "(FORMAT binary)")                                                              \
-    X(OUTBOX_SEQUENCE, "SELECT waiting FROM jobq.outbox_sequence($1, $2, $3, $4)")                 \
-    X(OUTBOX_LOOK, "SELECT partition, queue_id, waiting, due_us, worker, claim, beat, lease_us "   \
-                   "FROM jobq.outbox_sequence($1, $2, $3, $4, $5)")                                \
+    X(OUTBOX_LOOK, "SELECT partition, waiting, due_us, worker, claim, beat, lease_us, below, "     \
+                   "acked FROM jobq.outbox_look($1, $2, $3, $4)")                                  \
     X(OUTBOX_READ, "SELECT " JOBQ_PG__READING_COLUMNS " FROM jobq.outbox_read($1, $2, $3, $4, "    \
-                   "$5, $6, $7, $8, $9)")                                                          \
+                   "$5, $6, $7, $8, $9, $10, $11, $12)")                                           \
     X(OUTBOX_ACK, "SELECT " JOBQ_PG__READING_COLUMNS " FROM jobq.outbox_ack($1, $2, $3, $4, "      \
-                  "$5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18)")              \
+                  "$5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20)")    \
     X(OUTBOX_RENEW, "SELECT jobq.outbox_renew($1, $2, $3, $4)")                                    \
-    X(OUTBOX_RECLAIM, "SELECT jobq.outbox_reclaim($1)")                                            \
-    X(OUTBOX_STATS, "SELECT id, queue_id, partition, lag, incoming, numbered, acked, age, "        \
-                    "attempts, batch, failures, worker, dead_letters FROM jobq.outbox "            \
+    X(OUTBOX_STATS, "SELECT id, queue_id, partition, lag, exact, acked, age, attempts, batch, "    \
+                    "failures, worker, dead_letters FROM jobq.outbox "                             \
                     "WHERE $1::text IS NULL OR queue OPERATOR(pg_catalog.=) $1 ORDER BY id")       \
     X(DEAD_LETTER_LIST, "SELECT " JOBQ_PG__LETTER_COLUMNS " FROM jobq.dead_letter_list($1, "       \
                         "$2, $3, $4, $5)")                                                         \
@@ -2255,6 +2280,7 @@ static const char *const jobq_pg__sql_001[] = {
 "    history boolean NOT NULL DEFAULT true,\n"
 "    failed_keep interval NOT NULL DEFAULT '30 days' CHECK (failed_keep > '0'),\n"
 "    key_keep interval NOT NULL DEFAULT '1 day' CHECK (key_keep >= '0'),\n"
+"    payload_max integer NOT NULL DEFAULT 1048576 CHECK (payload_max >= 0),\n"
 "    partitions smallint NOT NULL DEFAULT 0 CHECK (partitions >= 0),\n"
 "    message_max integer NOT NULL DEFAULT 65536 CHECK (message_max >= 0),\n"
 "    paused_at timestamptz,\n"
@@ -2281,6 +2307,8 @@ static const char *const jobq_pg__sql_001[] = {
 "    queues integer[] NOT NULL,\n"
 "    kinds integer[] NOT NULL\n"
 ") WITH (fillfactor = 50);\n"
+"CREATE INDEX worker_kinds ON jobq.worker USING gin (kinds) WITH (fastupdate = off)\n"
+"    WHERE dead_at IS NULL;\n"
 "CREATE TABLE jobq.claim (\n"
 "    worker bigint NOT NULL,\n"
 "    number bigint NOT NULL CHECK (number > 0),\n"
@@ -2316,14 +2344,15 @@ static const char *const jobq_pg__sql_001[] = {
 "    priority smallint NOT NULL DEFAULT 0,\n"
 "    stage smallint NOT NULL DEFAULT 0,\n"
 "    stages smallint NOT NULL DEFAULT 1,\n"
-"    state \"char\" NOT NULL DEFAULT 'r',\n"
+"    state \"char\" NOT NULL DEFAULT 'r',\n",
 "    suspect boolean NOT NULL DEFAULT false,\n"
+"    alone boolean NOT NULL DEFAULT false,\n"
 "    key text COLLATE \"C\",\n"
 "    unique_key text COLLATE \"C\",\n"
 "    payload jsonb,\n"
 "    bytes bytea,\n"
 "    headers jsonb,\n"
-"    errors jsonb,\n",
+"    errors jsonb,\n"
 "    CONSTRAINT job_lane_law CHECK (priority BETWEEN 0 AND 9 AND stage BETWEEN 0\n"
 "    AND stages - 1),\n"
 "    CONSTRAINT job_token_law CHECK ((state = 'x') = (worker IS NOT NULL)\n"
@@ -2336,9 +2365,8 @@ static const char *const jobq_pg__sql_001[] = {
 "    id bigint, run_at timestamptz, enqueued_at timestamptz, timeout_us bigint,\n"
 "        queue_id integer,\n"
 "    kind_id integer, attempt integer, crash integer, max_attempts integer, priority smallint,\n"
-"    stage smallint, stages smallint, suspect boolean, payload jsonb, bytes bytea,\n"
-"    headers jsonb,\n"
-"    due_us bigint\n"
+"    stage smallint, stages smallint, suspect boolean, alone boolean, payload jsonb,\n"
+"    bytes bytea, headers jsonb, due_us bigint\n"
 ");\n"
 "CREATE INDEX job_suspect ON jobq.job (queue_id, priority, stage, run_at, id) WHERE suspect;\n"
 "CREATE TABLE jobq.failed (\n"
@@ -2411,6 +2439,27 @@ static const char *const jobq_pg__sql_001[] = {
 };
 
 static const char *const jobq_pg__sql_002[] = {
+"DO $$ BEGIN\n"
+"    IF (SELECT m.version FROM jobq.meta m) <> 1 THEN\n"
+"        RAISE EXCEPTION 'this file leads from version 1 to 2; jobq.meta has version %',\n"
+"            (SELECT m.version FROM jobq.meta m)\n"
+"            USING HINT = 'Run each file once, in the order of their numbers.';\n"
+"    END IF;\n"
+"END $$;\n"
+"CREATE FUNCTION jobq.refuse(p_field text, p_why text, p_hint text DEFAULT '') RETURNS void\n"
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
+"BEGIN\n"
+"    RAISE EXCEPTION 'invalid %: %', p_field, p_why\n"
+"        USING ERRCODE = '22023', COLUMN = p_field, HINT = p_hint;\n"
+"END $$;\n"
+"CREATE FUNCTION jobq.check_name(p_field text, p_name text) RETURNS void\n"
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
+"BEGIN\n"
+"    IF p_name ~ '^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$' AND length(p_name) <= 1024 THEN\n"
+"        RETURN;\n"
+"    END IF;\n"
+"    PERFORM jobq.refuse(p_field, '1 to 1024 of [A-Za-z0-9._-], alphanumeric at both ends');\n"
+"END $$;\n"
 "CREATE FUNCTION jobq.queue_id(p_name text) RETURNS integer\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "DECLARE v_id integer;\n"
@@ -2418,6 +2467,7 @@ static const char *const jobq_pg__sql_002[] = {
 "    LOOP\n"
 "        SELECT q.id INTO v_id FROM jobq.queue q WHERE q.name = p_name;\n"
 "        IF FOUND THEN RETURN v_id; END IF;\n"
+"        PERFORM jobq.check_name('queue', p_name);\n"
 "        INSERT INTO jobq.queue (name) VALUES (p_name) ON CONFLICT (name) DO NOTHING;\n"
 "    END LOOP;\n"
 "END $$;\n"
@@ -2428,6 +2478,7 @@ static const char *const jobq_pg__sql_002[] = {
 "    LOOP\n"
 "        SELECT k.id INTO v_id FROM jobq.kind k WHERE k.queue_id = p_queue AND k.name = p_name;\n"
 "        IF FOUND THEN RETURN v_id; END IF;\n"
+"        PERFORM jobq.check_name('kind', p_name);\n"
 "        INSERT INTO jobq.kind (queue_id, name) VALUES (p_queue, p_name)\n"
 "        ON CONFLICT (queue_id, name) DO NOTHING;\n"
 "    END LOOP;\n"
@@ -2438,6 +2489,44 @@ static const char *const jobq_pg__sql_002[] = {
 "    PERFORM pg_notify('jobq_' || to_hex(s.worker), '')\n"
 "    FROM (SELECT worker FROM jobq.sleeper WHERE queue_id = p_queue LIMIT p_most) s;\n"
 "END $$;\n"
+"CREATE FUNCTION jobq.check_job(\n"
+"    p_queue integer, p_payload jsonb, p_bytes bytea, p_headers jsonb, p_run_at timestamptz,\n"
+"    p_priority smallint, p_stages smallint, p_max_attempts integer, p_timeout_us bigint,\n"
+"    p_key text)\n"
+"RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
+"DECLARE\n"
+"    v_queue jobq.queue;\n"
+"    v_size integer := greatest(octet_length(p_payload::text), octet_length(p_bytes));\n"
+"    v_hint text;\n"
+"BEGIN\n"
+"    SELECT q.* INTO v_queue FROM jobq.queue q WHERE q.id = p_queue;\n"
+"    v_hint := format('Keep large data elsewhere and enqueue a reference to it, or raise the '\n"
+"                     'limit: select jobq.queue_set(%L, payload_max => ...)', v_queue.name);\n"
+"    IF v_size > v_queue.payload_max THEN\n"
+"        PERFORM jobq.refuse('payload', format('size %s exceeds maximum %s', v_size,\n"
+"                                              v_queue.payload_max), v_hint);\n"
+"    ELSIF octet_length(p_headers::text) > v_queue.payload_max THEN\n"
+"        PERFORM jobq.refuse('headers', format(\n"
+"            'size %s exceeds maximum %s', octet_length(p_headers::text), v_queue.payload_max),\n"
+"            v_hint);\n"
+"    ELSIF jsonb_typeof(p_headers) <> 'object' THEN\n"
+"        PERFORM jobq.refuse('headers', 'not a JSON object');\n"
+"    ELSIF p_payload IS NOT NULL AND p_bytes IS NOT NULL THEN\n"
+"        PERFORM jobq.refuse('payload', 'only one of payload and bytes may be given');\n"
+"    ELSIF NOT isfinite(p_run_at) THEN\n"
+"        PERFORM jobq.refuse('run_at', 'a finite instant');\n"
+"    ELSIF p_priority NOT BETWEEN 0 AND 9 THEN\n"
+"        PERFORM jobq.refuse('priority', '0 to 9');\n"
+"    ELSIF p_stages NOT BETWEEN 1 AND 16 THEN\n"
+"        PERFORM jobq.refuse('stages', '1 to 16');\n"
+"    ELSIF p_max_attempts < 1 THEN\n"
+"        PERFORM jobq.refuse('max_attempts', '1 or more');\n"
+"    ELSIF p_timeout_us < 1 THEN\n"
+"        PERFORM jobq.refuse('timeout', 'positive');\n",
+"    ELSIF octet_length(p_key) NOT BETWEEN 1 AND 1024 THEN\n"
+"        PERFORM jobq.refuse('key', '1 to 1024 bytes');\n"
+"    END IF;\n"
+"END $$;\n"
 "CREATE FUNCTION jobq.enqueue_many(\n"
 "    p_queue text, p_kinds text[], p_kind integer[], p_payloads jsonb[],\n"
 "    p_bytes bytea[] DEFAULT NULL, p_headers jsonb[] DEFAULT NULL,\n"
@@ -2445,7 +2534,6 @@ static const char *const jobq_pg__sql_002[] = {
 "    p_priorities smallint[] DEFAULT NULL, p_stages smallint[] DEFAULT NULL,\n"
 "    p_max_attempts integer[] DEFAULT NULL, p_timeouts_us bigint[] DEFAULT NULL,\n"
 "    p_keys text[] DEFAULT NULL, p_count integer DEFAULT NULL, p_notify boolean DEFAULT true,\n"
-"    p_keep_past boolean DEFAULT false,\n"
 "    OUT ids bigint[], OUT existed boolean[])\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$\n"
 "DECLARE\n"
@@ -2453,11 +2541,27 @@ static const char *const jobq_pg__sql_002[] = {
 "    v_kinds integer[];\n"
 "    v_now timestamptz := statement_timestamp();\n"
 "    v_count integer := coalesce(p_count, cardinality(p_payloads), cardinality(p_bytes), 1);\n"
+"    v_max integer := (SELECT q.payload_max FROM jobq.queue q WHERE q.id = v_queue);\n"
 "    v_stages smallint := coalesce((SELECT max(s) FROM unnest(p_stages) s), 1);\n"
 "BEGIN\n"
-"    IF 1 > ANY (p_max_attempts) OR 1 > ANY (p_timeouts_us) OR 1 > ANY (p_stages) THEN\n"
-"        RAISE EXCEPTION 'max_attempts, timeouts and stages are at least 1'\n"
-"            USING ERRCODE = '22023';\n"
+"    IF EXISTS (SELECT FROM unnest(p_payloads) u WHERE octet_length(u::text) > v_max)\n"
+"       OR (p_bytes IS NOT NULL AND EXISTS (\n"
+"           SELECT FROM unnest(p_bytes, p_payloads) AS u (bytes, payload)\n"
+"           WHERE octet_length(u.bytes) > v_max OR (u.bytes, u.payload) IS NOT NULL))\n"
+"       OR EXISTS (SELECT FROM unnest(p_headers) u\n"
+"                  WHERE octet_length(u::text) > v_max OR jsonb_typeof(u) <> 'object')\n"
+"       OR EXISTS (SELECT FROM unnest(p_keys) u WHERE octet_length(u) NOT BETWEEN 1 AND 1024)\n"
+"       OR 'infinity' = ANY (p_run_ats) OR '-infinity' = ANY (p_run_ats)\n"
+"       OR 0 > ANY (p_priorities) OR 9 < ANY (p_priorities) OR 1 > ANY (p_stages)\n"
+"       OR 16 < ANY (p_stages) OR 1 > ANY (p_max_attempts) OR 1 > ANY (p_timeouts_us) THEN\n"
+"        PERFORM jobq.check_job(v_queue, u.payload, u.bytes, u.headers, u.run_at, u.priority,\n"
+"                               u.stages, u.max_attempts, u.timeout_us, u.key)\n"
+"        FROM ROWS FROM (\n"
+"                 unnest(p_payloads), unnest(p_bytes), unnest(p_headers), unnest(p_run_ats),\n"
+"                 unnest(p_priorities), unnest(p_stages), unnest(p_max_attempts),\n"
+"                 unnest(p_timeouts_us), unnest(p_keys))\n"
+"             AS u (payload, bytes, headers, run_at, priority, stages, max_attempts, timeout_us,\n"
+"                   key);\n"
 "    END IF;\n"
 "    FOR i IN 1 .. cardinality(p_kinds) LOOP\n"
 "        v_kinds[i] := jobq.kind_id(v_queue, p_kinds[i]);\n"
@@ -2473,8 +2577,7 @@ static const char *const jobq_pg__sql_002[] = {
 "    INSERT INTO jobq.job (id, queue_id, kind_id, enqueued_at, run_at, priority, stages,\n"
 "                          max_attempts, timeout_us, key, payload, bytes, headers)\n"
 "    SELECT u.id, v_queue, v_kinds[coalesce(u.kind, 1)], v_now,\n"
-"           greatest(coalesce(u.run_at, v_now + u.delay_us * interval '1 microsecond', v_now),\n"
-"                    CASE WHEN p_keep_past THEN u.run_at ELSE v_now END),\n"
+"           greatest(coalesce(u.run_at, v_now + u.delay_us * interval '1 microsecond'), v_now),\n"
 "           coalesce(u.priority, 0), coalesce(u.stages, 1), u.max_attempts, u.timeout_us, u.key,\n"
 "           u.payload, u.bytes, u.headers\n"
 "    FROM ROWS FROM (\n"
@@ -2487,8 +2590,8 @@ static const char *const jobq_pg__sql_002[] = {
 "    WHERE u.n <= v_count AND u.existed IS NOT TRUE;\n"
 "    IF p_notify THEN PERFORM jobq.wake(v_queue, v_count); END IF;\n"
 "END $$;\n"
-"CREATE FUNCTION jobq.keep_keys(p_queue integer, p_keys text[], p_ids bigint[],\n"
-"                               p_ended_at timestamptz DEFAULT NULL,\n",
+"CREATE FUNCTION jobq.keep_keys(p_queue integer, p_keys text[], p_ids bigint[],\n",
+"                               p_ended_at timestamptz DEFAULT NULL,\n"
 "                               OUT ids bigint[], OUT existed boolean[])\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "DECLARE\n"
@@ -2519,8 +2622,8 @@ static const char *const jobq_pg__sql_002[] = {
 "        END LOOP;\n"
 "    END LOOP;\n"
 "END $$;\n"
-"CREATE FUNCTION jobq.bulk(p_queue text, p_kinds text[], p_stages smallint,\n"
-"                          OUT queue integer, OUT kinds integer[], OUT now_at timestamptz)\n"
+"CREATE FUNCTION jobq.bulk(p_queue text, p_kinds text[], p_stages smallint, OUT queue integer,\n"
+"                          OUT kinds integer[], OUT now_at timestamptz, OUT payload_max integer)\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "BEGIN\n"
 "    queue := jobq.queue_id(p_queue);\n"
@@ -2530,6 +2633,7 @@ static const char *const jobq_pg__sql_002[] = {
 "    END LOOP;\n"
 "    UPDATE jobq.queue q SET stages_max = p_stages WHERE q.id = queue\n"
 "        AND q.stages_max < p_stages;\n"
+"    payload_max := (SELECT q.payload_max FROM jobq.queue q WHERE q.id = queue);\n"
 "    now_at := statement_timestamp();\n"
 "END $$;\n"
 "CREATE FUNCTION jobq.enqueue_one(\n"
@@ -2542,10 +2646,11 @@ static const char *const jobq_pg__sql_002[] = {
 "DECLARE\n"
 "    v_queue integer;\n"
 "    v_kind integer;\n"
+"    v_max integer;\n"
 "    v_now timestamptz := statement_timestamp();\n"
 "BEGIN\n"
 "    existed := false;\n"
-"    SELECT q.id, k.id INTO v_queue, v_kind\n"
+"    SELECT q.id, k.id, q.payload_max INTO v_queue, v_kind, v_max\n"
 "    FROM jobq.queue q JOIN jobq.kind k ON k.queue_id = q.id\n"
 "    WHERE q.name = p_queue AND k.name = p_kind;\n"
 "    IF v_kind IS NULL OR p_stages > 1 OR p_key IS NOT NULL THEN\n"
@@ -2556,31 +2661,24 @@ static const char *const jobq_pg__sql_002[] = {
 "            CASE WHEN p_key IS NOT NULL THEN ARRAY[p_key] END, 1, p_notify) e;\n"
 "        RETURN;\n"
 "    END IF;\n"
+"    IF greatest(octet_length(p_payload::text), octet_length(p_bytes),\n"
+"                octet_length(p_headers::text)) > v_max\n"
+"       OR jsonb_typeof(p_headers) <> 'object' OR NOT isfinite(p_run_at)\n"
+"       OR p_priority NOT BETWEEN 0 AND 9 OR p_stages < 1 OR p_max_attempts < 1\n"
+"       OR p_timeout_us < 1 OR (p_payload IS NOT NULL AND p_bytes IS NOT NULL) THEN\n"
+"        PERFORM jobq.check_job(v_queue, p_payload, p_bytes, p_headers, p_run_at, p_priority,\n"
+"                               p_stages, p_max_attempts, p_timeout_us, p_key);\n"
+"    END IF;\n"
 "    INSERT INTO jobq.job (queue_id, kind_id, enqueued_at, run_at, priority, max_attempts,\n"
 "                          timeout_us, payload, bytes, headers)\n"
 "    VALUES (v_queue, v_kind, v_now,\n"
 "            greatest(v_now, coalesce(p_run_at, v_now + p_delay_us * interval '1 microsecond')),\n"
-"            coalesce(p_priority, 0), p_max_attempts, p_timeout_us, p_payload, p_bytes,\n"
+"            coalesce(p_priority, 0), p_max_attempts, p_timeout_us, p_payload, p_bytes,\n",
 "            p_headers)\n"
 "    RETURNING job.id INTO id;\n"
 "    IF p_notify THEN\n"
 "        PERFORM pg_notify('jobq_' || to_hex(s.worker), '')\n"
 "        FROM jobq.sleeper s WHERE s.queue_id = v_queue LIMIT 1;\n"
-"    END IF;\n"
-"END $$;\n"
-"CREATE FUNCTION jobq.direct(p_queue text, p_kind text, OUT queue_id integer,\n"
-"                            OUT kind_id integer)\n"
-"LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$\n"
-"BEGIN\n"
-"    IF has_table_privilege('jobq.job', 'INSERT')\n"
-"       AND has_column_privilege('jobq.job', 'id', 'SELECT')\n"
-"       AND has_table_privilege('jobq.kind', 'SELECT')\n"
-"       AND has_table_privilege('jobq.queue', 'SELECT')\n"
-"       AND has_table_privilege('jobq.sleeper', 'SELECT')\n"
-"       AND has_sequence_privilege('jobq.job_id', 'USAGE') THEN\n",
-"        SELECT q.id, k.id INTO queue_id, kind_id\n"
-"        FROM jobq.queue q JOIN jobq.kind k ON k.queue_id = q.id\n"
-"        WHERE q.name = p_queue AND k.name = p_kind;\n"
 "    END IF;\n"
 "END $$;\n"
 "CREATE FUNCTION jobq.enqueue(\n"
@@ -2590,89 +2688,116 @@ static const char *const jobq_pg__sql_002[] = {
 "    bytes bytea DEFAULT NULL, headers jsonb DEFAULT NULL, notify boolean DEFAULT true)\n"
 "RETURNS bigint LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "BEGIN\n"
-"    IF max_attempts < 1 OR timeout <= '0' OR stages NOT BETWEEN 1 AND 16\n"
-"       OR (payload IS NOT NULL AND bytes IS NOT NULL) THEN\n"
-"        RAISE EXCEPTION 'max_attempts is at least 1, timeout positive, stages 1 to 16,\n"
-"            and only '\n"
-"                        'one of payload and bytes given' USING ERRCODE = '22023';\n"
-"    END IF;\n"
+"    IF NOT isfinite(delay) THEN PERFORM jobq.refuse('delay', 'a finite interval'); END IF;\n"
+"    IF NOT isfinite(timeout) THEN PERFORM jobq.refuse('timeout', 'a finite interval'); END IF;\n"
+"    IF priority NOT BETWEEN 0 AND 9 THEN PERFORM jobq.refuse('priority', '0 to 9'); END IF;\n"
+"    IF stages NOT BETWEEN 1 AND 16 THEN PERFORM jobq.refuse('stages', '1 to 16'); END IF;\n"
 "    RETURN (SELECT e.id FROM jobq.enqueue_one(\n"
 "        queue, kind, payload, bytes, headers, coalesce(run_at, statement_timestamp() + delay),\n"
 "        NULL, priority::smallint, stages::smallint, max_attempts,\n"
 "        (extract(epoch FROM timeout) * 1e6)::bigint, key, notify) e);\n"
 "END $$;\n"
+"CREATE FUNCTION jobq.rows_within(p_rows tid[], p_bytes bigint) RETURNS integer\n"
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
+"DECLARE v_bytes bigint := 0;\n"
+"BEGIN\n"
+"    FOR i IN 1 .. cardinality(p_rows) LOOP\n"
+"        SELECT v_bytes + coalesce(pg_column_size(j.payload), octet_length(j.bytes), 0)\n"
+"        INTO v_bytes FROM jobq.job j WHERE j.ctid = p_rows[i];\n"
+"        IF v_bytes > p_bytes THEN RETURN greatest(i - 1, 1); END IF;\n"
+"    END LOOP;\n"
+"    RETURN cardinality(p_rows);\n"
+"END $$;\n"
 "CREATE FUNCTION jobq.claim(\n"
 "    p_worker bigint, p_number bigint, p_limit integer, p_queues integer[],\n"
 "    p_priorities smallint[], p_stages smallint[], p_after_ats timestamptz[],\n"
-"    p_after_ids bigint[], p_foreign integer[], p_suspects boolean, p_look boolean,\n"
-"    p_relaxed boolean)\n"
+"    p_after_ids bigint[], p_kinds integer[], p_suspects boolean, p_alone boolean,\n"
+"    p_look boolean, p_relaxed boolean, p_bytes bigint DEFAULT NULL)\n"
 "RETURNS SETOF jobq.claimed LANGUAGE plpgsql\n"
 "SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off\n"
 "SET enable_sort = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off\n"
 "SET plan_cache_mode = force_generic_plan AS $$\n"
 "DECLARE\n"
-"    v_alive boolean;\n"
 "    v_rows tid[];\n"
 "    v_ids bigint[];\n"
+"    v_bytes bigint;\n"
 "    v_look jobq.claimed;\n"
 "BEGIN\n"
 "    IF p_relaxed THEN PERFORM set_config('synchronous_commit', 'off', true); END IF;\n"
 "    IF NOT p_suspects THEN\n"
-"        SELECT (SELECT true FROM jobq.worker w WHERE w.id = p_worker AND w.dead_at IS NULL),\n"
-"               array_agg(r.ctid), array_agg(r.id) INTO v_alive, v_rows, v_ids FROM (\n"
-"            SELECT ready.ctid, ready.id\n"
+"        SELECT array_agg(r.ctid), array_agg(r.id), sum(r.bytes)\n"
+"        INTO v_rows, v_ids, v_bytes FROM (\n"
+"            SELECT ready.ctid, ready.id, ready.bytes\n"
 "            FROM unnest(p_queues, p_priorities, p_stages, p_after_ats, p_after_ids)\n"
 "                 AS lane (queue_id, priority, stage, after_at, after_id)\n"
 "            CROSS JOIN LATERAL (\n"
-"                SELECT j.ctid, j.id FROM jobq.job j\n"
+"                SELECT j.ctid, j.id, coalesce(pg_column_size(j.payload), octet_length(j.bytes))\n"
+"                                     AS bytes\n"
+"                FROM jobq.job j\n"
 "                WHERE j.queue_id = lane.queue_id AND j.priority = lane.priority\n"
 "                  AND j.stage = lane.stage AND NOT j.suspect AND j.state = 'r'\n"
 "                  AND j.run_at <= statement_timestamp()\n"
 "                  AND (j.run_at, j.id) > (lane.after_at, lane.after_id)\n"
-"                  AND j.kind_id <> ALL (p_foreign)\n"
+"                  AND (p_kinds IS NULL OR j.kind_id = ANY (p_kinds))\n"
 "                ORDER BY j.run_at, j.id\n"
 "                LIMIT p_limit FOR UPDATE SKIP LOCKED) AS ready\n"
 "            LIMIT p_limit) AS r;\n"
 "    ELSE\n"
-"        SELECT (SELECT true FROM jobq.worker w WHERE w.id = p_worker AND w.dead_at IS NULL),\n"
-"               array_agg(r.ctid), array_agg(r.id) INTO v_alive, v_rows, v_ids FROM (\n"
+"        SELECT array_agg(r.ctid), array_agg(r.id) INTO v_rows, v_ids FROM (\n"
 "            SELECT ready.ctid, ready.id\n"
 "            FROM unnest(p_queues, p_priorities, p_stages) AS lane (queue_id, priority, stage)\n"
 "            CROSS JOIN LATERAL (\n"
 "                SELECT j.ctid, j.id FROM jobq.job j\n"
-"                WHERE j.queue_id = lane.queue_id AND j.priority = lane.priority\n"
+"                WHERE j.queue_id = lane.queue_id AND j.priority = lane.priority\n",
 "                  AND j.stage = lane.stage AND j.suspect AND j.state = 'r'\n"
-"                  AND j.run_at <= statement_timestamp()\n"
-"                  AND j.kind_id <> ALL (p_foreign)\n"
+"                  AND j.alone = p_alone AND j.run_at <= statement_timestamp()\n"
+"                  AND (p_kinds IS NULL OR j.kind_id = ANY (p_kinds))\n"
 "                ORDER BY j.run_at, j.id\n"
 "                LIMIT 1 FOR UPDATE SKIP LOCKED) AS ready\n"
 "            LIMIT 1) AS r;\n"
 "    END IF;\n"
-"    IF v_alive IS NULL THEN\n"
-"        RAISE EXCEPTION 'worker % is dead', to_hex(p_worker)\n"
-"            USING ERRCODE = 'JQ002', HINT = 'Register anew, with a new worker id.';\n"
+"    IF p_bytes = 0 AND v_ids IS NOT NULL THEN\n"
+"        v_look.id := v_ids[1];\n"
+"        RETURN NEXT v_look;\n"
+"        RETURN;\n"
+"    END IF;\n"
+"    IF v_bytes > p_bytes THEN\n"
+"        v_rows := v_rows[: jobq.rows_within(v_rows, p_bytes)];\n"
+"        v_ids := v_ids[: cardinality(v_rows)];\n"
 "    END IF;\n"
 "    IF v_rows IS NOT NULL THEN\n"
 "        RETURN QUERY\n"
-"        WITH claim AS (\n",
+"        WITH claim AS (\n"
 "            INSERT INTO jobq.claim (worker, number, claimed_at, jobs)\n"
-"            VALUES (p_worker, p_number, statement_timestamp(), v_ids)\n"
+"            SELECT w.id, p_number, statement_timestamp(), v_ids\n"
+"            FROM jobq.worker w WHERE w.id = p_worker AND w.dead_at IS NULL FOR KEY SHARE\n"
+"            RETURNING claim.worker\n"
 "        )\n"
 "        UPDATE jobq.job j\n"
 "        SET state = 'x', attempt = j.attempt + 1, worker = p_worker, claim = p_number,\n"
 "            claimed_at = statement_timestamp()\n"
-"        WHERE j.ctid = ANY (v_rows)\n"
+"        WHERE j.ctid = ANY (v_rows) AND EXISTS (SELECT FROM claim)\n"
 "        RETURNING j.id, j.run_at, j.enqueued_at, j.timeout_us, j.queue_id, j.kind_id,\n"
-"            j.attempt,\n"
-"                  j.crash, j.max_attempts, j.priority, j.stage, j.stages, j.suspect, j.payload,\n"
-"                  j.bytes, j.headers, NULL::bigint;\n"
-"        RETURN;\n"
+"                  j.attempt, j.crash, j.max_attempts, j.priority, j.stage, j.stages,\n"
+"                  j.suspect, j.alone, j.payload, j.bytes, j.headers, NULL::bigint;\n"
+"        IF FOUND THEN RETURN; END IF;\n"
+"    END IF;\n"
+"    PERFORM FROM jobq.worker w WHERE w.id = p_worker AND w.dead_at IS NULL;\n"
+"    IF v_rows IS NOT NULL OR NOT FOUND THEN\n"
+"        RAISE EXCEPTION 'worker % is dead', to_hex(p_worker)\n"
+"            USING ERRCODE = 'JQ002', HINT = 'Register anew, with a new worker id.';\n"
 "    END IF;\n"
 "    IF NOT p_look THEN RETURN; END IF;\n"
 "    v_look.suspect := EXISTS (\n"
 "        SELECT FROM jobq.job j\n"
-"        WHERE j.suspect AND j.state = 'r' AND j.queue_id = ANY (p_queues)\n"
-"          AND j.run_at <= statement_timestamp());\n"
+"        WHERE j.suspect AND NOT j.alone AND j.state = 'r' AND j.queue_id = ANY (p_queues)\n"
+"          AND j.run_at <= statement_timestamp()\n"
+"          AND (p_kinds IS NULL OR j.kind_id = ANY (p_kinds)));\n"
+"    v_look.alone := EXISTS (\n"
+"        SELECT FROM jobq.job j\n"
+"        WHERE j.suspect AND j.alone AND j.state = 'r' AND j.queue_id = ANY (p_queues)\n"
+"          AND j.run_at <= statement_timestamp()\n"
+"          AND (p_kinds IS NULL OR j.kind_id = ANY (p_kinds)));\n"
 "    v_look.due_us := (\n"
 "        SELECT (extract(epoch FROM min(next.run_at) - statement_timestamp()) * 1e6)::bigint\n"
 "        FROM unnest(p_queues, p_priorities, p_stages) AS lane (queue_id, priority, stage)\n"
@@ -2681,26 +2806,98 @@ static const char *const jobq_pg__sql_002[] = {
 "            WHERE j.queue_id = lane.queue_id AND j.priority = lane.priority\n"
 "              AND j.stage = lane.stage AND NOT j.suspect AND j.state = 'r'\n"
 "              AND j.run_at > statement_timestamp() AND j.run_at < 'infinity'\n"
-"              AND j.kind_id <> ALL (p_foreign)\n"
+"              AND (p_kinds IS NULL OR j.kind_id = ANY (p_kinds))\n"
 "            ORDER BY j.run_at, j.id LIMIT 1) AS next);\n"
 "    RETURN NEXT v_look;\n"
 "END $$;\n"
-"CREATE FUNCTION jobq.recover(p_worker bigint, p_number bigint)\n"
-"RETURNS SETOF jobq.claimed LANGUAGE plpgsql\n"
-"SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$\n"
+"CREATE FUNCTION jobq.recover(p_worker bigint, p_number bigint, p_limit integer)\n"
+"RETURNS boolean LANGUAGE plpgsql\n"
+"SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off\n"
+"SET lock_timeout = '500ms' AS $$\n"
+"DECLARE\n"
+"    v_jobs bigint[];\n"
+"    v_held bigint[];\n"
 "BEGIN\n"
 "    INSERT INTO jobq.claim (worker, number, claimed_at, jobs)\n"
 "    VALUES (p_worker, p_number, statement_timestamp(), '{}')\n"
 "    ON CONFLICT (worker, number) DO NOTHING;\n"
-"    IF FOUND THEN RETURN; END IF;\n"
-"    RETURN QUERY\n"
-"    SELECT j.id, j.run_at, j.enqueued_at, j.timeout_us, j.queue_id, j.kind_id, j.attempt,\n"
-"           j.crash, j.max_attempts, j.priority, j.stage, j.stages, j.suspect, j.payload,\n"
-"           j.bytes, j.headers, NULL::bigint\n"
-"    FROM jobq.job j\n"
-"    WHERE j.id = ANY (ARRAY(SELECT unnest(c.jobs) FROM jobq.claim c\n"
-"                            WHERE c.worker = p_worker AND c.number = p_number))\n"
-"      AND j.worker = p_worker AND j.claim = p_number;\n"
+"    IF FOUND THEN RETURN false; END IF;\n"
+"    v_jobs := (SELECT c.jobs FROM jobq.claim c\n"
+"               WHERE c.worker = p_worker AND c.number = p_number);\n"
+"    v_held := ARRAY(\n"
+"        SELECT j.id FROM jobq.job j\n"
+"        WHERE j.id = ANY (v_jobs) AND j.worker = p_worker AND j.claim = p_number\n"
+"        ORDER BY j.id LIMIT p_limit FOR UPDATE SKIP LOCKED);\n"
+"    PERFORM jobq.finish(ARRAY(\n"
+"        SELECT j.id FROM jobq.job j\n"
+"        WHERE j.id = ANY (v_held) AND j.cancel_requested_at IS NOT NULL), 'c', NULL);\n"
+"    UPDATE jobq.job j\n"
+"    SET state = 'r', worker = NULL, claim = NULL, attempt = greatest(j.attempt - 1, 0),\n",
+"        run_at = statement_timestamp()\n"
+"    WHERE j.id = ANY (v_held);\n"
+"    IF EXISTS (SELECT FROM jobq.job j\n"
+"               WHERE j.id = ANY (v_jobs) AND j.worker = p_worker AND j.claim = p_number) THEN\n"
+"        RETURN true;\n"
+"    END IF;\n"
+"    UPDATE jobq.claim c SET jobs = '{}' WHERE c.worker = p_worker AND c.number = p_number;\n"
+"    RETURN false;\n"
+"END $$;\n"
+"CREATE FUNCTION jobq.set_aside(p_id bigint, p_bytes bigint, p_reason text) RETURNS boolean\n"
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$\n"
+"DECLARE\n"
+"    v_stage smallint;\n"
+"    v_attempt integer;\n"
+"    v_fits boolean;\n"
+"    v_reason text := p_reason;\n"
+"BEGIN\n"
+"    SELECT j.stage, j.attempt INTO v_stage, v_attempt FROM jobq.job j\n"
+"    WHERE j.id = p_id AND j.state = 'r' FOR UPDATE SKIP LOCKED;\n"
+"    IF NOT FOUND THEN RETURN false; END IF;\n"
+"    BEGIN -- as a claim does, and back\n"
+"        UPDATE jobq.job j SET state = 'x', attempt = j.attempt + 1, worker = 1, claim = 1\n"
+"        WHERE j.id = p_id;\n"
+"        v_fits := (SELECT coalesce(octet_length(j.payload::text), octet_length(j.bytes), 0)\n"
+"                          + coalesce(octet_length(j.headers::text), 0) <= p_bytes\n"
+"                   FROM jobq.job j WHERE j.id = p_id);\n"
+"        RAISE EXCEPTION USING ERRCODE = 'JQ000';\n"
+"    EXCEPTION\n"
+"        WHEN SQLSTATE 'JQ000' THEN\n"
+"            IF v_fits THEN RETURN false; END IF;\n"
+"        WHEN OTHERS THEN\n"
+"            IF SQLSTATE ~ '^(40|53[13]|55|57)' THEN RAISE; END IF; -- the server's state\n"
+"            v_reason := SQLERRM;\n"
+"    END;\n"
+"    BEGIN\n"
+"        PERFORM jobq.finish(ARRAY[p_id], 'f', jsonb_build_object(\n"
+"            'at', statement_timestamp(), 'stage', v_stage, 'attempt', v_attempt,\n"
+"            'error', 'cannot be read: ' || v_reason));\n"
+"    EXCEPTION WHEN OTHERS THEN\n"
+"        IF SQLSTATE ~ '^(40|53|55|57)' THEN RAISE; END IF;\n"
+"        UPDATE jobq.job j SET run_at = 'infinity' WHERE j.id = p_id;\n"
+"    END;\n"
+"    RETURN true;\n"
+"END $$;\n"
+"CREATE FUNCTION jobq.add_error(p_errors jsonb, p_entry jsonb) RETURNS jsonb\n"
+"LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$\n"
+"DECLARE\n"
+"    v_entry jsonb := p_entry;\n"
+"    v_count integer := 0;\n"
+"    v_dropped bigint;\n"
+"BEGIN\n"
+"    IF p_entry IS NULL THEN RETURN p_errors; END IF;\n"
+"    IF octet_length(p_entry ->> 'error') > 4096 THEN\n"
+"        v_entry := p_entry || jsonb_build_object('error', left(p_entry ->> 'error', 1024));\n"
+"    END IF;\n"
+"    IF jsonb_typeof(p_errors) = 'array' THEN v_count := jsonb_array_length(p_errors); END IF;\n"
+"    IF v_count < 50 THEN RETURN coalesce(p_errors, '[]') || v_entry; END IF;\n"
+"    v_dropped := coalesce((p_errors -> 10 ->> 'dropped')::bigint - 1, 0) + v_count - 49;\n"
+"    RETURN (\n"
+"        SELECT jsonb_agg(e.item ORDER BY e.n) FROM (\n"
+"            SELECT o.item, o.n\n"
+"            FROM jsonb_array_elements(p_errors) WITH ORDINALITY AS o (item, n)\n"
+"            WHERE o.n <= 10 OR o.n > v_count - 39\n"
+"            UNION ALL SELECT jsonb_build_object('dropped', v_dropped), 11\n"
+"            UNION ALL SELECT v_entry, v_count + 1) AS e);\n"
 "END $$;\n"
 "CREATE FUNCTION jobq.finish(p_ids bigint[], p_state \"char\", p_entry jsonb) RETURNS void\n"
 "LANGUAGE plpgsql\n"
@@ -2716,25 +2913,26 @@ static const char *const jobq_pg__sql_002[] = {
 "        INSERT INTO jobq.failed (\n"
 "            id, run_at, enqueued_at, claimed_at, finished_at, worker, timeout_us, queue_id,\n"
 "            kind_id, attempt, crash, max_attempts, priority, stage, stages, key, payload,\n"
-"            bytes,\n"
-"            headers, errors)\n"
+"            bytes, headers, errors)\n"
 "        SELECT g.id, g.run_at, g.enqueued_at, g.claimed_at, statement_timestamp(), g.worker,\n"
 "               g.timeout_us, g.queue_id, g.kind_id, g.attempt, g.crash, g.max_attempts,\n"
 "               g.priority, g.stage, g.stages, g.key, g.payload, g.bytes, g.headers,\n"
-"               nullif(coalesce(g.errors, '[]') || coalesce(p_entry, '[]'), '[]')\n"
+"               jobq.add_error(g.errors, p_entry)\n"
 "        FROM gone g WHERE p_state = 'f'\n"
+"        ON CONFLICT DO NOTHING\n"
 "    ), history AS (\n"
-"        INSERT INTO jobq.history (\n"
+"        INSERT INTO jobq.history (\n",
 "            slot, id, run_at, enqueued_at, claimed_at, finished_at, worker, queue_id, kind_id,\n"
 "            attempt, crash, priority, stage, stages, state, key, payload, bytes, headers,\n"
 "            errors)\n"
 "        SELECT (SELECT m.history_slot FROM jobq.meta m), g.id, g.run_at, g.enqueued_at,\n"
 "               g.claimed_at, statement_timestamp(), g.worker, g.queue_id, g.kind_id, g.attempt,\n"
 "               g.crash, g.priority, g.stage, g.stages, p_state, g.key, g.payload, g.bytes,\n"
-"               g.headers, nullif(coalesce(g.errors, '[]') || coalesce(p_entry, '[]'), '[]')\n"
+"               g.headers, jobq.add_error(g.errors, p_entry)\n"
 "        FROM gone g\n"
-"        WHERE p_state <> 'f'\n",
+"        WHERE p_state <> 'f'\n"
 "          AND EXISTS (SELECT FROM jobq.queue q WHERE q.id = g.queue_id AND q.history)\n"
+"        ON CONFLICT DO NOTHING\n"
 "    )\n"
 "    SELECT array_agg(g.id), array_agg(g.queue_id), array_agg(g.key)\n"
 "    INTO v_ids, v_queues, v_keys\n"
@@ -2806,7 +3004,7 @@ static const char *const jobq_pg__sql_002[] = {
 "                   g.stages, 's', g.key, g.payload, g.bytes, g.headers, g.errors\n"
 "            FROM gone g WHERE g.queue_id <> ALL (v_silent)\n"
 "        )\n"
-"        SELECT array_agg(g.id), array_agg(g.id) FILTER (WHERE g.key IS NOT NULL),\n"
+"        SELECT array_agg(g.id), array_agg(g.id) FILTER (WHERE g.key IS NOT NULL),\n",
 "               array_agg(g.queue_id) FILTER (WHERE g.key IS NOT NULL),\n"
 "               array_agg(g.key) FILTER (WHERE g.key IS NOT NULL)\n"
 "        INTO v_kept, v_keyed, v_queues, v_keys FROM gone g;\n"
@@ -2816,7 +3014,7 @@ static const char *const jobq_pg__sql_002[] = {
 "        RETURN QUERY\n"
 "        SELECT u.id, p_workers[i], p_claims[i], CASE WHEN EXISTS (\n"
 "                   SELECT FROM jobq.job j\n"
-"                   WHERE j.id = u.id AND j.worker = p_workers[i] AND j.claim = p_claims[i])\n",
+"                   WHERE j.id = u.id AND j.worker = p_workers[i] AND j.claim = p_claims[i])\n"
 "               THEN 'b' ELSE 'l' END::\"char\"\n"
 "        FROM unnest(v_ids) AS u (id)\n"
 "        WHERE v_done IS NULL OR u.id <> ALL (v_done);\n"
@@ -2892,18 +3090,17 @@ static const char *const jobq_pg__sql_002[] = {
 "                WHEN jobq.kind_lives(v_job.kind_id) THEN statement_timestamp()\n"
 "                ELSE 'infinity' END;\n"
 "            UPDATE jobq.job j\n"
-"            SET state = 'r', worker = NULL, claim = NULL, stage = p_stages[i],\n"
+"            SET state = 'r', worker = NULL, claim = NULL, stage = p_stages[i],\n",
 "                attempt = p_attempts[i], crash = p_crashes[i], suspect = p_suspects[i],\n"
-"                run_at = v_run_at,\n"
+"                alone = j.alone AND p_suspects[i], run_at = v_run_at,\n"
 "                payload = CASE WHEN p_bytes[i] IS NULL\n"
 "                               THEN coalesce(p_payloads[i], j.payload) END,\n"
 "                bytes = CASE WHEN p_payloads[i] IS NULL THEN coalesce(p_bytes[i], j.bytes) END,\n"
-"                errors = CASE WHEN v_entry IS NULL THEN j.errors\n"
-"                              ELSE coalesce(j.errors, '[]') || v_entry END\n"
+"                errors = jobq.add_error(j.errors, v_entry)\n"
 "            WHERE j.id = p_ids[i];\n"
 "            IF p_delays_us[i] = 0 AND p_stages[i] > v_job.stage THEN\n"
 "                PERFORM jobq.wake(v_job.queue_id, 1);\n"
-"            END IF;\n",
+"            END IF;\n"
 "        END IF;\n"
 "    END LOOP;\n"
 "END $$;\n"
@@ -2958,19 +3155,25 @@ static const char *const jobq_pg__sql_002[] = {
 "CREATE FUNCTION jobq.heartbeat(\n"
 "    p_worker bigint, p_lease_us bigint, p_settled bigint[], OUT alive boolean,\n"
 "    OUT now_at timestamptz, OUT cancel bigint[], OUT policy bigint, OUT suspects boolean,\n"
-"    OUT foreign_kinds integer[], OUT parked integer[], OUT late bigint[],\n"
-"    OUT late_beats bigint[], OUT late_leases_us bigint[])\n"
+"    OUT every_kind boolean, OUT kinds integer[], OUT parked integer[], OUT late bigint[],\n"
+"    OUT late_beats bigint[], OUT late_leases_us bigint[], OUT alone_queues integer[],\n"
+"    OUT overdue integer)\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off\n"
 "SET jit = off SET plan_cache_mode = force_generic_plan AS $$\n"
 "DECLARE v_worker jobq.worker;\n"
 "BEGIN\n"
 "    UPDATE jobq.worker w\n"
 "    SET beat = w.beat + 1, beat_at = statement_timestamp(), lease_us = p_lease_us,\n"
-"        expires_at = statement_timestamp() + p_lease_us * interval '1 microsecond'\n"
+"        expires_at = clock_timestamp() + p_lease_us * interval '1 microsecond'\n"
 "    WHERE w.id = p_worker AND w.dead_at IS NULL\n"
 "    RETURNING w.* INTO v_worker;\n"
 "    alive := FOUND;\n"
 "    now_at := statement_timestamp();\n"
+"    IF EXISTS (SELECT FROM unnest(v_worker.queues) AS u (id)\n",
+"               WHERE NOT EXISTS (SELECT FROM jobq.queue q WHERE q.id = u.id)) THEN\n"
+"        UPDATE jobq.worker w SET dead_at = statement_timestamp() WHERE w.id = p_worker;\n"
+"        alive := false;\n"
+"    END IF;\n"
 "    IF NOT alive THEN RETURN; END IF;\n"
 "    DELETE FROM jobq.claim c WHERE c.worker = p_worker AND c.number = ANY (p_settled);\n"
 "    cancel := ARRAY(\n"
@@ -2979,24 +3182,32 @@ static const char *const jobq_pg__sql_002[] = {
 "          AND j.id = asked.id AND j.worker = c.worker AND j.claim = c.number);\n"
 "    policy := (SELECT sum(hashtextextended(q::text, 0) >> 8) FROM jobq.queue q\n"
 "               WHERE q.id = ANY (v_worker.queues));\n"
+"    SELECT coalesce(array_agg(k.id) FILTER (WHERE k.paused_at IS NULL), '{}'),\n"
+"           coalesce(array_agg(k.id) FILTER (WHERE k.parked_at IS NOT NULL), '{}'),\n"
+"           count(k.paused_at) = 0\n"
+"    INTO kinds, parked, every_kind FROM jobq.kind k WHERE k.id = ANY (v_worker.kinds);\n"
+"    every_kind := every_kind AND NOT EXISTS (\n"
+"        SELECT FROM jobq.kind k\n"
+"        WHERE k.queue_id = ANY (v_worker.queues) AND k.id <> ALL (v_worker.kinds));\n"
+"    IF NOT every_kind THEN\n"
+"        kinds := kinds || jobq.strays(v_worker.queues, v_worker.kinds, v_worker.beat\n"
+"                                      % ((SELECT max(k.id) FROM jobq.kind k) / 256 + 1));\n"
+"    END IF;\n"
 "    suspects := EXISTS (\n"
 "        SELECT FROM jobq.job j\n"
-"        WHERE j.suspect AND j.state = 'r' AND j.queue_id = ANY (v_worker.queues)\n"
-"          AND j.run_at <= statement_timestamp());\n"
-"    foreign_kinds := ARRAY(\n"
-"        SELECT k.id FROM jobq.kind k\n",
-"        WHERE k.paused_at IS NOT NULL AND k.queue_id = ANY (v_worker.queues)\n"
-"    ) || ARRAY(\n"
-"        SELECT DISTINCT k FROM jobq.worker w, unnest(w.kinds) k\n"
-"        WHERE w.dead_at IS NULL AND w.expires_at > statement_timestamp()\n"
-"          AND NOT w.kinds <@ v_worker.kinds AND k <> ALL (v_worker.kinds)\n"
-"          AND w.queues && v_worker.queues);\n"
-"    parked := ARRAY(SELECT k.id FROM jobq.kind k\n"
-"                    WHERE k.parked_at IS NOT NULL AND k.id = ANY (v_worker.kinds));\n"
+"        WHERE j.suspect AND NOT j.alone AND j.state = 'r'\n"
+"          AND j.queue_id = ANY (v_worker.queues) AND j.run_at <= statement_timestamp()\n"
+"          AND (every_kind OR j.kind_id = ANY (kinds)));\n"
+"    alone_queues := ARRAY(\n"
+"        SELECT DISTINCT j.queue_id FROM jobq.job j\n"
+"        WHERE j.suspect AND j.alone AND j.state = 'r' AND j.queue_id = ANY (v_worker.queues)\n"
+"          AND j.run_at <= statement_timestamp() AND (every_kind OR j.kind_id = ANY (kinds)));\n"
 "    SELECT coalesce(array_agg(l.id), '{}'), coalesce(array_agg(l.beat), '{}'),\n"
-"           coalesce(array_agg(l.lease_us), '{}')\n"
-"    INTO late, late_beats, late_leases_us\n"
-"    FROM (SELECT w.id, CASE WHEN w.dead_at IS NULL THEN w.beat ELSE -1 END AS beat, w.lease_us\n"
+"           coalesce(array_agg(l.lease_us), '{}'), count(*) FILTER (WHERE l.expired AND EXISTS (\n"
+"               SELECT FROM jobq.claim c WHERE c.worker = l.id AND c.jobs <> '{}'))\n"
+"    INTO late, late_beats, late_leases_us, overdue\n"
+"    FROM (SELECT w.id, CASE WHEN w.dead_at IS NULL THEN w.beat ELSE -1 END AS beat, w.lease_us,\n"
+"                 w.dead_at IS NOT NULL OR w.expires_at < statement_timestamp() AS expired\n"
 "          FROM jobq.worker w\n"
 "          WHERE w.id <> p_worker\n"
 "            AND CASE WHEN w.dead_at IS NULL\n"
@@ -3009,9 +3220,9 @@ static const char *const jobq_pg__sql_002[] = {
 "CREATE FUNCTION jobq.deregister(p_worker bigint) RETURNS void\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "BEGIN\n"
-"    PERFORM FROM jobq.worker w WHERE w.id = p_worker FOR UPDATE; -- first, as rescue does\n"
+"    PERFORM FROM jobq.worker w WHERE w.id = p_worker FOR UPDATE;\n"
 "    DELETE FROM jobq.sleeper s WHERE s.worker = p_worker;\n"
-"    DELETE FROM jobq.claim c WHERE c.worker = p_worker AND NOT EXISTS (\n"
+"    DELETE FROM jobq.claim c WHERE c.worker = p_worker AND c.jobs <> '{}' AND NOT EXISTS (\n"
 "        SELECT FROM jobq.job j\n"
 "        WHERE j.id = ANY (c.jobs) AND j.worker = c.worker AND j.claim = c.number);\n"
 "    DELETE FROM jobq.worker w WHERE w.id = p_worker AND NOT EXISTS (\n"
@@ -3028,7 +3239,7 @@ static const char *const jobq_pg__sql_002[] = {
 "        IF NOT FOUND THEN RETURN; END IF;\n"
 "        INSERT INTO jobq.sleeper (queue_id, worker)\n"
 "        SELECT q, p_worker FROM unnest(p_queues) q ORDER BY q ON CONFLICT DO NOTHING;\n"
-"    ELSE\n"
+"    ELSE\n",
 "        DELETE FROM jobq.sleeper s WHERE s.queue_id = ANY (p_queues) AND s.worker = p_worker;\n"
 "    END IF;\n"
 "END $$;\n"
@@ -3053,7 +3264,7 @@ static const char *const jobq_pg__sql_002[] = {
 "    more := false;\n"
 "    IF NOT dead THEN RETURN; END IF;\n"
 "    DELETE FROM jobq.sleeper s WHERE s.worker = p_victim;\n"
-"    FOR v_claim IN SELECT * FROM jobq.claim c WHERE c.worker = p_victim\n"
+"    FOR v_claim IN SELECT * FROM jobq.claim c WHERE c.worker = p_victim AND c.jobs <> '{}'\n"
 "                   ORDER BY c.number LIMIT p_limit FOR UPDATE SKIP LOCKED LOOP\n"
 "        FOR v_job IN\n"
 "            SELECT j.id, j.queue_id, j.stage, j.crash + 1 AS crashes, j.attempt,\n"
@@ -3061,9 +3272,9 @@ static const char *const jobq_pg__sql_002[] = {
 "                   coalesce(j.max_attempts, q.max_attempts) AS attempts\n"
 "            FROM jobq.job j JOIN jobq.queue q ON q.id = j.queue_id\n"
 "            WHERE j.id = ANY (v_claim.jobs) AND j.worker = p_victim\n"
-"              AND j.claim = v_claim.number AND (j.suspect OR j.cancel_requested_at IS NOT NULL)\n"
+"              AND j.claim = v_claim.number AND (j.alone OR j.cancel_requested_at IS NOT NULL)\n"
 "            FOR UPDATE OF j SKIP LOCKED LOOP\n"
-"            IF v_job.cancel_requested_at IS NOT NULL THEN\n",
+"            IF v_job.cancel_requested_at IS NOT NULL THEN\n"
 "                PERFORM jobq.finish(ARRAY[v_job.id], 'c', NULL);\n"
 "            ELSE\n"
 "                UPDATE jobq.job j SET crash = v_job.crashes WHERE j.id = v_job.id;\n"
@@ -3089,12 +3300,12 @@ static const char *const jobq_pg__sql_002[] = {
 "        END LOOP;\n"
 "        WITH back AS (\n"
 "            UPDATE jobq.job j\n"
-"            SET state = 'r', worker = NULL, claim = NULL, suspect = true,\n"
+"            SET state = 'r', worker = NULL, claim = NULL, suspect = true, alone = j.suspect,\n"
 "                attempt = greatest(j.attempt - 1, 0), run_at = statement_timestamp()\n"
 "            WHERE j.ctid = ANY (ARRAY(\n"
 "                SELECT held.ctid FROM jobq.job held\n"
 "                WHERE held.id = ANY (v_claim.jobs) AND held.worker = p_victim\n"
-"                  AND held.claim = v_claim.number AND NOT held.suspect\n"
+"                  AND held.claim = v_claim.number AND NOT held.alone\n"
 "                  AND held.cancel_requested_at IS NULL FOR UPDATE SKIP LOCKED))\n"
 "            RETURNING j.queue_id\n"
 "        )\n"
@@ -3105,15 +3316,31 @@ static const char *const jobq_pg__sql_002[] = {
 "           AND NOT EXISTS (SELECT FROM jobq.job j WHERE j.id = ANY (v_claim.jobs)\n"
 "                           AND j.worker = p_victim AND j.claim = v_claim.number);\n"
 "    END LOOP;\n"
-"    more := EXISTS (SELECT FROM jobq.claim c WHERE c.worker = p_victim);\n"
+"    more := EXISTS (SELECT FROM jobq.claim c WHERE c.worker = p_victim AND c.jobs <> '{}');\n",
 "    PERFORM jobq.wake(q.id, rescued) FROM (SELECT DISTINCT unnest(v_queues) AS id) q\n"
 "    WHERE q.id IS NOT NULL;\n"
 "END $$;\n"
 "CREATE FUNCTION jobq.kind_lives(p_kind integer) RETURNS boolean\n"
-"LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$\n"
+"LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off\n"
+"SET enable_indexscan = off SET jit = off AS $$\n"
 "BEGIN\n"
-"    RETURN EXISTS (SELECT FROM jobq.worker w WHERE p_kind = ANY (w.kinds) AND w.dead_at IS NULL\n"
-"                                               AND w.expires_at > statement_timestamp());\n"
+"    RETURN EXISTS (SELECT FROM jobq.worker w\n"
+"                   WHERE w.kinds @> ARRAY[p_kind] AND w.dead_at IS NULL\n"
+"                     AND w.expires_at > statement_timestamp());\n"
+"END $$;\n"
+"CREATE FUNCTION jobq.strays(p_queues integer[], p_kinds integer[], p_page bigint)\n"
+"RETURNS integer[]\n"
+"LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off\n"
+"SET enable_indexscan = off SET jit = off AS $$\n"
+"BEGIN\n"
+"    RETURN ARRAY(\n"
+"        SELECT k.id FROM jobq.kind k\n"
+"        WHERE k.id BETWEEN p_page * 256 AND p_page * 256 + 255 AND k.paused_at IS NULL\n"
+"          AND p_queues @> ARRAY[k.queue_id] AND k.id <> ALL (p_kinds)\n"
+"          AND NOT EXISTS ( -- as in kind_lives; OFFSET keeps it from becoming a join\n"
+"              SELECT FROM jobq.worker w\n"
+"              WHERE w.kinds @> ARRAY[k.id] AND w.dead_at IS NULL\n"
+"                AND w.expires_at > statement_timestamp() OFFSET 0));\n"
 "END $$;\n"
 "CREATE FUNCTION jobq.unpark(p_kind integer, p_limit integer) RETURNS integer\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off\n"
@@ -3142,7 +3369,7 @@ static const char *const jobq_pg__sql_002[] = {
 "          AND p.queue_id = (SELECT k.queue_id FROM jobq.kind k WHERE k.id = p_kind));\n"
 "    UPDATE jobq.job j SET run_at = statement_timestamp()\n"
 "    WHERE j.ctid = ANY (ARRAY(\n"
-"        SELECT p.ctid FROM jobq.job p\n",
+"        SELECT p.ctid FROM jobq.job p\n"
 "        WHERE p.id = ANY (v_ids) AND p.state = 'r' AND p.run_at = 'infinity'\n"
 "        FOR UPDATE SKIP LOCKED));\n"
 "    GET DIAGNOSTICS v_count = ROW_COUNT;\n"
@@ -3150,6 +3377,35 @@ static const char *const jobq_pg__sql_002[] = {
 "        UPDATE jobq.kind k SET parked_at = NULL WHERE k.id = p_kind;\n"
 "    END IF;\n"
 "    RETURN v_count;\n"
+"END $$;\n"
+"CREATE FUNCTION jobq.mend(p_limit integer) RETURNS void\n"
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off\n"
+"SET enable_bitmapscan = off SET enable_sort = off SET jit = off AS $$\n"
+"BEGIN\n"
+"    INSERT INTO jobq.claim AS c (worker, number, claimed_at, jobs)\n"
+"    SELECT j.worker, j.claim, min(j.claimed_at), array_agg(j.id)\n"
+"    FROM jobq.queue q\n"
+"    CROSS JOIN generate_series(0, 9) AS lane (priority)\n"
+"    CROSS JOIN generate_series(0, q.stages_max - 1) AS s (stage)\n"
+"    CROSS JOIN LATERAL (\n"
+"        (SELECT o.* FROM jobq.job o\n"
+"         WHERE o.queue_id = q.id AND o.priority = lane.priority AND o.stage = s.stage\n"
+"           AND NOT o.suspect ORDER BY o.run_at, o.id LIMIT p_limit)\n"
+"        UNION ALL\n"
+"        (SELECT o.* FROM jobq.job o\n"
+"         WHERE o.queue_id = q.id AND o.priority = lane.priority AND o.stage = s.stage\n"
+"           AND o.suspect ORDER BY o.run_at, o.id LIMIT p_limit)) AS j\n"
+"    WHERE j.state = 'x' AND NOT EXISTS (\n"
+"        SELECT FROM jobq.claim known\n"
+"        WHERE known.worker = j.worker AND known.number = j.claim AND j.id = ANY (known.jobs))\n"
+"    GROUP BY j.worker, j.claim\n"
+"    ON CONFLICT (worker, number) DO UPDATE SET jobs = c.jobs || excluded.jobs;\n",
+"    INSERT INTO jobq.worker (id, name, lease_us, expires_at, dead_at, queues, kinds)\n"
+"    SELECT DISTINCT c.worker, 'unknown', 1, statement_timestamp(), statement_timestamp(),\n"
+"           '{}'::integer[], '{}'::integer[]\n"
+"    FROM jobq.claim c\n"
+"    WHERE c.jobs <> '{}' AND NOT EXISTS (SELECT FROM jobq.worker w WHERE w.id = c.worker)\n"
+"    ON CONFLICT (id) DO NOTHING;\n"
 "END $$;\n"
 "CREATE FUNCTION jobq.prune(p_limit integer) RETURNS integer\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$\n"
@@ -3180,11 +3436,15 @@ static const char *const jobq_pg__sql_002[] = {
 "        LIMIT p_limit FOR UPDATE OF o SKIP LOCKED));\n"
 "    GET DIAGNOSTICS v_count = ROW_COUNT;\n"
 "    v_total := v_total + v_count;\n"
-"    DELETE FROM jobq.worker w\n"
-"    WHERE w.dead_at < statement_timestamp() - interval '1 day'\n"
-"      AND NOT EXISTS (SELECT FROM jobq.claim c WHERE c.worker = w.id AND c.jobs <> '{}');\n"
+"    PERFORM jobq.mend(p_limit);\n"
+"    DELETE FROM jobq.worker w WHERE w.id = ANY (ARRAY(\n"
+"        SELECT old.id FROM jobq.worker old\n"
+"        WHERE old.dead_at < statement_timestamp() - interval '1 day'\n"
+"          AND NOT EXISTS (SELECT FROM jobq.claim c WHERE c.worker = old.id AND c.jobs <> '{}')\n"
+"        FOR UPDATE SKIP LOCKED));\n"
 "    DELETE FROM jobq.claim c\n"
-"    WHERE c.jobs = '{}' AND c.claimed_at < statement_timestamp() - interval '1 day';\n"
+"    WHERE c.jobs = '{}' AND c.claimed_at < statement_timestamp() - interval '1 day'\n"
+"      AND NOT EXISTS (SELECT FROM jobq.worker w WHERE w.id = c.worker);\n"
 "    RETURN v_total;\n"
 "END $$;\n"
 "CREATE FUNCTION jobq.turn() RETURNS boolean\n"
@@ -3211,6 +3471,11 @@ static const char *const jobq_pg__sql_002[] = {
 "    UPDATE jobq.meta SET history_slot = v_slot, history_slot_since = statement_timestamp();\n"
 "    RETURN true;\n"
 "END $$;\n"
+"CREATE FUNCTION jobq.id_beyond(p_id bigint) RETURNS bigint\n"
+"LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$\n"
+"BEGIN\n"
+"    RETURN least(p_id, 9223372036854775807 - 1000000) + 1000000;\n"
+"END $$;\n"
 "CREATE FUNCTION jobq.renew() RETURNS bigint\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "DECLARE v_epoch bigint;\n"
@@ -3219,20 +3484,21 @@ static const char *const jobq_pg__sql_002[] = {
 "    SET state = 'r', worker = NULL, claim = NULL, attempt = greatest(j.attempt - 1, 0),\n"
 "        run_at = statement_timestamp()\n"
 "    WHERE j.state = 'x';\n"
-"    DELETE FROM jobq.claim c WHERE c.jobs <> '{}';\n"
-"    PERFORM setval('jobq.job_id', 1000000 + greatest(\n"
+"    DELETE FROM jobq.claim c WHERE c.jobs <> '{}' AND NOT EXISTS (\n"
+"        SELECT FROM jobq.job j\n",
+"        WHERE j.id = ANY (c.jobs) AND j.worker = c.worker AND j.claim = c.number);\n"
+"    PERFORM setval('jobq.job_id', jobq.id_beyond(greatest(\n"
 "        (SELECT s.last_value FROM jobq.job_id s),\n"
-"        (SELECT max(j.id) FROM jobq.job j), (SELECT max(f.id) FROM jobq.failed f),\n"
-"        (SELECT max(h.id) FROM jobq.history h),\n"
-"        (SELECT max(k.job_id) FROM jobq.idempotency k)));\n"
-"    PERFORM setval('jobq.incoming_id', 1000000 + greatest(\n"
-"        (SELECT s.last_value FROM jobq.incoming_id s),\n"
-"        (SELECT max(i.id) FROM jobq.incoming i)));\n"
-"    PERFORM setval(pg_get_serial_sequence('jobq.queue', 'id'), max(q.id)) FROM jobq.queue q;\n",
+"        (SELECT max(j.id) FROM jobq.job j WHERE j.id <= 1::bigint << 62),\n"
+"        (SELECT max(f.id) FROM jobq.failed f WHERE f.id <= 1::bigint << 62),\n"
+"        (SELECT max(h.id) FROM jobq.history h WHERE h.id <= 1::bigint << 62),\n"
+"        (SELECT max(k.job_id) FROM jobq.idempotency k WHERE k.job_id <= 1::bigint << 62))));\n"
+"    PERFORM jobq.outbox_restored();\n"
+"    PERFORM setval(pg_get_serial_sequence('jobq.queue', 'id'), max(q.id)) FROM jobq.queue q;\n"
 "    PERFORM setval(pg_get_serial_sequence('jobq.kind', 'id'), max(k.id)) FROM jobq.kind k;\n"
-"    PERFORM setval(pg_get_serial_sequence('jobq.dead_letter', 'id'), 1000000 + greatest(\n"
+"    PERFORM setval(pg_get_serial_sequence('jobq.dead_letter', 'id'), jobq.id_beyond(greatest(\n"
 "        pg_sequence_last_value(pg_get_serial_sequence('jobq.dead_letter', 'id')::regclass),\n"
-"        (SELECT max(d.id) FROM jobq.dead_letter d), 0));\n"
+"        (SELECT max(d.id) FROM jobq.dead_letter d WHERE d.id <= 1::bigint << 62), 0)));\n"
 "    UPDATE jobq.meta SET epoch = ('x' || substr(md5(random()::text || clock_timestamp()::text),\n"
 "                                                1, 16))::bit(64)::bigint\n"
 "    RETURNING epoch INTO v_epoch;\n"
@@ -3242,7 +3508,7 @@ static const char *const jobq_pg__sql_002[] = {
 "LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$\n"
 "BEGIN\n"
 "    RETURN (SELECT count(*) FROM jobq.job j WHERE j.state = 'x' AND NOT EXISTS (\n"
-"        SELECT FROM jobq.claim c\n"
+"        SELECT FROM jobq.claim c JOIN jobq.worker w ON w.id = c.worker\n"
 "        WHERE c.worker = j.worker AND c.number = j.claim AND j.id = ANY (c.jobs)));\n"
 "END $$;\n"
 "UPDATE jobq.meta SET version = 2;\n",
@@ -3250,10 +3516,17 @@ static const char *const jobq_pg__sql_002[] = {
 };
 
 static const char *const jobq_pg__sql_003[] = {
-"CREATE SEQUENCE jobq.incoming_id CACHE 1;\n"
-"CREATE TABLE jobq.incoming (\n"
+"DO $$ BEGIN\n"
+"    IF (SELECT m.version FROM jobq.meta m) <> 2 THEN\n"
+"        RAISE EXCEPTION 'this file leads from version 2 to 3; jobq.meta has version %',\n"
+"            (SELECT m.version FROM jobq.meta m)\n"
+"            USING HINT = 'Run each file once, in the order of their numbers.';\n"
+"    END IF;\n"
+"END $$;\n"
+"CREATE SEQUENCE jobq.message_id CACHE 1;\n"
+"CREATE TABLE jobq.message (\n"
 "    partition bigint NOT NULL,\n"
-"    id bigint NOT NULL DEFAULT nextval('jobq.incoming_id'),\n"
+"    id bigint NOT NULL DEFAULT nextval('jobq.message_id'),\n"
 "    created_at timestamptz NOT NULL DEFAULT statement_timestamp(),\n"
 "    type text COLLATE \"C\",\n"
 "    payload jsonb,\n"
@@ -3264,20 +3537,6 @@ static const char *const jobq_pg__sql_003[] = {
 ") WITH (vacuum_truncate = off, autovacuum_vacuum_scale_factor = 0.02,\n"
 "        autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0,\n"
 "        autovacuum_analyze_scale_factor = 0.2, autovacuum_analyze_threshold = 50000);\n"
-"CREATE TABLE jobq.counter (\n"
-"    partition bigint PRIMARY KEY,\n"
-"    seq bigint NOT NULL DEFAULT 0 CHECK (seq >= 0),\n"
-"    durable bigint NOT NULL DEFAULT 0 CHECK (durable <= seq),\n"
-"    settled bigint NOT NULL DEFAULT 0,\n"
-"    swept bigint NOT NULL DEFAULT 0,\n"
-"    swept_xid xid8 NOT NULL DEFAULT '0',\n"
-"    swept_open integer NOT NULL DEFAULT 0,\n"
-"    mark bigint NOT NULL DEFAULT 0,\n"
-"    mark_xid xid8 NOT NULL DEFAULT '0',\n"
-"    mark_at timestamptz NOT NULL DEFAULT '-infinity',\n"
-"    reclaimed bigint NOT NULL DEFAULT 0,\n"
-"    lasts bigint[] NOT NULL DEFAULT '{0,0,0,0}'\n"
-");\n"
 "CREATE TABLE jobq.partition (\n"
 "    id bigint PRIMARY KEY,\n"
 "    queue_id integer NOT NULL,\n"
@@ -3293,30 +3552,25 @@ static const char *const jobq_pg__sql_003[] = {
 "    failures bigint NOT NULL DEFAULT 0 CHECK (failures >= 0),\n"
 "    effective bigint NOT NULL DEFAULT 0 CHECK (effective >= 0),\n"
 "    successes bigint NOT NULL DEFAULT 0 CHECK (successes >= 0),\n"
+"    base bigint NOT NULL DEFAULT 0,\n"
+"    numbered bigint NOT NULL DEFAULT 0,\n"
+"    reached bigint NOT NULL DEFAULT 0,\n"
+"    settled bigint NOT NULL DEFAULT 0,\n"
+"    swept bigint NOT NULL DEFAULT 0,\n"
+"    swept_xid xid8 NOT NULL DEFAULT '0',\n"
+"    swept_open integer NOT NULL DEFAULT 0,\n"
+"    mark bigint NOT NULL DEFAULT 0,\n"
+"    mark_xid xid8 NOT NULL DEFAULT '0',\n"
+"    mark_at timestamptz NOT NULL DEFAULT '-infinity',\n"
 "    tried bigint[] NOT NULL DEFAULT '{}',\n"
+"    ids bigint[] NOT NULL DEFAULT '{}',\n"
 "    error text,\n"
 "    CHECK (id = queue_id::bigint * 32768 + number),\n"
+"    CHECK (acked BETWEEN base AND numbered AND reading <= numbered),\n"
 "    CHECK ((worker IS NULL) = (claim IS NULL) AND (worker IS NULL) = (lease_until IS NULL)\n"
 "           AND (worker IS NULL) = (lease_us IS NULL) AND (worker IS NULL) = (reading = 0))\n"
 ");\n"
-"CREATE TABLE jobq.message (\n"
-"    partition bigint NOT NULL,\n"
-"    seq bigint NOT NULL,\n"
-"    created_at timestamptz NOT NULL,\n"
-"    slot smallint NOT NULL,\n"
-"    type text COLLATE \"C\",\n"
-"    payload jsonb,\n"
-"    bytes bytea,\n"
-"    headers jsonb,\n"
-"    PRIMARY KEY (partition, seq, slot)\n"
-") PARTITION BY LIST (slot);\n"
-"CREATE TABLE jobq.message_0 PARTITION OF jobq.message FOR VALUES IN (0);\n"
-"CREATE TABLE jobq.message_1 PARTITION OF jobq.message FOR VALUES IN (1);\n"
-"CREATE TABLE jobq.message_2 PARTITION OF jobq.message FOR VALUES IN (2);\n"
-"CREATE TABLE jobq.message_3 PARTITION OF jobq.message FOR VALUES IN (3);\n"
-"ALTER TABLE jobq.meta\n"
-"    ADD message_slot smallint NOT NULL DEFAULT 0 CHECK (message_slot BETWEEN 0 AND 3),\n"
-"    ADD message_slot_since timestamptz NOT NULL DEFAULT now();\n"
+"ALTER TABLE jobq.partition ALTER ids SET STORAGE EXTERNAL;\n"
 "CREATE TABLE jobq.dead_letter (\n"
 "    id bigint GENERATED BY DEFAULT AS IDENTITY PRIMARY KEY,\n"
 "    queue_id integer NOT NULL,\n"
@@ -3345,15 +3599,15 @@ static const char *const jobq_pg__sql_003[] = {
 "CREATE INDEX dead_letter_failed_at ON jobq.dead_letter (status, failed_at);\n"
 "CREATE TYPE jobq.delivery AS (\n"
 "    answer \"char\", acked bigint, last bigint, tried bigint[], lost bigint, worker bigint,\n"
-"    claim bigint, beat bigint, wait_us bigint, failures bigint, effective bigint,\n",
+"    claim bigint, beat bigint, wait_us bigint, failures bigint, effective bigint,\n"
 "    successes bigint, error text, created_ats timestamptz[], types text[], payloads jsonb[],\n"
-"    bytes bytea[], headers jsonb[]\n"
+"    bytes bytea[], headers jsonb[], cut boolean\n"
 ");\n"
 "CREATE FUNCTION jobq.outbox_register(p_queue text, p_partitions integer,\n"
 "                                     OUT queue_id integer, OUT partitions integer)\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "BEGIN\n"
-"    queue_id := jobq.queue_id(p_queue);\n"
+"    queue_id := jobq.queue_id(p_queue);\n",
 "    SELECT q.partitions INTO partitions FROM jobq.queue q WHERE q.id = queue_id;\n"
 "    IF partitions > 0 THEN RETURN; END IF;\n"
 "    SELECT q.partitions INTO partitions FROM jobq.queue q WHERE q.id = queue_id FOR UPDATE;\n"
@@ -3370,9 +3624,16 @@ static const char *const jobq_pg__sql_003[] = {
 "    END IF;\n"
 "    INSERT INTO jobq.partition (id, queue_id, number)\n"
 "    SELECT p_queue::bigint * 32768 + n, p_queue, n FROM generate_series(p_from, p_to - 1) n;\n"
-"    INSERT INTO jobq.counter (partition)\n"
-"    SELECT p_queue::bigint * 32768 + n FROM generate_series(p_from, p_to - 1) n;\n"
 "    UPDATE jobq.queue q SET partitions = p_to WHERE q.id = p_queue;\n"
+"END $$;\n"
+"CREATE FUNCTION jobq.need_read_committed() RETURNS void\n"
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
+"BEGIN\n"
+"    IF current_setting('transaction_isolation') NOT LIKE 'read %' THEN\n"
+"        RAISE EXCEPTION 'not in a transaction that is %',\n"
+"            current_setting('transaction_isolation') USING ERRCODE = '25001',\n"
+"            HINT = 'Begin one that is READ COMMITTED.';\n"
+"    END IF;\n"
 "END $$;\n"
 "CREATE FUNCTION jobq.outbox_grow(p_queue text, p_partitions integer,\n"
 "                                 p_anyway boolean DEFAULT false) RETURNS void\n"
@@ -3382,7 +3643,7 @@ static const char *const jobq_pg__sql_003[] = {
 "    v_left bigint;\n"
 "BEGIN\n"
 "    PERFORM jobq.need_read_committed();\n"
-"    LOCK TABLE jobq.incoming IN SHARE ROW EXCLUSIVE MODE;\n"
+"    LOCK TABLE jobq.message IN SHARE ROW EXCLUSIVE MODE;\n"
 "    SELECT * INTO v_queue FROM jobq.queue q WHERE q.name = p_queue FOR UPDATE;\n"
 "    IF NOT FOUND OR v_queue.partitions = 0 THEN\n"
 "        RAISE EXCEPTION 'queue ''%'' is not registered', p_queue USING ERRCODE = '22023';\n"
@@ -3414,46 +3675,60 @@ static const char *const jobq_pg__sql_003[] = {
 "END $$;\n"
 "CREATE FUNCTION jobq.outbox_queue(p_queue text, p_lowest bigint, p_highest bigint,\n"
 "                                  p_size bigint, OUT id integer, OUT partitions integer,\n"
-"                                  OUT refused text)\n"
+"                                  OUT refused text, OUT code text)\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "DECLARE v_max integer;\n"
 "BEGIN\n"
-"    LOCK TABLE jobq.incoming IN ROW EXCLUSIVE MODE;\n"
+"    LOCK TABLE jobq.message IN ROW EXCLUSIVE MODE;\n"
 "    PERFORM pg_current_xact_id();\n"
 "    IF current_setting('transaction_isolation') NOT LIKE 'read %' THEN\n"
 "        PERFORM FROM jobq.queue q WHERE q.name = p_queue FOR SHARE;\n"
 "    END IF;\n"
 "    SELECT q.id, q.partitions, q.message_max INTO id, partitions, v_max\n"
 "    FROM jobq.queue q WHERE q.name = p_queue;\n"
-"    IF NOT FOUND OR partitions = 0 THEN\n",
+"    code := '22023';\n"
+"    IF NOT FOUND OR partitions = 0 THEN\n"
 "        refused := format('queue ''%s'' is not registered', p_queue);\n"
+"        code := '42704';\n",
 "    ELSIF p_highest >= partitions OR p_lowest < 0 THEN\n"
 "        refused := format('partition %s is out of range for queue ''%s'' (max %s)',\n"
 "                          CASE WHEN p_lowest < 0 THEN p_lowest ELSE p_highest END, p_queue,\n"
 "                          partitions);\n"
 "    ELSIF p_size > v_max THEN\n"
 "        refused := format('payload size %s exceeds maximum %s', p_size, v_max);\n"
+"    ELSE\n"
+"        code := NULL;\n"
 "    END IF;\n"
+"END $$;\n"
+"CREATE FUNCTION jobq.outbox_size(p_payload jsonb, p_bytes bytea, p_headers jsonb)\n"
+"RETURNS bigint LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$\n"
+"BEGIN\n"
+"    RETURN coalesce(octet_length(p_bytes), octet_length(p_payload::text), 0)::bigint\n"
+"           + coalesce(octet_length(p_headers::text), 0);\n"
 "END $$;\n"
 "CREATE FUNCTION jobq.outbox_enqueue_many(\n"
 "    p_queue text, p_partitions integer[], p_hashes integer[], p_types text[],\n"
-"        p_payloads jsonb[],\n"
-"    p_bytes bytea[], p_headers jsonb[], p_keys text[], p_count integer, p_size integer,\n"
-"    p_notify boolean, OUT ids bigint[], OUT existed boolean[], OUT refused text)\n"
+"    p_payloads jsonb[], p_bytes bytea[], p_headers jsonb[], p_keys text[], p_count integer,\n"
+"    p_notify boolean, OUT ids bigint[], OUT existed boolean[], OUT refused text,\n"
+"    OUT code text)\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$\n"
+"#variable_conflict use_variable\n"
 "DECLARE v_queue record;\n"
 "BEGIN\n"
-"    SELECT q.id, q.partitions, q.refused INTO v_queue FROM jobq.outbox_queue(\n"
+"    SELECT q.* INTO v_queue FROM jobq.outbox_queue(\n"
 "        p_queue, (SELECT min(n) FROM unnest(p_partitions) n),\n"
-"        (SELECT max(n) FROM unnest(p_partitions) n), p_size) q;\n"
+"        (SELECT max(n) FROM unnest(p_partitions) n),\n"
+"        (SELECT max(jobq.outbox_size(u.payload, u.bytes, u.headers))\n"
+"         FROM unnest(p_payloads, p_bytes, p_headers) AS u (payload, bytes, headers))) q;\n"
 "    refused := v_queue.refused;\n"
+"    code := v_queue.code;\n"
 "    IF refused IS NOT NULL THEN RETURN; END IF;\n"
-"    ids := ARRAY(SELECT nextval('jobq.incoming_id') FROM generate_series(1, p_count));\n"
+"    ids := ARRAY(SELECT nextval('jobq.message_id') FROM generate_series(1, p_count));\n"
 "    IF p_keys IS NOT NULL THEN\n"
 "        SELECT k.ids, k.existed INTO ids, existed\n"
 "        FROM jobq.keep_keys(v_queue.id, p_keys, ids, statement_timestamp()) k;\n"
 "    END IF;\n"
-"    INSERT INTO jobq.incoming (partition, id, type, payload, bytes, headers)\n"
+"    INSERT INTO jobq.message (partition, id, type, payload, bytes, headers)\n"
 "    SELECT v_queue.id::bigint * 32768 + coalesce(u.hash & (v_queue.partitions - 1),\n"
 "                                                 u.partition, 0),\n"
 "           u.id, u.type, u.payload, u.bytes, u.headers\n"
@@ -3466,24 +3741,26 @@ static const char *const jobq_pg__sql_003[] = {
 "END $$;\n"
 "CREATE FUNCTION jobq.outbox_enqueue_one(\n"
 "    p_queue text, p_partition integer, p_hash integer, p_type text, p_payload jsonb,\n"
-"    p_bytes bytea, p_headers jsonb, p_key text, p_size integer, p_notify boolean,\n"
-"    OUT id bigint, OUT existed boolean, OUT refused text)\n"
+"    p_bytes bytea, p_headers jsonb, p_key text, p_notify boolean,\n"
+"    OUT id bigint, OUT existed boolean, OUT refused text, OUT code text)\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "#variable_conflict use_column\n"
 "DECLARE v_queue record;\n"
 "BEGIN\n"
 "    existed := false;\n"
-"    SELECT q.id, q.partitions, q.refused INTO v_queue\n"
-"    FROM jobq.outbox_queue(p_queue, p_partition, p_partition, p_size) q;\n"
+"    SELECT q.* INTO v_queue\n"
+"    FROM jobq.outbox_queue(p_queue, p_partition, p_partition,\n"
+"                           jobq.outbox_size(p_payload, p_bytes, p_headers)) q;\n"
 "    refused := v_queue.refused;\n"
+"    code := v_queue.code;\n"
 "    IF refused IS NOT NULL THEN RETURN; END IF;\n"
-"    id := nextval('jobq.incoming_id');\n"
+"    id := nextval('jobq.message_id');\n"
 "    IF p_key IS NOT NULL THEN\n"
 "        SELECT k.ids[1], k.existed[1] INTO id, existed FROM jobq.keep_keys(\n"
 "            v_queue.id, ARRAY[p_key], ARRAY[id], statement_timestamp()) k;\n"
 "        IF existed THEN RETURN; END IF;\n"
 "    END IF;\n"
-"    INSERT INTO jobq.incoming (partition, id, type, payload, bytes, headers)\n"
+"    INSERT INTO jobq.message (partition, id, type, payload, bytes, headers)\n"
 "    VALUES (v_queue.id::bigint * 32768 + coalesce(p_hash & (v_queue.partitions - 1),\n"
 "                                                  p_partition, 0),\n"
 "            id, p_type, p_payload, p_bytes, p_headers);\n"
@@ -3491,7 +3768,7 @@ static const char *const jobq_pg__sql_003[] = {
 "END $$;\n"
 "CREATE FUNCTION jobq.outbox_enqueue(\n"
 "    queue text, payload jsonb DEFAULT NULL, partition integer DEFAULT NULL,\n"
-"    order_key text DEFAULT NULL, type text DEFAULT NULL, bytes bytea DEFAULT NULL,\n"
+"    order_key text DEFAULT NULL, type text DEFAULT NULL, bytes bytea DEFAULT NULL,\n",
 "    headers jsonb DEFAULT NULL, key text DEFAULT NULL, notify boolean DEFAULT true)\n"
 "RETURNS bigint LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "DECLARE v record;\n"
@@ -3499,236 +3776,205 @@ static const char *const jobq_pg__sql_003[] = {
 "    IF type !~ '^[ -~]+$' OR length(type) > 1024 THEN\n"
 "        RAISE EXCEPTION 'invalid payload type: ''%''', type USING ERRCODE = '22023';\n"
 "    END IF;\n"
-"    SELECT e.id, e.refused INTO v FROM jobq.outbox_enqueue_one(\n"
-"        queue, partition, jobq.outbox_hash(order_key), type, payload, bytes, headers, key,\n",
-"        coalesce(octet_length(bytes), octet_length(payload::text)), notify) e;\n"
+"    SELECT e.* INTO v FROM jobq.outbox_enqueue_one(\n"
+"        queue, partition, jobq.outbox_hash(order_key), type, payload, bytes, headers, key,\n"
+"        notify) e;\n"
 "    IF v.refused IS NOT NULL THEN\n"
-"        RAISE EXCEPTION '%', v.refused USING ERRCODE = '22023';\n"
+"        RAISE EXCEPTION '%', v.refused USING ERRCODE = v.code;\n"
 "    END IF;\n"
 "    RETURN v.id;\n"
+"END $$;\n"
+"CREATE FUNCTION jobq.outbox_direct() RETURNS boolean\n"
+"LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$\n"
+"BEGIN\n"
+"    RETURN has_table_privilege('jobq.message', 'INSERT')\n"
+"           AND has_column_privilege('jobq.message', 'id', 'SELECT')\n"
+"           AND has_table_privilege('jobq.queue', 'SELECT')\n"
+"           AND has_table_privilege('jobq.sleeper', 'SELECT')\n"
+"           AND has_sequence_privilege('jobq.message_id', 'USAGE');\n"
 "END $$;\n"
 "CREATE FUNCTION jobq.open_before(p_xid xid8) RETURNS integer\n"
 "LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$\n"
 "BEGIN\n"
 "    RETURN (SELECT count(*) FROM pg_snapshot_xip(pg_current_snapshot()) x WHERE x < p_xid);\n"
 "END $$;\n"
-"CREATE FUNCTION jobq.outbox_number(\n"
-"    p_worker bigint, p_queue integer, p_most integer, p_sweep boolean, p_relaxed integer,\n"
-"    INOUT p_mark bigint, INOUT p_mark_xid xid8,\n"
-"    OUT partitions bigint[], OUT counts bigint[], OUT more boolean, OUT relaxed boolean)\n"
+"CREATE FUNCTION jobq.outbox_number(p jobq.partition, p_most integer, p_sweep boolean,\n"
+"                                   p_mark bigint, p_mark_xid xid8) RETURNS jobq.partition\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off\n"
-"SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off\n"
-"SET plan_cache_mode = force_generic_plan SET work_mem = '64MB' AS $$\n"
-"#variable_conflict use_column\n"
+"SET enable_bitmapscan = off SET enable_sort = off SET jit = off\n"
+"SET plan_cache_mode = force_generic_plan AS $$\n"
 "DECLARE\n"
-"    v_zero bigint := p_queue::bigint * 32768 - 1;\n"
-"    v_xmin xid8 := pg_snapshot_xmin(pg_current_snapshot());\n"
-"    v_long timestamptz := statement_timestamp() - interval '1 second';\n"
-"    v_slot smallint;\n"
-"    v_row record;\n"
-"    v_rows tid[];\n"
-"    v_locked bigint[];\n"
-"    v_bounds bigint[];\n"
-"    v_settled bigint[];\n"
-"    v_open_xids xid8[];\n"
-"    v_opens integer[];\n"
-"    v_swept_opens integer[];\n"
-"    v_over boolean[];\n"
-"    v_whole boolean[];\n"
-"    v_renew boolean[];\n"
-"    v_marks bigint[];\n"
-"    v_seqs bigint[];\n"
-"    v_counts bigint[];\n"
-"    v_upto bigint[];\n"
-"    v_reached bigint[];\n"
-"    v_stored bigint;\n"
+"    v_over boolean := p.mark_xid < pg_snapshot_xmin(pg_current_snapshot());\n"
+"    v_long boolean := p.mark_at < statement_timestamp() - interval '1 second';\n"
+"    v_open integer := CASE WHEN p.swept > p.settled THEN p.swept_open ELSE 0 END;\n"
+"    v_whole boolean := v_over OR v_long\n"
+"                       OR v_open > 0 AND jobq.open_before(p.swept_xid) < v_open;\n"
+"    v_low bigint := CASE WHEN p_sweep THEN 0 ELSE p.settled END;\n"
+"    v_bound bigint := CASE WHEN v_whole OR p_sweep THEN v_low\n"
+"                      ELSE greatest(p.settled, p.swept) END;\n"
+"    v_swept_open integer := CASE WHEN v_whole AND NOT v_over\n"
+"                            THEN jobq.open_before(p.mark_xid) ELSE 0 END;\n"
+"    v_upto bigint := 9223372036854775807;\n"
 "BEGIN\n"
-"    more := false;\n"
-"    partitions := ARRAY(\n"
-"        SELECT part.id\n"
-"        FROM generate_series(v_zero + 1, v_zero + (\n"
-"                 SELECT q.partitions FROM jobq.queue q WHERE q.id = p_queue)) AS part (id)\n"
-"        CROSS JOIN LATERAL (\n"
-"            SELECT CASE WHEN p_sweep THEN 0 WHEN c.mark_at < v_long THEN c.settled\n"
-"                   ELSE greatest(c.settled, c.swept) END AS bound,\n"
-"                   c.mark_xid < v_xmin AND c.mark - c.settled >= 5000 AS behind\n"
-"            FROM jobq.counter c WHERE c.partition >= part.id AND c.partition <= part.id\n"
-"            ORDER BY c.partition DESC LIMIT 1) AS c\n"
-"        WHERE c.behind OR EXISTS (SELECT FROM jobq.incoming i\n"
-"                                  WHERE i.partition = part.id AND i.id > c.bound));\n"
-"    IF partitions = '{}' THEN RETURN; END IF;\n"
-"    IF p_mark_xid IS NULL AND pg_current_xact_id_if_assigned() IS NULL THEN\n"
-"        p_mark := coalesce(pg_sequence_last_value('jobq.incoming_id'), 0);\n"
-"        p_mark_xid := pg_current_xact_id();\n"
+"    SELECT array_agg(m.id) INTO p.ids\n"
+"    FROM (SELECT m.id FROM jobq.message m\n"
+"          WHERE m.partition = p.id AND m.id > CASE\n"
+"                WHEN v_open > 0 AND jobq.open_before(p.swept_xid) < v_open THEN v_low\n"
+"                ELSE v_bound END\n"
+"          ORDER BY m.id LIMIT p_most) AS m;\n"
+"    p.base := p.acked;\n"
+"    p.numbered := p.acked + coalesce(cardinality(p.ids), 0);\n"
+"    p.reached := greatest(p.reached, p.ids[cardinality(p.ids)]);\n"
+"    IF p.numbered - p.base = p_most THEN v_upto := p.ids[p_most]; END IF;\n"
+"    IF p_sweep THEN\n"
+"        p.settled := least(p.settled, p.ids[1] - 1);\n"
+"        p.swept := least(p.swept, p.ids[1] - 1);\n"
 "    END IF;\n"
-"    FOR v_row IN\n"
-"        SELECT c.ctid, c.partition, c.partition - v_zero AS n, c.seq, c.settled, c.swept,\n"
-"               c.mark, c.mark_xid < v_xmin AS over, c.mark_at < v_long AS long,\n"
-"               c.swept_xid, CASE WHEN c.swept > c.settled THEN c.swept_open ELSE 0 END AS open,\n"
-"               c.mark_xid,\n"
-"               c.swept > c.settled AND jobq.open_before(c.swept_xid) < c.swept_open AS ended\n"
-"        FROM unnest(partitions) AS part (id) CROSS JOIN LATERAL (\n"
-"            SELECT c.ctid, c.* FROM jobq.counter c\n"
-"            WHERE c.partition >= part.id AND c.partition <= part.id\n"
-"            ORDER BY c.partition DESC LIMIT 1 FOR UPDATE SKIP LOCKED) AS c\n"
-"    LOOP\n"
-"        v_rows := v_rows || v_row.ctid;\n"
-"        v_locked := v_locked || v_row.partition;\n"
-"        v_seqs[v_row.n] := v_row.seq;\n"
-"        v_counts[v_row.n] := 0;\n"
-"        v_upto[v_row.n] := 9223372036854775807;\n"
-"        v_over[v_row.n] := v_row.over;\n"
-"        v_whole[v_row.n] := v_row.over OR v_row.long OR v_row.ended;\n"
-"        v_renew[v_row.n] := (v_row.over OR v_row.long) AND p_mark_xid IS NOT NULL;\n"
-"        v_marks[v_row.n] := v_row.mark;\n"
-"        v_swept_opens[v_row.n] := CASE WHEN v_whole[v_row.n] AND NOT v_row.over\n"
-"                                  THEN jobq.open_before(v_row.mark_xid) ELSE 0 END;\n"
-"        v_settled := v_settled || CASE WHEN p_sweep THEN 0 ELSE v_row.settled END;\n"
-"        v_bounds := v_bounds || CASE\n"
-"            WHEN p_sweep THEN 0 WHEN v_whole[v_row.n] THEN v_row.settled\n",
-"            ELSE greatest(v_row.settled, v_row.swept) END;\n"
-"        v_open_xids := v_open_xids || v_row.swept_xid;\n"
-"        v_opens := v_opens || CASE WHEN v_whole[v_row.n] THEN 0 ELSE v_row.open END;\n"
-"    END LOOP;\n"
-"    v_slot := (SELECT m.message_slot FROM jobq.meta m);\n"
-"    WITH taken AS MATERIALIZED (\n"
-"        SELECT next.* FROM (\n"
-"            SELECT u.id, CASE WHEN u.open > 0 AND jobq.open_before(u.open_xid) < u.open\n"
-"                         THEN u.settled ELSE u.bound END AS bound\n"
-"            FROM unnest(v_locked, v_bounds, v_settled, v_open_xids, v_opens)\n"
-"                 AS u (id, bound, settled, open_xid, open) OFFSET 0) AS part\n"
-"        CROSS JOIN LATERAL (\n"
-"            SELECT i.ctid, i.*,\n"
-"                   v_seqs[part.id - v_zero] + row_number() OVER (ORDER BY i.id) AS seq\n"
-"            FROM jobq.incoming i WHERE i.partition = part.id AND i.id > part.bound\n"
-"            ORDER BY i.id LIMIT p_most) AS next\n"
-"    ), stored AS (\n"
-"        INSERT INTO jobq.message (partition, seq, created_at, slot, type, payload, bytes,\n"
-"                                  headers)\n"
-"        SELECT t.partition, t.seq, t.created_at, v_slot, t.type, t.payload, t.bytes, t.headers\n"
-"        FROM taken t\n"
-"        RETURNING 1\n"
-"    ), gone AS (\n"
-"        DELETE FROM jobq.incoming i WHERE i.ctid = ANY (ARRAY(SELECT t.ctid FROM taken t))\n"
-"        RETURNING i.partition, i.id\n"
-"    )\n"
-"    SELECT coalesce(array_agg(g.partition), '{}'), array_agg(g.count), array_agg(g.max),\n"
-"           (SELECT count(*) FROM stored)\n"
-"    INTO partitions, counts, v_reached, v_stored\n"
-"    FROM (SELECT g.partition, count(*), max(g.id) FROM gone g GROUP BY g.partition) g;\n"
-"    IF v_stored <> (SELECT coalesce(sum(n), 0) FROM unnest(counts) n) THEN\n"
-"        RAISE EXCEPTION 'took % messages and stored %', counts, v_stored;\n"
+"    IF v_over THEN p.settled := greatest(p.settled, least(p.mark, v_upto)); END IF;\n"
+"    IF v_whole THEN\n"
+"        p.swept := least(p.mark, v_upto);\n"
+"        p.swept_xid := p.mark_xid;\n"
+"        p.swept_open := v_swept_open;\n"
 "    END IF;\n"
-"    relaxed := p_relaxed > 0 AND v_stored <= p_relaxed;\n"
-"    IF relaxed THEN PERFORM set_config('synchronous_commit', 'off', true);\n"
-"    ELSIF current_setting('synchronous_commit') = 'off' THEN\n"
-"        PERFORM set_config('synchronous_commit', 'on', true);\n"
+"    IF (v_over OR v_long) AND p_mark_xid IS NOT NULL AND v_upto >= p.mark THEN\n"
+"        p.mark := p_mark;\n"
+"        p.mark_xid := p_mark_xid;\n"
+"        p.mark_at := statement_timestamp();\n"
 "    END IF;\n"
-"    FOR i IN 1 .. cardinality(partitions) LOOP\n"
-"        v_counts[partitions[i] - v_zero] := counts[i];\n"
-"        CONTINUE WHEN counts[i] < p_most;\n"
-"        more := true;\n"
-"        v_upto[partitions[i] - v_zero] := v_reached[i];\n"
-"        IF v_reached[i] < v_marks[partitions[i] - v_zero] THEN\n"
-"            v_renew[partitions[i] - v_zero] := false;\n"
-"        END IF;\n"
-"    END LOOP;\n"
-"    UPDATE jobq.counter c\n"
-"    SET seq = c.seq + v_counts[c.partition - v_zero],\n"
-"        durable = CASE WHEN relaxed THEN c.durable\n"
-"                  ELSE c.seq + v_counts[c.partition - v_zero] END,\n"
-"        lasts[v_slot + 1] = CASE WHEN v_counts[c.partition - v_zero] > 0\n"
-"                            THEN c.seq + v_counts[c.partition - v_zero]\n"
-"                            ELSE c.lasts[v_slot + 1] END,\n"
-"        settled = CASE WHEN v_over[c.partition - v_zero]\n"
-"                  THEN greatest(c.settled, least(c.mark, v_upto[c.partition - v_zero]))\n"
-"                  ELSE c.settled END,\n"
-"        swept = CASE WHEN v_whole[c.partition - v_zero]\n"
-"                THEN least(c.mark, v_upto[c.partition - v_zero]) ELSE c.swept END,\n"
-"        swept_xid = CASE WHEN v_whole[c.partition - v_zero] THEN c.mark_xid\n"
-"                    ELSE c.swept_xid END,\n"
-"        swept_open = CASE WHEN v_whole[c.partition - v_zero]\n"
-"                     THEN v_swept_opens[c.partition - v_zero] ELSE c.swept_open END,\n"
-"        mark = CASE WHEN v_renew[c.partition - v_zero] THEN p_mark ELSE c.mark END,\n"
-"        mark_xid = CASE WHEN v_renew[c.partition - v_zero] THEN p_mark_xid\n"
-"                   ELSE c.mark_xid END,\n"
-"        mark_at = CASE WHEN v_renew[c.partition - v_zero] THEN statement_timestamp()\n"
-"                  ELSE c.mark_at END\n"
-"    WHERE c.ctid = ANY (v_rows);\n"
-"    PERFORM jobq.wake(p_queue,\n"
-"                      greatest(cardinality(partitions) - (p_worker <> 0)::integer, 0));\n"
+"    RETURN p;\n"
 "END $$;\n"
-"CREATE FUNCTION jobq.outbox_sequence(\n"
-"    p_worker bigint, p_queues integer[], p_most integer, p_sweep boolean,\n"
-"    p_relaxed integer DEFAULT 0)\n",
-"RETURNS TABLE (partition bigint, queue_id integer, waiting bigint, due_us bigint,\n"
-"               worker bigint, claim bigint, beat bigint, lease_us bigint)\n"
+"CREATE FUNCTION jobq.outbox_waits(p jobq.partition, p_sweep boolean) RETURNS boolean\n"
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off\n"
+"SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$\n"
+"DECLARE\n"
+"    v_bound bigint := CASE WHEN p_sweep THEN 0\n"
+"        WHEN p.mark_at < statement_timestamp() - interval '1 second' THEN p.settled\n"
+"        ELSE greatest(p.settled, p.swept) END;\n"
+"BEGIN\n"
+"    RETURN p.numbered > p.acked\n"
+"        OR p.mark_xid < pg_snapshot_xmin(pg_current_snapshot())\n",
+"           AND least(p.mark, p.reached) - p.settled >= 5000\n"
+"        OR EXISTS (SELECT FROM jobq.message m WHERE m.partition = p.id AND m.id > v_bound);\n"
+"END $$;\n"
+"CREATE FUNCTION jobq.outbox_look(p_queues integer[], p_after bigint, p_limit integer,\n"
+"                                 p_sweep boolean)\n"
+"RETURNS TABLE (partition bigint, waiting bigint, due_us bigint, worker bigint, claim bigint,\n"
+"               beat bigint, lease_us bigint, below boolean, acked bigint)\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off\n"
 "SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$\n"
 "#variable_conflict use_column\n"
 "DECLARE\n"
-"    v record;\n"
-"    v_mark bigint;\n"
-"    v_mark_xid xid8;\n"
+"    v_xmin xid8 := pg_snapshot_xmin(pg_current_snapshot());\n"
+"    v_long timestamptz := statement_timestamp() - interval '1 second';\n"
+"    v_free bigint[];\n"
 "BEGIN\n"
-"    waiting := 0;\n"
-"    due_us := 0;\n"
-"    FOR i IN 1 .. cardinality(p_queues) LOOP\n"
-"        SELECT * INTO v\n"
-"        FROM jobq.outbox_number(p_worker, p_queues[i], p_most, p_sweep, p_relaxed, v_mark,\n"
-"                                v_mark_xid);\n"
-"        v_mark := v.p_mark;\n"
-"        v_mark_xid := v.p_mark_xid;\n"
-"        p_relaxed := CASE WHEN v.relaxed THEN 2147483647 WHEN NOT v.relaxed THEN 0\n"
-"                     ELSE p_relaxed END;\n"
-"        waiting := waiting + coalesce((SELECT sum(n) FROM unnest(v.counts) n), 0);\n"
-"        due_us := greatest(due_us, v.more::integer);\n"
+"    FOR partition, waiting, due_us, worker, claim, beat, lease_us, below, acked IN\n"
+"        SELECT part.id, p.numbered - p.acked + (p.numbered = p.acked)::integer,\n"
+"               greatest(extract(epoch FROM p.run_at - statement_timestamp()) * 1e6, 0),\n"
+"               coalesce(p.worker, 0), coalesce(p.claim, 0), p.beat, coalesce(p.lease_us, 0),\n"
+"               p_sweep AND p.numbered = p.acked AND NOT EXISTS (\n"
+"                   SELECT FROM jobq.message m\n"
+"                   WHERE m.partition = part.id AND m.id > p.bound), p.acked\n"
+"        FROM (SELECT q.id::bigint * 32768 AS first, q.partitions FROM jobq.queue q\n"
+"              WHERE q.id = ANY (p_queues) AND q.paused_at IS NULL\n"
+"              ORDER BY q.id OFFSET 0) AS q\n"
+"        CROSS JOIN LATERAL generate_series(greatest(q.first, p_after + 1),\n"
+"                                           q.first + q.partitions - 1) AS part (id)\n"
+"        CROSS JOIN LATERAL (\n"
+"            SELECT p.*, CASE WHEN p.mark_at < v_long THEN p.settled\n"
+"                        ELSE greatest(p.settled, p.swept) END AS bound,\n"
+"                   p.mark_xid < v_xmin\n"
+"                   AND least(p.mark, p.reached) - p.settled >= 5000 AS behind\n"
+"            FROM jobq.partition p WHERE p.id >= part.id AND p.id <= part.id\n"
+"            ORDER BY p.id DESC LIMIT 1) AS p\n"
+"        WHERE p.numbered > p.acked OR p.behind OR EXISTS (\n"
+"            SELECT FROM jobq.message m\n"
+"            WHERE m.partition = part.id AND m.id > CASE WHEN p_sweep THEN 0 ELSE p.bound END)\n"
+"        LIMIT p_limit\n"
+"    LOOP\n"
+"        IF worker = 0 AND due_us = 0 THEN v_free := v_free || (partition >> 15); END IF;\n"
+"        RETURN NEXT;\n"
 "    END LOOP;\n"
-"    RETURN NEXT;\n"
-"    RETURN QUERY\n"
-"    SELECT part.id, q.id, c.seq - p.acked,\n"
-"           greatest(extract(epoch FROM p.run_at - statement_timestamp()) * 1e6, 0)::bigint,\n"
-"           coalesce(p.worker, 0), coalesce(p.claim, 0), p.beat, coalesce(p.lease_us, 0)\n"
-"    FROM jobq.queue q\n"
-"    CROSS JOIN generate_series(q.id::bigint * 32768, q.id::bigint * 32768 + q.partitions - 1)\n"
-"         AS part (id)\n"
-"    CROSS JOIN LATERAL (\n"
-"        SELECT c.seq FROM jobq.counter c WHERE c.partition >= part.id\n"
-"            AND c.partition <= part.id\n"
-"        ORDER BY c.partition DESC LIMIT 1) AS c\n"
-"    CROSS JOIN LATERAL (\n"
-"        SELECT p.* FROM jobq.partition p WHERE p.id >= part.id AND p.id <= part.id\n"
-"        ORDER BY p.id DESC LIMIT 1) AS p\n"
-"    WHERE q.id = ANY (p_queues) AND c.seq > p.acked;\n"
+"    PERFORM jobq.wake(f.id, f.count - 1)\n"
+"    FROM (SELECT f.id::integer, count(*)::integer FROM unnest(v_free) AS f (id)\n"
+"          GROUP BY f.id) AS f\n"
+"    WHERE f.count > 1;\n"
+"END $$;\n"
+"CREATE FUNCTION jobq.outbox_fit(p_partition bigint, p_ids bigint[], p_bytes bigint)\n"
+"RETURNS integer LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp\n"
+"SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off SET jit = off\n"
+"SET plan_cache_mode = force_custom_plan AS $$\n"
+"BEGIN\n"
+"    IF p_bytes >= cardinality(p_ids) * (SELECT q.message_max::bigint FROM jobq.queue q\n"
+"                                        WHERE q.id = p_partition >> 15) THEN\n"
+"        RETURN cardinality(p_ids);\n"
+"    END IF;\n"
+"    RETURN (SELECT greatest(count(*) FILTER (WHERE m.upto <= p_bytes), 1) FROM (\n"
+"        SELECT sum(coalesce(CASE WHEN pg_column_compression(m.payload) IS NULL\n"
+"                                 THEN pg_column_size(m.payload)\n"
+"                                 ELSE octet_length(m.payload::text) END,\n"
+"                            octet_length(m.bytes), 0)\n"
+"                   + coalesce(CASE WHEN pg_column_compression(m.headers) IS NULL\n"
+"                                   THEN pg_column_size(m.headers)\n"
+"                                   ELSE octet_length(m.headers::text) END, 0))\n"
+"               OVER (ORDER BY m.id) AS upto\n"
+"        FROM jobq.message m\n"
+"        WHERE m.partition = p_partition\n"
+"          AND m.id BETWEEN p_ids[1] AND p_ids[cardinality(p_ids)]\n"
+"          AND m.id + 0 = ANY (p_ids)) AS m);\n"
 "END $$;\n"
 "CREATE FUNCTION jobq.outbox_messages(\n"
-"    p_partition bigint, p_first bigint, p_last bigint, p_lasts bigint[],\n"
-"    OUT created_ats timestamptz[], OUT types text[], OUT payloads jsonb[], OUT bytes bytea[],\n"
-"    OUT headers jsonb[])\n"
+"    p_partition bigint, p_ids bigint[], p_first bigint, OUT created_ats timestamptz[],\n",
+"    OUT types text[], OUT payloads jsonb[], OUT bytes bytea[], OUT headers jsonb[])\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off\n"
 "SET enable_bitmapscan = off SET enable_sort = off SET jit = off\n"
-"SET plan_cache_mode = force_generic_plan AS $$\n"
+"SET plan_cache_mode = force_custom_plan AS $$\n"
 "#variable_conflict use_column\n"
-"DECLARE\n"
-"    v_slots smallint[];\n"
-"    v_before bigint;\n"
 "BEGIN\n"
-"    FOR i IN 1 .. 4 LOOP\n"
-"        CONTINUE WHEN p_lasts[i] < p_first;\n"
-"        v_before := (SELECT max(l) FROM unnest(p_lasts) l WHERE l < p_lasts[i]);\n"
-"        IF coalesce(v_before, 0) < p_last THEN v_slots := v_slots || (i - 1)::smallint; END IF;\n"
-"    END LOOP;\n"
 "    SELECT array_agg(m.created_at), array_agg(m.type), array_agg(m.payload),\n"
-"        array_agg(m.bytes),\n"
-"           array_agg(m.headers)\n"
+"           array_agg(m.bytes), array_agg(m.headers)\n"
 "    INTO created_ats, types, payloads, bytes, headers\n"
 "    FROM (SELECT * FROM jobq.message m\n"
-"          WHERE m.partition = p_partition AND m.seq BETWEEN p_first AND p_last\n"
-"            AND m.slot = ANY (v_slots)\n"
-"          ORDER BY m.seq) AS m;\n"
-"    IF coalesce(cardinality(created_ats), 0) <> p_last - p_first + 1 THEN\n"
-"        RAISE EXCEPTION 'messages % to % of partition %: only % found', p_first, p_last,\n"
-"            p_partition, coalesce(cardinality(created_ats), 0) USING ERRCODE = 'XX001';\n"
+"          WHERE m.partition = p_partition\n"
+"            AND m.id BETWEEN p_ids[1] AND p_ids[cardinality(p_ids)]\n"
+"            AND m.id + 0 = ANY (p_ids)\n"
+"          ORDER BY m.id) AS m;\n"
+"    IF coalesce(cardinality(created_ats), 0) <> cardinality(p_ids) THEN\n"
+"        RAISE EXCEPTION 'messages % to % of partition %: only % found', p_first,\n"
+"            p_first + cardinality(p_ids) - 1, p_partition,\n"
+"            coalesce(cardinality(created_ats), 0)\n"
+"            USING ERRCODE = 'XX001', HINT = 'After a restore: select jobq.renew().';\n"
+"    END IF;\n"
+"END $$;\n"
+"CREATE FUNCTION jobq.outbox_delete(p_partition bigint, p_ids bigint[]) RETURNS void\n"
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off\n"
+"SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_custom_plan AS $$\n"
+"BEGIN\n"
+"    DELETE FROM jobq.message m\n"
+"    WHERE m.partition = p_partition AND m.id BETWEEN p_ids[1] AND p_ids[cardinality(p_ids)]\n"
+"      AND m.id + 0 = ANY (p_ids);\n"
+"END $$;\n"
+"CREATE FUNCTION jobq.outbox_bury(p_partition bigint, p_seqs bigint[], p_ids bigint[],\n"
+"                                 p_errors text[], p_attempts integer[]) RETURNS void\n"
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off\n"
+"SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$\n"
+"DECLARE v_count integer;\n"
+"BEGIN\n"
+"    INSERT INTO jobq.dead_letter (queue_id, partition, seq, created_at, failed_at, attempts,\n"
+"                                  type, error, payload, bytes, headers)\n"
+"    SELECT p_partition >> 15, p_partition, u.seq, m.created_at, statement_timestamp(),\n"
+"           u.attempts, m.type, u.error, m.payload, m.bytes, m.headers\n"
+"    FROM unnest(p_seqs, p_ids, p_errors, p_attempts) AS u (seq, id, error, attempts)\n"
+"    CROSS JOIN LATERAL (\n"
+"        SELECT * FROM jobq.message m WHERE m.partition = p_partition AND m.id = u.id\n"
+"        OFFSET 0) AS m\n"
+"    ON CONFLICT (partition, seq) DO NOTHING;\n"
+"    GET DIAGNOSTICS v_count = ROW_COUNT;\n"
+"    IF v_count < cardinality(p_seqs) AND cardinality(p_seqs) > (\n"
+"        SELECT count(*) FROM jobq.dead_letter d\n"
+"        WHERE d.partition = p_partition AND d.seq = ANY (p_seqs)) THEN\n"
+"        RAISE EXCEPTION 'messages % of partition % not found', p_seqs, p_partition\n"
+"            USING ERRCODE = 'XX001', HINT = 'After a restore: select jobq.renew().';\n"
 "    END IF;\n"
 "END $$;\n"
 "CREATE FUNCTION jobq.outbox_tried(p_tried bigint[], p_acked bigint, p_last bigint)\n"
@@ -3738,21 +3984,167 @@ static const char *const jobq_pg__sql_003[] = {
 "    RETURN (ARRAY(SELECT t FROM unnest(p_tried || p_last) t WHERE t > p_acked\n"
 "                  ORDER BY t DESC))[1:100];\n"
 "END $$;\n"
+"CREATE FUNCTION jobq.outbox_paused(p_partition bigint) RETURNS boolean\n"
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
+"BEGIN\n"
+"    RETURN EXISTS (SELECT FROM jobq.queue q\n"
+"                   WHERE q.id = p_partition >> 15 AND q.paused_at IS NOT NULL);\n"
+"END $$;\n"
+"CREATE FUNCTION jobq.outbox_hand(\n"
+"    INOUT p jobq.partition, INOUT v jobq.delivery, p_most integer, p_bytes bigint,\n"
+"    p_aside boolean, p_sweep boolean, p_mark bigint, p_mark_xid xid8)\n"
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$\n"
+"DECLARE\n"
+"    v_ids bigint[];\n"
+"    v_count integer := least(p_most, nullif(p.effective, 0));\n"
+"BEGIN\n"
+"    v.answer := 'i';\n"
+"    IF p.acked = p.numbered THEN\n"
+"        p := jobq.outbox_number(p, greatest(p_most, 1000), p_sweep, p_mark, p_mark_xid);\n"
+"        v_ids := p.ids[: v_count];\n"
+"    ELSE\n",
+"        v_ids := p.ids[p.acked - p.base + 1 : p.acked - p.base + v_count];\n"
+"        p.ids := NULL;\n"
+"    END IF;\n"
+"    p.reading := 0;\n"
+"    v.last := p.numbered;\n"
+"    IF p.acked = p.numbered THEN RETURN; END IF;\n"
+"    IF p_aside THEN\n"
+"        v.answer := 'a';\n"
+"        p.acked := p.acked + 1;\n"
+"        v.acked := p.acked;\n"
+"        PERFORM jobq.outbox_bury(p.id, ARRAY[p.acked], v_ids[:1], ARRAY['the worker could not '\n"
+"                'receive this message: too large, or the network too slow'], ARRAY[(\n"
+"            SELECT count(*) FROM unnest(v.tried) t WHERE t >= p.acked)::integer]);\n"
+"        PERFORM jobq.outbox_delete(p.id, v_ids[:1]);\n"
+"        v.tried := ARRAY(SELECT t FROM unnest(v.tried) t WHERE t > p.acked ORDER BY t DESC);\n"
+"        p.tried := v.tried;\n"
+"        RETURN;\n"
+"    END IF;\n"
+"    v.cut := false;\n"
+"    IF p_bytes IS NOT NULL THEN\n"
+"        v_count := cardinality(v_ids);\n"
+"        v_ids := v_ids[: jobq.outbox_fit(p.id, v_ids, p_bytes)];\n"
+"        v.cut := cardinality(v_ids) < v_count;\n"
+"    END IF;\n"
+"    SELECT m.created_ats, m.types, m.payloads, m.bytes, m.headers\n"
+"    INTO v.created_ats, v.types, v.payloads, v.bytes, v.headers\n"
+"    FROM jobq.outbox_messages(p.id, v_ids, p.acked + 1) m;\n"
+"    v.answer := 'h';\n"
+"    v.worker := p.worker;\n"
+"    v.claim := p.claim;\n"
+"    v.beat := p.beat;\n"
+"    p.reading := p.acked + cardinality(v_ids);\n"
+"    p.tried := jobq.outbox_tried(v.tried, p.acked, p.reading);\n"
+"END $$;\n"
+"CREATE FUNCTION jobq.outbox_mark(OUT mark bigint, OUT mark_xid xid8)\n"
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
+"BEGIN\n"
+"    IF pg_current_xact_id_if_assigned() IS NOT NULL THEN RETURN; END IF;\n"
+"    mark := coalesce(pg_sequence_last_value('jobq.message_id'), 0);\n"
+"    mark_xid := pg_current_xact_id();\n"
+"END $$;\n"
+"CREATE FUNCTION jobq.outbox_sync(p_wait boolean) RETURNS void\n"
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
+"BEGIN\n"
+"    IF NOT p_wait THEN PERFORM set_config('synchronous_commit', 'off', true);\n"
+"    ELSIF current_setting('synchronous_commit') = 'off' THEN\n"
+"        PERFORM set_config('synchronous_commit', 'on', true);\n"
+"    END IF;\n"
+"END $$;\n"
+"CREATE FUNCTION jobq.outbox_done(p jobq.partition, p_acked bigint, p_dead_seqs bigint[],\n"
+"                                 p_dead_errors text[], p_dead_attempts integer[])\n"
+"RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
+"BEGIN\n"
+"    IF p_dead_seqs <> '{}' THEN\n"
+"        PERFORM jobq.outbox_bury(p.id, p_dead_seqs, ARRAY(\n"
+"            SELECT p.ids[u.seq - p.base] FROM unnest(p_dead_seqs) WITH ORDINALITY AS u (seq, n)\n"
+"            ORDER BY u.n), p_dead_errors, p_dead_attempts);\n"
+"    END IF;\n"
+"    IF p_acked > p.acked THEN\n"
+"        PERFORM jobq.outbox_delete(p.id, p.ids[p.acked - p.base + 1 : p_acked - p.base]);\n"
+"    END IF;\n"
+"END $$;\n"
+"CREATE FUNCTION jobq.outbox_store(p jobq.partition) RETURNS void\n"
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off\n"
+"SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$\n"
+"DECLARE v_held boolean := p.reading > 0;\n"
+"BEGIN\n"
+"    UPDATE jobq.partition r\n"
+"    SET acked = p.acked, reading = p.reading, beat = p.beat,\n"
+"        worker = CASE WHEN v_held THEN p.worker END, claim = CASE WHEN v_held THEN p.claim END,\n"
+"        lease_us = CASE WHEN v_held THEN p.lease_us END,\n"
+"        lease_until = CASE WHEN v_held THEN statement_timestamp()\n"
+"                           + p.lease_us * interval '1 microsecond' END,\n"
+"        run_at = p.run_at, failures = p.failures, effective = p.effective,\n"
+"        successes = p.successes, tried = p.tried, error = p.error, base = p.base,\n"
+"        numbered = p.numbered, reached = p.reached, settled = p.settled, swept = p.swept,\n"
+"        swept_xid = p.swept_xid, swept_open = p.swept_open, mark = p.mark,\n"
+"        mark_xid = p.mark_xid, mark_at = p.mark_at, ids = coalesce(p.ids, r.ids)\n"
+"    WHERE r.ctid = ANY (ARRAY(\n"
+"        SELECT n.ctid FROM jobq.partition n WHERE n.id >= p.id AND n.id <= p.id\n"
+"        ORDER BY n.id DESC LIMIT 1)) AND r.beat < p.beat;\n"
+"    IF NOT FOUND THEN\n"
+"        RAISE EXCEPTION 'partition % was written by another', p.id USING ERRCODE = '40001';\n"
+"    END IF;\n"
+"END $$;\n",
+"CREATE FUNCTION jobq.outbox_asked(\n"
+"    p jobq.partition, p_worker bigint, p_claim bigint, p_handed bigint,\n"
+"    p_watched_worker bigint, p_watched_claim bigint, p_watched_beat bigint)\n"
+"RETURNS jobq.delivery LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
+"DECLARE\n"
+"    v_now timestamptz := statement_timestamp();\n"
+"    v_own boolean := coalesce(p.worker = p_worker, false);\n"
+"    v_at integer;\n"
+"    v jobq.delivery;\n"
+"BEGIN\n"
+"    v.acked := p.acked;\n"
+"    v.last := p.numbered;\n"
+"    v.tried := p.tried;\n"
+"    v.lost := 0;\n"
+"    v.failures := p.failures;\n"
+"    v.effective := p.effective;\n"
+"    v.successes := p.successes;\n"
+"    v.error := p.error;\n"
+"    IF v_own AND p.claim > p_claim THEN\n"
+"        v.answer := 'b';\n"
+"    ELSIF p.worker IS NOT NULL AND NOT v_own\n"
+"          AND (p.lease_until >= v_now OR (p.worker, p.claim, p.beat) IS DISTINCT FROM\n"
+"               (p_watched_worker, p_watched_claim, p_watched_beat)) THEN\n"
+"        v.answer := 'o';\n"
+"        v.worker := p.worker;\n"
+"        v.claim := p.claim;\n"
+"        v.beat := p.beat;\n"
+"        v.wait_us := p.lease_us;\n"
+"    ELSE\n"
+"        v.answer := CASE WHEN p.run_at > v_now THEN 'w' ELSE 'h' END;\n"
+"        v.wait_us := (extract(epoch FROM p.run_at - v_now) * 1e6)::bigint;\n"
+"        IF v_own AND p.claim <> p_handed THEN\n"
+"            v_at := coalesce(array_position(v.tried, p.reading), 101);\n"
+"            v.tried := v.tried[: v_at - 1] || v.tried[v_at + 1 :];\n"
+"        ELSIF p.reading > 0 THEN\n"
+"            v.lost := p.reading;\n"
+"            v.effective := 1;\n"
+"            v.successes := 0;\n"
+"        END IF;\n"
+"    END IF;\n"
+"    RETURN v;\n"
+"END $$;\n"
 "CREATE FUNCTION jobq.outbox_read(\n"
 "    p_worker bigint, p_claim bigint, p_lease_us bigint, p_partition bigint, p_most integer,\n"
 "    p_handed bigint DEFAULT NULL, p_watched_worker bigint DEFAULT NULL,\n"
-"    p_watched_claim bigint DEFAULT NULL, p_watched_beat bigint DEFAULT NULL)\n"
+"    p_watched_claim bigint DEFAULT NULL, p_watched_beat bigint DEFAULT NULL,\n"
+"    p_bytes bigint DEFAULT NULL, p_aside bigint DEFAULT NULL,\n"
+"    p_sweep boolean DEFAULT false)\n"
 "RETURNS jobq.delivery LANGUAGE plpgsql\n"
 "SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off\n"
 "SET jit = off AS $$\n"
 "DECLARE\n"
-"    v_now timestamptz := statement_timestamp();\n"
-"    v_row jobq.partition;\n",
-"    v_lasts bigint[];\n"
-"    v_last bigint;\n"
-"    v_at integer;\n"
-"    v_keep boolean;\n"
-"    v_own boolean;\n"
+"    v_beat bigint;\n"
+"    v_mark bigint;\n"
+"    v_mark_xid xid8;\n"
+"    v_row jobq.partition;\n"
+"    v_handed record;\n"
 "    v jobq.delivery;\n"
 "BEGIN\n"
 "    SELECT p.* INTO v_row FROM jobq.partition p\n"
@@ -3760,74 +4152,49 @@ static const char *const jobq_pg__sql_003[] = {
 "    IF NOT FOUND THEN\n"
 "        RAISE EXCEPTION 'partition % does not exist', p_partition USING ERRCODE = '22023';\n"
 "    END IF;\n"
-"    SELECT c.seq, c.lasts INTO v.last, v_lasts FROM jobq.counter c\n"
-"    WHERE c.partition >= p_partition AND c.partition <= p_partition\n"
-"    ORDER BY c.partition DESC LIMIT 1;\n"
-"    v.acked := v_row.acked;\n"
-"    v.tried := v_row.tried;\n"
-"    v.lost := v_row.reading;\n"
-"    v.failures := v_row.failures;\n"
-"    v.effective := v_row.effective;\n"
-"    v.successes := v_row.successes;\n"
-"    v.error := v_row.error;\n"
-"    v_own := coalesce(v_row.worker = p_worker, false);\n"
-"    IF v_own AND v_row.claim > p_claim THEN\n"
+"    v_beat := v_row.beat;\n"
+"    v_row.ids := NULL;\n"
+"    v := jobq.outbox_asked(v_row, p_worker, p_claim, p_handed, p_watched_worker,\n"
+"                           p_watched_claim, p_watched_beat);\n"
+"    IF v.answer IN ('b', 'o') THEN RETURN v; END IF;\n"
+"    IF p_aside <> v_row.acked THEN\n"
+"        v.answer := 'i';\n"
+"        v.lost := 0;\n"
+"        RETURN v;\n"
+"    ELSIF v.answer = 'h' AND (NOT jobq.outbox_waits(v_row, p_sweep)\n"
+"                              OR jobq.outbox_paused(p_partition)) THEN\n"
+"        v.answer := 'i';\n"
+"    END IF;\n"
+"    IF v.answer <> 'h' AND v_row.worker IS NULL THEN RETURN v; END IF;\n"
+"    SELECT m.mark, m.mark_xid INTO v_mark, v_mark_xid FROM jobq.outbox_mark() m;\n"
+"    PERFORM jobq.outbox_sync(true);\n"
+"    SELECT p.* INTO v_row FROM jobq.partition p\n"
+"    WHERE p.id >= p_partition AND p.id <= p_partition ORDER BY p.id DESC LIMIT 1\n"
+"    FOR NO KEY UPDATE SKIP LOCKED;\n"
+"    IF NOT FOUND OR v_row.beat <> v_beat THEN\n"
 "        v.answer := 'b';\n"
 "        v.lost := 0;\n"
 "        RETURN v;\n"
 "    END IF;\n"
-"    IF v_row.worker IS NOT NULL AND NOT v_own\n"
-"       AND (v_row.lease_until >= v_now\n"
-"            OR (v_row.worker, v_row.claim, v_row.beat) IS DISTINCT FROM\n"
-"               (p_watched_worker, p_watched_claim, p_watched_beat)) THEN\n"
-"        v.answer := 'o';\n"
-"        v.lost := 0;\n"
-"        v.worker := v_row.worker;\n"
-"        v.claim := v_row.claim;\n"
-"        v.beat := v_row.beat;\n"
-"        v.wait_us := v_row.lease_us;\n"
-"        RETURN v;\n"
+"    v_row.beat := v_beat + 1;\n"
+"    v_row.worker := p_worker;\n"
+"    v_row.claim := p_claim;\n"
+"    v_row.lease_us := p_lease_us;\n"
+"    v_row.tried := v.tried;\n"
+"    v_row.effective := v.effective;\n"
+"    v_row.successes := v.successes;\n"
+"    v_row.reading := 0;\n"
+"    IF v.answer <> 'h' OR v_row.acked = v_row.numbered THEN\n"
+"        v_row.ids := NULL;\n"
 "    END IF;\n"
-"    IF v_own AND v_row.claim <> p_handed THEN\n"
-"        v.lost := 0;\n"
-"        v_at := coalesce(array_position(v.tried, v_row.reading), 101);\n"
-"        v.tried := v.tried[: v_at - 1] || v.tried[v_at + 1 :];\n"
-"    ELSIF v.lost > 0 THEN\n"
-"        v.effective := 1;\n"
-"        v.successes := 0;\n"
-"    END IF;\n"
-"    v_last := least(v.last, v.acked + CASE\n"
-"        WHEN v.effective > 0 THEN least(v.effective, p_most) ELSE p_most END);\n"
-"    v.answer := CASE WHEN v_row.run_at > v_now THEN 'w' WHEN v_last = v.acked THEN 'i'\n"
-"                ELSE 'h' END;\n"
-"    v.wait_us := (extract(epoch FROM v_row.run_at - v_now) * 1e6)::bigint;\n"
-"    v_keep := v.answer = 'h';\n"
-"    IF NOT v_keep AND v_row.worker IS NULL THEN RETURN v; END IF;\n"
-"    IF current_setting('synchronous_commit') = 'off' THEN\n"
-"        PERFORM set_config('synchronous_commit', 'on', true);\n"
-"    END IF;\n"
-"    UPDATE jobq.partition p\n"
-"    SET beat = p.beat + 1, worker = CASE WHEN v_keep THEN p_worker END,\n"
-"        claim = CASE WHEN v_keep THEN p_claim END,\n"
-"        lease_us = CASE WHEN v_keep THEN p_lease_us END,\n"
-"        lease_until = CASE WHEN v_keep THEN v_now + p_lease_us * interval '1 microsecond' END,\n"
-"        reading = CASE WHEN v_keep THEN v_last ELSE 0 END,\n"
-"        run_at = CASE WHEN NOT v_keep THEN p.run_at END,\n"
-"        tried = CASE WHEN v_keep THEN jobq.outbox_tried(v.tried, v.acked, v_last)\n"
-"                ELSE v.tried END,\n"
-"        effective = v.effective, successes = v.successes\n"
-"    WHERE p.ctid = ANY (ARRAY(\n"
-"        SELECT r.ctid FROM jobq.partition r WHERE r.id >= p_partition AND r.id <= p_partition\n"
-"        ORDER BY r.id DESC LIMIT 1 FOR UPDATE SKIP LOCKED)) AND p.beat = v_row.beat\n"
-"    RETURNING p.worker, p.claim, p.beat INTO v.worker, v.claim, v.beat;\n"
-"    IF NOT FOUND THEN\n"
-"        v.answer := 'b';\n"
-"        v.lost := 0;\n"
-"    ELSIF v_keep THEN\n"
-"        SELECT m.created_ats, m.types, m.payloads, m.bytes, m.headers\n"
-"        INTO v.created_ats, v.types, v.payloads, v.bytes, v.headers\n"
-"        FROM jobq.outbox_messages(p_partition, v.acked + 1, v_last, v_lasts) m;\n"
-"    END IF;\n"
+"    IF v.answer = 'h' THEN\n"
+"        v_row.run_at := NULL;\n"
+"        v_handed := jobq.outbox_hand(v_row, v, p_most, p_bytes, p_aside IS NOT NULL, p_sweep,\n"
+"                                     v_mark, v_mark_xid);\n"
+"        v_row := v_handed.p;\n"
+"        v := v_handed.v;\n"
+"    END IF;\n",
+"    PERFORM jobq.outbox_store(v_row);\n"
 "    RETURN v;\n"
 "END $$;\n"
 "CREATE FUNCTION jobq.outbox_ack(\n"
@@ -3835,50 +4202,28 @@ static const char *const jobq_pg__sql_003[] = {
 "    p_acked bigint, p_tried bigint[], p_failures bigint, p_effective bigint,\n"
 "    p_successes bigint, p_error text, p_delay_us bigint, p_dead_seqs bigint[],\n"
 "    p_dead_errors text[], p_dead_attempts integer[], p_most integer, p_raise boolean,\n"
-"    p_relaxed boolean DEFAULT false)\n"
+"    p_relaxed boolean DEFAULT false, p_bytes bigint DEFAULT NULL,\n"
+"    p_sweep boolean DEFAULT false)\n"
 "RETURNS jobq.delivery LANGUAGE plpgsql\n"
 "SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off\n"
 "SET jit = off AS $$\n"
 "DECLARE\n"
-"    v_now timestamptz := statement_timestamp();\n"
-"    v_lasts bigint[];\n",
-"    v_last bigint := p_acked;\n"
-"    v_durable bigint;\n"
-"    v_keep boolean;\n"
+"    v_on boolean := p_most > 0 AND p_delay_us <= 0 AND NOT p_raise\n"
+"                    AND NOT jobq.outbox_paused(p_partition);\n"
+"    v_mark bigint;\n"
+"    v_mark_xid xid8;\n"
+"    v_row jobq.partition;\n"
+"    v_handed record;\n"
 "    v jobq.delivery;\n"
 "BEGIN\n"
-"    SELECT c.seq, c.durable, c.lasts INTO v.last, v_durable, v_lasts FROM jobq.counter c\n"
-"    WHERE c.partition >= p_partition AND c.partition <= p_partition\n"
-"    ORDER BY c.partition DESC LIMIT 1;\n"
-"    IF p_most > 0 AND p_delay_us <= 0 THEN v_last := least(v.last, p_acked + p_most); END IF;\n"
-"    v_keep := v_last > p_acked;\n"
-"    IF p_relaxed AND (v_last <= v_durable OR NOT v_keep) THEN\n"
-"        PERFORM set_config('synchronous_commit', 'off', true);\n"
-"    ELSIF current_setting('synchronous_commit') = 'off' THEN\n"
-"        PERFORM set_config('synchronous_commit', 'on', true);\n"
+"    IF v_on THEN\n"
+"        SELECT m.mark, m.mark_xid INTO v_mark, v_mark_xid FROM jobq.outbox_mark() m;\n"
 "    END IF;\n"
-"    PERFORM FROM jobq.partition r\n"
+"    SELECT r.* INTO v_row FROM jobq.partition r\n"
 "    WHERE r.id >= p_partition AND r.id <= p_partition\n"
 "    ORDER BY r.id DESC LIMIT 1 FOR NO KEY UPDATE;\n"
-"    UPDATE jobq.partition p\n"
-"    SET acked = p_acked, beat = p.beat + 1, worker = CASE WHEN v_keep THEN p_worker END,\n"
-"        claim = CASE WHEN v_keep THEN p_claim END,\n"
-"        lease_us = CASE WHEN v_keep THEN p_lease_us END,\n"
-"        lease_until = CASE WHEN v_keep THEN v_now + p_lease_us * interval '1 microsecond' END,\n"
-"        reading = CASE WHEN v_keep THEN v_last ELSE 0 END,\n"
-"        run_at = CASE WHEN p_delay_us > 0\n"
-"                 THEN v_now + p_delay_us * interval '1 microsecond' END,\n"
-"        tried = CASE WHEN v_keep THEN jobq.outbox_tried(p_tried, p_acked, v_last)\n"
-"                ELSE p_tried END,\n"
-"        failures = p_failures, effective = p_effective, successes = p_successes,\n"
-"        error = p_error\n"
-"    WHERE p.ctid = ANY (ARRAY(\n"
-"        SELECT r.ctid FROM jobq.partition r WHERE r.id >= p_partition AND r.id <= p_partition\n"
-"        ORDER BY r.id DESC LIMIT 1))\n"
-"      AND p.worker = p_worker AND p.claim = p_claim AND p.acked = p_before\n"
-"      AND p_acked BETWEEN p_before AND p.reading\n"
-"    RETURNING p.worker, p.claim, p.beat INTO v.worker, v.claim, v.beat;\n"
-"    IF NOT FOUND THEN\n"
+"    IF (v_row.worker, v_row.claim, v_row.acked) IS DISTINCT FROM (p_worker, p_claim, p_before)\n"
+"       OR p_acked NOT BETWEEN p_before AND v_row.reading THEN\n"
 "        IF p_raise THEN\n"
 "            RAISE EXCEPTION 'lease lost on partition %', p_partition USING ERRCODE = 'JQ001',\n"
 "                HINT = 'Another worker has, or had, this partition: roll back.';\n"
@@ -3886,46 +4231,34 @@ static const char *const jobq_pg__sql_003[] = {
 "        v.answer := 'l';\n"
 "        RETURN v;\n"
 "    END IF;\n"
-"    IF p_dead_seqs <> '{}' THEN\n"
-"        PERFORM jobq.outbox_bury(p_partition, p_dead_seqs, p_dead_errors, p_dead_attempts);\n"
+"    PERFORM jobq.outbox_done(v_row, p_acked, p_dead_seqs, p_dead_errors, p_dead_attempts);\n"
+"    v_row.acked := p_acked;\n"
+"    v_row.beat := v_row.beat + 1;\n"
+"    v_row.reading := 0;\n"
+"    v_row.lease_us := p_lease_us;\n"
+"    v_row.run_at := CASE WHEN p_delay_us > 0 THEN statement_timestamp()\n"
+"                         + p_delay_us * interval '1 microsecond' END;\n"
+"    v_row.failures := p_failures;\n"
+"    v_row.effective := p_effective;\n"
+"    v_row.successes := p_successes;\n"
+"    v_row.error := p_error;\n"
+"    v_row.tried := p_tried;\n"
+"    v := ROW('i', p_acked, v_row.numbered, p_tried, 0, NULL, NULL, NULL, NULL, p_failures,\n"
+"             p_effective, p_successes, p_error, NULL, NULL, NULL, NULL, NULL,\n"
+"             false)::jobq.delivery;\n"
+"    IF NOT v_on OR p_acked = v_row.numbered THEN\n"
+"        v_row.ids := NULL;\n"
 "    END IF;\n"
-"    v.answer := CASE WHEN v_keep THEN 'h' ELSE 'i' END;\n"
-"    v.acked := p_acked;\n"
-"    v.tried := p_tried;\n"
-"    v.lost := 0;\n"
-"    v.failures := p_failures;\n"
-"    v.effective := p_effective;\n"
-"    v.successes := p_successes;\n"
-"    v.error := p_error;\n"
-"    IF v_keep THEN\n"
-"        SELECT m.created_ats, m.types, m.payloads, m.bytes, m.headers\n"
-"        INTO v.created_ats, v.types, v.payloads, v.bytes, v.headers\n"
-"        FROM jobq.outbox_messages(p_partition, p_acked + 1, v_last, v_lasts) m;\n"
+"    IF v_on THEN\n"
+"        v_handed := jobq.outbox_hand(v_row, v, p_most, p_bytes, false, p_sweep, v_mark,\n"
+"                                     v_mark_xid);\n"
+"        v_row := v_handed.p;\n"
+"        v := v_handed.v;\n"
 "    END IF;\n"
+"    PERFORM jobq.outbox_sync(NOT p_relaxed OR v_row.ids IS NOT NULL);\n"
+"    PERFORM jobq.outbox_store(v_row);\n"
 "    RETURN v;\n"
 "END $$;\n"
-"CREATE FUNCTION jobq.outbox_bury(p_partition bigint, p_seqs bigint[], p_errors text[],\n"
-"                                 p_attempts integer[]) RETURNS void\n"
-"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off\n"
-"SET enable_bitmapscan = off SET jit = off AS $$\n"
-"DECLARE v_count integer;\n"
-"BEGIN\n"
-"    INSERT INTO jobq.dead_letter (queue_id, partition, seq, created_at, failed_at, attempts,\n"
-"                                  type, error, payload, bytes, headers)\n"
-"    SELECT m.partition >> 15, m.partition, m.seq, m.created_at, statement_timestamp(),\n"
-"           p_attempts[array_position(p_seqs, m.seq)], m.type,\n"
-"           p_errors[array_position(p_seqs, m.seq)], m.payload, m.bytes, m.headers\n"
-"    FROM jobq.message m\n"
-"    WHERE m.partition = p_partition AND m.seq = ANY (p_seqs)\n"
-"    ON CONFLICT (partition, seq) DO NOTHING;\n"
-"    GET DIAGNOSTICS v_count = ROW_COUNT;\n"
-"    IF v_count < cardinality(p_seqs) AND cardinality(p_seqs) > (\n"
-"        SELECT count(*) FROM jobq.dead_letter d\n"
-"        WHERE d.partition = p_partition AND d.seq = ANY (p_seqs)) THEN\n"
-"        RAISE EXCEPTION 'messages % of partition % not found', p_seqs, p_partition\n"
-"            USING ERRCODE = 'XX001';\n"
-"    END IF;\n"
-"END $$;\n",
 "CREATE FUNCTION jobq.outbox_renew(p_worker bigint, p_lease_us bigint, p_partitions bigint[],\n"
 "                                  p_claims bigint[]) RETURNS bigint[]\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off\n"
@@ -3950,96 +4283,24 @@ static const char *const jobq_pg__sql_003[] = {
 "    END LOOP;\n"
 "    RETURN v_lost;\n"
 "END $$;\n"
-"CREATE FUNCTION jobq.need_read_committed() RETURNS void\n"
+"CREATE FUNCTION jobq.outbox_restored() RETURNS void\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
-"BEGIN\n"
-"    IF current_setting('transaction_isolation') NOT LIKE 'read %' THEN\n"
-"        RAISE EXCEPTION 'not in a transaction that is %',\n"
-"            current_setting('transaction_isolation') USING ERRCODE = '25001',\n"
-"            HINT = 'Begin one that is READ COMMITTED.';\n"
-"    END IF;\n"
-"END $$;\n"
-"CREATE FUNCTION jobq.outbox_reclaim(p_most integer) RETURNS boolean\n"
-"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET lock_timeout = '50ms'\n"
-"SET enable_hashjoin = off SET jit = off AS $$\n"
-"DECLARE\n"
-"    v_meta jobq.meta;\n"
-"    v_next smallint;\n"
-"    v_more boolean := false;\n"
-"BEGIN\n"
-"    PERFORM jobq.need_read_committed();\n"
-"    SELECT * INTO v_meta FROM jobq.meta m FOR UPDATE SKIP LOCKED;\n"
-"    IF NOT FOUND THEN RETURN false; END IF;\n"
-"    FOR i IN 1 .. 3 LOOP\n"
-"        PERFORM jobq.outbox_empty(((v_meta.message_slot + i) % 4)::smallint);\n"
-"    END LOOP;\n"
-"    v_next := (v_meta.message_slot + 1) % 4;\n"
-"    IF v_meta.message_slot_since < statement_timestamp() - interval '5 seconds'\n"
-"       AND EXISTS (SELECT FROM jobq.message m WHERE m.slot = v_meta.message_slot) THEN\n"
-"        IF NOT EXISTS (SELECT FROM jobq.message m WHERE m.slot = v_next) THEN\n"
-"            UPDATE jobq.meta\n"
-"            SET message_slot = v_next, message_slot_since = statement_timestamp();\n"
-"        ELSE\n"
-"            v_more := jobq.outbox_delete(p_most) = p_most;\n"
-"        END IF;\n"
-"    END IF;\n"
-"    RETURN v_more;\n"
-"END $$;\n"
-"CREATE FUNCTION jobq.outbox_empty(p_slot smallint) RETURNS void\n"
-"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
-"BEGIN\n"
-"    IF jobq.outbox_needed(p_slot)\n"
-"       OR NOT EXISTS (SELECT FROM jobq.message m WHERE m.slot = p_slot) THEN\n"
-"        RETURN;\n"
-"    END IF;\n"
-"    IF p_slot = 0 THEN LOCK TABLE jobq.message_0;\n"
-"    ELSIF p_slot = 1 THEN LOCK TABLE jobq.message_1;\n"
-"    ELSIF p_slot = 2 THEN LOCK TABLE jobq.message_2;\n"
-"    ELSE LOCK TABLE jobq.message_3;\n"
-"    END IF;\n"
-"    IF jobq.outbox_needed(p_slot) THEN RETURN; END IF;\n"
-"    IF p_slot = 0 THEN TRUNCATE jobq.message_0;\n"
-"    ELSIF p_slot = 1 THEN TRUNCATE jobq.message_1;\n"
-"    ELSIF p_slot = 2 THEN TRUNCATE jobq.message_2;\n"
-"    ELSE TRUNCATE jobq.message_3;\n"
-"    END IF;\n"
-"EXCEPTION WHEN lock_not_available THEN\n"
-"    RETURN;\n"
-"END $$;\n"
-"CREATE FUNCTION jobq.outbox_needed(p_slot smallint) RETURNS boolean\n"
-"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
-"BEGIN\n"
-"    RETURN EXISTS (SELECT FROM jobq.counter c JOIN jobq.partition p ON p.id = c.partition\n"
-"                   WHERE c.lasts[p_slot + 1] > p.acked);\n"
-"END $$;\n"
-"CREATE FUNCTION jobq.outbox_delete(p_most integer) RETURNS integer\n"
-"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off\n"
-"SET enable_bitmapscan = off SET enable_sort = off SET jit = off AS $$\n"
-"DECLARE\n"
-"    v_part record;\n"
-"    v_upto bigint;\n"
-"    v_count integer;\n"
-"    v_total integer := 0;\n"
-"BEGIN\n"
-"    FOR v_part IN\n"
-"        SELECT c.partition, c.reclaimed, p.acked\n",
-"        FROM jobq.counter c JOIN jobq.partition p ON p.id = c.partition\n"
-"        WHERE c.reclaimed < p.acked ORDER BY c.reclaimed - p.acked FOR UPDATE OF c SKIP LOCKED\n"
-"    LOOP\n"
-"        v_upto := (SELECT max(page.seq) FROM (\n"
-"            SELECT m.seq FROM jobq.message m\n"
-"            WHERE m.partition = v_part.partition AND m.seq > v_part.reclaimed\n"
-"              AND m.seq <= v_part.acked\n"
-"            ORDER BY m.seq LIMIT p_most - v_total) AS page);\n"
-"        DELETE FROM jobq.message m\n"
-"        WHERE m.partition = v_part.partition AND m.seq > v_part.reclaimed AND m.seq <= v_upto;\n"
-"        GET DIAGNOSTICS v_count = ROW_COUNT;\n"
-"        v_total := v_total + v_count;\n"
-"        UPDATE jobq.counter c SET reclaimed = coalesce(v_upto, v_part.acked)\n"
-"        WHERE c.partition = v_part.partition;\n"
-"        EXIT WHEN v_total >= p_most;\n"
-"    END LOOP;\n"
-"    RETURN v_total;\n"
+"DECLARE v_drawn bigint := 4611686018427387904;\n"
+"BEGIN\n",
+"    PERFORM setval('jobq.message_id', 1000000 + greatest(\n"
+"        (SELECT s.last_value FROM jobq.message_id s WHERE s.last_value < v_drawn),\n"
+"        (SELECT max(m.id) FROM jobq.message m WHERE m.id < v_drawn),\n"
+"        (SELECT max(greatest(p.mark, p.settled)) FROM jobq.partition p)));\n"
+"    UPDATE jobq.partition p\n"
+"    SET base = p.acked, numbered = p.acked + cardinality(kept.ids), ids = kept.ids,\n"
+"        tried = '{}', beat = p.beat + 1, reading = 0, worker = NULL, claim = NULL,\n"
+"        lease_us = NULL, lease_until = NULL\n"
+"    FROM jobq.partition r CROSS JOIN LATERAL (SELECT ARRAY(\n"
+"        SELECT m.id FROM jobq.message m\n"
+"        WHERE m.partition = r.id AND m.id = ANY (r.ids[r.acked - r.base + 1 :])\n"
+"        ORDER BY m.id) AS ids) AS kept\n"
+"    WHERE p.id = r.id AND r.numbered > r.acked\n"
+"      AND cardinality(kept.ids) < r.numbered - r.acked;\n"
 "END $$;\n"
 "CREATE FUNCTION jobq.dead_letter_list(\n"
 "    p_queue text DEFAULT NULL, p_partition integer DEFAULT NULL, p_type text DEFAULT NULL,\n"
@@ -4154,27 +4415,27 @@ static const char *const jobq_pg__sql_003[] = {
 "    OR EXISTS (\n"
 "        SELECT FROM jobq.job j WHERE j.queue_id = ANY (p_queues) AND j.suspect)\n"
 "    OR EXISTS (\n"
-"        SELECT FROM jobq.partition p JOIN jobq.counter c ON c.partition = p.id\n"
-"        WHERE p.queue_id = ANY (p_message_queues)\n"
-"          AND (c.seq > p.acked\n"
-"               OR EXISTS (SELECT FROM jobq.incoming n WHERE n.partition = p.id)));\n"
+"        SELECT FROM unnest(p_message_queues) AS q (id)\n"
+"        CROSS JOIN LATERAL (\n"
+"            SELECT FROM jobq.message m\n"
+"            WHERE m.partition BETWEEN q.id::bigint * 32768 AND q.id::bigint * 32768 + 32767\n"
+"            LIMIT 1) AS one);\n"
 "END $$;\n"
 "CREATE VIEW jobq.outbox AS\n"
-"SELECT q.name AS queue, p.number::integer AS partition,\n"
-"       i.incoming + c.seq - p.acked AS lag, i.incoming, c.seq AS numbered, p.acked,\n"
-"       now() - coalesce((SELECT m.created_at FROM jobq.message m\n"
-"                         WHERE m.partition = p.id AND m.seq = p.acked + 1),\n"
-"                             i.oldest_at) AS age,\n"
+"SELECT q.name AS queue, p.number::integer AS partition, m.lag, m.lag < 10000 AS exact, p.acked,\n"
+"       now() - m.oldest_at AS age,\n"
 "       (SELECT count(*) FROM unnest(p.tried) t WHERE t > p.acked)::integer AS attempts,\n"
 "       CASE WHEN p.effective = 0 THEN 'normal' ELSE 'degraded' END AS mode,\n"
 "       nullif(p.effective, 0) AS batch, p.failures, to_hex(p.worker) AS holder, p.lease_until,\n"
 "       p.run_at, p.error, d.pending AS dead_letters, p.id, p.queue_id, p.worker\n"
 "FROM jobq.partition p\n"
 "JOIN jobq.queue q ON q.id = p.queue_id\n"
-"JOIN jobq.counter c ON c.partition = p.id\n"
 "CROSS JOIN LATERAL (\n"
-"    SELECT count(*) AS incoming, min(n.created_at) AS oldest_at FROM jobq.incoming n\n"
-"    WHERE n.partition = p.id) AS i\n"
+"    SELECT count(*) AS lag, (array_agg(n.created_at))[1] AS oldest_at\n"
+"    FROM (SELECT n.created_at FROM jobq.message n\n"
+"          WHERE n.partition = p.id AND n.id > CASE WHEN p.numbered = p.acked THEN p.settled\n"
+"                ELSE least(p.settled, p.ids[p.acked - p.base + 1] - 1) END\n"
+"          ORDER BY n.id LIMIT 10000) AS n) AS m\n"
 "CROSS JOIN LATERAL (\n"
 "    SELECT count(*) AS pending FROM jobq.dead_letter l\n"
 "    WHERE l.partition = p.id AND l.status = 'pending') AS d;\n"
@@ -4188,11 +4449,19 @@ static const char *const jobq_pg__sql_003[] = {
 };
 
 static const char *const jobq_pg__sql_004[] = {
+"DO $$ BEGIN\n"
+"    IF (SELECT m.version FROM jobq.meta m) <> 3 THEN\n"
+"        RAISE EXCEPTION 'this file leads from version 3 to 4; jobq.meta has version %',\n"
+"            (SELECT m.version FROM jobq.meta m)\n"
+"            USING HINT = 'Run each file once, in the order of their numbers.';\n"
+"    END IF;\n"
+"END $$;\n"
 "CREATE VIEW jobq.past_jobs AS\n"
 "SELECT h.id, q.name AS queue, k.name AS kind,\n"
 "       CASE h.state WHEN 's' THEN 'succeeded' ELSE 'cancelled' END AS state,\n"
 "       h.priority, h.stage, h.stages, h.attempt, q.max_attempts, h.crash, false AS suspect,\n"
-"       h.enqueued_at, h.run_at, h.claimed_at, h.finished_at, h.worker, NULL::bigint AS claim,\n"
+"       false AS alone, h.enqueued_at, h.run_at, h.claimed_at, h.finished_at, h.worker,\n"
+"       NULL::bigint AS claim,\n"
 "       NULL::timestamptz AS cancel_requested_at, h.key, h.payload, h.bytes, h.headers,\n"
 "       h.errors, h.queue_id, h.kind_id\n"
 "FROM jobq.history h JOIN jobq.queue q ON q.id = h.queue_id\n"
@@ -4200,23 +4469,25 @@ static const char *const jobq_pg__sql_004[] = {
 "CREATE VIEW jobq.jobs AS\n"
 "SELECT u.id, q.name AS queue, k.name AS kind, u.state, u.priority, u.stage, u.stages,\n"
 "       u.attempt, coalesce(u.max_attempts, q.max_attempts) AS max_attempts, u.crash, u.suspect,\n"
-"       u.enqueued_at, u.run_at, u.claimed_at, u.finished_at, u.worker, u.claim,\n"
+"       u.alone, u.enqueued_at, u.run_at, u.claimed_at, u.finished_at, u.worker, u.claim,\n"
 "       u.cancel_requested_at, u.key, u.payload, u.bytes, u.headers, u.errors, u.queue_id,\n"
 "       u.kind_id\n"
 "FROM (SELECT j.id, CASE j.state WHEN 'r' THEN 'ready' WHEN 'x' THEN 'running' ELSE 'waiting'\n"
 "             END AS state, j.priority, j.stage, j.stages, j.attempt, j.max_attempts, j.crash,\n"
-"             j.suspect, j.enqueued_at, j.run_at, j.claimed_at,\n"
+"             j.suspect, j.alone, j.enqueued_at, j.run_at, j.claimed_at,\n"
 "             NULL::timestamptz AS finished_at, j.worker, j.claim, j.cancel_requested_at, j.key,\n"
 "             j.payload, j.bytes, j.headers, j.errors, j.queue_id, j.kind_id\n"
 "      FROM jobq.job j\n"
 "      UNION ALL\n"
 "      SELECT f.id, 'failed', f.priority, f.stage, f.stages, f.attempt, f.max_attempts, f.crash,\n"
-"             false, f.enqueued_at, f.run_at, f.claimed_at, f.finished_at, f.worker, NULL, NULL,\n"
+"             false, false, f.enqueued_at, f.run_at, f.claimed_at, f.finished_at, f.worker,\n"
+"             NULL, NULL,\n"
 "             f.key, f.payload, f.bytes, f.headers, f.errors, f.queue_id, f.kind_id\n"
 "      FROM jobq.failed f\n"
 "      UNION ALL\n"
 "      SELECT h.id, CASE h.state WHEN 's' THEN 'succeeded' ELSE 'cancelled' END, h.priority,\n"
-"             h.stage, h.stages, h.attempt, NULL, h.crash, false, h.enqueued_at, h.run_at,\n"
+"             h.stage, h.stages, h.attempt, NULL, h.crash, false, false, h.enqueued_at,\n"
+"             h.run_at,\n"
 "             h.claimed_at, h.finished_at, h.worker, NULL, NULL, h.key, h.payload, h.bytes,\n"
 "             h.headers, h.errors, h.queue_id, h.kind_id\n"
 "      FROM jobq.history h) u\n"
@@ -4224,9 +4495,12 @@ static const char *const jobq_pg__sql_004[] = {
 "CREATE VIEW jobq.failures AS\n"
 "SELECT f.id, q.name AS queue, k.name AS kind, f.finished_at AS failed_at, f.attempt, f.crash,\n"
 "       f.stage, f.errors -> -1 ->> 'error' AS error,\n"
-"       (SELECT string_agg(format('%s  stage %s, attempt %s: %s', e ->> 'at', e ->> 'stage',\n"
-"                                 e ->> 'attempt', e ->> 'error'), E'\\n' ORDER BY n)\n"
-"        FROM jsonb_array_elements(f.errors) WITH ORDINALITY AS u (e, n)) AS errors,\n"
+"       (SELECT string_agg(\n"
+"            CASE WHEN e ? 'dropped' THEN format('... %s more', e ->> 'dropped')\n"
+"                 ELSE format('%s  stage %s, attempt %s: %s', e ->> 'at', e ->> 'stage',\n"
+"                             e ->> 'attempt', e ->> 'error') END, E'\\n' ORDER BY n)\n"
+"        FROM jsonb_array_elements(CASE jsonb_typeof(f.errors) WHEN 'array' THEN f.errors END)\n"
+"             WITH ORDINALITY AS u (e, n)) AS errors,\n"
 "       to_hex(f.worker) AS worker, f.enqueued_at, f.key, f.payload, f.bytes, f.headers\n"
 "FROM jobq.failed f JOIN jobq.queue q ON q.id = f.queue_id JOIN jobq.kind k ON k.id = f.kind_id;\n"
 "CREATE FUNCTION jobq.running()\n"
@@ -4243,16 +4517,17 @@ static const char *const jobq_pg__sql_004[] = {
 "END $$;\n"
 "CREATE VIEW jobq.workers AS\n"
 "WITH running AS MATERIALIZED (\n"
-"    SELECT r.worker, count(*) AS jobs, min(r.claimed_at) AS oldest_at,\n"
+"    SELECT r.worker, count(*) AS jobs, min(r.claimed_at) AS oldest_at,\n",
 "           (array_agg(r.id ORDER BY r.claimed_at, r.id))[1:20] AS ids\n"
 "    FROM jobq.running() r GROUP BY r.worker\n"
 ")\n"
 "SELECT to_hex(w.id) AS worker, w.name, w.dead_at IS NULL AND w.expires_at > now() AS alive,\n"
-"       coalesce(r.jobs, 0) AS running, now() - r.oldest_at AS longest, r.ids AS jobs,\n"
+"       coalesce(r.jobs, 0) AS running,\n"
+"       CASE WHEN isfinite(r.oldest_at) THEN now() - r.oldest_at END AS longest, r.ids AS jobs,\n"
 "       EXISTS (SELECT FROM jobq.sleeper s WHERE s.worker = w.id) AS asleep, w.beat, w.beat_at,\n"
 "       w.expires_at, w.registered_at, w.dead_at,\n"
 "       (SELECT array_agg(q.name ORDER BY q.name) FROM jobq.queue q\n"
-"        WHERE q.id = ANY (w.queues)) AS queues,\n",
+"        WHERE q.id = ANY (w.queues)) AS queues,\n"
 "       (SELECT array_agg(k.name ORDER BY k.name) FROM jobq.kind k\n"
 "        WHERE k.id = ANY (w.kinds)) AS kinds,\n"
 "       w.id\n"
@@ -4311,10 +4586,11 @@ static const char *const jobq_pg__sql_004[] = {
 "        CROSS JOIN LATERAL (\n"
 "            SELECT j.run_at FROM jobq.job j\n"
 "            WHERE j.queue_id = p_queue AND j.priority = p.priority AND j.stage = s.stage\n"
-"              AND NOT j.suspect AND j.run_at <= v_now AND j.state = 'r'\n"
+"              AND NOT j.suspect AND j.run_at > '-infinity' AND j.run_at <= v_now\n"
+"              AND j.state = 'r'\n"
 "            ORDER BY j.run_at, j.id LIMIT 1) AS first);\n"
 "END $$;\n"
-"CREATE FUNCTION jobq.queue_rates() RETURNS TABLE (queue_id integer, done_per_s numeric)\n"
+"CREATE FUNCTION jobq.queue_rates() RETURNS TABLE (queue_id integer, done_per_s numeric)\n",
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off\n"
 "SET jit = off AS $$\n"
 "DECLARE\n"
@@ -4328,7 +4604,7 @@ static const char *const jobq_pg__sql_004[] = {
 "    v_page := greatest(0, pg_relation_size(format('jobq.history_%s', v_slot)::regclass)\n"
 "                          / current_setting('block_size')::bigint - 256);\n"
 "    IF v_page > 0 THEN\n"
-"        EXECUTE format('SELECT min(h.finished_at) FROM jobq.history_%s h WHERE h.ctid >= %L',\n",
+"        EXECUTE format('SELECT min(h.finished_at) FROM jobq.history_%s h WHERE h.ctid >= %L',\n"
 "                       v_slot, format('(%s,0)', v_page)) INTO v_since;\n"
 "    END IF;\n"
 "    v_from := greatest(v_from, least(v_since, v_now - interval '1 second'));\n"
@@ -4356,8 +4632,8 @@ static const char *const jobq_pg__sql_004[] = {
 "RETURNS TABLE (id bigint, queue text, kind text, priority smallint, stage smallint,\n"
 "               stages smallint, run_at timestamptz, enqueued_at timestamptz,\n"
 "               timeout_us bigint, attempt integer, crash integer, max_attempts integer,\n"
-"               suspect boolean, payload jsonb, bytes bytea, headers jsonb, queue_id integer,\n"
-"               kind_id integer)\n"
+"               suspect boolean, alone boolean, payload jsonb, bytes bytea, headers jsonb,\n"
+"               queue_id integer, kind_id integer)\n"
 "LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off\n"
 "SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off\n"
 "SET jit = off AS $$\n"
@@ -4365,8 +4641,8 @@ static const char *const jobq_pg__sql_004[] = {
 "BEGIN\n"
 "    RETURN QUERY\n"
 "    SELECT j.id, q.name, k.name, j.priority, j.stage, j.stages, j.run_at, j.enqueued_at,\n"
-"           j.timeout_us, j.attempt, j.crash, j.max_attempts, j.suspect, j.payload, j.bytes,\n"
-"           j.headers, j.queue_id, j.kind_id\n"
+"           j.timeout_us, j.attempt, j.crash, j.max_attempts, j.suspect, j.alone, j.payload,\n"
+"           j.bytes, j.headers, j.queue_id, j.kind_id\n"
 "    FROM jobq.queue q CROSS JOIN LATERAL (\n"
 "        SELECT next.* FROM generate_series(0, 9) AS p (priority)\n"
 "        CROSS JOIN generate_series(q.stages_max - 1, 0, -1) AS s (stage)\n"
@@ -4383,7 +4659,7 @@ static const char *const jobq_pg__sql_004[] = {
 "         WHERE n.queue_id = q.id AND n.suspect AND n.state = 'r'\n"
 "           AND n.run_at <= statement_timestamp() AND n.id <> ALL (peek.exclude)\n"
 "           AND n.kind_id NOT IN (SELECT h.id FROM jobq.kind h\n"
-"                                 WHERE h.queue_id = q.id AND h.paused_at IS NOT NULL)\n"
+"                                 WHERE h.queue_id = q.id AND h.paused_at IS NOT NULL)\n",
 "         ORDER BY n.priority, n.stage DESC, n.run_at, n.id LIMIT peek.at_most)) AS j\n"
 "    JOIN jobq.kind k ON k.id = j.kind_id\n"
 "    WHERE q.paused_at IS NULL AND (peek.queues IS NULL OR q.name = ANY (peek.queues))\n"
@@ -4397,7 +4673,7 @@ static const char *const jobq_pg__sql_004[] = {
 "    IF v_id IS NULL THEN\n"
 "        RAISE EXCEPTION 'no queue is called %', quote_nullable(p_name)\n"
 "            USING ERRCODE = '22023',\n"
-"                HINT = 'select name from jobq.queue; queue_set makes one.';\n",
+"                HINT = 'select name from jobq.queue; queue_set makes one.';\n"
 "    END IF;\n"
 "    RETURN v_id;\n"
 "END $$;\n"
@@ -4418,9 +4694,28 @@ static const char *const jobq_pg__sql_004[] = {
 "BEGIN\n"
 "    RETURN coalesce((SELECT j.state FROM jobq.jobs j WHERE j.id = p_id), 'none');\n"
 "END $$;\n"
+"CREATE FUNCTION jobq.key_taken(p_queue integer, p_key text, p_id bigint) RETURNS boolean\n"
+"LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$\n"
+"BEGIN\n"
+"    RETURN EXISTS (\n"
+"        SELECT FROM jobq.idempotency k JOIN jobq.queue q ON q.id = k.queue_id\n"
+"        WHERE k.queue_id = p_queue AND k.key = p_key AND k.job_id <> p_id\n"
+"          AND (k.ended_at >= statement_timestamp() - q.key_keep) IS NOT FALSE);\n"
+"END $$;\n"
+"CREATE FUNCTION jobq.take_key(p_queue integer, p_key text, p_id bigint) RETURNS boolean\n"
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
+"DECLARE v_keep interval := (SELECT q.key_keep FROM jobq.queue q WHERE q.id = p_queue);\n"
+"BEGIN\n"
+"    IF jobq.key_taken(p_queue, p_key, p_id) THEN RETURN false; END IF;\n"
+"    INSERT INTO jobq.idempotency AS k (queue_id, key, job_id) VALUES (p_queue, p_key, p_id)\n"
+"    ON CONFLICT (queue_id, key) DO UPDATE SET job_id = excluded.job_id, ended_at = NULL\n"
+"    WHERE k.job_id = excluded.job_id OR k.ended_at < statement_timestamp() - v_keep;\n"
+"    RETURN FOUND;\n"
+"END $$;\n"
 "CREATE FUNCTION jobq.pick(\n"
 "    p_queue integer, p_kind text, p_older interval, p_tags jsonb, p_at_most integer,\n"
-"    p_priority integer DEFAULT NULL, p_run_at timestamptz DEFAULT NULL) RETURNS bigint[]\n"
+"    p_priority integer DEFAULT NULL, p_run_at timestamptz DEFAULT NULL,\n"
+"    p_target integer DEFAULT NULL) RETURNS bigint[]\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off\n"
 "SET enable_bitmapscan = off SET enable_sort = off SET jit = off AS $$\n"
 "DECLARE\n"
@@ -4440,7 +4735,9 @@ static const char *const jobq_pg__sql_004[] = {
 "              AND (p_tags IS NULL OR j.headers @> p_tags)\n"
 "              AND (p_run_at IS NULL OR CASE WHEN p_run_at <= v_now THEN j.run_at > v_now\n"
 "                                            ELSE j.run_at <> p_run_at END)\n"
-"            ORDER BY j.run_at, j.id LIMIT p_at_most FOR UPDATE SKIP LOCKED) AS picked\n"
+"              AND (p_target IS NULL OR j.key IS NULL\n"
+"                   OR NOT jobq.key_taken(p_target, j.key, j.id))\n"
+"            ORDER BY j.run_at, j.id LIMIT p_at_most FOR UPDATE SKIP LOCKED) AS picked\n",
 "        WHERE p_priority IS NULL OR p.priority <> p_priority\n"
 "        LIMIT p_at_most);\n"
 "    IF cardinality(v_ids) >= p_at_most THEN RETURN v_ids; END IF;\n"
@@ -4453,10 +4750,12 @@ static const char *const jobq_pg__sql_004[] = {
 "          AND (p_priority IS NULL OR j.priority <> p_priority)\n"
 "          AND (p_run_at IS NULL OR CASE WHEN p_run_at <= v_now THEN j.run_at > v_now\n"
 "                                        ELSE j.run_at <> p_run_at END)\n"
+"          AND (p_target IS NULL OR j.key IS NULL\n"
+"               OR NOT jobq.key_taken(p_target, j.key, j.id))\n"
 "        LIMIT p_at_most - cardinality(v_ids) FOR UPDATE SKIP LOCKED);\n"
 "END $$;\n"
 "CREATE FUNCTION jobq.pick_failed(p_queue integer, p_kind text, p_older interval, p_tags jsonb,\n"
-"                                 p_at_most integer) RETURNS bigint[]\n"
+"                                 p_at_most integer, p_free boolean) RETURNS bigint[]\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off\n"
 "SET enable_bitmapscan = off SET enable_sort = off SET jit = off AS $$\n"
 "DECLARE v_kind integer := jobq.known_kind(p_queue, p_kind);\n"
@@ -4466,6 +4765,7 @@ static const char *const jobq_pg__sql_004[] = {
 "        WHERE f.queue_id = p_queue AND (v_kind IS NULL OR f.kind_id = v_kind)\n"
 "          AND (p_older IS NULL OR f.finished_at < statement_timestamp() - p_older)\n"
 "          AND (p_tags IS NULL OR f.headers @> p_tags)\n"
+"          AND NOT (p_free AND f.key IS NOT NULL AND jobq.key_taken(p_queue, f.key, f.id))\n"
 "        ORDER BY f.queue_id, f.finished_at LIMIT p_at_most FOR UPDATE SKIP LOCKED);\n"
 "END $$;\n"
 "CREATE FUNCTION jobq.tell(p_queue integer) RETURNS void\n"
@@ -4478,7 +4778,7 @@ static const char *const jobq_pg__sql_004[] = {
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$\n"
 "DECLARE\n"
 "    v_id bigint := id;\n"
-"    v_job jobq.job;\n",
+"    v_job jobq.job;\n"
 "BEGIN\n"
 "    SELECT * INTO v_job FROM jobq.job j WHERE j.id = v_id FOR UPDATE;\n"
 "    IF NOT FOUND THEN\n"
@@ -4521,7 +4821,7 @@ static const char *const jobq_pg__sql_004[] = {
 "    END IF;\n"
 "    cancelled := cardinality(v_ids);\n"
 "    requested := 0;\n"
-"    IF state IS DISTINCT FROM 'ready' AND cancelled < at_most THEN\n"
+"    IF state IS DISTINCT FROM 'ready' AND cancelled < at_most THEN\n",
 "        requested := jobq.request_many(v_queue, kind, older, tags, at_most - cancelled);\n"
 "    END IF;\n"
 "END $$;\n"
@@ -4557,38 +4857,39 @@ static const char *const jobq_pg__sql_004[] = {
 "CREATE FUNCTION jobq.revive_all(p_ids bigint[]) RETURNS integer\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$\n"
 "DECLARE\n"
+"    v_ids bigint[] := p_ids;\n"
 "    v_job record;\n"
-"    v_count integer := 0;\n"
+"    v_count integer;\n"
 "    v_queue integer;\n"
 "BEGIN\n"
 "    FOR v_job IN\n"
-"        WITH back AS (\n"
-"            DELETE FROM jobq.failed f WHERE f.id = ANY (p_ids) RETURNING f.*\n"
-"        )\n"
+"        SELECT f.id, f.queue_id, f.key FROM jobq.failed f\n"
+"        WHERE f.id = ANY (p_ids) AND f.key IS NOT NULL ORDER BY f.key, f.id FOR UPDATE\n"
+"    LOOP\n"
+"        CONTINUE WHEN jobq.take_key(v_job.queue_id, v_job.key, v_job.id);\n"
+"        v_ids := array_remove(v_ids, v_job.id);\n"
+"    END LOOP;\n"
+"    WITH back AS (\n"
+"        DELETE FROM jobq.failed f WHERE f.id = ANY (v_ids) RETURNING f.*\n"
+"    ), live AS (\n"
 "        INSERT INTO jobq.job (id, run_at, enqueued_at, timeout_us, queue_id, kind_id,\n"
 "                              max_attempts, priority, stage, stages, key, payload, bytes,\n"
 "                              headers, errors)\n"
 "        SELECT b.id, statement_timestamp(), b.enqueued_at, b.timeout_us, b.queue_id, b.kind_id,\n"
-"               b.max_attempts, b.priority, b.stage, b.stages, b.key, b.payload, b.bytes,\n",
+"               b.max_attempts, b.priority, b.stage, b.stages, b.key, b.payload, b.bytes,\n"
 "               b.headers, b.errors\n"
 "        FROM back b ORDER BY b.id\n"
-"        RETURNING id, queue_id, key\n"
-"    LOOP\n"
-"        v_count := v_count + 1;\n"
-"        v_queue := v_job.queue_id;\n"
-"        CONTINUE WHEN v_job.key IS NULL;\n"
-"        INSERT INTO jobq.idempotency (queue_id, key, job_id)\n"
-"        VALUES (v_job.queue_id, v_job.key, v_job.id) ON CONFLICT (queue_id, key) DO NOTHING;\n"
-"        UPDATE jobq.idempotency k SET ended_at = NULL\n"
-"        WHERE k.queue_id = v_job.queue_id AND k.key = v_job.key AND k.job_id = v_job.id;\n"
-"    END LOOP;\n"
+"        RETURNING queue_id\n"
+"    )\n"
+"    SELECT count(*), min(l.queue_id) INTO v_count, v_queue FROM live l;\n"
 "    IF v_count > 0 THEN PERFORM jobq.wake(v_queue, v_count); END IF;\n"
 "    RETURN v_count;\n"
 "END $$;\n"
 "CREATE FUNCTION jobq.revive(id bigint) RETURNS text\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "BEGIN\n"
-"    RETURN CASE WHEN jobq.revive_all(ARRAY[id]) = 1 THEN 'revived' ELSE jobq.standing(id) END;\n"
+"    IF jobq.revive_all(ARRAY[id]) = 1 THEN RETURN 'revived'; END IF;\n"
+"    RETURN regexp_replace(jobq.standing(id), '^failed$', 'exists');\n"
 "END $$;\n"
 "CREATE FUNCTION jobq.revive(queue text, kind text DEFAULT NULL, older interval DEFAULT NULL,\n"
 "                            tags jsonb DEFAULT NULL, at_most integer DEFAULT 1000)\n"
@@ -4596,7 +4897,7 @@ static const char *const jobq_pg__sql_004[] = {
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "BEGIN\n"
 "    RETURN jobq.revive_all(\n"
-"        jobq.pick_failed(jobq.known_queue(queue), kind, older, tags, at_most));\n"
+"        jobq.pick_failed(jobq.known_queue(queue), kind, older, tags, at_most, true));\n"
 "END $$;\n"
 "CREATE FUNCTION jobq.delete_all(p_ids bigint[], p_state text) RETURNS integer\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off\n"
@@ -4614,7 +4915,7 @@ static const char *const jobq_pg__sql_004[] = {
 "            DELETE FROM jobq.failed f WHERE p_state = 'failed' AND f.id = ANY (p_ids)\n"
 "            RETURNING f.id, f.queue_id, f.key\n"
 "        ), history AS (\n"
-"            DELETE FROM jobq.history h\n"
+"            DELETE FROM jobq.history h\n",
 "            WHERE p_state IN ('succeeded', 'cancelled') AND h.id = ANY (p_ids)\n"
 "            RETURNING h.id, h.queue_id, h.key\n"
 "        )\n"
@@ -4652,7 +4953,7 @@ static const char *const jobq_pg__sql_004[] = {
 "    END IF;\n"
 "    RETURN jobq.delete_all(CASE state\n"
 "        WHEN 'ready' THEN jobq.pick(v_queue, kind, older, tags, at_most)\n"
-"        WHEN 'failed' THEN jobq.pick_failed(v_queue, kind, older, tags, at_most)\n"
+"        WHEN 'failed' THEN jobq.pick_failed(v_queue, kind, older, tags, at_most, false)\n"
 "        ELSE ARRAY(\n"
 "            SELECT h.id FROM jobq.history h\n"
 "            WHERE h.queue_id = v_queue AND (v_kind IS NULL OR h.kind_id = v_kind)\n"
@@ -4660,34 +4961,50 @@ static const char *const jobq_pg__sql_004[] = {
 "              AND (older IS NULL OR h.finished_at < statement_timestamp() - older)\n"
 "              AND (tags IS NULL OR h.headers @> tags)\n"
 "            LIMIT at_most FOR UPDATE SKIP LOCKED) END, state);\n"
-"END $$;\n",
+"END $$;\n"
+"CREATE FUNCTION jobq.move_keys(p_ids bigint[], p_target integer) RETURNS bigint[]\n"
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$\n"
+"DECLARE\n"
+"    v_ids bigint[] := p_ids;\n"
+"    v_job record;\n"
+"BEGIN\n"
+"    FOR v_job IN\n"
+"        SELECT j.id, j.queue_id, j.key FROM jobq.job j\n"
+"        WHERE j.id = ANY (p_ids) AND j.queue_id <> p_target AND j.key IS NOT NULL\n"
+"        ORDER BY j.key, j.id\n"
+"    LOOP\n"
+"        IF jobq.take_key(p_target, v_job.key, v_job.id) THEN\n"
+"            DELETE FROM jobq.idempotency k\n"
+"            WHERE k.queue_id = v_job.queue_id AND k.key = v_job.key AND k.job_id = v_job.id;\n"
+"        ELSE\n"
+"            v_ids := array_remove(v_ids, v_job.id);\n"
+"        END IF;\n"
+"    END LOOP;\n"
+"    RETURN v_ids;\n"
+"END $$;\n"
 "CREATE FUNCTION jobq.change(p_ids bigint[], p_run_at timestamptz, p_priority integer,\n"
 "                            p_target integer) RETURNS integer\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off\n"
 "SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$\n"
 "DECLARE\n"
 "    v_now timestamptz := statement_timestamp();\n"
+"    v_ids bigint[] := p_ids;\n"
 "    v_count integer;\n"
 "    v_queue integer;\n"
 "    v_stages smallint;\n"
 "BEGIN\n"
-"    IF p_priority NOT BETWEEN 0 AND 9 OR NOT isfinite(p_run_at) THEN\n"
-"        RAISE EXCEPTION 'priority is 0 to 9, run_at a finite instant' USING ERRCODE = '22023';\n"
-"    END IF;\n"
+"    IF p_priority NOT BETWEEN 0 AND 9 THEN PERFORM jobq.refuse('priority', '0 to 9'); END IF;\n"
+"    IF NOT isfinite(p_run_at) THEN PERFORM jobq.refuse('run_at', 'a finite instant'); END IF;\n"
+"    IF p_target IS NOT NULL THEN v_ids := jobq.move_keys(p_ids, p_target); END IF;\n"
 "    SELECT max(j.queue_id), max(j.stages) INTO v_queue, v_stages\n"
-"    FROM jobq.job j WHERE j.id = ANY (p_ids);\n"
+"    FROM jobq.job j WHERE j.id = ANY (v_ids);\n"
 "    v_queue := coalesce(p_target, v_queue);\n"
 "    IF p_target IS NOT NULL THEN\n"
 "        PERFORM jobq.kind_id(p_target, k.name) FROM (\n"
-"            SELECT DISTINCT j.kind_id FROM jobq.job j WHERE j.id = ANY (p_ids)) j\n"
-"        JOIN jobq.kind k ON k.id = j.kind_id;\n"
+"            SELECT DISTINCT j.kind_id FROM jobq.job j WHERE j.id = ANY (v_ids)) j\n"
+"        JOIN jobq.kind k ON k.id = j.kind_id;\n",
 "        UPDATE jobq.queue q SET stages_max = v_stages\n"
 "        WHERE q.id = p_target AND q.stages_max < v_stages;\n"
-"        UPDATE jobq.idempotency k SET queue_id = p_target\n"
-"        FROM jobq.job j\n"
-"        WHERE j.id = ANY (p_ids) AND k.queue_id = j.queue_id AND k.key = j.key\n"
-"          AND k.job_id = j.id AND NOT EXISTS (\n"
-"              SELECT FROM jobq.idempotency o WHERE o.queue_id = p_target AND o.key = j.key);\n"
 "    END IF;\n"
 "    UPDATE jobq.job j\n"
 "    SET priority = coalesce(p_priority, j.priority),\n"
@@ -4698,9 +5015,7 @@ static const char *const jobq_pg__sql_004[] = {
 "        kind_id = CASE WHEN p_target IS NULL THEN j.kind_id ELSE (\n"
 "            SELECT t.id FROM jobq.kind k JOIN jobq.kind t\n"
 "                ON t.queue_id = p_target AND t.name = k.name WHERE k.id = j.kind_id) END\n"
-"    WHERE j.id = ANY (p_ids) AND j.state = 'r' AND (p_target IS NULL OR NOT EXISTS (\n"
-"        SELECT FROM jobq.idempotency o\n"
-"        WHERE o.queue_id = p_target AND o.key = j.key AND o.job_id <> j.id));\n"
+"    WHERE j.id = ANY (v_ids) AND j.state = 'r';\n"
 "    GET DIAGNOSTICS v_count = ROW_COUNT;\n"
 "    IF v_count > 0 THEN PERFORM jobq.wake(v_queue, v_count); END IF;\n"
 "    RETURN v_count;\n"
@@ -4714,18 +5029,17 @@ static const char *const jobq_pg__sql_004[] = {
 "    IF jobq.change(ARRAY[p_id], p_run_at, p_priority, p_target) = 1 THEN RETURN p_done; END IF;\n"
 "    RETURN 'exists';\n"
 "END $$;\n"
-"CREATE FUNCTION jobq.reschedule(id bigint, run_at timestamptz DEFAULT '-infinity')\n"
+"CREATE FUNCTION jobq.reschedule(id bigint, run_at timestamptz DEFAULT NULL)\n"
 "RETURNS text LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "BEGIN\n"
-"    RETURN jobq.change_one(id, coalesce(nullif(run_at, '-infinity'), statement_timestamp()),\n"
-"                           NULL, NULL, 'rescheduled');\n"
+"    RETURN jobq.change_one(id, coalesce(run_at, statement_timestamp()), NULL, NULL,\n"
+"                           'rescheduled');\n"
 "END $$;\n"
-"CREATE FUNCTION jobq.reschedule(queue text, run_at timestamptz DEFAULT '-infinity',\n"
+"CREATE FUNCTION jobq.reschedule(queue text, run_at timestamptz DEFAULT NULL,\n"
 "                                kind text DEFAULT NULL, older interval DEFAULT NULL,\n"
 "                                tags jsonb DEFAULT NULL, at_most integer DEFAULT 1000)\n"
 "RETURNS integer LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
-"DECLARE\n"
-"    v_run_at timestamptz := coalesce(nullif(run_at, '-infinity'), statement_timestamp());\n"
+"DECLARE v_run_at timestamptz := coalesce(run_at, statement_timestamp());\n"
 "BEGIN\n"
 "    RETURN jobq.change(jobq.pick(jobq.known_queue(queue), kind, older, tags, at_most, NULL,\n"
 "                                 v_run_at), v_run_at, NULL, NULL);\n"
@@ -4735,7 +5049,7 @@ static const char *const jobq_pg__sql_004[] = {
 "BEGIN\n"
 "    RETURN jobq.change_one(id, NULL, priority, NULL, 'prioritized');\n"
 "END $$;\n"
-"CREATE FUNCTION jobq.prioritize(queue text, priority integer, kind text DEFAULT NULL,\n",
+"CREATE FUNCTION jobq.prioritize(queue text, priority integer, kind text DEFAULT NULL,\n"
 "                                older interval DEFAULT NULL, tags jsonb DEFAULT NULL,\n"
 "                                at_most integer DEFAULT 1000)\n"
 "RETURNS integer LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
@@ -4756,7 +5070,8 @@ static const char *const jobq_pg__sql_004[] = {
 "    IF queue = target THEN\n"
 "        RAISE EXCEPTION 'move needs two queues' USING ERRCODE = '22023';\n"
 "    END IF;\n"
-"    RETURN jobq.change(jobq.pick(jobq.known_queue(queue), kind, older, tags, at_most),\n"
+"    RETURN jobq.change(jobq.pick(jobq.known_queue(queue), kind, older, tags, at_most,\n"
+"                                 p_target => jobq.known_queue(target)),\n"
 "                       NULL, NULL, jobq.known_queue(target));\n"
 "END $$;\n"
 "CREATE FUNCTION jobq.pause(queue text, kind text DEFAULT NULL) RETURNS void\n"
@@ -4764,7 +5079,7 @@ static const char *const jobq_pg__sql_004[] = {
 "BEGIN\n"
 "    PERFORM jobq.set_paused(queue, kind, statement_timestamp());\n"
 "END $$;\n"
-"CREATE FUNCTION jobq.resume(queue text, kind text DEFAULT NULL) RETURNS void\n"
+"CREATE FUNCTION jobq.resume(queue text, kind text DEFAULT NULL) RETURNS void\n",
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "BEGIN\n"
 "    PERFORM jobq.set_paused(queue, kind, NULL);\n"
@@ -4792,11 +5107,20 @@ static const char *const jobq_pg__sql_004[] = {
 "    backoff_jitter numeric DEFAULT NULL, timeout interval DEFAULT NULL,\n"
 "    attempts_span_stages boolean DEFAULT NULL, history boolean DEFAULT NULL,\n"
 "    failed_keep interval DEFAULT NULL, key_keep interval DEFAULT NULL,\n"
-"    message_max integer DEFAULT NULL, kinds text[] DEFAULT NULL)\n"
+"    message_max integer DEFAULT NULL, kinds text[] DEFAULT NULL,\n"
+"    payload_max integer DEFAULT NULL)\n"
 "RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "#variable_conflict use_variable\n"
-"DECLARE v_queue integer := jobq.queue_id(queue);\n"
+"DECLARE\n"
+"    v_queue integer := jobq.queue_id(queue);\n"
+"    v_infinite text;\n"
 "BEGIN\n"
+"    SELECT u.field INTO v_infinite FROM (VALUES\n"
+"        ('backoff_base', backoff_base), ('backoff_cap', backoff_cap),\n"
+"        ('backoff_floor', backoff_floor), ('timeout', timeout), ('failed_keep', failed_keep),\n"
+"        ('key_keep', key_keep)) AS u (field, given)\n"
+"    WHERE NOT isfinite(u.given);\n"
+"    IF FOUND THEN PERFORM jobq.refuse(v_infinite, 'a finite interval'); END IF;\n"
 "    UPDATE jobq.queue q\n"
 "    SET max_attempts = coalesce(max_attempts, q.max_attempts),\n"
 "        max_crashes = coalesce(max_crashes, q.max_crashes),\n"
@@ -4812,8 +5136,9 @@ static const char *const jobq_pg__sql_004[] = {
 "        history = coalesce(history, q.history),\n"
 "        failed_keep = least(coalesce(failed_keep, q.failed_keep), interval '1000 years'),\n"
 "        key_keep = least(coalesce(key_keep, q.key_keep), interval '1000 years'),\n"
-"        message_max = coalesce(message_max, q.message_max)\n"
-"    WHERE q.id = v_queue;\n",
+"        message_max = coalesce(message_max, q.message_max),\n"
+"        payload_max = coalesce(payload_max, q.payload_max)\n"
+"    WHERE q.id = v_queue;\n"
 "    PERFORM jobq.kind_id(v_queue, u.name) FROM unnest(kinds) AS u (name);\n"
 "    PERFORM jobq.tell(v_queue);\n"
 "END $$;\n"
@@ -4827,8 +5152,9 @@ static const char *const jobq_pg__sql_004[] = {
 "DECLARE v_function record;\n"
 "BEGIN\n"
 "    FOR v_function IN\n"
-"        SELECT p.oid::regprocedure AS name, p.proname NOT IN ('direct', 'secure')\n"
-"               AND p.proname NOT LIKE 'grant%' AND p.proname <> 'revoke' AS door\n"
+"        SELECT p.oid::regprocedure AS name,\n"
+"               p.proname NOT IN ('outbox_direct', 'secure', 'revoke')\n"
+"               AND p.proname NOT LIKE 'grant%' AS door\n"
 "        FROM pg_proc p WHERE p.pronamespace = 'jobq'::regnamespace AND p.prokind = 'f'\n"
 "    LOOP\n"
 "        EXECUTE format('REVOKE ALL ON FUNCTION %s FROM PUBLIC', v_function.name);\n"
@@ -4836,10 +5162,14 @@ static const char *const jobq_pg__sql_004[] = {
 "            EXECUTE format('ALTER FUNCTION %s SECURITY DEFINER', v_function.name);\n"
 "        END IF;\n"
 "    END LOOP;\n"
-"END $$;\n"
-"CREATE FUNCTION jobq.grant_functions(p_role regrole, p_pattern text) RETURNS void\n"
+"END $$;\n",
+"CREATE FUNCTION jobq.grant_functions(p_role regrole, p_pattern text,\n"
+"                                     p_grant boolean DEFAULT true) RETURNS void\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
-"DECLARE v_function regprocedure;\n"
+"DECLARE\n"
+"    v_function regprocedure;\n"
+"    v_format text := CASE WHEN p_grant THEN 'GRANT EXECUTE ON FUNCTION %s TO %s'\n"
+"                     ELSE 'REVOKE EXECUTE ON FUNCTION %s FROM %s' END;\n"
 "BEGIN\n"
 "    EXECUTE format('GRANT USAGE ON SCHEMA jobq TO %s', p_role);\n"
 "    EXECUTE format('GRANT SELECT ON jobq.meta TO %s', p_role);\n"
@@ -4847,29 +5177,48 @@ static const char *const jobq_pg__sql_004[] = {
 "        SELECT p.oid FROM pg_proc p\n"
 "        WHERE p.pronamespace = 'jobq'::regnamespace AND p.proname ~ ('^(' || p_pattern || ')$')\n"
 "    LOOP\n"
-"        EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO %s', v_function, p_role);\n"
+"        EXECUTE format(v_format, v_function, p_role);\n"
 "    END LOOP;\n"
+"END $$;\n"
+"CREATE FUNCTION jobq.grant_less(p_role regrole, p_pattern text) RETURNS void\n"
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
+"DECLARE\n"
+"    v_works boolean := EXISTS (\n"
+"        SELECT FROM pg_proc p CROSS JOIN aclexplode(p.proacl) a\n"
+"        WHERE p.pronamespace = 'jobq'::regnamespace AND p.proname = 'claim'\n"
+"          AND a.grantee = p_role);\n"
+"BEGIN\n"
+"    PERFORM jobq.grant_functions(p_role, p_pattern, false);\n"
+"    IF v_works THEN PERFORM jobq.grant_work(p_role); END IF;\n"
 "END $$;\n"
 "CREATE FUNCTION jobq.grant_enqueue(role regrole, fast boolean DEFAULT false) RETURNS void\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "BEGIN\n"
-"    PERFORM jobq.grant_functions(role, 'enqueue|enqueue_one|enqueue_many|direct|'\n"
-"        'outbox_enqueue|outbox_enqueue_one|outbox_enqueue_many|outbox_hash');\n"
-"    IF NOT fast THEN RETURN; END IF;\n"
+"    PERFORM jobq.grant_functions(role, 'enqueue|enqueue_one|enqueue_many|'\n"
+"        'outbox_enqueue|outbox_enqueue_one|outbox_enqueue_many|outbox_hash|outbox_direct');\n"
+"    IF NOT fast THEN\n"
+"        PERFORM jobq.grant_less(role, 'bulk|wake|outbox_queue');\n"
+"        EXECUTE format('REVOKE INSERT, SELECT (id, queue_id) ON jobq.job FROM %s', role);\n"
+"        EXECUTE format('REVOKE INSERT, SELECT (id) ON jobq.message FROM %s', role);\n"
+"        EXECUTE format('REVOKE SELECT ON jobq.queue, jobq.kind, jobq.sleeper FROM %s', role);\n"
+"        EXECUTE format('REVOKE USAGE ON SEQUENCE jobq.job_id, jobq.message_id FROM %s', role);\n"
+"        RETURN;\n"
+"    END IF;\n"
 "    PERFORM jobq.grant_functions(role, 'bulk|wake|outbox_queue');\n"
-"    EXECUTE format('GRANT INSERT, SELECT (id) ON jobq.job TO %s', role);\n"
-"    EXECUTE format('GRANT INSERT, SELECT (id) ON jobq.incoming TO %s', role);\n"
+"    EXECUTE format('GRANT INSERT, SELECT (id, queue_id) ON jobq.job TO %s', role);\n"
+"    EXECUTE format('GRANT INSERT, SELECT (id) ON jobq.message TO %s', role);\n"
 "    EXECUTE format('GRANT SELECT ON jobq.queue, jobq.kind, jobq.sleeper TO %s', role);\n"
-"    EXECUTE format('GRANT USAGE ON SEQUENCE jobq.job_id, jobq.incoming_id TO %s', role);\n"
+"    EXECUTE format('GRANT USAGE ON SEQUENCE jobq.job_id, jobq.message_id TO %s', role);\n"
 "END $$;\n"
 "CREATE FUNCTION jobq.grant_work(role regrole) RETURNS void\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "BEGIN\n"
 "    PERFORM jobq.grant_functions(role, 'register|policies|heartbeat|claim|recover|complete|'\n"
-"        'settle|settle_here|rescue|sleep|wake|unpark|prune|turn|deregister|remains|outbox_.*|'\n"
+"        'set_aside|settle|settle_here|rescue|sleep|wake|unpark|prune|turn|deregister|remains|'\n"
+"        'outbox_(register|grow|partitions|hash|queue|direct|enqueue.*|look|read|ack|renew)|'\n"
 "        'dead_letter_(replay|resolve|reject|list|count)');\n"
 "    IF current_setting('server_version_num')::integer >= 170000 THEN\n"
-"        EXECUTE format('GRANT MAINTAIN ON jobq.job TO %s', role);\n"
+"        EXECUTE format('GRANT MAINTAIN ON jobq.job, jobq.message, jobq.partition TO %s', role);\n"
 "    END IF;\n"
 "END $$;\n"
 "CREATE FUNCTION jobq.grant_read(role regrole, payloads boolean DEFAULT true) RETURNS void\n"
@@ -4879,15 +5228,21 @@ static const char *const jobq_pg__sql_004[] = {
 "    PERFORM jobq.grant_functions(role, 'running|queue_counts|queue_rates|standing|audit');\n"
 "    IF payloads THEN\n"
 "        PERFORM jobq.grant_functions(role, 'peek|dead_letter_(list|count)');\n"
+"    ELSE\n"
+"        PERFORM jobq.grant_less(role, 'peek|dead_letter_(list|count)');\n"
 "    END IF;\n"
 "    FOR v_view IN\n"
-"        SELECT c.oid::regclass AS name,\n"
-"               string_agg(quote_ident(a.attname), ', ') FILTER (WHERE payloads OR\n"
-"                   a.attname NOT IN ('payload', 'bytes', 'headers')) AS columns\n"
+"        SELECT c.oid::regclass AS name, v.closed,\n"
+"               string_agg(quote_ident(a.attname), ', ') AS columns\n"
 "        FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0\n"
-"        WHERE c.relnamespace = 'jobq'::regnamespace AND c.relkind = 'v' GROUP BY c.oid\n"
-"    LOOP\n"
-"        EXECUTE format('GRANT SELECT (%s) ON %s TO %s', v_view.columns, v_view.name, role);\n"
+"        CROSS JOIN LATERAL (SELECT NOT payloads AND a.attname IN (\n"
+"            'payload', 'bytes', 'headers') AS closed) v\n"
+"        WHERE c.relnamespace = 'jobq'::regnamespace AND c.relkind = 'v'\n"
+"        GROUP BY c.oid, v.closed\n"
+"    LOOP\n",
+"        EXECUTE format(CASE WHEN v_view.closed THEN 'REVOKE SELECT (%s) ON %s FROM %s'\n"
+"                       ELSE 'GRANT SELECT (%s) ON %s TO %s' END,\n"
+"                       v_view.columns, v_view.name, role);\n"
 "    END LOOP;\n"
 "END $$;\n"
 "CREATE FUNCTION jobq.grant_operate(role regrole) RETURNS void\n"
@@ -4896,7 +5251,7 @@ static const char *const jobq_pg__sql_004[] = {
 "    PERFORM jobq.grant_read(role);\n"
 "    PERFORM jobq.grant_functions(role, 'cancel|revive|delete|reschedule|prioritize|move|pause|'\n"
 "        'resume|queue_set|outbox_grow|dead_letter_.*');\n"
-"END $$;\n",
+"END $$;\n"
 "CREATE FUNCTION jobq.revoke(role regrole) RETURNS void\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "BEGIN\n"
@@ -5200,8 +5555,8 @@ enum {
     JOBQ_PG__COL_ID, JOBQ_PG__COL_RUN_AT, JOBQ_PG__COL_ENQUEUED_AT, JOBQ_PG__COL_TIMEOUT,
     JOBQ_PG__COL_QUEUE, JOBQ_PG__COL_KIND, JOBQ_PG__COL_ATTEMPT, JOBQ_PG__COL_CRASH,
     JOBQ_PG__COL_MAX_ATTEMPTS, JOBQ_PG__COL_PRIORITY, JOBQ_PG__COL_STAGE, JOBQ_PG__COL_STAGES,
-    JOBQ_PG__COL_SUSPECT, JOBQ_PG__COL_PAYLOAD, JOBQ_PG__COL_BYTES, JOBQ_PG__COL_HEADERS,
-    JOBQ_PG__COL_DUE,
+    JOBQ_PG__COL_SUSPECT, JOBQ_PG__COL_ALONE, JOBQ_PG__COL_PAYLOAD, JOBQ_PG__COL_BYTES,
+    JOBQ_PG__COL_HEADERS, JOBQ_PG__COL_DUE,
     JOBQ_PG__COL_COUNT
 };
 
@@ -5224,7 +5579,11 @@ static bool jobq_pg__job(const PGresult *res, int row, int64_t worker, int64_t c
     job->stage = (int16_t)jobq_pg__int(res, row, JOBQ_PG__COL_STAGE);
     job->stages = (int16_t)jobq_pg__int(res, row, JOBQ_PG__COL_STAGES);
     job->suspect = jobq_pg__int(res, row, JOBQ_PG__COL_SUSPECT) != 0;
+    job->alone = jobq_pg__int(res, row, JOBQ_PG__COL_ALONE) != 0;
     job->state = worker == 0 ? JOBQ_STATE_READY : JOBQ_STATE_RUNNING;
+    job->bytes = (int64_t)PQgetlength(res, row, JOBQ_PG__COL_PAYLOAD) +
+                 PQgetlength(res, row, JOBQ_PG__COL_BYTES) +
+                 PQgetlength(res, row, JOBQ_PG__COL_HEADERS);
     return jobq_job_check(job) == JOBQ_OK;
 }
 
@@ -5474,8 +5833,15 @@ static jobq_error jobq_pg__usable(PGconn *conn, jobq_pg_error *error)
 {
     PGTransactionStatusType status = PQtransactionStatus(conn);
     const char *encoding = PQparameterStatus(conn, "client_encoding");
+    const char *server = PQparameterStatus(conn, "server_encoding");
 
     if (PQstatus(conn) != CONNECTION_OK) return jobq_pg__conn_error(error, conn);
+    if (server != NULL && strcmp(server, "UTF8") != 0 && strcmp(server, "SQL_ASCII") != 0) {
+        return jobq_pg__fail(error, JOBQ_ERROR_INVALID,
+                             "the database is encoded in %s, which cannot hold every text: CREATE "
+                             "DATABASE ... ENCODING 'UTF8' TEMPLATE template0, and use that one",
+                             server);
+    }
     if (status == PQTRANS_INERROR) {
         return jobq_pg__invalid(error, "conn", "its transaction is aborted: roll it back first");
     }
@@ -5834,9 +6200,9 @@ static bool jobq_pg__clean(jobq_pg *pg, PGconn *conn)
     return false;
 }
 
-/* Into the pool again, or closed: one to which a cancel was sent, which may arrive late, and would
- * hit whatever runs there then. */
-static void jobq_pg__give_back(jobq_pg *pg, PGconn *conn, bool cancelled)
+/* Into the pool again, or closed if spent: a cancel that was sent to it may arrive late, and would
+ * hit whatever runs there then; a VACUUM has changed its settings. */
+static void jobq_pg__give_back(jobq_pg *pg, PGconn *conn, bool spent)
 {
     bool keep;
 
@@ -5845,7 +6211,7 @@ static void jobq_pg__give_back(jobq_pg *pg, PGconn *conn, bool cancelled)
         jobq_pg__conn_leave(conn);
         return;
     }
-    keep = jobq_pg__clean(pg, conn) && !cancelled;
+    keep = jobq_pg__clean(pg, conn) && !spent;
     pthread_mutex_lock(&pg->lock);
     if (keep && pg->idle_count == pg->idle_room) {
         int room = pg->idle_room == 0 ? 8 : 2 * pg->idle_room;
@@ -5872,20 +6238,16 @@ JOBQ_API void jobq_pg_release(jobq_pg *pg, PGconn *conn)
 /* -- prepared statements: which ones a connection has is kept with the connection, by libpq's
  * events -- */
 
-/* A kind that this connection has enqueued before, by name; see ENQUEUE below. */
-typedef struct jobq_pg__known {
-    char *queue; /* with the kind's name behind it; NULL: a free place */
-    const char *kind;
-    int32_t queue_id, kind_id; /* 0: not asked yet; -1: not for this role */
-} jobq_pg__known;
-
-#define JOBQ_PG__KNOWN 16
+/* Whether this connection's role may write jobs by a plain INSERT; see ENQUEUE below. */
+typedef enum jobq_pg__right { JOBQ_PG__UNASKED, JOBQ_PG__GRANTED, JOBQ_PG__REFUSED } jobq_pg__right;
 
 typedef struct jobq_pg__prepared {
     struct jobq_pg__prepared *next; /* of another schema */
     unsigned hash;
     bool has[JOBQ_PG__STATEMENT_COUNT];
-    jobq_pg__known known[JOBQ_PG__KNOWN];
+    jobq_pg__right direct;
+    unsigned direct_role; /* whose right that is: a hash */
+    int messages;         /* the role may insert messages: 1 yes, -1 no, 0 not asked yet */
 } jobq_pg__prepared;
 
 static int jobq_pg__on_event(PGEventId event, void *info, void *pass);
@@ -5896,8 +6258,6 @@ static void jobq_pg__prepared_free(PGconn *conn)
 
     while (p != NULL) {
         jobq_pg__prepared *next = p->next;
-        int i;
-        for (i = 0; i < JOBQ_PG__KNOWN; i++) free(p->known[i].queue);
         free(p);
         p = next;
     }
@@ -8918,6 +9278,7 @@ static const jobq_pg_column jobq_pg__job_columns[] = {
     JOBQ_PG__OWN(facts.max_attempts, "max_attempts", INT32, 0),
     JOBQ_PG__OWN(facts.crash, "crash", INT32, 0),
     JOBQ_PG__OWN(facts.suspect, "suspect", BOOL, 0),
+    JOBQ_PG__OWN(facts.alone, "alone", BOOL, 0),
     JOBQ_PG__OWN(facts.enqueued_at_us, "enqueued_at", TIMESTAMPTZ, 0),
     JOBQ_PG__OWN(facts.run_at_us, "run_at", TIMESTAMPTZ, 0),
     JOBQ_PG__OWN(claimed_at_us, "claimed_at", TIMESTAMPTZ, JOBQ_PG_ZERO),
@@ -9053,8 +9414,7 @@ static const jobq_pg_column jobq_pg__partition_columns[] = {
     JOBQ_PG__OWN(stat.queue_id, "queue_id", INT32, 0),
     JOBQ_PG__OWN(stat.number, "partition", INT32, 0),
     JOBQ_PG__OWN(stat.lag, "lag", INT64, 0),
-    JOBQ_PG__OWN(stat.incoming, "incoming", INT64, 0),
-    JOBQ_PG__OWN(stat.numbered, "numbered", INT64, 0),
+    JOBQ_PG__OWN(stat.exact, "exact", BOOL, 0),
     JOBQ_PG__OWN(stat.acked, "acked", INT64, 0),
     JOBQ_PG__OWN(stat.age_us, "age", DURATION, JOBQ_PG_ZERO),
     JOBQ_PG__OWN(stat.attempts, "attempts", INT32, 0),
@@ -10162,19 +10522,23 @@ JOBQ__ONCE static jobq_error jobq_pg__name_invalid(const char *name, const char 
                             "1 to 1024 of [A-Za-z0-9._-], alphanumeric at both ends");
 }
 
+static jobq_error jobq_pg__too_large(const jobq_pg_job *job, size_t max, jobq_pg_error *error)
+{
+    char text[96];
+
+    if (job->payload.len <= max) return JOBQ_OK;
+    snprintf(text, sizeof text, "size %llu exceeds maximum %llu",
+             (unsigned long long)job->payload.len, (unsigned long long)max);
+    return jobq_pg__invalid(error, "payload", text);
+}
+
 /* Everything that can be seen to be wrong with a job, before anything is sent. */
 static jobq_error jobq_pg__job_invalid(const jobq_pg *pg, const jobq_pg_job *job,
                                        jobq_pg_error *error)
 {
-    char text[96];
-
     if (jobq_pg__name_invalid(job->queue, "queue", false, error) ||
         jobq_pg__name_invalid(job->kind, "kind", false, error)) return JOBQ_ERROR_INVALID;
-    if (job->payload.len > pg->payload_max) {
-        snprintf(text, sizeof text, "size %llu exceeds maximum %llu",
-                 (unsigned long long)job->payload.len, (unsigned long long)pg->payload_max);
-        return jobq_pg__invalid(error, "payload", text);
-    }
+    if (jobq_pg__too_large(job, pg->payload_max, error)) return JOBQ_ERROR_INVALID;
     if (jobq_pg__payload_invalid(error, job->payload, job->payload_bytes) ||
         jobq_pg__object_invalid(error, "headers", job->headers) ||
         jobq_pg__priority_invalid(job->priority, error)) return JOBQ_ERROR_INVALID;
@@ -10376,80 +10740,72 @@ static jobq_error jobq_pg__enqueue_one(jobq_pg *pg, PGconn *conn, const jobq_pg_
 /* -- the direct way --
  *
  * One job a transaction is the commonest enqueue, and half of its cost was the function around its
- * INSERT (78 us of the server's time, where the bare insert needs 40 and this one 50). So a
- * connection that enqueues a kind again asks once for the ids of queue and kind, and then sends the
- * INSERT itself. The statement looks whether the kind still is what it was: the ids may come from a
- * transaction that was rolled back. A role that may only call functions keeps calling them. */
+ * INSERT. So where the role may write the table, the library sends a plain statement, which looks
+ * up the names itself. It writes nothing where a name is new or the payload is too large: then the
+ * function makes the name, or says what is wrong. A role that may only call functions does so. */
 
-/* The place of a job's kind among a connection's known ones. NULL: new here, or no memory. */
-static jobq_pg__known *jobq_pg__known_of(jobq_pg__prepared *prepared, const jobq_pg_job *job)
+/* What the server reports about the role; a change between two others that are no superusers is not
+ * seen here. */
+static unsigned jobq_pg__role_hash(const PGconn *conn)
 {
-    size_t queue = strlen(job->queue) + 1, kind = strlen(job->kind) + 1, i;
+    static const char *const names[] = {"session_authorization", "is_superuser"};
     unsigned hash = 2166136261u;
-    jobq_pg__known *k;
+    size_t i;
 
-    for (i = 0; i < kind; i++) hash = (hash ^ (unsigned char)job->kind[i]) * 16777619u;
-    for (i = 0; i < queue; i++) hash = (hash ^ (unsigned char)job->queue[i]) * 16777619u;
-    k = &prepared->known[hash % JOBQ_PG__KNOWN];
-    if (k->queue != NULL && strcmp(k->queue, job->queue) == 0 && strcmp(k->kind, job->kind) == 0) {
-        return k;
+    for (i = 0; i < sizeof names / sizeof names[0]; i++) {
+        const char *c = PQparameterStatus(conn, names[i]);
+        for (; c != NULL && *c != '\0'; c++) hash = (hash ^ (unsigned char)*c) * 16777619u;
     }
-    free(k->queue);
-    memset(k, 0, sizeof *k);
-    k->queue = (char *)malloc(queue + kind);
-    if (k->queue == NULL) return NULL;
-    memcpy(k->queue, job->queue, queue);
-    memcpy(k->queue + queue, job->kind, kind);
-    k->kind = k->queue + queue;
-    return NULL;
+    return hash;
 }
 
-/* Asks for the ids, if that was not done yet. False: an error, which is filled. */
-static bool jobq_pg__known_ask(jobq_pg *pg, PGconn *conn, jobq_pg__known *k, jobq_pg_error *error)
+/* Asks once for each connection and role. False: an error, which is filled. */
+static bool jobq_pg__direct_ask(jobq_pg *pg, PGconn *conn, jobq_pg__prepared *prepared,
+                                jobq_pg_error *error)
 {
+    unsigned role = jobq_pg__role_hash(conn);
     jobq_pg__params p;
     PGresult *res;
 
-    if (k->kind_id != 0) return true;
+    if (prepared->direct != JOBQ_PG__UNASKED && prepared->direct_role == role) return true;
     memset(&p, 0, sizeof p);
-    jobq_pg__add_text(&p, jobq_str_from(k->queue));
-    jobq_pg__add_text(&p, jobq_str_from(k->kind));
-    res = jobq_pg__exec(pg, conn, JOBQ_PG__DIRECT, &p, error);
+    res = jobq_pg__exec(pg, conn, JOBQ_PG__MAY_ENQUEUE, &p, error);
     if (res == NULL) return false;
-    k->queue_id = jobq_pg__int32(res, 0, 0);
-    k->kind_id = PQgetisnull(res, 0, 1) ? -1 : jobq_pg__int32(res, 0, 1);
+    prepared->direct = jobq_pg__int(res, 0, 0) != 0 ? JOBQ_PG__GRANTED : JOBQ_PG__REFUSED;
+    prepared->direct_role = role;
     PQclear(res);
     return true;
 }
 
-/* Sends one directly where that can be done. *done: it was. */
+/* Sends one directly where that can be done. *done: it was. A right that was taken back meanwhile
+ * is an error only in the caller's transaction, which it has ended. */
 static jobq_error jobq_pg__enqueue_direct(jobq_pg *pg, PGconn *conn, const jobq_pg_job *job,
                                           int64_t *id, bool *done, jobq_pg_error *error)
 {
     jobq_pg__prepared *prepared = jobq_pg__may_prepare(pg, conn);
-    jobq_pg__known *k;
+    bool idle = PQtransactionStatus(conn) == PQTRANS_IDLE;
     jobq_pg__params p;
     PGresult *res;
 
     *done = false;
     if (prepared == NULL || job->key != NULL || job->stages > 1) return JOBQ_OK;
-    k = jobq_pg__known_of(prepared, job);
-    if (k == NULL) return JOBQ_OK;
-    if (!jobq_pg__known_ask(pg, conn, k, error)) return error->code;
-    if (k->kind_id < 0) return JOBQ_OK;
+    if (!jobq_pg__direct_ask(pg, conn, prepared, error)) return error->code;
+    if (prepared->direct != JOBQ_PG__GRANTED) return JOBQ_OK;
     memset(&p, 0, sizeof p);
-    jobq_pg__add_int(&p, k->queue_id, 4);
-    jobq_pg__add_int(&p, k->kind_id, 4);
+    jobq_pg__add_text(&p, jobq_str_from(job->queue));
     jobq_pg__add_text(&p, jobq_str_from(job->kind));
     jobq_pg__add_job(&p, job, JOBQ_PG__F_PRIORITY + 1);
     jobq_pg__add_one(&p, job, JOBQ_PG__F_MAX_ATTEMPTS);
     jobq_pg__add_one(&p, job, JOBQ_PG__F_TIMEOUT);
     jobq_pg__add_int(&p, !job->quiet, 1);
     res = jobq_pg__exec(pg, conn, JOBQ_PG__ENQUEUE_DIRECT, &p, error);
-    if (res == NULL) return error->code;
+    if (res == NULL) {
+        bool taken = strcmp(error->sqlstate, "42501") == 0;
+        if (taken) prepared->direct = JOBQ_PG__REFUSED;
+        return taken && idle ? JOBQ_OK : error->code;
+    }
     *done = PQntuples(res) == 1;
     if (*done && id != NULL) *id = jobq_pg__int(res, 0, 0);
-    if (!*done) k->kind_id = 0;
     PQclear(res);
     return JOBQ_OK;
 }
@@ -10693,7 +11049,7 @@ static jobq_error jobq_pg__copy_all(jobq_pg *pg, PGconn *conn, const jobq_pg_job
     jobq_pg__params p;
     PGresult *res;
     jobq_error code = JOBQ_OK;
-    size_t i;
+    size_t max = 0, i;
 
     if (ids == NULL) return jobq_pg__no_memory(error);
     for (i = 0; i < count; i++)
@@ -10709,8 +11065,11 @@ static jobq_error jobq_pg__copy_all(jobq_pg *pg, PGconn *conn, const jobq_pg_job
     } else {
         queue = jobq_pg__int32(res, 0, 0);
         now = jobq_pg__int(res, 0, 2);
+        max = (size_t)jobq_pg__int(res, 0, 3);
     }
     PQclear(res);
+    for (i = 0; i < count && code == JOBQ_OK; i++)
+        code = jobq_pg__too_large(&jobs[i], max, error);
     for (i = 0; i < count && code == JOBQ_OK; i++) k->index[i] = (int32_t)ids[k->index[i]];
     free(ids);
     if (code == JOBQ_OK)
@@ -10809,10 +11168,13 @@ static void jobq_pg__bind_claim(jobq_pg__params *p, const jobq_pg_claim_desc *d)
     jobq_pg__array(p, JOBQ_PG__INT8, d->lane_count);
     for (i = 0; i < d->lane_count; i++) jobq_pg__item_int(p, d->lanes[i].after_id, 8);
     jobq_pg__end(p);
-    jobq_pg__add_int_array(p, JOBQ_PG__INT4, d->foreign, d->foreign_count);
+    if (d->kinds == NULL) jobq_pg__add_null(p);
+    else jobq_pg__add_int_array(p, JOBQ_PG__INT4, d->kinds, d->kind_count);
     jobq_pg__add_int(p, d->suspects, 1);
+    jobq_pg__add_int(p, d->alone, 1);
     jobq_pg__add_int(p, d->look, 1);
     jobq_pg__add_int(p, d->relaxed, 1);
+    jobq_pg__add_int(p, d->bytes, 8);
 }
 
 /* Results grouped by claim, as complete wants them. order: indices into results. */
@@ -11012,6 +11374,7 @@ static jobq_error jobq_pg__batch(PGresult *res, int64_t worker, int64_t claim, j
     batch->due_us = -1;
     if (rows == 1 && PQgetisnull(res, 0, JOBQ_PG__COL_ID)) {
         batch->suspects = jobq_pg__int(res, 0, JOBQ_PG__COL_SUSPECT) != 0;
+        batch->alone = jobq_pg__int(res, 0, JOBQ_PG__COL_ALONE) != 0;
         if (!PQgetisnull(res, 0, JOBQ_PG__COL_DUE))
             batch->due_us = jobq_pg__int(res, 0, JOBQ_PG__COL_DUE);
         return JOBQ_OK;
@@ -11038,6 +11401,7 @@ static jobq_error jobq_pg__batch(PGresult *res, int64_t worker, int64_t claim, j
 JOBQ_API jobq_error jobq_pg_claim(jobq_pg *pg, PGconn *conn, const jobq_pg_claim_desc *desc,
                                   jobq_pg_batch *batch, jobq_pg_error *error)
 {
+    jobq_pg_claim_desc d;
     jobq_pg__params p;
     jobq_pg_error local;
     PGresult *res;
@@ -11046,33 +11410,40 @@ JOBQ_API jobq_error jobq_pg_claim(jobq_pg *pg, PGconn *conn, const jobq_pg_claim
     if (error == NULL) error = &local;
     memset(&p, 0, sizeof p);
     memset(batch, 0, sizeof *batch);
+    d = *desc;
+    if (d.bytes <= 0) d.bytes = INT64_MAX;
     if (desc->limit < 1) return jobq_pg__invalid(error, "limit", "1 or more");
     if (desc->number < 1) return jobq_pg__invalid(error, "number", "1 or more, counting up");
     if ((desc->lanes == NULL && desc->lane_count > 0) ||
-        (desc->foreign == NULL && desc->foreign_count > 0))
+        (desc->kinds == NULL && desc->kind_count > 0))
         return jobq_pg__invalid(error, "lanes", "a count without a pointer");
-    jobq_pg__bind_claim(&p, desc);
+    jobq_pg__bind_claim(&p, &d);
     res = jobq_pg__exec(pg, conn, JOBQ_PG__CLAIM, &p, error);
     return res == NULL ? error->code
                        : jobq_pg__batch(res, desc->worker, desc->number, batch, error);
 }
 
 JOBQ_API jobq_error jobq_pg_recover(jobq_pg *pg, PGconn *conn, int64_t worker, int64_t number,
-                                    jobq_pg_batch *batch, jobq_pg_error *error)
+                                    int32_t limit, bool *more, jobq_pg_error *error)
 {
     jobq_pg__params p;
     jobq_pg_error local;
     PGresult *res;
 
-    JOBQ_ASSERT(pg != NULL && batch != NULL);
+    JOBQ_ASSERT(pg != NULL && more != NULL);
     if (error == NULL) error = &local;
     memset(&p, 0, sizeof p);
-    memset(batch, 0, sizeof *batch);
+    *more = false;
     if (number < 1) return jobq_pg__invalid(error, "number", "1 or more, counting up");
+    if (limit < 1) return jobq_pg__invalid(error, "limit", "1 or more");
     jobq_pg__add_int(&p, worker, 8);
     jobq_pg__add_int(&p, number, 8);
+    jobq_pg__add_int(&p, limit, 4);
     res = jobq_pg__exec(pg, conn, JOBQ_PG__RECOVER, &p, error);
-    return res == NULL ? error->code : jobq_pg__batch(res, worker, number, batch, error);
+    if (res == NULL) return error->code;
+    *more = jobq_pg__int(res, 0, 0) != 0;
+    PQclear(res);
+    return JOBQ_OK;
 }
 
 JOBQ_API jobq_str jobq_pg_batch_payload(const jobq_pg_batch *batch, size_t i, bool *bytes)
@@ -11447,50 +11818,109 @@ static int64_t jobq_pg__largest(const jobq_pg_message *messages, size_t count)
     size_t largest = 0, i;
 
     for (i = 0; i < count; i++) {
-        if (messages[i].payload.len > largest) largest = messages[i].payload.len;
+        size_t size = messages[i].payload.len + messages[i].headers.len;
+        if (size > largest) largest = size;
     }
     return (int64_t)largest;
 }
 
-/* Why the database would not take them; JOBQ_OK: it did. Nothing was raised. */
-static jobq_error jobq_pg__refused(const PGresult *res, int column, jobq_pg_error *error)
+/* Why the database would not take them (columns 1 and 2); JOBQ_OK: it did. Nothing was raised. */
+static jobq_error jobq_pg__refused(const PGresult *res, jobq_pg_error *error)
 {
-    jobq_str why = jobq_pg__str(res, 0, column, false);
-    bool known;
+    jobq_str why = jobq_pg__str(res, 0, 1, false);
+    bool known = !jobq_str_equal(jobq_pg__str(res, 0, 2, false), jobq_str_from("42704"));
 
     if (why.ptr == NULL) return JOBQ_OK;
-    known = why.len < 15 || memcmp(why.ptr + why.len - 15, " not registered", 15) != 0;
     return jobq_pg__fail(error, known ? JOBQ_ERROR_INVALID : JOBQ_ERROR_NOT_FOUND, "%.*s%s",
                          (int)why.len, why.ptr, known ? "" : ": call jobq_pg_outbox_register");
+}
+
+/* The parameters that both ways of writing one message begin with. */
+static void jobq_pg__add_message(jobq_pg__params *p, const jobq_pg_message *m)
+{
+    int column;
+
+    memset(p, 0, sizeof *p);
+    jobq_pg__add_text(p, jobq_str_from(m->queue));
+    for (column = 0; column < JOBQ_PG__M_KEY; column++) jobq_pg__add_value(p, m, column);
+}
+
+/* Whether this connection's role may write messages by itself; asked once. */
+static bool jobq_pg__messages_direct(jobq_pg *pg, PGconn *conn, jobq_pg_error *error)
+{
+    jobq_pg__prepared *prepared = jobq_pg__may_prepare(pg, conn);
+    jobq_pg__params p;
+    int64_t may = 0;
+
+    error->code = JOBQ_OK;
+    if (prepared == NULL) return false;
+    memset(&p, 0, sizeof p);
+    if (prepared->messages == 0 &&
+        jobq_pg__ask_int(pg, conn, JOBQ_PG__OUTBOX_DIRECT, &p, &may, error) == JOBQ_OK) {
+        prepared->messages = may != 0 ? 1 : -1;
+    }
+    return prepared->messages > 0;
+}
+
+/* Writes one message by a plain INSERT where that can be done; half of the cost of one message was
+ * the function around it. *done: it was. If not, the function tells why. */
+static jobq_error jobq_pg__outbox_direct(jobq_pg *pg, PGconn *conn, const jobq_pg_message *m,
+                                         int64_t *id, bool *done, jobq_pg_error *error)
+{
+    jobq_pg__params p;
+    PGresult *res;
+
+    *done = false;
+    if (m->key != NULL) return JOBQ_OK;
+    if (!jobq_pg__messages_direct(pg, conn, error)) return error->code;
+    jobq_pg__add_message(&p, m);
+    jobq_pg__add_int(&p, !m->quiet, 1);
+    res = jobq_pg__exec(pg, conn, JOBQ_PG__OUTBOX_ENQUEUE_DIRECT, &p, error);
+    if (res == NULL) return error->code;
+    *done = PQntuples(res) == 1;
+    if (*done && id != NULL) *id = jobq_pg__int(res, 0, 0);
+    PQclear(res);
+    return JOBQ_OK;
+}
+
+static jobq_error jobq_pg__outbox_one(jobq_pg *pg, PGconn *conn, const jobq_pg_message *m,
+                                      int64_t *id, jobq_pg_error *error)
+{
+    jobq_pg__params p;
+    PGresult *res;
+    jobq_error code;
+
+    jobq_pg__add_message(&p, m);
+    jobq_pg__add_text(&p, jobq_str_from(m->key));
+    jobq_pg__add_int(&p, !m->quiet, 1);
+    res = jobq_pg__exec(pg, conn, JOBQ_PG__OUTBOX_ENQUEUE_ONE, &p, error);
+    if (res == NULL) return error->code;
+    code = jobq_pg__refused(res, error);
+    if (code == JOBQ_OK && id != NULL) *id = jobq_pg__int(res, 0, 0);
+    if (code == JOBQ_OK && jobq_pg__int(res, 0, 3) != 0) {
+        code = jobq_pg__fail(error, JOBQ_ERROR_EXISTS, "Already exists: message with key=%s",
+                             m->key);
+    }
+    PQclear(res);
+    return code;
 }
 
 JOBQ_API jobq_error jobq_pg_outbox_enqueue(jobq_pg *pg, PGconn *conn, const jobq_pg_message *m,
                                            int64_t *id, jobq_pg_error *error)
 {
     jobq_pg_error local;
-    jobq_pg__params p;
-    PGresult *res;
+    PGconn *mine = NULL;
+    bool done = false;
     jobq_error code;
-    int column;
 
     JOBQ_ASSERT(pg != NULL && m != NULL);
     if (error == NULL) error = &local;
     code = jobq_pg__message_invalid(m, error);
-    if (code != JOBQ_OK) return code;
-    memset(&p, 0, sizeof p);
-    jobq_pg__add_text(&p, jobq_str_from(m->queue));
-    for (column = 0; column < JOBQ_PG__M_COUNT; column++) jobq_pg__add_value(&p, m, column);
-    jobq_pg__add_int(&p, (int64_t)m->payload.len, 4);
-    jobq_pg__add_int(&p, !m->quiet, 1);
-    res = jobq_pg__exec(pg, conn, JOBQ_PG__OUTBOX_ENQUEUE_ONE, &p, error);
-    if (res == NULL) return error->code;
-    code = jobq_pg__refused(res, 2, error);
-    if (code == JOBQ_OK && id != NULL) *id = jobq_pg__int(res, 0, 0);
-    if (code == JOBQ_OK && jobq_pg__int(res, 0, 1) != 0) {
-        code = jobq_pg__fail(error, JOBQ_ERROR_EXISTS, "Already exists: message with key=%s",
-                             m->key);
-    }
-    PQclear(res);
+    if (code == JOBQ_OK) code = jobq_pg__borrow(pg, conn, &mine, error);
+    if (conn == NULL) conn = mine;
+    if (code == JOBQ_OK) code = jobq_pg__outbox_direct(pg, conn, m, id, &done, error);
+    if (code == JOBQ_OK && !done) code = jobq_pg__outbox_one(pg, conn, m, id, error);
+    if (mine != NULL) jobq_pg_release(pg, mine);
     return code;
 }
 
@@ -11514,17 +11944,16 @@ JOBQ_API jobq_error jobq_pg_outbox_enqueue_many(jobq_pg *pg, PGconn *conn,
         jobq_pg__add_column(&p, messages, count, column);
     }
     jobq_pg__add_int(&p, (int64_t)count, 4);
-    jobq_pg__add_int(&p, jobq_pg__largest(messages, count), 4);
     jobq_pg__add_int(&p, !messages[0].quiet, 1);
     res = jobq_pg__exec(pg, conn, JOBQ_PG__OUTBOX_ENQUEUE, &p, error);
     if (res == NULL) return error->code;
-    code = jobq_pg__refused(res, 1, error);
+    code = jobq_pg__refused(res, error);
     if (code == JOBQ_OK && ids != NULL) jobq_pg__ints(res, 0, 0, ids, (int32_t)count);
     PQclear(res);
     return code;
 }
 
-/* The rows of a COPY into incoming. */
+/* The rows of a COPY into message. */
 static bool jobq_pg__copy_messages(PGconn *conn, const jobq_pg_message *messages, size_t count,
                                    int32_t queue, int32_t partitions)
 {
@@ -11573,9 +12002,9 @@ static jobq_error jobq_pg__outbox_copy(jobq_pg *pg, PGconn *conn, const jobq_pg_
     jobq_pg__add_int(&p, jobq_pg__largest(messages, count), 8);
     res = jobq_pg__exec(pg, conn, JOBQ_PG__OUTBOX_QUEUE, &p, error);
     if (res == NULL) return error->code;
-    code = jobq_pg__refused(res, 2, error);
+    code = jobq_pg__refused(res, error);
     queue = jobq_pg__int32(res, 0, 0);
-    partitions = jobq_pg__int32(res, 0, 1);
+    partitions = jobq_pg__int32(res, 0, 3);
     PQclear(res);
     if (code != JOBQ_OK) return code;
     code = jobq_pg__copy_begin(conn, pg->texts[JOBQ_PG__OUTBOX_COPY], error);
@@ -11624,7 +12053,7 @@ enum {
     JOBQ_PG__R_ANSWER, JOBQ_PG__R_ACKED, JOBQ_PG__R_LAST, JOBQ_PG__R_TRIED, JOBQ_PG__R_LOST,
     JOBQ_PG__R_WORKER, JOBQ_PG__R_CLAIM, JOBQ_PG__R_BEAT, JOBQ_PG__R_WAIT, JOBQ_PG__R_FAILURES,
     JOBQ_PG__R_EFFECTIVE, JOBQ_PG__R_SUCCESSES, JOBQ_PG__R_ERROR, JOBQ_PG__R_CREATED,
-    JOBQ_PG__R_TYPES, JOBQ_PG__R_PAYLOADS, JOBQ_PG__R_BYTES, JOBQ_PG__R_HEADERS
+    JOBQ_PG__R_TYPES, JOBQ_PG__R_PAYLOADS, JOBQ_PG__R_BYTES, JOBQ_PG__R_HEADERS, JOBQ_PG__R_CUT
 };
 
 /* A walk over a binary array. */
@@ -11720,6 +12149,7 @@ static jobq_error jobq_pg__reading(PGresult *res, jobq_pg_reading *r, jobq_pg_er
     r->beat = jobq_pg__int(res, 0, JOBQ_PG__R_BEAT);
     r->wait_us = jobq_pg__int(res, 0, JOBQ_PG__R_WAIT);
     r->error = jobq_pg__str(res, 0, JOBQ_PG__R_ERROR, false);
+    r->cut = jobq_pg__int(res, 0, JOBQ_PG__R_CUT) != 0;
     if (jobq_cursor_check(c) == JOBQ_OK && (r->answer != 'h' || jobq_pg__reading_messages(r))) {
         return JOBQ_OK;
     }
@@ -11747,6 +12177,10 @@ static void jobq_pg__bind_read(jobq_pg__params *p, const jobq_pg_read_desc *d)
     jobq_pg__add_int(p, d->watched_worker, 8);
     jobq_pg__add_int(p, d->watched_claim, 8);
     jobq_pg__add_int(p, d->watched_beat, 8);
+    jobq_pg__add_some(p, d->bytes, 8);
+    if (d->aside) jobq_pg__add_int(p, d->acked, 8);
+    else jobq_pg__add_null(p);
+    jobq_pg__add_int(p, d->sweep, 1);
 }
 
 static void jobq_pg__bind_ack(jobq_pg__params *p, const jobq_pg_ack_desc *d)
@@ -11778,6 +12212,8 @@ static void jobq_pg__bind_ack(jobq_pg__params *p, const jobq_pg_ack_desc *d)
     jobq_pg__add_int(p, d->most, 4);
     jobq_pg__add_int(p, d->in_transaction, 1);
     jobq_pg__add_int(p, d->relaxed, 1);
+    jobq_pg__add_some(p, d->bytes, 8);
+    jobq_pg__add_int(p, d->sweep, 1);
 }
 
 /* What C can see to be wrong with an acknowledgement. */
@@ -11845,25 +12281,6 @@ JOBQ_API jobq_error jobq_pg_outbox_ack(jobq_pg *pg, PGconn *conn, const jobq_pg_
     return code;
 }
 
-JOBQ_API jobq_error jobq_pg_outbox_sequence(jobq_pg *pg, PGconn *conn, int32_t queue_id,
-                                            int32_t most, bool sweep, int64_t *numbered,
-                                            jobq_pg_error *error)
-{
-    jobq_pg__params p;
-    int64_t count = 0;
-    jobq_error code;
-
-    JOBQ_ASSERT(pg != NULL);
-    memset(&p, 0, sizeof p);
-    jobq_pg__add_int(&p, 0, 8);
-    jobq_pg__add_int_array(&p, JOBQ_PG__INT4, &queue_id, 1);
-    jobq_pg__add_int(&p, most > 0 ? most : 1000, 4);
-    jobq_pg__add_int(&p, sweep, 1);
-    code = jobq_pg__ask_int(pg, conn, JOBQ_PG__OUTBOX_SEQUENCE, &p, &count, error);
-    if (numbered != NULL) *numbered = count;
-    return code;
-}
-
 JOBQ_API jobq_error jobq_pg_outbox_renew(jobq_pg *pg, PGconn *conn, int64_t worker,
                                          int64_t lease_us, const int64_t *partitions,
                                          const int64_t *claims, size_t count, bool *lost,
@@ -11894,21 +12311,6 @@ JOBQ_API jobq_error jobq_pg_outbox_renew(jobq_pg *pg, PGconn *conn, int64_t work
     }
     PQclear(res);
     return JOBQ_OK;
-}
-
-JOBQ_API jobq_error jobq_pg_outbox_reclaim(jobq_pg *pg, PGconn *conn, int32_t most, bool *more,
-                                           jobq_pg_error *error)
-{
-    jobq_pg__params p;
-    int64_t again = 0;
-    jobq_error code;
-
-    JOBQ_ASSERT(pg != NULL);
-    memset(&p, 0, sizeof p);
-    jobq_pg__add_int(&p, most > 0 ? most : 10000, 4);
-    code = jobq_pg__ask_int(pg, conn, JOBQ_PG__OUTBOX_RECLAIM, &p, &again, error);
-    if (more != NULL) *more = again != 0;
-    return code;
 }
 
 /* -- a delivery in the hands of a handler -- */
@@ -12571,8 +12973,9 @@ static jobq_error jobq_pg__stands(jobq_pg_error *error, int64_t id, const char *
 
     if (strcmp(standing, "none") == 0) return jobq_pg__not_found(error, "job", id);
     if (exists) {
-        jobq_pg__fail(error, JOBQ_ERROR_EXISTS, "Already exists: the target has a job with the "
-                      "key of job %lld", (long long)id);
+        jobq_pg__fail(error, JOBQ_ERROR_EXISTS, "Already exists: another job has the key of job "
+                      "%lld; delete one of the two, or wait until the key is free",
+                      (long long)id);
     } else {
         jobq_pg__fail(error, JOBQ_ERROR_TRANSITION, "job %lld is %s%s", (long long)id, standing,
                       running ? ": it is its worker's; cancel asks for it" : "");
@@ -12834,6 +13237,7 @@ static jobq_error jobq_pg__queue_invalid(const char *queue, const jobq_pg_queue_
     if (d->key_keep_us < 0 || d->key_keep_us > JOBQ_PG__AGE_MAX)
         return jobq_pg__invalid(error, "key_keep_us", "positive, at most 1,000 years");
     if (d->message_max < 0) return jobq_pg__invalid(error, "message_max", "positive");
+    if (d->payload_max < 0) return jobq_pg__invalid(error, "payload_max", "positive");
     if (d->kinds == NULL && d->kind_count > 0)
         return jobq_pg__invalid(error, "kinds", "a count without a pointer");
     for (i = 0; i < d->kind_count; i++) {
@@ -12873,6 +13277,7 @@ static void jobq_pg__bind_queue(jobq_pg__params *p, const char *queue, const job
     jobq_pg__add_some(p, d->key_keep_us, 8);
     jobq_pg__add_some(p, d->message_max, 4);
     jobq_pg__add_text_array(p, d->kinds, d->kind_count);
+    jobq_pg__add_some(p, d->payload_max, 4);
 }
 
 JOBQ_API jobq_error jobq_pg_queue_set(jobq_pg *pg, PGconn *conn, const char *queue,
@@ -12966,6 +13371,7 @@ typedef struct jobq_pg__held {
     char *next;              /* payload of the next stage */
     size_t next_size;
     bool next_bytes;
+    uint8_t refused;         /* as its slot was when the error was written */
 } jobq_pg__held;
 
 /* A statement on its way. WAIT: one of the driver's own, of which only a failure counts. */
@@ -13039,7 +13445,7 @@ struct jobq_pg_worker {
     bool dialing;                   /* the dialer lives, or waits to be joined */
     PGconn *conn;
     bool broken;
-    char limits[160];               /* SQL: the time-outs of a statement */
+    char limits[240];               /* SQL: the time-outs of a statement */
     pthread_t ear;
     bool io_runs, keeper_runs, ear_runs;
     int ear_poke[2];                /* a pipe: wakes the ear */
@@ -13060,11 +13466,13 @@ struct jobq_pg_worker {
     PGconn *dialed;                 /* what the dialer got; NULL: nothing */
     bool dial_over;
     uint32_t keep_kinds;            /* actions asked of the keeper, by bits */
+    int32_t look_limit;             /* partitions that the look under way may list */
     PGcancel *keep_cancel;          /* of its statement */
     int64_t handler_us;             /* handlers' time */
     int64_t trouble_mono_us;        /* the last one, if its text is not empty */
     char trouble[512];
     bool away;                      /* the connection was lost, or could not be had */
+    bool vacuum_told;               /* the log knows that a pooler keeps VACUUM bounded */
     bool ended;
     int pool_share;                 /* connections that the pool has for it */
     jobq_pg__host *host;            /* without threads of its own; NULL: with them */
@@ -13259,6 +13667,7 @@ static void jobq_pg__returned(jobq_pg_worker *w, jobq_pg__run *run, const jobq_c
         h->next_bytes = run->next_bytes;
         run->next = NULL;
     }
+    jobq_loop_weighs(w->loop, run->slot, (int64_t)(h->error_size + h->next_size));
     jobq_pg__report_job(w, run, report);
     jobq_pg__told(w, now);
 }
@@ -14126,16 +14535,9 @@ JOBQ_API jobq_outcome jobq_pg_call_commit(jobq_call *call, PGconn *conn)
 static const struct {
     jobq_action_kind kind;
     jobq_pg__statement st;
-    const char *name, *value;
-} jobq_pg__chores[] = {{JOBQ_ACTION_VACUUM, JOBQ_PG__VACUUM, "vacuum", NULL},
-                       {JOBQ_ACTION_RECLAIM, JOBQ_PG__OUTBOX_RECLAIM, "reclaim", "10000"},
-                       {JOBQ_ACTION_PRUNE, JOBQ_PG__PRUNE, "prune", "1000"}};
-
-/* How often a statement may be run in a row: a reclaim as long as there is more. */
-static int jobq_pg__chore_rounds(int chore)
-{
-    return jobq_pg__chores[chore].kind == JOBQ_ACTION_RECLAIM ? 20 : 1;
-}
+    const char *name;
+} jobq_pg__chores[] = {{JOBQ_ACTION_VACUUM, JOBQ_PG__VACUUM, "vacuum"},
+                       {JOBQ_ACTION_PRUNE, JOBQ_PG__PRUNE, "prune"}};
 
 /* The next chore asked for. The lock is held. */
 static int jobq_pg__chore_take(jobq_pg_worker *w)
@@ -14147,72 +14549,122 @@ static int jobq_pg__chore_take(jobq_pg_worker *w)
     return chore;
 }
 
-/* Takes a chore's result. *rounds gets 0 when there is no more to do. */
-static jobq_error jobq_pg__chore_took(PGconn *conn, PGresult *res, int *rounds,
-                                      jobq_pg_error *error)
+/* Takes a chore's result. */
+static jobq_error jobq_pg__chore_took(PGconn *conn, PGresult *res, jobq_pg_error *error)
 {
     jobq_error code = JOBQ_OK;
 
     if (PQresultStatus(res) != PGRES_TUPLES_OK && PQresultStatus(res) != PGRES_COMMAND_OK) {
         code = jobq_pg__result_error(error, conn, res);
-    } else if (*rounds > 0 && PQntuples(res) > 0 && strcmp(PQgetvalue(res, 0, 0), "t") != 0) {
-        *rounds = 0;
     }
     PQclear(res);
     return code;
 }
 
-/* A chore as one text. Behind a pooler it says its transaction itself; a VACUUM can be in none. */
-static void jobq_pg__chore_text(const jobq_pg *pg, int chore, char *text, size_t size)
-{
-    const char *sql = pg->texts[jobq_pg__chores[chore].st], *value = jobq_pg__chores[chore].value;
-    const char *hole = value == NULL ? NULL : strstr(sql, "$1");
-    bool wraps = pg->pooled && jobq_pg__chores[chore].kind != JOBQ_ACTION_VACUUM;
+#define JOBQ_PG__CHORE_MAX 1024
 
-    snprintf(text, size, "%s%.*s%s%s%s", wraps ? JOBQ_PG__BEGIN "; " : "",
-             (int)(hole == NULL ? strlen(sql) : (size_t)(hole - sql)), sql,
-             hole == NULL ? "" : value, hole == NULL ? "" : hole + 2, wraps ? "; COMMIT" : "");
+/* The role may have time-outs that are too short for a chore, so each chore has bounds of its own:
+ * for its transaction, or, since a VACUUM runs in none, for the session. */
+#define JOBQ_PG__BOUNDS(set, most) \
+    set "statement_timeout = " most "; " set "lock_timeout = '5s'; "
+
+static bool jobq_pg__is_vacuum(int chore)
+{
+    return jobq_pg__chores[chore].kind == JOBQ_ACTION_VACUUM;
 }
 
-#define JOBQ_PG__CHORE_MAX 640
+/* What a session needs before a VACUUM. */
+static void jobq_pg__vacuum_bounds(const PGconn *conn, char *text, size_t size)
+{
+    snprintf(text, size, JOBQ_PG__BOUNDS("SET ", "0") "%s",
+             PQserverVersion(conn) >= 170000 ? "SET transaction_timeout = 0" : "");
+}
 
-/* The lock is held. */
+/* A chore as one text. The lock is held. */
+static void jobq_pg__chore_text(const jobq_pg_worker *w, const PGconn *conn, int chore, char *text,
+                                size_t size)
+{
+    const char *sql = w->pg->texts[jobq_pg__chores[chore].st], *hole = strstr(sql, "$1");
+
+    if (jobq_pg__is_vacuum(chore)) {
+        snprintf(text, size, "%s", sql);
+        return;
+    }
+    snprintf(text, size, JOBQ_PG__BEGIN "; " JOBQ_PG__BOUNDS("SET LOCAL ", "'60s'")
+             "%s%.*s%ld%s; COMMIT",
+             PQserverVersion(conn) >= 170000 ? "SET LOCAL transaction_timeout = 0; " : "",
+             (int)(hole - sql), sql, (long)w->loop->carried[jobq_pg__chores[chore].kind],
+             hole + 2);
+}
+
+/* Behind a pooler the bounds of a VACUUM would be another client's, so it runs under those of the
+ * role unless listen_conninfo leads past the pooler. The log says it once. The lock is held. */
 static void jobq_pg__chore_failed(jobq_pg_worker *w, int chore, const jobq_pg_error *error)
 {
+    bool bound = jobq_pg__is_vacuum(chore) && error->code == JOBQ_ERROR_TIMEOUT &&
+                 w->pg->pooled && w->pg->listen_conninfo == NULL;
+
+    if (bound && w->vacuum_told) return;
+    w->vacuum_told = w->vacuum_told || bound;
     jobq_pg__trouble(w, error->message);
-    jobq_pg__log(w->pg, JOBQ_PG_WARNING, "%s: %s", jobq_pg__chores[chore].name, error->message);
+    jobq_pg__log(w->pg, JOBQ_PG_WARNING, "%s: %s%s", jobq_pg__chores[chore].name, error->message,
+                 bound ? ": no worker can change that through a pooler: set listen_conninfo, or "
+                         "raise the role's statement_timeout, or leave it to autovacuum" : "");
+}
+
+/* A connection for a chore: of the pool, or for a VACUUM past the pooler. */
+static jobq_error jobq_pg__keep_conn(jobq_pg_worker *w, bool past, PGconn **conn,
+                                     jobq_pg_error *error)
+{
+    if (!past) return jobq_pg_acquire(w->pg, conn, error);
+    *conn = jobq_pg__dial(w->pg, w->pg->listen_conninfo, w->name, error);
+    return *conn != NULL ? JOBQ_OK : error->code;
+}
+
+/* Sends a chore and waits for its end. */
+static jobq_error jobq_pg__keep_ask(const jobq_pg_worker *w, PGconn *conn, int chore,
+                                    const char *text, jobq_pg_error *error)
+{
+    bool vacuum = jobq_pg__is_vacuum(chore);
+    char bounds[JOBQ_PG__CHORE_MAX];
+    PGresult *res = NULL, *next;
+    jobq_error code;
+
+    if (vacuum && (!w->pg->pooled || w->pg->listen_conninfo != NULL)) {
+        jobq_pg__vacuum_bounds(conn, bounds, sizeof bounds);
+        PQclear(PQexec(conn, bounds));
+    }
+    PQsendQuery(conn, text);
+    while ((next = PQgetResult(conn)) != NULL) res = jobq_pg__weigh(res, next);
+    code = jobq_pg__chore_took(conn, res, error);
+    if (code != JOBQ_OK && !vacuum) PQclear(PQexec(conn, "ROLLBACK"));
+    return code;
 }
 
 /* Runs a chore. The lock is not held. */
 static jobq_error jobq_pg__keep_run(jobq_pg_worker *w, int chore)
 {
+    bool vacuum = jobq_pg__is_vacuum(chore), past = vacuum && w->pg->listen_conninfo != NULL, runs;
     char text[JOBQ_PG__CHORE_MAX];
     jobq_pg_error error;
     PGcancel *cancel;
     PGconn *conn;
-    PGresult *res, *next;
-    int rounds = jobq_pg__chore_rounds(chore);
-    jobq_error code = jobq_pg_acquire(w->pg, &conn, &error);
+    jobq_error code = jobq_pg__keep_conn(w, past, &conn, &error);
 
     if (code == JOBQ_OK) {
         pthread_mutex_lock(&w->crew->lock);
         w->keep_cancel = PQgetCancel(conn);
-        if (w->ended) rounds = 0; /* nobody would cancel it any more */
+        runs = !w->ended; /* else nobody would cancel it any more */
+        jobq_pg__chore_text(w, conn, chore, text, sizeof text);
         pthread_mutex_unlock(&w->crew->lock);
-        jobq_pg__chore_text(w->pg, chore, text, sizeof text);
-        while (code == JOBQ_OK && rounds-- > 0) {
-            res = NULL;
-            PQsendQuery(conn, text);
-            while ((next = PQgetResult(conn)) != NULL) res = jobq_pg__weigh(res, next);
-            code = jobq_pg__chore_took(conn, res, &rounds, &error);
-        }
-        if (code != JOBQ_OK && w->pg->pooled) PQclear(PQexec(conn, "ROLLBACK"));
+        if (runs) code = jobq_pg__keep_ask(w, conn, chore, text, &error);
         pthread_mutex_lock(&w->crew->lock);
         cancel = w->keep_cancel;
         w->keep_cancel = NULL;
         pthread_mutex_unlock(&w->crew->lock);
         PQfreeCancel(cancel);
-        jobq_pg__give_back(w->pg, conn, cancel == NULL); /* NULL: it was sent */
+        if (past) PQfinish(conn);
+        else jobq_pg__give_back(w->pg, conn, cancel == NULL || vacuum); /* NULL: it was sent */
     }
     if (code == JOBQ_OK) return code;
     pthread_mutex_lock(&w->crew->lock);
@@ -14266,7 +14718,6 @@ struct jobq_pg__host {
     int64_t dial_until_us;  /* then another one is begun */
     jobq_pg__line chores;
     int chore;              /* under way; -1: none */
-    int rounds;
     jobq_error chore_code;
     bool more;              /* jobs may wait for the next step */
 };
@@ -14276,13 +14727,13 @@ struct jobq_pg__host {
 
 /* The lock is held before and after, not while desc.connect is called, which may ask for health,
  * and a name server. Nobody else makes lines, or tells this loop anything. */
-static bool jobq_pg__line_begin(jobq_pg_worker *w, jobq_pg__line *line)
+static bool jobq_pg__line_begin(jobq_pg_worker *w, jobq_pg__line *line, const char *conninfo)
 {
     jobq_pg_error error;
     PGconn *conn;
 
     pthread_mutex_unlock(&w->crew->lock);
-    conn = jobq_pg__dial_with(w->pg, w->pg->conninfo, w->name, PQconnectStartParams, &error);
+    conn = jobq_pg__dial_with(w->pg, conninfo, w->name, PQconnectStartParams, &error);
     pthread_mutex_lock(&w->crew->lock);
     line->conn = conn;
     line->wants = line->conn != NULL && PQstatus(line->conn) == CONNECTION_OK
@@ -14340,7 +14791,7 @@ static void jobq_pg__host_connects(jobq_pg_worker *w)
     h->dial.conn = NULL;
     h->dial_until_us = now + JOBQ_PG__DIAL_MAX;
     w->dialing = true;
-    if (jobq_pg__line_begin(w, &h->dial)) jobq_pg__host_dials(w, false);
+    if (jobq_pg__line_begin(w, &h->dial, w->pg->conninfo)) jobq_pg__host_dials(w, false);
     else w->dial_over = true;
 }
 
@@ -14360,50 +14811,54 @@ static void jobq_pg__host_chore_got(jobq_pg_worker *w, PGresult *res)
     jobq_pg__host *h = w->host;
     jobq_pg_error error;
 
-    h->chore_code = jobq_pg__chore_took(h->chores.conn, res, &h->rounds, &error);
-    if (h->chore_code == JOBQ_OK) return;
-    h->rounds = 0;
-    if (h->chore >= 0) jobq_pg__chore_failed(w, h->chore, &error);
+    h->chore_code = jobq_pg__chore_took(h->chores.conn, res, &error);
+    if (h->chore_code != JOBQ_OK && h->chore >= 0) jobq_pg__chore_failed(w, h->chore, &error);
 }
 
-/* Begins the next chore, or the same once more. False: there is none, or it could not be sent. */
+/* Begins the next chore. False: there is none, or it could not be sent. */
 static bool jobq_pg__host_chore_next(jobq_pg_worker *w)
 {
     jobq_pg__host *h = w->host;
     char text[JOBQ_PG__CHORE_MAX];
 
-    if (h->chore >= 0 && h->rounds <= 0) {
+    if (h->chore >= 0) {
         jobq_loop_answered(w->loop, jobq_pg__mono_us(), jobq_pg__chores[h->chore].kind,
                            h->chore_code);
         h->chore = -1;
     }
     if (PQtransactionStatus(h->chores.conn) == PQTRANS_INERROR) return false;
-    if (h->chore < 0) {
-        if (w->keep_kinds == 0) return false;
-        h->chore = jobq_pg__chore_take(w);
-        h->rounds = jobq_pg__chore_rounds(h->chore);
-    }
-    h->rounds--;
+    if (w->keep_kinds == 0) return false;
+    h->chore = jobq_pg__chore_take(w);
     h->chore_code = JOBQ_ERROR_CONNECTION;
-    jobq_pg__chore_text(w->pg, h->chore, text, sizeof text);
+    jobq_pg__chore_text(w, h->chores.conn, h->chore, text, sizeof text);
     return PQsendQuery(h->chores.conn, text) != 0;
 }
 
-/* Housekeeping goes on. Its connection comes with the first chore, and is set up like the pool's.
- * The lock is held. */
+/* The connection for chores is set up like the pool's, and for a VACUUM. */
+static bool jobq_pg__host_chores_set_up(jobq_pg_worker *w, PGconn *conn)
+{
+    bool session = !w->pg->pooled || w->pg->listen_conninfo != NULL;
+    char text[JOBQ_PG__CHORE_MAX];
+    size_t probe = strlen(JOBQ_PG__PROBE "; ");
+
+    snprintf(text, sizeof text, "%s", JOBQ_PG__PROBE "; ");
+    jobq_pg__vacuum_bounds(conn, text + probe, sizeof text - probe);
+    PQsetNoticeReceiver(conn, jobq_pg__on_notice, w->pg);
+    return PQsetnonblocking(conn, 1) == 0 && PQsendQuery(conn, session ? text : "SELECT 1");
+}
+
+/* Housekeeping goes on. Its connection comes with the first chore. The lock is held. */
 static void jobq_pg__host_chores(jobq_pg_worker *w, bool ready)
 {
+    const char *conninfo = w->pg->listen_conninfo != NULL ? w->pg->listen_conninfo
+                                                          : w->pg->conninfo;
     jobq_pg__line *line = &w->host->chores;
     bool stood = line->conn != NULL && line->wants == PGRES_POLLING_OK, good = true;
 
     if (line->conn == NULL && (w->keep_kinds == 0 || w->conn == NULL)) return;
-    if (line->conn == NULL) good = jobq_pg__line_begin(w, line);
+    if (line->conn == NULL) good = jobq_pg__line_begin(w, line, conninfo);
     if (good && !jobq_pg__line_made(w, line, ready)) return;
-    if (line->conn != NULL && !stood) {
-        PQsetNoticeReceiver(line->conn, jobq_pg__on_notice, w->pg);
-        good = PQsetnonblocking(line->conn, 1) == 0 &&
-               PQsendQuery(line->conn, w->pg->pooled ? "SELECT 1" : JOBQ_PG__PROBE);
-    }
+    if (line->conn != NULL && !stood) good = jobq_pg__host_chores_set_up(w, line->conn);
     if (stood && ready) good = PQconsumeInput(line->conn) != 0;
     while (good && line->conn != NULL && !PQisBusy(line->conn)) {
         PGresult *res = PQgetResult(line->conn);
@@ -14508,12 +14963,15 @@ static void jobq_pg__listen(jobq_pg_worker *w)
 static void jobq_pg__set_up(jobq_pg_worker *w)
 {
     long long answer_ms = (long long)(w->loop->config.answer_us / 1000) + 1;
+    const char *local = w->pg->pooled ? "true" : "false";
+    bool newer = PQserverVersion(w->conn) >= 170000;
 
     snprintf(w->limits, sizeof w->limits,
              "SELECT pg_catalog.set_config('statement_timeout', '%lld', %s), "
-             "pg_catalog.set_config('lock_timeout', '%lld', %s)",
-             answer_ms, w->pg->pooled ? "true" : "false", answer_ms / 2,
-             w->pg->pooled ? "true" : "false");
+             "pg_catalog.set_config('lock_timeout', '%lld', %s)%s%s%s",
+             answer_ms, local, answer_ms / 2, local,
+             newer ? ", pg_catalog.set_config('transaction_timeout', '0', " : "",
+             newer ? local : "", newer ? ")" : "");
     PQsetNoticeReceiver(w->conn, jobq_pg__on_notice, w->pg);
     if (PQsetnonblocking(w->conn, 1) != 0 || !PQenterPipelineMode(w->conn)) w->broken = true;
     if (!w->pg->pooled) {
@@ -14609,11 +15067,13 @@ static void jobq_pg__add_claim(jobq_pg_worker *w, const jobq_action *a)
     d.limit = a->limit;
     d.lanes = lanes;
     d.lane_count = (size_t)jobq_loop_lanes(w->loop, lanes, most);
-    d.foreign = w->loop->foreign;
-    d.foreign_count = (size_t)w->loop->foreign_count;
+    d.kinds = w->loop->every_kind ? NULL : w->loop->kinds;
+    d.kind_count = w->loop->every_kind ? 0 : (size_t)w->loop->kind_count;
     d.suspects = a->suspects;
+    d.alone = a->alone;
     d.look = a->look;
     d.relaxed = a->relaxed;
+    d.bytes = a->bytes;
     jobq_pg__bind_claim(&w->params, &d);
 }
 
@@ -14637,16 +15097,31 @@ static int jobq_pg__by_claim(const void *a, const void *b)
     return x->id < y->id ? -1 : x->id > y->id;
 }
 
-/* What the database would not take is an error of the attempt. */
+/* Only ASCII, which every database takes. */
+static void jobq_pg__ascii(char *text)
+{
+    for (; *text != '\0'; text++) {
+        if (*text < ' ' || *text > '~') *text = '?';
+    }
+}
+
+/* What the database would not take is an error of the attempt; none of it is sent again. */
 static void jobq_pg__refusal(jobq_pg_worker *w, int32_t slot)
 {
     char text[JOBQ_ERROR_MAX + 1], message[640];
     jobq_pg__held *h = &w->held[slot];
 
-    snprintf(message, sizeof message, "the database refused the result: %s", w->refusal);
+    if (h->refused == w->loop->slots[slot].refused) return;
+    snprintf(message, sizeof message, "the database refused the result: %.*s",
+             w->loop->slots[slot].refused == 1 ? (int)sizeof w->refusal : 14, w->refusal);
+    jobq_pg__ascii(message); /* in the end only "SQLSTATE 22P05" */
+    jobq_pg__log(w->pg, JOBQ_PG_ERROR, "job %lld: %s", (long long)w->loop->slots[slot].job.id,
+                 message);
+    free(h->error);
     h->error_size =
         jobq_reason_format(text, &w->loop->slots[slot].decision, jobq_str_from(message));
     h->error = jobq_pg__dup(text);
+    h->refused = w->loop->slots[slot].refused;
 }
 
 static void jobq_pg__do_flush(jobq_pg_worker *w, const jobq_action *a)
@@ -14662,10 +15137,10 @@ static void jobq_pg__do_flush(jobq_pg_worker *w, const jobq_action *a)
         r->worker = s->job.worker;
         r->claim = s->job.claim;
         r->decision = s->decision;
-        if (s->refused && h->error == NULL) jobq_pg__refusal(w, w->slots[i]);
+        if (s->refused > 0) jobq_pg__refusal(w, w->slots[i]);
         r->error.ptr = h->error;
         r->error.len = h->error_size;
-        r->payload.ptr = advances ? h->next : NULL;
+        r->payload.ptr = advances && s->refused == 0 ? h->next : NULL;
         r->payload.len = h->next_size;
         r->payload_bytes = h->next_bytes;
     }
@@ -14722,21 +15197,31 @@ static void jobq_pg__do_sleep(jobq_pg_worker *w, const jobq_action *a)
     jobq_pg__send(w, JOBQ_ACTION_SLEEP, JOBQ_PG__SLEEP);
 }
 
-/* A statement of one or two numbers. */
+/* A statement of a number or two, with its limit. */
 static void jobq_pg__do_numbers(jobq_pg_worker *w, const jobq_action *a, jobq_pg__statement st,
-                                int64_t second, int64_t third)
+                                int64_t second)
 {
     jobq_pg__pending *p;
-    bool first_is_int = st == JOBQ_PG__UNPARK;
-    int64_t first = st == JOBQ_PG__UNPARK ? a->number : a->worker;
+    bool of_kind = st == JOBQ_PG__UNPARK;
 
-    jobq_pg__add_int(&w->params, first, first_is_int ? 4 : 8);
+    jobq_pg__add_int(&w->params, of_kind ? a->number : a->worker, of_kind ? 4 : 8);
     if (st == JOBQ_PG__RECOVER || st == JOBQ_PG__RESCUE) jobq_pg__add_int(&w->params, second, 8);
-    if (st == JOBQ_PG__UNPARK) jobq_pg__add_int(&w->params, second, 4);
-    if (st == JOBQ_PG__RESCUE) jobq_pg__add_int(&w->params, third, 4);
+    if (st != JOBQ_PG__DEREGISTER) jobq_pg__add_int(&w->params, a->limit, 4);
     p = jobq_pg__send(w, a->kind, st);
     p->worker = a->worker;
     p->number = a->number;
+}
+
+static void jobq_pg__do_set_aside(jobq_pg_worker *w, const jobq_action *a)
+{
+    char reason[sizeof w->refusal];
+
+    memcpy(reason, w->refusal, sizeof reason);
+    jobq_pg__ascii(reason);
+    jobq_pg__add_int(&w->params, a->number, 8);
+    jobq_pg__add_int(&w->params, a->bytes, 8);
+    jobq_pg__add_text(&w->params, jobq_str_from(reason));
+    jobq_pg__send(w, a->kind, JOBQ_PG__SET_ASIDE)->number = a->number;
 }
 
 /* Its thread is given up, its statement cut short. False: it was gone already. */
@@ -14788,10 +15273,7 @@ static void jobq_pg__do_abandon(jobq_pg_worker *w, const jobq_action *a)
 
 /* -- the thread of statements: messages -- */
 
-/* More are worth a wait for the disk: they are read in several batches. */
-#define JOBQ_PG__RELAXED_MESSAGES 32
-
-static void jobq_pg__do_sequence(jobq_pg_worker *w, const jobq_action *a)
+static void jobq_pg__do_look(jobq_pg_worker *w, const jobq_action *a)
 {
     int32_t ids[JOBQ_LOOP_QUEUES], count = 0, i;
 
@@ -14800,11 +15282,11 @@ static void jobq_pg__do_sequence(jobq_pg_worker *w, const jobq_action *a)
             ids[count++] = w->loop->queues[i].id;
         }
     }
-    jobq_pg__add_int(&w->params, a->worker, 8);
+    w->look_limit = a->limit;
     jobq_pg__add_int_array(&w->params, JOBQ_PG__INT4, ids, (size_t)count);
-    jobq_pg__add_int(&w->params, a->limit, 4);
+    jobq_pg__add_int(&w->params, a->number, 8);
+    jobq_pg__add_int(&w->params, a->limit + 1, 4); /* one more tells that there are more */
     jobq_pg__add_int(&w->params, a->sweep, 1);
-    jobq_pg__add_int(&w->params, a->relaxed ? JOBQ_PG__RELAXED_MESSAGES : 0, 4);
     jobq_pg__send(w, a->kind, JOBQ_PG__OUTBOX_LOOK);
 }
 
@@ -14833,8 +15315,23 @@ static void jobq_pg__do_read(jobq_pg_worker *w, const jobq_action *a)
     d.watched_worker = part->holder.worker;
     d.watched_claim = part->holder.claim;
     d.watched_beat = part->holder.beat;
+    d.bytes = a->bytes;
+    d.aside = a->aside;
+    d.acked = a->acked;
+    d.sweep = a->sweep;
     jobq_pg__bind_read(&w->params, &d);
     jobq_pg__send_part(w, a, JOBQ_PG__OUTBOX_READ);
+}
+
+/* The server refused the texts, for example because of its encoding. */
+static void jobq_pg__ack_bare(jobq_pg_ack_desc *ack, jobq_pg_dead *dead)
+{
+    size_t i;
+
+    if (ack->error.ptr != NULL) ack->error = jobq_str_from("the server refused the error's text");
+    for (i = 0; i < ack->dead_count; i++) {
+        dead[i].error = jobq_str_from("the server refused the error's text");
+    }
 }
 
 static void jobq_pg__do_ack(jobq_pg_worker *w, const jobq_action *a)
@@ -14843,6 +15340,9 @@ static void jobq_pg__do_ack(jobq_pg_worker *w, const jobq_action *a)
     jobq_pg_ack_desc ack = jobq_pg__part_ack(w, a->slot, a->limit, dead);
 
     ack.relaxed = a->relaxed;
+    ack.bytes = a->bytes;
+    ack.sweep = a->sweep;
+    if (a->bare) jobq_pg__ack_bare(&ack, dead);
     jobq_pg__bind_ack(&w->params, &ack);
     jobq_pg__send_part(w, a, JOBQ_PG__OUTBOX_ACK);
 }
@@ -14903,32 +15403,33 @@ static void jobq_pg__perform(jobq_pg_worker *w, const jobq_action *a)
     case JOBQ_ACTION_CONNECT: jobq_pg__do_connect(w); break;
     case JOBQ_ACTION_DISCONNECT:
         jobq_pg__trouble(w, "no answer in time");
+        jobq_pg__copy(w->refusal, sizeof w->refusal, "no answer in time");
         jobq_pg__log(w->pg, JOBQ_PG_WARNING, "no answer in time: reconnecting");
         w->broken = true;
         break;
     case JOBQ_ACTION_REGISTER: jobq_pg__do_register(w); break;
     case JOBQ_ACTION_POLICIES: jobq_pg__do_policies(w); break;
     case JOBQ_ACTION_CLAIM: jobq_pg__do_claim(w, a); break;
-    case JOBQ_ACTION_RECOVER: jobq_pg__do_numbers(w, a, JOBQ_PG__RECOVER, a->number, 0); break;
+    case JOBQ_ACTION_RECOVER: jobq_pg__do_numbers(w, a, JOBQ_PG__RECOVER, a->number); break;
+    case JOBQ_ACTION_SET_ASIDE: jobq_pg__do_set_aside(w, a); break;
     case JOBQ_ACTION_COMPLETE:
     case JOBQ_ACTION_SETTLE: jobq_pg__do_flush(w, a); break;
     case JOBQ_ACTION_HEARTBEAT: jobq_pg__do_heartbeat(w, a); break;
-    case JOBQ_ACTION_RESCUE: jobq_pg__do_numbers(w, a, JOBQ_PG__RESCUE, a->beat, 100); break;
+    case JOBQ_ACTION_RESCUE: jobq_pg__do_numbers(w, a, JOBQ_PG__RESCUE, a->beat); break;
     case JOBQ_ACTION_SLEEP: jobq_pg__do_sleep(w, a); break;
-    case JOBQ_ACTION_UNPARK: jobq_pg__do_numbers(w, a, JOBQ_PG__UNPARK, 5000, 0); break;
+    case JOBQ_ACTION_UNPARK: jobq_pg__do_numbers(w, a, JOBQ_PG__UNPARK, 0); break;
     case JOBQ_ACTION_PRUNE:
     case JOBQ_ACTION_VACUUM:
-    case JOBQ_ACTION_RECLAIM:
         w->keep_kinds |= 1u << a->kind;
         pthread_cond_signal(&w->keep);
         break;
-    case JOBQ_ACTION_DEREGISTER: jobq_pg__do_numbers(w, a, JOBQ_PG__DEREGISTER, 0, 0); break;
+    case JOBQ_ACTION_DEREGISTER: jobq_pg__do_numbers(w, a, JOBQ_PG__DEREGISTER, 0); break;
     case JOBQ_ACTION_REMAIN: jobq_pg__do_remain(w); break;
     case JOBQ_ACTION_ABANDON:
         if (a->messages) jobq_pg__abandon_part(w, a);
         else jobq_pg__do_abandon(w, a);
         break;
-    case JOBQ_ACTION_SEQUENCE: jobq_pg__do_sequence(w, a); break;
+    case JOBQ_ACTION_LOOK: jobq_pg__do_look(w, a); break;
     case JOBQ_ACTION_READ: jobq_pg__do_read(w, a); break;
     case JOBQ_ACTION_ACK: jobq_pg__do_ack(w, a); break;
     case JOBQ_ACTION_RENEW: jobq_pg__do_renew(w, a); break;
@@ -14952,7 +15453,15 @@ static void jobq_pg__order_add(jobq_pg_worker *w, int count)
     w->order[at] = count;
 }
 
-/* The jobs of a claim or a recovery become slots. */
+/* A role that may write the table can write what no job has: it is read as the default. */
+static void jobq_pg__job_mend(jobq_job *job)
+{
+    if (job->attempt < 1) job->attempt = 1;
+    if (job->crash < 0) job->crash = 0;
+    if (job->stages > JOBQ_STAGES_MAX) job->stages = JOBQ_STAGES_MAX;
+}
+
+/* The jobs of a claim become slots. */
 static void jobq_pg__got_jobs(jobq_pg_worker *w, const jobq_pg__pending *p, int64_t now)
 {
     jobq_pg__answer *answer = (jobq_pg__answer *)calloc(1, sizeof *answer);
@@ -14966,6 +15475,7 @@ static void jobq_pg__got_jobs(jobq_pg_worker *w, const jobq_pg__pending *p, int6
         if (!jobq_pg__job(p->result, i, p->worker, p->number, &w->jobs[i])) {
             jobq_pg__log(w->pg, JOBQ_PG_ERROR, "job %lld breaks a law of jobq.h",
                          (long long)w->jobs[i].id);
+            jobq_pg__job_mend(&w->jobs[i]);
         }
         jobq_pg__order_add(w, i);
     }
@@ -14993,23 +15503,38 @@ static void jobq_pg__on_claim(jobq_pg_worker *w, jobq_pg__pending *p, jobq_error
     if (!empty && PQgetisnull(p->result, 0, JOBQ_PG__COL_ID)) {
         empty = true;
         suspects = jobq_pg__int(p->result, 0, JOBQ_PG__COL_SUSPECT) != 0;
+        if (jobq_pg__int(p->result, 0, JOBQ_PG__COL_ALONE) != 0) jobq_loop_alone(w->loop, now, 0);
         if (!PQgetisnull(p->result, 0, JOBQ_PG__COL_DUE)) {
             due = jobq_pg__int(p->result, 0, JOBQ_PG__COL_DUE);
         }
     }
-    if (!empty) {
+    if (!empty && w->loop->claim_names) {
+        jobq_loop_named(w->loop, jobq_pg__int(p->result, 0, JOBQ_PG__COL_ID));
+    } else if (!empty) {
         jobq_pg__got_jobs(w, p, now);
         if (!w->broken) p->result = NULL; /* the slots have it */
     }
     if (w->broken) return;
-    if (p->kind != JOBQ_ACTION_RECOVER) jobq_loop_claimed(w->loop, now, code, due, suspects);
-    else jobq_loop_recovered(w->loop, now, code, p->number);
+    jobq_loop_claimed(w->loop, now, code, due, suspects);
     jobq_pg__wake_threads(w);
+}
+
+static void jobq_pg__on_set_aside(jobq_pg_worker *w, const jobq_pg__pending *p, jobq_error code,
+                                  int64_t now)
+{
+    bool moved = code == JOBQ_OK && jobq_pg__int(p->result, 0, 0) != 0;
+
+    if (moved) {
+        jobq_pg__log(w->pg, JOBQ_PG_ERROR, "job %lld cannot be read and is failed now",
+                     (long long)p->number);
+    }
+    jobq_loop_set_aside(w->loop, now, code, moved);
 }
 
 static void jobq_pg__on_flush(jobq_pg_worker *w, const jobq_pg__pending *p, jobq_error code,
                               int64_t now)
 {
+    int64_t left = w->loop->stats.left;
     int row;
 
     for (row = 0; code == JOBQ_OK && row < PQntuples(p->result); row++) {
@@ -15019,17 +15544,21 @@ static void jobq_pg__on_flush(jobq_pg_worker *w, const jobq_pg__pending *p, jobq
                             busy ? JOBQ_ERROR_BUSY : JOBQ_ERROR_LOST);
     }
     jobq_loop_flushed(w->loop, now, p->kind, code);
+    if (w->loop->stats.left > left) {
+        jobq_pg__log(w->pg, JOBQ_PG_ERROR, "the database refuses every end of a job: it stays "
+                     "running until this worker ends");
+    }
 }
 
 static void jobq_pg__on_register(jobq_pg_worker *w, const jobq_pg__pending *p, jobq_error code,
                                  int64_t now)
 {
-    int64_t ids[JOBQ_LOOP_QUEUES], kind_ids[256];
+    int64_t ids[JOBQ_LOOP_QUEUES], kind_ids[JOBQ_LOOP_KINDS];
     int32_t queues[JOBQ_LOOP_QUEUES], count = 0, kinds = 0, i;
 
     if (code == JOBQ_OK) {
         count = jobq_pg__ints(p->result, 0, 0, ids, JOBQ_LOOP_QUEUES);
-        kinds = jobq_pg__ints(p->result, 0, 1, kind_ids, 256);
+        kinds = jobq_pg__ints(p->result, 0, 1, kind_ids, JOBQ_LOOP_KINDS);
         if (count != (int32_t)w->queue_count || kinds != (int32_t)w->handler_count) {
             code = JOBQ_ERROR_DATABASE;
         }
@@ -15059,7 +15588,8 @@ static void jobq_pg__on_heartbeat(jobq_pg_worker *w, const jobq_pg__pending *p, 
     const PGresult *r = p->result;
     int at = p->st == JOBQ_PG__BEAT_CLAIM ? JOBQ_PG__COL_COUNT : 0; /* news stand behind the job */
     int64_t items[JOBQ_LOOP_SLOTS], beats[JOBQ_LOOP_WATCHED], leases[JOBQ_LOOP_WATCHED];
-    int32_t kinds[JOBQ_LOOP_KINDS], count, i;
+    int64_t ids[JOBQ_LOOP_KINDS + JOBQ_STRAYS_MAX];
+    int32_t kinds[JOBQ_LOOP_KINDS + JOBQ_STRAYS_MAX], count, i;
     bool alive = code == JOBQ_OK && jobq_pg__int(r, 0, at) != 0;
 
     if (!alive) {
@@ -15068,13 +15598,16 @@ static void jobq_pg__on_heartbeat(jobq_pg_worker *w, const jobq_pg__pending *p, 
     }
     count = jobq_pg__ints(r, 0, at + 4, items, JOBQ_LOOP_SLOTS);
     for (i = 0; i < count; i++) jobq_loop_cancel(w->loop, items[i]);
-    count = jobq_pg__ints(r, 0, at + 5, items, JOBQ_LOOP_KINDS);
-    for (i = 0; i < count; i++) kinds[i] = (int32_t)items[i];
-    jobq_loop_foreign(w->loop, kinds, count);
+    count = jobq_pg__ints(r, 0, at + 5, ids, JOBQ_LOOP_KINDS + JOBQ_STRAYS_MAX);
+    for (i = 0; i < count; i++) kinds[i] = (int32_t)ids[i];
+    jobq_loop_kinds(w->loop, kinds, count, jobq_pg__int(r, 0, at + 12) != 0);
     count = jobq_pg__ints(r, 0, at + 7, items, JOBQ_LOOP_WATCHED);
     if (jobq_pg__ints(r, 0, at + 8, beats, JOBQ_LOOP_WATCHED) != count ||
         jobq_pg__ints(r, 0, at + 9, leases, JOBQ_LOOP_WATCHED) != count) count = 0;
     for (i = 0; i < count; i++) jobq_loop_late(w->loop, now, items[i], beats[i], leases[i]);
+    count = jobq_pg__ints(r, 0, at + 10, items, JOBQ_LOOP_QUEUES);
+    for (i = 0; i < count; i++) jobq_loop_alone(w->loop, now, (int32_t)items[i]);
+    jobq_loop_overdue(w->loop, jobq_pg__int32(r, 0, at + 11));
     count = jobq_pg__ints(r, 0, at + 6, items, 1);
     jobq_loop_beat(w->loop, now, JOBQ_OK, true, jobq_pg__int(r, 0, at + 1),
                    jobq_pg__int(r, 0, at + 2) != 0, count > 0 ? (int32_t)items[0] : 0,
@@ -15084,35 +15617,30 @@ static void jobq_pg__on_heartbeat(jobq_pg_worker *w, const jobq_pg__pending *p, 
 
 /* -- the thread of statements: answers about messages -- */
 
-static void jobq_pg__on_sequence(jobq_pg_worker *w, const jobq_pg__pending *p, jobq_error code,
-                                 int64_t now)
+static void jobq_pg__on_look(jobq_pg_worker *w, const jobq_pg__pending *p, jobq_error code,
+                             int64_t now)
 {
     const PGresult *r = p->result;
-    int64_t numbered = 0;
-    int row;
+    int row, rows = code == JOBQ_OK ? PQntuples(r) : 0;
 
-    for (row = 1; code == JOBQ_OK && row < PQntuples(r); row++) {
+    for (row = 0; row < rows && row < w->look_limit; row++) {
         jobq_backlog b;
         memset(&b, 0, sizeof b);
         b.id = jobq_pg__int(r, row, 0);
-        b.queue = jobq_pg__int32(r, row, 1);
+        b.queue = (int32_t)(b.id >> 15);
         b.number = (int32_t)(b.id & 32767);
-        b.waiting = jobq_pg__int(r, row, 2);
-        b.due_us = jobq_pg__int(r, row, 3);
-        b.holder.worker = jobq_pg__int(r, row, 4);
-        b.holder.claim = jobq_pg__int(r, row, 5);
-        b.holder.beat = jobq_pg__int(r, row, 6);
-        b.holder.lease_us = jobq_pg__int(r, row, 7);
+        b.waiting = jobq_pg__int(r, row, 1);
+        b.due_us = jobq_pg__int(r, row, 2);
+        b.holder.worker = jobq_pg__int(r, row, 3);
+        b.holder.claim = jobq_pg__int(r, row, 4);
+        b.holder.beat = jobq_pg__int(r, row, 5);
+        b.holder.lease_us = jobq_pg__int(r, row, 6);
+        b.below = jobq_pg__int(r, row, 7) != 0;
+        b.acked = jobq_pg__int(r, row, 8);
         if (b.holder.worker == 0) memset(&b.holder, 0, sizeof b.holder);
         jobq_loop_backlog(w->loop, now, &b);
     }
-    if (code == JOBQ_OK && PQntuples(r) > 0) {
-        numbered = jobq_pg__int(r, 0, 2);
-        if (jobq_pg__int(r, 0, 3) != 0 && numbered < w->loop->config.sequence_max) {
-            numbered = w->loop->config.sequence_max; /* there are more */
-        }
-    }
-    jobq_loop_sequenced(w->loop, now, code, numbered);
+    jobq_loop_looked(w->loop, now, code, rows > w->look_limit);
 }
 
 /* Messages for a part: a thread may have them. False: no memory, or too many. */
@@ -15157,8 +15685,10 @@ static void jobq_pg__on_read(jobq_pg_worker *w, jobq_pg__pending *p, jobq_error 
         reading.cursor = r.cursor;
         reading.lost = r.lost;
         reading.count = r.count;
+        reading.cut = r.cut;
     }
     reading.busy = r.answer == 'b';
+    reading.aside = r.answer == 'a';
     if (r.answer == 'w') reading.due_us = r.wait_us;
     if (r.answer == 'o') {
         reading.holder.worker = r.worker;
@@ -15174,11 +15704,13 @@ static void jobq_pg__on_ack(jobq_pg_worker *w, jobq_pg__pending *p, jobq_error c
 {
     jobq_pg_reading r;
     int32_t count;
+    bool cut;
 
     code = jobq_pg__part_answer(w, p, code, &r);
     count = code == JOBQ_OK && r.answer == 'h' ? r.count : 0;
-    if (code != JOBQ_OK || r.answer != 'h') jobq_pg_reading_clear(&r);
-    jobq_loop_acked(w->loop, now, p->slot, code, count);
+    cut = count > 0 && r.cut;
+    if (count == 0) jobq_pg_reading_clear(&r);
+    jobq_loop_acked(w->loop, now, p->slot, code, count, cut);
 }
 
 static void jobq_pg__on_renew(jobq_pg_worker *w, const jobq_pg__pending *p, jobq_error code,
@@ -15206,11 +15738,13 @@ static jobq_error jobq_pg__on_refusal(jobq_pg_worker *w, const jobq_pg__pending 
     jobq_pg_error error;
     jobq_error code = jobq_pg__result_error(&error, w->conn, p->result);
 
-    jobq_pg__copy(w->refusal, sizeof w->refusal, error.message);
+    snprintf(w->refusal, sizeof w->refusal, "SQLSTATE %.5s: %.480s", error.sqlstate,
+             error.message);
     jobq_pg__trouble(w, error.message);
     if (p->kind != JOBQ_ACTION_WAIT)
         jobq_pg__prepared_learn(jobq_pg__may_prepare(w->pg, w->conn), p->st, true, p->result);
     if (strcmp(error.sqlstate, "25P02") == 0) code = JOBQ_ERROR_RETRYABLE; /* not its fault */
+    if (strcmp(error.sqlstate, "53200") == 0) code = JOBQ_ERROR_MEMORY;    /* perhaps its size */
     else if (w->pg->pooled) jobq_pg__send_text(w, "ROLLBACK");
     jobq_pg__log(w->pg, code == JOBQ_ERROR_DEAD ? JOBQ_PG_WARNING : JOBQ_PG_ERROR, "%s %s",
                  error.sqlstate, error.message);
@@ -15234,8 +15768,12 @@ static void jobq_pg__dispatch(jobq_pg_worker *w, jobq_pg__pending *p)
         if (w->broken) return;
     }
     switch (p->kind) {
-    case JOBQ_ACTION_CLAIM:
-    case JOBQ_ACTION_RECOVER: jobq_pg__on_claim(w, p, code, now); break;
+    case JOBQ_ACTION_CLAIM: jobq_pg__on_claim(w, p, code, now); break;
+    case JOBQ_ACTION_RECOVER:
+        jobq_loop_recovered(w->loop, now, code, p->number,
+                            code == JOBQ_OK && jobq_pg__int(p->result, 0, 0) != 0);
+        break;
+    case JOBQ_ACTION_SET_ASIDE: jobq_pg__on_set_aside(w, p, code, now); break;
     case JOBQ_ACTION_COMPLETE:
     case JOBQ_ACTION_SETTLE: jobq_pg__on_flush(w, p, code, now); break;
     case JOBQ_ACTION_REGISTER: jobq_pg__on_register(w, p, code, now); break;
@@ -15247,20 +15785,20 @@ static void jobq_pg__dispatch(jobq_pg_worker *w, jobq_pg__pending *p)
     case JOBQ_ACTION_RESCUE: jobq_pg__on_rescue(w, p, code, now); break;
     case JOBQ_ACTION_UNPARK:
         count = code == JOBQ_OK ? jobq_pg__int32(p->result, 0, 0) : 0;
-        jobq_loop_unparked(w->loop, now, code, count, count >= 5000);
+        jobq_loop_unparked(w->loop, now, code, count,
+                           count >= w->loop->carried[JOBQ_ACTION_UNPARK]);
         break;
     case JOBQ_ACTION_SLEEP:
     case JOBQ_ACTION_DEREGISTER: jobq_loop_answered(w->loop, now, p->kind, code); break;
     case JOBQ_ACTION_REMAIN:
         jobq_loop_remains(w->loop, now, code, code != JOBQ_OK || jobq_pg__int(p->result, 0, 0));
         break;
-    case JOBQ_ACTION_SEQUENCE: jobq_pg__on_sequence(w, p, code, now); break;
+    case JOBQ_ACTION_LOOK: jobq_pg__on_look(w, p, code, now); break;
     case JOBQ_ACTION_READ: jobq_pg__on_read(w, p, code, now); break;
     case JOBQ_ACTION_ACK: jobq_pg__on_ack(w, p, code, now); break;
     case JOBQ_ACTION_RENEW: jobq_pg__on_renew(w, p, code, now); break;
     case JOBQ_ACTION_PRUNE:
     case JOBQ_ACTION_VACUUM:
-    case JOBQ_ACTION_RECLAIM:
     case JOBQ_ACTION_WAIT:
     case JOBQ_ACTION_CONNECT:
     case JOBQ_ACTION_DISCONNECT:
@@ -16021,9 +16559,10 @@ static void jobq_pg__crew_free(jobq_pg__crew *crew)
 
 static jobq_error jobq_pg__worker_desc_check(const jobq_pg_worker_desc *desc, jobq_pg_error *error)
 {
-    if ((desc->handlers == NULL && desc->handler_count > 0) || desc->handler_count > 256 ||
+    if ((desc->handlers == NULL && desc->handler_count > 0) ||
+        desc->handler_count > JOBQ_LOOP_KINDS ||
         desc->handler_count + desc->receiver_count == 0) {
-        return jobq_pg__invalid(error, "handlers", "1 to 256 of them, or receivers");
+        return jobq_pg__invalid(error, "handlers", "1 to JOBQ_LOOP_KINDS of them, or receivers");
     }
     if (desc->also == NULL && desc->also_count > 0) {
         return jobq_pg__invalid(error, "also", "a count without a list");

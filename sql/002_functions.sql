@@ -18,7 +18,34 @@
 -- Answers about a claimed job: l lost (the token is no longer on the row), b busy (locked;
 -- send again).
 
+BEGIN;
+
+DO $$ BEGIN
+    IF (SELECT m.version FROM jobq.meta m) <> 1 THEN
+        RAISE EXCEPTION 'this file leads from version 1 to 2; jobq.meta has version %',
+            (SELECT m.version FROM jobq.meta m)
+            USING HINT = 'Run each file once, in the order of their numbers.';
+    END IF;
+END $$;
+
 -- ---- names ---------------------------------------------------------------------------------
+
+-- Refuses what a caller gave, in the words and with the field that C has for it.
+CREATE FUNCTION jobq.refuse(p_field text, p_why text, p_hint text DEFAULT '') RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RAISE EXCEPTION 'invalid %: %', p_field, p_why
+        USING ERRCODE = '22023', COLUMN = p_field, HINT = p_hint;
+END $$;
+
+CREATE FUNCTION jobq.check_name(p_field text, p_name text) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF p_name ~ '^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$' AND length(p_name) <= 1024 THEN
+        RETURN;
+    END IF;
+    PERFORM jobq.refuse(p_field, '1 to 1024 of [A-Za-z0-9._-], alphanumeric at both ends');
+END $$;
 
 -- A queue comes into being on first use. Two first uses at once: the second waits for the
 -- first.
@@ -29,6 +56,7 @@ BEGIN
     LOOP
         SELECT q.id INTO v_id FROM jobq.queue q WHERE q.name = p_name;
         IF FOUND THEN RETURN v_id; END IF;
+        PERFORM jobq.check_name('queue', p_name);
         INSERT INTO jobq.queue (name) VALUES (p_name) ON CONFLICT (name) DO NOTHING;
     END LOOP;
 END $$;
@@ -40,6 +68,7 @@ BEGIN
     LOOP
         SELECT k.id INTO v_id FROM jobq.kind k WHERE k.queue_id = p_queue AND k.name = p_name;
         IF FOUND THEN RETURN v_id; END IF;
+        PERFORM jobq.check_name('kind', p_name);
         INSERT INTO jobq.kind (queue_id, name) VALUES (p_queue, p_name)
         ON CONFLICT (queue_id, name) DO NOTHING;
     END LOOP;
@@ -57,12 +86,53 @@ BEGIN
     FROM (SELECT worker FROM jobq.sleeper WHERE queue_id = p_queue LIMIT p_most) s;
 END $$;
 
+-- Refuses a job for the first thing that is wrong with it. Called when something is, so that
+-- a good job costs no call. Sizes are those of the text that Postgres hands to a worker.
+CREATE FUNCTION jobq.check_job(
+    p_queue integer, p_payload jsonb, p_bytes bytea, p_headers jsonb, p_run_at timestamptz,
+    p_priority smallint, p_stages smallint, p_max_attempts integer, p_timeout_us bigint,
+    p_key text)
+RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    v_queue jobq.queue;
+    v_size integer := greatest(octet_length(p_payload::text), octet_length(p_bytes));
+    v_hint text;
+BEGIN
+    SELECT q.* INTO v_queue FROM jobq.queue q WHERE q.id = p_queue;
+    v_hint := format('Keep large data elsewhere and enqueue a reference to it, or raise the '
+                     'limit: select jobq.queue_set(%L, payload_max => ...)', v_queue.name);
+    IF v_size > v_queue.payload_max THEN
+        PERFORM jobq.refuse('payload', format('size %s exceeds maximum %s', v_size,
+                                              v_queue.payload_max), v_hint);
+    ELSIF octet_length(p_headers::text) > v_queue.payload_max THEN
+        PERFORM jobq.refuse('headers', format(
+            'size %s exceeds maximum %s', octet_length(p_headers::text), v_queue.payload_max),
+            v_hint);
+    ELSIF jsonb_typeof(p_headers) <> 'object' THEN
+        PERFORM jobq.refuse('headers', 'not a JSON object');
+    ELSIF p_payload IS NOT NULL AND p_bytes IS NOT NULL THEN
+        PERFORM jobq.refuse('payload', 'only one of payload and bytes may be given');
+    ELSIF NOT isfinite(p_run_at) THEN
+        PERFORM jobq.refuse('run_at', 'a finite instant');
+    ELSIF p_priority NOT BETWEEN 0 AND 9 THEN
+        PERFORM jobq.refuse('priority', '0 to 9');
+    ELSIF p_stages NOT BETWEEN 1 AND 16 THEN
+        PERFORM jobq.refuse('stages', '1 to 16');
+    ELSIF p_max_attempts < 1 THEN
+        PERFORM jobq.refuse('max_attempts', '1 or more');
+    ELSIF p_timeout_us < 1 THEN
+        PERFORM jobq.refuse('timeout', 'positive');
+    ELSIF octet_length(p_key) NOT BETWEEN 1 AND 1024 THEN
+        PERFORM jobq.refuse('key', '1 to 1024 bytes');
+    END IF;
+END $$;
+
 -- Many jobs of one queue in one statement. Element i of every array is job i; an array may be
 -- NULL (all defaults) and so may its elements. p_kinds holds the distinct kinds, p_kind the
 -- 1-based index into it (NULL: the first). p_run_ats wins over p_delays_us; a past instant is
--- lifted to now, so that a worker's lower bound does not hide the job, unless p_keep_past. ids
--- come back in the order of the arrays: they are drawn first and carried through. existed[i]:
--- the key was known, ids[i] is the job that has it.
+-- lifted to now, so that a worker's lower bound does not hide the job. ids come back in the
+-- order of the arrays: they are drawn first and carried through. existed[i]: the key was
+-- known, ids[i] is the job that has it.
 CREATE FUNCTION jobq.enqueue_many(
     p_queue text, p_kinds text[], p_kind integer[], p_payloads jsonb[],
     p_bytes bytea[] DEFAULT NULL, p_headers jsonb[] DEFAULT NULL,
@@ -70,7 +140,6 @@ CREATE FUNCTION jobq.enqueue_many(
     p_priorities smallint[] DEFAULT NULL, p_stages smallint[] DEFAULT NULL,
     p_max_attempts integer[] DEFAULT NULL, p_timeouts_us bigint[] DEFAULT NULL,
     p_keys text[] DEFAULT NULL, p_count integer DEFAULT NULL, p_notify boolean DEFAULT true,
-    p_keep_past boolean DEFAULT false,
     OUT ids bigint[], OUT existed boolean[])
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 DECLARE
@@ -78,11 +147,27 @@ DECLARE
     v_kinds integer[];
     v_now timestamptz := statement_timestamp();
     v_count integer := coalesce(p_count, cardinality(p_payloads), cardinality(p_bytes), 1);
+    v_max integer := (SELECT q.payload_max FROM jobq.queue q WHERE q.id = v_queue);
     v_stages smallint := coalesce((SELECT max(s) FROM unnest(p_stages) s), 1);
 BEGIN
-    IF 1 > ANY (p_max_attempts) OR 1 > ANY (p_timeouts_us) OR 1 > ANY (p_stages) THEN
-        RAISE EXCEPTION 'max_attempts, timeouts and stages are at least 1'
-            USING ERRCODE = '22023';
+    IF EXISTS (SELECT FROM unnest(p_payloads) u WHERE octet_length(u::text) > v_max)
+       OR (p_bytes IS NOT NULL AND EXISTS (
+           SELECT FROM unnest(p_bytes, p_payloads) AS u (bytes, payload)
+           WHERE octet_length(u.bytes) > v_max OR (u.bytes, u.payload) IS NOT NULL))
+       OR EXISTS (SELECT FROM unnest(p_headers) u
+                  WHERE octet_length(u::text) > v_max OR jsonb_typeof(u) <> 'object')
+       OR EXISTS (SELECT FROM unnest(p_keys) u WHERE octet_length(u) NOT BETWEEN 1 AND 1024)
+       OR 'infinity' = ANY (p_run_ats) OR '-infinity' = ANY (p_run_ats)
+       OR 0 > ANY (p_priorities) OR 9 < ANY (p_priorities) OR 1 > ANY (p_stages)
+       OR 16 < ANY (p_stages) OR 1 > ANY (p_max_attempts) OR 1 > ANY (p_timeouts_us) THEN
+        PERFORM jobq.check_job(v_queue, u.payload, u.bytes, u.headers, u.run_at, u.priority,
+                               u.stages, u.max_attempts, u.timeout_us, u.key)
+        FROM ROWS FROM (
+                 unnest(p_payloads), unnest(p_bytes), unnest(p_headers), unnest(p_run_ats),
+                 unnest(p_priorities), unnest(p_stages), unnest(p_max_attempts),
+                 unnest(p_timeouts_us), unnest(p_keys))
+             AS u (payload, bytes, headers, run_at, priority, stages, max_attempts, timeout_us,
+                   key);
     END IF;
     FOR i IN 1 .. cardinality(p_kinds) LOOP
         v_kinds[i] := jobq.kind_id(v_queue, p_kinds[i]);
@@ -98,8 +183,7 @@ BEGIN
     INSERT INTO jobq.job (id, queue_id, kind_id, enqueued_at, run_at, priority, stages,
                           max_attempts, timeout_us, key, payload, bytes, headers)
     SELECT u.id, v_queue, v_kinds[coalesce(u.kind, 1)], v_now,
-           greatest(coalesce(u.run_at, v_now + u.delay_us * interval '1 microsecond', v_now),
-                    CASE WHEN p_keep_past THEN u.run_at ELSE v_now END),
+           greatest(coalesce(u.run_at, v_now + u.delay_us * interval '1 microsecond'), v_now),
            coalesce(u.priority, 0), coalesce(u.stages, 1), u.max_attempts, u.timeout_us, u.key,
            u.payload, u.bytes, u.headers
     FROM ROWS FROM (
@@ -150,9 +234,9 @@ BEGIN
 END $$;
 
 -- What a COPY into the table job needs to know first: ids, this database's clock, and that the
--- queue's lanes reach far enough. Afterwards: wake.
-CREATE FUNCTION jobq.bulk(p_queue text, p_kinds text[], p_stages smallint,
-                          OUT queue integer, OUT kinds integer[], OUT now_at timestamptz)
+-- queue's lanes reach far enough. payload_max: the caller keeps to it. Afterwards: wake.
+CREATE FUNCTION jobq.bulk(p_queue text, p_kinds text[], p_stages smallint, OUT queue integer,
+                          OUT kinds integer[], OUT now_at timestamptz, OUT payload_max integer)
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     queue := jobq.queue_id(p_queue);
@@ -162,6 +246,7 @@ BEGIN
     END LOOP;
     UPDATE jobq.queue q SET stages_max = p_stages WHERE q.id = queue
         AND q.stages_max < p_stages;
+    payload_max := (SELECT q.payload_max FROM jobq.queue q WHERE q.id = queue);
     now_at := statement_timestamp();
 END $$;
 
@@ -177,10 +262,11 @@ LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     v_queue integer;
     v_kind integer;
+    v_max integer;
     v_now timestamptz := statement_timestamp();
 BEGIN
     existed := false;
-    SELECT q.id, k.id INTO v_queue, v_kind
+    SELECT q.id, k.id, q.payload_max INTO v_queue, v_kind, v_max
     FROM jobq.queue q JOIN jobq.kind k ON k.queue_id = q.id
     WHERE q.name = p_queue AND k.name = p_kind;
     IF v_kind IS NULL OR p_stages > 1 OR p_key IS NOT NULL THEN
@@ -190,6 +276,14 @@ BEGIN
             ARRAY[p_max_attempts], ARRAY[p_timeout_us],
             CASE WHEN p_key IS NOT NULL THEN ARRAY[p_key] END, 1, p_notify) e;
         RETURN;
+    END IF;
+    IF greatest(octet_length(p_payload::text), octet_length(p_bytes),
+                octet_length(p_headers::text)) > v_max
+       OR jsonb_typeof(p_headers) <> 'object' OR NOT isfinite(p_run_at)
+       OR p_priority NOT BETWEEN 0 AND 9 OR p_stages < 1 OR p_max_attempts < 1
+       OR p_timeout_us < 1 OR (p_payload IS NOT NULL AND p_bytes IS NOT NULL) THEN
+        PERFORM jobq.check_job(v_queue, p_payload, p_bytes, p_headers, p_run_at, p_priority,
+                               p_stages, p_max_attempts, p_timeout_us, p_key);
     END IF;
     INSERT INTO jobq.job (queue_id, kind_id, enqueued_at, run_at, priority, max_attempts,
                           timeout_us, payload, bytes, headers)
@@ -204,25 +298,6 @@ BEGIN
     END IF;
 END $$;
 
--- The ids of a queue and its kind, for a role that may insert jobs by itself; else NULL. The
--- library asks once for each connection and kind, and then sends enqueue_one's INSERT itself:
--- 50 microseconds of the server's time instead of 78 for one job.
-CREATE FUNCTION jobq.direct(p_queue text, p_kind text, OUT queue_id integer,
-                            OUT kind_id integer)
-LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
-BEGIN
-    IF has_table_privilege('jobq.job', 'INSERT')
-       AND has_column_privilege('jobq.job', 'id', 'SELECT')
-       AND has_table_privilege('jobq.kind', 'SELECT')
-       AND has_table_privilege('jobq.queue', 'SELECT')
-       AND has_table_privilege('jobq.sleeper', 'SELECT')
-       AND has_sequence_privilege('jobq.job_id', 'USAGE') THEN
-        SELECT q.id, k.id INTO queue_id, kind_id
-        FROM jobq.queue q JOIN jobq.kind k ON k.queue_id = q.id
-        WHERE q.name = p_queue AND k.name = p_kind;
-    END IF;
-END $$;
-
 -- The same, as a person types it:
 --     select jobq.enqueue('mail', 'welcome', '{"to": "ann"}', delay => '1 hour');
 CREATE FUNCTION jobq.enqueue(
@@ -232,12 +307,10 @@ CREATE FUNCTION jobq.enqueue(
     bytes bytea DEFAULT NULL, headers jsonb DEFAULT NULL, notify boolean DEFAULT true)
 RETURNS bigint LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    IF max_attempts < 1 OR timeout <= '0' OR stages NOT BETWEEN 1 AND 16
-       OR (payload IS NOT NULL AND bytes IS NOT NULL) THEN
-        RAISE EXCEPTION 'max_attempts is at least 1, timeout positive, stages 1 to 16,
-            and only '
-                        'one of payload and bytes given' USING ERRCODE = '22023';
-    END IF;
+    IF NOT isfinite(delay) THEN PERFORM jobq.refuse('delay', 'a finite interval'); END IF;
+    IF NOT isfinite(timeout) THEN PERFORM jobq.refuse('timeout', 'a finite interval'); END IF;
+    IF priority NOT BETWEEN 0 AND 9 THEN PERFORM jobq.refuse('priority', '0 to 9'); END IF;
+    IF stages NOT BETWEEN 1 AND 16 THEN PERFORM jobq.refuse('stages', '1 to 16'); END IF;
     RETURN (SELECT e.id FROM jobq.enqueue_one(
         queue, kind, payload, bytes, headers, coalesce(run_at, statement_timestamp() + delay),
         NULL, priority::smallint, stages::smallint, max_attempts,
@@ -245,6 +318,20 @@ BEGIN
 END $$;
 
 -- ---- claim ---------------------------------------------------------------------------------
+
+-- How many of these locked jobs come before their payloads, as they are stored, are larger
+-- than p_bytes; at least one.
+CREATE FUNCTION jobq.rows_within(p_rows tid[], p_bytes bigint) RETURNS integer
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE v_bytes bigint := 0;
+BEGIN
+    FOR i IN 1 .. cardinality(p_rows) LOOP
+        SELECT v_bytes + coalesce(pg_column_size(j.payload), octet_length(j.bytes), 0)
+        INTO v_bytes FROM jobq.job j WHERE j.ctid = p_rows[i];
+        IF v_bytes > p_bytes THEN RETURN greatest(i - 1, 1); END IF;
+    END LOOP;
+    RETURN cardinality(p_rows);
+END $$;
 
 -- Takes up to p_limit jobs for one worker. Lanes are listed by element; each is read from its
 -- lower bound (after_at, after_id) on, which lets a claim skip the dead rows that earlier
@@ -255,84 +342,110 @@ END $$;
 --          may find it busy, and we may wait for the end of one.)
 --   mark   the rows are ours, so their ctids hold still. No index mentions a changed column:
 --          HOT.
--- p_foreign: kinds to leave alone, because only other workers have them. The claim row is
--- written in the same statement; its primary key makes a number impossible to use twice.
+--          The same statement checks that the worker lives and writes the claim row, whose
+--          primary key makes a number impossible to use twice. FOR KEY SHARE lets heartbeats
+--          pass. It holds off the removal of the worker's row; a rescuer that marks the row
+--          dead meanwhile finds the claim row later. A claim that arrives after its worker's
+--          death or removal takes nothing, however long it was under way.
+-- p_kinds: take only jobs of these kinds; NULL: of all.
 -- p_relaxed: this transaction's commit need not wait for the disk (a lost claim is a ready
--- job, and the fence covers the rest). An empty answer is one row with id NULL and, when asked
--- by p_look, due_us: microseconds until the lanes' next job (NULL: none), and whether a
--- suspect is ready.
+-- job, and the fence covers the rest). p_suspects: one suspect, instead of others; p_alone:
+-- one that must run alone, and the worker promises that it holds nothing else until that job
+-- has ended. An empty answer is one row with id NULL and, when asked by p_look, due_us:
+-- microseconds until the lanes' next job (NULL: none), and whether a suspect, and one that
+-- must run alone, is ready. p_bytes: the claim ends before the job with which the payloads, as
+-- they are stored, become larger; the first job is always taken. 0: nothing is claimed; the
+-- answer is the id of the first job.
 CREATE FUNCTION jobq.claim(
     p_worker bigint, p_number bigint, p_limit integer, p_queues integer[],
     p_priorities smallint[], p_stages smallint[], p_after_ats timestamptz[],
-    p_after_ids bigint[], p_foreign integer[], p_suspects boolean, p_look boolean,
-    p_relaxed boolean)
+    p_after_ids bigint[], p_kinds integer[], p_suspects boolean, p_alone boolean,
+    p_look boolean, p_relaxed boolean, p_bytes bigint DEFAULT NULL)
 RETURNS SETOF jobq.claimed LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off
 SET enable_sort = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
 SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
-    v_alive boolean;
     v_rows tid[];
     v_ids bigint[];
+    v_bytes bigint;
     v_look jobq.claimed;
 BEGIN
     IF p_relaxed THEN PERFORM set_config('synchronous_commit', 'off', true); END IF;
     IF NOT p_suspects THEN
-        SELECT (SELECT true FROM jobq.worker w WHERE w.id = p_worker AND w.dead_at IS NULL),
-               array_agg(r.ctid), array_agg(r.id) INTO v_alive, v_rows, v_ids FROM (
-            SELECT ready.ctid, ready.id
+        SELECT array_agg(r.ctid), array_agg(r.id), sum(r.bytes)
+        INTO v_rows, v_ids, v_bytes FROM (
+            SELECT ready.ctid, ready.id, ready.bytes
             FROM unnest(p_queues, p_priorities, p_stages, p_after_ats, p_after_ids)
                  AS lane (queue_id, priority, stage, after_at, after_id)
             CROSS JOIN LATERAL (
-                SELECT j.ctid, j.id FROM jobq.job j
+                SELECT j.ctid, j.id, coalesce(pg_column_size(j.payload), octet_length(j.bytes))
+                                     AS bytes
+                FROM jobq.job j
                 WHERE j.queue_id = lane.queue_id AND j.priority = lane.priority
                   AND j.stage = lane.stage AND NOT j.suspect AND j.state = 'r'
                   AND j.run_at <= statement_timestamp()
                   AND (j.run_at, j.id) > (lane.after_at, lane.after_id)
-                  AND j.kind_id <> ALL (p_foreign)
+                  AND (p_kinds IS NULL OR j.kind_id = ANY (p_kinds))
                 ORDER BY j.run_at, j.id
                 LIMIT p_limit FOR UPDATE SKIP LOCKED) AS ready
             LIMIT p_limit) AS r;
     ELSE
-        SELECT (SELECT true FROM jobq.worker w WHERE w.id = p_worker AND w.dead_at IS NULL),
-               array_agg(r.ctid), array_agg(r.id) INTO v_alive, v_rows, v_ids FROM (
+        SELECT array_agg(r.ctid), array_agg(r.id) INTO v_rows, v_ids FROM (
             SELECT ready.ctid, ready.id
             FROM unnest(p_queues, p_priorities, p_stages) AS lane (queue_id, priority, stage)
             CROSS JOIN LATERAL (
                 SELECT j.ctid, j.id FROM jobq.job j
                 WHERE j.queue_id = lane.queue_id AND j.priority = lane.priority
                   AND j.stage = lane.stage AND j.suspect AND j.state = 'r'
-                  AND j.run_at <= statement_timestamp()
-                  AND j.kind_id <> ALL (p_foreign)
+                  AND j.alone = p_alone AND j.run_at <= statement_timestamp()
+                  AND (p_kinds IS NULL OR j.kind_id = ANY (p_kinds))
                 ORDER BY j.run_at, j.id
                 LIMIT 1 FOR UPDATE SKIP LOCKED) AS ready
             LIMIT 1) AS r;
     END IF;
-    IF v_alive IS NULL THEN
-        RAISE EXCEPTION 'worker % is dead', to_hex(p_worker)
-            USING ERRCODE = 'JQ002', HINT = 'Register anew, with a new worker id.';
+    IF p_bytes = 0 AND v_ids IS NOT NULL THEN
+        v_look.id := v_ids[1];
+        RETURN NEXT v_look;
+        RETURN;
+    END IF;
+    IF v_bytes > p_bytes THEN
+        v_rows := v_rows[: jobq.rows_within(v_rows, p_bytes)];
+        v_ids := v_ids[: cardinality(v_rows)];
     END IF;
     IF v_rows IS NOT NULL THEN
         RETURN QUERY
         WITH claim AS (
             INSERT INTO jobq.claim (worker, number, claimed_at, jobs)
-            VALUES (p_worker, p_number, statement_timestamp(), v_ids)
+            SELECT w.id, p_number, statement_timestamp(), v_ids
+            FROM jobq.worker w WHERE w.id = p_worker AND w.dead_at IS NULL FOR KEY SHARE
+            RETURNING claim.worker
         )
         UPDATE jobq.job j
         SET state = 'x', attempt = j.attempt + 1, worker = p_worker, claim = p_number,
             claimed_at = statement_timestamp()
-        WHERE j.ctid = ANY (v_rows)
+        WHERE j.ctid = ANY (v_rows) AND EXISTS (SELECT FROM claim)
         RETURNING j.id, j.run_at, j.enqueued_at, j.timeout_us, j.queue_id, j.kind_id,
-            j.attempt,
-                  j.crash, j.max_attempts, j.priority, j.stage, j.stages, j.suspect, j.payload,
-                  j.bytes, j.headers, NULL::bigint;
-        RETURN;
+                  j.attempt, j.crash, j.max_attempts, j.priority, j.stage, j.stages,
+                  j.suspect, j.alone, j.payload, j.bytes, j.headers, NULL::bigint;
+        IF FOUND THEN RETURN; END IF;
+    END IF;
+    PERFORM FROM jobq.worker w WHERE w.id = p_worker AND w.dead_at IS NULL;
+    IF v_rows IS NOT NULL OR NOT FOUND THEN
+        RAISE EXCEPTION 'worker % is dead', to_hex(p_worker)
+            USING ERRCODE = 'JQ002', HINT = 'Register anew, with a new worker id.';
     END IF;
     IF NOT p_look THEN RETURN; END IF;
     v_look.suspect := EXISTS (
         SELECT FROM jobq.job j
-        WHERE j.suspect AND j.state = 'r' AND j.queue_id = ANY (p_queues)
-          AND j.run_at <= statement_timestamp());
+        WHERE j.suspect AND NOT j.alone AND j.state = 'r' AND j.queue_id = ANY (p_queues)
+          AND j.run_at <= statement_timestamp()
+          AND (p_kinds IS NULL OR j.kind_id = ANY (p_kinds)));
+    v_look.alone := EXISTS (
+        SELECT FROM jobq.job j
+        WHERE j.suspect AND j.alone AND j.state = 'r' AND j.queue_id = ANY (p_queues)
+          AND j.run_at <= statement_timestamp()
+          AND (p_kinds IS NULL OR j.kind_id = ANY (p_kinds)));
     v_look.due_us := (
         SELECT (extract(epoch FROM min(next.run_at) - statement_timestamp()) * 1e6)::bigint
         FROM unnest(p_queues, p_priorities, p_stages) AS lane (queue_id, priority, stage)
@@ -341,37 +454,120 @@ BEGIN
             WHERE j.queue_id = lane.queue_id AND j.priority = lane.priority
               AND j.stage = lane.stage AND NOT j.suspect AND j.state = 'r'
               AND j.run_at > statement_timestamp() AND j.run_at < 'infinity'
-              AND j.kind_id <> ALL (p_foreign)
+              AND (p_kinds IS NULL OR j.kind_id = ANY (p_kinds))
             ORDER BY j.run_at, j.id LIMIT 1) AS next);
     RETURN NEXT v_look;
 END $$;
 
 -- A claim whose answer never came. Either the number is burned here, so that the claim can no
 -- longer arrive late (its own insert would collide with ours, and roll back), or it did
--- arrive: then the jobs that still bear its token come back once more. An insert still under
--- way elsewhere is waited for.
-CREATE FUNCTION jobq.recover(p_worker bigint, p_number bigint)
-RETURNS SETOF jobq.claimed LANGUAGE plpgsql
-SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
+-- arrive: then the jobs that still bear its token go back, with the attempt that they did not
+-- have; nothing is sent twice. p_limit jobs a call; the answer is whether there are more. An
+-- insert still under way elsewhere is waited for, but not so long that it holds up the
+-- worker's other statements: 55P03, ask again.
+CREATE FUNCTION jobq.recover(p_worker bigint, p_number bigint, p_limit integer)
+RETURNS boolean LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off
+SET lock_timeout = '500ms' AS $$
+DECLARE
+    v_jobs bigint[];
+    v_held bigint[];
 BEGIN
     INSERT INTO jobq.claim (worker, number, claimed_at, jobs)
     VALUES (p_worker, p_number, statement_timestamp(), '{}')
     ON CONFLICT (worker, number) DO NOTHING;
-    IF FOUND THEN RETURN; END IF;
-    RETURN QUERY
-    SELECT j.id, j.run_at, j.enqueued_at, j.timeout_us, j.queue_id, j.kind_id, j.attempt,
-           j.crash, j.max_attempts, j.priority, j.stage, j.stages, j.suspect, j.payload,
-           j.bytes, j.headers, NULL::bigint
-    FROM jobq.job j
-    WHERE j.id = ANY (ARRAY(SELECT unnest(c.jobs) FROM jobq.claim c
-                            WHERE c.worker = p_worker AND c.number = p_number))
-      AND j.worker = p_worker AND j.claim = p_number;
+    IF FOUND THEN RETURN false; END IF;
+    v_jobs := (SELECT c.jobs FROM jobq.claim c
+               WHERE c.worker = p_worker AND c.number = p_number);
+    v_held := ARRAY(
+        SELECT j.id FROM jobq.job j
+        WHERE j.id = ANY (v_jobs) AND j.worker = p_worker AND j.claim = p_number
+        ORDER BY j.id LIMIT p_limit FOR UPDATE SKIP LOCKED);
+    PERFORM jobq.finish(ARRAY(
+        SELECT j.id FROM jobq.job j
+        WHERE j.id = ANY (v_held) AND j.cancel_requested_at IS NOT NULL), 'c', NULL);
+    UPDATE jobq.job j
+    SET state = 'r', worker = NULL, claim = NULL, attempt = greatest(j.attempt - 1, 0),
+        run_at = statement_timestamp()
+    WHERE j.id = ANY (v_held);
+    IF EXISTS (SELECT FROM jobq.job j
+               WHERE j.id = ANY (v_jobs) AND j.worker = p_worker AND j.claim = p_number) THEN
+        RETURN true;
+    END IF;
+    UPDATE jobq.claim c SET jobs = '{}' WHERE c.worker = p_worker AND c.number = p_number;
+    RETURN false;
+END $$;
+
+-- A ready job at whose claim a worker failed again and again, while a claim without payloads
+-- worked: moves it to failed, and says so. It stays when it can be claimed after all: the
+-- server can mark it and write it as text, and it is not larger than p_bytes. A job that
+-- cannot even be moved (a damaged payload) is parked where it is.
+CREATE FUNCTION jobq.set_aside(p_id bigint, p_bytes bigint, p_reason text) RETURNS boolean
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
+DECLARE
+    v_stage smallint;
+    v_attempt integer;
+    v_fits boolean;
+    v_reason text := p_reason;
+BEGIN
+    SELECT j.stage, j.attempt INTO v_stage, v_attempt FROM jobq.job j
+    WHERE j.id = p_id AND j.state = 'r' FOR UPDATE SKIP LOCKED;
+    IF NOT FOUND THEN RETURN false; END IF;
+    BEGIN -- as a claim does, and back
+        UPDATE jobq.job j SET state = 'x', attempt = j.attempt + 1, worker = 1, claim = 1
+        WHERE j.id = p_id;
+        v_fits := (SELECT coalesce(octet_length(j.payload::text), octet_length(j.bytes), 0)
+                          + coalesce(octet_length(j.headers::text), 0) <= p_bytes
+                   FROM jobq.job j WHERE j.id = p_id);
+        RAISE EXCEPTION USING ERRCODE = 'JQ000';
+    EXCEPTION
+        WHEN SQLSTATE 'JQ000' THEN
+            IF v_fits THEN RETURN false; END IF;
+        WHEN OTHERS THEN
+            IF SQLSTATE ~ '^(40|53[13]|55|57)' THEN RAISE; END IF; -- the server's state
+            v_reason := SQLERRM;
+    END;
+    BEGIN
+        PERFORM jobq.finish(ARRAY[p_id], 'f', jsonb_build_object(
+            'at', statement_timestamp(), 'stage', v_stage, 'attempt', v_attempt,
+            'error', 'cannot be read: ' || v_reason));
+    EXCEPTION WHEN OTHERS THEN
+        IF SQLSTATE ~ '^(40|53|55|57)' THEN RAISE; END IF;
+        UPDATE jobq.job j SET run_at = 'infinity' WHERE j.id = p_id;
+    END;
+    RETURN true;
 END $$;
 
 -- ---- the end of a job ----------------------------------------------------------------------
 
+-- The errors of a job with one more. The first 10 and the last 40 are kept; an entry between
+-- them says how many were dropped. A text longer than 4 KiB is cut.
+CREATE FUNCTION jobq.add_error(p_errors jsonb, p_entry jsonb) RETURNS jsonb
+LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    v_entry jsonb := p_entry;
+    v_count integer := 0;
+    v_dropped bigint;
+BEGIN
+    IF p_entry IS NULL THEN RETURN p_errors; END IF;
+    IF octet_length(p_entry ->> 'error') > 4096 THEN
+        v_entry := p_entry || jsonb_build_object('error', left(p_entry ->> 'error', 1024));
+    END IF;
+    IF jsonb_typeof(p_errors) = 'array' THEN v_count := jsonb_array_length(p_errors); END IF;
+    IF v_count < 50 THEN RETURN coalesce(p_errors, '[]') || v_entry; END IF;
+    v_dropped := coalesce((p_errors -> 10 ->> 'dropped')::bigint - 1, 0) + v_count - 49;
+    RETURN (
+        SELECT jsonb_agg(e.item ORDER BY e.n) FROM (
+            SELECT o.item, o.n
+            FROM jsonb_array_elements(p_errors) WITH ORDINALITY AS o (item, n)
+            WHERE o.n <= 10 OR o.n > v_count - 39
+            UNION ALL SELECT jsonb_build_object('dropped', v_dropped), 11
+            UNION ALL SELECT v_entry, v_count + 1) AS e);
+END $$;
+
 -- Moves locked jobs out of the hot table: failed ones to failed, the others to history where
--- the queue keeps it. p_entry, when given, is appended to the errors. The only place that ends
+-- the queue keeps it. p_entry, when given, is appended to the errors. An id that is there
+-- already (a copied table, a sequence set back) ends all the same. The only place that ends
 -- single jobs.
 CREATE FUNCTION jobq.finish(p_ids bigint[], p_state "char", p_entry jsonb) RETURNS void
 LANGUAGE plpgsql
@@ -387,13 +583,13 @@ BEGIN
         INSERT INTO jobq.failed (
             id, run_at, enqueued_at, claimed_at, finished_at, worker, timeout_us, queue_id,
             kind_id, attempt, crash, max_attempts, priority, stage, stages, key, payload,
-            bytes,
-            headers, errors)
+            bytes, headers, errors)
         SELECT g.id, g.run_at, g.enqueued_at, g.claimed_at, statement_timestamp(), g.worker,
                g.timeout_us, g.queue_id, g.kind_id, g.attempt, g.crash, g.max_attempts,
                g.priority, g.stage, g.stages, g.key, g.payload, g.bytes, g.headers,
-               nullif(coalesce(g.errors, '[]') || coalesce(p_entry, '[]'), '[]')
+               jobq.add_error(g.errors, p_entry)
         FROM gone g WHERE p_state = 'f'
+        ON CONFLICT DO NOTHING
     ), history AS (
         INSERT INTO jobq.history (
             slot, id, run_at, enqueued_at, claimed_at, finished_at, worker, queue_id, kind_id,
@@ -402,10 +598,11 @@ BEGIN
         SELECT (SELECT m.history_slot FROM jobq.meta m), g.id, g.run_at, g.enqueued_at,
                g.claimed_at, statement_timestamp(), g.worker, g.queue_id, g.kind_id, g.attempt,
                g.crash, g.priority, g.stage, g.stages, p_state, g.key, g.payload, g.bytes,
-               g.headers, nullif(coalesce(g.errors, '[]') || coalesce(p_entry, '[]'), '[]')
+               g.headers, jobq.add_error(g.errors, p_entry)
         FROM gone g
         WHERE p_state <> 'f'
           AND EXISTS (SELECT FROM jobq.queue q WHERE q.id = g.queue_id AND q.history)
+        ON CONFLICT DO NOTHING
     )
     SELECT array_agg(g.id), array_agg(g.queue_id), array_agg(g.key)
     INTO v_ids, v_queues, v_keys
@@ -583,12 +780,11 @@ BEGIN
             UPDATE jobq.job j
             SET state = 'r', worker = NULL, claim = NULL, stage = p_stages[i],
                 attempt = p_attempts[i], crash = p_crashes[i], suspect = p_suspects[i],
-                run_at = v_run_at,
+                alone = j.alone AND p_suspects[i], run_at = v_run_at,
                 payload = CASE WHEN p_bytes[i] IS NULL
                                THEN coalesce(p_payloads[i], j.payload) END,
                 bytes = CASE WHEN p_payloads[i] IS NULL THEN coalesce(p_bytes[i], j.bytes) END,
-                errors = CASE WHEN v_entry IS NULL THEN j.errors
-                              ELSE coalesce(j.errors, '[]') || v_entry END
+                errors = jobq.add_error(j.errors, v_entry)
             WHERE j.id = p_ids[i];
             IF p_delays_us[i] = 0 AND p_stages[i] > v_job.stage THEN
                 PERFORM jobq.wake(v_job.queue_id, 1);
@@ -657,33 +853,46 @@ BEGIN
 END $$;
 
 -- Renews the lease and brings the news, in one statement:
---   alive     false: this worker was declared dead; nothing was renewed, register anew
+--   alive     false: this worker was declared dead; nothing was renewed, register anew. So it
+--             is when one of its queues was deleted: registering finds the queue's new id.
 --   cancel    running jobs of this worker that someone asked to cancel
 --   policy    a number that changes when a policy, a pause or the number of stages changes
---   suspects  a suspect is ready in one of the queues
---   foreign   kinds to leave alone: paused ones, and those that only other living workers
---             have
+--   suspects  a suspect that this worker may claim is ready, to run beside other work
+--   alone_queues  queues with a suspect that this worker may claim and that must run alone
+--   overdue   so many of the late workers have a lease that is over, and still hold jobs
+--   every_kind  claims may take jobs of every kind: this worker has all kinds of its queues,
+--             and none of them is paused
+--   kinds     what claims may take otherwise: kinds of this worker that are not paused, and
+--             some strays
 --   parked    kinds of this worker with parked jobs
 --   now_at    this database's clock
 --   late_*    workers whose lease is running out: whom to watch (a dead one with claims left:
 --             beat -1)
 -- p_settled: numbers of claims whose jobs are all settled; their rows go.
+-- The lease counts from the moment of the UPDATE: a heartbeat that waited for a lock may come
+-- after a later one, and must not shorten the lease that the later one renewed.
 CREATE FUNCTION jobq.heartbeat(
     p_worker bigint, p_lease_us bigint, p_settled bigint[], OUT alive boolean,
     OUT now_at timestamptz, OUT cancel bigint[], OUT policy bigint, OUT suspects boolean,
-    OUT foreign_kinds integer[], OUT parked integer[], OUT late bigint[],
-    OUT late_beats bigint[], OUT late_leases_us bigint[])
+    OUT every_kind boolean, OUT kinds integer[], OUT parked integer[], OUT late bigint[],
+    OUT late_beats bigint[], OUT late_leases_us bigint[], OUT alone_queues integer[],
+    OUT overdue integer)
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
 SET jit = off SET plan_cache_mode = force_generic_plan AS $$
 DECLARE v_worker jobq.worker;
 BEGIN
     UPDATE jobq.worker w
     SET beat = w.beat + 1, beat_at = statement_timestamp(), lease_us = p_lease_us,
-        expires_at = statement_timestamp() + p_lease_us * interval '1 microsecond'
+        expires_at = clock_timestamp() + p_lease_us * interval '1 microsecond'
     WHERE w.id = p_worker AND w.dead_at IS NULL
     RETURNING w.* INTO v_worker;
     alive := FOUND;
     now_at := statement_timestamp();
+    IF EXISTS (SELECT FROM unnest(v_worker.queues) AS u (id)
+               WHERE NOT EXISTS (SELECT FROM jobq.queue q WHERE q.id = u.id)) THEN
+        UPDATE jobq.worker w SET dead_at = statement_timestamp() WHERE w.id = p_worker;
+        alive := false;
+    END IF;
     IF NOT alive THEN RETURN; END IF;
     DELETE FROM jobq.claim c WHERE c.worker = p_worker AND c.number = ANY (p_settled);
     cancel := ARRAY(
@@ -692,24 +901,32 @@ BEGIN
           AND j.id = asked.id AND j.worker = c.worker AND j.claim = c.number);
     policy := (SELECT sum(hashtextextended(q::text, 0) >> 8) FROM jobq.queue q
                WHERE q.id = ANY (v_worker.queues));
+    SELECT coalesce(array_agg(k.id) FILTER (WHERE k.paused_at IS NULL), '{}'),
+           coalesce(array_agg(k.id) FILTER (WHERE k.parked_at IS NOT NULL), '{}'),
+           count(k.paused_at) = 0
+    INTO kinds, parked, every_kind FROM jobq.kind k WHERE k.id = ANY (v_worker.kinds);
+    every_kind := every_kind AND NOT EXISTS (
+        SELECT FROM jobq.kind k
+        WHERE k.queue_id = ANY (v_worker.queues) AND k.id <> ALL (v_worker.kinds));
+    IF NOT every_kind THEN
+        kinds := kinds || jobq.strays(v_worker.queues, v_worker.kinds, v_worker.beat
+                                      % ((SELECT max(k.id) FROM jobq.kind k) / 256 + 1));
+    END IF;
     suspects := EXISTS (
         SELECT FROM jobq.job j
-        WHERE j.suspect AND j.state = 'r' AND j.queue_id = ANY (v_worker.queues)
-          AND j.run_at <= statement_timestamp());
-    foreign_kinds := ARRAY(
-        SELECT k.id FROM jobq.kind k
-        WHERE k.paused_at IS NOT NULL AND k.queue_id = ANY (v_worker.queues)
-    ) || ARRAY(
-        SELECT DISTINCT k FROM jobq.worker w, unnest(w.kinds) k
-        WHERE w.dead_at IS NULL AND w.expires_at > statement_timestamp()
-          AND NOT w.kinds <@ v_worker.kinds AND k <> ALL (v_worker.kinds)
-          AND w.queues && v_worker.queues);
-    parked := ARRAY(SELECT k.id FROM jobq.kind k
-                    WHERE k.parked_at IS NOT NULL AND k.id = ANY (v_worker.kinds));
+        WHERE j.suspect AND NOT j.alone AND j.state = 'r'
+          AND j.queue_id = ANY (v_worker.queues) AND j.run_at <= statement_timestamp()
+          AND (every_kind OR j.kind_id = ANY (kinds)));
+    alone_queues := ARRAY(
+        SELECT DISTINCT j.queue_id FROM jobq.job j
+        WHERE j.suspect AND j.alone AND j.state = 'r' AND j.queue_id = ANY (v_worker.queues)
+          AND j.run_at <= statement_timestamp() AND (every_kind OR j.kind_id = ANY (kinds)));
     SELECT coalesce(array_agg(l.id), '{}'), coalesce(array_agg(l.beat), '{}'),
-           coalesce(array_agg(l.lease_us), '{}')
-    INTO late, late_beats, late_leases_us
-    FROM (SELECT w.id, CASE WHEN w.dead_at IS NULL THEN w.beat ELSE -1 END AS beat, w.lease_us
+           coalesce(array_agg(l.lease_us), '{}'), count(*) FILTER (WHERE l.expired AND EXISTS (
+               SELECT FROM jobq.claim c WHERE c.worker = l.id AND c.jobs <> '{}'))
+    INTO late, late_beats, late_leases_us, overdue
+    FROM (SELECT w.id, CASE WHEN w.dead_at IS NULL THEN w.beat ELSE -1 END AS beat, w.lease_us,
+                 w.dead_at IS NOT NULL OR w.expires_at < statement_timestamp() AS expired
           FROM jobq.worker w
           WHERE w.id <> p_worker
             AND CASE WHEN w.dead_at IS NULL
@@ -721,13 +938,15 @@ BEGIN
 END $$;
 
 -- A worker that stops says so: it no longer sleeps, serves no kind, and needs no rescue. What
--- it still holds (it should hold nothing) is left to be rescued; else its row goes.
+-- it still holds (it should hold nothing) is left to be rescued; else its row goes. Burned
+-- numbers stay, and the worker's row with them, marked dead, until prune.
 CREATE FUNCTION jobq.deregister(p_worker bigint) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    PERFORM FROM jobq.worker w WHERE w.id = p_worker FOR UPDATE; -- first, as rescue does
+    -- First, as rescue does. It waits for a claim under way; the next statements see its row.
+    PERFORM FROM jobq.worker w WHERE w.id = p_worker FOR UPDATE;
     DELETE FROM jobq.sleeper s WHERE s.worker = p_worker;
-    DELETE FROM jobq.claim c WHERE c.worker = p_worker AND NOT EXISTS (
+    DELETE FROM jobq.claim c WHERE c.worker = p_worker AND c.jobs <> '{}' AND NOT EXISTS (
         SELECT FROM jobq.job j
         WHERE j.id = ANY (c.jobs) AND j.worker = c.worker AND j.claim = c.number);
     DELETE FROM jobq.worker w WHERE w.id = p_worker AND NOT EXISTS (
@@ -758,7 +977,8 @@ END $$;
 --   cancel requested    cancelled
 --   no suspect          ready, its attempt given back, and now a suspect: it will run in a
 --                       claim of its own
---   suspect             the attempt stays and its crash count rises; at a limit it is failed
+--   suspect             ready, its attempt given back, and now it must run alone
+--   ran alone           the attempt stays and its crash count rises; at a limit it is failed
 CREATE FUNCTION jobq.rescue(p_victim bigint, p_beat bigint, p_limit integer,
                             OUT dead boolean, OUT rescued integer, OUT failed integer,
                             OUT more boolean)
@@ -780,7 +1000,7 @@ BEGIN
     more := false;
     IF NOT dead THEN RETURN; END IF;
     DELETE FROM jobq.sleeper s WHERE s.worker = p_victim;
-    FOR v_claim IN SELECT * FROM jobq.claim c WHERE c.worker = p_victim
+    FOR v_claim IN SELECT * FROM jobq.claim c WHERE c.worker = p_victim AND c.jobs <> '{}'
                    ORDER BY c.number LIMIT p_limit FOR UPDATE SKIP LOCKED LOOP
         FOR v_job IN
             SELECT j.id, j.queue_id, j.stage, j.crash + 1 AS crashes, j.attempt,
@@ -788,7 +1008,7 @@ BEGIN
                    coalesce(j.max_attempts, q.max_attempts) AS attempts
             FROM jobq.job j JOIN jobq.queue q ON q.id = j.queue_id
             WHERE j.id = ANY (v_claim.jobs) AND j.worker = p_victim
-              AND j.claim = v_claim.number AND (j.suspect OR j.cancel_requested_at IS NOT NULL)
+              AND j.claim = v_claim.number AND (j.alone OR j.cancel_requested_at IS NOT NULL)
             FOR UPDATE OF j SKIP LOCKED LOOP
             IF v_job.cancel_requested_at IS NOT NULL THEN
                 PERFORM jobq.finish(ARRAY[v_job.id], 'c', NULL);
@@ -816,12 +1036,12 @@ BEGIN
         END LOOP;
         WITH back AS (
             UPDATE jobq.job j
-            SET state = 'r', worker = NULL, claim = NULL, suspect = true,
+            SET state = 'r', worker = NULL, claim = NULL, suspect = true, alone = j.suspect,
                 attempt = greatest(j.attempt - 1, 0), run_at = statement_timestamp()
             WHERE j.ctid = ANY (ARRAY(
                 SELECT held.ctid FROM jobq.job held
                 WHERE held.id = ANY (v_claim.jobs) AND held.worker = p_victim
-                  AND held.claim = v_claim.number AND NOT held.suspect
+                  AND held.claim = v_claim.number AND NOT held.alone
                   AND held.cancel_requested_at IS NULL FOR UPDATE SKIP LOCKED))
             RETURNING j.queue_id
         )
@@ -832,19 +1052,39 @@ BEGIN
            AND NOT EXISTS (SELECT FROM jobq.job j WHERE j.id = ANY (v_claim.jobs)
                            AND j.worker = p_victim AND j.claim = v_claim.number);
     END LOOP;
-    more := EXISTS (SELECT FROM jobq.claim c WHERE c.worker = p_victim);
+    more := EXISTS (SELECT FROM jobq.claim c WHERE c.worker = p_victim AND c.jobs <> '{}');
     PERFORM jobq.wake(q.id, rescued) FROM (SELECT DISTINCT unnest(v_queues) AS id) q
     WHERE q.id IS NOT NULL;
 END $$;
 
 -- ---- kinds without a handler ---------------------------------------------------------------
 
--- Whether a living worker has a handler for this kind.
+-- Whether a living worker has a handler for this kind. Found by the index on workers' kinds.
 CREATE FUNCTION jobq.kind_lives(p_kind integer) RETURNS boolean
-LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
+SET enable_indexscan = off SET jit = off AS $$
 BEGIN
-    RETURN EXISTS (SELECT FROM jobq.worker w WHERE p_kind = ANY (w.kinds) AND w.dead_at IS NULL
-                                               AND w.expires_at > statement_timestamp());
+    RETURN EXISTS (SELECT FROM jobq.worker w
+                   WHERE w.kinds @> ARRAY[p_kind] AND w.dead_at IS NULL
+                     AND w.expires_at > statement_timestamp());
+END $$;
+
+-- Strays: kinds of these queues, not paused, that no living worker has. A worker may claim
+-- their jobs in order to park them. A page is 256 ids, and each heartbeat looks at the next
+-- one: its cost does not grow with the number of kinds, and every kind gets its turn.
+CREATE FUNCTION jobq.strays(p_queues integer[], p_kinds integer[], p_page bigint)
+RETURNS integer[]
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
+SET enable_indexscan = off SET jit = off AS $$
+BEGIN
+    RETURN ARRAY(
+        SELECT k.id FROM jobq.kind k
+        WHERE k.id BETWEEN p_page * 256 AND p_page * 256 + 255 AND k.paused_at IS NULL
+          AND p_queues @> ARRAY[k.queue_id] AND k.id <> ALL (p_kinds)
+          AND NOT EXISTS ( -- as in kind_lives; OFFSET keeps it from becoming a join
+              SELECT FROM jobq.worker w
+              WHERE w.kinds @> ARRAY[k.id] AND w.dead_at IS NULL
+                AND w.expires_at > statement_timestamp() OFFSET 0));
 END $$;
 
 -- Gives parked jobs of a kind back to their lanes, a bounded number a call; says how many.
@@ -889,10 +1129,45 @@ END $$;
 
 -- ---- housekeeping --------------------------------------------------------------------------
 
+-- Running jobs that no rescuer would find, because their claim's row or their worker's row is
+-- gone. The functions here never leave any; a row deleted by hand or lost in a partial restore
+-- does. Both rows are written anew, the worker's as that of a dead one, and heartbeats tell a
+-- rescuer of it. Only the front of each lane is read: an old running job is soon there.
+CREATE FUNCTION jobq.mend(p_limit integer) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
+SET enable_bitmapscan = off SET enable_sort = off SET jit = off AS $$
+BEGIN
+    INSERT INTO jobq.claim AS c (worker, number, claimed_at, jobs)
+    SELECT j.worker, j.claim, min(j.claimed_at), array_agg(j.id)
+    FROM jobq.queue q
+    CROSS JOIN generate_series(0, 9) AS lane (priority)
+    CROSS JOIN generate_series(0, q.stages_max - 1) AS s (stage)
+    CROSS JOIN LATERAL (
+        (SELECT o.* FROM jobq.job o
+         WHERE o.queue_id = q.id AND o.priority = lane.priority AND o.stage = s.stage
+           AND NOT o.suspect ORDER BY o.run_at, o.id LIMIT p_limit)
+        UNION ALL
+        (SELECT o.* FROM jobq.job o
+         WHERE o.queue_id = q.id AND o.priority = lane.priority AND o.stage = s.stage
+           AND o.suspect ORDER BY o.run_at, o.id LIMIT p_limit)) AS j
+    WHERE j.state = 'x' AND NOT EXISTS (
+        SELECT FROM jobq.claim known
+        WHERE known.worker = j.worker AND known.number = j.claim AND j.id = ANY (known.jobs))
+    GROUP BY j.worker, j.claim
+    ON CONFLICT (worker, number) DO UPDATE SET jobs = c.jobs || excluded.jobs;
+    INSERT INTO jobq.worker (id, name, lease_us, expires_at, dead_at, queues, kinds)
+    SELECT DISTINCT c.worker, 'unknown', 1, statement_timestamp(), statement_timestamp(),
+           '{}'::integer[], '{}'::integer[]
+    FROM jobq.claim c
+    WHERE c.jobs <> '{}' AND NOT EXISTS (SELECT FROM jobq.worker w WHERE w.id = c.worker)
+    ON CONFLICT (id) DO NOTHING;
+END $$;
+
 -- What one worker does now and then, in bounded pages: old failed jobs, old dead letters (not
 -- one that is being replayed; one look for all queues, since no index leads there), forgotten
--- keys, workers dead for a day, and claim rows that hold nothing. Safe to run anywhere, at any
--- time, twice.
+-- keys, workers dead for a day, and then their burned claim numbers: while a worker lives, a
+-- claim that it gave up must not arrive, however late. Safe to run anywhere, at any time,
+-- twice.
 CREATE FUNCTION jobq.prune(p_limit integer) RETURNS integer
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 DECLARE
@@ -922,11 +1197,15 @@ BEGIN
         LIMIT p_limit FOR UPDATE OF o SKIP LOCKED));
     GET DIAGNOSTICS v_count = ROW_COUNT;
     v_total := v_total + v_count;
-    DELETE FROM jobq.worker w
-    WHERE w.dead_at < statement_timestamp() - interval '1 day'
-      AND NOT EXISTS (SELECT FROM jobq.claim c WHERE c.worker = w.id AND c.jobs <> '{}');
+    PERFORM jobq.mend(p_limit);
+    DELETE FROM jobq.worker w WHERE w.id = ANY (ARRAY(
+        SELECT old.id FROM jobq.worker old
+        WHERE old.dead_at < statement_timestamp() - interval '1 day'
+          AND NOT EXISTS (SELECT FROM jobq.claim c WHERE c.worker = old.id AND c.jobs <> '{}')
+        FOR UPDATE SKIP LOCKED));
     DELETE FROM jobq.claim c
-    WHERE c.jobs = '{}' AND c.claimed_at < statement_timestamp() - interval '1 day';
+    WHERE c.jobs = '{}' AND c.claimed_at < statement_timestamp() - interval '1 day'
+      AND NOT EXISTS (SELECT FROM jobq.worker w WHERE w.id = c.worker);
     RETURN v_total;
 END $$;
 
@@ -958,6 +1237,13 @@ BEGIN
     RETURN true;
 END $$;
 
+-- A million beyond an id, within the range of a sequence.
+CREATE FUNCTION jobq.id_beyond(p_id bigint) RETURNS bigint
+LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN least(p_id, 9223372036854775807 - 1000000) + 1000000;
+END $$;
+
 -- What a DBA calls once on a server that goes on from a copy of another one's tables (a dump
 -- or a backup restored, a logical replica, a standby that may lack the last commits), before
 -- clients come; calling it once too often repeats work and harms nothing.
@@ -966,7 +1252,9 @@ END $$;
 --                   runs one is told lost.
 --   sequences       move beyond every id that the tables know, and a million on, since ids
 --                   given out after the copy may be known outside. Logical replication does
---                   not carry them.
+--                   not carry them. Ids above 2^62 do not count: no sequence comes so far, so
+--                   a direct writer chose them, and they must not use the range up. At its end
+--                   an enqueue would fail with 2200H.
 --   epoch           changes, so that programs can see that it happened: it is the answer.
 CREATE FUNCTION jobq.renew() RETURNS bigint
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
@@ -976,33 +1264,38 @@ BEGIN
     SET state = 'r', worker = NULL, claim = NULL, attempt = greatest(j.attempt - 1, 0),
         run_at = statement_timestamp()
     WHERE j.state = 'x';
-    DELETE FROM jobq.claim c WHERE c.jobs <> '{}';
-    PERFORM setval('jobq.job_id', 1000000 + greatest(
+    -- A claim that was made since then keeps its row: its jobs run.
+    DELETE FROM jobq.claim c WHERE c.jobs <> '{}' AND NOT EXISTS (
+        SELECT FROM jobq.job j
+        WHERE j.id = ANY (c.jobs) AND j.worker = c.worker AND j.claim = c.number);
+    PERFORM setval('jobq.job_id', jobq.id_beyond(greatest(
         (SELECT s.last_value FROM jobq.job_id s),
-        (SELECT max(j.id) FROM jobq.job j), (SELECT max(f.id) FROM jobq.failed f),
-        (SELECT max(h.id) FROM jobq.history h),
-        (SELECT max(k.job_id) FROM jobq.idempotency k)));
-    PERFORM setval('jobq.incoming_id', 1000000 + greatest(
-        (SELECT s.last_value FROM jobq.incoming_id s),
-        (SELECT max(i.id) FROM jobq.incoming i)));
+        (SELECT max(j.id) FROM jobq.job j WHERE j.id <= 1::bigint << 62),
+        (SELECT max(f.id) FROM jobq.failed f WHERE f.id <= 1::bigint << 62),
+        (SELECT max(h.id) FROM jobq.history h WHERE h.id <= 1::bigint << 62),
+        (SELECT max(k.job_id) FROM jobq.idempotency k WHERE k.job_id <= 1::bigint << 62))));
+    PERFORM jobq.outbox_restored();
     PERFORM setval(pg_get_serial_sequence('jobq.queue', 'id'), max(q.id)) FROM jobq.queue q;
     PERFORM setval(pg_get_serial_sequence('jobq.kind', 'id'), max(k.id)) FROM jobq.kind k;
-    PERFORM setval(pg_get_serial_sequence('jobq.dead_letter', 'id'), 1000000 + greatest(
+    PERFORM setval(pg_get_serial_sequence('jobq.dead_letter', 'id'), jobq.id_beyond(greatest(
         pg_sequence_last_value(pg_get_serial_sequence('jobq.dead_letter', 'id')::regclass),
-        (SELECT max(d.id) FROM jobq.dead_letter d), 0));
+        (SELECT max(d.id) FROM jobq.dead_letter d WHERE d.id <= 1::bigint << 62), 0)));
     UPDATE jobq.meta SET epoch = ('x' || substr(md5(random()::text || clock_timestamp()::text),
                                                 1, 16))::bit(64)::bigint
     RETURNING epoch INTO v_epoch;
     RETURN v_epoch;
 END $$;
 
--- Running jobs without a claim row: never any. A slow check for operators and tests.
+-- Running jobs that no rescuer would find, because they have no claim row or their worker is
+-- in no table: never any. A slow check for operators and tests.
 CREATE FUNCTION jobq.audit() RETURNS bigint
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RETURN (SELECT count(*) FROM jobq.job j WHERE j.state = 'x' AND NOT EXISTS (
-        SELECT FROM jobq.claim c
+        SELECT FROM jobq.claim c JOIN jobq.worker w ON w.id = c.worker
         WHERE c.worker = j.worker AND c.number = j.claim AND j.id = ANY (c.jobs)));
 END $$;
 
 UPDATE jobq.meta SET version = 2;
+
+COMMIT;

@@ -1,31 +1,40 @@
--- jobq, migration 3: the outbox. Messages are written in the caller's transaction, numbered
--- 1, 2, 3 … per partition after it committed, delivered in that order, and given up as whole
--- parts.
+-- jobq, migration 3: the outbox. Messages are written in the caller's transaction, once, and
+-- deleted once. They get their numbers, 1, 2, 3 … per partition, when they are read, so
+-- after they were committed; they are delivered in that order.
 --
---     enqueue          number              read, handle, acknowledge        reclaim
---     -> incoming  ->  message (a ring) -> the partition's row moves on  -> TRUNCATE
+--     enqueue        read: number and hand out        acknowledge: delete, and read on
+--     -> message ->  the partition's row names them -> the row moves on
 --
--- incoming is an existence queue: a row is there until it is numbered, so a transaction that
--- commits late is numbered late, never skipped; nothing depends on transaction ids outliving a
--- dump, an upgrade or a failover. Three kinds of row move, each written by one party only:
---     counter     the last number given and how far incoming was looked at (the sequencer)
---     partition   what was acknowledged, tried, by whom (the holder of the lease)
---     message     immutable
+-- message is an existence queue: a row is there until it is acknowledged, so a transaction
+-- that commits late is numbered late, never skipped; nothing depends on transaction ids
+-- outliving a dump, an upgrade or a failover. Only the holder of a partition's lease writes
+-- its row. The row lists the ids of the messages that were numbered last: the number of ids[i]
+-- is base + i. So whoever reads again, after a crash too, finds the same messages under the
+-- same numbers.
 --
 -- A partition's id is computed, not looked up: queue id * 32768 + number.
 --
--- One hot row per partition gets a new version with every batch. Behind a held snapshot none
--- of them can go, and a look-up through the index would walk them all. So counter and
--- partition rows are always sought backwards (id >= x AND id <= x ORDER BY id DESC LIMIT 1):
--- versions lie in the index by their place, the newest last, and the walk ends at the first
--- that is visible.
+-- A partition's row gets a new version with every batch. Behind a held snapshot none of them
+-- can go, and a look-up through the index would walk them all. So these rows are always sought
+-- backwards (id >= x AND id <= x ORDER BY id DESC LIMIT 1): versions lie in the index by their
+-- place, the newest last, and the walk ends at the first that is visible.
 
-CREATE SEQUENCE jobq.incoming_id CACHE 1;
+BEGIN;
 
--- Written and not yet numbered. Usually nearly empty.
-CREATE TABLE jobq.incoming (
+DO $$ BEGIN
+    IF (SELECT m.version FROM jobq.meta m) <> 2 THEN
+        RAISE EXCEPTION 'this file leads from version 2 to 3; jobq.meta has version %',
+            (SELECT m.version FROM jobq.meta m)
+            USING HINT = 'Run each file once, in the order of their numbers.';
+    END IF;
+END $$;
+
+CREATE SEQUENCE jobq.message_id CACHE 1;
+
+-- Committed and not acknowledged. Usually nearly empty.
+CREATE TABLE jobq.message (
     partition bigint NOT NULL,
-    id bigint NOT NULL DEFAULT nextval('jobq.incoming_id'),
+    id bigint NOT NULL DEFAULT nextval('jobq.message_id'),
     created_at timestamptz NOT NULL DEFAULT statement_timestamp(),
     type text COLLATE "C",
     payload jsonb,
@@ -37,31 +46,21 @@ CREATE TABLE jobq.incoming (
         autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0,
         autovacuum_analyze_scale_factor = 0.2, autovacuum_analyze_threshold = 50000);
 
--- The sequencer's row. seq: the last number given. durable: numbers up to this one outlive a
--- crash of the server, see outbox_number. lasts[s + 1]: the last number that lies in part s of
--- the ring. settled, swept*, mark*: how far incoming is known to be empty, see outbox_number.
--- reclaimed: numbers up to this one were deleted in pages.
-CREATE TABLE jobq.counter (
-    partition bigint PRIMARY KEY,
-    seq bigint NOT NULL DEFAULT 0 CHECK (seq >= 0),
-    durable bigint NOT NULL DEFAULT 0 CHECK (durable <= seq),
-    settled bigint NOT NULL DEFAULT 0,
-    swept bigint NOT NULL DEFAULT 0,
-    swept_xid xid8 NOT NULL DEFAULT '0',
-    swept_open integer NOT NULL DEFAULT 0,
-    mark bigint NOT NULL DEFAULT 0,
-    mark_xid xid8 NOT NULL DEFAULT '0',
-    mark_at timestamptz NOT NULL DEFAULT '-infinity',
-    reclaimed bigint NOT NULL DEFAULT 0,
-    lasts bigint[] NOT NULL DEFAULT '{0,0,0,0}'
-);
-
--- The holder's row. acked: every number up to this one is done. tried[i]: the highest number
--- beyond acked that was delivered at least i times; it never grows along the array, so the
--- attempts of message s are the number of elements >= s. reading: where the delivery now in
--- flight ends, 0 when none is. (worker, claim) is the lease token; beat counts every write,
--- for whoever watches it stand still. failures, effective, successes: PartitionMode (effective
--- 0: Normal). run_at: nobody is given messages before.
+-- The holder's row.
+--   acked       every number up to this one is done.
+--   tried[i]    the highest number beyond acked that was delivered at least i times; it never
+--               grows along the array, so the attempts of message s are the number of elements
+--               >= s.
+--   reading     where the delivery now in flight ends, 0 when none is.
+--   (worker, claim) is the lease token; beat counts every write, for workers that watch
+--               whether the holder still moves.
+--   failures, effective, successes: PartitionMode (effective 0: Normal). run_at: nobody is
+--               given messages before.
+--   numbered    the last number given; ids, ascending, are the messages with the numbers
+--               base + 1 to numbered.
+--   reached     the highest id that was ever numbered.
+--   settled, swept*, mark*: how far message is known to hold nothing unnumbered, see
+--               outbox_number.
 CREATE TABLE jobq.partition (
     id bigint PRIMARY KEY,
     queue_id integer NOT NULL,
@@ -77,39 +76,27 @@ CREATE TABLE jobq.partition (
     failures bigint NOT NULL DEFAULT 0 CHECK (failures >= 0),
     effective bigint NOT NULL DEFAULT 0 CHECK (effective >= 0),
     successes bigint NOT NULL DEFAULT 0 CHECK (successes >= 0),
+    base bigint NOT NULL DEFAULT 0,
+    numbered bigint NOT NULL DEFAULT 0,
+    reached bigint NOT NULL DEFAULT 0,
+    settled bigint NOT NULL DEFAULT 0,
+    swept bigint NOT NULL DEFAULT 0,
+    swept_xid xid8 NOT NULL DEFAULT '0',
+    swept_open integer NOT NULL DEFAULT 0,
+    mark bigint NOT NULL DEFAULT 0,
+    mark_xid xid8 NOT NULL DEFAULT '0',
+    mark_at timestamptz NOT NULL DEFAULT '-infinity',
     tried bigint[] NOT NULL DEFAULT '{}',
+    ids bigint[] NOT NULL DEFAULT '{}',
     error text,
     CHECK (id = queue_id::bigint * 32768 + number),
+    CHECK (acked BETWEEN base AND numbered AND reading <= numbered),
     CHECK ((worker IS NULL) = (claim IS NULL) AND (worker IS NULL) = (lease_until IS NULL)
            AND (worker IS NULL) = (lease_us IS NULL) AND (worker IS NULL) = (reading = 0))
 );
 
--- Numbered messages, in a ring of four parts. Only the part that meta names is written; it
--- turns when the next one holds nothing unacknowledged any more, and that one is emptied by
--- TRUNCATE. The key's index serves every read: one partition, in order of its numbers.
-CREATE TABLE jobq.message (
-    partition bigint NOT NULL,
-    seq bigint NOT NULL,
-    created_at timestamptz NOT NULL,
-    slot smallint NOT NULL,
-    type text COLLATE "C",
-    payload jsonb,
-    bytes bytea,
-    headers jsonb,
-    PRIMARY KEY (partition, seq, slot)
-) PARTITION BY LIST (slot);
-
-CREATE TABLE jobq.message_0 PARTITION OF jobq.message FOR VALUES IN (0);
-
-CREATE TABLE jobq.message_1 PARTITION OF jobq.message FOR VALUES IN (1);
-
-CREATE TABLE jobq.message_2 PARTITION OF jobq.message FOR VALUES IN (2);
-
-CREATE TABLE jobq.message_3 PARTITION OF jobq.message FOR VALUES IN (3);
-
-ALTER TABLE jobq.meta
-    ADD message_slot smallint NOT NULL DEFAULT 0 CHECK (message_slot BETWEEN 0 AND 3),
-    ADD message_slot_since timestamptz NOT NULL DEFAULT now();
+-- Ids do not compress. A write that keeps them leaves them where they are.
+ALTER TABLE jobq.partition ALTER ids SET STORAGE EXTERNAL;
 
 -- Messages that were given up, with all they carried. One row per message, whatever happens
 -- twice. token and deadline: of the replay that works on it.
@@ -146,15 +133,16 @@ CREATE INDEX dead_letter_failed_at ON jobq.dead_letter (status, failed_at);
 
 -- What read and ack answer. answer: h held by the caller: the messages after acked follow; i
 -- nothing to read, and not held; o held by another; w due in wait_us; b the row is locked just
--- now; l the lease was lost and nothing was written. tried: before the delivery that follows.
--- lost: where the delivery ended that its holder died over, 0 when none did. last: the highest
--- number given so far. worker, claim, beat: the holder's, what to watch; wait_us is then how
--- long, its lease.
+-- now; l the lease was lost and nothing was written; a the next message was set aside, and not
+-- held. tried: before the delivery that follows. lost: where the delivery ended that its
+-- holder died over, 0 when none did. last: the highest number given so far. worker, claim,
+-- beat: the holder's, what to watch; wait_us is then how long, its lease. cut: their bytes
+-- were the reason to hand out no more messages.
 CREATE TYPE jobq.delivery AS (
     answer "char", acked bigint, last bigint, tried bigint[], lost bigint, worker bigint,
     claim bigint, beat bigint, wait_us bigint, failures bigint, effective bigint,
     successes bigint, error text, created_ats timestamptz[], types text[], payloads jsonb[],
-    bytes bytea[], headers jsonb[]
+    bytes bytea[], headers jsonb[], cut boolean
 );
 
 -- ---- queues with partitions ----------------------------------------------------------------
@@ -184,9 +172,18 @@ BEGIN
     END IF;
     INSERT INTO jobq.partition (id, queue_id, number)
     SELECT p_queue::bigint * 32768 + n, p_queue, n FROM generate_series(p_from, p_to - 1) n;
-    INSERT INTO jobq.counter (partition)
-    SELECT p_queue::bigint * 32768 + n FROM generate_series(p_from, p_to - 1) n;
     UPDATE jobq.queue q SET partitions = p_to WHERE q.id = p_queue;
+END $$;
+
+-- What looks again under a lock has to see what was committed before it got it.
+CREATE FUNCTION jobq.need_read_committed() RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF current_setting('transaction_isolation') NOT LIKE 'read %' THEN
+        RAISE EXCEPTION 'not in a transaction that is %',
+            current_setting('transaction_isolation') USING ERRCODE = '25001',
+            HINT = 'Begin one that is READ COMMITTED.';
+    END IF;
 END $$;
 
 -- More partitions for a queue. Keys then fall to other partitions, so the order of a key's
@@ -201,7 +198,7 @@ DECLARE
     v_left bigint;
 BEGIN
     PERFORM jobq.need_read_committed();
-    LOCK TABLE jobq.incoming IN SHARE ROW EXCLUSIVE MODE;
+    LOCK TABLE jobq.message IN SHARE ROW EXCLUSIVE MODE;
     SELECT * INTO v_queue FROM jobq.queue q WHERE q.name = p_queue FOR UPDATE;
     IF NOT FOUND OR v_queue.partitions = 0 THEN
         RAISE EXCEPTION 'queue ''%'' is not registered', p_queue USING ERRCODE = '22023';
@@ -239,32 +236,45 @@ BEGIN
            ::integer;
 END $$;
 
--- What an enqueue needs to know, and why it is refused. The lock is the one that writing takes
--- anyway; taken before the number of partitions is read, it lets outbox_grow change that
--- number with nobody in between; a transaction whose snapshot is older than that fails
--- (40001). The transaction gets its id before message ids are drawn: see outbox_number.
+-- What an enqueue needs to know, and why it is refused; code: the SQLSTATE for it. The lock is
+-- the one that writing takes anyway; taken before the number of partitions is read, it lets
+-- outbox_grow change that number with nobody in between; a transaction whose snapshot is older
+-- than that fails (40001). The transaction gets its id before message ids are drawn: see
+-- outbox_number.
 CREATE FUNCTION jobq.outbox_queue(p_queue text, p_lowest bigint, p_highest bigint,
                                   p_size bigint, OUT id integer, OUT partitions integer,
-                                  OUT refused text)
+                                  OUT refused text, OUT code text)
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE v_max integer;
 BEGIN
-    LOCK TABLE jobq.incoming IN ROW EXCLUSIVE MODE;
+    LOCK TABLE jobq.message IN ROW EXCLUSIVE MODE;
     PERFORM pg_current_xact_id();
     IF current_setting('transaction_isolation') NOT LIKE 'read %' THEN
         PERFORM FROM jobq.queue q WHERE q.name = p_queue FOR SHARE;
     END IF;
     SELECT q.id, q.partitions, q.message_max INTO id, partitions, v_max
     FROM jobq.queue q WHERE q.name = p_queue;
+    code := '22023';
     IF NOT FOUND OR partitions = 0 THEN
         refused := format('queue ''%s'' is not registered', p_queue);
+        code := '42704';
     ELSIF p_highest >= partitions OR p_lowest < 0 THEN
         refused := format('partition %s is out of range for queue ''%s'' (max %s)',
                           CASE WHEN p_lowest < 0 THEN p_lowest ELSE p_highest END, p_queue,
                           partitions);
     ELSIF p_size > v_max THEN
         refused := format('payload size %s exceeds maximum %s', p_size, v_max);
+    ELSE
+        code := NULL;
     END IF;
+END $$;
+
+-- The bytes of a message that count: JSON as it is sent to a worker, headers too.
+CREATE FUNCTION jobq.outbox_size(p_payload jsonb, p_bytes bytea, p_headers jsonb)
+RETURNS bigint LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN coalesce(octet_length(p_bytes), octet_length(p_payload::text), 0)::bigint
+           + coalesce(octet_length(p_headers::text), 0);
 END $$;
 
 -- Many messages of one queue in one statement, all or none. Element i of every array is
@@ -275,23 +285,27 @@ END $$;
 -- error is raised, so the caller's transaction goes on.
 CREATE FUNCTION jobq.outbox_enqueue_many(
     p_queue text, p_partitions integer[], p_hashes integer[], p_types text[],
-        p_payloads jsonb[],
-    p_bytes bytea[], p_headers jsonb[], p_keys text[], p_count integer, p_size integer,
-    p_notify boolean, OUT ids bigint[], OUT existed boolean[], OUT refused text)
+    p_payloads jsonb[], p_bytes bytea[], p_headers jsonb[], p_keys text[], p_count integer,
+    p_notify boolean, OUT ids bigint[], OUT existed boolean[], OUT refused text,
+    OUT code text)
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
+#variable_conflict use_variable
 DECLARE v_queue record;
 BEGIN
-    SELECT q.id, q.partitions, q.refused INTO v_queue FROM jobq.outbox_queue(
+    SELECT q.* INTO v_queue FROM jobq.outbox_queue(
         p_queue, (SELECT min(n) FROM unnest(p_partitions) n),
-        (SELECT max(n) FROM unnest(p_partitions) n), p_size) q;
+        (SELECT max(n) FROM unnest(p_partitions) n),
+        (SELECT max(jobq.outbox_size(u.payload, u.bytes, u.headers))
+         FROM unnest(p_payloads, p_bytes, p_headers) AS u (payload, bytes, headers))) q;
     refused := v_queue.refused;
+    code := v_queue.code;
     IF refused IS NOT NULL THEN RETURN; END IF;
-    ids := ARRAY(SELECT nextval('jobq.incoming_id') FROM generate_series(1, p_count));
+    ids := ARRAY(SELECT nextval('jobq.message_id') FROM generate_series(1, p_count));
     IF p_keys IS NOT NULL THEN
         SELECT k.ids, k.existed INTO ids, existed
         FROM jobq.keep_keys(v_queue.id, p_keys, ids, statement_timestamp()) k;
     END IF;
-    INSERT INTO jobq.incoming (partition, id, type, payload, bytes, headers)
+    INSERT INTO jobq.message (partition, id, type, payload, bytes, headers)
     SELECT v_queue.id::bigint * 32768 + coalesce(u.hash & (v_queue.partitions - 1),
                                                  u.partition, 0),
            u.id, u.type, u.payload, u.bytes, u.headers
@@ -306,24 +320,26 @@ END $$;
 -- One message, lean.
 CREATE FUNCTION jobq.outbox_enqueue_one(
     p_queue text, p_partition integer, p_hash integer, p_type text, p_payload jsonb,
-    p_bytes bytea, p_headers jsonb, p_key text, p_size integer, p_notify boolean,
-    OUT id bigint, OUT existed boolean, OUT refused text)
+    p_bytes bytea, p_headers jsonb, p_key text, p_notify boolean,
+    OUT id bigint, OUT existed boolean, OUT refused text, OUT code text)
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE v_queue record;
 BEGIN
     existed := false;
-    SELECT q.id, q.partitions, q.refused INTO v_queue
-    FROM jobq.outbox_queue(p_queue, p_partition, p_partition, p_size) q;
+    SELECT q.* INTO v_queue
+    FROM jobq.outbox_queue(p_queue, p_partition, p_partition,
+                           jobq.outbox_size(p_payload, p_bytes, p_headers)) q;
     refused := v_queue.refused;
+    code := v_queue.code;
     IF refused IS NOT NULL THEN RETURN; END IF;
-    id := nextval('jobq.incoming_id');
+    id := nextval('jobq.message_id');
     IF p_key IS NOT NULL THEN
         SELECT k.ids[1], k.existed[1] INTO id, existed FROM jobq.keep_keys(
             v_queue.id, ARRAY[p_key], ARRAY[id], statement_timestamp()) k;
         IF existed THEN RETURN; END IF;
     END IF;
-    INSERT INTO jobq.incoming (partition, id, type, payload, bytes, headers)
+    INSERT INTO jobq.message (partition, id, type, payload, bytes, headers)
     VALUES (v_queue.id::bigint * 32768 + coalesce(p_hash & (v_queue.partitions - 1),
                                                   p_partition, 0),
             id, p_type, p_payload, p_bytes, p_headers);
@@ -343,13 +359,25 @@ BEGIN
     IF type !~ '^[ -~]+$' OR length(type) > 1024 THEN
         RAISE EXCEPTION 'invalid payload type: ''%''', type USING ERRCODE = '22023';
     END IF;
-    SELECT e.id, e.refused INTO v FROM jobq.outbox_enqueue_one(
+    SELECT e.* INTO v FROM jobq.outbox_enqueue_one(
         queue, partition, jobq.outbox_hash(order_key), type, payload, bytes, headers, key,
-        coalesce(octet_length(bytes), octet_length(payload::text)), notify) e;
+        notify) e;
     IF v.refused IS NOT NULL THEN
-        RAISE EXCEPTION '%', v.refused USING ERRCODE = '22023';
+        RAISE EXCEPTION '%', v.refused USING ERRCODE = v.code;
     END IF;
     RETURN v.id;
+END $$;
+
+-- Whether the caller may write a message by a plain INSERT, which is cheaper than the
+-- function. The library asks once for each connection.
+CREATE FUNCTION jobq.outbox_direct() RETURNS boolean
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN has_table_privilege('jobq.message', 'INSERT')
+           AND has_column_privilege('jobq.message', 'id', 'SELECT')
+           AND has_table_privilege('jobq.queue', 'SELECT')
+           AND has_table_privilege('jobq.sleeper', 'SELECT')
+           AND has_sequence_privilege('jobq.message_id', 'USAGE');
 END $$;
 
 -- ---- numbering -----------------------------------------------------------------------------
@@ -361,19 +389,16 @@ BEGIN
     RETURN (SELECT count(*) FROM pg_snapshot_xip(pg_current_snapshot()) x WHERE x < p_xid);
 END $$;
 
--- Numbers what has been committed to one queue's incoming, all partitions in one statement, at
--- most p_most messages of each; full: some partition had more. Partitions that another
--- sequencer has locked are left to it. Incoming rows are never skipped (a lock on one is
--- waited for), consumed rows are stored rows (checked), and the partition's counter moves in
--- the transaction that stores them: numbers are contiguous, and a rollback leaves no hole.
+-- Numbers the next messages of a partition, at most p_most: their ids are in p, or NULL when
+-- there are none. The caller holds the lock on the partition's row, all that was numbered
+-- is acknowledged and deleted, and the caller stores what comes back: numbers are contiguous,
+-- and a rollback leaves no hole.
 --
--- How much of the index is looked at. Numbered rows stay in it as dead ones until vacuumed,
--- for as long as someone holds a snapshot. So a look begins after a bound, below which nothing
--- can come any more:
+-- How much of the index is looked at. Deleted rows stay in it until vacuumed, for as long as
+-- someone holds a snapshot. So a look begins after a bound, below which nothing can come:
 --   mark      the last id drawn at some moment, and mark_xid, a transaction id assigned after
---             that moment. Whoever enqueues has a transaction id before it draws message ids;
---             so every transaction that can still bring an id up to mark is older than
---             mark_xid.
+--             that moment. Every enqueue has a transaction id before it draws message ids; so
+--             every transaction that can still bring an id up to mark is older than mark_xid.
 --   settled   an old mark all of whose older transactions have ended, as far as a later look
 --             has numbered what there was. Exact: no transaction, however long, is passed by.
 --   swept     while a writing transaction keeps the mark from settling for more than a second,
@@ -381,250 +406,213 @@ END $$;
 --             swept_open transactions that could still bring an id up to swept (those older
 --             than swept_xid; no new ones come): what its session commits next is numbered
 --             after it. Alone, it may be numbered a second later, not more.
--- p_sweep: from the beginning, whatever the bounds say; after a restart, and once a minute or,
--- where it takes seconds, more seldom.
---
--- p_relaxed: the commit need not wait for the disk when no more than so many messages were
--- numbered. A receiver knows a message by its number, which must not change once it was handed
--- out; and it doesn't: whoever takes a partition (outbox_read) waits for its own commit, which
--- lies later in the log, so then every number that it saw is on disk. A crash before that
--- leaves the log as it was sooner, and the messages incoming. Only the holder of a partition
--- reads on without waiting (outbox_ack). Hence durable: the last number given by a commit that
--- waited. Reading on beyond it, the holder's commit waits, too.
--- p_mark, p_mark_xid: the mark that an earlier queue of this transaction drew.
-CREATE FUNCTION jobq.outbox_number(
-    p_worker bigint, p_queue integer, p_most integer, p_sweep boolean, p_relaxed integer,
-    INOUT p_mark bigint, INOUT p_mark_xid xid8,
-    OUT partitions bigint[], OUT counts bigint[], OUT more boolean, OUT relaxed boolean)
+-- p_mark: drawn before this transaction had p_mark_xid; NULL: this transaction draws none.
+-- p_sweep: from the beginning, whatever the bounds say.
+CREATE FUNCTION jobq.outbox_number(p jobq.partition, p_most integer, p_sweep boolean,
+                                   p_mark bigint, p_mark_xid xid8) RETURNS jobq.partition
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
-SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
-SET plan_cache_mode = force_generic_plan SET work_mem = '64MB' AS $$
-#variable_conflict use_column
+SET enable_bitmapscan = off SET enable_sort = off SET jit = off
+SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
-    v_zero bigint := p_queue::bigint * 32768 - 1;
-    v_xmin xid8 := pg_snapshot_xmin(pg_current_snapshot());
-    v_long timestamptz := statement_timestamp() - interval '1 second';
-    v_slot smallint;
-    v_row record;
-    v_rows tid[];
-    v_locked bigint[];
-    v_bounds bigint[];
-    v_settled bigint[];
-    v_open_xids xid8[];
-    v_opens integer[];
-    v_swept_opens integer[];
-    v_over boolean[];
-    v_whole boolean[];
-    v_renew boolean[];
-    v_marks bigint[];
-    v_seqs bigint[];
-    v_counts bigint[];
-    v_upto bigint[];
-    v_reached bigint[];
-    v_stored bigint;
+    v_over boolean := p.mark_xid < pg_snapshot_xmin(pg_current_snapshot());
+    v_long boolean := p.mark_at < statement_timestamp() - interval '1 second';
+    v_open integer := CASE WHEN p.swept > p.settled THEN p.swept_open ELSE 0 END;
+    v_whole boolean := v_over OR v_long
+                       OR v_open > 0 AND jobq.open_before(p.swept_xid) < v_open;
+    v_low bigint := CASE WHEN p_sweep THEN 0 ELSE p.settled END;
+    v_bound bigint := CASE WHEN v_whole OR p_sweep THEN v_low
+                      ELSE greatest(p.settled, p.swept) END;
+    v_swept_open integer := CASE WHEN v_whole AND NOT v_over
+                            THEN jobq.open_before(p.mark_xid) ELSE 0 END;
+    v_upto bigint := 9223372036854775807;
 BEGIN
-    more := false;
-    -- A look without locks, so that an idle call writes nothing; but where it would pass many
-    -- dead rows again each time, once, the bound.
-    partitions := ARRAY(
-        SELECT part.id
-        FROM generate_series(v_zero + 1, v_zero + (
-                 SELECT q.partitions FROM jobq.queue q WHERE q.id = p_queue)) AS part (id)
-        CROSS JOIN LATERAL (
-            SELECT CASE WHEN p_sweep THEN 0 WHEN c.mark_at < v_long THEN c.settled
-                   ELSE greatest(c.settled, c.swept) END AS bound,
-                   c.mark_xid < v_xmin AND c.mark - c.settled >= 5000 AS behind
-            FROM jobq.counter c WHERE c.partition >= part.id AND c.partition <= part.id
-            ORDER BY c.partition DESC LIMIT 1) AS c
-        WHERE c.behind OR EXISTS (SELECT FROM jobq.incoming i
-                                  WHERE i.partition = part.id AND i.id > c.bound));
-    IF partitions = '{}' THEN RETURN; END IF;
-    -- The sequence's own row may run 32 ahead while it writes its log record.
-    IF p_mark_xid IS NULL AND pg_current_xact_id_if_assigned() IS NULL THEN
-        p_mark := coalesce(pg_sequence_last_value('jobq.incoming_id'), 0);
-        p_mark_xid := pg_current_xact_id();
+    -- One may have ended since v_whole was asked: by the snapshot of this statement, then.
+    SELECT array_agg(m.id) INTO p.ids
+    FROM (SELECT m.id FROM jobq.message m
+          WHERE m.partition = p.id AND m.id > CASE
+                WHEN v_open > 0 AND jobq.open_before(p.swept_xid) < v_open THEN v_low
+                ELSE v_bound END
+          ORDER BY m.id LIMIT p_most) AS m;
+    p.base := p.acked;
+    p.numbered := p.acked + coalesce(cardinality(p.ids), 0);
+    p.reached := greatest(p.reached, p.ids[cardinality(p.ids)]);
+    IF p.numbered - p.base = p_most THEN v_upto := p.ids[p_most]; END IF;
+    IF p_sweep THEN
+        p.settled := least(p.settled, p.ids[1] - 1);
+        p.swept := least(p.swept, p.ids[1] - 1);
     END IF;
-    FOR v_row IN
-        SELECT c.ctid, c.partition, c.partition - v_zero AS n, c.seq, c.settled, c.swept,
-               c.mark, c.mark_xid < v_xmin AS over, c.mark_at < v_long AS long,
-               c.swept_xid, CASE WHEN c.swept > c.settled THEN c.swept_open ELSE 0 END AS open,
-               c.mark_xid,
-               c.swept > c.settled AND jobq.open_before(c.swept_xid) < c.swept_open AS ended
-        FROM unnest(partitions) AS part (id) CROSS JOIN LATERAL (
-            SELECT c.ctid, c.* FROM jobq.counter c
-            WHERE c.partition >= part.id AND c.partition <= part.id
-            ORDER BY c.partition DESC LIMIT 1 FOR UPDATE SKIP LOCKED) AS c
-    LOOP
-        v_rows := v_rows || v_row.ctid;
-        v_locked := v_locked || v_row.partition;
-        v_seqs[v_row.n] := v_row.seq;
-        v_counts[v_row.n] := 0;
-        v_upto[v_row.n] := 9223372036854775807;
-        v_over[v_row.n] := v_row.over;
-        v_whole[v_row.n] := v_row.over OR v_row.long OR v_row.ended;
-        v_renew[v_row.n] := (v_row.over OR v_row.long) AND p_mark_xid IS NOT NULL;
-        v_marks[v_row.n] := v_row.mark;
-        v_swept_opens[v_row.n] := CASE WHEN v_whole[v_row.n] AND NOT v_row.over
-                                  THEN jobq.open_before(v_row.mark_xid) ELSE 0 END;
-        v_settled := v_settled || CASE WHEN p_sweep THEN 0 ELSE v_row.settled END;
-        v_bounds := v_bounds || CASE
-            WHEN p_sweep THEN 0 WHEN v_whole[v_row.n] THEN v_row.settled
-            ELSE greatest(v_row.settled, v_row.swept) END;
-        v_open_xids := v_open_xids || v_row.swept_xid;
-        v_opens := v_opens || CASE WHEN v_whole[v_row.n] THEN 0 ELSE v_row.open END;
-    END LOOP;
-    v_slot := (SELECT m.message_slot FROM jobq.meta m);
-    WITH taken AS MATERIALIZED (
-        -- One may have ended since the look above: by the snapshot of this one, then.
-        SELECT next.* FROM (
-            SELECT u.id, CASE WHEN u.open > 0 AND jobq.open_before(u.open_xid) < u.open
-                         THEN u.settled ELSE u.bound END AS bound
-            FROM unnest(v_locked, v_bounds, v_settled, v_open_xids, v_opens)
-                 AS u (id, bound, settled, open_xid, open) OFFSET 0) AS part
-        CROSS JOIN LATERAL (
-            SELECT i.ctid, i.*,
-                   v_seqs[part.id - v_zero] + row_number() OVER (ORDER BY i.id) AS seq
-            FROM jobq.incoming i WHERE i.partition = part.id AND i.id > part.bound
-            ORDER BY i.id LIMIT p_most) AS next
-    ), stored AS (
-        INSERT INTO jobq.message (partition, seq, created_at, slot, type, payload, bytes,
-                                  headers)
-        SELECT t.partition, t.seq, t.created_at, v_slot, t.type, t.payload, t.bytes, t.headers
-        FROM taken t
-        RETURNING 1
-    ), gone AS (
-        DELETE FROM jobq.incoming i WHERE i.ctid = ANY (ARRAY(SELECT t.ctid FROM taken t))
-        RETURNING i.partition, i.id
-    )
-    SELECT coalesce(array_agg(g.partition), '{}'), array_agg(g.count), array_agg(g.max),
-           (SELECT count(*) FROM stored)
-    INTO partitions, counts, v_reached, v_stored
-    FROM (SELECT g.partition, count(*), max(g.id) FROM gone g GROUP BY g.partition) g;
-    IF v_stored <> (SELECT coalesce(sum(n), 0) FROM unnest(counts) n) THEN
-        RAISE EXCEPTION 'took % messages and stored %', counts, v_stored;
+    IF v_over THEN p.settled := greatest(p.settled, least(p.mark, v_upto)); END IF;
+    IF v_whole THEN
+        p.swept := least(p.mark, v_upto);
+        p.swept_xid := p.mark_xid;
+        p.swept_open := v_swept_open;
     END IF;
-    relaxed := p_relaxed > 0 AND v_stored <= p_relaxed;
-    IF relaxed THEN PERFORM set_config('synchronous_commit', 'off', true);
-    ELSIF current_setting('synchronous_commit') = 'off' THEN
-        PERFORM set_config('synchronous_commit', 'on', true);
+    IF (v_over OR v_long) AND p_mark_xid IS NOT NULL AND v_upto >= p.mark THEN
+        p.mark := p_mark;
+        p.mark_xid := p_mark_xid;
+        p.mark_at := statement_timestamp();
     END IF;
-    FOR i IN 1 .. cardinality(partitions) LOOP
-        v_counts[partitions[i] - v_zero] := counts[i];
-        CONTINUE WHEN counts[i] < p_most;
-        more := true;
-        v_upto[partitions[i] - v_zero] := v_reached[i];
-        IF v_reached[i] < v_marks[partitions[i] - v_zero] THEN
-            v_renew[partitions[i] - v_zero] := false;
-        END IF;
-    END LOOP;
-    UPDATE jobq.counter c
-    SET seq = c.seq + v_counts[c.partition - v_zero],
-        durable = CASE WHEN relaxed THEN c.durable
-                  ELSE c.seq + v_counts[c.partition - v_zero] END,
-        lasts[v_slot + 1] = CASE WHEN v_counts[c.partition - v_zero] > 0
-                            THEN c.seq + v_counts[c.partition - v_zero]
-                            ELSE c.lasts[v_slot + 1] END,
-        settled = CASE WHEN v_over[c.partition - v_zero]
-                  THEN greatest(c.settled, least(c.mark, v_upto[c.partition - v_zero]))
-                  ELSE c.settled END,
-        swept = CASE WHEN v_whole[c.partition - v_zero]
-                THEN least(c.mark, v_upto[c.partition - v_zero]) ELSE c.swept END,
-        swept_xid = CASE WHEN v_whole[c.partition - v_zero] THEN c.mark_xid
-                    ELSE c.swept_xid END,
-        swept_open = CASE WHEN v_whole[c.partition - v_zero]
-                     THEN v_swept_opens[c.partition - v_zero] ELSE c.swept_open END,
-        mark = CASE WHEN v_renew[c.partition - v_zero] THEN p_mark ELSE c.mark END,
-        mark_xid = CASE WHEN v_renew[c.partition - v_zero] THEN p_mark_xid
-                   ELSE c.mark_xid END,
-        mark_at = CASE WHEN v_renew[c.partition - v_zero] THEN statement_timestamp()
-                  ELSE c.mark_at END
-    WHERE c.ctid = ANY (v_rows);
-    PERFORM jobq.wake(p_queue,
-                      greatest(cardinality(partitions) - (p_worker <> 0)::integer, 0));
+    RETURN p;
 END $$;
 
--- Numbers what has been committed to these queues, and looks. The first row: how many messages
--- were numbered, in waiting, and in due_us 1 when there are more. Then one row for each
--- partition with messages to read: how many wait, when they are due (0: now), and the token,
--- beat and lease of a holder. Whether the commit is relaxed, the first queue with messages
--- decides for all.
-CREATE FUNCTION jobq.outbox_sequence(
-    p_worker bigint, p_queues integer[], p_most integer, p_sweep boolean,
-    p_relaxed integer DEFAULT 0)
-RETURNS TABLE (partition bigint, queue_id integer, waiting bigint, due_us bigint,
-               worker bigint, claim bigint, beat bigint, lease_us bigint)
+-- Whether a read of this partition would have something to do: messages, or bounds that would
+-- make every later look pass many dead rows again.
+CREATE FUNCTION jobq.outbox_waits(p jobq.partition, p_sweep boolean) RETURNS boolean
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
+SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
+DECLARE
+    v_bound bigint := CASE WHEN p_sweep THEN 0
+        WHEN p.mark_at < statement_timestamp() - interval '1 second' THEN p.settled
+        ELSE greatest(p.settled, p.swept) END;
+BEGIN
+    RETURN p.numbered > p.acked
+        OR p.mark_xid < pg_snapshot_xmin(pg_current_snapshot())
+           AND least(p.mark, p.reached) - p.settled >= 5000
+        OR EXISTS (SELECT FROM jobq.message m WHERE m.partition = p.id AND m.id > v_bound);
+END $$;
+
+-- Lists partitions with messages to read, the first p_limit after p_after by their ids: how
+-- many wait at least, when they are due (0: now), and the token, beat and lease of a holder.
+-- Writes nothing. Where several partitions have work that nobody does yet, other workers that
+-- sleep are woken. p_sweep: finds what came past the bounds, too, and says in below that only
+-- a sweep reads it; after a restart, and once a minute or, where it takes seconds, more
+-- seldom. Paused queues are left out.
+CREATE FUNCTION jobq.outbox_look(p_queues integer[], p_after bigint, p_limit integer,
+                                 p_sweep boolean)
+RETURNS TABLE (partition bigint, waiting bigint, due_us bigint, worker bigint, claim bigint,
+               beat bigint, lease_us bigint, below boolean, acked bigint)
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
 SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
 #variable_conflict use_column
 DECLARE
-    v record;
-    v_mark bigint;
-    v_mark_xid xid8;
+    v_xmin xid8 := pg_snapshot_xmin(pg_current_snapshot());
+    v_long timestamptz := statement_timestamp() - interval '1 second';
+    v_free bigint[];
 BEGIN
-    waiting := 0;
-    due_us := 0;
-    FOR i IN 1 .. cardinality(p_queues) LOOP
-        SELECT * INTO v
-        FROM jobq.outbox_number(p_worker, p_queues[i], p_most, p_sweep, p_relaxed, v_mark,
-                                v_mark_xid);
-        v_mark := v.p_mark;
-        v_mark_xid := v.p_mark_xid;
-        p_relaxed := CASE WHEN v.relaxed THEN 2147483647 WHEN NOT v.relaxed THEN 0
-                     ELSE p_relaxed END;
-        waiting := waiting + coalesce((SELECT sum(n) FROM unnest(v.counts) n), 0);
-        due_us := greatest(due_us, v.more::integer);
+    FOR partition, waiting, due_us, worker, claim, beat, lease_us, below, acked IN
+        SELECT part.id, p.numbered - p.acked + (p.numbered = p.acked)::integer,
+               greatest(extract(epoch FROM p.run_at - statement_timestamp()) * 1e6, 0),
+               coalesce(p.worker, 0), coalesce(p.claim, 0), p.beat, coalesce(p.lease_us, 0),
+               p_sweep AND p.numbered = p.acked AND NOT EXISTS (
+                   SELECT FROM jobq.message m
+                   WHERE m.partition = part.id AND m.id > p.bound), p.acked
+        FROM (SELECT q.id::bigint * 32768 AS first, q.partitions FROM jobq.queue q
+              WHERE q.id = ANY (p_queues) AND q.paused_at IS NULL
+              ORDER BY q.id OFFSET 0) AS q
+        CROSS JOIN LATERAL generate_series(greatest(q.first, p_after + 1),
+                                           q.first + q.partitions - 1) AS part (id)
+        CROSS JOIN LATERAL (
+            SELECT p.*, CASE WHEN p.mark_at < v_long THEN p.settled
+                        ELSE greatest(p.settled, p.swept) END AS bound,
+                   p.mark_xid < v_xmin
+                   AND least(p.mark, p.reached) - p.settled >= 5000 AS behind
+            FROM jobq.partition p WHERE p.id >= part.id AND p.id <= part.id
+            ORDER BY p.id DESC LIMIT 1) AS p
+        WHERE p.numbered > p.acked OR p.behind OR EXISTS (
+            SELECT FROM jobq.message m
+            WHERE m.partition = part.id AND m.id > CASE WHEN p_sweep THEN 0 ELSE p.bound END)
+        LIMIT p_limit
+    LOOP
+        IF worker = 0 AND due_us = 0 THEN v_free := v_free || (partition >> 15); END IF;
+        RETURN NEXT;
     END LOOP;
-    RETURN NEXT;
-    RETURN QUERY
-    SELECT part.id, q.id, c.seq - p.acked,
-           greatest(extract(epoch FROM p.run_at - statement_timestamp()) * 1e6, 0)::bigint,
-           coalesce(p.worker, 0), coalesce(p.claim, 0), p.beat, coalesce(p.lease_us, 0)
-    FROM jobq.queue q
-    CROSS JOIN generate_series(q.id::bigint * 32768, q.id::bigint * 32768 + q.partitions - 1)
-         AS part (id)
-    CROSS JOIN LATERAL (
-        SELECT c.seq FROM jobq.counter c WHERE c.partition >= part.id
-            AND c.partition <= part.id
-        ORDER BY c.partition DESC LIMIT 1) AS c
-    CROSS JOIN LATERAL (
-        SELECT p.* FROM jobq.partition p WHERE p.id >= part.id AND p.id <= part.id
-        ORDER BY p.id DESC LIMIT 1) AS p
-    WHERE q.id = ANY (p_queues) AND c.seq > p.acked;
+    PERFORM jobq.wake(f.id, f.count - 1)
+    FROM (SELECT f.id::integer, count(*)::integer FROM unnest(v_free) AS f (id)
+          GROUP BY f.id) AS f
+    WHERE f.count > 1;
 END $$;
 
 -- ---- reading and acknowledging -------------------------------------------------------------
 
--- The messages p_first to p_last of a partition, as arrays in their order; all or an error.
--- The parts of the ring that they lie in are known from the counter's lasts, so the others are
--- not touched.
+-- Messages of a partition are found by a range of the index and then by their ids: the range
+-- may hold others, which committed late and have no number yet. The plan is made for each call
+-- (force_custom_plan), so that the array is a constant, for which Postgres makes a hash table.
+
+-- How many of these messages hold no more than p_bytes; one at least. Sizes are those that a
+-- worker receives; nothing is read to know the size of what is not compressed. Where even the
+-- largest that the queue allows would fit, they are not asked for. (A role that inserts by
+-- itself can write larger ones: then a read fails, and the next one holds fewer bytes.)
+CREATE FUNCTION jobq.outbox_fit(p_partition bigint, p_ids bigint[], p_bytes bigint)
+RETURNS integer LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off SET jit = off
+SET plan_cache_mode = force_custom_plan AS $$
+BEGIN
+    IF p_bytes >= cardinality(p_ids) * (SELECT q.message_max::bigint FROM jobq.queue q
+                                        WHERE q.id = p_partition >> 15) THEN
+        RETURN cardinality(p_ids);
+    END IF;
+    RETURN (SELECT greatest(count(*) FILTER (WHERE m.upto <= p_bytes), 1) FROM (
+        SELECT sum(coalesce(CASE WHEN pg_column_compression(m.payload) IS NULL
+                                 THEN pg_column_size(m.payload)
+                                 ELSE octet_length(m.payload::text) END,
+                            octet_length(m.bytes), 0)
+                   + coalesce(CASE WHEN pg_column_compression(m.headers) IS NULL
+                                   THEN pg_column_size(m.headers)
+                                   ELSE octet_length(m.headers::text) END, 0))
+               OVER (ORDER BY m.id) AS upto
+        FROM jobq.message m
+        WHERE m.partition = p_partition
+          AND m.id BETWEEN p_ids[1] AND p_ids[cardinality(p_ids)]
+          AND m.id + 0 = ANY (p_ids)) AS m);
+END $$;
+
+-- These messages of a partition, as arrays in their order; all or an error.
 CREATE FUNCTION jobq.outbox_messages(
-    p_partition bigint, p_first bigint, p_last bigint, p_lasts bigint[],
-    OUT created_ats timestamptz[], OUT types text[], OUT payloads jsonb[], OUT bytes bytea[],
-    OUT headers jsonb[])
+    p_partition bigint, p_ids bigint[], p_first bigint, OUT created_ats timestamptz[],
+    OUT types text[], OUT payloads jsonb[], OUT bytes bytea[], OUT headers jsonb[])
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
 SET enable_bitmapscan = off SET enable_sort = off SET jit = off
-SET plan_cache_mode = force_generic_plan AS $$
+SET plan_cache_mode = force_custom_plan AS $$
 #variable_conflict use_column
-DECLARE
-    v_slots smallint[];
-    v_before bigint;
 BEGIN
-    FOR i IN 1 .. 4 LOOP
-        CONTINUE WHEN p_lasts[i] < p_first;
-        v_before := (SELECT max(l) FROM unnest(p_lasts) l WHERE l < p_lasts[i]);
-        IF coalesce(v_before, 0) < p_last THEN v_slots := v_slots || (i - 1)::smallint; END IF;
-    END LOOP;
     SELECT array_agg(m.created_at), array_agg(m.type), array_agg(m.payload),
-        array_agg(m.bytes),
-           array_agg(m.headers)
+           array_agg(m.bytes), array_agg(m.headers)
     INTO created_ats, types, payloads, bytes, headers
     FROM (SELECT * FROM jobq.message m
-          WHERE m.partition = p_partition AND m.seq BETWEEN p_first AND p_last
-            AND m.slot = ANY (v_slots)
-          ORDER BY m.seq) AS m;
-    IF coalesce(cardinality(created_ats), 0) <> p_last - p_first + 1 THEN
-        RAISE EXCEPTION 'messages % to % of partition %: only % found', p_first, p_last,
-            p_partition, coalesce(cardinality(created_ats), 0) USING ERRCODE = 'XX001';
+          WHERE m.partition = p_partition
+            AND m.id BETWEEN p_ids[1] AND p_ids[cardinality(p_ids)]
+            AND m.id + 0 = ANY (p_ids)
+          ORDER BY m.id) AS m;
+    IF coalesce(cardinality(created_ats), 0) <> cardinality(p_ids) THEN
+        RAISE EXCEPTION 'messages % to % of partition %: only % found', p_first,
+            p_first + cardinality(p_ids) - 1, p_partition,
+            coalesce(cardinality(created_ats), 0)
+            USING ERRCODE = 'XX001', HINT = 'After a restore: select jobq.renew().';
+    END IF;
+END $$;
+
+-- Deletes these messages, which are acknowledged.
+CREATE FUNCTION jobq.outbox_delete(p_partition bigint, p_ids bigint[]) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
+SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_custom_plan AS $$
+BEGIN
+    DELETE FROM jobq.message m
+    WHERE m.partition = p_partition AND m.id BETWEEN p_ids[1] AND p_ids[cardinality(p_ids)]
+      AND m.id + 0 = ANY (p_ids);
+END $$;
+
+-- Copies messages to dead_letter, all in one statement. Element i of every array is a message.
+CREATE FUNCTION jobq.outbox_bury(p_partition bigint, p_seqs bigint[], p_ids bigint[],
+                                 p_errors text[], p_attempts integer[]) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
+SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
+DECLARE v_count integer;
+BEGIN
+    INSERT INTO jobq.dead_letter (queue_id, partition, seq, created_at, failed_at, attempts,
+                                  type, error, payload, bytes, headers)
+    SELECT p_partition >> 15, p_partition, u.seq, m.created_at, statement_timestamp(),
+           u.attempts, m.type, u.error, m.payload, m.bytes, m.headers
+    FROM unnest(p_seqs, p_ids, p_errors, p_attempts) AS u (seq, id, error, attempts)
+    CROSS JOIN LATERAL (
+        SELECT * FROM jobq.message m WHERE m.partition = p_partition AND m.id = u.id
+        OFFSET 0) AS m
+    ON CONFLICT (partition, seq) DO NOTHING;
+    GET DIAGNOSTICS v_count = ROW_COUNT;
+    IF v_count < cardinality(p_seqs) AND cardinality(p_seqs) > (
+        SELECT count(*) FROM jobq.dead_letter d
+        WHERE d.partition = p_partition AND d.seq = ANY (p_seqs)) THEN
+        RAISE EXCEPTION 'messages % of partition % not found', p_seqs, p_partition
+            USING ERRCODE = 'XX001', HINT = 'After a restore: select jobq.renew().';
     END IF;
 END $$;
 
@@ -638,30 +626,201 @@ BEGIN
                   ORDER BY t DESC))[1:100];
 END $$;
 
--- Takes a partition, or reads again under its own hold, at most p_most messages. Who may take
--- it: anyone when nobody holds it; and anyone who has watched the holder (p_watched_*: what an
--- earlier answer said) stand still for its whole lease, when that has expired by this
--- database's clock too. The delivery is counted here, before any handler runs, so that a crash
--- leaves its trace; after a holder that died over messages, one at a time is given at first.
+-- Whether the queue of a partition is paused.
+CREATE FUNCTION jobq.outbox_paused(p_partition bigint) RETURNS boolean
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN EXISTS (SELECT FROM jobq.queue q
+                   WHERE q.id = p_partition >> 15 AND q.paused_at IS NOT NULL);
+END $$;
+
+-- What read and ack have in common: hands out the next messages of a partition whose row p the
+-- caller has locked and stores afterwards. Those that are numbered already come first; when
+-- none is left, the next are numbered, 1000 or p_most ahead. In p, ids is NULL unless they are
+-- new; reading is 0 when nothing was handed out. p_aside: the next message cannot be sent; it
+-- becomes a dead letter unread.
+CREATE FUNCTION jobq.outbox_hand(
+    INOUT p jobq.partition, INOUT v jobq.delivery, p_most integer, p_bytes bigint,
+    p_aside boolean, p_sweep boolean, p_mark bigint, p_mark_xid xid8)
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
+DECLARE
+    v_ids bigint[];
+    v_count integer := least(p_most, nullif(p.effective, 0));
+BEGIN
+    v.answer := 'i';
+    IF p.acked = p.numbered THEN
+        p := jobq.outbox_number(p, greatest(p_most, 1000), p_sweep, p_mark, p_mark_xid);
+        v_ids := p.ids[: v_count];
+    ELSE
+        v_ids := p.ids[p.acked - p.base + 1 : p.acked - p.base + v_count];
+        p.ids := NULL;
+    END IF;
+    p.reading := 0;
+    v.last := p.numbered;
+    IF p.acked = p.numbered THEN RETURN; END IF;
+    IF p_aside THEN
+        v.answer := 'a';
+        p.acked := p.acked + 1;
+        v.acked := p.acked;
+        PERFORM jobq.outbox_bury(p.id, ARRAY[p.acked], v_ids[:1], ARRAY['the worker could not '
+                'receive this message: too large, or the network too slow'], ARRAY[(
+            SELECT count(*) FROM unnest(v.tried) t WHERE t >= p.acked)::integer]);
+        PERFORM jobq.outbox_delete(p.id, v_ids[:1]);
+        v.tried := ARRAY(SELECT t FROM unnest(v.tried) t WHERE t > p.acked ORDER BY t DESC);
+        p.tried := v.tried;
+        RETURN;
+    END IF;
+    v.cut := false;
+    IF p_bytes IS NOT NULL THEN
+        v_count := cardinality(v_ids);
+        v_ids := v_ids[: jobq.outbox_fit(p.id, v_ids, p_bytes)];
+        v.cut := cardinality(v_ids) < v_count;
+    END IF;
+    SELECT m.created_ats, m.types, m.payloads, m.bytes, m.headers
+    INTO v.created_ats, v.types, v.payloads, v.bytes, v.headers
+    FROM jobq.outbox_messages(p.id, v_ids, p.acked + 1) m;
+    v.answer := 'h';
+    v.worker := p.worker;
+    v.claim := p.claim;
+    v.beat := p.beat;
+    p.reading := p.acked + cardinality(v_ids);
+    p.tried := jobq.outbox_tried(v.tried, p.acked, p.reading);
+END $$;
+
+-- A mark, see outbox_number; NULL in a transaction that wrote before.
+CREATE FUNCTION jobq.outbox_mark(OUT mark bigint, OUT mark_xid xid8)
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF pg_current_xact_id_if_assigned() IS NOT NULL THEN RETURN; END IF;
+    mark := coalesce(pg_sequence_last_value('jobq.message_id'), 0);
+    mark_xid := pg_current_xact_id();
+END $$;
+
+-- Whether this transaction's commit waits for the disk.
+CREATE FUNCTION jobq.outbox_sync(p_wait boolean) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF NOT p_wait THEN PERFORM set_config('synchronous_commit', 'off', true);
+    ELSIF current_setting('synchronous_commit') = 'off' THEN
+        PERFORM set_config('synchronous_commit', 'on', true);
+    END IF;
+END $$;
+
+-- Deletes the messages of a partition up to p_acked; those to be given up are copied before.
+CREATE FUNCTION jobq.outbox_done(p jobq.partition, p_acked bigint, p_dead_seqs bigint[],
+                                 p_dead_errors text[], p_dead_attempts integer[])
+RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF p_dead_seqs <> '{}' THEN
+        PERFORM jobq.outbox_bury(p.id, p_dead_seqs, ARRAY(
+            SELECT p.ids[u.seq - p.base] FROM unnest(p_dead_seqs) WITH ORDINALITY AS u (seq, n)
+            ORDER BY u.n), p_dead_errors, p_dead_attempts);
+    END IF;
+    IF p_acked > p.acked THEN
+        PERFORM jobq.outbox_delete(p.id, p.ids[p.acked - p.base + 1 : p_acked - p.base]);
+    END IF;
+END $$;
+
+-- Stores a partition's row, which the caller has locked; ids only when they are new. A
+-- partition from which nothing is being read is released.
+CREATE FUNCTION jobq.outbox_store(p jobq.partition) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
+SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
+DECLARE v_held boolean := p.reading > 0;
+BEGIN
+    UPDATE jobq.partition r
+    SET acked = p.acked, reading = p.reading, beat = p.beat,
+        worker = CASE WHEN v_held THEN p.worker END, claim = CASE WHEN v_held THEN p.claim END,
+        lease_us = CASE WHEN v_held THEN p.lease_us END,
+        lease_until = CASE WHEN v_held THEN statement_timestamp()
+                           + p.lease_us * interval '1 microsecond' END,
+        run_at = p.run_at, failures = p.failures, effective = p.effective,
+        successes = p.successes, tried = p.tried, error = p.error, base = p.base,
+        numbered = p.numbered, reached = p.reached, settled = p.settled, swept = p.swept,
+        swept_xid = p.swept_xid, swept_open = p.swept_open, mark = p.mark,
+        mark_xid = p.mark_xid, mark_at = p.mark_at, ids = coalesce(p.ids, r.ids)
+    WHERE r.ctid = ANY (ARRAY(
+        SELECT n.ctid FROM jobq.partition n WHERE n.id >= p.id AND n.id <= p.id
+        ORDER BY n.id DESC LIMIT 1)) AND r.beat < p.beat;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'partition % was written by another', p.id USING ERRCODE = '40001';
+    END IF;
+END $$;
+
+-- What a partition's row alone says to a read: b, o, w, or h for go on; with the cursor as the
+-- delivery that follows will find it.
+CREATE FUNCTION jobq.outbox_asked(
+    p jobq.partition, p_worker bigint, p_claim bigint, p_handed bigint,
+    p_watched_worker bigint, p_watched_claim bigint, p_watched_beat bigint)
+RETURNS jobq.delivery LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    v_now timestamptz := statement_timestamp();
+    v_own boolean := coalesce(p.worker = p_worker, false);
+    v_at integer;
+    v jobq.delivery;
+BEGIN
+    v.acked := p.acked;
+    v.last := p.numbered;
+    v.tried := p.tried;
+    v.lost := 0;
+    v.failures := p.failures;
+    v.effective := p.effective;
+    v.successes := p.successes;
+    v.error := p.error;
+    IF v_own AND p.claim > p_claim THEN
+        v.answer := 'b';
+    ELSIF p.worker IS NOT NULL AND NOT v_own
+          AND (p.lease_until >= v_now OR (p.worker, p.claim, p.beat) IS DISTINCT FROM
+               (p_watched_worker, p_watched_claim, p_watched_beat)) THEN
+        v.answer := 'o';
+        v.worker := p.worker;
+        v.claim := p.claim;
+        v.beat := p.beat;
+        v.wait_us := p.lease_us;
+    ELSE
+        v.answer := CASE WHEN p.run_at > v_now THEN 'w' ELSE 'h' END;
+        v.wait_us := (extract(epoch FROM p.run_at - v_now) * 1e6)::bigint;
+        IF v_own AND p.claim <> p_handed THEN
+            v_at := coalesce(array_position(v.tried, p.reading), 101);
+            v.tried := v.tried[: v_at - 1] || v.tried[v_at + 1 :];
+        ELSIF p.reading > 0 THEN
+            v.lost := p.reading;
+            v.effective := 1;
+            v.successes := 0;
+        END IF;
+    END IF;
+    RETURN v;
+END $$;
+
+-- Takes a partition, or reads again under its own hold, at most p_most messages and p_bytes.
+-- Who may take it: anyone when nobody holds it; and anyone who has watched the holder
+-- (p_watched_*: what an earlier answer said) stand still for its whole lease, when that has
+-- expired by this database's clock too. The delivery is counted here, before any handler runs,
+-- so that a crash leaves its trace; after a holder that died over messages, one at a time is
+-- given at first.
 -- p_handed: what the caller's own earlier claims had read is taken back, because no handler
 -- had it, unless it was this claim: that one counts. NULL: each counts. An older claim than
--- the one that stands there comes too late. An idle read writes nothing, and a row that
--- someone is just writing is not waited for.
+-- the one on the row comes too late.
+-- p_aside: the message after this number cannot be sent. If it still is the next, it becomes a
+-- dead letter unread, and the partition is released.
+-- An idle read writes nothing, a row that someone is just writing is not waited for, and a
+-- paused queue has nothing to read. The commit waits for the disk: a receiver knows a message
+-- by its number, which must not change.
 CREATE FUNCTION jobq.outbox_read(
     p_worker bigint, p_claim bigint, p_lease_us bigint, p_partition bigint, p_most integer,
     p_handed bigint DEFAULT NULL, p_watched_worker bigint DEFAULT NULL,
-    p_watched_claim bigint DEFAULT NULL, p_watched_beat bigint DEFAULT NULL)
+    p_watched_claim bigint DEFAULT NULL, p_watched_beat bigint DEFAULT NULL,
+    p_bytes bigint DEFAULT NULL, p_aside bigint DEFAULT NULL,
+    p_sweep boolean DEFAULT false)
 RETURNS jobq.delivery LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off
 SET jit = off AS $$
 DECLARE
-    v_now timestamptz := statement_timestamp();
+    v_beat bigint;
+    v_mark bigint;
+    v_mark_xid xid8;
     v_row jobq.partition;
-    v_lasts bigint[];
-    v_last bigint;
-    v_at integer;
-    v_keep boolean;
-    v_own boolean;
+    v_handed record;
     v jobq.delivery;
 BEGIN
     SELECT p.* INTO v_row FROM jobq.partition p
@@ -669,88 +828,64 @@ BEGIN
     IF NOT FOUND THEN
         RAISE EXCEPTION 'partition % does not exist', p_partition USING ERRCODE = '22023';
     END IF;
-    SELECT c.seq, c.lasts INTO v.last, v_lasts FROM jobq.counter c
-    WHERE c.partition >= p_partition AND c.partition <= p_partition
-    ORDER BY c.partition DESC LIMIT 1;
-    v.acked := v_row.acked;
-    v.tried := v_row.tried;
-    v.lost := v_row.reading;
-    v.failures := v_row.failures;
-    v.effective := v_row.effective;
-    v.successes := v_row.successes;
-    v.error := v_row.error;
-    v_own := coalesce(v_row.worker = p_worker, false);
-    IF v_own AND v_row.claim > p_claim THEN
+    v_beat := v_row.beat;
+    v_row.ids := NULL;
+    v := jobq.outbox_asked(v_row, p_worker, p_claim, p_handed, p_watched_worker,
+                           p_watched_claim, p_watched_beat);
+    IF v.answer IN ('b', 'o') THEN RETURN v; END IF;
+    IF p_aside <> v_row.acked THEN
+        v.answer := 'i';
+        v.lost := 0;
+        RETURN v;
+    ELSIF v.answer = 'h' AND (NOT jobq.outbox_waits(v_row, p_sweep)
+                              OR jobq.outbox_paused(p_partition)) THEN
+        v.answer := 'i';
+    END IF;
+    IF v.answer <> 'h' AND v_row.worker IS NULL THEN RETURN v; END IF;
+    SELECT m.mark, m.mark_xid INTO v_mark, v_mark_xid FROM jobq.outbox_mark() m;
+    PERFORM jobq.outbox_sync(true);
+    SELECT p.* INTO v_row FROM jobq.partition p
+    WHERE p.id >= p_partition AND p.id <= p_partition ORDER BY p.id DESC LIMIT 1
+    FOR NO KEY UPDATE SKIP LOCKED;
+    IF NOT FOUND OR v_row.beat <> v_beat THEN
         v.answer := 'b';
         v.lost := 0;
         RETURN v;
     END IF;
-    IF v_row.worker IS NOT NULL AND NOT v_own
-       AND (v_row.lease_until >= v_now
-            OR (v_row.worker, v_row.claim, v_row.beat) IS DISTINCT FROM
-               (p_watched_worker, p_watched_claim, p_watched_beat)) THEN
-        v.answer := 'o';
-        v.lost := 0;
-        v.worker := v_row.worker;
-        v.claim := v_row.claim;
-        v.beat := v_row.beat;
-        v.wait_us := v_row.lease_us;
-        RETURN v;
+    v_row.beat := v_beat + 1;
+    v_row.worker := p_worker;
+    v_row.claim := p_claim;
+    v_row.lease_us := p_lease_us;
+    v_row.tried := v.tried;
+    v_row.effective := v.effective;
+    v_row.successes := v.successes;
+    v_row.reading := 0;
+    IF v.answer <> 'h' OR v_row.acked = v_row.numbered THEN
+        v_row.ids := NULL;
     END IF;
-    IF v_own AND v_row.claim <> p_handed THEN
-        v.lost := 0;
-        v_at := coalesce(array_position(v.tried, v_row.reading), 101);
-        v.tried := v.tried[: v_at - 1] || v.tried[v_at + 1 :];
-    ELSIF v.lost > 0 THEN
-        v.effective := 1;
-        v.successes := 0;
+    IF v.answer = 'h' THEN
+        v_row.run_at := NULL;
+        v_handed := jobq.outbox_hand(v_row, v, p_most, p_bytes, p_aside IS NOT NULL, p_sweep,
+                                     v_mark, v_mark_xid);
+        v_row := v_handed.p;
+        v := v_handed.v;
     END IF;
-    v_last := least(v.last, v.acked + CASE
-        WHEN v.effective > 0 THEN least(v.effective, p_most) ELSE p_most END);
-    v.answer := CASE WHEN v_row.run_at > v_now THEN 'w' WHEN v_last = v.acked THEN 'i'
-                ELSE 'h' END;
-    v.wait_us := (extract(epoch FROM v_row.run_at - v_now) * 1e6)::bigint;
-    v_keep := v.answer = 'h';
-    IF NOT v_keep AND v_row.worker IS NULL THEN RETURN v; END IF;
-    IF current_setting('synchronous_commit') = 'off' THEN
-        PERFORM set_config('synchronous_commit', 'on', true);
-    END IF;
-    UPDATE jobq.partition p
-    SET beat = p.beat + 1, worker = CASE WHEN v_keep THEN p_worker END,
-        claim = CASE WHEN v_keep THEN p_claim END,
-        lease_us = CASE WHEN v_keep THEN p_lease_us END,
-        lease_until = CASE WHEN v_keep THEN v_now + p_lease_us * interval '1 microsecond' END,
-        reading = CASE WHEN v_keep THEN v_last ELSE 0 END,
-        run_at = CASE WHEN NOT v_keep THEN p.run_at END,
-        tried = CASE WHEN v_keep THEN jobq.outbox_tried(v.tried, v.acked, v_last)
-                ELSE v.tried END,
-        effective = v.effective, successes = v.successes
-    WHERE p.ctid = ANY (ARRAY(
-        SELECT r.ctid FROM jobq.partition r WHERE r.id >= p_partition AND r.id <= p_partition
-        ORDER BY r.id DESC LIMIT 1 FOR UPDATE SKIP LOCKED)) AND p.beat = v_row.beat
-    RETURNING p.worker, p.claim, p.beat INTO v.worker, v.claim, v.beat;
-    IF NOT FOUND THEN
-        v.answer := 'b';
-        v.lost := 0;
-    ELSIF v_keep THEN
-        SELECT m.created_ats, m.types, m.payloads, m.bytes, m.headers
-        INTO v.created_ats, v.types, v.payloads, v.bytes, v.headers
-        FROM jobq.outbox_messages(p_partition, v.acked + 1, v_last, v_lasts) m;
-    END IF;
+    PERFORM jobq.outbox_store(v_row);
     RETURN v;
 END $$;
 
--- Acknowledges what jobq.h planned, under the fence, and reads on: one row changes, however
--- many messages it was. acked (from p_before), tried, PartitionMode and error become what is
--- given; messages to be given up are copied to dead_letter (element i of p_dead_*). p_most >
--- 0: the next messages follow, under the same lease renewed; when there are none, or p_most is
--- 0, the partition is released, and p_delay_us > 0: nobody is given messages before. The lease
--- lost, or this acknowledgement written before: nothing is written, answer l; or, in the
--- transaction of a handler (p_raise), an error, so that its COMMIT can't succeed.
+-- Acknowledges what jobq.h planned, under the fence, and reads on. acked (from p_before),
+-- tried, PartitionMode and error become what is given; the messages are deleted, and those to
+-- be given up (element i of p_dead_*) are copied to dead_letter before. p_most > 0: the next
+-- messages follow, under the same lease renewed; when there are none, or p_most is 0, the
+-- partition is released, and p_delay_us > 0: nobody is given messages before. The lease lost,
+-- or this acknowledgement written before: nothing is written, answer l; or, in the transaction
+-- of a handler (p_raise), an error, so that its COMMIT can't succeed. There it does not read
+-- on: that would hand messages out before the COMMIT.
 -- p_relaxed: this transaction's commit need not wait for the disk. A server that crashes may
 -- then find the partition as it was before, under the same hold: the messages come again.
--- Nobody else gets them sooner, since taking a partition does wait. Reading on to messages
--- whose numbers might not be on disk yet waits all the same, see outbox_number.
+-- Nobody else gets them sooner, since taking a partition does wait. A commit that gives
+-- numbers waits all the same, because after a crash they would be given to other messages.
 -- The row is locked by a statement of its own: an UPDATE by ctid that has waited for another
 -- writer (a renewal) finds the old place, and minors since November 2025 then let it go.
 CREATE FUNCTION jobq.outbox_ack(
@@ -758,50 +893,28 @@ CREATE FUNCTION jobq.outbox_ack(
     p_acked bigint, p_tried bigint[], p_failures bigint, p_effective bigint,
     p_successes bigint, p_error text, p_delay_us bigint, p_dead_seqs bigint[],
     p_dead_errors text[], p_dead_attempts integer[], p_most integer, p_raise boolean,
-    p_relaxed boolean DEFAULT false)
+    p_relaxed boolean DEFAULT false, p_bytes bigint DEFAULT NULL,
+    p_sweep boolean DEFAULT false)
 RETURNS jobq.delivery LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off
 SET jit = off AS $$
 DECLARE
-    v_now timestamptz := statement_timestamp();
-    v_lasts bigint[];
-    v_last bigint := p_acked;
-    v_durable bigint;
-    v_keep boolean;
+    v_on boolean := p_most > 0 AND p_delay_us <= 0 AND NOT p_raise
+                    AND NOT jobq.outbox_paused(p_partition);
+    v_mark bigint;
+    v_mark_xid xid8;
+    v_row jobq.partition;
+    v_handed record;
     v jobq.delivery;
 BEGIN
-    SELECT c.seq, c.durable, c.lasts INTO v.last, v_durable, v_lasts FROM jobq.counter c
-    WHERE c.partition >= p_partition AND c.partition <= p_partition
-    ORDER BY c.partition DESC LIMIT 1;
-    IF p_most > 0 AND p_delay_us <= 0 THEN v_last := least(v.last, p_acked + p_most); END IF;
-    v_keep := v_last > p_acked;
-    IF p_relaxed AND (v_last <= v_durable OR NOT v_keep) THEN
-        PERFORM set_config('synchronous_commit', 'off', true);
-    ELSIF current_setting('synchronous_commit') = 'off' THEN
-        PERFORM set_config('synchronous_commit', 'on', true);
+    IF v_on THEN
+        SELECT m.mark, m.mark_xid INTO v_mark, v_mark_xid FROM jobq.outbox_mark() m;
     END IF;
-    PERFORM FROM jobq.partition r
+    SELECT r.* INTO v_row FROM jobq.partition r
     WHERE r.id >= p_partition AND r.id <= p_partition
     ORDER BY r.id DESC LIMIT 1 FOR NO KEY UPDATE;
-    UPDATE jobq.partition p
-    SET acked = p_acked, beat = p.beat + 1, worker = CASE WHEN v_keep THEN p_worker END,
-        claim = CASE WHEN v_keep THEN p_claim END,
-        lease_us = CASE WHEN v_keep THEN p_lease_us END,
-        lease_until = CASE WHEN v_keep THEN v_now + p_lease_us * interval '1 microsecond' END,
-        reading = CASE WHEN v_keep THEN v_last ELSE 0 END,
-        run_at = CASE WHEN p_delay_us > 0
-                 THEN v_now + p_delay_us * interval '1 microsecond' END,
-        tried = CASE WHEN v_keep THEN jobq.outbox_tried(p_tried, p_acked, v_last)
-                ELSE p_tried END,
-        failures = p_failures, effective = p_effective, successes = p_successes,
-        error = p_error
-    WHERE p.ctid = ANY (ARRAY(
-        SELECT r.ctid FROM jobq.partition r WHERE r.id >= p_partition AND r.id <= p_partition
-        ORDER BY r.id DESC LIMIT 1))
-      AND p.worker = p_worker AND p.claim = p_claim AND p.acked = p_before
-      AND p_acked BETWEEN p_before AND p.reading
-    RETURNING p.worker, p.claim, p.beat INTO v.worker, v.claim, v.beat;
-    IF NOT FOUND THEN
+    IF (v_row.worker, v_row.claim, v_row.acked) IS DISTINCT FROM (p_worker, p_claim, p_before)
+       OR p_acked NOT BETWEEN p_before AND v_row.reading THEN
         IF p_raise THEN
             RAISE EXCEPTION 'lease lost on partition %', p_partition USING ERRCODE = 'JQ001',
                 HINT = 'Another worker has, or had, this partition: roll back.';
@@ -809,47 +922,33 @@ BEGIN
         v.answer := 'l';
         RETURN v;
     END IF;
-    IF p_dead_seqs <> '{}' THEN
-        PERFORM jobq.outbox_bury(p_partition, p_dead_seqs, p_dead_errors, p_dead_attempts);
+    PERFORM jobq.outbox_done(v_row, p_acked, p_dead_seqs, p_dead_errors, p_dead_attempts);
+    v_row.acked := p_acked;
+    v_row.beat := v_row.beat + 1;
+    v_row.reading := 0;
+    v_row.lease_us := p_lease_us;
+    v_row.run_at := CASE WHEN p_delay_us > 0 THEN statement_timestamp()
+                         + p_delay_us * interval '1 microsecond' END;
+    v_row.failures := p_failures;
+    v_row.effective := p_effective;
+    v_row.successes := p_successes;
+    v_row.error := p_error;
+    v_row.tried := p_tried;
+    v := ROW('i', p_acked, v_row.numbered, p_tried, 0, NULL, NULL, NULL, NULL, p_failures,
+             p_effective, p_successes, p_error, NULL, NULL, NULL, NULL, NULL,
+             false)::jobq.delivery;
+    IF NOT v_on OR p_acked = v_row.numbered THEN
+        v_row.ids := NULL;
     END IF;
-    v.answer := CASE WHEN v_keep THEN 'h' ELSE 'i' END;
-    v.acked := p_acked;
-    v.tried := p_tried;
-    v.lost := 0;
-    v.failures := p_failures;
-    v.effective := p_effective;
-    v.successes := p_successes;
-    v.error := p_error;
-    IF v_keep THEN
-        SELECT m.created_ats, m.types, m.payloads, m.bytes, m.headers
-        INTO v.created_ats, v.types, v.payloads, v.bytes, v.headers
-        FROM jobq.outbox_messages(p_partition, p_acked + 1, v_last, v_lasts) m;
+    IF v_on THEN
+        v_handed := jobq.outbox_hand(v_row, v, p_most, p_bytes, false, p_sweep, v_mark,
+                                     v_mark_xid);
+        v_row := v_handed.p;
+        v := v_handed.v;
     END IF;
+    PERFORM jobq.outbox_sync(NOT p_relaxed OR v_row.ids IS NOT NULL);
+    PERFORM jobq.outbox_store(v_row);
     RETURN v;
-END $$;
-
--- Copies messages to dead_letter, all in one statement.
-CREATE FUNCTION jobq.outbox_bury(p_partition bigint, p_seqs bigint[], p_errors text[],
-                                 p_attempts integer[]) RETURNS void
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
-SET enable_bitmapscan = off SET jit = off AS $$
-DECLARE v_count integer;
-BEGIN
-    INSERT INTO jobq.dead_letter (queue_id, partition, seq, created_at, failed_at, attempts,
-                                  type, error, payload, bytes, headers)
-    SELECT m.partition >> 15, m.partition, m.seq, m.created_at, statement_timestamp(),
-           p_attempts[array_position(p_seqs, m.seq)], m.type,
-           p_errors[array_position(p_seqs, m.seq)], m.payload, m.bytes, m.headers
-    FROM jobq.message m
-    WHERE m.partition = p_partition AND m.seq = ANY (p_seqs)
-    ON CONFLICT (partition, seq) DO NOTHING;
-    GET DIAGNOSTICS v_count = ROW_COUNT;
-    IF v_count < cardinality(p_seqs) AND cardinality(p_seqs) > (
-        SELECT count(*) FROM jobq.dead_letter d
-        WHERE d.partition = p_partition AND d.seq = ANY (p_seqs)) THEN
-        RAISE EXCEPTION 'messages % of partition % not found', p_seqs, p_partition
-            USING ERRCODE = 'XX001';
-    END IF;
 END $$;
 
 -- Renews the hold on partitions, in the order of their ids; answers those that were lost. The
@@ -879,112 +978,27 @@ BEGIN
     RETURN v_lost;
 END $$;
 
--- ---- reclaim -------------------------------------------------------------------------------
-
--- What looks again under a lock has to see what was committed before it got it.
-CREATE FUNCTION jobq.need_read_committed() RETURNS void
+-- For renew: message ids go on beyond all that were drawn (a bigger one a client made up), and
+-- a partition forgets the numbers of messages that are not there any more, without which no
+-- read could pass them; those after them move up.
+CREATE FUNCTION jobq.outbox_restored() RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE v_drawn bigint := 4611686018427387904;
 BEGIN
-    IF current_setting('transaction_isolation') NOT LIKE 'read %' THEN
-        RAISE EXCEPTION 'not in a transaction that is %',
-            current_setting('transaction_isolation') USING ERRCODE = '25001',
-            HINT = 'Begin one that is READ COMMITTED.';
-    END IF;
-END $$;
-
--- Gives back the room of acknowledged messages; true: call again soon. A part of the ring
--- whose messages are all acknowledged is emptied by TRUNCATE, whatever else goes on; if
--- someone reads in it, it is left for the next call after 50 ms. The ring turns when the part
--- now written is 5 s old and the next one is empty. While a partition that does not move on
--- keeps it from turning, the acknowledged messages of the others are deleted, p_most a call.
-CREATE FUNCTION jobq.outbox_reclaim(p_most integer) RETURNS boolean
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET lock_timeout = '50ms'
-SET enable_hashjoin = off SET jit = off AS $$
-DECLARE
-    v_meta jobq.meta;
-    v_next smallint;
-    v_more boolean := false;
-BEGIN
-    PERFORM jobq.need_read_committed();
-    SELECT * INTO v_meta FROM jobq.meta m FOR UPDATE SKIP LOCKED;
-    IF NOT FOUND THEN RETURN false; END IF;
-    FOR i IN 1 .. 3 LOOP
-        PERFORM jobq.outbox_empty(((v_meta.message_slot + i) % 4)::smallint);
-    END LOOP;
-    v_next := (v_meta.message_slot + 1) % 4;
-    IF v_meta.message_slot_since < statement_timestamp() - interval '5 seconds'
-       AND EXISTS (SELECT FROM jobq.message m WHERE m.slot = v_meta.message_slot) THEN
-        IF NOT EXISTS (SELECT FROM jobq.message m WHERE m.slot = v_next) THEN
-            UPDATE jobq.meta
-            SET message_slot = v_next, message_slot_since = statement_timestamp();
-        ELSE
-            v_more := jobq.outbox_delete(p_most) = p_most;
-        END IF;
-    END IF;
-    RETURN v_more;
-END $$;
-
--- Empties one part of the ring if all in it is acknowledged. That is asked again under the
--- lock: a sequencer that had looked up the part before the ring turned may just have written.
-CREATE FUNCTION jobq.outbox_empty(p_slot smallint) RETURNS void
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-BEGIN
-    IF jobq.outbox_needed(p_slot)
-       OR NOT EXISTS (SELECT FROM jobq.message m WHERE m.slot = p_slot) THEN
-        RETURN;
-    END IF;
-    IF p_slot = 0 THEN LOCK TABLE jobq.message_0;
-    ELSIF p_slot = 1 THEN LOCK TABLE jobq.message_1;
-    ELSIF p_slot = 2 THEN LOCK TABLE jobq.message_2;
-    ELSE LOCK TABLE jobq.message_3;
-    END IF;
-    IF jobq.outbox_needed(p_slot) THEN RETURN; END IF;
-    IF p_slot = 0 THEN TRUNCATE jobq.message_0;
-    ELSIF p_slot = 1 THEN TRUNCATE jobq.message_1;
-    ELSIF p_slot = 2 THEN TRUNCATE jobq.message_2;
-    ELSE TRUNCATE jobq.message_3;
-    END IF;
-EXCEPTION WHEN lock_not_available THEN
-    RETURN;
-END $$;
-
--- Whether a part of the ring holds a message that is not acknowledged.
-CREATE FUNCTION jobq.outbox_needed(p_slot smallint) RETURNS boolean
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-BEGIN
-    RETURN EXISTS (SELECT FROM jobq.counter c JOIN jobq.partition p ON p.id = c.partition
-                   WHERE c.lasts[p_slot + 1] > p.acked);
-END $$;
-
--- Deletes acknowledged messages in bounded pages, each partition in its turn; says how many.
-CREATE FUNCTION jobq.outbox_delete(p_most integer) RETURNS integer
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
-SET enable_bitmapscan = off SET enable_sort = off SET jit = off AS $$
-DECLARE
-    v_part record;
-    v_upto bigint;
-    v_count integer;
-    v_total integer := 0;
-BEGIN
-    FOR v_part IN
-        SELECT c.partition, c.reclaimed, p.acked
-        FROM jobq.counter c JOIN jobq.partition p ON p.id = c.partition
-        WHERE c.reclaimed < p.acked ORDER BY c.reclaimed - p.acked FOR UPDATE OF c SKIP LOCKED
-    LOOP
-        v_upto := (SELECT max(page.seq) FROM (
-            SELECT m.seq FROM jobq.message m
-            WHERE m.partition = v_part.partition AND m.seq > v_part.reclaimed
-              AND m.seq <= v_part.acked
-            ORDER BY m.seq LIMIT p_most - v_total) AS page);
-        DELETE FROM jobq.message m
-        WHERE m.partition = v_part.partition AND m.seq > v_part.reclaimed AND m.seq <= v_upto;
-        GET DIAGNOSTICS v_count = ROW_COUNT;
-        v_total := v_total + v_count;
-        UPDATE jobq.counter c SET reclaimed = coalesce(v_upto, v_part.acked)
-        WHERE c.partition = v_part.partition;
-        EXIT WHEN v_total >= p_most;
-    END LOOP;
-    RETURN v_total;
+    PERFORM setval('jobq.message_id', 1000000 + greatest(
+        (SELECT s.last_value FROM jobq.message_id s WHERE s.last_value < v_drawn),
+        (SELECT max(m.id) FROM jobq.message m WHERE m.id < v_drawn),
+        (SELECT max(greatest(p.mark, p.settled)) FROM jobq.partition p)));
+    UPDATE jobq.partition p
+    SET base = p.acked, numbered = p.acked + cardinality(kept.ids), ids = kept.ids,
+        tried = '{}', beat = p.beat + 1, reading = 0, worker = NULL, claim = NULL,
+        lease_us = NULL, lease_until = NULL
+    FROM jobq.partition r CROSS JOIN LATERAL (SELECT ARRAY(
+        SELECT m.id FROM jobq.message m
+        WHERE m.partition = r.id AND m.id = ANY (r.ids[r.acked - r.base + 1 :])
+        ORDER BY m.id) AS ids) AS kept
+    WHERE p.id = r.id AND r.numbered > r.acked
+      AND cardinality(kept.ids) < r.numbered - r.acked;
 END $$;
 
 -- ---- dead letters --------------------------------------------------------------------------
@@ -1126,32 +1140,33 @@ BEGIN
     OR EXISTS (
         SELECT FROM jobq.job j WHERE j.queue_id = ANY (p_queues) AND j.suspect)
     OR EXISTS (
-        SELECT FROM jobq.partition p JOIN jobq.counter c ON c.partition = p.id
-        WHERE p.queue_id = ANY (p_message_queues)
-          AND (c.seq > p.acked
-               OR EXISTS (SELECT FROM jobq.incoming n WHERE n.partition = p.id)));
+        SELECT FROM unnest(p_message_queues) AS q (id)
+        CROSS JOIN LATERAL (
+            SELECT FROM jobq.message m
+            WHERE m.partition BETWEEN q.id::bigint * 32768 AND q.id::bigint * 32768 + 32767
+            LIMIT 1) AS one);
 END $$;
 
 -- ---- views for people ----------------------------------------------------------------------
 
 -- Every partition: how far it is behind, who holds it, how it fares. lag: messages committed
--- and not acknowledged; attempts: of the message that is next.
+-- and not acknowledged, counted up to 10,000; exact: it is not more. age: of the next message.
+-- attempts: of the same.
 CREATE VIEW jobq.outbox AS
-SELECT q.name AS queue, p.number::integer AS partition,
-       i.incoming + c.seq - p.acked AS lag, i.incoming, c.seq AS numbered, p.acked,
-       now() - coalesce((SELECT m.created_at FROM jobq.message m
-                         WHERE m.partition = p.id AND m.seq = p.acked + 1),
-                             i.oldest_at) AS age,
+SELECT q.name AS queue, p.number::integer AS partition, m.lag, m.lag < 10000 AS exact, p.acked,
+       now() - m.oldest_at AS age,
        (SELECT count(*) FROM unnest(p.tried) t WHERE t > p.acked)::integer AS attempts,
        CASE WHEN p.effective = 0 THEN 'normal' ELSE 'degraded' END AS mode,
        nullif(p.effective, 0) AS batch, p.failures, to_hex(p.worker) AS holder, p.lease_until,
        p.run_at, p.error, d.pending AS dead_letters, p.id, p.queue_id, p.worker
 FROM jobq.partition p
 JOIN jobq.queue q ON q.id = p.queue_id
-JOIN jobq.counter c ON c.partition = p.id
 CROSS JOIN LATERAL (
-    SELECT count(*) AS incoming, min(n.created_at) AS oldest_at FROM jobq.incoming n
-    WHERE n.partition = p.id) AS i
+    SELECT count(*) AS lag, (array_agg(n.created_at))[1] AS oldest_at
+    FROM (SELECT n.created_at FROM jobq.message n
+          WHERE n.partition = p.id AND n.id > CASE WHEN p.numbered = p.acked THEN p.settled
+                ELSE least(p.settled, p.ids[p.acked - p.base + 1] - 1) END
+          ORDER BY n.id LIMIT 10000) AS n) AS m
 CROSS JOIN LATERAL (
     SELECT count(*) AS pending FROM jobq.dead_letter l
     WHERE l.partition = p.id AND l.status = 'pending') AS d;
@@ -1164,3 +1179,5 @@ SELECT d.id, q.name AS queue, (d.partition & 32767)::integer AS partition, d.seq
 FROM jobq.dead_letter d JOIN jobq.queue q ON q.id = d.queue_id;
 
 UPDATE jobq.meta SET version = 3;
+
+COMMIT;

@@ -14,6 +14,21 @@
 -- neither block a worker nor deadlock; the first waits for the one row. Rows are found by the
 -- lane index. Only ready jobs are changed. A running one is its worker's: it can be asked to
 -- cancel, and is otherwise answered as running.
+--
+-- One live job for each queue and key: revive and move answer exists where another job has the
+-- key, as enqueue would (it lives, or ended within its queue's key_keep), and change nothing.
+-- The second form leaves such jobs out, so it can come to 0 while some are left: the first
+-- form says for each whether that is why.
+
+BEGIN;
+
+DO $$ BEGIN
+    IF (SELECT m.version FROM jobq.meta m) <> 3 THEN
+        RAISE EXCEPTION 'this file leads from version 3 to 4; jobq.meta has version %',
+            (SELECT m.version FROM jobq.meta m)
+            USING HINT = 'Run each file once, in the order of their numbers.';
+    END IF;
+END $$;
 
 -- ---- looking -------------------------------------------------------------------------------
 
@@ -22,7 +37,8 @@ CREATE VIEW jobq.past_jobs AS
 SELECT h.id, q.name AS queue, k.name AS kind,
        CASE h.state WHEN 's' THEN 'succeeded' ELSE 'cancelled' END AS state,
        h.priority, h.stage, h.stages, h.attempt, q.max_attempts, h.crash, false AS suspect,
-       h.enqueued_at, h.run_at, h.claimed_at, h.finished_at, h.worker, NULL::bigint AS claim,
+       false AS alone, h.enqueued_at, h.run_at, h.claimed_at, h.finished_at, h.worker,
+       NULL::bigint AS claim,
        NULL::timestamptz AS cancel_requested_at, h.key, h.payload, h.bytes, h.headers,
        h.errors, h.queue_id, h.kind_id
 FROM jobq.history h JOIN jobq.queue q ON q.id = h.queue_id
@@ -33,23 +49,25 @@ FROM jobq.history h JOIN jobq.queue q ON q.id = h.queue_id
 CREATE VIEW jobq.jobs AS
 SELECT u.id, q.name AS queue, k.name AS kind, u.state, u.priority, u.stage, u.stages,
        u.attempt, coalesce(u.max_attempts, q.max_attempts) AS max_attempts, u.crash, u.suspect,
-       u.enqueued_at, u.run_at, u.claimed_at, u.finished_at, u.worker, u.claim,
+       u.alone, u.enqueued_at, u.run_at, u.claimed_at, u.finished_at, u.worker, u.claim,
        u.cancel_requested_at, u.key, u.payload, u.bytes, u.headers, u.errors, u.queue_id,
        u.kind_id
 FROM (SELECT j.id, CASE j.state WHEN 'r' THEN 'ready' WHEN 'x' THEN 'running' ELSE 'waiting'
              END AS state, j.priority, j.stage, j.stages, j.attempt, j.max_attempts, j.crash,
-             j.suspect, j.enqueued_at, j.run_at, j.claimed_at,
+             j.suspect, j.alone, j.enqueued_at, j.run_at, j.claimed_at,
              NULL::timestamptz AS finished_at, j.worker, j.claim, j.cancel_requested_at, j.key,
              j.payload, j.bytes, j.headers, j.errors, j.queue_id, j.kind_id
       FROM jobq.job j
       UNION ALL
       SELECT f.id, 'failed', f.priority, f.stage, f.stages, f.attempt, f.max_attempts, f.crash,
-             false, f.enqueued_at, f.run_at, f.claimed_at, f.finished_at, f.worker, NULL, NULL,
+             false, false, f.enqueued_at, f.run_at, f.claimed_at, f.finished_at, f.worker,
+             NULL, NULL,
              f.key, f.payload, f.bytes, f.headers, f.errors, f.queue_id, f.kind_id
       FROM jobq.failed f
       UNION ALL
       SELECT h.id, CASE h.state WHEN 's' THEN 'succeeded' ELSE 'cancelled' END, h.priority,
-             h.stage, h.stages, h.attempt, NULL, h.crash, false, h.enqueued_at, h.run_at,
+             h.stage, h.stages, h.attempt, NULL, h.crash, false, false, h.enqueued_at,
+             h.run_at,
              h.claimed_at, h.finished_at, h.worker, NULL, NULL, h.key, h.payload, h.bytes,
              h.headers, h.errors, h.queue_id, h.kind_id
       FROM jobq.history h) u
@@ -59,9 +77,12 @@ FROM (SELECT j.id, CASE j.state WHEN 'r' THEN 'ready' WHEN 'x' THEN 'running' EL
 CREATE VIEW jobq.failures AS
 SELECT f.id, q.name AS queue, k.name AS kind, f.finished_at AS failed_at, f.attempt, f.crash,
        f.stage, f.errors -> -1 ->> 'error' AS error,
-       (SELECT string_agg(format('%s  stage %s, attempt %s: %s', e ->> 'at', e ->> 'stage',
-                                 e ->> 'attempt', e ->> 'error'), E'\n' ORDER BY n)
-        FROM jsonb_array_elements(f.errors) WITH ORDINALITY AS u (e, n)) AS errors,
+       (SELECT string_agg(
+            CASE WHEN e ? 'dropped' THEN format('... %s more', e ->> 'dropped')
+                 ELSE format('%s  stage %s, attempt %s: %s', e ->> 'at', e ->> 'stage',
+                             e ->> 'attempt', e ->> 'error') END, E'\n' ORDER BY n)
+        FROM jsonb_array_elements(CASE jsonb_typeof(f.errors) WHEN 'array' THEN f.errors END)
+             WITH ORDINALITY AS u (e, n)) AS errors,
        to_hex(f.worker) AS worker, f.enqueued_at, f.key, f.payload, f.bytes, f.headers
 FROM jobq.failed f JOIN jobq.queue q ON q.id = f.queue_id JOIN jobq.kind k ON k.id = f.kind_id;
 
@@ -89,7 +110,8 @@ WITH running AS MATERIALIZED (
     FROM jobq.running() r GROUP BY r.worker
 )
 SELECT to_hex(w.id) AS worker, w.name, w.dead_at IS NULL AND w.expires_at > now() AS alive,
-       coalesce(r.jobs, 0) AS running, now() - r.oldest_at AS longest, r.ids AS jobs,
+       coalesce(r.jobs, 0) AS running,
+       CASE WHEN isfinite(r.oldest_at) THEN now() - r.oldest_at END AS longest, r.ids AS jobs,
        EXISTS (SELECT FROM jobq.sleeper s WHERE s.worker = w.id) AS asleep, w.beat, w.beat_at,
        w.expires_at, w.registered_at, w.dead_at,
        (SELECT array_agg(q.name ORDER BY q.name) FROM jobq.queue q
@@ -160,7 +182,8 @@ BEGIN
         CROSS JOIN LATERAL (
             SELECT j.run_at FROM jobq.job j
             WHERE j.queue_id = p_queue AND j.priority = p.priority AND j.stage = s.stage
-              AND NOT j.suspect AND j.run_at <= v_now AND j.state = 'r'
+              AND NOT j.suspect AND j.run_at > '-infinity' AND j.run_at <= v_now
+              AND j.state = 'r'
             ORDER BY j.run_at, j.id LIMIT 1) AS first);
 END $$;
 
@@ -215,8 +238,8 @@ CREATE FUNCTION jobq.peek(queues text[] DEFAULT NULL, at_most integer DEFAULT 10
 RETURNS TABLE (id bigint, queue text, kind text, priority smallint, stage smallint,
                stages smallint, run_at timestamptz, enqueued_at timestamptz,
                timeout_us bigint, attempt integer, crash integer, max_attempts integer,
-               suspect boolean, payload jsonb, bytes bytea, headers jsonb, queue_id integer,
-               kind_id integer)
+               suspect boolean, alone boolean, payload jsonb, bytes bytea, headers jsonb,
+               queue_id integer, kind_id integer)
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
 SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
 SET jit = off AS $$
@@ -224,8 +247,8 @@ SET jit = off AS $$
 BEGIN
     RETURN QUERY
     SELECT j.id, q.name, k.name, j.priority, j.stage, j.stages, j.run_at, j.enqueued_at,
-           j.timeout_us, j.attempt, j.crash, j.max_attempts, j.suspect, j.payload, j.bytes,
-           j.headers, j.queue_id, j.kind_id
+           j.timeout_us, j.attempt, j.crash, j.max_attempts, j.suspect, j.alone, j.payload,
+           j.bytes, j.headers, j.queue_id, j.kind_id
     FROM jobq.queue q CROSS JOIN LATERAL (
         SELECT next.* FROM generate_series(0, 9) AS p (priority)
         CROSS JOIN generate_series(q.stages_max - 1, 0, -1) AS s (stage)
@@ -286,12 +309,37 @@ BEGIN
     RETURN coalesce((SELECT j.state FROM jobq.jobs j WHERE j.id = p_id), 'none');
 END $$;
 
+-- Whether another job has this key in this queue, by the rule of keep_keys.
+CREATE FUNCTION jobq.key_taken(p_queue integer, p_key text, p_id bigint) RETURNS boolean
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
+BEGIN
+    RETURN EXISTS (
+        SELECT FROM jobq.idempotency k JOIN jobq.queue q ON q.id = k.queue_id
+        WHERE k.queue_id = p_queue AND k.key = p_key AND k.job_id <> p_id
+          AND (k.ended_at >= statement_timestamp() - q.key_keep) IS NOT FALSE);
+END $$;
+
+-- Gives a key to a job that comes to life in this queue; false: another job has it. The look
+-- comes first because the write would lock the other job's key, and its worker would wait for
+-- the end of the caller's transaction.
+CREATE FUNCTION jobq.take_key(p_queue integer, p_key text, p_id bigint) RETURNS boolean
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE v_keep interval := (SELECT q.key_keep FROM jobq.queue q WHERE q.id = p_queue);
+BEGIN
+    IF jobq.key_taken(p_queue, p_key, p_id) THEN RETURN false; END IF;
+    INSERT INTO jobq.idempotency AS k (queue_id, key, job_id) VALUES (p_queue, p_key, p_id)
+    ON CONFLICT (queue_id, key) DO UPDATE SET job_id = excluded.job_id, ended_at = NULL
+    WHERE k.job_id = excluded.job_id OR k.ended_at < statement_timestamp() - v_keep;
+    RETURN FOUND;
+END $$;
+
 -- Ready jobs of a queue that match, locked, at most p_at_most; lane by lane, suspects last.
--- p_priority, p_run_at: only those whose priority, or time, this would change; so that a verb
--- that is called again comes to an end.
+-- p_priority, p_run_at, p_target: only those whose priority, or time, this would change, and
+-- those whose key is free in the target; so that a verb that is called again comes to an end.
 CREATE FUNCTION jobq.pick(
     p_queue integer, p_kind text, p_older interval, p_tags jsonb, p_at_most integer,
-    p_priority integer DEFAULT NULL, p_run_at timestamptz DEFAULT NULL) RETURNS bigint[]
+    p_priority integer DEFAULT NULL, p_run_at timestamptz DEFAULT NULL,
+    p_target integer DEFAULT NULL) RETURNS bigint[]
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
 SET enable_bitmapscan = off SET enable_sort = off SET jit = off AS $$
 DECLARE
@@ -311,6 +359,8 @@ BEGIN
               AND (p_tags IS NULL OR j.headers @> p_tags)
               AND (p_run_at IS NULL OR CASE WHEN p_run_at <= v_now THEN j.run_at > v_now
                                             ELSE j.run_at <> p_run_at END)
+              AND (p_target IS NULL OR j.key IS NULL
+                   OR NOT jobq.key_taken(p_target, j.key, j.id))
             ORDER BY j.run_at, j.id LIMIT p_at_most FOR UPDATE SKIP LOCKED) AS picked
         WHERE p_priority IS NULL OR p.priority <> p_priority
         LIMIT p_at_most);
@@ -324,12 +374,14 @@ BEGIN
           AND (p_priority IS NULL OR j.priority <> p_priority)
           AND (p_run_at IS NULL OR CASE WHEN p_run_at <= v_now THEN j.run_at > v_now
                                         ELSE j.run_at <> p_run_at END)
+          AND (p_target IS NULL OR j.key IS NULL
+               OR NOT jobq.key_taken(p_target, j.key, j.id))
         LIMIT p_at_most - cardinality(v_ids) FOR UPDATE SKIP LOCKED);
 END $$;
 
--- Failed jobs that match, the oldest first, locked.
+-- Failed jobs that match, the oldest first, locked. p_free: only those whose key is free.
 CREATE FUNCTION jobq.pick_failed(p_queue integer, p_kind text, p_older interval, p_tags jsonb,
-                                 p_at_most integer) RETURNS bigint[]
+                                 p_at_most integer, p_free boolean) RETURNS bigint[]
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
 SET enable_bitmapscan = off SET enable_sort = off SET jit = off AS $$
 DECLARE v_kind integer := jobq.known_kind(p_queue, p_kind);
@@ -339,6 +391,7 @@ BEGIN
         WHERE f.queue_id = p_queue AND (v_kind IS NULL OR f.kind_id = v_kind)
           AND (p_older IS NULL OR f.finished_at < statement_timestamp() - p_older)
           AND (p_tags IS NULL OR f.headers @> p_tags)
+          AND NOT (p_free AND f.key IS NOT NULL AND jobq.key_taken(p_queue, f.key, f.id))
         ORDER BY f.queue_id, f.finished_at LIMIT p_at_most FOR UPDATE SKIP LOCKED);
 END $$;
 
@@ -445,18 +498,25 @@ END $$;
 -- ---- revive --------------------------------------------------------------------------------
 
 -- Runs failed jobs again, from the stage they failed in, with attempt and crash 0. Their
--- errors stay with them.
+-- errors stay with them. The order of keys is the one in which an enqueue takes them.
 CREATE FUNCTION jobq.revive_all(p_ids bigint[]) RETURNS integer
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
 DECLARE
+    v_ids bigint[] := p_ids;
     v_job record;
-    v_count integer := 0;
+    v_count integer;
     v_queue integer;
 BEGIN
     FOR v_job IN
-        WITH back AS (
-            DELETE FROM jobq.failed f WHERE f.id = ANY (p_ids) RETURNING f.*
-        )
+        SELECT f.id, f.queue_id, f.key FROM jobq.failed f
+        WHERE f.id = ANY (p_ids) AND f.key IS NOT NULL ORDER BY f.key, f.id FOR UPDATE
+    LOOP
+        CONTINUE WHEN jobq.take_key(v_job.queue_id, v_job.key, v_job.id);
+        v_ids := array_remove(v_ids, v_job.id);
+    END LOOP;
+    WITH back AS (
+        DELETE FROM jobq.failed f WHERE f.id = ANY (v_ids) RETURNING f.*
+    ), live AS (
         INSERT INTO jobq.job (id, run_at, enqueued_at, timeout_us, queue_id, kind_id,
                               max_attempts, priority, stage, stages, key, payload, bytes,
                               headers, errors)
@@ -464,16 +524,9 @@ BEGIN
                b.max_attempts, b.priority, b.stage, b.stages, b.key, b.payload, b.bytes,
                b.headers, b.errors
         FROM back b ORDER BY b.id
-        RETURNING id, queue_id, key
-    LOOP
-        v_count := v_count + 1;
-        v_queue := v_job.queue_id;
-        CONTINUE WHEN v_job.key IS NULL;
-        INSERT INTO jobq.idempotency (queue_id, key, job_id)
-        VALUES (v_job.queue_id, v_job.key, v_job.id) ON CONFLICT (queue_id, key) DO NOTHING;
-        UPDATE jobq.idempotency k SET ended_at = NULL
-        WHERE k.queue_id = v_job.queue_id AND k.key = v_job.key AND k.job_id = v_job.id;
-    END LOOP;
+        RETURNING queue_id
+    )
+    SELECT count(*), min(l.queue_id) INTO v_count, v_queue FROM live l;
     IF v_count > 0 THEN PERFORM jobq.wake(v_queue, v_count); END IF;
     RETURN v_count;
 END $$;
@@ -481,7 +534,8 @@ END $$;
 CREATE FUNCTION jobq.revive(id bigint) RETURNS text
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    RETURN CASE WHEN jobq.revive_all(ARRAY[id]) = 1 THEN 'revived' ELSE jobq.standing(id) END;
+    IF jobq.revive_all(ARRAY[id]) = 1 THEN RETURN 'revived'; END IF;
+    RETURN regexp_replace(jobq.standing(id), '^failed$', 'exists');
 END $$;
 
 CREATE FUNCTION jobq.revive(queue text, kind text DEFAULT NULL, older interval DEFAULT NULL,
@@ -490,7 +544,7 @@ RETURNS integer
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RETURN jobq.revive_all(
-        jobq.pick_failed(jobq.known_queue(queue), kind, older, tags, at_most));
+        jobq.pick_failed(jobq.known_queue(queue), kind, older, tags, at_most, true));
 END $$;
 
 -- ---- delete --------------------------------------------------------------------------------
@@ -555,7 +609,7 @@ BEGIN
     END IF;
     RETURN jobq.delete_all(CASE state
         WHEN 'ready' THEN jobq.pick(v_queue, kind, older, tags, at_most)
-        WHEN 'failed' THEN jobq.pick_failed(v_queue, kind, older, tags, at_most)
+        WHEN 'failed' THEN jobq.pick_failed(v_queue, kind, older, tags, at_most, false)
         ELSE ARRAY(
             SELECT h.id FROM jobq.history h
             WHERE h.queue_id = v_queue AND (v_kind IS NULL OR h.kind_id = v_kind)
@@ -567,37 +621,56 @@ END $$;
 
 -- ---- reschedule, prioritize, move ----------------------------------------------------------
 
+-- Moves the keys of ready jobs, which are locked, to another queue, in the order in which an
+-- enqueue takes keys. Its answer: the ids, without those whose key another job there has.
+CREATE FUNCTION jobq.move_keys(p_ids bigint[], p_target integer) RETURNS bigint[]
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
+DECLARE
+    v_ids bigint[] := p_ids;
+    v_job record;
+BEGIN
+    FOR v_job IN
+        SELECT j.id, j.queue_id, j.key FROM jobq.job j
+        WHERE j.id = ANY (p_ids) AND j.queue_id <> p_target AND j.key IS NOT NULL
+        ORDER BY j.key, j.id
+    LOOP
+        IF jobq.take_key(p_target, v_job.key, v_job.id) THEN
+            DELETE FROM jobq.idempotency k
+            WHERE k.queue_id = v_job.queue_id AND k.key = v_job.key AND k.job_id = v_job.id;
+        ELSE
+            v_ids := array_remove(v_ids, v_job.id);
+        END IF;
+    END LOOP;
+    RETURN v_ids;
+END $$;
+
 -- The one place that changes ready jobs, which are locked: their time (a past one is lifted to
 -- now, so that no worker's lower bound hides the job), priority, queue. A job that changes its
 -- lane comes into it as if due now at the earliest. A job whose key another job of the target
--- has stays.
+-- has stays, and leaves no trace there.
 CREATE FUNCTION jobq.change(p_ids bigint[], p_run_at timestamptz, p_priority integer,
                             p_target integer) RETURNS integer
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
 SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
 DECLARE
     v_now timestamptz := statement_timestamp();
+    v_ids bigint[] := p_ids;
     v_count integer;
     v_queue integer;
     v_stages smallint;
 BEGIN
-    IF p_priority NOT BETWEEN 0 AND 9 OR NOT isfinite(p_run_at) THEN
-        RAISE EXCEPTION 'priority is 0 to 9, run_at a finite instant' USING ERRCODE = '22023';
-    END IF;
+    IF p_priority NOT BETWEEN 0 AND 9 THEN PERFORM jobq.refuse('priority', '0 to 9'); END IF;
+    IF NOT isfinite(p_run_at) THEN PERFORM jobq.refuse('run_at', 'a finite instant'); END IF;
+    IF p_target IS NOT NULL THEN v_ids := jobq.move_keys(p_ids, p_target); END IF;
     SELECT max(j.queue_id), max(j.stages) INTO v_queue, v_stages
-    FROM jobq.job j WHERE j.id = ANY (p_ids);
+    FROM jobq.job j WHERE j.id = ANY (v_ids);
     v_queue := coalesce(p_target, v_queue);
     IF p_target IS NOT NULL THEN
         PERFORM jobq.kind_id(p_target, k.name) FROM (
-            SELECT DISTINCT j.kind_id FROM jobq.job j WHERE j.id = ANY (p_ids)) j
+            SELECT DISTINCT j.kind_id FROM jobq.job j WHERE j.id = ANY (v_ids)) j
         JOIN jobq.kind k ON k.id = j.kind_id;
         UPDATE jobq.queue q SET stages_max = v_stages
         WHERE q.id = p_target AND q.stages_max < v_stages;
-        UPDATE jobq.idempotency k SET queue_id = p_target
-        FROM jobq.job j
-        WHERE j.id = ANY (p_ids) AND k.queue_id = j.queue_id AND k.key = j.key
-          AND k.job_id = j.id AND NOT EXISTS (
-              SELECT FROM jobq.idempotency o WHERE o.queue_id = p_target AND o.key = j.key);
     END IF;
     UPDATE jobq.job j
     SET priority = coalesce(p_priority, j.priority),
@@ -608,9 +681,7 @@ BEGIN
         kind_id = CASE WHEN p_target IS NULL THEN j.kind_id ELSE (
             SELECT t.id FROM jobq.kind k JOIN jobq.kind t
                 ON t.queue_id = p_target AND t.name = k.name WHERE k.id = j.kind_id) END
-    WHERE j.id = ANY (p_ids) AND j.state = 'r' AND (p_target IS NULL OR NOT EXISTS (
-        SELECT FROM jobq.idempotency o
-        WHERE o.queue_id = p_target AND o.key = j.key AND o.job_id <> j.id));
+    WHERE j.id = ANY (v_ids) AND j.state = 'r';
     GET DIAGNOSTICS v_count = ROW_COUNT;
     IF v_count > 0 THEN PERFORM jobq.wake(v_queue, v_count); END IF;
     RETURN v_count;
@@ -627,21 +698,20 @@ BEGIN
     RETURN 'exists';
 END $$;
 
--- Not before this instant; past: now. For many jobs name an instant that stands still between
--- the calls.
-CREATE FUNCTION jobq.reschedule(id bigint, run_at timestamptz DEFAULT '-infinity')
+-- Not before this instant; past or NULL: now. For many jobs name an instant that does not
+-- change between the calls.
+CREATE FUNCTION jobq.reschedule(id bigint, run_at timestamptz DEFAULT NULL)
 RETURNS text LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    RETURN jobq.change_one(id, coalesce(nullif(run_at, '-infinity'), statement_timestamp()),
-                           NULL, NULL, 'rescheduled');
+    RETURN jobq.change_one(id, coalesce(run_at, statement_timestamp()), NULL, NULL,
+                           'rescheduled');
 END $$;
 
-CREATE FUNCTION jobq.reschedule(queue text, run_at timestamptz DEFAULT '-infinity',
+CREATE FUNCTION jobq.reschedule(queue text, run_at timestamptz DEFAULT NULL,
                                 kind text DEFAULT NULL, older interval DEFAULT NULL,
                                 tags jsonb DEFAULT NULL, at_most integer DEFAULT 1000)
 RETURNS integer LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-    v_run_at timestamptz := coalesce(nullif(run_at, '-infinity'), statement_timestamp());
+DECLARE v_run_at timestamptz := coalesce(run_at, statement_timestamp());
 BEGIN
     RETURN jobq.change(jobq.pick(jobq.known_queue(queue), kind, older, tags, at_most, NULL,
                                  v_run_at), v_run_at, NULL, NULL);
@@ -679,7 +749,8 @@ BEGIN
     IF queue = target THEN
         RAISE EXCEPTION 'move needs two queues' USING ERRCODE = '22023';
     END IF;
-    RETURN jobq.change(jobq.pick(jobq.known_queue(queue), kind, older, tags, at_most),
+    RETURN jobq.change(jobq.pick(jobq.known_queue(queue), kind, older, tags, at_most,
+                                 p_target => jobq.known_queue(target)),
                        NULL, NULL, jobq.known_queue(target));
 END $$;
 
@@ -726,11 +797,20 @@ CREATE FUNCTION jobq.queue_set(
     backoff_jitter numeric DEFAULT NULL, timeout interval DEFAULT NULL,
     attempts_span_stages boolean DEFAULT NULL, history boolean DEFAULT NULL,
     failed_keep interval DEFAULT NULL, key_keep interval DEFAULT NULL,
-    message_max integer DEFAULT NULL, kinds text[] DEFAULT NULL)
+    message_max integer DEFAULT NULL, kinds text[] DEFAULT NULL,
+    payload_max integer DEFAULT NULL)
 RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_variable
-DECLARE v_queue integer := jobq.queue_id(queue);
+DECLARE
+    v_queue integer := jobq.queue_id(queue);
+    v_infinite text;
 BEGIN
+    SELECT u.field INTO v_infinite FROM (VALUES
+        ('backoff_base', backoff_base), ('backoff_cap', backoff_cap),
+        ('backoff_floor', backoff_floor), ('timeout', timeout), ('failed_keep', failed_keep),
+        ('key_keep', key_keep)) AS u (field, given)
+    WHERE NOT isfinite(u.given);
+    IF FOUND THEN PERFORM jobq.refuse(v_infinite, 'a finite interval'); END IF;
     UPDATE jobq.queue q
     SET max_attempts = coalesce(max_attempts, q.max_attempts),
         max_crashes = coalesce(max_crashes, q.max_crashes),
@@ -746,7 +826,8 @@ BEGIN
         history = coalesce(history, q.history),
         failed_keep = least(coalesce(failed_keep, q.failed_keep), interval '1000 years'),
         key_keep = least(coalesce(key_keep, q.key_keep), interval '1000 years'),
-        message_max = coalesce(message_max, q.message_max)
+        message_max = coalesce(message_max, q.message_max),
+        payload_max = coalesce(payload_max, q.payload_max)
     WHERE q.id = v_queue;
     PERFORM jobq.kind_id(v_queue, u.name) FROM unnest(kinds) AS u (name);
     PERFORM jobq.tell(v_queue);
@@ -763,14 +844,15 @@ END $$;
 -- Who may do what. Every function runs as the schema's owner, with a fixed search_path, and
 -- nobody else may call it until granted; so a role needs no right on any table, and reaches
 -- the rows only by the doors below. Later migrations end with this call again.
--- direct asks what the caller may do; the grants must not lend the owner's rights.
+-- The grants must not lend the owner's rights.
 CREATE FUNCTION jobq.secure() RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE v_function record;
 BEGIN
     FOR v_function IN
-        SELECT p.oid::regprocedure AS name, p.proname NOT IN ('direct', 'secure')
-               AND p.proname NOT LIKE 'grant%' AND p.proname <> 'revoke' AS door
+        SELECT p.oid::regprocedure AS name,
+               p.proname NOT IN ('outbox_direct', 'secure', 'revoke')
+               AND p.proname NOT LIKE 'grant%' AS door
         FROM pg_proc p WHERE p.pronamespace = 'jobq'::regnamespace AND p.prokind = 'f'
     LOOP
         EXECUTE format('REVOKE ALL ON FUNCTION %s FROM PUBLIC', v_function.name);
@@ -780,10 +862,14 @@ BEGIN
     END LOOP;
 END $$;
 
--- Grants the functions whose names match a pattern.
-CREATE FUNCTION jobq.grant_functions(p_role regrole, p_pattern text) RETURNS void
+-- Grants the functions whose names match a pattern, or takes them back.
+CREATE FUNCTION jobq.grant_functions(p_role regrole, p_pattern text,
+                                     p_grant boolean DEFAULT true) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-DECLARE v_function regprocedure;
+DECLARE
+    v_function regprocedure;
+    v_format text := CASE WHEN p_grant THEN 'GRANT EXECUTE ON FUNCTION %s TO %s'
+                     ELSE 'REVOKE EXECUTE ON FUNCTION %s FROM %s' END;
 BEGIN
     EXECUTE format('GRANT USAGE ON SCHEMA jobq TO %s', p_role);
     EXECUTE format('GRANT SELECT ON jobq.meta TO %s', p_role);
@@ -791,24 +877,46 @@ BEGIN
         SELECT p.oid FROM pg_proc p
         WHERE p.pronamespace = 'jobq'::regnamespace AND p.proname ~ ('^(' || p_pattern || ')$')
     LOOP
-        EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO %s', v_function, p_role);
+        EXECUTE format(v_format, v_function, p_role);
     END LOOP;
+END $$;
+
+-- Takes functions back from a role that now gets less than an earlier call gave it. Those that
+-- grant_work also gives stay with a worker's role.
+CREATE FUNCTION jobq.grant_less(p_role regrole, p_pattern text) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    v_works boolean := EXISTS (
+        SELECT FROM pg_proc p CROSS JOIN aclexplode(p.proacl) a
+        WHERE p.pronamespace = 'jobq'::regnamespace AND p.proname = 'claim'
+          AND a.grantee = p_role);
+BEGIN
+    PERFORM jobq.grant_functions(p_role, p_pattern, false);
+    IF v_works THEN PERFORM jobq.grant_work(p_role); END IF;
 END $$;
 
 -- May write jobs and messages, and see nothing. fast: also by COPY, and one job by a plain
 -- INSERT, which is cheaper than the function; the role can then write any column of the two
--- tables that take them, but still read none of them, save ids.
+-- tables that take them, but still read none of them, save ids and queues. Without fast an
+-- earlier call's fast is taken back.
 CREATE FUNCTION jobq.grant_enqueue(role regrole, fast boolean DEFAULT false) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    PERFORM jobq.grant_functions(role, 'enqueue|enqueue_one|enqueue_many|direct|'
-        'outbox_enqueue|outbox_enqueue_one|outbox_enqueue_many|outbox_hash');
-    IF NOT fast THEN RETURN; END IF;
+    PERFORM jobq.grant_functions(role, 'enqueue|enqueue_one|enqueue_many|'
+        'outbox_enqueue|outbox_enqueue_one|outbox_enqueue_many|outbox_hash|outbox_direct');
+    IF NOT fast THEN
+        PERFORM jobq.grant_less(role, 'bulk|wake|outbox_queue');
+        EXECUTE format('REVOKE INSERT, SELECT (id, queue_id) ON jobq.job FROM %s', role);
+        EXECUTE format('REVOKE INSERT, SELECT (id) ON jobq.message FROM %s', role);
+        EXECUTE format('REVOKE SELECT ON jobq.queue, jobq.kind, jobq.sleeper FROM %s', role);
+        EXECUTE format('REVOKE USAGE ON SEQUENCE jobq.job_id, jobq.message_id FROM %s', role);
+        RETURN;
+    END IF;
     PERFORM jobq.grant_functions(role, 'bulk|wake|outbox_queue');
-    EXECUTE format('GRANT INSERT, SELECT (id) ON jobq.job TO %s', role);
-    EXECUTE format('GRANT INSERT, SELECT (id) ON jobq.incoming TO %s', role);
+    EXECUTE format('GRANT INSERT, SELECT (id, queue_id) ON jobq.job TO %s', role);
+    EXECUTE format('GRANT INSERT, SELECT (id) ON jobq.message TO %s', role);
     EXECUTE format('GRANT SELECT ON jobq.queue, jobq.kind, jobq.sleeper TO %s', role);
-    EXECUTE format('GRANT USAGE ON SEQUENCE jobq.job_id, jobq.incoming_id TO %s', role);
+    EXECUTE format('GRANT USAGE ON SEQUENCE jobq.job_id, jobq.message_id TO %s', role);
 END $$;
 
 -- May run workers: register, claim, complete, rescue, housekeeping, the outbox. Vacuuming the
@@ -817,15 +925,17 @@ CREATE FUNCTION jobq.grant_work(role regrole) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     PERFORM jobq.grant_functions(role, 'register|policies|heartbeat|claim|recover|complete|'
-        'settle|settle_here|rescue|sleep|wake|unpark|prune|turn|deregister|remains|outbox_.*|'
+        'set_aside|settle|settle_here|rescue|sleep|wake|unpark|prune|turn|deregister|remains|'
+        'outbox_(register|grow|partitions|hash|queue|direct|enqueue.*|look|read|ack|renew)|'
         'dead_letter_(replay|resolve|reject|list|count)');
     IF current_setting('server_version_num')::integer >= 170000 THEN
-        EXECUTE format('GRANT MAINTAIN ON jobq.job TO %s', role);
+        EXECUTE format('GRANT MAINTAIN ON jobq.job, jobq.message, jobq.partition TO %s', role);
     END IF;
 END $$;
 
 -- May look: the views, peek and audit. Without payloads the columns payload, bytes and headers
--- are closed (name the others instead of *), and so is peek.
+-- are closed (name the others instead of *), and so is peek, also if an earlier call opened
+-- them, or grant_operate.
 CREATE FUNCTION jobq.grant_read(role regrole, payloads boolean DEFAULT true) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE v_view record;
@@ -833,15 +943,21 @@ BEGIN
     PERFORM jobq.grant_functions(role, 'running|queue_counts|queue_rates|standing|audit');
     IF payloads THEN
         PERFORM jobq.grant_functions(role, 'peek|dead_letter_(list|count)');
+    ELSE
+        PERFORM jobq.grant_less(role, 'peek|dead_letter_(list|count)');
     END IF;
     FOR v_view IN
-        SELECT c.oid::regclass AS name,
-               string_agg(quote_ident(a.attname), ', ') FILTER (WHERE payloads OR
-                   a.attname NOT IN ('payload', 'bytes', 'headers')) AS columns
+        SELECT c.oid::regclass AS name, v.closed,
+               string_agg(quote_ident(a.attname), ', ') AS columns
         FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0
-        WHERE c.relnamespace = 'jobq'::regnamespace AND c.relkind = 'v' GROUP BY c.oid
+        CROSS JOIN LATERAL (SELECT NOT payloads AND a.attname IN (
+            'payload', 'bytes', 'headers') AS closed) v
+        WHERE c.relnamespace = 'jobq'::regnamespace AND c.relkind = 'v'
+        GROUP BY c.oid, v.closed
     LOOP
-        EXECUTE format('GRANT SELECT (%s) ON %s TO %s', v_view.columns, v_view.name, role);
+        EXECUTE format(CASE WHEN v_view.closed THEN 'REVOKE SELECT (%s) ON %s FROM %s'
+                       ELSE 'GRANT SELECT (%s) ON %s TO %s' END,
+                       v_view.columns, v_view.name, role);
     END LOOP;
 END $$;
 
@@ -867,3 +983,5 @@ END $$;
 SELECT jobq.secure();
 
 UPDATE jobq.meta SET version = 4;
+
+COMMIT;

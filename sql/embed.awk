@@ -5,7 +5,8 @@
 # A file becomes C strings of at most 4095 bytes, which is what C99 promises, and is sent as a whole.
 # (A string for each line would cost a pointer and a relocation each: 90 KB of a program's 490; one for
 # each statement 9 KB.) Lines of comment are left out: they are for the reader of sql/, and were a third
-# of the text that each program would carry. A paragraph of the file is a statement. On any error
+# of the text that each program would carry. So are BEGIN and COMMIT, which are for psql: the library
+# has a transaction of its own. A paragraph of the file is a statement. On any error
 # nothing is printed, so that the caller never stores half a header.
 
 function fail(text) { print "embed.awk: " text | "cat 1>&2"; close("cat 1>&2"); failed = 1; exit 1 }
@@ -44,7 +45,7 @@ function add_migration(file,    name, number, line, status) {
     statements = size = 0
     while ((status = (getline line < file)) > 0) {
         if (line == "") { end_statement(file); continue }
-        if (line ~ /^[ \t]*--/) continue
+        if (line ~ /^[ \t]*--/ || line == "BEGIN;" || line == "COMMIT;") continue
         add_line(line)
         code = line
     }

@@ -32,9 +32,9 @@ JOBS = -j$(or $(shell getconf _NPROCESSORS_ONLN 2>/dev/null),1)
 
 .DELETE_ON_ERROR:
 .SUFFIXES:
-.PHONY: help demo demo-outbox bench test chaos chaos-upgrade chaos-mutants test-core test-long \
-	test-fresh test-servers test-breadth static fuzz examples sanitize valgrind coverage coverage-pg explore \
-	simulate differential mutants embed verify clean
+.PHONY: help demo demo-outbox bench bench-against test check chaos chaos-upgrade chaos-mutants test-core \
+	test-long test-fresh test-servers test-breadth static fuzz examples sanitize valgrind coverage \
+	coverage-pg explore simulate differential mutants embed verify clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' Makefile
@@ -57,6 +57,12 @@ bench: ## speed beside its floors; ARGS="--long --only drain,one --runs 5"
 
 # A build that fails leaves no program behind: run.sh counts that. The last line is the verdict.
 # exec: a signal to make has to reach server.sh and run.sh, not a shell between.
+bench-against: ## speed beside an older commit; REF=COMMIT, ARGS="--only drain1 --pairs 50"
+	@CC="$(CC)" tests/setup.sh demo
+	@exec env JOBQ_SERVER_FSYNC=on JOBQ_SERVER_OPTIONS="-c min_wal_size=1GB -c max_wal_size=2GB \
+		-c autovacuum=off" CC="$(CC)" LIBPQ_CFLAGS="$(LIBPQ_CFLAGS)" LIBPQ_LIBS="$(LIBPQ_LIBS)" \
+		tests/server.sh tests/against.sh $(REF) $(ARGS)
+
 test: export JOBQ_TEST_VERDICT = total
 test: ## everything but the slow ones; installs what it needs
 	@CC="$(CC)" CXX="$(CXX)" tests/setup.sh test
@@ -98,6 +104,13 @@ chaos-mutants: ## broken SQL that chaos has to notice, a minute each (ARGS="NAME
 	@CC="$(CC)" tests/setup.sh chaos
 	@$(MAKE) build-chaos
 	@exec env $(CHAOS_SERVER) tests/chaos/mutants.sh $(ARGS)
+
+check: ## one test program, quickly: make check T=fence (ARGS: the program's own)
+	@CC="$(CC)" CXX="$(CXX)" tests/setup.sh test
+	@test -n "$(CHECK)" || { echo "check: T names a tests/test_*_NAME.c" >&2; exit 2; }
+	@$(MAKE) $(CHECK)
+	@exec tests/check.sh $(CHECK) $(ARGS)
+CHECK = $(patsubst tests/%.c,.build/check/%,$(wildcard tests/test_*_$(T).c))
 
 test-core: export JOBQ_TEST_VERDICT = total
 test-core: ## the tests of jobq.h alone: neither database nor libpq
@@ -204,7 +217,7 @@ coverage: ## lines (100 %) and branches (95 %) of jobq.h that its own tests take
 .build/coverage-pg/%/run: tests/%.c $(TEST_DEPENDS)
 	@rm -rf $(@D); mkdir -p $(@D); echo "build $(@:.build/%=%)"
 	$(QUIET)gcc -std=c99 $(POSIX) -O0 -w --coverage -fprofile-update=atomic -I. -Itests \
-		$(LIBPQ_CFLAGS) -pthread $< -lcmocka $(LIBPQ_LIBS) -o $@
+		$(LIBPQ_CFLAGS) -pthread $< $(call library_of,$*,tests/library.c) -lcmocka $(LIBPQ_LIBS) -o $@
 
 coverage-pg: export JOBQ_TEST_VERDICT = total
 coverage-pg: ## lines of jobq_pg.h that its tests take (95 % or more), asserts apart
@@ -230,6 +243,7 @@ verify: .build/verify/jobq.o .build/verify/jobq_pg.o ## check jobq_pg.h against 
 	@diff -u jobq_pg.h .build/verify/embedded || { echo "jobq_pg.h: run make embed" >&2; exit 1; }
 	@find sql -name '*.sql' -exec awk '/\t/ || /[ \t]$$/ || length($$0) > 95 { bad = 1; \
 		print FILENAME ":" FNR ": tab, trailing blank or over 95 columns" } END { exit bad }' {} +
+	@awk -f tests/steps.awk tests/explore_steps.h sql/[0-9]*.sql >&2
 	@for object in $^; do nm -g "$$object" | awk -v object="$$object" 'NF == 3 && $$3 !~ /^_?jobq_/ \
 		{ bad = 1; print object ": exported without jobq_: " $$3 } END { exit bad }' || exit 1; done
 
@@ -284,18 +298,27 @@ build-chaos: .build/chaos/actor .build/chaos/proxy ; @:
 		$(LIBPQ_CFLAGS) -pthread $< $(LIBPQ_LIBS) -o $@
 
 comma = ,
+# The programs on Postgres share one build of the library, but for those that test private functions.
+PRIVATE_TESTS := $(patsubst tests/%.c,%,$(shell grep -l '^.define TEST_PRIVATE' tests/test_pg_*.c))
+library_of = $(if $(filter $(PRIVATE_TESTS),$(1)),,$(2))
+
 # $(1): flavour, $(2): its flags
 define TEST_RULES
+.build/$(1)/library.o: tests/library.c $$(HEADERS)
+	@mkdir -p $$(@D); rm -f $$@; echo "build $$(@:.build/%=%)"
+	$$(QUIET)$$(CC) $$(STRICT_C) $$(POSIX) $$(CFLAGS) $(2) -I. $$(LIBPQ_CFLAGS) -c $$< -o $$@
+
 .build/$(1)/test_core_%: tests/test_core_%.c $$(TEST_DEPENDS)
 	@mkdir -p $$(@D); rm -f $$@; echo "build $$(@:.build/%=%)"
 	$$(QUIET)$$(CC) $$(STRICT_C) $$(POSIX) $$(CFLAGS) $(2) -I. -Itests $$< -lcmocka -o $$@
 
-.build/$(1)/test_pg_%: tests/test_pg_%.c $$(TEST_DEPENDS)
+.build/$(1)/test_pg_%: tests/test_pg_%.c .build/$(1)/library.o $$(TEST_DEPENDS)
 	@mkdir -p $$(@D); rm -f $$@; echo "build $$(@:.build/%=%)"
 	$$(QUIET)$$(CC) $$(STRICT_C) $$(POSIX) $$(CFLAGS) $(2) -I. -Itests $$(LIBPQ_CFLAGS) -pthread $$< \
-		-lcmocka $$(LIBPQ_LIBS) -o $$@
+		$$(call library_of,$$(@F),.build/$(1)/library.o) -lcmocka $$(LIBPQ_LIBS) -o $$@
 endef
 $(eval $(call TEST_RULES,cc,))
+$(eval $(call TEST_RULES,check,-O0))
 $(eval $(call TEST_RULES,asan,-fsanitize=address$(comma)undefined -fno-sanitize-recover=all))
 $(eval $(call TEST_RULES,tsan,-fsanitize=thread))
 

@@ -44,7 +44,7 @@ static const behaviour behaviours[] = {
      "claim n=2 l=9 a=0 i=9 -> ok; claim n=3 l=9 -> ok 1 2"},
     {"kinds of others are left alone, and do not count as due",
      "enqueue k=2 -> 1; enqueue k=2 d=5 -> 2; enqueue k=1 -> 3; register;"
-     "claim n=1 l=9 f=4 -> ok 3; claim n=2 l=9 f=4 -> ok; claim n=3 l=9 -> ok 1;"
+     "claim n=1 l=9 f=2 -> ok 3; claim n=2 l=9 f=2 -> ok; claim n=3 l=9 -> ok 1;"
      "claim n=4 -> ok due 5"},
     {"queues of one priority are claimed from in the order of the lanes",
      "enqueue q=2 -> 1; enqueue q=1 -> 2; register; claim n=1 -> ok 2; claim n=2 -> ok 1"},
@@ -157,9 +157,11 @@ static const behaviour behaviours[] = {
      "revive j=2 -> transition"},
     {"a job that failed by crashes loses its crashes when revived",
      "policy c=1; enqueue -> 1; register w=1; claim n=1; wait d=31; rescue w=1 -> dead 1;"
-     "register w=2; claim w=2 n=1 u=1 -> ok 1(suspect); wait d=31; rescue w=2 -> dead 0;"
-     "see j=1 -> 1 q1 k1 p0 failed 0/1 attempt 1 crash 1 at 31 Max crashes (1) exceeded;"
-     "revive j=1 -> ok; see j=1 -> 1 q1 k1 p0 ready 0/1 attempt 0 at 62"},
+     "register w=2; claim w=2 n=1 u=1 -> ok 1(suspect); wait d=31; rescue w=2 -> dead 1;"
+     "register w=3; claim w=3 n=1 u=2 -> ok 1(alone); wait d=31; rescue w=3 -> dead 0;"
+     "see j=1 -> 1 q1 k1 p0 failed 0/1 attempt 1 crash 1 at 62 Max crashes (1) exceeded;"
+     "revive j=1 -> ok; see j=1 -> 1 q1 k1 p0 ready 0/1 attempt 0 at 93;"
+     "register w=4; claim w=4 n=1 -> ok 1"},
 
     /* -- death, rescue, suspects -- */
     {"a worker is not dead before its lease is over",
@@ -200,23 +202,48 @@ static const behaviour behaviours[] = {
      "enqueue -> 1; register w=1; claim w=1 n=1; wait d=31; rescue w=1; register w=2;"
      "claim w=2 n=1 u=1; release j=1 w=2 n=1 -> ok;"
      "see j=1 -> 1 q1 k1 p0 ready 0/1 attempt 0 suspect at 31"},
-    {"a suspect whose worker dies again has crashed: the attempt stays",
+    {"a suspect whose worker dies gets its attempt back, and must run alone",
      "enqueue -> 1; register w=1; claim w=1 n=1; wait d=31; rescue w=1; register w=2;"
      "claim w=2 n=1 u=1; wait d=31; rescue w=2 -> dead 1;"
-     "see j=1 -> 1 q1 k1 p0 ready 0/1 attempt 1 crash 1 suspect at 62"},
+     "see j=1 -> 1 q1 k1 p0 ready 0/1 attempt 0 alone at 62"},
+    {"only a claim that says so takes what must run alone",
+     "enqueue -> 1; enqueue -> 2; register w=1; claim w=1 n=1 l=2; wait d=31; rescue w=1 -> dead 2;"
+     "register w=2; claim w=2 n=1 u=1 -> ok 1(suspect); wait d=31; rescue w=2 -> dead 1;"
+     "register w=3; claim w=3 n=1 -> ok suspects alone; claim w=3 n=1 u=1 -> ok 2(suspect);"
+     "claim w=3 n=2 u=1 -> ok alone; claim w=3 n=2 f=4 u=2 -> ok; claim w=3 n=3 u=2 -> ok 1(alone);"
+     "claim w=3 n=4 u=2 -> ok"},
+    {"a heartbeat tells where a job must run alone",
+     "enqueue -> 1; register w=1; claim w=1 n=1; wait d=31; rescue w=1; register w=2;"
+     "claim w=2 n=1 u=1; wait d=31; rescue w=2; register w=3; beat w=3 -> ok alone 1;"
+     "claim w=3 n=1 u=2; beat w=3 -> ok"},
+    {"a job that ran alone when its worker died has crashed: the attempt stays",
+     "enqueue -> 1; register w=1; claim w=1 n=1; wait d=31; rescue w=1; register w=2;"
+     "claim w=2 n=1 u=1; wait d=31; rescue w=2 -> dead 1; register w=3;"
+     "claim w=3 n=1 u=2 -> ok 1(alone); wait d=31; rescue w=3 -> dead 1;"
+     "see j=1 -> 1 q1 k1 p0 ready 0/1 attempt 1 crash 1 alone at 93"},
+    {"a job that ran alone is released with its mark, and retried without",
+     "enqueue -> 1; register w=1; claim w=1 n=1; wait d=31; rescue w=1; register w=2;"
+     "claim w=2 n=1 u=1; wait d=31; rescue w=2; register w=3; claim w=3 n=1 u=2;"
+     "release j=1 w=3 n=1 -> ok; see j=1 -> 1 q1 k1 p0 ready 0/1 attempt 0 alone at 62;"
+     "claim w=3 n=2 u=2 -> ok 1(alone); retry j=1 w=3 n=2 d=0 -> ok;"
+     "see j=1 -> 1 q1 k1 p0 ready 0/1 attempt 1 at 62"},
     {"crashes count apart from retries, and end the job",
      "policy c=2; enqueue -> 1; register w=1; claim w=1 n=1; wait d=31; rescue w=1 -> dead 1;"
      "register w=2; claim w=2 n=1 u=1; wait d=31; rescue w=2 -> dead 1; register w=3;"
-     "claim w=3 n=1 u=1 -> ok 1(attempt 2)(suspect); wait d=31; rescue w=3 -> dead 0;"
-     "see j=1 -> 1 q1 k1 p0 failed 0/1 attempt 2 crash 2 at 62 Max crashes (2) exceeded"},
+     "claim w=3 n=1 u=2 -> ok 1(alone); wait d=31; rescue w=3 -> dead 1; register w=4;"
+     "claim w=4 n=1 u=2 -> ok 1(attempt 2)(alone); wait d=31; rescue w=4 -> dead 0;"
+     "see j=1 -> 1 q1 k1 p0 failed 0/1 attempt 2 crash 2 at 93 Max crashes (2) exceeded"},
     {"a crash at the last attempt is the last attempt",
      "policy m=1 c=9; enqueue -> 1; register w=1; claim w=1 n=1; wait d=31; rescue w=1 -> dead 1;"
-     "register w=2; claim w=2 n=1 u=1; wait d=31; rescue w=2 -> dead 0;"
-     "see j=1 -> 1 q1 k1 p0 failed 0/1 attempt 1 crash 1 at 31 Max retries (1) exceeded"},
+     "register w=2; claim w=2 n=1 u=1; wait d=31; rescue w=2 -> dead 1;"
+     "register w=3; claim w=3 n=1 u=2; wait d=31; rescue w=3 -> dead 0;"
+     "see j=1 -> 1 q1 k1 p0 failed 0/1 attempt 1 crash 1 at 62 Max retries (1) exceeded"},
     {"crashes are forgotten with the stage",
      "enqueue s=2 -> 1; register w=1; claim w=1 n=1; wait d=31; rescue w=1; register w=2;"
-     "claim w=2 n=1 u=1; wait d=31; rescue w=2; register w=3; claim w=3 n=1 u=1;"
-     "success j=1 w=3 n=1 -> ok; see j=1 -> 1 q1 k1 p0 ready 1/2 attempt 0 at 62"},
+     "claim w=2 n=1 u=1; wait d=31; rescue w=2; register w=3; claim w=3 n=1 u=2;"
+     "wait d=31; rescue w=3; see j=1 -> 1 q1 k1 p0 ready 0/2 attempt 1 crash 1 alone at 93;"
+     "register w=4; claim w=4 n=1 u=2;"
+     "success j=1 w=4 n=1 -> ok; see j=1 -> 1 q1 k1 p0 ready 1/2 attempt 0 at 93"},
     {"a rescue may come in parts",
      "enqueue; enqueue; enqueue; register; claim n=1; claim n=2; claim n=3; wait d=31;"
      "rescue l=2 -> dead 2 more; see j=3 -> 3 q1 k1 p0 running 0/1 attempt 1 w1 n3 at 0;"
@@ -224,7 +251,11 @@ static const behaviour behaviours[] = {
     {"a worker whose lease runs out is in the news of the others; a dead one while it holds jobs",
      "enqueue; enqueue; register w=1; claim w=1 n=1; claim w=1 n=2; register w=2; wait d=10;"
      "beat w=2 -> ok; wait d=10; beat w=2 -> ok late 1; wait d=11; rescue w=1 l=1 -> dead 1 more;"
-     "beat w=2 -> ok suspects late 1; rescue w=1 -> dead 1; beat w=2 -> ok suspects"},
+     "beat w=2 -> ok suspects late 1 overdue 1; rescue w=1 -> dead 1; beat w=2 -> ok suspects"},
+    {"overdue is whose lease is over and who holds jobs",
+     "enqueue; register w=1; claim w=1 n=1; register w=2; register w=3; wait d=20;"
+     "beat w=3 -> ok late 1 2; wait d=11; beat w=3 -> ok late 1 2 overdue 1;"
+     "success j=1 n=1 -> ok; beat w=1 n=1 -> ok late 2; beat w=3 -> ok late 2"},
     {"a worker that leaves with jobs leaves them to its rescuer",
      "enqueue; register; claim n=1; leave; beat -> dead; rescue -> dead 1"},
     {"a worker that leaves with nothing is gone", "register; leave; beat -> dead; register -> ok"},
@@ -238,9 +269,19 @@ static const behaviour behaviours[] = {
     /* -- lost answers -- */
     {"a claim number works once",
      "enqueue; enqueue; register; claim n=1 -> ok 1; claim n=1 -> exists; claim n=2 -> ok 2"},
-    {"a claim whose answer was lost is read again: what still bears its token",
+    {"a claim whose answer was lost gives back what still bears its token",
      "enqueue; enqueue; enqueue; register; claim n=1 l=3 -> ok 1 2 3; success j=2 n=1 -> ok;"
-     "recover n=1 -> ok 1 3; recover n=1 -> ok 1 3"},
+     "recover n=1 -> ok; see j=1 -> 1 q1 k1 p0 ready 0/1 attempt 0 at 0; recover n=1 -> ok;"
+     "claim n=1 -> exists; claim n=2 l=3 -> ok 1 3;"
+     "success j=1 n=1 -> lost; success j=1 n=2 -> ok"},
+    {"the same in parts",
+     "enqueue; enqueue; enqueue; register; claim n=1 l=3 -> ok 1 2 3; recover n=1 l=2 -> ok more;"
+     "claim n=2 l=3 -> ok 1 2; recover n=1 l=2 -> ok; claim n=3 l=3 -> ok 3"},
+    {"a suspect comes back as one; a job whose cancel was asked for ends",
+     "enqueue; register; claim n=1; wait d=31; rescue; register w=2;"
+     "claim w=2 n=1 u=1 -> ok 1(suspect); recover w=2 n=1 -> ok; claim w=2 n=2 -> ok suspects;"
+     "claim w=2 n=3 u=1 -> ok 1(suspect); cancel j=1;"
+     "recover w=2 n=3 -> ok; claim w=2 n=4 u=1 -> ok"},
     {"a claim that never came is burned, and can't arrive later",
      "enqueue; register; recover n=1 -> ok; claim n=1 -> exists; claim n=2 -> ok 1"},
     {"an empty claim leaves no row: its number is free",
@@ -248,8 +289,8 @@ static const behaviour behaviours[] = {
     {"the row of a settled claim goes with a heartbeat; the number is free then",
      "enqueue; enqueue; register; claim n=1 -> ok 1; success j=1 n=1; claim n=1 -> exists;"
      "beat n=1 -> ok; claim n=1 -> ok 2"},
-    {"a burned number is forgotten a day later",
-     "register; recover n=1; wait d=86401; beat; prune; enqueue; claim n=1 -> ok 1"},
+    {"a burned number stays burned while its worker lives",
+     "register; recover n=1; wait d=86401; beat; prune; enqueue; claim n=1 -> exists"},
     {"two workers may use the same number",
      "enqueue; enqueue; register w=1; register w=2; claim w=1 n=1 -> ok 1; claim w=2 n=1 -> ok 2;"
      "success j=1 w=2 n=1 -> lost; success j=2 w=2 n=1 -> ok; success j=1 w=1 n=1 -> ok"},
@@ -261,8 +302,8 @@ static const behaviour behaviours[] = {
     {"a job of an unknown kind is parked, and comes back when its kind does",
      "enqueue k=2 -> 1; register w=1 q=2 k=2; claim w=1 n=1; park j=1 w=1 n=1 -> ok;"
      "see j=1 -> 1 q1 k2 p0 ready 0/1 attempt 0 at never; claim w=1 n=2 -> ok; wait d=3;"
-     "register w=2 q=2 k=4; beat w=2 -> ok foreign 1 parked; unpark k=2 -> 1;"
-     "see j=1 -> 1 q1 k2 p0 ready 0/1 attempt 0 at 3; beat w=2 -> ok foreign 1;"
+     "register w=2 q=2 k=4; beat w=2 -> ok spared 1 parked; unpark k=2 -> 1;"
+     "see j=1 -> 1 q1 k2 p0 ready 0/1 attempt 0 at 3; beat w=2 -> ok spared 1;"
      "claim w=2 n=1 -> ok 1"},
     {"nothing is parked while a living worker has its kind",
      "enqueue k=2 -> 1; register w=1 q=2 k=2; register w=2 q=2 k=4; claim w=1 n=1; wait d=2;"
@@ -280,93 +321,117 @@ static const behaviour behaviours[] = {
      "enqueue k=1 -> 1; enqueue k=2 -> 2; register w=1 q=4; register w=2 q=2 k=0;"
      "claim w=2 n=1 l=2; park j=1 w=2 n=1; park j=2 w=2 n=1; unpark k=1 -> 1; unpark k=1 -> 0;"
      "see j=2 -> 2 q1 k2 p0 ready 0/1 attempt 0 at never"},
-    {"foreign kinds are those of living workers of the same queues",
-     "register w=1 q=2 k=2; register w=2 q=4 k=8; register w=3 q=6 k=14; beat w=1 -> ok foreign 2 "
-     "3;"
-     "beat w=2 -> ok foreign 1 2; beat w=3 -> ok; leave w=3; beat w=1 -> ok"},
+    {"a claim spares kinds that only other living workers of its queues have",
+     "register w=1 q=2 k=2; register w=2 q=4 k=8; register w=3 q=6 k=14; beat w=1 -> ok spared 2;"
+     "beat w=2 -> ok; beat w=3 -> ok; leave w=3; beat w=1 -> ok; register w=4 q=6 k=2;"
+     "beat w=4 -> ok spared 3; beat w=1 -> ok"},
+    {"a claim spares paused kinds",
+     "register w=1 q=2 k=6; beat w=1 -> ok; pause k=2 -> ok; beat w=1 -> ok spared 2; pause k=1;"
+     "beat w=1 -> ok spared 1 2; resume k=2; beat w=1 -> ok spared 1; resume k=1; beat w=1 -> ok"},
+    {"a suspect of a kind that is spared does not count as ready",
+     "enqueue k=2 -> 1; register w=1; claim w=1 n=1; wait d=31; rescue w=1; register w=2 q=2 k=2;"
+     "beat w=2 -> ok suspects; pause k=2; beat w=2 -> ok spared 2; claim w=2 n=1 f=2 -> ok;"
+     "claim w=2 n=2 -> ok suspects"},
 
     /* -- messages -- */
-    {"messages are numbered 1, 2, 3 in their partition, each partition by itself",
-     "send; send p=1; send; sequence -> 3; sequence -> 0; read n=1 -> held 1 2;"
-     "read p=1 n=2 -> held 1; see p=0 -> part 0 acked 0 of 2 tried 2 w1 n1 to 2 until 30"},
-    {"what is not numbered is not read",
-     "send; read n=1 -> idle; sequence -> 1; read n=2 -> held 1; send; read n=3 l=9 -> held 1;"
-     "sequence -> 1; read n=4 -> held 1 2"},
+    {"a read numbers messages 1, 2, 3 in their partition, each partition by itself",
+     "send; send p=1; send; read n=1 -> held 1 2; read p=1 n=2 -> held 1;"
+     "see p=0 -> part 0 acked 0 of 2 tried 2 w1 n1 to 2 until 30"},
+    {"what has a number comes first; the next numbers are given when all those are acknowledged",
+     "read n=1 -> idle; send; read n=2 -> held 1; send; send; read n=3 -> held 1;"
+     "see p=0 -> part 0 acked 0 of 1 tried 1 w1 n3 to 1 until 30; ack o=1 l=1 -> ok 2; send;"
+     "ack o=1 l=9 -> ok 3; ack o=1 l=9 -> ok 4; ack o=1 l=9 -> ok;"
+     "see p=0 -> part 0 acked 4 of 4"},
+    {"a look gives no numbers, and neither does a read that another holder refuses",
+     "send; see p=0 -> part 0 acked 0 of 0; read n=1 -> held 1; send; read w=2 n=1 -> other w1 n1;"
+     "see p=0 -> part 0 acked 0 of 1 tried 1 w1 n1 to 1 until 30"},
+    {"a read stops before it has too many bytes, but takes one message",
+     "send; send; send; read n=1 y=1 -> held 1 cut; ack o=1 l=9 y=1 -> ok 2 cut;"
+     "ack o=1 l=9 -> ok 3"},
+    {"a message that cannot be read is a dead letter, and the next one comes",
+     "aside n=1 -> idle; send; send; aside n=2 -> aside; see d=1 -> dead 0:1 attempts 0;"
+     "see p=0 -> part 0 acked 1 of 2; aside n=2 -> idle; read n=3 -> held 2; ack o=2 -> ok;"
+     "aside n=4 b=1 -> due 1; wait d=1; aside n=5 b=1 -> aside;"
+     "see d=1 -> dead 0:1 attempts 0, dead 0:2 attempts 1;"
+     "see p=0 -> part 0 acked 2 of 2 failures 1"},
+    {"a message of another's partition is not given up",
+     "send; read n=1 -> held 1; aside w=2 n=1 -> other w1 n1; see d=1 -> none; wait d=31;"
+     "aside w=2 n=2 t=1 -> aside; see d=1 -> dead 0:1 attempts 1; ack w=1 o=1 -> lost"},
     {"a read takes no more than it asks for, and reading on begins behind it",
-     "send; send; send; send; sequence -> 4; read n=1 l=2 -> held 1 2; ack o=11 l=1 -> ok 3;"
+     "send; send; send; send; read n=1 l=2 -> held 1 2; ack o=11 l=1 -> ok 3;"
      "see p=0 -> part 0 acked 2 of 4 tried 3 w1 n1 to 3 until 30; ack o=1 -> ok;"
      "see p=0 -> part 0 acked 3 of 4; read n=2 -> held 4"},
     {"what is acknowledged whole leaves no trace, and reading on finds nothing",
-     "send; send; sequence -> 2; read n=1 -> held 1 2; ack o=11 l=9 -> ok;"
+     "send; send; read n=1 -> held 1 2; ack o=11 l=9 -> ok;"
      "see p=0 -> part 0 acked 2 of 2; read n=2 -> idle; see p=0 -> part 0 acked 2 of 2"},
     {"a partition is one worker's at a time; another one is told whose",
-     "send; send p=1; sequence -> 2; read w=1 n=5 -> held 1; read w=2 n=1 -> other w1 n5;"
+     "send; send p=1; read w=1 n=5 -> held 1; read w=2 n=1 -> other w1 n5;"
      "read w=2 n=2 p=1 -> held 1; ack w=1 o=1 -> ok; read w=2 n=3 -> idle"},
     {"a retry ends the batch there: what came before is done, the rest was not delivered",
-     "send; send; send; sequence -> 3; read n=1 -> held 1 2 3; ack o=12 -> ok;"
+     "send; send; send; read n=1 -> held 1 2 3; ack o=12 -> ok;"
      "see p=0 -> part 0 acked 1 of 3 tried 2 failures 1 at 1; read n=2 -> due 1; wait d=1;"
      "read n=3 -> held 2(1) 3; ack o=11 -> ok; see p=0 -> part 0 acked 3 of 3"},
     {"failures double the wait, and degrade the partition to one message",
-     "send; send; send; send; sequence -> 4; read n=1 -> held 1 2 3 4; ack o=2 -> ok;"
+     "send; send; send; send; read n=1 -> held 1 2 3 4; ack o=2 -> ok;"
      "wait d=1; read n=2 -> held 1(1) 2 3 4; ack o=2 -> ok; read n=3 -> due 2; wait d=2;"
      "read n=4 -> held 1(2); ack o=1 l=9 -> ok 2 3; ack o=11 l=9 -> ok 4"},
     {"a reject is a dead letter and goes on",
-     "send; send; send; sequence -> 3; read n=1 -> held 1 2 3; ack o=131 l=9 -> ok;"
+     "send; send; send; read n=1 -> held 1 2 3; ack o=131 l=9 -> ok;"
      "see p=0 -> part 0 acked 3 of 3; see d=1 -> dead 0:2 attempts 1"},
     {"a message at its last attempt is given up, its neighbours go on",
-     "policy m=2; send; send; sequence -> 2; read n=1 -> held 1 2; ack o=2 -> ok; wait d=1;"
+     "policy m=2; send; send; read n=1 -> held 1 2; ack o=2 -> ok; wait d=1;"
      "read n=2 -> held 1(1) 2; ack o=2 -> ok; see d=1 -> dead 0:1 attempts 2;"
      "wait d=9; read n=3 -> held 2; ack o=1 -> ok; see d=1 -> dead 0:1 attempts 2"},
     {"attempts are each message's own",
-     "policy m=3; send; send; sequence -> 2; read n=1 -> held 1 2; ack o=12 -> ok; wait d=1;"
-     "send; sequence -> 1; read n=2 -> held 2(1) 3; ack o=12 -> ok; wait d=9;"
+     "policy m=3; send; send; send; read n=1 l=2 -> held 1 2; ack o=12 -> ok; wait d=1;"
+     "read n=2 -> held 2(1) 3; ack o=12 -> ok; wait d=9;"
      "read n=3 -> held 3(1); ack o=2 -> ok; wait d=9; read n=4 -> held 3(2); ack o=2 -> ok;"
      "see d=1 -> dead 0:3 attempts 3; see p=0 -> part 0 acked 3 of 3 size 1"},
     {"a batch that fails without saying where comes again whole, and dooms nobody",
-     "policy m=2; send; send; sequence -> 2; read n=1 -> held 1 2; ack g=1 o=2 -> ok;"
+     "policy m=2; send; send; read n=1 -> held 1 2; ack g=1 o=2 -> ok;"
      "see p=0 -> part 0 acked 0 of 2 tried 2 failures 1 at 1; wait d=1;"
      "read n=2 -> held 1(1) 2(1); ack g=1 o=2 -> ok; see d=1 -> none; wait d=9;"
      "read n=3 -> held 1(2); ack o=2 -> ok; see d=1 -> dead 0:1 attempts 3; wait d=9;"
      "read n=4 -> held 2(2); ack o=1 -> ok; see d=1 -> dead 0:1 attempts 3"},
     {"a batch handler may say how far it came",
-     "send; send; send; sequence -> 3; read n=1 -> held 1 2 3; ack g=1 c=2 o=2 -> ok;"
+     "send; send; send; read n=1 -> held 1 2 3; ack g=1 c=2 o=2 -> ok;"
      "see p=0 -> part 0 acked 2 of 3 tried 3 failures 1 at 1; wait d=1; read n=2 -> held 3(1);"
      "ack g=1 o=1 -> ok; see p=0 -> part 0 acked 3 of 3"},
     {"a batch that is rejected is dead letters",
-     "send; send; sequence -> 2; read n=1 -> held 1 2; ack g=1 o=3 l=9 -> ok;"
+     "send; send; read n=1 -> held 1 2; ack g=1 o=3 l=9 -> ok;"
      "see d=1 -> dead 0:1 attempts 1, dead 0:2 attempts 1"},
     {"what no handler had is given back, and costs no attempt",
-     "send; send; sequence -> 2; read n=1 -> held 1 2; ack -> ok; see p=0 -> part 0 acked 0 of 2;"
+     "send; send; read n=1 -> held 1 2; ack -> ok; see p=0 -> part 0 acked 0 of 2;"
      "read n=2 -> held 1 2"},
     {"a token acknowledges once",
-     "send; send; sequence -> 2; read n=1 l=1 -> held 1; ack o=1 l=1 -> ok 2;"
+     "send; send; read n=1 l=1 -> held 1; ack o=1 l=1 -> ok 2;"
      "ack b=0 o=1 -> lost; ack n=7 o=1 -> lost; ack o=1 -> ok; ack b=2 o=1 -> lost"},
     {"renewing is for the token that stands there, and makes the lease longer",
-     "send; sequence -> 1; read n=1 -> held 1; wait d=20; renew -> ok;"
+     "send; read n=1 -> held 1; wait d=20; renew -> ok;"
      "see p=0 -> part 0 acked 0 of 1 tried 1 w1 n1 to 1 until 50; renew n=2 -> lost;"
      "renew w=2 n=1 -> lost; ack o=1 -> ok; renew -> lost"},
     {"an expired lease that nobody took is still its holder's",
-     "send; send; sequence -> 2; read n=1 l=1 -> held 1; wait d=99; renew -> ok; wait d=99;"
+     "send; send; read n=1 l=1 -> held 1; wait d=99; renew -> ok; wait d=99;"
      "ack o=1 l=1 -> ok 2; wait d=99; ack o=1 -> ok; see p=0 -> part 0 acked 2 of 2"},
     {"a holder that stood still for its lease is followed, one message at a time",
-     "send; send; sequence -> 2; read n=1 -> held 1 2; read w=2 n=1 -> other w1 n1; wait d=31;"
+     "send; send; read n=1 -> held 1 2; read w=2 n=1 -> other w1 n1; wait d=31;"
      "read w=2 n=2 t=1 -> held lost 2 1(1);"
      "see p=0 -> part 0 acked 0 of 2 tried 2 1 w2 n2 to 1 until 61 size 1;"
      "ack w=1 o=11 -> lost; renew w=1 -> lost; ack w=2 o=1 -> ok; read w=2 n=3 -> held 2(1)"},
     {"nobody is followed who was not watched, or has moved, or has time left",
-     "send; sequence -> 1; read n=1 -> held 1; wait d=31; read w=2 n=1 -> other w1 n1;"
+     "send; read n=1 -> held 1; wait d=31; read w=2 n=1 -> other w1 n1;"
      "renew -> ok; wait d=31; read w=2 n=2 t=1 -> other w1 n1; wait d=1;"
      "read w=2 n=3 t=1 -> held lost 1 1(1)"},
     {"a worker's own earlier read is taken back, for no handler had it",
-     "send; send; sequence -> 2; read n=1 -> held 1 2; read n=2 -> held 1 2;"
+     "send; send; read n=1 -> held 1 2; read n=2 -> held 1 2;"
      "see p=0 -> part 0 acked 0 of 2 tried 2 w1 n2 to 2 until 30"},
     {"unless it was handed out: then it counts",
-     "send; send; sequence -> 2; read n=1 -> held 1 2; read n=2 h=1 -> held lost 2 1(1)"},
+     "send; send; read n=1 -> held 1 2; read n=2 h=1 -> held lost 2 1(1)"},
     {"an older read comes too late",
-     "send; sequence -> 1; read n=2 -> held 1; read n=1 -> busy;"
+     "send; read n=2 -> held 1; read n=1 -> busy;"
      "see p=0 -> part 0 acked 0 of 1 tried 1 w1 n2 to 1 until 30"},
     {"what kills its workers ends as a dead letter, and its neighbour is delivered",
-     "policy m=2; send; send; sequence -> 2; read n=1 -> held 1 2; read w=2 n=1 -> other w1 n1;"
+     "policy m=2; send; send; read n=1 -> held 1 2; read w=2 n=1 -> other w1 n1;"
      "wait d=31; read w=2 n=2 t=1 -> held lost 2 1(1); read w=3 n=1 -> other w2 n2; wait d=31;"
      "read w=3 n=2 t=1 -> held lost 1 1(2); ack w=3 l=9 -> ok 2(1); see d=1 -> dead 0:1 attempts 2;"
      "ack w=3 o=1 -> ok; see p=0 -> part 0 acked 2 of 2 size 2 successes 1"},

@@ -16,7 +16,8 @@
  *
  * In every state the laws of jobq.h and the promises that need no server are checked; after every
  * statement what it wrote is compared with what the laws say. From a part of the states the faults
- * stop, and every job and message has to end within a bound. Messages: explore_outbox.h; the
+ * stop, and every job and message has to end within a bound. The store executes the SQL functions
+ * statement by statement: explore_steps.h, explore_store.h. Messages: explore_outbox.h; the
  * server's own crash, and what it forgets: explore_fall.h.
  *
  *     explore [--states N] [--faults N] [--seconds N] [--world NAME]
@@ -65,11 +66,14 @@ enum { QUEUE_BITS = 2, FORGET = 4, BURNED = 4, RELAXED = 2, FORGOTTEN = 6 };
     X(ANSWER, "its next statement is executed and answered")                                       \
     X(TICK, "a tick passes")                                                                       \
     X(FINISH, "its handler ends")                                                                  \
+    X(KILL, "its handler kills it")                                                                \
     X(DELIVER, "its handler of messages ends")                                                     \
     X(COMMITS, "its handler's own transaction acknowledges and commits")                           \
-    X(ASIDE, "its housekeeping is done")                                                           \
     X(SHOW, "a message is visible that was written before all others")                             \
     X(GHOST, "a statement of a lost connection is executed after all")                             \
+    X(PART, "its next statement is held up on the server")                                         \
+    X(SNAPSHOT, "its next statement takes its snapshot")                                           \
+    X(ABORT, "a statement of a lost connection is given up by the server")                         \
     X(START, "starts anew")                                                                        \
     X(RESUME, "its process goes on")                                                               \
     X(FAST, "its connection is quick again")                                                       \
@@ -114,6 +118,26 @@ typedef struct move {
     uint8_t kind, node, arg, more;
 } move;
 
+/* The rows of open transactions: explore_store.h. */
+enum { KINDS = 3, BACKENDS = NODES + ZOMBIES + 1 };
+enum {
+    JOB_ROW = 0,
+    WORKER_ROW = JOB_ROW + JOBS,
+    CLAIM_ROW = WORKER_ROW + ROWS,
+    SLEEPER_ROW = CLAIM_ROW + CLAIM_ROWS,
+    KIND_ROW = SLEEPER_ROW + ROWS,
+    LOCKS = KIND_ROW + KINDS
+};
+
+typedef struct rows {
+    uint8_t locks[LOCKS][BACKENDS]; /* the mode that each holds; 0: none */
+    uint8_t writer[LOCKS];          /* 0: nobody, else a backend plus 1 */
+    bool marks[LOCKS];              /* sleepers and kinds, as written */
+    jobq_memory_job jobs[JOBS];
+    jobq_memory_worker workers[ROWS];
+    jobq_memory_claim claims[CLAIM_ROWS];
+} rows;
+
 /* A worker's process and its connection; flight holds its statements, first sent first. */
 typedef struct node {
     int64_t last_worker, last_number; /* of its latest claim */
@@ -121,7 +145,8 @@ typedef struct node {
     bool up, paused, slow, asked, empty; /* asked to stop; its latest claim found nothing at all */
     bool hung;    /* its handlers of messages */
     bool severed; /* paused, and the server is not the one it was connected to */
-    bool aside;   /* reclaims, beside everything else */
+    uint8_t backend; /* executes the first of its statements; plus 1 */
+    uint64_t met;    /* kinds without a handler here, since the last news: bit i: kind i */
     jobq_loop loop;
     wire flight[FLIGHT];
 } node;
@@ -129,6 +154,7 @@ typedef struct node {
 /* A request that outlived its connection. */
 typedef struct zombie {
     int32_t node, age;
+    uint8_t backend;
     wire wire;
 } zombie;
 
@@ -142,6 +168,19 @@ typedef union image {
     int64_t align;
     char bytes[STORE_SIZE];
 } image;
+
+/* A process of the server in the midst of a function: explore_steps.h. */
+typedef struct backend {
+    int64_t now_us; /* statement_timestamp(): of the statement that the client sent */
+    int64_t worker;
+    int32_t tick, node;
+    uint8_t step;  /* the SQL statement that comes next; 0: a free place */
+    uint8_t waits; /* for the end of this backend, plus 1 */
+    bool live, held, snapped, waited, lives;
+    uint8_t at, done, count, jobs[JOBS], claim_count, claims[CLAIM_ROWS];
+    uint32_t parked;
+    image snapshot; /* if snapped */
+} backend;
 
 /* A claim of a job or a partition. */
 typedef struct token {
@@ -164,6 +203,10 @@ typedef struct world {
     token forgotten[FORGOTTEN]; /* by a server that crashed; somebody still bears them */
     image disk[RELAXED];        /* the store before each commit that has not reached the disk */
     image store;
+    uint32_t parked; /* bit i: kind i is marked as parked */
+    int32_t switches; /* how often a statement may still be held up */
+    rows rows;
+    backend backends[BACKENDS];
     node nodes[NODES];
 } world;
 
@@ -172,15 +215,22 @@ typedef struct setting {
     const char *name;
     int nodes, jobs, stages, threads, timeout;
     bool prefetch, listen, late_job, suspects, fresh, drain, falls, orphan;
+    int poisons;              /* so many jobs, the last ones, kill their worker; the first one is a
+                                 suspect and innocent, and nothing else kills a worker */
+    int stuck;                /* a job that the server cannot send; 0: none */
+    bool alone;               /* and the first one must run alone from the beginning */
     bool done;                /* handlers complete their jobs in their own transactions */
     bool kinds;               /* the first worker has no handler for the second job's */
+    bool paused;              /* the second job's kind is, until the faults stop */
     int batch;                /* jobs of a claim (two, if not said) */
     int portion;              /* claims of a rescue (all, if not said) */
     int partitions, attempts; /* of a message: one in all, or so many before the faults' */
     const char *messages;     /* the nature of each */
     bool all;                 /* a handler takes whole batches */
     bool own;                 /* ... acknowledges in its own transaction */
-    bool late_message, reclaim;
+    bool late_message;
+    int switches; /* statements that are held up on the server, within their functions */
+    bool pairs;   /* each two functions at once: explore_pairs.h */
 } setting;
 
 /* Threads and stages: one, if not said. */
@@ -188,6 +238,8 @@ static const setting settings[] = {
     {.name = "pair", .nodes = 2, .jobs = 2, .prefetch = true},
     {.name = "stages", .nodes = 2, .jobs = 2, .stages = 2},
     {.name = "suspects", .nodes = 2, .jobs = 3, .threads = 2, .prefetch = true, .suspects = true},
+    {.name = "alone", .nodes = 1, .jobs = 3, .threads = 3, .poisons = 2},
+    {.name = "apart", .nodes = 1, .jobs = 3, .threads = 3, .poisons = 2, .alone = true},
     {.name = "late", .nodes = 2, .jobs = 3, .late_job = true},
     {.name = "timeout", .nodes = 2, .jobs = 2, .timeout = 2, .prefetch = true, .listen = true},
     {.name = "three", .nodes = 3, .jobs = 2},
@@ -200,6 +252,8 @@ static const setting settings[] = {
      .messages = "gxg"},
     {.name = "orphan", .nodes = 2, .jobs = 3, .threads = 2, .orphan = true},
     {.name = "kinds", .nodes = 2, .jobs = 2, .kinds = true},
+    {.name = "pauses", .nodes = 2, .jobs = 2, .threads = 2, .paused = true},
+    {.name = "stuck", .nodes = 2, .jobs = 3, .stuck = 2},
     {.name = "done", .nodes = 2, .jobs = 2, .stages = 2, .done = true},
     {.name = "parts", .nodes = 2, .jobs = 3, .threads = 3, .batch = 1, .portion = 1},
     {.name = "falls", .nodes = 2, .jobs = 2, .threads = 2, .falls = true},
@@ -207,11 +261,18 @@ static const setting settings[] = {
     {.name = "says", .nodes = 2, .partitions = 1, .attempts = 3, .messages = "gpx", .all = true},
     {.name = "own", .nodes = 2, .partitions = 1, .attempts = 3, .messages = "grx", .own = true},
     {.name = "shows", .nodes = 2, .partitions = 1, .attempts = 3, .messages = "ggx",
-     .late_message = true, .reclaim = true},
+     .late_message = true},
+    {.name = "unread", .nodes = 2, .partitions = 1, .attempts = 3, .messages = "gug"},
     {.name = "forgets", .nodes = 2, .partitions = 1, .attempts = 1, .messages = "xgg",
      .falls = true},
+    {.name = "claims", .nodes = 1, .jobs = 1, .switches = 1},
+    {.name = "held", .nodes = 2, .jobs = 2, .switches = 3},
+    {.name = "parks", .nodes = 2, .jobs = 2, .switches = 2, .kinds = true},
+    {.name = "pairs", .nodes = 1, .jobs = 3, .pairs = true},
 };
 enum { SETTINGS = sizeof settings / sizeof settings[0] };
+
+#define OPERATOR_CANCEL JOBQ_ACTION_COUNT /* an action that no loop asks for */
 
 static const setting *set;
 static int fault_limit = 2;
@@ -247,9 +308,9 @@ static jobq_job *job_at(const world *w, int i) { return &jobq_memory_jobs(store(
 
 static void fix_chance(const world *w, int n);
 static bool may(const world *w, move_kind kind);
+static uint64_t kinds_of(int n);
 static void pump(world *w, int n);
 static void committed(world *w, const image *before, bool relaxed);
-static bool beyond_disk(const world *w, const jobq_action *action);
 static const jobq_memory *image_at(const world *w, int i);
 static bool is_forgotten(const world *w, int64_t worker, int64_t claim);
 static void check_done(const world *w, const jobq_job *job);
@@ -257,12 +318,13 @@ static bool deliver(world *w, int n, int32_t part, bool good);
 static void commit_own(world *w, int n, int32_t part, own_end end);
 static void leave_own(world *w, int n, int32_t part);
 static void check_begin(const world *w, const jobq_part *p);
-static void check_messages_written(world *w, const jobq_memory *before, const wire *s);
+static void check_messages_written(world *w, const jobq_memory *before, wire *s);
 static void check_outbox(const world *w);
 static bool outbox_done(const world *w);
-static void forget_numbers(world *w);
 static void show_message(world *w);
-static void reclaim(world *w, int n);
+
+#include "explore_store.h"
+#include "explore_steps.h"
 
 /* ---- checks ---------------------------------------------------------------------------------- */
 
@@ -283,7 +345,8 @@ static void check_rest(const world *w, const wire *s)
     int i;
 
     for (i = 0; i < store(w)->claim_max; i++) {
-        left |= jobq_memory_claims(store(w))[i].worker == s->action.worker;
+        const jobq_memory_claim *c = &jobq_memory_claims(store(w))[i];
+        left |= c->worker == s->action.worker && c->burned_at_us == 0;
     }
     if (s->dead && s->more != left) violate("promise 1: a rescue in parts forgets the rest");
 }
@@ -294,26 +357,42 @@ static void check_death(const world *w, const jobq_memory *before, const wire *s
     const jobq_memory_worker *b = jobq__memory_worker(store(w), s->action.worker);
     const node *d = owner(w, s->action.worker);
 
-    if (a == NULL || b == NULL || a->dead || !b->dead || d == NULL) return;
+    if (a == NULL || b == NULL || a->dead || !b->dead) return;
+    if (a->beat != s->action.beat) {
+        violate("promise 5: a worker was declared dead after a heartbeat that its rescuer missed");
+    }
+    if (d == NULL) return;
     if (mono_us(w) < d->loop.lease_mono_us) {
         violate("promise 5: a worker was declared dead while its own deadline was not over");
     }
 }
 
 /* What a statement wrote, against the laws. */
-static void check_written(const world *w, const jobq_memory *before, const wire *s, bool live)
+static void check_written(const world *w, const jobq_memory *before, const wire *s, int64_t now_us,
+                          bool alone)
 {
     int64_t job = 0;
-    const char *wrong = laws_written(before, store(w), s, store_us(w), &job);
+    const char *wrong = laws_written(before, store(w), s, now_us, &job);
+    int i;
 
-    if (wrong != NULL) violate("%s (job %d)", wrong, (int)job);
-    if (s->action.kind == JOBQ_ACTION_RESCUE) {
-        check_death(w, before, s);
-        check_rest(w, s);
+    if (s->action.kind == OPERATOR_CANCEL) return;
+    if (wrong != NULL && (alone || wrong != laws_beside)) violate("%s (job %d)", wrong, (int)job);
+    if (s->action.kind == JOBQ_ACTION_RESCUE) check_death(w, before, s);
+    if (s->action.kind == JOBQ_ACTION_RESCUE && alone) check_rest(w, s);
+    for (i = 0; s->action.kind == JOBQ_ACTION_CLAIM && i < s->count; i++) {
+        if ((store(w)->paused_kinds >> s->u.jobs[i].kind & 1) == 0) continue;
+        violate("job %d was claimed, though its kind is paused", (int)s->u.jobs[i].id);
     }
-    if (s->action.kind == JOBQ_ACTION_CLAIM && live && s->error == JOBQ_ERROR_EXISTS) {
-        violate("a claim number was used twice");
+}
+
+static bool is_burned(const world *w, int64_t worker, int64_t number)
+{
+    int i;
+
+    for (i = 0; i < w->burned_count; i++) {
+        if (w->burned[i][0] == worker && w->burned[i][1] == number) return true;
     }
+    return false;
 }
 
 /* A running job is in somebody's custody: its worker knows it, or can die and be rescued. */
@@ -322,6 +401,10 @@ static void check_custody(const world *w, const jobq_job *job)
     const node *d = owner(w, job->worker);
     int32_t entry, i;
 
+    if (is_burned(w, job->worker, job->claim)) {
+        violate("promise 1: job %d came with a claim that its worker had been told never comes",
+                (int)job->id);
+    }
     if (jobq__memory_claim(store(w), job->worker, job->claim) == NULL) {
         violate("promise 1: job %d is running without a claim row", (int)job->id);
     }
@@ -366,6 +449,17 @@ static void check_suspects(const world *w, const jobq_job *job)
         if (o == job || o->state != JOBQ_STATE_RUNNING || o->worker != job->worker) continue;
         if (o->claim == job->claim) violate("law 6: suspect %d shares its claim", (int)job->id);
         if (o->suspect) violate("law 6: a worker holds two suspects at once");
+        if (job->alone && !set->pairs) { /* there no loop decides */
+            violate("law 6: job %d must run alone, and does not", (int)job->id);
+        }
+    }
+}
+
+/* Promise 4. */
+static void check_innocent(const jobq_memory_job *mj)
+{
+    if (mj->job.crash > 0 || mj->reason == JOBQ_REASON_CRASHES) {
+        violate("promise 4: innocent job %d answers for what died beside it", (int)mj->job.id);
     }
 }
 
@@ -380,12 +474,13 @@ static bool held_validly(const world *w, const node *d, const jobq_slot *s)
 /* A loop's own books. */
 static void check_books(const jobq_loop *l)
 {
-    int32_t suspects = 0, orphans = 0, slots = 0, open[JOBQ_LOOP_CLAIMS] = {0}, i;
+    int32_t suspects = 0, alone = 0, orphans = 0, slots = 0, open[JOBQ_LOOP_CLAIMS] = {0}, i;
 
     for (i = 0; i < JOBQ_LOOP_SLOTS; i++) {
         if (l->slots[i].state == JOBQ_SLOT_FREE) continue;
         slots++;
         if (l->slots[i].job.suspect) suspects++;
+        if (l->slots[i].job.alone) alone++;
         open[l->slots[i].entry]++;
     }
     for (i = 0; i < JOBQ_LOOP_CLAIMS; i++) {
@@ -398,6 +493,9 @@ static void check_books(const jobq_loop *l)
         }
     }
     if (suspects != l->suspects_held) violate("the loop miscounts its suspects");
+    if (alone > 0 && slots + l->relay.held > 1) {
+        violate("law 6: a worker holds something beside a job that must run alone");
+    }
     if (orphans != l->orphan_count) violate("the loop miscounts its orphans");
     if (slots + l->free.count != JOBQ_LOOP_SLOTS) violate("the loop lost a slot");
 }
@@ -453,6 +551,9 @@ static void check_world(const world *w)
         const jobq_job *job = job_at(w, i);
         if (jobq_job_check(job) != JOBQ_OK) violate("job %d breaks a law from 1 to 5", i + 1);
         check_done(w, job);
+        if (parked(store(w), i, job->kind) && (w->parked >> job->kind & 1) == 0) {
+            violate("promise 1: job %d is parked, and its kind is not marked", i + 1);
+        }
         if (job->state != JOBQ_STATE_RUNNING) continue;
         check_custody(w, job);
         if (job->suspect) check_suspects(w, job);
@@ -461,6 +562,7 @@ static void check_world(const world *w)
     for (i = 0; i < set->nodes && broken[0] == '\0'; i++) {
         if (w->nodes[i].up) check_node(w, i);
     }
+    if (set->poisons > 0) check_innocent(&jobq_memory_jobs(store(w))[0]);
     check_outbox(w);
 }
 
@@ -475,7 +577,7 @@ static void fix_chance(const world *w, int n)
                            (uint64_t)d->registers;
 }
 
-static void renewed(world *w, int64_t worker)
+static void renewed(world *w, int64_t worker, int32_t tick)
 {
     int i, place = -1;
 
@@ -489,10 +591,20 @@ static void renewed(world *w, int64_t worker)
         }
     }
     w->renewals[place < 0 ? 0 : place].worker = worker;
-    w->renewals[place < 0 ? 0 : place].tick = w->tick;
+    w->renewals[place < 0 ? 0 : place].tick = tick;
 }
 
-/* Rows of dead workers without claims go, as housekeeping would have it. */
+/* Whether a function is under way for this worker. */
+static bool served(const world *w, int64_t worker)
+{
+    int i = 0;
+
+    while (i < BACKENDS && (w->backends[i].step == 0 || w->backends[i].worker != worker)) i++;
+    return i < BACKENDS;
+}
+
+/* Rows of dead workers without claims go, as housekeeping would have it: after a day, and by then
+ * no statement of theirs is under way. */
 static void tidy_store(world *w)
 {
     jobq_memory *m = store(w);
@@ -501,6 +613,7 @@ static void tidy_store(world *w)
     for (i = 0; i < m->worker_max; i++) {
         jobq_memory_worker *row = &jobq_memory_workers(m)[i];
         if (row->id == 0 || !row->dead || jobq_memory_holds(m, row->id)) continue;
+        if (served(w, row->id) || !unlocked(w, WORKER_ROW + i)) continue;
         for (c = 0; c < m->claim_max; c++) {
             jobq_memory_claim *claim = &jobq_memory_claims(m)[c];
             if (claim->worker == row->id) memset(claim, 0, sizeof *claim);
@@ -509,24 +622,112 @@ static void tidy_store(world *w)
     }
 }
 
-static uint64_t kinds_of(int n) { return set->kinds && n > 0 ? 6 : 2; }
-
-static void execute(world *w, int n, wire *s, bool live)
+static uint64_t kinds_of(int n)
 {
-    image before = w->store;
+    return set->pairs || set->paused || (set->kinds && n > 0) ? 6 : 2;
+}
 
-    wire_execute(s, store(w), QUEUE_BITS, kinds_of(n), store_us(w));
-    check_written(w, (const jobq_memory *)(void *)before.bytes, s, live);
-    check_messages_written(w, (const jobq_memory *)(void *)before.bytes, s);
-    if (s->error == JOBQ_OK && (s->action.kind == JOBQ_ACTION_REGISTER || s->alive)) {
-        renewed(w, s->action.worker);
+/* It has ended; before: what was committed then. */
+static void executed(world *w, const backend *b, wire *s, const image *before, bool alone)
+{
+    const jobq_memory *was = memory_of(before);
+
+    s->executed = true;
+    check_written(w, was, s, b->now_us, alone);
+    check_messages_written(w, was, s);
+    if (s->action.kind == JOBQ_ACTION_CLAIM && b->live && s->error == JOBQ_ERROR_EXISTS) {
+        violate("a claim number was used twice");
     }
-    if (s->action.kind == JOBQ_ACTION_RECOVER && s->count == 0 && w->burned_count < BURNED) {
+    if (s->error == JOBQ_OK && (s->action.kind == JOBQ_ACTION_REGISTER || s->alive)) {
+        renewed(w, s->action.worker, b->tick);
+    }
+    if (s->action.kind == JOBQ_ACTION_RECOVER && !s->more && w->burned_count < BURNED) {
         w->burned[w->burned_count][0] = s->action.worker;
         w->burned[w->burned_count++][1] = s->action.number;
     }
     tidy_store(w);
-    committed(w, &before, s->action.relaxed && !beyond_disk(w, &s->action));
+    committed(w, before, s->action.relaxed);
+}
+
+/* As the in-memory queue does it: all at once. */
+static void at_once(const backend *b, wire *s, image *in)
+{
+    if (s->action.kind != OPERATOR_CANCEL) {
+        wire_execute(s, memory_of(in), QUEUE_BITS, kinds_of(b->node), b->now_us);
+    } else {
+        s->executed = true;
+        jobq_memory_cancel(memory_of(in), s->action.number, b->now_us);
+    }
+}
+
+/* A function that nobody disturbs does what the in-memory queue does. A mark of a kind may outlive
+ * the jobs that it was for: then an unpark finds none. */
+static void check_twin(const world *w, const wire *s, const wire *twin, const image *store_twin)
+{
+    wire one = *s;
+
+    if (twin->parked == 0) one.parked = 0;
+    if (memcmp(&w->store, store_twin, sizeof w->store) != 0) {
+        violate("the steps of %s and the in-memory queue write different rows",
+                wire_name(s->action.kind));
+    } else if (s->error != twin->error || (s->error == JOBQ_OK &&
+                                           memcmp(&one, twin, sizeof one) != 0)) {
+        violate("the steps of %s and the in-memory queue give different answers",
+                wire_name(s->action.kind));
+    }
+}
+
+static uint8_t open_backend(world *w, int n, const wire *s, bool live)
+{
+    backend *b = w->backends;
+    step first = first_step(s);
+
+    if (first == STEP_NONE) return 0;
+    while (b->step != 0) b++;
+    b->step = (uint8_t)first;
+    b->now_us = store_us(w);
+    b->tick = w->tick;
+    b->node = n;
+    b->worker = s->action.worker;
+    b->live = live;
+    return (uint8_t)(b - w->backends + 1);
+}
+
+/* Executes up to most SQL statements of a function, its commit among them; slot says where it got
+ * to. True: it has ended. */
+static bool advance(world *w, int n, uint8_t *slot, wire *s, bool live, int most)
+{
+    bool alone = *slot == 0 && open_count(w) == 0 && most == INT32_MAX;
+    image before = w->store, store_twin = w->store;
+    wire twin = *s;
+    backend b;
+
+    if (*slot == 0) *slot = open_backend(w, n, s, live);
+    if (*slot == 0) {
+        memset(&b, 0, sizeof b);
+        b.now_us = store_us(w);
+        b.tick = w->tick;
+        b.node = n;
+        b.live = live;
+        at_once(&b, s, &w->store);
+        executed(w, &b, s, &before, true);
+        return true;
+    }
+    if (!go_on(w, *slot - 1, s, most, &b)) return false;
+    *slot = 0;
+    s->executed = true;
+    if (alone) at_once(&b, &twin, &store_twin);
+    if (alone) check_twin(w, s, &twin, &store_twin);
+    executed(w, &b, s, &before, alone);
+    return true;
+}
+
+/* A whole operation of somebody who has a moment without locks of others. */
+static void execute(world *w, int n, wire *s, bool live)
+{
+    uint8_t slot = 0;
+
+    if (!advance(w, n, &slot, s, live, INT32_MAX)) roll_back(w, &slot);
 }
 
 static bool lingers(jobq_action_kind kind)
@@ -543,12 +744,32 @@ static void haunt(world *w, int n, const wire *s)
     w->ghosts[w->zombies++].wire = *s;
 }
 
+/* The server goes on with what it has begun, whoever has left. */
+static void haunt_begun(world *w, int n)
+{
+    node *d = &w->nodes[n];
+    int i;
+
+    if (d->backend == 0) return;
+    for (i = 0; d->flight[i].executed;) i++;
+    if (w->zombies == ZOMBIES) {
+        roll_back(w, &d->backend);
+    } else {
+        haunt(w, n, &d->flight[i]);
+        w->ghosts[w->zombies - 1].backend = d->backend;
+        w->backends[d->backend - 1].live = false;
+        d->backend = 0;
+    }
+    d->flight[i].executed = true;
+}
+
 /* The connection is gone. What had not been executed may be, later. */
 static void drop_flight(world *w, int n)
 {
     node *d = &w->nodes[n];
     int i;
 
+    haunt_begun(w, n);
     for (i = 0; i < d->flying; i++) {
         if (d->flight[i].executed || !lingers(d->flight[i].action.kind)) continue;
         haunt(w, n, &d->flight[i]);
@@ -560,6 +781,7 @@ static void drop_flight(world *w, int n)
 
 static void remove_ghost(world *w, int i)
 {
+    roll_back(w, &w->ghosts[i].backend);
     memmove(&w->ghosts[i], &w->ghosts[i + 1], (size_t)(ZOMBIES - 1 - i) * sizeof w->ghosts[0]);
     memset(&w->ghosts[--w->zombies], 0, sizeof w->ghosts[0]);
 }
@@ -571,11 +793,11 @@ static void start(world *w, int n)
     d->incarnation++;
     d->registers = 0;
     d->last_worker = d->last_number = 0;
+    d->met = 0;
     d->up = true;
-    d->paused = d->slow = d->asked = d->empty = d->hung = d->severed = d->aside = false;
+    d->paused = d->slow = d->asked = d->empty = d->hung = d->severed = false;
     jobq_loop_init(&d->loop, &config, 1, mono_us(w));
     d->loop.prune_mono_us = JOBQ_NEVER;
-    if (!set->reclaim) d->loop.relay.reclaim_mono_us = JOBQ_NEVER;
     d->loop.relay.sweep_mono_us = JOBQ_NEVER; /* in memory every look is one */
 }
 
@@ -626,8 +848,19 @@ static void take_jobs(const world *w, int n)
     int32_t slot;
 
     while ((slot = jobq_loop_take(l, mono_us(w))) >= 0) {
-        if ((kinds_of(n) >> l->slots[slot].job.kind & 1) == 0) park(w, l, slot);
+        if ((kinds_of(n) >> l->slots[slot].job.kind & 1) != 0) continue;
+        ((node *)(uintptr_t)&w->nodes[n])->met |= (uint64_t)1 << l->slots[slot].job.kind;
+        park(w, l, slot);
     }
+}
+
+/* What was claimed in vain is not asked for again before there are news. */
+static void check_kinds(const node *d, const jobq_action *a)
+{
+    bool claims = a->kind == JOBQ_ACTION_CLAIM || a->claim;
+
+    if (!claims || (jobq__memory_asked(&d->loop) & d->met) == 0) return;
+    violate("a worker asks again for a kind that it has no handler for");
 }
 
 static void take_messages(const world *w, jobq_loop *l)
@@ -641,8 +874,11 @@ static void take_messages(const world *w, jobq_loop *l)
 
 static void send_all(node *d, const jobq_action *a)
 {
+    int sent = d->flying;
+
     JOBQ_ASSERT(d->flying + 2 <= FLIGHT);
     d->flying += wire_send_all(&d->flight[d->flying], &d->loop, a);
+    for (; sent < d->flying; sent++) d->flight[sent].stuck = set->stuck;
     if (a->kind == JOBQ_ACTION_RESCUE) d->flight[d->flying - 1].portion = set->portion;
 }
 
@@ -669,10 +905,6 @@ static void pump(world *w, int n)
             jobq__memory_do_abandon(&d->loop, &a, mono_us(w));
             continue;
         }
-        if (a.kind == JOBQ_ACTION_RECLAIM) {
-            d->aside = true;
-            continue;
-        }
         if (a.kind == JOBQ_ACTION_DISCONNECT) {
             drop_flight(w, n);
             jobq_loop_disconnected(&d->loop, mono_us(w));
@@ -686,6 +918,7 @@ static void pump(world *w, int n)
         }
         if (telling) printf("       worker %d sends %s\n", n + 1, wire_name(a.kind));
         check_number(d, &a);
+        check_kinds(d, &a);
         if (a.kind == JOBQ_ACTION_REGISTER) d->registers++;
         send_all(d, &a);
     }
@@ -712,18 +945,29 @@ static int first_unexecuted(const node *d)
     return i < d->flying ? i : -1;
 }
 
+/* Executes the first statement of a connection that was not; false: it waits for a lock. */
+static bool proceed(world *w, int n, int i)
+{
+    node *d = &w->nodes[n];
+
+    if (d->backend != 0) w->backends[d->backend - 1].held = false;
+    return advance(w, n, &d->backend, &d->flight[i], true, INT32_MAX);
+}
+
 static void answer(world *w, int n)
 {
     node *d = &w->nodes[n];
     wire s;
 
-    if (!d->flight[0].executed && d->flight[0].error == JOBQ_OK) execute(w, n, &d->flight[0], true);
+    if (!d->flight[0].executed && d->flight[0].error == JOBQ_OK && !proceed(w, n, 0)) return;
     s = d->flight[0];
     shift_flight(d);
     fix_chance(w, n);
     if (s.action.kind == JOBQ_ACTION_CLAIM && !s.action.suspects) {
-        d->empty = s.count == 0 && s.action.sweep && s.error == JOBQ_OK; /* locked: someone's */
+        d->empty = s.count == 0 && s.named == 0 && s.action.sweep &&
+                   s.error == JOBQ_OK; /* locked: someone's */
     }
+    if (s.action.kind == JOBQ_ACTION_HEARTBEAT && s.error == JOBQ_OK) d->met = 0;
     wire_answer(&s, &d->loop, QUEUE_BITS, mono_us(w));
 }
 
@@ -820,7 +1064,7 @@ static void enqueue(world *w, bool early)
     int64_t id;
 
     like.queue = 1;
-    like.kind = set->kinds && store(w)->job_count == 1 ? 2 : 1;
+    like.kind = (set->kinds || set->paused) && store(w)->job_count == 1 ? 2 : 1;
     like.stages = (int16_t)set->stages;
     id = jobq_memory_enqueue(store(w), &like, jobq_str_from(NULL), store_us(w));
     if (early) jobq_memory_get(store(w), id)->job.run_at_us = 1999 * TICK;
@@ -833,18 +1077,30 @@ static void crash(world *w, int n)
 
     for (i = 0; i < d->loop.relay.count; i++) leave_own(w, n, i);
     drop_flight(w, n);
-    d->up = d->paused = d->severed = d->aside = false;
+    d->up = d->paused = d->severed = false;
     memset(&d->loop, 0, sizeof d->loop);
 }
 
+
 #include "explore_fall.h"
+
+static void cancel(world *w, int64_t job)
+{
+    wire s;
+
+    memset(&s, 0, sizeof s);
+    s.action.kind = OPERATOR_CANCEL;
+    s.action.number = job;
+    execute(w, 0, &s, false);
+}
 
 static void apply_fault(world *w, const move *m)
 {
     node *d = &w->nodes[m->node];
+    int i;
 
     switch ((int)m->kind) {
-    case MOVE_EXECUTE: execute(w, m->node, &d->flight[m->arg], true); break;
+    case MOVE_EXECUTE: proceed(w, m->node, m->arg); break;
     case MOVE_CUT: sever(w, m->node); break;
     case MOVE_CRASH: crash(w, m->node); break;
     case MOVE_PAUSE: d->paused = true; break;
@@ -863,7 +1119,7 @@ static void apply_fault(world *w, const move *m)
     case MOVE_UNTOLD: complete_own(w, m->node, m->arg, (own_end)m->more); break;
     case MOVE_UNSURE: commit_own(w, m->node, m->arg, (own_end)m->more); break;
     case MOVE_FAIL: deliver(w, m->node, m->arg, false); break;
-    case MOVE_CANCEL: jobq_memory_cancel(store(w), m->arg, store_us(w)); break;
+    case MOVE_CANCEL: cancel(w, m->arg); break;
     case MOVE_HOLD: jobq_memory_policy(store(w), 1, &policy, true); break;
     case MOVE_STOP:
         d->asked = true;
@@ -872,8 +1128,52 @@ static void apply_fault(world *w, const move *m)
     case MOVE_STEP: w->offset += m->arg == 0 ? 2 * LEASE : -2; break;
     case MOVE_COMMIT: enqueue(w, true); break;
     case MOVE_NOTIFY: jobq_loop_notified(&d->loop, mono_us(w), m->arg != 0); break;
-    case MOVE_FALL: fall(w, m->arg); break;
+    case MOVE_FALL:
+        for (i = 0; i < BACKENDS; i++) close_backend(w, i);
+        for (i = 0; i < NODES; i++) w->nodes[i].backend = 0;
+        for (i = 0; i < w->zombies; i++) w->ghosts[i].backend = 0;
+        fall(w, m->arg);
+        break;
     }
+}
+
+/* A statement without a client goes on: most statements of its function, or (0) to its end. */
+static void exorcise(world *w, int i, int most)
+{
+    zombie *z = &w->ghosts[i];
+
+    if (!advance(w, z->node, &z->backend, &z->wire, false, most > 0 ? most : INT32_MAX)) return;
+    remove_ghost(w, i);
+}
+
+enum { OF_CONNECTION = 255 };
+
+/* After so many SQL statements of its function. */
+static void hold_up(world *w, const move *m)
+{
+    node *d = &w->nodes[m->node];
+    int i;
+
+    w->switches--;
+    if (m->arg != OF_CONNECTION) {
+        exorcise(w, m->arg, m->more);
+        return;
+    }
+    for (i = 0; d->flight[i].executed;) i++;
+    advance(w, m->node, &d->backend, &d->flight[i], true, m->more);
+    w->backends[d->backend - 1].held = true;
+}
+
+static void take_snapshot(world *w, int i)
+{
+    zombie *z = &w->ghosts[i];
+    backend *b;
+
+    if (z->backend == 0) z->backend = open_backend(w, z->node, &z->wire, false);
+    b = &w->backends[z->backend - 1];
+    b->snapped = true;
+    b->snapshot = w->store;
+    b->parked = w->parked;
 }
 
 static void apply(world *w, const move *m)
@@ -887,16 +1187,16 @@ static void apply(world *w, const move *m)
         if (set->done) complete_own(w, m->node, m->arg, OWN_COMMITTED);
         else finish(w, m->node, m->arg, JOBQ_OUTCOME_SUCCESS);
         break;
+    case MOVE_KILL: crash(w, m->node); break;
     case MOVE_DELIVER:
         if (deliver(w, m->node, m->arg, true)) crash(w, m->node);
         break;
     case MOVE_COMMITS: commit_own(w, m->node, m->arg, OWN_COMMITTED); break;
-    case MOVE_ASIDE: reclaim(w, m->node); break;
     case MOVE_SHOW: show_message(w); break;
-    case MOVE_GHOST:
-        execute(w, m->node, &w->ghosts[m->arg].wire, false);
-        remove_ghost(w, m->arg);
-        break;
+    case MOVE_GHOST: exorcise(w, m->arg, m->more); break;
+    case MOVE_PART: hold_up(w, m); break;
+    case MOVE_SNAPSHOT: take_snapshot(w, m->arg); break;
+    case MOVE_ABORT: remove_ghost(w, m->arg); break;
     case MOVE_START: start(w, m->node); break;
     case MOVE_RESUME: resume(w, m->node); break;
     case MOVE_FAST: d->slow = false; break;
@@ -908,7 +1208,7 @@ static void apply(world *w, const move *m)
         }
         apply_fault(w, m);
     }
-    if (m->kind != MOVE_TICK && m->kind != MOVE_GHOST) pump(w, m->node);
+    if (m->kind != MOVE_TICK && m->kind != MOVE_GHOST && m->kind != MOVE_PART) pump(w, m->node);
     if (m->kind == MOVE_CANCEL || m->kind == MOVE_HOLD || m->kind == MOVE_UNHOLD ||
         m->kind == MOVE_COMMIT || m->kind == MOVE_SHOW) {
         flushed(w);
@@ -934,6 +1234,12 @@ static void add(moves *all, move_kind kind, int n, int arg, int more)
     m->more = (uint8_t)more;
 }
 
+/* A statement waits for a lock, or (and that counts) is held up on the server. */
+static bool stuck(const world *w, uint8_t slot, bool held)
+{
+    return slot != 0 && (w->backends[slot - 1].waits != 0 || (held && w->backends[slot - 1].held));
+}
+
 /* Time stands still while somebody has something to do at once. */
 static bool at_rest(const world *w)
 {
@@ -942,7 +1248,7 @@ static bool at_rest(const world *w)
     for (n = 0; n < set->nodes; n++) {
         const node *d = &w->nodes[n];
         if (!d->up || d->paused || d->slow || d->flying == 0) continue;
-        if (!d->flight[0].executed) return false;
+        if (!d->flight[0].executed && !stuck(w, d->backend, true)) return false;
     }
     for (n = 0; n < set->nodes; n++) { /* nobody overruns without a fault */
         const node *d = &w->nodes[n];
@@ -964,12 +1270,18 @@ static void list_own(const world *w, int n, int part, moves *all)
     }
 }
 
+static bool kills(const jobq_job *job) { return job->id > set->jobs - set->poisons; }
+
 static void list_handlers(const world *w, int n, moves *all)
 {
     const jobq_loop *l = &w->nodes[n].loop;
     int i;
 
     for (i = 0; i < l->running_count; i++) {
+        if (kills(&l->slots[l->running[i]].job)) {
+            add(all, MOVE_KILL, n, l->running[i], 0);
+            continue;
+        }
         add(all, MOVE_FINISH, n, l->running[i], 0);
         if (set->done && may(w, MOVE_UNTOLD)) {
             add(all, MOVE_UNTOLD, n, l->running[i], OWN_UNTOLD);
@@ -1013,8 +1325,27 @@ static void list_busy(const world *w, int n, moves *all)
     for (i = 0; i < store(w)->job_count && s->action.kind == JOBQ_ACTION_UNPARK; i++) {
         if (job_at(w, i)->run_at_us == JOBQ_NEVER) add(all, MOVE_BUSY, n, i + 1, 0);
     }
-    if (s->action.kind == JOBQ_ACTION_READ || s->action.kind == JOBQ_ACTION_SEQUENCE) {
-        add(all, MOVE_BUSY, n, 1, 0);
+    if (s->action.kind == JOBQ_ACTION_READ) add(all, MOVE_BUSY, n, 1, 0);
+}
+
+/* Where a function may be held up: when it has just locked or written something. Anywhere else,
+ * nobody else would see a difference. */
+static void list_parts(const world *w, int n, uint8_t slot, const wire *sent, int arg, moves *all)
+{
+    static world trial;
+    static rows before;
+    int count = 0;
+    wire s = *sent;
+    backend was;
+
+    if (w->switches == 0 || sent->error != JOBQ_OK || stuck(w, slot, false)) return;
+    memcpy(&trial, w, sizeof trial);
+    if (slot == 0) slot = open_backend(&trial, n, &s, true);
+    while (slot != 0 && trial.backends[slot - 1].step != STEP_COMMIT) {
+        before = trial.rows;
+        if (go_on(&trial, slot - 1, &s, 1, &was) || stuck(&trial, slot, false)) return;
+        count++;
+        if (memcmp(&before, &trial.rows, sizeof before) != 0) add(all, MOVE_PART, n, arg, count);
     }
 }
 
@@ -1023,14 +1354,16 @@ static void list_connection(const world *w, int n, moves *all)
     const node *d = &w->nodes[n];
     int next = first_unexecuted(d);
 
-    if (d->flying > 0 && !d->paused && !d->slow) {
+    if (d->flying > 0 && !d->paused && !d->slow && (next != 0 || !stuck(w, d->backend, false))) {
         add(all, MOVE_ANSWER, n, 0, 0);
-        if (next == 0 && may(w, MOVE_REFUSE)) add(all, MOVE_REFUSE, n, 0, 0);
-        if (next == 0 && may(w, MOVE_BUSY)) list_busy(w, n, all);
+        if (next == 0 && d->backend == 0 && may(w, MOVE_REFUSE)) add(all, MOVE_REFUSE, n, 0, 0);
+        if (next == 0 && d->backend == 0 && may(w, MOVE_BUSY)) list_busy(w, n, all);
     }
-    if (next >= 0 && !d->slow && (d->paused || may(w, MOVE_EXECUTE))) {
+    if (next >= 0 && !d->slow && !stuck(w, d->backend, false) &&
+        (d->paused || may(w, MOVE_EXECUTE))) {
         add(all, MOVE_EXECUTE, n, next, 0);
     }
+    if (next >= 0 && !d->slow) list_parts(w, n, d->backend, &d->flight[next], OF_CONNECTION, all);
     if (d->slow) add(all, MOVE_FAST, n, 0, 0);
     if (!d->slow && d->flying > 0 && may(w, MOVE_SLOW)) add(all, MOVE_SLOW, n, 0, 0);
     if (!d->paused && may(w, MOVE_CUT) && (d->loop.connected || d->flying > 0)) {
@@ -1053,23 +1386,31 @@ static void list_node(const world *w, int n, moves *all)
         return;
     }
     list_handlers(w, n, all);
-    if (d->aside) add(all, MOVE_ASIDE, n, 0, 0);
     if (may(w, MOVE_PAUSE)) add(all, MOVE_PAUSE, n, 0, 0);
     if (may(w, MOVE_STOP) && d->loop.phase == JOBQ_PHASE_WORKING) add(all, MOVE_STOP, n, 0, 0);
     if (may(w, MOVE_NOTIFY)) add(all, MOVE_NOTIFY, n, 0, 0);
     if (may(w, MOVE_NOTIFY)) add(all, MOVE_NOTIFY, n, 1, 0);
 }
 
+#include "explore_pairs.h"
+
 static void list_moves(const world *w, moves *all)
 {
     int i;
 
+    if (set->pairs) {
+        list_pair(w, all);
+        return;
+    }
     all->count = 0;
     for (i = 0; i < set->nodes; i++) list_node(w, i, all);
     for (i = 0; i < w->zombies; i++) {
         int j;
-        for (j = 0; j < i && w->ghosts[j].node != w->ghosts[i].node;) j++;
-        if (j == i) add(all, MOVE_GHOST, w->ghosts[i].node, i, 0);
+        const zombie *z = &w->ghosts[i];
+        for (j = 0; j < i && w->ghosts[j].node != z->node;) j++;
+        if (j != i || stuck(w, z->backend, false)) continue;
+        add(all, MOVE_GHOST, z->node, i, 0);
+        list_parts(w, z->node, z->backend, &z->wire, i, all);
     }
     if (at_rest(w)) add(all, MOVE_TICK, 0, 0, 0);
     if (w->hidden) add(all, MOVE_SHOW, 0, 0, 0);
@@ -1077,7 +1418,7 @@ static void list_moves(const world *w, moves *all)
     else if (may(w, MOVE_HOLD)) add(all, MOVE_HOLD, 0, 0, 0);
     for (i = 0; i < store(w)->job_count && may(w, MOVE_CANCEL); i++) {
         const jobq_job *job = job_at(w, i);
-        if (!jobq_state_final(job->state) && !job->cancel_requested) {
+        if (!jobq_state_final(job->state) && !job->cancel_requested && open_count(w) == 0) {
             add(all, MOVE_CANCEL, 0, i + 1, 0);
         }
     }
@@ -1188,13 +1529,15 @@ static int64_t token_label(const digest *g, int64_t worker, int64_t claim)
 static void put_job(digest *g, const jobq_job *job)
 {
     put(g, job->id * 64 + job->attempt * 8 + job->crash);
-    put(g, (int64_t)job->state * 64 + job->stage * 4 + job->suspect * 2 + job->cancel_requested);
+    put(g, (int64_t)job->state * 64 + job->stage * 4 + job->suspect * 2 + job->cancel_requested +
+               job->alone * 4096);
     put_token(g, job->worker, job->claim);
 }
 
 static void put_decision(digest *g, const jobq_decision *d)
 {
-    put(g, (int64_t)d->state * 4096 + d->attempt * 512 + d->crash * 64 + d->stage * 2 + d->suspect);
+    put(g, (int64_t)d->state * 4096 + d->attempt * 512 + d->crash * 64 + d->stage * 2 + d->suspect +
+               d->alone * 65536);
     put(g, d->delay_us == JOBQ_NEVER ? -1 : d->delay_us);
 }
 
@@ -1226,7 +1569,8 @@ static void put_sets(digest *g, const jobq_loop *l)
     for (i = 0; i < JOBQ_LOOP_CLAIMS; i++) {
         const jobq_claim *c = &l->claims[i];
         if (c->state == JOBQ_CLAIM_NONE) continue;
-        sum += mix(mix((uint64_t)c->state * 16 + (uint64_t)c->open * 2 + c->suspects,
+        sum += mix(mix((uint64_t)c->state * 16 + (uint64_t)c->open * 2 + c->suspects +
+                           c->alone * 1024u,
                        token_label(g, c->worker, c->number)), 5);
     }
     for (i = 0; i < JOBQ_LOOP_WATCHED; i++) {
@@ -1250,6 +1594,9 @@ static void put_timers(digest *g, const jobq_loop *l)
     put(g, ticks(g->w, l->sweep_mono_us, 0));
     put(g, ticks(g->w, l->full_mono_us, 0));
     put(g, ticks(g->w, l->due_mono_us, 0));
+    put(g, ticks(g->w, l->alone_mono_us, -LEASE));
+    put(g, ticks(g->w, l->rescue_mono_us, -LEASE) * 8 + l->informed * 4 + l->quiet * 2 +
+               l->alone_told);
     put(g, set->listen ? ticks(g->w, l->idle_mono_us, -2) : l->idle_mono_us == JOBQ_NEVER);
     put(g, set->listen ? ticks(g->w, l->busy_mono_us, -2) : l->busy_mono_us == JOBQ_NEVER);
     put(g, set->listen ? ticks(g->w, l->slept_mono_us, -2) : 0);
@@ -1275,12 +1622,18 @@ static void put_loop(digest *g, const jobq_loop *l)
                l->suspects_ready * 512 + l->asleep * 256 + l->swept_empty * 128 +
                l->claim_sweep * 64 + (l->linger_us > 0) * 32 +
                (l->policy == store(g->w)->policy_version) * 16 +
-               (claiming ? l->claim_suspects * 8 + l->claim_full * 4 : 0));
+               (claiming ? l->claim_suspects * 8 + l->claim_full * 4 + l->claim_alone * 2 : 0));
     put(g, l->inflight);
     put(g, l->connects > 8 ? 8 : l->connects);
-    put(g, l->flush_limit * 64 + l->orphan_count * 8 + l->suspects_held);
+    put(g, l->orphan_count * 8 + l->suspects_held);
+    for (i = JOBQ_ACTION_CLAIM; i <= JOBQ_ACTION_SETTLE; i++) {
+        put(g, l->budgets[i].rows * 8 + (l->budgets[i].alone > 3 ? 3 : l->budgets[i].alone));
+        put(g, (int64_t)(l->well >> i & 1) * 2048 + l->locked[i]);
+    }
+    put(g, l->named * 4 + l->accused * 2 + l->claim_names);
     put(g, claiming ? l->claim_limit : 0);
-    put(g, l->parked_kind * 8 + l->foreign_count);
+    put(g, l->parked_kind * 4 + l->every_kind * 2 + l->informed);
+    put(g, (int64_t)jobq__memory_asked(l));
     i = (int)((l->store_now_us - store_us(g->w)) / TICK);
     put(g, i < -3 || (i < 0 && !may(g->w, MOVE_STEP)) ? -3 : i);
     put_timers(g, l);
@@ -1307,7 +1660,9 @@ static void put_answer(digest *g, const wire *s)
     int i;
 
     put(g, (int64_t)s->error * 64 + s->alive * 32 + s->suspects * 16 + s->dead * 8 + s->parked);
-    put(g, ((s->policy == store(g->w)->policy_version) * 8 + s->rescued) * 8 + s->foreign_count);
+    put(g, (int64_t)s->alone * 64 + s->overdue);
+    put(g, s->named * 2 + s->more);
+    put(g, ((s->policy == store(g->w)->policy_version) * 8 + s->rescued) * 8 + s->every_kind);
     put(g, s->due_us > 0 ? (s->due_us + TICK - 1) / TICK : s->due_us);
     put(g, s->paused[0] * 64 + s->stages_max);
     for (i = 0; i < s->late_count; i++) {
@@ -1332,8 +1687,9 @@ static void put_wire(digest *g, const wire *s)
     int i;
 
     put(g, (int64_t)a->kind * 256 + a->limit * 32 + a->suspects * 16 + a->sweep * 8 + a->look * 4 +
-               a->asleep * 2 + s->executed);
+               a->asleep * 2 + s->executed + a->alone * 65536 + (a->bytes == 0) * 131072);
     put(g, worker_label(g, a->worker));
+    put(g, (int64_t)s->kinds);
     put_wire_part(g, s);
     if (a->kind == JOBQ_ACTION_CLAIM || a->kind == JOBQ_ACTION_RECOVER) {
         put_token(g, a->worker, a->number);
@@ -1395,6 +1751,15 @@ static void know_all(digest *g)
         for (i = 0; i < d->flying; i++) know_wire(g, &d->flight[i]);
     }
     for (i = 0; i < w->zombies; i++) know_wire(g, &w->ghosts[i].wire);
+    for (i = 0; i < BACKENDS; i++) {
+        image own = w->store;
+        uint32_t marks = 0;
+        if (w->backends[i].step == 0) continue;
+        know(g, w->backends[i].now_us);
+        overlay(w, i, &own, &marks);
+        know_jobs(g, memory_of(&own));
+        if (w->backends[i].snapped) know_jobs(g, memory_of(&w->backends[i].snapshot));
+    }
 }
 
 static void put_jobs(digest *g, const jobq_memory *m)
@@ -1433,6 +1798,51 @@ static void put_rows(digest *g, const jobq_memory *m)
     put(g, (int64_t)(m->paused * 64) + m->stages_max);
 }
 
+/* A transaction: its locks, what it has written, what it remembers. */
+static void put_backend(digest *g, uint8_t slot, const wire *s)
+{
+    const world *w = g->w;
+    const backend *b = &w->backends[slot == 0 ? 0 : slot - 1];
+    const jobq_memory *m = store(w);
+    image own = w->store;
+    uint32_t marks = 0;
+    uint64_t sum = 0;
+    int i;
+
+    put(g, slot == 0 ? 0 : b->step);
+    if (slot == 0) return;
+    put_answer(g, s);
+    put(g, instant(g, b->now_us));
+    put(g, b->at * 4096 + b->done * 256 + b->count * 16 + (b->waits != 0) * 8 + b->held * 4 +
+               b->snapped * 2 + b->lives + b->waited * 32768);
+    for (i = 0; i < b->count; i++) put(g, b->jobs[i]);
+    for (i = 0; i < b->claim_count; i++) {
+        const jobq_memory_claim *c = &jobq_memory_claims(m)[b->claims[i]];
+        put_token(g, c->worker, c->number);
+    }
+    for (i = 0; i < LOCKS; i++) {
+        int64_t who = i;
+        if (w->rows.locks[i][slot - 1] == 0) continue;
+        if (i >= WORKER_ROW && i < CLAIM_ROW) {
+            who = worker_label(g, jobq_memory_workers(m)[i - WORKER_ROW].id);
+        } else if (i >= CLAIM_ROW && i < SLEEPER_ROW) {
+            const jobq_memory_claim *c = &jobq_memory_claims(m)[i - CLAIM_ROW];
+            who = token_label(g, c->worker, c->number);
+        }
+        sum += mix(mix((uint64_t)i / JOBS, who),
+                   w->rows.locks[i][slot - 1] * 2 + (w->rows.writer[i] == slot));
+    }
+    put(g, (int64_t)sum);
+    overlay(w, slot - 1, &own, &marks);
+    put_jobs(g, memory_of(&own));
+    put_rows(g, memory_of(&own));
+    put(g, marks);
+    if (!b->snapped) return;
+    put(g, b->parked);
+    put_jobs(g, memory_of(&b->snapshot));
+    put_rows(g, memory_of(&b->snapshot));
+}
+
 /* What a crash of the server would bring back, and what one has taken. */
 static void put_fall(digest *g)
 {
@@ -1461,24 +1871,28 @@ static uint64_t digest_of(const world *w)
     g.w = w;
     g.worker_count = g.token_count = g.instant_count = 0;
     know_all(&g);
-    put(&g, w->faults);
+    put(&g, w->faults * 16 + w->switches);
+    put(&g, w->parked);
     for (i = 0; i < MOVE_COUNT && w->faults > 0; i++) put(&g, w->left[i]);
     put_jobs(&g, store(w));
     for (n = 0; n < set->nodes; n++) {
         const node *d = &w->nodes[n];
         put(&g, d->up * 16 + d->paused * 8 + d->slow * 4 + d->asked * 2 + d->empty + d->hung * 32 +
-                    d->severed * 64 + d->aside * 128);
+                    d->severed * 64);
         if (!d->up) continue;
+        put(&g, (int64_t)d->met);
         put_loop(&g, &d->loop);
-        put_relay(&g, &d->loop.relay);
+        put_relay(&g, &d->loop);
         put(&g, d->flying);
         for (i = 0; i < d->flying; i++) put_wire(&g, &d->flight[i]);
+        put_backend(&g, d->backend, &d->flight[d->backend == 0 ? 0 : first_unexecuted(d)]);
     }
     put(&g, w->effects);
     put(&g, w->zombies);
     for (i = 0; i < w->zombies; i++) {
         put(&g, w->ghosts[i].node * 16 + w->ghosts[i].age);
         put_wire(&g, &w->ghosts[i].wire);
+        put_backend(&g, w->ghosts[i].backend, &w->ghosts[i].wire);
     }
     for (n = 0; n < set->nodes; n++) {
         if (w->nodes[n].up) put_sets(&g, &w->nodes[n].loop);
@@ -1493,16 +1907,6 @@ static void say_move(const world *w, int line, const move *m);
 
 /* ---- the faults stop ------------------------------------------------------------------------- */
 
-static bool is_burned(const world *w, const jobq_memory_claim *c)
-{
-    int i;
-
-    for (i = 0; i < w->burned_count; i++) {
-        if (w->burned[i][0] == c->worker && w->burned[i][1] == c->number) return true;
-    }
-    return false;
-}
-
 static bool all_ended(const world *w)
 {
     int i;
@@ -1512,7 +1916,7 @@ static bool all_ended(const world *w)
     }
     for (i = 0; i < store(w)->claim_max; i++) {
         const jobq_memory_claim *c = &jobq_memory_claims(store(w))[i];
-        if (c->worker != 0 && !is_burned(w, c)) return false;
+        if (c->worker != 0 && !is_burned(w, c->worker, c->number)) return false;
     }
     return outbox_done(w);
 }
@@ -1523,6 +1927,7 @@ static void calm(world *w)
 
     while (w->zombies > 0) remove_ghost(w, 0);
     if ((store(w)->paused & QUEUE_BITS) != 0) jobq_memory_policy(store(w), 1, &policy, false);
+    if (set->paused) jobq_memory_pause(store(w), 2, false);
     for (n = 0; n < set->nodes; n++) {
         node *d = &w->nodes[n];
         d->slow = d->hung = false;
@@ -1543,12 +1948,13 @@ static bool next_move(const world *w, int n, move *m)
     m->kind = MOVE_ANSWER;
     m->node = (uint8_t)n;
     if (!d->up) return false;
-    if (d->flying > 0) return true;
-    m->kind = MOVE_ASIDE;
-    if (d->aside) return true;
+    if (d->flying > 0) return d->flight[0].executed || !stuck(w, d->backend, false);
     m->kind = MOVE_FINISH;
     m->arg = (uint8_t)d->loop.running[0];
-    if (d->loop.running_count > 0) return true;
+    if (d->loop.running_count > 0) {
+        if (kills(&d->loop.slots[m->arg].job)) m->kind = MOVE_KILL;
+        return true;
+    }
     for (part = 0; part < r->count && !jobq__relay_runs(&r->parts[part]);) part++;
     if (part == r->count) return false;
     m->kind = r->parts[part].state == JOBQ_PART_RUNNING ? MOVE_DELIVER : MOVE_COMMITS;
@@ -1563,6 +1969,7 @@ static void settle_down(world *w)
     int bound = set->partitions == 0 ? 60 : 60 + 20 * policy.max_attempts;
     int ticks_left, n, did, moved = 0;
 
+    bound += 40 * set->poisons;
     calm(w);
     for (ticks_left = bound; ticks_left > 0 && broken[0] == '\0'; ticks_left--) {
         do {
@@ -1676,7 +2083,10 @@ static void say_jobs(const world *w)
             printf(" claim %d", (int)job->claim);
         }
         printf(" attempt %d crash %d%s%s", (int)job->attempt, (int)job->crash,
-               job->suspect ? " suspect" : "", job->cancel_requested ? " to be cancelled" : "");
+               job->alone     ? " alone"
+               : job->suspect ? " suspect"
+                              : "",
+               job->cancel_requested ? " to be cancelled" : "");
         if (set->stages > 1) printf(" stage %d", job->stage);
     }
     if (store(w)->job_count > 0) printf("\n");
@@ -1698,16 +2108,21 @@ static void say_move(const world *w, int line, const move *m)
                                        "it may commit, later", "it is lost, and nobody is told",
                                        "it is rolled back"};
     const node *d = &w->nodes[m->node];
-    const wire *s = m->kind == MOVE_GHOST ? &w->ghosts[m->arg].wire : &d->flight[m->arg];
+    bool gone = m->kind == MOVE_GHOST || m->kind == MOVE_SNAPSHOT || m->kind == MOVE_ABORT;
+    const wire *s = gone ? &w->ghosts[m->arg].wire : &d->flight[m->arg];
 
     printf("%4d.  tick %d, ", line, (int)w->tick);
     if (of_worker(m->kind)) printf("worker %d: ", m->node + 1);
     printf("%s", move_texts[m->kind]);
     if (m->kind == MOVE_ANSWER || m->kind == MOVE_EXECUTE || m->kind == MOVE_GHOST ||
-        m->kind == MOVE_REFUSE || m->kind == MOVE_BUSY) {
-        printf(": %s", wire_name(s->action.kind));
+        m->kind == MOVE_SNAPSHOT || m->kind == MOVE_ABORT || m->kind == MOVE_REFUSE ||
+        m->kind == MOVE_BUSY) {
+        printf(": %s", s->action.kind == OPERATOR_CANCEL ? "cancel" : wire_name(s->action.kind));
         if (s->action.kind == JOBQ_ACTION_CLAIM || s->action.kind == JOBQ_ACTION_RECOVER) {
-            printf(" %d%s%s", (int)s->action.number, s->action.suspects ? ", suspects" : "",
+            printf(" %d%s%s", (int)s->action.number,
+                   s->action.alone      ? ", alone"
+                   : s->action.suspects ? ", suspects"
+                                        : "",
                    s->action.sweep ? ", a sweep" : "");
         }
         if (wire_of_part(s->action.kind)) {
@@ -1784,6 +2199,21 @@ static double seconds(void)
     return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
 }
 
+static void bound_faults(world *w)
+{
+    int i;
+
+    w->faults = fault_limit;
+    w->switches = set->switches;
+    for (i = MOVE_EXECUTE; i < MOVE_COUNT; i++) w->left[i] = 2;
+    w->left[MOVE_CANCEL] = w->left[MOVE_HOLD] = w->left[MOVE_STOP] = 1;
+    w->left[MOVE_STEP] = w->left[MOVE_NOTIFY] = w->left[MOVE_COMMIT] = 1;
+    w->left[MOVE_FALL] = set->falls;
+    if (set->poisons == 0) return;
+    w->left[MOVE_EXECUTE] = w->left[MOVE_CUT] = w->left[MOVE_CRASH] = 0;
+    w->left[MOVE_PAUSE] = w->left[MOVE_SLOW] = w->left[MOVE_REFUSE] = w->left[MOVE_STEP] = 0;
+}
+
 static void begin(world *w)
 {
     int i, n;
@@ -1811,20 +2241,23 @@ static void begin(world *w)
     policy = jobq_policy_defaults(&policy);
     jobq_memory_init(w->store.bytes, JOBS, ROWS, CLAIM_ROWS);
     jobq_memory_policy(store(w), 1, &policy, false);
+    if (set->paused) jobq_memory_pause(store(w), 2, true);
     store(w)->stages_max = (int16_t)set->stages;
-    w->faults = fault_limit;
-    for (i = MOVE_EXECUTE; i < MOVE_COUNT; i++) w->left[i] = 2;
-    w->left[MOVE_CANCEL] = w->left[MOVE_HOLD] = w->left[MOVE_STOP] = 1;
-    w->left[MOVE_STEP] = w->left[MOVE_NOTIFY] = w->left[MOVE_COMMIT] = 1;
-    w->left[MOVE_FALL] = set->falls;
+    bound_faults(w);
+    if (set->pairs) {
+        begin_pair(w);
+        return;
+    }
     for (i = 0; i < set->jobs - set->late_job; i++) enqueue(w, false);
     for (i = 0; i < set->jobs && set->suspects; i++) job_at(w, i)->suspect = i < 2;
+    if (set->poisons > 0) job_at(w, 0)->suspect = true;
+    job_at(w, 0)->alone = set->alone;
     begin_outbox(w);
     for (n = 0; n < set->nodes; n++) start(w, n);
     for (n = 0; n < set->nodes; n++) pump(w, n);
     for (n = 0; n < set->nodes && !set->fresh; n++) { /* up to its first claim */
         while (w->nodes[n].flying > 0 && w->nodes[n].flight[0].action.kind != JOBQ_ACTION_CLAIM &&
-               w->nodes[n].flight[0].action.kind != JOBQ_ACTION_SEQUENCE) {
+               w->nodes[n].flight[0].action.kind != JOBQ_ACTION_LOOK) {
             move m = {MOVE_ANSWER, (uint8_t)n, 0, 0};
             apply(w, &m);
         }
@@ -1840,6 +2273,14 @@ static void begin(world *w)
 static void guarded_begin(world *w)
 {
     if (setjmp(assertion) == 0) begin(w);
+}
+
+/* Whether the faults stop in this state, for once. */
+static bool live_next(const walk *k, const world *next)
+{
+    if (set->pairs) return next->zombies == 0;
+    if (set->drain) return false; /* drainers rescue nobody */
+    return k->count % (set->late_job ? 8 : live_every) == 0;
 }
 
 /* Everything that can happen next in one state. False: a violation. */
@@ -1863,8 +2304,7 @@ static bool expand(walk *k, uint32_t at, world *w)
         k->visits[k->count].parent = at;
         k->visits[k->count].by = all.list[i];
         k->packed[k->count++] = pack(k, &next);
-        if (set->drain || k->count % (set->late_job ? 8 : live_every) != 0)
-            continue; /* drainers rescue nobody */
+        if (!live_next(k, &next)) continue;
         memcpy(&calmed, &next, sizeof calmed);
         guarded(&calmed, NULL);
         if (broken[0] != '\0') {
@@ -1912,14 +2352,42 @@ static bool walk_world(uint32_t most, double until, uint64_t *total)
         good = expand(&k, at, &w);
     }
     *total += k.count;
-    printf("%-10s %d faults: %9u states, %s at depth %d, %.1f s\n", set->name, fault_limit,
-           (unsigned)k.count, k.count == k.most || at < k.count ? "cut" : "all of them",
-           depth_of(&k, k.count - 1), seconds() - began);
+    if (!set->pairs || !good || k.count == k.most) {
+        printf("%-10s %d faults: %9u states, %s at depth %d, %.1f s\n", set->name, fault_limit,
+               (unsigned)k.count, k.count == k.most || at < k.count ? "cut" : "all of them",
+               depth_of(&k, k.count - 1), seconds() - began);
+    }
     fflush(stdout);
     for (; at < k.count; at++) free(k.packed[at]);
     free(k.seen);
     free(k.visits);
     free(k.packed);
+    return good;
+}
+
+/* Each two deeds in each scene. A pair whose states are more than most has a line of its own. */
+static bool walk_pairs(uint32_t most, double until, uint64_t *total)
+{
+    double began = seconds();
+    uint64_t states = 0;
+    int a, b, scene, pairs = 0;
+    bool good = true;
+
+    for (a = 0; a < DEED_COUNT && good; a++) {
+        for (b = a; b < DEED_COUNT && good; b++) {
+            for (scene = 0; scene < SCENES && good; scene++, pairs++) {
+                pair_deeds[0] = (deed)a;
+                pair_deeds[1] = (deed)b;
+                pair_is = (pair_scene)scene;
+                good = walk_world(most, until, &states);
+                if (!good) printf("pair: %s and %s\n", deed_names[a], deed_names[b]);
+            }
+        }
+    }
+    printf("%-10s %9u states of %d pairs, %.1f s\n", set->name, (unsigned)states, pairs,
+           seconds() - began);
+    fflush(stdout);
+    *total += states;
     return good;
 }
 
@@ -1958,7 +2426,9 @@ static bool walk_share(int share, int shares, const walk_plan *plan, uint64_t *t
             if (turn++ % shares != share) continue;
             choose(&settings[i]);
             fault_limit = round;
-            if (!walk_world(most, until, total)) return false;
+            if (set->pairs && round > 0 && plan->faults < 0) continue;
+            if (set->pairs && !walk_pairs(most, until, total)) return false;
+            if (!set->pairs && !walk_world(most, until, total)) return false;
         }
     }
     return true;

@@ -21,15 +21,14 @@ static void flush_oldest(world *w)
     w->relaxed--;
 }
 
-/* Whether an acknowledgement read on to a number that the disk does not have: then it waits. */
-static bool beyond_disk(const world *w, const jobq_action *a)
+/* Whether a statement gave numbers: then its commit waits. */
+static bool numbered(const world *w, const image *before)
 {
+    const jobq_memory *was = (const jobq_memory *)(const void *)before->bytes;
     int i;
 
-    for (i = 0; i < set->partitions && w->relaxed > 0 && a->kind == JOBQ_ACTION_ACK; i++) {
-        const jobq_memory_partition *p = &store(w)->partitions[i];
-        if (p->holder.worker == a->worker && p->holder.claim == a->number &&
-            p->reading > image_at(w, 0)->partitions[i].last) return true;
+    for (i = 0; i < set->partitions; i++) {
+        if (store(w)->partitions[i].last != was->partitions[i].last) return true;
     }
     return false;
 }
@@ -37,7 +36,7 @@ static bool beyond_disk(const world *w, const jobq_action *a)
 static void committed(world *w, const image *before, bool relaxed)
 {
     if (memcmp(before, &w->store, sizeof *before) == 0) return;
-    if (!relaxed || !may(w, MOVE_FALL)) {
+    if (!relaxed || numbered(w, before) || !may(w, MOVE_FALL)) {
         flushed(w);
         return;
     }
@@ -164,7 +163,6 @@ static void fall(world *w, int lost)
         image was = w->disk[w->relaxed - lost];
         undo(w, &was);
         check_numbers(w);
-        forget_numbers(w);
     }
     flushed(w);
     for (i = 0; i < set->nodes; i++) {

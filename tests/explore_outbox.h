@@ -3,10 +3,12 @@
  * 16 of jobq.h after each move, what a state of the relay means. A part of explore.c.
  *
  * A message's nature is a letter: g is handled, r fails each time, p too, but a batch handler says
- * where, x is refused, k kills the process of its handler. Message i goes to partition i modulo
- * their count. In a world of late messages the first becomes visible when its time comes, and is
- * numbered after those that were written behind it. Where numbers lead is remembered: reclaimed
- * messages are gone. A handler in a transaction of its own has handled what that commits.
+ * where, x is refused, k kills the process of its handler, u cannot be read: the server refuses
+ * each statement that reads it. Message i goes to partition i modulo
+ * their count. In a world of late messages the first becomes visible when its time comes, and may
+ * get a number after those that were written later. The message of each number is remembered,
+ * because acknowledged messages are deleted. A handler in a transaction of its own has handled what
+ * that commits.
  */
 
 /* -- its handlers -- */
@@ -199,14 +201,15 @@ static void check_acknowledged(const world *w, int64_t id, const jobq_cursor *be
     for (seq = before->acked + 1; seq <= row->cursor.acked; seq++) {
         const jobq_memory_message *m = jobq_memory_message_at(store(w), id, seq);
         char nature = nature_of(w, id, seq);
-        if (m->dead && nature == 'g' && (set->attempts > 1 || blameless(w))) {
+        bool dead = m != NULL && m->dead;
+        if (dead && nature == 'g' && (set->attempts > 1 || blameless(w))) {
             violate("law 15: an innocent is a dead letter");
         }
-        if (!m->dead && !handled(w, id, seq)) {
+        if (!dead && !handled(w, id, seq)) {
             violate("law 11: message %d of partition %d is acknowledged, and nobody handled it",
                     (int)seq, (int)id);
         }
-        if (m->dead && nature != 'x' && m->attempts < set->attempts) {
+        if (dead && strchr("xu", nature) == NULL && m->attempts < set->attempts) {
             violate("law 15: a message was given up after %d attempts", m->attempts);
         }
     }
@@ -221,7 +224,7 @@ static void check_taken(const world *w, const jobq_memory_partition *a, const wi
     }
 }
 
-/* Each number is given once, to one message: numbers lead where they led. */
+/* Each number is given once, to one message, and never changes. */
 static void note_numbers(world *w)
 {
     int i;
@@ -236,27 +239,38 @@ static void note_numbers(world *w)
     }
 }
 
-/* A server that crashed may give the numbers anew that it has forgotten. */
-static void forget_numbers(world *w)
+/* Whether a statement read a message that cannot be read. */
+static bool reads_unreadable(const world *w, const wire *s)
 {
-    int i, seq;
+    const wire_part *p = &s->u.part;
+    int64_t seq, count = s->action.kind == JOBQ_ACTION_ACK    ? s->count
+                         : s->action.kind == JOBQ_ACTION_READ ? p->u.reading.count
+                                                              : 0;
 
-    for (i = 0; i < set->partitions; i++) {
-        for (seq = (int)store(w)->partitions[i].last; seq < JOBQ_MEMORY_MESSAGES; seq++) {
-            w->numbers[i][seq] = 0;
-        }
+    if (count == 0) return false;
+    seq = store(w)->partitions[p->partition - 1].cursor.acked;
+    for (; count > 0; count--) {
+        const jobq_memory_message *m = jobq_memory_message_at(store(w), p->partition, ++seq);
+        if (m->payload.ptr[0] == 'u') return true;
     }
+    return false;
 }
 
-static void check_messages_written(world *w, const jobq_memory *before, const wire *s)
+static void check_messages_written(world *w, const jobq_memory *before, wire *s)
 {
-    const char *wrong = laws_messages(before, store(w), s, store_us(w));
+    const char *wrong;
     const wire_part *p = &s->u.part;
     const jobq_memory_partition *a, *b;
 
+    if (reads_unreadable(w, s)) { /* it is rolled back */
+        memcpy(w->store.bytes, before, sizeof w->store.bytes);
+        s->error = JOBQ_ERROR_DATABASE;
+        return;
+    }
+    wrong = laws_messages(before, store(w), s, store_us(w));
     if (wrong != NULL) violate("%s", wrong);
-    if (s->action.kind == JOBQ_ACTION_SEQUENCE) note_numbers(w);
     if (!wire_of_part(s->action.kind)) return;
+    note_numbers(w);
     a = &before->partitions[p->partition - 1];
     b = &store(w)->partitions[p->partition - 1];
     if (s->action.kind == JOBQ_ACTION_READ && jobq__holder_same(&b->holder, &p->token)) {
@@ -358,10 +372,11 @@ static void put_wire_part(digest *g, const wire *s)
     const jobq_memory_partition *row;
     int i;
 
-    if (s->action.kind == JOBQ_ACTION_SEQUENCE) {
-        put(g, p->numbered);
+    if (s->action.kind == JOBQ_ACTION_LOOK) {
+        put(g, s->more);
         for (i = 0; i < s->count; i++) {
             put(g, p->u.backlogs[i].id * 64 + p->u.backlogs[i].waiting);
+            put(g, p->u.backlogs[i].acked);
             put(g, (p->u.backlogs[i].due_us + TICK - 1) / TICK);
             put_holder(g, &p->u.backlogs[i].holder);
         }
@@ -382,6 +397,7 @@ static void put_wire_part(digest *g, const wire *s)
         for (i = 0; i < JOBQ_LOOP_BATCH; i++) put(g, p->outcomes[i]);
     }
     if (s->action.kind != JOBQ_ACTION_READ) return;
+    put(g, s->action.aside * 16 + s->action.acked);
     put_token(g, p->token.worker, s->action.handed);
     put_holder(g, &p->watched);
     if (!s->executed) return;
@@ -399,14 +415,16 @@ static void put_part(digest *g, const jobq_part *p)
     put(g, p->id * 64 + (int64_t)p->state);
     put_token(g, p->worker, p->claim);
     put_token(g, p->worker, p->handed);
-    put_holder(g, &p->holder);
-    put(g, ticks(w, p->due_mono_us, 0));
+    put(g, ticks(w, p->due_mono_us, -LEASE - 1));
     put(g, ticks(w, p->paced_mono_us, 0));
-    put(g, p->holder.worker != 0 ? ticks(w, p->watch_mono_us, -LEASE - 1) : 0);
+    put(g, p->budget.rows * 64 + p->budget.alone * 8 + p->refused);
+    put(g, p->acked);
     put(g, p->failures * 64 + p->on * 32 + p->resent * 16 + p->renewing * 8 + p->abandoned * 4 +
                p->suspect);
     if (!jobq__relay_held(p)) return;
+    put_holder(g, &p->holder);
     put(g, ticks(w, p->sent_mono_us, -LEASE - 1));
+    put(g, ticks(w, p->taken_mono_us, -1));
     put(g, p->size * 256 + p->count * 16 + p->given);
     if (p->state == JOBQ_PART_READING) return;
     put(g, p->lost);
@@ -420,14 +438,25 @@ static void put_part(digest *g, const jobq_part *p)
     if (p->state > JOBQ_PART_RUNNING) put_plan(g, &p->plan);
 }
 
-static void put_relay(digest *g, const jobq_relay *r)
+static void put_relay(digest *g, const jobq_loop *l)
 {
+    const jobq_relay *r = &l->relay;
     int i;
 
-    put(g, r->count * 8 + r->found * 4 + r->empty * 2 + (r->linger_us > 0));
-    put(g, ticks(g->w, r->sequence_mono_us, 0));
+    put(g, r->count * 16 + r->crowded * 8 + r->found * 4 + r->empty * 2 + (r->linger_us > 0));
+    put(g, r->after * 64 + l->budgets[JOBQ_ACTION_LOOK].rows);
+    put(g, (l->well >> JOBQ_ACTION_READ & 1) * 2 + (l->well >> JOBQ_ACTION_ACK & 1));
+    put(g, ticks(g->w, r->look_mono_us, 0));
+    put(g, ticks(g->w, r->missed_mono_us, 0));
     put(g, r->idle_mono_us == JOBQ_NEVER);
-    if (set->reclaim) put(g, ticks(g->w, r->reclaim_mono_us, 0) * 2 + (r->reclaim_rows > 0));
+    for (i = 0; i < JOBQ_LOOP_WATCHED; i++) {
+        const jobq_watch *watch = &r->watches[i];
+        if (watch->id == 0) continue;
+        put(g, watch->id * 2 + watch->moved);
+        put_holder(g, &watch->holder);
+        put(g, ticks(g->w, watch->since_mono_us, -LEASE - 1));
+        put(g, ticks(g->w, watch->due_mono_us, -LEASE - 1));
+    }
     put(g, r->count > 1 && r->parts[0].turn < r->parts[1].turn);
     for (i = 0; i < r->count; i++) put_part(g, &r->parts[i]);
 }
@@ -450,6 +479,7 @@ static void put_outbox(digest *g, const jobq_memory *m)
     for (i = 0; i < JOBQ_MEMORY_MESSAGES && set->partitions > 0; i++) {
         const jobq_memory_message *one = &m->messages[i];
         put(g, one->seq * 512 + one->attempts * 4 + one->dead * 2 + (one->partition != 0));
+        put(g, one->partition == 0 ? 0 : one->payload.ptr - set->messages);
     }
     for (i = 0; i < JOBQ_MEMORY_MESSAGES; i++) put(g, w->numbers[0][i] * 8 + w->numbers[1][i]);
     put(g, (int64_t)w->handled * 2 + w->hidden);
@@ -487,7 +517,7 @@ static void begin_outbox(world *w)
     }
 }
 
-/* The first message's transaction commits at last: its row stands before all others. */
+/* The first message's transaction commits at last: its row comes before all others. */
 static void show_message(world *w)
 {
     jobq_memory_message *m = store(w)->messages;
@@ -499,31 +529,13 @@ static void show_message(world *w)
     w->hidden = false;
 }
 
-/* Space is reclaimed aside, on a connection of its own. */
-static void reclaim(world *w, int n)
-{
-    node *d = &w->nodes[n];
-    jobq_action a;
-    wire s;
-
-    memset(&a, 0, sizeof a);
-    a.kind = JOBQ_ACTION_RECLAIM;
-    wire_send(&s, &d->loop, &a);
-    d->aside = false;
-    execute(w, n, &s, true);
-    fix_chance(w, n);
-    wire_answer(&s, &d->loop, QUEUE_BITS, mono_us(w));
-}
-
 static void configure_outbox(void)
 {
     jobq_tuning *t = &config.tuning[0];
 
     if (set->partitions == 0) return;
     config.message_queues = 1;
-    config.sequence_max = 2;
     config.jobless_queues = set->jobs == 0;
-    config.reclaim_rows = 1;
     t->batch = 2;
     t->lease_us = t->budget_us = LEASE * TICK;
     t->headroom_us = TICK;

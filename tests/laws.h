@@ -14,7 +14,8 @@ static bool laws__same(const jobq_job *a, const jobq_job *b)
 {
     return a->state == b->state && a->worker == b->worker && a->claim == b->claim &&
            a->attempt == b->attempt && a->crash == b->crash && a->stage == b->stage &&
-           a->suspect == b->suspect && a->cancel_requested == b->cancel_requested;
+           a->suspect == b->suspect && a->alone == b->alone &&
+           a->cancel_requested == b->cancel_requested;
 }
 
 static const char *laws__claimed(const wire *s, const jobq_job *a, const jobq_job *b, int64_t now)
@@ -25,6 +26,7 @@ static const char *laws__claimed(const wire *s, const jobq_job *a, const jobq_jo
         return "a claim took a job that was not due";
     }
     if (a->suspect != s->action.suspects) return "law 6: a claim mixed suspects and others";
+    if (a->alone != s->action.alone) return "law 6: a claim mixed what must run alone and others";
     want.state = JOBQ_STATE_RUNNING;
     want.worker = s->action.worker;
     want.claim = s->action.number;
@@ -51,12 +53,15 @@ static const char *laws__settled(const wire *s, const jobq_job *a, const jobq_jo
     want.crash = it->decision.crash;
     want.stage = it->decision.stage;
     want.suspect = it->decision.suspect;
+    want.alone = it->decision.alone;
     if (a->cancel_requested && want.state == JOBQ_STATE_READY) {
         return b->state == JOBQ_STATE_CANCELLED && b->worker == 0
                    ? NULL : "law 7: a job went back to ready after a cancel request";
     }
     return laws__same(&want, b) ? NULL : "a job does not stand as it was decided";
 }
+
+static const char laws_beside[] = "a job was parked beside a worker of its kind";
 
 /* Parked is a job for whose kind nobody lives. */
 static const char *laws__parked(const jobq_memory *m, const jobq_job *b, int64_t now_us)
@@ -66,7 +71,7 @@ static const char *laws__parked(const jobq_memory *m, const jobq_job *b, int64_t
     for (i = 0; i < m->worker_max && b->run_at_us == JOBQ_NEVER; i++) {
         const jobq_memory_worker *o = &jobq_memory_workers(m)[i];
         if (o->id == 0 || o->dead || o->expires_at_us <= now_us) continue;
-        if ((o->kinds >> b->kind & 1) != 0) return "a job was parked beside a worker of its kind";
+        if ((o->kinds >> b->kind & 1) != 0) return laws_beside;
     }
     return NULL;
 }
@@ -96,17 +101,19 @@ static const char *laws__rescued(const jobq_policy *policy, const wire *s, const
         return b->state == JOBQ_STATE_CANCELLED
                    ? NULL : "law 7: a job went back to ready after a cancel request";
     }
-    if (a->suspect) want.crash++;
+    if (a->alone) want.crash++;
     else want.attempt--;
     want.suspect = true;
-    if (a->suspect && (want.crash >= policy->max_crashes || a->attempt >= limit)) {
+    want.alone = a->suspect;
+    if (a->alone && (want.crash >= policy->max_crashes || a->attempt >= limit)) {
         want.state = JOBQ_STATE_FAILED;
         want.suspect = b->suspect;
+        want.alone = b->alone;
     }
     if (laws__same(&want, b)) return NULL;
-    return a->suspect ? "law 6: the suspect of a dead worker has to answer for it"
-                      : "law 6: an innocent job of a dead worker gets its attempt back, "
-                        "and is a suspect";
+    return a->alone ? "law 6: a job that ran alone has to answer for its worker's death"
+                    : "law 6: a job of a dead worker gets its attempt back, and is a suspect; "
+                      "and if it was one, it must run alone";
 }
 
 /* The first law that a statement broke, and whose job; NULL: none. */
@@ -136,6 +143,17 @@ static const char *laws_written(const jobq_memory *before, const jobq_memory *af
         case JOBQ_ACTION_RESCUE:
             wrong = laws__rescued(jobq__memory_policy(before, a->queue), s, a, b);
             break;
+        case JOBQ_ACTION_RECOVER: /* back where the lost claim took it from */
+            if (!jobq_job_holds(a, s->action.worker, s->action.number) ||
+                (b->state == JOBQ_STATE_READY && (b->attempt != a->attempt - 1 || b->worker != 0)))
+                wrong = "a recovery gave back what its claim did not take";
+            break;
+        case JOBQ_ACTION_SET_ASIDE:
+            if (a->id != s->stuck || a->state != JOBQ_STATE_READY ||
+                b->state != JOBQ_STATE_FAILED) {
+                wrong = "a job was set aside that a claim could take";
+            }
+            break;
         default: wrong = "a statement changed a job that is none of its business";
         }
     }
@@ -144,50 +162,53 @@ static const char *laws_written(const jobq_memory *before, const jobq_memory *af
 
 /* -- messages -- */
 
-/* A look numbers, and writes nothing else. */
+/* A look writes nothing. */
 static const char *laws__looked(const jobq_memory *before, const jobq_memory *after)
 {
-    jobq_memory_partition one;
-    int i;
-
-    for (i = 0; i < JOBQ_MEMORY_PARTITIONS; i++) {
-        memcpy(&one, &after->partitions[i], sizeof one);
-        if (one.last < before->partitions[i].last) return "law 16: a look took numbers back";
-        one.last = before->partitions[i].last;
-        if (memcmp(&one, &before->partitions[i], sizeof one) != 0) {
-            return "law 16: a look wrote more than numbers";
-        }
-    }
-    return NULL;
+    return memcmp(before, after, sizeof *before) == 0 ? NULL : "law 16: a look wrote something";
 }
 
 static const char *laws__read(const jobq_memory_partition *a, const jobq_memory_partition *b,
-                              const jobq_holder *token, int64_t now_us)
+                              const jobq_holder *token, bool aside, int64_t now_us)
 {
-    if (b->cursor.acked != a->cursor.acked) return "law 11: a read acknowledged";
+    if (b->cursor.acked != a->cursor.acked + aside) return "law 11: a read acknowledged";
     if (b->holder.worker != token->worker || b->holder.claim != token->claim) return NULL;
     if (a->holder.worker == 0 || a->holder.worker == token->worker) return NULL;
     return a->lease_until_us < now_us ? NULL
                                       : "law 13: a partition was taken while its lease stood";
 }
 
-/* What is not acknowledged, or is a dead letter, is there as before, in the same order. */
-static const char *laws__reclaimed(const jobq_memory *before, const jobq_memory *after)
+/* Whether a message is, after a statement about partition id, what it was before. A read may number
+ * it. It may become a dead letter when it is acknowledged. */
+static bool laws__still(const jobq_memory_message *was, const jobq_memory_message *is, int64_t id,
+                       int64_t acked)
 {
+    bool changes = was->partition == id;
+
+    return was->partition == is->partition && was->payload.ptr == is->payload.ptr &&
+           (was->seq == is->seq || (changes && was->seq == 0)) &&
+           (was->dead == is->dead || (changes && is->seq <= acked));
+}
+
+/* Acknowledged messages are gone. All others, and dead letters, are there, in the same order. */
+static const char *laws__kept(const jobq_memory *before, const jobq_memory *after, int64_t id)
+{
+    int64_t acked = after->partitions[id - 1].cursor.acked;
     int i, at = 0;
 
-    for (i = 0; i < JOBQ_MEMORY_MESSAGES; i++) {
-        const jobq_memory_message *m = &before->messages[i];
-        if (m->partition == 0) continue;
-        if (!m->dead && m->seq > 0 && m->seq <= before->partitions[m->partition - 1].cursor.acked) {
-            continue;
-        }
-        while (at < JOBQ_MEMORY_MESSAGES && memcmp(m, &after->messages[at], sizeof *m) != 0) at++;
-        if (at++ == JOBQ_MEMORY_MESSAGES) {
-            return "law 11: a message was reclaimed that is still needed, or lost its turn";
+    for (i = 0; i < JOBQ_MEMORY_MESSAGES && before->messages[i].partition != 0; i++) {
+        const jobq_memory_message *was = &before->messages[i], *is = &after->messages[at];
+        if (laws__still(was, is, id, acked)) {
+            if (is->partition == id && is->seq != 0 && is->seq <= acked && !is->dead) {
+                return "law 11: an acknowledged message was not deleted";
+            }
+            at++;
+        } else if (was->partition != id || was->dead || was->seq == 0 || was->seq > acked) {
+            return "law 11: a message is gone that was not acknowledged, or lost its turn";
         }
     }
-    return NULL;
+    if (at == JOBQ_MEMORY_MESSAGES || after->messages[at].partition == 0) return NULL;
+    return "law 11: a message came from nowhere";
 }
 
 /* The first law about messages that a statement broke; NULL: none. */
@@ -196,13 +217,17 @@ static const char *laws_messages(const jobq_memory *before, const jobq_memory *a
 {
     const wire_part *p = &s->u.part;
     const jobq_memory_partition *a, *b;
+    const char *wrong;
 
-    if (s->action.kind == JOBQ_ACTION_SEQUENCE) return laws__looked(before, after);
-    if (s->action.kind == JOBQ_ACTION_RECLAIM) return laws__reclaimed(before, after);
+    if (s->action.kind == JOBQ_ACTION_LOOK) return laws__looked(before, after);
     if (!wire_of_part(s->action.kind)) return NULL;
     a = &before->partitions[p->partition - 1];
     b = &after->partitions[p->partition - 1];
-    if (s->action.kind == JOBQ_ACTION_READ) return laws__read(a, b, &p->token, now_us);
+    wrong = laws__kept(before, after, p->partition);
+    if (wrong != NULL) return wrong;
+    if (s->action.kind == JOBQ_ACTION_READ) {
+        return laws__read(a, b, &p->token, s->action.aside && p->u.reading.aside, now_us);
+    }
     if (b->cursor.acked < a->cursor.acked) return "law 10: the cursor ran back";
     if (a->holder.worker == p->token.worker && a->holder.claim == p->token.claim &&
         (s->action.kind == JOBQ_ACTION_RENEW || a->cursor.acked == p->acked_before)) {

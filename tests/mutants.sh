@@ -6,8 +6,8 @@
 #   tests/mutants.sh [NAME ...]      prints a line for each: who killed it
 #
 # sql_* break the SQL and are hunted on a private Postgres (tests/server.sh). explore_WORLD_* have to
-# be seen in that world of the explorer, whoever else would see them. Three at a time: those of the
-# SQL mostly wait.
+# be seen in that world of the explorer, whoever else would see them; sql_pairs_* by test_pg_pairs, in
+# the deed that the patch names. Three at a time: those of the SQL mostly wait.
 #
 # The promises of jobq that need no real crash of a server, who tries to break each, and the mutants
 # that show that it would be seen (sql_* beside them: the same on Postgres):
@@ -15,22 +15,27 @@
 #   promise                      attacked by                    broken by, among others
 #   1 nothing committed is lost  explore, simulate (custody of  orphan_never_recovered places_run_out
 #                                each job; all jobs end),       bound_never_dropped explore_late_*
-#                                differential                   explore_drain_* explore_parts_*
+#                                differential; test_pg_sessions explore_drain_* explore_parts_*
 #                                                               explore_kinds_* sql_number_not_burned
 #                                                               sql_late_never sql_rescue_loses_the_rest
+#                                                               sql_claim_un* sql_burned_row_removed
+#                                explore (functions statement   explore_claims_checked_too_early
+#                                by statement: pairs, claims)   explore_pairs_*
 #   2 at least once, and once    explore (own transactions),    explore_own_* explore_done_*
 #     in its own transaction     simulate; test_pg_fence        sql_lost_lease_commits
 #                                (COMMIT)
 #   3 no stale writer            laws.h after each statement    unfenced_settle kept_without_token
 #                                of explore and simulate;       explore_orphan_* sql_unfenced_*
 #                                conform, differential          sql_dead_worker_* sql_claim_number_*
-#   4 poison ends alone          laws.h; simulate (one among    crash_uncounted all_blamed
-#                                a thousand); conform           explore_timeout_* explore_suspects_*
-#                                                               sql_all_blamed sql_crash_uncounted
-#                                                               sql_suspects_mixed
+#   4 poison ends alone          laws.h; explore (alone);       crash_uncounted all_blamed alone_*
+#                                simulate (one among a          explore_timeout_* explore_suspects_*
+#                                thousand, and workers that     explore_alone_* rescue_never_first
+#                                die young); conform            sql_all_blamed sql_crash_uncounted
+#                                                               sql_suspects_mixed sql_alone_*
 #   5 the store's clock, and     explore (each lease, each      explore_pair_lease_* handed_out_without_
 #     what was watched, alone    death, clock steps);           lease rescue_unwatched rescue_after_
-#     end a lease                test_core_loop                 outage rescue_by_snapshot sql_rescue_*
+#     end a lease                test_core_loop,                outage rescue_by_snapshot sql_rescue_*
+#                                test_pg_sessions               sql_lease_runs_back explore_claims_lease_*
 #   6 order in a partition,      explore (its outbox worlds),   relay_* outbox_* explore_batch_*
 #     its poison alone           test_core_relay (a world of    dead_letter_overcounted
 #                                its own), test_core_outbox,    explore_says_* explore_shows_*
@@ -76,7 +81,7 @@ hunt_core() {
         return ;;
     esac
     for tool in test_core_machine test_core_rules test_core_strings test_core_handlers \
-        test_core_loop test_core_conform test_core_outbox test_core_relay; do
+        test_core_loop test_core_conform test_core_outbox test_core_relay test_core_crowd; do
         build "$tool" -O0 -lcmocka && try "$tool" "$work/$tool" && return
     done
     hunt_explore && return
@@ -84,14 +89,20 @@ hunt_core() {
 }
 
 hunt_sql() {
-    local tool tools="test_pg_conform test_pg_differential test_pg_fence test_pg_verbs test_pg_sessions"
+    local deed library tool tools="test_pg_conform test_pg_differential test_pg_fence test_pg_verbs test_pg_sessions \
+        test_pg_keys"
     (cd "$work/tree" && awk -f sql/embed.awk sql/[0-9]*.sql jobq_pg.h >embedded) &&
         mv "$work/tree/embedded" "$work/tree/jobq_pg.h" || return 1
+    case ${work##*/} in sql_enqueue_*) tools=test_pg_enqueue ;; esac
     case ${work##*/} in sql_outbox_*) tools="test_pg_outbox test_pg_sessions test_pg_outbox_steps" ;; esac
+    case ${work##*/} in sql_pairs_*) tools=test_pg_pairs ;; esac
+    deed=$(sed -n 's/^Seen in: //p' "tests/mutants/${work##*/}.patch")
     for tool in $tools; do
+        library=$work/tree/tests/library.c
+        ! grep -q '^#define TEST_PRIVATE' "tests/$tool.c" || library=
         # shellcheck disable=SC2086
-        build "$tool" -O0 ${LIBPQ_CFLAGS--I/usr/include/postgresql} -pthread -lcmocka -lpq &&
-            try "$tool" "$work/$tool" && return
+        build "$tool" $library -O0 ${LIBPQ_CFLAGS--I/usr/include/postgresql} -pthread -lcmocka -lpq &&
+            try "$tool" "$work/$tool" ${deed:+"$deed"} && return
     done
     return 1
 }

@@ -45,21 +45,6 @@ static inline void put(PGconn *conn, int partition, int count)
     free(m);
 }
 
-/* Numbers what there is; how many it was. */
-static inline long number_all(void)
-{
-    jobq_pg_error error;
-    int64_t count = 0, total = 0;
-
-    do {
-        if (jobq_pg_outbox_sequence(pg, NULL, box, 1000, false, &count, &error) != JOBQ_OK) {
-            fail_msg("%s", error.message);
-        }
-        total += count;
-    } while (count > 0);
-    return (long)total;
-}
-
 static inline jobq_pg_read_desc reader(int64_t worker, int64_t claim, int partition)
 {
     jobq_pg_read_desc d;
@@ -101,6 +86,26 @@ static inline jobq_error ack_all(const jobq_pg_read_desc *d, const jobq_pg_readi
     return jobq_pg_outbox_ack(pg, NULL, &ack, NULL, &error);
 }
 
+/* Reads and acknowledges all of a partition; how many messages it was. */
+static inline long drain(int partition)
+{
+    jobq_pg_read_desc d = reader(1, 1, partition);
+    jobq_pg_reading r;
+    long total = 0;
+
+    d.most = 1000;
+    while (read_by(&d, &r) == 'h') {
+        if (ack_all(&d, &r) != JOBQ_OK) fail_msg("not acknowledged");
+        total += r.count;
+        jobq_pg_reading_clear(&r);
+    }
+    jobq_pg_reading_clear(&r);
+    return total;
+}
+
+/* Messages that are not acknowledged. */
+#define WAITING number("SELECT count(*) FROM jobq.message")
+
 /* One number of the view outbox, partition 0 of queue o. */
 #define BOX(column) number("SELECT " column " FROM jobq.outbox WHERE queue = 'o' AND partition = 0")
 
@@ -108,7 +113,7 @@ static inline jobq_error ack_all(const jobq_pg_read_desc *d, const jobq_pg_readi
 static inline char *text_of(const char *query)
 {
     PGresult *res = sql(db, "%s", query);
-    char *text = jobq_pg__dup(PQgetvalue(res, 0, 0));
+    char *text = text_copy(PQgetvalue(res, 0, 0));
 
     PQclear(res);
     return text;

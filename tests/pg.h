@@ -1,22 +1,42 @@
 /*
  * pg.h -- what the tests on Postgres share: a schema of the program's own on $JOBQ_SERVER, one-line
  * SQL, and waiting with a deadline.
+ *
+ * A program links one build of the library that all share (tests/library.c), so that a changed line
+ * of a header is compiled once. A program that tests private functions, or puts macros of its own
+ * into the library, defines TEST_PRIVATE first and compiles the library itself.
  */
 #ifndef PG_INCLUDED
 #define PG_INCLUDED (1)
 
+#ifdef TEST_PRIVATE
 #define JOBQ_IMPLEMENTATION
 #define JOBQ_PG_IMPLEMENTATION
+#endif
 #include "jobq_pg.h"
 
 #include "check.h"
 
+#include <fcntl.h>
+#include <pthread.h>
 #include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
 
 static jobq_pg *pg;     /* the handle, in a schema of this program's own */
 static PGconn *db;      /* a connection for looking around */
 static char schema[40];
+
+static inline int64_t mono_us(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000000 + t.tv_nsec / 1000;
+}
 
 static inline void nap_us(int64_t us)
 {
@@ -25,6 +45,38 @@ static inline void nap_us(int64_t us)
     t.tv_sec = (time_t)(us / 1000000);
     t.tv_nsec = (long)(us % 1000000 * 1000);
     nanosleep(&t, NULL);
+}
+
+static inline char *text_copy(const char *text)
+{
+    char *copy = (char *)malloc(strlen(text) + 1);
+
+    assert_non_null(copy);
+    return strcpy(copy, text);
+}
+
+static inline bool in_word(char c)
+{
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
+}
+
+/* SQL with the name of a schema in place of the word jobq. The caller frees it. */
+static inline char *for_schema(const char *generic, const char *name)
+{
+    char *out = (char *)malloc(strlen(generic) * 12 + 1), *to = out;
+    const char *from = generic;
+
+    assert_non_null(out);
+    assert_true(strlen(name) <= 48); /* four bytes become at most 48 */
+    while (*from != '\0') {
+        bool alone = strncmp(from, "jobq", 4) == 0 && !in_word(from[4]) &&
+                     (from == generic || !in_word(from[-1]));
+        if (alone) to += sprintf(to, "%s", name);
+        else *to++ = *from;
+        from += alone ? 4 : 1;
+    }
+    *to = '\0';
+    return out;
 }
 
 static inline const char *server(void)
@@ -48,7 +100,7 @@ static inline PGresult *sql(PGconn *conn, const char *format, ...)
     va_start(args, format);
     vsnprintf(generic, sizeof generic, format, args);
     va_end(args);
-    text = jobq_pg__for_schema(generic, schema);
+    text = for_schema(generic, schema);
     assert_non_null(text);
     res = PQexec(conn, text);
     if (PQresultStatus(res) != PGRES_TUPLES_OK && PQresultStatus(res) != PGRES_COMMAND_OK) {
@@ -87,7 +139,7 @@ static inline char *everything(void)
             " coalesce((SELECT string_agg(t::text, '|' ORDER BY t.id) FROM jobq.failed t), '-') || "
             "'#' ||"
             " coalesce((SELECT string_agg(t::text, '|' ORDER BY t.id) FROM jobq.history t), '-')");
-    char *text = jobq_pg__dup(PQgetvalue(res, 0, 0));
+    char *text = text_copy(PQgetvalue(res, 0, 0));
 
     PQclear(res);
     return text;
@@ -96,12 +148,12 @@ static inline char *everything(void)
 /* Waits until a number is what it should be; false when nothing has moved for so many seconds. */
 static inline bool becomes(double seconds, long wanted, const char *query)
 {
-    int64_t until = jobq_pg__mono_us() + (int64_t)(seconds * 1e6);
+    int64_t until = mono_us() + (int64_t)(seconds * 1e6);
     long before = wanted, now;
 
     while ((now = number("%s", query)) != wanted) {
-        if (now != before) until = jobq_pg__mono_us() + (int64_t)(seconds * 1e6);
-        if (jobq_pg__mono_us() > until) return false;
+        if (now != before) until = mono_us() + (int64_t)(seconds * 1e6);
+        if (mono_us() > until) return false;
         before = now;
         nap_us(5000);
     }
@@ -162,8 +214,7 @@ static inline int pg_empty(void **state)
     (void)state;
     RUN("TRUNCATE jobq.job, jobq.failed, jobq.history, jobq.claim, jobq.worker, jobq.sleeper, "
         "jobq.kind,"
-        " jobq.queue, jobq.idempotency, jobq.incoming, jobq.message, jobq.counter, jobq.partition, "
-        "jobq.dead_letter");
+        " jobq.queue, jobq.idempotency, jobq.message, jobq.partition, jobq.dead_letter");
     return 0;
 }
 
@@ -213,9 +264,12 @@ static inline int32_t register_worker(int64_t worker, int64_t lease_us)
     return queue;
 }
 
-/* Claims up to limit jobs of queue q, priority 0, stage 0 to 2; suspects or others. */
+#define ALONE 2
+
+/* Claims up to limit jobs of queue q, priority 0, stage 0 to 2: others (0), suspects (1), or what
+ * must run ALONE. */
 static inline jobq_error claim_on(PGconn *conn, int64_t worker, int64_t claim, int32_t limit,
-                                  bool suspects, jobq_pg_batch *batch)
+                                  int suspects, jobq_pg_batch *batch)
 {
     jobq_lane lanes[3];
     jobq_pg_claim_desc d;
@@ -235,19 +289,20 @@ static inline jobq_error claim_on(PGconn *conn, int64_t worker, int64_t claim, i
     d.limit = limit;
     d.lanes = lanes;
     d.lane_count = 3;
-    d.suspects = suspects;
+    d.suspects = suspects > 0;
+    d.alone = suspects == ALONE;
     d.look = true;
     return jobq_pg_claim(pg, conn, &d, batch, &error);
 }
 
-static inline jobq_error claim_by(int64_t worker, int64_t claim, int32_t limit, bool suspects,
+static inline jobq_error claim_by(int64_t worker, int64_t claim, int32_t limit, int suspects,
                                   jobq_pg_batch *batch)
 {
     return claim_on(NULL, worker, claim, limit, suspects, batch);
 }
 
 /* One job claimed; it must be there. */
-static inline jobq_job claim_one(int64_t worker, int64_t claim, bool suspects)
+static inline jobq_job claim_one(int64_t worker, int64_t claim, int suspects)
 {
     jobq_pg_batch batch;
     jobq_job job;

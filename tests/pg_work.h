@@ -31,7 +31,7 @@ static inline char *text_of(const char *format, ...)
     va_end(args);
     res = sql(db, "%s", generic);
     assert_int_equal(PQntuples(res), 1);
-    text = jobq_pg__dup(PQgetvalue(res, 0, 0));
+    text = text_copy(PQgetvalue(res, 0, 0));
     PQclear(res);
     return text;
 }
@@ -48,10 +48,10 @@ static inline void expect_text(const char *wanted, const char *query)
 /* Waits until a counter of the handlers reaches a value. */
 static inline bool reaches(double seconds, const int *counter, int wanted)
 {
-    int64_t until = jobq_pg__mono_us() + (int64_t)(seconds * 1e6);
+    int64_t until = mono_us() + (int64_t)(seconds * 1e6);
 
     while (GET(*counter) < wanted) {
-        if (jobq_pg__mono_us() > until) return false;
+        if (mono_us() > until) return false;
         nap_us(1000);
     }
     return true;

@@ -27,6 +27,7 @@ static struct {
     int happened;
     int connections;
     int refuse;     /* new connections are closed at once */
+    int rate;       /* bytes a second that reach a client on one connection; 0: all at once */
 } proxy;
 
 typedef struct proxy_pair {
@@ -38,8 +39,9 @@ typedef struct proxy_pair {
 static inline bool proxy_pass(proxy_pair *p, int from, int to)
 {
     char piece[65536];
-    ssize_t got = recv(from, piece, sizeof piece, 0);
     bool up = from == p->client;
+    int rate = up ? 0 : GET(proxy.rate);
+    ssize_t got = recv(from, piece, rate > 0 ? sizeof piece / 8 : sizeof piece, 0);
 
     if (got <= 0) return false;
     if (up && ADD(proxy.pieces) == GET(proxy.at) && GET(proxy.fault) != PROXY_NONE) {
@@ -50,6 +52,7 @@ static inline bool proxy_pass(proxy_pair *p, int from, int to)
     }
     if (p->silent) return true;
     if (!up && p->cut_answer) return false;
+    if (rate > 0 && got > 0) nap_us((int64_t)got * 1000000 / rate);
     return send(to, piece, (size_t)got, MSG_NOSIGNAL) == got;
 }
 

@@ -127,6 +127,7 @@ typedef struct tale {
     int64_t passed_us[NODES];      /* first passed over by this worker's claim; -1: not */
     uint32_t passed_life[NODES];
     int64_t starved_us;            /* first passed over by anyone since the faults stopped */
+    int64_t abandoned_us;          /* held since by a worker that is dead; -1: not */
 } tale;
 
 /* ... and about a message. */
@@ -159,6 +160,7 @@ typedef struct world {
     int64_t now_us, offset_us, calm_us, outage_us, bound_us, order;
     int32_t event_count, event_max, zombies, poisons;
     bool calm, pure; /* pure: no faults but one poisonous job among a thousand */
+    bool young;      /* pure, but many poisons: processes start again at once, and die young */
     jobq_loop_config config;
     event *events;
     tale tales[JOBS];
@@ -377,6 +379,7 @@ static void check_suspects(const jobq_job *job)
         if (o == job || o->state != JOBQ_STATE_RUNNING || o->worker != job->worker) continue;
         if (o->claim == job->claim) violate("law 6: suspect %d shares its claim", (int)job->id);
         if (o->suspect) violate("law 6: a worker holds two suspects at once");
+        if (job->alone) violate("law 6: job %d must run alone, and does not", (int)job->id);
     }
 }
 
@@ -412,11 +415,12 @@ static void check_lease(const node *d)
 }
 
 /* How long a job may be passed over for younger ones of its lane: a bound hides it until the next
- * sweep, a suspect until the next heartbeat tells of it. */
+ * sweep, a suspect until the next heartbeat tells of it. One that must run alone waits until a
+ * worker holds nothing else, whose handlers may run three leases, and for others like it. */
 static int64_t patience(const jobq_job *job)
 {
     return w->config.sweep_us + w->config.answer_us + SECOND +
-           (job->suspect ? w->config.heartbeat_us : 0);
+           (job->suspect ? w->config.heartbeat_us : 0) + (job->alone ? 12 * w->config.lease_us : 0);
 }
 
 static void check_hidden(int n, const packet *p, const jobq_job *job)
@@ -438,7 +442,7 @@ static void check_starved(const packet *p, const jobq_job *job)
     tale *t = &w->tales[job->id - 1];
     int64_t *longest = &w->sum.starved_us[job->suspect];
 
-    if (!w->calm && !w->pure) return;
+    if ((!w->calm && !w->pure) || w->young) return;
     if (t->starved_us < 0) t->starved_us = p->sent_us;
     if (p->sent_us - t->starved_us > *longest) *longest = p->sent_us - t->starved_us;
     if (p->sent_us - t->starved_us > patience(job)) {
@@ -454,10 +458,9 @@ static void check_passed(int n, const packet *p, const jobq_job *taken)
 {
     const wire *s = &p->wire;
     jobq_lane lane;
-    uint64_t foreign = ~w->nodes[n].kinds;
+    uint64_t kinds = w->nodes[n].kinds & s->kinds;
     int i;
 
-    for (i = 0; i < s->foreign_count; i++) foreign |= (uint64_t)1 << s->foreign[i];
     memset(&lane, 0, sizeof lane);
     lane.queue = taken->queue;
     lane.priority = taken->priority;
@@ -466,7 +469,7 @@ static void check_passed(int n, const packet *p, const jobq_job *taken)
     for (i = 0; i < store->job_count; i++) {
         const jobq_job *job = &jobq_memory_jobs(store)[i].job;
         if (job->run_at_us > taken->run_at_us ||
-            !jobq__memory_eligible(job, &lane, foreign, job->suspect, store_us())) {
+            !jobq__memory_eligible(job, &lane, kinds, job->suspect, job->alone, store_us())) {
             continue;
         }
         if (job->run_at_us == taken->run_at_us && job->id > taken->id) continue;
@@ -522,8 +525,23 @@ static void prune_store(void)
     for (i = 0; i < store->worker_max; i++) {
         jobq_memory_worker *row = &jobq_memory_workers(store)[i];
         if (row->id == 0 || !row->dead || jobq_memory_holds(store, row->id)) continue;
-        jobq__memory_forget(store, row->id);
+        jobq__memory_forget(store, row->id, true);
         memset(row, 0, sizeof *row);
+    }
+}
+
+/* Law (18): nobody lives for a lease, and what the dead hold comes back all the same. */
+static void check_abandoned(const jobq_job *job)
+{
+    tale *t = &w->tales[job->id - 1];
+    int n;
+
+    for (n = 0; n < node_count && (!w->nodes[n].up || w->nodes[n].loop.worker != job->worker);) n++;
+    if (job->state != JOBQ_STATE_RUNNING || n < node_count) t->abandoned_us = -1;
+    else if (t->abandoned_us < 0) t->abandoned_us = w->now_us;
+    else if (w->now_us - t->abandoned_us > 10 * w->config.lease_us) {
+        violate("law 18: a dead worker holds job %d for %.1f s", (int)job->id,
+                (double)(w->now_us - t->abandoned_us) / 1e6);
     }
 }
 
@@ -535,6 +553,7 @@ static void note_due(void)
         const jobq_job *job = &jobq_memory_jobs(store)[i].job;
         bool due = job->state == JOBQ_STATE_READY && job->run_at_us <= store_us() &&
                    (store->paused >> job->queue & 1) == 0;
+        if (w->young) check_abandoned(job);
         if (!due) w->tales[i].due_us = -1;
         else if (w->tales[i].due_us < 0) w->tales[i].due_us = w->now_us;
     }
@@ -545,7 +564,7 @@ static void check_messages_written(const wire *s, bool own);
 /* Executes a statement between two looks at what it may write. */
 static void execute_watched(wire *s, uint64_t kinds, bool live)
 {
-    bool messages = s->action.kind >= JOBQ_ACTION_SEQUENCE && s->action.kind <= JOBQ_ACTION_RECLAIM;
+    bool messages = s->action.kind >= JOBQ_ACTION_LOOK && s->action.kind <= JOBQ_ACTION_RENEW;
     bool jobs = !messages && s->action.kind != JOBQ_ACTION_HEARTBEAT &&
                 s->action.kind != JOBQ_ACTION_POLICIES && s->action.kind != JOBQ_ACTION_SLEEP;
 
@@ -640,12 +659,17 @@ static void crash(int n)
     drop_flight(n);
     d->up = d->paused = false;
     d->life++;
-    plan(w->now_us + between(SECOND, w->calm ? 5 * SECOND : 2 * w->config.lease_us), EVENT_START,
-         n);
+    plan(w->now_us + (w->young  ? between(0, SECOND / 10)
+                      : w->calm ? between(SECOND, 5 * SECOND)
+                                : between(SECOND, 2 * w->config.lease_us)),
+         EVENT_START, n);
 }
 
 static int64_t handler_time(const jobq_job *job)
 {
+    if (w->young && job->kind == KIND_POISON) return 4 * SECOND;
+    if (w->young && job->id % 50 == 0) return between(5 * SECOND, 12 * SECOND);
+    if (w->young) return between(0, 5 * MS);
     if (w->pure) return between(MS, 200 * MS);
     if (job->id > JOBS - RUSH) return between(SECOND / 2, 4 * SECOND);
     if (job->kind == 3) return between(SECOND, chance(20) ? 3 * w->config.lease_us : 5 * SECOND);
@@ -741,7 +765,7 @@ static void start(int n)
     d->last_worker = d->last_number = 0;
     d->kinds = n % 3 == 0 ? 0x0e : 0x06; /* only some have kind 3; kind 4 comes late */
     if (w->calm || w->pure) d->kinds = 0x1e;
-    config.threads = 1 + n % 4;
+    config.threads = w->young ? 4 : 1 + n % 4;
     config.listen = n % 2 == 0;
     if (n % 4 == 3) config.message_queues = 0;
     jobq_loop_init(&d->loop, &config, jobq_random_next(&w->random), mono_us(d));
@@ -774,7 +798,7 @@ static bool meddle(packet *p)
     if ((kind == JOBQ_ACTION_COMPLETE || kind == JOBQ_ACTION_SETTLE) && chance(5)) {
         p->wire.busy = p->wire.u.items[between(0, p->wire.count - 1)].id;
     }
-    if ((kind == JOBQ_ACTION_SEQUENCE || kind == JOBQ_ACTION_READ) && chance(5)) p->wire.busy = 1;
+    if (kind == JOBQ_ACTION_READ && chance(5)) p->wire.busy = 1;
     w->sum.faults[FAULT_BUSY] += p->wire.busy != 0;
     return false;
 }
@@ -1123,26 +1147,34 @@ static void settle_seed(uint64_t seed, double hours)
     int n;
 
     memset(&w->config, 0, sizeof w->config);
-    w->pure = seed % 8 == 0;
+    w->young = seed % 8 == 4;
+    w->pure = w->young || seed % 8 == 0;
     w->config.lease_us = leases[between(0, 3)] * SECOND;
-    if (w->pure) w->config.lease_us = 30 * SECOND;
+    if (w->pure) w->config.lease_us = (w->young ? 6 : 30) * SECOND;
     w->config.prune_us = 60 * SECOND;
     settle_outbox();
     w->config = jobq_loop_config_defaults(&w->config);
     w->calm_us = w->pure ? SECOND : (int64_t)(hours * (double)HOUR);
     w->poisons = (int32_t)between(0, 3);
-    node_count = w->pure ? 6 : (int)between(4, NODES);
+    node_count = w->young ? 1 + (int)(seed / 8 % 4) : w->pure ? 6 : (int)between(4, NODES);
     for (n = 1; n <= OUTBOX; n++) hold(n, false);
     if (w->pure) jobq_memory_policy(store, 1, NULL, false);
     for (n = 0; n < JOBS; n++) memset(w->tales[n].passed_us, -1, sizeof w->tales[n].passed_us);
-    for (n = 0; n < JOBS; n++) w->tales[n].due_us = w->tales[n].starved_us = -1;
+    for (n = 0; n < JOBS; n++) {
+        w->tales[n].due_us = w->tales[n].starved_us = w->tales[n].abandoned_us = -1;
+    }
     for (n = 0; n < node_count; n++) {
         w->nodes[n].base_us = between(1, 1000) * HOUR;
         w->nodes[n].drift_ppm = between(-200, 200);
         plan(between(0, 10 * SECOND), EVENT_START, n);
     }
     if (w->pure) {
-        for (n = 0; n < 1000; n++) enqueue(n == (int)(seed % 1000) ? KIND_POISON : 1);
+        for (n = 0; n < 1000; n++) {
+            bool poison = w->young ? n % 25 == 5 : n == (int)(seed % 1000);
+            enqueue(poison ? KIND_POISON : 1);
+            if (w->young && poison) job_of(n + 1)->run_at_us += n / 25 * 4 * SECOND;
+        }
+        if (w->young) return;
         for (n = 0; n < 60; n++) write_mails(3);
         w->mails[seed % 180].nature = 'r';
         w->mails[seed * 7 % 180].nature = 'x';

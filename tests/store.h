@@ -64,33 +64,38 @@ typedef struct taking {
     int64_t worker, number;
     int32_t limit, lane_count;
     const jobq_lane *lanes;
-    uint64_t foreign; /* bits by kind */
-    bool suspects;
+    uint64_t kinds; /* bits by kind; 0: all */
+    bool suspects, alone;
     /* the answer */
     int32_t count;
     jobq_job jobs[SHOWN];
     int64_t due_us; /* empty: until the next job; -1: none */
-    bool suspect_ready;
+    bool suspect_ready, alone_ready;
 } taking;
 
-/* What a heartbeat brings. Sets are bits: jobs to cancel, foreign kinds, late workers. parked: a
- * kind of this worker has parked jobs. */
+/* What a heartbeat brings. Sets are bits: jobs to cancel, kinds of its queues that claims spare
+ * (kinds 1 and 2 are of queue 1, kind 3 is of queue 2), late workers, queues with a job that must
+ * run alone. parked: a kind of this worker has parked jobs. */
 typedef struct news {
     bool alive, suspects, parked;
-    uint64_t cancel, foreign, late;
+    uint64_t cancel, spared, late, alone;
+    int32_t overdue;
 } news;
 
 /* A read of a partition, and its answer: as jobq_pg_reading's, by letter. */
 typedef struct delivered {
     int32_t part, most;
     jobq_holder holder, watched;
-    int64_t handed;
+    int64_t handed, bytes;
+    bool aside;     /* the next message is given up unread ... */
+    int64_t before; /* ... if everything up to this is done, and no more */
     /* the answer */
     char answer;
     jobq_cursor cursor; /* before this delivery */
     int64_t lost, due_us;
     jobq_holder other;
     int32_t count;
+    bool cut;
 } delivered;
 
 /* What an acknowledgement writes: the plan, its dead letters, and how much it reads on. */
@@ -100,17 +105,20 @@ typedef struct settling {
     const jobq_plan *plan;
     const uint8_t *outcomes;
     int32_t given, most;
+    int64_t bytes;
     int32_t count; /* the answer: messages read on */
+    bool cut;
 } settling;
 
 typedef struct store {
     const char *name;
     void (*reset)(void); /* empty, with its queues and kinds */
     void (*policy)(int32_t queue, const jobq_policy *policy, bool paused);
+    void (*pause)(int32_t kind, bool paused);
     int64_t (*enqueue)(const jobq_job *like, jobq_str payload, int64_t now_us);
     jobq_error (*enroll)(int64_t worker, uint64_t queues, uint64_t kinds, int64_t now_us);
     jobq_error (*claim)(taking *taken, int64_t now_us);
-    jobq_error (*recover)(taking *taken, int64_t now_us);
+    bool (*recover)(int64_t worker, int64_t number, int32_t limit, int64_t now_us);
     jobq_error (*settle)(const jobq_job *held, const jobq_decision *decision, jobq_str next,
                          int64_t now_us);
     news (*heartbeat)(int64_t worker, const int64_t *settled, int32_t count, int64_t now_us);
@@ -123,7 +131,6 @@ typedef struct store {
     void (*sleep)(int64_t worker, bool asleep, int64_t now_us);
     void (*prune)(int64_t now_us);
     void (*send)(int32_t part, int64_t now_us);
-    int64_t (*sequence)(int64_t now_us);
     void (*read)(delivered *r, int64_t now_us);
     jobq_error (*ack)(settling *k, int64_t now_us);
     jobq_error (*renew)(const delivered *r, int64_t now_us);
@@ -133,11 +140,11 @@ typedef struct store {
 /* -- a line -- */
 
 /* Arguments are letters: w worker, n claim number, j job, q queue or bits of queues, k kind or bits
- * of kinds, p priority, s stages, d seconds, m attempts, c crashes, l limit, f foreign kinds
+ * of kinds, p priority, s stages, d seconds, m attempts, c crashes, l limit, f kinds to take
  * (bits), u suspects, b beats behind, a yes or after (seconds since EPOCH), i after (job), x span.
  * Of messages: p partition, t to take over whom the last read saw, h the claim that was handed out,
  * o results, a digit for each message (jobq_result; none: nobody had them), g the handler has the
- * whole batch, and did c of it, b acknowledged before, l reads on. */
+ * whole batch, and did c of it, b acknowledged before, l reads on, y bytes of a read. */
 typedef struct deed {
     char verb[12];
     int64_t arg[26];
@@ -243,7 +250,7 @@ static void say_jobs(stage *s, const taking *t)
         const jobq_job *job = &t->jobs[i];
         say(" %d", (int)job->id);
         if (job->attempt > 1) say("(attempt %d)", (int)job->attempt);
-        if (job->suspect) say("(suspect)");
+        if (job->suspect) say(job->alone ? "(alone)" : "(suspect)");
         if (s->hand_count < HANDS) s->hands[s->hand_count++] = *job;
     }
 }
@@ -294,16 +301,17 @@ static void do_claim(stage *s, const deed *d)
     t.number = arg(d, 'n', 1);
     t.limit = (int32_t)arg(d, 'l', 1);
     t.lanes = lanes;
-    t.foreign = (uint64_t)arg(d, 'f', 0);
+    t.kinds = (uint64_t)arg(d, 'f', 0);
     t.suspects = arg(d, 'u', 0) != 0;
-    error = strcmp(d->verb, "recover") == 0 ? s->on->recover(&t, s->now_us)
-                                            : s->on->claim(&t, s->now_us);
+    t.alone = arg(d, 'u', 0) == 2;
+    error = s->on->claim(&t, s->now_us);
     say("%s", jobq_error_name(error));
     qsort(t.jobs, (size_t)t.count, sizeof t.jobs[0], by_id);
     say_jobs(s, &t);
-    if (t.count > 0 || error != JOBQ_OK || strcmp(d->verb, "recover") == 0) return;
+    if (t.count > 0 || error != JOBQ_OK) return;
     if (t.due_us >= 0) say(" due %g", (double)t.due_us / 1e6);
     if (t.suspect_ready) say(" suspects");
+    if (t.alone_ready) say(" alone");
 }
 
 /* The job as its holder knows it; made up when nobody was ever given it under this token. */
@@ -363,9 +371,11 @@ static void do_beat(stage *s, const deed *d)
     if (!n.alive) return;
     if (n.suspects) say(" suspects");
     say_bits("cancel", n.cancel);
-    say_bits("foreign", n.foreign);
+    say_bits("spared", n.spared);
     if (n.parked) say(" parked");
     say_bits("late", n.late);
+    say_bits("alone", n.alone);
+    if (n.overdue > 0) say(" overdue %d", (int)n.overdue);
 }
 
 /* A rescuer has seen the victim's beat; b: so many beats ago. */
@@ -388,6 +398,14 @@ static void do_rescue(stage *s, const deed *d)
     say("dead %d%s", (int)rescued, more ? " more" : "");
 }
 
+static void do_recover(stage *s, const deed *d)
+{
+    bool more = s->on->recover(arg(d, 'w', 1), arg(d, 'n', 1), (int32_t)arg(d, 'l', 100),
+                               s->now_us);
+
+    say("ok%s", more ? " more" : "");
+}
+
 static void do_policy(stage *s, const deed *d)
 {
     jobq_policy p;
@@ -404,7 +422,7 @@ static void do_policy(stage *s, const deed *d)
 
 /* -- messages -- */
 
-static void say_messages(const jobq_cursor *cursor, int32_t count)
+static void say_messages(const jobq_cursor *cursor, int32_t count, bool cut)
 {
     int64_t seq = cursor->acked + 1, end = seq + count;
 
@@ -412,6 +430,7 @@ static void say_messages(const jobq_cursor *cursor, int32_t count)
         say(" %d", (int)seq);
         if (jobq_cursor_attempts(cursor, seq) > 0) say("(%d)", jobq_cursor_attempts(cursor, seq));
     }
+    if (cut) say(" cut");
 }
 
 static void do_read(stage *s, const deed *d)
@@ -428,12 +447,16 @@ static void do_read(stage *s, const deed *d)
     r.watched = arg(d, 't', 0) != 0 ? s->seen[part] : nobody;
     r.handed = arg(d, 'h', 0);
     r.most = (int32_t)arg(d, 'l', 9);
+    r.bytes = arg(d, 'y', 1000000);
+    r.aside = strcmp(d->verb, "aside") == 0;
+    r.before = arg(d, 'b', 0);
     s->on->read(&r, s->now_us);
     if (r.answer == 'o') s->seen[part] = r.other;
     if (r.answer == 'h') s->reads[part][r.holder.worker % WORKERS] = r;
     if (r.answer == 'h') say("held");
     if (r.answer == 'h' && r.lost > 0) say(" lost %d", (int)r.lost);
-    if (r.answer == 'h') say_messages(&r.cursor, r.count);
+    if (r.answer == 'h') say_messages(&r.cursor, r.count, r.cut);
+    if (r.answer == 'a') say("aside");
     if (r.answer == 'o') say("other w%d n%d", (int)r.other.worker, (int)r.other.claim);
     if (r.answer == 'w') say("due %g", (double)r.due_us / 1e6);
     if (r.answer == 'i') say("idle");
@@ -530,13 +553,14 @@ static void do_ack(stage *s, const deed *d)
     jobq_outbox_plan(policy, &tuning, &was.cursor, &verdict, outcomes, (uint64_t)1 << 63, &plan);
     if (plan.directive.kind != JOBQ_DIRECTIVE_SLEEP && arg(d, 'l', 0) > 0)
         k.most = jobq_cursor_size(&plan.cursor, (int32_t)arg(d, 'l', 0), 0);
+    k.bytes = arg(d, 'y', 1000000);
     error = s->on->ack(&k, s->now_us);
     say("%s", jobq_error_name(error));
     if (error != JOBQ_OK || k.count == 0) return;
     r->cursor = plan.cursor;
     r->lost = 0;
     r->count = k.count;
-    say_messages(&plan.cursor, k.count);
+    say_messages(&plan.cursor, k.count, k.cut);
 }
 
 static bool do_message(stage *s, const deed *d)
@@ -547,9 +571,7 @@ static bool do_message(stage *s, const deed *d)
     if (strcmp(d->verb, "send") == 0) {
         s->on->send(part, s->now_us);
         say("ok");
-    } else if (strcmp(d->verb, "sequence") == 0) {
-        say("%d", (int)s->on->sequence(s->now_us));
-    } else if (strcmp(d->verb, "read") == 0) {
+    } else if (strcmp(d->verb, "read") == 0 || strcmp(d->verb, "aside") == 0) {
         do_read(s, d);
     } else if (strcmp(d->verb, "ack") == 0) {
         do_ack(s, d);
@@ -587,6 +609,9 @@ static bool do_plain(stage *s, const deed *d)
     } else if (strcmp(d->verb, "sleep") == 0) {
         s->on->sleep(w, arg(d, 'a', 1) != 0, s->now_us);
         say("ok");
+    } else if (strcmp(d->verb, "pause") == 0 || strcmp(d->verb, "resume") == 0) {
+        s->on->pause((int32_t)arg(d, 'k', 1), d->verb[0] == 'p');
+        say("ok");
     } else if (strcmp(d->verb, "prune") == 0) {
         s->on->prune(s->now_us);
         say("ok");
@@ -603,7 +628,7 @@ static void show_job(const shown_job *shown)
     say("%d q%d k%d p%d %s %d/%d attempt %d", (int)job->id, (int)job->queue, (int)job->kind,
         job->priority, jobq_state_name(job->state), job->stage, job->stages, (int)job->attempt);
     if (job->crash > 0) say(" crash %d", (int)job->crash);
-    if (job->suspect) say(" suspect");
+    if (job->suspect) say(job->alone ? " alone" : " suspect");
     if (job->cancel_requested) say(" cancel");
     if (job->state == JOBQ_STATE_RUNNING) say(" w%d n%d", (int)job->worker, (int)job->claim);
     say(" at ");
@@ -694,7 +719,8 @@ static inline void stage_do(stage *s, const deed *d)
     s->answer[0] = '\0';
     if (strcmp(d->verb, "wait") == 0) s->now_us += arg(d, 'd', 1) * SECOND;
     else if (strcmp(d->verb, "enqueue") == 0) do_enqueue(s, d);
-    else if (strcmp(d->verb, "claim") == 0 || strcmp(d->verb, "recover") == 0) do_claim(s, d);
+    else if (strcmp(d->verb, "claim") == 0) do_claim(s, d);
+    else if (strcmp(d->verb, "recover") == 0) do_recover(s, d);
     else if (strcmp(d->verb, "beat") == 0) do_beat(s, d);
     else if (strcmp(d->verb, "rescue") == 0) do_rescue(s, d);
     else if (strcmp(d->verb, "policy") == 0) do_policy(s, d);

@@ -28,6 +28,8 @@ static void memory_policy(int32_t queue, const jobq_policy *policy, bool paused)
     jobq_memory_policy(memory, queue, policy, paused);
 }
 
+static void memory_pause(int32_t kind, bool paused) { jobq_memory_pause(memory, kind, paused); }
+
 static int64_t memory_enqueue(const jobq_job *like, jobq_str payload, int64_t now_us)
 {
     return jobq_memory_enqueue(memory, like, payload, now_us);
@@ -48,24 +50,21 @@ static void memory_jobs(taking *t, const int32_t *places)
 static jobq_error memory_claim(taking *t, int64_t now_us)
 {
     int32_t places[SHOWN];
+    uint64_t kinds = t->kinds == 0 ? UINT64_MAX : t->kinds;
     jobq_error error =
         jobq_memory_claim_jobs(memory, t->worker, t->number, t->limit, t->lanes, t->lane_count,
-                               t->foreign, t->suspects, now_us, places, &t->count);
+                               kinds, t->suspects, t->alone, now_us, places, &t->count);
 
     memory_jobs(t, places);
     if (error != JOBQ_OK || t->count > 0) return error;
-    t->due_us = jobq_memory_look(memory, t->lanes, t->lane_count, t->foreign, now_us,
-                                 &t->suspect_ready);
+    t->due_us = jobq_memory_look(memory, t->lanes, t->lane_count, kinds, now_us,
+                                 &t->suspect_ready, &t->alone_ready);
     return error;
 }
 
-static jobq_error memory_recover(taking *t, int64_t now_us)
+static bool memory_recover(int64_t worker, int64_t number, int32_t limit, int64_t now_us)
 {
-    int32_t places[SHOWN];
-
-    t->count = jobq_memory_recover(memory, t->worker, t->number, now_us, places, SHOWN);
-    memory_jobs(t, places);
-    return JOBQ_OK;
+    return jobq_memory_recover(memory, worker, number, limit, now_us);
 }
 
 static jobq_error memory_settle(const jobq_job *held, const jobq_decision *decision, jobq_str next,
@@ -95,9 +94,14 @@ static news memory_heartbeat(int64_t worker, const int64_t *settled, int32_t cou
     n.alive = w.alive;
     n.suspects = w.suspects;
     for (i = 0; i < w.cancel_count; i++) n.cancel |= (uint64_t)1 << w.cancels[i];
-    for (i = 0; i < w.foreign_count; i++) n.foreign |= (uint64_t)1 << w.foreign[i];
+    if (n.alive && !w.every_kind) {
+        uint64_t queues = jobq__memory_worker(memory, worker)->queues;
+        n.spared = ~w.kinds & ((queues & 2 ? 6u : 0u) | (queues & 4 ? 8u : 0u));
+    }
     for (i = 0; i < w.late_count; i++) n.late |= (uint64_t)1 << w.late[i].worker;
     n.parked = w.parked != 0;
+    n.alone = w.alone;
+    n.overdue = w.overdue;
     return n;
 }
 
@@ -141,19 +145,19 @@ static void memory_send(int32_t part, int64_t now_us)
     assert_true(jobq_memory_send(memory, 1, part, jobq_str_from("{}")));
 }
 
-static int64_t memory_sequence(int64_t now_us)
-{
-    (void)now_us;
-    return jobq_memory_sequence(memory, 1 << 1, 100);
-}
-
 static void memory_read(delivered *r, int64_t now_us)
 {
     jobq_reading got;
 
-    jobq_memory_read(memory, r->part + 1, &r->holder, r->handed, &r->watched, r->most, now_us,
-                     &got);
+    if (r->aside) {
+        jobq_memory_aside(memory, r->part + 1, &r->holder, r->handed, &r->watched, r->before,
+                          now_us, &got);
+    } else {
+        jobq_memory_read(memory, r->part + 1, &r->holder, r->handed, &r->watched, r->most,
+                         r->bytes, now_us, &got);
+    }
     r->answer = got.busy                 ? 'b'
+                : got.aside              ? 'a'
                 : got.holder.worker != 0 ? 'o'
                 : got.due_us > 0         ? 'w'
                 : got.count > 0          ? 'h'
@@ -163,12 +167,13 @@ static void memory_read(delivered *r, int64_t now_us)
     r->due_us = got.due_us;
     r->other = got.holder;
     r->count = got.count;
+    r->cut = got.cut;
 }
 
 static jobq_error memory_ack(settling *k, int64_t now_us)
 {
     return jobq_memory_ack(memory, k->of->part + 1, &k->of->holder, k->before, k->plan, k->outcomes,
-                           k->given, k->most, now_us, &k->count);
+                           k->given, k->most, k->bytes, now_us, &k->count, &k->cut);
 }
 
 static jobq_error memory_renew(const delivered *r, int64_t now_us)
@@ -260,9 +265,9 @@ static void memory_look(view *v)
 }
 
 static const store store_memory = {
-    "memory", memory_reset, memory_policy, memory_enqueue, memory_enroll, memory_claim,
-    memory_recover, memory_settle, memory_heartbeat, memory_rescue, memory_deregister,
+    "memory", memory_reset, memory_policy, memory_pause, memory_enqueue, memory_enroll,
+    memory_claim, memory_recover, memory_settle, memory_heartbeat, memory_rescue, memory_deregister,
     memory_cancel, memory_revive, memory_unpark, memory_sleep, memory_prune, memory_send,
-    memory_sequence, memory_read, memory_ack, memory_renew, memory_look};
+    memory_read, memory_ack, memory_renew, memory_look};
 
 #endif /* STORE_MEMORY_INCLUDED */

@@ -1,11 +1,12 @@
 /*
  * store_pg.h -- the deeds of store.h on Postgres.
  *
- * The clock. jobq's functions read statement_timestamp(), by that name, through a fixed
- * search_path. Here a schema with a statement_timestamp() of our own, which answers the setting
- * jobq_test.now_us, is put in front of pg_catalog in the search_path of each of jobq's functions
- * and of this connection; the two column defaults are named anew. Not one statement is rewritten,
- * so what runs is what ships, and instants of both stores can be compared to the microsecond.
+ * The clock. jobq's functions read statement_timestamp() and clock_timestamp(), by these names,
+ * through a fixed search_path. Here a schema with functions of the same names, which answer the
+ * setting jobq_test.now_us, is put in front of pg_catalog in the search_path of each of jobq's
+ * functions and of this connection; the two column defaults are named anew. Not one statement is
+ * rewritten, so what runs is what ships, and instants of both stores can be compared to the
+ * microsecond.
  */
 #ifndef STORE_PG_INCLUDED
 #define STORE_PG_INCLUDED (1)
@@ -23,6 +24,9 @@ static inline int store_pg_up(void **state)
         "'SELECT timestamptz ''epoch'' + current_setting(''jobq_test.now_us'')::bigint"
         " * interval ''1 microsecond'''",
         schema);
+    RUN("CREATE FUNCTION %s_clock.clock_timestamp() RETURNS timestamptz LANGUAGE sql STABLE AS "
+        "'SELECT %s_clock.statement_timestamp()'",
+        schema, schema);
     RUN("DO $$DECLARE f regprocedure; BEGIN FOR f IN SELECT oid FROM pg_proc WHERE pronamespace = "
         "'%s'::regnamespace LOOP EXECUTE format('ALTER FUNCTION %%s SET search_path = %s_clock, "
         "pg_catalog, pg_temp', f); END LOOP; END$$",
@@ -56,8 +60,7 @@ static void pg_reset(void)
     RUN("DELETE FROM jobq.job; DELETE FROM jobq.failed; DELETE FROM jobq.history; DELETE FROM "
         "jobq.claim; DELETE FROM jobq.worker; DELETE FROM jobq.sleeper; DELETE FROM jobq.kind; "
         "DELETE FROM jobq.queue; DELETE FROM jobq.idempotency; "
-        "DELETE FROM jobq.partition; DELETE FROM jobq.counter; DELETE FROM jobq.incoming; "
-        "DELETE FROM jobq.message; DELETE FROM jobq.dead_letter; "
+        "DELETE FROM jobq.partition; DELETE FROM jobq.message; DELETE FROM jobq.dead_letter; "
         "ALTER SEQUENCE jobq.job_id RESTART; "
         "INSERT INTO jobq.queue (id, name) VALUES (1, 'q1'), (2, 'q2'); "
         "INSERT INTO jobq.kind (id, queue_id, name) VALUES (1, 1, 'k1'), (2, 1, 'k2'), "
@@ -71,6 +74,11 @@ static void pg_policy(int32_t queue, const jobq_policy *policy, bool paused)
         "paused_at = %s WHERE id = %d",
         (int)policy->max_attempts, (int)policy->max_crashes,
         policy->attempts_span_stages ? "true" : "false", paused ? "now()" : "NULL", (int)queue);
+}
+
+static void pg_pause(int32_t kind, bool paused)
+{
+    RUN("UPDATE jobq.kind SET paused_at = %s WHERE id = %d", paused ? "now()" : "NULL", (int)kind);
 }
 
 static int64_t pg_enqueue(const jobq_job *like, jobq_str payload, int64_t now_us)
@@ -112,7 +120,7 @@ static jobq_error pg_enroll(int64_t worker, uint64_t queues, uint64_t kinds, int
     snprintf(generic, sizeof generic,
              "SELECT jobq.register(%lld, 'w', %lld, %s, '{%s}'::int[], '{%s}'::text[])",
              (long long)worker, (long long)LEASE_US, names[queues >> 1 & 3], pairs, texts);
-    text = jobq_pg__for_schema(generic, schema);
+    text = for_schema(generic, schema);
     res = PQexec(db, text);
     if (PQresultStatus(res) != PGRES_TUPLES_OK) {
         code = jobq_pg_classify(PQresultErrorField(res, PG_DIAG_SQLSTATE));
@@ -140,12 +148,13 @@ static void pg_taken(taking *t, jobq_pg_batch *batch)
     for (i = 0; i < batch->count; i++) t->jobs[i] = batch->jobs[i];
     t->due_us = batch->due_us;
     t->suspect_ready = batch->suspects;
+    t->alone_ready = batch->alone;
     jobq_pg_batch_clear(batch);
 }
 
 static jobq_error pg_claim(taking *t, int64_t now_us)
 {
-    int32_t foreign[3];
+    int32_t kinds[3];
     jobq_pg_claim_desc d;
     jobq_pg_batch batch;
     jobq_pg_error error;
@@ -158,25 +167,26 @@ static jobq_error pg_claim(taking *t, int64_t now_us)
     d.limit = t->limit;
     d.lanes = t->lanes;
     d.lane_count = (size_t)t->lane_count;
-    d.foreign = foreign;
-    d.foreign_count = (size_t)pg_kinds(t->foreign, foreign);
+    d.kinds = t->kinds == 0 ? NULL : kinds;
+    d.kind_count = (size_t)pg_kinds(t->kinds, kinds);
     d.suspects = t->suspects;
+    d.alone = t->alone;
     d.look = true;
     code = jobq_pg_claim(pg, db, &d, &batch, &error);
     if (code == JOBQ_OK) pg_taken(t, &batch);
     return code;
 }
 
-static jobq_error pg_recover(taking *t, int64_t now_us)
+static bool pg_recover(int64_t worker, int64_t number, int32_t limit, int64_t now_us)
 {
-    jobq_pg_batch batch;
     jobq_pg_error error;
-    jobq_error code;
+    bool more = false;
 
     pg_at(now_us);
-    code = jobq_pg_recover(pg, db, t->worker, t->number, &batch, &error);
-    if (code == JOBQ_OK) pg_taken(t, &batch);
-    return code;
+    if (jobq_pg_recover(pg, db, worker, number, limit, &more, &error) != JOBQ_OK) {
+        fail_msg("%s", error.message);
+    }
+    return more;
 }
 
 static jobq_error pg_settle(const jobq_job *held, const jobq_decision *decision, jobq_str next,
@@ -221,17 +231,22 @@ static news pg_heartbeat(int64_t worker, const int64_t *settled, int32_t count, 
     memset(&n, 0, sizeof n);
     res = sql(db,
               "SELECT alive, coalesce(suspects, false), array_to_string(cancel, ' '), "
-              "array_to_string(foreign_kinds, ' '), EXISTS (SELECT FROM jobq.job WHERE run_at = "
-              "'infinity' AND state = 'r' AND kind_id = ANY (parked)), "
-              "array_to_string(late, ' ') FROM jobq.heartbeat(%lld, %lld, "
-              "array_remove(ARRAY[%lld::bigint], 0))",
-              (long long)worker, (long long)LEASE_US, count > 0 ? (long long)settled[0] : 0);
+              "array_to_string(ARRAY(SELECT k.id FROM jobq.kind k, jobq.worker w WHERE w.id = %lld "
+              "AND k.queue_id = ANY (w.queues) AND NOT every_kind AND k.id <> ALL (h.kinds)), "
+              "' '), EXISTS (SELECT FROM jobq.job WHERE run_at = 'infinity' AND state = 'r' AND "
+              "kind_id = ANY (parked)), array_to_string(late, ' '), array_to_string(alone_queues, ' '), "
+              "coalesce(overdue, 0) FROM jobq.heartbeat(%lld, %lld, "
+              "array_remove(ARRAY[%lld::bigint], 0)) h",
+              (long long)worker, (long long)worker, (long long)LEASE_US,
+              count > 0 ? (long long)settled[0] : 0);
     n.alive = PQgetvalue(res, 0, 0)[0] == 't';
     n.suspects = PQgetvalue(res, 0, 1)[0] == 't';
     n.cancel = pg_bits(res, 2);
-    n.foreign = pg_bits(res, 3);
+    n.spared = pg_bits(res, 3);
     n.parked = PQgetvalue(res, 0, 4)[0] == 't'; /* a mark may stand on a kind for nothing */
     n.late = pg_bits(res, 5);
+    n.alone = pg_bits(res, 6);
+    n.overdue = atoi(PQgetvalue(res, 0, 7));
     PQclear(res);
     return n;
 }
@@ -307,18 +322,6 @@ static void pg_send(int32_t part, int64_t now_us)
     if (jobq_pg_outbox_enqueue(pg, db, &m, NULL, &error) != JOBQ_OK) fail_msg("%s", error.message);
 }
 
-static int64_t pg_sequence(int64_t now_us)
-{
-    jobq_pg_error error;
-    int64_t count = 0;
-
-    pg_at(now_us);
-    if (jobq_pg_outbox_sequence(pg, db, 1, 100, false, &count, &error) != JOBQ_OK) {
-        fail_msg("%s", error.message);
-    }
-    return count;
-}
-
 static void pg_read(delivered *r, int64_t now_us)
 {
     jobq_pg_read_desc d;
@@ -332,6 +335,9 @@ static void pg_read(delivered *r, int64_t now_us)
     d.lease_us = r->holder.lease_us;
     d.partition = pg_part(r->part);
     d.most = r->most;
+    d.bytes = r->bytes;
+    d.aside = r->aside;
+    d.acked = r->before;
     d.again = true;
     d.handed = r->handed;
     d.watched_worker = r->watched.worker;
@@ -346,6 +352,7 @@ static void pg_read(delivered *r, int64_t now_us)
     r->other.claim = got.claim;
     r->other.beat = got.beat;
     r->count = got.count;
+    r->cut = got.cut;
     jobq_pg_reading_clear(&got);
 }
 
@@ -367,6 +374,7 @@ static jobq_error pg_ack(settling *k, int64_t now_us)
     d.before = k->before;
     d.after = &k->plan->cursor;
     d.most = k->most;
+    d.bytes = k->bytes;
     if (k->plan->directive.kind == JOBQ_DIRECTIVE_SLEEP) d.delay_us = k->plan->directive.delay_us;
     d.dead = dead;
     for (i = 0; i < k->plan->done; i++) {
@@ -379,6 +387,7 @@ static jobq_error pg_ack(settling *k, int64_t now_us)
     code = jobq_pg_outbox_ack(pg, db, &d, &got, &error);
     if (code != JOBQ_OK) return code;
     k->count = got.count;
+    k->cut = got.cut;
     jobq_pg_reading_clear(&got);
     return JOBQ_OK;
 }
@@ -422,6 +431,7 @@ static void pg_look_job(const PGresult *res, int row, shown_job *shown)
     job->stage = (int16_t)value[7];
     job->stages = (int16_t)value[8];
     job->suspect = value[9] != 0;
+    job->alone = value[9] == 2;
     job->cancel_requested = value[10] != 0;
     job->worker = value[11];
     job->claim = value[12];
@@ -433,10 +443,10 @@ static void pg_look_job(const PGresult *res, int row, shown_job *shown)
 static void pg_look_parts(view *v)
 {
     PGresult *res = sql(
-        db, "SELECT p.acked, c.seq, coalesce(p.worker, 0), coalesce(p.claim, 0), coalesce("
+        db, "SELECT p.acked, p.numbered, coalesce(p.worker, 0), coalesce(p.claim, 0), coalesce("
             PG_INSTANT("p.lease_until") ", 0), p.reading, coalesce(" PG_INSTANT("p.run_at") ", 0), "
             "p.failures, p.effective, p.successes, array_to_string(p.tried, ' ') FROM "
-            "jobq.partition p JOIN jobq.counter c ON c.partition = p.id ORDER BY p.id");
+            "jobq.partition p ORDER BY p.id");
     int i, used;
 
     assert_int_equal(PQntuples(res), PARTS);
@@ -473,7 +483,8 @@ static void pg_look_parts(view *v)
 static void pg_look(view *v)
 {
     PGresult *res =
-        sql(db, "SELECT " PG_JOB "suspect::int, (cancel_requested_at IS NOT NULL)::int, "
+        sql(db, "SELECT " PG_JOB "suspect::int + alone::int, "
+                "(cancel_requested_at IS NOT NULL)::int, "
                 "coalesce(worker, 0), coalesce(claim, 0), state, payload::text, '' FROM jobq.job "
                 "UNION ALL SELECT " PG_JOB "0, 0, 0, 0, 'f', payload::text, coalesce(substring("
                 "errors -> -1 ->> 'error' FROM '^Max [a-z]+ .[0-9]+. exceeded'), '') "
@@ -508,10 +519,9 @@ static void pg_look(view *v)
     pg_look_parts(v);
 }
 
-static const store store_pg = {"Postgres",    pg_reset,   pg_policy, pg_enqueue,   pg_enroll,
-                               pg_claim,      pg_recover, pg_settle, pg_heartbeat, pg_rescue,
-                               pg_deregister, pg_cancel,  pg_revive, pg_unpark,    pg_sleep_deed,
-                               pg_prune,      pg_send,    pg_sequence, pg_read,    pg_ack,
-                               pg_renew,      pg_look};
+static const store store_pg = {
+    "Postgres",   pg_reset,     pg_policy, pg_pause,      pg_enqueue, pg_enroll, pg_claim, pg_recover,
+    pg_settle,    pg_heartbeat, pg_rescue, pg_deregister, pg_cancel,  pg_revive, pg_unpark,
+    pg_sleep_deed, pg_prune, pg_send, pg_read, pg_ack, pg_renew, pg_look};
 
 #endif /* STORE_PG_INCLUDED */

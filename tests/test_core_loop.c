@@ -103,6 +103,193 @@ static void a_suspect_does_not_wait_behind_what_is_fetched_ahead(void **unused)
     assert_true(loop.queued.count > 0);
 }
 
+/* -- what must run alone: law (6) -- */
+
+static void must_run_alone(int64_t id)
+{
+    jobq_job *job = &jobq_memory_get(memory, id)->job;
+
+    job->suspect = job->alone = true;
+}
+
+static void succeeds(int32_t slot, int64_t now)
+{
+    assert_true(jobq_loop_handled(&loop, now, slot, loop.slots[slot].generation,
+                                  JOBQ_OUTCOME_SUCCESS, 0, false));
+}
+
+/* It is the first that a fresh worker runs, and until it has ended nothing else is claimed or
+ * read. */
+static void what_must_run_alone_runs_first_and_alone(void **unused)
+{
+    jobq_loop_config config;
+    int32_t slot, i;
+
+    (void)unused;
+    memset(&config, 0, sizeof config);
+    config.threads = 4;
+    config.lease_us = LEASE;
+    config.message_queues = 1;
+    jobq_loop_init(&loop, &config, 12345, 0);
+    jobq_memory_outbox(memory, 1, 1);
+    for (i = 0; i < 10; i++) add_job(0);
+    must_run_alone(7);
+    must_run_alone(9);
+    for (i = 0; i < 2; i++) {
+        settle_down(i * SECOND);
+        assert_int_equal(loop.queued.count, 1);
+        slot = jobq_loop_take(&loop, i * SECOND);
+        assert_int_equal(loop.slots[slot].job.id, i == 0 ? 7 : 9);
+        if (i == 0) assert_true(jobq_memory_send(memory, 1, 0, jobq_str_from("{}")));
+        jobq_loop_notified(&loop, i * SECOND, false);
+        settle_down(i * SECOND + SECOND / 2);
+        assert_int_equal(loop.queued.count + loop.relay.held, 0);
+        succeeds(slot, i * SECOND + SECOND * 3 / 4);
+        settle_down(i * SECOND + SECOND * 3 / 4);
+    }
+    settle_down(2 * SECOND);
+    assert_true(loop.queued.count > 0 && loop.relay.held == 1);
+}
+
+/* Its claim is lost: until it is known what became of it, nothing else is claimed. */
+static void a_lost_claim_may_hold_what_must_run_alone(void **unused)
+{
+    jobq_action a;
+    int i;
+
+    (void)unused;
+    add_job(0);
+    must_run_alone(add_job(0));
+    while ((a = jobq_loop_next(&loop, 0)).kind != JOBQ_ACTION_CLAIM) {
+        jobq_memory_perform(memory, &loop, &a, 2, 2, 0, 0);
+    }
+    assert_true(a.alone && a.suspects);
+    jobq_loop_disconnected(&loop, 1);
+    for (i = 0; i < 100; i++) {
+        a = jobq_loop_next(&loop, 2 * SECOND);
+        if (a.kind == JOBQ_ACTION_RECOVER) break;
+        assert_false(a.kind == JOBQ_ACTION_CLAIM || a.claim);
+        if (a.kind != JOBQ_ACTION_WAIT) {
+            jobq_memory_perform(memory, &loop, &a, 2, 2, 2 * SECOND, 2 * SECOND);
+        }
+    }
+    assert_int_equal(a.kind, JOBQ_ACTION_RECOVER);
+}
+
+/* Two threads that are never idle at once: after a lease nothing new is taken. */
+static void a_busy_worker_makes_room_for_what_must_run_alone(void **unused)
+{
+    int64_t now = 0, begun = 0, ends[JOBQ_LOOP_SLOTS] = {0};
+    int32_t slot, i;
+
+    (void)unused;
+    for (i = 0; i < 90; i++) add_job(0);
+    for (; now < 3 * LEASE && begun == 0; now += SECOND / 10) {
+        if (now == 2 * SECOND) must_run_alone(add_job(now));
+        settle_down(now);
+        while ((slot = jobq_loop_take(&loop, now)) >= 0) {
+            ends[slot] = now + SECOND + slot % 2 * SECOND / 2;
+            if (loop.slots[slot].job.alone) begun = now;
+        }
+        for (i = loop.running_count - 1; i >= 0; i--) {
+            slot = loop.running[i];
+            if (now >= ends[slot]) succeeds(slot, now);
+        }
+    }
+    assert_in_range(begun, 2 * SECOND + LEASE, 10 * SECOND + LEASE);
+    assert_int_equal(loop.running_count, 1);
+    assert_in_range(loop.stats.succeeded, 30, 80); /* nobody was idle before, and more is left */
+}
+
+static void until_empty_does_what_must_run_alone(void **unused)
+{
+    jobq_loop_config config;
+    int64_t now = 0;
+    int32_t slot;
+
+    (void)unused;
+    add_job(0);
+    must_run_alone(add_job(0));
+    memset(&config, 0, sizeof config);
+    config.until = JOBQ_UNTIL_EMPTY;
+    jobq_loop_init(&loop, &config, 7, now);
+    for (; now < 60 * SECOND && loop.phase != JOBQ_PHASE_EXITED; now += 1000) {
+        while (step(now).kind != JOBQ_ACTION_WAIT && loop.phase != JOBQ_PHASE_EXITED) {}
+        if (now == SECOND) must_run_alone(add_job(now)); /* or it comes later */
+        while ((slot = jobq_loop_take(&loop, now)) >= 0 && now > 2 * SECOND) succeeds(slot, now);
+        if (loop.running_count > 0 && now >= 2 * SECOND) succeeds(loop.running[0], now);
+    }
+    assert_true(now < 10 * SECOND);
+    assert_int_equal(loop.stats.succeeded, 3);
+}
+
+/* A paused queue, or one whose jobs are not this worker's, stops nobody. */
+static void what_cannot_be_claimed_makes_nobody_wait(void **unused)
+{
+    jobq_loop_config config;
+    int64_t now;
+
+    (void)unused;
+    memset(&config, 0, sizeof config);
+    config.lease_us = LEASE;
+    config.message_queues = config.jobless_queues = 1;
+    jobq_loop_init(&loop, &config, 7, 0);
+    must_run_alone(add_job(0));
+    for (now = 0; now < 3 * LEASE; now += SECOND) {
+        settle_down(now);
+        assert_false(loop.quiet);
+    }
+}
+
+/* -- rescue where everybody dies young: law (18) -- */
+
+/* When a fresh worker claims first, beside workers that died with a job each, counted from its
+ * start. Rescues may be refused; the others may beat a second later. */
+static int64_t first_claim_beside(int dead, bool refused, bool beat)
+{
+    const int64_t begin = LEASE + SECOND;
+    int64_t now;
+    int32_t place, count, i;
+    jobq_lane lane;
+    jobq_action a;
+
+    setup(NULL);
+    memset(&lane, 0, sizeof lane);
+    lane.queue = 1;
+    lane.after_at_us = INT64_MIN;
+    for (i = 0; i < dead; i++) {
+        add_job(0);
+        jobq_memory_register(memory, 71 + i, LEASE, 2, 2, 0);
+        assert_int_equal(jobq_memory_claim_jobs(memory, 71 + i, 1, 1, &lane, 1, UINT64_MAX, false,
+                                                false, 0, &place, &count), JOBQ_OK);
+        assert_int_equal(count, 1);
+    }
+    add_job(0);
+    for (now = begin; now < begin + 5 * LEASE; now += SECOND / 10) {
+        for (i = 0; i < dead && beat && now == begin + SECOND; i++) {
+            assert_true(jobq_memory_heartbeat(memory, 71 + i, NULL, 0, now));
+        }
+        while ((a = jobq_loop_next(&loop, now)).kind != JOBQ_ACTION_WAIT) {
+            if (a.kind == JOBQ_ACTION_CLAIM || a.claim) return now - begin;
+            if (a.kind == JOBQ_ACTION_RESCUE && refused) {
+                jobq_loop_rescued(&loop, now, JOBQ_ERROR_DATABASE, a.worker, false, false, 0);
+            } else jobq_memory_perform(memory, &loop, &a, 2, 2, now, now);
+        }
+    }
+    return now - begin;
+}
+
+static void a_fresh_worker_rescues_before_it_claims(void **unused)
+{
+    (void)unused;
+    assert_int_equal(first_claim_beside(2, false, false), 0);
+    assert_in_range(first_claim_beside(3, false, false), LEASE, LEASE + SECOND);
+    assert_int_equal(loop.stats.rescued, 3);
+    assert_in_range(first_claim_beside(5, false, true), SECOND, 10 * SECOND);
+    assert_int_equal(loop.stats.rescued, 0);
+    assert_in_range(first_claim_beside(3, true, false), LEASE, 2 * LEASE + SECOND);
+}
+
 static void no_job_starts_when_the_lease_may_be_over(void **unused)
 {
     (void)unused;
@@ -443,8 +630,9 @@ static void until_ended_waits_for_other_workers(void **unused)
     lane.after_at_us = INT64_MIN;
     add_job(0);
     jobq_memory_register(memory, 99, 1000 * SECOND, 2, 2, 0);
-    assert_int_equal(
-        jobq_memory_claim_jobs(memory, 99, 1, 1, &lane, 1, 0, false, 0, &place, &count), JOBQ_OK);
+    assert_int_equal(jobq_memory_claim_jobs(memory, 99, 1, 1, &lane, 1, UINT64_MAX, false, false, 0,
+                                            &place, &count),
+                     JOBQ_OK);
     assert_int_equal(count, 1);
     assert_true(ends_at(JOBQ_UNTIL_EMPTY, 0, 20 * SECOND, JOBQ_OUTCOME_SUCCESS) < SECOND);
     assert_int_equal(ends_at(JOBQ_UNTIL_ENDED, 0, 20 * SECOND, JOBQ_OUTCOME_SUCCESS), 20 * SECOND);
@@ -554,41 +742,253 @@ static void a_worker_that_hears_nothing_looks_more_often(void **unused)
     assert_int_equal(loop.claim_mono_us <= now, true);
 }
 
-/* The database refuses what is in a batch: halves find the culprit, which is a failed attempt. */
+/* -- servers that do not do as they are told -- */
+
+typedef enum mood { WELL, REFUSES, BUSY, SILENT } mood;
+
+static int64_t stuck;      /* the job that the server cannot send */
+static int64_t faulty;     /* the job whose result it does not take */
+static int32_t most_rows;  /* answers no larger claim in time */
+static int64_t ill_from, ill_until;
+static mood ill_mood;
+static int asked[JOBQ_ACTION_COUNT];
+
+static bool carries(jobq_action_kind kind, int64_t job, bool plain)
+{
+    int32_t slots[200], i, n = jobq_loop_sent(&loop, kind, slots, 200);
+
+    for (i = 0; i < n; i++) {
+        const jobq_slot *slot = &loop.slots[slots[i]];
+        if (slot->job.id == job && (plain || slot->refused == 0)) return true;
+    }
+    return false;
+}
+
+static mood mood_of_claim(const jobq_action *a)
+{
+    const jobq_memory_job *mj = jobq_memory_get(memory, stuck);
+
+    if (a->limit > most_rows) return SILENT;
+    return a->bytes > 0 && mj != NULL && mj->job.state == JOBQ_STATE_READY ? REFUSES : WELL;
+}
+
+/* What the server makes of a statement. always: it does not even take a plain result of faulty. */
+static mood mood_of(const jobq_action *a, int64_t now, bool always)
+{
+    if (now >= ill_from && now < ill_until) return ill_mood;
+    if (a->kind == JOBQ_ACTION_CLAIM) return mood_of_claim(a);
+    if (a->kind != JOBQ_ACTION_COMPLETE && a->kind != JOBQ_ACTION_SETTLE) return WELL;
+    return carries(a->kind, faulty, always) ? REFUSES : WELL;
+}
+
+static void refuse(const jobq_action *a, int64_t now)
+{
+    switch ((int)a->kind) {
+    case JOBQ_ACTION_CLAIM: jobq_loop_claimed(&loop, now, JOBQ_ERROR_DATABASE, -1, false); break;
+    case JOBQ_ACTION_COMPLETE:
+    case JOBQ_ACTION_SETTLE: jobq_loop_flushed(&loop, now, a->kind, JOBQ_ERROR_DATABASE); break;
+    case JOBQ_ACTION_HEARTBEAT:
+        jobq_loop_beat(&loop, now, JOBQ_ERROR_DATABASE, false, 0, false, 0, 0);
+        break;
+    case JOBQ_ACTION_RECOVER:
+        jobq_loop_recovered(&loop, now, JOBQ_ERROR_DATABASE, a->number, false);
+        break;
+    case JOBQ_ACTION_SET_ASIDE: jobq_loop_set_aside(&loop, now, JOBQ_ERROR_DATABASE, false); break;
+    case JOBQ_ACTION_DISCONNECT:
+    case JOBQ_ACTION_CONNECT: jobq_loop_disconnected(&loop, now); break;
+    default: jobq_loop_answered(&loop, now, a->kind, JOBQ_ERROR_DATABASE); break;
+    }
+}
+
+/* Every row of the flush is locked by somebody. */
+static void answer_busy(const jobq_action *a, int64_t now)
+{
+    int32_t slots[200], i, n = jobq_loop_sent(&loop, a->kind, slots, 200);
+
+    for (i = 0; i < n; i++) {
+        jobq_job job = loop.slots[slots[i]].job;
+        jobq_loop_unsettled(&loop, now, a->kind, job.id, job.worker, job.claim, JOBQ_ERROR_BUSY);
+    }
+    jobq_loop_flushed(&loop, now, a->kind, JOBQ_OK);
+}
+
+static void answer(const jobq_action *a, int64_t now, bool always)
+{
+    mood m = mood_of(a, now, always);
+    bool flush = a->kind == JOBQ_ACTION_COMPLETE || a->kind == JOBQ_ACTION_SETTLE;
+
+    asked[a->kind]++;
+    if (a->kind == JOBQ_ACTION_DISCONNECT) jobq_loop_disconnected(&loop, now);
+    else if (m == REFUSES) refuse(a, now);
+    else if (m == BUSY && flush) answer_busy(a, now);
+    else if (m == SILENT) return;
+    else if (a->kind == JOBQ_ACTION_SET_ASIDE) {
+        jobq_loop_set_aside(&loop, now, JOBQ_OK, jobq_memory_set_aside(memory, a->number, now));
+    } else jobq_memory_perform(memory, &loop, a, 2, 2, now, now);
+}
+
+/* Runs the loop and its handlers from one instant to the next, every 10 ms. */
+static void live(int64_t from, int64_t until, bool always)
+{
+    int64_t now;
+    int32_t slot;
+
+    for (now = from; now < until && loop.phase != JOBQ_PHASE_EXITED; now += 10000) {
+        jobq_action a;
+        while ((a = jobq_loop_next(&loop, now)).kind != JOBQ_ACTION_WAIT &&
+               a.kind != JOBQ_ACTION_EXIT) {
+            answer(&a, now, always);
+        }
+        while ((slot = jobq_loop_take(&loop, now)) >= 0) {
+            jobq_loop_handled(&loop, now, slot, loop.slots[slot].generation, JOBQ_OUTCOME_SUCCESS,
+                              0, false);
+        }
+    }
+}
+
+static int32_t count_state(jobq_state state)
+{
+    int32_t i, n = 0;
+
+    for (i = 0; i < memory->job_count; i++) n += jobq_memory_jobs(memory)[i].job.state == state;
+    return n;
+}
+
+static int well(void **unused)
+{
+    stuck = faulty = ill_from = ill_until = 0;
+    most_rows = INT32_MAX;
+    memset(asked, 0, sizeof asked);
+    return setup(unused);
+}
+
+/* The database refuses what is in a batch: halves find the culprit, which is a failed attempt,
+ * without what its handler made of it. */
 static void the_job_that_the_database_refuses_is_found(void **unused)
 {
-    int32_t slots[8], i, n, bad = 0;
-    int64_t now = 0;
-    jobq_action a;
+    int i;
 
     (void)unused;
-    for (i = 0; i < 2; i++) add_job(0);
+    for (i = 0; i < 20; i++) add_job(0);
+    faulty = 7;
+    live(0, 4 * SECOND, false);
+    assert_int_equal(count_state(JOBQ_STATE_SUCCEEDED), 19);
+    assert_int_equal(jobq_memory_get(memory, 7)->job.state, JOBQ_STATE_READY);
+    assert_int_equal(jobq_memory_get(memory, 7)->job.attempt, 1);
+    assert_int_equal(loop.stats.refused, 1);
+}
+
+/* Not even a plain failure is taken: the job is left to its rescuer, its claim's row stays. */
+static void a_job_without_an_end_is_left_to_its_rescuer(void **unused)
+{
+    int64_t claim;
+    int i;
+
+    (void)unused;
+    add_job(0);
     settle_down(0);
-    for (i = 0; i < 2; i++) {
-        int32_t slot = jobq_loop_take(&loop, 1);
-        jobq_loop_handled(&loop, 1, slot, loop.slots[slot].generation, JOBQ_OUTCOME_SUCCESS, 0,
-                          false);
-    }
-    for (now = 2; now < 60 * SECOND && bad < 5; now += 10000) {
-        while ((a = jobq_loop_next(&loop, now)).kind != JOBQ_ACTION_WAIT) {
-            bool refused = false;
-            if (a.kind != JOBQ_ACTION_COMPLETE) {
-                jobq_memory_perform(memory, &loop, &a, 2, 2, now, now);
-                continue;
-            }
-            n = jobq_loop_sent(&loop, a.kind, slots, 8);
-            for (i = 0; i < n; i++) refused |= loop.slots[slots[i]].job.id == 2;
-            if (refused) {
-                bad++;
-                jobq_loop_flushed(&loop, now, a.kind, JOBQ_ERROR_DATABASE);
-            } else jobq_memory_perform(memory, &loop, &a, 2, 2, now, now);
+    faulty = 1;
+    claim = jobq_memory_get(memory, 1)->job.claim;
+    live(SECOND, 60 * SECOND, true);
+    assert_int_equal(jobq_memory_get(memory, 1)->job.state, JOBQ_STATE_RUNNING);
+    assert_int_equal(loop.stats.refused, 2);
+    assert_int_equal(loop.stats.left, 1);
+    assert_int_equal(loop.done.count + loop.odd.count + loop.sent_done.count, 0);
+    assert_non_null(jobq__memory_claim(memory, loop.worker, claim));
+    faulty = 0;
+    for (i = 0; i < 9; i++) add_job(60 * SECOND);
+    live(60 * SECOND, 70 * SECOND, true);
+    assert_int_equal(count_state(JOBQ_STATE_SUCCEEDED), 9);
+}
+
+/* TRIALS 3: one job that cannot be sent, first in its lane. */
+static void a_job_that_cannot_be_sent_is_set_aside(void **unused)
+{
+    int i;
+
+    (void)unused;
+    for (i = 0; i < 21; i++) add_job(0);
+    stuck = 1;
+    live(0, 10 * SECOND, false);
+    assert_int_equal(jobq_memory_get(memory, 1)->job.state, JOBQ_STATE_FAILED);
+    assert_int_equal(count_state(JOBQ_STATE_SUCCEEDED), 20);
+    assert_int_equal(loop.stats.aside, 1);
+}
+
+/* TRIALS 4: a claim of more than three jobs does not arrive in time. */
+static void a_claim_that_is_too_large_becomes_smaller(void **unused)
+{
+    int i;
+
+    (void)unused;
+    for (i = 0; i < 60; i++) add_job(0);
+    loop.config.threads = 64;
+    most_rows = 3;
+    live(0, 300 * SECOND, false);
+    assert_int_equal(count_state(JOBQ_STATE_SUCCEEDED), 60);
+}
+
+/* A server that was ill, and is well again at any moment: no job is to blame. */
+static void an_outage_condemns_nobody(void **unused)
+{
+    int64_t until;
+    int i;
+
+    for (ill_mood = REFUSES; ill_mood <= SILENT; ill_mood = (mood)(ill_mood + 2)) {
+        for (until = 10000; until < 40 * SECOND; until += until < SECOND ? 10000 : 250000) {
+            well(unused);
+            for (i = 0; i < 5; i++) add_job(0);
+            settle_down(0);
+            for (i = 0; i < 15; i++) add_job(0);
+            ill_from = 1;
+            ill_until = until;
+            live(1, until + 30 * SECOND, false);
+            assert_int_equal(count_state(JOBQ_STATE_SUCCEEDED), 20);
+            assert_int_equal(loop.stats.aside + loop.stats.refused + loop.stats.left, 0);
         }
-        if (jobq_memory_get(memory, 2)->job.state != JOBQ_STATE_RUNNING) break;
     }
-    assert_int_equal(jobq_memory_get(memory, 1)->job.state, JOBQ_STATE_SUCCEEDED);
-    assert_int_equal(jobq_memory_get(memory, 2)->job.state, JOBQ_STATE_READY);
-    assert_int_equal(jobq_memory_get(memory, 2)->job.attempt, 1);
-    assert_int_equal(bad, 2); /* both, then it alone */
+}
+
+/* Whatever the server says for ever: a stop ends after the grace and the time of one answer. */
+static void a_stop_ends_whatever_the_server_says(void **unused)
+{
+    int64_t now = 3 * SECOND, latest = now + 2 * SECOND + LEASE / 3;
+
+    for (ill_mood = REFUSES; ill_mood <= SILENT; ill_mood = (mood)(ill_mood + 1)) {
+        mood m = ill_mood;
+        well(unused);
+        ill_mood = m;
+        add_job(0);
+        add_job(0);
+        settle_down(0);
+        ill_from = 1;
+        ill_until = INT64_MAX;
+        live(SECOND, now, false); /* results are there, and cannot be settled */
+        assert_true(loop.done.count + loop.odd.count + loop.sent_done.count > 0);
+        jobq_loop_stop(&loop, now, 2 * SECOND);
+        live(now, latest, false);
+        assert_int_not_equal(loop.phase, JOBQ_PHASE_WORKING);
+        live(latest, latest + SECOND, false);
+        assert_int_equal(loop.phase, JOBQ_PHASE_EXITED);
+    }
+}
+
+/* A row that an operator holds is asked for ever more seldom, and holds up no other result. */
+static void a_locked_row_is_asked_for_ever_more_seldom(void **unused)
+{
+    (void)unused;
+    add_job(0);
+    settle_down(0);
+    ill_from = 1;
+    ill_until = 100 * SECOND;
+    ill_mood = BUSY;
+    live(SECOND, 61 * SECOND, false);
+    assert_in_range(asked[JOBQ_ACTION_COMPLETE], 60, 70);
+    ill_from = ill_until;
+    add_job(61 * SECOND);
+    jobq_loop_notified(&loop, 61 * SECOND, false);
+    live(61 * SECOND, 61 * SECOND + 50000, false);
+    assert_int_equal(count_state(JOBQ_STATE_SUCCEEDED), 2); /* the new one took it along */
 }
 
 /* The server could not just now: the results stay, and are sent again. */
@@ -750,7 +1150,7 @@ static void it_tells_when_something_is_due(void **unused)
     assert_true(jobq_loop_due(&loop, 1) <= 1 + 5000);
 }
 
-/* The answer of a claim is lost; its jobs are recovered under the same number. */
+/* The answer of a claim is lost; its jobs go back, and are claimed again. */
 static void a_lost_claim_is_recovered(void **unused)
 {
     static jobq_loop told;
@@ -766,8 +1166,9 @@ static void a_lost_claim_is_recovered(void **unused)
     jobq_loop_disconnected(&loop, 1);
     assert_int_equal(jobq_memory_get(memory, 1)->job.state, JOBQ_STATE_RUNNING);
     settle_down(SECOND);
-    assert_int_equal(loop.queued.count, 1);
-    assert_int_equal(loop.slots[loop.queued.head].job.claim, a.number);
+    assert_int_equal(loop.queued.count, 1); /* it went back, and was claimed again */
+    assert_int_equal(loop.slots[loop.queued.head].job.claim, a.number + 1);
+    assert_int_equal(jobq_memory_get(memory, 1)->job.attempt, 1);
 }
 
 /* Declared dead by somebody: it registers anew, under another id. */
@@ -898,6 +1299,29 @@ static void a_sweep_that_overruns_is_put_off(void **unused)
     assert_int_equal(loop.sweeps_overrun, 0);
 }
 
+static void as_many_kinds_are_claimed_as_the_news_list(void **unused)
+{
+    int32_t kinds[JOBQ_LOOP_KINDS + JOBQ_STRAYS_MAX], slot, met, i;
+
+    (void)unused;
+    for (i = 0; i < (int32_t)COUNT(kinds); i++) kinds[i] = i + 1;
+    settle_down(0);
+    jobq_loop_kinds(&loop, kinds, (int32_t)COUNT(kinds), false);
+    assert_int_equal(loop.kind_count, COUNT(kinds));
+    assert_memory_equal(loop.kinds, kinds, sizeof kinds);
+    jobq_loop_kinds(&loop, kinds, 3, true);
+    assert_true(loop.every_kind);
+    add_job(0); /* of kind 1, for which there is no handler */
+    settle_down(SECOND);
+    slot = jobq_loop_take(&loop, SECOND);
+    assert_true(slot >= 0);
+    jobq_loop_unhandled(&loop, SECOND, slot);
+    assert_false(loop.every_kind);
+    assert_int_equal(loop.kind_count, 2);
+    met = loop.slots[slot].job.kind;
+    for (i = 0; i < loop.kind_count; i++) assert_int_not_equal(loop.kinds[i], met);
+}
+
 static void strange_answers_are_ignored(void **unused)
 {
     static jobq_loop before;
@@ -909,7 +1333,7 @@ static void strange_answers_are_ignored(void **unused)
     before = loop;
     jobq_loop_unsettled(&loop, 1, JOBQ_ACTION_COMPLETE, 4711, 1, 1, JOBQ_ERROR_LOST);
     assert_int_equal(jobq_loop_job(&loop, 1, &odd), -1); /* no token */
-    jobq_loop_foreign(&loop, &none, 0);
+    jobq_loop_kinds(&loop, &none, 0, true);
     deed(JOBQ_ACTION_WAIT, 0, 0, 1);
     deed(JOBQ_ACTION_EXIT, 0, 0, 1);
     deed(JOBQ_ACTION_ABANDON, 0, 0, 1);
@@ -924,6 +1348,12 @@ int main(void)
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(it_connects_and_registers_before_anything_else, setup),
         cmocka_unit_test_setup(a_suspect_does_not_wait_behind_what_is_fetched_ahead, setup),
+        cmocka_unit_test_setup(what_must_run_alone_runs_first_and_alone, setup),
+        cmocka_unit_test_setup(a_lost_claim_may_hold_what_must_run_alone, setup),
+        cmocka_unit_test_setup(a_busy_worker_makes_room_for_what_must_run_alone, setup),
+        cmocka_unit_test_setup(until_empty_does_what_must_run_alone, setup),
+        cmocka_unit_test_setup(what_cannot_be_claimed_makes_nobody_wait, setup),
+        cmocka_unit_test_setup(a_fresh_worker_rescues_before_it_claims, setup),
         cmocka_unit_test_setup(no_job_starts_when_the_lease_may_be_over, setup),
         cmocka_unit_test_setup(the_lease_is_counted_from_before_the_heartbeat, setup),
         cmocka_unit_test_setup(an_outage_proves_nobody_dead, setup),
@@ -936,7 +1366,13 @@ int main(void)
         cmocka_unit_test_setup(queued_jobs_are_cancelled_where_they_stand, setup),
         cmocka_unit_test_setup(a_wake_up_about_a_cancel_request_brings_the_news, setup),
         cmocka_unit_test_setup(a_worker_that_hears_nothing_looks_more_often, setup),
-        cmocka_unit_test_setup(the_job_that_the_database_refuses_is_found, setup),
+        cmocka_unit_test_setup(the_job_that_the_database_refuses_is_found, well),
+        cmocka_unit_test_setup(a_job_without_an_end_is_left_to_its_rescuer, well),
+        cmocka_unit_test_setup(a_job_that_cannot_be_sent_is_set_aside, well),
+        cmocka_unit_test_setup(a_claim_that_is_too_large_becomes_smaller, well),
+        cmocka_unit_test_setup(an_outage_condemns_nobody, well),
+        cmocka_unit_test_setup(a_stop_ends_whatever_the_server_says, well),
+        cmocka_unit_test_setup(a_locked_row_is_asked_for_ever_more_seldom, well),
         cmocka_unit_test_setup(a_flush_that_failed_is_sent_again, setup),
         cmocka_unit_test_setup(a_job_of_an_unknown_queue_is_worked_by_the_defaults, setup),
         cmocka_unit_test_setup(a_handler_is_told_why_to_stop, setup),
@@ -951,6 +1387,7 @@ int main(void)
         cmocka_unit_test_setup(a_handler_that_overruns_is_given_up, setup),
         cmocka_unit_test_setup(jobs_behind_slow_handlers_are_given_back, setup),
         cmocka_unit_test_setup(a_sweep_that_overruns_is_put_off, setup),
+        cmocka_unit_test_setup(as_many_kinds_are_claimed_as_the_news_list, setup),
         cmocka_unit_test_setup(strange_answers_are_ignored, setup),
         cmocka_unit_test_setup(it_looks_again_when_its_sleep_is_announced, setup),
         cmocka_unit_test_setup(dead_workers_make_room, setup),

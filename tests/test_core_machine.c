@@ -262,7 +262,7 @@ static void one_poison_fails_and_its_999_neighbours_succeed(void **unused)
         assert_int_equal(jobs[i].attempt, 0);
         assert_int_equal(jobs[i].crash, 0);
     }
-    for (i = 0; i < 1000; i++) { /* each alone, as a suspect */
+    for (i = 0; i < 1000; i++) { /* each as a suspect, the poison then alone */
         while (jobs[i].state == JOBQ_STATE_READY) {
             step_kind(&p, &jobs[i], JOBQ_EVENT_CLAIM);
             deaths += i == poison;
@@ -272,7 +272,27 @@ static void one_poison_fails_and_its_999_neighbours_succeed(void **unused)
         assert_int_equal(jobs[i].attempt, i == poison ? 3 : 1);
         assert_int_equal(jobs[i].crash, i == poison ? 3 : 0);
     }
-    assert_int_equal(deaths, 3);
+    assert_int_equal(deaths, 4); /* the first tells nothing: others ran beside it */
+}
+
+/* Whatever kills its workers beside a suspect: it fails by its own deaths only. */
+static void a_suspect_answers_for_no_death_beside_others(void **unused)
+{
+    jobq_policy p = policy_of(20, 1);
+    jobq_job j = jobq_job_new(1);
+    int i;
+
+    (void)unused;
+    for (i = 0; i < 50; i++) {
+        assert_int_equal(step_kind(&p, &j, JOBQ_EVENT_CLAIM), JOBQ_OK);
+        assert_int_equal(step_kind(&p, &j, JOBQ_EVENT_CRASH), JOBQ_OK);
+        assert_true(j.suspect && j.alone == (i % 2 == 1));
+        assert_int_equal(j.attempt + j.crash, 0);
+        if (!j.alone) continue;
+        assert_int_equal(step_kind(&p, &j, JOBQ_EVENT_CLAIM), JOBQ_OK); /* alone: it ends */
+        assert_int_equal(step_kind(&p, &j, JOBQ_EVENT_SNOOZE), JOBQ_OK);
+        assert_true(!j.suspect && !j.alone);
+    }
 }
 
 static void a_suspect_that_ends_otherwise_is_none_any_more(void **unused)
@@ -289,9 +309,10 @@ static void a_suspect_that_ends_otherwise_is_none_any_more(void **unused)
     (void)unused;
     for (i = 0; i < COUNT(cases); i++) {
         jobq_job j = job_in(JOBQ_STATE_RUNNING);
-        j.suspect = true;
+        j.suspect = j.alone = true;
         assert_int_equal(step_kind(&p, &j, cases[i].event), JOBQ_OK);
         assert_int_equal(j.suspect, cases[i].still);
+        assert_int_equal(j.alone, cases[i].still);
     }
 }
 
@@ -303,7 +324,7 @@ static void a_crash_at_the_attempt_limit_fails(void **unused)
     jobq_decision d;
 
     (void)unused;
-    j.suspect = true;
+    j.suspect = j.alone = true;
     assert_int_equal(jobq_job_decide(&p, &j, &e, &d), JOBQ_OK);
     assert_int_equal(d.state, JOBQ_STATE_FAILED);
     assert_int_equal(d.reason, JOBQ_REASON_ATTEMPTS);
@@ -519,7 +540,7 @@ static void counters_saturate(void **unused)
     assert_int_equal(jobq_job_decide(&policy, &job, &event, &d), JOBQ_OK);
     assert_int_equal(d.attempt, INT32_MAX);
     jobq_job_apply(&job, &d, 0);
-    job.suspect = true;
+    job.suspect = job.alone = true;
     job.crash = INT32_MAX;
     event.kind = JOBQ_EVENT_CRASH;
     assert_int_equal(jobq_job_decide(&policy, &job, &event, &d), JOBQ_OK);
@@ -575,6 +596,7 @@ int main(void)
         cmocka_unit_test(a_retry_stays_in_its_stage),
         cmocka_unit_test(snooze_release_and_park_give_the_attempt_back),
         cmocka_unit_test(one_poison_fails_and_its_999_neighbours_succeed),
+        cmocka_unit_test(a_suspect_answers_for_no_death_beside_others),
         cmocka_unit_test(a_suspect_that_ends_otherwise_is_none_any_more),
         cmocka_unit_test(a_crash_at_the_attempt_limit_fails),
         cmocka_unit_test(what_would_go_back_after_a_cancel_request_is_cancelled),

@@ -25,6 +25,7 @@ typedef struct node {
     jobq_loop loop;
     uint64_t queues, kinds;
     bool up, stuck; /* stuck: its process is stopped */
+    int failing;    /* so many claims still fail at the payload of their first job */
 } node;
 
 static union {
@@ -58,6 +59,7 @@ static void start(node *d)
     d->kinds = (uint64_t)between(1, 3) << 1;
     d->up = true;
     d->stuck = false;
+    d->failing = 0;
     jobq_loop_init(&d->loop, &config, jobq_random_next(&chance), now_us);
 }
 
@@ -118,6 +120,21 @@ static void handle(node *d)
                       outcomes[between(0, 3)], SECOND, true);
 }
 
+/* The store can name the claim's first job, but not send it. */
+static bool claim_fails(node *d, const jobq_action *a)
+{
+    jobq_action beat = *a;
+
+    if ((a->kind != JOBQ_ACTION_CLAIM && !a->claim) || a->bytes == 0 || d->failing == 0) {
+        return false;
+    }
+    d->failing--;
+    beat.claim = false;
+    if (a->claim) act(d, &beat);
+    jobq_loop_claimed(&d->loop, now_us, JOBQ_ERROR_DATABASE, -1, false);
+    return true;
+}
+
 /* What a process does until it has to wait. */
 static void go_on(node *d)
 {
@@ -131,7 +148,7 @@ static void go_on(node *d)
         if (a.kind == JOBQ_ACTION_ABANDON) continue;
         if (a.kind == JOBQ_ACTION_DISCONNECT) jobq_loop_disconnected(&d->loop, now_us);
         else if (between(0, 99) == 0) lose(d, &a);
-        else act(d, &a);
+        else if (!claim_fails(d, &a)) act(d, &a);
     }
     handle(d);
 }
@@ -149,8 +166,9 @@ static void something_happens(void)
     case 4: jobq_memory_revive(memory, between(1, JOBS), now_us); break;
     case 5: jobq_memory_policy(memory, 1, NULL, between(0, 1) == 0); break;
     case 6: jobq_loop_stop(&d->loop, now_us, -1); break;
-    case 7:
+    case 7: d->failing = (int)between(1, 12); break;
     case 8:
+    case 9:
         like.queue = (int32_t)between(1, 2);
         like.kind = (int32_t)between(1, 2);
         like.priority = (int16_t)between(0, 1);
@@ -188,7 +206,7 @@ static void perform_and_the_wire_say_the_same(void **unused)
         }
     }
     for (i = JOBQ_ACTION_CONNECT; i < JOBQ_ACTION_ABANDON; i++) {
-        bool messages = i >= JOBQ_ACTION_SEQUENCE && i <= JOBQ_ACTION_RECLAIM; /* not on the wire */
+        bool messages = i >= JOBQ_ACTION_LOOK && i <= JOBQ_ACTION_RENEW; /* not on the wire */
         if (messages || i == JOBQ_ACTION_DISCONNECT || seen[i] != 0) continue;
         fail_msg("no %s was compared", wire_name((jobq_action_kind)i));
     }

@@ -3,6 +3,7 @@
  * column, reference and finder the recurring cases of a repository. The cases are data: main makes
  * a test of each.
  */
+#define TEST_PRIVATE
 #include "pg.h"
 
 #include "../examples/attune/attune.h"
@@ -754,7 +755,7 @@ static void add(const char *what, CMUnitTestFunction run, int entity, int column
              column < 0 ? "" : attune_descs[entity].columns[column].name);
     if (find >= 0) snprintf(name, sizeof name, "finder: %s by %s", attune_descs[entity].entity,
                             finders[find].columns);
-    t->name = jobq_pg__dup(name);
+    t->name = text_copy(name);
     t->test_func = run;
     t->setup_func = begin;
     t->teardown_func = end;

@@ -260,6 +260,7 @@ static jobq_error lone_call(int n, PGconn *conn, jobq_pg_error *error)
     jobq_pg_batch batch;
     jobq_pg_result r;
     jobq_pg_counts counts;
+    bool more;
     jobq_pg_claim_desc d = {.worker = 1, .number = 1, .limit = 1, .lanes = &lane, .lane_count = 1};
 
     memset(&r, 0, sizeof r);
@@ -275,7 +276,7 @@ static jobq_error lone_call(int n, PGconn *conn, jobq_pg_error *error)
     case 7: d.limit = 0; return jobq_pg_claim(pg, conn, &d, &batch, error);
     case 8: d.number = -1; return jobq_pg_claim(pg, conn, &d, &batch, error);
     case 9: d.lanes = NULL; return jobq_pg_claim(pg, conn, &d, &batch, error);
-    case 10: return jobq_pg_recover(pg, conn, 1, 0, &batch, error);
+    case 10: return jobq_pg_recover(pg, conn, 1, 0, 1, &more, error);
     case 11: return jobq_pg_heartbeat(pg, conn, 1, 0, error);
     case 12: return jobq_pg_heartbeat(pg, conn, 1, INT64_MIN, error);
     case 13:

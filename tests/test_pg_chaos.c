@@ -2,6 +2,7 @@
  * Workers as processes, killed, frozen, cut off, and the server with them: nothing is lost, effects
  * happen once. Rows X3, X5, X7, X11; promises 1 to 5 and 7.
  */
+#define TEST_PRIVATE
 #include "pg_work.h"
 
 #include <sys/socket.h>
@@ -37,7 +38,7 @@ static void statement(PGconn *conn, const char *format, ...)
     va_start(args, format);
     vsnprintf(generic, sizeof generic, format, args);
     va_end(args);
-    text = jobq_pg__for_schema(generic, schema);
+    text = for_schema(generic, schema);
     PQclear(PQexec(conn, text));
     free(text);
 }
@@ -55,11 +56,11 @@ static jobq_pg_worker_desc quick_death(const jobq_pg_handler *handlers, size_t c
 static void keep_alive(pid_t *pids, int count, const jobq_pg_worker_desc *d, double seconds,
                        long wanted, const char *query)
 {
-    int64_t until = jobq_pg__mono_us() + (int64_t)(seconds * 1e6);
+    int64_t until = mono_us() + (int64_t)(seconds * 1e6);
     int i, status;
 
     while (number("%s", query) != wanted) {
-        if (jobq_pg__mono_us() > until)
+        if (mono_us() > until)
             fail_msg("%ld instead of %ld: %s", number("%s", query), wanted, query);
         assert_int_equal(number("SELECT jobq.audit()"), 0);
         for (i = 0; i < count; i++) {
@@ -100,7 +101,7 @@ static void random_kills_leave_each_effect_once(void **unused)
     jobq_pg_handler h = handler_of("q", "k", effect_once);
     jobq_pg_worker_desc d = quick_death(&h, 1);
     jobq_random random = jobq_random_from(4711);
-    int64_t until = jobq_pg__mono_us() + (check_slow() ? 20 : 8) * SECOND;
+    int64_t until = mono_us() + (check_slow() ? 20 : 8) * SECOND;
     pid_t pids[3];
     jobq_pg_job job = plain_job();
     int i, kills = 0, count = check_slow() ? 200 : 2000;
@@ -110,7 +111,7 @@ static void random_kills_leave_each_effect_once(void **unused)
     for (i = 0; i < count; i++) enqueue_with(&job);
     RUN("UPDATE jobq.queue SET max_crashes = 1000, max_attempts = 1000");
     for (i = 0; i < 3; i++) pids[i] = spawn(&d);
-    while (jobq_pg__mono_us() < until || kills <= 5) {
+    while (mono_us() < until || kills <= 5) {
         nap_us(jobq_random_between(jobq_random_next(&random), 50000, 600000));
         i = (int)jobq_random_between(jobq_random_next(&random), 0, 2);
         kill_hard(pids[i]);
@@ -265,12 +266,12 @@ static void server_command(const char *arguments)
 /* The look-around connection after a restart. */
 static void look_again(void)
 {
-    int64_t until = jobq_pg__mono_us() + 20 * SECOND;
+    int64_t until = mono_us() + 20 * SECOND;
 
     do {
         PQfinish(db);
         db = PQconnectdb(server());
-    } while (PQstatus(db) != CONNECTION_OK && jobq_pg__mono_us() < until);
+    } while (PQstatus(db) != CONNECTION_OK && mono_us() < until);
     assert_int_equal(PQstatus(db), CONNECTION_OK);
     PQclear(PQexec(db, "SET client_min_messages = error"));
     jobq_pg_close(pg);
@@ -310,8 +311,9 @@ static void a_server_crash_loses_nothing(void **unused)
     }
 }
 
-/* What one number was handed out for stays its message, also where neither the numbering nor the
- * acknowledgement that read on to it wait for the disk by themselves. */
+/* Law 17. A number that was handed out stays its message's over a crash, though the acknowledgement
+ * that read on to it is relaxed. The message of a transaction that commits after the crash has a
+ * lower id: were the numbers forgotten, it would get this one. */
 static void a_number_handed_out_outlives_a_crash(void **unused)
 {
     jobq_pg_read_desc d;
@@ -334,20 +336,23 @@ static void a_number_handed_out_outlives_a_crash(void **unused)
     ack.relaxed = true;
     after.acked = 1;
     RUN("SELECT jobq.outbox_enqueue('o', '1')");
-    RUN("SELECT jobq.outbox_sequence(1, ARRAY[%d], 10, false, 32)", box);
     assert_int_equal(jobq_pg_outbox_read(pg, NULL, &d, &r, &error), JOBQ_OK);
     assert_int_equal(r.answer, 'h');
+    RUN("BEGIN; SELECT jobq.outbox_enqueue('o', '\"late\"'); PREPARE TRANSACTION 'late'");
     RUN("SELECT jobq.outbox_enqueue('o', '2')");
-    RUN("SELECT jobq.outbox_sequence(1, ARRAY[%d], 10, false, 32)", box);
     assert_int_equal(jobq_pg_outbox_ack(pg, db, &ack, &next, &error), JOBQ_OK);
     server_command("--ctl restart -m immediate");
     assert_int_equal(next.answer, 'h');
     assert_int_equal(next.messages[0].seq, 2);
     look_again();
-    assert_int_equal(number("SELECT seq FROM jobq.counter"), 2);
-    assert_int_equal(number("SELECT count(*) FROM jobq.message WHERE seq = 2 AND payload = '2'"),
-                     1);
+    RUN("COMMIT PREPARED 'late'");
     jobq_pg_reading_clear(&next);
+    jobq_pg_reading_clear(&r);
+    d.again = true;
+    assert_int_equal(jobq_pg_outbox_read(pg, NULL, &d, &r, &error), JOBQ_OK);
+    assert_int_equal(r.answer, 'h');
+    assert_int_equal(r.messages[0].seq, 2);
+    assert_true(jobq_str_equal(r.messages[0].payload, jobq_str_from("2")));
     jobq_pg_reading_clear(&r);
 }
 
@@ -545,7 +550,7 @@ static int board_up(void **state)
 
 #define TEST(f) cmocka_unit_test_setup_teardown(f, fresh, all_stop)
 
-int main(void)
+int main(int argc, char **argv)
 {
     static const struct CMUnitTest tests[] = {
         TEST(random_kills_leave_each_effect_once),
@@ -558,5 +563,6 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_claim_that_arrives_late_takes_nothing, fresh, relay_stop),
     };
 
+    if (argc > 1) cmocka_set_test_filter(argv[1]);
     return cmocka_run_group_tests_name("chaos", tests, board_up, pg_down);
 }

@@ -2,6 +2,7 @@
  * Connections: lost at each moment in turn, half-open, refused, to a server that is down, full or
  * read-only; the hooks of the descriptor. Rows X1 (a bad conninfo), X26 (lost wake-ups); promise 7.
  */
+#define TEST_PRIVATE
 #include "proxy.h"
 
 static int runs, dials, set_ups, told;
@@ -58,7 +59,7 @@ static jobq_outcome works(jobq_call *call)
     PQclear(PQexec(conn, "BEGIN"));
     snprintf(insert, sizeof insert, "INSERT INTO jobq.effect VALUES (%lld)",
              (long long)call->job.id);
-    text = jobq_pg__for_schema(insert, schema);
+    text = for_schema(insert, schema);
     PQclear(PQexec(conn, text));
     free(text);
     return jobq_pg_call_commit(call, conn);
@@ -178,13 +179,13 @@ static void patience_waits_for_a_server_that_is_away(void **unused)
     jobq_pg_error error;
     jobq_pg *handle;
     pthread_t thread;
-    int64_t began = jobq_pg__mono_us();
+    int64_t began = mono_us();
 
     (void)unused;
     SET(proxy.refuse, 1);
     d.patience_us = 300000;
     assert_int_equal(jobq_pg_open(&handle, &d, &error), JOBQ_ERROR_CONNECTION);
-    assert_true(jobq_pg__mono_us() - began >= 300000);
+    assert_true(mono_us() - began >= 300000);
     d.patience_us = 60 * SECOND;
     pthread_create(&thread, NULL, lets_in, NULL);
     handle = open_on(&d);
@@ -378,7 +379,7 @@ static void a_workers_connection_in_another_encoding_is_refused(void **unused)
     jobq_pg_handler h = handler_of("q", "k", works);
     jobq_pg_worker_desc d = drain_of(&h);
     jobq_pg_desc hooked = desc_of(server());
-    int64_t until = jobq_pg__mono_us() + 20 * SECOND;
+    int64_t until = mono_us() + 20 * SECOND;
     jobq_pg_health health;
     jobq_pg *handle;
     jobq_pg_worker *w;
@@ -390,7 +391,7 @@ static void a_workers_connection_in_another_encoding_is_refused(void **unused)
     do {
         nap_us(5000);
         jobq_pg_worker_health(w, &health);
-    } while (strstr(health.error, "UTF8") == NULL && jobq_pg__mono_us() < until);
+    } while (strstr(health.error, "UTF8") == NULL && mono_us() < until);
     assert_non_null(strstr(health.error, "UTF8"));
     assert_false(health.connected);
     stop(w);

@@ -3,6 +3,7 @@
  * one migrates its schema; what does not serve is refused with both numbers. Row X32 (without
  * down).
  */
+#define TEST_PRIVATE
 #include "pg_work.h"
 
 static int runs, delivered, errors, migrations;
@@ -128,7 +129,7 @@ static void migrate_to_the_next(void)
         memmove(at + strlen(version), at + 7, strlen(at + 7) + 1);
         memcpy(at, version, strlen(version));
     }
-    sql_text = jobq_pg__for_schema(text, schema);
+    sql_text = for_schema(text, schema);
     while (!good) {
         res = PQexec(db, sql_text);
         good = PQresultStatus(res) == PGRES_COMMAND_OK;
@@ -264,12 +265,80 @@ static void what_does_not_serve_is_refused_with_both_numbers(void **unused)
 
 #define TEST(f) cmocka_unit_test_setup_teardown(f, start_over, all_stop)
 
+/* -- psql -- */
+
+static int files_psql(const char *conninfo, const char *file)
+{
+    const char *bin = getenv("JOBQ_SERVER_BIN");
+    char command[500];
+
+    snprintf(command, sizeof command, "%s%spsql -qX -f sql/%s '%s' >/dev/null 2>&1",
+             bin != NULL ? bin : "", bin != NULL ? "/" : "", file, conninfo);
+    return system(command);
+}
+
+/* The catalogue of the schema jobq, with the version, as one text. The caller frees it. */
+static char *schema_of(PGconn *conn)
+{
+    PGresult *res = PQexec(
+        conn, "SELECT (SELECT string_agg(p.oid::regprocedure || md5(p.prosrc) || p.prosecdef, ' ' "
+              "ORDER BY 1) FROM pg_proc p WHERE p.pronamespace = 'jobq'::regnamespace) || "
+              "(SELECT string_agg(c.relname, ' ' ORDER BY 1) FROM pg_class c WHERE c.relnamespace "
+              "= 'jobq'::regnamespace) || (SELECT format(' %s %s', m.version, m.epoch) FROM "
+              "jobq.meta m)");
+    char *text;
+
+    if (PQresultStatus(res) != PGRES_TUPLES_OK) fail_msg("%s", PQerrorMessage(conn));
+    text = text_copy(PQgetvalue(res, 0, 0));
+    PQclear(res);
+    return text;
+}
+
+/* A file that does not follow on the schema's version changes nothing, as a whole. */
+static void a_file_runs_once_by_psql(void **unused)
+{
+    static const char *const files[] = {"001_tables.sql", "002_functions.sql", "003_outbox.sql",
+                                        "004_operators.sql"};
+    char name[60], conninfo[300];
+    jobq_pg_desc d;
+    jobq_pg_error error;
+    jobq_pg *other;
+    PGconn *conn;
+    size_t i, k;
+
+    (void)unused;
+    snprintf(name, sizeof name, "jobq_psql_%d", (int)getpid());
+    snprintf(conninfo, sizeof conninfo, "%s dbname=%s", server(), name);
+    RUN("CREATE DATABASE %s", name);
+    conn = PQconnectdb(conninfo);
+    for (i = 0; i < COUNT(files); i++) {
+        char *once, *again;
+        if (i > 0 && i < 3) files_psql(conninfo, files[i + 1]); /* too early */
+        files_psql(conninfo, files[i]);
+        once = schema_of(conn);
+        for (k = 0; k <= i; k++) files_psql(conninfo, files[k]);
+        again = schema_of(conn);
+        assert_string_equal(once, again);
+        free(once);
+        free(again);
+    }
+    memset(&d, 0, sizeof d);
+    d.conninfo = conninfo;
+    if (jobq_pg_open(&other, &d, &error)) fail_msg("%s", error.message);
+    if (jobq_pg_check(other, NULL, &error)) fail_msg("%s", error.message);
+    if (jobq_pg_migrate(other, &error)) fail_msg("%s", error.message);
+    jobq_pg_close(other);
+    PQfinish(conn);
+    RUN("DROP DATABASE %s", name);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(sixteen_processes_migrate_at_once),
         TEST(what_does_not_serve_is_refused_with_both_numbers),
         TEST(a_newer_schema_is_worked_on),
+        TEST(a_file_runs_once_by_psql),
     };
 
     return cmocka_run_group_tests(tests, pg_up, pg_down);

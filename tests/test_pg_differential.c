@@ -6,6 +6,7 @@
  *
  *     make differential ARGS="--seed N --runs N --deeds N"
  */
+#define TEST_PRIVATE
 #include "store_pg.h"
 #include "store_memory.h"
 
@@ -60,7 +61,7 @@ static void random_claim(deed *d, const char *verb)
     known.claims[known.claim_count++].number = number;
     if (strcmp(verb, "recover") == 0) return;
     put(d, 'l', between(1, 4));
-    if (between(0, 3) == 0) put(d, 'u', 1);
+    if (between(0, 3) == 0) put(d, 'u', between(1, 2));
     if (between(0, 4) == 0) put(d, 'f', between(1, 7) << 1);
     if (between(0, 6) == 0) {
         put(d, 'a', between(0, 60));
@@ -108,7 +109,7 @@ static void random_worker(deed *d)
 static void random_operator(deed *d)
 {
     static const char *const verbs[] = {"cancel", "cancel", "revive", "unpark", "policy", "sleep",
-                                        "prune"};
+                                        "prune",  "pause",  "resume"};
 
     strcpy(d->verb, verbs[between(0, COUNT(verbs) - 1)]);
     put(d, 'j', between(1, known.jobs + 1));

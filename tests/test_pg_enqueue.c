@@ -1,6 +1,7 @@
 /*
  * Enqueue, migrations, errors, plans. Rows X1, X2 (plan), X4, X26, X27, X34; W-O31, W-O37.
  */
+#define TEST_PRIVATE
 #include "pg.h"
 
 /* ---- enqueue --------------------------------------------------------------------------------- */
@@ -51,6 +52,219 @@ static void a_past_instant_is_lifted_to_now(void **unused)
     assert_int_equal(number("SELECT count(*) FROM jobq.job WHERE run_at = enqueued_at"), 1);
 }
 
+/* ---- what SQL refuses ------------------------------------------------------------------------ */
+
+/* Each with the field and the words that C has for it. */
+static const struct {
+    const char *call, *field, *why;
+} refusals[] = {
+    {"enqueue('q', 'k', to_jsonb(repeat('x', 99)))", "payload", "size 101 exceeds maximum 100"},
+    {"enqueue('q', 'new', to_jsonb(repeat('x', 99)))", "payload", "size 101 exceeds maximum 100"},
+    {"enqueue('q', 'k', to_jsonb(repeat(E'\\x01', 20)))", "payload",
+     "size 122 exceeds maximum 100"},
+    {"enqueue('q', 'k', '1e200')", "payload", "size 201 exceeds maximum 100"},
+    {"enqueue('q', 'k', bytes => convert_to(repeat('x', 101), 'UTF8'))", "payload",
+     "size 101 exceeds maximum 100"},
+    {"enqueue('q', 'k', headers => jsonb_build_object('h', repeat('x', 92)))", "headers",
+     "size 101 exceeds maximum 100"},
+    {"enqueue('q', 'k', to_jsonb(repeat('x', 99)), key => 'a')", "payload",
+     "size 101 exceeds maximum 100"},
+    {"enqueue_many('q', '{k}', NULL, ARRAY['1', to_jsonb(repeat('x', 99)), '2'])", "payload",
+     "size 101 exceeds maximum 100"},
+    {"enqueue_many('q', '{k}', NULL, NULL, ARRAY[convert_to(repeat('x', 101), 'UTF8')])", "payload",
+     "size 101 exceeds maximum 100"},
+    {"enqueue_many('q', '{k}', NULL, '{1,2}', p_headers => '{NULL,\"[1]\"}')", "headers",
+     "not a JSON object"},
+    {"enqueue_many('q', '{k}', NULL, '{1}', p_run_ats => '{-infinity}')", "run_at",
+     "a finite instant"},
+    {"enqueue_many('q', '{k}', NULL, '{1}', p_run_ats => '{infinity}')", "run_at",
+     "a finite instant"},
+    {"enqueue_many('q', '{k}', NULL, '{1}', p_priorities => '{10}')", "priority", "0 to 9"},
+    {"enqueue_many('q', '{k}', NULL, '{1}', p_stages => '{17}')", "stages", "1 to 16"},
+    {"enqueue_many('q', '{k}', NULL, '{1}', p_max_attempts => '{0}')", "max_attempts", "1 or more"},
+    {"enqueue_many('q', '{k}', NULL, '{1}', p_timeouts_us => '{0}')", "timeout", "positive"},
+    {"enqueue_many('q', '{k}', NULL, '{1}', p_keys => ARRAY[''])", "key", "1 to 1024 bytes"},
+    {"enqueue('q', 'k', run_at => 'infinity')", "run_at", "a finite instant"},
+    {"enqueue('q', 'k', run_at => '-infinity')", "run_at", "a finite instant"},
+    {"enqueue('q', 'k', headers => '[1]')", "headers", "not a JSON object"},
+    {"enqueue('q', 'k', '1', bytes => 'x')", "payload",
+     "only one of payload and bytes may be given"},
+    {"enqueue('q', 'k', priority => 10)", "priority", "0 to 9"},
+    {"enqueue('q', 'k', stages => 17)", "stages", "1 to 16"},
+    {"enqueue('q', 'k', max_attempts => 0)", "max_attempts", "1 or more"},
+    {"enqueue('q', 'k', timeout => '0')", "timeout", "positive"},
+    {"enqueue('no queue', 'k')", "queue",
+     "1 to 1024 of [A-Za-z0-9._-], alphanumeric at both ends"},
+    {"enqueue('q', 'a kind?')", "kind", "1 to 1024 of [A-Za-z0-9._-], alphanumeric at both ends"},
+    {"reschedule(1, 'infinity')", "run_at", "a finite instant"},
+    {"reschedule(1, '-infinity')", "run_at", "a finite instant"},
+    {"reschedule('q', 'infinity')", "run_at", "a finite instant"},
+    {"prioritize(1, 10)", "priority", "0 to 9"}};
+
+static void refused_in_sql(const char *call, const char *field, const char *why)
+{
+    char generic[300], wanted[200], *text;
+    jobq_pg_error error;
+    PGresult *res;
+
+    snprintf(generic, sizeof generic, "SELECT jobq.%s", call);
+    snprintf(wanted, sizeof wanted, "invalid %s: %s", field, why);
+    text = for_schema(generic, schema);
+    res = PQexec(db, text);
+    free(text);
+    if (PQresultStatus(res) == PGRES_TUPLES_OK) fail_msg("%s is taken", call);
+    assert_int_equal(jobq_pg__result_error(&error, db, res), JOBQ_ERROR_INVALID);
+    if (strcmp(error.field, field) != 0 || strcmp(error.message, wanted) != 0)
+        fail_msg("%s: %s (%s)", call, error.message, error.field);
+    assert_string_equal(error.sqlstate, "22023");
+    assert_int_equal(strlen(error.constraint), 0);
+    PQclear(res);
+}
+
+static void sql_refuses_in_the_words_of_c(void **unused)
+{
+    jobq_pg_job job = plain_job();
+    char *before, *after;
+    size_t i;
+
+    (void)unused;
+    enqueue_with(&job);
+    RUN("UPDATE jobq.job SET id = 1");
+    RUN("SELECT jobq.queue_set('q', payload_max => 100)");
+    before = everything();
+    for (i = 0; i < COUNT(refusals); i++)
+        refused_in_sql(refusals[i].call, refusals[i].field, refusals[i].why);
+    after = everything();
+    assert_string_equal(before, after);
+    free(before);
+    free(after);
+    RUN("SELECT jobq.enqueue('q', 'k', to_jsonb(repeat('x', 98)))");
+    RUN("SELECT jobq.enqueue('q', 'k', bytes => convert_to(repeat('x', 100), 'UTF8'))");
+    RUN("SELECT jobq.enqueue_many('q', '{k}', NULL, ARRAY[to_jsonb(repeat('x', 98)), '1'])");
+}
+
+/* Each way of C keeps to the queue's limit; the function says why. */
+static void no_way_leads_round_the_queues_limit(void **unused)
+{
+    static char text[200];
+    jobq_pg_job job = plain_job();
+    jobq_pg_queue_desc d;
+    jobq_pg_error error;
+    int way, i;
+
+    (void)unused;
+    memset(text, 'x', 150);
+    memset(&d, 0, sizeof d);
+    d.payload_max = 100;
+    assert_int_equal(jobq_pg_queue_set(pg, NULL, "q", &d, &error), JOBQ_OK);
+    for (i = 0; i < 3; i++) enqueue_with(&job);
+    job.payload = jobq_str_from(text);
+    job.payload_bytes = true;
+    for (way = 0; way < 4; way++) {
+        if (way == 3) job.key = "a";
+        assert_int_equal(way == 1 ? jobq_pg_enqueue_many(pg, db, &job, 1, NULL, &error)
+                         : way == 2 ? jobq_pg_enqueue_copy(pg, db, &job, 1, &error)
+                                    : jobq_pg_enqueue(pg, db, &job, NULL, &error),
+                         JOBQ_ERROR_INVALID);
+        assert_string_equal(error.field, "payload");
+        assert_non_null(strstr(error.message, "size 150 exceeds maximum 100"));
+    }
+    assert_int_equal(number("SELECT count(*) FROM jobq.job"), 3);
+    d.payload_max = 150;
+    assert_int_equal(jobq_pg_queue_set(pg, NULL, "q", &d, &error), JOBQ_OK);
+    job.key = NULL;
+    assert_int_equal(jobq_pg_enqueue(pg, db, &job, NULL, &error), JOBQ_OK);
+    assert_int_equal(jobq_pg_enqueue_copy(pg, db, &job, 1, &error), JOBQ_OK);
+}
+
+/* A role that may insert can write anything; looking still works. */
+static void views_bear_infinite_times_and_odd_errors(void **unused)
+{
+    static const char *const views[] = {"queues", "jobs", "failures", "workers", "past_jobs"};
+    jobq_pg_job job = plain_job();
+    size_t i;
+
+    (void)unused;
+    enqueue_with(&job);
+    enqueue_with(&job);
+    enqueue_with(&job);
+    RUN("INSERT INTO jobq.worker (id, name, lease_us, expires_at, queues, kinds) SELECT 7, 'w', 1, "
+        "now(), ARRAY[q.id], '{}' FROM jobq.queue q");
+    RUN("UPDATE jobq.job SET run_at = '-infinity'");
+    RUN("UPDATE jobq.job SET state = 'x', worker = 7, claim = 1, claimed_at = '-infinity' WHERE id "
+        "= (SELECT max(id) FROM jobq.job)");
+    RUN("INSERT INTO jobq.claim (worker, number, claimed_at, jobs) SELECT 7, 1, 'infinity', "
+        "array_agg(id) FROM jobq.job WHERE state = 'x'");
+    RUN("INSERT INTO jobq.failed (id, run_at, enqueued_at, finished_at, queue_id, kind_id, "
+        "attempt, crash, priority, stage, stages, errors) SELECT 99, 'infinity', '-infinity', "
+        "'infinity', "
+        "queue_id, kind_id, 1, 0, 0, 0, 1, '{\"a\": 1}' FROM jobq.job LIMIT 1");
+    for (i = 0; i < COUNT(views); i++) RUN("SELECT * FROM jobq.%s", views[i]);
+    assert_int_equal(number("SELECT count(*) FROM jobq.failures WHERE errors IS NULL"), 1);
+}
+
+/* ---- the plain statement --------------------------------------------------------------------- */
+
+static jobq_pg__right right_on(PGconn *conn) { return jobq_pg__prepared_of(pg, conn)->direct; }
+
+/* A right that is taken back: the function from then on. */
+static void a_right_that_is_taken_back_is_remembered(void **unused)
+{
+    jobq_pg_job job = plain_job();
+    jobq_pg_error error;
+    PGconn *conn;
+    int i;
+
+    (void)unused;
+    RUN("CREATE ROLE jobq_taken LOGIN");
+    RUN("SELECT jobq.grant_enqueue('jobq_taken', fast => true)");
+    conn = PQconnectdb(server());
+    PQclear(sql(conn, "SET SESSION AUTHORIZATION jobq_taken"));
+    for (i = 0; i < 3; i++)
+        assert_int_equal(jobq_pg_enqueue(pg, conn, &job, NULL, &error), JOBQ_OK);
+    assert_int_equal(right_on(conn), JOBQ_PG__GRANTED);
+    RUN("REVOKE INSERT ON jobq.job FROM jobq_taken");
+    assert_int_equal(jobq_pg_enqueue(pg, conn, &job, NULL, &error), JOBQ_OK);
+    assert_int_equal(right_on(conn), JOBQ_PG__REFUSED);
+    assert_int_equal(jobq_pg_enqueue(pg, conn, &job, NULL, &error), JOBQ_OK);
+    assert_int_equal(number("SELECT count(*) FROM jobq.job"), 5);
+    PQfinish(conn);
+    RUN("SELECT jobq.revoke('jobq_taken')");
+    RUN("DROP ROLE jobq_taken");
+}
+
+/* Prepared while the tables are empty, never analysed after they have grown. */
+static void the_plain_statement_reads_the_names_by_their_indexes(void **unused)
+{
+    jobq_pg_job job = plain_job();
+    char name[32], query[200];
+    PGresult *res;
+    int i;
+
+    (void)unused;
+    RUN("ALTER TABLE jobq.queue SET (autovacuum_enabled = off)");
+    RUN("ALTER TABLE jobq.kind SET (autovacuum_enabled = off)");
+    for (i = 0; i < 10; i++) {
+        if (i == 1) RUN("DELETE FROM jobq.job");
+        assert_int_equal(jobq_pg_enqueue(pg, db, &job, NULL, NULL), JOBQ_OK);
+    }
+    RUN("INSERT INTO jobq.queue (name) SELECT 'q' || i FROM generate_series(1, 1000) i");
+    RUN("INSERT INTO jobq.kind (queue_id, name) SELECT q.id, 'k' || i FROM jobq.queue q, "
+        "generate_series(1, 10) i");
+    jobq_pg__statement_name(pg, JOBQ_PG__ENQUEUE_DIRECT, name, sizeof name);
+    snprintf(query, sizeof query,
+             "EXPLAIN EXECUTE %s ('q', 'k', '1', NULL, NULL, NULL, NULL, NULL, NULL, NULL, true)",
+             name);
+    res = PQexec(db, query);
+    if (PQresultStatus(res) != PGRES_TUPLES_OK) fail_msg("%s", PQerrorMessage(db));
+    for (i = 0; i < PQntuples(res); i++) {
+        const char *line = PQgetvalue(res, i, 0);
+        if (strstr(line, "Seq Scan on queue") != NULL || strstr(line, "Seq Scan on kind") != NULL)
+            fail_msg("%s", line);
+    }
+    PQclear(res);
+}
+
 /* X26. */
 static void a_job_lives_and_dies_with_the_callers_transaction(void **unused)
 {
@@ -73,8 +287,8 @@ static void a_job_lives_and_dies_with_the_callers_transaction(void **unused)
     assert_int_equal(number("SELECT count(*) FROM jobq.job"), 3);
 }
 
-/* The second enqueue of a kind on a connection asks for its ids and uses them. What they name may
- * be gone. */
+/* The first enqueue of a name makes it, by the function; the next ones find it themselves. It may
+ * be gone again. */
 static void the_direct_way_heeds_a_rollback(void **unused)
 {
     jobq_pg_job job = {0};
@@ -559,14 +773,14 @@ static void a_claim_reads_its_lane_by_the_index_and_stays_hot(void **unused)
     }
     for (i = 0; i < 50; i++) enqueue_count(1000);
     PQclear(sql(conn, "BEGIN"));
-    start = jobq_pg__mono_us();
+    start = mono_us();
     for (i = 0; i < 20; i++) {
         assert_int_equal(claim_on(conn, 101, ++claim, 100, false, &batch), JOBQ_OK);
         assert_int_equal(batch.count, 100);
         jobq_pg_batch_clear(&batch);
     }
     if (!check_slow())
-        assert_true(jobq_pg__mono_us() - start < 20 * 30000); /* 30 ms each, at the worst */
+        assert_true(mono_us() - start < 20 * 30000); /* 30 ms each, at the worst */
     seen = sql(conn, "SELECT seq_scan, idx_scan, n_tup_upd, n_tup_upd - n_tup_hot_upd "
                      "FROM pg_stat_xact_user_tables WHERE relid = 'jobq.job'::regclass");
     PQclear(sql(conn, "COMMIT"));
@@ -627,6 +841,11 @@ int main(void)
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(fields_and_defaults_arrive, pg_empty),
         cmocka_unit_test_setup(a_past_instant_is_lifted_to_now, pg_empty),
+        cmocka_unit_test_setup(sql_refuses_in_the_words_of_c, pg_empty),
+        cmocka_unit_test_setup(no_way_leads_round_the_queues_limit, pg_empty),
+        cmocka_unit_test_setup(views_bear_infinite_times_and_odd_errors, pg_empty),
+        cmocka_unit_test_setup(a_right_that_is_taken_back_is_remembered, pg_empty),
+        cmocka_unit_test_setup(the_plain_statement_reads_the_names_by_their_indexes, pg_empty),
         cmocka_unit_test_setup(a_job_lives_and_dies_with_the_callers_transaction, pg_empty),
         cmocka_unit_test_setup(psql_can_enqueue_too, pg_empty),
         cmocka_unit_test_setup(a_copy_is_written_though_nobody_is_woken, pg_empty),

@@ -6,6 +6,7 @@
  * shutdown of the connection's socket, before the call (it fails, or its statement never arrives)
  * or after it (what was sent may have happened, and nobody will ever hear).
  */
+#define TEST_PRIVATE
 #include <errno.h>
 #include <pthread.h>
 #include <stdbool.h>
@@ -139,7 +140,7 @@ static jobq_outcome writes(jobq_call *call)
 {
     jobq_pg_error error;
     PGconn *conn = jobq_pg_call_conn(call, &error);
-    char id[24], *text = jobq_pg__for_schema("INSERT INTO jobq.ledger VALUES ($1)", schema);
+    char id[24], *text = for_schema("INSERT INTO jobq.ledger VALUES ($1)", schema);
     const char *value = id;
     PGresult *res;
     bool good;

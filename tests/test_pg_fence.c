@@ -44,7 +44,7 @@ static bool settles_here(const jobq_job *job)
                  "NULL, NULL)",
                  (long long)job->worker, (long long)job->claim, (long long)job->id, (int)job->stage,
                  (int)job->attempt);
-        text = jobq_pg__for_schema(generic, schema);
+        text = for_schema(generic, schema);
         res = PQexec(db, text);
         free(text);
     }
@@ -150,6 +150,7 @@ static void every_event_writes_what_was_decided(void **unused)
         assert_int_equal(real.attempt, model.attempt);
         assert_int_equal(real.crash, model.crash);
         assert_int_equal(real.suspect, model.suspect);
+        assert_int_equal(real.alone, model.alone);
         assert_true(real.worker == model.worker && real.claim == model.claim);
         assert_int_equal(real.run_at_us == JOBQ_NEVER, event.kind == JOBQ_EVENT_PARK);
         RUN("TRUNCATE jobq.job");
@@ -202,27 +203,31 @@ static void a_claim_number_works_once_and_a_dead_worker_not_at_all(void **unused
     assert_int_equal(number("SELECT count(*) FROM jobq.job WHERE state = 'x'"), 0);
 }
 
-/* Lost answers: the number is burned, or the jobs come back. */
+/* Lost answers: the number is burned, or the jobs go back to their lanes. */
 static void a_claim_without_answer_is_recovered_or_burned(void **unused)
 {
     jobq_pg_batch batch;
     jobq_pg_error error;
+    bool more = false;
 
     (void)unused;
-    enqueue_count(4);
+    enqueue_count(5);
     register_worker(101, 60 * SECOND);
-    assert_int_equal(claim_by(101, 1, 3, false, &batch), JOBQ_OK);
+    assert_int_equal(claim_by(101, 1, 4, false, &batch), JOBQ_OK);
     settle_with(&batch.jobs[0], JOBQ_EVENT_SUCCESS, NULL);
     jobq_pg_batch_clear(&batch);
-    assert_int_equal(jobq_pg_recover(pg, NULL, 101, 1, &batch, &error), JOBQ_OK);
-    assert_int_equal(batch.count, 2); /* what still bears the token */
-    assert_true(jobq_job_holds(&batch.jobs[0], 101, 1));
-    jobq_pg_batch_clear(&batch);
-    assert_int_equal(jobq_pg_recover(pg, NULL, 101, 2, &batch, &error), JOBQ_OK);
-    assert_int_equal(batch.count, 0);
-    jobq_pg_batch_clear(&batch);
-    assert_int_equal(claim_by(101, 2, 1, false, &batch), JOBQ_ERROR_EXISTS); /* too late: burned */
-    assert_int_equal(number("SELECT count(*) FROM jobq.job WHERE state = 'r'"), 1);
+    assert_int_equal(jobq_pg_recover(pg, NULL, 101, 1, 2, &more, &error), JOBQ_OK);
+    assert_true(more); /* of three that still bear the token */
+    assert_int_equal(number("SELECT count(*) FROM jobq.job WHERE state = 'x'"), 1);
+    assert_int_equal(jobq_pg_recover(pg, NULL, 101, 1, 2, &more, &error), JOBQ_OK);
+    assert_false(more);
+    assert_int_equal(number("SELECT count(*) FROM jobq.job WHERE state = 'r' AND attempt = 0"), 4);
+    assert_int_equal(number("SELECT jobq.audit()"), 0);
+    assert_int_equal(jobq_pg_recover(pg, NULL, 101, 2, 2, &more, &error), JOBQ_OK);
+    assert_false(more);
+    assert_int_equal(claim_by(101, 1, 1, false, &batch), JOBQ_ERROR_EXISTS); /* too late: burned */
+    assert_int_equal(claim_by(101, 2, 1, false, &batch), JOBQ_ERROR_EXISTS);
+    assert_int_equal(number("SELECT count(*) FROM jobq.job WHERE state = 'r'"), 4);
 }
 
 /* X11: only an expired lease, only an unchanged beat, is a death. */
@@ -263,12 +268,13 @@ static void an_expired_lease_may_still_complete(void **unused)
     assert_int_equal(settle_with(&job, JOBQ_EVENT_SUCCESS, NULL), JOBQ_OK);
 }
 
-/* Promise 4 on the database: 20 jobs, one poison; three crashes end it, the others lose nothing. */
+/* Promise 4 on the database: 20 jobs, one poison. It kills as one of many, as a suspect, and three
+ * times alone; the others lose nothing. */
 static void suspects_run_alone_and_the_poison_fails(void **unused)
 {
     jobq_pg_batch batch;
     int64_t worker = 201, poison;
-    int crashes = 0;
+    int deaths = 0;
 
     (void)unused;
     enqueue_count(20);
@@ -290,6 +296,9 @@ static void suspects_run_alone_and_the_poison_fails(void **unused)
         static int64_t claim = 1000;
         jobq_error error = claim_by(worker, ++claim, 5, true, &batch);
         jobq_job job;
+        if (error == JOBQ_OK && batch.count == 0 && batch.alone) {
+            error = claim_by(worker, ++claim, 5, ALONE, &batch);
+        }
         if (error == JOBQ_ERROR_DEAD) fail_msg("dead");
         if (batch.count == 0) break;
         assert_int_equal(batch.count, 1); /* one at a time, whatever the limit */
@@ -299,7 +308,8 @@ static void suspects_run_alone_and_the_poison_fails(void **unused)
             assert_int_equal(settle_with(&job, JOBQ_EVENT_SUCCESS, NULL), JOBQ_OK);
             continue;
         }
-        crashes++;
+        assert_int_equal(job.alone, deaths++ > 0);
+        assert_int_equal(job.crash, deaths > 2 ? deaths - 2 : 0);
         nap_us(LEASE + 50000);
         rescue(worker);
         register_worker(++worker, LEASE + 10 * SECOND);
@@ -308,7 +318,7 @@ static void suspects_run_alone_and_the_poison_fails(void **unused)
             LEASE, (long long)worker);
     }
     jobq_pg_batch_clear(&batch);
-    assert_int_equal(crashes, 3);
+    assert_int_equal(deaths, 4);
     assert_int_equal(number("SELECT count(*) FROM jobq.history WHERE attempt = 1 AND crash = 0"),
                      19);
     assert_int_equal(number("SELECT count(*) FROM jobq.failed WHERE id = %lld AND crash = 3 AND "
@@ -604,6 +614,44 @@ static void sixteen_connections_do_each_of_10000_jobs_once(void **unused)
     assert_int_equal(number("SELECT count(*) FROM jobq.history"), count);
 }
 
+/* A direct writer may choose any id. Such ids stop no failover, do not use the range up, and their
+ * jobs are like others. */
+static void ids_at_the_end_of_the_range_are_survived(void **unused)
+{
+    static const long long far = 9223372036854775807LL;
+    static const char *const looks[] = {"TABLE jobq.jobs",     "TABLE jobq.queues",
+                                        "TABLE jobq.workers",  "TABLE jobq.failures",
+                                        "SELECT jobq.audit()", "SELECT * FROM jobq.peek()"};
+    jobq_pg_error error;
+    jobq_job job;
+    size_t i;
+
+    (void)unused;
+    enqueue_count(1);
+    register_worker(101, 600 * SECOND);
+    job = claim_one(101, 1, false);
+    settle_with(&job, JOBQ_EVENT_SUCCESS, NULL);
+    RUN("INSERT INTO jobq.job (id, queue_id, kind_id) SELECT %lld - i, k.queue_id, k.id FROM "
+        "jobq.kind k, generate_series(0, 3) i", far);
+    for (i = 0; i < 4; i++) {
+        job = claim_one(101, (int64_t)i + 2, false);
+        assert_true(job.id >= far - 3);
+        if (i < 2) settle_with(&job, i == 0 ? JOBQ_EVENT_SUCCESS : JOBQ_EVENT_DISCARD, "no");
+    }
+    for (i = 0; i < COUNT(looks); i++) PQclear(sql(db, "%s", looks[i]));
+    RUN("SELECT jobq.renew()");
+    assert_int_equal(number("SELECT count(*) FROM jobq.job WHERE state = 'r'"), 2);
+    assert_int_equal(number("SELECT (last_value < 1::bigint << 62 AND last_value > 1000000)::int "
+                            "FROM jobq.job_id"), 1);
+    for (i = 0; i < COUNT(looks); i++) PQclear(sql(db, "%s", looks[i]));
+    assert_int_equal(jobq_pg_revive(pg, NULL, number("SELECT id FROM jobq.failed"), &error),
+                     JOBQ_OK);
+    enqueue_count(1);
+    RUN("SELECT setval('jobq.job_id', %lld)", far - 4);
+    RUN("SELECT jobq.renew()"); /* a sequence at its end: no error */
+    RUN("SELECT setval('jobq.job_id', 5000000)");
+}
+
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
@@ -619,6 +667,7 @@ int main(void)
         cmocka_unit_test_setup(a_rescue_cancels_what_was_to_be_cancelled, pg_empty),
         cmocka_unit_test_setup(a_cancel_request_wins_over_a_put_back, pg_empty),
         cmocka_unit_test_setup(revive_runs_a_failed_job_again, pg_empty),
+        cmocka_unit_test_setup(ids_at_the_end_of_the_range_are_survived, pg_empty),
         cmocka_unit_test_setup(a_locked_job_is_answered_as_busy, pg_empty),
         cmocka_unit_test_setup(after_a_restore_the_stale_worker_is_refused, pg_empty),
         cmocka_unit_test_setup(renew_takes_running_jobs_back_and_moves_the_sequences, pg_empty),

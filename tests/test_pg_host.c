@@ -110,10 +110,10 @@ static void work_fills_the_statistics(void **unused)
 /* Waits until the worker's health is this. */
 static bool becomes_healthy(jobq_pg_worker *w, jobq_error wanted, jobq_pg_health *health)
 {
-    int64_t until = jobq_pg__mono_us() + 30 * SECOND;
+    int64_t until = mono_us() + 30 * SECOND;
 
     while (jobq_pg_worker_health(w, health) != wanted) {
-        if (jobq_pg__mono_us() > until) return false;
+        if (mono_us() > until) return false;
         nap_us(5000);
     }
     return true;
@@ -556,7 +556,7 @@ static jobq_outcome commits_unheard(jobq_call *call)
 {
     jobq_pg_error error;
     PGconn *conn = jobq_pg_call_conn(call, &error);
-    char *text = jobq_pg__for_schema("BEGIN; INSERT INTO jobq.effect VALUES (1)", schema);
+    char *text = for_schema("BEGIN; INSERT INTO jobq.effect VALUES (1)", schema);
 
     ADD(runs);
     PQclear(PQexec(conn, text));

@@ -383,7 +383,7 @@ static jobq_outcome completes_here(jobq_call *call)
 {
     jobq_pg_error error;
     PGconn *conn = jobq_pg_call_conn(call, &error);
-    char *text = jobq_pg__for_schema("INSERT INTO jobq.effect VALUES (1)", schema);
+    char *text = for_schema("INSERT INTO jobq.effect VALUES (1)", schema);
     PGresult *res;
     bool committed;
 
@@ -453,7 +453,7 @@ static jobq_outcome completes_without_the_lease(jobq_call *call)
 {
     jobq_pg_error error;
     PGconn *conn = jobq_pg_call_conn(call, &error);
-    char *text = jobq_pg__for_schema("INSERT INTO jobq.effect VALUES (2)", schema);
+    char *text = for_schema("INSERT INTO jobq.effect VALUES (2)", schema);
     PGresult *res;
 
     if (ADD(runs) > 1) {
@@ -517,7 +517,7 @@ static jobq_outcome leaves_a_transaction_open(jobq_call *call)
 {
     jobq_pg_error error;
     PGconn *conn = jobq_pg_call_conn(call, &error);
-    char *text = jobq_pg__for_schema("INSERT INTO jobq.effect VALUES (3)", schema);
+    char *text = for_schema("INSERT INTO jobq.effect VALUES (3)", schema);
 
     ADD(runs);
     PQclear(PQexec(conn, "BEGIN"));
@@ -845,6 +845,109 @@ static void a_foreign_kind_is_left_to_its_own_workers(void **unused)
     assert_true(becomes(20, 0, "SELECT count(*) FROM jobq.kind WHERE parked_at IS NOT NULL"));
 }
 
+/* -- more kinds than a loop could list -- */
+
+enum { MANY = 100 };
+static char many_names[MANY][8];
+static jobq_pg_handler many[MANY];
+
+/* Handlers for k0 to k99, and a job of each, or more. */
+static void many_kinds(jobq_handler run)
+{
+    int i;
+
+    for (i = 0; i < MANY; i++) {
+        snprintf(many_names[i], sizeof many_names[i], "k%d", i % 1000);
+        many[i] = handler_of("q", many_names[i], run);
+    }
+}
+
+static void enqueue_many_kinds(int count)
+{
+    int i;
+
+    for (i = 0; i < count; i++) enqueue_kind(many_names[i % MANY], "1");
+}
+
+/* All but k0, which runs alone: also right from the start of a worker. */
+static void no_paused_kind_runs_however_many_there_are(void **unused)
+{
+    jobq_pg_worker_desc d = work_of(many, MANY);
+    int i;
+
+    (void)unused;
+    many_kinds(succeeds);
+    enqueue_many_kinds(MANY);
+    RUN("UPDATE jobq.kind SET paused_at = now() WHERE name <> 'k0'");
+    start(&d);
+    for (i = 0; i < 5; i++) {
+        all_hear();
+        enqueue_kind("k0", "1");
+        assert_true(reaches(20, &runs, i + 2));
+    }
+    assert_int_equal(number("SELECT count(*) FROM jobq.job WHERE state = 'r' AND attempt = 0 AND "
+                            "run_at < 'infinity'"), MANY - 1);
+    RUN("SELECT jobq.resume('q', name) FROM jobq.kind");
+    assert_true(reaches(20, &runs, MANY + 5));
+    assert_true(becomes(20, 0, "SELECT count(*) FROM jobq.job"));
+}
+
+/* They wait for their own worker, which is busy: no other one takes them and gives them back. */
+static void kinds_of_a_busy_worker_are_left_to_it(void **unused)
+{
+    jobq_pg_handler mine = handler_of("q", "k", counts_others);
+    jobq_pg_worker_desc d = work_of(&mine, 1), e = work_of(many, MANY);
+    jobq_pg_worker *idle;
+    int64_t before;
+    int i;
+
+    (void)unused;
+    many_kinds(holds);
+    e.loop.threads = 1;
+    idle = start(&d);
+    start(&e);
+    assert_true(becomes(20, 2, "SELECT count(*) FROM jobq.worker"));
+    all_hear();
+    before = jobq_pg_worker_stats(idle).jobs.claimed;
+    enqueue_many_kinds(4 * MANY);
+    assert_true(reaches(20, &runs, 1));
+    for (i = 1; i <= 5; i++) {
+        all_hear();
+        enqueue_kind("k", "1");
+        assert_true(reaches(20, &others, i));
+    }
+    assert_int_equal(jobq_pg_worker_stats(idle).jobs.claimed - before, 5);
+    assert_int_equal(jobq_pg_worker_stats(idle).jobs.released, 0);
+    SET(gate, 1);
+}
+
+/* A kind without a handler anywhere is parked, and when a kind of another worker is there too. Ten
+ * thousand take their turns. */
+static void of_ten_thousand_kinds_each_is_parked_in_its_turn(void **unused)
+{
+    jobq_pg_handler mine = handler_of("q", "k", succeeds);
+    jobq_pg_worker_desc d = work_of(&mine, 1);
+
+    (void)unused;
+    enqueue_kind("paused", "1");
+    RUN("SELECT jobq.pause('q', 'paused')");
+    RUN("INSERT INTO jobq.queue (name) SELECT 'q' || i FROM generate_series(1, 1000) i");
+    RUN("INSERT INTO jobq.kind (queue_id, name) SELECT q.id, 'k' || i FROM jobq.queue q, "
+        "generate_series(1, 10) i");
+    RUN("INSERT INTO jobq.kind (queue_id, name) SELECT q.id, 'x' || i FROM jobq.queue q, "
+        "generate_series(1, 600) i WHERE q.name = 'q'");
+    RUN("INSERT INTO jobq.job (queue_id, kind_id) SELECT k.queue_id, k.id FROM jobq.kind k "
+        "JOIN jobq.queue q ON q.id = k.queue_id WHERE q.name = 'q' AND k.paused_at IS NULL");
+    d.loop.heartbeat_us = 50000;
+    start(&d);
+    enqueue_kind("k", "1");
+    assert_true(reaches(20, &runs, 1));
+    assert_true(becomes(60, 610, "SELECT count(*) FROM jobq.job WHERE run_at = 'infinity'"));
+    assert_int_equal(number("SELECT count(*) FROM jobq.job WHERE state = 'r'"), 611);
+    enqueue_kind("k", "1");
+    assert_true(reaches(20, &runs, 2));
+}
+
 /* -- time -- */
 
 static void an_endless_handler_is_abandoned_and_the_worker_goes_on(void **unused)
@@ -1029,13 +1132,13 @@ static void a_second_stop_ends_the_grace(void **unused)
     enqueue_count(2);
     w = start(&d);
     assert_true(reaches(20, &runs, 2));
-    start_us = jobq_pg__mono_us();
+    start_us = mono_us();
     jobq_pg_worker_stop(w);
     take_the_stop(w);
     jobq_pg_worker_stop(w);
     assert_true(becomes(20, 2, "SELECT count(*) FROM jobq.job WHERE state = 'r' AND attempt = 0"));
     assert_true(becomes(20, 0, "SELECT count(*) FROM jobq.worker"));
-    assert_true(jobq_pg__mono_us() - start_us < 20 * SECOND); /* the grace is 30 s */
+    assert_true(mono_us() - start_us < 20 * SECOND); /* the grace is 30 s */
     SET(gate, 1);
     ended(w);
 }
@@ -1266,6 +1369,9 @@ int main(void)
         TEST(a_job_parked_while_its_kind_comes_back_is_not_forgotten),
         TEST(a_parked_job_that_is_locked_is_not_forgotten),
         TEST(a_foreign_kind_is_left_to_its_own_workers),
+        TEST(no_paused_kind_runs_however_many_there_are),
+        TEST(kinds_of_a_busy_worker_are_left_to_it),
+        TEST(of_ten_thousand_kinds_each_is_parked_in_its_turn),
         TEST(an_endless_handler_is_abandoned_and_the_worker_goes_on),
         TEST(the_statement_of_an_overrunning_handler_is_cut_short),
         TEST(a_queues_time_limit_counts_and_the_handler_may_ask),

@@ -72,9 +72,9 @@ static void a_job_that_commits_late_is_not_hidden_for_long(void **unused)
     assert_int_equal(pthread_create(&producer, NULL, produces, NULL), 0);
     nap_us(2 * SECOND);
     PQclear(PQexec(other, "COMMIT"));
-    start_us = jobq_pg__mono_us();
+    start_us = mono_us();
     if (!reaches(20, &others, 1)) ADD(others);
-    start_us = jobq_pg__mono_us() - start_us;
+    start_us = mono_us() - start_us;
     SET(producing, 0);
     pthread_join(producer, NULL);
     PQfinish(other);
@@ -227,9 +227,9 @@ static void a_vacuum_is_cut_short_by_the_end(void **unused)
                                " WHERE state = 'active' AND query LIKE 'VACUUM%%'"));
     pid = number("SELECT pid FROM pg_stat_activity"
                  " WHERE state = 'active' AND query LIKE 'VACUUM%%'");
-    asked = jobq_pg__mono_us();
+    asked = mono_us();
     stop(w);
-    assert_true(jobq_pg__mono_us() - asked < 10 * SECOND); /* it would take a minute and more */
+    assert_true(mono_us() - asked < 10 * SECOND); /* it would take a minute and more */
     snprintf(backends, sizeof backends, "SELECT count(*) FROM pg_stat_activity WHERE pid = %ld",
              pid);
     assert_true(becomes(20, 0, backends));
@@ -323,11 +323,11 @@ static void a_wake_up_reaches_another_process_within_100_ms(void **unused)
         assert_true(i <= 40);
         nap_us(1500000);
         enqueue_count(1);
-        start_us = jobq_pg__mono_us();
+        start_us = mono_us();
         while (number("SELECT count(*) FROM jobq.history") < i &&
-               jobq_pg__mono_us() - start_us < 8 * SECOND)
+               mono_us() - start_us < 8 * SECOND)
             nap_us(2000);
-        start_us = jobq_pg__mono_us() - start_us;
+        start_us = mono_us() - start_us;
         in_a_row = start_us < (check_slow() ? SECOND : 100000) ? in_a_row + 1 : 0;
     }
 }

@@ -36,11 +36,11 @@ static int64_t patience_us;
 /* Works for so long and asks meanwhile. */
 static jobq_outcome patient(jobq_call *call)
 {
-    int64_t until = jobq_pg__mono_us() + patience_us;
+    int64_t until = mono_us() + patience_us;
     jobq_stop stop = JOBQ_STOP_NONE;
 
     runs++;
-    while (stop == JOBQ_STOP_NONE && jobq_pg__mono_us() < until) {
+    while (stop == JOBQ_STOP_NONE && mono_us() < until) {
         nap_us(2000);
         stop = jobq_call_stopping(call);
     }
@@ -100,19 +100,19 @@ static void freed(jobq_pg_worker *worker)
 static bool turn(int64_t wait_us)
 {
     struct pollfd fds[OPEN_MAX * JOBQ_PG_FDS];
-    int64_t now, next = jobq_pg__mono_us() + wait_us;
+    int64_t now, next = mono_us() + wait_us;
     int count = 0, i;
     bool alive = true;
 
     for (i = 0; i < OPEN_MAX; i++) {
-        int64_t until = JOBQ_NEVER, begun = jobq_pg__mono_us();
+        int64_t until = JOBQ_NEVER, begun = mono_us();
         if (open_workers[i] == NULL) continue;
         alive = jobq_pg_worker_step(open_workers[i], 0) && alive;
-        if (jobq_pg__mono_us() - begun > longest_us) longest_us = jobq_pg__mono_us() - begun;
+        if (mono_us() - begun > longest_us) longest_us = mono_us() - begun;
         count += jobq_pg_worker_fds(open_workers[i], fds + count, &until);
         if (until < next) next = until;
     }
-    now = jobq_pg__mono_us();
+    now = mono_us();
     if (alive) poll(fds, (nfds_t)count, next > now ? (int)((next - now + 999) / 1000) : 0);
     return alive;
 }
@@ -120,10 +120,10 @@ static bool turn(int64_t wait_us)
 /* Turns until a counter has its value; false after so many seconds. */
 static bool turns(double seconds, const int *counter, int wanted)
 {
-    int64_t until = jobq_pg__mono_us() + (int64_t)(seconds * 1e6);
+    int64_t until = mono_us() + (int64_t)(seconds * 1e6);
 
     while (__atomic_load_n(counter, __ATOMIC_SEQ_CST) < wanted) {
-        if (jobq_pg__mono_us() > until) return false;
+        if (mono_us() > until) return false;
         turn(50000);
     }
     return true;
@@ -132,10 +132,10 @@ static bool turns(double seconds, const int *counter, int wanted)
 /* Turns until a query gives a number. */
 static bool turns_to(double seconds, long wanted, const char *query)
 {
-    int64_t until = jobq_pg__mono_us() + (int64_t)(seconds * 1e6);
+    int64_t until = mono_us() + (int64_t)(seconds * 1e6);
 
     while (number("%s", query) != wanted) {
-        if (jobq_pg__mono_us() > until) return false;
+        if (mono_us() > until) return false;
         turn(20000);
     }
     return true;
@@ -143,9 +143,9 @@ static bool turns_to(double seconds, long wanted, const char *query)
 
 static void turn_to_the_end(void)
 {
-    int64_t until = jobq_pg__mono_us() + 30 * SECOND;
+    int64_t until = mono_us() + 30 * SECOND;
 
-    while (turn(50000)) assert_true(jobq_pg__mono_us() < until);
+    while (turn(50000)) assert_true(mono_us() < until);
 }
 
 static int threads_here(void)
@@ -272,7 +272,6 @@ static void messages_are_delivered_too(void **unused)
     }
     d.receivers = r;
     d.receiver_count = 2;
-    d.loop.reclaim_rows = 1;
     for (i = 0; i < 40; i++) {
         m.queue = r[i % 2].queue;
         m.partition = i / 2 % 2;
@@ -300,9 +299,9 @@ static void an_enqueue_wakes_the_poll(void **unused)
     for (round = 1; round <= 3; round++) {
         assert_true(turns_to(20, 1, "SELECT count(*) FROM jobq.sleeper"));
         enqueue_count(1);
-        begun = jobq_pg__mono_us();
+        begun = mono_us();
         while (runs < round) turn(30 * SECOND);
-        assert_true(jobq_pg__mono_us() - begun < 15 * SECOND);
+        assert_true(mono_us() - begun < 15 * SECOND);
     }
 }
 

@@ -2,6 +2,7 @@
  * How long a worker works, and where: until nothing is due, until all has ended, one job; in a
  * process that forks; until a signal.
  */
+#define TEST_PRIVATE
 #include "pg_work.h"
 
 #include <sys/time.h>
@@ -347,7 +348,7 @@ static void a_second_signal_ends_the_grace(void **unused)
 {
     jobq_pg_handler h = handler_of("q", "k", holds);
     jobq_pg_worker_desc d = work_of(&h, 1);
-    int64_t begun = jobq_pg__mono_us();
+    int64_t begun = mono_us();
     jobq_pg_worker *worker;
     jobq_pg_stats stats;
     jobq_pg_health health;
@@ -361,7 +362,7 @@ static void a_second_signal_ends_the_grace(void **unused)
     raise(SIGUSR1);
     jobq_pg_worker_wait(worker, &stats);
     assert_int_equal(stats.jobs.abandoned, 1);
-    assert_true(jobq_pg__mono_us() - begun < 30 * SECOND);
+    assert_true(mono_us() - begun < 30 * SECOND);
     SET(gate, 1);
     do { /* until its handler comes back */
         nap_us(20000);

@@ -316,7 +316,7 @@ static void misspelt_names_are_refused(void **unused)
         char call[128], *text;
         PGresult *res;
         snprintf(call, sizeof call, "SELECT jobq.%s", calls[i]);
-        text = jobq_pg__for_schema(call, schema);
+        text = for_schema(call, schema);
         res = PQexec(db, text);
         if (PQresultStatus(res) != PGRES_FATAL_ERROR) fail_msg("taken: %s", calls[i]);
         if (jobq_pg_classify(PQresultErrorField(res, PG_DIAG_SQLSTATE)) != JOBQ_ERROR_INVALID)
@@ -384,7 +384,7 @@ static void operators_and_workers_do_not_stand_in_each_others_way(void **unused)
                 PGresult *res;
                 snprintf(call, sizeof call, calls[(n + i) % (int)COUNT(calls)], 1 + n % 9);
                 snprintf(query, sizeof query, "SELECT %s", call);
-                text = jobq_pg__for_schema(query, schema);
+                text = for_schema(query, schema);
                 res = PQexec(conn, text);
                 if (PQresultStatus(res) != PGRES_TUPLES_OK) {
                     fprintf(stderr, "%s: %s\n", text, PQerrorMessage(conn));

@@ -125,8 +125,8 @@ static void check_order(int partitions, long total)
     fclose(file);
     assert_int_equal(first, total);
     for (part = 0; part < partitions; part++) {
-        assert_int_equal(high[part], number("SELECT numbered FROM jobq.outbox "
-                                            "WHERE partition = %d", part));
+        assert_int_equal(high[part], number("SELECT acked FROM jobq.outbox WHERE "
+                                            "partition = %d AND lag = 0", part));
     }
     print_message("%ld came twice\n", again);
 }
@@ -155,12 +155,12 @@ static void workers_are_killed(int partitions)
     open_box(partitions);
     start_producers(producers, 0, PRODUCERS / 2, partitions, share);
     for (i = 0; i < 2; i++) workers[i] = child(&r, 4);
-    until = jobq_pg__mono_us() + (at_length() ? 1800 : 120) * SECOND;
+    until = mono_us() + (at_length() ? 1800 : 120) * SECOND;
     while ((done = acked()) < total) {
-        assert_true(jobq_pg__mono_us() < until);
+        assert_true(mono_us() < until);
         nap_us(20000);
-        if (done < enough || jobq_pg__mono_us() < next) continue;
-        next = jobq_pg__mono_us() + pause;
+        if (done < enough || mono_us() < next) continue;
+        next = mono_us() + pause;
         enough = done + total / 50;
         finish_child(workers[kills % 2], SIGKILL);
         workers[kills++ % 2] = child(&r, 4);
@@ -248,14 +248,14 @@ static long check_keys(int partitions, bool *used)
  * empty; producers and workers go on, and none of them is told. */
 static void grow_to(int partitions)
 {
-    int64_t until = jobq_pg__mono_us() + 60 * SECOND;
+    int64_t until = mono_us() + 60 * SECOND;
     jobq_pg_error error;
     int refused = 0;
 
     while (jobq_pg_outbox_grow(pg, NULL, "o", partitions, false, &error) != JOBQ_OK) {
         assert_string_equal(error.sqlstate, "55006");
         assert_non_null(strstr(error.message, "messages under way"));
-        assert_true(jobq_pg__mono_us() < until);
+        assert_true(mono_us() < until);
         refused++;
         nap_us(1000);
     }
@@ -314,18 +314,17 @@ static void produce_on(int me)
     for (;;) {
         int i;
         for (i = 0; i < 10; i++) put(NULL, me, 100);
-        while (number("SELECT c.seq - p.acked + (SELECT count(*) FROM jobq.incoming i WHERE "
-                      "i.partition = p.id) FROM jobq.partition p JOIN jobq.counter c ON "
-                      "c.partition = p.id WHERE p.number = %d", me) > 5000) nap_us(1000);
+        while (number("SELECT lag FROM jobq.outbox WHERE partition = %d", me) > 5000) {
+            nap_us(1000);
+        }
     }
 }
 
-/* Bytes on disk: what lies in the ring, and what waits for its number. */
+/* Bytes on disk. */
 static long size_now(void)
 {
-    return number("SELECT sum(pg_total_relation_size(c.oid)) FROM pg_class c WHERE "
-                  "c.relnamespace = 'jobq'::regnamespace AND c.relkind = 'r' AND "
-                  "(c.relname = 'incoming' OR c.relname LIKE 'message\\_%%')");
+    return number("SELECT pg_total_relation_size('jobq.message') + "
+                  "pg_total_relation_size('jobq.partition')");
 }
 
 static jobq_result nod(jobq_delivery *d)
@@ -346,21 +345,14 @@ static pid_t housekeeper(void)
         desc.receivers = &r;
         desc.receiver_count = 1;
         if (!at_length()) desc.loop.vacuum_rows = 5000;
-        if (!at_length()) desc.loop.reclaim_rows = 1000; /* the last ones too, when no more come */
         if (jobq_pg_worker_start(handle(), &desc, &child_worker, &error) != JOBQ_OK) _exit(1);
         jobq_pg_worker_wait(child_worker, NULL);
     }
     return pid;
 }
 
-static void make_old(void)
-{
-    RUN("UPDATE jobq.meta SET message_slot_since = now() - interval '1 minute'");
-}
-
-/* The ring turns every 5 s: in the short form a part is made to look old, so that it turns at every
- * reclaim. The worker reclaims and vacuums by itself. One reclaim may not get its lock, so it is
- * the smallest size of the last quarter that tells whether all grows. */
+/* The worker vacuums by itself. One vacuum may find a page in use, so it is the smallest size of
+ * the last quarter that tells whether all grows. */
 static void tables_stay_small_under_load(void **unused)
 {
     int64_t start, span = (at_length() ? 600 : check_slow() ? 15 : 5) * SECOND;
@@ -370,38 +362,36 @@ static void tables_stay_small_under_load(void **unused)
 
     (void)unused;
     open_box(4);
-    RUN("ALTER TABLE jobq.incoming SET (autovacuum_enabled = off)"); /* the worker must do it */
+    RUN("ALTER TABLE jobq.message SET (autovacuum_enabled = off)"); /* the worker must do it */
+    RUN("ALTER TABLE jobq.partition SET (autovacuum_enabled = off)");
     for (i = 0; i < 4; i++) {
         producers[i] = fork();
         if (producers[i] == 0) produce_on(i);
     }
     worker = housekeeper();
-    assert_true(becomes(60, 1, "SELECT (sum(seq) > 20000)::int FROM jobq.counter")); /* all run */
-    start = jobq_pg__mono_us();
-    while (jobq_pg__mono_us() - start < span) {
-        int64_t passed = jobq_pg__mono_us() - start;
+    assert_true(becomes(60, 1, "SELECT (sum(acked) > 20000)::int FROM jobq.partition"));
+    start = mono_us();
+    while (mono_us() - start < span) {
+        int64_t passed = mono_us() - start;
         long size = size_now();
         if (passed < span / 2) early = size > early ? size : early;
         else late = size > late ? size : late;
         if (passed > 3 * span / 4 && size < least) least = size;
-        if (!at_length()) make_old();
         nap_us(span / 80);
     }
     for (i = 0; i < 4; i++) finish_child(producers[i], SIGKILL);
-    done = number("SELECT sum(seq) FROM jobq.counter");
+    done = acked();
     print_message("%ld messages; at most %ld KiB in the first half, %ld in the second; "
                   "at last down to %ld\n", done, early / 1024, late / 1024, least / 1024);
     assert_true(least < 2 * early + 16 * 1024 * 1024);
     assert_true(!at_length() || late < done * 20); /* of 250 bytes written for each message */
-    while (number("SELECT count(*) FROM jobq.message") >= done / 2) {
-        assert_true(jobq_pg__mono_us() - start < span + 20 * SECOND);
-        make_old();
-        nap_us(50000);
-    }
-    assert_true(becomes(20, 1, "SELECT count(*) FROM pg_stat_all_tables WHERE relname = 'incoming' "
-                               "AND schemaname = 'jobq' AND vacuum_count > 0"));
+    assert_true(becomes(20, 0, "SELECT count(*) FROM jobq.message"));
+    assert_true(becomes(20, 2, "SELECT count(*) FROM pg_stat_all_tables WHERE relname IN "
+                               "('message', 'partition') AND schemaname = 'jobq' AND "
+                               "vacuum_count > 0"));
     finish_child(worker, SIGTERM);
-    RUN("ALTER TABLE jobq.incoming RESET (autovacuum_enabled)");
+    RUN("ALTER TABLE jobq.message RESET (autovacuum_enabled)");
+    RUN("ALTER TABLE jobq.partition RESET (autovacuum_enabled)");
 }
 
 #define TEST(f) cmocka_unit_test_setup_teardown(f, empty, forget)

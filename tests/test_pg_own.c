@@ -263,7 +263,6 @@ static void partitions_and_dead_letters(void **unused)
     (void)unused;
     open_box(2);
     put(NULL, 1, 12);
-    number_all();
     d = reader(WORKER, 1, 1);
     assert_int_equal(read_by(&d, &r), 'h');
     jobq_pg_reading_clear(&r);

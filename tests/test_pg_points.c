@@ -6,6 +6,7 @@
  * by side, each with its share of the steps. JOBQ_TEST_LONG=1 plays all scenes; else kills and cuts
  * take turns, one at each step of each statement.
  */
+#define TEST_PRIVATE
 #include <stdbool.h>
 #include <stdlib.h>
 
@@ -18,7 +19,7 @@ static void point(const char *step, int kind, struct pg_conn *conn);
 #include <sys/socket.h>
 
 #define JOBS 6 /* of each kind */
-#define WORLDS 22
+#define WORLDS 4
 
 typedef enum deed { DEED_NONE, DEED_KILL, DEED_CUT } deed;
 
@@ -84,7 +85,7 @@ static void write_row(PGconn *conn, const char *table, int64_t id)
     char generic[100], *text;
 
     snprintf(generic, sizeof generic, "INSERT INTO jobq.%s VALUES (%lld)", table, (long long)id);
-    text = jobq_pg__for_schema(generic, schema);
+    text = for_schema(generic, schema);
     PQclear(PQexec(conn, text));
     free(text);
 }
@@ -150,9 +151,9 @@ static pid_t works_until(const scene *first, const scene *then)
 /* Asked again: it may not have begun to listen. */
 static void ends(pid_t pid)
 {
-    int64_t until = jobq_pg__mono_us() + 30 * SECOND;
+    int64_t until = mono_us() + 30 * SECOND;
 
-    do kill(pid, jobq_pg__mono_us() < until ? SIGTERM : SIGKILL), nap_us(20000);
+    do kill(pid, mono_us() < until ? SIGTERM : SIGKILL), nap_us(20000);
     while (!exited(pid));
 }
 
@@ -268,7 +269,7 @@ static void play(const scene *s)
 static const int kinds[] = {
     JOBQ_ACTION_REGISTER, JOBQ_ACTION_POLICIES, JOBQ_ACTION_CLAIM,      JOBQ_ACTION_RECOVER,
     JOBQ_ACTION_COMPLETE, JOBQ_ACTION_SETTLE,   JOBQ_ACTION_HEARTBEAT,  JOBQ_ACTION_RESCUE,
-    JOBQ_ACTION_SLEEP,    JOBQ_ACTION_SEQUENCE, JOBQ_ACTION_DEREGISTER, JOBQ_ACTION_READ,
+    JOBQ_ACTION_SLEEP,    JOBQ_ACTION_LOOK,     JOBQ_ACTION_DEREGISTER, JOBQ_ACTION_READ,
     JOBQ_ACTION_ACK};
 
 /* The scenes of the script, by number; false: there are no more. */

@@ -1,8 +1,9 @@
 /*
  * Behind a real pgbouncer in transaction mode: the self-check, work, wake-ups past the pooler,
- * sessions with odd defaults, and clients beside it that spoil the sessions.
+ * sessions with odd defaults, clients beside it that spoil the sessions, and housekeeping under a
+ * role's time-outs.
  */
-#include "pg_work.h"
+#include "hasty.h"
 
 #include <pwd.h>
 #include <sys/stat.h>
@@ -14,11 +15,12 @@ static int runs;
 static void put(FILE *f, const char *mode)
 {
     fprintf(f,
-            "[databases]\n%s = host=%s port=%s dbname=%s user=%s\n[pgbouncer]\n"
+            "[databases]\n%s = host=%s port=%s dbname=%s user=%s\n"
+            "hasty = host=%s port=%s dbname=%s user=jobq_hasty_%d\n[pgbouncer]\n"
             "unix_socket_dir = %s\nlisten_port = %s\nauth_type = any\npool_mode = %s\n"
             "default_pool_size = 4\nmax_client_conn = 200\nlogfile = %s/log\n",
-            PQdb(db), PQhost(db), PQport(db), PQdb(db), PQuser(db), folder, PQport(db), mode,
-            folder);
+            PQdb(db), PQhost(db), PQport(db), PQdb(db), PQuser(db), PQhost(db), PQport(db),
+            PQdb(db), (int)getpid(), folder, PQport(db), mode, folder);
 }
 
 static bool answers(void)
@@ -47,7 +49,7 @@ static void bouncer_run(const char *config)
 static void bouncer_start(const char *mode)
 {
     char config[60];
-    int64_t until = jobq_pg__mono_us() + 20 * SECOND;
+    int64_t until = mono_us() + 20 * SECOND;
     FILE *f;
 
     snprintf(config, sizeof config, "%s/ini", folder);
@@ -59,7 +61,7 @@ static void bouncer_start(const char *mode)
     assert_true(bouncer >= 0);
     if (bouncer == 0) bouncer_run(config);
     while (!answers()) {
-        assert_true(jobq_pg__mono_us() < until);
+        assert_true(mono_us() < until);
         nap_us(20000);
     }
 }
@@ -253,7 +255,7 @@ static int64_t wait_for_sleep(void)
 {
     assert_true(becomes(20, 1, "SELECT count(*) FROM jobq.sleeper"));
     nap_us(300000);
-    return jobq_pg__mono_us();
+    return mono_us();
 }
 
 /* LISTEN past the pooler: a sleeping worker is woken long before it would look by itself; and again
@@ -278,10 +280,10 @@ static void a_line_past_the_pooler_wakes(void **unused)
         assert_int_equal(number("SELECT setval('jobq.job_id', 1000 * %d + 1)", round),
                          1000 * round + 1);
         if (round == 3) nap_us(6 * SECOND); /* the doubling looks are over */
-        began = jobq_pg__mono_us();
+        began = mono_us();
         enqueue_count(1);
         assert_true(reaches(8, &runs, round));
-        if (round == 3) assert_true(jobq_pg__mono_us() - began < 3 * SECOND);
+        if (round == 3) assert_true(mono_us() - began < 3 * SECOND);
         nap_us(400000);
     }
     all_stop(NULL);
@@ -327,6 +329,76 @@ static void a_pooler_that_restarts_is_waited_for(void **unused)
     jobq_pg_close(handle);
 }
 
+/* -- housekeeping -- */
+
+static int complaints;
+
+static void hears(void *user, jobq_pg_level level, const char *message)
+{
+    if (strstr(message, "set listen_conninfo") != NULL) ADD(complaints);
+    quiet_log(user, level, message);
+}
+
+/* A worker under the hasty role, until the old failed jobs are pruned. The caller stops it. */
+static jobq_pg *hasty_work(const char *listen_conninfo, const jobq_pg_handler *h)
+{
+    jobq_pg_worker_desc w = work_of(h, 1);
+    jobq_pg_desc d = pooled_desc();
+    jobq_pg *handle;
+    char conninfo[200];
+
+    hasty_begin();
+    bouncer_end(); /* its connections may have an earlier role of that name */
+    bouncer_start("transaction");
+    snprintf(conninfo, sizeof conninfo, "%s dbname=hasty", through);
+    d.conninfo = conninfo;
+    d.listen_conninfo = listen_conninfo;
+    d.log = hears;
+    w.loop.vacuum_rows = 1000;
+    w.loop.prune_us = 200000;
+    SET(complaints, 0);
+    PQclear(sql(db, "SELECT pg_stat_reset_single_table_counters('jobq.job'::regclass)"));
+    handle = open_on(&d);
+    start_on(handle, &w);
+    assert_true(becomes(60, 0, HASTY_LEFT));
+    return handle;
+}
+
+static void vacuum_goes_past_the_pooler(void **unused)
+{
+    jobq_pg_handler h = handler_of("q", "k", counts);
+    jobq_pg *handle = hasty_work(hasty_conninfo, &h);
+
+    (void)unused;
+    assert_true(becomes(60, 1, HASTY_VACUUMED));
+    assert_int_equal(GET(complaints), 0);
+    all_stop(NULL);
+    jobq_pg_close(handle);
+    hasty_end();
+}
+
+/* No way past it: VACUUM fails under the role's time-out again and again, and the log says the fix
+ * once. */
+static void a_vacuum_that_a_pooler_bounds_is_told_once(void **unused)
+{
+    jobq_pg_handler h = handler_of("q", "k", counts);
+    jobq_pg *handle = hasty_work(NULL, &h);
+    int round;
+
+    (void)unused;
+    for (round = 0; round < 3; round++) {
+        enqueue_count(1500);
+        assert_true(reaches(60, &complaints, 1));
+        assert_true(becomes(60, 0, "SELECT count(*) FROM jobq.job"));
+        assert_true(becomes(60, 0, "SELECT count(*) FROM pg_stat_activity WHERE state = 'active' "
+                                   "AND query LIKE 'VACUUM%%'"));
+    }
+    assert_int_equal(GET(complaints), 1);
+    all_stop(NULL);
+    jobq_pg_close(handle);
+    hasty_end();
+}
+
 static int up(void **state)
 {
     if (pg_up(state) != 0) return 1;
@@ -360,6 +432,8 @@ int main(void)
         TEST(a_line_past_the_pooler_wakes),
         TEST(without_a_line_a_worker_polls),
         TEST(a_pooler_that_restarts_is_waited_for),
+        TEST(vacuum_goes_past_the_pooler),
+        TEST(a_vacuum_that_a_pooler_bounds_is_told_once),
         TEST(session_mode_needs_nothing),
     };
 

@@ -45,13 +45,93 @@ static int roles_up(void **state)
 
     if (pg_up(state) != 0) return 1;
     for (i = 0; i < COUNT(roles); i++) RUN("CREATE ROLE %s", quoted(roles[i]));
+    RUN("SELECT jobq.grant_enqueue('%s', fast => true)", quoted("enqueue")); /* taken back */
     RUN("SELECT jobq.grant_enqueue('%s')", quoted("enqueue"));
     RUN("SELECT jobq.grant_enqueue('%s', fast => true)", quoted("fast"));
     RUN("SELECT jobq.grant_work('%s')", quoted("work"));
     RUN("SELECT jobq.grant_operate('%s')", quoted("operate"));
     RUN("SELECT jobq.grant_read('%s')", quoted("read"));
+    RUN("SELECT jobq.grant_read('%s')", quoted("watch")); /* taken back */
     RUN("SELECT jobq.grant_read('%s', payloads => false)", quoted("watch"));
     return 0;
+}
+
+/* The SQLSTATE of a statement as that role, rolled back; empty: it was well. */
+static const char *as(const char *role, const char *statement)
+{
+    static char answer[8];
+    char *text = for_schema(statement, schema);
+    PGresult *res;
+    const char *sqlstate;
+
+    RUN("BEGIN");
+    RUN("SET LOCAL ROLE %s", quoted(role));
+    res = PQexec(db, text);
+    sqlstate = PQresultErrorField(res, PG_DIAG_SQLSTATE);
+    snprintf(answer, sizeof answer, "%s", sqlstate == NULL ? "" : sqlstate);
+    PQclear(res);
+    free(text);
+    RUN("ROLLBACK");
+    return answer;
+}
+
+/* All that the role nobody may do here, as one text. The caller frees it. */
+static char *rights(void)
+{
+    return text_of(
+        "SELECT coalesce(string_agg(t.what, ' ' ORDER BY t.what), '-') FROM ("
+        "SELECT p.oid::regprocedure || a.privilege_type AS what, a.grantee FROM pg_proc p, "
+        "aclexplode(p.proacl) a WHERE p.pronamespace = 'jobq'::regnamespace UNION ALL "
+        "SELECT c.oid::regclass || a.privilege_type, a.grantee FROM pg_class c, "
+        "aclexplode(c.relacl) a WHERE c.relnamespace = 'jobq'::regnamespace UNION ALL "
+        "SELECT c.oid::regclass || '.' || t.attname || a.privilege_type, a.grantee FROM pg_class c "
+        "JOIN pg_attribute t ON t.attrelid = c.oid, aclexplode(t.attacl) a "
+        "WHERE c.relnamespace = 'jobq'::regnamespace) t "
+        "JOIN pg_roles r ON r.oid = t.grantee WHERE r.rolname = '%s'", role_of("nobody"));
+}
+
+/* The rights that these calls leave behind, one after the other, as one text. */
+static char *rights_after(const char *const *calls)
+{
+    char *text;
+
+    for (; *calls != NULL; calls++) RUN(*calls, quoted("nobody"));
+    text = rights();
+    RUN("SELECT jobq.revoke('%s')", quoted("nobody"));
+    return text;
+}
+
+/* A narrower call takes back what a wider one gave, and nothing that another grant gives. */
+static void a_narrower_grant_takes_back(void **unused)
+{
+    static const char read[] = "SELECT jobq.grant_read('%s')",
+                      watch[] = "SELECT jobq.grant_read('%s', payloads => false)",
+                      enqueue[] = "SELECT jobq.grant_enqueue('%s')",
+                      fast[] = "SELECT jobq.grant_enqueue('%s', fast => true)",
+                      work[] = "SELECT jobq.grant_work('%s')",
+                      operate[] = "SELECT jobq.grant_operate('%s')";
+    static const char *const pairs[][2][4] = {
+        {{read, watch}, {watch}},
+        {{fast, enqueue}, {enqueue}},
+        {{work, read, watch}, {work, watch}},
+        {{work, fast, enqueue}, {work, enqueue}},
+        {{read, fast, enqueue}, {read, enqueue}},
+        {{fast, read, watch}, {fast, watch}}};
+    size_t i;
+
+    (void)unused;
+    for (i = 0; i < COUNT(pairs); i++) {
+        char *narrowed = rights_after(pairs[i][0]), *plain = rights_after(pairs[i][1]);
+        assert_string_equal(narrowed, plain);
+        free(narrowed);
+        free(plain);
+    }
+    RUN(operate, quoted("nobody"));
+    RUN(watch, quoted("nobody"));
+    assert_string_equal(as("nobody", "SELECT payload FROM jobq.jobs"), "42501");
+    assert_string_equal(as("nobody", "SELECT FROM jobq.peek()"), "42501");
+    assert_string_equal(as("nobody", "SELECT jobq.cancel(1)"), "");
+    RUN("SELECT jobq.revoke('%s')", quoted("nobody"));
 }
 
 /* Rights are asked for when a statement runs, which is long since prepared then. */
@@ -81,25 +161,6 @@ static int roles_down(void **state)
     return pg_down(state);
 }
 
-/* The SQLSTATE of a statement as that role, rolled back; empty: it was well. */
-static const char *as(const char *role, const char *statement)
-{
-    static char answer[8];
-    char *text = jobq_pg__for_schema(statement, schema);
-    PGresult *res;
-    const char *sqlstate;
-
-    RUN("BEGIN");
-    RUN("SET LOCAL ROLE %s", quoted(role));
-    res = PQexec(db, text);
-    sqlstate = PQresultErrorField(res, PG_DIAG_SQLSTATE);
-    snprintf(answer, sizeof answer, "%s", sqlstate == NULL ? "" : sqlstate);
-    PQclear(res);
-    free(text);
-    RUN("ROLLBACK");
-    return answer;
-}
-
 /* Who may: letters of the roles above, in their order (enqueue, fast, work, operate, read, watch,
  * nobody); a dash where it is refused. */
 static const struct {
@@ -118,7 +179,8 @@ static const struct {
     {"UPDATE jobq.queue SET max_attempts = 1", "-------"},
     {"UPDATE jobq.meta SET epoch = 1", "-------"},
     {"TRUNCATE jobq.history_0", "-------"},
-    {"SELECT FROM jobq.claim(101, 9, 1, '{}', '{}', '{}', '{}', '{}', '{}', false, true, false)",
+    {"SELECT FROM jobq.claim(101, 9, 1, '{}', '{}', '{}', '{}', '{}', '{}', false, false, true,"
+     " false)",
      "--w----"},
     {"SELECT FROM jobq.complete('{1}', '{1}', '{1}', '{1}')", "--w----"},
     {"SELECT FROM jobq.heartbeat(101, 1000000, '{}')", "--w----"},
@@ -138,16 +200,15 @@ static const struct {
     {"TABLE jobq.workers", "---orw-"},
     {"TABLE jobq.outbox", "---orw-"},
     {"SELECT jobq.outbox_enqueue('o', '1')", "efw----"},
-    {"SELECT payload FROM jobq.incoming", "-------"},
     {"SELECT payload FROM jobq.message", "-------"},
     {"SELECT payload FROM jobq.dead_letter", "-------"},
-    {"INSERT INTO jobq.incoming (partition, id) VALUES (1, 1)", "-f-----"},
+    {"INSERT INTO jobq.message (partition, id) VALUES (1, 1)", "-f-----"},
     {"UPDATE jobq.partition SET acked = 0", "-------"},
-    {"UPDATE jobq.counter SET seq = 0", "-------"},
+    {"SELECT FROM jobq.outbox_store(NULL)", "-------"},
+    {"SELECT FROM jobq.outbox_delete(1, '{1}')", "-------"},
     {"SELECT FROM jobq.outbox_ack(101, 1, 1, 1, 0, 0, '{}', 0, 0, 0, NULL, 0, '{}', '{}', '{}', "
      "0, false)", "--w----"},
-    {"SELECT FROM jobq.outbox_sequence(101, '{1}', 1, false)", "--w----"},
-    {"SELECT jobq.outbox_reclaim(1)", "--w----"},
+    {"SELECT FROM jobq.outbox_look('{1}', 0, 1, false)", "--w----"},
     {"SELECT FROM jobq.dead_letter_list()", "--wor--"},
     {"SELECT FROM jobq.dead_letter_replay(7, 1000000)", "--wo---"},
     {"SELECT jobq.dead_letter_discard()", "---o---"},
@@ -184,7 +245,7 @@ static void every_function_is_secured(void **unused)
         "SELECT count(*) FROM pg_proc p WHERE p.pronamespace = 'jobq'::regnamespace AND "
         "(NOT coalesce(p.proconfig::text ~ 'search_path=pg_catalog, pg_temp', false) OR "
         "p.proacl IS NULL OR p.proacl::text ~ '[{,]=X' OR NOT (p.prosecdef OR p.proname IN "
-        "('direct', 'secure', 'revoke') OR p.proname LIKE 'grant%%'))"), 0);
+        "('outbox_direct', 'secure', 'revoke') OR p.proname LIKE 'grant%%'))"), 0);
 }
 
 /* A handle whose connections act as that role. */
@@ -314,6 +375,7 @@ static void revoke_takes_everything_back(void **unused)
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_narrower_grant_takes_back),
         cmocka_unit_test(each_role_has_its_doors_and_no_other),
         cmocka_unit_test(every_function_is_secured),
         cmocka_unit_test_teardown(the_library_works_under_each_role, all_stop),

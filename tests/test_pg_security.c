@@ -184,7 +184,7 @@ static void messages_keep_their_texts(void **state)
         char json[1024];
         int round;
 
-        RUN("TRUNCATE jobq.incoming");
+        RUN("TRUNCATE jobq.message");
         memset(&m, 0, sizeof m);
         memset(&scope, 0, sizeof scope);
         m.queue = "o";
@@ -196,11 +196,11 @@ static void messages_keep_their_texts(void **state)
         m.key = NULL;
         m.type = hostile[i]; /* printable or refused */
         round = jobq_pg_outbox_enqueue(pg, NULL, &m, NULL, &error) == JOBQ_OK ? 2 : 1;
-        assert_int_equal(number("SELECT count(*) FROM jobq.incoming"), round);
-        is_text("SELECT DISTINCT payload->>'t' FROM jobq.incoming", hostile[i]);
-        is_text("SELECT DISTINCT headers->>'t' FROM jobq.incoming", hostile[i]);
+        assert_int_equal(number("SELECT count(*) FROM jobq.message"), round);
+        is_text("SELECT DISTINCT payload->>'t' FROM jobq.message", hostile[i]);
+        is_text("SELECT DISTINCT headers->>'t' FROM jobq.message", hostile[i]);
         if (round == 2)
-            is_text("SELECT type FROM jobq.incoming WHERE type IS NOT NULL", hostile[i]);
+            is_text("SELECT type FROM jobq.message WHERE type IS NOT NULL", hostile[i]);
         m.queue = hostile[i];
         assert_int_equal(jobq_pg_outbox_enqueue(pg, NULL, &m, NULL, &error), JOBQ_ERROR_INVALID);
         assert_int_equal(jobq_pg_outbox_register(pg, NULL, hostile[i], 2, NULL, &error),
@@ -445,7 +445,7 @@ static void messages_are_not_told(void)
     jobq_pg_error error;
 
     assert_int_equal(jobq_pg_outbox_register(pg, NULL, "o", 1, NULL, &error), JOBQ_OK);
-    RUN("ALTER TABLE jobq.incoming ADD CONSTRAINT none CHECK (payload IS NULL)");
+    RUN("ALTER TABLE jobq.message ADD CONSTRAINT none CHECK (payload IS NULL)");
     memset(&m, 0, sizeof m);
     m.queue = "o";
     m.payload = jobq_str_from("{\"a\": \"" SECRET "\", }");
@@ -457,7 +457,7 @@ static void messages_are_not_told(void)
     assert_int_equal(jobq_pg_outbox_enqueue_many(pg, NULL, &m, 1, NULL, &error),
                      JOBQ_ERROR_INVALID);
     no_secret(&error);
-    RUN("ALTER TABLE jobq.incoming DROP CONSTRAINT none");
+    RUN("ALTER TABLE jobq.message DROP CONSTRAINT none");
 }
 
 /* Refused before it is sent, by the server, and by a trigger of the user's. */

@@ -5,7 +5,7 @@
 #include "outbox.h"
 
 #define ACK "SELECT answer FROM jobq.outbox_ack(1, 1, 60000000, %lld, %d, %d, '{}', 0, 0, 0," \
-            " NULL, 0, '{}', '{}', '{}', %d, true)"
+            " NULL, 0, '{}', '{}', '{}', %d, false)"
 #define RENEW "SELECT jobq.outbox_renew(1, 60000000, ARRAY[%lld], ARRAY[1])"
 
 static PGconn *a, *b;
@@ -21,7 +21,7 @@ static void asks(const char *format, ...)
     va_start(args, format);
     vsnprintf(generic, sizeof generic, format, args);
     va_end(args);
-    text = jobq_pg__for_schema(generic, schema);
+    text = for_schema(generic, schema);
     assert_int_equal(PQsendQuery(b, text), 1);
     free(text);
     snprintf(waits, sizeof waits, "SELECT count(*) FROM pg_stat_activity WHERE pid = %d"
@@ -51,7 +51,7 @@ static void is_answered(const char *wanted)
 /* a says something that may be refused. */
 static void says(const char *wanted, const char *query)
 {
-    char *text = jobq_pg__for_schema(query, schema);
+    char *text = for_schema(query, schema);
     PGresult *res = PQexec(a, text);
 
     free(text);
@@ -72,7 +72,6 @@ static long long held_partition(int messages)
 
     open_box(1);
     put(NULL, 0, messages);
-    number_all();
     d = reader(1, 1, 0);
     assert_int_equal(read_by(&d, &r), 'h');
     jobq_pg_reading_clear(&r);
@@ -116,7 +115,6 @@ static void a_sessions_messages_keep_their_order_beside_an_old_writer(void **unu
     (void)unused;
     open_box(1);
     put(NULL, 0, 1);
-    number_all();
     PQclear(sql(old, "BEGIN"));
     PQclear(sql(old, "SELECT pg_current_xact_id()"));
     run_a("BEGIN");
@@ -124,36 +122,35 @@ static void a_sessions_messages_keep_their_order_beside_an_old_writer(void **unu
     for (i = 0; i < 3; i++) { /* marks are set, and settle no more */
         nap_us(1100000);
         put(NULL, 0, 1);
-        assert_int_equal(number_all(), 1);
+        assert_int_equal(drain(0), i == 0 ? 2 : 1);
     }
-    assert_int_equal(number("SELECT count(*) FROM jobq.counter WHERE swept > settled"), 1);
+    assert_int_equal(number("SELECT count(*) FROM jobq.partition WHERE swept > settled"), 1);
     put(NULL, 0, 1);
-    assert_int_equal(number_all(), 1);
+    assert_int_equal(drain(0), 1);
+    RUN("UPDATE jobq.partition SET mark_at = now() + interval '1 hour'"); /* the second is not over */
     run_a("COMMIT");
     run_a("SELECT jobq.outbox_enqueue('o', '\"second\"', 0)");
-    assert_int_equal(number_all(), 2);
+    assert_text("SELECT r.payloads::text FROM jobq.partition p, "
+                "jobq.outbox_read(1, 9, 60000000, p.id, 10) r",
+                "{\"\\\"first\\\"\",\"\\\"second\\\"\"}");
     PQfinish(old);
-    assert_text("SELECT string_agg(payload::text, ' ' ORDER BY seq) FROM jobq.message"
-                " WHERE payload IS NOT NULL", "\"first\" \"second\"");
 }
 
-static void each_queue_of_a_look_gets_its_marks(void **unused)
+static void each_partition_gets_its_marks(void **unused)
 {
-    jobq_pg_error error;
-    int32_t other;
     int i;
 
     (void)unused;
-    open_box(1);
-    assert_int_equal(jobq_pg_outbox_register(pg, NULL, "p", 1, &other, &error), JOBQ_OK);
-    for (i = 0; i < 20 && number("SELECT count(*) FROM jobq.counter WHERE settled > 0") < 2; i++) {
+    open_box(2);
+    for (i = 0; i < 20 && number("SELECT count(*) FROM jobq.partition WHERE settled > 0") < 2;
+         i++) {
         put(NULL, 0, 5);
-        RUN("SELECT jobq.outbox_enqueue('p', '1', 0)");
-        RUN("SELECT FROM jobq.outbox_sequence(0, ARRAY[%d, %d], 1000, false)", (int)box,
-            (int)other);
+        put(NULL, 1, 1);
+        assert_int_equal(drain(0) + drain(1), 6);
         nap_us(20000); /* somebody else's transaction may keep a mark from settling, for a moment */
     }
-    assert_int_equal(number("SELECT count(*) FROM jobq.counter WHERE mark > 0 AND settled > 0"), 2);
+    assert_int_equal(number("SELECT count(*) FROM jobq.partition WHERE mark > 0 AND settled > 0"),
+                     2);
 }
 
 /* -- snapshots -- */
@@ -163,7 +160,7 @@ static void what_looks_twice_wants_a_new_snapshot_each_time(void **unused)
     (void)unused;
     open_box(1);
     run_a("BEGIN ISOLATION LEVEL REPEATABLE READ");
-    says("25001", "SELECT jobq.outbox_reclaim(10)");
+    says("25001", "SELECT jobq.outbox_grow('o', 2)");
     run_a("ROLLBACK");
     run_a("BEGIN ISOLATION LEVEL SERIALIZABLE");
     says("25001", "SELECT jobq.outbox_grow('o', 2)");
@@ -195,7 +192,7 @@ static void keys_in_any_order_do_not_deadlock(void **unused)
     run_a("BEGIN");
     run_a("SELECT jobq.outbox_enqueue('o', '1', key => 'a')");
     asks("SELECT existed FROM jobq.outbox_enqueue_many('o', NULL, NULL, NULL,"
-         " ARRAY['1', '2']::jsonb[], NULL, NULL, ARRAY['b', 'a'], 2, 1, false)");
+         " ARRAY['1', '2']::jsonb[], NULL, NULL, ARRAY['b', 'a'], 2, false)");
     run_a("SELECT jobq.outbox_enqueue('o', '1', key => 'b')");
     run_a("COMMIT");
     is_answered("{t,t}");
@@ -251,6 +248,142 @@ static void a_worker_that_ends_while_it_is_rescued_does_not_deadlock(void **unus
     assert_int_equal(number("SELECT count(*) FROM jobq.worker"), 0);
 }
 
+/* The lease counts from the UPDATE, not from when the client sent the heartbeat. */
+static void a_heartbeat_that_waited_does_not_shorten_the_lease(void **unused)
+{
+    (void)unused;
+    register_worker(101, 60 * SECOND);
+    run_a("BEGIN");
+    run_a("SELECT FROM jobq.worker WHERE id = 101 FOR UPDATE");
+    asks("SELECT alive FROM jobq.heartbeat(101, 60000000, '{}')");
+    run_a("SELECT FROM jobq.heartbeat(101, 60000000, '{}')");
+    run_a("UPDATE jobq.worker SET name = expires_at::text"); /* kept, to be compared */
+    run_a("COMMIT");
+    is_answered("t");
+    assert_int_equal(number("SELECT beat FROM jobq.worker"), 2);
+    assert_int_equal(number("SELECT (expires_at > name::timestamptz)::int FROM jobq.worker"), 1);
+}
+
+/* -- a claim that comes late -- */
+
+#define CLAIM "SELECT id FROM jobq.claim(101, 1, 9, ARRAY(SELECT id FROM jobq.queue), '{0}'," \
+              " '{0}', '{-infinity}', '{0}', NULL, false, false, false, true)"
+
+/* Its first statement has found the job; the second one waits. */
+static void a_claim_waits(void)
+{
+    enqueue_count(1);
+    register_worker(101, 60 * SECOND);
+    run_a("BEGIN");
+    run_a("LOCK TABLE jobq.job IN SHARE MODE"); /* CREATE INDEX does so */
+    asks(CLAIM);
+}
+
+static void the_late_claim_takes_nothing(void)
+{
+    run_a("COMMIT");
+    is_answered("JQ002");
+    assert_int_equal(number("SELECT count(*) FROM jobq.job WHERE state = 'r' AND attempt = 0"), 1);
+    assert_int_equal(number("SELECT count(*) FROM jobq.claim WHERE jobs <> '{}'"), 0);
+    assert_int_equal(number("SELECT jobq.audit()"), 0);
+}
+
+static void a_claim_later_than_its_workers_end_takes_nothing(void **unused)
+{
+    (void)unused;
+    a_claim_waits();
+    RUN("SELECT FROM jobq.recover(101, 1, 9)");
+    RUN("SELECT jobq.deregister(101)");
+    assert_int_equal(number("SELECT count(*) FROM jobq.claim WHERE jobs = '{}'"), 1);
+    assert_int_equal(number("SELECT count(*) FROM jobq.worker WHERE dead_at IS NULL"), 0);
+    the_late_claim_takes_nothing();
+}
+
+static void a_claim_later_than_its_workers_row_takes_nothing(void **unused)
+{
+    (void)unused;
+    a_claim_waits();
+    RUN("SELECT jobq.deregister(101)");
+    assert_int_equal(number("SELECT count(*) FROM jobq.worker"), 0);
+    the_late_claim_takes_nothing();
+}
+
+static void a_claim_later_than_its_workers_death_takes_nothing(void **unused)
+{
+    (void)unused;
+    a_claim_waits();
+    RUN("UPDATE jobq.worker SET expires_at = now() - interval '1 s'");
+    assert_int_equal(number("SELECT dead::int FROM jobq.rescue(101, 0, 10)"), 1);
+    the_late_claim_takes_nothing();
+}
+
+/* A claim that is long under way stops neither heartbeats nor rescue, and what it takes comes
+ * back. */
+static void a_rescuer_does_not_wait_for_a_claim_and_finds_it_later(void **unused)
+{
+    (void)unused;
+    enqueue_count(1);
+    register_worker(101, 60 * SECOND);
+    register_worker(102, 60 * SECOND);
+    run_a("BEGIN");
+    run_a(CLAIM);
+    RUN("SET lock_timeout = '1s'");
+    assert_int_equal(number("SELECT alive::int FROM jobq.heartbeat(101, 60000000, '{}')"), 1);
+    RUN("UPDATE jobq.worker SET expires_at = now() - interval '1 s' WHERE id = 101");
+    assert_int_equal(number("SELECT dead::int FROM jobq.rescue(101, 1, 10)"), 1);
+    RUN("RESET lock_timeout");
+    run_a("COMMIT");
+    assert_int_equal(
+        number("SELECT (late = '{101}')::int FROM jobq.heartbeat(102, 60000000, '{}')"), 1);
+    assert_int_equal(number("SELECT rescued FROM jobq.rescue(101, -1, 10)"), 1);
+    assert_int_equal(number("SELECT jobq.audit()"), 0);
+}
+
+static void a_worker_that_ends_waits_for_its_claim_and_leaves_it_to_be_rescued(void **unused)
+{
+    (void)unused;
+    enqueue_count(1);
+    register_worker(101, 60 * SECOND);
+    run_a("BEGIN");
+    run_a(CLAIM);
+    asks("SELECT jobq.deregister(101)");
+    run_a("COMMIT");
+    is_answered("");
+    assert_int_equal(number("SELECT rescued FROM jobq.rescue(101, -1, 10)"), 1);
+    assert_int_equal(number("SELECT jobq.audit()"), 0);
+}
+
+/* Rows that a DBA deleted, or that a restored part of a copy lacks. */
+static void a_running_job_without_a_worker_or_a_claim_row_comes_back(void **unused)
+{
+    static const char *const gone[] = {"DELETE FROM jobq.worker WHERE id = 101",
+                                       "DELETE FROM jobq.claim",
+                                       "DELETE FROM jobq.worker WHERE id = 101;"
+                                       " DELETE FROM jobq.claim"};
+    size_t i;
+
+    (void)unused;
+    register_worker(102, 600 * SECOND);
+    for (i = 0; i < 3; i++) {
+        RUN("DELETE FROM jobq.job; DELETE FROM jobq.claim; DELETE FROM jobq.worker WHERE id = 101");
+        enqueue_count(2);
+        if (i == 2) RUN("UPDATE jobq.job SET suspect = true"
+                        " WHERE id = (SELECT max(id) FROM jobq.job)");
+        register_worker(101, 60 * SECOND);
+        run_a(CLAIM);
+        RUN("%s", gone[i]);
+        assert_int_equal(number("SELECT jobq.audit()"), i == 2 ? 1 : 2);
+        RUN("SELECT jobq.prune(100)");
+        assert_int_equal(number("SELECT jobq.audit()"), 0);
+        RUN("UPDATE jobq.worker SET expires_at = now() - interval '1 s' WHERE id = 101");
+        assert_int_equal(
+            number("SELECT (late = '{101}')::int FROM jobq.heartbeat(102, 600000000, '{}')"), 1);
+        RUN("SELECT FROM jobq.rescue(101, 0, 10)");
+        assert_int_equal(number("SELECT count(*) FROM jobq.job WHERE state = 'r' AND attempt = 0"),
+                         2);
+    }
+}
+
 /* -- the disk -- */
 
 /* In a session that does not wait for the disk by default. */
@@ -269,10 +402,6 @@ static void what_others_forget_by_is_on_disk(void **unused)
 
     (void)unused;
     snprintf(query, sizeof query, ACK, held_partition(1), 0, 1, 0);
-    waits_all_the_same(query);
-    put(NULL, 0, 1);
-    snprintf(query, sizeof query, "SELECT FROM jobq.outbox_sequence(0, ARRAY[%d], 10, false)",
-             (int)box);
     waits_all_the_same(query);
     snprintf(query, sizeof query, "SELECT FROM jobq.outbox_read(1, 2, 60000000, %lld, 10)",
              (long long)jobq_pg_partition(box, 0));
@@ -320,12 +449,19 @@ int main(void)
         TEST(an_acknowledgement_that_waited_for_a_renewal_counts),
         TEST(a_renewal_that_waited_for_an_acknowledgement_counts),
         TEST(a_sessions_messages_keep_their_order_beside_an_old_writer),
-        TEST(each_queue_of_a_look_gets_its_marks),
+        TEST(each_partition_gets_its_marks),
         TEST(what_looks_twice_wants_a_new_snapshot_each_time),
         TEST(a_producer_with_an_old_snapshot_hears_of_the_growth),
         TEST(keys_in_any_order_do_not_deadlock),
         TEST(kinds_parked_in_any_order_do_not_deadlock),
         TEST(a_worker_that_ends_while_it_is_rescued_does_not_deadlock),
+        TEST(a_heartbeat_that_waited_does_not_shorten_the_lease),
+        TEST(a_claim_later_than_its_workers_end_takes_nothing),
+        TEST(a_claim_later_than_its_workers_row_takes_nothing),
+        TEST(a_claim_later_than_its_workers_death_takes_nothing),
+        TEST(a_rescuer_does_not_wait_for_a_claim_and_finds_it_later),
+        TEST(a_worker_that_ends_waits_for_its_claim_and_leaves_it_to_be_rescued),
+        TEST(a_running_job_without_a_worker_or_a_claim_row_comes_back),
         TEST(what_others_forget_by_is_on_disk),
         TEST(a_dead_letters_id_is_not_given_twice),
     };

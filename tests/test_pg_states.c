@@ -37,9 +37,9 @@ static int lines_with(const char *a, const char *b)
 
 static bool logs(const char *a, const char *b)
 {
-    int64_t until = jobq_pg__mono_us() + 30 * SECOND;
+    int64_t until = mono_us() + 30 * SECOND;
 
-    while (lines_with(a, b) == 0 && jobq_pg__mono_us() < until) nap_us(10000);
+    while (lines_with(a, b) == 0 && mono_us() < until) nap_us(10000);
     return lines_with(a, b) > 0;
 }
 
@@ -66,7 +66,7 @@ static jobq_outcome works(jobq_call *call)
     if (call->job.id % 2 != 0) return JOBQ_OUTCOME_SUCCESS;
     conn = jobq_pg_call_conn(call, &error);
     if (conn == NULL) return JOBQ_OUTCOME_RETRY;
-    text = jobq_pg__for_schema("BEGIN; INSERT INTO jobq.effect VALUES (1)", schema);
+    text = for_schema("BEGIN; INSERT INTO jobq.effect VALUES (1)", schema);
     PQclear(PQexec(conn, text));
     free(text);
     return jobq_pg_call_commit(call, conn);
@@ -152,7 +152,7 @@ static void a_standby_is_waited_for_until_it_is_promoted(void **unused)
     jobq_pg_health health;
     jobq_pg *handles[3];
     jobq_pg_worker *w, *v;
-    int64_t until = jobq_pg__mono_us() + 60 * SECOND;
+    int64_t until = mono_us() + 60 * SECOND;
     int i;
 
     (void)unused;
@@ -178,7 +178,7 @@ static void a_standby_is_waited_for_until_it_is_promoted(void **unused)
     assert_in_range(lines_with("hot standby", "promote it"), 1, 4); /* and say so once each */
     while (jobq_pg_worker_health(w, &health) != JOBQ_ERROR_CONNECTION ||
            strstr(health.error, "promote it") == NULL) {
-        assert_true(jobq_pg__mono_us() < until);
+        assert_true(mono_us() < until);
         nap_us(10000);
     }
     ctl("promote");
@@ -255,7 +255,7 @@ static void housekeeping_works_in_sessions_that_begin_read_only(void **unused)
     d.loop.prune_us = 200000;
     d.loop.vacuum_rows = 1;
     for (hosted = 0; hosted < 2; hosted++) {
-        int64_t until = jobq_pg__mono_us() + 30 * SECOND;
+        int64_t until = mono_us() + 30 * SECOND;
         RUN("INSERT INTO jobq.queue (name) VALUES ('q') ON CONFLICT DO NOTHING");
         RUN("INSERT INTO jobq.idempotency SELECT id, 'k', 1, '2000-01-01' FROM jobq.queue");
         if (hosted == 0) {
@@ -266,7 +266,7 @@ static void housekeeping_works_in_sessions_that_begin_read_only(void **unused)
         }
         if (jobq_pg_worker_open(odd, &d, &w, &error) != JOBQ_OK) fail_msg("%s", error.message);
         while (number("SELECT count(*) FROM jobq.idempotency") != 0) {
-            assert_true(jobq_pg__mono_us() < until);
+            assert_true(mono_us() < until);
             jobq_pg_worker_step(w, 0);
         }
         jobq_pg_worker_stop(w);

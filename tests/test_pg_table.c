@@ -3,6 +3,7 @@
  * description is told, errors, pages under change, transactions, and value parsers against outside
  * data and against the server.
  */
+#define TEST_PRIVATE
 #include "pg.h"
 
 typedef enum mood { MOOD_SAD, MOOD_OK, MOOD_HAPPY } mood;

@@ -169,7 +169,7 @@ static void a_kill_around_the_commit_doubles_nothing(void **unused)
  * loaded machine let a worker lose its lease. */
 static bool one_poison_fails_alone(int neighbours, int64_t lease_us)
 {
-    int64_t until = jobq_pg__mono_us() + 60 * SECOND;
+    int64_t until = mono_us() + 60 * SECOND;
     jobq_pg_job poison = plain_job();
     pid_t pids[2] = {0, 0};
     int i, restarts = 0;
@@ -179,7 +179,7 @@ static bool one_poison_fails_alone(int neighbours, int64_t lease_us)
     poison.payload = jobq_str_from("\"P\"");
     enqueue_with(&poison);
     enqueue_count((size_t)(neighbours - neighbours / 2));
-    while (number("SELECT count(*) FROM jobq.job") > 0 && jobq_pg__mono_us() < until) {
+    while (number("SELECT count(*) FROM jobq.job") > 0 && mono_us() < until) {
         for (i = 0; i < 2; i++) {
             if (pids[i] == 0 || exited(pids[i])) {
                 pids[i] = spawn_one(kill_on_poison, lease_us);
@@ -221,14 +221,14 @@ static int64_t a_death_is_noticed(void)
     RUN("UPDATE jobq.queue SET paused_at = now()");
     all_hear();
     enqueue_count(20);
-    died = jobq_pg__mono_us();
+    died = mono_us();
     register_worker(4242, SECOND); /* never beats again */
     assert_int_equal(claim_by(4242, 1, 20, false, &batch), JOBQ_OK);
     assert_int_equal(batch.count, 20);
     jobq_pg_batch_clear(&batch);
     RUN("UPDATE jobq.queue SET paused_at = NULL");
     assert_true(becomes(20, 40, "SELECT count(*) FROM jobq.history WHERE state = 's'"));
-    died = jobq_pg__mono_us() - died;
+    died = mono_us() - died;
     assert_int_equal(number("SELECT jobq.audit()"), 0);
     kill_hard(heir);
     return died;
@@ -262,10 +262,10 @@ static void an_enqueue_wakes_a_sleeper_and_quiet_does_not(void **unused)
     w = start(&d);
     assert_true(becomes(20, 1, "SELECT count(*) FROM jobq.sleeper"));
     nap_us(6 * SECOND); /* the doubling looks are over: 5 s and more from now */
-    asked = jobq_pg__mono_us();
+    asked = mono_us();
     enqueue_with(&job);
     assert_true(becomes(20, 1, "SELECT count(*) FROM jobq.history"));
-    assert_true(jobq_pg__mono_us() - asked < 3 * SECOND);
+    assert_true(mono_us() - asked < 3 * SECOND);
     stop(w);
 }
 

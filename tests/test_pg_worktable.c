@@ -2,6 +2,7 @@
  * test_pg_worktable.c -- the job verbs on a table of the user's: X2 to X13 on the two-stage table
  * of examples/videos.sql, with lease columns and without.
  */
+#define TEST_PRIVATE
 #include "pg.h"
 
 typedef struct video {

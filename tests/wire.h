@@ -20,6 +20,7 @@ typedef struct wire_item {
     int64_t id, worker, claim;
     jobq_decision decision;
     jobq_error error; /* the answer about it */
+    bool plain;       /* without what its handler made */
 } wire_item;
 
 typedef struct wire_late {
@@ -28,7 +29,8 @@ typedef struct wire_late {
 
 /* About messages: what the statement needs, and what the store answered to it. */
 typedef struct wire_part {
-    int64_t partition, acked_before, numbered;
+    int64_t partition, acked_before;
+    bool cut;
     uint32_t generation;
     int32_t given;
     jobq_holder token, watched;
@@ -45,21 +47,25 @@ typedef struct wire {
     bool executed;
     bool own; /* ACK: in the transaction of its handler */
     jobq_error error;
-    int32_t count; /* flush: items; claim, recover: jobs of the answer; policies: queues */
+    int32_t count; /* flush: items; claim: jobs of the answer; policies: queues */
     /* the request */
     int64_t lease_us;
     int64_t busy; /* a job that someone else has locked; 0: none. Messages: their partitions are */
+    int64_t stuck;   /* a job whose content cannot be sent; 0: none */
+    int64_t refused; /* a job whose result the store does not take, as its handler made it */
     int32_t portion; /* rescue: claims that it gets hold of; the others' jobs are locked */
-    int32_t lane_count, settled_count, foreign_count;
+    int32_t lane_count, settled_count;
+    uint64_t kinds; /* bit i: kind i. Of a claim, or the answer of a heartbeat */
     /* the answer */
     int32_t late_count, cancel_count, rescued, parked;
-    int64_t due_us, policy, store_now_us;
-    bool suspects, alive, dead, more;
+    int64_t due_us, policy, store_now_us, named;
+    bool suspects, alive, dead, more, every_kind;
+    uint64_t alone; /* queues with a job that must run alone */
+    int32_t overdue;
     int16_t stages_max;
     bool paused[WIRE_QUEUES];
     int32_t queues[WIRE_QUEUES];
     jobq_policy policies[WIRE_QUEUES];
-    int32_t foreign[JOBQ_LOOP_KINDS];
     int64_t settled[JOBQ_LOOP_CLAIMS];
     int64_t cancels[WIRE_JOBS];
     wire_late late[JOBQ_LOOP_WATCHED];
@@ -88,8 +94,7 @@ static void wire__lanes(wire *w, const jobq_loop *l)
         JOBQ_ASSERT(w->lane_count < WIRE_LANES);
         w->lanes[w->lane_count++] = all[i];
     }
-    w->foreign_count = l->foreign_count;
-    memcpy(w->foreign, l->foreign, sizeof w->foreign);
+    w->kinds = jobq__memory_asked(l);
 }
 
 static void wire__items(wire *w, const jobq_loop *l)
@@ -103,6 +108,7 @@ static void wire__items(wire *w, const jobq_loop *l)
         w->u.items[i].worker = s->job.worker;
         w->u.items[i].claim = s->job.claim;
         w->u.items[i].decision = s->decision;
+        w->u.items[i].plain = s->refused > 0;
     }
 }
 
@@ -172,23 +178,52 @@ static jobq_state wire__lock(const wire *w, jobq_memory *m, jobq_state as)
     return state;
 }
 
+/* A claim that would have to send the stuck job is rolled back. */
+static bool wire__stuck_claim(wire *w, jobq_memory *m)
+{
+    jobq_memory_claim *claim = jobq__memory_claim(m, w->action.worker, w->action.number);
+    int32_t i;
+
+    for (i = 0; i < w->count && w->u.jobs[i].id != w->stuck;) i++;
+    if (i == w->count) return false;
+    for (i = 0; i < w->count; i++) {
+        jobq_job *job = &jobq_memory_get(m, w->u.jobs[i].id)->job;
+        job->state = JOBQ_STATE_READY;
+        job->attempt--;
+        job->worker = job->claim = 0;
+    }
+    memset(claim, 0, sizeof *claim);
+    w->count = 0;
+    w->error = JOBQ_ERROR_DATABASE;
+    return true;
+}
+
 static void wire__claim(wire *w, jobq_memory *m, int64_t now_us)
 {
     const jobq_action *a = &w->action;
     int32_t places[JOBQ_LOOP_SLOTS], i;
-    uint64_t foreign = 0;
     jobq_state state;
+    bool alone;
 
-    for (i = 0; i < w->foreign_count; i++) foreign |= (uint64_t)1 << w->foreign[i];
     JOBQ_ASSERT(a->limit <= WIRE_JOBS);
+    w->due_us = -1;
     state = wire__lock(w, m, JOBQ_STATE_SUCCEEDED);
+    i = a->bytes > 0 ? -1 : jobq__memory_first(m, w->lanes, w->lane_count, w->kinds, a->suspects,
+                                               a->alone, now_us);
+    if (i >= 0) {
+        w->named = jobq_memory_jobs(m)[i].job.id;
+        wire__lock(w, m, state);
+        return;
+    }
     w->error = jobq_memory_claim_jobs(m, a->worker, a->number, a->limit, w->lanes, w->lane_count,
-                                      foreign, a->suspects, now_us, places, &w->count);
+                                      w->kinds, a->suspects, a->alone, now_us, places, &w->count);
     wire__lock(w, m, state);
     for (i = 0; i < w->count; i++) w->u.jobs[i] = jobq_memory_jobs(m)[places[i]].job;
-    w->due_us = -1;
+    if (wire__stuck_claim(w, m)) return;
     if (!a->look || w->count > 0) return;
-    w->due_us = jobq_memory_look(m, w->lanes, w->lane_count, foreign, now_us, &w->suspects);
+    w->due_us =
+        jobq_memory_look(m, w->lanes, w->lane_count, w->kinds, now_us, &w->suspects, &alone);
+    w->alone = alone;
 }
 
 static void wire__unpark(wire *w, jobq_memory *m, int64_t now_us)
@@ -201,11 +236,7 @@ static void wire__unpark(wire *w, jobq_memory *m, int64_t now_us)
 
 static void wire__recover(wire *w, jobq_memory *m, int64_t now_us)
 {
-    int32_t places[WIRE_JOBS], i;
-
-    w->count = jobq_memory_recover(m, w->action.worker, w->action.number, now_us, places,
-                                   WIRE_JOBS);
-    for (i = 0; i < w->count; i++) w->u.jobs[i] = jobq_memory_jobs(m)[places[i]].job;
+    w->more = jobq_memory_recover(m, w->action.worker, w->action.number, w->action.limit, now_us);
 }
 
 static void wire__flush(wire *w, jobq_memory *m, int64_t now_us)
@@ -213,9 +244,15 @@ static void wire__flush(wire *w, jobq_memory *m, int64_t now_us)
     int32_t i;
 
     for (i = 0; i < w->count; i++) {
+        if (w->u.items[i].id == w->refused && !w->u.items[i].plain) w->error = JOBQ_ERROR_DATABASE;
+    }
+    if (w->error != JOBQ_OK) return;
+    for (i = 0; i < w->count; i++) {
         wire_item *it = &w->u.items[i];
         if (it->id == w->busy) {
-            it->error = JOBQ_ERROR_BUSY;
+            const jobq_memory_job *mj = jobq_memory_get(m, it->id);
+            it->error = jobq_job_holds(&mj->job, it->worker, it->claim) ? JOBQ_ERROR_BUSY
+                                                                        : JOBQ_ERROR_LOST;
             continue;
         }
         it->error = jobq_memory_settle(m, it->id, it->worker, it->claim, &it->decision, now_us);
@@ -226,15 +263,12 @@ static void wire__flush(wire *w, jobq_memory *m, int64_t now_us)
 static void wire__others(wire *w, const jobq_memory *m, const jobq_memory_worker *me,
                          int64_t now_us)
 {
-    uint64_t kinds = 0;
     int32_t i;
 
     for (i = 0; i < m->worker_max; i++) {
         const jobq_memory_worker *o = &jobq_memory_workers(m)[i];
         if (o->id == 0 || o->id == me->id) continue;
-        if (!o->dead && o->expires_at_us > now_us && (o->queues & me->queues) != 0) {
-            kinds |= o->kinds;
-        }
+        w->overdue += jobq__memory_overdue(m, o, now_us);
         if (o->dead ? !jobq__memory_left(m, o->id)
                     : o->expires_at_us >= now_us + o->lease_us * 6 / 10) {
             continue;
@@ -243,10 +277,6 @@ static void wire__others(wire *w, const jobq_memory *m, const jobq_memory_worker
         w->late[w->late_count].worker = o->id;
         w->late[w->late_count].beat = o->dead ? -1 : o->beat;
         w->late[w->late_count++].lease_us = o->lease_us;
-    }
-    kinds &= ~me->kinds;
-    for (i = 0; i < 64 && w->foreign_count < JOBQ_LOOP_KINDS; i++) {
-        if ((kinds >> i & 1) != 0) w->foreign[w->foreign_count++] = i;
     }
 }
 
@@ -271,14 +301,11 @@ static void wire__heartbeat(wire *w, jobq_memory *m, int64_t now_us)
     }
     wire__others(w, m, me, now_us);
     w->policy = m->policy_version;
-    w->suspects = jobq__memory_suspects(m, me->queues, now_us);
-}
-
-static void wire__sleep(const wire *w, jobq_memory *m)
-{
-    jobq_memory_worker *me = jobq__memory_worker(m, w->action.worker);
-
-    if (me != NULL) me->asleep = w->action.asleep;
+    w->kinds = jobq__memory_kinds(m, me, now_us, &w->every_kind);
+    w->suspects = jobq__memory_suspects(m, me->queues, w->every_kind ? UINT64_MAX : w->kinds,
+                                        false, now_us) != 0;
+    w->alone = jobq__memory_suspects(m, me->queues, w->every_kind ? UINT64_MAX : w->kinds, true,
+                                     now_us);
 }
 
 static void wire__remains(wire *w, const jobq_memory *m)
@@ -301,17 +328,17 @@ static void wire__policies(wire *w, const jobq_memory *m)
     }
 }
 
-static void wire__sequence(wire *w, jobq_memory *m, uint64_t queues, int64_t now_us)
+static void wire__look(wire *w, const jobq_memory *m, uint64_t queues, int64_t now_us)
 {
     wire_part *p = &w->u.part;
-    int64_t id;
+    int64_t id = w->action.number;
 
-    p->numbered = jobq_memory_sequence(m, queues, w->busy == 0 ? w->action.limit : 0);
-    for (id = 1; id <= JOBQ_MEMORY_PARTITIONS; id++) {
+    while (w->count < w->action.limit && ++id <= JOBQ_MEMORY_PARTITIONS) {
         jobq_backlog *b = &p->u.backlogs[w->count];
         if (jobq_memory_backlog(m, id, now_us, b) && (queues >> b->queue & 1) != 0) w->count++;
         else memset(b, 0, sizeof *b);
     }
+    w->more = id < JOBQ_MEMORY_PARTITIONS;
 }
 
 static void wire__execute_part(wire *w, jobq_memory *m, int64_t now_us)
@@ -320,12 +347,16 @@ static void wire__execute_part(wire *w, jobq_memory *m, int64_t now_us)
     wire_part *p = &w->u.part;
 
     if (a->kind == JOBQ_ACTION_READ && w->busy != 0) p->u.reading.busy = true;
-    else if (a->kind == JOBQ_ACTION_READ) {
-        jobq_memory_read(m, p->partition, &p->token, a->handed, &p->watched, a->limit, now_us,
-                         &p->u.reading);
+    else if (a->kind == JOBQ_ACTION_READ && a->aside) {
+        jobq_memory_aside(m, p->partition, &p->token, a->handed, &p->watched, a->acked, now_us,
+                          &p->u.reading);
+    } else if (a->kind == JOBQ_ACTION_READ) {
+        jobq_memory_read(m, p->partition, &p->token, a->handed, &p->watched, a->limit, a->bytes,
+                         now_us, &p->u.reading);
     } else if (a->kind == JOBQ_ACTION_ACK) {
         w->error = jobq_memory_ack(m, p->partition, &p->token, p->acked_before, &p->u.plan,
-                                   p->outcomes, p->given, a->limit, now_us, &w->count);
+                                   p->outcomes, p->given, a->limit, a->bytes, now_us, &w->count,
+                                   &p->cut);
     } else w->error = jobq_memory_renew(m, p->partition, &p->token, now_us);
 }
 
@@ -350,16 +381,18 @@ static inline void wire_execute(wire *w, jobq_memory *m, uint64_t queues, uint64
         w->dead = jobq_memory_rescue(m, a->worker, a->beat, w->portion, now_us, &w->rescued,
                                      &w->more);
         break;
-    case JOBQ_ACTION_SLEEP: wire__sleep(w, m); break;
+    case JOBQ_ACTION_SLEEP: jobq__memory_sleep(m, a->worker, a->asleep); break;
     case JOBQ_ACTION_UNPARK: wire__unpark(w, m, now_us); break;
     case JOBQ_ACTION_DEREGISTER: jobq_memory_deregister(m, a->worker, now_us); break;
     case JOBQ_ACTION_REMAIN: wire__remains(w, m); break;
+    case JOBQ_ACTION_SET_ASIDE:
+        w->dead = a->number == w->stuck && jobq_memory_set_aside(m, a->number, now_us);
+        break;
     case JOBQ_ACTION_PRUNE: jobq_memory_prune(m, now_us); break;
-    case JOBQ_ACTION_SEQUENCE: wire__sequence(w, m, queues, now_us); break;
+    case JOBQ_ACTION_LOOK: wire__look(w, m, queues, now_us); break;
     case JOBQ_ACTION_READ:
     case JOBQ_ACTION_ACK:
     case JOBQ_ACTION_RENEW: wire__execute_part(w, m, now_us); break;
-    case JOBQ_ACTION_RECLAIM: jobq__memory_do_reclaim(m, queues); break;
     case JOBQ_ACTION_CONNECT:
     case JOBQ_ACTION_VACUUM:
     case JOBQ_ACTION_WAIT:
@@ -379,11 +412,9 @@ static void wire__tell_jobs(const wire *w, jobq_loop *l, int64_t mono_us)
     for (i = 0; i < w->count && w->error == JOBQ_OK; i++) {
         jobq_loop_job(l, mono_us, &w->u.jobs[i]);
     }
-    if (w->action.kind == JOBQ_ACTION_CLAIM) {
-        jobq_loop_claimed(l, mono_us, w->error, w->due_us, w->suspects);
-    } else {
-        jobq_loop_recovered(l, mono_us, w->error, w->action.number);
-    }
+    if (w->error == JOBQ_OK && w->named != 0) jobq_loop_named(l, w->named);
+    if (w->alone != 0) jobq_loop_alone(l, mono_us, 0);
+    jobq_loop_claimed(l, mono_us, w->error, w->due_us, w->suspects);
 }
 
 static void wire__tell_flush(const wire *w, jobq_loop *l, int64_t mono_us)
@@ -411,7 +442,11 @@ static void wire__tell_beat(const wire *w, jobq_loop *l, int64_t mono_us)
         const wire_late *late = &w->late[i];
         jobq_loop_late(l, mono_us, late->worker, late->beat, late->lease_us);
     }
-    jobq_loop_foreign(l, w->foreign, w->foreign_count);
+    for (i = 0; i < 64; i++) {
+        if ((w->alone >> i & 1) != 0) jobq_loop_alone(l, mono_us, i);
+    }
+    jobq_loop_overdue(l, w->overdue);
+    jobq__memory_tell_kinds(l, w->kinds, w->every_kind);
     jobq_loop_beat(l, mono_us, JOBQ_OK, true, w->policy, w->suspects, w->parked, w->store_now_us);
 }
 
@@ -431,17 +466,17 @@ static void wire__tell_part(const wire *w, jobq_loop *l, int64_t mono_us)
     int32_t i;
 
     switch ((int)w->action.kind) {
-    case JOBQ_ACTION_SEQUENCE:
+    case JOBQ_ACTION_LOOK:
         for (i = 0; i < w->count && w->error == JOBQ_OK; i++) {
             jobq_loop_backlog(l, mono_us, &p->u.backlogs[i]);
         }
-        jobq_loop_sequenced(l, mono_us, w->error, p->numbered);
+        jobq_loop_looked(l, mono_us, w->error, w->more);
         break;
     case JOBQ_ACTION_READ:
         jobq_loop_read(l, mono_us, w->action.slot, w->error, &p->u.reading);
         break;
     case JOBQ_ACTION_ACK:
-        jobq_loop_acked(l, mono_us, w->action.slot, w->error, w->count);
+        jobq_loop_acked(l, mono_us, w->action.slot, w->error, w->count, p->cut);
         break;
     default: jobq_loop_renewed(l, mono_us, w->action.slot, p->generation, w->error);
     }
@@ -462,8 +497,10 @@ static inline void wire_answer(const wire *w, jobq_loop *l, uint64_t queues, int
         }
         jobq_loop_answered(l, mono_us, a->kind, w->error);
         break;
-    case JOBQ_ACTION_CLAIM:
-    case JOBQ_ACTION_RECOVER: wire__tell_jobs(w, l, mono_us); break;
+    case JOBQ_ACTION_CLAIM: wire__tell_jobs(w, l, mono_us); break;
+    case JOBQ_ACTION_RECOVER:
+        jobq_loop_recovered(l, mono_us, w->error, w->action.number, w->more);
+        break;
     case JOBQ_ACTION_COMPLETE:
     case JOBQ_ACTION_SETTLE: wire__tell_flush(w, l, mono_us); break;
     case JOBQ_ACTION_HEARTBEAT: wire__tell_beat(w, l, mono_us); break;
@@ -474,12 +511,12 @@ static inline void wire_answer(const wire *w, jobq_loop *l, uint64_t queues, int
         jobq_loop_unparked(l, mono_us, w->error, w->rescued, false);
         break;
     case JOBQ_ACTION_REMAIN: jobq_loop_remains(l, mono_us, w->error, w->more); break;
+    case JOBQ_ACTION_SET_ASIDE: jobq_loop_set_aside(l, mono_us, w->error, w->dead); break;
     case JOBQ_ACTION_SLEEP:
     case JOBQ_ACTION_PRUNE:
     case JOBQ_ACTION_VACUUM:
-    case JOBQ_ACTION_RECLAIM:
     case JOBQ_ACTION_DEREGISTER: jobq_loop_answered(l, mono_us, a->kind, w->error); break;
-    case JOBQ_ACTION_SEQUENCE:
+    case JOBQ_ACTION_LOOK:
     case JOBQ_ACTION_READ:
     case JOBQ_ACTION_ACK:
     case JOBQ_ACTION_RENEW: wire__tell_part(w, l, mono_us); break;
@@ -499,9 +536,9 @@ static inline const char *wire_name(jobq_action_kind kind)
                                         "policies", "claim",    "recover",    "complete",
                                         "settle",   "heartbeat", "rescue",    "sleep",
                                         "unpark",   "prune",    "vacuum",     "deregister",
-                                        "remain",
-                                        "sequence", "read",     "ack",        "renew",
-                                        "reclaim",  "abandon",  "exit"};
+                                        "remain",   "set aside",
+                                        "look",     "read",     "ack",        "renew",
+                                        "abandon",  "exit"};
 
     return kind < (int)(sizeof names / sizeof names[0]) ? names[kind] : "?";
 }

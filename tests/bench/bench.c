@@ -24,7 +24,7 @@ static const struct {
     {"outbox-enqueue", row_outbox_enqueue}, {"outbox-end", row_outbox_end},
     {"outbox-worker", row_outbox_worker}, {"outbox-latency", row_outbox_latency},
     {"table-read", row_table_read},       {"table-get", row_table_get},
-    {"outbox-number", row_outbox_number}, {"soak", row_soak}};
+    {"outbox-one", row_outbox_one}, {"soak", row_soak}};
 
 /* -- clocks and chance -- */
 

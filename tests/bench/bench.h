@@ -113,7 +113,7 @@ void row_depth(void), row_size(void);
 void row_outbox_read(void), row_outbox_held(void), row_outbox_enqueue(void), row_outbox_end(void);
 void row_table_read(void), row_table_get(void);
 void row_soak(void);
-void row_outbox_number(void), row_outbox_worker(void), row_outbox_latency(void);
+void row_outbox_one(void), row_outbox_worker(void), row_outbox_latency(void);
 void row_build(void), row_memory(void), row_delay(void), row_beats(void), row_scale(void);
 void row_locked(void), row_disk(void), row_full(void), row_hoard(void), row_look(void);
 

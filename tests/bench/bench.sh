@@ -38,7 +38,7 @@ rm -f "$BENCH_DIR"/{ratios,latency,snapshot,size,depth,soak}.tsv
 list=${only:-$("$0" --list | tr '\n' ',')}
 list=$(echo "$list" | tr ',' ' ')
 # Rows whose time is fixed by what they measure, or that measure shares of themselves.
-slow=" idle size depth cost build memory scale locked disk full hoard look outbox-number "
+slow=" idle size depth cost build memory scale locked disk full hoard look "
 
 failed=0
 for run in $(seq "$runs"); do

@@ -32,7 +32,7 @@ static void load_depth(PGconn *db, load what, long many)
 static double claims_ms(jobq_pg *pg, PGconn *db, int64_t worker, bool empty, double *first)
 {
     static int64_t number;
-    static const int32_t foreign[] = {2};
+    static const int32_t kinds[] = {1};
     jobq_lane lane = {1, 0, 0, INT64_MIN, 0};
     double ms[CLAIMS], started;
     jobq_pg_claim_desc desc;
@@ -46,8 +46,8 @@ static double claims_ms(jobq_pg *pg, PGconn *db, int64_t worker, bool empty, dou
     desc.worker = worker;
     desc.lanes = &lane;
     desc.lane_count = 1;
-    desc.foreign = foreign;
-    desc.foreign_count = 1;
+    desc.kinds = kinds;
+    desc.kind_count = 1;
     desc.limit = 100;
     desc.relaxed = true;
     for (n = 0; n < CLAIMS; n++) {

@@ -23,7 +23,7 @@ run() { "$psql" -X -q -v ON_ERROR_STOP=1 "$JOBQ_SERVER" "$@"; }
 # calls NUMBER LIMIT: each function once, on jobs behind a lower bound, as the worker does.
 calls() {
     local lanes="array[1], array[0]::int2[], array[0]::int2[]" token="array[77]::int8[]"
-    local none="false, false, true"
+    local none="false, false, false, true"
     [[ $only != *" enqueue_one "* ]] || echo "SELECT * FROM jobq.enqueue_one('bench', 'noop', '1',
         null, null, null, null, null, null, null, null, null, true);"
     [[ $only != *" enqueue_many "* ]] || echo "SELECT jobq.enqueue_many('bench', array['noop'], null,

@@ -1,6 +1,6 @@
 /*
- * outbox.c -- rows of the outbox: outbox-read, outbox-held, outbox-enqueue, outbox-end,
- * outbox-worker, outbox-number; outbox-latency is in latency.c.
+ * outbox.c -- rows of the outbox: outbox-read, outbox-held, outbox-enqueue, outbox-end, outbox-one,
+ * outbox-worker; outbox-latency is in latency.c.
  */
 #include "bench.h"
 
@@ -11,6 +11,7 @@ typedef struct box {
     int partitions, batch;
     bool relaxed;                /* acknowledgements, as a worker's are */
     bool bytes;                  /* payloads, instead of JSON */
+    int put;                     /* messages of a producer's transaction */
     long total;
     long done, statements;       /* atomic */
     int ended;                   /* atomic */
@@ -29,22 +30,15 @@ static void box_open(box *b, PGconn *db, int partitions, int batch)
     }
 }
 
-/* count messages in incoming, evenly. */
+/* count messages, evenly. */
 static void box_load(box *b, PGconn *db, long count)
 {
     char payload[BENCH_PAYLOAD + 1];
 
     bench_payload(payload, 0);
     b->total = count;
-    bench_sql(db, "INSERT INTO jobq.incoming (partition, payload) SELECT 32768 + i %% %d, "
+    bench_sql(db, "INSERT INTO jobq.message (partition, payload) SELECT 32768 + i %% %d, "
                   "'%s'::jsonb FROM generate_series(1, %ld) i", b->partitions, payload, count);
-}
-
-static void box_number(PGconn *db, int most)
-{
-    while (bench_number(db, "SELECT waiting FROM jobq.outbox_sequence(1, '{1}', %d, false) "
-                            "LIMIT 1", most) > 0) {
-    }
 }
 
 static jobq_pg_read_desc box_reader(const box *b, int partition, int64_t claim)
@@ -105,7 +99,7 @@ static long read_step(PGconn *db, void *state, long step)
     return done > 0 ? done : 1;
 }
 
-/* Reads and acknowledges count messages with 2 connections; messages a second. */
+/* Numbers, reads and acknowledges count messages with 2 connections; messages a second. */
 static double box_read(int batch, long count, bool held)
 {
     PGconn *db = bench_db(), *holder = bench_db();
@@ -116,7 +110,6 @@ static double box_read(int batch, long count, bool held)
     if (held) bench_sql(holder, "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM "
                                 "jobq.meta");
     box_load(&b, db, count);
-    box_number(db, 1000);
     bench_wal_reset(db);
     rate = bench_gang_run(2, read_step, &b, BOX_PARTITIONS, 600);
     if (b.done != count || bench_number(db, "SELECT sum(acked) FROM jobq.partition") !=
@@ -208,15 +201,31 @@ void row_outbox_enqueue(void)
 
 static long produce_step(PGconn *db, void *state, long step)
 {
-    box_put((box *)state, db, 100, step);
-    return 100;
+    box *b = (box *)state;
+    jobq_pg_message m;
+    char payload[BENCH_PAYLOAD + 1];
+    jobq_pg_error error;
+
+    if (b->put > 1) {
+        box_put(b, db, b->put, step);
+        return b->put;
+    }
+    memset(&m, 0, sizeof m);
+    bench_payload(payload, step);
+    m.queue = BENCH_QUEUE;
+    m.partition = (int)(step % b->partitions);
+    m.payload.ptr = payload;
+    m.payload.len = BENCH_PAYLOAD;
+    m.payload_bytes = b->bytes;
+    if (jobq_pg_outbox_enqueue(b->pg, db, &m, NULL, &error)) bench_fail("%s", error.message);
+    return 1;
 }
 
-/* Two consumers: each numbers, and works what there is to read in every second partition. */
+/* Two consumers: each looks, and works what there is to read in every second partition. */
 static long consume_step(PGconn *db, void *state, long step)
 {
-    static const char text[] = "SELECT partition & 32767, waiting FROM jobq.outbox_sequence(1, "
-                               "'{1}', 1000, false)";
+    static const char text[] =
+        "SELECT partition & 32767 FROM jobq.outbox_look('{1}', 0, 1000, false)";
     box *b = (box *)state;
     int64_t claim = 0;
 
@@ -226,27 +235,24 @@ static long consume_step(PGconn *db, void *state, long step)
         int row;
         if (PQresultStatus(res) != PGRES_TUPLES_OK) bench_fail("%s", PQerrorMessage(db));
         __atomic_fetch_add(&b->statements, 1, __ATOMIC_RELAXED);
-        for (row = 1; row < PQntuples(res); row++) {
+        for (row = 0; row < PQntuples(res); row++) {
             int p = atoi(PQgetvalue(res, row, 0));
             if ((p & 1) == (step & 1)) done += box_drain(b, db, p, ++claim);
         }
-        if (done == 0 && strcmp(PQgetvalue(res, 0, 1), "0") == 0) bench_sleep(0.001);
+        if (done == 0) bench_sleep(0.001);
         PQclear(res);
     }
     __atomic_store_n(&b->ended, 1, __ATOMIC_RELAXED);
     return 0;
 }
 
-static long reclaim_step(PGconn *db, void *state, long step)
+/* Vacuums, as a worker does. */
+static long vacuum_step(PGconn *db, void *state, long step)
 {
-    jobq_pg_error error;
-    bool more = false;
-
     (void)step;
-    if (jobq_pg_outbox_reclaim(((box *)state)->pg, db, 10000, &more, &error)) {
-        bench_fail("%s", error.message);
-    }
-    if (!more) bench_sleep(0.5);
+    bench_sql(db, "VACUUM (SKIP_LOCKED, TRUNCATE off, INDEX_CLEANUP on) jobq.message, "
+                  "jobq.partition");
+    bench_sleep(1);
     return !__atomic_load_n(&((box *)state)->ended, __ATOMIC_RELAXED);
 }
 
@@ -261,11 +267,11 @@ static void box_tell_cost(const box_run *run)
     bench_figure("  WAL a message", run->wal, "bytes", "", 0, BENCH_SHOWN, 0);
 }
 
-/* Statements: without the producers' one for each 100. */
-static box_run box_end(long count, bool bytes)
+/* put: messages of a transaction. Statements: without the producers' one for each of those. */
+static box_run box_end(long count, int put, bool bytes)
 {
     PGconn *db = bench_db();
-    bench_gang *producers, *consumers, *reclaimer;
+    bench_gang *producers, *consumers, *vacuum;
     double started;
     box_run run;
     box b;
@@ -273,17 +279,18 @@ static box_run box_end(long count, bool bytes)
     box_open(&b, db, BOX_PARTITIONS, 1000);
     b.relaxed = true;
     b.bytes = bytes;
+    b.put = put;
     b.total = count;
     bench_wal_reset(db);
     run.wal = bench_number(db, "SELECT pg_current_wal_insert_lsn() - '0/0'");
     started = bench_now();
-    producers = bench_gang_start(16, produce_step, &b, count / 100, 600);
+    producers = bench_gang_start(16, produce_step, &b, count / put, 600);
     consumers = bench_gang_start(2, consume_step, &b, 2, 600);
-    reclaimer = bench_gang_start(1, reclaim_step, &b, 1L << 40, 600);
+    vacuum = bench_gang_start(1, vacuum_step, &b, 1L << 40, 600);
     bench_gang_end(producers);
     bench_gang_end(consumers);
     run.rate = (double)count / (bench_now() - started);
-    bench_gang_end(reclaimer);
+    bench_gang_end(vacuum);
     run.wal = (bench_number(db, "SELECT pg_current_wal_insert_lsn() - '0/0'") - run.wal) /
               (double)count;
     run.statements = (double)b.statements / (double)count;
@@ -300,7 +307,7 @@ void row_outbox_end(void)
 {
     long count = bench_long ? 3200000 : 480000;
     double floor = bench_floor_delete(2, count);
-    box_run bytes = box_end(count, true), json = box_end(count, false);
+    box_run bytes = box_end(count, 100, true), json = box_end(count, 100, false);
 
     floor = (floor + bench_floor_delete(2, count)) / 2;
     bench_figure("outbox: end to end, 16 producers, 64 partitions", bytes.rate, "msg/s",
@@ -309,6 +316,16 @@ void row_outbox_end(void)
     bench_figure("outbox: the same with payloads of JSON", json.rate, "msg/s",
                  "DELETE ... RETURNING, 2 connections", floor, BENCH_SHOWN, 0);
     box_tell_cost(&json);
+}
+
+/* One message a transaction, which is where an outbox lives. */
+void row_outbox_one(void)
+{
+    box_run run = box_end(bench_long ? 400000 : 48000, 1, true);
+
+    bench_figure("outbox: end to end, one a transaction, 16 producers", run.rate, "msg/s", "", 0,
+                 BENCH_SHOWN, 0);
+    box_tell_cost(&run);
 }
 
 /* -- through a worker's receivers -- */
@@ -337,7 +354,7 @@ static jobq_pg_worker *box_worker(jobq_pg *pg, bool transactional)
     return worker;
 }
 
-/* One worker, all by default, numbers and delivers what lies in incoming. */
+/* One worker, all by default, numbers and delivers what waits. */
 static box_run box_work(bool transactional, long count, bool held)
 {
     PGconn *db = bench_db(), *holder = bench_db();
@@ -367,7 +384,7 @@ static box_run box_work(bool transactional, long count, bool held)
     jobq_pg_worker_wait(worker, NULL);
     jobq_pg_worker_free(worker);
     /* a batch: one statement, which acknowledges it and reads the next */
-    run.statements = (double)(stats.sequences + stats.reads + count / 100) / (double)count;
+    run.statements = (double)(stats.looks + stats.reads + count / 100) / (double)count;
     run.rate = (double)count / took;
     jobq_pg_close(b.pg);
     PQfinish(holder);
@@ -395,101 +412,4 @@ void row_outbox_worker(void)
     bench_figure("outbox: a worker behind a held snapshot", held.rate, "msg/s", "without one",
                  (leased.rate + box_work(false, count, false).rate) / 2, BENCH_RATIO_AT_LEAST,
                  0.9);
-}
-
-/* -- two ways of numbering -- */
-
-/* The other way: messages keep the transaction id that wrote them, and a window between two
- * snapshots is numbered by counting it; rows are written once and never deleted. The xids are
- * those of one server: nothing of it survives a dump and restore. */
-static void windows_open(PGconn *db, int partitions)
-{
-    bench_sql(db, "DROP SCHEMA IF EXISTS floor CASCADE");
-    bench_sql(db, "CREATE SCHEMA floor");
-    bench_sql(db, "CREATE SEQUENCE floor.id");
-    bench_sql(db, "CREATE TABLE floor.message (partition bigint, xid xid8 DEFAULT "
-                  "pg_current_xact_id(), id bigint DEFAULT nextval('floor.id'), created_at "
-                  "timestamptz DEFAULT statement_timestamp(), payload jsonb, "
-                  "PRIMARY KEY (partition, xid, id))");
-    bench_sql(db, "CREATE TABLE floor.at (partition bigint PRIMARY KEY, seq bigint DEFAULT 0, "
-                  "seen pg_snapshot DEFAULT pg_current_snapshot())");
-    bench_sql(db, "CREATE TABLE floor.window (partition bigint, first bigint, count bigint, "
-                  "since pg_snapshot, until pg_snapshot, PRIMARY KEY (partition, first))");
-    bench_sql(db, "INSERT INTO floor.at (partition) SELECT 32768 + i FROM generate_series(0, %d) i",
-              partitions - 1);
-    bench_sql(db,
-        "CREATE FUNCTION floor.number() RETURNS bigint LANGUAGE plpgsql SET enable_seqscan = off "
-        "SET enable_bitmapscan = off SET jit = off AS $$ DECLARE a record; n bigint; total bigint "
-        ":= 0; s pg_snapshot; BEGIN "
-        "FOR a IN SELECT * FROM floor.at FOR UPDATE SKIP LOCKED LOOP s := pg_current_snapshot(); "
-        "n := (SELECT count(*) FROM floor.message m WHERE m.partition = a.partition "
-        "AND m.xid >= pg_snapshot_xmin(a.seen) AND m.xid < pg_snapshot_xmax(s) "
-        "AND NOT pg_visible_in_snapshot(m.xid, a.seen) AND pg_visible_in_snapshot(m.xid, s)); "
-        "CONTINUE WHEN n = 0; "
-        "INSERT INTO floor.window VALUES (a.partition, a.seq + 1, n, a.seen, s); "
-        "UPDATE floor.at SET seq = a.seq + n, seen = s WHERE partition = a.partition; "
-        "total := total + n; END LOOP; RETURN total; END $$");
-}
-
-typedef struct numbering {
-    bool windows;
-    int partitions, batch;
-    const char *beside; /* "": nothing; a held snapshot; a writer that stays open */
-} numbering;
-
-/* Messages numbered a second, batch by batch; only the numbering is timed. */
-static double number_rate(const numbering *n)
-{
-    PGconn *db = bench_db(), *other = bench_db();
-    long rounds = n->batch == 1 ? 1000 : n->batch == 100 ? 200 : 60, i;
-    double took = 0;
-    jobq_pg *pg = NULL;
-    jobq_pg_error error;
-    const char *table = n->windows ? "floor.message" : "jobq.incoming";
-    const char *call = n->windows ? "SELECT floor.number()" :
-        "SELECT waiting FROM jobq.outbox_sequence(1, '{1}', 1000, false) LIMIT 1";
-
-    pg = bench_schema(db, false);
-    if (jobq_pg_outbox_register(pg, NULL, BENCH_QUEUE, n->partitions, NULL, &error)) {
-        bench_fail("%s", error.message);
-    }
-    if (n->windows) windows_open(db, n->partitions);
-    if (n->beside[0] == 'h') bench_sql(other, "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1");
-    if (n->beside[0] == 'w') bench_sql(other, "BEGIN; INSERT INTO %s (partition, payload) VALUES "
-                                              "(32768, '1')", table);
-    for (i = 0; i < rounds; i++) {
-        double started;
-        bench_sql(db, "INSERT INTO %s (partition, payload) SELECT 32768 + i %% %d, '{\"text\": "
-                      "\"xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx\"}' "
-                      "FROM generate_series(%ld, %ld) i", table, n->partitions,
-                  i * n->batch, (i + 1) * n->batch - 1);
-        started = bench_now();
-        if (bench_number(db, "%s", call) != n->batch) bench_fail("outbox-number: wrong count");
-        took += bench_now() - started;
-    }
-    jobq_pg_close(pg);
-    PQfinish(other);
-    PQfinish(db);
-    return (double)(rounds * n->batch) / took;
-}
-
-void row_outbox_number(void)
-{
-    static const int partitions[] = {1, 64}, batches[] = {1, 100, 1000};
-    static const char *const beside[] = {"", "held snapshot", "writer left open"};
-    int p, b, k;
-
-    for (p = 0; p < 2; p++) {
-        for (b = 0; b < 3; b++) {
-            for (k = 0; k < 3; k++) {
-                numbering queue = {false, partitions[p], batches[b], beside[k]}, windows = queue;
-                char label[80];
-                windows.windows = true;
-                snprintf(label, sizeof label, "outbox: numbering, %d part., %d a batch%s%s",
-                         partitions[p], batches[b], k > 0 ? ", " : "", beside[k]);
-                bench_figure(label, number_rate(&queue), "msg/s", "snapshot windows",
-                             number_rate(&windows), BENCH_SHOWN, 0);
-            }
-        }
-    }
 }

@@ -166,7 +166,7 @@ static void soak_sample(PGconn *db, double at, double step, long done[SOAK_WHATS
     for (i = 0; i < SOAK_WHATS; i++) now[i] = __atomic_load_n(&soak[i].done, __ATOMIC_RELAXED);
     p[SOAK_JOB_HEAP] = bench_number(db, "SELECT pg_relation_size('jobq.job')") / 1e6;
     p[SOAK_JOB_INDEX] = bench_number(db, "SELECT pg_indexes_size('jobq.job')") / 1e6;
-    p[SOAK_BOX_SIZE] = soak_size_mb(db, "^(incoming|message|partition)");
+    p[SOAK_BOX_SIZE] = soak_size_mb(db, "^(message|partition)");
     p[SOAK_HISTORY] = soak_size_mb(db, "^history");
     p[SOAK_DEAD] = bench_number(db, "SELECT sum(n_dead_tup) FROM pg_stat_all_tables WHERE "
                                     "schemaname = 'jobq'") / 1000;

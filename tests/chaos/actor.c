@@ -271,13 +271,18 @@ static bool take_stop(bool message)
     return __sync_bool_compare_and_swap(&stop_inside, 1, 0);
 }
 
+static void note_start(jobq_call *call)
+{
+    note(call, "start", call->job.alone ? "alone" : call->job.suspect ? "suspect" : "");
+}
+
 /* Effects in the database, in the transaction that completes the job. */
 static jobq_outcome ledger(jobq_call *call)
 {
     const jobq_job *j = &call->job;
     PGconn *conn;
 
-    note(call, "start", j->suspect ? "suspect" : "");
+    note_start(call);
     jobq_call_delay(call, 20000);
     conn = jobq_pg_call_conn(call, NULL);
     if (conn == NULL || !run(conn, "BEGIN") ||
@@ -305,7 +310,7 @@ static bool slowly(void)
 /* Effects elsewhere: this log is the outside world. */
 static jobq_outcome outside(jobq_call *call)
 {
-    note(call, "start", call->job.suspect ? "suspect" : "");
+    note_start(call);
     nap_us(chance(call) < 3 ? 700000 : chance(call) * 100);
     if (call->job.suspect && slowly()) nap_us(2000000);
     if (jobq_call_stopping(call) == JOBQ_STOP_CANCEL) return ended(call, JOBQ_OUTCOME_CANCELLED);
@@ -318,7 +323,7 @@ static jobq_outcome flaky(jobq_call *call)
     unsigned draw = chance(call);
 
     if (draw >= 40) return ledger(call);
-    note(call, "start", call->job.suspect ? "suspect" : "");
+    note_start(call);
     jobq_call_delay(call, 1000 + draw * 1000);
     jobq_call_error(call, jobq_str_from("flaky"));
     return ended(call, draw < 30 ? JOBQ_OUTCOME_RETRY : JOBQ_OUTCOME_SNOOZE);
@@ -326,7 +331,7 @@ static jobq_outcome flaky(jobq_call *call)
 
 static jobq_outcome hopeless(jobq_call *call)
 {
-    note(call, "start", call->job.suspect ? "suspect" : "");
+    note_start(call);
     jobq_call_delay(call, 5000);
     jobq_call_error(call, jobq_str_from("hopeless"));
     return ended(call, JOBQ_OUTCOME_RETRY);
@@ -334,7 +339,7 @@ static jobq_outcome hopeless(jobq_call *call)
 
 static jobq_outcome poison(jobq_call *call)
 {
-    note(call, "start", call->job.suspect ? "suspect" : "");
+    note_start(call);
     kill(getpid(), SIGKILL);
     return JOBQ_OUTCOME_SUCCESS;
 }
@@ -488,7 +493,6 @@ static void consume(void)
         nap_us(100000);
     }
     while (going()) {
-        jobq_pg_outbox_sequence(pg, NULL, queue, 100, between(0, 50) == 0, NULL, NULL);
         for (i = 0; i < PARTITIONS && going(); i++) {
             watch *w = &watched[i];
             bool still = w->worker != 0 && mono_us() - w->since_us > HOLD_US;
@@ -497,6 +501,7 @@ static void consume(void)
             d.read.worker = worker;
             d.read.claim = ++claim;
             d.read.lease_us = HOLD_US;
+            d.read.sweep = between(0, 50) == 0;
             d.read.partition = jobq_pg_partition(queue, i);
             d.read.most = 20;
             d.read.watched_worker = still ? w->worker : 0;

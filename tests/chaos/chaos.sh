@@ -507,8 +507,7 @@ tell delay 0
 admin -c "UPDATE jobq_chaos.queue SET paused_at = NULL"
 unfinished() {
     number "SELECT (SELECT count(*) FROM jobq_chaos.job) + (SELECT count(*) FROM
-        jobq_chaos.incoming) + (SELECT sum(c.seq - p.acked) FROM jobq_chaos.partition p JOIN
-        jobq_chaos.counter c ON c.partition = p.id)" 2>/dev/null
+        jobq_chaos.message)" 2>/dev/null
 }
 moved() { [ "$(unfinished)" != "$left" ]; }
 until left=$(unfinished) && [ "$left" = 0 ]; do

@@ -18,6 +18,7 @@ SELECT n, at, app, id,
        was->>'state' AS was_state, (was->>'worker')::bigint AS was_worker,
        (was->>'claim')::bigint AS was_claim, (was->>'stage')::int AS was_stage,
        (was->>'crash')::int AS was_crash, (was->>'suspect')::boolean AS was_suspect,
+       (was->>'alone')::boolean AS was_alone,
        now->>'state' AS now_state, (now->>'worker')::bigint AS now_worker,
        (now->>'claim')::bigint AS now_claim, (now->>'stage')::int AS now_stage,
        (now->>'crash')::int AS now_crash
@@ -48,7 +49,7 @@ WHERE what = 'worker' AND was->>'dead_at' IS NULL AND was IS NOT NULL
 CREATE TEMP TABLE run AS
 SELECT s.job, s.stage, s.worker, s.claim, s.pid, s.mono_us AS from_us,
        timestamptz 'epoch' + s.wall_us * interval '1 microsecond' AS from_at,
-       e.mono_us AS to_us, e.detail AS outcome, s.detail = 'suspect' AS suspect
+       e.mono_us AS to_us, e.detail AS outcome, s.detail = 'alone' AS alone
 FROM log s LEFT JOIN log e ON e.event = 'end' AND e.role = 'worker' AND e.pid = s.pid
     AND (e.job, e.stage, e.worker, e.claim) = (s.job, s.stage, s.worker, s.claim)
 WHERE s.event = 'start';
@@ -194,9 +195,9 @@ WHERE k.kind = 'poison' AND j.state NOT IN ('cancelled', 'ready', 'running')
 -- Each end of a server may leave one run uncounted: its claim was not on the disk yet, or renew
 -- took it back.
 INSERT INTO broken
-SELECT 4, 'ran as a suspect after its limit',
+SELECT 4, 'ran alone after its limit',
        format('%s: %s times in %s lives', r.job, r.runs, l.lives)
-FROM (SELECT job, count(*) AS runs FROM run WHERE suspect AND to_us IS NULL GROUP BY job) r
+FROM (SELECT job, count(*) AS runs FROM run WHERE alone AND to_us IS NULL GROUP BY job) r
 JOIN lives l ON l.job = r.job
 WHERE r.runs > 3 * l.lives + (SELECT count(DISTINCT boot) - 1 FROM trail);
 
@@ -206,9 +207,14 @@ FROM move WHERE was_state = 'r' AND now_state = 'x'
 GROUP BY now_worker, now_claim HAVING count(*) > 1 AND bool_or(was_suspect);
 
 INSERT INTO broken
+SELECT 4, 'started beside a job that must run alone', format('%s beside %s', o.job, a.job)
+FROM run a JOIN run o ON o.pid = a.pid AND o.from_us > a.from_us AND o.from_us < a.to_us
+WHERE a.alone;
+
+INSERT INTO broken
 SELECT 4, 'a crash was counted that was none', format('%s by %s', m.id, m.app)
 FROM move m
-WHERE m.now_crash > m.was_crash AND NOT (m.was_suspect AND EXISTS (
+WHERE m.now_crash > m.was_crash AND NOT (m.was_alone AND EXISTS (
     SELECT FROM death d WHERE d.worker = m.was_worker AND d.n < m.n));
 
 INSERT INTO broken

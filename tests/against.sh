@@ -1,0 +1,159 @@
+#!/usr/bin/env bash
+# against.sh REF [--only NAME,...] [--pairs N] [--bound B] [--minutes M]   speed beside that of REF
+#
+# Runs each scenario of against.c with the headers of both, by turns, on the server of JOBQ_SERVER,
+# in a database each. Prints a line for each: both figures (less is better), their ratio old / new.
+#   cpu-us   processor time: as many pairs as it takes until the 90 % interval of the ratio is
+#            narrower than 2 %, at most N (200). It fails if all of the interval is below B (0.97).
+#   us       time: 11 pairs. It fails if the median of their ratios is below 0.90.
+# The scenarios share M (10) minutes; "wide" is an interval that includes B when the time is over.
+# Every pair's figures are in .build/against/pairs.tsv.
+set -eu
+cd "$(dirname "$0")/.."
+work=.build/against
+flags="-std=c99 -D_POSIX_C_SOURCE=200809L -O2 -w"
+
+usage() { sed -n '2,/^set/{s/^# \{0,1\}//;/^set/!p;}' "$0" >&2; exit 2; }
+[ $# -gt 0 ] || usage
+ref=$1
+only=
+most=200
+bound=0.97
+minutes=10
+shift
+while [ $# -gt 0 ]; do
+    case $1 in
+    --only) only=$2 ;;
+    --pairs) most=$2 ;;
+    --bound) bound=$2 ;;
+    --minutes) minutes=$2 ;;
+    *) usage ;;
+    esac
+    shift 2
+done
+[ -n "${JOBQ_SERVER-}" ] || { echo "against: run make bench-against REF=COMMIT" >&2; exit 2; }
+
+# build NAME FOLDER SOURCE
+build() {
+    # shellcheck disable=SC2086  # several flags
+    ${CC:-cc} $flags -I"$2" ${LIBPQ_CFLAGS--I/usr/include/postgresql} -pthread "$3" \
+        ${LIBPQ_LIBS--lpq} -o "$work/$1" 2>"$work/$1.log"
+}
+
+# The API changes: the old headers get the newest version of the scenarios that compiles with them.
+build_old() {
+    local commit
+    git archive "$ref" jobq.h jobq_pg.h | tar -x -C "$work/tree" || exit 2
+    build old "$work/tree" tests/against.c && return
+    for commit in $(git log --format=%h -- tests/against.c); do
+        git show "$commit:tests/against.c" >"$work/against.c"
+        build old "$work/tree" "$work/against.c" && return
+    done
+    cat "$work/old.log" >&2
+    return 1
+}
+
+rm -rf "$work"
+mkdir -p "$work/tree"
+build new . tests/against.c || { cat "$work/new.log" >&2; exit 2; }
+build_old
+psql="${JOBQ_SERVER_BIN:+$JOBQ_SERVER_BIN/}psql -qX"
+# A server in use writes its log over old segments. A fresh one would have to fill each with zeros.
+$psql "$JOBQ_SERVER" -c "DO \$\$ BEGIN FOR i IN 1 .. 60 LOOP
+    PERFORM pg_logical_emit_message(false, 'against', ''), pg_switch_wal();
+END LOOP; END \$\$" -c CHECKPOINT
+for side in old new; do
+    $psql "$JOBQ_SERVER" -c "CREATE DATABASE against_$side"
+    mkfifo "$work/$side.ask" "$work/$side.answer"
+done
+
+# run SIDE: one run of the scenario; its figure in $figure.
+run() {
+    if [ "$1" = old ]; then
+        echo >&3
+        read -r figure <&4
+    else
+        echo >&5
+        read -r figure <&6
+    fi
+}
+
+begin() {
+    local side
+    for side in old new; do
+        JOBQ_SERVER="$JOBQ_SERVER dbname=against_$side" "$work/$side" "$1" \
+            <"$work/$side.ask" >"$work/$side.answer" &
+    done
+    exec 3>"$work/old.ask" 4<"$work/old.answer" 5>"$work/new.ask" 6<"$work/new.answer"
+}
+
+end() { exec 3>&- 4<&- 5>&- 6<&-; wait; }
+
+# judge NAME UNIT MOST: a line about its pairs so far; it ends in "more" if they do not suffice.
+judge() {
+    awk -v name="$1" -v unit="$2" -v most="$3" -v bound="$bound" '
+        function median(list, count,   i, j, t) {
+            for (i = 2; i <= count; i++) {
+                t = list[i]
+                for (j = i - 1; j >= 1 && list[j] > t; j--) list[j + 1] = list[j]
+                list[j + 1] = t
+            }
+            return count % 2 ? list[(count + 1) / 2] : (list[count / 2] + list[count / 2 + 1]) / 2
+        }
+        $1 == name {
+            n++
+            old[n] = $2; new[n] = $3; ratio[n] = $2 / $3
+            sum += log(ratio[n]); squares += log(ratio[n]) ^ 2
+        }
+        END {
+            if (unit ~ /^cpu/) { # the mean of the logarithms, and the quantile of Student for it
+                middle = exp(sum / n)
+                t = n > 1 ? 1.6449 + 1.524 / (n - 1) + 1.42 / (n - 1) ^ 2 : 0
+                spread = n > 1 ? (squares - sum * sum / n) / (n - 1) : 0
+                half = t * sqrt((spread > 0 ? spread : 0) / n)
+                low = middle * exp(-half); high = middle * exp(half)
+                enough = n >= most || (n >= 11 && high - low < 0.02)
+                interval = sprintf("%.3f to %.3f", low, high)
+                bad = high < bound
+                wide = low < bound
+            } else {
+                middle = median(ratio, n)
+                enough = n >= 11
+                bad = middle < 0.90
+            }
+            verdict = !enough ? "more" : bad ? "FAIL" : wide ? "wide" : "ok"
+            printf "%-16s %10.1f %10.1f %-11s %7.3f  %-14s %6d  %s\n", name, median(old, n),
+                median(new, n), unit, middle, interval, n, verdict
+        }' "$work/pairs.tsv"
+}
+
+failed=0
+list=$("$work/new")
+[ -z "$only" ] || list=$(echo "$list" | awk -v only=",$only," 'index(only, "," $1 ",")')
+left=$(echo "$list" | wc -l)
+until=$((SECONDS + minutes * 60))
+: >"$work/pairs.tsv"
+printf '%-16s %10s %10s %-11s %7s  %-14s %6s  %s\n' \
+    scenario old new unit old/new interval pairs verdict
+while read -r name unit <&7; do
+    begin "$name"
+    over=$((SECONDS + (until - SECONDS) / left))
+    left=$((left - 1))
+    pairs=0
+    line=more
+    while [ "${line##* }" = more ]; do
+        # The first of a pair changes: new old, old new, ...
+        pairs=$((pairs + 1))
+        if [ $((pairs % 2)) = 0 ]; then run old; old=$figure; run new; new=$figure
+        else run new; new=$figure; run old; old=$figure
+        fi
+        printf '%s\t%s\t%s\n' "$name" "$old" "$new" >>"$work/pairs.tsv"
+        line=$(judge "$name" "$unit" $((SECONDS < over ? most : 11)))
+        printf '\r%s' "$line" >&2
+    done
+    end
+    printf '\r%90s\r' '' >&2
+    echo "$line"
+    [ "${line##* }" != FAIL ] || failed=1
+done 7<<<"$list"
+exit "$failed"

@@ -1,0 +1,34 @@
+#!/usr/bin/env bash
+# check.sh PROGRAM [ARG ...]  run one test program; those on Postgres find a server that stays
+#
+# The server is started by the first call, and ends when none has come for half an hour.
+set -eu
+cd "$(dirname "$0")/.."
+kept=.build/check/server
+
+# What server.sh runs in the background: it tells where the server is.
+if [ "${1-}" = --serve ]; then
+    export -p | sed -n "s/^declare -x JOBQ_SERVER/export JOBQ_SERVER/p" >"$kept.new"
+    mv "$kept.new" "$kept"
+    while [ -n "$(find "$kept" -mmin -30 2>/dev/null)" ]; do sleep 2; done
+    rm -f "$kept"
+    exit
+fi
+
+# Whether the kept server answers. Its address is in the environment from then on.
+up() {
+    # shellcheck source=/dev/null
+    [ -e "$kept" ] && . "$kept" && "$JOBQ_SERVER_BIN/pg_isready" -q -h "$JOBQ_SERVER_DIR"
+}
+
+case ${1##*/} in test_pg_*)
+    if ! up; then
+        rm -f "$kept"
+        setsid tests/server.sh tests/check.sh --serve >/dev/null 2>&1 </dev/null &
+        for _ in {1..300}; do up && break || sleep 0.1; done
+        up || { echo "check: the server does not start; tests/server.sh true says why" >&2; exit 1; }
+    fi
+    touch "$kept"
+    ;;
+esac
+exec "$@"

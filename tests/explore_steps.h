@@ -1,0 +1,1083 @@
+/*
+ * explore_steps.h -- the statements of the SQL functions, one step function each: step_claim_mark
+ * is the statement of jobq.claim that marks the jobs. Read it beside sql/. A part of explore.c.
+ *
+ * A step does what its statement does, and names the one that comes next. Between any two of them
+ * other transactions may run and commit; only what a transaction has locked holds still. What a
+ * function computes without a table has no step. Two statements of one function share a step
+ * where nothing that others do can come between: both touch only rows that the transaction has
+ * locked. Left out, since the worlds have none: idempotency keys, queues that are deleted or keep
+ * no history, history itself, failed jobs and dead letters that are old. Nor is NOTIFY a step: it
+ * is a move.
+ *
+ * The table counts what is in sql/: statements, clauses that lock rows, SKIP LOCKED, ON CONFLICT;
+ * then the steps here. `make verify` compares them (tests/steps.awk). If it sent you here: first
+ * add the step of the new statement (or see that it needs none), then correct the table.
+ *
+ *   function      statements  locks  skip  conflict  steps
+ *   claim             7         3     2       0        6
+ *   rows_within       1         0     0       0        0
+ *   recover           7         1     1       1        6
+ *   set_aside         5         1     1       0        2
+ *   finish            2         0     0       2        0
+ *   end_keys          1         0     0       0        0
+ *   complete          6         2     2       0        2
+ *   settle           10         3     1       0        6
+ *   settle_here       1         0     0       0        0
+ *   register          1         0     0       0        1
+ *   heartbeat        11         0     0       0       10
+ *   strays            1         0     0       0        0
+ *   deregister        5         1     0       0        5
+ *   sleep             3         1     0       1        3
+ *   rescue           13         3     3       0        9
+ *   kind_lives        1         0     0       0        0
+ *   unpark            4         2     1       0        4
+ *   mend              2         0     0       2        2
+ *   prune             6         4     4       0        2
+ *   cancel            5         2     0       0        4
+ *   request           3         0     0       0        0
+ */
+#define STEPS(X)                                                                                   \
+    X(claim_lock)                                                                                  \
+    X(claim_mark)                                                                                  \
+    X(claim_alive)                                                                                 \
+    X(claim_suspects)                                                                              \
+    X(claim_alone)                                                                                 \
+    X(claim_due)                                                                                   \
+    X(recover_burn)                                                                                \
+    X(recover_read)                                                                                \
+    X(recover_hold)                                                                                \
+    X(recover_back)                                                                                \
+    X(recover_rest)                                                                                \
+    X(recover_empty)                                                                               \
+    X(set_aside_lock)                                                                              \
+    X(set_aside_end)                                                                               \
+    X(complete_move)                                                                               \
+    X(complete_rest)                                                                               \
+    X(settle_kinds)                                                                                \
+    X(settle_lock)                                                                                 \
+    X(settle_rest)                                                                                 \
+    X(settle_mark)                                                                                 \
+    X(settle_lives)                                                                                \
+    X(settle_write)                                                                                \
+    X(register_insert)                                                                             \
+    X(heartbeat_renew)                                                                             \
+    X(heartbeat_claims)                                                                            \
+    X(heartbeat_cancel)                                                                            \
+    X(heartbeat_policy)                                                                            \
+    X(heartbeat_kinds)                                                                             \
+    X(heartbeat_every)                                                                             \
+    X(heartbeat_strays)                                                                            \
+    X(heartbeat_suspects)                                                                          \
+    X(heartbeat_alone)                                                                             \
+    X(heartbeat_late)                                                                              \
+    X(deregister_lock)                                                                             \
+    X(deregister_sleeper)                                                                          \
+    X(deregister_claims)                                                                           \
+    X(deregister_worker)                                                                           \
+    X(deregister_dead)                                                                             \
+    X(sleep_check)                                                                                 \
+    X(sleep_insert)                                                                                \
+    X(sleep_delete)                                                                                \
+    X(rescue_mark)                                                                                 \
+    X(rescue_check)                                                                                \
+    X(rescue_sleeper)                                                                              \
+    X(rescue_claims)                                                                               \
+    X(rescue_suspects)                                                                             \
+    X(rescue_suspect)                                                                              \
+    X(rescue_back)                                                                                 \
+    X(rescue_forget)                                                                               \
+    X(rescue_more)                                                                                 \
+    X(unpark_kind)                                                                                 \
+    X(unpark_find)                                                                                 \
+    X(unpark_jobs)                                                                                 \
+    X(unpark_mark)                                                                                 \
+    X(mend_claims)                                                                                 \
+    X(mend_workers)                                                                                \
+    X(prune_workers)                                                                               \
+    X(prune_claims)                                                                                \
+    X(cancel_lock)                                                                                 \
+    X(cancel_end)                                                                                  \
+    X(cancel_claim)                                                                                \
+    X(cancel_request)
+
+typedef enum step {
+    STEP_NONE,
+#define X(name) STEP_##name,
+    STEPS(X)
+#undef X
+    STEP_COMMIT,
+    STEP_WAIT, /* for a lock: the statement is executed again */
+    STEP_RAISE /* an error, in s->error: the transaction is rolled back */
+} step;
+
+/* ---- claim ----------------------------------------------------------------------------------- */
+
+/* Whether a row, locked and read again, is still one that the claim wants. */
+static bool claimable(const txn *t, int i)
+{
+    const wire *s = t->s;
+    int n;
+
+    for (n = 0; n < s->lane_count; n++) {
+        if (jobq__memory_eligible(&jobq_memory_jobs(t->last)[i].job, &s->lanes[n], s->kinds,
+                                  s->action.suspects, s->action.alone, t->b->now_us)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* A row that fails when it is read again stays locked: for a moment others find it busy. */
+static step step_claim_lock(txn *t)
+{
+    const wire *s = t->s;
+    int limit = s->action.suspects ? 1 : s->action.limit, i;
+
+    t->s->due_us = -1;
+    t->b->count = 0;
+    while (t->b->count < limit) {
+        i = jobq__memory_first(t->seen, s->lanes, s->lane_count, s->kinds, s->action.suspects,
+                               s->action.alone, t->b->now_us);
+        if (i < 0) break;
+        jobq_memory_jobs(t->seen)[i].job.state = JOBQ_STATE_SUCCEEDED; /* looked at */
+        if (s->busy == i + 1 || !lock(t, JOB_ROW + i, UPDATE)) continue;
+        if (claimable(t, i)) t->b->jobs[t->b->count++] = (uint8_t)i;
+    }
+    if (t->b->count == 0) return STEP_claim_alive;
+    if (s->action.bytes > 0) return STEP_claim_mark;
+    t->s->named = jobq_memory_jobs(t->last)[t->b->jobs[0]].job.id;
+    return STEP_COMMIT;
+}
+
+/* SELECT FROM worker .. FOR KEY SHARE. Postgres does not look again at a row that another
+ * transaction has updated, but not its key, unless it had to wait: so a rescuer may have marked the
+ * worker dead since our snapshot. */
+static lock_end lock_claimer(txn *t)
+{
+    int place = worker_place(t->seen, t->s->action.worker);
+
+    if (place < 0 || jobq_memory_workers(t->seen)[place].dead) return LOCK_GONE;
+    if (!lock(t, WORKER_ROW + place, KEY_SHARE)) return LOCK_WAITS;
+    if (worker_again(t, place, t->s->action.worker) == NULL) return LOCK_GONE;
+    return t->b->waited && jobq_memory_workers(t->last)[place].dead ? LOCK_GONE : LOCK_HELD;
+}
+
+/* A job that the server cannot send: an error, with whatever is claimed beside it. */
+static bool sends_stuck(const txn *t)
+{
+    int i;
+
+    for (i = 0; i < t->b->count && t->b->jobs[i] + 1 != t->s->stuck;) i++;
+    return i < t->b->count;
+}
+
+static step step_claim_mark(txn *t)
+{
+    lock_end worker = lock_claimer(t);
+    insert_end end;
+    jobq_event event;
+    int i;
+
+    if (worker != LOCK_HELD) return worker == LOCK_WAITS ? STEP_WAIT : STEP_claim_alive;
+    end = insert_claim(t, t->s->action.worker, t->s->action.number, 0);
+    if (end == WAITS) return STEP_WAIT;
+    t->s->error = end == KNOWN ? JOBQ_ERROR_EXISTS : JOBQ_OK;
+    if (end != KNOWN && sends_stuck(t)) t->s->error = JOBQ_ERROR_DATABASE;
+    if (t->s->error != JOBQ_OK) return STEP_RAISE;
+    memset(&event, 0, sizeof event);
+    event.kind = JOBQ_EVENT_CLAIM;
+    event.worker = t->s->action.worker;
+    event.claim = t->s->action.number;
+    for (i = 0; i < t->b->count; i++) {
+        jobq_memory_job *mj = write_job(t, t->b->jobs[i]);
+        jobq__memory_event((jobq_memory *)(uintptr_t)t->last, mj, &event, t->b->now_us);
+        t->s->u.jobs[t->s->count++] = mj->job;
+    }
+    return STEP_COMMIT;
+}
+
+static step step_claim_alive(txn *t)
+{
+    int place = worker_place(t->seen, t->s->action.worker);
+
+    t->s->error = JOBQ_ERROR_DEAD;
+    if (t->b->count > 0 || place < 0) return STEP_RAISE;
+    if (jobq_memory_workers(t->seen)[place].dead) return STEP_RAISE;
+    t->s->error = JOBQ_OK;
+    return t->s->action.look ? STEP_claim_suspects : STEP_COMMIT;
+}
+
+static int64_t look(const txn *t, bool *suspects, bool *alone)
+{
+    const wire *s = t->s;
+
+    return jobq_memory_look(t->seen, s->lanes, s->lane_count, s->kinds, t->b->now_us,
+                            suspects, alone);
+}
+
+static step step_claim_suspects(txn *t)
+{
+    bool alone;
+
+    look(t, &t->s->suspects, &alone);
+    return STEP_claim_alone;
+}
+
+static step step_claim_alone(txn *t)
+{
+    bool suspects, alone;
+
+    look(t, &suspects, &alone);
+    t->s->alone = alone;
+    return STEP_claim_due;
+}
+
+static step step_claim_due(txn *t)
+{
+    bool suspects, alone;
+
+    t->s->due_us = look(t, &suspects, &alone);
+    return STEP_COMMIT;
+}
+
+static step step_recover_burn(txn *t)
+{
+    switch (insert_claim(t, t->s->action.worker, t->s->action.number, t->b->now_us)) {
+    case INSERTED: return STEP_COMMIT;
+    case WAITS: return STEP_WAIT;
+    case KNOWN: break;
+    }
+    return STEP_recover_read;
+}
+
+/* The row of the claim: here its jobs are those that bear its token. */
+static step step_recover_read(txn *t)
+{
+    const jobq_memory_claim *c =
+        jobq__memory_claim(t->seen, t->s->action.worker, t->s->action.number);
+
+    t->b->count = 0;
+    return c == NULL || c->burned_at_us != 0 ? STEP_recover_rest : STEP_recover_hold;
+}
+
+static step step_recover_hold(txn *t)
+{
+    int64_t worker = t->s->action.worker, number = t->s->action.number;
+    int i;
+
+    for (i = 0; i < t->seen->job_count && t->b->count < t->s->action.limit; i++) {
+        if (!job_holds(t->seen, i, worker, number) || !lock(t, JOB_ROW + i, UPDATE)) continue;
+        if (job_holds(t->last, i, worker, number)) t->b->jobs[t->b->count++] = (uint8_t)i;
+    }
+    return STEP_recover_back;
+}
+
+/* The rows are ours: what finish and UPDATE do to them is one step. */
+static step step_recover_back(txn *t)
+{
+    int n;
+
+    for (n = 0; n < t->b->count; n++) {
+        jobq__memory_plain((jobq_memory *)(uintptr_t)t->last, write_job(t, t->b->jobs[n]),
+                           JOBQ_EVENT_RELEASE, t->b->now_us);
+    }
+    return STEP_recover_rest;
+}
+
+static step step_recover_rest(txn *t)
+{
+    int i;
+
+    for (i = 0; i < t->seen->job_count && !t->s->more; i++) {
+        t->s->more = job_holds(t->seen, i, t->s->action.worker, t->s->action.number);
+    }
+    return t->s->more ? STEP_COMMIT : STEP_recover_empty;
+}
+
+static step step_recover_empty(txn *t)
+{
+    const jobq_memory_claim *c =
+        jobq__memory_claim(t->seen, t->s->action.worker, t->s->action.number);
+    int i = c == NULL ? -1 : (int)(c - jobq_memory_claims(t->seen));
+
+    if (i < 0) return STEP_COMMIT;
+    if (!lock(t, CLAIM_ROW + i, NO_KEY_UPDATE)) return STEP_WAIT;
+    c = &jobq_memory_claims(t->last)[i];
+    if (c->worker != t->s->action.worker || c->number != t->s->action.number) return STEP_COMMIT;
+    write_claim(t, i)->burned_at_us = t->b->now_us;
+    return STEP_COMMIT;
+}
+
+static step step_set_aside_lock(txn *t)
+{
+    int i = (int)t->s->action.number - 1;
+
+    t->s->dead = false;
+    if (jobq_memory_jobs(t->seen)[i].job.state != JOBQ_STATE_READY) return STEP_COMMIT;
+    if (!lock(t, JOB_ROW + i, UPDATE)) return STEP_COMMIT;
+    return jobq_memory_jobs(t->last)[i].job.state == JOBQ_STATE_READY ? STEP_set_aside_end
+                                                                      : STEP_COMMIT;
+}
+
+/* The row is ours: the claim that it tries and takes back, and its end, are one step. */
+static step step_set_aside_end(txn *t)
+{
+    int64_t id = t->s->action.number;
+    jobq_memory_job *mj;
+    jobq_decision d;
+
+    t->s->dead = id == t->s->stuck;
+    if (!t->s->dead) return STEP_COMMIT;
+    mj = write_job(t, (int)id - 1);
+    d = jobq__end(&mj->job, JOBQ_STATE_FAILED);
+    jobq__memory_apply(mj, &d, t->b->now_us);
+    return STEP_COMMIT;
+}
+
+/* ---- the end of a job ------------------------------------------------------------------------ */
+
+/* SELECT .. FOR UPDATE SKIP LOCKED of an item's job, by its token. */
+static bool lock_item(txn *t, const wire_item *it)
+{
+    int i = (int)it->id - 1;
+
+    if (!job_holds(t->seen, i, it->worker, it->claim)) return false;
+    if (t->s->busy == it->id || !lock(t, JOB_ROW + i, UPDATE)) return false;
+    return job_holds(t->last, i, it->worker, it->claim);
+}
+
+/* The items of one claim follow each other. */
+static int group_end(const txn *t)
+{
+    const wire_item *items = t->s->u.items;
+    int i = t->b->at;
+
+    while (i < t->s->count && items[i].worker == items[t->b->at].worker &&
+           items[i].claim == items[t->b->at].claim) {
+        i++;
+    }
+    return i;
+}
+
+static step next_group(txn *t)
+{
+    t->b->at = (uint8_t)group_end(t);
+    t->b->done = 0;
+    return t->b->at < t->s->count ? STEP_complete_move : STEP_COMMIT;
+}
+
+static step step_complete_move(txn *t)
+{
+    bool all = true;
+    int n;
+
+    for (n = t->b->at; n < group_end(t); n++) {
+        wire_item *it = &t->s->u.items[n];
+        if (lock_item(t, it)) {
+            jobq__memory_apply(write_job(t, (int)it->id - 1), &it->decision, t->b->now_us);
+            it->error = JOBQ_OK;
+            t->b->done |= (uint8_t)(1 << n);
+        } else all = false;
+    }
+    return all ? next_group(t) : STEP_complete_rest;
+}
+
+static step step_complete_rest(txn *t)
+{
+    int n;
+
+    for (n = t->b->at; n < group_end(t); n++) {
+        wire_item *it = &t->s->u.items[n];
+        if ((t->b->done >> n & 1) != 0) continue;
+        it->error = job_holds(t->seen, (int)it->id - 1, it->worker, it->claim) ? JOBQ_ERROR_BUSY
+                                                                               : JOBQ_ERROR_LOST;
+    }
+    return next_group(t);
+}
+
+static wire_item *item(const txn *t) { return &t->s->u.items[t->b->at]; }
+
+static step next_item(txn *t)
+{
+    return ++t->b->at < t->s->count ? STEP_settle_lock : STEP_COMMIT;
+}
+
+/* Only if a job is parked. In the order of the ids. */
+static step step_settle_kinds(txn *t)
+{
+    uint32_t kinds = 0;
+    int n;
+
+    for (n = 0; n < t->s->count; n++) {
+        const wire_item *it = &t->s->u.items[n];
+        const jobq_job *job = &jobq_memory_jobs(t->seen)[it->id - 1].job;
+        if (it->decision.delay_us == JOBQ_NEVER && !jobq_state_final(job->state)) {
+            kinds |= (uint32_t)1 << job->kind;
+        }
+    }
+    for (n = 0; n < KINDS; n++) {
+        if ((kinds >> n & 1) != 0 && !lock(t, KIND_ROW + n, NO_KEY_UPDATE)) return STEP_WAIT;
+    }
+    return STEP_settle_lock;
+}
+
+static step step_settle_lock(txn *t)
+{
+    const jobq_decision *d = &item(t)->decision;
+
+    if (!lock_item(t, item(t))) return STEP_settle_rest;
+    if (d->state != JOBQ_STATE_READY || d->delay_us != JOBQ_NEVER) return STEP_settle_write;
+    if (jobq_memory_jobs(t->last)[item(t)->id - 1].job.cancel_requested) return STEP_settle_write;
+    return STEP_settle_mark;
+}
+
+static step step_settle_rest(txn *t)
+{
+    wire_item *it = item(t);
+
+    it->error = job_holds(t->seen, (int)it->id - 1, it->worker, it->claim) ? JOBQ_ERROR_BUSY
+                                                                           : JOBQ_ERROR_LOST;
+    return next_item(t);
+}
+
+static step step_settle_mark(txn *t)
+{
+    int kind = jobq_memory_jobs(t->last)[item(t)->id - 1].job.kind;
+
+    if (!lock(t, KIND_ROW + kind, NO_KEY_UPDATE)) return STEP_WAIT;
+    write_mark(t, KIND_ROW + kind, true);
+    return STEP_settle_lives;
+}
+
+static step step_settle_lives(txn *t)
+{
+    int kind = jobq_memory_jobs(t->last)[item(t)->id - 1].job.kind;
+
+    t->b->lives = jobq__memory_lives(t->seen, kind, t->b->now_us);
+    return STEP_settle_write;
+}
+
+/* The job's row is ours: what finish and UPDATE do to it is one step. */
+static step step_settle_write(txn *t)
+{
+    jobq_memory_job *mj = write_job(t, (int)item(t)->id - 1);
+    jobq_decision d = item(t)->decision;
+
+    if (d.delay_us == JOBQ_NEVER && t->b->lives) d.delay_us = 0;
+    if (d.state == JOBQ_STATE_READY && mj->job.cancel_requested) {
+        d = jobq__end(&mj->job, JOBQ_STATE_CANCELLED);
+    }
+    jobq__memory_apply(mj, &d, t->b->now_us);
+    item(t)->error = JOBQ_OK;
+    return next_item(t);
+}
+
+/* ---- workers --------------------------------------------------------------------------------- */
+
+static step step_register_insert(txn *t)
+{
+    jobq_memory_worker *row;
+
+    t->s->error = worker_place(t->last, t->s->action.worker) >= 0 ? JOBQ_ERROR_EXISTS : JOBQ_OK;
+    if (t->s->error != JOBQ_OK) return STEP_RAISE;
+    row = write_worker(t, insert_worker(t, t->s->action.worker));
+    row->lease_us = t->s->lease_us;
+    row->expires_at_us = t->b->now_us + t->s->lease_us;
+    row->queues = QUEUE_BITS;
+    row->kinds = kinds_of(t->b->node);
+    return STEP_COMMIT;
+}
+
+static step step_heartbeat_renew(txn *t)
+{
+    int place = worker_place(t->seen, t->s->action.worker);
+    jobq_memory_worker *row;
+
+    t->s->store_now_us = t->b->now_us;
+    t->s->alive = false;
+    if (place < 0 || jobq_memory_workers(t->seen)[place].dead) return STEP_COMMIT;
+    if (!lock(t, WORKER_ROW + place, NO_KEY_UPDATE)) return STEP_WAIT;
+    t->s->alive = worker_again(t, place, t->s->action.worker) != NULL &&
+                  !jobq_memory_workers(t->last)[place].dead;
+    if (!t->s->alive) return STEP_COMMIT;
+    row = write_worker(t, place);
+    row->beat++;
+    row->expires_at_us = store_us(t->w) + row->lease_us; /* clock_timestamp() */
+    t->b->tick = t->w->tick;
+    return STEP_heartbeat_claims;
+}
+
+static step step_heartbeat_claims(txn *t)
+{
+    int i, n;
+
+    for (i = 0; i < CLAIM_ROWS; i++) {
+        const jobq_memory_claim *c = &jobq_memory_claims(t->seen)[i];
+        for (n = 0; n < t->s->settled_count && c->number != t->s->settled[n];) n++;
+        if (c->worker != t->s->action.worker || n == t->s->settled_count) continue;
+        if (!lock(t, CLAIM_ROW + i, UPDATE)) return STEP_WAIT;
+        memset(write_claim(t, i), 0, sizeof *c);
+    }
+    return STEP_heartbeat_cancel;
+}
+
+/* The row of the job's claim brings the request: without it nobody is told. */
+static step step_heartbeat_cancel(txn *t)
+{
+    int i;
+
+    for (i = 0; i < t->seen->job_count; i++) {
+        const jobq_job *job = &jobq_memory_jobs(t->seen)[i].job;
+        if (job->worker != t->s->action.worker || !job->cancel_requested) continue;
+        if (jobq__memory_claim(t->seen, job->worker, job->claim) == NULL) continue;
+        t->s->cancels[t->s->cancel_count++] = job->id;
+    }
+    return STEP_heartbeat_policy;
+}
+
+static step step_heartbeat_policy(txn *t)
+{
+    t->s->policy = t->seen->policy_version;
+    return STEP_heartbeat_kinds;
+}
+
+static const jobq_memory_worker *me(const txn *t)
+{
+    return jobq__memory_worker(t->seen, t->s->action.worker);
+}
+
+/* Of its own kinds: those that are not paused, and one that is marked. */
+static step step_heartbeat_kinds(txn *t)
+{
+    int kind;
+
+    t->s->kinds = me(t)->kinds & ~t->seen->paused_kinds;
+    for (kind = 0; kind < KINDS; kind++) {
+        if ((t->parked & me(t)->kinds) >> kind & 1) t->s->parked = kind;
+    }
+    return STEP_heartbeat_every;
+}
+
+/* As the in-memory queue, which has no table of kinds, sees it: a kind that nobody living has is
+ * left out of the question. */
+static step step_heartbeat_every(txn *t)
+{
+    jobq__memory_kinds(t->seen, me(t), t->b->now_us, &t->s->every_kind);
+    return t->s->every_kind ? STEP_heartbeat_suspects : STEP_heartbeat_strays;
+}
+
+static step step_heartbeat_strays(txn *t)
+{
+    bool every;
+    uint64_t kinds = jobq__memory_kinds(t->seen, me(t), t->b->now_us, &every);
+
+    t->s->kinds |= (every ? UINT64_MAX : kinds) & ~me(t)->kinds;
+    return STEP_heartbeat_suspects;
+}
+
+static uint64_t suspects(const txn *t, bool alone)
+{
+    return jobq__memory_suspects(t->seen, me(t)->queues,
+                                 t->s->every_kind ? UINT64_MAX : t->s->kinds, alone,
+                                 t->b->now_us);
+}
+
+static step step_heartbeat_suspects(txn *t)
+{
+    t->s->suspects = suspects(t, false) != 0;
+    return STEP_heartbeat_alone;
+}
+
+static step step_heartbeat_alone(txn *t)
+{
+    t->s->alone = suspects(t, true);
+    return STEP_heartbeat_late;
+}
+
+static step step_heartbeat_late(txn *t)
+{
+    wire others = *t->s;
+
+    wire__others(&others, t->seen, me(t), t->b->now_us);
+    t->s->late_count = others.late_count;
+    t->s->overdue = others.overdue;
+    memcpy(t->s->late, others.late, sizeof others.late);
+    return STEP_COMMIT;
+}
+
+/* DELETE FROM sleeper of one worker. */
+static bool delete_sleeper(txn *t, int64_t worker)
+{
+    int place = worker_place(t->seen, worker);
+
+    if (place < 0 || !jobq_memory_workers(t->seen)[place].asleep) return true;
+    if (!lock(t, SLEEPER_ROW + place, UPDATE)) return false;
+    write_mark(t, SLEEPER_ROW + place, false);
+    return true;
+}
+
+static step step_deregister_lock(txn *t)
+{
+    int place = worker_place(t->seen, t->s->action.worker);
+
+    return place < 0 || lock(t, WORKER_ROW + place, UPDATE) ? STEP_deregister_sleeper : STEP_WAIT;
+}
+
+static step step_deregister_sleeper(txn *t)
+{
+    return delete_sleeper(t, t->s->action.worker) ? STEP_deregister_claims : STEP_WAIT;
+}
+
+static step step_deregister_claims(txn *t)
+{
+    int i;
+
+    for (i = 0; i < CLAIM_ROWS; i++) {
+        const jobq_memory_claim *c = &jobq_memory_claims(t->seen)[i];
+        if (c->worker != t->s->action.worker || c->burned_at_us != 0) continue;
+        if (claim_held(t->seen, c)) continue;
+        if (!lock(t, CLAIM_ROW + i, UPDATE)) return STEP_WAIT;
+        memset(write_claim(t, i), 0, sizeof *c);
+    }
+    return STEP_deregister_worker;
+}
+
+static step step_deregister_worker(txn *t)
+{
+    int place = worker_place(t->seen, t->s->action.worker), i;
+
+    for (i = 0; i < CLAIM_ROWS; i++) {
+        if (jobq_memory_claims(t->seen)[i].worker == t->s->action.worker) {
+            return STEP_deregister_dead;
+        }
+    }
+    if (place < 0) return STEP_deregister_dead;
+    if (!lock(t, WORKER_ROW + place, UPDATE)) return STEP_WAIT;
+    memset(write_worker(t, place), 0, sizeof(jobq_memory_worker));
+    return STEP_deregister_dead;
+}
+
+static void mark_dead(txn *t, int place)
+{
+    jobq_memory_worker *row = write_worker(t, place);
+
+    row->dead = true;
+    row->dead_at_us = t->b->now_us;
+}
+
+static step step_deregister_dead(txn *t)
+{
+    int place = worker_place(t->seen, t->s->action.worker);
+
+    if (place < 0 || jobq_memory_workers(t->seen)[place].dead) return STEP_COMMIT;
+    if (!lock(t, WORKER_ROW + place, NO_KEY_UPDATE)) return STEP_WAIT;
+    mark_dead(t, place);
+    return STEP_COMMIT;
+}
+
+static step step_sleep_check(txn *t)
+{
+    int64_t id = t->s->action.worker;
+    int place = worker_place(t->seen, id);
+
+    if (place < 0 || jobq_memory_workers(t->seen)[place].dead) return STEP_COMMIT;
+    if (!lock(t, WORKER_ROW + place, SHARE)) return STEP_WAIT;
+    if (worker_again(t, place, id) == NULL) return STEP_COMMIT;
+    return jobq_memory_workers(t->last)[place].dead ? STEP_COMMIT : STEP_sleep_insert;
+}
+
+static step step_sleep_insert(txn *t)
+{
+    int place = worker_place(t->seen, t->s->action.worker);
+
+    if (!lock(t, SLEEPER_ROW + place, UPDATE)) return STEP_WAIT;
+    write_mark(t, SLEEPER_ROW + place, true);
+    return STEP_COMMIT;
+}
+
+static step step_sleep_delete(txn *t)
+{
+    return delete_sleeper(t, t->s->action.worker) ? STEP_COMMIT : STEP_WAIT;
+}
+
+/* ---- rescue ---------------------------------------------------------------------------------- */
+
+static bool expired(const txn *t, const jobq_memory_worker *row)
+{
+    return row != NULL && !row->dead && row->beat == t->s->action.beat &&
+           row->expires_at_us < t->b->now_us;
+}
+
+static step step_rescue_mark(txn *t)
+{
+    int64_t victim = t->s->action.worker;
+    int place = worker_place(t->seen, victim);
+
+    if (place < 0 || !expired(t, &jobq_memory_workers(t->seen)[place])) return STEP_rescue_check;
+    if (!lock(t, WORKER_ROW + place, NO_KEY_UPDATE)) return STEP_WAIT;
+    if (expired(t, worker_again(t, place, victim))) mark_dead(t, place);
+    return STEP_rescue_check;
+}
+
+static step step_rescue_check(txn *t)
+{
+    const jobq_memory_worker *row = jobq__memory_worker(t->seen, t->s->action.worker);
+
+    t->s->rescued = 0;
+    t->s->more = false;
+    t->s->dead = t->s->action.worker == 0 || row == NULL || row->dead;
+    return t->s->dead && t->s->action.worker != 0 ? STEP_rescue_sleeper : STEP_COMMIT;
+}
+
+static step step_rescue_sleeper(txn *t)
+{
+    return delete_sleeper(t, t->s->action.worker) ? STEP_rescue_claims : STEP_WAIT;
+}
+
+/* The cursor of the loop has locked and read its rows before the first of them is looked at. */
+static step step_rescue_claims(txn *t)
+{
+    jobq_memory_claim *c;
+    int i;
+
+    t->b->claim_count = t->b->at = 0;
+    while ((c = jobq__memory_oldest(t->seen, t->s->action.worker)) != NULL &&
+           t->b->claim_count < t->s->portion) {
+        i = (int)(c - jobq_memory_claims(t->seen));
+        memset(c, 0, sizeof *c); /* looked at */
+        if (!lock(t, CLAIM_ROW + i, UPDATE)) continue;
+        if (jobq_memory_claims(t->last)[i].worker != t->s->action.worker) continue;
+        t->b->claims[t->b->claim_count++] = (uint8_t)i;
+    }
+    return t->b->claim_count > 0 ? STEP_rescue_suspects : STEP_rescue_more;
+}
+
+static const jobq_memory_claim *rescued_claim(const txn *t)
+{
+    return &jobq_memory_claims(t->last)[t->b->claims[t->b->at]];
+}
+
+/* Jobs that ran alone or are to be cancelled, or the others. */
+static bool rescue_wants(const jobq_memory *m, int i, const jobq_memory_claim *c, bool special)
+{
+    const jobq_job *job = &jobq_memory_jobs(m)[i].job;
+
+    return jobq_job_holds(job, c->worker, c->number) &&
+           (job->alone || job->cancel_requested) == special;
+}
+
+static step step_rescue_suspects(txn *t)
+{
+    const jobq_memory_claim *c = rescued_claim(t);
+    int i;
+
+    t->b->count = 0;
+    for (i = 0; i < t->seen->job_count; i++) {
+        if (!rescue_wants(t->seen, i, c, true) || !lock(t, JOB_ROW + i, UPDATE)) continue;
+        if (rescue_wants(t->last, i, c, true)) t->b->jobs[t->b->count++] = (uint8_t)i;
+    }
+    return t->b->count > 0 ? STEP_rescue_suspect : STEP_rescue_back;
+}
+
+static void take_back(txn *t, int i)
+{
+    jobq_memory_job *mj = write_job(t, i);
+
+    jobq__memory_plain((jobq_memory *)(uintptr_t)t->last, mj, JOBQ_EVENT_CRASH, t->b->now_us);
+    if (mj->job.state == JOBQ_STATE_READY) t->s->rescued++;
+}
+
+/* One job of the inner loop: cancelled, failed, or ready with one crash more. */
+static step step_rescue_suspect(txn *t)
+{
+    take_back(t, t->b->jobs[--t->b->count]);
+    return t->b->count > 0 ? STEP_rescue_suspect : STEP_rescue_back;
+}
+
+static step step_rescue_back(txn *t)
+{
+    const jobq_memory_claim *c = rescued_claim(t);
+    int i;
+
+    for (i = 0; i < t->seen->job_count; i++) {
+        if (!rescue_wants(t->seen, i, c, false) || !lock(t, JOB_ROW + i, UPDATE)) continue;
+        if (rescue_wants(t->last, i, c, false)) take_back(t, i);
+    }
+    return STEP_rescue_forget;
+}
+
+static step step_rescue_forget(txn *t)
+{
+    if (!claim_held(t->seen, rescued_claim(t))) {
+        memset(write_claim(t, t->b->claims[t->b->at]), 0, sizeof(jobq_memory_claim));
+    }
+    return ++t->b->at < t->b->claim_count ? STEP_rescue_suspects : STEP_rescue_more;
+}
+
+static step step_rescue_more(txn *t)
+{
+    t->s->more = jobq__memory_oldest(t->seen, t->s->action.worker) != NULL;
+    return STEP_COMMIT;
+}
+
+/* ---- kinds without a handler ----------------------------------------------------------------- */
+
+static bool parked(const jobq_memory *m, int i, int64_t kind)
+{
+    const jobq_job *job = &jobq_memory_jobs(m)[i].job;
+
+    return job->kind == kind && job->state == JOBQ_STATE_READY && job->run_at_us == JOBQ_NEVER;
+}
+
+static step step_unpark_kind(txn *t)
+{
+    return lock(t, KIND_ROW + (int)t->s->action.number, UPDATE) ? STEP_unpark_find : STEP_WAIT;
+}
+
+static step step_unpark_find(txn *t)
+{
+    int i;
+
+    t->b->count = 0;
+    for (i = 0; i < t->seen->job_count; i++) {
+        if (parked(t->seen, i, t->s->action.number)) t->b->jobs[t->b->count++] = (uint8_t)i;
+    }
+    return STEP_unpark_jobs;
+}
+
+static step step_unpark_jobs(txn *t)
+{
+    int n;
+
+    t->s->rescued = 0;
+    for (n = 0; n < t->b->count; n++) {
+        int i = t->b->jobs[n];
+        if (!parked(t->seen, i, t->s->action.number) || t->s->busy == i + 1) continue;
+        if (!lock(t, JOB_ROW + i, UPDATE)) continue;
+        if (!parked(t->last, i, t->s->action.number)) continue;
+        write_job(t, i)->job.run_at_us = t->b->now_us;
+        t->s->rescued++;
+    }
+    return t->s->rescued == t->b->count ? STEP_unpark_mark : STEP_COMMIT;
+}
+
+static step step_unpark_mark(txn *t)
+{
+    if (!lock(t, KIND_ROW + (int)t->s->action.number, NO_KEY_UPDATE)) return STEP_WAIT;
+    write_mark(t, KIND_ROW + (int)t->s->action.number, false);
+    return STEP_COMMIT;
+}
+
+/* ---- housekeeping ---------------------------------------------------------------------------- */
+
+/* For each running job without a claim's row. ON CONFLICT DO UPDATE SET jobs: no more than to lock
+ * the row here, where a claim's jobs are those that bear its token. */
+static step step_mend_claims(txn *t)
+{
+    int i;
+
+    for (i = 0; i < t->seen->job_count; i++) {
+        const jobq_job *job = &jobq_memory_jobs(t->seen)[i].job;
+        const jobq_memory_claim *c = jobq__memory_claim(t->seen, job->worker, job->claim);
+        if (job->state != JOBQ_STATE_RUNNING || (c != NULL && c->burned_at_us == 0)) continue;
+        if (insert_claim(t, job->worker, job->claim, 0) == WAITS) return STEP_WAIT;
+    }
+    return STEP_mend_workers;
+}
+
+static step step_mend_workers(txn *t)
+{
+    int i, place;
+
+    for (i = 0; i < CLAIM_ROWS; i++) {
+        const jobq_memory_claim *c = &jobq_memory_claims(t->seen)[i];
+        if (c->worker == 0 || c->burned_at_us != 0 || worker_place(t->seen, c->worker) >= 0) {
+            continue;
+        }
+        if (worker_place(t->last, c->worker) >= 0) continue;
+        place = insert_worker(t, c->worker);
+        mark_dead(t, place);
+    }
+    return STEP_prune_workers;
+}
+
+static bool long_dead(const txn *t, const jobq_memory_worker *row)
+{
+    return row->dead && row->dead_at_us < t->b->now_us - JOBQ__DAY;
+}
+
+static step step_prune_workers(txn *t)
+{
+    int i;
+
+    for (i = 0; i < ROWS; i++) {
+        const jobq_memory_worker *row = &jobq_memory_workers(t->seen)[i];
+        if (row->id == 0 || !long_dead(t, row) || jobq__memory_left(t->seen, row->id)) continue;
+        if (!lock(t, WORKER_ROW + i, UPDATE)) continue;
+        if (long_dead(t, &jobq_memory_workers(t->last)[i])) {
+            memset(write_worker(t, i), 0, sizeof *row);
+        }
+    }
+    return STEP_prune_claims;
+}
+
+static step step_prune_claims(txn *t)
+{
+    int i;
+
+    for (i = 0; i < CLAIM_ROWS; i++) {
+        const jobq_memory_claim *c = &jobq_memory_claims(t->seen)[i];
+        if (c->burned_at_us == 0 || c->burned_at_us >= t->b->now_us - JOBQ__DAY) continue;
+        if (worker_place(t->seen, c->worker) >= 0) continue;
+        if (!lock(t, CLAIM_ROW + i, UPDATE)) return STEP_WAIT;
+        memset(write_claim(t, i), 0, sizeof *c);
+    }
+    return STEP_COMMIT;
+}
+
+/* ---- an operator's cancel -------------------------------------------------------------------- */
+
+static step step_cancel_lock(txn *t)
+{
+    int i = (int)t->s->action.number - 1;
+
+    if (jobq_state_final(jobq_memory_jobs(t->seen)[i].job.state)) return STEP_COMMIT;
+    if (!lock(t, JOB_ROW + i, UPDATE)) return STEP_WAIT;
+    if (jobq_state_final(jobq_memory_jobs(t->last)[i].job.state)) return STEP_COMMIT;
+    return jobq_memory_jobs(t->last)[i].job.state == JOBQ_STATE_RUNNING ? STEP_cancel_claim
+                                                                        : STEP_cancel_end;
+}
+
+static void cancel_job(txn *t)
+{
+    jobq__memory_plain((jobq_memory *)(uintptr_t)t->last,
+                       write_job(t, (int)t->s->action.number - 1), JOBQ_EVENT_CANCEL,
+                       t->b->now_us);
+}
+
+static step step_cancel_end(txn *t)
+{
+    cancel_job(t);
+    return STEP_COMMIT;
+}
+
+static step step_cancel_claim(txn *t)
+{
+    const jobq_job *job = &jobq_memory_jobs(t->last)[t->s->action.number - 1].job;
+    const jobq_memory_claim *c = jobq__memory_claim(t->seen, job->worker, job->claim);
+
+    if (c != NULL && !lock(t, CLAIM_ROW + (int)(c - jobq_memory_claims(t->seen)), UPDATE)) {
+        return STEP_WAIT;
+    }
+    return STEP_cancel_request;
+}
+
+static step step_cancel_request(txn *t)
+{
+    cancel_job(t);
+    return STEP_COMMIT;
+}
+
+/* ---- which step is first --------------------------------------------------------------------- */
+
+/* The statement that begins an operation; STEP_NONE: it is one statement, and is executed whole. */
+static step first_step(const wire *s)
+{
+    int i;
+
+    switch ((int)s->action.kind) {
+    case JOBQ_ACTION_REGISTER: return STEP_register_insert;
+    case JOBQ_ACTION_CLAIM: return STEP_claim_lock;
+    case JOBQ_ACTION_RECOVER: return STEP_recover_burn;
+    case JOBQ_ACTION_SET_ASIDE: return STEP_set_aside_lock;
+    case JOBQ_ACTION_COMPLETE:
+    case JOBQ_ACTION_SETTLE: break;
+    case JOBQ_ACTION_HEARTBEAT: return STEP_heartbeat_renew;
+    case JOBQ_ACTION_RESCUE: return STEP_rescue_mark;
+    case JOBQ_ACTION_SLEEP: return s->action.asleep ? STEP_sleep_check : STEP_sleep_delete;
+    case JOBQ_ACTION_UNPARK: return STEP_unpark_kind;
+    case JOBQ_ACTION_DEREGISTER: return STEP_deregister_lock;
+    case JOBQ_ACTION_PRUNE: return STEP_mend_claims;
+    case OPERATOR_CANCEL: return STEP_cancel_lock;
+    default: return STEP_NONE;
+    }
+    for (i = 0; i < s->count; i++) { /* what a handler settles in its own transaction is no end */
+        if (s->u.items[i].decision.delay_us == JOBQ_NEVER) return STEP_settle_kinds;
+    }
+    if (s->count == 0) return STEP_NONE;
+    for (i = 0; i < s->count; i++) {
+        if (s->u.items[i].decision.state != JOBQ_STATE_SUCCEEDED) return STEP_settle_lock;
+    }
+    return s->action.kind == JOBQ_ACTION_COMPLETE ? STEP_complete_move : STEP_settle_lock;
+}
+
+static const struct {
+    const char *name;
+    step (*run)(txn *t);
+} steps[] = {
+    {"", NULL},
+#define X(name) {#name, step_##name},
+    STEPS(X)
+#undef X
+    {"commit", NULL},
+};
+
+/* ---- a function executes --------------------------------------------------------------------- */
+
+/* Its next statement. Snapshot and newest versions are the same, unless it has waited. */
+static step next_statement(world *w, int id, wire *s)
+{
+    static image seen, last;
+    backend *b = &w->backends[id];
+    txn t = {w, s, b, id, memory_of(&seen), memory_of(&last), 0};
+    uint32_t newest = w->parked;
+    step next;
+
+    seen = b->snapped ? b->snapshot : w->store;
+    t.parked = b->snapped ? b->parked : w->parked;
+    last = w->store;
+    overlay(w, id, &seen, &t.parked);
+    overlay(w, id, &last, &newest);
+    next = steps[b->step].run(&t);
+    if (next == STEP_WAIT && !b->snapped) {
+        b->snapped = true;
+        b->snapshot = w->store;
+        b->parked = w->parked;
+    }
+    b->waited = next == STEP_WAIT;
+    if (next == STEP_WAIT) return next;
+    b->waits = 0;
+    b->snapped = b->waited = false;
+    b->parked = 0;
+    memset(&b->snapshot, 0, sizeof b->snapshot);
+    return next;
+}
+
+/* Up to most statements, the commit among them. True: the transaction has ended, as was. */
+static bool go_on(world *w, int id, wire *s, int most, backend *was)
+{
+    backend *b = &w->backends[id];
+    step next;
+
+    while (most-- > 0) {
+        if (telling) printf("       . %s\n", steps[b->step].name);
+        *was = *b;
+        if (b->step == STEP_COMMIT) {
+            publish(w, id);
+            return true;
+        }
+        next = next_statement(w, id, s);
+        if (next == STEP_WAIT) {
+            if (telling) printf("       . it waits for a lock\n");
+            check_deadlock(w, id);
+            return false;
+        }
+        if (next == STEP_RAISE) {
+            close_backend(w, id);
+            return true;
+        }
+        b->step = (uint8_t)next;
+    }
+    return false;
+}

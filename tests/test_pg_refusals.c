@@ -1,0 +1,468 @@
+/*
+ * test_pg_refusals.c -- what the database refuses, or cannot do in time, for ever: a job that cannot
+ * be sent, a result that is not taken, a claim or flush that is too large. The others get on, each
+ * case is recorded, and a stop ends.
+ */
+#include "pg_work.h"
+#include "proxy.h"
+
+static int runs;
+
+static jobq_outcome succeed(jobq_call *call)
+{
+    (void)call;
+    ADD(runs);
+    return JOBQ_OUTCOME_SUCCESS;
+}
+
+/* Fails with a text that no encoding but UTF-8 holds. */
+static jobq_outcome fail_oddly(jobq_call *call)
+{
+    ADD(runs);
+    jobq_call_error(call, jobq_str_from("poison for 5 \xe2\x82\xac"));
+    return JOBQ_OUTCOME_RETRY;
+}
+
+static jobq_outcome until_stopped(jobq_call *call)
+{
+    ADD(runs);
+    while (jobq_call_stopping(call) == JOBQ_STOP_NONE) nap_us(1000);
+    return JOBQ_OUTCOME_SUCCESS;
+}
+
+/* A worker whose statements have a second. */
+static jobq_pg_worker_desc hasty(const jobq_pg_handler *handler)
+{
+    jobq_pg_worker_desc d = work_of(handler, 1);
+
+    d.loop.answer_us = SECOND;
+    d.loop.grace_us = SECOND;
+    SET(runs, 0);
+    return d;
+}
+
+static void insert_jobs(int count, const char *payload)
+{
+    RUN("INSERT INTO jobq.job (queue_id, kind_id, payload) SELECT q.id, k.id, %s "
+        "FROM jobq.queue q JOIN jobq.kind k ON k.queue_id = q.id, generate_series(1, %d) "
+        "WHERE q.name = 'q' AND k.name = 'k'",
+        payload, count);
+}
+
+/* The queue and its kind are there, and empty. */
+static int empty_queue(void **state)
+{
+    pg_empty(state);
+    enqueue_count(1);
+    RUN("DELETE FROM jobq.job");
+    return 0;
+}
+
+static const char left[] = "SELECT count(*) FROM jobq.job";
+
+/* -- what cannot be sent -- */
+
+static void the_first_job_is_set_aside(const char *because)
+{
+    jobq_pg_handler h = handler_of("q", "k", succeed);
+    jobq_pg_worker_desc d = hasty(&h);
+    jobq_loop_stats stats;
+    jobq_pg_worker *w;
+
+    d.loop.answer_us = 0; /* the default: the server may need seconds to find out */
+    d.loop.lease_us = 0;
+    insert_jobs(20, "'1'");
+    w = start(&d);
+    assert_true(becomes(120, 0, left));
+    stats = stop(w);
+    assert_int_equal(number("SELECT count(*) FROM jobq.history WHERE state = 's'"), 20);
+    assert_int_equal(number("SELECT count(*) FROM jobq.failed"), 1);
+    assert_int_equal(number("SELECT count(*) FROM jobq.failures WHERE error LIKE "
+                            "'cannot be read: %s'", because), 1);
+    assert_int_equal(stats.aside, 1);
+    assert_int_equal(GET(runs), 20);
+}
+
+/* TRIALS 3: 200 MB in the table, 1.2 GB as text. */
+static void a_payload_that_is_too_large_as_text(void **unused)
+{
+    (void)unused;
+    if (getenv("JOBQ_TEST_LONG") == NULL) skip(); /* it costs a server a minute */
+    insert_jobs(1, "to_jsonb(repeat(E'\\x01', 200000000))");
+    the_first_job_is_set_aside("%");
+}
+
+/* A backend that outlives its client and its cancel, with a claim's jobs in its hands: the others
+ * are claimed meanwhile, and its own when it has ended. */
+static void a_backend_that_is_stuck_stops_nobody(void **unused)
+{
+    jobq_pg_handler h = handler_of("q", "k", succeed);
+    jobq_pg_worker_desc d = hasty(&h);
+
+    (void)unused;
+    RUN("CREATE FUNCTION jobq.stuck() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN "
+        "FOR i IN 1 .. 3000 LOOP BEGIN PERFORM pg_sleep(0.01); "
+        "EXCEPTION WHEN query_canceled THEN NULL; END; EXIT WHEN EXISTS (SELECT FROM jobq.history "
+        "OFFSET 14); END LOOP; RAISE EXCEPTION ''stuck''; END'");
+    insert_jobs(1, "'1'");
+    RUN("CREATE TRIGGER stuck BEFORE UPDATE ON jobq.job FOR EACH ROW "
+        "WHEN (NEW.state = 'x' AND OLD.id = %ld) EXECUTE FUNCTION jobq.stuck()",
+        number("SELECT id FROM jobq.job"));
+    insert_jobs(20, "'1'");
+    start(&d);
+    assert_true(becomes(25, 0, left)); /* the first of them before the backend gives up */
+    assert_int_equal(number("SELECT count(*) FROM jobq.history"), 20);
+    all_stop(NULL);
+    RUN("DROP TRIGGER stuck ON jobq.job");
+    RUN("DROP FUNCTION jobq.stuck()");
+}
+
+/* A row whose claim fails for itself, whatever its size. */
+static void an_attempt_that_cannot_be_counted(void **unused)
+{
+    (void)unused;
+    insert_jobs(1, "'1'");
+    RUN("UPDATE jobq.job SET attempt = 2147483647");
+    the_first_job_is_set_aside("integer out of range");
+}
+
+/* What no job has is read as the default. */
+static void odd_columns_are_mended(void **unused)
+{
+    jobq_pg_handler h = handler_of("q", "k", succeed);
+    jobq_pg_worker_desc d = hasty(&h);
+
+    (void)unused;
+    insert_jobs(1, "'1'");
+    RUN("UPDATE jobq.job SET attempt = -5, crash = -5, max_attempts = -5, timeout_us = -5, "
+        "stages = 99");
+    start(&d);
+    assert_true(reaches(60, &runs, 1));
+    assert_true(becomes(60, 1, "SELECT count(*) FROM jobq.job WHERE stage = 1"));
+    RUN("DELETE FROM jobq.job");
+}
+
+/* TRIALS 4, scaled: 6 MB of jobs, 0.5 MB a second, a second for an answer. */
+static void large_jobs_arrive_over_a_slow_network(void **unused)
+{
+    jobq_pg_handler h = handler_of("q", "k", succeed);
+    jobq_pg_worker_desc d = hasty(&h);
+    jobq_pg_desc desc;
+    jobq_pg_error error;
+    jobq_pg *slow;
+
+    (void)unused;
+    memset(&desc, 0, sizeof desc);
+    proxy_up();
+    desc.conninfo = proxy.conninfo;
+    desc.schema = schema;
+    desc.log = quiet_log;
+    assert_int_equal(jobq_pg_open(&slow, &desc, &error), JOBQ_OK);
+    insert_jobs(60, "to_jsonb((SELECT string_agg(md5(i::text), '') "
+                    "FROM generate_series(1, 3200) i))");
+    SET(proxy.rate, 500000);
+    start_on(slow, &d);
+    assert_true(becomes(60, 0, left));
+    assert_int_equal(number("SELECT count(*) FROM jobq.history"), 60);
+    SET(proxy.rate, 0);
+    all_stop(NULL);
+    jobq_pg_close(slow);
+    proxy_down();
+}
+
+/* The same, with a first job that does not arrive in time at all. */
+static void a_job_that_never_arrives_is_set_aside(void **unused)
+{
+    jobq_pg_handler h = handler_of("q", "k", succeed);
+    jobq_pg_worker_desc d = hasty(&h);
+    jobq_pg_desc desc;
+    jobq_pg_error error;
+    jobq_pg *slow;
+
+    (void)unused;
+    d.loop.answer_us = 3 * SECOND; /* the server has to move it in this time */
+    memset(&desc, 0, sizeof desc);
+    proxy_up();
+    desc.conninfo = proxy.conninfo;
+    desc.schema = schema;
+    desc.log = quiet_log;
+    assert_int_equal(jobq_pg_open(&slow, &desc, &error), JOBQ_OK);
+    insert_jobs(1, "to_jsonb((SELECT string_agg(md5(i::text), '') "
+                   "FROM generate_series(1, 160000) i))"); /* 5 MB */
+    insert_jobs(20, "'1'");
+    SET(proxy.rate, 500000);
+    start_on(slow, &d);
+    assert_true(becomes(60, 0, left));
+    assert_int_equal(number("SELECT count(*) FROM jobq.history"), 20);
+    assert_int_equal(number("SELECT count(*) FROM jobq.failures WHERE error = "
+                            "'cannot be read: no answer in time'"), 1);
+    SET(proxy.rate, 0);
+    all_stop(NULL);
+    jobq_pg_close(slow);
+    proxy_down();
+}
+
+/* A claim by hand ends before its payloads are too large together; one job is always taken. */
+static void a_claim_has_a_budget_of_bytes(void **unused)
+{
+    jobq_lane lane;
+    jobq_pg_claim_desc d;
+    jobq_pg_batch batch;
+    jobq_pg_error error;
+
+    (void)unused;
+    insert_jobs(10, "to_jsonb((SELECT string_agg(md5(i::text), '') "
+                    "FROM generate_series(1, 3200) i))"); /* 100 KB each, stored as such */
+    memset(&lane, 0, sizeof lane);
+    memset(&d, 0, sizeof d);
+    lane.queue = register_worker(101, 60 * SECOND);
+    lane.after_at_us = INT64_MIN;
+    d.worker = 101;
+    d.limit = 10;
+    d.lanes = &lane;
+    d.lane_count = 1;
+    for (d.bytes = 1000; d.bytes < 1000000; d.bytes += 350000) {
+        size_t wanted = d.bytes == 1000 ? 1 : d.bytes == 351000 ? 3 : 6;
+        d.number++;
+        assert_int_equal(jobq_pg_claim(pg, NULL, &d, &batch, &error), JOBQ_OK);
+        assert_int_equal(batch.count, wanted);
+        jobq_pg_batch_clear(&batch);
+    }
+    assert_int_equal(number("SELECT jobq.audit()"), 0);
+    assert_int_equal(number("SELECT count(*) FROM jobq.job WHERE state = 'r'"), 0);
+}
+
+/* Nobody can claim while a DBA holds the table; its large jobs are not to blame. */
+static void a_locked_table_condemns_nobody(void **unused)
+{
+    jobq_pg_handler h = handler_of("q", "k", succeed);
+    jobq_pg_worker_desc d = hasty(&h);
+    jobq_pg_worker *w;
+    int64_t beats;
+
+    (void)unused;
+    insert_jobs(6, "to_jsonb((SELECT string_agg(md5(i::text), '') "
+                   "FROM generate_series(1, 9600) i))");
+    RUN("BEGIN; LOCK TABLE jobq.job IN SHARE MODE");
+    w = start(&d);
+    assert_true(becomes(60, 1, "SELECT count(*) FROM jobq.worker"));
+    beats = number("SELECT max(beat) FROM jobq.worker");
+    while (number("SELECT max(beat) FROM jobq.worker") < beats + 30) nap_us(10000);
+    RUN("COMMIT");
+    assert_true(becomes(60, 0, left));
+    assert_int_equal(number("SELECT count(*) FROM jobq.history WHERE state = 's'"), 6);
+    assert_int_equal(stop(w).aside, 0);
+}
+
+/* -- what is not taken -- */
+
+/* TRIALS 2a: nothing of a refused result is sent again. */
+static void a_refused_error_is_replaced(void **unused)
+{
+    jobq_pg_handler h = handler_of("q", "k", fail_oddly);
+    jobq_pg_worker_desc d = hasty(&h);
+
+    (void)unused;
+    RUN("ALTER TABLE jobq.job ADD CONSTRAINT clean CHECK (errors::text NOT LIKE '%%poison%%')");
+    insert_jobs(2, "'1'");
+    start(&d);
+    assert_true(becomes(60, 2, "SELECT count(*) FROM jobq.job WHERE attempt = 1 AND state = 'r' "
+                               "AND errors -> 0 ->> 'error' LIKE "
+                               "'the database refused the result: SQLSTATE 23514%%'"));
+    all_stop(NULL);
+    RUN("ALTER TABLE jobq.job DROP CONSTRAINT clean");
+}
+
+/* A database that cannot hold every text is refused where it is opened. */
+static void other_encodings_are_refused_at_open(void **unused)
+{
+    jobq_pg_desc desc;
+    jobq_pg_error error;
+    char conninfo[200];
+    jobq_pg *latin;
+
+    (void)unused;
+    memset(&desc, 0, sizeof desc);
+    RUN("CREATE DATABASE latin_refused ENCODING 'LATIN1' LC_COLLATE 'C' LC_CTYPE 'C' "
+        "TEMPLATE template0");
+    snprintf(conninfo, sizeof conninfo, "host=%s port=%s user=%s dbname=latin_refused", PQhost(db),
+             PQport(db), PQuser(db));
+    desc.conninfo = conninfo;
+    desc.log = quiet_log;
+    assert_int_equal(jobq_pg_open(&latin, &desc, &error), JOBQ_ERROR_INVALID);
+    assert_non_null(strstr(error.message, "ENCODING 'UTF8' TEMPLATE template0"));
+    RUN("DROP DATABASE latin_refused");
+}
+
+/* TRIALS 2b: the first and the last errors are kept. */
+static void stored_errors_are_bounded(void **unused)
+{
+    jobq_job job;
+    int64_t claim;
+
+    (void)unused;
+    insert_jobs(1, "'1'");
+    register_worker(101, 600 * SECOND);
+    for (claim = 1; claim <= 75; claim++) {
+        char text[20];
+        job = claim_one(101, claim, false);
+        job.max_attempts = 1000;
+        snprintf(text, sizeof text, "error %d", (int)claim);
+        assert_int_equal(settle_with(&job, JOBQ_EVENT_RETRY, text), JOBQ_OK);
+        RUN("UPDATE jobq.job SET run_at = now(), attempt = 1, max_attempts = 1000");
+    }
+    expect_text("51 error 1 error 10 25 error 36 error 75",
+                "SELECT concat_ws(' ', jsonb_array_length(errors), errors -> 0 ->> 'error', "
+                "errors -> 9 ->> 'error', errors -> 10 ->> 'dropped', errors -> 11 ->> 'error', "
+                "errors -> 50 ->> 'error') FROM jobq.job");
+    job = claim_one(101, claim, false);
+    RUN("UPDATE jobq.job SET errors = (SELECT jsonb_agg(jsonb_build_object('error', repeat('x', "
+        "4000))) FROM generate_series(1, 5000))");
+    assert_int_equal(settle_with(&job, JOBQ_EVENT_DISCARD, "last"), JOBQ_OK);
+    expect_text("51 4951 last",
+                "SELECT concat_ws(' ', jsonb_array_length(errors), errors -> 10 ->> 'dropped', "
+                "errors -> -1 ->> 'error') FROM jobq.failed");
+    assert_int_equal(number("SELECT count(*) FROM jobq.failures WHERE errors LIKE "
+                            "'%%... 4951 more%%'"), 1);
+}
+
+/* A text that comes past C is cut, too. */
+static void a_long_error_is_cut(void **unused)
+{
+    jobq_job job;
+
+    (void)unused;
+    insert_jobs(1, "'1'");
+    register_worker(101, 600 * SECOND);
+    job = claim_one(101, 1, false);
+    RUN("SELECT FROM jobq.settle('{101}', '{1}', '{%ld}', '{f}', '{0}', '{1}', '{0}', '{false}', "
+        "'{0}', ARRAY[repeat(U&'\\20AC', 5000)], '{NULL}', '{NULL}')", (long)job.id);
+    assert_in_range(number("SELECT octet_length(errors -> 0 ->> 'error') FROM jobq.failed"), 2000,
+                    4096);
+}
+
+/* TRIALS 2c: a flush that takes too long becomes smaller. Each row takes 20 ms. */
+static void a_flush_that_is_too_slow_becomes_smaller(void **unused)
+{
+    jobq_pg_handler h = handler_of("q", "k", succeed);
+    jobq_pg_worker_desc d = hasty(&h);
+
+    (void)unused;
+    RUN("CREATE FUNCTION jobq.slowly() RETURNS trigger LANGUAGE plpgsql AS "
+        "'BEGIN PERFORM pg_sleep(0.02); RETURN NEW; END'");
+    RUN("CREATE TRIGGER slowly BEFORE INSERT ON jobq.history FOR EACH ROW "
+        "EXECUTE FUNCTION jobq.slowly()");
+    insert_jobs(300, "'1'");
+    d.loop.flush_us = 2 * SECOND;
+    start(&d);
+    assert_true(becomes(60, 0, left));
+    assert_int_equal(number("SELECT count(*) FROM jobq.history"), 300);
+    all_stop(NULL);
+    RUN("DROP TRIGGER slowly ON jobq.history");
+    RUN("DROP FUNCTION jobq.slowly()");
+}
+
+/* TRIALS 2d: an id that history has already ends alone, and the batch with it. */
+static void an_id_that_is_in_history_stops_nobody(void **unused)
+{
+    jobq_pg_handler h = handler_of("q", "k", succeed);
+    jobq_pg_worker_desc d = hasty(&h);
+
+    (void)unused;
+    insert_jobs(30, "'1'");
+    RUN("INSERT INTO jobq.history (slot, id, run_at, enqueued_at, finished_at, queue_id, kind_id, "
+        "attempt, crash, priority, stage, stages, state) SELECT m.history_slot, j.id, now(), now(), "
+        "now(), j.queue_id, j.kind_id, 1, 0, 0, 0, 1, 's' "
+        "FROM jobq.meta m, (SELECT * FROM jobq.job ORDER BY id OFFSET 11 LIMIT 1) j");
+    start(&d);
+    assert_true(becomes(60, 0, left));
+    assert_int_equal(number("SELECT count(*) FROM jobq.history"), 30);
+    assert_int_equal(GET(runs), 30);
+}
+
+/* -- what never ends -- */
+
+/* Whether a worker's process ends by itself, within so many seconds of its stop. */
+static bool ends_within(pid_t pid, double seconds)
+{
+    int64_t until = mono_us() + (int64_t)(seconds * 1e6);
+
+    kill(pid, SIGTERM);
+    while (mono_us() < until) {
+        if (exited(pid)) return true;
+        nap_us(10000);
+    }
+    return false;
+}
+
+/* TRIALS 2e: an operator's open transaction cannot hold a stopping worker. */
+static void an_open_cancel_does_not_hold_a_stop(void **unused)
+{
+    jobq_pg_handler h = handler_of("q", "k", until_stopped);
+    jobq_pg_worker_desc d = hasty(&h);
+    pid_t pid;
+
+    (void)unused;
+    insert_jobs(1, "'1'");
+    pid = spawn(&d);
+    assert_true(becomes(60, 1, "SELECT count(*) FROM jobq.job WHERE state = 'x'"));
+    RUN("BEGIN; SELECT jobq.cancel(id) FROM jobq.job");
+    assert_true(ends_within(pid, 20)); /* a second of grace, and one for the answer */
+    RUN("COMMIT");
+    assert_int_equal(number("SELECT jobq.audit()"), 0);
+}
+
+/* No end of this job is taken: the others end, a stop does too, and the job comes back. */
+static void a_job_without_an_end_is_left_to_its_rescuer(void **unused)
+{
+    jobq_pg_handler h = handler_of("q", "k", succeed);
+    jobq_pg_worker_desc d = hasty(&h);
+    pid_t pid;
+
+    (void)unused;
+    RUN("CREATE FUNCTION jobq.never() RETURNS trigger LANGUAGE plpgsql AS "
+        "'BEGIN RAISE EXCEPTION ''never''; END'");
+    insert_jobs(1, "'1'");
+    RUN("CREATE TRIGGER never BEFORE UPDATE OR DELETE ON jobq.job FOR EACH ROW "
+        "WHEN (OLD.state = 'x' AND OLD.id = %ld) EXECUTE FUNCTION jobq.never()",
+        number("SELECT id FROM jobq.job"));
+    insert_jobs(20, "'1'");
+    d.loop.lease_us = 3 * SECOND;
+    pid = spawn(&d);
+    assert_true(becomes(60, 1, left));
+    assert_true(ends_within(pid, 20));
+    assert_int_equal(number("SELECT count(*) FROM jobq.job WHERE state = 'x'"), 1);
+    assert_int_equal(number("SELECT jobq.audit()"), 0);
+    RUN("DROP TRIGGER never ON jobq.job");
+    RUN("DROP FUNCTION jobq.never()");
+    start(&d);
+    assert_true(becomes(60, 0, left));
+    assert_int_equal(number("SELECT count(*) FROM jobq.history WHERE state = 's'"), 21);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, empty_queue, all_stop)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        /* processes first: afterwards this one has threads */
+        TEST(an_open_cancel_does_not_hold_a_stop),
+        TEST(a_job_without_an_end_is_left_to_its_rescuer),
+        TEST(a_payload_that_is_too_large_as_text),
+        TEST(an_attempt_that_cannot_be_counted),
+        TEST(a_backend_that_is_stuck_stops_nobody),
+        TEST(odd_columns_are_mended),
+        TEST(a_claim_has_a_budget_of_bytes),
+        TEST(a_locked_table_condemns_nobody),
+        TEST(a_refused_error_is_replaced),
+        TEST(other_encodings_are_refused_at_open),
+        TEST(stored_errors_are_bounded),
+        TEST(a_long_error_is_cut),
+        TEST(a_flush_that_is_too_slow_becomes_smaller),
+        TEST(an_id_that_is_in_history_stops_nobody),
+        TEST(large_jobs_arrive_over_a_slow_network),
+        TEST(a_job_that_never_arrives_is_set_aside),
+    };
+
+    return cmocka_run_group_tests(tests, pg_up, pg_down);
+}

@@ -272,7 +272,7 @@
  *   (16) Nobody holds a partition that has nothing to deliver; an idle look writes nothing.
  *
  * A retry's backoff is stored in the partition's row, so it holds for all workers; PartitionMode is
- * stored there too. A worker holds no more partitions than it has threads, half of that while jobs
+ * stored there too. A worker holds one partition for each thread at most, half of that while jobs
  * wait.
  *
  * There may be more partitions than relay.parts has places. A LOOK lists a page of those that have
@@ -1154,8 +1154,8 @@ typedef enum jobq_action_kind {
                                jobq_loop_backlog for each, then jobq_loop_looked */
     JOBQ_ACTION_READ,       /* slot is the part: worker, number, limit, bytes, handed; aside ->
                                jobq_loop_read */
-    JOBQ_ACTION_ACK,        /* slot: its plan and outcomes; limit > 0: reads on, at most so many
-                               messages, and bytes -> jobq_loop_acked */
+    JOBQ_ACTION_ACK,        /* slot: its plan and outcomes; limit > 0: then reads up to limit
+                               messages and bytes -> jobq_loop_acked */
     JOBQ_ACTION_RENEW,      /* slot -> jobq_loop_renewed */
     JOBQ_ACTION_ABANDON,    /* slot: its handler overran; cut its connection, replace its thread;
                                messages: slot is the part -> jobq_loop_delivered or _committed */
@@ -1452,7 +1452,7 @@ typedef struct jobq_loop {
     int64_t slept_mono_us;   /* last announcement */
     int64_t woken_mono_us;   /* the first of the latest wake-ups that came close together */
     int64_t alone_mono_us;   /* a job that must run alone has been ready since (JOBQ_NEVER: none) */
-    int64_t rescue_mono_us;  /* law (18): who is watched so long comes first (INT64_MIN: nobody) */
+    int64_t rescue_mono_us;  /* law (18): watches that end by then come first; INT64_MIN: none */
     int64_t quiet_mono_us;   /* when quiet may change next, by time alone */
     int64_t flush_mono_us;   /* the oldest finished job must be flushed */
     int64_t prune_mono_us;
@@ -1608,8 +1608,7 @@ JOBQ_API void jobq_loop_claimed(jobq_loop *loop, int64_t mono_us, jobq_error err
 JOBQ_API void jobq_loop_recovered(jobq_loop *loop, int64_t mono_us, jobq_error error,
                                   int64_t number, bool more);
 
-/* jobq_loop_weighs -- the result of a handled job carries so many bytes (its error, the next
- * stage's payload). */
+/* jobq_loop_weighs -- bytes of a handled job's result: its error and the next stage's payload. */
 JOBQ_API void jobq_loop_weighs(jobq_loop *loop, int32_t slot, int64_t bytes);
 
 /* jobq_loop_sent -- the slots of a COMPLETE or SETTLE on its way; returns how many. */
@@ -3722,8 +3721,8 @@ static jobq_budget jobq__budget_full(int32_t rows_max)
     return b;
 }
 
-/* A statement with so many rows failed, or got no answer. well: since the last failure the server
- * answered another statement, so that this row may be to blame. */
+/* A statement that carried `rows` rows failed or got no answer. well: since the failure before it
+ * the server has answered another statement, so that a single row may be to blame. */
 static void jobq__budget_failed(jobq_budget *b, int32_t rows, bool well)
 {
     if (rows <= 1 && well) b->alone++;

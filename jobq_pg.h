@@ -265,8 +265,8 @@
  *     snapshot fails with 40001); who registers the queue has to name the new number from then on.
  * NUMBERS  1, 2, 3 ... per partition. The holder of the partition gives them when it reads, so
  *     after the commit: a rollback leaves no hole, a late commit gets a late number. A message is a
- *     row until it is acknowledged. The partition's row lists the messages that have a number, up to
- *     1000 ahead, so each reader finds the same message under the same number. The commit that
+ *     row until it is acknowledged. The partition's row lists the messages that have a number, at
+ *     most 1000 ahead, so each reader finds the same message under the same number. The commit that
  *     gives numbers waits for the disk. Nothing depends on transaction ids, which do not survive a
  *     dump, a logical upgrade or a move to another node (promise 7). Dead rows stay in the index
  *     while a snapshot is held; a look for new messages begins after a bound that is exact, see
@@ -331,8 +331,8 @@
  * A worker gets receivers beside its handlers: for a queue with partitions a function for each
  * message or for a batch, and a tuning. Its loop looks which partitions have messages (one
  * statement, which writes nothing), reads a batch of a partition with its lease, hands it to a
- * thread, acknowledges and reads on in one statement; idle it sleeps until an enqueue notifies it, in
- * whichever process. THE OUTBOX AND ITS PARTITIONS in jobq.h draws the machine and its laws.
+ * thread, acknowledges and reads on in one statement. When idle it sleeps until an enqueue in any
+ * process notifies it. THE OUTBOX AND ITS PARTITIONS in jobq.h draws the machine and its laws.
  *
  *     leased         the handler runs outside any transaction. What it did may happen again: after
  *                    a crash, or when its acknowledgement was lost. (partition_id, seq) names a
@@ -1139,9 +1139,9 @@ typedef struct jobq_pg_filter {
 
 /*
  * Many jobs, a bounded step a call: *count (may be NULL) says how many; call again until it is 0.
- * What someone else holds just now is skipped, so that no worker waits and nothing deadlocks. Revive
- * and move leave out the jobs that they would answer with JOBQ_ERROR_EXISTS one by one. An unknown
- * queue or kind is JOBQ_ERROR_INVALID.
+ * Rows that another session has locked are skipped, so that no worker waits and nothing deadlocks.
+ * Revive and move leave out the jobs that they would answer with JOBQ_ERROR_EXISTS one by one. An
+ * unknown queue or kind is JOBQ_ERROR_INVALID.
  */
 
 /* *requested (may be NULL): running jobs asked for the first time, not in *count. */
@@ -2141,8 +2141,8 @@ static jobq_error jobq_pg__result_error(jobq_pg_error *error, const PGconn *conn
     X(HEARTBEAT, "SELECT " JOBQ_PG__NEWS_COLUMNS " FROM jobq.heartbeat($1, $2, $3)")               \
     X(BEAT_CLAIM, "SELECT " JOBQ_PG__JOB_COLUMNS ", " JOBQ_PG__NEWS_COLUMNS                        \
                   " FROM jobq.heartbeat($1, $2, $3) LEFT JOIN LATERAL (SELECT * FROM "             \
-                  "jobq.claim($4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)) c "    \
-                  "ON alive")                                                                      \
+                  "jobq.claim($4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)) "   \
+                  "c ON alive")                                                                    \
     X(RESCUE, "SELECT dead, rescued, more FROM jobq.rescue($1, $2, $3)")                           \
     X(SLEEP, "SELECT FROM jobq.sleep($1, $2, $3)")                                                 \
     X(UNPARK, "SELECT jobq.unpark($1, $2)")                                                        \

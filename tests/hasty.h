@@ -15,7 +15,8 @@ static inline void hasty_begin(void)
     snprintf(hasty_conninfo, sizeof hasty_conninfo, "%s user=%s", server(), hasty_user);
     RUN("CREATE ROLE %s LOGIN SUPERUSER", hasty_user);
     RUN("DO $$ DECLARE v text[]; BEGIN FOREACH v SLICE 1 IN ARRAY '{{statement_timeout,200ms},"
-        "{lock_timeout,1ms},{transaction_timeout,200ms},{idle_in_transaction_session_timeout,200ms},"
+        "{lock_timeout,1ms},{transaction_timeout,200ms},"
+        "{idle_in_transaction_session_timeout,200ms},"
         "{vacuum_cost_delay,2ms},{vacuum_cost_limit,1},{vacuum_cost_page_hit,10}}'::text[] LOOP"
         " IF EXISTS (SELECT FROM pg_settings WHERE name = v[1]) THEN"
         " EXECUTE format('ALTER ROLE %s SET %%I = %%L', v[1], v[2]); END IF; END LOOP; END $$",

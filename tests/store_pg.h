@@ -234,7 +234,8 @@ static news pg_heartbeat(int64_t worker, const int64_t *settled, int32_t count, 
               "array_to_string(ARRAY(SELECT k.id FROM jobq.kind k, jobq.worker w WHERE w.id = %lld "
               "AND k.queue_id = ANY (w.queues) AND NOT every_kind AND k.id <> ALL (h.kinds)), "
               "' '), EXISTS (SELECT FROM jobq.job WHERE run_at = 'infinity' AND state = 'r' AND "
-              "kind_id = ANY (parked)), array_to_string(late, ' '), array_to_string(alone_queues, ' '), "
+              "kind_id = ANY (parked)), array_to_string(late, ' '), "
+              "array_to_string(alone_queues, ' '), "
               "coalesce(overdue, 0) FROM jobq.heartbeat(%lld, %lld, "
               "array_remove(ARRAY[%lld::bigint], 0)) h",
               (long long)worker, (long long)worker, (long long)LEASE_US,
@@ -520,7 +521,8 @@ static void pg_look(view *v)
 }
 
 static const store store_pg = {
-    "Postgres",   pg_reset,     pg_policy, pg_pause,      pg_enqueue, pg_enroll, pg_claim, pg_recover,
+    "Postgres",   pg_reset,     pg_policy, pg_pause,      pg_enqueue, pg_enroll, pg_claim,
+    pg_recover,
     pg_settle,    pg_heartbeat, pg_rescue, pg_deregister, pg_cancel,  pg_revive, pg_unpark,
     pg_sleep_deed, pg_prune, pg_send, pg_read, pg_ack, pg_renew, pg_look};
 

@@ -1,6 +1,6 @@
 /*
- * test_pg_refusals.c -- what the database refuses, or cannot do in time, for ever: a job that cannot
- * be sent, a result that is not taken, a claim or flush that is too large. The others get on, each
+ * test_pg_refusals.c -- what the database refuses or cannot do in time: a job that cannot be
+ * sent, a result that is not taken, a claim or flush that is too large. The others get on, each
  * case is recorded, and a stop ends.
  */
 #include "pg_work.h"
@@ -371,7 +371,8 @@ static void an_id_that_is_in_history_stops_nobody(void **unused)
     (void)unused;
     insert_jobs(30, "'1'");
     RUN("INSERT INTO jobq.history (slot, id, run_at, enqueued_at, finished_at, queue_id, kind_id, "
-        "attempt, crash, priority, stage, stages, state) SELECT m.history_slot, j.id, now(), now(), "
+        "attempt, crash, priority, stage, stages, state) SELECT m.history_slot, j.id, now(), "
+        "now(), "
         "now(), j.queue_id, j.kind_id, 1, 0, 0, 0, 1, 's' "
         "FROM jobq.meta m, (SELECT * FROM jobq.job ORDER BY id OFFSET 11 LIMIT 1) j");
     start(&d);

@@ -127,7 +127,7 @@ static void a_sessions_messages_keep_their_order_beside_an_old_writer(void **unu
     assert_int_equal(number("SELECT count(*) FROM jobq.partition WHERE swept > settled"), 1);
     put(NULL, 0, 1);
     assert_int_equal(drain(0), 1);
-    RUN("UPDATE jobq.partition SET mark_at = now() + interval '1 hour'"); /* the second is not over */
+    RUN("UPDATE jobq.partition SET mark_at = now() + interval '1 hour'"); /* not over */
     run_a("COMMIT");
     run_a("SELECT jobq.outbox_enqueue('o', '\"second\"', 0)");
     assert_text("SELECT r.payloads::text FROM jobq.partition p, "

@@ -1466,6 +1466,7 @@ typedef struct jobq_loop {
     int64_t hold_mono_us[JOBQ_ACTION_COUNT]; /* not before, after an error */
     uint32_t failures[JOBQ_ACTION_COUNT];
     jobq_budget budgets[JOBQ_ACTION_COUNT];  /* what a statement of a kind may carry */
+    jobq_budget suspect_budgets[2]; /* ... a CLAIM of a suspect; of one that must run alone */
     int32_t carried[JOBQ_ACTION_COUNT];      /* rows of the one on its way */
     uint32_t well;           /* bit by action kind: something was answered since it failed */
     uint32_t inflight;       /* bits by action kind */
@@ -1502,6 +1503,7 @@ typedef struct jobq_loop {
     bool swept_empty;        /* the latest sweep found nothing, and nothing came since */
     bool claim_sweep, claim_suspects, claim_alone, claim_full, claim_names;
     int64_t named;           /* the job at which claims of one job fail; 0: none */
+    int32_t named_lanes;     /* as jobq__claim_lanes of them */
     bool accused;            /* ... and failed again since the store named it */
     bool amid;               /* it ends when nothing is left, and has what may make more */
     bool claim_amid;         /* it was so when the claim was sent */
@@ -3759,6 +3761,19 @@ static int32_t jobq__rows_max(const jobq_loop *l, jobq_action_kind kind)
     return 1;
 }
 
+/* Which jobs the latest claim asks for: 0, or suspects, or those that must run alone. */
+static int32_t jobq__claim_lanes(const jobq_loop *l) { return l->claim_suspects + l->claim_alone; }
+
+/* Claims of suspects have budgets of their own: other claims find other jobs, or none, and their
+ * answers do not tell whether a suspect can be sent. */
+static jobq_budget *jobq__budget_of(jobq_loop *l, jobq_action_kind kind)
+{
+    int32_t lanes = jobq__claim_lanes(l);
+
+    if (kind != JOBQ_ACTION_CLAIM || lanes == 0) return &l->budgets[kind];
+    return &l->suspect_budgets[lanes - 1];
+}
+
 /* Whether the server has answered a statement since the last failure of this kind. */
 static bool jobq__well(jobq_loop *l, jobq_action_kind kind)
 {
@@ -3779,7 +3794,10 @@ static void jobq__answer(jobq_loop *l, jobq_action_kind kind, int64_t now, jobq_
     if (error == JOBQ_OK) {
         *failures = 0;
         if (kind != JOBQ_ACTION_CONNECT) l->well = UINT32_MAX;
-        jobq__budget_worked(&l->budgets[kind], jobq__rows_max(l, kind));
+        /* A claim that found nothing, or only locked jobs, says nothing of what one can carry. */
+        if (kind != JOBQ_ACTION_CLAIM || l->claim_count > 0) {
+            jobq__budget_worked(jobq__budget_of(l, kind), jobq__rows_max(l, kind));
+        }
         return;
     }
     l->hold_mono_us[kind] =
@@ -3791,7 +3809,7 @@ static void jobq__answer(jobq_loop *l, jobq_action_kind kind, int64_t now, jobq_
         l->beat_mono_us = jobq__min(l->beat_mono_us, now); /* is the server well? */
     }
     if (error == JOBQ_ERROR_LOST || error == JOBQ_ERROR_DEAD) return;
-    jobq__budget_failed(&l->budgets[kind], l->carried[kind], well);
+    jobq__budget_failed(jobq__budget_of(l, kind), l->carried[kind], well);
 }
 
 /* Whether a statement had its time and came to no end. */
@@ -3897,13 +3915,15 @@ static bool jobq__suspect_wanted(const jobq_loop *l)
            jobq__threads_left(l) > 0; /* an orphaned claim may hold one */
 }
 
-/* The claim of a job that must run alone is on its way, or has not ended. */
+/* The claim of a job that must run alone is on its way, or has not ended. One that was left to a
+ * rescuer does not run any longer. */
 static bool jobq__alone_here(const jobq_loop *l)
 {
     const jobq_claim *c = &l->claims[l->alone_entry];
 
-    return c->alone && (c->state == JOBQ_CLAIM_SENT || c->state == JOBQ_CLAIM_ORPHAN ||
-                        c->state == JOBQ_CLAIM_LIVE);
+    return c->alone && !c->left &&
+           (c->state == JOBQ_CLAIM_SENT || c->state == JOBQ_CLAIM_ORPHAN ||
+            c->state == JOBQ_CLAIM_LIVE);
 }
 
 /* Law (18): who was overdue at the first news is still watched, or being rescued. */
@@ -4373,10 +4393,12 @@ static void jobq__relay_failed(jobq_loop *l, jobq_part *p, bool blamed)
     if (aside) p->budget.alone = 0; /* to give it up failed, too: read it again */
 }
 
-/* A READ, or an ACK that reads on, was answered. */
-static void jobq__relay_answered(jobq_loop *l, jobq_part *p)
+/* A READ, or an ACK that reads on, was answered. carried: with messages, or it gave one up; an
+ * answer without any (the row is locked, perhaps by the READ that got no answer) says nothing of
+ * what a READ can carry. */
+static void jobq__relay_answered(jobq_loop *l, jobq_part *p, bool carried)
 {
-    jobq__budget_worked(&p->budget, jobq__relay_batch(l, p));
+    if (carried) jobq__budget_worked(&p->budget, jobq__relay_batch(l, p));
     l->well = UINT32_MAX;
 }
 
@@ -4420,10 +4442,10 @@ JOBQ_API void jobq_loop_read(jobq_loop *l, int64_t mono_us, int32_t part, jobq_e
     if (error != JOBQ_OK) {
         jobq__relay_failed(l, p, error != JOBQ_ERROR_RETRYABLE);
         jobq__relay_move(&l->relay, p, JOBQ_PART_AWAY);
-        p->due_mono_us = jobq__relay_hold(p, mono_us);
+        p->due_mono_us = p->paced_mono_us = jobq__relay_hold(p, mono_us);
         return;
     }
-    jobq__relay_answered(l, p);
+    jobq__relay_answered(l, p, reading->count > 0 || reading->aside);
     if (!reading->busy && reading->holder.worker == 0) jobq__unwatch(&l->relay, p->id);
     if (reading->count > 0) {
         if (p->holder.worker != 0 || reading->lost > 0) l->relay.stats.takeovers++;
@@ -4590,7 +4612,7 @@ JOBQ_API void jobq_loop_acked(jobq_loop *l, int64_t mono_us, int32_t part, jobq_
         return;
     }
     jobq__relay_settled(l, p);
-    if (p->on) jobq__relay_answered(l, p);
+    if (p->on) jobq__relay_answered(l, p, count > 0);
     if (count == 0) {
         jobq__relay_written(l, p, mono_us);
         return;
@@ -4656,7 +4678,8 @@ JOBQ_API void jobq_loop_renewed(jobq_loop *l, int64_t mono_us, int32_t part, uin
 /* -- connections and stops -- */
 
 /* The part whose statement the server was carrying out, if that is known: they go one after the
- * other, in the order of sending. */
+ * other, in the order of sending. At one instant flushes and the heartbeat go before those of
+ * parts, all others after them. */
 static const jobq_part *jobq__relay_current(const jobq_loop *l)
 {
     const jobq_part *first = NULL;
@@ -4670,7 +4693,11 @@ static const jobq_part *jobq__relay_current(const jobq_loop *l)
     }
     for (kind = 0; kind < JOBQ_ACTION_COUNT && first != NULL; kind++) {
         if ((JOBQ__ASIDE >> kind & 1) != 0 || !jobq__sent(l, (jobq_action_kind)kind)) continue;
-        if (l->sent_mono_us[kind] <= first->sent_mono_us) first = NULL;
+        if (l->sent_mono_us[kind] < first->sent_mono_us ||
+            (kind <= JOBQ_ACTION_HEARTBEAT && l->sent_mono_us[kind] == first->sent_mono_us &&
+             kind >= JOBQ_ACTION_COMPLETE)) {
+            first = NULL;
+        }
     }
     return first;
 }
@@ -5070,6 +5097,7 @@ JOBQ_API void jobq_loop_init(jobq_loop *l, const jobq_loop_config *config, uint6
     l->prune_mono_us = mono_us + jobq__first_prune(l);
     l->vacuum_mono_us = mono_us;
     l->handler_us = -1;
+    for (i = 0; i < 2; i++) l->suspect_budgets[i] = jobq__budget_full(1);
     for (i = 0; i < JOBQ_ACTION_COUNT; i++) {
         l->budgets[i] = jobq__budget_full(jobq__rows_max(l, (jobq_action_kind)i));
     }
@@ -5381,13 +5409,16 @@ static bool jobq__was_first(const jobq_loop *l, jobq_action_kind kind)
  * and neither an outage nor another job. */
 static void jobq__claim_named(jobq_loop *l, int64_t now, bool good)
 {
-    jobq_budget *b = &l->budgets[JOBQ_ACTION_CLAIM];
+    jobq_budget *b = jobq__budget_of(l, JOBQ_ACTION_CLAIM);
 
     if (!l->claim_names) {
-        if (good) l->named = 0;
-        l->accused = l->named != 0;
+        if (l->named_lanes != jobq__claim_lanes(l)) return;
+        if (good && l->claim_count > 0) l->named = 0;
+        if (!good) l->accused = l->named != 0;
         return;
     }
+    if (good && l->named == 0) return; /* nothing is ready, or it is locked: asked again */
+    l->named_lanes = jobq__claim_lanes(l);
     b->alone = 0;
     b->rows = 1;
     if (good) l->claim_mono_us = now;
@@ -5402,7 +5433,7 @@ static void jobq__unanswered(jobq_loop *l)
     for (k = 0; k < JOBQ_ACTION_COUNT; k++) first[k] = jobq__was_first(l, (jobq_action_kind)k);
     for (k = 0; k < JOBQ_ACTION_COUNT; k++) {
         if ((l->inflight & ~JOBQ__ASIDE & 1u << k) == 0) continue;
-        jobq__budget_failed(&l->budgets[k], l->carried[k],
+        jobq__budget_failed(jobq__budget_of(l, (jobq_action_kind)k), l->carried[k],
                             first[k] && jobq__well(l, (jobq_action_kind)k));
     }
     if (jobq__sent(l, JOBQ_ACTION_CLAIM) && first[JOBQ_ACTION_CLAIM]) {
@@ -5628,7 +5659,7 @@ JOBQ_API void jobq_loop_set_aside(jobq_loop *l, int64_t mono_us, jobq_error erro
     JOBQ_ASSERT(l != NULL);
     jobq__answer(l, JOBQ_ACTION_SET_ASIDE, mono_us, error);
     l->named = l->accused = 0;
-    l->budgets[JOBQ_ACTION_CLAIM].alone = 0;
+    jobq__budget_of(l, JOBQ_ACTION_CLAIM)->alone = 0;
     if (error != JOBQ_OK || !moved) return;
     l->stats.aside++;
     l->hold_mono_us[JOBQ_ACTION_CLAIM] = mono_us;
@@ -5651,7 +5682,7 @@ JOBQ_API void jobq_loop_claimed(jobq_loop *l, int64_t mono_us, jobq_error error,
         return;
     }
     jobq__claim_named(l, mono_us, true);
-    if (l->claim_names) return;
+    if (l->claim_names && l->named != 0) return;
     jobq__claimed_late(l, mono_us);
     l->stats.claims++;
     if (l->claim_alone) {
@@ -6143,21 +6174,24 @@ static jobq_action jobq__do_claim(jobq_loop *l, int64_t now)
 {
     jobq_action a = jobq__send(l, JOBQ_ACTION_CLAIM, now);
     int32_t entry = jobq__claim_new(l);
+    const jobq_budget *b;
 
     a.number = ++l->number;
     a.alone = jobq__alone_wanted(l, now);
     a.suspects = a.alone || jobq__suspect_wanted(l);
-    l->claim_names = jobq__budget_blames(&l->budgets[JOBQ_ACTION_CLAIM]) && l->named == 0;
+    l->claim_suspects = a.suspects;
+    l->claim_alone = a.alone;
+    b = jobq__budget_of(l, JOBQ_ACTION_CLAIM);
+    l->claim_names = jobq__budget_blames(b) &&
+                     (l->named == 0 || l->named_lanes != jobq__claim_lanes(l));
     a.limit = a.suspects ? 1 : (int32_t)jobq__min(a.limit, jobq__claim_want(l));
-    a.bytes = l->claim_names ? 0 : l->budgets[JOBQ_ACTION_CLAIM].bytes;
+    a.bytes = l->claim_names ? 0 : b->bytes;
     a.sweep = now >= l->sweep_mono_us;
     a.look = a.sweep || l->idle_mono_us != JOBQ_NEVER || now >= l->full_mono_us;
     a.relaxed = true;
     l->claim_sweep = a.sweep;
     l->claim_amid = l->amid;
     l->claim_full = a.look;
-    l->claim_suspects = a.suspects;
-    l->claim_alone = a.alone;
     if (a.alone) l->alone_entry = entry;
     l->claim_limit = l->carried[JOBQ_ACTION_CLAIM] = a.limit;
     l->claim_bytes = l->claim_count = 0;
@@ -6229,7 +6263,7 @@ static jobq_action jobq__do_other(jobq_loop *l, jobq_action_kind kind, int64_t n
     if (kind == JOBQ_ACTION_UNPARK) a.number = l->parked_kind;
     if (kind == JOBQ_ACTION_SET_ASIDE) {
         a.number = l->named;
-        a.bytes = l->budgets[JOBQ_ACTION_CLAIM].bytes;
+        a.bytes = jobq__budget_of(l, JOBQ_ACTION_CLAIM)->bytes;
     }
     if (kind == JOBQ_ACTION_RECOVER) {
         for (i = 0; i < JOBQ_LOOP_CLAIMS && l->claims[i].state != JOBQ_CLAIM_ORPHAN;) i++;

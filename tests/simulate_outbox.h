@@ -58,13 +58,13 @@ static void wake_sleepers(int32_t most);
 /* ... and commits, unless it is rolled back, or finds no room. */
 static void commit_mails(int32_t first, int32_t count)
 {
-    bool commits = free_messages() >= count && (w->pure || !chance(100));
+    bool commits = free_messages() >= count && (w->pure || w->ill || !chance(100));
     int32_t i;
 
     trace("messages %d to %d are %s", first + 1, first + count, commits ? "there" : "rolled back");
     for (i = first; commits && i < first + count; i++) {
         mail *m = &w->mails[i];
-        jobq_str payload = {(const char *)m, sizeof *m};
+        jobq_str payload = {(const char *)m, (size_t)m->bytes}; /* nobody reads them */
         w->sent[m->partition - 1][w->sent_count[m->partition - 1]++] = i;
         m->committed = true;
         if (!jobq_memory_send(store, OUTBOX, m->partition - 1, payload)) violate("no room");
@@ -120,7 +120,7 @@ static void check_dead(const wire *s, mail *m, int32_t attempts)
 
     m->dead = true;
     w->sum.dead++;
-    if (m->nature != 'x' && attempts < w->attempts) {
+    if (strchr("xtbw", m->nature) == NULL && attempts < w->attempts) {
         violate("law 15: message %d was given up after %d attempts", name_of(m), attempts);
     }
     if (m->nature != 'g') return;
@@ -148,7 +148,7 @@ static void check_acknowledged(const wire *s, bool own)
             violate("law 11: message %d of partition %d is acknowledged, and nobody handled it",
                     (int)seq, (int)id);
         }
-        if (!dead && strchr("rxk", m->nature) != NULL) {
+        if (!dead && strchr("rxktbwa", m->nature) != NULL) {
             violate("law 15: poisonous message %d is acknowledged", name_of(m));
         }
     }
@@ -189,7 +189,8 @@ static void note_left(const wire *s, const jobq_memory_partition *a)
         }
         give_back(p->partition, last + 1, a->reading);
     } else if (s->action.kind == JOBQ_ACTION_READ && a->holder.worker == p->token.worker &&
-               a->holder.claim != s->action.handed && !p->u.reading.busy) {
+               a->holder.claim != s->action.handed && !p->u.reading.busy &&
+               (!s->action.aside || p->u.reading.aside)) {
         give_back(p->partition, a->cursor.acked + 1, a->reading);
     }
 }
@@ -203,7 +204,9 @@ static void check_taken(const wire *s, const jobq_memory_partition *a)
     if (a->holder.worker == 0 || a->holder.worker == p->token.worker) return;
     w->sum.taken_over++;
     for (i = 0; i < w->partitions; i++) {
-        if (store->partitions[i].holder.worker == p->token.worker && w->taken[i]) {
+        const jobq_memory_partition *o = &store->partitions[i];
+        if (o->holder.worker != p->token.worker || !w->taken[i]) continue;
+        if (mail_at(i + 1, o->cursor.acked + 1)->nature != 'w') { /* else no handler ever runs */
             violate("law 15: a worker takes partition %d beside %d, which is not done",
                     (int)p->partition, i + 1);
         }
@@ -328,7 +331,7 @@ static jobq_result handle_message(jobq_delivery *d, const jobq_message *message)
     if (m->nature == 'k' || m->nature == 'r' || (m->nature == 'f' && chance(400))) {
         return JOBQ_RESULT_RETRY;
     }
-    if (m->nature == 'x') return JOBQ_RESULT_REJECT;
+    if (m->nature == 'x' || m->nature == 't') return JOBQ_RESULT_REJECT;
     if (!running.own) m->handled = true;
     return JOBQ_RESULT_SUCCESS;
 }
@@ -411,16 +414,19 @@ static void send_commit(int n, int32_t part)
     e->arg = i;
 }
 
+static bool ails_now(mood m);
+static bool refuses_commit(const wire *s);
+
 /* It is executed, or rolled back; and its answer comes, or does not. A process that is gone may
  * have sent it, or not. */
 static void on_commit(const event *e, bool gone)
 {
     commit *c = &w->commits[e->arg];
-    bool faults = !w->calm && !w->pure, away = w->now_us < w->outage_us;
-    bool lost = (faults && chance(30)) || away;
+    bool faults = rough(), away = w->now_us < w->outage_us || ails_now(MOOD_SILENT);
+    bool lost = (faults && chance(30)) || away || ails_now(MOOD_DEAF);
     event *answer;
 
-    if (faults && chance(20)) {
+    if ((faults && chance(20)) || refuses_commit(&c->wire)) {
         c->wire.error = JOBQ_ERROR_RETRYABLE;
         blame(c->wire.u.part.partition, c->wire.u.part.acked_before, c->wire.u.part.given);
     } else if (!away && (!lost && !gone ? true : chance(500))) {
@@ -460,7 +466,7 @@ static int64_t delivery_time(const node *d, const jobq_part *p)
     int64_t time = chance(300) ? 0 : between(0, 100 * MS);
     int32_t i;
 
-    if (!w->pure && chance(5)) time = between(0, d->loop.config.tuning[OUTBOX - 1].lease_us);
+    if (rough() && chance(5)) time = between(0, d->loop.config.tuning[OUTBOX - 1].lease_us);
     for (i = 1; i <= p->given; i++) {
         if (mail_at(p->id, p->cursor.acked + i)->nature != 's') continue;
         return p->budget_mono_us - mono_us(d) + between(0, 40 * SECOND);
@@ -535,7 +541,7 @@ static void settle_outbox(void)
     static const int64_t leases[] = {2, 6, 30};
     jobq_tuning *t = &w->config.tuning[OUTBOX - 1];
 
-    w->partitions = (int32_t)between(4, PARTITIONS);
+    w->partitions = (int32_t)between(4, SOME_PARTITIONS);
     w->attempts = (int32_t)between(w->pure ? 6 : 2, 6);
     w->own = between(0, 2) * 400; /* none, some, most */
     t->batch = (int32_t)between(1, chance(500) ? 2 : JOBQ_LOOP_BATCH);

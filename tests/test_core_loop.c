@@ -747,6 +747,9 @@ static void a_worker_that_hears_nothing_looks_more_often(void **unused)
 typedef enum mood { WELL, REFUSES, BUSY, SILENT } mood;
 
 static int64_t stuck;      /* the job that the server cannot send */
+static mood stuck_mood;    /* what becomes of a claim that would hand it out */
+static bool recovers_late; /* a RECOVER is answered after the next claim */
+static jobq_action late;
 static int64_t faulty;     /* the job whose result it does not take */
 static int32_t most_rows;  /* answers no larger claim in time */
 static int64_t ill_from, ill_until;
@@ -769,7 +772,10 @@ static mood mood_of_claim(const jobq_action *a)
     const jobq_memory_job *mj = jobq_memory_get(memory, stuck);
 
     if (a->limit > most_rows) return SILENT;
-    return a->bytes > 0 && mj != NULL && mj->job.state == JOBQ_STATE_READY ? REFUSES : WELL;
+    if (mj == NULL || mj->job.state != JOBQ_STATE_READY || mj->job.suspect != a->suspects) {
+        return WELL;
+    }
+    return a->bytes > 0 ? stuck_mood : WELL;
 }
 
 /* What the server makes of a statement. always: it does not even take a plain result of faulty. */
@@ -781,10 +787,16 @@ static mood mood_of(const jobq_action *a, int64_t now, bool always)
     return carries(a->kind, faulty, always) ? REFUSES : WELL;
 }
 
+/* A claim that failed keeps its jobs locked for so long; others find none meanwhile. */
+static int64_t locked_for, locked_until;
+
 static void refuse(const jobq_action *a, int64_t now)
 {
     switch ((int)a->kind) {
-    case JOBQ_ACTION_CLAIM: jobq_loop_claimed(&loop, now, JOBQ_ERROR_DATABASE, -1, false); break;
+    case JOBQ_ACTION_CLAIM:
+        jobq_loop_claimed(&loop, now, JOBQ_ERROR_DATABASE, -1, false);
+        locked_until = now + locked_for;
+        break;
     case JOBQ_ACTION_COMPLETE:
     case JOBQ_ACTION_SETTLE: jobq_loop_flushed(&loop, now, a->kind, JOBQ_ERROR_DATABASE); break;
     case JOBQ_ACTION_HEARTBEAT:
@@ -819,9 +831,12 @@ static void answer(const jobq_action *a, int64_t now, bool always)
 
     asked[a->kind]++;
     if (a->kind == JOBQ_ACTION_DISCONNECT) jobq_loop_disconnected(&loop, now);
+    else if (a->kind == JOBQ_ACTION_CLAIM && now < locked_until)
+        jobq_loop_claimed(&loop, now, JOBQ_OK, -1, false);
     else if (m == REFUSES) refuse(a, now);
     else if (m == BUSY && flush) answer_busy(a, now);
     else if (m == SILENT) return;
+    else if (a->kind == JOBQ_ACTION_RECOVER && recovers_late && late.kind != a->kind) late = *a;
     else if (a->kind == JOBQ_ACTION_SET_ASIDE) {
         jobq_loop_set_aside(&loop, now, JOBQ_OK, jobq_memory_set_aside(memory, a->number, now));
     } else jobq_memory_perform(memory, &loop, a, 2, 2, now, now);
@@ -835,6 +850,8 @@ static void live(int64_t from, int64_t until, bool always)
 
     for (now = from; now < until && loop.phase != JOBQ_PHASE_EXITED; now += 10000) {
         jobq_action a;
+        if (late.kind == JOBQ_ACTION_RECOVER) answer(&late, now, always);
+        memset(&late, 0, sizeof late);
         while ((a = jobq_loop_next(&loop, now)).kind != JOBQ_ACTION_WAIT &&
                a.kind != JOBQ_ACTION_EXIT) {
             answer(&a, now, always);
@@ -856,7 +873,10 @@ static int32_t count_state(jobq_state state)
 
 static int well(void **unused)
 {
-    stuck = faulty = ill_from = ill_until = 0;
+    stuck = faulty = ill_from = ill_until = locked_until = locked_for = 0;
+    stuck_mood = REFUSES;
+    recovers_late = false;
+    memset(&late, 0, sizeof late);
     most_rows = INT32_MAX;
     memset(asked, 0, sizeof asked);
     return setup(unused);
@@ -901,7 +921,7 @@ static void a_job_without_an_end_is_left_to_its_rescuer(void **unused)
     assert_int_equal(count_state(JOBQ_STATE_SUCCEEDED), 9);
 }
 
-/* TRIALS 3: one job that cannot be sent, first in its lane. */
+/* One job that cannot be sent, first in its lane. */
 static void a_job_that_cannot_be_sent_is_set_aside(void **unused)
 {
     int i;
@@ -915,7 +935,79 @@ static void a_job_that_cannot_be_sent_is_set_aside(void **unused)
     assert_int_equal(loop.stats.aside, 1);
 }
 
-/* TRIALS 4: a claim of more than three jobs does not arrive in time. */
+/* The backend of a claim that got no answer may hold its locks for seconds. A claim that finds no
+ * job meanwhile proves nothing, and names nobody. */
+static void a_job_that_failed_claims_keep_locked_is_set_aside(void **unused)
+{
+    int i;
+
+    for (locked_for = SECOND / 10; locked_for <= 10 * SECOND; locked_for *= 10) {
+        int64_t kept = locked_for;
+        well(unused);
+        locked_for = kept;
+        for (i = 0; i < 21; i++) add_job(0);
+        stuck = 1;
+        live(0, 30 * SECOND + 20 * locked_for, false);
+        assert_int_equal(jobq_memory_get(memory, 1)->job.state, JOBQ_STATE_FAILED);
+        assert_int_equal(count_state(JOBQ_STATE_SUCCEEDED), 20);
+        assert_int_equal(loop.stats.aside, 1);
+    }
+}
+
+/* It was claimed once, and its worker died. Other claims are answered between those that fail. */
+static void a_suspect_that_never_arrives_is_set_aside(void **unused)
+{
+    int i;
+
+    (void)unused;
+    for (i = 0; i < 21; i++) add_job(0);
+    jobq_memory_get(memory, 1)->job.suspect = true;
+    stuck = 1;
+    stuck_mood = SILENT;
+    recovers_late = true;
+    live(0, 120 * SECOND, false);
+    assert_int_equal(jobq_memory_get(memory, 1)->job.state, JOBQ_STATE_FAILED);
+    assert_int_equal(count_state(JOBQ_STATE_SUCCEEDED), 20);
+    assert_int_equal(loop.stats.aside, 1);
+}
+
+/* A job that ran alone and was left does not run any longer: its worker takes others again. */
+static void a_job_that_was_left_keeps_nobody_alone(void **unused)
+{
+    int i;
+
+    (void)unused;
+    add_job(0);
+    jobq_memory_get(memory, 1)->job.suspect = jobq_memory_get(memory, 1)->job.alone = true;
+    faulty = 1;
+    live(0, 60 * SECOND, true);
+    assert_int_equal(loop.stats.left, 1);
+    for (i = 0; i < 9; i++) add_job(60 * SECOND);
+    live(60 * SECOND, 70 * SECOND, true);
+    assert_int_equal(count_state(JOBQ_STATE_SUCCEEDED), 9);
+}
+
+/* A server that refuses a statement for hours is asked again within five seconds. */
+static void an_error_holds_a_statement_back_for_five_seconds_at_most(void **unused)
+{
+    int64_t now = 0;
+    int refused = 0;
+
+    (void)unused;
+    settle_down(0);
+    while (refused < 30) {
+        jobq_action a = jobq_loop_next(&loop, now);
+        if (a.kind == JOBQ_ACTION_HEARTBEAT) {
+            jobq_loop_beat(&loop, now, JOBQ_ERROR_RETRYABLE, false, 0, false, 0, 0);
+            refused++;
+            assert_true(loop.hold_mono_us[a.kind] - now <= 5 * SECOND);
+        } else if (a.kind == JOBQ_ACTION_WAIT) now = a.until_mono_us;
+        else jobq_memory_perform(memory, &loop, &a, 2, 2, now, now);
+    }
+    assert_int_equal(loop.hold_mono_us[JOBQ_ACTION_HEARTBEAT] - now, 5 * SECOND);
+}
+
+/* A claim of more than three jobs does not arrive in time. */
 static void a_claim_that_is_too_large_becomes_smaller(void **unused)
 {
     int i;
@@ -1369,6 +1461,10 @@ int main(void)
         cmocka_unit_test_setup(the_job_that_the_database_refuses_is_found, well),
         cmocka_unit_test_setup(a_job_without_an_end_is_left_to_its_rescuer, well),
         cmocka_unit_test_setup(a_job_that_cannot_be_sent_is_set_aside, well),
+        cmocka_unit_test_setup(a_job_that_failed_claims_keep_locked_is_set_aside, well),
+        cmocka_unit_test_setup(a_suspect_that_never_arrives_is_set_aside, well),
+        cmocka_unit_test_setup(a_job_that_was_left_keeps_nobody_alone, well),
+        cmocka_unit_test_setup(an_error_holds_a_statement_back_for_five_seconds_at_most, setup),
         cmocka_unit_test_setup(a_claim_that_is_too_large_becomes_smaller, well),
         cmocka_unit_test_setup(an_outage_condemns_nobody, well),
         cmocka_unit_test_setup(a_stop_ends_whatever_the_server_says, well),

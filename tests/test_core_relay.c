@@ -700,6 +700,53 @@ static void a_read_that_fails_is_made_smaller(void **unused)
     }
 }
 
+/* The backend of a read that was given up may hold the row's lock for seconds. Reads that find the
+ * row locked carry nothing, so the next one that does not is smaller all the same. */
+static void a_locked_row_makes_no_read_larger(void **unused)
+{
+    static const jobq_reading busy = {.busy = true};
+    int64_t now = 0;
+    jobq_action a;
+    int i, want = 4;
+
+    (void)unused;
+    send(0, 40);
+    for (; want > 0; want /= 2) {
+        for (i = 0; i < 20; i++) {
+            a = reach(JOBQ_ACTION_READ, now);
+            assert_int_equal(a.limit, want);
+            jobq_loop_read(&loop, now, a.slot, JOBQ_OK, &busy);
+            now = loop.relay.parts[a.slot].due_mono_us;
+        }
+        a = reach(JOBQ_ACTION_READ, now);
+        jobq_loop_read(&loop, now, a.slot, JOBQ_ERROR_TIMEOUT, NULL);
+        now = loop.relay.parts[a.slot].due_mono_us;
+    }
+}
+
+/* A read that fails waits, longer each time, though looks find the partition's messages. */
+static void a_look_does_not_hurry_a_read_that_failed(void **unused)
+{
+    int64_t now = 0;
+    int reads = 0;
+
+    (void)unused;
+    send(0, 2);
+    while (now < 2 * SECOND) {
+        jobq_action a = jobq_loop_next(&loop, now);
+        if (a.kind == JOBQ_ACTION_READ) {
+            reads++;
+            jobq_loop_read(&loop, now, a.slot, JOBQ_ERROR_RETRYABLE, NULL);
+        } else if (a.kind == JOBQ_ACTION_WAIT) now = jobq__min(a.until_mono_us, now + 10 * MS);
+        else jobq_memory_perform(memory, &loop, &a, 2, 0, now, now);
+        if (now % (100 * MS) == 0) jobq_loop_notified(&loop, now, false);
+    }
+    assert_int_equal(reads, 6); /* after 0, 50, 150, 350, 750, 1550 ms */
+    loop.relay.parts[0].due_mono_us = JOBQ_NEVER; /* another one had it meanwhile */
+    live_until(now, now + 2 * SECOND);
+    assert_int_equal(loop.relay.held, 1);
+}
+
 /* A message that is read alone is given up when that failed three times, while the server answered
  * other statements; not when it answered none. */
 static void a_message_is_given_up_when_others_are_answered(void **unused)
@@ -751,6 +798,33 @@ static void only_the_first_statement_on_its_way_is_blamed(void **unused)
     jobq_loop_disconnected(&loop, 1);
     assert_int_equal(loop.relay.parts[first].budget.alone, 1);
     assert_int_equal(loop.relay.parts[second].budget.alone, 0);
+}
+
+/* A look that leaves together with a read comes after it: the read is to blame for the silence. */
+static void a_message_that_never_arrives_is_given_up(void **unused)
+{
+    jobq_memory_partition *other = &memory->partitions[1];
+    int64_t now = 0;
+    bool silent = false;
+    int reads = 0;
+
+    (void)unused;
+    send(0, 1);
+    send(1, 1);
+    other->holder.worker = 99; /* the second partition is only there to be looked for */
+    other->holder.lease_us = other->lease_until_us = 3600 * SECOND;
+    while (reads < 20) {
+        jobq_action a = jobq_loop_next(&loop, now);
+        loop.budgets[JOBQ_ACTION_LOOK].rows = 1;
+        if (a.kind == JOBQ_ACTION_READ) reads++;
+        if (a.kind == JOBQ_ACTION_READ && a.aside) break;
+        silent |= a.kind == JOBQ_ACTION_READ;
+        if (a.kind == JOBQ_ACTION_WAIT) now = a.until_mono_us;
+        else if (a.kind == JOBQ_ACTION_DISCONNECT) jobq_loop_disconnected(&loop, now);
+        else if (!silent) jobq_memory_perform(memory, &loop, &a, 2, 0, now, now);
+        silent &= a.kind != JOBQ_ACTION_DISCONNECT;
+    }
+    assert_true(reads < 20);
 }
 
 /* From the beginning, whatever bounds a look has: at the start and once a minute. */
@@ -1540,8 +1614,11 @@ int main(void)
         cmocka_unit_test_setup(an_acknowledgement_is_not_refused_for_ever, setup),
         cmocka_unit_test_setup(an_acknowledgement_keeps_its_texts_while_rows_are_locked, setup),
         cmocka_unit_test_setup(a_read_that_fails_is_made_smaller, setup),
+        cmocka_unit_test_setup(a_locked_row_makes_no_read_larger, setup),
+        cmocka_unit_test_setup(a_look_does_not_hurry_a_read_that_failed, setup),
         cmocka_unit_test_setup(a_message_is_given_up_when_others_are_answered, setup),
         cmocka_unit_test_setup(only_the_first_statement_on_its_way_is_blamed, setup),
+        cmocka_unit_test_setup(a_message_that_never_arrives_is_given_up, setup),
         cmocka_unit_test_setup(what_a_sweep_finds_is_read_by_a_sweep, setup),
         cmocka_unit_test_setup(a_stop_ends_though_acknowledgements_are_refused, setup),
         cmocka_unit_test_setup(it_sweeps_at_the_start_and_every_minute, setup),

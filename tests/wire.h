@@ -20,7 +20,7 @@ typedef struct wire_item {
     int64_t id, worker, claim;
     jobq_decision decision;
     jobq_error error; /* the answer about it */
-    bool plain;       /* without what its handler made */
+    int32_t refused;  /* how often the store did not take its result: it is plainer each time */
 } wire_item;
 
 typedef struct wire_late {
@@ -52,8 +52,9 @@ typedef struct wire {
     int64_t lease_us;
     int64_t busy; /* a job that someone else has locked; 0: none. Messages: their partitions are */
     int64_t stuck;   /* a job whose content cannot be sent; 0: none */
-    int64_t refused; /* a job whose result the store does not take, as its handler made it */
+    int64_t refused; /* a job whose result the store does not take; 0: none */
     int32_t portion; /* rescue: claims that it gets hold of; the others' jobs are locked */
+    int64_t bytes;   /* flush: of its jobs and their results */
     int32_t lane_count, settled_count;
     uint64_t kinds; /* bit i: kind i. Of a claim, or the answer of a heartbeat */
     /* the answer */
@@ -108,7 +109,8 @@ static void wire__items(wire *w, const jobq_loop *l)
         w->u.items[i].worker = s->job.worker;
         w->u.items[i].claim = s->job.claim;
         w->u.items[i].decision = s->decision;
-        w->u.items[i].plain = s->refused > 0;
+        w->u.items[i].refused = s->refused;
+        w->bytes += s->bytes;
     }
 }
 
@@ -178,6 +180,30 @@ static jobq_state wire__lock(const wire *w, jobq_memory *m, jobq_state as)
     return state;
 }
 
+/* What a claim took after its first `kept` jobs is ready again, as if it had not been claimed. */
+static void wire__unclaim(wire *w, jobq_memory *m, int32_t kept)
+{
+    while (w->count > kept) {
+        jobq_job *job = &jobq_memory_get(m, w->u.jobs[--w->count].id)->job;
+        job->state = JOBQ_STATE_READY;
+        job->attempt--;
+        job->worker = job->claim = 0;
+    }
+}
+
+/* A claim ends before the job with which its payloads would be larger than its bytes. */
+static void wire__cut_claim(wire *w, jobq_memory *m)
+{
+    int64_t bytes = 0;
+    int32_t i;
+
+    for (i = 0; i < w->count; i++) {
+        bytes += w->u.jobs[i].bytes;
+        if (i > 0 && bytes > w->action.bytes) break;
+    }
+    wire__unclaim(w, m, i);
+}
+
 /* A claim that would have to send the stuck job is rolled back. */
 static bool wire__stuck_claim(wire *w, jobq_memory *m)
 {
@@ -186,14 +212,8 @@ static bool wire__stuck_claim(wire *w, jobq_memory *m)
 
     for (i = 0; i < w->count && w->u.jobs[i].id != w->stuck;) i++;
     if (i == w->count) return false;
-    for (i = 0; i < w->count; i++) {
-        jobq_job *job = &jobq_memory_get(m, w->u.jobs[i].id)->job;
-        job->state = JOBQ_STATE_READY;
-        job->attempt--;
-        job->worker = job->claim = 0;
-    }
+    wire__unclaim(w, m, 0);
     memset(claim, 0, sizeof *claim);
-    w->count = 0;
     w->error = JOBQ_ERROR_DATABASE;
     return true;
 }
@@ -219,6 +239,7 @@ static void wire__claim(wire *w, jobq_memory *m, int64_t now_us)
                                       w->kinds, a->suspects, a->alone, now_us, places, &w->count);
     wire__lock(w, m, state);
     for (i = 0; i < w->count; i++) w->u.jobs[i] = jobq_memory_jobs(m)[places[i]].job;
+    wire__cut_claim(w, m);
     if (wire__stuck_claim(w, m)) return;
     if (!a->look || w->count > 0) return;
     w->due_us =
@@ -244,7 +265,7 @@ static void wire__flush(wire *w, jobq_memory *m, int64_t now_us)
     int32_t i;
 
     for (i = 0; i < w->count; i++) {
-        if (w->u.items[i].id == w->refused && !w->u.items[i].plain) w->error = JOBQ_ERROR_DATABASE;
+        if (w->u.items[i].id == w->refused) w->error = JOBQ_ERROR_DATABASE;
     }
     if (w->error != JOBQ_OK) return;
     for (i = 0; i < w->count; i++) {
@@ -335,6 +356,7 @@ static void wire__look(wire *w, const jobq_memory *m, uint64_t queues, int64_t n
 
     while (w->count < w->action.limit && ++id <= JOBQ_MEMORY_PARTITIONS) {
         jobq_backlog *b = &p->u.backlogs[w->count];
+        if (m->partitions[id - 1].queue == 0) continue;
         if (jobq_memory_backlog(m, id, now_us, b) && (queues >> b->queue & 1) != 0) w->count++;
         else memset(b, 0, sizeof *b);
     }

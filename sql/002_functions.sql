@@ -61,15 +61,23 @@ BEGIN
     END LOOP;
 END $$;
 
+-- The lock waits for whoever is just changing what a kind's row copies from the queue's.
 CREATE FUNCTION jobq.kind_id(p_queue integer, p_name text) RETURNS integer
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-DECLARE v_id integer;
+DECLARE
+    v_id integer;
+    v_queue jobq.queue;
 BEGIN
     LOOP
         SELECT k.id INTO v_id FROM jobq.kind k WHERE k.queue_id = p_queue AND k.name = p_name;
         IF FOUND THEN RETURN v_id; END IF;
         PERFORM jobq.check_name('kind', p_name);
-        INSERT INTO jobq.kind (queue_id, name) VALUES (p_queue, p_name)
+        SELECT q.* INTO v_queue FROM jobq.queue q WHERE q.id = p_queue FOR KEY SHARE;
+        IF NOT FOUND THEN
+            RAISE EXCEPTION 'the queue was deleted; enqueue again' USING ERRCODE = '55000';
+        END IF;
+        INSERT INTO jobq.kind (queue_id, queue, payload_max, name)
+        VALUES (p_queue, v_queue.name, v_queue.payload_max, p_name)
         ON CONFLICT (queue_id, name) DO NOTHING;
     END LOOP;
 END $$;
@@ -266,9 +274,8 @@ DECLARE
     v_now timestamptz := statement_timestamp();
 BEGIN
     existed := false;
-    SELECT q.id, k.id, q.payload_max INTO v_queue, v_kind, v_max
-    FROM jobq.queue q JOIN jobq.kind k ON k.queue_id = q.id
-    WHERE q.name = p_queue AND k.name = p_kind;
+    SELECT k.queue_id, k.id, k.payload_max INTO v_queue, v_kind, v_max
+    FROM jobq.kind k WHERE k.queue = p_queue AND k.name = p_kind;
     IF v_kind IS NULL OR p_stages > 1 OR p_key IS NOT NULL THEN
         SELECT e.ids[1], coalesce(e.existed[1], false) INTO id, existed FROM jobq.enqueue_many(
             p_queue, ARRAY[p_kind], NULL, ARRAY[p_payload], ARRAY[p_bytes], ARRAY[p_headers],
@@ -1003,8 +1010,8 @@ BEGIN
     FOR v_claim IN SELECT * FROM jobq.claim c WHERE c.worker = p_victim AND c.jobs <> '{}'
                    ORDER BY c.number LIMIT p_limit FOR UPDATE SKIP LOCKED LOOP
         FOR v_job IN
-            SELECT j.id, j.queue_id, j.stage, j.crash + 1 AS crashes, j.attempt,
-                   j.cancel_requested_at, q.max_crashes,
+            SELECT j.id, j.queue_id, j.stage, least(j.crash, 2147483646) + 1 AS crashes,
+                   j.attempt, j.cancel_requested_at, q.max_crashes,
                    coalesce(j.max_attempts, q.max_attempts) AS attempts
             FROM jobq.job j JOIN jobq.queue q ON q.id = j.queue_id
             WHERE j.id = ANY (v_claim.jobs) AND j.worker = p_victim
@@ -1211,7 +1218,8 @@ END $$;
 
 -- Turns the history ring when the part now written is old enough: the oldest part is emptied
 -- and becomes the one that is written. A reader of that part makes it give up (55P03) at once;
--- the next try comes soon.
+-- the next try comes soon. A part that an operator has detached is not the ring's to empty,
+-- and could take no rows: the ring waits until it, or another in its place, is attached.
 CREATE FUNCTION jobq.turn() RETURNS boolean
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET lock_timeout = '50ms' AS $$
 DECLARE v_slot smallint;
@@ -1219,7 +1227,10 @@ BEGIN
     SELECT (m.history_slot + 1) % 8 INTO v_slot FROM jobq.meta m
     WHERE m.history_slot_since < statement_timestamp() - m.history_keep / 7
     FOR UPDATE SKIP LOCKED;
-    IF NOT FOUND THEN RETURN false; END IF;
+    IF NOT FOUND OR NOT EXISTS (
+        SELECT FROM pg_inherits i
+        WHERE i.inhparent = 'jobq.history'::regclass AND NOT i.inhdetachpending
+          AND i.inhrelid = to_regclass('jobq.history_' || v_slot)) THEN RETURN false; END IF;
     BEGIN
         IF v_slot = 0 THEN TRUNCATE jobq.history_0;
         ELSIF v_slot = 1 THEN TRUNCATE jobq.history_1;

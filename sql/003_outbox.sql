@@ -31,10 +31,11 @@ END $$;
 
 CREATE SEQUENCE jobq.message_id CACHE 1;
 
--- Committed and not acknowledged. Usually nearly empty.
+-- Committed and not acknowledged. Usually nearly empty. Looks begin at 0: a role that inserts
+-- by itself must not write a message below it.
 CREATE TABLE jobq.message (
     partition bigint NOT NULL,
-    id bigint NOT NULL DEFAULT nextval('jobq.message_id'),
+    id bigint NOT NULL DEFAULT nextval('jobq.message_id') CHECK (id > 0),
     created_at timestamptz NOT NULL DEFAULT statement_timestamp(),
     type text COLLATE "C",
     payload jsonb,
@@ -189,10 +190,12 @@ END $$;
 -- More partitions for a queue. Keys then fall to other partitions, so the order of a key's
 -- messages holds only across an empty queue: without p_anyway it refuses, with the number of
 -- messages still under way. Producers are held off until the end of this transaction by the
--- lock, which every enqueue takes before it reads the number of partitions.
+-- lock, which every enqueue takes before it reads the number of partitions. While it waits for
+-- a producer's open transaction, all enqueues and acknowledgements of all queues wait too: so
+-- it waits for a second at most (55P03), and is called again.
 CREATE FUNCTION jobq.outbox_grow(p_queue text, p_partitions integer,
                                  p_anyway boolean DEFAULT false) RETURNS void
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET lock_timeout = '1s' AS $$
 DECLARE
     v_queue jobq.queue;
     v_left bigint;
@@ -239,8 +242,9 @@ END $$;
 -- What an enqueue needs to know, and why it is refused; code: the SQLSTATE for it. The lock is
 -- the one that writing takes anyway; taken before the number of partitions is read, it lets
 -- outbox_grow change that number with nobody in between; a transaction whose snapshot is older
--- than that fails (40001). The transaction gets its id before message ids are drawn: see
--- outbox_number.
+-- than that fails (40001). It fails at a lock on the queue's row, which is given up at once:
+-- held to the end, it would make pause and queue_set wait for every such transaction. The
+-- transaction gets its id before message ids are drawn: see outbox_number.
 CREATE FUNCTION jobq.outbox_queue(p_queue text, p_lowest bigint, p_highest bigint,
                                   p_size bigint, OUT id integer, OUT partitions integer,
                                   OUT refused text, OUT code text)
@@ -250,7 +254,11 @@ BEGIN
     LOCK TABLE jobq.message IN ROW EXCLUSIVE MODE;
     PERFORM pg_current_xact_id();
     IF current_setting('transaction_isolation') NOT LIKE 'read %' THEN
-        PERFORM FROM jobq.queue q WHERE q.name = p_queue FOR SHARE;
+        BEGIN
+            PERFORM FROM jobq.queue q WHERE q.name = p_queue FOR SHARE;
+            RAISE EXCEPTION USING ERRCODE = 'JQ000';
+        EXCEPTION WHEN SQLSTATE 'JQ000' THEN NULL; -- the lock is gone with the subtransaction
+        END;
     END IF;
     SELECT q.id, q.partitions, q.message_max INTO id, partitions, v_max
     FROM jobq.queue q WHERE q.name = p_queue;
@@ -1154,7 +1162,7 @@ END $$;
 -- attempts: of the same.
 CREATE VIEW jobq.outbox AS
 SELECT q.name AS queue, p.number::integer AS partition, m.lag, m.lag < 10000 AS exact, p.acked,
-       now() - m.oldest_at AS age,
+       CASE WHEN isfinite(m.oldest_at) THEN now() - m.oldest_at END AS age,
        (SELECT count(*) FROM unnest(p.tried) t WHERE t > p.acked)::integer AS attempts,
        CASE WHEN p.effective = 0 THEN 'normal' ELSE 'degraded' END AS mode,
        nullif(p.effective, 0) AS batch, p.failures, to_hex(p.worker) AS holder, p.lease_until,

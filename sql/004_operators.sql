@@ -531,11 +531,21 @@ BEGIN
     RETURN v_count;
 END $$;
 
+-- A job that fails between the two looks is looked at again.
 CREATE FUNCTION jobq.revive(id bigint) RETURNS text
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
+DECLARE
+    v_id bigint := id;
+    v_standing text := 'failed';
 BEGIN
-    IF jobq.revive_all(ARRAY[id]) = 1 THEN RETURN 'revived'; END IF;
-    RETURN regexp_replace(jobq.standing(id), '^failed$', 'exists');
+    WHILE v_standing = 'failed' LOOP
+        PERFORM FROM jobq.failed f WHERE f.id = v_id FOR UPDATE;
+        IF FOUND THEN
+            RETURN CASE jobq.revive_all(ARRAY[v_id]) WHEN 1 THEN 'revived' ELSE 'exists' END;
+        END IF;
+        v_standing := jobq.standing(v_id);
+    END LOOP;
+    RETURN v_standing;
 END $$;
 
 CREATE FUNCTION jobq.revive(queue text, kind text DEFAULT NULL, older interval DEFAULT NULL,

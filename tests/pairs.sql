@@ -126,6 +126,8 @@ INSERT INTO jobq.deed (name, scenes, leaves, statements) VALUES
     SELECT 'cancel', '' FROM (SELECT jobq.cancel('q', state => 'running') OFFSET 0) c$$]),
 ('revive', 'held idle', false, ARRAY[$$
     SELECT '9', v FROM jobq.revive(9) v WHERE v = 'revived'$$]),
+('revive of one that fails', 'held', false, ARRAY[$$
+    SELECT '6', v FROM jobq.revive(6) v WHERE v IN ('revived', 'exists')$$]),
 ('revive of many', 'held', false, ARRAY[$$
     SELECT 'revive', '' FROM (SELECT jobq.revive('q') OFFSET 0) r$$]),
 ('delete', 'held idle', false, ARRAY[$$
@@ -304,8 +306,9 @@ BEGIN
     UPDATE jobq.meta SET history_slot = 0, history_slot_since = v_now - interval '1 day';
     INSERT INTO jobq.queue (id, name, stages_max, history) VALUES (1, 'q', 2, true),
                                                                   (2, 'p', 1, false);
-    INSERT INTO jobq.kind (id, queue_id, name, parked_at) VALUES (1, 1, 'k', NULL),
-        (2, 2, 'k', NULL), (3, 1, 'l', v_now);
+    INSERT INTO jobq.kind (id, queue_id, queue, payload_max, name, parked_at) VALUES
+        (1, 1, 'q', 1048576, 'k', NULL), (2, 2, 'p', 1048576, 'k', NULL),
+        (3, 1, 'q', 1048576, 'l', v_now);
     INSERT INTO jobq.worker (id, name, beat, lease_us, expires_at, dead_at, queues, kinds) VALUES
         (1, 'one', 5, 60000000, CASE WHEN v_held THEN v_now - interval '1 second'
                                 ELSE v_now + interval '1 hour' END, NULL, '{1,2}', '{1,2,3}'),

@@ -4,13 +4,14 @@
  * The clock. jobq's functions read statement_timestamp() and clock_timestamp(), by these names,
  * through a fixed search_path. Here a schema with functions of the same names, which answer the
  * setting jobq_test.now_us, is put in front of pg_catalog in the search_path of each of jobq's
- * functions and of this connection; the two column defaults are named anew. Not one statement is
- * rewritten, so what runs is what ships, and instants of both stores can be compared to the
- * microsecond.
+ * functions and of this connection; the two column defaults, and JOBQ_PG__NOW of the library's
+ * statements, are named anew. Nothing else is rewritten, so what runs is what ships, and instants
+ * of both stores can be compared to the microsecond.
  */
 #ifndef STORE_PG_INCLUDED
 #define STORE_PG_INCLUDED (1)
 
+#define JOBQ_PG__NOW "statement_timestamp()"
 #include "pg.h"
 #include "store.h"
 
@@ -63,8 +64,9 @@ static void pg_reset(void)
         "DELETE FROM jobq.partition; DELETE FROM jobq.message; DELETE FROM jobq.dead_letter; "
         "ALTER SEQUENCE jobq.job_id RESTART; "
         "INSERT INTO jobq.queue (id, name) VALUES (1, 'q1'), (2, 'q2'); "
-        "INSERT INTO jobq.kind (id, queue_id, name) VALUES (1, 1, 'k1'), (2, 1, 'k2'), "
-        "(3, 2, 'k3'); SELECT jobq.outbox_register('q1', %d)",
+        "INSERT INTO jobq.kind (id, queue_id, queue, payload_max, name) VALUES "
+        "(1, 1, 'q1', 1048576, 'k1'), (2, 1, 'q1', 1048576, 'k2'), (3, 2, 'q2', 1048576, 'k3'); "
+        "SELECT jobq.outbox_register('q1', %d)",
         (int)PARTS);
 }
 

@@ -1,6 +1,7 @@
 /*
  * Conformance of Postgres: the behaviours to which test_core_conform.c holds jobq_memory.
  */
+#define TEST_PRIVATE
 #include "store_pg.h"
 #include "conform.h"
 

@@ -267,13 +267,14 @@ static void what_does_not_serve_is_refused_with_both_numbers(void **unused)
 
 /* -- psql -- */
 
+/* The server's own psql, or another one where it has none. */
 static int files_psql(const char *conninfo, const char *file)
 {
     const char *bin = getenv("JOBQ_SERVER_BIN");
     char command[500];
 
-    snprintf(command, sizeof command, "%s%spsql -qX -f sql/%s '%s' >/dev/null 2>&1",
-             bin != NULL ? bin : "", bin != NULL ? "/" : "", file, conninfo);
+    snprintf(command, sizeof command, "PATH=\"%s:$PATH\" psql -qX -f sql/%s '%s' >/dev/null 2>&1",
+             bin != NULL ? bin : "", file, conninfo);
     return system(command);
 }
 

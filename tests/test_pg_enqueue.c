@@ -205,7 +205,7 @@ static void views_bear_infinite_times_and_odd_errors(void **unused)
 
 /* ---- the plain statement --------------------------------------------------------------------- */
 
-static jobq_pg__right right_on(PGconn *conn) { return jobq_pg__prepared_of(pg, conn)->direct; }
+static jobq_pg__right right_on(PGconn *conn) { return jobq_pg__prepared_of(pg, conn)->jobs.right; }
 
 /* A right that is taken back: the function from then on. */
 static void a_right_that_is_taken_back_is_remembered(void **unused)
@@ -249,11 +249,13 @@ static void the_plain_statement_reads_the_names_by_their_indexes(void **unused)
         assert_int_equal(jobq_pg_enqueue(pg, db, &job, NULL, NULL), JOBQ_OK);
     }
     RUN("INSERT INTO jobq.queue (name) SELECT 'q' || i FROM generate_series(1, 1000) i");
-    RUN("INSERT INTO jobq.kind (queue_id, name) SELECT q.id, 'k' || i FROM jobq.queue q, "
+    RUN("INSERT INTO jobq.kind (queue_id, queue, payload_max, name) SELECT q.id, q.name, "
+        "q.payload_max, 'k' || i FROM jobq.queue q, "
         "generate_series(1, 10) i");
     jobq_pg__statement_name(pg, JOBQ_PG__ENQUEUE_DIRECT, name, sizeof name);
     snprintf(query, sizeof query,
-             "EXPLAIN EXECUTE %s ('q', 'k', '1', NULL, NULL, NULL, NULL, NULL, NULL, NULL, true)",
+             "EXPLAIN EXECUTE %s "
+             "('q', 'k', '1', NULL, NULL, NULL, NULL, NULL, NULL, NULL, true, 1)",
              name);
     res = PQexec(db, query);
     if (PQresultStatus(res) != PGRES_TUPLES_OK) fail_msg("%s", PQerrorMessage(db));

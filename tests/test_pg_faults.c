@@ -140,21 +140,18 @@ static jobq_outcome writes(jobq_call *call)
 {
     jobq_pg_error error;
     PGconn *conn = jobq_pg_call_conn(call, &error);
-    char id[24], *text = for_schema("INSERT INTO jobq.ledger VALUES ($1)", schema);
+    char id[24], text[100];
     const char *value = id;
     PGresult *res;
     bool good;
 
-    if (conn == NULL || text == NULL) {
-        free(text);
-        return JOBQ_OUTCOME_RETRY;
-    }
+    if (conn == NULL) return JOBQ_OUTCOME_RETRY;
     snprintf(id, sizeof id, "%lld", (long long)call->job.id);
+    snprintf(text, sizeof text, "INSERT INTO %s.ledger VALUES ($1)", schema);
     PQclear(PQexec(conn, "BEGIN"));
     res = PQexecParams(conn, text, 1, NULL, &value, NULL, NULL, 0);
     good = PQresultStatus(res) == PGRES_COMMAND_OK;
     PQclear(res);
-    free(text);
     return good ? jobq_pg_call_commit(call, conn) : JOBQ_OUTCOME_RETRY;
 }
 

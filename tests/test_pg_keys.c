@@ -134,7 +134,8 @@ static void move_leaves_a_key_that_is_taken(void **unused)
     char *before;
 
     (void)unused;
-    RUN("INSERT INTO jobq.kind (queue_id, name) SELECT id, 'only_here' FROM jobq.queue"
+    RUN("INSERT INTO jobq.kind (queue_id, queue, payload_max, name) SELECT id, name, "
+        "payload_max, 'only_here' FROM jobq.queue"
         " WHERE name = 'q'");
     RUN("UPDATE jobq.job SET kind_id = (SELECT id FROM jobq.kind WHERE name = 'only_here')"
         " WHERE id = %lld", (long long)first);
@@ -173,7 +174,7 @@ static void moving_many_leaves_out_what_is_taken(void **unused)
 static void two_at_once_do_not_share_a_key(void **unused)
 {
     int64_t first = new_job("q", "a", "f"), second;
-    PGconn *other = PQconnectdb(server());
+    PGconn *holder = PQconnectdb(server()), *other = PQconnectdb(server());
     PGresult *res;
     char call[120];
 
@@ -183,17 +184,18 @@ static void two_at_once_do_not_share_a_key(void **unused)
     second = new_job("q", "a", "f");
     time_goes_by();
     RUN("SELECT jobq.prune(100)");
-    RUN("BEGIN");
-    RUN("SELECT jobq.revive(%lld)", (long long)first);
+    PQclear(sql(holder, "BEGIN"));
+    PQclear(sql(holder, "SELECT jobq.revive(%lld)", (long long)first));
     snprintf(call, sizeof call, "SELECT %s.revive(%lld)", schema, (long long)second);
     assert_int_equal(PQsendQuery(other, call), 1);
     assert_true(becomes(20, 1, "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = "
                                "'Lock' AND query LIKE 'SELECT %%.revive(%%'"));
-    RUN("COMMIT");
+    PQclear(sql(holder, "COMMIT"));
     res = PQgetResult(other);
     assert_string_equal(PQgetvalue(res, 0, 0), "exists");
     PQclear(res);
     PQfinish(other);
+    PQfinish(holder);
 }
 
 /* An answer of exists locks nothing that a worker needs. */

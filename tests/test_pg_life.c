@@ -932,9 +932,11 @@ static void of_ten_thousand_kinds_each_is_parked_in_its_turn(void **unused)
     enqueue_kind("paused", "1");
     RUN("SELECT jobq.pause('q', 'paused')");
     RUN("INSERT INTO jobq.queue (name) SELECT 'q' || i FROM generate_series(1, 1000) i");
-    RUN("INSERT INTO jobq.kind (queue_id, name) SELECT q.id, 'k' || i FROM jobq.queue q, "
+    RUN("INSERT INTO jobq.kind (queue_id, queue, payload_max, name) SELECT q.id, q.name, "
+        "q.payload_max, 'k' || i FROM jobq.queue q, "
         "generate_series(1, 10) i");
-    RUN("INSERT INTO jobq.kind (queue_id, name) SELECT q.id, 'x' || i FROM jobq.queue q, "
+    RUN("INSERT INTO jobq.kind (queue_id, queue, payload_max, name) SELECT q.id, q.name, "
+        "q.payload_max, 'x' || i FROM jobq.queue q, "
         "generate_series(1, 600) i WHERE q.name = 'q'");
     RUN("INSERT INTO jobq.job (queue_id, kind_id) SELECT k.queue_id, k.id FROM jobq.kind k "
         "JOIN jobq.queue q ON q.id = k.queue_id WHERE q.name = 'q' AND k.paused_at IS NULL");

@@ -576,7 +576,8 @@ static void counts_beyond_ten_thousand_are_estimates(void **unused)
 
     (void)unused;
     fresh();
-    RUN("INSERT INTO jobq.kind (queue_id, name) SELECT id, 'k' FROM jobq.queue WHERE name = 'q'");
+    RUN("INSERT INTO jobq.kind (queue_id, queue, payload_max, name) SELECT id, name, "
+        "payload_max, 'k' FROM jobq.queue WHERE name = 'q'");
     RUN("INSERT INTO jobq.job (queue_id, kind_id) SELECT q.id, k.id FROM jobq.queue q, jobq.kind k,"
         " generate_series(1, 60000)");
     RUN("ANALYZE jobq.job");

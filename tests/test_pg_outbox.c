@@ -282,6 +282,52 @@ static void a_plain_insert_has_its_transactions_id_first(void **unused)
                             "'customer-7') & 3"), 2);
 }
 
+/* The right to the plain INSERT is asked for each role, and one that is taken back is forgotten. */
+static void a_plain_insert_asks_for_each_role(void **unused)
+{
+    jobq_pg_message m = plain_message(0);
+    jobq_pg_error error;
+    PGconn *conn = PQconnectdb(server());
+
+    (void)unused;
+    open_box(1);
+    RUN("CREATE ROLE jobq_taken LOGIN");
+    RUN("SELECT jobq.grant_enqueue('jobq_taken')");
+    assert_int_equal(jobq_pg_outbox_enqueue(pg, conn, &m, NULL, &error), JOBQ_OK);
+    PQclear(sql(conn, "SET SESSION AUTHORIZATION jobq_taken"));
+    PQclear(sql(conn, "BEGIN"));
+    assert_int_equal(jobq_pg_outbox_enqueue(pg, conn, &m, NULL, &error), JOBQ_OK);
+    PQclear(sql(conn, "COMMIT"));
+    PQfinish(conn);
+    RUN("SELECT jobq.grant_enqueue('jobq_taken', fast => true)");
+    conn = PQconnectdb(server());
+    PQclear(sql(conn, "SET SESSION AUTHORIZATION jobq_taken"));
+    assert_int_equal(jobq_pg_outbox_enqueue(pg, conn, &m, NULL, &error), JOBQ_OK);
+    RUN("SELECT jobq.grant_enqueue('jobq_taken')");
+    assert_int_equal(jobq_pg_outbox_enqueue(pg, conn, &m, NULL, &error), JOBQ_OK);
+    assert_int_equal(jobq_pg_outbox_enqueue(pg, conn, &m, NULL, &error), JOBQ_OK);
+    assert_int_equal(number("SELECT count(*) FROM jobq.message"), 5);
+    PQfinish(conn);
+    RUN("SELECT jobq.revoke('jobq_taken')");
+    RUN("DROP ROLE jobq_taken");
+}
+
+/* A role that inserts by itself can neither break the view nor hide a message. */
+static void odd_messages_break_and_hide_nothing(void **unused)
+{
+    PGresult *res;
+
+    (void)unused;
+    open_box(1);
+    RUN("INSERT INTO jobq.message (partition, created_at) SELECT id, 'infinity' FROM "
+        "jobq.partition");
+    assert_int_equal(number("SELECT sum(lag)::int + count(age) FROM jobq.outbox"), 1);
+    res = PQexec(db, for_schema("INSERT INTO jobq.message (partition, id) SELECT id, -5 FROM "
+                                "jobq.partition", schema));
+    assert_string_equal(PQresultErrorField(res, PG_DIAG_SQLSTATE), "23514");
+    PQclear(res);
+}
+
 /* A transaction with an older snapshot than the growth must not choose the partition. */
 static void a_plain_insert_hears_of_the_growth(void **unused)
 {
@@ -1699,6 +1745,8 @@ int main(void)
         TEST(limits_hold),
         TEST(order_keys_choose_the_partition),
         TEST(a_plain_insert_has_its_transactions_id_first),
+        TEST(a_plain_insert_asks_for_each_role),
+        TEST(odd_messages_break_and_hide_nothing),
         TEST(a_plain_insert_hears_of_the_growth),
         TEST(sizes_are_measured),
         TEST(a_key_finds_the_first_message),

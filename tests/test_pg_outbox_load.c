@@ -253,8 +253,10 @@ static void grow_to(int partitions)
     int refused = 0;
 
     while (jobq_pg_outbox_grow(pg, NULL, "o", partitions, false, &error) != JOBQ_OK) {
-        assert_string_equal(error.sqlstate, "55006");
-        assert_non_null(strstr(error.message, "messages under way"));
+        if (strcmp(error.sqlstate, "55P03") != 0) { /* the lock was not free for a second */
+            assert_string_equal(error.sqlstate, "55006");
+            assert_non_null(strstr(error.message, "messages under way"));
+        }
         assert_true(mono_us() < until);
         refused++;
         nap_us(1000);

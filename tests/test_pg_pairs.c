@@ -306,7 +306,8 @@ static bool said_busy(const said *s)
     return i < s->count;
 }
 
-/* Takes all that a session answers. */
+/* Takes all that a session answers. SQLSTATE class 42, a call that SQL does not know, is this
+ * program's mistake, not an answer. */
 static void listen_to(int who, said *s, bool again)
 {
     PGresult *res;
@@ -315,6 +316,10 @@ static void listen_to(int who, said *s, bool again)
     while ((res = PQgetResult(sessions[who])) != NULL) {
         const char *state = PQresultErrorField(res, PG_DIAG_SQLSTATE);
 
+        if (state != NULL && strncmp(state, "42", 2) == 0) {
+            fprintf(stderr, "%s", PQresultErrorMessage(res));
+            exit(2);
+        }
         if (state != NULL) said_add(s, "error", state);
         for (i = 0; PQnfields(res) == 2 && i < PQntuples(res); i++) {
             (again ? said_instead : said_add)(s, PQgetvalue(res, i, 0), PQgetvalue(res, i, 1));

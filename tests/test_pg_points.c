@@ -306,7 +306,10 @@ static void world(int which)
     PQclear(PQexec(db, "SET client_min_messages = error"));
     RUN("DROP SCHEMA IF EXISTS jobq CASCADE");
     pg = handle();
-    if (jobq_pg_migrate(pg, &error) != JOBQ_OK) _exit(2);
+    if (jobq_pg_migrate(pg, &error) != JOBQ_OK) {
+        fprintf(stderr, "%s\n", error.message);
+        _exit(2);
+    }
     jobq_pg_close(pg);
     RUN("CREATE TABLE jobq.ledger (id bigint)");
     RUN("CREATE TABLE jobq.inbox (id bigint)");

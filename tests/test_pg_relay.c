@@ -788,6 +788,26 @@ static void bad_receivers_are_refused(void **unused)
     assert_int_equal(jobq_pg_worker_start(pg, &desc, &worker, &error), JOBQ_ERROR_INVALID);
 }
 
+/* 200 MB in the table, 1.2 GB as text: no server can send it. It becomes a dead letter, and the
+ * others are delivered. */
+static void a_message_too_large_to_send_stops_nobody(void **unused)
+{
+    jobq_pg_receiver r = receiver(take_each, NULL);
+    jobq_pg_worker *worker;
+
+    (void)unused;
+    if (getenv("JOBQ_TEST_LONG") == NULL) skip(); /* it costs a server minutes */
+    open_box(1);
+    RUN("INSERT INTO jobq.message (partition, payload) SELECT id, to_jsonb(repeat(E'\\x01', "
+        "200000000)) FROM jobq.partition");
+    put(NULL, 0, 20);
+    worker = begin(pg, &r, 0);
+    assert_true(becomes(600, 21, "SELECT acked FROM jobq.partition"));
+    end(worker);
+    assert_int_equal(number("SELECT count(*) FROM jobq.dead_letter WHERE seq = 1"), 1);
+    RUN("TRUNCATE jobq.dead_letter");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -811,6 +831,7 @@ int main(void)
         cmocka_unit_test_setup(a_message_wakes_another_process_at_once, empty),
         cmocka_unit_test_setup(poison_that_kills_its_process_becomes_a_dead_letter, empty),
         cmocka_unit_test_setup(order_holds_while_workers_are_killed_and_stopped, empty),
+        cmocka_unit_test_setup(a_message_too_large_to_send_stops_nobody, empty),
     };
 
     return cmocka_run_group_tests_name("relay", tests, board_up, pg_down);

@@ -321,25 +321,35 @@ static void the_library_works_under_each_role(void **unused)
  * search_path are not found by anything of ours. */
 static void what_is_planted_has_no_effect(void **unused)
 {
+    static const char *const types[] = {"text", "jsonb", "bytea", "timestamptz"};
     jobq_pg_job job = plain_job();
+    jobq_pg_message message;
     jobq_pg_error error;
     jobq_pg_batch batch;
     int64_t id;
+    size_t d;
 
     (void)unused;
     pg_empty(NULL);
+    memset(&message, 0, sizeof message);
+    message.queue = "o";
+    message.payload = jobq_str_from("1");
+    assert_int_equal(jobq_pg_outbox_register(pg, NULL, "o", 1, NULL, &error), JOBQ_OK);
+    enqueue_with(&job); /* from now on a plain statement enqueues */
     RUN("DROP SCHEMA IF EXISTS planted CASCADE");
     RUN("CREATE SCHEMA planted");
     RUN("CREATE FUNCTION planted.statement_timestamp() RETURNS timestamptz LANGUAGE plpgsql AS "
-        "$$BEGIN RAISE 'planted function'; END$$");
+        "$$BEGIN RAISE 'planted statement_timestamp'; END$$");
     RUN("CREATE FUNCTION planted.coalesced(int, int) RETURNS boolean LANGUAGE plpgsql AS "
         "$$BEGIN RAISE 'planted operator'; END$$");
     RUN("CREATE OPERATOR planted.= (LEFTARG = int, RIGHTARG = int, FUNCTION = planted.coalesced)");
     RUN("CREATE FUNCTION planted.pg_notify(text, text) RETURNS void LANGUAGE plpgsql AS "
-        "$$BEGIN RAISE 'planted function'; END$$");
+        "$$BEGIN RAISE 'planted pg_notify'; END$$");
     RUN("CREATE FUNCTION planted.format(text, text) RETURNS text LANGUAGE plpgsql AS "
-        "$$BEGIN RAISE 'planted function'; END$$");
-    RUN("CREATE DOMAIN planted.text AS pg_catalog.text CHECK (false)");
+        "$$BEGIN RAISE 'planted format'; END$$");
+    for (d = 0; d < COUNT(types); d++) {
+        RUN("CREATE DOMAIN planted.%s AS pg_catalog.%s CHECK (false)", types[d], types[d]);
+    }
     RUN("CREATE TEMP TABLE job (id int)");
     RUN("CREATE TEMP TABLE pg_proc (oid int)");
     RUN("BEGIN");
@@ -349,9 +359,12 @@ static void what_is_planted_has_no_effect(void **unused)
     job.key = NULL;
     assert_int_equal(jobq_pg_enqueue_many(pg, db, &job, 1, NULL, &error), JOBQ_OK);
     assert_int_equal(jobq_pg_peek(pg, db, NULL, 0, NULL, 0, 9, &batch, &error), JOBQ_OK);
-    assert_int_equal(batch.count, 2);
+    assert_int_equal(batch.count, 3);
     jobq_pg_batch_clear(&batch);
     assert_int_equal(jobq_pg_cancel(pg, db, id, NULL, &error), JOBQ_OK);
+    assert_int_equal(jobq_pg_reschedule(pg, db, id + 1, 4000000000 * SECOND, &error), JOBQ_OK);
+    if (jobq_pg_enqueue(pg, db, &job, &id, &error) != JOBQ_OK) fail_msg("%s", error.message);
+    assert_int_equal(jobq_pg_outbox_enqueue(pg, db, &message, NULL, &error), JOBQ_OK);
     RUN("ROLLBACK");
     RUN("DROP TABLE pg_temp.job, pg_temp.pg_proc");
     RUN("DROP SCHEMA planted CASCADE");

@@ -183,6 +183,40 @@ static void a_producer_with_an_old_snapshot_hears_of_the_growth(void **unused)
     run_a("ROLLBACK");
 }
 
+/* -- operators beside an open transaction -- */
+
+static void an_open_producer_holds_up_no_operator(void **unused)
+{
+    (void)unused;
+    open_box(1);
+    run_a("BEGIN ISOLATION LEVEL REPEATABLE READ");
+    run_a("SELECT jobq.outbox_enqueue('o', '1')");
+    RUN("SET lock_timeout = '2s'");
+    RUN("SELECT jobq.pause('o')");
+    RUN("SELECT jobq.queue_set('o', max_attempts => 7)");
+    RUN("SELECT jobq.resume('o')");
+    RUN("RESET lock_timeout");
+    run_a("COMMIT");
+    assert_int_equal(number("SELECT count(*) FROM jobq.message"), 1);
+}
+
+/* Others would wait for the same transaction, in the queue for the lock. */
+static void growth_does_not_wait_for_an_open_producer(void **unused)
+{
+    jobq_pg_error error;
+
+    (void)unused;
+    open_box(1);
+    run_a("BEGIN");
+    run_a("SELECT jobq.outbox_enqueue('o', '1')");
+    RUN("SET statement_timeout = '20s'");
+    assert_int_not_equal(jobq_pg_outbox_grow(pg, db, "o", 2, true, &error), JOBQ_OK);
+    assert_string_equal(error.sqlstate, "55P03");
+    RUN("RESET statement_timeout");
+    run_a("COMMIT");
+    assert_int_equal(jobq_pg_outbox_grow(pg, db, "o", 2, true, &error), JOBQ_OK);
+}
+
 /* -- locks in one order -- */
 
 static void keys_in_any_order_do_not_deadlock(void **unused)
@@ -452,6 +486,8 @@ int main(void)
         TEST(each_partition_gets_its_marks),
         TEST(what_looks_twice_wants_a_new_snapshot_each_time),
         TEST(a_producer_with_an_old_snapshot_hears_of_the_growth),
+        TEST(an_open_producer_holds_up_no_operator),
+        TEST(growth_does_not_wait_for_an_open_producer),
         TEST(keys_in_any_order_do_not_deadlock),
         TEST(kinds_parked_in_any_order_do_not_deadlock),
         TEST(a_worker_that_ends_while_it_is_rescued_does_not_deadlock),

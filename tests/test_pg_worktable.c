@@ -473,7 +473,7 @@ static void reset_decides_as_jobq_h(void **state)
             job.stage = (int16_t)stage;
             job.stages = 2;
             job.attempt = failed + 1;
-            job.suspect = true;
+            job.suspect = job.alone = true; /* a row's own worker held no other */
             assert_int_equal(jobq_job_decide(&leased->policy, &job, &event, &d), JOBQ_OK);
             jobq_status_format(word, sizeof word, stages, 2, d.stage, d.state);
             assert_row(word, d.attempt, "pc_heartbeat IS NULL");

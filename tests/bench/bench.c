@@ -180,7 +180,7 @@ jobq_pg *bench_schema(PGconn *db, bool history)
     }
     bench_sql(db, "INSERT INTO jobq.queue (name, history) VALUES ('" BENCH_QUEUE "', %s)",
               history ? "true" : "false");
-    bench_sql(db, "INSERT INTO jobq.kind (queue_id, name) VALUES (1, '" BENCH_KIND "')");
+    bench_sql(db, "SELECT jobq.queue_set('" BENCH_QUEUE "', kinds => '{" BENCH_KIND "}')");
     return pg;
 }
 

@@ -85,7 +85,7 @@ static void depth_of(PGconn *db, load what, long many, double ms[4], double firs
     double ignored;
     int i;
 
-    bench_sql(db, "INSERT INTO jobq.kind (queue_id, name) VALUES (1, 'foreign')");
+    bench_sql(db, "SELECT jobq.queue_set('" BENCH_QUEUE "', kinds => '{foreign}')");
     bench_sql(db, "ALTER TABLE jobq.job SET (autovacuum_enabled = off)");
     if (jobq_pg_register(pg, NULL, 77, "bench", 600000000, queues, 1, NULL, &error)) {
         bench_fail("%s", error.message);

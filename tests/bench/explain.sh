@@ -80,7 +80,7 @@ number=1
 for file in "$here"/../../sql/[0-9]*.sql; do run -f "$file" >/dev/null; done
 run >/dev/null <<END
 INSERT INTO jobq.queue (name) VALUES ('bench');
-INSERT INTO jobq.kind (queue_id, name) VALUES (1, 'noop');
+SELECT jobq.queue_set('bench', kinds => '{noop}');
 SELECT jobq.register(77, 'explain', 600000000, array['bench'], array[1], array['noop']);
 ALTER TABLE jobq.job SET (autovacuum_enabled = off);
 END

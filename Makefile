@@ -63,6 +63,7 @@ bench-against: ## speed beside an older commit; REF=COMMIT, ARGS="--only drain1 
 		-c autovacuum=off" CC="$(CC)" LIBPQ_CFLAGS="$(LIBPQ_CFLAGS)" LIBPQ_LIBS="$(LIBPQ_LIBS)" \
 		tests/server.sh tests/against.sh $(REF) $(ARGS)
 
+SLOW_TESTS = $(addprefix test_pg_,pairs upheaval refusals faults life states verbs)
 test: export JOBQ_TEST_VERDICT = total
 test: ## everything but the slow ones; installs what it needs
 	@CC="$(CC)" CXX="$(CXX)" tests/setup.sh test
@@ -73,16 +74,19 @@ test: ## everything but the slow ones; installs what it needs
 	@tests/run.sh $(CORE_TESTS:%=.build/cc/%)
 	@tests/run.sh --step explore $(MAKE) -s explore ARGS="--states 33000"
 	@tests/run.sh --step simulate $(MAKE) -s simulate ARGS="--seeds 8"
-	@exec tests/server.sh tests/run.sh $(PG_TESTS:%=.build/cc/%)
+	@printf '%s\n' $(SLOW_TESTS:%=.build/cc/%) \
+		$(filter-out $(SLOW_TESTS:%=.build/cc/%),$(PG_TESTS:%=.build/cc/%)) >.build/queue
+	@for server in 1 2; do tests/server.sh tests/run.sh --queue .build/queue & done; wait
 	@tests/run.sh --step "examples that end" tests/server.sh sh -c \
 		'.build/examples/videos && .build/examples/attune/attune && .build/examples/outbox 300'
 	@tests/run.sh --total
 
-test-long: ## the outbox' tests at full size: 1.6 million messages, ten minutes (20 in all)
+LONG_TESTS = outbox_steps outbox_load refusals relay points pairs
+test-long: ## tests at full size: 1.6 million messages, rows of 200 MB, each pair at each point (1 h)
 	@CC="$(CC)" CXX="$(CXX)" tests/setup.sh test
-	@$(MAKE) $(JOBS) .build/cc/test_pg_outbox_steps .build/cc/test_pg_outbox_load
-	@exec env JOBQ_TEST_LONG=1 tests/server.sh tests/run.sh .build/cc/test_pg_outbox_steps \
-		.build/cc/test_pg_outbox_load
+	@$(MAKE) $(JOBS) $(LONG_TESTS:%=.build/cc/test_pg_%)
+	@exec env JOBQ_TEST_LONG=1 JOBQ_TEST_TIMEOUT=3600 tests/server.sh tests/run.sh \
+		$(LONG_TESTS:%=.build/cc/test_pg_%)
 
 # Faults need more of the server than tests: replication, and deadlocks that show soon.
 CHAOS_SERVER = JOBQ_SERVER_OPTIONS="-c wal_level=logical -c deadlock_timeout=200ms"

@@ -7,7 +7,8 @@
 #
 # sql_* break the SQL and are hunted on a private Postgres (tests/server.sh). explore_WORLD_* have to
 # be seen in that world of the explorer, whoever else would see them; sql_pairs_* by test_pg_pairs, in
-# the deed that the patch names. Three at a time: those of the SQL mostly wait.
+# the deed that the patch names. Four at a time: those of the SQL, which mostly wait, and the others by
+# turns.
 #
 # The promises of jobq that need no real crash of a server, who tries to break each, and the mutants
 # that show that it would be seen (sql_* beside them: the same on Postgres):
@@ -132,8 +133,9 @@ if [ "${1-}" = --one ]; then
     one "$2"
     exit
 fi
-[ $# -gt 0 ] || set -- $(cd tests/mutants && ls -- *.patch | sed 's/\.patch$//')
-printf '%s\n' "$@" | xargs -P 3 -n 1 tests/mutants.sh --one | awk -v all=$# '
+names() { (cd tests/mutants && ls -- *.patch) | sed 's/\.patch$//' | grep "$@" '^sql_'; }
+[ $# -gt 0 ] || set -- $(paste -d '\n' <(names -e) <(names -v))
+printf '%s\n' "$@" | xargs -P 4 -n 1 tests/mutants.sh --one | awk -v all=$# '
     { print; fflush() }
     /^killed / { passed++ }
     END { printf "%d passed, %d failed\n", passed, all - passed; exit passed < all }'

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # run.sh PROGRAM...            run cmocka programs one after the other and count their tests
+# run.sh --queue FILE          the same; FILE names them, and several of these at once share it
 # run.sh --built FILE...       count each file that was built as one passed, else failed
 # run.sh --step NAME COMMAND   run COMMAND and count it as one
 # run.sh --reset | --total     begin a new count | print "N passed, N failed", fail if any did
@@ -114,7 +115,15 @@ total() {
         "$counts"
 }
 
+# Takes the first line of a file.
+take_line() { flock "$1.lock" sh -c 'head -n 1 "$1" && sed -i 1d "$1"' sh "$1"; }
+
 case "${1-}" in
+--queue)
+    while program_path=$(take_line "$2") && [ -n "$program_path" ]; do
+        run_program "$program_path"
+    done
+    ;;
 --reset) : >"$counts" ;;
 --total) total; exit ;;
 --built)
@@ -131,7 +140,7 @@ case "${1-}" in
     "$@" || status=$?
     count "$name" $((status == 0)) $((status != 0)) 0 "$(seconds $(($(now) - start)))"
     ;;
--*) sed -n '2,5s/^# //p' "$0" >&2; exit 2 ;;
+-*) sed -n '2,6s/^# //p' "$0" >&2; exit 2 ;;
 *) for program_path; do run_program "$program_path"; done ;;
 esac
 [ "${JOBQ_TEST_VERDICT-}" = total ] || exit "$any_failed"

@@ -40,7 +40,7 @@ mutants) needs="bash cc cmocka patch libpq server" ;;
 coverage) needs="bash cc cmocka gcc gcovr" ;;
 demo) needs="bash cc libpq server" ;;
 bench) needs="bash cc libpq server gnuplot" ;;
-test) needs="bash cc c++ cmocka libpq server ps pgbouncer" ;;
+test) needs="bash cc c++ cmocka libpq server ps pgbouncer openssl faketime" ;;
 breadth)
     needs="bash cc clang i686-linux-gnu-gcc aarch64-linux-gnu-gcc s390x-linux-gnu-gcc"
     needs="$needs x86_64-w64-mingw32-gcc qemu-s390x"
@@ -114,6 +114,7 @@ package() {
     clang-tidy) set -- clang-tidy clang-tools-extra clang-extra-tools clang llvm ;;
     gnuplot) set -- gnuplot-nox gnuplot gnuplot gnuplot gnuplot ;;
     ps) set -- procps procps-ng procps procps-ng - ;;
+    faketime) set -- faketime libfaketime libfaketime libfaketime libfaketime ;;
     *) set -- "$1" "$1" "$1" "$1" "$1" ;;
     esac
     shift "$column"

@@ -5414,7 +5414,7 @@ static void jobq__claim_named(jobq_loop *l, int64_t now, bool good)
     if (!l->claim_names) {
         if (l->named_lanes != jobq__claim_lanes(l)) return;
         if (good && l->claim_count > 0) l->named = 0;
-        if (!good) l->accused = l->named != 0;
+        l->accused = l->named != 0;
         return;
     }
     if (good && l->named == 0) return; /* nothing is ready, or it is locked: asked again */

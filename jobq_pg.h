@@ -314,8 +314,9 @@
  *         select jobq.dead_letter_discard('orders', p_type => 'placed');
  *         select jobq.dead_letter_cleanup('orders');
  * SPACE  An acknowledgement deletes its messages. A worker vacuums their table after vacuum_rows
- *     messages: autovacuum comes once a minute, in which some hundreds of MB go through. A loop of
- *     your own has to do the same. A partition that stands still keeps only its own messages.
+ *     messages: autovacuum comes once a minute, in which some hundreds of MB go through. If you
+ *     write a worker of your own, it has to do the same. A partition that makes no progress keeps
+ *     only its own messages.
  * TOO LARGE  A role that may insert by itself can write a message that no worker can receive, and a
  *     network can be too slow for a large one. aside gives such a message up unread: it becomes a
  *     dead letter and the partition goes on.
@@ -1014,7 +1015,7 @@ typedef struct jobq_pg_outbox_stat {
     int64_t partition;                 /* its id */
     int32_t queue_id, number;
     int64_t lag;                       /* committed and not acknowledged: up to 10,000, */
-    bool exact;                        /* it is no more than that */
+    bool exact;                        /* all of them were counted */
     int64_t acked;                     /* the highest number */
     int64_t age_us;                    /* of the next message; 0: none */
     int32_t attempts;                  /* of the next message */

@@ -2,7 +2,7 @@
 --
 -- How to read the files of this folder. The word jobq standing alone is the schema's name: the
 -- library puts the schema that you chose in its place; with psql -f it is a schema called
--- jobq. One statement is one paragraph, and no blank line stands inside one. A file is applied
+-- jobq. Each statement is one paragraph without blank lines. A file is applied
 -- as a whole or not at all, and only once: by psql in the transaction that it opens, by the
 -- library in one of its own. Files are only ever appended to, once released.
 --

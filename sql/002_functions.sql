@@ -469,9 +469,9 @@ END $$;
 -- A claim whose answer never came. Either the number is burned here, so that the claim can no
 -- longer arrive late (its own insert would collide with ours, and roll back), or it did
 -- arrive: then the jobs that still bear its token go back, with the attempt that they did not
--- have; nothing is sent twice. p_limit jobs a call; the answer is whether there are more. An
--- insert still under way elsewhere is waited for, but not so long that it holds up the
--- worker's other statements: 55P03, ask again.
+-- have; nothing is sent twice. p_limit jobs a call; the answer is whether there are more. It
+-- waits for a claim that is still inserting its row, but not so long that the worker's other
+-- statements are held up: then it fails with 55P03, and the worker asks again.
 CREATE FUNCTION jobq.recover(p_worker bigint, p_number bigint, p_limit integer)
 RETURNS boolean LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off
@@ -866,7 +866,7 @@ END $$;
 --   policy    a number that changes when a policy, a pause or the number of stages changes
 --   suspects  a suspect that this worker may claim is ready, to run beside other work
 --   alone_queues  queues with a suspect that this worker may claim and that must run alone
---   overdue   so many of the late workers have a lease that is over, and still hold jobs
+--   overdue   how many of the late workers hold jobs though their lease is over
 --   every_kind  claims may take jobs of every kind: this worker has all kinds of its queues,
 --             and none of them is paused
 --   kinds     what claims may take otherwise: kinds of this worker that are not paused, and

@@ -137,8 +137,8 @@ CREATE INDEX dead_letter_failed_at ON jobq.dead_letter (status, failed_at);
 -- now; l the lease was lost and nothing was written; a the next message was set aside, and not
 -- held. tried: before the delivery that follows. lost: where the delivery ended that its
 -- holder died over, 0 when none did. last: the highest number given so far. worker, claim,
--- beat: the holder's, what to watch; wait_us is then how long, its lease. cut: their bytes
--- were the reason to hand out no more messages.
+-- beat: the holder's, what to watch; wait_us is then how long, its lease. cut: there
+-- are more messages, but these already have as many bytes as were asked for.
 CREATE TYPE jobq.delivery AS (
     answer "char", acked bigint, last bigint, tried bigint[], lost bigint, worker bigint,
     claim bigint, beat bigint, wait_us bigint, failures bigint, effective bigint,

@@ -339,7 +339,8 @@ static inline jobq_job claim_one(int64_t worker, int64_t claim, int suspects)
 }
 
 /* Writes what an event makes of a claimed job; the fence's answer. */
-static inline jobq_error settle_with(const jobq_job *job, jobq_event_kind kind, const char *text)
+static inline jobq_error settle_on(PGconn *conn, const jobq_job *job, jobq_event_kind kind,
+                                   const char *text)
 {
     jobq_policy policy = jobq_policy_defaults(NULL);
     jobq_pg_result result;
@@ -355,9 +356,14 @@ static inline jobq_error settle_with(const jobq_job *job, jobq_event_kind kind, 
     result.worker = job->worker;
     result.claim = job->claim;
     result.error = jobq_str_from(text);
-    if (jobq_pg_settle(pg, NULL, &result, 1, &answer, &error) != JOBQ_OK)
+    if (jobq_pg_settle(pg, conn, &result, 1, &answer, &error) != JOBQ_OK)
         fail_msg("%s", error.message);
     return answer;
+}
+
+static inline jobq_error settle_with(const jobq_job *job, jobq_event_kind kind, const char *text)
+{
+    return settle_on(NULL, job, kind, text);
 }
 
 #endif

@@ -385,21 +385,7 @@ static void they_register(int first, int count)
 /* Its job, done here. */
 static void completes(PGconn *conn, const jobq_job *job, int n)
 {
-    jobq_policy policy = jobq_policy_defaults(NULL);
-    jobq_pg_result result;
-    jobq_pg_error error;
-    jobq_error answer = JOBQ_ERROR_DATABASE;
-    jobq_event event;
-
-    memset(&event, 0, sizeof event);
-    memset(&result, 0, sizeof result);
-    event.kind = JOBQ_EVENT_SUCCESS;
-    assert_int_equal(jobq_job_decide(&policy, job, &event, &result.decision), JOBQ_OK);
-    result.id = job->id;
-    result.worker = job->worker;
-    result.claim = job->claim;
-    assert_int_equal(jobq_pg_settle(pg, conn, &result, 1, &answer, &error), JOBQ_OK);
-    assert_int_equal(answer, JOBQ_OK);
+    assert_int_equal(settle_on(conn, job, JOBQ_EVENT_SUCCESS, NULL), JOBQ_OK);
     b->ran[n]++;
 }
 

@@ -55,8 +55,9 @@
  *     partitions               >>partition PartitionMode, directives
  *     the outbox               >>outbox   profiles, keys, cursors, jobq_outbox_plan
  *     handlers of messages     >>delivery jobq_delivery_run
- *     the worker's loop        >>loop     jobq_loop: what a worker does next
- *     its part for messages    >>relay    partitions: numbers, reads, acknowledges
+ *     the worker's loop        >>loop     jobq_loop: what it consists of, what both parts use
+ *     its part for messages    >>relay    partitions: looks, reads, acknowledges
+ *     its part for jobs        >>next     claims, flushes; requests, answers, work for threads
  *     the in-memory queue      >>memory   jobq_memory: a whole store without a database
  *
  *
@@ -188,10 +189,32 @@
  *
  * THE WORKER'S LOOP
  *
- * jobq_loop decides everything that a worker does. It is told what happened (jobq_loop_ functions)
- * and answers what to do next (jobq_loop_next); handlers take jobs by jobq_loop_take. It is flat:
- * no pointers, so that a whole worker can be copied, hashed and compared. One lock around it makes
- * it fit for many threads.
+ * jobq_loop decides everything that a worker does. jobq_loop_next makes the next request, and
+ * jobq_loop_tell takes its answer; threads take work by jobq_loop_take. It is flat: no pointers, so
+ * that a whole worker can be copied, hashed and compared. One lock around it makes it fit for many
+ * threads.
+ *
+ *              .----------.  CONNECT, REGISTER; then, as they fall due, POLICIES, HEARTBEAT,
+ *     init --->| WORKING  |  CLAIM, COMPLETE, SETTLE, RESCUE, SLEEP, LOOK, READ, ACK, RENEW ...
+ *              '----------'  jobq_loop_take hands out jobs and messages
+ *                   | jobq_loop_stop; jobs_max jobs were started; until: nothing is left
+ *                   v
+ *              .----------.  no CLAIM and no READ: what waits for a thread is given back.
+ *              | STOPPING |  Handlers have their grace, then ABANDON. Results are flushed
+ *              '----------'
+ *                   | nothing is in hand, and no claim without an answer is left
+ *                   v
+ *              .----------.
+ *              | LEAVING  |  DEREGISTER
+ *              '----------'
+ *                   | answered, or it never registered
+ *                   v
+ *              .----------.  EXIT. From any phase also when the grace and the time of one answer
+ *              |  EXITED  |  are over: what is held then will be rescued
+ *              '----------'
+ *
+ * A lost connection changes no phase: the loop connects again. A worker that the store has declared
+ * dead registers again, with a new id.
  *
  *     claim     as many jobs as handlers used up lately (batches double and halve), never more than
  *               a slow handler needs; lanes with their lower bounds, and without bounds (a sweep)
@@ -329,6 +352,9 @@
 #endif
 #ifndef JOBQ_LOOP_WATCHED
 #define JOBQ_LOOP_WATCHED 32
+#endif
+#ifndef JOBQ_LOOP_LANES /* of one claim; the tests have fewer */
+#define JOBQ_LOOP_LANES (JOBQ_LOOP_QUEUES * 160)
 #endif
 #ifndef JOBQ_LOOP_PARTITIONS
 #define JOBQ_LOOP_PARTITIONS 64
@@ -531,7 +557,9 @@ JOBQ_API int64_t jobq_backoff_delay(const jobq_backoff *backoff, uint32_t n, uin
 
 #define JOBQ_STAGES_MAX 16
 #define JOBQ_PRIORITY_MAX 9
-#define JOBQ_STRAYS_MAX 256  /* see jobq_loop_kinds */
+#ifndef JOBQ_STRAYS_MAX
+#define JOBQ_STRAYS_MAX 256  /* see jobq_news */
+#endif
 #define JOBQ_NEVER INT64_MAX /* an instant, or a delay, that does not come */
 
 /* id, letter in the database, name. */
@@ -1127,73 +1155,67 @@ typedef struct jobq_loop_config {
     jobq_until until;     /* when to stop, besides jobs_max (default: never) */
 } jobq_loop_config;
 
-/* What to do next. Statements may be sent together; each is answered by its own jobq_loop_
- * function. */
-typedef enum jobq_action_kind {
-    JOBQ_ACTION_WAIT,       /* nothing before until_mono_us, unless something is told */
-    JOBQ_ACTION_CONNECT,    /* -> jobq_loop_connected or jobq_loop_disconnected */
-    JOBQ_ACTION_DISCONNECT, /* an answer is overdue -> jobq_loop_disconnected */
-    JOBQ_ACTION_REGISTER,   /* worker -> jobq_loop_registered */
-    JOBQ_ACTION_POLICIES,   /* -> jobq_loop_policy for each queue, then jobq_loop_answered */
-    JOBQ_ACTION_CLAIM,      /* number, limit, bytes, suspects, alone, sweep -> jobq_loop_job for
-                               each (or jobq_loop_named), then jobq_loop_claimed */
-    JOBQ_ACTION_RECOVER,    /* worker, number, limit -> jobq_loop_recovered */
-    JOBQ_ACTION_COMPLETE,   /* slots of jobq_loop_sent -> jobq_loop_unsettled, jobq_loop_flushed */
-    JOBQ_ACTION_SETTLE,     /* the same, with each slot's decision */
-    JOBQ_ACTION_HEARTBEAT,  /* numbers of jobq_loop_settled -> jobq_loop_beat */
-    JOBQ_ACTION_RESCUE,     /* worker, beat, limit (claims) -> jobq_loop_rescued */
-    JOBQ_ACTION_SLEEP,      /* asleep -> jobq_loop_answered */
-    JOBQ_ACTION_UNPARK,     /* number is the kind; limit -> jobq_loop_unparked */
-    JOBQ_ACTION_PRUNE,      /* limit -> jobq_loop_answered */
-    JOBQ_ACTION_VACUUM,     /* -> jobq_loop_answered; this and PRUNE may take their time */
-    JOBQ_ACTION_DEREGISTER, /* worker -> jobq_loop_answered */
-    JOBQ_ACTION_REMAIN,     /* -> jobq_loop_remains */
-    JOBQ_ACTION_SET_ASIDE,  /* number is the job; bytes -> jobq_loop_set_aside */
-    JOBQ_ACTION_LOOK,       /* writes nothing: of the partitions that have messages, the first limit
-                               whose id is greater than number, in the order of their ids ->
-                               jobq_loop_backlog for each, then jobq_loop_looked */
-    JOBQ_ACTION_READ,       /* slot is the part: worker, number, limit, bytes, handed; aside ->
-                               jobq_loop_read */
-    JOBQ_ACTION_ACK,        /* slot: its plan and outcomes; limit > 0: then reads up to limit
-                               messages and bytes -> jobq_loop_acked */
-    JOBQ_ACTION_RENEW,      /* slot -> jobq_loop_renewed */
-    JOBQ_ACTION_ABANDON,    /* slot: its handler overran; cut its connection, replace its thread;
-                               messages: slot is the part -> jobq_loop_delivered or _committed */
-    JOBQ_ACTION_EXIT,       /* done */
-    JOBQ_ACTION_COUNT
-} jobq_action_kind;
+/*
+ * A loop decides what a worker does. It asks for one statement at a time: a jobq_request holds all
+ * that the statement needs, a jobq_answer all that came of it. Both are plain values without
+ * pointers, so that a test can delay, drop or repeat them.
+ *
+ *     jobq_loop_next(loop, now, request);
+ *     ... send it; several may be on their way at once, each kind once, each partition once ...
+ *     jobq_answer_start(answer, request);
+ *     ... fill in what the store said ...
+ *     jobq_loop_tell(loop, now, answer);
+ *
+ * Threads run handlers:
+ *
+ *     if (jobq_loop_take(loop, now, work)) {
+ *         ... run its handler, which may ask jobq_loop_stopping ...
+ *         jobq_loop_handled(loop, now, work, ...);  or, of messages, jobq_loop_delivered
+ *     }
+ */
+typedef enum jobq_request_kind {
+    JOBQ_REQUEST_WAIT,       /* until until_mono_us, or until the loop is told something */
+    JOBQ_REQUEST_CONNECT,
+    JOBQ_REQUEST_DISCONNECT, /* an answer is overdue: drop the connection */
+    JOBQ_REQUEST_REGISTER,   /* worker, lease_us -> queues */
+    JOBQ_REQUEST_POLICIES,   /* queues -> policies */
+    JOBQ_REQUEST_CLAIM,      /* worker, number, limit, bytes, lanes, kinds, suspects, alone, sweep,
+                                look -> claimed */
+    JOBQ_REQUEST_RECOVER,    /* worker, number, limit: jobs of a claim without an answer become
+                                ready again -> more */
+    JOBQ_REQUEST_COMPLETE,   /* endings, all of them successes -> exceptions */
+    JOBQ_REQUEST_SETTLE,     /* endings -> exceptions */
+    JOBQ_REQUEST_HEARTBEAT,  /* worker, lease_us, settled -> news. claim: and a CLAIM in the same
+                                statement -> claimed as well */
+    JOBQ_REQUEST_RESCUE,     /* worker, beat, limit (claims) -> done: it is dead; count: jobs given
+                                back; more: it has claims left */
+    JOBQ_REQUEST_SLEEP,      /* worker, queues, asleep */
+    JOBQ_REQUEST_UNPARK,     /* number is the kind; limit -> count, more */
+    JOBQ_REQUEST_PRUNE,      /* limit. This and VACUUM may take their time */
+    JOBQ_REQUEST_VACUUM,
+    JOBQ_REQUEST_DEREGISTER, /* worker */
+    JOBQ_REQUEST_REMAIN,     /* queues, message_queues -> more: a job has not ended, or a message is
+                                not acknowledged, whoever has it */
+    JOBQ_REQUEST_SET_ASIDE,  /* number is the job; bytes -> done: it is failed now */
+    JOBQ_REQUEST_LOOK,       /* writes nothing: of the partitions of message_queues that have
+                                messages, the first limit whose id is greater than number, in the
+                                order of their ids -> backlogs; more: there may be further ones */
+    JOBQ_REQUEST_READ,       /* partition, token, watched, handed, limit, bytes, sweep; aside, acked
+                                -> reading */
+    JOBQ_REQUEST_ACK,        /* partition, token, ack; limit > 0: then reads up to limit messages
+                                and bytes -> reading's count and cut; LOST: nothing was written */
+    JOBQ_REQUEST_RENEW,      /* partition, token -> LOST: the lease is */
+    JOBQ_REQUEST_ABANDON,    /* slot, generation: its handler overran. Cut its connection, replace
+                                its thread. messages: then tell jobq_loop_delivered, or, when it is
+                                committing, jobq_loop_committed */
+    JOBQ_REQUEST_EXIT,       /* done */
+    JOBQ_REQUEST_COUNT
+} jobq_request_kind;
 
-typedef struct jobq_action {
-    jobq_action_kind kind;
-    int64_t until_mono_us;
-    int64_t worker;
-    int64_t number;
-    int64_t beat;
-    int64_t handed; /* READ: the latest claim whose delivery reached a handler here */
-    int64_t acked;  /* READ, aside */
-    int64_t bytes;  /* CLAIM: payloads of all jobs together, but at least one job; 0: claim nothing
-                       and name the first. SET_ASIDE: a job as large as this can be sent. READ, ACK:
-                       payloads of all messages read, but at least one message */
-    int32_t limit;  /* rows that the statement may carry */
-    int32_t slot;
-    bool messages;  /* ABANDON */
-    bool suspects;
-    bool alone;  /* CLAIM: and of them one that must run alone */
-    bool sweep;  /* CLAIM: without lower bounds. LOOK: also for messages below the bound up to which
-                    a partition is known to be empty. READ, ACK: reads from the beginning, whatever
-                    that bound says */
-    bool aside;  /* READ: the message after acked cannot be read. If it still is the next, it
-                    becomes a dead letter unread, and the partition is given up, in one
-                    transaction */
-    bool bare;   /* ACK: without the texts that handlers gave, because the server refused them */
-    bool look;   /* CLAIM: when empty, tell when the next job is due */
-    bool asleep; /* SLEEP */
-    bool claim;  /* HEARTBEAT: and a CLAIM (number, limit ...) in one statement; beat, then
-                    claimed */
-    bool relaxed; /* its commit need not wait for the disk */
-} jobq_action;
+/* jobq_request_name -- "claim", "set aside" ... */
+JOBQ_API const char *jobq_request_name(jobq_request_kind kind);
 
-/* A lane of a claim, with its lower bound: only jobs behind (after_at_us, after_id). */
+/* A lane of a claim, with its lower bound: only jobs after (after_at_us, after_id). */
 typedef struct jobq_lane {
     int32_t queue;
     int16_t priority;
@@ -1202,124 +1224,128 @@ typedef struct jobq_lane {
     int64_t after_id;
 } jobq_lane;
 
-typedef enum jobq_slot_state {
-    JOBQ_SLOT_FREE,
-    JOBQ_SLOT_QUEUED,   /* claimed, waits for a thread */
-    JOBQ_SLOT_RUNNING,  /* a handler has it */
-    JOBQ_SLOT_FINISHED, /* has a decision, waits to be flushed */
-    JOBQ_SLOT_SENT      /* its decision is on its way */
-} jobq_slot_state;
-
-/* A job in the hands of a loop. */
-typedef struct jobq_slot {
-    jobq_job job;
+/* How a job ends, or goes on, under its token. */
+typedef struct jobq_ending {
+    int64_t job, worker, claim;
+    int32_t slot;    /* as in jobq_work */
+    int32_t refused; /* > 0: the store refused the text and payload of its handler so many times */
     jobq_decision decision;
-    int64_t since_mono_us;    /* when it came into its state */
-    int64_t deadline_mono_us; /* running: when its time is up (JOBQ_NEVER: never) */
-    int64_t bytes;            /* of its job and its result, as a flush carries them */
-    int32_t next;             /* link of the list it is in; -1: last */
-    int32_t position;         /* running: its place in running[] */
-    int32_t entry;            /* its claim in claims[] */
-    uint32_t generation;      /* counts the jobs that this slot held */
-    jobq_slot_state state;
-    bool verify;              /* settled by its handler, so it says: lost is hoped for */
-    bool resent;              /* was sent before, without an answer: lost is no surprise */
-    uint8_t refused;          /* results of it that the database would not take */
-    bool cancel;              /* a cancel request that came after it was claimed */
-} jobq_slot;
+} jobq_ending;
 
-typedef enum jobq_claim_state {
-    JOBQ_CLAIM_NONE,
-    JOBQ_CLAIM_SENT,    /* no answer yet */
-    JOBQ_CLAIM_ORPHAN,  /* its answer was lost: to be recovered */
-    JOBQ_CLAIM_LIVE,    /* open jobs are unsettled */
-    JOBQ_CLAIM_SETTLED, /* its row may go, with the next heartbeat */
-    JOBQ_CLAIM_GOING    /* named in the heartbeat on its way */
-} jobq_claim_state;
-
-typedef struct jobq_claim {
-    int64_t worker;
-    int64_t number;
-    int32_t open;
-    jobq_claim_state state;
-    bool suspects;
-    bool alone;
-    bool left; /* a result was given up: its row stays, so that a rescuer finds the job */
-} jobq_claim;
-
-/* A late worker, as this loop has seen it. */
-typedef struct jobq_watched {
-    int64_t worker; /* 0: a free place */
-    int64_t beat;
-    int64_t lease_us;
-    int64_t since_mono_us; /* seen with this beat since */
-    bool mentioned;        /* in the latest news */
-} jobq_watched;
-
-/* The lower bound of one lane: the last job claimed there, and by which claim. */
-typedef struct jobq_bound {
-    int64_t run_at_us;
-    int64_t id;
-    int64_t claim; /* 0: none */
-} jobq_bound;
-
-typedef struct jobq_loop_queue {
-    int32_t id;
-    int16_t stages_max;
-    bool paused;
-    jobq_policy policy;
-    jobq_bound bounds[JOBQ_PRIORITIES][JOBQ_STAGES_MAX];
-} jobq_loop_queue;
-
-/* A list of slots; -1: empty. */
-typedef struct jobq_list {
-    int32_t head, tail, count;
-} jobq_list;
-
-typedef enum jobq_phase {
-    JOBQ_PHASE_WORKING,
-    JOBQ_PHASE_STOPPING, /* no claims; queued jobs released; handlers have their grace */
-    JOBQ_PHASE_LEAVING,  /* everything settled: deregister */
-    JOBQ_PHASE_EXITED
-} jobq_phase;
-
-/* Counts since init; for statistics. */
-typedef struct jobq_loop_stats {
-    int64_t claims, empty_claims, claimed, started, flushed, succeeded, retried, failed, cancelled,
-        released, lost, abandoned, heartbeats, rescued, reconnects, deaths;
-    int64_t aside;   /* jobs that could not be sent and became failed */
-    int64_t refused; /* results that the database would not take: settled without their content */
-    int64_t left;    /* jobs given up, because no result of theirs was taken: left to be rescued */
-} jobq_loop_stats;
-
-/* What one statement of a kind may carry. No statement is repeated unchanged for ever: after a
- * failure, or when no answer comes, the next one is half as large, and it grows again slowly. */
-typedef struct jobq_budget {
-    int64_t bytes; /* of payloads and errors; the first row is carried whatever its size */
-    int32_t rows;
-    int32_t alone; /* failures in a row of a single row, while the server answered the rest */
-} jobq_budget;
-
-/* ---- the relay: the loop's part for messages ------------------------------------------------- */
-
-typedef enum jobq_part_state {
-    JOBQ_PART_NONE,      /* a free place */
-    JOBQ_PART_AWAY,      /* not ours; read when due_mono_us comes */
-    JOBQ_PART_READING,   /* READ on its way */
-    JOBQ_PART_QUEUED,    /* ours, with messages: waits for a thread */
-    JOBQ_PART_RUNNING,   /* a handler has them */
-    JOBQ_PART_FINISHED,  /* planned, waits to be acknowledged */
-    JOBQ_PART_ACKING,    /* ACK on its way */
-    JOBQ_PART_COMMITTING /* its handler's own transaction acknowledges */
-} jobq_part_state;
-
-/* Who holds a partition, as seen in the store; worker 0: nobody. */
+/* Who holds a partition, as seen in the store, or a token that is to hold it. worker 0: nobody. */
 typedef struct jobq_holder {
     int64_t worker;
     int64_t claim;
     int64_t beat; /* counts its reads, acknowledgements and renewals */
     int64_t lease_us;
 } jobq_holder;
+
+/* What an acknowledgement writes. */
+typedef struct jobq_ack {
+    int64_t before;       /* acknowledged before the delivery */
+    int32_t given;        /* messages of the delivery that a handler had */
+    int32_t max_attempts; /* of the queue */
+    bool bare;            /* without the texts that handlers gave: the server refused them */
+    jobq_plan plan;
+    uint8_t outcomes[JOBQ_LOOP_BATCH]; /* a jobq_result each */
+} jobq_ack;
+
+#define JOBQ_ENDINGS_MAX (JOBQ_LOOP_SLOTS / 2)       /* jobs of a claim or a flush */
+#define JOBQ_BACKLOGS_MAX (4 * JOBQ_LOOP_PARTITIONS) /* partitions that a LOOK lists */
+
+typedef struct jobq_request {
+    jobq_request_kind kind;
+    int32_t slot;        /* of a job or a partition */
+    uint32_t generation; /* ... of what it holds */
+    int32_t limit;       /* rows that the statement may carry */
+    int64_t worker;
+    int64_t number;
+    int64_t beat;
+    int64_t lease_us;
+    int64_t bytes;       /* CLAIM: payloads of all jobs together, but at least one job; 0: claim
+                            nothing and name the first. SET_ASIDE: a job as large as this can be
+                            sent. READ, ACK: payloads of all messages, but at least one message */
+    int64_t until_mono_us;
+    int64_t partition;   /* the store's id */
+    jobq_holder token;   /* of the partition: worker, claim, lease_us */
+    jobq_holder watched; /* READ: takes the partition over from this holder, if it has not moved */
+    int64_t handed;      /* READ: the latest claim whose delivery reached a handler here */
+    int64_t acked;       /* READ, aside */
+    bool messages;       /* ABANDON: of a partition, not of a job */
+    bool committing;     /* ABANDON: the handler's own transaction is being committed */
+    bool stopping;       /* ABANDON: because the worker stops */
+    bool claim;          /* HEARTBEAT: and a CLAIM in one statement */
+    bool suspects;       /* CLAIM: only suspects */
+    bool alone;          /* CLAIM: and of them one that must run alone */
+    bool every_kind;     /* CLAIM: whatever kinds says */
+    bool look;           /* CLAIM: when empty, tell when the next job is due */
+    bool sweep;          /* CLAIM: without lower bounds. LOOK: also for messages below the bound up
+                            to which a partition is known to be empty. READ, ACK: reads from the
+                            beginning, whatever that bound says */
+    bool aside;          /* READ: the message after acked cannot be read. If it still is the next,
+                            it becomes a dead letter unread, and the partition is given up, in one
+                            transaction */
+    bool asleep;         /* SLEEP */
+    bool relaxed;        /* its commit need not wait for the disk */
+    int32_t queue_count, message_queue_count, settled_count, kind_count, lane_count, ending_count;
+    /* Only this many of each are filled. */
+    int32_t queues[JOBQ_LOOP_QUEUES]; /* ids */
+    int32_t message_queues[JOBQ_LOOP_QUEUES];
+    int64_t settled[JOBQ_LOOP_CLAIMS];                /* claims whose rows may go */
+    int32_t kinds[JOBQ_LOOP_KINDS + JOBQ_STRAYS_MAX]; /* jobs of these may be claimed */
+    jobq_lane lanes[JOBQ_LOOP_LANES];                 /* in claiming order */
+    jobq_ending endings[JOBQ_ENDINGS_MAX];
+    jobq_ack ack;
+} jobq_request;
+
+/* The jobs of a claim. */
+typedef struct jobq_claimed {
+    int32_t count;
+    int64_t named;  /* of a claim of 0 bytes: the job that it would have taken; 0: none */
+    int64_t due_us; /* > 0: until the next scheduled job */
+    bool suspects;  /* one is ready */
+    bool alone;     /* ... that must run alone */
+    jobq_job jobs[JOBQ_ENDINGS_MAX];
+    int32_t slots[JOBQ_ENDINGS_MAX]; /* jobq_loop_tell fills these: as in jobq_work; -1: no room,
+                                        which does not happen within the limits asked for */
+} jobq_claimed;
+
+/* A worker that is late with its heartbeat. */
+typedef struct jobq_late {
+    int64_t worker;
+    int64_t beat; /* -1: it is dead, and jobs of it are left */
+    int64_t lease_us;
+} jobq_late;
+
+/* The news of a heartbeat. */
+typedef struct jobq_news {
+    bool alive;           /* this worker is; if not, nothing else counts */
+    bool suspects;        /* one is ready */
+    bool every_kind;      /* claims may take any kind, until they meet one without a handler */
+    int64_t policy;       /* the policies' number */
+    int64_t store_now_us; /* the store's clock */
+    int32_t parked_kind;  /* a kind of ours with parked jobs; 0: none */
+    int32_t overdue;      /* late workers whose lease is over, and that still hold jobs */
+    int32_t cancel_count, late_count, alone_count, kind_count;
+    jobq_late late[JOBQ_LOOP_WATCHED];
+    int32_t alone[JOBQ_LOOP_QUEUES]; /* queues in which a job that must run alone is ready */
+    int32_t kinds[JOBQ_LOOP_KINDS + JOBQ_STRAYS_MAX]; /* those of this worker that are not paused,
+                                        then up to JOBQ_STRAYS_MAX that no living worker has: this
+                                        one may claim their jobs in order to park them */
+    int64_t cancels[JOBQ_LOOP_SLOTS];   /* jobs of this worker with a cancel request */
+} jobq_news;
+
+typedef struct jobq_queue_policy {
+    jobq_policy policy;
+    int16_t stages_max;
+    bool paused;
+} jobq_queue_policy;
+
+/* An ending that was not written. */
+typedef struct jobq_exception {
+    int64_t job, worker, claim;
+    jobq_error error; /* JOBQ_ERROR_LOST or JOBQ_ERROR_BUSY */
+} jobq_exception;
 
 /* A partition with something to read, as a LOOK finds it. */
 typedef struct jobq_backlog {
@@ -1346,54 +1372,59 @@ typedef struct jobq_reading {
     jobq_holder holder; /* somebody else has it */
 } jobq_reading;
 
-/* A partition as the loop knows it. */
-typedef struct jobq_part {
-    int64_t id;
-    int64_t worker;           /* the token: ours, while held */
-    int64_t claim;
-    int64_t due_mono_us;      /* AWAY: when to read (JOBQ_NEVER: no reason). FINISHED: not before */
-    int64_t sent_mono_us;     /* READING, ACKING */
-    int64_t taken_mono_us;    /* the READ that took it was sent */
-    int64_t lease_mono_us;    /* the lease, counted locally, less the headroom, ends */
-    int64_t budget_mono_us;   /* RUNNING: the delivery's time is up */
-    int64_t paced_mono_us;    /* AWAY: not before, whatever a look says */
-    int64_t handed;           /* the latest claim whose delivery reached a handler */
-    int64_t acked;            /* as the latest LOOK saw it; -1: none has */
-    int64_t renew_mono_us;    /* RUNNING: the next renewal */
-    int64_t pace_us;
-    int64_t lost;             /* as in jobq_reading */
-    jobq_holder holder;       /* READING: it is taken over from this one; worker 0: from nobody */
-    jobq_cursor cursor;       /* before the delivery */
-    jobq_plan plan;           /* FINISHED on */
-    uint64_t turn;            /* QUEUED: the order of coming. READING, ACKING: of sending */
-    jobq_budget budget;       /* what a read may carry */
-    uint32_t generation;      /* counts the deliveries */
-    uint32_t failures;        /* errors in a row */
-    int32_t queue;            /* the index in queues[] */
-    int32_t number;
-    int32_t size, count, given;
-    int32_t refused;          /* FINISHED: ACKs that read on nothing and failed all the same */
-    jobq_part_state state;
-    bool on;                  /* ACKING: and reading on, under the same token */
-    bool resent;              /* ACK: was sent before, without an answer: lost is no surprise */
-    bool renewing;            /* RENEW is on its way */
-    bool abandoned;           /* its handler was */
-    bool suspect;             /* taken from a worker that died, and nothing acknowledged since.
-                                 AWAY: it is to be */
-    bool below;               /* its next read is a sweep */
-    uint8_t outcomes[JOBQ_LOOP_BATCH];
-} jobq_part;
+typedef struct jobq_answer {
+    jobq_request_kind kind; /* this and the next five: of the request */
+    int32_t slot;
+    uint32_t generation;
+    int64_t worker;
+    int64_t number;
+    bool claim;
+    bool more, done;        /* as said at the request's kind */
+    jobq_error error;       /* if not JOBQ_OK, nothing that follows counts */
+    int32_t count;          /* RESCUE, UNPARK: jobs. Else of the list that the kind names */
+    jobq_reading reading;
+    jobq_claimed claimed;
+    jobq_news news;
+    int32_t queues[JOBQ_LOOP_QUEUES];             /* ids, in the order of the queues served */
+    jobq_queue_policy policies[JOBQ_LOOP_QUEUES]; /* in the order of the request's queues */
+    jobq_exception exceptions[JOBQ_ENDINGS_MAX];
+    jobq_backlog backlogs[JOBQ_BACKLOGS_MAX];     /* in the order of their ids */
+} jobq_answer;
 
-/* A partition that another worker holds. Only a holder that this loop has seen unchanged for a
- * whole lease, by its own clock, may be dead. */
-typedef struct jobq_watch {
-    int64_t id; /* 0: a free place */
-    jobq_holder holder;
-    int64_t since_mono_us; /* seen with this holder, unmoved, since */
-    int64_t due_mono_us;   /* when to take it over */
-    int32_t queue, number;
-    bool moved; /* the holder was seen to live, so the place may go to another partition */
-} jobq_watch;
+/* jobq_answer_start -- an answer to this request that says nothing yet; JOBQ_OK. */
+JOBQ_API void jobq_answer_start(jobq_answer *answer, const jobq_request *request);
+
+/* What a thread is given: a job, or the messages of a partition. */
+typedef struct jobq_work {
+    bool messages;
+    int32_t slot;        /* below JOBQ_LOOP_SLOTS; of messages below JOBQ_LOOP_PARTITIONS */
+    uint32_t generation; /* counts what the slot held */
+    int32_t queue;       /* its place among the queues served; -1: a job of another queue */
+    jobq_policy policy;  /* of the queue */
+    jobq_job job;
+    int64_t partition;   /* the store's id */
+    int32_t number;      /* ... and its number in its queue */
+    int32_t given;       /* messages for the handler */
+    jobq_holder token;   /* of the partition */
+    jobq_cursor cursor;  /* ... before this delivery */
+    uint8_t outcomes[JOBQ_LOOP_BATCH]; /* as jobq_outbox_open fills them, for the handler */
+} jobq_work;
+
+typedef enum jobq_phase {
+    JOBQ_PHASE_WORKING,
+    JOBQ_PHASE_STOPPING, /* no claims; queued jobs released; handlers have their grace */
+    JOBQ_PHASE_LEAVING,  /* everything settled: deregister */
+    JOBQ_PHASE_EXITED
+} jobq_phase;
+
+/* Counts since init; for statistics. */
+typedef struct jobq_loop_stats {
+    int64_t claims, empty_claims, claimed, started, flushed, succeeded, retried, failed, cancelled,
+        released, lost, abandoned, heartbeats, rescued, reconnects, deaths;
+    int64_t aside;   /* jobs that could not be sent and became failed */
+    int64_t refused; /* results that the database would not take: settled without their content */
+    int64_t left;    /* jobs given up, because no result of theirs was taken: left to be rescued */
+} jobq_loop_stats;
 
 /* crowded: LOOKs that found a partition to read, and all places taken by others to read. */
 typedef struct jobq_relay_stats {
@@ -1401,121 +1432,10 @@ typedef struct jobq_relay_stats {
         aside; /* messages that could not be read */
 } jobq_relay_stats;
 
-typedef struct jobq_relay {
-    jobq_relay_stats stats;
-    int64_t look_mono_us;     /* next LOOK */
-    int64_t sweep_mono_us;    /* next round of LOOKs that sweep */
-    int64_t look_us;          /* wait after a round that found nothing; doubles */
-    int64_t linger_us;        /* wait after one that found something; doubles */
-    int64_t idle_mono_us;     /* without messages since (JOBQ_NEVER: busy) */
-    int64_t busy_mono_us;     /* with messages since (JOBQ_NEVER: idle) */
-    int64_t missed_mono_us;   /* a partition that has no place can be read then */
-    int64_t after;            /* the next LOOK lists greater ids; 0: a new round of all begins */
-    uint64_t turn;
-    int32_t count;            /* parts[0 .. count) were ever used */
-    int32_t held;             /* of them not AWAY */
-    int32_t running;          /* RUNNING and COMMITTING: threads in use */
-    bool sweeping;            /* this round of LOOKs is a sweep */
-    bool found;               /* it found something readable */
-    bool amid;                /* a LOOK of it was sent amid (see jobq_loop) */
-    bool crowded;             /* the LOOK on its way found places run out */
-    bool empty;               /* the latest round found nothing, and nothing came since */
-    jobq_watch watches[JOBQ_LOOP_WATCHED];
-    jobq_part parts[JOBQ_LOOP_PARTITIONS];
-} jobq_relay;
+typedef struct jobq_loop jobq_loop;
 
-/* The loop. Read what you like; change it by its functions only. */
-typedef struct jobq_loop {
-    jobq_loop_config config;
-    jobq_loop_stats stats;
-    jobq_random random;
-    jobq_phase phase;
-    int64_t worker;          /* the id; 0: none yet */
-    int64_t number;          /* of the latest claim, counting up for ever */
-    int64_t policy;          /* the policies' number, as last read */
-    int64_t store_now_us;    /* the store's clock at the last heartbeat */
-    int64_t alive_mono_us;   /* alive without a break since (JOBQ_NEVER: not alive) */
-    int64_t lease_mono_us;   /* the lease, counted locally, ends */
-    int64_t beat_mono_us;    /* next heartbeat */
-    int64_t claim_mono_us;   /* next claim */
-    int64_t sweep_mono_us;   /* next sweep */
-    int32_t sweeps_overrun;  /* since the last that came to an end */
-    int64_t full_mono_us;    /* next claim that lists all lanes */
-    int64_t look_us;         /* wait after an empty answer; doubles */
-    int64_t remain_mono_us;  /* UNTIL_ENDED: when to ask again what remains */
-    int64_t remain_us;       /* wait after an answer that something does; doubles */
-    bool none_remain;        /* so the store has just said */
-    int64_t linger_us;       /* wait after a short answer; doubles */
-    int64_t due_mono_us;     /* the next scheduled job */
-    int64_t idle_mono_us;    /* without jobs since (JOBQ_NEVER: busy) */
-    int64_t busy_mono_us;    /* with jobs since (JOBQ_NEVER: idle) */
-    int64_t slept_mono_us;   /* last announcement */
-    int64_t woken_mono_us;   /* the first of the latest wake-ups that came close together */
-    int64_t alone_mono_us;   /* a job that must run alone has been ready since (JOBQ_NEVER: none) */
-    int64_t rescue_mono_us;  /* law (18): watches that end by then come first; INT64_MIN: none */
-    int64_t quiet_mono_us;   /* when quiet may change next, by time alone */
-    int64_t flush_mono_us;   /* the oldest finished job must be flushed */
-    int64_t prune_mono_us;
-    int64_t vacuum_mono_us;  /* next vacuum, when enough rows have ended */
-    int64_t vacuum_rows;     /* ended since the last one was sent */
-    int64_t connect_mono_us; /* next try to connect */
-    int64_t stop_mono_us;    /* end of the grace */
-    int64_t deadline_mono_us; /* the first time limit of a running handler, or earlier */
-    int64_t handler_us;      /* a handler's time, moving average (-1: unknown) */
-    int64_t sent_mono_us[JOBQ_ACTION_COUNT]; /* statements on their way */
-    int64_t hold_mono_us[JOBQ_ACTION_COUNT]; /* not before, after an error */
-    uint32_t failures[JOBQ_ACTION_COUNT];
-    jobq_budget budgets[JOBQ_ACTION_COUNT];  /* what a statement of a kind may carry */
-    jobq_budget suspect_budgets[2]; /* ... a CLAIM of a suspect; of one that must run alone */
-    int32_t carried[JOBQ_ACTION_COUNT];      /* rows of the one on its way */
-    uint32_t well;           /* bit by action kind: something was answered since it failed */
-    uint32_t inflight;       /* bits by action kind */
-    uint32_t connects;       /* tries since the last success */
-    int32_t locked[JOBQ_ACTION_COUNT];        /* results that others had locked, to be sent again */
-    int64_t locked_us[JOBQ_ACTION_COUNT];     /* wait before that; doubles */
-    int64_t locked_mono_us[JOBQ_ACTION_COUNT]; /* its end */
-    int32_t running_count;
-    int32_t claim_limit;     /* of the claim on its way */
-    int32_t claim_count;     /* jobs of its answer so far */
-    int64_t claim_bytes;     /* of them */
-    int32_t claim_entry;
-    int32_t alone_entry;     /* of the latest claim of a job that must run alone */
-    int32_t first_queue;     /* rotates, for fairness among queues */
-    int32_t suspects_held;
-    int32_t overdue_count;   /* in the news that are coming in */
-    int32_t orphan_count;
-    int32_t settled_count; /* claims settled since the last heartbeat */
-    int32_t woken_count;     /* the latest wake-ups that came close together */
-    int32_t queue_count;
-    int32_t kind_count;
-    int32_t parked_kind;     /* a kind of ours with parked jobs; 0: none */
-    bool connected;
-    bool registered;         /* the store knows the worker */
-    bool kinds_known;        /* a heartbeat since it connected told them: claims wait for that */
-    bool every_kind;         /* claims take jobs of every kind */
-    bool policies_stale;
-    bool suspects_ready;
-    bool alone_told;         /* by the latest news */
-    bool informed;           /* the first news since it registered have come */
-    bool quiet;              /* takes no job and reads no message: laws (6) and (18) */
-    bool asleep;
-    bool deaf;               /* notifications ought to arrive, and do not */
-    bool swept_empty;        /* the latest sweep found nothing, and nothing came since */
-    bool claim_sweep, claim_suspects, claim_alone, claim_full, claim_names;
-    int64_t named;           /* the job at which claims of one job fail; 0: none */
-    int32_t named_lanes;     /* as jobq__claim_lanes of them */
-    bool accused;            /* ... and failed again since the store named it */
-    bool amid;               /* it ends when nothing is left, and has what may make more */
-    bool claim_amid;         /* it was so when the claim was sent */
-    jobq_list free, queued, done, odd, sent_done, sent_odd;
-    int32_t running[JOBQ_LOOP_THREADS];
-    int32_t kinds[JOBQ_LOOP_KINDS + JOBQ_STRAYS_MAX]; /* else only of these */
-    jobq_watched watched[JOBQ_LOOP_WATCHED];
-    jobq_claim claims[JOBQ_LOOP_CLAIMS];
-    jobq_slot slots[JOBQ_LOOP_SLOTS];
-    jobq_loop_queue queues[JOBQ_LOOP_QUEUES];
-    jobq_relay relay;
-} jobq_loop;
+/* jobq_loop_size -- bytes of a loop: the caller's memory, aligned for int64_t. */
+JOBQ_API size_t jobq_loop_size(void);
 
 /* jobq_loop_config_defaults -- the configuration with its zero fields filled and limits kept. */
 JOBQ_API jobq_loop_config jobq_loop_config_defaults(const jobq_loop_config *config);
@@ -1528,193 +1448,93 @@ JOBQ_API void jobq_loop_init(jobq_loop *loop, const jobq_loop_config *config, ui
 /*
  * jobq_loop_next -- what to do now. Ask until it says WAIT or EXIT.
  *
- * Shape   mono_us never runs back. A statement that was answered with an action counts as sent.
+ * Shape   mono_us never runs back. A statement that was answered with a request counts as sent.
  */
-JOBQ_API jobq_action jobq_loop_next(jobq_loop *loop, int64_t mono_us);
+JOBQ_API void jobq_loop_next(jobq_loop *loop, int64_t mono_us, jobq_request *request);
 
-/*
- * jobq_loop_take -- a job for a free thread, or -1.
- *
- * Shape   the slot's index; its generation is slots[i].generation. Run the handler, then tell
- *         jobq_loop_handled. Nothing is handed out when the lease may be over.
- */
-JOBQ_API int32_t jobq_loop_take(jobq_loop *loop, int64_t mono_us);
-
-/* jobq_loop_handled -- a handler returned. verdict: its outcome; delay_us with delay_named as in
- * jobq_event. A stale generation (abandoned job) is ignored: false. The slot's decision says what
- * became. */
-JOBQ_API bool jobq_loop_handled(jobq_loop *loop, int64_t mono_us, int32_t slot, uint32_t generation,
-                                jobq_outcome outcome, int64_t delay_us, bool delay_named);
-
-/* jobq_loop_unhandled -- nobody here has a handler for its kind: parked. */
-JOBQ_API void jobq_loop_unhandled(jobq_loop *loop, int64_t mono_us, int32_t slot);
-
-/* jobq_loop_stopping -- why the handler of a slot should stop, if it should. */
-JOBQ_API jobq_stop jobq_loop_stopping(const jobq_loop *loop, int64_t mono_us, int32_t slot,
-                                      uint32_t generation);
-
-/* jobq_loop_due -- when results, a claim or anything about messages is due next: whoever told the
- * loop something, or took something from it, wakes the thread that carries out its actions, if that
- * sleeps longer. */
-JOBQ_API int64_t jobq_loop_due(const jobq_loop *loop, int64_t mono_us);
-
-/* jobq_loop_stop -- asked to stop. grace_us < 0: the configured one. Again: the shorter grace
- * counts. */
-JOBQ_API void jobq_loop_stop(jobq_loop *loop, int64_t mono_us, int64_t grace_us);
-
-/* jobq_loop_notified -- a wake-up came in. cancel: it says that a cancel request is in the news. */
-JOBQ_API void jobq_loop_notified(jobq_loop *loop, int64_t mono_us, bool cancel);
-
-/* jobq_loop_hears -- config.listen, on a connection of its own: whether it stands. If not, the loop
- * looks at least every second. */
-JOBQ_API void jobq_loop_hears(jobq_loop *loop, int64_t mono_us, bool hears);
-
-JOBQ_API void jobq_loop_connected(jobq_loop *loop, int64_t mono_us);
+/* jobq_loop_tell -- the answer of a statement. Outside data that makes no sense is refused as
+ * JOBQ_ERROR_INVALID would be. */
+JOBQ_API void jobq_loop_tell(jobq_loop *loop, int64_t mono_us, jobq_answer *answer);
 
 /* jobq_loop_disconnected -- the connection is gone, or was not made: every answer on its way is
  * lost. */
 JOBQ_API void jobq_loop_disconnected(jobq_loop *loop, int64_t mono_us);
 
-/* jobq_loop_registered -- queues: the ids, in the order of the queues served. */
-JOBQ_API void jobq_loop_registered(jobq_loop *loop, int64_t mono_us, jobq_error error,
-                                   const int32_t *queues, int32_t count);
+/* jobq_loop_notified -- a wake-up came in. cancel: it says that a cancel request is in the news. */
+JOBQ_API void jobq_loop_notified(jobq_loop *loop, int64_t mono_us, bool cancel);
 
-/* jobq_loop_policy -- the policy of queue number index. */
-JOBQ_API void jobq_loop_policy(jobq_loop *loop, int32_t index, const jobq_policy *policy,
-                               int16_t stages_max, bool paused);
+/* jobq_loop_hears -- config.listen, on a connection of its own: whether that is there. If not, the
+ * loop looks at least every second. */
+JOBQ_API void jobq_loop_hears(jobq_loop *loop, int64_t mono_us, bool hears);
 
-/* jobq_loop_lanes -- the lanes of the claim on its way, in claiming order; returns how many. */
-JOBQ_API int32_t jobq_loop_lanes(const jobq_loop *loop, jobq_lane *lanes, int32_t most);
+/* jobq_loop_stop -- asked to stop. grace_us < 0: the configured one. Again: the shorter grace
+ * counts. */
+JOBQ_API void jobq_loop_stop(jobq_loop *loop, int64_t mono_us, int64_t grace_us);
 
-/* jobq_loop_job -- one job of the answer of a claim. Returns its slot; -1: no room (does not happen
- * within the limits asked for). */
-JOBQ_API int32_t jobq_loop_job(jobq_loop *loop, int64_t mono_us, const jobq_job *job);
+/* jobq_loop_due -- when results, a claim or anything about messages is due next. A thread that told
+ * the loop something, or took work from it, wakes the thread that sends its requests, if that
+ * sleeps longer. */
+JOBQ_API int64_t jobq_loop_due(const jobq_loop *loop, int64_t mono_us);
 
-/* jobq_loop_alone -- news, and before jobq_loop_claimed: a job that must run alone is ready in this
- * queue (0: in one that the claim asked for). */
-JOBQ_API void jobq_loop_alone(jobq_loop *loop, int64_t mono_us, int32_t queue);
+/* jobq_loop_take -- work for a free thread; false: none. Messages come first. Nothing is handed out
+ * when the lease may be over. */
+JOBQ_API bool jobq_loop_take(jobq_loop *loop, int64_t mono_us, jobq_work *work);
 
-/* jobq_loop_named -- the answer of a claim of 0 bytes: the job that it would have taken. */
-JOBQ_API void jobq_loop_named(jobq_loop *loop, int64_t job_id);
+/* jobq_loop_stopping -- why the handler of this work should stop, if it should. */
+JOBQ_API jobq_stop jobq_loop_stopping(const jobq_loop *loop, int64_t mono_us,
+                                      const jobq_work *work);
 
-/* jobq_loop_set_aside -- moved: the job is failed now, since it cannot be sent. */
-JOBQ_API void jobq_loop_set_aside(jobq_loop *loop, int64_t mono_us, jobq_error error, bool moved);
+/* What came of a job's handler. */
+typedef struct jobq_handled {
+    jobq_outcome outcome;
+    int64_t delay_us;  /* delay_named: as in jobq_event */
+    bool delay_named;
+    bool missing;      /* nobody here has a handler for its kind: it is parked */
+    int64_t bytes;     /* of its error and the next stage's payload */
+} jobq_handled;
 
-/* jobq_loop_claimed -- the claim's answer is complete. due_us: until the next scheduled job, -1:
- * unknown or none. suspects: one is ready. */
-JOBQ_API void jobq_loop_claimed(jobq_loop *loop, int64_t mono_us, jobq_error error, int64_t due_us,
-                                bool suspects);
-
-/* jobq_loop_recovered -- a claim whose answer was lost: its number is burned, or its jobs are ready
- * again. more: not all of them yet. */
-JOBQ_API void jobq_loop_recovered(jobq_loop *loop, int64_t mono_us, jobq_error error,
-                                  int64_t number, bool more);
-
-/* jobq_loop_weighs -- bytes of a handled job's result: its error and the next stage's payload. */
-JOBQ_API void jobq_loop_weighs(jobq_loop *loop, int32_t slot, int64_t bytes);
-
-/* jobq_loop_sent -- the slots of a COMPLETE or SETTLE on its way; returns how many. */
-JOBQ_API int32_t jobq_loop_sent(const jobq_loop *loop, jobq_action_kind kind, int32_t *slots,
-                                int32_t most);
-
-/* jobq_loop_unsettled -- an exception in the answer, about a job under a token (a flush may hold it
- * under two): error is JOBQ_ERROR_LOST or JOBQ_ERROR_BUSY. */
-JOBQ_API void jobq_loop_unsettled(jobq_loop *loop, int64_t mono_us, jobq_action_kind kind,
-                                  int64_t job_id, int64_t worker, int64_t claim, jobq_error error);
-
-/* jobq_loop_flushed -- the answer is complete: all jobs not named are settled. On an error none
- * is. */
-JOBQ_API void jobq_loop_flushed(jobq_loop *loop, int64_t mono_us, jobq_action_kind kind,
-                                jobq_error error);
-
-/* jobq_loop_settled -- numbers of claims whose rows may go, for the heartbeat now sent. */
-JOBQ_API int32_t jobq_loop_settled(jobq_loop *loop, int64_t *numbers, int32_t most);
-
-/* The news of a heartbeat: single items first, then jobq_loop_beat. */
-JOBQ_API void jobq_loop_cancel(jobq_loop *loop, int64_t job_id);
-JOBQ_API void jobq_loop_late(jobq_loop *loop, int64_t mono_us, int64_t worker, int64_t beat,
-                             int64_t lease_us);
-
-/* jobq_loop_overdue -- late workers whose lease is over, and that still hold jobs. */
-JOBQ_API void jobq_loop_overdue(jobq_loop *loop, int32_t count);
-
-/* jobq_loop_kinds -- of which kinds claims may take jobs. kinds: those of this worker that are not
- * paused, then up to JOBQ_STRAYS_MAX that no living worker has: this one may claim their jobs in
- * order to park them. every: claims may take any kind, until they meet one without a handler. */
-JOBQ_API void jobq_loop_kinds(jobq_loop *loop, const int32_t *kinds, int32_t count, bool every);
-
-/* jobq_loop_beat -- the heartbeat's answer is complete. parked_kind: a kind of ours with parked
- * jobs, or 0. store_now_us: the store's clock. */
-JOBQ_API void jobq_loop_beat(jobq_loop *loop, int64_t mono_us, jobq_error error, bool alive,
-                             int64_t policy, bool suspects, int32_t parked_kind,
-                             int64_t store_now_us);
-
-/* jobq_loop_rescued -- dead: the victim is; more: it still has claims; rescued: jobs given back. */
-JOBQ_API void jobq_loop_rescued(jobq_loop *loop, int64_t mono_us, jobq_error error, int64_t worker,
-                                bool dead, bool more, int32_t rescued);
-
-/* jobq_loop_unparked -- count: jobs given back to their lanes. */
-JOBQ_API void jobq_loop_unparked(jobq_loop *loop, int64_t mono_us, jobq_error error, int32_t count,
-                                 bool more);
-
-/* jobq_loop_remains -- remains: a job of these queues has not ended, or a message is not
- * acknowledged, in whosever hands. */
-JOBQ_API void jobq_loop_remains(jobq_loop *loop, int64_t mono_us, jobq_error error, bool remains);
-
-/* jobq_loop_answered -- the answer of any statement without news of its own. */
-JOBQ_API void jobq_loop_answered(jobq_loop *loop, int64_t mono_us, jobq_action_kind kind,
-                                 jobq_error error);
-
-/*
- * jobq_loop_take_messages -- a partition whose messages a free thread shall handle, or -1.
- *
- * Shape   the index in relay.parts; given of its messages go to the handler (0 never comes here),
- *         outcomes are filled as by jobq_outbox_open. Then tell jobq_loop_delivered.
- */
-JOBQ_API int32_t jobq_loop_take_messages(jobq_loop *loop, int64_t mono_us);
+/* jobq_loop_handled -- a job's handler returned; *decision (or NULL) says what becomes of the job.
+ * False: it had been abandoned. */
+JOBQ_API bool jobq_loop_handled(jobq_loop *loop, int64_t mono_us, const jobq_work *work,
+                                const jobq_handled *handled, jobq_decision *decision);
 
 /*
  * jobq_loop_delivered -- a handler of messages returned.
  *
- * Shape   verdict: its result, processed and delay count. outcomes: given of them. own: the
- *         handler's transaction acknowledges; the plan is in the part: write it there, commit, tell
- *         jobq_loop_committed. A stale generation (abandoned) is ignored: false.
+ * Shape   verdict: its result, processed and delay count; work's outcomes as well. *ack: what is
+ *         going to be written. own: the handler's transaction writes it: do that, commit, tell
+ *         jobq_loop_committed. False: it had been abandoned.
  */
-JOBQ_API bool jobq_loop_delivered(jobq_loop *loop, int64_t mono_us, int32_t part,
-                                  uint32_t generation, const jobq_verdict *verdict,
-                                  const uint8_t *outcomes, bool own);
+JOBQ_API bool jobq_loop_delivered(jobq_loop *loop, int64_t mono_us, const jobq_work *work,
+                                  const jobq_verdict *verdict, bool own, jobq_ack *ack);
 
 /* jobq_loop_committed -- what became of a transaction of jobq_loop_delivered's own. OK: it is
  * known to be committed. LOST: the lease was. RETRYABLE: known to be rolled back, and to be tried
  * again, which counts. Any other error: nobody knows. */
-JOBQ_API bool jobq_loop_committed(jobq_loop *loop, int64_t mono_us, int32_t part,
-                                  uint32_t generation, jobq_error error);
+JOBQ_API bool jobq_loop_committed(jobq_loop *loop, int64_t mono_us, const jobq_work *work,
+                                  jobq_error error);
 
-/* jobq_loop_delivery_stopping -- why the handler of a delivery should stop, if it should. */
-JOBQ_API jobq_stop jobq_loop_delivery_stopping(const jobq_loop *loop, int64_t mono_us,
-                                               int32_t part, uint32_t generation);
+/* jobq_work_abandoned -- the work of an ABANDON of messages, and what is said of it: all of them
+ * come again, or, when the worker stops, are given back. */
+JOBQ_API void jobq_work_abandoned(jobq_work *work, jobq_verdict *verdict,
+                                  const jobq_request *request);
 
-/* jobq_loop_backlog -- one partition of a LOOK's answer, in the order of ids; then
- * jobq_loop_looked. */
-JOBQ_API void jobq_loop_backlog(jobq_loop *loop, int64_t mono_us, const jobq_backlog *backlog);
+/* How a loop is. */
+typedef struct jobq_loop_status {
+    jobq_phase phase;
+    bool connected;
+    bool hears;            /* it is registered, and notifications arrive */
+    int64_t worker;        /* the id; 0: the store does not know it */
+    int64_t lease_mono_us; /* the lease, counted locally, ends; INT64_MIN: never renewed yet */
+    int32_t running;       /* handlers of jobs and of messages */
+    int32_t ready;         /* jobs and partitions that a thread may find */
+} jobq_loop_status;
 
-/* jobq_loop_looked -- the answer is complete. more: there may be partitions with messages that have
- * greater ids than those listed. The store does not wrap round: the next LOOK after false begins at
- * 0. */
-JOBQ_API void jobq_loop_looked(jobq_loop *loop, int64_t mono_us, jobq_error error, bool more);
+JOBQ_API jobq_loop_status jobq_loop_status_of(const jobq_loop *loop);
 
-/* jobq_loop_read -- the answer of a READ. */
-JOBQ_API void jobq_loop_read(jobq_loop *loop, int64_t mono_us, int32_t part, jobq_error error,
-                             const jobq_reading *reading);
-
-/* jobq_loop_acked -- the answer of an ACK. LOST: nothing was written. count: messages that the same
- * statement read on, under the same token; cut as in jobq_reading. */
-JOBQ_API void jobq_loop_acked(jobq_loop *loop, int64_t mono_us, int32_t part, jobq_error error,
-                              int32_t count, bool cut);
-
-/* jobq_loop_renewed -- the answer of a RENEW. LOST: the lease is. */
-JOBQ_API void jobq_loop_renewed(jobq_loop *loop, int64_t mono_us, int32_t part, uint32_t generation,
-                                jobq_error error);
+/* jobq_loop_counts -- counts of jobs and of messages. */
+JOBQ_API void jobq_loop_counts(const jobq_loop *loop, jobq_loop_stats *jobs,
+                               jobq_relay_stats *messages);
 
 /* ---- the in-memory queue --------------------------------------------------------------------- */
 
@@ -1910,7 +1730,7 @@ JOBQ_API bool jobq_memory_backlog(const jobq_memory *memory, int64_t partition, 
  * jobq_memory_read -- takes a partition, or takes it over, and reads up to most messages.
  *
  * Shape   as the SQL function: holder: the token wanted, and its lease; handed: see jobq_part;
- *         watched: the holder that did not move for its lease. bytes: see jobq_action. Messages
+ *         watched: the holder that did not move for its lease. bytes: see jobq_request. Messages
  *         that have a number come first. When there are none, the next ones get theirs, in the
  *         order in which they were sent: up to JOBQ_LOOP_BATCH, or most if that is more. Writes
  *         nothing when there is nothing to read.
@@ -1940,14 +1760,14 @@ JOBQ_API jobq_error jobq_memory_ack(jobq_memory *memory, int64_t partition,
 JOBQ_API jobq_error jobq_memory_renew(jobq_memory *memory, int64_t partition,
                                       const jobq_holder *holder, int64_t now_us);
 
-/*
- * jobq_memory_perform -- carries out one statement of a loop on the store, and tells the loop.
- *
- * Shape   action: as jobq_loop_next answered it. queues, kinds: what this worker serves (bits).
- *         now_us: the store's clock; mono_us: the loop's. CONNECT always works. WAIT, ABANDON and
- *         EXIT do nothing. To lose an answer, perform it for a copy of the loop.
- */
-JOBQ_API void jobq_memory_perform(jobq_memory *memory, jobq_loop *loop, const jobq_action *action,
+/* jobq_memory_execute -- carries out one statement. queues, kinds: what this worker serves (bits);
+ * now_us: the store's clock. Requests that are no statement do nothing. */
+JOBQ_API void jobq_memory_execute(jobq_memory *memory, const jobq_request *request, uint64_t queues,
+                                  uint64_t kinds, int64_t now_us, jobq_answer *answer);
+
+/* jobq_memory_perform -- the same, and tells the loop. mono_us: the loop's clock. CONNECT always
+ * works; an abandoned handler of messages had none of them. Needs 300 KB of stack. */
+JOBQ_API void jobq_memory_perform(jobq_memory *memory, jobq_loop *loop, const jobq_request *request,
                                   uint64_t queues, uint64_t kinds, int64_t mono_us, int64_t now_us);
 
 /* Who runs a kind's jobs on a jobq_memory, or a queue's messages. */
@@ -3598,6 +3418,265 @@ JOBQ_API void jobq_delivery_run(jobq_delivery *d, jobq_message_handler each,
 
 /* ---- >>loop ---------------------------------------------------------------------------------- */
 
+typedef enum jobq_slot_state {
+    JOBQ_SLOT_FREE,
+    JOBQ_SLOT_QUEUED,   /* claimed, waits for a thread */
+    JOBQ_SLOT_RUNNING,  /* a handler has it */
+    JOBQ_SLOT_FINISHED, /* has a decision, waits to be flushed */
+    JOBQ_SLOT_SENT      /* its decision is on its way */
+} jobq_slot_state;
+
+/* A job in the hands of a loop. */
+typedef struct jobq_slot {
+    jobq_job job;
+    jobq_decision decision;
+    int64_t since_mono_us;    /* when it came into its state */
+    int64_t deadline_mono_us; /* running: when its time is up (JOBQ_NEVER: never) */
+    int64_t bytes;            /* of its job and its result, as a flush carries them */
+    int32_t next;             /* link of the list it is in; -1: last */
+    int32_t position;         /* running: its place in running[] */
+    int32_t entry;            /* its claim in claims[] */
+    uint32_t generation;      /* counts the jobs that this slot held */
+    jobq_slot_state state;
+    bool verify;              /* settled by its handler, so it says: lost is hoped for */
+    bool resent;              /* was sent before, without an answer: lost is no surprise */
+    uint8_t refused;          /* results of it that the database would not take */
+    bool cancel;              /* a cancel request that came after it was claimed */
+} jobq_slot;
+
+typedef enum jobq_claim_state {
+    JOBQ_CLAIM_NONE,
+    JOBQ_CLAIM_SENT,    /* no answer yet */
+    JOBQ_CLAIM_ORPHAN,  /* its answer was lost: to be recovered */
+    JOBQ_CLAIM_LIVE,    /* open jobs are unsettled */
+    JOBQ_CLAIM_SETTLED, /* its row may go, with the next heartbeat */
+    JOBQ_CLAIM_GOING    /* named in the heartbeat on its way */
+} jobq_claim_state;
+
+typedef struct jobq_claim {
+    int64_t worker;
+    int64_t number;
+    int32_t open;
+    jobq_claim_state state;
+    bool suspects;
+    bool alone;
+    bool left; /* a result was given up: its row stays, so that a rescuer finds the job */
+} jobq_claim;
+
+/* A late worker, as this loop has seen it. */
+typedef struct jobq_watched {
+    int64_t worker; /* 0: a free place */
+    int64_t beat;
+    int64_t lease_us;
+    int64_t since_mono_us; /* seen with this beat since */
+    bool mentioned;        /* in the latest news */
+} jobq_watched;
+
+/* The lower bound of one lane: the last job claimed there, and by which claim. */
+typedef struct jobq_bound {
+    int64_t run_at_us;
+    int64_t id;
+    int64_t claim; /* 0: none */
+} jobq_bound;
+
+typedef struct jobq_loop_queue {
+    int32_t id;
+    int16_t stages_max;
+    bool paused;
+    jobq_policy policy;
+    jobq_bound bounds[JOBQ_PRIORITIES][JOBQ_STAGES_MAX];
+} jobq_loop_queue;
+
+/* A list of slots; -1: empty. */
+typedef struct jobq_list {
+    int32_t head, tail, count;
+} jobq_list;
+
+/* What one statement of a kind may carry. No statement is repeated unchanged for ever: after a
+ * failure, or when no answer comes, the next one is half as large, and it grows again slowly. */
+typedef struct jobq_budget {
+    int64_t bytes; /* of payloads and errors; the first row is carried whatever its size */
+    int32_t rows;
+    int32_t alone; /* failures in a row of a single row, while the server answered the rest */
+} jobq_budget;
+
+/* ---- the relay: the loop's part for messages ------------------------------------------------- */
+
+typedef enum jobq_part_state {
+    JOBQ_PART_NONE,      /* a free place */
+    JOBQ_PART_AWAY,      /* not ours; read when due_mono_us comes */
+    JOBQ_PART_READING,   /* READ on its way */
+    JOBQ_PART_QUEUED,    /* ours, with messages: waits for a thread */
+    JOBQ_PART_RUNNING,   /* a handler has them */
+    JOBQ_PART_FINISHED,  /* planned, waits to be acknowledged */
+    JOBQ_PART_ACKING,    /* ACK on its way */
+    JOBQ_PART_COMMITTING /* its handler's own transaction acknowledges */
+} jobq_part_state;
+
+/* A partition as the loop knows it. */
+typedef struct jobq_part {
+    int64_t id;
+    int64_t worker;           /* the token: ours, while held */
+    int64_t claim;
+    int64_t due_mono_us;      /* AWAY: when to read (JOBQ_NEVER: no reason). FINISHED: not before */
+    int64_t sent_mono_us;     /* READING, ACKING */
+    int64_t taken_mono_us;    /* the READ that took it was sent */
+    int64_t lease_mono_us;    /* the lease, counted locally, less the headroom, ends */
+    int64_t budget_mono_us;   /* RUNNING: the delivery's time is up */
+    int64_t paced_mono_us;    /* AWAY: not before, whatever a look says */
+    int64_t handed;           /* the latest claim whose delivery reached a handler */
+    int64_t acked;            /* as the latest LOOK saw it; -1: none has */
+    int64_t renew_mono_us;    /* RUNNING: the next renewal */
+    int64_t pace_us;
+    int64_t lost;             /* as in jobq_reading */
+    jobq_holder holder;       /* READING: it is taken over from this one; worker 0: from nobody */
+    jobq_cursor cursor;       /* before the delivery */
+    jobq_plan plan;           /* FINISHED on */
+    uint64_t turn;            /* QUEUED: the order of coming. READING, ACKING: of sending */
+    jobq_budget budget;       /* what a read may carry */
+    uint32_t generation;      /* counts the deliveries */
+    uint32_t failures;        /* errors in a row */
+    int32_t queue;            /* the index in queues[] */
+    int32_t number;
+    int32_t size, count, given;
+    int32_t refused;          /* FINISHED: ACKs that read on nothing and failed all the same */
+    jobq_part_state state;
+    bool on;                  /* ACKING: and reading on, under the same token */
+    bool resent;              /* ACK: was sent before, without an answer: lost is no surprise */
+    bool renewing;            /* RENEW is on its way */
+    bool abandoned;           /* its handler was */
+    bool suspect;             /* taken from a worker that died, and nothing acknowledged since.
+                                 AWAY: it is to be */
+    bool below;               /* its next read is a sweep */
+    uint8_t outcomes[JOBQ_LOOP_BATCH];
+} jobq_part;
+
+/* A partition that another worker holds. Only a holder that this loop has seen unchanged for a
+ * whole lease, by its own clock, may be dead. */
+typedef struct jobq_watch {
+    int64_t id; /* 0: a free place */
+    jobq_holder holder;
+    int64_t since_mono_us; /* seen with this holder, unmoved, since */
+    int64_t due_mono_us;   /* when to take it over */
+    int32_t queue, number;
+    bool moved; /* the holder was seen to live, so the place may go to another partition */
+} jobq_watch;
+
+typedef struct jobq_relay {
+    jobq_relay_stats stats;
+    int64_t look_mono_us;     /* next LOOK */
+    int64_t sweep_mono_us;    /* next round of LOOKs that sweep */
+    int64_t look_us;          /* wait after a round that found nothing; doubles */
+    int64_t linger_us;        /* wait after one that found something; doubles */
+    int64_t idle_mono_us;     /* without messages since (JOBQ_NEVER: busy) */
+    int64_t busy_mono_us;     /* with messages since (JOBQ_NEVER: idle) */
+    int64_t missed_mono_us;   /* a partition that has no place can be read then */
+    int64_t after;            /* the next LOOK lists greater ids; 0: a new round of all begins */
+    uint64_t turn;
+    int32_t count;            /* parts[0 .. count) were ever used */
+    int32_t held;             /* of them not AWAY */
+    int32_t running;          /* RUNNING and COMMITTING: threads in use */
+    bool sweeping;            /* this round of LOOKs is a sweep */
+    bool found;               /* it found something readable */
+    bool amid;                /* a LOOK of it was sent amid (see jobq_loop) */
+    bool crowded;             /* the LOOK on its way found places run out */
+    bool empty;               /* the latest round found nothing, and nothing came since */
+    jobq_watch watches[JOBQ_LOOP_WATCHED];
+    jobq_part parts[JOBQ_LOOP_PARTITIONS];
+} jobq_relay;
+
+struct jobq_loop {
+    jobq_loop_config config;
+    jobq_loop_stats stats;
+    jobq_random random;
+    jobq_phase phase;
+    int64_t worker;          /* the id; 0: none yet */
+    int64_t number;          /* of the latest claim, counting up for ever */
+    int64_t policy;          /* the policies' number, as last read */
+    int64_t store_now_us;    /* the store's clock at the last heartbeat */
+    int64_t alive_mono_us;   /* alive without a break since (JOBQ_NEVER: not alive) */
+    int64_t lease_mono_us;   /* the lease, counted locally, ends */
+    int64_t beat_mono_us;    /* next heartbeat */
+    int64_t claim_mono_us;   /* next claim */
+    int64_t sweep_mono_us;   /* next sweep */
+    int32_t sweeps_overrun;  /* since the last that came to an end */
+    int64_t full_mono_us;    /* next claim that lists all lanes */
+    int64_t look_us;         /* wait after an empty answer; doubles */
+    int64_t remain_mono_us;  /* UNTIL_ENDED: when to ask again what remains */
+    int64_t remain_us;       /* wait after an answer that something does; doubles */
+    bool none_remain;        /* so the store has just said */
+    int64_t linger_us;       /* wait after a short answer; doubles */
+    int64_t due_mono_us;     /* the next scheduled job */
+    int64_t idle_mono_us;    /* without jobs since (JOBQ_NEVER: busy) */
+    int64_t busy_mono_us;    /* with jobs since (JOBQ_NEVER: idle) */
+    int64_t slept_mono_us;   /* last announcement */
+    int64_t woken_mono_us;   /* the first of the latest wake-ups that came close together */
+    int64_t alone_mono_us;   /* a job that must run alone has been ready since (JOBQ_NEVER: none) */
+    int64_t rescue_mono_us;  /* law (18): watches that end by then come first; INT64_MIN: none */
+    int64_t quiet_mono_us;   /* when quiet may change next, by time alone */
+    int64_t flush_mono_us;   /* the oldest finished job must be flushed */
+    int64_t prune_mono_us;
+    int64_t vacuum_mono_us;  /* next vacuum, when enough rows have ended */
+    int64_t vacuum_rows;     /* ended since the last one was sent */
+    int64_t connect_mono_us; /* next try to connect */
+    int64_t stop_mono_us;    /* end of the grace */
+    int64_t deadline_mono_us; /* the first time limit of a running handler, or earlier */
+    int64_t handler_us;      /* a handler's time, moving average (-1: unknown) */
+    int64_t sent_mono_us[JOBQ_REQUEST_COUNT]; /* statements on their way */
+    int64_t hold_mono_us[JOBQ_REQUEST_COUNT]; /* not before, after an error */
+    uint32_t failures[JOBQ_REQUEST_COUNT];
+    jobq_budget budgets[JOBQ_REQUEST_COUNT];  /* what a statement of a kind may carry */
+    jobq_budget suspect_budgets[2]; /* ... a CLAIM of a suspect; of one that must run alone */
+    int32_t carried[JOBQ_REQUEST_COUNT];      /* rows of the one on its way */
+    uint32_t well;           /* bit by request kind: something was answered since it failed */
+    uint32_t inflight;       /* bits by request kind */
+    uint32_t connects;       /* tries since the last success */
+    int32_t locked[JOBQ_REQUEST_COUNT];       /* results that others had locked, to be sent again */
+    int64_t locked_us[JOBQ_REQUEST_COUNT];     /* wait before that; doubles */
+    int64_t locked_mono_us[JOBQ_REQUEST_COUNT]; /* its end */
+    int32_t running_count;
+    int32_t claim_limit;     /* of the claim on its way */
+    int32_t claim_count;     /* jobs of its answer so far */
+    int64_t claim_bytes;     /* of them */
+    int32_t claim_entry;
+    int32_t alone_entry;     /* of the latest claim of a job that must run alone */
+    int32_t first_queue;     /* rotates, for fairness among queues */
+    int32_t suspects_held;
+    int32_t overdue_count;   /* in the news that are coming in */
+    int32_t orphan_count;
+    int32_t settled_count; /* claims settled since the last heartbeat */
+    int32_t woken_count;     /* the latest wake-ups that came close together */
+    int32_t queue_count;
+    int32_t kind_count;
+    int32_t parked_kind;     /* a kind of ours with parked jobs; 0: none */
+    bool connected;
+    bool registered;         /* the store knows the worker */
+    bool kinds_known;        /* a heartbeat since it connected told them: claims wait for that */
+    bool every_kind;         /* claims take jobs of every kind */
+    bool policies_stale;
+    bool suspects_ready;
+    bool alone_told;         /* by the latest news */
+    bool informed;           /* the first news since it registered have come */
+    bool quiet;              /* takes no job and reads no message: laws (6) and (18) */
+    bool asleep;
+    bool deaf;               /* notifications ought to arrive, and do not */
+    bool swept_empty;        /* the latest sweep found nothing, and nothing came since */
+    bool claim_sweep, claim_suspects, claim_alone, claim_full, claim_names;
+    int64_t named;           /* the job at which claims of one job fail; 0: none */
+    int32_t named_lanes;     /* as jobq__claim_lanes of them */
+    bool accused;            /* ... and failed again since the store named it */
+    bool amid;               /* it ends when nothing is left, and has what may make more */
+    bool claim_amid;         /* it was so when the claim was sent */
+    jobq_list free, queued, done, odd, sent_done, sent_odd;
+    int32_t running[JOBQ_LOOP_THREADS];
+    int32_t kinds[JOBQ_LOOP_KINDS + JOBQ_STRAYS_MAX]; /* else only of these */
+    jobq_watched watched[JOBQ_LOOP_WATCHED];
+    jobq_claim claims[JOBQ_LOOP_CLAIMS];
+    jobq_slot slots[JOBQ_LOOP_SLOTS];
+    jobq_loop_queue queues[JOBQ_LOOP_QUEUES];
+    jobq_relay relay;
+};
+
 #define JOBQ__MS ((int64_t)1000)
 #define JOBQ__IDLE (100 * JOBQ__MS)          /* idle for so long: sleep is announced */
 #define JOBQ__CONVOY 4                       /* wake-ups within the span: sleep is withdrawn */
@@ -3608,7 +3687,7 @@ JOBQ_API void jobq_delivery_run(jobq_delivery *d, jobq_message_handler each,
 #define JOBQ__VACUUM_PAUSE  (4 * JOBQ__SECOND) /* between the starts of two vacuums, at least */
 /* Statements that a thread of their own carries out: no answer is awaited, no connection is
  * theirs. */
-#define JOBQ__ASIDE (1u << JOBQ_ACTION_PRUNE | 1u << JOBQ_ACTION_VACUUM)
+#define JOBQ__ASIDE (1u << JOBQ_REQUEST_PRUNE | 1u << JOBQ_REQUEST_VACUUM)
 #define JOBQ__RECONNECT_CAP (10 * JOBQ__SECOND)
 
 static int64_t jobq__or(int64_t value, int64_t fallback) { return value > 0 ? value : fallback; }
@@ -3683,28 +3762,32 @@ static void jobq__unlink(jobq_loop *l, jobq_list *list, int32_t prev, int32_t i)
 
 /* -- what is on its way -- */
 
-static bool jobq__sent(const jobq_loop *l, jobq_action_kind kind)
+static bool jobq__sent(const jobq_loop *l, jobq_request_kind kind)
 {
     return (l->inflight & (1u << kind)) != 0;
 }
 
-static bool jobq__may(const jobq_loop *l, jobq_action_kind kind, int64_t now)
+static bool jobq__may(const jobq_loop *l, jobq_request_kind kind, int64_t now)
 {
     return !jobq__sent(l, kind) && now >= l->hold_mono_us[kind];
 }
 
-static jobq_action jobq__send(jobq_loop *l, jobq_action_kind kind, int64_t now)
+/* A request of this kind that asks for nothing yet. Its arrays stay as they are. */
+static void jobq__ask(jobq_request *a, jobq_request_kind kind)
 {
-    jobq_action a;
+    memset(a, 0, offsetof(jobq_request, queues));
+    a->kind = kind;
+    a->slot = -1;
+}
 
-    memset(&a, 0, sizeof a);
-    a.kind = kind;
-    a.worker = l->worker;
-    a.slot = -1;
-    a.limit = l->carried[kind] = l->budgets[kind].rows;
+static void jobq__send(jobq_loop *l, jobq_request_kind kind, int64_t now, jobq_request *a)
+{
+    jobq__ask(a, kind);
+    a->worker = l->worker;
+    a->lease_us = l->config.lease_us;
+    a->limit = l->carried[kind] = l->budgets[kind].rows;
     l->inflight |= 1u << kind;
     l->sent_mono_us[kind] = now;
-    return a;
 }
 
 /* -- how much a statement may carry -- */
@@ -3742,21 +3825,19 @@ static void jobq__budget_worked(jobq_budget *b, int32_t rows_max)
 /* Whether the one row that the last statements carried is to be taken out of the way. */
 static bool jobq__budget_blames(const jobq_budget *b) { return b->alone >= JOBQ__BLAME; }
 
-#define JOBQ__LOOK_MOST (4 * JOBQ_LOOP_PARTITIONS) /* partitions that a LOOK lists */
-
 /* The rows that a statement of a kind carries when all is well. */
-static int32_t jobq__rows_max(const jobq_loop *l, jobq_action_kind kind)
+static int32_t jobq__rows_max(const jobq_loop *l, jobq_request_kind kind)
 {
     switch ((int)kind) {
-    case JOBQ_ACTION_CLAIM:
-    case JOBQ_ACTION_RECOVER:
-    case JOBQ_ACTION_COMPLETE:
-    case JOBQ_ACTION_SETTLE: return l->config.batch_max;
-    case JOBQ_ACTION_HEARTBEAT: return JOBQ_LOOP_CLAIMS;
-    case JOBQ_ACTION_RESCUE: return 100;
-    case JOBQ_ACTION_UNPARK: return 5000;
-    case JOBQ_ACTION_PRUNE: return 1000;
-    case JOBQ_ACTION_LOOK: return JOBQ__LOOK_MOST;
+    case JOBQ_REQUEST_CLAIM:
+    case JOBQ_REQUEST_RECOVER:
+    case JOBQ_REQUEST_COMPLETE:
+    case JOBQ_REQUEST_SETTLE: return l->config.batch_max;
+    case JOBQ_REQUEST_HEARTBEAT: return JOBQ_LOOP_CLAIMS;
+    case JOBQ_REQUEST_RESCUE: return 100;
+    case JOBQ_REQUEST_UNPARK: return 5000;
+    case JOBQ_REQUEST_PRUNE: return 1000;
+    case JOBQ_REQUEST_LOOK: return JOBQ_BACKLOGS_MAX;
     }
     return 1;
 }
@@ -3766,16 +3847,16 @@ static int32_t jobq__claim_lanes(const jobq_loop *l) { return l->claim_suspects 
 
 /* Claims of suspects have budgets of their own: other claims find other jobs, or none, and their
  * answers do not tell whether a suspect can be sent. */
-static jobq_budget *jobq__budget_of(jobq_loop *l, jobq_action_kind kind)
+static jobq_budget *jobq__budget_of(jobq_loop *l, jobq_request_kind kind)
 {
     int32_t lanes = jobq__claim_lanes(l);
 
-    if (kind != JOBQ_ACTION_CLAIM || lanes == 0) return &l->budgets[kind];
+    if (kind != JOBQ_REQUEST_CLAIM || lanes == 0) return &l->budgets[kind];
     return &l->suspect_budgets[lanes - 1];
 }
 
 /* Whether the server has answered a statement since the last failure of this kind. */
-static bool jobq__well(jobq_loop *l, jobq_action_kind kind)
+static bool jobq__well(jobq_loop *l, jobq_request_kind kind)
 {
     bool well = (l->well >> kind & 1) != 0;
 
@@ -3785,7 +3866,7 @@ static bool jobq__well(jobq_loop *l, jobq_action_kind kind)
 
 /* An answer came. An error makes the next statement of its kind smaller; where that cannot help, it
  * holds it back, doubling from 50 ms to 5 s. A row is not to blame for a lock or a full disk. */
-static void jobq__answer(jobq_loop *l, jobq_action_kind kind, int64_t now, jobq_error error)
+static void jobq__answer(jobq_loop *l, jobq_request_kind kind, int64_t now, jobq_error error)
 {
     bool well = error != JOBQ_ERROR_RETRYABLE && jobq__well(l, kind);
     uint32_t *failures = &l->failures[kind];
@@ -3793,9 +3874,9 @@ static void jobq__answer(jobq_loop *l, jobq_action_kind kind, int64_t now, jobq_
     l->inflight &= ~(1u << kind);
     if (error == JOBQ_OK) {
         *failures = 0;
-        if (kind != JOBQ_ACTION_CONNECT) l->well = UINT32_MAX;
+        if (kind != JOBQ_REQUEST_CONNECT) l->well = UINT32_MAX;
         /* A claim that found nothing, or only locked jobs, says nothing of what one can carry. */
-        if (kind != JOBQ_ACTION_CLAIM || l->claim_count > 0) {
+        if (kind != JOBQ_REQUEST_CLAIM || l->claim_count > 0) {
             jobq__budget_worked(jobq__budget_of(l, kind), jobq__rows_max(l, kind));
         }
         return;
@@ -3805,7 +3886,8 @@ static void jobq__answer(jobq_loop *l, jobq_action_kind kind, int64_t now, jobq_
     if (*failures < UINT32_MAX && (l->carried[kind] <= 1 || error == JOBQ_ERROR_RETRYABLE)) {
         ++*failures;
     }
-    if (kind == JOBQ_ACTION_CLAIM || kind == JOBQ_ACTION_COMPLETE || kind == JOBQ_ACTION_SETTLE) {
+    if (kind == JOBQ_REQUEST_CLAIM || kind == JOBQ_REQUEST_COMPLETE ||
+        kind == JOBQ_REQUEST_SETTLE) {
         l->beat_mono_us = jobq__min(l->beat_mono_us, now); /* is the server well? */
     }
     if (error == JOBQ_ERROR_LOST || error == JOBQ_ERROR_DEAD) return;
@@ -3813,7 +3895,7 @@ static void jobq__answer(jobq_loop *l, jobq_action_kind kind, int64_t now, jobq_
 }
 
 /* Whether a statement had its time and came to no end. */
-static bool jobq__overran(const jobq_loop *l, jobq_action_kind kind, int64_t now)
+static bool jobq__overran(const jobq_loop *l, jobq_request_kind kind, int64_t now)
 {
     return now >= jobq__add(l->sent_mono_us[kind], l->config.answer_us);
 }
@@ -3822,9 +3904,9 @@ static bool jobq__overran(const jobq_loop *l, jobq_action_kind kind, int64_t now
  * longer each time. */
 static void jobq__sweep_overran(jobq_loop *l, int64_t now)
 {
-    int64_t cost = now - l->sent_mono_us[JOBQ_ACTION_CLAIM];
+    int64_t cost = now - l->sent_mono_us[JOBQ_REQUEST_CLAIM];
 
-    if (!l->claim_sweep || !jobq__overran(l, JOBQ_ACTION_CLAIM, now)) return;
+    if (!l->claim_sweep || !jobq__overran(l, JOBQ_REQUEST_CLAIM, now)) return;
     l->sweep_mono_us = now + (2 * cost << l->sweeps_overrun);
     if (l->sweeps_overrun < 4) l->sweeps_overrun++;
 }
@@ -3938,7 +4020,7 @@ static bool jobq__rescues_first(const jobq_loop *l, int64_t now)
         const jobq_watched *w = &l->watched[i];
         if (w->worker != 0 && w->since_mono_us + w->lease_us <= l->rescue_mono_us) return true;
     }
-    return jobq__sent(l, JOBQ_ACTION_RESCUE);
+    return jobq__sent(l, JOBQ_REQUEST_RESCUE);
 }
 
 static bool jobq__in_hand(const jobq_loop *l)
@@ -3959,7 +4041,7 @@ static void jobq__quiet_move(jobq_loop *l, int64_t now)
 {
     int64_t drain = jobq__add(l->alone_mono_us, l->config.lease_us);
     bool first = jobq__rescues_first(l, now);
-    bool can = jobq__claims(l, now) && l->hold_mono_us[JOBQ_ACTION_CLAIM] <= now;
+    bool can = jobq__claims(l, now) && l->hold_mono_us[JOBQ_REQUEST_CLAIM] <= now;
 
     l->quiet = !l->informed || first || jobq__alone_here(l) ||
                (can && (now >= drain || jobq__alone_wanted(l, now)));
@@ -3974,7 +4056,7 @@ static void jobq__quiet_move(jobq_loop *l, int64_t now)
  * claimed now: it has to run at once, and would wait for ever behind what was fetched ahead. */
 static bool jobq__thread_free(const jobq_loop *l, int64_t now)
 {
-    bool suspect = l->connected && l->hold_mono_us[JOBQ_ACTION_CLAIM] <= now &&
+    bool suspect = l->connected && l->hold_mono_us[JOBQ_REQUEST_CLAIM] <= now &&
                    jobq__claims(l, now) && jobq__suspect_wanted(l);
 
     return jobq__threads_left(l) > suspect;
@@ -4228,7 +4310,7 @@ static bool jobq__relay_list(jobq_loop *l, const jobq_backlog *b, int32_t queue,
     return true;
 }
 
-JOBQ_API void jobq_loop_backlog(jobq_loop *l, int64_t mono_us, const jobq_backlog *b)
+static void jobq__told_backlog(jobq_loop *l, int64_t mono_us, const jobq_backlog *b)
 {
     jobq_relay *r = &l->relay;
     jobq_part *p;
@@ -4282,25 +4364,24 @@ static void jobq__relay_idle(jobq_loop *l, int64_t now)
  * gets at most a fiftieth of the time, also when it was cut short. */
 static void jobq__relay_swept(jobq_loop *l, int64_t now)
 {
-    int64_t cost = now - l->sent_mono_us[JOBQ_ACTION_LOOK];
+    int64_t cost = now - l->sent_mono_us[JOBQ_REQUEST_LOOK];
 
     if (l->relay.sweeping) l->relay.sweep_mono_us = now + jobq__max(JOBQ__MINUTE, 50 * cost);
 }
 
 static void jobq__relay_overran(jobq_loop *l, int64_t now)
 {
-    if (!jobq__overran(l, JOBQ_ACTION_LOOK, now)) return;
+    if (!jobq__overran(l, JOBQ_REQUEST_LOOK, now)) return;
     jobq__relay_swept(l, now);
     l->relay.sweeping = false;
 }
 
-JOBQ_API void jobq_loop_looked(jobq_loop *l, int64_t mono_us, jobq_error error, bool more)
+static void jobq__told_looked(jobq_loop *l, int64_t mono_us, jobq_error error, bool more)
 {
     jobq_relay *r;
 
-    JOBQ_ASSERT(l != NULL);
     r = &l->relay;
-    jobq__answer(l, JOBQ_ACTION_LOOK, mono_us, error);
+    jobq__answer(l, JOBQ_REQUEST_LOOK, mono_us, error);
     if (error != JOBQ_OK) {
         jobq__relay_overran(l, mono_us);
         return;
@@ -4387,7 +4468,7 @@ static bool jobq__reading_good(const jobq_reading *r, int32_t size)
 static void jobq__relay_failed(jobq_loop *l, jobq_part *p, bool blamed)
 {
     bool aside = jobq__budget_blames(&p->budget);
-    bool well = blamed && jobq__well(l, JOBQ_ACTION_READ) && p->state == JOBQ_PART_READING;
+    bool well = blamed && jobq__well(l, JOBQ_REQUEST_READ) && p->state == JOBQ_PART_READING;
 
     jobq__budget_failed(&p->budget, p->size, well);
     if (aside) p->budget.alone = 0; /* to give it up failed, too: read it again */
@@ -4429,7 +4510,7 @@ static void jobq__relay_unread(jobq_loop *l, jobq_part *p, const jobq_reading *r
     watch->due_mono_us = jobq__max(watch->due_mono_us, now + reading->holder.lease_us / 8 + 1);
 }
 
-JOBQ_API void jobq_loop_read(jobq_loop *l, int64_t mono_us, int32_t part, jobq_error error,
+static void jobq__told_read(jobq_loop *l, int64_t mono_us, int32_t part, jobq_error error,
                              const jobq_reading *reading)
 {
     jobq_part *p;
@@ -4460,7 +4541,7 @@ JOBQ_API void jobq_loop_read(jobq_loop *l, int64_t mono_us, int32_t part, jobq_e
 
 /* -- handing out -- */
 
-JOBQ_API int32_t jobq_loop_take_messages(jobq_loop *l, int64_t mono_us)
+static int32_t jobq__take_messages(jobq_loop *l, int64_t mono_us)
 {
     int32_t first = -1, i;
     jobq_part *p;
@@ -4515,7 +4596,7 @@ static void jobq__relay_count(jobq_relay_stats *stats, const jobq_plan *plan)
     stats->retried += plan->failed >= 0;
 }
 
-JOBQ_API bool jobq_loop_delivered(jobq_loop *l, int64_t mono_us, int32_t part, uint32_t generation,
+static bool jobq__told_delivered(jobq_loop *l, int64_t mono_us, int32_t part, uint32_t generation,
                                   const jobq_verdict *verdict, const uint8_t *outcomes, bool own)
 {
     jobq_part *p = jobq__relay_of(l, part, generation);
@@ -4529,7 +4610,7 @@ JOBQ_API bool jobq_loop_delivered(jobq_loop *l, int64_t mono_us, int32_t part, u
     return true;
 }
 
-JOBQ_API jobq_stop jobq_loop_delivery_stopping(const jobq_loop *l, int64_t mono_us, int32_t part,
+static jobq_stop jobq__delivery_stopping(const jobq_loop *l, int64_t mono_us, int32_t part,
                                                uint32_t generation)
 {
     const jobq_part *p;
@@ -4594,7 +4675,7 @@ static void jobq__relay_unacked(jobq_loop *l, jobq_part *p, bool blamed, int64_t
     p->due_mono_us = again;
 }
 
-JOBQ_API void jobq_loop_acked(jobq_loop *l, int64_t mono_us, int32_t part, jobq_error error,
+static void jobq__told_acked(jobq_loop *l, int64_t mono_us, int32_t part, jobq_error error,
                               int32_t count, bool cut)
 {
     jobq_part *p;
@@ -4636,7 +4717,7 @@ static void jobq__relay_rolled_back(jobq_loop *l, jobq_part *p)
     jobq__relay_plan(l, p, &v);
 }
 
-JOBQ_API bool jobq_loop_committed(jobq_loop *l, int64_t mono_us, int32_t part, uint32_t generation,
+static bool jobq__told_committed(jobq_loop *l, int64_t mono_us, int32_t part, uint32_t generation,
                                   jobq_error error)
 {
     jobq_part *p = jobq__relay_of(l, part, generation);
@@ -4651,7 +4732,7 @@ JOBQ_API bool jobq_loop_committed(jobq_loop *l, int64_t mono_us, int32_t part, u
     return true;
 }
 
-JOBQ_API void jobq_loop_renewed(jobq_loop *l, int64_t mono_us, int32_t part, uint32_t generation,
+static void jobq__told_renewed(jobq_loop *l, int64_t mono_us, int32_t part, uint32_t generation,
                                 jobq_error error)
 {
     jobq_part *p;
@@ -4691,11 +4772,11 @@ static const jobq_part *jobq__relay_current(const jobq_loop *l)
         if (p->state != JOBQ_PART_READING && p->state != JOBQ_PART_ACKING) continue;
         if (first == NULL || p->turn < first->turn) first = p;
     }
-    for (kind = 0; kind < JOBQ_ACTION_COUNT && first != NULL; kind++) {
-        if ((JOBQ__ASIDE >> kind & 1) != 0 || !jobq__sent(l, (jobq_action_kind)kind)) continue;
+    for (kind = 0; kind < JOBQ_REQUEST_COUNT && first != NULL; kind++) {
+        if ((JOBQ__ASIDE >> kind & 1) != 0 || !jobq__sent(l, (jobq_request_kind)kind)) continue;
         if (l->sent_mono_us[kind] < first->sent_mono_us ||
-            (kind <= JOBQ_ACTION_HEARTBEAT && l->sent_mono_us[kind] == first->sent_mono_us &&
-             kind >= JOBQ_ACTION_COMPLETE)) {
+            (kind <= JOBQ_REQUEST_HEARTBEAT && l->sent_mono_us[kind] == first->sent_mono_us &&
+             kind >= JOBQ_REQUEST_COMPLETE)) {
             first = NULL;
         }
     }
@@ -4717,7 +4798,7 @@ static void jobq__relay_disconnected(jobq_loop *l, int64_t now)
         } else if (p->state == JOBQ_PART_AWAY) { /* a look tells, or a read */
             p->due_mono_us = p->handed == 0 ? JOBQ_NEVER : now;
         } else if (p->state == JOBQ_PART_ACKING) {
-            jobq__relay_unacked(l, p, p == current && jobq__well(l, JOBQ_ACTION_ACK), now);
+            jobq__relay_unacked(l, p, p == current && jobq__well(l, JOBQ_REQUEST_ACK), now);
             p->resent = jobq__relay_held(p);
         }
     }
@@ -4751,18 +4832,18 @@ static int32_t jobq__relay_want(const jobq_loop *l)
 static int64_t jobq__due_look(const jobq_loop *l, int64_t now)
 {
     const jobq_relay *r = &l->relay;
-    int64_t sent = l->sent_mono_us[JOBQ_ACTION_LOOK];
+    int64_t sent = l->sent_mono_us[JOBQ_REQUEST_LOOK];
     int64_t at = jobq__min(r->look_mono_us, jobq__max(r->missed_mono_us, sent + JOBQ__LOOK_PAUSE));
 
     if (!jobq__relay_serves(l) || !l->registered || l->phase != JOBQ_PHASE_WORKING ||
-        l->policies_stale || jobq__sent(l, JOBQ_ACTION_LOOK) || jobq__relay_closed(l) ||
+        l->policies_stale || jobq__sent(l, JOBQ_REQUEST_LOOK) || jobq__relay_closed(l) ||
         2 * jobq__relay_waiting(l, now) >= JOBQ_LOOP_PARTITIONS) {
         return JOBQ_NEVER;
     }
     if (jobq__relay_want(l) <= 0 && r->after == 0) {
         at = jobq__max(at, sent + (r->found ? JOBQ__TURN : l->config.poll_us));
     }
-    return jobq__max(at, l->hold_mono_us[JOBQ_ACTION_LOOK]);
+    return jobq__max(at, l->hold_mono_us[JOBQ_REQUEST_LOOK]);
 }
 
 /* The partition that is to be taken over next. Its holder died with it, maybe of it: one of those
@@ -4868,23 +4949,21 @@ static bool jobq__relay_empty(const jobq_loop *l)
 
 /* -- what to do next: doing it -- */
 
-static jobq_action jobq__relay_action(jobq_loop *l, jobq_part *p, jobq_action_kind kind)
+static void jobq__ask_part(jobq_loop *l, jobq_part *p, jobq_request_kind kind, jobq_request *a)
 {
-    jobq_action a;
-
-    memset(&a, 0, sizeof a);
-    a.kind = kind;
-    a.slot = (int32_t)(p - l->relay.parts);
-    a.worker = p->worker;
-    a.number = p->claim;
-    return a;
+    jobq__ask(a, kind);
+    a->slot = (int32_t)(p - l->relay.parts);
+    a->generation = p->generation;
+    a->partition = p->id;
+    a->token.worker = a->worker = p->worker;
+    a->token.claim = a->number = p->claim;
+    a->token.lease_us = jobq__relay_tuning(l, p)->lease_us;
 }
 
 /* Each read has a token of its own, so that one that comes too late is known. */
-static jobq_action jobq__do_read(jobq_loop *l, jobq_part *p, int64_t now)
+static void jobq__do_read(jobq_loop *l, jobq_part *p, int64_t now, jobq_request *a)
 {
     const jobq_watch *watch = jobq__watch_find(&l->relay, p->id);
-    jobq_action a;
 
     memset(&p->holder, 0, sizeof p->holder);
     if (watch != NULL && p->suspect) p->holder = watch->holder;
@@ -4895,15 +4974,15 @@ static jobq_action jobq__do_read(jobq_loop *l, jobq_part *p, int64_t now)
     p->sent_mono_us = p->taken_mono_us = now;
     p->suspect = p->holder.worker != 0;
     jobq__relay_move(&l->relay, p, JOBQ_PART_READING);
-    a = jobq__relay_action(l, p, JOBQ_ACTION_READ);
-    a.limit = p->size;
-    a.bytes = p->budget.bytes;
-    a.handed = p->handed;
-    a.aside = jobq__budget_blames(&p->budget) && p->acked >= 0;
-    a.acked = a.aside ? p->acked : 0;
-    a.sweep = p->below;
+    jobq__ask_part(l, p, JOBQ_REQUEST_READ, a);
+    a->watched = p->holder;
+    a->limit = p->size;
+    a->bytes = p->budget.bytes;
+    a->handed = p->handed;
+    a->aside = jobq__budget_blames(&p->budget) && p->acked >= 0;
+    a->acked = a->aside ? p->acked : 0;
+    a->sweep = p->below;
     p->below = false;
-    return a;
 }
 
 /* Whether a partition is given up for others, because some wait and it had its turn. */
@@ -4915,41 +4994,50 @@ static bool jobq__relay_yields(const jobq_loop *l, const jobq_part *p, int64_t n
            (jobq__relay_waiting(l, now) > 0 || (watch != NULL && watch->due_mono_us <= now));
 }
 
+/* What an acknowledgement of a part's delivery writes. */
+static void jobq__ack_of(const jobq_loop *l, const jobq_part *p, jobq_ack *ack)
+{
+    ack->before = p->cursor.acked;
+    ack->given = p->given;
+    ack->max_attempts = l->queues[p->queue].policy.max_attempts;
+    ack->bare = p->refused > 0;
+    ack->plan = p->plan;
+    memcpy(ack->outcomes, p->outcomes, (size_t)p->count);
+}
+
 /* Reads on in the same statement when more is likely there, and wanted; after an error no more: it
  * may be of what was read on, and what is done has to be acknowledged. */
-static jobq_action jobq__do_ack(jobq_loop *l, jobq_part *p, int64_t now)
+static void jobq__do_ack(jobq_loop *l, jobq_part *p, int64_t now, jobq_request *a)
 {
     int32_t batch = (int32_t)jobq__min(jobq__relay_batch(l, p), p->budget.rows);
     bool on = p->plan.directive.kind == JOBQ_DIRECTIVE_PROCEED && p->plan.done > 0 &&
               l->phase == JOBQ_PHASE_WORKING && p->pace_us == 0 && p->failures == 0 &&
               !l->quiet && jobq__relay_open(l, p->queue) && !jobq__relay_yields(l, p, now);
-    jobq_action a;
 
+    jobq__ask_part(l, p, JOBQ_REQUEST_ACK, a);
+    jobq__ack_of(l, p, &a->ack);
+    a->relaxed = true;
     p->size = jobq_cursor_size(&p->plan.cursor, batch, 0);
     p->turn = ++l->relay.turn;
     p->sent_mono_us = now;
     jobq__relay_move(&l->relay, p, JOBQ_PART_ACKING);
-    a = jobq__relay_action(l, p, JOBQ_ACTION_ACK);
-    a.relaxed = true;
-    a.bare = p->refused > 0;
     p->on = on && jobq__relay_want(l) >= 0;
-    if (!p->on) return a;
-    a.limit = p->size;
-    a.bytes = p->budget.bytes;
-    a.sweep = p->below;
+    if (!p->on) return;
+    a->limit = p->size;
+    a->bytes = p->budget.bytes;
+    a->sweep = p->below;
     p->below = false;
-    return a;
 }
 
 /* A handler whose time is up: whoever carries this out says what is known of its delivery. */
-static jobq_action jobq__do_part_abandon(jobq_loop *l, jobq_part *p)
+static void jobq__do_part_abandon(jobq_loop *l, jobq_part *p, jobq_request *a)
 {
-    jobq_action a = jobq__relay_action(l, p, JOBQ_ACTION_ABANDON);
-
-    a.messages = true;
+    jobq__ask_part(l, p, JOBQ_REQUEST_ABANDON, a);
+    a->messages = true;
+    a->committing = p->state == JOBQ_PART_COMMITTING;
+    a->stopping = l->phase != JOBQ_PHASE_WORKING;
     p->abandoned = true;
     l->stats.abandoned++;
-    return a;
 }
 
 static int64_t jobq__part_end(const jobq_loop *l, const jobq_part *p)
@@ -4970,45 +5058,48 @@ static int64_t jobq__relay_end(const jobq_loop *l)
     return first;
 }
 
-static bool jobq__relay_abandon(jobq_loop *l, int64_t now, jobq_action *a)
+static bool jobq__relay_abandon(jobq_loop *l, int64_t now, jobq_request *a)
 {
     int32_t i;
 
     for (i = 0; i < l->relay.count; i++) {
         if (now < jobq__part_end(l, &l->relay.parts[i])) continue;
-        *a = jobq__do_part_abandon(l, &l->relay.parts[i]);
+        jobq__do_part_abandon(l, &l->relay.parts[i], a);
         return true;
     }
     return false;
 }
 
-static jobq_action jobq__do_renew(jobq_loop *l, jobq_part *p, int64_t now)
+static void jobq__do_renew(jobq_loop *l, jobq_part *p, int64_t now, jobq_request *a)
 {
     p->renewing = true;
     p->renew_mono_us = now;
-    return jobq__relay_action(l, p, JOBQ_ACTION_RENEW);
+    jobq__ask_part(l, p, JOBQ_REQUEST_RENEW, a);
 }
 
-static jobq_action jobq__do_look(jobq_loop *l, int64_t now)
+static void jobq__do_look(jobq_loop *l, int64_t now, jobq_request *a)
 {
-    jobq_action a = jobq__send(l, JOBQ_ACTION_LOOK, now);
     jobq_relay *r = &l->relay;
+    int32_t i;
 
     if (r->after == 0) { /* a new round */
         r->sweeping = now >= r->sweep_mono_us;
         r->found = r->amid = false;
         r->missed_mono_us = JOBQ_NEVER;
     }
-    if (r->crowded) a.limit = (int32_t)jobq__min(a.limit, JOBQ_LOOP_PARTITIONS);
+    jobq__send(l, JOBQ_REQUEST_LOOK, now, a);
+    if (r->crowded) a->limit = (int32_t)jobq__min(a->limit, JOBQ_LOOP_PARTITIONS);
     r->amid |= l->amid;
     r->crowded = false;
-    a.number = r->after;
-    a.sweep = r->sweeping;
-    return a;
+    a->number = r->after;
+    a->sweep = r->sweeping;
+    for (i = 0; i < l->queue_count; i++) {
+        if (jobq__relay_open(l, i)) a->message_queues[a->message_queue_count++] = l->queues[i].id;
+    }
 }
 
-/* One action about messages, if one is due; else *until becomes no later than the next. */
-static bool jobq__relay_next(jobq_loop *l, int64_t now, jobq_action *a, int64_t *until)
+/* One request about messages, if one is due; else *until becomes no later than the next. */
+static bool jobq__relay_next(jobq_loop *l, int64_t now, jobq_request *a, int64_t *until)
 {
     int64_t due, look;
     int32_t i;
@@ -5017,9 +5108,9 @@ static bool jobq__relay_next(jobq_loop *l, int64_t now, jobq_action *a, int64_t 
     jobq__relay_take_over(l, now);
     while ((i = jobq__due_relay(l, now, &due)) >= 0 && due <= now) {
         jobq_part *p = &l->relay.parts[i];
-        if (p->state == JOBQ_PART_FINISHED) *a = jobq__do_ack(l, p, now);
-        else if (p->state == JOBQ_PART_RUNNING) *a = jobq__do_renew(l, p, now);
-        else if (p->state == JOBQ_PART_AWAY) *a = jobq__do_read(l, p, now);
+        if (p->state == JOBQ_PART_FINISHED) jobq__do_ack(l, p, now, a);
+        else if (p->state == JOBQ_PART_RUNNING) jobq__do_renew(l, p, now, a);
+        else if (p->state == JOBQ_PART_AWAY) jobq__do_read(l, p, now, a);
         else { /* no thread came in time */
             jobq__relay_release(l, p);
             continue;
@@ -5027,13 +5118,16 @@ static bool jobq__relay_next(jobq_loop *l, int64_t now, jobq_action *a, int64_t 
         return true;
     }
     look = jobq__due_look(l, now);
-    if (look <= now) *a = jobq__do_look(l, now);
+    if (look <= now) jobq__do_look(l, now, a);
     due = jobq__min(due, jobq__due_take_over(l, now));
     *until = jobq__min(*until, jobq__min(jobq__min(due, jobq__relay_end(l)), look));
     return look <= now;
 }
 
-/* -- >>loop, continued: jobs -- */
+/* ---- >>next ---------------------------------------------------------------------------------- */
+
+/* The loop's part for jobs, and the whole of it: requests, answers, work for threads. It calls
+ * >>relay, which calls only what is before it. */
 
 static const jobq_loop_queue *jobq__queue(const jobq_loop *l, int32_t id)
 {
@@ -5098,8 +5192,8 @@ JOBQ_API void jobq_loop_init(jobq_loop *l, const jobq_loop_config *config, uint6
     l->vacuum_mono_us = mono_us;
     l->handler_us = -1;
     for (i = 0; i < 2; i++) l->suspect_budgets[i] = jobq__budget_full(1);
-    for (i = 0; i < JOBQ_ACTION_COUNT; i++) {
-        l->budgets[i] = jobq__budget_full(jobq__rows_max(l, (jobq_action_kind)i));
+    for (i = 0; i < JOBQ_REQUEST_COUNT; i++) {
+        l->budgets[i] = jobq__budget_full(jobq__rows_max(l, (jobq_request_kind)i));
     }
     jobq__relay_init(l, mono_us);
 }
@@ -5115,7 +5209,7 @@ static int64_t jobq__timeout(const jobq_loop *l, const jobq_job *job)
     return q != NULL && q->policy.timeout_us > 0 ? q->policy.timeout_us : JOBQ_NEVER;
 }
 
-JOBQ_API int32_t jobq_loop_take(jobq_loop *l, int64_t mono_us)
+static int32_t jobq__take_job(jobq_loop *l, int64_t mono_us)
 {
     jobq_slot *s;
     int32_t i;
@@ -5190,7 +5284,7 @@ static jobq_event_kind jobq__event_of(jobq_outcome outcome)
     return JOBQ_EVENT_RETRY;
 }
 
-JOBQ_API bool jobq_loop_handled(jobq_loop *l, int64_t mono_us, int32_t slot, uint32_t generation,
+static bool jobq__job_handled(jobq_loop *l, int64_t mono_us, int32_t slot, uint32_t generation,
                                 jobq_outcome outcome, int64_t delay_us, bool delay_named)
 {
     jobq_event event;
@@ -5227,7 +5321,7 @@ static void jobq__give_back(jobq_loop *l, int32_t slot, jobq_event_kind kind, in
     jobq__count_outcome(&l->stats, &l->slots[slot].decision, kind);
 }
 
-JOBQ_API void jobq_loop_unhandled(jobq_loop *l, int64_t mono_us, int32_t slot)
+static void jobq__job_unhandled(jobq_loop *l, int64_t mono_us, int32_t slot)
 {
     int32_t i;
 
@@ -5239,7 +5333,7 @@ JOBQ_API void jobq_loop_unhandled(jobq_loop *l, int64_t mono_us, int32_t slot)
     jobq__give_back(l, slot, JOBQ_EVENT_PARK, mono_us);
 }
 
-JOBQ_API jobq_stop jobq_loop_stopping(const jobq_loop *l, int64_t mono_us, int32_t slot,
+static jobq_stop jobq__job_stopping(const jobq_loop *l, int64_t mono_us, int32_t slot,
                                       uint32_t generation)
 {
     const jobq_slot *s;
@@ -5320,10 +5414,9 @@ JOBQ_API void jobq_loop_hears(jobq_loop *l, int64_t mono_us, bool hears)
     jobq_loop_notified(l, mono_us, false); /* what came in between was not heard */
 }
 
-JOBQ_API void jobq_loop_connected(jobq_loop *l, int64_t mono_us)
+static void jobq__told_connected(jobq_loop *l, int64_t mono_us)
 {
-    JOBQ_ASSERT(l != NULL);
-    jobq__answer(l, JOBQ_ACTION_CONNECT, mono_us, JOBQ_OK);
+    jobq__answer(l, JOBQ_REQUEST_CONNECT, mono_us, JOBQ_OK);
     l->connected = true;
     l->kinds_known = false;
     l->beat_mono_us = mono_us; /* news first: is this worker still alive? what is paused? */
@@ -5335,22 +5428,22 @@ JOBQ_API void jobq_loop_connected(jobq_loop *l, int64_t mono_us)
 }
 
 /* The sent and the finished list of a kind of flush. */
-static jobq_list *jobq__list_of(jobq_loop *l, jobq_action_kind kind, bool sent)
+static jobq_list *jobq__list_of(jobq_loop *l, jobq_request_kind kind, bool sent)
 {
-    if (kind == JOBQ_ACTION_COMPLETE) return sent ? &l->sent_done : &l->done;
+    if (kind == JOBQ_REQUEST_COMPLETE) return sent ? &l->sent_done : &l->done;
     return sent ? &l->sent_odd : &l->odd;
 }
 
 /* The database does not take the first finished result, though it takes others: what it is sent
  * next about that job is plainer each time. A success goes alone as SETTLE; then it is a failed
  * attempt, without what the handler made; then a failed job. In the end its rescuer decides. */
-static void jobq__refuse(jobq_loop *l, jobq_action_kind kind, int64_t now)
+static void jobq__refuse(jobq_loop *l, jobq_request_kind kind, int64_t now)
 {
     int32_t i = jobq__pop(l, jobq__list_of(l, kind, false));
     jobq_slot *s = &l->slots[i];
 
     l->budgets[kind].alone = 0;
-    if (kind == JOBQ_ACTION_COMPLETE) {
+    if (kind == JOBQ_REQUEST_COMPLETE) {
         jobq__push_first(l, &l->odd, i);
         return;
     }
@@ -5369,7 +5462,7 @@ static void jobq__refuse(jobq_loop *l, jobq_action_kind kind, int64_t now)
 
 /* Sent without success: first among the finished again, in the same order, so that a smaller flush
  * carries some of the same. */
-static void jobq__unsend(jobq_loop *l, jobq_action_kind kind, int64_t now, bool resent)
+static void jobq__unsend(jobq_loop *l, jobq_request_kind kind, int64_t now, bool resent)
 {
     jobq_list *sent = jobq__list_of(l, kind, true), *finished = jobq__list_of(l, kind, false);
     bool culprit = sent->count == 1 && jobq__budget_blames(&l->budgets[kind]);
@@ -5390,14 +5483,14 @@ static void jobq__unsend(jobq_loop *l, jobq_action_kind kind, int64_t now, bool 
 
 /* Whether the server was at work on this statement when the connection ended: it was sent before
  * all others (at one instant flushes go first, and the claim last). */
-static bool jobq__was_first(const jobq_loop *l, jobq_action_kind kind)
+static bool jobq__was_first(const jobq_loop *l, jobq_request_kind kind)
 {
     int64_t at = l->sent_mono_us[kind], part = jobq__due_part_answer(l);
     int k;
 
-    if (part < at || (part == at && kind == JOBQ_ACTION_CLAIM)) return false;
-    for (k = 0; k < JOBQ_ACTION_COUNT; k++) {
-        bool before = kind == JOBQ_ACTION_CLAIM || k == JOBQ_ACTION_COMPLETE;
+    if (part < at || (part == at && kind == JOBQ_REQUEST_CLAIM)) return false;
+    for (k = 0; k < JOBQ_REQUEST_COUNT; k++) {
+        bool before = kind == JOBQ_REQUEST_CLAIM || k == JOBQ_REQUEST_COMPLETE;
         if (k == (int)kind || (l->inflight & ~JOBQ__ASIDE & 1u << k) == 0) continue;
         if (l->sent_mono_us[k] < at || (l->sent_mono_us[k] == at && before)) return false;
     }
@@ -5409,7 +5502,7 @@ static bool jobq__was_first(const jobq_loop *l, jobq_action_kind kind)
  * and neither an outage nor another job. */
 static void jobq__claim_named(jobq_loop *l, int64_t now, bool good)
 {
-    jobq_budget *b = jobq__budget_of(l, JOBQ_ACTION_CLAIM);
+    jobq_budget *b = jobq__budget_of(l, JOBQ_REQUEST_CLAIM);
 
     if (!l->claim_names) {
         if (l->named_lanes != jobq__claim_lanes(l)) return;
@@ -5427,19 +5520,19 @@ static void jobq__claim_named(jobq_loop *l, int64_t now, bool good)
 /* What was on its way has failed. */
 static void jobq__unanswered(jobq_loop *l)
 {
-    bool first[JOBQ_ACTION_COUNT];
+    bool first[JOBQ_REQUEST_COUNT];
     int k;
 
-    for (k = 0; k < JOBQ_ACTION_COUNT; k++) first[k] = jobq__was_first(l, (jobq_action_kind)k);
-    for (k = 0; k < JOBQ_ACTION_COUNT; k++) {
+    for (k = 0; k < JOBQ_REQUEST_COUNT; k++) first[k] = jobq__was_first(l, (jobq_request_kind)k);
+    for (k = 0; k < JOBQ_REQUEST_COUNT; k++) {
         if ((l->inflight & ~JOBQ__ASIDE & 1u << k) == 0) continue;
-        jobq__budget_failed(jobq__budget_of(l, (jobq_action_kind)k), l->carried[k],
-                            first[k] && jobq__well(l, (jobq_action_kind)k));
+        jobq__budget_failed(jobq__budget_of(l, (jobq_request_kind)k), l->carried[k],
+                            first[k] && jobq__well(l, (jobq_request_kind)k));
     }
-    if (jobq__sent(l, JOBQ_ACTION_CLAIM) && first[JOBQ_ACTION_CLAIM]) {
+    if (jobq__sent(l, JOBQ_REQUEST_CLAIM) && first[JOBQ_REQUEST_CLAIM]) {
         jobq__claim_named(l, 0, false);
     }
-    if (jobq__sent(l, JOBQ_ACTION_SET_ASIDE)) l->named = l->accused = 0;
+    if (jobq__sent(l, JOBQ_REQUEST_SET_ASIDE)) l->named = l->accused = 0;
 }
 
 JOBQ_API void jobq_loop_disconnected(jobq_loop *l, int64_t mono_us)
@@ -5449,10 +5542,10 @@ JOBQ_API void jobq_loop_disconnected(jobq_loop *l, int64_t mono_us)
 
     JOBQ_ASSERT(l != NULL);
     if (l->connected) l->stats.reconnects++;
-    if (jobq__sent(l, JOBQ_ACTION_REGISTER))
+    if (jobq__sent(l, JOBQ_REQUEST_REGISTER))
         l->worker = 0; /* a fresh id, whatever became of this one */
-    if (jobq__sent(l, JOBQ_ACTION_CLAIM)) jobq__sweep_overran(l, mono_us);
-    if (jobq__sent(l, JOBQ_ACTION_LOOK)) jobq__relay_overran(l, mono_us);
+    if (jobq__sent(l, JOBQ_REQUEST_CLAIM)) jobq__sweep_overran(l, mono_us);
+    if (jobq__sent(l, JOBQ_REQUEST_LOOK)) jobq__relay_overran(l, mono_us);
     jobq__unanswered(l);
     jobq__relay_disconnected(l, mono_us);
     l->connected = false;
@@ -5469,21 +5562,21 @@ JOBQ_API void jobq_loop_disconnected(jobq_loop *l, int64_t mono_us)
         }
         if (c->state == JOBQ_CLAIM_GOING) c->state = JOBQ_CLAIM_SETTLED;
     }
-    jobq__unsend(l, JOBQ_ACTION_COMPLETE, mono_us, true);
-    jobq__unsend(l, JOBQ_ACTION_SETTLE, mono_us, true);
+    jobq__unsend(l, JOBQ_REQUEST_COMPLETE, mono_us, true);
+    jobq__unsend(l, JOBQ_REQUEST_SETTLE, mono_us, true);
     if (jobq__rescues_first(l, mono_us)) l->informed = false; /* it has to watch them anew */
     l->rescue_mono_us = INT64_MIN;
     memset(l->watched, 0, sizeof l->watched); /* an outage proves nobody dead */
     l->alive_mono_us = JOBQ_NEVER;
 }
 
-JOBQ_API void jobq_loop_registered(jobq_loop *l, int64_t mono_us, jobq_error error,
+static void jobq__told_registered(jobq_loop *l, int64_t mono_us, jobq_error error,
                                    const int32_t *queues, int32_t count)
 {
     int32_t i;
-    int64_t sent = l->sent_mono_us[JOBQ_ACTION_REGISTER];
+    int64_t sent = l->sent_mono_us[JOBQ_REQUEST_REGISTER];
 
-    jobq__answer(l, JOBQ_ACTION_REGISTER, mono_us, error);
+    jobq__answer(l, JOBQ_REQUEST_REGISTER, mono_us, error);
     if (error != JOBQ_OK) {
         l->worker = 0;
         return;
@@ -5509,7 +5602,7 @@ JOBQ_API void jobq_loop_registered(jobq_loop *l, int64_t mono_us, jobq_error err
     jobq__relay_look(l, mono_us);
 }
 
-JOBQ_API void jobq_loop_policy(jobq_loop *l, int32_t index, const jobq_policy *policy,
+static void jobq__told_policy(jobq_loop *l, int32_t index, const jobq_policy *policy,
                                int16_t stages_max, bool paused)
 {
     jobq_loop_queue *q;
@@ -5541,7 +5634,7 @@ static void jobq__bound_move(jobq_loop *l, const jobq_job *job, int64_t number)
     b->claim = number;
 }
 
-JOBQ_API int32_t jobq_loop_job(jobq_loop *l, int64_t mono_us, const jobq_job *job)
+static int32_t jobq__told_job(jobq_loop *l, int64_t mono_us, const jobq_job *job)
 {
     int32_t entry, i;
     jobq_slot *s;
@@ -5587,7 +5680,7 @@ static void jobq__claimed_late(jobq_loop *l, int64_t now)
 
 static void jobq__swept(jobq_loop *l, int64_t now)
 {
-    int64_t cost = now - l->sent_mono_us[JOBQ_ACTION_CLAIM];
+    int64_t cost = now - l->sent_mono_us[JOBQ_REQUEST_CLAIM];
     int64_t pause = jobq__min(jobq__max(JOBQ__SECOND, 20 * cost), l->config.sweep_us);
 
     /* behind a held snapshot a sweep takes seconds: at most a third of the time */
@@ -5607,7 +5700,7 @@ static void jobq__claimed_some(jobq_loop *l, int64_t now)
     l->look_us = l->remain_us = 0;
     l->swept_empty = false;
     if (l->claim_count >= l->claim_limit ||
-        l->claim_bytes >= l->budgets[JOBQ_ACTION_CLAIM].bytes / 2) l->linger_us = 0;
+        l->claim_bytes >= l->budgets[JOBQ_REQUEST_CLAIM].bytes / 2) l->linger_us = 0;
     else l->linger_us = jobq__min(jobq__max(2 * l->linger_us, JOBQ__MS), l->config.linger_us);
     l->claim_mono_us = now + l->linger_us;
 }
@@ -5624,7 +5717,7 @@ static void jobq__claimed_none(jobq_loop *l, int64_t now, int64_t due_us)
     if (l->idle_mono_us == JOBQ_NEVER) l->idle_mono_us = now;
     l->busy_mono_us = JOBQ_NEVER;
     if (l->claim_sweep && !l->claim_amid) l->swept_empty = true;
-    if (l->claim_full) l->due_mono_us = due_us < 0 ? JOBQ_NEVER : jobq__add(now, due_us);
+    if (l->claim_full) l->due_mono_us = due_us > 0 ? jobq__add(now, due_us) : JOBQ_NEVER;
     if (l->config.until != JOBQ_UNTIL_STOPPED && !l->swept_empty && !l->amid)
         l->sweep_mono_us = now;
     l->look_us = jobq__min(jobq__max(2 * l->look_us, JOBQ__MS), poll);
@@ -5637,43 +5730,39 @@ static void jobq__claimed_none(jobq_loop *l, int64_t now, int64_t due_us)
     }
 }
 
-JOBQ_API void jobq_loop_alone(jobq_loop *l, int64_t mono_us, int32_t queue)
+static void jobq__told_alone(jobq_loop *l, int64_t mono_us, int32_t queue)
 {
     int32_t i;
 
-    JOBQ_ASSERT(l != NULL);
     for (i = 0; i < l->queue_count && l->queues[i].id != queue;) i++;
     if (queue != 0 && (i == l->queue_count || !jobq__claims_from(l, i))) return;
     if (l->alone_mono_us == JOBQ_NEVER) l->alone_mono_us = mono_us;
     l->alone_told = true;
 }
 
-JOBQ_API void jobq_loop_named(jobq_loop *l, int64_t job_id)
+static void jobq__told_named(jobq_loop *l, int64_t job_id)
 {
-    JOBQ_ASSERT(l != NULL);
     l->named = job_id;
 }
 
-JOBQ_API void jobq_loop_set_aside(jobq_loop *l, int64_t mono_us, jobq_error error, bool moved)
+static void jobq__told_set_aside(jobq_loop *l, int64_t mono_us, jobq_error error, bool moved)
 {
-    JOBQ_ASSERT(l != NULL);
-    jobq__answer(l, JOBQ_ACTION_SET_ASIDE, mono_us, error);
+    jobq__answer(l, JOBQ_REQUEST_SET_ASIDE, mono_us, error);
     l->named = l->accused = 0;
-    jobq__budget_of(l, JOBQ_ACTION_CLAIM)->alone = 0;
+    jobq__budget_of(l, JOBQ_REQUEST_CLAIM)->alone = 0;
     if (error != JOBQ_OK || !moved) return;
     l->stats.aside++;
-    l->hold_mono_us[JOBQ_ACTION_CLAIM] = mono_us;
+    l->hold_mono_us[JOBQ_REQUEST_CLAIM] = mono_us;
     jobq__look_again(l, mono_us);
 }
 
-JOBQ_API void jobq_loop_claimed(jobq_loop *l, int64_t mono_us, jobq_error error, int64_t due_us,
+static void jobq__told_claimed(jobq_loop *l, int64_t mono_us, jobq_error error, int64_t due_us,
                                 bool suspects)
 {
     jobq_claim *c;
 
-    JOBQ_ASSERT(l != NULL);
     c = &l->claims[l->claim_entry];
-    jobq__answer(l, JOBQ_ACTION_CLAIM, mono_us, error);
+    jobq__answer(l, JOBQ_REQUEST_CLAIM, mono_us, error);
     c->state = c->open > 0 ? JOBQ_CLAIM_LIVE : JOBQ_CLAIM_NONE; /* an empty claim writes no row */
     if (error == JOBQ_ERROR_DEAD && c->worker == l->worker) jobq__die(l);
     if (error != JOBQ_OK) {
@@ -5700,13 +5789,12 @@ JOBQ_API void jobq_loop_claimed(jobq_loop *l, int64_t mono_us, jobq_error error,
     else jobq__claimed_none(l, mono_us, due_us);
 }
 
-JOBQ_API void jobq_loop_recovered(jobq_loop *l, int64_t mono_us, jobq_error error, int64_t number,
+static void jobq__told_recovered(jobq_loop *l, int64_t mono_us, jobq_error error, int64_t number,
                                   bool more)
 {
     int32_t entry;
 
-    JOBQ_ASSERT(l != NULL);
-    jobq__answer(l, JOBQ_ACTION_RECOVER, mono_us, error);
+    jobq__answer(l, JOBQ_REQUEST_RECOVER, mono_us, error);
     entry = jobq__claim_find(l, l->worker, number);
     if (error != JOBQ_OK || more || entry < 0) return;
     l->orphan_count--;
@@ -5716,25 +5804,12 @@ JOBQ_API void jobq_loop_recovered(jobq_loop *l, int64_t mono_us, jobq_error erro
     jobq__look_again(l, mono_us);
 }
 
-JOBQ_API int32_t jobq_loop_sent(const jobq_loop *l, jobq_action_kind kind, int32_t *slots,
-                                int32_t most)
-{
-    const jobq_list *list;
-    int32_t i, count = 0;
-
-    JOBQ_ASSERT(l != NULL && slots != NULL);
-    list = kind == JOBQ_ACTION_COMPLETE ? &l->sent_done : &l->sent_odd;
-    for (i = list->head; i >= 0 && count < most; i = l->slots[i].next) slots[count++] = i;
-    return count;
-}
-
-JOBQ_API void jobq_loop_unsettled(jobq_loop *l, int64_t mono_us, jobq_action_kind kind,
+static void jobq__told_unsettled(jobq_loop *l, int64_t mono_us, jobq_request_kind kind,
                                   int64_t job_id, int64_t worker, int64_t claim, jobq_error error)
 {
     jobq_list *sent;
     int32_t i, prev = -1;
 
-    JOBQ_ASSERT(l != NULL);
     sent = jobq__list_of(l, kind, true);
     for (i = sent->head; i >= 0; prev = i, i = l->slots[i].next) {
         const jobq_job *job = &l->slots[i].job;
@@ -5754,7 +5829,7 @@ JOBQ_API void jobq_loop_unsettled(jobq_loop *l, int64_t mono_us, jobq_action_kin
 }
 
 /* Rows are held for a moment by another claim, mostly; or as long as an operator likes. */
-static void jobq__locked(jobq_loop *l, jobq_action_kind kind, int64_t now)
+static void jobq__locked(jobq_loop *l, jobq_request_kind kind, int64_t now)
 {
     int64_t *wait = &l->locked_us[kind];
 
@@ -5763,19 +5838,12 @@ static void jobq__locked(jobq_loop *l, jobq_action_kind kind, int64_t now)
     if (*wait > 0) l->flush_mono_us = jobq__min(l->flush_mono_us, l->locked_mono_us[kind]);
 }
 
-JOBQ_API void jobq_loop_weighs(jobq_loop *l, int32_t slot, int64_t bytes)
-{
-    JOBQ_ASSERT(l != NULL && l->slots[slot].state == JOBQ_SLOT_FINISHED);
-    l->slots[slot].bytes += bytes;
-}
-
-JOBQ_API void jobq_loop_flushed(jobq_loop *l, int64_t mono_us, jobq_action_kind kind,
+static void jobq__told_flushed(jobq_loop *l, int64_t mono_us, jobq_request_kind kind,
                                 jobq_error error)
 {
     jobq_list *sent;
     int32_t i;
 
-    JOBQ_ASSERT(l != NULL);
     sent = jobq__list_of(l, kind, true);
     jobq__answer(l, kind, mono_us, error);
     if (error != JOBQ_OK) {
@@ -5794,26 +5862,10 @@ JOBQ_API void jobq_loop_flushed(jobq_loop *l, int64_t mono_us, jobq_action_kind 
     }
 }
 
-JOBQ_API int32_t jobq_loop_settled(jobq_loop *l, int64_t *numbers, int32_t most)
-{
-    int32_t i, count = 0;
-
-    JOBQ_ASSERT(l != NULL && numbers != NULL);
-    l->settled_count = 0;
-    most = (int32_t)jobq__min(most, l->budgets[JOBQ_ACTION_HEARTBEAT].rows);
-    for (i = 0; i < JOBQ_LOOP_CLAIMS && count < most; i++) {
-        if (l->claims[i].state != JOBQ_CLAIM_SETTLED) continue;
-        l->claims[i].state = JOBQ_CLAIM_GOING;
-        numbers[count++] = l->claims[i].number;
-    }
-    return count;
-}
-
-JOBQ_API void jobq_loop_cancel(jobq_loop *l, int64_t job_id)
+static void jobq__told_cancel(jobq_loop *l, int64_t job_id)
 {
     int32_t i, prev = -1;
 
-    JOBQ_ASSERT(l != NULL);
     for (i = 0; i < JOBQ_LOOP_SLOTS; i++) {
         if (l->slots[i].state != JOBQ_SLOT_FREE && l->slots[i].job.id == job_id) {
             l->slots[i].cancel = true;
@@ -5822,10 +5874,10 @@ JOBQ_API void jobq_loop_cancel(jobq_loop *l, int64_t job_id)
     for (i = l->queued.head; i >= 0 && l->slots[i].job.id != job_id; i = l->slots[i].next) prev = i;
     if (i < 0) return;
     jobq__unlink(l, &l->queued, prev, i);
-    jobq__give_back(l, i, JOBQ_EVENT_CANCELLED, l->sent_mono_us[JOBQ_ACTION_HEARTBEAT]);
+    jobq__give_back(l, i, JOBQ_EVENT_CANCELLED, l->sent_mono_us[JOBQ_REQUEST_HEARTBEAT]);
 }
 
-JOBQ_API void jobq_loop_kinds(jobq_loop *l, const int32_t *kinds, int32_t count, bool every)
+static void jobq__told_kinds(jobq_loop *l, const int32_t *kinds, int32_t count, bool every)
 {
     JOBQ_ASSERT(l != NULL && (kinds != NULL || count == 0));
     JOBQ_ASSERT(count >= 0 && count <= JOBQ_LOOP_KINDS + JOBQ_STRAYS_MAX);
@@ -5834,13 +5886,12 @@ JOBQ_API void jobq_loop_kinds(jobq_loop *l, const int32_t *kinds, int32_t count,
     if (count > 0) memcpy(l->kinds, kinds, (size_t)count * sizeof *kinds);
 }
 
-JOBQ_API void jobq_loop_late(jobq_loop *l, int64_t mono_us, int64_t worker, int64_t beat,
+static void jobq__told_late(jobq_loop *l, int64_t mono_us, int64_t worker, int64_t beat,
                              int64_t lease_us)
 {
     jobq_watched *place = NULL;
     int32_t i;
 
-    JOBQ_ASSERT(l != NULL);
     for (i = 0; i < JOBQ_LOOP_WATCHED; i++) {
         jobq_watched *w = &l->watched[i];
         if (w->worker == worker) {
@@ -5857,9 +5908,8 @@ JOBQ_API void jobq_loop_late(jobq_loop *l, int64_t mono_us, int64_t worker, int6
     place->mentioned = true;
 }
 
-JOBQ_API void jobq_loop_overdue(jobq_loop *l, int32_t count)
+static void jobq__told_overdue(jobq_loop *l, int32_t count)
 {
-    JOBQ_ASSERT(l != NULL);
     l->overdue_count = count;
 }
 
@@ -5904,15 +5954,14 @@ static void jobq__bounds_drop(jobq_loop *l)
     for (i = 0; i < l->queue_count; i++) memset(l->queues[i].bounds, 0, sizeof l->queues[i].bounds);
 }
 
-JOBQ_API void jobq_loop_beat(jobq_loop *l, int64_t mono_us, jobq_error error, bool alive,
+static void jobq__told_beat(jobq_loop *l, int64_t mono_us, jobq_error error, bool alive,
                              int64_t policy, bool suspects, int32_t parked_kind,
                              int64_t store_now_us)
 {
     int64_t sent;
 
-    JOBQ_ASSERT(l != NULL);
-    sent = l->sent_mono_us[JOBQ_ACTION_HEARTBEAT];
-    jobq__answer(l, JOBQ_ACTION_HEARTBEAT, mono_us, error);
+    sent = l->sent_mono_us[JOBQ_REQUEST_HEARTBEAT];
+    jobq__answer(l, JOBQ_REQUEST_HEARTBEAT, mono_us, error);
     jobq__claims_gone(l, error == JOBQ_OK && alive);
     if (error != JOBQ_OK) return;
     if (!alive) {
@@ -5937,16 +5986,15 @@ JOBQ_API void jobq_loop_beat(jobq_loop *l, int64_t mono_us, jobq_error error, bo
     jobq__inform(l, mono_us);
 }
 
-JOBQ_API void jobq_loop_rescued(jobq_loop *l, int64_t mono_us, jobq_error error, int64_t worker,
+static void jobq__told_rescued(jobq_loop *l, int64_t mono_us, jobq_error error, int64_t worker,
                                 bool dead, bool more, int32_t rescued)
 {
     int32_t i;
 
-    JOBQ_ASSERT(l != NULL);
-    jobq__answer(l, JOBQ_ACTION_RESCUE, mono_us, error);
+    jobq__answer(l, JOBQ_REQUEST_RESCUE, mono_us, error);
     for (i = 0; i < JOBQ_LOOP_WATCHED && l->watched[i].worker != worker;) i++;
     if (error != JOBQ_OK) { /* the others first */
-        bool blamed = jobq__budget_blames(&l->budgets[JOBQ_ACTION_RESCUE]);
+        bool blamed = jobq__budget_blames(&l->budgets[JOBQ_REQUEST_RESCUE]);
         if (blamed && i < JOBQ_LOOP_WATCHED) l->watched[i].since_mono_us = mono_us;
         return;
     }
@@ -5961,21 +6009,19 @@ JOBQ_API void jobq_loop_rescued(jobq_loop *l, int64_t mono_us, jobq_error error,
     l->watched[i].since_mono_us = mono_us; /* locked jobs: come back for them; a beat: watch on */
 }
 
-JOBQ_API void jobq_loop_unparked(jobq_loop *l, int64_t mono_us, jobq_error error, int32_t count,
+static void jobq__told_unparked(jobq_loop *l, int64_t mono_us, jobq_error error, int32_t count,
                                  bool more)
 {
-    JOBQ_ASSERT(l != NULL);
-    jobq__answer(l, JOBQ_ACTION_UNPARK, mono_us, error);
+    jobq__answer(l, JOBQ_REQUEST_UNPARK, mono_us, error);
     if (error != JOBQ_OK) return;
     if (!more) l->parked_kind = 0;
     if (count > 0) jobq__look_again(l, mono_us);
 }
 
 /* Something remains, perhaps in other hands, whose end nobody tells: asked again, ever later. */
-JOBQ_API void jobq_loop_remains(jobq_loop *l, int64_t mono_us, jobq_error error, bool remains)
+static void jobq__told_remains(jobq_loop *l, int64_t mono_us, jobq_error error, bool remains)
 {
-    JOBQ_ASSERT(l != NULL);
-    jobq__answer(l, JOBQ_ACTION_REMAIN, mono_us, error);
+    jobq__answer(l, JOBQ_REQUEST_REMAIN, mono_us, error);
     if (error != JOBQ_OK) return;
     l->none_remain = !remains;
     l->remain_us = jobq__min(jobq__max(2 * l->remain_us, 10 * JOBQ__MS), l->config.poll_us);
@@ -5984,27 +6030,26 @@ JOBQ_API void jobq_loop_remains(jobq_loop *l, int64_t mono_us, jobq_error error,
                                                       l->remain_us);
 }
 
-JOBQ_API void jobq_loop_answered(jobq_loop *l, int64_t mono_us, jobq_action_kind kind,
+static void jobq__told_answered(jobq_loop *l, int64_t mono_us, jobq_request_kind kind,
                                  jobq_error error)
 {
-    JOBQ_ASSERT(l != NULL);
     jobq__answer(l, kind, mono_us, error);
-    if (kind == JOBQ_ACTION_PRUNE) {
+    if (kind == JOBQ_REQUEST_PRUNE) {
         l->prune_mono_us =
             mono_us + jobq_random_between(jobq_random_next(&l->random), l->config.prune_us / 2,
                                           l->config.prune_us);
     }
-    if (kind == JOBQ_ACTION_VACUUM) {
+    if (kind == JOBQ_REQUEST_VACUUM) {
         int64_t cost = mono_us - l->sent_mono_us[kind];
         int64_t pause =
             jobq__max(JOBQ__VACUUM_PAUSE - cost, 2 * cost); /* at most a third of the time */
         int64_t back = 30 * JOBQ__SECOND << jobq__min(l->failures[kind], 7); /* 1 min to 1 h */
         l->vacuum_mono_us = mono_us + (error == JOBQ_OK ? pause : back);
     }
-    if (kind == JOBQ_ACTION_DEREGISTER) l->registered = false;
+    if (kind == JOBQ_REQUEST_DEREGISTER) l->registered = false;
     if (error != JOBQ_OK) return;
-    if (kind == JOBQ_ACTION_POLICIES) l->policies_stale = false;
-    if (kind == JOBQ_ACTION_SLEEP) {
+    if (kind == JOBQ_REQUEST_POLICIES) l->policies_stale = false;
+    if (kind == JOBQ_REQUEST_SLEEP) {
         l->asleep = !l->asleep;
         l->slept_mono_us = mono_us;
         l->woken_count = 0;
@@ -6033,17 +6078,17 @@ static int32_t jobq__claim_want(const jobq_loop *l)
 
 static int64_t jobq__due_claim(const jobq_loop *l, int64_t now)
 {
-    if (!jobq__claims(l, now) || jobq__sent(l, JOBQ_ACTION_CLAIM) || l->accused) return JOBQ_NEVER;
+    if (!jobq__claims(l, now) || jobq__sent(l, JOBQ_REQUEST_CLAIM) || l->accused) return JOBQ_NEVER;
     if (jobq__suspect_wanted(l) || jobq__alone_wanted(l, now)) {
-        return l->hold_mono_us[JOBQ_ACTION_CLAIM];
+        return l->hold_mono_us[JOBQ_REQUEST_CLAIM];
     }
     if (l->quiet || jobq__claim_want(l) == 0) return JOBQ_NEVER;
-    return jobq__max(l->claim_mono_us, l->hold_mono_us[JOBQ_ACTION_CLAIM]);
+    return jobq__max(l->claim_mono_us, l->hold_mono_us[JOBQ_REQUEST_CLAIM]);
 }
 
-static int64_t jobq__due_flush(const jobq_loop *l, jobq_action_kind kind, int64_t now)
+static int64_t jobq__due_flush(const jobq_loop *l, jobq_request_kind kind, int64_t now)
 {
-    int32_t count = kind == JOBQ_ACTION_COMPLETE ? l->done.count : l->odd.count;
+    int32_t count = kind == JOBQ_REQUEST_COMPLETE ? l->done.count : l->odd.count;
     bool full = count >= l->budgets[kind].rows;
     bool alone = l->queued.count + l->running_count == 0; /* nothing to wait for */
 
@@ -6056,10 +6101,10 @@ static int64_t jobq__due_flush(const jobq_loop *l, jobq_action_kind kind, int64_
 
 static int64_t jobq__due_beat(const jobq_loop *l)
 {
-    if (!l->registered || l->phase > JOBQ_PHASE_STOPPING || jobq__sent(l, JOBQ_ACTION_HEARTBEAT)) {
+    if (!l->registered || l->phase > JOBQ_PHASE_STOPPING || jobq__sent(l, JOBQ_REQUEST_HEARTBEAT)) {
         return JOBQ_NEVER;
     }
-    return jobq__max(l->beat_mono_us, l->hold_mono_us[JOBQ_ACTION_HEARTBEAT]);
+    return jobq__max(l->beat_mono_us, l->hold_mono_us[JOBQ_REQUEST_HEARTBEAT]);
 }
 
 /* The late worker whose time comes first; NULL: none. The rescuer has been alive for a lease
@@ -6082,7 +6127,7 @@ static const jobq_watched *jobq__due_rescue(const jobq_loop *l, int64_t *due)
             *due = at;
         }
     }
-    *due = jobq__max(*due, l->hold_mono_us[JOBQ_ACTION_RESCUE]);
+    *due = jobq__max(*due, l->hold_mono_us[JOBQ_REQUEST_RESCUE]);
     return first;
 }
 
@@ -6098,10 +6143,10 @@ static int64_t jobq__due_sleep(const jobq_loop *l)
 
     if (!l->config.listen || l->deaf || !l->registered || l->phase != JOBQ_PHASE_WORKING)
         return JOBQ_NEVER;
-    if (l->asleep && l->woken_count >= JOBQ__CONVOY) return l->hold_mono_us[JOBQ_ACTION_SLEEP];
+    if (l->asleep && l->woken_count >= JOBQ__CONVOY) return l->hold_mono_us[JOBQ_REQUEST_SLEEP];
     if (since == JOBQ_NEVER) return JOBQ_NEVER;
     since = jobq__max(since, l->slept_mono_us + JOBQ__SECOND);
-    return jobq__max(since, l->hold_mono_us[JOBQ_ACTION_SLEEP]);
+    return jobq__max(since, l->hold_mono_us[JOBQ_REQUEST_SLEEP]);
 }
 
 /* Nothing is here and nothing due, as far as this loop has looked. */
@@ -6114,33 +6159,33 @@ static bool jobq__empty_here(const jobq_loop *l)
 }
 
 /* One of the lesser statements: when it may go, if it is wanted. */
-static int64_t jobq__due_other(const jobq_loop *l, jobq_action_kind kind)
+static int64_t jobq__due_other(const jobq_loop *l, jobq_request_kind kind)
 {
     bool wanted = l->registered && l->phase <= JOBQ_PHASE_STOPPING;
     int64_t at = l->hold_mono_us[kind];
 
     switch ((int)kind) { /* the others have functions of their own */
-    case JOBQ_ACTION_REGISTER: wanted = !l->registered && l->phase == JOBQ_PHASE_WORKING; break;
-    case JOBQ_ACTION_POLICIES: wanted = wanted && l->policies_stale; break;
-    case JOBQ_ACTION_RECOVER: wanted = wanted && l->orphan_count > 0; break;
-    case JOBQ_ACTION_UNPARK: wanted = wanted && l->parked_kind != 0; break;
-    case JOBQ_ACTION_SET_ASIDE: wanted = wanted && l->accused; break;
-    case JOBQ_ACTION_PRUNE:
+    case JOBQ_REQUEST_REGISTER: wanted = !l->registered && l->phase == JOBQ_PHASE_WORKING; break;
+    case JOBQ_REQUEST_POLICIES: wanted = wanted && l->policies_stale; break;
+    case JOBQ_REQUEST_RECOVER: wanted = wanted && l->orphan_count > 0; break;
+    case JOBQ_REQUEST_UNPARK: wanted = wanted && l->parked_kind != 0; break;
+    case JOBQ_REQUEST_SET_ASIDE: wanted = wanted && l->accused; break;
+    case JOBQ_REQUEST_PRUNE:
         wanted = wanted && l->phase == JOBQ_PHASE_WORKING;
         at = jobq__max(at, l->prune_mono_us);
         break;
-    case JOBQ_ACTION_VACUUM:
+    case JOBQ_REQUEST_VACUUM:
         wanted =
             wanted && l->phase == JOBQ_PHASE_WORKING && l->vacuum_rows >= l->config.vacuum_rows;
         at = jobq__max(at, l->vacuum_mono_us);
         break;
-    case JOBQ_ACTION_DEREGISTER: wanted = l->registered && l->phase == JOBQ_PHASE_LEAVING; break;
-    case JOBQ_ACTION_REMAIN:
+    case JOBQ_REQUEST_DEREGISTER: wanted = l->registered && l->phase == JOBQ_PHASE_LEAVING; break;
+    case JOBQ_REQUEST_REMAIN:
         wanted = wanted && l->phase == JOBQ_PHASE_WORKING &&
                  l->config.until == JOBQ_UNTIL_ENDED && jobq__empty_here(l);
         at = jobq__max(at, l->remain_mono_us);
         break;
-    case JOBQ_ACTION_SLEEP: return jobq__sent(l, kind) ? JOBQ_NEVER : jobq__due_sleep(l);
+    case JOBQ_REQUEST_SLEEP: return jobq__sent(l, kind) ? JOBQ_NEVER : jobq__due_sleep(l);
     }
     return wanted && !jobq__sent(l, kind) ? at : JOBQ_NEVER;
 }
@@ -6151,131 +6196,209 @@ static int64_t jobq__due_answer(const jobq_loop *l)
     int64_t first = jobq__due_part_answer(l);
     int kind;
 
-    for (kind = 0; kind < JOBQ_ACTION_COUNT; kind++) {
+    for (kind = 0; kind < JOBQ_REQUEST_COUNT; kind++) {
         if ((JOBQ__ASIDE >> kind & 1) != 0) continue;
-        if (jobq__sent(l, (jobq_action_kind)kind)) first = jobq__min(first, l->sent_mono_us[kind]);
+        if (jobq__sent(l, (jobq_request_kind)kind)) first = jobq__min(first, l->sent_mono_us[kind]);
     }
     return jobq__add(first, first == JOBQ_NEVER ? 0 : l->config.answer_us);
 }
 
 /* -- what to do next: doing it -- */
 
-static jobq_action jobq__plain(jobq_action_kind kind)
+/* A lane belongs to a claim when all are listed, or when jobs were lately seen in it. */
+static bool jobq__lane_listed(const jobq_loop *l, const jobq_bound *b)
 {
-    jobq_action a;
-
-    memset(&a, 0, sizeof a);
-    a.kind = kind;
-    a.slot = -1;
-    return a;
+    return l->claim_full || l->claim_suspects || b->claim != 0;
 }
 
-static jobq_action jobq__do_claim(jobq_loop *l, int64_t now)
+/* The lanes of a queue of one priority. */
+static void jobq__lanes_add(const jobq_loop *l, const jobq_loop_queue *q, int16_t priority,
+                            jobq_request *a)
 {
-    jobq_action a = jobq__send(l, JOBQ_ACTION_CLAIM, now);
+    int16_t stage;
+
+    for (stage = (int16_t)(q->stages_max - 1); stage >= 0; stage--) {
+        const jobq_bound *b = &q->bounds[priority][stage];
+        bool bounded = b->claim != 0 && !l->claim_sweep;
+        jobq_lane *lane = &a->lanes[a->lane_count];
+        if (!jobq__lane_listed(l, b) || a->lane_count == JOBQ_LOOP_LANES) continue;
+        lane->queue = q->id;
+        lane->priority = priority;
+        lane->stage = stage;
+        lane->after_at_us = bounded ? b->run_at_us : INT64_MIN;
+        lane->after_id = bounded ? b->id : 0;
+        a->lane_count++;
+    }
+}
+
+/* The lanes of a claim, in claiming order, and the kinds. */
+static void jobq__lanes(const jobq_loop *l, jobq_request *a)
+{
+    int16_t priority;
+    int32_t n;
+
+    for (priority = 0; priority < JOBQ_PRIORITIES; priority++) {
+        for (n = 0; n < l->queue_count; n++) {
+            int32_t i = (l->first_queue + n) % l->queue_count;
+            if (jobq__claims_from(l, i)) jobq__lanes_add(l, &l->queues[i], priority, a);
+        }
+    }
+    a->every_kind = l->every_kind;
+    a->kind_count = l->kind_count;
+    memcpy(a->kinds, l->kinds, (size_t)l->kind_count * sizeof *l->kinds);
+}
+
+/* Adds a claim to a request. */
+static void jobq__add_claim(jobq_loop *l, int64_t now, jobq_request *a)
+{
     int32_t entry = jobq__claim_new(l);
     const jobq_budget *b;
 
-    a.number = ++l->number;
-    a.alone = jobq__alone_wanted(l, now);
-    a.suspects = a.alone || jobq__suspect_wanted(l);
-    l->claim_suspects = a.suspects;
-    l->claim_alone = a.alone;
-    b = jobq__budget_of(l, JOBQ_ACTION_CLAIM);
+    a->number = ++l->number;
+    a->alone = jobq__alone_wanted(l, now);
+    a->suspects = a->alone || jobq__suspect_wanted(l);
+    l->claim_suspects = a->suspects;
+    l->claim_alone = a->alone;
+    b = jobq__budget_of(l, JOBQ_REQUEST_CLAIM);
     l->claim_names = jobq__budget_blames(b) &&
                      (l->named == 0 || l->named_lanes != jobq__claim_lanes(l));
-    a.limit = a.suspects ? 1 : (int32_t)jobq__min(a.limit, jobq__claim_want(l));
-    a.bytes = l->claim_names ? 0 : b->bytes;
-    a.sweep = now >= l->sweep_mono_us;
-    a.look = a.sweep || l->idle_mono_us != JOBQ_NEVER || now >= l->full_mono_us;
-    a.relaxed = true;
-    l->claim_sweep = a.sweep;
+    a->limit = a->suspects ? 1 : (int32_t)jobq__min(a->limit, jobq__claim_want(l));
+    a->bytes = l->claim_names ? 0 : b->bytes;
+    a->sweep = now >= l->sweep_mono_us;
+    a->look = a->sweep || l->idle_mono_us != JOBQ_NEVER || now >= l->full_mono_us;
+    l->claim_sweep = a->sweep;
     l->claim_amid = l->amid;
-    l->claim_full = a.look;
-    if (a.alone) l->alone_entry = entry;
-    l->claim_limit = l->carried[JOBQ_ACTION_CLAIM] = a.limit;
+    l->claim_full = a->look;
+    if (a->alone) l->alone_entry = entry;
+    l->claim_limit = l->carried[JOBQ_REQUEST_CLAIM] = a->limit;
     l->claim_bytes = l->claim_count = 0;
     l->claim_entry = entry;
     l->claims[entry].worker = l->worker;
-    l->claims[entry].number = a.number;
+    l->claims[entry].number = a->number;
     l->claims[entry].open = 0;
     l->claims[entry].state = JOBQ_CLAIM_SENT;
-    l->claims[entry].suspects = a.suspects;
-    l->claims[entry].alone = a.alone;
+    l->claims[entry].suspects = a->suspects;
+    l->claims[entry].alone = a->alone;
     l->claims[entry].left = false;
     jobq__quiet_move(l, now);
-    return a;
+    jobq__lanes(l, a);
 }
 
-static jobq_action jobq__do_flush(jobq_loop *l, jobq_action_kind kind, int64_t now)
+static void jobq__do_claim(jobq_loop *l, int64_t now, jobq_request *a)
 {
-    jobq_action a = jobq__send(l, kind, now);
+    jobq__send(l, JOBQ_REQUEST_CLAIM, now, a);
+    jobq__add_claim(l, now, a);
+    a->relaxed = true;
+}
+
+static void jobq__add_ending(jobq_loop *l, int32_t slot, jobq_request *a)
+{
+    const jobq_slot *s = &l->slots[slot];
+    jobq_ending *e = &a->endings[a->ending_count++];
+
+    e->job = s->job.id;
+    e->worker = s->job.worker;
+    e->claim = s->job.claim;
+    e->slot = slot;
+    e->refused = s->refused;
+    e->decision = s->decision;
+}
+
+static void jobq__do_flush(jobq_loop *l, jobq_request_kind kind, int64_t now, jobq_request *a)
+{
     jobq_list *from = jobq__list_of(l, kind, false), *to = jobq__list_of(l, kind, true);
     int64_t bytes = 0;
 
-    while (from->count > 0 && to->count < a.limit) {
+    jobq__send(l, kind, now, a);
+    while (from->count > 0 && to->count < a->limit) {
         int32_t i = from->head;
         bytes += l->slots[i].bytes;
         if (to->count > 0 && bytes > l->budgets[kind].bytes) break;
         jobq__pop(l, from);
         l->slots[i].state = JOBQ_SLOT_SENT;
         jobq__push(l, to, i);
+        jobq__add_ending(l, i, a);
     }
-    a.limit = l->carried[kind] = to->count;
+    a->limit = l->carried[kind] = to->count;
     l->locked[kind] = 0;
     if (l->done.count + l->odd.count == 0) l->flush_mono_us = JOBQ_NEVER;
-    return a;
+}
+
+/* The claims whose rows may go with this heartbeat. */
+static void jobq__add_settled(jobq_loop *l, jobq_request *a)
+{
+    int32_t i;
+
+    l->settled_count = 0;
+    for (i = 0; i < JOBQ_LOOP_CLAIMS && a->settled_count < a->limit; i++) {
+        if (l->claims[i].state != JOBQ_CLAIM_SETTLED) continue;
+        l->claims[i].state = JOBQ_CLAIM_GOING;
+        a->settled[a->settled_count++] = l->claims[i].number;
+    }
 }
 
 /* An idle worker looks when it beats: one statement for both, unless claims fail. */
-static jobq_action jobq__do_beat(jobq_loop *l, int64_t now)
+static void jobq__do_beat(jobq_loop *l, int64_t now, jobq_request *a)
 {
-    jobq_action a, claim;
     bool idle = l->idle_mono_us != JOBQ_NEVER && l->swept_empty &&
-                l->budgets[JOBQ_ACTION_CLAIM].rows == l->config.batch_max;
+                l->budgets[JOBQ_REQUEST_CLAIM].rows == l->config.batch_max;
 
-    a = jobq__send(l, JOBQ_ACTION_HEARTBEAT, now);
-    if (!idle || jobq__due_claim(l, now) == JOBQ_NEVER || jobq__claim_new(l) < 0) return a;
-    claim = jobq__do_claim(l, now);
-    claim.kind = JOBQ_ACTION_HEARTBEAT;
-    claim.claim = true;
-    claim.relaxed = false;
-    return claim;
+    idle = idle && jobq__due_claim(l, now) != JOBQ_NEVER && jobq__claim_new(l) >= 0;
+    if (idle) jobq__send(l, JOBQ_REQUEST_CLAIM, now, a);
+    jobq__send(l, JOBQ_REQUEST_HEARTBEAT, now, a);
+    jobq__add_settled(l, a);
+    a->claim = idle;
+    if (!idle) return;
+    a->limit = l->budgets[JOBQ_REQUEST_CLAIM].rows;
+    jobq__add_claim(l, now, a);
 }
 
-static jobq_action jobq__do_register(jobq_loop *l, int64_t now)
+static void jobq__do_register(jobq_loop *l, int64_t now, jobq_request *a)
 {
     l->worker = jobq_worker_id_from(jobq_random_next(&l->random));
     l->lease_mono_us = INT64_MIN;
-    return jobq__send(l, JOBQ_ACTION_REGISTER, now);
+    jobq__send(l, JOBQ_REQUEST_REGISTER, now, a);
 }
 
-static jobq_action jobq__do_other(jobq_loop *l, jobq_action_kind kind, int64_t now)
+/* All queues, and of a REMAIN those whose jobs and messages are worked. */
+static void jobq__add_queues(const jobq_loop *l, jobq_request *a)
 {
-    jobq_action a;
+    bool all = a->kind != JOBQ_REQUEST_REMAIN;
     int32_t i;
 
-    if (kind == JOBQ_ACTION_REGISTER) return jobq__do_register(l, now);
-    a = jobq__send(l, kind, now);
-    a.relaxed = kind == JOBQ_ACTION_SLEEP;
-    if (kind == JOBQ_ACTION_SLEEP) a.asleep = !l->asleep;
-    if (kind == JOBQ_ACTION_VACUUM) l->vacuum_rows = 0;
-    if (kind == JOBQ_ACTION_UNPARK) a.number = l->parked_kind;
-    if (kind == JOBQ_ACTION_SET_ASIDE) {
-        a.number = l->named;
-        a.bytes = jobq__budget_of(l, JOBQ_ACTION_CLAIM)->bytes;
+    for (i = 0; i < l->queue_count; i++) {
+        int32_t id = l->queues[i].id;
+        bool jobs = all || (l->config.jobless_queues >> i & 1) == 0;
+        if (jobs) a->queues[a->queue_count++] = id;
+        if ((l->config.message_queues >> i & 1) == 0) continue;
+        a->message_queues[a->message_queue_count++] = id;
     }
-    if (kind == JOBQ_ACTION_RECOVER) {
+}
+
+static void jobq__do_other(jobq_loop *l, jobq_request_kind kind, int64_t now, jobq_request *a)
+{
+    int32_t i;
+
+    jobq__send(l, kind, now, a);
+    jobq__add_queues(l, a);
+    a->relaxed = kind == JOBQ_REQUEST_SLEEP;
+    if (kind == JOBQ_REQUEST_SLEEP) a->asleep = !l->asleep;
+    if (kind == JOBQ_REQUEST_VACUUM) l->vacuum_rows = 0;
+    if (kind == JOBQ_REQUEST_UNPARK) a->number = l->parked_kind;
+    if (kind == JOBQ_REQUEST_SET_ASIDE) {
+        a->number = l->named;
+        a->bytes = jobq__budget_of(l, JOBQ_REQUEST_CLAIM)->bytes;
+    }
+    if (kind == JOBQ_REQUEST_RECOVER) {
         for (i = 0; i < JOBQ_LOOP_CLAIMS && l->claims[i].state != JOBQ_CLAIM_ORPHAN;) i++;
         JOBQ_ASSERT(i < JOBQ_LOOP_CLAIMS);
-        a.number = l->claims[i].number;
+        a->number = l->claims[i].number;
     }
-    return a;
 }
 
 /* A handler whose time is up, or that outlived the grace of a stop. Its job is decided without
  * it. */
-static bool jobq__do_abandon(jobq_loop *l, int64_t now, jobq_action *a)
+static bool jobq__do_abandon(jobq_loop *l, int64_t now, jobq_request *a)
 {
     bool stop = now >= l->stop_mono_us;
     int64_t next = JOBQ_NEVER;
@@ -6291,8 +6414,12 @@ static bool jobq__do_abandon(jobq_loop *l, int64_t now, jobq_action *a)
         jobq__unrun(l, slot);
         jobq__give_back(l, slot, stop ? JOBQ_EVENT_RELEASE : JOBQ_EVENT_TIMEOUT, now);
         l->stats.abandoned++;
-        *a = jobq__plain(JOBQ_ACTION_ABANDON);
+        jobq__ask(a, JOBQ_REQUEST_ABANDON);
         a->slot = slot;
+        a->generation = l->slots[slot].generation;
+        a->number = l->slots[slot].job.id;
+        a->stopping = stop;
+        a->endings[0].decision = l->slots[slot].decision;
         return true;
     }
     l->deadline_mono_us = next;
@@ -6327,12 +6454,13 @@ static void jobq__phase_move(jobq_loop *l, int64_t now)
     jobq__amid_move(l, now);
     if (l->config.until == JOBQ_UNTIL_EMPTY) done |= jobq__empty_here(l);
     if (l->config.until == JOBQ_UNTIL_ENDED) done |= l->none_remain && jobq__empty_here(l);
-    if (l->phase == JOBQ_PHASE_WORKING && done && !jobq__sent(l, JOBQ_ACTION_CLAIM)) {
+    if (l->phase == JOBQ_PHASE_WORKING && done && !jobq__sent(l, JOBQ_REQUEST_CLAIM)) {
         jobq_loop_stop(l, now, -1);
     }
     l->none_remain = false; /* it was so at that moment */
-    if (l->phase == JOBQ_PHASE_STOPPING && !jobq__in_hand(l) && !jobq__sent(l, JOBQ_ACTION_CLAIM) &&
-        !jobq__sent(l, JOBQ_ACTION_REGISTER) && l->orphan_count == 0) {
+    if (l->phase == JOBQ_PHASE_STOPPING && !jobq__in_hand(l) &&
+        !jobq__sent(l, JOBQ_REQUEST_CLAIM) &&
+        !jobq__sent(l, JOBQ_REQUEST_REGISTER) && l->orphan_count == 0) {
         l->phase = JOBQ_PHASE_LEAVING;
     }
     if (l->phase == JOBQ_PHASE_LEAVING && !l->registered) l->phase = JOBQ_PHASE_EXITED;
@@ -6340,81 +6468,102 @@ static void jobq__phase_move(jobq_loop *l, int64_t now)
 }
 
 /* Not connected: connect, or wait to. */
-static jobq_action jobq__next_offline(jobq_loop *l, int64_t now)
+static void jobq__next_offline(jobq_loop *l, int64_t now, jobq_request *a)
 {
-    jobq_action a = jobq__plain(JOBQ_ACTION_WAIT);
+    bool connecting = jobq__sent(l, JOBQ_REQUEST_CONNECT);
+    int64_t until = connecting ? jobq__due_answer(l) : l->connect_mono_us;
 
-    if (!jobq__sent(l, JOBQ_ACTION_CONNECT) && now >= l->connect_mono_us) {
-        return jobq__send(l, JOBQ_ACTION_CONNECT, now);
+    if (!connecting && now >= l->connect_mono_us) {
+        jobq__send(l, JOBQ_REQUEST_CONNECT, now, a);
+        return;
     }
-    a.until_mono_us = jobq__sent(l, JOBQ_ACTION_CONNECT) ? jobq__due_answer(l) : l->connect_mono_us;
-    a.until_mono_us = jobq__min(a.until_mono_us, jobq__stop_end(l));
-    a.until_mono_us = jobq__min(a.until_mono_us, l->deadline_mono_us);
-    a.until_mono_us = jobq__min(a.until_mono_us, jobq__relay_end(l));
-    if (now < l->stop_mono_us) a.until_mono_us = jobq__min(a.until_mono_us, l->stop_mono_us);
-    return a;
+    jobq__ask(a, JOBQ_REQUEST_WAIT);
+    until = jobq__min(jobq__min(until, jobq__stop_end(l)), jobq__relay_end(l));
+    until = jobq__min(until, l->deadline_mono_us);
+    a->until_mono_us = now < l->stop_mono_us ? jobq__min(until, l->stop_mono_us) : until;
 }
 
-/* Connected: the first action that is due, or the wait until one is. Results go first, then
- * news. */
-static jobq_action jobq__next_online(jobq_loop *l, int64_t now)
+/* The jobs of a dead worker. False: nothing to rescue yet. */
+static bool jobq__next_rescue(jobq_loop *l, int64_t now, jobq_request *a, int64_t *until)
 {
-    static const jobq_action_kind others[] = {
-        JOBQ_ACTION_REGISTER, JOBQ_ACTION_POLICIES,  JOBQ_ACTION_RECOVER, JOBQ_ACTION_SET_ASIDE,
-        JOBQ_ACTION_UNPARK,   JOBQ_ACTION_SLEEP,     JOBQ_ACTION_PRUNE,   JOBQ_ACTION_VACUUM,
-        JOBQ_ACTION_DEREGISTER, JOBQ_ACTION_REMAIN};
-    jobq_action wait = jobq__plain(JOBQ_ACTION_WAIT), a;
-    const jobq_watched *victim;
-    int64_t complete = jobq__due_flush(l, JOBQ_ACTION_COMPLETE, now);
-    int64_t settle = jobq__due_flush(l, JOBQ_ACTION_SETTLE, now);
-    int64_t beat = jobq__due_beat(l), rescue, claim, other;
+    int64_t due;
+    const jobq_watched *victim = jobq__due_rescue(l, &due);
+
+    if (victim != NULL && due <= now && jobq__may(l, JOBQ_REQUEST_RESCUE, now)) {
+        jobq__send(l, JOBQ_REQUEST_RESCUE, now, a);
+        a->worker = victim->worker;
+        a->beat = victim->beat;
+        return true;
+    }
+    if (!jobq__sent(l, JOBQ_REQUEST_RESCUE)) *until = jobq__min(*until, due);
+    return false;
+}
+
+/* One of the lesser statements. False: none is due. */
+static bool jobq__next_other(jobq_loop *l, int64_t now, jobq_request *a, int64_t *until)
+{
+    static const jobq_request_kind others[] = {
+        JOBQ_REQUEST_REGISTER, JOBQ_REQUEST_POLICIES,  JOBQ_REQUEST_RECOVER, JOBQ_REQUEST_SET_ASIDE,
+        JOBQ_REQUEST_UNPARK,   JOBQ_REQUEST_SLEEP,     JOBQ_REQUEST_PRUNE,   JOBQ_REQUEST_VACUUM,
+        JOBQ_REQUEST_DEREGISTER, JOBQ_REQUEST_REMAIN};
     size_t i;
 
-    wait.until_mono_us = jobq__min(jobq__due_unhoard(l), l->quiet_mono_us);
-    if (complete <= now) return jobq__do_flush(l, JOBQ_ACTION_COMPLETE, now);
-    if (settle <= now) return jobq__do_flush(l, JOBQ_ACTION_SETTLE, now);
-    if (beat <= now) return jobq__do_beat(l, now);
-    if (jobq__relay_next(l, now, &a, &wait.until_mono_us)) return a;
-    wait.until_mono_us = jobq__min(jobq__min(wait.until_mono_us, beat),
-                                   jobq__min(complete, settle));
-    victim = jobq__due_rescue(l, &rescue);
-    if (victim != NULL && rescue <= now && jobq__may(l, JOBQ_ACTION_RESCUE, now)) {
-        a = jobq__send(l, JOBQ_ACTION_RESCUE, now);
-        a.worker = victim->worker;
-        a.beat = victim->beat;
-        return a;
-    }
-    if (!jobq__sent(l, JOBQ_ACTION_RESCUE))
-        wait.until_mono_us = jobq__min(wait.until_mono_us, rescue);
     for (i = 0; i < sizeof others / sizeof others[0]; i++) {
-        other = jobq__due_other(l, others[i]);
-        if (other <= now) return jobq__do_other(l, others[i], now);
-        wait.until_mono_us = jobq__min(wait.until_mono_us, other);
+        int64_t due = jobq__due_other(l, others[i]);
+        *until = jobq__min(*until, due);
+        if (due > now) continue;
+        if (others[i] == JOBQ_REQUEST_REGISTER) jobq__do_register(l, now, a);
+        else jobq__do_other(l, others[i], now, a);
+        return true;
     }
-    claim = jobq__due_claim(l, now);
-    if (claim <= now && jobq__claim_new(l) >= 0) return jobq__do_claim(l, now);
-    if (claim > now) wait.until_mono_us = jobq__min(wait.until_mono_us, claim);
-    if (now < l->deadline_mono_us) {
-        wait.until_mono_us = jobq__min(wait.until_mono_us, l->deadline_mono_us);
-    }
-    if (now < l->stop_mono_us) wait.until_mono_us = jobq__min(wait.until_mono_us, l->stop_mono_us);
-    wait.until_mono_us = jobq__min(wait.until_mono_us, jobq__stop_end(l));
-    wait.until_mono_us = jobq__min(wait.until_mono_us, jobq__due_answer(l));
-    return wait;
+    return false;
 }
 
-JOBQ_API jobq_action jobq_loop_next(jobq_loop *l, int64_t mono_us)
+/* Results go first, then news. False: neither is due. */
+static bool jobq__next_first(jobq_loop *l, int64_t now, jobq_request *a, int64_t *until)
 {
-    jobq_action a;
+    int64_t complete = jobq__due_flush(l, JOBQ_REQUEST_COMPLETE, now);
+    int64_t settle = jobq__due_flush(l, JOBQ_REQUEST_SETTLE, now);
+    int64_t beat = jobq__due_beat(l);
 
-    JOBQ_ASSERT(l != NULL);
-    if (jobq__do_abandon(l, mono_us, &a) || jobq__relay_abandon(l, mono_us, &a)) return a;
+    *until = jobq__min(*until, jobq__min(beat, jobq__min(complete, settle)));
+    if (complete <= now) jobq__do_flush(l, JOBQ_REQUEST_COMPLETE, now, a);
+    else if (settle <= now) jobq__do_flush(l, JOBQ_REQUEST_SETTLE, now, a);
+    else if (beat <= now) jobq__do_beat(l, now, a);
+    else return false;
+    return true;
+}
+
+/* Connected: the first request that is due, or the wait until one is. */
+static void jobq__next_online(jobq_loop *l, int64_t now, jobq_request *a)
+{
+    int64_t until = jobq__min(jobq__due_unhoard(l), l->quiet_mono_us), claim;
+
+    if (jobq__next_first(l, now, a, &until) || jobq__relay_next(l, now, a, &until) ||
+        jobq__next_rescue(l, now, a, &until) || jobq__next_other(l, now, a, &until)) return;
+    claim = jobq__due_claim(l, now);
+    if (claim <= now && jobq__claim_new(l) >= 0) {
+        jobq__do_claim(l, now, a);
+        return;
+    }
+    if (claim > now) until = jobq__min(until, claim);
+    if (now < l->deadline_mono_us) until = jobq__min(until, l->deadline_mono_us);
+    if (now < l->stop_mono_us) until = jobq__min(until, l->stop_mono_us);
+    jobq__ask(a, JOBQ_REQUEST_WAIT);
+    a->until_mono_us = jobq__min(until, jobq__min(jobq__stop_end(l), jobq__due_answer(l)));
+}
+
+JOBQ_API void jobq_loop_next(jobq_loop *l, int64_t mono_us, jobq_request *a)
+{
+    JOBQ_ASSERT(l != NULL && a != NULL);
+    if (jobq__do_abandon(l, mono_us, a) || jobq__relay_abandon(l, mono_us, a)) return;
     jobq__phase_move(l, mono_us);
     jobq__quiet_move(l, mono_us);
     if (mono_us >= jobq__due_unhoard(l)) jobq__unhoard(l, mono_us);
-    if (l->phase == JOBQ_PHASE_EXITED) return jobq__plain(JOBQ_ACTION_EXIT);
-    if (mono_us >= jobq__due_answer(l)) return jobq__plain(JOBQ_ACTION_DISCONNECT);
-    return l->connected ? jobq__next_online(l, mono_us) : jobq__next_offline(l, mono_us);
+    if (l->phase == JOBQ_PHASE_EXITED) jobq__ask(a, JOBQ_REQUEST_EXIT);
+    else if (mono_us >= jobq__due_answer(l)) jobq__ask(a, JOBQ_REQUEST_DISCONNECT);
+    else if (l->connected) jobq__next_online(l, mono_us, a);
+    else jobq__next_offline(l, mono_us, a);
 }
 
 JOBQ_API int64_t jobq_loop_due(const jobq_loop *l, int64_t mono_us)
@@ -6426,42 +6575,285 @@ JOBQ_API int64_t jobq_loop_due(const jobq_loop *l, int64_t mono_us)
     jobq__due_relay(l, mono_us, &messages);
     messages = jobq__min(messages, jobq__due_take_over(l, mono_us));
     messages = jobq__min(jobq__min(messages, jobq__relay_end(l)), jobq__due_look(l, mono_us));
-    return jobq__min(jobq__min(jobq__due_flush(l, JOBQ_ACTION_COMPLETE, mono_us),
-                               jobq__due_flush(l, JOBQ_ACTION_SETTLE, mono_us)),
+    return jobq__min(jobq__min(jobq__due_flush(l, JOBQ_REQUEST_COMPLETE, mono_us),
+                               jobq__due_flush(l, JOBQ_REQUEST_SETTLE, mono_us)),
                      jobq__min(jobq__due_claim(l, mono_us), messages));
 }
 
-/* A lane belongs to a claim when all are listed, or when jobs were lately seen in it. */
-static bool jobq__lane_listed(const jobq_loop *l, const jobq_bound *b)
+/* -- being told -- */
+
+JOBQ_API const char *jobq_request_name(jobq_request_kind kind)
 {
-    return l->claim_full || l->claim_suspects || b->claim != 0;
+    static const char *const names[] = {
+        "wait", "connect", "disconnect", "register", "policies", "claim", "recover", "complete",
+        "settle", "heartbeat", "rescue", "sleep", "unpark", "prune", "vacuum", "deregister",
+        "remain", "set aside", "look", "read", "ack", "renew", "abandon", "exit"};
+
+    return (int)kind >= 0 && kind < JOBQ_REQUEST_COUNT ? names[kind] : "unknown";
 }
 
-JOBQ_API int32_t jobq_loop_lanes(const jobq_loop *l, jobq_lane *lanes, int32_t most)
+JOBQ_API void jobq_answer_start(jobq_answer *answer, const jobq_request *request)
 {
-    int32_t count = 0, n;
-    int16_t priority, stage;
+    JOBQ_ASSERT(answer != NULL && request != NULL);
+    memset(answer, 0, offsetof(jobq_answer, claimed));
+    memset(&answer->claimed, 0, offsetof(jobq_claimed, jobs));
+    memset(&answer->news, 0, offsetof(jobq_news, late));
+    answer->kind = request->kind;
+    answer->slot = request->slot;
+    answer->generation = request->generation;
+    answer->worker = request->worker;
+    answer->number = request->number;
+    answer->claim = request->claim;
+}
 
-    JOBQ_ASSERT(l != NULL && lanes != NULL);
-    for (priority = 0; priority < JOBQ_PRIORITIES; priority++) {
-        for (n = 0; n < l->queue_count; n++) {
-            const jobq_loop_queue *q = &l->queues[(l->first_queue + n) % l->queue_count];
-            bool ours = jobq__claims_from(l, (l->first_queue + n) % l->queue_count);
-            for (stage = (int16_t)(q->stages_max - 1); stage >= 0 && ours; stage--) {
-                const jobq_bound *b = &q->bounds[priority][stage];
-                bool bounded = b->claim != 0 && !l->claim_sweep;
-                if (count == most) return count;
-                if (!jobq__lane_listed(l, b)) continue;
-                lanes[count].queue = q->id;
-                lanes[count].priority = priority;
-                lanes[count].stage = stage;
-                lanes[count].after_at_us = bounded ? b->run_at_us : INT64_MIN;
-                lanes[count].after_id = bounded ? b->id : 0;
-                count++;
-            }
-        }
+static void jobq__tell_policies(jobq_loop *l, int64_t now, const jobq_answer *a)
+{
+    int32_t i;
+
+    for (i = 0; a->error == JOBQ_OK && i < a->count && i < l->queue_count; i++) {
+        const jobq_queue_policy *q = &a->policies[i];
+        jobq__told_policy(l, i, &q->policy, q->stages_max, q->paused);
     }
-    return count;
+    jobq__told_answered(l, now, a->kind, a->error);
+}
+
+static void jobq__tell_claimed(jobq_loop *l, int64_t now, jobq_answer *a)
+{
+    jobq_claimed *c = &a->claimed;
+    int32_t i;
+
+    if (a->error == JOBQ_OK && c->named != 0) jobq__told_named(l, c->named);
+    for (i = 0; a->error == JOBQ_OK && i < c->count; i++) {
+        c->slots[i] = jobq_job_check(&c->jobs[i]) == JOBQ_OK
+                          ? jobq__told_job(l, now, &c->jobs[i]) : -1;
+    }
+    if (c->alone) jobq__told_alone(l, now, 0);
+    jobq__told_claimed(l, now, a->error, c->due_us, c->suspects);
+}
+
+static void jobq__tell_exceptions(jobq_loop *l, int64_t now, const jobq_answer *a)
+{
+    int32_t i;
+
+    for (i = 0; a->error == JOBQ_OK && i < a->count; i++) {
+        const jobq_exception *e = &a->exceptions[i];
+        jobq__told_unsettled(l, now, a->kind, e->job, e->worker, e->claim, e->error);
+    }
+    jobq__told_flushed(l, now, a->kind, a->error);
+}
+
+static void jobq__tell_news(jobq_loop *l, int64_t now, const jobq_answer *a)
+{
+    const jobq_news *n = &a->news;
+    int32_t i;
+
+    if (a->error != JOBQ_OK || !n->alive) {
+        jobq__told_beat(l, now, a->error, false, 0, false, 0, 0);
+        return;
+    }
+    for (i = 0; i < n->cancel_count; i++) jobq__told_cancel(l, n->cancels[i]);
+    for (i = 0; i < n->late_count; i++) {
+        jobq__told_late(l, now, n->late[i].worker, n->late[i].beat, n->late[i].lease_us);
+    }
+    for (i = 0; i < n->alone_count; i++) jobq__told_alone(l, now, n->alone[i]);
+    jobq__told_overdue(l, n->overdue);
+    jobq__told_kinds(l, n->kinds, n->kind_count, n->every_kind);
+    jobq__told_beat(l, now, JOBQ_OK, true, n->policy, n->suspects, n->parked_kind,
+                    n->store_now_us);
+}
+
+static void jobq__tell_backlogs(jobq_loop *l, int64_t now, const jobq_answer *a)
+{
+    int32_t i;
+
+    for (i = 0; a->error == JOBQ_OK && i < a->count; i++) {
+        jobq__told_backlog(l, now, &a->backlogs[i]);
+    }
+    jobq__told_looked(l, now, a->error, a->more);
+}
+
+JOBQ_API void jobq_loop_tell(jobq_loop *l, int64_t mono_us, jobq_answer *a)
+{
+    JOBQ_ASSERT(l != NULL && a != NULL);
+    switch (a->kind) {
+    case JOBQ_REQUEST_CONNECT:
+        if (a->error == JOBQ_OK) jobq__told_connected(l, mono_us);
+        else jobq_loop_disconnected(l, mono_us);
+        break;
+    case JOBQ_REQUEST_DISCONNECT: jobq_loop_disconnected(l, mono_us); break;
+    case JOBQ_REQUEST_REGISTER:
+        jobq__told_registered(l, mono_us, a->error, a->queues, a->count);
+        break;
+    case JOBQ_REQUEST_POLICIES: jobq__tell_policies(l, mono_us, a); break;
+    case JOBQ_REQUEST_CLAIM: jobq__tell_claimed(l, mono_us, a); break;
+    case JOBQ_REQUEST_RECOVER:
+        jobq__told_recovered(l, mono_us, a->error, a->number, a->more);
+        break;
+    case JOBQ_REQUEST_COMPLETE:
+    case JOBQ_REQUEST_SETTLE: jobq__tell_exceptions(l, mono_us, a); break;
+    case JOBQ_REQUEST_HEARTBEAT:
+        jobq__tell_news(l, mono_us, a);
+        if (a->claim) jobq__tell_claimed(l, mono_us, a);
+        break;
+    case JOBQ_REQUEST_RESCUE:
+        jobq__told_rescued(l, mono_us, a->error, a->worker, a->done, a->more, a->count);
+        break;
+    case JOBQ_REQUEST_UNPARK:
+        jobq__told_unparked(l, mono_us, a->error, a->count, a->more);
+        break;
+    case JOBQ_REQUEST_REMAIN: jobq__told_remains(l, mono_us, a->error, a->more); break;
+    case JOBQ_REQUEST_SET_ASIDE: jobq__told_set_aside(l, mono_us, a->error, a->done); break;
+    case JOBQ_REQUEST_SLEEP:
+    case JOBQ_REQUEST_PRUNE:
+    case JOBQ_REQUEST_VACUUM:
+    case JOBQ_REQUEST_DEREGISTER: jobq__told_answered(l, mono_us, a->kind, a->error); break;
+    case JOBQ_REQUEST_LOOK: jobq__tell_backlogs(l, mono_us, a); break;
+    case JOBQ_REQUEST_READ:
+        jobq__told_read(l, mono_us, a->slot, a->error, &a->reading);
+        break;
+    case JOBQ_REQUEST_ACK:
+        jobq__told_acked(l, mono_us, a->slot, a->error, a->reading.count, a->reading.cut);
+        break;
+    case JOBQ_REQUEST_RENEW:
+        jobq__told_renewed(l, mono_us, a->slot, a->generation, a->error);
+        break;
+    case JOBQ_REQUEST_WAIT:
+    case JOBQ_REQUEST_ABANDON:
+    case JOBQ_REQUEST_EXIT:
+    case JOBQ_REQUEST_COUNT: break;
+    }
+}
+
+/* -- work for threads -- */
+
+static void jobq__work_job(const jobq_loop *l, int32_t slot, jobq_work *work)
+{
+    const jobq_slot *s = &l->slots[slot];
+    int32_t i;
+
+    work->slot = slot;
+    work->generation = s->generation;
+    work->job = s->job;
+    work->policy = jobq_policy_defaults(NULL);
+    for (i = 0; i < l->queue_count && l->queues[i].id != s->job.queue;) i++;
+    work->queue = i < l->queue_count ? i : -1;
+    if (i < l->queue_count) work->policy = l->queues[i].policy;
+}
+
+static void jobq__work_messages(const jobq_loop *l, int32_t slot, jobq_work *work)
+{
+    const jobq_part *p = &l->relay.parts[slot];
+
+    work->messages = true;
+    work->slot = slot;
+    work->generation = p->generation;
+    work->queue = p->queue;
+    work->policy = l->queues[p->queue].policy;
+    work->partition = p->id;
+    work->number = p->number;
+    work->given = p->given;
+    work->token.worker = p->worker;
+    work->token.claim = p->claim;
+    work->token.lease_us = jobq__relay_tuning(l, p)->lease_us;
+    work->cursor = p->cursor;
+    memcpy(work->outcomes, p->outcomes, (size_t)p->given);
+}
+
+JOBQ_API bool jobq_loop_take(jobq_loop *l, int64_t mono_us, jobq_work *work)
+{
+    int32_t slot = jobq__take_messages(l, mono_us);
+
+    JOBQ_ASSERT(work != NULL);
+    memset(work, 0, offsetof(jobq_work, outcomes));
+    if (slot >= 0) jobq__work_messages(l, slot, work);
+    else slot = jobq__take_job(l, mono_us);
+    if (slot >= 0 && !work->messages) jobq__work_job(l, slot, work);
+    return slot >= 0;
+}
+
+JOBQ_API jobq_stop jobq_loop_stopping(const jobq_loop *l, int64_t mono_us, const jobq_work *work)
+{
+    JOBQ_ASSERT(l != NULL && work != NULL);
+    return work->messages
+               ? jobq__delivery_stopping(l, mono_us, work->slot, work->generation)
+               : jobq__job_stopping(l, mono_us, work->slot, work->generation);
+}
+
+JOBQ_API bool jobq_loop_handled(jobq_loop *l, int64_t mono_us, const jobq_work *work,
+                                const jobq_handled *handled, jobq_decision *decision)
+{
+    jobq_slot *s;
+
+    JOBQ_ASSERT(l != NULL && work != NULL && !work->messages && handled != NULL);
+    s = &l->slots[work->slot];
+    if (s->state != JOBQ_SLOT_RUNNING || s->generation != work->generation) return false;
+    if (handled->missing) jobq__job_unhandled(l, mono_us, work->slot);
+    else {
+        jobq__job_handled(l, mono_us, work->slot, work->generation, handled->outcome,
+                          handled->delay_us, handled->delay_named);
+    }
+    s->bytes += handled->bytes;
+    if (decision != NULL) *decision = s->decision;
+    return true;
+}
+
+JOBQ_API bool jobq_loop_delivered(jobq_loop *l, int64_t mono_us, const jobq_work *work,
+                                  const jobq_verdict *verdict, bool own, jobq_ack *ack)
+{
+    JOBQ_ASSERT(l != NULL && work != NULL && work->messages && ack != NULL);
+    if (!jobq__told_delivered(l, mono_us, work->slot, work->generation, verdict, work->outcomes,
+                              own)) return false;
+    jobq__ack_of(l, &l->relay.parts[work->slot], ack);
+    return true;
+}
+
+JOBQ_API bool jobq_loop_committed(jobq_loop *l, int64_t mono_us, const jobq_work *work,
+                                  jobq_error error)
+{
+    JOBQ_ASSERT(work != NULL && work->messages);
+    return jobq__told_committed(l, mono_us, work->slot, work->generation, error);
+}
+
+JOBQ_API void jobq_work_abandoned(jobq_work *work, jobq_verdict *verdict, const jobq_request *r)
+{
+    JOBQ_ASSERT(work != NULL && verdict != NULL && r != NULL && r->messages);
+    memset(work, 0, offsetof(jobq_work, outcomes));
+    memset(verdict, 0, sizeof *verdict);
+    work->messages = true;
+    work->slot = r->slot;
+    work->generation = r->generation;
+    work->partition = r->partition;
+    verdict->result = r->stopping ? JOBQ_RESULT_LEFT : JOBQ_RESULT_RETRY;
+    verdict->processed = JOBQ_COUNT_UNKNOWN;
+    memset(work->outcomes, (int)verdict->result, sizeof work->outcomes);
+}
+
+/* -- looking at a loop -- */
+
+JOBQ_API size_t jobq_loop_size(void) { return sizeof(jobq_loop); }
+
+JOBQ_API jobq_loop_status jobq_loop_status_of(const jobq_loop *l)
+{
+    jobq_loop_status s;
+
+    JOBQ_ASSERT(l != NULL);
+    memset(&s, 0, sizeof s);
+    s.phase = l->phase;
+    s.connected = l->connected;
+    s.hears = l->registered && l->config.listen && !l->deaf;
+    s.worker = l->registered ? l->worker : 0;
+    s.lease_mono_us = l->lease_mono_us;
+    s.running = l->running_count + l->relay.running;
+    s.ready = l->queued.count + l->relay.held;
+    return s;
+}
+
+JOBQ_API void jobq_loop_counts(const jobq_loop *l, jobq_loop_stats *jobs,
+                               jobq_relay_stats *messages)
+{
+    JOBQ_ASSERT(l != NULL && jobs != NULL && messages != NULL);
+    *jobs = l->stats;
+    *messages = l->relay.stats;
 }
 
 /* ---- >>memory -------------------------------------------------------------------------------- */
@@ -7066,6 +7458,7 @@ JOBQ_API bool jobq_memory_backlog(const jobq_memory *m, int64_t partition, int64
     JOBQ_ASSERT(m != NULL && b != NULL && partition >= 1 && partition <= JOBQ_MEMORY_PARTITIONS);
     p = &m->partitions[partition - 1];
     memset(b, 0, sizeof *b);
+    if (p->queue == 0) return false;
     b->id = partition;
     b->queue = p->queue;
     b->number = p->number;
@@ -7073,7 +7466,7 @@ JOBQ_API bool jobq_memory_backlog(const jobq_memory *m, int64_t partition, int64
     b->waiting = p->last > p->cursor.acked || jobq__memory_unread(m, partition) != NULL;
     b->due_us = jobq__max(p->run_at_us - now_us, 0);
     b->holder = p->holder;
-    return p->queue != 0 && b->waiting > 0;
+    return b->waiting > 0;
 }
 
 static bool jobq__holder_same(const jobq_holder *a, const jobq_holder *b)
@@ -7314,27 +7707,6 @@ static uint64_t jobq__memory_kinds(const jobq_memory *m, const jobq_memory_worke
     return *every ? me->kinds : ~out;
 }
 
-/* The loop is told so. */
-static void jobq__memory_tell_kinds(jobq_loop *l, uint64_t kinds, bool every)
-{
-    int32_t list[64], count = 0, kind;
-
-    for (kind = 1; kind < 64; kind++) {
-        if ((kinds >> kind & 1) != 0) list[count++] = kind;
-    }
-    jobq_loop_kinds(l, list, count, every);
-}
-
-/* The kinds of the next claim. */
-static uint64_t jobq__memory_asked(const jobq_loop *l)
-{
-    uint64_t kinds = l->every_kind ? UINT64_MAX : 0;
-    int32_t i;
-
-    for (i = 0; i < l->kind_count; i++) kinds |= (uint64_t)1 << l->kinds[i];
-    return kinds;
-}
-
 /* Whether a ready job waits for its time in the lane. */
 static bool jobq__memory_scheduled(const jobq_job *job, const jobq_lane *lane, uint64_t kinds,
                                    int64_t now_us)
@@ -7368,19 +7740,6 @@ JOBQ_API int64_t jobq_memory_look(const jobq_memory *m, const jobq_lane *lanes, 
     return due == JOBQ_NEVER ? -1 : due - now_us;
 }
 
-static void jobq__memory_do_register(jobq_memory *m, jobq_loop *l, uint64_t queues, uint64_t kinds,
-                                     int64_t mono_us, int64_t now_us)
-{
-    int32_t ids[JOBQ_LOOP_QUEUES], count = 0, queue;
-    jobq_error error =
-        jobq_memory_register(m, l->worker, l->config.lease_us, queues, kinds, now_us);
-
-    for (queue = 1; queue < 64 && count < JOBQ_LOOP_QUEUES; queue++) {
-        if ((queues >> queue & 1) != 0) ids[count++] = queue;
-    }
-    jobq_loop_registered(l, mono_us, error, ids, count);
-}
-
 /* As jobq.sleep does: nobody wakes the dead. */
 static void jobq__memory_sleep(jobq_memory *m, int64_t worker, bool asleep)
 {
@@ -7389,87 +7748,72 @@ static void jobq__memory_sleep(jobq_memory *m, int64_t worker, bool asleep)
     if (w != NULL && !(asleep && w->dead)) w->asleep = asleep;
 }
 
-static void jobq__memory_do_remain(const jobq_memory *m, jobq_loop *l, int64_t mono_us)
+static void jobq__memory_do_register(jobq_memory *m, const jobq_request *r, uint64_t queues,
+                                     uint64_t kinds, int64_t now_us, jobq_answer *a)
 {
-    uint64_t queues = 0, messages = 0;
+    int32_t queue;
+
+    a->error = jobq_memory_register(m, r->worker, r->lease_us, queues, kinds, now_us);
+    for (queue = 1; queue < 64 && a->count < JOBQ_LOOP_QUEUES; queue++) {
+        if ((queues >> queue & 1) != 0) a->queues[a->count++] = queue;
+    }
+}
+
+static void jobq__memory_do_policies(const jobq_memory *m, const jobq_request *r, jobq_answer *a)
+{
+    for (; a->count < r->queue_count; a->count++) {
+        int32_t queue = r->queues[a->count];
+        jobq_queue_policy *q = &a->policies[a->count];
+        q->policy = *jobq__memory_policy(m, queue);
+        q->stages_max = m->stages_max;
+        q->paused = (m->paused >> queue & 1) != 0;
+    }
+}
+
+/* Ids as bits. */
+static uint64_t jobq__memory_bits(const int32_t *ids, int32_t count)
+{
+    uint64_t bits = 0;
+
+    while (count > 0) bits |= (uint64_t)1 << ids[--count];
+    return bits;
+}
+
+static void jobq__memory_do_claim(jobq_memory *m, const jobq_request *r, int64_t now_us,
+                                  jobq_answer *a)
+{
+    uint64_t kinds = r->every_kind ? UINT64_MAX : jobq__memory_bits(r->kinds, r->kind_count);
+    jobq_claimed *c = &a->claimed;
+    int32_t places[JOBQ_LOOP_SLOTS], i;
+
+    if (r->bytes == 0) {
+        i = jobq__memory_first(m, r->lanes, r->lane_count, kinds, r->suspects, r->alone, now_us);
+        if (i >= 0) c->named = jobq_memory_jobs(m)[i].job.id;
+        if (i >= 0) return;
+    }
+    a->error = jobq_memory_claim_jobs(m, r->worker, r->number, r->limit, r->lanes, r->lane_count,
+                                      kinds, r->suspects, r->alone, now_us, places, &c->count);
+    for (i = 0; i < c->count; i++) c->jobs[i] = jobq_memory_jobs(m)[places[i]].job;
+    if (!r->look || c->count > 0) return;
+    c->due_us = jobq_memory_look(m, r->lanes, r->lane_count, kinds, now_us, &c->suspects,
+                                 &c->alone);
+}
+
+static void jobq__memory_do_flush(jobq_memory *m, const jobq_request *r, int64_t now_us,
+                                  jobq_answer *a)
+{
     int32_t i;
 
-    for (i = 0; i < l->queue_count; i++) {
-        uint64_t bit = (uint64_t)1 << l->queues[i].id;
-        if ((l->config.jobless_queues >> i & 1) == 0) queues |= bit;
-        if ((l->config.message_queues >> i & 1) != 0) messages |= bit;
+    for (i = 0; i < r->ending_count; i++) {
+        const jobq_ending *e = &r->endings[i];
+        jobq_exception *x = &a->exceptions[a->count];
+        x->error = jobq_memory_settle(m, e->job, e->worker, e->claim, &e->decision, now_us);
+        if (x->error == JOBQ_OK) continue;
+        x->job = e->job;
+        x->worker = e->worker;
+        x->claim = e->claim;
+        a->count++;
     }
-    jobq_loop_remains(l, mono_us, JOBQ_OK, jobq_memory_remains(m, queues, messages));
-}
-
-static void jobq__memory_do_policies(const jobq_memory *m, jobq_loop *l, int64_t mono_us)
-{
-    int32_t i;
-
-    for (i = 0; i < l->queue_count; i++) {
-        int32_t queue = l->queues[i].id;
-        jobq_loop_policy(l, i, jobq__memory_policy(m, queue), m->stages_max,
-                         (m->paused >> queue & 1) != 0);
-    }
-    jobq_loop_answered(l, mono_us, JOBQ_ACTION_POLICIES, JOBQ_OK);
-}
-
-/* A claim's request, as it leaves the loop. */
-typedef struct jobq__memory_asking {
-    jobq_lane lanes[JOBQ_LOOP_QUEUES * JOBQ_PRIORITIES * JOBQ_STAGES_MAX];
-    int32_t lane_count;
-    uint64_t kinds;
-} jobq__memory_asking;
-
-static void jobq__memory_ask(const jobq_loop *l, jobq__memory_asking *asking)
-{
-    asking->lane_count = jobq_loop_lanes(
-        l, asking->lanes, (int32_t)(sizeof asking->lanes / sizeof asking->lanes[0]));
-    asking->kinds = jobq__memory_asked(l);
-}
-
-static void jobq__memory_do_claim(jobq_memory *m, jobq_loop *l, const jobq_action *a,
-                                  const jobq__memory_asking *asking, int64_t mono_us,
-                                  int64_t now_us)
-{
-    int32_t places[JOBQ_LOOP_SLOTS], count, i;
-    int64_t due_us = -1;
-    bool suspects = false, alone = false;
-    jobq_error error;
-
-    i = a->bytes > 0 ? -1 : jobq__memory_first(m, asking->lanes, asking->lane_count,
-                                               asking->kinds, a->suspects, a->alone, now_us);
-    if (i >= 0) {
-        jobq_loop_named(l, jobq_memory_jobs(m)[i].job.id);
-        jobq_loop_claimed(l, mono_us, JOBQ_OK, due_us, suspects);
-        return;
-    }
-    error = jobq_memory_claim_jobs(m, a->worker, a->number, a->limit, asking->lanes,
-                                   asking->lane_count, asking->kinds, a->suspects, a->alone,
-                                   now_us, places, &count);
-    for (i = 0; i < count; i++) jobq_loop_job(l, mono_us, &jobq_memory_jobs(m)[places[i]].job);
-    if (a->look && count == 0) {
-        due_us = jobq_memory_look(m, asking->lanes, asking->lane_count, asking->kinds, now_us,
-                                  &suspects, &alone);
-    }
-    if (alone) jobq_loop_alone(l, mono_us, 0);
-    jobq_loop_claimed(l, mono_us, error, due_us, suspects);
-}
-
-static void jobq__memory_do_flush(jobq_memory *m, jobq_loop *l, jobq_action_kind kind,
-                                  int64_t mono_us, int64_t now_us)
-{
-    int32_t slots[JOBQ_LOOP_SLOTS], i;
-    int32_t count = jobq_loop_sent(l, kind, slots, JOBQ_LOOP_SLOTS);
-
-    for (i = 0; i < count; i++) {
-        const jobq_slot *s = &l->slots[slots[i]];
-        jobq_error error = jobq_memory_settle(m, s->job.id, s->job.worker, s->job.claim,
-                                              &s->decision, now_us);
-        if (error == JOBQ_OK) continue;
-        jobq_loop_unsettled(l, mono_us, kind, s->job.id, s->job.worker, s->job.claim, error);
-    }
-    jobq_loop_flushed(l, mono_us, kind, JOBQ_OK);
 }
 
 /* Whether a worker's lease is over, or it is dead, and it still holds jobs. */
@@ -7479,206 +7823,182 @@ static bool jobq__memory_overdue(const jobq_memory *m, const jobq_memory_worker 
 }
 
 /* The news about other workers: who is late, or dead with jobs left. */
-static void jobq__memory_others(const jobq_memory *m, jobq_loop *l, const jobq_memory_worker *me,
-                                int64_t mono_us, int64_t now_us)
+static void jobq__memory_others(const jobq_memory *m, const jobq_memory_worker *me, int64_t now_us,
+                                jobq_news *n)
 {
-    int32_t overdue = 0, i;
+    int32_t i;
 
     for (i = 0; i < m->worker_max; i++) {
         const jobq_memory_worker *w = &jobq_memory_workers(m)[i];
         bool late = w->expires_at_us < now_us + w->lease_us * 6 / 10;
+        jobq_late *l = &n->late[n->late_count];
         if (w->id == 0 || w->id == me->id) continue;
-        if (w->dead ? jobq__memory_left(m, w->id) : late) {
-            jobq_loop_late(l, mono_us, w->id, w->dead ? -1 : w->beat, w->lease_us);
-        }
-        overdue += jobq__memory_overdue(m, w, now_us);
+        n->overdue += jobq__memory_overdue(m, w, now_us);
+        if (w->dead ? !jobq__memory_left(m, w->id) : !late) continue;
+        if (n->late_count == JOBQ_LOOP_WATCHED) continue;
+        l->worker = w->id;
+        l->beat = w->dead ? -1 : w->beat;
+        l->lease_us = w->lease_us;
+        n->late_count++;
     }
-    jobq_loop_overdue(l, overdue);
 }
 
-static void jobq__memory_do_heartbeat(jobq_memory *m, jobq_loop *l, const jobq_action *a,
-                                      int64_t mono_us, int64_t now_us)
+/* The news about a worker's own jobs. */
+static void jobq__memory_own(const jobq_memory *m, const jobq_memory_worker *me, jobq_news *n)
 {
-    int64_t settled[JOBQ_LOOP_CLAIMS];
-    int32_t count = jobq_loop_settled(l, settled, JOBQ_LOOP_CLAIMS), parked = 0, i;
-    const jobq_memory_worker *me;
-    uint64_t kinds, alone;
-    bool every;
+    int32_t i;
 
-    if (!jobq_memory_heartbeat(m, a->worker, settled, count, now_us)) {
-        jobq_loop_beat(l, mono_us, JOBQ_OK, false, 0, false, 0, now_us);
-        return;
-    }
-    me = jobq__memory_worker(m, a->worker);
     for (i = 0; i < m->job_count; i++) {
         const jobq_job *job = &jobq_memory_jobs(m)[i].job;
-        if (job->worker == me->id && job->cancel_requested) jobq_loop_cancel(l, job->id);
+        if (job->worker == me->id && job->cancel_requested && n->cancel_count < JOBQ_LOOP_SLOTS) {
+            n->cancels[n->cancel_count++] = job->id;
+        }
         if (job->run_at_us == JOBQ_NEVER && job->state == JOBQ_STATE_READY &&
             (me->kinds >> job->kind & 1) != 0) {
-            parked = job->kind;
+            n->parked_kind = job->kind;
         }
     }
-    jobq__memory_others(m, l, me, mono_us, now_us);
-    kinds = jobq__memory_kinds(m, me, now_us, &every);
-    jobq__memory_tell_kinds(l, kinds, every);
-    alone = jobq__memory_suspects(m, me->queues, every ? UINT64_MAX : kinds, true, now_us);
-    for (i = 0; i < 64; i++) {
-        if ((alone >> i & 1) != 0) jobq_loop_alone(l, mono_us, i);
+}
+
+static void jobq__memory_do_heartbeat(jobq_memory *m, const jobq_request *r, int64_t now_us,
+                                      jobq_answer *a)
+{
+    jobq_news *n = &a->news;
+    const jobq_memory_worker *me;
+    uint64_t kinds, taken, alone;
+    int32_t i;
+
+    n->store_now_us = now_us;
+    n->alive = jobq_memory_heartbeat(m, r->worker, r->settled, r->settled_count, now_us);
+    if (!n->alive) return;
+    me = jobq__memory_worker(m, r->worker);
+    jobq__memory_own(m, me, n);
+    jobq__memory_others(m, me, now_us, n);
+    n->policy = m->policy_version;
+    kinds = jobq__memory_kinds(m, me, now_us, &n->every_kind);
+    taken = n->every_kind ? UINT64_MAX : kinds;
+    n->suspects = jobq__memory_suspects(m, me->queues, taken, false, now_us) != 0;
+    alone = jobq__memory_suspects(m, me->queues, taken, true, now_us);
+    for (i = 1; i < 64; i++) {
+        bool room = n->kind_count < JOBQ_LOOP_KINDS + JOBQ_STRAYS_MAX;
+        if ((kinds >> i & 1) != 0 && room) n->kinds[n->kind_count++] = i;
+        if ((alone >> i & 1) != 0 && n->alone_count < JOBQ_LOOP_QUEUES) {
+            n->alone[n->alone_count++] = i;
+        }
     }
-    jobq_loop_beat(l, mono_us, JOBQ_OK, true, m->policy_version,
-                   jobq__memory_suspects(m, me->queues, every ? UINT64_MAX : kinds, false,
-                                         now_us) != 0, parked, now_us);
 }
 
 /* -- a loop's statements about messages -- */
 
-static void jobq__memory_do_look(const jobq_memory *m, jobq_loop *l, const jobq_action *a,
-                                 uint64_t queues, int64_t mono_us, int64_t now_us)
+static void jobq__memory_do_look(const jobq_memory *m, const jobq_request *r, int64_t now_us,
+                                 jobq_answer *a)
 {
-    jobq_backlog b;
+    uint64_t queues = jobq__memory_bits(r->message_queues, r->message_queue_count);
     int64_t id;
-    int32_t count = 0;
 
-    for (id = a->number + 1; id <= JOBQ_MEMORY_PARTITIONS && count < a->limit; id++) {
-        if (!jobq_memory_backlog(m, id, now_us, &b) || (queues >> b.queue & 1) == 0) continue;
-        jobq_loop_backlog(l, mono_us, &b);
-        count++;
+    for (id = r->number + 1; id <= JOBQ_MEMORY_PARTITIONS && a->count < r->limit; id++) {
+        jobq_backlog *b = &a->backlogs[a->count];
+        if (!jobq_memory_backlog(m, id, now_us, b) || (queues >> b->queue & 1) == 0) continue;
+        a->count++;
     }
-    jobq_loop_looked(l, mono_us, JOBQ_OK, id <= JOBQ_MEMORY_PARTITIONS);
+    a->more = id <= JOBQ_MEMORY_PARTITIONS;
 }
 
-static jobq_holder jobq__memory_token(const jobq_loop *l, const jobq_action *a)
+static void jobq__memory_do_part(jobq_memory *m, const jobq_request *r, int64_t now_us,
+                                 jobq_answer *a)
 {
-    jobq_holder h;
-
-    memset(&h, 0, sizeof h);
-    h.worker = a->worker;
-    h.claim = a->number;
-    h.lease_us = l->config.tuning[l->relay.parts[a->slot].queue].lease_us;
-    return h;
-}
-
-static void jobq__memory_do_part(jobq_memory *m, jobq_loop *l, const jobq_action *a,
-                                 int64_t mono_us, int64_t now_us)
-{
-    const jobq_part *p = &l->relay.parts[a->slot];
-    jobq_holder token = jobq__memory_token(l, a);
-    jobq_reading reading;
-    jobq_error error;
-    int32_t count;
-    bool cut;
-
-    if (a->kind == JOBQ_ACTION_READ) {
-        if (a->aside) {
-            jobq_memory_aside(m, p->id, &token, a->handed, &p->holder, a->acked, now_us, &reading);
-        } else {
-            jobq_memory_read(m, p->id, &token, a->handed, &p->holder, a->limit, a->bytes, now_us,
-                             &reading);
-        }
-        jobq_loop_read(l, mono_us, a->slot, JOBQ_OK, &reading);
-    } else if (a->kind == JOBQ_ACTION_ACK) {
-        error = jobq_memory_ack(m, p->id, &token, p->cursor.acked, &p->plan, p->outcomes, p->given,
-                                a->limit, a->bytes, now_us, &count, &cut);
-        jobq_loop_acked(l, mono_us, a->slot, error, count, cut);
+    if (r->kind == JOBQ_REQUEST_RENEW) {
+        a->error = jobq_memory_renew(m, r->partition, &r->token, now_us);
+    } else if (r->kind == JOBQ_REQUEST_ACK) {
+        a->error = jobq_memory_ack(m, r->partition, &r->token, r->ack.before, &r->ack.plan,
+                                   r->ack.outcomes, r->ack.given, r->limit, r->bytes, now_us,
+                                   &a->reading.count, &a->reading.cut);
+    } else if (r->aside) {
+        jobq_memory_aside(m, r->partition, &r->token, r->handed, &r->watched, r->acked, now_us,
+                          &a->reading);
     } else {
-        error = jobq_memory_renew(m, p->id, &token, now_us);
-        jobq_loop_renewed(l, mono_us, a->slot, p->generation, error);
+        jobq_memory_read(m, r->partition, &r->token, r->handed, &r->watched, r->limit, r->bytes,
+                         now_us, &a->reading);
     }
 }
 
-/* A handler that was given up: it had them all, or none when the worker stops. */
-static void jobq__memory_do_abandon(jobq_loop *l, const jobq_action *a, int64_t mono_us)
+JOBQ_API void jobq_memory_execute(jobq_memory *m, const jobq_request *r, uint64_t queues,
+                                  uint64_t kinds, int64_t now_us, jobq_answer *a)
 {
-    const jobq_part *p;
-    uint8_t outcomes[JOBQ_LOOP_BATCH];
-    jobq_verdict v;
-
-    if (!a->messages) return;
-    p = &l->relay.parts[a->slot];
-    memset(&v, 0, sizeof v);
-    v.result = mono_us >= l->stop_mono_us ? JOBQ_RESULT_LEFT : JOBQ_RESULT_RETRY;
-    v.processed = JOBQ_COUNT_UNKNOWN;
-    memset(outcomes, (int)v.result, sizeof outcomes);
-    if (p->state == JOBQ_PART_COMMITTING) {
-        jobq_loop_committed(l, mono_us, a->slot, p->generation, JOBQ_ERROR_CONNECTION);
-    } else {
-        jobq_loop_delivered(l, mono_us, a->slot, p->generation, &v, outcomes, false);
+    JOBQ_ASSERT(m != NULL && r != NULL && a != NULL);
+    jobq_answer_start(a, r);
+    switch (r->kind) {
+    case JOBQ_REQUEST_REGISTER: jobq__memory_do_register(m, r, queues, kinds, now_us, a); break;
+    case JOBQ_REQUEST_POLICIES: jobq__memory_do_policies(m, r, a); break;
+    case JOBQ_REQUEST_CLAIM: jobq__memory_do_claim(m, r, now_us, a); break;
+    case JOBQ_REQUEST_RECOVER:
+        a->more = jobq_memory_recover(m, r->worker, r->number, r->limit, now_us);
+        break;
+    case JOBQ_REQUEST_COMPLETE:
+    case JOBQ_REQUEST_SETTLE: jobq__memory_do_flush(m, r, now_us, a); break;
+    case JOBQ_REQUEST_HEARTBEAT:
+        jobq__memory_do_heartbeat(m, r, now_us, a);
+        if (r->claim) jobq__memory_do_claim(m, r, now_us, a);
+        break;
+    case JOBQ_REQUEST_RESCUE:
+        a->done = jobq_memory_rescue(m, r->worker, r->beat, r->limit, now_us, &a->count, &a->more);
+        break;
+    case JOBQ_REQUEST_SLEEP: jobq__memory_sleep(m, r->worker, r->asleep); break;
+    case JOBQ_REQUEST_REMAIN:
+        a->more = jobq_memory_remains(m, jobq__memory_bits(r->queues, r->queue_count),
+                                      jobq__memory_bits(r->message_queues,
+                                                        r->message_queue_count));
+        break;
+    case JOBQ_REQUEST_UNPARK:
+        a->count = jobq_memory_unpark(m, (int32_t)r->number, now_us);
+        break;
+    case JOBQ_REQUEST_DEREGISTER: jobq_memory_deregister(m, r->worker, now_us); break;
+    case JOBQ_REQUEST_PRUNE: jobq_memory_prune(m, now_us); break;
+    case JOBQ_REQUEST_LOOK: jobq__memory_do_look(m, r, now_us, a); break;
+    case JOBQ_REQUEST_READ:
+    case JOBQ_REQUEST_ACK:
+    case JOBQ_REQUEST_RENEW: jobq__memory_do_part(m, r, now_us, a); break;
+    case JOBQ_REQUEST_SET_ASIDE: /* any job can be sent */
+    case JOBQ_REQUEST_VACUUM:
+    case JOBQ_REQUEST_CONNECT:
+    case JOBQ_REQUEST_DISCONNECT:
+    case JOBQ_REQUEST_ABANDON:
+    case JOBQ_REQUEST_WAIT:
+    case JOBQ_REQUEST_EXIT:
+    case JOBQ_REQUEST_COUNT: break;
     }
 }
 
-JOBQ_API void jobq_memory_perform(jobq_memory *m, jobq_loop *l, const jobq_action *a,
+/* A handler of messages that was given up. */
+static void jobq__memory_abandon(jobq_loop *l, const jobq_request *r, int64_t mono_us)
+{
+    jobq_verdict verdict;
+    jobq_work work;
+    jobq_ack ack;
+
+    jobq_work_abandoned(&work, &verdict, r);
+    if (r->committing) jobq_loop_committed(l, mono_us, &work, JOBQ_ERROR_CONNECTION);
+    else jobq_loop_delivered(l, mono_us, &work, &verdict, false, &ack);
+}
+
+JOBQ_API void jobq_memory_perform(jobq_memory *m, jobq_loop *l, const jobq_request *r,
                                   uint64_t queues, uint64_t kinds, int64_t mono_us, int64_t now_us)
 {
-    jobq__memory_asking asking;
-    int32_t count;
-    bool dead, more;
+    jobq_answer answer;
 
-    JOBQ_ASSERT(m != NULL && l != NULL && a != NULL);
-    if (a->kind == JOBQ_ACTION_CLAIM || a->claim) jobq__memory_ask(l, &asking);
-    switch (a->kind) {
-    case JOBQ_ACTION_CONNECT: jobq_loop_connected(l, mono_us); break;
-    case JOBQ_ACTION_DISCONNECT: jobq_loop_disconnected(l, mono_us); break;
-    case JOBQ_ACTION_REGISTER:
-        jobq__memory_do_register(m, l, queues, kinds, mono_us, now_us);
-        break;
-    case JOBQ_ACTION_POLICIES: jobq__memory_do_policies(m, l, mono_us); break;
-    case JOBQ_ACTION_CLAIM: jobq__memory_do_claim(m, l, a, &asking, mono_us, now_us); break;
-    case JOBQ_ACTION_RECOVER:
-        jobq_loop_recovered(
-            l, mono_us, JOBQ_OK, a->number,
-            jobq_memory_recover(m, a->worker, a->number, a->limit, now_us));
-        break;
-    case JOBQ_ACTION_COMPLETE:
-    case JOBQ_ACTION_SETTLE: jobq__memory_do_flush(m, l, a->kind, mono_us, now_us); break;
-    case JOBQ_ACTION_HEARTBEAT:
-        jobq__memory_do_heartbeat(m, l, a, mono_us, now_us);
-        if (a->claim) jobq__memory_do_claim(m, l, a, &asking, mono_us, now_us);
-        break;
-    case JOBQ_ACTION_RESCUE:
-        dead = jobq_memory_rescue(m, a->worker, a->beat, INT32_MAX, now_us, &count, &more);
-        jobq_loop_rescued(l, mono_us, JOBQ_OK, a->worker, dead, more, count);
-        break;
-    case JOBQ_ACTION_SLEEP:
-        jobq__memory_sleep(m, a->worker, a->asleep);
-        jobq_loop_answered(l, mono_us, a->kind, JOBQ_OK);
-        break;
-    case JOBQ_ACTION_REMAIN: jobq__memory_do_remain(m, l, mono_us); break;
-    case JOBQ_ACTION_SET_ASIDE: /* any job can be sent */
-        jobq_loop_set_aside(l, mono_us, JOBQ_OK, false);
-        break;
-    case JOBQ_ACTION_UNPARK:
-        count = jobq_memory_unpark(m, (int32_t)a->number, now_us);
-        jobq_loop_unparked(l, mono_us, JOBQ_OK, count, false);
-        break;
-    case JOBQ_ACTION_DEREGISTER:
-        jobq_memory_deregister(m, a->worker, now_us);
-        jobq_loop_answered(l, mono_us, a->kind, JOBQ_OK);
-        break;
-    case JOBQ_ACTION_PRUNE:
-        jobq_memory_prune(m, now_us);
-        jobq_loop_answered(l, mono_us, a->kind, JOBQ_OK);
-        break;
-    case JOBQ_ACTION_VACUUM: jobq_loop_answered(l, mono_us, a->kind, JOBQ_OK); break;
-    case JOBQ_ACTION_LOOK: jobq__memory_do_look(m, l, a, queues, mono_us, now_us); break;
-    case JOBQ_ACTION_READ:
-    case JOBQ_ACTION_ACK:
-    case JOBQ_ACTION_RENEW: jobq__memory_do_part(m, l, a, mono_us, now_us); break;
-    case JOBQ_ACTION_ABANDON: jobq__memory_do_abandon(l, a, mono_us); break;
-    case JOBQ_ACTION_WAIT:
-    case JOBQ_ACTION_EXIT:
-    case JOBQ_ACTION_COUNT: break;
-    }
+    JOBQ_ASSERT(l != NULL && r != NULL);
+    if (r->kind == JOBQ_REQUEST_ABANDON && r->messages) jobq__memory_abandon(l, r, mono_us);
+    jobq_memory_execute(m, r, queues, kinds, now_us, &answer);
+    jobq_loop_tell(l, mono_us, &answer);
 }
 
 /* -- handlers on it -- */
 
 typedef struct jobq__memory_run {
     jobq_memory *memory;
-    jobq_job job;
     const jobq_loop *loop;
     int64_t now_us;
-    int32_t slot;
-    uint32_t generation;
+    jobq_work work;
 } jobq__memory_run;
 
 static bool jobq__memory_keep(jobq_call *call, jobq_str next, bool bytes)
@@ -7686,7 +8006,7 @@ static bool jobq__memory_keep(jobq_call *call, jobq_str next, bool bytes)
     const jobq__memory_run *run = (const jobq__memory_run *)call->context;
 
     (void)bytes;
-    jobq_memory_keep(run->memory, run->job.id, run->job.worker, run->job.claim, next);
+    jobq_memory_keep(run->memory, call->job.id, call->job.worker, call->job.claim, next);
     return true; /* a lost lease is told when the job is settled */
 }
 
@@ -7694,7 +8014,7 @@ static int jobq__memory_stopping(const jobq_call *call)
 {
     const jobq__memory_run *run = (const jobq__memory_run *)call->context;
 
-    return (int)jobq_loop_stopping(run->loop, run->now_us, run->slot, run->generation);
+    return (int)jobq_loop_stopping(run->loop, run->now_us, &run->work);
 }
 
 static const jobq_store jobq__memory_store = {jobq__memory_keep, jobq__memory_stopping};
@@ -7712,45 +8032,29 @@ static const jobq_memory_handler *jobq__memory_handler(const jobq_memory_handler
     return NULL;
 }
 
-/* Runs the handler of one slot, here and now. */
-static void jobq__memory_handle(jobq_memory *m, jobq_loop *l, const jobq_memory_handler *h,
-                                jobq_call *call, int32_t slot, int64_t now_us)
+/* Runs the handler of a job, here and now. */
+static void jobq__memory_handle(jobq__memory_run *run, jobq_loop *l, const jobq_memory_handler *h,
+                                jobq_call *call)
 {
-    jobq__memory_run run;
-    jobq_outcome outcome;
-    int stage = l->slots[slot].job.stage;
+    int stage = run->work.job.stage;
+    jobq_handled handled;
 
-    memset(&run, 0, sizeof run);
-    run.job = l->slots[slot].job;
-    run.memory = m;
-    run.loop = l;
-    run.now_us = now_us;
-    run.slot = slot;
-    run.generation = l->slots[slot].generation;
-    memset(call, 0, sizeof *call);
-    call->job = l->slots[slot].job;
-    call->payload = jobq_memory_get(m, run.job.id)->payload;
-    call->user = h->user;
-    call->store = &jobq__memory_store;
-    call->context = &run;
-    while (stage > 0 && h->run[stage] == NULL) stage--;
-    outcome = h->run[stage](call);
-    call->context = NULL; /* `run` ends here */
-    jobq_loop_handled(l, now_us, slot, run.generation, outcome, call->delay_us, call->delay_named);
-}
-
-/* A job for its handler; false: none waits. */
-static bool jobq__memory_work_job(jobq_memory *m, jobq_loop *l, const jobq_memory_handler *handlers,
-                                  int32_t count, jobq_call *call, int64_t now_us)
-{
-    int32_t slot = jobq_loop_take(l, now_us);
-    const jobq_memory_handler *h;
-
-    if (slot < 0) return false;
-    h = jobq__memory_handler(handlers, count, l->slots[slot].job.queue, l->slots[slot].job.kind);
-    if (h == NULL) jobq_loop_unhandled(l, now_us, slot);
-    else jobq__memory_handle(m, l, h, call, slot, now_us);
-    return true;
+    memset(&handled, 0, sizeof handled);
+    handled.missing = h == NULL;
+    if (h != NULL) {
+        memset(call, 0, sizeof *call);
+        call->job = run->work.job;
+        call->payload = jobq_memory_get(run->memory, call->job.id)->payload;
+        call->user = h->user;
+        call->store = &jobq__memory_store;
+        call->context = run;
+        while (stage > 0 && h->run[stage] == NULL) stage--;
+        handled.outcome = h->run[stage](call);
+        handled.delay_us = call->delay_us;
+        handled.delay_named = call->delay_named;
+        call->context = NULL; /* the run ends here */
+    }
+    jobq_loop_handled(l, run->now_us, &run->work, &handled, NULL);
 }
 
 /* A refusal's reason is for the dead letter, which has none here. */
@@ -7766,60 +8070,66 @@ static int jobq__memory_hurry(const jobq_delivery *delivery)
 {
     const jobq__memory_run *run = (const jobq__memory_run *)delivery->context;
 
-    return (int)jobq_loop_delivery_stopping(run->loop, run->now_us, run->slot, run->generation);
+    return (int)jobq_loop_stopping(run->loop, run->now_us, &run->work);
 }
 
 static const jobq_delivery_store jobq__memory_delivery_store = {jobq__memory_refuse,
                                                                 jobq__memory_hurry, NULL, NULL};
 
-static void jobq__memory_messages(jobq_memory *m, const jobq_part *p, jobq_message *messages)
+static void jobq__memory_messages(jobq_memory *m, const jobq_work *work, jobq_message *messages)
 {
     int32_t i;
 
-    memset(messages, 0, (size_t)p->given * sizeof *messages);
-    for (i = 0; i < p->given; i++) {
-        messages[i].seq = p->cursor.acked + 1 + i;
-        messages[i].attempts = jobq_cursor_attempts(&p->cursor, messages[i].seq);
-        messages[i].payload = jobq_memory_message_at(m, p->id, messages[i].seq)->payload;
+    memset(messages, 0, (size_t)work->given * sizeof *messages);
+    for (i = 0; i < work->given; i++) {
+        messages[i].seq = work->cursor.acked + 1 + i;
+        messages[i].attempts = jobq_cursor_attempts(&work->cursor, messages[i].seq);
+        messages[i].payload =
+            jobq_memory_message_at(m, work->partition, messages[i].seq)->payload;
     }
 }
 
-/* The messages of a partition for their handler; false: none wait. */
-static bool jobq__memory_work_messages(jobq_memory *m, jobq_loop *l,
-                                       const jobq_memory_handler *handlers, int32_t count,
-                                       int64_t now_us)
+/* Runs the handler of messages, here and now. */
+static void jobq__memory_run_messages(jobq__memory_run *run, jobq_loop *l,
+                                      const jobq_memory_handler *h)
 {
     jobq_message messages[JOBQ_LOOP_BATCH];
-    uint8_t outcomes[JOBQ_LOOP_BATCH];
-    const jobq_memory_handler *h;
-    const jobq_part *p;
-    jobq__memory_run run;
     jobq_delivery d;
     jobq_verdict v;
+    jobq_ack ack;
 
-    memset(&run, 0, sizeof run);
+    JOBQ_ASSERT(h != NULL);
     memset(&d, 0, sizeof d);
     memset(&v, 0, sizeof v);
-    run.slot = jobq_loop_take_messages(l, now_us);
-    if (run.slot < 0) return false;
-    p = &l->relay.parts[run.slot];
-    h = jobq__memory_handler(handlers, count, l->queues[p->queue].id, 0);
-    JOBQ_ASSERT(h != NULL);
-    jobq__memory_messages(m, p, messages);
-    memcpy(outcomes, p->outcomes, sizeof outcomes);
+    jobq__memory_messages(run->memory, &run->work, messages);
+    d.messages = messages;
+    d.count = run->work.given;
+    d.partition = run->work.number;
+    d.partition_id = run->work.partition;
+    d.user = h->user;
+    d.outcomes = run->work.outcomes;
+    d.store = &jobq__memory_delivery_store;
+    d.context = run;
+    jobq_delivery_run(&d, h->each, h->all, &v);
+    jobq_loop_delivered(l, run->now_us, &run->work, &v, false, &ack);
+}
+
+/* Work for a handler; false: none waits. */
+static bool jobq__memory_run_one(jobq_memory *m, jobq_loop *l, const jobq_memory_handler *handlers,
+                              int32_t count, jobq_call *call, int64_t now_us)
+{
+    const jobq_memory_handler *h;
+    jobq__memory_run run;
+
+    if (!jobq_loop_take(l, now_us, &run.work)) return false;
+    run.memory = m;
     run.loop = l;
     run.now_us = now_us;
-    run.generation = p->generation;
-    d.messages = messages;
-    d.count = p->given;
-    d.partition = p->number;
-    d.partition_id = p->id;
-    d.user = h->user;
-    d.outcomes = outcomes;
-    d.store = &jobq__memory_delivery_store;
-    d.context = &run;
-    jobq_delivery_run(&d, h->each, h->all, &v);
-    jobq_loop_delivered(l, now_us, run.slot, run.generation, &v, outcomes, false);
+    h = run.work.messages
+            ? jobq__memory_handler(handlers, count, m->partitions[run.work.partition - 1].queue, 0)
+            : jobq__memory_handler(handlers, count, run.work.job.queue, run.work.job.kind);
+    if (run.work.messages) jobq__memory_run_messages(&run, l, h);
+    else jobq__memory_handle(&run, l, h, call);
     return true;
 }
 
@@ -7827,6 +8137,7 @@ JOBQ_API int64_t jobq_memory_work(jobq_memory *m, jobq_loop *l, const jobq_memor
                                   int32_t count, jobq_call *call, int64_t now_us)
 {
     uint64_t queues = 0, kinds = 0;
+    jobq_request request;
     int32_t i;
 
     JOBQ_ASSERT(m != NULL && l != NULL && handlers != NULL && call != NULL);
@@ -7834,16 +8145,15 @@ JOBQ_API int64_t jobq_memory_work(jobq_memory *m, jobq_loop *l, const jobq_memor
         queues |= (uint64_t)1 << handlers[i].queue;
         if (handlers[i].run[0] != NULL) kinds |= (uint64_t)1 << handlers[i].kind;
     }
-    for (;;) {
-        jobq_action a = jobq_loop_next(l, now_us);
-        if (a.kind == JOBQ_ACTION_EXIT) return JOBQ_NEVER;
-        if (a.kind != JOBQ_ACTION_WAIT) {
-            jobq_memory_perform(m, l, &a, queues, kinds, now_us, now_us);
-        } else if (!jobq__memory_work_messages(m, l, handlers, count, now_us) &&
-                   !jobq__memory_work_job(m, l, handlers, count, call, now_us)) {
-            return jobq__max(a.until_mono_us, now_us + 1);
+    do {
+        jobq_loop_next(l, now_us, &request);
+        if (request.kind == JOBQ_REQUEST_EXIT) return JOBQ_NEVER;
+        if (request.kind != JOBQ_REQUEST_WAIT) {
+            jobq_memory_perform(m, l, &request, queues, kinds, now_us, now_us);
         }
-    }
+    } while (request.kind != JOBQ_REQUEST_WAIT ||
+             jobq__memory_run_one(m, l, handlers, count, call, now_us));
+    return jobq__max(request.until_mono_us, now_us + 1);
 }
 
 #endif /* JOBQ_IMPLEMENTED */

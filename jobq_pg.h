@@ -1923,8 +1923,21 @@ JOBQ_API const jobq_pg_table_desc *jobq_pg_dead_letters_desc(bool payloads);
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 #include <unistd.h>
+
+#ifndef JOBQ_ASSERT
+#include <assert.h>
+#define JOBQ_ASSERT(x) assert(x)
+#endif
+
+/* As JOBQ__ONCE in jobq.h. */
+#if defined(__GNUC__) || defined(__clang__)
+#define JOBQ_PG__ONCE __attribute__((noinline))
+#else
+#define JOBQ_PG__ONCE
+#endif
 
 /* ---- >>error --------------------------------------------------------------------------------- */
 
@@ -1989,7 +2002,7 @@ static void jobq_pg__copy(char *out, size_t size, const char *text)
 #if defined(__GNUC__) || defined(__clang__)
 __attribute__((format(printf, 3, 4)))
 #endif
-JOBQ__ONCE static jobq_error jobq_pg__fail(jobq_pg_error *error, jobq_error code,
+JOBQ_PG__ONCE static jobq_error jobq_pg__fail(jobq_pg_error *error, jobq_error code,
                                            const char *format, ...)
 {
     va_list args;
@@ -2003,7 +2016,7 @@ JOBQ__ONCE static jobq_error jobq_pg__fail(jobq_pg_error *error, jobq_error code
     return code;
 }
 
-JOBQ__ONCE static jobq_error jobq_pg__invalid(jobq_pg_error *error, const char *field,
+JOBQ_PG__ONCE static jobq_error jobq_pg__invalid(jobq_pg_error *error, const char *field,
                                               const char *why)
 {
     jobq_pg__fail(error, JOBQ_ERROR_INVALID, "invalid %s: %s", field, why);
@@ -2011,7 +2024,7 @@ JOBQ__ONCE static jobq_error jobq_pg__invalid(jobq_pg_error *error, const char *
     return JOBQ_ERROR_INVALID;
 }
 
-JOBQ__ONCE static jobq_error jobq_pg__no_memory(jobq_pg_error *error)
+JOBQ_PG__ONCE static jobq_error jobq_pg__no_memory(jobq_pg_error *error)
 {
     return jobq_pg__fail(error, JOBQ_ERROR_MEMORY, "out of memory");
 }
@@ -5370,7 +5383,7 @@ static char *jobq_pg__grow(jobq_pg__params *p, size_t more)
     return p->data + p->size - more;
 }
 
-JOBQ__ONCE static void jobq_pg__raw(jobq_pg__params *p, const char *bytes, size_t len)
+JOBQ_PG__ONCE static void jobq_pg__raw(jobq_pg__params *p, const char *bytes, size_t len)
 {
     char *out = jobq_pg__grow(p, len);
 
@@ -5378,7 +5391,7 @@ JOBQ__ONCE static void jobq_pg__raw(jobq_pg__params *p, const char *bytes, size_
 }
 
 /* An integer of width bytes, most significant first. */
-JOBQ__ONCE static void jobq_pg__raw_int(jobq_pg__params *p, int64_t value, size_t width)
+JOBQ_PG__ONCE static void jobq_pg__raw_int(jobq_pg__params *p, int64_t value, size_t width)
 {
     char *out = jobq_pg__grow(p, width);
     uint64_t rest = (uint64_t)value;
@@ -5402,14 +5415,14 @@ static void jobq_pg__end(jobq_pg__params *p)
     p->count++;
 }
 
-JOBQ__ONCE static void jobq_pg__add_null(jobq_pg__params *p)
+JOBQ_PG__ONCE static void jobq_pg__add_null(jobq_pg__params *p)
 {
     JOBQ_ASSERT(p->count < JOBQ_PG__PARAMS_MAX);
     p->offsets[p->count] = SIZE_MAX;
     p->lengths[p->count++] = 0;
 }
 
-JOBQ__ONCE static void jobq_pg__add_int(jobq_pg__params *p, int64_t value, size_t width)
+JOBQ_PG__ONCE static void jobq_pg__add_int(jobq_pg__params *p, int64_t value, size_t width)
 {
     jobq_pg__begin(p);
     jobq_pg__raw_int(p, value, width);
@@ -5459,13 +5472,13 @@ static void jobq_pg__array_head_put(jobq_pg__params *p, int type, size_t count)
 }
 
 /* Opens a parameter that is one; its elements follow, then jobq_pg__end. */
-JOBQ__ONCE static void jobq_pg__array(jobq_pg__params *p, int type, size_t count)
+JOBQ_PG__ONCE static void jobq_pg__array(jobq_pg__params *p, int type, size_t count)
 {
     jobq_pg__begin(p);
     jobq_pg__array_head_put(p, type, count);
 }
 
-JOBQ__ONCE static void jobq_pg__item_int(jobq_pg__params *p, int64_t value, size_t width)
+JOBQ_PG__ONCE static void jobq_pg__item_int(jobq_pg__params *p, int64_t value, size_t width)
 {
     jobq_pg__raw_int(p, (int64_t)width, 4);
     jobq_pg__raw_int(p, value, width);
@@ -5668,7 +5681,7 @@ static void jobq_pg__log(const jobq_pg *pg, jobq_pg_level level, const char *for
     pg->log(pg->user, level, message);
 }
 
-JOBQ__ONCE static int64_t jobq_pg__mono_us(void)
+JOBQ_PG__ONCE static int64_t jobq_pg__mono_us(void)
 {
     struct timespec t;
 
@@ -5678,7 +5691,7 @@ JOBQ__ONCE static int64_t jobq_pg__mono_us(void)
 
 static bool jobq_pg__word(char c)
 {
-    return jobq__alnum(c) || c == '_';
+    return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || c == '_';
 }
 
 /* SQL for one schema: the word jobq, standing alone, is its name. Memory is the caller's to
@@ -5703,7 +5716,7 @@ static char *jobq_pg__for_schema(const char *sql, const char *schema)
     return out;
 }
 
-JOBQ__ONCE static char *jobq_pg__dup(const char *text)
+JOBQ_PG__ONCE static char *jobq_pg__dup(const char *text)
 {
     size_t size = strlen(text) + 1;
     char *copy = (char *)malloc(size);
@@ -6501,7 +6514,8 @@ static PGresult *jobq_pg__exec(jobq_pg *pg, PGconn *conn, jobq_pg__statement st,
 /* ---- >>migrate ------------------------------------------------------------------------------- */
 
 /* Runs SQL without parameters; JOBQ_OK or the error. */
-JOBQ__ONCE static jobq_error jobq_pg__command(PGconn *conn, const char *sql, jobq_pg_error *error)
+JOBQ_PG__ONCE static jobq_error jobq_pg__command(PGconn *conn, const char *sql,
+                                                 jobq_pg_error *error)
 {
     PGresult *res = PQexec(conn, sql);
     ExecStatusType status = PQresultStatus(res);
@@ -7206,7 +7220,7 @@ static bool jobq_pg__scan_char(jobq_pg__scan *s, char c)
 }
 
 /* As many digits as there are, from least to most; fewer than 19 of them. -1: not so many. */
-JOBQ__ONCE static int64_t jobq_pg__scan_digits(jobq_pg__scan *s, int least, int most, int *count)
+JOBQ_PG__ONCE static int64_t jobq_pg__scan_digits(jobq_pg__scan *s, int least, int most, int *count)
 {
     int64_t value = 0;
 
@@ -7649,7 +7663,7 @@ static jobq_error jobq_pg__said(jobq_pg_error *error, jobq_error code, const cha
     return code;
 }
 
-JOBQ__ONCE static jobq_error jobq_pg__unfit(const jobq_pg_table *t, jobq_pg_error *error,
+JOBQ_PG__ONCE static jobq_error jobq_pg__unfit(const jobq_pg_table *t, jobq_pg_error *error,
                                             const char *field, const char *why)
 {
     const char *entity = t->entity;
@@ -7866,7 +7880,7 @@ static jobq_error jobq_pg__order_close(const jobq_pg_table *t, jobq_pg__terms *o
 
 /* -- the text of a statement -- */
 
-JOBQ__ONCE static void jobq_pg__say(jobq_pg__params *out, const char *text)
+JOBQ_PG__ONCE static void jobq_pg__say(jobq_pg__params *out, const char *text)
 {
     jobq_pg__raw(out, text, strlen(text));
 }
@@ -10551,7 +10565,7 @@ static jobq_error jobq_pg__priority_invalid(int priority, jobq_pg_error *error)
 }
 
 /* NULL is none: allowed if optional. */
-JOBQ__ONCE static jobq_error jobq_pg__name_invalid(const char *name, const char *field,
+JOBQ_PG__ONCE static jobq_error jobq_pg__name_invalid(const char *name, const char *field,
                                                    bool optional, jobq_pg_error *error)
 {
     if (name == NULL ? optional : jobq_name_valid(jobq_str_from(name))) return JOBQ_OK;
@@ -13382,7 +13396,7 @@ JOBQ_API jobq_error jobq_pg_peek(jobq_pg *pg, PGconn *conn, const char *const *q
 /* ---- >>work: the worker ---------------------------------------------------------------------- */
 
 /* Steps at which tests kill the process or cut the connection. step: what is about to happen or has
- * happened, in words; kind: of the statement (a jobq_action_kind), or -1. */
+ * happened, in words; kind: of the statement (a jobq_request_kind), or -1. */
 #ifndef JOBQ_PG_POINT
 #define JOBQ_PG_POINT(step, kind, conn) ((void)0)
 #endif
@@ -13404,16 +13418,19 @@ typedef struct jobq_pg__held {
     char *next;              /* payload of the next stage */
     size_t next_size;
     bool next_bytes;
-    uint8_t refused;         /* as its slot was when the error was written */
+    int32_t refused;         /* as in its ending when the error was written */
 } jobq_pg__held;
 
-/* A statement on its way. WAIT: one of the driver's own, of which only a failure counts. */
+/* A statement on its way: what its answer needs to know of the request. WAIT: one of the driver's
+ * own, of which only a failure counts. */
 typedef struct jobq_pg__pending {
-    jobq_action_kind kind;
+    jobq_request_kind kind;
     jobq_pg__statement st;
     int64_t worker, number;
-    int32_t slot;         /* of a part */
+    int32_t slot, limit;
     uint32_t generation;
+    bool claim;       /* a heartbeat that claims */
+    bool names;       /* a claim that only names the first job */
     PGresult *result; /* the first error, else the last result */
 } jobq_pg__pending;
 
@@ -13424,9 +13441,8 @@ typedef struct jobq_pg__host jobq_pg__host;
 
 struct jobq_pg__run {
     jobq_pg_worker *worker; /* NULL: it waits for work */
-    int32_t slot;    /* of a job; -1: none */
-    int32_t part;    /* of messages; -1: none */
-    uint32_t generation;
+    bool busy;       /* with this work */
+    jobq_work work;
     jobq_pg__parcel *parcel;
     jobq_pg__delivering delivering;
     jobq_stop stop;      /* what the loop said about messages, asked again at ask_mono_us */
@@ -13485,12 +13501,14 @@ struct jobq_pg_worker {
     jobq_pg__params params;
     jobq_pg__pending pending[JOBQ_PG__PENDING_MAX];
     int pending_first, pending_count;
-    jobq_job *jobs;                 /* room for one answer */
-    int *order;
+    int *rows;                      /* of the jobs of one answer */
     jobq_pg_result *results;        /* room for one flush */
-    int32_t *slots;
     char refusal[512];              /* why a flush was refused, lately */
+    jobq_loop_config config;
     jobq_loop *loop;                /* this and what follows: under the crew's lock */
+    jobq_request *request;          /* the one that is being carried out */
+    jobq_answer *answer;            /* the one that the loop is being told */
+    int64_t id;                     /* as it registered last; 0: it has not yet */
     pthread_cond_t keep;
     jobq_pg__held *held;
     jobq_pg__parcel *parcels[JOBQ_LOOP_PARTITIONS];
@@ -13498,8 +13516,8 @@ struct jobq_pg_worker {
     int64_t io_until_us;            /* the thread of statements sleeps until then */
     PGconn *dialed;                 /* what the dialer got; NULL: nothing */
     bool dial_over;
-    uint32_t keep_kinds;            /* actions asked of the keeper, by bits */
-    int32_t look_limit;             /* partitions that the look under way may list */
+    uint32_t keep_kinds;            /* requests for the keeper, by bits */
+    int32_t prune_limit;            /* rows of the next prune */
     PGcancel *keep_cancel;          /* of its statement */
     int64_t handler_us;             /* handlers' time */
     int64_t trouble_mono_us;        /* the last one, if its text is not empty */
@@ -13596,7 +13614,7 @@ static void jobq_pg__poke(jobq_pg_worker *w, char why)
 }
 
 /* The loop was told something: wakes the thread of statements if it would sleep too long. */
-JOBQ__ONCE static void jobq_pg__told(jobq_pg_worker *w, int64_t now)
+JOBQ_PG__ONCE static void jobq_pg__told(jobq_pg_worker *w, int64_t now)
 {
     if (jobq_loop_due(w->loop, now) >= w->io_until_us) return;
     w->io_until_us = INT64_MIN;
@@ -13620,14 +13638,14 @@ static jobq_handler jobq_pg__stage_of(const jobq_pg_handler *handler, int stage)
     return handler->run[stage];
 }
 
-/* Fills a call from a slot; its strings point into the claim's answer. The lock is held. */
+/* Fills a call from its work; its strings point into the claim's answer. The lock is held. */
 static void jobq_pg__call_fill(jobq_call *call, const jobq_pg_worker *w, const jobq_pg__run *run,
                                const jobq_pg_handler *handler)
 {
-    const jobq_pg__held *h = &w->held[run->slot];
+    const jobq_pg__held *h = &w->held[run->work.slot];
     const PGresult *res = run->answer->result;
 
-    call->job = w->loop->slots[run->slot].job;
+    call->job = run->work.job;
     call->kind = jobq_str_from(handler->kind);
     call->payload = jobq_pg__payload(res, h->row, &call->payload_bytes);
     call->headers = jobq_pg__str(res, h->row, JOBQ_PG__COL_HEADERS, true);
@@ -13644,8 +13662,8 @@ static void jobq_pg__call_fill(jobq_call *call, const jobq_pg_worker *w, const j
 struct jobq_pg__desk {
     jobq_call call;
     jobq_delivery delivery;
+    jobq_ack ack;                       /* what is written of the delivery */
     int32_t planned;                    /* messages of it that are done with */
-    uint8_t outcomes[JOBQ_LOOP_BATCH];
     char error[JOBQ_ERROR_MAX + 1];     /* for the hooks */
 };
 
@@ -13653,9 +13671,8 @@ struct jobq_pg__desk {
  * lock is held. */
 static void jobq_pg__report_job(const jobq_pg_worker *w, jobq_pg__run *run, jobq_pg_report *report)
 {
-    const jobq_pg__held *h = &w->held[run->slot];
+    const jobq_pg__held *h = &w->held[run->work.slot];
 
-    report->state = w->loop->slots[run->slot].decision.state;
     if (h->error == NULL || w->hooks.after == NULL) return;
     memcpy(run->desk->error, h->error, h->error_size + 1);
     report->error.ptr = run->desk->error;
@@ -13663,8 +13680,8 @@ static void jobq_pg__report_job(const jobq_pg_worker *w, jobq_pg__run *run, jobq
 }
 
 /* The text of a failed attempt, with its reason; NULL when the attempt did not fail. */
-static void jobq_pg__error_keep(jobq_pg__held *h, const jobq_slot *slot, jobq_outcome outcome,
-                                const jobq_call *call)
+static void jobq_pg__error_keep(jobq_pg__held *h, const jobq_decision *decision,
+                                jobq_outcome outcome, const jobq_call *call)
 {
     static const char *const unsaid[JOBQ_OUTCOME_COUNT] = {
         "the handler returned no outcome", NULL, "retry", "discarded", NULL, NULL,
@@ -13675,7 +13692,7 @@ static void jobq_pg__error_keep(jobq_pg__held *h, const jobq_slot *slot, jobq_ou
     if ((int)outcome < 0 || outcome >= JOBQ_OUTCOME_COUNT) outcome = JOBQ_OUTCOME_NONE;
     if (message.len == 0) message = jobq_str_from(unsaid[outcome]);
     if (message.ptr == NULL || (outcome == JOBQ_OUTCOME_SUCCESS)) return;
-    h->error_size = jobq_reason_format(text, &slot->decision, message);
+    h->error_size = jobq_reason_format(text, decision, message);
     h->error = (char *)malloc(h->error_size + 1);
     if (h->error != NULL) memcpy(h->error, text, h->error_size + 1);
 }
@@ -13686,21 +13703,24 @@ static void jobq_pg__returned(jobq_pg_worker *w, jobq_pg__run *run, const jobq_c
                               jobq_pg_report *report)
 {
     int64_t now = jobq_pg__mono_us();
-    jobq_pg__held *h = &w->held[run->slot];
-    const jobq_slot *slot = &w->loop->slots[run->slot];
+    jobq_pg__held *h = &w->held[run->work.slot];
+    jobq_handled handled;
+    jobq_decision decision;
 
-    if (!jobq_loop_handled(w->loop, now, run->slot, run->generation, report->outcome,
-                           call->delay_us, call->delay_named)) {
-        return;
-    }
-    jobq_pg__error_keep(h, slot, report->outcome, call);
-    if (slot->decision.state == JOBQ_STATE_READY && slot->decision.stage > slot->job.stage) {
+    memset(&handled, 0, sizeof handled);
+    handled.outcome = report->outcome;
+    handled.delay_us = call->delay_us;
+    handled.delay_named = call->delay_named;
+    handled.bytes = (int64_t)(call->error_size + run->next_size);
+    if (!jobq_loop_handled(w->loop, now, &run->work, &handled, &decision)) return;
+    jobq_pg__error_keep(h, &decision, report->outcome, call);
+    if (decision.state == JOBQ_STATE_READY && decision.stage > run->work.job.stage) {
         h->next = run->next;
         h->next_size = run->next_size;
         h->next_bytes = run->next_bytes;
         run->next = NULL;
     }
-    jobq_loop_weighs(w->loop, run->slot, (int64_t)(h->error_size + h->next_size));
+    report->state = decision.state;
     jobq_pg__report_job(w, run, report);
     jobq_pg__told(w, now);
 }
@@ -13754,7 +13774,7 @@ static void jobq_pg__job_ended(jobq_pg_worker *w, jobq_pg__run *run, jobq_pg_rep
     w->handler_us += report->duration_us;
     if (!run->abandoned) {
         jobq_pg__returned(w, run, &run->desk->call, report);
-        run->slot = -1;
+        run->busy = false;
         run->desk->call.store = &jobq_pg__past;
         if (w->hooks.after != NULL || w->hooks.failed != NULL) {
             pthread_mutex_unlock(&w->crew->lock);
@@ -13764,28 +13784,39 @@ static void jobq_pg__job_ended(jobq_pg_worker *w, jobq_pg__run *run, jobq_pg_rep
     }
     free(run->next);
     run->next = NULL;
+    run->next_size = 0;
     jobq_pg__answer_drop(run->answer);
     run->answer = NULL;
 }
 
-/* Runs the job of a slot. The lock is held before and after. */
-static void jobq_pg__run_slot(jobq_pg_worker *w, jobq_pg__run *run)
+/* No handler has the job's kind. The lock is held. */
+static void jobq_pg__unhandled(jobq_pg_worker *w, const jobq_work *work)
 {
-    const jobq_slot *slot = &w->loop->slots[run->slot];
-    const jobq_pg_handler *handler = jobq_pg__handler_of(w, slot->job.kind);
+    int64_t now = jobq_pg__mono_us();
+    jobq_handled handled;
+
+    memset(&handled, 0, sizeof handled);
+    handled.missing = true;
+    jobq_loop_handled(w->loop, now, work, &handled, NULL);
+    jobq_pg__told(w, now);
+}
+
+/* Runs a job. The lock is held before and after. */
+static void jobq_pg__run_job(jobq_pg_worker *w, jobq_pg__run *run)
+{
+    const jobq_pg_handler *handler = jobq_pg__handler_of(w, run->work.job.kind);
+    jobq_pg__held *h = &w->held[run->work.slot];
     jobq_call *call = &run->desk->call;
     jobq_pg_report report;
     int64_t began;
 
     if (handler == NULL) {
-        jobq_loop_unhandled(w->loop, jobq_pg__mono_us(), run->slot);
-        jobq_pg__told(w, jobq_pg__mono_us());
+        jobq_pg__unhandled(w, &run->work);
         return;
     }
-    run->generation = slot->generation;
-    run->answer = w->held[run->slot].answer;
+    run->answer = h->answer;
     run->began_mono_us = jobq_pg__mono_us();
-    w->held[run->slot].answer = NULL;
+    h->answer = NULL;
     jobq_pg__call_fill(call, w, run, handler);
     pthread_mutex_unlock(&w->crew->lock);
     memset(&report, 0, sizeof report);
@@ -13866,49 +13897,45 @@ static bool jobq_pg__is_dead(uint8_t outcome)
     return outcome == JOBQ_RESULT_EXCEEDED || outcome == JOBQ_RESULT_REJECT;
 }
 
-/* Says of each dead letter of a plan why it is one; once. The lock is held. */
-static void jobq_pg__part_word(const jobq_pg_worker *w, int32_t index)
+/* Says of each dead letter of an acknowledgement why it is one; once. The lock is held. */
+static void jobq_pg__parcel_words(jobq_pg__parcel *parcel, const jobq_ack *ack)
 {
-    const jobq_part *p = &w->loop->relay.parts[index];
-    jobq_pg__parcel *parcel = w->parcels[index];
-    int32_t limit = w->loop->queues[p->queue].policy.max_attempts, i;
+    int32_t i;
 
-    for (i = 0; i < p->plan.done && !parcel->worded; i++) {
-        if (!jobq_pg__is_dead(p->outcomes[i])) continue;
-        jobq_pg__parcel_word(parcel, i, p->outcomes[i] == JOBQ_RESULT_EXCEEDED, i < p->given,
-                             limit);
+    for (i = 0; i < ack->plan.done && !parcel->worded; i++) {
+        if (!jobq_pg__is_dead(ack->outcomes[i])) continue;
+        jobq_pg__parcel_word(parcel, i, ack->outcomes[i] == JOBQ_RESULT_EXCEEDED, i < ack->given,
+                             ack->max_attempts);
     }
     parcel->worded = true;
 }
 
-/* The acknowledgement that a part's plan asks for. dead: room for a delivery. The lock is held. */
-static jobq_pg_ack_desc jobq_pg__part_ack(const jobq_pg_worker *w, int32_t index, int32_t most,
+/* An acknowledgement as a statement. dead: room for a delivery. The lock is held. */
+static jobq_pg_ack_desc jobq_pg__part_ack(jobq_pg__parcel *parcel, int64_t partition,
+                                          const jobq_holder *token, const jobq_ack *a,
                                           jobq_pg_dead *dead)
 {
-    const jobq_part *p = &w->loop->relay.parts[index];
-    jobq_pg__parcel *parcel = w->parcels[index];
+    const jobq_directive *directive = &a->plan.directive;
     jobq_pg_ack_desc ack;
     int32_t i;
 
     memset(&ack, 0, sizeof ack);
-    ack.worker = p->worker;
-    ack.claim = p->claim;
-    ack.lease_us = w->loop->config.tuning[p->queue].lease_us;
-    ack.partition = p->id;
-    ack.before = p->cursor.acked;
-    ack.after = &p->plan.cursor;
-    ack.delay_us =
-        p->plan.directive.kind == JOBQ_DIRECTIVE_SLEEP ? p->plan.directive.delay_us : 0;
-    ack.most = most;
+    ack.worker = token->worker;
+    ack.claim = token->claim;
+    ack.lease_us = token->lease_us;
+    ack.partition = partition;
+    ack.before = a->before;
+    ack.after = &a->plan.cursor;
+    ack.delay_us = directive->kind == JOBQ_DIRECTIVE_SLEEP ? directive->delay_us : 0;
     ack.dead = dead;
-    jobq_pg__part_word(w, index);
-    for (i = 0; i < p->plan.done; i++) {
-        if (!jobq_pg__is_dead(p->outcomes[i])) continue;
+    jobq_pg__parcel_words(parcel, a);
+    for (i = 0; i < a->plan.done; i++) {
+        if (!jobq_pg__is_dead(a->outcomes[i])) continue;
         dead[ack.dead_count].seq = parcel->reading.messages[i].seq;
-        dead[ack.dead_count].attempts = parcel->reading.messages[i].attempts + (i < p->given);
+        dead[ack.dead_count].attempts = parcel->reading.messages[i].attempts + (i < a->given);
         dead[ack.dead_count++].error = jobq_str_from(parcel->reasons[i]);
     }
-    if (p->plan.failed < 0) return ack;
+    if (a->plan.failed < 0) return ack;
     ack.error.ptr = parcel->error;
     ack.error.len = parcel->error_size;
     return ack;
@@ -13920,7 +13947,7 @@ static int64_t jobq_pg__run_asks(jobq_pg__run *run, int64_t now, jobq_stop *stop
 {
     if (run->worker->host != NULL) jobq_pg__turn(run->worker);
     pthread_mutex_lock(&run->worker->crew->lock);
-    *stop = jobq_loop_delivery_stopping(run->worker->loop, now, run->part, run->generation);
+    *stop = jobq_loop_stopping(run->worker->loop, now, &run->work);
     pthread_mutex_unlock(&run->worker->crew->lock);
     return now + 1000;
 }
@@ -13963,35 +13990,31 @@ static int jobq_pg__reading_past(const jobq_delivery *d)
 static const jobq_delivery_store jobq_pg__delivery_past = {jobq_pg__reason_past,
                                                            jobq_pg__reading_past, NULL, NULL};
 
-/* What is in hand of a part, to be read. The lock is held. */
+/* What is in hand of a partition, to be read. The lock is held. */
 static void jobq_pg__delivery_base(jobq_delivery *d, const jobq_pg_worker *w,
-                                   const jobq_pg__run *run, const jobq_pg_receiver *receiver)
+                                   const jobq_pg__run *run)
 {
-    const jobq_part *p = &w->loop->relay.parts[run->part];
+    const jobq_pg_receiver *receiver = &w->receivers[w->receiver_of[run->work.queue]];
 
     memset(d, 0, sizeof *d - sizeof d->error);
     d->error[0] = '\0';
     d->messages = run->parcel->reading.messages;
-    d->count = p->given;
-    d->partition = p->number;
-    d->partition_id = p->id;
+    d->count = run->work.given;
+    d->partition = run->work.number;
+    d->partition_id = run->work.partition;
     d->queue = jobq_str_from(receiver->queue);
     d->user = receiver->user;
     d->store = &jobq_pg__delivery_past;
 }
 
-static void jobq_pg__delivery_fill(const jobq_pg_worker *w, jobq_pg__run *run,
-                                   const jobq_pg_receiver *receiver)
+static void jobq_pg__delivery_fill(const jobq_pg_worker *w, jobq_pg__run *run)
 {
-    const jobq_part *p = &w->loop->relay.parts[run->part];
     jobq_delivery *d = &run->desk->delivery;
 
-    jobq_pg__delivery_base(d, w, run, receiver);
-    memcpy(run->desk->outcomes, p->outcomes, (size_t)p->given);
-    d->outcomes = run->desk->outcomes;
+    jobq_pg__delivery_base(d, w, run);
+    d->outcomes = run->work.outcomes;
     d->store = &jobq_pg__leased; /* jobq_pg__deliver_in has its own */
     d->context = &run->delivering;
-    run->generation = p->generation;
     run->stop = JOBQ_STOP_NONE;
     run->ask_mono_us = 0;
     memset(&run->delivering, 0, sizeof run->delivering);
@@ -13999,18 +14022,15 @@ static void jobq_pg__delivery_fill(const jobq_pg_worker *w, jobq_pg__run *run,
     run->delivering.run = run;
 }
 
-/* The hooks need what was planned: the part may be elsewhere when they are called. The lock is
+/* The hooks need what was planned: the partition may be elsewhere when they are called. The lock is
  * held. */
-static void jobq_pg__desk_plan(const jobq_pg_worker *w, int32_t index, jobq_pg__desk *desk)
+static void jobq_pg__desk_plan(const jobq_pg_worker *w, jobq_pg__parcel *parcel,
+                               jobq_pg__desk *desk)
 {
-    const jobq_part *p = &w->loop->relay.parts[index];
-    const jobq_pg__parcel *parcel = w->parcels[index];
-
     desk->planned = 0;
     if (w->hooks.after == NULL && w->hooks.failed == NULL) return;
-    jobq_pg__part_word(w, index);
-    desk->planned = p->plan.done;
-    memcpy(desk->outcomes, p->outcomes, sizeof desk->outcomes);
+    jobq_pg__parcel_words(parcel, &desk->ack);
+    desk->planned = desk->ack.plan.done;
     memcpy(desk->error, parcel->error, parcel->error_size + 1);
 }
 
@@ -14020,16 +14040,14 @@ static bool jobq_pg__delivered(jobq_pg_worker *w, jobq_pg__run *run, const jobq_
 {
     int64_t now = jobq_pg__mono_us();
 
-    if (!jobq_loop_delivered(w->loop, now, run->part, run->generation, verdict, d->outcomes, own)) {
-        return false;
-    }
+    if (!jobq_loop_delivered(w->loop, now, &run->work, verdict, own, &run->desk->ack)) return false;
     run->parcel->error_size = d->error_size;
     memcpy(run->parcel->error, d->error, d->error_size + 1);
     if (d->error_size == 0 && verdict->result != JOBQ_RESULT_SUCCESS) {
         run->parcel->error_size = jobq_utf8_mend(run->parcel->error, JOBQ_ERROR_MAX, jobq_str_from(
             verdict->result == JOBQ_RESULT_RETRY ? "message handler returned Retry" : "rejected"));
     }
-    jobq_pg__desk_plan(w, run->part, run->desk);
+    jobq_pg__desk_plan(w, run->parcel, run->desk);
     if (!own) jobq_pg__told(w, now);
     return true;
 }
@@ -14065,7 +14083,6 @@ static void jobq_pg__deliver_own(jobq_pg_worker *w, jobq_pg__run *run, jobq_deli
     jobq_pg_dead *dead = (jobq_pg_dead *)calloc((size_t)d->count + 1, sizeof *dead);
     jobq_pg_ack_desc ack;
     jobq_pg_error error;
-    jobq_cursor after;
     jobq_error code = JOBQ_ERROR_RETRYABLE;
     bool wanted;
 
@@ -14073,10 +14090,9 @@ static void jobq_pg__deliver_own(jobq_pg_worker *w, jobq_pg__run *run, jobq_deli
     pthread_mutex_lock(&w->crew->lock);
     wanted = jobq_pg__delivered(w, run, d, verdict, true);
     if (wanted && dead != NULL) {
-        ack = jobq_pg__part_ack(w, run->part, 0, dead);
+        ack = jobq_pg__part_ack(run->parcel, run->work.partition, &run->work.token,
+                                &run->desk->ack, dead);
         ack.in_transaction = true;
-        after = *ack.after;
-        ack.after = &after;
     }
     pthread_mutex_unlock(&w->crew->lock);
     if (wanted && dead != NULL) code = jobq_pg__commit_own(w, run->conn, &ack, &error);
@@ -14088,7 +14104,7 @@ static void jobq_pg__deliver_own(jobq_pg_worker *w, jobq_pg__run *run, jobq_deli
         run->parcel->error_size =
             jobq_utf8_mend(run->parcel->error, JOBQ_ERROR_MAX, jobq_str_from(error.message));
     }
-    if (wanted) jobq_loop_committed(w->loop, jobq_pg__mono_us(), run->part, run->generation, code);
+    if (wanted) jobq_loop_committed(w->loop, jobq_pg__mono_us(), &run->work, code);
     jobq_pg__told(w, jobq_pg__mono_us());
     pthread_mutex_unlock(&w->crew->lock);
 }
@@ -14131,7 +14147,7 @@ static void jobq_pg__tell_messages(const jobq_pg_worker *w, jobq_pg_report *repo
     if (report->result != JOBQ_RESULT_SUCCESS) report->error = jobq_str_from(desk->error);
     if (w->hooks.after != NULL) w->hooks.after(w->hooks.user, report);
     for (i = 0; i < desk->planned && w->hooks.failed != NULL; i++) {
-        if (!jobq_pg__is_dead(desk->outcomes[i])) continue;
+        if (!jobq_pg__is_dead(desk->ack.outcomes[i])) continue;
         report->message = &parcel->reading.messages[i];
         report->error = jobq_str_from(parcel->reasons[i]);
         w->hooks.failed(w->hooks.user, report);
@@ -14147,7 +14163,7 @@ static void jobq_pg__part_ended(jobq_pg_worker *w, jobq_pg__run *run, jobq_pg_re
     pthread_mutex_lock(&w->crew->lock);
     w->handler_us += report->duration_us;
     if (!told) jobq_pg__delivered(w, run, &run->desk->delivery, verdict, false);
-    run->part = -1;
+    run->busy = false;
     run->desk->delivery.store = &jobq_pg__delivery_past;
     if (!run->abandoned && (w->hooks.after != NULL || w->hooks.failed != NULL)) {
         pthread_mutex_unlock(&w->crew->lock);
@@ -14161,19 +14177,18 @@ static void jobq_pg__part_ended(jobq_pg_worker *w, jobq_pg__run *run, jobq_pg_re
 /* Runs the handler of a partition's messages. The lock is held before and after. */
 static void jobq_pg__run_part(jobq_pg_worker *w, jobq_pg__run *run)
 {
-    int32_t queue = w->loop->relay.parts[run->part].queue;
-    const jobq_pg_receiver *r = &w->receivers[w->receiver_of[queue]];
+    const jobq_pg_receiver *r = &w->receivers[w->receiver_of[run->work.queue]];
     jobq_delivery *d = &run->desk->delivery;
     jobq_pg_report report;
     jobq_verdict verdict;
     int64_t began;
     bool told = false;
 
-    run->parcel = w->parcels[run->part];
+    run->parcel = w->parcels[run->work.slot];
     run->parcel->users++;
     run->began_mono_us = jobq_pg__mono_us();
     memset(&verdict, 0, sizeof verdict);
-    jobq_pg__delivery_fill(w, run, r);
+    jobq_pg__delivery_fill(w, run);
     jobq_pg__told(w, jobq_pg__mono_us()); /* of a lease to renew, a time limit */
     pthread_mutex_unlock(&w->crew->lock);
     memset(&report, 0, sizeof report);
@@ -14213,15 +14228,15 @@ static jobq_pg__notice *jobq_pg__notice_new(jobq_pg_worker *w, const jobq_pg__ru
 }
 
 /* The job of a run was abandoned, and decided without it. The lock is held. */
-static void jobq_pg__notice_job(jobq_pg_worker *w, const jobq_pg__run *run)
+static void jobq_pg__notice_job(jobq_pg_worker *w, const jobq_pg__run *run, jobq_state state)
 {
     jobq_pg__notice *n = jobq_pg__notice_new(w, run);
     const jobq_pg_handler *handler;
     const jobq_pg__held *h;
 
     if (n == NULL) return;
-    h = &w->held[run->slot];
-    handler = jobq_pg__handler_of(w, w->loop->slots[run->slot].job.kind);
+    h = &w->held[run->work.slot];
+    handler = jobq_pg__handler_of(w, run->work.job.kind);
     n->answer = run->answer;
     n->answer->users++;
     jobq_pg__call_fill(&n->desk.call, w, run, handler);
@@ -14229,7 +14244,7 @@ static void jobq_pg__notice_job(jobq_pg_worker *w, const jobq_pg__run *run)
     n->desk.call.context = NULL;
     n->report.queue = jobq_str_from(handler->queue);
     n->report.call = &n->desk.call;
-    n->report.state = w->loop->slots[run->slot].decision.state;
+    n->report.state = state;
     if (h->error == NULL) return;
     memcpy(n->desk.error, h->error, h->error_size + 1);
     n->report.error = jobq_str_from(n->desk.error);
@@ -14241,13 +14256,11 @@ static jobq_pg__notice *jobq_pg__notice_part(jobq_pg_worker *w, const jobq_pg__r
                                              const jobq_verdict *verdict)
 {
     jobq_pg__notice *n = jobq_pg__notice_new(w, run);
-    const jobq_part *p;
 
     if (n == NULL) return NULL;
-    p = &w->loop->relay.parts[run->part];
     n->parcel = run->parcel;
     n->parcel->users++;
-    jobq_pg__delivery_base(&n->desk.delivery, w, run, &w->receivers[w->receiver_of[p->queue]]);
+    jobq_pg__delivery_base(&n->desk.delivery, w, run);
     n->report.queue = n->desk.delivery.queue;
     n->report.delivery = &n->desk.delivery;
     n->report.result = verdict->result;
@@ -14276,18 +14289,12 @@ static bool jobq_pg__notice_tell(jobq_pg_worker *w)
 /* One job or one delivery, messages first. False: there is neither. The lock is held. */
 static bool jobq_pg__run_one(jobq_pg_worker *w, jobq_pg__run *run)
 {
-    int64_t now = jobq_pg__mono_us();
-
     if (jobq_pg__notice_tell(w)) return true;
-    if (w->receiver_count > 0) run->part = jobq_loop_take_messages(w->loop, now);
-    if (run->part >= 0) {
-        jobq_pg__run_part(w, run);
-        return true;
-    }
-    run->slot = jobq_loop_take(w->loop, now);
-    if (run->slot < 0) return false;
-    jobq_pg__run_slot(w, run);
-    run->slot = -1;
+    run->busy = jobq_loop_take(w->loop, jobq_pg__mono_us(), &run->work);
+    if (!run->busy) return false;
+    if (run->work.messages) jobq_pg__run_part(w, run);
+    else jobq_pg__run_job(w, run);
+    run->busy = false;
     return true;
 }
 
@@ -14309,13 +14316,18 @@ static bool jobq_pg__crew_runs(jobq_pg__crew *crew, jobq_pg__run *run)
     return ran;
 }
 
+static bool jobq_pg__works(const jobq_pg_worker *w)
+{
+    return jobq_loop_status_of(w->loop).phase == JOBQ_PHASE_WORKING;
+}
+
 /* Whether any member still begins jobs. The lock is held. */
 static bool jobq_pg__crew_works(const jobq_pg__crew *crew)
 {
     size_t i;
 
     for (i = 0; i < crew->count; i++) {
-        if (crew->members[i]->loop->phase == JOBQ_PHASE_WORKING) return true;
+        if (jobq_pg__works(crew->members[i])) return true;
     }
     return false;
 }
@@ -14382,7 +14394,7 @@ static void jobq_pg__give_up(jobq_pg_worker *w, const char *why)
     jobq_pg__log(w->pg, JOBQ_PG_ERROR, "%s", why);
     for (i = 0; i < w->crew->count; i++) {
         jobq_pg_worker *member = w->crew->members[i];
-        if (member->loop->phase != JOBQ_PHASE_WORKING) continue;
+        if (!jobq_pg__works(member)) continue;
         jobq_loop_stop(member->loop, now, 0);
         jobq_pg__told(member, now);
     }
@@ -14408,13 +14420,13 @@ static void jobq_pg__thread_quit(void *arg)
 
     memset(&report, 0, sizeof report);
     report.duration_us = jobq_pg__mono_us() - run->began_mono_us;
-    if (run->part >= 0) {
+    if (run->busy && run->work.messages) {
         memset(&verdict, 0, sizeof verdict);
         report.delivery = &run->desk->delivery;
         report.queue = run->desk->delivery.queue;
         jobq_pg__retry_all(&run->desk->delivery, &verdict, text);
         jobq_pg__part_ended(w, run, &report, &verdict, false);
-    } else if (run->slot >= 0) {
+    } else if (run->busy) {
         report.call = &run->desk->call;
         report.queue = jobq_str_from(jobq_pg__handler_of(w, run->desk->call.job.kind)->queue);
         jobq_call_error(&run->desk->call, jobq_str_from(text));
@@ -14432,7 +14444,6 @@ static void *jobq_pg__thread(void *arg)
     jobq_pg__run run;
 
     memset(&run, 0, sizeof run);
-    run.slot = run.part = -1;
     run.desk = (jobq_pg__desk *)calloc(1, sizeof *run.desk);
     pthread_mutex_lock(&crew->lock);
     run.link = crew->runs;
@@ -14449,7 +14460,7 @@ static void *jobq_pg__thread(void *arg)
  * job, or of a lease that was over. The lock is held. */
 static void jobq_pg__wake_threads(jobq_pg_worker *w)
 {
-    int32_t want = w->loop->queued.count + w->loop->relay.held;
+    int32_t want = jobq_loop_status_of(w->loop).ready;
     int32_t n = w->crew->idle < want ? w->crew->idle : want;
 
     while (n-- > 0) pthread_cond_signal(&w->crew->work);
@@ -14484,7 +14495,7 @@ static int jobq_pg__stopping(const jobq_call *call)
         run->ask_mono_us = now + 1000;
     }
     pthread_mutex_lock(&run->worker->crew->lock);
-    stop = jobq_loop_stopping(run->worker->loop, jobq_pg__mono_us(), run->slot, run->generation);
+    stop = jobq_loop_stopping(run->worker->loop, jobq_pg__mono_us(), &run->work);
     pthread_mutex_unlock(&run->worker->crew->lock);
     return (int)stop;
 }
@@ -14512,8 +14523,6 @@ JOBQ_API jobq_error jobq_pg_call_complete(jobq_call *call, PGconn *conn, jobq_pg
     jobq_pg__params p;
     jobq_pg_result r;
     jobq_event event;
-    jobq_policy policy = jobq_policy_defaults(NULL);
-    int32_t i;
 
     JOBQ_ASSERT(call != NULL && call->store == &jobq_pg__store && conn != NULL);
     run = (jobq_pg__run *)call->context;
@@ -14525,12 +14534,7 @@ JOBQ_API jobq_error jobq_pg_call_complete(jobq_call *call, PGconn *conn, jobq_pg
     memset(&r, 0, sizeof r);
     memset(&event, 0, sizeof event);
     event.kind = JOBQ_EVENT_SUCCESS;
-    pthread_mutex_lock(&w->crew->lock);
-    for (i = 0; i < w->loop->queue_count; i++) {
-        if (w->loop->queues[i].id == call->job.queue) policy = w->loop->queues[i].policy;
-    }
-    pthread_mutex_unlock(&w->crew->lock);
-    jobq_job_decide(&policy, &call->job, &event, &r.decision);
+    jobq_job_decide(&run->work.policy, &call->job, &event, &r.decision);
     r.id = call->job.id;
     r.worker = call->job.worker;
     r.claim = call->job.claim;
@@ -14566,11 +14570,37 @@ JOBQ_API jobq_outcome jobq_pg_call_commit(jobq_call *call, PGconn *conn)
 
 /* The keeper's statements, and their first parameter. */
 static const struct {
-    jobq_action_kind kind;
+    jobq_request_kind kind;
     jobq_pg__statement st;
     const char *name;
-} jobq_pg__chores[] = {{JOBQ_ACTION_VACUUM, JOBQ_PG__VACUUM, "vacuum"},
-                       {JOBQ_ACTION_PRUNE, JOBQ_PG__PRUNE, "prune"}};
+} jobq_pg__chores[] = {{JOBQ_REQUEST_VACUUM, JOBQ_PG__VACUUM, "vacuum"},
+                       {JOBQ_REQUEST_PRUNE, JOBQ_PG__PRUNE, "prune"}};
+
+/* Begins the answer to a request of which this is known. The lock is held. */
+static void jobq_pg__answer_start(jobq_pg_worker *w, const jobq_pg__pending *p, jobq_error code)
+{
+    jobq_request *of = w->request; /* no other is being carried out */
+
+    of->kind = p->kind;
+    of->worker = p->worker;
+    of->number = p->number;
+    of->slot = p->slot;
+    of->generation = p->generation;
+    of->claim = p->claim;
+    jobq_answer_start(w->answer, of);
+    w->answer->error = code;
+}
+
+/* The end of a chore. The lock is held. */
+static void jobq_pg__chore_ended(jobq_pg_worker *w, int chore, jobq_error code)
+{
+    jobq_pg__pending p;
+
+    memset(&p, 0, sizeof p);
+    p.kind = jobq_pg__chores[chore].kind;
+    jobq_pg__answer_start(w, &p, code);
+    jobq_loop_tell(w->loop, jobq_pg__mono_us(), w->answer);
+}
 
 /* The next chore asked for. The lock is held. */
 static int jobq_pg__chore_take(jobq_pg_worker *w)
@@ -14603,7 +14633,7 @@ static jobq_error jobq_pg__chore_took(PGconn *conn, PGresult *res, jobq_pg_error
 
 static bool jobq_pg__is_vacuum(int chore)
 {
-    return jobq_pg__chores[chore].kind == JOBQ_ACTION_VACUUM;
+    return jobq_pg__chores[chore].kind == JOBQ_REQUEST_VACUUM;
 }
 
 /* What a session needs before a VACUUM. */
@@ -14626,8 +14656,7 @@ static void jobq_pg__chore_text(const jobq_pg_worker *w, const PGconn *conn, int
     snprintf(text, size, JOBQ_PG__BEGIN "; " JOBQ_PG__BOUNDS("SET LOCAL ", "'60s'")
              "%s%.*s%ld%s; COMMIT",
              PQserverVersion(conn) >= 170000 ? "SET LOCAL transaction_timeout = 0; " : "",
-             (int)(hole - sql), sql, (long)w->loop->carried[jobq_pg__chores[chore].kind],
-             hole + 2);
+             (int)(hole - sql), sql, (long)w->prune_limit, hole + 2);
 }
 
 /* Behind a pooler the bounds of a VACUUM would be another client's, so it runs under those of the
@@ -14722,7 +14751,7 @@ static void *jobq_pg__keeper(void *arg)
         pthread_mutex_unlock(&w->crew->lock);
         code = jobq_pg__keep_run(w, chore);
         pthread_mutex_lock(&w->crew->lock);
-        jobq_loop_answered(w->loop, jobq_pg__mono_us(), jobq_pg__chores[chore].kind, code);
+        jobq_pg__chore_ended(w, chore, code);
     }
     pthread_mutex_unlock(&w->crew->lock);
     return NULL;
@@ -14855,8 +14884,7 @@ static bool jobq_pg__host_chore_next(jobq_pg_worker *w)
     char text[JOBQ_PG__CHORE_MAX];
 
     if (h->chore >= 0) {
-        jobq_loop_answered(w->loop, jobq_pg__mono_us(), jobq_pg__chores[h->chore].kind,
-                           h->chore_code);
+        jobq_pg__chore_ended(w, h->chore, h->chore_code);
         h->chore = -1;
     }
     if (PQtransactionStatus(h->chores.conn) == PQTRANS_INERROR) return false;
@@ -14902,8 +14930,7 @@ static void jobq_pg__host_chores(jobq_pg_worker *w, bool ready)
         PQtransactionStatus(line->conn) != PQTRANS_INERROR) return;
     jobq_pg__host_drops(w);
     while (w->keep_kinds != 0) { /* the loop asks again in its time */
-        jobq_loop_answered(w->loop, jobq_pg__mono_us(),
-                           jobq_pg__chores[jobq_pg__chore_take(w)].kind, JOBQ_ERROR_CONNECTION);
+        jobq_pg__chore_ended(w, jobq_pg__chore_take(w), JOBQ_ERROR_CONNECTION);
     }
 }
 
@@ -14930,27 +14957,26 @@ static void jobq_pg__disconnect(jobq_pg_worker *w)
     jobq_loop_disconnected(w->loop, jobq_pg__mono_us());
 }
 
-static jobq_pg__pending *jobq_pg__pend(jobq_pg_worker *w, jobq_action_kind kind)
+static jobq_pg__pending *jobq_pg__pend(jobq_pg_worker *w)
 {
     jobq_pg__pending *p;
 
     JOBQ_ASSERT(w->pending_count < JOBQ_PG__PENDING_MAX);
     p = &w->pending[(w->pending_first + w->pending_count++) % JOBQ_PG__PENDING_MAX];
     memset(p, 0, sizeof *p);
-    p->kind = kind;
+    p->kind = JOBQ_REQUEST_WAIT;
     return p;
 }
 
 /* Sends one statement of the table with w->params, in a transaction of its own. Behind a pooler it
  * says so itself, with its time-outs; else the session was told once. */
-static jobq_pg__pending *jobq_pg__send(jobq_pg_worker *w, jobq_action_kind kind,
-                                       jobq_pg__statement st)
+static void jobq_pg__send(jobq_pg_worker *w, const jobq_request *a, jobq_pg__statement st)
 {
     bool pooled = w->pg->pooled;
     bool good = !w->params.failed;
     jobq_pg__pending *pending;
 
-    JOBQ_PG_POINT("send", (int)kind, w->conn);
+    JOBQ_PG_POINT("send", (int)a->kind, w->conn);
     if (pooled) {
         good = good && jobq_pg__ship_text(w->conn, JOBQ_PG__BEGIN) &&
                jobq_pg__ship_text(w->conn, w->limits);
@@ -14958,17 +14984,24 @@ static jobq_pg__pending *jobq_pg__send(jobq_pg_worker *w, jobq_action_kind kind,
     good = good && jobq_pg__ship(w->pg, w->conn, st, &w->params);
     if (pooled) good = good && jobq_pg__ship_text(w->conn, "COMMIT");
     if (!good || !PQpipelineSync(w->conn)) w->broken = true;
-    pending = jobq_pg__pend(w, kind);
+    pending = jobq_pg__pend(w);
+    pending->kind = a->kind;
     pending->st = st;
-    JOBQ_PG_POINT("sent", (int)kind, w->conn);
-    return pending;
+    pending->worker = a->worker;
+    pending->number = a->number;
+    pending->slot = a->slot;
+    pending->limit = a->limit;
+    pending->generation = a->generation;
+    pending->claim = a->claim;
+    pending->names = a->bytes == 0;
+    JOBQ_PG_POINT("sent", (int)a->kind, w->conn);
 }
 
 /* A statement of the driver's own. */
 static void jobq_pg__send_text(jobq_pg_worker *w, const char *sql)
 {
     if (!jobq_pg__ship_text(w->conn, sql) || !PQpipelineSync(w->conn)) w->broken = true;
-    jobq_pg__pend(w, JOBQ_ACTION_WAIT);
+    jobq_pg__pend(w);
 }
 
 static void jobq_pg__poke_ear(jobq_pg_worker *w)
@@ -14983,19 +15016,30 @@ static void jobq_pg__listen(jobq_pg_worker *w)
 {
     char sql[64];
 
-    if (!w->loop->config.listen || w->loop->worker == 0) return;
+    if (!w->config.listen || w->id == 0) return;
     if (w->ear_runs) { /* on a connection of its own */
         jobq_pg__poke_ear(w);
         return;
     }
-    snprintf(sql, sizeof sql, "LISTEN jobq_%llx", (unsigned long long)w->loop->worker);
+    snprintf(sql, sizeof sql, "LISTEN jobq_%llx", (unsigned long long)w->id);
     jobq_pg__send_text(w, sql);
+}
+
+/* The loop's request to connect is answered. */
+static void jobq_pg__connected(jobq_pg_worker *w)
+{
+    jobq_pg__pending p;
+
+    memset(&p, 0, sizeof p);
+    p.kind = JOBQ_REQUEST_CONNECT;
+    jobq_pg__answer_start(w, &p, JOBQ_OK);
+    jobq_loop_tell(w->loop, jobq_pg__mono_us(), w->answer);
 }
 
 /* The connection stands: what its session needs goes ahead of the first statement. */
 static void jobq_pg__set_up(jobq_pg_worker *w)
 {
-    long long answer_ms = (long long)(w->loop->config.answer_us / 1000) + 1;
+    long long answer_ms = (long long)(w->config.answer_us / 1000) + 1;
     const char *local = w->pg->pooled ? "true" : "false";
     bool newer = PQserverVersion(w->conn) >= 170000;
 
@@ -15014,7 +15058,7 @@ static void jobq_pg__set_up(jobq_pg_worker *w)
         jobq_pg__send_text(w, w->limits);
         jobq_pg__listen(w);
     }
-    jobq_loop_connected(w->loop, jobq_pg__mono_us());
+    jobq_pg__connected(w);
 }
 
 /* Connecting asks a name server, perhaps desc.connect, and waits for each host in turn: a thread of
@@ -15069,39 +15113,33 @@ static void jobq_pg__dialed(jobq_pg_worker *w)
     jobq_pg__set_up(w);
 }
 
-static void jobq_pg__do_register(jobq_pg_worker *w)
+static void jobq_pg__do_register(jobq_pg_worker *w, const jobq_request *a)
 {
-    jobq_pg__bind_register(&w->params, w->loop->worker, w->name, w->loop->config.lease_us,
-                           w->queues, w->queue_count, w->kind_queues, w->kinds, w->handler_count);
-    jobq_pg__send(w, JOBQ_ACTION_REGISTER, JOBQ_PG__REGISTER);
+    w->id = a->worker;
+    jobq_pg__bind_register(&w->params, a->worker, w->name, a->lease_us, w->queues, w->queue_count,
+                           w->kind_queues, w->kinds, w->handler_count);
+    jobq_pg__send(w, a, JOBQ_PG__REGISTER);
     jobq_pg__listen(w);
 }
 
-static void jobq_pg__do_policies(jobq_pg_worker *w)
+static void jobq_pg__do_policies(jobq_pg_worker *w, const jobq_request *a)
 {
-    int32_t i;
-
-    jobq_pg__array(&w->params, JOBQ_PG__INT4, (size_t)w->loop->queue_count);
-    for (i = 0; i < w->loop->queue_count; i++)
-        jobq_pg__item_int(&w->params, w->loop->queues[i].id, 4);
-    jobq_pg__end(&w->params);
-    jobq_pg__send(w, JOBQ_ACTION_POLICIES, JOBQ_PG__POLICIES);
+    jobq_pg__add_int_array(&w->params, JOBQ_PG__INT4, a->queues, (size_t)a->queue_count);
+    jobq_pg__send(w, a, JOBQ_PG__POLICIES);
 }
 
-static void jobq_pg__add_claim(jobq_pg_worker *w, const jobq_action *a)
+static void jobq_pg__add_claim(jobq_pg_worker *w, const jobq_request *a)
 {
-    static const int32_t most = JOBQ_LOOP_QUEUES * JOBQ_PRIORITIES * JOBQ_STAGES_MAX;
-    jobq_lane lanes[JOBQ_LOOP_QUEUES * JOBQ_PRIORITIES * JOBQ_STAGES_MAX];
     jobq_pg_claim_desc d;
 
     memset(&d, 0, sizeof d);
     d.worker = a->worker;
     d.number = a->number;
     d.limit = a->limit;
-    d.lanes = lanes;
-    d.lane_count = (size_t)jobq_loop_lanes(w->loop, lanes, most);
-    d.kinds = w->loop->every_kind ? NULL : w->loop->kinds;
-    d.kind_count = w->loop->every_kind ? 0 : (size_t)w->loop->kind_count;
+    d.lanes = a->lanes;
+    d.lane_count = (size_t)a->lane_count;
+    d.kinds = a->every_kind ? NULL : a->kinds;
+    d.kind_count = a->every_kind ? 0 : (size_t)a->kind_count;
     d.suspects = a->suspects;
     d.alone = a->alone;
     d.look = a->look;
@@ -15110,14 +15148,10 @@ static void jobq_pg__add_claim(jobq_pg_worker *w, const jobq_action *a)
     jobq_pg__bind_claim(&w->params, &d);
 }
 
-static void jobq_pg__do_claim(jobq_pg_worker *w, const jobq_action *a)
+static void jobq_pg__do_claim(jobq_pg_worker *w, const jobq_request *a)
 {
-    jobq_pg__pending *p;
-
     jobq_pg__add_claim(w, a);
-    p = jobq_pg__send(w, JOBQ_ACTION_CLAIM, JOBQ_PG__CLAIM);
-    p->worker = a->worker;
-    p->number = a->number;
+    jobq_pg__send(w, a, JOBQ_PG__CLAIM);
 }
 
 /* Jobs of one claim stand together, as complete wants them. */
@@ -15139,113 +15173,102 @@ static void jobq_pg__ascii(char *text)
 }
 
 /* What the database would not take is an error of the attempt; none of it is sent again. */
-static void jobq_pg__refusal(jobq_pg_worker *w, int32_t slot)
+static void jobq_pg__refusal(jobq_pg_worker *w, const jobq_ending *e)
 {
     char text[JOBQ_ERROR_MAX + 1], message[640];
-    jobq_pg__held *h = &w->held[slot];
+    jobq_pg__held *h = &w->held[e->slot];
 
-    if (h->refused == w->loop->slots[slot].refused) return;
+    if (h->refused == e->refused) return;
     snprintf(message, sizeof message, "the database refused the result: %.*s",
-             w->loop->slots[slot].refused == 1 ? (int)sizeof w->refusal : 14, w->refusal);
+             e->refused == 1 ? (int)sizeof w->refusal : 14, w->refusal);
     jobq_pg__ascii(message); /* in the end only "SQLSTATE 22P05" */
-    jobq_pg__log(w->pg, JOBQ_PG_ERROR, "job %lld: %s", (long long)w->loop->slots[slot].job.id,
-                 message);
+    jobq_pg__log(w->pg, JOBQ_PG_ERROR, "job %lld: %s", (long long)e->job, message);
     free(h->error);
-    h->error_size =
-        jobq_reason_format(text, &w->loop->slots[slot].decision, jobq_str_from(message));
+    h->error_size = jobq_reason_format(text, &e->decision, jobq_str_from(message));
     h->error = jobq_pg__dup(text);
-    h->refused = w->loop->slots[slot].refused;
+    h->refused = e->refused;
 }
 
-static void jobq_pg__do_flush(jobq_pg_worker *w, const jobq_action *a)
+static void jobq_pg__do_flush(jobq_pg_worker *w, const jobq_request *a)
 {
-    int32_t count = jobq_loop_sent(w->loop, a->kind, w->slots, w->loop->config.batch_max), i;
+    size_t count = (size_t)a->ending_count, i;
 
     for (i = 0; i < count; i++) {
-        const jobq_slot *s = &w->loop->slots[w->slots[i]];
-        const jobq_pg__held *h = &w->held[w->slots[i]];
+        const jobq_ending *e = &a->endings[i];
+        const jobq_pg__held *h = &w->held[e->slot];
         jobq_pg_result *r = &w->results[i];
-        bool advances = s->decision.stage > s->job.stage;
-        r->id = s->job.id;
-        r->worker = s->job.worker;
-        r->claim = s->job.claim;
-        r->decision = s->decision;
-        if (s->refused > 0) jobq_pg__refusal(w, w->slots[i]);
+        if (e->refused > 0) jobq_pg__refusal(w, e);
+        r->id = e->job;
+        r->worker = e->worker;
+        r->claim = e->claim;
+        r->decision = e->decision;
         r->error.ptr = h->error;
         r->error.len = h->error_size;
-        r->payload.ptr = advances && s->refused == 0 ? h->next : NULL;
+        r->payload.ptr = e->refused == 0 ? h->next : NULL;
         r->payload.len = h->next_size;
         r->payload_bytes = h->next_bytes;
     }
-    qsort(w->results, (size_t)count, sizeof *w->results, jobq_pg__by_claim);
-    if (a->kind == JOBQ_ACTION_COMPLETE) {
-        jobq_pg__bind_complete(&w->params, w->results, (size_t)count);
-        jobq_pg__send(w, a->kind, JOBQ_PG__COMPLETE);
-    } else {
-        jobq_pg__bind_settle(&w->params, w->results, (size_t)count);
-        jobq_pg__send(w, a->kind, JOBQ_PG__SETTLE);
-    }
+    qsort(w->results, count, sizeof *w->results, jobq_pg__by_claim);
+    if (a->kind == JOBQ_REQUEST_COMPLETE) jobq_pg__bind_complete(&w->params, w->results, count);
+    else jobq_pg__bind_settle(&w->params, w->results, count);
+    jobq_pg__send(w, a, a->kind == JOBQ_REQUEST_COMPLETE ? JOBQ_PG__COMPLETE : JOBQ_PG__SETTLE);
 }
 
-static void jobq_pg__do_heartbeat(jobq_pg_worker *w, const jobq_action *a)
+static void jobq_pg__do_heartbeat(jobq_pg_worker *w, const jobq_request *a)
 {
-    int64_t settled[JOBQ_LOOP_CLAIMS];
-    int32_t count = jobq_loop_settled(w->loop, settled, JOBQ_LOOP_CLAIMS);
-    jobq_pg__pending *p;
-
     jobq_pg__add_int(&w->params, a->worker, 8);
-    jobq_pg__add_int(&w->params, w->loop->config.lease_us, 8);
-    jobq_pg__add_long_array(&w->params, settled, (size_t)count);
+    jobq_pg__add_int(&w->params, a->lease_us, 8);
+    jobq_pg__add_long_array(&w->params, a->settled, (size_t)a->settled_count);
     if (a->claim) jobq_pg__add_claim(w, a);
-    p = jobq_pg__send(w, JOBQ_ACTION_HEARTBEAT,
-                      a->claim ? JOBQ_PG__BEAT_CLAIM : JOBQ_PG__HEARTBEAT);
-    p->worker = a->worker;
-    p->number = a->number;
+    jobq_pg__send(w, a, a->claim ? JOBQ_PG__BEAT_CLAIM : JOBQ_PG__HEARTBEAT);
 }
 
-static void jobq_pg__do_remain(jobq_pg_worker *w)
+static void jobq_pg__do_recover(jobq_pg_worker *w, const jobq_request *a)
 {
-    int32_t ids[JOBQ_LOOP_QUEUES], count, i, messages;
-
-    for (messages = 0; messages < 2; messages++) {
-        uint32_t of = messages ? w->loop->config.message_queues : ~w->loop->config.jobless_queues;
-        for (i = count = 0; i < w->loop->queue_count; i++) {
-            if ((of >> i & 1) != 0) ids[count++] = w->loop->queues[i].id;
-        }
-        jobq_pg__add_int_array(&w->params, JOBQ_PG__INT4, ids, (size_t)count);
-    }
-    jobq_pg__send(w, JOBQ_ACTION_REMAIN, JOBQ_PG__REMAINS);
-}
-
-static void jobq_pg__do_sleep(jobq_pg_worker *w, const jobq_action *a)
-{
-    int32_t i;
-
     jobq_pg__add_int(&w->params, a->worker, 8);
-    jobq_pg__array(&w->params, JOBQ_PG__INT4, (size_t)w->loop->queue_count);
-    for (i = 0; i < w->loop->queue_count; i++)
-        jobq_pg__item_int(&w->params, w->loop->queues[i].id, 4);
-    jobq_pg__end(&w->params);
-    jobq_pg__add_int(&w->params, a->asleep, 1);
-    jobq_pg__send(w, JOBQ_ACTION_SLEEP, JOBQ_PG__SLEEP);
+    jobq_pg__add_int(&w->params, a->number, 8);
+    jobq_pg__add_int(&w->params, a->limit, 4);
+    jobq_pg__send(w, a, JOBQ_PG__RECOVER);
 }
 
-/* A statement of a number or two, with its limit. */
-static void jobq_pg__do_numbers(jobq_pg_worker *w, const jobq_action *a, jobq_pg__statement st,
-                                int64_t second)
+static void jobq_pg__do_rescue(jobq_pg_worker *w, const jobq_request *a)
 {
-    jobq_pg__pending *p;
-    bool of_kind = st == JOBQ_PG__UNPARK;
-
-    jobq_pg__add_int(&w->params, of_kind ? a->number : a->worker, of_kind ? 4 : 8);
-    if (st == JOBQ_PG__RECOVER || st == JOBQ_PG__RESCUE) jobq_pg__add_int(&w->params, second, 8);
-    if (st != JOBQ_PG__DEREGISTER) jobq_pg__add_int(&w->params, a->limit, 4);
-    p = jobq_pg__send(w, a->kind, st);
-    p->worker = a->worker;
-    p->number = a->number;
+    jobq_pg__add_int(&w->params, a->worker, 8);
+    jobq_pg__add_int(&w->params, a->beat, 8);
+    jobq_pg__add_int(&w->params, a->limit, 4);
+    jobq_pg__send(w, a, JOBQ_PG__RESCUE);
 }
 
-static void jobq_pg__do_set_aside(jobq_pg_worker *w, const jobq_action *a)
+static void jobq_pg__do_unpark(jobq_pg_worker *w, const jobq_request *a)
+{
+    jobq_pg__add_int(&w->params, a->number, 4);
+    jobq_pg__add_int(&w->params, a->limit, 4);
+    jobq_pg__send(w, a, JOBQ_PG__UNPARK);
+}
+
+static void jobq_pg__do_deregister(jobq_pg_worker *w, const jobq_request *a)
+{
+    jobq_pg__add_int(&w->params, a->worker, 8);
+    jobq_pg__send(w, a, JOBQ_PG__DEREGISTER);
+}
+
+static void jobq_pg__do_remain(jobq_pg_worker *w, const jobq_request *a)
+{
+    jobq_pg__add_int_array(&w->params, JOBQ_PG__INT4, a->queues, (size_t)a->queue_count);
+    jobq_pg__add_int_array(&w->params, JOBQ_PG__INT4, a->message_queues,
+                           (size_t)a->message_queue_count);
+    jobq_pg__send(w, a, JOBQ_PG__REMAINS);
+}
+
+static void jobq_pg__do_sleep(jobq_pg_worker *w, const jobq_request *a)
+{
+    jobq_pg__add_int(&w->params, a->worker, 8);
+    jobq_pg__add_int_array(&w->params, JOBQ_PG__INT4, a->queues, (size_t)a->queue_count);
+    jobq_pg__add_int(&w->params, a->asleep, 1);
+    jobq_pg__send(w, a, JOBQ_PG__SLEEP);
+}
+
+static void jobq_pg__do_set_aside(jobq_pg_worker *w, const jobq_request *a)
 {
     char reason[sizeof w->refusal];
 
@@ -15254,7 +15277,7 @@ static void jobq_pg__do_set_aside(jobq_pg_worker *w, const jobq_action *a)
     jobq_pg__add_int(&w->params, a->number, 8);
     jobq_pg__add_int(&w->params, a->bytes, 8);
     jobq_pg__add_text(&w->params, jobq_str_from(reason));
-    jobq_pg__send(w, a->kind, JOBQ_PG__SET_ASIDE)->number = a->number;
+    jobq_pg__send(w, a, JOBQ_PG__SET_ASIDE);
 }
 
 /* Its thread is given up, its statement cut short. False: it was gone already. */
@@ -15273,87 +15296,80 @@ static bool jobq_pg__run_abandon(jobq_pg_worker *w, jobq_pg__run *run)
 
 static void jobq_pg__too_many_stuck(jobq_pg_worker *w)
 {
-    if (w->crew->stuck > (w->loop->config.threads + 1) / 2) {
+    if (w->crew->stuck > (w->config.threads + 1) / 2) {
         jobq_pg__give_up(w, "too many handlers are stuck: the worker stops");
     }
 }
 
-/* The handler's time is up: its statement is cut short, its thread replaced. */
-static void jobq_pg__do_abandon(jobq_pg_worker *w, const jobq_action *a)
+/* Who runs the work that is to be abandoned; NULL: nobody any more. */
+static jobq_pg__run *jobq_pg__run_of(const jobq_pg_worker *w, const jobq_request *a)
 {
-    static const char text[] = "the handler ran out of time";
-    jobq_pg__held *h = &w->held[a->slot];
-    const jobq_slot *slot = &w->loop->slots[a->slot];
-    char full[JOBQ_ERROR_MAX + 1];
     jobq_pg__run *run = w->crew->runs;
 
-    if (w->loop->phase == JOBQ_PHASE_WORKING) {
-        h->error_size = jobq_reason_format(full, &slot->decision, jobq_str_from(text));
+    for (; run != NULL; run = run->link) {
+        const jobq_work *work = &run->work;
+        if (run->worker != w || !run->busy || run->abandoned) continue;
+        if (work->messages == a->messages && work->slot == a->slot &&
+            work->generation == a->generation) break;
+    }
+    return run;
+}
+
+/* The handler's time is up: its statement is cut short, its thread replaced. */
+static void jobq_pg__do_abandon(jobq_pg_worker *w, const jobq_request *a)
+{
+    static const char text[] = "the handler ran out of time";
+    const jobq_decision *decision = &a->endings[0].decision;
+    jobq_pg__held *h = &w->held[a->slot];
+    char full[JOBQ_ERROR_MAX + 1];
+    jobq_pg__run *run = jobq_pg__run_of(w, a);
+
+    if (!a->stopping) {
+        h->error_size = jobq_reason_format(full, decision, jobq_str_from(text));
         h->error = jobq_pg__dup(full);
     }
-    while (run != NULL && (run->worker != w || run->slot != a->slot ||
-                           run->generation != slot->generation || run->abandoned)) {
-        run = run->link;
-    }
-    jobq_pg__notice_job(w, run);
+    jobq_pg__notice_job(w, run, decision->state);
     if (jobq_pg__run_abandon(w, run)) {
         jobq_pg__log(w->pg, JOBQ_PG_WARNING,
                      "job %lld: its handler ran out of time and was abandoned",
-                     (long long)slot->job.id);
+                     (long long)a->number);
     }
     jobq_pg__too_many_stuck(w);
 }
 
 /* -- the thread of statements: messages -- */
 
-static void jobq_pg__do_look(jobq_pg_worker *w, const jobq_action *a)
+static void jobq_pg__do_look(jobq_pg_worker *w, const jobq_request *a)
 {
-    int32_t ids[JOBQ_LOOP_QUEUES], count = 0, i;
-
-    for (i = 0; i < w->loop->queue_count; i++) {
-        if ((w->loop->config.message_queues >> i & 1) != 0 && !w->loop->queues[i].paused) {
-            ids[count++] = w->loop->queues[i].id;
-        }
-    }
-    w->look_limit = a->limit;
-    jobq_pg__add_int_array(&w->params, JOBQ_PG__INT4, ids, (size_t)count);
+    jobq_pg__add_int_array(&w->params, JOBQ_PG__INT4, a->message_queues,
+                           (size_t)a->message_queue_count);
     jobq_pg__add_int(&w->params, a->number, 8);
     jobq_pg__add_int(&w->params, a->limit + 1, 4); /* one more tells that there are more */
     jobq_pg__add_int(&w->params, a->sweep, 1);
-    jobq_pg__send(w, a->kind, JOBQ_PG__OUTBOX_LOOK);
+    jobq_pg__send(w, a, JOBQ_PG__OUTBOX_LOOK);
 }
 
-/* A statement about one part is on its way. */
-static void jobq_pg__send_part(jobq_pg_worker *w, const jobq_action *a, jobq_pg__statement st)
+static void jobq_pg__do_read(jobq_pg_worker *w, const jobq_request *a)
 {
-    jobq_pg__pending *p = jobq_pg__send(w, a->kind, st);
-
-    p->slot = a->slot;
-    p->generation = w->loop->relay.parts[a->slot].generation;
-}
-
-static void jobq_pg__do_read(jobq_pg_worker *w, const jobq_action *a)
-{
-    const jobq_part *part = &w->loop->relay.parts[a->slot];
     jobq_pg_read_desc d;
 
     memset(&d, 0, sizeof d);
-    d.worker = a->worker;
-    d.claim = a->number;
-    d.lease_us = w->loop->config.tuning[part->queue].lease_us;
-    d.partition = part->id;
+    d.worker = a->token.worker;
+    d.claim = a->token.claim;
+    d.lease_us = a->token.lease_us;
+    d.partition = a->partition;
     d.most = a->limit;
     d.again = true;
     d.handed = a->handed;
-    d.watched_worker = part->holder.worker;
-    d.watched_claim = part->holder.claim;
-    d.watched_beat = part->holder.beat;
+    d.watched_worker = a->watched.worker;
+    d.watched_claim = a->watched.claim;
+    d.watched_beat = a->watched.beat;
     d.bytes = a->bytes;
     d.aside = a->aside;
     d.acked = a->acked;
     d.sweep = a->sweep;
     jobq_pg__bind_read(&w->params, &d);
-    jobq_pg__send_part(w, a, JOBQ_PG__OUTBOX_READ);
+    jobq_pg__send(w, a, JOBQ_PG__OUTBOX_READ);
 }
 
 /* The server refused the texts, for example because of its encoding. */
@@ -15367,123 +15383,120 @@ static void jobq_pg__ack_bare(jobq_pg_ack_desc *ack, jobq_pg_dead *dead)
     }
 }
 
-static void jobq_pg__do_ack(jobq_pg_worker *w, const jobq_action *a)
+static void jobq_pg__do_ack(jobq_pg_worker *w, const jobq_request *a)
 {
     jobq_pg_dead dead[JOBQ_LOOP_BATCH];
-    jobq_pg_ack_desc ack = jobq_pg__part_ack(w, a->slot, a->limit, dead);
+    jobq_pg_ack_desc ack =
+        jobq_pg__part_ack(w->parcels[a->slot], a->partition, &a->token, &a->ack, dead);
 
+    ack.most = a->limit;
     ack.relaxed = a->relaxed;
     ack.bytes = a->bytes;
     ack.sweep = a->sweep;
-    if (a->bare) jobq_pg__ack_bare(&ack, dead);
+    if (a->ack.bare) jobq_pg__ack_bare(&ack, dead);
     jobq_pg__bind_ack(&w->params, &ack);
-    jobq_pg__send_part(w, a, JOBQ_PG__OUTBOX_ACK);
+    jobq_pg__send(w, a, JOBQ_PG__OUTBOX_ACK);
 }
 
-static void jobq_pg__do_renew(jobq_pg_worker *w, const jobq_action *a)
+static void jobq_pg__do_renew(jobq_pg_worker *w, const jobq_request *a)
 {
-    const jobq_part *part = &w->loop->relay.parts[a->slot];
-
-    jobq_pg__add_int(&w->params, a->worker, 8);
-    jobq_pg__add_int(&w->params, w->loop->config.tuning[part->queue].lease_us, 8);
-    jobq_pg__add_long_array(&w->params, &part->id, 1);
-    jobq_pg__add_long_array(&w->params, &a->number, 1);
-    jobq_pg__send_part(w, a, JOBQ_PG__OUTBOX_RENEW);
+    jobq_pg__add_int(&w->params, a->token.worker, 8);
+    jobq_pg__add_int(&w->params, a->token.lease_us, 8);
+    jobq_pg__add_long_array(&w->params, &a->partition, 1);
+    jobq_pg__add_long_array(&w->params, &a->token.claim, 1);
+    jobq_pg__send(w, a, JOBQ_PG__OUTBOX_RENEW);
 }
 
 /* A handler of messages ran out of time: its batch comes again, or, at a stop, is given back. */
-static void jobq_pg__abandon_part(jobq_pg_worker *w, const jobq_action *a)
+static void jobq_pg__abandon_part(jobq_pg_worker *w, const jobq_request *a)
 {
     static const char text[] = "lease expired";
-    const jobq_part *p = &w->loop->relay.parts[a->slot];
-    uint32_t generation = p->generation;
     jobq_pg__parcel *parcel = w->parcels[a->slot];
     int64_t now = jobq_pg__mono_us();
-    uint8_t outcomes[JOBQ_LOOP_BATCH];
-    jobq_verdict v;
-    jobq_pg__run *run = w->crew->runs;
+    jobq_pg__run *run = jobq_pg__run_of(w, a);
     jobq_pg__notice *notice;
+    jobq_verdict v;
+    jobq_work work;
+    jobq_ack ack;
 
-    while (run != NULL && (run->worker != w || run->part != a->slot ||
-                           run->generation != generation || run->abandoned)) {
-        run = run->link;
-    }
-    memset(&v, 0, sizeof v);
-    v.result = w->loop->phase == JOBQ_PHASE_WORKING ? JOBQ_RESULT_RETRY : JOBQ_RESULT_LEFT;
-    v.processed = JOBQ_COUNT_UNKNOWN;
-    memset(outcomes, (int)v.result, sizeof outcomes);
+    jobq_work_abandoned(&work, &v, a);
     parcel->error_size = sizeof text - 1;
     memcpy(parcel->error, text, sizeof text);
     jobq_pg__log(w->pg, JOBQ_PG_WARNING,
                  "partition %lld: its handler ran out of time and was abandoned",
-                 (long long)p->id);
+                 (long long)a->partition);
     notice = jobq_pg__notice_part(w, run, &v);
     jobq_pg__run_abandon(w, run);
-    if (p->state == JOBQ_PART_COMMITTING) {
-        jobq_loop_committed(w->loop, now, a->slot, generation, JOBQ_ERROR_CONNECTION);
-    } else {
-        jobq_loop_delivered(w->loop, now, a->slot, generation, &v, outcomes, false);
-        if (notice != NULL) jobq_pg__desk_plan(w, a->slot, &notice->desk);
+    if (a->committing) {
+        jobq_loop_committed(w->loop, now, &work, JOBQ_ERROR_CONNECTION);
+    } else if (jobq_loop_delivered(w->loop, now, &work, &v, false, &ack) && notice != NULL) {
+        notice->desk.ack = ack;
+        jobq_pg__desk_plan(w, parcel, &notice->desk);
     }
     jobq_pg__too_many_stuck(w);
 }
 
-/* Carries out one action. The lock is held. */
-static void jobq_pg__perform(jobq_pg_worker *w, const jobq_action *a)
+/* Carries out one request. The lock is held. */
+static void jobq_pg__perform(jobq_pg_worker *w, const jobq_request *a)
 {
     jobq_pg__params_reset(&w->params);
     switch (a->kind) {
-    case JOBQ_ACTION_CONNECT: jobq_pg__do_connect(w); break;
-    case JOBQ_ACTION_DISCONNECT:
+    case JOBQ_REQUEST_CONNECT: jobq_pg__do_connect(w); break;
+    case JOBQ_REQUEST_DISCONNECT:
         jobq_pg__trouble(w, "no answer in time");
         jobq_pg__copy(w->refusal, sizeof w->refusal, "no answer in time");
         jobq_pg__log(w->pg, JOBQ_PG_WARNING, "no answer in time: reconnecting");
         w->broken = true;
         break;
-    case JOBQ_ACTION_REGISTER: jobq_pg__do_register(w); break;
-    case JOBQ_ACTION_POLICIES: jobq_pg__do_policies(w); break;
-    case JOBQ_ACTION_CLAIM: jobq_pg__do_claim(w, a); break;
-    case JOBQ_ACTION_RECOVER: jobq_pg__do_numbers(w, a, JOBQ_PG__RECOVER, a->number); break;
-    case JOBQ_ACTION_SET_ASIDE: jobq_pg__do_set_aside(w, a); break;
-    case JOBQ_ACTION_COMPLETE:
-    case JOBQ_ACTION_SETTLE: jobq_pg__do_flush(w, a); break;
-    case JOBQ_ACTION_HEARTBEAT: jobq_pg__do_heartbeat(w, a); break;
-    case JOBQ_ACTION_RESCUE: jobq_pg__do_numbers(w, a, JOBQ_PG__RESCUE, a->beat); break;
-    case JOBQ_ACTION_SLEEP: jobq_pg__do_sleep(w, a); break;
-    case JOBQ_ACTION_UNPARK: jobq_pg__do_numbers(w, a, JOBQ_PG__UNPARK, 0); break;
-    case JOBQ_ACTION_PRUNE:
-    case JOBQ_ACTION_VACUUM:
+    case JOBQ_REQUEST_REGISTER: jobq_pg__do_register(w, a); break;
+    case JOBQ_REQUEST_POLICIES: jobq_pg__do_policies(w, a); break;
+    case JOBQ_REQUEST_CLAIM: jobq_pg__do_claim(w, a); break;
+    case JOBQ_REQUEST_RECOVER: jobq_pg__do_recover(w, a); break;
+    case JOBQ_REQUEST_SET_ASIDE: jobq_pg__do_set_aside(w, a); break;
+    case JOBQ_REQUEST_COMPLETE:
+    case JOBQ_REQUEST_SETTLE: jobq_pg__do_flush(w, a); break;
+    case JOBQ_REQUEST_HEARTBEAT: jobq_pg__do_heartbeat(w, a); break;
+    case JOBQ_REQUEST_RESCUE: jobq_pg__do_rescue(w, a); break;
+    case JOBQ_REQUEST_SLEEP: jobq_pg__do_sleep(w, a); break;
+    case JOBQ_REQUEST_UNPARK: jobq_pg__do_unpark(w, a); break;
+    case JOBQ_REQUEST_PRUNE:
+    case JOBQ_REQUEST_VACUUM:
         w->keep_kinds |= 1u << a->kind;
+        if (a->kind == JOBQ_REQUEST_PRUNE) w->prune_limit = a->limit;
         pthread_cond_signal(&w->keep);
         break;
-    case JOBQ_ACTION_DEREGISTER: jobq_pg__do_numbers(w, a, JOBQ_PG__DEREGISTER, 0); break;
-    case JOBQ_ACTION_REMAIN: jobq_pg__do_remain(w); break;
-    case JOBQ_ACTION_ABANDON:
+    case JOBQ_REQUEST_DEREGISTER: jobq_pg__do_deregister(w, a); break;
+    case JOBQ_REQUEST_REMAIN: jobq_pg__do_remain(w, a); break;
+    case JOBQ_REQUEST_ABANDON:
         if (a->messages) jobq_pg__abandon_part(w, a);
         else jobq_pg__do_abandon(w, a);
         break;
-    case JOBQ_ACTION_LOOK: jobq_pg__do_look(w, a); break;
-    case JOBQ_ACTION_READ: jobq_pg__do_read(w, a); break;
-    case JOBQ_ACTION_ACK: jobq_pg__do_ack(w, a); break;
-    case JOBQ_ACTION_RENEW: jobq_pg__do_renew(w, a); break;
-    case JOBQ_ACTION_WAIT:
-    case JOBQ_ACTION_EXIT:
-    case JOBQ_ACTION_COUNT: break;
+    case JOBQ_REQUEST_LOOK: jobq_pg__do_look(w, a); break;
+    case JOBQ_REQUEST_READ: jobq_pg__do_read(w, a); break;
+    case JOBQ_REQUEST_ACK: jobq_pg__do_ack(w, a); break;
+    case JOBQ_REQUEST_RENEW: jobq_pg__do_renew(w, a); break;
+    case JOBQ_REQUEST_WAIT:
+    case JOBQ_REQUEST_EXIT:
+    case JOBQ_REQUEST_COUNT: break;
     }
 }
 
 /* -- the thread of statements: answers -- */
 
-/* An insertion sort: rows come almost in order, because they were written almost in order. */
-static void jobq_pg__order_add(jobq_pg_worker *w, int count)
+/* Puts a job among those of an answer. Rows come almost in order, because they were written almost
+ * in order. */
+static void jobq_pg__claimed_add(jobq_pg_worker *w, const jobq_job *job, int row)
 {
-    int at = count;
+    jobq_claimed *c = &w->answer->claimed;
+    int at = c->count++;
 
-    while (at > 0 && jobq_pg__before(&w->jobs[count], &w->jobs[w->order[at - 1]])) {
-        w->order[at] = w->order[at - 1];
+    while (at > 0 && jobq_pg__before(job, &c->jobs[at - 1])) {
+        c->jobs[at] = c->jobs[at - 1];
+        w->rows[at] = w->rows[at - 1];
         at--;
     }
-    w->order[at] = count;
+    c->jobs[at] = *job;
+    w->rows[at] = row;
 }
 
 /* A role that may write the table can write what no job has: it is read as the default. */
@@ -15494,186 +15507,169 @@ static void jobq_pg__job_mend(jobq_job *job)
     if (job->stages > JOBQ_STAGES_MAX) job->stages = JOBQ_STAGES_MAX;
 }
 
-/* The jobs of a claim become slots. */
-static void jobq_pg__got_jobs(jobq_pg_worker *w, const jobq_pg__pending *p, int64_t now)
+static void jobq_pg__got_jobs(jobq_pg_worker *w, const jobq_pg__pending *p)
 {
-    jobq_pg__answer *answer = (jobq_pg__answer *)calloc(1, sizeof *answer);
     int rows = PQntuples(p->result), i;
 
-    if (answer == NULL) {
-        w->broken = true; /* the claim is recovered on the next connection */
-        return;
-    }
-    for (i = 0; i < rows && i < w->loop->config.batch_max; i++) {
-        if (!jobq_pg__job(p->result, i, p->worker, p->number, &w->jobs[i])) {
+    for (i = 0; i < rows && i < w->config.batch_max; i++) {
+        jobq_job job;
+        if (!jobq_pg__job(p->result, i, p->worker, p->number, &job)) {
             jobq_pg__log(w->pg, JOBQ_PG_ERROR, "job %lld breaks a law of jobq.h",
-                         (long long)w->jobs[i].id);
-            jobq_pg__job_mend(&w->jobs[i]);
+                         (long long)job.id);
+            jobq_pg__job_mend(&job);
         }
-        jobq_pg__order_add(w, i);
+        jobq_pg__claimed_add(w, &job, i);
     }
-    rows = i;
+}
+
+static void jobq_pg__got_claim(jobq_pg_worker *w, const jobq_pg__pending *p)
+{
+    jobq_claimed *c = &w->answer->claimed;
+    const PGresult *r = p->result;
+
+    if (PQntuples(r) == 0) return;
+    if (PQgetisnull(r, 0, JOBQ_PG__COL_ID)) {
+        c->suspects = jobq_pg__int(r, 0, JOBQ_PG__COL_SUSPECT) != 0;
+        c->alone = jobq_pg__int(r, 0, JOBQ_PG__COL_ALONE) != 0;
+        if (!PQgetisnull(r, 0, JOBQ_PG__COL_DUE)) c->due_us = jobq_pg__int(r, 0, JOBQ_PG__COL_DUE);
+    } else if (p->names) c->named = jobq_pg__int(r, 0, JOBQ_PG__COL_ID);
+    else jobq_pg__got_jobs(w, p);
+}
+
+/* The loop was told of claimed jobs: their slots point into the result, which is taken. */
+static void jobq_pg__hold_jobs(jobq_pg_worker *w, jobq_pg__pending *p, jobq_pg__answer *answer)
+{
+    const jobq_claimed *c = &w->answer->claimed;
+    int i;
+
     answer->result = p->result;
     answer->users = 1;
-    for (i = 0; i < rows; i++) {
-        int row = w->order[i];
-        int32_t slot = jobq_job_check(&w->jobs[row]) == JOBQ_OK
-                           ? jobq_loop_job(w->loop, now, &w->jobs[row]) : -1;
-        if (slot < 0) continue;
-        jobq_pg__held_clear(&w->held[slot]);
-        w->held[slot].answer = answer;
-        w->held[slot].row = row;
+    p->result = NULL;
+    for (i = 0; i < c->count; i++) {
+        jobq_pg__held *h = &w->held[c->slots[i] < 0 ? 0 : c->slots[i]];
+        if (c->slots[i] < 0) continue;
+        jobq_pg__held_clear(h);
+        h->answer = answer;
+        h->row = w->rows[i];
         answer->users++;
     }
     jobq_pg__answer_drop(answer);
 }
 
-static void jobq_pg__on_claim(jobq_pg_worker *w, jobq_pg__pending *p, jobq_error code, int64_t now)
+/* Rows about results that were not written. */
+static void jobq_pg__got_exceptions(jobq_pg_worker *w, const PGresult *r)
 {
-    int64_t due = -1;
-    bool suspects = false, empty = code != JOBQ_OK || PQntuples(p->result) == 0;
+    jobq_answer *a = w->answer;
 
-    if (!empty && PQgetisnull(p->result, 0, JOBQ_PG__COL_ID)) {
-        empty = true;
-        suspects = jobq_pg__int(p->result, 0, JOBQ_PG__COL_SUSPECT) != 0;
-        if (jobq_pg__int(p->result, 0, JOBQ_PG__COL_ALONE) != 0) jobq_loop_alone(w->loop, now, 0);
-        if (!PQgetisnull(p->result, 0, JOBQ_PG__COL_DUE)) {
-            due = jobq_pg__int(p->result, 0, JOBQ_PG__COL_DUE);
-        }
-    }
-    if (!empty && w->loop->claim_names) {
-        jobq_loop_named(w->loop, jobq_pg__int(p->result, 0, JOBQ_PG__COL_ID));
-    } else if (!empty) {
-        jobq_pg__got_jobs(w, p, now);
-        if (!w->broken) p->result = NULL; /* the slots have it */
-    }
-    if (w->broken) return;
-    jobq_loop_claimed(w->loop, now, code, due, suspects);
-    jobq_pg__wake_threads(w);
-}
-
-static void jobq_pg__on_set_aside(jobq_pg_worker *w, const jobq_pg__pending *p, jobq_error code,
-                                  int64_t now)
-{
-    bool moved = code == JOBQ_OK && jobq_pg__int(p->result, 0, 0) != 0;
-
-    if (moved) {
-        jobq_pg__log(w->pg, JOBQ_PG_ERROR, "job %lld cannot be read and is failed now",
-                     (long long)p->number);
-    }
-    jobq_loop_set_aside(w->loop, now, code, moved);
-}
-
-static void jobq_pg__on_flush(jobq_pg_worker *w, const jobq_pg__pending *p, jobq_error code,
-                              int64_t now)
-{
-    int64_t left = w->loop->stats.left;
-    int row;
-
-    for (row = 0; code == JOBQ_OK && row < PQntuples(p->result); row++) {
-        bool busy = jobq_pg__int(p->result, row, 3) == 'b';
-        jobq_loop_unsettled(w->loop, now, p->kind, jobq_pg__int(p->result, row, 0),
-                            jobq_pg__int(p->result, row, 1), jobq_pg__int(p->result, row, 2),
-                            busy ? JOBQ_ERROR_BUSY : JOBQ_ERROR_LOST);
-    }
-    jobq_loop_flushed(w->loop, now, p->kind, code);
-    if (w->loop->stats.left > left) {
-        jobq_pg__log(w->pg, JOBQ_PG_ERROR, "the database refuses every end of a job: it stays "
-                     "running until this worker ends");
+    for (; a->count < PQntuples(r) && a->count < JOBQ_ENDINGS_MAX; a->count++) {
+        jobq_exception *e = &a->exceptions[a->count];
+        e->job = jobq_pg__int(r, a->count, 0);
+        e->worker = jobq_pg__int(r, a->count, 1);
+        e->claim = jobq_pg__int(r, a->count, 2);
+        e->error = jobq_pg__int(r, a->count, 3) == 'b' ? JOBQ_ERROR_BUSY : JOBQ_ERROR_LOST;
     }
 }
 
-static void jobq_pg__on_register(jobq_pg_worker *w, const jobq_pg__pending *p, jobq_error code,
-                                 int64_t now)
+static void jobq_pg__got_register(jobq_pg_worker *w, const PGresult *r)
 {
     int64_t ids[JOBQ_LOOP_QUEUES], kind_ids[JOBQ_LOOP_KINDS];
-    int32_t queues[JOBQ_LOOP_QUEUES], count = 0, kinds = 0, i;
+    int32_t kinds = jobq_pg__ints(r, 0, 1, kind_ids, JOBQ_LOOP_KINDS), i;
+    jobq_answer *a = w->answer;
 
-    if (code == JOBQ_OK) {
-        count = jobq_pg__ints(p->result, 0, 0, ids, JOBQ_LOOP_QUEUES);
-        kinds = jobq_pg__ints(p->result, 0, 1, kind_ids, JOBQ_LOOP_KINDS);
-        if (count != (int32_t)w->queue_count || kinds != (int32_t)w->handler_count) {
-            code = JOBQ_ERROR_DATABASE;
-        }
-    }
-    for (i = 0; i < count; i++) queues[i] = (int32_t)ids[i];
-    for (i = 0; i < kinds && code == JOBQ_OK; i++) w->kind_ids[i] = (int32_t)kind_ids[i];
-    jobq_loop_registered(w->loop, now, code, queues, count);
-}
-
-static void jobq_pg__on_policies(jobq_pg_worker *w, const jobq_pg__pending *p, jobq_error code,
-                                 int64_t now)
-{
-    const PGresult *r = p->result;
-    int row;
-
-    for (row = 0; code == JOBQ_OK && row < PQntuples(r) && row < w->loop->queue_count; row++) {
-        jobq_policy policy = jobq_pg__policy(r, row);
-        jobq_loop_policy(w->loop, row, &policy, (int16_t)jobq_pg__int(r, row, 9),
-                         jobq_pg__int(r, row, 11) != 0);
-    }
-    jobq_loop_answered(w->loop, now, JOBQ_ACTION_POLICIES, code);
-}
-
-static void jobq_pg__on_heartbeat(jobq_pg_worker *w, const jobq_pg__pending *p, jobq_error code,
-                                  int64_t now)
-{
-    const PGresult *r = p->result;
-    int at = p->st == JOBQ_PG__BEAT_CLAIM ? JOBQ_PG__COL_COUNT : 0; /* news stand behind the job */
-    int64_t items[JOBQ_LOOP_SLOTS], beats[JOBQ_LOOP_WATCHED], leases[JOBQ_LOOP_WATCHED];
-    int64_t ids[JOBQ_LOOP_KINDS + JOBQ_STRAYS_MAX];
-    int32_t kinds[JOBQ_LOOP_KINDS + JOBQ_STRAYS_MAX], count, i;
-    bool alive = code == JOBQ_OK && jobq_pg__int(r, 0, at) != 0;
-
-    if (!alive) {
-        jobq_loop_beat(w->loop, now, code, false, 0, false, 0, 0);
+    a->count = jobq_pg__ints(r, 0, 0, ids, JOBQ_LOOP_QUEUES);
+    if (a->count != (int32_t)w->queue_count || kinds != (int32_t)w->handler_count) {
+        a->error = JOBQ_ERROR_DATABASE;
         return;
     }
-    count = jobq_pg__ints(r, 0, at + 4, items, JOBQ_LOOP_SLOTS);
-    for (i = 0; i < count; i++) jobq_loop_cancel(w->loop, items[i]);
-    count = jobq_pg__ints(r, 0, at + 5, ids, JOBQ_LOOP_KINDS + JOBQ_STRAYS_MAX);
-    for (i = 0; i < count; i++) kinds[i] = (int32_t)ids[i];
-    jobq_loop_kinds(w->loop, kinds, count, jobq_pg__int(r, 0, at + 12) != 0);
-    count = jobq_pg__ints(r, 0, at + 7, items, JOBQ_LOOP_WATCHED);
-    if (jobq_pg__ints(r, 0, at + 8, beats, JOBQ_LOOP_WATCHED) != count ||
-        jobq_pg__ints(r, 0, at + 9, leases, JOBQ_LOOP_WATCHED) != count) count = 0;
-    for (i = 0; i < count; i++) jobq_loop_late(w->loop, now, items[i], beats[i], leases[i]);
-    count = jobq_pg__ints(r, 0, at + 10, items, JOBQ_LOOP_QUEUES);
-    for (i = 0; i < count; i++) jobq_loop_alone(w->loop, now, (int32_t)items[i]);
-    jobq_loop_overdue(w->loop, jobq_pg__int32(r, 0, at + 11));
-    count = jobq_pg__ints(r, 0, at + 6, items, 1);
-    jobq_loop_beat(w->loop, now, JOBQ_OK, true, jobq_pg__int(r, 0, at + 1),
-                   jobq_pg__int(r, 0, at + 2) != 0, count > 0 ? (int32_t)items[0] : 0,
-                   jobq_pg__instant(r, 0, at + 3));
-    jobq_pg__wake_threads(w); /* they slept while the lease was over */
+    for (i = 0; i < a->count; i++) a->queues[i] = (int32_t)ids[i];
+    for (i = 0; i < kinds; i++) w->kind_ids[i] = (int32_t)kind_ids[i];
+}
+
+static void jobq_pg__got_policies(jobq_pg_worker *w, const PGresult *r)
+{
+    jobq_answer *a = w->answer;
+
+    for (; a->count < PQntuples(r) && a->count < JOBQ_LOOP_QUEUES; a->count++) {
+        jobq_queue_policy *q = &a->policies[a->count];
+        q->policy = jobq_pg__policy(r, a->count);
+        q->stages_max = (int16_t)jobq_pg__int(r, a->count, 9);
+        q->paused = jobq_pg__int(r, a->count, 11) != 0;
+    }
+}
+
+/* An array of ids; returns how many. */
+static int32_t jobq_pg__ids(const PGresult *r, int column, int32_t *ids, int32_t most)
+{
+    int64_t wide[JOBQ_LOOP_KINDS + JOBQ_STRAYS_MAX];
+    int32_t count, i;
+
+    JOBQ_ASSERT(most <= JOBQ_LOOP_KINDS + JOBQ_STRAYS_MAX);
+    count = jobq_pg__ints(r, 0, column, wide, most);
+    for (i = 0; i < count; i++) ids[i] = (int32_t)wide[i];
+    return count;
+}
+
+static int32_t jobq_pg__got_late(const PGresult *r, int at, jobq_late *late)
+{
+    int64_t workers[JOBQ_LOOP_WATCHED], beats[JOBQ_LOOP_WATCHED], leases[JOBQ_LOOP_WATCHED];
+    int32_t count = jobq_pg__ints(r, 0, at, workers, JOBQ_LOOP_WATCHED), i;
+
+    if (jobq_pg__ints(r, 0, at + 1, beats, JOBQ_LOOP_WATCHED) != count ||
+        jobq_pg__ints(r, 0, at + 2, leases, JOBQ_LOOP_WATCHED) != count) return 0;
+    for (i = 0; i < count; i++) {
+        late[i].worker = workers[i];
+        late[i].beat = beats[i];
+        late[i].lease_us = leases[i];
+    }
+    return count;
+}
+
+static void jobq_pg__got_news(jobq_pg_worker *w, const jobq_pg__pending *p)
+{
+    int at = p->claim ? JOBQ_PG__COL_COUNT : 0; /* the news follow the job */
+    jobq_news *n = &w->answer->news;
+    const PGresult *r = p->result;
+
+    n->alive = jobq_pg__int(r, 0, at) != 0;
+    if (!n->alive) return;
+    n->policy = jobq_pg__int(r, 0, at + 1);
+    n->suspects = jobq_pg__int(r, 0, at + 2) != 0;
+    n->store_now_us = jobq_pg__instant(r, 0, at + 3);
+    n->cancel_count = jobq_pg__ints(r, 0, at + 4, n->cancels, JOBQ_LOOP_SLOTS);
+    n->kind_count = jobq_pg__ids(r, at + 5, n->kinds, JOBQ_LOOP_KINDS + JOBQ_STRAYS_MAX);
+    jobq_pg__ids(r, at + 6, &n->parked_kind, 1);
+    n->late_count = jobq_pg__got_late(r, at + 7, n->late);
+    n->alone_count = jobq_pg__ids(r, at + 10, n->alone, JOBQ_LOOP_QUEUES);
+    n->overdue = jobq_pg__int32(r, 0, at + 11);
+    n->every_kind = jobq_pg__int(r, 0, at + 12) != 0;
 }
 
 /* -- the thread of statements: answers about messages -- */
 
-static void jobq_pg__on_look(jobq_pg_worker *w, const jobq_pg__pending *p, jobq_error code,
-                             int64_t now)
+static void jobq_pg__got_look(jobq_pg_worker *w, const jobq_pg__pending *p)
 {
     const PGresult *r = p->result;
-    int row, rows = code == JOBQ_OK ? PQntuples(r) : 0;
+    jobq_answer *a = w->answer;
+    int row;
 
-    for (row = 0; row < rows && row < w->look_limit; row++) {
-        jobq_backlog b;
-        memset(&b, 0, sizeof b);
-        b.id = jobq_pg__int(r, row, 0);
-        b.queue = (int32_t)(b.id >> 15);
-        b.number = (int32_t)(b.id & 32767);
-        b.waiting = jobq_pg__int(r, row, 1);
-        b.due_us = jobq_pg__int(r, row, 2);
-        b.holder.worker = jobq_pg__int(r, row, 3);
-        b.holder.claim = jobq_pg__int(r, row, 4);
-        b.holder.beat = jobq_pg__int(r, row, 5);
-        b.holder.lease_us = jobq_pg__int(r, row, 6);
-        b.below = jobq_pg__int(r, row, 7) != 0;
-        b.acked = jobq_pg__int(r, row, 8);
-        if (b.holder.worker == 0) memset(&b.holder, 0, sizeof b.holder);
-        jobq_loop_backlog(w->loop, now, &b);
+    for (row = 0; row < PQntuples(r) && row < p->limit && row < JOBQ_BACKLOGS_MAX; row++) {
+        jobq_backlog *b = &a->backlogs[row];
+        memset(b, 0, sizeof *b);
+        b->id = jobq_pg__int(r, row, 0);
+        b->queue = (int32_t)(b->id >> 15);
+        b->number = (int32_t)(b->id & 32767);
+        b->waiting = jobq_pg__int(r, row, 1);
+        b->due_us = jobq_pg__int(r, row, 2);
+        b->holder.worker = jobq_pg__int(r, row, 3);
+        b->holder.claim = jobq_pg__int(r, row, 4);
+        b->holder.beat = jobq_pg__int(r, row, 5);
+        b->holder.lease_us = jobq_pg__int(r, row, 6);
+        b->below = jobq_pg__int(r, row, 7) != 0;
+        b->acked = jobq_pg__int(r, row, 8);
+        if (b->holder.worker == 0) memset(&b->holder, 0, sizeof b->holder);
     }
-    jobq_loop_looked(w->loop, now, code, rows > w->look_limit);
+    a->count = row;
+    a->more = PQntuples(r) > row;
 }
 
 /* Messages for a part: a thread may have them. False: no memory, or too many. */
@@ -15689,80 +15685,38 @@ static bool jobq_pg__parcel_keep(jobq_pg_worker *w, int32_t slot, jobq_pg_readin
     return true;
 }
 
-/* The answer of a READ or an ACK, decoded. It takes the result. */
-static jobq_error jobq_pg__part_answer(jobq_pg_worker *w, jobq_pg__pending *p, jobq_error code,
-                                       jobq_pg_reading *r)
+/* The answer of a READ or an ACK. It takes the result. */
+static void jobq_pg__got_reading(jobq_pg_worker *w, jobq_pg__pending *p)
 {
+    jobq_reading *to = &w->answer->reading;
+    jobq_error code = JOBQ_ERROR_DATABASE;
+    jobq_pg_reading r;
     jobq_pg_error error;
 
-    memset(r, 0, sizeof *r);
-    if (code != JOBQ_OK) return code;
-    if (PQntuples(p->result) != 1) return JOBQ_ERROR_DATABASE;
-    code = jobq_pg__reading(p->result, r, &error);
-    p->result = NULL;
-    if (code == JOBQ_OK && r->answer == 'l') code = JOBQ_ERROR_LOST;
-    if (code == JOBQ_OK && r->answer == 'h' && !jobq_pg__parcel_keep(w, p->slot, r)) {
-        code = JOBQ_ERROR_MEMORY;
+    memset(&r, 0, sizeof r);
+    if (PQntuples(p->result) == 1) {
+        code = jobq_pg__reading(p->result, &r, &error);
+        p->result = NULL;
     }
-    return code;
-}
-
-static void jobq_pg__on_read(jobq_pg_worker *w, jobq_pg__pending *p, jobq_error code, int64_t now)
-{
-    jobq_pg_reading r;
-    jobq_reading reading;
-
-    code = jobq_pg__part_answer(w, p, code, &r);
-    memset(&reading, 0, sizeof reading);
+    if (code == JOBQ_OK && r.answer == 'l') code = JOBQ_ERROR_LOST;
     if (code == JOBQ_OK && r.answer == 'h') {
-        reading.cursor = r.cursor;
-        reading.lost = r.lost;
-        reading.count = r.count;
-        reading.cut = r.cut;
+        to->cursor = r.cursor;
+        to->lost = r.lost;
+        to->count = r.count;
+        to->cut = r.cut;
+        if (!jobq_pg__parcel_keep(w, p->slot, &r)) code = JOBQ_ERROR_MEMORY;
     }
-    reading.busy = r.answer == 'b';
-    reading.aside = r.answer == 'a';
-    if (r.answer == 'w') reading.due_us = r.wait_us;
+    to->busy = r.answer == 'b';
+    to->aside = r.answer == 'a';
+    if (r.answer == 'w') to->due_us = r.wait_us;
     if (r.answer == 'o') {
-        reading.holder.worker = r.worker;
-        reading.holder.claim = r.claim;
-        reading.holder.beat = r.beat;
-        reading.holder.lease_us = r.wait_us;
+        to->holder.worker = r.worker;
+        to->holder.claim = r.claim;
+        to->holder.beat = r.beat;
+        to->holder.lease_us = r.wait_us;
     }
     if (code != JOBQ_OK || r.answer != 'h') jobq_pg_reading_clear(&r);
-    jobq_loop_read(w->loop, now, p->slot, code, &reading);
-}
-
-static void jobq_pg__on_ack(jobq_pg_worker *w, jobq_pg__pending *p, jobq_error code, int64_t now)
-{
-    jobq_pg_reading r;
-    int32_t count;
-    bool cut;
-
-    code = jobq_pg__part_answer(w, p, code, &r);
-    count = code == JOBQ_OK && r.answer == 'h' ? r.count : 0;
-    cut = count > 0 && r.cut;
-    if (count == 0) jobq_pg_reading_clear(&r);
-    jobq_loop_acked(w->loop, now, p->slot, code, count, cut);
-}
-
-static void jobq_pg__on_renew(jobq_pg_worker *w, const jobq_pg__pending *p, jobq_error code,
-                              int64_t now)
-{
-    int64_t lost;
-
-    if (code == JOBQ_OK && jobq_pg__ints(p->result, 0, 0, &lost, 1) > 0) code = JOBQ_ERROR_LOST;
-    jobq_loop_renewed(w->loop, now, p->slot, p->generation, code);
-}
-
-static void jobq_pg__on_rescue(jobq_pg_worker *w, const jobq_pg__pending *p, jobq_error code,
-                               int64_t now)
-{
-    bool good = code == JOBQ_OK;
-
-    jobq_loop_rescued(w->loop, now, code, p->worker, good && jobq_pg__int(p->result, 0, 0),
-                      good && jobq_pg__int(p->result, 0, 2),
-                      good ? jobq_pg__int32(p->result, 0, 1) : 0);
+    w->answer->error = code;
 }
 
 /* What the loop has to make of an error: may a row be to blame? Postgres says 53200 of a large row,
@@ -15789,69 +15743,116 @@ static jobq_error jobq_pg__on_refusal(jobq_pg_worker *w, const jobq_pg__pending 
     snprintf(w->refusal, sizeof w->refusal, "SQLSTATE %.5s: %.480s", error.sqlstate,
              error.message);
     jobq_pg__trouble(w, error.message);
-    if (p->kind != JOBQ_ACTION_WAIT)
+    if (p->kind != JOBQ_REQUEST_WAIT)
         jobq_pg__prepared_learn(jobq_pg__may_prepare(w->pg, w->conn), p->st, true, p->result);
     code = jobq_pg__blame(&error, PQresultErrorField(p->result, PG_DIAG_SOURCE_FILE));
     if (w->pg->pooled) jobq_pg__send_text(w, "ROLLBACK");
     jobq_pg__log(w->pg, code == JOBQ_ERROR_DEAD ? JOBQ_PG_WARNING : JOBQ_PG_ERROR, "%s %s",
                  error.sqlstate, error.message);
     w->broken = w->broken || strcmp(error.sqlstate, "25006") == 0 ||
-                strcmp(error.sqlstate, "57P01") == 0 || p->kind == JOBQ_ACTION_WAIT ||
+                strcmp(error.sqlstate, "57P01") == 0 || p->kind == JOBQ_REQUEST_WAIT ||
                 error.sqlstate[0] == '\0'; /* libpq's own: the server may have committed it */
     return code;
+}
+
+/* The content of a good answer. */
+static void jobq_pg__got(jobq_pg_worker *w, jobq_pg__pending *p)
+{
+    jobq_answer *a = w->answer;
+    const PGresult *r = p->result;
+    int64_t lost;
+
+    switch (p->kind) {
+    case JOBQ_REQUEST_REGISTER: jobq_pg__got_register(w, r); break;
+    case JOBQ_REQUEST_POLICIES: jobq_pg__got_policies(w, r); break;
+    case JOBQ_REQUEST_HEARTBEAT:
+        jobq_pg__got_news(w, p);
+        if (p->claim) jobq_pg__got_claim(w, p);
+        break;
+    case JOBQ_REQUEST_CLAIM: jobq_pg__got_claim(w, p); break;
+    case JOBQ_REQUEST_COMPLETE:
+    case JOBQ_REQUEST_SETTLE: jobq_pg__got_exceptions(w, r); break;
+    case JOBQ_REQUEST_RECOVER:
+    case JOBQ_REQUEST_REMAIN: a->more = jobq_pg__int(r, 0, 0) != 0; break;
+    case JOBQ_REQUEST_SET_ASIDE: a->done = jobq_pg__int(r, 0, 0) != 0; break;
+    case JOBQ_REQUEST_RESCUE:
+        a->done = jobq_pg__int(r, 0, 0) != 0;
+        a->count = jobq_pg__int32(r, 0, 1);
+        a->more = jobq_pg__int(r, 0, 2) != 0;
+        break;
+    case JOBQ_REQUEST_UNPARK:
+        a->count = jobq_pg__int32(r, 0, 0);
+        a->more = a->count >= p->limit;
+        break;
+    case JOBQ_REQUEST_LOOK: jobq_pg__got_look(w, p); break;
+    case JOBQ_REQUEST_READ:
+    case JOBQ_REQUEST_ACK: jobq_pg__got_reading(w, p); break;
+    case JOBQ_REQUEST_RENEW:
+        if (jobq_pg__ints(r, 0, 0, &lost, 1) > 0) a->error = JOBQ_ERROR_LOST;
+        break;
+    case JOBQ_REQUEST_SLEEP:
+    case JOBQ_REQUEST_DEREGISTER:
+    case JOBQ_REQUEST_PRUNE:
+    case JOBQ_REQUEST_VACUUM:
+    case JOBQ_REQUEST_WAIT:
+    case JOBQ_REQUEST_CONNECT:
+    case JOBQ_REQUEST_DISCONNECT:
+    case JOBQ_REQUEST_ABANDON:
+    case JOBQ_REQUEST_EXIT:
+    case JOBQ_REQUEST_COUNT: break;
+    }
+}
+
+static int64_t jobq_pg__left(const jobq_pg_worker *w)
+{
+    jobq_loop_stats jobs;
+    jobq_relay_stats messages;
+
+    jobq_loop_counts(w->loop, &jobs, &messages);
+    return jobs.left;
+}
+
+/* What the log hears of an answer; left: jobs given up before it was told. */
+static void jobq_pg__log_answer(jobq_pg_worker *w, int64_t left)
+{
+    const jobq_answer *a = w->answer;
+
+    if (a->kind == JOBQ_REQUEST_SET_ASIDE && a->done) {
+        jobq_pg__log(w->pg, JOBQ_PG_ERROR, "job %lld cannot be read and is failed now",
+                     (long long)a->number);
+    }
+    if (jobq_pg__left(w) > left) {
+        jobq_pg__log(w->pg, JOBQ_PG_ERROR, "the database refuses every end of a job: it stays "
+                     "running until this worker ends");
+    }
 }
 
 /* A statement's answer is complete. */
 static void jobq_pg__dispatch(jobq_pg_worker *w, jobq_pg__pending *p)
 {
-    int64_t now = jobq_pg__mono_us();
     ExecStatusType status = PQresultStatus(p->result);
+    jobq_pg__answer *jobs = NULL;
     jobq_error code = JOBQ_OK;
-    int32_t count;
+    int64_t left = jobq_pg__left(w);
 
     JOBQ_PG_POINT("answered", (int)p->kind, w->conn);
     if (status != PGRES_TUPLES_OK && status != PGRES_COMMAND_OK) {
         code = jobq_pg__on_refusal(w, p);
         if (w->broken) return;
     }
-    switch (p->kind) {
-    case JOBQ_ACTION_CLAIM: jobq_pg__on_claim(w, p, code, now); break;
-    case JOBQ_ACTION_RECOVER:
-        jobq_loop_recovered(w->loop, now, code, p->number,
-                            code == JOBQ_OK && jobq_pg__int(p->result, 0, 0) != 0);
-        break;
-    case JOBQ_ACTION_SET_ASIDE: jobq_pg__on_set_aside(w, p, code, now); break;
-    case JOBQ_ACTION_COMPLETE:
-    case JOBQ_ACTION_SETTLE: jobq_pg__on_flush(w, p, code, now); break;
-    case JOBQ_ACTION_REGISTER: jobq_pg__on_register(w, p, code, now); break;
-    case JOBQ_ACTION_POLICIES: jobq_pg__on_policies(w, p, code, now); break;
-    case JOBQ_ACTION_HEARTBEAT:
-        jobq_pg__on_heartbeat(w, p, code, now);
-        if (p->st == JOBQ_PG__BEAT_CLAIM) jobq_pg__on_claim(w, p, code, now);
-        break;
-    case JOBQ_ACTION_RESCUE: jobq_pg__on_rescue(w, p, code, now); break;
-    case JOBQ_ACTION_UNPARK:
-        count = code == JOBQ_OK ? jobq_pg__int32(p->result, 0, 0) : 0;
-        jobq_loop_unparked(w->loop, now, code, count,
-                           count >= w->loop->carried[JOBQ_ACTION_UNPARK]);
-        break;
-    case JOBQ_ACTION_SLEEP:
-    case JOBQ_ACTION_DEREGISTER: jobq_loop_answered(w->loop, now, p->kind, code); break;
-    case JOBQ_ACTION_REMAIN:
-        jobq_loop_remains(w->loop, now, code, code != JOBQ_OK || jobq_pg__int(p->result, 0, 0));
-        break;
-    case JOBQ_ACTION_LOOK: jobq_pg__on_look(w, p, code, now); break;
-    case JOBQ_ACTION_READ: jobq_pg__on_read(w, p, code, now); break;
-    case JOBQ_ACTION_ACK: jobq_pg__on_ack(w, p, code, now); break;
-    case JOBQ_ACTION_RENEW: jobq_pg__on_renew(w, p, code, now); break;
-    case JOBQ_ACTION_PRUNE:
-    case JOBQ_ACTION_VACUUM:
-    case JOBQ_ACTION_WAIT:
-    case JOBQ_ACTION_CONNECT:
-    case JOBQ_ACTION_DISCONNECT:
-    case JOBQ_ACTION_ABANDON:
-    case JOBQ_ACTION_EXIT:
-    case JOBQ_ACTION_COUNT: break;
+    if (p->kind == JOBQ_REQUEST_WAIT) return;
+    jobq_pg__answer_start(w, p, code);
+    if (code == JOBQ_OK) jobq_pg__got(w, p);
+    if (w->answer->claimed.count > 0) {
+        jobs = (jobq_pg__answer *)calloc(1, sizeof *jobs);
+        w->broken = jobs == NULL; /* the claim is recovered on the next connection */
+        if (w->broken) return;
+    }
+    jobq_loop_tell(w->loop, jobq_pg__mono_us(), w->answer);
+    if (jobs != NULL) jobq_pg__hold_jobs(w, p, jobs);
+    jobq_pg__log_answer(w, left);
+    if (p->kind == JOBQ_REQUEST_CLAIM || p->kind == JOBQ_REQUEST_HEARTBEAT) {
+        jobq_pg__wake_threads(w); /* they slept while the lease was over */
     }
 }
 
@@ -15920,7 +15921,7 @@ static bool jobq_pg__ear_waits(jobq_pg_worker *w, PGconn *conn, int64_t until_us
 /* LISTEN for the worker as it is now called; said again, it proves that the line still stands. */
 static bool jobq_pg__ear_asks(jobq_pg_worker *w, PGconn *conn, int64_t worker)
 {
-    int64_t until = jobq_pg__mono_us() + w->loop->config.answer_us;
+    int64_t until = jobq_pg__mono_us() + w->config.answer_us;
     char sql[64];
     PGresult *res;
     bool good = conn != NULL;
@@ -15968,15 +15969,15 @@ static void *jobq_pg__ear(void *arg)
 
     pthread_mutex_lock(&w->crew->lock);
     while (!w->ended) {
-        int64_t worker = w->loop->worker, until;
+        int64_t worker = w->id, until;
         bool hears;
         pthread_mutex_unlock(&w->crew->lock);
         hears = jobq_pg__ear_tries(w, &conn, worker);
         pthread_mutex_lock(&w->crew->lock);
-        if (worker != w->loop->worker) continue; /* the poke about that came while it asked */
+        if (worker != w->id) continue; /* the poke about that came while it asked */
         jobq_loop_hears(w->loop, jobq_pg__mono_us(), hears);
         jobq_pg__told(w, jobq_pg__mono_us());
-        until = jobq_pg__mono_us() + w->loop->config.heartbeat_us;
+        until = jobq_pg__mono_us() + w->config.heartbeat_us;
         while (!w->ended && jobq_pg__mono_us() < until) {
             bool on;
             pthread_mutex_unlock(&w->crew->lock);
@@ -15998,16 +15999,16 @@ static void *jobq_pg__ear(void *arg)
 static bool jobq_pg__act(jobq_pg_worker *w)
 {
     for (;;) {
-        jobq_action a;
+        jobq_request *a = w->request;
         if (w->dial_over) jobq_pg__dialed(w);
         if (w->broken) jobq_pg__disconnect(w);
-        a = jobq_loop_next(w->loop, jobq_pg__mono_us());
-        if (a.kind == JOBQ_ACTION_EXIT) return false;
-        if (a.kind == JOBQ_ACTION_WAIT) {
-            w->io_until_us = a.until_mono_us;
+        jobq_loop_next(w->loop, jobq_pg__mono_us(), a);
+        if (a->kind == JOBQ_REQUEST_EXIT) return false;
+        if (a->kind == JOBQ_REQUEST_WAIT) {
+            w->io_until_us = a->until_mono_us;
             return true;
         }
-        jobq_pg__perform(w, &a);
+        jobq_pg__perform(w, a);
     }
 }
 
@@ -16039,7 +16040,7 @@ static void jobq_pg__sleep(jobq_pg_worker *w, int64_t until_us)
     got = (fds[0].revents & POLLIN) != 0 ? read(w->poke[0], pokes, sizeof pokes) : 0;
     pthread_mutex_lock(&w->crew->lock);
     for (i = 0; i < got; i++) {
-        bool again = w->loop->phase != JOBQ_PHASE_WORKING;
+        bool again = !jobq_pg__works(w);
         if (pokes[i] == 's') jobq_loop_stop(w->loop, jobq_pg__mono_us(), again ? 0 : -1);
     }
     if (w->conn != NULL && fds[1].revents != 0) jobq_pg__read(w);
@@ -16343,10 +16344,10 @@ static void jobq_pg__worker_free(jobq_pg_worker *w)
     free(w->kind_queues);
     free((void *)w->kinds);
     free(w->kind_ids);
-    free(w->jobs);
-    free(w->order);
+    free(w->rows);
     free(w->results);
-    free(w->slots);
+    free(w->request);
+    free(w->answer);
     free(w->loop);
     free(w->held);
     free(w);
@@ -16489,11 +16490,11 @@ static jobq_error jobq_pg__worker_new(jobq_pg *pg, const jobq_pg_worker_desc *de
     w->kind_queues = (int32_t *)jobq_pg__room(desc->handler_count, sizeof *w->kind_queues, &good);
     w->kinds = (const char **)jobq_pg__room(desc->handler_count, sizeof *w->kinds, &good);
     w->kind_ids = (int32_t *)jobq_pg__room(desc->handler_count, sizeof *w->kind_ids, &good);
-    w->jobs = (jobq_job *)jobq_pg__room(batch, sizeof *w->jobs, &good);
-    w->order = (int *)jobq_pg__room(batch, sizeof *w->order, &good);
+    w->rows = (int *)jobq_pg__room(batch, sizeof *w->rows, &good);
     w->results = (jobq_pg_result *)jobq_pg__room(batch, sizeof *w->results, &good);
-    w->slots = (int32_t *)jobq_pg__room(batch, sizeof *w->slots, &good);
-    w->loop = (jobq_loop *)jobq_pg__room(1, sizeof *w->loop, &good);
+    w->request = (jobq_request *)jobq_pg__room(0, sizeof *w->request, &good);
+    w->answer = (jobq_answer *)jobq_pg__room(0, sizeof *w->answer, &good);
+    w->loop = (jobq_loop *)jobq_pg__room(0, jobq_loop_size(), &good);
     w->held = (jobq_pg__held *)jobq_pg__room(JOBQ_LOOP_SLOTS, sizeof *w->held, &good);
     if (!good || w->name == NULL) return jobq_pg__no_memory(error);
     if (!jobq_pg__pipe(w->poke) || !jobq_pg__pipe(w->ear_poke) || !jobq_pg__entropy(&entropy)) {
@@ -16502,6 +16503,7 @@ static jobq_error jobq_pg__worker_new(jobq_pg *pg, const jobq_pg_worker_desc *de
     }
     code = jobq_pg__handlers_copy(w, desc, error);
     if (code == JOBQ_OK) code = jobq_pg__receivers_copy(w, desc, &config, error);
+    w->config = jobq_loop_config_defaults(&config);
     if (code == JOBQ_OK) jobq_loop_init(w->loop, &config, entropy, jobq_pg__mono_us());
     return code;
 }
@@ -16519,7 +16521,7 @@ static void jobq_pg__pool_add(jobq_pg_worker *w, int count)
 /* A member's threads for statements. The lock is held. */
 static bool jobq_pg__member_start(jobq_pg_worker *w)
 {
-    bool ear = w->loop->config.listen && w->pg->pooled;
+    bool ear = w->config.listen && w->pg->pooled;
 
     w->keeper_runs = pthread_create(&w->keeper, NULL, jobq_pg__keeper, w) == 0;
     w->ear_runs = w->keeper_runs && ear && pthread_create(&w->ear, NULL, jobq_pg__ear, w) == 0;
@@ -16554,7 +16556,7 @@ static void jobq_pg__member_join(jobq_pg_worker *w)
 
 static bool jobq_pg__crew_start(jobq_pg__crew *crew)
 {
-    int32_t threads = crew->members[0]->loop->config.threads;
+    int32_t threads = crew->members[0]->config.threads;
     bool good = true;
     size_t i;
 
@@ -16582,7 +16584,7 @@ static jobq_error jobq_pg__worker_make(jobq_pg *pg, const jobq_pg_worker_desc *d
     if (pg == NULL) return jobq_pg__invalid(error, "also", "a handle in the list is NULL");
     code = jobq_pg_check(pg, NULL, error);
     if (code == JOBQ_OK) code = jobq_pg__worker_new(pg, desc, worker, error);
-    if (code == JOBQ_OK) jobq_pg__pool_add(*worker, (*worker)->loop->config.threads + 1);
+    if (code == JOBQ_OK) jobq_pg__pool_add(*worker, (*worker)->config.threads + 1);
     else if (*worker != NULL) jobq_pg__worker_free(*worker);
     return code;
 }
@@ -16693,7 +16695,6 @@ JOBQ_API jobq_error jobq_pg_worker_open(jobq_pg *pg, const jobq_pg_worker_desc *
     host->chores.wants = host->dial.wants = PGRES_POLLING_OK;
     host->run.worker = *worker;
     host->run.desk = &host->desk;
-    host->run.slot = host->run.part = -1;
     (*worker)->host = host;
     (*worker)->crew->runs = &host->run;
     (*worker)->crew->threads = 1;
@@ -16776,8 +16777,7 @@ JOBQ_API jobq_pg_stats jobq_pg_worker_stats_of(jobq_pg_worker *w, size_t member)
     if (jobq_pg__forked(w->pg) || member >= w->crew->count) return stats;
     pthread_mutex_lock(&w->crew->lock);
     w = w->crew->members[member];
-    stats.jobs = w->loop->stats;
-    stats.messages = w->loop->relay.stats;
+    jobq_loop_counts(w->loop, &stats.jobs, &stats.messages);
     stats.handler_us = w->handler_us;
     pthread_mutex_unlock(&w->crew->lock);
     return stats;
@@ -16802,17 +16802,17 @@ JOBQ_API jobq_pg_stats jobq_pg_worker_stats(jobq_pg_worker *w)
 /* The lock is held. */
 static void jobq_pg__health_fill(jobq_pg_health *h, const jobq_pg_worker *w, int64_t now)
 {
-    const jobq_loop *l = w->loop;
-    bool beaten = l->registered && l->lease_mono_us != INT64_MIN;
+    jobq_loop_status l = jobq_loop_status_of(w->loop);
+    bool beaten = l.worker != 0 && l.lease_mono_us != INT64_MIN;
 
     memset(h, 0, sizeof *h);
-    h->worker = l->registered ? l->worker : 0;
-    h->lease_us = beaten && l->lease_mono_us > now ? l->lease_mono_us - now : 0;
-    h->silent_us = beaten ? now - (l->lease_mono_us - l->config.lease_us) : -1;
-    h->connected = l->connected && w->conn != NULL;
-    h->hears = h->connected && l->registered && l->config.listen && !l->deaf;
-    h->stopping = l->phase != JOBQ_PHASE_WORKING;
-    h->running = l->running_count + l->relay.running;
+    h->worker = l.worker;
+    h->lease_us = beaten && l.lease_mono_us > now ? l.lease_mono_us - now : 0;
+    h->silent_us = beaten ? now - (l.lease_mono_us - w->config.lease_us) : -1;
+    h->connected = l.connected && w->conn != NULL;
+    h->hears = h->connected && l.hears;
+    h->stopping = l.phase != JOBQ_PHASE_WORKING;
+    h->running = l.running;
     h->threads = w->crew->threads;
     h->abandoned = w->crew->stuck;
     h->error_us = w->trouble[0] == '\0' ? -1 : now - w->trouble_mono_us;

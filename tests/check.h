@@ -31,4 +31,15 @@ static inline int check_slow(void)
 #define CHILDREN_ARE_DEAF 0
 #endif
 
+#ifdef JOBQ_IMPLEMENTED
+/* What a loop asks for. */
+static inline jobq_request asks(jobq_loop *loop, int64_t now)
+{
+    jobq_request request;
+
+    jobq_loop_next(loop, now, &request);
+    return request;
+}
+#endif
+
 #endif

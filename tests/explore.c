@@ -30,6 +30,8 @@
 #define JOBQ_LOOP_WATCHED 4
 #define JOBQ_LOOP_PARTITIONS 2
 #define JOBQ_LOOP_BATCH 2
+#define JOBQ_LOOP_LANES 2
+#define JOBQ_STRAYS_MAX 1
 #define JOBQ_MEMORY_PARTITIONS 2
 #define JOBQ_MEMORY_MESSAGES 3
 
@@ -38,9 +40,6 @@ static void explore_assert(const char *text);
 #define JOBQ_IMPLEMENTATION
 #include "jobq.h"
 
-#define WIRE_JOBS 3
-#define WIRE_LANES 2
-#define WIRE_QUEUES 1
 #define WIRE_PRIORITY 0
 #include "wire.h"
 #include "laws.h"
@@ -272,7 +271,7 @@ static const setting settings[] = {
 };
 enum { SETTINGS = sizeof settings / sizeof settings[0] };
 
-#define OPERATOR_CANCEL JOBQ_ACTION_COUNT /* an action that no loop asks for */
+#define OPERATOR_CANCEL JOBQ_REQUEST_COUNT /* an action that no loop asks for */
 
 static const setting *set;
 static int fault_limit = 2;
@@ -326,6 +325,21 @@ static void show_message(world *w);
 #include "explore_store.h"
 #include "explore_steps.h"
 
+/* Most of a world is room for statements; what is not in flight is zero. */
+static void copy_world(world *to, const world *from)
+{
+    int n;
+
+    memcpy(to, from, offsetof(world, nodes));
+    for (n = 0; n < NODES; n++) {
+        node *d = &to->nodes[n];
+        int unused = d->flying - from->nodes[n].flying;
+        memcpy(d, &from->nodes[n],
+               offsetof(node, flight) + (size_t)from->nodes[n].flying * sizeof(wire));
+        if (unused > 0) memset(&d->flight[d->flying], 0, (size_t)unused * sizeof(wire));
+    }
+}
+
 /* ---- checks ---------------------------------------------------------------------------------- */
 
 static const node *owner(const world *w, int64_t worker)
@@ -346,19 +360,21 @@ static void check_rest(const world *w, const wire *s)
 
     for (i = 0; i < store(w)->claim_max; i++) {
         const jobq_memory_claim *c = &jobq_memory_claims(store(w))[i];
-        left |= c->worker == s->action.worker && c->burned_at_us == 0;
+        left |= c->worker == s->request.worker && c->burned_at_us == 0;
     }
-    if (s->dead && s->more != left) violate("promise 1: a rescue in parts forgets the rest");
+    if (s->answer.done && s->answer.more != left) {
+        violate("promise 1: a rescue in parts forgets the rest");
+    }
 }
 
 static void check_death(const world *w, const jobq_memory *before, const wire *s)
 {
-    const jobq_memory_worker *a = jobq__memory_worker(before, s->action.worker);
-    const jobq_memory_worker *b = jobq__memory_worker(store(w), s->action.worker);
-    const node *d = owner(w, s->action.worker);
+    const jobq_memory_worker *a = jobq__memory_worker(before, s->request.worker);
+    const jobq_memory_worker *b = jobq__memory_worker(store(w), s->request.worker);
+    const node *d = owner(w, s->request.worker);
 
     if (a == NULL || b == NULL || a->dead || !b->dead) return;
-    if (a->beat != s->action.beat) {
+    if (a->beat != s->request.beat) {
         violate("promise 5: a worker was declared dead after a heartbeat that its rescuer missed");
     }
     if (d == NULL) return;
@@ -375,13 +391,14 @@ static void check_written(const world *w, const jobq_memory *before, const wire 
     const char *wrong = laws_written(before, store(w), s, now_us, &job);
     int i;
 
-    if (s->action.kind == OPERATOR_CANCEL) return;
+    if (s->request.kind == OPERATOR_CANCEL) return;
     if (wrong != NULL && (alone || wrong != laws_beside)) violate("%s (job %d)", wrong, (int)job);
-    if (s->action.kind == JOBQ_ACTION_RESCUE) check_death(w, before, s);
-    if (s->action.kind == JOBQ_ACTION_RESCUE && alone) check_rest(w, s);
-    for (i = 0; s->action.kind == JOBQ_ACTION_CLAIM && i < s->count; i++) {
-        if ((store(w)->paused_kinds >> s->u.jobs[i].kind & 1) == 0) continue;
-        violate("job %d was claimed, though its kind is paused", (int)s->u.jobs[i].id);
+    if (s->request.kind == JOBQ_REQUEST_RESCUE) check_death(w, before, s);
+    if (s->request.kind == JOBQ_REQUEST_RESCUE && alone) check_rest(w, s);
+    for (i = 0; i < s->answer.claimed.count; i++) {
+        const jobq_job *claimed = &s->answer.claimed.jobs[i];
+        if ((store(w)->paused_kinds >> claimed->kind & 1) == 0) continue;
+        violate("job %d was claimed, though its kind is paused", (int)claimed->id);
     }
 }
 
@@ -635,28 +652,30 @@ static void executed(world *w, const backend *b, wire *s, const image *before, b
     s->executed = true;
     check_written(w, was, s, b->now_us, alone);
     check_messages_written(w, was, s);
-    if (s->action.kind == JOBQ_ACTION_CLAIM && b->live && s->error == JOBQ_ERROR_EXISTS) {
+    if (s->request.kind == JOBQ_REQUEST_CLAIM && b->live &&
+        s->answer.error == JOBQ_ERROR_EXISTS) {
         violate("a claim number was used twice");
     }
-    if (s->error == JOBQ_OK && (s->action.kind == JOBQ_ACTION_REGISTER || s->alive)) {
-        renewed(w, s->action.worker, b->tick);
+    if (s->answer.error == JOBQ_OK &&
+        (s->request.kind == JOBQ_REQUEST_REGISTER || s->answer.news.alive)) {
+        renewed(w, s->request.worker, b->tick);
     }
-    if (s->action.kind == JOBQ_ACTION_RECOVER && !s->more && w->burned_count < BURNED) {
-        w->burned[w->burned_count][0] = s->action.worker;
-        w->burned[w->burned_count++][1] = s->action.number;
+    if (s->request.kind == JOBQ_REQUEST_RECOVER && !s->answer.more && w->burned_count < BURNED) {
+        w->burned[w->burned_count][0] = s->request.worker;
+        w->burned[w->burned_count++][1] = s->request.number;
     }
     tidy_store(w);
-    committed(w, before, s->action.relaxed);
+    committed(w, before, s->request.relaxed);
 }
 
 /* As the in-memory queue does it: all at once. */
 static void at_once(const backend *b, wire *s, image *in)
 {
-    if (s->action.kind != OPERATOR_CANCEL) {
+    if (s->request.kind != OPERATOR_CANCEL) {
         wire_execute(s, memory_of(in), QUEUE_BITS, kinds_of(b->node), b->now_us);
     } else {
         s->executed = true;
-        jobq_memory_cancel(memory_of(in), s->action.number, b->now_us);
+        jobq_memory_cancel(memory_of(in), s->request.number, b->now_us);
     }
 }
 
@@ -666,14 +685,14 @@ static void check_twin(const world *w, const wire *s, const wire *twin, const im
 {
     wire one = *s;
 
-    if (twin->parked == 0) one.parked = 0;
+    if (twin->answer.news.parked_kind == 0) one.answer.news.parked_kind = 0;
     if (memcmp(&w->store, store_twin, sizeof w->store) != 0) {
         violate("the steps of %s and the in-memory queue write different rows",
-                wire_name(s->action.kind));
-    } else if (s->error != twin->error || (s->error == JOBQ_OK &&
-                                           memcmp(&one, twin, sizeof one) != 0)) {
+                jobq_request_name(s->request.kind));
+    } else if (s->answer.error != twin->answer.error ||
+               (s->answer.error == JOBQ_OK && memcmp(&one, twin, sizeof one) != 0)) {
         violate("the steps of %s and the in-memory queue give different answers",
-                wire_name(s->action.kind));
+                jobq_request_name(s->request.kind));
     }
 }
 
@@ -688,7 +707,7 @@ static uint8_t open_backend(world *w, int n, const wire *s, bool live)
     b->now_us = store_us(w);
     b->tick = w->tick;
     b->node = n;
-    b->worker = s->action.worker;
+    b->worker = s->request.worker;
     b->live = live;
     return (uint8_t)(b - w->backends + 1);
 }
@@ -730,10 +749,10 @@ static void execute(world *w, int n, wire *s, bool live)
     if (!advance(w, n, &slot, s, live, INT32_MAX)) roll_back(w, &slot);
 }
 
-static bool lingers(jobq_action_kind kind)
+static bool lingers(jobq_request_kind kind)
 {
-    return kind != JOBQ_ACTION_CONNECT && kind != JOBQ_ACTION_POLICIES &&
-           kind != JOBQ_ACTION_SLEEP && kind != JOBQ_ACTION_RESCUE;
+    return kind != JOBQ_REQUEST_CONNECT && kind != JOBQ_REQUEST_POLICIES &&
+           kind != JOBQ_REQUEST_SLEEP && kind != JOBQ_REQUEST_RESCUE;
 }
 
 static void haunt(world *w, int n, const wire *s)
@@ -771,7 +790,7 @@ static void drop_flight(world *w, int n)
 
     haunt_begun(w, n);
     for (i = 0; i < d->flying; i++) {
-        if (d->flight[i].executed || !lingers(d->flight[i].action.kind)) continue;
+        if (d->flight[i].executed || !lingers(d->flight[i].request.kind)) continue;
         haunt(w, n, &d->flight[i]);
     }
     memset(d->flight, 0, (size_t)d->flying * sizeof d->flight[0]);
@@ -818,9 +837,9 @@ static void tidy_loop(jobq_loop *l)
     l->random.state = 0;
 }
 
-static void check_number(node *d, const jobq_action *a)
+static void check_number(node *d, const jobq_request *a)
 {
-    if (a->kind != JOBQ_ACTION_CLAIM && !a->claim) return;
+    if (a->kind != JOBQ_REQUEST_CLAIM && !a->claim) return;
     if (a->worker == d->last_worker && a->number <= d->last_number) {
         violate("claim number %d is used again", (int)a->number);
     }
@@ -834,7 +853,7 @@ static void park(const world *w, jobq_loop *l, int32_t slot)
     const jobq_slot *s = &l->slots[slot];
     jobq_state want = s->cancel ? JOBQ_STATE_CANCELLED : JOBQ_STATE_READY;
 
-    jobq_loop_unhandled(l, mono_us(w), slot);
+    jobq__job_unhandled(l, mono_us(w), slot);
     if (s->decision.state != want || s->decision.attempt != s->job.attempt - 1 ||
         s->decision.suspect != s->job.suspect ||
         (want == JOBQ_STATE_READY && s->decision.delay_us != JOBQ_NEVER)) {
@@ -847,7 +866,7 @@ static void take_jobs(const world *w, int n)
     jobq_loop *l = (jobq_loop *)(uintptr_t)&w->nodes[n].loop;
     int32_t slot;
 
-    while ((slot = jobq_loop_take(l, mono_us(w))) >= 0) {
+    while ((slot = jobq__take_job(l, mono_us(w))) >= 0) {
         if ((kinds_of(n) >> l->slots[slot].job.kind & 1) != 0) continue;
         ((node *)(uintptr_t)&w->nodes[n])->met |= (uint64_t)1 << l->slots[slot].job.kind;
         park(w, l, slot);
@@ -855,11 +874,11 @@ static void take_jobs(const world *w, int n)
 }
 
 /* What was claimed in vain is not asked for again before there are news. */
-static void check_kinds(const node *d, const jobq_action *a)
+static void check_kinds(const node *d, const jobq_request *a)
 {
-    bool claims = a->kind == JOBQ_ACTION_CLAIM || a->claim;
+    bool claims = a->kind == JOBQ_REQUEST_CLAIM || a->claim;
 
-    if (!claims || (jobq__memory_asked(&d->loop) & d->met) == 0) return;
+    if (!claims || (wire_kinds(a) & d->met) == 0) return;
     violate("a worker asks again for a kind that it has no handler for");
 }
 
@@ -867,19 +886,19 @@ static void take_messages(const world *w, jobq_loop *l)
 {
     int32_t part;
 
-    while ((part = jobq_loop_take_messages(l, mono_us(w))) >= 0) {
+    while ((part = jobq__take_messages(l, mono_us(w))) >= 0) {
         check_begin(w, &l->relay.parts[part]);
     }
 }
 
-static void send_all(node *d, const jobq_action *a)
+static void send_all(node *d, const jobq_request *a)
 {
     int sent = d->flying;
 
     JOBQ_ASSERT(d->flying + 2 <= FLIGHT);
-    d->flying += wire_send_all(&d->flight[d->flying], &d->loop, a);
+    d->flying += wire_send_all(&d->flight[d->flying], a);
     for (; sent < d->flying; sent++) d->flight[sent].stuck = set->stuck;
-    if (a->kind == JOBQ_ACTION_RESCUE) d->flight[d->flying - 1].portion = set->portion;
+    if (a->kind == JOBQ_REQUEST_RESCUE) d->flight[d->flying - 1].portion = set->portion;
 }
 
 /* The loop does what is due: sends, abandons, exits; a free thread takes a job. */
@@ -890,36 +909,38 @@ static void pump(world *w, int n)
 
     if (!d->up || d->paused || broken[0] != '\0') return;
     for (guard = 0;; guard++) {
-        jobq_action a;
+        jobq_request a = {0};
         fix_chance(w, n);
         take_jobs(w, n);
         take_messages(w, &d->loop);
-        a = jobq_loop_next(&d->loop, mono_us(w));
-        if (guard > 40) violate("the loop of worker %d spins: %s", n + 1, wire_name(a.kind));
-        if (a.kind == JOBQ_ACTION_WAIT && a.until_mono_us <= mono_us(w)) {
+        jobq_loop_next(&d->loop, mono_us(w), &a);
+        if (guard > 40) {
+            violate("the loop of worker %d spins: %s", n + 1, jobq_request_name(a.kind));
+        }
+        if (a.kind == JOBQ_REQUEST_WAIT && a.until_mono_us <= mono_us(w)) {
             violate("the loop of worker %d waits for an instant that is over", n + 1);
         }
-        if (a.kind == JOBQ_ACTION_WAIT || broken[0] != '\0') break;
-        if (a.kind == JOBQ_ACTION_ABANDON) {
+        if (a.kind == JOBQ_REQUEST_WAIT || broken[0] != '\0') break;
+        if (a.kind == JOBQ_REQUEST_ABANDON) {
             if (a.messages) leave_own(w, n, a.slot);
-            jobq__memory_do_abandon(&d->loop, &a, mono_us(w));
+            if (a.messages) jobq__memory_abandon(&d->loop, &a, mono_us(w));
             continue;
         }
-        if (a.kind == JOBQ_ACTION_DISCONNECT) {
+        if (a.kind == JOBQ_REQUEST_DISCONNECT) {
             drop_flight(w, n);
             jobq_loop_disconnected(&d->loop, mono_us(w));
             continue;
         }
-        if (a.kind == JOBQ_ACTION_EXIT) {
+        if (a.kind == JOBQ_REQUEST_EXIT) {
             drop_flight(w, n);
             d->up = false;
             memset(&d->loop, 0, sizeof d->loop);
             return;
         }
-        if (telling) printf("       worker %d sends %s\n", n + 1, wire_name(a.kind));
+        if (telling) printf("       worker %d sends %s\n", n + 1, jobq_request_name(a.kind));
         check_number(d, &a);
         check_kinds(d, &a);
-        if (a.kind == JOBQ_ACTION_REGISTER) d->registers++;
+        if (a.kind == JOBQ_REQUEST_REGISTER) d->registers++;
         send_all(d, &a);
     }
     if (d->loop.phase != JOBQ_PHASE_WORKING && !d->asked && !d->empty &&
@@ -959,16 +980,16 @@ static void answer(world *w, int n)
     node *d = &w->nodes[n];
     wire s;
 
-    if (!d->flight[0].executed && d->flight[0].error == JOBQ_OK && !proceed(w, n, 0)) return;
+    if (!d->flight[0].executed && d->flight[0].answer.error == JOBQ_OK && !proceed(w, n, 0)) return;
     s = d->flight[0];
     shift_flight(d);
     fix_chance(w, n);
-    if (s.action.kind == JOBQ_ACTION_CLAIM && !s.action.suspects) {
-        d->empty = s.count == 0 && s.named == 0 && s.action.sweep &&
-                   s.error == JOBQ_OK; /* locked: someone's */
+    if (s.request.kind == JOBQ_REQUEST_CLAIM && !s.request.suspects) {
+        d->empty = s.answer.claimed.count == 0 && s.answer.claimed.named == 0 &&
+                   s.request.sweep && s.answer.error == JOBQ_OK; /* locked: someone's */
     }
-    if (s.action.kind == JOBQ_ACTION_HEARTBEAT && s.error == JOBQ_OK) d->met = 0;
-    wire_answer(&s, &d->loop, QUEUE_BITS, mono_us(w));
+    if (s.request.kind == JOBQ_REQUEST_HEARTBEAT && s.answer.error == JOBQ_OK) d->met = 0;
+    wire_answer(&s, &d->loop, mono_us(w));
 }
 
 /* How a decision follows from an outcome, by the laws. */
@@ -1000,7 +1021,7 @@ static void finish(world *w, int n, int32_t slot, jobq_outcome outcome)
     jobq_loop *l = &w->nodes[n].loop;
 
     fix_chance(w, n);
-    jobq_loop_handled(l, mono_us(w), slot, l->slots[slot].generation, outcome, TICK, false);
+    jobq__job_handled(l, mono_us(w), slot, l->slots[slot].generation, outcome, TICK, false);
     check_decision(&l->slots[slot], outcome);
 }
 
@@ -1021,19 +1042,19 @@ static void complete_own(world *w, int n, int32_t slot, own_end end)
     memset(&event, 0, sizeof event);
     event.kind = JOBQ_EVENT_SUCCESS;
     memset(&own, 0, sizeof own);
-    own.action.kind = JOBQ_ACTION_COMPLETE;
-    own.count = 1;
-    own.u.items[0].id = s->job.id;
-    own.u.items[0].worker = s->job.worker;
-    own.u.items[0].claim = s->job.claim;
-    jobq_job_decide(&policy, &s->job, &event, &own.u.items[0].decision);
-    own.u.items[0].error = JOBQ_ERROR_RETRYABLE;
+    own.request.kind = JOBQ_REQUEST_COMPLETE;
+    own.request.ending_count = 1;
+    own.request.endings[0].job = s->job.id;
+    own.request.endings[0].worker = s->job.worker;
+    own.request.endings[0].claim = s->job.claim;
+    jobq_job_decide(&policy, &s->job, &event, &own.request.endings[0].decision);
+    own.errors[0] = JOBQ_ERROR_RETRYABLE;
     if (end != OWN_ROLLED_BACK) execute(w, n, &own, true);
-    if (own.u.items[0].error == JOBQ_OK) {
+    if (own.errors[0] == JOBQ_OK) {
         if ((w->effects & effect) != 0) violate("promise 2: a job took effect twice");
         w->effects |= effect;
     }
-    finish(w, n, slot, end == OWN_COMMITTED && own.u.items[0].error == JOBQ_OK
+    finish(w, n, slot, end == OWN_COMMITTED && own.errors[0] == JOBQ_OK
                            ? JOBQ_OUTCOME_DONE : JOBQ_OUTCOME_RETRY);
 }
 
@@ -1089,8 +1110,8 @@ static void cancel(world *w, int64_t job)
     wire s;
 
     memset(&s, 0, sizeof s);
-    s.action.kind = OPERATOR_CANCEL;
-    s.action.number = job;
+    s.request.kind = OPERATOR_CANCEL;
+    s.request.number = job;
     execute(w, 0, &s, false);
 }
 
@@ -1106,11 +1127,11 @@ static void apply_fault(world *w, const move *m)
     case MOVE_PAUSE: d->paused = true; break;
     case MOVE_SLOW: d->slow = true; break;
     case MOVE_REFUSE:
-        d->flight[0].error = JOBQ_ERROR_RETRYABLE;
+        d->flight[0].answer.error = JOBQ_ERROR_RETRYABLE;
         answer(w, m->node);
         break;
     case MOVE_BUSY:
-        if (d->flight[0].action.kind == JOBQ_ACTION_RESCUE) d->flight[0].portion = m->arg;
+        if (d->flight[0].request.kind == JOBQ_REQUEST_RESCUE) d->flight[0].portion = m->arg;
         else d->flight[0].busy = m->arg;
         answer(w, m->node);
         break;
@@ -1312,20 +1333,20 @@ static void list_busy(const world *w, int n, moves *all)
     const wire *s = &w->nodes[n].flight[0];
     int i;
 
-    if (s->action.kind == JOBQ_ACTION_COMPLETE || s->action.kind == JOBQ_ACTION_SETTLE) {
-        add(all, MOVE_BUSY, n, (int)s->u.items[0].id, 0);
+    if (s->request.kind == JOBQ_REQUEST_COMPLETE || s->request.kind == JOBQ_REQUEST_SETTLE) {
+        add(all, MOVE_BUSY, n, (int)s->request.endings[0].job, 0);
     }
-    if (s->action.kind == JOBQ_ACTION_RESCUE) {
+    if (s->request.kind == JOBQ_REQUEST_RESCUE) {
         add(all, MOVE_BUSY, n, 0, 0);
         add(all, MOVE_BUSY, n, 1, 0);
     }
-    for (i = 0; i < store(w)->job_count && s->action.kind == JOBQ_ACTION_CLAIM; i++) {
+    for (i = 0; i < store(w)->job_count && s->request.kind == JOBQ_REQUEST_CLAIM; i++) {
         if (job_at(w, i)->state == JOBQ_STATE_READY) add(all, MOVE_BUSY, n, i + 1, 0);
     }
-    for (i = 0; i < store(w)->job_count && s->action.kind == JOBQ_ACTION_UNPARK; i++) {
+    for (i = 0; i < store(w)->job_count && s->request.kind == JOBQ_REQUEST_UNPARK; i++) {
         if (job_at(w, i)->run_at_us == JOBQ_NEVER) add(all, MOVE_BUSY, n, i + 1, 0);
     }
-    if (s->action.kind == JOBQ_ACTION_READ) add(all, MOVE_BUSY, n, 1, 0);
+    if (s->request.kind == JOBQ_REQUEST_READ) add(all, MOVE_BUSY, n, 1, 0);
 }
 
 /* Where a function may be held up: when it has just locked or written something. Anywhere else,
@@ -1338,8 +1359,8 @@ static void list_parts(const world *w, int n, uint8_t slot, const wire *sent, in
     wire s = *sent;
     backend was;
 
-    if (w->switches == 0 || sent->error != JOBQ_OK || stuck(w, slot, false)) return;
-    memcpy(&trial, w, sizeof trial);
+    if (w->switches == 0 || sent->answer.error != JOBQ_OK || stuck(w, slot, false)) return;
+    copy_world(&trial, w);
     if (slot == 0) slot = open_backend(&trial, n, &s, true);
     while (slot != 0 && trial.backends[slot - 1].step != STEP_COMMIT) {
         before = trial.rows;
@@ -1604,7 +1625,7 @@ static void put_timers(digest *g, const jobq_loop *l)
     put(g, ticks(g->w, l->connect_mono_us, 0));
     put(g, ticks(g->w, l->stop_mono_us, -2));
     put(g, ticks(g->w, l->deadline_mono_us, 0));
-    for (kind = 0; kind < JOBQ_ACTION_COUNT; kind++) {
+    for (kind = 0; kind < JOBQ_REQUEST_COUNT; kind++) {
         if ((l->inflight >> kind & 1) != 0) put(g, ticks(g->w, l->sent_mono_us[kind], -8));
         if (l->failures[kind] == 0) continue;
         put(g, kind * 16 + ticks(g->w, l->hold_mono_us[kind], 0));
@@ -1614,7 +1635,7 @@ static void put_timers(digest *g, const jobq_loop *l)
 
 static void put_loop(digest *g, const jobq_loop *l)
 {
-    bool claiming = (l->inflight >> JOBQ_ACTION_CLAIM & 1) != 0;
+    bool claiming = (l->inflight >> JOBQ_REQUEST_CLAIM & 1) != 0;
     int i, stage;
 
     put(g, worker_label(g, l->worker));
@@ -1626,14 +1647,14 @@ static void put_loop(digest *g, const jobq_loop *l)
     put(g, l->inflight);
     put(g, l->connects > 8 ? 8 : l->connects);
     put(g, l->orphan_count * 8 + l->suspects_held);
-    for (i = JOBQ_ACTION_CLAIM; i <= JOBQ_ACTION_SETTLE; i++) {
+    for (i = JOBQ_REQUEST_CLAIM; i <= JOBQ_REQUEST_SETTLE; i++) {
         put(g, l->budgets[i].rows * 8 + (l->budgets[i].alone > 3 ? 3 : l->budgets[i].alone));
         put(g, (int64_t)(l->well >> i & 1) * 2048 + l->locked[i]);
     }
     put(g, l->named * 4 + l->accused * 2 + l->claim_names);
     put(g, claiming ? l->claim_limit : 0);
     put(g, l->parked_kind * 4 + l->every_kind * 2 + l->informed);
-    put(g, (int64_t)jobq__memory_asked(l));
+    put(g, (int64_t)jobq__memory_bits(l->kinds, l->kind_count));
     i = (int)((l->store_now_us - store_us(g->w)) / TICK);
     put(g, i < -3 || (i < 0 && !may(g->w, MOVE_STEP)) ? -3 : i);
     put_timers(g, l);
@@ -1657,53 +1678,56 @@ static void put_loop(digest *g, const jobq_loop *l)
 
 static void put_answer(digest *g, const wire *s)
 {
+    const jobq_answer *a = &s->answer;
+    const jobq_claimed *c = &a->claimed;
+    const jobq_news *news = &a->news;
     int i;
 
-    put(g, (int64_t)s->error * 64 + s->alive * 32 + s->suspects * 16 + s->dead * 8 + s->parked);
-    put(g, (int64_t)s->alone * 64 + s->overdue);
-    put(g, s->named * 2 + s->more);
-    put(g, ((s->policy == store(g->w)->policy_version) * 8 + s->rescued) * 8 + s->every_kind);
-    put(g, s->due_us > 0 ? (s->due_us + TICK - 1) / TICK : s->due_us);
-    put(g, s->paused[0] * 64 + s->stages_max);
-    for (i = 0; i < s->late_count; i++) {
-        put(g, worker_label(g, s->late[i].worker));
-        put(g, beat_label(g->w, s->late[i].worker, s->late[i].beat));
+    put(g, (int64_t)a->error * 64 + news->alive * 32 + (c->suspects || news->suspects) * 16 +
+               a->done * 8 + news->parked_kind);
+    put(g, (news->alone_count + c->alone) * 64 + news->overdue);
+    put(g, (int64_t)jobq__memory_bits(news->kinds, news->kind_count));
+    put(g, c->named * 2 + a->more);
+    put(g, ((news->policy == store(g->w)->policy_version) * 8 + a->count) * 8 + news->every_kind);
+    put(g, c->due_us > 0 ? (c->due_us + TICK - 1) / TICK : 0);
+    put(g, a->policies[0].paused * 64 + a->policies[0].stages_max);
+    for (i = 0; i < news->late_count; i++) {
+        put(g, worker_label(g, news->late[i].worker));
+        put(g, beat_label(g->w, news->late[i].worker, news->late[i].beat));
     }
-    for (i = 0; i < s->cancel_count; i++) put(g, s->cancels[i]);
-    for (i = 0; i < s->count; i++) {
-        if (s->action.kind != JOBQ_ACTION_CLAIM && s->action.kind != JOBQ_ACTION_RECOVER) break;
-        put_job(g, &s->u.jobs[i]);
-        put(g, instant(g, s->u.jobs[i].run_at_us));
+    for (i = 0; i < news->cancel_count; i++) put(g, news->cancels[i]);
+    for (i = 0; i < c->count; i++) {
+        put_job(g, &c->jobs[i]);
+        put(g, instant(g, c->jobs[i].run_at_us));
     }
-    if (s->action.kind == JOBQ_ACTION_HEARTBEAT) put(g, instant(g, s->store_now_us));
+    if (s->request.kind == JOBQ_REQUEST_HEARTBEAT) put(g, instant(g, news->store_now_us));
 }
 
 #include "explore_outbox.h"
 
 static void put_wire(digest *g, const wire *s)
 {
-    const jobq_action *a = &s->action;
-    bool flush = a->kind == JOBQ_ACTION_COMPLETE || a->kind == JOBQ_ACTION_SETTLE;
+    const jobq_request *a = &s->request;
     int i;
 
     put(g, (int64_t)a->kind * 256 + a->limit * 32 + a->suspects * 16 + a->sweep * 8 + a->look * 4 +
                a->asleep * 2 + s->executed + a->alone * 65536 + (a->bytes == 0) * 131072);
     put(g, worker_label(g, a->worker));
-    put(g, (int64_t)s->kinds);
+    put(g, (int64_t)wire_kinds(a));
     put_wire_part(g, s);
-    if (a->kind == JOBQ_ACTION_CLAIM || a->kind == JOBQ_ACTION_RECOVER) {
+    if (a->kind == JOBQ_REQUEST_CLAIM || a->kind == JOBQ_REQUEST_RECOVER) {
         put_token(g, a->worker, a->number);
     }
-    if (a->kind == JOBQ_ACTION_RESCUE) put(g, beat_label(g->w, a->worker, a->beat));
-    for (i = 0; i < s->lane_count && !s->executed; i++) {
-        put(g, s->lanes[i].stage);
-        put(g, instant(g, s->lanes[i].after_at_us));
-        put(g, s->lanes[i].after_id);
+    if (a->kind == JOBQ_REQUEST_RESCUE) put(g, beat_label(g->w, a->worker, a->beat));
+    for (i = 0; i < a->lane_count && !s->executed; i++) {
+        put(g, a->lanes[i].stage);
+        put(g, instant(g, a->lanes[i].after_at_us));
+        put(g, a->lanes[i].after_id);
     }
-    for (i = 0; i < s->settled_count; i++) put_token(g, a->worker, s->settled[i]);
-    for (i = 0; i < s->count && flush; i++) {
-        const wire_item *it = &s->u.items[i];
-        put(g, it->id * 16 + it->error);
+    for (i = 0; i < a->settled_count; i++) put_token(g, a->worker, a->settled[i]);
+    for (i = 0; i < a->ending_count; i++) {
+        const jobq_ending *it = &a->endings[i];
+        put(g, it->job * 16 + s->errors[i]);
         put_token(g, it->worker, it->claim);
         put_decision(g, &it->decision);
     }
@@ -1714,10 +1738,16 @@ static void know_wire(digest *g, const wire *s)
 {
     int i;
 
-    if (s->action.kind == JOBQ_ACTION_HEARTBEAT && s->executed) know(g, s->store_now_us);
-    if (s->action.kind != JOBQ_ACTION_CLAIM && s->action.kind != JOBQ_ACTION_RECOVER) return;
-    for (i = 0; i < s->lane_count && !s->executed; i++) know(g, s->lanes[i].after_at_us);
-    for (i = 0; i < s->count && s->executed; i++) know(g, s->u.jobs[i].run_at_us);
+    if (s->request.kind == JOBQ_REQUEST_HEARTBEAT && s->executed) {
+        know(g, s->answer.news.store_now_us);
+    }
+    if (s->request.kind != JOBQ_REQUEST_CLAIM && s->request.kind != JOBQ_REQUEST_RECOVER) return;
+    for (i = 0; i < s->request.lane_count && !s->executed; i++) {
+        know(g, s->request.lanes[i].after_at_us);
+    }
+    for (i = 0; i < s->answer.claimed.count && s->executed; i++) {
+        know(g, s->answer.claimed.jobs[i].run_at_us);
+    }
 }
 
 static void know_jobs(digest *g, const jobq_memory *m)
@@ -2022,8 +2052,9 @@ static void *pack(walk *k, const world *w)
     void *kept;
 
     while (i < words) {
-        if (a[i] == b[i]) {
-            i++;
+        if (a[i] == b[i]) { /* mostly, and in long runs */
+            bool same = i % 64 == 0 && i + 64 <= words && memcmp(&a[i], &b[i], 64 * 8) == 0;
+            i += same ? 64 : 1;
             continue;
         }
         run = i;
@@ -2046,7 +2077,7 @@ static void unpack(walk *k, world *w, void *packed)
     uint64_t *to = (uint64_t *)(void *)w;
     size_t at = 1;
 
-    *w = base;
+    copy_world(w, &base);
     while (at < in[0]) {
         size_t run = (size_t)(in[at] >> 32), count = (size_t)(in[at] & 0xffffffffu);
         memcpy(&to[run], &in[at + 1], count * 8);
@@ -2117,16 +2148,18 @@ static void say_move(const world *w, int line, const move *m)
     if (m->kind == MOVE_ANSWER || m->kind == MOVE_EXECUTE || m->kind == MOVE_GHOST ||
         m->kind == MOVE_SNAPSHOT || m->kind == MOVE_ABORT || m->kind == MOVE_REFUSE ||
         m->kind == MOVE_BUSY) {
-        printf(": %s", s->action.kind == OPERATOR_CANCEL ? "cancel" : wire_name(s->action.kind));
-        if (s->action.kind == JOBQ_ACTION_CLAIM || s->action.kind == JOBQ_ACTION_RECOVER) {
-            printf(" %d%s%s", (int)s->action.number,
-                   s->action.alone      ? ", alone"
-                   : s->action.suspects ? ", suspects"
+        printf(": %s", s->request.kind == OPERATOR_CANCEL ? "cancel"
+                                                          : jobq_request_name(s->request.kind));
+        if (s->request.kind == JOBQ_REQUEST_CLAIM || s->request.kind == JOBQ_REQUEST_RECOVER) {
+            printf(" %d%s%s", (int)s->request.number,
+                   s->request.alone      ? ", alone"
+                   : s->request.suspects ? ", suspects"
                                         : "",
-                   s->action.sweep ? ", a sweep" : "");
+                   s->request.sweep ? ", a sweep" : "");
         }
-        if (wire_of_part(s->action.kind)) {
-            printf(" of partition %d, claim %d", (int)s->u.part.partition, (int)s->action.number);
+        if (wire_of_part(s->request.kind)) {
+            printf(" of partition %d, claim %d", (int)s->request.partition,
+                   (int)s->request.number);
         }
         if (s->executed) printf(" (executed before)");
     }
@@ -2139,7 +2172,7 @@ static void say_move(const world *w, int line, const move *m)
         printf(": partition %d, message %d on, %d of them", (int)p->id,
                (int)p->cursor.acked + 1, p->given);
     }
-    if (m->kind == MOVE_BUSY && s->action.kind == JOBQ_ACTION_RESCUE) {
+    if (m->kind == MOVE_BUSY && s->request.kind == JOBQ_REQUEST_RESCUE) {
         printf(", all but %d claims", m->arg);
     } else if (m->kind == MOVE_BUSY && set->jobs > 0) printf(", job %d", m->arg);
     if (m->kind == MOVE_UNTOLD) {
@@ -2256,8 +2289,8 @@ static void begin(world *w)
     for (n = 0; n < set->nodes; n++) start(w, n);
     for (n = 0; n < set->nodes; n++) pump(w, n);
     for (n = 0; n < set->nodes && !set->fresh; n++) { /* up to its first claim */
-        while (w->nodes[n].flying > 0 && w->nodes[n].flight[0].action.kind != JOBQ_ACTION_CLAIM &&
-               w->nodes[n].flight[0].action.kind != JOBQ_ACTION_LOOK) {
+        while (w->nodes[n].flying > 0 && w->nodes[n].flight[0].request.kind != JOBQ_REQUEST_CLAIM &&
+               w->nodes[n].flight[0].request.kind != JOBQ_REQUEST_LOOK) {
             move m = {MOVE_ANSWER, (uint8_t)n, 0, 0};
             apply(w, &m);
         }
@@ -2294,7 +2327,7 @@ static bool expand(walk *k, uint32_t at, world *w)
     k->packed[at] = NULL;
     list_moves(w, &all);
     for (i = 0; i < all.count; i++) {
-        memcpy(&next, w, sizeof next);
+        copy_world(&next, w);
         guarded(&next, &all.list[i]);
         if (broken[0] != '\0') {
             tell(k, at, &all.list[i], false);
@@ -2305,7 +2338,7 @@ static bool expand(walk *k, uint32_t at, world *w)
         k->visits[k->count].by = all.list[i];
         k->packed[k->count++] = pack(k, &next);
         if (!live_next(k, &next)) continue;
-        memcpy(&calmed, &next, sizeof calmed);
+        copy_world(&calmed, &next);
         guarded(&calmed, NULL);
         if (broken[0] != '\0') {
             tell(k, k->count - 1, NULL, true);

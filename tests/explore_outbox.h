@@ -79,20 +79,25 @@ static bool deliver(world *w, int n, int32_t part, bool good)
     static const jobq_delivery_store ours = {keep_refusal, dead_or_going, NULL, NULL};
     static jobq_delivery d;
     jobq_message messages[JOBQ_LOOP_BATCH];
-    uint8_t outcomes[JOBQ_LOOP_BATCH] = {0};
     jobq_loop *l = &w->nodes[n].loop;
     jobq_part *p = &l->relay.parts[part];
     jobq_verdict v;
+    jobq_work work;
+    jobq_ack ack;
     int32_t i;
 
     memset(&d, 0, sizeof d);
     memset(&v, 0, sizeof v);
+    memset(&work, 0, sizeof work);
+    work.messages = true;
+    work.slot = part;
+    work.generation = p->generation;
     memset(messages, 0, sizeof messages);
     for (i = 0; i < p->given; i++) messages[i].seq = p->cursor.acked + 1 + i;
     d.messages = messages;
     d.count = p->given;
     d.partition_id = p->id;
-    d.outcomes = outcomes;
+    d.outcomes = work.outcomes;
     d.store = &ours;
     handling = w;
     killed = false;
@@ -100,7 +105,7 @@ static bool deliver(world *w, int n, int32_t part, bool good)
                       good && set->all ? handle_batch : NULL, &v);
     if (killed) return true;
     fix_chance(w, n);
-    if (!jobq_loop_delivered(l, mono_us(w), part, p->generation, &v, outcomes, set->own)) {
+    if (!jobq_loop_delivered(l, mono_us(w), &work, &v, set->own, &ack)) {
         violate("a handler's result was not wanted");
     }
     return false;
@@ -111,15 +116,20 @@ static bool deliver(world *w, int n, int32_t part, bool good)
 static wire own_ack(node *d, int32_t part)
 {
     const jobq_part *p = &d->loop.relay.parts[part];
-    jobq_action a;
+    jobq_request a;
     wire s;
 
     memset(&a, 0, sizeof a);
-    a.kind = JOBQ_ACTION_ACK;
+    a.kind = JOBQ_REQUEST_ACK;
     a.slot = part;
     a.worker = p->worker;
     a.number = p->claim;
-    wire_send(&s, &d->loop, &a);
+    a.partition = p->id;
+    a.token.worker = p->worker;
+    a.token.claim = p->claim;
+    a.token.lease_us = config.tuning[0].lease_us;
+    jobq__ack_of(&d->loop, p, &a.ack);
+    wire_send(&s, &a);
     s.own = true;
     return s;
 }
@@ -130,13 +140,18 @@ static void commit_own(world *w, int n, int32_t part, own_end end)
     node *d = &w->nodes[n];
     wire s = own_ack(d, part);
     jobq_error told = JOBQ_ERROR_CONNECTION;
+    jobq_work work;
 
     if (end == OWN_COMMITTED || end == OWN_UNTOLD) execute(w, n, &s, true);
-    if (end == OWN_COMMITTED) told = s.error;
+    if (end == OWN_COMMITTED) told = s.answer.error;
     if (end == OWN_ROLLED_BACK) told = JOBQ_ERROR_RETRYABLE;
     if (end == OWN_LATE) haunt(w, n, &s);
     fix_chance(w, n);
-    jobq_loop_committed(&d->loop, mono_us(w), part, d->loop.relay.parts[part].generation, told);
+    memset(&work, 0, sizeof work);
+    work.messages = true;
+    work.slot = part;
+    work.generation = d->loop.relay.parts[part].generation;
+    jobq_loop_committed(&d->loop, mono_us(w), &work, told);
 }
 
 /* Nobody waits for it any more: it may commit after all. */
@@ -152,12 +167,13 @@ static void leave_own(world *w, int n, int32_t part)
 /* Promise 2: what a handler does in its own transaction is there once, with its acknowledgement. */
 static void check_effects(world *w, const wire *s)
 {
+    const jobq_ack *ack = &s->request.ack;
     int i;
 
-    for (i = 0; i < s->u.part.u.plan.done; i++) {
-        int64_t seq = s->u.part.acked_before + 1 + i;
-        uint32_t bit = 1u << message_index(w, s->u.part.partition, seq);
-        if (s->u.part.outcomes[i] != JOBQ_RESULT_SUCCESS) continue;
+    for (i = 0; i < ack->plan.done; i++) {
+        int64_t seq = ack->before + 1 + i;
+        uint32_t bit = 1u << message_index(w, s->request.partition, seq);
+        if (ack->outcomes[i] != JOBQ_RESULT_SUCCESS) continue;
         if ((w->handled & bit) != 0) violate("promise 2: message %d took effect twice", (int)seq);
         if (s->own) w->handled |= bit;
     }
@@ -215,7 +231,7 @@ static void check_acknowledged(const world *w, int64_t id, const jobq_cursor *be
     }
 }
 
-static void check_taken(const world *w, const jobq_memory_partition *a, const wire_part *p)
+static void check_taken(const world *w, const jobq_memory_partition *a, const jobq_request *p)
 {
     if (a->holder.worker == 0 || a->holder.worker == p->token.worker) return;
     if (w->tick - w->held[p->partition - 1] < LEASE) {
@@ -242,15 +258,12 @@ static void note_numbers(world *w)
 /* Whether a statement read a message that cannot be read. */
 static bool reads_unreadable(const world *w, const wire *s)
 {
-    const wire_part *p = &s->u.part;
-    int64_t seq, count = s->action.kind == JOBQ_ACTION_ACK    ? s->count
-                         : s->action.kind == JOBQ_ACTION_READ ? p->u.reading.count
-                                                              : 0;
+    int64_t partition = s->request.partition, seq, count = s->answer.reading.count;
 
     if (count == 0) return false;
-    seq = store(w)->partitions[p->partition - 1].cursor.acked;
+    seq = store(w)->partitions[partition - 1].cursor.acked;
     for (; count > 0; count--) {
-        const jobq_memory_message *m = jobq_memory_message_at(store(w), p->partition, ++seq);
+        const jobq_memory_message *m = jobq_memory_message_at(store(w), partition, ++seq);
         if (m->payload.ptr[0] == 'u') return true;
     }
     return false;
@@ -259,24 +272,26 @@ static bool reads_unreadable(const world *w, const wire *s)
 static void check_messages_written(world *w, const jobq_memory *before, wire *s)
 {
     const char *wrong;
-    const wire_part *p = &s->u.part;
+    const jobq_request *p = &s->request;
     const jobq_memory_partition *a, *b;
 
     if (reads_unreadable(w, s)) { /* it is rolled back */
         memcpy(w->store.bytes, before, sizeof w->store.bytes);
-        s->error = JOBQ_ERROR_DATABASE;
+        s->answer.error = JOBQ_ERROR_DATABASE;
         return;
     }
     wrong = laws_messages(before, store(w), s, store_us(w));
     if (wrong != NULL) violate("%s", wrong);
-    if (!wire_of_part(s->action.kind)) return;
+    if (!wire_of_part(s->request.kind)) return;
     note_numbers(w);
     a = &before->partitions[p->partition - 1];
     b = &store(w)->partitions[p->partition - 1];
-    if (s->action.kind == JOBQ_ACTION_READ && jobq__holder_same(&b->holder, &p->token)) {
+    if (s->request.kind == JOBQ_REQUEST_READ && jobq__holder_same(&b->holder, &p->token)) {
         check_taken(w, a, p);
     }
-    if (set->own && s->action.kind == JOBQ_ACTION_ACK && s->error == JOBQ_OK) check_effects(w, s);
+    if (set->own && s->request.kind == JOBQ_REQUEST_ACK && s->answer.error == JOBQ_OK) {
+        check_effects(w, s);
+    }
     check_acknowledged(w, p->partition, &a->cursor);
     if (memcmp(&a->holder, &b->holder, sizeof a->holder) != 0 && b->holder.worker != 0) {
         w->held[p->partition - 1] = w->tick;
@@ -368,43 +383,45 @@ static int64_t rest(const world *w, int64_t at)
 
 static void put_wire_part(digest *g, const wire *s)
 {
-    const wire_part *p = &s->u.part;
+    const jobq_request *p = &s->request;
+    const jobq_answer *a = &s->answer;
     const jobq_memory_partition *row;
     int i;
 
-    if (s->action.kind == JOBQ_ACTION_LOOK) {
-        put(g, s->more);
-        for (i = 0; i < s->count; i++) {
-            put(g, p->u.backlogs[i].id * 64 + p->u.backlogs[i].waiting);
-            put(g, p->u.backlogs[i].acked);
-            put(g, (p->u.backlogs[i].due_us + TICK - 1) / TICK);
-            put_holder(g, &p->u.backlogs[i].holder);
+    if (p->kind == JOBQ_REQUEST_LOOK) {
+        put(g, a->more);
+        for (i = 0; i < a->count; i++) {
+            put(g, a->backlogs[i].id * 64 + a->backlogs[i].waiting);
+            put(g, a->backlogs[i].acked);
+            put(g, (a->backlogs[i].due_us + TICK - 1) / TICK);
+            put_holder(g, &a->backlogs[i].holder);
         }
     }
-    if (!wire_of_part(s->action.kind)) return;
+    if (!wire_of_part(p->kind)) return;
     row = &store(g->w)->partitions[p->partition - 1];
-    put(g, p->partition * 4096 + p->acked_before * 256 + p->given * 16 + s->count);
+    put(g, p->partition * 4096 + p->ack.before * 256 + p->ack.given * 16 +
+               (p->kind == JOBQ_REQUEST_ACK ? a->reading.count : 0));
     put_token(g, p->token.worker, p->token.claim);
     put(g, row->holder.worker == p->token.worker && row->holder.claim > p->token.claim);
-    put(g, s->error);
-    if (s->action.kind == JOBQ_ACTION_RENEW) {
+    put(g, a->error);
+    if (p->kind == JOBQ_REQUEST_RENEW) {
         const node *d = owner(g->w, p->token.worker);
-        put(g, d != NULL && d->loop.relay.parts[s->action.slot].generation == p->generation);
+        put(g, d != NULL && d->loop.relay.parts[p->slot].generation == p->generation);
     }
-    if (s->action.kind == JOBQ_ACTION_ACK && !s->executed) {
+    if (p->kind == JOBQ_REQUEST_ACK && !s->executed) {
         put(g, s->own);
-        put_plan(g, &p->u.plan);
-        for (i = 0; i < JOBQ_LOOP_BATCH; i++) put(g, p->outcomes[i]);
+        put_plan(g, &p->ack.plan);
+        for (i = 0; i < p->ack.given; i++) put(g, p->ack.outcomes[i]);
     }
-    if (s->action.kind != JOBQ_ACTION_READ) return;
-    put(g, s->action.aside * 16 + s->action.acked);
-    put_token(g, p->token.worker, s->action.handed);
+    if (p->kind != JOBQ_REQUEST_READ) return;
+    put(g, p->aside * 16 + p->acked);
+    put_token(g, p->token.worker, p->handed);
     put_holder(g, &p->watched);
     if (!s->executed) return;
-    put_cursor(g, &p->u.reading.cursor);
-    put(g, p->u.reading.lost * 64 + p->u.reading.count * 2 + p->u.reading.busy);
-    put(g, (p->u.reading.due_us + TICK - 1) / TICK);
-    put_holder(g, &p->u.reading.holder);
+    put_cursor(g, &a->reading.cursor);
+    put(g, a->reading.lost * 64 + a->reading.count * 2 + a->reading.busy);
+    put(g, (a->reading.due_us + TICK - 1) / TICK);
+    put_holder(g, &a->reading.holder);
 }
 
 static void put_part(digest *g, const jobq_part *p)
@@ -444,8 +461,8 @@ static void put_relay(digest *g, const jobq_loop *l)
     int i;
 
     put(g, r->count * 16 + r->crowded * 8 + r->found * 4 + r->empty * 2 + (r->linger_us > 0));
-    put(g, r->after * 64 + l->budgets[JOBQ_ACTION_LOOK].rows);
-    put(g, (l->well >> JOBQ_ACTION_READ & 1) * 2 + (l->well >> JOBQ_ACTION_ACK & 1));
+    put(g, r->after * 64 + l->budgets[JOBQ_REQUEST_LOOK].rows);
+    put(g, (l->well >> JOBQ_REQUEST_READ & 1) * 2 + (l->well >> JOBQ_REQUEST_ACK & 1));
     put(g, ticks(g->w, r->look_mono_us, 0));
     put(g, ticks(g->w, r->missed_mono_us, 0));
     put(g, r->idle_mono_us == JOBQ_NEVER);

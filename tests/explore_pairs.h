@@ -54,16 +54,16 @@ static const char *const deed_names[] = {
 static pair_scene pair_is;
 static deed pair_deeds[2];
 
-static wire *pair_send(world *w, int n, jobq_action_kind kind, int64_t worker, int64_t number)
+static wire *pair_send(world *w, int n, jobq_request_kind kind, int64_t worker, int64_t number)
 {
     wire s;
 
     memset(&s, 0, sizeof s);
-    s.action.kind = kind;
-    s.action.worker = worker;
-    s.action.number = number;
-    s.action.limit = 2;
-    s.lease_us = LEASE * TICK;
+    s.request.kind = kind;
+    s.request.worker = worker;
+    s.request.number = number;
+    s.request.limit = kind == JOBQ_REQUEST_RESCUE ? CLAIM_ROWS : 2;
+    s.request.lease_us = LEASE * TICK;
     s.portion = INT32_MAX;
     haunt(w, n, &s);
     return &w->ghosts[w->zombies - 1].wire;
@@ -71,39 +71,39 @@ static wire *pair_send(world *w, int n, jobq_action_kind kind, int64_t worker, i
 
 static void pair_claim(world *w, int n, int64_t worker, bool suspects)
 {
-    wire *s = pair_send(w, n, JOBQ_ACTION_CLAIM, worker, 5);
+    wire *s = pair_send(w, n, JOBQ_REQUEST_CLAIM, worker, 5);
 
-    s->action.suspects = suspects;
-    s->action.bytes = INT64_MAX;
-    s->kinds = UINT64_MAX;
-    s->action.look = s->action.sweep = true;
-    s->lane_count = 1;
-    s->lanes[0].queue = 1;
-    s->lanes[0].after_at_us = INT64_MIN;
+    s->request.suspects = suspects;
+    s->request.bytes = INT64_MAX;
+    s->request.every_kind = true;
+    s->request.look = s->request.sweep = true;
+    s->request.lane_count = 1;
+    s->request.lanes[0].queue = 1;
+    s->request.lanes[0].after_at_us = INT64_MIN;
 }
 
 /* The end of job 2, as its holder decided it. */
-static void pair_settle(world *w, int n, jobq_event_kind kind, jobq_action_kind action)
+static void pair_settle(world *w, int n, jobq_event_kind kind, jobq_request_kind action)
 {
     wire *s = pair_send(w, n, action, PAIR_A, 0);
     jobq_event event;
 
     memset(&event, 0, sizeof event);
     event.kind = kind;
-    s->count = 1;
-    s->u.items[0].id = 2;
-    s->u.items[0].worker = PAIR_A;
-    s->u.items[0].claim = 1;
-    jobq_job_decide(&policy, job_at(w, 1), &event, &s->u.items[0].decision);
-    if (pair_deeds[n] == DEED_park) s->u.items[0].decision.delay_us = JOBQ_NEVER;
+    s->request.ending_count = 1;
+    s->request.endings[0].job = 2;
+    s->request.endings[0].worker = PAIR_A;
+    s->request.endings[0].claim = 1;
+    jobq_job_decide(&policy, job_at(w, 1), &event, &s->request.endings[0].decision);
+    if (pair_deeds[n] == DEED_park) s->request.endings[0].decision.delay_us = JOBQ_NEVER;
 }
 
 static void pair_beat(world *w, int n, int64_t worker)
 {
-    wire *s = pair_send(w, n, JOBQ_ACTION_HEARTBEAT, worker, 0);
+    wire *s = pair_send(w, n, JOBQ_REQUEST_HEARTBEAT, worker, 0);
 
-    s->settled_count = worker == PAIR_A;
-    s->settled[0] = worker == PAIR_A ? 2 : 0;
+    s->request.settled_count = worker == PAIR_A;
+    s->request.settled[0] = worker == PAIR_A ? 2 : 0;
 }
 
 static void pair_do(world *w, int n, deed what)
@@ -112,25 +112,25 @@ static void pair_do(world *w, int n, deed what)
     case DEED_claim: pair_claim(w, n, PAIR_A, false); break;
     case DEED_claim_suspect: pair_claim(w, n, PAIR_A, true); break;
     case DEED_claim_of_b: pair_claim(w, n, PAIR_B, false); break;
-    case DEED_burn: pair_send(w, n, JOBQ_ACTION_RECOVER, PAIR_A, 5); break;
-    case DEED_recover: pair_send(w, n, JOBQ_ACTION_RECOVER, PAIR_A, 1); break;
-    case DEED_burn_and_leave: pair_send(w, n, JOBQ_ACTION_RECOVER, PAIR_A, 5); /* fall through */
-    case DEED_leave: pair_send(w, n, JOBQ_ACTION_DEREGISTER, PAIR_A, 0); break;
-    case DEED_complete: pair_settle(w, n, JOBQ_EVENT_SUCCESS, JOBQ_ACTION_COMPLETE); break;
-    case DEED_retry: pair_settle(w, n, JOBQ_EVENT_RETRY, JOBQ_ACTION_SETTLE); break;
-    case DEED_park: pair_settle(w, n, JOBQ_EVENT_RELEASE, JOBQ_ACTION_SETTLE); break;
+    case DEED_burn: pair_send(w, n, JOBQ_REQUEST_RECOVER, PAIR_A, 5); break;
+    case DEED_recover: pair_send(w, n, JOBQ_REQUEST_RECOVER, PAIR_A, 1); break;
+    case DEED_burn_and_leave: pair_send(w, n, JOBQ_REQUEST_RECOVER, PAIR_A, 5); /* fall through */
+    case DEED_leave: pair_send(w, n, JOBQ_REQUEST_DEREGISTER, PAIR_A, 0); break;
+    case DEED_complete: pair_settle(w, n, JOBQ_EVENT_SUCCESS, JOBQ_REQUEST_COMPLETE); break;
+    case DEED_retry: pair_settle(w, n, JOBQ_EVENT_RETRY, JOBQ_REQUEST_SETTLE); break;
+    case DEED_park: pair_settle(w, n, JOBQ_EVENT_RELEASE, JOBQ_REQUEST_SETTLE); break;
     case DEED_heartbeat: pair_beat(w, n, PAIR_A); break;
     case DEED_heartbeat_of_b: pair_beat(w, n, PAIR_B); break;
-    case DEED_rescue: pair_send(w, n, JOBQ_ACTION_RESCUE, PAIR_A, 0); break;
+    case DEED_rescue: pair_send(w, n, JOBQ_REQUEST_RESCUE, PAIR_A, 0); break;
     case DEED_sleep:
-        pair_send(w, n, JOBQ_ACTION_SLEEP, PAIR_A, 0)->action.asleep = true;
+        pair_send(w, n, JOBQ_REQUEST_SLEEP, PAIR_A, 0)->request.asleep = true;
         break;
-    case DEED_wake: pair_send(w, n, JOBQ_ACTION_SLEEP, PAIR_A, 0); break;
-    case DEED_unpark: pair_send(w, n, JOBQ_ACTION_UNPARK, PAIR_B, PAIR_KIND); break;
+    case DEED_wake: pair_send(w, n, JOBQ_REQUEST_SLEEP, PAIR_A, 0); break;
+    case DEED_unpark: pair_send(w, n, JOBQ_REQUEST_UNPARK, PAIR_B, PAIR_KIND); break;
     case DEED_cancel_ready: pair_send(w, n, OPERATOR_CANCEL, 0, 1); break;
     case DEED_cancel_running: pair_send(w, n, OPERATOR_CANCEL, 0, 2); break;
-    case DEED_prune: pair_send(w, n, JOBQ_ACTION_PRUNE, 0, 0); break;
-    case DEED_register: pair_send(w, n, JOBQ_ACTION_REGISTER, PAIR_C, 0); break;
+    case DEED_prune: pair_send(w, n, JOBQ_REQUEST_PRUNE, 0, 0); break;
+    case DEED_register: pair_send(w, n, JOBQ_REQUEST_REGISTER, PAIR_C, 0); break;
     case DEED_COUNT: break;
     }
 }

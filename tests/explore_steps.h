@@ -108,7 +108,7 @@ typedef enum step {
 #undef X
     STEP_COMMIT,
     STEP_WAIT, /* for a lock: the statement is executed again */
-    STEP_RAISE /* an error, in s->error: the transaction is rolled back */
+    STEP_RAISE /* an error, in s->answer.error: the transaction is rolled back */
 } step;
 
 /* ---- claim ----------------------------------------------------------------------------------- */
@@ -116,12 +116,12 @@ typedef enum step {
 /* Whether a row, locked and read again, is still one that the claim wants. */
 static bool claimable(const txn *t, int i)
 {
-    const wire *s = t->s;
+    const jobq_request *r = &t->s->request;
     int n;
 
-    for (n = 0; n < s->lane_count; n++) {
-        if (jobq__memory_eligible(&jobq_memory_jobs(t->last)[i].job, &s->lanes[n], s->kinds,
-                                  s->action.suspects, s->action.alone, t->b->now_us)) {
+    for (n = 0; n < r->lane_count; n++) {
+        if (jobq__memory_eligible(&jobq_memory_jobs(t->last)[i].job, &r->lanes[n], wire_kinds(r),
+                                  r->suspects, r->alone, t->b->now_us)) {
             return true;
         }
     }
@@ -131,22 +131,21 @@ static bool claimable(const txn *t, int i)
 /* A row that fails when it is read again stays locked: for a moment others find it busy. */
 static step step_claim_lock(txn *t)
 {
-    const wire *s = t->s;
-    int limit = s->action.suspects ? 1 : s->action.limit, i;
+    const jobq_request *r = &t->s->request;
+    int limit = r->suspects ? 1 : r->limit, i;
 
-    t->s->due_us = -1;
     t->b->count = 0;
     while (t->b->count < limit) {
-        i = jobq__memory_first(t->seen, s->lanes, s->lane_count, s->kinds, s->action.suspects,
-                               s->action.alone, t->b->now_us);
+        i = jobq__memory_first(t->seen, r->lanes, r->lane_count, wire_kinds(r), r->suspects,
+                               r->alone, t->b->now_us);
         if (i < 0) break;
         jobq_memory_jobs(t->seen)[i].job.state = JOBQ_STATE_SUCCEEDED; /* looked at */
-        if (s->busy == i + 1 || !lock(t, JOB_ROW + i, UPDATE)) continue;
+        if (t->s->busy == i + 1 || !lock(t, JOB_ROW + i, UPDATE)) continue;
         if (claimable(t, i)) t->b->jobs[t->b->count++] = (uint8_t)i;
     }
     if (t->b->count == 0) return STEP_claim_alive;
-    if (s->action.bytes > 0) return STEP_claim_mark;
-    t->s->named = jobq_memory_jobs(t->last)[t->b->jobs[0]].job.id;
+    if (r->bytes > 0) return STEP_claim_mark;
+    t->s->answer.claimed.named = jobq_memory_jobs(t->last)[t->b->jobs[0]].job.id;
     return STEP_COMMIT;
 }
 
@@ -155,11 +154,11 @@ static step step_claim_lock(txn *t)
  * worker dead since our snapshot. */
 static lock_end lock_claimer(txn *t)
 {
-    int place = worker_place(t->seen, t->s->action.worker);
+    int place = worker_place(t->seen, t->s->request.worker);
 
     if (place < 0 || jobq_memory_workers(t->seen)[place].dead) return LOCK_GONE;
     if (!lock(t, WORKER_ROW + place, KEY_SHARE)) return LOCK_WAITS;
-    if (worker_again(t, place, t->s->action.worker) == NULL) return LOCK_GONE;
+    if (worker_again(t, place, t->s->request.worker) == NULL) return LOCK_GONE;
     return t->b->waited && jobq_memory_workers(t->last)[place].dead ? LOCK_GONE : LOCK_HELD;
 }
 
@@ -174,45 +173,46 @@ static bool sends_stuck(const txn *t)
 
 static step step_claim_mark(txn *t)
 {
+    jobq_claimed *claimed = &t->s->answer.claimed;
     lock_end worker = lock_claimer(t);
     insert_end end;
     jobq_event event;
     int i;
 
     if (worker != LOCK_HELD) return worker == LOCK_WAITS ? STEP_WAIT : STEP_claim_alive;
-    end = insert_claim(t, t->s->action.worker, t->s->action.number, 0);
+    end = insert_claim(t, t->s->request.worker, t->s->request.number, 0);
     if (end == WAITS) return STEP_WAIT;
-    t->s->error = end == KNOWN ? JOBQ_ERROR_EXISTS : JOBQ_OK;
-    if (end != KNOWN && sends_stuck(t)) t->s->error = JOBQ_ERROR_DATABASE;
-    if (t->s->error != JOBQ_OK) return STEP_RAISE;
+    t->s->answer.error = end == KNOWN ? JOBQ_ERROR_EXISTS : JOBQ_OK;
+    if (end != KNOWN && sends_stuck(t)) t->s->answer.error = JOBQ_ERROR_DATABASE;
+    if (t->s->answer.error != JOBQ_OK) return STEP_RAISE;
     memset(&event, 0, sizeof event);
     event.kind = JOBQ_EVENT_CLAIM;
-    event.worker = t->s->action.worker;
-    event.claim = t->s->action.number;
+    event.worker = t->s->request.worker;
+    event.claim = t->s->request.number;
     for (i = 0; i < t->b->count; i++) {
         jobq_memory_job *mj = write_job(t, t->b->jobs[i]);
         jobq__memory_event((jobq_memory *)(uintptr_t)t->last, mj, &event, t->b->now_us);
-        t->s->u.jobs[t->s->count++] = mj->job;
+        claimed->jobs[claimed->count++] = mj->job;
     }
     return STEP_COMMIT;
 }
 
 static step step_claim_alive(txn *t)
 {
-    int place = worker_place(t->seen, t->s->action.worker);
+    int place = worker_place(t->seen, t->s->request.worker);
 
-    t->s->error = JOBQ_ERROR_DEAD;
+    t->s->answer.error = JOBQ_ERROR_DEAD;
     if (t->b->count > 0 || place < 0) return STEP_RAISE;
     if (jobq_memory_workers(t->seen)[place].dead) return STEP_RAISE;
-    t->s->error = JOBQ_OK;
-    return t->s->action.look ? STEP_claim_suspects : STEP_COMMIT;
+    t->s->answer.error = JOBQ_OK;
+    return t->s->request.look ? STEP_claim_suspects : STEP_COMMIT;
 }
 
 static int64_t look(const txn *t, bool *suspects, bool *alone)
 {
-    const wire *s = t->s;
+    const jobq_request *r = &t->s->request;
 
-    return jobq_memory_look(t->seen, s->lanes, s->lane_count, s->kinds, t->b->now_us,
+    return jobq_memory_look(t->seen, r->lanes, r->lane_count, wire_kinds(r), t->b->now_us,
                             suspects, alone);
 }
 
@@ -220,16 +220,15 @@ static step step_claim_suspects(txn *t)
 {
     bool alone;
 
-    look(t, &t->s->suspects, &alone);
+    look(t, &t->s->answer.claimed.suspects, &alone);
     return STEP_claim_alone;
 }
 
 static step step_claim_alone(txn *t)
 {
-    bool suspects, alone;
+    bool suspects;
 
-    look(t, &suspects, &alone);
-    t->s->alone = alone;
+    look(t, &suspects, &t->s->answer.claimed.alone);
     return STEP_claim_due;
 }
 
@@ -237,13 +236,13 @@ static step step_claim_due(txn *t)
 {
     bool suspects, alone;
 
-    t->s->due_us = look(t, &suspects, &alone);
+    t->s->answer.claimed.due_us = look(t, &suspects, &alone);
     return STEP_COMMIT;
 }
 
 static step step_recover_burn(txn *t)
 {
-    switch (insert_claim(t, t->s->action.worker, t->s->action.number, t->b->now_us)) {
+    switch (insert_claim(t, t->s->request.worker, t->s->request.number, t->b->now_us)) {
     case INSERTED: return STEP_COMMIT;
     case WAITS: return STEP_WAIT;
     case KNOWN: break;
@@ -255,7 +254,7 @@ static step step_recover_burn(txn *t)
 static step step_recover_read(txn *t)
 {
     const jobq_memory_claim *c =
-        jobq__memory_claim(t->seen, t->s->action.worker, t->s->action.number);
+        jobq__memory_claim(t->seen, t->s->request.worker, t->s->request.number);
 
     t->b->count = 0;
     return c == NULL || c->burned_at_us != 0 ? STEP_recover_rest : STEP_recover_hold;
@@ -263,10 +262,10 @@ static step step_recover_read(txn *t)
 
 static step step_recover_hold(txn *t)
 {
-    int64_t worker = t->s->action.worker, number = t->s->action.number;
+    int64_t worker = t->s->request.worker, number = t->s->request.number;
     int i;
 
-    for (i = 0; i < t->seen->job_count && t->b->count < t->s->action.limit; i++) {
+    for (i = 0; i < t->seen->job_count && t->b->count < t->s->request.limit; i++) {
         if (!job_holds(t->seen, i, worker, number) || !lock(t, JOB_ROW + i, UPDATE)) continue;
         if (job_holds(t->last, i, worker, number)) t->b->jobs[t->b->count++] = (uint8_t)i;
     }
@@ -289,31 +288,31 @@ static step step_recover_rest(txn *t)
 {
     int i;
 
-    for (i = 0; i < t->seen->job_count && !t->s->more; i++) {
-        t->s->more = job_holds(t->seen, i, t->s->action.worker, t->s->action.number);
+    for (i = 0; i < t->seen->job_count && !t->s->answer.more; i++) {
+        t->s->answer.more = job_holds(t->seen, i, t->s->request.worker, t->s->request.number);
     }
-    return t->s->more ? STEP_COMMIT : STEP_recover_empty;
+    return t->s->answer.more ? STEP_COMMIT : STEP_recover_empty;
 }
 
 static step step_recover_empty(txn *t)
 {
     const jobq_memory_claim *c =
-        jobq__memory_claim(t->seen, t->s->action.worker, t->s->action.number);
+        jobq__memory_claim(t->seen, t->s->request.worker, t->s->request.number);
     int i = c == NULL ? -1 : (int)(c - jobq_memory_claims(t->seen));
 
     if (i < 0) return STEP_COMMIT;
     if (!lock(t, CLAIM_ROW + i, NO_KEY_UPDATE)) return STEP_WAIT;
     c = &jobq_memory_claims(t->last)[i];
-    if (c->worker != t->s->action.worker || c->number != t->s->action.number) return STEP_COMMIT;
+    if (c->worker != t->s->request.worker || c->number != t->s->request.number) return STEP_COMMIT;
     write_claim(t, i)->burned_at_us = t->b->now_us;
     return STEP_COMMIT;
 }
 
 static step step_set_aside_lock(txn *t)
 {
-    int i = (int)t->s->action.number - 1;
+    int i = (int)t->s->request.number - 1;
 
-    t->s->dead = false;
+    t->s->answer.done = false;
     if (jobq_memory_jobs(t->seen)[i].job.state != JOBQ_STATE_READY) return STEP_COMMIT;
     if (!lock(t, JOB_ROW + i, UPDATE)) return STEP_COMMIT;
     return jobq_memory_jobs(t->last)[i].job.state == JOBQ_STATE_READY ? STEP_set_aside_end
@@ -323,12 +322,12 @@ static step step_set_aside_lock(txn *t)
 /* The row is ours: the claim that it tries and takes back, and its end, are one step. */
 static step step_set_aside_end(txn *t)
 {
-    int64_t id = t->s->action.number;
+    int64_t id = t->s->request.number;
     jobq_memory_job *mj;
     jobq_decision d;
 
-    t->s->dead = id == t->s->stuck;
-    if (!t->s->dead) return STEP_COMMIT;
+    t->s->answer.done = id == t->s->stuck;
+    if (!t->s->answer.done) return STEP_COMMIT;
     mj = write_job(t, (int)id - 1);
     d = jobq__end(&mj->job, JOBQ_STATE_FAILED);
     jobq__memory_apply(mj, &d, t->b->now_us);
@@ -338,22 +337,22 @@ static step step_set_aside_end(txn *t)
 /* ---- the end of a job ------------------------------------------------------------------------ */
 
 /* SELECT .. FOR UPDATE SKIP LOCKED of an item's job, by its token. */
-static bool lock_item(txn *t, const wire_item *it)
+static bool lock_item(txn *t, const jobq_ending *it)
 {
-    int i = (int)it->id - 1;
+    int i = (int)it->job - 1;
 
     if (!job_holds(t->seen, i, it->worker, it->claim)) return false;
-    if (t->s->busy == it->id || !lock(t, JOB_ROW + i, UPDATE)) return false;
+    if (t->s->busy == it->job || !lock(t, JOB_ROW + i, UPDATE)) return false;
     return job_holds(t->last, i, it->worker, it->claim);
 }
 
 /* The items of one claim follow each other. */
 static int group_end(const txn *t)
 {
-    const wire_item *items = t->s->u.items;
+    const jobq_ending *items = t->s->request.endings;
     int i = t->b->at;
 
-    while (i < t->s->count && items[i].worker == items[t->b->at].worker &&
+    while (i < t->s->request.ending_count && items[i].worker == items[t->b->at].worker &&
            items[i].claim == items[t->b->at].claim) {
         i++;
     }
@@ -364,7 +363,7 @@ static step next_group(txn *t)
 {
     t->b->at = (uint8_t)group_end(t);
     t->b->done = 0;
-    return t->b->at < t->s->count ? STEP_complete_move : STEP_COMMIT;
+    return t->b->at < t->s->request.ending_count ? STEP_complete_move : STEP_COMMIT;
 }
 
 static step step_complete_move(txn *t)
@@ -373,14 +372,20 @@ static step step_complete_move(txn *t)
     int n;
 
     for (n = t->b->at; n < group_end(t); n++) {
-        wire_item *it = &t->s->u.items[n];
+        const jobq_ending *it = &t->s->request.endings[n];
         if (lock_item(t, it)) {
-            jobq__memory_apply(write_job(t, (int)it->id - 1), &it->decision, t->b->now_us);
-            it->error = JOBQ_OK;
+            jobq__memory_apply(write_job(t, (int)it->job - 1), &it->decision, t->b->now_us);
+            t->s->errors[n] = JOBQ_OK;
             t->b->done |= (uint8_t)(1 << n);
         } else all = false;
     }
     return all ? next_group(t) : STEP_complete_rest;
+}
+
+static jobq_error why_not(const txn *t, const jobq_ending *it)
+{
+    return job_holds(t->seen, (int)it->job - 1, it->worker, it->claim) ? JOBQ_ERROR_BUSY
+                                                                       : JOBQ_ERROR_LOST;
 }
 
 static step step_complete_rest(txn *t)
@@ -388,19 +393,17 @@ static step step_complete_rest(txn *t)
     int n;
 
     for (n = t->b->at; n < group_end(t); n++) {
-        wire_item *it = &t->s->u.items[n];
         if ((t->b->done >> n & 1) != 0) continue;
-        it->error = job_holds(t->seen, (int)it->id - 1, it->worker, it->claim) ? JOBQ_ERROR_BUSY
-                                                                               : JOBQ_ERROR_LOST;
+        t->s->errors[n] = why_not(t, &t->s->request.endings[n]);
     }
     return next_group(t);
 }
 
-static wire_item *item(const txn *t) { return &t->s->u.items[t->b->at]; }
+static const jobq_ending *item(const txn *t) { return &t->s->request.endings[t->b->at]; }
 
 static step next_item(txn *t)
 {
-    return ++t->b->at < t->s->count ? STEP_settle_lock : STEP_COMMIT;
+    return ++t->b->at < t->s->request.ending_count ? STEP_settle_lock : STEP_COMMIT;
 }
 
 /* Only if a job is parked. In the order of the ids. */
@@ -409,9 +412,9 @@ static step step_settle_kinds(txn *t)
     uint32_t kinds = 0;
     int n;
 
-    for (n = 0; n < t->s->count; n++) {
-        const wire_item *it = &t->s->u.items[n];
-        const jobq_job *job = &jobq_memory_jobs(t->seen)[it->id - 1].job;
+    for (n = 0; n < t->s->request.ending_count; n++) {
+        const jobq_ending *it = &t->s->request.endings[n];
+        const jobq_job *job = &jobq_memory_jobs(t->seen)[it->job - 1].job;
         if (it->decision.delay_us == JOBQ_NEVER && !jobq_state_final(job->state)) {
             kinds |= (uint32_t)1 << job->kind;
         }
@@ -428,22 +431,19 @@ static step step_settle_lock(txn *t)
 
     if (!lock_item(t, item(t))) return STEP_settle_rest;
     if (d->state != JOBQ_STATE_READY || d->delay_us != JOBQ_NEVER) return STEP_settle_write;
-    if (jobq_memory_jobs(t->last)[item(t)->id - 1].job.cancel_requested) return STEP_settle_write;
+    if (jobq_memory_jobs(t->last)[item(t)->job - 1].job.cancel_requested) return STEP_settle_write;
     return STEP_settle_mark;
 }
 
 static step step_settle_rest(txn *t)
 {
-    wire_item *it = item(t);
-
-    it->error = job_holds(t->seen, (int)it->id - 1, it->worker, it->claim) ? JOBQ_ERROR_BUSY
-                                                                           : JOBQ_ERROR_LOST;
+    t->s->errors[t->b->at] = why_not(t, item(t));
     return next_item(t);
 }
 
 static step step_settle_mark(txn *t)
 {
-    int kind = jobq_memory_jobs(t->last)[item(t)->id - 1].job.kind;
+    int kind = jobq_memory_jobs(t->last)[item(t)->job - 1].job.kind;
 
     if (!lock(t, KIND_ROW + kind, NO_KEY_UPDATE)) return STEP_WAIT;
     write_mark(t, KIND_ROW + kind, true);
@@ -452,7 +452,7 @@ static step step_settle_mark(txn *t)
 
 static step step_settle_lives(txn *t)
 {
-    int kind = jobq_memory_jobs(t->last)[item(t)->id - 1].job.kind;
+    int kind = jobq_memory_jobs(t->last)[item(t)->job - 1].job.kind;
 
     t->b->lives = jobq__memory_lives(t->seen, kind, t->b->now_us);
     return STEP_settle_write;
@@ -461,7 +461,7 @@ static step step_settle_lives(txn *t)
 /* The job's row is ours: what finish and UPDATE do to it is one step. */
 static step step_settle_write(txn *t)
 {
-    jobq_memory_job *mj = write_job(t, (int)item(t)->id - 1);
+    jobq_memory_job *mj = write_job(t, (int)item(t)->job - 1);
     jobq_decision d = item(t)->decision;
 
     if (d.delay_us == JOBQ_NEVER && t->b->lives) d.delay_us = 0;
@@ -469,7 +469,7 @@ static step step_settle_write(txn *t)
         d = jobq__end(&mj->job, JOBQ_STATE_CANCELLED);
     }
     jobq__memory_apply(mj, &d, t->b->now_us);
-    item(t)->error = JOBQ_OK;
+    t->s->errors[t->b->at] = JOBQ_OK;
     return next_item(t);
 }
 
@@ -477,30 +477,32 @@ static step step_settle_write(txn *t)
 
 static step step_register_insert(txn *t)
 {
+    bool known = worker_place(t->last, t->s->request.worker) >= 0;
     jobq_memory_worker *row;
 
-    t->s->error = worker_place(t->last, t->s->action.worker) >= 0 ? JOBQ_ERROR_EXISTS : JOBQ_OK;
-    if (t->s->error != JOBQ_OK) return STEP_RAISE;
-    row = write_worker(t, insert_worker(t, t->s->action.worker));
-    row->lease_us = t->s->lease_us;
-    row->expires_at_us = t->b->now_us + t->s->lease_us;
+    t->s->answer.error = known ? JOBQ_ERROR_EXISTS : JOBQ_OK;
+    if (known) return STEP_RAISE;
+    row = write_worker(t, insert_worker(t, t->s->request.worker));
+    row->lease_us = t->s->request.lease_us;
+    row->expires_at_us = t->b->now_us + row->lease_us;
     row->queues = QUEUE_BITS;
     row->kinds = kinds_of(t->b->node);
+    t->s->answer.queues[t->s->answer.count++] = 1;
     return STEP_COMMIT;
 }
 
 static step step_heartbeat_renew(txn *t)
 {
-    int place = worker_place(t->seen, t->s->action.worker);
+    int place = worker_place(t->seen, t->s->request.worker);
     jobq_memory_worker *row;
 
-    t->s->store_now_us = t->b->now_us;
-    t->s->alive = false;
+    t->s->answer.news.store_now_us = t->b->now_us;
+    t->s->answer.news.alive = false;
     if (place < 0 || jobq_memory_workers(t->seen)[place].dead) return STEP_COMMIT;
     if (!lock(t, WORKER_ROW + place, NO_KEY_UPDATE)) return STEP_WAIT;
-    t->s->alive = worker_again(t, place, t->s->action.worker) != NULL &&
-                  !jobq_memory_workers(t->last)[place].dead;
-    if (!t->s->alive) return STEP_COMMIT;
+    t->s->answer.news.alive = worker_again(t, place, t->s->request.worker) != NULL &&
+                              !jobq_memory_workers(t->last)[place].dead;
+    if (!t->s->answer.news.alive) return STEP_COMMIT;
     row = write_worker(t, place);
     row->beat++;
     row->expires_at_us = store_us(t->w) + row->lease_us; /* clock_timestamp() */
@@ -514,8 +516,8 @@ static step step_heartbeat_claims(txn *t)
 
     for (i = 0; i < CLAIM_ROWS; i++) {
         const jobq_memory_claim *c = &jobq_memory_claims(t->seen)[i];
-        for (n = 0; n < t->s->settled_count && c->number != t->s->settled[n];) n++;
-        if (c->worker != t->s->action.worker || n == t->s->settled_count) continue;
+        for (n = 0; n < t->s->request.settled_count && c->number != t->s->request.settled[n];) n++;
+        if (c->worker != t->s->request.worker || n == t->s->request.settled_count) continue;
         if (!lock(t, CLAIM_ROW + i, UPDATE)) return STEP_WAIT;
         memset(write_claim(t, i), 0, sizeof *c);
     }
@@ -525,26 +527,42 @@ static step step_heartbeat_claims(txn *t)
 /* The row of the job's claim brings the request: without it nobody is told. */
 static step step_heartbeat_cancel(txn *t)
 {
+    jobq_news *news = &t->s->answer.news;
     int i;
 
     for (i = 0; i < t->seen->job_count; i++) {
         const jobq_job *job = &jobq_memory_jobs(t->seen)[i].job;
-        if (job->worker != t->s->action.worker || !job->cancel_requested) continue;
+        if (job->worker != t->s->request.worker || !job->cancel_requested) continue;
         if (jobq__memory_claim(t->seen, job->worker, job->claim) == NULL) continue;
-        t->s->cancels[t->s->cancel_count++] = job->id;
+        news->cancels[news->cancel_count++] = job->id;
     }
     return STEP_heartbeat_policy;
 }
 
 static step step_heartbeat_policy(txn *t)
 {
-    t->s->policy = t->seen->policy_version;
+    t->s->answer.news.policy = t->seen->policy_version;
     return STEP_heartbeat_kinds;
 }
 
 static const jobq_memory_worker *me(const txn *t)
 {
-    return jobq__memory_worker(t->seen, t->s->action.worker);
+    return jobq__memory_worker(t->seen, t->s->request.worker);
+}
+
+/* Bits as a list of ids, as far as there is room. */
+static void list_bits(uint64_t bits, int32_t *ids, int32_t most, int32_t *count)
+{
+    int32_t i;
+
+    for (*count = 0, i = 1; i < 64 && *count < most; i++) {
+        if ((bits >> i & 1) != 0) ids[(*count)++] = i;
+    }
+}
+
+static void list_kinds(jobq_news *news, uint64_t kinds)
+{
+    list_bits(kinds, news->kinds, JOBQ_LOOP_KINDS + JOBQ_STRAYS_MAX, &news->kind_count);
 }
 
 /* Of its own kinds: those that are not paused, and one that is marked. */
@@ -552,9 +570,9 @@ static step step_heartbeat_kinds(txn *t)
 {
     int kind;
 
-    t->s->kinds = me(t)->kinds & ~t->seen->paused_kinds;
+    list_kinds(&t->s->answer.news, me(t)->kinds & ~t->seen->paused_kinds);
     for (kind = 0; kind < KINDS; kind++) {
-        if ((t->parked & me(t)->kinds) >> kind & 1) t->s->parked = kind;
+        if ((t->parked & me(t)->kinds) >> kind & 1) t->s->answer.news.parked_kind = kind;
     }
     return STEP_heartbeat_every;
 }
@@ -563,46 +581,49 @@ static step step_heartbeat_kinds(txn *t)
  * left out of the question. */
 static step step_heartbeat_every(txn *t)
 {
-    jobq__memory_kinds(t->seen, me(t), t->b->now_us, &t->s->every_kind);
-    return t->s->every_kind ? STEP_heartbeat_suspects : STEP_heartbeat_strays;
+    bool *every = &t->s->answer.news.every_kind;
+
+    jobq__memory_kinds(t->seen, me(t), t->b->now_us, every);
+    return *every ? STEP_heartbeat_suspects : STEP_heartbeat_strays;
 }
 
 static step step_heartbeat_strays(txn *t)
 {
+    jobq_news *news = &t->s->answer.news;
+    uint64_t own = jobq__memory_bits(news->kinds, news->kind_count), kinds;
     bool every;
-    uint64_t kinds = jobq__memory_kinds(t->seen, me(t), t->b->now_us, &every);
 
-    t->s->kinds |= (every ? UINT64_MAX : kinds) & ~me(t)->kinds;
+    kinds = jobq__memory_kinds(t->seen, me(t), t->b->now_us, &every);
+    list_kinds(news, own | ((every ? UINT64_MAX : kinds) & ~me(t)->kinds));
     return STEP_heartbeat_suspects;
 }
 
 static uint64_t suspects(const txn *t, bool alone)
 {
-    return jobq__memory_suspects(t->seen, me(t)->queues,
-                                 t->s->every_kind ? UINT64_MAX : t->s->kinds, alone,
-                                 t->b->now_us);
+    const jobq_news *news = &t->s->answer.news;
+    uint64_t kinds = jobq__memory_bits(news->kinds, news->kind_count);
+
+    return jobq__memory_suspects(t->seen, me(t)->queues, news->every_kind ? UINT64_MAX : kinds,
+                                 alone, t->b->now_us);
 }
 
 static step step_heartbeat_suspects(txn *t)
 {
-    t->s->suspects = suspects(t, false) != 0;
+    t->s->answer.news.suspects = suspects(t, false) != 0;
     return STEP_heartbeat_alone;
 }
 
 static step step_heartbeat_alone(txn *t)
 {
-    t->s->alone = suspects(t, true);
+    jobq_news *news = &t->s->answer.news;
+
+    list_bits(suspects(t, true), news->alone, JOBQ_LOOP_QUEUES, &news->alone_count);
     return STEP_heartbeat_late;
 }
 
 static step step_heartbeat_late(txn *t)
 {
-    wire others = *t->s;
-
-    wire__others(&others, t->seen, me(t), t->b->now_us);
-    t->s->late_count = others.late_count;
-    t->s->overdue = others.overdue;
-    memcpy(t->s->late, others.late, sizeof others.late);
+    jobq__memory_others(t->seen, me(t), t->b->now_us, &t->s->answer.news);
     return STEP_COMMIT;
 }
 
@@ -619,14 +640,14 @@ static bool delete_sleeper(txn *t, int64_t worker)
 
 static step step_deregister_lock(txn *t)
 {
-    int place = worker_place(t->seen, t->s->action.worker);
+    int place = worker_place(t->seen, t->s->request.worker);
 
     return place < 0 || lock(t, WORKER_ROW + place, UPDATE) ? STEP_deregister_sleeper : STEP_WAIT;
 }
 
 static step step_deregister_sleeper(txn *t)
 {
-    return delete_sleeper(t, t->s->action.worker) ? STEP_deregister_claims : STEP_WAIT;
+    return delete_sleeper(t, t->s->request.worker) ? STEP_deregister_claims : STEP_WAIT;
 }
 
 static step step_deregister_claims(txn *t)
@@ -635,7 +656,7 @@ static step step_deregister_claims(txn *t)
 
     for (i = 0; i < CLAIM_ROWS; i++) {
         const jobq_memory_claim *c = &jobq_memory_claims(t->seen)[i];
-        if (c->worker != t->s->action.worker || c->burned_at_us != 0) continue;
+        if (c->worker != t->s->request.worker || c->burned_at_us != 0) continue;
         if (claim_held(t->seen, c)) continue;
         if (!lock(t, CLAIM_ROW + i, UPDATE)) return STEP_WAIT;
         memset(write_claim(t, i), 0, sizeof *c);
@@ -645,10 +666,10 @@ static step step_deregister_claims(txn *t)
 
 static step step_deregister_worker(txn *t)
 {
-    int place = worker_place(t->seen, t->s->action.worker), i;
+    int place = worker_place(t->seen, t->s->request.worker), i;
 
     for (i = 0; i < CLAIM_ROWS; i++) {
-        if (jobq_memory_claims(t->seen)[i].worker == t->s->action.worker) {
+        if (jobq_memory_claims(t->seen)[i].worker == t->s->request.worker) {
             return STEP_deregister_dead;
         }
     }
@@ -668,7 +689,7 @@ static void mark_dead(txn *t, int place)
 
 static step step_deregister_dead(txn *t)
 {
-    int place = worker_place(t->seen, t->s->action.worker);
+    int place = worker_place(t->seen, t->s->request.worker);
 
     if (place < 0 || jobq_memory_workers(t->seen)[place].dead) return STEP_COMMIT;
     if (!lock(t, WORKER_ROW + place, NO_KEY_UPDATE)) return STEP_WAIT;
@@ -678,7 +699,7 @@ static step step_deregister_dead(txn *t)
 
 static step step_sleep_check(txn *t)
 {
-    int64_t id = t->s->action.worker;
+    int64_t id = t->s->request.worker;
     int place = worker_place(t->seen, id);
 
     if (place < 0 || jobq_memory_workers(t->seen)[place].dead) return STEP_COMMIT;
@@ -689,7 +710,7 @@ static step step_sleep_check(txn *t)
 
 static step step_sleep_insert(txn *t)
 {
-    int place = worker_place(t->seen, t->s->action.worker);
+    int place = worker_place(t->seen, t->s->request.worker);
 
     if (!lock(t, SLEEPER_ROW + place, UPDATE)) return STEP_WAIT;
     write_mark(t, SLEEPER_ROW + place, true);
@@ -698,20 +719,20 @@ static step step_sleep_insert(txn *t)
 
 static step step_sleep_delete(txn *t)
 {
-    return delete_sleeper(t, t->s->action.worker) ? STEP_COMMIT : STEP_WAIT;
+    return delete_sleeper(t, t->s->request.worker) ? STEP_COMMIT : STEP_WAIT;
 }
 
 /* ---- rescue ---------------------------------------------------------------------------------- */
 
 static bool expired(const txn *t, const jobq_memory_worker *row)
 {
-    return row != NULL && !row->dead && row->beat == t->s->action.beat &&
+    return row != NULL && !row->dead && row->beat == t->s->request.beat &&
            row->expires_at_us < t->b->now_us;
 }
 
 static step step_rescue_mark(txn *t)
 {
-    int64_t victim = t->s->action.worker;
+    int64_t victim = t->s->request.worker;
     int place = worker_place(t->seen, victim);
 
     if (place < 0 || !expired(t, &jobq_memory_workers(t->seen)[place])) return STEP_rescue_check;
@@ -722,32 +743,33 @@ static step step_rescue_mark(txn *t)
 
 static step step_rescue_check(txn *t)
 {
-    const jobq_memory_worker *row = jobq__memory_worker(t->seen, t->s->action.worker);
+    const jobq_memory_worker *row = jobq__memory_worker(t->seen, t->s->request.worker);
+    jobq_answer *a = &t->s->answer;
 
-    t->s->rescued = 0;
-    t->s->more = false;
-    t->s->dead = t->s->action.worker == 0 || row == NULL || row->dead;
-    return t->s->dead && t->s->action.worker != 0 ? STEP_rescue_sleeper : STEP_COMMIT;
+    a->count = 0;
+    a->more = false;
+    a->done = t->s->request.worker == 0 || row == NULL || row->dead;
+    return a->done && t->s->request.worker != 0 ? STEP_rescue_sleeper : STEP_COMMIT;
 }
 
 static step step_rescue_sleeper(txn *t)
 {
-    return delete_sleeper(t, t->s->action.worker) ? STEP_rescue_claims : STEP_WAIT;
+    return delete_sleeper(t, t->s->request.worker) ? STEP_rescue_claims : STEP_WAIT;
 }
 
 /* The cursor of the loop has locked and read its rows before the first of them is looked at. */
 static step step_rescue_claims(txn *t)
 {
+    int limit = (int)jobq__min(t->s->portion, t->s->request.limit), i;
     jobq_memory_claim *c;
-    int i;
 
     t->b->claim_count = t->b->at = 0;
-    while ((c = jobq__memory_oldest(t->seen, t->s->action.worker)) != NULL &&
-           t->b->claim_count < t->s->portion) {
+    while ((c = jobq__memory_oldest(t->seen, t->s->request.worker)) != NULL &&
+           t->b->claim_count < limit) {
         i = (int)(c - jobq_memory_claims(t->seen));
         memset(c, 0, sizeof *c); /* looked at */
         if (!lock(t, CLAIM_ROW + i, UPDATE)) continue;
-        if (jobq_memory_claims(t->last)[i].worker != t->s->action.worker) continue;
+        if (jobq_memory_claims(t->last)[i].worker != t->s->request.worker) continue;
         t->b->claims[t->b->claim_count++] = (uint8_t)i;
     }
     return t->b->claim_count > 0 ? STEP_rescue_suspects : STEP_rescue_more;
@@ -785,7 +807,7 @@ static void take_back(txn *t, int i)
     jobq_memory_job *mj = write_job(t, i);
 
     jobq__memory_plain((jobq_memory *)(uintptr_t)t->last, mj, JOBQ_EVENT_CRASH, t->b->now_us);
-    if (mj->job.state == JOBQ_STATE_READY) t->s->rescued++;
+    if (mj->job.state == JOBQ_STATE_READY) t->s->answer.count++;
 }
 
 /* One job of the inner loop: cancelled, failed, or ready with one crash more. */
@@ -817,7 +839,7 @@ static step step_rescue_forget(txn *t)
 
 static step step_rescue_more(txn *t)
 {
-    t->s->more = jobq__memory_oldest(t->seen, t->s->action.worker) != NULL;
+    t->s->answer.more = jobq__memory_oldest(t->seen, t->s->request.worker) != NULL;
     return STEP_COMMIT;
 }
 
@@ -832,7 +854,7 @@ static bool parked(const jobq_memory *m, int i, int64_t kind)
 
 static step step_unpark_kind(txn *t)
 {
-    return lock(t, KIND_ROW + (int)t->s->action.number, UPDATE) ? STEP_unpark_find : STEP_WAIT;
+    return lock(t, KIND_ROW + (int)t->s->request.number, UPDATE) ? STEP_unpark_find : STEP_WAIT;
 }
 
 static step step_unpark_find(txn *t)
@@ -841,7 +863,7 @@ static step step_unpark_find(txn *t)
 
     t->b->count = 0;
     for (i = 0; i < t->seen->job_count; i++) {
-        if (parked(t->seen, i, t->s->action.number)) t->b->jobs[t->b->count++] = (uint8_t)i;
+        if (parked(t->seen, i, t->s->request.number)) t->b->jobs[t->b->count++] = (uint8_t)i;
     }
     return STEP_unpark_jobs;
 }
@@ -850,22 +872,22 @@ static step step_unpark_jobs(txn *t)
 {
     int n;
 
-    t->s->rescued = 0;
+    t->s->answer.count = 0;
     for (n = 0; n < t->b->count; n++) {
         int i = t->b->jobs[n];
-        if (!parked(t->seen, i, t->s->action.number) || t->s->busy == i + 1) continue;
+        if (!parked(t->seen, i, t->s->request.number) || t->s->busy == i + 1) continue;
         if (!lock(t, JOB_ROW + i, UPDATE)) continue;
-        if (!parked(t->last, i, t->s->action.number)) continue;
+        if (!parked(t->last, i, t->s->request.number)) continue;
         write_job(t, i)->job.run_at_us = t->b->now_us;
-        t->s->rescued++;
+        t->s->answer.count++;
     }
-    return t->s->rescued == t->b->count ? STEP_unpark_mark : STEP_COMMIT;
+    return t->s->answer.count == t->b->count ? STEP_unpark_mark : STEP_COMMIT;
 }
 
 static step step_unpark_mark(txn *t)
 {
-    if (!lock(t, KIND_ROW + (int)t->s->action.number, NO_KEY_UPDATE)) return STEP_WAIT;
-    write_mark(t, KIND_ROW + (int)t->s->action.number, false);
+    if (!lock(t, KIND_ROW + (int)t->s->request.number, NO_KEY_UPDATE)) return STEP_WAIT;
+    write_mark(t, KIND_ROW + (int)t->s->request.number, false);
     return STEP_COMMIT;
 }
 
@@ -940,7 +962,7 @@ static step step_prune_claims(txn *t)
 
 static step step_cancel_lock(txn *t)
 {
-    int i = (int)t->s->action.number - 1;
+    int i = (int)t->s->request.number - 1;
 
     if (jobq_state_final(jobq_memory_jobs(t->seen)[i].job.state)) return STEP_COMMIT;
     if (!lock(t, JOB_ROW + i, UPDATE)) return STEP_WAIT;
@@ -952,7 +974,7 @@ static step step_cancel_lock(txn *t)
 static void cancel_job(txn *t)
 {
     jobq__memory_plain((jobq_memory *)(uintptr_t)t->last,
-                       write_job(t, (int)t->s->action.number - 1), JOBQ_EVENT_CANCEL,
+                       write_job(t, (int)t->s->request.number - 1), JOBQ_EVENT_CANCEL,
                        t->b->now_us);
 }
 
@@ -964,7 +986,7 @@ static step step_cancel_end(txn *t)
 
 static step step_cancel_claim(txn *t)
 {
-    const jobq_job *job = &jobq_memory_jobs(t->last)[t->s->action.number - 1].job;
+    const jobq_job *job = &jobq_memory_jobs(t->last)[t->s->request.number - 1].job;
     const jobq_memory_claim *c = jobq__memory_claim(t->seen, job->worker, job->claim);
 
     if (c != NULL && !lock(t, CLAIM_ROW + (int)(c - jobq_memory_claims(t->seen)), UPDATE)) {
@@ -984,32 +1006,32 @@ static step step_cancel_request(txn *t)
 /* The statement that begins an operation; STEP_NONE: it is one statement, and is executed whole. */
 static step first_step(const wire *s)
 {
-    int i;
+    int count = s->request.ending_count, i;
 
-    switch ((int)s->action.kind) {
-    case JOBQ_ACTION_REGISTER: return STEP_register_insert;
-    case JOBQ_ACTION_CLAIM: return STEP_claim_lock;
-    case JOBQ_ACTION_RECOVER: return STEP_recover_burn;
-    case JOBQ_ACTION_SET_ASIDE: return STEP_set_aside_lock;
-    case JOBQ_ACTION_COMPLETE:
-    case JOBQ_ACTION_SETTLE: break;
-    case JOBQ_ACTION_HEARTBEAT: return STEP_heartbeat_renew;
-    case JOBQ_ACTION_RESCUE: return STEP_rescue_mark;
-    case JOBQ_ACTION_SLEEP: return s->action.asleep ? STEP_sleep_check : STEP_sleep_delete;
-    case JOBQ_ACTION_UNPARK: return STEP_unpark_kind;
-    case JOBQ_ACTION_DEREGISTER: return STEP_deregister_lock;
-    case JOBQ_ACTION_PRUNE: return STEP_mend_claims;
+    switch ((int)s->request.kind) {
+    case JOBQ_REQUEST_REGISTER: return STEP_register_insert;
+    case JOBQ_REQUEST_CLAIM: return STEP_claim_lock;
+    case JOBQ_REQUEST_RECOVER: return STEP_recover_burn;
+    case JOBQ_REQUEST_SET_ASIDE: return STEP_set_aside_lock;
+    case JOBQ_REQUEST_COMPLETE:
+    case JOBQ_REQUEST_SETTLE: break;
+    case JOBQ_REQUEST_HEARTBEAT: return STEP_heartbeat_renew;
+    case JOBQ_REQUEST_RESCUE: return STEP_rescue_mark;
+    case JOBQ_REQUEST_SLEEP: return s->request.asleep ? STEP_sleep_check : STEP_sleep_delete;
+    case JOBQ_REQUEST_UNPARK: return STEP_unpark_kind;
+    case JOBQ_REQUEST_DEREGISTER: return STEP_deregister_lock;
+    case JOBQ_REQUEST_PRUNE: return STEP_mend_claims;
     case OPERATOR_CANCEL: return STEP_cancel_lock;
     default: return STEP_NONE;
     }
-    for (i = 0; i < s->count; i++) { /* what a handler settles in its own transaction is no end */
-        if (s->u.items[i].decision.delay_us == JOBQ_NEVER) return STEP_settle_kinds;
+    for (i = 0; i < count; i++) { /* what a handler settles in its own transaction is no end */
+        if (s->request.endings[i].decision.delay_us == JOBQ_NEVER) return STEP_settle_kinds;
     }
-    if (s->count == 0) return STEP_NONE;
-    for (i = 0; i < s->count; i++) {
-        if (s->u.items[i].decision.state != JOBQ_STATE_SUCCEEDED) return STEP_settle_lock;
+    if (count == 0) return STEP_NONE;
+    for (i = 0; i < count; i++) {
+        if (s->request.endings[i].decision.state != JOBQ_STATE_SUCCEEDED) return STEP_settle_lock;
     }
-    return s->action.kind == JOBQ_ACTION_COMPLETE ? STEP_complete_move : STEP_settle_lock;
+    return s->request.kind == JOBQ_REQUEST_COMPLETE ? STEP_complete_move : STEP_settle_lock;
 }
 
 static const struct {

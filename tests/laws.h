@@ -25,27 +25,29 @@ static const char *laws__claimed(const wire *s, const jobq_job *a, const jobq_jo
     if (a->state != JOBQ_STATE_READY || a->run_at_us > now) {
         return "a claim took a job that was not due";
     }
-    if (a->suspect != s->action.suspects) return "law 6: a claim mixed suspects and others";
-    if (a->alone != s->action.alone) return "law 6: a claim mixed what must run alone and others";
+    if (a->suspect != s->request.suspects) return "law 6: a claim mixed suspects and others";
+    if (a->alone != s->request.alone) return "law 6: a claim mixed what must run alone and others";
     want.state = JOBQ_STATE_RUNNING;
-    want.worker = s->action.worker;
-    want.claim = s->action.number;
+    want.worker = s->request.worker;
+    want.claim = s->request.number;
     want.attempt++;
     return laws__same(&want, b) ? NULL : "law 4: a claim raises the attempt and nothing else";
 }
 
 static const char *laws__settled(const wire *s, const jobq_job *a, const jobq_job *b)
 {
-    const wire_item *it = NULL;
+    const jobq_ending *it = NULL;
+    jobq_error error = JOBQ_OK;
     jobq_job want = *a;
     int i;
 
-    for (i = 0; i < s->count && it == NULL; i++) {
-        const wire_item *t = &s->u.items[i];
-        if (t->id == a->id && jobq_job_holds(a, t->worker, t->claim)) it = t;
+    for (i = 0; i < s->request.ending_count && it == NULL; i++) {
+        const jobq_ending *t = &s->request.endings[i];
+        if (t->job == a->id && jobq_job_holds(a, t->worker, t->claim)) it = t;
+        error = s->errors[i];
     }
     if (it == NULL) return "law 8: a job was written without its token";
-    if (it->error != JOBQ_OK) return "law 8: a job was written and its writer told otherwise";
+    if (error != JOBQ_OK) return "law 8: a job was written and its writer told otherwise";
     want.worker = want.claim = 0;
     want.cancel_requested = false;
     want.state = it->decision.state;
@@ -80,7 +82,7 @@ static const char *laws__parked(const jobq_memory *m, const jobq_job *b, int64_t
 static const char *laws__moved(const wire *s, const jobq_job *a, const jobq_job *b, int64_t now_us)
 {
     if (a->run_at_us == b->run_at_us) return NULL;
-    return s->action.kind == JOBQ_ACTION_UNPARK && a->kind == s->action.number &&
+    return s->request.kind == JOBQ_REQUEST_UNPARK && a->kind == s->request.number &&
                    a->run_at_us == JOBQ_NEVER && b->run_at_us <= now_us
                ? NULL : "a statement moved a job's instant that is none of its business";
 }
@@ -91,7 +93,7 @@ static const char *laws__rescued(const jobq_policy *policy, const wire *s, const
     int32_t limit = a->max_attempts > 0 ? a->max_attempts : policy->max_attempts;
     jobq_job want = *a;
 
-    if (a->state != JOBQ_STATE_RUNNING || a->worker != s->action.worker) {
+    if (a->state != JOBQ_STATE_RUNNING || a->worker != s->request.worker) {
         return "a rescue took a job of someone else";
     }
     want.worker = want.claim = 0;
@@ -130,25 +132,25 @@ static const char *laws_written(const jobq_memory *before, const jobq_memory *af
             wrong = laws__moved(s, a, b, now_us);
             continue;
         }
-        switch ((int)s->action.kind) {
-        case JOBQ_ACTION_CLAIM:
+        switch ((int)s->request.kind) {
+        case JOBQ_REQUEST_CLAIM:
             wrong = laws__claimed(s, a, b, now_us);
-            if (++taken > s->action.limit) wrong = "a claim took more than its limit";
+            if (++taken > s->request.limit) wrong = "a claim took more than its limit";
             break;
-        case JOBQ_ACTION_COMPLETE:
-        case JOBQ_ACTION_SETTLE:
+        case JOBQ_REQUEST_COMPLETE:
+        case JOBQ_REQUEST_SETTLE:
             wrong = laws__settled(s, a, b);
             if (wrong == NULL) wrong = laws__parked(after, b, now_us);
             break;
-        case JOBQ_ACTION_RESCUE:
+        case JOBQ_REQUEST_RESCUE:
             wrong = laws__rescued(jobq__memory_policy(before, a->queue), s, a, b);
             break;
-        case JOBQ_ACTION_RECOVER: /* back where the lost claim took it from */
-            if (!jobq_job_holds(a, s->action.worker, s->action.number) ||
+        case JOBQ_REQUEST_RECOVER: /* back where the lost claim took it from */
+            if (!jobq_job_holds(a, s->request.worker, s->request.number) ||
                 (b->state == JOBQ_STATE_READY && (b->attempt != a->attempt - 1 || b->worker != 0)))
                 wrong = "a recovery gave back what its claim did not take";
             break;
-        case JOBQ_ACTION_SET_ASIDE:
+        case JOBQ_REQUEST_SET_ASIDE:
             if (a->id != s->stuck || a->state != JOBQ_STATE_READY ||
                 b->state != JOBQ_STATE_FAILED) {
                 wrong = "a job was set aside that a claim could take";
@@ -215,25 +217,25 @@ static const char *laws__kept(const jobq_memory *before, const jobq_memory *afte
 static const char *laws_messages(const jobq_memory *before, const jobq_memory *after,
                                  const wire *s, int64_t now_us)
 {
-    const wire_part *p = &s->u.part;
+    const jobq_request *p = &s->request;
     const jobq_memory_partition *a, *b;
     const char *wrong;
 
-    if (s->action.kind == JOBQ_ACTION_LOOK) return laws__looked(before, after);
-    if (!wire_of_part(s->action.kind)) return NULL;
+    if (s->request.kind == JOBQ_REQUEST_LOOK) return laws__looked(before, after);
+    if (!wire_of_part(s->request.kind)) return NULL;
     a = &before->partitions[p->partition - 1];
     b = &after->partitions[p->partition - 1];
     wrong = laws__kept(before, after, p->partition);
     if (wrong != NULL) return wrong;
-    if (s->action.kind == JOBQ_ACTION_READ) {
-        return laws__read(a, b, &p->token, s->action.aside && p->u.reading.aside, now_us);
+    if (s->request.kind == JOBQ_REQUEST_READ) {
+        return laws__read(a, b, &p->token, p->aside && s->answer.reading.aside, now_us);
     }
     if (b->cursor.acked < a->cursor.acked) return "law 10: the cursor ran back";
     if (a->holder.worker == p->token.worker && a->holder.claim == p->token.claim &&
-        (s->action.kind == JOBQ_ACTION_RENEW || a->cursor.acked == p->acked_before)) {
+        (s->request.kind == JOBQ_REQUEST_RENEW || a->cursor.acked == p->ack.before)) {
         return NULL;
     }
-    if (s->error == JOBQ_ERROR_LOST && memcmp(a, b, sizeof *a) == 0 &&
+    if (s->answer.error == JOBQ_ERROR_LOST && memcmp(a, b, sizeof *a) == 0 &&
         memcmp(before->messages, after->messages, sizeof before->messages) == 0) {
         return NULL;
     }

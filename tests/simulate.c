@@ -25,6 +25,8 @@
 #define JOBQ_LOOP_WATCHED 32
 #define JOBQ_LOOP_PARTITIONS 12 /* fewer than there are */
 #define JOBQ_LOOP_BATCH 8
+#define JOBQ_LOOP_LANES 20
+#define JOBQ_STRAYS_MAX 8
 #define JOBQ_MEMORY_PARTITIONS 60
 #define JOBQ_MEMORY_MESSAGES 256
 
@@ -33,9 +35,6 @@ static void simulate_assert(const char *text);
 #define JOBQ_IMPLEMENTATION
 #include "jobq.h"
 
-#define WIRE_JOBS 64
-#define WIRE_LANES 20
-#define WIRE_QUEUES 3
 #define WIRE_PRIORITY 2
 #include "wire.h"
 #include "laws.h"
@@ -510,7 +509,7 @@ static void check_passed(int n, const packet *p, const jobq_job *taken)
 {
     const wire *s = &p->wire;
     jobq_lane lane;
-    uint64_t kinds = w->nodes[n].kinds & s->kinds;
+    uint64_t kinds = w->nodes[n].kinds & wire_kinds(&s->request);
     int i;
 
     memset(&lane, 0, sizeof lane);
@@ -532,10 +531,11 @@ static void check_passed(int n, const packet *p, const jobq_job *taken)
 
 static void note_claimed(int n, const packet *p)
 {
+    const jobq_claimed *c = &p->wire.answer.claimed;
     int i, k;
 
-    for (i = 0; i < p->wire.count; i++) {
-        const jobq_job *job = &p->wire.u.jobs[i];
+    for (i = 0; i < c->count; i++) {
+        const jobq_job *job = &c->jobs[i];
         tale *t = &w->tales[job->id - 1];
         if (t->due_us >= 0 && w->now_us - t->due_us > w->sum.longest_us) {
             w->sum.longest_us = w->now_us - t->due_us;
@@ -543,7 +543,7 @@ static void note_claimed(int n, const packet *p)
         t->due_us = -1;
         t->starved_us = -1;
         for (k = 0; k < NODES; k++) t->passed_us[k] = -1;
-        if (n < 0 || job->suspect || i + 1 < p->wire.count || w->ill) continue;
+        if (n < 0 || job->suspect || i + 1 < c->count || w->ill) continue;
         check_passed(n, p, job);
     }
 }
@@ -555,11 +555,12 @@ static void check_written(const wire *s, bool live)
     int i;
 
     if (wrong != NULL) violate("%s (job %d)", wrong, (int)job);
-    if (s->action.kind == JOBQ_ACTION_CLAIM && live && s->error == JOBQ_ERROR_EXISTS) {
+    if (s->request.kind == JOBQ_REQUEST_CLAIM && live &&
+        s->answer.error == JOBQ_ERROR_EXISTS) {
         violate("a claim number was used twice");
     }
-    if (s->action.kind == JOBQ_ACTION_RESCUE) {
-        w->sum.rescued += s->rescued;
+    if (s->request.kind == JOBQ_REQUEST_RESCUE) {
+        w->sum.rescued += s->answer.count;
         for (i = 0; i < node_count; i++) {
             if (w->nodes[i].up) check_hands(i);
         }
@@ -620,9 +621,9 @@ static void note_served(const wire *s);
 /* Executes a statement between two looks at what it may write. */
 static void execute_watched(wire *s, uint64_t kinds, bool live)
 {
-    bool messages = s->action.kind >= JOBQ_ACTION_LOOK && s->action.kind <= JOBQ_ACTION_RENEW;
-    bool jobs = !messages && s->action.kind != JOBQ_ACTION_HEARTBEAT &&
-                s->action.kind != JOBQ_ACTION_POLICIES && s->action.kind != JOBQ_ACTION_SLEEP;
+    bool messages = s->request.kind >= JOBQ_REQUEST_LOOK && s->request.kind <= JOBQ_REQUEST_RENEW;
+    bool jobs = !messages && s->request.kind != JOBQ_REQUEST_HEARTBEAT &&
+                s->request.kind != JOBQ_REQUEST_POLICIES && s->request.kind != JOBQ_REQUEST_SLEEP;
 
     memcpy(before, store,
            sizeof *store + (jobs ? (size_t)store->job_count * sizeof(jobq_memory_job) : 0));
@@ -640,15 +641,18 @@ static void execute(int n, packet *p, uint64_t kinds, bool live)
 
     execute_watched(s, kinds, live);
     w->sum.statements++;
-    if (s->action.kind == JOBQ_ACTION_PRUNE) prune_store();
-    if (s->action.kind == JOBQ_ACTION_CLAIM && s->error == JOBQ_OK) note_claimed(live ? n : -1, p);
-    if (live && s->error == JOBQ_OK &&
-        (s->action.kind == JOBQ_ACTION_REGISTER || s->alive)) {
+    if (s->request.kind == JOBQ_REQUEST_PRUNE) prune_store();
+    if (s->request.kind == JOBQ_REQUEST_CLAIM && s->answer.error == JOBQ_OK) {
+        note_claimed(live ? n : -1, p);
+    }
+    if (live && s->answer.error == JOBQ_OK &&
+        (s->request.kind == JOBQ_REQUEST_REGISTER || s->answer.news.alive)) {
         w->nodes[n].renewed_us = w->now_us;
     }
     trace("%s %d: %s %lld is executed, %d, %s", live ? "worker" : "late, once of worker", n,
-          wire_name(s->action.kind), (long long)s->action.number, (int)s->count,
-          jobq_error_name(s->error));
+          jobq_request_name(s->request.kind), (long long)s->request.number,
+          (int)(s->answer.count + s->answer.claimed.count + s->answer.reading.count),
+          jobq_error_name(s->answer.error));
 }
 
 /* What was under way may be executed later, in order, or never. */
@@ -659,8 +663,8 @@ static void drop_flight(int n)
     int i, g;
 
     for (i = 0; i < d->flying && !w->calm && chance(500); i++) {
-        jobq_action_kind kind = d->flight[i].wire.action.kind;
-        if (d->flight[i].wire.executed || kind == JOBQ_ACTION_CONNECT) continue;
+        jobq_request_kind kind = d->flight[i].wire.request.kind;
+        if (d->flight[i].wire.executed || kind == JOBQ_REQUEST_CONNECT) continue;
         for (g = 0; g < ZOMBIES && w->ghost_used[g];) g++;
         if (g == ZOMBIES) break;
         w->ghost_used[g] = 1;
@@ -678,6 +682,18 @@ static int64_t latency(void) { return chance(10) ? between(MS, 2 * SECOND) : bet
 
 static int64_t carry_us(int64_t bytes);
 
+/* Of a flush: of its jobs and their results. */
+static int64_t bytes_sent(const node *d, const wire *s)
+{
+    int64_t bytes = 0;
+    int i;
+
+    for (i = 0; i < s->request.ending_count; i++) {
+        bytes += d->loop.slots[s->request.endings[i].slot].bytes;
+    }
+    return bytes;
+}
+
 /* The last packet of a connection finds its times: no packet overtakes another. */
 static void fly(int n)
 {
@@ -687,7 +703,7 @@ static void fly(int n)
     event *e;
 
     p->sent_us = w->now_us;
-    p->execute_us = w->now_us + latency() + carry_us(p->wire.bytes);
+    p->execute_us = w->now_us + latency() + carry_us(bytes_sent(d, &p->wire));
     if (last != NULL && p->execute_us < last->execute_us) p->execute_us = last->execute_us;
     p->answer_us = p->execute_us + latency();
     if (last != NULL && p->answer_us < last->answer_us) p->answer_us = last->answer_us;
@@ -698,11 +714,11 @@ static void fly(int n)
     e->generation = d->line;
 }
 
-static void send(int n, const jobq_action *a)
+static void send(int n, const jobq_request *a)
 {
     static wire both[2];
     node *d = &w->nodes[n];
-    int count = wire_send_all(both, &d->loop, a), i;
+    int count = wire_send_all(both, a), i;
 
     for (i = 0; i < count; i++) {
         JOBQ_ASSERT(d->flying < FLIGHT);
@@ -753,13 +769,13 @@ static void take_jobs(int n)
     node *d = &w->nodes[n];
     int32_t slot;
 
-    while ((slot = jobq_loop_take(&d->loop, mono_us(d))) >= 0) {
+    while ((slot = jobq__take_job(&d->loop, mono_us(d))) >= 0) {
         const jobq_job *job = &d->loop.slots[slot].job;
         event *e;
         bool poison = job->kind == KIND_POISON;
         if (!poison && (d->kinds >> job->kind & 1) == 0) {
             trace("worker %d: has no handler for job %d", n, (int)job->id);
-            jobq_loop_unhandled(&d->loop, mono_us(d), slot);
+            jobq__job_unhandled(&d->loop, mono_us(d), slot);
             continue;
         }
         trace("worker %d: starts job %d, attempt %d", n, (int)job->id, (int)job->attempt);
@@ -769,9 +785,9 @@ static void take_jobs(int n)
     }
 }
 
-static void check_number(node *d, const jobq_action *a)
+static void check_number(node *d, const jobq_request *a)
 {
-    if (a->kind != JOBQ_ACTION_CLAIM && !a->claim) return;
+    if (a->kind != JOBQ_REQUEST_CLAIM && !a->claim) return;
     if (a->worker == d->last_worker && a->number <= d->last_number) {
         violate("claim number %d is used again", (int)a->number);
     }
@@ -780,7 +796,7 @@ static void check_number(node *d, const jobq_action *a)
 }
 
 static void take_messages(int n);
-static void abandon_messages(int n, const jobq_action *a);
+static void abandon_messages(int n, const jobq_request *a);
 
 /* The loop does what is due, then sleeps until its next deadline. */
 static void step(int n)
@@ -790,12 +806,12 @@ static void step(int n)
 
     if (!d->up || d->paused) return;
     for (guard = 0; broken[0] == '\0'; guard++) {
-        jobq_action a;
+        static jobq_request a;
         take_jobs(n);
         take_messages(n);
-        a = jobq_loop_next(&d->loop, mono_us(d));
+        jobq_loop_next(&d->loop, mono_us(d), &a);
         if (guard > 40 + JOBQ_LOOP_SLOTS) violate("the loop of worker %d spins", n);
-        if (a.kind == JOBQ_ACTION_WAIT) {
+        if (a.kind == JOBQ_REQUEST_WAIT) {
             if (a.until_mono_us <= mono_us(d)) {
                 violate("worker %d waits for an instant that is over", n);
             }
@@ -803,17 +819,17 @@ static void step(int n)
             if (d->step_us != JOBQ_NEVER) plan(d->step_us, EVENT_STEP, n);
             break;
         }
-        if (a.kind == JOBQ_ACTION_EXIT) {
+        if (a.kind == JOBQ_REQUEST_EXIT) {
             trace("worker %d: exits", n);
             retire(n);
             plan(w->now_us + between(SECOND, 60 * SECOND), EVENT_START, n);
             break;
         }
-        if (a.kind == JOBQ_ACTION_DISCONNECT) {
+        if (a.kind == JOBQ_REQUEST_DISCONNECT) {
             trace("worker %d: no answer in time", n);
             drop_flight(n);
             jobq_loop_disconnected(&d->loop, mono_us(d));
-        } else if (a.kind == JOBQ_ACTION_ABANDON) {
+        } else if (a.kind == JOBQ_REQUEST_ABANDON) {
             if (a.messages) abandon_messages(n, &a);
         } else {
             check_number(d, &a);
@@ -877,18 +893,18 @@ static void on_stopped(int n)
 /* What may befall a statement as it comes in. True: the store refused it. */
 static bool meddle(packet *p)
 {
-    jobq_action_kind kind = p->wire.action.kind;
+    jobq_request_kind kind = p->wire.request.kind;
 
     if (chance(2)) {
-        p->wire.error = JOBQ_ERROR_RETRYABLE;
+        p->wire.answer.error = JOBQ_ERROR_RETRYABLE;
         p->wire.executed = true;
         w->sum.faults[FAULT_REFUSE]++;
         return true;
     }
-    if ((kind == JOBQ_ACTION_COMPLETE || kind == JOBQ_ACTION_SETTLE) && chance(5)) {
-        p->wire.busy = p->wire.u.items[between(0, p->wire.count - 1)].id;
+    if ((kind == JOBQ_REQUEST_COMPLETE || kind == JOBQ_REQUEST_SETTLE) && chance(5)) {
+        p->wire.busy = p->wire.request.endings[between(0, p->wire.request.ending_count - 1)].job;
     }
-    if (kind == JOBQ_ACTION_READ && chance(5)) p->wire.busy = 1;
+    if (kind == JOBQ_REQUEST_READ && chance(5)) p->wire.busy = 1;
     w->sum.faults[FAULT_BUSY] += p->wire.busy != 0;
     return false;
 }
@@ -905,7 +921,7 @@ static void on_execute(int n, uint32_t line)
     if (line != d->line || d->silent) return;
     for (i = 0; i < d->flying && d->flight[i].wire.executed;) i++;
     if (i == d->flying || (w->ill && ails(n, i))) return;
-    faults = rough() && d->flight[i].wire.action.kind != JOBQ_ACTION_CONNECT;
+    faults = rough() && d->flight[i].wire.request.kind != JOBQ_REQUEST_CONNECT;
     if (faults && meddle(&d->flight[i])) return;
     execute(n, &d->flight[i], d->kinds, true);
     if (w->ill) answer_later(n, i);
@@ -924,14 +940,16 @@ static void on_answer(int n, uint32_t line)
     if (line != d->line || d->silent || d->paused || !d->up || d->flying == 0) return;
     s = d->flight[0].wire;
     if (!s.executed || (w->ill && w->now_us < d->flight[0].answer_us)) return;
-    if (s.action.kind == JOBQ_ACTION_CONNECT && w->now_us < w->outage_us) {
+    if (s.request.kind == JOBQ_REQUEST_CONNECT && w->now_us < w->outage_us) {
         cut(n);
         return;
     }
     d->flying--;
     memmove(&d->flight[0], &d->flight[1], (size_t)d->flying * sizeof d->flight[0]);
-    wire_answer(&s, &d->loop, QUEUE_BITS, mono_us(d));
-    if (s.action.kind == JOBQ_ACTION_RESCUE && s.rescued > 0) wake_sleepers(s.rescued);
+    wire_answer(&s, &d->loop, mono_us(d));
+    if (s.request.kind == JOBQ_REQUEST_RESCUE && s.answer.count > 0) {
+        wake_sleepers(s.answer.count);
+    }
     step(n);
 }
 
@@ -957,7 +975,7 @@ static void on_handled(const event *e)
         put_off(e);
         return;
     }
-    stop = jobq_loop_stopping(&d->loop, mono_us(d), e->arg, e->generation);
+    stop = jobq__job_stopping(&d->loop, mono_us(d), e->arg, e->generation);
     if (rough() && chance(150)) {
         outcome = (jobq_outcome)between(JOBQ_OUTCOME_NONE, JOBQ_OUTCOME_CANCELLED);
     }
@@ -966,7 +984,7 @@ static void on_handled(const event *e)
     /* Drawn one after the other: compilers differ in the order of arguments. */
     delay_us = between(0, 20 * SECOND);
     named = chance(200);
-    jobq_loop_handled(&d->loop, mono_us(d), e->arg, e->generation, outcome, delay_us, named);
+    jobq__job_handled(&d->loop, mono_us(d), e->arg, e->generation, outcome, delay_us, named);
     step(e->node);
 }
 

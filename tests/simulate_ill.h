@@ -32,13 +32,13 @@ enum { ILL_JOBS = 300, ILL_MAILS = 500, CROWD = 5 * JOBQ_LOOP_PARTITIONS };
 /* ---- what the server refuses ----------------------------------------------------------------- */
 
 /* A job's result as the statement carries it. What a worker gives back unhandled has no text. */
-static bool refuses_result(const wire_item *it, jobq_action_kind kind)
+static bool refuses_result(const jobq_ending *it, jobq_request_kind kind)
 {
     bool made = it->refused == 0 && it->decision.state == JOBQ_STATE_SUCCEEDED;
 
-    switch (w->tales[it->id - 1].nature) {
-    case 'c': return kind == JOBQ_ACTION_COMPLETE;
-    case 'o': return made && job_of(it->id)->attempt == 1;
+    switch (w->tales[it->job - 1].nature) {
+    case 'c': return kind == JOBQ_REQUEST_COMPLETE;
+    case 'o': return made && job_of(it->job)->attempt == 1;
     case 'r': return made;
     case 'd': return made || it->refused == 1;
     case 'n': return true;
@@ -52,12 +52,12 @@ static int64_t refused_in(const wire *s)
     int64_t refused = 0;
     int i;
 
-    for (i = 0; i < s->count; i++) {
-        const wire_item *it = &s->u.items[i];
-        char nature = w->tales[it->id - 1].nature;
-        if (refuses_result(it, s->action.kind) && refused == 0) refused = it->id;
+    for (i = 0; i < s->request.ending_count; i++) {
+        const jobq_ending *it = &s->request.endings[i];
+        char nature = w->tales[it->job - 1].nature;
+        if (refuses_result(it, s->request.kind) && refused == 0) refused = it->job;
         if (it->refused > 0 && strchr("ordn", nature) == NULL) {
-            violate("the result of job %d, %c, is taken for refused", (int)it->id, nature);
+            violate("the result of job %d, %c, is taken for refused", (int)it->job, nature);
         }
     }
     return refused;
@@ -71,14 +71,14 @@ static bool cannot_be_sent(int64_t id, int64_t bytes)
 /* Whether an acknowledgement has a text, or an outcome, that the server refuses. */
 static bool refuses_ack(const wire *s)
 {
-    const wire_part *p = &s->u.part;
+    const jobq_ack *ack = &s->request.ack;
     int i;
 
-    if (s->action.kind != JOBQ_ACTION_ACK) return false;
-    for (i = 0; i < p->given && i < p->u.plan.done; i++) {
-        char nature = mail_at(p->partition, p->acked_before + i + 1)->nature;
+    if (s->request.kind != JOBQ_REQUEST_ACK) return false;
+    for (i = 0; i < ack->given && i < ack->plan.done; i++) {
+        char nature = mail_at(s->request.partition, ack->before + i + 1)->nature;
         if (nature == 'a') return true;
-        if (nature == 't' && !s->action.bare) return true;
+        if (nature == 't' && !ack->bare) return true;
     }
     return false;
 }
@@ -86,14 +86,12 @@ static bool refuses_ack(const wire *s)
 /* The messages that the answer carries. */
 static int32_t messages_in(const wire *s)
 {
-    if (s->error != JOBQ_OK) return 0;
-    if (s->action.kind == JOBQ_ACTION_READ) return s->u.part.u.reading.count;
-    return s->action.kind == JOBQ_ACTION_ACK ? s->count : 0;
+    return s->answer.error == JOBQ_OK ? s->answer.reading.count : 0;
 }
 
 static bool refuses_messages(const wire *s)
 {
-    int64_t id = s->u.part.partition;
+    int64_t id = s->request.partition;
     int32_t count = messages_in(s), i;
 
     for (i = 1; i <= count; i++) {
@@ -105,15 +103,15 @@ static bool refuses_messages(const wire *s)
 /* Before the statement is carried out. True: it is refused as it came. */
 static bool refuses(wire *s)
 {
-    jobq_action_kind kind = s->action.kind;
+    jobq_request_kind kind = s->request.kind;
 
-    if (kind == JOBQ_ACTION_COMPLETE || kind == JOBQ_ACTION_SETTLE) s->refused = refused_in(s);
-    if (kind == JOBQ_ACTION_SET_ASIDE && cannot_be_sent(s->action.number, s->action.bytes)) {
-        s->stuck = s->action.number;
+    if (wire_is_flush(kind)) s->refused = refused_in(s);
+    if (kind == JOBQ_REQUEST_SET_ASIDE && cannot_be_sent(s->request.number, s->request.bytes)) {
+        s->stuck = s->request.number;
     }
     if (!refuses_ack(s)) return false;
     s->executed = true;
-    s->error = JOBQ_ERROR_DATABASE;
+    s->answer.error = JOBQ_ERROR_DATABASE;
     return true;
 }
 
@@ -122,16 +120,17 @@ static bool rolls_back(wire *s)
 {
     int i;
 
-    if (s->action.kind == JOBQ_ACTION_CLAIM) {
-        for (i = 0; i < s->count && s->stuck == 0; i++) {
-            if (w->tales[s->u.jobs[i].id - 1].nature == 'b') s->stuck = s->u.jobs[i].id;
+    if (s->request.kind == JOBQ_REQUEST_CLAIM) {
+        for (i = 0; i < s->answer.claimed.count && s->stuck == 0; i++) {
+            int64_t id = s->answer.claimed.jobs[i].id;
+            if (w->tales[id - 1].nature == 'b') s->stuck = id;
         }
         return s->stuck != 0 && wire__stuck_claim(s, store);
     }
-    if (!wire_of_part(s->action.kind) || !refuses_messages(s)) return false;
+    if (!wire_of_part(s->request.kind) || !refuses_messages(s)) return false;
     memcpy(store, before, sizeof *store);
-    s->count = 0;
-    s->error = JOBQ_ERROR_DATABASE;
+    s->answer.reading.count = 0;
+    s->answer.error = JOBQ_ERROR_DATABASE;
     return true;
 }
 
@@ -139,12 +138,12 @@ static bool rolls_back(wire *s)
 
 static int64_t bytes_in(const wire *s)
 {
-    int64_t bytes = 0, id = s->u.part.partition;
-    int32_t count = wire_of_part(s->action.kind) ? messages_in(s) : 0, i;
+    int64_t bytes = 0, id = s->request.partition;
+    int32_t count = wire_of_part(s->request.kind) ? messages_in(s) : 0, i;
 
     for (i = 1; i <= count; i++) bytes += mail_at(id, row_of(id)->cursor.acked + i)->bytes;
-    if (s->action.kind != JOBQ_ACTION_CLAIM || s->error != JOBQ_OK) return bytes;
-    for (i = 0; i < s->count; i++) bytes += s->u.jobs[i].bytes;
+    if (s->request.kind != JOBQ_REQUEST_CLAIM || s->answer.error != JOBQ_OK) return bytes;
+    for (i = 0; i < s->answer.claimed.count; i++) bytes += s->answer.claimed.jobs[i].bytes;
     return bytes;
 }
 
@@ -177,9 +176,9 @@ static bool ails(int n, int i)
         plan(w->ill_until, EVENT_EXECUTE, n)->generation = w->nodes[n].line;
         return true;
     }
-    if (w->mood != MOOD_ERRORS || s->action.kind == JOBQ_ACTION_CONNECT) return false;
+    if (w->mood != MOOD_ERRORS || s->request.kind == JOBQ_REQUEST_CONNECT) return false;
     s->executed = true;
-    s->error = w->ill_error;
+    s->answer.error = w->ill_error;
     answer_later(n, i);
     return true;
 }
@@ -236,26 +235,27 @@ static void note_progress(const wire *s)
 {
     int i;
 
-    for (i = 0; i < s->count && s->error == JOBQ_OK; i++) {
-        const wire_item *it = &s->u.items[i];
+    for (i = 0; i < s->request.ending_count && s->answer.error == JOBQ_OK; i++) {
+        const jobq_ending *it = &s->request.endings[i];
         bool ends = jobq_state_final(it->decision.state) || it->refused > 0;
-        if (it->error == JOBQ_OK && ends) w->job_ended_us = w->now_us;
+        if (s->errors[i] == JOBQ_OK && ends) w->job_ended_us = w->now_us;
     }
 }
 
 /* What a statement came to. */
 static void note_served(const wire *s)
 {
-    int64_t id = s->u.part.partition;
+    int64_t id = s->request.partition;
 
-    if (s->action.kind == JOBQ_ACTION_COMPLETE || s->action.kind == JOBQ_ACTION_SETTLE) {
-        note_progress(s);
-    } else if (s->action.kind == JOBQ_ACTION_SET_ASIDE && s->dead) w->job_ended_us = w->now_us;
-    if (!wire_of_part(s->action.kind) || s->error != JOBQ_OK) return;
-    if (s->action.kind == JOBQ_ACTION_READ && !s->u.part.u.reading.aside && messages_in(s) == 0) {
+    if (wire_is_flush(s->request.kind)) note_progress(s);
+    else if (s->request.kind == JOBQ_REQUEST_SET_ASIDE && s->answer.done) {
+        w->job_ended_us = w->now_us;
+    }
+    if (!wire_of_part(s->request.kind) || s->answer.error != JOBQ_OK) return;
+    if (s->request.kind == JOBQ_REQUEST_READ && !s->answer.reading.aside && messages_in(s) == 0) {
         return;
     }
-    if (s->action.kind != JOBQ_ACTION_RENEW) w->served_us[id - 1] = w->now_us;
+    if (s->request.kind != JOBQ_REQUEST_RENEW) w->served_us[id - 1] = w->now_us;
 }
 
 static void check_progress(void)

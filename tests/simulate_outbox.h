@@ -116,7 +116,7 @@ static void check_kept(void)
  * abandoned or its transaction rolled back. */
 static void check_dead(const wire *s, mail *m, int32_t attempts)
 {
-    int32_t given = s->u.part.given;
+    int32_t given = s->request.ack.given;
 
     m->dead = true;
     w->sum.dead++;
@@ -132,7 +132,7 @@ static void check_dead(const wire *s, mail *m, int32_t attempts)
 /* own: the handler's effects and this are one commit. */
 static void check_acknowledged(const wire *s, bool own)
 {
-    int64_t id = s->u.part.partition, seq = before->partitions[id - 1].cursor.acked;
+    int64_t id = s->request.partition, seq = before->partitions[id - 1].cursor.acked;
 
     while (++seq <= row_of(id)->cursor.acked) {
         const jobq_memory_message *letter = jobq_memory_message_at(store, id, seq);
@@ -179,18 +179,18 @@ static void note_read(int64_t id, int32_t count)
 /* What an acknowledgement leaves, and what was read without an answer, no handler had. */
 static void note_left(const wire *s, const jobq_memory_partition *a)
 {
-    const wire_part *p = &s->u.part;
+    const jobq_request *p = &s->request;
     int64_t last = a->reading;
 
-    if (s->action.kind == JOBQ_ACTION_ACK && s->error == JOBQ_OK) {
-        while (last > a->cursor.acked && (p->outcomes[last - a->cursor.acked - 1] ==
-               JOBQ_RESULT_LEFT || last - a->cursor.acked > p->given)) {
+    if (p->kind == JOBQ_REQUEST_ACK && s->answer.error == JOBQ_OK) {
+        while (last > a->cursor.acked && (p->ack.outcomes[last - a->cursor.acked - 1] ==
+               JOBQ_RESULT_LEFT || last - a->cursor.acked > p->ack.given)) {
             last--;
         }
         give_back(p->partition, last + 1, a->reading);
-    } else if (s->action.kind == JOBQ_ACTION_READ && a->holder.worker == p->token.worker &&
-               a->holder.claim != s->action.handed && !p->u.reading.busy &&
-               (!s->action.aside || p->u.reading.aside)) {
+    } else if (p->kind == JOBQ_REQUEST_READ && a->holder.worker == p->token.worker &&
+               a->holder.claim != p->handed && !s->answer.reading.busy &&
+               (!p->aside || s->answer.reading.aside)) {
         give_back(p->partition, a->cursor.acked + 1, a->reading);
     }
 }
@@ -198,7 +198,7 @@ static void note_left(const wire *s, const jobq_memory_partition *a)
 /* Law 13: a partition is taken from a holder that its taker saw standing still for a lease. */
 static void check_taken(const wire *s, const jobq_memory_partition *a)
 {
-    const wire_part *p = &s->u.part;
+    const jobq_request *p = &s->request;
     int32_t i;
 
     if (a->holder.worker == 0 || a->holder.worker == p->token.worker) return;
@@ -222,7 +222,7 @@ static void check_parts(int64_t id);
 
 static void check_part_written(const wire *s, bool own)
 {
-    const wire_part *p = &s->u.part;
+    const jobq_request *p = &s->request;
     const jobq_memory_partition *a = &before->partitions[p->partition - 1];
     const jobq_memory_partition *b = row_of(p->partition);
     bool holds = jobq__holder_same(&b->holder, &p->token);
@@ -233,12 +233,11 @@ static void check_part_written(const wire *s, bool own)
     if (b->holder.worker != a->holder.worker || b->cursor.acked > a->cursor.acked) {
         w->taken[p->partition - 1] = false;
     }
-    if (s->action.kind == JOBQ_ACTION_READ && holds) check_taken(s, a);
+    if (p->kind == JOBQ_REQUEST_READ && holds) check_taken(s, a);
     if (memcmp(&a->holder, &b->holder, sizeof a->holder) != 0) {
         w->held_us[p->partition - 1] = w->now_us;
     }
-    if (s->action.kind == JOBQ_ACTION_READ) note_read(p->partition, p->u.reading.count);
-    if (s->action.kind == JOBQ_ACTION_ACK) note_read(p->partition, s->count);
+    if (p->kind != JOBQ_REQUEST_RENEW) note_read(p->partition, s->answer.reading.count);
     check_parts(p->partition);
 }
 
@@ -247,7 +246,7 @@ static void check_messages_written(const wire *s, bool own)
     const char *wrong = laws_messages(before, store, s, store_us());
 
     if (wrong != NULL) violate("%s", wrong);
-    if (wire_of_part(s->action.kind)) check_part_written(s, own);
+    if (wire_of_part(s->request.kind)) check_part_written(s, own);
 }
 
 /* ---- checks: what the workers have ----------------------------------------------------------- */
@@ -363,7 +362,7 @@ static int handler_stopping(const jobq_delivery *d)
 
     (void)d;
     if (running.killed) return JOBQ_STOP_LOST;
-    return (int)jobq_loop_delivery_stopping(&o->loop, mono_us(o), running.part,
+    return (int)jobq__delivery_stopping(&o->loop, mono_us(o), running.part,
                                             running.generation);
 }
 
@@ -401,7 +400,7 @@ static void send_commit(int n, int32_t part)
 {
     node *d = &w->nodes[n];
     jobq_part *p = &d->loop.relay.parts[part];
-    jobq_action a = jobq__relay_action(&d->loop, p, JOBQ_ACTION_ACK);
+    static jobq_request a;
     event *e;
     int32_t i;
 
@@ -409,7 +408,9 @@ static void send_commit(int n, int32_t part)
     JOBQ_ASSERT(i < COMMITS);
     w->commits[i].used = true;
     w->commits[i].generation = p->generation;
-    wire_send(&w->commits[i].wire, &d->loop, &a);
+    jobq__ask_part(&d->loop, p, JOBQ_REQUEST_ACK, &a);
+    jobq__ack_of(&d->loop, p, &a.ack);
+    wire_send(&w->commits[i].wire, &a);
     e = plan(w->now_us + latency(), EVENT_COMMIT, n);
     e->arg = i;
 }
@@ -427,8 +428,8 @@ static void on_commit(const event *e, bool gone)
     event *answer;
 
     if ((faults && chance(20)) || refuses_commit(&c->wire)) {
-        c->wire.error = JOBQ_ERROR_RETRYABLE;
-        blame(c->wire.u.part.partition, c->wire.u.part.acked_before, c->wire.u.part.given);
+        c->wire.answer.error = JOBQ_ERROR_RETRYABLE;
+        blame(c->wire.request.partition, c->wire.request.ack.before, c->wire.request.ack.given);
     } else if (!away && (!lost && !gone ? true : chance(500))) {
         memcpy(before, store, sizeof *store);
         wire_execute(&c->wire, store, QUEUE_BITS, 0, store_us());
@@ -437,8 +438,8 @@ static void on_commit(const event *e, bool gone)
     }
     w->sum.unknown += lost;
     trace("worker %d: a handler's transaction ends, %s%s", e->node,
-          jobq_error_name(c->wire.error), lost ? ", and nobody knows" : "");
-    if (lost) c->wire.error = JOBQ_ERROR_CONNECTION;
+          jobq_error_name(c->wire.answer.error), lost ? ", and nobody knows" : "");
+    if (lost) c->wire.answer.error = JOBQ_ERROR_CONNECTION;
     answer = plan(w->now_us + latency(), EVENT_COMMITTED, e->node);
     answer->arg = e->arg;
     answer->life = e->life;
@@ -455,7 +456,8 @@ static void on_committed(const event *e, bool gone)
     }
     c->used = false;
     if (gone) return;
-    jobq_loop_committed(&d->loop, mono_us(d), c->wire.action.slot, c->generation, c->wire.error);
+    jobq__told_committed(&d->loop, mono_us(d), c->wire.request.slot, c->generation,
+                         c->wire.answer.error);
     step(e->node);
 }
 
@@ -479,7 +481,7 @@ static void take_messages(int n)
     node *d = &w->nodes[n];
     int32_t part;
 
-    while ((part = jobq_loop_take_messages(&d->loop, mono_us(d))) >= 0) {
+    while ((part = jobq__take_messages(&d->loop, mono_us(d))) >= 0) {
         const jobq_part *p = &d->loop.relay.parts[part];
         event *e;
         check_begin(n, p);
@@ -517,13 +519,13 @@ static void on_delivered(const event *e)
     w->taken[p->id - 1] = false; /* it survived them */
     trace("worker %d: messages of partition %d are handled, %d, %d", e->node, (int)p->id,
           (int)v.result, (int)v.processed);
-    jobq_loop_delivered(&d->loop, mono_us(d), e->arg, e->generation, &v, outcomes, running.own);
+    jobq__told_delivered(&d->loop, mono_us(d), e->arg, e->generation, &v, outcomes, running.own);
     if (running.own) send_commit(e->node, e->arg);
     step(e->node);
 }
 
 /* A handler that took too long: its connection is cut, and what is known of it told to the loop. */
-static void abandon_messages(int n, const jobq_action *a)
+static void abandon_messages(int n, const jobq_request *a)
 {
     node *d = &w->nodes[n];
     const jobq_part *p = &d->loop.relay.parts[a->slot];
@@ -531,7 +533,7 @@ static void abandon_messages(int n, const jobq_action *a)
     trace("worker %d: abandons its messages of partition %d", n, (int)p->id);
     blame(p->id, p->cursor.acked, p->given);
     w->sum.abandoned++;
-    jobq__memory_do_abandon(&d->loop, a, mono_us(d));
+    jobq__memory_abandon(&d->loop, a, mono_us(d));
 }
 
 /* ---- a run ----------------------------------------------------------------------------------- */

@@ -6,11 +6,6 @@
 
 #include "store.h"
 
-#define WIRE_JOBS 64
-#define WIRE_LANES 32
-#define WIRE_QUEUES 2
-#define WIRE_PRIORITY 2
-#include "wire.h"
 
 static jobq_memory *memory;
 
@@ -80,28 +75,31 @@ static jobq_error memory_settle(const jobq_job *held, const jobq_decision *decis
 /* By the statement as a loop sends it. */
 static news memory_heartbeat(int64_t worker, const int64_t *settled, int32_t count, int64_t now_us)
 {
-    static wire w;
+    static jobq_request r;
+    static jobq_answer a;
+    const jobq_news *told = &a.news;
     news n;
     int32_t i;
 
-    memset(&w, 0, sizeof w);
+    memset(&r, 0, sizeof r);
     memset(&n, 0, sizeof n);
-    w.action.kind = JOBQ_ACTION_HEARTBEAT;
-    w.action.worker = worker;
-    w.settled_count = count;
-    memcpy(w.settled, settled, (size_t)count * sizeof *settled);
-    wire_execute(&w, memory, 0, 0, now_us);
-    n.alive = w.alive;
-    n.suspects = w.suspects;
-    for (i = 0; i < w.cancel_count; i++) n.cancel |= (uint64_t)1 << w.cancels[i];
-    if (n.alive && !w.every_kind) {
+    r.kind = JOBQ_REQUEST_HEARTBEAT;
+    r.worker = worker;
+    r.settled_count = count;
+    memcpy(r.settled, settled, (size_t)count * sizeof *settled);
+    jobq_memory_execute(memory, &r, 0, 0, now_us, &a);
+    n.alive = told->alive;
+    n.suspects = told->suspects;
+    for (i = 0; i < told->cancel_count; i++) n.cancel |= (uint64_t)1 << told->cancels[i];
+    if (n.alive && !told->every_kind) {
         uint64_t queues = jobq__memory_worker(memory, worker)->queues;
-        n.spared = ~w.kinds & ((queues & 2 ? 6u : 0u) | (queues & 4 ? 8u : 0u));
+        uint64_t kinds = jobq__memory_bits(told->kinds, told->kind_count);
+        n.spared = ~kinds & ((queues & 2 ? 6u : 0u) | (queues & 4 ? 8u : 0u));
     }
-    for (i = 0; i < w.late_count; i++) n.late |= (uint64_t)1 << w.late[i].worker;
-    n.parked = w.parked != 0;
-    n.alone = w.alone;
-    n.overdue = w.overdue;
+    for (i = 0; i < told->late_count; i++) n.late |= (uint64_t)1 << told->late[i].worker;
+    n.parked = told->parked_kind != 0;
+    n.alone = jobq__memory_bits(told->alone, told->alone_count);
+    n.overdue = told->overdue;
     return n;
 }
 

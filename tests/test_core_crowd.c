@@ -6,6 +6,8 @@
 #define JOBQ_LOOP_SLOTS 16
 #define JOBQ_LOOP_CLAIMS 16
 #define JOBQ_LOOP_BATCH 16
+#define JOBQ_LOOP_LANES 16
+#define JOBQ_STRAYS_MAX 8
 #define JOBQ_IMPLEMENTATION
 #include "jobq.h"
 
@@ -33,7 +35,7 @@ static jobq_loop loop;
 static row rows[MOST];
 static int32_t count, running[THREADS];
 static int64_t now, ends_us[THREADS], handler_us, looks, reads, listed;
-static jobq_action sent[THREADS + 8]; /* on their way, first sent first */
+static jobq_request sent[THREADS + 8]; /* on their way, first sent first */
 static int32_t flying;
 static int32_t most_read; /* a READ of a broken partition asked for so many at most, of late */
 static union {
@@ -74,7 +76,7 @@ static void hold(row *r, int64_t worker)
 
 /* -- the store -- */
 
-static void look(const jobq_action *a)
+static void look(const jobq_request *a)
 {
     int32_t found = 0;
     int64_t id = a->number;
@@ -92,11 +94,11 @@ static void look(const jobq_action *a)
         b.waiting = 1;
         b.due_us = jobq__max(r->run_at_us - now, 0);
         b.holder = r->holder;
-        jobq_loop_backlog(&loop, now, &b);
+        jobq__told_backlog(&loop, now, &b);
         found++;
     }
     listed += found;
-    jobq_loop_looked(&loop, now, JOBQ_OK, id < count);
+    jobq__told_looked(&loop, now, JOBQ_OK, id < count);
 }
 
 static bool taken(const row *r, const jobq_holder *watched)
@@ -105,7 +107,7 @@ static bool taken(const row *r, const jobq_holder *watched)
            (memcmp(&r->holder, watched, sizeof r->holder) != 0 || r->lease_until_us >= now);
 }
 
-static void read(const jobq_action *a)
+static void read(const jobq_request *a)
 {
     const jobq_part *p = &loop.relay.parts[a->slot];
     row *r = &rows[p->id - 1];
@@ -131,10 +133,10 @@ static void read(const jobq_action *a)
         if (r->holder.worker != 0 && r->first_us < 0) r->first_us = now;
         hold(r, a->worker);
     }
-    jobq_loop_read(&loop, now, a->slot, error, &got);
+    jobq__told_read(&loop, now, a->slot, error, &got);
 }
 
-static void ack(const jobq_action *a)
+static void ack(const jobq_request *a)
 {
     const jobq_part *p = &loop.relay.parts[a->slot];
     row *r = &rows[p->id - 1];
@@ -149,7 +151,7 @@ static void ack(const jobq_action *a)
     }
     on = (int32_t)jobq__min(r->waiting, a->limit);
     if (on == 0) memset(&r->holder, 0, sizeof r->holder);
-    jobq_loop_acked(&loop, now, a->slot, JOBQ_OK, on, false);
+    jobq__told_acked(&loop, now, a->slot, JOBQ_OK, on, false);
 }
 
 /* -- the worker -- */
@@ -165,7 +167,7 @@ static void handle(int32_t part)
     memset(outcomes, fails ? JOBQ_RESULT_RETRY : JOBQ_RESULT_SUCCESS, sizeof outcomes);
     v.result = fails ? JOBQ_RESULT_RETRY : JOBQ_RESULT_SUCCESS;
     v.processed = fails ? JOBQ_COUNT_UNKNOWN : (uint32_t)p->given;
-    jobq_loop_delivered(&loop, now, part, p->generation, &v, outcomes, false);
+    jobq__told_delivered(&loop, now, part, p->generation, &v, outcomes, false);
 }
 
 static void handlers(void)
@@ -178,30 +180,30 @@ static void handlers(void)
             running[i] = -1;
         }
         if (running[i] >= 0) continue;
-        running[i] = jobq_loop_take_messages(&loop, now);
+        running[i] = jobq__take_messages(&loop, now);
         ends_us[i] = now + handler_us;
     }
 }
 
-static void answer(const jobq_action *a)
+static void answer(const jobq_request *a)
 {
     now += STATEMENT;
-    if (a->kind == JOBQ_ACTION_LOOK) look(a);
-    else if (a->kind == JOBQ_ACTION_READ) read(a);
-    else if (a->kind == JOBQ_ACTION_ACK) ack(a);
-    else if (a->kind == JOBQ_ACTION_RENEW) {
-        jobq_loop_renewed(&loop, now, a->slot, loop.relay.parts[a->slot].generation, JOBQ_OK);
+    if (a->kind == JOBQ_REQUEST_LOOK) look(a);
+    else if (a->kind == JOBQ_REQUEST_READ) read(a);
+    else if (a->kind == JOBQ_REQUEST_ACK) ack(a);
+    else if (a->kind == JOBQ_REQUEST_RENEW) {
+        jobq__told_renewed(&loop, now, a->slot, loop.relay.parts[a->slot].generation, JOBQ_OK);
     } else jobq_memory_perform(memory, &loop, a, 2, 0, now, now);
 }
 
 /* All that is due is sent; then the first of it is answered, or time passes. */
 static void step(int64_t until)
 {
-    jobq_action a;
+    jobq_request a;
     int32_t i;
 
     handlers();
-    while ((a = jobq_loop_next(&loop, now)).kind != JOBQ_ACTION_WAIT) {
+    while ((a = asks(&loop, now)).kind != JOBQ_REQUEST_WAIT) {
         assert_true(flying < (int32_t)(sizeof sent / sizeof sent[0]));
         sent[flying++] = a;
     }
@@ -320,7 +322,7 @@ static void sixteen_thousand_are_all_served(void **unused)
     assert_true(rows[0].first_us < 0);
     looks = 0;
     live(80 * SECOND); /* then a round of looks a second, which nobody needs a place for */
-    assert_in_range(looks, 60, 80 * (MOST / 2 / JOBQ__LOOK_MOST + 2));
+    assert_in_range(looks, 60, 80 * (MOST / 2 / JOBQ_BACKLOGS_MAX + 2));
     looks = 0;
     rows[MOST - 1].waiting = 1;
     rows[MOST - 1].first_us = -1;

@@ -2,6 +2,9 @@
  * The worker's loop, step by step, and on the in-memory queue: what it asks for and when. Promise
  * 5; the explorer and the simulator walk the rest.
  */
+#define JOBQ_LOOP_SLOTS 256 /* requests are copied a lot here: smaller ones are faster */
+#define JOBQ_LOOP_LANES 32
+#define JOBQ_STRAYS_MAX 8
 #define JOBQ_IMPLEMENTATION
 #include "jobq.h"
 
@@ -33,11 +36,11 @@ static int setup(void **unused)
 }
 
 /* The next action that is no WAIT, carried out on the store. */
-static jobq_action step(int64_t now)
+static jobq_request step(int64_t now)
 {
-    jobq_action a = jobq_loop_next(&loop, now);
+    jobq_request a = asks(&loop, now);
 
-    if (a.kind != JOBQ_ACTION_WAIT) jobq_memory_perform(memory, &loop, &a, 2, 2, now, now);
+    if (a.kind != JOBQ_REQUEST_WAIT) jobq_memory_perform(memory, &loop, &a, 2, 2, now, now);
     return a;
 }
 
@@ -45,7 +48,7 @@ static void settle_down(int64_t now)
 {
     int n;
 
-    for (n = 0; n < 100 && step(now).kind != JOBQ_ACTION_WAIT; n++) {}
+    for (n = 0; n < 100 && step(now).kind != JOBQ_REQUEST_WAIT; n++) {}
     assert_true(n < 100);
 }
 
@@ -59,16 +62,89 @@ static int64_t add_job(int64_t now)
 
 static void it_connects_and_registers_before_anything_else(void **unused)
 {
-    jobq_action a = jobq_loop_next(&loop, 0);
+    jobq_request a = asks(&loop, 0);
 
     (void)unused;
-    assert_int_equal(a.kind, JOBQ_ACTION_CONNECT);
-    assert_int_equal(jobq_loop_next(&loop, 0).kind, JOBQ_ACTION_WAIT);
-    jobq_loop_connected(&loop, 1);
-    assert_int_equal(jobq_loop_next(&loop, 1).kind, JOBQ_ACTION_REGISTER);
-    assert_int_equal(jobq_loop_next(&loop, 1).kind,
-                     JOBQ_ACTION_WAIT); /* no news of an unknown worker */
-    assert_int_equal(jobq_loop_next(&loop, LEASE).kind, JOBQ_ACTION_DISCONNECT); /* no answer */
+    assert_int_equal(a.kind, JOBQ_REQUEST_CONNECT);
+    assert_int_equal(asks(&loop, 0).kind, JOBQ_REQUEST_WAIT);
+    jobq__told_connected(&loop, 1);
+    assert_int_equal(asks(&loop, 1).kind, JOBQ_REQUEST_REGISTER);
+    assert_int_equal(asks(&loop, 1).kind,
+                     JOBQ_REQUEST_WAIT); /* no news of an unknown worker */
+    assert_int_equal(asks(&loop, LEASE).kind, JOBQ_REQUEST_DISCONNECT); /* no answer */
+}
+
+/* What a driver of its own needs: requests, answers and work, by public functions alone. */
+static void requests_and_answers_are_all_that_a_driver_needs(void **unused)
+{
+    static jobq_request request;
+    static jobq_answer answer;
+    jobq_work work;
+    jobq_handled handled;
+    jobq_decision decision;
+    jobq_loop_stats jobs;
+    jobq_relay_stats messages;
+    int64_t now = 0;
+    int i, ran = 0;
+
+    (void)unused;
+    assert_true(jobq_loop_size() == sizeof loop);
+    for (i = 0; i < 3; i++) add_job(0);
+    for (i = 0; i < 200 && jobq_loop_status_of(&loop).phase != JOBQ_PHASE_EXITED; i++) {
+        jobq_loop_next(&loop, now, &request);
+        if (request.kind == JOBQ_REQUEST_WAIT) now = jobq__min(request.until_mono_us, now + SECOND);
+        else if (i == 0) { /* nobody answers the first time */
+            jobq_answer_start(&answer, &request);
+            answer.error = JOBQ_ERROR_CONNECTION;
+            jobq_loop_tell(&loop, now, &answer);
+            assert_false(jobq_loop_status_of(&loop).connected);
+        } else {
+            jobq_memory_execute(memory, &request, 2, 2, now, &answer);
+            jobq_loop_tell(&loop, now, &answer);
+        }
+        while (jobq_loop_take(&loop, now, &work)) {
+            assert_int_equal(jobq_loop_stopping(&loop, now, &work), JOBQ_STOP_NONE);
+            assert_int_equal(jobq_loop_status_of(&loop).running, 1);
+            memset(&handled, 0, sizeof handled);
+            handled.outcome = JOBQ_OUTCOME_SUCCESS;
+            assert_true(jobq_loop_handled(&loop, now, &work, &handled, &decision));
+            assert_int_equal(decision.state, JOBQ_STATE_SUCCEEDED);
+            assert_false(jobq_loop_handled(&loop, now, &work, &handled, &decision));
+            if (++ran == 3) jobq_loop_stop(&loop, now, -1);
+        }
+    }
+    assert_int_equal(jobq_loop_status_of(&loop).phase, JOBQ_PHASE_EXITED);
+    jobq_loop_counts(&loop, &jobs, &messages);
+    assert_int_equal(jobs.started, 3);
+    assert_int_equal(messages.reads, 0);
+}
+
+/* A connection that the loop itself gave up is told like any other. */
+static void a_disconnect_is_a_request_too(void **unused)
+{
+    jobq_request a;
+
+    (void)unused;
+    step(0);
+    assert_int_equal(asks(&loop, 0).kind, JOBQ_REQUEST_REGISTER);
+    a = asks(&loop, LEASE);
+    assert_int_equal(a.kind, JOBQ_REQUEST_DISCONNECT);
+    jobq_memory_perform(memory, &loop, &a, 2, 2, LEASE, LEASE);
+    assert_false(jobq_loop_status_of(&loop).connected);
+}
+
+static void each_request_has_a_name(void **unused)
+{
+    int i, k;
+
+    (void)unused;
+    for (i = 0; i < JOBQ_REQUEST_COUNT; i++) {
+        for (k = 0; k < i; k++) {
+            assert_string_not_equal(jobq_request_name((jobq_request_kind)i),
+                                    jobq_request_name((jobq_request_kind)k));
+        }
+    }
+    assert_string_equal(jobq_request_name(JOBQ_REQUEST_COUNT), "unknown");
 }
 
 /* Hands out what may start; returns how many jobs ended until all four suspects had. */
@@ -79,14 +155,14 @@ static int work_until_suspects_end(void)
 
     for (; suspects < 4 && ended < 100; now += SECOND / 1000) {
         settle_down(now);
-        while (jobq_loop_take(&loop, now) >= 0) {}
+        while (jobq__take_job(&loop, now) >= 0) {}
         if (loop.running_count > 0) {
             int32_t slot = loop.running[0];
             suspects += loop.slots[slot].job.suspect;
             ended++;
-            jobq_loop_handled(&loop, now, slot, loop.slots[slot].generation, JOBQ_OUTCOME_SUCCESS,
+            jobq__job_handled(&loop, now, slot, loop.slots[slot].generation, JOBQ_OUTCOME_SUCCESS,
                               0, false);
-            while (jobq_loop_take(&loop, now) >= 0) {} /* its thread asks again at once */
+            while (jobq__take_job(&loop, now) >= 0) {} /* its thread asks again at once */
         }
     }
     return ended;
@@ -114,7 +190,7 @@ static void must_run_alone(int64_t id)
 
 static void succeeds(int32_t slot, int64_t now)
 {
-    assert_true(jobq_loop_handled(&loop, now, slot, loop.slots[slot].generation,
+    assert_true(jobq__job_handled(&loop, now, slot, loop.slots[slot].generation,
                                   JOBQ_OUTCOME_SUCCESS, 0, false));
 }
 
@@ -138,7 +214,7 @@ static void what_must_run_alone_runs_first_and_alone(void **unused)
     for (i = 0; i < 2; i++) {
         settle_down(i * SECOND);
         assert_int_equal(loop.queued.count, 1);
-        slot = jobq_loop_take(&loop, i * SECOND);
+        slot = jobq__take_job(&loop, i * SECOND);
         assert_int_equal(loop.slots[slot].job.id, i == 0 ? 7 : 9);
         if (i == 0) assert_true(jobq_memory_send(memory, 1, 0, jobq_str_from("{}")));
         jobq_loop_notified(&loop, i * SECOND, false);
@@ -154,26 +230,26 @@ static void what_must_run_alone_runs_first_and_alone(void **unused)
 /* Its claim is lost: until it is known what became of it, nothing else is claimed. */
 static void a_lost_claim_may_hold_what_must_run_alone(void **unused)
 {
-    jobq_action a;
+    jobq_request a;
     int i;
 
     (void)unused;
     add_job(0);
     must_run_alone(add_job(0));
-    while ((a = jobq_loop_next(&loop, 0)).kind != JOBQ_ACTION_CLAIM) {
+    while ((a = asks(&loop, 0)).kind != JOBQ_REQUEST_CLAIM) {
         jobq_memory_perform(memory, &loop, &a, 2, 2, 0, 0);
     }
     assert_true(a.alone && a.suspects);
     jobq_loop_disconnected(&loop, 1);
     for (i = 0; i < 100; i++) {
-        a = jobq_loop_next(&loop, 2 * SECOND);
-        if (a.kind == JOBQ_ACTION_RECOVER) break;
-        assert_false(a.kind == JOBQ_ACTION_CLAIM || a.claim);
-        if (a.kind != JOBQ_ACTION_WAIT) {
+        a = asks(&loop, 2 * SECOND);
+        if (a.kind == JOBQ_REQUEST_RECOVER) break;
+        assert_false(a.kind == JOBQ_REQUEST_CLAIM || a.claim);
+        if (a.kind != JOBQ_REQUEST_WAIT) {
             jobq_memory_perform(memory, &loop, &a, 2, 2, 2 * SECOND, 2 * SECOND);
         }
     }
-    assert_int_equal(a.kind, JOBQ_ACTION_RECOVER);
+    assert_int_equal(a.kind, JOBQ_REQUEST_RECOVER);
 }
 
 /* Two threads that are never idle at once: after a lease nothing new is taken. */
@@ -187,7 +263,7 @@ static void a_busy_worker_makes_room_for_what_must_run_alone(void **unused)
     for (; now < 3 * LEASE && begun == 0; now += SECOND / 10) {
         if (now == 2 * SECOND) must_run_alone(add_job(now));
         settle_down(now);
-        while ((slot = jobq_loop_take(&loop, now)) >= 0) {
+        while ((slot = jobq__take_job(&loop, now)) >= 0) {
             ends[slot] = now + SECOND + slot % 2 * SECOND / 2;
             if (loop.slots[slot].job.alone) begun = now;
         }
@@ -214,9 +290,9 @@ static void until_empty_does_what_must_run_alone(void **unused)
     config.until = JOBQ_UNTIL_EMPTY;
     jobq_loop_init(&loop, &config, 7, now);
     for (; now < 60 * SECOND && loop.phase != JOBQ_PHASE_EXITED; now += 1000) {
-        while (step(now).kind != JOBQ_ACTION_WAIT && loop.phase != JOBQ_PHASE_EXITED) {}
+        while (step(now).kind != JOBQ_REQUEST_WAIT && loop.phase != JOBQ_PHASE_EXITED) {}
         if (now == SECOND) must_run_alone(add_job(now)); /* or it comes later */
-        while ((slot = jobq_loop_take(&loop, now)) >= 0 && now > 2 * SECOND) succeeds(slot, now);
+        while ((slot = jobq__take_job(&loop, now)) >= 0 && now > 2 * SECOND) succeeds(slot, now);
         if (loop.running_count > 0 && now >= 2 * SECOND) succeeds(loop.running[0], now);
     }
     assert_true(now < 10 * SECOND);
@@ -251,7 +327,7 @@ static int64_t first_claim_beside(int dead, bool refused, bool beat)
     int64_t now;
     int32_t place, count, i;
     jobq_lane lane;
-    jobq_action a;
+    jobq_request a;
 
     setup(NULL);
     memset(&lane, 0, sizeof lane);
@@ -269,10 +345,10 @@ static int64_t first_claim_beside(int dead, bool refused, bool beat)
         for (i = 0; i < dead && beat && now == begin + SECOND; i++) {
             assert_true(jobq_memory_heartbeat(memory, 71 + i, NULL, 0, now));
         }
-        while ((a = jobq_loop_next(&loop, now)).kind != JOBQ_ACTION_WAIT) {
-            if (a.kind == JOBQ_ACTION_CLAIM || a.claim) return now - begin;
-            if (a.kind == JOBQ_ACTION_RESCUE && refused) {
-                jobq_loop_rescued(&loop, now, JOBQ_ERROR_DATABASE, a.worker, false, false, 0);
+        while ((a = asks(&loop, now)).kind != JOBQ_REQUEST_WAIT) {
+            if (a.kind == JOBQ_REQUEST_CLAIM || a.claim) return now - begin;
+            if (a.kind == JOBQ_REQUEST_RESCUE && refused) {
+                jobq__told_rescued(&loop, now, JOBQ_ERROR_DATABASE, a.worker, false, false, 0);
             } else jobq_memory_perform(memory, &loop, &a, 2, 2, now, now);
         }
     }
@@ -297,23 +373,23 @@ static void no_job_starts_when_the_lease_may_be_over(void **unused)
     add_job(0);
     settle_down(0);
     assert_int_equal(loop.queued.count, 2);
-    assert_true(jobq_loop_take(&loop, LEASE - 1) >= 0);
-    assert_int_equal(jobq_loop_take(&loop, LEASE),
+    assert_true(jobq__take_job(&loop, LEASE - 1) >= 0);
+    assert_int_equal(jobq__take_job(&loop, LEASE),
                      -1); /* counted from before the statement was sent */
-    assert_int_equal(jobq_loop_stopping(&loop, LEASE, loop.running[0],
+    assert_int_equal(jobq__job_stopping(&loop, LEASE, loop.running[0],
                                         loop.slots[loop.running[0]].generation), JOBQ_STOP_LOST);
 }
 
 static void the_lease_is_counted_from_before_the_heartbeat(void **unused)
 {
-    jobq_action a;
+    jobq_request a;
     int actions = 0;
 
     (void)unused;
     settle_down(0);
-    while ((a = jobq_loop_next(&loop, 6 * SECOND)).kind != JOBQ_ACTION_HEARTBEAT) {
+    while ((a = asks(&loop, 6 * SECOND)).kind != JOBQ_REQUEST_HEARTBEAT) {
         assert_true(++actions < 1000);
-        assert_int_not_equal(a.kind, JOBQ_ACTION_WAIT);
+        assert_int_not_equal(a.kind, JOBQ_REQUEST_WAIT);
         jobq_memory_perform(memory, &loop, &a, 2, 2, 6 * SECOND, 6 * SECOND);
     }
     jobq_memory_perform(memory, &loop, &a, 2, 2, 9 * SECOND, 9 * SECOND); /* the answer took 4 s */
@@ -329,13 +405,13 @@ static void an_outage_proves_nobody_dead(void **unused)
     (void)unused;
     assert_int_equal(jobq_memory_register(memory, 77, LEASE, 2, 2, 0), JOBQ_OK); /* never beats */
     for (; now < 200 * SECOND && rescued_at == 0; now += SECOND) {
-        jobq_action a;
+        jobq_request a;
         int actions = 0;
 
         if (now == cut) jobq_loop_disconnected(&loop, now);
-        while ((a = step(now)).kind != JOBQ_ACTION_WAIT) {
+        while ((a = step(now)).kind != JOBQ_REQUEST_WAIT) {
             assert_true(++actions < 1000);
-            if (a.kind == JOBQ_ACTION_RESCUE) rescued_at = now;
+            if (a.kind == JOBQ_REQUEST_RESCUE) rescued_at = now;
         }
     }
     assert_in_range(rescued_at, cut + LEASE, cut + LEASE + 10 * SECOND);
@@ -348,14 +424,14 @@ static void a_minute_of_idleness_costs_a_statement_every_five_seconds(void **unu
 
     (void)unused;
     while (now < until) {
-        jobq_action a = step(now);
-        if (a.kind == JOBQ_ACTION_WAIT) {
+        jobq_request a = step(now);
+        if (a.kind == JOBQ_REQUEST_WAIT) {
             assert_true(a.until_mono_us > now);
             now = a.until_mono_us;
-        } else if (now > 120 * SECOND && a.kind != JOBQ_ACTION_PRUNE) {
+        } else if (now > 120 * SECOND && a.kind != JOBQ_REQUEST_PRUNE) {
             statements++;
         }
-        sleeps += a.kind == JOBQ_ACTION_SLEEP;
+        sleeps += a.kind == JOBQ_REQUEST_SLEEP;
     }
     assert_in_range(statements, 11, 13); /* heartbeats, which look for jobs as well */
     assert_int_equal(sleeps, 1);
@@ -364,7 +440,7 @@ static void a_minute_of_idleness_costs_a_statement_every_five_seconds(void **unu
 static void a_wake_up_is_followed_by_a_claim_at_once(void **unused)
 {
     int64_t now = 100 * SECOND;
-    jobq_action a;
+    jobq_request a;
 
     (void)unused;
     settle_down(0);
@@ -372,8 +448,8 @@ static void a_wake_up_is_followed_by_a_claim_at_once(void **unused)
     add_job(now);
     jobq_loop_notified(&loop, now, false);
     a = step(now);
-    while (a.kind == JOBQ_ACTION_HEARTBEAT || a.kind == JOBQ_ACTION_SLEEP) a = step(now);
-    assert_int_equal(a.kind, JOBQ_ACTION_CLAIM);
+    while (a.kind == JOBQ_REQUEST_HEARTBEAT || a.kind == JOBQ_REQUEST_SLEEP) a = step(now);
+    assert_int_equal(a.kind, JOBQ_REQUEST_CLAIM);
     assert_int_equal(loop.queued.count, 1);
 }
 
@@ -406,17 +482,17 @@ static void a_sleeper_that_is_woken_often_withdraws(void **unused)
 static void results_survive_a_cut_connection(void **unused)
 {
     static jobq_loop answered;
-    jobq_action a;
+    jobq_request a;
     int32_t slot;
 
     (void)unused;
     add_job(0);
     settle_down(0);
-    slot = jobq_loop_take(&loop, 1);
-    assert_true(jobq_loop_handled(&loop, 2, slot, loop.slots[slot].generation, JOBQ_OUTCOME_SUCCESS,
+    slot = jobq__take_job(&loop, 1);
+    assert_true(jobq__job_handled(&loop, 2, slot, loop.slots[slot].generation, JOBQ_OUTCOME_SUCCESS,
                                   0, false));
-    a = jobq_loop_next(&loop, 3);
-    assert_int_equal(a.kind, JOBQ_ACTION_COMPLETE);
+    a = asks(&loop, 3);
+    assert_int_equal(a.kind, JOBQ_REQUEST_COMPLETE);
     answered = loop;
     jobq_memory_perform(memory, &answered, &a, 2, 2, 3, 3); /* it happened, but nobody says so */
     jobq_loop_disconnected(&loop, 4);
@@ -479,16 +555,16 @@ static void parked_jobs_of_its_kinds_are_asked_back(void **unused)
 /* The store's clock runs back: what is enqueued then stands before the bounds, so they fall. */
 static void bounds_fall_when_the_stores_clock_runs_back(void **unused)
 {
-    jobq_action a;
+    jobq_request a;
     int actions = 0;
 
     (void)unused;
     add_job(100 * SECOND);
     settle_down(100 * SECOND);
     assert_true(loop.queues[0].bounds[0][0].claim != 0);
-    while ((a = jobq_loop_next(&loop, 106 * SECOND)).kind != JOBQ_ACTION_HEARTBEAT) {
+    while ((a = asks(&loop, 106 * SECOND)).kind != JOBQ_REQUEST_HEARTBEAT) {
         assert_true(++actions < 1000);
-        assert_int_not_equal(a.kind, JOBQ_ACTION_WAIT);
+        assert_int_not_equal(a.kind, JOBQ_REQUEST_WAIT);
         jobq_memory_perform(memory, &loop, &a, 2, 2, 106 * SECOND, 106 * SECOND);
     }
     jobq_memory_perform(memory, &loop, &a, 2, 2, 106 * SECOND, 50 * SECOND);
@@ -498,15 +574,15 @@ static void bounds_fall_when_the_stores_clock_runs_back(void **unused)
 /* Between a worker's last look and its announcement a producer may have seen nobody asleep. */
 static void it_looks_again_when_its_sleep_is_announced(void **unused)
 {
-    jobq_action a;
+    jobq_request a;
     int64_t now;
 
     (void)unused;
-    for (now = 0, a.kind = JOBQ_ACTION_WAIT; a.kind != JOBQ_ACTION_SLEEP; now += 1000) {
+    for (now = 0, a.kind = JOBQ_REQUEST_WAIT; a.kind != JOBQ_REQUEST_SLEEP; now += 1000) {
         assert_true(now < 10 * SECOND);
         a = step(now);
     }
-    assert_int_equal(jobq_loop_next(&loop, now).kind, JOBQ_ACTION_CLAIM);
+    assert_int_equal(asks(&loop, now).kind, JOBQ_REQUEST_CLAIM);
 }
 
 /* The dead make room, the one longest dead first; a dead one with jobs and the living do not. */
@@ -544,9 +620,9 @@ static int64_t ends_at(jobq_until until, int64_t now, int64_t last, jobq_outcome
     config.until = until;
     jobq_loop_init(&loop, &config, 7, now);
     for (; now < last && loop.phase != JOBQ_PHASE_EXITED; now += 1000) {
-        while (step(now).kind != JOBQ_ACTION_WAIT && loop.phase != JOBQ_PHASE_EXITED) {}
-        while ((slot = jobq_loop_take(&loop, now)) >= 0) {
-            jobq_loop_handled(&loop, now, slot, loop.slots[slot].generation, outcome, 2 * SECOND,
+        while (step(now).kind != JOBQ_REQUEST_WAIT && loop.phase != JOBQ_PHASE_EXITED) {}
+        while ((slot = jobq__take_job(&loop, now)) >= 0) {
+            jobq__job_handled(&loop, now, slot, loop.slots[slot].generation, outcome, 2 * SECOND,
                               true);
         }
     }
@@ -582,11 +658,11 @@ static void until_empty_does_what_its_handlers_make(void **unused)
     config.until = JOBQ_UNTIL_EMPTY;
     jobq_loop_init(&loop, &config, 7, now);
     for (; now < 60 * SECOND && loop.phase != JOBQ_PHASE_EXITED; now += 1000) {
-        while (step(now).kind != JOBQ_ACTION_WAIT && loop.phase != JOBQ_PHASE_EXITED) {}
-        if (done == JOBQ_NEVER && (slot = jobq_loop_take(&loop, now)) >= 0) done = now + 3 * SECOND;
+        while (step(now).kind != JOBQ_REQUEST_WAIT && loop.phase != JOBQ_PHASE_EXITED) {}
+        if (done == JOBQ_NEVER && (slot = jobq__take_job(&loop, now)) >= 0) done = now + 3 * SECOND;
         if (now < done) continue;
         if (made++ < 3) add_job(0);
-        jobq_loop_handled(&loop, now, slot, loop.slots[slot].generation, JOBQ_OUTCOME_SUCCESS, 0,
+        jobq__job_handled(&loop, now, slot, loop.slots[slot].generation, JOBQ_OUTCOME_SUCCESS, 0,
                           true);
         done = JOBQ_NEVER;
     }
@@ -671,17 +747,17 @@ static void what_remains_is_asked_ever_more_seldom(void **unused)
         int kind;
         do {
             kind = (int)step(now).kind;
-            asked += kind == JOBQ_ACTION_REMAIN;
-        } while (kind != JOBQ_ACTION_WAIT);
+            asked += kind == JOBQ_REQUEST_REMAIN;
+        } while (kind != JOBQ_REQUEST_WAIT);
     }
     assert_in_range(asked, 50, 90); /* poll_us is 1 s without listen */
 }
 
 /* ---- what seldom happens --------------------------------------------------------------------- */
 
-static void deed(jobq_action_kind kind, int64_t worker, int64_t number, int64_t now)
+static void deed(jobq_request_kind kind, int64_t worker, int64_t number, int64_t now)
 {
-    jobq_action a;
+    jobq_request a;
 
     memset(&a, 0, sizeof a);
     a.kind = kind;
@@ -700,9 +776,9 @@ static void queued_jobs_are_cancelled_where_they_stand(void **unused)
     for (i = 0; i < 2; i++) add_job(0);
     settle_down(0);
     assert_int_equal(loop.queued.count, 2);
-    jobq_loop_cancel(&loop, 99);
-    jobq_loop_cancel(&loop, 2); /* the last, and the first */
-    jobq_loop_cancel(&loop, 1);
+    jobq__told_cancel(&loop, 99);
+    jobq__told_cancel(&loop, 2); /* the last, and the first */
+    jobq__told_cancel(&loop, 1);
     assert_int_equal(loop.queued.count, 0);
     settle_down(SECOND);
     for (i = 1; i <= 2; i++) {
@@ -712,13 +788,13 @@ static void queued_jobs_are_cancelled_where_they_stand(void **unused)
 
 static void a_wake_up_about_a_cancel_request_brings_the_news(void **unused)
 {
-    jobq_action a;
+    jobq_request a;
 
     (void)unused;
     settle_down(0);
     jobq_loop_notified(&loop, 1000, true);
-    a = jobq_loop_next(&loop, 1000);
-    assert_int_equal(a.kind, JOBQ_ACTION_HEARTBEAT);
+    a = asks(&loop, 1000);
+    assert_int_equal(a.kind, JOBQ_REQUEST_HEARTBEAT);
 }
 
 /* Deaf, it looks every second; what was said meanwhile is looked for when it hears again. */
@@ -730,12 +806,12 @@ static void a_worker_that_hears_nothing_looks_more_often(void **unused)
     (void)unused;
     for (now = 0; now < 60 * SECOND; now += 50000) settle_down(now);
     for (; now < 80 * SECOND; now += 50000) {
-        while (step(now).kind != JOBQ_ACTION_WAIT) heard++;
+        while (step(now).kind != JOBQ_REQUEST_WAIT) heard++;
     }
     jobq_loop_hears(&loop, now, true); /* no news */
     jobq_loop_hears(&loop, now, false);
     for (; now < 100 * SECOND; now += 50000) {
-        while (step(now).kind != JOBQ_ACTION_WAIT) deaf++;
+        while (step(now).kind != JOBQ_REQUEST_WAIT) deaf++;
     }
     assert_true(deaf > 2 * heard);
     jobq_loop_hears(&loop, now, true);
@@ -749,25 +825,25 @@ typedef enum mood { WELL, REFUSES, BUSY, SILENT } mood;
 static int64_t stuck;      /* the job that the server cannot send */
 static mood stuck_mood;    /* what becomes of a claim that would hand it out */
 static bool recovers_late; /* a RECOVER is answered after the next claim */
-static jobq_action late;
+static jobq_request late;
 static int64_t faulty;     /* the job whose result it does not take */
 static int32_t most_rows;  /* answers no larger claim in time */
 static int64_t ill_from, ill_until;
 static mood ill_mood;
-static int asked[JOBQ_ACTION_COUNT];
+static int asked[JOBQ_REQUEST_COUNT];
 
-static bool carries(jobq_action_kind kind, int64_t job, bool plain)
+static bool carries(const jobq_request *a, int64_t job, bool plain)
 {
-    int32_t slots[200], i, n = jobq_loop_sent(&loop, kind, slots, 200);
+    int32_t i;
 
-    for (i = 0; i < n; i++) {
-        const jobq_slot *slot = &loop.slots[slots[i]];
-        if (slot->job.id == job && (plain || slot->refused == 0)) return true;
+    for (i = 0; i < a->ending_count; i++) {
+        const jobq_ending *ending = &a->endings[i];
+        if (ending->job == job && (plain || ending->refused == 0)) return true;
     }
     return false;
 }
 
-static mood mood_of_claim(const jobq_action *a)
+static mood mood_of_claim(const jobq_request *a)
 {
     const jobq_memory_job *mj = jobq_memory_get(memory, stuck);
 
@@ -779,66 +855,68 @@ static mood mood_of_claim(const jobq_action *a)
 }
 
 /* What the server makes of a statement. always: it does not even take a plain result of faulty. */
-static mood mood_of(const jobq_action *a, int64_t now, bool always)
+static mood mood_of(const jobq_request *a, int64_t now, bool always)
 {
     if (now >= ill_from && now < ill_until) return ill_mood;
-    if (a->kind == JOBQ_ACTION_CLAIM) return mood_of_claim(a);
-    if (a->kind != JOBQ_ACTION_COMPLETE && a->kind != JOBQ_ACTION_SETTLE) return WELL;
-    return carries(a->kind, faulty, always) ? REFUSES : WELL;
+    if (a->kind == JOBQ_REQUEST_CLAIM) return mood_of_claim(a);
+    if (a->kind != JOBQ_REQUEST_COMPLETE && a->kind != JOBQ_REQUEST_SETTLE) return WELL;
+    return carries(a, faulty, always) ? REFUSES : WELL;
 }
 
 /* A claim that failed keeps its jobs locked for so long; others find none meanwhile. */
 static int64_t locked_for, locked_until;
 
-static void refuse(const jobq_action *a, int64_t now)
+static void refuse(const jobq_request *a, int64_t now)
 {
     switch ((int)a->kind) {
-    case JOBQ_ACTION_CLAIM:
-        jobq_loop_claimed(&loop, now, JOBQ_ERROR_DATABASE, -1, false);
+    case JOBQ_REQUEST_CLAIM:
+        jobq__told_claimed(&loop, now, JOBQ_ERROR_DATABASE, -1, false);
         locked_until = now + locked_for;
         break;
-    case JOBQ_ACTION_COMPLETE:
-    case JOBQ_ACTION_SETTLE: jobq_loop_flushed(&loop, now, a->kind, JOBQ_ERROR_DATABASE); break;
-    case JOBQ_ACTION_HEARTBEAT:
-        jobq_loop_beat(&loop, now, JOBQ_ERROR_DATABASE, false, 0, false, 0, 0);
+    case JOBQ_REQUEST_COMPLETE:
+    case JOBQ_REQUEST_SETTLE: jobq__told_flushed(&loop, now, a->kind, JOBQ_ERROR_DATABASE); break;
+    case JOBQ_REQUEST_HEARTBEAT:
+        jobq__told_beat(&loop, now, JOBQ_ERROR_DATABASE, false, 0, false, 0, 0);
         break;
-    case JOBQ_ACTION_RECOVER:
-        jobq_loop_recovered(&loop, now, JOBQ_ERROR_DATABASE, a->number, false);
+    case JOBQ_REQUEST_RECOVER:
+        jobq__told_recovered(&loop, now, JOBQ_ERROR_DATABASE, a->number, false);
         break;
-    case JOBQ_ACTION_SET_ASIDE: jobq_loop_set_aside(&loop, now, JOBQ_ERROR_DATABASE, false); break;
-    case JOBQ_ACTION_DISCONNECT:
-    case JOBQ_ACTION_CONNECT: jobq_loop_disconnected(&loop, now); break;
-    default: jobq_loop_answered(&loop, now, a->kind, JOBQ_ERROR_DATABASE); break;
+    case JOBQ_REQUEST_SET_ASIDE:
+        jobq__told_set_aside(&loop, now, JOBQ_ERROR_DATABASE, false);
+        break;
+    case JOBQ_REQUEST_DISCONNECT:
+    case JOBQ_REQUEST_CONNECT: jobq_loop_disconnected(&loop, now); break;
+    default: jobq__told_answered(&loop, now, a->kind, JOBQ_ERROR_DATABASE); break;
     }
 }
 
 /* Every row of the flush is locked by somebody. */
-static void answer_busy(const jobq_action *a, int64_t now)
+static void answer_busy(const jobq_request *a, int64_t now)
 {
-    int32_t slots[200], i, n = jobq_loop_sent(&loop, a->kind, slots, 200);
+    int32_t i;
 
-    for (i = 0; i < n; i++) {
-        jobq_job job = loop.slots[slots[i]].job;
-        jobq_loop_unsettled(&loop, now, a->kind, job.id, job.worker, job.claim, JOBQ_ERROR_BUSY);
+    for (i = 0; i < a->ending_count; i++) {
+        const jobq_ending *e = &a->endings[i];
+        jobq__told_unsettled(&loop, now, a->kind, e->job, e->worker, e->claim, JOBQ_ERROR_BUSY);
     }
-    jobq_loop_flushed(&loop, now, a->kind, JOBQ_OK);
+    jobq__told_flushed(&loop, now, a->kind, JOBQ_OK);
 }
 
-static void answer(const jobq_action *a, int64_t now, bool always)
+static void answer(const jobq_request *a, int64_t now, bool always)
 {
     mood m = mood_of(a, now, always);
-    bool flush = a->kind == JOBQ_ACTION_COMPLETE || a->kind == JOBQ_ACTION_SETTLE;
+    bool flush = a->kind == JOBQ_REQUEST_COMPLETE || a->kind == JOBQ_REQUEST_SETTLE;
 
     asked[a->kind]++;
-    if (a->kind == JOBQ_ACTION_DISCONNECT) jobq_loop_disconnected(&loop, now);
-    else if (a->kind == JOBQ_ACTION_CLAIM && now < locked_until)
-        jobq_loop_claimed(&loop, now, JOBQ_OK, -1, false);
+    if (a->kind == JOBQ_REQUEST_DISCONNECT) jobq_loop_disconnected(&loop, now);
+    else if (a->kind == JOBQ_REQUEST_CLAIM && now < locked_until)
+        jobq__told_claimed(&loop, now, JOBQ_OK, -1, false);
     else if (m == REFUSES) refuse(a, now);
     else if (m == BUSY && flush) answer_busy(a, now);
     else if (m == SILENT) return;
-    else if (a->kind == JOBQ_ACTION_RECOVER && recovers_late && late.kind != a->kind) late = *a;
-    else if (a->kind == JOBQ_ACTION_SET_ASIDE) {
-        jobq_loop_set_aside(&loop, now, JOBQ_OK, jobq_memory_set_aside(memory, a->number, now));
+    else if (a->kind == JOBQ_REQUEST_RECOVER && recovers_late && late.kind != a->kind) late = *a;
+    else if (a->kind == JOBQ_REQUEST_SET_ASIDE) {
+        jobq__told_set_aside(&loop, now, JOBQ_OK, jobq_memory_set_aside(memory, a->number, now));
     } else jobq_memory_perform(memory, &loop, a, 2, 2, now, now);
 }
 
@@ -849,15 +927,15 @@ static void live(int64_t from, int64_t until, bool always)
     int32_t slot;
 
     for (now = from; now < until && loop.phase != JOBQ_PHASE_EXITED; now += 10000) {
-        jobq_action a;
-        if (late.kind == JOBQ_ACTION_RECOVER) answer(&late, now, always);
+        jobq_request a;
+        if (late.kind == JOBQ_REQUEST_RECOVER) answer(&late, now, always);
         memset(&late, 0, sizeof late);
-        while ((a = jobq_loop_next(&loop, now)).kind != JOBQ_ACTION_WAIT &&
-               a.kind != JOBQ_ACTION_EXIT) {
+        while ((a = asks(&loop, now)).kind != JOBQ_REQUEST_WAIT &&
+               a.kind != JOBQ_REQUEST_EXIT) {
             answer(&a, now, always);
         }
-        while ((slot = jobq_loop_take(&loop, now)) >= 0) {
-            jobq_loop_handled(&loop, now, slot, loop.slots[slot].generation, JOBQ_OUTCOME_SUCCESS,
+        while ((slot = jobq__take_job(&loop, now)) >= 0) {
+            jobq__job_handled(&loop, now, slot, loop.slots[slot].generation, JOBQ_OUTCOME_SUCCESS,
                               0, false);
         }
     }
@@ -996,15 +1074,15 @@ static void an_error_holds_a_statement_back_for_five_seconds_at_most(void **unus
     (void)unused;
     settle_down(0);
     while (refused < 30) {
-        jobq_action a = jobq_loop_next(&loop, now);
-        if (a.kind == JOBQ_ACTION_HEARTBEAT) {
-            jobq_loop_beat(&loop, now, JOBQ_ERROR_RETRYABLE, false, 0, false, 0, 0);
+        jobq_request a = asks(&loop, now);
+        if (a.kind == JOBQ_REQUEST_HEARTBEAT) {
+            jobq__told_beat(&loop, now, JOBQ_ERROR_RETRYABLE, false, 0, false, 0, 0);
             refused++;
             assert_true(loop.hold_mono_us[a.kind] - now <= 5 * SECOND);
-        } else if (a.kind == JOBQ_ACTION_WAIT) now = a.until_mono_us;
+        } else if (a.kind == JOBQ_REQUEST_WAIT) now = a.until_mono_us;
         else jobq_memory_perform(memory, &loop, &a, 2, 2, now, now);
     }
-    assert_int_equal(loop.hold_mono_us[JOBQ_ACTION_HEARTBEAT] - now, 5 * SECOND);
+    assert_int_equal(loop.hold_mono_us[JOBQ_REQUEST_HEARTBEAT] - now, 5 * SECOND);
 }
 
 /* A claim of more than three jobs does not arrive in time. */
@@ -1075,7 +1153,7 @@ static void a_locked_row_is_asked_for_ever_more_seldom(void **unused)
     ill_until = 100 * SECOND;
     ill_mood = BUSY;
     live(SECOND, 61 * SECOND, false);
-    assert_in_range(asked[JOBQ_ACTION_COMPLETE], 60, 70);
+    assert_in_range(asked[JOBQ_REQUEST_COMPLETE], 60, 70);
     ill_from = ill_until;
     add_job(61 * SECOND);
     jobq_loop_notified(&loop, 61 * SECOND, false);
@@ -1086,20 +1164,20 @@ static void a_locked_row_is_asked_for_ever_more_seldom(void **unused)
 /* The server could not just now: the results stay, and are sent again. */
 static void a_flush_that_failed_is_sent_again(void **unused)
 {
-    int32_t slot, slots[8];
-    jobq_action a;
+    int32_t slot;
+    jobq_request a;
 
     (void)unused;
     add_job(0);
     settle_down(0);
-    slot = jobq_loop_take(&loop, 1);
-    jobq_loop_handled(&loop, 1, slot, loop.slots[slot].generation, JOBQ_OUTCOME_SUCCESS, 0, false);
-    while ((a = jobq_loop_next(&loop, 10000)).kind != JOBQ_ACTION_COMPLETE) {
-        assert_int_not_equal(a.kind, JOBQ_ACTION_WAIT);
+    slot = jobq__take_job(&loop, 1);
+    jobq__job_handled(&loop, 1, slot, loop.slots[slot].generation, JOBQ_OUTCOME_SUCCESS, 0, false);
+    while ((a = asks(&loop, 10000)).kind != JOBQ_REQUEST_COMPLETE) {
+        assert_int_not_equal(a.kind, JOBQ_REQUEST_WAIT);
         jobq_memory_perform(memory, &loop, &a, 2, 2, 10000, 10000);
     }
-    jobq_loop_flushed(&loop, 10000, a.kind, JOBQ_ERROR_RETRYABLE);
-    assert_int_equal(jobq_loop_sent(&loop, a.kind, slots, 8), 0);
+    jobq__told_flushed(&loop, 10000, a.kind, JOBQ_ERROR_RETRYABLE);
+    assert_int_equal(jobq__list_of(&loop, a.kind, true)->count, 0);
     assert_int_equal(loop.stats.flushed, 0);
     settle_down(10 * SECOND);
     assert_int_equal(jobq_memory_get(memory, 1)->job.state, JOBQ_STATE_SUCCEEDED);
@@ -1109,12 +1187,12 @@ static void a_flush_that_failed_is_sent_again(void **unused)
 static void a_job_of_an_unknown_queue_is_worked_by_the_defaults(void **unused)
 {
     jobq_job job = jobq_job_new(1);
-    jobq_action a;
+    jobq_request a;
     int32_t slot;
 
     (void)unused;
-    while ((a = jobq_loop_next(&loop, 0)).kind != JOBQ_ACTION_CLAIM) {
-        assert_int_not_equal(a.kind, JOBQ_ACTION_WAIT);
+    while ((a = asks(&loop, 0)).kind != JOBQ_REQUEST_CLAIM) {
+        assert_int_not_equal(a.kind, JOBQ_REQUEST_WAIT);
         jobq_memory_perform(memory, &loop, &a, 2, 2, 0, 0);
     }
     job.queue = 9;
@@ -1122,11 +1200,11 @@ static void a_job_of_an_unknown_queue_is_worked_by_the_defaults(void **unused)
     job.worker = a.worker;
     job.claim = a.number;
     job.attempt = 1;
-    assert_true(jobq_loop_job(&loop, 0, &job) >= 0);
-    jobq_loop_claimed(&loop, 0, JOBQ_OK, -1, false);
-    slot = jobq_loop_take(&loop, 1);
+    assert_true(jobq__told_job(&loop, 0, &job) >= 0);
+    jobq__told_claimed(&loop, 0, JOBQ_OK, -1, false);
+    slot = jobq__take_job(&loop, 1);
     assert_true(loop.slots[slot].deadline_mono_us == JOBQ_NEVER);
-    jobq_loop_handled(&loop, 2, slot, loop.slots[slot].generation, JOBQ_OUTCOME_RETRY, 0, false);
+    jobq__job_handled(&loop, 2, slot, loop.slots[slot].generation, JOBQ_OUTCOME_RETRY, 0, false);
     assert_in_range(loop.slots[slot].decision.delay_us, 3750 * 1000, 6250 * 1000);
 }
 
@@ -1139,23 +1217,23 @@ static void a_handler_is_told_why_to_stop(void **unused)
     (void)unused;
     add_job(0);
     settle_down(0);
-    slot = jobq_loop_take(&loop, 1);
+    slot = jobq__take_job(&loop, 1);
     generation = loop.slots[slot].generation;
     worker = loop.worker;
-    assert_int_equal(jobq_loop_stopping(&loop, 2, slot, generation), JOBQ_STOP_NONE);
-    assert_int_equal(jobq_loop_stopping(&loop, 2, slot, generation + 1), JOBQ_STOP_TIMEOUT);
+    assert_int_equal(jobq__job_stopping(&loop, 2, slot, generation), JOBQ_STOP_NONE);
+    assert_int_equal(jobq__job_stopping(&loop, 2, slot, generation + 1), JOBQ_STOP_TIMEOUT);
     loop.slots[slot].deadline_mono_us = 2;
-    assert_int_equal(jobq_loop_stopping(&loop, 2, slot, generation), JOBQ_STOP_TIMEOUT);
+    assert_int_equal(jobq__job_stopping(&loop, 2, slot, generation), JOBQ_STOP_TIMEOUT);
     loop.slots[slot].deadline_mono_us = JOBQ_NEVER;
     loop.worker = worker + 1; /* it died, and began anew */
-    assert_int_equal(jobq_loop_stopping(&loop, 2, slot, generation), JOBQ_STOP_LOST);
+    assert_int_equal(jobq__job_stopping(&loop, 2, slot, generation), JOBQ_STOP_LOST);
     loop.worker = worker;
     jobq_loop_stop(&loop, 2, -1);
-    assert_int_equal(jobq_loop_stopping(&loop, 2, slot, generation), JOBQ_STOP_SHUTDOWN);
-    jobq_loop_cancel(&loop, 1);
-    assert_int_equal(jobq_loop_stopping(&loop, 2, slot, generation), JOBQ_STOP_CANCEL);
-    jobq_loop_handled(&loop, 3, slot, generation, JOBQ_OUTCOME_SUCCESS, 0, false);
-    assert_int_equal(jobq_loop_stopping(&loop, 3, slot, generation), JOBQ_STOP_TIMEOUT);
+    assert_int_equal(jobq__job_stopping(&loop, 2, slot, generation), JOBQ_STOP_SHUTDOWN);
+    jobq__told_cancel(&loop, 1);
+    assert_int_equal(jobq__job_stopping(&loop, 2, slot, generation), JOBQ_STOP_CANCEL);
+    jobq__job_handled(&loop, 3, slot, generation, JOBQ_OUTCOME_SUCCESS, 0, false);
+    assert_int_equal(jobq__job_stopping(&loop, 3, slot, generation), JOBQ_STOP_TIMEOUT);
 }
 
 /* Many small batches: their rows go when they fill half of the table, not at the next beat. */
@@ -1169,8 +1247,8 @@ static void settled_claims_go_before_they_fill_the_table(void **unused)
     settle_down(0);
     beats = loop.stats.heartbeats;
     loop.settled_count = JOBQ_LOOP_CLAIMS / 2 - 1;
-    slot = jobq_loop_take(&loop, 1);
-    jobq_loop_handled(&loop, 1, slot, loop.slots[slot].generation, JOBQ_OUTCOME_SUCCESS, 0, false);
+    slot = jobq__take_job(&loop, 1);
+    jobq__job_handled(&loop, 1, slot, loop.slots[slot].generation, JOBQ_OUTCOME_SUCCESS, 0, false);
     settle_down(1);
     settle_down(10000);
     assert_int_equal(loop.stats.heartbeats, beats + 1);
@@ -1209,7 +1287,7 @@ static void a_full_table_of_claims_waits(void **unused)
 static void a_vacuum_is_wanted_after_enough_jobs(void **unused)
 {
     int64_t now = SECOND;
-    jobq_action a;
+    jobq_request a;
     int pass;
 
     (void)unused;
@@ -1217,12 +1295,12 @@ static void a_vacuum_is_wanted_after_enough_jobs(void **unused)
     for (pass = 0; pass < 2; pass++) { /* done, and refused */
         loop.vacuum_rows = loop.config.vacuum_rows;
         now = jobq__max(now, loop.vacuum_mono_us);
-        while ((a = jobq_loop_next(&loop, now)).kind != JOBQ_ACTION_VACUUM) {
-            assert_int_not_equal(a.kind, JOBQ_ACTION_WAIT);
+        while ((a = asks(&loop, now)).kind != JOBQ_REQUEST_VACUUM) {
+            assert_int_not_equal(a.kind, JOBQ_REQUEST_WAIT);
             jobq_memory_perform(memory, &loop, &a, 2, 2, now, now);
         }
         if (pass == 0) jobq_memory_perform(memory, &loop, &a, 2, 2, now, now);
-        else jobq_loop_answered(&loop, now, a.kind, JOBQ_ERROR_DATABASE);
+        else jobq__told_answered(&loop, now, a.kind, JOBQ_ERROR_DATABASE);
         assert_true(loop.vacuum_mono_us > now && loop.vacuum_rows == 0);
     }
     assert_true(loop.vacuum_mono_us >= now + 60 * SECOND); /* it may not: leave it alone */
@@ -1237,8 +1315,8 @@ static void it_tells_when_something_is_due(void **unused)
     assert_true(jobq_loop_due(&loop, 0) == JOBQ_NEVER); /* not connected */
     add_job(0);
     settle_down(0);
-    slot = jobq_loop_take(&loop, 1);
-    jobq_loop_handled(&loop, 1, slot, loop.slots[slot].generation, JOBQ_OUTCOME_SUCCESS, 0, false);
+    slot = jobq__take_job(&loop, 1);
+    jobq__job_handled(&loop, 1, slot, loop.slots[slot].generation, JOBQ_OUTCOME_SUCCESS, 0, false);
     assert_true(jobq_loop_due(&loop, 1) <= 1 + 5000);
 }
 
@@ -1246,11 +1324,11 @@ static void it_tells_when_something_is_due(void **unused)
 static void a_lost_claim_is_recovered(void **unused)
 {
     static jobq_loop told;
-    jobq_action a;
+    jobq_request a;
 
     (void)unused;
     add_job(0);
-    while ((a = jobq_loop_next(&loop, 0)).kind != JOBQ_ACTION_CLAIM) {
+    while ((a = asks(&loop, 0)).kind != JOBQ_REQUEST_CLAIM) {
         jobq_memory_perform(memory, &loop, &a, 2, 2, 0, 0);
     }
     told = loop;
@@ -1279,14 +1357,14 @@ static void a_dead_worker_registers_anew(void **unused)
     settle_down(6 * SECOND);
     assert_int_equal(loop.stats.deaths, 1);
     assert_true(loop.worker != before && loop.worker != 0);
-    deed(JOBQ_ACTION_SLEEP, before, 0, 6 * SECOND); /* of the dead: nobody there to sleep */
+    deed(JOBQ_REQUEST_SLEEP, before, 0, 6 * SECOND); /* of the dead: nobody there to sleep */
 }
 
 /* Asked to stop while the database is away: it leaves after the grace; what it holds is rescued. */
 static void a_stop_does_not_wait_for_a_database_that_is_away(void **unused)
 {
     int64_t now = SECOND;
-    jobq_action a;
+    jobq_request a;
 
     (void)unused;
     add_job(0);
@@ -1295,11 +1373,11 @@ static void a_stop_does_not_wait_for_a_database_that_is_away(void **unused)
     jobq_loop_stop(&loop, SECOND, SECOND);
     jobq_loop_stop(&loop, SECOND, -1);
     do {
-        a = jobq_loop_next(&loop, now);
-        if (a.kind == JOBQ_ACTION_CONNECT) jobq_loop_disconnected(&loop, now);
-        else if (a.kind == JOBQ_ACTION_WAIT) now = a.until_mono_us;
+        a = asks(&loop, now);
+        if (a.kind == JOBQ_REQUEST_CONNECT) jobq_loop_disconnected(&loop, now);
+        else if (a.kind == JOBQ_REQUEST_WAIT) now = a.until_mono_us;
         assert_true(now < 100 * SECOND);
-    } while (a.kind != JOBQ_ACTION_EXIT);
+    } while (a.kind != JOBQ_REQUEST_EXIT);
     jobq_loop_stop(&loop, now, 0); /* too late to matter */
     assert_int_equal(loop.phase, JOBQ_PHASE_EXITED);
 }
@@ -1315,11 +1393,11 @@ static void a_handler_that_overruns_is_given_up(void **unused)
     jobq_memory_policy(memory, 1, &policy, false);
     add_job(0);
     settle_down(0);
-    slot = jobq_loop_take(&loop, 0);
+    slot = jobq__take_job(&loop, 0);
     assert_true(slot >= 0);
     for (n = 0; n < 10 && loop.stats.abandoned == 0; n++) step(SECOND + 1);
     assert_int_equal(loop.stats.abandoned, 1);
-    assert_false(jobq_loop_handled(&loop, 2 * SECOND, slot, loop.slots[slot].generation - 1,
+    assert_false(jobq__job_handled(&loop, 2 * SECOND, slot, loop.slots[slot].generation - 1,
                                    JOBQ_OUTCOME_SUCCESS, 0, false));
     settle_down(2 * SECOND);
     assert_int_equal(jobq_memory_get(memory, 1)->job.attempt, 1);
@@ -1337,7 +1415,7 @@ static void jobs_behind_slow_handlers_are_given_back(void **unused)
     loop.handler_us = 0; /* so quick were those before */
     for (i = 0; i < 50; i++) add_job(0);
     settle_down(0);
-    for (i = 0; i < 2; i++) assert_true(jobq_loop_take(&loop, 0) >= 0);
+    for (i = 0; i < 2; i++) assert_true(jobq__take_job(&loop, 0) >= 0);
     settle_down(SECOND - 1);
     assert_int_equal(loop.queued.count, 48);
     settle_down(SECOND);
@@ -1363,22 +1441,22 @@ static void a_sweep_that_overruns_is_put_off(void **unused)
     add_job(0);
     settle_down(0);
     while (now < 600 * SECOND) {
-        jobq_action a = jobq_loop_next(&loop, now);
-        if (a.kind == JOBQ_ACTION_WAIT) {
-            now = jobq_loop_take(&loop, now) >= 0 ? now : now + SECOND / 100;
+        jobq_request a = asks(&loop, now);
+        if (a.kind == JOBQ_REQUEST_WAIT) {
+            now = jobq__take_job(&loop, now) >= 0 ? now : now + SECOND / 100;
             for (i = 0; i < loop.running_count; i++) {
                 int32_t slot = loop.running[i];
-                jobq_loop_handled(&loop, now, slot, loop.slots[slot].generation,
+                jobq__job_handled(&loop, now, slot, loop.slots[slot].generation,
                                   JOBQ_OUTCOME_SUCCESS, 0, false);
             }
             if (now >= next) add_job(now);
             if (now >= next) next = now + 7 * SECOND;
-        } else if (a.kind == JOBQ_ACTION_CLAIM && a.sweep) {
+        } else if (a.kind == JOBQ_REQUEST_CLAIM && a.sweep) {
             now += loop.config.answer_us;
-            if (sweeps++ % 2 == 0) jobq_loop_claimed(&loop, now, JOBQ_ERROR_TIMEOUT, -1, false);
+            if (sweeps++ % 2 == 0) jobq__told_claimed(&loop, now, JOBQ_ERROR_TIMEOUT, -1, false);
             else jobq_loop_disconnected(&loop, now);
         } else {
-            others += a.kind == JOBQ_ACTION_CLAIM;
+            others += a.kind == JOBQ_REQUEST_CLAIM;
             jobq_memory_perform(memory, &loop, &a, 2, 2, now, now);
         }
     }
@@ -1398,16 +1476,16 @@ static void as_many_kinds_are_claimed_as_the_news_list(void **unused)
     (void)unused;
     for (i = 0; i < (int32_t)COUNT(kinds); i++) kinds[i] = i + 1;
     settle_down(0);
-    jobq_loop_kinds(&loop, kinds, (int32_t)COUNT(kinds), false);
+    jobq__told_kinds(&loop, kinds, (int32_t)COUNT(kinds), false);
     assert_int_equal(loop.kind_count, COUNT(kinds));
     assert_memory_equal(loop.kinds, kinds, sizeof kinds);
-    jobq_loop_kinds(&loop, kinds, 3, true);
+    jobq__told_kinds(&loop, kinds, 3, true);
     assert_true(loop.every_kind);
     add_job(0); /* of kind 1, for which there is no handler */
     settle_down(SECOND);
-    slot = jobq_loop_take(&loop, SECOND);
+    slot = jobq__take_job(&loop, SECOND);
     assert_true(slot >= 0);
-    jobq_loop_unhandled(&loop, SECOND, slot);
+    jobq__job_unhandled(&loop, SECOND, slot);
     assert_false(loop.every_kind);
     assert_int_equal(loop.kind_count, 2);
     met = loop.slots[slot].job.kind;
@@ -1423,15 +1501,15 @@ static void strange_answers_are_ignored(void **unused)
     (void)unused;
     settle_down(0);
     before = loop;
-    jobq_loop_unsettled(&loop, 1, JOBQ_ACTION_COMPLETE, 4711, 1, 1, JOBQ_ERROR_LOST);
-    assert_int_equal(jobq_loop_job(&loop, 1, &odd), -1); /* no token */
-    jobq_loop_kinds(&loop, &none, 0, true);
-    deed(JOBQ_ACTION_WAIT, 0, 0, 1);
-    deed(JOBQ_ACTION_EXIT, 0, 0, 1);
-    deed(JOBQ_ACTION_ABANDON, 0, 0, 1);
+    jobq__told_unsettled(&loop, 1, JOBQ_REQUEST_COMPLETE, 4711, 1, 1, JOBQ_ERROR_LOST);
+    assert_int_equal(jobq__told_job(&loop, 1, &odd), -1); /* no token */
+    jobq__told_kinds(&loop, &none, 0, true);
+    deed(JOBQ_REQUEST_WAIT, 0, 0, 1);
+    deed(JOBQ_REQUEST_EXIT, 0, 0, 1);
+    deed(JOBQ_REQUEST_ABANDON, 0, 0, 1);
     assert_memory_equal(before.slots, loop.slots, sizeof loop.slots);
     assert_memory_equal(&before.stats, &loop.stats, sizeof loop.stats);
-    deed(JOBQ_ACTION_DISCONNECT, 0, 0, 2);
+    deed(JOBQ_REQUEST_DISCONNECT, 0, 0, 2);
     assert_false(loop.connected);
 }
 
@@ -1439,6 +1517,9 @@ int main(void)
 {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(it_connects_and_registers_before_anything_else, setup),
+        cmocka_unit_test_setup(requests_and_answers_are_all_that_a_driver_needs, setup),
+        cmocka_unit_test_setup(a_disconnect_is_a_request_too, setup),
+        cmocka_unit_test(each_request_has_a_name),
         cmocka_unit_test_setup(a_suspect_does_not_wait_behind_what_is_fetched_ahead, setup),
         cmocka_unit_test_setup(what_must_run_alone_runs_first_and_alone, setup),
         cmocka_unit_test_setup(a_lost_claim_may_hold_what_must_run_alone, setup),

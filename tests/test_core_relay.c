@@ -14,6 +14,7 @@
  *   (5) no block   when the faults stop, every partition is done within a bound, poison or not
  */
 #define JOBQ_LOOP_SLOTS 16
+#define JOBQ_LOOP_LANES 16
 #define JOBQ_LOOP_CLAIMS 16
 #define JOBQ_LOOP_PARTITIONS 4
 #define JOBQ_LOOP_BATCH 8
@@ -22,9 +23,6 @@
 #define JOBQ_IMPLEMENTATION
 #include "jobq.h"
 
-#define WIRE_JOBS 1
-#define WIRE_LANES 1
-#define WIRE_QUEUES 1
 #define WIRE_PRIORITY 0
 #include "check.h"
 #include "wire.h"
@@ -82,25 +80,25 @@ static void send(int32_t number, int count)
 }
 
 /* The next action that is no WAIT, carried out on the store. */
-static jobq_action step(int64_t now)
+static jobq_request step(int64_t now)
 {
-    jobq_action a = jobq_loop_next(&loop, now);
+    jobq_request a = asks(&loop, now);
 
-    if (a.kind != JOBQ_ACTION_WAIT) jobq_memory_perform(memory, &loop, &a, 2, 0, now, now);
+    if (a.kind != JOBQ_REQUEST_WAIT) jobq_memory_perform(memory, &loop, &a, 2, 0, now, now);
     return a;
 }
 
 static int64_t settle_down(int64_t now)
 {
-    jobq_action a;
+    jobq_request a;
     int n;
 
     for (n = 0; n < 100; n++) {
         a = step(now);
-        if (a.kind == JOBQ_ACTION_WAIT || a.kind == JOBQ_ACTION_EXIT) break;
+        if (a.kind == JOBQ_REQUEST_WAIT || a.kind == JOBQ_REQUEST_EXIT) break;
     }
     assert_true(n < 100);
-    return a.kind == JOBQ_ACTION_EXIT ? JOBQ_NEVER : a.until_mono_us;
+    return a.kind == JOBQ_REQUEST_EXIT ? JOBQ_NEVER : a.until_mono_us;
 }
 
 /* Does everything up to an instant, when it is due; no handler ends meanwhile. */
@@ -127,7 +125,7 @@ static void handle(int32_t part, int64_t now, jobq_result result)
     v.result = result;
     v.processed = result == JOBQ_RESULT_SUCCESS ? (uint32_t)p->given : 0;
     if (result == JOBQ_RESULT_RETRY) memset(outcomes + 1, JOBQ_RESULT_LEFT, sizeof outcomes - 1);
-    assert_true(jobq_loop_delivered(&loop, now, part, p->generation, &v, outcomes, false));
+    assert_true(jobq__told_delivered(&loop, now, part, p->generation, &v, outcomes, false));
 }
 
 static const jobq_memory_partition *row(int id) { return &memory->partitions[id - 1]; }
@@ -144,12 +142,12 @@ static void it_reads_numbers_and_acknowledges(void **unused)
     assert_int_equal(row(1)->last, 6); /* numbered */
     assert_int_equal(row(1)->reading, 4);
     assert_int_equal(row(1)->cursor.tried[0], 4); /* the trace is there before the handler */
-    part = jobq_loop_take_messages(&loop, 0);
+    part = jobq__take_messages(&loop, 0);
     assert_true(part >= 0);
     assert_int_equal(loop.relay.parts[part].given, 4);
-    assert_int_equal(jobq_loop_take_messages(&loop, 0), -1);
+    assert_int_equal(jobq__take_messages(&loop, 0), -1);
     handle(part, 1, JOBQ_RESULT_SUCCESS);
-    assert_int_equal(jobq_loop_next(&loop, 1).kind, JOBQ_ACTION_ACK);
+    assert_int_equal(asks(&loop, 1).kind, JOBQ_REQUEST_ACK);
     assert_true(loop.relay.parts[part].on); /* a full batch: reads on in the same statement */
 }
 
@@ -160,12 +158,12 @@ static void the_last_batch_gives_the_partition_up(void **unused)
     (void)unused;
     send(0, 6);
     settle_down(0);
-    part = jobq_loop_take_messages(&loop, 0);
+    part = jobq__take_messages(&loop, 0);
     handle(part, 1, JOBQ_RESULT_SUCCESS);
     settle_down(1);
     assert_int_equal(row(1)->cursor.acked, 4);
     assert_true(row(1)->holder.worker == loop.worker); /* read on under the same token */
-    part = jobq_loop_take_messages(&loop, 1);
+    part = jobq__take_messages(&loop, 1);
     assert_int_equal(loop.relay.parts[part].given, 2);
     handle(part, 2, JOBQ_RESULT_SUCCESS);
     settle_down(2);
@@ -195,7 +193,7 @@ static void a_notified_sleeper_looks_at_once(void **unused)
     send(1, 1);
     jobq_loop_notified(&loop, 20 * SECOND, false);
     settle_down(20 * SECOND);
-    assert_true(jobq_loop_take_messages(&loop, 20 * SECOND) >= 0);
+    assert_true(jobq__take_messages(&loop, 20 * SECOND) >= 0);
 }
 
 static void a_retry_waits_by_the_stores_clock_for_every_worker(void **unused)
@@ -205,15 +203,15 @@ static void a_retry_waits_by_the_stores_clock_for_every_worker(void **unused)
     (void)unused;
     send(0, 2);
     settle_down(0);
-    part = jobq_loop_take_messages(&loop, 0);
+    part = jobq__take_messages(&loop, 0);
     handle(part, 1, JOBQ_RESULT_RETRY);
     settle_down(1);
     assert_true(row(1)->run_at_us > 700 * MS && row(1)->run_at_us < 1300 * MS);
     assert_true(row(1)->holder.worker == 0);
     live_until(1, row(1)->run_at_us - 1);
-    assert_int_equal(jobq_loop_take_messages(&loop, row(1)->run_at_us - 1), -1);
+    assert_int_equal(jobq__take_messages(&loop, row(1)->run_at_us - 1), -1);
     live_until(row(1)->run_at_us - 1, row(1)->run_at_us + MS);
-    part = jobq_loop_take_messages(&loop, row(1)->run_at_us + MS);
+    part = jobq__take_messages(&loop, row(1)->run_at_us + MS);
     assert_true(part >= 0);
     assert_int_equal(jobq_cursor_attempts(&loop.relay.parts[part].cursor, 1), 1);
     assert_int_equal(jobq_cursor_attempts(&loop.relay.parts[part].cursor, 2), 0);
@@ -225,28 +223,28 @@ static void a_partition_that_rests_is_not_asked_for(void **unused)
     jobq_loop_config config = config_for_messages();
     int64_t now = MS, until;
     int looks = 0, reads = 0;
-    jobq_action a;
+    jobq_request a;
 
     (void)unused;
     config.tuning[0].retry.base_us = 8 * SECOND;
     start(&config);
     send(0, 2);
     settle_down(0);
-    handle(jobq_loop_take_messages(&loop, 0), 1, JOBQ_RESULT_RETRY);
+    handle(jobq__take_messages(&loop, 0), 1, JOBQ_RESULT_RETRY);
     settle_down(1);
     until = row(1)->run_at_us;
     assert_true(until > 5 * SECOND);
     jobq_loop_init(&loop, &config, 4712, now);
     while (now < until) {
         a = step(now);
-        looks += a.kind == JOBQ_ACTION_LOOK;
-        reads += a.kind == JOBQ_ACTION_READ;
-        if (a.kind == JOBQ_ACTION_WAIT) now = jobq__min(a.until_mono_us, until);
+        looks += a.kind == JOBQ_REQUEST_LOOK;
+        reads += a.kind == JOBQ_REQUEST_READ;
+        if (a.kind == JOBQ_REQUEST_WAIT) now = jobq__min(a.until_mono_us, until);
     }
     assert_int_equal(reads, 0);
     assert_in_range(looks, 5, 20);
     settle_down(until);
-    assert_true(jobq_loop_take_messages(&loop, until) >= 0);
+    assert_true(jobq__take_messages(&loop, until) >= 0);
 }
 
 static void a_lease_is_renewed_while_its_handler_has_time(void **unused)
@@ -257,42 +255,42 @@ static void a_lease_is_renewed_while_its_handler_has_time(void **unused)
     (void)unused;
     send(0, 1);
     settle_down(0);
-    part = jobq_loop_take_messages(&loop, 0);
+    part = jobq__take_messages(&loop, 0);
     generation = loop.relay.parts[part].generation;
     live_until(0, 9 * SECOND);
     assert_true(loop.relay.stats.renewals >= 9);
     assert_true(row(1)->lease_until_us > 10 * SECOND);
-    assert_int_equal(jobq_loop_delivery_stopping(&loop, 9 * SECOND, part, generation), 0);
-    assert_int_equal(jobq_loop_delivery_stopping(&loop, 10 * SECOND, part, generation),
+    assert_int_equal(jobq__delivery_stopping(&loop, 9 * SECOND, part, generation), 0);
+    assert_int_equal(jobq__delivery_stopping(&loop, 10 * SECOND, part, generation),
                      JOBQ_STOP_TIMEOUT);
     live_until(9 * SECOND, 10 * SECOND + 101 * MS); /* half the headroom later: given up */
     assert_int_equal(loop.stats.abandoned, 1);
     assert_int_equal(row(1)->cursor.acked, 0);
     assert_int_equal(jobq_cursor_attempts(&row(1)->cursor, 1), 1);
-    assert_int_equal(jobq_loop_delivery_stopping(&loop, 11 * SECOND, part, generation),
+    assert_int_equal(jobq__delivery_stopping(&loop, 11 * SECOND, part, generation),
                      JOBQ_STOP_LOST);
 }
 
 static void the_lease_counts_from_before_the_read(void **unused) /* X22, S26 */
 {
     jobq_loop_config config = config_for_messages();
-    jobq_action a;
+    jobq_request a;
     int32_t part;
 
     (void)unused;
     config.tuning[0].budget_us = 100 * MS; /* never renewed */
     start(&config);
     send(0, 1);
-    while ((a = jobq_loop_next(&loop, 0)).kind != JOBQ_ACTION_READ) {
+    while ((a = asks(&loop, 0)).kind != JOBQ_REQUEST_READ) {
         jobq_memory_perform(memory, &loop, &a, 2, 0, 0, 0);
     }
     jobq_memory_perform(memory, &loop, &a, 2, 0, SECOND, SECOND); /* the answer took a second */
     assert_true(loop.relay.parts[0].lease_mono_us == LEASE - 200 * MS);
-    part = jobq_loop_take_messages(&loop, LEASE - 200 * MS);
+    part = jobq__take_messages(&loop, LEASE - 200 * MS);
     assert_int_equal(part, -1); /* too late to begin */
     settle_down(LEASE - 200 * MS);
     assert_true(row(1)->cursor.tried_count <= 1); /* given back, and read anew */
-    assert_true(jobq_loop_take_messages(&loop, LEASE - 200 * MS) >= 0);
+    assert_true(jobq__take_messages(&loop, LEASE - 200 * MS) >= 0);
 }
 
 /* Someone has its row locked: no storm of reads, though looks find its messages meanwhile. */
@@ -305,10 +303,10 @@ static void a_busy_partition_is_asked_for_again_in_5_ms(void **unused)
     (void)unused;
     send(0, 1);
     for (i = 0; i < 20; i++) {
-        jobq_action a;
-        for (reads = 0; (a = jobq_loop_next(&loop, now)).kind != JOBQ_ACTION_WAIT;) {
-            if (a.kind == JOBQ_ACTION_READ) {
-                jobq_loop_read(&loop, now, a.slot, JOBQ_OK, &busy);
+        jobq_request a;
+        for (reads = 0; (a = asks(&loop, now)).kind != JOBQ_REQUEST_WAIT;) {
+            if (a.kind == JOBQ_REQUEST_READ) {
+                jobq__told_read(&loop, now, a.slot, JOBQ_OK, &busy);
                 reads++;
             } else jobq_memory_perform(memory, &loop, &a, 2, 0, now, now);
         }
@@ -318,7 +316,7 @@ static void a_busy_partition_is_asked_for_again_in_5_ms(void **unused)
         assert_true(a.until_mono_us <= now);
     }
     settle_down(now);
-    assert_true(jobq_loop_take_messages(&loop, now) >= 0);
+    assert_true(jobq__take_messages(&loop, now) >= 0);
 }
 
 static void a_stop_gives_back_what_no_handler_has(void **unused)
@@ -329,12 +327,12 @@ static void a_stop_gives_back_what_no_handler_has(void **unused)
     send(0, 3);
     send(1, 3);
     settle_down(0);
-    part = jobq_loop_take_messages(&loop, 0);
+    part = jobq__take_messages(&loop, 0);
     jobq_loop_stop(&loop, 1, SECOND);
     settle_down(1);
     assert_int_equal(loop.relay.held, 1);
     assert_int_equal(
-        jobq_loop_delivery_stopping(&loop, 1, part, loop.relay.parts[part].generation),
+        jobq__delivery_stopping(&loop, 1, part, loop.relay.parts[part].generation),
         JOBQ_STOP_SHUTDOWN);
     handle(part, 2, JOBQ_RESULT_SUCCESS);
     assert_true(settle_down(2) == JOBQ_NEVER); /* the loop has ended */
@@ -348,7 +346,7 @@ static void a_handler_that_outlives_the_grace_is_given_up(void **unused)
     (void)unused;
     send(0, 3);
     settle_down(0);
-    jobq_loop_take_messages(&loop, 0);
+    jobq__take_messages(&loop, 0);
     jobq_loop_stop(&loop, 1, SECOND);
     live_until(1, SECOND + 2);
     assert_int_equal(loop.phase, JOBQ_PHASE_EXITED);
@@ -369,7 +367,7 @@ static void until_empty_waits_for_messages(void **unused)
     send(1, 1);
     while (settle_down(now) != JOBQ_NEVER && now < 10 * SECOND) {
         now += MS;
-        while ((part = jobq_loop_take_messages(&loop, now)) >= 0) {
+        while ((part = jobq__take_messages(&loop, now)) >= 0) {
             handle(part, now, JOBQ_RESULT_SUCCESS);
         }
     }
@@ -394,7 +392,7 @@ static void until_ended_waits_for_messages_that_rest(void **unused)
     while (loop.phase != JOBQ_PHASE_EXITED && now < 60 * SECOND) {
         settle_down(now);
         now += MS;
-        while ((part = jobq_loop_take_messages(&loop, now)) >= 0) {
+        while ((part = jobq__take_messages(&loop, now)) >= 0) {
             handle(part, now, ++tries < 3 ? JOBQ_RESULT_RETRY : JOBQ_RESULT_SUCCESS);
         }
     }
@@ -412,7 +410,7 @@ static void a_paused_queue_is_left_alone(void **unused)
     assert_int_equal(row(1)->last, 0);
     jobq_memory_policy(memory, 1, NULL, false);
     live_until(0, 6 * SECOND);
-    assert_true(jobq_loop_take_messages(&loop, 6 * SECOND) >= 0);
+    assert_true(jobq__take_messages(&loop, 6 * SECOND) >= 0);
 }
 
 static void bad_answers_are_refused_whole(void **unused)
@@ -423,16 +421,16 @@ static void bad_answers_are_refused_whole(void **unused)
         {.count = 1, .lost = -1},
         {.count = 1, .cursor = {.acked = -1}},
     };
-    jobq_action a;
+    jobq_request a;
     size_t i;
 
     for (i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         setup(unused);
         send(0, 1);
-        while ((a = jobq_loop_next(&loop, 0)).kind != JOBQ_ACTION_READ) {
+        while ((a = asks(&loop, 0)).kind != JOBQ_REQUEST_READ) {
             jobq_memory_perform(memory, &loop, &a, 2, 0, 0, 0);
         }
-        jobq_loop_read(&loop, 0, a.slot, JOBQ_OK, &bad[i]);
+        jobq__told_read(&loop, 0, a.slot, JOBQ_OK, &bad[i]);
         assert_int_equal(loop.relay.parts[a.slot].state, JOBQ_PART_AWAY);
         assert_int_equal(loop.relay.held, 0);
         assert_true(loop.relay.parts[a.slot].due_mono_us == 50 * MS);
@@ -443,17 +441,17 @@ static void bad_answers_are_refused_whole(void **unused)
 static void bad_counts_are_refused_whole(void **unused)
 {
     static const int32_t bad[] = {-1, 5};
-    jobq_action a;
+    jobq_request a;
     size_t i;
 
     for (i = 0; i < 2; i++) {
         setup(unused);
         send(0, 6);
         settle_down(0);
-        handle(jobq_loop_take_messages(&loop, 0), 1, JOBQ_RESULT_SUCCESS);
-        a = jobq_loop_next(&loop, 1);
-        assert_int_equal(a.kind, JOBQ_ACTION_ACK);
-        jobq_loop_acked(&loop, 1, a.slot, JOBQ_OK, bad[i], false);
+        handle(jobq__take_messages(&loop, 0), 1, JOBQ_RESULT_SUCCESS);
+        a = asks(&loop, 1);
+        assert_int_equal(a.kind, JOBQ_REQUEST_ACK);
+        jobq__told_acked(&loop, 1, a.slot, JOBQ_OK, bad[i], false);
         assert_int_equal(loop.relay.parts[a.slot].state, JOBQ_PART_FINISHED);
         assert_int_equal(loop.relay.stats.succeeded, 0);
     }
@@ -470,7 +468,7 @@ static void backlogs_of_others_are_nothing(void **unused)
 
     (void)unused;
     settle_down(0);
-    for (i = 0; i < 2; i++) jobq_loop_backlog(&loop, 0, &none[i]);
+    for (i = 0; i < 2; i++) jobq__told_backlog(&loop, 0, &none[i]);
     assert_int_equal(loop.relay.count, 0);
 }
 
@@ -506,14 +504,14 @@ static void commit_step(jobq_error error, bool written)
 
     send(0, 2);
     settle_down(0);
-    part = jobq_loop_take_messages(&loop, 0);
+    part = jobq__take_messages(&loop, 0);
     p = &loop.relay.parts[part];
     memset(&v, 0, sizeof v);
     memset(&token, 0, sizeof token);
     memset(outcomes, JOBQ_RESULT_SUCCESS, sizeof outcomes);
     v.result = JOBQ_RESULT_SUCCESS;
     v.processed = 2;
-    assert_true(jobq_loop_delivered(&loop, 1, part, p->generation, &v, outcomes, true));
+    assert_true(jobq__told_delivered(&loop, 1, part, p->generation, &v, outcomes, true));
     token.worker = p->worker;
     token.claim = p->claim;
     settle_down(1); /* nobody else acknowledges it */
@@ -522,7 +520,7 @@ static void commit_step(jobq_error error, bool written)
                                          JOBQ_NEVER, 1, &count, &cut), JOBQ_OK);
     }
     assert_int_equal(row(1)->cursor.acked, written ? 2 : 0);
-    assert_true(jobq_loop_committed(&loop, 2, part, p->generation, error));
+    assert_true(jobq__told_committed(&loop, 2, part, p->generation, error));
     live_until(2, 200 * MS);
 }
 
@@ -562,15 +560,15 @@ static void a_transaction_rolled_back_is_an_attempt(void **unused)
 }
 
 /* The first action of a kind, the others on the way carried out. */
-static jobq_action reach(jobq_action_kind kind, int64_t now)
+static jobq_request reach(jobq_request_kind kind, int64_t now)
 {
-    jobq_action a;
+    jobq_request a;
     int n;
 
     for (n = 0; n < 100; n++) {
-        a = jobq_loop_next(&loop, now);
+        a = asks(&loop, now);
         if (a.kind == kind) return a;
-        assert_int_not_equal(a.kind, JOBQ_ACTION_WAIT);
+        assert_int_not_equal(a.kind, JOBQ_REQUEST_WAIT);
         jobq_memory_perform(memory, &loop, &a, 2, 0, now, now);
     }
     fail_msg("it never comes");
@@ -584,9 +582,9 @@ static void a_refused_acknowledgement_is_sent_again(void **unused)
     (void)unused;
     send(0, 2);
     settle_down(0);
-    part = jobq_loop_take_messages(&loop, 0);
+    part = jobq__take_messages(&loop, 0);
     handle(part, 1, JOBQ_RESULT_SUCCESS);
-    jobq_loop_acked(&loop, 2, reach(JOBQ_ACTION_ACK, 1).slot, JOBQ_ERROR_RETRYABLE, 0,
+    jobq__told_acked(&loop, 2, reach(JOBQ_REQUEST_ACK, 1).slot, JOBQ_ERROR_RETRYABLE, 0,
                     false);
     assert_int_equal(loop.relay.parts[part].state, JOBQ_PART_FINISHED);
     live_until(2, 60 * MS);
@@ -596,30 +594,30 @@ static void a_refused_acknowledgement_is_sent_again(void **unused)
 /* The error may be of what was read on: what is done is acknowledged all the same. */
 static void after_an_error_an_acknowledgement_reads_on_no_more(void **unused)
 {
-    jobq_action a;
+    jobq_request a;
 
     (void)unused;
     send(0, 6);
     settle_down(0);
-    handle(jobq_loop_take_messages(&loop, 0), 1, JOBQ_RESULT_SUCCESS);
-    a = reach(JOBQ_ACTION_ACK, 1);
+    handle(jobq__take_messages(&loop, 0), 1, JOBQ_RESULT_SUCCESS);
+    a = reach(JOBQ_REQUEST_ACK, 1);
     assert_int_equal(a.limit, 4);
-    jobq_loop_acked(&loop, 2, a.slot, JOBQ_ERROR_DATABASE, 0, false);
-    a = reach(JOBQ_ACTION_ACK, 100 * MS);
+    jobq__told_acked(&loop, 2, a.slot, JOBQ_ERROR_DATABASE, 0, false);
+    a = reach(JOBQ_REQUEST_ACK, 100 * MS);
     assert_int_equal(a.limit, 0);
     jobq_memory_perform(memory, &loop, &a, 2, 0, 100 * MS, 100 * MS);
     assert_int_equal(row(1)->cursor.acked, 4);
     live_until(100 * MS, 200 * MS);
-    assert_true(jobq_loop_take_messages(&loop, 200 * MS) >= 0); /* and the others come */
+    assert_true(jobq__take_messages(&loop, 200 * MS) >= 0); /* and the others come */
 }
 
 /* The part of a partition that a handler gets now. */
 static int32_t part_of(int64_t partition, int64_t now)
 {
-    int32_t part = jobq_loop_take_messages(&loop, now);
+    int32_t part = jobq__take_messages(&loop, now);
 
     while (part >= 0 && loop.relay.parts[part].id != partition) {
-        part = jobq_loop_take_messages(&loop, now);
+        part = jobq__take_messages(&loop, now);
     }
     assert_true(part >= 0);
     return part;
@@ -640,10 +638,10 @@ static void an_acknowledgement_is_not_refused_for_ever(void **unused)
     part = part_of(1, 0);
     handle(part, 1, JOBQ_RESULT_SUCCESS);
     for (i = 0; i < 4; i++) {
-        jobq_action a = reach(JOBQ_ACTION_ACK, now);
+        jobq_request a = reach(JOBQ_REQUEST_ACK, now);
         assert_int_equal(a.limit, 0); /* there were fewer than a batch */
-        assert_true(a.bare == (i > 0));
-        jobq_loop_acked(&loop, now, a.slot, JOBQ_ERROR_DATABASE, 0, false);
+        assert_true(a.ack.bare == (i > 0));
+        jobq__told_acked(&loop, now, a.slot, JOBQ_ERROR_DATABASE, 0, false);
         now = jobq__max(now, loop.relay.parts[part].due_mono_us);
     }
     assert_int_equal(loop.relay.parts[part].state, JOBQ_PART_AWAY);
@@ -657,17 +655,17 @@ static void an_acknowledgement_is_not_refused_for_ever(void **unused)
 static void an_acknowledgement_keeps_its_texts_while_rows_are_locked(void **unused)
 {
     int64_t now = 1;
-    jobq_action a;
+    jobq_request a;
     int i;
 
     (void)unused;
     send(0, 2);
     settle_down(0);
-    handle(jobq_loop_take_messages(&loop, 0), 1, JOBQ_RESULT_SUCCESS);
+    handle(jobq__take_messages(&loop, 0), 1, JOBQ_RESULT_SUCCESS);
     for (i = 0; i < 9; i++) {
-        a = reach(JOBQ_ACTION_ACK, now);
-        assert_false(a.bare);
-        jobq_loop_acked(&loop, now, a.slot, JOBQ_ERROR_RETRYABLE, 0, false);
+        a = reach(JOBQ_REQUEST_ACK, now);
+        assert_false(a.ack.bare);
+        jobq__told_acked(&loop, now, a.slot, JOBQ_ERROR_RETRYABLE, 0, false);
         now = loop.relay.parts[a.slot].due_mono_us;
     }
     live_until(now, now + MS);
@@ -679,21 +677,21 @@ static void a_read_that_fails_is_made_smaller(void **unused)
 {
     int64_t now = 0, bytes = INT64_MAX;
     int32_t want = 4;
-    jobq_action a;
+    jobq_request a;
 
     (void)unused;
     send(0, 40);
     for (; want > 0; want /= 2) {
-        a = reach(JOBQ_ACTION_READ, now);
+        a = reach(JOBQ_REQUEST_READ, now);
         assert_int_equal(a.limit, want);
         assert_true(a.bytes < bytes && !a.aside);
         bytes = a.bytes;
-        jobq_loop_read(&loop, now, a.slot, JOBQ_ERROR_TIMEOUT, NULL);
+        jobq__told_read(&loop, now, a.slot, JOBQ_ERROR_TIMEOUT, NULL);
         now = loop.relay.parts[a.slot].due_mono_us;
     }
     settle_down(now);
     for (want = 1; want <= 3; want++) {
-        int32_t part = jobq_loop_take_messages(&loop, now);
+        int32_t part = jobq__take_messages(&loop, now);
         assert_int_equal(loop.relay.parts[part].given, want);
         handle(part, now, JOBQ_RESULT_SUCCESS);
         settle_down(now);
@@ -706,20 +704,20 @@ static void a_locked_row_makes_no_read_larger(void **unused)
 {
     static const jobq_reading busy = {.busy = true};
     int64_t now = 0;
-    jobq_action a;
+    jobq_request a;
     int i, want = 4;
 
     (void)unused;
     send(0, 40);
     for (; want > 0; want /= 2) {
         for (i = 0; i < 20; i++) {
-            a = reach(JOBQ_ACTION_READ, now);
+            a = reach(JOBQ_REQUEST_READ, now);
             assert_int_equal(a.limit, want);
-            jobq_loop_read(&loop, now, a.slot, JOBQ_OK, &busy);
+            jobq__told_read(&loop, now, a.slot, JOBQ_OK, &busy);
             now = loop.relay.parts[a.slot].due_mono_us;
         }
-        a = reach(JOBQ_ACTION_READ, now);
-        jobq_loop_read(&loop, now, a.slot, JOBQ_ERROR_TIMEOUT, NULL);
+        a = reach(JOBQ_REQUEST_READ, now);
+        jobq__told_read(&loop, now, a.slot, JOBQ_ERROR_TIMEOUT, NULL);
         now = loop.relay.parts[a.slot].due_mono_us;
     }
 }
@@ -733,11 +731,11 @@ static void a_look_does_not_hurry_a_read_that_failed(void **unused)
     (void)unused;
     send(0, 2);
     while (now < 2 * SECOND) {
-        jobq_action a = jobq_loop_next(&loop, now);
-        if (a.kind == JOBQ_ACTION_READ) {
+        jobq_request a = asks(&loop, now);
+        if (a.kind == JOBQ_REQUEST_READ) {
             reads++;
-            jobq_loop_read(&loop, now, a.slot, JOBQ_ERROR_RETRYABLE, NULL);
-        } else if (a.kind == JOBQ_ACTION_WAIT) now = jobq__min(a.until_mono_us, now + 10 * MS);
+            jobq__told_read(&loop, now, a.slot, JOBQ_ERROR_RETRYABLE, NULL);
+        } else if (a.kind == JOBQ_REQUEST_WAIT) now = jobq__min(a.until_mono_us, now + 10 * MS);
         else jobq_memory_perform(memory, &loop, &a, 2, 0, now, now);
         if (now % (100 * MS) == 0) jobq_loop_notified(&loop, now, false);
     }
@@ -752,27 +750,27 @@ static void a_look_does_not_hurry_a_read_that_failed(void **unused)
 static void a_message_is_given_up_when_others_are_answered(void **unused)
 {
     int64_t now = 0;
-    jobq_action a;
+    jobq_request a;
     int i;
 
     (void)unused;
     send(0, 2);
     for (i = 0; i < 12; i++) { /* nothing else is answered */
-        a = reach(JOBQ_ACTION_READ, now);
+        a = reach(JOBQ_REQUEST_READ, now);
         assert_false(a.aside);
         loop.well = 0;
-        jobq_loop_read(&loop, now, a.slot, JOBQ_ERROR_DATABASE, NULL);
+        jobq__told_read(&loop, now, a.slot, JOBQ_ERROR_DATABASE, NULL);
         now = loop.relay.parts[a.slot].due_mono_us;
         loop.well = 0;
     }
     for (i = 0; i < 3; i++) {
-        a = reach(JOBQ_ACTION_READ, now);
+        a = reach(JOBQ_REQUEST_READ, now);
         assert_false(a.aside);
         loop.well = UINT32_MAX;
-        jobq_loop_read(&loop, now, a.slot, JOBQ_ERROR_DATABASE, NULL);
+        jobq__told_read(&loop, now, a.slot, JOBQ_ERROR_DATABASE, NULL);
         now = loop.relay.parts[a.slot].due_mono_us;
     }
-    a = reach(JOBQ_ACTION_READ, now);
+    a = reach(JOBQ_REQUEST_READ, now);
     assert_true(a.aside);
     jobq_memory_perform(memory, &loop, &a, 2, 0, now, now);
     assert_int_equal(row(1)->cursor.acked, 1);
@@ -790,8 +788,8 @@ static void only_the_first_statement_on_its_way_is_blamed(void **unused)
     (void)unused;
     send(0, 1);
     send(1, 1);
-    first = reach(JOBQ_ACTION_READ, 0).slot;
-    second = reach(JOBQ_ACTION_READ, 0).slot;
+    first = reach(JOBQ_REQUEST_READ, 0).slot;
+    second = reach(JOBQ_REQUEST_READ, 0).slot;
     loop.relay.parts[first].size = loop.relay.parts[second].size = 1;
     loop.well = UINT32_MAX;
     loop.inflight = 0;
@@ -814,15 +812,15 @@ static void a_message_that_never_arrives_is_given_up(void **unused)
     other->holder.worker = 99; /* the second partition is only there to be looked for */
     other->holder.lease_us = other->lease_until_us = 3600 * SECOND;
     while (reads < 20) {
-        jobq_action a = jobq_loop_next(&loop, now);
-        loop.budgets[JOBQ_ACTION_LOOK].rows = 1;
-        if (a.kind == JOBQ_ACTION_READ) reads++;
-        if (a.kind == JOBQ_ACTION_READ && a.aside) break;
-        silent |= a.kind == JOBQ_ACTION_READ;
-        if (a.kind == JOBQ_ACTION_WAIT) now = a.until_mono_us;
-        else if (a.kind == JOBQ_ACTION_DISCONNECT) jobq_loop_disconnected(&loop, now);
+        jobq_request a = asks(&loop, now);
+        loop.budgets[JOBQ_REQUEST_LOOK].rows = 1;
+        if (a.kind == JOBQ_REQUEST_READ) reads++;
+        if (a.kind == JOBQ_REQUEST_READ && a.aside) break;
+        silent |= a.kind == JOBQ_REQUEST_READ;
+        if (a.kind == JOBQ_REQUEST_WAIT) now = a.until_mono_us;
+        else if (a.kind == JOBQ_REQUEST_DISCONNECT) jobq_loop_disconnected(&loop, now);
         else if (!silent) jobq_memory_perform(memory, &loop, &a, 2, 0, now, now);
-        silent &= a.kind != JOBQ_ACTION_DISCONNECT;
+        silent &= a.kind != JOBQ_REQUEST_DISCONNECT;
     }
     assert_true(reads < 20);
 }
@@ -835,11 +833,11 @@ static void it_sweeps_at_the_start_and_every_minute(void **unused)
 
     (void)unused;
     while (now < 130 * SECOND) {
-        jobq_action a = step(now);
-        sweeps += a.kind == JOBQ_ACTION_LOOK && a.sweep;
-        looks += a.kind == JOBQ_ACTION_LOOK;
+        jobq_request a = step(now);
+        sweeps += a.kind == JOBQ_REQUEST_LOOK && a.sweep;
+        looks += a.kind == JOBQ_REQUEST_LOOK;
         if (looks == 1) assert_int_equal(sweeps, 1);
-        if (a.kind == JOBQ_ACTION_WAIT) now = a.until_mono_us > now ? a.until_mono_us : now + 1;
+        if (a.kind == JOBQ_REQUEST_WAIT) now = a.until_mono_us > now ? a.until_mono_us : now + 1;
     }
     assert_int_equal(sweeps, 3);
     assert_true(looks > 6);
@@ -849,23 +847,23 @@ static void it_sweeps_at_the_start_and_every_minute(void **unused)
 static void what_a_sweep_finds_is_read_by_a_sweep(void **unused)
 {
     jobq_backlog b = {.id = 1, .queue = 1, .waiting = 1, .below = true};
-    jobq_action a;
+    jobq_request a;
 
     (void)unused;
     settle_down(0);
     send(0, 6);
-    jobq_loop_backlog(&loop, 1, &b);
-    a = jobq_loop_next(&loop, 1);
-    assert_int_equal(a.kind, JOBQ_ACTION_READ);
+    jobq__told_backlog(&loop, 1, &b);
+    a = asks(&loop, 1);
+    assert_int_equal(a.kind, JOBQ_REQUEST_READ);
     assert_true(a.sweep);
     jobq_memory_perform(memory, &loop, &a, 2, 0, 1, 1);
-    jobq_loop_backlog(&loop, 1, &b); /* while it is held: the next read is one */
-    handle(jobq_loop_take_messages(&loop, 1), 1, JOBQ_RESULT_SUCCESS);
-    a = reach(JOBQ_ACTION_ACK, 1);
+    jobq__told_backlog(&loop, 1, &b); /* while it is held: the next read is one */
+    handle(jobq__take_messages(&loop, 1), 1, JOBQ_RESULT_SUCCESS);
+    a = reach(JOBQ_REQUEST_ACK, 1);
     assert_true(a.limit > 0 && a.sweep);
     jobq_memory_perform(memory, &loop, &a, 2, 0, 1, 1);
-    handle(jobq_loop_take_messages(&loop, 1), 1, JOBQ_RESULT_SUCCESS);
-    assert_false(reach(JOBQ_ACTION_ACK, 1).sweep);
+    handle(jobq__take_messages(&loop, 1), 1, JOBQ_RESULT_SUCCESS);
+    assert_false(reach(JOBQ_REQUEST_ACK, 1).sweep);
 }
 
 static void a_stop_ends_though_acknowledgements_are_refused(void **unused)
@@ -875,13 +873,13 @@ static void a_stop_ends_though_acknowledgements_are_refused(void **unused)
     (void)unused;
     send(0, 2);
     settle_down(0);
-    handle(jobq_loop_take_messages(&loop, 0), 1, JOBQ_RESULT_SUCCESS);
+    handle(jobq__take_messages(&loop, 0), 1, JOBQ_RESULT_SUCCESS);
     jobq_loop_stop(&loop, 1, SECOND);
     while (loop.phase != JOBQ_PHASE_EXITED && now < 60 * SECOND) {
-        jobq_action a = jobq_loop_next(&loop, now);
-        if (a.kind == JOBQ_ACTION_WAIT) now = jobq__max(now + 1, a.until_mono_us);
-        else if (a.kind == JOBQ_ACTION_ACK) {
-            jobq_loop_acked(&loop, now, a.slot, JOBQ_ERROR_RETRYABLE, 0, false);
+        jobq_request a = asks(&loop, now);
+        if (a.kind == JOBQ_REQUEST_WAIT) now = jobq__max(now + 1, a.until_mono_us);
+        else if (a.kind == JOBQ_REQUEST_ACK) {
+            jobq__told_acked(&loop, now, a.slot, JOBQ_ERROR_RETRYABLE, 0, false);
         } else jobq_memory_perform(memory, &loop, &a, 2, 0, now, now);
     }
     assert_true(now <= SECOND + loop.config.answer_us + 1);
@@ -895,16 +893,16 @@ static int sweeps_that_take(int64_t cost, jobq_error error)
 
     setup(NULL);
     while (now < 600 * SECOND) {
-        jobq_action a = jobq_loop_next(&loop, now);
-        if (a.kind == JOBQ_ACTION_LOOK && a.sweep) {
+        jobq_request a = asks(&loop, now);
+        if (a.kind == JOBQ_REQUEST_LOOK && a.sweep) {
             sweeps++;
             now += error == JOBQ_OK ? cost : loop.config.answer_us;
             if (error == JOBQ_ERROR_CONNECTION) jobq_loop_disconnected(&loop, now);
-            else if (error != JOBQ_OK) jobq_loop_looked(&loop, now, error, false);
+            else if (error != JOBQ_OK) jobq__told_looked(&loop, now, error, false);
             if (error != JOBQ_OK) continue;
         }
-        looks += a.kind == JOBQ_ACTION_LOOK && !a.sweep;
-        if (a.kind != JOBQ_ACTION_WAIT) jobq_memory_perform(memory, &loop, &a, 2, 0, now, now);
+        looks += a.kind == JOBQ_REQUEST_LOOK && !a.sweep;
+        if (a.kind != JOBQ_REQUEST_WAIT) jobq_memory_perform(memory, &loop, &a, 2, 0, now, now);
         else now = a.until_mono_us > now ? a.until_mono_us : now + 1;
     }
     assert_true(looks > 100);
@@ -924,14 +922,14 @@ static void costly_sweeps_are_seldom(void **unused)
 static void a_refused_renewal_is_sent_again(void **unused)
 {
     int32_t part;
-    jobq_action a;
+    jobq_request a;
 
     (void)unused;
     send(0, 1);
     settle_down(0);
-    part = jobq_loop_take_messages(&loop, 0);
-    a = reach(JOBQ_ACTION_RENEW, LEASE / 3);
-    jobq_loop_renewed(&loop, LEASE / 3, part, loop.relay.parts[part].generation,
+    part = jobq__take_messages(&loop, 0);
+    a = reach(JOBQ_REQUEST_RENEW, LEASE / 3);
+    jobq__told_renewed(&loop, LEASE / 3, part, loop.relay.parts[part].generation,
                       JOBQ_ERROR_RETRYABLE);
     assert_int_equal(a.slot, part);
     assert_true(loop.relay.parts[part].renew_mono_us == LEASE / 3 + 50 * MS);
@@ -949,8 +947,8 @@ static void a_queues_time_out_is_a_deliverys(void **unused)
     jobq_memory_policy(memory, 1, &policy, false);
     send(0, 1);
     settle_down(0);
-    part = jobq_loop_take_messages(&loop, 0);
-    assert_int_equal(jobq_loop_delivery_stopping(&loop, 300 * MS, part,
+    part = jobq__take_messages(&loop, 0);
+    assert_int_equal(jobq__delivery_stopping(&loop, 300 * MS, part,
                                                  loop.relay.parts[part].generation),
                      JOBQ_STOP_TIMEOUT);
 }
@@ -965,12 +963,12 @@ static void a_commit_that_overruns_is_nobodys(void **unused)
     (void)unused;
     send(0, 1);
     settle_down(0);
-    part = jobq_loop_take_messages(&loop, 0);
+    part = jobq__take_messages(&loop, 0);
     memset(&v, 0, sizeof v);
     memset(outcomes, JOBQ_RESULT_SUCCESS, sizeof outcomes);
     v.result = JOBQ_RESULT_SUCCESS;
     v.processed = 1;
-    assert_true(jobq_loop_delivered(&loop, 1, part, loop.relay.parts[part].generation, &v,
+    assert_true(jobq__told_delivered(&loop, 1, part, loop.relay.parts[part].generation, &v,
                                     outcomes, true));
     live_until(1, 3 * LEASE);
     assert_int_equal(loop.stats.abandoned, 1);
@@ -986,7 +984,7 @@ static void acknowledged_messages_give_their_places_back(void **unused)
     send(0, 2);
     send(1, 1);
     settle_down(0);
-    part = jobq_loop_take_messages(&loop, 0);
+    part = jobq__take_messages(&loop, 0);
     assert_int_equal(loop.relay.parts[part].id, 1);
     handle(part, 1, JOBQ_RESULT_SUCCESS);
     settle_down(1);
@@ -1007,7 +1005,7 @@ static void what_is_sent_first_is_numbered_first(void **unused)
     send(0, 2);
     settle_down(0);
     assert_true(jobq_memory_send(memory, 1, 0, jobq_str_from("early")));
-    handle(jobq_loop_take_messages(&loop, 0), 1, JOBQ_RESULT_SUCCESS);
+    handle(jobq__take_messages(&loop, 0), 1, JOBQ_RESULT_SUCCESS);
     settle_down(1); /* leaves two places */
     assert_true(jobq_memory_send(memory, 1, 0, jobq_str_from("late")));
     live_until(1, 10 * MS);
@@ -1071,9 +1069,9 @@ static void partitions_of_the_dead_are_taken_one_at_a_time(void **unused)
     }
     live_until(0, 2 * LEASE);
     assert_int_equal(loop.relay.held, 1);
-    part = jobq_loop_take_messages(&loop, 2 * LEASE);
+    part = jobq__take_messages(&loop, 2 * LEASE);
     assert_true(part >= 0 && loop.relay.parts[part].suspect);
-    assert_int_equal(jobq_loop_take_messages(&loop, 2 * LEASE), -1);
+    assert_int_equal(jobq__take_messages(&loop, 2 * LEASE), -1);
     handle(part, 2 * LEASE, JOBQ_RESULT_SUCCESS);
     settle_down(2 * LEASE);
     assert_int_equal(loop.relay.held, 2); /* the first one is a suspect no more */
@@ -1169,16 +1167,16 @@ static void a_partition_is_taken_over_when_the_lease_of_its_holder_ends(void **u
 }
 
 /* Carries out the loop's actions until one of a kind, which is executed but not answered. */
-static void lose_answer_of(jobq_action_kind kind, int64_t now)
+static void lose_answer_of(jobq_request_kind kind, int64_t now)
 {
     static jobq_loop other;
-    jobq_action a;
+    jobq_request a;
     int n;
 
     for (n = 0; n < 100; n++) {
-        a = jobq_loop_next(&loop, now);
+        a = asks(&loop, now);
         if (a.kind == kind) break;
-        assert_int_not_equal(a.kind, JOBQ_ACTION_WAIT);
+        assert_int_not_equal(a.kind, JOBQ_REQUEST_WAIT);
         jobq_memory_perform(memory, &loop, &a, 2, 0, now, now);
     }
     other = loop;
@@ -1192,10 +1190,10 @@ static void a_read_whose_answer_was_lost_is_no_attempt(void **unused)
 
     (void)unused;
     send(0, 3);
-    lose_answer_of(JOBQ_ACTION_READ, 0);
+    lose_answer_of(JOBQ_REQUEST_READ, 0);
     assert_int_equal(row(1)->cursor.tried_count, 1);
     live_until(0, SECOND);
-    part = jobq_loop_take_messages(&loop, SECOND);
+    part = jobq__take_messages(&loop, SECOND);
     assert_int_equal(loop.relay.parts[part].given, 2); /* half of 4: it got no answer */
     assert_int_equal(loop.relay.parts[part].cursor.tried_count, 0);
     assert_int_equal(row(1)->cursor.tried_count, 1);
@@ -1208,12 +1206,12 @@ static void an_acknowledgement_whose_answer_was_lost_stands(void **unused)
     (void)unused;
     send(0, 7);
     settle_down(0);
-    part = jobq_loop_take_messages(&loop, 0);
+    part = jobq__take_messages(&loop, 0);
     handle(part, 1, JOBQ_RESULT_SUCCESS);
-    lose_answer_of(JOBQ_ACTION_ACK, 1); /* it read on */
+    lose_answer_of(JOBQ_REQUEST_ACK, 1); /* it read on */
     assert_int_equal(row(1)->cursor.acked, 4);
     live_until(1, SECOND);
-    part = jobq_loop_take_messages(&loop, SECOND);
+    part = jobq__take_messages(&loop, SECOND);
     assert_int_equal(loop.relay.parts[part].cursor.acked, 4);
     assert_int_equal(loop.relay.parts[part].given, 2);              /* half of 4 */
     assert_int_equal(loop.relay.parts[part].cursor.tried_count, 0); /* nobody had them */
@@ -1233,7 +1231,7 @@ static void the_death_before_a_batch_is_not_held_against_the_next(void **unused)
     assert_int_equal(read_as(other, 0, nobody, 0).count, 3); /* dies with all three */
     live_until(0, 3 * LEASE);
     for (part = 0; part >= 0;) {
-        part = jobq_loop_take_messages(&loop, 3 * LEASE);
+        part = jobq__take_messages(&loop, 3 * LEASE);
         if (part < 0) break;
         handle(part, 3 * LEASE, JOBQ_RESULT_SUCCESS);
         settle_down(3 * LEASE);
@@ -1292,31 +1290,31 @@ static void node_start(node *n)
     jobq_loop_init(&n->loop, &config, jobq_random_next(&w.random), w.now);
 }
 
-static void send_off(node *n, const jobq_action *a)
+static void send_off(node *n, const jobq_request *a)
 {
-    n->flying += wire_send_all(&n->flight[n->flying], &n->loop, a);
+    n->flying += wire_send_all(&n->flight[n->flying], a);
     LAW(n->flying + 1 < FLIGHT, "too many statements on their way");
 }
 
 /* Law 3: without its token a statement leaves the row as it was. */
 static void check_fence(const wire *r, const jobq_memory_partition *before)
 {
-    const jobq_memory_partition *after = &memory->partitions[r->u.part.partition - 1];
-    bool held = jobq__holder_same(&before->holder, &r->u.part.token);
+    const jobq_memory_partition *after = &memory->partitions[r->request.partition - 1];
+    bool held = jobq__holder_same(&before->holder, &r->request.token);
 
-    if (r->action.kind == JOBQ_ACTION_READ) {
+    if (r->request.kind == JOBQ_REQUEST_READ) {
         LAW(after->cursor.acked == before->cursor.acked, "law 2: a read acknowledged");
         return;
     }
     LAW(held || memcmp(before, after, sizeof *before) == 0, "law 3: written without the token");
-    LAW(held || r->error == JOBQ_ERROR_LOST, "law 3: lost, and not told so");
+    LAW(held || r->answer.error == JOBQ_ERROR_LOST, "law 3: lost, and not told so");
     LAW(after->cursor.acked >= before->cursor.acked, "law 1: the cursor ran back");
 }
 
 static void execute(wire *r)
 {
-    bool fenced = wire_of_part(r->action.kind);
-    jobq_memory_partition before = memory->partitions[fenced ? r->u.part.partition - 1 : 0];
+    bool fenced = wire_of_part(r->request.kind);
+    jobq_memory_partition before = memory->partitions[fenced ? r->request.partition - 1 : 0];
 
     wire_execute(r, memory, 2, 0, w.now);
     if (fenced) check_fence(r, &before);
@@ -1343,16 +1341,16 @@ static void lose(node *n)
 
 static void drive(node *n)
 {
-    jobq_action a;
+    jobq_request a;
     int guard;
 
     for (guard = 0; guard < 200; guard++) {
-        a = jobq_loop_next(&n->loop, w.now);
-        if (a.kind == JOBQ_ACTION_WAIT || a.kind == JOBQ_ACTION_EXIT) return;
-        if (a.kind == JOBQ_ACTION_DISCONNECT) {
+        a = asks(&n->loop, w.now);
+        if (a.kind == JOBQ_REQUEST_WAIT || a.kind == JOBQ_REQUEST_EXIT) return;
+        if (a.kind == JOBQ_REQUEST_DISCONNECT) {
             lose(n);
             jobq_loop_disconnected(&n->loop, w.now);
-        } else if (a.kind == JOBQ_ACTION_ABANDON || a.kind == JOBQ_ACTION_CONNECT) {
+        } else if (a.kind == JOBQ_REQUEST_ABANDON || a.kind == JOBQ_REQUEST_CONNECT) {
             jobq_memory_perform(memory, &n->loop, &a, 2, 0, w.now, w.now);
         } else send_off(n, &a);
     }
@@ -1445,7 +1443,7 @@ static void finish(node *n, int32_t part)
         node_start(n);
         return;
     }
-    LAW(jobq_loop_delivered(&n->loop, w.now, part, p->generation, &v, outcomes, false),
+    LAW(jobq__told_delivered(&n->loop, w.now, part, p->generation, &v, outcomes, false),
         "a handler's result was not wanted");
 }
 
@@ -1454,7 +1452,7 @@ static void handlers(node *n)
 {
     int32_t part;
 
-    while ((part = jobq_loop_take_messages(&n->loop, w.now)) >= 0) {
+    while ((part = jobq__take_messages(&n->loop, w.now)) >= 0) {
         const jobq_part *p = &n->loop.relay.parts[part];
         const jobq_memory_partition *store = &memory->partitions[p->id - 1];
         bool ours = store->holder.worker == p->worker && store->holder.claim == p->claim;
@@ -1489,7 +1487,7 @@ static void move_node(node *n)
         wire r = n->flight[0];
         if (!r.executed) execute(&r);
         shift(n);
-        wire_answer(&r, &n->loop, 2, w.now);
+        wire_answer(&r, &n->loop, w.now);
         drive(n);
     }
     handlers(n);

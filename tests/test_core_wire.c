@@ -10,12 +10,10 @@
 #define JOBQ_LOOP_QUEUES 2
 #define JOBQ_LOOP_WATCHED 8 /* as many as there are workers: all news fits */
 #define JOBQ_IMPLEMENTATION
-#include "check.h"
 #include "jobq.h"
 
-#define WIRE_JOBS 32
-#define WIRE_LANES 320
-#define WIRE_QUEUES 2
+#include "check.h"
+
 #define WIRE_PRIORITY 9 /* all of them */
 #include "wire.h"
 
@@ -36,7 +34,7 @@ static jobq_memory *memory, *twin;
 static node nodes[NODES];
 static jobq_random chance;
 static int64_t now_us;
-static int seen[JOBQ_ACTION_COUNT];
+static int seen[JOBQ_REQUEST_COUNT];
 
 static int64_t between(int64_t low, int64_t high)
 {
@@ -64,18 +62,18 @@ static void start(node *d)
 }
 
 /* The same statement, by the wire, on the twins. */
-static void by_wire(const jobq_loop *before, const jobq_action *a, const node *d, jobq_loop *loop)
+static void by_wire(const jobq_loop *before, const jobq_request *a, const node *d, jobq_loop *loop)
 {
     static wire two[2];
     int count, i;
 
     memcpy(loop, before, sizeof *loop);
-    count = wire_send_all(two, loop, a);
+    count = wire_send_all(two, a);
     for (i = 0; i < count; i++) wire_execute(&two[i], twin, d->queues, d->kinds, now_us);
-    for (i = 0; i < count; i++) wire_answer(&two[i], loop, d->queues, now_us);
+    for (i = 0; i < count; i++) wire_answer(&two[i], loop, now_us);
 }
 
-static void act(node *d, const jobq_action *a)
+static void act(node *d, const jobq_request *a)
 {
     static jobq_loop before, loop;
 
@@ -84,19 +82,19 @@ static void act(node *d, const jobq_action *a)
     jobq_memory_perform(memory, &d->loop, a, d->queues, d->kinds, now_us, now_us);
     by_wire(&before, a, d, &loop);
     if (memcmp(block.bytes, twin_block.bytes, sizeof block.bytes) != 0) {
-        fail_msg("%s: the stores differ", wire_name(a->kind));
+        fail_msg("%s: the stores differ", jobq_request_name(a->kind));
     }
     if (memcmp(&d->loop, &loop, sizeof loop) != 0) {
         size_t at = 0;
         while (((char *)&d->loop)[at] == ((char *)&loop)[at]) at++;
-        fail_msg("%s%s: the loops differ at byte %zu", wire_name(a->kind),
+        fail_msg("%s%s: the loops differ at byte %zu", jobq_request_name(a->kind),
                  a->claim ? " and claim" : "", at);
     }
     seen[a->kind]++;
 }
 
 /* The statement is executed, and its answer lost. */
-static void lose(node *d, const jobq_action *a)
+static void lose(node *d, const jobq_request *a)
 {
     static jobq_loop told;
 
@@ -109,29 +107,29 @@ static void handle(node *d)
 {
     static const jobq_outcome outcomes[] = {JOBQ_OUTCOME_SUCCESS, JOBQ_OUTCOME_SUCCESS,
                                             JOBQ_OUTCOME_RETRY, JOBQ_OUTCOME_SNOOZE};
-    int32_t slot = jobq_loop_take(&d->loop, now_us);
+    int32_t slot = jobq__take_job(&d->loop, now_us);
 
     if (slot >= 0 && (d->kinds >> d->loop.slots[slot].job.kind & 1) == 0) {
-        jobq_loop_unhandled(&d->loop, now_us, slot);
+        jobq__job_unhandled(&d->loop, now_us, slot);
     }
     if (d->loop.running_count == 0 || between(0, 1) == 0) return;
     slot = d->loop.running[0];
-    jobq_loop_handled(&d->loop, now_us, slot, d->loop.slots[slot].generation,
+    jobq__job_handled(&d->loop, now_us, slot, d->loop.slots[slot].generation,
                       outcomes[between(0, 3)], SECOND, true);
 }
 
 /* The store can name the claim's first job, but not send it. */
-static bool claim_fails(node *d, const jobq_action *a)
+static bool claim_fails(node *d, const jobq_request *a)
 {
-    jobq_action beat = *a;
+    jobq_request beat = *a;
 
-    if ((a->kind != JOBQ_ACTION_CLAIM && !a->claim) || a->bytes == 0 || d->failing == 0) {
+    if ((a->kind != JOBQ_REQUEST_CLAIM && !a->claim) || a->bytes == 0 || d->failing == 0) {
         return false;
     }
     d->failing--;
     beat.claim = false;
     if (a->claim) act(d, &beat);
-    jobq_loop_claimed(&d->loop, now_us, JOBQ_ERROR_DATABASE, -1, false);
+    jobq__told_claimed(&d->loop, now_us, JOBQ_ERROR_DATABASE, -1, false);
     return true;
 }
 
@@ -139,14 +137,14 @@ static bool claim_fails(node *d, const jobq_action *a)
 static void go_on(node *d)
 {
     for (;;) {
-        jobq_action a = jobq_loop_next(&d->loop, now_us);
-        if (a.kind == JOBQ_ACTION_WAIT) break;
-        if (a.kind == JOBQ_ACTION_EXIT) {
+        jobq_request a = asks(&d->loop, now_us);
+        if (a.kind == JOBQ_REQUEST_WAIT) break;
+        if (a.kind == JOBQ_REQUEST_EXIT) {
             d->up = false;
             return;
         }
-        if (a.kind == JOBQ_ACTION_ABANDON) continue;
-        if (a.kind == JOBQ_ACTION_DISCONNECT) jobq_loop_disconnected(&d->loop, now_us);
+        if (a.kind == JOBQ_REQUEST_ABANDON) continue;
+        if (a.kind == JOBQ_REQUEST_DISCONNECT) jobq_loop_disconnected(&d->loop, now_us);
         else if (between(0, 99) == 0) lose(d, &a);
         else if (!claim_fails(d, &a)) act(d, &a);
     }
@@ -205,10 +203,10 @@ static void perform_and_the_wire_say_the_same(void **unused)
             if (!nodes[n].stuck) go_on(&nodes[n]);
         }
     }
-    for (i = JOBQ_ACTION_CONNECT; i < JOBQ_ACTION_ABANDON; i++) {
-        bool messages = i >= JOBQ_ACTION_LOOK && i <= JOBQ_ACTION_RENEW; /* not on the wire */
-        if (messages || i == JOBQ_ACTION_DISCONNECT || seen[i] != 0) continue;
-        fail_msg("no %s was compared", wire_name((jobq_action_kind)i));
+    for (i = JOBQ_REQUEST_CONNECT; i < JOBQ_REQUEST_ABANDON; i++) {
+        bool messages = i >= JOBQ_REQUEST_LOOK && i <= JOBQ_REQUEST_RENEW; /* not on the wire */
+        if (messages || i == JOBQ_REQUEST_DISCONNECT || seen[i] != 0) continue;
+        fail_msg("no %s was compared", jobq_request_name((jobq_request_kind)i));
     }
 }
 

@@ -220,7 +220,7 @@ static void falls_dead(pid_t pid, const scene *s)
 static bool plays(const scene *s)
 {
     static const scene falls = {"handle", -1, DEED_KILL};
-    static const scene unheard = {"sent", JOBQ_ACTION_CLAIM, DEED_CUT};
+    static const scene unheard = {"sent", JOBQ_REQUEST_CLAIM, DEED_CUT};
     pid_t worker;
 
     pg_empty(NULL);
@@ -231,10 +231,10 @@ static bool plays(const scene *s)
         " generate_series(1, %d)", JOBS);
     RUN("SELECT jobq.outbox_enqueue(q, '1', 0) FROM unnest(ARRAY['in', 'out']) q,"
         " generate_series(1, 6)");
-    if (s->kind == JOBQ_ACTION_RESCUE) /* somebody has to be rescued */
+    if (s->kind == JOBQ_REQUEST_RESCUE) /* somebody has to be rescued */
         falls_dead(works_until(NULL, &falls), s);
-    worker = works_until(s->kind == JOBQ_ACTION_RECOVER ? &unheard : NULL, s);
-    if (s->kind == JOBQ_ACTION_DEREGISTER) {
+    worker = works_until(s->kind == JOBQ_REQUEST_RECOVER ? &unheard : NULL, s);
+    if (s->kind == JOBQ_REQUEST_DEREGISTER) {
         if (!all_done(30)) bad(s, "something is left");
         kill(worker, SIGTERM);
     }
@@ -267,10 +267,10 @@ static void play(const scene *s)
 /* -- all of them -- */
 
 static const int kinds[] = {
-    JOBQ_ACTION_REGISTER, JOBQ_ACTION_POLICIES, JOBQ_ACTION_CLAIM,      JOBQ_ACTION_RECOVER,
-    JOBQ_ACTION_COMPLETE, JOBQ_ACTION_SETTLE,   JOBQ_ACTION_HEARTBEAT,  JOBQ_ACTION_RESCUE,
-    JOBQ_ACTION_SLEEP,    JOBQ_ACTION_LOOK,     JOBQ_ACTION_DEREGISTER, JOBQ_ACTION_READ,
-    JOBQ_ACTION_ACK};
+    JOBQ_REQUEST_REGISTER, JOBQ_REQUEST_POLICIES, JOBQ_REQUEST_CLAIM,      JOBQ_REQUEST_RECOVER,
+    JOBQ_REQUEST_COMPLETE, JOBQ_REQUEST_SETTLE,   JOBQ_REQUEST_HEARTBEAT,  JOBQ_REQUEST_RESCUE,
+    JOBQ_REQUEST_SLEEP,    JOBQ_REQUEST_LOOK,     JOBQ_REQUEST_DEREGISTER, JOBQ_REQUEST_READ,
+    JOBQ_REQUEST_ACK};
 
 /* The scenes of the script, by number; false: there are no more. */
 static bool scene_of(int n, scene *s)

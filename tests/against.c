@@ -158,7 +158,8 @@ static void put_messages(PGconn *conn, int number, int count)
         messages[i].partition = (number + i) % 64;
         messages[i].payload = jobq_str_from(payload);
     }
-    if (jobq_pg_outbox_enqueue_many(pg, conn, messages, (size_t)count, NULL, &error)) {
+    if (count == 1 ? jobq_pg_outbox_enqueue(pg, conn, messages, NULL, &error)
+                   : jobq_pg_outbox_enqueue_many(pg, conn, messages, (size_t)count, NULL, &error)) {
         fail(error.message);
     }
 }

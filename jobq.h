@@ -3642,7 +3642,6 @@ struct jobq_loop {
     int32_t alone_entry;     /* of the latest claim of a job that must run alone */
     int32_t first_queue;     /* rotates, for fairness among queues */
     int32_t suspects_held;
-    int32_t overdue_count;   /* in the news that are coming in */
     int32_t orphan_count;
     int32_t settled_count; /* claims settled since the last heartbeat */
     int32_t woken_count;     /* the latest wake-ups that came close together */
@@ -3765,11 +3764,6 @@ static void jobq__unlink(jobq_loop *l, jobq_list *list, int32_t prev, int32_t i)
 static bool jobq__sent(const jobq_loop *l, jobq_request_kind kind)
 {
     return (l->inflight & (1u << kind)) != 0;
-}
-
-static bool jobq__may(const jobq_loop *l, jobq_request_kind kind, int64_t now)
-{
-    return !jobq__sent(l, kind) && now >= l->hold_mono_us[kind];
 }
 
 /* A request of this kind that asks for nothing yet. Its arrays stay as they are. */
@@ -3913,7 +3907,7 @@ static void jobq__sweep_overran(jobq_loop *l, int64_t now)
 
 /* -- claims and slots -- */
 
-static int32_t jobq__claim_new(jobq_loop *l)
+static int32_t jobq__claim_new(const jobq_loop *l)
 {
     int32_t i;
 
@@ -4310,23 +4304,23 @@ static bool jobq__relay_list(jobq_loop *l, const jobq_backlog *b, int32_t queue,
     return true;
 }
 
-static void jobq__told_backlog(jobq_loop *l, int64_t mono_us, const jobq_backlog *b)
+/* A partition with something to read. */
+static void jobq__relay_backlog(jobq_loop *l, int64_t now, const jobq_backlog *b)
 {
     jobq_relay *r = &l->relay;
     jobq_part *p;
     int32_t queue;
 
-    JOBQ_ASSERT(l != NULL && b != NULL);
+    if (r->crowded) return; /* it is listed again */
     for (queue = 0; queue < l->queue_count && l->queues[queue].id != b->queue;) queue++;
     p = jobq__relay_find(r, b->id);
-    if (r->crowded) return; /* it is listed again */
     if (p != NULL) jobq__relay_next_is(p, b->acked);
     if (jobq__relay_open(l, queue) && b->waiting > 0) {
         if (p != NULL && p->state != JOBQ_PART_AWAY) p->below |= b->below;
         else if (b->holder.worker != 0 && b->holder.worker != l->worker) {
-            jobq__watch(r, b->id, queue, b->number, &b->holder, mono_us);
+            jobq__watch(r, b->id, queue, b->number, &b->holder, now);
             if (p != NULL && !p->suspect) p->due_mono_us = JOBQ_NEVER;
-        } else r->crowded = !jobq__relay_list(l, b, queue, p, mono_us);
+        } else r->crowded = !jobq__relay_list(l, b, queue, p, now);
     }
     if (r->crowded) r->stats.crowded++;
     else r->after = jobq__max(r->after, b->id);
@@ -4376,22 +4370,25 @@ static void jobq__relay_overran(jobq_loop *l, int64_t now)
     l->relay.sweeping = false;
 }
 
-static void jobq__told_looked(jobq_loop *l, int64_t mono_us, jobq_error error, bool more)
+static void jobq__tell_look(jobq_loop *l, int64_t now, jobq_answer *a)
 {
-    jobq_relay *r;
+    jobq_relay *r = &l->relay;
+    int32_t i;
 
-    r = &l->relay;
-    jobq__answer(l, JOBQ_REQUEST_LOOK, mono_us, error);
-    if (error != JOBQ_OK) {
-        jobq__relay_overran(l, mono_us);
+    for (i = 0; a->error == JOBQ_OK && i < a->count; i++) {
+        jobq__relay_backlog(l, now, &a->backlogs[i]);
+    }
+    jobq__answer(l, JOBQ_REQUEST_LOOK, now, a->error);
+    if (a->error != JOBQ_OK) {
+        jobq__relay_overran(l, now);
         return;
     }
     r->stats.looks++;
-    jobq__relay_swept(l, mono_us);
-    if (!more && !r->crowded) r->after = 0;
-    if (r->found) jobq__relay_busy(l, mono_us);
-    if (r->after != 0 || r->crowded) r->look_mono_us = mono_us; /* the round goes on */
-    else if (!r->found) jobq__relay_idle(l, mono_us);
+    jobq__relay_swept(l, now);
+    if (!a->more && !r->crowded) r->after = 0;
+    if (r->found) jobq__relay_busy(l, now);
+    if (r->after != 0 || r->crowded) r->look_mono_us = now; /* the round goes on */
+    else if (!r->found) jobq__relay_idle(l, now);
 }
 
 /* -- reading -- */
@@ -4510,20 +4507,25 @@ static void jobq__relay_unread(jobq_loop *l, jobq_part *p, const jobq_reading *r
     watch->due_mono_us = jobq__max(watch->due_mono_us, now + reading->holder.lease_us / 8 + 1);
 }
 
-static void jobq__told_read(jobq_loop *l, int64_t mono_us, int32_t part, jobq_error error,
-                             const jobq_reading *reading)
+/* The part that an answer is for. */
+static jobq_part *jobq__relay_asked(jobq_loop *l, const jobq_answer *a)
 {
-    jobq_part *p;
+    JOBQ_ASSERT(a->slot >= 0 && a->slot < l->relay.count);
+    return &l->relay.parts[a->slot];
+}
 
-    JOBQ_ASSERT(l != NULL && part >= 0 && part < l->relay.count);
-    p = &l->relay.parts[part];
+static void jobq__tell_read(jobq_loop *l, int64_t now, jobq_answer *a)
+{
+    const jobq_reading *reading = &a->reading;
+    jobq_part *p = jobq__relay_asked(l, a);
+    jobq_error error = a->error;
+
     if (p->state != JOBQ_PART_READING) return;
-    JOBQ_ASSERT(error != JOBQ_OK || reading != NULL);
     if (error == JOBQ_OK && !jobq__reading_good(reading, p->size)) error = JOBQ_ERROR_INVALID;
     if (error != JOBQ_OK) {
         jobq__relay_failed(l, p, error != JOBQ_ERROR_RETRYABLE);
         jobq__relay_move(&l->relay, p, JOBQ_PART_AWAY);
-        p->due_mono_us = p->paced_mono_us = jobq__relay_hold(p, mono_us);
+        p->due_mono_us = p->paced_mono_us = jobq__relay_hold(p, now);
         return;
     }
     jobq__relay_answered(l, p, reading->count > 0 || reading->aside);
@@ -4536,7 +4538,7 @@ static void jobq__told_read(jobq_loop *l, int64_t mono_us, int32_t part, jobq_er
         jobq__relay_unwanted(l, p);
         return;
     }
-    jobq__relay_unread(l, p, reading, mono_us);
+    jobq__relay_unread(l, p, reading, now);
 }
 
 /* -- handing out -- */
@@ -4594,20 +4596,6 @@ static void jobq__relay_count(jobq_relay_stats *stats, const jobq_plan *plan)
     stats->succeeded += plan->done - plan->dead;
     stats->dead += plan->dead;
     stats->retried += plan->failed >= 0;
-}
-
-static bool jobq__told_delivered(jobq_loop *l, int64_t mono_us, int32_t part, uint32_t generation,
-                                  const jobq_verdict *verdict, const uint8_t *outcomes, bool own)
-{
-    jobq_part *p = jobq__relay_of(l, part, generation);
-
-    JOBQ_ASSERT(verdict != NULL && outcomes != NULL);
-    (void)mono_us;
-    if (p == NULL || p->state != JOBQ_PART_RUNNING) return false;
-    memcpy(p->outcomes, outcomes, (size_t)p->given);
-    jobq__relay_plan(l, p, verdict);
-    if (own) jobq__relay_move(&l->relay, p, JOBQ_PART_COMMITTING);
-    return true;
 }
 
 static jobq_stop jobq__delivery_stopping(const jobq_loop *l, int64_t mono_us, int32_t part,
@@ -4675,33 +4663,32 @@ static void jobq__relay_unacked(jobq_loop *l, jobq_part *p, bool blamed, int64_t
     p->due_mono_us = again;
 }
 
-static void jobq__told_acked(jobq_loop *l, int64_t mono_us, int32_t part, jobq_error error,
-                              int32_t count, bool cut)
+static void jobq__tell_ack(jobq_loop *l, int64_t now, jobq_answer *a)
 {
-    jobq_part *p;
+    jobq_part *p = jobq__relay_asked(l, a);
+    int32_t count = a->reading.count;
+    jobq_error error = a->error;
 
-    JOBQ_ASSERT(l != NULL && part >= 0 && part < l->relay.count);
-    p = &l->relay.parts[part];
     if (p->state != JOBQ_PART_ACKING) return;
     if (error == JOBQ_OK && (count < 0 || count > p->size)) error = JOBQ_ERROR_INVALID;
     if (error == JOBQ_ERROR_LOST) {
-        jobq__relay_lost(l, p, mono_us);
+        jobq__relay_lost(l, p, now);
         return;
     }
     if (error != JOBQ_OK) {
-        jobq__relay_unacked(l, p, error != JOBQ_ERROR_RETRYABLE, mono_us);
+        jobq__relay_unacked(l, p, error != JOBQ_ERROR_RETRYABLE, now);
         return;
     }
     jobq__relay_settled(l, p);
     if (p->on) jobq__relay_answered(l, p, count > 0);
     if (count == 0) {
-        jobq__relay_written(l, p, mono_us);
+        jobq__relay_written(l, p, now);
         return;
     }
     p->cursor = p->plan.cursor;
     p->lost = 0;
     jobq_pace_wait(jobq__relay_tuning(l, p), &p->pace_us, p->plan.directive);
-    jobq__relay_here(l, p, count, cut);
+    jobq__relay_here(l, p, count, a->reading.cut);
     jobq__relay_unwanted(l, p);
 }
 
@@ -4717,37 +4704,19 @@ static void jobq__relay_rolled_back(jobq_loop *l, jobq_part *p)
     jobq__relay_plan(l, p, &v);
 }
 
-static bool jobq__told_committed(jobq_loop *l, int64_t mono_us, int32_t part, uint32_t generation,
-                                  jobq_error error)
+static void jobq__tell_renew(jobq_loop *l, int64_t now, jobq_answer *a)
 {
-    jobq_part *p = jobq__relay_of(l, part, generation);
+    jobq_part *p = jobq__relay_asked(l, a);
 
-    if (p == NULL || p->state != JOBQ_PART_COMMITTING) return false;
-    if (error == JOBQ_OK) {
-        jobq__relay_settled(l, p);
-        jobq__relay_written(l, p, mono_us);
-    } else if (error == JOBQ_ERROR_LOST) jobq__relay_lost(l, p, mono_us);
-    else if (error == JOBQ_ERROR_RETRYABLE) jobq__relay_rolled_back(l, p);
-    else jobq__relay_away(l, p, jobq__relay_hold(p, mono_us)); /* nobody knows: the store does */
-    return true;
-}
-
-static void jobq__told_renewed(jobq_loop *l, int64_t mono_us, int32_t part, uint32_t generation,
-                                jobq_error error)
-{
-    jobq_part *p;
-
-    JOBQ_ASSERT(l != NULL && part >= 0 && part < JOBQ_LOOP_PARTITIONS);
-    p = &l->relay.parts[part];
-    if (p->generation != generation || !p->renewing) return;
+    if (p->generation != a->generation || !p->renewing) return;
     p->renewing = false;
-    if (error == JOBQ_ERROR_LOST) { /* the handler is told to stop, its plan will be refused */
-        p->lease_mono_us = jobq__min(p->lease_mono_us, mono_us);
+    if (a->error == JOBQ_ERROR_LOST) { /* the handler is told to stop, its plan will be refused */
+        p->lease_mono_us = jobq__min(p->lease_mono_us, now);
         p->renew_mono_us = JOBQ_NEVER;
         return;
     }
-    if (error != JOBQ_OK) {
-        p->renew_mono_us = mono_us + 50 * JOBQ__MS;
+    if (a->error != JOBQ_OK) {
+        p->renew_mono_us = now + 50 * JOBQ__MS;
         return;
     }
     l->relay.stats.renewals++;
@@ -4904,25 +4873,48 @@ static int64_t jobq__due_part(const jobq_loop *l, const jobq_part *p)
     return jobq__relay_renews(l, p) ? p->renew_mono_us : JOBQ_NEVER;
 }
 
-/* The part that comes first; -1: none. Acknowledgements before reads, which take what they free. */
-static int32_t jobq__due_relay(const jobq_loop *l, int64_t now, int64_t *due)
+/* The part in this state that wants its statement first; NULL: none does. */
+static jobq_part *jobq__first_part(const jobq_loop *l, jobq_part_state state, int64_t *due)
 {
-    int32_t first = -1, i;
+    const jobq_part *first = NULL;
+    int32_t i;
 
     *due = JOBQ_NEVER;
     for (i = 0; i < l->relay.count; i++) {
         const jobq_part *p = &l->relay.parts[i];
-        int64_t at = jobq__due_part(l, p);
-        bool before = at < *due;
-        if (at == JOBQ_NEVER) continue;
-        if (at <= now && *due <= now && p->state != l->relay.parts[first].state) {
-            before = p->state > l->relay.parts[first].state;
-        }
-        if (!before) continue;
-        first = i;
+        int64_t at = p->state == state ? jobq__due_part(l, p) : JOBQ_NEVER;
+        if (at >= *due) continue;
+        first = p;
         *due = at;
     }
-    return first;
+    return (jobq_part *)(uintptr_t)first;
+}
+
+static int64_t jobq__due_ack(const jobq_loop *l, int64_t now)
+{
+    int64_t due;
+
+    (void)now;
+    jobq__first_part(l, JOBQ_PART_FINISHED, &due);
+    return due;
+}
+
+static int64_t jobq__due_renew(const jobq_loop *l, int64_t now)
+{
+    int64_t due;
+
+    (void)now;
+    jobq__first_part(l, JOBQ_PART_RUNNING, &due);
+    return due;
+}
+
+static int64_t jobq__due_read(const jobq_loop *l, int64_t now)
+{
+    int64_t due;
+
+    (void)now;
+    jobq__first_part(l, JOBQ_PART_AWAY, &due);
+    return due;
 }
 
 static int64_t jobq__due_part_answer(const jobq_loop *l)
@@ -4961,8 +4953,10 @@ static void jobq__ask_part(jobq_loop *l, jobq_part *p, jobq_request_kind kind, j
 }
 
 /* Each read has a token of its own, so that one that comes too late is known. */
-static void jobq__do_read(jobq_loop *l, jobq_part *p, int64_t now, jobq_request *a)
+static void jobq__make_read(jobq_loop *l, int64_t now, jobq_request *a)
 {
+    int64_t due;
+    jobq_part *p = jobq__first_part(l, JOBQ_PART_AWAY, &due);
     const jobq_watch *watch = jobq__watch_find(&l->relay, p->id);
 
     memset(&p->holder, 0, sizeof p->holder);
@@ -5007,8 +5001,10 @@ static void jobq__ack_of(const jobq_loop *l, const jobq_part *p, jobq_ack *ack)
 
 /* Reads on in the same statement when more is likely there, and wanted; after an error no more: it
  * may be of what was read on, and what is done has to be acknowledged. */
-static void jobq__do_ack(jobq_loop *l, jobq_part *p, int64_t now, jobq_request *a)
+static void jobq__make_ack(jobq_loop *l, int64_t now, jobq_request *a)
 {
+    int64_t due;
+    jobq_part *p = jobq__first_part(l, JOBQ_PART_FINISHED, &due);
     int32_t batch = (int32_t)jobq__min(jobq__relay_batch(l, p), p->budget.rows);
     bool on = p->plan.directive.kind == JOBQ_DIRECTIVE_PROCEED && p->plan.done > 0 &&
               l->phase == JOBQ_PHASE_WORKING && p->pace_us == 0 && p->failures == 0 &&
@@ -5070,14 +5066,17 @@ static bool jobq__relay_abandon(jobq_loop *l, int64_t now, jobq_request *a)
     return false;
 }
 
-static void jobq__do_renew(jobq_loop *l, jobq_part *p, int64_t now, jobq_request *a)
+static void jobq__make_renew(jobq_loop *l, int64_t now, jobq_request *a)
 {
+    int64_t due;
+    jobq_part *p = jobq__first_part(l, JOBQ_PART_RUNNING, &due);
+
     p->renewing = true;
     p->renew_mono_us = now;
     jobq__ask_part(l, p, JOBQ_REQUEST_RENEW, a);
 }
 
-static void jobq__do_look(jobq_loop *l, int64_t now, jobq_request *a)
+static void jobq__make_look(jobq_loop *l, int64_t now, jobq_request *a)
 {
     jobq_relay *r = &l->relay;
     int32_t i;
@@ -5098,36 +5097,38 @@ static void jobq__do_look(jobq_loop *l, int64_t now, jobq_request *a)
     }
 }
 
-/* One request about messages, if one is due; else *until becomes no later than the next. */
-static bool jobq__relay_next(jobq_loop *l, int64_t now, jobq_request *a, int64_t *until)
+/* Before anything is asked for: what was read is given back if no thread came for it in time, and a
+ * partition is taken over if its time has come. Returns when something of this kind is due. */
+static int64_t jobq__relay_prepare(jobq_loop *l, int64_t now)
 {
-    int64_t due, look;
+    int64_t due;
+    jobq_part *p;
+
+    if (!jobq__relay_serves(l)) return JOBQ_NEVER;
+    jobq__relay_take_over(l, now);
+    while ((p = jobq__first_part(l, JOBQ_PART_QUEUED, &due)) != NULL && due <= now) {
+        jobq__relay_release(l, p);
+    }
+    return jobq__min(jobq__min(due, jobq__due_take_over(l, now)), jobq__relay_end(l));
+}
+
+/* When anything about messages is due. */
+static int64_t jobq__due_relay(const jobq_loop *l, int64_t now)
+{
+    int64_t due = jobq__min(jobq__due_take_over(l, now), jobq__relay_end(l));
     int32_t i;
 
-    if (!jobq__relay_serves(l)) return false;
-    jobq__relay_take_over(l, now);
-    while ((i = jobq__due_relay(l, now, &due)) >= 0 && due <= now) {
-        jobq_part *p = &l->relay.parts[i];
-        if (p->state == JOBQ_PART_FINISHED) jobq__do_ack(l, p, now, a);
-        else if (p->state == JOBQ_PART_RUNNING) jobq__do_renew(l, p, now, a);
-        else if (p->state == JOBQ_PART_AWAY) jobq__do_read(l, p, now, a);
-        else { /* no thread came in time */
-            jobq__relay_release(l, p);
-            continue;
-        }
-        return true;
+    for (i = 0; i < l->relay.count; i++) {
+        due = jobq__min(due, jobq__due_part(l, &l->relay.parts[i]));
     }
-    look = jobq__due_look(l, now);
-    if (look <= now) jobq__do_look(l, now, a);
-    due = jobq__min(due, jobq__due_take_over(l, now));
-    *until = jobq__min(*until, jobq__min(jobq__min(due, jobq__relay_end(l)), look));
-    return look <= now;
+    return jobq__min(due, jobq__due_look(l, now));
 }
 
 /* ---- >>next ---------------------------------------------------------------------------------- */
 
-/* The loop's part for jobs, and the whole of it: requests, answers, work for threads. It calls
- * >>relay, which calls only what is before it. */
+/* The loop's part for jobs, and the whole of it. It calls >>relay, which calls only what is before
+ * it. Each statement has three functions: due says when it may go (JOBQ_NEVER: it is not wanted),
+ * make fills the request, tell takes the answer. jobq__activities, at the end, lists them all. */
 
 static const jobq_loop_queue *jobq__queue(const jobq_loop *l, int32_t id)
 {
@@ -5284,29 +5285,23 @@ static jobq_event_kind jobq__event_of(jobq_outcome outcome)
     return JOBQ_EVENT_RETRY;
 }
 
-static bool jobq__job_handled(jobq_loop *l, int64_t mono_us, int32_t slot, uint32_t generation,
-                                jobq_outcome outcome, int64_t delay_us, bool delay_named)
+static void jobq__job_handled(jobq_loop *l, int64_t now, int32_t slot, const jobq_handled *handled)
 {
+    jobq_slot *s = &l->slots[slot];
+    int64_t took = now - s->since_mono_us;
     jobq_event event;
-    jobq_slot *s;
-    int64_t took;
 
-    JOBQ_ASSERT(l != NULL && slot >= 0 && slot < JOBQ_LOOP_SLOTS);
-    s = &l->slots[slot];
-    if (s->state != JOBQ_SLOT_RUNNING || s->generation != generation) return false;
-    took = mono_us - s->since_mono_us;
     l->handler_us = l->handler_us < 0 ? took : l->handler_us + (took - l->handler_us) / 8;
     jobq__unrun(l, slot);
     memset(&event, 0, sizeof event);
-    event.kind = jobq__event_of(outcome);
-    event.delay_us = jobq__max(delay_us, 0);
-    event.delay_named = delay_named && outcome == JOBQ_OUTCOME_RETRY;
+    event.kind = jobq__event_of(handled->outcome);
+    event.delay_us = jobq__max(handled->delay_us, 0);
+    event.delay_named = handled->delay_named && handled->outcome == JOBQ_OUTCOME_RETRY;
     event.random = jobq_random_next(&l->random);
-    s->verify = outcome == JOBQ_OUTCOME_DONE;
-    jobq__finish(l, slot, &event, mono_us);
+    s->verify = handled->outcome == JOBQ_OUTCOME_DONE;
+    jobq__finish(l, slot, &event, now);
     if (s->verify) l->stats.succeeded++;
     else jobq__count_outcome(&l->stats, &s->decision, event.kind);
-    return true;
 }
 
 /* Gives a slot that did not run (or ran in vain) back. */
@@ -5321,16 +5316,16 @@ static void jobq__give_back(jobq_loop *l, int32_t slot, jobq_event_kind kind, in
     jobq__count_outcome(&l->stats, &l->slots[slot].decision, kind);
 }
 
-static void jobq__job_unhandled(jobq_loop *l, int64_t mono_us, int32_t slot)
+/* This worker has no handler for the kind of the job. */
+static void jobq__job_unhandled(jobq_loop *l, int64_t now, int32_t slot)
 {
     int32_t i;
 
-    JOBQ_ASSERT(l != NULL && l->slots[slot].state == JOBQ_SLOT_RUNNING);
     jobq__unrun(l, slot);
     l->every_kind = false; /* until the next news: it may be another worker's kind */
     for (i = 0; i < l->kind_count && l->kinds[i] != l->slots[slot].job.kind;) i++;
     if (i < l->kind_count) l->kinds[i] = l->kinds[--l->kind_count];
-    jobq__give_back(l, slot, JOBQ_EVENT_PARK, mono_us);
+    jobq__give_back(l, slot, JOBQ_EVENT_PARK, now);
 }
 
 static jobq_stop jobq__job_stopping(const jobq_loop *l, int64_t mono_us, int32_t slot,
@@ -5367,7 +5362,7 @@ static void jobq__unhoard(jobq_loop *l, int64_t now)
     l->queued = kept;
 }
 
-/* -- being told -- */
+/* -- being told from outside -- */
 
 JOBQ_API void jobq_loop_stop(jobq_loop *l, int64_t mono_us, int64_t grace_us)
 {
@@ -5414,650 +5409,7 @@ JOBQ_API void jobq_loop_hears(jobq_loop *l, int64_t mono_us, bool hears)
     jobq_loop_notified(l, mono_us, false); /* what came in between was not heard */
 }
 
-static void jobq__told_connected(jobq_loop *l, int64_t mono_us)
-{
-    jobq__answer(l, JOBQ_REQUEST_CONNECT, mono_us, JOBQ_OK);
-    l->connected = true;
-    l->kinds_known = false;
-    l->beat_mono_us = mono_us; /* news first: is this worker still alive? what is paused? */
-    l->claim_mono_us = mono_us;
-    l->look_us = l->linger_us = 0;
-    l->swept_empty = l->asleep = false;
-    l->slept_mono_us = mono_us - JOBQ__SECOND;
-    l->policies_stale = true;
-}
-
-/* The sent and the finished list of a kind of flush. */
-static jobq_list *jobq__list_of(jobq_loop *l, jobq_request_kind kind, bool sent)
-{
-    if (kind == JOBQ_REQUEST_COMPLETE) return sent ? &l->sent_done : &l->done;
-    return sent ? &l->sent_odd : &l->odd;
-}
-
-/* The database does not take the first finished result, though it takes others: what it is sent
- * next about that job is plainer each time. A success goes alone as SETTLE; then it is a failed
- * attempt, without what the handler made; then a failed job. In the end its rescuer decides. */
-static void jobq__refuse(jobq_loop *l, jobq_request_kind kind, int64_t now)
-{
-    int32_t i = jobq__pop(l, jobq__list_of(l, kind, false));
-    jobq_slot *s = &l->slots[i];
-
-    l->budgets[kind].alone = 0;
-    if (kind == JOBQ_REQUEST_COMPLETE) {
-        jobq__push_first(l, &l->odd, i);
-        return;
-    }
-    if (s->refused >= 2) {
-        l->stats.left++;
-        l->claims[s->entry].left = true;
-        jobq__slot_free(l, i);
-        return;
-    }
-    l->stats.refused++;
-    s->state = JOBQ_SLOT_RUNNING;
-    s->verify = false;
-    s->bytes = s->job.bytes;
-    jobq__give_back(l, i, s->refused++ == 0 ? JOBQ_EVENT_RETRY : JOBQ_EVENT_DISCARD, now);
-}
-
-/* Sent without success: first among the finished again, in the same order, so that a smaller flush
- * carries some of the same. */
-static void jobq__unsend(jobq_loop *l, jobq_request_kind kind, int64_t now, bool resent)
-{
-    jobq_list *sent = jobq__list_of(l, kind, true), *finished = jobq__list_of(l, kind, false);
-    bool culprit = sent->count == 1 && jobq__budget_blames(&l->budgets[kind]);
-    jobq_list both = *sent;
-    int32_t i;
-
-    if (sent->count == 0) return;
-    for (i = sent->head; i >= 0; i = l->slots[i].next) {
-        l->slots[i].state = JOBQ_SLOT_FINISHED;
-        l->slots[i].resent |= resent;
-    }
-    while ((i = jobq__pop(l, finished)) >= 0) jobq__push(l, &both, i);
-    *finished = both;
-    *sent = jobq__empty;
-    l->flush_mono_us = jobq__min(l->flush_mono_us, now);
-    if (culprit) jobq__refuse(l, kind, now);
-}
-
-/* Whether the server was at work on this statement when the connection ended: it was sent before
- * all others (at one instant flushes go first, and the claim last). */
-static bool jobq__was_first(const jobq_loop *l, jobq_request_kind kind)
-{
-    int64_t at = l->sent_mono_us[kind], part = jobq__due_part_answer(l);
-    int k;
-
-    if (part < at || (part == at && kind == JOBQ_REQUEST_CLAIM)) return false;
-    for (k = 0; k < JOBQ_REQUEST_COUNT; k++) {
-        bool before = kind == JOBQ_REQUEST_CLAIM || k == JOBQ_REQUEST_COMPLETE;
-        if (k == (int)kind || (l->inflight & ~JOBQ__ASIDE & 1u << k) == 0) continue;
-        if (l->sent_mono_us[k] < at || (l->sent_mono_us[k] == at && before)) return false;
-    }
-    return true;
-}
-
-/* A job is to blame for failing claims only if the store, asked for the claim's first job without
- * its payload, names it; the claim fails again; and the store then moves it. So it was the payload,
- * and neither an outage nor another job. */
-static void jobq__claim_named(jobq_loop *l, int64_t now, bool good)
-{
-    jobq_budget *b = jobq__budget_of(l, JOBQ_REQUEST_CLAIM);
-
-    if (!l->claim_names) {
-        if (l->named_lanes != jobq__claim_lanes(l)) return;
-        if (good && l->claim_count > 0) l->named = 0;
-        l->accused = l->named != 0;
-        return;
-    }
-    if (good && l->named == 0) return; /* nothing is ready, or it is locked: asked again */
-    l->named_lanes = jobq__claim_lanes(l);
-    b->alone = 0;
-    b->rows = 1;
-    if (good) l->claim_mono_us = now;
-}
-
-/* What was on its way has failed. */
-static void jobq__unanswered(jobq_loop *l)
-{
-    bool first[JOBQ_REQUEST_COUNT];
-    int k;
-
-    for (k = 0; k < JOBQ_REQUEST_COUNT; k++) first[k] = jobq__was_first(l, (jobq_request_kind)k);
-    for (k = 0; k < JOBQ_REQUEST_COUNT; k++) {
-        if ((l->inflight & ~JOBQ__ASIDE & 1u << k) == 0) continue;
-        jobq__budget_failed(jobq__budget_of(l, (jobq_request_kind)k), l->carried[k],
-                            first[k] && jobq__well(l, (jobq_request_kind)k));
-    }
-    if (jobq__sent(l, JOBQ_REQUEST_CLAIM) && first[JOBQ_REQUEST_CLAIM]) {
-        jobq__claim_named(l, 0, false);
-    }
-    if (jobq__sent(l, JOBQ_REQUEST_SET_ASIDE)) l->named = l->accused = 0;
-}
-
-JOBQ_API void jobq_loop_disconnected(jobq_loop *l, int64_t mono_us)
-{
-    int64_t wait;
-    int32_t i;
-
-    JOBQ_ASSERT(l != NULL);
-    if (l->connected) l->stats.reconnects++;
-    if (jobq__sent(l, JOBQ_REQUEST_REGISTER))
-        l->worker = 0; /* a fresh id, whatever became of this one */
-    if (jobq__sent(l, JOBQ_REQUEST_CLAIM)) jobq__sweep_overran(l, mono_us);
-    if (jobq__sent(l, JOBQ_REQUEST_LOOK)) jobq__relay_overran(l, mono_us);
-    jobq__unanswered(l);
-    jobq__relay_disconnected(l, mono_us);
-    l->connected = false;
-    l->inflight &= JOBQ__ASIDE;
-    wait = jobq__min((int64_t)100 * JOBQ__MS << jobq__min(l->connects, 10), JOBQ__RECONNECT_CAP);
-    l->connect_mono_us = mono_us + (l->connects == 0 ? 0 : jobq_random_between(
-                                        jobq_random_next(&l->random), wait / 2, wait));
-    if (l->connects < UINT32_MAX) l->connects++;
-    for (i = 0; i < JOBQ_LOOP_CLAIMS; i++) {
-        jobq_claim *c = &l->claims[i];
-        if (c->state == JOBQ_CLAIM_SENT) {
-            c->state = c->worker == l->worker ? JOBQ_CLAIM_ORPHAN : JOBQ_CLAIM_NONE;
-            if (c->state == JOBQ_CLAIM_ORPHAN) l->orphan_count++;
-        }
-        if (c->state == JOBQ_CLAIM_GOING) c->state = JOBQ_CLAIM_SETTLED;
-    }
-    jobq__unsend(l, JOBQ_REQUEST_COMPLETE, mono_us, true);
-    jobq__unsend(l, JOBQ_REQUEST_SETTLE, mono_us, true);
-    if (jobq__rescues_first(l, mono_us)) l->informed = false; /* it has to watch them anew */
-    l->rescue_mono_us = INT64_MIN;
-    memset(l->watched, 0, sizeof l->watched); /* an outage proves nobody dead */
-    l->alive_mono_us = JOBQ_NEVER;
-}
-
-static void jobq__told_registered(jobq_loop *l, int64_t mono_us, jobq_error error,
-                                   const int32_t *queues, int32_t count)
-{
-    int32_t i;
-    int64_t sent = l->sent_mono_us[JOBQ_REQUEST_REGISTER];
-
-    jobq__answer(l, JOBQ_REQUEST_REGISTER, mono_us, error);
-    if (error != JOBQ_OK) {
-        l->worker = 0;
-        return;
-    }
-    JOBQ_ASSERT(queues != NULL && count >= 0 && count <= JOBQ_LOOP_QUEUES);
-    l->registered = true;
-    l->informed = l->kinds_known = false;
-    l->alone_mono_us = JOBQ_NEVER;
-    l->rescue_mono_us = INT64_MIN;
-    l->connects = 0;
-    l->queue_count = count;
-    for (i = 0; i < count; i++) {
-        memset(&l->queues[i], 0, sizeof l->queues[i]);
-        l->queues[i].id = queues[i];
-        l->queues[i].stages_max = 1;
-        l->queues[i].policy = jobq_policy_defaults(NULL);
-    }
-    l->lease_mono_us = sent + l->config.lease_us;
-    l->alive_mono_us = mono_us;
-    l->beat_mono_us = mono_us; /* the first news: late workers, parked kinds, suspects */
-    l->claim_mono_us = l->sweep_mono_us = mono_us;
-    l->policies_stale = true;
-    jobq__relay_look(l, mono_us);
-}
-
-static void jobq__told_policy(jobq_loop *l, int32_t index, const jobq_policy *policy,
-                               int16_t stages_max, bool paused)
-{
-    jobq_loop_queue *q;
-
-    JOBQ_ASSERT(l != NULL && policy != NULL && index >= 0 && index < l->queue_count);
-    q = &l->queues[index];
-    if (q->paused && !paused) l->claim_mono_us = l->relay.look_mono_us = INT64_MIN;
-    q->policy = jobq_policy_defaults(policy);
-    q->stages_max = (int16_t)jobq__min(jobq__max(stages_max, 1), JOBQ_STAGES_MAX);
-    q->paused = paused;
-}
-
-/* A lane's bound moves to the last job claimed there. A sweep started from the lane's very
- * beginning, so its own last job is the bound, even if that is lower: what lies behind it has not
- * been looked at. */
-static void jobq__bound_move(jobq_loop *l, const jobq_job *job, int64_t number)
-{
-    int32_t i;
-    jobq_bound *b;
-
-    for (i = 0; i < l->queue_count && l->queues[i].id != job->queue;) i++;
-    if (i == l->queue_count) return;
-    b = &l->queues[i].bounds[job->priority][job->stage];
-    if (b->claim == 0 || (l->claim_sweep && b->claim != number) || job->run_at_us > b->run_at_us ||
-        (job->run_at_us == b->run_at_us && job->id > b->id)) {
-        b->run_at_us = job->run_at_us;
-        b->id = job->id;
-    }
-    b->claim = number;
-}
-
-static int32_t jobq__told_job(jobq_loop *l, int64_t mono_us, const jobq_job *job)
-{
-    int32_t entry, i;
-    jobq_slot *s;
-
-    JOBQ_ASSERT(l != NULL && job != NULL);
-    entry = l->claim_entry;
-    if (l->free.count == 0 || l->claims[entry].number != job->claim ||
-        l->claims[entry].worker != job->worker) return -1;
-    i = jobq__pop(l, &l->free);
-    s = &l->slots[i];
-    s->job = *job;
-    s->state = JOBQ_SLOT_QUEUED;
-    s->since_mono_us = mono_us;
-    s->entry = entry;
-    s->bytes = job->bytes;
-    s->verify = s->resent = s->cancel = false;
-    s->refused = 0;
-    l->claims[entry].open++;
-    l->claim_count++;
-    l->claim_bytes += job->bytes;
-    l->stats.claimed++;
-    if (job->suspect) l->suspects_held++;
-    if (!job->suspect) jobq__bound_move(l, job, job->claim);
-    if (job->suspect) jobq__push_first(l, &l->queued, i); /* a thread is kept free for it */
-    else jobq__push(l, &l->queued, i);
-    return i;
-}
-
-/* After an answer with jobs: what came too late for this worker goes. A dead worker's are its
- * rescuer's; a stopping worker's are released. */
-static void jobq__claimed_late(jobq_loop *l, int64_t now)
-{
-    jobq_list kept = jobq__empty;
-    int32_t i;
-
-    while ((i = jobq__pop(l, &l->queued)) >= 0) {
-        if (l->slots[i].job.worker != l->worker) jobq__slot_free(l, i);
-        else if (l->phase != JOBQ_PHASE_WORKING) jobq__give_back(l, i, JOBQ_EVENT_RELEASE, now);
-        else jobq__push(l, &kept, i);
-    }
-    l->queued = kept;
-}
-
-static void jobq__swept(jobq_loop *l, int64_t now)
-{
-    int64_t cost = now - l->sent_mono_us[JOBQ_REQUEST_CLAIM];
-    int64_t pause = jobq__min(jobq__max(JOBQ__SECOND, 20 * cost), l->config.sweep_us);
-
-    /* behind a held snapshot a sweep takes seconds: at most a third of the time */
-    if (l->claim_sweep) {
-        l->sweep_mono_us = now + jobq__max(pause, 2 * cost);
-        l->sweeps_overrun = 0;
-    }
-    if (l->claim_full) l->full_mono_us = now + JOBQ__IDLE;
-}
-
-/* Jobs came. A short batch lets the next claim linger: else many workers with tiny batches eat the
- * machine. */
-static void jobq__claimed_some(jobq_loop *l, int64_t now)
-{
-    if (l->busy_mono_us == JOBQ_NEVER) l->busy_mono_us = now;
-    l->idle_mono_us = JOBQ_NEVER;
-    l->look_us = l->remain_us = 0;
-    l->swept_empty = false;
-    if (l->claim_count >= l->claim_limit ||
-        l->claim_bytes >= l->budgets[JOBQ_REQUEST_CLAIM].bytes / 2) l->linger_us = 0;
-    else l->linger_us = jobq__min(jobq__max(2 * l->linger_us, JOBQ__MS), l->config.linger_us);
-    l->claim_mono_us = now + l->linger_us;
-}
-
-/* None came. Behind bounds that proves little: a sweep follows, at once or when one is due
- * again. */
-static void jobq__claimed_none(jobq_loop *l, int64_t now, int64_t due_us)
-{
-    int64_t poll = l->deaf ? jobq__min(l->config.poll_us, JOBQ__SECOND) : l->config.poll_us;
-    int64_t wait;
-
-    l->stats.empty_claims++;
-    l->linger_us = 0;
-    if (l->idle_mono_us == JOBQ_NEVER) l->idle_mono_us = now;
-    l->busy_mono_us = JOBQ_NEVER;
-    if (l->claim_sweep && !l->claim_amid) l->swept_empty = true;
-    if (l->claim_full) l->due_mono_us = due_us > 0 ? jobq__add(now, due_us) : JOBQ_NEVER;
-    if (l->config.until != JOBQ_UNTIL_STOPPED && !l->swept_empty && !l->amid)
-        l->sweep_mono_us = now;
-    l->look_us = jobq__min(jobq__max(2 * l->look_us, JOBQ__MS), poll);
-    wait =
-        jobq_random_between(jobq_random_next(&l->random), l->look_us - l->look_us / 4, l->look_us);
-    l->claim_mono_us = jobq__min(now + wait, l->due_mono_us);
-    if (!l->swept_empty) l->claim_mono_us = jobq__min(l->claim_mono_us, l->sweep_mono_us);
-    else if (l->look_us >= l->config.heartbeat_us) { /* the heartbeat looks */
-        l->claim_mono_us = jobq__min(jobq__max(l->claim_mono_us, l->beat_mono_us), l->due_mono_us);
-    }
-}
-
-static void jobq__told_alone(jobq_loop *l, int64_t mono_us, int32_t queue)
-{
-    int32_t i;
-
-    for (i = 0; i < l->queue_count && l->queues[i].id != queue;) i++;
-    if (queue != 0 && (i == l->queue_count || !jobq__claims_from(l, i))) return;
-    if (l->alone_mono_us == JOBQ_NEVER) l->alone_mono_us = mono_us;
-    l->alone_told = true;
-}
-
-static void jobq__told_named(jobq_loop *l, int64_t job_id)
-{
-    l->named = job_id;
-}
-
-static void jobq__told_set_aside(jobq_loop *l, int64_t mono_us, jobq_error error, bool moved)
-{
-    jobq__answer(l, JOBQ_REQUEST_SET_ASIDE, mono_us, error);
-    l->named = l->accused = 0;
-    jobq__budget_of(l, JOBQ_REQUEST_CLAIM)->alone = 0;
-    if (error != JOBQ_OK || !moved) return;
-    l->stats.aside++;
-    l->hold_mono_us[JOBQ_REQUEST_CLAIM] = mono_us;
-    jobq__look_again(l, mono_us);
-}
-
-static void jobq__told_claimed(jobq_loop *l, int64_t mono_us, jobq_error error, int64_t due_us,
-                                bool suspects)
-{
-    jobq_claim *c;
-
-    c = &l->claims[l->claim_entry];
-    jobq__answer(l, JOBQ_REQUEST_CLAIM, mono_us, error);
-    c->state = c->open > 0 ? JOBQ_CLAIM_LIVE : JOBQ_CLAIM_NONE; /* an empty claim writes no row */
-    if (error == JOBQ_ERROR_DEAD && c->worker == l->worker) jobq__die(l);
-    if (error != JOBQ_OK) {
-        if (error != JOBQ_ERROR_RETRYABLE) jobq__claim_named(l, mono_us, false);
-        jobq__sweep_overran(l, mono_us);
-        return;
-    }
-    jobq__claim_named(l, mono_us, true);
-    if (l->claim_names && l->named != 0) return;
-    jobq__claimed_late(l, mono_us);
-    l->stats.claims++;
-    if (l->claim_alone) {
-        l->alone_mono_us = l->claim_count > 0 ? mono_us : JOBQ_NEVER; /* perhaps more of them */
-        return;
-    }
-    if (l->claim_suspects) {
-        l->suspects_ready = l->claim_count > 0; /* perhaps more of them */
-        return;
-    }
-    if (suspects) l->suspects_ready = true;
-    jobq__swept(l, mono_us);
-    l->first_queue = l->queue_count > 0 ? (l->first_queue + 1) % l->queue_count : 0;
-    if (l->claim_count > 0) jobq__claimed_some(l, mono_us);
-    else jobq__claimed_none(l, mono_us, due_us);
-}
-
-static void jobq__told_recovered(jobq_loop *l, int64_t mono_us, jobq_error error, int64_t number,
-                                  bool more)
-{
-    int32_t entry;
-
-    jobq__answer(l, JOBQ_REQUEST_RECOVER, mono_us, error);
-    entry = jobq__claim_find(l, l->worker, number);
-    if (error != JOBQ_OK || more || entry < 0) return;
-    l->orphan_count--;
-    /* The number's row stays: without it the claim could still arrive. */
-    l->claims[entry].state = JOBQ_CLAIM_NONE;
-    if (l->claims[entry].suspects) l->suspects_ready = true;
-    jobq__look_again(l, mono_us);
-}
-
-static void jobq__told_unsettled(jobq_loop *l, int64_t mono_us, jobq_request_kind kind,
-                                  int64_t job_id, int64_t worker, int64_t claim, jobq_error error)
-{
-    jobq_list *sent;
-    int32_t i, prev = -1;
-
-    sent = jobq__list_of(l, kind, true);
-    for (i = sent->head; i >= 0; prev = i, i = l->slots[i].next) {
-        const jobq_job *job = &l->slots[i].job;
-        if (job->id == job_id && jobq_job_holds(job, worker, claim)) break;
-    }
-    if (i < 0) return;
-    jobq__unlink(l, sent, prev, i);
-    if (error == JOBQ_ERROR_BUSY) {
-        l->slots[i].state = JOBQ_SLOT_FINISHED;
-        jobq__push(l, jobq__list_of(l, kind, false), i);
-        l->locked[kind]++;
-        return;
-    }
-    if (l->slots[i].verify) jobq__look_again(l, mono_us); /* its next stage may be ready */
-    else if (!l->slots[i].resent) l->stats.lost++;
-    jobq__slot_free(l, i);
-}
-
-/* Rows are held for a moment by another claim, mostly; or as long as an operator likes. */
-static void jobq__locked(jobq_loop *l, jobq_request_kind kind, int64_t now)
-{
-    int64_t *wait = &l->locked_us[kind];
-
-    *wait = l->locked[kind] == 0 ? 0 : jobq__min(jobq__max(2 * *wait, 5 * JOBQ__MS), JOBQ__SECOND);
-    l->locked_mono_us[kind] = now + *wait;
-    if (*wait > 0) l->flush_mono_us = jobq__min(l->flush_mono_us, l->locked_mono_us[kind]);
-}
-
-static void jobq__told_flushed(jobq_loop *l, int64_t mono_us, jobq_request_kind kind,
-                                jobq_error error)
-{
-    jobq_list *sent;
-    int32_t i;
-
-    sent = jobq__list_of(l, kind, true);
-    jobq__answer(l, kind, mono_us, error);
-    if (error != JOBQ_OK) {
-        jobq__unsend(l, kind, mono_us, false);
-        return;
-    }
-    jobq__locked(l, kind, mono_us);
-    while ((i = jobq__pop(l, sent)) >= 0) {
-        const jobq_decision *d = &l->slots[i].decision;
-        l->stats.flushed++;
-        l->vacuum_rows++;
-        if (d->state == JOBQ_STATE_READY && d->delay_us == 0 && !l->slots[i].verify) {
-            jobq__look_again(l, mono_us); /* a job that may run at once */
-        }
-        jobq__slot_free(l, i);
-    }
-}
-
-static void jobq__told_cancel(jobq_loop *l, int64_t job_id)
-{
-    int32_t i, prev = -1;
-
-    for (i = 0; i < JOBQ_LOOP_SLOTS; i++) {
-        if (l->slots[i].state != JOBQ_SLOT_FREE && l->slots[i].job.id == job_id) {
-            l->slots[i].cancel = true;
-        }
-    }
-    for (i = l->queued.head; i >= 0 && l->slots[i].job.id != job_id; i = l->slots[i].next) prev = i;
-    if (i < 0) return;
-    jobq__unlink(l, &l->queued, prev, i);
-    jobq__give_back(l, i, JOBQ_EVENT_CANCELLED, l->sent_mono_us[JOBQ_REQUEST_HEARTBEAT]);
-}
-
-static void jobq__told_kinds(jobq_loop *l, const int32_t *kinds, int32_t count, bool every)
-{
-    JOBQ_ASSERT(l != NULL && (kinds != NULL || count == 0));
-    JOBQ_ASSERT(count >= 0 && count <= JOBQ_LOOP_KINDS + JOBQ_STRAYS_MAX);
-    l->every_kind = every;
-    l->kind_count = count;
-    if (count > 0) memcpy(l->kinds, kinds, (size_t)count * sizeof *kinds);
-}
-
-static void jobq__told_late(jobq_loop *l, int64_t mono_us, int64_t worker, int64_t beat,
-                             int64_t lease_us)
-{
-    jobq_watched *place = NULL;
-    int32_t i;
-
-    for (i = 0; i < JOBQ_LOOP_WATCHED; i++) {
-        jobq_watched *w = &l->watched[i];
-        if (w->worker == worker) {
-            place = w;
-            break;
-        }
-        if (w->worker == 0 && place == NULL) place = w;
-    }
-    if (place == NULL) return;
-    if (place->worker != worker || place->beat != beat) place->since_mono_us = mono_us;
-    place->worker = worker;
-    place->beat = beat;
-    place->lease_us = beat < 0 ? 0 : lease_us; /* marked dead already: nothing to watch for */
-    place->mentioned = true;
-}
-
-static void jobq__told_overdue(jobq_loop *l, int32_t count)
-{
-    l->overdue_count = count;
-}
-
-/* The first news decide whether rescue comes first: law (18). */
-static void jobq__inform(jobq_loop *l, int64_t now)
-{
-    if (!l->informed && l->overdue_count >= JOBQ__OVERDUE) {
-        l->rescue_mono_us = now + l->config.lease_us;
-    }
-    l->informed = true;
-    l->overdue_count = 0;
-    if (!l->alone_told) l->alone_mono_us = JOBQ_NEVER;
-    l->alone_told = false;
-}
-
-/* Whoever is no longer in the news is late no more. */
-static void jobq__watched_sift(jobq_loop *l)
-{
-    int32_t i;
-
-    for (i = 0; i < JOBQ_LOOP_WATCHED; i++) {
-        if (!l->watched[i].mentioned) l->watched[i].worker = 0;
-        l->watched[i].mentioned = false;
-    }
-}
-
-static void jobq__claims_gone(jobq_loop *l, bool gone)
-{
-    int32_t i;
-
-    for (i = 0; i < JOBQ_LOOP_CLAIMS; i++) {
-        if (l->claims[i].state == JOBQ_CLAIM_GOING) {
-            l->claims[i].state = gone ? JOBQ_CLAIM_NONE : JOBQ_CLAIM_SETTLED;
-        }
-    }
-}
-
-static void jobq__bounds_drop(jobq_loop *l)
-{
-    int32_t i;
-
-    for (i = 0; i < l->queue_count; i++) memset(l->queues[i].bounds, 0, sizeof l->queues[i].bounds);
-}
-
-static void jobq__told_beat(jobq_loop *l, int64_t mono_us, jobq_error error, bool alive,
-                             int64_t policy, bool suspects, int32_t parked_kind,
-                             int64_t store_now_us)
-{
-    int64_t sent;
-
-    sent = l->sent_mono_us[JOBQ_REQUEST_HEARTBEAT];
-    jobq__answer(l, JOBQ_REQUEST_HEARTBEAT, mono_us, error);
-    jobq__claims_gone(l, error == JOBQ_OK && alive);
-    if (error != JOBQ_OK) return;
-    if (!alive) {
-        jobq__die(l);
-        return;
-    }
-    l->stats.heartbeats++;
-    l->kinds_known = true;
-    l->connects = 0; /* a connection that serves, not only one that was made */
-    if (sent >= l->lease_mono_us || l->alive_mono_us == JOBQ_NEVER) l->alive_mono_us = mono_us;
-    l->lease_mono_us = sent + l->config.lease_us;
-    l->beat_mono_us = sent + l->config.heartbeat_us; /* and a little more, so that no herd forms */
-    l->beat_mono_us +=
-        jobq_random_between(jobq_random_next(&l->random), 0, l->config.heartbeat_us / 32);
-    if (policy != l->policy) l->policies_stale = true;
-    l->policy = policy;
-    if (suspects) l->suspects_ready = true;
-    l->parked_kind = parked_kind;
-    if (store_now_us < l->store_now_us) jobq__bounds_drop(l); /* the store's clock ran back */
-    l->store_now_us = store_now_us;
-    jobq__watched_sift(l);
-    jobq__inform(l, mono_us);
-}
-
-static void jobq__told_rescued(jobq_loop *l, int64_t mono_us, jobq_error error, int64_t worker,
-                                bool dead, bool more, int32_t rescued)
-{
-    int32_t i;
-
-    jobq__answer(l, JOBQ_REQUEST_RESCUE, mono_us, error);
-    for (i = 0; i < JOBQ_LOOP_WATCHED && l->watched[i].worker != worker;) i++;
-    if (error != JOBQ_OK) { /* the others first */
-        bool blamed = jobq__budget_blames(&l->budgets[JOBQ_REQUEST_RESCUE]);
-        if (blamed && i < JOBQ_LOOP_WATCHED) l->watched[i].since_mono_us = mono_us;
-        return;
-    }
-    l->stats.rescued += rescued;
-    if (rescued > 0) {
-        l->suspects_ready = true;
-        jobq__look_again(l, mono_us);
-    }
-    if (i == JOBQ_LOOP_WATCHED) return;
-    if (dead && !more) l->watched[i].worker = 0;
-    if (dead) l->watched[i].lease_us = jobq__min(l->config.heartbeat_us, JOBQ__SECOND);
-    l->watched[i].since_mono_us = mono_us; /* locked jobs: come back for them; a beat: watch on */
-}
-
-static void jobq__told_unparked(jobq_loop *l, int64_t mono_us, jobq_error error, int32_t count,
-                                 bool more)
-{
-    jobq__answer(l, JOBQ_REQUEST_UNPARK, mono_us, error);
-    if (error != JOBQ_OK) return;
-    if (!more) l->parked_kind = 0;
-    if (count > 0) jobq__look_again(l, mono_us);
-}
-
-/* Something remains, perhaps in other hands, whose end nobody tells: asked again, ever later. */
-static void jobq__told_remains(jobq_loop *l, int64_t mono_us, jobq_error error, bool remains)
-{
-    jobq__answer(l, JOBQ_REQUEST_REMAIN, mono_us, error);
-    if (error != JOBQ_OK) return;
-    l->none_remain = !remains;
-    l->remain_us = jobq__min(jobq__max(2 * l->remain_us, 10 * JOBQ__MS), l->config.poll_us);
-    l->remain_mono_us = mono_us + jobq_random_between(jobq_random_next(&l->random),
-                                                      l->remain_us - l->remain_us / 4,
-                                                      l->remain_us);
-}
-
-static void jobq__told_answered(jobq_loop *l, int64_t mono_us, jobq_request_kind kind,
-                                 jobq_error error)
-{
-    jobq__answer(l, kind, mono_us, error);
-    if (kind == JOBQ_REQUEST_PRUNE) {
-        l->prune_mono_us =
-            mono_us + jobq_random_between(jobq_random_next(&l->random), l->config.prune_us / 2,
-                                          l->config.prune_us);
-    }
-    if (kind == JOBQ_REQUEST_VACUUM) {
-        int64_t cost = mono_us - l->sent_mono_us[kind];
-        int64_t pause =
-            jobq__max(JOBQ__VACUUM_PAUSE - cost, 2 * cost); /* at most a third of the time */
-        int64_t back = 30 * JOBQ__SECOND << jobq__min(l->failures[kind], 7); /* 1 min to 1 h */
-        l->vacuum_mono_us = mono_us + (error == JOBQ_OK ? pause : back);
-    }
-    if (kind == JOBQ_REQUEST_DEREGISTER) l->registered = false;
-    if (error != JOBQ_OK) return;
-    if (kind == JOBQ_REQUEST_POLICIES) l->policies_stale = false;
-    if (kind == JOBQ_REQUEST_SLEEP) {
-        l->asleep = !l->asleep;
-        l->slept_mono_us = mono_us;
-        l->woken_count = 0;
-        if (l->asleep) jobq__look_again(l, mono_us); /* look again: the race before it */
-    }
-}
-
-/* -- what to do next: when each action is due -- */
+/* -- claiming -- */
 
 /* How many jobs to fetch: enough for the threads, and what they use up in a short time. */
 static int32_t jobq__claim_want(const jobq_loop *l)
@@ -6076,7 +5428,8 @@ static int32_t jobq__claim_want(const jobq_loop *l)
     return (int32_t)jobq__max(jobq__min(want, l->free.count), 0);
 }
 
-static int64_t jobq__due_claim(const jobq_loop *l, int64_t now)
+/* When a claim is wanted, if there is a place to note it in. */
+static int64_t jobq__claim_at(const jobq_loop *l, int64_t now)
 {
     if (!jobq__claims(l, now) || jobq__sent(l, JOBQ_REQUEST_CLAIM) || l->accused) return JOBQ_NEVER;
     if (jobq__suspect_wanted(l) || jobq__alone_wanted(l, now)) {
@@ -6086,124 +5439,10 @@ static int64_t jobq__due_claim(const jobq_loop *l, int64_t now)
     return jobq__max(l->claim_mono_us, l->hold_mono_us[JOBQ_REQUEST_CLAIM]);
 }
 
-static int64_t jobq__due_flush(const jobq_loop *l, jobq_request_kind kind, int64_t now)
+static int64_t jobq__due_claim(const jobq_loop *l, int64_t now)
 {
-    int32_t count = kind == JOBQ_REQUEST_COMPLETE ? l->done.count : l->odd.count;
-    bool full = count >= l->budgets[kind].rows;
-    bool alone = l->queued.count + l->running_count == 0; /* nothing to wait for */
-
-    if (count == 0 || jobq__sent(l, kind)) return JOBQ_NEVER;
-    if (l->hold_mono_us[kind] > now) return l->hold_mono_us[kind];
-    if (count <= l->locked[kind] && l->locked_mono_us[kind] > now) return l->locked_mono_us[kind];
-    if (full || alone || jobq__due_claim(l, now) <= now) return now; /* a claim takes them along */
-    return l->flush_mono_us;
+    return jobq__claim_new(l) < 0 ? JOBQ_NEVER : jobq__claim_at(l, now);
 }
-
-static int64_t jobq__due_beat(const jobq_loop *l)
-{
-    if (!l->registered || l->phase > JOBQ_PHASE_STOPPING || jobq__sent(l, JOBQ_REQUEST_HEARTBEAT)) {
-        return JOBQ_NEVER;
-    }
-    return jobq__max(l->beat_mono_us, l->hold_mono_us[JOBQ_REQUEST_HEARTBEAT]);
-}
-
-/* The late worker whose time comes first; NULL: none. The rescuer has been alive for a lease
- * itself. */
-static const jobq_watched *jobq__due_rescue(const jobq_loop *l, int64_t *due)
-{
-    const jobq_watched *first = NULL;
-    int32_t i;
-
-    *due = JOBQ_NEVER;
-    if (!l->registered || l->phase != JOBQ_PHASE_WORKING || l->alive_mono_us == JOBQ_NEVER)
-        return NULL;
-    for (i = 0; i < JOBQ_LOOP_WATCHED; i++) {
-        const jobq_watched *w = &l->watched[i];
-        int64_t at;
-        if (w->worker == 0) continue;
-        at = jobq__max(w->since_mono_us + w->lease_us, l->alive_mono_us + l->config.lease_us);
-        if (first == NULL || at < *due) {
-            first = w;
-            *due = at;
-        }
-    }
-    *due = jobq__max(*due, l->hold_mono_us[JOBQ_REQUEST_RESCUE]);
-    return first;
-}
-
-/* NOTIFY takes a lock at commit, so that producers who all wake a sleeper commit one by one: 32 of
- * them beside 8 workers came to a sixth of their rate. Hence a sleeper that is woken often
- * withdraws at once, before it even knows whether there is work for it. */
-/* Idle is who has neither jobs nor messages. */
-static int64_t jobq__due_sleep(const jobq_loop *l)
-{
-    int64_t busy = jobq__min(l->busy_mono_us, l->relay.busy_mono_us);
-    int64_t idle = jobq__max(l->idle_mono_us, l->relay.idle_mono_us);
-    int64_t since = l->asleep ? jobq__add(busy, JOBQ__SECOND) : jobq__add(idle, JOBQ__IDLE);
-
-    if (!l->config.listen || l->deaf || !l->registered || l->phase != JOBQ_PHASE_WORKING)
-        return JOBQ_NEVER;
-    if (l->asleep && l->woken_count >= JOBQ__CONVOY) return l->hold_mono_us[JOBQ_REQUEST_SLEEP];
-    if (since == JOBQ_NEVER) return JOBQ_NEVER;
-    since = jobq__max(since, l->slept_mono_us + JOBQ__SECOND);
-    return jobq__max(since, l->hold_mono_us[JOBQ_REQUEST_SLEEP]);
-}
-
-/* Nothing is here and nothing due, as far as this loop has looked. */
-static bool jobq__empty_here(const jobq_loop *l)
-{
-    bool paused = l->registered && !l->policies_stale && jobq__all_paused(l);
-    bool swept = l->swept_empty && !l->suspects_ready && l->alone_mono_us == JOBQ_NEVER;
-
-    return (swept || paused) && jobq__relay_empty(l) && !jobq__in_hand(l) && l->orphan_count == 0;
-}
-
-/* One of the lesser statements: when it may go, if it is wanted. */
-static int64_t jobq__due_other(const jobq_loop *l, jobq_request_kind kind)
-{
-    bool wanted = l->registered && l->phase <= JOBQ_PHASE_STOPPING;
-    int64_t at = l->hold_mono_us[kind];
-
-    switch ((int)kind) { /* the others have functions of their own */
-    case JOBQ_REQUEST_REGISTER: wanted = !l->registered && l->phase == JOBQ_PHASE_WORKING; break;
-    case JOBQ_REQUEST_POLICIES: wanted = wanted && l->policies_stale; break;
-    case JOBQ_REQUEST_RECOVER: wanted = wanted && l->orphan_count > 0; break;
-    case JOBQ_REQUEST_UNPARK: wanted = wanted && l->parked_kind != 0; break;
-    case JOBQ_REQUEST_SET_ASIDE: wanted = wanted && l->accused; break;
-    case JOBQ_REQUEST_PRUNE:
-        wanted = wanted && l->phase == JOBQ_PHASE_WORKING;
-        at = jobq__max(at, l->prune_mono_us);
-        break;
-    case JOBQ_REQUEST_VACUUM:
-        wanted =
-            wanted && l->phase == JOBQ_PHASE_WORKING && l->vacuum_rows >= l->config.vacuum_rows;
-        at = jobq__max(at, l->vacuum_mono_us);
-        break;
-    case JOBQ_REQUEST_DEREGISTER: wanted = l->registered && l->phase == JOBQ_PHASE_LEAVING; break;
-    case JOBQ_REQUEST_REMAIN:
-        wanted = wanted && l->phase == JOBQ_PHASE_WORKING &&
-                 l->config.until == JOBQ_UNTIL_ENDED && jobq__empty_here(l);
-        at = jobq__max(at, l->remain_mono_us);
-        break;
-    case JOBQ_REQUEST_SLEEP: return jobq__sent(l, kind) ? JOBQ_NEVER : jobq__due_sleep(l);
-    }
-    return wanted && !jobq__sent(l, kind) ? at : JOBQ_NEVER;
-}
-
-/* The oldest statement on its way has waited long enough at this instant. */
-static int64_t jobq__due_answer(const jobq_loop *l)
-{
-    int64_t first = jobq__due_part_answer(l);
-    int kind;
-
-    for (kind = 0; kind < JOBQ_REQUEST_COUNT; kind++) {
-        if ((JOBQ__ASIDE >> kind & 1) != 0) continue;
-        if (jobq__sent(l, (jobq_request_kind)kind)) first = jobq__min(first, l->sent_mono_us[kind]);
-    }
-    return jobq__add(first, first == JOBQ_NEVER ? 0 : l->config.answer_us);
-}
-
-/* -- what to do next: doing it -- */
 
 /* A lane belongs to a claim when all are listed, or when jobs were lately seen in it. */
 static bool jobq__lane_listed(const jobq_loop *l, const jobq_bound *b)
@@ -6284,11 +5523,280 @@ static void jobq__add_claim(jobq_loop *l, int64_t now, jobq_request *a)
     jobq__lanes(l, a);
 }
 
-static void jobq__do_claim(jobq_loop *l, int64_t now, jobq_request *a)
+static void jobq__make_claim(jobq_loop *l, int64_t now, jobq_request *a)
 {
     jobq__send(l, JOBQ_REQUEST_CLAIM, now, a);
     jobq__add_claim(l, now, a);
     a->relaxed = true;
+}
+
+/* A lane's bound moves to the last job claimed there. A sweep started from the lane's very
+ * beginning, so its own last job is the bound, even if that is lower: what lies behind it has not
+ * been looked at. */
+static void jobq__bound_move(jobq_loop *l, const jobq_job *job, int64_t number)
+{
+    int32_t i;
+    jobq_bound *b;
+
+    for (i = 0; i < l->queue_count && l->queues[i].id != job->queue;) i++;
+    if (i == l->queue_count) return;
+    b = &l->queues[i].bounds[job->priority][job->stage];
+    if (b->claim == 0 || (l->claim_sweep && b->claim != number) || job->run_at_us > b->run_at_us ||
+        (job->run_at_us == b->run_at_us && job->id > b->id)) {
+        b->run_at_us = job->run_at_us;
+        b->id = job->id;
+    }
+    b->claim = number;
+}
+
+/* Takes a job in; returns its slot, -1 when it is not of this claim, or there is no room. */
+static int32_t jobq__claimed_job(jobq_loop *l, int64_t now, const jobq_job *job)
+{
+    jobq_claim *c = &l->claims[l->claim_entry];
+    jobq_slot *s;
+    int32_t i;
+
+    if (l->free.count == 0 || c->number != job->claim || c->worker != job->worker) return -1;
+    i = jobq__pop(l, &l->free);
+    s = &l->slots[i];
+    s->job = *job;
+    s->state = JOBQ_SLOT_QUEUED;
+    s->since_mono_us = now;
+    s->entry = l->claim_entry;
+    s->bytes = job->bytes;
+    s->verify = s->resent = s->cancel = false;
+    s->refused = 0;
+    c->open++;
+    l->claim_count++;
+    l->claim_bytes += job->bytes;
+    l->stats.claimed++;
+    if (job->suspect) l->suspects_held++;
+    if (!job->suspect) jobq__bound_move(l, job, job->claim);
+    if (job->suspect) jobq__push_first(l, &l->queued, i); /* a thread is kept free for it */
+    else jobq__push(l, &l->queued, i);
+    return i;
+}
+
+/* After an answer with jobs: what came too late for this worker goes. A dead worker's are its
+ * rescuer's; a stopping worker's are released. */
+static void jobq__claimed_late(jobq_loop *l, int64_t now)
+{
+    jobq_list kept = jobq__empty;
+    int32_t i;
+
+    while ((i = jobq__pop(l, &l->queued)) >= 0) {
+        if (l->slots[i].job.worker != l->worker) jobq__slot_free(l, i);
+        else if (l->phase != JOBQ_PHASE_WORKING) jobq__give_back(l, i, JOBQ_EVENT_RELEASE, now);
+        else jobq__push(l, &kept, i);
+    }
+    l->queued = kept;
+}
+
+static void jobq__swept(jobq_loop *l, int64_t now)
+{
+    int64_t cost = now - l->sent_mono_us[JOBQ_REQUEST_CLAIM];
+    int64_t pause = jobq__min(jobq__max(JOBQ__SECOND, 20 * cost), l->config.sweep_us);
+
+    /* behind a held snapshot a sweep takes seconds: at most a third of the time */
+    if (l->claim_sweep) {
+        l->sweep_mono_us = now + jobq__max(pause, 2 * cost);
+        l->sweeps_overrun = 0;
+    }
+    if (l->claim_full) l->full_mono_us = now + JOBQ__IDLE;
+}
+
+/* Jobs came. A short batch lets the next claim linger: else many workers with tiny batches eat the
+ * machine. */
+static void jobq__claimed_some(jobq_loop *l, int64_t now)
+{
+    if (l->busy_mono_us == JOBQ_NEVER) l->busy_mono_us = now;
+    l->idle_mono_us = JOBQ_NEVER;
+    l->look_us = l->remain_us = 0;
+    l->swept_empty = false;
+    if (l->claim_count >= l->claim_limit ||
+        l->claim_bytes >= l->budgets[JOBQ_REQUEST_CLAIM].bytes / 2) l->linger_us = 0;
+    else l->linger_us = jobq__min(jobq__max(2 * l->linger_us, JOBQ__MS), l->config.linger_us);
+    l->claim_mono_us = now + l->linger_us;
+}
+
+/* None came. Behind bounds that proves little: a sweep follows, at once or when one is due
+ * again. */
+static void jobq__claimed_none(jobq_loop *l, int64_t now, int64_t due_us)
+{
+    int64_t poll = l->deaf ? jobq__min(l->config.poll_us, JOBQ__SECOND) : l->config.poll_us;
+    int64_t wait;
+
+    l->stats.empty_claims++;
+    l->linger_us = 0;
+    if (l->idle_mono_us == JOBQ_NEVER) l->idle_mono_us = now;
+    l->busy_mono_us = JOBQ_NEVER;
+    if (l->claim_sweep && !l->claim_amid) l->swept_empty = true;
+    if (l->claim_full) l->due_mono_us = due_us > 0 ? jobq__add(now, due_us) : JOBQ_NEVER;
+    if (l->config.until != JOBQ_UNTIL_STOPPED && !l->swept_empty && !l->amid)
+        l->sweep_mono_us = now;
+    l->look_us = jobq__min(jobq__max(2 * l->look_us, JOBQ__MS), poll);
+    wait =
+        jobq_random_between(jobq_random_next(&l->random), l->look_us - l->look_us / 4, l->look_us);
+    l->claim_mono_us = jobq__min(now + wait, l->due_mono_us);
+    if (!l->swept_empty) l->claim_mono_us = jobq__min(l->claim_mono_us, l->sweep_mono_us);
+    else if (l->look_us >= l->config.heartbeat_us) { /* the heartbeat looks */
+        l->claim_mono_us = jobq__min(jobq__max(l->claim_mono_us, l->beat_mono_us), l->due_mono_us);
+    }
+}
+
+/* A job that must run alone is ready in a queue; 0: in one of those claimed from. */
+static void jobq__alone_ready(jobq_loop *l, int64_t now, int32_t queue)
+{
+    int32_t i;
+
+    for (i = 0; i < l->queue_count && l->queues[i].id != queue;) i++;
+    if (queue != 0 && (i == l->queue_count || !jobq__claims_from(l, i))) return;
+    if (l->alone_mono_us == JOBQ_NEVER) l->alone_mono_us = now;
+    l->alone_told = true;
+}
+
+/* A job is to blame for failing claims only if the store, asked for the claim's first job without
+ * its payload, names it; the claim fails again; and the store then moves it. So it was the payload,
+ * and neither an outage nor another job. */
+static void jobq__claim_named(jobq_loop *l, int64_t now, bool good)
+{
+    jobq_budget *b = jobq__budget_of(l, JOBQ_REQUEST_CLAIM);
+
+    if (!l->claim_names) {
+        if (l->named_lanes != jobq__claim_lanes(l)) return;
+        if (good && l->claim_count > 0) l->named = 0;
+        l->accused = l->named != 0;
+        return;
+    }
+    if (good && l->named == 0) return; /* nothing is ready, or it is locked: asked again */
+    l->named_lanes = jobq__claim_lanes(l);
+    b->alone = 0;
+    b->rows = 1;
+    if (good) l->claim_mono_us = now;
+}
+
+/* After a claim that worked: when to claim again. */
+static void jobq__claimed(jobq_loop *l, int64_t now, const jobq_claimed *got)
+{
+    l->stats.claims++;
+    if (l->claim_alone) {
+        l->alone_mono_us = l->claim_count > 0 ? now : JOBQ_NEVER; /* perhaps more of them */
+        return;
+    }
+    if (l->claim_suspects) {
+        l->suspects_ready = l->claim_count > 0; /* perhaps more of them */
+        return;
+    }
+    if (got->suspects) l->suspects_ready = true;
+    jobq__swept(l, now);
+    l->first_queue = l->queue_count > 0 ? (l->first_queue + 1) % l->queue_count : 0;
+    if (l->claim_count > 0) jobq__claimed_some(l, now);
+    else jobq__claimed_none(l, now, got->due_us);
+}
+
+static void jobq__tell_claim(jobq_loop *l, int64_t now, jobq_answer *a)
+{
+    jobq_claim *c = &l->claims[l->claim_entry];
+    jobq_claimed *got = &a->claimed;
+    int32_t i;
+
+    for (i = 0; a->error == JOBQ_OK && i < got->count; i++) {
+        bool good = jobq_job_check(&got->jobs[i]) == JOBQ_OK;
+        got->slots[i] = good ? jobq__claimed_job(l, now, &got->jobs[i]) : -1;
+    }
+    jobq__answer(l, JOBQ_REQUEST_CLAIM, now, a->error);
+    c->state = c->open > 0 ? JOBQ_CLAIM_LIVE : JOBQ_CLAIM_NONE; /* an empty claim writes no row */
+    if (a->error == JOBQ_ERROR_DEAD && c->worker == l->worker) jobq__die(l);
+    if (a->error != JOBQ_OK) {
+        if (a->error != JOBQ_ERROR_RETRYABLE) jobq__claim_named(l, now, false);
+        jobq__sweep_overran(l, now);
+        return;
+    }
+    if (got->named != 0) l->named = got->named;
+    if (got->alone) jobq__alone_ready(l, now, 0);
+    jobq__claim_named(l, now, true);
+    if (l->claim_names && l->named != 0) return;
+    jobq__claimed_late(l, now);
+    jobq__claimed(l, now, got);
+}
+
+/* -- flushing: the results of jobs -- */
+
+/* The sent and the finished list of a kind of flush. */
+static jobq_list *jobq__list_of(jobq_loop *l, jobq_request_kind kind, bool sent)
+{
+    if (kind == JOBQ_REQUEST_COMPLETE) return sent ? &l->sent_done : &l->done;
+    return sent ? &l->sent_odd : &l->odd;
+}
+
+/* The database does not take the first finished result, though it takes others: what it is sent
+ * next about that job is plainer each time. A success goes alone as SETTLE; then it is a failed
+ * attempt, without what the handler made; then a failed job. In the end its rescuer decides. */
+static void jobq__refuse(jobq_loop *l, jobq_request_kind kind, int64_t now)
+{
+    int32_t i = jobq__pop(l, jobq__list_of(l, kind, false));
+    jobq_slot *s = &l->slots[i];
+
+    l->budgets[kind].alone = 0;
+    if (kind == JOBQ_REQUEST_COMPLETE) {
+        jobq__push_first(l, &l->odd, i);
+        return;
+    }
+    if (s->refused >= 2) {
+        l->stats.left++;
+        l->claims[s->entry].left = true;
+        jobq__slot_free(l, i);
+        return;
+    }
+    l->stats.refused++;
+    s->state = JOBQ_SLOT_RUNNING;
+    s->verify = false;
+    s->bytes = s->job.bytes;
+    jobq__give_back(l, i, s->refused++ == 0 ? JOBQ_EVENT_RETRY : JOBQ_EVENT_DISCARD, now);
+}
+
+/* Sent without success: first among the finished again, in the same order, so that a smaller flush
+ * carries some of the same. */
+static void jobq__unsend(jobq_loop *l, jobq_request_kind kind, int64_t now, bool resent)
+{
+    jobq_list *sent = jobq__list_of(l, kind, true), *finished = jobq__list_of(l, kind, false);
+    bool culprit = sent->count == 1 && jobq__budget_blames(&l->budgets[kind]);
+    jobq_list both = *sent;
+    int32_t i;
+
+    if (sent->count == 0) return;
+    for (i = sent->head; i >= 0; i = l->slots[i].next) {
+        l->slots[i].state = JOBQ_SLOT_FINISHED;
+        l->slots[i].resent |= resent;
+    }
+    while ((i = jobq__pop(l, finished)) >= 0) jobq__push(l, &both, i);
+    *finished = both;
+    *sent = jobq__empty;
+    l->flush_mono_us = jobq__min(l->flush_mono_us, now);
+    if (culprit) jobq__refuse(l, kind, now);
+}
+
+/* A claim takes along what is finished. */
+static int64_t jobq__due_flush(const jobq_loop *l, jobq_request_kind kind, int64_t now)
+{
+    int32_t count = kind == JOBQ_REQUEST_COMPLETE ? l->done.count : l->odd.count;
+    bool full = count >= l->budgets[kind].rows;
+    bool alone = l->queued.count + l->running_count == 0; /* nothing to wait for */
+
+    if (count == 0 || jobq__sent(l, kind)) return JOBQ_NEVER;
+    if (l->hold_mono_us[kind] > now) return l->hold_mono_us[kind];
+    if (count <= l->locked[kind] && l->locked_mono_us[kind] > now) return l->locked_mono_us[kind];
+    return full || alone || jobq__claim_at(l, now) <= now ? now : l->flush_mono_us;
+}
+
+static int64_t jobq__due_complete(const jobq_loop *l, int64_t now)
+{
+    return jobq__due_flush(l, JOBQ_REQUEST_COMPLETE, now);
+}
+
+static int64_t jobq__due_settle(const jobq_loop *l, int64_t now)
+{
+    return jobq__due_flush(l, JOBQ_REQUEST_SETTLE, now);
 }
 
 static void jobq__add_ending(jobq_loop *l, int32_t slot, jobq_request *a)
@@ -6304,7 +5812,7 @@ static void jobq__add_ending(jobq_loop *l, int32_t slot, jobq_request *a)
     e->decision = s->decision;
 }
 
-static void jobq__do_flush(jobq_loop *l, jobq_request_kind kind, int64_t now, jobq_request *a)
+static void jobq__make_flush(jobq_loop *l, jobq_request_kind kind, int64_t now, jobq_request *a)
 {
     jobq_list *from = jobq__list_of(l, kind, false), *to = jobq__list_of(l, kind, true);
     int64_t bytes = 0;
@@ -6324,6 +5832,84 @@ static void jobq__do_flush(jobq_loop *l, jobq_request_kind kind, int64_t now, jo
     if (l->done.count + l->odd.count == 0) l->flush_mono_us = JOBQ_NEVER;
 }
 
+static void jobq__make_complete(jobq_loop *l, int64_t now, jobq_request *a)
+{
+    jobq__make_flush(l, JOBQ_REQUEST_COMPLETE, now, a);
+}
+
+static void jobq__make_settle(jobq_loop *l, int64_t now, jobq_request *a)
+{
+    jobq__make_flush(l, JOBQ_REQUEST_SETTLE, now, a);
+}
+
+/* An ending that was not written: its job is locked, or under another token. */
+static void jobq__unsettled(jobq_loop *l, int64_t now, jobq_request_kind kind,
+                            const jobq_exception *e)
+{
+    jobq_list *sent = jobq__list_of(l, kind, true);
+    int32_t i, prev = -1;
+
+    for (i = sent->head; i >= 0; prev = i, i = l->slots[i].next) {
+        const jobq_job *job = &l->slots[i].job;
+        if (job->id == e->job && jobq_job_holds(job, e->worker, e->claim)) break;
+    }
+    if (i < 0) return;
+    jobq__unlink(l, sent, prev, i);
+    if (e->error == JOBQ_ERROR_BUSY) {
+        l->slots[i].state = JOBQ_SLOT_FINISHED;
+        jobq__push(l, jobq__list_of(l, kind, false), i);
+        l->locked[kind]++;
+        return;
+    }
+    if (l->slots[i].verify) jobq__look_again(l, now); /* its next stage may be ready */
+    else if (!l->slots[i].resent) l->stats.lost++;
+    jobq__slot_free(l, i);
+}
+
+/* Rows are held for a moment by another claim, mostly; or as long as an operator likes. */
+static void jobq__locked(jobq_loop *l, jobq_request_kind kind, int64_t now)
+{
+    int64_t *wait = &l->locked_us[kind];
+
+    *wait = l->locked[kind] == 0 ? 0 : jobq__min(jobq__max(2 * *wait, 5 * JOBQ__MS), JOBQ__SECOND);
+    l->locked_mono_us[kind] = now + *wait;
+    if (*wait > 0) l->flush_mono_us = jobq__min(l->flush_mono_us, l->locked_mono_us[kind]);
+}
+
+static void jobq__tell_flush(jobq_loop *l, int64_t now, jobq_answer *a)
+{
+    jobq_list *sent = jobq__list_of(l, a->kind, true);
+    int32_t i;
+
+    jobq__answer(l, a->kind, now, a->error);
+    if (a->error != JOBQ_OK) {
+        jobq__unsend(l, a->kind, now, false);
+        return;
+    }
+    for (i = 0; i < a->count; i++) jobq__unsettled(l, now, a->kind, &a->exceptions[i]);
+    jobq__locked(l, a->kind, now);
+    while ((i = jobq__pop(l, sent)) >= 0) {
+        const jobq_decision *d = &l->slots[i].decision;
+        l->stats.flushed++;
+        l->vacuum_rows++;
+        if (d->state == JOBQ_STATE_READY && d->delay_us == 0 && !l->slots[i].verify) {
+            jobq__look_again(l, now); /* a job that may run at once */
+        }
+        jobq__slot_free(l, i);
+    }
+}
+
+/* -- the heartbeat and its news -- */
+
+static int64_t jobq__due_beat(const jobq_loop *l, int64_t now)
+{
+    (void)now;
+    if (!l->registered || l->phase > JOBQ_PHASE_STOPPING || jobq__sent(l, JOBQ_REQUEST_HEARTBEAT)) {
+        return JOBQ_NEVER;
+    }
+    return jobq__max(l->beat_mono_us, l->hold_mono_us[JOBQ_REQUEST_HEARTBEAT]);
+}
+
 /* The claims whose rows may go with this heartbeat. */
 static void jobq__add_settled(jobq_loop *l, jobq_request *a)
 {
@@ -6338,12 +5924,12 @@ static void jobq__add_settled(jobq_loop *l, jobq_request *a)
 }
 
 /* An idle worker looks when it beats: one statement for both, unless claims fail. */
-static void jobq__do_beat(jobq_loop *l, int64_t now, jobq_request *a)
+static void jobq__make_beat(jobq_loop *l, int64_t now, jobq_request *a)
 {
     bool idle = l->idle_mono_us != JOBQ_NEVER && l->swept_empty &&
-                l->budgets[JOBQ_REQUEST_CLAIM].rows == l->config.batch_max;
+                l->budgets[JOBQ_REQUEST_CLAIM].rows == l->config.batch_max &&
+                jobq__due_claim(l, now) != JOBQ_NEVER;
 
-    idle = idle && jobq__due_claim(l, now) != JOBQ_NEVER && jobq__claim_new(l) >= 0;
     if (idle) jobq__send(l, JOBQ_REQUEST_CLAIM, now, a);
     jobq__send(l, JOBQ_REQUEST_HEARTBEAT, now, a);
     jobq__add_settled(l, a);
@@ -6353,11 +5939,212 @@ static void jobq__do_beat(jobq_loop *l, int64_t now, jobq_request *a)
     jobq__add_claim(l, now, a);
 }
 
-static void jobq__do_register(jobq_loop *l, int64_t now, jobq_request *a)
+/* Someone asked to cancel this job. */
+static void jobq__cancel(jobq_loop *l, int64_t job_id)
 {
-    l->worker = jobq_worker_id_from(jobq_random_next(&l->random));
-    l->lease_mono_us = INT64_MIN;
-    jobq__send(l, JOBQ_REQUEST_REGISTER, now, a);
+    int32_t i, prev = -1;
+
+    for (i = 0; i < JOBQ_LOOP_SLOTS; i++) {
+        if (l->slots[i].state != JOBQ_SLOT_FREE && l->slots[i].job.id == job_id) {
+            l->slots[i].cancel = true;
+        }
+    }
+    for (i = l->queued.head; i >= 0 && l->slots[i].job.id != job_id; i = l->slots[i].next) prev = i;
+    if (i < 0) return;
+    jobq__unlink(l, &l->queued, prev, i);
+    jobq__give_back(l, i, JOBQ_EVENT_CANCELLED, l->sent_mono_us[JOBQ_REQUEST_HEARTBEAT]);
+}
+
+/* A worker is late: it is watched from the moment that this loop first sees it with this beat. */
+static void jobq__late(jobq_loop *l, int64_t now, const jobq_late *late)
+{
+    jobq_watched *place = NULL;
+    int32_t i;
+
+    for (i = 0; i < JOBQ_LOOP_WATCHED; i++) {
+        jobq_watched *w = &l->watched[i];
+        if (w->worker == late->worker) {
+            place = w;
+            break;
+        }
+        if (w->worker == 0 && place == NULL) place = w;
+    }
+    if (place == NULL) return;
+    if (place->worker != late->worker || place->beat != late->beat) place->since_mono_us = now;
+    place->worker = late->worker;
+    place->beat = late->beat;
+    place->lease_us = late->beat < 0 ? 0 : late->lease_us; /* it is dead: nothing to watch for */
+    place->mentioned = true;
+}
+
+/* The first news decide whether rescue comes first: law (18). */
+static void jobq__inform(jobq_loop *l, int64_t now, int32_t overdue)
+{
+    if (!l->informed && overdue >= JOBQ__OVERDUE) l->rescue_mono_us = now + l->config.lease_us;
+    l->informed = true;
+    if (!l->alone_told) l->alone_mono_us = JOBQ_NEVER;
+    l->alone_told = false;
+}
+
+/* Whoever is no longer in the news is late no more. */
+static void jobq__watched_sift(jobq_loop *l)
+{
+    int32_t i;
+
+    for (i = 0; i < JOBQ_LOOP_WATCHED; i++) {
+        if (!l->watched[i].mentioned) l->watched[i].worker = 0;
+        l->watched[i].mentioned = false;
+    }
+}
+
+static void jobq__claims_gone(jobq_loop *l, bool gone)
+{
+    int32_t i;
+
+    for (i = 0; i < JOBQ_LOOP_CLAIMS; i++) {
+        if (l->claims[i].state == JOBQ_CLAIM_GOING) {
+            l->claims[i].state = gone ? JOBQ_CLAIM_NONE : JOBQ_CLAIM_SETTLED;
+        }
+    }
+}
+
+static void jobq__bounds_drop(jobq_loop *l)
+{
+    int32_t i;
+
+    for (i = 0; i < l->queue_count; i++) memset(l->queues[i].bounds, 0, sizeof l->queues[i].bounds);
+}
+
+static void jobq__news(jobq_loop *l, int64_t now, const jobq_news *n)
+{
+    int64_t sent = l->sent_mono_us[JOBQ_REQUEST_HEARTBEAT];
+    int32_t i;
+
+    JOBQ_ASSERT(n->kind_count >= 0 && n->kind_count <= JOBQ_LOOP_KINDS + JOBQ_STRAYS_MAX);
+    for (i = 0; i < n->cancel_count; i++) jobq__cancel(l, n->cancels[i]);
+    for (i = 0; i < n->late_count; i++) jobq__late(l, now, &n->late[i]);
+    for (i = 0; i < n->alone_count; i++) jobq__alone_ready(l, now, n->alone[i]);
+    l->every_kind = n->every_kind;
+    l->kind_count = n->kind_count;
+    memcpy(l->kinds, n->kinds, (size_t)n->kind_count * sizeof *l->kinds);
+    l->kinds_known = true;
+    l->stats.heartbeats++;
+    l->connects = 0; /* a connection that serves, not only one that was made */
+    if (sent >= l->lease_mono_us || l->alive_mono_us == JOBQ_NEVER) l->alive_mono_us = now;
+    l->lease_mono_us = sent + l->config.lease_us;
+    l->beat_mono_us = sent + l->config.heartbeat_us; /* and a little more, so that no herd forms */
+    l->beat_mono_us +=
+        jobq_random_between(jobq_random_next(&l->random), 0, l->config.heartbeat_us / 32);
+    if (n->policy != l->policy) l->policies_stale = true;
+    l->policy = n->policy;
+    if (n->suspects) l->suspects_ready = true;
+    l->parked_kind = n->parked_kind;
+    if (n->store_now_us < l->store_now_us) jobq__bounds_drop(l); /* the store's clock ran back */
+    l->store_now_us = n->store_now_us;
+    jobq__watched_sift(l);
+    jobq__inform(l, now, n->overdue);
+}
+
+static void jobq__tell_beat(jobq_loop *l, int64_t now, jobq_answer *a)
+{
+    bool alive = a->error == JOBQ_OK && a->news.alive;
+
+    jobq__answer(l, JOBQ_REQUEST_HEARTBEAT, now, a->error);
+    jobq__claims_gone(l, alive);
+    if (alive) jobq__news(l, now, &a->news);
+    else if (a->error == JOBQ_OK) jobq__die(l);
+    if (a->claim) jobq__tell_claim(l, now, a);
+}
+
+/* -- rescue -- */
+
+/* The late worker whose time comes first; NULL: none. The rescuer has been alive for a lease
+ * itself. */
+static const jobq_watched *jobq__victim(const jobq_loop *l, int64_t *due)
+{
+    const jobq_watched *first = NULL;
+    int32_t i;
+
+    *due = JOBQ_NEVER;
+    if (!l->registered || l->phase != JOBQ_PHASE_WORKING || l->alive_mono_us == JOBQ_NEVER)
+        return NULL;
+    for (i = 0; i < JOBQ_LOOP_WATCHED; i++) {
+        const jobq_watched *w = &l->watched[i];
+        int64_t at;
+        if (w->worker == 0) continue;
+        at = jobq__max(w->since_mono_us + w->lease_us, l->alive_mono_us + l->config.lease_us);
+        if (first == NULL || at < *due) {
+            first = w;
+            *due = at;
+        }
+    }
+    *due = jobq__max(*due, l->hold_mono_us[JOBQ_REQUEST_RESCUE]);
+    return first;
+}
+
+static int64_t jobq__due_rescue(const jobq_loop *l, int64_t now)
+{
+    int64_t due;
+
+    (void)now;
+    if (jobq__sent(l, JOBQ_REQUEST_RESCUE) || jobq__victim(l, &due) == NULL) return JOBQ_NEVER;
+    return due;
+}
+
+static void jobq__make_rescue(jobq_loop *l, int64_t now, jobq_request *a)
+{
+    int64_t due;
+    const jobq_watched *victim = jobq__victim(l, &due);
+
+    jobq__send(l, JOBQ_REQUEST_RESCUE, now, a);
+    a->worker = victim->worker;
+    a->beat = victim->beat;
+}
+
+static void jobq__tell_rescue(jobq_loop *l, int64_t now, jobq_answer *a)
+{
+    jobq_watched *w = NULL;
+    int32_t i;
+
+    jobq__answer(l, JOBQ_REQUEST_RESCUE, now, a->error);
+    for (i = 0; i < JOBQ_LOOP_WATCHED; i++) {
+        if (l->watched[i].worker == a->worker) w = &l->watched[i];
+    }
+    if (a->error != JOBQ_OK) { /* the others first */
+        bool blamed = jobq__budget_blames(&l->budgets[JOBQ_REQUEST_RESCUE]);
+        if (blamed && w != NULL) w->since_mono_us = now;
+        return;
+    }
+    l->stats.rescued += a->count;
+    if (a->count > 0) {
+        l->suspects_ready = true;
+        jobq__look_again(l, now);
+    }
+    if (w == NULL) return;
+    if (a->done && !a->more) w->worker = 0;
+    if (a->done) w->lease_us = jobq__min(l->config.heartbeat_us, JOBQ__SECOND);
+    w->since_mono_us = now; /* locked jobs: come back for them; a beat: watch on */
+}
+
+/* -- sleep -- */
+
+/* A worker is idle when it has neither jobs nor messages. NOTIFY takes a lock at commit, so that
+ * producers who all wake a sleeper commit one by one: 32 of them beside 8 workers came to a sixth
+ * of their rate. Hence a sleeper that is woken often withdraws at once, before it even knows
+ * whether there is work for it. */
+static int64_t jobq__due_sleep(const jobq_loop *l, int64_t now)
+{
+    int64_t busy = jobq__min(l->busy_mono_us, l->relay.busy_mono_us);
+    int64_t idle = jobq__max(l->idle_mono_us, l->relay.idle_mono_us);
+    int64_t since = l->asleep ? jobq__add(busy, JOBQ__SECOND) : jobq__add(idle, JOBQ__IDLE);
+
+    (void)now;
+    if (!l->config.listen || l->deaf || !l->registered || l->phase != JOBQ_PHASE_WORKING ||
+        jobq__sent(l, JOBQ_REQUEST_SLEEP)) return JOBQ_NEVER;
+    if (l->asleep && l->woken_count >= JOBQ__CONVOY) return l->hold_mono_us[JOBQ_REQUEST_SLEEP];
+    if (since == JOBQ_NEVER) return JOBQ_NEVER;
+    since = jobq__max(since, l->slept_mono_us + JOBQ__SECOND);
+    return jobq__max(since, l->hold_mono_us[JOBQ_REQUEST_SLEEP]);
 }
 
 /* All queues, and of a REMAIN those whose jobs and messages are worked. */
@@ -6375,30 +6162,422 @@ static void jobq__add_queues(const jobq_loop *l, jobq_request *a)
     }
 }
 
-static void jobq__do_other(jobq_loop *l, jobq_request_kind kind, int64_t now, jobq_request *a)
+static void jobq__make_sleep(jobq_loop *l, int64_t now, jobq_request *a)
+{
+    jobq__send(l, JOBQ_REQUEST_SLEEP, now, a);
+    jobq__add_queues(l, a);
+    a->relaxed = true;
+    a->asleep = !l->asleep;
+}
+
+static void jobq__tell_sleep(jobq_loop *l, int64_t now, jobq_answer *a)
+{
+    jobq__answer(l, JOBQ_REQUEST_SLEEP, now, a->error);
+    if (a->error != JOBQ_OK) return;
+    l->asleep = !l->asleep;
+    l->slept_mono_us = now;
+    l->woken_count = 0;
+    if (l->asleep) jobq__look_again(l, now); /* look again: the race before it */
+}
+
+/* -- the lesser statements -- */
+
+/* When a statement may go, if it is wanted. */
+static int64_t jobq__due_when(const jobq_loop *l, jobq_request_kind kind, bool wanted)
+{
+    return wanted && !jobq__sent(l, kind) ? l->hold_mono_us[kind] : JOBQ_NEVER;
+}
+
+static bool jobq__member(const jobq_loop *l)
+{
+    return l->registered && l->phase <= JOBQ_PHASE_STOPPING;
+}
+
+static bool jobq__works(const jobq_loop *l)
+{
+    return l->registered && l->phase == JOBQ_PHASE_WORKING;
+}
+
+static int64_t jobq__due_register(const jobq_loop *l, int64_t now)
+{
+    (void)now;
+    return jobq__due_when(l, JOBQ_REQUEST_REGISTER,
+                          !l->registered && l->phase == JOBQ_PHASE_WORKING);
+}
+
+static void jobq__make_register(jobq_loop *l, int64_t now, jobq_request *a)
+{
+    l->worker = jobq_worker_id_from(jobq_random_next(&l->random));
+    l->lease_mono_us = INT64_MIN;
+    jobq__send(l, JOBQ_REQUEST_REGISTER, now, a);
+}
+
+static void jobq__tell_register(jobq_loop *l, int64_t now, jobq_answer *a)
 {
     int32_t i;
 
-    jobq__send(l, kind, now, a);
+    jobq__answer(l, JOBQ_REQUEST_REGISTER, now, a->error);
+    if (a->error != JOBQ_OK) {
+        l->worker = 0;
+        return;
+    }
+    JOBQ_ASSERT(a->count >= 0 && a->count <= JOBQ_LOOP_QUEUES);
+    l->registered = true;
+    l->informed = l->kinds_known = false;
+    l->alone_mono_us = JOBQ_NEVER;
+    l->rescue_mono_us = INT64_MIN;
+    l->connects = 0;
+    l->queue_count = a->count;
+    for (i = 0; i < a->count; i++) {
+        memset(&l->queues[i], 0, sizeof l->queues[i]);
+        l->queues[i].id = a->queues[i];
+        l->queues[i].stages_max = 1;
+        l->queues[i].policy = jobq_policy_defaults(NULL);
+    }
+    l->lease_mono_us = l->sent_mono_us[JOBQ_REQUEST_REGISTER] + l->config.lease_us;
+    l->alive_mono_us = now;
+    l->beat_mono_us = now; /* the first news: late workers, parked kinds, suspects */
+    l->claim_mono_us = l->sweep_mono_us = now;
+    l->policies_stale = true;
+    jobq__relay_look(l, now);
+}
+
+static int64_t jobq__due_policies(const jobq_loop *l, int64_t now)
+{
+    (void)now;
+    return jobq__due_when(l, JOBQ_REQUEST_POLICIES, jobq__member(l) && l->policies_stale);
+}
+
+static void jobq__make_policies(jobq_loop *l, int64_t now, jobq_request *a)
+{
+    jobq__send(l, JOBQ_REQUEST_POLICIES, now, a);
     jobq__add_queues(l, a);
-    a->relaxed = kind == JOBQ_REQUEST_SLEEP;
-    if (kind == JOBQ_REQUEST_SLEEP) a->asleep = !l->asleep;
-    if (kind == JOBQ_REQUEST_VACUUM) l->vacuum_rows = 0;
-    if (kind == JOBQ_REQUEST_UNPARK) a->number = l->parked_kind;
-    if (kind == JOBQ_REQUEST_SET_ASIDE) {
-        a->number = l->named;
-        a->bytes = jobq__budget_of(l, JOBQ_REQUEST_CLAIM)->bytes;
+}
+
+static void jobq__tell_policies(jobq_loop *l, int64_t now, jobq_answer *a)
+{
+    int32_t i;
+
+    jobq__answer(l, JOBQ_REQUEST_POLICIES, now, a->error);
+    if (a->error != JOBQ_OK) return;
+    l->policies_stale = false;
+    for (i = 0; i < a->count && i < l->queue_count; i++) {
+        const jobq_queue_policy *p = &a->policies[i];
+        jobq_loop_queue *q = &l->queues[i];
+        if (q->paused && !p->paused) l->claim_mono_us = l->relay.look_mono_us = INT64_MIN;
+        q->policy = jobq_policy_defaults(&p->policy);
+        q->stages_max = (int16_t)jobq__min(jobq__max(p->stages_max, 1), JOBQ_STAGES_MAX);
+        q->paused = p->paused;
     }
-    if (kind == JOBQ_REQUEST_RECOVER) {
-        for (i = 0; i < JOBQ_LOOP_CLAIMS && l->claims[i].state != JOBQ_CLAIM_ORPHAN;) i++;
-        JOBQ_ASSERT(i < JOBQ_LOOP_CLAIMS);
-        a->number = l->claims[i].number;
+}
+
+static int64_t jobq__due_recover(const jobq_loop *l, int64_t now)
+{
+    (void)now;
+    return jobq__due_when(l, JOBQ_REQUEST_RECOVER, jobq__member(l) && l->orphan_count > 0);
+}
+
+static void jobq__make_recover(jobq_loop *l, int64_t now, jobq_request *a)
+{
+    int32_t i;
+
+    jobq__send(l, JOBQ_REQUEST_RECOVER, now, a);
+    for (i = 0; i < JOBQ_LOOP_CLAIMS && l->claims[i].state != JOBQ_CLAIM_ORPHAN;) i++;
+    JOBQ_ASSERT(i < JOBQ_LOOP_CLAIMS);
+    a->number = l->claims[i].number;
+}
+
+static void jobq__tell_recover(jobq_loop *l, int64_t now, jobq_answer *a)
+{
+    int32_t entry = jobq__claim_find(l, l->worker, a->number);
+
+    jobq__answer(l, JOBQ_REQUEST_RECOVER, now, a->error);
+    if (a->error != JOBQ_OK || a->more || entry < 0) return;
+    l->orphan_count--;
+    /* The number's row stays: without it the claim could still arrive. */
+    l->claims[entry].state = JOBQ_CLAIM_NONE;
+    if (l->claims[entry].suspects) l->suspects_ready = true;
+    jobq__look_again(l, now);
+}
+
+static int64_t jobq__due_set_aside(const jobq_loop *l, int64_t now)
+{
+    (void)now;
+    return jobq__due_when(l, JOBQ_REQUEST_SET_ASIDE, jobq__member(l) && l->accused);
+}
+
+static void jobq__make_set_aside(jobq_loop *l, int64_t now, jobq_request *a)
+{
+    jobq__send(l, JOBQ_REQUEST_SET_ASIDE, now, a);
+    a->number = l->named;
+    a->bytes = jobq__budget_of(l, JOBQ_REQUEST_CLAIM)->bytes;
+}
+
+static void jobq__tell_set_aside(jobq_loop *l, int64_t now, jobq_answer *a)
+{
+    jobq__answer(l, JOBQ_REQUEST_SET_ASIDE, now, a->error);
+    l->named = l->accused = 0;
+    jobq__budget_of(l, JOBQ_REQUEST_CLAIM)->alone = 0;
+    if (a->error != JOBQ_OK || !a->done) return;
+    l->stats.aside++;
+    l->hold_mono_us[JOBQ_REQUEST_CLAIM] = now;
+    jobq__look_again(l, now);
+}
+
+static int64_t jobq__due_unpark(const jobq_loop *l, int64_t now)
+{
+    (void)now;
+    return jobq__due_when(l, JOBQ_REQUEST_UNPARK, jobq__member(l) && l->parked_kind != 0);
+}
+
+static void jobq__make_unpark(jobq_loop *l, int64_t now, jobq_request *a)
+{
+    jobq__send(l, JOBQ_REQUEST_UNPARK, now, a);
+    a->number = l->parked_kind;
+}
+
+static void jobq__tell_unpark(jobq_loop *l, int64_t now, jobq_answer *a)
+{
+    jobq__answer(l, JOBQ_REQUEST_UNPARK, now, a->error);
+    if (a->error != JOBQ_OK) return;
+    if (!a->more) l->parked_kind = 0;
+    if (a->count > 0) jobq__look_again(l, now);
+}
+
+static int64_t jobq__due_prune(const jobq_loop *l, int64_t now)
+{
+    (void)now;
+    return jobq__max(jobq__due_when(l, JOBQ_REQUEST_PRUNE, jobq__works(l)), l->prune_mono_us);
+}
+
+static void jobq__tell_prune(jobq_loop *l, int64_t now, jobq_answer *a)
+{
+    jobq__answer(l, JOBQ_REQUEST_PRUNE, now, a->error);
+    l->prune_mono_us = now + jobq_random_between(jobq_random_next(&l->random),
+                                                 l->config.prune_us / 2, l->config.prune_us);
+}
+
+static int64_t jobq__due_vacuum(const jobq_loop *l, int64_t now)
+{
+    bool wanted = jobq__works(l) && l->vacuum_rows >= l->config.vacuum_rows;
+
+    (void)now;
+    return jobq__max(jobq__due_when(l, JOBQ_REQUEST_VACUUM, wanted), l->vacuum_mono_us);
+}
+
+static void jobq__make_vacuum(jobq_loop *l, int64_t now, jobq_request *a)
+{
+    jobq__send(l, JOBQ_REQUEST_VACUUM, now, a);
+    l->vacuum_rows = 0;
+}
+
+/* At most a third of the time; after an error in 1 min, doubling to 1 h. */
+static void jobq__tell_vacuum(jobq_loop *l, int64_t now, jobq_answer *a)
+{
+    int64_t cost = now - l->sent_mono_us[JOBQ_REQUEST_VACUUM], wait;
+
+    jobq__answer(l, JOBQ_REQUEST_VACUUM, now, a->error);
+    wait = 30 * JOBQ__SECOND << jobq__min(l->failures[JOBQ_REQUEST_VACUUM], 7);
+    if (a->error == JOBQ_OK) wait = jobq__max(JOBQ__VACUUM_PAUSE - cost, 2 * cost);
+    l->vacuum_mono_us = now + wait;
+}
+
+static int64_t jobq__due_deregister(const jobq_loop *l, int64_t now)
+{
+    (void)now;
+    return jobq__due_when(l, JOBQ_REQUEST_DEREGISTER,
+                          l->registered && l->phase == JOBQ_PHASE_LEAVING);
+}
+
+static void jobq__tell_deregister(jobq_loop *l, int64_t now, jobq_answer *a)
+{
+    jobq__answer(l, JOBQ_REQUEST_DEREGISTER, now, a->error);
+    l->registered = false;
+}
+
+/* Nothing is here and nothing due, as far as this loop has looked. */
+static bool jobq__empty_here(const jobq_loop *l)
+{
+    bool paused = l->registered && !l->policies_stale && jobq__all_paused(l);
+    bool swept = l->swept_empty && !l->suspects_ready && l->alone_mono_us == JOBQ_NEVER;
+
+    return (swept || paused) && jobq__relay_empty(l) && !jobq__in_hand(l) && l->orphan_count == 0;
+}
+
+static int64_t jobq__due_remain(const jobq_loop *l, int64_t now)
+{
+    bool wanted = jobq__works(l) && l->config.until == JOBQ_UNTIL_ENDED && jobq__empty_here(l);
+
+    (void)now;
+    return jobq__max(jobq__due_when(l, JOBQ_REQUEST_REMAIN, wanted), l->remain_mono_us);
+}
+
+static void jobq__make_remain(jobq_loop *l, int64_t now, jobq_request *a)
+{
+    jobq__send(l, JOBQ_REQUEST_REMAIN, now, a);
+    jobq__add_queues(l, a);
+}
+
+/* Something remains, perhaps in other hands, whose end nobody tells: asked again, ever later. */
+static void jobq__tell_remain(jobq_loop *l, int64_t now, jobq_answer *a)
+{
+    jobq__answer(l, JOBQ_REQUEST_REMAIN, now, a->error);
+    if (a->error != JOBQ_OK) return;
+    l->none_remain = !a->more;
+    l->remain_us = jobq__min(jobq__max(2 * l->remain_us, 10 * JOBQ__MS), l->config.poll_us);
+    l->remain_mono_us = now + jobq_random_between(jobq_random_next(&l->random),
+                                                  l->remain_us - l->remain_us / 4, l->remain_us);
+}
+
+/* -- the connection -- */
+
+/* Whether the server was at work on this statement when the connection ended: it was sent before
+ * all others (at one instant flushes go first, and the claim last). */
+static bool jobq__was_first(const jobq_loop *l, jobq_request_kind kind)
+{
+    int64_t at = l->sent_mono_us[kind], part = jobq__due_part_answer(l);
+    int k;
+
+    if (part < at || (part == at && kind == JOBQ_REQUEST_CLAIM)) return false;
+    for (k = 0; k < JOBQ_REQUEST_COUNT; k++) {
+        bool before = kind == JOBQ_REQUEST_CLAIM || k == JOBQ_REQUEST_COMPLETE;
+        if (k == (int)kind || (l->inflight & ~JOBQ__ASIDE & 1u << k) == 0) continue;
+        if (l->sent_mono_us[k] < at || (l->sent_mono_us[k] == at && before)) return false;
     }
+    return true;
+}
+
+/* What was on its way has failed. */
+static void jobq__unanswered(jobq_loop *l)
+{
+    bool first[JOBQ_REQUEST_COUNT];
+    int k;
+
+    for (k = 0; k < JOBQ_REQUEST_COUNT; k++) first[k] = jobq__was_first(l, (jobq_request_kind)k);
+    for (k = 0; k < JOBQ_REQUEST_COUNT; k++) {
+        if ((l->inflight & ~JOBQ__ASIDE & 1u << k) == 0) continue;
+        jobq__budget_failed(jobq__budget_of(l, (jobq_request_kind)k), l->carried[k],
+                            first[k] && jobq__well(l, (jobq_request_kind)k));
+    }
+    if (jobq__sent(l, JOBQ_REQUEST_CLAIM) && first[JOBQ_REQUEST_CLAIM]) {
+        jobq__claim_named(l, 0, false);
+    }
+    if (jobq__sent(l, JOBQ_REQUEST_SET_ASIDE)) l->named = l->accused = 0;
+}
+
+JOBQ_API void jobq_loop_disconnected(jobq_loop *l, int64_t mono_us)
+{
+    int64_t wait;
+    int32_t i;
+
+    JOBQ_ASSERT(l != NULL);
+    if (l->connected) l->stats.reconnects++;
+    if (jobq__sent(l, JOBQ_REQUEST_REGISTER))
+        l->worker = 0; /* a fresh id, whatever became of this one */
+    if (jobq__sent(l, JOBQ_REQUEST_CLAIM)) jobq__sweep_overran(l, mono_us);
+    if (jobq__sent(l, JOBQ_REQUEST_LOOK)) jobq__relay_overran(l, mono_us);
+    jobq__unanswered(l);
+    jobq__relay_disconnected(l, mono_us);
+    l->connected = false;
+    l->inflight &= JOBQ__ASIDE;
+    wait = jobq__min((int64_t)100 * JOBQ__MS << jobq__min(l->connects, 10), JOBQ__RECONNECT_CAP);
+    l->connect_mono_us = mono_us + (l->connects == 0 ? 0 : jobq_random_between(
+                                        jobq_random_next(&l->random), wait / 2, wait));
+    if (l->connects < UINT32_MAX) l->connects++;
+    for (i = 0; i < JOBQ_LOOP_CLAIMS; i++) {
+        jobq_claim *c = &l->claims[i];
+        if (c->state == JOBQ_CLAIM_SENT) {
+            c->state = c->worker == l->worker ? JOBQ_CLAIM_ORPHAN : JOBQ_CLAIM_NONE;
+            if (c->state == JOBQ_CLAIM_ORPHAN) l->orphan_count++;
+        }
+        if (c->state == JOBQ_CLAIM_GOING) c->state = JOBQ_CLAIM_SETTLED;
+    }
+    jobq__unsend(l, JOBQ_REQUEST_COMPLETE, mono_us, true);
+    jobq__unsend(l, JOBQ_REQUEST_SETTLE, mono_us, true);
+    if (jobq__rescues_first(l, mono_us)) l->informed = false; /* it has to watch them anew */
+    l->rescue_mono_us = INT64_MIN;
+    memset(l->watched, 0, sizeof l->watched); /* an outage proves nobody dead */
+    l->alive_mono_us = JOBQ_NEVER;
+}
+
+static void jobq__tell_connect(jobq_loop *l, int64_t now, jobq_answer *a)
+{
+    if (a->error != JOBQ_OK) {
+        jobq_loop_disconnected(l, now);
+        return;
+    }
+    jobq__answer(l, JOBQ_REQUEST_CONNECT, now, JOBQ_OK);
+    l->connected = true;
+    l->kinds_known = false;
+    l->beat_mono_us = now; /* news first: is this worker still alive? what is paused? */
+    l->claim_mono_us = now;
+    l->look_us = l->linger_us = 0;
+    l->swept_empty = l->asleep = false;
+    l->slept_mono_us = now - JOBQ__SECOND;
+    l->policies_stale = true;
+}
+
+static void jobq__tell_disconnect(jobq_loop *l, int64_t now, jobq_answer *a)
+{
+    (void)a;
+    jobq_loop_disconnected(l, now);
+}
+
+/* -- all statements -- */
+
+typedef struct jobq_activity {
+    jobq_request_kind kind;
+    int64_t (*due)(const jobq_loop *l, int64_t now);          /* NULL: asked for in other ways */
+    void (*make)(jobq_loop *l, int64_t now, jobq_request *a); /* NULL: there is nothing to fill */
+    void (*tell)(jobq_loop *l, int64_t now, jobq_answer *a);
+} jobq_activity;
+
+/* In the order in which those that are due at the same time go: results, news, messages, the
+ * rest. The claim comes last, because it takes along what was freed. */
+static const jobq_activity jobq__activities[] = {
+    {JOBQ_REQUEST_CONNECT, NULL, NULL, jobq__tell_connect},
+    {JOBQ_REQUEST_DISCONNECT, NULL, NULL, jobq__tell_disconnect},
+    {JOBQ_REQUEST_COMPLETE, jobq__due_complete, jobq__make_complete, jobq__tell_flush},
+    {JOBQ_REQUEST_SETTLE, jobq__due_settle, jobq__make_settle, jobq__tell_flush},
+    {JOBQ_REQUEST_HEARTBEAT, jobq__due_beat, jobq__make_beat, jobq__tell_beat},
+    {JOBQ_REQUEST_ACK, jobq__due_ack, jobq__make_ack, jobq__tell_ack},
+    {JOBQ_REQUEST_RENEW, jobq__due_renew, jobq__make_renew, jobq__tell_renew},
+    {JOBQ_REQUEST_READ, jobq__due_read, jobq__make_read, jobq__tell_read},
+    {JOBQ_REQUEST_LOOK, jobq__due_look, jobq__make_look, jobq__tell_look},
+    {JOBQ_REQUEST_RESCUE, jobq__due_rescue, jobq__make_rescue, jobq__tell_rescue},
+    {JOBQ_REQUEST_REGISTER, jobq__due_register, jobq__make_register, jobq__tell_register},
+    {JOBQ_REQUEST_POLICIES, jobq__due_policies, jobq__make_policies, jobq__tell_policies},
+    {JOBQ_REQUEST_RECOVER, jobq__due_recover, jobq__make_recover, jobq__tell_recover},
+    {JOBQ_REQUEST_SET_ASIDE, jobq__due_set_aside, jobq__make_set_aside, jobq__tell_set_aside},
+    {JOBQ_REQUEST_UNPARK, jobq__due_unpark, jobq__make_unpark, jobq__tell_unpark},
+    {JOBQ_REQUEST_SLEEP, jobq__due_sleep, jobq__make_sleep, jobq__tell_sleep},
+    {JOBQ_REQUEST_PRUNE, jobq__due_prune, NULL, jobq__tell_prune},
+    {JOBQ_REQUEST_VACUUM, jobq__due_vacuum, jobq__make_vacuum, jobq__tell_vacuum},
+    {JOBQ_REQUEST_DEREGISTER, jobq__due_deregister, NULL, jobq__tell_deregister},
+    {JOBQ_REQUEST_REMAIN, jobq__due_remain, jobq__make_remain, jobq__tell_remain},
+    {JOBQ_REQUEST_CLAIM, jobq__due_claim, jobq__make_claim, jobq__tell_claim},
+};
+
+#define JOBQ__ACTIVITIES (sizeof jobq__activities / sizeof jobq__activities[0])
+
+/* -- what to do next -- */
+
+/* The oldest statement on its way has waited long enough at this instant. */
+static int64_t jobq__due_answer(const jobq_loop *l)
+{
+    int64_t first = jobq__due_part_answer(l);
+    int kind;
+
+    for (kind = 0; kind < JOBQ_REQUEST_COUNT; kind++) {
+        if ((JOBQ__ASIDE >> kind & 1) != 0) continue;
+        if (jobq__sent(l, (jobq_request_kind)kind)) first = jobq__min(first, l->sent_mono_us[kind]);
+    }
+    return jobq__add(first, first == JOBQ_NEVER ? 0 : l->config.answer_us);
 }
 
 /* A handler whose time is up, or that outlived the grace of a stop. Its job is decided without
  * it. */
-static bool jobq__do_abandon(jobq_loop *l, int64_t now, jobq_request *a)
+static bool jobq__job_abandon(jobq_loop *l, int64_t now, jobq_request *a)
 {
     bool stop = now >= l->stop_mono_us;
     int64_t next = JOBQ_NEVER;
@@ -6483,70 +6662,22 @@ static void jobq__next_offline(jobq_loop *l, int64_t now, jobq_request *a)
     a->until_mono_us = now < l->stop_mono_us ? jobq__min(until, l->stop_mono_us) : until;
 }
 
-/* The jobs of a dead worker. False: nothing to rescue yet. */
-static bool jobq__next_rescue(jobq_loop *l, int64_t now, jobq_request *a, int64_t *until)
-{
-    int64_t due;
-    const jobq_watched *victim = jobq__due_rescue(l, &due);
-
-    if (victim != NULL && due <= now && jobq__may(l, JOBQ_REQUEST_RESCUE, now)) {
-        jobq__send(l, JOBQ_REQUEST_RESCUE, now, a);
-        a->worker = victim->worker;
-        a->beat = victim->beat;
-        return true;
-    }
-    if (!jobq__sent(l, JOBQ_REQUEST_RESCUE)) *until = jobq__min(*until, due);
-    return false;
-}
-
-/* One of the lesser statements. False: none is due. */
-static bool jobq__next_other(jobq_loop *l, int64_t now, jobq_request *a, int64_t *until)
-{
-    static const jobq_request_kind others[] = {
-        JOBQ_REQUEST_REGISTER, JOBQ_REQUEST_POLICIES,  JOBQ_REQUEST_RECOVER, JOBQ_REQUEST_SET_ASIDE,
-        JOBQ_REQUEST_UNPARK,   JOBQ_REQUEST_SLEEP,     JOBQ_REQUEST_PRUNE,   JOBQ_REQUEST_VACUUM,
-        JOBQ_REQUEST_DEREGISTER, JOBQ_REQUEST_REMAIN};
-    size_t i;
-
-    for (i = 0; i < sizeof others / sizeof others[0]; i++) {
-        int64_t due = jobq__due_other(l, others[i]);
-        *until = jobq__min(*until, due);
-        if (due > now) continue;
-        if (others[i] == JOBQ_REQUEST_REGISTER) jobq__do_register(l, now, a);
-        else jobq__do_other(l, others[i], now, a);
-        return true;
-    }
-    return false;
-}
-
-/* Results go first, then news. False: neither is due. */
-static bool jobq__next_first(jobq_loop *l, int64_t now, jobq_request *a, int64_t *until)
-{
-    int64_t complete = jobq__due_flush(l, JOBQ_REQUEST_COMPLETE, now);
-    int64_t settle = jobq__due_flush(l, JOBQ_REQUEST_SETTLE, now);
-    int64_t beat = jobq__due_beat(l);
-
-    *until = jobq__min(*until, jobq__min(beat, jobq__min(complete, settle)));
-    if (complete <= now) jobq__do_flush(l, JOBQ_REQUEST_COMPLETE, now, a);
-    else if (settle <= now) jobq__do_flush(l, JOBQ_REQUEST_SETTLE, now, a);
-    else if (beat <= now) jobq__do_beat(l, now, a);
-    else return false;
-    return true;
-}
-
 /* Connected: the first request that is due, or the wait until one is. */
 static void jobq__next_online(jobq_loop *l, int64_t now, jobq_request *a)
 {
-    int64_t until = jobq__min(jobq__due_unhoard(l), l->quiet_mono_us), claim;
+    int64_t until = jobq__min(jobq__due_unhoard(l), l->quiet_mono_us);
+    size_t i;
 
-    if (jobq__next_first(l, now, a, &until) || jobq__relay_next(l, now, a, &until) ||
-        jobq__next_rescue(l, now, a, &until) || jobq__next_other(l, now, a, &until)) return;
-    claim = jobq__due_claim(l, now);
-    if (claim <= now && jobq__claim_new(l) >= 0) {
-        jobq__do_claim(l, now, a);
+    until = jobq__min(until, jobq__relay_prepare(l, now));
+    for (i = 0; i < JOBQ__ACTIVITIES; i++) {
+        const jobq_activity *activity = &jobq__activities[i];
+        int64_t due = activity->due == NULL ? JOBQ_NEVER : activity->due(l, now);
+        until = jobq__min(until, due);
+        if (due > now) continue;
+        if (activity->make != NULL) activity->make(l, now, a);
+        else jobq__send(l, activity->kind, now, a);
         return;
     }
-    if (claim > now) until = jobq__min(until, claim);
     if (now < l->deadline_mono_us) until = jobq__min(until, l->deadline_mono_us);
     if (now < l->stop_mono_us) until = jobq__min(until, l->stop_mono_us);
     jobq__ask(a, JOBQ_REQUEST_WAIT);
@@ -6556,7 +6687,7 @@ static void jobq__next_online(jobq_loop *l, int64_t now, jobq_request *a)
 JOBQ_API void jobq_loop_next(jobq_loop *l, int64_t mono_us, jobq_request *a)
 {
     JOBQ_ASSERT(l != NULL && a != NULL);
-    if (jobq__do_abandon(l, mono_us, a) || jobq__relay_abandon(l, mono_us, a)) return;
+    if (jobq__job_abandon(l, mono_us, a) || jobq__relay_abandon(l, mono_us, a)) return;
     jobq__phase_move(l, mono_us);
     jobq__quiet_move(l, mono_us);
     if (mono_us >= jobq__due_unhoard(l)) jobq__unhoard(l, mono_us);
@@ -6568,16 +6699,13 @@ JOBQ_API void jobq_loop_next(jobq_loop *l, int64_t mono_us, jobq_request *a)
 
 JOBQ_API int64_t jobq_loop_due(const jobq_loop *l, int64_t mono_us)
 {
-    int64_t messages;
+    int64_t due;
 
     JOBQ_ASSERT(l != NULL);
     if (!l->connected) return JOBQ_NEVER;
-    jobq__due_relay(l, mono_us, &messages);
-    messages = jobq__min(messages, jobq__due_take_over(l, mono_us));
-    messages = jobq__min(jobq__min(messages, jobq__relay_end(l)), jobq__due_look(l, mono_us));
-    return jobq__min(jobq__min(jobq__due_flush(l, JOBQ_REQUEST_COMPLETE, mono_us),
-                               jobq__due_flush(l, JOBQ_REQUEST_SETTLE, mono_us)),
-                     jobq__min(jobq__due_claim(l, mono_us), messages));
+    due = jobq__min(jobq__due_complete(l, mono_us), jobq__due_settle(l, mono_us));
+    due = jobq__min(due, jobq__claim_at(l, mono_us));
+    return jobq__min(due, jobq__due_relay(l, mono_us));
 }
 
 /* -- being told -- */
@@ -6606,121 +6734,13 @@ JOBQ_API void jobq_answer_start(jobq_answer *answer, const jobq_request *request
     answer->claim = request->claim;
 }
 
-static void jobq__tell_policies(jobq_loop *l, int64_t now, const jobq_answer *a)
-{
-    int32_t i;
-
-    for (i = 0; a->error == JOBQ_OK && i < a->count && i < l->queue_count; i++) {
-        const jobq_queue_policy *q = &a->policies[i];
-        jobq__told_policy(l, i, &q->policy, q->stages_max, q->paused);
-    }
-    jobq__told_answered(l, now, a->kind, a->error);
-}
-
-static void jobq__tell_claimed(jobq_loop *l, int64_t now, jobq_answer *a)
-{
-    jobq_claimed *c = &a->claimed;
-    int32_t i;
-
-    if (a->error == JOBQ_OK && c->named != 0) jobq__told_named(l, c->named);
-    for (i = 0; a->error == JOBQ_OK && i < c->count; i++) {
-        c->slots[i] = jobq_job_check(&c->jobs[i]) == JOBQ_OK
-                          ? jobq__told_job(l, now, &c->jobs[i]) : -1;
-    }
-    if (c->alone) jobq__told_alone(l, now, 0);
-    jobq__told_claimed(l, now, a->error, c->due_us, c->suspects);
-}
-
-static void jobq__tell_exceptions(jobq_loop *l, int64_t now, const jobq_answer *a)
-{
-    int32_t i;
-
-    for (i = 0; a->error == JOBQ_OK && i < a->count; i++) {
-        const jobq_exception *e = &a->exceptions[i];
-        jobq__told_unsettled(l, now, a->kind, e->job, e->worker, e->claim, e->error);
-    }
-    jobq__told_flushed(l, now, a->kind, a->error);
-}
-
-static void jobq__tell_news(jobq_loop *l, int64_t now, const jobq_answer *a)
-{
-    const jobq_news *n = &a->news;
-    int32_t i;
-
-    if (a->error != JOBQ_OK || !n->alive) {
-        jobq__told_beat(l, now, a->error, false, 0, false, 0, 0);
-        return;
-    }
-    for (i = 0; i < n->cancel_count; i++) jobq__told_cancel(l, n->cancels[i]);
-    for (i = 0; i < n->late_count; i++) {
-        jobq__told_late(l, now, n->late[i].worker, n->late[i].beat, n->late[i].lease_us);
-    }
-    for (i = 0; i < n->alone_count; i++) jobq__told_alone(l, now, n->alone[i]);
-    jobq__told_overdue(l, n->overdue);
-    jobq__told_kinds(l, n->kinds, n->kind_count, n->every_kind);
-    jobq__told_beat(l, now, JOBQ_OK, true, n->policy, n->suspects, n->parked_kind,
-                    n->store_now_us);
-}
-
-static void jobq__tell_backlogs(jobq_loop *l, int64_t now, const jobq_answer *a)
-{
-    int32_t i;
-
-    for (i = 0; a->error == JOBQ_OK && i < a->count; i++) {
-        jobq__told_backlog(l, now, &a->backlogs[i]);
-    }
-    jobq__told_looked(l, now, a->error, a->more);
-}
-
 JOBQ_API void jobq_loop_tell(jobq_loop *l, int64_t mono_us, jobq_answer *a)
 {
+    size_t i;
+
     JOBQ_ASSERT(l != NULL && a != NULL);
-    switch (a->kind) {
-    case JOBQ_REQUEST_CONNECT:
-        if (a->error == JOBQ_OK) jobq__told_connected(l, mono_us);
-        else jobq_loop_disconnected(l, mono_us);
-        break;
-    case JOBQ_REQUEST_DISCONNECT: jobq_loop_disconnected(l, mono_us); break;
-    case JOBQ_REQUEST_REGISTER:
-        jobq__told_registered(l, mono_us, a->error, a->queues, a->count);
-        break;
-    case JOBQ_REQUEST_POLICIES: jobq__tell_policies(l, mono_us, a); break;
-    case JOBQ_REQUEST_CLAIM: jobq__tell_claimed(l, mono_us, a); break;
-    case JOBQ_REQUEST_RECOVER:
-        jobq__told_recovered(l, mono_us, a->error, a->number, a->more);
-        break;
-    case JOBQ_REQUEST_COMPLETE:
-    case JOBQ_REQUEST_SETTLE: jobq__tell_exceptions(l, mono_us, a); break;
-    case JOBQ_REQUEST_HEARTBEAT:
-        jobq__tell_news(l, mono_us, a);
-        if (a->claim) jobq__tell_claimed(l, mono_us, a);
-        break;
-    case JOBQ_REQUEST_RESCUE:
-        jobq__told_rescued(l, mono_us, a->error, a->worker, a->done, a->more, a->count);
-        break;
-    case JOBQ_REQUEST_UNPARK:
-        jobq__told_unparked(l, mono_us, a->error, a->count, a->more);
-        break;
-    case JOBQ_REQUEST_REMAIN: jobq__told_remains(l, mono_us, a->error, a->more); break;
-    case JOBQ_REQUEST_SET_ASIDE: jobq__told_set_aside(l, mono_us, a->error, a->done); break;
-    case JOBQ_REQUEST_SLEEP:
-    case JOBQ_REQUEST_PRUNE:
-    case JOBQ_REQUEST_VACUUM:
-    case JOBQ_REQUEST_DEREGISTER: jobq__told_answered(l, mono_us, a->kind, a->error); break;
-    case JOBQ_REQUEST_LOOK: jobq__tell_backlogs(l, mono_us, a); break;
-    case JOBQ_REQUEST_READ:
-        jobq__told_read(l, mono_us, a->slot, a->error, &a->reading);
-        break;
-    case JOBQ_REQUEST_ACK:
-        jobq__told_acked(l, mono_us, a->slot, a->error, a->reading.count, a->reading.cut);
-        break;
-    case JOBQ_REQUEST_RENEW:
-        jobq__told_renewed(l, mono_us, a->slot, a->generation, a->error);
-        break;
-    case JOBQ_REQUEST_WAIT:
-    case JOBQ_REQUEST_ABANDON:
-    case JOBQ_REQUEST_EXIT:
-    case JOBQ_REQUEST_COUNT: break;
+    for (i = 0; i < JOBQ__ACTIVITIES; i++) {
+        if (jobq__activities[i].kind == a->kind) jobq__activities[i].tell(l, mono_us, a);
     }
 }
 
@@ -6788,10 +6808,7 @@ JOBQ_API bool jobq_loop_handled(jobq_loop *l, int64_t mono_us, const jobq_work *
     s = &l->slots[work->slot];
     if (s->state != JOBQ_SLOT_RUNNING || s->generation != work->generation) return false;
     if (handled->missing) jobq__job_unhandled(l, mono_us, work->slot);
-    else {
-        jobq__job_handled(l, mono_us, work->slot, work->generation, handled->outcome,
-                          handled->delay_us, handled->delay_named);
-    }
+    else jobq__job_handled(l, mono_us, work->slot, handled);
     s->bytes += handled->bytes;
     if (decision != NULL) *decision = s->decision;
     return true;
@@ -6800,18 +6817,34 @@ JOBQ_API bool jobq_loop_handled(jobq_loop *l, int64_t mono_us, const jobq_work *
 JOBQ_API bool jobq_loop_delivered(jobq_loop *l, int64_t mono_us, const jobq_work *work,
                                   const jobq_verdict *verdict, bool own, jobq_ack *ack)
 {
-    JOBQ_ASSERT(l != NULL && work != NULL && work->messages && ack != NULL);
-    if (!jobq__told_delivered(l, mono_us, work->slot, work->generation, verdict, work->outcomes,
-                              own)) return false;
-    jobq__ack_of(l, &l->relay.parts[work->slot], ack);
+    jobq_part *p;
+
+    JOBQ_ASSERT(l != NULL && work != NULL && work->messages && verdict != NULL && ack != NULL);
+    (void)mono_us;
+    p = jobq__relay_of(l, work->slot, work->generation);
+    if (p == NULL || p->state != JOBQ_PART_RUNNING) return false;
+    memcpy(p->outcomes, work->outcomes, (size_t)p->given);
+    jobq__relay_plan(l, p, verdict);
+    if (own) jobq__relay_move(&l->relay, p, JOBQ_PART_COMMITTING);
+    jobq__ack_of(l, p, ack);
     return true;
 }
 
 JOBQ_API bool jobq_loop_committed(jobq_loop *l, int64_t mono_us, const jobq_work *work,
                                   jobq_error error)
 {
-    JOBQ_ASSERT(work != NULL && work->messages);
-    return jobq__told_committed(l, mono_us, work->slot, work->generation, error);
+    jobq_part *p;
+
+    JOBQ_ASSERT(l != NULL && work != NULL && work->messages);
+    p = jobq__relay_of(l, work->slot, work->generation);
+    if (p == NULL || p->state != JOBQ_PART_COMMITTING) return false;
+    if (error == JOBQ_OK) {
+        jobq__relay_settled(l, p);
+        jobq__relay_written(l, p, mono_us);
+    } else if (error == JOBQ_ERROR_LOST) jobq__relay_lost(l, p, mono_us);
+    else if (error == JOBQ_ERROR_RETRYABLE) jobq__relay_rolled_back(l, p);
+    else jobq__relay_away(l, p, jobq__relay_hold(p, mono_us)); /* nobody knows: the store does */
+    return true;
 }
 
 JOBQ_API void jobq_work_abandoned(jobq_work *work, jobq_verdict *verdict, const jobq_request *r)

@@ -43,6 +43,7 @@ static void explore_assert(const char *text);
 #define WIRE_PRIORITY 0
 #include "wire.h"
 #include "laws.h"
+#include "told.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -1021,7 +1022,7 @@ static void finish(world *w, int n, int32_t slot, jobq_outcome outcome)
     jobq_loop *l = &w->nodes[n].loop;
 
     fix_chance(w, n);
-    jobq__job_handled(l, mono_us(w), slot, l->slots[slot].generation, outcome, TICK, false);
+    told_handled(l, mono_us(w), slot, l->slots[slot].generation, outcome, TICK, false);
     check_decision(&l->slots[slot], outcome);
 }
 

@@ -38,6 +38,7 @@ static void simulate_assert(const char *text);
 #define WIRE_PRIORITY 2
 #include "wire.h"
 #include "laws.h"
+#include "told.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -984,7 +985,7 @@ static void on_handled(const event *e)
     /* Drawn one after the other: compilers differ in the order of arguments. */
     delay_us = between(0, 20 * SECOND);
     named = chance(200);
-    jobq__job_handled(&d->loop, mono_us(d), e->arg, e->generation, outcome, delay_us, named);
+    told_handled(&d->loop, mono_us(d), e->arg, e->generation, outcome, delay_us, named);
     step(e->node);
 }
 

@@ -456,7 +456,7 @@ static void on_committed(const event *e, bool gone)
     }
     c->used = false;
     if (gone) return;
-    jobq__told_committed(&d->loop, mono_us(d), c->wire.request.slot, c->generation,
+    told_committed(&d->loop, mono_us(d), c->wire.request.slot, c->generation,
                          c->wire.answer.error);
     step(e->node);
 }
@@ -519,7 +519,7 @@ static void on_delivered(const event *e)
     w->taken[p->id - 1] = false; /* it survived them */
     trace("worker %d: messages of partition %d are handled, %d, %d", e->node, (int)p->id,
           (int)v.result, (int)v.processed);
-    jobq__told_delivered(&d->loop, mono_us(d), e->arg, e->generation, &v, outcomes, running.own);
+    told_delivered(&d->loop, mono_us(d), e->arg, e->generation, &v, outcomes, running.own);
     if (running.own) send_commit(e->node, e->arg);
     step(e->node);
 }

@@ -12,6 +12,7 @@
 #include "jobq.h"
 
 #include "check.h"
+#include "told.h"
 
 #include <stdlib.h>
 
@@ -78,27 +79,27 @@ static void hold(row *r, int64_t worker)
 
 static void look(const jobq_request *a)
 {
-    int32_t found = 0;
+    jobq_answer *seen = told(JOBQ_REQUEST_LOOK, JOBQ_OK);
     int64_t id = a->number;
 
     looks++;
-    while (found < a->limit && ++id <= count) {
+    while (seen->count < a->limit && ++id <= count) {
         row *r = &rows[id - 1];
-        jobq_backlog b;
+        jobq_backlog *b = &seen->backlogs[seen->count];
         if (r->waiting == 0) continue;
-        memset(&b, 0, sizeof b);
+        seen->count++;
+        memset(b, 0, sizeof *b);
         if (r->moves) r->holder.beat++;
-        b.id = id;
-        b.queue = 1;
-        b.acked = r->acked;
-        b.waiting = 1;
-        b.due_us = jobq__max(r->run_at_us - now, 0);
-        b.holder = r->holder;
-        jobq__told_backlog(&loop, now, &b);
-        found++;
+        b->id = id;
+        b->queue = 1;
+        b->acked = r->acked;
+        b->waiting = 1;
+        b->due_us = jobq__max(r->run_at_us - now, 0);
+        b->holder = r->holder;
     }
-    listed += found;
-    jobq__told_looked(&loop, now, JOBQ_OK, id < count);
+    listed += seen->count;
+    seen->more = id < count;
+    jobq_loop_tell(&loop, now, seen);
 }
 
 static bool taken(const row *r, const jobq_holder *watched)
@@ -133,7 +134,7 @@ static void read(const jobq_request *a)
         if (r->holder.worker != 0 && r->first_us < 0) r->first_us = now;
         hold(r, a->worker);
     }
-    jobq__told_read(&loop, now, a->slot, error, &got);
+    told_read(&loop, now, a->slot, error, &got);
 }
 
 static void ack(const jobq_request *a)
@@ -151,7 +152,7 @@ static void ack(const jobq_request *a)
     }
     on = (int32_t)jobq__min(r->waiting, a->limit);
     if (on == 0) memset(&r->holder, 0, sizeof r->holder);
-    jobq__told_acked(&loop, now, a->slot, JOBQ_OK, on, false);
+    told_acked(&loop, now, a->slot, JOBQ_OK, on);
 }
 
 /* -- the worker -- */
@@ -167,7 +168,7 @@ static void handle(int32_t part)
     memset(outcomes, fails ? JOBQ_RESULT_RETRY : JOBQ_RESULT_SUCCESS, sizeof outcomes);
     v.result = fails ? JOBQ_RESULT_RETRY : JOBQ_RESULT_SUCCESS;
     v.processed = fails ? JOBQ_COUNT_UNKNOWN : (uint32_t)p->given;
-    jobq__told_delivered(&loop, now, part, p->generation, &v, outcomes, false);
+    told_delivered(&loop, now, part, p->generation, &v, outcomes, false);
 }
 
 static void handlers(void)
@@ -192,7 +193,7 @@ static void answer(const jobq_request *a)
     else if (a->kind == JOBQ_REQUEST_READ) read(a);
     else if (a->kind == JOBQ_REQUEST_ACK) ack(a);
     else if (a->kind == JOBQ_REQUEST_RENEW) {
-        jobq__told_renewed(&loop, now, a->slot, loop.relay.parts[a->slot].generation, JOBQ_OK);
+        told_renewed(&loop, now, a->slot, loop.relay.parts[a->slot].generation, JOBQ_OK);
     } else jobq_memory_perform(memory, &loop, a, 2, 0, now, now);
 }
 

@@ -9,6 +9,7 @@
 #include "jobq.h"
 
 #include "check.h"
+#include "told.h"
 
 #define LEASE (30 * SECOND)
 
@@ -67,7 +68,7 @@ static void it_connects_and_registers_before_anything_else(void **unused)
     (void)unused;
     assert_int_equal(a.kind, JOBQ_REQUEST_CONNECT);
     assert_int_equal(asks(&loop, 0).kind, JOBQ_REQUEST_WAIT);
-    jobq__told_connected(&loop, 1);
+    told_plain(&loop, 1, JOBQ_REQUEST_CONNECT, JOBQ_OK);
     assert_int_equal(asks(&loop, 1).kind, JOBQ_REQUEST_REGISTER);
     assert_int_equal(asks(&loop, 1).kind,
                      JOBQ_REQUEST_WAIT); /* no news of an unknown worker */
@@ -160,7 +161,7 @@ static int work_until_suspects_end(void)
             int32_t slot = loop.running[0];
             suspects += loop.slots[slot].job.suspect;
             ended++;
-            jobq__job_handled(&loop, now, slot, loop.slots[slot].generation, JOBQ_OUTCOME_SUCCESS,
+            told_handled(&loop, now, slot, loop.slots[slot].generation, JOBQ_OUTCOME_SUCCESS,
                               0, false);
             while (jobq__take_job(&loop, now) >= 0) {} /* its thread asks again at once */
         }
@@ -190,7 +191,7 @@ static void must_run_alone(int64_t id)
 
 static void succeeds(int32_t slot, int64_t now)
 {
-    assert_true(jobq__job_handled(&loop, now, slot, loop.slots[slot].generation,
+    assert_true(told_handled(&loop, now, slot, loop.slots[slot].generation,
                                   JOBQ_OUTCOME_SUCCESS, 0, false));
 }
 
@@ -348,7 +349,7 @@ static int64_t first_claim_beside(int dead, bool refused, bool beat)
         while ((a = asks(&loop, now)).kind != JOBQ_REQUEST_WAIT) {
             if (a.kind == JOBQ_REQUEST_CLAIM || a.claim) return now - begin;
             if (a.kind == JOBQ_REQUEST_RESCUE && refused) {
-                jobq__told_rescued(&loop, now, JOBQ_ERROR_DATABASE, a.worker, false, false, 0);
+                told_of(&loop, now, &a, JOBQ_ERROR_DATABASE);
             } else jobq_memory_perform(memory, &loop, &a, 2, 2, now, now);
         }
     }
@@ -489,7 +490,7 @@ static void results_survive_a_cut_connection(void **unused)
     add_job(0);
     settle_down(0);
     slot = jobq__take_job(&loop, 1);
-    assert_true(jobq__job_handled(&loop, 2, slot, loop.slots[slot].generation, JOBQ_OUTCOME_SUCCESS,
+    assert_true(told_handled(&loop, 2, slot, loop.slots[slot].generation, JOBQ_OUTCOME_SUCCESS,
                                   0, false));
     a = asks(&loop, 3);
     assert_int_equal(a.kind, JOBQ_REQUEST_COMPLETE);
@@ -622,7 +623,7 @@ static int64_t ends_at(jobq_until until, int64_t now, int64_t last, jobq_outcome
     for (; now < last && loop.phase != JOBQ_PHASE_EXITED; now += 1000) {
         while (step(now).kind != JOBQ_REQUEST_WAIT && loop.phase != JOBQ_PHASE_EXITED) {}
         while ((slot = jobq__take_job(&loop, now)) >= 0) {
-            jobq__job_handled(&loop, now, slot, loop.slots[slot].generation, outcome, 2 * SECOND,
+            told_handled(&loop, now, slot, loop.slots[slot].generation, outcome, 2 * SECOND,
                               true);
         }
     }
@@ -662,7 +663,7 @@ static void until_empty_does_what_its_handlers_make(void **unused)
         if (done == JOBQ_NEVER && (slot = jobq__take_job(&loop, now)) >= 0) done = now + 3 * SECOND;
         if (now < done) continue;
         if (made++ < 3) add_job(0);
-        jobq__job_handled(&loop, now, slot, loop.slots[slot].generation, JOBQ_OUTCOME_SUCCESS, 0,
+        told_handled(&loop, now, slot, loop.slots[slot].generation, JOBQ_OUTCOME_SUCCESS, 0,
                           true);
         done = JOBQ_NEVER;
     }
@@ -776,9 +777,9 @@ static void queued_jobs_are_cancelled_where_they_stand(void **unused)
     for (i = 0; i < 2; i++) add_job(0);
     settle_down(0);
     assert_int_equal(loop.queued.count, 2);
-    jobq__told_cancel(&loop, 99);
-    jobq__told_cancel(&loop, 2); /* the last, and the first */
-    jobq__told_cancel(&loop, 1);
+    jobq__cancel(&loop, 99);
+    jobq__cancel(&loop, 2); /* the last, and the first */
+    jobq__cancel(&loop, 1);
     assert_int_equal(loop.queued.count, 0);
     settle_down(SECOND);
     for (i = 1; i <= 2; i++) {
@@ -870,36 +871,30 @@ static void refuse(const jobq_request *a, int64_t now)
 {
     switch ((int)a->kind) {
     case JOBQ_REQUEST_CLAIM:
-        jobq__told_claimed(&loop, now, JOBQ_ERROR_DATABASE, -1, false);
+        told_claimed(&loop, now, JOBQ_ERROR_DATABASE);
         locked_until = now + locked_for;
-        break;
-    case JOBQ_REQUEST_COMPLETE:
-    case JOBQ_REQUEST_SETTLE: jobq__told_flushed(&loop, now, a->kind, JOBQ_ERROR_DATABASE); break;
-    case JOBQ_REQUEST_HEARTBEAT:
-        jobq__told_beat(&loop, now, JOBQ_ERROR_DATABASE, false, 0, false, 0, 0);
-        break;
-    case JOBQ_REQUEST_RECOVER:
-        jobq__told_recovered(&loop, now, JOBQ_ERROR_DATABASE, a->number, false);
-        break;
-    case JOBQ_REQUEST_SET_ASIDE:
-        jobq__told_set_aside(&loop, now, JOBQ_ERROR_DATABASE, false);
         break;
     case JOBQ_REQUEST_DISCONNECT:
     case JOBQ_REQUEST_CONNECT: jobq_loop_disconnected(&loop, now); break;
-    default: jobq__told_answered(&loop, now, a->kind, JOBQ_ERROR_DATABASE); break;
+    default: told_of(&loop, now, a, JOBQ_ERROR_DATABASE); break;
     }
 }
 
 /* Every row of the flush is locked by somebody. */
 static void answer_busy(const jobq_request *a, int64_t now)
 {
+    jobq_answer *busy = told(a->kind, JOBQ_OK);
     int32_t i;
 
     for (i = 0; i < a->ending_count; i++) {
         const jobq_ending *e = &a->endings[i];
-        jobq__told_unsettled(&loop, now, a->kind, e->job, e->worker, e->claim, JOBQ_ERROR_BUSY);
+        jobq_exception *x = &busy->exceptions[busy->count++];
+        x->job = e->job;
+        x->worker = e->worker;
+        x->claim = e->claim;
+        x->error = JOBQ_ERROR_BUSY;
     }
-    jobq__told_flushed(&loop, now, a->kind, JOBQ_OK);
+    jobq_loop_tell(&loop, now, busy);
 }
 
 static void answer(const jobq_request *a, int64_t now, bool always)
@@ -910,13 +905,15 @@ static void answer(const jobq_request *a, int64_t now, bool always)
     asked[a->kind]++;
     if (a->kind == JOBQ_REQUEST_DISCONNECT) jobq_loop_disconnected(&loop, now);
     else if (a->kind == JOBQ_REQUEST_CLAIM && now < locked_until)
-        jobq__told_claimed(&loop, now, JOBQ_OK, -1, false);
+        told_claimed(&loop, now, JOBQ_OK);
     else if (m == REFUSES) refuse(a, now);
     else if (m == BUSY && flush) answer_busy(a, now);
     else if (m == SILENT) return;
     else if (a->kind == JOBQ_REQUEST_RECOVER && recovers_late && late.kind != a->kind) late = *a;
     else if (a->kind == JOBQ_REQUEST_SET_ASIDE) {
-        jobq__told_set_aside(&loop, now, JOBQ_OK, jobq_memory_set_aside(memory, a->number, now));
+        jobq_answer *moved = told(a->kind, JOBQ_OK);
+        moved->done = jobq_memory_set_aside(memory, a->number, now);
+        jobq_loop_tell(&loop, now, moved);
     } else jobq_memory_perform(memory, &loop, a, 2, 2, now, now);
 }
 
@@ -935,7 +932,7 @@ static void live(int64_t from, int64_t until, bool always)
             answer(&a, now, always);
         }
         while ((slot = jobq__take_job(&loop, now)) >= 0) {
-            jobq__job_handled(&loop, now, slot, loop.slots[slot].generation, JOBQ_OUTCOME_SUCCESS,
+            told_handled(&loop, now, slot, loop.slots[slot].generation, JOBQ_OUTCOME_SUCCESS,
                               0, false);
         }
     }
@@ -1076,7 +1073,7 @@ static void an_error_holds_a_statement_back_for_five_seconds_at_most(void **unus
     while (refused < 30) {
         jobq_request a = asks(&loop, now);
         if (a.kind == JOBQ_REQUEST_HEARTBEAT) {
-            jobq__told_beat(&loop, now, JOBQ_ERROR_RETRYABLE, false, 0, false, 0, 0);
+            told_plain(&loop, now, JOBQ_REQUEST_HEARTBEAT, JOBQ_ERROR_RETRYABLE);
             refused++;
             assert_true(loop.hold_mono_us[a.kind] - now <= 5 * SECOND);
         } else if (a.kind == JOBQ_REQUEST_WAIT) now = a.until_mono_us;
@@ -1171,12 +1168,12 @@ static void a_flush_that_failed_is_sent_again(void **unused)
     add_job(0);
     settle_down(0);
     slot = jobq__take_job(&loop, 1);
-    jobq__job_handled(&loop, 1, slot, loop.slots[slot].generation, JOBQ_OUTCOME_SUCCESS, 0, false);
+    told_handled(&loop, 1, slot, loop.slots[slot].generation, JOBQ_OUTCOME_SUCCESS, 0, false);
     while ((a = asks(&loop, 10000)).kind != JOBQ_REQUEST_COMPLETE) {
         assert_int_not_equal(a.kind, JOBQ_REQUEST_WAIT);
         jobq_memory_perform(memory, &loop, &a, 2, 2, 10000, 10000);
     }
-    jobq__told_flushed(&loop, 10000, a.kind, JOBQ_ERROR_RETRYABLE);
+    told_plain(&loop, 10000, a.kind, JOBQ_ERROR_RETRYABLE);
     assert_int_equal(jobq__list_of(&loop, a.kind, true)->count, 0);
     assert_int_equal(loop.stats.flushed, 0);
     settle_down(10 * SECOND);
@@ -1200,11 +1197,11 @@ static void a_job_of_an_unknown_queue_is_worked_by_the_defaults(void **unused)
     job.worker = a.worker;
     job.claim = a.number;
     job.attempt = 1;
-    assert_true(jobq__told_job(&loop, 0, &job) >= 0);
-    jobq__told_claimed(&loop, 0, JOBQ_OK, -1, false);
+    assert_true(jobq__claimed_job(&loop, 0, &job) >= 0);
+    told_claimed(&loop, 0, JOBQ_OK);
     slot = jobq__take_job(&loop, 1);
     assert_true(loop.slots[slot].deadline_mono_us == JOBQ_NEVER);
-    jobq__job_handled(&loop, 2, slot, loop.slots[slot].generation, JOBQ_OUTCOME_RETRY, 0, false);
+    told_handled(&loop, 2, slot, loop.slots[slot].generation, JOBQ_OUTCOME_RETRY, 0, false);
     assert_in_range(loop.slots[slot].decision.delay_us, 3750 * 1000, 6250 * 1000);
 }
 
@@ -1230,9 +1227,9 @@ static void a_handler_is_told_why_to_stop(void **unused)
     loop.worker = worker;
     jobq_loop_stop(&loop, 2, -1);
     assert_int_equal(jobq__job_stopping(&loop, 2, slot, generation), JOBQ_STOP_SHUTDOWN);
-    jobq__told_cancel(&loop, 1);
+    jobq__cancel(&loop, 1);
     assert_int_equal(jobq__job_stopping(&loop, 2, slot, generation), JOBQ_STOP_CANCEL);
-    jobq__job_handled(&loop, 3, slot, generation, JOBQ_OUTCOME_SUCCESS, 0, false);
+    told_handled(&loop, 3, slot, generation, JOBQ_OUTCOME_SUCCESS, 0, false);
     assert_int_equal(jobq__job_stopping(&loop, 3, slot, generation), JOBQ_STOP_TIMEOUT);
 }
 
@@ -1248,7 +1245,7 @@ static void settled_claims_go_before_they_fill_the_table(void **unused)
     beats = loop.stats.heartbeats;
     loop.settled_count = JOBQ_LOOP_CLAIMS / 2 - 1;
     slot = jobq__take_job(&loop, 1);
-    jobq__job_handled(&loop, 1, slot, loop.slots[slot].generation, JOBQ_OUTCOME_SUCCESS, 0, false);
+    told_handled(&loop, 1, slot, loop.slots[slot].generation, JOBQ_OUTCOME_SUCCESS, 0, false);
     settle_down(1);
     settle_down(10000);
     assert_int_equal(loop.stats.heartbeats, beats + 1);
@@ -1300,7 +1297,7 @@ static void a_vacuum_is_wanted_after_enough_jobs(void **unused)
             jobq_memory_perform(memory, &loop, &a, 2, 2, now, now);
         }
         if (pass == 0) jobq_memory_perform(memory, &loop, &a, 2, 2, now, now);
-        else jobq__told_answered(&loop, now, a.kind, JOBQ_ERROR_DATABASE);
+        else told_plain(&loop, now, a.kind, JOBQ_ERROR_DATABASE);
         assert_true(loop.vacuum_mono_us > now && loop.vacuum_rows == 0);
     }
     assert_true(loop.vacuum_mono_us >= now + 60 * SECOND); /* it may not: leave it alone */
@@ -1316,7 +1313,7 @@ static void it_tells_when_something_is_due(void **unused)
     add_job(0);
     settle_down(0);
     slot = jobq__take_job(&loop, 1);
-    jobq__job_handled(&loop, 1, slot, loop.slots[slot].generation, JOBQ_OUTCOME_SUCCESS, 0, false);
+    told_handled(&loop, 1, slot, loop.slots[slot].generation, JOBQ_OUTCOME_SUCCESS, 0, false);
     assert_true(jobq_loop_due(&loop, 1) <= 1 + 5000);
 }
 
@@ -1397,7 +1394,7 @@ static void a_handler_that_overruns_is_given_up(void **unused)
     assert_true(slot >= 0);
     for (n = 0; n < 10 && loop.stats.abandoned == 0; n++) step(SECOND + 1);
     assert_int_equal(loop.stats.abandoned, 1);
-    assert_false(jobq__job_handled(&loop, 2 * SECOND, slot, loop.slots[slot].generation - 1,
+    assert_false(told_handled(&loop, 2 * SECOND, slot, loop.slots[slot].generation - 1,
                                    JOBQ_OUTCOME_SUCCESS, 0, false));
     settle_down(2 * SECOND);
     assert_int_equal(jobq_memory_get(memory, 1)->job.attempt, 1);
@@ -1446,14 +1443,14 @@ static void a_sweep_that_overruns_is_put_off(void **unused)
             now = jobq__take_job(&loop, now) >= 0 ? now : now + SECOND / 100;
             for (i = 0; i < loop.running_count; i++) {
                 int32_t slot = loop.running[i];
-                jobq__job_handled(&loop, now, slot, loop.slots[slot].generation,
+                told_handled(&loop, now, slot, loop.slots[slot].generation,
                                   JOBQ_OUTCOME_SUCCESS, 0, false);
             }
             if (now >= next) add_job(now);
             if (now >= next) next = now + 7 * SECOND;
         } else if (a.kind == JOBQ_REQUEST_CLAIM && a.sweep) {
             now += loop.config.answer_us;
-            if (sweeps++ % 2 == 0) jobq__told_claimed(&loop, now, JOBQ_ERROR_TIMEOUT, -1, false);
+            if (sweeps++ % 2 == 0) told_claimed(&loop, now, JOBQ_ERROR_TIMEOUT);
             else jobq_loop_disconnected(&loop, now);
         } else {
             others += a.kind == JOBQ_REQUEST_CLAIM;
@@ -1469,6 +1466,20 @@ static void a_sweep_that_overruns_is_put_off(void **unused)
     assert_int_equal(loop.sweeps_overrun, 0);
 }
 
+/* The news list these kinds, and nothing else. */
+static void news_of_kinds(const int32_t *kinds, int32_t count, bool every, int64_t now)
+{
+    jobq_answer *a = told(JOBQ_REQUEST_HEARTBEAT, JOBQ_OK);
+
+    a->news.alive = true;
+    a->news.policy = loop.policy;
+    a->news.store_now_us = now;
+    a->news.every_kind = every;
+    a->news.kind_count = count;
+    if (count > 0) memcpy(a->news.kinds, kinds, (size_t)count * sizeof *kinds);
+    jobq_loop_tell(&loop, now, a);
+}
+
 static void as_many_kinds_are_claimed_as_the_news_list(void **unused)
 {
     int32_t kinds[JOBQ_LOOP_KINDS + JOBQ_STRAYS_MAX], slot, met, i;
@@ -1476,10 +1487,10 @@ static void as_many_kinds_are_claimed_as_the_news_list(void **unused)
     (void)unused;
     for (i = 0; i < (int32_t)COUNT(kinds); i++) kinds[i] = i + 1;
     settle_down(0);
-    jobq__told_kinds(&loop, kinds, (int32_t)COUNT(kinds), false);
+    news_of_kinds(kinds, (int32_t)COUNT(kinds), false, 0);
     assert_int_equal(loop.kind_count, COUNT(kinds));
     assert_memory_equal(loop.kinds, kinds, sizeof kinds);
-    jobq__told_kinds(&loop, kinds, 3, true);
+    news_of_kinds(kinds, 3, true, 0);
     assert_true(loop.every_kind);
     add_job(0); /* of kind 1, for which there is no handler */
     settle_down(SECOND);
@@ -1496,14 +1507,14 @@ static void strange_answers_are_ignored(void **unused)
 {
     static jobq_loop before;
     jobq_job odd = jobq_job_new(7);
-    int32_t none = 0;
+    jobq_exception unknown = {4711, 1, 1, JOBQ_ERROR_LOST};
 
     (void)unused;
     settle_down(0);
+    news_of_kinds(NULL, 0, true, 0);
     before = loop;
-    jobq__told_unsettled(&loop, 1, JOBQ_REQUEST_COMPLETE, 4711, 1, 1, JOBQ_ERROR_LOST);
-    assert_int_equal(jobq__told_job(&loop, 1, &odd), -1); /* no token */
-    jobq__told_kinds(&loop, &none, 0, true);
+    jobq__unsettled(&loop, 1, JOBQ_REQUEST_COMPLETE, &unknown);
+    assert_int_equal(jobq__claimed_job(&loop, 1, &odd), -1); /* no token */
     deed(JOBQ_REQUEST_WAIT, 0, 0, 1);
     deed(JOBQ_REQUEST_EXIT, 0, 0, 1);
     deed(JOBQ_REQUEST_ABANDON, 0, 0, 1);

@@ -25,6 +25,7 @@
 
 #define WIRE_PRIORITY 0
 #include "check.h"
+#include "told.h"
 #include "wire.h"
 
 #define MS ((int64_t)1000)
@@ -125,7 +126,7 @@ static void handle(int32_t part, int64_t now, jobq_result result)
     v.result = result;
     v.processed = result == JOBQ_RESULT_SUCCESS ? (uint32_t)p->given : 0;
     if (result == JOBQ_RESULT_RETRY) memset(outcomes + 1, JOBQ_RESULT_LEFT, sizeof outcomes - 1);
-    assert_true(jobq__told_delivered(&loop, now, part, p->generation, &v, outcomes, false));
+    assert_true(told_delivered(&loop, now, part, p->generation, &v, outcomes, false));
 }
 
 static const jobq_memory_partition *row(int id) { return &memory->partitions[id - 1]; }
@@ -306,7 +307,7 @@ static void a_busy_partition_is_asked_for_again_in_5_ms(void **unused)
         jobq_request a;
         for (reads = 0; (a = asks(&loop, now)).kind != JOBQ_REQUEST_WAIT;) {
             if (a.kind == JOBQ_REQUEST_READ) {
-                jobq__told_read(&loop, now, a.slot, JOBQ_OK, &busy);
+                told_read(&loop, now, a.slot, JOBQ_OK, &busy);
                 reads++;
             } else jobq_memory_perform(memory, &loop, &a, 2, 0, now, now);
         }
@@ -430,7 +431,7 @@ static void bad_answers_are_refused_whole(void **unused)
         while ((a = asks(&loop, 0)).kind != JOBQ_REQUEST_READ) {
             jobq_memory_perform(memory, &loop, &a, 2, 0, 0, 0);
         }
-        jobq__told_read(&loop, 0, a.slot, JOBQ_OK, &bad[i]);
+        told_read(&loop, 0, a.slot, JOBQ_OK, &bad[i]);
         assert_int_equal(loop.relay.parts[a.slot].state, JOBQ_PART_AWAY);
         assert_int_equal(loop.relay.held, 0);
         assert_true(loop.relay.parts[a.slot].due_mono_us == 50 * MS);
@@ -451,7 +452,7 @@ static void bad_counts_are_refused_whole(void **unused)
         handle(jobq__take_messages(&loop, 0), 1, JOBQ_RESULT_SUCCESS);
         a = asks(&loop, 1);
         assert_int_equal(a.kind, JOBQ_REQUEST_ACK);
-        jobq__told_acked(&loop, 1, a.slot, JOBQ_OK, bad[i], false);
+        told_acked(&loop, 1, a.slot, JOBQ_OK, bad[i]);
         assert_int_equal(loop.relay.parts[a.slot].state, JOBQ_PART_FINISHED);
         assert_int_equal(loop.relay.stats.succeeded, 0);
     }
@@ -468,7 +469,7 @@ static void backlogs_of_others_are_nothing(void **unused)
 
     (void)unused;
     settle_down(0);
-    for (i = 0; i < 2; i++) jobq__told_backlog(&loop, 0, &none[i]);
+    for (i = 0; i < 2; i++) jobq__relay_backlog(&loop, 0, &none[i]);
     assert_int_equal(loop.relay.count, 0);
 }
 
@@ -511,7 +512,7 @@ static void commit_step(jobq_error error, bool written)
     memset(outcomes, JOBQ_RESULT_SUCCESS, sizeof outcomes);
     v.result = JOBQ_RESULT_SUCCESS;
     v.processed = 2;
-    assert_true(jobq__told_delivered(&loop, 1, part, p->generation, &v, outcomes, true));
+    assert_true(told_delivered(&loop, 1, part, p->generation, &v, outcomes, true));
     token.worker = p->worker;
     token.claim = p->claim;
     settle_down(1); /* nobody else acknowledges it */
@@ -520,7 +521,7 @@ static void commit_step(jobq_error error, bool written)
                                          JOBQ_NEVER, 1, &count, &cut), JOBQ_OK);
     }
     assert_int_equal(row(1)->cursor.acked, written ? 2 : 0);
-    assert_true(jobq__told_committed(&loop, 2, part, p->generation, error));
+    assert_true(told_committed(&loop, 2, part, p->generation, error));
     live_until(2, 200 * MS);
 }
 
@@ -584,8 +585,7 @@ static void a_refused_acknowledgement_is_sent_again(void **unused)
     settle_down(0);
     part = jobq__take_messages(&loop, 0);
     handle(part, 1, JOBQ_RESULT_SUCCESS);
-    jobq__told_acked(&loop, 2, reach(JOBQ_REQUEST_ACK, 1).slot, JOBQ_ERROR_RETRYABLE, 0,
-                    false);
+    told_acked(&loop, 2, reach(JOBQ_REQUEST_ACK, 1).slot, JOBQ_ERROR_RETRYABLE, 0);
     assert_int_equal(loop.relay.parts[part].state, JOBQ_PART_FINISHED);
     live_until(2, 60 * MS);
     assert_int_equal(row(1)->cursor.acked, 2);
@@ -602,7 +602,7 @@ static void after_an_error_an_acknowledgement_reads_on_no_more(void **unused)
     handle(jobq__take_messages(&loop, 0), 1, JOBQ_RESULT_SUCCESS);
     a = reach(JOBQ_REQUEST_ACK, 1);
     assert_int_equal(a.limit, 4);
-    jobq__told_acked(&loop, 2, a.slot, JOBQ_ERROR_DATABASE, 0, false);
+    told_acked(&loop, 2, a.slot, JOBQ_ERROR_DATABASE, 0);
     a = reach(JOBQ_REQUEST_ACK, 100 * MS);
     assert_int_equal(a.limit, 0);
     jobq_memory_perform(memory, &loop, &a, 2, 0, 100 * MS, 100 * MS);
@@ -641,7 +641,7 @@ static void an_acknowledgement_is_not_refused_for_ever(void **unused)
         jobq_request a = reach(JOBQ_REQUEST_ACK, now);
         assert_int_equal(a.limit, 0); /* there were fewer than a batch */
         assert_true(a.ack.bare == (i > 0));
-        jobq__told_acked(&loop, now, a.slot, JOBQ_ERROR_DATABASE, 0, false);
+        told_acked(&loop, now, a.slot, JOBQ_ERROR_DATABASE, 0);
         now = jobq__max(now, loop.relay.parts[part].due_mono_us);
     }
     assert_int_equal(loop.relay.parts[part].state, JOBQ_PART_AWAY);
@@ -665,7 +665,7 @@ static void an_acknowledgement_keeps_its_texts_while_rows_are_locked(void **unus
     for (i = 0; i < 9; i++) {
         a = reach(JOBQ_REQUEST_ACK, now);
         assert_false(a.ack.bare);
-        jobq__told_acked(&loop, now, a.slot, JOBQ_ERROR_RETRYABLE, 0, false);
+        told_acked(&loop, now, a.slot, JOBQ_ERROR_RETRYABLE, 0);
         now = loop.relay.parts[a.slot].due_mono_us;
     }
     live_until(now, now + MS);
@@ -686,7 +686,7 @@ static void a_read_that_fails_is_made_smaller(void **unused)
         assert_int_equal(a.limit, want);
         assert_true(a.bytes < bytes && !a.aside);
         bytes = a.bytes;
-        jobq__told_read(&loop, now, a.slot, JOBQ_ERROR_TIMEOUT, NULL);
+        told_read(&loop, now, a.slot, JOBQ_ERROR_TIMEOUT, NULL);
         now = loop.relay.parts[a.slot].due_mono_us;
     }
     settle_down(now);
@@ -713,11 +713,11 @@ static void a_locked_row_makes_no_read_larger(void **unused)
         for (i = 0; i < 20; i++) {
             a = reach(JOBQ_REQUEST_READ, now);
             assert_int_equal(a.limit, want);
-            jobq__told_read(&loop, now, a.slot, JOBQ_OK, &busy);
+            told_read(&loop, now, a.slot, JOBQ_OK, &busy);
             now = loop.relay.parts[a.slot].due_mono_us;
         }
         a = reach(JOBQ_REQUEST_READ, now);
-        jobq__told_read(&loop, now, a.slot, JOBQ_ERROR_TIMEOUT, NULL);
+        told_read(&loop, now, a.slot, JOBQ_ERROR_TIMEOUT, NULL);
         now = loop.relay.parts[a.slot].due_mono_us;
     }
 }
@@ -734,7 +734,7 @@ static void a_look_does_not_hurry_a_read_that_failed(void **unused)
         jobq_request a = asks(&loop, now);
         if (a.kind == JOBQ_REQUEST_READ) {
             reads++;
-            jobq__told_read(&loop, now, a.slot, JOBQ_ERROR_RETRYABLE, NULL);
+            told_read(&loop, now, a.slot, JOBQ_ERROR_RETRYABLE, NULL);
         } else if (a.kind == JOBQ_REQUEST_WAIT) now = jobq__min(a.until_mono_us, now + 10 * MS);
         else jobq_memory_perform(memory, &loop, &a, 2, 0, now, now);
         if (now % (100 * MS) == 0) jobq_loop_notified(&loop, now, false);
@@ -759,7 +759,7 @@ static void a_message_is_given_up_when_others_are_answered(void **unused)
         a = reach(JOBQ_REQUEST_READ, now);
         assert_false(a.aside);
         loop.well = 0;
-        jobq__told_read(&loop, now, a.slot, JOBQ_ERROR_DATABASE, NULL);
+        told_read(&loop, now, a.slot, JOBQ_ERROR_DATABASE, NULL);
         now = loop.relay.parts[a.slot].due_mono_us;
         loop.well = 0;
     }
@@ -767,7 +767,7 @@ static void a_message_is_given_up_when_others_are_answered(void **unused)
         a = reach(JOBQ_REQUEST_READ, now);
         assert_false(a.aside);
         loop.well = UINT32_MAX;
-        jobq__told_read(&loop, now, a.slot, JOBQ_ERROR_DATABASE, NULL);
+        told_read(&loop, now, a.slot, JOBQ_ERROR_DATABASE, NULL);
         now = loop.relay.parts[a.slot].due_mono_us;
     }
     a = reach(JOBQ_REQUEST_READ, now);
@@ -852,12 +852,12 @@ static void what_a_sweep_finds_is_read_by_a_sweep(void **unused)
     (void)unused;
     settle_down(0);
     send(0, 6);
-    jobq__told_backlog(&loop, 1, &b);
+    jobq__relay_backlog(&loop, 1, &b);
     a = asks(&loop, 1);
     assert_int_equal(a.kind, JOBQ_REQUEST_READ);
     assert_true(a.sweep);
     jobq_memory_perform(memory, &loop, &a, 2, 0, 1, 1);
-    jobq__told_backlog(&loop, 1, &b); /* while it is held: the next read is one */
+    jobq__relay_backlog(&loop, 1, &b); /* while it is held: the next read is one */
     handle(jobq__take_messages(&loop, 1), 1, JOBQ_RESULT_SUCCESS);
     a = reach(JOBQ_REQUEST_ACK, 1);
     assert_true(a.limit > 0 && a.sweep);
@@ -879,7 +879,7 @@ static void a_stop_ends_though_acknowledgements_are_refused(void **unused)
         jobq_request a = asks(&loop, now);
         if (a.kind == JOBQ_REQUEST_WAIT) now = jobq__max(now + 1, a.until_mono_us);
         else if (a.kind == JOBQ_REQUEST_ACK) {
-            jobq__told_acked(&loop, now, a.slot, JOBQ_ERROR_RETRYABLE, 0, false);
+            told_acked(&loop, now, a.slot, JOBQ_ERROR_RETRYABLE, 0);
         } else jobq_memory_perform(memory, &loop, &a, 2, 0, now, now);
     }
     assert_true(now <= SECOND + loop.config.answer_us + 1);
@@ -898,7 +898,7 @@ static int sweeps_that_take(int64_t cost, jobq_error error)
             sweeps++;
             now += error == JOBQ_OK ? cost : loop.config.answer_us;
             if (error == JOBQ_ERROR_CONNECTION) jobq_loop_disconnected(&loop, now);
-            else if (error != JOBQ_OK) jobq__told_looked(&loop, now, error, false);
+            else if (error != JOBQ_OK) told_plain(&loop, now, JOBQ_REQUEST_LOOK, error);
             if (error != JOBQ_OK) continue;
         }
         looks += a.kind == JOBQ_REQUEST_LOOK && !a.sweep;
@@ -929,7 +929,7 @@ static void a_refused_renewal_is_sent_again(void **unused)
     settle_down(0);
     part = jobq__take_messages(&loop, 0);
     a = reach(JOBQ_REQUEST_RENEW, LEASE / 3);
-    jobq__told_renewed(&loop, LEASE / 3, part, loop.relay.parts[part].generation,
+    told_renewed(&loop, LEASE / 3, part, loop.relay.parts[part].generation,
                       JOBQ_ERROR_RETRYABLE);
     assert_int_equal(a.slot, part);
     assert_true(loop.relay.parts[part].renew_mono_us == LEASE / 3 + 50 * MS);
@@ -968,7 +968,7 @@ static void a_commit_that_overruns_is_nobodys(void **unused)
     memset(outcomes, JOBQ_RESULT_SUCCESS, sizeof outcomes);
     v.result = JOBQ_RESULT_SUCCESS;
     v.processed = 1;
-    assert_true(jobq__told_delivered(&loop, 1, part, loop.relay.parts[part].generation, &v,
+    assert_true(told_delivered(&loop, 1, part, loop.relay.parts[part].generation, &v,
                                     outcomes, true));
     live_until(1, 3 * LEASE);
     assert_int_equal(loop.stats.abandoned, 1);
@@ -1443,7 +1443,7 @@ static void finish(node *n, int32_t part)
         node_start(n);
         return;
     }
-    LAW(jobq__told_delivered(&n->loop, w.now, part, p->generation, &v, outcomes, false),
+    LAW(told_delivered(&n->loop, w.now, part, p->generation, &v, outcomes, false),
         "a handler's result was not wanted");
 }
 

@@ -13,6 +13,7 @@
 #include "jobq.h"
 
 #include "check.h"
+#include "told.h"
 
 #define WIRE_PRIORITY 9 /* all of them */
 #include "wire.h"
@@ -114,7 +115,7 @@ static void handle(node *d)
     }
     if (d->loop.running_count == 0 || between(0, 1) == 0) return;
     slot = d->loop.running[0];
-    jobq__job_handled(&d->loop, now_us, slot, d->loop.slots[slot].generation,
+    told_handled(&d->loop, now_us, slot, d->loop.slots[slot].generation,
                       outcomes[between(0, 3)], SECOND, true);
 }
 
@@ -129,7 +130,7 @@ static bool claim_fails(node *d, const jobq_request *a)
     d->failing--;
     beat.claim = false;
     if (a->claim) act(d, &beat);
-    jobq__told_claimed(&d->loop, now_us, JOBQ_ERROR_DATABASE, -1, false);
+    told_claimed(&d->loop, now_us, JOBQ_ERROR_DATABASE);
     return true;
 }
 

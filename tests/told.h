@@ -1,0 +1,113 @@
+/* told.h -- answers, and what a thread says, as one call each; for tests that make them up. */
+#ifndef JOBQ_TEST_TOLD_H
+#define JOBQ_TEST_TOLD_H
+
+#include <string.h>
+
+static inline jobq_answer *told(jobq_request_kind kind, jobq_error error)
+{
+    static jobq_answer answer;
+    static jobq_request request;
+
+    request.kind = kind;
+    jobq_answer_start(&answer, &request);
+    answer.error = error;
+    return &answer;
+}
+
+/* One that says nothing but whether it worked. */
+static inline void told_plain(jobq_loop *l, int64_t now, jobq_request_kind kind, jobq_error error)
+{
+    jobq_loop_tell(l, now, told(kind, error));
+}
+
+static inline void told_claimed(jobq_loop *l, int64_t now, jobq_error error)
+{
+    jobq_answer *a = told(JOBQ_REQUEST_CLAIM, error);
+
+    a->claimed.due_us = -1;
+    jobq_loop_tell(l, now, a);
+}
+
+/* This request failed, or worked and did nothing. */
+static inline void told_of(jobq_loop *l, int64_t now, const jobq_request *request, jobq_error error)
+{
+    static jobq_answer answer;
+
+    jobq_answer_start(&answer, request);
+    answer.error = error;
+    jobq_loop_tell(l, now, &answer);
+}
+
+static inline void told_read(jobq_loop *l, int64_t now, int32_t part, jobq_error error,
+                             const jobq_reading *reading)
+{
+    jobq_answer *a = told(JOBQ_REQUEST_READ, error);
+
+    a->slot = part;
+    if (reading != NULL) a->reading = *reading;
+    jobq_loop_tell(l, now, a);
+}
+
+static inline void told_acked(jobq_loop *l, int64_t now, int32_t part, jobq_error error,
+                              int32_t count)
+{
+    jobq_answer *a = told(JOBQ_REQUEST_ACK, error);
+
+    a->slot = part;
+    a->reading.count = count;
+    jobq_loop_tell(l, now, a);
+}
+
+static inline void told_renewed(jobq_loop *l, int64_t now, int32_t part, uint32_t generation,
+                                jobq_error error)
+{
+    jobq_answer *a = told(JOBQ_REQUEST_RENEW, error);
+
+    a->slot = part;
+    a->generation = generation;
+    jobq_loop_tell(l, now, a);
+}
+
+static inline bool told_handled(jobq_loop *l, int64_t now, int32_t slot, uint32_t generation,
+                                jobq_outcome outcome, int64_t delay_us, bool delay_named)
+{
+    static jobq_work work;
+    jobq_handled handled;
+
+    memset(&handled, 0, sizeof handled);
+    work.slot = slot;
+    work.generation = generation;
+    handled.outcome = outcome;
+    handled.delay_us = delay_us;
+    handled.delay_named = delay_named;
+    return jobq_loop_handled(l, now, &work, &handled, NULL);
+}
+
+static inline jobq_work *told_work(int32_t part, uint32_t generation)
+{
+    static jobq_work work;
+
+    work.messages = true;
+    work.slot = part;
+    work.generation = generation;
+    return &work;
+}
+
+static inline bool told_delivered(jobq_loop *l, int64_t now, int32_t part, uint32_t generation,
+                                  const jobq_verdict *verdict, const uint8_t *outcomes, bool own)
+{
+    jobq_work *work = told_work(part, generation);
+    static jobq_ack ack;
+
+    memcpy(work->outcomes, outcomes, sizeof work->outcomes);
+    return jobq_loop_delivered(l, now, work, verdict, own, &ack);
+}
+
+static inline bool told_committed(jobq_loop *l, int64_t now, int32_t part, uint32_t generation,
+                                  jobq_error error)
+{
+    return jobq_loop_committed(l, now, told_work(part, generation), error);
+}
+
+#endif

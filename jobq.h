@@ -1406,7 +1406,8 @@ typedef struct jobq_work {
     int32_t number;      /* ... and its number in its queue */
     int32_t given;       /* messages for the handler */
     jobq_holder token;   /* of the partition */
-    jobq_cursor cursor;  /* ... before this delivery */
+    /* Of messages only. */
+    jobq_cursor cursor;                /* of the partition, before this delivery */
     uint8_t outcomes[JOBQ_LOOP_BATCH]; /* as jobq_outbox_open fills them, for the handler */
 } jobq_work;
 
@@ -1640,66 +1641,10 @@ JOBQ_API int64_t jobq_memory_enqueue(jobq_memory *memory, const jobq_job *like, 
 /* jobq_memory_get -- the job of an id; NULL: none. */
 JOBQ_API jobq_memory_job *jobq_memory_get(jobq_memory *memory, int64_t id);
 
-/* jobq_memory_register -- JOBQ_ERROR_EXISTS: the id is taken; JOBQ_ERROR_FULL: all places are held
- * by workers that live, or have died with jobs. */
-JOBQ_API jobq_error jobq_memory_register(jobq_memory *memory, int64_t worker, int64_t lease_us,
-                                         uint64_t queues, uint64_t kinds, int64_t now_us);
-
-/* jobq_memory_claim_jobs -- as jobq.claim. kinds: bit i: jobs of kind i may be taken. */
-JOBQ_API jobq_error jobq_memory_claim_jobs(jobq_memory *memory, int64_t worker, int64_t number,
-                                           int32_t limit, const jobq_lane *lanes,
-                                           int32_t lane_count, uint64_t kinds, bool suspects,
-                                           bool alone, int64_t now_us, int32_t *places,
-                                           int32_t *count);
-
-/* jobq_memory_look -- after an empty claim of these lanes: whether a suspect, and one that must run
- * alone, is ready in their queues, and microseconds until their next job; -1: none. */
-JOBQ_API int64_t jobq_memory_look(const jobq_memory *memory, const jobq_lane *lanes,
-                                  int32_t lane_count, uint64_t kinds, int64_t now_us,
-                                  bool *suspects, bool *alone);
-
-/* jobq_memory_recover -- a claim whose answer was lost: burns its number, or gives the jobs that
- * still bear its token back, up to limit. Returns whether there are more. */
-JOBQ_API bool jobq_memory_recover(jobq_memory *memory, int64_t worker, int64_t number,
-                                  int32_t limit, int64_t now_us);
-
-/* jobq_memory_set_aside -- a ready job becomes failed, without having run; false: it is not there
- * or not ready. */
-JOBQ_API bool jobq_memory_set_aside(jobq_memory *memory, int64_t id, int64_t now_us);
-
 /* jobq_memory_keep -- the payload of the next stage (borrowed), should this token's holder finish
  * the stage: JOBQ_OK or JOBQ_ERROR_LOST. */
 JOBQ_API jobq_error jobq_memory_keep(jobq_memory *memory, int64_t id, int64_t worker,
                                      int64_t claim, jobq_str next);
-
-/* jobq_memory_settle -- writes a decision under its token: JOBQ_OK or JOBQ_ERROR_LOST. A job that
- * is parked though a living worker has its kind is ready. */
-JOBQ_API jobq_error jobq_memory_settle(jobq_memory *memory, int64_t id, int64_t worker,
-                                       int64_t claim, const jobq_decision *decision,
-                                       int64_t now_us);
-
-JOBQ_API bool jobq_memory_heartbeat(jobq_memory *memory, int64_t worker, const int64_t *settled,
-                                    int32_t count, int64_t now_us);
-
-/* jobq_memory_rescue -- takes the jobs of up to limit claims of a worker that is dead, or is now:
- * its lease is over and its beat still this one. Returns whether it is dead; *more: it has claims
- * left. limit 0: someone else has them all locked. */
-JOBQ_API bool jobq_memory_rescue(jobq_memory *memory, int64_t victim, int64_t beat, int32_t limit,
-                                 int64_t now_us, int32_t *rescued, bool *more);
-
-/* jobq_memory_remains -- whether any job of these queues (bit i: queue i) has not ended, or any
- * message of those is not acknowledged. */
-JOBQ_API bool jobq_memory_remains(const jobq_memory *memory, uint64_t queues,
-                                  uint64_t message_queues);
-
-/* jobq_memory_unpark -- gives the parked jobs of a kind back to their lanes; returns how many. */
-JOBQ_API int32_t jobq_memory_unpark(jobq_memory *memory, int32_t kind, int64_t now_us);
-
-/* jobq_memory_deregister -- a worker that stops. What it still holds is left to be rescued. */
-JOBQ_API void jobq_memory_deregister(jobq_memory *memory, int64_t worker, int64_t now_us);
-
-/* jobq_memory_prune -- workers dead for a day go, and numbers burned a day ago. */
-JOBQ_API void jobq_memory_prune(jobq_memory *memory, int64_t now_us);
 
 /* jobq_memory_holds -- whether a job runs under this worker's token. */
 JOBQ_API bool jobq_memory_holds(const jobq_memory *memory, int64_t worker);
@@ -1721,44 +1666,6 @@ JOBQ_API bool jobq_memory_send(jobq_memory *memory, int32_t queue, int32_t numbe
 /* jobq_memory_message_at -- the message of a partition's id and a seq; NULL: none. */
 JOBQ_API jobq_memory_message *jobq_memory_message_at(jobq_memory *memory, int64_t partition,
                                                      int64_t seq);
-
-/* jobq_memory_backlog -- what a look at a partition answers; false: nothing to read there. */
-JOBQ_API bool jobq_memory_backlog(const jobq_memory *memory, int64_t partition, int64_t now_us,
-                                  jobq_backlog *backlog);
-
-/*
- * jobq_memory_read -- takes a partition, or takes it over, and reads up to most messages.
- *
- * Shape   as the SQL function: holder: the token wanted, and its lease; handed: see jobq_part;
- *         watched: the holder that did not move for its lease. bytes: see jobq_request. Messages
- *         that have a number come first. When there are none, the next ones get theirs, in the
- *         order in which they were sent: up to JOBQ_LOOP_BATCH, or most if that is more. Writes
- *         nothing when there is nothing to read.
- */
-JOBQ_API void jobq_memory_read(jobq_memory *memory, int64_t partition, const jobq_holder *holder,
-                               int64_t handed, const jobq_holder *watched, int32_t most,
-                               int64_t bytes, int64_t now_us, jobq_reading *reading);
-
-/* jobq_memory_aside -- takes a partition as jobq_memory_read does, makes its next message a dead
- * letter unread, and gives the partition up. Does nothing unless everything up to acked, and no
- * more, is done: another worker may have given the message up. */
-JOBQ_API void jobq_memory_aside(jobq_memory *memory, int64_t partition, const jobq_holder *holder,
-                                int64_t handed, const jobq_holder *watched, int64_t acked,
-                                int64_t now_us, jobq_reading *reading);
-
-/* jobq_memory_ack -- writes a plan under its token and reads on up to most messages, as
- * jobq_memory_read does; most 0, or none left: gives the partition up. Messages that are done leave
- * the store; dead letters stay. given: messages of the delivery that a handler had. Returns JOBQ_OK
- * or JOBQ_ERROR_LOST; *count: messages read, *cut as in jobq_reading. */
-JOBQ_API jobq_error jobq_memory_ack(jobq_memory *memory, int64_t partition,
-                                    const jobq_holder *holder, int64_t acked_before,
-                                    const jobq_plan *plan, const uint8_t *outcomes, int32_t given,
-                                    int32_t most, int64_t bytes, int64_t now_us, int32_t *count,
-                                    bool *cut);
-
-/* jobq_memory_renew -- JOBQ_OK, or JOBQ_ERROR_LOST when the token is no longer there. */
-JOBQ_API jobq_error jobq_memory_renew(jobq_memory *memory, int64_t partition,
-                                      const jobq_holder *holder, int64_t now_us);
 
 /* jobq_memory_execute -- carries out one statement. queues, kinds: what this worker serves (bits);
  * now_us: the store's clock. Requests that are no statement do nothing. */
@@ -6784,7 +6691,7 @@ JOBQ_API bool jobq_loop_take(jobq_loop *l, int64_t mono_us, jobq_work *work)
     int32_t slot = jobq__take_messages(l, mono_us);
 
     JOBQ_ASSERT(work != NULL);
-    memset(work, 0, offsetof(jobq_work, outcomes));
+    memset(work, 0, offsetof(jobq_work, cursor));
     if (slot >= 0) jobq__work_messages(l, slot, work);
     else slot = jobq__take_job(l, mono_us);
     if (slot >= 0 && !work->messages) jobq__work_job(l, slot, work);
@@ -7092,8 +6999,10 @@ static jobq_memory_worker *jobq__memory_place(const jobq_memory *m)
     return place;
 }
 
-JOBQ_API jobq_error jobq_memory_register(jobq_memory *m, int64_t worker, int64_t lease_us,
-                                         uint64_t queues, uint64_t kinds, int64_t now_us)
+/* JOBQ_ERROR_EXISTS: the id is taken; JOBQ_ERROR_FULL: all places are held by workers that live, or
+ * have died with jobs. */
+static jobq_error jobq__memory_register(jobq_memory *m, int64_t worker, int64_t lease_us,
+                                          uint64_t queues, uint64_t kinds, int64_t now_us)
 {
     jobq_memory_worker *w;
 
@@ -7147,11 +7056,12 @@ static int32_t jobq__memory_first(const jobq_memory *m, const jobq_lane *lanes, 
     return first;
 }
 
-JOBQ_API jobq_error jobq_memory_claim_jobs(jobq_memory *m, int64_t worker, int64_t number,
-                                           int32_t limit, const jobq_lane *lanes,
-                                           int32_t lane_count, uint64_t kinds, bool suspects,
-                                           bool alone, int64_t now_us, int32_t *places,
-                                           int32_t *count)
+/* As jobq.claim. kinds: bit i: jobs of kind i may be taken. */
+static jobq_error jobq__memory_claim_jobs(jobq_memory *m, int64_t worker, int64_t number,
+                                            int32_t limit, const jobq_lane *lanes,
+                                            int32_t lane_count, uint64_t kinds, bool suspects,
+                                            bool alone, int64_t now_us, int32_t *places,
+                                            int32_t *count)
 {
     const jobq_memory_worker *w;
 
@@ -7175,8 +7085,10 @@ JOBQ_API jobq_error jobq_memory_claim_jobs(jobq_memory *m, int64_t worker, int64
     return JOBQ_OK;
 }
 
-JOBQ_API bool jobq_memory_recover(jobq_memory *m, int64_t worker, int64_t number, int32_t limit,
-                                  int64_t now_us)
+/* A claim whose answer was lost: burns its number, or gives the jobs that still bear its token
+ * back, up to limit. Returns whether there are more. */
+static bool jobq__memory_recover(jobq_memory *m, int64_t worker, int64_t number, int32_t limit,
+                                   int64_t now_us)
 {
     jobq_memory_claim *c;
     jobq_event event;
@@ -7199,7 +7111,8 @@ JOBQ_API bool jobq_memory_recover(jobq_memory *m, int64_t worker, int64_t number
     return false;
 }
 
-JOBQ_API bool jobq_memory_set_aside(jobq_memory *m, int64_t id, int64_t now_us)
+/* A ready job becomes failed, without having run; false: it is not there or not ready. */
+static bool jobq__memory_set_aside(jobq_memory *m, int64_t id, int64_t now_us)
 {
     jobq_memory_job *mj = jobq_memory_get(m, id);
     jobq_decision d;
@@ -7234,8 +7147,10 @@ static bool jobq__memory_lives(const jobq_memory *m, int32_t kind, int64_t now_u
     return false;
 }
 
-JOBQ_API jobq_error jobq_memory_settle(jobq_memory *m, int64_t id, int64_t worker, int64_t claim,
-                                       const jobq_decision *decision, int64_t now_us)
+/* Writes a decision under its token: JOBQ_OK or JOBQ_ERROR_LOST. A job that is parked though a
+ * living worker has its kind is ready. */
+static jobq_error jobq__memory_settle(jobq_memory *m, int64_t id, int64_t worker, int64_t claim,
+                                        const jobq_decision *decision, int64_t now_us)
 {
     jobq_memory_job *mj = jobq_memory_get(m, id);
     jobq_decision d;
@@ -7251,8 +7166,8 @@ JOBQ_API jobq_error jobq_memory_settle(jobq_memory *m, int64_t id, int64_t worke
     return JOBQ_OK;
 }
 
-JOBQ_API bool jobq_memory_heartbeat(jobq_memory *m, int64_t worker, const int64_t *settled,
-                                    int32_t count, int64_t now_us)
+static bool jobq__memory_heartbeat(jobq_memory *m, int64_t worker, const int64_t *settled,
+                                     int32_t count, int64_t now_us)
 {
     jobq_memory_worker *w;
     int32_t i;
@@ -7306,8 +7221,11 @@ static jobq_memory_claim *jobq__memory_oldest(const jobq_memory *m, int64_t work
     return first;
 }
 
-JOBQ_API bool jobq_memory_rescue(jobq_memory *m, int64_t victim, int64_t beat, int32_t limit,
-                                 int64_t now_us, int32_t *rescued, bool *more)
+/* Takes the jobs of up to limit claims of a worker that is dead, or is now: its lease is over and
+ * its beat still this one. Returns whether it is dead; *more: it has claims left. limit 0: someone
+ * else has them all locked. */
+static bool jobq__memory_rescue(jobq_memory *m, int64_t victim, int64_t beat, int32_t limit,
+                                  int64_t now_us, int32_t *rescued, bool *more)
 {
     jobq_memory_claim *c;
     jobq_memory_worker *w;
@@ -7351,7 +7269,9 @@ JOBQ_API jobq_error jobq_memory_revive(jobq_memory *m, int64_t id, int64_t now_u
     return mj == NULL ? JOBQ_ERROR_NOT_FOUND : jobq__memory_plain(m, mj, JOBQ_EVENT_REVIVE, now_us);
 }
 
-JOBQ_API bool jobq_memory_remains(const jobq_memory *m, uint64_t queues, uint64_t message_queues)
+/* Whether any job of these queues (bit i: queue i) has not ended, or any message of those is not
+ * acknowledged. */
+static bool jobq__memory_remains(const jobq_memory *m, uint64_t queues, uint64_t message_queues)
 {
     int32_t i;
 
@@ -7374,7 +7294,8 @@ JOBQ_API bool jobq_memory_remains(const jobq_memory *m, uint64_t queues, uint64_
     return false;
 }
 
-JOBQ_API int32_t jobq_memory_unpark(jobq_memory *m, int32_t kind, int64_t now_us)
+/* Gives the parked jobs of a kind back to their lanes; returns how many. */
+static int32_t jobq__memory_unpark(jobq_memory *m, int32_t kind, int64_t now_us)
 {
     int32_t count = 0, i;
 
@@ -7390,7 +7311,8 @@ JOBQ_API int32_t jobq_memory_unpark(jobq_memory *m, int32_t kind, int64_t now_us
     return count;
 }
 
-JOBQ_API void jobq_memory_deregister(jobq_memory *m, int64_t worker, int64_t now_us)
+/* A worker that stops. What it still holds is left to be rescued. */
+static void jobq__memory_deregister(jobq_memory *m, int64_t worker, int64_t now_us)
 {
     jobq_memory_worker *w;
     bool left;
@@ -7402,7 +7324,8 @@ JOBQ_API void jobq_memory_deregister(jobq_memory *m, int64_t worker, int64_t now
     if (w != NULL && !left) memset(w, 0, sizeof *w);
 }
 
-JOBQ_API void jobq_memory_prune(jobq_memory *m, int64_t now_us)
+/* Workers dead for a day go, and numbers burned a day ago. */
+static void jobq__memory_prune(jobq_memory *m, int64_t now_us)
 {
     int32_t i;
 
@@ -7483,8 +7406,9 @@ static jobq_memory_message *jobq__memory_unread(const jobq_memory *m, int64_t pa
     return NULL;
 }
 
-JOBQ_API bool jobq_memory_backlog(const jobq_memory *m, int64_t partition, int64_t now_us,
-                                  jobq_backlog *b)
+/* What a look at a partition answers; false: nothing to read there. */
+static bool jobq__memory_backlog(const jobq_memory *m, int64_t partition, int64_t now_us,
+                                   jobq_backlog *b)
 {
     const jobq_memory_partition *p;
 
@@ -7602,9 +7526,18 @@ static bool jobq__memory_take(jobq_memory *m, int64_t partition, const jobq_hold
     return false;
 }
 
-JOBQ_API void jobq_memory_read(jobq_memory *m, int64_t partition, const jobq_holder *holder,
-                               int64_t handed, const jobq_holder *watched, int32_t most,
-                               int64_t bytes, int64_t now_us, jobq_reading *r)
+/*
+ * takes a partition, or takes it over, and reads up to most messages.
+ *
+ * Shape   as the SQL function: holder: the token wanted, and its lease; handed: see jobq_part;
+ *         watched: the holder that did not move for its lease. bytes: see jobq_request. Messages
+ *         that have a number come first. When there are none, the next ones get theirs, in the
+ *         order in which they were sent: up to JOBQ_LOOP_BATCH, or most if that is more. Writes
+ *         nothing when there is nothing to read.
+ */
+static void jobq__memory_read(jobq_memory *m, int64_t partition, const jobq_holder *holder,
+                                int64_t handed, const jobq_holder *watched, int32_t most,
+                                int64_t bytes, int64_t now_us, jobq_reading *r)
 {
     jobq_memory_partition *p = jobq__memory_partition(m, partition);
 
@@ -7631,9 +7564,12 @@ static void jobq__memory_leave(jobq_memory *m, int64_t partition)
     memset(&m->messages[kept], 0, (size_t)(i - kept) * sizeof m->messages[0]);
 }
 
-JOBQ_API void jobq_memory_aside(jobq_memory *m, int64_t partition, const jobq_holder *holder,
-                                int64_t handed, const jobq_holder *watched, int64_t acked,
-                                int64_t now_us, jobq_reading *r)
+/* Takes a partition as jobq__memory_read does, makes its next message a dead letter unread, and
+ * gives the partition up. Does nothing unless everything up to acked, and no more, is done: another
+ * worker may have given the message up. */
+static void jobq__memory_aside(jobq_memory *m, int64_t partition, const jobq_holder *holder,
+                                 int64_t handed, const jobq_holder *watched, int64_t acked,
+                                 int64_t now_us, jobq_reading *r)
 {
     jobq_memory_partition *p = jobq__memory_partition(m, partition);
     jobq_memory_message *message;
@@ -7664,10 +7600,14 @@ static void jobq__memory_bury(jobq_memory *m, int64_t partition, const jobq_curs
     }
 }
 
-JOBQ_API jobq_error jobq_memory_ack(jobq_memory *m, int64_t partition, const jobq_holder *holder,
-                                    int64_t acked_before, const jobq_plan *plan,
-                                    const uint8_t *outcomes, int32_t given, int32_t most,
-                                    int64_t bytes, int64_t now_us, int32_t *count, bool *cut)
+/* Writes a plan under its token and reads on up to most messages, as jobq__memory_read does; most
+ * 0, or none left: gives the partition up. Messages that are done leave the store; dead letters
+ * stay. given: messages of the delivery that a handler had. Returns JOBQ_OK or JOBQ_ERROR_LOST;
+ * *count: messages read, *cut as in jobq_reading. */
+static jobq_error jobq__memory_ack(jobq_memory *m, int64_t partition, const jobq_holder *holder,
+                                     int64_t acked_before, const jobq_plan *plan,
+                                     const uint8_t *outcomes, int32_t given, int32_t most,
+                                     int64_t bytes, int64_t now_us, int32_t *count, bool *cut)
 {
     jobq_memory_partition *p = jobq__memory_partition(m, partition);
 
@@ -7692,8 +7632,9 @@ JOBQ_API jobq_error jobq_memory_ack(jobq_memory *m, int64_t partition, const job
     return JOBQ_OK;
 }
 
-JOBQ_API jobq_error jobq_memory_renew(jobq_memory *m, int64_t partition, const jobq_holder *holder,
-                                      int64_t now_us)
+/* JOBQ_OK, or JOBQ_ERROR_LOST when the token is no longer there. */
+static jobq_error jobq__memory_renew(jobq_memory *m, int64_t partition, const jobq_holder *holder,
+                                       int64_t now_us)
 {
     jobq_memory_partition *p = jobq__memory_partition(m, partition);
 
@@ -7749,8 +7690,10 @@ static bool jobq__memory_scheduled(const jobq_job *job, const jobq_lane *lane, u
            job->stage == lane->stage && (kinds >> job->kind & 1) != 0;
 }
 
-JOBQ_API int64_t jobq_memory_look(const jobq_memory *m, const jobq_lane *lanes, int32_t lane_count,
-                                  uint64_t kinds, int64_t now_us, bool *suspects, bool *alone)
+/* After an empty claim of these lanes: whether a suspect, and one that must run alone, is ready in
+ * their queues, and microseconds until their next job; -1: none. */
+static int64_t jobq__memory_look(const jobq_memory *m, const jobq_lane *lanes, int32_t lane_count,
+                                   uint64_t kinds, int64_t now_us, bool *suspects, bool *alone)
 {
     int64_t due = JOBQ_NEVER;
     uint64_t queues = 0;
@@ -7786,7 +7729,7 @@ static void jobq__memory_do_register(jobq_memory *m, const jobq_request *r, uint
 {
     int32_t queue;
 
-    a->error = jobq_memory_register(m, r->worker, r->lease_us, queues, kinds, now_us);
+    a->error = jobq__memory_register(m, r->worker, r->lease_us, queues, kinds, now_us);
     for (queue = 1; queue < 64 && a->count < JOBQ_LOOP_QUEUES; queue++) {
         if ((queues >> queue & 1) != 0) a->queues[a->count++] = queue;
     }
@@ -7824,12 +7767,12 @@ static void jobq__memory_do_claim(jobq_memory *m, const jobq_request *r, int64_t
         if (i >= 0) c->named = jobq_memory_jobs(m)[i].job.id;
         if (i >= 0) return;
     }
-    a->error = jobq_memory_claim_jobs(m, r->worker, r->number, r->limit, r->lanes, r->lane_count,
-                                      kinds, r->suspects, r->alone, now_us, places, &c->count);
+    a->error = jobq__memory_claim_jobs(m, r->worker, r->number, r->limit, r->lanes, r->lane_count,
+                                       kinds, r->suspects, r->alone, now_us, places, &c->count);
     for (i = 0; i < c->count; i++) c->jobs[i] = jobq_memory_jobs(m)[places[i]].job;
     if (!r->look || c->count > 0) return;
-    c->due_us = jobq_memory_look(m, r->lanes, r->lane_count, kinds, now_us, &c->suspects,
-                                 &c->alone);
+    c->due_us = jobq__memory_look(m, r->lanes, r->lane_count, kinds, now_us, &c->suspects,
+                                  &c->alone);
 }
 
 static void jobq__memory_do_flush(jobq_memory *m, const jobq_request *r, int64_t now_us,
@@ -7840,7 +7783,7 @@ static void jobq__memory_do_flush(jobq_memory *m, const jobq_request *r, int64_t
     for (i = 0; i < r->ending_count; i++) {
         const jobq_ending *e = &r->endings[i];
         jobq_exception *x = &a->exceptions[a->count];
-        x->error = jobq_memory_settle(m, e->job, e->worker, e->claim, &e->decision, now_us);
+        x->error = jobq__memory_settle(m, e->job, e->worker, e->claim, &e->decision, now_us);
         if (x->error == JOBQ_OK) continue;
         x->job = e->job;
         x->worker = e->worker;
@@ -7902,7 +7845,7 @@ static void jobq__memory_do_heartbeat(jobq_memory *m, const jobq_request *r, int
     int32_t i;
 
     n->store_now_us = now_us;
-    n->alive = jobq_memory_heartbeat(m, r->worker, r->settled, r->settled_count, now_us);
+    n->alive = jobq__memory_heartbeat(m, r->worker, r->settled, r->settled_count, now_us);
     if (!n->alive) return;
     me = jobq__memory_worker(m, r->worker);
     jobq__memory_own(m, me, n);
@@ -7931,27 +7874,36 @@ static void jobq__memory_do_look(const jobq_memory *m, const jobq_request *r, in
 
     for (id = r->number + 1; id <= JOBQ_MEMORY_PARTITIONS && a->count < r->limit; id++) {
         jobq_backlog *b = &a->backlogs[a->count];
-        if (!jobq_memory_backlog(m, id, now_us, b) || (queues >> b->queue & 1) == 0) continue;
+        if (!jobq__memory_backlog(m, id, now_us, b) || (queues >> b->queue & 1) == 0) continue;
         a->count++;
     }
     a->more = id <= JOBQ_MEMORY_PARTITIONS;
+}
+
+static void jobq__memory_do_set_aside(jobq_memory *m, const jobq_request *r, int64_t now_us,
+                                      jobq_answer *a)
+{
+    const jobq_memory_job *mj = jobq_memory_get(m, r->number);
+
+    a->done = mj != NULL && (int64_t)mj->payload.len > r->bytes &&
+              jobq__memory_set_aside(m, r->number, now_us);
 }
 
 static void jobq__memory_do_part(jobq_memory *m, const jobq_request *r, int64_t now_us,
                                  jobq_answer *a)
 {
     if (r->kind == JOBQ_REQUEST_RENEW) {
-        a->error = jobq_memory_renew(m, r->partition, &r->token, now_us);
+        a->error = jobq__memory_renew(m, r->partition, &r->token, now_us);
     } else if (r->kind == JOBQ_REQUEST_ACK) {
-        a->error = jobq_memory_ack(m, r->partition, &r->token, r->ack.before, &r->ack.plan,
-                                   r->ack.outcomes, r->ack.given, r->limit, r->bytes, now_us,
-                                   &a->reading.count, &a->reading.cut);
+        a->error = jobq__memory_ack(m, r->partition, &r->token, r->ack.before, &r->ack.plan,
+                                    r->ack.outcomes, r->ack.given, r->limit, r->bytes, now_us,
+                                    &a->reading.count, &a->reading.cut);
     } else if (r->aside) {
-        jobq_memory_aside(m, r->partition, &r->token, r->handed, &r->watched, r->acked, now_us,
-                          &a->reading);
+        jobq__memory_aside(m, r->partition, &r->token, r->handed, &r->watched, r->acked, now_us,
+                           &a->reading);
     } else {
-        jobq_memory_read(m, r->partition, &r->token, r->handed, &r->watched, r->limit, r->bytes,
-                         now_us, &a->reading);
+        jobq__memory_read(m, r->partition, &r->token, r->handed, &r->watched, r->limit, r->bytes,
+                          now_us, &a->reading);
     }
 }
 
@@ -7965,7 +7917,7 @@ JOBQ_API void jobq_memory_execute(jobq_memory *m, const jobq_request *r, uint64_
     case JOBQ_REQUEST_POLICIES: jobq__memory_do_policies(m, r, a); break;
     case JOBQ_REQUEST_CLAIM: jobq__memory_do_claim(m, r, now_us, a); break;
     case JOBQ_REQUEST_RECOVER:
-        a->more = jobq_memory_recover(m, r->worker, r->number, r->limit, now_us);
+        a->more = jobq__memory_recover(m, r->worker, r->number, r->limit, now_us);
         break;
     case JOBQ_REQUEST_COMPLETE:
     case JOBQ_REQUEST_SETTLE: jobq__memory_do_flush(m, r, now_us, a); break;
@@ -7974,24 +7926,24 @@ JOBQ_API void jobq_memory_execute(jobq_memory *m, const jobq_request *r, uint64_
         if (r->claim) jobq__memory_do_claim(m, r, now_us, a);
         break;
     case JOBQ_REQUEST_RESCUE:
-        a->done = jobq_memory_rescue(m, r->worker, r->beat, r->limit, now_us, &a->count, &a->more);
+        a->done = jobq__memory_rescue(m, r->worker, r->beat, r->limit, now_us, &a->count, &a->more);
         break;
     case JOBQ_REQUEST_SLEEP: jobq__memory_sleep(m, r->worker, r->asleep); break;
     case JOBQ_REQUEST_REMAIN:
-        a->more = jobq_memory_remains(m, jobq__memory_bits(r->queues, r->queue_count),
-                                      jobq__memory_bits(r->message_queues,
-                                                        r->message_queue_count));
+        a->more = jobq__memory_remains(m, jobq__memory_bits(r->queues, r->queue_count),
+                                       jobq__memory_bits(r->message_queues,
+                                                         r->message_queue_count));
         break;
     case JOBQ_REQUEST_UNPARK:
-        a->count = jobq_memory_unpark(m, (int32_t)r->number, now_us);
+        a->count = jobq__memory_unpark(m, (int32_t)r->number, now_us);
         break;
-    case JOBQ_REQUEST_DEREGISTER: jobq_memory_deregister(m, r->worker, now_us); break;
-    case JOBQ_REQUEST_PRUNE: jobq_memory_prune(m, now_us); break;
+    case JOBQ_REQUEST_DEREGISTER: jobq__memory_deregister(m, r->worker, now_us); break;
+    case JOBQ_REQUEST_PRUNE: jobq__memory_prune(m, now_us); break;
     case JOBQ_REQUEST_LOOK: jobq__memory_do_look(m, r, now_us, a); break;
     case JOBQ_REQUEST_READ:
     case JOBQ_REQUEST_ACK:
     case JOBQ_REQUEST_RENEW: jobq__memory_do_part(m, r, now_us, a); break;
-    case JOBQ_REQUEST_SET_ASIDE: /* any job can be sent */
+    case JOBQ_REQUEST_SET_ASIDE: jobq__memory_do_set_aside(m, r, now_us, a); break;
     case JOBQ_REQUEST_VACUUM:
     case JOBQ_REQUEST_CONNECT:
     case JOBQ_REQUEST_DISCONNECT:

@@ -139,7 +139,7 @@ static void pair_worker(world *w, int64_t id, uint64_t kinds, bool late)
 {
     int64_t lease_us = LEASE * TICK, now_us = store_us(w) - (late ? lease_us + TICK : 0);
 
-    jobq_memory_register(store(w), id, lease_us, QUEUE_BITS, kinds, now_us);
+    jobq__memory_register(store(w), id, lease_us, QUEUE_BITS, kinds, now_us);
 }
 
 static void pair_row(world *w, int64_t number, int64_t burned_at_us)

@@ -212,8 +212,8 @@ static int64_t look(const txn *t, bool *suspects, bool *alone)
 {
     const jobq_request *r = &t->s->request;
 
-    return jobq_memory_look(t->seen, r->lanes, r->lane_count, wire_kinds(r), t->b->now_us,
-                            suspects, alone);
+    return jobq__memory_look(t->seen, r->lanes, r->lane_count, wire_kinds(r), t->b->now_us,
+                             suspects, alone);
 }
 
 static step step_claim_suspects(txn *t)

@@ -32,7 +32,7 @@ static int64_t memory_enqueue(const jobq_job *like, jobq_str payload, int64_t no
 
 static jobq_error memory_enroll(int64_t worker, uint64_t queues, uint64_t kinds, int64_t now_us)
 {
-    return jobq_memory_register(memory, worker, LEASE_US, queues, kinds, now_us);
+    return jobq__memory_register(memory, worker, LEASE_US, queues, kinds, now_us);
 }
 
 static void memory_jobs(taking *t, const int32_t *places)
@@ -47,19 +47,19 @@ static jobq_error memory_claim(taking *t, int64_t now_us)
     int32_t places[SHOWN];
     uint64_t kinds = t->kinds == 0 ? UINT64_MAX : t->kinds;
     jobq_error error =
-        jobq_memory_claim_jobs(memory, t->worker, t->number, t->limit, t->lanes, t->lane_count,
-                               kinds, t->suspects, t->alone, now_us, places, &t->count);
+        jobq__memory_claim_jobs(memory, t->worker, t->number, t->limit, t->lanes, t->lane_count,
+                                kinds, t->suspects, t->alone, now_us, places, &t->count);
 
     memory_jobs(t, places);
     if (error != JOBQ_OK || t->count > 0) return error;
-    t->due_us = jobq_memory_look(memory, t->lanes, t->lane_count, kinds, now_us,
-                                 &t->suspect_ready, &t->alone_ready);
+    t->due_us = jobq__memory_look(memory, t->lanes, t->lane_count, kinds, now_us,
+                                  &t->suspect_ready, &t->alone_ready);
     return error;
 }
 
 static bool memory_recover(int64_t worker, int64_t number, int32_t limit, int64_t now_us)
 {
-    return jobq_memory_recover(memory, worker, number, limit, now_us);
+    return jobq__memory_recover(memory, worker, number, limit, now_us);
 }
 
 static jobq_error memory_settle(const jobq_job *held, const jobq_decision *decision, jobq_str next,
@@ -69,7 +69,7 @@ static jobq_error memory_settle(const jobq_job *held, const jobq_decision *decis
         jobq_error kept = jobq_memory_keep(memory, held->id, held->worker, held->claim, next);
         if (kept != JOBQ_OK) return kept;
     }
-    return jobq_memory_settle(memory, held->id, held->worker, held->claim, decision, now_us);
+    return jobq__memory_settle(memory, held->id, held->worker, held->claim, decision, now_us);
 }
 
 /* By the statement as a loop sends it. */
@@ -106,12 +106,12 @@ static news memory_heartbeat(int64_t worker, const int64_t *settled, int32_t cou
 static bool memory_rescue(int64_t victim, int64_t beat, int32_t limit, int64_t now_us,
                           int32_t *rescued, bool *more)
 {
-    return jobq_memory_rescue(memory, victim, beat, limit, now_us, rescued, more);
+    return jobq__memory_rescue(memory, victim, beat, limit, now_us, rescued, more);
 }
 
 static void memory_deregister(int64_t worker, int64_t now_us)
 {
-    jobq_memory_deregister(memory, worker, now_us);
+    jobq__memory_deregister(memory, worker, now_us);
 }
 
 static jobq_error memory_cancel(int64_t job, int64_t now_us)
@@ -126,7 +126,7 @@ static jobq_error memory_revive(int64_t job, int64_t now_us)
 
 static int32_t memory_unpark(int32_t kind, int64_t now_us)
 {
-    return jobq_memory_unpark(memory, kind, now_us);
+    return jobq__memory_unpark(memory, kind, now_us);
 }
 
 static void memory_sleep(int64_t worker, bool asleep, int64_t now_us)
@@ -135,7 +135,7 @@ static void memory_sleep(int64_t worker, bool asleep, int64_t now_us)
     jobq__memory_sleep(memory, worker, asleep);
 }
 
-static void memory_prune(int64_t now_us) { jobq_memory_prune(memory, now_us); }
+static void memory_prune(int64_t now_us) { jobq__memory_prune(memory, now_us); }
 
 static void memory_send(int32_t part, int64_t now_us)
 {
@@ -148,11 +148,11 @@ static void memory_read(delivered *r, int64_t now_us)
     jobq_reading got;
 
     if (r->aside) {
-        jobq_memory_aside(memory, r->part + 1, &r->holder, r->handed, &r->watched, r->before,
-                          now_us, &got);
+        jobq__memory_aside(memory, r->part + 1, &r->holder, r->handed, &r->watched, r->before,
+                           now_us, &got);
     } else {
-        jobq_memory_read(memory, r->part + 1, &r->holder, r->handed, &r->watched, r->most,
-                         r->bytes, now_us, &got);
+        jobq__memory_read(memory, r->part + 1, &r->holder, r->handed, &r->watched, r->most,
+                          r->bytes, now_us, &got);
     }
     r->answer = got.busy                 ? 'b'
                 : got.aside              ? 'a'
@@ -170,13 +170,13 @@ static void memory_read(delivered *r, int64_t now_us)
 
 static jobq_error memory_ack(settling *k, int64_t now_us)
 {
-    return jobq_memory_ack(memory, k->of->part + 1, &k->of->holder, k->before, k->plan, k->outcomes,
-                           k->given, k->most, k->bytes, now_us, &k->count, &k->cut);
+    return jobq__memory_ack(memory, k->of->part + 1, &k->of->holder, k->before, k->plan,
+                            k->outcomes, k->given, k->most, k->bytes, now_us, &k->count, &k->cut);
 }
 
 static jobq_error memory_renew(const delivered *r, int64_t now_us)
 {
-    return jobq_memory_renew(memory, r->part + 1, &r->holder, now_us);
+    return jobq__memory_renew(memory, r->part + 1, &r->holder, now_us);
 }
 
 static void memory_look_parts(view *v)

@@ -147,7 +147,7 @@ static jobq_outcome robbed(jobq_call *c)
     ++*(int *)c->user;
     if (*(int *)c->user > 1) return JOBQ_OUTCOME_SUCCESS;
     memset(jobq_memory_workers(memory), 0, sizeof(jobq_memory_worker));
-    assert_true(jobq_memory_rescue(memory, loop.worker, 0, 10, 100 * SECOND, &rescued, &more));
+    assert_true(jobq__memory_rescue(memory, loop.worker, 0, 10, 100 * SECOND, &rescued, &more));
     assert_int_equal(rescued, 1);
     assert_true(jobq_call_next(c, jobq_str_from("1"), false)); /* told when it is settled */
     return JOBQ_OUTCOME_SUCCESS;
@@ -270,7 +270,7 @@ static void a_message_exceeded_before_delivery_counts_its_deliveries_only(void *
         other.worker = 77;
         other.claim = i;
         other.lease_us = SECOND;
-        jobq_memory_read(memory, 1, &other, i - 1, &nobody, 1, JOBQ_NEVER, 0, &r);
+        jobq__memory_read(memory, 1, &other, i - 1, &nobody, 1, JOBQ_NEVER, 0, &r);
         assert_int_equal(r.count, 1);
     }
     h.queue = QUEUE;

@@ -336,15 +336,15 @@ static int64_t first_claim_beside(int dead, bool refused, bool beat)
     lane.after_at_us = INT64_MIN;
     for (i = 0; i < dead; i++) {
         add_job(0);
-        jobq_memory_register(memory, 71 + i, LEASE, 2, 2, 0);
-        assert_int_equal(jobq_memory_claim_jobs(memory, 71 + i, 1, 1, &lane, 1, UINT64_MAX, false,
-                                                false, 0, &place, &count), JOBQ_OK);
+        jobq__memory_register(memory, 71 + i, LEASE, 2, 2, 0);
+        assert_int_equal(jobq__memory_claim_jobs(memory, 71 + i, 1, 1, &lane, 1, UINT64_MAX, false,
+                                                 false, 0, &place, &count), JOBQ_OK);
         assert_int_equal(count, 1);
     }
     add_job(0);
     for (now = begin; now < begin + 5 * LEASE; now += SECOND / 10) {
         for (i = 0; i < dead && beat && now == begin + SECOND; i++) {
-            assert_true(jobq_memory_heartbeat(memory, 71 + i, NULL, 0, now));
+            assert_true(jobq__memory_heartbeat(memory, 71 + i, NULL, 0, now));
         }
         while ((a = asks(&loop, now)).kind != JOBQ_REQUEST_WAIT) {
             if (a.kind == JOBQ_REQUEST_CLAIM || a.claim) return now - begin;
@@ -404,7 +404,7 @@ static void an_outage_proves_nobody_dead(void **unused)
     int64_t now = 0, rescued_at = 0, cut = 35 * SECOND;
 
     (void)unused;
-    assert_int_equal(jobq_memory_register(memory, 77, LEASE, 2, 2, 0), JOBQ_OK); /* never beats */
+    assert_int_equal(jobq__memory_register(memory, 77, LEASE, 2, 2, 0), JOBQ_OK); /* never beats */
     for (; now < 200 * SECOND && rescued_at == 0; now += SECOND) {
         jobq_request a;
         int actions = 0;
@@ -596,17 +596,17 @@ static void dead_workers_make_room(void **unused)
     add_job(0);
     settle_down(0);
     for (i = 1; i <= 7; i++) {
-        assert_int_equal(jobq_memory_register(memory, i, LEASE, 2, 2, 0), JOBQ_OK);
+        assert_int_equal(jobq__memory_register(memory, i, LEASE, 2, 2, 0), JOBQ_OK);
     }
-    assert_int_equal(jobq_memory_register(memory, 8, LEASE, 2, 2, 0), JOBQ_ERROR_FULL);
-    jobq_memory_deregister(memory, loop.worker, SECOND); /* dead, and holds a job */
-    assert_int_equal(jobq_memory_register(memory, 8, LEASE, 2, 2, 0), JOBQ_ERROR_FULL);
-    assert_true(jobq_memory_rescue(memory, 5, 0, 1, 2 * LEASE, &rescued, &more));
-    assert_true(jobq_memory_rescue(memory, 3, 0, 1, 3 * LEASE, &rescued, &more));
-    assert_int_equal(jobq_memory_register(memory, 8, LEASE, 2, 2, 3 * LEASE), JOBQ_OK);
-    assert_false(jobq_memory_heartbeat(memory, 5, NULL, 0, 3 * LEASE)); /* its place is gone */
-    assert_int_equal(jobq_memory_register(memory, 9, LEASE, 2, 2, 3 * LEASE), JOBQ_OK);
-    assert_int_equal(jobq_memory_register(memory, 10, LEASE, 2, 2, 3 * LEASE), JOBQ_ERROR_FULL);
+    assert_int_equal(jobq__memory_register(memory, 8, LEASE, 2, 2, 0), JOBQ_ERROR_FULL);
+    jobq__memory_deregister(memory, loop.worker, SECOND); /* dead, and holds a job */
+    assert_int_equal(jobq__memory_register(memory, 8, LEASE, 2, 2, 0), JOBQ_ERROR_FULL);
+    assert_true(jobq__memory_rescue(memory, 5, 0, 1, 2 * LEASE, &rescued, &more));
+    assert_true(jobq__memory_rescue(memory, 3, 0, 1, 3 * LEASE, &rescued, &more));
+    assert_int_equal(jobq__memory_register(memory, 8, LEASE, 2, 2, 3 * LEASE), JOBQ_OK);
+    assert_false(jobq__memory_heartbeat(memory, 5, NULL, 0, 3 * LEASE)); /* its place is gone */
+    assert_int_equal(jobq__memory_register(memory, 9, LEASE, 2, 2, 3 * LEASE), JOBQ_OK);
+    assert_int_equal(jobq__memory_register(memory, 10, LEASE, 2, 2, 3 * LEASE), JOBQ_ERROR_FULL);
     assert_int_equal(jobq_memory_get(memory, 1)->job.state, JOBQ_STATE_RUNNING);
 }
 
@@ -706,9 +706,9 @@ static void until_ended_waits_for_other_workers(void **unused)
     lane.queue = 1;
     lane.after_at_us = INT64_MIN;
     add_job(0);
-    jobq_memory_register(memory, 99, 1000 * SECOND, 2, 2, 0);
-    assert_int_equal(jobq_memory_claim_jobs(memory, 99, 1, 1, &lane, 1, UINT64_MAX, false, false, 0,
-                                            &place, &count),
+    jobq__memory_register(memory, 99, 1000 * SECOND, 2, 2, 0);
+    assert_int_equal(jobq__memory_claim_jobs(memory, 99, 1, 1, &lane, 1, UINT64_MAX, false, false,
+                                             0, &place, &count),
                      JOBQ_OK);
     assert_int_equal(count, 1);
     assert_true(ends_at(JOBQ_UNTIL_EMPTY, 0, 20 * SECOND, JOBQ_OUTCOME_SUCCESS) < SECOND);
@@ -912,7 +912,7 @@ static void answer(const jobq_request *a, int64_t now, bool always)
     else if (a->kind == JOBQ_REQUEST_RECOVER && recovers_late && late.kind != a->kind) late = *a;
     else if (a->kind == JOBQ_REQUEST_SET_ASIDE) {
         jobq_answer *moved = told(a->kind, JOBQ_OK);
-        moved->done = jobq_memory_set_aside(memory, a->number, now);
+        moved->done = jobq__memory_set_aside(memory, a->number, now);
         jobq_loop_tell(&loop, now, moved);
     } else jobq_memory_perform(memory, &loop, a, 2, 2, now, now);
 }
@@ -1348,9 +1348,10 @@ static void a_dead_worker_registers_anew(void **unused)
     (void)unused;
     settle_down(0);
     before = loop.worker;
-    assert_false(jobq_memory_rescue(memory, before, 99, 1, 2 * LEASE, &rescued, &more)); /* beats */
-    assert_true(jobq_memory_rescue(memory, before, jobq_memory_workers(memory)[0].beat, 1,
-                                   2 * LEASE, &rescued, &more));
+    /* it beats */
+    assert_false(jobq__memory_rescue(memory, before, 99, 1, 2 * LEASE, &rescued, &more));
+    assert_true(jobq__memory_rescue(memory, before, jobq_memory_workers(memory)[0].beat, 1,
+                                    2 * LEASE, &rescued, &more));
     settle_down(6 * SECOND);
     assert_int_equal(loop.stats.deaths, 1);
     assert_true(loop.worker != before && loop.worker != 0);

@@ -480,8 +480,8 @@ static void an_outbox_takes_what_room_there_is(void **unused)
 
     (void)unused; /* two partitions of queue 1 are there */
     send(0, 1);
-    assert_true(jobq_memory_remains(memory, 0, 2));
-    assert_false(jobq_memory_remains(memory, 0, 4));
+    assert_true(jobq__memory_remains(memory, 0, 2));
+    assert_false(jobq__memory_remains(memory, 0, 4));
     memset(memory->messages, 0, sizeof memory->messages);
     assert_int_equal(jobq_memory_outbox(memory, 2, 3), 0);
     assert_int_equal(jobq_memory_outbox(memory, 2, 2), 3);
@@ -517,8 +517,8 @@ static void commit_step(jobq_error error, bool written)
     token.claim = p->claim;
     settle_down(1); /* nobody else acknowledges it */
     if (written) {
-        assert_int_equal(jobq_memory_ack(memory, 1, &token, 0, &p->plan, p->outcomes, p->given, 0,
-                                         JOBQ_NEVER, 1, &count, &cut), JOBQ_OK);
+        assert_int_equal(jobq__memory_ack(memory, 1, &token, 0, &p->plan, p->outcomes, p->given, 0,
+                                          JOBQ_NEVER, 1, &count, &cut), JOBQ_OK);
     }
     assert_int_equal(row(1)->cursor.acked, written ? 2 : 0);
     assert_true(told_committed(&loop, 2, part, p->generation, error));
@@ -1029,7 +1029,7 @@ static jobq_reading read_as(jobq_holder who, int64_t handed, jobq_holder watched
 {
     jobq_reading r;
 
-    jobq_memory_read(memory, 1, &who, handed, &watched, 4, JOBQ_NEVER, now, &r);
+    jobq__memory_read(memory, 1, &who, handed, &watched, 4, JOBQ_NEVER, now, &r);
     return r;
 }
 
@@ -1064,7 +1064,7 @@ static void partitions_of_the_dead_are_taken_one_at_a_time(void **unused)
         dead[i].worker = 99;
         dead[i].claim = i + 1;
         dead[i].lease_us = LEASE;
-        jobq_memory_read(memory, i + 1, &dead[i], 0, &nobody, 4, JOBQ_NEVER, 0, &r);
+        jobq__memory_read(memory, i + 1, &dead[i], 0, &nobody, 4, JOBQ_NEVER, 0, &r);
         assert_int_equal(r.count, 2);
     }
     live_until(0, 2 * LEASE);
@@ -1088,12 +1088,12 @@ static void only_a_holder_that_stands_still_and_has_expired_is_replaced(void **u
     assert_int_equal(read_as(a, 0, nobody, 0).count, 4);
     assert_int_equal(read_as(b, 0, nobody, 10 * LEASE).holder.worker, 1); /* expired, not watched */
     assert_int_equal(read_as(b, 0, seen, LEASE).count, 0);                /* watched, not expired */
-    assert_int_equal(jobq_memory_renew(memory, 1, &a, 0), JOBQ_OK);
+    assert_int_equal(jobq__memory_renew(memory, 1, &a, 0), JOBQ_OK);
     assert_int_equal(read_as(b, 0, seen, 10 * LEASE).holder.beat, 1); /* it moved since */
     seen.beat = 1;
     assert_int_equal(read_as(b, 0, seen, 10 * LEASE).lost, 4);
     assert_int_equal(row(1)->reading, 1); /* after a death one at first */
-    assert_int_equal(jobq_memory_renew(memory, 1, &a, 0), JOBQ_ERROR_LOST);
+    assert_int_equal(jobq__memory_renew(memory, 1, &a, 0), JOBQ_ERROR_LOST);
 }
 
 static void statements_that_come_too_late_do_nothing(void **unused)
@@ -1116,12 +1116,12 @@ static void statements_that_come_too_late_do_nothing(void **unused)
     plan.done = 4;
     plan.cursor.acked = 4;
     plan.directive.kind = JOBQ_DIRECTIVE_PROCEED;
-    assert_int_equal(jobq_memory_ack(memory, 1, &second, 0, &plan, outcomes, 4, 4, JOBQ_NEVER, 0,
-                                     &count, &cut), JOBQ_OK);
+    assert_int_equal(jobq__memory_ack(memory, 1, &second, 0, &plan, outcomes, 4, 4, JOBQ_NEVER, 0,
+                                      &count, &cut), JOBQ_OK);
     assert_int_equal(count, 4);
     before = *row(1);
-    assert_int_equal(jobq_memory_ack(memory, 1, &second, 0, &plan, outcomes, 4, 4, JOBQ_NEVER, 0,
-                                     &count, &cut), JOBQ_ERROR_LOST); /* the same once more */
+    assert_int_equal(jobq__memory_ack(memory, 1, &second, 0, &plan, outcomes, 4, 4, JOBQ_NEVER, 0,
+                                      &count, &cut), JOBQ_ERROR_LOST); /* the same once more */
     assert_memory_equal(&before, row(1), sizeof before);
 }
 

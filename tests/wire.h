@@ -165,7 +165,7 @@ static void wire__flush(wire *w, jobq_memory *m, int64_t now_us)
             w->errors[i] = held ? JOBQ_ERROR_BUSY : JOBQ_ERROR_LOST;
         } else {
             w->errors[i] =
-                jobq_memory_settle(m, e->job, e->worker, e->claim, &e->decision, now_us);
+                jobq__memory_settle(m, e->job, e->worker, e->claim, &e->decision, now_us);
         }
     }
 }
@@ -177,8 +177,8 @@ static void wire__look(wire *w, const jobq_memory *m, int64_t now_us)
     jobq_claimed *c = &w->answer.claimed;
 
     if (!r->look || c->count > 0 || c->named != 0 || w->answer.error != JOBQ_OK) return;
-    c->due_us = jobq_memory_look(m, r->lanes, r->lane_count, wire_kinds(r), now_us, &c->suspects,
-                                 &c->alone);
+    c->due_us = jobq__memory_look(m, r->lanes, r->lane_count, wire_kinds(r), now_us, &c->suspects,
+                                  &c->alone);
 }
 
 /* A statement that meets a job locked by others, or gets hold of a portion of the claims only. */
@@ -207,7 +207,7 @@ static inline void wire_execute(wire *w, jobq_memory *m, uint64_t queues, uint64
     else if (kind == JOBQ_REQUEST_READ && w->busy != 0) w->answer.reading.busy = true;
     else if (kind == JOBQ_REQUEST_SET_ASIDE) {
         w->answer.done = w->request.number == w->stuck &&
-                         jobq_memory_set_aside(m, w->request.number, now_us);
+                         jobq__memory_set_aside(m, w->request.number, now_us);
     } else wire__execute(w, m, queues, kinds, now_us);
 }
 

@@ -34,7 +34,7 @@ JOBS = -j$(or $(shell getconf _NPROCESSORS_ONLN 2>/dev/null),1)
 .SUFFIXES:
 .PHONY: help demo demo-outbox bench bench-against test check chaos chaos-upgrade chaos-mutants test-core \
 	test-long test-fresh test-servers test-breadth static fuzz examples sanitize valgrind coverage \
-	coverage-pg explore simulate differential mutants embed verify clean
+	coverage-pg explore simulate differential mutants embed statements verify clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' Makefile
@@ -235,19 +235,26 @@ coverage-pg: ## lines of jobq_pg.h that its tests take (95 % or more), asserts a
 		--fail-under-line 95 .build/coverage-pg
 	@tests/run.sh --total
 
-EMBED = awk -f sql/embed.awk $(sort $(wildcard sql/[0-9][0-9][0-9]_*.sql)) jobq_pg.h
+EMBED = awk -f sql/embed.awk sql/install.sql jobq_pg.h
 
 embed: ## write sql/ into jobq_pg.h
 	@mkdir -p .build
 	@$(EMBED) >.build/jobq_pg.h
 	@cmp -s .build/jobq_pg.h jobq_pg.h || { cat .build/jobq_pg.h >jobq_pg.h; echo "jobq_pg.h: done"; }
 
+statements: .build/check/test_pg_deploy ## write tests/statements.txt: what released libraries send
+	@tests/check.sh $< --statements >.build/statements
+	@cp .build/statements tests/statements.txt
+
 verify: .build/verify/jobq.o .build/verify/jobq_pg.o ## check jobq_pg.h against sql/, exported names
 	@$(EMBED) >.build/verify/embedded
 	@diff -u jobq_pg.h .build/verify/embedded || { echo "jobq_pg.h: run make embed" >&2; exit 1; }
 	@find sql -name '*.sql' -exec awk '/\t/ || /[ \t]$$/ || length($$0) > 95 { bad = 1; \
 		print FILENAME ":" FNR ": tab, trailing blank or over 95 columns" } END { exit bad }' {} +
-	@awk -f tests/steps.awk tests/explore_steps.h sql/[0-9]*.sql >&2
+	@awk '{ text = $$0; while (match(text, /\047[^\047]*\047|--.*/)) text = substr(text, RSTART + RLENGTH) } \
+		text ~ /\047/ { bad = 1; print FILENAME ":" FNR ": a string goes on in the next line" } \
+		END { exit bad }' sql/*.sql >&2
+	@awk -f tests/steps.awk tests/explore_steps.h sql/*.sql >&2
 	@for object in $^; do nm -g "$$object" | awk -v object="$$object" 'NF == 3 && $$3 !~ /^_?jobq_/ \
 		{ bad = 1; print object ": exported without jobq_: " $$3 } END { exit bad }' || exit 1; done
 

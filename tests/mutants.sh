@@ -92,7 +92,7 @@ hunt_core() {
 hunt_sql() {
     local deed library tool tools="test_pg_conform test_pg_differential test_pg_fence test_pg_verbs test_pg_sessions \
         test_pg_keys"
-    (cd "$work/tree" && awk -f sql/embed.awk sql/[0-9]*.sql jobq_pg.h >embedded) &&
+    (cd "$work/tree" && awk -f sql/embed.awk sql/install.sql jobq_pg.h >embedded) &&
         mv "$work/tree/embedded" "$work/tree/jobq_pg.h" || return 1
     case ${work##*/} in sql_enqueue_*) tools=test_pg_enqueue ;; esac
     case ${work##*/} in sql_outbox_*) tools="test_pg_outbox test_pg_sessions test_pg_outbox_steps" ;; esac

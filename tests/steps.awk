@@ -1,6 +1,6 @@
 # steps.awk -- whether the steps of tests/explore_steps.h still follow sql/.
 #
-#     awk -f tests/steps.awk tests/explore_steps.h sql/[0-9]*.sql
+#     awk -f tests/steps.awk tests/explore_steps.h sql/*.sql
 #
 # Compares the table at the top of explore_steps.h with the functions of sql/: how many statements
 # each has, how many clauses that lock rows, how many SKIP LOCKED and ON CONFLICT; and how many
@@ -33,8 +33,8 @@ FILENAME ~ /[.]h$/ { next }
 
 { sub(/--.*/, "") }
 
-/^CREATE FUNCTION jobq[.]/ {
-    name = $3
+/^CREATE OR REPLACE FUNCTION jobq[.]/ {
+    name = $5
     sub(/^jobq[.]/, "", name)
     sub(/[(].*/, "", name)
     text = ""

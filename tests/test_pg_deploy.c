@@ -2,6 +2,8 @@
  * Deploys: many processes migrate at once; a program of the version before works on while a newer
  * one migrates its schema; what does not serve is refused with both numbers. Row X32 (without
  * down).
+ *
+ *   test_pg_deploy --statements   prints tests/statements.txt as it is to be: see there
  */
 #define TEST_PRIVATE
 #include "pg_work.h"
@@ -188,7 +190,21 @@ static jobq_pg *old_program(void)
     return old;
 }
 
-/* The old program works on, restarts, and goes on working. */
+/* The whole text is installed again. */
+static void migrate_again(void)
+{
+    jobq_pg_error error;
+    jobq_error code;
+
+    RUN("UPDATE jobq.meta SET version = %d", JOBQ_PG__VERSION - 1);
+    do code = jobq_pg_migrate(pg, &error);
+    while (code == JOBQ_ERROR_RETRYABLE); /* a deadlock with a worker */
+    if (code != JOBQ_OK) fail_msg("%s", error.message);
+    assert_int_equal(number("SELECT version FROM jobq.meta"), JOBQ_PG__VERSION);
+}
+
+/* The old program works on, restarts, and goes on working; while the text of this version is
+ * installed, and then what a later one might be. */
 static void a_newer_schema_is_worked_on(void **unused)
 {
     jobq_pg *old = old_program();
@@ -209,14 +225,15 @@ static void a_newer_schema_is_worked_on(void **unused)
     SET(produced, 0);
     if (jobq_pg_outbox_register(old, NULL, "o", 2, NULL, &error)) fail_msg("%s", error.message);
     pthread_create(&producer, NULL, produces, old);
-    for (round = 0; round < 2; round++) {
+    for (round = 0; round < 3; round++) {
         jobq_pg_worker *w = start_on(old, &d);
         int before = GET(runs);
         assert_true(reaches(20, &runs, before + 50));
-        migrate_to_the_next();
+        if (round == 0) migrate_again();
+        else migrate_to_the_next();
         before = GET(runs);
         assert_true(reaches(20, &runs, before + 50));
-        if (round == 0) stop(w);
+        if (round < 2) stop(w);
     }
     SET(stop_producing, 1);
     pthread_join(producer, NULL);
@@ -263,84 +280,540 @@ static void what_does_not_serve_is_refused_with_both_numbers(void **unused)
     RUN("UPDATE jobq.meta SET version = %d, library_min = 1", JOBQ_PG__VERSION);
 }
 
-#define TEST(f) cmocka_unit_test_setup_teardown(f, start_over, all_stop)
+/* -- the whole text -- */
 
-/* -- psql -- */
-
-/* The server's own psql, or another one where it has none. */
-static int files_psql(const char *conninfo, const char *file)
+/* The catalogue of the schema jobq in one text: functions with their settings and grants, but
+ * without the comments that the library leaves out; columns, constraints, indexes, the version. Two
+ * schemas are alike when their texts are equal. The caller frees it. */
+static char *catalogue(PGconn *conn, const char *name)
 {
-    const char *bin = getenv("JOBQ_SERVER_BIN");
-    char command[500];
-
-    snprintf(command, sizeof command, "PATH=\"%s:$PATH\" psql -qX -f sql/%s '%s' >/dev/null 2>&1",
-             bin != NULL ? bin : "", file, conninfo);
-    return system(command);
-}
-
-/* The catalogue of the schema jobq, with the version, as one text. The caller frees it. */
-static char *schema_of(PGconn *conn)
-{
-    PGresult *res = PQexec(
-        conn, "SELECT (SELECT string_agg(p.oid::regprocedure || md5(p.prosrc) || p.prosecdef, ' ' "
-              "ORDER BY 1) FROM pg_proc p WHERE p.pronamespace = 'jobq'::regnamespace) || "
-              "(SELECT string_agg(c.relname, ' ' ORDER BY 1) FROM pg_class c WHERE c.relnamespace "
-              "= 'jobq'::regnamespace) || (SELECT format(' %s %s', m.version, m.epoch) FROM "
-              "jobq.meta m)");
-    char *text;
+    static const char query[] =
+        "WITH s AS (SELECT 'jobq'::regnamespace AS oid)"
+        "SELECT string_agg(line, E'\\n' ORDER BY line) FROM ("
+        "  SELECT regexp_replace(pg_get_functiondef(p.oid), '\\n *--[^\\n]*', '', 'g')"
+        "   || (SELECT string_agg(a::text, ' ' ORDER BY a::text)"
+        "   FROM aclexplode(p.proacl) a) || coalesce(obj_description(p.oid, 'pg_proc'), '') AS line"
+        "  FROM pg_proc p, s WHERE p.pronamespace = s.oid"
+        " UNION ALL SELECT c.relname || a.attnum || a.attname"
+        "   || format_type(a.atttypid, a.atttypmod) || a.attnotnull"
+        "   || coalesce(a.attacl::text, '') || coalesce(c.relacl::text, '')"
+        "   || coalesce(pg_get_expr(d.adbin, d.adrelid), '')"
+        "  FROM s, pg_class c JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0"
+        "  LEFT JOIN pg_attrdef d ON d.adrelid = c.oid AND d.adnum = a.attnum"
+        "  WHERE c.relnamespace = s.oid AND NOT a.attisdropped"
+        " UNION ALL SELECT pg_get_constraintdef(k.oid) FROM pg_constraint k, s"
+        "  WHERE k.connamespace = s.oid"
+        " UNION ALL SELECT pg_get_indexdef(i.indexrelid) FROM s, pg_index i JOIN pg_class c"
+        "  ON c.oid = i.indrelid WHERE c.relnamespace = s.oid"
+        " UNION ALL SELECT pg_get_viewdef(c.oid) FROM pg_class c, s"
+        "  WHERE c.relnamespace = s.oid AND c.relkind = 'v'"
+        " UNION ALL SELECT format('version %s %s', m.version, m.library_min) FROM jobq.meta m) t";
+    char *generic = for_schema(query, name), *text;
+    PGresult *res = PQexec(conn, generic);
 
     if (PQresultStatus(res) != PGRES_TUPLES_OK) fail_msg("%s", PQerrorMessage(conn));
     text = text_copy(PQgetvalue(res, 0, 0));
     PQclear(res);
+    free(generic);
     return text;
 }
 
-/* A file that does not follow on the schema's version changes nothing, as a whole. */
-static void a_file_runs_once_by_psql(void **unused)
+static void expect_catalogue(PGconn *conn, const char *name, const char *wanted)
 {
-    static const char *const files[] = {"001_tables.sql", "002_functions.sql", "003_outbox.sql",
-                                        "004_operators.sql"};
-    char name[60], conninfo[300];
-    jobq_pg_desc d;
-    jobq_pg_error error;
-    jobq_pg *other;
-    PGconn *conn;
-    size_t i, k;
+    char *text = catalogue(conn, name);
+    size_t i;
 
-    (void)unused;
-    snprintf(name, sizeof name, "jobq_psql_%d", (int)getpid());
-    snprintf(conninfo, sizeof conninfo, "%s dbname=%s", server(), name);
-    RUN("CREATE DATABASE %s", name);
-    conn = PQconnectdb(conninfo);
-    for (i = 0; i < COUNT(files); i++) {
-        char *once, *again;
-        if (i > 0 && i < 3) files_psql(conninfo, files[i + 1]); /* too early */
-        files_psql(conninfo, files[i]);
-        once = schema_of(conn);
-        for (k = 0; k <= i; k++) files_psql(conninfo, files[k]);
-        again = schema_of(conn);
-        assert_string_equal(once, again);
-        free(once);
-        free(again);
+    for (i = 0; text[i] != '\0' && text[i] == wanted[i]; i++) continue;
+    if (text[i] != wanted[i]) {
+        fail_msg("the schemas differ at: %.300s\nwanted: %.300s", text + (i > 80 ? i - 80 : 0),
+                 wanted + (i > 80 ? i - 80 : 0));
     }
-    memset(&d, 0, sizeof d);
-    d.conninfo = conninfo;
-    if (jobq_pg_open(&other, &d, &error)) fail_msg("%s", error.message);
-    if (jobq_pg_check(other, NULL, &error)) fail_msg("%s", error.message);
-    if (jobq_pg_migrate(other, &error)) fail_msg("%s", error.message);
-    jobq_pg_close(other);
-    PQfinish(conn);
-    RUN("DROP DATABASE %s", name);
+    free(text);
 }
 
-int main(void)
+/* Functions and views that the version before did not have, or had otherwise; grants stay. What one
+ * role lost by hand it does not get again. */
+static void a_version_installs_all_of_its_text_and_keeps_grants(void **unused)
+{
+    char *before;
+
+    (void)unused;
+    RUN("CREATE ROLE jobq_works_%d; CREATE ROLE jobq_reads_%d; CREATE ROLE jobq_watches_%d",
+        (int)getpid(), (int)getpid(), (int)getpid());
+    RUN("SELECT jobq.grant_work('jobq_works_%d'), jobq.grant_enqueue('jobq_works_%d')",
+        (int)getpid(), (int)getpid());
+    RUN("SELECT jobq.grant_operate('jobq_reads_%d')", (int)getpid());
+    RUN("SELECT jobq.grant_read('jobq_watches_%d', payloads => false)", (int)getpid());
+    RUN("REVOKE EXECUTE ON FUNCTION jobq.set_aside FROM jobq_works_%d", (int)getpid());
+    RUN("REVOKE SELECT (failed) ON jobq.queues FROM jobq_watches_%d", (int)getpid());
+    RUN("COMMENT ON FUNCTION jobq.renew() IS 'ours'");
+    before = catalogue(db, schema);
+    RUN("DROP FUNCTION jobq.recover, jobq.dead_letter_count, jobq.enqueue, jobq.add_error;"
+        " DROP VIEW jobq.failures;"
+        " ALTER FUNCTION jobq.complete RESET ALL; ALTER FUNCTION jobq.prune SECURITY INVOKER;"
+        " CREATE OR REPLACE FUNCTION jobq.audit() RETURNS bigint LANGUAGE sql AS 'SELECT 1::int8';"
+        " CREATE OR REPLACE VIEW jobq.dead_letters AS"
+        "  SELECT d.*, 1 AS more FROM (SELECT * FROM jobq.dead_letters) d LIMIT 0");
+    RUN("UPDATE jobq.meta SET version = %d", JOBQ_PG__VERSION - 1);
+    assert_int_equal(jobq_pg_migrate(pg, NULL), JOBQ_ERROR_DATABASE); /* a view keeps its columns */
+    RUN("DROP VIEW jobq.dead_letters");
+    migrate_again();
+    expect_catalogue(db, schema, before);
+    migrate_again();
+    expect_catalogue(db, schema, before);
+    free(before);
+    RUN("DROP OWNED BY jobq_works_%d, jobq_reads_%d, jobq_watches_%d", (int)getpid(),
+        (int)getpid(), (int)getpid());
+    RUN("DROP ROLE jobq_works_%d, jobq_reads_%d, jobq_watches_%d", (int)getpid(), (int)getpid(),
+        (int)getpid());
+    RUN("COMMENT ON FUNCTION jobq.renew() IS NULL");
+}
+
+/* A role that owns the schema, and may not even create one. */
+static void the_owner_of_the_schema_migrates_it(void **unused)
+{
+    jobq_pg_job job = plain_job();
+    char conninfo[300], role[60];
+    jobq_pg_desc d;
+    jobq_pg_error error;
+    jobq_pg *mine;
+
+    (void)unused;
+    snprintf(role, sizeof role, "jobq_owner_%d", (int)getpid());
+    snprintf(conninfo, sizeof conninfo, "%s user=%s", server(), role);
+    RUN("CREATE ROLE %s LOGIN; CREATE SCHEMA %s AUTHORIZATION %s", role, role, role);
+    memset(&d, 0, sizeof d);
+    d.conninfo = conninfo;
+    d.schema = role;
+    if (jobq_pg_open(&mine, &d, &error)) fail_msg("%s", error.message);
+    if (jobq_pg_migrate(mine, &error)) fail_msg("%s", error.message);
+    RUN("UPDATE %s.meta SET version = %d", role, JOBQ_PG__VERSION - 1);
+    if (jobq_pg_migrate(mine, &error)) fail_msg("%s", error.message);
+    if (jobq_pg_check(mine, NULL, &error)) fail_msg("%s", error.message);
+    if (jobq_pg_enqueue(mine, NULL, &job, NULL, &error)) fail_msg("%s", error.message);
+    jobq_pg_close(mine);
+    RUN("DROP SCHEMA %s CASCADE; DROP ROLE %s", role, role);
+}
+
+/* -- what libraries send -- */
+
+/* A statement of the libraries `from` to `to`: its parameters, and the columns it answers with. */
+typedef struct sent {
+    int from, to;
+    char name[40], text[1600], takes[600], gives[1200];
+} sent;
+
+#define SENT_MAX 400
+#define STATEMENTS "tests/statements.txt"
+
+/* The columns of a table that a COPY goes into are asked by a SELECT. */
+static void text_sent(sent *s, const char *text)
+{
+    const char *table = strstr(text, "jobq.");
+
+    if (strncmp(text, "COPY ", 5) != 0) snprintf(s->text, sizeof s->text, "%s", text);
+    else snprintf(s->text, sizeof s->text, "SELECT * FROM %.*s", (int)strcspn(table, " ("), table);
+}
+
+static void add_text(char *out, size_t size, const char *text)
+{
+    size_t at = strlen(out);
+
+    assert_true(at + strlen(text) + 3 < size);
+    snprintf(out + at, size - at, "%s%s", at > 0 ? ", " : "", text);
+}
+
+static void add_type(char *out, size_t size, const char *name, Oid type)
+{
+    PGresult *res = sql(db, "SELECT '%s' || format_type(%u, NULL)", name, type);
+
+    add_text(out, size, PQgetvalue(res, 0, 0));
+    PQclear(res);
+}
+
+/* What the schema says about a statement. False: it is not offered. */
+static bool describe(sent *s)
+{
+    char *text = for_schema(s->text, schema), column[80];
+    PGresult *res = PQprepare(db, "", text, 0, NULL);
+    bool good = PQresultStatus(res) == PGRES_COMMAND_OK;
+    int i;
+
+    PQclear(res);
+    free(text);
+    s->takes[0] = s->gives[0] = '\0';
+    if (!good) return false;
+    res = PQdescribePrepared(db, "");
+    for (i = 0; i < PQnparams(res); i++)
+        add_type(s->takes, sizeof s->takes, "", PQparamtype(res, i));
+    for (i = 0; i < PQnfields(res); i++) {
+        snprintf(column, sizeof column, "%s ", PQfname(res, i));
+        add_type(s->gives, sizeof s->gives, column, PQftype(res, i));
+    }
+    PQclear(res);
+    if (s->takes[0] == '\0') add_text(s->takes, sizeof s->takes, "nothing");
+    if (s->gives[0] == '\0') add_text(s->gives, sizeof s->gives, "nothing");
+    return true;
+}
+
+/* The rest of the line after the word before it; empty where there is none. */
+static void line_of(FILE *file, const char *word, char *out, size_t size)
+{
+    char line[2000];
+    size_t skip = strlen(word);
+
+    assert_non_null(fgets(line, sizeof line, file));
+    line[strcspn(line, "\n")] = '\0';
+    assert_int_equal(strncmp(line, word, skip), 0);
+    snprintf(out, size, "%s", line + skip);
+}
+
+/* The list as it is in the file. */
+static int statements_listed(sent *list)
+{
+    FILE *file = fopen(STATEMENTS, "r");
+    char line[200];
+    int count = 0;
+
+    assert_non_null(file);
+    while (fgets(line, sizeof line, file) != NULL) {
+        sent *s = &list[count];
+        if (sscanf(line, "%d-%d %39s", &s->from, &s->to, s->name) != 3) continue;
+        assert_true(++count < SENT_MAX);
+        line_of(file, "    ", s->text, sizeof s->text);
+        line_of(file, "    takes ", s->takes, sizeof s->takes);
+        line_of(file, "    gives ", s->gives, sizeof s->gives);
+    }
+    fclose(file);
+    return count;
+}
+
+static const char *const sent_names[] = {
+#define X(id, text) #id,
+    JOBQ_PG__STATEMENTS(X)
+#undef X
+};
+
+static bool same_sent(const sent *a, const sent *b)
+{
+    return strcmp(a->text, b->text) == 0 && strcmp(a->takes, b->takes) == 0 &&
+           strcmp(a->gives, b->gives) == 0;
+}
+
+/* Adds what this library sends to the list. */
+static int statements_add(sent *list, int count)
+{
+    int st, i;
+
+    for (st = 0; st < JOBQ_PG__STATEMENT_COUNT; st++) {
+        sent *s = &list[count];
+        if (st == JOBQ_PG__VACUUM) continue; /* answers nothing, and cannot be prepared */
+        assert_true(count + 1 < SENT_MAX);
+        s->from = s->to = JOBQ_PG__VERSION;
+        snprintf(s->name, sizeof s->name, "%s", sent_names[st]);
+        text_sent(s, jobq_pg__texts[st]);
+        if (!describe(s)) fail_msg("%s: %s", s->text, PQerrorMessage(db));
+        for (i = 0; i < count && !same_sent(&list[i], s); i++) continue;
+        if (i == count) count++;
+        else if (strcmp(list[i].name, s->name) == 0) list[i].to = s->to;
+    }
+    return count;
+}
+
+/* Prints the list as it is to be. What libraries sent that the schema no longer serves is left out,
+ * and so is what this version sent before it was released. */
+static int print_statements(void)
+{
+    static sent list[SENT_MAX];
+    int count, i, kept = 0, oldest;
+
+    if (pg_up(NULL) != 0) return 1;
+    oldest = (int)number("SELECT library_min FROM jobq.meta");
+    count = statements_listed(list);
+    for (i = 0; i < count; i++) {
+        if (list[i].to == JOBQ_PG__VERSION) list[i].to--;
+        if (list[i].to >= list[i].from && list[i].to >= oldest) list[kept++] = list[i];
+    }
+    count = statements_add(list, kept);
+    puts("What each library sends, from its first to its last version: the statement, the types of\n"
+         "its parameters, the columns of its answer. test_pg_deploy sees that the schema offers all\n"
+         "of it. `make statements` writes this file: run it for each release.");
+    for (i = 0; i < count; i++) {
+        printf("\n%d-%d %s\n    %s\n    takes %s\n    gives %s\n", list[i].from, list[i].to,
+               list[i].name, list[i].text, list[i].takes, list[i].gives);
+    }
+    return pg_down(NULL);
+}
+
+/* Whether the schema answers a statement as it did. A table may have got more columns. */
+static bool is_offered(const sent *listed)
+{
+    sent now = *listed;
+    size_t len = strlen(listed->gives);
+    bool may_grow = strncmp(listed->text, "SELECT *", 8) == 0;
+
+    return describe(&now) && strcmp(now.takes, listed->takes) == 0 &&
+           strncmp(now.gives, listed->gives, len) == 0 &&
+           (now.gives[len] == '\0' || (may_grow && now.gives[len] == ','));
+}
+
+static int missing(bool aloud)
+{
+    static sent list[SENT_MAX];
+    int count = statements_listed(list), lost = 0, i;
+
+    assert_true(count > 50);
+    for (i = 0; i < count; i++) {
+        if (is_offered(&list[i])) continue;
+        lost++;
+        if (aloud) {
+            fprintf(stderr, "%s of the libraries %d to %d: %s%s\n", list[i].name, list[i].from,
+                    list[i].to, list[i].text, PQerrorMessage(db));
+        }
+    }
+    return lost;
+}
+
+/* What one of the supported libraries sends is answered as it was; and a function, a parameter or a
+ * column that is no longer there is noticed. */
+static void what_older_libraries_send_is_still_offered(void **unused)
+{
+    static const char *const changes[] = {
+        "ALTER FUNCTION jobq.recover RENAME TO recovered",
+        "DROP FUNCTION jobq.sleep; CREATE FUNCTION jobq.sleep(bigint, bigint[], boolean)"
+        " RETURNS void LANGUAGE sql AS ''",
+        "CREATE FUNCTION jobq.recover(bigint, bigint, bigint) RETURNS boolean LANGUAGE sql"
+        " AS 'SELECT true'",
+        "ALTER VIEW jobq.jobs RENAME COLUMN suspect TO suspected",
+        "ALTER TYPE jobq.claimed DROP ATTRIBUTE alone",
+        "ALTER TABLE jobq.job RENAME COLUMN timeout_us TO time_us",
+        "ALTER TABLE jobq.message ALTER type TYPE varchar"};
+    size_t i;
+
+    (void)unused;
+    assert_int_equal(missing(true), 0);
+    RUN("BEGIN; ALTER TABLE jobq.job ADD later text; ALTER TABLE jobq.message ADD later text");
+    assert_int_equal(missing(true), 0);
+    RUN("ROLLBACK");
+    for (i = 0; i < COUNT(changes); i++) {
+        char text[300];
+        snprintf(text, sizeof text, "BEGIN; %s", changes[i]);
+        RUN("%s", text);
+        assert_true(missing(false) > 0);
+        RUN("ROLLBACK");
+    }
+}
+
+/* -- databases of their own -- */
+
+static char database_conninfo[300];
+
+static PGconn *database(void)
+{
+    PGconn *conn;
+
+    RUN("CREATE DATABASE jobq_deploy_%d", (int)getpid());
+    snprintf(database_conninfo, sizeof database_conninfo, "%s dbname=jobq_deploy_%d", server(),
+             (int)getpid());
+    conn = PQconnectdb(database_conninfo);
+    assert_int_equal(PQstatus(conn), CONNECTION_OK);
+    PQclear(PQexec(conn, "SET client_min_messages = error"));
+    return conn;
+}
+
+static void database_drop(PGconn *conn)
+{
+    PQfinish(conn);
+    RUN("DROP DATABASE jobq_deploy_%d WITH (FORCE)", (int)getpid());
+}
+
+static jobq_error database_migrate(jobq_pg_error *error)
+{
+    jobq_pg_desc d;
+    jobq_pg *other;
+    jobq_error code;
+
+    memset(&d, 0, sizeof d);
+    d.conninfo = database_conninfo;
+    if (jobq_pg_open(&other, &d, error)) fail_msg("%s", error->message);
+    code = jobq_pg_migrate(other, error);
+    if (code == JOBQ_OK) code = jobq_pg_check(other, NULL, error);
+    jobq_pg_close(other);
+    return code;
+}
+
+static void run_on(PGconn *conn, const char *text)
+{
+    PGresult *res = PQexec(conn, text);
+
+    if (PQresultStatus(res) != PGRES_TUPLES_OK && PQresultStatus(res) != PGRES_COMMAND_OK) {
+        fail_msg("%s: %s", text, PQerrorMessage(conn));
+    }
+    PQclear(res);
+}
+
+/* The server hangs up after the n-th command that changes its catalogue; 0: after none. */
+static void cut_at(PGconn *conn, int n)
+{
+    char text[100];
+
+    snprintf(text, sizeof text, "ALTER DATABASE jobq_deploy_%d SET cut.at = %d", (int)getpid(), n);
+    run_on(conn, text);
+}
+
+static bool schema_is_there(PGconn *conn)
+{
+    PGresult *res = PQexec(conn, "SELECT to_regnamespace('jobq') IS NOT NULL");
+    bool there = PQgetvalue(res, 0, 0)[0] == 't';
+
+    PQclear(res);
+    return there;
+}
+
+/* Every step-th command of an installation is the last one. How many installations were cut. */
+static int cut_everywhere(PGconn *conn, int step, const char *before)
+{
+    jobq_pg_error error;
+    int n = 1;
+
+    for (cut_at(conn, n); database_migrate(&error) != JOBQ_OK; cut_at(conn, n += step)) {
+        assert_true(error.code == JOBQ_ERROR_RETRYABLE || error.code == JOBQ_ERROR_CONNECTION);
+        assert_int_equal(schema_is_there(conn), before != NULL);
+        if (before != NULL) expect_catalogue(conn, "jobq", before);
+    }
+    return n / step;
+}
+
+static void a_migration_that_is_cut_leaves_nothing(void **unused)
+{
+    PGconn *conn = database();
+    int step = getenv("JOBQ_TEST_LONG") != NULL ? 1 : 29;
+    char *whole, *before, version[80];
+
+    (void)unused;
+    run_on(conn, "CREATE FUNCTION public.cut() RETURNS event_trigger LANGUAGE plpgsql AS $$ BEGIN"
+                 " PERFORM set_config('cut.n', (1 + coalesce(nullif(current_setting('cut.n', true),"
+                 "  ''), '0')::integer)::text, false);"
+                 " IF current_setting('cut.n') = current_setting('cut.at', true) THEN"
+                 "  PERFORM pg_terminate_backend(pg_backend_pid()); END IF; END $$");
+    run_on(conn, "CREATE EVENT TRIGGER cut ON ddl_command_end EXECUTE FUNCTION public.cut()");
+    assert_true(cut_everywhere(conn, step, NULL) > 300 / step);
+    whole = catalogue(conn, "jobq");
+    run_on(conn, "DROP FUNCTION jobq.audit, jobq.recover; DROP VIEW jobq.failures");
+    snprintf(version, sizeof version, "UPDATE jobq.meta SET version = %d", JOBQ_PG__VERSION - 1);
+    run_on(conn, version);
+    before = catalogue(conn, "jobq");
+    assert_true(cut_everywhere(conn, step, before) > 200 / step);
+    expect_catalogue(conn, "jobq", whole);
+    free(before);
+    free(whole);
+    database_drop(conn);
+}
+
+/* -- psql -- */
+
+/* The server's own psql, or another one where it has none. */
+static int install(const char *after)
+{
+    const char *bin = getenv("JOBQ_SERVER_BIN");
+    char command[700];
+
+    snprintf(command, sizeof command, "PATH=\"%s:$PATH\" psql -X -f sql/install.sql '%s' %s",
+             bin != NULL ? bin : "", database_conninfo, after);
+    return system(command);
+}
+
+/* What psql makes is what the library makes; again, or over what is newer, it changes nothing. */
+static void a_dba_installs_by_psql(void **unused)
+{
+    PGconn *conn = database();
+    char *whole, version[80];
+    jobq_pg_error error;
+
+    (void)unused;
+    assert_int_equal(install(""), 0);
+    whole = catalogue(conn, "jobq");
+    assert_int_equal(install(""), 0);
+    expect_catalogue(conn, "jobq", whole);
+    if (database_migrate(&error)) fail_msg("%s", error.message);
+    expect_catalogue(conn, "jobq", whole);
+    run_on(conn, "DROP SCHEMA jobq CASCADE");
+    if (database_migrate(&error)) fail_msg("%s", error.message);
+    expect_catalogue(conn, "jobq", whole);
+    run_on(conn, "DROP FUNCTION jobq.audit");
+    assert_int_equal(install(""), 0);
+    expect_catalogue(conn, "jobq", whole);
+    run_on(conn, "DROP FUNCTION jobq.audit");
+    snprintf(version, sizeof version, "UPDATE jobq.meta SET version = %d", JOBQ_PG__VERSION + 1);
+    run_on(conn, version);
+    free(whole);
+    whole = catalogue(conn, "jobq");
+    assert_int_not_equal(install("2>/dev/null"), 0);
+    expect_catalogue(conn, "jobq", whole);
+    free(whole);
+    database_drop(conn);
+}
+
+static int waiting(PGconn *conn)
+{
+    PGresult *res = PQexec(conn, "SELECT count(*) FROM pg_locks l JOIN pg_database d ON "
+                                 "d.oid = l.database WHERE l.locktype = 'advisory' AND "
+                                 "NOT l.granted AND d.datname = current_database()");
+    int count = atoi(PQgetvalue(res, 0, 0));
+
+    PQclear(res);
+    return count;
+}
+
+static void *migrates(void *arg)
+{
+    jobq_pg_error error;
+
+    (void)arg;
+    if (database_migrate(&error) != JOBQ_OK) ADD(errors);
+    return NULL;
+}
+
+/* psql and the library wait for the same lock. */
+static void psql_and_a_program_wait_for_each_other(void **unused)
+{
+    PGconn *conn = database();
+    int64_t until = mono_us() + 30 * SECOND;
+    pthread_t program;
+    PGresult *res;
+
+    (void)unused;
+    run_on(conn, "BEGIN; SELECT pg_advisory_xact_lock(29958816139446029)");
+    pthread_create(&program, NULL, migrates, NULL);
+    assert_int_equal(install("2>&1 >/dev/null &"), 0);
+    while (waiting(conn) < 2 && mono_us() < until) nap_us(5000);
+    assert_int_equal(waiting(conn), 2);
+    assert_false(schema_is_there(conn));
+    run_on(conn, "COMMIT");
+    pthread_join(program, NULL);
+    assert_int_equal(GET(errors), 0);
+    do res = PQexec(conn, "SELECT version FROM jobq.meta"), PQclear(res), nap_us(5000);
+    while (waiting(conn) > 0 && mono_us() < until);
+    assert_int_equal(install(""), 0);
+    database_drop(conn);
+}
+
+#define TEST(f) cmocka_unit_test_setup_teardown(f, start_over, all_stop)
+
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         TEST(sixteen_processes_migrate_at_once),
         TEST(what_does_not_serve_is_refused_with_both_numbers),
-        TEST(a_newer_schema_is_worked_on),
-        TEST(a_file_runs_once_by_psql),
+        TEST(a_version_installs_all_of_its_text_and_keeps_grants),
+        TEST(what_older_libraries_send_is_still_offered),
+        TEST(a_newer_schema_is_worked_on), /* leaves the schema changed */
+        TEST(the_owner_of_the_schema_migrates_it),
+        TEST(a_migration_that_is_cut_leaves_nothing),
+        TEST(a_dba_installs_by_psql),
+        TEST(psql_and_a_program_wait_for_each_other),
     };
 
+    if (argc > 1 && strcmp(argv[1], "--statements") == 0) return print_statements();
     return cmocka_run_group_tests(tests, pg_up, pg_down);
 }

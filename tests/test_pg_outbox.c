@@ -372,7 +372,7 @@ static void sizes_are_measured(void **unused)
                 "payload size 11 exceeds maximum 10");
     assert_int_equal(WAITING, 0);
     assert_text("SELECT code FROM jobq.outbox_enqueue_one('none', 0, NULL, NULL, '1', NULL, NULL, "
-                "NULL, true)", "42704");
+                "NULL, true)", "JQ003");
 }
 
 /* W-O37. */

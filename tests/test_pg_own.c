@@ -38,6 +38,7 @@ static bool for_people(const char *view, const char *column)
     return strcmp(column, "holder") == 0 ||
            (strcmp(view, "jobq.workers") == 0 && strcmp(column, "worker") == 0) ||
            (strcmp(view, "jobq.failures") == 0 && strcmp(column, "worker") == 0) ||
+           strcmp(column, "max_attempts") == 0 || /* the queue's, where the job has none */
            strcmp(column, "mode") == 0;
 }
 
@@ -94,10 +95,15 @@ static void jobs_in_every_state(void **unused)
     job.stages = 2;
     job.priority = 3;
     job.key = "k-1";
+    job.max_attempts = 7;
+    job.timeout_us = 5 * SECOND;
     ids[0] = enqueue_with(&job);
     RUN("UPDATE jobq.job SET run_at = now() + interval '1 day'");
     job = plain_job();
-    for (i = 1; i < 5; i++) ids[i] = enqueue_with(&job);
+    for (i = 1; i < 5; i++) {
+        job.timeout_us = i == 3 ? 6 * SECOND : 0;
+        ids[i] = enqueue_with(&job);
+    }
     register_worker(WORKER, 60 * SECOND);
     for (i = 1; i < 4; i++) facts[i] = claim_one(WORKER, (int64_t)i, false);
     assert_int_equal(facts[1].id, ids[1]);
@@ -126,7 +132,12 @@ static void jobs_in_every_state(void **unused)
     assert_int_equal(facts[0].priority, 3);
     assert_int_equal(facts[3].attempt, 1);
     assert_int_equal(facts[3].crash, 0);
-    assert_int_equal(facts[3].max_attempts, 20);
+    assert_int_equal(facts[0].max_attempts, 7);
+    assert_int_equal(facts[0].timeout_us, 5 * SECOND);
+    assert_int_equal(facts[1].max_attempts, 0); /* the queue's */
+    assert_int_equal(facts[1].timeout_us, 0);
+    assert_int_equal(facts[3].max_attempts, 0);
+    assert_int_equal(facts[3].timeout_us, 6 * SECOND);
     assert_int_equal(facts[0].stages, 2);
     assert_true(facts[0].run_at_us > facts[0].enqueued_at_us + 80000 * SECOND);
     assert_true(jobq_str_equal(row[0].key, jobq_str_from("k-1")));

@@ -1,5 +1,5 @@
 /*
- * test_pg_roles.c -- who may do what: real roles with the grants of sql/004_operators.sql, and
+ * test_pg_roles.c -- who may do what: real roles with the grants of sql/roles.sql, and
  * things planted where a careless function would find them.
  */
 #include "pg_work.h"

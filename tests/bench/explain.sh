@@ -77,7 +77,7 @@ judge() {
 
 number=1
 "$psql" -X -q "$JOBQ_SERVER" -c 'DROP SCHEMA IF EXISTS jobq CASCADE' 2>/dev/null
-for file in "$here"/../../sql/[0-9]*.sql; do run -f "$file" >/dev/null; done
+run -f "$here/../../sql/install.sql" >/dev/null
 run >/dev/null <<END
 INSERT INTO jobq.queue (name) VALUES ('bench');
 SELECT jobq.queue_set('bench', kinds => '{noop}');

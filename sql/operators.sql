@@ -1,5 +1,5 @@
--- jobq, migration 4: what a person does, from psql or through the library: look, cancel,
--- revive, delete, reschedule, prioritize, move, pause, set a policy; and who may do what.
+-- jobq, current text: what a person does, from psql or through the library: look, cancel,
+-- revive, delete, reschedule, prioritize, move, pause, set a policy.
 --
 -- Each verb comes in two forms under one name:
 --     select jobq.cancel(42);                                       one job
@@ -20,61 +20,54 @@
 -- The second form leaves such jobs out, so it can come to 0 while some are left: the first
 -- form says for each whether that is why.
 
-BEGIN;
-
-DO $$ BEGIN
-    IF (SELECT m.version FROM jobq.meta m) <> 3 THEN
-        RAISE EXCEPTION 'this file leads from version 3 to 4; jobq.meta has version %',
-            (SELECT m.version FROM jobq.meta m)
-            USING HINT = 'Run each file once, in the order of their numbers.';
-    END IF;
-END $$;
-
 -- ---- looking -------------------------------------------------------------------------------
 
 -- Succeeded and cancelled jobs, of queues that keep them; as columns of jobs.
-CREATE VIEW jobq.past_jobs AS
+CREATE OR REPLACE VIEW jobq.past_jobs AS
 SELECT h.id, q.name AS queue, k.name AS kind,
        CASE h.state WHEN 's' THEN 'succeeded' ELSE 'cancelled' END AS state,
        h.priority, h.stage, h.stages, h.attempt, q.max_attempts, h.crash, false AS suspect,
        false AS alone, h.enqueued_at, h.run_at, h.claimed_at, h.finished_at, h.worker,
        NULL::bigint AS claim,
        NULL::timestamptz AS cancel_requested_at, h.key, h.payload, h.bytes, h.headers,
-       h.errors, h.queue_id, h.kind_id
+       h.errors, h.queue_id, h.kind_id, NULL::integer AS own_max_attempts,
+       NULL::bigint AS timeout_us
 FROM jobq.history h JOIN jobq.queue q ON q.id = h.queue_id
     JOIN jobq.kind k ON k.id = h.kind_id;
 
 -- Every job, wherever it stands now. Names are joined behind the union, so that a page in the
--- order of id comes from the primary keys, however many there are.
-CREATE VIEW jobq.jobs AS
+-- order of id comes from the primary keys, however many there are. own_max_attempts and
+-- timeout_us are the job's own, NULL where the queue's hold; history does not keep them.
+CREATE OR REPLACE VIEW jobq.jobs AS
 SELECT u.id, q.name AS queue, k.name AS kind, u.state, u.priority, u.stage, u.stages,
        u.attempt, coalesce(u.max_attempts, q.max_attempts) AS max_attempts, u.crash, u.suspect,
        u.alone, u.enqueued_at, u.run_at, u.claimed_at, u.finished_at, u.worker, u.claim,
        u.cancel_requested_at, u.key, u.payload, u.bytes, u.headers, u.errors, u.queue_id,
-       u.kind_id
+       u.kind_id, u.max_attempts AS own_max_attempts, u.timeout_us
 FROM (SELECT j.id, CASE j.state WHEN 'r' THEN 'ready' WHEN 'x' THEN 'running' ELSE 'waiting'
              END AS state, j.priority, j.stage, j.stages, j.attempt, j.max_attempts, j.crash,
              j.suspect, j.alone, j.enqueued_at, j.run_at, j.claimed_at,
              NULL::timestamptz AS finished_at, j.worker, j.claim, j.cancel_requested_at, j.key,
-             j.payload, j.bytes, j.headers, j.errors, j.queue_id, j.kind_id
+             j.payload, j.bytes, j.headers, j.errors, j.queue_id, j.kind_id, j.timeout_us
       FROM jobq.job j
       UNION ALL
       SELECT f.id, 'failed', f.priority, f.stage, f.stages, f.attempt, f.max_attempts, f.crash,
              false, false, f.enqueued_at, f.run_at, f.claimed_at, f.finished_at, f.worker,
              NULL, NULL,
-             f.key, f.payload, f.bytes, f.headers, f.errors, f.queue_id, f.kind_id
+             f.key, f.payload, f.bytes, f.headers, f.errors, f.queue_id, f.kind_id,
+             f.timeout_us
       FROM jobq.failed f
       UNION ALL
       SELECT h.id, CASE h.state WHEN 's' THEN 'succeeded' ELSE 'cancelled' END, h.priority,
              h.stage, h.stages, h.attempt, NULL, h.crash, false, false, h.enqueued_at,
              h.run_at,
              h.claimed_at, h.finished_at, h.worker, NULL, NULL, h.key, h.payload, h.bytes,
-             h.headers, h.errors, h.queue_id, h.kind_id
+             h.headers, h.errors, h.queue_id, h.kind_id, NULL
       FROM jobq.history h) u
     JOIN jobq.queue q ON q.id = u.queue_id JOIN jobq.kind k ON k.id = u.kind_id;
 
 -- Failed jobs with the errors of all their attempts, a line each; error is the last one.
-CREATE VIEW jobq.failures AS
+CREATE OR REPLACE VIEW jobq.failures AS
 SELECT f.id, q.name AS queue, k.name AS kind, f.finished_at AS failed_at, f.attempt, f.crash,
        f.stage, f.errors -> -1 ->> 'error' AS error,
        (SELECT string_agg(
@@ -88,7 +81,7 @@ FROM jobq.failed f JOIN jobq.queue q ON q.id = f.queue_id JOIN jobq.kind k ON k.
 
 -- Running jobs, found through the claim rows, which are few; never by a scan of job, whatever
 -- the statistics say: LIMIT keeps a subquery from becoming a join.
-CREATE FUNCTION jobq.running()
+CREATE OR REPLACE FUNCTION jobq.running()
 RETURNS TABLE (id bigint, queue_id integer, worker bigint, claimed_at timestamptz)
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
 SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
@@ -103,7 +96,7 @@ END $$;
 
 -- Workers that live, and those that died in the last day. running: jobs that they hold;
 -- longest: since when they hold the oldest of them; jobs: which ones, the oldest 20.
-CREATE VIEW jobq.workers AS
+CREATE OR REPLACE VIEW jobq.workers AS
 WITH running AS MATERIALIZED (
     SELECT r.worker, count(*) AS jobs, min(r.claimed_at) AS oldest_at,
            (array_agg(r.id ORDER BY r.claimed_at, r.id))[1:20] AS ids
@@ -124,8 +117,9 @@ FROM jobq.worker w LEFT JOIN running r ON r.worker = w.id;
 -- Ready jobs of a queue whose run_at is after p_from and up to p_to: counted up to p_most by
 -- the lane index; beyond that the planner's estimate (jobs that run among them), and exact is
 -- false. So ten million jobs cost what p_most do.
-CREATE FUNCTION jobq.count_ready(p_queue integer, p_from timestamptz, p_to timestamptz,
-                                 p_most integer, OUT jobs bigint, OUT exact boolean)
+CREATE OR REPLACE FUNCTION jobq.count_ready(
+    p_queue integer, p_from timestamptz, p_to timestamptz, p_most integer, OUT jobs bigint,
+    OUT exact boolean)
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
 SET enable_bitmapscan = off SET jit = off AS $$
 DECLARE v_plan json;
@@ -150,7 +144,7 @@ END $$;
 -- The counts of one queue. ready: due now; scheduled: due later; parked: no running worker has
 -- their kind; suspects: were running when their worker died, and are ready; failed_1h: failed
 -- in the last hour; late: how long the oldest due job has waited.
-CREATE FUNCTION jobq.queue_counts(
+CREATE OR REPLACE FUNCTION jobq.queue_counts(
     p_queue integer, p_most integer, OUT ready bigint, OUT scheduled bigint, OUT parked bigint,
     OUT suspects bigint, OUT failed bigint, OUT failed_1h bigint, OUT exact boolean,
     OUT late interval)
@@ -189,7 +183,8 @@ END $$;
 
 -- How many jobs a second each queue finished in the last minute, by the newest 256 pages of
 -- history: it is only appended to, so its end is the newest. Queues without history: none.
-CREATE FUNCTION jobq.queue_rates() RETURNS TABLE (queue_id integer, done_per_s numeric)
+CREATE OR REPLACE FUNCTION jobq.queue_rates()
+RETURNS TABLE (queue_id integer, done_per_s numeric)
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
 SET jit = off AS $$
 DECLARE
@@ -215,7 +210,7 @@ END $$;
 
 -- Queues at a glance. workers: that live and serve it. exact false: a number beyond 10,000 is
 -- an estimate (ready, scheduled, parked) or means "at least" (failed).
-CREATE VIEW jobq.queues AS
+CREATE OR REPLACE VIEW jobq.queues AS
 WITH running AS MATERIALIZED (
     SELECT r.queue_id, count(*) AS jobs FROM jobq.running() r GROUP BY r.queue_id
 )
@@ -233,8 +228,8 @@ LEFT JOIN jobq.queue_rates() d ON d.queue_id = q.id;
 -- What would be claimed next, by the rules of claim: ready, due, queue and kind not paused; a
 -- suspect, which runs alone, comes last. Only reads: no lock, no id drawn, fit for a read-only
 -- transaction. queues NULL: all; exclude: ids to leave out.
-CREATE FUNCTION jobq.peek(queues text[] DEFAULT NULL, at_most integer DEFAULT 10,
-                          exclude bigint[] DEFAULT '{}')
+CREATE OR REPLACE FUNCTION jobq.peek(
+    queues text[] DEFAULT NULL, at_most integer DEFAULT 10, exclude bigint[] DEFAULT '{}')
 RETURNS TABLE (id bigint, queue text, kind text, priority smallint, stage smallint,
                stages smallint, run_at timestamptz, enqueued_at timestamptz,
                timeout_us bigint, attempt integer, crash integer, max_attempts integer,
@@ -275,7 +270,7 @@ END $$;
 -- ---- helpers -------------------------------------------------------------------------------
 
 -- The id of a queue that must be there: a misspelt name must not bring one into being.
-CREATE FUNCTION jobq.known_queue(p_name text) RETURNS integer
+CREATE OR REPLACE FUNCTION jobq.known_queue(p_name text) RETURNS integer
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE v_id integer;
 BEGIN
@@ -289,7 +284,7 @@ BEGIN
 END $$;
 
 -- The same for a kind of it; NULL is any.
-CREATE FUNCTION jobq.known_kind(p_queue integer, p_name text) RETURNS integer
+CREATE OR REPLACE FUNCTION jobq.known_kind(p_queue integer, p_name text) RETURNS integer
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE v_id integer;
 BEGIN
@@ -303,14 +298,15 @@ BEGIN
 END $$;
 
 -- Where a job stands: its state, or none.
-CREATE FUNCTION jobq.standing(p_id bigint) RETURNS text
+CREATE OR REPLACE FUNCTION jobq.standing(p_id bigint) RETURNS text
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RETURN coalesce((SELECT j.state FROM jobq.jobs j WHERE j.id = p_id), 'none');
 END $$;
 
 -- Whether another job has this key in this queue, by the rule of keep_keys.
-CREATE FUNCTION jobq.key_taken(p_queue integer, p_key text, p_id bigint) RETURNS boolean
+CREATE OR REPLACE FUNCTION jobq.key_taken(p_queue integer, p_key text, p_id bigint)
+RETURNS boolean
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
 BEGIN
     RETURN EXISTS (
@@ -322,8 +318,8 @@ END $$;
 -- Gives a key to a job that comes to life in this queue; false: another job has it. The look
 -- comes first because the write would lock the other job's key, and its worker would wait for
 -- the end of the caller's transaction.
-CREATE FUNCTION jobq.take_key(p_queue integer, p_key text, p_id bigint) RETURNS boolean
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+CREATE OR REPLACE FUNCTION jobq.take_key(p_queue integer, p_key text, p_id bigint)
+RETURNS boolean LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE v_keep interval := (SELECT q.key_keep FROM jobq.queue q WHERE q.id = p_queue);
 BEGIN
     IF jobq.key_taken(p_queue, p_key, p_id) THEN RETURN false; END IF;
@@ -336,7 +332,7 @@ END $$;
 -- Ready jobs of a queue that match, locked, at most p_at_most; lane by lane, suspects last.
 -- p_priority, p_run_at, p_target: only those whose priority, or time, this would change, and
 -- those whose key is free in the target; so that a verb that is called again comes to an end.
-CREATE FUNCTION jobq.pick(
+CREATE OR REPLACE FUNCTION jobq.pick(
     p_queue integer, p_kind text, p_older interval, p_tags jsonb, p_at_most integer,
     p_priority integer DEFAULT NULL, p_run_at timestamptz DEFAULT NULL,
     p_target integer DEFAULT NULL) RETURNS bigint[]
@@ -380,8 +376,9 @@ BEGIN
 END $$;
 
 -- Failed jobs that match, the oldest first, locked. p_free: only those whose key is free.
-CREATE FUNCTION jobq.pick_failed(p_queue integer, p_kind text, p_older interval, p_tags jsonb,
-                                 p_at_most integer, p_free boolean) RETURNS bigint[]
+CREATE OR REPLACE FUNCTION jobq.pick_failed(
+    p_queue integer, p_kind text, p_older interval, p_tags jsonb, p_at_most integer,
+    p_free boolean) RETURNS bigint[]
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
 SET enable_bitmapscan = off SET enable_sort = off SET jit = off AS $$
 DECLARE v_kind integer := jobq.known_kind(p_queue, p_kind);
@@ -396,7 +393,7 @@ BEGIN
 END $$;
 
 -- Tells the living workers of a queue to send their heartbeat now: it brings the news.
-CREATE FUNCTION jobq.tell(p_queue integer) RETURNS void
+CREATE OR REPLACE FUNCTION jobq.tell(p_queue integer) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     PERFORM pg_notify('jobq_' || to_hex(w.id), 'cancel') FROM jobq.worker w
@@ -407,7 +404,7 @@ END $$;
 
 -- A ready job is cancelled at once. A running one is asked: its worker learns it with the next
 -- heartbeat (or at once, when it listens) and tells the handler: requested.
-CREATE FUNCTION jobq.cancel(id bigint) RETURNS text
+CREATE OR REPLACE FUNCTION jobq.cancel(id bigint) RETURNS text
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
 DECLARE
     v_id bigint := id;
@@ -428,7 +425,8 @@ BEGIN
 END $$;
 
 -- The request itself; job and claim row are locked.
-CREATE FUNCTION jobq.request(p_id bigint, p_worker bigint, p_claim bigint) RETURNS void
+CREATE OR REPLACE FUNCTION jobq.request(p_id bigint, p_worker bigint, p_claim bigint)
+RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
 BEGIN
     UPDATE jobq.job j SET cancel_requested_at = statement_timestamp()
@@ -439,7 +437,7 @@ BEGIN
 END $$;
 
 -- state: ready, running, or NULL for both. Running ones count once, when they are first asked.
-CREATE FUNCTION jobq.cancel(
+CREATE OR REPLACE FUNCTION jobq.cancel(
     queue text, kind text DEFAULT NULL, state text DEFAULT NULL, older interval DEFAULT NULL,
     tags jsonb DEFAULT NULL, at_most integer DEFAULT 1000,
     OUT cancelled integer, OUT requested integer)
@@ -465,9 +463,9 @@ END $$;
 
 -- Asks running jobs that match and were not asked yet. The claim row first, then the job, both
 -- only if nobody else holds them.
-CREATE FUNCTION jobq.request_many(p_queue integer, p_kind text, p_older interval, p_tags jsonb,
-                                  p_at_most integer) RETURNS integer
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
+CREATE OR REPLACE FUNCTION jobq.request_many(
+    p_queue integer, p_kind text, p_older interval, p_tags jsonb, p_at_most integer)
+RETURNS integer LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
 SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
 DECLARE
     v_kind integer := jobq.known_kind(p_queue, p_kind);
@@ -499,7 +497,7 @@ END $$;
 
 -- Runs failed jobs again, from the stage they failed in, with attempt and crash 0. Their
 -- errors stay with them. The order of keys is the one in which an enqueue takes them.
-CREATE FUNCTION jobq.revive_all(p_ids bigint[]) RETURNS integer
+CREATE OR REPLACE FUNCTION jobq.revive_all(p_ids bigint[]) RETURNS integer
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
 DECLARE
     v_ids bigint[] := p_ids;
@@ -532,7 +530,7 @@ BEGIN
 END $$;
 
 -- A job that fails between the two looks is looked at again.
-CREATE FUNCTION jobq.revive(id bigint) RETURNS text
+CREATE OR REPLACE FUNCTION jobq.revive(id bigint) RETURNS text
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
 DECLARE
     v_id bigint := id;
@@ -548,10 +546,10 @@ BEGIN
     RETURN v_standing;
 END $$;
 
-CREATE FUNCTION jobq.revive(queue text, kind text DEFAULT NULL, older interval DEFAULT NULL,
-                            tags jsonb DEFAULT NULL, at_most integer DEFAULT 1000)
-RETURNS integer
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+CREATE OR REPLACE FUNCTION jobq.revive(
+    queue text, kind text DEFAULT NULL, older interval DEFAULT NULL, tags jsonb DEFAULT NULL,
+    at_most integer DEFAULT 1000)
+RETURNS integer LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RETURN jobq.revive_all(
         jobq.pick_failed(jobq.known_queue(queue), kind, older, tags, at_most, true));
@@ -561,7 +559,7 @@ END $$;
 
 -- Removes jobs in one state, without a trace: neither history nor idempotency key stays. The
 -- rows are locked, or the caller waits for them.
-CREATE FUNCTION jobq.delete_all(p_ids bigint[], p_state text) RETURNS integer
+CREATE OR REPLACE FUNCTION jobq.delete_all(p_ids bigint[], p_state text) RETURNS integer
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
 SET jit = off AS $$
 DECLARE
@@ -590,7 +588,7 @@ BEGIN
     RETURN v_count;
 END $$;
 
-CREATE FUNCTION jobq.delete(id bigint) RETURNS text
+CREATE OR REPLACE FUNCTION jobq.delete(id bigint) RETURNS text
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE v_state text := jobq.standing(id);
 BEGIN
@@ -603,9 +601,9 @@ END $$;
 
 -- state has to be named: ready, failed, succeeded or cancelled. The latter two read all of
 -- history, which forgets by itself.
-CREATE FUNCTION jobq.delete(queue text, state text, kind text DEFAULT NULL,
-                            older interval DEFAULT NULL, tags jsonb DEFAULT NULL,
-                            at_most integer DEFAULT 1000) RETURNS integer
+CREATE OR REPLACE FUNCTION jobq.delete(
+    queue text, state text, kind text DEFAULT NULL, older interval DEFAULT NULL,
+    tags jsonb DEFAULT NULL, at_most integer DEFAULT 1000) RETURNS integer
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_variable
 DECLARE
@@ -633,7 +631,7 @@ END $$;
 
 -- Moves the keys of ready jobs, which are locked, to another queue, in the order in which an
 -- enqueue takes keys. Its answer: the ids, without those whose key another job there has.
-CREATE FUNCTION jobq.move_keys(p_ids bigint[], p_target integer) RETURNS bigint[]
+CREATE OR REPLACE FUNCTION jobq.move_keys(p_ids bigint[], p_target integer) RETURNS bigint[]
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
 DECLARE
     v_ids bigint[] := p_ids;
@@ -658,8 +656,8 @@ END $$;
 -- now, so that no worker's lower bound hides the job), priority, queue. A job that changes its
 -- lane comes into it as if due now at the earliest. A job whose key another job of the target
 -- has stays, and leaves no trace there.
-CREATE FUNCTION jobq.change(p_ids bigint[], p_run_at timestamptz, p_priority integer,
-                            p_target integer) RETURNS integer
+CREATE OR REPLACE FUNCTION jobq.change(
+    p_ids bigint[], p_run_at timestamptz, p_priority integer, p_target integer) RETURNS integer
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
 SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
 DECLARE
@@ -698,9 +696,9 @@ BEGIN
 END $$;
 
 -- The same for one job: p_done, or the state that stands against it.
-CREATE FUNCTION jobq.change_one(p_id bigint, p_run_at timestamptz, p_priority integer,
-                                p_target integer, p_done text) RETURNS text
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+CREATE OR REPLACE FUNCTION jobq.change_one(
+    p_id bigint, p_run_at timestamptz, p_priority integer, p_target integer, p_done text)
+RETURNS text LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     PERFORM FROM jobq.job j WHERE j.id = p_id AND j.state = 'r' FOR UPDATE;
     IF NOT FOUND THEN RETURN jobq.standing(p_id); END IF;
@@ -710,16 +708,16 @@ END $$;
 
 -- Not before this instant; past or NULL: now. For many jobs name an instant that does not
 -- change between the calls.
-CREATE FUNCTION jobq.reschedule(id bigint, run_at timestamptz DEFAULT NULL)
+CREATE OR REPLACE FUNCTION jobq.reschedule(id bigint, run_at timestamptz DEFAULT NULL)
 RETURNS text LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RETURN jobq.change_one(id, coalesce(run_at, statement_timestamp()), NULL, NULL,
                            'rescheduled');
 END $$;
 
-CREATE FUNCTION jobq.reschedule(queue text, run_at timestamptz DEFAULT NULL,
-                                kind text DEFAULT NULL, older interval DEFAULT NULL,
-                                tags jsonb DEFAULT NULL, at_most integer DEFAULT 1000)
+CREATE OR REPLACE FUNCTION jobq.reschedule(
+    queue text, run_at timestamptz DEFAULT NULL, kind text DEFAULT NULL,
+    older interval DEFAULT NULL, tags jsonb DEFAULT NULL, at_most integer DEFAULT 1000)
 RETURNS integer LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE v_run_at timestamptz := coalesce(run_at, statement_timestamp());
 BEGIN
@@ -728,15 +726,15 @@ BEGIN
 END $$;
 
 -- 0 runs first, 9 last.
-CREATE FUNCTION jobq.prioritize(id bigint, priority integer) RETURNS text
+CREATE OR REPLACE FUNCTION jobq.prioritize(id bigint, priority integer) RETURNS text
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RETURN jobq.change_one(id, NULL, priority, NULL, 'prioritized');
 END $$;
 
-CREATE FUNCTION jobq.prioritize(queue text, priority integer, kind text DEFAULT NULL,
-                                older interval DEFAULT NULL, tags jsonb DEFAULT NULL,
-                                at_most integer DEFAULT 1000)
+CREATE OR REPLACE FUNCTION jobq.prioritize(
+    queue text, priority integer, kind text DEFAULT NULL, older interval DEFAULT NULL,
+    tags jsonb DEFAULT NULL, at_most integer DEFAULT 1000)
 RETURNS integer LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RETURN jobq.change(jobq.pick(jobq.known_queue(queue), kind, older, tags, at_most,
@@ -745,15 +743,15 @@ END $$;
 
 -- To another queue, which must be there; its kind comes into being there, its key moves along
 -- (exists: another job there has it).
-CREATE FUNCTION jobq.move(id bigint, target text) RETURNS text
+CREATE OR REPLACE FUNCTION jobq.move(id bigint, target text) RETURNS text
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RETURN jobq.change_one(id, NULL, NULL, jobq.known_queue(target), 'moved');
 END $$;
 
-CREATE FUNCTION jobq.move(queue text, target text, kind text DEFAULT NULL,
-                          older interval DEFAULT NULL, tags jsonb DEFAULT NULL,
-                          at_most integer DEFAULT 1000)
+CREATE OR REPLACE FUNCTION jobq.move(
+    queue text, target text, kind text DEFAULT NULL, older interval DEFAULT NULL,
+    tags jsonb DEFAULT NULL, at_most integer DEFAULT 1000)
 RETURNS integer LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     IF queue = target THEN
@@ -768,20 +766,20 @@ END $$;
 
 -- No job of the queue, or of one kind of it, is claimed any more; those already claimed end.
 -- Enqueueing goes on. Workers learn it at once when they listen, else with the next heartbeat.
-CREATE FUNCTION jobq.pause(queue text, kind text DEFAULT NULL) RETURNS void
+CREATE OR REPLACE FUNCTION jobq.pause(queue text, kind text DEFAULT NULL) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     PERFORM jobq.set_paused(queue, kind, statement_timestamp());
 END $$;
 
-CREATE FUNCTION jobq.resume(queue text, kind text DEFAULT NULL) RETURNS void
+CREATE OR REPLACE FUNCTION jobq.resume(queue text, kind text DEFAULT NULL) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     PERFORM jobq.set_paused(queue, kind, NULL);
 END $$;
 
-CREATE FUNCTION jobq.set_paused(p_queue text, p_kind text, p_at timestamptz) RETURNS void
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+CREATE OR REPLACE FUNCTION jobq.set_paused(p_queue text, p_kind text, p_at timestamptz)
+RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     v_queue integer := jobq.known_queue(p_queue);
     v_kind integer := jobq.known_kind(v_queue, p_kind);
@@ -800,7 +798,7 @@ END $$;
 -- Makes a queue, or changes what is named of its policy; NULL leaves as it is. Workers follow
 -- within a heartbeat. timeout '0': none. jitter: 0 to 1. kinds: brought into being with it, so
 -- that no transaction has to wait for another one's first use of a name.
-CREATE FUNCTION jobq.queue_set(
+CREATE OR REPLACE FUNCTION jobq.queue_set(
     queue text, max_attempts integer DEFAULT NULL, max_crashes integer DEFAULT NULL,
     backoff text DEFAULT NULL, backoff_base interval DEFAULT NULL,
     backoff_cap interval DEFAULT NULL, backoff_floor interval DEFAULT NULL,
@@ -843,155 +841,8 @@ BEGIN
     PERFORM jobq.tell(v_queue);
 END $$;
 
-CREATE FUNCTION jobq.us(p_interval interval) RETURNS bigint
+CREATE OR REPLACE FUNCTION jobq.us(p_interval interval) RETURNS bigint
 LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RETURN (extract(epoch FROM p_interval) * 1000000)::bigint;
 END $$;
-
--- ---- roles ---------------------------------------------------------------------------------
-
--- Who may do what. Every function runs as the schema's owner, with a fixed search_path, and
--- nobody else may call it until granted; so a role needs no right on any table, and reaches
--- the rows only by the doors below. Later migrations end with this call again.
--- The grants must not lend the owner's rights.
-CREATE FUNCTION jobq.secure() RETURNS void
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-DECLARE v_function record;
-BEGIN
-    FOR v_function IN
-        SELECT p.oid::regprocedure AS name,
-               p.proname NOT IN ('outbox_direct', 'secure', 'revoke')
-               AND p.proname NOT LIKE 'grant%' AS door
-        FROM pg_proc p WHERE p.pronamespace = 'jobq'::regnamespace AND p.prokind = 'f'
-    LOOP
-        EXECUTE format('REVOKE ALL ON FUNCTION %s FROM PUBLIC', v_function.name);
-        IF v_function.door THEN
-            EXECUTE format('ALTER FUNCTION %s SECURITY DEFINER', v_function.name);
-        END IF;
-    END LOOP;
-END $$;
-
--- Grants the functions whose names match a pattern, or takes them back.
-CREATE FUNCTION jobq.grant_functions(p_role regrole, p_pattern text,
-                                     p_grant boolean DEFAULT true) RETURNS void
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-    v_function regprocedure;
-    v_format text := CASE WHEN p_grant THEN 'GRANT EXECUTE ON FUNCTION %s TO %s'
-                     ELSE 'REVOKE EXECUTE ON FUNCTION %s FROM %s' END;
-BEGIN
-    EXECUTE format('GRANT USAGE ON SCHEMA jobq TO %s', p_role);
-    EXECUTE format('GRANT SELECT ON jobq.meta TO %s', p_role);
-    FOR v_function IN
-        SELECT p.oid FROM pg_proc p
-        WHERE p.pronamespace = 'jobq'::regnamespace AND p.proname ~ ('^(' || p_pattern || ')$')
-    LOOP
-        EXECUTE format(v_format, v_function, p_role);
-    END LOOP;
-END $$;
-
--- Takes functions back from a role that now gets less than an earlier call gave it. Those that
--- grant_work also gives stay with a worker's role.
-CREATE FUNCTION jobq.grant_less(p_role regrole, p_pattern text) RETURNS void
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-    v_works boolean := EXISTS (
-        SELECT FROM pg_proc p CROSS JOIN aclexplode(p.proacl) a
-        WHERE p.pronamespace = 'jobq'::regnamespace AND p.proname = 'claim'
-          AND a.grantee = p_role);
-BEGIN
-    PERFORM jobq.grant_functions(p_role, p_pattern, false);
-    IF v_works THEN PERFORM jobq.grant_work(p_role); END IF;
-END $$;
-
--- May write jobs and messages, and see nothing. fast: also by COPY, and one job by a plain
--- INSERT, which is cheaper than the function; the role can then write any column of the two
--- tables that take them, but still read none of them, save ids and queues. Without fast an
--- earlier call's fast is taken back.
-CREATE FUNCTION jobq.grant_enqueue(role regrole, fast boolean DEFAULT false) RETURNS void
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-BEGIN
-    PERFORM jobq.grant_functions(role, 'enqueue|enqueue_one|enqueue_many|'
-        'outbox_enqueue|outbox_enqueue_one|outbox_enqueue_many|outbox_hash|outbox_direct');
-    IF NOT fast THEN
-        PERFORM jobq.grant_less(role, 'bulk|wake|outbox_queue');
-        EXECUTE format('REVOKE INSERT, SELECT (id, queue_id) ON jobq.job FROM %s', role);
-        EXECUTE format('REVOKE INSERT, SELECT (id) ON jobq.message FROM %s', role);
-        EXECUTE format('REVOKE SELECT ON jobq.queue, jobq.kind, jobq.sleeper FROM %s', role);
-        EXECUTE format('REVOKE USAGE ON SEQUENCE jobq.job_id, jobq.message_id FROM %s', role);
-        RETURN;
-    END IF;
-    PERFORM jobq.grant_functions(role, 'bulk|wake|outbox_queue');
-    EXECUTE format('GRANT INSERT, SELECT (id, queue_id) ON jobq.job TO %s', role);
-    EXECUTE format('GRANT INSERT, SELECT (id) ON jobq.message TO %s', role);
-    EXECUTE format('GRANT SELECT ON jobq.queue, jobq.kind, jobq.sleeper TO %s', role);
-    EXECUTE format('GRANT USAGE ON SEQUENCE jobq.job_id, jobq.message_id TO %s', role);
-END $$;
-
--- May run workers: register, claim, complete, rescue, housekeeping, the outbox. Vacuuming the
--- table of jobs needs Postgres 17 or the owner; else it is left to autovacuum.
-CREATE FUNCTION jobq.grant_work(role regrole) RETURNS void
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-BEGIN
-    PERFORM jobq.grant_functions(role, 'register|policies|heartbeat|claim|recover|complete|'
-        'set_aside|settle|settle_here|rescue|sleep|wake|unpark|prune|turn|deregister|remains|'
-        'outbox_(register|grow|partitions|hash|queue|direct|enqueue.*|look|read|ack|renew)|'
-        'dead_letter_(replay|resolve|reject|list|count)');
-    IF current_setting('server_version_num')::integer >= 170000 THEN
-        EXECUTE format('GRANT MAINTAIN ON jobq.job, jobq.message, jobq.partition TO %s', role);
-    END IF;
-END $$;
-
--- May look: the views, peek and audit. Without payloads the columns payload, bytes and headers
--- are closed (name the others instead of *), and so is peek, also if an earlier call opened
--- them, or grant_operate.
-CREATE FUNCTION jobq.grant_read(role regrole, payloads boolean DEFAULT true) RETURNS void
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-DECLARE v_view record;
-BEGIN
-    PERFORM jobq.grant_functions(role, 'running|queue_counts|queue_rates|standing|audit');
-    IF payloads THEN
-        PERFORM jobq.grant_functions(role, 'peek|dead_letter_(list|count)');
-    ELSE
-        PERFORM jobq.grant_less(role, 'peek|dead_letter_(list|count)');
-    END IF;
-    FOR v_view IN
-        SELECT c.oid::regclass AS name, v.closed,
-               string_agg(quote_ident(a.attname), ', ') AS columns
-        FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0
-        CROSS JOIN LATERAL (SELECT NOT payloads AND a.attname IN (
-            'payload', 'bytes', 'headers') AS closed) v
-        WHERE c.relnamespace = 'jobq'::regnamespace AND c.relkind = 'v'
-        GROUP BY c.oid, v.closed
-    LOOP
-        EXECUTE format(CASE WHEN v_view.closed THEN 'REVOKE SELECT (%s) ON %s FROM %s'
-                       ELSE 'GRANT SELECT (%s) ON %s TO %s' END,
-                       v_view.columns, v_view.name, role);
-    END LOOP;
-END $$;
-
--- May look, and use every verb of this file.
-CREATE FUNCTION jobq.grant_operate(role regrole) RETURNS void
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-BEGIN
-    PERFORM jobq.grant_read(role);
-    PERFORM jobq.grant_functions(role, 'cancel|revive|delete|reschedule|prioritize|move|pause|'
-        'resume|queue_set|outbox_grow|dead_letter_.*');
-END $$;
-
--- Takes everything back.
-CREATE FUNCTION jobq.revoke(role regrole) RETURNS void
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-BEGIN
-    EXECUTE format('REVOKE ALL ON ALL FUNCTIONS IN SCHEMA jobq FROM %s', role);
-    EXECUTE format('REVOKE ALL ON ALL TABLES IN SCHEMA jobq FROM %s', role);
-    EXECUTE format('REVOKE ALL ON ALL SEQUENCES IN SCHEMA jobq FROM %s', role);
-    EXECUTE format('REVOKE ALL ON SCHEMA jobq FROM %s', role);
-END $$;
-
-SELECT jobq.secure();
-
-UPDATE jobq.meta SET version = 4;
-
-COMMIT;

@@ -1,0 +1,52 @@
+-- jobq: installs the schema jobq, or brings it up to date, by psql:
+--
+--     psql -f sql/install.sql "dbname=app"
+--
+-- Run it as the owner of the schema, as often as you like. It is one transaction, so it leaves
+-- all of this version or nothing. jobq_pg_migrate does the same for a schema of any name: in
+-- these files the word jobq on its own is the schema's name.
+--
+-- Tables change, functions are replaced. NNN_*.sql are migrations: each is applied once and is
+-- never edited after its release. The other files are the current text of all functions and
+-- views, and each version installs them whole. CREATE OR REPLACE keeps the grants and comments
+-- of what it replaces, and no session has to stop.
+--
+-- To change a table, an index, a sequence or a row type (CREATE TYPE):
+--   1. Raise the version in version.sql, say to 6, if the one there has been released.
+--   2. Write 006_what.sql and enter it below. It only adds, because older programs work on.
+--   3. A new column has a DEFAULT or may be NULL, because older programs do not name it.
+--   4. Call no function of jobq there: the text installed then may be older or newer.
+--   5. Remove what older programs still use only when library_min has passed them.
+--
+-- To change a function or a view:
+--   1. Edit it where it is. Raise the version in version.sql if that one has been released.
+--   2. Keep the names, types and order of its arguments, and its result columns. A view may
+--      get more columns at its end. tests/statements.txt lists what released libraries call.
+--   3. For another signature or result write a new function. The old one moves to version.sql,
+--      "for older libraries", until library_min has passed the last one that calls it.
+--   4. Name the columns that you SELECT and INSERT, since a later migration may add some.
+--   5. Run `make embed`, `make verify`, and the test programs deploy and pairs.
+
+\set ON_ERROR_STOP on
+\set QUIET on
+
+BEGIN;
+
+SET LOCAL client_min_messages = warning;
+
+-- jobq_pg_migrate takes the same lock for a schema of this name.
+SELECT pg_advisory_xact_lock(29958816139446029) AS lock \gset
+
+SELECT to_regclass('jobq.meta') IS NULL AS new \gset
+\if :new
+\ir 001_tables.sql
+\endif
+
+\ir version.sql
+\ir jobs.sql
+\ir workers.sql
+\ir outbox.sql
+\ir operators.sql
+\ir roles.sql
+
+COMMIT;

@@ -1,0 +1,195 @@
+-- jobq, current text: roles. The last file, because it secures the functions of all others.
+
+-- Who may do what. Every function runs as the schema's owner, with a fixed search_path, and
+-- nobody else may call it until granted; so a role needs no right on any table, and reaches
+-- the rows only by the doors below. Later migrations end with this call again.
+-- The grants must not lend the owner's rights.
+CREATE OR REPLACE FUNCTION jobq.secure() RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE v_function record;
+BEGIN
+    FOR v_function IN
+        SELECT p.oid::regprocedure AS name,
+               p.proname NOT IN ('outbox_direct', 'secure', 'revoke')
+               AND p.proname NOT LIKE 'grant%' AS door
+        FROM pg_proc p WHERE p.pronamespace = 'jobq'::regnamespace AND p.prokind = 'f'
+    LOOP
+        EXECUTE format('REVOKE ALL ON FUNCTION %s FROM PUBLIC', v_function.name);
+        IF v_function.door THEN
+            EXECUTE format('ALTER FUNCTION %s SECURITY DEFINER', v_function.name);
+        END IF;
+    END LOOP;
+END $$;
+
+-- The functions of each right, as a pattern of their names. jobq.grant_added knows a role that
+-- has a right by one function that no other right includes.
+CREATE OR REPLACE FUNCTION jobq.doors(p_right text) RETURNS text
+LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN CASE p_right
+        WHEN 'enqueue' THEN 'enqueue|enqueue_one|enqueue_many|outbox_enqueue|'
+            'outbox_enqueue_one|outbox_enqueue_many|outbox_hash|outbox_direct'
+        WHEN 'fast' THEN 'bulk|wake|outbox_queue'
+        WHEN 'work' THEN 'register|policies|heartbeat|claim|recover|complete|set_aside|settle|'
+            'settle_here|rescue|sleep|wake|unpark|prune|turn|deregister|remains|'
+            'outbox_(register|grow|partitions|hash|queue|direct|enqueue.*)|'
+            'outbox_(look|read|ack|renew)|dead_letter_(replay|resolve|reject|list|count)'
+        WHEN 'read' THEN 'running|queue_counts|queue_rates|standing|audit'
+        WHEN 'payloads' THEN 'peek|dead_letter_(list|count)'
+        WHEN 'operate' THEN 'cancel|revive|delete|reschedule|prioritize|move|pause|resume|'
+            'queue_set|outbox_grow|dead_letter_.*' END;
+END $$;
+
+-- Grants the functions whose names match a pattern, or takes them back.
+CREATE OR REPLACE FUNCTION jobq.grant_functions(
+    p_role regrole, p_pattern text, p_grant boolean DEFAULT true) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    v_function regprocedure;
+    v_format text := CASE WHEN p_grant THEN 'GRANT EXECUTE ON FUNCTION %s TO %s'
+                     ELSE 'REVOKE EXECUTE ON FUNCTION %s FROM %s' END;
+BEGIN
+    EXECUTE format('GRANT USAGE ON SCHEMA jobq TO %s', p_role);
+    EXECUTE format('GRANT SELECT ON jobq.meta TO %s', p_role);
+    FOR v_function IN
+        SELECT p.oid FROM pg_proc p
+        WHERE p.pronamespace = 'jobq'::regnamespace AND p.proname ~ ('^(' || p_pattern || ')$')
+    LOOP
+        EXECUTE format(v_format, v_function, p_role);
+    END LOOP;
+END $$;
+
+-- Takes functions back from a role that now gets less than an earlier call gave it. Those that
+-- grant_work also gives stay with a worker's role.
+CREATE OR REPLACE FUNCTION jobq.grant_less(p_role regrole, p_pattern text) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    v_works boolean := EXISTS (
+        SELECT FROM pg_proc p CROSS JOIN aclexplode(p.proacl) a
+        WHERE p.pronamespace = 'jobq'::regnamespace AND p.proname = 'claim'
+          AND a.grantee = p_role);
+BEGIN
+    PERFORM jobq.grant_functions(p_role, p_pattern, false);
+    IF v_works THEN PERFORM jobq.grant_work(p_role); END IF;
+END $$;
+
+-- May write jobs and messages, and see nothing. fast: also by COPY, and one job by a plain
+-- INSERT, which is cheaper than the function; the role can then write any column of the two
+-- tables that take them, but still read none of them, save ids and queues. Without fast an
+-- earlier call's fast is taken back.
+CREATE OR REPLACE FUNCTION jobq.grant_enqueue(role regrole, fast boolean DEFAULT false)
+RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    PERFORM jobq.grant_functions(role, jobq.doors('enqueue'));
+    IF NOT fast THEN
+        PERFORM jobq.grant_less(role, jobq.doors('fast'));
+        EXECUTE format('REVOKE INSERT, SELECT (id, queue_id) ON jobq.job FROM %s', role);
+        EXECUTE format('REVOKE INSERT, SELECT (id) ON jobq.message FROM %s', role);
+        EXECUTE format('REVOKE SELECT ON jobq.queue, jobq.kind, jobq.sleeper FROM %s', role);
+        EXECUTE format('REVOKE USAGE ON SEQUENCE jobq.job_id, jobq.message_id FROM %s', role);
+        RETURN;
+    END IF;
+    PERFORM jobq.grant_functions(role, jobq.doors('fast'));
+    EXECUTE format('GRANT INSERT, SELECT (id, queue_id) ON jobq.job TO %s', role);
+    EXECUTE format('GRANT INSERT, SELECT (id) ON jobq.message TO %s', role);
+    EXECUTE format('GRANT SELECT ON jobq.queue, jobq.kind, jobq.sleeper TO %s', role);
+    EXECUTE format('GRANT USAGE ON SEQUENCE jobq.job_id, jobq.message_id TO %s', role);
+END $$;
+
+-- May run workers: register, claim, complete, rescue, housekeeping, the outbox. Vacuuming the
+-- table of jobs needs Postgres 17 or the owner; else it is left to autovacuum.
+CREATE OR REPLACE FUNCTION jobq.grant_work(role regrole) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    PERFORM jobq.grant_functions(role, jobq.doors('work'));
+    IF current_setting('server_version_num')::integer >= 170000 THEN
+        EXECUTE format('GRANT MAINTAIN ON jobq.job, jobq.message, jobq.partition TO %s', role);
+    END IF;
+END $$;
+
+-- May look: the views, peek and audit. Without payloads the columns payload, bytes and headers
+-- are closed (name the others instead of *), and so is peek, also if an earlier call opened
+-- them, or grant_operate.
+CREATE OR REPLACE FUNCTION jobq.grant_read(role regrole, payloads boolean DEFAULT true)
+RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE v_view record;
+BEGIN
+    PERFORM jobq.grant_functions(role, jobq.doors('read'));
+    IF payloads THEN
+        PERFORM jobq.grant_functions(role, jobq.doors('payloads'));
+    ELSE
+        PERFORM jobq.grant_less(role, jobq.doors('payloads'));
+    END IF;
+    FOR v_view IN
+        SELECT c.oid::regclass AS name, v.closed,
+               string_agg(quote_ident(a.attname), ', ') AS columns
+        FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0
+        CROSS JOIN LATERAL (SELECT NOT payloads AND a.attname IN (
+            'payload', 'bytes', 'headers') AS closed) v
+        WHERE c.relnamespace = 'jobq'::regnamespace AND c.relkind = 'v'
+        GROUP BY c.oid, v.closed
+    LOOP
+        EXECUTE format(CASE WHEN v_view.closed THEN 'REVOKE SELECT (%s) ON %s FROM %s'
+                       ELSE 'GRANT SELECT (%s) ON %s TO %s' END,
+                       v_view.columns, v_view.name, role);
+    END LOOP;
+END $$;
+
+-- May look, and use every verb of this file.
+CREATE OR REPLACE FUNCTION jobq.grant_operate(role regrole) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    PERFORM jobq.grant_read(role);
+    PERFORM jobq.grant_functions(role, jobq.doors('operate'));
+END $$;
+
+-- Takes everything back.
+CREATE OR REPLACE FUNCTION jobq.revoke(role regrole) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    EXECUTE format('REVOKE ALL ON ALL FUNCTIONS IN SCHEMA jobq FROM %s', role);
+    EXECUTE format('REVOKE ALL ON ALL TABLES IN SCHEMA jobq FROM %s', role);
+    EXECUTE format('REVOKE ALL ON ALL SEQUENCES IN SCHEMA jobq FROM %s', role);
+    EXECUTE format('REVOKE ALL ON SCHEMA jobq FROM %s', role);
+END $$;
+
+-- For the installation of a version: gives roles what it adds to the rights that they have.
+-- They keep what they had, because functions and views are replaced in place. They do not get
+-- back a function that was taken from them alone: p_known is what was there before, see
+-- version.sql.
+CREATE OR REPLACE FUNCTION jobq.grant_added(p_known text[]) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE v_grant text;
+BEGIN
+    FOR v_grant IN
+        WITH held AS (
+            SELECT d.right_name, a.grantee
+            FROM (VALUES ('enqueue', 'enqueue_one'), ('fast', 'bulk'), ('work', 'claim'),
+                         ('read', 'audit'), ('payloads', 'peek'), ('operate', 'queue_set'))
+                 AS d (right_name, shown_by)
+            JOIN pg_proc p ON p.pronamespace = 'jobq'::regnamespace AND p.proname = d.shown_by
+            CROSS JOIN aclexplode(p.proacl) a
+            WHERE a.grantee NOT IN (0, p.proowner)
+        )
+        SELECT format('GRANT EXECUTE ON FUNCTION %s TO %s', p.oid::regprocedure,
+                      h.grantee::regrole)
+        FROM held h JOIN pg_proc p ON p.pronamespace = 'jobq'::regnamespace
+             AND p.proname ~ ('^(' || jobq.doors(h.right_name) || ')$')
+        WHERE p.oid::text <> ALL (p_known)
+        UNION ALL
+        SELECT format('GRANT SELECT (%I) ON %s TO %s', a.attname, c.oid::regclass,
+                      h.grantee::regrole)
+        FROM held h, pg_class c JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0
+        WHERE c.relnamespace = 'jobq'::regnamespace AND c.relkind = 'v'
+          AND format('%s.%s', a.attrelid, a.attnum) <> ALL (p_known)
+          AND CASE WHEN a.attname IN ('payload', 'bytes', 'headers')
+              THEN h.right_name = 'payloads' ELSE h.right_name = 'read' END
+    LOOP
+        EXECUTE v_grant;
+    END LOOP;
+END $$;
+
+DO $$ BEGIN
+    PERFORM jobq.secure();
+    PERFORM jobq.grant_added(string_to_array(current_setting('jobq_install.known'), ' '));
+END $$;

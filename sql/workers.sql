@@ -1,0 +1,490 @@
+-- jobq, current text: workers, kinds without a handler, housekeeping.
+
+-- ---- workers -------------------------------------------------------------------------------
+
+-- Registers a worker under a fresh random id. Queues and kinds come into being. Kinds are
+-- pairs: element i of p_kind_queues (an index into p_queues) and of p_kinds. Ids come back in
+-- the same order.
+CREATE OR REPLACE FUNCTION jobq.register(
+    p_worker bigint, p_name text, p_lease_us bigint, p_queues text[], p_kind_queues integer[],
+    p_kinds text[], OUT queue_ids integer[], OUT kind_ids integer[])
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    queue_ids := '{}';
+    kind_ids := '{}';
+    FOR i IN 1 .. cardinality(p_queues) LOOP
+        queue_ids[i] := jobq.queue_id(p_queues[i]);
+    END LOOP;
+    FOR i IN 1 .. cardinality(p_kinds) LOOP
+        kind_ids[i] := jobq.kind_id(queue_ids[p_kind_queues[i]], p_kinds[i]);
+    END LOOP;
+    INSERT INTO jobq.worker (id, name, lease_us, expires_at, queues, kinds)
+    VALUES (p_worker, p_name, p_lease_us,
+            statement_timestamp() + p_lease_us * interval '1 microsecond', queue_ids,
+            kind_ids);
+END $$;
+
+-- The policies of queues, in the order asked.
+CREATE OR REPLACE FUNCTION jobq.policies(p_queues integer[])
+RETURNS TABLE (id integer, max_attempts integer, max_crashes integer, backoff_curve text,
+               backoff_base_us bigint, backoff_cap_us bigint, backoff_floor_us bigint,
+               backoff_jitter_permille integer, timeout_us bigint, stages_max smallint,
+               attempts_span_stages boolean, paused boolean)
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN QUERY
+    SELECT q.id, q.max_attempts, q.max_crashes, q.backoff_curve, q.backoff_base_us,
+           q.backoff_cap_us, q.backoff_floor_us, q.backoff_jitter_permille,
+           coalesce(q.timeout_us, 0::bigint), q.stages_max, q.attempts_span_stages,
+           q.paused_at IS NOT NULL
+    FROM unnest(p_queues) WITH ORDINALITY AS u (id, n) JOIN jobq.queue q ON q.id = u.id
+    ORDER BY u.n;
+END $$;
+
+-- Renews the lease and brings the news, in one statement:
+--   alive     false: this worker was declared dead; nothing was renewed, register anew. So it
+--             is when one of its queues was deleted: registering finds the queue's new id.
+--   cancel    running jobs of this worker that someone asked to cancel
+--   policy    a number that changes when a policy, a pause or the number of stages changes
+--   suspects  a suspect that this worker may claim is ready, to run beside other work
+--   alone_queues  queues with a suspect that this worker may claim and that must run alone
+--   overdue   how many of the late workers hold jobs though their lease is over
+--   every_kind  claims may take jobs of every kind: this worker has all kinds of its queues,
+--             and none of them is paused
+--   kinds     what claims may take otherwise: kinds of this worker that are not paused, and
+--             some strays
+--   parked    kinds of this worker with parked jobs
+--   now_at    this database's clock
+--   late_*    workers whose lease is running out: whom to watch (a dead one with claims left:
+--             beat -1)
+-- p_settled: numbers of claims whose jobs are all settled; their rows go.
+-- The lease counts from the moment of the UPDATE: a heartbeat that waited for a lock may come
+-- after a later one, and must not shorten the lease that the later one renewed.
+CREATE OR REPLACE FUNCTION jobq.heartbeat(
+    p_worker bigint, p_lease_us bigint, p_settled bigint[], OUT alive boolean,
+    OUT now_at timestamptz, OUT cancel bigint[], OUT policy bigint, OUT suspects boolean,
+    OUT every_kind boolean, OUT kinds integer[], OUT parked integer[], OUT late bigint[],
+    OUT late_beats bigint[], OUT late_leases_us bigint[], OUT alone_queues integer[],
+    OUT overdue integer)
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
+SET jit = off SET plan_cache_mode = force_generic_plan AS $$
+DECLARE v_worker jobq.worker;
+BEGIN
+    UPDATE jobq.worker w
+    SET beat = w.beat + 1, beat_at = statement_timestamp(), lease_us = p_lease_us,
+        expires_at = clock_timestamp() + p_lease_us * interval '1 microsecond'
+    WHERE w.id = p_worker AND w.dead_at IS NULL
+    RETURNING w.* INTO v_worker;
+    alive := FOUND;
+    now_at := statement_timestamp();
+    IF EXISTS (SELECT FROM unnest(v_worker.queues) AS u (id)
+               WHERE NOT EXISTS (SELECT FROM jobq.queue q WHERE q.id = u.id)) THEN
+        UPDATE jobq.worker w SET dead_at = statement_timestamp() WHERE w.id = p_worker;
+        alive := false;
+    END IF;
+    IF NOT alive THEN RETURN; END IF;
+    DELETE FROM jobq.claim c WHERE c.worker = p_worker AND c.number = ANY (p_settled);
+    cancel := ARRAY(
+        SELECT j.id FROM jobq.claim c, unnest(c.cancel) AS asked (id), jobq.job j
+        WHERE c.worker = p_worker AND c.cancel IS NOT NULL
+          AND j.id = asked.id AND j.worker = c.worker AND j.claim = c.number);
+    policy := (SELECT sum(hashtextextended(q::text, 0) >> 8) FROM jobq.queue q
+               WHERE q.id = ANY (v_worker.queues));
+    SELECT coalesce(array_agg(k.id) FILTER (WHERE k.paused_at IS NULL), '{}'),
+           coalesce(array_agg(k.id) FILTER (WHERE k.parked_at IS NOT NULL), '{}'),
+           count(k.paused_at) = 0
+    INTO kinds, parked, every_kind FROM jobq.kind k WHERE k.id = ANY (v_worker.kinds);
+    every_kind := every_kind AND NOT EXISTS (
+        SELECT FROM jobq.kind k
+        WHERE k.queue_id = ANY (v_worker.queues) AND k.id <> ALL (v_worker.kinds));
+    IF NOT every_kind THEN
+        kinds := kinds || jobq.strays(v_worker.queues, v_worker.kinds, v_worker.beat
+                                      % ((SELECT max(k.id) FROM jobq.kind k) / 256 + 1));
+    END IF;
+    suspects := EXISTS (
+        SELECT FROM jobq.job j
+        WHERE j.suspect AND NOT j.alone AND j.state = 'r'
+          AND j.queue_id = ANY (v_worker.queues) AND j.run_at <= statement_timestamp()
+          AND (every_kind OR j.kind_id = ANY (kinds)));
+    alone_queues := ARRAY(
+        SELECT DISTINCT j.queue_id FROM jobq.job j
+        WHERE j.suspect AND j.alone AND j.state = 'r' AND j.queue_id = ANY (v_worker.queues)
+          AND j.run_at <= statement_timestamp() AND (every_kind OR j.kind_id = ANY (kinds)));
+    SELECT coalesce(array_agg(l.id), '{}'), coalesce(array_agg(l.beat), '{}'),
+           coalesce(array_agg(l.lease_us), '{}'), count(*) FILTER (WHERE l.expired AND EXISTS (
+               SELECT FROM jobq.claim c WHERE c.worker = l.id AND c.jobs <> '{}'))
+    INTO late, late_beats, late_leases_us, overdue
+    FROM (SELECT w.id, CASE WHEN w.dead_at IS NULL THEN w.beat ELSE -1 END AS beat, w.lease_us,
+                 w.dead_at IS NOT NULL OR w.expires_at < statement_timestamp() AS expired
+          FROM jobq.worker w
+          WHERE w.id <> p_worker
+            AND CASE WHEN w.dead_at IS NULL
+                THEN w.expires_at < statement_timestamp()
+                                    + w.lease_us * 6 / 10 * interval '1 microsecond'
+                ELSE EXISTS (SELECT FROM jobq.claim c WHERE c.worker = w.id AND c.jobs <> '{}')
+                END
+          ORDER BY w.expires_at LIMIT 32) l;
+END $$;
+
+-- A worker that stops says so: it no longer sleeps, serves no kind, and needs no rescue. What
+-- it still holds (it should hold nothing) is left to be rescued; else its row goes. Burned
+-- numbers stay, and the worker's row with them, marked dead, until prune.
+CREATE OR REPLACE FUNCTION jobq.deregister(p_worker bigint) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    -- First, as rescue does. It waits for a claim under way; the next statements see its row.
+    PERFORM FROM jobq.worker w WHERE w.id = p_worker FOR UPDATE;
+    DELETE FROM jobq.sleeper s WHERE s.worker = p_worker;
+    DELETE FROM jobq.claim c WHERE c.worker = p_worker AND c.jobs <> '{}' AND NOT EXISTS (
+        SELECT FROM jobq.job j
+        WHERE j.id = ANY (c.jobs) AND j.worker = c.worker AND j.claim = c.number);
+    DELETE FROM jobq.worker w WHERE w.id = p_worker AND NOT EXISTS (
+        SELECT FROM jobq.claim c WHERE c.worker = p_worker);
+    UPDATE jobq.worker w SET dead_at = statement_timestamp()
+    WHERE w.id = p_worker AND w.dead_at IS NULL;
+END $$;
+
+-- Announces or withdraws a worker's sleep in its queues. One statement, and the last one wins.
+CREATE OR REPLACE FUNCTION jobq.sleep(p_worker bigint, p_queues integer[], p_asleep boolean)
+RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    PERFORM set_config('synchronous_commit', 'off', true);
+    IF p_asleep THEN
+        PERFORM FROM jobq.worker w WHERE w.id = p_worker AND w.dead_at IS NULL FOR SHARE;
+        IF NOT FOUND THEN RETURN; END IF;
+        INSERT INTO jobq.sleeper (queue_id, worker)
+        SELECT q, p_worker FROM unnest(p_queues) q ORDER BY q ON CONFLICT DO NOTHING;
+    ELSE
+        DELETE FROM jobq.sleeper s WHERE s.queue_id = ANY (p_queues) AND s.worker = p_worker;
+    END IF;
+END $$;
+
+-- Death is an event on the worker's row: it is marked where it has expired and its beat still
+-- stands where the rescuer saw it (row lock, checked again), and its jobs are taken in the
+-- same transaction. Locked jobs are skipped and come back at a later call; p_limit claims a
+-- call. A dead worker held many innocent jobs: law (6) of jobq.h.
+--   cancel requested    cancelled
+--   no suspect          ready, its attempt given back, and now a suspect: it will run in a
+--                       claim of its own
+--   suspect             ready, its attempt given back, and now it must run alone
+--   ran alone           the attempt stays and its crash count rises; at a limit it is failed
+CREATE OR REPLACE FUNCTION jobq.rescue(
+    p_victim bigint, p_beat bigint, p_limit integer, OUT dead boolean, OUT rescued integer,
+    OUT failed integer, OUT more boolean)
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
+SET jit = off AS $$
+DECLARE
+    v_claim jobq.claim;
+    v_job record;
+    v_count integer;
+    v_queues integer[] := '{}';
+BEGIN
+    rescued := 0;
+    failed := 0;
+    UPDATE jobq.worker w SET dead_at = statement_timestamp()
+    WHERE w.id = p_victim AND w.dead_at IS NULL AND w.beat = p_beat
+      AND w.expires_at < statement_timestamp();
+    PERFORM FROM jobq.worker w WHERE w.id = p_victim AND w.dead_at IS NULL;
+    dead := NOT FOUND;
+    more := false;
+    IF NOT dead THEN RETURN; END IF;
+    DELETE FROM jobq.sleeper s WHERE s.worker = p_victim;
+    FOR v_claim IN SELECT * FROM jobq.claim c WHERE c.worker = p_victim AND c.jobs <> '{}'
+                   ORDER BY c.number LIMIT p_limit FOR UPDATE SKIP LOCKED LOOP
+        FOR v_job IN
+            SELECT j.id, j.queue_id, j.stage, least(j.crash, 2147483646) + 1 AS crashes,
+                   j.attempt, j.cancel_requested_at, q.max_crashes,
+                   coalesce(j.max_attempts, q.max_attempts) AS attempts
+            FROM jobq.job j JOIN jobq.queue q ON q.id = j.queue_id
+            WHERE j.id = ANY (v_claim.jobs) AND j.worker = p_victim
+              AND j.claim = v_claim.number AND (j.alone OR j.cancel_requested_at IS NOT NULL)
+            FOR UPDATE OF j SKIP LOCKED LOOP
+            IF v_job.cancel_requested_at IS NOT NULL THEN
+                PERFORM jobq.finish(ARRAY[v_job.id], 'c', NULL);
+            ELSE
+                UPDATE jobq.job j SET crash = v_job.crashes WHERE j.id = v_job.id;
+                IF v_job.crashes >= v_job.max_crashes OR v_job.attempt >= v_job.attempts THEN
+                    failed := failed + 1;
+                    PERFORM jobq.finish(ARRAY[v_job.id], 'f', jsonb_build_object(
+                        'at', statement_timestamp(), 'stage', v_job.stage,
+                        'attempt', v_job.attempt, 'error',
+                        CASE WHEN v_job.crashes >= v_job.max_crashes
+                             THEN format('Max crashes (%s) exceeded: worker died',
+                                         v_job.max_crashes)
+                             ELSE format('Max retries (%s) exceeded: worker died',
+                                         v_job.attempts) END));
+                ELSE
+                    UPDATE jobq.job j
+                    SET state = 'r', worker = NULL, claim = NULL,
+                        run_at = statement_timestamp()
+                    WHERE j.id = v_job.id;
+                    rescued := rescued + 1;
+                    v_queues := v_queues || v_job.queue_id;
+                END IF;
+            END IF;
+        END LOOP;
+        WITH back AS (
+            UPDATE jobq.job j
+            SET state = 'r', worker = NULL, claim = NULL, suspect = true, alone = j.suspect,
+                attempt = greatest(j.attempt - 1, 0), run_at = statement_timestamp()
+            WHERE j.ctid = ANY (ARRAY(
+                SELECT held.ctid FROM jobq.job held
+                WHERE held.id = ANY (v_claim.jobs) AND held.worker = p_victim
+                  AND held.claim = v_claim.number AND NOT held.alone
+                  AND held.cancel_requested_at IS NULL FOR UPDATE SKIP LOCKED))
+            RETURNING j.queue_id
+        )
+        SELECT count(*), v_queues || array_agg(DISTINCT b.queue_id)
+        INTO v_count, v_queues FROM back b;
+        rescued := rescued + v_count;
+        DELETE FROM jobq.claim c WHERE c.worker = p_victim AND c.number = v_claim.number
+           AND NOT EXISTS (SELECT FROM jobq.job j WHERE j.id = ANY (v_claim.jobs)
+                           AND j.worker = p_victim AND j.claim = v_claim.number);
+    END LOOP;
+    more := EXISTS (SELECT FROM jobq.claim c WHERE c.worker = p_victim AND c.jobs <> '{}');
+    PERFORM jobq.wake(q.id, rescued) FROM (SELECT DISTINCT unnest(v_queues) AS id) q
+    WHERE q.id IS NOT NULL;
+END $$;
+
+-- ---- kinds without a handler ---------------------------------------------------------------
+
+-- Whether a living worker has a handler for this kind. Found by the index on workers' kinds.
+CREATE OR REPLACE FUNCTION jobq.kind_lives(p_kind integer) RETURNS boolean
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
+SET enable_indexscan = off SET jit = off AS $$
+BEGIN
+    RETURN EXISTS (SELECT FROM jobq.worker w
+                   WHERE w.kinds @> ARRAY[p_kind] AND w.dead_at IS NULL
+                     AND w.expires_at > statement_timestamp());
+END $$;
+
+-- Strays: kinds of these queues, not paused, that no living worker has. A worker may claim
+-- their jobs in order to park them. A page is 256 ids, and each heartbeat looks at the next
+-- one: its cost does not grow with the number of kinds, and every kind gets its turn.
+CREATE OR REPLACE FUNCTION jobq.strays(p_queues integer[], p_kinds integer[], p_page bigint)
+RETURNS integer[]
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
+SET enable_indexscan = off SET jit = off AS $$
+BEGIN
+    RETURN ARRAY(
+        SELECT k.id FROM jobq.kind k
+        WHERE k.id BETWEEN p_page * 256 AND p_page * 256 + 255 AND k.paused_at IS NULL
+          AND p_queues @> ARRAY[k.queue_id] AND k.id <> ALL (p_kinds)
+          AND NOT EXISTS ( -- as in kind_lives; OFFSET keeps it from becoming a join
+              SELECT FROM jobq.worker w
+              WHERE w.kinds @> ARRAY[k.id] AND w.dead_at IS NULL
+                AND w.expires_at > statement_timestamp() OFFSET 0));
+END $$;
+
+-- Gives parked jobs of a kind back to their lanes, a bounded number a call; says how many.
+-- Nothing left: the kind is no longer marked. A job that someone has locked is skipped, and
+-- the mark stays: else nobody would ask for it again.
+CREATE OR REPLACE FUNCTION jobq.unpark(p_kind integer, p_limit integer) RETURNS integer
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
+SET enable_bitmapscan = off SET jit = off AS $$
+DECLARE
+    v_ids bigint[];
+    v_count integer;
+BEGIN
+    PERFORM FROM jobq.kind k WHERE k.id = p_kind FOR UPDATE;
+    v_ids := ARRAY(
+        SELECT parked.id
+        FROM jobq.kind k JOIN jobq.queue q ON q.id = k.queue_id
+        CROSS JOIN generate_series(0, 9) AS lane (priority)
+        CROSS JOIN generate_series(0, 15) AS s (stage)
+        CROSS JOIN LATERAL (
+            SELECT p.id FROM jobq.job p
+            WHERE p.queue_id = q.id AND p.priority = lane.priority AND p.stage = s.stage
+              AND NOT p.suspect AND p.run_at = 'infinity' AND p.kind_id = p_kind
+              AND p.state = 'r'
+            LIMIT p_limit) AS parked
+        WHERE k.id = p_kind AND s.stage < q.stages_max
+        LIMIT p_limit)
+    || ARRAY(
+        SELECT p.id FROM jobq.job p
+        WHERE p.suspect AND p.kind_id = p_kind AND p.state = 'r' AND p.run_at = 'infinity'
+          AND p.queue_id = (SELECT k.queue_id FROM jobq.kind k WHERE k.id = p_kind));
+    UPDATE jobq.job j SET run_at = statement_timestamp()
+    WHERE j.ctid = ANY (ARRAY(
+        SELECT p.ctid FROM jobq.job p
+        WHERE p.id = ANY (v_ids) AND p.state = 'r' AND p.run_at = 'infinity'
+        FOR UPDATE SKIP LOCKED));
+    GET DIAGNOSTICS v_count = ROW_COUNT;
+    IF v_count = cardinality(v_ids) AND v_count < p_limit THEN
+        UPDATE jobq.kind k SET parked_at = NULL WHERE k.id = p_kind;
+    END IF;
+    RETURN v_count;
+END $$;
+
+-- ---- housekeeping --------------------------------------------------------------------------
+
+-- Running jobs that no rescuer would find, because their claim's row or their worker's row is
+-- gone. The functions here never leave any; a row deleted by hand or lost in a partial restore
+-- does. Both rows are written anew, the worker's as that of a dead one, and heartbeats tell a
+-- rescuer of it. Only the front of each lane is read: an old running job is soon there.
+CREATE OR REPLACE FUNCTION jobq.mend(p_limit integer) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
+SET enable_bitmapscan = off SET enable_sort = off SET jit = off AS $$
+BEGIN
+    INSERT INTO jobq.claim AS c (worker, number, claimed_at, jobs)
+    SELECT j.worker, j.claim, min(j.claimed_at), array_agg(j.id)
+    FROM jobq.queue q
+    CROSS JOIN generate_series(0, 9) AS lane (priority)
+    CROSS JOIN generate_series(0, q.stages_max - 1) AS s (stage)
+    CROSS JOIN LATERAL (
+        (SELECT o.* FROM jobq.job o
+         WHERE o.queue_id = q.id AND o.priority = lane.priority AND o.stage = s.stage
+           AND NOT o.suspect ORDER BY o.run_at, o.id LIMIT p_limit)
+        UNION ALL
+        (SELECT o.* FROM jobq.job o
+         WHERE o.queue_id = q.id AND o.priority = lane.priority AND o.stage = s.stage
+           AND o.suspect ORDER BY o.run_at, o.id LIMIT p_limit)) AS j
+    WHERE j.state = 'x' AND NOT EXISTS (
+        SELECT FROM jobq.claim known
+        WHERE known.worker = j.worker AND known.number = j.claim AND j.id = ANY (known.jobs))
+    GROUP BY j.worker, j.claim
+    ON CONFLICT (worker, number) DO UPDATE SET jobs = c.jobs || excluded.jobs;
+    INSERT INTO jobq.worker (id, name, lease_us, expires_at, dead_at, queues, kinds)
+    SELECT DISTINCT c.worker, 'unknown', 1, statement_timestamp(), statement_timestamp(),
+           '{}'::integer[], '{}'::integer[]
+    FROM jobq.claim c
+    WHERE c.jobs <> '{}' AND NOT EXISTS (SELECT FROM jobq.worker w WHERE w.id = c.worker)
+    ON CONFLICT (id) DO NOTHING;
+END $$;
+
+-- What one worker does now and then, in bounded pages: old failed jobs, old dead letters (not
+-- one that is being replayed; one look for all queues, since no index leads there), forgotten
+-- keys, workers dead for a day, and then their burned claim numbers: while a worker lives, a
+-- claim that it gave up must not arrive, however late. Safe to run anywhere, at any time,
+-- twice.
+CREATE OR REPLACE FUNCTION jobq.prune(p_limit integer) RETURNS integer
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
+DECLARE
+    v_count integer;
+    v_total integer := 0;
+BEGIN
+    DELETE FROM jobq.failed f WHERE f.ctid = ANY (ARRAY(
+        SELECT old.ctid FROM jobq.queue q CROSS JOIN LATERAL (
+            SELECT o.ctid FROM jobq.failed o
+            WHERE o.queue_id = q.id AND o.finished_at < statement_timestamp() - q.failed_keep
+            ORDER BY o.finished_at LIMIT p_limit FOR UPDATE SKIP LOCKED) AS old
+        LIMIT p_limit));
+    GET DIAGNOSTICS v_count = ROW_COUNT;
+    v_total := v_total + v_count;
+    DELETE FROM jobq.idempotency k WHERE k.ctid = ANY (ARRAY(
+        SELECT old.ctid FROM jobq.queue q CROSS JOIN LATERAL (
+            SELECT o.ctid FROM jobq.idempotency o
+            WHERE o.queue_id = q.id AND o.ended_at < statement_timestamp() - q.key_keep
+            ORDER BY o.ended_at LIMIT p_limit FOR UPDATE SKIP LOCKED) AS old
+        LIMIT p_limit));
+    GET DIAGNOSTICS v_count = ROW_COUNT;
+    v_total := v_total + v_count;
+    DELETE FROM jobq.dead_letter d WHERE d.ctid = ANY (ARRAY(
+        SELECT o.ctid FROM jobq.dead_letter o JOIN jobq.queue q ON q.id = o.queue_id
+        WHERE o.failed_at < statement_timestamp() - q.failed_keep
+          AND (o.status <> 'reprocessing' OR o.deadline < statement_timestamp())
+        LIMIT p_limit FOR UPDATE OF o SKIP LOCKED));
+    GET DIAGNOSTICS v_count = ROW_COUNT;
+    v_total := v_total + v_count;
+    PERFORM jobq.mend(p_limit);
+    DELETE FROM jobq.worker w WHERE w.id = ANY (ARRAY(
+        SELECT old.id FROM jobq.worker old
+        WHERE old.dead_at < statement_timestamp() - interval '1 day'
+          AND NOT EXISTS (SELECT FROM jobq.claim c WHERE c.worker = old.id AND c.jobs <> '{}')
+        FOR UPDATE SKIP LOCKED));
+    DELETE FROM jobq.claim c
+    WHERE c.jobs = '{}' AND c.claimed_at < statement_timestamp() - interval '1 day'
+      AND NOT EXISTS (SELECT FROM jobq.worker w WHERE w.id = c.worker);
+    RETURN v_total;
+END $$;
+
+-- Turns the history ring when the part now written is old enough: the oldest part is emptied
+-- and becomes the one that is written. A reader of that part makes it give up (55P03) at once;
+-- the next try comes soon. A part that an operator has detached is not the ring's to empty,
+-- and could take no rows: the ring waits until it, or another in its place, is attached.
+CREATE OR REPLACE FUNCTION jobq.turn() RETURNS boolean
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET lock_timeout = '50ms' AS $$
+DECLARE v_slot smallint;
+BEGIN
+    SELECT (m.history_slot + 1) % 8 INTO v_slot FROM jobq.meta m
+    WHERE m.history_slot_since < statement_timestamp() - m.history_keep / 7
+    FOR UPDATE SKIP LOCKED;
+    IF NOT FOUND OR NOT EXISTS (
+        SELECT FROM pg_inherits i
+        WHERE i.inhparent = 'jobq.history'::regclass AND NOT i.inhdetachpending
+          AND i.inhrelid = to_regclass('jobq.history_' || v_slot)) THEN RETURN false; END IF;
+    BEGIN
+        IF v_slot = 0 THEN TRUNCATE jobq.history_0;
+        ELSIF v_slot = 1 THEN TRUNCATE jobq.history_1;
+        ELSIF v_slot = 2 THEN TRUNCATE jobq.history_2;
+        ELSIF v_slot = 3 THEN TRUNCATE jobq.history_3;
+        ELSIF v_slot = 4 THEN TRUNCATE jobq.history_4;
+        ELSIF v_slot = 5 THEN TRUNCATE jobq.history_5;
+        ELSIF v_slot = 6 THEN TRUNCATE jobq.history_6;
+        ELSE TRUNCATE jobq.history_7;
+        END IF;
+    EXCEPTION WHEN lock_not_available THEN
+        RETURN false;
+    END;
+    UPDATE jobq.meta SET history_slot = v_slot, history_slot_since = statement_timestamp();
+    RETURN true;
+END $$;
+
+-- A million beyond an id, within the range of a sequence.
+CREATE OR REPLACE FUNCTION jobq.id_beyond(p_id bigint) RETURNS bigint
+LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN least(p_id, 9223372036854775807 - 1000000) + 1000000;
+END $$;
+
+-- What a DBA calls once on a server that goes on from a copy of another one's tables (a dump
+-- or a backup restored, a logical replica, a standby that may lack the last commits), before
+-- clients come; calling it once too often repeats work and harms nothing.
+--   running jobs    go back, their attempt too: a worker that lives on may have finished them
+--                   on the other server, and would never look at them again. Whoever still
+--                   runs one is told lost.
+--   sequences       move beyond every id that the tables know, and a million on, since ids
+--                   given out after the copy may be known outside. Logical replication does
+--                   not carry them. Ids above 2^62 do not count: no sequence comes so far, so
+--                   a direct writer chose them, and they must not use the range up. At its end
+--                   an enqueue would fail with 2200H.
+--   epoch           changes, so that programs can see that it happened: it is the answer.
+CREATE OR REPLACE FUNCTION jobq.renew() RETURNS bigint
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE v_epoch bigint;
+BEGIN
+    UPDATE jobq.job j
+    SET state = 'r', worker = NULL, claim = NULL, attempt = greatest(j.attempt - 1, 0),
+        run_at = statement_timestamp()
+    WHERE j.state = 'x';
+    -- A claim that was made since then keeps its row: its jobs run.
+    DELETE FROM jobq.claim c WHERE c.jobs <> '{}' AND NOT EXISTS (
+        SELECT FROM jobq.job j
+        WHERE j.id = ANY (c.jobs) AND j.worker = c.worker AND j.claim = c.number);
+    PERFORM setval('jobq.job_id', jobq.id_beyond(greatest(
+        (SELECT s.last_value FROM jobq.job_id s),
+        (SELECT max(j.id) FROM jobq.job j WHERE j.id <= 1::bigint << 62),
+        (SELECT max(f.id) FROM jobq.failed f WHERE f.id <= 1::bigint << 62),
+        (SELECT max(h.id) FROM jobq.history h WHERE h.id <= 1::bigint << 62),
+        (SELECT max(k.job_id) FROM jobq.idempotency k WHERE k.job_id <= 1::bigint << 62))));
+    PERFORM jobq.outbox_restored();
+    PERFORM setval(pg_get_serial_sequence('jobq.queue', 'id'), max(q.id)) FROM jobq.queue q;
+    PERFORM setval(pg_get_serial_sequence('jobq.kind', 'id'), max(k.id)) FROM jobq.kind k;
+    PERFORM setval(pg_get_serial_sequence('jobq.dead_letter', 'id'), jobq.id_beyond(greatest(
+        pg_sequence_last_value(pg_get_serial_sequence('jobq.dead_letter', 'id')::regclass),
+        (SELECT max(d.id) FROM jobq.dead_letter d WHERE d.id <= 1::bigint << 62), 0)));
+    UPDATE jobq.meta SET epoch = ('x' || substr(md5(random()::text || clock_timestamp()::text),
+                                                1, 16))::bit(64)::bigint
+    RETURNING epoch INTO v_epoch;
+    RETURN v_epoch;
+END $$;
+
+-- Running jobs that no rescuer would find, because they have no claim row or their worker is
+-- in no table: never any. A slow check for operators and tests.
+CREATE OR REPLACE FUNCTION jobq.audit() RETURNS bigint
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN (SELECT count(*) FROM jobq.job j WHERE j.state = 'x' AND NOT EXISTS (
+        SELECT FROM jobq.claim c JOIN jobq.worker w ON w.id = c.worker
+        WHERE c.worker = j.worker AND c.number = j.claim AND j.id = ANY (c.jobs)));
+END $$;

@@ -1328,7 +1328,7 @@ JOBQ_API jobq_error jobq_pg_worker_open(jobq_pg *pg, const jobq_pg_worker_desc *
  */
 JOBQ_API bool jobq_pg_worker_step(jobq_pg_worker *worker, int64_t budget_us);
 
-#define JOBQ_PG_FDS 3
+#define JOBQ_PG_FDS 4
 
 /*
  * jobq_pg_worker_fds -- what to wait for before the next step.
@@ -5907,39 +5907,46 @@ static jobq_error jobq_pg__dial_error(jobq_pg_error *error, const PGconn *conn)
     return error->code;
 }
 
-/* A connection that is made, or has failed: from now on, or here and now, which may take seconds
- * for each host. NULL: error is filled. */
-static PGconn *jobq_pg__dial_with(const jobq_pg *pg, const char *conninfo, const char *worker,
-                                  PGconn *(*make)(const char *const *, const char *const *, int),
-                                  jobq_pg_error *error)
+/* What a connection is made with. It asks desc.connect, which may block. False: see error. */
+static bool jobq_pg__dial_ask(const jobq_pg *pg, const char *conninfo, const char *worker,
+                              jobq_pg_dial *dial, jobq_pg_error *error)
 {
-    jobq_pg_dial dial;
-
-    memset(&dial, 0, sizeof dial);
-    dial.conninfo = conninfo;
-    dial.worker = worker;
-    if (!jobq_pg__dial_fill(&dial)) {
+    memset(dial, 0, sizeof *dial);
+    dial->conninfo = conninfo;
+    dial->worker = worker;
+    if (!jobq_pg__dial_fill(dial)) {
         jobq_pg__no_memory(error);
-    } else if (pg->connect != NULL && !pg->connect(pg->user, &dial)) {
-        PQfinish(dial.conn);
-        dial.conn = NULL;
+    } else if (pg->connect != NULL && !pg->connect(pg->user, dial)) {
+        PQfinish(dial->conn);
         jobq_pg__fail(error, JOBQ_ERROR_CONNECTION, "desc.connect refused");
-    } else if (dial.conn == NULL) {
-        dial.conn = make(dial.keywords, (const char *const *)dial.values, 1);
-        if (dial.conn == NULL) jobq_pg__no_memory(error);
+    } else return true;
+    jobq_pg__dial_clear(dial);
+    return false;
+}
+
+/* A connection that is up, which may take seconds for each host. NULL: error is filled. */
+static PGconn *jobq_pg__dial_make(jobq_pg_dial *dial, jobq_pg_error *error)
+{
+    PGconn *conn = dial->conn;
+
+    if (conn == NULL) {
+        conn = PQconnectdbParams(dial->keywords, (const char *const *)dial->values, 1);
+        if (conn == NULL) jobq_pg__no_memory(error);
     }
-    jobq_pg__dial_clear(&dial);
-    if (dial.conn == NULL || PQstatus(dial.conn) != CONNECTION_BAD) return dial.conn;
-    jobq_pg__dial_error(error, dial.conn);
-    PQfinish(dial.conn);
+    jobq_pg__dial_clear(dial);
+    if (conn == NULL || PQstatus(conn) != CONNECTION_BAD) return conn;
+    jobq_pg__dial_error(error, conn);
+    PQfinish(conn);
     return NULL;
 }
 
-/* A connection that stands. NULL: error is filled. */
 static PGconn *jobq_pg__dial(const jobq_pg *pg, const char *conninfo, const char *worker,
                              jobq_pg_error *error)
 {
-    return jobq_pg__dial_with(pg, conninfo, worker, PQconnectdbParams, error);
+    jobq_pg_dial dial;
+
+    if (!jobq_pg__dial_ask(pg, conninfo, worker, &dial, error)) return NULL;
+    return jobq_pg__dial_make(&dial, error);
 }
 
 /* Whether a connection can take a statement now. */
@@ -13506,12 +13513,32 @@ typedef struct jobq_pg__pending {
 typedef struct jobq_pg__parcel jobq_pg__parcel;
 typedef struct jobq_pg__desk jobq_pg__desk;
 typedef struct jobq_pg__notice jobq_pg__notice;
-typedef struct jobq_pg__host jobq_pg__host;
+typedef struct jobq_pg__attempt jobq_pg__attempt;
+
+/* LISTEN past a pooler. */
+typedef struct jobq_pg__listener {
+    PGconn *conn;
+    jobq_pg__attempt *attempt; /* at that connection */
+    int64_t asked;             /* the worker id in the last LISTEN */
+    bool waits;                /* for its answer */
+    int64_t until_us;          /* so long; else the next LISTEN, or attempt */
+} jobq_pg__listener;
+
+/* VACUUM and prune. */
+typedef struct jobq_pg__maintenance {
+    PGconn *conn;
+    jobq_pg__attempt *attempt; /* at that connection */
+    uint32_t wanted;           /* requests, by bits */
+    int32_t prune_limit;       /* rows of the next prune */
+    jobq_request_kind kind;    /* of the statement under way; WAIT: neither */
+    jobq_error code;           /* its result so far */
+} jobq_pg__maintenance;
 
 struct jobq_pg__run {
     jobq_pg_worker *worker; /* NULL: it waits for work */
     bool busy;       /* with this work */
     jobq_work work;
+    const jobq_pg_handler *handler; /* of its job */
     jobq_pg__parcel *parcel;
     jobq_pg__delivering delivering;
     jobq_stop stop;      /* what the loop said about messages, asked again at ask_mono_us */
@@ -13526,6 +13553,15 @@ struct jobq_pg__run {
     size_t next_size;
     bool next_bytes;
     struct jobq_pg__run *link;
+};
+
+/* What a handler's thread works with. */
+struct jobq_pg__desk {
+    jobq_call call;
+    jobq_delivery delivery;
+    jobq_ack ack;                       /* what is written of the delivery */
+    int32_t planned;                    /* messages of it that are done with */
+    char error[JOBQ_ERROR_MAX + 1];     /* for the hooks */
 };
 
 /* The threads for handlers, and whom they serve: a member for each schema, with a loop, connection
@@ -13557,16 +13593,15 @@ struct jobq_pg_worker {
     int32_t *kind_queues; /* for register: 1-based queue, kind, and the id that came back */
     const char **kinds;
     int32_t *kind_ids;
-    int poke[2];                    /* a pipe: wakes the thread of statements; 's' asks to stop */
-    pthread_t io, keeper;
-    pthread_t dialer;
-    bool dialing;                   /* the dialer lives, or waits to be joined */
-    PGconn *conn;
+    int poke[2];                    /* a pipe: wakes the thread that steps; 's' asks to stop */
+    pthread_t thread;               /* its own, which steps */
+    bool threaded;                  /* it runs */
+    PGconn *conn;                   /* for statements */
+    jobq_pg__attempt *attempt;      /* at that connection */
     bool broken;
     char limits[240];               /* SQL: the time-outs of a statement */
-    pthread_t ear;
-    bool io_runs, keeper_runs, ear_runs;
-    int ear_poke[2];                /* a pipe: wakes the ear */
+    jobq_pg__listener listener;
+    jobq_pg__maintenance maintenance;
     jobq_pg__params params;
     jobq_pg__pending pending[JOBQ_PG__PENDING_MAX];
     int pending_first, pending_count;
@@ -13578,16 +13613,11 @@ struct jobq_pg_worker {
     jobq_request *request;          /* the one that is being carried out */
     jobq_answer *answer;            /* the one that the loop is being told */
     int64_t id;                     /* as it registered last; 0: it has not yet */
-    pthread_cond_t keep;
     jobq_pg__held *held;
     jobq_pg__parcel *parcels[JOBQ_LOOP_PARTITIONS];
     jobq_pg__notice *notices;       /* for the hooks, of handlers that were abandoned */
-    int64_t io_until_us;            /* the thread of statements sleeps until then */
-    PGconn *dialed;                 /* what the dialer got; NULL: nothing */
-    bool dial_over;
-    uint32_t keep_kinds;            /* requests for the keeper, by bits */
-    int32_t prune_limit;            /* rows of the next prune */
-    PGcancel *keep_cancel;          /* of its statement */
+    int64_t io_until_us;            /* the thread that steps sleeps until then */
+    int64_t end_us;                 /* it has ended: what is under way may take until then */
     int64_t handler_us;             /* handlers' time */
     int64_t trouble_mono_us;        /* the last one, if its text is not empty */
     char trouble[512];
@@ -13595,7 +13625,10 @@ struct jobq_pg_worker {
     bool vacuum_told;               /* the log knows that a pooler keeps VACUUM bounded */
     bool ended;
     int pool_share;                 /* connections that the pool has for it */
-    jobq_pg__host *host;            /* without threads of its own; NULL: with them */
+    bool hosted;                    /* the host steps, and runs the handlers: the rest is for it */
+    bool more;                      /* jobs may wait for the next step */
+    jobq_pg__run run;
+    jobq_pg__desk desk;
 };
 
 static void *jobq_pg__thread(void *arg);
@@ -13682,12 +13715,12 @@ static void jobq_pg__poke(jobq_pg_worker *w, char why)
     (void)ignored;
 }
 
-/* The loop was told something: wakes the thread of statements if it would sleep too long. */
+/* The loop was told something: wakes the thread that steps if it would sleep too long. */
 JOBQ_PG__ONCE static void jobq_pg__told(jobq_pg_worker *w, int64_t now)
 {
     if (jobq_loop_due(w->loop, now) >= w->io_until_us) return;
     w->io_until_us = INT64_MIN;
-    if (w->host == NULL) jobq_pg__poke(w, 'w');
+    if (!w->hosted) jobq_pg__poke(w, 'w');
 }
 
 static const jobq_pg_handler *jobq_pg__handler_of(const jobq_pg_worker *w, int32_t kind)
@@ -13708,17 +13741,16 @@ static jobq_handler jobq_pg__stage_of(const jobq_pg_handler *handler, int stage)
 }
 
 /* Fills a call from its work; its strings point into the claim's answer. The lock is held. */
-static void jobq_pg__call_fill(jobq_call *call, const jobq_pg_worker *w, const jobq_pg__run *run,
-                               const jobq_pg_handler *handler)
+static void jobq_pg__call_fill(jobq_call *call, const jobq_pg_worker *w, const jobq_pg__run *run)
 {
     const jobq_pg__held *h = &w->held[run->work.slot];
     const PGresult *res = run->answer->result;
 
     call->job = run->work.job;
-    call->kind = jobq_str_from(handler->kind);
+    call->kind = jobq_str_from(run->handler->kind);
     call->payload = jobq_pg__payload(res, h->row, &call->payload_bytes);
     call->headers = jobq_pg__str(res, h->row, JOBQ_PG__COL_HEADERS, true);
-    call->user = handler->user;
+    call->user = run->handler->user;
     call->delay_us = 0;
     call->delay_named = false;
     call->error_size = 0;
@@ -13726,15 +13758,6 @@ static void jobq_pg__call_fill(jobq_call *call, const jobq_pg_worker *w, const j
     call->store = &jobq_pg__store;
     call->context = (void *)run;
 }
-
-/* What a thread works with. */
-struct jobq_pg__desk {
-    jobq_call call;
-    jobq_delivery delivery;
-    jobq_ack ack;                       /* what is written of the delivery */
-    int32_t planned;                    /* messages of it that are done with */
-    char error[JOBQ_ERROR_MAX + 1];     /* for the hooks */
-};
 
 /* What the slot keeps goes to the hooks too: its own text may be gone when they are called. The
  * lock is held. */
@@ -13811,6 +13834,37 @@ static void jobq_pg__run_end(jobq_pg_worker *w, jobq_pg__run *run)
     jobq_pg__give_back(w->pg, conn, cancel == NULL);
 }
 
+/* Whether a handler has to stop. It holds its host up, which steps no sooner unless we do. */
+static jobq_stop jobq_pg__run_asks(jobq_pg__run *run)
+{
+    jobq_pg_worker *w = run->worker;
+    int64_t now = jobq_pg__mono_us();
+    jobq_stop stop;
+
+    if (w->hosted && now >= run->ask_mono_us) {
+        jobq_pg__turn(w);
+        run->ask_mono_us = now + 1000;
+    }
+    pthread_mutex_lock(&w->crew->lock);
+    stop = jobq_loop_stopping(w->loop, jobq_pg__mono_us(), &run->work);
+    pthread_mutex_unlock(&w->crew->lock);
+    return stop;
+}
+
+/* A connection of the pool for a handler, which may be cut short there. NULL: see error. */
+static PGconn *jobq_pg__run_conn(jobq_pg__run *run, jobq_pg_error *error)
+{
+    PGconn *conn;
+
+    if (run->conn != NULL) return run->conn;
+    if (jobq_pg_acquire(run->worker->pg, &conn, error) != JOBQ_OK) return NULL;
+    pthread_mutex_lock(&run->worker->crew->lock);
+    run->conn = conn;
+    run->cancel = PQgetCancel(conn);
+    pthread_mutex_unlock(&run->worker->crew->lock);
+    return conn;
+}
+
 /* When its handler has ended, a call is there to be read, no more. */
 static bool jobq_pg__keep_past(jobq_call *call, jobq_str next, bool bytes)
 {
@@ -13826,38 +13880,6 @@ static int jobq_pg__stopping_past(const jobq_call *call)
 
 static const jobq_store jobq_pg__past = {jobq_pg__keep_past, jobq_pg__stopping_past};
 
-/* Calls the hooks of a run's end. The lock is not held. */
-static void jobq_pg__tell(const jobq_pg_worker *w, const jobq_pg_report *report)
-{
-    if (w->hooks.after != NULL) w->hooks.after(w->hooks.user, report);
-    if (w->hooks.failed != NULL && report->state == JOBQ_STATE_FAILED) {
-        w->hooks.failed(w->hooks.user, report);
-    }
-}
-
-/* The handler of a job has ended. The lock is held after, not before. */
-static void jobq_pg__job_ended(jobq_pg_worker *w, jobq_pg__run *run, jobq_pg_report *report)
-{
-    if (run->conn != NULL) jobq_pg__run_end(w, run);
-    pthread_mutex_lock(&w->crew->lock);
-    w->handler_us += report->duration_us;
-    if (!run->abandoned) {
-        jobq_pg__returned(w, run, &run->desk->call, report);
-        run->busy = false;
-        run->desk->call.store = &jobq_pg__past;
-        if (w->hooks.after != NULL || w->hooks.failed != NULL) {
-            pthread_mutex_unlock(&w->crew->lock);
-            jobq_pg__tell(w, report);
-            pthread_mutex_lock(&w->crew->lock);
-        }
-    }
-    free(run->next);
-    run->next = NULL;
-    run->next_size = 0;
-    jobq_pg__answer_drop(run->answer);
-    run->answer = NULL;
-}
-
 /* No handler has the job's kind. The lock is held. */
 static void jobq_pg__unhandled(jobq_pg_worker *w, const jobq_work *work)
 {
@@ -13868,36 +13890,6 @@ static void jobq_pg__unhandled(jobq_pg_worker *w, const jobq_work *work)
     handled.missing = true;
     jobq_loop_handled(w->loop, now, work, &handled, NULL);
     jobq_pg__told(w, now);
-}
-
-/* Runs a job. The lock is held before and after. */
-static void jobq_pg__run_job(jobq_pg_worker *w, jobq_pg__run *run)
-{
-    const jobq_pg_handler *handler = jobq_pg__handler_of(w, run->work.job.kind);
-    jobq_pg__held *h = &w->held[run->work.slot];
-    jobq_call *call = &run->desk->call;
-    jobq_pg_report report;
-    int64_t began;
-
-    if (handler == NULL) {
-        jobq_pg__unhandled(w, &run->work);
-        return;
-    }
-    run->answer = h->answer;
-    run->began_mono_us = jobq_pg__mono_us();
-    h->answer = NULL;
-    jobq_pg__call_fill(call, w, run, handler);
-    pthread_mutex_unlock(&w->crew->lock);
-    memset(&report, 0, sizeof report);
-    report.queue = jobq_str_from(handler->queue);
-    report.call = call;
-    if (w->hooks.before != NULL) w->hooks.before(w->hooks.user, &report);
-    began = jobq_pg__mono_us();
-    JOBQ_PG_POINT("handle", -1, NULL);
-    report.outcome = jobq_pg__stage_of(handler, call->job.stage)(call);
-    JOBQ_PG_POINT("handled", -1, NULL);
-    report.duration_us = jobq_pg__mono_us() - began;
-    jobq_pg__job_ended(w, run, &report);
 }
 
 /* -- messages: what a partition holds -- */
@@ -14012,15 +14004,6 @@ static jobq_pg_ack_desc jobq_pg__part_ack(jobq_pg__parcel *parcel, int64_t parti
 
 /* -- messages: handlers -- */
 
-static int64_t jobq_pg__run_asks(jobq_pg__run *run, int64_t now, jobq_stop *stop)
-{
-    if (run->worker->host != NULL) jobq_pg__turn(run->worker);
-    pthread_mutex_lock(&run->worker->crew->lock);
-    *stop = jobq_loop_stopping(run->worker->loop, now, &run->work);
-    pthread_mutex_unlock(&run->worker->crew->lock);
-    return now + 1000;
-}
-
 /* A reason for a dead letter, unless the delivery was given up meanwhile. Takes text. */
 static bool jobq_pg__run_keep(jobq_pg__run *run, char **reason, char *text)
 {
@@ -14038,9 +14021,9 @@ static int jobq_pg__run_stop(jobq_pg__run *run)
 {
     int64_t now = jobq_pg__mono_us();
 
-    if (run->stop == JOBQ_STOP_NONE && now >= run->ask_mono_us) {
-        run->ask_mono_us = jobq_pg__run_asks(run, now, &run->stop);
-    }
+    if (run->stop != JOBQ_STOP_NONE || now < run->ask_mono_us) return (int)run->stop;
+    run->stop = jobq_pg__run_asks(run);
+    run->ask_mono_us = now + 1000;
     return (int)run->stop;
 }
 
@@ -14179,18 +14162,10 @@ static void jobq_pg__deliver_own(jobq_pg_worker *w, jobq_pg__run *run, jobq_deli
 }
 
 /* A transaction for a handler, on a connection of the pool. */
-static bool jobq_pg__run_begin(jobq_pg_worker *w, jobq_pg__run *run, jobq_pg_error *error)
+static bool jobq_pg__run_begin(jobq_pg__run *run, jobq_pg_error *error)
 {
-    PGconn *conn;
-
-    if (jobq_pg_acquire(w->pg, &conn, error) != JOBQ_OK) return false;
-    pthread_mutex_lock(&w->crew->lock);
-    run->conn = conn;
-    run->cancel = PQgetCancel(conn);
-    pthread_mutex_unlock(&w->crew->lock);
-    run->delivering.conn = conn;
-    return jobq_pg__command(conn, "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE", error) ==
-           JOBQ_OK;
+    run->delivering.conn = jobq_pg__run_conn(run, error);
+    return run->conn != NULL && jobq_pg__command(run->conn, JOBQ_PG__BEGIN, error) == JOBQ_OK;
 }
 
 /* Runs a handler in the transaction that acknowledges. True: the loop has been told. */
@@ -14198,7 +14173,7 @@ static bool jobq_pg__deliver_tx(jobq_pg_worker *w, jobq_pg__run *run, jobq_deliv
                                 const jobq_pg_receiver *r, jobq_verdict *verdict)
 {
     jobq_pg_error error;
-    bool open = jobq_pg__run_begin(w, run, &error);
+    bool open = jobq_pg__run_begin(run, &error);
 
     if (!open) jobq_pg__retry_all(d, verdict, error.message);
     else open = jobq_pg__deliver_in(run->conn, d, r->each, r->all, verdict);
@@ -14207,15 +14182,75 @@ static bool jobq_pg__deliver_tx(jobq_pg_worker *w, jobq_pg__run *run, jobq_deliv
     return open;
 }
 
-/* Calls the hooks of a delivery's end. The lock is not held. */
-static void jobq_pg__tell_messages(const jobq_pg_worker *w, jobq_pg_report *report,
-                                   const jobq_pg__desk *desk, const jobq_pg__parcel *parcel)
+/* -- a handler's run, of a job or of messages -- */
+
+/* Fills what the handler gets. False: no handler has the job's kind. The lock is held. */
+static bool jobq_pg__run_fill(jobq_pg_worker *w, jobq_pg__run *run)
 {
+    run->began_mono_us = jobq_pg__mono_us();
+    if (run->work.messages) {
+        run->parcel = w->parcels[run->work.slot];
+        run->parcel->users++;
+        jobq_pg__delivery_fill(w, run);
+        jobq_pg__told(w, run->began_mono_us); /* of a lease to renew, a time limit */
+        return true;
+    }
+    run->handler = jobq_pg__handler_of(w, run->work.job.kind);
+    if (run->handler == NULL) {
+        jobq_pg__unhandled(w, &run->work);
+        return false;
+    }
+    run->answer = w->held[run->work.slot].answer;
+    w->held[run->work.slot].answer = NULL;
+    jobq_pg__call_fill(&run->desk->call, w, run);
+    return true;
+}
+
+/* Calls the handler. True: the loop has been told what it said. */
+static bool jobq_pg__run_call(jobq_pg_worker *w, jobq_pg__run *run, jobq_pg_report *report,
+                              jobq_verdict *verdict)
+{
+    jobq_delivery *d = &run->desk->delivery;
+    jobq_call *call = &run->desk->call;
+    const jobq_pg_receiver *r;
+
+    if (run->work.messages) {
+        r = &w->receivers[w->receiver_of[run->work.queue]];
+        if (r->transactional) return jobq_pg__deliver_tx(w, run, d, r, verdict);
+        jobq_delivery_run(d, r->each, r->all, verdict);
+        return false;
+    }
+    JOBQ_PG_POINT("handle", -1, NULL);
+    report->outcome = jobq_pg__stage_of(run->handler, call->job.stage)(call);
+    JOBQ_PG_POINT("handled", -1, NULL);
+    return false;
+}
+
+static void jobq_pg__report_start(jobq_pg_report *report, const jobq_pg__run *run)
+{
+    memset(report, 0, sizeof *report);
+    if (run->work.messages) {
+        report->delivery = &run->desk->delivery;
+        report->queue = report->delivery->queue;
+    } else {
+        report->call = &run->desk->call;
+        report->queue = jobq_str_from(run->handler->queue);
+    }
+}
+
+/* Calls the hooks of a run's end; parcel: of its messages, or NULL. The lock is not held. */
+static void jobq_pg__tell(const jobq_pg_worker *w, jobq_pg_report *report,
+                          const jobq_pg__desk *desk, const jobq_pg__parcel *parcel)
+{
+    bool messages = report->delivery != NULL;
     int32_t i;
 
-    if (report->result != JOBQ_RESULT_SUCCESS) report->error = jobq_str_from(desk->error);
+    if (messages && report->result != JOBQ_RESULT_SUCCESS)
+        report->error = jobq_str_from(desk->error);
     if (w->hooks.after != NULL) w->hooks.after(w->hooks.user, report);
-    for (i = 0; i < desk->planned && w->hooks.failed != NULL; i++) {
+    if (w->hooks.failed == NULL) return;
+    if (report->state == JOBQ_STATE_FAILED) w->hooks.failed(w->hooks.user, report);
+    for (i = 0; messages && i < desk->planned; i++) {
         if (!jobq_pg__is_dead(desk->ack.outcomes[i])) continue;
         report->message = &parcel->reading.messages[i];
         report->error = jobq_str_from(parcel->reasons[i]);
@@ -14223,52 +14258,53 @@ static void jobq_pg__tell_messages(const jobq_pg_worker *w, jobq_pg_report *repo
     }
 }
 
-/* The handler of a delivery has ended. told: the loop knows. The lock is held after, not before. */
-static void jobq_pg__part_ended(jobq_pg_worker *w, jobq_pg__run *run, jobq_pg_report *report,
-                                const jobq_verdict *verdict, bool told)
+/* The handler has ended. told: the loop knows. The lock is held after, not before. */
+static void jobq_pg__run_ended(jobq_pg_worker *w, jobq_pg__run *run, jobq_pg_report *report,
+                               const jobq_verdict *verdict, bool told)
 {
+    jobq_pg__desk *desk = run->desk;
+
     report->result = verdict->result;
     if (run->conn != NULL) jobq_pg__run_end(w, run);
     pthread_mutex_lock(&w->crew->lock);
     w->handler_us += report->duration_us;
-    if (!told) jobq_pg__delivered(w, run, &run->desk->delivery, verdict, false);
+    if (report->call != NULL && !run->abandoned) jobq_pg__returned(w, run, &desk->call, report);
+    if (report->call == NULL && !told)
+        jobq_pg__delivered(w, run, &desk->delivery, verdict, false);
     run->busy = false;
-    run->desk->delivery.store = &jobq_pg__delivery_past;
+    desk->call.store = &jobq_pg__past;
+    desk->delivery.store = &jobq_pg__delivery_past;
     if (!run->abandoned && (w->hooks.after != NULL || w->hooks.failed != NULL)) {
         pthread_mutex_unlock(&w->crew->lock);
-        jobq_pg__tell_messages(w, report, run->desk, run->parcel);
+        jobq_pg__tell(w, report, desk, run->parcel);
         pthread_mutex_lock(&w->crew->lock);
     }
+    free(run->next);
+    run->next = NULL;
+    run->next_size = 0;
+    jobq_pg__answer_drop(run->answer);
     jobq_pg__parcel_drop(run->parcel);
+    run->answer = NULL;
     run->parcel = NULL;
 }
 
-/* Runs the handler of a partition's messages. The lock is held before and after. */
-static void jobq_pg__run_part(jobq_pg_worker *w, jobq_pg__run *run)
+/* Runs a handler. The lock is held before and after. */
+static void jobq_pg__run_work(jobq_pg_worker *w, jobq_pg__run *run)
 {
-    const jobq_pg_receiver *r = &w->receivers[w->receiver_of[run->work.queue]];
-    jobq_delivery *d = &run->desk->delivery;
     jobq_pg_report report;
     jobq_verdict verdict;
     int64_t began;
-    bool told = false;
+    bool told;
 
-    run->parcel = w->parcels[run->work.slot];
-    run->parcel->users++;
-    run->began_mono_us = jobq_pg__mono_us();
-    memset(&verdict, 0, sizeof verdict);
-    jobq_pg__delivery_fill(w, run);
-    jobq_pg__told(w, jobq_pg__mono_us()); /* of a lease to renew, a time limit */
+    if (!jobq_pg__run_fill(w, run)) return;
     pthread_mutex_unlock(&w->crew->lock);
-    memset(&report, 0, sizeof report);
-    report.queue = d->queue;
-    report.delivery = d;
+    memset(&verdict, 0, sizeof verdict);
+    jobq_pg__report_start(&report, run);
     if (w->hooks.before != NULL) w->hooks.before(w->hooks.user, &report);
     began = jobq_pg__mono_us();
-    if (r->transactional) told = jobq_pg__deliver_tx(w, run, d, r, &verdict);
-    else jobq_delivery_run(d, r->each, r->all, &verdict);
+    told = jobq_pg__run_call(w, run, &report, &verdict);
     report.duration_us = jobq_pg__mono_us() - began;
-    jobq_pg__part_ended(w, run, &report, &verdict, told);
+    jobq_pg__run_ended(w, run, &report, &verdict, told);
 }
 
 /* -- the hooks of handlers that were abandoned: other threads call them -- */
@@ -14300,18 +14336,16 @@ static jobq_pg__notice *jobq_pg__notice_new(jobq_pg_worker *w, const jobq_pg__ru
 static void jobq_pg__notice_job(jobq_pg_worker *w, const jobq_pg__run *run, jobq_state state)
 {
     jobq_pg__notice *n = jobq_pg__notice_new(w, run);
-    const jobq_pg_handler *handler;
     const jobq_pg__held *h;
 
     if (n == NULL) return;
     h = &w->held[run->work.slot];
-    handler = jobq_pg__handler_of(w, run->work.job.kind);
     n->answer = run->answer;
     n->answer->users++;
-    jobq_pg__call_fill(&n->desk.call, w, run, handler);
+    jobq_pg__call_fill(&n->desk.call, w, run);
     n->desk.call.store = &jobq_pg__past;
     n->desk.call.context = NULL;
-    n->report.queue = jobq_str_from(handler->queue);
+    n->report.queue = jobq_str_from(run->handler->queue);
     n->report.call = &n->desk.call;
     n->report.state = state;
     if (h->error == NULL) return;
@@ -14344,8 +14378,7 @@ static bool jobq_pg__notice_tell(jobq_pg_worker *w)
     if (n == NULL) return false;
     w->notices = n->next;
     pthread_mutex_unlock(&w->crew->lock);
-    if (n->report.call != NULL) jobq_pg__tell(w, &n->report);
-    else jobq_pg__tell_messages(w, &n->report, &n->desk, n->parcel);
+    jobq_pg__tell(w, &n->report, &n->desk, n->parcel);
     pthread_mutex_lock(&w->crew->lock);
     jobq_pg__answer_drop(n->answer);
     jobq_pg__parcel_drop(n->parcel);
@@ -14361,8 +14394,7 @@ static bool jobq_pg__run_one(jobq_pg_worker *w, jobq_pg__run *run)
     if (jobq_pg__notice_tell(w)) return true;
     run->busy = jobq_loop_take(w->loop, jobq_pg__mono_us(), &run->work);
     if (!run->busy) return false;
-    if (run->work.messages) jobq_pg__run_part(w, run);
-    else jobq_pg__run_job(w, run);
+    jobq_pg__run_work(w, run);
     run->busy = false;
     return true;
 }
@@ -14487,19 +14519,13 @@ static void jobq_pg__thread_quit(void *arg)
     jobq_pg_report report;
     jobq_verdict verdict;
 
-    memset(&report, 0, sizeof report);
-    report.duration_us = jobq_pg__mono_us() - run->began_mono_us;
-    if (run->busy && run->work.messages) {
+    if (run->busy) {
         memset(&verdict, 0, sizeof verdict);
-        report.delivery = &run->desk->delivery;
-        report.queue = run->desk->delivery.queue;
-        jobq_pg__retry_all(&run->desk->delivery, &verdict, text);
-        jobq_pg__part_ended(w, run, &report, &verdict, false);
-    } else if (run->busy) {
-        report.call = &run->desk->call;
-        report.queue = jobq_str_from(jobq_pg__handler_of(w, run->desk->call.job.kind)->queue);
-        jobq_call_error(&run->desk->call, jobq_str_from(text));
-        jobq_pg__job_ended(w, run, &report);
+        jobq_pg__report_start(&report, run);
+        report.duration_us = jobq_pg__mono_us() - run->began_mono_us;
+        if (run->work.messages) jobq_pg__retry_all(&run->desk->delivery, &verdict, text);
+        else jobq_call_error(&run->desk->call, jobq_str_from(text));
+        jobq_pg__run_ended(w, run, &report, &verdict, false);
     } else pthread_mutex_lock(&w->crew->lock);
     jobq_pg__log(w->pg, JOBQ_PG_ERROR, "%s: return from handlers", text);
     jobq_pg__run_unlink(w->crew, run);
@@ -14555,34 +14581,13 @@ static bool jobq_pg__keep(jobq_call *call, jobq_str next, bool bytes)
 
 static int jobq_pg__stopping(const jobq_call *call)
 {
-    jobq_pg__run *run = (jobq_pg__run *)call->context;
-    int64_t now = jobq_pg__mono_us();
-    jobq_stop stop;
-
-    if (run->worker->host != NULL && now >= run->ask_mono_us) {
-        jobq_pg__turn(run->worker);
-        run->ask_mono_us = now + 1000;
-    }
-    pthread_mutex_lock(&run->worker->crew->lock);
-    stop = jobq_loop_stopping(run->worker->loop, jobq_pg__mono_us(), &run->work);
-    pthread_mutex_unlock(&run->worker->crew->lock);
-    return (int)stop;
+    return (int)jobq_pg__run_asks((jobq_pg__run *)call->context);
 }
 
 JOBQ_API PGconn *jobq_pg_call_conn(jobq_call *call, jobq_pg_error *error)
 {
-    jobq_pg__run *run;
-    PGconn *conn;
-
     JOBQ_ASSERT(call != NULL && call->store == &jobq_pg__store);
-    run = (jobq_pg__run *)call->context;
-    if (run->conn != NULL) return run->conn;
-    if (jobq_pg_acquire(run->worker->pg, &conn, error) != JOBQ_OK) return NULL;
-    pthread_mutex_lock(&run->worker->crew->lock);
-    run->conn = conn;
-    run->cancel = PQgetCancel(conn);
-    pthread_mutex_unlock(&run->worker->crew->lock);
-    return conn;
+    return jobq_pg__run_conn((jobq_pg__run *)call->context, error);
 }
 
 JOBQ_API jobq_error jobq_pg_call_complete(jobq_call *call, PGconn *conn, jobq_pg_error *error)
@@ -14635,15 +14640,171 @@ JOBQ_API jobq_outcome jobq_pg_call_commit(jobq_call *call, PGconn *conn)
     return JOBQ_OUTCOME_RETRY;
 }
 
-/* -- the keeper: a thread for housekeeping that may take long, on a connection of the pool -- */
+/* -- connections: a thread makes each, and no other thread waits for it -- */
 
-/* The keeper's statements, and their first parameter. */
-static const struct {
-    jobq_request_kind kind;
-    jobq_pg__statement st;
-    const char *name;
-} jobq_pg__chores[] = {{JOBQ_REQUEST_VACUUM, JOBQ_PG__VACUUM, "vacuum"},
-                       {JOBQ_REQUEST_PRUNE, JOBQ_PG__PRUNE, "prune"}};
+/* A connection that is being made. Its thread calls desc.connect and asks name servers, which may
+ * block, and gets past a silent host: libpq heeds connect_timeout only for a caller that waits. */
+struct jobq_pg__attempt {
+    const jobq_pg *pg;
+    const char *conninfo, *name;
+    pthread_mutex_t lock;      /* guards what follows */
+    jobq_pg_worker *worker;    /* NULL: it was given up, and its thread frees it */
+    jobq_pg__crew *stuck;      /* counts it among what never returned; NULL: nobody does */
+    bool asks;                 /* desc.connect is called, and the handle used */
+    bool over;
+    PGconn *conn;              /* what it got; NULL: error says why */
+    jobq_pg_error error;
+};
+
+static void jobq_pg__attempt_free(jobq_pg__attempt *a)
+{
+    PQfinish(a->conn);
+    pthread_mutex_destroy(&a->lock);
+    free(a);
+}
+
+/* The handle is no longer used; over: nor is anything left to do, and the worker has the attempt.
+ * False: nobody has it. */
+static bool jobq_pg__attempt_moves(jobq_pg__attempt *a, bool over)
+{
+    jobq_pg__crew *stuck;
+    bool wanted;
+
+    pthread_mutex_lock(&a->lock);
+    wanted = a->worker != NULL;
+    stuck = a->stuck;
+    a->asks = false;
+    a->over = over;
+    if (wanted) jobq_pg__poke(a->worker, 'w');
+    pthread_mutex_unlock(&a->lock);
+    if (stuck == NULL) return wanted;
+    pthread_mutex_lock(&stuck->lock);
+    stuck->stuck--;
+    pthread_mutex_unlock(&stuck->lock);
+    a->stuck = NULL;
+    return wanted;
+}
+
+static void *jobq_pg__attempt_run(void *arg)
+{
+    jobq_pg__attempt *a = (jobq_pg__attempt *)arg;
+    jobq_pg_dial dial;
+    bool good = jobq_pg__dial_ask(a->pg, a->conninfo, a->name, &dial, &a->error);
+    bool wanted = jobq_pg__attempt_moves(a, !good);
+
+    if (good && wanted) {
+        a->conn = jobq_pg__dial_make(&dial, &a->error);
+        if (a->conn != NULL) PQsetnonblocking(a->conn, 1);
+        wanted = jobq_pg__attempt_moves(a, true);
+    } else if (good) {
+        PQfinish(dial.conn);
+        jobq_pg__dial_clear(&dial);
+    }
+    if (!wanted) jobq_pg__attempt_free(a);
+    return NULL;
+}
+
+/* NULL: no memory, or no thread. */
+static jobq_pg__attempt *jobq_pg__attempt_new(jobq_pg_worker *w, const char *conninfo)
+{
+    jobq_pg__attempt *a = (jobq_pg__attempt *)calloc(1, sizeof *a);
+
+    if (a == NULL) return NULL;
+    a->pg = w->pg;
+    a->conninfo = conninfo;
+    a->name = w->name;
+    a->worker = w;
+    a->asks = true;
+    pthread_mutex_init(&a->lock, NULL);
+    if (jobq_pg__detach(jobq_pg__attempt_run, a)) return a;
+    jobq_pg__attempt_free(a);
+    return NULL;
+}
+
+/* Whether an attempt is over. Then it is freed: *conn is what it got; NULL: error says why. */
+static bool jobq_pg__attempt_over(jobq_pg__attempt **at, PGconn **conn, jobq_pg_error *error)
+{
+    jobq_pg__attempt *a = *at;
+    bool over;
+
+    if (a == NULL) return false;
+    pthread_mutex_lock(&a->lock);
+    over = a->over;
+    pthread_mutex_unlock(&a->lock);
+    if (!over) return false;
+    *conn = a->conn;
+    *error = a->error;
+    a->conn = NULL;
+    *at = NULL;
+    jobq_pg__attempt_free(a);
+    return true;
+}
+
+/* Whether an attempt still uses the handle. */
+static bool jobq_pg__attempt_asks(jobq_pg__attempt *a)
+{
+    bool asks;
+
+    if (a == NULL) return false;
+    pthread_mutex_lock(&a->lock);
+    asks = a->asks;
+    pthread_mutex_unlock(&a->lock);
+    return asks;
+}
+
+/* Gives an attempt up. One that still uses the handle is counted with the handlers that never
+ * returned. The lock is held. */
+static void jobq_pg__attempt_leave(jobq_pg_worker *w, jobq_pg__attempt **at)
+{
+    jobq_pg__attempt *a = *at;
+    bool over;
+
+    if (a == NULL) return;
+    *at = NULL;
+    pthread_mutex_lock(&a->lock);
+    over = a->over;
+    a->worker = NULL;
+    if (a->asks) {
+        a->stuck = w->crew;
+        w->crew->stuck++;
+        jobq_pg__log(w->pg, JOBQ_PG_ERROR, "desc.connect has not returned: end the process");
+    }
+    pthread_mutex_unlock(&a->lock);
+    if (over) jobq_pg__attempt_free(a);
+}
+
+/* Whether one is under way. The lesser connections wait for the others, so that a worker has one
+ * more thread at most. */
+static bool jobq_pg__attempting(const jobq_pg_worker *w)
+{
+    return w->attempt != NULL || w->listener.attempt != NULL || w->maintenance.attempt != NULL;
+}
+
+/* Begins a lesser connection, or goes on with it. True: *conn is it; NULL: error says why not. */
+static bool jobq_pg__connects(jobq_pg_worker *w, jobq_pg__attempt **at, const char *conninfo,
+                              PGconn **conn, jobq_pg_error *error)
+{
+    bool begins = *at == NULL;
+
+    if (begins && jobq_pg__attempting(w)) return false;
+    if (begins) *at = jobq_pg__attempt_new(w, conninfo);
+    if (*at == NULL) jobq_pg__no_memory(error);
+    else if (!jobq_pg__attempt_over(at, conn, error)) return false;
+    if (*conn != NULL) PQsetNoticeReceiver(*conn, jobq_pg__on_notice, w->pg);
+    return true;
+}
+
+/* What is taken from *conn. */
+static PGconn *jobq_pg__conn_take(PGconn **conn)
+{
+    PGconn *taken = *conn;
+
+    *conn = NULL;
+    return taken;
+}
+
+/* -- maintenance: VACUUM and prune may take long, so they run beside the worker's statements, on a
+ * connection that is made for them and closed after them -- */
 
 /* Begins the answer to a request of which this is known. The lock is held. */
 static void jobq_pg__answer_start(jobq_pg_worker *w, const jobq_pg__pending *p, jobq_error code)
@@ -14660,354 +14821,149 @@ static void jobq_pg__answer_start(jobq_pg_worker *w, const jobq_pg__pending *p, 
     w->answer->error = code;
 }
 
-/* The end of a chore. The lock is held. */
-static void jobq_pg__chore_ended(jobq_pg_worker *w, int chore, jobq_error code)
+/* Answers a request of which no more is known than its kind. The lock is held. */
+static void jobq_pg__answered(jobq_pg_worker *w, jobq_request_kind kind, jobq_error code)
 {
     jobq_pg__pending p;
 
     memset(&p, 0, sizeof p);
-    p.kind = jobq_pg__chores[chore].kind;
+    p.kind = kind;
     jobq_pg__answer_start(w, &p, code);
     jobq_loop_tell(w->loop, jobq_pg__mono_us(), w->answer);
 }
 
-/* The next chore asked for. The lock is held. */
-static int jobq_pg__chore_take(jobq_pg_worker *w)
-{
-    int chore = 0;
-
-    while ((w->keep_kinds >> jobq_pg__chores[chore].kind & 1) == 0) chore++;
-    w->keep_kinds &= ~(1u << jobq_pg__chores[chore].kind);
-    return chore;
-}
-
-/* Takes a chore's result. */
-static jobq_error jobq_pg__chore_took(PGconn *conn, PGresult *res, jobq_pg_error *error)
-{
-    jobq_error code = JOBQ_OK;
-
-    if (PQresultStatus(res) != PGRES_TUPLES_OK && PQresultStatus(res) != PGRES_COMMAND_OK) {
-        code = jobq_pg__result_error(error, conn, res);
-    }
-    PQclear(res);
-    return code;
-}
-
-#define JOBQ_PG__CHORE_MAX 1024
-
-/* The role may have time-outs that are too short for a chore, so each chore has bounds of its own:
- * for its transaction, or, since a VACUUM runs in none, for the session. */
-#define JOBQ_PG__BOUNDS(set, most) \
-    set "statement_timeout = " most "; " set "lock_timeout = '5s'; "
-
-static bool jobq_pg__is_vacuum(int chore)
-{
-    return jobq_pg__chores[chore].kind == JOBQ_REQUEST_VACUUM;
-}
-
-/* What a session needs before a VACUUM. */
-static void jobq_pg__vacuum_bounds(const PGconn *conn, char *text, size_t size)
-{
-    snprintf(text, size, JOBQ_PG__BOUNDS("SET ", "0") "%s",
-             PQserverVersion(conn) >= 170000 ? "SET transaction_timeout = 0" : "");
-}
-
-/* A chore as one text. The lock is held. */
-static void jobq_pg__chore_text(const jobq_pg_worker *w, const PGconn *conn, int chore, char *text,
-                                size_t size)
-{
-    const char *sql = w->pg->texts[jobq_pg__chores[chore].st], *hole = strstr(sql, "$1");
-
-    if (jobq_pg__is_vacuum(chore)) {
-        snprintf(text, size, "%s", sql);
-        return;
-    }
-    snprintf(text, size, JOBQ_PG__BEGIN "; " JOBQ_PG__BOUNDS("SET LOCAL ", "'60s'")
-             "%s%.*s%ld%s; COMMIT",
-             PQserverVersion(conn) >= 170000 ? "SET LOCAL transaction_timeout = 0; " : "",
-             (int)(hole - sql), sql, (long)w->prune_limit, hole + 2);
-}
-
 /* Behind a pooler the bounds of a VACUUM would be another client's, so it runs under those of the
- * role unless listen_conninfo leads past the pooler. The log says it once. The lock is held. */
-static void jobq_pg__chore_failed(jobq_pg_worker *w, int chore, const jobq_pg_error *error)
+ * role unless listen_conninfo leads past the pooler. The log says it once. */
+static void jobq_pg__maintenance_failed(jobq_pg_worker *w, jobq_request_kind kind,
+                                        const jobq_pg_error *error)
 {
-    bool bound = jobq_pg__is_vacuum(chore) && error->code == JOBQ_ERROR_TIMEOUT &&
+    bool bound = kind == JOBQ_REQUEST_VACUUM && error->code == JOBQ_ERROR_TIMEOUT &&
                  w->pg->pooled && w->pg->listen_conninfo == NULL;
 
-    if (bound && w->vacuum_told) return;
+    if (w->ended || (bound && w->vacuum_told)) return;
     w->vacuum_told = w->vacuum_told || bound;
     jobq_pg__trouble(w, error->message);
-    jobq_pg__log(w->pg, JOBQ_PG_WARNING, "%s: %s%s", jobq_pg__chores[chore].name, error->message,
+    jobq_pg__log(w->pg, JOBQ_PG_WARNING, "%s: %s%s", jobq_request_name(kind), error->message,
                  bound ? ": no worker can change that through a pooler: set listen_conninfo, or "
                          "raise the role's statement_timeout, or leave it to autovacuum" : "");
 }
 
-/* A connection for a chore: of the pool, or for a VACUUM past the pooler. */
-static jobq_error jobq_pg__keep_conn(jobq_pg_worker *w, bool past, PGconn **conn,
-                                     jobq_pg_error *error)
+/* The next of those wanted. */
+static jobq_request_kind jobq_pg__maintenance_take(jobq_pg__maintenance *m)
 {
-    if (!past) return jobq_pg_acquire(w->pg, conn, error);
-    *conn = jobq_pg__dial(w->pg, w->pg->listen_conninfo, w->name, error);
-    return *conn != NULL ? JOBQ_OK : error->code;
+    bool vacuum = (m->wanted >> JOBQ_REQUEST_VACUUM & 1) != 0;
+    jobq_request_kind kind = vacuum ? JOBQ_REQUEST_VACUUM : JOBQ_REQUEST_PRUNE;
+
+    m->wanted &= ~(1u << kind);
+    return kind;
 }
 
-/* Sends a chore and waits for its end. */
-static jobq_error jobq_pg__keep_ask(const jobq_pg_worker *w, PGconn *conn, int chore,
-                                    const char *text, jobq_pg_error *error)
-{
-    bool vacuum = jobq_pg__is_vacuum(chore);
-    char bounds[JOBQ_PG__CHORE_MAX];
-    PGresult *res = NULL, *next;
-    jobq_error code;
+/* The role may have time-outs that are too short, so these statements have bounds of their own: for
+ * their transaction, or, since a VACUUM runs in none, for the session. */
+#define JOBQ_PG__BOUNDS(set, most) \
+    set "statement_timeout = " most "; " set "lock_timeout = '5s'; "
+#define JOBQ_PG__BOUNDS_17(conn, sql) (PQserverVersion(conn) >= 170000 ? (sql) : "")
 
-    if (vacuum && (!w->pg->pooled || w->pg->listen_conninfo != NULL)) {
-        jobq_pg__vacuum_bounds(conn, bounds, sizeof bounds);
-        PQclear(PQexec(conn, bounds));
-    }
-    PQsendQuery(conn, text);
-    while ((next = PQgetResult(conn)) != NULL) res = jobq_pg__weigh(res, next);
-    code = jobq_pg__chore_took(conn, res, error);
-    if (code != JOBQ_OK && !vacuum) PQclear(PQexec(conn, "ROLLBACK"));
-    return code;
+static void jobq_pg__maintenance_send(jobq_pg_worker *w, jobq_request_kind kind)
+{
+    const char *sql = w->pg->texts[JOBQ_PG__PRUNE], *hole = strstr(sql, "$1");
+    jobq_pg__maintenance *m = &w->maintenance;
+    char text[1024];
+
+    m->kind = kind;
+    m->code = JOBQ_ERROR_CONNECTION; /* unless there is a result */
+    if (kind == JOBQ_REQUEST_WAIT) {
+        snprintf(text, sizeof text, JOBQ_PG__BOUNDS("SET ", "0") "%s",
+                 JOBQ_PG__BOUNDS_17(m->conn, "SET transaction_timeout = 0"));
+    } else if (kind == JOBQ_REQUEST_PRUNE) {
+        snprintf(text, sizeof text, JOBQ_PG__BEGIN "; " JOBQ_PG__BOUNDS("SET LOCAL ", "'60s'")
+                 "%s%.*s%ld%s; COMMIT",
+                 JOBQ_PG__BOUNDS_17(m->conn, "SET LOCAL transaction_timeout = 0; "),
+                 (int)(hole - sql), sql, (long)m->prune_limit, hole + 2);
+    } else snprintf(text, sizeof text, "%s", w->pg->texts[JOBQ_PG__VACUUM]);
+    PQsendQuery(m->conn, text);
 }
 
-/* Runs a chore. The lock is not held. */
-static jobq_error jobq_pg__keep_run(jobq_pg_worker *w, int chore)
+/* Makes the connection, if it is wanted. Where the session is its own, it is set up first. */
+static void jobq_pg__maintenance_connect(jobq_pg_worker *w)
 {
-    bool vacuum = jobq_pg__is_vacuum(chore), past = vacuum && w->pg->listen_conninfo != NULL, runs;
-    char text[JOBQ_PG__CHORE_MAX];
-    jobq_pg_error error;
-    PGcancel *cancel;
-    PGconn *conn;
-    jobq_error code = jobq_pg__keep_conn(w, past, &conn, &error);
-
-    if (code == JOBQ_OK) {
-        pthread_mutex_lock(&w->crew->lock);
-        w->keep_cancel = PQgetCancel(conn);
-        runs = !w->ended; /* else nobody would cancel it any more */
-        jobq_pg__chore_text(w, conn, chore, text, sizeof text);
-        pthread_mutex_unlock(&w->crew->lock);
-        if (runs) code = jobq_pg__keep_ask(w, conn, chore, text, &error);
-        pthread_mutex_lock(&w->crew->lock);
-        cancel = w->keep_cancel;
-        w->keep_cancel = NULL;
-        pthread_mutex_unlock(&w->crew->lock);
-        PQfreeCancel(cancel);
-        if (past) PQfinish(conn);
-        else jobq_pg__give_back(w->pg, conn, cancel == NULL || vacuum); /* NULL: it was sent */
-    }
-    if (code == JOBQ_OK) return code;
-    pthread_mutex_lock(&w->crew->lock);
-    if (!w->ended) jobq_pg__chore_failed(w, chore, &error);
-    pthread_mutex_unlock(&w->crew->lock);
-    return code;
-}
-
-static void *jobq_pg__keeper(void *arg)
-{
-    jobq_pg_worker *w = (jobq_pg_worker *)arg;
-
-    pthread_mutex_lock(&w->crew->lock);
-    while (!w->ended) {
-        int chore;
-        jobq_error code;
-        if (w->keep_kinds == 0) {
-            pthread_cond_wait(&w->keep, &w->crew->lock);
-            continue;
-        }
-        chore = jobq_pg__chore_take(w);
-        pthread_mutex_unlock(&w->crew->lock);
-        code = jobq_pg__keep_run(w, chore);
-        pthread_mutex_lock(&w->crew->lock);
-        jobq_pg__chore_ended(w, chore, code);
-    }
-    pthread_mutex_unlock(&w->crew->lock);
-    return NULL;
-}
-
-/* The worker is at its end: a vacuum under way is cut short. The lock is held. */
-static void jobq_pg__keeper_end(jobq_pg_worker *w)
-{
-    jobq_pg__cancel(w->keep_cancel);
-    w->keep_cancel = NULL;
-    pthread_cond_signal(&w->keep);
-}
-
-/* -- a host's worker: without threads, so connections are made, and chores done, bit by bit -- */
-
-/* A connection. */
-typedef struct jobq_pg__line {
-    PGconn *conn;                    /* NULL: none */
-    PostgresPollingStatusType wants; /* while it is made: readable or writable; OK: it stands */
-} jobq_pg__line;
-
-struct jobq_pg__host {
-    jobq_pg__run run;
-    jobq_pg__desk desk;
-    jobq_pg__line dial;     /* the worker's connection, while it is made */
-    int64_t dial_until_us;  /* then another one is begun */
-    jobq_pg__line chores;
-    int chore;              /* under way; -1: none */
-    jobq_error chore_code;
-    bool more;              /* jobs may wait for the next step */
-};
-
-/* Where TCP itself has given a silent host up: libpq's connect_timeout is for those who wait. */
-#define JOBQ_PG__DIAL_MAX (45 * (int64_t)1000000)
-
-/* The lock is held before and after, not while desc.connect is called, which may ask for health,
- * and a name server. Nobody else makes lines, or tells this loop anything. */
-static bool jobq_pg__line_begin(jobq_pg_worker *w, jobq_pg__line *line, const char *conninfo)
-{
-    jobq_pg_error error;
-    PGconn *conn;
-
-    pthread_mutex_unlock(&w->crew->lock);
-    conn = jobq_pg__dial_with(w->pg, conninfo, w->name, PQconnectStartParams, &error);
-    pthread_mutex_lock(&w->crew->lock);
-    line->conn = conn;
-    line->wants = line->conn != NULL && PQstatus(line->conn) == CONNECTION_OK
-                      ? PGRES_POLLING_OK : PGRES_POLLING_WRITING;
-    if (line->conn == NULL) jobq_pg__undialed(w, &error);
-    return line->conn != NULL;
-}
-
-/* Goes on making it. False: it is not made yet. True: it stands, or is no more. */
-static bool jobq_pg__line_made(jobq_pg_worker *w, jobq_pg__line *line, bool ready)
-{
+    const char *past = w->pg->listen_conninfo;
+    jobq_pg__maintenance *m = &w->maintenance;
     jobq_pg_error error;
 
-    if (ready && line->wants != PGRES_POLLING_OK) line->wants = PQconnectPoll(line->conn);
-    if (line->wants == PGRES_POLLING_OK) return true;
-    if (line->wants != PGRES_POLLING_FAILED) return false;
-    jobq_pg__dial_error(&error, line->conn);
-    jobq_pg__undialed(w, &error);
-    PQfinish(line->conn);
-    line->conn = NULL;
-    return true;
+    if (m->attempt == NULL && (m->wanted == 0 || w->conn == NULL || w->ended)) return;
+    if (!jobq_pg__connects(w, &m->attempt, past != NULL ? past : w->pg->conninfo, &m->conn, &error))
+        return;
+    m->kind = JOBQ_REQUEST_WAIT;
+    if (m->conn != NULL && (!w->pg->pooled || past != NULL))
+        jobq_pg__maintenance_send(w, JOBQ_REQUEST_WAIT);
+    while (m->conn == NULL && m->wanted != 0) { /* the loop asks again in its time */
+        jobq_request_kind kind = jobq_pg__maintenance_take(m);
+        jobq_pg__maintenance_failed(w, kind, &error);
+        jobq_pg__answered(w, kind, error.code);
+    }
 }
 
-/* What to poll it for; flushes what it can. */
-static void jobq_pg__line_watch(const jobq_pg__line *line, struct pollfd *fd)
+/* A statement has ended: sends the next, or closes, which also ends a transaction that failed. */
+static void jobq_pg__maintenance_next(jobq_pg_worker *w)
 {
-    bool writes = false;
+    jobq_pg__maintenance *m = &w->maintenance;
 
-    fd->fd = line->conn == NULL ? -1 : PQsocket(line->conn);
-    fd->revents = 0;
-    if (line->wants == PGRES_POLLING_OK) {
-        if (line->conn != NULL) writes = PQflush(line->conn) > 0;
-        fd->events = (short)(writes ? POLLIN | POLLOUT : POLLIN);
-    } else fd->events = line->wants == PGRES_POLLING_READING ? POLLIN : POLLOUT;
+    if (m->kind != JOBQ_REQUEST_WAIT) jobq_pg__answered(w, m->kind, m->code);
+    m->kind = JOBQ_REQUEST_WAIT;
+    if (m->wanted != 0 && !w->ended && PQtransactionStatus(m->conn) == PQTRANS_IDLE) {
+        jobq_pg__maintenance_send(w, jobq_pg__maintenance_take(m));
+    } else PQfinish(jobq_pg__conn_take(&m->conn));
 }
 
-/* The worker's connection goes on; jobq_pg__dialed takes it when that is over. */
-static void jobq_pg__host_dials(jobq_pg_worker *w, bool ready)
+/* Takes a result. */
+static void jobq_pg__maintenance_got(jobq_pg_worker *w, PGresult *res)
 {
-    jobq_pg__line *line = &w->host->dial;
-
-    if (!w->dialing || w->dial_over || !jobq_pg__line_made(w, line, ready)) return;
-    w->dialed = line->conn;
-    line->conn = NULL;
-    w->dial_over = true;
-}
-
-static void jobq_pg__host_connects(jobq_pg_worker *w)
-{
-    jobq_pg__host *h = w->host;
-    int64_t now = jobq_pg__mono_us();
-
-    if (w->dialing && now < h->dial_until_us) return;
-    PQfinish(h->dial.conn);
-    h->dial.conn = NULL;
-    h->dial_until_us = now + JOBQ_PG__DIAL_MAX;
-    w->dialing = true;
-    if (jobq_pg__line_begin(w, &h->dial, w->pg->conninfo)) jobq_pg__host_dials(w, false);
-    else w->dial_over = true;
-}
-
-/* The connection for chores goes; what it was at is asked for again. */
-static void jobq_pg__host_drops(jobq_pg_worker *w)
-{
-    jobq_pg__host *h = w->host;
-
-    PQfinish(h->chores.conn);
-    h->chores.conn = NULL;
-    if (h->chore >= 0) w->keep_kinds |= 1u << jobq_pg__chores[h->chore].kind;
-    h->chore = -1;
-}
-
-static void jobq_pg__host_chore_got(jobq_pg_worker *w, PGresult *res)
-{
-    jobq_pg__host *h = w->host;
+    jobq_pg__maintenance *m = &w->maintenance;
     jobq_pg_error error;
 
-    h->chore_code = jobq_pg__chore_took(h->chores.conn, res, &error);
-    if (h->chore_code != JOBQ_OK && h->chore >= 0) jobq_pg__chore_failed(w, h->chore, &error);
-}
-
-/* Begins the next chore. False: there is none, or it could not be sent. */
-static bool jobq_pg__host_chore_next(jobq_pg_worker *w)
-{
-    jobq_pg__host *h = w->host;
-    char text[JOBQ_PG__CHORE_MAX];
-
-    if (h->chore >= 0) {
-        jobq_pg__chore_ended(w, h->chore, h->chore_code);
-        h->chore = -1;
+    m->code = JOBQ_OK;
+    if (PQresultStatus(res) != PGRES_TUPLES_OK && PQresultStatus(res) != PGRES_COMMAND_OK) {
+        m->code = jobq_pg__result_error(&error, m->conn, res);
+        if (m->kind != JOBQ_REQUEST_WAIT) jobq_pg__maintenance_failed(w, m->kind, &error);
     }
-    if (PQtransactionStatus(h->chores.conn) == PQTRANS_INERROR) return false;
-    if (w->keep_kinds == 0) return false;
-    h->chore = jobq_pg__chore_take(w);
-    h->chore_code = JOBQ_ERROR_CONNECTION;
-    jobq_pg__chore_text(w, h->chores.conn, h->chore, text, sizeof text);
-    return PQsendQuery(h->chores.conn, text) != 0;
+    PQclear(res);
 }
 
-/* The connection for chores is set up like the pool's, and for a VACUUM. */
-static bool jobq_pg__host_chores_set_up(jobq_pg_worker *w, PGconn *conn)
+/* ready: its socket may be read. The lock is held. */
+static void jobq_pg__maintenance_step(jobq_pg_worker *w, bool ready)
 {
-    bool session = !w->pg->pooled || w->pg->listen_conninfo != NULL;
-    char text[JOBQ_PG__CHORE_MAX];
-    size_t probe = strlen(JOBQ_PG__PROBE "; ");
+    jobq_pg__maintenance *m = &w->maintenance;
 
-    snprintf(text, sizeof text, "%s", JOBQ_PG__PROBE "; ");
-    jobq_pg__vacuum_bounds(conn, text + probe, sizeof text - probe);
-    PQsetNoticeReceiver(conn, jobq_pg__on_notice, w->pg);
-    return PQsetnonblocking(conn, 1) == 0 && PQsendQuery(conn, session ? text : "SELECT 1");
-}
-
-/* Housekeeping goes on. Its connection comes with the first chore. The lock is held. */
-static void jobq_pg__host_chores(jobq_pg_worker *w, bool ready)
-{
-    const char *conninfo = w->pg->listen_conninfo != NULL ? w->pg->listen_conninfo
-                                                          : w->pg->conninfo;
-    jobq_pg__line *line = &w->host->chores;
-    bool stood = line->conn != NULL && line->wants == PGRES_POLLING_OK, good = true;
-
-    if (line->conn == NULL && (w->keep_kinds == 0 || w->conn == NULL)) return;
-    if (line->conn == NULL) good = jobq_pg__line_begin(w, line, conninfo);
-    if (good && !jobq_pg__line_made(w, line, ready)) return;
-    if (line->conn != NULL && !stood) good = jobq_pg__host_chores_set_up(w, line->conn);
-    if (stood && ready) good = PQconsumeInput(line->conn) != 0;
-    while (good && line->conn != NULL && !PQisBusy(line->conn)) {
-        PGresult *res = PQgetResult(line->conn);
-        if (res != NULL) jobq_pg__host_chore_got(w, res);
-        else if (!jobq_pg__host_chore_next(w)) break;
-    }
-    if (good && line->conn != NULL && PQstatus(line->conn) == CONNECTION_OK &&
-        PQtransactionStatus(line->conn) != PQTRANS_INERROR) return;
-    jobq_pg__host_drops(w);
-    while (w->keep_kinds != 0) { /* the loop asks again in its time */
-        jobq_pg__chore_ended(w, jobq_pg__chore_take(w), JOBQ_ERROR_CONNECTION);
+    if (m->conn == NULL) jobq_pg__maintenance_connect(w);
+    if (ready && m->conn != NULL) PQconsumeInput(m->conn); /* an error is a result, too */
+    while (m->conn != NULL && (PQstatus(m->conn) == CONNECTION_BAD || !PQisBusy(m->conn))) {
+        PGresult *res = PQgetResult(m->conn);
+        if (res != NULL) jobq_pg__maintenance_got(w, res);
+        else jobq_pg__maintenance_next(w);
     }
 }
 
-/* -- the thread of statements: sending -- */
+/* The loop wants a VACUUM or a prune. */
+static void jobq_pg__maintain(jobq_pg_worker *w, const jobq_request *a)
+{
+    w->maintenance.wanted |= 1u << a->kind;
+    if (a->kind == JOBQ_REQUEST_PRUNE) w->maintenance.prune_limit = a->limit;
+    jobq_pg__maintenance_step(w, false);
+}
+
+/* -- sending -- */
+
+/* The first statement on its way is no longer waited for. */
+static void jobq_pg__pending_drop(jobq_pg_worker *w)
+{
+    PQclear(w->pending[w->pending_first].result);
+    w->pending_first = (w->pending_first + 1) % JOBQ_PG__PENDING_MAX;
+    w->pending_count--;
+}
 
 static void jobq_pg__disconnect(jobq_pg_worker *w)
 {
-    if (w->host != NULL) jobq_pg__host_drops(w);
     if (w->conn != NULL && PQstatus(w->conn) != CONNECTION_OK) {
         jobq_pg_error error;
         jobq_pg__conn_error(&error, w->conn);
@@ -15015,11 +14971,7 @@ static void jobq_pg__disconnect(jobq_pg_worker *w)
         jobq_pg__log(w->pg, JOBQ_PG_WARNING, "connection lost: %s", error.message);
         w->away = true;
     }
-    while (w->pending_count > 0) {
-        PQclear(w->pending[w->pending_first].result);
-        w->pending_first = (w->pending_first + 1) % JOBQ_PG__PENDING_MAX;
-        w->pending_count--;
-    }
+    while (w->pending_count > 0) jobq_pg__pending_drop(w);
     PQfinish(w->conn);
     w->conn = NULL;
     w->broken = false;
@@ -15073,36 +15025,18 @@ static void jobq_pg__send_text(jobq_pg_worker *w, const char *sql)
     jobq_pg__pend(w);
 }
 
-static void jobq_pg__poke_ear(jobq_pg_worker *w)
-{
-    ssize_t ignored = write(w->ear_poke[1], "e", 1);
-
-    (void)ignored;
-}
-
 /* Wake-ups come on a channel of the worker's own. */
 static void jobq_pg__listen(jobq_pg_worker *w)
 {
     char sql[64];
 
     if (!w->config.listen || w->id == 0) return;
-    if (w->ear_runs) { /* on a connection of its own */
-        jobq_pg__poke_ear(w);
+    if (w->pg->pooled) { /* on a connection of its own */
+        w->listener.until_us = 0;
         return;
     }
     snprintf(sql, sizeof sql, "LISTEN jobq_%llx", (unsigned long long)w->id);
     jobq_pg__send_text(w, sql);
-}
-
-/* The loop's request to connect is answered. */
-static void jobq_pg__connected(jobq_pg_worker *w)
-{
-    jobq_pg__pending p;
-
-    memset(&p, 0, sizeof p);
-    p.kind = JOBQ_REQUEST_CONNECT;
-    jobq_pg__answer_start(w, &p, JOBQ_OK);
-    jobq_loop_tell(w->loop, jobq_pg__mono_us(), w->answer);
 }
 
 /* The connection stands: what its session needs goes ahead of the first statement. */
@@ -15119,7 +15053,7 @@ static void jobq_pg__set_up(jobq_pg_worker *w)
              newer ? ", pg_catalog.set_config('transaction_timeout', '0', " : "",
              newer ? local : "", newer ? ")" : "");
     PQsetNoticeReceiver(w->conn, jobq_pg__on_notice, w->pg);
-    if (PQsetnonblocking(w->conn, 1) != 0 || !PQenterPipelineMode(w->conn)) w->broken = true;
+    if (!PQenterPipelineMode(w->conn)) w->broken = true;
     if (!w->pg->pooled) {
         jobq_pg__send_text(
             w, "SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL READ COMMITTED, "
@@ -15127,56 +15061,26 @@ static void jobq_pg__set_up(jobq_pg_worker *w)
         jobq_pg__send_text(w, w->limits);
         jobq_pg__listen(w);
     }
-    jobq_pg__connected(w);
+    jobq_pg__answered(w, JOBQ_REQUEST_CONNECT, JOBQ_OK);
 }
 
-/* Connecting asks a name server, perhaps desc.connect, and waits for each host in turn: a thread of
- * its own does that. */
-static void *jobq_pg__dialer(void *arg)
-{
-    jobq_pg_worker *w = (jobq_pg_worker *)arg;
-    jobq_pg_error error;
-    PGconn *conn = jobq_pg__dial(w->pg, w->pg->conninfo, w->name, &error);
-
-    pthread_mutex_lock(&w->crew->lock);
-    if (conn == NULL) jobq_pg__undialed(w, &error);
-    w->dialed = conn;
-    w->dial_over = true;
-    jobq_pg__poke(w, 'd');
-    pthread_mutex_unlock(&w->crew->lock);
-    return NULL;
-}
-
-/* A dialer that the loop has given up goes on: it may have more hosts to try. */
+/* An attempt that the loop has given up goes on: it may have more hosts to try. */
 static void jobq_pg__do_connect(jobq_pg_worker *w)
 {
-    if (w->host != NULL) {
-        jobq_pg__host_connects(w);
-        return;
-    }
-    if (w->dialing) return;
-    w->dialing = pthread_create(&w->dialer, NULL, jobq_pg__dialer, w) == 0;
-    if (!w->dialing) w->broken = true;
+    if (w->attempt == NULL) w->attempt = jobq_pg__attempt_new(w, w->pg->conninfo);
+    if (w->attempt == NULL) w->broken = true;
 }
 
-/* The dialer is back. */
-static void jobq_pg__dialed(jobq_pg_worker *w)
+/* The attempt is over: it has got conn, or NULL and an error. */
+static void jobq_pg__attempted(jobq_pg_worker *w, PGconn *conn, jobq_pg_error *error)
 {
-    jobq_pg_error error;
-
-    if (w->host == NULL) pthread_join(w->dialer, NULL);
-    w->dialing = w->dial_over = false;
-    w->conn = w->dialed;
-    w->dialed = NULL;
-    if (w->conn != NULL && jobq_pg__usable(w->conn, &error) != JOBQ_OK) {
-        jobq_pg__undialed(w, &error);
-        PQfinish(w->conn);
-        w->conn = NULL;
-    }
-    if (w->conn == NULL) {
+    if (conn == NULL || jobq_pg__usable(conn, error) != JOBQ_OK) {
+        jobq_pg__undialed(w, error);
+        PQfinish(conn);
         w->broken = true;
         return;
     }
+    w->conn = conn;
     if (w->away) jobq_pg__log(w->pg, JOBQ_PG_INFO, "connected again");
     w->away = false;
     jobq_pg__set_up(w);
@@ -15355,7 +15259,7 @@ static bool jobq_pg__run_abandon(jobq_pg_worker *w, jobq_pg__run *run)
     if (run == NULL) return false;
     run->abandoned = true;
     w->crew->stuck++;
-    if (w->host != NULL) return true; /* it has just asked: it will see, and is in no statement */
+    if (w->hosted) return true; /* it has just asked: it will see, and is in no statement */
     jobq_pg__cancel(run->cancel);
     run->cancel = NULL;
     w->crew->threads--;
@@ -15406,7 +15310,7 @@ static void jobq_pg__do_abandon(jobq_pg_worker *w, const jobq_request *a)
     jobq_pg__too_many_stuck(w);
 }
 
-/* -- the thread of statements: messages -- */
+/* -- sending: messages -- */
 
 static void jobq_pg__do_look(jobq_pg_worker *w, const jobq_request *a)
 {
@@ -15530,9 +15434,7 @@ static void jobq_pg__perform(jobq_pg_worker *w, const jobq_request *a)
     case JOBQ_REQUEST_UNPARK: jobq_pg__do_unpark(w, a); break;
     case JOBQ_REQUEST_PRUNE:
     case JOBQ_REQUEST_VACUUM:
-        w->keep_kinds |= 1u << a->kind;
-        if (a->kind == JOBQ_REQUEST_PRUNE) w->prune_limit = a->limit;
-        pthread_cond_signal(&w->keep);
+        jobq_pg__maintain(w, a);
         break;
     case JOBQ_REQUEST_DEREGISTER: jobq_pg__do_deregister(w, a); break;
     case JOBQ_REQUEST_REMAIN: jobq_pg__do_remain(w, a); break;
@@ -15550,7 +15452,7 @@ static void jobq_pg__perform(jobq_pg_worker *w, const jobq_request *a)
     }
 }
 
-/* -- the thread of statements: answers -- */
+/* -- answers -- */
 
 /* Puts a job among those of an answer. Rows come almost in order, because they were written almost
  * in order. */
@@ -15713,7 +15615,7 @@ static void jobq_pg__got_news(jobq_pg_worker *w, const jobq_pg__pending *p)
     n->every_kind = jobq_pg__int(r, 0, at + 12) != 0;
 }
 
-/* -- the thread of statements: answers about messages -- */
+/* -- answers about messages -- */
 
 static void jobq_pg__got_look(jobq_pg_worker *w, const jobq_pg__pending *p)
 {
@@ -15934,11 +15836,7 @@ static void jobq_pg__on_result(jobq_pg_worker *w, PGresult *res)
     if (status == PGRES_PIPELINE_SYNC && w->pending_count > 0) {
         PQclear(res);
         if (p->result != NULL) jobq_pg__dispatch(w, p);
-        PQclear(p->result);
-        p->result = NULL;
-        if (w->broken) return;
-        w->pending_first = (w->pending_first + 1) % JOBQ_PG__PENDING_MAX;
-        w->pending_count--;
+        if (!w->broken) jobq_pg__pending_drop(w);
         return;
     }
     p->result = jobq_pg__weigh(p->result, res);
@@ -15969,134 +15867,157 @@ static void jobq_pg__read(jobq_pg_worker *w)
     if (PQstatus(w->conn) == CONNECTION_BAD) w->broken = true;
 }
 
-/* -- the ear: LISTEN past a pooler, in a thread and on a connection of its own -- */
+/* -- LISTEN past a pooler: on a connection of its own -- */
 
-/* Waits until one of both has something to say, or the time is over. */
-static bool jobq_pg__ear_waits(jobq_pg_worker *w, PGconn *conn, int64_t until_us)
+static bool jobq_pg__listens_past(const jobq_pg_worker *w)
 {
-    int64_t wait = until_us - jobq_pg__mono_us();
-    struct pollfd fds[2];
-    char pokes[16];
-
-    memset(fds, 0, sizeof fds);
-    fds[0].fd = w->ear_poke[0];
-    fds[1].fd = conn == NULL ? -1 : PQsocket(conn);
-    fds[0].events = fds[1].events = POLLIN;
-    if (wait > 0) poll(fds, 2, (int)((wait + 999) / 1000));
-    if (fds[1].revents != 0 && !PQconsumeInput(conn)) return false;
-    return (fds[0].revents & POLLIN) == 0 || read(w->ear_poke[0], pokes, sizeof pokes) <= 0;
+    return w->config.listen && w->pg->pooled;
 }
 
-/* LISTEN for the worker as it is now called; said again, it proves that the line still stands. */
-static bool jobq_pg__ear_asks(jobq_pg_worker *w, PGconn *conn, int64_t worker)
+/* Until when its answer may take; cut, where that is for ever. */
+static int64_t jobq_pg__answer_by(const jobq_pg_worker *w)
 {
-    int64_t until = jobq_pg__mono_us() + w->config.answer_us;
-    char sql[64];
-    PGresult *res;
-    bool good = conn != NULL;
+    int64_t now = jobq_pg__mono_us();
 
-    snprintf(sql, sizeof sql, "LISTEN jobq_%llx", (unsigned long long)worker);
-    good = good && PQsendQuery(conn, sql);
-    while (good && PQisBusy(conn)) {
-        jobq_pg__ear_waits(w, conn, until);
-        good = PQstatus(conn) == CONNECTION_OK && jobq_pg__mono_us() < until;
-    }
-    while (good && (res = PQgetResult(conn)) != NULL) {
-        good = PQresultStatus(res) == PGRES_COMMAND_OK;
-        PQclear(res);
-    }
-    return good;
+    return w->config.answer_us < JOBQ_NEVER - now ? now + w->config.answer_us : JOBQ_NEVER;
 }
 
-/* What is taken from *conn. */
-static PGconn *jobq_pg__conn_take(PGconn **conn)
+/* Whether LISTEN is heard is known again, for the time of a heartbeat. */
+static void jobq_pg__listener_hears(jobq_pg_worker *w, bool hears)
 {
-    PGconn *taken = *conn;
+    jobq_pg__listener *l = &w->listener;
 
-    *conn = NULL;
-    return taken;
+    if (!hears) PQfinish(jobq_pg__conn_take(&l->conn));
+    l->waits = false;
+    l->until_us = jobq_pg__mono_us() + w->config.heartbeat_us;
+    jobq_loop_hears(w->loop, jobq_pg__mono_us(), hears);
 }
 
-/* Dials, where it has to, and asks. False: *conn is gone. Without the lock. */
-static bool jobq_pg__ear_tries(jobq_pg_worker *w, PGconn **conn, int64_t worker)
+static void jobq_pg__listener_connect(jobq_pg_worker *w)
 {
+    jobq_pg__listener *l = &w->listener;
     jobq_pg_error error;
 
-    if (*conn == NULL && worker != 0) {
-        *conn = jobq_pg__dial(w->pg, w->pg->listen_conninfo, w->name, &error);
-        if (*conn == NULL) jobq_pg__log(w->pg, JOBQ_PG_WARNING, "LISTEN: %s", error.message);
-    }
-    if (worker != 0 && jobq_pg__ear_asks(w, *conn, worker)) return true;
-    PQfinish(jobq_pg__conn_take(conn));
-    return false;
+    if (l->attempt == NULL && jobq_pg__mono_us() < l->until_us) return;
+    if (!jobq_pg__connects(w, &l->attempt, w->pg->listen_conninfo, &l->conn, &error)) return;
+    l->until_us = 0;
+    if (l->conn != NULL) return;
+    jobq_pg__log(w->pg, JOBQ_PG_WARNING, "LISTEN: %s", error.message);
+    jobq_pg__listener_hears(w, false);
 }
 
-static void *jobq_pg__ear(void *arg)
+/* LISTEN for the worker as it is called now; said again, it proves that the connection is up. */
+static bool jobq_pg__listener_asks(jobq_pg_worker *w)
 {
-    jobq_pg_worker *w = (jobq_pg_worker *)arg;
-    PGconn *conn = NULL;
+    jobq_pg__listener *l = &w->listener;
+    char sql[64];
 
-    pthread_mutex_lock(&w->crew->lock);
+    if (l->waits) return jobq_pg__mono_us() < l->until_us;
+    if (jobq_pg__mono_us() < l->until_us && l->asked == w->id) return true;
+    l->waits = true;
+    l->asked = w->id;
+    l->until_us = jobq_pg__answer_by(w);
+    snprintf(sql, sizeof sql, "LISTEN jobq_%llx", (unsigned long long)w->id);
+    return PQsendQuery(l->conn, sql) != 0;
+}
+
+/* ready: its socket may be read. The lock is held. */
+static void jobq_pg__listener_step(jobq_pg_worker *w, bool ready)
+{
+    jobq_pg__listener *l = &w->listener;
+    bool good = true;
+
+    if (!jobq_pg__listens_past(w) || w->id == 0 || w->ended) return;
+    if (l->conn == NULL) jobq_pg__listener_connect(w);
+    if (l->conn == NULL) return;
+    if (ready) good = PQconsumeInput(l->conn) != 0;
+    jobq_pg__on_notify(w, l->conn);
+    while (good && l->waits && !PQisBusy(l->conn)) {
+        PGresult *res = PQgetResult(l->conn);
+        good = res == NULL || PQresultStatus(res) == PGRES_COMMAND_OK;
+        if (res == NULL) jobq_pg__listener_hears(w, true);
+        PQclear(res);
+    }
+    if (!good || !jobq_pg__listener_asks(w)) jobq_pg__listener_hears(w, false);
+}
+
+/* -- the cycle: a step takes what has come and does what is due -- */
+
+/* The loop is at its end. A maintenance statement is cut short. The lock is held. */
+static void jobq_pg__worker_end(jobq_pg_worker *w)
+{
+    w->ended = true;
+    w->end_us = jobq_pg__answer_by(w);
+    w->crew->open--;
+    pthread_cond_broadcast(&w->crew->work);
+    pthread_cond_broadcast(&w->crew->gone);
+    if (w->maintenance.conn != NULL) jobq_pg__cancel(PQgetCancel(w->maintenance.conn));
+}
+
+/* Whether an ended worker waits for the end of a maintenance statement, or of desc.connect. */
+static bool jobq_pg__lingers(const jobq_pg_worker *w)
+{
+    bool busy = w->maintenance.conn != NULL || jobq_pg__attempt_asks(w->attempt) ||
+                jobq_pg__attempt_asks(w->listener.attempt) ||
+                jobq_pg__attempt_asks(w->maintenance.attempt);
+
+    return busy && jobq_pg__mono_us() < w->end_us;
+}
+
+/* Does what is due. False: the worker has ended. The lock is held. */
+static bool jobq_pg__advance(jobq_pg_worker *w)
+{
+    jobq_request *a = w->request;
+    jobq_pg_error error;
+    PGconn *conn;
+
     while (!w->ended) {
-        int64_t worker = w->id, until;
-        bool hears;
-        pthread_mutex_unlock(&w->crew->lock);
-        hears = jobq_pg__ear_tries(w, &conn, worker);
-        pthread_mutex_lock(&w->crew->lock);
-        if (worker != w->id) continue; /* the poke about that came while it asked */
-        jobq_loop_hears(w->loop, jobq_pg__mono_us(), hears);
-        jobq_pg__told(w, jobq_pg__mono_us());
-        until = jobq_pg__mono_us() + w->config.heartbeat_us;
-        while (!w->ended && jobq_pg__mono_us() < until) {
-            bool on;
-            pthread_mutex_unlock(&w->crew->lock);
-            on = jobq_pg__ear_waits(w, conn, until);
-            pthread_mutex_lock(&w->crew->lock);
-            if (conn != NULL) jobq_pg__on_notify(w, conn);
-            jobq_pg__told(w, jobq_pg__mono_us());
-            if (!on) break;
-        }
-    }
-    pthread_mutex_unlock(&w->crew->lock);
-    PQfinish(conn);
-    return NULL;
-}
-
-/* -- the thread of statements: its cycle -- */
-
-/* Does what is due. False: the worker is at its end. */
-static bool jobq_pg__act(jobq_pg_worker *w)
-{
-    for (;;) {
-        jobq_request *a = w->request;
-        if (w->dial_over) jobq_pg__dialed(w);
+        if (jobq_pg__attempt_over(&w->attempt, &conn, &error)) jobq_pg__attempted(w, conn, &error);
         if (w->broken) jobq_pg__disconnect(w);
         jobq_loop_next(w->loop, jobq_pg__mono_us(), a);
-        if (a->kind == JOBQ_REQUEST_EXIT) return false;
         if (a->kind == JOBQ_REQUEST_WAIT) {
             w->io_until_us = a->until_mono_us;
             return true;
         }
-        jobq_pg__perform(w, a);
+        if (a->kind == JOBQ_REQUEST_EXIT) jobq_pg__worker_end(w);
+        else jobq_pg__perform(w, a);
     }
+    return jobq_pg__lingers(w);
 }
 
-/* What to wait for: its pipe, its connection and, in a host's worker, the one for chores. */
+/* When it has to be stepped again, if nothing comes. */
+static int64_t jobq_pg__until(const jobq_pg_worker *w)
+{
+    bool listens = jobq_pg__listens_past(w) && w->id != 0;
+
+    if (w->ended) return w->end_us;
+    if (w->more) return 0;
+    if (!listens || (w->listener.conn == NULL && jobq_pg__attempting(w))) return w->io_until_us;
+    return w->listener.until_us < w->io_until_us ? w->listener.until_us : w->io_until_us;
+}
+
+/* What to wait for: the pipe, and the connections for statements, LISTEN and maintenance. */
 static void jobq_pg__watch(const jobq_pg_worker *w, struct pollfd *fds)
 {
-    static const jobq_pg__line none = {NULL, PGRES_POLLING_OK};
-    jobq_pg__line line = none;
+    PGconn *conns[JOBQ_PG_FDS];
+    int i;
 
-    line.conn = w->conn;
+    conns[1] = w->conn;
+    conns[2] = w->listener.conn;
+    conns[3] = w->maintenance.conn;
     fds[0].fd = w->poke[0];
     fds[0].events = POLLIN;
     fds[0].revents = 0;
-    jobq_pg__line_watch(w->host != NULL && w->conn == NULL ? &w->host->dial : &line, &fds[1]);
-    jobq_pg__line_watch(w->host != NULL ? &w->host->chores : &none, &fds[2]);
+    for (i = 1; i < JOBQ_PG_FDS; i++) {
+        bool writes = conns[i] != NULL && PQflush(conns[i]) > 0;
+        fds[i].fd = conns[i] != NULL ? PQsocket(conns[i]) : -1;
+        fds[i].events = (short)(writes ? POLLIN | POLLOUT : POLLIN);
+        fds[i].revents = 0;
+    }
 }
 
-/* Sleeps until something is to be read, written or done. Without the lock, which it takes. */
-static void jobq_pg__sleep(jobq_pg_worker *w, int64_t until_us)
+/* Waits for what comes, and takes it. The lock is held before and after, not meanwhile. */
+static void jobq_pg__await(jobq_pg_worker *w, int64_t until_us)
 {
     struct pollfd fds[JOBQ_PG_FDS];
     char pokes[64];
@@ -16104,6 +16025,7 @@ static void jobq_pg__sleep(jobq_pg_worker *w, int64_t until_us)
     int64_t wait = until_us - jobq_pg__mono_us();
 
     jobq_pg__watch(w, fds);
+    pthread_mutex_unlock(&w->crew->lock);
     wait = wait < 0 ? 0 : wait > 60000000 ? 60000000 : wait;
     poll(fds, JOBQ_PG_FDS, (int)((wait + 999) / 1000));
     got = (fds[0].revents & POLLIN) != 0 ? read(w->poke[0], pokes, sizeof pokes) : 0;
@@ -16113,54 +16035,54 @@ static void jobq_pg__sleep(jobq_pg_worker *w, int64_t until_us)
         if (pokes[i] == 's') jobq_loop_stop(w->loop, jobq_pg__mono_us(), again ? 0 : -1);
     }
     if (w->conn != NULL && fds[1].revents != 0) jobq_pg__read(w);
-    if (w->host == NULL) return;
-    jobq_pg__host_dials(w, fds[1].revents != 0);
-    jobq_pg__host_chores(w, fds[2].revents != 0);
+    jobq_pg__listener_step(w, fds[2].revents != 0);
+    jobq_pg__maintenance_step(w, fds[3].revents != 0);
+}
+
+static void jobq_pg__conns_take(jobq_pg_worker *w, PGconn **conns)
+{
+    conns[0] = jobq_pg__conn_take(&w->conn);
+    conns[1] = jobq_pg__conn_take(&w->listener.conn);
+    conns[2] = jobq_pg__conn_take(&w->maintenance.conn);
 }
 
 /* Health may be asked meanwhile, so they are taken away first, under the lock. */
 static void jobq_pg__hang_up(jobq_pg_worker *w)
 {
-    PGconn *conns[4];
+    PGconn *conns[3];
     size_t i;
 
-    memset(conns, 0, sizeof conns);
     pthread_mutex_lock(&w->crew->lock);
-    conns[0] = jobq_pg__conn_take(&w->dialed);
-    conns[1] = jobq_pg__conn_take(&w->conn);
-    if (w->host != NULL) {
-        conns[2] = jobq_pg__conn_take(&w->host->dial.conn);
-        conns[3] = jobq_pg__conn_take(&w->host->chores.conn);
-    }
+    jobq_pg__conns_take(w, conns);
+    jobq_pg__attempt_leave(w, &w->attempt);
+    jobq_pg__attempt_leave(w, &w->listener.attempt);
+    jobq_pg__attempt_leave(w, &w->maintenance.attempt);
     pthread_mutex_unlock(&w->crew->lock);
-    for (i = 0; i < sizeof conns / sizeof conns[0]; i++) PQfinish(conns[i]);
+    for (i = 0; i < 3; i++) PQfinish(conns[i]);
 }
 
-static void *jobq_pg__io(void *arg)
+/* The worker's own thread. */
+static void *jobq_pg__worker_run(void *arg)
 {
     jobq_pg_worker *w = (jobq_pg_worker *)arg;
-    int64_t until;
 
     pthread_mutex_lock(&w->crew->lock);
-    while (jobq_pg__act(w)) {
-        until = w->io_until_us;
-        pthread_mutex_unlock(&w->crew->lock);
-        jobq_pg__sleep(w, until);
-    }
-    w->ended = true;
-    w->crew->open--;
-    pthread_cond_broadcast(&w->crew->work);
-    pthread_cond_broadcast(&w->crew->gone);
-    jobq_pg__keeper_end(w);
+    while (jobq_pg__advance(w)) jobq_pg__await(w, jobq_pg__until(w));
     while (jobq_pg__crew_busy(w)) pthread_cond_wait(&w->crew->gone, &w->crew->lock);
     while (jobq_pg__notice_tell(w)) {}
     pthread_mutex_unlock(&w->crew->lock);
-    pthread_join(w->keeper, NULL);
-    jobq_pg__poke_ear(w);
-    if (w->ear_runs) pthread_join(w->ear, NULL);
-    if (w->dialing) pthread_join(w->dialer, NULL);
     jobq_pg__hang_up(w);
     return NULL;
+}
+
+/* Freed by its host, perhaps in the middle. */
+static void jobq_pg__host_ends(jobq_pg_worker *w)
+{
+    pthread_mutex_lock(&w->crew->lock);
+    if (!w->ended) jobq_pg__worker_end(w);
+    while (jobq_pg__lingers(w)) jobq_pg__await(w, w->end_us);
+    pthread_mutex_unlock(&w->crew->lock);
+    jobq_pg__hang_up(w);
 }
 
 /* In a forked child: a worker stays with its parent. */
@@ -16177,36 +16099,33 @@ static bool jobq_pg__worker_forked(const jobq_pg_worker *w)
 /* There its memory stays as the fork found it; only the connections are let go. */
 static void jobq_pg__worker_leave(jobq_pg_worker *w)
 {
-    if (w->conn != NULL) jobq_pg__conn_leave(w->conn);
-    w->conn = NULL;
-    if (w->host == NULL) return;
-    if (w->host->dial.conn != NULL) jobq_pg__conn_leave(w->host->dial.conn);
-    if (w->host->chores.conn != NULL) jobq_pg__conn_leave(w->host->chores.conn);
-    w->host->dial.conn = w->host->chores.conn = NULL;
+    PGconn *conns[3];
+    size_t i;
+
+    jobq_pg__conns_take(w, conns);
+    for (i = 0; i < 3; i++) {
+        if (conns[i] != NULL) jobq_pg__conn_leave(conns[i]);
+    }
 }
 
 /* -- the host's part of the cycle -- */
 
-/* Sends what is due, takes what has come, waits for nothing. False: the worker is at its end. */
+/* Takes what has come, sends what is due, waits for nothing. False: the worker has ended. */
 static bool jobq_pg__turn(jobq_pg_worker *w)
 {
-    bool good;
+    bool alive;
 
     pthread_mutex_lock(&w->crew->lock);
-    good = jobq_pg__act(w);
+    jobq_pg__await(w, 0);
+    alive = jobq_pg__advance(w);
     pthread_mutex_unlock(&w->crew->lock);
-    if (!good) return false;
-    jobq_pg__sleep(w, 0);
-    good = jobq_pg__act(w);
-    if (w->conn != NULL) PQflush(w->conn);
-    pthread_mutex_unlock(&w->crew->lock);
-    return good;
+    return alive;
 }
 
 /* Runs one handler. False: there was none to run. */
 static bool jobq_pg__host_runs(jobq_pg_worker *w)
 {
-    jobq_pg__run *run = &w->host->run;
+    jobq_pg__run *run = &w->run;
     bool ran;
 
     pthread_mutex_lock(&w->crew->lock);
@@ -16223,51 +16142,46 @@ JOBQ_API bool jobq_pg_worker_step(jobq_pg_worker *w, int64_t budget_us)
     int64_t until = jobq_pg__mono_us() + (budget_us > 0 ? budget_us : 0);
     bool alive, ran;
 
-    JOBQ_ASSERT(w != NULL && w->host != NULL);
+    JOBQ_ASSERT(w != NULL && w->hosted);
     if (jobq_pg__worker_forked(w)) return false;
-    if (w->ended) return false;
     do {
         alive = jobq_pg__turn(w);
-        ran = alive && jobq_pg__host_runs(w);
+        ran = alive && !w->ended && jobq_pg__host_runs(w);
     } while (ran && jobq_pg__mono_us() < until);
     if (ran) alive = jobq_pg__turn(w);
-    w->host->more = ran;
-    if (alive) return true;
-    pthread_mutex_lock(&w->crew->lock);
-    w->ended = true;
-    pthread_mutex_unlock(&w->crew->lock);
-    jobq_pg__hang_up(w);
-    return false;
+    w->more = ran;
+    if (!alive) jobq_pg__hang_up(w);
+    return alive;
 }
 
 JOBQ_API int jobq_pg_worker_fds(const jobq_pg_worker *w, struct pollfd *fds, int64_t *until_mono_us)
 {
     int count = 0, i;
 
-    JOBQ_ASSERT(w != NULL && w->host != NULL && fds != NULL);
+    JOBQ_ASSERT(w != NULL && w->hosted && fds != NULL);
     if (until_mono_us != NULL) *until_mono_us = 0;
     if (jobq_pg__worker_forked(w)) return 0;
     jobq_pg__watch(w, fds);
     for (i = 0; i < JOBQ_PG_FDS; i++) {
         if (fds[i].fd >= 0) fds[count++] = fds[i];
     }
-    if (until_mono_us != NULL) *until_mono_us = w->host->more ? 0 : w->io_until_us;
+    if (until_mono_us != NULL) *until_mono_us = jobq_pg__until(w);
     return count;
 }
 
 /* -- signals: for workers that asked for it -- */
 
-#define JOBQ_PG__SIGNALS 64
+#define JOBQ_PG__SIGNALS 64 /* places, and the highest number */
 
 static struct jobq_pg__signal {
     jobq_pg_worker *volatile worker; /* NULL: a free place */
     volatile sig_atomic_t number;
     volatile pid_t pid;              /* whose worker it is: a child may have freed its handle */
 } jobq_pg__signals[JOBQ_PG__SIGNALS];
-static struct jobq_pg__former {
+static struct jobq_pg__former { /* by number */
     struct sigaction action;
-    int number; /* 0: a free place */
-} jobq_pg__formers[JOBQ_PG__SIGNALS];
+    bool kept;
+} jobq_pg__formers[JOBQ_PG__SIGNALS + 1];
 static pthread_mutex_t jobq_pg__signals_lock = PTHREAD_MUTEX_INITIALIZER;
 static int jobq_pg__signals_busy; /* handlers at work: they may still know a worker */
 static volatile pid_t jobq_pg__signals_pid; /* who asked for signals last */
@@ -16310,34 +16224,24 @@ static bool jobq_pg__signal_used(int number)
     return false;
 }
 
-/* Where the former action of a signal is kept, or a free place (0); JOBQ_PG__SIGNALS: none. */
-static int jobq_pg__former_at(int number)
-{
-    int i;
-
-    for (i = 0; i < JOBQ_PG__SIGNALS && jobq_pg__formers[i].number != number;) i++;
-    return i;
-}
-
 static bool jobq_pg__signal_set(jobq_pg_worker *w, int number)
 {
-    int at = 0, former = jobq_pg__former_at(number);
-    bool used = former < JOBQ_PG__SIGNALS; /* in a child also by what it freed of its parent's */
+    struct jobq_pg__former *former;
     struct sigaction action;
+    int at = 0;
 
     while (at < JOBQ_PG__SIGNALS && jobq_pg__signals[at].worker != NULL) at++;
-    if (!used) former = jobq_pg__former_at(0);
-    if (at == JOBQ_PG__SIGNALS || former == JOBQ_PG__SIGNALS) return false;
+    if (at == JOBQ_PG__SIGNALS || number < 0 || number > JOBQ_PG__SIGNALS) return false;
+    former = &jobq_pg__formers[number];
     memset(&action, 0, sizeof action);
     action.sa_handler = jobq_pg__on_signal;
     action.sa_flags = SA_RESTART;
     jobq_pg__signals_pid = jobq_pg__signals[at].pid = getpid();
     jobq_pg__signals[at].number = number;
     jobq_pg__signals[at].worker = w;
-    if (used) return true;
-    if (sigaction(number, &action, &jobq_pg__formers[former].action) != 0) return false;
-    jobq_pg__formers[former].number = number;
-    return true;
+    /* In a child it may be kept for what the child freed of its parent's. */
+    if (!former->kept) former->kept = sigaction(number, &action, &former->action) == 0;
+    return former->kept;
 }
 
 static bool jobq_pg__signals_set(jobq_pg_worker *w, const int *numbers)
@@ -16369,11 +16273,11 @@ static void jobq_pg__signals_clear(const jobq_pg_worker *w)
 
     pthread_mutex_lock(&jobq_pg__signals_lock);
     jobq_pg__signals_forget(w);
-    for (i = 0; i < JOBQ_PG__SIGNALS; i++) {
+    for (i = 1; i <= JOBQ_PG__SIGNALS; i++) {
         struct jobq_pg__former *f = &jobq_pg__formers[i];
-        if (f->number == 0 || jobq_pg__signal_used(f->number)) continue;
-        sigaction(f->number, &f->action, NULL);
-        f->number = 0;
+        if (!f->kept || jobq_pg__signal_used(i)) continue;
+        sigaction(i, &f->action, NULL);
+        f->kept = false;
     }
     pthread_mutex_unlock(&jobq_pg__signals_lock);
     while (__atomic_load_n(&jobq_pg__signals_busy, __ATOMIC_SEQ_CST) > 0) sched_yield();
@@ -16385,9 +16289,6 @@ static void jobq_pg__worker_free(jobq_pg_worker *w)
 {
     size_t i;
 
-    if (w->host != NULL) jobq_pg__hang_up(w);
-    pthread_cond_destroy(&w->keep);
-    free(w->host);
     for (i = 0; w->handlers != NULL && i < w->handler_count; i++) {
         free((char *)w->handlers[i].queue);
         free((char *)w->handlers[i].kind);
@@ -16397,15 +16298,9 @@ static void jobq_pg__worker_free(jobq_pg_worker *w)
     }
     for (i = 0; w->held != NULL && i < JOBQ_LOOP_SLOTS; i++) jobq_pg__held_clear(&w->held[i]);
     for (i = 0; i < JOBQ_LOOP_PARTITIONS; i++) jobq_pg__parcel_drop(w->parcels[i]);
-    while (w->pending_count > 0) {
-        PQclear(w->pending[w->pending_first].result);
-        w->pending_first = (w->pending_first + 1) % JOBQ_PG__PENDING_MAX;
-        w->pending_count--;
-    }
+    while (w->pending_count > 0) jobq_pg__pending_drop(w);
     if (w->poke[0] >= 0) close(w->poke[0]);
     if (w->poke[1] >= 0) close(w->poke[1]);
-    if (w->ear_poke[0] >= 0) close(w->ear_poke[0]);
-    if (w->ear_poke[1] >= 0) close(w->ear_poke[1]);
     jobq_pg__params_clear(&w->params);
     free(w->name);
     free(w->handlers);
@@ -16542,14 +16437,13 @@ static jobq_error jobq_pg__worker_new(jobq_pg *pg, const jobq_pg_worker_desc *de
 
     *out = w;
     if (w == NULL) return jobq_pg__no_memory(error);
-    pthread_cond_init(&w->keep, NULL);
     config.listen = !desc->no_listen && (!pg->pooled || pg->listen_conninfo != NULL);
     config.message_queues = config.jobless_queues = 0;
     config = jobq_loop_config_defaults(&config);
     batch = (size_t)config.batch_max;
     w->pg = pg;
     w->hooks = desc->hooks;
-    w->poke[0] = w->poke[1] = w->ear_poke[0] = w->ear_poke[1] = -1;
+    w->poke[0] = w->poke[1] = -1;
     w->handler_count = desc->handler_count;
     w->receiver_count = desc->receiver_count;
     w->receivers =
@@ -16566,15 +16460,17 @@ static jobq_error jobq_pg__worker_new(jobq_pg *pg, const jobq_pg_worker_desc *de
     w->loop = (jobq_loop *)jobq_pg__room(0, jobq_loop_size(), &good);
     w->held = (jobq_pg__held *)jobq_pg__room(JOBQ_LOOP_SLOTS, sizeof *w->held, &good);
     if (!good || w->name == NULL) return jobq_pg__no_memory(error);
-    if (!jobq_pg__pipe(w->poke) || !jobq_pg__pipe(w->ear_poke) || !jobq_pg__entropy(&entropy)) {
+    if (!jobq_pg__pipe(w->poke) || !jobq_pg__entropy(&entropy)) {
         return jobq_pg__fail(error, JOBQ_ERROR_MEMORY,
                              "no pipe or no /dev/urandom: raise the open file limit");
     }
     code = jobq_pg__handlers_copy(w, desc, error);
     if (code == JOBQ_OK) code = jobq_pg__receivers_copy(w, desc, &config, error);
     w->config = jobq_loop_config_defaults(&config);
-    if (code == JOBQ_OK) jobq_loop_init(w->loop, &config, entropy, jobq_pg__mono_us());
-    return code;
+    if (code != JOBQ_OK) return code;
+    jobq_loop_init(w->loop, &config, entropy, jobq_pg__mono_us());
+    if (jobq_pg__listens_past(w)) jobq_loop_hears(w->loop, jobq_pg__mono_us(), false);
+    return JOBQ_OK;
 }
 
 /* The pool grows and shrinks with the handlers that may ask for a connection. */
@@ -16587,40 +16483,16 @@ static void jobq_pg__pool_add(jobq_pg_worker *w, int count)
     pthread_mutex_unlock(&w->pg->lock);
 }
 
-/* A member's threads for statements. The lock is held. */
-static bool jobq_pg__member_start(jobq_pg_worker *w)
-{
-    bool ear = w->config.listen && w->pg->pooled;
-
-    w->keeper_runs = pthread_create(&w->keeper, NULL, jobq_pg__keeper, w) == 0;
-    w->ear_runs = w->keeper_runs && ear && pthread_create(&w->ear, NULL, jobq_pg__ear, w) == 0;
-    w->io_runs = w->keeper_runs && w->ear_runs == ear &&
-                 pthread_create(&w->io, NULL, jobq_pg__io, w) == 0;
-    return w->io_runs;
-}
-
-/* Not all could be started: stops one, or ends it without its thread. The lock is held. */
+/* Not all threads could be started: stops a member, or ends it without its thread. The lock is
+ * held. */
 static void jobq_pg__member_call_off(jobq_pg_worker *w)
 {
-    if (w->io_runs) {
-        jobq_loop_stop(w->loop, jobq_pg__mono_us(), 0);
-        jobq_pg__poke(w, 'w');
+    if (!w->threaded) {
+        jobq_pg__worker_end(w);
         return;
     }
-    w->ended = true;
-    w->crew->open--;
-    pthread_cond_signal(&w->keep);
-}
-
-static void jobq_pg__member_join(jobq_pg_worker *w)
-{
-    if (w->io_runs) { /* which joins the others */
-        pthread_join(w->io, NULL);
-        return;
-    }
-    if (w->keeper_runs) pthread_join(w->keeper, NULL);
-    jobq_pg__poke_ear(w);
-    if (w->ear_runs) pthread_join(w->ear, NULL);
+    jobq_loop_stop(w->loop, jobq_pg__mono_us(), 0);
+    jobq_pg__poke(w, 'w');
 }
 
 static bool jobq_pg__crew_start(jobq_pg__crew *crew)
@@ -16631,12 +16503,16 @@ static bool jobq_pg__crew_start(jobq_pg__crew *crew)
 
     pthread_mutex_lock(&crew->lock);
     while (good && threads-- > 0) good = jobq_pg__thread_start(crew);
-    for (i = 0; good && i < crew->count; i++) good = jobq_pg__member_start(crew->members[i]);
+    for (i = 0; good && i < crew->count; i++) {
+        jobq_pg_worker *w = crew->members[i];
+        good = w->threaded = pthread_create(&w->thread, NULL, jobq_pg__worker_run, w) == 0;
+    }
     for (i = 0; !good && i < crew->count; i++) jobq_pg__member_call_off(crew->members[i]);
-    if (!good) pthread_cond_broadcast(&crew->work);
     pthread_mutex_unlock(&crew->lock);
     if (good) return true;
-    for (i = 0; i < crew->count; i++) jobq_pg__member_join(crew->members[i]);
+    for (i = 0; i < crew->count; i++) {
+        if (crew->members[i]->threaded) pthread_join(crew->members[i]->thread, NULL);
+    }
     pthread_mutex_lock(&crew->lock);
     while (crew->threads > 0) pthread_cond_wait(&crew->gone, &crew->lock);
     pthread_mutex_unlock(&crew->lock);
@@ -16653,7 +16529,7 @@ static jobq_error jobq_pg__worker_make(jobq_pg *pg, const jobq_pg_worker_desc *d
     if (pg == NULL) return jobq_pg__invalid(error, "also", "a handle in the list is NULL");
     code = jobq_pg_check(pg, NULL, error);
     if (code == JOBQ_OK) code = jobq_pg__worker_new(pg, desc, worker, error);
-    if (code == JOBQ_OK) jobq_pg__pool_add(*worker, (*worker)->config.threads + 1);
+    if (code == JOBQ_OK) jobq_pg__pool_add(*worker, (*worker)->config.threads);
     else if (*worker != NULL) jobq_pg__worker_free(*worker);
     return code;
 }
@@ -16740,13 +16616,11 @@ JOBQ_API jobq_error jobq_pg_worker_open(jobq_pg *pg, const jobq_pg_worker_desc *
                                         jobq_pg_worker **worker, jobq_pg_error *error)
 {
     jobq_pg_worker_desc d;
-    jobq_pg__host *host;
     jobq_error code;
 
     JOBQ_ASSERT(pg != NULL && desc != NULL && worker != NULL);
     d = *desc;
     d.loop.threads = 1;
-    d.no_listen |= pg->pooled; /* the ear is a thread */
     *worker = NULL;
     if (d.also_count > 0) {
         return jobq_pg__invalid(error, "also",
@@ -16754,18 +16628,10 @@ JOBQ_API jobq_error jobq_pg_worker_open(jobq_pg *pg, const jobq_pg_worker_desc *
     }
     code = jobq_pg__crew_make(pg, &d, worker, error);
     if (code != JOBQ_OK) return code;
-    host = (jobq_pg__host *)calloc(1, sizeof *host);
-    if (host == NULL) {
-        jobq_pg__crew_free((*worker)->crew);
-        *worker = NULL;
-        return jobq_pg__no_memory(error);
-    }
-    host->chore = -1;
-    host->chores.wants = host->dial.wants = PGRES_POLLING_OK;
-    host->run.worker = *worker;
-    host->run.desk = &host->desk;
-    (*worker)->host = host;
-    (*worker)->crew->runs = &host->run;
+    (*worker)->hosted = true;
+    (*worker)->run.worker = *worker;
+    (*worker)->run.desk = &(*worker)->desk;
+    (*worker)->crew->runs = &(*worker)->run;
     (*worker)->crew->threads = 1;
     return JOBQ_OK;
 }
@@ -16785,12 +16651,9 @@ JOBQ_API void jobq_pg_worker_stop(jobq_pg_worker *worker)
 static void jobq_pg__run_here(jobq_pg_worker *w)
 {
     while (jobq_pg_worker_step(w, 0)) {
-        struct pollfd fds[JOBQ_PG_FDS];
-        int64_t until;
-        int count = jobq_pg_worker_fds(w, fds, &until);
-        until -= jobq_pg__mono_us();
-        until = until < 0 ? 0 : until > 60000000 ? 60000000 : until;
-        poll(fds, (nfds_t)count, (int)((until + 999) / 1000));
+        pthread_mutex_lock(&w->crew->lock);
+        jobq_pg__await(w, jobq_pg__until(w));
+        pthread_mutex_unlock(&w->crew->lock);
     }
 }
 
@@ -16801,10 +16664,10 @@ JOBQ_API jobq_error jobq_pg_worker_wait(jobq_pg_worker *w, jobq_pg_stats *stats)
 
     JOBQ_ASSERT(w != NULL);
     if (jobq_pg__worker_forked(w)) return JOBQ_ERROR_INVALID;
-    if (w->host != NULL) jobq_pg__run_here(w);
+    if (w->hosted) jobq_pg__run_here(w);
     for (i = 0; i < w->crew->count; i++) {
         jobq_pg_worker *member = w->crew->members[i];
-        if (w->host == NULL) pthread_join(member->io, NULL);
+        if (member->threaded) pthread_join(member->thread, NULL);
         jobq_pg__pool_add(member, -member->pool_share);
     }
     if (stats != NULL) *stats = jobq_pg_worker_stats(w);
@@ -16825,6 +16688,7 @@ JOBQ_API void jobq_pg_worker_free(jobq_pg_worker *w)
         for (i = 0; i < w->crew->count; i++) jobq_pg__worker_leave(w->crew->members[i]);
         return;
     }
+    if (w->hosted) jobq_pg__host_ends(w);
     pthread_mutex_lock(&w->crew->lock);
     stuck = w->crew->stuck;
     pthread_mutex_unlock(&w->crew->lock);

@@ -81,14 +81,6 @@ static PGconn *fault_connect(const char *const *names, const char *const *values
     return conn;
 }
 
-static PGconn *fault_connect_start(const char *const *names, const char *const *values, int expand)
-{
-    PGconn *conn = PQconnectStartParams(names, values, expand);
-
-    fault_cut(FAULT_CUT_AFTER, conn);
-    return conn;
-}
-
 #define FAULT_RESULT(conn, call) (fault_cut(FAULT_CUT_BEFORE, conn), fault_result(call, conn))
 #define FAULT_INT(conn, call) (fault_cut(FAULT_CUT_BEFORE, conn), fault_int(call, conn))
 
@@ -112,7 +104,6 @@ static PGconn *fault_connect_start(const char *const *names, const char *const *
 #define PQputCopyData(c, b, n) FAULT_INT(c, PQputCopyData(c, b, n))
 #define PQputCopyEnd(c, e) FAULT_INT(c, PQputCopyEnd(c, e))
 #define PQconnectdbParams fault_connect
-#define PQconnectStartParams fault_connect_start
 
 #include "pg.h"
 
@@ -307,7 +298,8 @@ static void every_thread_fails_once(void **unused)
     assert_in_range(WEXITSTATUS(status), 0, 2);
 }
 
-/* Behind a pooler: a thread for handlers, one for chores, the ear, one for statements. */
+/* Past a pooler, too: a thread for handlers, one that steps. The third makes a connection, which is
+ * tried again. */
 static int starts_without_a_thread(void)
 {
     jobq_pg_handler handler;
@@ -333,12 +325,18 @@ static int starts_without_a_thread(void)
     work.loop.threads = 1;
     if (jobq_pg_open(&pg, &desc, NULL) != JOBQ_OK) bad("open", 0);
     if (jobq_pg_migrate(pg, NULL) != JOBQ_OK) bad("migrate", 0);
-    for (point = 1; point <= 4; point++) {
+    for (point = 1; point <= 3; point++) {
+        jobq_error wanted = point <= 2 ? JOBQ_ERROR_MEMORY : JOBQ_OK;
         arm(FAULT_THREAD, point);
-        if (jobq_pg_worker_start(pg, &work, &worker, NULL) != JOBQ_ERROR_MEMORY)
+        if (jobq_pg_worker_start(pg, &work, &worker, NULL) != wanted)
             bad("a worker without one of its threads", point);
+        while (worker != NULL && jobq_pg_worker_health(worker, NULL) != JOBQ_OK) nap_us(1000);
         disarm();
+        if (worker != NULL && fault_left >= 1) bad("the third thread was never asked for", point);
     }
+    jobq_pg_worker_stop(worker);
+    if (jobq_pg_worker_wait(worker, NULL) != JOBQ_OK) bad("wait", 0);
+    jobq_pg_worker_free(worker);
     jobq_pg_close(pg);
     RUN("DROP SCHEMA jobq CASCADE");
     return 0;

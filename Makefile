@@ -32,7 +32,7 @@ JOBS = -j$(or $(shell getconf _NPROCESSORS_ONLN 2>/dev/null),1)
 
 .DELETE_ON_ERROR:
 .SUFFIXES:
-.PHONY: help demo demo-outbox bench bench-against test check chaos chaos-upgrade chaos-mutants test-core \
+.PHONY: help demo demo-outbox bench bench-against figures test check chaos chaos-upgrade chaos-mutants test-core \
 	test-long test-fresh test-servers test-breadth static fuzz examples sanitize valgrind coverage \
 	coverage-pg explore simulate differential mutants embed statements verify clean
 
@@ -62,6 +62,10 @@ bench-against: ## speed beside an older commit; REF=COMMIT, ARGS="--only drain1 
 	@exec env JOBQ_SERVER_FSYNC=on JOBQ_SERVER_OPTIONS="-c min_wal_size=1GB -c max_wal_size=2GB \
 		-c autovacuum=off" CC="$(CC)" LIBPQ_CFLAGS="$(LIBPQ_CFLAGS)" LIBPQ_LIBS="$(LIBPQ_LIBS)" \
 		tests/server.sh tests/against.sh $(REF) $(ARGS)
+
+figures: ## how large the library is, beside an older commit (ARGS=REF)
+	@CC="$(CC)" tests/setup.sh demo
+	@LIBPQ_CFLAGS="$(LIBPQ_CFLAGS)" LIBPQ_LIBS="$(LIBPQ_LIBS)" CC="$(CC)" tests/figures.sh $(ARGS)
 
 SLOW_TESTS = $(addprefix test_pg_,pairs upheaval refusals faults life states verbs)
 test: export JOBQ_TEST_VERDICT = total

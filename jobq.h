@@ -2790,7 +2790,7 @@ JOBQ_API jobq_partition_mode jobq_partition_next(jobq_partition_mode mode, jobq_
 
     if (configured == 0) configured = 1;
     if (result == JOBQ_RESULT_REJECT) return jobq__degraded(configured, processed, 0);
-    if (result == JOBQ_RESULT_RETRY) {
+    if (result == JOBQ_RESULT_RETRY || result == JOBQ_RESULT_NONE) {
         if (mode.failures < UINT32_MAX) mode.failures++;
         return mode.failures < threshold ? mode
                                          : jobq__degraded(configured, processed, mode.failures);
@@ -2818,7 +2818,7 @@ JOBQ_API jobq_directive jobq_partition_directive(const jobq_partition_mode *mode
 
     JOBQ_ASSERT(mode != NULL);
     if (count == 0) return d;
-    if (result == JOBQ_RESULT_RETRY) {
+    if (result == JOBQ_RESULT_RETRY || result == JOBQ_RESULT_NONE) {
         d.kind = JOBQ_DIRECTIVE_SLEEP;
         d.delay_us = jobq_partition_backoff(backoff, mode->failures, random);
     } else if (result == JOBQ_RESULT_REJECT || count >= size) {

@@ -295,6 +295,8 @@ static void partition_modes_move_as_listed(void **unused)
         {"T-P4a", {D, 1, 0, 0}, OK, 50, U, 1, {D, 2, 1, 0}},
         {"T-P4b", {D, 2, 1, 0}, OK, 50, U, 1, {D, 4, 2, 0}},
         {"T-P4c", {D, 4, 2, 0}, OK, 50, U, 1, {D, 8, 3, 0}},
+        {"a success clears failures", {D, 2, 1, 3}, OK, 50, U, 1, {D, 4, 2, 0}},
+        {"nothing said", {N, 0, 0, 1}, JOBQ_RESULT_NONE, 50, U, 3, {N, 0, 0, 2}},
         {"T-P5", {D, 16, 4, 0}, OK, 32, U, 1, {N, 0, 0, 0}},
         {"T-P6", {N, 0, 0, 0}, REJECT, 50, U, 1, {D, 1, 0, 0}},
         {"T-P7", {N, 0, 0, 0}, REJECT, 50, 3, 1, {D, 3, 0, 0}},
@@ -364,7 +366,7 @@ static void partition_sizes_stay_within_one_and_configured(void **unused)
     for (n = 0; n < 100000; n++) {
         uint64_t bits = jobq_random_next(&r);
         uint32_t configured = 1 + (uint32_t)(bits >> 40) % 300, size;
-        mode = jobq_partition_next(mode, (jobq_result)(bits % 3), configured,
+        mode = jobq_partition_next(mode, (jobq_result)(bits % 4), configured,
                                    (uint32_t)(bits >> 8) % 400, (uint32_t)(bits >> 20) % 4);
         size = jobq_partition_size(&mode, configured);
         assert_true(size >= 1 && size <= configured);

@@ -55,8 +55,9 @@
  *     work tables              >>worktable jobq_pg_worktable_open, _claim, _succeed, _retry, _reset
  *     transactions             >>transaction jobq_pg_tx_begin, jobq_pg_transact
  *     enqueue                  >>enqueue jobq_pg_enqueue, jobq_pg_enqueue_many
- *     verbs, one statement each >>verbs  claim, settle, heartbeat, rescue, get ...
- *     the outbox               >>outbox  jobq_pg_outbox_enqueue, jobq_pg_outbox_step, dead letters
+ *     statements               >>sql, >>codec, >>exec: their table, their columns, their sender
+ *     requests                 >>verbs   jobq_pg_execute, jobq_pg_get
+ *     the outbox               >>outbox  jobq_pg_outbox_enqueue, dead letters
  *     operators                >>operate cancel, move ..., pause, queue_set, peek
  *     worker                   >>work    jobq_pg_work, jobq_pg_worker_start, _open, _step
  *
@@ -244,15 +245,8 @@
  *     jobq_pg_worker_desc desc = {.receivers = &r, .receiver_count = 1};
  *     jobq_pg_worker_start(pg, &desc, &worker, &error);
  *
- * The worker does all else: MESSAGES IN A WORKER. Without one, a loop of your own takes a step in
- * each partition, in one thread:
- *
- *     int64_t me = jobq_worker_id_from(random_bits), claim = 0;
- *     jobq_pg_step_desc step = {.read = {.worker = me}, .each = deliver};
- *
- *     step.read.partition = jobq_pg_partition(queue, p);                   (for each p)
- *     step.read.claim = ++claim;
- *     jobq_pg_outbox_step(pg, NULL, &step, NULL, &error);
+ * The worker does all else: MESSAGES IN A WORKER. A loop of your own reads and acknowledges by
+ * jobq_pg_execute.
  *
  * PARTITIONS  A power of two, fixed when the queue is registered; a message goes to a number, or to
  *     that of its order_key (jobq_partition_of; in SQL outbox_hash(key) & (partitions - 1)).
@@ -715,108 +709,60 @@ JOBQ_API jobq_error jobq_pg_enqueue_many(jobq_pg *pg, PGconn *conn, const jobq_p
 JOBQ_API jobq_error jobq_pg_enqueue_copy(jobq_pg *pg, PGconn *conn, const jobq_pg_job *jobs,
                                          size_t count, jobq_pg_error *error);
 
-/* ---- verbs, one statement each --------------------------------------------------------------- */
+/* ---- requests -------------------------------------------------------------------------------- */
 
-/* The worker below uses these statements; with them you can build one of your own. */
+/* jobq_pg_get -- the facts about a job, live or ended. JOBQ_ERROR_NOT_FOUND leaves *job untouched.
+ * SQL: jobs. */
+JOBQ_API jobq_error jobq_pg_get(jobq_pg *pg, PGconn *conn, int64_t id, jobq_job *job,
+                                jobq_pg_error *error);
 
-/* Jobs that a claim answered, the most urgent first. Clear it. */
-typedef struct jobq_pg_batch {
-    size_t count;
-    jobq_job *jobs;
-    PGresult *result; /* jobq_pg_batch_payload reads it: */
-    int *rows;        /* where jobs[i] stands in it */
-    int64_t due_us;   /* empty: until the next scheduled job; -1: none or unknown */
-    bool suspects;    /* empty: a suspect is ready */
-    bool alone;       /* empty: one that must run alone is ready */
-} jobq_pg_batch;
-
-typedef struct jobq_pg_claim_desc {
-    int64_t worker;         /* registered and not dead */
-    int64_t number;         /* counting up from 1; never used twice by this worker */
-    int32_t limit;          /* jobs */
-    const jobq_lane *lanes; /* where to look, the most urgent first */
-    size_t lane_count;
-    const int32_t *kinds;   /* only jobs of these; NULL: of every kind */
-    size_t kind_count;
-    bool suspects;          /* one suspect, instead of others */
-    bool alone;             /* with suspects: one that must run alone. You promise that this worker
-                               holds no other job and no messages until it has ended */
-    bool look;              /* when empty, tell when the next is due */
-    bool relaxed;           /* the commit need not wait for the disk */
-    int64_t bytes;          /* of all payloads together, but at least one job (default: no limit) */
-} jobq_pg_claim_desc;
-
-/* A claimed job's decision, to be written. */
-typedef struct jobq_pg_result {
-    int64_t id, worker, claim;
-    jobq_decision decision;
+/* What an ending writes besides its decision. */
+typedef struct jobq_pg_ending {
     jobq_str error;   /* {NULL, 0}: none */
     jobq_str payload; /* of the next stage; {NULL, 0}: as it was */
     bool payload_bytes;
-} jobq_pg_result;
+} jobq_pg_ending;
+
+/* What a jobq_request and its answer leave out, because they are plain values: names, texts and
+ * payloads. Zero what a request does not need; clear it. */
+typedef struct jobq_pg_content {
+    const char *name;              /* REGISTER: the worker's, for people */
+    const char *const *queues;     /* ... its queues, which come into being on first use */
+    const char *const *kinds;      /* ... its kinds, and of each which of queues, from 1 */
+    const int32_t *kind_queues;
+    int32_t *kind_ids;             /* ... room for the kinds' ids, or NULL */
+    int32_t queue_count, kind_count;
+    const jobq_pg_ending *endings; /* COMPLETE, SETTLE: of the request's endings */
+    jobq_str error;                /* ACK: of the message that failed. SET_ASIDE: why */
+    const jobq_message *messages;  /* READ, ACK: those that came. Given to an ACK: its delivery's */
+    const char *const *reasons;    /* ACK: reasons[i] of message i, where it is a dead letter */
+    bool in_transaction;           /* ACK: in its handler's, whose COMMIT fails if it is lost */
+    jobq_str last_error;           /* READ, ACK: of the last failed delivery */
+    PGresult *result;              /* the answer: messages and last_error point into it, and */
+    int *rows;                     /* of a claim: jobs[i] is its row rows[i], for jobq_pg_payload */
+    jobq_message *own;             /* messages that came */
+} jobq_pg_content;
 
 /*
- * jobq_pg_register -- a worker under a fresh id, without handlers of its own.
+ * jobq_pg_execute -- carries out one request as a worker does: with it you can build your own.
  *
- * Shape   worker: random, not 0 (jobq_worker_id_from), new after each death. queues come into being
- *         on first use; queue_ids (may be NULL): one for each, for the lanes of a claim.
- * SQL     register
- * Errors  JOBQ_ERROR_INVALID: a name, no lease. JOBQ_ERROR_EXISTS: this id is taken.
+ * Shape   content: may be NULL, when nothing of it is needed. answer: as jobq_loop_tell wants it.
+ * Tx      joins yours; NULL conn: the pool, committed.
+ * SQL     the function of the request's name
+ * Errors  answer->error, too. JOBQ_ERROR_INVALID before anything is sent. JOBQ_ERROR_LOST of a
+ *         partition, JOBQ_ERROR_DEAD of a worker. With any other error the statement may have been
+ *         carried out: RECOVER a claim; send an ending again, and take LOST for done.
  */
-JOBQ_API jobq_error jobq_pg_register(jobq_pg *pg, PGconn *conn, int64_t worker, const char *name,
-                                     int64_t lease_us, const char *const *queues,
-                                     size_t queue_count, int32_t *queue_ids, jobq_pg_error *error);
+JOBQ_API jobq_error jobq_pg_execute(jobq_pg *pg, PGconn *conn, const jobq_request *request,
+                                    jobq_pg_content *content, jobq_answer *answer,
+                                    jobq_pg_error *error);
 
-/*
- * jobq_pg_claim -- takes jobs, under the token (worker, number).
- *
- * Shape   batch: at most limit jobs, count 0 when there are none; due_us, suspects and alone then
- *         tell what may come. A short answer is not an empty queue: rows locked by others are left
- *         out.
- * SQL     claim
- * Errors  JOBQ_ERROR_DEAD: register anew. With any other error the claim may have happened: ask
- *         jobq_pg_recover before you go on. batch is empty then.
- */
-JOBQ_API jobq_error jobq_pg_claim(jobq_pg *pg, PGconn *conn, const jobq_pg_claim_desc *desc,
-                                  jobq_pg_batch *batch, jobq_pg_error *error);
+/* jobq_pg_content_clear -- frees what an answer brought, and empties it. NULL: nothing. */
+JOBQ_API void jobq_pg_content_clear(jobq_pg_content *content);
 
-/* jobq_pg_recover -- a claim whose answer was lost: if it happened, up to limit of its jobs become
- * ready again, and their attempt does not count; else its number is burned, so that it never will.
- * *more: not all of them yet. SQL: recover. */
-JOBQ_API jobq_error jobq_pg_recover(jobq_pg *pg, PGconn *conn, int64_t worker, int64_t number,
-                                    int32_t limit, bool *more, jobq_pg_error *error);
-
-/* jobq_pg_batch_payload -- payload of job i, i < count: JSON text, or bytes when *bytes (may be
- * NULL) says so; {NULL, 0}: none. Lives until the batch is cleared. */
-JOBQ_API jobq_str jobq_pg_batch_payload(const jobq_pg_batch *batch, size_t i, bool *bytes);
-JOBQ_API void jobq_pg_batch_clear(jobq_pg_batch *batch);
-
-/*
- * jobq_pg_settle -- writes decisions about claimed jobs, each fenced by its token.
- *
- * Shape   decisions: of jobq_job_decide. answers (may be NULL) holds count of JOBQ_OK,
- *         JOBQ_ERROR_LOST (the token is no more on the row, nothing was written) and
- *         JOBQ_ERROR_BUSY (someone locks the row: send it again).
- * SQL     complete for successes, settle for the rest
- * Errors  of the statements: some of it may be written. Send it all again, and take lost for done.
- */
-JOBQ_API jobq_error jobq_pg_settle(jobq_pg *pg, PGconn *conn, const jobq_pg_result *results,
-                                   size_t count, jobq_error *answers, jobq_pg_error *error);
-
-/* jobq_pg_heartbeat -- renews the lease for lease_us from now; JOBQ_ERROR_DEAD when this worker was
- * declared dead. SQL: heartbeat. */
-JOBQ_API jobq_error jobq_pg_heartbeat(jobq_pg *pg, PGconn *conn, int64_t worker, int64_t lease_us,
-                                      jobq_pg_error *error);
-
-/* jobq_pg_rescue -- takes a dead worker's jobs, if its lease has expired and its beat still is this
- * one. *rescued: jobs given back; JOBQ_ERROR_BUSY: it lives. SQL: rescue. */
-JOBQ_API jobq_error jobq_pg_rescue(jobq_pg *pg, PGconn *conn, int64_t victim, int64_t beat,
-                                   int32_t *rescued, jobq_pg_error *error);
-
-/* jobq_pg_get -- the facts about a job, live or ended. JOBQ_ERROR_NOT_FOUND leaves *job untouched.
- * SQL: get. */
-JOBQ_API jobq_error jobq_pg_get(jobq_pg *pg, PGconn *conn, int64_t id, jobq_job *job,
-                                jobq_pg_error *error);
+/* jobq_pg_payload -- of the job in this row of a claim or a peek: JSON text, or bytes when *bytes
+ * (may be NULL) says so; {NULL, 0}: none. */
+JOBQ_API jobq_str jobq_pg_payload(const PGresult *result, int row, bool *bytes);
 
 /* ---- outbox ---------------------------------------------------------------------------------- */
 
@@ -876,135 +822,6 @@ JOBQ_API jobq_error jobq_pg_outbox_enqueue_many(jobq_pg *pg, PGconn *conn,
 JOBQ_API jobq_error jobq_pg_outbox_enqueue_copy(jobq_pg *pg, PGconn *conn,
                                                 const jobq_pg_message *messages, size_t count,
                                                 jobq_pg_error *error);
-
-/* -- outbox verbs, one statement each -- */
-
-/* What reading or acknowledging answered. Clear it: the messages and the error go with it. */
-typedef struct jobq_pg_reading {
-    char answer;            /* 'h' held: messages follow; 'i' nothing to read; 'o' another holds it;
-                               'w' not due yet; 'b' busy, ask again; 'l' lost, nothing written;
-                               'a' the next message was set aside, and nobody holds it now */
-    jobq_cursor cursor;     /* where the partition stood before this delivery */
-    int64_t last;           /* the highest number given */
-    int64_t lost;           /* where the delivery ended that its holder died over; 0: none did */
-    int64_t worker, claim, beat; /* the holder's: pass them as watched_* when they stood still */
-    int64_t wait_us;        /* 'w': until due; 'o': its lease, how long to watch */
-    jobq_str error;         /* of the last failed delivery */
-    int32_t count;
-    bool cut;               /* more messages would have been more bytes than were asked for */
-    jobq_message *messages; /* numbers cursor.acked + 1 ... */
-    PGresult *result;
-} jobq_pg_reading;
-
-typedef struct jobq_pg_read_desc {
-    int64_t worker, claim;    /* the token: jobq_worker_id_from, once a process; and a number that
-                                 counts up, never used twice */
-    int64_t lease_us;         /* (default 6 s) */
-    int64_t partition;        /* its id: jobq_pg_partition */
-    int32_t most;             /* messages (default 100) */
-    bool again;               /* a read of this worker may have been lost on its way back: take it
-                                 back, so that it costs its messages no attempt */
-    int64_t handed;           /* again: but not that of this claim, which a handler had (0: none) */
-    int64_t watched_worker, watched_claim, watched_beat; /* a holder that stood still for all its
-                                 lease: see LEASE (default: nobody is taken over) */
-    int64_t bytes;            /* stop before the messages have more; one is always read (default:
-                                 no limit) */
-    bool aside;               /* the message after acked cannot be read: if it is still the next, it
-                                 becomes a dead letter unread */
-    int64_t acked;
-    bool sweep;               /* also below the bounds: see NUMBERS */
-} jobq_pg_read_desc;
-
-/* A message that is given up: it becomes a dead letter. */
-typedef struct jobq_pg_dead {
-    int64_t seq;
-    int32_t attempts;
-    jobq_str error;
-} jobq_pg_dead;
-
-/* What jobq_outbox_plan made of a delivery. */
-typedef struct jobq_pg_ack_desc {
-    int64_t worker, claim;    /* the reading's token */
-    int64_t lease_us;         /* reading on renews it (default 6 s) */
-    int64_t partition;
-    int64_t before;           /* cursor.acked of the reading */
-    const jobq_cursor *after; /* the plan's: acked, tried, mode */
-    jobq_str error;           /* of the message that failed; {NULL, 0}: none */
-    int64_t delay_us;         /* > 0: for so long nobody is given messages; most is 0 then */
-    const jobq_pg_dead *dead; /* of the messages up to after->acked */
-    size_t dead_count;
-    int32_t most;             /* reads on, so many messages; 0: gives the partition up */
-    int64_t bytes;            /* as in jobq_pg_read_desc */
-    bool sweep;
-    bool in_transaction;      /* of the handler: a lost lease is an error, so its COMMIT fails */
-    bool relaxed;             /* the commit need not wait for the disk: see LEASE */
-} jobq_pg_ack_desc;
-
-/*
- * jobq_pg_outbox_read -- takes a partition and reads, or reads again under its own hold.
- *
- * Shape   reading->answer tells whether it did; only after 'h' this claim holds it.
- * Tx      its own: in a transaction of yours nothing is taken before it commits.
- * SQL     outbox_read
- */
-JOBQ_API jobq_error jobq_pg_outbox_read(jobq_pg *pg, PGconn *conn, const jobq_pg_read_desc *desc,
-                                        jobq_pg_reading *reading, jobq_pg_error *error);
-
-/*
- * jobq_pg_outbox_ack -- writes a plan, fenced, and reads on.
- *
- * Shape   reading may be NULL when most is 0. After a reading on: 'h', the next messages under the
- *         same token; 'i', there are none, and nobody holds the partition now.
- * Tx      its own, or yours (in_transaction).
- * SQL     outbox_ack
- * Errors  JOBQ_ERROR_LOST: the token stands there no more, or this was written before: nothing is
- *         written. After an error reading holds nothing to clear.
- */
-JOBQ_API jobq_error jobq_pg_outbox_ack(jobq_pg *pg, PGconn *conn, const jobq_pg_ack_desc *desc,
-                                       jobq_pg_reading *reading, jobq_pg_error *error);
-
-/* jobq_pg_reading_clear -- frees what a read or an acknowledgement brought. NULL: nothing. */
-JOBQ_API void jobq_pg_reading_clear(jobq_pg_reading *reading);
-
-/* jobq_pg_outbox_renew -- renews the hold on partitions; lost[i] (may be NULL): not held any more.
- * SQL: outbox_renew. */
-JOBQ_API jobq_error jobq_pg_outbox_renew(jobq_pg *pg, PGconn *conn, int64_t worker,
-                                         int64_t lease_us, const int64_t *partitions,
-                                         const int64_t *claims, size_t count, bool *lost,
-                                         jobq_pg_error *error);
-
-/* One batch of one partition, here and now. Zero fields mean default. */
-typedef struct jobq_pg_step_desc {
-    jobq_pg_read_desc read;     /* worker, claim, partition; lease_us and most are the tuning's */
-    const char *queue;          /* told to the handler */
-    bool transactional;         /* the handler runs in the transaction that acknowledges */
-    jobq_message_handler each;  /* one of the two */
-    jobq_batch_handler all;
-    void *user;
-    jobq_tuning tuning;
-    const jobq_policy *policy;  /* (default: asked from the queue's row) */
-    uint64_t random;            /* bits for the backoff */
-} jobq_pg_step_desc;
-
-typedef struct jobq_pg_step {
-    char answer;                /* of the read; 'l': the lease was lost meanwhile */
-    int32_t count;              /* messages read */
-    int64_t wait_us;            /* as in jobq_pg_reading */
-    int64_t worker, claim, beat;
-    jobq_verdict verdict;
-    jobq_plan plan;
-} jobq_pg_step;
-
-/*
- * jobq_pg_outbox_step -- reads a batch of a partition, runs the handler, acknowledges, releases.
- *
- * Shape   step (may be NULL) says what happened; no messages: count 0, and directive Idle.
- * Tx      its own, on conn, which must be in none; NULL: a connection of the pool.
- * Errors  JOBQ_ERROR_LOST: another has the partition now and nothing was written, neither by the
- *         acknowledgement nor by a transactional handler. Else what the database said.
- */
-JOBQ_API jobq_error jobq_pg_outbox_step(jobq_pg *pg, PGconn *conn, const jobq_pg_step_desc *desc,
-                                        jobq_pg_step *step, jobq_pg_error *error);
 
 /* jobq_pg_delivery_conn -- in a transactional handler: the connection whose transaction
  * acknowledges. Neither COMMIT nor ROLLBACK there. NULL: the handler is not transactional. */
@@ -1215,6 +1032,13 @@ typedef struct jobq_pg_counts {
 JOBQ_API jobq_error jobq_pg_queue_counts(jobq_pg *pg, PGconn *conn, const char *queue,
                                          jobq_pg_counts *counts, jobq_pg_error *error);
 
+/* Ready jobs. Clear it. */
+typedef struct jobq_pg_batch {
+    size_t count;
+    jobq_job *jobs;
+    PGresult *result; /* its row i is jobs[i]: see jobq_pg_payload */
+} jobq_pg_batch;
+
 /*
  * jobq_pg_peek -- what would be claimed next, without claiming it.
  *
@@ -1225,6 +1049,7 @@ JOBQ_API jobq_error jobq_pg_queue_counts(jobq_pg *pg, PGconn *conn, const char *
 JOBQ_API jobq_error jobq_pg_peek(jobq_pg *pg, PGconn *conn, const char *const *queues,
                                  size_t queue_count, const int64_t *exclude, size_t exclude_count,
                                  int32_t at_most, jobq_pg_batch *batch, jobq_pg_error *error);
+JOBQ_API void jobq_pg_batch_clear(jobq_pg_batch *batch);
 
 /* ---- worker ---------------------------------------------------------------------------------- */
 
@@ -2025,6 +1850,25 @@ JOBQ_PG__ONCE static jobq_error jobq_pg__invalid(jobq_pg_error *error, const cha
     return JOBQ_ERROR_INVALID;
 }
 
+/* What an error is about. */
+static void jobq_pg__about(jobq_pg_error *error, const char *entity, const char *field,
+                           const char *value)
+{
+    if (error == NULL) return;
+    jobq_pg__copy(error->entity, sizeof error->entity, entity);
+    jobq_pg__copy(error->field, sizeof error->field, field);
+    jobq_pg__copy(error->value, sizeof error->value, value);
+}
+
+/* "Not found: pack with ref=core", and the same said in fields. */
+static jobq_error jobq_pg__said(jobq_pg_error *error, jobq_error code, const char *what,
+                                const char *entity, const char *field, const char *value)
+{
+    jobq_pg__fail(error, code, "%s: %s with %s=%s", what, entity, field, value);
+    jobq_pg__about(error, entity, field, value);
+    return code;
+}
+
 JOBQ_PG__ONCE static jobq_error jobq_pg__no_memory(jobq_pg_error *error)
 {
     return jobq_pg__fail(error, JOBQ_ERROR_MEMORY, "out of memory");
@@ -2087,177 +1931,133 @@ static jobq_error jobq_pg__result_error(jobq_pg_error *error, const PGconn *conn
 
 /* ---- >>sql: the statements ------------------------------------------------------------------- */
 
-#define JOBQ_PG__NEWS_COLUMNS                                                                      \
-    "alive, policy, suspects, now_at, cancel, kinds, parked, late, late_beats, late_leases_us, "   \
-    "alone_queues, overdue, every_kind"
-
-#define JOBQ_PG__JOB_COLUMNS                                                                       \
-    "id, run_at, enqueued_at, timeout_us, queue_id, kind_id, attempt, crash, max_attempts, "       \
-    "priority, stage, stages, suspect, alone, payload, bytes, headers, due_us"
-
-#define JOBQ_PG__READING_COLUMNS                                                                   \
-    "answer, acked, last, tried, lost, worker, claim, beat, wait_us, failures, effective, "        \
-    "successes, error, created_ats, types, payloads, bytes, headers, cut"
-
-#define JOBQ_PG__LETTER_COLUMNS                                                                    \
-    "id, partition AS partition_id, queue_id, (partition OPERATOR(pg_catalog.&) 32767)::integer "  \
-    "AS partition, seq, attempts, created_at, failed_at, completed_at, deadline, status, type, "   \
-    "error, payload, bytes, headers"
-
 /* The tests of both stores put a clock of their own here. */
 #ifndef JOBQ_PG__NOW
 #define JOBQ_PG__NOW "pg_catalog.statement_timestamp()"
 #endif
 
-/* Parameters 1 to 5: a filter. Microseconds as an interval. */
-#define JOBQ_PG__FILTER                                                                            \
-    "queue => $1::pg_catalog.text, kind => $2, older => " JOBQ_PG__US("$3") ", tags => $4, "       \
-    "at_most => $5"
-#define JOBQ_PG__US(number) number "::bigint * interval '1 microsecond'"
+#define JOBQ_PG__MAY_ENQUEUE_SQL                                                                   \
+    "SELECT pg_catalog.has_table_privilege('jobq.job', 'INSERT') AND "                             \
+    "pg_catalog.has_column_privilege('jobq.job', 'id', 'SELECT') AND "                             \
+    "pg_catalog.has_column_privilege('jobq.job', 'queue_id', 'SELECT') AND "                       \
+    "pg_catalog.has_table_privilege('jobq.kind', 'SELECT') AND "                                   \
+    "pg_catalog.has_table_privilege('jobq.queue', 'SELECT') AND "                                  \
+    "pg_catalog.has_table_privilege('jobq.sleeper', 'SELECT') AND "                                \
+    "pg_catalog.has_sequence_privilege('jobq.job_id', 'USAGE')"
 
-/* name, text. The word jobq is the schema. */
-#define JOBQ_PG__STATEMENTS(X)                                                                     \
-    X(ENQUEUE, "SELECT ids, existed FROM jobq.enqueue_many($1, $2, $3, $4, $5, $6, $7, $8, $9, "   \
-               "$10, $11, $12, $13, $14, $15)")                                                    \
-    X(ENQUEUE_ONE, "SELECT id, existed FROM jobq.enqueue_one($1, $2, $3, $4, $5, $6, $7, $8, $9, " \
-                   "$10, $11, $12, $13)")                                                          \
-    X(MAY_ENQUEUE,                                                                                 \
-      "SELECT pg_catalog.has_table_privilege('jobq.job', 'INSERT') AND "                           \
-      "pg_catalog.has_column_privilege('jobq.job', 'id', 'SELECT') AND "                           \
-      "pg_catalog.has_column_privilege('jobq.job', 'queue_id', 'SELECT') AND "                     \
-      "pg_catalog.has_table_privilege('jobq.kind', 'SELECT') AND "                                 \
-      "pg_catalog.has_table_privilege('jobq.queue', 'SELECT') AND "                                \
-      "pg_catalog.has_table_privilege('jobq.sleeper', 'SELECT') AND "                              \
-      "pg_catalog.has_sequence_privilege('jobq.job_id', 'USAGE')")                                 \
-    X(ENQUEUE_DIRECT,                                                                              \
-      "INSERT INTO jobq.job (queue_id, kind_id, run_at, enqueued_at, priority, max_attempts, "     \
-      "timeout_us, payload, bytes, headers) "                                                      \
-      "SELECT k.queue_id, k.id, greatest(" JOBQ_PG__NOW ", "                                       \
-      "coalesce($6::pg_catalog.timestamptz, " JOBQ_PG__NOW " OPERATOR(pg_catalog.+) "              \
-      "($7::bigint OPERATOR(pg_catalog.*) interval '1 microsecond'))), "                           \
-      JOBQ_PG__NOW ", coalesce($8, 0::smallint), $9::integer, $10::bigint, "                       \
-      "$3::pg_catalog.jsonb, $4::pg_catalog.bytea, $5::pg_catalog.jsonb FROM jobq.kind k "         \
-      "WHERE k.queue OPERATOR(pg_catalog.=) $1 AND k.name OPERATOR(pg_catalog.=) $2 "              \
-      "AND $12::bigint OPERATOR(pg_catalog.<=) k.payload_max "                                     \
-      "RETURNING id, (SELECT pg_catalog.pg_notify('jobq_' OPERATOR(pg_catalog.||) "                \
-      "pg_catalog.to_hex(s.worker), '') FROM jobq.sleeper s "                                      \
-      "WHERE s.queue_id OPERATOR(pg_catalog.=) job.queue_id AND $11 LIMIT 1)")                     \
-    X(BULK, "SELECT queue, kinds, now_at, payload_max FROM jobq.bulk($1, $2, $3)")                 \
-    X(COPY, "COPY jobq.job (queue_id, kind_id")                                                    \
-    X(WAKE, "SELECT FROM jobq.wake($1, $2)")                                                       \
-    X(CLAIM, "SELECT " JOBQ_PG__JOB_COLUMNS                                                        \
-             " FROM jobq.claim($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)")      \
-    X(RECOVER, "SELECT jobq.recover($1, $2, $3)")                                                  \
-    X(SET_ASIDE, "SELECT jobq.set_aside($1, $2, $3)")                                              \
-    X(COMPLETE, "SELECT id, worker, claim, answer FROM jobq.complete($1, $2, $3, $4)")             \
-    X(SETTLE, "SELECT id, worker, claim, answer FROM jobq.settle($1, $2, $3, $4, $5, $6, $7, $8, " \
-              "$9, $10, $11, "                                                                     \
-              "$12)")                                                                              \
-    X(SETTLE_HERE, "SELECT FROM jobq.settle_here($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, "   \
-                   "$12)")                                                                         \
-    X(REGISTER, "SELECT queue_ids, kind_ids FROM jobq.register($1, $2, $3, $4, $5, $6)")           \
-    X(POLICIES, "SELECT id, max_attempts, max_crashes, backoff_curve, backoff_base_us, "           \
-                "backoff_cap_us, backoff_floor_us, backoff_jitter_permille, timeout_us, "          \
-                "stages_max, attempts_span_stages, paused FROM jobq.policies($1)")                 \
-    X(HEARTBEAT, "SELECT " JOBQ_PG__NEWS_COLUMNS " FROM jobq.heartbeat($1, $2, $3)")               \
-    X(BEAT_CLAIM, "SELECT " JOBQ_PG__JOB_COLUMNS ", " JOBQ_PG__NEWS_COLUMNS                        \
-                  " FROM jobq.heartbeat($1, $2, $3) LEFT JOIN LATERAL (SELECT * FROM "             \
-                  "jobq.claim($4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)) "   \
-                  "c ON alive")                                                                    \
-    X(RESCUE, "SELECT dead, rescued, more FROM jobq.rescue($1, $2, $3)")                           \
-    X(SLEEP, "SELECT FROM jobq.sleep($1, $2, $3)")                                                 \
-    X(UNPARK, "SELECT jobq.unpark($1, $2)")                                                        \
-    X(REMAINS, "SELECT jobq.remains($1, $2)")                                                      \
-    X(PRUNE, "SELECT jobq.prune($1), jobq.turn()")                                                 \
-    X(VACUUM, "VACUUM (SKIP_LOCKED, TRUNCATE off, INDEX_CLEANUP on, PARALLEL 0) jobq.job, "        \
-              "jobq.message, jobq.partition")                                                      \
-    X(DEREGISTER, "SELECT FROM jobq.deregister($1)")                                               \
-    X(CANCEL, "SELECT jobq.cancel($1::bigint)")                                                    \
-    X(REVIVE, "SELECT jobq.revive($1::bigint)")                                                    \
-    X(DELETE, "SELECT jobq.delete($1::bigint)")                                                    \
-    X(RESCHEDULE, "SELECT jobq.reschedule($1::bigint, $2::pg_catalog.timestamptz)")                \
-    X(PRIORITIZE, "SELECT jobq.prioritize($1::bigint, $2::integer)")                               \
-    X(MOVE, "SELECT jobq.move($1::bigint, $2::pg_catalog.text)")                                   \
-    X(CANCEL_MANY, "SELECT cancelled, requested FROM jobq.cancel(" JOBQ_PG__FILTER                 \
-      ", state => $6)")                                                                            \
-    X(REVIVE_MANY, "SELECT jobq.revive(" JOBQ_PG__FILTER ")")                                      \
-    X(DELETE_MANY, "SELECT jobq.delete(" JOBQ_PG__FILTER ", state => $6)")                         \
-    X(RESCHEDULE_MANY, "SELECT jobq.reschedule(" JOBQ_PG__FILTER ", run_at => $6)")                \
-    X(PRIORITIZE_MANY, "SELECT jobq.prioritize(" JOBQ_PG__FILTER ", priority => $6)")              \
-    X(MOVE_MANY, "SELECT jobq.move(" JOBQ_PG__FILTER ", target => $6)")                            \
-    X(PAUSE, "SELECT FROM jobq.pause($1, $2)")                                                     \
-    X(RESUME, "SELECT FROM jobq.resume($1, $2)")                                                   \
-    X(QUEUE_SET, "SELECT FROM jobq.queue_set($1, $2, $3, $4, " JOBQ_PG__US("$5") ", "              \
-      JOBQ_PG__US("$6") ", " JOBQ_PG__US("$7") ", $8::integer / 1000.0, " JOBQ_PG__US("$9")        \
-      ", $10, $11, " JOBQ_PG__US("$12") ", " JOBQ_PG__US("$13") ", $14, $15, $16)")                \
-    X(QUEUE_COUNTS, "SELECT ready, running, scheduled, parked, suspects, failed, failed_1h, "      \
-                    "late, workers, done_per_s, paused, exact FROM jobq.queues "                   \
-                    "WHERE queue OPERATOR(pg_catalog.=) $1")                                       \
-    X(PEEK, "SELECT id, run_at, enqueued_at, timeout_us, queue_id, "                               \
-      "kind_id, attempt, crash, max_attempts, priority, stage, "                                   \
-      "stages, suspect, alone, payload, bytes, headers, NULL::bigint FROM jobq.peek($1, $2, $3)")  \
-    X(GET, "SELECT id, run_at, enqueued_at, queue_id, kind_id, attempt, crash, own_max_attempts, " \
-           "timeout_us, priority, stage, stages, suspect, alone, state, worker, claim, "           \
-           "cancel_requested_at FROM jobq.jobs WHERE id OPERATOR(pg_catalog.=) $1")                                    \
-    X(OUTBOX_REGISTER, "SELECT queue_id, partitions FROM jobq.outbox_register($1, $2)")            \
-    X(OUTBOX_GROW, "SELECT jobq.outbox_grow($1, $2, $3)")                                          \
-    X(OUTBOX_ENQUEUE, "SELECT ids, refused, code FROM jobq.outbox_enqueue_many($1, $2, $3, $4, "   \
-                      "$5, $6, $7, $8, $9, $10)")                                                  \
-    X(OUTBOX_ENQUEUE_ONE, "SELECT id, refused, code, existed FROM jobq.outbox_enqueue_one($1, "    \
-                          "$2, $3, $4, $5, $6, $7, $8, $9)")                                       \
-    X(OUTBOX_DIRECT, "SELECT jobq.outbox_direct()")                                                \
-    X(OUTBOX_ENQUEUE_DIRECT,                                                                       \
-      "WITH q AS MATERIALIZED (SELECT id, partitions FROM jobq.queue "                             \
-      "WHERE name OPERATOR(pg_catalog.=) $1 AND pg_catalog.pg_current_xact_id() IS NOT NULL "      \
-      "AND pg_catalog.current_setting('transaction_isolation') OPERATOR(pg_catalog.=) "            \
-      "'read committed' AND coalesce($3::integer, $2::integer) OPERATOR(pg_catalog.>=) 0 "         \
-      "AND coalesce($3::integer OPERATOR(pg_catalog.&) (partitions OPERATOR(pg_catalog.-) 1), "    \
-      "$2::integer) OPERATOR(pg_catalog.<) partitions "                                            \
-      "AND $9::bigint OPERATOR(pg_catalog.<=) message_max) "                                       \
-      "INSERT INTO jobq.message (partition, type, payload, bytes, headers) "                       \
-      "SELECT id::bigint OPERATOR(pg_catalog.*) 32768 OPERATOR(pg_catalog.+) coalesce($3 "         \
-      "OPERATOR(pg_catalog.&) (partitions OPERATOR(pg_catalog.-) 1), $2), "                        \
-      "$4::pg_catalog.text, $5, $6, $7 "                                                           \
-      "FROM q RETURNING id, (SELECT pg_catalog.pg_notify('jobq_' OPERATOR(pg_catalog.||) "         \
-      "pg_catalog.to_hex(s.worker), '') FROM jobq.sleeper s JOIN q ON s.queue_id "                 \
-      "OPERATOR(pg_catalog.=) q.id WHERE $8 LIMIT 1)")                                             \
-    X(OUTBOX_QUEUE, "SELECT id, refused, code, partitions FROM jobq.outbox_queue($1, 0, $2, $3)")  \
-    X(OUTBOX_COPY, "COPY jobq.message (partition, type, payload, bytes, headers) FROM STDIN "     \
-                   "(FORMAT binary)")                                                              \
-    X(OUTBOX_LOOK, "SELECT partition, waiting, due_us, worker, claim, beat, lease_us, below, "     \
-                   "acked FROM jobq.outbox_look($1, $2, $3, $4)")                                  \
-    X(OUTBOX_READ, "SELECT " JOBQ_PG__READING_COLUMNS " FROM jobq.outbox_read($1, $2, $3, $4, "    \
-                   "$5, $6, $7, $8, $9, $10, $11, $12)")                                           \
-    X(OUTBOX_ACK, "SELECT " JOBQ_PG__READING_COLUMNS " FROM jobq.outbox_ack($1, $2, $3, $4, "      \
-                  "$5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20)")    \
-    X(OUTBOX_RENEW, "SELECT jobq.outbox_renew($1, $2, $3, $4)")                                    \
-    X(OUTBOX_STATS, "SELECT id, queue_id, partition, lag, exact, acked, age, attempts, batch, "    \
-                    "failures, worker, dead_letters FROM jobq.outbox "                             \
-                    "WHERE $1::pg_catalog.text IS NULL OR queue OPERATOR(pg_catalog.=) $1 "        \
-                    "ORDER BY id")                                                                 \
-    X(DEAD_LETTER_LIST, "SELECT " JOBQ_PG__LETTER_COLUMNS " FROM jobq.dead_letter_list($1, "       \
-                        "$2, $3, $4, $5)")                                                         \
-    X(DEAD_LETTER_COUNT, "SELECT jobq.dead_letter_count($1, $2, $3, $4)")                          \
-    X(DEAD_LETTER_REPLAY, "SELECT " JOBQ_PG__LETTER_COLUMNS " FROM "                               \
-                          "jobq.dead_letter_replay($1, $2, $3, $4, $5, $6)")                       \
-    X(DEAD_LETTER_RESOLVE, "SELECT jobq.dead_letter_resolve($1, $2)")                              \
-    X(DEAD_LETTER_REJECT, "SELECT jobq.dead_letter_reject($1, $2, $3)")                            \
-    X(DEAD_LETTER_DISCARD, "SELECT jobq.dead_letter_discard($1, $2, $3, $4)")                      \
-    X(DEAD_LETTER_CLEANUP, "SELECT jobq.dead_letter_cleanup($1, $2, $3, $4)")                      \
-    X(VERSION, "SELECT version, library_min FROM jobq.meta")
+#define JOBQ_PG__ENQUEUE_DIRECT_SQL                                                                \
+    "INSERT INTO jobq.job (queue_id, kind_id, run_at, enqueued_at, priority, max_attempts, "       \
+    "timeout_us, payload, bytes, headers) "                                                        \
+    "SELECT k.queue_id, k.id, greatest(" JOBQ_PG__NOW ", "                                         \
+    "coalesce($6::pg_catalog.timestamptz, " JOBQ_PG__NOW " OPERATOR(pg_catalog.+) "                \
+    "($7::bigint OPERATOR(pg_catalog.*) interval '1 microsecond'))), "                             \
+    JOBQ_PG__NOW ", coalesce($8, 0::smallint), $9::integer, $10::bigint, "                         \
+    "$3::pg_catalog.jsonb, $4::pg_catalog.bytea, $5::pg_catalog.jsonb FROM jobq.kind k "           \
+    "WHERE k.queue OPERATOR(pg_catalog.=) $1 AND k.name OPERATOR(pg_catalog.=) $2 "                \
+    "AND $12::bigint OPERATOR(pg_catalog.<=) k.payload_max "                                       \
+    "RETURNING id, (SELECT pg_catalog.pg_notify('jobq_' OPERATOR(pg_catalog.||) "                  \
+    "pg_catalog.to_hex(s.worker), '') FROM jobq.sleeper s "                                        \
+    "WHERE s.queue_id OPERATOR(pg_catalog.=) job.queue_id AND $11 LIMIT 1)"
+
+#define JOBQ_PG__OUTBOX_ENQUEUE_DIRECT_SQL                                                         \
+    "WITH q AS MATERIALIZED (SELECT id, partitions FROM jobq.queue "                               \
+    "WHERE name OPERATOR(pg_catalog.=) $1 AND pg_catalog.pg_current_xact_id() IS NOT NULL "        \
+    "AND pg_catalog.current_setting('transaction_isolation') OPERATOR(pg_catalog.=) "              \
+    "'read committed' AND coalesce($3::integer, $2::integer) OPERATOR(pg_catalog.>=) 0 "           \
+    "AND coalesce($3::integer OPERATOR(pg_catalog.&) (partitions OPERATOR(pg_catalog.-) 1), "      \
+    "$2::integer) OPERATOR(pg_catalog.<) partitions "                                              \
+    "AND $9::bigint OPERATOR(pg_catalog.<=) message_max) "                                         \
+    "INSERT INTO jobq.message (partition, type, payload, bytes, headers) "                         \
+    "SELECT id::bigint OPERATOR(pg_catalog.*) 32768 OPERATOR(pg_catalog.+) coalesce($3 "           \
+    "OPERATOR(pg_catalog.&) (partitions OPERATOR(pg_catalog.-) 1), $2), "                          \
+    "$4::pg_catalog.text, $5, $6, $7 "                                                             \
+    "FROM q RETURNING id, (SELECT pg_catalog.pg_notify('jobq_' OPERATOR(pg_catalog.||) "           \
+    "pg_catalog.to_hex(s.worker), '') FROM jobq.sleeper s JOIN q ON s.queue_id "                   \
+    "OPERATOR(pg_catalog.=) q.id WHERE $8 LIMIT 1)"
+
+#define JOBQ_PG__VACUUM_SQL                                                                        \
+    "VACUUM (SKIP_LOCKED, TRUNCATE off, INDEX_CLEANUP on, PARALLEL 0) jobq.job, jobq.message, "    \
+    "jobq.partition"
+
+/*
+ * X(ID, name, in, out): SELECT out FROM jobq.name(in); in and out are columns in >>codec. out none:
+ *                       the function answers one value, or nothing.
+ * V(ID, name, in, none): SELECT ... FROM jobq.name, a view, WHERE its column is in's parameter, as
+ *                       jobq_pg__desc_of describes it.
+ * L(ID, name, in, none): the same of a function that answers dead letters.
+ * T(ID, text, in, out): another text.
+ */
+#define JOBQ_PG__STATEMENTS(X, V, L, T)                                                            \
+    X(ENQUEUE, "enqueue_many", enqueue_in, ids_out)                                                \
+    X(ENQUEUE_ONE, "enqueue_one", enqueue_one_in, existed_out)                                     \
+    T(MAY_ENQUEUE, JOBQ_PG__MAY_ENQUEUE_SQL, none, none)                                           \
+    T(ENQUEUE_DIRECT, JOBQ_PG__ENQUEUE_DIRECT_SQL, enqueue_direct_in, none)                        \
+    X(BULK, "bulk", bulk_in, bulk_out)                                                             \
+    T(COPY, "COPY jobq.job (", none, none)                                                         \
+    X(WAKE, "wake", wake_in, none)                                                                 \
+    X(CLAIM, "claim", claim_in, claim_out)                                                         \
+    X(RECOVER, "recover", recover_in, none)                                                        \
+    X(SET_ASIDE, "set_aside", set_aside_in, none)                                                  \
+    X(COMPLETE, "complete", complete_in, exception_out)                                            \
+    X(SETTLE, "settle", settle_in, exception_out)                                                  \
+    X(SETTLE_HERE, "settle_here", settle_here_in, none)                                            \
+    X(REGISTER, "register", register_in, register_out)                                             \
+    X(POLICIES, "policies", queues_in, policy_out)                                                 \
+    X(HEARTBEAT, "heartbeat", heartbeat_in, news_out)                                              \
+    X(BEAT_CLAIM, "heartbeat", heartbeat_in, claim_out) /* and CLAIM: see jobq_pg__say_beat */     \
+    X(RESCUE, "rescue", rescue_in, rescue_out)                                                     \
+    X(SLEEP, "sleep", sleep_in, none)                                                              \
+    X(UNPARK, "unpark", unpark_in, none)                                                           \
+    X(REMAINS, "remains", remains_in, none)                                                        \
+    T(PRUNE, "SELECT jobq.prune($1), jobq.turn()", prune_in, none)                                 \
+    T(VACUUM, JOBQ_PG__VACUUM_SQL, none, none)                                                     \
+    X(DEREGISTER, "deregister", worker_in, none)                                                   \
+    X(CANCEL, "cancel", verb_in, none)                                                             \
+    X(REVIVE, "revive", verb_in, none)                                                             \
+    X(DELETE, "delete", verb_in, none)                                                             \
+    X(RESCHEDULE, "reschedule", reschedule_in, none)                                               \
+    X(PRIORITIZE, "prioritize", prioritize_in, none)                                               \
+    X(MOVE, "move", move_in, none)                                                                 \
+    X(CANCEL_MANY, "cancel", state_many_in, cancelled_out)                                         \
+    X(REVIVE_MANY, "revive", many_in, none)                                                        \
+    X(DELETE_MANY, "delete", state_many_in, none)                                                  \
+    X(RESCHEDULE_MANY, "reschedule", reschedule_many_in, none)                                     \
+    X(PRIORITIZE_MANY, "prioritize", prioritize_many_in, none)                                     \
+    X(MOVE_MANY, "move", move_many_in, none)                                                       \
+    X(PAUSE, "pause", pause_in, none)                                                              \
+    X(RESUME, "resume", pause_in, none)                                                            \
+    X(QUEUE_SET, "queue_set", queue_set_in, none)                                                  \
+    V(QUEUE_COUNTS, "queues", queue_in, none)                                                      \
+    X(PEEK, "peek", peek_in, job_out)                                                              \
+    V(GET, "jobs", get_in, none)                                                                   \
+    X(OUTBOX_REGISTER, "outbox_register", outbox_register_in, outbox_register_out)                 \
+    X(OUTBOX_GROW, "outbox_grow", outbox_grow_in, none)                                            \
+    X(OUTBOX_ENQUEUE, "outbox_enqueue_many", messages_in, messages_out)                            \
+    X(OUTBOX_ENQUEUE_ONE, "outbox_enqueue_one", message_in, message_out)                           \
+    X(OUTBOX_DIRECT, "outbox_direct", none, none)                                                  \
+    T(OUTBOX_ENQUEUE_DIRECT, JOBQ_PG__OUTBOX_ENQUEUE_DIRECT_SQL, message_direct_in, none)          \
+    X(OUTBOX_QUEUE, "outbox_queue", outbox_queue_in, outbox_queue_out)                             \
+    T(OUTBOX_COPY, "COPY jobq.message (partition, type, payload, bytes, headers) FROM STDIN "      \
+                   "(FORMAT binary)", none, none)                                                  \
+    X(OUTBOX_LOOK, "outbox_look", look_in, backlog_out)                                            \
+    X(OUTBOX_READ, "outbox_read", read_in, reading_out)                                            \
+    X(OUTBOX_ACK, "outbox_ack", ack_in, reading_out)                                               \
+    X(OUTBOX_RENEW, "outbox_renew", renew_in, renew_out)                                           \
+    V(OUTBOX_STATS, "outbox", stats_in, none)                                                      \
+    L(DEAD_LETTER_LIST, "dead_letter_list", letter_list_in, none)                                  \
+    X(DEAD_LETTER_COUNT, "dead_letter_count", letter_count_in, none)                               \
+    L(DEAD_LETTER_REPLAY, "dead_letter_replay", letter_replay_in, none)                            \
+    X(DEAD_LETTER_RESOLVE, "dead_letter_resolve", letter_resolve_in, none)                         \
+    X(DEAD_LETTER_REJECT, "dead_letter_reject", letter_reject_in, none)                            \
+    X(DEAD_LETTER_DISCARD, "dead_letter_discard", letter_scope_in, none)                           \
+    X(DEAD_LETTER_CLEANUP, "dead_letter_cleanup", letter_scope_in, none)
 
 typedef enum jobq_pg__statement {
-#define JOBQ__X(id, text) JOBQ_PG__##id,
-    JOBQ_PG__STATEMENTS(JOBQ__X)
+#define JOBQ__X(id, name, in, out) JOBQ_PG__##id,
+    JOBQ_PG__STATEMENTS(JOBQ__X, JOBQ__X, JOBQ__X, JOBQ__X)
 #undef JOBQ__X
         JOBQ_PG__STATEMENT_COUNT
 } jobq_pg__statement;
-
-static const char *const jobq_pg__texts[JOBQ_PG__STATEMENT_COUNT] = {
-#define JOBQ__X(id, text) text,
-    JOBQ_PG__STATEMENTS(JOBQ__X)
-#undef JOBQ__X
-};
 
 /* ---- >>migrations ---------------------------------------------------------------------------- */
 
@@ -5392,34 +5192,58 @@ static const jobq_pg__migration jobq_pg__migrations[] = {
 
 /* ---- >>bind: parameters and results ---------------------------------------------------------- */
 
-#define JOBQ_PG__BOOL 16 /* the server's type ids, as array elements name them */
-#define JOBQ_PG__BYTEA 17
-#define JOBQ_PG__CHAR 18
-#define JOBQ_PG__INT8 20
-#define JOBQ_PG__INT2 21
-#define JOBQ_PG__INT4 23
-#define JOBQ_PG__TEXT 25
-#define JOBQ_PG__TIMESTAMPTZ 1184
-#define JOBQ_PG__JSONB 3802
+/* The server's types. */
+typedef enum jobq_pg__wire {
+    JOBQ_PG__NOTHING, JOBQ_PG__BOOL, JOBQ_PG__CHAR, JOBQ_PG__INT2, JOBQ_PG__INT4, JOBQ_PG__INT8,
+    JOBQ_PG__TIMESTAMPTZ, JOBQ_PG__INTERVAL, JOBQ_PG__NUMERIC, JOBQ_PG__TEXT, JOBQ_PG__BYTEA,
+    JOBQ_PG__JSONB
+} jobq_pg__wire;
+
+static const struct {
+    const char *cast; /* of a parameter */
+    int oid;
+    size_t width;     /* bytes of a whole number */
+} jobq_pg__wires[] = {
+    {"", 0, 0},
+    {"::pg_catalog.bool", 16, 1},
+    {"::pg_catalog.\"char\"", 18, 1},
+    {"::pg_catalog.int2", 21, 2},
+    {"::pg_catalog.int4", 23, 4},
+    {"::pg_catalog.int8", 20, 8},
+    {"::pg_catalog.timestamptz", 1184, 8},
+    {"::pg_catalog.interval", 1186, 0},
+    {"::pg_catalog.text::pg_catalog.numeric", 1700, 0},
+    {"::pg_catalog.text", 25, 0},
+    {"::pg_catalog.bytea", 17, 0},
+    {"::pg_catalog.jsonb", 3802, 0},
+};
 
 #define JOBQ_PG__EPOCH_US ((int64_t)946684800 * 1000000) /* 2000-01-01, the server's zero */
-#define JOBQ_PG__PARAMS_MAX 20
+#define JOBQ_PG__PARAMS_MAX 1024
 
-/* Parameters of one statement, in the binary form. A failed allocation sticks; one check at the
- * end. */
+/* Parameters of one statement, in the binary form; a text without parameters uses data alone. A
+ * failed allocation sticks; one check at the end. */
 typedef struct jobq_pg__params {
     char *data;
     size_t size, room;
     bool failed;
-    int count;
+    int count; /* of the arrays only as much is filled */
     size_t offsets[JOBQ_PG__PARAMS_MAX]; /* SIZE_MAX: NULL */
     int lengths[JOBQ_PG__PARAMS_MAX];
 } jobq_pg__params;
 
+static void jobq_pg__params_init(jobq_pg__params *p)
+{
+    p->data = NULL;
+    p->size = p->room = 0;
+    p->failed = false;
+    p->count = 0;
+}
+
 static void jobq_pg__params_clear(jobq_pg__params *p)
 {
     free(p->data);
-    memset(p, 0, sizeof *p);
+    jobq_pg__params_init(p);
 }
 
 /* Empties it and keeps its memory. */
@@ -5457,17 +5281,22 @@ JOBQ_PG__ONCE static void jobq_pg__raw(jobq_pg__params *p, const char *bytes, si
     if (out != NULL && len > 0) memcpy(out, bytes, len);
 }
 
-/* An integer of width bytes, most significant first. */
-JOBQ_PG__ONCE static void jobq_pg__raw_int(jobq_pg__params *p, int64_t value, size_t width)
+/* Writes a whole number of width bytes, most significant first. */
+static void jobq_pg__big_put(char *out, int64_t value, size_t width)
 {
-    char *out = jobq_pg__grow(p, width);
     uint64_t rest = (uint64_t)value;
 
-    if (out == NULL) return;
     while (width > 0) {
         out[--width] = (char)(rest & 0xff);
         rest >>= 8;
     }
+}
+
+JOBQ_PG__ONCE static void jobq_pg__raw_int(jobq_pg__params *p, int64_t value, size_t width)
+{
+    char *out = jobq_pg__grow(p, width);
+
+    if (out != NULL) jobq_pg__big_put(out, value, width);
 }
 
 static void jobq_pg__begin(jobq_pg__params *p)
@@ -5476,10 +5305,13 @@ static void jobq_pg__begin(jobq_pg__params *p)
     p->offsets[p->count] = p->size;
 }
 
+/* libpq counts in int; the server takes 1 GB. */
 static void jobq_pg__end(jobq_pg__params *p)
 {
-    p->lengths[p->count] = (int)(p->size - p->offsets[p->count]);
-    p->count++;
+    size_t size = p->size - p->offsets[p->count];
+
+    if (size > INT32_MAX) p->failed = true;
+    p->lengths[p->count++] = size > INT32_MAX ? 0 : (int)size;
 }
 
 JOBQ_PG__ONCE static void jobq_pg__add_null(jobq_pg__params *p)
@@ -5496,53 +5328,15 @@ JOBQ_PG__ONCE static void jobq_pg__add_int(jobq_pg__params *p, int64_t value, si
     jobq_pg__end(p);
 }
 
-/* An integer that is NULL when it is 0. */
-static void jobq_pg__add_some(jobq_pg__params *p, int64_t value, size_t width)
-{
-    if (value == 0) jobq_pg__add_null(p);
-    else jobq_pg__add_int(p, value, width);
-}
-
-static void jobq_pg__add_text(jobq_pg__params *p, jobq_str text)
-{
-    if (text.ptr == NULL) {
-        jobq_pg__add_null(p);
-        return;
-    }
-    jobq_pg__begin(p);
-    jobq_pg__raw(p, text.ptr, text.len);
-    jobq_pg__end(p);
-}
-
-/* jsonb has a version byte in front. */
-static void jobq_pg__add_jsonb(jobq_pg__params *p, jobq_str json)
-{
-    if (json.ptr == NULL) {
-        jobq_pg__add_null(p);
-        return;
-    }
-    jobq_pg__begin(p);
-    jobq_pg__raw_int(p, 1, 1);
-    jobq_pg__raw(p, json.ptr, json.len);
-    jobq_pg__end(p);
-}
-
 /* The head of a one-dimensional array; its elements follow. */
-static void jobq_pg__array_head_put(jobq_pg__params *p, int type, size_t count)
+static void jobq_pg__array_head_put(jobq_pg__params *p, jobq_pg__wire wire, size_t count)
 {
     jobq_pg__raw_int(p, count > 0, 4);
     jobq_pg__raw_int(p, 1, 4);
-    jobq_pg__raw_int(p, type, 4);
+    jobq_pg__raw_int(p, jobq_pg__wires[wire].oid, 4);
     if (count == 0) return;
     jobq_pg__raw_int(p, (int64_t)count, 4);
     jobq_pg__raw_int(p, 1, 4);
-}
-
-/* Opens a parameter that is one; its elements follow, then jobq_pg__end. */
-JOBQ_PG__ONCE static void jobq_pg__array(jobq_pg__params *p, int type, size_t count)
-{
-    jobq_pg__begin(p);
-    jobq_pg__array_head_put(p, type, count);
 }
 
 JOBQ_PG__ONCE static void jobq_pg__item_int(jobq_pg__params *p, int64_t value, size_t width)
@@ -5551,65 +5345,31 @@ JOBQ_PG__ONCE static void jobq_pg__item_int(jobq_pg__params *p, int64_t value, s
     jobq_pg__raw_int(p, value, width);
 }
 
-static void jobq_pg__item_null(jobq_pg__params *p) { jobq_pg__raw_int(p, -1, 4); }
-
-/* A text, bytes or jsonb element; {NULL, 0} is NULL. jsonb has a version byte in front. */
-static void jobq_pg__item_str(jobq_pg__params *p, jobq_str s, int type)
+/* A text element; {NULL, 0} is NULL. */
+static void jobq_pg__item_str(jobq_pg__params *p, jobq_str s)
 {
-    if (s.ptr == NULL) {
-        jobq_pg__item_null(p);
-        return;
-    }
-    jobq_pg__raw_int(p, (int64_t)s.len + (type == JOBQ_PG__JSONB), 4);
-    if (type == JOBQ_PG__JSONB) jobq_pg__raw_int(p, 1, 1);
-    jobq_pg__raw(p, s.ptr, s.len);
+    jobq_pg__raw_int(p, s.ptr == NULL ? -1 : (int64_t)s.len, 4);
+    if (s.ptr != NULL) jobq_pg__raw(p, s.ptr, s.len);
 }
 
-static void jobq_pg__add_int_array(jobq_pg__params *p, int type, const int32_t *values,
-                                   size_t count)
+/* A whole number of len bytes, most significant first, sign extended. */
+static int64_t jobq_pg__big(const char *p, size_t len)
 {
+    uint64_t value = (unsigned char)p[0] & 0x80 ? UINT64_MAX : 0;
     size_t i;
 
-    jobq_pg__array(p, type, count);
-    for (i = 0; i < count; i++) jobq_pg__item_int(p, values[i], 4);
-    jobq_pg__end(p);
-}
-
-static void jobq_pg__add_long_array(jobq_pg__params *p, const int64_t *values, size_t count)
-{
-    size_t i;
-
-    jobq_pg__array(p, JOBQ_PG__INT8, count);
-    for (i = 0; i < count; i++) jobq_pg__item_int(p, values[i], 8);
-    jobq_pg__end(p);
-}
-
-static void jobq_pg__add_text_array(jobq_pg__params *p, const char *const *values, size_t count)
-{
-    size_t i;
-
-    jobq_pg__array(p, JOBQ_PG__TEXT, count);
-    for (i = 0; i < count; i++) jobq_pg__item_str(p, jobq_str_from(values[i]), JOBQ_PG__TEXT);
-    jobq_pg__end(p);
-}
-
-/* An integer, a boolean or a letter of a binary result: its bytes, sign extended. NULL and whatever
- * else a server might send is 0. */
-static int64_t jobq_pg__int(const PGresult *res, int row, int column)
-{
-    const unsigned char *p = (const unsigned char *)PQgetvalue(res, row, column);
-    int len = PQgetlength(res, row, column), i;
-    uint64_t value;
-
-    if (len < 1 || len > 8 || PQgetisnull(res, row, column)) return 0;
-    value = p[0] & 0x80 ? UINT64_MAX : 0;
-    for (i = 0; i < len; i++) value = value << 8 | p[i];
+    for (i = 0; i < len; i++) value = value << 8 | (unsigned char)p[i];
     return (int64_t)value;
 }
 
-static int32_t jobq_pg__int32(const PGresult *res, int row, int column)
+/* An integer, a boolean or a letter of a binary result. NULL and whatever else a server might send
+ * is 0. */
+static int64_t jobq_pg__int(const PGresult *res, int row, int column)
 {
-    return (int32_t)jobq_pg__int(res, row, column);
+    int len = PQgetlength(res, row, column);
+
+    if (len < 1 || len > 8 || PQgetisnull(res, row, column)) return 0;
+    return jobq_pg__big(PQgetvalue(res, row, column), (size_t)len);
 }
 
 static int64_t jobq_pg__from_server_us(int64_t us)
@@ -5624,97 +5384,57 @@ static int64_t jobq_pg__to_server_us(int64_t us)
     return us - JOBQ_PG__EPOCH_US;
 }
 
-static int64_t jobq_pg__instant(const PGresult *res, int row, int column)
+JOBQ_PG__ONCE static void jobq_pg__say(jobq_pg__params *out, const char *text)
 {
-    return jobq_pg__from_server_us(jobq_pg__int(res, row, column));
+    jobq_pg__raw(out, text, strlen(text));
 }
 
-/* The integers of a binary array; at most most of them. Anything malformed counts as empty. */
-static int32_t jobq_pg__ints(const PGresult *res, int row, int column, int64_t *out, int32_t most)
+static void jobq_pg__say_name(jobq_pg__params *out, const char *name)
 {
-    const unsigned char *p = (const unsigned char *)PQgetvalue(res, row, column);
-    int left = PQgetlength(res, row, column);
-    int32_t count = 0;
-
-    if (PQgetisnull(res, row, column) || left < 20) return 0;
-    p += 20;
-    left -= 20;
-    while (left >= 4 && count < most) {
-        int64_t len = (int64_t)p[0] << 24 | p[1] << 16 | p[2] << 8 | p[3], i;
-        uint64_t value;
-        if (len < 1 || len > 8 || len > left - 4) break;
-        value = p[4] & 0x80 ? UINT64_MAX : 0;
-        for (i = 0; i < len; i++) value = value << 8 | p[4 + i];
-        out[count++] = (int64_t)value;
-        p += 4 + len;
-        left -= 4 + (int)len;
+    jobq_pg__say(out, "\"");
+    for (; *name != '\0'; name++) {
+        if (*name == '"') jobq_pg__say(out, "\"");
+        jobq_pg__raw(out, name, 1);
     }
-    return count;
+    jobq_pg__say(out, "\"");
 }
 
-/* A jsonb, text or bytea column. jsonb comes with its version byte. */
-static jobq_str jobq_pg__str(const PGresult *res, int row, int column, bool jsonb)
+/* Text with holes: %s a text, %n a name, which is quoted, %d an int. */
+static void jobq_pg__sayf(jobq_pg__params *out, const char *format, ...)
 {
-    jobq_str s = {NULL, 0};
-    int skip = jsonb ? 1 : 0, len = PQgetlength(res, row, column);
+    char number[16];
+    va_list args;
 
-    if (PQgetisnull(res, row, column) || len < skip) return s;
-    s.ptr = PQgetvalue(res, row, column) + skip;
-    s.len = (size_t)(len - skip);
-    return s;
-}
-
-/* Columns of JOBQ_PG__JOB_COLUMNS. */
-enum {
-    JOBQ_PG__COL_ID, JOBQ_PG__COL_RUN_AT, JOBQ_PG__COL_ENQUEUED_AT, JOBQ_PG__COL_TIMEOUT,
-    JOBQ_PG__COL_QUEUE, JOBQ_PG__COL_KIND, JOBQ_PG__COL_ATTEMPT, JOBQ_PG__COL_CRASH,
-    JOBQ_PG__COL_MAX_ATTEMPTS, JOBQ_PG__COL_PRIORITY, JOBQ_PG__COL_STAGE, JOBQ_PG__COL_STAGES,
-    JOBQ_PG__COL_SUSPECT, JOBQ_PG__COL_ALONE, JOBQ_PG__COL_PAYLOAD, JOBQ_PG__COL_BYTES,
-    JOBQ_PG__COL_HEADERS, JOBQ_PG__COL_DUE,
-    JOBQ_PG__COL_COUNT
-};
-
-/* A claimed job; by worker 0: a ready one. False: the row breaks a law. */
-static bool jobq_pg__job(const PGresult *res, int row, int64_t worker, int64_t claim, jobq_job *job)
-{
-    memset(job, 0, sizeof *job);
-    job->id = jobq_pg__int(res, row, JOBQ_PG__COL_ID);
-    job->worker = worker;
-    job->claim = claim;
-    job->run_at_us = jobq_pg__instant(res, row, JOBQ_PG__COL_RUN_AT);
-    job->enqueued_at_us = jobq_pg__instant(res, row, JOBQ_PG__COL_ENQUEUED_AT);
-    job->timeout_us = jobq_pg__int(res, row, JOBQ_PG__COL_TIMEOUT);
-    job->queue = jobq_pg__int32(res, row, JOBQ_PG__COL_QUEUE);
-    job->kind = jobq_pg__int32(res, row, JOBQ_PG__COL_KIND);
-    job->attempt = jobq_pg__int32(res, row, JOBQ_PG__COL_ATTEMPT);
-    job->crash = jobq_pg__int32(res, row, JOBQ_PG__COL_CRASH);
-    job->max_attempts = jobq_pg__int32(res, row, JOBQ_PG__COL_MAX_ATTEMPTS);
-    job->priority = (int16_t)jobq_pg__int(res, row, JOBQ_PG__COL_PRIORITY);
-    job->stage = (int16_t)jobq_pg__int(res, row, JOBQ_PG__COL_STAGE);
-    job->stages = (int16_t)jobq_pg__int(res, row, JOBQ_PG__COL_STAGES);
-    job->suspect = jobq_pg__int(res, row, JOBQ_PG__COL_SUSPECT) != 0;
-    job->alone = jobq_pg__int(res, row, JOBQ_PG__COL_ALONE) != 0;
-    job->state = worker == 0 ? JOBQ_STATE_READY : JOBQ_STATE_RUNNING;
-    job->bytes = (int64_t)PQgetlength(res, row, JOBQ_PG__COL_PAYLOAD) +
-                 PQgetlength(res, row, JOBQ_PG__COL_BYTES) +
-                 PQgetlength(res, row, JOBQ_PG__COL_HEADERS);
-    return jobq_job_check(job) == JOBQ_OK;
-}
-
-static jobq_str jobq_pg__payload(const PGresult *res, int row, bool *bytes)
-{
-    *bytes = !PQgetisnull(res, row, JOBQ_PG__COL_BYTES);
-    return *bytes ? jobq_pg__str(res, row, JOBQ_PG__COL_BYTES, false)
-                  : jobq_pg__str(res, row, JOBQ_PG__COL_PAYLOAD, true);
+    va_start(args, format);
+    for (; *format != '\0'; format++) {
+        if (*format != '%') {
+            jobq_pg__raw(out, format, 1);
+            continue;
+        }
+        format++;
+        if (*format == 's') jobq_pg__say(out, va_arg(args, const char *));
+        else if (*format == 'n') jobq_pg__say_name(out, va_arg(args, const char *));
+        else {
+            snprintf(number, sizeof number, "%d", va_arg(args, int));
+            jobq_pg__say(out, number);
+        }
+    }
+    va_end(args);
 }
 
 /* ---- >>pool ---------------------------------------------------------------------------------- */
 
+/* A statement's text, made once. */
+typedef struct jobq_pg__text {
+    char *sql;
+    uint64_t hash;
+} jobq_pg__text;
+
 struct jobq_pg {
     char *conninfo, *listen_conninfo;
     char schema[52];          /* as an identifier */
-    unsigned hash;            /* of the schema, for statement names */
-    char *texts[JOBQ_PG__STATEMENT_COUNT];
+    unsigned hash;            /* of the schema */
+    jobq_pg__text texts[JOBQ_PG__STATEMENT_COUNT];
     int64_t acquire_us;
     size_t payload_max;
     bool pooled;
@@ -5790,6 +5510,16 @@ JOBQ_PG__ONCE static char *jobq_pg__dup(const char *text)
 
     if (copy != NULL) memcpy(copy, text, size);
     return copy;
+}
+
+#define JOBQ_PG__HASH_SEED ((uint64_t)0xcbf29ce484222325) /* FNV-1a */
+#define JOBQ_PG__HASH_PRIME ((uint64_t)0x100000001b3)
+
+static uint64_t jobq_pg__hash(uint64_t hash, const char *text)
+{
+    if (text == NULL) text = "\1";
+    for (; *text != '\0'; text++) hash = (hash ^ (unsigned char)*text) * JOBQ_PG__HASH_PRIME;
+    return (hash ^ 0xff) * JOBQ_PG__HASH_PRIME;
 }
 
 /* The schema as an identifier, and its hash. False: not a name we take. */
@@ -6026,11 +5756,23 @@ static void jobq_pg__free(jobq_pg *pg)
     size_t i;
 
     if (pg == NULL) return;
-    for (i = 0; i < JOBQ_PG__STATEMENT_COUNT; i++) free(pg->texts[i]);
+    for (i = 0; i < JOBQ_PG__STATEMENT_COUNT; i++) free(pg->texts[i].sql);
     free(pg->conninfo);
     free(pg->listen_conninfo);
     free(pg->idle);
     free(pg);
+}
+
+static char *jobq_pg__statement_sql(jobq_pg__statement st);
+
+/* A statement's text in a schema; NULL: out of memory. */
+static char *jobq_pg__schema_sql(jobq_pg__statement st, const char *schema)
+{
+    char *generic = jobq_pg__statement_sql(st);
+    char *sql = generic == NULL ? NULL : jobq_pg__for_schema(generic, schema);
+
+    free(generic);
+    return sql;
 }
 
 /* Memory and texts of a handle, no connection yet. */
@@ -6067,8 +5809,9 @@ static jobq_pg *jobq_pg__new(const jobq_pg_desc *desc, jobq_pg_error *error)
     good = pg->conninfo != NULL &&
            (pg->listen_conninfo != NULL || !desc->pooled || desc->listen_conninfo == NULL);
     for (i = 0; i < JOBQ_PG__STATEMENT_COUNT; i++) {
-        pg->texts[i] = jobq_pg__for_schema(jobq_pg__texts[i], pg->schema);
-        good = good && pg->texts[i] != NULL;
+        pg->texts[i].sql = jobq_pg__schema_sql((jobq_pg__statement)i, pg->schema);
+        good = good && pg->texts[i].sql != NULL;
+        pg->texts[i].hash = jobq_pg__hash(JOBQ_PG__HASH_SEED, pg->texts[i].sql);
     }
     if (!good) {
         jobq_pg__no_memory(error);
@@ -6356,8 +6099,7 @@ JOBQ_API void jobq_pg_release(jobq_pg *pg, PGconn *conn)
     jobq_pg__give_back(pg, conn, false);
 }
 
-/* -- prepared statements: which ones a connection has is kept with the connection, by libpq's
- * events -- */
+/* -- prepared statements: what a connection has is kept with the connection, by libpq's events -- */
 
 /* Whether this connection's role may write by a plain INSERT; see ENQUEUE below. */
 typedef enum jobq_pg__right { JOBQ_PG__UNASKED, JOBQ_PG__GRANTED, JOBQ_PG__REFUSED } jobq_pg__right;
@@ -6367,84 +6109,168 @@ typedef struct jobq_pg__direct {
     unsigned role; /* whose right that is: a hash */
 } jobq_pg__direct;
 
-typedef struct jobq_pg__prepared {
-    struct jobq_pg__prepared *next; /* of another schema */
-    unsigned hash;
-    bool has[JOBQ_PG__STATEMENT_COUNT];
+/* Those in one schema. */
+typedef struct jobq_pg__rights {
+    struct jobq_pg__rights *next;
+    char schema[52];
     jobq_pg__direct jobs, messages;
-} jobq_pg__prepared;
+} jobq_pg__rights;
+
+typedef enum jobq_pg__how {
+    JOBQ_PG__NOT_PREPARED,
+    JOBQ_PG__PREPARING, /* with its first use, in one flush */
+    JOBQ_PG__PREPARED,
+    JOBQ_PG__AS_TEXT
+} jobq_pg__how;
+
+/* A statement that a connection has met. AS_TEXT: its columns have changed since it was prepared.
+ * The server keeps the name, so it can't be prepared anew, and inside a transaction that attempt
+ * would be the end of it. */
+typedef struct jobq_pg__known {
+    struct jobq_pg__known *next;
+    uint64_t hash;
+    jobq_pg__how how;
+    char *sql; /* found by this, not by its hash */
+} jobq_pg__known;
+
+#define JOBQ_PG__CHAINS 128
+
+typedef struct jobq_pg__registry {
+    jobq_pg__known *chains[JOBQ_PG__CHAINS];
+    jobq_pg__rights *rights;
+} jobq_pg__registry;
 
 static int jobq_pg__on_event(PGEventId event, void *info, void *pass);
 
-static void jobq_pg__prepared_free(PGconn *conn)
+static void jobq_pg__registry_free(PGconn *conn)
 {
-    jobq_pg__prepared *p = (jobq_pg__prepared *)PQinstanceData(conn, jobq_pg__on_event);
+    jobq_pg__registry *r = (jobq_pg__registry *)PQinstanceData(conn, jobq_pg__on_event);
+    size_t i;
 
-    while (p != NULL) {
-        jobq_pg__prepared *next = p->next;
-        free(p);
-        p = next;
-    }
+    if (r == NULL) return;
     PQsetInstanceData(conn, jobq_pg__on_event, NULL);
+    for (i = 0; i < JOBQ_PG__CHAINS; i++) {
+        while (r->chains[i] != NULL) {
+            jobq_pg__known *next = r->chains[i]->next;
+            free(r->chains[i]);
+            r->chains[i] = next;
+        }
+    }
+    while (r->rights != NULL) {
+        jobq_pg__rights *next = r->rights->next;
+        free(r->rights);
+        r->rights = next;
+    }
+    free(r);
 }
 
 static int jobq_pg__on_event(PGEventId event, void *info, void *pass)
 {
     (void)pass;
-    if (event == PGEVT_CONNRESET) jobq_pg__prepared_free(((PGEventConnReset *)info)->conn);
-    if (event == PGEVT_CONNDESTROY) jobq_pg__prepared_free(((PGEventConnDestroy *)info)->conn);
+    if (event == PGEVT_CONNRESET) jobq_pg__registry_free(((PGEventConnReset *)info)->conn);
+    if (event == PGEVT_CONNDESTROY) jobq_pg__registry_free(((PGEventConnDestroy *)info)->conn);
     return 1;
 }
 
-/* The record of a connection for this handle's schema. NULL: out of memory. */
-static jobq_pg__prepared *jobq_pg__prepared_of(const jobq_pg *pg, PGconn *conn)
+/* NULL: out of memory. */
+static jobq_pg__registry *jobq_pg__registry_of(PGconn *conn)
 {
-    jobq_pg__prepared *first = (jobq_pg__prepared *)PQinstanceData(conn, jobq_pg__on_event), *p;
+    jobq_pg__registry *r = (jobq_pg__registry *)PQinstanceData(conn, jobq_pg__on_event);
 
-    for (p = first; p != NULL && p->hash != pg->hash; p = p->next) {}
-    if (p != NULL) return p;
-    p = (jobq_pg__prepared *)calloc(1, sizeof *p);
-    if (p == NULL) return NULL;
-    p->hash = pg->hash;
-    p->next = first;
+    if (r != NULL) return r;
+    r = (jobq_pg__registry *)calloc(1, sizeof *r);
+    if (r == NULL) return NULL;
     PQregisterEventProc(conn, jobq_pg__on_event, "jobq", NULL); /* again: refused, and no harm */
-    if (PQsetInstanceData(conn, jobq_pg__on_event, p)) return p;
-    free(p);
+    if (PQsetInstanceData(conn, jobq_pg__on_event, r)) return r;
+    free(r);
     return NULL;
 }
 
-static void jobq_pg__statement_name(const jobq_pg *pg, jobq_pg__statement st, char *name,
-                                    size_t size)
+/* What this connection's role may do in the handle's schema. NULL: out of memory, or behind a pooler,
+ * where each transaction may have another session. */
+static jobq_pg__rights *jobq_pg__rights_of(const jobq_pg *pg, PGconn *conn)
 {
-    snprintf(name, size, "jobq_%08x_%d", pg->hash, (int)st);
+    jobq_pg__registry *registry = pg->pooled ? NULL : jobq_pg__registry_of(conn);
+    jobq_pg__rights *r;
+
+    if (registry == NULL) return NULL;
+    for (r = registry->rights; r != NULL && strcmp(r->schema, pg->schema) != 0; r = r->next) {}
+    if (r != NULL) return r;
+    r = (jobq_pg__rights *)calloc(1, sizeof *r);
+    if (r == NULL) return NULL;
+    jobq_pg__copy(r->schema, sizeof r->schema, pg->schema);
+    r->next = registry->rights;
+    registry->rights = r;
+    return r;
 }
 
-/* An error may tell that a statement is not prepared after all (it was deallocated, or its PREPARE
- * failed in a pipeline, piped), or that it is already. A right to EXECUTE is asked for later. */
-static void jobq_pg__prepared_learn(jobq_pg__prepared *prepared, jobq_pg__statement st, bool piped,
-                                    const PGresult *res)
+/* A text's record, made when it is first asked for. NULL: out of memory. Two texts of one hash would
+ * have one name: the later is never prepared. */
+static jobq_pg__known *jobq_pg__known_of(PGconn *conn, const jobq_pg__text *text)
 {
-    const char *state = PQresultErrorField(res, PG_DIAG_SQLSTATE);
+    jobq_pg__registry *registry = jobq_pg__registry_of(conn);
+    jobq_pg__known **chain, *k;
+    jobq_pg__how how = JOBQ_PG__NOT_PREPARED;
 
-    if (prepared == NULL || state == NULL) return;
-    if (strcmp(state, "42P05") == 0) prepared->has[st] = true;
-    else if (strncmp(state, "26", 2) == 0 ||
-             (piped && (strncmp(state, "42", 2) == 0 || strncmp(state, "3F", 2) == 0 ||
-                        strncmp(state, "0A", 2) == 0)))
-        prepared->has[st] = false;
+    if (registry == NULL) return NULL;
+    chain = &registry->chains[text->hash % JOBQ_PG__CHAINS];
+    for (k = *chain; k != NULL; k = k->next) {
+        if (k->hash != text->hash) continue;
+        if (strcmp(k->sql, text->sql) == 0) return k;
+        how = JOBQ_PG__AS_TEXT;
+    }
+    k = (jobq_pg__known *)malloc(sizeof *k + strlen(text->sql) + 1);
+    if (k == NULL) return NULL;
+    k->next = *chain;
+    k->hash = text->hash;
+    k->how = how;
+    k->sql = strcpy((char *)(k + 1), text->sql);
+    *chain = k;
+    return k;
 }
 
-/* ---- >>exec: the only senders of statements -------------------------------------------------- */
-
-static void jobq_pg__values(const jobq_pg__params *p, const char **values, int *formats)
+static void jobq_pg__statement_name(const jobq_pg__text *text, char *name, size_t size)
 {
-    int i;
+    snprintf(name, size, "jobq_%016llx", (unsigned long long)text->hash);
+}
 
-    for (i = 0; i < p->count; i++) {
-        values[i] = p->offsets[i] == SIZE_MAX ? NULL : p->data + p->offsets[i];
-        formats[i] = 1;
+/* No statement is prepared there any more (DISCARD ALL, DEALLOCATE, a pooler). */
+static void jobq_pg__forget(PGconn *conn)
+{
+    jobq_pg__registry *registry = jobq_pg__registry_of(conn);
+    jobq_pg__known *k;
+    size_t i;
+
+    for (i = 0; registry != NULL && i < JOBQ_PG__CHAINS; i++) {
+        for (k = registry->chains[i]; k != NULL; k = k->next) {
+            if (k->how != JOBQ_PG__AS_TEXT) k->how = JOBQ_PG__NOT_PREPARED;
+        }
     }
 }
+
+/* What an error tells about what is prepared. True: sent again as it is now recorded, it may work. A
+ * right to EXECUTE is asked for after the PREPARE, which was good then. */
+static bool jobq_pg__known_learn(PGconn *conn, const jobq_pg__text *text, const PGresult *res)
+{
+    const char *state = PQresultErrorField(res, PG_DIAG_SQLSTATE);
+    jobq_pg__known *known = state == NULL ? NULL : jobq_pg__known_of(conn, text);
+    bool anew;
+
+    if (known == NULL || known->how == JOBQ_PG__AS_TEXT) return false;
+    anew = known->how == JOBQ_PG__PREPARING;
+    if (strncmp(state, "26", 2) == 0) jobq_pg__forget(conn);
+    else if (strcmp(state, "42P05") == 0) known->how = JOBQ_PG__PREPARED;
+    else if (strcmp(state, "0A000") == 0) known->how = JOBQ_PG__AS_TEXT;
+    else {
+        if (anew && strcmp(state, "42501") != 0 &&
+            (strncmp(state, "42", 2) == 0 || strncmp(state, "3F", 2) == 0))
+            known->how = JOBQ_PG__NOT_PREPARED;
+        return false;
+    }
+    return true;
+}
+
+/* ---- >>exec: the only sender of statements --------------------------------------------------- */
 
 /* Yours, if it can take a statement, or *mine, from the pool. */
 static jobq_error jobq_pg__borrow(jobq_pg *pg, PGconn *conn, PGconn **mine, jobq_pg_error *error)
@@ -6454,40 +6280,45 @@ static jobq_error jobq_pg__borrow(jobq_pg *pg, PGconn *conn, PGconn **mine, jobq
     return jobq_pg__usable(conn, error);
 }
 
-/* The record of what is prepared there; NULL: nothing is, nor may be. */
-static jobq_pg__prepared *jobq_pg__may_prepare(const jobq_pg *pg, PGconn *conn)
-{
-    return pg->pooled ? NULL : jobq_pg__prepared_of(pg, conn);
-}
-
-/* Sends one statement in pipeline mode, without a Sync: prepared first, where it has to be. */
-static int jobq_pg__ship(const jobq_pg *pg, PGconn *conn, jobq_pg__statement st,
-                         const jobq_pg__params *p)
-{
-    const char *values[JOBQ_PG__PARAMS_MAX];
-    int formats[JOBQ_PG__PARAMS_MAX], good = 1;
-    jobq_pg__prepared *prepared = jobq_pg__may_prepare(pg, conn);
-    char name[32];
-
-    jobq_pg__values(p, values, formats);
-    if (prepared == NULL) {
-        return PQsendQueryParams(conn, pg->texts[st], p->count, NULL, values, p->lengths, formats,
-                                 1);
-    }
-    jobq_pg__statement_name(pg, st, name, sizeof name);
-    if (!prepared->has[st]) {
-        good = PQsendPrepare(conn, name, pg->texts[st], 0, NULL);
-        prepared->has[st] = good != 0;
-    }
-    return good && PQsendQueryPrepared(conn, name, p->count, values, p->lengths, formats, 1);
-}
-
 static int jobq_pg__ship_text(PGconn *conn, const char *sql)
 {
     return PQsendQueryParams(conn, sql, 0, NULL, NULL, NULL, NULL, 1);
 }
 
+/* Sends one statement in pipeline mode: prepared first, where it has to be; as text, if not
+ * prepare. */
+static bool jobq_pg__ship(PGconn *conn, const jobq_pg__text *text, const jobq_pg__params *p,
+                          bool prepare)
+{
+    const char *values[JOBQ_PG__PARAMS_MAX];
+    int formats[JOBQ_PG__PARAMS_MAX], i;
+    jobq_pg__known *known = prepare ? jobq_pg__known_of(conn, text) : NULL;
+    char name[32];
+
+    for (i = 0; i < p->count; i++) {
+        values[i] = p->offsets[i] == SIZE_MAX ? NULL : p->data + p->offsets[i];
+        formats[i] = 1;
+    }
+    if (known == NULL || known->how == JOBQ_PG__AS_TEXT)
+        return PQsendQueryParams(conn, text->sql, p->count, NULL, values, p->lengths, formats, 1);
+    jobq_pg__statement_name(text, name, sizeof name);
+    if (known->how == JOBQ_PG__NOT_PREPARED && !PQsendPrepare(conn, name, text->sql, 0, NULL))
+        return false;
+    known->how = known->how == JOBQ_PG__NOT_PREPARED ? JOBQ_PG__PREPARING : JOBQ_PG__PREPARED;
+    return PQsendQueryPrepared(conn, name, p->count, values, p->lengths, formats, 1);
+}
+
 #define JOBQ_PG__BEGIN "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
+
+/* The same in a transaction that says itself what it is and, if limits is not NULL, its time-outs:
+ * all in one flush. So it is behind a pooler, where the session may be another's. */
+static bool jobq_pg__ship_whole(PGconn *conn, const char *limits, const jobq_pg__text *text,
+                                const jobq_pg__params *p, bool prepare)
+{
+    return jobq_pg__ship_text(conn, JOBQ_PG__BEGIN) &&
+           (limits == NULL || jobq_pg__ship_text(conn, limits)) &&
+           jobq_pg__ship(conn, text, p, prepare) && jobq_pg__ship_text(conn, "COMMIT");
+}
 
 /* Of the results of one flush, the one that counts: the first error, else the latest rows. */
 static PGresult *jobq_pg__weigh(PGresult *old, PGresult *res)
@@ -6503,17 +6334,17 @@ static PGresult *jobq_pg__weigh(PGresult *old, PGresult *res)
     return res;
 }
 
-/* Where the session's default may be another: BEGIN, statement, COMMIT and Sync in one flush. Also
- * when one of them can't be sent, the Sync is: only behind it can pipeline mode be left. */
-static PGresult *jobq_pg__wrapped(const jobq_pg *pg, PGconn *conn, jobq_pg__statement st,
-                                  const jobq_pg__params *p)
+/* Sends a statement and waits for its answer. whole: as jobq_pg__ship_whole. Also when it can't be
+ * sent, the Sync is: only after it can pipeline mode be left. */
+static PGresult *jobq_pg__round(PGconn *conn, const jobq_pg__text *text, const jobq_pg__params *p,
+                                bool prepare, bool whole)
 {
     PGresult *res = NULL, *next;
     bool sent, synced = false;
 
     if (!PQenterPipelineMode(conn)) return NULL;
-    sent = jobq_pg__ship_text(conn, JOBQ_PG__BEGIN) && jobq_pg__ship(pg, conn, st, p) &&
-           jobq_pg__ship_text(conn, "COMMIT");
+    sent = whole ? jobq_pg__ship_whole(conn, NULL, text, p, prepare)
+                 : jobq_pg__ship(conn, text, p, prepare);
     if (!PQpipelineSync(conn)) return NULL;
     while (!synced && PQstatus(conn) == CONNECTION_OK) {
         next = PQgetResult(conn);
@@ -6522,60 +6353,50 @@ static PGresult *jobq_pg__wrapped(const jobq_pg *pg, PGconn *conn, jobq_pg__stat
         else if (next != NULL) res = jobq_pg__weigh(res, next);
     }
     if (synced) PQexitPipelineMode(conn);
-    if (synced && PQtransactionStatus(conn) != PQTRANS_IDLE) PQclear(PQexec(conn, "ROLLBACK"));
+    if (synced && whole && PQtransactionStatus(conn) != PQTRANS_IDLE)
+        PQclear(PQexec(conn, "ROLLBACK"));
     if (sent) return res;
     PQclear(res);
     return NULL;
 }
 
-static PGresult *jobq_pg__send_and_wait(const jobq_pg *pg, PGconn *conn, jobq_pg__statement st,
-                                        const jobq_pg__params *p)
-{
-    const char *values[JOBQ_PG__PARAMS_MAX];
-    int formats[JOBQ_PG__PARAMS_MAX];
-    jobq_pg__prepared *prepared = jobq_pg__may_prepare(pg, conn);
-    char name[32];
-    PGresult *res;
-
-    jobq_pg__values(p, values, formats);
-    if (prepared == NULL) {
-        return PQexecParams(conn, pg->texts[st], p->count, NULL, values, p->lengths, formats, 1);
-    }
-    jobq_pg__statement_name(pg, st, name, sizeof name);
-    if (!prepared->has[st]) {
-        res = PQprepare(conn, name, pg->texts[st], 0, NULL);
-        if (PQresultStatus(res) != PGRES_COMMAND_OK) return res;
-        PQclear(res);
-        prepared->has[st] = true;
-    }
-    return PQexecPrepared(conn, name, p->count, values, p->lengths, formats, 1);
-}
-
 /* A server hangs up on more, whatever it carries. */
 #define JOBQ_PG__MESSAGE_MAX 1000000000
 
+static jobq_error jobq_pg__table_error(const jobq_pg_table *t, jobq_pg_error *error,
+                                       const PGconn *conn, const PGresult *res);
+static bool jobq_pg__may_prepare(const jobq_pg *pg, const jobq_pg_table *t);
+
 /*
- * One statement, on conn or on a connection of the pool. Clears the parameters. NULL: error is
- * filled.
+ * One statement of the library's, or of table t, on conn or on a connection of the pool. Clears the
+ * parameters. NULL: error is filled.
  */
-static PGresult *jobq_pg__exec(jobq_pg *pg, PGconn *conn, jobq_pg__statement st, jobq_pg__params *p,
-                               jobq_pg_error *error)
+static PGresult *jobq_pg__exec_text(jobq_pg *pg, PGconn *conn, const jobq_pg_table *t,
+                                    const jobq_pg__text *text, jobq_pg__params *p,
+                                    jobq_pg_error *error)
 {
+    bool prepare = jobq_pg__may_prepare(pg, t), whole, idle;
     PGconn *mine = NULL;
     PGresult *res = NULL;
-    bool alone;
 
     if (p->failed) jobq_pg__no_memory(error);
     else if (p->size > JOBQ_PG__MESSAGE_MAX) {
         jobq_pg__invalid(error, "size", "more than 1 GB in one call: send fewer at once");
-    } else if (jobq_pg__borrow(pg, conn, &mine, error) != JOBQ_OK) {}
-    else {
+    } else if (conn == NULL && pg == NULL) {
+        jobq_pg__invalid(error, "conn", "the table was opened without a handle: name one");
+    } else if (jobq_pg__borrow(pg, conn, &mine, error) == JOBQ_OK) {
         if (conn == NULL) conn = mine;
-        alone = (pg->pooled || pg->odd) && PQtransactionStatus(conn) == PQTRANS_IDLE;
-        res = alone ? jobq_pg__wrapped(pg, conn, st, p) : jobq_pg__send_and_wait(pg, conn, st, p);
-        if (PQresultStatus(res) != PGRES_TUPLES_OK) {
-            jobq_pg__result_error(error, conn, res);
-            jobq_pg__prepared_learn(jobq_pg__may_prepare(pg, conn), st, alone, res);
+        idle = PQtransactionStatus(conn) == PQTRANS_IDLE;
+        whole = t == NULL && idle && (pg->pooled || pg->odd);
+        res = jobq_pg__round(conn, text, p, prepare, whole);
+        if (prepare && PQresultStatus(res) == PGRES_FATAL_ERROR &&
+            jobq_pg__known_learn(conn, text, res) && idle) {
+            PQclear(res);
+            res = jobq_pg__round(conn, text, p, prepare, whole);
+        }
+        if (PQresultStatus(res) != PGRES_TUPLES_OK && PQresultStatus(res) != PGRES_COMMAND_OK) {
+            if (t != NULL) jobq_pg__table_error(t, error, conn, res);
+            else jobq_pg__result_error(error, conn, res);
             PQclear(res);
             res = NULL;
         }
@@ -6775,51 +6596,12 @@ typedef struct jobq_pg__heap {
     char *at, *end;
 } jobq_pg__heap;
 
-static uint64_t jobq_pg__big(const unsigned char *p, int len)
-{
-    uint64_t value = 0;
-    int i;
-
-    for (i = 0; i < len; i++) value = value << 8 | p[i];
-    return value;
-}
-
-static int32_t jobq_pg__big32(const char *p)
-{
-    return (int32_t)(uint32_t)jobq_pg__big((const unsigned char *)p, 4);
-}
-
-static int64_t jobq_pg__big64(const char *p)
-{
-    return (int64_t)jobq_pg__big((const unsigned char *)p, 8);
-}
-
 /* Bytes of heap that a value of so many wire bytes takes at most. */
 static size_t jobq_pg__heap_need(jobq_pg_type type, size_t len)
 {
-    switch (type) {
-    case JOBQ_PG_TEXT:
-    case JOBQ_PG_BYTES:
-    case JOBQ_PG_NUMERIC:
-    case JOBQ_PG_JSON: return len + 1;
-    case JOBQ_PG_TEXTS: return len / 4 * (sizeof(jobq_str) + 1) + len + 16;
-    case JOBQ_PG_INT64S: return len + 16;
-    case JOBQ_PG_NONE:
-    case JOBQ_PG_BOOL:
-    case JOBQ_PG_INT16:
-    case JOBQ_PG_INT32:
-    case JOBQ_PG_INT64:
-    case JOBQ_PG_FLOAT:
-    case JOBQ_PG_DOUBLE:
-    case JOBQ_PG_UUID:
-    case JOBQ_PG_TIMESTAMPTZ:
-    case JOBQ_PG_DATE:
-    case JOBQ_PG_INTERVAL:
-    case JOBQ_PG_DURATION:
-    case JOBQ_PG_ENUM:
-    case JOBQ_PG_TYPE_COUNT: break;
-    }
-    return 0;
+    if (type == JOBQ_PG_TEXTS) return len / 4 * (sizeof(jobq_str) + 1) + len + 16;
+    if (type == JOBQ_PG_INT64S) return len + 16;
+    return jobq_pg__types[type].maybe == 0 ? len + 1 : 0;
 }
 
 static void *jobq_pg__heap_take(jobq_pg__heap *heap, size_t size, size_t align)
@@ -6852,12 +6634,12 @@ static bool jobq_pg__array_head(const char *p, size_t len, size_t *at, size_t *c
     int32_t dims, items;
 
     if (len < 12) return false;
-    dims = jobq_pg__big32(p);
+    dims = (int32_t)jobq_pg__big(p, 4);
     *count = 0;
     *at = 12;
     if (dims == 0) return len == 12;
     if (dims != 1 || len < 20) return false;
-    items = jobq_pg__big32(p + 12);
+    items = (int32_t)jobq_pg__big(p + 12, 4);
     if (items < 0 || (size_t)items > (len - 20) / 4) return false;
     *count = (size_t)items;
     *at = 20;
@@ -6872,7 +6654,7 @@ static bool jobq_pg__array_item(const char *p, size_t len, size_t *at, jobq_str 
     item->ptr = NULL;
     item->len = 0;
     if (len - *at < 4) return false;
-    size = jobq_pg__big32(p + *at);
+    size = (int32_t)jobq_pg__big(p + *at, 4);
     *at += 4;
     if (size == -1) return true;
     if (size < 0 || (size_t)size > len - *at) return false;
@@ -6913,7 +6695,7 @@ static bool jobq_pg__get_int64s(const char *p, size_t len, jobq_pg__heap *heap,
     if (items == NULL) return false;
     for (i = 0; i < count; i++) {
         if (!jobq_pg__array_item(p, len, &at, &item) || item.len != 8) return false;
-        items[i] = jobq_pg__big64(item.ptr);
+        items[i] = jobq_pg__big(item.ptr, 8);
     }
     out->items = items;
     out->count = count;
@@ -6966,24 +6748,24 @@ static bool jobq_pg__get_fixed(jobq_pg_type type, const char *p, size_t len, cha
     if (type == JOBQ_PG_UUID) {
         memcpy(out, p, 16);
     } else if (interval_sent) {
-        interval.us = jobq_pg__big64(p);
-        interval.days = jobq_pg__big32(p + 8);
-        interval.months = jobq_pg__big32(p + 12);
+        interval.us = jobq_pg__big(p, 8);
+        interval.days = (int32_t)jobq_pg__big(p + 8, 4);
+        interval.months = (int32_t)jobq_pg__big(p + 12, 4);
         big = (uint64_t)jobq_pg__interval_us(&interval);
         if (type == JOBQ_PG_DURATION) memcpy(out, &big, 8);
         else memcpy(out, &interval, sizeof interval);
     } else if (width == 8) {
-        big = (uint64_t)jobq_pg__big64(p);
+        big = (uint64_t)jobq_pg__big(p, 8);
         if (type == JOBQ_PG_TIMESTAMPTZ) big = (uint64_t)jobq_pg__from_server_us((int64_t)big);
         memcpy(out, &big, 8);
     } else if (width == 4) {
-        big32 = (uint32_t)jobq_pg__big32(p);
+        big32 = (uint32_t)jobq_pg__big(p, 4);
         if (type == JOBQ_PG_DATE) big32 = (uint32_t)jobq_pg__days_from_server((int32_t)big32);
         memcpy(out, &big32, 4);
     } else if (type == JOBQ_PG_BOOL) {
         *(bool *)out = p[0] != 0;
     } else {
-        big16 = (uint16_t)((unsigned char)p[0] << 8 | (unsigned char)p[1]);
+        big16 = (uint16_t)jobq_pg__big(p, 2);
         memcpy(out, &big16, 2);
     }
     return true;
@@ -6993,30 +6775,16 @@ static bool jobq_pg__get_fixed(jobq_pg_type type, const char *p, size_t len, cha
 static bool jobq_pg__get_value(const jobq_pg_column *column, bool jsonb, const char *p, size_t len,
                                char *field, jobq_pg__heap *heap)
 {
-    switch (column->type) {
-    case JOBQ_PG_TEXT:
-    case JOBQ_PG_BYTES:
-    case JOBQ_PG_NUMERIC: return jobq_pg__heap_str(heap, p, len, (jobq_str *)(void *)field);
-    case JOBQ_PG_JSON:
-        if (jsonb && (len < 1 || p[0] != 1)) return false;
-        return jobq_pg__heap_str(heap, p + jsonb, len - jsonb, (jobq_str *)(void *)field);
-    case JOBQ_PG_TEXTS: return jobq_pg__get_texts(p, len, heap, (jobq_pg_texts *)(void *)field);
-    case JOBQ_PG_INT64S: return jobq_pg__get_int64s(p, len, heap, (jobq_pg_int64s *)(void *)field);
-    case JOBQ_PG_ENUM: return jobq_pg__get_enum(column, p, len, (int *)(void *)field);
-    case JOBQ_PG_NONE:
-    case JOBQ_PG_BOOL:
-    case JOBQ_PG_INT16:
-    case JOBQ_PG_INT32:
-    case JOBQ_PG_INT64:
-    case JOBQ_PG_FLOAT:
-    case JOBQ_PG_DOUBLE:
-    case JOBQ_PG_UUID:
-    case JOBQ_PG_TIMESTAMPTZ:
-    case JOBQ_PG_DATE:
-    case JOBQ_PG_INTERVAL:
-    case JOBQ_PG_DURATION:
-    case JOBQ_PG_TYPE_COUNT: break;
-    }
+    bool json = column->type == JOBQ_PG_JSON && jsonb; /* with its version */
+    void *at = field;
+
+    if (column->type == JOBQ_PG_TEXTS) return jobq_pg__get_texts(p, len, heap, (jobq_pg_texts *)at);
+    if (column->type == JOBQ_PG_INT64S)
+        return jobq_pg__get_int64s(p, len, heap, (jobq_pg_int64s *)at);
+    if (column->type == JOBQ_PG_ENUM) return jobq_pg__get_enum(column, p, len, (int *)at);
+    if (json && (len < 1 || p[0] != 1)) return false;
+    if (jobq_pg__types[column->type].maybe == 0)
+        return jobq_pg__heap_str(heap, p + json, len - json, (jobq_str *)at);
     return jobq_pg__get_fixed(column->type, p, len, field);
 }
 
@@ -7085,7 +6853,7 @@ static void jobq_pg__put_texts(jobq_pg__params *p, const jobq_pg_texts *texts)
     size_t i;
 
     jobq_pg__array_head_put(p, JOBQ_PG__TEXT, texts->count);
-    for (i = 0; i < texts->count; i++) jobq_pg__item_str(p, texts->items[i], JOBQ_PG__TEXT);
+    for (i = 0; i < texts->count; i++) jobq_pg__item_str(p, texts->items[i]);
 }
 
 static void jobq_pg__put_int64s(jobq_pg__params *p, const jobq_pg_int64s *longs)
@@ -7100,42 +6868,21 @@ static void jobq_pg__put_int64s(jobq_pg__params *p, const jobq_pg_int64s *longs)
 static void jobq_pg__put_value(jobq_pg__params *p, const jobq_pg_column *column, bool jsonb,
                                const char *field)
 {
-    const jobq_str *str = (const jobq_str *)(const void *)field;
-    const char *name;
+    const void *at = field;
+    const jobq_str *str = (const jobq_str *)at;
 
-    switch (column->type) {
-    case JOBQ_PG_JSON:
-        if (jsonb) jobq_pg__raw_int(p, 1, 1);
+    if (column->type == JOBQ_PG_TEXTS) {
+        jobq_pg__put_texts(p, (const jobq_pg_texts *)at);
+    } else if (column->type == JOBQ_PG_INT64S) {
+        jobq_pg__put_int64s(p, (const jobq_pg_int64s *)at);
+    } else if (column->type == JOBQ_PG_ENUM) {
+        jobq_pg__say(p, column->names[*(const int *)at]);
+    } else if (jobq_pg__types[column->type].maybe == 0) {
+        if (column->type == JOBQ_PG_JSON && jsonb) jobq_pg__raw_int(p, 1, 1); /* its version */
         jobq_pg__raw(p, str->ptr, str->len);
-        return;
-    case JOBQ_PG_TEXT:
-    case JOBQ_PG_BYTES:
-    case JOBQ_PG_NUMERIC: jobq_pg__raw(p, str->ptr, str->len); return;
-    case JOBQ_PG_TEXTS:
-        jobq_pg__put_texts(p, (const jobq_pg_texts *)(const void *)field);
-        return;
-    case JOBQ_PG_INT64S:
-        jobq_pg__put_int64s(p, (const jobq_pg_int64s *)(const void *)field);
-        return;
-    case JOBQ_PG_ENUM:
-        name = column->names[*(const int *)(const void *)field];
-        jobq_pg__raw(p, name, strlen(name));
-        return;
-    case JOBQ_PG_NONE:
-    case JOBQ_PG_BOOL:
-    case JOBQ_PG_INT16:
-    case JOBQ_PG_INT32:
-    case JOBQ_PG_INT64:
-    case JOBQ_PG_FLOAT:
-    case JOBQ_PG_DOUBLE:
-    case JOBQ_PG_UUID:
-    case JOBQ_PG_TIMESTAMPTZ:
-    case JOBQ_PG_DATE:
-    case JOBQ_PG_INTERVAL:
-    case JOBQ_PG_DURATION:
-    case JOBQ_PG_TYPE_COUNT: break;
+    } else {
+        jobq_pg__put_fixed(p, column->type, field);
     }
-    jobq_pg__put_fixed(p, column->type, field);
 }
 
 static const char *jobq_pg__wrong_texts(const jobq_pg_texts *texts)
@@ -7649,6 +7396,1199 @@ JOBQ_API jobq_pg_maybe_int64 jobq_pg_some_int64(int64_t value)
     return some;
 }
 
+static const jobq_pg_table_desc *jobq_pg__desc_of(jobq_pg__statement st);
+
+/* ---- >>codec: the columns of statements, and the one way to write and to read them ----------- */
+
+/* Flags, besides those of a table's column. */
+#define JOBQ_PG__CSTR 64u     /* a const char *, not a jobq_str */
+#define JOBQ_PG__NOT 128u     /* a bool, turned round */
+#define JOBQ_PG__IF 256u      /* NULL unless the bool at size is true; one that is read sets it */
+#define JOBQ_PG__UNLESS 512u  /* NULL if the bool at size is true */
+#define JOBQ_PG__SPARSE 1024u /* a list: NULL if all its items are */
+#define JOBQ_PG__LIST_UNLESS 2048u /* a list: NULL if the bool at size, beside the list, is true */
+
+/* Where the items of a list are. Offsets are those in the struct. */
+typedef struct jobq_pg__list {
+    size_t items;  /* of the first, or, if apart, of a pointer to it */
+    size_t count;  /* of an int32_t; SIZE_MAX: there is one item */
+    size_t stride; /* from one item to the next */
+    int32_t most;  /* that can be read; 0: as many as count says before */
+    bool apart;
+    size_t belong; /* in an item: an int32_t, 0 if it does not belong to the list; 0: all do */
+} jobq_pg__list;
+
+/* A parameter or a column of a result, and its field in a struct. */
+typedef struct jobq_pg__col {
+    jobq_pg_column of; /* name: in a result, or where parameters are named */
+    jobq_pg__wire wire; /* NOTHING ends the columns */
+    const jobq_pg__list *list;              /* an array: its field is in each item */
+    int64_t (*number)(const void *row);     /* not a field, but this; INT64_MIN: NULL */
+} jobq_pg__col;
+
+#define JOBQ_PG__COL(name, row, field, wire, type, flags) \
+    {{name, JOBQ_PG_##type, offsetof(row, field), 0, flags, NULL}, JOBQ_PG__##wire, NULL, NULL}
+#define JOBQ_PG__COL_WHEN(name, row, field, wire, type, flags, when) \
+    {{name, JOBQ_PG_##type, offsetof(row, field), offsetof(row, when), flags, NULL}, \
+     JOBQ_PG__##wire, NULL, NULL}
+#define JOBQ_PG__COL_OF(name, function, wire) \
+    {{name, JOBQ_PG_INT64, 0, 0, 0, NULL}, JOBQ_PG__##wire, NULL, jobq_pg__##function}
+#define JOBQ_PG__LIST(name, list, row, field, wire, type, flags) \
+    {{name, JOBQ_PG_##type, offsetof(row, field), 0, flags, NULL}, JOBQ_PG__##wire, \
+     &jobq_pg__##list, NULL}
+#define JOBQ_PG__LIST_WHEN(name, list, row, field, wire, type, flags, when) \
+    {{name, JOBQ_PG_##type, offsetof(row, field), offsetof(row, when), flags, NULL}, \
+     JOBQ_PG__##wire, &jobq_pg__##list, NULL}
+#define JOBQ_PG__LIST_OF(name, list, function, wire, flags) \
+    {{name, JOBQ_PG_INT64, 0, 0, flags, NULL}, JOBQ_PG__##wire, &jobq_pg__##list, \
+     jobq_pg__##function}
+/* Plain values: of a list, or in a struct. */
+#define JOBQ_PG__ITEMS(name, list, wire, type, flags) \
+    {{name, JOBQ_PG_##type, 0, 0, flags, NULL}, JOBQ_PG__##wire, &jobq_pg__##list, NULL}
+#define JOBQ_PG__COLS_END {{NULL, JOBQ_PG_NONE, 0, 0, 0, NULL}, JOBQ_PG__NOTHING, NULL, NULL}
+
+#define JOBQ_PG__LIST_IN(row, items, count, most) \
+    {offsetof(row, items), offsetof(row, count), sizeof(((row *)0)->items[0]), most, false, 0}
+#define JOBQ_PG__LIST_APART(row, items, count) \
+    {offsetof(row, items), offsetof(row, count), sizeof(((row *)0)->items[0]), 0, true, 0}
+
+/* -- writing -- */
+
+/* A whole number from its field, as the server counts it. */
+static int64_t jobq_pg__col_int(const jobq_pg__col *c, const char *row)
+{
+    const void *field = row + c->of.offset;
+
+    if (c->number != NULL) return c->number(row);
+    if (c->of.type == JOBQ_PG_INT64) return *(const int64_t *)field;
+    if (c->of.type == JOBQ_PG_INT32) return *(const int32_t *)field;
+    if (c->of.type == JOBQ_PG_INT16) return *(const int16_t *)field;
+    if (c->of.type == JOBQ_PG_TIMESTAMPTZ) return jobq_pg__to_server_us(*(const int64_t *)field);
+    return *(const bool *)field == ((c->of.flags & JOBQ_PG__NOT) == 0);
+}
+
+static const char *jobq_pg__col_cstr(const jobq_pg__col *c, const char *row)
+{
+    const char *text;
+
+    memcpy(&text, row + c->of.offset, sizeof text);
+    return text;
+}
+
+static bool jobq_pg__col_null(const jobq_pg__col *c, const char *row)
+{
+    unsigned flags = c->of.flags;
+
+    if (c->number != NULL) return c->number(row) == INT64_MIN;
+    if ((flags & JOBQ_PG__IF) != 0 && !*(const bool *)(row + c->of.size)) return true;
+    if ((flags & JOBQ_PG__UNLESS) != 0 && *(const bool *)(row + c->of.size)) return true;
+    if ((flags & JOBQ_PG__CSTR) != 0) return jobq_pg__col_cstr(c, row) == NULL;
+    return jobq_pg__is_null(&c->of, row + c->of.offset);
+}
+
+/* The bytes of a value that is not NULL. */
+static void jobq_pg__put_bytes(jobq_pg__params *p, const jobq_pg__col *c, const char *row)
+{
+    size_t width = jobq_pg__is_array(c->of.type) ? 0 : jobq_pg__wires[c->wire].width;
+
+    if (width > 0) jobq_pg__raw_int(p, jobq_pg__col_int(c, row), width);
+    else if ((c->of.flags & JOBQ_PG__CSTR) != 0) jobq_pg__say(p, jobq_pg__col_cstr(c, row));
+    else jobq_pg__put_value(p, &c->of, c->wire == JOBQ_PG__JSONB, row + c->of.offset);
+}
+
+/* An item of an array or a field of a COPY's row: its length, and its bytes. */
+static void jobq_pg__put_item(jobq_pg__params *p, const jobq_pg__col *c, const char *row)
+{
+    size_t at = p->size, width = jobq_pg__wires[c->wire].width;
+
+    if (jobq_pg__col_null(c, row)) {
+        jobq_pg__raw_int(p, -1, 4);
+        return;
+    }
+    jobq_pg__raw_int(p, (int64_t)width, 4);
+    jobq_pg__put_bytes(p, c, row);
+    if (width == 0 && !p->failed) jobq_pg__big_put(p->data + at, (int64_t)(p->size - at - 4), 4);
+}
+
+/* The items of a list, and how many there are. */
+static const char *jobq_pg__items(const jobq_pg__list *l, const char *row, int32_t *count)
+{
+    const char *items = row + l->items;
+
+    *count = 1;
+    if (l->count != SIZE_MAX) memcpy(count, row + l->count, sizeof *count);
+    if (l->apart) memcpy(&items, row + l->items, sizeof items);
+    return items;
+}
+
+static bool jobq_pg__belongs(const jobq_pg__list *l, const char *item)
+{
+    const void *mark = item + l->belong;
+
+    return l->belong == 0 || *(const int32_t *)mark != 0;
+}
+
+/* A parameter that is an array. */
+static void jobq_pg__put_list(jobq_pg__params *p, const jobq_pg__col *c, const char *row)
+{
+    const jobq_pg__list *l = c->list;
+    int32_t count, belong = 0, i = 0;
+    const char *items = jobq_pg__items(l, row, &count);
+    bool null = (c->of.flags & JOBQ_PG__LIST_UNLESS) != 0 && *(const bool *)(row + c->of.size);
+
+    if ((c->of.flags & JOBQ_PG__SPARSE) != 0) {
+        while (i < count && jobq_pg__col_null(c, items + (size_t)i * l->stride)) i++;
+        null = i == count;
+    }
+    if (null) {
+        jobq_pg__add_null(p);
+        return;
+    }
+    for (i = 0; i < count; i++) belong += jobq_pg__belongs(l, items + (size_t)i * l->stride);
+    jobq_pg__begin(p);
+    jobq_pg__array_head_put(p, c->wire, (size_t)belong);
+    for (i = 0; i < count; i++) {
+        const char *item = items + (size_t)i * l->stride;
+        if (jobq_pg__belongs(l, item)) jobq_pg__put_item(p, c, item);
+    }
+    jobq_pg__end(p);
+}
+
+/* The parameters that a struct holds. */
+static void jobq_pg__put(jobq_pg__params *p, const jobq_pg__col *c, const void *from)
+{
+    const char *row = (const char *)from;
+
+    for (; c->wire != JOBQ_PG__NOTHING; c++) {
+        if (c->list != NULL) {
+            jobq_pg__put_list(p, c, row);
+        } else if (jobq_pg__col_null(c, row)) {
+            jobq_pg__add_null(p);
+        } else {
+            jobq_pg__begin(p);
+            jobq_pg__put_bytes(p, c, row);
+            jobq_pg__end(p);
+        }
+    }
+}
+
+/* -- reading: what is NULL, or malformed, leaves its field as it is -- */
+
+static void jobq_pg__write_int(jobq_pg_type type, int64_t value, char *at)
+{
+    void *field = at;
+
+    if (type == JOBQ_PG_INT64) *(int64_t *)field = value;
+    else if (type == JOBQ_PG_INT32) *(int32_t *)field = (int32_t)value;
+    else if (type == JOBQ_PG_INT16) *(int16_t *)field = (int16_t)value;
+    else if (type == JOBQ_PG_TIMESTAMPTZ) *(int64_t *)field = jobq_pg__from_server_us(value);
+    else *(bool *)field = value != 0;
+}
+
+/* A string points into the result. */
+static void jobq_pg__get_bytes(const jobq_pg__col *c, const char *p, size_t len, char *row)
+{
+    void *field = row + c->of.offset;
+    size_t skip = c->wire == JOBQ_PG__JSONB; /* its version */
+
+    if (jobq_pg__wires[c->wire].width > 0) {
+        if (len >= 1 && len <= 8)
+            jobq_pg__write_int(c->of.type, jobq_pg__big(p, len), row + c->of.offset);
+    } else if (len >= skip) {
+        ((jobq_str *)field)->ptr = p + skip;
+        ((jobq_str *)field)->len = len - skip;
+        if ((c->of.flags & JOBQ_PG__IF) != 0) *(bool *)(row + c->of.size) = true;
+    }
+}
+
+/* The items of an array, at most most of them; returns how many. */
+static int32_t jobq_pg__get_items(const jobq_pg__col *c, const char *p, size_t len, char *items,
+                                  int32_t most)
+{
+    size_t at, count;
+    jobq_str item;
+    int32_t i;
+
+    if (!jobq_pg__array_head(p, len, &at, &count)) return 0;
+    for (i = 0; i < most && (size_t)i < count; i++) {
+        if (!jobq_pg__array_item(p, len, &at, &item)) break;
+        if (item.ptr != NULL)
+            jobq_pg__get_bytes(c, item.ptr, item.len, items + (size_t)i * c->list->stride);
+    }
+    return i;
+}
+
+/* The first array of a list says how many items it has. If another has more or fewer, there are
+ * none. */
+static void jobq_pg__get_list(const jobq_pg__col *c, bool first, const char *p, size_t len,
+                              char *row)
+{
+    const jobq_pg__list *l = c->list;
+    char *items = row + l->items;
+    int32_t count = l->most, got;
+
+    if (l->count != SIZE_MAX) memcpy(&count, row + l->count, sizeof count);
+    if (l->apart) memcpy(&items, row + l->items, sizeof items);
+    if (items == NULL) return;
+    got = jobq_pg__get_items(c, p, len, items, l->most > 0 ? l->most : count);
+    if (!first && count != got) got = 0;
+    if (l->count != SIZE_MAX) memcpy(row + l->count, &got, sizeof got);
+}
+
+/* The columns of a row, from at on, into a struct. */
+static void jobq_pg__get(const PGresult *res, int row, int at, const jobq_pg__col *cols, void *out)
+{
+    const jobq_pg__col *c = cols;
+
+    for (; c->wire != JOBQ_PG__NOTHING; c++, at++) {
+        const char *p = PQgetvalue(res, row, at);
+        size_t len = (size_t)PQgetlength(res, row, at);
+        bool first = c == cols || c[-1].list != c->list;
+        if (len == 0 && PQgetisnull(res, row, at) && (c->list == NULL || !first)) continue;
+        if (c->list != NULL) jobq_pg__get_list(c, first, p, len, (char *)out);
+        else jobq_pg__get_bytes(c, p, len, (char *)out);
+    }
+}
+
+/* -- the columns: of jobs to be enqueued -- */
+
+#define JOBQ_PG__NULL INT64_MIN
+
+static const jobq_pg__col jobq_pg__none[] = {JOBQ_PG__COLS_END};
+
+/* What enqueue_many takes. */
+typedef struct jobq_pg__enqueue {
+    const char *queue;
+    const char **kinds;
+    const int32_t *kind;  /* of each job: which of kinds, from 1 */
+    const jobq_pg_job *jobs;
+    int32_t kind_count, indexed, count;
+    bool quiet;
+} jobq_pg__enqueue;
+
+static const jobq_pg__list jobq_pg__enqueue_kinds =
+    JOBQ_PG__LIST_APART(jobq_pg__enqueue, kinds, kind_count);
+static const jobq_pg__list jobq_pg__enqueue_kind =
+    JOBQ_PG__LIST_APART(jobq_pg__enqueue, kind, indexed);
+static const jobq_pg__list jobq_pg__jobs = JOBQ_PG__LIST_APART(jobq_pg__enqueue, jobs, count);
+
+/* The text's, as the caller gave it: to make the server write its jsonb as text cost 8 % of an
+ * enqueue, and a role that may insert could insert anything. */
+static int64_t jobq_pg__job_size(const void *row)
+{
+    const jobq_pg_job *job = (const jobq_pg_job *)row;
+
+    return (int64_t)(job->payload.len > job->headers.len ? job->payload.len : job->headers.len);
+}
+
+/* A job's fields, for C: one value or a list. */
+#define JOBQ_PG__JOB_COLS(C, CW)                                                                   \
+    CW("payload", payload, JSONB, JSON, JOBQ_PG__UNLESS, payload_bytes),                           \
+    CW("bytes", payload, BYTEA, BYTES, JOBQ_PG__IF, payload_bytes),                                \
+    C("headers", headers, JSONB, JSON, 0),                                                         \
+    C("run_at", run_at_us, TIMESTAMPTZ, TIMESTAMPTZ, JOBQ_PG_ZERO),                                \
+    C("delay_us", delay_us, INT8, INT64, JOBQ_PG_ZERO),                                            \
+    C("priority", priority, INT2, INT32, JOBQ_PG_ZERO)
+#define JOBQ_PG__JOB_LIMITS(C)                                                                     \
+    C("max_attempts", max_attempts, INT4, INT32, JOBQ_PG_ZERO),                                    \
+    C("timeout_us", timeout_us, INT8, INT64, JOBQ_PG_ZERO)
+#define JOBQ_PG__ONE(name, field, wire, type, flags) \
+    JOBQ_PG__COL(NULL, jobq_pg_job, field, wire, type, flags)
+#define JOBQ_PG__ONE_WHEN(name, field, wire, type, flags, when) \
+    JOBQ_PG__COL_WHEN(NULL, jobq_pg_job, field, wire, type, flags, when)
+#define JOBQ_PG__MANY(name, field, wire, type, flags) \
+    JOBQ_PG__LIST(NULL, jobs, jobq_pg_job, field, wire, type, (flags) | JOBQ_PG__SPARSE)
+#define JOBQ_PG__MANY_WHEN(name, field, wire, type, flags, when) \
+    JOBQ_PG__LIST_WHEN(NULL, jobs, jobq_pg_job, field, wire, type, (flags) | JOBQ_PG__SPARSE, when)
+
+static const jobq_pg__col jobq_pg__enqueue_in[] = {
+    JOBQ_PG__COL(NULL, jobq_pg__enqueue, queue, TEXT, TEXT, JOBQ_PG__CSTR),
+    JOBQ_PG__ITEMS(NULL, enqueue_kinds, TEXT, TEXT, JOBQ_PG__CSTR),
+    JOBQ_PG__ITEMS(NULL, enqueue_kind, INT4, INT32, JOBQ_PG__SPARSE),
+    JOBQ_PG__JOB_COLS(JOBQ_PG__MANY, JOBQ_PG__MANY_WHEN),
+    JOBQ_PG__MANY("stages", stages, INT2, INT32, JOBQ_PG_ZERO),
+    JOBQ_PG__JOB_LIMITS(JOBQ_PG__MANY),
+    JOBQ_PG__MANY("key", key, TEXT, TEXT, JOBQ_PG__CSTR),
+    JOBQ_PG__COL(NULL, jobq_pg__enqueue, count, INT4, INT32, 0),
+    JOBQ_PG__COL(NULL, jobq_pg__enqueue, quiet, BOOL, BOOL, JOBQ_PG__NOT),
+    JOBQ_PG__COLS_END};
+
+static const jobq_pg__col jobq_pg__enqueue_one_in[] = {
+    JOBQ_PG__ONE("queue", queue, TEXT, TEXT, JOBQ_PG__CSTR),
+    JOBQ_PG__ONE("kind", kind, TEXT, TEXT, JOBQ_PG__CSTR),
+    JOBQ_PG__JOB_COLS(JOBQ_PG__ONE, JOBQ_PG__ONE_WHEN),
+    JOBQ_PG__ONE("stages", stages, INT2, INT32, JOBQ_PG_ZERO),
+    JOBQ_PG__JOB_LIMITS(JOBQ_PG__ONE),
+    JOBQ_PG__ONE("key", key, TEXT, TEXT, JOBQ_PG__CSTR),
+    JOBQ_PG__ONE("notify", quiet, BOOL, BOOL, JOBQ_PG__NOT),
+    JOBQ_PG__COLS_END};
+
+static const jobq_pg__col jobq_pg__enqueue_direct_in[] = {
+    JOBQ_PG__ONE("queue", queue, TEXT, TEXT, JOBQ_PG__CSTR),
+    JOBQ_PG__ONE("kind", kind, TEXT, TEXT, JOBQ_PG__CSTR),
+    JOBQ_PG__JOB_COLS(JOBQ_PG__ONE, JOBQ_PG__ONE_WHEN),
+    JOBQ_PG__JOB_LIMITS(JOBQ_PG__ONE),
+    JOBQ_PG__ONE("notify", quiet, BOOL, BOOL, JOBQ_PG__NOT),
+    JOBQ_PG__COL_OF(NULL, job_size, INT8),
+    JOBQ_PG__COLS_END};
+
+/* What an enqueue answers. */
+typedef struct jobq_pg__written {
+    int64_t *ids;     /* NULL: not wanted */
+    int32_t count, partitions;
+    int64_t id;
+    jobq_str refused, code; /* why nothing was written, and its SQLSTATE */
+    bool existed;
+} jobq_pg__written;
+
+static const jobq_pg__list jobq_pg__ids = JOBQ_PG__LIST_APART(jobq_pg__written, ids, count);
+
+static const jobq_pg__col jobq_pg__ids_out[] = {JOBQ_PG__ITEMS("ids", ids, INT8, INT64, 0),
+                                                JOBQ_PG__COLS_END};
+static const jobq_pg__col jobq_pg__existed_out[] = {
+    JOBQ_PG__COL("id", jobq_pg__written, id, INT8, INT64, 0),
+    JOBQ_PG__COL("existed", jobq_pg__written, existed, BOOL, BOOL, 0), JOBQ_PG__COLS_END};
+
+/* What bulk takes and answers; wake takes two of it. */
+typedef struct jobq_pg__bulk {
+    const char *name;
+    const char **kinds;
+    int64_t *kind_ids;
+    int32_t kind_count, stages, queue, count, payload_max;
+    int64_t now_us;
+} jobq_pg__bulk;
+
+static const jobq_pg__list jobq_pg__bulk_kinds =
+    JOBQ_PG__LIST_APART(jobq_pg__bulk, kinds, kind_count);
+static const jobq_pg__list jobq_pg__bulk_ids =
+    JOBQ_PG__LIST_APART(jobq_pg__bulk, kind_ids, kind_count);
+
+static const jobq_pg__col jobq_pg__bulk_in[] = {
+    JOBQ_PG__COL(NULL, jobq_pg__bulk, name, TEXT, TEXT, JOBQ_PG__CSTR),
+    JOBQ_PG__ITEMS(NULL, bulk_kinds, TEXT, TEXT, JOBQ_PG__CSTR),
+    JOBQ_PG__COL(NULL, jobq_pg__bulk, stages, INT2, INT32, 0), JOBQ_PG__COLS_END};
+static const jobq_pg__col jobq_pg__bulk_out[] = {
+    JOBQ_PG__COL("queue", jobq_pg__bulk, queue, INT4, INT32, 0),
+    JOBQ_PG__ITEMS("kinds", bulk_ids, INT4, INT64, 0),
+    JOBQ_PG__COL("now_at", jobq_pg__bulk, now_us, TIMESTAMPTZ, TIMESTAMPTZ, 0),
+    JOBQ_PG__COL("payload_max", jobq_pg__bulk, payload_max, INT4, INT32, 0), JOBQ_PG__COLS_END};
+static const jobq_pg__col jobq_pg__wake_in[] = {
+    JOBQ_PG__COL(NULL, jobq_pg__bulk, queue, INT4, INT32, 0),
+    JOBQ_PG__COL(NULL, jobq_pg__bulk, count, INT4, INT32, 0), JOBQ_PG__COLS_END};
+
+/* -- the columns: of a worker's statements -- */
+
+#define JOBQ_PG__ASKS(field, wire, type) JOBQ_PG__COL(NULL, jobq_request, field, wire, type, 0)
+
+static const jobq_pg__list jobq_pg__lanes = JOBQ_PG__LIST_IN(jobq_request, lanes, lane_count, 0);
+static const jobq_pg__list jobq_pg__request_kinds =
+    JOBQ_PG__LIST_IN(jobq_request, kinds, kind_count, 0);
+static const jobq_pg__list jobq_pg__queues = JOBQ_PG__LIST_IN(jobq_request, queues, queue_count, 0);
+static const jobq_pg__list jobq_pg__message_queues =
+    JOBQ_PG__LIST_IN(jobq_request, message_queues, message_queue_count, 0);
+static const jobq_pg__list jobq_pg__settled =
+    JOBQ_PG__LIST_IN(jobq_request, settled, settled_count, 0);
+static const jobq_pg__list jobq_pg__one_partition = {offsetof(jobq_request, partition), SIZE_MAX, 8,
+                                                     1, false, 0};
+static const jobq_pg__list jobq_pg__one_claim = {offsetof(jobq_request, token.claim), SIZE_MAX, 8, 1,
+                                                 false, 0};
+
+static const jobq_pg__col jobq_pg__claim_in[] = {
+    JOBQ_PG__ASKS(worker, INT8, INT64),
+    JOBQ_PG__ASKS(number, INT8, INT64),
+    JOBQ_PG__ASKS(limit, INT4, INT32),
+    JOBQ_PG__LIST(NULL, lanes, jobq_lane, queue, INT4, INT32, 0),
+    JOBQ_PG__LIST(NULL, lanes, jobq_lane, priority, INT2, INT16, 0),
+    JOBQ_PG__LIST(NULL, lanes, jobq_lane, stage, INT2, INT16, 0),
+    JOBQ_PG__LIST(NULL, lanes, jobq_lane, after_at_us, TIMESTAMPTZ, TIMESTAMPTZ, 0),
+    JOBQ_PG__LIST(NULL, lanes, jobq_lane, after_id, INT8, INT64, 0),
+    {{NULL, JOBQ_PG_INT32, 0, offsetof(jobq_request, every_kind), JOBQ_PG__LIST_UNLESS, NULL},
+     JOBQ_PG__INT4, &jobq_pg__request_kinds, NULL},
+    JOBQ_PG__ASKS(suspects, BOOL, BOOL),
+    JOBQ_PG__ASKS(alone, BOOL, BOOL),
+    JOBQ_PG__ASKS(look, BOOL, BOOL),
+    JOBQ_PG__ASKS(relaxed, BOOL, BOOL),
+    JOBQ_PG__ASKS(bytes, INT8, INT64),
+    JOBQ_PG__COLS_END};
+
+/* A row of a claim. Without an id: what an empty claim saw. */
+typedef struct jobq_pg__job_row {
+    jobq_job job;
+    jobq_str payload, headers;
+    bool payload_bytes;
+    int64_t due_us;
+} jobq_pg__job_row;
+
+#define JOBQ_PG__JOB(name, field, wire, type) \
+    JOBQ_PG__COL(name, jobq_pg__job_row, field, wire, type, 0)
+/* First what the handler gets: it is read when the job is run. */
+#define JOBQ_PG__HANDED                                                                            \
+    JOBQ_PG__JOB("payload", payload, JSONB, JSON),                                                 \
+    JOBQ_PG__COL_WHEN("bytes", jobq_pg__job_row, payload, BYTEA, BYTES, JOBQ_PG__IF,               \
+                      payload_bytes),                                                              \
+    JOBQ_PG__JOB("headers", headers, JSONB, JSON)
+#define JOBQ_PG__FACTS                                                                             \
+    JOBQ_PG__JOB("id", job.id, INT8, INT64),                                                       \
+    JOBQ_PG__JOB("run_at", job.run_at_us, TIMESTAMPTZ, TIMESTAMPTZ),                               \
+    JOBQ_PG__JOB("enqueued_at", job.enqueued_at_us, TIMESTAMPTZ, TIMESTAMPTZ),                     \
+    JOBQ_PG__JOB("timeout_us", job.timeout_us, INT8, INT64),                                       \
+    JOBQ_PG__JOB("queue_id", job.queue, INT4, INT32),                                              \
+    JOBQ_PG__JOB("kind_id", job.kind, INT4, INT32),                                                \
+    JOBQ_PG__JOB("attempt", job.attempt, INT4, INT32),                                             \
+    JOBQ_PG__JOB("crash", job.crash, INT4, INT32),                                                 \
+    JOBQ_PG__JOB("max_attempts", job.max_attempts, INT4, INT32),                                   \
+    JOBQ_PG__JOB("priority", job.priority, INT2, INT16),                                           \
+    JOBQ_PG__JOB("stage", job.stage, INT2, INT16),                                                 \
+    JOBQ_PG__JOB("stages", job.stages, INT2, INT16),                                               \
+    JOBQ_PG__JOB("suspect", job.suspect, BOOL, BOOL),                                              \
+    JOBQ_PG__JOB("alone", job.alone, BOOL, BOOL)
+
+static const jobq_pg__col jobq_pg__handed_out[] = {JOBQ_PG__HANDED, JOBQ_PG__COLS_END};
+static const jobq_pg__col jobq_pg__job_out[] = {JOBQ_PG__HANDED, JOBQ_PG__FACTS, JOBQ_PG__COLS_END};
+static const jobq_pg__col jobq_pg__claim_out[] = {
+    JOBQ_PG__HANDED, JOBQ_PG__FACTS, JOBQ_PG__JOB("due_us", due_us, INT8, INT64),
+    JOBQ_PG__COLS_END};
+#define JOBQ_PG__CLAIM_WIDTH ((int)(sizeof jobq_pg__claim_out / sizeof jobq_pg__claim_out[0]) - 1)
+
+static const jobq_pg__col jobq_pg__recover_in[] = {
+    JOBQ_PG__ASKS(worker, INT8, INT64), JOBQ_PG__ASKS(number, INT8, INT64),
+    JOBQ_PG__ASKS(limit, INT4, INT32), JOBQ_PG__COLS_END};
+
+/* A job that cannot be read, and why. */
+typedef struct jobq_pg__aside {
+    int64_t job, bytes;
+    const char *reason;
+} jobq_pg__aside;
+
+static const jobq_pg__col jobq_pg__set_aside_in[] = {
+    JOBQ_PG__COL(NULL, jobq_pg__aside, job, INT8, INT64, 0),
+    JOBQ_PG__COL(NULL, jobq_pg__aside, bytes, INT8, INT64, 0),
+    JOBQ_PG__COL(NULL, jobq_pg__aside, reason, TEXT, TEXT, JOBQ_PG__CSTR), JOBQ_PG__COLS_END};
+
+/* An ending with its texts. */
+typedef struct jobq_pg__end_row {
+    jobq_ending of;
+    jobq_pg_ending with;
+    int32_t group; /* endings of its claim, at the first of them; else 0 */
+} jobq_pg__end_row;
+
+typedef struct jobq_pg__ends {
+    jobq_pg__end_row *rows;
+    int32_t count;
+} jobq_pg__ends;
+
+static int64_t jobq_pg__end_state(const void *row)
+{
+    return jobq_state_letter(((const jobq_pg__end_row *)row)->of.decision.state);
+}
+
+static int64_t jobq_pg__end_delay(const void *row)
+{
+    int64_t us = ((const jobq_pg__end_row *)row)->of.decision.delay_us;
+
+    return us == JOBQ_NEVER ? -1 : us;
+}
+
+static const jobq_pg__list jobq_pg__end_list = JOBQ_PG__LIST_APART(jobq_pg__ends, rows, count);
+static const jobq_pg__list jobq_pg__groups = {
+    offsetof(jobq_pg__ends, rows), offsetof(jobq_pg__ends, count), sizeof(jobq_pg__end_row), 0, true,
+    offsetof(jobq_pg__end_row, group)};
+
+#define JOBQ_PG__GROUP(field, wire, type) \
+    JOBQ_PG__LIST(NULL, groups, jobq_pg__end_row, field, wire, type, 0)
+static const jobq_pg__col jobq_pg__complete_in[] = {
+    JOBQ_PG__GROUP(of.worker, INT8, INT64), JOBQ_PG__GROUP(of.claim, INT8, INT64),
+    JOBQ_PG__GROUP(group, INT4, INT32),
+    JOBQ_PG__LIST(NULL, end_list, jobq_pg__end_row, of.job, INT8, INT64, 0), JOBQ_PG__COLS_END};
+
+#define JOBQ_PG__END_COLS(C, CW, CF)                                                               \
+    C(of.worker, INT8, INT64), C(of.claim, INT8, INT64), C(of.job, INT8, INT64),                   \
+    CF(end_state, CHAR), C(of.decision.stage, INT2, INT16), C(of.decision.attempt, INT4, INT32),   \
+    C(of.decision.crash, INT4, INT32), C(of.decision.suspect, BOOL, BOOL), CF(end_delay, INT8),    \
+    C(with.error, TEXT, TEXT), CW(with.payload, JSONB, JSON, JOBQ_PG__UNLESS),                     \
+    CW(with.payload, BYTEA, BYTES, JOBQ_PG__IF)
+#define JOBQ_PG__ENDS(field, wire, type) \
+    JOBQ_PG__LIST(NULL, end_list, jobq_pg__end_row, field, wire, type, 0)
+#define JOBQ_PG__ENDS_WHEN(field, wire, type, flags) \
+    JOBQ_PG__LIST_WHEN(NULL, end_list, jobq_pg__end_row, field, wire, type, flags, \
+                       with.payload_bytes)
+#define JOBQ_PG__ENDS_OF(function, wire) JOBQ_PG__LIST_OF(NULL, end_list, function, wire, 0)
+#define JOBQ_PG__END(field, wire, type) \
+    JOBQ_PG__COL(NULL, jobq_pg__end_row, field, wire, type, 0)
+#define JOBQ_PG__END_WHEN(field, wire, type, flags) \
+    JOBQ_PG__COL_WHEN(NULL, jobq_pg__end_row, field, wire, type, flags, with.payload_bytes)
+#define JOBQ_PG__END_OF(function, wire) JOBQ_PG__COL_OF(NULL, function, wire)
+
+static const jobq_pg__col jobq_pg__settle_in[] = {
+    JOBQ_PG__END_COLS(JOBQ_PG__ENDS, JOBQ_PG__ENDS_WHEN, JOBQ_PG__ENDS_OF), JOBQ_PG__COLS_END};
+static const jobq_pg__col jobq_pg__settle_here_in[] = {
+    JOBQ_PG__END_COLS(JOBQ_PG__END, JOBQ_PG__END_WHEN, JOBQ_PG__END_OF), JOBQ_PG__COLS_END};
+
+static const jobq_pg__col jobq_pg__exception_out[] = {
+    JOBQ_PG__COL("id", jobq_exception, job, INT8, INT64, 0),
+    JOBQ_PG__COL("worker", jobq_exception, worker, INT8, INT64, 0),
+    JOBQ_PG__COL("claim", jobq_exception, claim, INT8, INT64, 0),
+    JOBQ_PG__COL("answer", jobq_exception, error, CHAR, INT32, 0), JOBQ_PG__COLS_END};
+
+/* What register takes and answers. */
+typedef struct jobq_pg__registering {
+    int64_t worker, lease_us;
+    const char *name;
+    const char *const *queues;
+    const int32_t *kind_queues; /* of each kind: which of queues, from 1 */
+    const char *const *kinds;
+    int32_t queue_count, kind_count;
+    int32_t queue_ids[JOBQ_LOOP_QUEUES];
+    int32_t kind_ids[JOBQ_LOOP_KINDS];
+} jobq_pg__registering;
+
+static const jobq_pg__list jobq_pg__register_queues =
+    JOBQ_PG__LIST_APART(jobq_pg__registering, queues, queue_count);
+static const jobq_pg__list jobq_pg__register_kind_queues =
+    JOBQ_PG__LIST_APART(jobq_pg__registering, kind_queues, kind_count);
+static const jobq_pg__list jobq_pg__register_kinds =
+    JOBQ_PG__LIST_APART(jobq_pg__registering, kinds, kind_count);
+static const jobq_pg__list jobq_pg__queue_ids =
+    JOBQ_PG__LIST_IN(jobq_pg__registering, queue_ids, queue_count, JOBQ_LOOP_QUEUES);
+static const jobq_pg__list jobq_pg__kind_ids =
+    JOBQ_PG__LIST_IN(jobq_pg__registering, kind_ids, kind_count, JOBQ_LOOP_KINDS);
+
+static const jobq_pg__col jobq_pg__register_in[] = {
+    JOBQ_PG__COL(NULL, jobq_pg__registering, worker, INT8, INT64, 0),
+    JOBQ_PG__COL(NULL, jobq_pg__registering, name, TEXT, TEXT, JOBQ_PG__CSTR),
+    JOBQ_PG__COL(NULL, jobq_pg__registering, lease_us, INT8, INT64, 0),
+    JOBQ_PG__ITEMS(NULL, register_queues, TEXT, TEXT, JOBQ_PG__CSTR),
+    JOBQ_PG__ITEMS(NULL, register_kind_queues, INT4, INT32, 0),
+    JOBQ_PG__ITEMS(NULL, register_kinds, TEXT, TEXT, JOBQ_PG__CSTR), JOBQ_PG__COLS_END};
+static const jobq_pg__col jobq_pg__register_out[] = {
+    JOBQ_PG__ITEMS("queue_ids", queue_ids, INT4, INT32, 0),
+    JOBQ_PG__ITEMS("kind_ids", kind_ids, INT4, INT32, 0), JOBQ_PG__COLS_END};
+
+static const jobq_pg__col jobq_pg__queues_in[] = {JOBQ_PG__ITEMS(NULL, queues, INT4, INT32, 0),
+                                                  JOBQ_PG__COLS_END};
+
+/* A queue's policy with the name of its curve. */
+typedef struct jobq_pg__policy_row {
+    jobq_queue_policy of;
+    jobq_str curve;
+} jobq_pg__policy_row;
+
+#define JOBQ_PG__POLICY(name, field, wire, type) \
+    JOBQ_PG__COL(name, jobq_pg__policy_row, field, wire, type, 0)
+static const jobq_pg__col jobq_pg__policy_out[] = {
+    JOBQ_PG__POLICY("max_attempts", of.policy.max_attempts, INT4, INT32),
+    JOBQ_PG__POLICY("max_crashes", of.policy.max_crashes, INT4, INT32),
+    JOBQ_PG__POLICY("backoff_curve", curve, TEXT, TEXT),
+    JOBQ_PG__POLICY("backoff_base_us", of.policy.backoff.base_us, INT8, INT64),
+    JOBQ_PG__POLICY("backoff_cap_us", of.policy.backoff.cap_us, INT8, INT64),
+    JOBQ_PG__POLICY("backoff_floor_us", of.policy.backoff.floor_us, INT8, INT64),
+    JOBQ_PG__POLICY("backoff_jitter_permille", of.policy.backoff.jitter_permille, INT4, INT32),
+    JOBQ_PG__POLICY("timeout_us", of.policy.timeout_us, INT8, INT64),
+    JOBQ_PG__POLICY("stages_max", of.stages_max, INT2, INT16),
+    JOBQ_PG__POLICY("attempts_span_stages", of.policy.attempts_span_stages, BOOL, BOOL),
+    JOBQ_PG__POLICY("paused", of.paused, BOOL, BOOL), JOBQ_PG__COLS_END};
+
+static const jobq_pg__col jobq_pg__heartbeat_in[] = {
+    JOBQ_PG__ASKS(worker, INT8, INT64), JOBQ_PG__ASKS(lease_us, INT8, INT64),
+    JOBQ_PG__ITEMS(NULL, settled, INT8, INT64, 0), JOBQ_PG__COLS_END};
+
+static const jobq_pg__list jobq_pg__cancels =
+    JOBQ_PG__LIST_IN(jobq_news, cancels, cancel_count, JOBQ_LOOP_SLOTS);
+static const jobq_pg__list jobq_pg__news_kinds =
+    JOBQ_PG__LIST_IN(jobq_news, kinds, kind_count, JOBQ_LOOP_KINDS + JOBQ_STRAYS_MAX);
+static const jobq_pg__list jobq_pg__parked = {offsetof(jobq_news, parked_kind), SIZE_MAX, 4, 1,
+                                              false, 0};
+static const jobq_pg__list jobq_pg__late =
+    JOBQ_PG__LIST_IN(jobq_news, late, late_count, JOBQ_LOOP_WATCHED);
+static const jobq_pg__list jobq_pg__alone =
+    JOBQ_PG__LIST_IN(jobq_news, alone, alone_count, JOBQ_LOOP_QUEUES);
+
+#define JOBQ_PG__NEWS(name, field, wire, type) JOBQ_PG__COL(name, jobq_news, field, wire, type, 0)
+static const jobq_pg__col jobq_pg__news_out[] = {
+    JOBQ_PG__NEWS("alive", alive, BOOL, BOOL),
+    JOBQ_PG__NEWS("policy", policy, INT8, INT64),
+    JOBQ_PG__NEWS("suspects", suspects, BOOL, BOOL),
+    JOBQ_PG__NEWS("now_at", store_now_us, TIMESTAMPTZ, TIMESTAMPTZ),
+    JOBQ_PG__ITEMS("cancel", cancels, INT8, INT64, 0),
+    JOBQ_PG__ITEMS("kinds", news_kinds, INT4, INT32, 0),
+    JOBQ_PG__ITEMS("parked", parked, INT4, INT32, 0),
+    JOBQ_PG__LIST("late", late, jobq_late, worker, INT8, INT64, 0),
+    JOBQ_PG__LIST("late_beats", late, jobq_late, beat, INT8, INT64, 0),
+    JOBQ_PG__LIST("late_leases_us", late, jobq_late, lease_us, INT8, INT64, 0),
+    JOBQ_PG__ITEMS("alone_queues", alone, INT4, INT32, 0),
+    JOBQ_PG__NEWS("overdue", overdue, INT4, INT32),
+    JOBQ_PG__NEWS("every_kind", every_kind, BOOL, BOOL),
+    JOBQ_PG__COLS_END};
+
+static const jobq_pg__col jobq_pg__rescue_in[] = {
+    JOBQ_PG__ASKS(worker, INT8, INT64), JOBQ_PG__ASKS(beat, INT8, INT64),
+    JOBQ_PG__ASKS(limit, INT4, INT32), JOBQ_PG__COLS_END};
+static const jobq_pg__col jobq_pg__rescue_out[] = {
+    JOBQ_PG__COL("dead", jobq_answer, done, BOOL, BOOL, 0),
+    JOBQ_PG__COL("rescued", jobq_answer, count, INT4, INT32, 0),
+    JOBQ_PG__COL("more", jobq_answer, more, BOOL, BOOL, 0), JOBQ_PG__COLS_END};
+static const jobq_pg__col jobq_pg__sleep_in[] = {
+    JOBQ_PG__ASKS(worker, INT8, INT64), JOBQ_PG__ITEMS(NULL, queues, INT4, INT32, 0),
+    JOBQ_PG__ASKS(asleep, BOOL, BOOL), JOBQ_PG__COLS_END};
+static const jobq_pg__col jobq_pg__unpark_in[] = {
+    JOBQ_PG__ASKS(number, INT4, INT64), JOBQ_PG__ASKS(limit, INT4, INT32), JOBQ_PG__COLS_END};
+static const jobq_pg__col jobq_pg__remains_in[] = {
+    JOBQ_PG__ITEMS(NULL, queues, INT4, INT32, 0),
+    JOBQ_PG__ITEMS(NULL, message_queues, INT4, INT32, 0), JOBQ_PG__COLS_END};
+static const jobq_pg__col jobq_pg__prune_in[] = {JOBQ_PG__ASKS(limit, INT4, INT32),
+                                                 JOBQ_PG__COLS_END};
+static const jobq_pg__col jobq_pg__worker_in[] = {JOBQ_PG__ASKS(worker, INT8, INT64),
+                                                  JOBQ_PG__COLS_END};
+
+/* -- the columns: of messages -- */
+
+/* What outbox_enqueue_many takes. */
+typedef struct jobq_pg__posting {
+    const char *queue;
+    const jobq_pg_message *messages;
+    int32_t count;
+    bool quiet;
+    int64_t lowest, highest, largest; /* outbox_queue: numbers of partitions, and bytes */
+} jobq_pg__posting;
+
+/* The number of the partition, or the hash that chooses it. */
+static int64_t jobq_pg__message_number(const void *row)
+{
+    const jobq_pg_message *m = (const jobq_pg_message *)row;
+
+    return m->order_key != NULL ? JOBQ_PG__NULL : m->partition;
+}
+
+static int64_t jobq_pg__message_hash(const void *row)
+{
+    const jobq_pg_message *m = (const jobq_pg_message *)row;
+
+    if (m->order_key == NULL) return JOBQ_PG__NULL;
+    return jobq_partition_of(jobq_str_from(m->order_key), 65536);
+}
+
+static int64_t jobq_pg__message_size(const void *row)
+{
+    const jobq_pg_message *m = (const jobq_pg_message *)row;
+
+    return (int64_t)(m->payload.len + m->headers.len);
+}
+
+static const jobq_pg__list jobq_pg__messages =
+    JOBQ_PG__LIST_APART(jobq_pg__posting, messages, count);
+
+/* A message's content; it is the end of a COPY's row, too. */
+#define JOBQ_PG__MESSAGE_COLS(C, CW)                                                               \
+    C(type, TEXT, TEXT, JOBQ_PG__CSTR), CW(payload, JSONB, JSON, JOBQ_PG__UNLESS),                 \
+    CW(payload, BYTEA, BYTES, JOBQ_PG__IF), C(headers, JSONB, JSON, 0)
+#define JOBQ_PG__MESSAGE(field, wire, type, flags) \
+    JOBQ_PG__COL(NULL, jobq_pg_message, field, wire, type, flags)
+#define JOBQ_PG__MESSAGE_WHEN(field, wire, type, flags) \
+    JOBQ_PG__COL_WHEN(NULL, jobq_pg_message, field, wire, type, flags, payload_bytes)
+#define JOBQ_PG__MESSAGES(field, wire, type, flags) \
+    JOBQ_PG__LIST(NULL, messages, jobq_pg_message, field, wire, type, (flags) | JOBQ_PG__SPARSE)
+#define JOBQ_PG__MESSAGES_WHEN(field, wire, type, flags) \
+    JOBQ_PG__LIST_WHEN(NULL, messages, jobq_pg_message, field, wire, type, \
+                       (flags) | JOBQ_PG__SPARSE, payload_bytes)
+
+static const jobq_pg__col jobq_pg__messages_in[] = {
+    JOBQ_PG__COL(NULL, jobq_pg__posting, queue, TEXT, TEXT, JOBQ_PG__CSTR),
+    JOBQ_PG__LIST_OF(NULL, messages, message_number, INT4, JOBQ_PG__SPARSE),
+    JOBQ_PG__LIST_OF(NULL, messages, message_hash, INT4, JOBQ_PG__SPARSE),
+    JOBQ_PG__MESSAGE_COLS(JOBQ_PG__MESSAGES, JOBQ_PG__MESSAGES_WHEN),
+    JOBQ_PG__MESSAGES(key, TEXT, TEXT, JOBQ_PG__CSTR),
+    JOBQ_PG__COL(NULL, jobq_pg__posting, count, INT4, INT32, 0),
+    JOBQ_PG__COL(NULL, jobq_pg__posting, quiet, BOOL, BOOL, JOBQ_PG__NOT), JOBQ_PG__COLS_END};
+
+#define JOBQ_PG__MESSAGE_HEAD                                                                      \
+    JOBQ_PG__MESSAGE(queue, TEXT, TEXT, JOBQ_PG__CSTR),                                            \
+    JOBQ_PG__COL_OF(NULL, message_number, INT4), JOBQ_PG__COL_OF(NULL, message_hash, INT4),        \
+    JOBQ_PG__MESSAGE_COLS(JOBQ_PG__MESSAGE, JOBQ_PG__MESSAGE_WHEN)
+static const jobq_pg__col jobq_pg__message_in[] = {
+    JOBQ_PG__MESSAGE_HEAD, JOBQ_PG__MESSAGE(key, TEXT, TEXT, JOBQ_PG__CSTR),
+    JOBQ_PG__MESSAGE(quiet, BOOL, BOOL, JOBQ_PG__NOT), JOBQ_PG__COLS_END};
+static const jobq_pg__col jobq_pg__message_direct_in[] = {
+    JOBQ_PG__MESSAGE_HEAD, JOBQ_PG__MESSAGE(quiet, BOOL, BOOL, JOBQ_PG__NOT),
+    JOBQ_PG__COL_OF(NULL, message_size, INT8), JOBQ_PG__COLS_END};
+static const jobq_pg__col jobq_pg__message_copy[] = {
+    JOBQ_PG__MESSAGE_COLS(JOBQ_PG__MESSAGE, JOBQ_PG__MESSAGE_WHEN), JOBQ_PG__COLS_END};
+
+#define JOBQ_PG__WRITTEN(name, field, wire, type) \
+    JOBQ_PG__COL(name, jobq_pg__written, field, wire, type, 0)
+#define JOBQ_PG__REFUSAL                                                                           \
+    JOBQ_PG__WRITTEN("refused", refused, TEXT, TEXT), JOBQ_PG__WRITTEN("code", code, TEXT, TEXT)
+static const jobq_pg__col jobq_pg__messages_out[] = {
+    JOBQ_PG__ITEMS("ids", ids, INT8, INT64, 0), JOBQ_PG__REFUSAL, JOBQ_PG__COLS_END};
+static const jobq_pg__col jobq_pg__message_out[] = {
+    JOBQ_PG__WRITTEN("id", id, INT8, INT64), JOBQ_PG__REFUSAL,
+    JOBQ_PG__WRITTEN("existed", existed, BOOL, BOOL), JOBQ_PG__COLS_END};
+
+static const jobq_pg__col jobq_pg__outbox_queue_in[] = {
+    JOBQ_PG__COL(NULL, jobq_pg__posting, queue, TEXT, TEXT, JOBQ_PG__CSTR),
+    JOBQ_PG__COL(NULL, jobq_pg__posting, lowest, INT8, INT64, 0),
+    JOBQ_PG__COL(NULL, jobq_pg__posting, highest, INT8, INT64, 0),
+    JOBQ_PG__COL(NULL, jobq_pg__posting, largest, INT8, INT64, 0), JOBQ_PG__COLS_END};
+static const jobq_pg__col jobq_pg__outbox_queue_out[] = {
+    JOBQ_PG__WRITTEN("id", id, INT4, INT64), JOBQ_PG__REFUSAL,
+    JOBQ_PG__WRITTEN("partitions", partitions, INT4, INT32), JOBQ_PG__COLS_END};
+
+/* A queue of messages. */
+typedef struct jobq_pg__outbox {
+    const char *queue;
+    int32_t partitions, queue_id;
+    bool anyway;
+} jobq_pg__outbox;
+
+#define JOBQ_PG__OUTBOX(name, field, wire, type, flags) \
+    JOBQ_PG__COL(name, jobq_pg__outbox, field, wire, type, flags)
+static const jobq_pg__col jobq_pg__outbox_register_in[] = {
+    JOBQ_PG__OUTBOX(NULL, queue, TEXT, TEXT, JOBQ_PG__CSTR),
+    JOBQ_PG__OUTBOX(NULL, partitions, INT4, INT32, 0), JOBQ_PG__COLS_END};
+static const jobq_pg__col jobq_pg__outbox_register_out[] = {
+    JOBQ_PG__OUTBOX("queue_id", queue_id, INT4, INT32, 0),
+    JOBQ_PG__OUTBOX("partitions", partitions, INT4, INT32, 0), JOBQ_PG__COLS_END};
+static const jobq_pg__col jobq_pg__outbox_grow_in[] = {
+    JOBQ_PG__OUTBOX(NULL, queue, TEXT, TEXT, JOBQ_PG__CSTR),
+    JOBQ_PG__OUTBOX(NULL, partitions, INT4, INT32, 0),
+    JOBQ_PG__OUTBOX(NULL, anyway, BOOL, BOOL, 0), JOBQ_PG__COLS_END};
+
+/* One more tells that there are more. */
+static int64_t jobq_pg__limit_plus_one(const void *row)
+{
+    return (int64_t)((const jobq_request *)row)->limit + 1;
+}
+
+static const jobq_pg__col jobq_pg__look_in[] = {
+    JOBQ_PG__ITEMS(NULL, message_queues, INT4, INT32, 0), JOBQ_PG__ASKS(number, INT8, INT64),
+    JOBQ_PG__COL_OF(NULL, limit_plus_one, INT4), JOBQ_PG__ASKS(sweep, BOOL, BOOL),
+    JOBQ_PG__COLS_END};
+#define JOBQ_PG__BACKLOG(name, field, wire, type) \
+    JOBQ_PG__COL(name, jobq_backlog, field, wire, type, 0)
+static const jobq_pg__col jobq_pg__backlog_out[] = {
+    JOBQ_PG__BACKLOG("partition", id, INT8, INT64),
+    JOBQ_PG__BACKLOG("waiting", waiting, INT8, INT64),
+    JOBQ_PG__BACKLOG("due_us", due_us, INT8, INT64),
+    JOBQ_PG__BACKLOG("worker", holder.worker, INT8, INT64),
+    JOBQ_PG__BACKLOG("claim", holder.claim, INT8, INT64),
+    JOBQ_PG__BACKLOG("beat", holder.beat, INT8, INT64),
+    JOBQ_PG__BACKLOG("lease_us", holder.lease_us, INT8, INT64),
+    JOBQ_PG__BACKLOG("below", below, BOOL, BOOL),
+    JOBQ_PG__BACKLOG("acked", acked, INT8, INT64), JOBQ_PG__COLS_END};
+
+static const jobq_pg__col jobq_pg__read_in[] = {
+    JOBQ_PG__ASKS(token.worker, INT8, INT64), JOBQ_PG__ASKS(token.claim, INT8, INT64),
+    JOBQ_PG__ASKS(token.lease_us, INT8, INT64), JOBQ_PG__ASKS(partition, INT8, INT64),
+    JOBQ_PG__ASKS(limit, INT4, INT32), JOBQ_PG__ASKS(handed, INT8, INT64),
+    JOBQ_PG__ASKS(watched.worker, INT8, INT64), JOBQ_PG__ASKS(watched.claim, INT8, INT64),
+    JOBQ_PG__ASKS(watched.beat, INT8, INT64),
+    JOBQ_PG__COL(NULL, jobq_request, bytes, INT8, INT64, JOBQ_PG_ZERO),
+    JOBQ_PG__COL_WHEN(NULL, jobq_request, acked, INT8, INT64, JOBQ_PG__IF, aside),
+    JOBQ_PG__ASKS(sweep, BOOL, BOOL), JOBQ_PG__COLS_END};
+
+/* A message that is given up. */
+typedef struct jobq_pg__dead {
+    int64_t seq;
+    int32_t attempts;
+    const char *reason;
+} jobq_pg__dead;
+
+/* An acknowledgement with its texts. */
+typedef struct jobq_pg__ack {
+    jobq_holder token;
+    int64_t partition, before, failures, effective, successes, delay_us, bytes;
+    const jobq_cursor *after;
+    jobq_str error;           /* of the message that failed; {NULL, 0}: none */
+    jobq_pg__dead *dead;      /* of the messages up to after->acked */
+    int32_t dead_count, limit, tried_count;
+    const int64_t *tried;
+    int64_t acked;
+    bool own;                 /* in its handler's transaction, whose COMMIT must fail if it is lost */
+    bool relaxed, sweep;
+} jobq_pg__ack;
+
+static const jobq_pg__list jobq_pg__ack_tried =
+    JOBQ_PG__LIST_APART(jobq_pg__ack, tried, tried_count);
+static const jobq_pg__list jobq_pg__ack_dead = JOBQ_PG__LIST_APART(jobq_pg__ack, dead, dead_count);
+
+#define JOBQ_PG__ACK(field, wire, type, flags) \
+    JOBQ_PG__COL(NULL, jobq_pg__ack, field, wire, type, flags)
+#define JOBQ_PG__DEAD(field, wire, type, flags) \
+    JOBQ_PG__LIST(NULL, ack_dead, jobq_pg__dead, field, wire, type, flags)
+static const jobq_pg__col jobq_pg__ack_in[] = {
+    JOBQ_PG__ACK(token.worker, INT8, INT64, 0), JOBQ_PG__ACK(token.claim, INT8, INT64, 0),
+    JOBQ_PG__ACK(token.lease_us, INT8, INT64, 0), JOBQ_PG__ACK(partition, INT8, INT64, 0),
+    JOBQ_PG__ACK(before, INT8, INT64, 0), JOBQ_PG__ACK(acked, INT8, INT64, 0),
+    JOBQ_PG__ITEMS(NULL, ack_tried, INT8, INT64, 0), JOBQ_PG__ACK(failures, INT8, INT64, 0),
+    JOBQ_PG__ACK(effective, INT8, INT64, 0), JOBQ_PG__ACK(successes, INT8, INT64, 0),
+    JOBQ_PG__ACK(error, TEXT, TEXT, 0), JOBQ_PG__ACK(delay_us, INT8, INT64, 0),
+    JOBQ_PG__DEAD(seq, INT8, INT64, 0), JOBQ_PG__DEAD(reason, TEXT, TEXT, JOBQ_PG__CSTR),
+    JOBQ_PG__DEAD(attempts, INT4, INT32, 0), JOBQ_PG__ACK(limit, INT4, INT32, 0),
+    JOBQ_PG__ACK(own, BOOL, BOOL, 0), JOBQ_PG__ACK(relaxed, BOOL, BOOL, 0),
+    JOBQ_PG__ACK(bytes, INT8, INT64, JOBQ_PG_ZERO), JOBQ_PG__ACK(sweep, BOOL, BOOL, 0),
+    JOBQ_PG__COLS_END};
+
+/* What a READ or an ACK answered, and keeps: the messages point into it. */
+typedef struct jobq_pg__portion {
+    int32_t answer; /* 'h' held: messages follow; 'i' nothing to read; 'o' another holds it; 'w' not
+                       due yet; 'b' busy; 'l' lost, nothing written; 'a' the next was set aside */
+    jobq_reading of;
+    int64_t wait_us;        /* 'w': until due; 'o': the holder's lease */
+    jobq_str error;         /* of the last failed delivery */
+    int32_t count;
+    jobq_message *messages; /* numbers cursor.acked + 1 ... */
+    PGresult *result;
+} jobq_pg__portion;
+
+static const jobq_pg__list jobq_pg__tried = {
+    offsetof(jobq_pg__portion, of.cursor.tried), offsetof(jobq_pg__portion, of.cursor.tried_count),
+    sizeof(int64_t), JOBQ_TRIED_MAX, false, 0};
+static const jobq_pg__list jobq_pg__arrived =
+    JOBQ_PG__LIST_APART(jobq_pg__portion, messages, count);
+
+#define JOBQ_PG__PORTION(name, field, wire, type) \
+    JOBQ_PG__COL(name, jobq_pg__portion, field, wire, type, 0)
+static const jobq_pg__col jobq_pg__reading_out[] = {
+    JOBQ_PG__PORTION("answer", answer, CHAR, INT32),
+    JOBQ_PG__PORTION("acked", of.cursor.acked, INT8, INT64),
+    JOBQ_PG__ITEMS("tried", tried, INT8, INT64, 0),
+    JOBQ_PG__PORTION("lost", of.lost, INT8, INT64),
+    JOBQ_PG__PORTION("worker", of.holder.worker, INT8, INT64),
+    JOBQ_PG__PORTION("claim", of.holder.claim, INT8, INT64),
+    JOBQ_PG__PORTION("beat", of.holder.beat, INT8, INT64),
+    JOBQ_PG__PORTION("wait_us", wait_us, INT8, INT64),
+    JOBQ_PG__PORTION("failures", of.cursor.mode.failures, INT8, INT32),
+    JOBQ_PG__PORTION("effective", of.cursor.mode.effective, INT8, INT32),
+    JOBQ_PG__PORTION("successes", of.cursor.mode.successes, INT8, INT32),
+    JOBQ_PG__PORTION("error", error, TEXT, TEXT),
+    JOBQ_PG__PORTION("cut", of.cut, BOOL, BOOL),
+    JOBQ_PG__LIST("created_ats", arrived, jobq_message, created_at_us, TIMESTAMPTZ, TIMESTAMPTZ, 0),
+    JOBQ_PG__LIST("types", arrived, jobq_message, type, TEXT, TEXT, 0),
+    JOBQ_PG__LIST("payloads", arrived, jobq_message, payload, JSONB, JSON, 0),
+    JOBQ_PG__LIST_WHEN("bytes", arrived, jobq_message, payload, BYTEA, BYTES, JOBQ_PG__IF,
+                       payload_bytes),
+    JOBQ_PG__LIST("headers", arrived, jobq_message, headers, JSONB, JSON, 0),
+    JOBQ_PG__COLS_END};
+
+static const jobq_pg__col jobq_pg__renew_in[] = {
+    JOBQ_PG__ASKS(token.worker, INT8, INT64), JOBQ_PG__ASKS(token.lease_us, INT8, INT64),
+    JOBQ_PG__ITEMS(NULL, one_partition, INT8, INT64, 0),
+    JOBQ_PG__ITEMS(NULL, one_claim, INT8, INT64, 0), JOBQ_PG__COLS_END};
+/* Partitions whose lease is lost; it was asked about one. */
+typedef struct jobq_pg__losses {
+    int64_t ids[1];
+    int32_t count;
+} jobq_pg__losses;
+
+static const jobq_pg__list jobq_pg__lost = JOBQ_PG__LIST_IN(jobq_pg__losses, ids, count, 1);
+static const jobq_pg__col jobq_pg__renew_out[] = {
+    JOBQ_PG__ITEMS("outbox_renew", lost, INT8, INT64, 0), JOBQ_PG__COLS_END};
+
+/* -- the columns: of what a person does -- */
+
+/* A verb on one job, and its argument. */
+typedef struct jobq_pg__change {
+    int64_t id, run_at_us;
+    int32_t priority;
+    const char *target;
+} jobq_pg__change;
+
+#define JOBQ_PG__VERB(name, field, wire, type, flags) \
+    JOBQ_PG__COL(name, jobq_pg__change, field, wire, type, flags)
+static const jobq_pg__col jobq_pg__verb_in[] = {JOBQ_PG__VERB(NULL, id, INT8, INT64, 0),
+                                                JOBQ_PG__COLS_END};
+static const jobq_pg__col jobq_pg__get_in[] = {JOBQ_PG__VERB("id", id, INT8, INT64, 0),
+                                               JOBQ_PG__COLS_END};
+static const jobq_pg__col jobq_pg__reschedule_in[] = {
+    JOBQ_PG__VERB(NULL, id, INT8, INT64, 0),
+    JOBQ_PG__VERB(NULL, run_at_us, TIMESTAMPTZ, TIMESTAMPTZ, 0), JOBQ_PG__COLS_END};
+static const jobq_pg__col jobq_pg__prioritize_in[] = {
+    JOBQ_PG__VERB(NULL, id, INT8, INT64, 0), JOBQ_PG__VERB(NULL, priority, INT4, INT32, 0),
+    JOBQ_PG__COLS_END};
+static const jobq_pg__col jobq_pg__move_in[] = {
+    JOBQ_PG__VERB(NULL, id, INT8, INT64, 0), JOBQ_PG__VERB(NULL, target, TEXT, TEXT, JOBQ_PG__CSTR),
+    JOBQ_PG__COLS_END};
+
+/* A verb on many: a filter, and its argument. */
+typedef struct jobq_pg__changing {
+    jobq_pg_filter of;
+    jobq_pg__change with;
+    const char *state;
+    int64_t requested; /* cancel's answer */
+    int64_t cancelled;
+} jobq_pg__changing;
+
+#define JOBQ_PG__FILTER                                                                            \
+    JOBQ_PG__COL("queue", jobq_pg__changing, of.queue, TEXT, TEXT, JOBQ_PG__CSTR),                     \
+    JOBQ_PG__COL("kind", jobq_pg__changing, of.kind, TEXT, TEXT, JOBQ_PG__CSTR),                       \
+    JOBQ_PG__COL("older", jobq_pg__changing, of.older_us, INTERVAL, DURATION, JOBQ_PG_ZERO),           \
+    JOBQ_PG__COL("tags", jobq_pg__changing, of.tags, JSONB, JSON, 0),                                  \
+    JOBQ_PG__COL("at_most", jobq_pg__changing, of.at_most, INT4, INT32, 0)
+static const jobq_pg__col jobq_pg__many_in[] = {JOBQ_PG__FILTER, JOBQ_PG__COLS_END};
+static const jobq_pg__col jobq_pg__state_many_in[] = {
+    JOBQ_PG__FILTER, JOBQ_PG__COL("state", jobq_pg__changing, state, TEXT, TEXT, JOBQ_PG__CSTR),
+    JOBQ_PG__COLS_END};
+static const jobq_pg__col jobq_pg__reschedule_many_in[] = {
+    JOBQ_PG__FILTER,
+    JOBQ_PG__COL("run_at", jobq_pg__changing, with.run_at_us, TIMESTAMPTZ, TIMESTAMPTZ, 0),
+    JOBQ_PG__COLS_END};
+static const jobq_pg__col jobq_pg__prioritize_many_in[] = {
+    JOBQ_PG__FILTER, JOBQ_PG__COL("priority", jobq_pg__changing, with.priority, INT4, INT32, 0),
+    JOBQ_PG__COLS_END};
+static const jobq_pg__col jobq_pg__move_many_in[] = {
+    JOBQ_PG__FILTER, JOBQ_PG__COL("target", jobq_pg__changing, with.target, TEXT, TEXT, JOBQ_PG__CSTR),
+    JOBQ_PG__COLS_END};
+static const jobq_pg__col jobq_pg__cancelled_out[] = {
+    JOBQ_PG__COL("cancelled", jobq_pg__changing, cancelled, INT4, INT64, 0),
+    JOBQ_PG__COL("requested", jobq_pg__changing, requested, INT4, INT64, 0), JOBQ_PG__COLS_END};
+
+/* What queue_set takes. */
+typedef struct jobq_pg__queue_row {
+    const char *queue, *kind, *curve;
+    jobq_pg_queue_desc of;
+    jobq_pg_maybe_int64 base, cap, floor, timeout;
+    jobq_str jitter;
+    char digits[16];
+    jobq_pg_maybe_bool span, history;
+    int32_t kind_count;
+} jobq_pg__queue_row;
+
+static const jobq_pg__list jobq_pg__queue_kinds =
+    JOBQ_PG__LIST_APART(jobq_pg__queue_row, of.kinds, kind_count);
+
+#define JOBQ_PG__QUEUE(name, field, wire, type, flags) \
+    JOBQ_PG__COL(name, jobq_pg__queue_row, field, wire, type, flags)
+static const jobq_pg__col jobq_pg__pause_in[] = {
+    JOBQ_PG__QUEUE(NULL, queue, TEXT, TEXT, JOBQ_PG__CSTR),
+    JOBQ_PG__QUEUE(NULL, kind, TEXT, TEXT, JOBQ_PG__CSTR), JOBQ_PG__COLS_END};
+static const jobq_pg__col jobq_pg__queue_in[] = {
+    JOBQ_PG__QUEUE("queue", queue, TEXT, TEXT, JOBQ_PG__CSTR), JOBQ_PG__COLS_END};
+static const jobq_pg__col jobq_pg__stats_in[] = {
+    JOBQ_PG__QUEUE("queue", queue, TEXT, TEXT, JOBQ_PG__CSTR | JOBQ_PG_NULLABLE),
+    JOBQ_PG__COLS_END};
+static const jobq_pg__col jobq_pg__queue_set_in[] = {
+    JOBQ_PG__QUEUE(NULL, queue, TEXT, TEXT, JOBQ_PG__CSTR),
+    JOBQ_PG__QUEUE(NULL, of.max_attempts, INT4, INT32, JOBQ_PG_ZERO),
+    JOBQ_PG__QUEUE(NULL, of.max_crashes, INT4, INT32, JOBQ_PG_ZERO),
+    JOBQ_PG__QUEUE(NULL, curve, TEXT, TEXT, JOBQ_PG__CSTR),
+    JOBQ_PG__QUEUE(NULL, base, INTERVAL, DURATION, JOBQ_PG_NULLABLE),
+    JOBQ_PG__QUEUE(NULL, cap, INTERVAL, DURATION, JOBQ_PG_NULLABLE),
+    JOBQ_PG__QUEUE(NULL, floor, INTERVAL, DURATION, JOBQ_PG_NULLABLE),
+    JOBQ_PG__QUEUE(NULL, jitter, NUMERIC, NUMERIC, 0),
+    JOBQ_PG__QUEUE(NULL, timeout, INTERVAL, DURATION, JOBQ_PG_NULLABLE),
+    JOBQ_PG__QUEUE(NULL, span, BOOL, BOOL, JOBQ_PG_NULLABLE),
+    JOBQ_PG__QUEUE(NULL, history, BOOL, BOOL, JOBQ_PG_NULLABLE),
+    JOBQ_PG__QUEUE(NULL, of.failed_keep_us, INTERVAL, DURATION, JOBQ_PG_ZERO),
+    JOBQ_PG__QUEUE(NULL, of.key_keep_us, INTERVAL, DURATION, JOBQ_PG_ZERO),
+    JOBQ_PG__QUEUE(NULL, of.message_max, INT4, INT32, JOBQ_PG_ZERO),
+    JOBQ_PG__ITEMS(NULL, queue_kinds, TEXT, TEXT, JOBQ_PG__CSTR),
+    JOBQ_PG__QUEUE(NULL, of.payload_max, INT4, INT32, JOBQ_PG_ZERO), JOBQ_PG__COLS_END};
+
+/* What peek takes. */
+typedef struct jobq_pg__peeking {
+    const char *const *queues;
+    jobq_pg_int64s exclude;
+    int32_t queue_count, at_most;
+} jobq_pg__peeking;
+
+static const jobq_pg__list jobq_pg__peek_queues =
+    JOBQ_PG__LIST_APART(jobq_pg__peeking, queues, queue_count);
+static const jobq_pg__col jobq_pg__peek_in[] = {
+    JOBQ_PG__ITEMS(NULL, peek_queues, TEXT, TEXT, JOBQ_PG__CSTR | JOBQ_PG__SPARSE),
+    JOBQ_PG__COL(NULL, jobq_pg__peeking, at_most, INT4, INT32, 0),
+    JOBQ_PG__COL(NULL, jobq_pg__peeking, exclude, INT8, INT64S, 0), JOBQ_PG__COLS_END};
+
+/* Which dead letters, and what becomes of them. */
+typedef struct jobq_pg__chosen {
+    jobq_pg_scope of;
+    int64_t token, timeout_us;
+    jobq_pg_int64s ids;
+    const char *reason;
+} jobq_pg__chosen;
+
+#define JOBQ_PG__LETTER(field, wire, type, flags) \
+    JOBQ_PG__COL(NULL, jobq_pg__chosen, field, wire, type, flags)
+#define JOBQ_PG__SCOPE                                                                             \
+    JOBQ_PG__LETTER(of.queue, TEXT, TEXT, JOBQ_PG__CSTR),                                          \
+    JOBQ_PG__COL_WHEN(NULL, jobq_pg__chosen, of.partition, INT4, INT32, JOBQ_PG__IF,              \
+                      of.one_partition),                                                           \
+    JOBQ_PG__LETTER(of.type, TEXT, TEXT, JOBQ_PG__CSTR)
+#define JOBQ_PG__LETTER_IDS                                                                        \
+    JOBQ_PG__LETTER(token, INT8, INT64, 0), JOBQ_PG__LETTER(ids, INT8, INT64S, 0)
+static const jobq_pg__col jobq_pg__letter_count_in[] = {
+    JOBQ_PG__SCOPE, JOBQ_PG__LETTER(of.status, TEXT, TEXT, JOBQ_PG__CSTR), JOBQ_PG__COLS_END};
+static const jobq_pg__col jobq_pg__letter_list_in[] = {
+    JOBQ_PG__SCOPE, JOBQ_PG__LETTER(of.status, TEXT, TEXT, JOBQ_PG__CSTR),
+    JOBQ_PG__LETTER(of.limit, INT4, INT32, JOBQ_PG_ZERO), JOBQ_PG__COLS_END};
+static const jobq_pg__col jobq_pg__letter_scope_in[] = {
+    JOBQ_PG__SCOPE, JOBQ_PG__LETTER(of.limit, INT4, INT32, JOBQ_PG_ZERO), JOBQ_PG__COLS_END};
+static const jobq_pg__col jobq_pg__letter_replay_in[] = {
+    JOBQ_PG__LETTER(token, INT8, INT64, 0), JOBQ_PG__LETTER(timeout_us, INT8, INT64, 0),
+    JOBQ_PG__SCOPE, JOBQ_PG__LETTER(of.limit, INT4, INT32, JOBQ_PG_ZERO), JOBQ_PG__COLS_END};
+static const jobq_pg__col jobq_pg__letter_resolve_in[] = {JOBQ_PG__LETTER_IDS, JOBQ_PG__COLS_END};
+static const jobq_pg__col jobq_pg__letter_reject_in[] = {
+    JOBQ_PG__LETTER_IDS, JOBQ_PG__LETTER(reason, TEXT, TEXT, JOBQ_PG__CSTR), JOBQ_PG__COLS_END};
+
+/* -- the text of a statement -- */
+
+typedef enum jobq_pg__form {
+    JOBQ_PG__CALLS, JOBQ_PG__READS_VIEW, JOBQ_PG__READS_LETTERS, JOBQ_PG__SAYS
+} jobq_pg__form;
+
+static const struct {
+    jobq_pg__form form;
+    const char *name; /* of the function or view; or the text */
+    const jobq_pg__col *in, *out;
+} jobq_pg__specs[JOBQ_PG__STATEMENT_COUNT] = {
+#define JOBQ__CALL(id, name, in, out) {JOBQ_PG__CALLS, name, jobq_pg__##in, jobq_pg__##out},
+#define JOBQ__VIEW(id, name, in, rows) {JOBQ_PG__READS_VIEW, name, jobq_pg__##in, jobq_pg__none},
+#define JOBQ__LETTERS(id, name, in, rows) \
+    {JOBQ_PG__READS_LETTERS, name, jobq_pg__##in, jobq_pg__none},
+#define JOBQ__TEXT(id, text, in, out) {JOBQ_PG__SAYS, text, jobq_pg__##in, jobq_pg__##out},
+    JOBQ_PG__STATEMENTS(JOBQ__CALL, JOBQ__VIEW, JOBQ__LETTERS, JOBQ__TEXT)
+#undef JOBQ__CALL
+#undef JOBQ__VIEW
+#undef JOBQ__LETTERS
+#undef JOBQ__TEXT
+};
+
+#define JOBQ_PG__LETTER_COLUMNS                                                                    \
+    "id, partition AS partition_id, queue_id, (partition OPERATOR(pg_catalog.&) 32767)::integer "  \
+    "AS partition, seq, attempts, created_at, failed_at, completed_at, deadline, status, type, "   \
+    "error, payload, bytes, headers"
+
+/* "$1::pg_catalog.int8[]" */
+static void jobq_pg__say_param(jobq_pg__params *out, const jobq_pg__col *c, int n)
+{
+    bool array = c->list != NULL || jobq_pg__is_array(c->of.type);
+
+    jobq_pg__sayf(out, "$%d%s%s", n, jobq_pg__wires[c->wire].cast, array ? "[]" : "");
+}
+
+/* "jobq.name($1, older => $2)"; n counts parameters. */
+static void jobq_pg__say_call(jobq_pg__params *out, jobq_pg__statement st, int *n)
+{
+    const jobq_pg__col *c = jobq_pg__specs[st].in;
+
+    jobq_pg__sayf(out, "jobq.%s(", jobq_pg__specs[st].name);
+    for (; c->wire != JOBQ_PG__NOTHING; c++) {
+        if (c > jobq_pg__specs[st].in) jobq_pg__say(out, ", ");
+        if (c->of.name != NULL) jobq_pg__sayf(out, "%s => ", c->of.name);
+        jobq_pg__say_param(out, c, ++*n);
+    }
+    jobq_pg__say(out, ")");
+}
+
+/* The columns of a result. A function that has none answers one, of its own name. */
+static void jobq_pg__say_out(jobq_pg__params *out, jobq_pg__statement st)
+{
+    const jobq_pg__col *c = jobq_pg__specs[st].out;
+
+    if (c->wire == JOBQ_PG__NOTHING) jobq_pg__say(out, jobq_pg__specs[st].name);
+    for (; c->wire != JOBQ_PG__NOTHING; c++) {
+        if (c > jobq_pg__specs[st].out) jobq_pg__say(out, ", ");
+        jobq_pg__say(out, c->of.name);
+    }
+}
+
+/* A heartbeat, and, unless the worker is dead, a claim. */
+static void jobq_pg__say_beat(jobq_pg__params *out)
+{
+    int n = 0;
+
+    jobq_pg__say(out, ", ");
+    jobq_pg__say_out(out, JOBQ_PG__HEARTBEAT);
+    jobq_pg__say(out, " FROM ");
+    jobq_pg__say_call(out, JOBQ_PG__HEARTBEAT, &n);
+    jobq_pg__say(out, " LEFT JOIN LATERAL (SELECT * FROM ");
+    jobq_pg__say_call(out, JOBQ_PG__CLAIM, &n);
+    jobq_pg__say(out, ") c ON alive");
+}
+
+/* Rows of a view by one of its columns; all rows if the parameter is NULL and may be. */
+static void jobq_pg__say_view(jobq_pg__params *out, jobq_pg__statement st)
+{
+    const jobq_pg__col *in = jobq_pg__specs[st].in;
+    const jobq_pg_column *c = jobq_pg__desc_of(st)->columns;
+    int i;
+
+    for (i = 0; c[i].name != NULL; i++)
+        jobq_pg__sayf(out, "%s%n", i > 0 ? ", " : "", c[i].name);
+    jobq_pg__sayf(out, " FROM jobq.%s WHERE ", jobq_pg__specs[st].name);
+    if ((in->of.flags & JOBQ_PG_NULLABLE) != 0) {
+        jobq_pg__say_param(out, in, 1);
+        jobq_pg__say(out, " IS NULL OR ");
+    }
+    jobq_pg__sayf(out, "%n OPERATOR(pg_catalog.=) ", in->of.name);
+    jobq_pg__say_param(out, in, 1);
+    jobq_pg__say(out, " ORDER BY 1");
+}
+
+/* The text of a statement; the word jobq is the schema. NULL: out of memory. The caller frees it. */
+static char *jobq_pg__statement_sql(jobq_pg__statement st)
+{
+    jobq_pg__form form = jobq_pg__specs[st].form;
+    jobq_pg__params out;
+    int n = 0;
+
+    jobq_pg__params_init(&out);
+    if (form == JOBQ_PG__SAYS) {
+        jobq_pg__say(&out, jobq_pg__specs[st].name);
+    } else {
+        jobq_pg__say(&out, "SELECT ");
+        if (form == JOBQ_PG__READS_VIEW) jobq_pg__say_view(&out, st);
+        else if (form == JOBQ_PG__READS_LETTERS) jobq_pg__say(&out, JOBQ_PG__LETTER_COLUMNS);
+        else jobq_pg__say_out(&out, st);
+        if (st == JOBQ_PG__BEAT_CLAIM) jobq_pg__say_beat(&out);
+        else if (form != JOBQ_PG__READS_VIEW) {
+            jobq_pg__say(&out, " FROM ");
+            jobq_pg__say_call(&out, st, &n);
+        }
+    }
+    jobq_pg__raw(&out, "", 1);
+    if (out.failed) jobq_pg__params_clear(&out);
+    return out.data;
+}
+
+/* -- asking -- */
+
+/* Asks with what is in a struct. NULL: error is filled. */
+static PGresult *jobq_pg__call(jobq_pg *pg, PGconn *conn, jobq_pg__statement st, const void *from,
+                               jobq_pg_error *error)
+{
+    jobq_pg__params p;
+
+    jobq_pg__params_init(&p);
+    jobq_pg__put(&p, jobq_pg__specs[st].in, from);
+    return jobq_pg__exec_text(pg, conn, NULL, &pg->texts[st], &p, error);
+}
+
+/* The same, and the first row of the answer goes into a struct; with the result, which is kept while
+ * strings in it are used. */
+static PGresult *jobq_pg__call_row(jobq_pg *pg, PGconn *conn, jobq_pg__statement st,
+                                   const void *from, void *to, jobq_pg_error *error)
+{
+    PGresult *res = jobq_pg__call(pg, conn, st, from, error);
+
+    if (res != NULL && PQntuples(res) > 0) jobq_pg__get(res, 0, 0, jobq_pg__specs[st].out, to);
+    return res;
+}
+
+/* Asks for one number: a count, a boolean. answer may be NULL. */
+static jobq_error jobq_pg__ask(jobq_pg *pg, PGconn *conn, jobq_pg__statement st, const void *from,
+                               int64_t *answer, jobq_pg_error *error)
+{
+    jobq_pg_error local;
+    PGresult *res;
+
+    if (error == NULL) error = &local;
+    res = jobq_pg__call(pg, conn, st, from, error);
+    if (res == NULL) return error->code;
+    if (answer != NULL)
+        *answer = PQntuples(res) > 0 && PQnfields(res) > 0 ? jobq_pg__int(res, 0, 0) : 0;
+    PQclear(res);
+    return JOBQ_OK;
+}
+
 /* ---- >>table: typed tables ------------------------------------------------------------------- */
 
 #define JOBQ_PG__COLUMNS_MAX 64
@@ -7697,9 +8637,8 @@ typedef struct jobq_pg__shape {
 /* A statement, made once. */
 typedef struct jobq_pg__plan {
     struct jobq_pg__plan *next;
-    uint64_t key; /* of its shape */
-    uint64_t id;  /* of its text; never 0 */
-    char name[32], *sql;
+    jobq_pg__shape shape; /* its lists are ours */
+    jobq_pg__text text;
     jobq_pg__terms fields, where, order; /* where: with expect behind it, from term expect on */
     int expect;
 } jobq_pg__plan;
@@ -7725,27 +8664,11 @@ struct jobq_pg_table {
 
 /* -- errors -- */
 
-/* "Not found: pack with ref=core", and the same said in fields. */
-static jobq_error jobq_pg__said(jobq_pg_error *error, jobq_error code, const char *what,
-                                const char *entity, const char *field, const char *value)
-{
-    if (error == NULL) return code;
-    jobq_pg__fail(error, code, "%s: %s with %s=%s", what, entity, field, value);
-    jobq_pg__copy(error->entity, sizeof error->entity, entity);
-    jobq_pg__copy(error->field, sizeof error->field, field);
-    jobq_pg__copy(error->value, sizeof error->value, value);
-    return code;
-}
-
 JOBQ_PG__ONCE static jobq_error jobq_pg__unfit(const jobq_pg_table *t, jobq_pg_error *error,
                                             const char *field, const char *why)
 {
-    const char *entity = t->entity;
-
-    jobq_pg__fail(error, JOBQ_ERROR_INVALID, "Validation error: %s: %s: %s", entity, field, why);
-    if (error == NULL) return JOBQ_ERROR_INVALID;
-    jobq_pg__copy(error->entity, sizeof error->entity, entity);
-    jobq_pg__copy(error->field, sizeof error->field, field);
+    jobq_pg__fail(error, JOBQ_ERROR_INVALID, "Validation error: %s: %s: %s", t->entity, field, why);
+    jobq_pg__about(error, t->entity, field, "");
     return JOBQ_ERROR_INVALID;
 }
 
@@ -7954,43 +8877,21 @@ static jobq_error jobq_pg__order_close(const jobq_pg_table *t, jobq_pg__terms *o
 
 /* -- the text of a statement -- */
 
-JOBQ_PG__ONCE static void jobq_pg__say(jobq_pg__params *out, const char *text)
+static const char *jobq_pg__name_at(const jobq_pg_table *t, int column)
 {
-    jobq_pg__raw(out, text, strlen(text));
-}
-
-static void jobq_pg__say_name(jobq_pg__params *out, const char *name)
-{
-    jobq_pg__say(out, "\"");
-    for (; *name != '\0'; name++) {
-        if (*name == '"') jobq_pg__say(out, "\"");
-        jobq_pg__raw(out, name, 1);
-    }
-    jobq_pg__say(out, "\"");
-}
-
-static void jobq_pg__say_column(jobq_pg__params *out, const jobq_pg_table *t, int column)
-{
-    jobq_pg__say_name(out, t->desc->columns[column].name);
+    return t->desc->columns[column].name;
 }
 
 /* A parameter as its column takes it. */
 static void jobq_pg__say_arg(jobq_pg__params *out, const jobq_pg_table *t,
                              const jobq_pg__term *term, int n)
 {
-    char text[80];
+    const char *cast = t->varchars[term->column] ? "::text[]::varchar[]" : "";
 
-    if (term->plus) {
-        snprintf(text, sizeof text,
-                 "(statement_timestamp() + $%d::bigint * interval '1 microsecond')", n);
-    } else if (t->desc->columns[term->column].type == JOBQ_PG_NUMERIC) {
-        snprintf(text, sizeof text, "$%d::text::numeric", n);
-    } else if (t->varchars[term->column]) {
-        snprintf(text, sizeof text, "$%d::text[]::varchar[]", n);
-    } else {
-        snprintf(text, sizeof text, "$%d", n);
-    }
-    jobq_pg__say(out, text);
+    if (t->desc->columns[term->column].type == JOBQ_PG_NUMERIC) cast = "::text::numeric";
+    if (term->plus)
+        jobq_pg__sayf(out, "(statement_timestamp() + $%d::bigint * interval '1 microsecond')", n);
+    else jobq_pg__sayf(out, "$%d%s", n, cast);
 }
 
 /* " WHERE a = $1 AND b IS NULL"; n counts parameters. */
@@ -8001,31 +8902,25 @@ static void jobq_pg__say_where(jobq_pg__params *out, const jobq_pg_table *t,
 
     for (i = 0; i < where->count; i++) {
         const jobq_pg__term *term = &where->at[i];
-        jobq_pg__say(out, i == 0 ? " WHERE " : " AND ");
-        jobq_pg__say_column(out, t, term->column);
+        jobq_pg__sayf(out, "%s%n", i == 0 ? " WHERE " : " AND ",
+                      jobq_pg__name_at(t, term->column));
         if (nulls >> i & 1) {
             jobq_pg__say(out, term->op[0] == '=' ? " IS NULL" : " IS NOT NULL");
             continue;
         }
-        jobq_pg__say(out, " ");
-        jobq_pg__say(out, term->op);
-        jobq_pg__say(out, " ");
+        jobq_pg__sayf(out, " %s ", term->op);
         jobq_pg__say_arg(out, t, term, ++*n);
     }
 }
 
 static void jobq_pg__say_search(jobq_pg__params *out, const jobq_pg_table *t, bool first, int n)
 {
-    char text[32];
     int i, said = 0;
 
-    snprintf(text, sizeof text, " ILIKE $%d", n);
     jobq_pg__say(out, first ? " WHERE (" : " AND (");
     for (i = 0; i < t->column_count; i++) {
         if ((t->desc->columns[i].flags & JOBQ_PG_SEARCH) == 0) continue;
-        if (said++ > 0) jobq_pg__say(out, " OR ");
-        jobq_pg__say_column(out, t, i);
-        jobq_pg__say(out, text);
+        jobq_pg__sayf(out, "%s%n ILIKE $%d", said++ > 0 ? " OR " : "", jobq_pg__name_at(t, i), n);
     }
     jobq_pg__say(out, said > 0 ? ")" : "false)");
 }
@@ -8036,38 +8931,25 @@ static void jobq_pg__say_after(jobq_pg__params *out, const jobq_pg_table *t,
                                const jobq_pg__terms *order, bool first, int *n)
 {
     bool same = true;
-    int i, from = *n;
+    int i, last = order->count - 1, from = *n;
 
     for (i = 1; i < order->count; i++) same = same && order->at[i].minus == order->at[0].minus;
     jobq_pg__say(out, first ? " WHERE " : " AND ");
-    for (i = 0; i < order->count && same; i++) {
-        jobq_pg__say(out, i == 0 ? "(" : ", ");
-        jobq_pg__say_column(out, t, order->at[i].column);
-    }
+    for (i = 0; i < order->count && same; i++)
+        jobq_pg__sayf(out, "%s%n", i == 0 ? "(" : ", ", jobq_pg__name_at(t, order->at[i].column));
     if (same) jobq_pg__say(out, order->at[0].minus ? ") < " : ") > ");
     for (i = 0; i < order->count; i++) {
         const jobq_pg__term *term = &order->at[i];
-        if (same) {
-            jobq_pg__say(out, i == 0 ? "(" : ", ");
-            jobq_pg__say_arg(out, t, term, from + i + 1);
-            continue;
-        }
-        jobq_pg__say_column(out, t, term->column);
-        jobq_pg__say(out, term->minus ? " < " : " > ");
-        if (i + 1 < order->count) {
-            out->size -= 1; /* "<=", and the strict one before the rest */
-            jobq_pg__say(out, "= ");
-        }
+        const char *name = jobq_pg__name_at(t, term->column), *than = term->minus ? "<" : ">";
+        if (same) jobq_pg__say(out, i == 0 ? "(" : ", ");
+        else jobq_pg__sayf(out, "%n %s%s ", name, than, i < last ? "=" : "");
         jobq_pg__say_arg(out, t, term, from + i + 1);
-        if (i + 1 == order->count) break;
-        jobq_pg__say(out, " AND (");
-        jobq_pg__say_column(out, t, term->column);
-        jobq_pg__say(out, term->minus ? " < " : " > ");
+        if (same || i == last) continue;
+        jobq_pg__sayf(out, " AND (%n %s ", name, than);
         jobq_pg__say_arg(out, t, term, from + i + 1);
         jobq_pg__say(out, " OR ");
     }
-    for (i = 1; i < order->count && !same; i++) jobq_pg__say(out, ")");
-    if (same) jobq_pg__say(out, ")");
+    for (i = same ? last : 0; i < order->count && (same || i < last); i++) jobq_pg__say(out, ")");
     *n += order->count;
 }
 
@@ -8077,9 +8959,8 @@ static void jobq_pg__say_order(jobq_pg__params *out, const jobq_pg_table *t,
     int i;
 
     for (i = 0; i < order->count; i++) {
-        jobq_pg__say(out, i == 0 ? " ORDER BY " : ", ");
-        jobq_pg__say_column(out, t, order->at[i].column);
-        if (order->at[i].minus) jobq_pg__say(out, " DESC");
+        jobq_pg__sayf(out, "%s%n%s", i == 0 ? " ORDER BY " : ", ",
+                      jobq_pg__name_at(t, order->at[i].column), order->at[i].minus ? " DESC" : "");
     }
 }
 
@@ -8090,41 +8971,35 @@ static void jobq_pg__say_set(jobq_pg__params *out, const jobq_pg_table *t,
     int i, said = 0;
 
     for (i = 0; i < plan->fields.count; i++) {
-        jobq_pg__say(out, said++ == 0 ? " SET " : ", ");
-        jobq_pg__say_column(out, t, plan->fields.at[i].column);
-        jobq_pg__say(out, excluded ? " = excluded." : " = ");
-        if (excluded) jobq_pg__say_column(out, t, plan->fields.at[i].column);
+        const char *name = jobq_pg__name_at(t, plan->fields.at[i].column);
+        jobq_pg__sayf(out, "%s%n = ", said++ == 0 ? " SET " : ", ", name);
+        if (excluded) jobq_pg__sayf(out, "excluded.%n", name);
         else jobq_pg__say_arg(out, t, &plan->fields.at[i], ++*n);
     }
     for (i = 0; i < t->column_count; i++) {
         if ((t->desc->columns[i].flags & JOBQ_PG_TOUCH) == 0) continue;
-        jobq_pg__say(out, said++ == 0 ? " SET " : ", ");
-        jobq_pg__say_column(out, t, i);
-        jobq_pg__say(out, " = statement_timestamp()");
+        jobq_pg__sayf(out, "%s%n = statement_timestamp()", said++ == 0 ? " SET " : ", ",
+                      jobq_pg__name_at(t, i));
     }
 }
 
 static void jobq_pg__say_list(jobq_pg__params *out, const jobq_pg_table *t,
                               const jobq_pg__plan *plan, const jobq_pg__shape *shape)
 {
-    char limit[32];
+    bool list = shape->op == JOBQ_PG__OP_LIST;
     int n = 0;
 
-    jobq_pg__say(out, shape->op == JOBQ_PG__OP_LIST    ? "SELECT "
-                      : shape->op == JOBQ_PG__OP_COUNT ? "SELECT count(*)"
-                                                       : "SELECT EXISTS (SELECT");
-    if (shape->op == JOBQ_PG__OP_LIST) jobq_pg__say(out, t->list);
-    jobq_pg__say(out, " FROM ");
-    jobq_pg__say(out, t->name);
+    jobq_pg__sayf(out, "%s%s FROM %s", list ? "SELECT "
+                  : shape->op == JOBQ_PG__OP_COUNT ? "SELECT count(*)" : "SELECT EXISTS (SELECT",
+                  list ? t->list : "", t->name);
     jobq_pg__say_where(out, t, &plan->where, shape->nulls, &n);
     if (shape->search) jobq_pg__say_search(out, t, plan->where.count == 0, ++n);
     if (shape->op == JOBQ_PG__OP_EXISTS) jobq_pg__say(out, ")");
-    if (shape->op != JOBQ_PG__OP_LIST) return;
+    if (!list) return;
     if (shape->after)
         jobq_pg__say_after(out, t, &plan->order, plan->where.count == 0 && !shape->search, &n);
     jobq_pg__say_order(out, t, &plan->order);
-    snprintf(limit, sizeof limit, " LIMIT $%d::bigint", n + 1);
-    jobq_pg__say(out, limit);
+    jobq_pg__sayf(out, " LIMIT $%d::bigint", n + 1);
 }
 
 static void jobq_pg__say_create(jobq_pg__params *out, const jobq_pg_table *t,
@@ -8133,12 +9008,10 @@ static void jobq_pg__say_create(jobq_pg__params *out, const jobq_pg_table *t,
     int n = 0, i;
     size_t row;
 
-    jobq_pg__say(out, "INSERT INTO ");
-    jobq_pg__say(out, t->name);
-    for (i = 0; i < plan->fields.count; i++) {
-        jobq_pg__say(out, i == 0 ? " (" : ", ");
-        jobq_pg__say_column(out, t, plan->fields.at[i].column);
-    }
+    jobq_pg__sayf(out, "INSERT INTO %s", t->name);
+    for (i = 0; i < plan->fields.count; i++)
+        jobq_pg__sayf(out, "%s%n", i == 0 ? " (" : ", ",
+                      jobq_pg__name_at(t, plan->fields.at[i].column));
     jobq_pg__say(out, plan->fields.count == 0 ? " DEFAULT VALUES" : ") VALUES ");
     for (row = 0; row < shape->rows && plan->fields.count > 0; row++) {
         for (i = 0; i < plan->fields.count; i++) {
@@ -8156,10 +9029,9 @@ static void jobq_pg__say_upsert(jobq_pg__params *out, const jobq_pg_table *t, jo
     int i, k, kept = 0;
 
     jobq_pg__say_create(out, t, plan, shape);
-    for (i = 0; i < plan->where.count; i++) {
-        jobq_pg__say(out, i == 0 ? " ON CONFLICT (" : ", ");
-        jobq_pg__say_column(out, t, plan->where.at[i].column);
-    }
+    for (i = 0; i < plan->where.count; i++)
+        jobq_pg__sayf(out, "%s%n", i == 0 ? " ON CONFLICT (" : ", ",
+                      jobq_pg__name_at(t, plan->where.at[i].column));
     for (i = 0; i < all.count; i++) {
         for (k = 0; k < plan->where.count && plan->where.at[k].column != all.at[i].column; k++) {}
         if (k == plan->where.count) plan->fields.at[kept++] = all.at[i];
@@ -8177,13 +9049,10 @@ static void jobq_pg__say_change(jobq_pg__params *out, const jobq_pg_table *t,
     bool many = shape->op == JOBQ_PG__OP_UPDATE_WHERE;
     int n = 0;
 
-    jobq_pg__say(out, shape->op == JOBQ_PG__OP_DELETE ? "DELETE FROM " : "UPDATE ");
-    jobq_pg__say(out, t->name);
+    jobq_pg__sayf(out, "%s%s", shape->op == JOBQ_PG__OP_DELETE ? "DELETE FROM " : "UPDATE ",
+                  t->name);
     if (shape->op != JOBQ_PG__OP_DELETE) jobq_pg__say_set(out, t, plan, false, &n);
-    if (many) {
-        jobq_pg__say(out, " WHERE ctid = ANY (ARRAY(SELECT ctid FROM ");
-        jobq_pg__say(out, t->name);
-    }
+    if (many) jobq_pg__sayf(out, " WHERE ctid = ANY (ARRAY(SELECT ctid FROM %s", t->name);
     jobq_pg__say_where(out, t, &plan->where, shape->nulls, &n);
     if (!many) return;
     jobq_pg__say_order(out, t, &plan->order);
@@ -8195,7 +9064,7 @@ static char *jobq_pg__plan_sql(const jobq_pg_table *t, jobq_pg__plan *plan,
 {
     jobq_pg__params out;
 
-    memset(&out, 0, sizeof out);
+    jobq_pg__params_init(&out);
     switch (shape->op) {
     case JOBQ_PG__OP_LIST:
     case JOBQ_PG__OP_COUNT:
@@ -8207,8 +9076,7 @@ static char *jobq_pg__plan_sql(const jobq_pg_table *t, jobq_pg__plan *plan,
     case JOBQ_PG__OP_DELETE: jobq_pg__say_change(&out, t, plan, shape); break;
     }
     if (shape->op >= JOBQ_PG__OP_CREATE && shape->op != JOBQ_PG__OP_DELETE && shape->rows <= 1) {
-        jobq_pg__say(&out, " RETURNING ");
-        jobq_pg__say(&out, t->list);
+        jobq_pg__sayf(&out, " RETURNING %s", t->list);
     }
     jobq_pg__raw(&out, "", 1);
     if (!out.failed) return out.data;
@@ -8218,31 +9086,52 @@ static char *jobq_pg__plan_sql(const jobq_pg_table *t, jobq_pg__plan *plan,
 
 /* -- plans -- */
 
-#define JOBQ_PG__HASH_SEED ((uint64_t)0xcbf29ce484222325) /* FNV-1a */
-#define JOBQ_PG__HASH_PRIME ((uint64_t)0x100000001b3)
-
-static uint64_t jobq_pg__hash(uint64_t hash, const char *text)
+static uint64_t jobq_pg__shape_hash(const jobq_pg__shape *s)
 {
-    if (text == NULL) text = "\1";
-    for (; *text != '\0'; text++) hash = (hash ^ (unsigned char)*text) * JOBQ_PG__HASH_PRIME;
-    return (hash ^ 0xff) * JOBQ_PG__HASH_PRIME;
+    uint64_t hash = JOBQ_PG__HASH_SEED ^ (uint64_t)s->op ^ s->rows << 8;
+
+    hash = jobq_pg__hash(jobq_pg__hash(hash, s->fields), s->where);
+    return jobq_pg__hash(jobq_pg__hash(hash, s->expect), s->order) ^ s->nulls;
 }
 
-static uint64_t jobq_pg__shape_key(const jobq_pg__shape *s)
+static bool jobq_pg__list_equal(const char *a, const char *b)
 {
-    uint64_t key = JOBQ_PG__HASH_SEED ^ (uint64_t)s->op;
+    return a == NULL || b == NULL ? a == b : strcmp(a, b) == 0;
+}
 
-    key = jobq_pg__hash(jobq_pg__hash(key, s->fields), s->where);
-    key = jobq_pg__hash(jobq_pg__hash(key, s->expect), s->order);
-    key = (key ^ s->rows ^ (s->search ? 1u << 30 : 0u) ^ (s->after ? 1u << 31 : 0u)) *
-          JOBQ_PG__HASH_PRIME;
-    return (key ^ s->nulls) * JOBQ_PG__HASH_PRIME;
+static bool jobq_pg__shape_equal(const jobq_pg__shape *a, const jobq_pg__shape *b)
+{
+    return a->op == b->op && a->nulls == b->nulls && a->rows == b->rows &&
+           a->search == b->search && a->after == b->after &&
+           jobq_pg__list_equal(a->fields, b->fields) && jobq_pg__list_equal(a->where, b->where) &&
+           jobq_pg__list_equal(a->expect, b->expect) && jobq_pg__list_equal(a->order, b->order);
+}
+
+/* Copies a shape and its lists. */
+static bool jobq_pg__shape_keep(jobq_pg__shape *to, const jobq_pg__shape *from)
+{
+    const char *const lists[] = {from->fields, from->where, from->expect, from->order};
+    const char **const copies[] = {&to->fields, &to->where, &to->expect, &to->order};
+    size_t i;
+
+    *to = *from;
+    for (i = 0; i < 4; i++) *copies[i] = NULL;
+    for (i = 0; i < 4; i++) {
+        if (lists[i] == NULL) continue;
+        *copies[i] = jobq_pg__dup(lists[i]);
+        if (*copies[i] == NULL) return false;
+    }
+    return true;
 }
 
 static void jobq_pg__plan_free(jobq_pg__plan *plan)
 {
     if (plan == NULL) return;
-    free(plan->sql);
+    free((void *)(uintptr_t)plan->shape.fields);
+    free((void *)(uintptr_t)plan->shape.where);
+    free((void *)(uintptr_t)plan->shape.expect);
+    free((void *)(uintptr_t)plan->shape.order);
+    free(plan->text.sql);
     free(plan);
 }
 
@@ -8268,23 +9157,22 @@ static jobq_error jobq_pg__plan_read(const jobq_pg_table *t, const jobq_pg__shap
 }
 
 static jobq_error jobq_pg__plan_make(const jobq_pg_table *t, const jobq_pg__shape *shape,
-                                     uint64_t key, jobq_pg__plan **made, jobq_pg_error *error)
+                                     jobq_pg__plan **made, jobq_pg_error *error)
 {
     jobq_pg__plan *plan = (jobq_pg__plan *)calloc(1, sizeof *plan);
-    jobq_error code;
+    jobq_error code = JOBQ_OK;
 
     *made = NULL;
     if (plan == NULL) return jobq_pg__no_memory(error);
-    code = jobq_pg__plan_read(t, shape, plan, error);
-    if (code == JOBQ_OK) plan->sql = jobq_pg__plan_sql(t, plan, shape);
-    if (code == JOBQ_OK && plan->sql == NULL) code = jobq_pg__no_memory(error);
+    if (!jobq_pg__shape_keep(&plan->shape, shape)) code = jobq_pg__no_memory(error);
+    if (code == JOBQ_OK) code = jobq_pg__plan_read(t, shape, plan, error);
+    if (code == JOBQ_OK) plan->text.sql = jobq_pg__plan_sql(t, plan, shape);
+    if (code == JOBQ_OK && plan->text.sql == NULL) code = jobq_pg__no_memory(error);
     if (code != JOBQ_OK) {
         jobq_pg__plan_free(plan);
         return code;
     }
-    plan->key = key;
-    plan->id = jobq_pg__hash(JOBQ_PG__HASH_SEED, plan->sql) | 1;
-    snprintf(plan->name, sizeof plan->name, "jobq_t%016llx", (unsigned long long)plan->id);
+    plan->text.hash = jobq_pg__hash(JOBQ_PG__HASH_SEED, plan->text.sql);
     *made = plan;
     return JOBQ_OK;
 }
@@ -8293,14 +9181,14 @@ static jobq_error jobq_pg__plan_make(const jobq_pg_table *t, const jobq_pg__shap
 static jobq_error jobq_pg__plan_of(jobq_pg_table *t, const jobq_pg__shape *shape,
                                    jobq_pg__plan **plan, jobq_pg_error *error)
 {
-    uint64_t key = jobq_pg__shape_key(shape);
-    jobq_pg__plan **chain = &t->plans[key % JOBQ_PG__PLANS];
+    jobq_pg__plan **chain = &t->plans[jobq_pg__shape_hash(shape) % JOBQ_PG__PLANS];
     jobq_error code = JOBQ_OK;
 
     pthread_mutex_lock(&t->lock);
-    for (*plan = *chain; *plan != NULL && (*plan)->key != key; *plan = (*plan)->next) {}
+    *plan = *chain;
+    while (*plan != NULL && !jobq_pg__shape_equal(&(*plan)->shape, shape)) *plan = (*plan)->next;
     if (*plan == NULL) {
-        code = jobq_pg__plan_make(t, shape, key, plan, error);
+        code = jobq_pg__plan_make(t, shape, plan, error);
         if (code == JOBQ_OK) {
             (*plan)->next = *chain;
             *chain = *plan;
@@ -8331,43 +9219,8 @@ static jobq_error jobq_pg__nulls_of(const jobq_pg_table *t, const jobq_pg__plan 
 
 /* -- parameters -- */
 
-typedef struct jobq_pg__args {
-    jobq_pg__params raw;
-    int count;
-    size_t offsets[JOBQ_PG__ARGS_MAX]; /* SIZE_MAX: NULL */
-    int lengths[JOBQ_PG__ARGS_MAX];
-} jobq_pg__args;
-
-/* Not all of it: the arrays are filled as far as count. */
-static void jobq_pg__args_init(jobq_pg__args *args)
-{
-    memset(&args->raw, 0, sizeof args->raw);
-    args->count = 0;
-}
-
-static void jobq_pg__args_open(jobq_pg__args *args)
-{
-    JOBQ_ASSERT(args->count < JOBQ_PG__ARGS_MAX);
-    args->offsets[args->count] = args->raw.size;
-}
-
-static void jobq_pg__args_shut(jobq_pg__args *args)
-{
-    size_t size = args->raw.size - args->offsets[args->count];
-
-    if (size > INT32_MAX) args->raw.failed = true; /* libpq counts in int; the server takes 1 GB */
-    args->lengths[args->count++] = size > INT32_MAX ? 0 : (int)size;
-}
-
-static void jobq_pg__args_long(jobq_pg__args *args, int64_t value)
-{
-    jobq_pg__args_open(args);
-    jobq_pg__raw_int(&args->raw, value, 8);
-    jobq_pg__args_shut(args);
-}
-
 /* A field of row as a parameter. */
-static jobq_error jobq_pg__args_field(jobq_pg__args *args, const jobq_pg_table *t,
+static jobq_error jobq_pg__args_field(jobq_pg__params *p, const jobq_pg_table *t,
                                       const jobq_pg__term *term, const void *row,
                                       jobq_pg_error *error)
 {
@@ -8378,25 +9231,24 @@ static jobq_error jobq_pg__args_field(jobq_pg__args *args, const jobq_pg_table *
 
     if (null && (c->flags & JOBQ_PG_NULLABLE) == 0)
         return jobq_pg__unfit(t, error, c->name, "is missing; the column can't be NULL");
-    jobq_pg__args_open(args);
+    jobq_pg__begin(p);
     if (null) {
-        args->offsets[args->count] = SIZE_MAX;
-        args->lengths[args->count++] = 0;
+        jobq_pg__add_null(p);
         return JOBQ_OK;
     }
     why = term->plus ? NULL : jobq_pg__wrong(c, field);
     if (why != NULL) return jobq_pg__unfit(t, error, c->name, why);
     if (term->plus) {
         memcpy(&us, field, sizeof us);
-        jobq_pg__raw_int(&args->raw, us, 8);
+        jobq_pg__raw_int(p, us, 8);
     } else {
-        jobq_pg__put_value(&args->raw, c, t->jsonb[term->column], field);
+        jobq_pg__put_value(p, c, t->jsonb[term->column], field);
     }
-    jobq_pg__args_shut(args);
+    jobq_pg__end(p);
     return JOBQ_OK;
 }
 
-static jobq_error jobq_pg__args_terms(jobq_pg__args *args, const jobq_pg_table *t,
+static jobq_error jobq_pg__args_terms(jobq_pg__params *p, const jobq_pg_table *t,
                                       const jobq_pg__terms *terms, int first, int last,
                                       uint64_t nulls, const void *row, jobq_pg_error *error)
 {
@@ -8405,189 +9257,41 @@ static jobq_error jobq_pg__args_terms(jobq_pg__args *args, const jobq_pg_table *
 
     for (i = first; i < last && code == JOBQ_OK; i++) {
         if (nulls >> i & 1) continue;
-        code = jobq_pg__args_field(args, t, &terms->at[i], row, error);
+        code = jobq_pg__args_field(p, t, &terms->at[i], row, error);
     }
     return code;
 }
 
 /* "%text%" with what LIKE reads as a sign of its own taken literally. */
-static jobq_error jobq_pg__args_search(jobq_pg__args *args, const jobq_pg_table *t,
+static jobq_error jobq_pg__args_search(jobq_pg__params *p, const jobq_pg_table *t,
                                        const char *text, jobq_pg_error *error)
 {
     if (!jobq_utf8_valid(jobq_str_from(text)))
         return jobq_pg__unfit(t, error, "search", "not UTF-8");
-    jobq_pg__args_open(args);
-    jobq_pg__raw(&args->raw, "%", 1);
+    jobq_pg__begin(p);
+    jobq_pg__raw(p, "%", 1);
     for (; *text != '\0'; text++) {
-        if (*text == '%' || *text == '_' || *text == '\\') jobq_pg__raw(&args->raw, "\\", 1);
-        jobq_pg__raw(&args->raw, text, 1);
+        if (*text == '%' || *text == '_' || *text == '\\') jobq_pg__raw(p, "\\", 1);
+        jobq_pg__raw(p, text, 1);
     }
-    jobq_pg__raw(&args->raw, "%", 1);
-    jobq_pg__args_shut(args);
+    jobq_pg__raw(p, "%", 1);
+    jobq_pg__end(p);
     return JOBQ_OK;
 }
 
 /* -- sending -- */
 
-/* Names of the statements that a connection has: a set of their hashes. Those are odd; the even one
- * below says: no longer as it was prepared, send its text. */
-typedef struct jobq_pg__has {
-    uint64_t *keys;
-    size_t room, count;
-} jobq_pg__has;
-
-static int jobq_pg__on_table_event(PGEventId event, void *info, void *pass);
-
-static void jobq_pg__has_free(PGconn *conn)
+static bool jobq_pg__may_prepare(const jobq_pg *pg, const jobq_pg_table *t)
 {
-    jobq_pg__has *has = (jobq_pg__has *)PQinstanceData(conn, jobq_pg__on_table_event);
-
-    if (has == NULL) return;
-    PQsetInstanceData(conn, jobq_pg__on_table_event, NULL);
-    free(has->keys);
-    free(has);
-}
-
-static int jobq_pg__on_table_event(PGEventId event, void *info, void *pass)
-{
-    (void)pass;
-    if (event == PGEVT_CONNRESET) jobq_pg__has_free(((PGEventConnReset *)info)->conn);
-    if (event == PGEVT_CONNDESTROY) jobq_pg__has_free(((PGEventConnDestroy *)info)->conn);
-    return 1;
-}
-
-/* NULL: out of memory. */
-static jobq_pg__has *jobq_pg__has_of(PGconn *conn)
-{
-    jobq_pg__has *has = (jobq_pg__has *)PQinstanceData(conn, jobq_pg__on_table_event);
-
-    if (has != NULL) return has;
-    has = (jobq_pg__has *)calloc(1, sizeof *has);
-    if (has == NULL) return NULL;
-    PQregisterEventProc(conn, jobq_pg__on_table_event, "jobq tables", NULL);
-    if (PQsetInstanceData(conn, jobq_pg__on_table_event, has)) return has;
-    free(has);
-    return NULL;
-}
-
-/* Where key is, or has its place; 0 is a free place and no key. */
-static uint64_t *jobq_pg__has_at(const jobq_pg__has *has, uint64_t key)
-{
-    size_t i;
-
-    for (i = (size_t)key & (has->room - 1); has->keys[i] != 0 && has->keys[i] != key;
-         i = (i + 1) & (has->room - 1)) {}
-    return &has->keys[i];
-}
-
-static bool jobq_pg__has_grow(jobq_pg__has *has)
-{
-    jobq_pg__has old = *has;
-    size_t i;
-
-    has->room = old.room == 0 ? 64 : 2 * old.room;
-    has->keys = (uint64_t *)calloc(has->room, sizeof *has->keys);
-    if (has->keys == NULL) {
-        *has = old;
-        return false;
-    }
-    for (i = 0; i < old.room; i++) {
-        if (old.keys[i] != 0) *jobq_pg__has_at(has, old.keys[i]) = old.keys[i];
-    }
-    free(old.keys);
-    return true;
-}
-
-static PGresult *jobq_pg__plan_send(const jobq_pg_table *t, PGconn *conn,
-                                    const jobq_pg__plan *plan, const char *const *values,
-                                    const int *lengths, const int *formats, int count)
-{
-    jobq_pg__has *has = t->unprepared ? NULL : jobq_pg__has_of(conn);
-    uint64_t *at;
-    PGresult *res;
-    const char *state;
-
-    if (has == NULL || (2 * has->count >= has->room && !jobq_pg__has_grow(has)) ||
-        *jobq_pg__has_at(has, plan->id - 1) == plan->id - 1)
-        return PQexecParams(conn, plan->sql, count, NULL, values, lengths, formats, 1);
-    at = jobq_pg__has_at(has, plan->id);
-    if (*at != plan->id) {
-        res = PQprepare(conn, plan->name, plan->sql, 0, NULL);
-        state = PQresultErrorField(res, PG_DIAG_SQLSTATE);
-        if (PQresultStatus(res) != PGRES_COMMAND_OK &&
-            (state == NULL || strcmp(state, "42P05") != 0))
-            return res;
-        PQclear(res);
-        *at = plan->id;
-        has->count++;
-    }
-    return PQexecPrepared(conn, plan->name, count, values, lengths, formats, 1);
-}
-
-/* A statement that the server no longer has (DISCARD ALL, or a pooler): the connection's record is
- * void. Or one whose columns have changed since: the server keeps its name, so it can't be prepared
- * anew, and inside a transaction that attempt would be the end of it. */
-static bool jobq_pg__has_stale(PGconn *conn, const jobq_pg__plan *plan, const PGresult *res)
-{
-    const char *state = PQresultErrorField(res, PG_DIAG_SQLSTATE);
-    jobq_pg__has *has = (jobq_pg__has *)PQinstanceData(conn, jobq_pg__on_table_event);
-    uint64_t *at;
-
-    if (state == NULL || has == NULL) return false;
-    if (strcmp(state, "26000") == 0) {
-        jobq_pg__has_free(conn);
-        return true;
-    }
-    if (strcmp(state, "0A000") != 0 || has->count + 1 >= has->room) return false;
-    at = jobq_pg__has_at(has, plan->id - 1);
-    if (*at != plan->id - 1) has->count++;
-    *at = plan->id - 1;
-    return true;
-}
-
-static PGresult *jobq_pg__plan_try(const jobq_pg_table *t, PGconn *conn, const jobq_pg__plan *plan,
-                                   const jobq_pg__args *args)
-{
-    const char *values[JOBQ_PG__ARGS_MAX];
-    int formats[JOBQ_PG__ARGS_MAX], i;
-    PGresult *res;
-
-    for (i = 0; i < args->count; i++) {
-        values[i] = args->offsets[i] == SIZE_MAX ? NULL : args->raw.data + args->offsets[i];
-        formats[i] = 1;
-    }
-    res = jobq_pg__plan_send(t, conn, plan, values, args->lengths, formats, args->count);
-    if (t->unprepared || PQresultStatus(res) != PGRES_FATAL_ERROR ||
-        !jobq_pg__has_stale(conn, plan, res) || PQtransactionStatus(conn) != PQTRANS_IDLE)
-        return res;
-    PQclear(res);
-    return PQexecParams(conn, plan->sql, args->count, NULL, values, args->lengths, formats, 1);
+    return t == NULL ? !pg->pooled : !t->unprepared;
 }
 
 /* One statement, on conn or one of the pool. Clears args. NULL: error is filled. */
 static PGresult *jobq_pg__plan_exec(const jobq_pg_table *t, PGconn *conn,
-                                    const jobq_pg__plan *plan, jobq_pg__args *args,
+                                    const jobq_pg__plan *plan, jobq_pg__params *args,
                                     jobq_pg_error *error)
 {
-    PGconn *mine = NULL;
-    PGresult *res = NULL;
-
-    if (args->raw.failed) jobq_pg__no_memory(error);
-    else if (conn == NULL && t->pg == NULL)
-        jobq_pg__invalid(error, "conn", "the table was opened without a handle: name one");
-    else if (jobq_pg__borrow(t->pg, conn, &mine, error) != JOBQ_OK) {}
-    else {
-        if (conn == NULL) conn = mine;
-        res = jobq_pg__plan_try(t, conn, plan, args);
-        if (PQresultStatus(res) != PGRES_TUPLES_OK && PQresultStatus(res) != PGRES_COMMAND_OK) {
-            jobq_pg__table_error(t, error, conn, res);
-            PQclear(res);
-            res = NULL;
-        }
-    }
-    free(args->raw.data);
-    if (mine != NULL) jobq_pg_release(t->pg, mine);
-    return res;
+    return jobq_pg__exec_text(t->pg, conn, t, &plan->text, args, error);
 }
 
 /* -- rows -- */
@@ -8768,7 +9472,7 @@ static jobq_error jobq_pg__request_plan(jobq_pg__request *a, jobq_pg_error *erro
 }
 
 /* The parameters, in the order in which the text counts them. */
-static jobq_error jobq_pg__request_args(const jobq_pg__request *a, jobq_pg__args *args,
+static jobq_error jobq_pg__request_args(const jobq_pg__request *a, jobq_pg__params *args,
                                     jobq_pg_error *error)
 {
     const jobq_pg__plan *p = a->plan;
@@ -8790,22 +9494,22 @@ static jobq_error jobq_pg__request_args(const jobq_pg__request *a, jobq_pg__args
         code = jobq_pg__args_search(args, t, a->search, error);
     if (code == JOBQ_OK && a->after != NULL)
         code = jobq_pg__args_terms(args, t, &p->order, 0, p->order.count, 0, a->after, error);
-    if (a->shape.op == JOBQ_PG__OP_LIST) jobq_pg__args_long(args, a->limit);
+    if (a->shape.op == JOBQ_PG__OP_LIST) jobq_pg__add_int(args, a->limit, 8);
     return code;
 }
 
 /* Asks; NULL: error is filled. */
 static PGresult *jobq_pg__request_run(jobq_pg__request *a, jobq_pg_error *error)
 {
-    jobq_pg__args args;
+    jobq_pg__params args;
 
     JOBQ_ASSERT(a->table != NULL);
     a->shape.search = a->search != NULL;
     a->shape.after = a->after != NULL;
     if (jobq_pg__request_plan(a, error) != JOBQ_OK) return NULL;
-    jobq_pg__args_init(&args);
+    jobq_pg__params_init(&args);
     if (jobq_pg__request_args(a, &args, error) != JOBQ_OK) {
-        free(args.raw.data);
+        jobq_pg__params_clear(&args);
         return NULL;
     }
     return jobq_pg__plan_exec(a->table, a->conn, a->plan, &args, error);
@@ -9202,7 +9906,7 @@ static const char *jobq_pg__column_wrong(jobq_pg_table *t, int column, const PGr
     if (c->type == JOBQ_PG_ENUM && category == 'E' &&
         !jobq_pg__labels_equal(c->names, PQgetvalue(res, r, 7), (size_t)PQgetlength(res, r, 7)))
         return "has other labels there: ";
-    t->jsonb[column] = jobq_pg__int(res, r, 3) == JOBQ_PG__JSONB;
+    t->jsonb[column] = jobq_pg__int(res, r, 3) == jobq_pg__wires[JOBQ_PG__JSONB].oid;
     t->varchars[column] = jobq_pg__int(res, r, 3) == JOBQ_PG__VARCHARS;
     if (kind == 'v' || kind == 'm' || kind == 'f') return NULL;
     if (null && jobq_pg__int(res, r, 4)) return "can't be NULL there: ";
@@ -9269,12 +9973,11 @@ static jobq_error jobq_pg__table_texts(jobq_pg_table *t, const char *name, jobq_
     jobq_pg__params list, key;
     int i;
 
-    memset(&list, 0, sizeof list);
-    memset(&key, 0, sizeof key);
+    jobq_pg__params_init(&list);
+    jobq_pg__params_init(&key);
     for (i = 0; i < t->column_count; i++) {
         const jobq_pg_column *c = &t->desc->columns[i];
-        if (i > 0) jobq_pg__say(&list, ", ");
-        jobq_pg__say_column(&list, t, i);
+        jobq_pg__sayf(&list, "%s%n", i > 0 ? ", " : "", c->name);
         /* Under its own name ORDER BY would mean the text: 10 before 9. */
         if (c->type == JOBQ_PG_NUMERIC) jobq_pg__say(&list, "::text AS \"?\"");
         if ((c->flags & JOBQ_PG_KEY) == 0) continue;
@@ -9596,18 +10299,27 @@ JOBQ_API const jobq_pg_table_desc *jobq_pg_dead_letters_desc(bool payloads)
     return &desc[payloads];
 }
 
-/* Runs a statement of the library's and reads its rows by a description: whichever of its columns
- * the statement names. */
-static jobq_error jobq_pg__ask_rows(jobq_pg *pg, PGconn *conn, jobq_pg__statement st,
-                                    jobq_pg__params *p, const jobq_pg_table_desc *desc,
-                                    jobq_pg_rows *rows, jobq_pg_error *error)
+/* What describes the rows that a statement answers. */
+static const jobq_pg_table_desc *jobq_pg__desc_of(jobq_pg__statement st)
 {
+    if (st == JOBQ_PG__GET) return jobq_pg_jobs_desc(false);
+    if (st == JOBQ_PG__QUEUE_COUNTS) return jobq_pg_queues_desc();
+    return st == JOBQ_PG__OUTBOX_STATS ? jobq_pg_partitions_desc()
+                                       : jobq_pg_dead_letters_desc(true);
+}
+
+/* Runs a statement of the library's and reads its rows by their description: whichever of its
+ * columns the statement names. */
+static jobq_error jobq_pg__ask_rows(jobq_pg *pg, PGconn *conn, jobq_pg__statement st,
+                                    const void *from, jobq_pg_rows *rows, jobq_pg_error *error)
+{
+    const jobq_pg_table_desc *desc = jobq_pg__desc_of(st);
     jobq_pg_table t;
     PGresult *res;
     int i;
 
     memset(rows, 0, sizeof *rows);
-    res = jobq_pg__exec(pg, conn, st, p, error);
+    res = jobq_pg__call(pg, conn, st, from, error);
     if (res == NULL) return error->code;
     memset(&t, 0, sizeof t);
     t.desc = desc;
@@ -9901,27 +10613,18 @@ static const jobq_pg__status *jobq_pg__status_of(const jobq_pg_worktable *w, con
 
 /* -- its three statements: the rules that they repeat are jobq_job_decide's -- */
 
-static void jobq_pg__say_word(jobq_pg__params *out, const jobq_pg__status *s)
+static const char *jobq_pg__role_name(const jobq_pg_worktable *w, int role)
 {
-    jobq_pg__say(out, "'");
-    jobq_pg__say(out, s->word);
-    jobq_pg__say(out, "'");
+    return w->columns[role]->name;
 }
 
-static void jobq_pg__say_role(jobq_pg__params *out, const jobq_pg_worktable *w, int role)
-{
-    jobq_pg__say_name(out, w->columns[role]->name);
-}
-
-static void jobq_pg__say_key(jobq_pg__params *out, const jobq_pg_table *t, const char *behind)
+static void jobq_pg__say_key(jobq_pg__params *out, const jobq_pg_table *t)
 {
     int i, said = 0;
 
     for (i = 0; i < t->column_count; i++) {
         if ((t->desc->columns[i].flags & JOBQ_PG_KEY) == 0) continue;
-        if (said++ > 0) jobq_pg__say(out, ", ");
-        jobq_pg__say_column(out, t, i);
-        jobq_pg__say(out, behind);
+        jobq_pg__sayf(out, "%s%n", said++ > 0 ? ", " : "", t->desc->columns[i].name);
     }
 }
 
@@ -9929,33 +10632,20 @@ static void jobq_pg__say_key(jobq_pg__params *out, const jobq_pg_table *t, const
 static void jobq_pg__say_lane(jobq_pg__params *out, const jobq_pg_worktable *w,
                               const jobq_pg__status *s, const char *what, bool claim)
 {
-    char count[64];
+    const char *after = jobq_pg__role_name(w, JOBQ_PG__ROLE_RETRY_AFTER);
 
-    snprintf(count, sizeof count, " < %d AND (", (int)w->policy.max_attempts);
-    jobq_pg__say(out, "SELECT * FROM (SELECT ");
-    jobq_pg__say(out, what);
-    jobq_pg__say(out, " FROM ");
-    jobq_pg__say(out, w->table->name);
-    jobq_pg__say(out, " WHERE ");
-    jobq_pg__say_role(out, w, JOBQ_PG__ROLE_STATUS);
-    jobq_pg__say(out, " = ");
-    jobq_pg__say_word(out, s);
-    jobq_pg__say(out, " AND ");
-    jobq_pg__say_role(out, w, JOBQ_PG__ROLE_RETRY_COUNT);
-    jobq_pg__say(out, count);
-    jobq_pg__say_role(out, w, JOBQ_PG__ROLE_RETRY_AFTER);
-    jobq_pg__say(out, " IS NULL OR ");
-    jobq_pg__say_role(out, w, JOBQ_PG__ROLE_RETRY_AFTER);
-    jobq_pg__say(out, " <= statement_timestamp())");
+    jobq_pg__sayf(out, "SELECT * FROM (SELECT %s FROM %s WHERE %n = '%s' AND %n < %d AND (%n IS "
+                       "NULL OR %n <= statement_timestamp())",
+                  what, w->table->name, jobq_pg__role_name(w, JOBQ_PG__ROLE_STATUS), s->word,
+                  jobq_pg__role_name(w, JOBQ_PG__ROLE_RETRY_COUNT), (int)w->policy.max_attempts,
+                  after, after);
     if (!claim) {
         jobq_pg__say(out, " AND concat_ws(' ', ");
-        jobq_pg__say_key(out, w->table, "");
+        jobq_pg__say_key(out, w->table);
         jobq_pg__say(out, ") <> ALL ($2::text[])");
     }
-    jobq_pg__say(out, " ORDER BY ");
-    jobq_pg__say_role(out, w, JOBQ_PG__ROLE_CREATED_AT);
-    jobq_pg__say(out, ", ");
-    jobq_pg__say_key(out, w->table, "");
+    jobq_pg__sayf(out, " ORDER BY %n, ", jobq_pg__role_name(w, JOBQ_PG__ROLE_CREATED_AT));
+    jobq_pg__say_key(out, w->table);
     jobq_pg__say(out, claim ? " LIMIT $1::bigint FOR UPDATE SKIP LOCKED) lane"
                             : " LIMIT $1::bigint) lane");
 }
@@ -9978,28 +10668,20 @@ static void jobq_pg__say_moves(jobq_pg__params *out, const jobq_pg_worktable *w,
 {
     int stage;
 
-    jobq_pg__say(out, "CASE ");
-    jobq_pg__say_role(out, w, JOBQ_PG__ROLE_STATUS);
+    jobq_pg__sayf(out, "CASE %n", jobq_pg__role_name(w, JOBQ_PG__ROLE_STATUS));
     for (stage = 0; stage < w->desc.stage_count; stage++) {
-        jobq_pg__say(out, " WHEN ");
-        jobq_pg__say_word(out, jobq_pg__status_find(w, stage, from));
-        jobq_pg__say(out, " THEN ");
-        jobq_pg__say_word(out, jobq_pg__status_find(w, stage, to));
+        jobq_pg__sayf(out, " WHEN '%s' THEN '%s'", jobq_pg__status_find(w, stage, from)->word,
+                      jobq_pg__status_find(w, stage, to)->word);
     }
-    jobq_pg__say(out, " ELSE ");
-    jobq_pg__say_word(out, jobq_pg__status_find(w, 0, JOBQ_STATE_FAILED));
-    jobq_pg__say(out, " END");
+    jobq_pg__sayf(out, " ELSE '%s' END", jobq_pg__status_find(w, 0, JOBQ_STATE_FAILED)->word);
 }
 
-/* ", column = value" */
+/* ", column = value", where the table has that column. */
 static void jobq_pg__say_value(jobq_pg__params *out, const jobq_pg_worktable *w, int role,
                                const char *value)
 {
-    if (w->columns[role] == NULL) return;
-    jobq_pg__say(out, ", ");
-    jobq_pg__say_role(out, w, role);
-    jobq_pg__say(out, " = ");
-    jobq_pg__say(out, value);
+    if (w->columns[role] != NULL)
+        jobq_pg__sayf(out, ", %n = %s", jobq_pg__role_name(w, role), value);
 }
 
 static void jobq_pg__say_touch(jobq_pg__params *out, const jobq_pg_table *t)
@@ -10007,28 +10689,17 @@ static void jobq_pg__say_touch(jobq_pg__params *out, const jobq_pg_table *t)
     int i;
 
     for (i = 0; i < t->column_count; i++) {
-        if ((t->desc->columns[i].flags & JOBQ_PG_TOUCH) == 0) continue;
-        jobq_pg__say(out, ", ");
-        jobq_pg__say_column(out, t, i);
-        jobq_pg__say(out, " = statement_timestamp()");
+        if ((t->desc->columns[i].flags & JOBQ_PG_TOUCH) != 0)
+            jobq_pg__sayf(out, ", %n = statement_timestamp()", t->desc->columns[i].name);
     }
-}
-
-static void jobq_pg__say_update(jobq_pg__params *out, const jobq_pg_worktable *w)
-{
-    jobq_pg__say(out, "UPDATE ");
-    jobq_pg__say(out, w->table->name);
-    jobq_pg__say(out, " SET ");
-    jobq_pg__say_role(out, w, JOBQ_PG__ROLE_STATUS);
-    jobq_pg__say(out, " = (");
 }
 
 static void jobq_pg__say_claim(jobq_pg__params *out, const jobq_pg_worktable *w)
 {
-    jobq_pg__say_update(out, w);
+    jobq_pg__sayf(out, "UPDATE %s SET %n = (", w->table->name,
+                  jobq_pg__role_name(w, JOBQ_PG__ROLE_STATUS));
     jobq_pg__say_moves(out, w, JOBQ_STATE_READY, JOBQ_STATE_RUNNING);
-    jobq_pg__say(out, ")::");
-    jobq_pg__say(out, w->type);
+    jobq_pg__sayf(out, ")::%s", w->type);
     jobq_pg__say_value(out, w, JOBQ_PG__ROLE_HEARTBEAT, "statement_timestamp()");
     jobq_pg__say_value(out, w, JOBQ_PG__ROLE_RETRY_AFTER, "NULL");
     jobq_pg__say_value(out, w, JOBQ_PG__ROLE_WORKER, "$2::bigint");
@@ -10036,8 +10707,7 @@ static void jobq_pg__say_claim(jobq_pg__params *out, const jobq_pg_worktable *w)
     jobq_pg__say_touch(out, w->table);
     jobq_pg__say(out, " WHERE ctid = ANY (ARRAY(");
     jobq_pg__say_lanes(out, w, "ctid", true);
-    jobq_pg__say(out, ")) RETURNING ");
-    jobq_pg__say(out, w->table->list);
+    jobq_pg__sayf(out, ")) RETURNING %s", w->table->list);
 }
 
 /* "status IN (...)": all stages in a state. */
@@ -10045,67 +10715,42 @@ static void jobq_pg__say_in(jobq_pg__params *out, const jobq_pg_worktable *w, jo
 {
     int stage;
 
-    jobq_pg__say_role(out, w, JOBQ_PG__ROLE_STATUS);
-    for (stage = 0; stage < w->desc.stage_count; stage++) {
-        jobq_pg__say(out, stage == 0 ? " IN (" : ", ");
-        jobq_pg__say_word(out, jobq_pg__status_find(w, stage, state));
-    }
+    jobq_pg__say_name(out, jobq_pg__role_name(w, JOBQ_PG__ROLE_STATUS));
+    for (stage = 0; stage < w->desc.stage_count; stage++)
+        jobq_pg__sayf(out, "%s'%s'", stage == 0 ? " IN (" : ", ",
+                      jobq_pg__status_find(w, stage, state)->word);
     jobq_pg__say(out, ")");
 }
 
 /* What runs without a heartbeat, and what waits with no try left. */
 static void jobq_pg__say_reset_which(jobq_pg__params *out, const jobq_pg_worktable *w)
 {
-    char text[64];
-
-    jobq_pg__say(out, " WHERE ctid = ANY (ARRAY(SELECT ctid FROM ");
-    jobq_pg__say(out, w->table->name);
-    jobq_pg__say(out, " WHERE ");
+    jobq_pg__sayf(out, " WHERE ctid = ANY (ARRAY(SELECT ctid FROM %s WHERE ", w->table->name);
     jobq_pg__say_in(out, w, JOBQ_STATE_RUNNING);
-    jobq_pg__say(out, " AND coalesce(");
-    jobq_pg__say_role(out, w, JOBQ_PG__ROLE_HEARTBEAT);
-    jobq_pg__say(out, ", '-infinity') < statement_timestamp() - $1::bigint * "
-                      "interval '1 microsecond' OR ");
+    jobq_pg__sayf(out, " AND coalesce(%n, '-infinity') < statement_timestamp() - $1::bigint * "
+                       "interval '1 microsecond' OR ",
+                  jobq_pg__role_name(w, JOBQ_PG__ROLE_HEARTBEAT));
     jobq_pg__say_in(out, w, JOBQ_STATE_READY);
-    jobq_pg__say(out, " AND ");
-    jobq_pg__say_role(out, w, JOBQ_PG__ROLE_RETRY_COUNT);
-    snprintf(text, sizeof text, " >= %d", (int)w->policy.max_attempts);
-    jobq_pg__say(out, text);
-    jobq_pg__say(out, " LIMIT 1000 FOR UPDATE SKIP LOCKED))");
+    jobq_pg__sayf(out, " AND %n >= %d LIMIT 1000 FOR UPDATE SKIP LOCKED))",
+                  jobq_pg__role_name(w, JOBQ_PG__ROLE_RETRY_COUNT), (int)w->policy.max_attempts);
 }
 
 /* The event is CRASH, and every row a suspect: the table has no column to tell. */
 static void jobq_pg__say_reset(jobq_pg__params *out, const jobq_pg_worktable *w)
 {
-    const char *count = w->columns[JOBQ_PG__ROLE_RETRY_COUNT]->name;
-    char text[256];
+    const char *count = jobq_pg__role_name(w, JOBQ_PG__ROLE_RETRY_COUNT);
+    const char *error = jobq_pg__role_name(w, JOBQ_PG__ROLE_ERROR);
+    int most = (int)w->policy.max_attempts;
 
-    jobq_pg__say_update(out, w);
-    jobq_pg__say(out, "CASE WHEN ");
-    jobq_pg__say_name(out, count);
-    snprintf(text, sizeof text, " >= %d THEN ", (int)w->policy.max_attempts - 1);
-    jobq_pg__say(out, text);
-    jobq_pg__say_word(out, jobq_pg__status_find(w, 0, JOBQ_STATE_FAILED));
-    jobq_pg__say(out, " ELSE ");
+    jobq_pg__sayf(out, "UPDATE %s SET %n = (CASE WHEN %n >= %d THEN '%s' ELSE ", w->table->name,
+                  jobq_pg__role_name(w, JOBQ_PG__ROLE_STATUS), count, most - 1,
+                  jobq_pg__status_find(w, 0, JOBQ_STATE_FAILED)->word);
     jobq_pg__say_moves(out, w, JOBQ_STATE_RUNNING, JOBQ_STATE_READY);
-    jobq_pg__say(out, " END)::");
-    jobq_pg__say(out, w->type);
-    jobq_pg__say(out, ", ");
-    jobq_pg__say_role(out, w, JOBQ_PG__ROLE_ERROR);
-    jobq_pg__say(out, " = CASE WHEN ");
+    jobq_pg__sayf(out, " END)::%s, %n = CASE WHEN ", w->type, error);
     jobq_pg__say_in(out, w, JOBQ_STATE_READY); /* out of tries, and it has its own error */
-    jobq_pg__say(out, " THEN ");
-    jobq_pg__say_role(out, w, JOBQ_PG__ROLE_ERROR);
-    jobq_pg__say(out, " WHEN ");
-    jobq_pg__say_name(out, count);
-    snprintf(text, sizeof text,
-             " >= %d THEN 'Max retries (%d) exceeded: heartbeat lost' ELSE 'heartbeat lost' END, ",
-             (int)w->policy.max_attempts - 1, (int)w->policy.max_attempts);
-    jobq_pg__say(out, text);
-    jobq_pg__say_name(out, count);
-    jobq_pg__say(out, " = ");
-    jobq_pg__say_name(out, count);
-    jobq_pg__say(out, " + (");
+    jobq_pg__sayf(out, " THEN %n WHEN %n >= %d THEN 'Max retries (%d) exceeded: heartbeat lost' "
+                       "ELSE 'heartbeat lost' END, %n = %n + (",
+                  error, count, most - 1, most, count, count);
     jobq_pg__say_in(out, w, JOBQ_STATE_RUNNING);
     jobq_pg__say(out, ")::integer");
     jobq_pg__say_value(out, w, JOBQ_PG__ROLE_HEARTBEAT, "NULL");
@@ -10118,10 +10763,9 @@ static void jobq_pg__say_reset(jobq_pg__params *out, const jobq_pg_worktable *w)
 static bool jobq_pg__work_plan(jobq_pg__plan *plan, jobq_pg__params *out)
 {
     jobq_pg__raw(out, "", 1);
-    plan->sql = out->data;
+    plan->text.sql = out->data;
     if (out->failed) return false;
-    plan->id = jobq_pg__hash(JOBQ_PG__HASH_SEED, plan->sql) | 1;
-    snprintf(plan->name, sizeof plan->name, "jobq_t%016llx", (unsigned long long)plan->id);
+    plan->text.hash = jobq_pg__hash(JOBQ_PG__HASH_SEED, plan->text.sql);
     return true;
 }
 
@@ -10130,9 +10774,9 @@ static bool jobq_pg__work_plans(jobq_pg_worktable *w)
     jobq_pg__params claim, reset, look;
     bool good;
 
-    memset(&claim, 0, sizeof claim);
-    memset(&reset, 0, sizeof reset);
-    memset(&look, 0, sizeof look);
+    jobq_pg__params_init(&claim);
+    jobq_pg__params_init(&reset);
+    jobq_pg__params_init(&look);
     jobq_pg__say_claim(&claim, w);
     jobq_pg__say_reset(&reset, w);
     jobq_pg__say_lanes(&look, w, w->table->list, false);
@@ -10185,9 +10829,9 @@ static jobq_error jobq_pg__status_type(jobq_pg_worktable *w, PGconn *conn, jobq_
 JOBQ_API void jobq_pg_worktable_close(jobq_pg_worktable *w)
 {
     if (w == NULL) return;
-    free(w->claim.sql);
-    free(w->reset.sql);
-    free(w->look.sql);
+    free(w->claim.text.sql);
+    free(w->reset.text.sql);
+    free(w->look.text.sql);
     free(w);
 }
 
@@ -10300,7 +10944,7 @@ static jobq_error jobq_pg__rows_order(const jobq_pg_worktable *w, jobq_pg_rows *
 }
 
 static jobq_error jobq_pg__work_rows(jobq_pg_worktable *w, PGconn *conn, const jobq_pg__plan *plan,
-                                     jobq_pg__args *args, jobq_pg_rows *rows, jobq_pg_error *error)
+                                     jobq_pg__params *args, jobq_pg_rows *rows, jobq_pg_error *error)
 {
     PGresult *res = jobq_pg__plan_exec(w->table, conn, plan, args, error);
     jobq_error code;
@@ -10322,13 +10966,13 @@ static jobq_error jobq_pg__claim_rows(PGconn *conn, void *user, jobq_pg_error *e
 {
     const jobq_pg__claiming *c = (const jobq_pg__claiming *)user;
     bool token = c->work->desc.lease != NULL;
-    jobq_pg__args args;
+    jobq_pg__params args;
 
     jobq_pg_rows_clear(c->rows); /* of a run that was not committed */
-    jobq_pg__args_init(&args);
-    jobq_pg__args_long(&args, c->count);
-    if (token) jobq_pg__args_long(&args, c->worker);
-    if (token) jobq_pg__args_long(&args, c->lease);
+    jobq_pg__params_init(&args);
+    jobq_pg__add_int(&args, c->count, 8);
+    if (token) jobq_pg__add_int(&args, c->worker, 8);
+    if (token) jobq_pg__add_int(&args, c->lease, 8);
     return jobq_pg__work_rows(c->work, conn, &c->work->claim, &args, c->rows, error);
 }
 
@@ -10378,7 +11022,7 @@ JOBQ_API jobq_error jobq_pg_worktable_look(jobq_pg_worktable *w, PGconn *conn, i
                                            jobq_pg_rows *rows, jobq_pg_error *error)
 {
     jobq_pg_error local;
-    jobq_pg__args args;
+    jobq_pg__params args;
     size_t i;
 
     JOBQ_ASSERT(w != NULL && rows != NULL);
@@ -10389,14 +11033,14 @@ JOBQ_API jobq_error jobq_pg_worktable_look(jobq_pg_worktable *w, PGconn *conn, i
         if (exclude[i] == NULL || !jobq_utf8_valid(jobq_str_from(exclude[i])))
             return jobq_pg__invalid(error, "exclude", "an element is NULL, or not UTF-8");
     }
-    jobq_pg__args_init(&args);
-    jobq_pg__args_long(&args, count);
-    jobq_pg__args_open(&args);
-    jobq_pg__array_head_put(&args.raw, JOBQ_PG__TEXT, exclude_count);
+    jobq_pg__params_init(&args);
+    jobq_pg__add_int(&args, count, 8);
+    jobq_pg__begin(&args);
+    jobq_pg__array_head_put(&args, JOBQ_PG__TEXT, exclude_count);
     for (i = 0; i < exclude_count; i++) {
-        jobq_pg__item_str(&args.raw, jobq_str_from(exclude[i]), JOBQ_PG__TEXT);
+        jobq_pg__item_str(&args, jobq_str_from(exclude[i]));
     }
-    jobq_pg__args_shut(&args);
+    jobq_pg__end(&args);
     return jobq_pg__work_rows(w, conn, &w->look, &args, rows, error);
 }
 
@@ -10404,13 +11048,13 @@ JOBQ_API jobq_error jobq_pg_worktable_reset(jobq_pg_worktable *w, PGconn *conn, 
                                             jobq_pg_error *error)
 {
     jobq_pg_error local;
-    jobq_pg__args args;
+    jobq_pg__params args;
     PGresult *res;
 
     JOBQ_ASSERT(w != NULL);
     if (error == NULL) error = &local;
-    jobq_pg__args_init(&args);
-    jobq_pg__args_long(&args, w->desc.stale_us);
+    jobq_pg__params_init(&args);
+    jobq_pg__add_int(&args, w->desc.stale_us, 8);
     res = jobq_pg__plan_exec(w->table, conn, &w->reset, &args, error);
     if (res == NULL) return error->code;
     if (count != NULL) *count = strtoll(PQcmdTuples(res), NULL, 10);
@@ -10658,6 +11302,14 @@ static jobq_error jobq_pg__too_large(const jobq_pg_job *job, size_t max, jobq_pg
     return jobq_pg__invalid(error, "payload", text);
 }
 
+/* An idempotency key; NULL is none. */
+static jobq_error jobq_pg__key_invalid(const char *key, jobq_pg_error *error)
+{
+    if (key == NULL || (key[0] != '\0' && strlen(key) <= JOBQ_NAME_MAX &&
+                        jobq_utf8_valid(jobq_str_from(key)))) return JOBQ_OK;
+    return jobq_pg__invalid(error, "key", "1 to 1024 bytes of UTF-8");
+}
+
 /* Everything that can be seen to be wrong with a job, before anything is sent. */
 static jobq_error jobq_pg__job_invalid(const jobq_pg *pg, const jobq_pg_job *job,
                                        jobq_pg_error *error)
@@ -10677,79 +11329,7 @@ static jobq_error jobq_pg__job_invalid(const jobq_pg *pg, const jobq_pg_job *job
         return jobq_pg__invalid(error, "delay_us", "positive, less than 70,000 years");
     }
     if (jobq_pg__run_at_invalid(job->run_at_us, error)) return JOBQ_ERROR_INVALID;
-    if (job->key != NULL && (job->key[0] == '\0' || strlen(job->key) > JOBQ_NAME_MAX ||
-                             !jobq_utf8_valid(jobq_str_from(job->key)))) {
-        return jobq_pg__invalid(error, "key", "1 to 1024 bytes of UTF-8");
-    }
-    return JOBQ_OK;
-}
-
-/* One optional array of enqueue: SQL NULL unless a job says something. */
-typedef enum jobq_pg__field {
-    JOBQ_PG__F_PAYLOAD,
-    JOBQ_PG__F_BYTES,
-    JOBQ_PG__F_HEADERS,
-    JOBQ_PG__F_RUN_AT,
-    JOBQ_PG__F_DELAY,
-    JOBQ_PG__F_PRIORITY,
-    JOBQ_PG__F_STAGES,
-    JOBQ_PG__F_MAX_ATTEMPTS,
-    JOBQ_PG__F_TIMEOUT,
-    JOBQ_PG__F_KEY,
-    JOBQ_PG__F_COUNT
-} jobq_pg__field;
-
-static const struct {
-    int type;
-    size_t width; /* 0: a string */
-} jobq_pg__fields[JOBQ_PG__F_COUNT] = {
-    {JOBQ_PG__JSONB, 0}, {JOBQ_PG__BYTEA, 0}, {JOBQ_PG__JSONB, 0}, {JOBQ_PG__TIMESTAMPTZ, 8},
-    {JOBQ_PG__INT8, 8},  {JOBQ_PG__INT2, 2},  {JOBQ_PG__INT2, 2},  {JOBQ_PG__INT4, 4},
-    {JOBQ_PG__INT8, 8},  {JOBQ_PG__TEXT, 0}};
-
-static jobq_str jobq_pg__field_str(const jobq_pg_job *job, jobq_pg__field field)
-{
-    static const jobq_str none = {NULL, 0};
-
-    if (field == JOBQ_PG__F_PAYLOAD) return job->payload_bytes ? none : job->payload;
-    if (field == JOBQ_PG__F_BYTES) return job->payload_bytes ? job->payload : none;
-    return field == JOBQ_PG__F_KEY ? jobq_str_from(job->key) : job->headers;
-}
-
-static int64_t jobq_pg__field_int(const jobq_pg_job *job, jobq_pg__field field)
-{
-    if (field == JOBQ_PG__F_RUN_AT)
-        return job->run_at_us == 0 ? 0 : jobq_pg__to_server_us(job->run_at_us);
-    if (field == JOBQ_PG__F_DELAY) return job->delay_us;
-    if (field == JOBQ_PG__F_PRIORITY) return job->priority;
-    if (field == JOBQ_PG__F_STAGES) return job->stages;
-    return field == JOBQ_PG__F_MAX_ATTEMPTS ? job->max_attempts : job->timeout_us;
-}
-
-static bool jobq_pg__field_set(const jobq_pg_job *job, jobq_pg__field field)
-{
-    return jobq_pg__fields[field].width == 0 ? jobq_pg__field_str(job, field).ptr != NULL
-                                             : jobq_pg__field_int(job, field) != 0;
-}
-
-static void jobq_pg__add_field(jobq_pg__params *p, const jobq_pg_job *jobs, size_t count,
-                               jobq_pg__field field)
-{
-    int type = jobq_pg__fields[field].type;
-    size_t width = jobq_pg__fields[field].width, i = 0;
-
-    while (i < count && !jobq_pg__field_set(&jobs[i], field)) i++;
-    if (i == count) {
-        jobq_pg__add_null(p);
-        return;
-    }
-    jobq_pg__array(p, type, count);
-    for (i = 0; i < count; i++) {
-        if (!jobq_pg__field_set(&jobs[i], field)) jobq_pg__item_null(p);
-        else if (width == 0) jobq_pg__item_str(p, jobq_pg__field_str(&jobs[i], field), type);
-        else jobq_pg__item_int(p, jobq_pg__field_int(&jobs[i], field), width);
-    }
-    jobq_pg__end(p);
+    return jobq_pg__key_invalid(job->key, error);
 }
 
 /* What is wrong with a batch. */
@@ -10770,12 +11350,12 @@ static jobq_error jobq_pg__batch_invalid(const jobq_pg *pg, const jobq_pg_job *j
     return JOBQ_OK;
 }
 
-/* The distinct kinds of a batch and, for each job, which of them. Memory is the caller's to
+/* The distinct kinds of a batch and, for each job, which of them, from 1. Memory is the caller's to
  * free. */
 typedef struct jobq_pg__kinds {
     const char **names;
     int32_t *index;
-    size_t count;
+    int32_t count;
 } jobq_pg__kinds;
 
 static void jobq_pg__kinds_clear(jobq_pg__kinds *k)
@@ -10786,7 +11366,8 @@ static void jobq_pg__kinds_clear(jobq_pg__kinds *k)
 
 static bool jobq_pg__kinds_of(jobq_pg__kinds *k, const jobq_pg_job *jobs, size_t count)
 {
-    size_t i, at;
+    int32_t at;
+    size_t i;
 
     k->names = (const char **)malloc(count * sizeof *k->names);
     k->index = (int32_t *)malloc(count * sizeof *k->index);
@@ -10795,70 +11376,23 @@ static bool jobq_pg__kinds_of(jobq_pg__kinds *k, const jobq_pg_job *jobs, size_t
     for (i = 0; i < count; i++) {
         for (at = 0; at < k->count && strcmp(k->names[at], jobs[i].kind) != 0;) at++;
         if (at == k->count) k->names[k->count++] = jobs[i].kind;
-        k->index[i] = (int32_t)at;
+        k->index[i] = at + 1;
     }
     return true;
-}
-
-/* The distinct kinds, and each job's 1-based index among them (NULL when there is but one). */
-static void jobq_pg__add_kinds(jobq_pg__params *p, const jobq_pg_job *jobs, size_t count)
-{
-    jobq_pg__kinds k;
-    size_t i;
-
-    if (!jobq_pg__kinds_of(&k, jobs, count)) {
-        p->failed = true;
-        k.count = 0;
-    }
-    jobq_pg__add_text_array(p, k.names, k.count);
-    for (i = 0; i < count && k.count > 1; i++) k.index[i]++;
-    if (k.count > 1) jobq_pg__add_int_array(p, JOBQ_PG__INT4, k.index, count);
-    else jobq_pg__add_null(p);
-    jobq_pg__kinds_clear(&k);
-}
-
-/* One field of a single job, NULL unless it says something. */
-static void jobq_pg__add_one(jobq_pg__params *p, const jobq_pg_job *job, jobq_pg__field field)
-{
-    jobq_str s;
-
-    if (!jobq_pg__field_set(job, field)) {
-        jobq_pg__add_null(p);
-        return;
-    }
-    if (jobq_pg__fields[field].width != 0) {
-        jobq_pg__add_int(p, jobq_pg__field_int(job, field), jobq_pg__fields[field].width);
-        return;
-    }
-    s = jobq_pg__field_str(job, field);
-    if (jobq_pg__fields[field].type == JOBQ_PG__JSONB) jobq_pg__add_jsonb(p, s);
-    else jobq_pg__add_text(p, s);
-}
-
-/* All fields of a single job, in their order. */
-static void jobq_pg__add_job(jobq_pg__params *p, const jobq_pg_job *job, int fields)
-{
-    int field;
-
-    for (field = 0; field < fields; field++) jobq_pg__add_one(p, job, (jobq_pg__field)field);
 }
 
 /* Sends one by the function. *existed: its key was known. */
 static jobq_error jobq_pg__enqueue_one(jobq_pg *pg, PGconn *conn, const jobq_pg_job *job,
                                        int64_t *id, bool *existed, jobq_pg_error *error)
 {
-    jobq_pg__params p;
+    jobq_pg__written written;
     PGresult *res;
 
-    memset(&p, 0, sizeof p);
-    jobq_pg__add_text(&p, jobq_str_from(job->queue));
-    jobq_pg__add_text(&p, jobq_str_from(job->kind));
-    jobq_pg__add_job(&p, job, JOBQ_PG__F_COUNT);
-    jobq_pg__add_int(&p, !job->quiet, 1);
-    res = jobq_pg__exec(pg, conn, JOBQ_PG__ENQUEUE_ONE, &p, error);
+    memset(&written, 0, sizeof written);
+    res = jobq_pg__call_row(pg, conn, JOBQ_PG__ENQUEUE_ONE, job, &written, error);
     if (res == NULL) return error->code;
-    if (id != NULL) *id = jobq_pg__int(res, 0, 0);
-    *existed = jobq_pg__int(res, 0, 1) != 0;
+    if (id != NULL) *id = written.id;
+    *existed = written.existed;
     PQclear(res);
     return JOBQ_OK;
 }
@@ -10890,28 +11424,28 @@ static bool jobq_pg__direct_ask(jobq_pg *pg, PGconn *conn, jobq_pg__direct *dire
                                 jobq_pg__statement ask, jobq_pg_error *error)
 {
     unsigned role = jobq_pg__role_hash(conn);
-    jobq_pg__params p;
-    PGresult *res;
+    int64_t may;
 
     if (direct->right != JOBQ_PG__UNASKED && direct->role == role) return true;
-    memset(&p, 0, sizeof p);
-    res = jobq_pg__exec(pg, conn, ask, &p, error);
-    if (res == NULL) return false;
-    direct->right = jobq_pg__int(res, 0, 0) != 0 ? JOBQ_PG__GRANTED : JOBQ_PG__REFUSED;
+    if (jobq_pg__ask(pg, conn, ask, NULL, &may, error) != JOBQ_OK) return false;
+    direct->right = may != 0 ? JOBQ_PG__GRANTED : JOBQ_PG__REFUSED;
     direct->role = role;
-    PQclear(res);
     return true;
 }
 
-/* Sends the INSERT, which answers with an id. *done: it wrote. A right that was taken back
- * meanwhile is an error only in the caller's transaction, which it has ended. */
+/* Sends the INSERT, which answers with an id, where the role may. *done: it wrote. A right that was
+ * taken back meanwhile is an error only in the caller's transaction, which it has ended. */
 static jobq_error jobq_pg__direct_send(jobq_pg *pg, PGconn *conn, jobq_pg__direct *direct,
-                                       jobq_pg__statement insert, jobq_pg__params *p, int64_t *id,
-                                       bool *done, jobq_pg_error *error)
+                                       jobq_pg__statement ask, jobq_pg__statement insert,
+                                       const void *row, int64_t *id, bool *done,
+                                       jobq_pg_error *error)
 {
     bool idle = PQtransactionStatus(conn) == PQTRANS_IDLE;
-    PGresult *res = jobq_pg__exec(pg, conn, insert, p, error);
+    PGresult *res;
 
+    if (!jobq_pg__direct_ask(pg, conn, direct, ask, error)) return error->code;
+    if (direct->right != JOBQ_PG__GRANTED) return JOBQ_OK;
+    res = jobq_pg__call(pg, conn, insert, row, error);
     if (res == NULL) {
         bool taken = strcmp(error->sqlstate, "42501") == 0;
         if (taken) direct->right = JOBQ_PG__REFUSED;
@@ -10923,60 +11457,11 @@ static jobq_error jobq_pg__direct_send(jobq_pg *pg, PGconn *conn, jobq_pg__direc
     return JOBQ_OK;
 }
 
-/* Sends one directly where that can be done. *done: it was. The size is that of the text that the
- * caller gave: to make the server write its jsonb as text cost 8 % of an enqueue, and a role that
- * may do this could insert anything. */
-static jobq_error jobq_pg__enqueue_direct(jobq_pg *pg, PGconn *conn, const jobq_pg_job *job,
-                                          int64_t *id, bool *done, jobq_pg_error *error)
-{
-    jobq_pg__prepared *prepared = jobq_pg__may_prepare(pg, conn);
-    jobq_pg__params p;
-
-    *done = false;
-    if (prepared == NULL || job->key != NULL || job->stages > 1) return JOBQ_OK;
-    if (!jobq_pg__direct_ask(pg, conn, &prepared->jobs, JOBQ_PG__MAY_ENQUEUE, error))
-        return error->code;
-    if (prepared->jobs.right != JOBQ_PG__GRANTED) return JOBQ_OK;
-    memset(&p, 0, sizeof p);
-    jobq_pg__add_text(&p, jobq_str_from(job->queue));
-    jobq_pg__add_text(&p, jobq_str_from(job->kind));
-    jobq_pg__add_job(&p, job, JOBQ_PG__F_PRIORITY + 1);
-    jobq_pg__add_one(&p, job, JOBQ_PG__F_MAX_ATTEMPTS);
-    jobq_pg__add_one(&p, job, JOBQ_PG__F_TIMEOUT);
-    jobq_pg__add_int(&p, !job->quiet, 1);
-    jobq_pg__add_int(&p, (int64_t)(job->payload.len > job->headers.len ? job->payload.len
-                                                                       : job->headers.len), 8);
-    return jobq_pg__direct_send(pg, conn, &prepared->jobs, JOBQ_PG__ENQUEUE_DIRECT, &p, id, done,
-                                error);
-}
-
-/* Sends many, as arrays. */
-static jobq_error jobq_pg__enqueue_all(jobq_pg *pg, PGconn *conn, const jobq_pg_job *jobs,
-                                       size_t count, int64_t *ids, jobq_pg_error *error)
-{
-    jobq_pg__params p;
-    PGresult *res;
-    int field;
-
-    memset(&p, 0, sizeof p);
-    jobq_pg__add_text(&p, jobq_str_from(jobs[0].queue));
-    jobq_pg__add_kinds(&p, jobs, count);
-    for (field = 0; field < JOBQ_PG__F_COUNT; field++) {
-        jobq_pg__add_field(&p, jobs, count, (jobq_pg__field)field);
-    }
-    jobq_pg__add_int(&p, (int64_t)count, 4);
-    jobq_pg__add_int(&p, !jobs[0].quiet, 1);
-    res = jobq_pg__exec(pg, conn, JOBQ_PG__ENQUEUE, &p, error);
-    if (res == NULL) return error->code;
-    if (ids != NULL) jobq_pg__ints(res, 0, 0, ids, (int32_t)count);
-    PQclear(res);
-    return JOBQ_OK;
-}
-
 JOBQ_API jobq_error jobq_pg_enqueue(jobq_pg *pg, PGconn *conn, const jobq_pg_job *job, int64_t *id,
                                     jobq_pg_error *error)
 {
     jobq_pg_error local;
+    jobq_pg__rights *rights;
     PGconn *mine = NULL;
     bool existed = false, done = false;
     jobq_error code;
@@ -10985,246 +11470,280 @@ JOBQ_API jobq_error jobq_pg_enqueue(jobq_pg *pg, PGconn *conn, const jobq_pg_job
     if (error == NULL) error = &local;
     code = jobq_pg__job_invalid(pg, job, error);
     if (code == JOBQ_OK && conn == NULL) code = jobq_pg_acquire(pg, &mine, error);
+    if (code != JOBQ_OK) return code;
     if (conn == NULL) conn = mine;
-    if (code == JOBQ_OK) code = jobq_pg__enqueue_direct(pg, conn, job, id, &done, error);
+    rights = job->key != NULL || job->stages > 1 ? NULL : jobq_pg__rights_of(pg, conn);
+    if (rights != NULL)
+        code = jobq_pg__direct_send(pg, conn, &rights->jobs, JOBQ_PG__MAY_ENQUEUE,
+                                    JOBQ_PG__ENQUEUE_DIRECT, job, id, &done, error);
     if (code == JOBQ_OK && !done) code = jobq_pg__enqueue_one(pg, conn, job, id, &existed, error);
     if (mine != NULL) jobq_pg_release(pg, mine);
     if (code != JOBQ_OK || !existed) return code;
-    jobq_pg__fail(error, JOBQ_ERROR_EXISTS, "Already exists: job with key=%s", job->key);
-    jobq_pg__copy(error->entity, sizeof error->entity, "job");
-    jobq_pg__copy(error->field, sizeof error->field, "key");
-    jobq_pg__copy(error->value, sizeof error->value, job->key);
-    return JOBQ_ERROR_EXISTS;
+    return jobq_pg__said(error, JOBQ_ERROR_EXISTS, "Already exists", "job", "key", job->key);
 }
 
 JOBQ_API jobq_error jobq_pg_enqueue_many(jobq_pg *pg, PGconn *conn, const jobq_pg_job *jobs,
                                          size_t count, int64_t *ids, jobq_pg_error *error)
 {
+    jobq_pg__kinds kinds = {NULL, NULL, 0};
+    jobq_pg__written written;
+    jobq_pg__enqueue from;
     jobq_pg_error local;
+    PGresult *res = NULL;
     jobq_error code;
 
     JOBQ_ASSERT(pg != NULL && (jobs != NULL || count == 0));
     if (error == NULL) error = &local;
     code = jobq_pg__batch_invalid(pg, jobs, count, error);
     if (code != JOBQ_OK || count == 0) return code;
-    return jobq_pg__enqueue_all(pg, conn, jobs, count, ids, error);
+    memset(&written, 0, sizeof written);
+    memset(&from, 0, sizeof from);
+    if (!jobq_pg__kinds_of(&kinds, jobs, count)) code = jobq_pg__no_memory(error);
+    from.queue = jobs[0].queue;
+    from.kinds = kinds.names;
+    from.kind_count = kinds.count;
+    from.kind = kinds.index;
+    from.indexed = kinds.count > 1 ? (int32_t)count : 0; /* else all are of the first */
+    from.jobs = jobs;
+    from.count = written.count = (int32_t)count;
+    from.quiet = jobs[0].quiet;
+    written.ids = ids;
+    if (code == JOBQ_OK)
+        res = jobq_pg__call_row(pg, conn, JOBQ_PG__ENQUEUE, &from, &written, error);
+    if (res == NULL) code = error->code;
+    PQclear(res);
+    jobq_pg__kinds_clear(&kinds);
+    return code;
 }
 
 /* -- by COPY -- */
 
 #define JOBQ_PG__CHUNK 65536 /* bytes between two writes to libpq */
 
-/* Columns of the COPY beside queue and kind: those about which a job of the batch says something.
- * The rest keep their defaults, which is cheaper than to send them. */
+/* A job as a row of the table; what it leaves open is the column's default. */
+typedef struct jobq_pg__copied {
+    jobq_pg_job job; /* first, so that its columns fit a job alone */
+    int32_t queue, kind;
+    int64_t enqueued_at_us;
+} jobq_pg__copied;
+
+#define JOBQ_PG__COPIED(name, field, wire, type, flags) \
+    JOBQ_PG__COL(name, jobq_pg__copied, field, wire, type, flags)
+#define JOBQ_PG__COPIED_WHEN(name, field, wire, type, flags, when) \
+    JOBQ_PG__COL_WHEN(name, jobq_pg__copied, field, wire, type, flags, when)
+/* The first two are always sent, the others if a job of the batch says something about them: to
+ * leave the rest to their defaults is cheaper than to send them. */
+static const jobq_pg__col jobq_pg__copy_out[] = {
+    JOBQ_PG__COPIED("queue_id", queue, INT4, INT32, 0),
+    JOBQ_PG__COPIED("kind_id", kind, INT4, INT32, 0),
+    JOBQ_PG__COPIED_WHEN("payload", job.payload, JSONB, JSON, JOBQ_PG__UNLESS, job.payload_bytes),
+    JOBQ_PG__COPIED_WHEN("bytes", job.payload, BYTEA, BYTES, JOBQ_PG__IF, job.payload_bytes),
+    JOBQ_PG__COPIED("headers", job.headers, JSONB, JSON, 0),
+    JOBQ_PG__COPIED("run_at", job.run_at_us, TIMESTAMPTZ, TIMESTAMPTZ, JOBQ_PG_ZERO),
+    JOBQ_PG__COPIED("enqueued_at", enqueued_at_us, TIMESTAMPTZ, TIMESTAMPTZ, JOBQ_PG_ZERO),
+    JOBQ_PG__COPIED("priority", job.priority, INT2, INT32, 0),
+    JOBQ_PG__COPIED("stages", job.stages, INT2, INT32, JOBQ_PG_ZERO),
+    JOBQ_PG__COPIED("max_attempts", job.max_attempts, INT4, INT32, JOBQ_PG_ZERO),
+    JOBQ_PG__COPIED("timeout_us", job.timeout_us, INT8, INT64, JOBQ_PG_ZERO)};
+#define JOBQ_PG__COPY_MAX ((int)(sizeof jobq_pg__copy_out / sizeof jobq_pg__copy_out[0]))
+
+/* The columns of a COPY: those about which a job says something. */
 typedef struct jobq_pg__columns {
-    bool has[JOBQ_PG__F_COUNT];
+    jobq_pg__col at[JOBQ_PG__COPY_MAX];
     int count;
-    char text[128];
+    char text[160];
 } jobq_pg__columns;
+
+/* Instants go together, and a delay makes them, too. */
+static bool jobq_pg__is_said(const jobq_pg__col *c, const jobq_pg_job *job)
+{
+    if (c->wire == JOBQ_PG__TIMESTAMPTZ) return job->run_at_us != 0 || job->delay_us != 0;
+    if (c->of.offset == offsetof(jobq_pg_job, priority)) return job->priority != 0;
+    return !jobq_pg__col_null(c, (const char *)job);
+}
 
 static jobq_pg__columns jobq_pg__columns_of(const jobq_pg_job *jobs, size_t count)
 {
-    static const char *const names[JOBQ_PG__F_COUNT] = {
-        "payload", "bytes", "headers", "run_at, enqueued_at", NULL, "priority", "stages",
-        "max_attempts", "timeout_us", NULL};
     jobq_pg__columns c;
     size_t i, at = 0;
-    int field;
+    int k;
 
     memset(&c, 0, sizeof c);
-    c.count = 2;
-    for (field = 0; field < JOBQ_PG__F_COUNT; field++) {
-        for (i = 0; i < count && !jobq_pg__field_set(&jobs[i], (jobq_pg__field)field);) i++;
-        c.has[field] = i < count;
-    }
-    if (c.has[JOBQ_PG__F_DELAY]) c.has[JOBQ_PG__F_RUN_AT] = true;
-    for (field = 0; field < JOBQ_PG__F_COUNT; field++) {
-        if (!c.has[field] || names[field] == NULL) continue;
-        at += (size_t)snprintf(c.text + at, sizeof c.text - at, ", %s", names[field]);
-        c.count += field == JOBQ_PG__F_RUN_AT ? 2 : 1;
+    for (k = 0; k < JOBQ_PG__COPY_MAX; k++) {
+        for (i = 0; k >= 2 && i < count && !jobq_pg__is_said(&jobq_pg__copy_out[k], &jobs[i]);) i++;
+        if (k >= 2 && i == count) continue;
+        c.at[c.count] = jobq_pg__copy_out[k];
+        at += (size_t)snprintf(c.text + at, sizeof c.text - at, "%s%s", c.count++ == 0 ? "" : ", ",
+                               jobq_pg__copy_out[k].of.name);
     }
     return c;
 }
 
-/* One field of a row. What a job leaves open, while others of its batch do not, gets the column's
- * default. */
-static void jobq_pg__copy_field(jobq_pg__params *p, const jobq_pg_job *job, jobq_pg__field field,
-                                int64_t now)
-{
-    bool set = jobq_pg__field_set(job, field);
-    int64_t value = jobq_pg__fields[field].width == 0 ? 0 : jobq_pg__field_int(job, field);
-
-    if (field == JOBQ_PG__F_RUN_AT) {
-        if (!set) value = now + job->delay_us;
-        jobq_pg__item_int(p, value > now ? value : now, 8);
-        jobq_pg__item_int(p, now, 8);
-    } else if (jobq_pg__fields[field].width == 0) {
-        jobq_pg__item_str(p, jobq_pg__field_str(job, field), jobq_pg__fields[field].type);
-    } else if (set || field == JOBQ_PG__F_PRIORITY) {
-        jobq_pg__item_int(p, value, jobq_pg__fields[field].width);
-    } else if (field == JOBQ_PG__F_STAGES) {
-        jobq_pg__item_int(p, 1, 2);
-    } else {
-        jobq_pg__item_null(p);
-    }
-}
-
 static void jobq_pg__copy_row(jobq_pg__params *p, const jobq_pg__columns *c, const jobq_pg_job *job,
-                              int32_t queue, int32_t kind, int64_t now)
+                              const jobq_pg__bulk *bulk, int32_t kind)
 {
-    int field;
+    jobq_pg__copied row;
+    int i;
 
+    row.queue = bulk->queue;
+    row.kind = (int32_t)bulk->kind_ids[kind - 1];
+    row.enqueued_at_us = bulk->now_us;
+    row.job = *job;
+    if (row.job.run_at_us == 0) row.job.run_at_us = bulk->now_us + job->delay_us;
+    if (row.job.run_at_us < bulk->now_us) row.job.run_at_us = bulk->now_us;
+    if (row.job.stages == 0) row.job.stages = 1;
     jobq_pg__raw_int(p, c->count, 2);
-    jobq_pg__item_int(p, queue, 4);
-    jobq_pg__item_int(p, kind, 4);
-    for (field = 0; field < JOBQ_PG__F_KEY; field++) {
-        if (c->has[field] && field != JOBQ_PG__F_DELAY)
-            jobq_pg__copy_field(p, job, (jobq_pg__field)field, now);
-    }
+    for (i = 0; i < c->count; i++) jobq_pg__put_item(p, &c->at[i], (const char *)&row);
 }
 
-/* Sends what the buffer holds. */
-static bool jobq_pg__copy_flush(PGconn *conn, jobq_pg__params *p)
+/* A COPY into a table that is under way. */
+typedef struct jobq_pg__copying {
+    PGconn *conn;
+    jobq_pg__params p; /* what is to be sent */
+    bool good;
+} jobq_pg__copying;
+
+/* Sends what the buffer holds, once it is long enough, or at last. */
+static void jobq_pg__copy_flush(jobq_pg__copying *c, bool last)
 {
-    bool good = !p->failed && PQputCopyData(conn, p->data, (int)p->size) == 1;
-
-    p->size = 0;
-    return good;
+    if (!last && c->p.size < JOBQ_PG__CHUNK) return;
+    c->good = c->good && !c->p.failed &&
+              PQputCopyData(c->conn, c->p.data, (int)c->p.size) == 1;
+    c->p.size = 0;
 }
 
-static void jobq_pg__copy_head(jobq_pg__params *p)
+static jobq_error jobq_pg__copy_begin(jobq_pg__copying *c, PGconn *conn, const char *text,
+                                      jobq_pg_error *error)
 {
     static const char head[19] = "PGCOPY\n\377\r\n"; /* 11 bytes, then flags and extension: 0 */
-
-    jobq_pg__raw(p, head, sizeof head);
-}
-
-/* The rows, between COPY's start and end. */
-static bool jobq_pg__copy_rows(PGconn *conn, const jobq_pg__columns *c, const jobq_pg_job *jobs,
-                               size_t count, int32_t queue, const int32_t *kinds, int64_t now)
-{
-    jobq_pg__params p;
-    bool good = true;
-    size_t i;
-
-    memset(&p, 0, sizeof p);
-    jobq_pg__copy_head(&p);
-    for (i = 0; i < count && good; i++) {
-        jobq_pg__copy_row(&p, c, &jobs[i], queue, kinds[i], now);
-        if (p.size >= JOBQ_PG__CHUNK) good = jobq_pg__copy_flush(conn, &p);
-    }
-    jobq_pg__raw_int(&p, -1, 2);
-    good = good && jobq_pg__copy_flush(conn, &p);
-    jobq_pg__params_clear(&p);
-    return good;
-}
-
-static jobq_error jobq_pg__copy_begin(PGconn *conn, const char *text, jobq_pg_error *error)
-{
     PGresult *res = PQexec(conn, text);
     jobq_error code =
         PQresultStatus(res) == PGRES_COPY_IN ? JOBQ_OK : jobq_pg__result_error(error, conn, res);
 
     PQclear(res);
+    c->conn = conn;
+    c->good = true;
+    jobq_pg__params_init(&c->p);
+    if (code == JOBQ_OK) jobq_pg__raw(&c->p, head, sizeof head);
     return code;
 }
 
-static jobq_error jobq_pg__copy_end(PGconn *conn, bool good, jobq_pg_error *error)
+static jobq_error jobq_pg__copy_end(jobq_pg__copying *c, jobq_pg_error *error)
 {
     PGresult *res;
     jobq_error code = JOBQ_OK;
 
-    PQputCopyEnd(conn, good ? NULL : "out of memory");
-    res = PQgetResult(conn);
-    if (PQresultStatus(res) != PGRES_COMMAND_OK) code = jobq_pg__result_error(error, conn, res);
+    jobq_pg__raw_int(&c->p, -1, 2);
+    jobq_pg__copy_flush(c, true);
+    jobq_pg__params_clear(&c->p);
+    PQputCopyEnd(c->conn, c->good ? NULL : "out of memory");
+    res = PQgetResult(c->conn);
+    if (PQresultStatus(res) != PGRES_COMMAND_OK)
+        code = jobq_pg__result_error(error, c->conn, res);
     PQclear(res);
-    while ((res = PQgetResult(conn)) != NULL) PQclear(res);
+    while ((res = PQgetResult(c->conn)) != NULL) PQclear(res);
     return code;
-}
-
-/* COPY on a connection that is ready for it. */
-static jobq_error jobq_pg__copy_in(jobq_pg *pg, PGconn *conn, const jobq_pg_job *jobs, size_t count,
-                                   int32_t queue, const int32_t *kinds, int64_t now,
-                                   jobq_pg_error *error)
-{
-    jobq_pg__columns c = jobq_pg__columns_of(jobs, count);
-    jobq_error code;
-    char text[256];
-
-    snprintf(text, sizeof text, "%s%s) FROM STDIN (FORMAT binary)", pg->texts[JOBQ_PG__COPY],
-             c.text);
-    code = jobq_pg__copy_begin(conn, text, error);
-    if (code != JOBQ_OK) return code;
-    return jobq_pg__copy_end(conn, jobq_pg__copy_rows(conn, &c, jobs, count, queue, kinds, now),
-                             error);
 }
 
 /* Where the rows are committed already this may fail, and it is no failure: whoever took it for one
  * would write them all again. Workers find them by themselves. */
-static jobq_error jobq_pg__copy_wake(jobq_pg *pg, PGconn *conn, int32_t queue, size_t count,
+static jobq_error jobq_pg__copy_wake(jobq_pg *pg, PGconn *conn, const jobq_pg__bulk *bulk,
                                      jobq_pg_error *error)
 {
     bool committed = PQtransactionStatus(conn) == PQTRANS_IDLE;
-    jobq_pg__params p;
-    PGresult *res;
+    jobq_error code = jobq_pg__ask(pg, conn, JOBQ_PG__WAKE, bulk, NULL, error);
 
-    memset(&p, 0, sizeof p);
-    jobq_pg__add_int(&p, queue, 4);
-    jobq_pg__add_int(&p, (int64_t)count, 4);
-    res = jobq_pg__exec(pg, conn, JOBQ_PG__WAKE, &p, error);
-    PQclear(res);
-    if (res != NULL) return JOBQ_OK;
-    if (!committed) return error->code;
+    if (code == JOBQ_OK || !committed) return code;
     jobq_pg__log(pg, JOBQ_PG_WARNING, "written, but nobody was woken: %s", error->message);
     return JOBQ_OK;
 }
 
-static jobq_error jobq_pg__copy_all(jobq_pg *pg, PGconn *conn, const jobq_pg_job *jobs,
-                                    size_t count, jobq_pg__kinds *k, jobq_pg_error *error)
+/* What the batch needs to know first: ids, the database's clock, the limit of payloads. */
+static jobq_error jobq_pg__bulk_ask(jobq_pg *pg, PGconn *conn, const jobq_pg_job *jobs,
+                                    size_t count, const jobq_pg__kinds *k, jobq_pg__bulk *bulk,
+                                    jobq_pg_error *error)
 {
-    int16_t stages = 1;
-    int64_t *ids = (int64_t *)malloc(k->count * sizeof *ids);
-    int32_t queue = 0;
-    int64_t now = 0;
-    jobq_pg__params p;
-    PGresult *res;
     jobq_error code = JOBQ_OK;
-    size_t max = 0, i;
+    PGresult *res;
+    size_t i;
 
-    if (ids == NULL) return jobq_pg__no_memory(error);
+    bulk->name = jobs[0].queue;
+    bulk->kinds = k->names;
+    bulk->kind_count = k->count;
+    bulk->stages = 1;
+    bulk->count = (int32_t)count;
     for (i = 0; i < count; i++)
-        stages = (int16_t)(jobs[i].stages > stages ? jobs[i].stages : stages);
-    memset(&p, 0, sizeof p);
-    jobq_pg__add_text(&p, jobq_str_from(jobs[0].queue));
-    jobq_pg__add_text_array(&p, k->names, k->count);
-    jobq_pg__add_int(&p, stages, 2);
-    res = jobq_pg__exec(pg, conn, JOBQ_PG__BULK, &p, error);
-    if (res == NULL) code = error->code;
-    else if (jobq_pg__ints(res, 0, 1, ids, (int32_t)k->count) != (int32_t)k->count) {
-        code = jobq_pg__fail(error, JOBQ_ERROR_DATABASE, "bulk did not answer every kind");
-    } else {
-        queue = jobq_pg__int32(res, 0, 0);
-        now = jobq_pg__int(res, 0, 2);
-        max = (size_t)jobq_pg__int(res, 0, 3);
-    }
+        bulk->stages = jobs[i].stages > bulk->stages ? jobs[i].stages : bulk->stages;
+    res = jobq_pg__call_row(pg, conn, JOBQ_PG__BULK, bulk, bulk, error);
+    if (res == NULL) return error->code;
     PQclear(res);
+    if (bulk->kind_count != k->count)
+        return jobq_pg__fail(error, JOBQ_ERROR_DATABASE, "bulk did not answer every kind");
     for (i = 0; i < count && code == JOBQ_OK; i++)
-        code = jobq_pg__too_large(&jobs[i], max, error);
-    for (i = 0; i < count && code == JOBQ_OK; i++) k->index[i] = (int32_t)ids[k->index[i]];
-    free(ids);
-    if (code == JOBQ_OK)
-        code = jobq_pg__copy_in(pg, conn, jobs, count, queue, k->index, now, error);
+        code = jobq_pg__too_large(&jobs[i], (size_t)bulk->payload_max, error);
+    return code;
+}
+
+/* COPY on a connection that is ready for it. */
+static jobq_error jobq_pg__copy_jobs(jobq_pg *pg, PGconn *conn, const void *array, size_t count,
+                                     jobq_pg_error *error)
+{
+    const jobq_pg_job *jobs = (const jobq_pg_job *)array;
+    jobq_pg__kinds k = {NULL, NULL, 0};
+    jobq_pg__columns columns;
+    jobq_pg__copying copying;
+    jobq_pg__bulk bulk;
+    char text[320];
+    jobq_error code;
+    size_t i;
+
+    memset(&bulk, 0, sizeof bulk);
+    if (jobq_pg__kinds_of(&k, jobs, count))
+        bulk.kind_ids = (int64_t *)malloc((size_t)k.count * sizeof *bulk.kind_ids);
+    code = bulk.kind_ids == NULL ? jobq_pg__no_memory(error)
+                                 : jobq_pg__bulk_ask(pg, conn, jobs, count, &k, &bulk, error);
+    columns = jobq_pg__columns_of(jobs, code == JOBQ_OK ? count : 0);
+    snprintf(text, sizeof text, "%s%s) FROM STDIN (FORMAT binary)", pg->texts[JOBQ_PG__COPY].sql,
+             columns.text);
+    if (code == JOBQ_OK) code = jobq_pg__copy_begin(&copying, conn, text, error);
+    if (code == JOBQ_OK) {
+        for (i = 0; i < count && copying.good; i++) {
+            jobq_pg__copy_row(&copying.p, &columns, &jobs[i], &bulk, k.index[i]);
+            jobq_pg__copy_flush(&copying, false);
+        }
+        code = jobq_pg__copy_end(&copying, error);
+    }
+    free(bulk.kind_ids);
+    jobq_pg__kinds_clear(&k);
     if (code != JOBQ_OK || jobs[0].quiet) return code;
-    return jobq_pg__copy_wake(pg, conn, queue, count, error);
+    return jobq_pg__copy_wake(pg, conn, &bulk, error);
+}
+
+/* Runs a COPY on conn or one of the pool, in a transaction of its own where it has to be one. */
+static jobq_error jobq_pg__copy_whole(jobq_pg *pg, PGconn *conn, bool always,
+                                      jobq_error (*copy)(jobq_pg *, PGconn *, const void *, size_t,
+                                                         jobq_pg_error *),
+                                      const void *array, size_t count, jobq_pg_error *error)
+{
+    PGconn *mine = NULL;
+    jobq_error code = jobq_pg__borrow(pg, conn, &mine, error);
+    bool own;
+
+    if (code != JOBQ_OK) return code;
+    if (conn == NULL) conn = mine;
+    own = (always || pg->pooled || pg->odd) && PQtransactionStatus(conn) == PQTRANS_IDLE;
+    if (own) code = jobq_pg__command(conn, JOBQ_PG__BEGIN, error);
+    if (code == JOBQ_OK) code = copy(pg, conn, array, count, error);
+    if (own && code == JOBQ_OK) code = jobq_pg__command(conn, "COMMIT", error);
+    else if (own) PQclear(PQexec(conn, "ROLLBACK"));
+    if (mine != NULL) jobq_pg_release(pg, mine);
+    return code;
 }
 
 JOBQ_API jobq_error jobq_pg_enqueue_copy(jobq_pg *pg, PGconn *conn, const jobq_pg_job *jobs,
                                          size_t count, jobq_pg_error *error)
 {
-    jobq_pg__kinds kinds = {NULL, NULL, 0};
     jobq_pg_error local;
-    PGconn *mine = NULL;
-    bool own;
     jobq_error code;
     size_t i;
 
@@ -11236,245 +11755,42 @@ JOBQ_API jobq_error jobq_pg_enqueue_copy(jobq_pg *pg, PGconn *conn, const jobq_p
             code = jobq_pg__invalid(error, "key", "not with COPY: use jobq_pg_enqueue_many");
     }
     if (code != JOBQ_OK || count == 0) return code;
-    if (!jobq_pg__kinds_of(&kinds, jobs, count)) code = jobq_pg__no_memory(error);
-    else code = jobq_pg__borrow(pg, conn, &mine, error);
-    if (conn == NULL) conn = mine;
-    own = code == JOBQ_OK && (pg->pooled || pg->odd) &&
-          PQtransactionStatus(conn) == PQTRANS_IDLE;
-    if (own) code = jobq_pg__command(conn, JOBQ_PG__BEGIN, error);
-    if (code == JOBQ_OK) code = jobq_pg__copy_all(pg, conn, jobs, count, &kinds, error);
-    if (own && code == JOBQ_OK) code = jobq_pg__command(conn, "COMMIT", error);
-    else if (own) PQclear(PQexec(conn, "ROLLBACK"));
-    if (mine != NULL) jobq_pg_release(pg, mine);
-    jobq_pg__kinds_clear(&kinds);
-    return code;
+    return jobq_pg__copy_whole(pg, conn, false, jobq_pg__copy_jobs, jobs, count, error);
 }
 
 /* ---- >>verbs --------------------------------------------------------------------------------- */
-
-static jobq_error jobq_pg__missing(jobq_pg_error *error, const char *entity, const char *field,
-                                   const char *value)
-{
-    jobq_pg__fail(error, JOBQ_ERROR_NOT_FOUND, "Not found: %s with %s=%s", entity, field, value);
-    if (error == NULL) return JOBQ_ERROR_NOT_FOUND;
-    jobq_pg__copy(error->entity, sizeof error->entity, entity);
-    jobq_pg__copy(error->field, sizeof error->field, field);
-    jobq_pg__copy(error->value, sizeof error->value, value);
-    return JOBQ_ERROR_NOT_FOUND;
-}
 
 static jobq_error jobq_pg__not_found(jobq_pg_error *error, const char *entity, int64_t id)
 {
     char value[24];
 
     snprintf(value, sizeof value, "%lld", (long long)id);
-    return jobq_pg__missing(error, entity, "id", value);
+    return jobq_pg__said(error, JOBQ_ERROR_NOT_FOUND, "Not found", entity, "id", value);
 }
 
-static void jobq_pg__bind_register(jobq_pg__params *p, int64_t worker, const char *name,
-                                   int64_t lease_us, const char *const *queues, size_t queue_count,
-                                   const int32_t *kind_queues, const char *const *kinds,
-                                   size_t kind_count)
+/* A job of a row of a claim or, by worker 0, of a peek. False: the row breaks a law. */
+static bool jobq_pg__job(const PGresult *res, int row, int64_t worker, int64_t claim,
+                         jobq_pg__job_row *to)
 {
-    jobq_pg__add_int(p, worker, 8);
-    jobq_pg__add_text(p, jobq_str_from(name));
-    jobq_pg__add_int(p, lease_us, 8);
-    jobq_pg__add_text_array(p, queues, queue_count);
-    jobq_pg__add_int_array(p, JOBQ_PG__INT4, kind_queues, kind_count);
-    jobq_pg__add_text_array(p, kinds, kind_count);
+    jobq_job *job = &to->job;
+
+    memset(to, 0, sizeof *to);
+    jobq_pg__get(res, row, 0, worker == 0 ? jobq_pg__job_out : jobq_pg__claim_out, to);
+    job->worker = worker;
+    job->claim = claim;
+    job->state = worker == 0 ? JOBQ_STATE_READY : JOBQ_STATE_RUNNING;
+    job->bytes = (int64_t)(to->payload.len + to->headers.len);
+    return jobq_job_check(job) == JOBQ_OK;
 }
 
-static void jobq_pg__bind_claim(jobq_pg__params *p, const jobq_pg_claim_desc *d)
+JOBQ_API jobq_str jobq_pg_payload(const PGresult *result, int row, bool *bytes)
 {
-    size_t i;
+    jobq_pg__job_row to;
 
-    jobq_pg__add_int(p, d->worker, 8);
-    jobq_pg__add_int(p, d->number, 8);
-    jobq_pg__add_int(p, d->limit, 4);
-    jobq_pg__array(p, JOBQ_PG__INT4, d->lane_count);
-    for (i = 0; i < d->lane_count; i++) jobq_pg__item_int(p, d->lanes[i].queue, 4);
-    jobq_pg__end(p);
-    jobq_pg__array(p, JOBQ_PG__INT2, d->lane_count);
-    for (i = 0; i < d->lane_count; i++) jobq_pg__item_int(p, d->lanes[i].priority, 2);
-    jobq_pg__end(p);
-    jobq_pg__array(p, JOBQ_PG__INT2, d->lane_count);
-    for (i = 0; i < d->lane_count; i++) jobq_pg__item_int(p, d->lanes[i].stage, 2);
-    jobq_pg__end(p);
-    jobq_pg__array(p, JOBQ_PG__TIMESTAMPTZ, d->lane_count);
-    for (i = 0; i < d->lane_count; i++) {
-        jobq_pg__item_int(p, jobq_pg__to_server_us(d->lanes[i].after_at_us), 8);
-    }
-    jobq_pg__end(p);
-    jobq_pg__array(p, JOBQ_PG__INT8, d->lane_count);
-    for (i = 0; i < d->lane_count; i++) jobq_pg__item_int(p, d->lanes[i].after_id, 8);
-    jobq_pg__end(p);
-    if (d->kinds == NULL) jobq_pg__add_null(p);
-    else jobq_pg__add_int_array(p, JOBQ_PG__INT4, d->kinds, d->kind_count);
-    jobq_pg__add_int(p, d->suspects, 1);
-    jobq_pg__add_int(p, d->alone, 1);
-    jobq_pg__add_int(p, d->look, 1);
-    jobq_pg__add_int(p, d->relaxed, 1);
-    jobq_pg__add_int(p, d->bytes, 8);
-}
-
-/* Results grouped by claim, as complete wants them. order: indices into results. */
-static void jobq_pg__bind_complete(jobq_pg__params *p, const jobq_pg_result *results, size_t count)
-{
-    size_t groups = 0, i, from;
-
-    for (i = 0; i < count; i++) {
-        groups += i == 0 || results[i].worker != results[i - 1].worker ||
-                  results[i].claim != results[i - 1].claim;
-    }
-    jobq_pg__array(p, JOBQ_PG__INT8, groups);
-    for (i = 0; i < count; i++) {
-        if (i > 0 && results[i].worker == results[i - 1].worker &&
-            results[i].claim == results[i - 1].claim) continue;
-        jobq_pg__item_int(p, results[i].worker, 8);
-    }
-    jobq_pg__end(p);
-    jobq_pg__array(p, JOBQ_PG__INT8, groups);
-    for (i = 0; i < count; i++) {
-        if (i > 0 && results[i].worker == results[i - 1].worker &&
-            results[i].claim == results[i - 1].claim) continue;
-        jobq_pg__item_int(p, results[i].claim, 8);
-    }
-    jobq_pg__end(p);
-    jobq_pg__array(p, JOBQ_PG__INT4, groups);
-    for (from = 0, i = 1; i <= count && count > 0; i++) {
-        if (i < count && results[i].worker == results[from].worker &&
-            results[i].claim == results[from].claim) continue;
-        jobq_pg__item_int(p, (int64_t)(i - from), 4);
-        from = i;
-    }
-    jobq_pg__end(p);
-    jobq_pg__array(p, JOBQ_PG__INT8, count);
-    for (i = 0; i < count; i++) jobq_pg__item_int(p, results[i].id, 8);
-    jobq_pg__end(p);
-}
-
-/* The columns of settle: one array each. */
-enum {
-    JOBQ_PG__S_WORKER, JOBQ_PG__S_CLAIM, JOBQ_PG__S_ID, JOBQ_PG__S_STATE, JOBQ_PG__S_STAGE,
-    JOBQ_PG__S_ATTEMPT, JOBQ_PG__S_CRASH, JOBQ_PG__S_SUSPECT, JOBQ_PG__S_DELAY, JOBQ_PG__S_ERROR,
-    JOBQ_PG__S_PAYLOAD, JOBQ_PG__S_BYTES, JOBQ_PG__S_COUNT
-};
-
-static const struct {
-    int type;
-    size_t width; /* 0: a string */
-} jobq_pg__settle[JOBQ_PG__S_COUNT] = {
-    {JOBQ_PG__INT8, 8}, {JOBQ_PG__INT8, 8}, {JOBQ_PG__INT8, 8}, {JOBQ_PG__CHAR, 1},
-    {JOBQ_PG__INT2, 2}, {JOBQ_PG__INT4, 4}, {JOBQ_PG__INT4, 4}, {JOBQ_PG__BOOL, 1},
-    {JOBQ_PG__INT8, 8}, {JOBQ_PG__TEXT, 0}, {JOBQ_PG__JSONB, 0}, {JOBQ_PG__BYTEA, 0}};
-
-static int64_t jobq_pg__settle_int(const jobq_pg_result *r, int column)
-{
-    switch (column) {
-    case JOBQ_PG__S_WORKER: return r->worker;
-    case JOBQ_PG__S_CLAIM: return r->claim;
-    case JOBQ_PG__S_ID: return r->id;
-    case JOBQ_PG__S_STATE: return jobq_state_letter(r->decision.state);
-    case JOBQ_PG__S_STAGE: return r->decision.stage;
-    case JOBQ_PG__S_ATTEMPT: return r->decision.attempt;
-    case JOBQ_PG__S_CRASH: return r->decision.crash;
-    case JOBQ_PG__S_SUSPECT: return r->decision.suspect;
-    default: return r->decision.delay_us == JOBQ_NEVER ? -1 : r->decision.delay_us;
-    }
-}
-
-static jobq_str jobq_pg__settle_str(const jobq_pg_result *r, int column)
-{
-    static const jobq_str none = {NULL, 0};
-
-    if (column == JOBQ_PG__S_ERROR) return r->error;
-    return (column == JOBQ_PG__S_BYTES) == r->payload_bytes ? r->payload : none;
-}
-
-static void jobq_pg__bind_settle(jobq_pg__params *p, const jobq_pg_result *results, size_t count)
-{
-    int column;
-    size_t i;
-
-    for (column = 0; column < JOBQ_PG__S_COUNT; column++) {
-        int type = jobq_pg__settle[column].type;
-        size_t width = jobq_pg__settle[column].width;
-        jobq_pg__array(p, type, count);
-        for (i = 0; i < count; i++) {
-            if (width == 0) jobq_pg__item_str(p, jobq_pg__settle_str(&results[i], column), type);
-            else jobq_pg__item_int(p, jobq_pg__settle_int(&results[i], column), width);
-        }
-        jobq_pg__end(p);
-    }
-}
-
-static void jobq_pg__bind_settle_here(jobq_pg__params *p, const jobq_pg_result *r)
-{
-    int column;
-
-    for (column = 0; column < JOBQ_PG__S_COUNT; column++) {
-        size_t width = jobq_pg__settle[column].width;
-        jobq_str s = width == 0 ? jobq_pg__settle_str(r, column) : jobq_str_from(NULL);
-        if (width != 0) jobq_pg__add_int(p, jobq_pg__settle_int(r, column), width);
-        else if (column == JOBQ_PG__S_PAYLOAD) jobq_pg__add_jsonb(p, s);
-        else jobq_pg__add_text(p, s);
-    }
-}
-
-/* Runs a statement whose answer is one number (a boolean, a count). */
-static jobq_error jobq_pg__ask(jobq_pg *pg, PGconn *conn, jobq_pg__statement st, jobq_pg__params *p,
-                               int64_t *answer, jobq_pg_error *error)
-{
-    jobq_pg_error local;
-    PGresult *res;
-
-    if (error == NULL) error = &local;
-    res = jobq_pg__exec(pg, conn, st, p, error);
-    if (res == NULL) return error->code;
-    if (answer != NULL)
-        *answer = PQntuples(res) > 0 && PQnfields(res) > 0 ? jobq_pg__int(res, 0, 0) : 0;
-    PQclear(res);
-    return JOBQ_OK;
-}
-
-static jobq_error jobq_pg__lease_invalid(int64_t lease_us, jobq_pg_error *error)
-{
-    if (lease_us > 0 && lease_us <= INT64_MAX / 4) return JOBQ_OK;
-    return jobq_pg__invalid(error, "lease_us", "positive, less than 70,000 years");
-}
-
-JOBQ_API jobq_error jobq_pg_register(jobq_pg *pg, PGconn *conn, int64_t worker, const char *name,
-                                     int64_t lease_us, const char *const *queues,
-                                     size_t queue_count, int32_t *queue_ids, jobq_pg_error *error)
-{
-    jobq_pg__params p;
-    jobq_pg_error local;
-    int64_t id;
-    PGresult *res;
-    int32_t i;
-
-    JOBQ_ASSERT(pg != NULL && (queues != NULL || queue_count == 0));
-    if (error == NULL) error = &local;
-    if (queue_count > JOBQ_LOOP_QUEUES)
-        return jobq_pg__invalid(error, "queue_count", "more than JOBQ_LOOP_QUEUES");
-    if (worker == 0) return jobq_pg__invalid(error, "worker", "0 is nobody");
-    if (name == NULL || !jobq_utf8_valid(jobq_str_from(name)))
-        return jobq_pg__invalid(error, "name", "some UTF-8, for people");
-    if (jobq_pg__lease_invalid(lease_us, error)) return JOBQ_ERROR_INVALID;
-    for (i = 0; i < (int32_t)queue_count; i++) {
-        if (jobq_pg__name_invalid(queues[i], "queue", false, error)) return JOBQ_ERROR_INVALID;
-    }
-    memset(&p, 0, sizeof p);
-    jobq_pg__bind_register(&p, worker, name, lease_us, queues, queue_count, NULL, NULL, 0);
-    res = jobq_pg__exec(pg, conn, JOBQ_PG__REGISTER, &p, error);
-    if (res == NULL) return error->code;
-    for (i = 0; queue_ids != NULL && i < (int32_t)queue_count; i++) {
-        int64_t ids[JOBQ_LOOP_QUEUES];
-        id = jobq_pg__ints(res, 0, 0, ids, JOBQ_LOOP_QUEUES) > i ? ids[i] : 0;
-        queue_ids[i] = (int32_t)id;
-    }
-    PQclear(res);
-    return JOBQ_OK;
+    memset(&to, 0, sizeof to);
+    jobq_pg__get(result, row, 0, jobq_pg__handed_out, &to);
+    if (bytes != NULL) *bytes = to.payload_bytes;
+    return to.payload;
 }
 
 /* Lanes in claiming order, for the rows of one answer. */
@@ -11486,264 +11802,628 @@ static bool jobq_pg__before(const jobq_job *a, const jobq_job *b)
     return a->id < b->id;
 }
 
-/* A claim answers in the order of its pages, which is almost that of the lanes. */
-static void jobq_pg__batch_order(jobq_pg_batch *batch)
+JOBQ_API jobq_error jobq_pg_get(jobq_pg *pg, PGconn *conn, int64_t id, jobq_job *job,
+                                jobq_pg_error *error)
 {
-    size_t i, at;
+    jobq_pg__change from;
+    jobq_pg_error local;
+    jobq_pg_rows rows;
+    jobq_error code;
 
-    for (i = 1; i < batch->count; i++) {
-        jobq_job job = batch->jobs[i];
-        int row = batch->rows[i];
-        for (at = i; at > 0 && jobq_pg__before(&job, &batch->jobs[at - 1]); at--) {
-            batch->jobs[at] = batch->jobs[at - 1];
-            batch->rows[at] = batch->rows[at - 1];
-        }
-        batch->jobs[at] = job;
-        batch->rows[at] = row;
-    }
-}
-
-/* Makes a batch of a result, which it takes over. */
-static jobq_error jobq_pg__batch(PGresult *res, int64_t worker, int64_t claim, jobq_pg_batch *batch,
-                                 jobq_pg_error *error)
-{
-    int rows = PQntuples(res), i;
-
-    memset(batch, 0, sizeof *batch);
-    batch->result = res;
-    batch->due_us = -1;
-    if (rows == 1 && PQgetisnull(res, 0, JOBQ_PG__COL_ID)) {
-        batch->suspects = jobq_pg__int(res, 0, JOBQ_PG__COL_SUSPECT) != 0;
-        batch->alone = jobq_pg__int(res, 0, JOBQ_PG__COL_ALONE) != 0;
-        if (!PQgetisnull(res, 0, JOBQ_PG__COL_DUE))
-            batch->due_us = jobq_pg__int(res, 0, JOBQ_PG__COL_DUE);
-        return JOBQ_OK;
-    }
-    batch->jobs = (jobq_job *)calloc((size_t)rows + 1, sizeof *batch->jobs);
-    batch->rows = (int *)calloc((size_t)rows + 1, sizeof *batch->rows);
-    if (batch->jobs == NULL || batch->rows == NULL) {
-        jobq_pg_batch_clear(batch);
-        return jobq_pg__no_memory(error);
-    }
-    for (i = 0; i < rows; i++) {
-        batch->rows[i] = i;
-        if (!jobq_pg__job(res, i, worker, claim, &batch->jobs[i])) {
-            jobq_pg_batch_clear(batch);
-            return jobq_pg__fail(error, JOBQ_ERROR_DATABASE,
-                                 "a claimed job breaks a law of jobq.h");
-        }
-    }
-    batch->count = (size_t)rows;
-    if (worker != 0) jobq_pg__batch_order(batch); /* a peek is in its order */
+    JOBQ_ASSERT(pg != NULL && job != NULL);
+    if (error == NULL) error = &local;
+    from.id = id;
+    code = jobq_pg__ask_rows(pg, conn, JOBQ_PG__GET, &from, &rows, error);
+    if (code != JOBQ_OK) return code;
+    if (rows.count == 0) return jobq_pg__not_found(error, "job", id);
+    *job = jobq_pg_job_facts((const jobq_pg_job_row *)rows.rows);
+    jobq_pg_rows_clear(&rows);
     return JOBQ_OK;
 }
 
-JOBQ_API jobq_error jobq_pg_claim(jobq_pg *pg, PGconn *conn, const jobq_pg_claim_desc *desc,
-                                  jobq_pg_batch *batch, jobq_pg_error *error)
-{
-    jobq_pg_claim_desc d;
-    jobq_pg__params p;
-    jobq_pg_error local;
-    PGresult *res;
+/* -- a request as a statement -- */
 
-    JOBQ_ASSERT(pg != NULL && desc != NULL && batch != NULL);
-    if (error == NULL) error = &local;
+/* Which one; STATEMENT_COUNT: none. */
+static jobq_pg__statement jobq_pg__statement_of(const jobq_request *a)
+{
+    switch (a->kind) {
+    case JOBQ_REQUEST_REGISTER: return JOBQ_PG__REGISTER;
+    case JOBQ_REQUEST_POLICIES: return JOBQ_PG__POLICIES;
+    case JOBQ_REQUEST_CLAIM: return JOBQ_PG__CLAIM;
+    case JOBQ_REQUEST_RECOVER: return JOBQ_PG__RECOVER;
+    case JOBQ_REQUEST_COMPLETE: return JOBQ_PG__COMPLETE;
+    case JOBQ_REQUEST_SETTLE: return JOBQ_PG__SETTLE;
+    case JOBQ_REQUEST_HEARTBEAT: return a->claim ? JOBQ_PG__BEAT_CLAIM : JOBQ_PG__HEARTBEAT;
+    case JOBQ_REQUEST_RESCUE: return JOBQ_PG__RESCUE;
+    case JOBQ_REQUEST_SLEEP: return JOBQ_PG__SLEEP;
+    case JOBQ_REQUEST_UNPARK: return JOBQ_PG__UNPARK;
+    case JOBQ_REQUEST_PRUNE: return JOBQ_PG__PRUNE;
+    case JOBQ_REQUEST_VACUUM: return JOBQ_PG__VACUUM;
+    case JOBQ_REQUEST_DEREGISTER: return JOBQ_PG__DEREGISTER;
+    case JOBQ_REQUEST_REMAIN: return JOBQ_PG__REMAINS;
+    case JOBQ_REQUEST_SET_ASIDE: return JOBQ_PG__SET_ASIDE;
+    case JOBQ_REQUEST_LOOK: return JOBQ_PG__OUTBOX_LOOK;
+    case JOBQ_REQUEST_READ: return JOBQ_PG__OUTBOX_READ;
+    case JOBQ_REQUEST_ACK: return JOBQ_PG__OUTBOX_ACK;
+    case JOBQ_REQUEST_RENEW: return JOBQ_PG__OUTBOX_RENEW;
+    case JOBQ_REQUEST_WAIT:
+    case JOBQ_REQUEST_CONNECT:
+    case JOBQ_REQUEST_DISCONNECT:
+    case JOBQ_REQUEST_ABANDON:
+    case JOBQ_REQUEST_EXIT:
+    case JOBQ_REQUEST_COUNT: break;
+    }
+    return JOBQ_PG__STATEMENT_COUNT;
+}
+
+/* Jobs of one claim stand together, as complete wants them. */
+static int jobq_pg__by_claim(const void *a, const void *b)
+{
+    const jobq_ending *x = &((const jobq_pg__end_row *)a)->of;
+    const jobq_ending *y = &((const jobq_pg__end_row *)b)->of;
+
+    if (x->worker != y->worker) return x->worker < y->worker ? -1 : 1;
+    if (x->claim != y->claim) return x->claim < y->claim ? -1 : 1;
+    return x->job < y->job ? -1 : x->job > y->job;
+}
+
+static void jobq_pg__ends_group(jobq_pg__ends *ends)
+{
+    jobq_pg__end_row *rows = ends->rows, *first = rows;
+    int32_t i;
+
+    qsort(rows, (size_t)ends->count, sizeof *rows, jobq_pg__by_claim);
+    for (i = 0; i < ends->count; i++) {
+        if (rows[i].of.worker != first->of.worker || rows[i].of.claim != first->of.claim)
+            first = &rows[i];
+        rows[i].group = 0;
+        first->group++;
+    }
+}
+
+static bool jobq_pg__is_dead(uint8_t outcome)
+{
+    return outcome == JOBQ_RESULT_EXCEEDED || outcome == JOBQ_RESULT_REJECT;
+}
+
+/* An acknowledgement of a delivery. dead: room for its messages. */
+static jobq_pg__ack jobq_pg__ack_of(const jobq_ack *a, int64_t partition, const jobq_holder *token,
+                                    const jobq_message *messages, const char *const *reasons,
+                                    jobq_str error, jobq_pg__dead *dead)
+{
+    static const char refused[] = "the server refused the error's text";
+    const jobq_cursor *after = &a->plan.cursor;
+    const jobq_directive *directive = &a->plan.directive;
+    jobq_pg__ack ack;
+    int32_t i;
+
+    memset(&ack, 0, sizeof ack);
+    ack.token = *token;
+    ack.partition = partition;
+    ack.before = a->before;
+    ack.acked = after->acked;
+    ack.tried = after->tried;
+    ack.tried_count = after->tried_count;
+    ack.failures = after->mode.failures;
+    ack.successes = after->mode.successes;
+    ack.effective = after->mode.state == JOBQ_PARTITION_DEGRADED ? after->mode.effective : 0;
+    ack.delay_us = directive->kind == JOBQ_DIRECTIVE_SLEEP ? directive->delay_us : 0;
+    ack.dead = dead;
+    for (i = 0; i < a->plan.done; i++) {
+        if (!jobq_pg__is_dead(a->outcomes[i])) continue;
+        dead[ack.dead_count].seq = messages[i].seq;
+        dead[ack.dead_count].attempts = messages[i].attempts + (i < a->given);
+        dead[ack.dead_count++].reason = a->bare ? refused : reasons == NULL ? NULL : reasons[i];
+    }
+    if (a->plan.failed < 0) return ack;
+    ack.error = a->bare ? jobq_str_from(refused) : error;
+    return ack;
+}
+
+/* The parameters of a request; from is what they are in, if not the request. */
+static void jobq_pg__put_request(jobq_pg__params *p, jobq_pg__statement st, const jobq_request *a,
+                                 const void *from)
+{
+    jobq_pg__put(p, jobq_pg__specs[st].in, from == NULL ? a : from);
+    if (st == JOBQ_PG__BEAT_CLAIM) jobq_pg__put(p, jobq_pg__claim_in, a);
+}
+
+/* -- a result as an answer -- */
+
+/* A statement on its way: what its answer needs to know of the request. WAIT: one of the driver's
+ * own, of which only a failure counts. */
+typedef struct jobq_pg__pending {
+    jobq_request_kind kind;
+    jobq_pg__statement st;
+    int64_t worker, number;
+    int32_t slot, limit;
+    uint32_t generation;
+    bool claim;       /* a heartbeat that claims */
+    bool names;       /* a claim that only names the first job */
+    PGresult *result; /* the first error, else the last result */
+} jobq_pg__pending;
+
+static jobq_pg__pending jobq_pg__pending_of(const jobq_request *a, jobq_pg__statement st)
+{
+    jobq_pg__pending p;
+
     memset(&p, 0, sizeof p);
-    memset(batch, 0, sizeof *batch);
-    d = *desc;
-    if (d.bytes <= 0) d.bytes = INT64_MAX;
-    if (desc->limit < 1) return jobq_pg__invalid(error, "limit", "1 or more");
-    if (desc->number < 1) return jobq_pg__invalid(error, "number", "1 or more, counting up");
-    if ((desc->lanes == NULL && desc->lane_count > 0) ||
-        (desc->kinds == NULL && desc->kind_count > 0))
-        return jobq_pg__invalid(error, "lanes", "a count without a pointer");
-    jobq_pg__bind_claim(&p, &d);
-    res = jobq_pg__exec(pg, conn, JOBQ_PG__CLAIM, &p, error);
-    return res == NULL ? error->code
-                       : jobq_pg__batch(res, desc->worker, desc->number, batch, error);
+    p.kind = a->kind;
+    p.st = st;
+    p.worker = a->worker;
+    p.number = a->number;
+    p.slot = a->slot;
+    p.limit = a->limit;
+    p.generation = a->generation;
+    p.claim = a->claim;
+    p.names = a->bytes == 0;
+    return p;
 }
 
-JOBQ_API jobq_error jobq_pg_recover(jobq_pg *pg, PGconn *conn, int64_t worker, int64_t number,
-                                    int32_t limit, bool *more, jobq_pg_error *error)
-{
-    jobq_pg__params p;
-    jobq_pg_error local;
-    PGresult *res;
+/* What an answer's decoding needs to know of its request, and what it finds besides. */
+typedef struct jobq_pg__found {
+    int *rows;             /* room: where each claimed job is in the result */
+    int32_t rows_max;
+    jobq_pg__registering registered; /* REGISTER */
+    jobq_pg__portion portion;        /* READ, ACK: it has taken the result then */
+    int64_t odd;           /* a claimed job that breaks a law of jobq.h; 0: none */
+} jobq_pg__found;
 
-    JOBQ_ASSERT(pg != NULL && more != NULL);
-    if (error == NULL) error = &local;
-    memset(&p, 0, sizeof p);
-    *more = false;
-    if (number < 1) return jobq_pg__invalid(error, "number", "1 or more, counting up");
-    if (limit < 1) return jobq_pg__invalid(error, "limit", "1 or more");
-    jobq_pg__add_int(&p, worker, 8);
-    jobq_pg__add_int(&p, number, 8);
-    jobq_pg__add_int(&p, limit, 4);
-    res = jobq_pg__exec(pg, conn, JOBQ_PG__RECOVER, &p, error);
-    if (res == NULL) return error->code;
-    *more = jobq_pg__int(res, 0, 0) != 0;
-    PQclear(res);
-    return JOBQ_OK;
+/* The messages of a portion. False: malformed, or no memory. */
+static bool jobq_pg__portion_messages(jobq_pg__portion *r)
+{
+    const jobq_pg__col *c = jobq_pg__reading_out;
+    int at = 0, i;
+    size_t start, count = 0;
+
+    while (c[at].list != &jobq_pg__arrived) at++;
+    if (PQgetisnull(r->result, 0, at) ||
+        !jobq_pg__array_head(PQgetvalue(r->result, 0, at), (size_t)PQgetlength(r->result, 0, at),
+                             &start, &count) || count > INT32_MAX / 2)
+        return false;
+    r->messages = (jobq_message *)calloc(count + 1, sizeof *r->messages);
+    r->count = (int32_t)count;
+    if (r->messages == NULL || r->of.cursor.acked > INT64_MAX - r->count) return false;
+    jobq_pg__get(r->result, 0, at, c + at, r);
+    for (i = 0; i < r->count; i++) {
+        jobq_message *m = &r->messages[i];
+        m->seq = r->of.cursor.acked + 1 + i;
+        m->attempts =
+            r->of.cursor.tried_count == 0 ? 0 : jobq_cursor_attempts(&r->of.cursor, m->seq);
+    }
+    return r->count == (int32_t)count;
 }
 
-JOBQ_API jobq_str jobq_pg_batch_payload(const jobq_pg_batch *batch, size_t i, bool *bytes)
+static void jobq_pg__portion_clear(jobq_pg__portion *portion)
 {
-    bool ignored;
-
-    JOBQ_ASSERT(batch != NULL && i < batch->count);
-    return jobq_pg__payload(batch->result, batch->rows[i], bytes == NULL ? &ignored : bytes);
+    free(portion->messages);
+    PQclear(portion->result);
+    memset(portion, 0, sizeof *portion);
 }
 
-JOBQ_API void jobq_pg_batch_clear(jobq_pg_batch *batch)
+/* Reads an answer of outbox_read or outbox_ack, and takes the result. */
+static jobq_error jobq_pg__portion_of(PGresult *res, jobq_pg__portion *r)
 {
-    JOBQ_ASSERT(batch != NULL);
-    PQclear(batch->result);
-    free(batch->jobs);
-    free(batch->rows);
-    memset(batch, 0, sizeof *batch);
+    jobq_cursor *c = &r->of.cursor;
+    bool good = PQntuples(res) == 1;
+
+    memset(r, 0, sizeof *r);
+    r->result = res;
+    if (good) jobq_pg__get(res, 0, 0, jobq_pg__reading_out, r);
+    c->mode.state = c->mode.effective > 0 ? JOBQ_PARTITION_DEGRADED : JOBQ_PARTITION_NORMAL;
+    good = good && jobq_cursor_check(c) == JOBQ_OK &&
+           (r->answer != 'h' || jobq_pg__portion_messages(r));
+    if (good) return JOBQ_OK;
+    jobq_pg__portion_clear(r);
+    return JOBQ_ERROR_DATABASE;
 }
 
-/* Sends results of one sort and writes the answers of those at places[]. */
-static jobq_error jobq_pg__settle_some(jobq_pg *pg, PGconn *conn, jobq_pg__statement st,
-                                       const jobq_pg_result *results, size_t count,
-                                       const size_t *places, jobq_error *answers,
-                                       jobq_pg_error *error)
+/* Puts a job among those of an answer. Rows come almost in order, because they were written almost
+ * in order. */
+static void jobq_pg__claimed_add(jobq_claimed *c, int *rows, const jobq_job *job, int row)
 {
-    jobq_pg__params p;
-    PGresult *res;
-    size_t i;
+    int at = c->count++;
+
+    while (at > 0 && jobq_pg__before(job, &c->jobs[at - 1])) {
+        c->jobs[at] = c->jobs[at - 1];
+        rows[at] = rows[at - 1];
+        at--;
+    }
+    c->jobs[at] = *job;
+    rows[at] = row;
+}
+
+/* A role that may write the table can write what no job has: it is read as the default. */
+static void jobq_pg__job_mend(jobq_job *job)
+{
+    if (job->attempt < 1) job->attempt = 1;
+    if (job->crash < 0) job->crash = 0;
+    if (job->stages > JOBQ_STAGES_MAX) job->stages = JOBQ_STAGES_MAX;
+}
+
+static void jobq_pg__got_claim(const jobq_pg__pending *p, const PGresult *r, jobq_claimed *c,
+                               jobq_pg__found *f)
+{
+    jobq_pg__job_row row;
+    int i;
+
+    for (i = 0; i < PQntuples(r) && i < f->rows_max; i++) {
+        bool good = jobq_pg__job(r, i, p->worker, p->number, &row);
+        if (row.job.id == 0) { /* it is empty */
+            c->suspects = row.job.suspect;
+            c->alone = row.job.alone;
+            c->due_us = row.due_us;
+            return;
+        }
+        if (p->names) {
+            c->named = row.job.id;
+            return;
+        }
+        if (!good) f->odd = row.job.id;
+        if (!good) jobq_pg__job_mend(&row.job);
+        jobq_pg__claimed_add(c, f->rows, &row.job, i);
+    }
+}
+
+/* Rows about endings that were not written. */
+static void jobq_pg__got_exceptions(const PGresult *r, jobq_answer *a)
+{
+    for (; a->count < PQntuples(r) && a->count < JOBQ_ENDINGS_MAX; a->count++) {
+        jobq_exception *e = &a->exceptions[a->count];
+        int32_t letter = 0;
+        memset(e, 0, sizeof *e);
+        jobq_pg__get(r, a->count, 0, jobq_pg__exception_out, e);
+        memcpy(&letter, &e->error, sizeof letter);
+        e->error = letter == 'b' ? JOBQ_ERROR_BUSY : JOBQ_ERROR_LOST;
+    }
+}
+
+static void jobq_pg__got_register(const PGresult *r, jobq_answer *a, jobq_pg__registering *reg)
+{
+    int32_t queues = reg->queue_count, kinds = reg->kind_count;
+
+    jobq_pg__get(r, 0, 0, jobq_pg__register_out, reg);
+    if (reg->queue_count != queues || reg->kind_count != kinds) {
+        a->error = JOBQ_ERROR_DATABASE;
+        return;
+    }
+    a->count = queues;
+    memcpy(a->queues, reg->queue_ids, sizeof a->queues);
+}
+
+/* The policy of a queue's row. A backoff that breaks a rule counts as none: the row is outside data,
+ * and jobq.h asserts. */
+static void jobq_pg__policy(const PGresult *r, int row, jobq_queue_policy *q)
+{
+    jobq_pg__policy_row to;
+
+    memset(&to, 0, sizeof to);
+    jobq_pg__get(r, row, 0, jobq_pg__policy_out, &to);
+    *q = to.of;
+    jobq_curve_from(to.curve, &q->policy.backoff.curve);
+    if (jobq_backoff_check(&q->policy.backoff) != JOBQ_OK)
+        q->policy.backoff = jobq_backoff_quick();
+}
+
+static void jobq_pg__got_look(const jobq_pg__pending *p, const PGresult *r, jobq_answer *a)
+{
     int row;
 
-    if (count == 0) return JOBQ_OK;
-    memset(&p, 0, sizeof p);
-    if (st == JOBQ_PG__COMPLETE) jobq_pg__bind_complete(&p, results, count);
-    else jobq_pg__bind_settle(&p, results, count);
-    res = jobq_pg__exec(pg, conn, st, &p, error);
-    if (res == NULL) return error->code;
-    for (i = 0; answers != NULL && i < count; i++) {
-        answers[places[i]] = JOBQ_OK;
-        for (row = 0; row < PQntuples(res); row++) {
-            if (jobq_pg__int(res, row, 0) != results[i].id ||
-                jobq_pg__int(res, row, 1) != results[i].worker ||
-                jobq_pg__int(res, row, 2) != results[i].claim) {
-                continue;
-            }
-            answers[places[i]] =
-                jobq_pg__int(res, row, 3) == 'b' ? JOBQ_ERROR_BUSY : JOBQ_ERROR_LOST;
-        }
+    for (row = 0; row < PQntuples(r) && row < p->limit && row < JOBQ_BACKLOGS_MAX; row++) {
+        jobq_backlog *b = &a->backlogs[row];
+        memset(b, 0, sizeof *b);
+        jobq_pg__get(r, row, 0, jobq_pg__backlog_out, b);
+        b->queue = (int32_t)(b->id >> 15);
+        b->number = (int32_t)(b->id & 32767);
+        if (b->holder.worker == 0) memset(&b->holder, 0, sizeof b->holder);
     }
-    PQclear(res);
-    return JOBQ_OK;
+    a->count = row;
+    a->more = PQntuples(r) > row;
 }
 
-static jobq_error jobq_pg__result_invalid(const jobq_pg_result *r, jobq_pg_error *error)
+/* The answer of a READ or an ACK. It takes the result. */
+static void jobq_pg__got_reading(PGresult *r, jobq_answer *a, jobq_pg__portion *portion)
 {
-    const jobq_decision *d = &r->decision;
+    jobq_reading *to = &a->reading;
+    int32_t answer;
+
+    a->error = jobq_pg__portion_of(r, portion);
+    answer = portion->answer;
+    if (a->error == JOBQ_OK && answer == 'l') a->error = JOBQ_ERROR_LOST;
+    if (a->error != JOBQ_OK) return;
+    if (answer == 'h') {
+        to->cursor = portion->of.cursor;
+        to->lost = portion->of.lost;
+        to->count = portion->count;
+        to->cut = portion->of.cut;
+    }
+    to->busy = answer == 'b';
+    to->aside = answer == 'a';
+    if (answer == 'w') to->due_us = portion->wait_us;
+    if (answer != 'o') return;
+    to->holder = portion->of.holder;
+    to->holder.lease_us = portion->wait_us;
+}
+
+/* The content of a good answer. True: it has taken the result. */
+static bool jobq_pg__got(const jobq_pg__pending *p, PGresult *r, jobq_answer *a, jobq_pg__found *f)
+{
+    jobq_pg__losses losses = {{0}, 0};
+
+    switch (p->kind) {
+    case JOBQ_REQUEST_REGISTER: jobq_pg__got_register(r, a, &f->registered); break;
+    case JOBQ_REQUEST_POLICIES:
+        for (; a->count < PQntuples(r) && a->count < JOBQ_LOOP_QUEUES; a->count++)
+            jobq_pg__policy(r, a->count, &a->policies[a->count]);
+        break;
+    case JOBQ_REQUEST_HEARTBEAT: /* the news follow the job */
+        jobq_pg__get(r, 0, p->claim ? JOBQ_PG__CLAIM_WIDTH : 0, jobq_pg__news_out, &a->news);
+        if (p->claim) jobq_pg__got_claim(p, r, &a->claimed, f);
+        break;
+    case JOBQ_REQUEST_CLAIM: jobq_pg__got_claim(p, r, &a->claimed, f); break;
+    case JOBQ_REQUEST_COMPLETE:
+    case JOBQ_REQUEST_SETTLE: jobq_pg__got_exceptions(r, a); break;
+    case JOBQ_REQUEST_RECOVER:
+    case JOBQ_REQUEST_REMAIN: a->more = jobq_pg__int(r, 0, 0) != 0; break;
+    case JOBQ_REQUEST_SET_ASIDE: a->done = jobq_pg__int(r, 0, 0) != 0; break;
+    case JOBQ_REQUEST_RESCUE: jobq_pg__get(r, 0, 0, jobq_pg__rescue_out, a); break;
+    case JOBQ_REQUEST_UNPARK:
+        a->count = (int32_t)jobq_pg__int(r, 0, 0);
+        a->more = a->count >= p->limit;
+        break;
+    case JOBQ_REQUEST_LOOK: jobq_pg__got_look(p, r, a); break;
+    case JOBQ_REQUEST_READ:
+    case JOBQ_REQUEST_ACK: jobq_pg__got_reading(r, a, &f->portion); return true;
+    case JOBQ_REQUEST_RENEW:
+        jobq_pg__get(r, 0, 0, jobq_pg__renew_out, &losses);
+        if (losses.count > 0) a->error = JOBQ_ERROR_LOST;
+        break;
+    case JOBQ_REQUEST_SLEEP:
+    case JOBQ_REQUEST_DEREGISTER:
+    case JOBQ_REQUEST_PRUNE:
+    case JOBQ_REQUEST_VACUUM:
+    case JOBQ_REQUEST_WAIT:
+    case JOBQ_REQUEST_CONNECT:
+    case JOBQ_REQUEST_DISCONNECT:
+    case JOBQ_REQUEST_ABANDON:
+    case JOBQ_REQUEST_EXIT:
+    case JOBQ_REQUEST_COUNT: break;
+    }
+    return false;
+}
+
+/* -- one request, carried out here and now -- */
+
+static jobq_error jobq_pg__lease_invalid(int64_t lease_us, jobq_pg_error *error)
+{
+    if (lease_us > 0 && lease_us <= INT64_MAX / 4) return JOBQ_OK;
+    return jobq_pg__invalid(error, "lease_us", "positive, less than 70,000 years");
+}
+
+static jobq_error jobq_pg__text_invalid(jobq_str text, const char *field, jobq_pg_error *error)
+{
+    if (text.ptr == NULL || jobq_utf8_valid(text)) return JOBQ_OK;
+    return jobq_pg__invalid(error, field, "UTF-8 without NUL: see jobq_utf8_mend");
+}
+
+static jobq_error jobq_pg__registering_invalid(const jobq_request *a, const jobq_pg_content *c,
+                                               jobq_pg_error *error)
+{
+    int32_t i;
+
+    if (c->queue_count < 0 || c->queue_count > JOBQ_LOOP_QUEUES)
+        return jobq_pg__invalid(error, "queue_count", "at most JOBQ_LOOP_QUEUES");
+    if (c->kind_count < 0 || c->kind_count > JOBQ_LOOP_KINDS)
+        return jobq_pg__invalid(error, "kind_count", "at most JOBQ_LOOP_KINDS");
+    if (a->worker == 0) return jobq_pg__invalid(error, "worker", "0 is nobody");
+    if (c->name == NULL || !jobq_utf8_valid(jobq_str_from(c->name)))
+        return jobq_pg__invalid(error, "name", "some UTF-8, for people");
+    for (i = 0; i < c->queue_count; i++) {
+        if (jobq_pg__name_invalid(c->queues[i], "queue", false, error)) return JOBQ_ERROR_INVALID;
+    }
+    for (i = 0; i < c->kind_count; i++) {
+        if (jobq_pg__name_invalid(c->kinds[i], "kind", false, error)) return JOBQ_ERROR_INVALID;
+    }
+    return jobq_pg__lease_invalid(a->lease_us, error);
+}
+
+static jobq_error jobq_pg__ending_invalid(const jobq_ending *e, const jobq_pg_ending *with,
+                                          jobq_pg_error *error)
+{
+    const jobq_decision *d = &e->decision;
 
     if (jobq_state_letter(d->state) == 0 || d->state == JOBQ_STATE_RUNNING)
         return jobq_pg__invalid(error, "decision", "its state is none that a claimed job becomes");
     if (d->attempt < 0 || d->crash < 0 || d->stage < 0 || d->stage >= JOBQ_STAGES_MAX ||
         d->delay_us < 0 || (d->delay_us > INT64_MAX / 4 && d->delay_us != JOBQ_NEVER))
         return jobq_pg__invalid(error, "decision", "a number is out of its range");
-    if (r->error.ptr != NULL && !jobq_utf8_valid(r->error))
-        return jobq_pg__invalid(error, "error", "not UTF-8, or with a zero byte");
-    return jobq_pg__payload_invalid(error, r->payload, r->payload_bytes);
+    if (jobq_pg__text_invalid(with->error, "error", error)) return JOBQ_ERROR_INVALID;
+    return jobq_pg__payload_invalid(error, with->payload, with->payload_bytes);
 }
 
-JOBQ_API jobq_error jobq_pg_settle(jobq_pg *pg, PGconn *conn, const jobq_pg_result *results,
-                                   size_t count, jobq_error *answers, jobq_pg_error *error)
+static jobq_error jobq_pg__ack_invalid(const jobq_request *a, const jobq_pg_content *c,
+                                       jobq_pg_error *error)
 {
-    jobq_pg_error local;
-    jobq_pg_result *sorted = (jobq_pg_result *)malloc((count + 1) * sizeof *sorted);
-    size_t *places = (size_t *)malloc((count + 1) * sizeof *places);
-    size_t done = 0, odd = count, i;
-    jobq_error code;
+    const jobq_plan *plan = &a->ack.plan;
+    int32_t i;
 
-    JOBQ_ASSERT(pg != NULL && (results != NULL || count == 0));
-    if (error == NULL) error = &local;
-    code = sorted == NULL || places == NULL ? jobq_pg__no_memory(error) : JOBQ_OK;
-    for (i = 0; i < count && code == JOBQ_OK; i++)
-        code = jobq_pg__result_invalid(&results[i], error);
-    for (i = 0; i < count && code == JOBQ_OK; i++) {
-        bool success = results[i].decision.state == JOBQ_STATE_SUCCEEDED;
-        size_t place = success ? done++ : --odd;
-        sorted[place] = results[i];
-        places[place] = i;
+    if (plan->directive.delay_us > JOBQ_NEVER / 4)
+        return jobq_pg__invalid(error, "delay_us", "less than 70,000 years");
+    if (plan->done < 0 || plan->done > JOBQ_LOOP_BATCH || (plan->done > 0 && c->messages == NULL))
+        return jobq_pg__invalid(error, "ack", "of at most JOBQ_LOOP_BATCH messages, and with them");
+    for (i = 0; c->reasons != NULL && i < plan->done; i++) {
+        if (!jobq_pg__is_dead(a->ack.outcomes[i])) continue;
+        if (jobq_pg__text_invalid(jobq_str_from(c->reasons[i]), "dead", error))
+            return JOBQ_ERROR_INVALID;
     }
-    if (code == JOBQ_OK) {
-        code =
-            jobq_pg__settle_some(pg, conn, JOBQ_PG__COMPLETE, sorted, done, places, answers, error);
+    return jobq_pg__text_invalid(c->error, "error", error);
+}
+
+/* What C can see to be wrong with a request that no loop made. */
+static jobq_error jobq_pg__request_invalid(const jobq_request *a, const jobq_pg_content *c,
+                                           jobq_pg_error *error)
+{
+    static const jobq_pg_ending nothing = {{NULL, 0}, {NULL, 0}, false};
+    const struct {
+        int32_t count, most;
+        const char *name;
+    } lists[] = {{a->queue_count, JOBQ_LOOP_QUEUES, "queues"},
+                 {a->message_queue_count, JOBQ_LOOP_QUEUES, "message_queues"},
+                 {a->settled_count, JOBQ_LOOP_CLAIMS, "settled"},
+                 {a->kind_count, JOBQ_LOOP_KINDS + JOBQ_STRAYS_MAX, "kinds"},
+                 {a->lane_count, JOBQ_LOOP_LANES, "lanes"},
+                 {a->ending_count, JOBQ_ENDINGS_MAX, "endings"}};
+    bool claims = a->kind == JOBQ_REQUEST_CLAIM || a->kind == JOBQ_REQUEST_RECOVER;
+    bool of_part = a->kind == JOBQ_REQUEST_READ || a->kind == JOBQ_REQUEST_ACK ||
+                   a->kind == JOBQ_REQUEST_RENEW;
+    jobq_error code = JOBQ_OK;
+    int32_t i;
+
+    for (i = 0; i < (int32_t)(sizeof lists / sizeof lists[0]); i++) {
+        if (lists[i].count < 0 || lists[i].count > lists[i].most)
+            return jobq_pg__invalid(error, lists[i].name, "more or fewer than there can be");
     }
-    if (code == JOBQ_OK) {
-        code = jobq_pg__settle_some(pg, conn, JOBQ_PG__SETTLE, sorted + odd, count - odd,
-                                    places + odd, answers, error);
-    }
-    free(sorted);
-    free(places);
+    if (claims && (a->limit < 1 || a->limit > JOBQ_ENDINGS_MAX))
+        return jobq_pg__invalid(error, "limit", "1 to JOBQ_ENDINGS_MAX");
+    if (claims && a->number < 1)
+        return jobq_pg__invalid(error, "number", "1 or more, counting up");
+    if (of_part && a->token.worker == 0) return jobq_pg__invalid(error, "worker", "not 0");
+    if (of_part) code = jobq_pg__lease_invalid(a->token.lease_us, error);
+    if (a->kind == JOBQ_REQUEST_HEARTBEAT) code = jobq_pg__lease_invalid(a->lease_us, error);
+    if (a->kind == JOBQ_REQUEST_REGISTER) code = jobq_pg__registering_invalid(a, c, error);
+    if (a->kind == JOBQ_REQUEST_SET_ASIDE) code = jobq_pg__text_invalid(c->error, "error", error);
+    for (i = 0; i < a->ending_count && code == JOBQ_OK; i++)
+        code = jobq_pg__ending_invalid(&a->endings[i],
+                                       c->endings == NULL ? &nothing : &c->endings[i], error);
+    if (a->kind == JOBQ_REQUEST_ACK && code == JOBQ_OK) code = jobq_pg__ack_invalid(a, c, error);
     return code;
 }
 
-JOBQ_API jobq_error jobq_pg_heartbeat(jobq_pg *pg, PGconn *conn, int64_t worker, int64_t lease_us,
-                                      jobq_pg_error *error)
-{
-    jobq_pg__params p;
-    int64_t alive = 0;
-    jobq_error code;
+/* What a request's parameters are in, besides the request. */
+typedef struct jobq_pg__given {
+    jobq_pg__ends ends;
+    jobq_pg__ack ack;
+    jobq_pg__aside aside;
+    void *room;        /* to be freed */
+    char reason[JOBQ_ERROR_MAX + 1];
+} jobq_pg__given;
 
-    JOBQ_ASSERT(pg != NULL);
-    if (jobq_pg__lease_invalid(lease_us, error)) return JOBQ_ERROR_INVALID;
-    memset(&p, 0, sizeof p);
-    jobq_pg__add_int(&p, worker, 8);
-    jobq_pg__add_int(&p, lease_us, 8);
-    jobq_pg__add_long_array(&p, NULL, 0);
-    code = jobq_pg__ask(pg, conn, JOBQ_PG__HEARTBEAT, &p, &alive, error);
-    if (code != JOBQ_OK || alive) return code;
-    return jobq_pg__fail(error, JOBQ_ERROR_DEAD, "%s", jobq_error_text(JOBQ_ERROR_DEAD));
+/* Where they are; NULL: in the request. False: no memory. */
+static bool jobq_pg__given_of(jobq_pg__given *g, const jobq_request *a, const jobq_pg_content *c,
+                              jobq_pg__registering *reg, const void **from)
+{
+    int32_t i;
+
+    *from = NULL;
+    if (a->kind == JOBQ_REQUEST_REGISTER) {
+        reg->worker = a->worker;
+        reg->lease_us = a->lease_us;
+        reg->name = c->name;
+        reg->queues = c->queues;
+        reg->kind_queues = c->kind_queues;
+        reg->kinds = c->kinds;
+        reg->queue_count = c->queue_count;
+        reg->kind_count = c->kind_count;
+        *from = reg;
+    } else if (a->kind == JOBQ_REQUEST_COMPLETE || a->kind == JOBQ_REQUEST_SETTLE) {
+        g->room = g->ends.rows = (jobq_pg__end_row *)calloc((size_t)a->ending_count + 1,
+                                                            sizeof *g->ends.rows);
+        if (g->room == NULL) return false;
+        g->ends.count = a->ending_count;
+        for (i = 0; i < a->ending_count; i++) {
+            g->ends.rows[i].of = a->endings[i];
+            if (c->endings != NULL) g->ends.rows[i].with = c->endings[i];
+        }
+        jobq_pg__ends_group(&g->ends);
+        *from = &g->ends;
+    } else if (a->kind == JOBQ_REQUEST_ACK) {
+        g->room = calloc((size_t)a->ack.plan.done + 1, sizeof(jobq_pg__dead));
+        if (g->room == NULL) return false;
+        g->ack = jobq_pg__ack_of(&a->ack, a->partition, &a->token, c->messages, c->reasons,
+                                 c->error, (jobq_pg__dead *)g->room);
+        g->ack.limit = a->limit;
+        g->ack.relaxed = a->relaxed;
+        g->ack.bytes = a->bytes;
+        g->ack.sweep = a->sweep;
+        g->ack.own = c->in_transaction;
+        *from = &g->ack;
+    } else if (a->kind == JOBQ_REQUEST_SET_ASIDE) {
+        jobq_utf8_mend(g->reason, JOBQ_ERROR_MAX, c->error);
+        g->aside.job = a->number;
+        g->aside.bytes = a->bytes;
+        g->aside.reason = g->reason;
+        *from = &g->aside;
+    }
+    return true;
 }
 
-JOBQ_API jobq_error jobq_pg_rescue(jobq_pg *pg, PGconn *conn, int64_t victim, int64_t beat,
-                                   int32_t *rescued, jobq_pg_error *error)
+/* Sends it and reads the answer into the content, too. */
+static jobq_error jobq_pg__execute(jobq_pg *pg, PGconn *conn, const jobq_request *a,
+                                   jobq_pg_content *c, jobq_answer *answer, jobq_pg_error *error)
 {
-    jobq_pg__params p;
-    jobq_pg_error local;
-    PGresult *res;
-    bool dead;
+    jobq_pg__statement st = jobq_pg__statement_of(a);
+    jobq_pg__pending p = jobq_pg__pending_of(a, st);
+    jobq_pg__params params;
+    jobq_pg__found f;
+    jobq_pg__given g;
+    const void *from;
+    PGresult *res = NULL;
 
-    JOBQ_ASSERT(pg != NULL);
-    if (error == NULL) error = &local;
-    memset(&p, 0, sizeof p);
-    jobq_pg__add_int(&p, victim, 8);
-    jobq_pg__add_int(&p, beat, 8);
-    jobq_pg__add_int(&p, 1000, 4);
-    res = jobq_pg__exec(pg, conn, JOBQ_PG__RESCUE, &p, error);
-    if (res == NULL) return error->code;
-    dead = jobq_pg__int(res, 0, 0) != 0;
-    if (rescued != NULL) *rescued = jobq_pg__int32(res, 0, 1);
-    PQclear(res);
-    return dead ? JOBQ_OK
-                : jobq_pg__fail(error, JOBQ_ERROR_BUSY,
-                                "this worker lives: its lease has not "
-                                "expired, or it has beaten since");
+    memset(&f, 0, sizeof f);
+    memset(&g, 0, sizeof g);
+    jobq_pg__params_init(&params);
+    f.rows_max = JOBQ_ENDINGS_MAX;
+    f.rows = c->rows = (int *)calloc(JOBQ_ENDINGS_MAX, sizeof *f.rows);
+    if (f.rows == NULL || !jobq_pg__given_of(&g, a, c, &f.registered, &from)) {
+        answer->error = jobq_pg__no_memory(error);
+    } else {
+        jobq_pg__put_request(&params, st, a, from);
+        res = jobq_pg__exec_text(pg, conn, NULL, &pg->texts[st], &params, error);
+        if (res == NULL) answer->error = error->code;
+    }
+    free(g.room);
+    if (res == NULL) return answer->error;
+    c->result = jobq_pg__got(&p, res, answer, &f) ? f.portion.result : res;
+    c->messages = c->own = f.portion.messages;
+    c->last_error = f.portion.error;
+    if (c->kind_ids != NULL) memcpy(c->kind_ids, f.registered.kind_ids,
+                                    (size_t)f.registered.kind_count * sizeof *c->kind_ids);
+    if (answer->error == JOBQ_ERROR_LOST)
+        jobq_pg__fail(error, JOBQ_ERROR_LOST, "lease lost on partition %lld",
+                      (long long)a->partition);
+    else if (answer->error != JOBQ_OK)
+        jobq_pg__fail(error, answer->error, "a row breaks a law of jobq.h");
+    return answer->error;
 }
 
-JOBQ_API jobq_error jobq_pg_get(jobq_pg *pg, PGconn *conn, int64_t id, jobq_job *job,
-                                jobq_pg_error *error)
+JOBQ_API jobq_error jobq_pg_execute(jobq_pg *pg, PGconn *conn, const jobq_request *request,
+                                    jobq_pg_content *content, jobq_answer *answer,
+                                    jobq_pg_error *error)
 {
+    jobq_pg_content none;
     jobq_pg_error local;
-    jobq_pg__params p;
-    jobq_pg_rows rows;
-    jobq_error code;
 
-    JOBQ_ASSERT(pg != NULL && job != NULL);
+    JOBQ_ASSERT(pg != NULL && request != NULL && answer != NULL);
+    memset(&none, 0, sizeof none);
     if (error == NULL) error = &local;
-    memset(&p, 0, sizeof p);
-    jobq_pg__add_int(&p, id, 8);
-    code = jobq_pg__ask_rows(pg, conn, JOBQ_PG__GET, &p, jobq_pg_jobs_desc(true), &rows, error);
-    if (code != JOBQ_OK) return code;
-    if (rows.count == 0) return jobq_pg__not_found(error, "job", id);
-    *job = jobq_pg_job_facts((const jobq_pg_job_row *)rows.rows);
-    jobq_pg_rows_clear(&rows);
-    return JOBQ_OK;
+    if (content == NULL) content = &none;
+    jobq_answer_start(answer, request);
+    if (jobq_pg__statement_of(request) == JOBQ_PG__STATEMENT_COUNT)
+        answer->error = jobq_pg__invalid(error, "kind", "it asks nothing of the database");
+    else answer->error = jobq_pg__request_invalid(request, content, error);
+    if (answer->error == JOBQ_OK)
+        jobq_pg__execute(pg, conn, request, content, answer, error);
+    jobq_pg_content_clear(&none);
+    return answer->error;
+}
+
+JOBQ_API void jobq_pg_content_clear(jobq_pg_content *content)
+{
+    if (content == NULL) return;
+    free(content->own);
+    free(content->rows);
+    PQclear(content->result);
+    memset(content, 0, sizeof *content);
 }
 
 /* ---- >>outbox -------------------------------------------------------------------------------- */
@@ -11753,21 +12433,6 @@ JOBQ_API jobq_error jobq_pg_get(jobq_pg *pg, PGconn *conn, int64_t id, jobq_job 
 JOBQ_API int64_t jobq_pg_partition(int32_t queue_id, int number)
 {
     return (int64_t)queue_id * 32768 + number;
-}
-
-/* A single number of an answer. */
-static jobq_error jobq_pg__ask_int(jobq_pg *pg, PGconn *conn, jobq_pg__statement st,
-                                   jobq_pg__params *p, int64_t *value, jobq_pg_error *error)
-{
-    jobq_pg_error local;
-    PGresult *res;
-
-    if (error == NULL) error = &local;
-    res = jobq_pg__exec(pg, conn, st, p, error);
-    if (res == NULL) return error->code;
-    *value = jobq_pg__int(res, 0, 0);
-    PQclear(res);
-    return JOBQ_OK;
 }
 
 static jobq_error jobq_pg__partitions_invalid(const char *queue, int partitions,
@@ -11788,41 +12453,39 @@ JOBQ_API jobq_error jobq_pg_outbox_register(jobq_pg *pg, PGconn *conn, const cha
                                             int partitions, int32_t *queue_id,
                                             jobq_pg_error *error)
 {
+    jobq_pg__outbox outbox;
     jobq_pg_error local;
-    jobq_pg__params p;
     PGresult *res;
-    int found;
 
     JOBQ_ASSERT(pg != NULL);
     if (error == NULL) error = &local;
     if (jobq_pg__partitions_invalid(queue, partitions, error)) return JOBQ_ERROR_INVALID;
-    memset(&p, 0, sizeof p);
-    jobq_pg__add_text(&p, jobq_str_from(queue));
-    jobq_pg__add_int(&p, partitions, 4);
-    res = jobq_pg__exec(pg, conn, JOBQ_PG__OUTBOX_REGISTER, &p, error);
+    memset(&outbox, 0, sizeof outbox);
+    outbox.queue = queue;
+    outbox.partitions = partitions;
+    res = jobq_pg__call_row(pg, conn, JOBQ_PG__OUTBOX_REGISTER, &outbox, &outbox, error);
     if (res == NULL) return error->code;
-    if (queue_id != NULL) *queue_id = jobq_pg__int32(res, 0, 0);
-    found = jobq_pg__int32(res, 0, 1);
     PQclear(res);
-    if (found == partitions) return JOBQ_OK;
+    if (queue_id != NULL) *queue_id = outbox.queue_id;
+    if (outbox.partitions == partitions) return JOBQ_OK;
     return jobq_pg__fail(error, JOBQ_ERROR_INVALID,
                          "partition count mismatch for queue '%.80s': expected %d, found %d; "
-                         "jobq_pg_outbox_grow makes more", queue, partitions, found);
+                         "jobq_pg_outbox_grow makes more", queue, partitions,
+                         (int)outbox.partitions);
 }
 
 JOBQ_API jobq_error jobq_pg_outbox_grow(jobq_pg *pg, PGconn *conn, const char *queue,
                                         int partitions, bool anyway, jobq_pg_error *error)
 {
-    jobq_pg__params p;
-    int64_t ignored;
+    jobq_pg__outbox outbox;
 
     JOBQ_ASSERT(pg != NULL && queue != NULL);
     if (jobq_pg__partitions_invalid(queue, partitions, error)) return JOBQ_ERROR_INVALID;
-    memset(&p, 0, sizeof p);
-    jobq_pg__add_text(&p, jobq_str_from(queue));
-    jobq_pg__add_int(&p, partitions, 4);
-    jobq_pg__add_int(&p, anyway, 1);
-    return jobq_pg__ask_int(pg, conn, JOBQ_PG__OUTBOX_GROW, &p, &ignored, error);
+    memset(&outbox, 0, sizeof outbox);
+    outbox.queue = queue;
+    outbox.partitions = partitions;
+    outbox.anyway = anyway;
+    return jobq_pg__ask(pg, conn, JOBQ_PG__OUTBOX_GROW, &outbox, NULL, error);
 }
 
 /* -- enqueue -- */
@@ -11857,11 +12520,7 @@ static jobq_error jobq_pg__message_invalid(const jobq_pg_message *m, jobq_pg_err
     if (m->order_key != NULL && !jobq_utf8_valid(jobq_str_from(m->order_key))) {
         return jobq_pg__invalid(error, "order_key", "not UTF-8");
     }
-    if (m->key != NULL && (m->key[0] == '\0' || strlen(m->key) > JOBQ_NAME_MAX ||
-                           !jobq_utf8_valid(jobq_str_from(m->key)))) {
-        return jobq_pg__invalid(error, "key", "1 to 1024 bytes of UTF-8");
-    }
-    return JOBQ_OK;
+    return jobq_pg__key_invalid(m->key, error);
 }
 
 static jobq_error jobq_pg__messages_invalid(const jobq_pg_message *messages, size_t count,
@@ -11885,153 +12544,45 @@ static jobq_error jobq_pg__messages_invalid(const jobq_pg_message *messages, siz
     return JOBQ_OK;
 }
 
-/* The columns of a message, in the order of outbox_enqueue_many's parameters. */
-enum {
-    JOBQ_PG__M_PARTITION, JOBQ_PG__M_HASH, JOBQ_PG__M_TYPE, JOBQ_PG__M_PAYLOAD, JOBQ_PG__M_BYTES,
-    JOBQ_PG__M_HEADERS, JOBQ_PG__M_KEY,
-    JOBQ_PG__M_COUNT
-};
-
-static const int jobq_pg__message_types[JOBQ_PG__M_COUNT] = {
-    JOBQ_PG__INT4, JOBQ_PG__INT4, JOBQ_PG__TEXT, JOBQ_PG__JSONB, JOBQ_PG__BYTEA, JOBQ_PG__JSONB,
-    JOBQ_PG__TEXT};
-
-static jobq_str jobq_pg__message_str(const jobq_pg_message *m, int column)
+/* Sends messages by a function, which answers why it would not take them, and raises nothing. */
+static jobq_error jobq_pg__post(jobq_pg *pg, PGconn *conn, jobq_pg__statement st, const void *from,
+                                jobq_pg__written *to, jobq_pg_error *error)
 {
-    static const jobq_str none = {NULL, 0};
+    PGresult *res = jobq_pg__call_row(pg, conn, st, from, to, error);
+    jobq_error code = JOBQ_OK;
 
-    if (column == JOBQ_PG__M_TYPE) return jobq_str_from(m->type);
-    if (column == JOBQ_PG__M_PAYLOAD) return m->payload_bytes ? none : m->payload;
-    if (column == JOBQ_PG__M_BYTES) return m->payload_bytes ? m->payload : none;
-    return column == JOBQ_PG__M_HEADERS ? m->headers : jobq_str_from(m->key);
-}
-
-/* The number of the partition, or the hash that chooses it; -1: it is the other. */
-static int32_t jobq_pg__message_int(const jobq_pg_message *m, int column)
-{
-    if (column == JOBQ_PG__M_PARTITION) return m->order_key != NULL ? -1 : m->partition;
-    if (m->order_key == NULL) return -1;
-    return (int32_t)jobq_partition_of(jobq_str_from(m->order_key), 65536);
-}
-
-static bool jobq_pg__message_has(const jobq_pg_message *m, int column)
-{
-    return column <= JOBQ_PG__M_HASH ? (column == JOBQ_PG__M_HASH) == (m->order_key != NULL)
-                                     : jobq_pg__message_str(m, column).ptr != NULL;
-}
-
-/* One column of many messages: an array, or NULL when none of them says anything. */
-static void jobq_pg__add_column(jobq_pg__params *p, const jobq_pg_message *messages, size_t count,
-                                int column)
-{
-    int type = jobq_pg__message_types[column];
-    size_t i = 0;
-
-    while (i < count && !jobq_pg__message_has(&messages[i], column)) i++;
-    if (i == count) {
-        jobq_pg__add_null(p);
-        return;
-    }
-    jobq_pg__array(p, type, count);
-    for (i = 0; i < count; i++) {
-        if (!jobq_pg__message_has(&messages[i], column)) jobq_pg__item_null(p);
-        else if (type == JOBQ_PG__INT4)
-            jobq_pg__item_int(p, jobq_pg__message_int(&messages[i], column), 4);
-        else jobq_pg__item_str(p, jobq_pg__message_str(&messages[i], column), type);
-    }
-    jobq_pg__end(p);
-}
-
-/* One column of a single message. */
-static void jobq_pg__add_value(jobq_pg__params *p, const jobq_pg_message *m, int column)
-{
-    if (!jobq_pg__message_has(m, column)) jobq_pg__add_null(p);
-    else if (jobq_pg__message_types[column] == JOBQ_PG__INT4)
-        jobq_pg__add_int(p, jobq_pg__message_int(m, column), 4);
-    else if (jobq_pg__message_types[column] == JOBQ_PG__JSONB)
-        jobq_pg__add_jsonb(p, jobq_pg__message_str(m, column));
-    else jobq_pg__add_text(p, jobq_pg__message_str(m, column));
-}
-
-static int64_t jobq_pg__largest(const jobq_pg_message *messages, size_t count)
-{
-    size_t largest = 0, i;
-
-    for (i = 0; i < count; i++) {
-        size_t size = messages[i].payload.len + messages[i].headers.len;
-        if (size > largest) largest = size;
-    }
-    return (int64_t)largest;
-}
-
-/* Why the database would not take them (columns 1 and 2); JOBQ_OK: it did. Nothing was raised. */
-static jobq_error jobq_pg__refused(const PGresult *res, jobq_pg_error *error)
-{
-    jobq_str why = jobq_pg__str(res, 0, 1, false);
-    const char *state = PQgetvalue(res, 0, 2);
-    int class_at = jobq_pg__class_of(state);
-
-    if (why.ptr == NULL) return JOBQ_OK;
-    return jobq_pg__fail(error, jobq_pg_classify(state), "%.*s%s", (int)why.len, why.ptr,
-                         class_at < 0 ? "" : jobq_pg__classes[class_at].fix);
-}
-
-/* The parameters that both ways of writing one message begin with. */
-static void jobq_pg__add_message(jobq_pg__params *p, const jobq_pg_message *m)
-{
-    int column;
-
-    memset(p, 0, sizeof *p);
-    jobq_pg__add_text(p, jobq_str_from(m->queue));
-    for (column = 0; column < JOBQ_PG__M_KEY; column++) jobq_pg__add_value(p, m, column);
-}
-
-/* Writes one message by a plain INSERT where that can be done; half of the cost of one message was
- * the function around it. *done: it was. If not, the function tells why. */
-static jobq_error jobq_pg__outbox_direct(jobq_pg *pg, PGconn *conn, const jobq_pg_message *m,
-                                         int64_t *id, bool *done, jobq_pg_error *error)
-{
-    jobq_pg__prepared *prepared = jobq_pg__may_prepare(pg, conn);
-    jobq_pg__params p;
-
-    *done = false;
-    if (prepared == NULL || m->key != NULL) return JOBQ_OK;
-    if (!jobq_pg__direct_ask(pg, conn, &prepared->messages, JOBQ_PG__OUTBOX_DIRECT, error))
-        return error->code;
-    if (prepared->messages.right != JOBQ_PG__GRANTED) return JOBQ_OK;
-    jobq_pg__add_message(&p, m);
-    jobq_pg__add_int(&p, !m->quiet, 1);
-    jobq_pg__add_int(&p, (int64_t)(m->payload.len + m->headers.len), 8);
-    return jobq_pg__direct_send(pg, conn, &prepared->messages, JOBQ_PG__OUTBOX_ENQUEUE_DIRECT, &p,
-                                id, done, error);
-}
-
-static jobq_error jobq_pg__outbox_one(jobq_pg *pg, PGconn *conn, const jobq_pg_message *m,
-                                      int64_t *id, jobq_pg_error *error)
-{
-    jobq_pg__params p;
-    PGresult *res;
-    jobq_error code;
-
-    jobq_pg__add_message(&p, m);
-    jobq_pg__add_text(&p, jobq_str_from(m->key));
-    jobq_pg__add_int(&p, !m->quiet, 1);
-    res = jobq_pg__exec(pg, conn, JOBQ_PG__OUTBOX_ENQUEUE_ONE, &p, error);
     if (res == NULL) return error->code;
-    code = jobq_pg__refused(res, error);
-    if (code == JOBQ_OK && id != NULL) *id = jobq_pg__int(res, 0, 0);
-    if (code == JOBQ_OK && jobq_pg__int(res, 0, 3) != 0) {
-        code = jobq_pg__fail(error, JOBQ_ERROR_EXISTS, "Already exists: message with key=%s",
-                             m->key);
+    if (to->refused.ptr != NULL) {
+        int class_at = jobq_pg__class_of(to->code.ptr);
+        code = jobq_pg__fail(error, jobq_pg_classify(to->code.ptr), "%.*s%s",
+                             (int)to->refused.len, to->refused.ptr,
+                             class_at < 0 ? "" : jobq_pg__classes[class_at].fix);
     }
     PQclear(res);
     return code;
 }
 
+static jobq_error jobq_pg__outbox_one(jobq_pg *pg, PGconn *conn, const jobq_pg_message *m,
+                                      int64_t *id, jobq_pg_error *error)
+{
+    jobq_pg__written written;
+    jobq_error code;
+
+    memset(&written, 0, sizeof written);
+    code = jobq_pg__post(pg, conn, JOBQ_PG__OUTBOX_ENQUEUE_ONE, m, &written, error);
+    if (code != JOBQ_OK) return code;
+    if (id != NULL) *id = written.id;
+    if (!written.existed) return JOBQ_OK;
+    return jobq_pg__fail(error, JOBQ_ERROR_EXISTS, "Already exists: message with key=%s", m->key);
+}
+
+/* One is written by a plain INSERT where that can be done: half of its cost was the function around
+ * it, which tells why it cannot. */
 JOBQ_API jobq_error jobq_pg_outbox_enqueue(jobq_pg *pg, PGconn *conn, const jobq_pg_message *m,
                                            int64_t *id, jobq_pg_error *error)
 {
     jobq_pg_error local;
+    jobq_pg__rights *rights;
     PGconn *mine = NULL;
     bool done = false;
     jobq_error code;
@@ -12040,8 +12591,12 @@ JOBQ_API jobq_error jobq_pg_outbox_enqueue(jobq_pg *pg, PGconn *conn, const jobq
     if (error == NULL) error = &local;
     code = jobq_pg__message_invalid(m, error);
     if (code == JOBQ_OK) code = jobq_pg__borrow(pg, conn, &mine, error);
+    if (code != JOBQ_OK) return code;
     if (conn == NULL) conn = mine;
-    if (code == JOBQ_OK) code = jobq_pg__outbox_direct(pg, conn, m, id, &done, error);
+    rights = m->key != NULL ? NULL : jobq_pg__rights_of(pg, conn);
+    if (rights != NULL)
+        code = jobq_pg__direct_send(pg, conn, &rights->messages, JOBQ_PG__OUTBOX_DIRECT,
+                                    JOBQ_PG__OUTBOX_ENQUEUE_DIRECT, m, id, &done, error);
     if (code == JOBQ_OK && !done) code = jobq_pg__outbox_one(pg, conn, m, id, error);
     if (mine != NULL) jobq_pg_release(pg, mine);
     return code;
@@ -12051,97 +12606,66 @@ JOBQ_API jobq_error jobq_pg_outbox_enqueue_many(jobq_pg *pg, PGconn *conn,
                                                 const jobq_pg_message *messages, size_t count,
                                                 int64_t *ids, jobq_pg_error *error)
 {
+    jobq_pg__posting from;
+    jobq_pg__written written;
     jobq_pg_error local;
-    jobq_pg__params p;
-    PGresult *res;
     jobq_error code;
-    int column;
 
     JOBQ_ASSERT(pg != NULL && (messages != NULL || count == 0));
     if (error == NULL) error = &local;
     code = jobq_pg__messages_invalid(messages, count, true, error);
     if (code != JOBQ_OK || count == 0) return code;
-    memset(&p, 0, sizeof p);
-    jobq_pg__add_text(&p, jobq_str_from(messages[0].queue));
-    for (column = 0; column < JOBQ_PG__M_COUNT; column++) {
-        jobq_pg__add_column(&p, messages, count, column);
-    }
-    jobq_pg__add_int(&p, (int64_t)count, 4);
-    jobq_pg__add_int(&p, !messages[0].quiet, 1);
-    res = jobq_pg__exec(pg, conn, JOBQ_PG__OUTBOX_ENQUEUE, &p, error);
-    if (res == NULL) return error->code;
-    code = jobq_pg__refused(res, error);
-    if (code == JOBQ_OK && ids != NULL) jobq_pg__ints(res, 0, 0, ids, (int32_t)count);
-    PQclear(res);
-    return code;
-}
-
-/* The rows of a COPY into message. */
-static bool jobq_pg__copy_messages(PGconn *conn, const jobq_pg_message *messages, size_t count,
-                                   int32_t queue, int32_t partitions)
-{
-    jobq_pg__params p;
-    bool good = true;
-    size_t i;
-    int column;
-
-    memset(&p, 0, sizeof p);
-    jobq_pg__copy_head(&p);
-    for (i = 0; i < count && good; i++) {
-        const jobq_pg_message *m = &messages[i];
-        int32_t number = m->order_key == NULL ? m->partition
-            : jobq_pg__message_int(m, JOBQ_PG__M_HASH) & (partitions - 1);
-        jobq_pg__raw_int(&p, 5, 2);
-        jobq_pg__item_int(&p, jobq_pg_partition(queue, number), 8);
-        for (column = JOBQ_PG__M_TYPE; column < JOBQ_PG__M_KEY; column++) {
-            jobq_pg__item_str(&p, jobq_pg__message_str(m, column), jobq_pg__message_types[column]);
-        }
-        if (p.size >= JOBQ_PG__CHUNK) good = jobq_pg__copy_flush(conn, &p);
-    }
-    jobq_pg__raw_int(&p, -1, 2);
-    good = good && jobq_pg__copy_flush(conn, &p);
-    jobq_pg__params_clear(&p);
-    return good;
+    memset(&from, 0, sizeof from);
+    memset(&written, 0, sizeof written);
+    from.queue = messages[0].queue;
+    from.messages = messages;
+    from.count = written.count = (int32_t)count;
+    from.quiet = messages[0].quiet;
+    written.ids = ids;
+    return jobq_pg__post(pg, conn, JOBQ_PG__OUTBOX_ENQUEUE, &from, &written, error);
 }
 
 /* Inside a transaction: asks for the queue, which also draws the transaction's id, and copies. */
-static jobq_error jobq_pg__outbox_copy(jobq_pg *pg, PGconn *conn, const jobq_pg_message *messages,
-                                       size_t count, jobq_pg_error *error)
+static jobq_error jobq_pg__copy_messages(jobq_pg *pg, PGconn *conn, const void *array, size_t count,
+                                         jobq_pg_error *error)
 {
-    int64_t highest = -1;
-    int32_t queue, partitions;
-    jobq_pg__params p;
-    PGresult *res;
+    const jobq_pg_message *messages = (const jobq_pg_message *)array;
+    jobq_pg__copying copying;
+    jobq_pg__posting from;
+    jobq_pg__written queue;
+    jobq_pg__bulk woken;
     jobq_error code;
     size_t i;
 
+    memset(&from, 0, sizeof from);
+    memset(&queue, 0, sizeof queue);
+    from.queue = messages[0].queue;
+    from.highest = -1;
     for (i = 0; i < count; i++) {
-        int32_t number = jobq_pg__message_int(&messages[i], JOBQ_PG__M_PARTITION);
-        if (number > highest) highest = number;
+        int64_t number = jobq_pg__message_number(&messages[i]);
+        int64_t size = jobq_pg__message_size(&messages[i]);
+        from.highest = number > from.highest ? number : from.highest;
+        from.largest = size > from.largest ? size : from.largest;
     }
-    memset(&p, 0, sizeof p);
-    jobq_pg__add_text(&p, jobq_str_from(messages[0].queue));
-    jobq_pg__add_int(&p, highest, 8);
-    jobq_pg__add_int(&p, jobq_pg__largest(messages, count), 8);
-    res = jobq_pg__exec(pg, conn, JOBQ_PG__OUTBOX_QUEUE, &p, error);
-    if (res == NULL) return error->code;
-    code = jobq_pg__refused(res, error);
-    queue = jobq_pg__int32(res, 0, 0);
-    partitions = jobq_pg__int32(res, 0, 3);
-    PQclear(res);
+    code = jobq_pg__post(pg, conn, JOBQ_PG__OUTBOX_QUEUE, &from, &queue, error);
+    if (code == JOBQ_OK)
+        code = jobq_pg__copy_begin(&copying, conn, pg->texts[JOBQ_PG__OUTBOX_COPY].sql, error);
     if (code != JOBQ_OK) return code;
-    code = jobq_pg__copy_begin(conn, pg->texts[JOBQ_PG__OUTBOX_COPY], error);
-    if (code != JOBQ_OK) return code;
-    code = jobq_pg__copy_end(
-        conn, jobq_pg__copy_messages(conn, messages, count, queue, partitions), error);
+    for (i = 0; i < count && copying.good; i++) {
+        const jobq_pg__col *c = jobq_pg__message_copy;
+        int64_t number = jobq_pg__message_hash(&messages[i]) & (queue.partitions - 1);
+        if (messages[i].order_key == NULL) number = messages[i].partition;
+        jobq_pg__raw_int(&copying.p, 5, 2);
+        jobq_pg__item_int(&copying.p, jobq_pg_partition((int32_t)queue.id, (int)number), 8);
+        for (; c->wire != JOBQ_PG__NOTHING; c++)
+            jobq_pg__put_item(&copying.p, c, (const char *)&messages[i]);
+        jobq_pg__copy_flush(&copying, false);
+    }
+    code = jobq_pg__copy_end(&copying, error);
     if (code != JOBQ_OK || messages[0].quiet) return code;
-    memset(&p, 0, sizeof p);
-    jobq_pg__add_int(&p, queue, 4);
-    jobq_pg__add_int(&p, 1, 4);
-    res = jobq_pg__exec(pg, conn, JOBQ_PG__WAKE, &p, error);
-    if (res == NULL) return error->code;
-    PQclear(res);
-    return JOBQ_OK;
+    woken.queue = (int32_t)queue.id;
+    woken.count = 1;
+    return jobq_pg__ask(pg, conn, JOBQ_PG__WAKE, &woken, NULL, error);
 }
 
 JOBQ_API jobq_error jobq_pg_outbox_enqueue_copy(jobq_pg *pg, PGconn *conn,
@@ -12149,291 +12673,13 @@ JOBQ_API jobq_error jobq_pg_outbox_enqueue_copy(jobq_pg *pg, PGconn *conn,
                                                 jobq_pg_error *error)
 {
     jobq_pg_error local;
-    PGconn *mine = NULL;
     jobq_error code;
-    bool own;
 
     JOBQ_ASSERT(pg != NULL && (messages != NULL || count == 0));
     if (error == NULL) error = &local;
     code = jobq_pg__messages_invalid(messages, count, false, error);
     if (code != JOBQ_OK || count == 0) return code;
-    code = jobq_pg__borrow(pg, conn, &mine, error);
-    if (code != JOBQ_OK) return code;
-    if (conn == NULL) conn = mine;
-    own = PQtransactionStatus(conn) == PQTRANS_IDLE;
-    if (own) code = jobq_pg__command(conn, JOBQ_PG__BEGIN, error);
-    if (code == JOBQ_OK) code = jobq_pg__outbox_copy(pg, conn, messages, count, error);
-    if (own && code == JOBQ_OK) code = jobq_pg__command(conn, "COMMIT", error);
-    else if (own) PQclear(PQexec(conn, "ROLLBACK"));
-    if (mine != NULL) jobq_pg_release(pg, mine);
-    return code;
-}
-
-/* -- read, acknowledge -- */
-
-/* Columns of JOBQ_PG__READING_COLUMNS. */
-enum {
-    JOBQ_PG__R_ANSWER, JOBQ_PG__R_ACKED, JOBQ_PG__R_LAST, JOBQ_PG__R_TRIED, JOBQ_PG__R_LOST,
-    JOBQ_PG__R_WORKER, JOBQ_PG__R_CLAIM, JOBQ_PG__R_BEAT, JOBQ_PG__R_WAIT, JOBQ_PG__R_FAILURES,
-    JOBQ_PG__R_EFFECTIVE, JOBQ_PG__R_SUCCESSES, JOBQ_PG__R_ERROR, JOBQ_PG__R_CREATED,
-    JOBQ_PG__R_TYPES, JOBQ_PG__R_PAYLOADS, JOBQ_PG__R_BYTES, JOBQ_PG__R_HEADERS, JOBQ_PG__R_CUT
-};
-
-/* A walk over a binary array. */
-typedef struct jobq_pg__walk {
-    const unsigned char *at;
-    int left;
-} jobq_pg__walk;
-
-static int64_t jobq_pg__be(const unsigned char *p, int len)
-{
-    uint64_t value = p[0] & 0x80 ? UINT64_MAX : 0;
-    int i;
-
-    for (i = 0; i < len; i++) value = value << 8 | p[i];
-    return (int64_t)value;
-}
-
-static jobq_pg__walk jobq_pg__walk_of(const PGresult *res, int column)
-{
-    jobq_pg__walk w = {(const unsigned char *)PQgetvalue(res, 0, column),
-                       PQgetlength(res, 0, column) - 20};
-
-    if (w.left >= 0) w.at += 20; /* shorter: malformed, or no such column */
-    return w;
-}
-
-/* The next element; {NULL, 0}: NULL, or there is none. skip: bytes in front that are not its. */
-static jobq_str jobq_pg__walk_next(jobq_pg__walk *w, int skip)
-{
-    jobq_str s = {NULL, 0};
-    int64_t len = w->left < 4 ? -1 : jobq_pg__be(w->at, 4);
-
-    if (w->left < 4 || len > w->left - 4) return s;
-    w->at += 4;
-    w->left -= 4;
-    if (len < skip) return s;
-    s.ptr = (const char *)w->at + skip;
-    s.len = (size_t)(len - skip);
-    w->at += len;
-    w->left -= (int)len;
-    return s;
-}
-
-/* The messages of an answer. False: malformed, or no memory. */
-static bool jobq_pg__reading_messages(jobq_pg_reading *r)
-{
-    jobq_pg__walk created = jobq_pg__walk_of(r->result, JOBQ_PG__R_CREATED),
-                  types = jobq_pg__walk_of(r->result, JOBQ_PG__R_TYPES),
-                  payloads = jobq_pg__walk_of(r->result, JOBQ_PG__R_PAYLOADS),
-                  bytes = jobq_pg__walk_of(r->result, JOBQ_PG__R_BYTES),
-                  headers = jobq_pg__walk_of(r->result, JOBQ_PG__R_HEADERS);
-    int32_t i;
-
-    if (created.left < 0 || created.left % 12 != 0) return false;
-    r->count = created.left / 12;
-    if (r->cursor.acked > INT64_MAX - r->count) return false;
-    r->messages = (jobq_message *)malloc((size_t)(r->count + 1) * sizeof *r->messages);
-    if (r->messages == NULL) return false;
-    for (i = 0; i < r->count; i++) {
-        jobq_message *m = &r->messages[i];
-        jobq_str at = jobq_pg__walk_next(&created, 0), raw = jobq_pg__walk_next(&bytes, 0);
-        m->seq = r->cursor.acked + 1 + i;
-        m->attempts = r->cursor.tried_count == 0 ? 0 : jobq_cursor_attempts(&r->cursor, m->seq);
-        m->created_at_us = at.len != 8 ? 0 :
-            jobq_pg__from_server_us(jobq_pg__be((const unsigned char *)at.ptr, 8));
-        m->type = jobq_pg__walk_next(&types, 0);
-        m->payload = jobq_pg__walk_next(&payloads, 1);
-        m->headers = jobq_pg__walk_next(&headers, 1);
-        m->payload_bytes = raw.ptr != NULL;
-        if (m->payload_bytes) m->payload = raw;
-    }
-    return true;
-}
-
-/* Decodes an answer of outbox_read or outbox_ack and keeps the result. */
-static jobq_error jobq_pg__reading(PGresult *res, jobq_pg_reading *r, jobq_pg_error *error)
-{
-    jobq_cursor *c = &r->cursor;
-
-    memset(r, 0, sizeof *r);
-    r->result = res;
-    r->answer = (char)jobq_pg__int(res, 0, JOBQ_PG__R_ANSWER);
-    c->acked = jobq_pg__int(res, 0, JOBQ_PG__R_ACKED);
-    c->tried_count = jobq_pg__ints(res, 0, JOBQ_PG__R_TRIED, c->tried, JOBQ_TRIED_MAX);
-    c->mode.effective = (uint32_t)jobq_pg__int(res, 0, JOBQ_PG__R_EFFECTIVE);
-    c->mode.successes = (uint32_t)jobq_pg__int(res, 0, JOBQ_PG__R_SUCCESSES);
-    c->mode.failures = (uint32_t)jobq_pg__int(res, 0, JOBQ_PG__R_FAILURES);
-    c->mode.state = c->mode.effective > 0 ? JOBQ_PARTITION_DEGRADED : JOBQ_PARTITION_NORMAL;
-    r->last = jobq_pg__int(res, 0, JOBQ_PG__R_LAST);
-    r->lost = jobq_pg__int(res, 0, JOBQ_PG__R_LOST);
-    r->worker = jobq_pg__int(res, 0, JOBQ_PG__R_WORKER);
-    r->claim = jobq_pg__int(res, 0, JOBQ_PG__R_CLAIM);
-    r->beat = jobq_pg__int(res, 0, JOBQ_PG__R_BEAT);
-    r->wait_us = jobq_pg__int(res, 0, JOBQ_PG__R_WAIT);
-    r->error = jobq_pg__str(res, 0, JOBQ_PG__R_ERROR, false);
-    r->cut = jobq_pg__int(res, 0, JOBQ_PG__R_CUT) != 0;
-    if (jobq_cursor_check(c) == JOBQ_OK && (r->answer != 'h' || jobq_pg__reading_messages(r))) {
-        return JOBQ_OK;
-    }
-    jobq_pg_reading_clear(r);
-    return jobq_pg__fail(error, JOBQ_ERROR_DATABASE, "a partition's row breaks a law");
-}
-
-JOBQ_API void jobq_pg_reading_clear(jobq_pg_reading *reading)
-{
-    if (reading == NULL) return;
-    free(reading->messages);
-    PQclear(reading->result);
-    memset(reading, 0, sizeof *reading);
-}
-
-static void jobq_pg__bind_read(jobq_pg__params *p, const jobq_pg_read_desc *d)
-{
-    jobq_pg__add_int(p, d->worker, 8);
-    jobq_pg__add_int(p, d->claim, 8);
-    jobq_pg__add_int(p, d->lease_us > 0 ? d->lease_us : jobq_tuning_defaults(NULL).lease_us, 8);
-    jobq_pg__add_int(p, d->partition, 8);
-    jobq_pg__add_int(p, d->most > 0 ? d->most : jobq_tuning_defaults(NULL).batch, 4);
-    if (d->again) jobq_pg__add_int(p, d->handed, 8);
-    else jobq_pg__add_null(p);
-    jobq_pg__add_int(p, d->watched_worker, 8);
-    jobq_pg__add_int(p, d->watched_claim, 8);
-    jobq_pg__add_int(p, d->watched_beat, 8);
-    jobq_pg__add_some(p, d->bytes, 8);
-    if (d->aside) jobq_pg__add_int(p, d->acked, 8);
-    else jobq_pg__add_null(p);
-    jobq_pg__add_int(p, d->sweep, 1);
-}
-
-static void jobq_pg__bind_ack(jobq_pg__params *p, const jobq_pg_ack_desc *d)
-{
-    const jobq_cursor *c = d->after;
-    size_t i;
-
-    jobq_pg__add_int(p, d->worker, 8);
-    jobq_pg__add_int(p, d->claim, 8);
-    jobq_pg__add_int(p, d->lease_us > 0 ? d->lease_us : jobq_tuning_defaults(NULL).lease_us, 8);
-    jobq_pg__add_int(p, d->partition, 8);
-    jobq_pg__add_int(p, d->before, 8);
-    jobq_pg__add_int(p, c->acked, 8);
-    jobq_pg__add_long_array(p, c->tried, (size_t)c->tried_count);
-    jobq_pg__add_int(p, c->mode.failures, 8);
-    jobq_pg__add_int(p, c->mode.state == JOBQ_PARTITION_DEGRADED ? c->mode.effective : 0, 8);
-    jobq_pg__add_int(p, c->mode.successes, 8);
-    jobq_pg__add_text(p, d->error);
-    jobq_pg__add_int(p, d->delay_us, 8);
-    jobq_pg__array(p, JOBQ_PG__INT8, d->dead_count);
-    for (i = 0; i < d->dead_count; i++) jobq_pg__item_int(p, d->dead[i].seq, 8);
-    jobq_pg__end(p);
-    jobq_pg__array(p, JOBQ_PG__TEXT, d->dead_count);
-    for (i = 0; i < d->dead_count; i++) jobq_pg__item_str(p, d->dead[i].error, JOBQ_PG__TEXT);
-    jobq_pg__end(p);
-    jobq_pg__array(p, JOBQ_PG__INT4, d->dead_count);
-    for (i = 0; i < d->dead_count; i++) jobq_pg__item_int(p, d->dead[i].attempts, 4);
-    jobq_pg__end(p);
-    jobq_pg__add_int(p, d->most, 4);
-    jobq_pg__add_int(p, d->in_transaction, 1);
-    jobq_pg__add_int(p, d->relaxed, 1);
-    jobq_pg__add_some(p, d->bytes, 8);
-    jobq_pg__add_int(p, d->sweep, 1);
-}
-
-/* What C can see to be wrong with an acknowledgement. */
-static jobq_error jobq_pg__ack_invalid(const jobq_pg_ack_desc *d, jobq_pg_error *error)
-{
-    size_t i;
-
-    if (d->lease_us > JOBQ_NEVER / 4 || d->delay_us > JOBQ_NEVER / 4)
-        return jobq_pg__invalid(error, "lease_us, delay_us", "less than 70,000 years");
-    if (d->error.ptr != NULL && !jobq_utf8_valid(d->error))
-        return jobq_pg__invalid(error, "error", "UTF-8 without NUL: see jobq_utf8_mend");
-    for (i = 0; i < d->dead_count; i++) {
-        if (d->dead[i].error.ptr != NULL && !jobq_utf8_valid(d->dead[i].error))
-            return jobq_pg__invalid(error, "dead", "UTF-8 without NUL: see jobq_utf8_mend");
-    }
-    return JOBQ_OK;
-}
-
-JOBQ_API jobq_error jobq_pg_outbox_read(jobq_pg *pg, PGconn *conn, const jobq_pg_read_desc *desc,
-                                        jobq_pg_reading *reading, jobq_pg_error *error)
-{
-    jobq_pg_error local;
-    jobq_pg__params p;
-    PGresult *res;
-
-    JOBQ_ASSERT(pg != NULL && desc != NULL && reading != NULL);
-    if (error == NULL) error = &local;
-    memset(reading, 0, sizeof *reading);
-    if (desc->worker == 0) return jobq_pg__invalid(error, "worker", "not 0");
-    if (desc->lease_us > JOBQ_NEVER / 4)
-        return jobq_pg__invalid(error, "lease_us", "less than 70,000 years");
-    memset(&p, 0, sizeof p);
-    jobq_pg__bind_read(&p, desc);
-    res = jobq_pg__exec(pg, conn, JOBQ_PG__OUTBOX_READ, &p, error);
-    return res == NULL ? error->code : jobq_pg__reading(res, reading, error);
-}
-
-JOBQ_API jobq_error jobq_pg_outbox_ack(jobq_pg *pg, PGconn *conn, const jobq_pg_ack_desc *desc,
-                                       jobq_pg_reading *reading, jobq_pg_error *error)
-{
-    jobq_pg_error local;
-    jobq_pg_reading answer;
-    jobq_pg__params p;
-    PGresult *res;
-    jobq_error code;
-
-    JOBQ_ASSERT(pg != NULL && desc != NULL && (reading != NULL || desc->most <= 0));
-    if (error == NULL) error = &local;
-    if (reading != NULL) memset(reading, 0, sizeof *reading);
-    if (jobq_pg__ack_invalid(desc, error)) return JOBQ_ERROR_INVALID;
-    memset(&p, 0, sizeof p);
-    jobq_pg__bind_ack(&p, desc);
-    res = jobq_pg__exec(pg, conn, JOBQ_PG__OUTBOX_ACK, &p, error);
-    if (res == NULL) return error->code;
-    code = jobq_pg__reading(res, &answer, error);
-    if (code != JOBQ_OK) return code;
-    if (answer.answer == 'l') {
-        jobq_pg_reading_clear(&answer); /* after an error there is nothing to clear */
-        answer.answer = 'l';
-        code = jobq_pg__fail(error, JOBQ_ERROR_LOST, "lease lost on partition %lld",
-                             (long long)desc->partition);
-    }
-    if (reading != NULL) *reading = answer;
-    else jobq_pg_reading_clear(&answer);
-    return code;
-}
-
-JOBQ_API jobq_error jobq_pg_outbox_renew(jobq_pg *pg, PGconn *conn, int64_t worker,
-                                         int64_t lease_us, const int64_t *partitions,
-                                         const int64_t *claims, size_t count, bool *lost,
-                                         jobq_pg_error *error)
-{
-    jobq_pg_error local;
-    jobq_pg__params p;
-    jobq_pg__walk walk;
-    jobq_str item;
-    PGresult *res;
-    size_t i;
-
-    JOBQ_ASSERT(pg != NULL);
-    if (error == NULL) error = &local;
-    if (jobq_pg__lease_invalid(lease_us, error)) return JOBQ_ERROR_INVALID;
-    memset(&p, 0, sizeof p);
-    jobq_pg__add_int(&p, worker, 8);
-    jobq_pg__add_int(&p, lease_us, 8);
-    jobq_pg__add_long_array(&p, partitions, count);
-    jobq_pg__add_long_array(&p, claims, count);
-    res = jobq_pg__exec(pg, conn, JOBQ_PG__OUTBOX_RENEW, &p, error);
-    if (res == NULL) return error->code;
-    for (i = 0; i < count && lost != NULL; i++) lost[i] = false;
-    walk = jobq_pg__walk_of(res, 0);
-    while (lost != NULL && (item = jobq_pg__walk_next(&walk, 0)).len == 8) {
-        int64_t id = jobq_pg__be((const unsigned char *)item.ptr, 8);
-        for (i = 0; i < count; i++) lost[i] = lost[i] || partitions[i] == id;
-    }
-    PQclear(res);
-    return JOBQ_OK;
+    return jobq_pg__copy_whole(pg, conn, true, jobq_pg__copy_messages, messages, count, error);
 }
 
 /* -- a delivery in the hands of a handler -- */
@@ -12607,265 +12853,6 @@ static bool jobq_pg__deliver_in(PGconn *conn, jobq_delivery *d, jobq_message_han
     return false;
 }
 
-/* -- one step -- */
-
-/* The policy of a queue's row, from an answer of POLICIES. A backoff that breaks a rule counts as
- * none: the row is outside data, and jobq.h asserts. */
-static jobq_policy jobq_pg__policy(const PGresult *r, int row)
-{
-    jobq_policy policy;
-
-    memset(&policy, 0, sizeof policy);
-    policy.max_attempts = jobq_pg__int32(r, row, 1);
-    policy.max_crashes = jobq_pg__int32(r, row, 2);
-    jobq_curve_from(jobq_pg__str(r, row, 3, false), &policy.backoff.curve);
-    policy.backoff.base_us = jobq_pg__int(r, row, 4);
-    policy.backoff.cap_us = jobq_pg__int(r, row, 5);
-    policy.backoff.floor_us = jobq_pg__int(r, row, 6);
-    policy.backoff.jitter_permille = jobq_pg__int32(r, row, 7);
-    policy.timeout_us = jobq_pg__int(r, row, 8);
-    policy.attempts_span_stages = jobq_pg__int(r, row, 10) != 0;
-    if (jobq_backoff_check(&policy.backoff) != JOBQ_OK) policy.backoff = jobq_backoff_quick();
-    return policy;
-}
-
-/* What a step works with. */
-typedef struct jobq_pg__step {
-    jobq_pg *pg;
-    PGconn *conn;
-    const jobq_pg_step_desc *desc;
-    jobq_pg_read_desc read;
-    jobq_tuning tuning;
-    jobq_policy policy;
-    jobq_pg_reading reading;
-    jobq_pg__delivering delivering;
-    jobq_delivery delivery;
-    uint8_t *outcomes;
-    jobq_pg_dead *dead;
-    jobq_pg_step *out;
-} jobq_pg__step;
-
-static jobq_error jobq_pg__step_policy(jobq_pg__step *s, jobq_pg_error *error)
-{
-    int32_t queue = (int32_t)(s->read.partition / 32768);
-    jobq_pg__params p;
-    PGresult *res;
-
-    if (s->desc->policy != NULL) {
-        s->policy = jobq_policy_defaults(s->desc->policy);
-        return JOBQ_OK;
-    }
-    memset(&p, 0, sizeof p);
-    jobq_pg__add_int_array(&p, JOBQ_PG__INT4, &queue, 1);
-    res = jobq_pg__exec(s->pg, s->conn, JOBQ_PG__POLICIES, &p, error);
-    if (res == NULL) return error->code;
-    if (PQntuples(res) == 1) s->policy = jobq_pg__policy(res, 0);
-    else s->policy = jobq_policy_defaults(NULL);
-    PQclear(res);
-    return JOBQ_OK;
-}
-
-/* The handler's turn. False: its transaction is no more. */
-static bool jobq_pg__step_run(jobq_pg__step *s)
-{
-    jobq_delivery *d = &s->delivery;
-    const jobq_pg_step_desc *desc = s->desc;
-    jobq_verdict *verdict = &s->out->verdict;
-
-    verdict->count = s->reading.count;
-    verdict->size = jobq_cursor_size(&s->reading.cursor, s->read.most, s->reading.lost);
-    d->count = jobq_outbox_open(&s->policy, &s->reading.cursor, s->reading.lost, s->reading.count,
-                                s->outcomes);
-    d->messages = s->reading.messages;
-    d->partition = (int32_t)(s->read.partition % 32768);
-    d->partition_id = s->read.partition;
-    d->queue = jobq_str_from(desc->queue);
-    d->user = desc->user;
-    d->outcomes = s->outcomes;
-    d->context = &s->delivering;
-    if (d->count == 0) {
-        verdict->result = JOBQ_RESULT_SUCCESS;
-        verdict->processed = 0;
-    } else if (desc->transactional) {
-        return jobq_pg__deliver_in(s->conn, d, desc->each, desc->all, verdict);
-    } else {
-        d->store = &jobq_pg__leased;
-        jobq_delivery_run(d, desc->each, desc->all, verdict);
-    }
-    return true;
-}
-
-/* What is said of a message that was delivered once too often. */
-static jobq_str jobq_pg__step_exceeded(jobq_pg__step *s, int32_t i, jobq_str why)
-{
-    char *text = (char *)malloc(JOBQ_ERROR_MAX + 1);
-    jobq_decision decision;
-
-    if (text == NULL) return why;
-    memset(&decision, 0, sizeof decision);
-    decision.reason = JOBQ_REASON_ATTEMPTS;
-    decision.limit = s->policy.max_attempts;
-    jobq_reason_format(text, &decision, why);
-    free(s->delivering.reasons[i]);
-    s->delivering.reasons[i] = text;
-    return jobq_str_from(text);
-}
-
-/* The messages to be given up, with what is said of them. */
-static size_t jobq_pg__step_dead(jobq_pg__step *s)
-{
-    size_t count = 0;
-    int32_t i;
-
-    for (i = 0; i < s->out->plan.done; i++) {
-        bool exceeded = s->outcomes[i] == JOBQ_RESULT_EXCEEDED;
-        jobq_pg_dead *dead = &s->dead[count];
-        jobq_str why = {s->delivery.error, s->delivery.error_size};
-        if (!exceeded && s->outcomes[i] != JOBQ_RESULT_REJECT) continue;
-        dead->seq = s->reading.messages[i].seq;
-        dead->attempts = s->reading.messages[i].attempts + (i < s->delivery.count);
-        if (s->delivering.reasons[i] != NULL) why = jobq_str_from(s->delivering.reasons[i]);
-        else if (s->delivery.count == 0) why = s->reading.error;
-        dead->error = exceeded ? jobq_pg__step_exceeded(s, i, why) : why;
-        count++;
-    }
-    return count;
-}
-
-/* Writes what became of it: in the handler's transaction, or by itself. */
-static jobq_error jobq_pg__step_ack(jobq_pg__step *s, bool in_transaction, jobq_pg_error *error)
-{
-    jobq_plan *plan = &s->out->plan;
-    jobq_pg_ack_desc ack;
-
-    jobq_outbox_plan(&s->policy, &s->tuning, &s->reading.cursor, &s->out->verdict, s->outcomes,
-                     s->desc->random, plan);
-    memset(&ack, 0, sizeof ack);
-    ack.worker = s->read.worker;
-    ack.claim = s->read.claim;
-    ack.lease_us = s->read.lease_us;
-    ack.partition = s->read.partition;
-    ack.before = s->reading.cursor.acked;
-    ack.after = &plan->cursor;
-    ack.delay_us = plan->directive.kind == JOBQ_DIRECTIVE_SLEEP ? plan->directive.delay_us : 0;
-    if (s->out->verdict.result == JOBQ_RESULT_RETRY && plan->done < s->reading.count) {
-        ack.error.ptr = s->delivery.error;
-        ack.error.len = s->delivery.error_size;
-    }
-    ack.dead = s->dead;
-    ack.dead_count = jobq_pg__step_dead(s);
-    ack.in_transaction = in_transaction;
-    ack.relaxed = !in_transaction;
-    return jobq_pg_outbox_ack(s->pg, s->conn, &ack, NULL, error);
-}
-
-/* What was read goes to the handler and is acknowledged. */
-static jobq_error jobq_pg__step_deliver(jobq_pg__step *s, jobq_pg_error *error)
-{
-    bool tx = s->desc->transactional, open;
-    jobq_error code = tx ? jobq_pg__command(s->conn, JOBQ_PG__BEGIN, error)
-                         : JOBQ_OK;
-
-    if (code != JOBQ_OK) return code;
-    open = jobq_pg__step_run(s) && tx;
-    if (tx && !open) PQclear(PQexec(s->conn, "ROLLBACK"));
-    code = jobq_pg__step_ack(s, open, error);
-    if (open && code == JOBQ_OK) return jobq_pg__command(s->conn, "COMMIT", error);
-    if (open) PQclear(PQexec(s->conn, "ROLLBACK"));
-    return code;
-}
-
-static bool jobq_pg__step_room(jobq_pg__step *s)
-{
-    size_t count = (size_t)s->reading.count;
-
-    s->outcomes = (uint8_t *)calloc(count, 1);
-    s->dead = (jobq_pg_dead *)calloc(count, sizeof *s->dead);
-    s->delivering.reasons = (char **)calloc(count, sizeof *s->delivering.reasons);
-    return s->outcomes != NULL && s->dead != NULL && s->delivering.reasons != NULL;
-}
-
-static void jobq_pg__step_end(jobq_pg__step *s)
-{
-    int32_t i;
-
-    for (i = 0; s->delivering.reasons != NULL && i < s->reading.count; i++) {
-        free(s->delivering.reasons[i]);
-    }
-    free(s->delivering.reasons);
-    free(s->outcomes);
-    free(s->dead);
-    jobq_pg_reading_clear(&s->reading);
-}
-
-static jobq_error jobq_pg__step_on(jobq_pg__step *s, jobq_pg_error *error)
-{
-    int64_t start = jobq_pg__mono_us();
-    jobq_error code = jobq_pg_outbox_read(s->pg, s->conn, &s->read, &s->reading, error);
-
-    if (code != JOBQ_OK) return code;
-    s->delivering.deadline_mono_us = start + s->tuning.lease_us - s->tuning.headroom_us;
-    s->delivering.conn = s->desc->transactional ? s->conn : NULL;
-    s->out->answer = s->reading.answer;
-    s->out->count = s->reading.count;
-    s->out->wait_us = s->reading.wait_us;
-    s->out->worker = s->reading.worker;
-    s->out->claim = s->reading.claim;
-    s->out->beat = s->reading.beat;
-    if (s->reading.answer != 'h') {
-        s->out->plan.cursor = s->reading.cursor;
-        s->out->plan.failed = -1;
-        s->out->plan.directive.kind = JOBQ_DIRECTIVE_IDLE;
-        return JOBQ_OK;
-    }
-    if (!jobq_pg__step_room(s)) return jobq_pg__no_memory(error);
-    code = jobq_pg__step_policy(s, error);
-    if (code == JOBQ_OK) code = jobq_pg__step_deliver(s, error);
-    if (code == JOBQ_ERROR_LOST) s->out->answer = 'l';
-    return code;
-}
-
-JOBQ_API jobq_error jobq_pg_outbox_step(jobq_pg *pg, PGconn *conn, const jobq_pg_step_desc *desc,
-                                        jobq_pg_step *step, jobq_pg_error *error)
-{
-    jobq_pg_error local;
-    jobq_pg_step unasked;
-    jobq_pg__step *s;
-    PGconn *mine = NULL;
-    jobq_error code;
-
-    JOBQ_ASSERT(pg != NULL && desc != NULL);
-    if (error == NULL) error = &local;
-    if ((desc->each == NULL) == (desc->all == NULL))
-        return jobq_pg__invalid(error, "each", "give one of each and all");
-    if (conn != NULL && PQstatus(conn) != CONNECTION_OK) return jobq_pg__conn_error(error, conn);
-    if (conn != NULL && PQtransactionStatus(conn) != PQTRANS_IDLE)
-        return jobq_pg__invalid(error, "conn", "a step makes transactions of its own");
-    s = (jobq_pg__step *)calloc(1, sizeof *s);
-    if (s == NULL) return jobq_pg__no_memory(error);
-    s->tuning = desc->tuning;
-    if (desc->read.lease_us > 0) s->tuning.lease_us = desc->read.lease_us;
-    s->tuning = jobq_tuning_defaults(&s->tuning);
-    code = jobq_tuning_check(&s->tuning) == JOBQ_OK
-               ? JOBQ_OK : jobq_pg__invalid(error, "tuning", "see jobq_tuning_check");
-    if (code == JOBQ_OK && conn == NULL) code = jobq_pg_acquire(pg, &mine, error);
-    if (code == JOBQ_OK) {
-        s->pg = pg;
-        s->conn = conn == NULL ? mine : conn;
-        s->desc = desc;
-        s->read = desc->read;
-        s->read.lease_us = s->tuning.lease_us;
-        if (s->read.most <= 0) s->read.most = s->tuning.batch;
-        s->out = step == NULL ? &unasked : step;
-        memset(s->out, 0, sizeof *s->out);
-        code = jobq_pg__step_on(s, error);
-    }
-    jobq_pg__step_end(s);
-    free(s);
-    if (mine != NULL) jobq_pg_release(pg, mine);
-    return code;
-}
-
 /* -- figures -- */
 
 JOBQ_API jobq_error jobq_pg_outbox_stats(jobq_pg *pg, PGconn *conn, const char *queue,
@@ -12873,8 +12860,8 @@ JOBQ_API jobq_error jobq_pg_outbox_stats(jobq_pg *pg, PGconn *conn, const char *
                                          jobq_pg_error *error)
 {
     const jobq_pg_partition_row *row;
+    jobq_pg__queue_row from;
     jobq_pg_error local;
-    jobq_pg__params p;
     jobq_pg_rows rows;
     jobq_error code;
     size_t i;
@@ -12882,10 +12869,8 @@ JOBQ_API jobq_error jobq_pg_outbox_stats(jobq_pg *pg, PGconn *conn, const char *
     JOBQ_ASSERT(pg != NULL && count != NULL && (stats != NULL || room == 0));
     if (error == NULL) error = &local;
     if (jobq_pg__name_invalid(queue, "queue", true, error)) return JOBQ_ERROR_INVALID;
-    memset(&p, 0, sizeof p);
-    jobq_pg__add_text(&p, jobq_str_from(queue));
-    code = jobq_pg__ask_rows(pg, conn, JOBQ_PG__OUTBOX_STATS, &p, jobq_pg_partitions_desc(), &rows,
-                             error);
+    from.queue = queue;
+    code = jobq_pg__ask_rows(pg, conn, JOBQ_PG__OUTBOX_STATS, &from, &rows, error);
     if (code != JOBQ_OK) return code;
     row = (const jobq_pg_partition_row *)rows.rows;
     for (i = 0; i < rows.count && i < room; i++) stats[i] = row[i].stat;
@@ -12896,62 +12881,41 @@ JOBQ_API jobq_error jobq_pg_outbox_stats(jobq_pg *pg, PGconn *conn, const char *
 
 /* -- dead letters -- */
 
-static jobq_error jobq_pg__scope_invalid(const jobq_pg_scope *scope, jobq_pg_error *error)
-{
-    if (scope == NULL) return JOBQ_OK;
-    if (jobq_pg__name_invalid(scope->queue, "queue", true, error)) return JOBQ_ERROR_INVALID;
-    if (scope->type == NULL || jobq_pg__type_valid(scope->type)) return JOBQ_OK;
-    return jobq_pg__invalid(error, "type", "1 to 1024 printable ASCII characters");
-}
-
-/* The parameters queue, partition and type. */
-static void jobq_pg__add_scope(jobq_pg__params *p, const jobq_pg_scope *scope)
-{
-    static const jobq_pg_scope all = {NULL, false, 0, NULL, NULL, 0};
-
-    if (scope == NULL) scope = &all;
-    jobq_pg__add_text(p, jobq_str_from(scope->queue));
-    if (scope->one_partition) jobq_pg__add_int(p, scope->partition, 4);
-    else jobq_pg__add_null(p);
-    jobq_pg__add_text(p, jobq_str_from(scope->type));
-}
-
-static void jobq_pg__add_status(jobq_pg__params *p, const jobq_pg_scope *scope)
-{
-    const char *status = scope == NULL || scope->status == NULL ? "pending" : scope->status;
-
-    if (strcmp(status, "any") == 0) jobq_pg__add_null(p);
-    else jobq_pg__add_text(p, jobq_str_from(status));
-}
-
-static void jobq_pg__add_limit(jobq_pg__params *p, const jobq_pg_scope *scope, int32_t fallback)
-{
-    int32_t limit = scope == NULL || scope->limit <= 0 ? fallback : scope->limit;
-
-    if (limit > 0) jobq_pg__add_int(p, limit, 4);
-    else jobq_pg__add_null(p);
-}
-
-static jobq_error jobq_pg__status_invalid(const jobq_pg_scope *scope, jobq_pg_error *error)
+static jobq_error jobq_pg__status_invalid(const char *status, jobq_pg_error *error)
 {
     static const char *const names[] = {"any", "pending", "reprocessing", "resolved", "discarded"};
     size_t i;
 
-    if (scope == NULL || scope->status == NULL) return JOBQ_OK;
+    if (status == NULL) return JOBQ_OK;
     for (i = 0; i < sizeof names / sizeof names[0]; i++) {
-        if (strcmp(scope->status, names[i]) == 0) return JOBQ_OK;
+        if (strcmp(status, names[i]) == 0) return JOBQ_OK;
     }
-    return jobq_pg__fail(error, JOBQ_ERROR_INVALID, "invalid dead letter status: %.40s",
-                         scope->status);
+    return jobq_pg__fail(error, JOBQ_ERROR_INVALID, "invalid dead letter status: %.40s", status);
+}
+
+/* Which ones. limit: where the scope names none; 0: all. */
+static jobq_error jobq_pg__chosen_of(jobq_pg__chosen *c, const jobq_pg_scope *scope, int32_t limit,
+                                     jobq_pg_error *error)
+{
+    const char *status;
+
+    memset(c, 0, sizeof *c);
+    if (scope != NULL) c->of = *scope;
+    status = c->of.status;
+    if (jobq_pg__name_invalid(c->of.queue, "queue", true, error)) return JOBQ_ERROR_INVALID;
+    if (c->of.type != NULL && !jobq_pg__type_valid(c->of.type))
+        return jobq_pg__invalid(error, "type", "1 to 1024 printable ASCII characters");
+    c->of.status = status == NULL ? "pending" : strcmp(status, "any") == 0 ? NULL : status;
+    if (c->of.limit <= 0) c->of.limit = limit;
+    return JOBQ_OK;
 }
 
 static jobq_error jobq_pg__letters(jobq_pg *pg, PGconn *conn, jobq_pg__statement st,
-                                   jobq_pg__params *p, jobq_pg_dead_letters *out,
+                                   const jobq_pg__chosen *from, jobq_pg_dead_letters *out,
                                    jobq_pg_error *error)
 {
     jobq_pg_rows rows;
-    jobq_error code =
-        jobq_pg__ask_rows(pg, conn, st, p, jobq_pg_dead_letters_desc(true), &rows, error);
+    jobq_error code = jobq_pg__ask_rows(pg, conn, st, from, &rows, error);
 
     out->rows = (jobq_pg_dead_letter *)rows.rows;
     out->count = rows.count;
@@ -12961,33 +12925,28 @@ static jobq_error jobq_pg__letters(jobq_pg *pg, PGconn *conn, jobq_pg__statement
 JOBQ_API jobq_error jobq_pg_dead_letter_list(jobq_pg *pg, PGconn *conn, const jobq_pg_scope *scope,
                                              jobq_pg_dead_letters *out, jobq_pg_error *error)
 {
+    jobq_pg__chosen from;
     jobq_pg_error local;
-    jobq_pg__params p;
 
     JOBQ_ASSERT(pg != NULL && out != NULL);
     if (error == NULL) error = &local;
     memset(out, 0, sizeof *out);
-    if (jobq_pg__status_invalid(scope, error) || jobq_pg__scope_invalid(scope, error))
+    if (jobq_pg__status_invalid(scope == NULL ? NULL : scope->status, error) ||
+        jobq_pg__chosen_of(&from, scope, 100, error))
         return JOBQ_ERROR_INVALID;
-    memset(&p, 0, sizeof p);
-    jobq_pg__add_scope(&p, scope);
-    jobq_pg__add_status(&p, scope);
-    jobq_pg__add_limit(&p, scope, 100);
-    return jobq_pg__letters(pg, conn, JOBQ_PG__DEAD_LETTER_LIST, &p, out, error);
+    return jobq_pg__letters(pg, conn, JOBQ_PG__DEAD_LETTER_LIST, &from, out, error);
 }
 
 JOBQ_API jobq_error jobq_pg_dead_letter_count(jobq_pg *pg, PGconn *conn, const jobq_pg_scope *scope,
                                               int64_t *count, jobq_pg_error *error)
 {
-    jobq_pg__params p;
+    jobq_pg__chosen from;
 
     JOBQ_ASSERT(pg != NULL && count != NULL);
-    if (jobq_pg__status_invalid(scope, error) || jobq_pg__scope_invalid(scope, error))
+    if (jobq_pg__status_invalid(scope == NULL ? NULL : scope->status, error) ||
+        jobq_pg__chosen_of(&from, scope, 0, error))
         return JOBQ_ERROR_INVALID;
-    memset(&p, 0, sizeof p);
-    jobq_pg__add_scope(&p, scope);
-    jobq_pg__add_status(&p, scope);
-    return jobq_pg__ask_int(pg, conn, JOBQ_PG__DEAD_LETTER_COUNT, &p, count, error);
+    return jobq_pg__ask(pg, conn, JOBQ_PG__DEAD_LETTER_COUNT, &from, count, error);
 }
 
 /* Further back, now minus an age is no longer a timestamp. */
@@ -12997,8 +12956,8 @@ JOBQ_API jobq_error jobq_pg_dead_letter_replay(jobq_pg *pg, PGconn *conn, int64_
                                                int64_t timeout_us, const jobq_pg_scope *scope,
                                                jobq_pg_dead_letters *out, jobq_pg_error *error)
 {
+    jobq_pg__chosen from;
     jobq_pg_error local;
-    jobq_pg__params p;
 
     JOBQ_ASSERT(pg != NULL && out != NULL);
     if (error == NULL) error = &local;
@@ -13006,37 +12965,46 @@ JOBQ_API jobq_error jobq_pg_dead_letter_replay(jobq_pg *pg, PGconn *conn, int64_
     if (token == 0) return jobq_pg__invalid(error, "token", "random, not 0");
     if (timeout_us <= 0 || timeout_us > JOBQ_PG__AGE_MAX)
         return jobq_pg__invalid(error, "timeout_us", "positive, at most 1,000 years");
-    if (jobq_pg__scope_invalid(scope, error)) return JOBQ_ERROR_INVALID;
-    memset(&p, 0, sizeof p);
-    jobq_pg__add_int(&p, token, 8);
-    jobq_pg__add_int(&p, timeout_us, 8);
-    jobq_pg__add_scope(&p, scope);
-    jobq_pg__add_limit(&p, scope, 100);
-    return jobq_pg__letters(pg, conn, JOBQ_PG__DEAD_LETTER_REPLAY, &p, out, error);
+    if (jobq_pg__chosen_of(&from, scope, 100, error)) return JOBQ_ERROR_INVALID;
+    from.token = token;
+    from.timeout_us = timeout_us;
+    return jobq_pg__letters(pg, conn, JOBQ_PG__DEAD_LETTER_REPLAY, &from, out, error);
 }
 
 /* Runs a verb that answers how many rows it changed. */
 static jobq_error jobq_pg__changed(jobq_pg *pg, PGconn *conn, jobq_pg__statement st,
-                                   jobq_pg__params *p, int32_t *count, jobq_pg_error *error)
+                                   const jobq_pg__chosen *from, int32_t *count,
+                                   jobq_pg_error *error)
 {
     int64_t value = 0;
-    jobq_error code = jobq_pg__ask_int(pg, conn, st, p, &value, error);
+    jobq_error code = jobq_pg__ask(pg, conn, st, from, &value, error);
 
     if (count != NULL) *count = (int32_t)value;
     return code;
+}
+
+/* Those that a replay holds. */
+static jobq_error jobq_pg__replayed(jobq_pg *pg, PGconn *conn, jobq_pg__statement st,
+                                    int64_t token, const int64_t *ids, size_t id_count,
+                                    const char *reason, int32_t *count, jobq_pg_error *error)
+{
+    jobq_pg__chosen from;
+
+    JOBQ_ASSERT(pg != NULL && (ids != NULL || id_count == 0));
+    memset(&from, 0, sizeof from);
+    from.token = token;
+    from.ids.items = ids;
+    from.ids.count = id_count;
+    from.reason = reason;
+    return jobq_pg__changed(pg, conn, st, &from, count, error);
 }
 
 JOBQ_API jobq_error jobq_pg_dead_letter_resolve(jobq_pg *pg, PGconn *conn, int64_t token,
                                                 const int64_t *ids, size_t id_count, int32_t *count,
                                                 jobq_pg_error *error)
 {
-    jobq_pg__params p;
-
-    JOBQ_ASSERT(pg != NULL && (ids != NULL || id_count == 0));
-    memset(&p, 0, sizeof p);
-    jobq_pg__add_int(&p, token, 8);
-    jobq_pg__add_long_array(&p, ids, id_count);
-    return jobq_pg__changed(pg, conn, JOBQ_PG__DEAD_LETTER_RESOLVE, &p, count, error);
+    return jobq_pg__replayed(pg, conn, JOBQ_PG__DEAD_LETTER_RESOLVE, token, ids, id_count, NULL,
+                             count, error);
 }
 
 JOBQ_API jobq_error jobq_pg_dead_letter_reject(jobq_pg *pg, PGconn *conn, int64_t token,
@@ -13044,29 +13012,21 @@ JOBQ_API jobq_error jobq_pg_dead_letter_reject(jobq_pg *pg, PGconn *conn, int64_
                                                int32_t *count, jobq_pg_error *error)
 {
     char text[JOBQ_ERROR_MAX + 1];
-    jobq_pg__params p;
 
-    JOBQ_ASSERT(pg != NULL && (ids != NULL || id_count == 0));
     jobq_utf8_mend(text, JOBQ_ERROR_MAX, reason);
-    memset(&p, 0, sizeof p);
-    jobq_pg__add_int(&p, token, 8);
-    jobq_pg__add_long_array(&p, ids, id_count);
-    jobq_pg__add_text(&p, jobq_str_from(text));
-    return jobq_pg__changed(pg, conn, JOBQ_PG__DEAD_LETTER_REJECT, &p, count, error);
+    return jobq_pg__replayed(pg, conn, JOBQ_PG__DEAD_LETTER_REJECT, token, ids, id_count, text,
+                             count, error);
 }
 
 static jobq_error jobq_pg__dead_scope(jobq_pg *pg, PGconn *conn, jobq_pg__statement st,
                                       const jobq_pg_scope *scope, int32_t *count,
                                       jobq_pg_error *error)
 {
-    jobq_pg__params p;
+    jobq_pg__chosen from;
 
     JOBQ_ASSERT(pg != NULL);
-    if (jobq_pg__scope_invalid(scope, error)) return JOBQ_ERROR_INVALID;
-    memset(&p, 0, sizeof p);
-    jobq_pg__add_scope(&p, scope);
-    jobq_pg__add_limit(&p, scope, 0);
-    return jobq_pg__changed(pg, conn, st, &p, count, error);
+    if (jobq_pg__chosen_of(&from, scope, 0, error)) return JOBQ_ERROR_INVALID;
+    return jobq_pg__changed(pg, conn, st, &from, count, error);
 }
 
 JOBQ_API jobq_error jobq_pg_dead_letter_discard(jobq_pg *pg, PGconn *conn,
@@ -13106,18 +13066,14 @@ static jobq_error jobq_pg__stands(jobq_pg_error *error, int64_t id, const char *
         jobq_pg__fail(error, JOBQ_ERROR_TRANSITION, "job %lld is %s%s", (long long)id, standing,
                       running ? ": it is its worker's; cancel asks for it" : "");
     }
-    if (error == NULL) return exists ? JOBQ_ERROR_EXISTS : JOBQ_ERROR_TRANSITION;
-    jobq_pg__copy(error->entity, sizeof error->entity, "job");
-    jobq_pg__copy(error->field, sizeof error->field, exists ? "key" : "state");
-    jobq_pg__copy(error->value, sizeof error->value, standing);
-    return error->code;
+    jobq_pg__about(error, "job", exists ? "key" : "state", standing);
+    return exists ? JOBQ_ERROR_EXISTS : JOBQ_ERROR_TRANSITION;
 }
 
-/* Runs a verb on one job; its id is the first parameter. *answer: the verb's participle, of which
- * there may be two. */
-static jobq_error jobq_pg__verb(jobq_pg *pg, PGconn *conn, jobq_pg__statement st,
-                                jobq_pg__params *p, int64_t id, const char *done,
-                                const char *asked, bool *was_asked, jobq_pg_error *error)
+/* Runs a verb on one job. done: the verb's participle, of which there may be two. */
+static jobq_error jobq_pg__change_one(jobq_pg *pg, PGconn *conn, jobq_pg__statement st,
+                                      const jobq_pg__change *from, const char *done,
+                                      const char *asked, bool *was_asked, jobq_pg_error *error)
 {
     char answer[24];
     jobq_pg_error local;
@@ -13125,78 +13081,77 @@ static jobq_error jobq_pg__verb(jobq_pg *pg, PGconn *conn, jobq_pg__statement st
 
     JOBQ_ASSERT(pg != NULL);
     if (error == NULL) error = &local;
-    res = jobq_pg__exec(pg, conn, st, p, error);
+    res = jobq_pg__call(pg, conn, st, from, error);
     if (res == NULL) return error->code;
     jobq_pg__copy(answer, sizeof answer, PQntuples(res) == 1 ? PQgetvalue(res, 0, 0) : "none");
     PQclear(res);
     if (was_asked != NULL) *was_asked = strcmp(answer, asked) == 0;
     if (strcmp(answer, done) == 0 || strcmp(answer, asked) == 0) return JOBQ_OK;
-    return jobq_pg__stands(error, id, answer);
+    return jobq_pg__stands(error, from->id, answer);
 }
 
-static jobq_pg__params jobq_pg__id_params(int64_t id)
+static jobq_pg__change jobq_pg__change_of(int64_t id)
 {
-    jobq_pg__params p;
+    jobq_pg__change change;
 
-    memset(&p, 0, sizeof p);
-    jobq_pg__add_int(&p, id, 8);
-    return p;
+    memset(&change, 0, sizeof change);
+    change.id = id;
+    return change;
 }
 
 JOBQ_API jobq_error jobq_pg_cancel(jobq_pg *pg, PGconn *conn, int64_t id, bool *requested,
                                    jobq_pg_error *error)
 {
-    jobq_pg__params p = jobq_pg__id_params(id);
+    jobq_pg__change from = jobq_pg__change_of(id);
 
-    return jobq_pg__verb(pg, conn, JOBQ_PG__CANCEL, &p, id, "cancelled", "requested", requested,
-                         error);
+    return jobq_pg__change_one(pg, conn, JOBQ_PG__CANCEL, &from, "cancelled", "requested",
+                               requested, error);
 }
 
 JOBQ_API jobq_error jobq_pg_revive(jobq_pg *pg, PGconn *conn, int64_t id, jobq_pg_error *error)
 {
-    jobq_pg__params p = jobq_pg__id_params(id);
+    jobq_pg__change from = jobq_pg__change_of(id);
 
-    return jobq_pg__verb(pg, conn, JOBQ_PG__REVIVE, &p, id, "revived", "", NULL, error);
+    return jobq_pg__change_one(pg, conn, JOBQ_PG__REVIVE, &from, "revived", "", NULL, error);
 }
 
 JOBQ_API jobq_error jobq_pg_delete(jobq_pg *pg, PGconn *conn, int64_t id, jobq_pg_error *error)
 {
-    jobq_pg__params p = jobq_pg__id_params(id);
+    jobq_pg__change from = jobq_pg__change_of(id);
 
-    return jobq_pg__verb(pg, conn, JOBQ_PG__DELETE, &p, id, "deleted", "", NULL, error);
+    return jobq_pg__change_one(pg, conn, JOBQ_PG__DELETE, &from, "deleted", "", NULL, error);
 }
 
 JOBQ_API jobq_error jobq_pg_reschedule(jobq_pg *pg, PGconn *conn, int64_t id, int64_t run_at_us,
                                        jobq_pg_error *error)
 {
-    jobq_pg__params p;
+    jobq_pg__change from = jobq_pg__change_of(id);
 
     if (jobq_pg__run_at_invalid(run_at_us, error)) return JOBQ_ERROR_INVALID;
-    p = jobq_pg__id_params(id);
-    jobq_pg__add_int(&p, jobq_pg__to_server_us(run_at_us), 8);
-    return jobq_pg__verb(pg, conn, JOBQ_PG__RESCHEDULE, &p, id, "rescheduled", "", NULL, error);
+    from.run_at_us = run_at_us;
+    return jobq_pg__change_one(pg, conn, JOBQ_PG__RESCHEDULE, &from, "rescheduled", "", NULL,
+                               error);
 }
 
 JOBQ_API jobq_error jobq_pg_prioritize(jobq_pg *pg, PGconn *conn, int64_t id, int priority,
                                        jobq_pg_error *error)
 {
-    jobq_pg__params p;
+    jobq_pg__change from = jobq_pg__change_of(id);
 
     if (jobq_pg__priority_invalid(priority, error)) return JOBQ_ERROR_INVALID;
-    p = jobq_pg__id_params(id);
-    jobq_pg__add_int(&p, priority, 4);
-    return jobq_pg__verb(pg, conn, JOBQ_PG__PRIORITIZE, &p, id, "prioritized", "", NULL, error);
+    from.priority = priority;
+    return jobq_pg__change_one(pg, conn, JOBQ_PG__PRIORITIZE, &from, "prioritized", "", NULL,
+                               error);
 }
 
 JOBQ_API jobq_error jobq_pg_move(jobq_pg *pg, PGconn *conn, int64_t id, const char *target,
                                  jobq_pg_error *error)
 {
-    jobq_pg__params p;
+    jobq_pg__change from = jobq_pg__change_of(id);
 
     if (jobq_pg__name_invalid(target, "target", false, error)) return JOBQ_ERROR_INVALID;
-    p = jobq_pg__id_params(id);
-    jobq_pg__add_text(&p, jobq_str_from(target));
-    return jobq_pg__verb(pg, conn, JOBQ_PG__MOVE, &p, id, "moved", "", NULL, error);
+    from.target = target;
+    return jobq_pg__change_one(pg, conn, JOBQ_PG__MOVE, &from, "moved", "", NULL, error);
 }
 
 /* -- many -- */
@@ -13213,106 +13168,85 @@ static jobq_error jobq_pg__filter_invalid(const jobq_pg_filter *f, jobq_pg_error
     return jobq_pg__object_invalid(error, "tags", f->tags);
 }
 
-/* The parameters of JOBQ_PG__FILTER. */
-static jobq_error jobq_pg__filter(const jobq_pg_filter *f, jobq_pg__params *p,
-                                  jobq_pg_error *error)
+/* Runs a verb on many, with an argument, which may be NULL. */
+static jobq_error jobq_pg__change_many(jobq_pg *pg, PGconn *conn, jobq_pg__statement st,
+                                       const jobq_pg_filter *filter, const jobq_pg__change *with,
+                                       int64_t *count, int64_t *requested, jobq_pg_error *error)
 {
+    jobq_pg__changing many;
+    jobq_pg_error local;
+    PGresult *res;
     jobq_error code;
 
-    JOBQ_ASSERT(f != NULL);
-    memset(p, 0, sizeof *p);
-    code = jobq_pg__filter_invalid(f, error);
+    JOBQ_ASSERT(pg != NULL && filter != NULL);
+    if (error == NULL) error = &local;
+    code = jobq_pg__filter_invalid(filter, error);
     if (code != JOBQ_OK) return code;
-    jobq_pg__add_text(p, jobq_str_from(f->queue));
-    jobq_pg__add_text(p, jobq_str_from(f->kind));
-    jobq_pg__add_some(p, f->older_us, 8);
-    jobq_pg__add_jsonb(p, f->tags);
-    jobq_pg__add_int(p, f->at_most == 0 ? 1000 : f->at_most, 4);
+    memset(&many, 0, sizeof many);
+    many.of = *filter;
+    if (with != NULL) many.with = *with;
+    if (many.of.at_most == 0) many.of.at_most = 1000;
+    if (filter->state != JOBQ_STATE_NONE) many.state = jobq_state_name(filter->state);
+    res = jobq_pg__call_row(pg, conn, st, &many, &many, error);
+    if (res == NULL) return error->code;
+    if (st != JOBQ_PG__CANCEL_MANY) many.cancelled = jobq_pg__int(res, 0, 0);
+    if (count != NULL) *count = many.cancelled;
+    if (requested != NULL) *requested = many.requested;
+    PQclear(res);
     return JOBQ_OK;
-}
-
-/* The state that a filter names; NULL when none. */
-static void jobq_pg__add_state(jobq_pg__params *p, const jobq_pg_filter *f)
-{
-    if (f->state == JOBQ_STATE_NONE) jobq_pg__add_null(p);
-    else jobq_pg__add_text(p, jobq_str_from(jobq_state_name(f->state)));
 }
 
 JOBQ_API jobq_error jobq_pg_cancel_many(jobq_pg *pg, PGconn *conn, const jobq_pg_filter *filter,
                                         int64_t *count, int64_t *requested, jobq_pg_error *error)
 {
-    jobq_pg__params p;
-    jobq_pg_error local;
-    PGresult *res;
-
-    JOBQ_ASSERT(pg != NULL);
-    if (error == NULL) error = &local;
-    if (jobq_pg__filter(filter, &p, error)) return error->code;
-    jobq_pg__add_state(&p, filter);
-    res = jobq_pg__exec(pg, conn, JOBQ_PG__CANCEL_MANY, &p, error);
-    if (res == NULL) return error->code;
-    if (count != NULL) *count = jobq_pg__int(res, 0, 0);
-    if (requested != NULL) *requested = jobq_pg__int(res, 0, 1);
-    PQclear(res);
-    return JOBQ_OK;
+    return jobq_pg__change_many(pg, conn, JOBQ_PG__CANCEL_MANY, filter, NULL, count, requested,
+                                error);
 }
 
 JOBQ_API jobq_error jobq_pg_revive_many(jobq_pg *pg, PGconn *conn, const jobq_pg_filter *filter,
                                         int64_t *count, jobq_pg_error *error)
 {
-    jobq_pg__params p;
-    jobq_error code = jobq_pg__filter(filter, &p, error);
-
-    return code ? code : jobq_pg__ask(pg, conn, JOBQ_PG__REVIVE_MANY, &p, count, error);
+    return jobq_pg__change_many(pg, conn, JOBQ_PG__REVIVE_MANY, filter, NULL, count, NULL, error);
 }
 
 JOBQ_API jobq_error jobq_pg_delete_many(jobq_pg *pg, PGconn *conn, const jobq_pg_filter *filter,
                                         int64_t *count, jobq_pg_error *error)
 {
-    jobq_pg__params p;
-    jobq_error code = jobq_pg__filter(filter, &p, error);
-
-    if (code != JOBQ_OK) return code;
-    jobq_pg__add_state(&p, filter);
-    return jobq_pg__ask(pg, conn, JOBQ_PG__DELETE_MANY, &p, count, error);
+    return jobq_pg__change_many(pg, conn, JOBQ_PG__DELETE_MANY, filter, NULL, count, NULL, error);
 }
 
 JOBQ_API jobq_error jobq_pg_reschedule_many(jobq_pg *pg, PGconn *conn,
                                             const jobq_pg_filter *filter, int64_t run_at_us,
                                             int64_t *count, jobq_pg_error *error)
 {
-    jobq_pg__params p;
-    jobq_error code = jobq_pg__run_at_invalid(run_at_us, error);
+    jobq_pg__change with = jobq_pg__change_of(0);
 
-    if (code == JOBQ_OK) code = jobq_pg__filter(filter, &p, error);
-    if (code != JOBQ_OK) return code;
-    jobq_pg__add_int(&p, jobq_pg__to_server_us(run_at_us), 8);
-    return jobq_pg__ask(pg, conn, JOBQ_PG__RESCHEDULE_MANY, &p, count, error);
+    if (jobq_pg__run_at_invalid(run_at_us, error)) return JOBQ_ERROR_INVALID;
+    with.run_at_us = run_at_us;
+    return jobq_pg__change_many(pg, conn, JOBQ_PG__RESCHEDULE_MANY, filter, &with, count, NULL,
+                                error);
 }
 
 JOBQ_API jobq_error jobq_pg_prioritize_many(jobq_pg *pg, PGconn *conn,
                                             const jobq_pg_filter *filter, int priority,
                                             int64_t *count, jobq_pg_error *error)
 {
-    jobq_pg__params p;
-    jobq_error code = jobq_pg__priority_invalid(priority, error);
+    jobq_pg__change with = jobq_pg__change_of(0);
 
-    if (code == JOBQ_OK) code = jobq_pg__filter(filter, &p, error);
-    if (code != JOBQ_OK) return code;
-    jobq_pg__add_int(&p, priority, 4);
-    return jobq_pg__ask(pg, conn, JOBQ_PG__PRIORITIZE_MANY, &p, count, error);
+    if (jobq_pg__priority_invalid(priority, error)) return JOBQ_ERROR_INVALID;
+    with.priority = priority;
+    return jobq_pg__change_many(pg, conn, JOBQ_PG__PRIORITIZE_MANY, filter, &with, count, NULL,
+                                error);
 }
 
 JOBQ_API jobq_error jobq_pg_move_many(jobq_pg *pg, PGconn *conn, const jobq_pg_filter *filter,
                                       const char *target, int64_t *count, jobq_pg_error *error)
 {
-    jobq_pg__params p;
-    jobq_error code = jobq_pg__name_invalid(target, "target", false, error);
+    jobq_pg__change with = jobq_pg__change_of(0);
 
-    if (code == JOBQ_OK) code = jobq_pg__filter(filter, &p, error);
-    if (code != JOBQ_OK) return code;
-    jobq_pg__add_text(&p, jobq_str_from(target));
-    return jobq_pg__ask(pg, conn, JOBQ_PG__MOVE_MANY, &p, count, error);
+    if (jobq_pg__name_invalid(target, "target", false, error)) return JOBQ_ERROR_INVALID;
+    with.target = target;
+    return jobq_pg__change_many(pg, conn, JOBQ_PG__MOVE_MANY, filter, &with, count, NULL, error);
 }
 
 /* -- queues -- */
@@ -13320,15 +13254,14 @@ JOBQ_API jobq_error jobq_pg_move_many(jobq_pg *pg, PGconn *conn, const jobq_pg_f
 static jobq_error jobq_pg__set_paused(jobq_pg *pg, PGconn *conn, jobq_pg__statement st,
                                       const char *queue, const char *kind, jobq_pg_error *error)
 {
-    jobq_pg__params p;
+    jobq_pg__queue_row from;
 
     JOBQ_ASSERT(pg != NULL);
     if (jobq_pg__name_invalid(queue, "queue", false, error) ||
         jobq_pg__name_invalid(kind, "kind", true, error)) return JOBQ_ERROR_INVALID;
-    memset(&p, 0, sizeof p);
-    jobq_pg__add_text(&p, jobq_str_from(queue));
-    jobq_pg__add_text(&p, jobq_str_from(kind));
-    return jobq_pg__ask(pg, conn, st, &p, NULL, error);
+    from.queue = queue;
+    from.kind = kind;
+    return jobq_pg__ask(pg, conn, st, &from, NULL, error);
 }
 
 JOBQ_API jobq_error jobq_pg_pause(jobq_pg *pg, PGconn *conn, const char *queue, const char *kind,
@@ -13369,91 +13302,109 @@ static jobq_error jobq_pg__queue_invalid(const char *queue, const jobq_pg_queue_
     return JOBQ_OK;
 }
 
-static void jobq_pg__add_choice(jobq_pg__params *p, jobq_pg_choice choice)
+static jobq_pg_maybe_bool jobq_pg__choice(jobq_pg_choice choice)
 {
-    if (choice == JOBQ_PG_LEAVE) jobq_pg__add_null(p);
-    else jobq_pg__add_int(p, choice == JOBQ_PG_ON, 1);
-}
+    jobq_pg_maybe_bool maybe;
 
-static void jobq_pg__bind_queue(jobq_pg__params *p, const char *queue, const jobq_pg_queue_desc *d)
-{
-    bool backoff = d->backoff.base_us != 0;
-    jobq_backoff b = jobq_backoff_defaults(&d->backoff);
-
-    jobq_pg__add_text(p, jobq_str_from(queue));
-    jobq_pg__add_some(p, d->max_attempts, 4);
-    jobq_pg__add_some(p, d->max_crashes, 4);
-    if (backoff) {
-        jobq_pg__add_text(p, jobq_str_from(jobq_curve_name(b.curve)));
-        jobq_pg__add_int(p, b.base_us, 8);
-        jobq_pg__add_int(p, b.cap_us, 8);
-        jobq_pg__add_int(p, b.floor_us, 8);
-        jobq_pg__add_int(p, b.jitter_permille, 4);
-    } else {
-        while (p->count < 8) jobq_pg__add_null(p);
-    }
-    if (d->timeout_us == JOBQ_NEVER) jobq_pg__add_int(p, 0, 8);
-    else jobq_pg__add_some(p, d->timeout_us, 8);
-    jobq_pg__add_choice(p, d->attempts_span_stages);
-    jobq_pg__add_choice(p, d->history);
-    jobq_pg__add_some(p, d->failed_keep_us, 8);
-    jobq_pg__add_some(p, d->key_keep_us, 8);
-    jobq_pg__add_some(p, d->message_max, 4);
-    jobq_pg__add_text_array(p, d->kinds, d->kind_count);
-    jobq_pg__add_some(p, d->payload_max, 4);
+    maybe.value = choice == JOBQ_PG_ON;
+    maybe.set = choice != JOBQ_PG_LEAVE;
+    return maybe;
 }
 
 JOBQ_API jobq_error jobq_pg_queue_set(jobq_pg *pg, PGconn *conn, const char *queue,
                                       const jobq_pg_queue_desc *desc, jobq_pg_error *error)
 {
-    jobq_pg_queue_desc none;
-    jobq_pg__params p;
-    jobq_error code;
+    jobq_pg__queue_row from;
+    jobq_backoff b;
 
     JOBQ_ASSERT(pg != NULL);
-    memset(&p, 0, sizeof p);
-    memset(&none, 0, sizeof none);
-    if (desc == NULL) desc = &none;
-    code = jobq_pg__queue_invalid(queue, desc, error);
-    if (code != JOBQ_OK) return code;
-    jobq_pg__bind_queue(&p, queue, desc);
-    return jobq_pg__ask(pg, conn, JOBQ_PG__QUEUE_SET, &p, NULL, error);
+    memset(&from, 0, sizeof from);
+    if (desc != NULL) from.of = *desc;
+    if (jobq_pg__queue_invalid(queue, &from.of, error)) return JOBQ_ERROR_INVALID;
+    from.queue = queue;
+    from.kind_count = (int32_t)from.of.kind_count;
+    if (from.of.backoff.base_us != 0) {
+        b = jobq_backoff_defaults(&from.of.backoff);
+        from.curve = jobq_curve_name(b.curve);
+        from.base = jobq_pg_some_int64(b.base_us);
+        from.cap = jobq_pg_some_int64(b.cap_us);
+        from.floor = jobq_pg_some_int64(b.floor_us);
+        snprintf(from.digits, sizeof from.digits, "%d.%03d", (int)b.jitter_permille / 1000,
+                 (int)b.jitter_permille % 1000);
+        from.jitter = jobq_str_from(from.digits);
+    }
+    if (from.of.timeout_us != 0)
+        from.timeout = jobq_pg_some_int64(from.of.timeout_us == JOBQ_NEVER ? 0
+                                                                           : from.of.timeout_us);
+    from.span = jobq_pg__choice(from.of.attempts_span_stages);
+    from.history = jobq_pg__choice(from.of.history);
+    return jobq_pg__ask(pg, conn, JOBQ_PG__QUEUE_SET, &from, NULL, error);
 }
 
 JOBQ_API jobq_error jobq_pg_queue_counts(jobq_pg *pg, PGconn *conn, const char *queue,
                                          jobq_pg_counts *counts, jobq_pg_error *error)
 {
+    jobq_pg__queue_row from;
     jobq_pg_error local;
-    jobq_pg__params p;
     jobq_pg_rows rows;
     jobq_error code;
 
     JOBQ_ASSERT(pg != NULL && counts != NULL);
     if (error == NULL) error = &local;
     if (jobq_pg__name_invalid(queue, "queue", false, error)) return JOBQ_ERROR_INVALID;
-    memset(&p, 0, sizeof p);
-    jobq_pg__add_text(&p, jobq_str_from(queue));
-    code = jobq_pg__ask_rows(pg, conn, JOBQ_PG__QUEUE_COUNTS, &p, jobq_pg_queues_desc(), &rows,
-                             error);
+    from.queue = queue;
+    code = jobq_pg__ask_rows(pg, conn, JOBQ_PG__QUEUE_COUNTS, &from, &rows, error);
     if (code != JOBQ_OK) return code;
-    if (rows.count == 0) return jobq_pg__missing(error, "queue", "name", queue);
+    if (rows.count == 0)
+        return jobq_pg__said(error, JOBQ_ERROR_NOT_FOUND, "Not found", "queue", "name", queue);
     *counts = ((const jobq_pg_queue_row *)rows.rows)->counts;
     jobq_pg_rows_clear(&rows);
     return JOBQ_OK;
+}
+
+/* Makes a batch of a result, which it takes over. */
+static jobq_error jobq_pg__batch(PGresult *res, jobq_pg_batch *batch, jobq_pg_error *error)
+{
+    int rows = PQntuples(res), i;
+    jobq_pg__job_row row;
+
+    memset(batch, 0, sizeof *batch);
+    batch->result = res;
+    batch->count = (size_t)rows;
+    batch->jobs = (jobq_job *)calloc((size_t)rows + 1, sizeof *batch->jobs);
+    if (batch->jobs == NULL) {
+        jobq_pg_batch_clear(batch);
+        return jobq_pg__no_memory(error);
+    }
+    for (i = 0; i < rows; i++) {
+        if (!jobq_pg__job(res, i, 0, 0, &row)) {
+            jobq_pg_batch_clear(batch);
+            return jobq_pg__fail(error, JOBQ_ERROR_DATABASE, "a job breaks a law of jobq.h");
+        }
+        batch->jobs[i] = row.job;
+    }
+    return JOBQ_OK;
+}
+
+JOBQ_API void jobq_pg_batch_clear(jobq_pg_batch *batch)
+{
+    JOBQ_ASSERT(batch != NULL);
+    PQclear(batch->result);
+    free(batch->jobs);
+    memset(batch, 0, sizeof *batch);
 }
 
 JOBQ_API jobq_error jobq_pg_peek(jobq_pg *pg, PGconn *conn, const char *const *queues,
                                  size_t queue_count, const int64_t *exclude, size_t exclude_count,
                                  int32_t at_most, jobq_pg_batch *batch, jobq_pg_error *error)
 {
-    jobq_pg__params p;
+    jobq_pg__peeking from;
     jobq_pg_error local;
     PGresult *res;
     size_t i;
 
     JOBQ_ASSERT(pg != NULL && batch != NULL);
     if (error == NULL) error = &local;
-    memset(&p, 0, sizeof p);
     memset(batch, 0, sizeof *batch);
     for (i = 0; i < queue_count; i++) {
         if (jobq_pg__name_invalid(queues[i], "queue", false, error)) return JOBQ_ERROR_INVALID;
@@ -13461,12 +13412,13 @@ JOBQ_API jobq_error jobq_pg_peek(jobq_pg *pg, PGconn *conn, const char *const *q
     if (at_most < 1) return jobq_pg__invalid(error, "at_most", "1 or more");
     if (exclude == NULL && exclude_count > 0)
         return jobq_pg__invalid(error, "exclude", "a count without a pointer");
-    if (queue_count == 0) jobq_pg__add_null(&p);
-    else jobq_pg__add_text_array(&p, queues, queue_count);
-    jobq_pg__add_int(&p, at_most, 4);
-    jobq_pg__add_long_array(&p, exclude, exclude_count);
-    res = jobq_pg__exec(pg, conn, JOBQ_PG__PEEK, &p, error);
-    return res == NULL ? error->code : jobq_pg__batch(res, 0, 0, batch, error);
+    from.queues = queues;
+    from.queue_count = (int32_t)queue_count;
+    from.exclude.items = exclude;
+    from.exclude.count = exclude_count;
+    from.at_most = at_most;
+    res = jobq_pg__call(pg, conn, JOBQ_PG__PEEK, &from, error);
+    return res == NULL ? error->code : jobq_pg__batch(res, batch, error);
 }
 
 /* ---- >>work: the worker ---------------------------------------------------------------------- */
@@ -13496,19 +13448,6 @@ typedef struct jobq_pg__held {
     bool next_bytes;
     int32_t refused;         /* as in its ending when the error was written */
 } jobq_pg__held;
-
-/* A statement on its way: what its answer needs to know of the request. WAIT: one of the driver's
- * own, of which only a failure counts. */
-typedef struct jobq_pg__pending {
-    jobq_request_kind kind;
-    jobq_pg__statement st;
-    int64_t worker, number;
-    int32_t slot, limit;
-    uint32_t generation;
-    bool claim;       /* a heartbeat that claims */
-    bool names;       /* a claim that only names the first job */
-    PGresult *result; /* the first error, else the last result */
-} jobq_pg__pending;
 
 typedef struct jobq_pg__parcel jobq_pg__parcel;
 typedef struct jobq_pg__desk jobq_pg__desk;
@@ -13606,7 +13545,7 @@ struct jobq_pg_worker {
     jobq_pg__pending pending[JOBQ_PG__PENDING_MAX];
     int pending_first, pending_count;
     int *rows;                      /* of the jobs of one answer */
-    jobq_pg_result *results;        /* room for one flush */
+    jobq_pg__end_row *ends;         /* room for one flush */
     char refusal[512];              /* why a flush was refused, lately */
     jobq_loop_config config;
     jobq_loop *loop;                /* this and what follows: under the crew's lock */
@@ -13744,12 +13683,15 @@ static jobq_handler jobq_pg__stage_of(const jobq_pg_handler *handler, int stage)
 static void jobq_pg__call_fill(jobq_call *call, const jobq_pg_worker *w, const jobq_pg__run *run)
 {
     const jobq_pg__held *h = &w->held[run->work.slot];
-    const PGresult *res = run->answer->result;
+    jobq_pg__job_row row;
 
+    memset(&row, 0, sizeof row);
+    jobq_pg__get(run->answer->result, h->row, 0, jobq_pg__handed_out, &row);
     call->job = run->work.job;
     call->kind = jobq_str_from(run->handler->kind);
-    call->payload = jobq_pg__payload(res, h->row, &call->payload_bytes);
-    call->headers = jobq_pg__str(res, h->row, JOBQ_PG__COL_HEADERS, true);
+    call->payload = row.payload;
+    call->payload_bytes = row.payload_bytes;
+    call->headers = row.headers;
     call->user = run->handler->user;
     call->delay_us = 0;
     call->delay_named = false;
@@ -13896,7 +13838,7 @@ static void jobq_pg__unhandled(jobq_pg_worker *w, const jobq_work *work)
 
 /* A delivery. The worker has it while the partition is in hand, a thread while its handler runs. */
 struct jobq_pg__parcel {
-    jobq_pg_reading reading;
+    jobq_pg__portion portion;
     char **reasons;          /* of dead letters, a message each */
     char error[JOBQ_ERROR_MAX + 1];
     size_t error_size;       /* of the message, or batch, that is to come again */
@@ -13909,24 +13851,24 @@ static void jobq_pg__parcel_drop(jobq_pg__parcel *parcel)
     int32_t i;
 
     if (parcel == NULL || --parcel->users > 0) return;
-    for (i = 0; i < parcel->reading.count; i++) free(parcel->reasons[i]);
+    for (i = 0; i < parcel->portion.count; i++) free(parcel->reasons[i]);
     free(parcel->reasons);
-    jobq_pg_reading_clear(&parcel->reading);
+    jobq_pg__portion_clear(&parcel->portion);
     free(parcel);
 }
 
-/* Takes over a reading; NULL: no memory. */
-static jobq_pg__parcel *jobq_pg__parcel_new(jobq_pg_reading *reading)
+/* Takes over a portion; NULL: no memory. */
+static jobq_pg__parcel *jobq_pg__parcel_new(const jobq_pg__portion *portion)
 {
     jobq_pg__parcel *parcel = (jobq_pg__parcel *)calloc(1, sizeof *parcel);
-    char **reasons = (char **)calloc((size_t)reading->count + 1, sizeof *reasons);
+    char **reasons = (char **)calloc((size_t)portion->count + 1, sizeof *reasons);
 
     if (parcel == NULL || reasons == NULL) {
         free(parcel);
         free(reasons);
         return NULL;
     }
-    parcel->reading = *reading;
+    parcel->portion = *portion;
     parcel->reasons = reasons;
     parcel->users = 1;
     return parcel;
@@ -13941,7 +13883,7 @@ static void jobq_pg__parcel_word(jobq_pg__parcel *parcel, int32_t i, bool exceed
     char *text;
 
     if (parcel->reasons[i] != NULL) why = jobq_str_from(parcel->reasons[i]);
-    else if (!delivered) why = parcel->reading.error;
+    else if (!delivered) why = parcel->portion.error;
     if (!delivered && why.len == 0) why = jobq_str_from("its worker died, each time");
     text = (char *)malloc(JOBQ_ERROR_MAX + 1);
     if (text == NULL) return;
@@ -13951,11 +13893,6 @@ static void jobq_pg__parcel_word(jobq_pg__parcel *parcel, int32_t i, bool exceed
     jobq_reason_format(text, &decision, why);
     free(parcel->reasons[i]);
     parcel->reasons[i] = text;
-}
-
-static bool jobq_pg__is_dead(uint8_t outcome)
-{
-    return outcome == JOBQ_RESULT_EXCEEDED || outcome == JOBQ_RESULT_REJECT;
 }
 
 /* Says of each dead letter of an acknowledgement why it is one; once. The lock is held. */
@@ -13972,34 +13909,15 @@ static void jobq_pg__parcel_words(jobq_pg__parcel *parcel, const jobq_ack *ack)
 }
 
 /* An acknowledgement as a statement. dead: room for a delivery. The lock is held. */
-static jobq_pg_ack_desc jobq_pg__part_ack(jobq_pg__parcel *parcel, int64_t partition,
-                                          const jobq_holder *token, const jobq_ack *a,
-                                          jobq_pg_dead *dead)
+static jobq_pg__ack jobq_pg__part_ack(jobq_pg__parcel *parcel, int64_t partition,
+                                      const jobq_holder *token, const jobq_ack *a,
+                                      jobq_pg__dead *dead)
 {
-    const jobq_directive *directive = &a->plan.directive;
-    jobq_pg_ack_desc ack;
-    int32_t i;
+    jobq_str error = {parcel->error, parcel->error_size};
 
-    memset(&ack, 0, sizeof ack);
-    ack.worker = token->worker;
-    ack.claim = token->claim;
-    ack.lease_us = token->lease_us;
-    ack.partition = partition;
-    ack.before = a->before;
-    ack.after = &a->plan.cursor;
-    ack.delay_us = directive->kind == JOBQ_DIRECTIVE_SLEEP ? directive->delay_us : 0;
-    ack.dead = dead;
     jobq_pg__parcel_words(parcel, a);
-    for (i = 0; i < a->plan.done; i++) {
-        if (!jobq_pg__is_dead(a->outcomes[i])) continue;
-        dead[ack.dead_count].seq = parcel->reading.messages[i].seq;
-        dead[ack.dead_count].attempts = parcel->reading.messages[i].attempts + (i < a->given);
-        dead[ack.dead_count++].error = jobq_str_from(parcel->reasons[i]);
-    }
-    if (a->plan.failed < 0) return ack;
-    ack.error.ptr = parcel->error;
-    ack.error.len = parcel->error_size;
-    return ack;
+    return jobq_pg__ack_of(a, partition, token, parcel->portion.messages,
+                           (const char *const *)parcel->reasons, error, dead);
 }
 
 /* -- messages: handlers -- */
@@ -14050,7 +13968,7 @@ static void jobq_pg__delivery_base(jobq_delivery *d, const jobq_pg_worker *w,
 
     memset(d, 0, sizeof *d - sizeof d->error);
     d->error[0] = '\0';
-    d->messages = run->parcel->reading.messages;
+    d->messages = run->parcel->portion.messages;
     d->count = run->work.given;
     d->partition = run->work.number;
     d->partition_id = run->work.partition;
@@ -14105,12 +14023,14 @@ static bool jobq_pg__delivered(jobq_pg_worker *w, jobq_pg__run *run, const jobq_
 }
 
 /* Acknowledges and commits. OK: known to be committed. RETRYABLE: known to be rolled back. */
-static jobq_error jobq_pg__commit_own(jobq_pg_worker *w, PGconn *conn,
-                                      const jobq_pg_ack_desc *ack, jobq_pg_error *error)
+static jobq_error jobq_pg__commit_own(jobq_pg_worker *w, PGconn *conn, const jobq_pg__ack *ack,
+                                      jobq_pg_error *error)
 {
-    jobq_error code = jobq_pg_outbox_ack(w->pg, conn, ack, NULL, error);
-    PGresult *res;
+    PGresult *res = jobq_pg__call(w->pg, conn, JOBQ_PG__OUTBOX_ACK, ack, error);
+    jobq_error code = res == NULL ? error->code : JOBQ_OK;
 
+    if (res != NULL && jobq_pg__int(res, 0, 0) == 'l') code = JOBQ_ERROR_LOST;
+    PQclear(res);
     if (code != JOBQ_OK) {
         PQclear(PQexec(conn, "ROLLBACK"));
         return code == JOBQ_ERROR_LOST ? code : JOBQ_ERROR_RETRYABLE;
@@ -14132,8 +14052,8 @@ static jobq_error jobq_pg__commit_own(jobq_pg_worker *w, PGconn *conn,
 static void jobq_pg__deliver_own(jobq_pg_worker *w, jobq_pg__run *run, jobq_delivery *d,
                                  const jobq_verdict *verdict)
 {
-    jobq_pg_dead *dead = (jobq_pg_dead *)calloc((size_t)d->count + 1, sizeof *dead);
-    jobq_pg_ack_desc ack;
+    jobq_pg__dead *dead = (jobq_pg__dead *)calloc((size_t)d->count + 1, sizeof *dead);
+    jobq_pg__ack ack;
     jobq_pg_error error;
     jobq_error code = JOBQ_ERROR_RETRYABLE;
     bool wanted;
@@ -14144,7 +14064,7 @@ static void jobq_pg__deliver_own(jobq_pg_worker *w, jobq_pg__run *run, jobq_deli
     if (wanted && dead != NULL) {
         ack = jobq_pg__part_ack(run->parcel, run->work.partition, &run->work.token,
                                 &run->desk->ack, dead);
-        ack.in_transaction = true;
+        ack.own = true;
     }
     pthread_mutex_unlock(&w->crew->lock);
     if (wanted && dead != NULL) code = jobq_pg__commit_own(w, run->conn, &ack, &error);
@@ -14252,7 +14172,7 @@ static void jobq_pg__tell(const jobq_pg_worker *w, jobq_pg_report *report,
     if (report->state == JOBQ_STATE_FAILED) w->hooks.failed(w->hooks.user, report);
     for (i = 0; messages && i < desk->planned; i++) {
         if (!jobq_pg__is_dead(desk->ack.outcomes[i])) continue;
-        report->message = &parcel->reading.messages[i];
+        report->message = &parcel->portion.messages[i];
         report->error = jobq_str_from(parcel->reasons[i]);
         w->hooks.failed(w->hooks.user, report);
     }
@@ -14594,8 +14514,7 @@ JOBQ_API jobq_error jobq_pg_call_complete(jobq_call *call, PGconn *conn, jobq_pg
 {
     jobq_pg__run *run;
     jobq_pg_worker *w;
-    jobq_pg__params p;
-    jobq_pg_result r;
+    jobq_pg__end_row end;
     jobq_event event;
 
     JOBQ_ASSERT(call != NULL && call->store == &jobq_pg__store && conn != NULL);
@@ -14605,19 +14524,17 @@ JOBQ_API jobq_error jobq_pg_call_complete(jobq_call *call, PGconn *conn, jobq_pg
         return jobq_pg__invalid(error, "conn",
                                 "no open transaction: BEGIN before you complete in it");
     }
-    memset(&r, 0, sizeof r);
+    memset(&end, 0, sizeof end);
     memset(&event, 0, sizeof event);
     event.kind = JOBQ_EVENT_SUCCESS;
-    jobq_job_decide(&run->work.policy, &call->job, &event, &r.decision);
-    r.id = call->job.id;
-    r.worker = call->job.worker;
-    r.claim = call->job.claim;
-    r.payload.ptr = run->next;
-    r.payload.len = run->next_size;
-    r.payload_bytes = run->next_bytes;
-    memset(&p, 0, sizeof p);
-    jobq_pg__bind_settle_here(&p, &r);
-    return jobq_pg__ask(w->pg, conn, JOBQ_PG__SETTLE_HERE, &p, NULL, error);
+    jobq_job_decide(&run->work.policy, &call->job, &event, &end.of.decision);
+    end.of.job = call->job.id;
+    end.of.worker = call->job.worker;
+    end.of.claim = call->job.claim;
+    end.with.payload.ptr = run->next;
+    end.with.payload.len = run->next_size;
+    end.with.payload_bytes = run->next_bytes;
+    return jobq_pg__ask(w->pg, conn, JOBQ_PG__SETTLE_HERE, &end, NULL, error);
 }
 
 /* An aborted transaction answers COMMIT with ROLLBACK and no error: only that word tells. */
@@ -14866,7 +14783,7 @@ static jobq_request_kind jobq_pg__maintenance_take(jobq_pg__maintenance *m)
 
 static void jobq_pg__maintenance_send(jobq_pg_worker *w, jobq_request_kind kind)
 {
-    const char *sql = w->pg->texts[JOBQ_PG__PRUNE], *hole = strstr(sql, "$1");
+    const char *sql = w->pg->texts[JOBQ_PG__PRUNE].sql, *hole = strstr(sql, "$1");
     jobq_pg__maintenance *m = &w->maintenance;
     char text[1024];
 
@@ -14880,7 +14797,7 @@ static void jobq_pg__maintenance_send(jobq_pg_worker *w, jobq_request_kind kind)
                  "%s%.*s%ld%s; COMMIT",
                  JOBQ_PG__BOUNDS_17(m->conn, "SET LOCAL transaction_timeout = 0; "),
                  (int)(hole - sql), sql, (long)m->prune_limit, hole + 2);
-    } else snprintf(text, sizeof text, "%s", w->pg->texts[JOBQ_PG__VACUUM]);
+    } else snprintf(text, sizeof text, "%s", w->pg->texts[JOBQ_PG__VACUUM].sql);
     PQsendQuery(m->conn, text);
 }
 
@@ -14989,32 +14906,23 @@ static jobq_pg__pending *jobq_pg__pend(jobq_pg_worker *w)
     return p;
 }
 
-/* Sends one statement of the table with w->params, in a transaction of its own. Behind a pooler it
- * says so itself, with its time-outs; else the session was told once. */
-static void jobq_pg__send(jobq_pg_worker *w, const jobq_request *a, jobq_pg__statement st)
+/* Sends a request in a transaction of its own; from: what its parameters are in, NULL: in the
+ * request. Behind a pooler it says so itself, with its time-outs; else the session was told once. */
+static void jobq_pg__send(jobq_pg_worker *w, const jobq_request *a, const void *from)
 {
-    bool pooled = w->pg->pooled;
-    bool good = !w->params.failed;
-    jobq_pg__pending *pending;
+    jobq_pg__statement st = jobq_pg__statement_of(a);
+    const jobq_pg__text *text = &w->pg->texts[st];
+    bool good;
 
+    jobq_pg__params_reset(&w->params);
+    jobq_pg__put_request(&w->params, st, a, from);
+    good = !w->params.failed;
     JOBQ_PG_POINT("send", (int)a->kind, w->conn);
-    if (pooled) {
-        good = good && jobq_pg__ship_text(w->conn, JOBQ_PG__BEGIN) &&
-               jobq_pg__ship_text(w->conn, w->limits);
-    }
-    good = good && jobq_pg__ship(w->pg, w->conn, st, &w->params);
-    if (pooled) good = good && jobq_pg__ship_text(w->conn, "COMMIT");
+    if (w->pg->pooled)
+        good = good && jobq_pg__ship_whole(w->conn, w->limits, text, &w->params, false);
+    else good = good && jobq_pg__ship(w->conn, text, &w->params, true);
     if (!good || !PQpipelineSync(w->conn)) w->broken = true;
-    pending = jobq_pg__pend(w);
-    pending->kind = a->kind;
-    pending->st = st;
-    pending->worker = a->worker;
-    pending->number = a->number;
-    pending->slot = a->slot;
-    pending->limit = a->limit;
-    pending->generation = a->generation;
-    pending->claim = a->claim;
-    pending->names = a->bytes == 0;
+    *jobq_pg__pend(w) = jobq_pg__pending_of(a, st);
     JOBQ_PG_POINT("sent", (int)a->kind, w->conn);
 }
 
@@ -15088,53 +14996,19 @@ static void jobq_pg__attempted(jobq_pg_worker *w, PGconn *conn, jobq_pg_error *e
 
 static void jobq_pg__do_register(jobq_pg_worker *w, const jobq_request *a)
 {
+    jobq_pg__registering from;
+
     w->id = a->worker;
-    jobq_pg__bind_register(&w->params, a->worker, w->name, a->lease_us, w->queues, w->queue_count,
-                           w->kind_queues, w->kinds, w->handler_count);
-    jobq_pg__send(w, a, JOBQ_PG__REGISTER);
+    from.worker = a->worker;
+    from.lease_us = a->lease_us;
+    from.name = w->name;
+    from.queues = w->queues;
+    from.kind_queues = w->kind_queues;
+    from.kinds = w->kinds;
+    from.queue_count = (int32_t)w->queue_count;
+    from.kind_count = (int32_t)w->handler_count;
+    jobq_pg__send(w, a, &from);
     jobq_pg__listen(w);
-}
-
-static void jobq_pg__do_policies(jobq_pg_worker *w, const jobq_request *a)
-{
-    jobq_pg__add_int_array(&w->params, JOBQ_PG__INT4, a->queues, (size_t)a->queue_count);
-    jobq_pg__send(w, a, JOBQ_PG__POLICIES);
-}
-
-static void jobq_pg__add_claim(jobq_pg_worker *w, const jobq_request *a)
-{
-    jobq_pg_claim_desc d;
-
-    memset(&d, 0, sizeof d);
-    d.worker = a->worker;
-    d.number = a->number;
-    d.limit = a->limit;
-    d.lanes = a->lanes;
-    d.lane_count = (size_t)a->lane_count;
-    d.kinds = a->every_kind ? NULL : a->kinds;
-    d.kind_count = a->every_kind ? 0 : (size_t)a->kind_count;
-    d.suspects = a->suspects;
-    d.alone = a->alone;
-    d.look = a->look;
-    d.relaxed = a->relaxed;
-    d.bytes = a->bytes;
-    jobq_pg__bind_claim(&w->params, &d);
-}
-
-static void jobq_pg__do_claim(jobq_pg_worker *w, const jobq_request *a)
-{
-    jobq_pg__add_claim(w, a);
-    jobq_pg__send(w, a, JOBQ_PG__CLAIM);
-}
-
-/* Jobs of one claim stand together, as complete wants them. */
-static int jobq_pg__by_claim(const void *a, const void *b)
-{
-    const jobq_pg_result *x = (const jobq_pg_result *)a, *y = (const jobq_pg_result *)b;
-
-    if (x->worker != y->worker) return x->worker < y->worker ? -1 : 1;
-    if (x->claim != y->claim) return x->claim < y->claim ? -1 : 1;
-    return x->id < y->id ? -1 : x->id > y->id;
 }
 
 /* Only ASCII, which every database takes. */
@@ -15164,93 +15038,36 @@ static void jobq_pg__refusal(jobq_pg_worker *w, const jobq_ending *e)
 
 static void jobq_pg__do_flush(jobq_pg_worker *w, const jobq_request *a)
 {
-    size_t count = (size_t)a->ending_count, i;
+    jobq_pg__ends ends = {w->ends, a->ending_count};
+    int32_t i;
 
-    for (i = 0; i < count; i++) {
+    for (i = 0; i < a->ending_count; i++) {
         const jobq_ending *e = &a->endings[i];
         const jobq_pg__held *h = &w->held[e->slot];
-        jobq_pg_result *r = &w->results[i];
+        jobq_pg_ending *with = &w->ends[i].with;
         if (e->refused > 0) jobq_pg__refusal(w, e);
-        r->id = e->job;
-        r->worker = e->worker;
-        r->claim = e->claim;
-        r->decision = e->decision;
-        r->error.ptr = h->error;
-        r->error.len = h->error_size;
-        r->payload.ptr = e->refused == 0 ? h->next : NULL;
-        r->payload.len = h->next_size;
-        r->payload_bytes = h->next_bytes;
+        w->ends[i].of = *e;
+        with->error.ptr = h->error;
+        with->error.len = h->error_size;
+        with->payload.ptr = e->refused == 0 ? h->next : NULL;
+        with->payload.len = h->next_size;
+        with->payload_bytes = h->next_bytes;
     }
-    qsort(w->results, count, sizeof *w->results, jobq_pg__by_claim);
-    if (a->kind == JOBQ_REQUEST_COMPLETE) jobq_pg__bind_complete(&w->params, w->results, count);
-    else jobq_pg__bind_settle(&w->params, w->results, count);
-    jobq_pg__send(w, a, a->kind == JOBQ_REQUEST_COMPLETE ? JOBQ_PG__COMPLETE : JOBQ_PG__SETTLE);
-}
-
-static void jobq_pg__do_heartbeat(jobq_pg_worker *w, const jobq_request *a)
-{
-    jobq_pg__add_int(&w->params, a->worker, 8);
-    jobq_pg__add_int(&w->params, a->lease_us, 8);
-    jobq_pg__add_long_array(&w->params, a->settled, (size_t)a->settled_count);
-    if (a->claim) jobq_pg__add_claim(w, a);
-    jobq_pg__send(w, a, a->claim ? JOBQ_PG__BEAT_CLAIM : JOBQ_PG__HEARTBEAT);
-}
-
-static void jobq_pg__do_recover(jobq_pg_worker *w, const jobq_request *a)
-{
-    jobq_pg__add_int(&w->params, a->worker, 8);
-    jobq_pg__add_int(&w->params, a->number, 8);
-    jobq_pg__add_int(&w->params, a->limit, 4);
-    jobq_pg__send(w, a, JOBQ_PG__RECOVER);
-}
-
-static void jobq_pg__do_rescue(jobq_pg_worker *w, const jobq_request *a)
-{
-    jobq_pg__add_int(&w->params, a->worker, 8);
-    jobq_pg__add_int(&w->params, a->beat, 8);
-    jobq_pg__add_int(&w->params, a->limit, 4);
-    jobq_pg__send(w, a, JOBQ_PG__RESCUE);
-}
-
-static void jobq_pg__do_unpark(jobq_pg_worker *w, const jobq_request *a)
-{
-    jobq_pg__add_int(&w->params, a->number, 4);
-    jobq_pg__add_int(&w->params, a->limit, 4);
-    jobq_pg__send(w, a, JOBQ_PG__UNPARK);
-}
-
-static void jobq_pg__do_deregister(jobq_pg_worker *w, const jobq_request *a)
-{
-    jobq_pg__add_int(&w->params, a->worker, 8);
-    jobq_pg__send(w, a, JOBQ_PG__DEREGISTER);
-}
-
-static void jobq_pg__do_remain(jobq_pg_worker *w, const jobq_request *a)
-{
-    jobq_pg__add_int_array(&w->params, JOBQ_PG__INT4, a->queues, (size_t)a->queue_count);
-    jobq_pg__add_int_array(&w->params, JOBQ_PG__INT4, a->message_queues,
-                           (size_t)a->message_queue_count);
-    jobq_pg__send(w, a, JOBQ_PG__REMAINS);
-}
-
-static void jobq_pg__do_sleep(jobq_pg_worker *w, const jobq_request *a)
-{
-    jobq_pg__add_int(&w->params, a->worker, 8);
-    jobq_pg__add_int_array(&w->params, JOBQ_PG__INT4, a->queues, (size_t)a->queue_count);
-    jobq_pg__add_int(&w->params, a->asleep, 1);
-    jobq_pg__send(w, a, JOBQ_PG__SLEEP);
+    jobq_pg__ends_group(&ends);
+    jobq_pg__send(w, a, &ends);
 }
 
 static void jobq_pg__do_set_aside(jobq_pg_worker *w, const jobq_request *a)
 {
     char reason[sizeof w->refusal];
+    jobq_pg__aside from;
 
     memcpy(reason, w->refusal, sizeof reason);
     jobq_pg__ascii(reason);
-    jobq_pg__add_int(&w->params, a->number, 8);
-    jobq_pg__add_int(&w->params, a->bytes, 8);
-    jobq_pg__add_text(&w->params, jobq_str_from(reason));
-    jobq_pg__send(w, a, JOBQ_PG__SET_ASIDE);
+    from.job = a->number;
+    from.bytes = a->bytes;
+    from.reason = reason;
+    jobq_pg__send(w, a, &from);
 }
 
 /* Its thread is given up, its statement cut short. False: it was gone already. */
@@ -15312,72 +15129,17 @@ static void jobq_pg__do_abandon(jobq_pg_worker *w, const jobq_request *a)
 
 /* -- sending: messages -- */
 
-static void jobq_pg__do_look(jobq_pg_worker *w, const jobq_request *a)
-{
-    jobq_pg__add_int_array(&w->params, JOBQ_PG__INT4, a->message_queues,
-                           (size_t)a->message_queue_count);
-    jobq_pg__add_int(&w->params, a->number, 8);
-    jobq_pg__add_int(&w->params, a->limit + 1, 4); /* one more tells that there are more */
-    jobq_pg__add_int(&w->params, a->sweep, 1);
-    jobq_pg__send(w, a, JOBQ_PG__OUTBOX_LOOK);
-}
-
-static void jobq_pg__do_read(jobq_pg_worker *w, const jobq_request *a)
-{
-    jobq_pg_read_desc d;
-
-    memset(&d, 0, sizeof d);
-    d.worker = a->token.worker;
-    d.claim = a->token.claim;
-    d.lease_us = a->token.lease_us;
-    d.partition = a->partition;
-    d.most = a->limit;
-    d.again = true;
-    d.handed = a->handed;
-    d.watched_worker = a->watched.worker;
-    d.watched_claim = a->watched.claim;
-    d.watched_beat = a->watched.beat;
-    d.bytes = a->bytes;
-    d.aside = a->aside;
-    d.acked = a->acked;
-    d.sweep = a->sweep;
-    jobq_pg__bind_read(&w->params, &d);
-    jobq_pg__send(w, a, JOBQ_PG__OUTBOX_READ);
-}
-
-/* The server refused the texts, for example because of its encoding. */
-static void jobq_pg__ack_bare(jobq_pg_ack_desc *ack, jobq_pg_dead *dead)
-{
-    size_t i;
-
-    if (ack->error.ptr != NULL) ack->error = jobq_str_from("the server refused the error's text");
-    for (i = 0; i < ack->dead_count; i++) {
-        dead[i].error = jobq_str_from("the server refused the error's text");
-    }
-}
-
 static void jobq_pg__do_ack(jobq_pg_worker *w, const jobq_request *a)
 {
-    jobq_pg_dead dead[JOBQ_LOOP_BATCH];
-    jobq_pg_ack_desc ack =
+    jobq_pg__dead dead[JOBQ_LOOP_BATCH];
+    jobq_pg__ack ack =
         jobq_pg__part_ack(w->parcels[a->slot], a->partition, &a->token, &a->ack, dead);
 
-    ack.most = a->limit;
+    ack.limit = a->limit;
     ack.relaxed = a->relaxed;
     ack.bytes = a->bytes;
     ack.sweep = a->sweep;
-    if (a->ack.bare) jobq_pg__ack_bare(&ack, dead);
-    jobq_pg__bind_ack(&w->params, &ack);
-    jobq_pg__send(w, a, JOBQ_PG__OUTBOX_ACK);
-}
-
-static void jobq_pg__do_renew(jobq_pg_worker *w, const jobq_request *a)
-{
-    jobq_pg__add_int(&w->params, a->token.worker, 8);
-    jobq_pg__add_int(&w->params, a->token.lease_us, 8);
-    jobq_pg__add_long_array(&w->params, &a->partition, 1);
-    jobq_pg__add_long_array(&w->params, &a->token.claim, 1);
-    jobq_pg__send(w, a, JOBQ_PG__OUTBOX_RENEW);
+    jobq_pg__send(w, a, &ack);
 }
 
 /* A handler of messages ran out of time: its batch comes again, or, at a stop, is given back. */
@@ -15412,7 +15174,6 @@ static void jobq_pg__abandon_part(jobq_pg_worker *w, const jobq_request *a)
 /* Carries out one request. The lock is held. */
 static void jobq_pg__perform(jobq_pg_worker *w, const jobq_request *a)
 {
-    jobq_pg__params_reset(&w->params);
     switch (a->kind) {
     case JOBQ_REQUEST_CONNECT: jobq_pg__do_connect(w); break;
     case JOBQ_REQUEST_DISCONNECT:
@@ -15422,30 +15183,30 @@ static void jobq_pg__perform(jobq_pg_worker *w, const jobq_request *a)
         w->broken = true;
         break;
     case JOBQ_REQUEST_REGISTER: jobq_pg__do_register(w, a); break;
-    case JOBQ_REQUEST_POLICIES: jobq_pg__do_policies(w, a); break;
-    case JOBQ_REQUEST_CLAIM: jobq_pg__do_claim(w, a); break;
-    case JOBQ_REQUEST_RECOVER: jobq_pg__do_recover(w, a); break;
     case JOBQ_REQUEST_SET_ASIDE: jobq_pg__do_set_aside(w, a); break;
     case JOBQ_REQUEST_COMPLETE:
     case JOBQ_REQUEST_SETTLE: jobq_pg__do_flush(w, a); break;
-    case JOBQ_REQUEST_HEARTBEAT: jobq_pg__do_heartbeat(w, a); break;
-    case JOBQ_REQUEST_RESCUE: jobq_pg__do_rescue(w, a); break;
-    case JOBQ_REQUEST_SLEEP: jobq_pg__do_sleep(w, a); break;
-    case JOBQ_REQUEST_UNPARK: jobq_pg__do_unpark(w, a); break;
+    case JOBQ_REQUEST_ACK: jobq_pg__do_ack(w, a); break;
     case JOBQ_REQUEST_PRUNE:
     case JOBQ_REQUEST_VACUUM:
         jobq_pg__maintain(w, a);
         break;
-    case JOBQ_REQUEST_DEREGISTER: jobq_pg__do_deregister(w, a); break;
-    case JOBQ_REQUEST_REMAIN: jobq_pg__do_remain(w, a); break;
     case JOBQ_REQUEST_ABANDON:
         if (a->messages) jobq_pg__abandon_part(w, a);
         else jobq_pg__do_abandon(w, a);
         break;
-    case JOBQ_REQUEST_LOOK: jobq_pg__do_look(w, a); break;
-    case JOBQ_REQUEST_READ: jobq_pg__do_read(w, a); break;
-    case JOBQ_REQUEST_ACK: jobq_pg__do_ack(w, a); break;
-    case JOBQ_REQUEST_RENEW: jobq_pg__do_renew(w, a); break;
+    case JOBQ_REQUEST_POLICIES:
+    case JOBQ_REQUEST_CLAIM:
+    case JOBQ_REQUEST_RECOVER:
+    case JOBQ_REQUEST_HEARTBEAT:
+    case JOBQ_REQUEST_RESCUE:
+    case JOBQ_REQUEST_SLEEP:
+    case JOBQ_REQUEST_UNPARK:
+    case JOBQ_REQUEST_DEREGISTER:
+    case JOBQ_REQUEST_REMAIN:
+    case JOBQ_REQUEST_LOOK:
+    case JOBQ_REQUEST_READ:
+    case JOBQ_REQUEST_RENEW: jobq_pg__send(w, a, NULL); break;
     case JOBQ_REQUEST_WAIT:
     case JOBQ_REQUEST_EXIT:
     case JOBQ_REQUEST_COUNT: break;
@@ -15453,59 +15214,6 @@ static void jobq_pg__perform(jobq_pg_worker *w, const jobq_request *a)
 }
 
 /* -- answers -- */
-
-/* Puts a job among those of an answer. Rows come almost in order, because they were written almost
- * in order. */
-static void jobq_pg__claimed_add(jobq_pg_worker *w, const jobq_job *job, int row)
-{
-    jobq_claimed *c = &w->answer->claimed;
-    int at = c->count++;
-
-    while (at > 0 && jobq_pg__before(job, &c->jobs[at - 1])) {
-        c->jobs[at] = c->jobs[at - 1];
-        w->rows[at] = w->rows[at - 1];
-        at--;
-    }
-    c->jobs[at] = *job;
-    w->rows[at] = row;
-}
-
-/* A role that may write the table can write what no job has: it is read as the default. */
-static void jobq_pg__job_mend(jobq_job *job)
-{
-    if (job->attempt < 1) job->attempt = 1;
-    if (job->crash < 0) job->crash = 0;
-    if (job->stages > JOBQ_STAGES_MAX) job->stages = JOBQ_STAGES_MAX;
-}
-
-static void jobq_pg__got_jobs(jobq_pg_worker *w, const jobq_pg__pending *p)
-{
-    int rows = PQntuples(p->result), i;
-
-    for (i = 0; i < rows && i < w->config.batch_max; i++) {
-        jobq_job job;
-        if (!jobq_pg__job(p->result, i, p->worker, p->number, &job)) {
-            jobq_pg__log(w->pg, JOBQ_PG_ERROR, "job %lld breaks a law of jobq.h",
-                         (long long)job.id);
-            jobq_pg__job_mend(&job);
-        }
-        jobq_pg__claimed_add(w, &job, i);
-    }
-}
-
-static void jobq_pg__got_claim(jobq_pg_worker *w, const jobq_pg__pending *p)
-{
-    jobq_claimed *c = &w->answer->claimed;
-    const PGresult *r = p->result;
-
-    if (PQntuples(r) == 0) return;
-    if (PQgetisnull(r, 0, JOBQ_PG__COL_ID)) {
-        c->suspects = jobq_pg__int(r, 0, JOBQ_PG__COL_SUSPECT) != 0;
-        c->alone = jobq_pg__int(r, 0, JOBQ_PG__COL_ALONE) != 0;
-        if (!PQgetisnull(r, 0, JOBQ_PG__COL_DUE)) c->due_us = jobq_pg__int(r, 0, JOBQ_PG__COL_DUE);
-    } else if (p->names) c->named = jobq_pg__int(r, 0, JOBQ_PG__COL_ID);
-    else jobq_pg__got_jobs(w, p);
-}
 
 /* The loop was told of claimed jobs: their slots point into the result, which is taken. */
 static void jobq_pg__hold_jobs(jobq_pg_worker *w, jobq_pg__pending *p, jobq_pg__answer *answer)
@@ -15527,167 +15235,17 @@ static void jobq_pg__hold_jobs(jobq_pg_worker *w, jobq_pg__pending *p, jobq_pg__
     jobq_pg__answer_drop(answer);
 }
 
-/* Rows about results that were not written. */
-static void jobq_pg__got_exceptions(jobq_pg_worker *w, const PGresult *r)
-{
-    jobq_answer *a = w->answer;
-
-    for (; a->count < PQntuples(r) && a->count < JOBQ_ENDINGS_MAX; a->count++) {
-        jobq_exception *e = &a->exceptions[a->count];
-        e->job = jobq_pg__int(r, a->count, 0);
-        e->worker = jobq_pg__int(r, a->count, 1);
-        e->claim = jobq_pg__int(r, a->count, 2);
-        e->error = jobq_pg__int(r, a->count, 3) == 'b' ? JOBQ_ERROR_BUSY : JOBQ_ERROR_LOST;
-    }
-}
-
-static void jobq_pg__got_register(jobq_pg_worker *w, const PGresult *r)
-{
-    int64_t ids[JOBQ_LOOP_QUEUES], kind_ids[JOBQ_LOOP_KINDS];
-    int32_t kinds = jobq_pg__ints(r, 0, 1, kind_ids, JOBQ_LOOP_KINDS), i;
-    jobq_answer *a = w->answer;
-
-    a->count = jobq_pg__ints(r, 0, 0, ids, JOBQ_LOOP_QUEUES);
-    if (a->count != (int32_t)w->queue_count || kinds != (int32_t)w->handler_count) {
-        a->error = JOBQ_ERROR_DATABASE;
-        return;
-    }
-    for (i = 0; i < a->count; i++) a->queues[i] = (int32_t)ids[i];
-    for (i = 0; i < kinds; i++) w->kind_ids[i] = (int32_t)kind_ids[i];
-}
-
-static void jobq_pg__got_policies(jobq_pg_worker *w, const PGresult *r)
-{
-    jobq_answer *a = w->answer;
-
-    for (; a->count < PQntuples(r) && a->count < JOBQ_LOOP_QUEUES; a->count++) {
-        jobq_queue_policy *q = &a->policies[a->count];
-        q->policy = jobq_pg__policy(r, a->count);
-        q->stages_max = (int16_t)jobq_pg__int(r, a->count, 9);
-        q->paused = jobq_pg__int(r, a->count, 11) != 0;
-    }
-}
-
-/* An array of ids; returns how many. */
-static int32_t jobq_pg__ids(const PGresult *r, int column, int32_t *ids, int32_t most)
-{
-    int64_t wide[JOBQ_LOOP_KINDS + JOBQ_STRAYS_MAX];
-    int32_t count, i;
-
-    JOBQ_ASSERT(most <= JOBQ_LOOP_KINDS + JOBQ_STRAYS_MAX);
-    count = jobq_pg__ints(r, 0, column, wide, most);
-    for (i = 0; i < count; i++) ids[i] = (int32_t)wide[i];
-    return count;
-}
-
-static int32_t jobq_pg__got_late(const PGresult *r, int at, jobq_late *late)
-{
-    int64_t workers[JOBQ_LOOP_WATCHED], beats[JOBQ_LOOP_WATCHED], leases[JOBQ_LOOP_WATCHED];
-    int32_t count = jobq_pg__ints(r, 0, at, workers, JOBQ_LOOP_WATCHED), i;
-
-    if (jobq_pg__ints(r, 0, at + 1, beats, JOBQ_LOOP_WATCHED) != count ||
-        jobq_pg__ints(r, 0, at + 2, leases, JOBQ_LOOP_WATCHED) != count) return 0;
-    for (i = 0; i < count; i++) {
-        late[i].worker = workers[i];
-        late[i].beat = beats[i];
-        late[i].lease_us = leases[i];
-    }
-    return count;
-}
-
-static void jobq_pg__got_news(jobq_pg_worker *w, const jobq_pg__pending *p)
-{
-    int at = p->claim ? JOBQ_PG__COL_COUNT : 0; /* the news follow the job */
-    jobq_news *n = &w->answer->news;
-    const PGresult *r = p->result;
-
-    n->alive = jobq_pg__int(r, 0, at) != 0;
-    if (!n->alive) return;
-    n->policy = jobq_pg__int(r, 0, at + 1);
-    n->suspects = jobq_pg__int(r, 0, at + 2) != 0;
-    n->store_now_us = jobq_pg__instant(r, 0, at + 3);
-    n->cancel_count = jobq_pg__ints(r, 0, at + 4, n->cancels, JOBQ_LOOP_SLOTS);
-    n->kind_count = jobq_pg__ids(r, at + 5, n->kinds, JOBQ_LOOP_KINDS + JOBQ_STRAYS_MAX);
-    jobq_pg__ids(r, at + 6, &n->parked_kind, 1);
-    n->late_count = jobq_pg__got_late(r, at + 7, n->late);
-    n->alone_count = jobq_pg__ids(r, at + 10, n->alone, JOBQ_LOOP_QUEUES);
-    n->overdue = jobq_pg__int32(r, 0, at + 11);
-    n->every_kind = jobq_pg__int(r, 0, at + 12) != 0;
-}
-
-/* -- answers about messages -- */
-
-static void jobq_pg__got_look(jobq_pg_worker *w, const jobq_pg__pending *p)
-{
-    const PGresult *r = p->result;
-    jobq_answer *a = w->answer;
-    int row;
-
-    for (row = 0; row < PQntuples(r) && row < p->limit && row < JOBQ_BACKLOGS_MAX; row++) {
-        jobq_backlog *b = &a->backlogs[row];
-        memset(b, 0, sizeof *b);
-        b->id = jobq_pg__int(r, row, 0);
-        b->queue = (int32_t)(b->id >> 15);
-        b->number = (int32_t)(b->id & 32767);
-        b->waiting = jobq_pg__int(r, row, 1);
-        b->due_us = jobq_pg__int(r, row, 2);
-        b->holder.worker = jobq_pg__int(r, row, 3);
-        b->holder.claim = jobq_pg__int(r, row, 4);
-        b->holder.beat = jobq_pg__int(r, row, 5);
-        b->holder.lease_us = jobq_pg__int(r, row, 6);
-        b->below = jobq_pg__int(r, row, 7) != 0;
-        b->acked = jobq_pg__int(r, row, 8);
-        if (b->holder.worker == 0) memset(&b->holder, 0, sizeof b->holder);
-    }
-    a->count = row;
-    a->more = PQntuples(r) > row;
-}
-
 /* Messages for a part: a thread may have them. False: no memory, or too many. */
-static bool jobq_pg__parcel_keep(jobq_pg_worker *w, int32_t slot, jobq_pg_reading *reading)
+static bool jobq_pg__parcel_keep(jobq_pg_worker *w, int32_t slot, const jobq_pg__portion *portion)
 {
     jobq_pg__parcel *parcel =
-        reading->count <= JOBQ_LOOP_BATCH ? jobq_pg__parcel_new(reading) : NULL;
+        portion->count <= JOBQ_LOOP_BATCH ? jobq_pg__parcel_new(portion) : NULL;
 
     if (parcel == NULL) return false;
     jobq_pg__parcel_drop(w->parcels[slot]);
     w->parcels[slot] = parcel;
     pthread_cond_signal(&w->crew->work);
     return true;
-}
-
-/* The answer of a READ or an ACK. It takes the result. */
-static void jobq_pg__got_reading(jobq_pg_worker *w, jobq_pg__pending *p)
-{
-    jobq_reading *to = &w->answer->reading;
-    jobq_error code = JOBQ_ERROR_DATABASE;
-    jobq_pg_reading r;
-    jobq_pg_error error;
-
-    memset(&r, 0, sizeof r);
-    if (PQntuples(p->result) == 1) {
-        code = jobq_pg__reading(p->result, &r, &error);
-        p->result = NULL;
-    }
-    if (code == JOBQ_OK && r.answer == 'l') code = JOBQ_ERROR_LOST;
-    if (code == JOBQ_OK && r.answer == 'h') {
-        to->cursor = r.cursor;
-        to->lost = r.lost;
-        to->count = r.count;
-        to->cut = r.cut;
-        if (!jobq_pg__parcel_keep(w, p->slot, &r)) code = JOBQ_ERROR_MEMORY;
-    }
-    to->busy = r.answer == 'b';
-    to->aside = r.answer == 'a';
-    if (r.answer == 'w') to->due_us = r.wait_us;
-    if (r.answer == 'o') {
-        to->holder.worker = r.worker;
-        to->holder.claim = r.claim;
-        to->holder.beat = r.beat;
-        to->holder.lease_us = r.wait_us;
-    }
-    if (code != JOBQ_OK || r.answer != 'h') jobq_pg_reading_clear(&r);
-    w->answer->error = code;
 }
 
 /* What the loop has to make of an error: may a row be to blame? Postgres says 53200 of a large row,
@@ -15714,8 +15272,8 @@ static jobq_error jobq_pg__on_refusal(jobq_pg_worker *w, const jobq_pg__pending 
     snprintf(w->refusal, sizeof w->refusal, "SQLSTATE %.5s: %.480s", error.sqlstate,
              error.message);
     jobq_pg__trouble(w, error.message);
-    if (p->kind != JOBQ_REQUEST_WAIT)
-        jobq_pg__prepared_learn(jobq_pg__may_prepare(w->pg, w->conn), p->st, true, p->result);
+    if (p->kind != JOBQ_REQUEST_WAIT && !w->pg->pooled)
+        jobq_pg__known_learn(w->conn, &w->pg->texts[p->st], p->result);
     code = jobq_pg__blame(&error, PQresultErrorField(p->result, PG_DIAG_SOURCE_FILE));
     if (w->pg->pooled) jobq_pg__send_text(w, "ROLLBACK");
     jobq_pg__log(w->pg, code == JOBQ_ERROR_DEAD ? JOBQ_PG_WARNING : JOBQ_PG_ERROR, "%s %s",
@@ -15727,51 +15285,26 @@ static jobq_error jobq_pg__on_refusal(jobq_pg_worker *w, const jobq_pg__pending 
 }
 
 /* The content of a good answer. */
-static void jobq_pg__got(jobq_pg_worker *w, jobq_pg__pending *p)
+static void jobq_pg__found_in(jobq_pg_worker *w, jobq_pg__pending *p)
 {
     jobq_answer *a = w->answer;
-    const PGresult *r = p->result;
-    int64_t lost;
+    jobq_pg__found f;
 
-    switch (p->kind) {
-    case JOBQ_REQUEST_REGISTER: jobq_pg__got_register(w, r); break;
-    case JOBQ_REQUEST_POLICIES: jobq_pg__got_policies(w, r); break;
-    case JOBQ_REQUEST_HEARTBEAT:
-        jobq_pg__got_news(w, p);
-        if (p->claim) jobq_pg__got_claim(w, p);
-        break;
-    case JOBQ_REQUEST_CLAIM: jobq_pg__got_claim(w, p); break;
-    case JOBQ_REQUEST_COMPLETE:
-    case JOBQ_REQUEST_SETTLE: jobq_pg__got_exceptions(w, r); break;
-    case JOBQ_REQUEST_RECOVER:
-    case JOBQ_REQUEST_REMAIN: a->more = jobq_pg__int(r, 0, 0) != 0; break;
-    case JOBQ_REQUEST_SET_ASIDE: a->done = jobq_pg__int(r, 0, 0) != 0; break;
-    case JOBQ_REQUEST_RESCUE:
-        a->done = jobq_pg__int(r, 0, 0) != 0;
-        a->count = jobq_pg__int32(r, 0, 1);
-        a->more = jobq_pg__int(r, 0, 2) != 0;
-        break;
-    case JOBQ_REQUEST_UNPARK:
-        a->count = jobq_pg__int32(r, 0, 0);
-        a->more = a->count >= p->limit;
-        break;
-    case JOBQ_REQUEST_LOOK: jobq_pg__got_look(w, p); break;
-    case JOBQ_REQUEST_READ:
-    case JOBQ_REQUEST_ACK: jobq_pg__got_reading(w, p); break;
-    case JOBQ_REQUEST_RENEW:
-        if (jobq_pg__ints(r, 0, 0, &lost, 1) > 0) a->error = JOBQ_ERROR_LOST;
-        break;
-    case JOBQ_REQUEST_SLEEP:
-    case JOBQ_REQUEST_DEREGISTER:
-    case JOBQ_REQUEST_PRUNE:
-    case JOBQ_REQUEST_VACUUM:
-    case JOBQ_REQUEST_WAIT:
-    case JOBQ_REQUEST_CONNECT:
-    case JOBQ_REQUEST_DISCONNECT:
-    case JOBQ_REQUEST_ABANDON:
-    case JOBQ_REQUEST_EXIT:
-    case JOBQ_REQUEST_COUNT: break;
+    memset(&f, 0, sizeof f);
+    f.rows = w->rows;
+    f.rows_max = w->config.batch_max;
+    f.registered.queue_count = (int32_t)w->queue_count;
+    f.registered.kind_count = (int32_t)w->handler_count;
+    if (jobq_pg__got(p, p->result, a, &f)) p->result = NULL;
+    if (f.odd != 0)
+        jobq_pg__log(w->pg, JOBQ_PG_ERROR, "job %lld breaks a law of jobq.h", (long long)f.odd);
+    if (a->kind == JOBQ_REQUEST_REGISTER && a->error == JOBQ_OK)
+        memcpy(w->kind_ids, f.registered.kind_ids, w->handler_count * sizeof *w->kind_ids);
+    if (f.portion.answer == 'h') {
+        if (jobq_pg__parcel_keep(w, p->slot, &f.portion)) return;
+        a->error = JOBQ_ERROR_MEMORY;
     }
+    jobq_pg__portion_clear(&f.portion);
 }
 
 static int64_t jobq_pg__left(const jobq_pg_worker *w)
@@ -15813,7 +15346,7 @@ static void jobq_pg__dispatch(jobq_pg_worker *w, jobq_pg__pending *p)
     }
     if (p->kind == JOBQ_REQUEST_WAIT) return;
     jobq_pg__answer_start(w, p, code);
-    if (code == JOBQ_OK) jobq_pg__got(w, p);
+    if (code == JOBQ_OK) jobq_pg__found_in(w, p);
     if (w->answer->claimed.count > 0) {
         jobs = (jobq_pg__answer *)calloc(1, sizeof *jobs);
         w->broken = jobs == NULL; /* the claim is recovered on the next connection */
@@ -16309,7 +15842,7 @@ static void jobq_pg__worker_free(jobq_pg_worker *w)
     free((void *)w->kinds);
     free(w->kind_ids);
     free(w->rows);
-    free(w->results);
+    free(w->ends);
     free(w->request);
     free(w->answer);
     free(w->loop);
@@ -16454,7 +15987,7 @@ static jobq_error jobq_pg__worker_new(jobq_pg *pg, const jobq_pg_worker_desc *de
     w->kinds = (const char **)jobq_pg__room(desc->handler_count, sizeof *w->kinds, &good);
     w->kind_ids = (int32_t *)jobq_pg__room(desc->handler_count, sizeof *w->kind_ids, &good);
     w->rows = (int *)jobq_pg__room(batch, sizeof *w->rows, &good);
-    w->results = (jobq_pg_result *)jobq_pg__room(batch, sizeof *w->results, &good);
+    w->ends = (jobq_pg__end_row *)jobq_pg__room(batch, sizeof *w->ends, &good);
     w->request = (jobq_request *)jobq_pg__room(0, sizeof *w->request, &good);
     w->answer = (jobq_answer *)jobq_pg__room(0, sizeof *w->answer, &good);
     w->loop = (jobq_loop *)jobq_pg__room(0, jobq_loop_size(), &good);

@@ -45,9 +45,9 @@ static inline void put(PGconn *conn, int partition, int count)
     free(m);
 }
 
-static inline jobq_pg_read_desc reader(int64_t worker, int64_t claim, int partition)
+static inline verb_read_desc reader(int64_t worker, int64_t claim, int partition)
 {
-    jobq_pg_read_desc d;
+    verb_read_desc d;
 
     memset(&d, 0, sizeof d);
     d.worker = worker;
@@ -59,18 +59,18 @@ static inline jobq_pg_read_desc reader(int64_t worker, int64_t claim, int partit
 }
 
 /* Reads; the answer's letter. The caller clears *r. */
-static inline char read_by(const jobq_pg_read_desc *d, jobq_pg_reading *r)
+static inline char read_by(const verb_read_desc *d, verb_reading *r)
 {
     jobq_pg_error error;
 
-    if (jobq_pg_outbox_read(pg, NULL, d, r, &error) != JOBQ_OK) fail_msg("%s", error.message);
+    if (verb_read(pg, NULL, d, r, &error) != JOBQ_OK) fail_msg("%s", error.message);
     return r->answer;
 }
 
 /* Acknowledges all of a reading under its token; what came of it. */
-static inline jobq_error ack_all(const jobq_pg_read_desc *d, const jobq_pg_reading *r)
+static inline jobq_error ack_all(const verb_read_desc *d, const verb_reading *r)
 {
-    jobq_pg_ack_desc ack;
+    verb_ack_desc ack;
     jobq_cursor after;
     jobq_pg_error error;
 
@@ -83,23 +83,23 @@ static inline jobq_error ack_all(const jobq_pg_read_desc *d, const jobq_pg_readi
     ack.partition = d->partition;
     ack.before = r->cursor.acked;
     ack.after = &after;
-    return jobq_pg_outbox_ack(pg, NULL, &ack, NULL, &error);
+    return verb_ack(pg, NULL, &ack, NULL, &error);
 }
 
 /* Reads and acknowledges all of a partition; how many messages it was. */
 static inline long drain(int partition)
 {
-    jobq_pg_read_desc d = reader(1, 1, partition);
-    jobq_pg_reading r;
+    verb_read_desc d = reader(1, 1, partition);
+    verb_reading r;
     long total = 0;
 
     d.most = 1000;
     while (read_by(&d, &r) == 'h') {
         if (ack_all(&d, &r) != JOBQ_OK) fail_msg("not acknowledged");
         total += r.count;
-        jobq_pg_reading_clear(&r);
+        verb_reading_clear(&r);
     }
-    jobq_pg_reading_clear(&r);
+    verb_reading_clear(&r);
     return total;
 }
 

@@ -16,6 +16,7 @@
 #include "jobq_pg.h"
 
 #include "check.h"
+#include "verbs.h"
 
 #include <fcntl.h>
 #include <pthread.h>
@@ -281,7 +282,7 @@ static inline int32_t register_worker(int64_t worker, int64_t lease_us)
     jobq_pg_error error;
     int32_t queue = 0;
 
-    if (jobq_pg_register(pg, NULL, worker, "same-name", lease_us, queues, 1, &queue, &error) !=
+    if (verb_register(pg, NULL, worker, "same-name", lease_us, queues, 1, &queue, &error) !=
         JOBQ_OK) {
         fail_msg("%s", error.message);
     }
@@ -293,10 +294,10 @@ static inline int32_t register_worker(int64_t worker, int64_t lease_us)
 /* Claims up to limit jobs of queue q, priority 0, stage 0 to 2: others (0), suspects (1), or what
  * must run ALONE. */
 static inline jobq_error claim_on(PGconn *conn, int64_t worker, int64_t claim, int32_t limit,
-                                  int suspects, jobq_pg_batch *batch)
+                                  int suspects, verb_batch *batch)
 {
     jobq_lane lanes[3];
-    jobq_pg_claim_desc d;
+    verb_claim_desc d;
     jobq_pg_error error;
     int16_t stage;
 
@@ -316,11 +317,11 @@ static inline jobq_error claim_on(PGconn *conn, int64_t worker, int64_t claim, i
     d.suspects = suspects > 0;
     d.alone = suspects == ALONE;
     d.look = true;
-    return jobq_pg_claim(pg, conn, &d, batch, &error);
+    return verb_claim(pg, conn, &d, batch, &error);
 }
 
 static inline jobq_error claim_by(int64_t worker, int64_t claim, int32_t limit, int suspects,
-                                  jobq_pg_batch *batch)
+                                  verb_batch *batch)
 {
     return claim_on(NULL, worker, claim, limit, suspects, batch);
 }
@@ -328,13 +329,13 @@ static inline jobq_error claim_by(int64_t worker, int64_t claim, int32_t limit, 
 /* One job claimed; it must be there. */
 static inline jobq_job claim_one(int64_t worker, int64_t claim, int suspects)
 {
-    jobq_pg_batch batch;
+    verb_batch batch;
     jobq_job job;
 
     assert_int_equal(claim_by(worker, claim, 1, suspects, &batch), JOBQ_OK);
     assert_int_equal(batch.count, 1);
     job = batch.jobs[0];
-    jobq_pg_batch_clear(&batch);
+    verb_batch_clear(&batch);
     return job;
 }
 
@@ -343,7 +344,7 @@ static inline jobq_error settle_on(PGconn *conn, const jobq_job *job, jobq_event
                                    const char *text)
 {
     jobq_policy policy = jobq_policy_defaults(NULL);
-    jobq_pg_result result;
+    verb_result result;
     jobq_pg_error error;
     jobq_error answer = JOBQ_ERROR_DATABASE;
     jobq_event event;
@@ -356,7 +357,7 @@ static inline jobq_error settle_on(PGconn *conn, const jobq_job *job, jobq_event
     result.worker = job->worker;
     result.claim = job->claim;
     result.error = jobq_str_from(text);
-    if (jobq_pg_settle(pg, conn, &result, 1, &answer, &error) != JOBQ_OK)
+    if (verb_settle(pg, conn, &result, 1, &answer, &error) != JOBQ_OK)
         fail_msg("%s", error.message);
     return answer;
 }

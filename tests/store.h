@@ -82,7 +82,7 @@ typedef struct news {
     int32_t overdue;
 } news;
 
-/* A read of a partition, and its answer: as jobq_pg_reading's, by letter. */
+/* A read of a partition, and its answer: as verb_reading's, by letter. */
 typedef struct delivered {
     int32_t part, most;
     jobq_holder holder, watched;

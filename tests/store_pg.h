@@ -142,7 +142,7 @@ static int32_t pg_kinds(uint64_t bits, int32_t *kinds)
     return count;
 }
 
-static void pg_taken(taking *t, jobq_pg_batch *batch)
+static void pg_taken(taking *t, verb_batch *batch)
 {
     size_t i;
 
@@ -151,14 +151,14 @@ static void pg_taken(taking *t, jobq_pg_batch *batch)
     t->due_us = batch->due_us;
     t->suspect_ready = batch->suspects;
     t->alone_ready = batch->alone;
-    jobq_pg_batch_clear(batch);
+    verb_batch_clear(batch);
 }
 
 static jobq_error pg_claim(taking *t, int64_t now_us)
 {
     int32_t kinds[3];
-    jobq_pg_claim_desc d;
-    jobq_pg_batch batch;
+    verb_claim_desc d;
+    verb_batch batch;
     jobq_pg_error error;
     jobq_error code;
 
@@ -174,7 +174,7 @@ static jobq_error pg_claim(taking *t, int64_t now_us)
     d.suspects = t->suspects;
     d.alone = t->alone;
     d.look = true;
-    code = jobq_pg_claim(pg, db, &d, &batch, &error);
+    code = verb_claim(pg, db, &d, &batch, &error);
     if (code == JOBQ_OK) pg_taken(t, &batch);
     return code;
 }
@@ -185,7 +185,7 @@ static bool pg_recover(int64_t worker, int64_t number, int32_t limit, int64_t no
     bool more = false;
 
     pg_at(now_us);
-    if (jobq_pg_recover(pg, db, worker, number, limit, &more, &error) != JOBQ_OK) {
+    if (verb_recover(pg, db, worker, number, limit, &more, &error) != JOBQ_OK) {
         fail_msg("%s", error.message);
     }
     return more;
@@ -196,7 +196,7 @@ static jobq_error pg_settle(const jobq_job *held, const jobq_decision *decision,
 {
     char text[JOBQ_ERROR_MAX + 1];
     jobq_error answer = JOBQ_ERROR_DATABASE;
-    jobq_pg_result r;
+    verb_result r;
     jobq_pg_error error;
 
     pg_at(now_us);
@@ -208,7 +208,7 @@ static jobq_error pg_settle(const jobq_job *held, const jobq_decision *decision,
     jobq_reason_format(text, decision, jobq_str_from("boom"));
     r.error = jobq_str_from(text);
     r.payload = next;
-    if (jobq_pg_settle(pg, db, &r, 1, &answer, &error) != JOBQ_OK) fail_msg("%s", error.message);
+    if (verb_settle(pg, db, &r, 1, &answer, &error) != JOBQ_OK) fail_msg("%s", error.message);
     return answer;
 }
 
@@ -327,8 +327,8 @@ static void pg_send(int32_t part, int64_t now_us)
 
 static void pg_read(delivered *r, int64_t now_us)
 {
-    jobq_pg_read_desc d;
-    jobq_pg_reading got;
+    verb_read_desc d;
+    verb_reading got;
     jobq_pg_error error;
 
     pg_at(now_us);
@@ -346,7 +346,7 @@ static void pg_read(delivered *r, int64_t now_us)
     d.watched_worker = r->watched.worker;
     d.watched_claim = r->watched.claim;
     d.watched_beat = r->watched.beat;
-    if (jobq_pg_outbox_read(pg, db, &d, &got, &error) != JOBQ_OK) fail_msg("%s", error.message);
+    if (verb_read(pg, db, &d, &got, &error) != JOBQ_OK) fail_msg("%s", error.message);
     r->answer = got.answer;
     r->cursor = got.cursor;
     r->lost = got.lost;
@@ -356,14 +356,14 @@ static void pg_read(delivered *r, int64_t now_us)
     r->other.beat = got.beat;
     r->count = got.count;
     r->cut = got.cut;
-    jobq_pg_reading_clear(&got);
+    verb_reading_clear(&got);
 }
 
 static jobq_error pg_ack(settling *k, int64_t now_us)
 {
-    jobq_pg_dead dead[SHOWN];
-    jobq_pg_ack_desc d;
-    jobq_pg_reading got;
+    verb_dead dead[SHOWN];
+    verb_ack_desc d;
+    verb_reading got;
     jobq_pg_error error;
     jobq_error code;
     int32_t i;
@@ -387,11 +387,11 @@ static jobq_error pg_ack(settling *k, int64_t now_us)
         dead[d.dead_count].seq = seq;
         dead[d.dead_count++].attempts = jobq_cursor_attempts(&k->of->cursor, seq) + (i < k->given);
     }
-    code = jobq_pg_outbox_ack(pg, db, &d, &got, &error);
+    code = verb_ack(pg, db, &d, &got, &error);
     if (code != JOBQ_OK) return code;
     k->count = got.count;
     k->cut = got.cut;
-    jobq_pg_reading_clear(&got);
+    verb_reading_clear(&got);
     return JOBQ_OK;
 }
 
@@ -402,7 +402,7 @@ static jobq_error pg_renew(const delivered *r, int64_t now_us)
     bool lost = false;
 
     pg_at(now_us);
-    if (jobq_pg_outbox_renew(pg, db, r->holder.worker, r->holder.lease_us, &part, &r->holder.claim,
+    if (verb_renew(pg, db, r->holder.worker, r->holder.lease_us, &part, &r->holder.claim,
                              1, &lost, &error) != JOBQ_OK) {
         fail_msg("%s", error.message);
     }

@@ -257,35 +257,36 @@ static const struct {
 static jobq_error lone_call(int n, PGconn *conn, jobq_pg_error *error)
 {
     static jobq_lane lane;
-    jobq_pg_batch batch;
-    jobq_pg_result r;
+    verb_batch batch;
+    jobq_pg_batch peeked;
+    verb_result r;
     jobq_pg_counts counts;
     bool more;
-    jobq_pg_claim_desc d = {.worker = 1, .number = 1, .limit = 1, .lanes = &lane, .lane_count = 1};
+    verb_claim_desc d = {.worker = 1, .number = 1, .limit = 1, .lanes = &lane, .lane_count = 1};
 
     memset(&r, 0, sizeof r);
     r.decision.state = JOBQ_STATE_READY;
     switch (n) {
-    case 0: return jobq_pg_register(pg, conn, 0, "w", SECOND, NULL, 0, NULL, error);
-    case 1: return jobq_pg_register(pg, conn, 1, NULL, SECOND, NULL, 0, NULL, error);
-    case 2: return jobq_pg_register(pg, conn, 1, "\xff", SECOND, NULL, 0, NULL, error);
-    case 3: return jobq_pg_register(pg, conn, 1, "w", 0, NULL, 0, NULL, error);
-    case 4: return jobq_pg_register(pg, conn, 1, "w", INT64_MAX, NULL, 0, NULL, error);
-    case 5: return jobq_pg_register(pg, conn, 1, "w", SECOND, null_names, 1, NULL, error);
-    case 6: return jobq_pg_register(pg, conn, 1, "w", SECOND, bad_names, 9999, NULL, error);
-    case 7: d.limit = 0; return jobq_pg_claim(pg, conn, &d, &batch, error);
-    case 8: d.number = -1; return jobq_pg_claim(pg, conn, &d, &batch, error);
-    case 9: d.lanes = NULL; return jobq_pg_claim(pg, conn, &d, &batch, error);
-    case 10: return jobq_pg_recover(pg, conn, 1, 0, 1, &more, error);
-    case 11: return jobq_pg_heartbeat(pg, conn, 1, 0, error);
-    case 12: return jobq_pg_heartbeat(pg, conn, 1, INT64_MIN, error);
+    case 0: return verb_register(pg, conn, 0, "w", SECOND, NULL, 0, NULL, error);
+    case 1: return verb_register(pg, conn, 1, NULL, SECOND, NULL, 0, NULL, error);
+    case 2: return verb_register(pg, conn, 1, "\xff", SECOND, NULL, 0, NULL, error);
+    case 3: return verb_register(pg, conn, 1, "w", 0, NULL, 0, NULL, error);
+    case 4: return verb_register(pg, conn, 1, "w", INT64_MAX, NULL, 0, NULL, error);
+    case 5: return verb_register(pg, conn, 1, "w", SECOND, null_names, 1, NULL, error);
+    case 6: return verb_register(pg, conn, 1, "w", SECOND, bad_names, 9999, NULL, error);
+    case 7: d.limit = 0; return verb_claim(pg, conn, &d, &batch, error);
+    case 8: d.number = -1; return verb_claim(pg, conn, &d, &batch, error);
+    case 9: d.lanes = NULL; return verb_claim(pg, conn, &d, &batch, error);
+    case 10: return verb_recover(pg, conn, 1, 0, 1, &more, error);
+    case 11: return verb_heartbeat(pg, conn, 1, 0, error);
+    case 12: return verb_heartbeat(pg, conn, 1, INT64_MIN, error);
     case 13:
         r.decision.state = JOBQ_STATE_NONE;
-        return jobq_pg_settle(pg, conn, &r, 1, NULL, error);
-    case 14: r.decision.attempt = -1; return jobq_pg_settle(pg, conn, &r, 1, NULL, error);
-    case 15: r.decision.delay_us = -5; return jobq_pg_settle(pg, conn, &r, 1, NULL, error);
-    case 16: r.error = jobq_str_from("\xfe"); return jobq_pg_settle(pg, conn, &r, 1, NULL, error);
-    case 17: r.payload = jobq_str_from("{,}"); return jobq_pg_settle(pg, conn, &r, 1, NULL, error);
+        return verb_settle(pg, conn, &r, 1, NULL, error);
+    case 14: r.decision.attempt = -1; return verb_settle(pg, conn, &r, 1, NULL, error);
+    case 15: r.decision.delay_us = -5; return verb_settle(pg, conn, &r, 1, NULL, error);
+    case 16: r.error = jobq_str_from("\xfe"); return verb_settle(pg, conn, &r, 1, NULL, error);
+    case 17: r.payload = jobq_str_from("{,}"); return verb_settle(pg, conn, &r, 1, NULL, error);
     case 18: return jobq_pg_reschedule(pg, conn, 1, -1, error);
     case 19: return jobq_pg_prioritize(pg, conn, 1, 10, error);
     case 20: return jobq_pg_move(pg, conn, 1, NULL, error);
@@ -294,9 +295,9 @@ static jobq_error lone_call(int n, PGconn *conn, jobq_pg_error *error)
     case 23: return jobq_pg_pause(pg, conn, "q", "", error);
     case 24: return jobq_pg_resume(pg, conn, "", NULL, error);
     case 25: return jobq_pg_queue_counts(pg, conn, NULL, &counts, error);
-    case 26: return jobq_pg_peek(pg, conn, null_names, 1, NULL, 0, 1, &batch, error);
-    case 27: return jobq_pg_peek(pg, conn, NULL, 0, NULL, 3, 1, &batch, error);
-    default: return jobq_pg_peek(pg, conn, NULL, 0, NULL, 0, 0, &batch, error);
+    case 26: return jobq_pg_peek(pg, conn, null_names, 1, NULL, 0, 1, &peeked, error);
+    case 27: return jobq_pg_peek(pg, conn, NULL, 0, NULL, 3, 1, &peeked, error);
+    default: return jobq_pg_peek(pg, conn, NULL, 0, NULL, 0, 0, &peeked, error);
     }
 }
 

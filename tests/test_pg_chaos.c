@@ -316,9 +316,9 @@ static void a_server_crash_loses_nothing(void **unused)
  * lower id: were the numbers forgotten, it would get this one. */
 static void a_number_handed_out_outlives_a_crash(void **unused)
 {
-    jobq_pg_read_desc d;
-    jobq_pg_ack_desc ack;
-    jobq_pg_reading r, next;
+    verb_read_desc d;
+    verb_ack_desc ack;
+    verb_reading r, next;
     jobq_cursor after;
     jobq_pg_error error;
     int32_t box;
@@ -336,24 +336,24 @@ static void a_number_handed_out_outlives_a_crash(void **unused)
     ack.relaxed = true;
     after.acked = 1;
     RUN("SELECT jobq.outbox_enqueue('o', '1')");
-    assert_int_equal(jobq_pg_outbox_read(pg, NULL, &d, &r, &error), JOBQ_OK);
+    assert_int_equal(verb_read(pg, NULL, &d, &r, &error), JOBQ_OK);
     assert_int_equal(r.answer, 'h');
     RUN("BEGIN; SELECT jobq.outbox_enqueue('o', '\"late\"'); PREPARE TRANSACTION 'late'");
     RUN("SELECT jobq.outbox_enqueue('o', '2')");
-    assert_int_equal(jobq_pg_outbox_ack(pg, db, &ack, &next, &error), JOBQ_OK);
+    assert_int_equal(verb_ack(pg, db, &ack, &next, &error), JOBQ_OK);
     server_command("--ctl restart -m immediate");
     assert_int_equal(next.answer, 'h');
     assert_int_equal(next.messages[0].seq, 2);
     look_again();
     RUN("COMMIT PREPARED 'late'");
-    jobq_pg_reading_clear(&next);
-    jobq_pg_reading_clear(&r);
+    verb_reading_clear(&next);
+    verb_reading_clear(&r);
     d.again = true;
-    assert_int_equal(jobq_pg_outbox_read(pg, NULL, &d, &r, &error), JOBQ_OK);
+    assert_int_equal(verb_read(pg, NULL, &d, &r, &error), JOBQ_OK);
     assert_int_equal(r.answer, 'h');
     assert_int_equal(r.messages[0].seq, 2);
     assert_true(jobq_str_equal(r.messages[0].payload, jobq_str_from("2")));
-    jobq_pg_reading_clear(&r);
+    verb_reading_clear(&r);
 }
 
 /* -- half-open: a relay between a worker and the server, which can hold back what the worker sends
@@ -459,7 +459,7 @@ static void relay_start(void)
     snprintf(relay_dir, sizeof relay_dir, "/tmp/jobq_relay.%d", (int)getpid());
     snprintf(relay_path, sizeof relay_path, "%s/.s.PGSQL.5432", relay_dir);
     snprintf(server_path, sizeof server_path, "%.80s/.s.PGSQL.5432", getenv("JOBQ_SERVER_DIR"));
-    jobq_pg__statement_name(pg, JOBQ_PG__CLAIM, claim_name, sizeof claim_name);
+    jobq_pg__statement_name(&pg->texts[JOBQ_PG__CLAIM], claim_name, sizeof claim_name);
     assert_int_equal(mkdir(relay_dir, 0700), 0);
     listener = unix_socket(relay_path, &address);
     assert_int_equal(bind(listener, (struct sockaddr *)&address, sizeof address), 0);

@@ -432,10 +432,10 @@ static void a_statement_that_cannot_be_sent_leaves_the_connection_usable(void **
     (void)unused;
     d.pooled = true;
     handle = open_on(&d);
-    text = handle->texts[JOBQ_PG__DELETE];
-    handle->texts[JOBQ_PG__DELETE] = NULL; /* which libpq refuses */
+    text = handle->texts[JOBQ_PG__DELETE].sql;
+    handle->texts[JOBQ_PG__DELETE].sql = NULL; /* which libpq refuses */
     assert_int_equal(jobq_pg_delete(handle, db, 1, &error), JOBQ_ERROR_CONNECTION);
-    handle->texts[JOBQ_PG__DELETE] = text;
+    handle->texts[JOBQ_PG__DELETE].sql = text;
     assert_int_equal(PQpipelineStatus(db), PQ_PIPELINE_OFF);
     assert_int_equal(PQtransactionStatus(db), PQTRANS_IDLE);
     assert_int_equal(jobq_pg_delete(handle, db, 1, &error), JOBQ_ERROR_NOT_FOUND);

@@ -205,7 +205,7 @@ static void views_bear_infinite_times_and_odd_errors(void **unused)
 
 /* ---- the plain statement --------------------------------------------------------------------- */
 
-static jobq_pg__right right_on(PGconn *conn) { return jobq_pg__prepared_of(pg, conn)->jobs.right; }
+static jobq_pg__right right_on(PGconn *conn) { return jobq_pg__rights_of(pg, conn)->jobs.right; }
 
 /* A right that is taken back: the function from then on. */
 static void a_right_that_is_taken_back_is_remembered(void **unused)
@@ -252,7 +252,7 @@ static void the_plain_statement_reads_the_names_by_their_indexes(void **unused)
     RUN("INSERT INTO jobq.kind (queue_id, queue, payload_max, name) SELECT q.id, q.name, "
         "q.payload_max, 'k' || i FROM jobq.queue q, "
         "generate_series(1, 10) i");
-    jobq_pg__statement_name(pg, JOBQ_PG__ENQUEUE_DIRECT, name, sizeof name);
+    jobq_pg__statement_name(&pg->texts[JOBQ_PG__ENQUEUE_DIRECT], name, sizeof name);
     snprintf(query, sizeof query,
              "EXPLAIN EXECUTE %s "
              "('q', 'k', '1', NULL, NULL, NULL, NULL, NULL, NULL, NULL, true, 1)",
@@ -745,9 +745,9 @@ static void every_statement_prepares(void **unused)
     for (i = 0; i < JOBQ_PG__STATEMENT_COUNT; i++) {
         PGresult *res;
         if (i == JOBQ_PG__COPY || i == JOBQ_PG__VACUUM) continue; /* no such thing for these */
-        res = PQprepare(db, "", pg->texts[i], 0, NULL);
+        res = PQprepare(db, "", pg->texts[i].sql, 0, NULL);
         if (PQresultStatus(res) != PGRES_COMMAND_OK)
-            fail_msg("%s: %s", pg->texts[i], PQerrorMessage(db));
+            fail_msg("%s: %s", pg->texts[i].sql, PQerrorMessage(db));
         PQclear(res);
     }
 }
@@ -760,7 +760,7 @@ static void every_statement_prepares(void **unused)
 static void a_claim_reads_its_lane_by_the_index_and_stays_hot(void **unused)
 {
     PGconn *conn = PQconnectdb(server()); /* has counts of its own, which nobody else adds to */
-    jobq_pg_batch batch;
+    verb_batch batch;
     PGresult *seen;
     int64_t claim = 0, start;
     int i;
@@ -771,7 +771,7 @@ static void a_claim_reads_its_lane_by_the_index_and_stays_hot(void **unused)
     register_worker(101, 600 * SECOND);
     for (i = 0; i < 7; i++) { /* plans are cached while the table is empty */
         assert_int_equal(claim_on(conn, 101, ++claim, 100, false, &batch), JOBQ_OK);
-        jobq_pg_batch_clear(&batch);
+        verb_batch_clear(&batch);
     }
     for (i = 0; i < 50; i++) enqueue_count(1000);
     PQclear(sql(conn, "BEGIN"));
@@ -779,7 +779,7 @@ static void a_claim_reads_its_lane_by_the_index_and_stays_hot(void **unused)
     for (i = 0; i < 20; i++) {
         assert_int_equal(claim_on(conn, 101, ++claim, 100, false, &batch), JOBQ_OK);
         assert_int_equal(batch.count, 100);
-        jobq_pg_batch_clear(&batch);
+        verb_batch_clear(&batch);
     }
     if (!check_slow())
         assert_true(mono_us() - start < 20 * 30000); /* 30 ms each, at the worst */

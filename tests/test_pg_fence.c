@@ -22,7 +22,7 @@ static int32_t rescue(int64_t worker)
     jobq_pg_error error;
     int32_t rescued = -1;
 
-    if (jobq_pg_rescue(pg, NULL, worker, beat_of(worker), &rescued, &error) != JOBQ_OK) {
+    if (verb_rescue(pg, NULL, worker, beat_of(worker), &rescued, &error) != JOBQ_OK) {
         fail_msg("%s", error.message);
     }
     return rescued;
@@ -80,7 +80,7 @@ static void a_stale_worker_changes_nothing(void **unused)
         assert_int_equal(settle_with(&mine, worker_events[i], "late"), JOBQ_ERROR_LOST);
     }
     assert_false(settles_here(&mine));
-    assert_int_equal(jobq_pg_heartbeat(pg, NULL, 101, LEASE, &error), JOBQ_ERROR_DEAD);
+    assert_int_equal(verb_heartbeat(pg, NULL, 101, LEASE, &error), JOBQ_ERROR_DEAD);
     after = everything();
     assert_string_equal(before, after);
     free(before);
@@ -161,7 +161,7 @@ static void every_event_writes_what_was_decided(void **unused)
 static void a_claim_takes_later_stages_then_age(void **unused)
 {
     jobq_pg_job job = plain_job();
-    jobq_pg_batch batch;
+    verb_batch batch;
     int64_t ids[6];
     int i;
 
@@ -178,16 +178,16 @@ static void a_claim_takes_later_stages_then_age(void **unused)
     assert_int_equal(claim_one(101, 2, false).id, ids[3]); /* then the oldest */
     assert_int_equal(claim_by(101, 3, 9, false, &batch), JOBQ_OK);
     assert_int_equal(batch.count, 2);
-    jobq_pg_batch_clear(&batch);
+    verb_batch_clear(&batch);
     assert_int_equal(claim_by(101, 4, 9, false, &batch), JOBQ_OK);
     assert_int_equal(batch.count, 0);
     assert_in_range(batch.due_us, 3590 * SECOND, 3600 * SECOND);
-    jobq_pg_batch_clear(&batch);
+    verb_batch_clear(&batch);
 }
 
 static void a_claim_number_works_once_and_a_dead_worker_not_at_all(void **unused)
 {
-    jobq_pg_batch batch;
+    verb_batch batch;
     jobq_pg_error error;
 
     (void)unused;
@@ -199,14 +199,14 @@ static void a_claim_number_works_once_and_a_dead_worker_not_at_all(void **unused
     nap_us(LEASE + 50000);
     rescue(101);
     assert_int_equal(claim_by(101, 2, 1, false, &batch), JOBQ_ERROR_DEAD);
-    assert_int_equal(jobq_pg_heartbeat(pg, NULL, 101, LEASE, &error), JOBQ_ERROR_DEAD);
+    assert_int_equal(verb_heartbeat(pg, NULL, 101, LEASE, &error), JOBQ_ERROR_DEAD);
     assert_int_equal(number("SELECT count(*) FROM jobq.job WHERE state = 'x'"), 0);
 }
 
 /* Lost answers: the number is burned, or the jobs go back to their lanes. */
 static void a_claim_without_answer_is_recovered_or_burned(void **unused)
 {
-    jobq_pg_batch batch;
+    verb_batch batch;
     jobq_pg_error error;
     bool more = false;
 
@@ -215,15 +215,15 @@ static void a_claim_without_answer_is_recovered_or_burned(void **unused)
     register_worker(101, 60 * SECOND);
     assert_int_equal(claim_by(101, 1, 4, false, &batch), JOBQ_OK);
     settle_with(&batch.jobs[0], JOBQ_EVENT_SUCCESS, NULL);
-    jobq_pg_batch_clear(&batch);
-    assert_int_equal(jobq_pg_recover(pg, NULL, 101, 1, 2, &more, &error), JOBQ_OK);
+    verb_batch_clear(&batch);
+    assert_int_equal(verb_recover(pg, NULL, 101, 1, 2, &more, &error), JOBQ_OK);
     assert_true(more); /* of three that still bear the token */
     assert_int_equal(number("SELECT count(*) FROM jobq.job WHERE state = 'x'"), 1);
-    assert_int_equal(jobq_pg_recover(pg, NULL, 101, 1, 2, &more, &error), JOBQ_OK);
+    assert_int_equal(verb_recover(pg, NULL, 101, 1, 2, &more, &error), JOBQ_OK);
     assert_false(more);
     assert_int_equal(number("SELECT count(*) FROM jobq.job WHERE state = 'r' AND attempt = 0"), 4);
     assert_int_equal(number("SELECT jobq.audit()"), 0);
-    assert_int_equal(jobq_pg_recover(pg, NULL, 101, 2, 2, &more, &error), JOBQ_OK);
+    assert_int_equal(verb_recover(pg, NULL, 101, 2, 2, &more, &error), JOBQ_OK);
     assert_false(more);
     assert_int_equal(claim_by(101, 1, 1, false, &batch), JOBQ_ERROR_EXISTS); /* too late: burned */
     assert_int_equal(claim_by(101, 2, 1, false, &batch), JOBQ_ERROR_EXISTS);
@@ -241,15 +241,15 @@ static void a_living_worker_is_never_rescued(void **unused)
     enqueue_count(1);
     register_worker(101, 60 * SECOND);
     claim_one(101, 1, false);
-    assert_int_equal(jobq_pg_rescue(pg, NULL, 101, beat_of(101), &rescued, &error),
+    assert_int_equal(verb_rescue(pg, NULL, 101, beat_of(101), &rescued, &error),
                      JOBQ_ERROR_BUSY);
-    assert_int_equal(jobq_pg_heartbeat(pg, NULL, 101, LEASE, &error), JOBQ_OK);
+    assert_int_equal(verb_heartbeat(pg, NULL, 101, LEASE, &error), JOBQ_OK);
     nap_us(LEASE + 50000);
     beat = beat_of(101);
-    assert_int_equal(jobq_pg_heartbeat(pg, NULL, 101, LEASE, &error),
+    assert_int_equal(verb_heartbeat(pg, NULL, 101, LEASE, &error),
                      JOBQ_OK); /* late, but in time */
     nap_us(LEASE + 50000);
-    assert_int_equal(jobq_pg_rescue(pg, NULL, 101, beat, &rescued, &error), JOBQ_ERROR_BUSY);
+    assert_int_equal(verb_rescue(pg, NULL, 101, beat, &rescued, &error), JOBQ_ERROR_BUSY);
     assert_int_equal(number("SELECT count(*) FROM jobq.job WHERE state = 'x'"), 1);
     assert_int_equal(rescue(101), 1);
     assert_int_equal(number("SELECT count(*) FROM jobq.worker WHERE dead_at IS NOT NULL"), 1);
@@ -272,7 +272,7 @@ static void an_expired_lease_may_still_complete(void **unused)
  * times alone; the others lose nothing. */
 static void suspects_run_alone_and_the_poison_fails(void **unused)
 {
-    jobq_pg_batch batch;
+    verb_batch batch;
     int64_t worker = 201, poison;
     int deaths = 0;
 
@@ -282,7 +282,7 @@ static void suspects_run_alone_and_the_poison_fails(void **unused)
     assert_int_equal(claim_by(worker, 1, 20, false, &batch), JOBQ_OK);
     assert_int_equal(batch.count, 20);
     poison = batch.jobs[7].id;
-    jobq_pg_batch_clear(&batch);
+    verb_batch_clear(&batch);
     nap_us(LEASE + 50000);
     assert_int_equal(rescue(worker), 20);
     assert_int_equal(
@@ -291,7 +291,7 @@ static void suspects_run_alone_and_the_poison_fails(void **unused)
     assert_int_equal(claim_by(worker, 100, 20, false, &batch), JOBQ_OK);
     assert_int_equal(batch.count, 0); /* no suspect among others */
     assert_true(batch.suspects);
-    jobq_pg_batch_clear(&batch);
+    verb_batch_clear(&batch);
     for (;;) {
         static int64_t claim = 1000;
         jobq_error error = claim_by(worker, ++claim, 5, true, &batch);
@@ -303,7 +303,7 @@ static void suspects_run_alone_and_the_poison_fails(void **unused)
         if (batch.count == 0) break;
         assert_int_equal(batch.count, 1); /* one at a time, whatever the limit */
         job = batch.jobs[0];
-        jobq_pg_batch_clear(&batch);
+        verb_batch_clear(&batch);
         if (job.id != poison) {
             assert_int_equal(settle_with(&job, JOBQ_EVENT_SUCCESS, NULL), JOBQ_OK);
             continue;
@@ -317,7 +317,7 @@ static void suspects_run_alone_and_the_poison_fails(void **unused)
             "= %lld",
             LEASE, (long long)worker);
     }
-    jobq_pg_batch_clear(&batch);
+    verb_batch_clear(&batch);
     assert_int_equal(deaths, 4);
     assert_int_equal(number("SELECT count(*) FROM jobq.history WHERE attempt = 1 AND crash = 0"),
                      19);
@@ -494,8 +494,8 @@ static void a_claimer_never_waits_for_an_open_claim(void **unused)
 {
     PGconn *other = PQconnectdb(server());
     jobq_lane lane = {0, 0, 0, INT64_MIN, 0};
-    jobq_pg_claim_desc d;
-    jobq_pg_batch first, second;
+    verb_claim_desc d;
+    verb_batch first, second;
     jobq_pg_error error;
 
     (void)unused;
@@ -509,15 +509,15 @@ static void a_claimer_never_waits_for_an_open_claim(void **unused)
     d.lanes = &lane;
     d.lane_count = 1;
     RUN("BEGIN");
-    assert_int_equal(jobq_pg_claim(pg, db, &d, &first, &error), JOBQ_OK);
+    assert_int_equal(verb_claim(pg, db, &d, &first, &error), JOBQ_OK);
     assert_int_equal(first.count, 6);
     PQclear(PQexec(other, "SET lock_timeout = '1ms'"));
     d.worker = 102;
-    assert_int_equal(jobq_pg_claim(pg, other, &d, &second, &error), JOBQ_OK);
+    assert_int_equal(verb_claim(pg, other, &d, &second, &error), JOBQ_OK);
     assert_int_equal(second.count, 4);
     RUN("COMMIT");
-    jobq_pg_batch_clear(&first);
-    jobq_pg_batch_clear(&second);
+    verb_batch_clear(&first);
+    verb_batch_clear(&second);
     PQfinish(other);
     assert_int_equal(number("SELECT count(DISTINCT id) FROM jobq.job WHERE state = 'x'"), 10);
 }
@@ -537,14 +537,14 @@ static void x3_die(const char *what, const jobq_pg_error *error)
 
 /* Another claimer may hold a row for a moment: it saw it ready, locked it, saw it running. Busy,
  * then. */
-static void x3_settle(PGconn *conn, jobq_pg_result *results, size_t count)
+static void x3_settle(PGconn *conn, verb_result *results, size_t count)
 {
     jobq_error answers[50];
     jobq_pg_error error;
     size_t i, busy;
 
     while (count > 0) {
-        if (jobq_pg_settle(pg, conn, results, count, answers, &error)) x3_die("settle", &error);
+        if (verb_settle(pg, conn, results, count, answers, &error)) x3_die("settle", &error);
         for (i = busy = 0; i < count; i++) {
             if (answers[i] == JOBQ_ERROR_BUSY) results[busy++] = results[i];
             else if (answers[i] != JOBQ_OK) x3_die(jobq_error_name(answers[i]), NULL);
@@ -563,9 +563,9 @@ static void *claimer(void *arg)
     PQclear(PQexec(conn, "SET lock_timeout = '60s'")); /* nobody waits for ever */
     while (more) {
         jobq_lane lane = {x3_queue, 0, 0, INT64_MIN, 0};
-        jobq_pg_claim_desc d;
-        jobq_pg_batch batch;
-        jobq_pg_result results[50];
+        verb_claim_desc d;
+        verb_batch batch;
+        verb_result results[50];
         size_t i;
         memset(&d, 0, sizeof d);
         memset(results, 0, sizeof results);
@@ -574,7 +574,7 @@ static void *claimer(void *arg)
         d.limit = 50;
         d.lanes = &lane;
         d.lane_count = 1;
-        if (jobq_pg_claim(pg, conn, &d, &batch, &error) != JOBQ_OK) x3_die("claim", &error);
+        if (verb_claim(pg, conn, &d, &batch, &error) != JOBQ_OK) x3_die("claim", &error);
         for (i = 0; i < batch.count; i++) {
             __atomic_add_fetch(&x3_seen[batch.jobs[i].id % 200000], 1, __ATOMIC_RELAXED);
             results[i].id = batch.jobs[i].id;
@@ -584,7 +584,7 @@ static void *claimer(void *arg)
         }
         x3_settle(conn, results, batch.count);
         more = batch.count > 0; /* short or none at the end: others have the rest */
-        jobq_pg_batch_clear(&batch);
+        verb_batch_clear(&batch);
     }
     PQfinish(conn);
     return NULL;

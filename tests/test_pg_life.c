@@ -762,8 +762,8 @@ static void a_job_parked_while_its_kind_comes_back_is_not_forgotten(void **unuse
     jobq_pg_handler theirs = handler_of("q", "other", counts_others);
     jobq_pg_worker_desc e = work_of(&theirs, 1);
     jobq_policy policy = jobq_policy_defaults(NULL);
-    jobq_pg_batch batch;
-    jobq_pg_result result;
+    verb_batch batch;
+    verb_result result;
     jobq_pg_error error;
     jobq_error answer;
     jobq_event event;
@@ -784,12 +784,12 @@ static void a_job_parked_while_its_kind_comes_back_is_not_forgotten(void **unuse
     result.worker = 101;
     result.claim = 1;
     PQclear(PQexec(other, "BEGIN"));
-    assert_int_equal(jobq_pg_settle(pg, other, &result, 1, &answer, &error), JOBQ_OK);
+    assert_int_equal(verb_settle(pg, other, &result, 1, &answer, &error), JOBQ_OK);
     start(&e);
     nap_us(1500000); /* it registers, and takes what it sees parked */
     PQclear(PQexec(other, "COMMIT"));
     PQfinish(other);
-    jobq_pg_batch_clear(&batch);
+    verb_batch_clear(&batch);
     assert_true(reaches(10, &others, 2));
 }
 
@@ -799,7 +799,7 @@ static void a_parked_job_that_is_locked_is_not_forgotten(void **unused)
     static const char *const unpark = "SELECT jobq.unpark(max(kind_id), 9) FROM jobq.job";
     static const char *const marked = "SELECT count(*) FROM jobq.kind WHERE parked_at IS NOT NULL";
     PGconn *other = PQconnectdb(server());
-    jobq_pg_batch batch;
+    verb_batch batch;
     long unparked, kinds;
     int i;
 
@@ -810,7 +810,7 @@ static void a_parked_job_that_is_locked_is_not_forgotten(void **unused)
     for (i = 0; i < 2; i++) {
         assert_int_equal(settle_with(&batch.jobs[i], JOBQ_EVENT_PARK, NULL), JOBQ_OK);
     }
-    jobq_pg_batch_clear(&batch);
+    verb_batch_clear(&batch);
     PQclear(sql(other, "BEGIN; SELECT FROM jobq.job ORDER BY id LIMIT 1 FOR UPDATE"));
     unparked = number(unpark);
     kinds = number(marked);
@@ -1085,7 +1085,7 @@ static void a_graceful_stop_gives_back_its_own_jobs_only(void **unused)
     jobq_pg_handler h = handler_of("q", "k", holds);
     jobq_pg_worker_desc d = work_of(&h, 1);
     jobq_pg_worker *w;
-    jobq_pg_batch batch;
+    verb_batch batch;
     jobq_loop_stats stats;
     char *before, *after;
 
@@ -1094,7 +1094,7 @@ static void a_graceful_stop_gives_back_its_own_jobs_only(void **unused)
     register_worker(77, 600 * SECOND);
     assert_int_equal(claim_by(77, 1, 3, false, &batch), JOBQ_OK);
     assert_int_equal(batch.count, 3);
-    jobq_pg_batch_clear(&batch);
+    verb_batch_clear(&batch);
     before =
         text_of("SELECT string_agg(j::text, ' ' ORDER BY id) FROM jobq.job j WHERE worker = 77");
     enqueue_count(40);

@@ -233,7 +233,7 @@ static void running_jobs_are_asked_once_and_failed_ones_revived(void **unused)
     jobq_pg_filter f = filter_of(NULL, 1000);
     int64_t count, requested;
     jobq_pg_error error;
-    jobq_pg_batch batch;
+    verb_batch batch;
     size_t i;
 
     (void)unused;
@@ -252,7 +252,7 @@ static void running_jobs_are_asked_once_and_failed_ones_revived(void **unused)
     assert_int_equal(number("SELECT cardinality(cancel) FROM jobq.heartbeat(%d, 1000000, '{}')",
                             WORKER), 20);
     for (i = 0; i < batch.count; i++) settle_with(&batch.jobs[i], JOBQ_EVENT_DISCARD, "no");
-    jobq_pg_batch_clear(&batch);
+    verb_batch_clear(&batch);
     f.at_most = 15;
     assert_int_equal(jobq_pg_revive_many(pg, NULL, &f, &count, &error), JOBQ_OK);
     assert_int_equal(count, 15);
@@ -521,7 +521,7 @@ static void the_views_tell_what_is(void **unused)
 {
     jobq_pg_counts c;
     jobq_pg_error error;
-    jobq_pg_batch batch;
+    verb_batch batch;
     jobq_job job;
     int i;
 
@@ -564,7 +564,7 @@ static void the_views_tell_what_is(void **unused)
     assert_int_equal(number("SELECT count(*) FROM jobq.jobs"), 48);
     assert_int_equal(jobq_pg_queue_counts(pg, NULL, "p", &c, &error), JOBQ_ERROR_NOT_FOUND);
     assert_string_equal(error.message, "Not found: queue with name=p");
-    jobq_pg_batch_clear(&batch);
+    verb_batch_clear(&batch);
 }
 
 /* Beyond 10,000 it is the planner's estimate, and says so; and the cost does not grow. */
@@ -596,8 +596,8 @@ static void counts_beyond_ten_thousand_are_estimates(void **unused)
 static size_t claimed_ids(int64_t *ids, int32_t n, bool suspects)
 {
     jobq_lane lanes[30];
-    jobq_pg_claim_desc d;
-    jobq_pg_batch batch;
+    verb_claim_desc d;
+    verb_batch batch;
     jobq_pg_error error;
     size_t i, count;
 
@@ -615,10 +615,10 @@ static size_t claimed_ids(int64_t *ids, int32_t n, bool suspects)
     d.lanes = lanes;
     d.lane_count = 30;
     d.suspects = suspects;
-    assert_int_equal(jobq_pg_claim(pg, NULL, &d, &batch, &error), JOBQ_OK);
+    assert_int_equal(verb_claim(pg, NULL, &d, &batch, &error), JOBQ_OK);
     count = batch.count;
     for (i = 0; i < count; i++) ids[i] = batch.jobs[i].id;
-    jobq_pg_batch_clear(&batch);
+    verb_batch_clear(&batch);
     return count;
 }
 
@@ -654,7 +654,7 @@ static void peek_foretells_the_claim(void **unused)
         for (i = 0; i < count; i++) {
             seen[i] = batch.jobs[i].id;
             assert_int_equal(batch.jobs[i].state, JOBQ_STATE_READY);
-            assert_non_null(jobq_pg_batch_payload(&batch, i, NULL).ptr);
+            assert_non_null(jobq_pg_payload(batch.result, (int)i, NULL).ptr);
         }
         n = claimed_ids(taken, 100, false);
         for (i = n; claimed_ids(taken + i, 100, true) == 1;) i++;

@@ -4,6 +4,8 @@
  */
 #include "outbox.h"
 
+#define NUMBERED "SELECT numbered FROM jobq.partition WHERE id = %lld"
+
 /* ---- registering ----------------------------------------------------------------------------- */
 
 static void partitions_are_a_power_of_two(void **unused)
@@ -76,8 +78,8 @@ static void a_queues_name_may_have_1024_bytes(void **unused)
 static void a_queue_grows_when_it_is_empty(void **unused)
 {
     jobq_pg_error error;
-    jobq_pg_reading r;
-    jobq_pg_read_desc d;
+    verb_reading r;
+    verb_read_desc d;
 
     (void)unused;
     open_box(1);
@@ -87,7 +89,7 @@ static void a_queue_grows_when_it_is_empty(void **unused)
     d = reader(1, 1, 0);
     assert_int_equal(read_by(&d, &r), 'h');
     assert_int_equal(ack_all(&d, &r), JOBQ_OK);
-    jobq_pg_reading_clear(&r);
+    verb_reading_clear(&r);
     assert_int_equal(jobq_pg_outbox_grow(pg, NULL, "o", 4, false, &error), JOBQ_OK);
     put(NULL, 3, 1);
     assert_int_equal(jobq_pg_outbox_grow(pg, NULL, "o", 8, false, &error), JOBQ_ERROR_DATABASE);
@@ -104,8 +106,8 @@ static void a_queue_grows_when_it_is_empty(void **unused)
 static void fields_arrive(void **unused)
 {
     jobq_pg_message m = plain_message(1);
-    jobq_pg_reading r;
-    jobq_pg_read_desc d;
+    verb_reading r;
+    verb_read_desc d;
     jobq_pg_error error;
     int64_t id = 0;
 
@@ -137,7 +139,7 @@ static void fields_arrive(void **unused)
     assert_int_equal(r.messages[2].seq, 3);
     assert_int_equal(r.messages[2].attempts, 0);
     assert_true(r.messages[0].created_at_us > (int64_t)1600000000 * SECOND);
-    jobq_pg_reading_clear(&r);
+    verb_reading_clear(&r);
 }
 
 /* X26, first half. A refusal leaves the transaction as it was. */
@@ -429,8 +431,8 @@ static void refusals_from_sql_are_errors(void **unused)
 
 static void numbers_are_contiguous_per_partition(void **unused)
 {
-    jobq_pg_read_desc d;
-    jobq_pg_reading r;
+    verb_read_desc d;
+    verb_reading r;
     int i;
 
     (void)unused;
@@ -446,9 +448,9 @@ static void numbers_are_contiguous_per_partition(void **unused)
     d = reader(1, 1, 0);
     assert_int_equal(read_by(&d, &r), 'h');
     assert_int_equal(r.count, 4);
-    assert_int_equal(r.last, 7);
+    assert_int_equal(number(NUMBERED, (long long)d.partition), 7);
     for (i = 0; i < 4; i++) assert_int_equal(r.messages[i].seq, 4 + i);
-    jobq_pg_reading_clear(&r);
+    verb_reading_clear(&r);
     assert_text("SELECT string_agg(numbered::text, ' ' ORDER BY id) FROM jobq.partition",
                 "7 0 0 0");
     assert_int_equal(drain(2), 2);
@@ -459,9 +461,9 @@ static void numbers_are_contiguous_per_partition(void **unused)
  * acknowledgement among them leaves the list where it is. */
 static void numbers_are_given_ahead(void **unused)
 {
-    jobq_pg_read_desc d;
-    jobq_pg_reading r;
-    jobq_pg_ack_desc ack;
+    verb_read_desc d;
+    verb_reading r;
+    verb_ack_desc ack;
     jobq_cursor after;
     jobq_pg_error error;
     PGconn *own = PQconnectdb(server());
@@ -475,7 +477,7 @@ static void numbers_are_given_ahead(void **unused)
     d.most = 100;
     assert_int_equal(read_by(&d, &r), 'h');
     assert_int_equal(r.count, 100);
-    assert_int_equal(r.last, 1000);
+    assert_int_equal(number(NUMBERED, (long long)d.partition), 1000);
     PQclear(sql(own, "BEGIN"));
     for (round = 0; round < 9; round++) {
         memset(&ack, 0, sizeof ack);
@@ -486,11 +488,11 @@ static void numbers_are_given_ahead(void **unused)
         after.acked = acked += 100;
         ack.after = &after;
         ack.most = 100;
-        jobq_pg_reading_clear(&r);
-        if (jobq_pg_outbox_ack(pg, own, &ack, &r, &error) != JOBQ_OK) fail_msg("%s", error.message);
+        verb_reading_clear(&r);
+        if (verb_ack(pg, own, &ack, &r, &error) != JOBQ_OK) fail_msg("%s", error.message);
         assert_int_equal(r.count, 100);
         assert_int_equal(r.messages[0].seq, acked + 1);
-        assert_int_equal(r.last, 1000);
+        assert_int_equal(number(NUMBERED, (long long)d.partition), 1000);
     }
     toasted = 0;
     {
@@ -503,13 +505,13 @@ static void numbers_are_given_ahead(void **unused)
     PQclear(sql(own, "COMMIT"));
     PQfinish(own);
     assert_int_equal(toasted, 0);
-    jobq_pg_reading_clear(&r);
+    verb_reading_clear(&r);
     assert_int_equal(number("SELECT count(*) FROM jobq.message"), 600);
     d.again = true;
     assert_int_equal(read_by(&d, &r), 'h');
     assert_int_equal(r.messages[0].seq, 901);
     assert_int_equal(ack_all(&d, &r), JOBQ_OK);
-    jobq_pg_reading_clear(&r);
+    verb_reading_clear(&r);
     assert_int_equal(drain(0), 500);
     assert_int_equal(BOX("acked"), 1500);
 }
@@ -645,9 +647,9 @@ static void a_look_lists_a_page(void **unused)
 /* A paused queue's messages wait: nothing is listed, read, or read on. */
 static void a_paused_queue_delivers_nothing(void **unused)
 {
-    jobq_pg_read_desc d;
-    jobq_pg_reading r, next;
-    jobq_pg_ack_desc ack;
+    verb_read_desc d;
+    verb_reading r, next;
+    verb_ack_desc ack;
     jobq_cursor after;
     jobq_pg_error error;
 
@@ -664,10 +666,10 @@ static void a_paused_queue_delivers_nothing(void **unused)
     after.acked = 10;
     ack.after = &after;
     ack.most = 10;
-    assert_int_equal(jobq_pg_outbox_ack(pg, NULL, &ack, &next, &error), JOBQ_OK);
+    assert_int_equal(verb_ack(pg, NULL, &ack, &next, &error), JOBQ_OK);
     assert_int_equal(next.answer, 'i');
-    jobq_pg_reading_clear(&next);
-    jobq_pg_reading_clear(&r);
+    verb_reading_clear(&next);
+    verb_reading_clear(&r);
     assert_int_equal(number(LOOK(false)), 0);
     assert_int_equal(drain(0), 0);
     assert_int_equal(BOX("lag"), 20);
@@ -684,8 +686,8 @@ static void seventy_thousand_messages_in_one_call_arrive_in_order(void **unused)
     char (*text)[8] = calloc(COUNT, sizeof *text);
     int64_t *ids = calloc(COUNT, sizeof *ids);
     jobq_pg_error error;
-    jobq_pg_read_desc d;
-    jobq_pg_reading r;
+    verb_read_desc d;
+    verb_reading r;
     jobq_error code;
     int i, disorder = 0;
 
@@ -712,9 +714,9 @@ static void seventy_thousand_messages_in_one_call_arrive_in_order(void **unused)
             disorder += strtol(r.messages[i].payload.ptr, NULL, 10) != r.messages[i].seq;
         }
         assert_int_equal(ack_all(&d, &r), JOBQ_OK);
-        jobq_pg_reading_clear(&r);
+        verb_reading_clear(&r);
     }
-    jobq_pg_reading_clear(&r);
+    verb_reading_clear(&r);
     assert_int_equal(disorder, 0);
     assert_int_equal(BOX("acked"), COUNT);
     assert_int_equal(WAITING, 0);
@@ -738,8 +740,8 @@ static void two_readers_share_the_work(void **unused)
         } else {
             PGconn *own = PQconnectdb(server());
             for (i = 0; i < 1200; i++) {
-                jobq_pg_read_desc d = reader(c + 1, i + 1, (i + c) % 4);
-                jobq_pg_reading r;
+                verb_read_desc d = reader(c + 1, i + 1, (i + c) % 4);
+                verb_reading r;
                 if (read_by(&d, &r) == 'h') {
                     PQclear(sql(own, "INSERT INTO jobq.effect SELECT %lld, s FROM "
                                 "generate_series(%lld, %lld) s", (long long)d.partition,
@@ -747,7 +749,7 @@ static void two_readers_share_the_work(void **unused)
                                 (long long)r.messages[r.count - 1].seq));
                     if (ack_all(&d, &r) != JOBQ_OK) _exit(2);
                 }
-                jobq_pg_reading_clear(&r);
+                verb_reading_clear(&r);
             }
         }
         _exit(0);
@@ -766,8 +768,8 @@ static void two_readers_share_the_work(void **unused)
 /* Rows may move between read and acknowledgement: VACUUM FULL, CLUSTER. */
 static void messages_may_move_while_they_are_read(void **unused)
 {
-    jobq_pg_read_desc d;
-    jobq_pg_reading r;
+    verb_read_desc d;
+    verb_reading r;
     int round;
 
     (void)unused;
@@ -783,13 +785,13 @@ static void messages_may_move_while_they_are_read(void **unused)
         else RUN("VACUUM FULL jobq.message");
         put(NULL, 0, 5);
         assert_int_equal(ack_all(&d, &r), JOBQ_OK);
-        jobq_pg_reading_clear(&r);
+        verb_reading_clear(&r);
         assert_int_equal(WAITING, 15);
         d.claim = 9;
         assert_int_equal(read_by(&d, &r), 'h');
         assert_int_equal(r.messages[0].seq, 25 * round + 11);
         assert_int_equal(ack_all(&d, &r), JOBQ_OK);
-        jobq_pg_reading_clear(&r);
+        verb_reading_clear(&r);
         assert_int_equal(drain(0), 5);
         assert_int_equal(WAITING, 0);
     }
@@ -800,8 +802,8 @@ static void messages_may_move_while_they_are_read(void **unused)
 static void a_late_message_is_none_of_those_around_it(void **unused)
 {
     PGconn *late = PQconnectdb(server());
-    jobq_pg_read_desc d;
-    jobq_pg_reading r;
+    verb_read_desc d;
+    verb_reading r;
 
     (void)unused;
     open_box(1);
@@ -812,20 +814,20 @@ static void a_late_message_is_none_of_those_around_it(void **unused)
     d = reader(1, 1, 0);
     d.most = 4;
     assert_int_equal(read_by(&d, &r), 'h');
-    assert_int_equal(r.last, 6);
+    assert_int_equal(number(NUMBERED, (long long)d.partition), 6);
     PQclear(sql(late, "COMMIT"));
     PQfinish(late);
-    jobq_pg_reading_clear(&r);
+    verb_reading_clear(&r);
     d.again = true;
     assert_int_equal(read_by(&d, &r), 'h');
     assert_int_equal(r.count, 4);
     assert_int_equal(ack_all(&d, &r), JOBQ_OK);
-    jobq_pg_reading_clear(&r);
+    verb_reading_clear(&r);
     assert_int_equal(WAITING, 4);
     assert_int_equal(read_by(&d, &r), 'h');
     assert_int_equal(r.count, 2);
     assert_int_equal(ack_all(&d, &r), JOBQ_OK);
-    jobq_pg_reading_clear(&r);
+    verb_reading_clear(&r);
     assert_true(becomes(20, 1, "SELECT count(*) FROM jobq.outbox_look(ARRAY(SELECT id FROM "
                                "jobq.queue), 0, 10, false)"));
     assert_int_equal(drain(0), 2);
@@ -862,8 +864,8 @@ static void a_locked_row_is_waited_for(void **unused)
  * behind the bound. */
 static void a_sweep_finds_what_lies_below_the_bound(void **unused)
 {
-    jobq_pg_read_desc d;
-    jobq_pg_reading r;
+    verb_read_desc d;
+    verb_reading r;
 
     (void)unused;
     open_box(1);
@@ -883,7 +885,7 @@ static void a_sweep_finds_what_lies_below_the_bound(void **unused)
     assert_int_equal(read_by(&d, &r), 'h');
     assert_int_equal(r.messages[0].seq, 52);
     assert_int_equal(ack_all(&d, &r), JOBQ_OK);
-    jobq_pg_reading_clear(&r);
+    verb_reading_clear(&r);
     assert_int_equal(drain(0), 2);
 }
 
@@ -891,8 +893,8 @@ static void a_sweep_finds_what_lies_below_the_bound(void **unused)
 static void numbers_survive_dump_and_restore(void **unused)
 {
     char command[1024];
-    jobq_pg_read_desc d;
-    jobq_pg_reading r;
+    verb_read_desc d;
+    verb_reading r;
 
     (void)unused;
     /* Servers come without pg_dump in places; the system's serves those that are not newer. */
@@ -910,7 +912,7 @@ static void numbers_survive_dump_and_restore(void **unused)
     d.most = 30;
     assert_int_equal(read_by(&d, &r), 'h');
     assert_int_equal(ack_all(&d, &r), JOBQ_OK);
-    jobq_pg_reading_clear(&r);
+    verb_reading_clear(&r);
     put(NULL, 0, 7);
     RUN("UPDATE jobq.partition SET mark_xid = '900000000000', mark_at = now()");
     snprintf(command, sizeof command,
@@ -923,7 +925,7 @@ static void numbers_survive_dump_and_restore(void **unused)
     pg = handle();
     assert_int_equal(read_by(&d, &r), 'h');
     assert_int_equal(r.messages[0].seq, 31);
-    jobq_pg_reading_clear(&r);
+    verb_reading_clear(&r);
     assert_int_equal(drain(0) + drain(1), 1009);
     put(NULL, 0, 3);
     assert_int_equal(drain(0), 3);
@@ -934,8 +936,8 @@ static void numbers_survive_dump_and_restore(void **unused)
 
 static void an_idle_read_writes_nothing(void **unused)
 {
-    jobq_pg_read_desc d;
-    jobq_pg_reading r;
+    verb_read_desc d;
+    verb_reading r;
     char *before, *after;
     int i;
 
@@ -946,7 +948,7 @@ static void an_idle_read_writes_nothing(void **unused)
     for (i = 0; i < 5; i++) {
         d = reader(1, i + 1, 0);
         assert_int_equal(read_by(&d, &r), 'i');
-        jobq_pg_reading_clear(&r);
+        verb_reading_clear(&r);
         assert_int_equal(number(LOOK(true)), 0);
     }
     after = text_of("SELECT string_agg(ctid::text || xmin::text || p::text, '|') "
@@ -958,8 +960,8 @@ static void an_idle_read_writes_nothing(void **unused)
 
 static void a_missing_message_delivers_nothing(void **unused)
 {
-    jobq_pg_read_desc d;
-    jobq_pg_reading r;
+    verb_read_desc d;
+    verb_reading r;
     jobq_pg_error error;
 
     (void)unused;
@@ -969,10 +971,10 @@ static void a_missing_message_delivers_nothing(void **unused)
     d.most = 1;
     assert_int_equal(read_by(&d, &r), 'h');
     assert_int_equal(ack_all(&d, &r), JOBQ_OK);
-    jobq_pg_reading_clear(&r);
+    verb_reading_clear(&r);
     RUN("DELETE FROM jobq.message WHERE id = (SELECT ids[3] FROM jobq.partition)");
     d.most = 10;
-    assert_int_equal(jobq_pg_outbox_read(pg, NULL, &d, &r, &error), JOBQ_ERROR_DATABASE);
+    assert_int_equal(verb_read(pg, NULL, &d, &r, &error), JOBQ_ERROR_DATABASE);
     assert_non_null(strstr(error.message, "messages 2 to 4 of partition"));
     assert_non_null(strstr(error.message, "only 2 found"));
     assert_int_equal(number("SELECT count(*) FROM jobq.partition WHERE worker IS NULL AND "
@@ -981,7 +983,7 @@ static void a_missing_message_delivers_nothing(void **unused)
     assert_int_equal(read_by(&d, &r), 'h');
     assert_int_equal(r.count, 2);
     assert_int_equal(r.messages[1].seq, 3);
-    jobq_pg_reading_clear(&r);
+    verb_reading_clear(&r);
     RUN("UPDATE jobq.partition SET worker = NULL, claim = NULL, lease_us = NULL, lease_until = "
         "NULL, reading = 0");
     put(NULL, 0, 1);
@@ -992,8 +994,8 @@ static void a_missing_message_delivers_nothing(void **unused)
  * this very beat; then it finds the trace of the crash, and gets one message. */
 static void a_dead_holder_is_taken_over(void **unused)
 {
-    jobq_pg_read_desc first, second;
-    jobq_pg_reading a, b, c;
+    verb_read_desc first, second;
+    verb_reading a, b, c;
 
     (void)unused;
     open_box(1);
@@ -1010,11 +1012,11 @@ static void a_dead_holder_is_taken_over(void **unused)
     second.watched_claim = b.claim;
     second.watched_beat = b.beat;
     assert_int_equal(read_by(&second, &c), 'o'); /* its lease runs still */
-    jobq_pg_reading_clear(&c);
+    verb_reading_clear(&c);
     RUN("UPDATE jobq.partition SET lease_until = now() - interval '1 s'");
     second.watched_beat = b.beat - 1;
     assert_int_equal(read_by(&second, &c), 'o'); /* not watched */
-    jobq_pg_reading_clear(&c);
+    verb_reading_clear(&c);
     second.watched_beat = b.beat;
     assert_int_equal(read_by(&second, &c), 'h');
     assert_int_equal(c.lost, 5);
@@ -1026,16 +1028,16 @@ static void a_dead_holder_is_taken_over(void **unused)
     assert_int_equal(ack_all(&second, &c), JOBQ_OK);
     assert_int_equal(ack_all(&second, &c), JOBQ_ERROR_LOST); /* sent twice */
     assert_int_equal(BOX("acked"), 1);
-    jobq_pg_reading_clear(&a);
-    jobq_pg_reading_clear(&b);
-    jobq_pg_reading_clear(&c);
+    verb_reading_clear(&a);
+    verb_reading_clear(&b);
+    verb_reading_clear(&c);
 }
 
 /* W-O20: a later claim of the same worker is another holder. */
 static void a_claim_of_the_same_worker_is_another_holder(void **unused)
 {
-    jobq_pg_read_desc d;
-    jobq_pg_reading first, second;
+    verb_read_desc d;
+    verb_reading first, second;
 
     (void)unused;
     open_box(1);
@@ -1054,15 +1056,15 @@ static void a_claim_of_the_same_worker_is_another_holder(void **unused)
     assert_int_equal(BOX("acked"), 0);
     d.claim = 2;
     assert_int_equal(ack_all(&d, &second), JOBQ_OK);
-    jobq_pg_reading_clear(&first);
-    jobq_pg_reading_clear(&second);
+    verb_reading_clear(&first);
+    verb_reading_clear(&second);
 }
 
 /* A claim's request that comes late, behind a newer one of the same worker, takes nothing. */
 static void a_late_request_of_an_older_claim_takes_nothing(void **unused)
 {
-    jobq_pg_read_desc d;
-    jobq_pg_reading newer, older;
+    verb_read_desc d;
+    verb_reading newer, older;
 
     (void)unused;
     open_box(1);
@@ -1076,8 +1078,8 @@ static void a_late_request_of_an_older_claim_takes_nothing(void **unused)
     assert_int_equal(number("SELECT beat FROM jobq.partition"), newer.beat);
     d.claim = 5;
     assert_int_equal(ack_all(&d, &newer), JOBQ_OK);
-    jobq_pg_reading_clear(&newer);
-    jobq_pg_reading_clear(&older);
+    verb_reading_clear(&newer);
+    verb_reading_clear(&older);
 }
 
 /* A read is stopped (by a lock) after it has seen the partition; meanwhile another delivers and
@@ -1112,9 +1114,9 @@ static void a_read_that_saw_an_older_row_takes_nothing(void **unused)
  * handler wrote cannot be committed. */
 static void a_lost_acknowledgement_fails_its_transaction(void **unused)
 {
-    jobq_pg_read_desc d;
-    jobq_pg_reading r;
-    jobq_pg_ack_desc ack;
+    verb_read_desc d;
+    verb_reading r;
+    verb_ack_desc ack;
     jobq_cursor after;
     jobq_pg_error error;
     PGconn *own = PQconnectdb(server());
@@ -1139,7 +1141,7 @@ static void a_lost_acknowledgement_fails_its_transaction(void **unused)
     for (i = 0; i < 2; i++) { /* judged later: a failure must leave no lock behind */
         PQclear(sql(own, "BEGIN"));
         PQclear(sql(own, "INSERT INTO jobq.effect VALUES (%d)", i));
-        codes[i] = jobq_pg_outbox_ack(pg, own, &ack, NULL, &error);
+        codes[i] = verb_ack(pg, own, &ack, NULL, &error);
         states[i] = PQtransactionStatus(own);
         PQclear(PQexec(own, "COMMIT"));
         ack.claim = 1;
@@ -1149,7 +1151,7 @@ static void a_lost_acknowledgement_fails_its_transaction(void **unused)
     assert_int_equal(codes[1], JOBQ_OK);
     assert_int_equal(number("SELECT sum(seq) FROM jobq.effect"), 1);
     assert_int_equal(BOX("acked"), 2);
-    jobq_pg_reading_clear(&r);
+    verb_reading_clear(&r);
     RUN("DROP TABLE jobq.effect");
     PQfinish(own);
 }
@@ -1158,34 +1160,34 @@ static void a_lost_acknowledgement_fails_its_transaction(void **unused)
  * counts. */
 static void a_lost_answer_costs_no_attempt(void **unused)
 {
-    jobq_pg_read_desc d;
-    jobq_pg_reading r;
+    verb_read_desc d;
+    verb_reading r;
 
     (void)unused;
     open_box(1);
     put(NULL, 0, 3);
     d = reader(1, 1, 0);
     assert_int_equal(read_by(&d, &r), 'h');
-    jobq_pg_reading_clear(&r);
+    verb_reading_clear(&r);
     d.again = true;
     assert_int_equal(read_by(&d, &r), 'h');
     assert_int_equal(r.messages[2].attempts, 0);
     assert_int_equal(r.count, 3);
     assert_int_equal(BOX("attempts"), 1);
-    jobq_pg_reading_clear(&r);
+    verb_reading_clear(&r);
     d.again = false;
     assert_int_equal(read_by(&d, &r), 'h');
     assert_int_equal(r.lost, 3);
     assert_int_equal(r.messages[0].attempts, 1);
     assert_int_equal(r.count, 1);
-    jobq_pg_reading_clear(&r);
+    verb_reading_clear(&r);
 }
 
 /* A step whose acknowledgement never came has had its handler: the next claim's read counts it. */
 static void a_step_that_was_lost_counts_also_for_a_later_claim(void **unused)
 {
-    jobq_pg_read_desc d;
-    jobq_pg_reading r;
+    verb_read_desc d;
+    verb_reading r;
     int64_t claim;
 
     (void)unused;
@@ -1195,7 +1197,7 @@ static void a_step_that_was_lost_counts_also_for_a_later_claim(void **unused)
         d = reader(1, claim, 0);
         assert_int_equal(read_by(&d, &r), 'h');
         assert_int_equal(r.messages[0].attempts, claim - 1);
-        jobq_pg_reading_clear(&r);
+        verb_reading_clear(&r);
     }
 }
 
@@ -1204,12 +1206,12 @@ static void outbox_nonsense_is_refused_unsent(void **unused)
 {
     static const jobq_pg_scope bad[] = {{"-", false, 0, NULL, NULL, 0},
                                         {NULL, false, 0, "\xff", NULL, 0}};
-    jobq_pg_dead dead = {1, 1, {"\xff", 1}};
-    jobq_pg_ack_desc ack;
+    verb_dead dead = {1, 1, {"\xff", 1}};
+    verb_ack_desc ack;
     jobq_cursor after;
     jobq_pg_dead_letters letters;
-    jobq_pg_read_desc d;
-    jobq_pg_reading r;
+    verb_read_desc d;
+    verb_reading r;
     jobq_pg_error error;
     int64_t count;
     size_t i;
@@ -1226,20 +1228,20 @@ static void outbox_nonsense_is_refused_unsent(void **unused)
                          JOBQ_ERROR_INVALID);
     }
     assert_int_equal(jobq_pg_outbox_grow(pg, db, "o", 48, true, &error), JOBQ_ERROR_INVALID);
-    assert_int_equal(jobq_pg_outbox_renew(pg, db, 1, JOBQ_NEVER, NULL, NULL, 0, NULL, &error),
+    assert_int_equal(verb_renew(pg, db, 1, JOBQ_NEVER, NULL, NULL, 0, NULL, &error),
                      JOBQ_ERROR_INVALID);
     d = reader(1, 1, 0);
     d.lease_us = JOBQ_NEVER;
-    assert_int_equal(jobq_pg_outbox_read(pg, db, &d, &r, &error), JOBQ_ERROR_INVALID);
+    assert_int_equal(verb_read(pg, db, &d, &r, &error), JOBQ_ERROR_INVALID);
     memset(&ack, 0, sizeof ack);
     memset(&after, 0, sizeof after);
     ack.after = &after;
     ack.dead = &dead;
     ack.dead_count = 1;
-    assert_int_equal(jobq_pg_outbox_ack(pg, db, &ack, NULL, &error), JOBQ_ERROR_INVALID);
+    assert_int_equal(verb_ack(pg, db, &ack, NULL, &error), JOBQ_ERROR_INVALID);
     ack.dead_count = 0;
     ack.error = dead.error;
-    assert_int_equal(jobq_pg_outbox_ack(pg, db, &ack, NULL, &error), JOBQ_ERROR_INVALID);
+    assert_int_equal(verb_ack(pg, db, &ack, NULL, &error), JOBQ_ERROR_INVALID);
     assert_int_equal(PQtransactionStatus(db), PQTRANS_INTRANS);
     RUN("COMMIT");
 }
@@ -1276,11 +1278,11 @@ static int64_t touched(PGconn *conn, const char *column, const char *table)
 /* Promise: however many messages, one request and one row; their dead letters are one INSERT. */
 static void an_acknowledgement_of_100_is_one_statement(void **unused)
 {
-    jobq_pg_dead dead[3] = {{3, 1, {"a", 1}}, {50, 1, {"b", 1}}, {100, 1, {"c", 1}}};
+    verb_dead dead[3] = {{3, 1, {"a", 1}}, {50, 1, {"b", 1}}, {100, 1, {"c", 1}}};
     PGconn *own = PQconnectdb(server());
-    jobq_pg_read_desc d;
-    jobq_pg_reading r, next;
-    jobq_pg_ack_desc ack;
+    verb_read_desc d;
+    verb_reading r, next;
+    verb_ack_desc ack;
     jobq_cursor after;
     jobq_pg_error error;
     jobq_error code;
@@ -1307,7 +1309,7 @@ static void an_acknowledgement_of_100_is_one_statement(void **unused)
     ack.most = 100;
     PQclear(sql(own, "BEGIN"));
     RUN("SELECT pg_stat_statements_reset()");
-    code = jobq_pg_outbox_ack(pg, own, &ack, &next, &error);
+    code = verb_ack(pg, own, &ack, &next, &error);
     rows[0] = touched(own, "n_tup_upd", "partition"); /* it ends the portal, which counts the ack */
     rows[1] = touched(own, "n_tup_ins", "dead_letter");
     rows[2] = touched(own, "n_tup_ins + n_tup_upd + n_tup_del", "message");
@@ -1328,16 +1330,16 @@ static void an_acknowledgement_of_100_is_one_statement(void **unused)
     assert_int_equal(next.messages[0].seq, 101);
     assert_text("SELECT string_agg(seq || error, ' ' ORDER BY seq) FROM jobq.dead_letter",
                 "3a 50b 100c");
-    jobq_pg_reading_clear(&r);
-    jobq_pg_reading_clear(&next);
+    verb_reading_clear(&r);
+    verb_reading_clear(&next);
 }
 
 /* Acknowledging reads on under the same lease; when there is nothing, the partition is free. */
 static void an_acknowledgement_reads_on(void **unused)
 {
-    jobq_pg_read_desc d;
-    jobq_pg_reading r, next;
-    jobq_pg_ack_desc ack;
+    verb_read_desc d;
+    verb_reading r, next;
+    verb_ack_desc ack;
     jobq_cursor after;
     jobq_pg_error error;
     int64_t seq = 1;
@@ -1359,8 +1361,8 @@ static void an_acknowledgement_reads_on(void **unused)
         for (i = 0; i < r.count; i++) assert_int_equal(r.messages[i].seq, seq++);
         ack.before = r.cursor.acked;
         after.acked = seq - 1;
-        assert_int_equal(jobq_pg_outbox_ack(pg, NULL, &ack, &next, &error), JOBQ_OK);
-        jobq_pg_reading_clear(&r);
+        assert_int_equal(verb_ack(pg, NULL, &ack, &next, &error), JOBQ_OK);
+        verb_reading_clear(&r);
         r = next;
     }
     assert_int_equal(seq, 26);
@@ -1368,29 +1370,29 @@ static void an_acknowledgement_reads_on(void **unused)
     assert_int_equal(number("SELECT count(*) FROM jobq.partition WHERE worker IS NULL AND "
                             "lease_until IS NULL AND acked = 25 AND tried = '{}'"), 1);
     put(NULL, 0, 25);
-    jobq_pg_reading_clear(&r);
+    verb_reading_clear(&r);
     assert_int_equal(read_by(&d, &r), 'h');
     ack.before = 25;
     after.acked = 35;
-    assert_int_equal(jobq_pg_outbox_ack(pg, NULL, &ack, &next, &error), JOBQ_OK);
-    jobq_pg_reading_clear(&next);
-    assert_int_equal(jobq_pg_outbox_ack(pg, NULL, &ack, &next, &error), JOBQ_ERROR_LOST);
-    jobq_pg_reading_clear(&next);
+    assert_int_equal(verb_ack(pg, NULL, &ack, &next, &error), JOBQ_OK);
+    verb_reading_clear(&next);
+    assert_int_equal(verb_ack(pg, NULL, &ack, &next, &error), JOBQ_ERROR_LOST);
+    verb_reading_clear(&next);
     assert_int_equal(BOX("attempts"), 1); /* sent again, written once */
     ack.before = 35;
     after.acked = 46; /* more than was read */
-    assert_int_equal(jobq_pg_outbox_ack(pg, NULL, &ack, &next, &error), JOBQ_ERROR_LOST);
-    jobq_pg_reading_clear(&next);
-    jobq_pg_reading_clear(&r);
+    assert_int_equal(verb_ack(pg, NULL, &ack, &next, &error), JOBQ_ERROR_LOST);
+    verb_reading_clear(&next);
+    verb_reading_clear(&r);
 }
 
 /* W-O23. */
 /* A relaxed acknowledgement relaxes its own transaction, and nothing after it. */
 static void only_a_relaxed_commit_does_not_wait(void **unused)
 {
-    jobq_pg_read_desc d;
-    jobq_pg_reading r;
-    jobq_pg_ack_desc ack;
+    verb_read_desc d;
+    verb_reading r;
+    verb_ack_desc ack;
     jobq_cursor after;
     jobq_pg_error error;
     jobq_error code;
@@ -1412,14 +1414,14 @@ static void only_a_relaxed_commit_does_not_wait(void **unused)
         ack.after = &after;
         ack.relaxed = relaxed == 1;
         RUN("BEGIN");
-        code = jobq_pg_outbox_ack(pg, db, &ack, NULL, &error);
+        code = verb_ack(pg, db, &ack, NULL, &error);
         waits = text_of("SHOW synchronous_commit");
         RUN("COMMIT");
         assert_int_equal(code, JOBQ_OK);
         assert_string_equal(waits, relaxed ? "off" : "on");
         free(waits);
         assert_text("SHOW synchronous_commit", "on");
-        jobq_pg_reading_clear(&r);
+        verb_reading_clear(&r);
     }
     assert_int_equal(BOX("acked"), 2);
 }
@@ -1430,9 +1432,9 @@ static void a_commit_that_gives_numbers_waits(void **unused)
 {
     static const struct { int put, most; const char *wanted; } turns[] = {
         {0, 1, "off"}, {0, 1, "off"}, {2, 1, "on"}, {0, 0, "off"}};
-    jobq_pg_read_desc d;
-    jobq_pg_reading r, next;
-    jobq_pg_ack_desc ack;
+    verb_read_desc d;
+    verb_reading r, next;
+    verb_ack_desc ack;
     jobq_cursor after;
     jobq_pg_error error;
     jobq_error code;
@@ -1445,13 +1447,13 @@ static void a_commit_that_gives_numbers_waits(void **unused)
     d = reader(1, 1, 0);
     d.most = 1;
     RUN("BEGIN; SET LOCAL synchronous_commit = off");
-    code = jobq_pg_outbox_read(pg, db, &d, &r, &error);
+    code = verb_read(pg, db, &d, &r, &error);
     waits = text_of("SHOW synchronous_commit");
     RUN("COMMIT");
     assert_int_equal(code, JOBQ_OK);
     assert_string_equal(waits, "on");
     free(waits);
-    jobq_pg_reading_clear(&r);
+    verb_reading_clear(&r);
     for (i = 0; i < 4; i++) {
         memset(&ack, 0, sizeof ack);
         memset(&after, 0, sizeof after);
@@ -1464,14 +1466,14 @@ static void a_commit_that_gives_numbers_waits(void **unused)
         ack.most = turns[i].most;
         put(NULL, 0, turns[i].put);
         RUN("BEGIN");
-        code = jobq_pg_outbox_ack(pg, db, &ack, &next, &error);
+        code = verb_ack(pg, db, &ack, &next, &error);
         waits = text_of("SHOW synchronous_commit");
         RUN("COMMIT");
         assert_int_equal(code, JOBQ_OK);
         assert_string_equal(waits, turns[i].wanted);
         free(waits);
         assert_int_equal(next.answer, i < 3 ? 'h' : 'i');
-        jobq_pg_reading_clear(&next);
+        verb_reading_clear(&next);
     }
 }
 
@@ -1479,9 +1481,9 @@ static void a_commit_that_gives_numbers_waits(void **unused)
  * before the COMMIT. */
 static void a_handlers_transaction_does_not_read_on(void **unused)
 {
-    jobq_pg_read_desc d;
-    jobq_pg_reading r, next;
-    jobq_pg_ack_desc ack;
+    verb_read_desc d;
+    verb_reading r, next;
+    verb_ack_desc ack;
     jobq_cursor after;
     jobq_pg_error error;
 
@@ -1490,7 +1492,7 @@ static void a_handlers_transaction_does_not_read_on(void **unused)
     put(NULL, 0, 20);
     d = reader(1, 1, 0);
     assert_int_equal(read_by(&d, &r), 'h');
-    jobq_pg_reading_clear(&r);
+    verb_reading_clear(&r);
     memset(&ack, 0, sizeof ack);
     memset(&after, 0, sizeof after);
     ack.worker = ack.claim = 1;
@@ -1499,9 +1501,9 @@ static void a_handlers_transaction_does_not_read_on(void **unused)
     after.acked = 10;
     ack.most = 10;
     ack.in_transaction = true;
-    assert_int_equal(jobq_pg_outbox_ack(pg, NULL, &ack, &next, &error), JOBQ_OK);
+    assert_int_equal(verb_ack(pg, NULL, &ack, &next, &error), JOBQ_OK);
     assert_int_equal(next.answer, 'i');
-    jobq_pg_reading_clear(&next);
+    verb_reading_clear(&next);
     assert_int_equal(number("SELECT count(*) FROM jobq.partition WHERE worker IS NULL"), 1);
     assert_int_equal(drain(0), 10);
 }
@@ -1509,8 +1511,8 @@ static void a_handlers_transaction_does_not_read_on(void **unused)
 /* A read stops before the messages have more bytes than were asked for; one is always read. */
 static void a_read_has_a_budget_of_bytes(void **unused)
 {
-    jobq_pg_read_desc d;
-    jobq_pg_reading r;
+    verb_read_desc d;
+    verb_reading r;
 
     (void)unused;
     open_box(1);
@@ -1524,29 +1526,29 @@ static void a_read_has_a_budget_of_bytes(void **unused)
     assert_int_equal(read_by(&d, &r), 'h');
     assert_int_equal(r.count, 2);
     assert_true(r.cut);
-    jobq_pg_reading_clear(&r);
+    verb_reading_clear(&r);
     d.bytes = 1000;
     assert_int_equal(read_by(&d, &r), 'h');
     assert_int_equal(r.count, 3);
     assert_true(r.cut);
     assert_int_equal(ack_all(&d, &r), JOBQ_OK);
-    jobq_pg_reading_clear(&r);
+    verb_reading_clear(&r);
     assert_int_equal(read_by(&d, &r), 'h');
     assert_int_equal(r.count, 1);
     assert_true(r.cut);
-    jobq_pg_reading_clear(&r);
+    verb_reading_clear(&r);
     d.bytes = 0;
     assert_int_equal(read_by(&d, &r), 'h');
     assert_int_equal(r.count, 2);
     assert_false(r.cut);
-    jobq_pg_reading_clear(&r);
+    verb_reading_clear(&r);
 }
 
 /* A message that no worker can receive is given up without being sent; the next ones follow. */
 static void a_message_that_cannot_be_sent_is_set_aside(void **unused)
 {
-    jobq_pg_read_desc d;
-    jobq_pg_reading r;
+    verb_read_desc d;
+    verb_reading r;
 
     (void)unused;
     open_box(1);
@@ -1555,13 +1557,13 @@ static void a_message_that_cannot_be_sent_is_set_aside(void **unused)
     d.aside = true;
     d.acked = 1; /* it is not the next any more */
     assert_int_equal(read_by(&d, &r), 'i');
-    jobq_pg_reading_clear(&r);
+    verb_reading_clear(&r);
     assert_int_equal(number("SELECT beat FROM jobq.partition"), 0);
     d.acked = 0;
     assert_int_equal(read_by(&d, &r), 'a');
     assert_int_equal(r.cursor.acked, 1);
     assert_int_equal(r.count, 0);
-    jobq_pg_reading_clear(&r);
+    verb_reading_clear(&r);
     assert_int_equal(number("SELECT count(*) FROM jobq.partition WHERE worker IS NULL"), 1);
     assert_int_equal(number("SELECT count(*) FROM jobq.dead_letter WHERE seq = 1 AND attempts = 0 "
                             "AND error LIKE '%%could not receive%%' AND bytes = 'hello'"), 1);
@@ -1570,13 +1572,13 @@ static void a_message_that_cannot_be_sent_is_set_aside(void **unused)
     assert_int_equal(read_by(&d, &r), 'h');
     assert_int_equal(r.count, 2);
     assert_int_equal(r.messages[0].seq, 2);
-    jobq_pg_reading_clear(&r);
+    verb_reading_clear(&r);
 }
 
 static void renewing_moves_the_lease_and_says_what_is_lost(void **unused)
 {
-    jobq_pg_read_desc d;
-    jobq_pg_reading r;
+    verb_read_desc d;
+    verb_reading r;
     int64_t partitions[3], claims[3] = {1, 1, 7};
     bool lost[3];
     jobq_pg_error error;
@@ -1592,9 +1594,9 @@ static void renewing_moves_the_lease_and_says_what_is_lost(void **unused)
         d = reader(1, 1, i);
         d.lease_us = 1000;
         assert_int_equal(read_by(&d, &r), 'h');
-        jobq_pg_reading_clear(&r);
+        verb_reading_clear(&r);
     }
-    assert_int_equal(jobq_pg_outbox_renew(pg, NULL, 1, 60 * SECOND, partitions, claims, 3, lost,
+    assert_int_equal(verb_renew(pg, NULL, 1, 60 * SECOND, partitions, claims, 3, lost,
                                           &error), JOBQ_OK);
     assert_false(lost[0]);
     assert_false(lost[1]);
@@ -1606,9 +1608,9 @@ static void renewing_moves_the_lease_and_says_what_is_lost(void **unused)
 /* Whoever looks is told how long a partition rests, so that nobody asks for it sooner. */
 static void a_look_says_how_long_a_partition_rests(void **unused)
 {
-    jobq_pg_read_desc d;
-    jobq_pg_reading r;
-    jobq_pg_ack_desc ack;
+    verb_read_desc d;
+    verb_reading r;
+    verb_ack_desc ack;
     jobq_cursor after;
     jobq_pg_error error;
 
@@ -1623,19 +1625,19 @@ static void a_look_says_how_long_a_partition_rests(void **unused)
     ack.partition = d.partition;
     ack.after = &after;
     ack.delay_us = 60 * SECOND;
-    assert_int_equal(jobq_pg_outbox_ack(pg, NULL, &ack, NULL, &error), JOBQ_OK);
+    assert_int_equal(verb_ack(pg, NULL, &ack, NULL, &error), JOBQ_OK);
     put(NULL, 0, 1);
     assert_in_range(number("SELECT due_us FROM jobq.outbox_look(ARRAY[%d], 0, 10, false)", box),
                     30 * SECOND, 60 * SECOND);
-    jobq_pg_reading_clear(&r);
+    verb_reading_clear(&r);
 }
 
 /* X20: a row that another is just writing is not waited for. */
 static void a_locked_partition_answers_at_once(void **unused)
 {
     PGconn *other = PQconnectdb(server());
-    jobq_pg_read_desc d;
-    jobq_pg_reading r;
+    verb_read_desc d;
+    verb_reading r;
 
     (void)unused;
     open_box(1);
@@ -1644,10 +1646,10 @@ static void a_locked_partition_answers_at_once(void **unused)
     PQclear(sql(other, "SELECT FROM jobq.partition FOR UPDATE"));
     d = reader(1, 1, 0);
     assert_int_equal(read_by(&d, &r), 'b');
-    jobq_pg_reading_clear(&r);
+    verb_reading_clear(&r);
     PQclear(sql(other, "ROLLBACK"));
     assert_int_equal(read_by(&d, &r), 'h');
-    jobq_pg_reading_clear(&r);
+    verb_reading_clear(&r);
     PQfinish(other);
 }
 
@@ -1675,8 +1677,8 @@ static void a_partition_that_stands_still_keeps_only_its_own(void **unused)
 static void the_figures_of_a_partition(void **unused)
 {
     jobq_pg_outbox_stat s[4];
-    jobq_pg_read_desc d;
-    jobq_pg_reading r;
+    verb_read_desc d;
+    verb_reading r;
     jobq_pg_error error;
     size_t count = 0;
 
@@ -1687,7 +1689,7 @@ static void the_figures_of_a_partition(void **unused)
         "(SELECT min(id) FROM jobq.message)");
     d = reader(77, 1, 1);
     assert_int_equal(read_by(&d, &r), 'h');
-    jobq_pg_reading_clear(&r);
+    verb_reading_clear(&r);
     put(NULL, 1, 5);
     assert_int_equal(jobq_pg_outbox_stats(pg, NULL, "o", s, 4, &count, &error), JOBQ_OK);
     assert_int_equal(count, 4);

@@ -70,7 +70,7 @@ static void write_on(int me)
 }
 
 /* Notes what was read, before it is acknowledged. */
-static bool note(PGconn **conn, int part, const jobq_pg_reading *r)
+static bool note(PGconn **conn, int part, const verb_reading *r)
 {
     char line[8192];
     int used = snprintf(line, sizeof line, "INSERT INTO jobq.got VALUES "), i;
@@ -94,9 +94,9 @@ static void read_on(int me)
     memset(seen, 0, sizeof seen);
     for (;;) {
         int part = between(0, PARTS - 1), rounds = between(1, 5);
-        jobq_pg_read_desc d = reader(100 + me, ++claim, part);
-        jobq_pg_reading r, next;
-        jobq_pg_ack_desc ack;
+        verb_read_desc d = reader(100 + me, ++claim, part);
+        verb_reading r, next;
+        verb_ack_desc ack;
         jobq_cursor after;
         d.lease_us = LEASE_US;
         d.most = between(1, 40);
@@ -105,7 +105,7 @@ static void read_on(int me)
             d.watched_claim = seen[part].claim;
             d.watched_beat = seen[part].beat;
         }
-        if (jobq_pg_outbox_read(pg, NULL, &d, &r, &error) != JOBQ_OK) continue;
+        if (verb_read(pg, NULL, &d, &r, &error) != JOBQ_OK) continue;
         if (r.answer == 'o' && (r.worker != seen[part].worker || r.claim != seen[part].claim ||
                                 r.beat != seen[part].beat)) {
             seen[part].worker = r.worker;
@@ -125,11 +125,11 @@ static void read_on(int me)
             ack.after = &after;
             ack.most = rounds > 0 ? between(1, 40) : 0;
             ack.relaxed = true;
-            if (jobq_pg_outbox_ack(pg, NULL, &ack, &next, &error) != JOBQ_OK) break;
-            jobq_pg_reading_clear(&r);
+            if (verb_ack(pg, NULL, &ack, &next, &error) != JOBQ_OK) break;
+            verb_reading_clear(&r);
             r = next;
         }
-        jobq_pg_reading_clear(&r);
+        verb_reading_clear(&r);
     }
 }
 

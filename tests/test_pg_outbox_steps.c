@@ -4,7 +4,9 @@
  * "Crash", "Adaptive", "Partial failure", "Dead letters", "Lifecycle", with W-O1 to W-O4, W-O10 to
  * W-O14, W-O24 to W-O27 repaired: where that changes a case of the original, the case says so.
  */
+#define TEST_PRIVATE
 #include "outbox.h"
+#include "step.h"
 
 /* What a handler does: script[i] for the message with number i + 1, or of the whole batch: s
  * success, r retry, j reject, e a failing statement then success, f one then reject, c commit, b
@@ -54,9 +56,9 @@ static jobq_result all(jobq_delivery *d)
     return letter(s, d, *c, d->messages[0].seq);
 }
 
-static jobq_pg_step_desc step_desc(bool transactional, bool batch, script *s)
+static step_desc_of step_desc(bool transactional, bool batch, script *s)
 {
-    jobq_pg_step_desc d;
+    step_desc_of d;
     static int64_t claim;
 
     memset(&d, 0, sizeof d);
@@ -70,11 +72,11 @@ static jobq_pg_step_desc step_desc(bool transactional, bool batch, script *s)
     return d;
 }
 
-static jobq_pg_step step_with(const jobq_pg_step_desc *d)
+static step_done step_with(const step_desc_of *d)
 {
-    jobq_pg_step step;
+    step_done step;
     jobq_pg_error error;
-    jobq_error code = jobq_pg_outbox_step(pg, NULL, d, &step, &error);
+    jobq_error code = step_run(pg, d, &step, &error);
 
     if (code != JOBQ_OK) fail_msg("%s", error.message);
     return step;
@@ -159,7 +161,7 @@ static void outcomes_of_one_step(void **unused)
     (void)unused;
     for (i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         script s = {cases[i].script, NULL, 0, 0, 0};
-        jobq_pg_step_desc d;
+        step_desc_of d;
         char *dead, *wrote, *error;
         up(NULL);
         open_box(1);
@@ -201,7 +203,7 @@ static void a_poisoned_message_ends_in_a_dead_letter(void **unused)
         RUN("UPDATE jobq.queue SET max_attempts = 3");
         put(NULL, 0, 6);
         while (BOX("lag") > 0) {
-            jobq_pg_step_desc d = step_desc(tx, false, &s);
+            step_desc_of d = step_desc(tx, false, &s);
             step_with(&d);
             now_due();
             assert_true(++steps < 20);
@@ -218,8 +220,8 @@ static void a_poisoned_message_ends_in_a_dead_letter(void **unused)
 static void the_mode_stands_in_the_row(void **unused)
 {
     script s = {"rrrrrrrrrrrr", NULL, 0, 0, 0};
-    jobq_pg_step_desc d;
-    jobq_pg_step step;
+    step_desc_of d;
+    step_done step;
 
     (void)unused;
     open_box(1);
@@ -258,8 +260,8 @@ static void a_failing_partition_shows_in_the_figures(void **unused)
 {
     script s = {"rrrr", NULL, 0, 0, 0};
     jobq_pg_outbox_stat stat;
-    jobq_pg_step_desc d;
-    jobq_pg_reading r;
+    step_desc_of d;
+    verb_reading r;
     jobq_pg_error error;
     size_t count = 0;
     static const char view[] =
@@ -288,7 +290,7 @@ static void a_failing_partition_shows_in_the_figures(void **unused)
     d.read = reader(0xbeef, 1, 0);
     assert_int_equal(read_by(&d.read, &r), 'h');
     assert_int_equal(r.count, 1);
-    jobq_pg_reading_clear(&r);
+    verb_reading_clear(&r);
     assert_text(view, "degraded 1 2 beef  later 3");
     assert_int_equal(jobq_pg_outbox_stats(pg, NULL, "o", &stat, 1, &count, &error), JOBQ_OK);
     assert_int_equal(stat.worker, 0xbeef);
@@ -302,12 +304,12 @@ static void a_killed_handler_leaves_its_trace(void **unused)
     (void)unused;
     for (tx = 0; tx < 2; tx++) {
         script s = {"x", NULL, 0, 0, 0};
-        jobq_pg_step_desc d;
+        step_desc_of d;
         up(NULL);
         open_box(1);
         put(NULL, 0, 1);
         for (crash = 1; crash <= 2; crash++) {
-            jobq_pg_reading look;
+            verb_reading look;
             pid_t child;
             d = step_desc(tx, false, &s);
             d.read.lease_us = 100000;
@@ -332,7 +334,7 @@ static void a_killed_handler_leaves_its_trace(void **unused)
                                        "WHERE lease_until < now()"));
             d.read.worker = 9;
             assert_int_equal(read_by(&d.read, &look), 'o');
-            jobq_pg_reading_clear(&look);
+            verb_reading_clear(&look);
         }
         s.letters = "s";
         d = step_desc(tx, false, &s);
@@ -357,7 +359,7 @@ static void a_killer_is_given_up(void **unused)
     RUN("UPDATE jobq.queue SET max_attempts = 3");
     put(NULL, 0, 2);
     for (round = 0; round < 10 && BOX("acked") == 0; round++) {
-        jobq_pg_step_desc d = step_desc(false, false, &s);
+        step_desc_of d = step_desc(false, false, &s);
         pid_t child;
         d.read.worker = 100 + round; /* a process that starts anew has a new id */
         d.read.lease_us = 20000;
@@ -384,15 +386,15 @@ static void a_killer_is_given_up(void **unused)
  * (X23, S35, promise 3). */
 static void steal(void)
 {
-    jobq_pg_read_desc d = reader(666, 1, 0);
-    jobq_pg_reading r;
+    verb_read_desc d = reader(666, 1, 0);
+    verb_reading r;
 
     d.watched_worker = number("SELECT worker FROM jobq.partition");
     d.watched_claim = number("SELECT claim FROM jobq.partition");
     d.watched_beat = number("SELECT beat FROM jobq.partition");
     assert_true(becomes(20, 1, "SELECT count(*) FROM jobq.partition WHERE lease_until < now()"));
     assert_int_equal(read_by(&d, &r), 'h');
-    jobq_pg_reading_clear(&r);
+    verb_reading_clear(&r);
 }
 
 static jobq_result robbed(jobq_delivery *d, const jobq_message *m)
@@ -410,8 +412,8 @@ static void a_stolen_lease_writes_nothing(void **unused)
     (void)unused;
     for (tx = 0; tx < 2; tx++) {
         script s = {"sjs", NULL, 0, 0, 0};
-        jobq_pg_step_desc d;
-        jobq_pg_step step;
+        step_desc_of d;
+        step_done step;
         jobq_pg_error error;
         up(NULL);
         open_box(1);
@@ -420,7 +422,7 @@ static void a_stolen_lease_writes_nothing(void **unused)
         d.each = robbed;
         d.read.lease_us = 50000;
         d.tuning.headroom_us = 1000;
-        assert_int_equal(jobq_pg_outbox_step(pg, NULL, &d, &step, &error), JOBQ_ERROR_LOST);
+        assert_int_equal(step_run(pg, &d, &step, &error), JOBQ_ERROR_LOST);
         assert_int_equal(step.answer, 'l');
         assert_int_equal(BOX("acked"), 0);
         assert_int_equal(number("SELECT count(*) FROM jobq.dead_letter"), 0);
@@ -432,13 +434,13 @@ static void a_stolen_lease_writes_nothing(void **unused)
 /* X20: while one is in its handler, another is sent away at once. */
 static jobq_result busy_look(jobq_delivery *d, const jobq_message *m)
 {
-    jobq_pg_read_desc other = reader(2, 1, 0);
-    jobq_pg_reading r;
+    verb_read_desc other = reader(2, 1, 0);
+    verb_reading r;
 
     (void)d;
     (void)m;
     assert_int_equal(read_by(&other, &r), 'o');
-    jobq_pg_reading_clear(&r);
+    verb_reading_clear(&r);
     return JOBQ_RESULT_SUCCESS;
 }
 
@@ -449,7 +451,7 @@ static void a_second_processor_is_sent_away(void **unused)
 
     (void)unused;
     for (tx = 0; tx < 2; tx++) {
-        jobq_pg_step_desc d;
+        step_desc_of d;
         up(NULL);
         open_box(1);
         put(NULL, 0, 1);
@@ -474,8 +476,8 @@ static jobq_result slow(jobq_delivery *d, const jobq_message *m)
 static void the_budget_ends_a_delivery(void **unused)
 {
     script s = {"", NULL, 0, 0, 0};
-    jobq_pg_step_desc d;
-    jobq_pg_step step;
+    step_desc_of d;
+    step_done step;
     int64_t start = mono_us();
 
     (void)unused;
@@ -499,7 +501,7 @@ static void many_savepoints_are_bounded(void **unused)
 {
     script s = {NULL, NULL, 0, 0, 0};
     char letters[61];
-    jobq_pg_step_desc d;
+    step_desc_of d;
 
     (void)unused;
     open_box(1);
@@ -526,7 +528,7 @@ static void many_savepoints_are_bounded(void **unused)
 static void kill_messages(int partition, int count)
 {
     script s = {"jjjjjjjjjj", NULL, 0, 0, 0};
-    jobq_pg_step_desc d = step_desc(false, false, &s);
+    step_desc_of d = step_desc(false, false, &s);
 
     put(NULL, partition, count);
     d.read.partition = jobq_pg_partition(box, partition);
@@ -1049,8 +1051,8 @@ static void consume(int partitions, int fd)
         bool idle = true;
         int p;
         for (p = 0; p < partitions; p++) {
-            jobq_pg_step_desc d;
-            jobq_pg_step step;
+            step_desc_of d;
+            step_done step;
             bool stood = seen[p].worker != 0 && mono_us() - seen[p].since > 200000;
             memset(&d, 0, sizeof d);
             d.read = reader(me, ++claim, p);
@@ -1063,7 +1065,7 @@ static void consume(int partitions, int fd)
             }
             d.all = to_file;
             d.user = &fd;
-            if (jobq_pg_outbox_step(pg, NULL, &d, &step, &error) != JOBQ_OK) continue;
+            if (step_run(pg, &d, &step, &error) != JOBQ_OK) continue;
             idle = idle && step.count == 0;
             if (step.answer != 'o') seen[p].worker = 0;
             else if (step.worker != seen[p].worker || step.claim != seen[p].claim ||

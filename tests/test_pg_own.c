@@ -213,7 +213,7 @@ static void queues_and_workers(void **unused)
     const jobq_pg_worker_row *worker;
     jobq_pg_counts counts;
     jobq_pg_rows rows;
-    jobq_pg_batch batch;
+    verb_batch batch;
 
     (void)unused;
     enqueue_count(5);
@@ -259,7 +259,7 @@ static void queues_and_workers(void **unused)
     assert_int_equal(worker[1].longest_us, 0);
     assert_true(jobq_str_equal(worker[0].queues.items[0], jobq_str_from("q")));
     jobq_pg_rows_clear(&rows);
-    jobq_pg_batch_clear(&batch);
+    verb_batch_clear(&batch);
 }
 
 static void partitions_and_dead_letters(void **unused)
@@ -268,8 +268,8 @@ static void partitions_and_dead_letters(void **unused)
     const jobq_pg_dead_letter *letter;
     jobq_pg_dead_letters letters;
     jobq_pg_outbox_stat stats[2];
-    jobq_pg_read_desc d;
-    jobq_pg_reading r;
+    verb_read_desc d;
+    verb_reading r;
     jobq_pg_rows rows;
     size_t count = 0;
 
@@ -278,7 +278,7 @@ static void partitions_and_dead_letters(void **unused)
     put(NULL, 1, 12);
     d = reader(WORKER, 1, 1);
     assert_int_equal(read_by(&d, &r), 'h');
-    jobq_pg_reading_clear(&r);
+    verb_reading_clear(&r);
     RUN("INSERT INTO jobq.dead_letter (queue_id, partition, seq, created_at, failed_at, attempts, "
         "error, payload, headers) VALUES (%d, %lld, 77, now(), now(), 3, 'bad', '[1]', '{}'), "
         "(%d, %lld, 78, now(), now() + interval '1 s', 1, NULL, NULL, NULL)", (int)box,
@@ -367,7 +367,7 @@ static long rows_read(const char *query)
 /* A page of jobs, and what is running, cost the same however many jobs there are. */
 static void looks_at_many_jobs(void **unused)
 {
-    jobq_pg_batch batch;
+    verb_batch batch;
 
     (void)unused;
     enqueue_count(1);
@@ -378,7 +378,7 @@ static void looks_at_many_jobs(void **unused)
     assert_in_range(rows_read("SELECT FROM jobq.jobs ORDER BY id DESC LIMIT 100"), 100, 110);
     register_worker(7, 60 * SECOND);
     assert_int_equal(claim_by(7, 1, 10, false, &batch), JOBQ_OK);
-    jobq_pg_batch_clear(&batch);
+    verb_batch_clear(&batch);
     assert_int_equal(number("SELECT count(*) FROM jobq.running()"), 10);
     assert_in_range(rows_read("SELECT jobq.running()"), 10, 20);
 }

@@ -117,11 +117,11 @@ static void a_schema_serves(const char *name)
     free(after);
     for (i = 0; i < JOBQ_PG__STATEMENT_COUNT; i++) {
         PGresult *res;
-        if (strncmp(other->texts[i], "COPY", 4) == 0 || strncmp(other->texts[i], "VACUUM", 6) == 0)
-            continue;
-        res = PQprepare(db, "", other->texts[i], 0, NULL);
+        const char *text = other->texts[i].sql;
+        if (strncmp(text, "COPY", 4) == 0 || strncmp(text, "VACUUM", 6) == 0) continue;
+        res = PQprepare(db, "", text, 0, NULL);
         if (PQresultStatus(res) != PGRES_COMMAND_OK)
-            fail_msg("%s: %s", other->texts[i], PQerrorMessage(db));
+            fail_msg("%s: %s", text, PQerrorMessage(db));
         PQclear(res);
     }
     SET(ran, 0);

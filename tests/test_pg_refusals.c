@@ -220,8 +220,8 @@ static void a_job_that_never_arrives_is_set_aside(void **unused)
 static void a_claim_has_a_budget_of_bytes(void **unused)
 {
     jobq_lane lane;
-    jobq_pg_claim_desc d;
-    jobq_pg_batch batch;
+    verb_claim_desc d;
+    verb_batch batch;
     jobq_pg_error error;
 
     (void)unused;
@@ -238,9 +238,9 @@ static void a_claim_has_a_budget_of_bytes(void **unused)
     for (d.bytes = 1000; d.bytes < 1000000; d.bytes += 350000) {
         size_t wanted = d.bytes == 1000 ? 1 : d.bytes == 351000 ? 3 : 6;
         d.number++;
-        assert_int_equal(jobq_pg_claim(pg, NULL, &d, &batch, &error), JOBQ_OK);
+        assert_int_equal(verb_claim(pg, NULL, &d, &batch, &error), JOBQ_OK);
         assert_int_equal(batch.count, wanted);
-        jobq_pg_batch_clear(&batch);
+        verb_batch_clear(&batch);
     }
     assert_int_equal(number("SELECT jobq.audit()"), 0);
     assert_int_equal(number("SELECT count(*) FROM jobq.job WHERE state = 'r'"), 0);

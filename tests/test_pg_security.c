@@ -77,7 +77,7 @@ static void names_are_refused(void **state)
         job.kind = hostile[i];
         assert_int_equal(jobq_pg_enqueue(pg, NULL, &job, NULL, &error), JOBQ_ERROR_INVALID);
         assert_int_equal(jobq_pg_enqueue_copy(pg, NULL, &job, 1, &error), JOBQ_ERROR_INVALID);
-        assert_int_equal(jobq_pg_register(pg, NULL, 7, "w", SECOND, &queue, 1, &id, &error),
+        assert_int_equal(verb_register(pg, NULL, 7, "w", SECOND, &queue, 1, &id, &error),
                          JOBQ_ERROR_INVALID);
     }
     assert_int_equal(number("SELECT count(*) FROM jobq.job"), 0);
@@ -112,7 +112,7 @@ static void texts_are_kept_as_they_are(void **state)
     (void)state;
     for (i = 0; i < COUNT(hostile); i++) {
         jobq_pg_job job = plain_job();
-        jobq_pg_batch batch;
+        verb_batch batch;
         jobq_job claimed;
         char json[1024];
         int round;
@@ -135,7 +135,7 @@ static void texts_are_kept_as_they_are(void **state)
         register_worker(7, 60 * SECOND);
         assert_int_equal(claim_by(7, 1, 1, false, &batch), JOBQ_OK);
         claimed = batch.jobs[0];
-        jobq_pg_batch_clear(&batch);
+        verb_batch_clear(&batch);
         assert_int_equal(settle_with(&claimed, JOBQ_EVENT_RETRY, hostile[i]), JOBQ_OK);
         assert_int_equal(number("SELECT count(*) FROM jobq.job WHERE errors::text <> ''"), 1);
     }
@@ -150,7 +150,7 @@ static void worker_and_application_names(void **state)
     for (i = 0; i < COUNT(hostile); i++) {
         jobq_pg_error error;
         int32_t id;
-        jobq_error code = jobq_pg_register(pg, NULL, 100 + (int64_t)i, hostile[i], SECOND, queues,
+        jobq_error code = verb_register(pg, NULL, 100 + (int64_t)i, hostile[i], SECOND, queues,
                                            1, &id, &error);
         if (code != JOBQ_OK) {
             assert_int_equal(code, JOBQ_ERROR_INVALID);
@@ -367,7 +367,7 @@ static void planted_things_have_no_effect(void **state)
     jobq_pg_handler handler = handler_of("q", "k", handles);
     jobq_pg_worker_desc desc = work_of(&handler, 1);
     jobq_pg_job job = plain_job();
-    jobq_pg_batch batch;
+    verb_batch batch;
     jobq_job claimed;
 
     (void)state;
@@ -389,9 +389,9 @@ static void planted_things_have_no_effect(void **state)
     claimed = batch.jobs[0];
     assert_int_equal(settle_with(&claimed, JOBQ_EVENT_SUCCESS, NULL), JOBQ_OK);
     claimed = batch.jobs[1];
-    jobq_pg_batch_clear(&batch);
+    verb_batch_clear(&batch);
     assert_int_equal(settle_with(&claimed, JOBQ_EVENT_DISCARD, "no"), JOBQ_OK);
-    assert_int_equal(jobq_pg_heartbeat(pg, NULL, 7, 60 * SECOND, &error), JOBQ_OK);
+    assert_int_equal(verb_heartbeat(pg, NULL, 7, 60 * SECOND, &error), JOBQ_OK);
     assert_int_equal(jobq_pg_revive(pg, NULL, claimed.id, &error), JOBQ_OK);
     assert_int_equal(jobq_pg_cancel(pg, NULL, claimed.id, NULL, &error), JOBQ_OK);
     assert_int_equal(jobq_pg_get(pg, NULL, claimed.id, &claimed, &error), JOBQ_OK);

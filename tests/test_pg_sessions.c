@@ -67,14 +67,14 @@ static void run_a(const char *query)
 
 static long long held_partition(int messages)
 {
-    jobq_pg_read_desc d;
-    jobq_pg_reading r;
+    verb_read_desc d;
+    verb_reading r;
 
     open_box(1);
     put(NULL, 0, messages);
     d = reader(1, 1, 0);
     assert_int_equal(read_by(&d, &r), 'h');
-    jobq_pg_reading_clear(&r);
+    verb_reading_clear(&r);
     return (long long)d.partition;
 }
 
@@ -239,7 +239,7 @@ static void keys_in_any_order_do_not_deadlock(void **unused)
 /* Two workers find two kinds without handlers. */
 static void kinds_parked_in_any_order_do_not_deadlock(void **unused)
 {
-    jobq_pg_batch batch;
+    verb_batch batch;
     jobq_pg_job job = plain_job();
     char ids[4][40], both[100];
     int i;
@@ -254,7 +254,7 @@ static void kinds_parked_in_any_order_do_not_deadlock(void **unused)
     for (i = 0; i < 4; i++) {
         assert_int_equal(claim_by(101 + i / 2, 1 + i % 2, 1, false, &batch), JOBQ_OK);
         snprintf(ids[i], sizeof ids[i], "%lld", (long long)batch.jobs[0].id);
-        jobq_pg_batch_clear(&batch);
+        verb_batch_clear(&batch);
     }
     run_a("BEGIN");
     PQclear(sql(a, PARK, "101", "1", ids[0], "r", "0", "0", "0", "f", "-1", NULLS));

@@ -893,6 +893,28 @@ static void statements_are_prepared_once(void **state)
     PQfinish(conn);
 }
 
+/* Of texts with the same hash, and so the same name, each is itself. */
+static void a_statement_is_found_by_its_text(void **state)
+{
+    char one[] = "SELECT 1::bigint", two[] = "SELECT 2::bigint", odd[] = "SELECT $1::bigint";
+    jobq_pg__text texts[] = {{one, 7}, {two, 7}, {odd, 7 + JOBQ_PG__CHAINS}};
+    PGconn *conn = PQconnectdb(server());
+    static jobq_pg__params none;
+    int i;
+
+    (void)state;
+    for (i = 0; i < 9; i++) {
+        PGresult *res;
+        jobq_pg__params_init(&none);
+        if (i % 3 == 2) jobq_pg__add_int(&none, 3, 8);
+        res = jobq_pg__exec_text(pg, conn, NULL, &texts[i % 3], &none, &error);
+        assert_non_null(res);
+        assert_int_equal(jobq_pg__int(res, 0, 0), i % 3 + 1);
+        PQclear(res);
+    }
+    PQfinish(conn);
+}
+
 static void unprepared_leaves_no_statement(void **state)
 {
     jobq_pg_table_desc desc = thing_desc;
@@ -1058,9 +1080,7 @@ static jobq_error fail_some(PGconn *conn, void *user, jobq_pg_error *e)
 {
     stubborn *s = user;
     thing t = blank("some");
-    jobq_pg__params none;
 
-    memset(&none, 0, sizeof none);
     if (jobq_pg_table_create(things, conn, "label", &t, NULL, e) != JOBQ_OK) return e->code;
     if (++s->calls >= s->good_at) return JOBQ_OK;
     {
@@ -1693,16 +1713,16 @@ static void varchar_arrays_are_parameters(void **state)
 /* Without the 2 GB: only their size is looked at. */
 static void a_field_too_long_fails_before_libpq(void **state)
 {
-    static jobq_pg__args args;
+    static jobq_pg__params args;
     int over;
 
     (void)state;
     for (over = 0; over < 2; over++) {
-        jobq_pg__args_init(&args);
-        jobq_pg__args_open(&args);
-        args.raw.size = (size_t)INT32_MAX + (size_t)over;
-        jobq_pg__args_shut(&args);
-        assert_int_equal(args.raw.failed, over);
+        jobq_pg__params_init(&args);
+        jobq_pg__begin(&args);
+        args.size = (size_t)INT32_MAX + (size_t)over;
+        jobq_pg__end(&args);
+        assert_int_equal(args.failed, over);
         assert_int_equal(args.lengths[0], over ? 0 : INT32_MAX);
     }
 }
@@ -1862,7 +1882,8 @@ int main(void)
         T(a_field_too_long_fails_before_libpq),
         T(durations_and_null_as_zero),
         T(wrong_descriptions_are_told), T(works_without_a_handle_and_in_a_transaction),
-        T(statements_are_prepared_once), T(unprepared_leaves_no_statement),
+        T(statements_are_prepared_once), T(a_statement_is_found_by_its_text),
+        T(unprepared_leaves_no_statement),
         T(a_changed_table_is_met_by_preparing_anew),
         T(a_changed_table_leaves_transactions_whole), T(aborted_transactions_are_refused),
         T(a_lost_connection_is_told), T(transactions_nest), T(leaving_a_scope_rolls_back),

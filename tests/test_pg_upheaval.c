@@ -360,7 +360,7 @@ static int64_t they_beat(int first, int count, int64_t lease_us)
 
     for (i = first; i < first + count; i++) {
         int64_t begun = mono_us();
-        if (jobq_pg_heartbeat(pg, conns[i % CONNS], worker_of(i), lease_us, &error) != JOBQ_OK)
+        if (verb_heartbeat(pg, conns[i % CONNS], worker_of(i), lease_us, &error) != JOBQ_OK)
             fail_msg("%s", error.message);
         cost[i - first] = mono_us() - begun;
     }
@@ -375,7 +375,7 @@ static void they_register(int first, int count)
     int i;
 
     for (i = first; i < first + count; i++) {
-        if (jobq_pg_register(pg, conns[i % CONNS], worker_of(i), "one of many", 600 * SECOND,
+        if (verb_register(pg, conns[i % CONNS], worker_of(i), "one of many", 600 * SECOND,
                              queues, 1, NULL, &error) != JOBQ_OK) {
             fail_msg("%s", error.message);
         }
@@ -392,7 +392,7 @@ static void completes(PGconn *conn, const jobq_job *job, int n)
 /* Each has a job; those with even numbers do it, the others fall silent. */
 static void they_claim(void)
 {
-    jobq_pg_batch batch;
+    verb_batch batch;
     int i;
 
     for (i = 0; i < CROWD; i++) {
@@ -400,9 +400,9 @@ static void they_claim(void)
         assert_int_equal(batch.count, 1);
         if (i % 2 == 0)
             completes(conns[i % CONNS], &batch.jobs[0],
-                      number_in(jobq_pg_batch_payload(&batch, 0, NULL)));
+                      number_in(verb_batch_payload(&batch, 0, NULL)));
         else they_beat(i, 1, 100000);
-        jobq_pg_batch_clear(&batch);
+        verb_batch_clear(&batch);
     }
 }
 

@@ -100,7 +100,7 @@ static void expect(int state, const char *verb, bool did, bool applies, char *be
 static void every_verb_meets_every_state(void **unused)
 {
     jobq_pg_error error;
-    jobq_pg_batch batch;
+    verb_batch batch;
     jobq_job job;
     char *before;
     bool did;
@@ -126,7 +126,7 @@ static void every_verb_meets_every_state(void **unused)
             before = all_tables();
             assert_int_equal(claim_by(WORKER, ++next_claim, 5, suspects, &batch), JOBQ_OK);
             did = batch.count > 0;
-            jobq_pg_batch_clear(&batch);
+            verb_batch_clear(&batch);
             expect(state, suspects ? "claim of suspects" : "claim", did,
                    suspects ? wanted[state].claims_suspects : wanted[state].claims, before);
         }
@@ -140,7 +140,7 @@ static void every_verb_meets_every_state(void **unused)
         expect(state, "revive", did, wanted[state].revives, before);
         job_in(state);
         before = all_tables();
-        did = jobq_pg_rescue(pg, NULL, WORKER, 0, NULL, &error) == JOBQ_OK; /* it lives */
+        did = verb_rescue(pg, NULL, WORKER, 0, NULL, &error) == JOBQ_OK; /* it lives */
         expect(state, "rescue", did, false, before);
     }
 }
@@ -176,7 +176,7 @@ static void a_job_under_two_tokens_gets_two_answers(void **unused)
 {
     static const jobq_event_kind kinds[] = {JOBQ_EVENT_SUCCESS, JOBQ_EVENT_DISCARD};
     jobq_policy policy = jobq_policy_defaults(NULL);
-    jobq_pg_result results[2];
+    verb_result results[2];
     jobq_error answers[2];
     jobq_pg_error error;
     jobq_job old, now;
@@ -202,7 +202,7 @@ static void a_job_under_two_tokens_gets_two_answers(void **unused)
             results[1 - swap].claim = now.claim;
             jobq_job_decide(&policy, &old, &event, &results[0].decision);
             jobq_job_decide(&policy, &now, &event, &results[1].decision);
-            assert_int_equal(jobq_pg_settle(pg, NULL, results, 2, answers, &error), JOBQ_OK);
+            assert_int_equal(verb_settle(pg, NULL, results, 2, answers, &error), JOBQ_OK);
             assert_int_equal(answers[swap], JOBQ_ERROR_LOST);
             assert_int_equal(answers[1 - swap], JOBQ_OK);
         }
@@ -278,14 +278,14 @@ static void a_rescue_steps_over_a_job_that_is_being_completed(void **unused)
             "SELECT jobq.settle_here(101, 1, %lld, 's', 0::int2, 1, 0, false, 0, NULL, NULL, NULL)",
             (long long)job.id));
     RUN("UPDATE jobq.worker SET expires_at = now() - interval '1 s'");
-    assert_int_equal(jobq_pg_rescue(pg, NULL, 101, 0, &rescued, &error), JOBQ_OK);
+    assert_int_equal(verb_rescue(pg, NULL, 101, 0, &rescued, &error), JOBQ_OK);
     assert_int_equal(rescued, 0);
     assert_int_equal(number("SELECT count(*) FROM jobq.claim WHERE jobs <> '{}'"),
                      1); /* to come back for */
     PQclear(PQexec(other, "COMMIT"));
     PQfinish(other);
     assert_int_equal(number("SELECT count(*) FROM jobq.history WHERE state = 's'"), 1);
-    assert_int_equal(jobq_pg_rescue(pg, NULL, 101, 0, &rescued, &error), JOBQ_OK);
+    assert_int_equal(verb_rescue(pg, NULL, 101, 0, &rescued, &error), JOBQ_OK);
     assert_int_equal(rescued, 0);
     assert_int_equal(number("SELECT count(*) FROM jobq.claim WHERE jobs <> '{}'"), 0);
 }
@@ -307,10 +307,10 @@ static void side_failed(const char *what, const jobq_pg_error *error)
     snprintf(sides_error, sizeof sides_error, "%s: %s %s", what, error->sqlstate, error->message);
 }
 
-static jobq_pg_result side_decides(jobq_random *random, const jobq_job *job)
+static verb_result side_decides(jobq_random *random, const jobq_job *job)
 {
     jobq_policy policy = jobq_policy_defaults(NULL);
-    jobq_pg_result r;
+    verb_result r;
     jobq_event event;
 
     memset(&r, 0, sizeof r);
@@ -333,10 +333,10 @@ static void side_works(jobq_random *random, PGconn *conn, int64_t *worker, int64
     static const char *const queues[] = {"q"};
     jobq_lane lanes[3] = {
         {0, 0, 2, INT64_MIN, 0}, {0, 0, 1, INT64_MIN, 0}, {0, 0, 0, INT64_MIN, 0}};
-    jobq_pg_result results[20];
+    verb_result results[20];
     jobq_error answers[20];
-    jobq_pg_claim_desc d;
-    jobq_pg_batch batch;
+    verb_claim_desc d;
+    verb_batch batch;
     jobq_pg_error error;
     size_t i;
 
@@ -344,7 +344,7 @@ static void side_works(jobq_random *random, PGconn *conn, int64_t *worker, int64
     memset(&batch, 0, sizeof batch);
     if (*worker == 0 || jobq_random_next(random) % 20 == 0) { /* dies, and is born again */
         *worker = jobq_worker_id_from(jobq_random_next(random));
-        if (jobq_pg_register(pg, conn, *worker, "side", 50000, queues, 1, NULL, &error))
+        if (verb_register(pg, conn, *worker, "side", 50000, queues, 1, NULL, &error))
             side_failed("register", &error);
     }
     for (i = 0; i < 3; i++) lanes[i].queue = side_queue;
@@ -354,7 +354,7 @@ static void side_works(jobq_random *random, PGconn *conn, int64_t *worker, int64
     d.lanes = lanes;
     d.lane_count = 3;
     d.suspects = jobq_random_next(random) % 2 == 0;
-    if (jobq_pg_claim(pg, conn, &d, &batch, &error) != JOBQ_OK) {
+    if (verb_claim(pg, conn, &d, &batch, &error) != JOBQ_OK) {
         side_failed("claim", &error);
         *worker = 0;
         return;
@@ -365,15 +365,15 @@ static void side_works(jobq_random *random, PGconn *conn, int64_t *worker, int64
     }
     if (jobq_random_next(random) % 8 == 0) nap_us(60000); /* the lease is over */
     if (jobq_random_next(random) % 10 != 0 && batch.count > 0) {
-        if (jobq_pg_settle(pg, conn, results, batch.count, answers, &error))
+        if (verb_settle(pg, conn, results, batch.count, answers, &error))
             side_failed("settle", &error);
         else for (i = 0; i < batch.count; i++) if (answers[i] == JOBQ_ERROR_LOST) ADD(lost_count);
     }
-    if (jobq_random_next(random) % 3 == 0 && jobq_pg_heartbeat(pg, conn, *worker, 50000, &error)) {
+    if (jobq_random_next(random) % 3 == 0 && verb_heartbeat(pg, conn, *worker, 50000, &error)) {
         side_failed("heartbeat", &error);
         *worker = 0;
     }
-    jobq_pg_batch_clear(&batch);
+    verb_batch_clear(&batch);
 }
 
 /* An operator and rescuer. */
@@ -397,7 +397,7 @@ static void side_operates(jobq_random *random, PGconn *conn, int64_t last)
     res = PQexec(conn, text);
     free(text);
     for (i = 0; i < PQntuples(res); i++) {
-        if (jobq_pg_rescue(pg, conn, atoll(PQgetvalue(res, i, 0)), atoll(PQgetvalue(res, i, 1)),
+        if (verb_rescue(pg, conn, atoll(PQgetvalue(res, i, 0)), atoll(PQgetvalue(res, i, 1)),
                            NULL, &error)) {
             side_failed("rescue", &error);
         }
@@ -482,7 +482,7 @@ static void a_claim_of_100_is_one_statement(void **unused)
 {
     PGresult *res = PQexec(db, "CREATE EXTENSION IF NOT EXISTS pg_stat_statements");
     bool there = PQresultStatus(res) == PGRES_COMMAND_OK;
-    jobq_pg_batch batch;
+    verb_batch batch;
 
     (void)unused;
     PQclear(res);
@@ -496,7 +496,7 @@ static void a_claim_of_100_is_one_statement(void **unused)
     RUN("SELECT pg_stat_statements_reset()");
     assert_int_equal(claim_by(WORKER, ++next_claim, 100, false, &batch), JOBQ_OK);
     assert_int_equal(batch.count, 100);
-    jobq_pg_batch_clear(&batch);
+    verb_batch_clear(&batch);
     assert_int_equal(number("SELECT coalesce(sum(calls), 0) FROM pg_stat_statements WHERE query "
                             "LIKE '%%.claim($%%'"),
                      1);
@@ -651,8 +651,8 @@ static void a_claim_answers_the_most_urgent_first(void **unused)
     static const int priorities[] = {2, 0, 1, 2, 0, 1};
     jobq_pg_job job = plain_job();
     jobq_lane lanes[3];
-    jobq_pg_claim_desc d;
-    jobq_pg_batch batch;
+    verb_claim_desc d;
+    verb_batch batch;
     jobq_pg_error error;
     char payload[8];
     size_t i;
@@ -676,15 +676,15 @@ static void a_claim_answers_the_most_urgent_first(void **unused)
     d.limit = 10;
     d.lanes = lanes;
     d.lane_count = 3;
-    assert_int_equal(jobq_pg_claim(pg, NULL, &d, &batch, &error), JOBQ_OK);
+    assert_int_equal(verb_claim(pg, NULL, &d, &batch, &error), JOBQ_OK);
     assert_int_equal(batch.count, 6);
     for (i = 0; i < 6; i++) {
         assert_int_equal(batch.jobs[i].priority, (int)i / 2);
         assert_true(i % 2 == 0 || batch.jobs[i].id > batch.jobs[i - 1].id);
         snprintf(payload, sizeof payload, "%d", (int)i / 2);
-        assert_true(jobq_str_equal(jobq_pg_batch_payload(&batch, i, NULL), jobq_str_from(payload)));
+        assert_true(jobq_str_equal(verb_batch_payload(&batch, i, NULL), jobq_str_from(payload)));
     }
-    jobq_pg_batch_clear(&batch);
+    verb_batch_clear(&batch);
 }
 
 static void a_worker_registers_once(void **unused)
@@ -693,11 +693,11 @@ static void a_worker_registers_once(void **unused)
     jobq_pg_error error;
 
     (void)unused;
-    assert_int_equal(jobq_pg_register(pg, NULL, WORKER, "w", 0, queues, 1, NULL, &error),
+    assert_int_equal(verb_register(pg, NULL, WORKER, "w", 0, queues, 1, NULL, &error),
                      JOBQ_ERROR_INVALID);
-    assert_int_equal(jobq_pg_register(pg, NULL, WORKER, "w", SECOND, queues, 1, NULL, &error),
+    assert_int_equal(verb_register(pg, NULL, WORKER, "w", SECOND, queues, 1, NULL, &error),
                      JOBQ_OK);
-    assert_int_equal(jobq_pg_register(pg, NULL, WORKER, "w", SECOND, queues, 1, NULL, &error),
+    assert_int_equal(verb_register(pg, NULL, WORKER, "w", SECOND, queues, 1, NULL, &error),
                      JOBQ_ERROR_EXISTS);
 }
 

@@ -210,7 +210,7 @@ static void one_poison_among_a_thousand_fails_alone(void **unused)
 /* How long a dead worker's jobs wait, in microseconds; its lease is a second. */
 static int64_t a_death_is_noticed(void)
 {
-    jobq_pg_batch batch;
+    verb_batch batch;
     int64_t died;
     pid_t heir;
 
@@ -225,7 +225,7 @@ static int64_t a_death_is_noticed(void)
     register_worker(4242, SECOND); /* never beats again */
     assert_int_equal(claim_by(4242, 1, 20, false, &batch), JOBQ_OK);
     assert_int_equal(batch.count, 20);
-    jobq_pg_batch_clear(&batch);
+    verb_batch_clear(&batch);
     RUN("UPDATE jobq.queue SET paused_at = NULL");
     assert_true(becomes(20, 40, "SELECT count(*) FROM jobq.history WHERE state = 's'"));
     died = mono_us() - died;

@@ -184,8 +184,8 @@ static void claim_reads_the_index_without_a_sort(void **state)
     RUN("ANALYZE jobq.videos");
     RUN("DEALLOCATE ALL");
     {
-        char *text = malloc(strlen(leased->claim.sql) + 100);
-        sprintf(text, "PREPARE claiming AS %s", leased->claim.sql);
+        char *text = malloc(strlen(leased->claim.text.sql) + 100);
+        sprintf(text, "PREPARE claiming AS %s", leased->claim.text.sql);
         PQclear(PQexec(db, text));
         free(text);
     }

@@ -8,6 +8,8 @@
 
 #include "jobq_pg.h"
 
+#include "../verbs.h"
+
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>

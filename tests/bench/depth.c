@@ -35,9 +35,9 @@ static double claims_ms(jobq_pg *pg, PGconn *db, int64_t worker, bool empty, dou
     static const int32_t kinds[] = {1};
     jobq_lane lane = {1, 0, 0, INT64_MIN, 0};
     double ms[CLAIMS], started;
-    jobq_pg_claim_desc desc;
-    jobq_pg_result results[100];
-    jobq_pg_batch got;
+    verb_claim_desc desc;
+    verb_result results[100];
+    verb_batch got;
     jobq_pg_error error;
     size_t i;
     int n;
@@ -53,7 +53,7 @@ static double claims_ms(jobq_pg *pg, PGconn *db, int64_t worker, bool empty, dou
     for (n = 0; n < CLAIMS; n++) {
         desc.number = ++number;
         started = bench_now();
-        if (jobq_pg_claim(pg, db, &desc, &got, &error)) bench_fail("%s", error.message);
+        if (verb_claim(pg, db, &desc, &got, &error)) bench_fail("%s", error.message);
         ms[n] = 1000 * (bench_now() - started);
         memset(results, 0, sizeof results);
         for (i = 0; i < got.count; i++) {
@@ -66,10 +66,10 @@ static double claims_ms(jobq_pg *pg, PGconn *db, int64_t worker, bool empty, dou
         }
         if (got.count != (empty ? 0 : 100))
             bench_fail("depth: a claim brought %d jobs", (int)got.count);
-        if (got.count > 0 && jobq_pg_settle(pg, db, results, got.count, NULL, &error)) {
+        if (got.count > 0 && verb_settle(pg, db, results, got.count, NULL, &error)) {
             bench_fail("%s", error.message);
         }
-        jobq_pg_batch_clear(&got);
+        verb_batch_clear(&got);
     }
     *first = ms[0];
     return bench_quantile(ms + 5, CLAIMS - 5, 0.5);
@@ -87,7 +87,7 @@ static void depth_of(PGconn *db, load what, long many, double ms[4], double firs
 
     bench_sql(db, "SELECT jobq.queue_set('" BENCH_QUEUE "', kinds => '{foreign}')");
     bench_sql(db, "ALTER TABLE jobq.job SET (autovacuum_enabled = off)");
-    if (jobq_pg_register(pg, NULL, 77, "bench", 600000000, queues, 1, NULL, &error)) {
+    if (verb_register(pg, NULL, 77, "bench", 600000000, queues, 1, NULL, &error)) {
         bench_fail("%s", error.message);
     }
     for (i = 0; i < 3; i++) claims_ms(pg, old, 77, true, &ignored);

@@ -332,10 +332,10 @@ static PGconn *again(PGconn *db)
 static void cost_batch(PGconn *db, jobq_pg *pg, int batch, long jobs)
 {
     static const char *const queues[] = {BENCH_QUEUE};
-    jobq_pg_result *results = (jobq_pg_result *)calloc((size_t)jobs, sizeof *results);
+    verb_result *results = (verb_result *)calloc((size_t)jobs, sizeof *results);
     jobq_lane lane = {1, 0, 0, INT64_MIN, 0};
-    jobq_pg_claim_desc desc;
-    jobq_pg_batch got;
+    verb_claim_desc desc;
+    verb_batch got;
     jobq_pg_error error;
     PGconn *own = again(NULL);
     cost before = cost_now(db);
@@ -353,13 +353,13 @@ static void cost_batch(PGconn *db, jobq_pg *pg, int batch, long jobs)
     desc.lanes = &lane;
     desc.lane_count = 1;
     desc.limit = batch;
-    if (jobq_pg_register(pg, NULL, desc.worker, "bench", 60000000, queues, 1, NULL, &error)) {
+    if (verb_register(pg, NULL, desc.worker, "bench", 60000000, queues, 1, NULL, &error)) {
         bench_fail("%s", error.message);
     }
     before = cost_now(db);
     for (done = 0; done < jobs; done += batch) {
         desc.number++;
-        if (jobq_pg_claim(pg, own, &desc, &got, &error)) bench_fail("%s", error.message);
+        if (verb_claim(pg, own, &desc, &got, &error)) bench_fail("%s", error.message);
         for (i = 0; i < got.count; i++) {
             results[n].id = got.jobs[i].id;
             results[n].worker = desc.worker;
@@ -368,12 +368,12 @@ static void cost_batch(PGconn *db, jobq_pg *pg, int batch, long jobs)
             bench_lane_move(&lane, &got.jobs[i]);
         }
         if ((int)got.count != batch) bench_fail("cost: a claim brought %d jobs", (int)got.count);
-        jobq_pg_batch_clear(&got);
+        verb_batch_clear(&got);
     }
     own = again(own);
     cost_show(db, "claim", batch, &before, jobs);
     for (done = 0; done < jobs; done += batch) {
-        if (jobq_pg_settle(pg, own, results + done, (size_t)batch, NULL, &error)) {
+        if (verb_settle(pg, own, results + done, (size_t)batch, NULL, &error)) {
             bench_fail("%s", error.message);
         }
     }

@@ -171,7 +171,7 @@ static double beat_ms(jobq_pg *pg, PGconn *db, int64_t worker)
 
     for (i = 0; i < 60; i++) {
         started = bench_now();
-        if (jobq_pg_heartbeat(pg, db, worker, 600000000, &error)) bench_fail("%s", error.message);
+        if (verb_heartbeat(pg, db, worker, 600000000, &error)) bench_fail("%s", error.message);
         ms[i] = 1000 * (bench_now() - started);
     }
     return bench_quantile(ms, 60, 0.5);
@@ -183,8 +183,8 @@ void row_beats(void)
     jobq_lane lane = {1, 0, 0, INT64_MIN, 0};
     PGconn *db = bench_db();
     jobq_pg *pg = bench_schema(db, true);
-    jobq_pg_claim_desc desc;
-    jobq_pg_batch got;
+    verb_claim_desc desc;
+    verb_batch got;
     jobq_pg_error error;
     double before;
 
@@ -194,16 +194,16 @@ void row_beats(void)
     desc.lanes = &lane;
     desc.lane_count = 1;
     desc.limit = 100;
-    if (jobq_pg_register(pg, NULL, 77, "bench", 600000000, queues, 1, NULL, &error)) {
+    if (verb_register(pg, NULL, 77, "bench", 600000000, queues, 1, NULL, &error)) {
         bench_fail("%s", error.message);
     }
     before = beat_ms(pg, db, 77);
     while (desc.number < 100) {
         desc.number++;
-        if (jobq_pg_claim(pg, db, &desc, &got, &error)) bench_fail("%s", error.message);
+        if (verb_claim(pg, db, &desc, &got, &error)) bench_fail("%s", error.message);
         if (got.count != 100) bench_fail("beats: a claim brought %d jobs", (int)got.count);
         bench_lane_move(&lane, &got.jobs[99]);
-        jobq_pg_batch_clear(&got);
+        verb_batch_clear(&got);
     }
     bench_figure("a heartbeat with 10,000 jobs running", beat_ms(pg, db, 77), "ms",
                  "with none", before, BENCH_RATIO_AT_MOST, 1.5);

@@ -41,9 +41,9 @@ static void box_load(box *b, PGconn *db, long count)
                   "'%s'::jsonb FROM generate_series(1, %ld) i", b->partitions, payload, count);
 }
 
-static jobq_pg_read_desc box_reader(const box *b, int partition, int64_t claim)
+static verb_read_desc box_reader(const box *b, int partition, int64_t claim)
 {
-    jobq_pg_read_desc d;
+    verb_read_desc d;
 
     memset(&d, 0, sizeof d);
     d.worker = 1;
@@ -58,14 +58,14 @@ static jobq_pg_read_desc box_reader(const box *b, int partition, int64_t claim)
  * next batch. */
 static long box_drain(box *b, PGconn *db, int partition, int64_t claim)
 {
-    jobq_pg_read_desc d = box_reader(b, partition, claim);
-    jobq_pg_reading r, next;
-    jobq_pg_ack_desc ack;
+    verb_read_desc d = box_reader(b, partition, claim);
+    verb_reading r, next;
+    verb_ack_desc ack;
     jobq_cursor after;
     jobq_pg_error error;
     long done = 0, statements = 1;
 
-    if (jobq_pg_outbox_read(b->pg, db, &d, &r, &error)) bench_fail("%s", error.message);
+    if (verb_read(b->pg, db, &d, &r, &error)) bench_fail("%s", error.message);
     memset(&ack, 0, sizeof ack);
     memset(&after, 0, sizeof after);
     ack.worker = d.worker;
@@ -80,13 +80,13 @@ static long box_drain(box *b, PGconn *db, int partition, int64_t claim)
             r.cursor.acked + r.count) bench_fail("outbox: a message is wrong");
         ack.before = r.cursor.acked;
         after.acked = r.cursor.acked + r.count;
-        if (jobq_pg_outbox_ack(b->pg, db, &ack, &next, &error)) bench_fail("%s", error.message);
+        if (verb_ack(b->pg, db, &ack, &next, &error)) bench_fail("%s", error.message);
         done += r.count;
         statements++;
-        jobq_pg_reading_clear(&r);
+        verb_reading_clear(&r);
         r = next;
     }
-    jobq_pg_reading_clear(&r);
+    verb_reading_clear(&r);
     __atomic_fetch_add(&b->done, done, __ATOMIC_RELAXED);
     __atomic_fetch_add(&b->statements, statements, __ATOMIC_RELAXED);
     return done;

@@ -16,8 +16,8 @@ typedef struct scaler {
     jobq_pg *pg;
     PGconn *db;
     jobq_lane lane;
-    jobq_pg_claim_desc desc;
-    jobq_pg_result results[SCALE_BATCH];
+    verb_claim_desc desc;
+    verb_result results[SCALE_BATCH];
 } scaler;
 
 /* Completes count jobs; those that another claim had locked for a moment, again. */
@@ -28,7 +28,7 @@ static void scale_settle(scaler *s, size_t count)
     size_t i, busy;
 
     while (count > 0) {
-        if (jobq_pg_settle(s->pg, s->db, s->results, count, answers, &error)) {
+        if (verb_settle(s->pg, s->db, s->results, count, answers, &error)) {
             bench_fail("%s", error.message);
         }
         for (i = busy = 0; i < count; i++) {
@@ -42,12 +42,12 @@ static void scale_settle(scaler *s, size_t count)
 /* One claim and its completion; how many jobs. */
 static long scale_once(scaler *s)
 {
-    jobq_pg_batch got;
+    verb_batch got;
     jobq_pg_error error;
     size_t i;
 
     s->desc.number++;
-    if (jobq_pg_claim(s->pg, s->db, &s->desc, &got, &error)) bench_fail("%s", error.message);
+    if (verb_claim(s->pg, s->db, &s->desc, &got, &error)) bench_fail("%s", error.message);
     memset(s->results, 0, sizeof s->results);
     for (i = 0; i < got.count; i++) {
         s->results[i].id = got.jobs[i].id;
@@ -56,7 +56,7 @@ static long scale_once(scaler *s)
         s->results[i].decision.state = JOBQ_STATE_SUCCEEDED;
         bench_lane_move(&s->lane, &got.jobs[i]);
     }
-    jobq_pg_batch_clear(&got);
+    verb_batch_clear(&got);
     scale_settle(s, i);
     return (long)i;
 }
@@ -86,7 +86,7 @@ static scaler *scale_of_thread(PGconn *db, scale_state *state)
     s->desc.lane_count = 1;
     s->desc.limit = SCALE_BATCH;
     s->desc.relaxed = true;
-    if (jobq_pg_register(s->pg, db, s->desc.worker, "bench", 600000000, queues, 1, NULL, &error)) {
+    if (verb_register(s->pg, db, s->desc.worker, "bench", 600000000, queues, 1, NULL, &error)) {
         bench_fail("%s", error.message);
     }
     return s;

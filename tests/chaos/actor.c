@@ -12,6 +12,7 @@
 #define JOBQ_PG_IMPLEMENTATION
 #include "jobq_pg.h"
 
+#include "../step.h"
 #include "log.h"
 
 #include <signal.h>
@@ -467,7 +468,7 @@ typedef struct watch {
     int64_t worker, claim, beat, since_us;
 } watch;
 
-static void look_at(watch *w, const jobq_pg_step *step)
+static void look_at(watch *w, const step_done *step)
 {
     if (step->answer != 'o') {
         memset(w, 0, sizeof *w);
@@ -483,8 +484,8 @@ static void consume(void)
 {
     static watch watched[PARTITIONS];
     int64_t worker = jobq_worker_id_from(jobq_random_next(&dice)), claim = 0;
-    jobq_pg_step_desc d;
-    jobq_pg_step step;
+    step_desc_of d;
+    step_done step;
     int32_t queue = 0;
     int i;
 
@@ -511,7 +512,7 @@ static void consume(void)
             d.transactional = true;
             d.each = receive;
             d.random = jobq_random_next(&dice);
-            if (jobq_pg_outbox_step(pg, NULL, &d, &step, NULL) == JOBQ_OK) look_at(w, &step);
+            if (step_run(pg, &d, &step, NULL) == JOBQ_OK) look_at(w, &step);
         }
         nap_us(between(5000, 30000));
     }

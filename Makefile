@@ -250,7 +250,7 @@ statements: .build/check/test_pg_deploy ## write tests/statements.txt: what rele
 	@tests/check.sh $< --statements >.build/statements
 	@cp .build/statements tests/statements.txt
 
-verify: .build/verify/jobq.o .build/verify/jobq_pg.o ## check jobq_pg.h against sql/, exported names
+verify: .build/verify/jobq.o .build/verify/jobq_pg.o ## compare jobq_pg.h with sql/; check exported names
 	@$(EMBED) >.build/verify/embedded
 	@diff -u jobq_pg.h .build/verify/embedded || { echo "jobq_pg.h: run make embed" >&2; exit 1; }
 	@find sql -name '*.sql' -exec awk '/\t/ || /[ \t]$$/ || length($$0) > 95 { bad = 1; \
@@ -259,6 +259,7 @@ verify: .build/verify/jobq.o .build/verify/jobq_pg.o ## check jobq_pg.h against 
 		text ~ /\047/ { bad = 1; print FILENAME ":" FNR ": a string goes on in the next line" } \
 		END { exit bad }' sql/*.sql >&2
 	@awk -f tests/steps.awk tests/explore_steps.h sql/*.sql >&2
+	@tests/words.sh
 	@for object in $^; do nm -g "$$object" | awk -v object="$$object" 'NF == 3 && $$3 !~ /^_?jobq_/ \
 		{ bad = 1; print object ": exported without jobq_: " $$3 } END { exit bad }' || exit 1; done
 

@@ -3,9 +3,9 @@
  * your choice; the text is at the end of this file.
  *
  * This file decides; it does nothing. It knows no database, clock, thread, file, environment or
- * malloc: facts, the time and random bits come in as arguments, a decision comes out as plain data.
- * jobq_pg.h, its sister, carries the decisions out on Postgres. Take this file alone to test your
- * logic, to run jobs on a store of your own, or for its parts (backoff, names, JSON and UTF-8
+ * malloc: facts, the time and random bits come in as arguments, and a decision comes out as plain
+ * data. jobq_pg.h, its sister, carries the decisions out on Postgres. Use this file alone to test
+ * your logic, to run jobs on a store of your own, or for its parts (backoff, names, JSON and UTF-8
  * checks, PartitionMode).
  *
  *
@@ -55,10 +55,48 @@
  *     partitions               >>partition PartitionMode, directives
  *     the outbox               >>outbox   profiles, keys, cursors, jobq_outbox_plan
  *     handlers of messages     >>delivery jobq_delivery_run
- *     the worker's loop        >>loop     jobq_loop: what it consists of, what both parts use
- *     its part for messages    >>relay    partitions: looks, reads, acknowledges
+ *     the worker's loop        >>loop     jobq_loop: its state, and what both parts use
+ *     its part for messages    >>relay    partitions: looks, reads, acknowledgements
  *     its part for jobs        >>next     claims, flushes; requests, answers, work for threads
  *     the in-memory queue      >>memory   jobq_memory: a whole store without a database
+ *
+ *
+ * WORDS (each has this one meaning, here, in SQL and in logs)
+ *
+ *     job          a unit of work; its kind names its handler, its queue holds its policy
+ *     stage        one step of a job that has several
+ *     attempt      one run of a job in a stage
+ *     crash        the death of a worker while a job ran alone on it
+ *     suspect      a job that was running when its worker died
+ *     alone        of a suspect whose worker died again: it runs only while nothing else is held
+ *     park         make a job wait for a worker that has a handler for its kind
+ *     release      give an unfinished job back; its attempt does not count
+ *     decision     what an event, such as a success or a crash, makes of a job
+ *     outcome      what a handler says about its job
+ *     result       what a handler says about a message or a batch of messages
+ *     store        Postgres, or the in-memory queue
+ *     worker       a process registered in the store, with an id, a lease and a heartbeat
+ *     claim        one statement that takes a batch of ready jobs; each has a number
+ *     token        (worker id, claim number); it guards every write about what the worker holds
+ *     lease        the time for which nobody else may take what a worker holds
+ *     lost         the answer to a write whose token is no longer in the row
+ *     heartbeat    the statement that renews a worker's lease and returns the news
+ *     news         late workers, cancel requests, suspects, kinds and policies that changed
+ *     lane         one queue, priority and stage; claims take jobs lane by lane
+ *     bound        how far a lane, or a partition, has been searched; searches start after it
+ *     sweep        a claim, or a look for messages, that ignores the bounds
+ *     flush        the statement that settles finished jobs by writing their decisions
+ *     rescue       give the jobs of a dead worker back
+ *     recover      give back the jobs of a claim whose answer was lost, and burn its number
+ *     burn         make a claim number invalid, so that a claim that arrives late takes nothing
+ *     sleep        the state in which an idle worker asks producers to notify it
+ *     partition    an ordered part of a queue's messages; it has an id, and a number in its queue
+ *     holder       the worker that has a partition, with its token and its lease
+ *     seq          the number of a message in its partition: 1, 2, 3 ...
+ *     delivery     a batch of messages that a handler gets
+ *     acknowledge  write what became of a delivery
+ *     cursor       how far a partition is acknowledged, and its deliveries since then
+ *     dead letter  a message that is kept but not delivered again
  *
  *
  * COMPILE-TIME OPTIONS
@@ -72,7 +110,7 @@
  *     JOBQ_LOOP_THREADS    handlers that one loop may run at once          (default: 1024)
  *     JOBQ_LOOP_KINDS      kinds that one loop may have handlers for       (default: 256)
  *     JOBQ_LOOP_WATCHED    late workers that one loop watches              (default: 32)
- *     JOBQ_LOOP_PARTITIONS partitions of outboxes that one loop works      (default: 64)
+ *     JOBQ_LOOP_PARTITIONS partitions that one loop keeps track of         (default: 64)
  *     JOBQ_LOOP_BATCH      messages of one delivery                        (default: 1000)
  *     JOBQ_MEMORY_PARTITIONS, JOBQ_MEMORY_MESSAGES   of a jobq_memory   (default: 16, 1024)
  *
@@ -82,11 +120,10 @@
  * LIFE OF A JOB
  *
  * A job has a kind (which names its handler), a queue (which holds its policy), a priority (0 to 9,
- * smaller runs first) and an instant before which it does not run. It may have up to 16 stages; a
- * later stage runs before an earlier one of the same priority, so that started work is finished
- * first. A worker claims jobs in batches; each claim has a number. (worker id, claim number) is the
- * lease token, and stands on the job as long as it runs. Every write about a running job is guarded
- * by its token.
+ * smaller runs first) and a time before which it does not run. It may have up to 16 stages. A later
+ * stage runs before an earlier one of the same priority, so that work once started is finished
+ * first. A worker claims jobs in batches, and numbers its claims. (worker id, claim number) is the
+ * lease token. The job keeps it as long as it runs, and it guards every write about the job.
  *
  *               enqueue                                    revive
  *                  |     .------------------------------------------------------------------.
@@ -111,7 +148,7 @@
  *     running -> ready     [success]     jobq__on_success   stages left: the next one, attempt 0
  *     running -> ready     [retry]       jobq__on_retry     after the backoff or its own delay
  *     running -> failed    [retry]       jobq__on_retry     the attempt that reaches max_attempts
- *     running -> as retry  [timeout]     jobq__on_retry     the handler overran
+ *     running -> as retry  [timeout]     jobq__on_retry     the handler ran too long
  *     running -> failed    [discard]     jobq__on_discard
  *     running -> ready     [snooze]      jobq__on_snooze    attempt given back
  *     running -> cancelled [cancelled]   jobq__on_cancelled the handler says so
@@ -119,12 +156,12 @@
  *     running -> ready     [park]        jobq__on_release   no handler for its kind: waits for one
  *     running -> ready     [crash]       jobq__on_crash     its worker died
  *     running -> failed    [crash]       jobq__on_crash     it ran alone, max_crashes times
- *     running -> running   [cancel]      jobq__on_cancel    a request, which the handler may heed
+ *     running -> running   [cancel]      jobq__on_cancel    only a request; the handler may obey it
  *     failed  -> ready     [revive]      jobq__on_revive    attempt and crash 0
  *   Every other pair of state and event is JOBQ_ERROR_TRANSITION. waiting is reserved.
  *
- *   ready       No token. Claimable when run_at has come; parked when run_at is JOBQ_NEVER.
- *   running     Bears a token. Only the token's holder, or a rescuer of its dead worker, moves it
+ *   ready       Has no token. Can be claimed once run_at has come; parked if that is JOBQ_NEVER.
+ *   running     Has a token. Only the token's worker, or a rescuer if that worker is dead, moves it
  *               on.
  *   succeeded, cancelled   Final.
  *   failed      Final, until an operator revives it.
@@ -132,67 +169,63 @@
  *   Laws. jobq_job_check() asserts the first five, and that only a suspect is marked alone; tests
  *   attack all of them.
  *   (1) 0 <= stage < stages <= JOBQ_STAGES_MAX.
- *   (2) A job bears a token exactly while it is running.
+ *   (2) A job has a token if, and only if, it is running.
  *   (3) A running job has attempt >= 1.
  *   (4) attempt and crash are never negative. A claim raises the attempt; snooze, release, park and
  *       the death of a worker give it back, except to a job that ran alone.
- *   (5) A cancel request stands only on a running job.
- *   (6) A crash is counted only by evidence. A dead worker held many jobs, and one death does not
- *       tell which of them killed it. They all go back with their attempt; those that were no
+ *   (5) Only a running job has a cancel request.
+ *   (6) A crash is counted only on evidence. A dead worker held many jobs, and one death does not
+ *       tell which of them killed it. They all go back with their attempt; those that were not
  *       suspects become suspects. A worker runs at most one suspect at a time, in a claim of its
  *       own, beside other work. A suspect whose worker dies is marked alone: from then on only a
- *       worker that holds nothing else claims it, and takes no job and no message until it has
- *       ended. If a worker dies with such a job, its attempt stays and its crash count rises; at
- *       max_crashes it is failed. A suspect whose attempt ends in any other way loses both marks;
- *       released or parked, it keeps them.
+ *       worker that holds nothing else claims it, and that worker takes no other job and no message
+ *       until it has ended. If a worker dies with such a job, its attempt stays and its crash count
+ *       rises; at max_crashes it is failed. A suspect whose attempt ends in any other way loses
+ *       both marks, but a suspect that is released or parked keeps them.
  *   (7) A job that would go back to ready after a cancel request is cancelled. Success is success.
- *   (8) An event about a claimed job that bears another token changes nothing: it is lost.
+ *   (8) An event about a claimed job that has another token changes nothing: it is lost.
  *   (9) max_attempts N is reached by the N-th failed attempt. Its error reads
  *       "Max retries (N) exceeded: <message>".
  *
  *
  * TIME AND RANDOMNESS
  *
- * int64_t microseconds, everywhere. Names say which: _at_us an instant of the store's clock (Unix
- * epoch), _mono_us an instant of the loop's own monotonic clock, _us a duration. Decisions carry
- * delays; the store makes instants of them. Random bits are 64 uniform bits, passed by value: equal
- * bits, equal decision.
+ * Times are int64_t microseconds. Names say which clock: _at_us is a time of the store's clock
+ * (since the Unix epoch), _mono_us a time of the loop's own monotonic clock, _us a duration.
+ * Decisions carry delays, and the store turns them into times. Random bits are 64 uniform bits,
+ * passed by value: equal bits give equal decisions.
  *
  *
  * BACKOFF AND JITTER
  *
  *     d(n) = min(base * 2^n, cap)          jobs: n = attempt - 1      partitions: n = failures - 1
- *     result: uniform on [d(1-j), d(1+j)] cut by [floor, cap] -- drawn inside the cut, not clamped
- *     onto its ends, so that no pile of delays stands at the cap.
+ *     delay: uniform on [d(1-j), d(1+j)] cut by [floor, cap] -- drawn inside the cut, not clamped
+ *     onto its ends, so that delays do not pile up at the cap.
  *
  *     preset   base   cap   jitter  floor   first delays before jitter (s)
  *     quick     5 s   1 h   25 %    0       5 10 20 40 80 160 320 640 1280 2560 3600 3600 ...
  *     seed     60 s   1 h   25 %    60 s    60 120 240 480 960 1920 3600 3600 ...
  *
- * No n overflows: 2^n is never formed where it would not fit.
- *
  *
  * PARTITION MODES
  *
- * A processor of an ordered partition reads batches. When a batch fails, mode Degraded reads few
- * messages at a time, so that the poisonous one is found, and doubles from success to success until
- * it is Normal.
+ * A partition is read in batches. When a batch fails, mode Degraded reads few messages at a time,
+ * so that the bad one is found. Each success then doubles the batch, until the mode is Normal.
  *
  *
  * WORKER IDS
  *
- * 64 random bits, new for each process and after each death; never 0. No id has a past, so that a
- * restored database can't hand one out again. The name for people is "<prefix>-" and 13 characters
- * of A-Z0-9; the six-character form of older systems (30 bits of the clock: do not fence with it)
- * is there for them.
+ * 64 random bits, new for each process and after each death; never 0. An id does not depend on
+ * anything stored, so a restored database cannot issue it twice. The name for people is "<prefix>-"
+ * and 13 characters of A-Z0-9; older systems have a six-character form: never guard with that.
  *
  *
  * THE WORKER'S LOOP
  *
  * jobq_loop decides everything that a worker does. jobq_loop_next makes the next request, and
- * jobq_loop_tell takes its answer; threads take work by jobq_loop_take. It is flat: no pointers, so
- * that a whole worker can be copied, hashed and compared. One lock around it makes it fit for many
- * threads.
+ * jobq_loop_tell takes its answer; threads take work by jobq_loop_take. The loop has no pointers,
+ * so a whole worker can be copied, hashed and compared. To use it from several threads, put one
+ * lock around it.
  *
  *              .----------.  CONNECT, REGISTER; then, as they fall due, POLICIES, HEARTBEAT,
  *     init --->| WORKING  |  CLAIM, COMPLETE, SETTLE, RESCUE, SLEEP, LOOK, READ, ACK, RENEW ...
@@ -200,69 +233,66 @@
  *                   | jobq_loop_stop; jobs_max jobs were started; until: nothing is left
  *                   v
  *              .----------.  no CLAIM and no READ: what waits for a thread is given back.
- *              | STOPPING |  Handlers have their grace, then ABANDON. Results are flushed
+ *              | STOPPING |  Handlers have their grace, then ABANDON. Decisions are flushed
  *              '----------'
- *                   | nothing is in hand, and no claim without an answer is left
+ *                   | the loop holds nothing, and no claim is unanswered
  *                   v
  *              .----------.
  *              | LEAVING  |  DEREGISTER
  *              '----------'
  *                   | answered, or it never registered
  *                   v
- *              .----------.  EXIT. From any phase also when the grace and the time of one answer
- *              |  EXITED  |  are over: what is held then will be rescued
+ *              .----------.  EXIT. Any phase ends here once the grace and the time for one answer
+ *              |  EXITED  |  are over; what is still held will be rescued
  *              '----------'
  *
  * A lost connection changes no phase: the loop connects again. A worker that the store has declared
  * dead registers again, with a new id.
  *
- *     claim     as many jobs as handlers used up lately (batches double and halve), never more than
- *               a slow handler needs; lanes with their lower bounds, and without bounds (a sweep)
- *               before sleeping and at least every sweep_us, because a bound may hide a job that
- *               committed late
- *     flush     results in batches, after at most flush_us, at once when there is nothing to wait
- *               for
- *     heartbeat every heartbeat_us; an idle worker's looks for jobs in the same statement. The
- *               lease is counted locally from before its last accepted heartbeat was sent; no
- *               handler starts, and running ones are told to stop, before it can expire
- *     rescue    only what this worker itself has seen standing still for a whole lease, while
- *               alive; before anything else where workers die young: law (18)
- *     suspects  one at a time, each on a thread that is kept free for it: it runs at once, and does
- *               not wait for ever behind what is fetched ahead
+ *     claim     as many jobs as handlers lately used up, fewer if handlers are slow. Lanes are
+ *               claimed from their bounds; a sweep comes before sleeping and at least every
+ *               sweep_us, because a bound may hide a job that committed late
+ *     flush     decisions in batches, after at most flush_us, or at once when there is nothing to
+ *               wait for
+ *     heartbeat every heartbeat_us; an idle worker claims in the same statement. The loop counts
+ *               its lease from before the last accepted heartbeat was sent. When it ends by that
+ *               count, no handler starts and running ones must stop; others see it end later
+ *     rescue    only a worker whose heartbeat this worker has seen unchanged for a whole lease,
+ *               while alive itself. If workers die young, rescue comes first: law (18)
+ *     suspects  one at a time, on a thread that is kept free for it, so that it runs at once
  *     alone     a job that must run alone is claimed as soon as the worker holds nothing. If one
  *               has been ready for a lease, the worker takes nothing new until it holds nothing
- *     sleep     announced after 100 ms idle, withdrawn after 1 s busy; looks after 1, 2, 4, 8 ...
- *               ms close the gap in between
- *     lost      a claim without answer is recovered or burned under its own number; results without
- *     answers   answer are sent again, and "lost" is then an expected answer
- *     relaxed   claims, acknowledgements of messages and the announcement of sleep are committed
- *               without waiting for the disk. A commit that ends a job, takes a partition or gives
- *               messages their numbers waits
+ *     sleep     announced after 100 ms idle, withdrawn after 1 s busy. Claims 1, 2, 4, 8 ... ms
+ *               later find jobs whose producers did not see the announcement
+ *     lost      a claim without an answer is recovered under its own number. Decisions without an
+ *     answers   answer are sent again, and then lost is an expected answer
+ *     relaxed   claims, acknowledgements and the announcement of sleep commit without waiting for
+ *               the disk. A commit waits if it ends a job, takes a partition or numbers messages
  *
- *   (17) A server that crashes forgets no more than its last relaxed commits. A job claimed there
- *        is ready again and its old worker is told lost; messages acknowledged there come again,
- *        with the same numbers, under the same hold: nobody else has them sooner than a lease
- *        later. A number is on the disk before its message is handed out.
- *   (18) Rescue happens even if every worker dies young. If the first news of a worker tell of
- *        three or more workers whose lease is over and that still hold jobs, it claims no job and
- *        reads no message until it has watched them for their lease and has rescued them, or they
- *        have beaten again. It waits no longer than two leases of its own.
+ *   (17) A server that crashes forgets at most its last relaxed commits. A job claimed in one of
+ *        them is ready again, and its old worker is told lost. Messages acknowledged in one are
+ *        delivered again, with the same numbers, to the same holder: nobody else gets them until a
+ *        lease later. A message's number is on the disk before a handler gets the message.
+ *   (18) Rescue happens even if every worker dies young. If a worker's first news tells of three
+ *        or more workers whose lease is over and that still hold jobs, it claims no job and reads
+ *        no message until it has watched them for their lease and has rescued them, or their
+ *        heartbeats have gone on. It waits at most two leases of its own.
  *
  *
  * THE OUTBOX AND ITS PARTITIONS
  *
- * A queue may have partitions. A message is written in its producer's transaction. After that has
- * committed, the worker that holds the partition's lease numbers it when it reads it (1, 2, 3 ...
- * in each partition, without a gap). A number never changes. Messages are delivered in that order,
- * at least once, a batch at a time. The relay is the part of jobq_loop that does this: a small
- * machine for each partition, in relay.parts.
+ * A queue may have partitions. A producer writes a message in its own transaction. After that has
+ * committed, the holder of the partition numbers the message when it reads it: 1, 2, 3 ... in each
+ * partition, without a gap. A number never changes. Messages are delivered in that order, at least
+ * once, a batch at a time. The relay is the part of jobq_loop that does this. It keeps one small
+ * state machine for each partition, in relay.parts.
  *
  *                          a look found messages,
- *               .------.   a pause is over, a holder     .---------.   nothing there, or
- *        .----->| AWAY |   stood still for a lease       | READING |   somebody else's: AWAY
+ *               .------.   a pause is over, a holder     .---------.   nothing to read, or
+ *        .----->| AWAY |   did not move for a lease      | READING |   another holder: AWAY
  *        |      '------' ------------- READ -----------> '---------'
  *        |         ^                                          | messages
- *        |         | nothing more, a pause,                   v
+ *        |         | no messages left, a pause,               v
  *        |         | or lost                             .--------.  lease over, stop:
  *        |      .--------.     messages: the next batch  | QUEUED |  all given back (FINISHED)
  *        |      | ACKING | ----------------------------> '--------'
@@ -277,29 +307,29 @@
  *                                                       | COMMITTING |
  *                                                       '------------'
  *   Laws. tests/test_core_relay.c and test_core_outbox.c attack them.
- *   (10) A handler gets contiguous messages, the first of them right behind what is acknowledged.
- *   (11) Acknowledged is only what a handler did or what became a dead letter.
- *   (12) A statement that bears a token no longer standing there changes nothing: neither the
- *        partition nor a dead letter. Each READ brings a token of its own.
- *   (13) A partition is taken from a holder only when its lease is over by the store's clock and it
- *        stood unchanged for a whole lease by the taker's own; a handler is told to stop, and given
- *        up, before its lease can end, counted from before the statement that won it was sent.
- *   (14) Each message has its own attempts: the deliveries that it was in. They are in the store
- *        before a handler runs, so that kill -9 leaves them there; a message that no handler had,
- *        and one whose READ was never answered, gets its attempt back.
- *   (15) A message ends as a dead letter when a handler refuses it, when it fails by itself at its
+ *   (10) A handler gets contiguous messages; the first is the one after the last acknowledged.
+ *   (11) A message is acknowledged only if a handler did its work or it became a dead letter.
+ *   (12) A statement whose token is no longer in the row changes nothing: neither the partition nor
+ *        a dead letter. Each READ brings a token of its own.
+ *   (13) A partition is taken from a holder only when its lease is over by the store's clock, and
+ *        the taker has seen the holder unchanged for a whole lease by its own clock. A handler is
+ *        told to stop, and then abandoned, before its lease can end. The loop counts the lease from
+ *        before it sent the statement that took or renewed it.
+ *   (14) Each message has its own attempts: the deliveries that contained it. They are stored
+ *        before a handler runs, so they survive kill -9. A message that no handler got, or whose
+ *        READ was never answered, gets its attempt back.
+ *   (15) A message becomes a dead letter when a handler rejects it, when it alone fails at its
  *        max_attempts, or when, at max_attempts, it was alone in a delivery that its worker did not
- *        survive. A batch that fails as a whole dooms nobody: at the limit its messages go alone.
- *        A worker takes the partitions of the dead one at a time, so that a poison that killed
- *        their worker kills the messages beside it no second time.
+ *        survive. A batch that fails as a whole makes no dead letter: at the limit its messages are
+ *        delivered one by one. A worker takes over the partitions of a dead one one at a time, so
+ *        that a message that killed that worker does not kill its neighbours a second time.
  *   (16) Nobody holds a partition that has nothing to deliver; an idle look writes nothing.
  *
- * A retry's backoff is stored in the partition's row, so it holds for all workers; PartitionMode is
- * stored there too. A worker holds one partition for each thread at most, half of that while jobs
- * wait.
+ * A retry's backoff and the PartitionMode are stored in the partition's row, for all workers. A
+ * worker holds at most one partition for each thread, and half of that while jobs wait.
  *
  * There may be more partitions than relay.parts has places. A LOOK lists a page of those that have
- * messages, and the next one goes on where places ran out. A partition that cannot be read yet
+ * messages, and the next LOOK goes on where places ran out. A partition that cannot be read yet
  * gives its place to one that can. While others wait, a partition is given up after 100 ms. So each
  * partition with messages gets its turn.
  *
@@ -353,7 +383,7 @@
 #ifndef JOBQ_LOOP_WATCHED
 #define JOBQ_LOOP_WATCHED 32
 #endif
-#ifndef JOBQ_LOOP_LANES /* of one claim; the tests have fewer */
+#ifndef JOBQ_LOOP_LANES /* lanes of one claim; the tests set fewer */
 #define JOBQ_LOOP_LANES (JOBQ_LOOP_QUEUES * 160)
 #endif
 #ifndef JOBQ_LOOP_PARTITIONS
@@ -378,23 +408,23 @@ extern "C" {
 
 /* ---- errors and strings ---------------------------------------------------------------------- */
 
-/* id, name, text. Names are stable; numbers are not stored anywhere. */
+/* id, name, text. Names are stable; numbers are stored nowhere. */
 #define JOBQ_ERRORS(X)                                                                             \
     X(OK, "ok", "no error")                                                                        \
-    X(ERROR_INVALID, "invalid", "an argument or outside data breaks a rule")                       \
-    X(ERROR_TRANSITION, "transition", "the event does not apply in this state")                    \
-    X(ERROR_LOST, "lost", "the lease token is no longer on the job")                               \
+    X(ERROR_INVALID, "invalid", "an argument or outside data breaks a rule; correct it")           \
+    X(ERROR_TRANSITION, "transition", "the event does not apply in this state; read it again")     \
+    X(ERROR_LOST, "lost", "the lease token is no longer in the row; stop this work")               \
     X(ERROR_DEAD, "dead", "this worker was declared dead; register anew")                          \
-    X(ERROR_BUSY, "busy", "someone else has the row locked; send it again")                        \
-    X(ERROR_NOT_FOUND, "not_found", "no such row")                                                 \
-    X(ERROR_EXISTS, "exists", "a row with this key is there already")                              \
-    X(ERROR_TIMEOUT, "timeout", "it took too long")                                                \
-    X(ERROR_FULL, "full", "no room left in the caller's memory or a bounded structure")            \
-    X(ERROR_MEMORY, "memory", "out of memory")                                                     \
-    X(ERROR_VERSION, "version", "the schema is too new or too old for this library")               \
-    X(ERROR_CONNECTION, "connection", "the connection is gone; what was sent may have happened")   \
+    X(ERROR_BUSY, "busy", "another transaction has the row locked; send it again")                 \
+    X(ERROR_NOT_FOUND, "not_found", "no such row; check its id")                                   \
+    X(ERROR_EXISTS, "exists", "a row with this key exists already; use that or another key")       \
+    X(ERROR_TIMEOUT, "timeout", "it took too long; try again, or allow more time")                 \
+    X(ERROR_FULL, "full", "no room left in memory of fixed size; make it larger")                  \
+    X(ERROR_MEMORY, "memory", "out of memory; try again with less")                                \
+    X(ERROR_VERSION, "version", "the schema is too new or too old for this library; update one")   \
+    X(ERROR_CONNECTION, "connection", "the connection is lost; check whether the work was done")   \
     X(ERROR_RETRYABLE, "retryable", "the database asks to run the transaction again")              \
-    X(ERROR_DATABASE, "database", "the database refused")
+    X(ERROR_DATABASE, "database", "the database refused; its own message says why")
 
 typedef enum jobq_error {
 #define JOBQ__X(id, name, text) JOBQ_##id,
@@ -403,15 +433,15 @@ typedef enum jobq_error {
         JOBQ_ERROR_COUNT
 } jobq_error;
 
-/* A borrowed string: not terminated, may hold any byte. {NULL, 0} is "none", which is not
- * "empty". */
+/* A borrowed string: not terminated, may hold any byte. {NULL, 0} means none, which differs from an
+ * empty string. */
 typedef struct jobq_str {
     const char *ptr;
     size_t len;
 } jobq_str;
 
-/* jobq_error_name -- short stable name, for logs and tests ("lost"). "unknown" for any other
- * number. */
+/* jobq_error_name -- short stable name, for logs and tests ("lost"). "unknown" for other
+ * numbers. */
 JOBQ_API const char *jobq_error_name(jobq_error error);
 
 /* jobq_error_text -- one sentence for people. */
@@ -425,8 +455,8 @@ JOBQ_API bool jobq_str_equal(jobq_str a, jobq_str b);
 
 /* ---- random bits ----------------------------------------------------------------------------- */
 
-/* A small generator (splitmix64) for jitter and simulations. Not for secrets: worker ids want bits
- * of the operating system. */
+/* A small generator (splitmix64) for jitter and simulations. Not for secrets: take the bits for
+ * worker ids from the operating system. */
 typedef struct jobq_random {
     uint64_t state;
 } jobq_random;
@@ -440,8 +470,8 @@ JOBQ_API uint64_t jobq_random_next(jobq_random *random);
 /*
  * jobq_random_between -- maps 64 uniform bits onto [low, high].
  *
- * Shape   high >= low; any span, also the whole of int64_t.
- * Source  multiply and take the high half (Lemire): bias below 2^-32 for spans under 2^32 s.
+ * Shape   high >= low; any span, even all of int64_t.
+ * Source  multiply and take the high half (Lemire): bias below 2^-32 for spans under 2^32.
  */
 JOBQ_API int64_t jobq_random_between(uint64_t bits, int64_t low, int64_t high);
 
@@ -449,23 +479,24 @@ JOBQ_API int64_t jobq_random_between(uint64_t bits, int64_t low, int64_t high);
 
 #define JOBQ_WORKER_NAME_MAX 64 /* bytes of a worker's name, terminator included */
 
-/* jobq_worker_id_from -- a worker id of 64 random bits of the operating system. Never 0. */
+/* jobq_worker_id_from -- a worker id from 64 random bits of the operating system. Never 0. */
 JOBQ_API int64_t jobq_worker_id_from(uint64_t bits);
 
 /*
  * jobq_worker_name_format -- "<prefix>-XXXXXXXXXXXXX", the id as 13 characters of A-Z0-9.
  *
- * Shape   out holds JOBQ_WORKER_NAME_MAX bytes. A longer prefix is cut (at a UTF-8 character),
- *         never the id. Distinct ids give distinct names.
+ * Shape   out holds JOBQ_WORKER_NAME_MAX bytes. A prefix that is too long is cut (at a UTF-8
+ *         character); the id never is. Distinct ids give distinct names.
  */
 JOBQ_API void jobq_worker_name_format(char *out, jobq_str prefix, int64_t id);
 
 /*
  * jobq_worker_name_short -- "<prefix>-XXXXXX", the six-character form of older systems.
  *
- * Shape   as jobq_worker_name_format. About 30 bits: a name for people, never a fence.
- * Source  the older systems: seed = nanoseconds XOR process id; per character
- *         seed = seed * 6364136223846793005 + 1, index = (seed >> 33) mod 36.
+ * Shape   as jobq_worker_name_format. Only about 30 bits: a name for people. Never guard a write
+ *         with it.
+ * Source  the older systems: seed = nanoseconds XOR process id; per character seed = seed *
+ *         6364136223846793005 + 1, index = (seed >> 33) mod 36.
  */
 JOBQ_API void jobq_worker_name_short(char *out, jobq_str prefix, uint64_t seed);
 
@@ -482,25 +513,25 @@ JOBQ_API bool jobq_name_valid(jobq_str name);
 /* jobq_utf8_valid -- strict UTF-8 without NUL: what a Postgres text column accepts. */
 JOBQ_API bool jobq_utf8_valid(jobq_str text);
 
-/* jobq_utf8_cut -- the longest prefix of at most max bytes that ends at a character. text is valid
- * UTF-8. */
+/* jobq_utf8_cut -- the longest prefix of at most max bytes that ends at a character. text must be
+ * valid UTF-8. */
 JOBQ_API jobq_str jobq_utf8_cut(jobq_str text, size_t max);
 
 /*
- * jobq_utf8_mend -- copies any bytes into valid UTF-8 of at most max bytes, for error texts.
+ * jobq_utf8_mend -- copies any bytes as valid UTF-8 of at most max bytes, for error texts.
  *
- * Shape   out holds max + 1 bytes and is terminated. Each bad byte and NUL becomes '?'. Cut at a
- *         character. Returns the length.
+ * Shape   out holds max + 1 bytes and is terminated. Each bad byte and each NUL becomes '?'. Cut at
+ *         a character. Returns the length.
  */
 JOBQ_API size_t jobq_utf8_mend(char *out, size_t max, jobq_str bytes);
 
 /*
- * jobq_json_check -- whether Postgres will take this text as jsonb, decided without Postgres.
+ * jobq_json_check -- whether Postgres will accept this text as jsonb, decided without Postgres.
  *
- * Shape   one value, white space around it. Strict JSON (RFC 8259) in UTF-8, and what jsonb adds:
- *         no \u0000, no lone surrogate, numbers that a numeric holds, depth at most
- *         JOBQ_JSON_DEPTH.
- * Errors  JOBQ_OK or JOBQ_ERROR_INVALID; *at (may be NULL) is the byte where it went wrong, *why
+ * Shape   one value, with optional white space around it. Strict JSON (RFC 8259) in UTF-8, with the
+ *         limits of jsonb: no \u0000, no lone surrogate, only numbers that fit a numeric, depth at
+ *         most JOBQ_JSON_DEPTH.
+ * Errors  JOBQ_OK or JOBQ_ERROR_INVALID; *at (may be NULL) is the byte of the first fault, *why
  *         (may be NULL) a constant text.
  */
 JOBQ_API jobq_error jobq_json_check(jobq_str json, size_t *at, const char **why);
@@ -515,14 +546,14 @@ typedef enum jobq_curve {
     JOBQ_CURVE_COUNT
 } jobq_curve;
 
-/* base_us 0 means the whole struct is the preset quick. With a base, the other fields count as they
- * are. No padding: equal ones have equal bytes. */
+/* base_us 0: the whole struct is the preset quick. Otherwise the other fields are used as they are.
+ * The struct has no padding, so equal values have equal bytes. */
 typedef struct jobq_backoff {
     jobq_curve curve;
-    int32_t jitter_permille; /* 0 to 1000: half the band, in thousandths of the delay */
-    int64_t base_us;         /* delay of n = 0 */
-    int64_t cap_us;          /* no delay is longer (default 1 h) */
-    int64_t floor_us;        /* no delay is shorter, cap permitting */
+    int32_t jitter_permille; /* 0 to 1000: half the width of the jitter, in 1/1000 of the delay */
+    int64_t base_us;         /* the delay of n = 0 */
+    int64_t cap_us;          /* the longest delay (default 1 h) */
+    int64_t floor_us;        /* the shortest delay */
 } jobq_backoff;
 
 /* jobq_backoff_quick -- 5 s doubling to 1 h, jitter 25 %. The default. */
@@ -531,7 +562,7 @@ JOBQ_API jobq_backoff jobq_backoff_quick(void);
 /* jobq_backoff_seed -- 60 s doubling to 1 h, jitter 25 %, never under 60 s. */
 JOBQ_API jobq_backoff jobq_backoff_seed(void);
 
-/* jobq_backoff_defaults -- fills what is 0; returns what jobq_backoff_delay will use. NULL:
+/* jobq_backoff_defaults -- fills zero fields; returns what jobq_backoff_delay will use. NULL:
  * quick. */
 JOBQ_API jobq_backoff jobq_backoff_defaults(const jobq_backoff *backoff);
 
@@ -546,10 +577,10 @@ JOBQ_API jobq_error jobq_curve_from(jobq_str name, jobq_curve *curve);
 /*
  * jobq_backoff_delay -- how long to wait.
  *
- * Shape   n: 0 for the first delay, any value. random: 64 uniform bits.
+ * Shape   n: 0 for the first delay; any value. random: 64 uniform bits.
  * Units   microseconds, within [d(1-j), d(1+j)] and [floor, cap]; if the two do not meet, the
  *         nearer end of [floor, cap].
- * Source  exponent clamp and jitter band as in BACKOFF AND JITTER above.
+ * Source  BACKOFF AND JITTER above.
  */
 JOBQ_API int64_t jobq_backoff_delay(const jobq_backoff *backoff, uint32_t n, uint64_t random);
 
@@ -560,7 +591,7 @@ JOBQ_API int64_t jobq_backoff_delay(const jobq_backoff *backoff, uint32_t n, uin
 #ifndef JOBQ_STRAYS_MAX
 #define JOBQ_STRAYS_MAX 256  /* see jobq_news */
 #endif
-#define JOBQ_NEVER INT64_MAX /* an instant, or a delay, that does not come */
+#define JOBQ_NEVER INT64_MAX /* a time, or a delay, that never comes */
 
 /* id, letter in the database, name. */
 #define JOBQ_STATES(X)           \
@@ -601,61 +632,61 @@ typedef enum jobq_event_kind {
         JOBQ_EVENT_COUNT
 } jobq_event_kind;
 
-/* What a handler says about its job. None (0) counts as a retry: a handler must say something. */
+/* What a handler says about its job. NONE (0) counts as a retry: a handler must say something. */
 typedef enum jobq_outcome {
     JOBQ_OUTCOME_NONE,
     JOBQ_OUTCOME_SUCCESS,   /* this stage is done */
-    JOBQ_OUTCOME_RETRY,     /* again, after the backoff or the delay that the handler names */
-    JOBQ_OUTCOME_DISCARD,   /* failed for good */
-    JOBQ_OUTCOME_SNOOZE,    /* again, after the delay it names; no attempt is used up */
-    JOBQ_OUTCOME_CANCELLED, /* stopped as it was asked to, or for its own reasons */
-    JOBQ_OUTCOME_DONE,      /* completed in the handler's own transaction, whose COMMIT is known */
+    JOBQ_OUTCOME_RETRY,     /* run again, after the backoff or the delay that the handler names */
+    JOBQ_OUTCOME_DISCARD,   /* fail for good */
+    JOBQ_OUTCOME_SNOOZE,    /* again after the handler's delay; no attempt is used up */
+    JOBQ_OUTCOME_CANCELLED, /* stopped, because it was asked to or for its own reasons */
+    JOBQ_OUTCOME_DONE,      /* completed in the handler's own transaction, known to be committed */
     JOBQ_OUTCOME_COUNT
 } jobq_outcome;
 
-/* Policy of a queue. Zero fields mean default; jobq_policy_defaults fills them. */
+/* Policy of a queue. Zero fields mean the default; jobq_policy_defaults fills them. */
 typedef struct jobq_policy {
-    int32_t max_attempts;      /* failed attempts that end a job (default 20) */
-    int32_t max_crashes;       /* crashes while it ran alone that end a job (default 3) */
-    int64_t timeout_us;        /* a handler's time (default none) */
+    int32_t max_attempts;      /* failed attempts after which a job fails (default 20) */
+    int32_t max_crashes;       /* crashes after which a job fails (default 3) */
+    int64_t timeout_us;        /* time limit of a handler (default none) */
     jobq_backoff backoff;      /* between attempts (default quick) */
     bool attempts_span_stages; /* attempts count over all stages (default: per stage) */
 } jobq_policy;
 
-/* The facts about a job that decide. Flat: no pointers. */
+/* The facts about a job that decisions are made from. Flat: no pointers. */
 typedef struct jobq_job {
     int64_t id;
-    int64_t worker;         /* the token: who holds it (0: nobody) */
-    int64_t claim;          /*            by which claim */
+    int64_t worker;         /* the token: the worker (0: none) */
+    int64_t claim;          /* the token: the claim's number */
     int64_t run_at_us;      /* store's clock; JOBQ_NEVER: parked */
     int64_t enqueued_at_us; /* store's clock */
     int64_t timeout_us;     /* its own time limit (0: the queue's) */
-    int64_t bytes;          /* of payload and headers, as they were sent (0: not known) */
-    int32_t queue;          /* the store's id of the queue */
-    int32_t kind;           /* the store's id of the kind */
-    int32_t attempt;        /* attempts begun in this stage, the running one included */
+    int64_t bytes;          /* size of payload and headers as sent (0: unknown) */
+    int32_t queue;          /* id in the store */
+    int32_t kind;           /* id in the store */
+    int32_t attempt;        /* attempts in this stage, including the running one */
     int32_t crash;          /* times its worker died while it ran alone */
     int32_t max_attempts;   /* its own limit (0: the queue's) */
     int16_t stage;          /* 0 is the first */
     int16_t stages;         /* 1 to JOBQ_STAGES_MAX */
     int16_t priority;       /* 0 to 9, smaller runs first */
-    bool suspect;           /* was running when its worker died */
-    bool alone;             /* ... and again as a suspect: it must run alone now */
+    bool suspect;           /* it was running when its worker died */
+    bool alone;             /* its worker died again: it must run alone now */
     bool cancel_requested;
     jobq_state state;
 } jobq_job;
 
-/* What happened to a job. Only the fields that its kind names count. */
+/* What happened to a job. Only the fields that name the event's kind are used. */
 typedef struct jobq_event {
     jobq_event_kind kind;
-    int64_t worker;   /* CLAIM: the token to take */
-    int64_t claim;    /* CLAIM: the token to take */
-    int64_t delay_us; /* SNOOZE: how long; RETRY: the handler's own delay when delay_named */
+    int64_t worker;   /* CLAIM: the token to give the job */
+    int64_t claim;    /* CLAIM: the token to give the job */
+    int64_t delay_us; /* SNOOZE: how long. RETRY: the handler's own delay, if delay_named */
     bool delay_named;
     uint64_t random;  /* RETRY, TIMEOUT: jitter */
 } jobq_event;
 
-/* Why a decision ends a job, for the text of its error. */
+/* Why a decision ends a job. jobq_reason_format puts it into the error text. */
 typedef enum jobq_reason {
     JOBQ_REASON_NONE,
     JOBQ_REASON_ATTEMPTS, /* max_attempts reached */
@@ -665,45 +696,45 @@ typedef enum jobq_reason {
 /* What a job becomes. Plain data; a store writes it in one guarded statement. */
 typedef struct jobq_decision {
     jobq_state state;
-    int64_t worker;   /* the token after it */
+    int64_t worker;   /* the token afterwards */
     int64_t claim;
-    int64_t delay_us; /* ready: until it may run again; JOBQ_NEVER: parked */
+    int64_t delay_us; /* ready: time until it may run again; JOBQ_NEVER: parked */
     int32_t attempt;
     int32_t crash;
     int16_t stage;
     bool suspect;
     bool alone;
     bool cancel_requested;
-    bool keep_run_at; /* run_at is not touched (claim, cancel request, ends) */
+    bool keep_run_at; /* leave run_at as it is (claim, cancel request, final states) */
     jobq_reason reason;
-    int32_t limit;    /* the N that was reached */
+    int32_t limit;    /* the max_attempts or max_crashes that was reached */
 } jobq_decision;
 
 /* jobq_policy_defaults -- the policy with its zero fields filled. NULL: all defaults. */
 JOBQ_API jobq_policy jobq_policy_defaults(const jobq_policy *policy);
 
-/* jobq_job_new -- a ready job with one stage, priority 0, no limits of its own, due at once. */
+/* jobq_job_new -- a ready job with one stage, priority 0, no limits of its own, due now. */
 JOBQ_API jobq_job jobq_job_new(int64_t id);
 
 /*
  * jobq_job_decide -- what an event makes of a job. Changes nothing.
  *
- * Shape   policy: of the job's queue, filled by jobq_policy_defaults. decision is written on
- *         JOBQ_OK only.
- * Errors  JOBQ_ERROR_TRANSITION when the event does not apply in the job's state.
- *         JOBQ_ERROR_INVALID for a CLAIM without token or a negative delay.
+ * Shape   policy: that of the job's queue, filled by jobq_policy_defaults. decision is written only
+ *         on JOBQ_OK.
+ * Errors  JOBQ_ERROR_TRANSITION if the event does not apply in the job's state. JOBQ_ERROR_INVALID
+ *         for a CLAIM without a token, or a negative delay.
  */
 JOBQ_API jobq_error jobq_job_decide(const jobq_policy *policy, const jobq_job *job,
                                     const jobq_event *event, jobq_decision *decision);
 
-/* jobq_job_apply -- the one function that changes a job's state. now_us: the store's clock. */
+/* jobq_job_apply -- the only function that changes a job's state. now_us: the store's clock. */
 JOBQ_API void jobq_job_apply(jobq_job *job, const jobq_decision *decision, int64_t now_us);
 
-/* jobq_job_check -- JOBQ_ERROR_INVALID when a job breaks one of the laws (1) to (5): outside
+/* jobq_job_check -- JOBQ_ERROR_INVALID if a job breaks one of the laws (1) to (5). For outside
  * data. */
 JOBQ_API jobq_error jobq_job_check(const jobq_job *job);
 
-/* jobq_job_holds -- whether the job runs under this token. */
+/* jobq_job_holds -- whether the job is running under this token. */
 JOBQ_API bool jobq_job_holds(const jobq_job *job, int64_t worker, int64_t claim);
 
 /* jobq_state_final -- succeeded, failed or cancelled. */
@@ -716,7 +747,7 @@ JOBQ_API jobq_error jobq_state_from(jobq_str name, jobq_state *state);
 /* jobq_outcome_name -- "success" ..., for logs and metrics. */
 JOBQ_API const char *jobq_outcome_name(jobq_outcome outcome);
 
-/* jobq_state_letter, jobq_state_from_letter -- the database's one-letter form. 0, NONE when
+/* jobq_state_letter, jobq_state_from_letter -- the database's one-letter form. 0 and NONE if
  * unknown. */
 JOBQ_API char jobq_state_letter(jobq_state state);
 JOBQ_API jobq_state jobq_state_from_letter(char letter);
@@ -725,11 +756,12 @@ JOBQ_API jobq_state jobq_state_from_letter(char letter);
 JOBQ_API const char *jobq_event_name(jobq_event_kind event);
 
 /*
- * jobq_reason_format -- the error text of an attempt, with the reason why it was the last.
+ * jobq_reason_format -- the error text of an attempt, and why the job failed if it was the last
+ * one.
  *
  * Shape   "Max retries (3) exceeded: <message>", "Max crashes (3) exceeded: <message>", or the
- *         message. message: any bytes; the result is valid UTF-8 of at most JOBQ_ERROR_MAX bytes,
- *         in out (which holds JOBQ_ERROR_MAX + 1), terminated. Returns its length.
+ *         message alone. message: any bytes. out holds JOBQ_ERROR_MAX + 1 bytes and gets valid
+ *         UTF-8 of at most JOBQ_ERROR_MAX bytes, terminated. Returns its length.
  */
 JOBQ_API size_t jobq_reason_format(char *out, const jobq_decision *decision, jobq_str message);
 
@@ -737,15 +769,16 @@ JOBQ_API size_t jobq_reason_format(char *out, const jobq_decision *decision, job
  * jobq_status_format -- a stage and a state as one word, for tables that have a single status
  * column.
  *
- * Shape   stage_names: count names, as EXTRACTION, EMBEDDING. PENDING is ready in the first stage,
- *         EXTRACTION_IN_PROGRESS running in it, EXTRACTION_COMPLETE ready in the second; then
- *         SUCCEEDED, FAILED, CANCELLED. out holds size bytes and is terminated.
- * Errors  JOBQ_ERROR_FULL when size is too small, JOBQ_ERROR_INVALID for a stage outside.
+ * Shape   stage_names: count names, such as EXTRACTION, EMBEDDING. PENDING is ready in the first
+ *         stage, EXTRACTION_IN_PROGRESS running in it, EXTRACTION_COMPLETE ready in the second;
+ *         then SUCCEEDED, FAILED, CANCELLED. out holds size bytes and is terminated.
+ * Errors  JOBQ_ERROR_FULL if size is too small, JOBQ_ERROR_INVALID if there is no such stage.
  */
 JOBQ_API jobq_error jobq_status_format(char *out, size_t size, const char *const *stage_names,
                                        int count, int stage, jobq_state state);
 
-/* jobq_status_from -- the other way. An unknown word is JOBQ_ERROR_INVALID and writes nothing. */
+/* jobq_status_from -- the reverse. An unknown word is JOBQ_ERROR_INVALID; nothing is written
+ * then. */
 JOBQ_API jobq_error jobq_status_from(jobq_str word, const char *const *stage_names, int count,
                                      int *stage, jobq_state *state);
 
@@ -753,51 +786,52 @@ JOBQ_API jobq_error jobq_status_from(jobq_str word, const char *const *stage_nam
 
 typedef struct jobq_call jobq_call;
 
-/* What a store offers to a handler; filled by the store. */
+/* What a store offers to a handler. The store fills it. */
 typedef struct jobq_store {
     bool (*keep)(jobq_call *call, jobq_str next, bool bytes); /* copies the next stage's payload */
     int (*stopping)(const jobq_call *call);                   /* a jobq_stop */
 } jobq_store;
 
-/* Why a handler should stop. Asked by jobq_call_stopping. */
+/* Why a handler should stop, as jobq_call_stopping tells it. */
 typedef enum jobq_stop {
     JOBQ_STOP_NONE,
-    JOBQ_STOP_SHUTDOWN, /* the worker stops; what is unfinished after the grace is released */
-    JOBQ_STOP_CANCEL,   /* someone asked to cancel this job */
-    JOBQ_STOP_TIMEOUT,  /* the job's time is up: its failure is written already */
-    JOBQ_STOP_LOST      /* the lease is lost or about to be: stop touching the world */
+    JOBQ_STOP_SHUTDOWN, /* the worker stops; handlers that outlast the grace are released */
+    JOBQ_STOP_CANCEL,   /* somebody asked to cancel this job */
+    JOBQ_STOP_TIMEOUT,  /* the time limit has passed: the attempt has failed */
+    JOBQ_STOP_LOST      /* the lease is lost or about to end: stop all side effects */
 } jobq_stop;
 
-/* One run of a handler. Pointers live until it returns. */
+/* One run of a handler. The pointers are valid until the handler returns. */
 struct jobq_call {
     jobq_job job;
     jobq_str kind;
-    jobq_str payload;   /* JSON text, or bytes; {NULL, 0}: none */
+    jobq_str payload;   /* JSON text or bytes; {NULL, 0}: none */
     jobq_str headers;   /* JSON text; {NULL, 0}: none */
-    bool payload_bytes; /* payload holds bytes */
-    void *user;         /* of the handler's registration */
+    bool payload_bytes; /* payload holds bytes, not JSON */
+    void *user;         /* from the handler's registration */
     int64_t delay_us;   /* set by jobq_call_delay */
     bool delay_named;
     size_t error_size;
     char error[JOBQ_ERROR_MAX + 1]; /* set by jobq_call_error */
-    const jobq_store *store;        /* the store's business, as is context */
+    const jobq_store *store;        /* for the store only, like context */
     void *context;
 };
 
-/* jobq_handler -- does the work of one job in one stage; says how it went. */
+/* jobq_handler -- does the work of one job in one stage, and says how it went. */
 typedef jobq_outcome (*jobq_handler)(jobq_call *call);
 
-/* jobq_call_error -- why it did not work: copied, mended to UTF-8, cut to JOBQ_ERROR_MAX. */
+/* jobq_call_error -- why the attempt failed. Copied, made valid UTF-8, cut to JOBQ_ERROR_MAX. */
 JOBQ_API void jobq_call_error(jobq_call *call, jobq_str text);
 
 /* jobq_call_delay -- the delay of this RETRY (instead of the backoff) or SNOOZE. At least 0. */
 JOBQ_API void jobq_call_delay(jobq_call *call, int64_t delay_us);
 
 /* jobq_call_next -- the payload of the next stage, JSON or bytes; copied. False: out of memory, not
- * JSON, or larger than the store takes. */
+ * JSON, or larger than the store accepts. */
 JOBQ_API bool jobq_call_next(jobq_call *call, jobq_str payload, bool bytes);
 
-/* jobq_call_stopping -- whether, and why, this handler should stop soon. Cheap: ask often. */
+/* jobq_call_stopping -- whether, and why, this handler should stop soon. It is cheap: call it
+ * often. */
 JOBQ_API jobq_stop jobq_call_stopping(const jobq_call *call);
 
 /* ---- partitions ------------------------------------------------------------------------------ */
@@ -807,29 +841,29 @@ typedef enum jobq_partition_state {
     JOBQ_PARTITION_DEGRADED
 } jobq_partition_state;
 
-/* PartitionMode. Zero is a fresh one: Normal, no failures. */
+/* PartitionMode. All zero is the start: Normal, no failures. */
 typedef struct jobq_partition_mode {
     jobq_partition_state state;
     uint32_t effective;   /* Degraded: the batch size */
-    uint32_t successes;   /* Degraded: consecutive ones */
-    uint32_t failures;    /* consecutive ones, saturating */
+    uint32_t successes;   /* Degraded: in a row */
+    uint32_t failures;    /* in a row; stops at UINT32_MAX */
 } jobq_partition_mode;
 
-/* What a handler says about a message or a batch: success, retry or reject. The others are the
- * plan's. */
+/* What a handler says about a message or a batch: success, retry or reject. The other values are
+ * set by jobq_outbox_open, jobq_delivery_run and jobq_outbox_plan. */
 typedef enum jobq_result {
-    JOBQ_RESULT_NONE,     /* nothing said: counts as a retry */
+    JOBQ_RESULT_NONE,     /* the handler said nothing: counts as a retry */
     JOBQ_RESULT_SUCCESS,
     JOBQ_RESULT_RETRY,
-    JOBQ_RESULT_REJECT,   /* a dead letter */
-    JOBQ_RESULT_LEFT,     /* no handler had it: given back */
-    JOBQ_RESULT_EXCEEDED, /* a retry too many: a dead letter */
+    JOBQ_RESULT_REJECT,   /* make it a dead letter */
+    JOBQ_RESULT_LEFT,     /* no handler got it: given back */
+    JOBQ_RESULT_EXCEEDED, /* max_attempts reached: a dead letter */
     JOBQ_RESULT_COUNT
 } jobq_result;
 
-#define JOBQ_COUNT_UNKNOWN UINT32_MAX /* a batch handler that does not say how far it came */
+#define JOBQ_COUNT_UNKNOWN UINT32_MAX /* the batch handler does not say how many it did */
 
-/* jobq_partition_size -- how many messages to read: 1 <= result <= configured. configured >= 1. */
+/* jobq_partition_size -- how many messages to read: 1 to configured. configured >= 1. */
 JOBQ_API uint32_t jobq_partition_size(const jobq_partition_mode *mode, uint32_t configured);
 
 /*
@@ -837,22 +871,22 @@ JOBQ_API uint32_t jobq_partition_size(const jobq_partition_mode *mode, uint32_t 
  *
  * Shape   configured, threshold >= 1 (0 counts as 1). processed: messages done before the one that
  *         failed, or JOBQ_COUNT_UNKNOWN.
- *         Success: no failures; Degraded doubles its size, and is Normal from configured on. Retry:
- *         a failure more; from threshold on Degraded, to as many as were processed, at least 1.
- *         Reject: no failures, and Degraded at once. Never above configured.
+ *         Success: no failures; Degraded doubles its size, and becomes Normal at configured.
+ *         Retry: one more failure; from threshold on Degraded, with size processed, but at least 1.
+ *         Reject: no failures, and Degraded at once. The size never exceeds configured.
  */
 JOBQ_API jobq_partition_mode jobq_partition_next(jobq_partition_mode mode, jobq_result result,
                                                  uint32_t configured, uint32_t processed,
                                                  uint32_t threshold);
 
-/* jobq_partition_backoff -- how long a partition waits after so many failures in a row: after the
- * first (and after none) the backoff's first delay, and so on. */
+/* jobq_partition_backoff -- how long a partition waits after this many failures in a row. 1 (and 0)
+ * give the backoff's first delay, 2 the second, and so on. */
 JOBQ_API int64_t jobq_partition_backoff(const jobq_backoff *backoff, uint32_t failures,
                                         uint64_t random);
 
 typedef enum jobq_directive_kind {
-    JOBQ_DIRECTIVE_PROCEED, /* more is likely there: go on at once */
-    JOBQ_DIRECTIVE_IDLE,    /* wait to be notified */
+    JOBQ_DIRECTIVE_PROCEED, /* there is probably more: go on at once */
+    JOBQ_DIRECTIVE_IDLE,    /* wait for a notification */
     JOBQ_DIRECTIVE_SLEEP    /* wait for delay_us or a notification */
 } jobq_directive_kind;
 
@@ -862,10 +896,10 @@ typedef struct jobq_directive {
 } jobq_directive;
 
 /*
- * jobq_partition_directive -- what a processor does after a batch.
+ * jobq_partition_directive -- what to do after a batch.
  *
- * Shape   mode: after jobq_partition_next. count: messages read, 0 when there were none or the
- *         lease was not had. size: what jobq_partition_size asked for.
+ * Shape   mode: after jobq_partition_next. count: messages read; 0 if there were none or another
+ *         worker had the lease. size: what jobq_partition_size asked for.
  */
 JOBQ_API jobq_directive jobq_partition_directive(const jobq_partition_mode *mode,
                                                  jobq_result result, uint32_t count, uint32_t size,
@@ -873,10 +907,10 @@ JOBQ_API jobq_directive jobq_partition_directive(const jobq_partition_mode *mode
 
 /* ---- the outbox: messages and what becomes of them ------------------------------------------- */
 
-#define JOBQ_TRIED_MAX 100 /* deliveries that are counted; see jobq_cursor */
+#define JOBQ_TRIED_MAX 100 /* deliveries that a cursor counts */
 
-/* One of the numbered sets of constants of a worker's part. quick is jobq's own and the default;
- * the others are those of the system that the outbox comes from. */
+/* A named preset of tuning constants. quick is the default; the other four come from the outbox
+ * library that this one replaces. */
 #define JOBQ_PROFILES(X)                    \
     X(QUICK, "quick")                       \
     X(SEED, "seed")                         \
@@ -893,38 +927,38 @@ typedef enum jobq_profile {
 
 typedef enum jobq_role {
     JOBQ_ROLE_PROCESSOR,  /* reads and acknowledges */
-    JOBQ_ROLE_SEQUENCER,  /* numbers: here a processor does, when it reads */
-    JOBQ_ROLE_RECLAIMER,  /* frees the space of what is acknowledged: here VACUUM does */
-    JOBQ_ROLE_RECONCILER, /* looks for what nobody told of */
+    JOBQ_ROLE_SEQUENCER,  /* numbers messages; here a processor does that when it reads */
+    JOBQ_ROLE_RECLAIMER,  /* frees the space of acknowledged messages; here VACUUM does */
+    JOBQ_ROLE_RECONCILER, /* looks for what no notification announced */
     JOBQ_ROLE_COUNT
 } jobq_role;
 
-/* How a queue's messages are worked. Zero fields mean default: those of quick's processor, or, for
- * times that quick has as 0, 0. */
+/* How a queue's messages are handled. Zero fields mean the default: that of quick's processor, or 0
+ * for times that quick has as 0. */
 typedef struct jobq_tuning {
     int32_t batch;       /* messages of one delivery, 1 to JOBQ_LOOP_BATCH (default 100) */
-    uint32_t threshold;  /* failures that degrade a partition (default 2) */
-    int64_t min_us;      /* between two batches that follow each other: down to this (default 0) */
-    int64_t active_us;   /* ... and this for the first (default 0) */
-    int64_t ramp_us;     /* ... less by this each time (default 0) */
-    int64_t idle_us;     /* longest wait without news (default 10 min) */
+    uint32_t threshold;  /* failures in a row that degrade a partition (default 2) */
+    int64_t min_us;      /* shortest pause between batches that follow each other (default 0) */
+    int64_t active_us;   /* ... and the pause before the first of them (default 0) */
+    int64_t ramp_us;     /* ... which shrinks by this each time (default 0) */
+    int64_t idle_us;     /* longest wait without a notification (default 10 min) */
     jobq_backoff retry;  /* between the attempts of a partition (default 1 s to 60 s, 25 %) */
-    int64_t lease_us;    /* of a partition (default 6 s) */
-    int64_t headroom_us; /* its holder stops so long before the end (default a sixth of it) */
-    int64_t budget_us;   /* a delivery's time; above lease - headroom the lease is renewed on the
-                            way (default 30 s) */
+    int64_t lease_us;    /* of the partition's holder (default 6 s) */
+    int64_t headroom_us; /* time before the lease's end at which its holder stops (default 1/6) */
+    int64_t budget_us;   /* time limit of a delivery (default 30 s). If it exceeds lease - headroom,
+                            the lease is renewed meanwhile */
 } jobq_tuning;
 
-/* jobq_tuning_of -- the constants of a role in a profile. Leases of the seed's profiles: 30 s,
- * headroom 2 s, budget 28 s. A receiver takes the processor's; a worker needs no other. */
+/* jobq_tuning_of -- the constants of a role in a profile. All profiles but quick have lease 30 s,
+ * headroom 2 s, budget 28 s. A worker needs only those of the processor. */
 JOBQ_API jobq_tuning jobq_tuning_of(jobq_profile profile, jobq_role role);
 
 /* jobq_tuning_defaults -- the tuning with its zero fields filled. NULL: quick's processor. */
 JOBQ_API jobq_tuning jobq_tuning_defaults(const jobq_tuning *tuning);
 
-/* jobq_tuning_check -- JOBQ_ERROR_INVALID for a batch below 1 (one above JOBQ_LOOP_BATCH is cut to
- * it), negative times, min above active, active above idle, a bad backoff, a headroom not below the
- * lease. For filled tunings. */
+/* jobq_tuning_check -- JOBQ_ERROR_INVALID for a batch below 1, negative times, min above active,
+ * active above idle, a bad backoff, or a headroom not below the lease. A batch above
+ * JOBQ_LOOP_BATCH is allowed and cut later. Fill the tuning first. */
 JOBQ_API jobq_error jobq_tuning_check(const jobq_tuning *tuning);
 
 /* jobq_profile_name, jobq_profile_from -- "quick" ...; an unknown name is JOBQ_ERROR_INVALID. */
@@ -932,11 +966,11 @@ JOBQ_API const char *jobq_profile_name(jobq_profile profile);
 JOBQ_API jobq_error jobq_profile_from(jobq_str name, jobq_profile *profile);
 
 /*
- * jobq_pace_wait -- how long to wait after a directive, and the next pace.
+ * jobq_pace_wait -- how long to wait after a directive; updates the pace.
  *
- * Shape   *pace_us: the caller's, active_us at first. Proceed waits for the pace, which then falls
- *         by ramp_us down to min_us; Idle waits idle_us and Sleep its delay, both for news as well,
- *         and bring the pace back to active_us.
+ * Shape   *pace_us: kept by the caller, active_us at first. Proceed waits for the pace, and then
+ *         lowers it by ramp_us, down to min_us. Idle waits idle_us and Sleep its delay; a
+ *         notification ends both early, and both set the pace back to active_us.
  */
 JOBQ_API int64_t jobq_pace_wait(const jobq_tuning *tuning, int64_t *pace_us,
                                 jobq_directive directive);
@@ -944,10 +978,11 @@ JOBQ_API int64_t jobq_pace_wait(const jobq_tuning *tuning, int64_t *pace_us,
 /*
  * jobq_partition_of -- the partition, 0 to partitions - 1, of a key.
  *
- * Shape   partitions: a power of two, 1 to 65536. The first two bytes of the key's SHA-256, big
- *         end first, AND (partitions - 1): any language can do it, SQL in one expression. Doubling
- *         the partitions splits each in two: p into p and p + partitions.
- *         Vectors, of 65536: "" 58288, "a" 51863, "abc" 47736, "order-1" 2991; smaller counts take
+ * Shape   partitions: a power of two, 1 to 65536. The result is the first two bytes of the key's
+ *         SHA-256, big end first, AND (partitions - 1). Any language can compute it; SQL does in
+ *         one expression. Doubling the partitions splits each in two: p becomes p and p +
+ *         partitions.
+ *         Examples, of 65536: "" 58288, "a" 51863, "abc" 47736, "order-1" 2991; smaller counts take
  *         the low bits.
  */
 JOBQ_API uint32_t jobq_partition_of(jobq_str key, uint32_t partitions);
@@ -955,89 +990,91 @@ JOBQ_API uint32_t jobq_partition_of(jobq_str key, uint32_t partitions);
 /*
  * jobq_schema_of -- which of count schemas, 0 to count - 1, a key's jobs and messages go to.
  *
- * Shape   count: 1 to 65536, the length of the producer's list. A schema that is appended takes its
- *         fair share of the keys, 1 in count, and no other key moves; so append only. What is
- *         already enqueued stays where it is, so idempotency keys hold within one list.
- *         Vectors, of 1, 2, 3, 10, 1000: "" 0 0 0 8 316, "a" 0 1 1 1 28, "abc" 0 1 1 3 144,
+ * Shape   count: 1 to 65536, the length of the producer's list. A schema appended to the list takes
+ *         its fair share of the keys, 1 in count, and no other key moves; so only append. What is
+ *         already enqueued stays where it is, so an idempotency key is unique only for one length
+ *         of the list.
+ *         Examples, of 1, 2, 3, 10, 1000: "" 0 0 0 8 316, "a" 0 1 1 1 28, "abc" 0 1 1 3 144,
  *         "order-1" 0 1 2 9 813.
- * Source  Lamping and Veach, A Fast, Minimal Memory, Consistent Hash Algorithm (2014), in whole
- *         numbers, of bytes 8 to 15 of the key's SHA-256, big end first: nothing that
- *         jobq_partition_of looks at.
+ * Source  Lamping and Veach, A Fast, Minimal Memory, Consistent Hash Algorithm (2014), in integers,
+ *         on bytes 8 to 15 of the key's SHA-256, big end first. jobq_partition_of uses other bytes.
  */
 JOBQ_API int32_t jobq_schema_of(jobq_str key, int32_t count);
 
 /*
- * Where a partition stands. tried holds, largest first, the last seq of each delivery that is not
- * acknowledged yet; so a message was delivered as often as there are entries >= its seq. After an
- * acknowledgement of everything it is empty, so it costs nothing while all goes well, and a
- * delivery whose process was killed is still in it. The count stops at JOBQ_TRIED_MAX: a queue
- * with more max_attempts than that retries for ever.
+ * How far a partition is. tried holds, largest first, the last seq of each delivery that is not
+ * acknowledged yet. So a message was delivered as often as there are entries >= its seq. When
+ * everything is acknowledged, tried is empty, and costs nothing while all goes well. A delivery
+ * whose process was killed is still in it. The count stops at JOBQ_TRIED_MAX: a queue with a higher
+ * max_attempts retries for ever.
  */
 typedef struct jobq_cursor {
-    int64_t acked; /* everything up to this seq is done */
+    int64_t acked; /* everything up to this seq is acknowledged */
     jobq_partition_mode mode;
     int32_t tried_count;
     int64_t tried[JOBQ_TRIED_MAX];
 } jobq_cursor;
 
-/* jobq_cursor_attempts -- deliveries of a message (seq > acked) so far. */
+/* jobq_cursor_attempts -- how often a message (seq > acked) was delivered so far. */
 JOBQ_API int32_t jobq_cursor_attempts(const jobq_cursor *cursor, int64_t seq);
 
-/* jobq_cursor_deliver, jobq_cursor_undo -- adds a delivery up to seq last, or takes one back. */
+/* jobq_cursor_deliver, jobq_cursor_undo -- adds a delivery that ends at seq last, or removes
+ * one. */
 JOBQ_API void jobq_cursor_deliver(jobq_cursor *cursor, int64_t last);
 JOBQ_API void jobq_cursor_undo(jobq_cursor *cursor, int64_t last);
 
-/* jobq_cursor_check -- JOBQ_ERROR_INVALID for negative numbers, entries not above acked or out of
- * order: outside data. */
+/* jobq_cursor_check -- JOBQ_ERROR_INVALID for negative numbers, or entries not above acked or not
+ * in order. For outside data. */
 JOBQ_API jobq_error jobq_cursor_check(const jobq_cursor *cursor);
 
 /*
- * jobq_cursor_size -- how many messages to read: batch, less in mode Degraded.
+ * jobq_cursor_size -- how many messages to read: batch, or fewer in mode Degraded.
  *
- * Shape   lost: where the delivery ended whose holder died; 0: none did. After a death: 1.
+ * Shape   lost: the last seq of the delivery whose holder died, and the size is 1 then; 0: none.
  */
 JOBQ_API int32_t jobq_cursor_size(const jobq_cursor *cursor, int32_t batch, int64_t lost);
 
 /*
- * jobq_outbox_open -- before the handler: how many of the messages read it gets.
+ * jobq_outbox_open -- called before the handler: how many of the messages read it gets.
  *
- * Shape   cursor: before this delivery. lost: as in jobq_cursor_size. outcomes: count of them,
- *         filled: NONE for those it gets, LEFT for the others. When the first message is at its
- *         limit: 0 if the delivery that was lost held nothing else, for then it kills its workers;
- *         it becomes EXCEEDED without being delivered. Else 1: it goes alone.
+ * Shape   cursor: before this delivery. lost: as in jobq_cursor_size. outcomes: count entries, all
+ *         filled: NONE for messages that the handler gets, LEFT for the others. If the first
+ *         message is at its limit, the answer is 1, and the handler gets it alone. But if the lost
+ *         delivery held nothing else, that message kills its workers: then the answer is 0, and it
+ *         becomes EXCEEDED without being delivered.
  */
 JOBQ_API int32_t jobq_outbox_open(const jobq_policy *policy, const jobq_cursor *cursor,
                                   int64_t lost, int32_t count, uint8_t *outcomes);
 
-/* What came of a delivery. */
+/* How a delivery went. */
 typedef struct jobq_verdict {
     int32_t count;      /* messages read: acked + 1 ... acked + count */
-    int32_t size;       /* as many were asked for */
-    jobq_result result; /* of the whole; LEFT: given back, as at a stop */
+    int32_t size;       /* messages asked for */
+    jobq_result result; /* of the whole; LEFT: given back, for example at a stop */
     uint32_t processed; /* messages done before the one that failed; UNKNOWN: it is not known which
                            failed */
     int64_t delay_us;   /* RETRY: the handler's own delay, when delay_named */
     bool delay_named;
 } jobq_verdict;
 
-/* What a partition becomes: one guarded statement writes it. */
+/* What a partition becomes. One guarded statement writes it. */
 typedef struct jobq_plan {
-    jobq_cursor cursor;       /* after it */
+    jobq_cursor cursor;       /* afterwards */
     int32_t done;             /* messages [0, done) leave; REJECT and EXCEEDED as dead letters */
-    int32_t dead;             /* how many of them */
-    int32_t failed;           /* the message whose retry, and error, the partition now bears; -1 */
-    jobq_directive directive; /* Proceed: the lease may be kept and the next batch read at once */
+    int32_t dead;             /* how many of those are dead letters */
+    int32_t failed;           /* the message that the partition retries, and its error; -1: none */
+    jobq_directive directive; /* Proceed: the lease may be kept, and the next batch read at once */
 } jobq_plan;
 
 /*
  * jobq_outbox_plan -- what an acknowledgement writes.
  *
  * Shape   cursor: before this delivery. outcomes: a jobq_result for each message, none of them
- *         NONE. A RETRY whose message has reached max_attempts becomes EXCEEDED there.
- *         Everything before the first RETRY or LEFT is done; what a handler did with later
- *         messages counts for their attempts, and they come again. LEFT at the end gives attempts
- *         back. A batch that fails without saying where dooms nobody: at the limit its messages go
- *         alone, and then the guilty one fails alone.
+ *         NONE. A RETRY whose message has reached max_attempts is changed to EXCEEDED.
+ *         Everything before the first RETRY or LEFT is done. Later messages come again; if a
+ *         handler handled them, that counts as an attempt. LEFT at the end gives attempts back. A
+ *         batch that fails without saying where makes no dead letter: at the limit its messages are
+ *         delivered one by one, and then the bad one fails alone.
  */
 JOBQ_API void jobq_outbox_plan(const jobq_policy *policy, const jobq_tuning *tuning,
                                const jobq_cursor *cursor, const jobq_verdict *verdict,
@@ -1048,33 +1085,32 @@ JOBQ_API void jobq_outbox_plan(const jobq_policy *policy, const jobq_tuning *tun
 typedef struct jobq_message {
     int64_t seq;           /* 1, 2, 3 ... within its partition */
     int64_t created_at_us; /* store's clock */
-    int32_t attempts;      /* deliveries before this one */
+    int32_t attempts;      /* earlier deliveries */
     bool payload_bytes;    /* payload holds bytes */
-    jobq_str type;         /* as the producer named it */
+    jobq_str type;         /* chosen by the producer */
     jobq_str payload;      /* JSON text, or bytes */
     jobq_str headers;      /* JSON text; {NULL, 0}: none */
 } jobq_message;
 
 typedef struct jobq_delivery jobq_delivery;
 
-/* What a store offers to a handler of messages; filled by the store. enter and leave may be
- * NULL. */
+/* What a store offers to a handler of messages. The store fills it. enter and leave may be NULL. */
 typedef struct jobq_delivery_store {
-    bool (*keep)(jobq_delivery *delivery, int32_t index, jobq_str why); /* copies a refusal's */
+    bool (*keep)(jobq_delivery *delivery, int32_t index, jobq_str why); /* copies the reason */
     int (*stopping)(const jobq_delivery *delivery);                     /* a jobq_stop */
     bool (*enter)(jobq_delivery *delivery, int32_t index);              /* before one message */
     bool (*leave)(jobq_delivery *delivery, int32_t index, jobq_result result); /* ... after it */
 } jobq_delivery_store;
 
-/* One batch of one partition in a handler's hands. Pointers live until it returns. */
+/* One batch of one partition, as a handler gets it. The pointers are valid until it returns. */
 struct jobq_delivery {
-    const jobq_message *messages; /* in order, seqs contiguous */
+    const jobq_message *messages; /* in order, without a gap */
     int32_t count;
-    int32_t partition;  /* its number in its queue: 0, 1, 2 ... */
-    int64_t partition_id; /* the store's */
+    int32_t partition;  /* number in its queue: 0, 1, 2 ... */
+    int64_t partition_id; /* id in the store */
     jobq_str queue;
-    void *user;         /* of the handler's registration */
-    uint8_t *outcomes;  /* a jobq_result each, written through the functions below */
+    void *user;         /* from the handler's registration */
+    uint8_t *outcomes;  /* a jobq_result each; the functions below write them */
     uint32_t processed; /* set by jobq_delivery_done */
     int64_t delay_us;   /* set by jobq_delivery_delay */
     bool delay_named;
@@ -1084,38 +1120,40 @@ struct jobq_delivery {
     void *context;
 };
 
-/* One message at a time: success goes on, reject makes a dead letter and goes on, retry ends the
- * batch here: this message and those behind it come again. */
+/* Handles one message at a time. success goes on. reject makes a dead letter and goes on. retry
+ * ends the batch: this message and those after it come again. */
 typedef jobq_result (*jobq_message_handler)(jobq_delivery *delivery, const jobq_message *message);
 
-/* The whole batch at once. success: all done (or, after jobq_delivery_done(n), the first n; the
- * others come again at once). retry: after jobq_delivery_done(n) the first n are done and the next
- * one failed; else all come again. reject: those not done become dead letters. Messages refused by
- * jobq_delivery_reject are dead letters wherever the cursor passes them. */
+/* Handles the whole batch at once. success: all are done. After jobq_delivery_done(n) only the
+ * first n are, and the others come again at once. retry: all come again. After
+ * jobq_delivery_done(n) the first n are done, and the next one failed. reject: those that are not
+ * done become dead letters. A message passed to jobq_delivery_reject becomes a dead letter once all
+ * before it are done. */
 typedef jobq_result (*jobq_batch_handler)(jobq_delivery *delivery);
 
 /* jobq_delivery_done -- a batch handler has done the first count messages. */
 JOBQ_API void jobq_delivery_done(jobq_delivery *delivery, int32_t count);
 
-/* jobq_delivery_reject -- a batch handler refuses one message, and says why. False: out of
+/* jobq_delivery_reject -- a batch handler rejects one message and says why. False: out of
  * memory. */
 JOBQ_API bool jobq_delivery_reject(jobq_delivery *delivery, int32_t index, jobq_str why);
 
-/* jobq_delivery_error -- why it did not work: copied, mended to UTF-8, cut to JOBQ_ERROR_MAX. */
+/* jobq_delivery_error -- why it failed. Copied, made valid UTF-8, cut to JOBQ_ERROR_MAX. */
 JOBQ_API void jobq_delivery_error(jobq_delivery *delivery, jobq_str text);
 
 /* jobq_delivery_delay -- the delay of this retry, instead of the backoff. At least 0. */
 JOBQ_API void jobq_delivery_delay(jobq_delivery *delivery, int64_t delay_us);
 
-/* jobq_delivery_stopping -- whether, and why, this handler should stop soon: return success after
- * jobq_delivery_done. Handlers of single messages are stopped between two. Cheap: ask often. */
+/* jobq_delivery_stopping -- whether, and why, this handler should stop soon. A batch handler then
+ * calls jobq_delivery_done and returns success; handlers of single messages are stopped between two
+ * messages. It is cheap: call it often. */
 JOBQ_API jobq_stop jobq_delivery_stopping(const jobq_delivery *delivery);
 
 /*
  * jobq_delivery_run -- runs one of the two handlers on a delivery.
  *
- * Shape   exactly one of each and all is not NULL. delivery: outcomes as jobq_outbox_open filled
- *         them. Fills verdict's result, processed and delay, and every outcome.
+ * Shape   exactly one of each and all is not NULL. delivery: its outcomes as jobq_outbox_open
+ *         filled them. Fills the verdict's result, processed and delay, and every outcome.
  */
 JOBQ_API void jobq_delivery_run(jobq_delivery *delivery, jobq_message_handler each,
                                 jobq_batch_handler all, jobq_verdict *verdict);
@@ -1127,41 +1165,42 @@ JOBQ_API void jobq_delivery_run(jobq_delivery *delivery, jobq_message_handler ea
 /* When a loop stops by itself. */
 typedef enum jobq_until {
     JOBQ_UNTIL_STOPPED, /* never */
-    JOBQ_UNTIL_EMPTY,   /* nothing is due: what comes later, retries and snoozes too, is left */
-    JOBQ_UNTIL_ENDED    /* all its queues' jobs have ended, whoever has them, and all messages */
+    JOBQ_UNTIL_EMPTY,   /* nothing is due; jobs due later, retries and snoozes too, are left */
+    JOBQ_UNTIL_ENDED    /* all jobs of its queues have ended and all messages are acknowledged, even
+                           those that other workers hold */
 } jobq_until;
 
-/* Zero fields mean default; jobq_loop_config_defaults fills them. */
+/* Zero fields mean the default; jobq_loop_config_defaults fills them. */
 typedef struct jobq_loop_config {
-    int32_t threads;      /* handlers at once, 1 to JOBQ_LOOP_THREADS (default 4) */
+    int32_t threads;      /* handlers that run at once, 1 to JOBQ_LOOP_THREADS (default 4) */
     int32_t batch_max;    /* jobs of one claim or flush (default 1000, at most half the slots) */
     int64_t lease_us;     /* the worker's lease (default 30 s) */
     int64_t heartbeat_us; /* between heartbeats (default a sixth of the lease) */
-    int64_t poll_us;      /* between looks (default: heartbeat_us with listen, else 1 s) */
-    int64_t flush_us;     /* longest wait of a result (default 5 ms) */
-    int64_t linger_us;    /* longest wait after a short batch, while busy (default 20 ms) */
-    int64_t sweep_us;     /* longest time that a bound hides a job (default 5 s), unless sweeps
-                             themselves take seconds: a third of the time is theirs at most */
-    int64_t grace_us;     /* for running handlers at a stop (default 30 s) */
+    int64_t poll_us;      /* between claims or looks (default heartbeat_us if listen, else 1 s) */
+    int64_t flush_us;     /* longest time that a finished job waits for its flush (default 5 ms) */
+    int64_t linger_us;    /* longest pause after a claim that got few jobs (default 20 ms) */
+    int64_t sweep_us;     /* longest time that a bound may hide a job (default 5 s). If sweeps take
+                             seconds it is longer: they get at most a third of the time */
+    int64_t grace_us;     /* time that running handlers get at a stop (default 30 s) */
     int64_t answer_us;    /* longest wait for a statement's answer (default a third of the lease) */
-    int64_t prune_us;     /* between housekeeping, at most (default 10 min) */
-    int64_t vacuum_rows;  /* jobs ended and messages acknowledged here, after which the tables that
-                             they left are vacuumed (default 100,000) */
-    int64_t jobs_max;     /* stop after so many jobs were started (default: never) */
-    uint32_t message_queues; /* bit i: the messages of queue number i are worked (default none) */
-    uint32_t jobless_queues; /* bit i: the jobs of queue number i are not (default none) */
-    jobq_tuning tuning[JOBQ_LOOP_QUEUES]; /* of queue number i's messages (default quick) */
+    int64_t prune_us;     /* longest time between two prunes (default 10 min) */
+    int64_t vacuum_rows;  /* vacuum the tables after this many jobs ended and messages were
+                             acknowledged here (default 100,000) */
+    int64_t jobs_max;     /* stop after this many jobs were started (default: never) */
+    uint32_t message_queues; /* bit i: handle the messages of queue number i (default none) */
+    uint32_t jobless_queues; /* bit i: do not run the jobs of queue number i (default none) */
+    jobq_tuning tuning[JOBQ_LOOP_QUEUES]; /* for the messages of queue number i (default quick) */
     bool listen;          /* notifications arrive */
     jobq_until until;     /* when to stop, besides jobs_max (default: never) */
 } jobq_loop_config;
 
 /*
  * A loop decides what a worker does. It asks for one statement at a time: a jobq_request holds all
- * that the statement needs, a jobq_answer all that came of it. Both are plain values without
+ * that the statement needs, a jobq_answer all that came back. Both are plain values without
  * pointers, so that a test can delay, drop or repeat them.
  *
  *     jobq_loop_next(loop, now, request);
- *     ... send it; several may be on their way at once, each kind once, each partition once ...
+ *     ... send it; one of each kind, and one of each partition, may be unanswered at a time ...
  *     jobq_answer_start(answer, request);
  *     ... fill in what the store said ...
  *     jobq_loop_tell(loop, now, answer);
@@ -1169,8 +1208,8 @@ typedef struct jobq_loop_config {
  * Threads run handlers:
  *
  *     if (jobq_loop_take(loop, now, work)) {
- *         ... run its handler, which may ask jobq_loop_stopping ...
- *         jobq_loop_handled(loop, now, work, ...);  or, of messages, jobq_loop_delivered
+ *         ... run its handler, which may call jobq_loop_stopping ...
+ *         jobq_loop_handled(loop, now, work, ...);  or, for messages, jobq_loop_delivered
  *     }
  */
 typedef enum jobq_request_kind {
@@ -1181,41 +1220,43 @@ typedef enum jobq_request_kind {
     JOBQ_REQUEST_POLICIES,   /* queues -> policies */
     JOBQ_REQUEST_CLAIM,      /* worker, number, limit, bytes, lanes, kinds, suspects, alone, sweep,
                                 look -> claimed */
-    JOBQ_REQUEST_RECOVER,    /* worker, number, limit: jobs of a claim without an answer become
-                                ready again -> more */
+    JOBQ_REQUEST_RECOVER,    /* worker, number, limit: makes jobs of a claim without an answer ready
+                                again -> more */
     JOBQ_REQUEST_COMPLETE,   /* endings, all of them successes -> exceptions */
     JOBQ_REQUEST_SETTLE,     /* endings -> exceptions */
-    JOBQ_REQUEST_HEARTBEAT,  /* worker, lease_us, settled -> news. claim: and a CLAIM in the same
-                                statement -> claimed as well */
+    JOBQ_REQUEST_HEARTBEAT,  /* worker, lease_us, settled -> news. claim: includes a CLAIM in the
+                                same statement -> claimed too */
     JOBQ_REQUEST_RESCUE,     /* worker, beat, limit (claims) -> done: it is dead; count: jobs given
                                 back; more: it has claims left */
     JOBQ_REQUEST_SLEEP,      /* worker, queues, asleep */
     JOBQ_REQUEST_UNPARK,     /* number is the kind; limit -> count, more */
-    JOBQ_REQUEST_PRUNE,      /* limit. This and VACUUM may take their time */
+    JOBQ_REQUEST_PRUNE,      /* limit. This and VACUUM may take long */
     JOBQ_REQUEST_VACUUM,
     JOBQ_REQUEST_DEREGISTER, /* worker */
-    JOBQ_REQUEST_REMAIN,     /* queues, message_queues -> more: a job has not ended, or a message is
-                                not acknowledged, whoever has it */
+    JOBQ_REQUEST_REMAIN,     /* queues, message_queues -> more: some job has not ended, or some
+                                message is not acknowledged, in this worker or another */
     JOBQ_REQUEST_SET_ASIDE,  /* number is the job; bytes -> done: it is failed now */
-    JOBQ_REQUEST_LOOK,       /* writes nothing: of the partitions of message_queues that have
-                                messages, the first limit whose id is greater than number, in the
-                                order of their ids -> backlogs; more: there may be further ones */
+    JOBQ_REQUEST_LOOK,       /* writes nothing. Of the partitions of message_queues that have
+                                messages, the first limit whose id exceeds number, ordered by id ->
+                                backlogs; more: there may be others */
     JOBQ_REQUEST_READ,       /* partition, token, watched, handed, limit, bytes, sweep; aside, acked
                                 -> reading */
-    JOBQ_REQUEST_ACK,        /* partition, token, ack; limit > 0: then reads up to limit messages
-                                and bytes -> reading's count and cut; LOST: nothing was written */
-    JOBQ_REQUEST_RENEW,      /* partition, token -> LOST: the lease is */
-    JOBQ_REQUEST_ABANDON,    /* slot, generation: its handler overran. Cut its connection, replace
-                                its thread. messages: then tell jobq_loop_delivered, or, when it is
-                                committing, jobq_loop_committed */
-    JOBQ_REQUEST_EXIT,       /* done */
+    JOBQ_REQUEST_ACK,        /* partition, token, ack; if limit > 0, then reads up to limit messages
+                                and bytes -> reading's count and cut. LOST: nothing was written */
+    JOBQ_REQUEST_RENEW,      /* partition, token -> LOST: the lease is lost */
+    JOBQ_REQUEST_ABANDON,    /* slot, generation: its handler ran too long. Close its connection,
+                                replace its thread. If messages is set, then call
+                                jobq_loop_delivered, or, if committing is set,
+                                jobq_loop_committed */
+    JOBQ_REQUEST_EXIT,       /* the loop has ended */
     JOBQ_REQUEST_COUNT
 } jobq_request_kind;
 
 /* jobq_request_name -- "claim", "set aside" ... */
 JOBQ_API const char *jobq_request_name(jobq_request_kind kind);
 
-/* A lane of a claim, with its lower bound: only jobs after (after_at_us, after_id). */
+/* A lane of a claim, with its lower bound: only jobs whose (run_at, id) is after (after_at_us,
+ * after_id). */
 typedef struct jobq_lane {
     int32_t queue;
     int16_t priority;
@@ -1224,15 +1265,15 @@ typedef struct jobq_lane {
     int64_t after_id;
 } jobq_lane;
 
-/* How a job ends, or goes on, under its token. */
+/* The decision about a job, guarded by its token. */
 typedef struct jobq_ending {
     int64_t job, worker, claim;
     int32_t slot;    /* as in jobq_work */
-    int32_t refused; /* > 0: the store refused the text and payload of its handler so many times */
+    int32_t refused; /* > 0: times that the store refused its handler's text and payload */
     jobq_decision decision;
 } jobq_ending;
 
-/* Who holds a partition, as seen in the store, or a token that is to hold it. worker 0: nobody. */
+/* The holder of a partition, as read in the store, or the one that it is to get. worker 0: none. */
 typedef struct jobq_holder {
     int64_t worker;
     int64_t claim;
@@ -1242,10 +1283,10 @@ typedef struct jobq_holder {
 
 /* What an acknowledgement writes. */
 typedef struct jobq_ack {
-    int64_t before;       /* acknowledged before the delivery */
-    int32_t given;        /* messages of the delivery that a handler had */
+    int64_t before;       /* acked of the cursor before the delivery */
+    int32_t given;        /* messages of the delivery that a handler got */
     int32_t max_attempts; /* of the queue */
-    bool bare;            /* without the texts that handlers gave: the server refused them */
+    bool bare;            /* without the texts of handlers, because the server refused them */
     jobq_plan plan;
     uint8_t outcomes[JOBQ_LOOP_BATCH]; /* a jobq_result each */
 } jobq_ack;
@@ -1256,43 +1297,43 @@ typedef struct jobq_ack {
 typedef struct jobq_request {
     jobq_request_kind kind;
     int32_t slot;        /* of a job or a partition */
-    uint32_t generation; /* ... of what it holds */
+    uint32_t generation; /* of the slot */
     int32_t limit;       /* rows that the statement may carry */
     int64_t worker;
     int64_t number;
     int64_t beat;
     int64_t lease_us;
-    int64_t bytes;       /* CLAIM: payloads of all jobs together, but at least one job; 0: claim
-                            nothing and name the first. SET_ASIDE: a job as large as this can be
-                            sent. READ, ACK: payloads of all messages, but at least one message */
+    int64_t bytes;       /* CLAIM: limit for all payloads together, but at least one job; 0: claim
+                            nothing, name the first job. SET_ASIDE: a job up to this size can be
+                            sent. READ, ACK: limit for all payloads, but at least one message */
     int64_t until_mono_us;
-    int64_t partition;   /* the store's id */
+    int64_t partition;   /* id in the store */
     jobq_holder token;   /* of the partition: worker, claim, lease_us */
-    jobq_holder watched; /* READ: takes the partition over from this holder, if it has not moved */
-    int64_t handed;      /* READ: the latest claim whose delivery reached a handler here */
-    int64_t acked;       /* READ, aside */
-    bool messages;       /* ABANDON: of a partition, not of a job */
-    bool committing;     /* ABANDON: the handler's own transaction is being committed */
+    jobq_holder watched; /* READ: take the partition over from this holder, if it has not moved */
+    int64_t handed;      /* READ: the latest claim number whose delivery reached a handler here */
+    int64_t acked;       /* READ with aside: everything up to this seq is acknowledged */
+    bool messages;       /* ABANDON: the handler has a partition, not a job */
+    bool committing;     /* ABANDON: the handler's own transaction is committing */
     bool stopping;       /* ABANDON: because the worker stops */
-    bool claim;          /* HEARTBEAT: and a CLAIM in one statement */
+    bool claim;          /* HEARTBEAT: a CLAIM in the same statement */
     bool suspects;       /* CLAIM: only suspects */
-    bool alone;          /* CLAIM: and of them one that must run alone */
-    bool every_kind;     /* CLAIM: whatever kinds says */
-    bool look;           /* CLAIM: when empty, tell when the next job is due */
-    bool sweep;          /* CLAIM: without lower bounds. LOOK: also for messages below the bound up
-                            to which a partition is known to be empty. READ, ACK: reads from the
-                            beginning, whatever that bound says */
-    bool aside;          /* READ: the message after acked cannot be read. If it still is the next,
-                            it becomes a dead letter unread, and the partition is given up, in one
+    bool alone;          /* CLAIM: with suspects, only those that must run alone */
+    bool every_kind;     /* CLAIM: ignore kinds, take any */
+    bool look;           /* CLAIM: if it is empty, say when the next job is due */
+    bool sweep;          /* CLAIM: without lower bounds. LOOK: also finds messages below the bound
+                            up to which a partition is known to be empty. READ, ACK: reads from the
+                            beginning, ignoring that bound */
+    bool aside;          /* READ: the message after acked cannot be read. If it still is the next
+                            one, make it a dead letter unread and give the partition up, in one
                             transaction */
     bool asleep;         /* SLEEP */
-    bool relaxed;        /* its commit need not wait for the disk */
+    bool relaxed;        /* the commit need not wait for the disk */
     int32_t queue_count, message_queue_count, settled_count, kind_count, lane_count, ending_count;
-    /* Only this many of each are filled. */
+    /* Only as many as these counts are filled. */
     int32_t queues[JOBQ_LOOP_QUEUES]; /* ids */
     int32_t message_queues[JOBQ_LOOP_QUEUES];
-    int64_t settled[JOBQ_LOOP_CLAIMS];                /* claims whose rows may go */
-    int32_t kinds[JOBQ_LOOP_KINDS + JOBQ_STRAYS_MAX]; /* jobs of these may be claimed */
+    int64_t settled[JOBQ_LOOP_CLAIMS];                /* claims whose rows may be deleted */
+    int32_t kinds[JOBQ_LOOP_KINDS + JOBQ_STRAYS_MAX]; /* kinds whose jobs may be claimed */
     jobq_lane lanes[JOBQ_LOOP_LANES];                 /* in claiming order */
     jobq_ending endings[JOBQ_ENDINGS_MAX];
     jobq_ack ack;
@@ -1301,37 +1342,38 @@ typedef struct jobq_request {
 /* The jobs of a claim. */
 typedef struct jobq_claimed {
     int32_t count;
-    int64_t named;  /* of a claim of 0 bytes: the job that it would have taken; 0: none */
-    int64_t due_us; /* > 0: until the next scheduled job */
-    bool suspects;  /* one is ready */
-    bool alone;     /* ... that must run alone */
+    int64_t named;  /* of a claim of 0 bytes: the job that it would take; 0: none */
+    int64_t due_us; /* > 0: time until the next scheduled job */
+    bool suspects;  /* a suspect is ready */
+    bool alone;     /* a job that must run alone is ready */
     jobq_job jobs[JOBQ_ENDINGS_MAX];
-    int32_t slots[JOBQ_ENDINGS_MAX]; /* jobq_loop_tell fills these: as in jobq_work; -1: no room,
-                                        which does not happen within the limits asked for */
+    int32_t slots[JOBQ_ENDINGS_MAX]; /* jobq_loop_tell fills these: as in jobq_work. -1: no room,
+                                        which cannot happen within the request's limit */
 } jobq_claimed;
 
-/* A worker that is late with its heartbeat. */
+/* A worker whose heartbeat is late. */
 typedef struct jobq_late {
     int64_t worker;
-    int64_t beat; /* -1: it is dead, and jobs of it are left */
+    int64_t beat; /* -1: it is dead and still has jobs */
     int64_t lease_us;
 } jobq_late;
 
 /* The news of a heartbeat. */
 typedef struct jobq_news {
-    bool alive;           /* this worker is; if not, nothing else counts */
-    bool suspects;        /* one is ready */
-    bool every_kind;      /* claims may take any kind, until they meet one without a handler */
-    int64_t policy;       /* the policies' number */
+    bool alive;           /* this worker is alive; if not, ignore the rest */
+    bool suspects;        /* a suspect is ready */
+    bool every_kind;      /* claims may take any kind, until one finds a kind without a handler */
+    int64_t policy;       /* version of the policies */
     int64_t store_now_us; /* the store's clock */
-    int32_t parked_kind;  /* a kind of ours with parked jobs; 0: none */
-    int32_t overdue;      /* late workers whose lease is over, and that still hold jobs */
+    int32_t parked_kind;  /* a kind of this worker that has parked jobs; 0: none */
+    int32_t overdue;      /* late workers whose lease is over and that still hold jobs */
     int32_t cancel_count, late_count, alone_count, kind_count;
     jobq_late late[JOBQ_LOOP_WATCHED];
     int32_t alone[JOBQ_LOOP_QUEUES]; /* queues in which a job that must run alone is ready */
-    int32_t kinds[JOBQ_LOOP_KINDS + JOBQ_STRAYS_MAX]; /* those of this worker that are not paused,
-                                        then up to JOBQ_STRAYS_MAX that no living worker has: this
-                                        one may claim their jobs in order to park them */
+    int32_t kinds[JOBQ_LOOP_KINDS + JOBQ_STRAYS_MAX]; /* those of this worker that are not paused;
+                                                         then up to JOBQ_STRAYS_MAX that no living
+                                                         worker has, so that this one may claim
+                                                         their jobs and park them */
     int64_t cancels[JOBQ_LOOP_SLOTS];   /* jobs of this worker with a cancel request */
 } jobq_news;
 
@@ -1341,47 +1383,47 @@ typedef struct jobq_queue_policy {
     bool paused;
 } jobq_queue_policy;
 
-/* An ending that was not written. */
+/* A decision that was not written. */
 typedef struct jobq_exception {
     int64_t job, worker, claim;
     jobq_error error; /* JOBQ_ERROR_LOST or JOBQ_ERROR_BUSY */
 } jobq_exception;
 
-/* A partition with something to read, as a LOOK finds it. */
+/* A partition with messages to read, as a LOOK finds it. */
 typedef struct jobq_backlog {
     int64_t id;
-    int32_t queue;   /* the store's id */
+    int32_t queue;   /* id in the store */
     int32_t number;  /* in its queue: 0, 1, 2 ... */
-    int64_t acked;   /* everything up to this seq is done */
+    int64_t acked;   /* everything up to this seq is acknowledged */
     int64_t waiting; /* > 0: messages wait; the store need not count them all */
-    int64_t due_us;  /* > 0: its backoff lasts so long */
-    bool below;      /* a sweep found some below the partition's bound: only a sweep reads them */
+    int64_t due_us;  /* > 0: time until its backoff ends */
+    bool below;      /* a sweep found messages below its bound: only a sweep reads them */
     jobq_holder holder;
 } jobq_backlog;
 
-/* The answer of a READ, or of the read in an ACK. count 0 and no holder, not busy, nothing due:
- * there is nothing to read. */
+/* The answer of a READ, or of the read in an ACK. There is nothing to read if count is 0, there is
+ * no holder, busy is false and due_us is 0. */
 typedef struct jobq_reading {
     jobq_cursor cursor; /* before this delivery */
-    int64_t lost;       /* the end of the delivery that its holder did not survive; 0: none */
-    int64_t due_us;     /* > 0: its backoff lasts so long */
+    int64_t lost;       /* the last seq of the delivery that its holder did not survive; 0: none */
+    int64_t due_us;     /* > 0: time until its backoff ends */
     int32_t count;      /* messages read: acked + 1 ... */
-    bool cut;           /* their bytes were the reason to stop: more are there */
-    bool aside;         /* the next message is a dead letter now, and the partition given up */
-    bool busy;          /* someone has the row locked */
-    jobq_holder holder; /* somebody else has it */
+    bool cut;           /* the limit of bytes ended the read: there are more */
+    bool aside;         /* the next message was made a dead letter and the partition given up */
+    bool busy;          /* another transaction has the row locked */
+    jobq_holder holder; /* another worker has it */
 } jobq_reading;
 
 typedef struct jobq_answer {
-    jobq_request_kind kind; /* this and the next five: of the request */
+    jobq_request_kind kind; /* copied from the request, like the next five */
     int32_t slot;
     uint32_t generation;
     int64_t worker;
     int64_t number;
     bool claim;
-    bool more, done;        /* as said at the request's kind */
-    jobq_error error;       /* if not JOBQ_OK, nothing that follows counts */
-    int32_t count;          /* RESCUE, UNPARK: jobs. Else of the list that the kind names */
+    bool more, done;        /* see the request's kind */
+    jobq_error error;       /* if not JOBQ_OK, ignore the rest */
+    int32_t count;          /* RESCUE, UNPARK: jobs. Else of the list that the kind fills */
     jobq_reading reading;
     jobq_claimed claimed;
     jobq_news news;
@@ -1391,19 +1433,19 @@ typedef struct jobq_answer {
     jobq_backlog backlogs[JOBQ_BACKLOGS_MAX];     /* in the order of their ids */
 } jobq_answer;
 
-/* jobq_answer_start -- an answer to this request that says nothing yet; JOBQ_OK. */
+/* jobq_answer_start -- an empty answer to this request; JOBQ_OK. */
 JOBQ_API void jobq_answer_start(jobq_answer *answer, const jobq_request *request);
 
-/* What a thread is given: a job, or the messages of a partition. */
+/* The work that a thread gets: a job, or the messages of a partition. */
 typedef struct jobq_work {
     bool messages;
     int32_t slot;        /* below JOBQ_LOOP_SLOTS; of messages below JOBQ_LOOP_PARTITIONS */
-    uint32_t generation; /* counts what the slot held */
-    int32_t queue;       /* its place among the queues served; -1: a job of another queue */
+    uint32_t generation; /* counts the uses of the slot */
+    int32_t queue;       /* index among the queues served; -1: a job of another queue */
     jobq_policy policy;  /* of the queue */
     jobq_job job;
-    int64_t partition;   /* the store's id */
-    int32_t number;      /* ... and its number in its queue */
+    int64_t partition;   /* id in the store */
+    int32_t number;      /* its number in its queue */
     int32_t given;       /* messages for the handler */
     jobq_holder token;   /* of the partition */
     /* Of messages only. */
@@ -1413,8 +1455,8 @@ typedef struct jobq_work {
 
 typedef enum jobq_phase {
     JOBQ_PHASE_WORKING,
-    JOBQ_PHASE_STOPPING, /* no claims; queued jobs released; handlers have their grace */
-    JOBQ_PHASE_LEAVING,  /* everything settled: deregister */
+    JOBQ_PHASE_STOPPING, /* no claims; queued jobs are released; handlers have their grace */
+    JOBQ_PHASE_LEAVING,  /* all is settled: deregister */
     JOBQ_PHASE_EXITED
 } jobq_phase;
 
@@ -1422,12 +1464,12 @@ typedef enum jobq_phase {
 typedef struct jobq_loop_stats {
     int64_t claims, empty_claims, claimed, started, flushed, succeeded, retried, failed, cancelled,
         released, lost, abandoned, heartbeats, rescued, reconnects, deaths;
-    int64_t aside;   /* jobs that could not be sent and became failed */
-    int64_t refused; /* results that the database would not take: settled without their content */
-    int64_t left;    /* jobs given up, because no result of theirs was taken: left to be rescued */
+    int64_t aside;   /* jobs that could not be sent and were failed */
+    int64_t refused; /* decisions that the database refused, and took without text and payload */
+    int64_t left;    /* jobs left to a rescuer, because every decision about them was refused */
 } jobq_loop_stats;
 
-/* crowded: LOOKs that found a partition to read, and all places taken by others to read. */
+/* crowded: LOOKs that found a partition to read when all places were taken by others to read. */
 typedef struct jobq_relay_stats {
     int64_t looks, crowded, reads, delivered, succeeded, dead, retried, lost, renewals, takeovers,
         aside; /* messages that could not be read */
@@ -1435,130 +1477,131 @@ typedef struct jobq_relay_stats {
 
 typedef struct jobq_loop jobq_loop;
 
-/* jobq_loop_size -- bytes of a loop: the caller's memory, aligned for int64_t. */
+/* jobq_loop_size -- bytes of a loop. The memory is the caller's, aligned for int64_t. */
 JOBQ_API size_t jobq_loop_size(void);
 
-/* jobq_loop_config_defaults -- the configuration with its zero fields filled and limits kept. */
+/* jobq_loop_config_defaults -- the configuration with its zero fields filled and cut to the
+ * limits. */
 JOBQ_API jobq_loop_config jobq_loop_config_defaults(const jobq_loop_config *config);
 
-/* jobq_loop_init -- a loop that will first connect. entropy: 64 bits of the operating system;
- * worker ids and jitter come from them. */
+/* jobq_loop_init -- a loop that has not connected yet. entropy: 64 random bits of the operating
+ * system, for worker ids and jitter. */
 JOBQ_API void jobq_loop_init(jobq_loop *loop, const jobq_loop_config *config, uint64_t entropy,
                              int64_t mono_us);
 
 /*
- * jobq_loop_next -- what to do now. Ask until it says WAIT or EXIT.
+ * jobq_loop_next -- what to do now. Call it until the request is WAIT or EXIT.
  *
- * Shape   mono_us never runs back. A statement that was answered with a request counts as sent.
+ * Shape   mono_us never goes back. A statement counts as sent once it was returned as a request.
  */
 JOBQ_API void jobq_loop_next(jobq_loop *loop, int64_t mono_us, jobq_request *request);
 
-/* jobq_loop_tell -- the answer of a statement. Outside data that makes no sense is refused as
- * JOBQ_ERROR_INVALID would be. */
+/* jobq_loop_tell -- takes the answer of a statement. Outside data that breaks a rule is treated
+ * like an answer JOBQ_ERROR_INVALID. */
 JOBQ_API void jobq_loop_tell(jobq_loop *loop, int64_t mono_us, jobq_answer *answer);
 
-/* jobq_loop_disconnected -- the connection is gone, or was not made: every answer on its way is
- * lost. */
+/* jobq_loop_disconnected -- the connection broke, or could not be made. No outstanding answer will
+ * come. */
 JOBQ_API void jobq_loop_disconnected(jobq_loop *loop, int64_t mono_us);
 
-/* jobq_loop_notified -- a wake-up came in. cancel: it says that a cancel request is in the news. */
+/* jobq_loop_notified -- a notification arrived. cancel: it announces a cancel request. */
 JOBQ_API void jobq_loop_notified(jobq_loop *loop, int64_t mono_us, bool cancel);
 
-/* jobq_loop_hears -- config.listen, on a connection of its own: whether that is there. If not, the
- * loop looks at least every second. */
+/* jobq_loop_hears -- with config.listen, whether the connection that listens works. If not, the
+ * loop claims at least every second. */
 JOBQ_API void jobq_loop_hears(jobq_loop *loop, int64_t mono_us, bool hears);
 
-/* jobq_loop_stop -- asked to stop. grace_us < 0: the configured one. Again: the shorter grace
- * counts. */
+/* jobq_loop_stop -- asks the loop to stop. grace_us < 0: the configured one. If called again, the
+ * shorter grace counts. */
 JOBQ_API void jobq_loop_stop(jobq_loop *loop, int64_t mono_us, int64_t grace_us);
 
-/* jobq_loop_due -- when results, a claim or anything about messages is due next. A thread that told
- * the loop something, or took work from it, wakes the thread that sends its requests, if that
- * sleeps longer. */
+/* jobq_loop_due -- when a flush, a claim or a statement about messages is due next. A thread that
+ * has told the loop something, or taken work, must wake the thread that sends requests if that
+ * thread sleeps longer than this. */
 JOBQ_API int64_t jobq_loop_due(const jobq_loop *loop, int64_t mono_us);
 
-/* jobq_loop_take -- work for a free thread; false: none. Messages come first. Nothing is handed out
- * when the lease may be over. */
+/* jobq_loop_take -- gives work to a free thread; false: none. Messages come first. Nothing is
+ * handed out when the lease may be over. */
 JOBQ_API bool jobq_loop_take(jobq_loop *loop, int64_t mono_us, jobq_work *work);
 
 /* jobq_loop_stopping -- why the handler of this work should stop, if it should. */
 JOBQ_API jobq_stop jobq_loop_stopping(const jobq_loop *loop, int64_t mono_us,
                                       const jobq_work *work);
 
-/* What came of a job's handler. */
+/* How a handler of a job ended. */
 typedef struct jobq_handled {
     jobq_outcome outcome;
-    int64_t delay_us;  /* delay_named: as in jobq_event */
+    int64_t delay_us;  /* with delay_named, as in jobq_event */
     bool delay_named;
-    bool missing;      /* nobody here has a handler for its kind: it is parked */
-    int64_t bytes;     /* of its error and the next stage's payload */
+    bool missing;      /* this worker has no handler for its kind: park it */
+    int64_t bytes;     /* size of its error and of the next stage's payload */
 } jobq_handled;
 
-/* jobq_loop_handled -- a job's handler returned; *decision (or NULL) says what becomes of the job.
- * False: it had been abandoned. */
+/* jobq_loop_handled -- the handler of a job returned. *decision (may be NULL) says what becomes of
+ * the job. False: the handler had been abandoned. */
 JOBQ_API bool jobq_loop_handled(jobq_loop *loop, int64_t mono_us, const jobq_work *work,
                                 const jobq_handled *handled, jobq_decision *decision);
 
 /*
  * jobq_loop_delivered -- a handler of messages returned.
  *
- * Shape   verdict: its result, processed and delay count; work's outcomes as well. *ack: what is
- *         going to be written. own: the handler's transaction writes it: do that, commit, tell
- *         jobq_loop_committed. False: it had been abandoned.
+ * Shape   verdict: its result, processed and delay are used, and the outcomes in work. *ack: what
+ *         will be written. own: the handler's transaction writes it; do that, commit, and call
+ *         jobq_loop_committed. False: the handler had been abandoned.
  */
 JOBQ_API bool jobq_loop_delivered(jobq_loop *loop, int64_t mono_us, const jobq_work *work,
                                   const jobq_verdict *verdict, bool own, jobq_ack *ack);
 
-/* jobq_loop_committed -- what became of a transaction of jobq_loop_delivered's own. OK: it is
- * known to be committed. LOST: the lease was. RETRYABLE: known to be rolled back, and to be tried
- * again, which counts. Any other error: nobody knows. */
+/* jobq_loop_committed -- tells how the handler's own transaction ended, after jobq_loop_delivered
+ * with own. OK: known to be committed. LOST: the lease was lost. RETRYABLE: known to be rolled
+ * back; it is tried again, and counts as an attempt. Any other error: not known. */
 JOBQ_API bool jobq_loop_committed(jobq_loop *loop, int64_t mono_us, const jobq_work *work,
                                   jobq_error error);
 
-/* jobq_work_abandoned -- the work of an ABANDON of messages, and what is said of it: all of them
- * come again, or, when the worker stops, are given back. */
+/* jobq_work_abandoned -- for an ABANDON of messages: the work, and the verdict to report. All
+ * messages are retried, or, if the worker stops, given back. */
 JOBQ_API void jobq_work_abandoned(jobq_work *work, jobq_verdict *verdict,
                                   const jobq_request *request);
 
-/* How a loop is. */
+/* The state of a loop, for display. */
 typedef struct jobq_loop_status {
     jobq_phase phase;
     bool connected;
-    bool hears;            /* it is registered, and notifications arrive */
-    int64_t worker;        /* the id; 0: the store does not know it */
-    int64_t lease_mono_us; /* the lease, counted locally, ends; INT64_MIN: never renewed yet */
+    bool hears;            /* it is registered and notifications arrive */
+    int64_t worker;        /* its id; 0: not registered */
+    int64_t lease_mono_us; /* local end of its lease; INT64_MIN: never renewed yet */
     int32_t running;       /* handlers of jobs and of messages */
-    int32_t ready;         /* jobs and partitions that a thread may find */
+    int32_t ready;         /* jobs and partitions that a thread may take */
 } jobq_loop_status;
 
 JOBQ_API jobq_loop_status jobq_loop_status_of(const jobq_loop *loop);
 
-/* jobq_loop_counts -- counts of jobs and of messages. */
+/* jobq_loop_counts -- the counts of jobs and of messages. */
 JOBQ_API void jobq_loop_counts(const jobq_loop *loop, jobq_loop_stats *jobs,
                                jobq_relay_stats *messages);
 
 /* ---- the in-memory queue --------------------------------------------------------------------- */
 
 /*
- * A whole store in one block of the caller's memory: the executable model that Postgres is held
- * against, and the queue to test handlers and policies on. It applies the decisions of
+ * A whole store in one block of the caller's memory. It is the model that Postgres is tested
+ * against, and a queue to test handlers and policies on. It applies the decisions of
  * jobq_job_decide under the same rules as the SQL functions. The block is flat: memcpy copies it,
- * memcmp compares it. Time is an argument; ids of queues and kinds are 1 to 63.
+ * memcmp compares it. Time is an argument. Ids of queues and kinds are 1 to 63.
  */
 
-#define JOBQ_MEMORY_QUEUES 8 /* queues 1 to 8 have a policy of their own; others the defaults */
+#define JOBQ_MEMORY_QUEUES 8 /* queues 1 to 8 have their own policy; others the defaults */
 
 typedef struct jobq_memory_job {
     jobq_job job;
-    jobq_str payload;       /* borrowed: lives as long as the job */
-    jobq_str next;          /* the next stage's, kept under the token that the job bears */
+    jobq_str payload;       /* borrowed: must live as long as the job */
+    jobq_str next;          /* of the next stage; kept while this token holds the job */
     int64_t finished_at_us;
     jobq_reason reason;     /* failed: why, for jobq_reason_format */
     int32_t limit;
 } jobq_memory_job;
 
 typedef struct jobq_memory_worker {
-    int64_t id; /* 0: a free place */
+    int64_t id; /* 0: free */
     int64_t beat;
     int64_t lease_us;
     int64_t expires_at_us;
@@ -1570,130 +1613,130 @@ typedef struct jobq_memory_worker {
 } jobq_memory_worker;
 
 typedef struct jobq_memory_claim {
-    int64_t worker; /* 0: a free place */
+    int64_t worker; /* 0: free */
     int64_t number;
-    int64_t burned_at_us; /* 0: it was claimed */
+    int64_t burned_at_us; /* when its number was burned; 0: it is not */
 } jobq_memory_claim;
 
 /* A message on a jobq_memory. */
 typedef struct jobq_memory_message {
-    int64_t seq;       /* 0: not numbered yet, as no read has come to it */
-    int32_t partition; /* 0: a free place */
-    int32_t attempts;  /* of a dead letter: deliveries, the last one included */
+    int64_t seq;       /* 0: no number yet, because no read has reached it */
+    int32_t partition; /* id; 0: free */
+    int32_t attempts;  /* of a dead letter: its deliveries, including the last */
     bool dead;
     jobq_str payload;  /* borrowed */
 } jobq_memory_message;
 
 /* The row of a partition. */
 typedef struct jobq_memory_partition {
-    int32_t queue;  /* 0: a free place */
+    int32_t queue;  /* 0: free */
     int32_t number; /* in its queue: 0, 1, 2 ... */
-    int64_t last;   /* seq given last */
+    int64_t last;   /* last seq given out */
     jobq_cursor cursor;
-    jobq_holder holder; /* worker 0: nobody */
+    jobq_holder holder; /* worker 0: none */
     int64_t lease_until_us;
-    int64_t reading; /* end of the delivery that the holder has; 0: none */
+    int64_t reading; /* last seq of the holder's delivery; 0: none */
     int64_t run_at_us;
 } jobq_memory_partition;
 
-/* The head of the block; jobs, workers and claims follow it. */
+/* The head of the block. The jobs, workers and claims follow it. */
 typedef struct jobq_memory {
     int32_t job_max, worker_max, claim_max;
-    int32_t job_count;      /* jobs[0 .. job_count) were ever used */
-    int64_t policy_version; /* changes with every policy and pause */
+    int32_t job_count;      /* jobs[0 .. job_count) have been used */
+    int64_t policy_version; /* changes with every change of a policy or pause */
     uint64_t paused;        /* bit i: queue i */
     uint64_t paused_kinds;  /* bit i: kind i */
     int16_t stages_max;
     jobq_policy policies[JOBQ_MEMORY_QUEUES];
-    jobq_memory_partition partitions[JOBQ_MEMORY_PARTITIONS]; /* ids are the indices plus 1 */
+    jobq_memory_partition partitions[JOBQ_MEMORY_PARTITIONS]; /* ids are index + 1 */
     jobq_memory_message messages[JOBQ_MEMORY_MESSAGES];
 } jobq_memory;
 
-/* jobq_memory_size -- bytes of a block for so many jobs, workers and claims with unsettled jobs. */
+/* jobq_memory_size -- bytes of a block for this many jobs, workers and claims with unsettled
+ * jobs. */
 JOBQ_API size_t jobq_memory_size(int32_t jobs, int32_t workers, int32_t claims);
 
 /* jobq_memory_init -- an empty store in the caller's block, aligned for int64_t. */
 JOBQ_API jobq_memory *jobq_memory_init(void *block, int32_t jobs, int32_t workers, int32_t claims);
 
-/* The arrays of a store: job_max, worker_max, claim_max long. */
+/* The arrays of a store, of length job_max, worker_max and claim_max. */
 JOBQ_API jobq_memory_job *jobq_memory_jobs(const jobq_memory *memory);
 JOBQ_API jobq_memory_worker *jobq_memory_workers(const jobq_memory *memory);
 JOBQ_API jobq_memory_claim *jobq_memory_claims(const jobq_memory *memory);
 
-/* jobq_memory_policy -- sets the policy of queue 1 to JOBQ_MEMORY_QUEUES, and whether it is
- * paused. */
+/* jobq_memory_policy -- sets the policy of queue 1 to JOBQ_MEMORY_QUEUES, and pauses it or not. */
 JOBQ_API void jobq_memory_policy(jobq_memory *memory, int32_t queue, const jobq_policy *policy,
                                  bool paused);
 
-/* jobq_memory_pause -- whether a kind, 1 to 63, is paused: no worker that knows it claims its
- * jobs. */
+/* jobq_memory_pause -- pauses a kind, 1 to 63, or not. Workers that have it do not claim its jobs
+ * then. */
 JOBQ_API void jobq_memory_pause(jobq_memory *memory, int32_t kind, bool paused);
 
 /*
- * jobq_memory_enqueue -- adds a ready job; returns its id (1, 2, 3 ...), 0 when there is no room.
+ * jobq_memory_enqueue -- adds a ready job; returns its id (1, 2, 3 ...), or 0 if there is no room.
  *
- * Shape   like: its queue, kind, priority, stages, run_at_us (a past one is lifted to now_us),
- *         max_attempts and timeout_us count.
+ * Shape   like: its queue, kind, priority, stages, run_at_us (raised to now_us if earlier),
+ *         max_attempts and timeout_us are used.
  */
 JOBQ_API int64_t jobq_memory_enqueue(jobq_memory *memory, const jobq_job *like, jobq_str payload,
                                      int64_t now_us);
 
-/* jobq_memory_get -- the job of an id; NULL: none. */
+/* jobq_memory_get -- the job with this id; NULL: none. */
 JOBQ_API jobq_memory_job *jobq_memory_get(jobq_memory *memory, int64_t id);
 
-/* jobq_memory_keep -- the payload of the next stage (borrowed), should this token's holder finish
- * the stage: JOBQ_OK or JOBQ_ERROR_LOST. */
+/* jobq_memory_keep -- sets the payload of the next stage (borrowed), used if this token finishes
+ * the stage. JOBQ_OK or JOBQ_ERROR_LOST. */
 JOBQ_API jobq_error jobq_memory_keep(jobq_memory *memory, int64_t id, int64_t worker,
                                      int64_t claim, jobq_str next);
 
-/* jobq_memory_holds -- whether a job runs under this worker's token. */
+/* jobq_memory_holds -- whether any job is running under a token of this worker. */
 JOBQ_API bool jobq_memory_holds(const jobq_memory *memory, int64_t worker);
 
-/* jobq_memory_cancel -- cancels a ready job, asks a running one; jobq_memory_revive -- runs a
- * failed job again. JOBQ_ERROR_TRANSITION: it is in another state. */
+/* jobq_memory_cancel cancels a ready job, or requests it of a running one. jobq_memory_revive makes
+ * a failed job ready again. JOBQ_ERROR_TRANSITION: the job is in another state. */
 JOBQ_API jobq_error jobq_memory_cancel(jobq_memory *memory, int64_t id, int64_t now_us);
 JOBQ_API jobq_error jobq_memory_revive(jobq_memory *memory, int64_t id, int64_t now_us);
 
-/* jobq_memory_outbox -- gives a queue so many partitions; returns the first one's id (their ids
- * count up from 1), 0 when there is no room. */
+/* jobq_memory_outbox -- gives a queue this many partitions. Returns the id of the first (ids count
+ * up from 1), or 0 if there is no room. */
 JOBQ_API int32_t jobq_memory_outbox(jobq_memory *memory, int32_t queue, int32_t partitions);
 
-/* jobq_memory_send -- adds a message to a partition of a queue, not numbered yet; false: no room or
- * no such partition. */
+/* jobq_memory_send -- adds a message, without a seq yet, to a partition of a queue. False: no room
+ * or no such partition. */
 JOBQ_API bool jobq_memory_send(jobq_memory *memory, int32_t queue, int32_t number,
                                jobq_str payload);
 
-/* jobq_memory_message_at -- the message of a partition's id and a seq; NULL: none. */
+/* jobq_memory_message_at -- the message with this seq in the partition with this id; NULL: none. */
 JOBQ_API jobq_memory_message *jobq_memory_message_at(jobq_memory *memory, int64_t partition,
                                                      int64_t seq);
 
-/* jobq_memory_execute -- carries out one statement. queues, kinds: what this worker serves (bits);
- * now_us: the store's clock. Requests that are no statement do nothing. */
+/* jobq_memory_execute -- executes one statement. queues, kinds: what this worker serves (bits).
+ * now_us: the store's clock. Requests that are not statements do nothing. */
 JOBQ_API void jobq_memory_execute(jobq_memory *memory, const jobq_request *request, uint64_t queues,
                                   uint64_t kinds, int64_t now_us, jobq_answer *answer);
 
-/* jobq_memory_perform -- the same, and tells the loop. mono_us: the loop's clock. CONNECT always
- * works; an abandoned handler of messages had none of them. Needs 300 KB of stack. */
+/* jobq_memory_perform -- executes it and tells the loop the answer. mono_us: the loop's clock.
+ * CONNECT always works. An abandoned handler of messages is taken to have done none. Needs 300 KB
+ * of stack. */
 JOBQ_API void jobq_memory_perform(jobq_memory *memory, jobq_loop *loop, const jobq_request *request,
                                   uint64_t queues, uint64_t kinds, int64_t mono_us, int64_t now_us);
 
-/* Who runs a kind's jobs on a jobq_memory, or a queue's messages. */
+/* The handler of a kind's jobs, or of a queue's messages, on a jobq_memory. */
 typedef struct jobq_memory_handler {
-    int32_t queue, kind;               /* kind: of jobs */
-    jobq_handler run[JOBQ_STAGES_MAX]; /* as in jobq_pg_handler; none: messages */
+    int32_t queue, kind;               /* kind: for jobs only */
+    jobq_handler run[JOBQ_STAGES_MAX]; /* as in jobq_pg_handler; all NULL: messages */
     void *user;
-    jobq_message_handler each;         /* messages: one of the two */
+    jobq_message_handler each;         /* messages: one of these two */
     jobq_batch_handler all;
 } jobq_memory_handler;
 
 /*
- * jobq_memory_work -- one worker, one step: does everything that is due at now_us, handlers
- * included.
+ * jobq_memory_work -- one worker, one step: does everything that is due at now_us, including
+ * handlers.
  *
- * Shape   call: room for the handlers' call (it is large). Returns when something is due next, by
- *         the same clock: set yours to it and call again. JOBQ_NEVER: the loop has ended. The
- *         loop's configuration names the queues with messages by their places: queues are served
- *         in the order of their ids.
+ * Shape   call: memory for the handlers' call, which is large. Returns when something is due next,
+ *         by the same clock. Set your clock to that time and call again. JOBQ_NEVER: the loop has
+ *         ended. The loop's configuration numbers the queues in the order of their ids.
  */
 JOBQ_API int64_t jobq_memory_work(jobq_memory *memory, jobq_loop *loop,
                                   const jobq_memory_handler *handlers, int32_t count,
@@ -1718,8 +1761,8 @@ JOBQ_API int64_t jobq_memory_work(jobq_memory *memory, jobq_loop *loop,
 #define JOBQ_ASSERT(x) assert(x)
 #endif
 
-/* Small functions that are called in so many places that a copy in each would make up a twentieth
- * of the program. */
+/* For small functions that are called in so many places that inlining them all would make the
+ * program 5 % larger. */
 #if defined(__GNUC__) || defined(__clang__)
 #define JOBQ__ONCE __attribute__((noinline))
 #else
@@ -1766,10 +1809,10 @@ JOBQ_API bool jobq_str_equal(jobq_str a, jobq_str b)
 static int64_t jobq__min(int64_t a, int64_t b) { return a < b ? a : b; }
 static int64_t jobq__max(int64_t a, int64_t b) { return a > b ? a : b; }
 
-/* a + b for b >= 0, stopping at JOBQ_NEVER. */
+/* a + b for b >= 0, but at most JOBQ_NEVER. */
 static int64_t jobq__add(int64_t a, int64_t b) { return a > INT64_MAX - b ? INT64_MAX : a + b; }
 
-/* a * b for a, b >= 0, stopping at cap. */
+/* a * b for a, b >= 0, but at most cap. */
 static int64_t jobq__mul_capped(int64_t a, int64_t b, int64_t cap)
 {
     return a != 0 && b > cap / a ? cap : jobq__min(a * b, cap);
@@ -1823,7 +1866,7 @@ JOBQ_API int64_t jobq_worker_id_from(uint64_t bits)
     return bits == 0 ? 1 : (int64_t)bits;
 }
 
-/* Writes prefix, a dash and the suffix; the prefix gives way. */
+/* Writes prefix, dash and suffix; cuts the prefix if they are too long. */
 static void jobq__worker_name(char *out, jobq_str prefix, const char *suffix, size_t suffix_len)
 {
     jobq_str kept = jobq_utf8_cut(prefix, JOBQ_WORKER_NAME_MAX - 2 - suffix_len);
@@ -1878,8 +1921,8 @@ JOBQ_API bool jobq_name_valid(jobq_str name)
     return true;
 }
 
-/* Bytes of the UTF-8 character at p (n left), 0 when it is none: overlong, surrogate, too big, cut,
- * NUL. */
+/* Length of the UTF-8 character at p (n bytes left); 0 if it is not valid: overlong, a surrogate,
+ * too big, cut off or NUL. */
 static size_t jobq__utf8_one(const unsigned char *p, size_t n)
 {
     unsigned char c = p[0];
@@ -1935,7 +1978,7 @@ JOBQ_API size_t jobq_utf8_mend(char *out, size_t max, jobq_str bytes)
     return size;
 }
 
-/* A cursor over JSON text. why: the first thing wrong. */
+/* A reading position in JSON text. why: the first fault. */
 typedef struct jobq__json {
     const char *ptr;
     size_t len, at;
@@ -1963,7 +2006,7 @@ static void jobq__json_space(jobq__json *j)
     }
 }
 
-/* Four hex digits; -1 when they are not. */
+/* Reads four hex digits; -1: they are not there. */
 static int32_t jobq__json_hex(jobq__json *j)
 {
     int32_t value = 0;
@@ -1980,7 +2023,8 @@ static int32_t jobq__json_hex(jobq__json *j)
     return value;
 }
 
-/* After a backslash and u. jsonb stores text, so NUL and lone surrogates have no place in it. */
+/* Reads the rest of an escape that starts with a backslash and u. jsonb stores text, which has no
+ * NUL and no lone surrogates. */
 static bool jobq__json_unicode(jobq__json *j)
 {
     int32_t code = jobq__json_hex(j), low;
@@ -2042,10 +2086,11 @@ static size_t jobq__json_digits(jobq__json *j)
     return j->at - from;
 }
 
-/* Postgres refuses exponents from here on, whatever the number. */
+/* Postgres refuses exponents of this size and larger, for any number. */
 #define JOBQ__JSON_EXPONENT (INT32_MAX / 2)
 
-/* Behind the e, cut at what is refused anyway; 0 when there is none. False: no digit follows. */
+/* Reads the exponent, cut at JOBQ__JSON_EXPONENT, which is refused anyway; leaves 0 if there is
+ * none. False: its digits are missing. */
 static bool jobq__json_exponent(jobq__json *j, int64_t *exponent)
 {
     int sign, c = jobq__json_peek(j);
@@ -2064,8 +2109,8 @@ static bool jobq__json_exponent(jobq__json *j, int64_t *exponent)
     return j->at > from || jobq__json_fail(j, "digit expected in the exponent");
 }
 
-/* Digits before the point, zeros in front not counted: 2 for 12, 0 for 0.1, -2 for 0.001; of a
- * zero none, whatever its exponent. */
+/* Digits before the point, leading zeros not counted: 2 for 12, 0 for 0.1, -2 for 0.001. A zero
+ * gets the lowest value, so that its exponent does not matter. */
 static int64_t jobq__json_magnitude(const char *digits, size_t whole, size_t fraction)
 {
     size_t i = 0;
@@ -2075,7 +2120,7 @@ static int64_t jobq__json_magnitude(const char *digits, size_t whole, size_t fra
     return i == fraction ? -JOBQ__JSON_EXPONENT : -(int64_t)i;
 }
 
-/* A numeric holds 131072 digits before the point and 16383 behind it; jsonb refuses more. */
+/* A numeric holds 131072 digits before the point and 16383 after it; jsonb refuses more. */
 static bool jobq__json_number(jobq__json *j)
 {
     size_t whole, fraction = 0, from;
@@ -2121,7 +2166,7 @@ static bool jobq__json_scalar(jobq__json *j)
     return jobq__json_word(j, "null");
 }
 
-/* "key": with the space around it. */
+/* Reads "key": and the white space around it. */
 static bool jobq__json_key(jobq__json *j)
 {
     jobq__json_space(j);
@@ -2133,8 +2178,8 @@ static bool jobq__json_key(jobq__json *j)
     return true;
 }
 
-/* Behind a value: closes what it ends. False: a comma came, or something is wrong (why is set
- * then). */
+/* After a value: closes the objects and arrays that end there. False: a comma follows, or there is
+ * a fault (then why is set). */
 static bool jobq__json_close(jobq__json *j, const char *open, size_t *depth)
 {
     while (*depth > 0) {
@@ -2154,7 +2199,7 @@ static bool jobq__json_close(jobq__json *j, const char *open, size_t *depth)
     return true;
 }
 
-/* No recursion: the open brackets stand in a small stack. */
+/* No recursion: the open brackets are kept in a small stack. */
 static bool jobq__json_value(jobq__json *j)
 {
     char open[JOBQ_JSON_DEPTH];
@@ -2347,7 +2392,7 @@ JOBQ_API jobq_error jobq_job_check(const jobq_job *job)
                                                                          : JOBQ_ERROR_INVALID;
 }
 
-/* A decision that ends the job's run here and now, everything else as it is. */
+/* A decision that ends the run and changes nothing else. */
 static jobq_decision jobq__end(const jobq_job *job, jobq_state state)
 {
     jobq_decision d;
@@ -2361,8 +2406,8 @@ static jobq_decision jobq__end(const jobq_job *job, jobq_state state)
     return d;
 }
 
-/* A decision that puts the job back; law (7) turns it into the end of a job that was to be
- * cancelled. */
+/* A decision that puts the job back. By law (7) a job with a cancel request is cancelled
+ * instead. */
 static jobq_decision jobq__put_back(const jobq_job *job, int64_t delay_us)
 {
     jobq_decision d =
@@ -2433,7 +2478,7 @@ static jobq_decision jobq__on_snooze(const jobq_job *job, const jobq_event *even
     return d;
 }
 
-/* Release and park: the attempt did not happen; a suspect keeps its marks. */
+/* Release and park: as if the attempt had not happened; a suspect keeps its marks. */
 static jobq_decision jobq__on_release(const jobq_job *job, int64_t delay_us)
 {
     jobq_decision d = jobq__put_back(job, delay_us);
@@ -2453,7 +2498,7 @@ static jobq_decision jobq__on_crash(const jobq_policy *policy, const jobq_job *j
     if (d.state != JOBQ_STATE_READY) return d;
     d.suspect = true;
     d.alone = job->suspect;
-    if (!job->alone) { /* others ran beside it */
+    if (!job->alone) { /* other jobs ran beside it */
         d.attempt = (int32_t)jobq__max(job->attempt - 1, 0);
         return d;
     }
@@ -2489,7 +2534,7 @@ static jobq_decision jobq__on_revive(const jobq_job *job)
     return d;
 }
 
-/* The state in which an event applies; cancel applies in two. */
+/* Whether an event applies in a state. */
 static bool jobq__applies(jobq_state state, jobq_event_kind event)
 {
     switch (event) {
@@ -2630,7 +2675,7 @@ JOBQ_API const char *jobq_event_name(jobq_event_kind event)
     return "unknown";
 }
 
-/* A bounded, sticky writer of text: after the first overflow nothing more is written. */
+/* Writes text into a buffer. The first overflow sets full; from then on nothing is written. */
 typedef struct jobq__text {
     char *out;
     size_t size, at;
@@ -2831,8 +2876,7 @@ JOBQ_API jobq_directive jobq_partition_directive(const jobq_partition_mode *mode
 
 #define JOBQ__MINUTE (60 * JOBQ__SECOND)
 
-/* batch, threshold; ms: min, active, ramp, idle, retry base, retry cap; ms: lease, headroom,
- * budget */
+/* The fields of jobq_tuning, times in ms. base and cap are those of the retry backoff. */
 typedef struct jobq__profile_row {
     int32_t batch;
     uint32_t threshold;
@@ -2970,7 +3014,7 @@ static const uint32_t jobq__sha_k[64] = {
 
 static uint32_t jobq__rotr(uint32_t x, int n) { return x >> n | x << (32 - n); }
 
-/* One block of 64 bytes. */
+/* Hashes one block of 64 bytes. */
 static void jobq__sha_block(uint32_t *h, const unsigned char *p)
 {
     uint32_t w[64], v[8];
@@ -3122,7 +3166,7 @@ JOBQ_API int32_t jobq_outbox_open(const jobq_policy *policy, const jobq_cursor *
     return given;
 }
 
-/* Messages up to the last that a handler really had. */
+/* The number of messages up to the last one that a handler handled. */
 static int32_t jobq__handled(const uint8_t *outcomes, int32_t count)
 {
     while (count > 0 && (outcomes[count - 1] == JOBQ_RESULT_LEFT ||
@@ -3132,8 +3176,8 @@ static int32_t jobq__handled(const uint8_t *outcomes, int32_t count)
     return count;
 }
 
-/* Walks over what leaves the partition; a retry at the limit leaves it too, unless nobody knows
- * which message of the batch failed. */
+/* Walks over the messages that leave the partition. A retry at the limit leaves too, unless it is
+ * not known which message of the batch failed. */
 static void jobq__plan_walk(const jobq_policy *policy, const jobq_cursor *cursor, bool group,
                             int32_t count, uint8_t *outcomes, jobq_plan *plan)
 {
@@ -3152,7 +3196,7 @@ static void jobq__plan_walk(const jobq_policy *policy, const jobq_cursor *cursor
     plan->failed = i < count && outcomes[i] == JOBQ_RESULT_RETRY ? i : -1;
 }
 
-/* This delivery counts for those that were handled; what is done needs no count. */
+/* Counts this delivery for the messages that were handled. Messages that are done need no count. */
 static void jobq__plan_tried(jobq_cursor *c, int32_t handled, int32_t done)
 {
     int32_t left;
@@ -3163,7 +3207,7 @@ static void jobq__plan_tried(jobq_cursor *c, int32_t handled, int32_t done)
     while (c->tried_count > left) c->tried[--c->tried_count] = 0; /* equal cursors, equal bytes */
 }
 
-/* The result that moves the mode: a message out of attempts is a reject of the partition's own. */
+/* The result that moves the mode. A message that has used up its attempts counts as a reject. */
 static void jobq__plan_mode(const jobq_tuning *tuning, const jobq_verdict *v, bool exceeded,
                             jobq_plan *plan)
 {
@@ -3191,7 +3235,7 @@ static jobq_directive jobq__plan_directive(const jobq_tuning *tuning, const jobq
         return d;
     }
     if (v->result == JOBQ_RESULT_LEFT && plan->done == 0) d.kind = JOBQ_DIRECTIVE_IDLE;
-    else if (plan->failed >= 0 || plan->done == 0) { /* no progress is no reason to hurry */
+    else if (plan->failed >= 0 || plan->done == 0) { /* without progress there is no hurry */
         d.kind = JOBQ_DIRECTIVE_SLEEP;
         d.delay_us = jobq_partition_backoff(&tuning->retry, plan->cursor.mode.failures, random);
     } else if (plan->done == v->count && plan->dead == 0) {
@@ -3257,7 +3301,7 @@ JOBQ_API jobq_stop jobq_delivery_stopping(const jobq_delivery *d)
     return (jobq_stop)d->store->stopping(d);
 }
 
-/* Keeps why message i was refused, and makes room for the next one's error. */
+/* Keeps the reason why message i was rejected, and clears the error for the next message. */
 static void jobq__delivery_refuse(jobq_delivery *d, int32_t i)
 {
     jobq_str why = {NULL, 0};
@@ -3268,7 +3312,7 @@ static void jobq__delivery_refuse(jobq_delivery *d, int32_t i)
     d->error_size = 0;
 }
 
-/* One message. What a handler may not say counts as retry. */
+/* Handles one message. A result other than success or reject counts as retry. */
 static jobq_result jobq__delivery_one(jobq_delivery *d, jobq_message_handler each, int32_t i)
 {
     jobq_result result = JOBQ_RESULT_RETRY;
@@ -3295,7 +3339,7 @@ static jobq_result jobq__delivery_each(jobq_delivery *d, jobq_message_handler ea
     return result == JOBQ_RESULT_RETRY ? JOBQ_RESULT_RETRY : JOBQ_RESULT_SUCCESS;
 }
 
-/* What a batch handler said as a whole, told to each message that it did not refuse itself. */
+/* Gives a batch handler's result to each message that the handler did not reject itself. */
 static jobq_result jobq__delivery_all(jobq_delivery *d, jobq_batch_handler all)
 {
     jobq_result result = all(d), rest;
@@ -3327,37 +3371,37 @@ JOBQ_API void jobq_delivery_run(jobq_delivery *d, jobq_message_handler each,
 
 typedef enum jobq_slot_state {
     JOBQ_SLOT_FREE,
-    JOBQ_SLOT_QUEUED,   /* claimed, waits for a thread */
-    JOBQ_SLOT_RUNNING,  /* a handler has it */
-    JOBQ_SLOT_FINISHED, /* has a decision, waits to be flushed */
-    JOBQ_SLOT_SENT      /* its decision is on its way */
+    JOBQ_SLOT_QUEUED,   /* claimed; waits for a thread */
+    JOBQ_SLOT_RUNNING,  /* a handler runs it */
+    JOBQ_SLOT_FINISHED, /* has a decision; waits for a flush */
+    JOBQ_SLOT_SENT      /* its flush is on its way */
 } jobq_slot_state;
 
-/* A job in the hands of a loop. */
+/* A job that a loop holds. */
 typedef struct jobq_slot {
     jobq_job job;
     jobq_decision decision;
-    int64_t since_mono_us;    /* when it came into its state */
-    int64_t deadline_mono_us; /* running: when its time is up (JOBQ_NEVER: never) */
-    int64_t bytes;            /* of its job and its result, as a flush carries them */
-    int32_t next;             /* link of the list it is in; -1: last */
-    int32_t position;         /* running: its place in running[] */
-    int32_t entry;            /* its claim in claims[] */
-    uint32_t generation;      /* counts the jobs that this slot held */
+    int64_t since_mono_us;    /* when it entered its state */
+    int64_t deadline_mono_us; /* running: when its time limit ends (JOBQ_NEVER: none) */
+    int64_t bytes;            /* size of the job, its error and its next payload, for a flush */
+    int32_t next;             /* next slot of its list; -1: last */
+    int32_t position;         /* running: its index in running[] */
+    int32_t entry;            /* index of its claim in claims[] */
+    uint32_t generation;      /* counts the uses of the slot */
     jobq_slot_state state;
-    bool verify;              /* settled by its handler, so it says: lost is hoped for */
-    bool resent;              /* was sent before, without an answer: lost is no surprise */
-    uint8_t refused;          /* results of it that the database would not take */
-    bool cancel;              /* a cancel request that came after it was claimed */
+    bool verify;              /* completed in its handler's own transaction: LOST is expected */
+    bool resent;              /* sent before without an answer: LOST is not counted */
+    uint8_t refused;          /* decisions about it that the database refused */
+    bool cancel;              /* a cancel request arrived after it was claimed */
 } jobq_slot;
 
 typedef enum jobq_claim_state {
     JOBQ_CLAIM_NONE,
     JOBQ_CLAIM_SENT,    /* no answer yet */
-    JOBQ_CLAIM_ORPHAN,  /* its answer was lost: to be recovered */
-    JOBQ_CLAIM_LIVE,    /* open jobs are unsettled */
-    JOBQ_CLAIM_SETTLED, /* its row may go, with the next heartbeat */
-    JOBQ_CLAIM_GOING    /* named in the heartbeat on its way */
+    JOBQ_CLAIM_ORPHAN,  /* its answer was lost; it must be recovered */
+    JOBQ_CLAIM_LIVE,    /* has unsettled jobs; open counts them */
+    JOBQ_CLAIM_SETTLED, /* all settled; the next heartbeat may delete its row */
+    JOBQ_CLAIM_GOING    /* in the heartbeat that is on its way */
 } jobq_claim_state;
 
 typedef struct jobq_claim {
@@ -3367,7 +3411,7 @@ typedef struct jobq_claim {
     jobq_claim_state state;
     bool suspects;
     bool alone;
-    bool left; /* a result was given up: its row stays, so that a rescuer finds the job */
+    bool left; /* a decision was given up: the row stays, so that a rescuer finds the job */
 } jobq_claim;
 
 /* A late worker, as this loop has seen it. */
@@ -3375,11 +3419,11 @@ typedef struct jobq_watched {
     int64_t worker; /* 0: a free place */
     int64_t beat;
     int64_t lease_us;
-    int64_t since_mono_us; /* seen with this beat since */
+    int64_t since_mono_us; /* since when it has been seen with this beat */
     bool mentioned;        /* in the latest news */
 } jobq_watched;
 
-/* The lower bound of one lane: the last job claimed there, and by which claim. */
+/* The lower bound of a lane: the last job claimed there, and the number of that claim. */
 typedef struct jobq_bound {
     int64_t run_at_us;
     int64_t id;
@@ -3394,100 +3438,100 @@ typedef struct jobq_loop_queue {
     jobq_bound bounds[JOBQ_PRIORITIES][JOBQ_STAGES_MAX];
 } jobq_loop_queue;
 
-/* A list of slots; -1: empty. */
+/* A list of slots. head and tail -1: empty. */
 typedef struct jobq_list {
     int32_t head, tail, count;
 } jobq_list;
 
 /* What one statement of a kind may carry. No statement is repeated unchanged for ever: after a
- * failure, or when no answer comes, the next one is half as large, and it grows again slowly. */
+ * failure, or if no answer comes, the next one is half as large; later ones grow again slowly. */
 typedef struct jobq_budget {
-    int64_t bytes; /* of payloads and errors; the first row is carried whatever its size */
+    int64_t bytes; /* of payloads and errors; the first row is always carried */
     int32_t rows;
-    int32_t alone; /* failures in a row of a single row, while the server answered the rest */
+    int32_t alone; /* failures of a single row in sequence, while the server answered others */
 } jobq_budget;
 
 /* ---- the relay: the loop's part for messages ------------------------------------------------- */
 
 typedef enum jobq_part_state {
     JOBQ_PART_NONE,      /* a free place */
-    JOBQ_PART_AWAY,      /* not ours; read when due_mono_us comes */
+    JOBQ_PART_AWAY,      /* not held; due_mono_us says when to read it */
     JOBQ_PART_READING,   /* READ on its way */
-    JOBQ_PART_QUEUED,    /* ours, with messages: waits for a thread */
+    JOBQ_PART_QUEUED,    /* held, with messages; waits for a thread */
     JOBQ_PART_RUNNING,   /* a handler has them */
-    JOBQ_PART_FINISHED,  /* planned, waits to be acknowledged */
+    JOBQ_PART_FINISHED,  /* planned; waits to be acknowledged */
     JOBQ_PART_ACKING,    /* ACK on its way */
-    JOBQ_PART_COMMITTING /* its handler's own transaction acknowledges */
+    JOBQ_PART_COMMITTING /* the handler's own transaction acknowledges it */
 } jobq_part_state;
 
-/* A partition as the loop knows it. */
+/* What the loop knows of a partition. */
 typedef struct jobq_part {
     int64_t id;
-    int64_t worker;           /* the token: ours, while held */
+    int64_t worker;           /* the token, while the loop holds the partition */
     int64_t claim;
     int64_t due_mono_us;      /* AWAY: when to read (JOBQ_NEVER: no reason). FINISHED: not before */
-    int64_t sent_mono_us;     /* READING, ACKING */
-    int64_t taken_mono_us;    /* the READ that took it was sent */
-    int64_t lease_mono_us;    /* the lease, counted locally, less the headroom, ends */
-    int64_t budget_mono_us;   /* RUNNING: the delivery's time is up */
-    int64_t paced_mono_us;    /* AWAY: not before, whatever a look says */
-    int64_t handed;           /* the latest claim whose delivery reached a handler */
-    int64_t acked;            /* as the latest LOOK saw it; -1: none has */
-    int64_t renew_mono_us;    /* RUNNING: the next renewal */
+    int64_t sent_mono_us;     /* READING, ACKING: when the statement was sent */
+    int64_t taken_mono_us;    /* when the READ that took it was sent */
+    int64_t lease_mono_us;    /* local end of the lease, less the headroom */
+    int64_t budget_mono_us;   /* RUNNING: end of the delivery's time limit */
+    int64_t paced_mono_us;    /* AWAY: earliest read, even if a look finds messages */
+    int64_t handed;           /* the latest claim number whose delivery reached a handler */
+    int64_t acked;            /* as of the latest LOOK; -1: no LOOK has seen it */
+    int64_t renew_mono_us;    /* RUNNING: when to renew the lease */
     int64_t pace_us;
     int64_t lost;             /* as in jobq_reading */
-    jobq_holder holder;       /* READING: it is taken over from this one; worker 0: from nobody */
+    jobq_holder holder;       /* READING: it is taken over from this holder; worker 0: from none */
     jobq_cursor cursor;       /* before the delivery */
-    jobq_plan plan;           /* FINISHED on */
-    uint64_t turn;            /* QUEUED: the order of coming. READING, ACKING: of sending */
+    jobq_plan plan;           /* from FINISHED on */
+    uint64_t turn;            /* QUEUED: order of arrival. READING, ACKING: order of sending */
     jobq_budget budget;       /* what a read may carry */
     uint32_t generation;      /* counts the deliveries */
-    uint32_t failures;        /* errors in a row */
-    int32_t queue;            /* the index in queues[] */
+    uint32_t failures;        /* in a row */
+    int32_t queue;            /* index in queues[] */
     int32_t number;
     int32_t size, count, given;
-    int32_t refused;          /* FINISHED: ACKs that read on nothing and failed all the same */
+    int32_t refused;          /* FINISHED: failed ACKs that did not read on */
     jobq_part_state state;
-    bool on;                  /* ACKING: and reading on, under the same token */
-    bool resent;              /* ACK: was sent before, without an answer: lost is no surprise */
+    bool on;                  /* ACKING: the ACK also reads on, under the same token */
+    bool resent;              /* the ACK was sent before without an answer: LOST is not counted */
     bool renewing;            /* RENEW is on its way */
-    bool abandoned;           /* its handler was */
-    bool suspect;             /* taken from a worker that died, and nothing acknowledged since.
-                                 AWAY: it is to be */
+    bool abandoned;           /* its handler was abandoned */
+    bool suspect;             /* taken over from a dead worker, nothing acknowledged since. AWAY: to
+                                 be taken over from one */
     bool below;               /* its next read is a sweep */
     uint8_t outcomes[JOBQ_LOOP_BATCH];
 } jobq_part;
 
-/* A partition that another worker holds. Only a holder that this loop has seen unchanged for a
- * whole lease, by its own clock, may be dead. */
+/* A partition that another worker holds. The holder counts as dead only if this loop has seen it
+ * unchanged for a whole lease, by its own clock. */
 typedef struct jobq_watch {
     int64_t id; /* 0: a free place */
     jobq_holder holder;
-    int64_t since_mono_us; /* seen with this holder, unmoved, since */
+    int64_t since_mono_us; /* since when it has been seen with this holder, unchanged */
     int64_t due_mono_us;   /* when to take it over */
     int32_t queue, number;
-    bool moved; /* the holder was seen to live, so the place may go to another partition */
+    bool moved; /* the holder has moved since, so another partition may have this place */
 } jobq_watch;
 
 typedef struct jobq_relay {
     jobq_relay_stats stats;
     int64_t look_mono_us;     /* next LOOK */
-    int64_t sweep_mono_us;    /* next round of LOOKs that sweep */
-    int64_t look_us;          /* wait after a round that found nothing; doubles */
-    int64_t linger_us;        /* wait after one that found something; doubles */
-    int64_t idle_mono_us;     /* without messages since (JOBQ_NEVER: busy) */
-    int64_t busy_mono_us;     /* with messages since (JOBQ_NEVER: idle) */
-    int64_t missed_mono_us;   /* a partition that has no place can be read then */
-    int64_t after;            /* the next LOOK lists greater ids; 0: a new round of all begins */
+    int64_t sweep_mono_us;    /* next round of LOOKs that sweeps */
+    int64_t look_us;          /* pause after a round that found nothing; doubles */
+    int64_t linger_us;        /* pause after a round that found something; doubles */
+    int64_t idle_mono_us;     /* since when it has had no messages (JOBQ_NEVER: busy) */
+    int64_t busy_mono_us;     /* since when it has had messages (JOBQ_NEVER: idle) */
+    int64_t missed_mono_us;   /* when a partition that has no place can be read */
+    int64_t after;            /* the next LOOK lists greater ids; 0: it starts a new round */
     uint64_t turn;
-    int32_t count;            /* parts[0 .. count) were ever used */
-    int32_t held;             /* of them not AWAY */
-    int32_t running;          /* RUNNING and COMMITTING: threads in use */
+    int32_t count;            /* parts[0 .. count) have been used */
+    int32_t held;             /* how many of those are not AWAY */
+    int32_t running;          /* RUNNING and COMMITTING parts: threads in use */
     bool sweeping;            /* this round of LOOKs is a sweep */
-    bool found;               /* it found something readable */
-    bool amid;                /* a LOOK of it was sent amid (see jobq_loop) */
-    bool crowded;             /* the LOOK on its way found places run out */
-    bool empty;               /* the latest round found nothing, and nothing came since */
+    bool found;               /* this round found something to read */
+    bool amid;                /* work was in hand when a LOOK of this round was sent */
+    bool crowded;             /* the latest LOOK found more partitions to read than places */
+    bool empty;               /* the latest round found nothing, and nothing has come since */
     jobq_watch watches[JOBQ_LOOP_WATCHED];
     jobq_part parts[JOBQ_LOOP_PARTITIONS];
 } jobq_relay;
@@ -3497,85 +3541,85 @@ struct jobq_loop {
     jobq_loop_stats stats;
     jobq_random random;
     jobq_phase phase;
-    int64_t worker;          /* the id; 0: none yet */
-    int64_t number;          /* of the latest claim, counting up for ever */
-    int64_t policy;          /* the policies' number, as last read */
+    int64_t worker;          /* its id; 0: none yet */
+    int64_t number;          /* of the latest claim; it only grows */
+    int64_t policy;          /* version of the policies, as last read */
     int64_t store_now_us;    /* the store's clock at the last heartbeat */
-    int64_t alive_mono_us;   /* alive without a break since (JOBQ_NEVER: not alive) */
-    int64_t lease_mono_us;   /* the lease, counted locally, ends */
+    int64_t alive_mono_us;   /* since when it is alive without a break (JOBQ_NEVER: it is not) */
+    int64_t lease_mono_us;   /* local end of the lease */
     int64_t beat_mono_us;    /* next heartbeat */
     int64_t claim_mono_us;   /* next claim */
     int64_t sweep_mono_us;   /* next sweep */
-    int32_t sweeps_overrun;  /* since the last that came to an end */
+    int32_t sweeps_overrun;  /* sweeps that timed out in a row */
     int64_t full_mono_us;    /* next claim that lists all lanes */
-    int64_t look_us;         /* wait after an empty answer; doubles */
-    int64_t remain_mono_us;  /* UNTIL_ENDED: when to ask again what remains */
-    int64_t remain_us;       /* wait after an answer that something does; doubles */
-    bool none_remain;        /* so the store has just said */
-    int64_t linger_us;       /* wait after a short answer; doubles */
-    int64_t due_mono_us;     /* the next scheduled job */
-    int64_t idle_mono_us;    /* without jobs since (JOBQ_NEVER: busy) */
-    int64_t busy_mono_us;    /* with jobs since (JOBQ_NEVER: idle) */
-    int64_t slept_mono_us;   /* last announcement */
-    int64_t woken_mono_us;   /* the first of the latest wake-ups that came close together */
-    int64_t alone_mono_us;   /* a job that must run alone has been ready since (JOBQ_NEVER: none) */
+    int64_t look_us;         /* pause after an empty claim; doubles */
+    int64_t remain_mono_us;  /* UNTIL_ENDED: when to ask next what remains */
+    int64_t remain_us;       /* pause before asking again; doubles */
+    bool none_remain;        /* the store has just said that nothing remains */
+    int64_t linger_us;       /* pause after a claim that got few jobs; doubles */
+    int64_t due_mono_us;     /* when the next scheduled job is due */
+    int64_t idle_mono_us;    /* since when it has had no jobs (JOBQ_NEVER: busy) */
+    int64_t busy_mono_us;    /* since when it has had jobs (JOBQ_NEVER: idle) */
+    int64_t slept_mono_us;   /* when sleep was last announced or withdrawn */
+    int64_t woken_mono_us;   /* the first of the latest notifications that came close together */
+    int64_t alone_mono_us;   /* since when one that must run alone is ready (JOBQ_NEVER: none) */
     int64_t rescue_mono_us;  /* law (18): watches that end by then come first; INT64_MIN: none */
-    int64_t quiet_mono_us;   /* when quiet may change next, by time alone */
-    int64_t flush_mono_us;   /* the oldest finished job must be flushed */
+    int64_t quiet_mono_us;   /* when quiet may change by time alone */
+    int64_t flush_mono_us;   /* when the oldest finished job must be flushed */
     int64_t prune_mono_us;
-    int64_t vacuum_mono_us;  /* next vacuum, when enough rows have ended */
-    int64_t vacuum_rows;     /* ended since the last one was sent */
-    int64_t connect_mono_us; /* next try to connect */
+    int64_t vacuum_mono_us;  /* earliest next vacuum */
+    int64_t vacuum_rows;     /* rows that have ended since the last vacuum was sent */
+    int64_t connect_mono_us; /* when to connect next */
     int64_t stop_mono_us;    /* end of the grace */
-    int64_t deadline_mono_us; /* the first time limit of a running handler, or earlier */
-    int64_t handler_us;      /* a handler's time, moving average (-1: unknown) */
-    int64_t sent_mono_us[JOBQ_REQUEST_COUNT]; /* statements on their way */
-    int64_t hold_mono_us[JOBQ_REQUEST_COUNT]; /* not before, after an error */
+    int64_t deadline_mono_us; /* the first end of a running handler's time limit, or earlier */
+    int64_t handler_us;      /* time that handlers take, moving average (-1: unknown) */
+    int64_t sent_mono_us[JOBQ_REQUEST_COUNT]; /* when the statement on its way was sent */
+    int64_t hold_mono_us[JOBQ_REQUEST_COUNT]; /* earliest next statement, after an error */
     uint32_t failures[JOBQ_REQUEST_COUNT];
     jobq_budget budgets[JOBQ_REQUEST_COUNT];  /* what a statement of a kind may carry */
-    jobq_budget suspect_budgets[2]; /* ... a CLAIM of a suspect; of one that must run alone */
-    int32_t carried[JOBQ_REQUEST_COUNT];      /* rows of the one on its way */
+    jobq_budget suspect_budgets[2]; /* of claims of suspects, and of those that must run alone */
+    int32_t carried[JOBQ_REQUEST_COUNT];      /* rows of the statement on its way */
     uint32_t well;           /* bit by request kind: something was answered since it failed */
-    uint32_t inflight;       /* bits by request kind */
-    uint32_t connects;       /* tries since the last success */
-    int32_t locked[JOBQ_REQUEST_COUNT];       /* results that others had locked, to be sent again */
-    int64_t locked_us[JOBQ_REQUEST_COUNT];     /* wait before that; doubles */
-    int64_t locked_mono_us[JOBQ_REQUEST_COUNT]; /* its end */
+    uint32_t inflight;       /* bits by request kind: on its way */
+    uint32_t connects;       /* connections lost or not made since one worked */
+    int32_t locked[JOBQ_REQUEST_COUNT];       /* decisions whose rows others had locked */
+    int64_t locked_us[JOBQ_REQUEST_COUNT];     /* pause before they are sent again; doubles */
+    int64_t locked_mono_us[JOBQ_REQUEST_COUNT]; /* end of that pause */
     int32_t running_count;
-    int32_t claim_limit;     /* of the claim on its way */
-    int32_t claim_count;     /* jobs of its answer so far */
-    int64_t claim_bytes;     /* of them */
+    int32_t claim_limit;     /* limit of the claim on its way */
+    int32_t claim_count;     /* jobs in its answer so far */
+    int64_t claim_bytes;     /* size of those jobs */
     int32_t claim_entry;
-    int32_t alone_entry;     /* of the latest claim of a job that must run alone */
+    int32_t alone_entry;     /* index of the latest claim of a job that must run alone */
     int32_t first_queue;     /* rotates, for fairness among queues */
     int32_t suspects_held;
     int32_t orphan_count;
     int32_t settled_count; /* claims settled since the last heartbeat */
-    int32_t woken_count;     /* the latest wake-ups that came close together */
+    int32_t woken_count;     /* how many notifications came close together */
     int32_t queue_count;
     int32_t kind_count;
-    int32_t parked_kind;     /* a kind of ours with parked jobs; 0: none */
+    int32_t parked_kind;     /* a kind of this worker that has parked jobs; 0: none */
     bool connected;
     bool registered;         /* the store knows the worker */
-    bool kinds_known;        /* a heartbeat since it connected told them: claims wait for that */
+    bool kinds_known;        /* a heartbeat on this connection told them; claims wait for that */
     bool every_kind;         /* claims take jobs of every kind */
     bool policies_stale;
     bool suspects_ready;
-    bool alone_told;         /* by the latest news */
-    bool informed;           /* the first news since it registered have come */
-    bool quiet;              /* takes no job and reads no message: laws (6) and (18) */
+    bool alone_told;         /* the latest news told of a job that must run alone */
+    bool informed;           /* the first news since it registered has come */
+    bool quiet;              /* it takes no job and reads no message: laws (6) and (18) */
     bool asleep;
-    bool deaf;               /* notifications ought to arrive, and do not */
-    bool swept_empty;        /* the latest sweep found nothing, and nothing came since */
+    bool deaf;               /* notifications should arrive but do not */
+    bool swept_empty;        /* the latest sweep found nothing, and nothing has come since */
     bool claim_sweep, claim_suspects, claim_alone, claim_full, claim_names;
-    int64_t named;           /* the job at which claims of one job fail; 0: none */
-    int32_t named_lanes;     /* as jobq__claim_lanes of them */
-    bool accused;            /* ... and failed again since the store named it */
-    bool amid;               /* it ends when nothing is left, and has what may make more */
-    bool claim_amid;         /* it was so when the claim was sent */
+    int64_t named;           /* the job at which claims of a single job fail; 0: none */
+    int32_t named_lanes;     /* jobq__claim_lanes of those claims */
+    bool accused;            /* ... and they failed again after the store named it */
+    bool amid;               /* until-empty only: work in hand may enqueue more work */
+    bool claim_amid;         /* work was in hand when the claim was sent */
     jobq_list free, queued, done, odd, sent_done, sent_odd;
     int32_t running[JOBQ_LOOP_THREADS];
-    int32_t kinds[JOBQ_LOOP_KINDS + JOBQ_STRAYS_MAX]; /* else only of these */
+    int32_t kinds[JOBQ_LOOP_KINDS + JOBQ_STRAYS_MAX]; /* else only of these kinds */
     jobq_watched watched[JOBQ_LOOP_WATCHED];
     jobq_claim claims[JOBQ_LOOP_CLAIMS];
     jobq_slot slots[JOBQ_LOOP_SLOTS];
@@ -3584,15 +3628,15 @@ struct jobq_loop {
 };
 
 #define JOBQ__MS ((int64_t)1000)
-#define JOBQ__IDLE (100 * JOBQ__MS)          /* idle for so long: sleep is announced */
-#define JOBQ__CONVOY 4                       /* wake-ups within the span: sleep is withdrawn */
+#define JOBQ__IDLE (100 * JOBQ__MS)          /* idle for this long: sleep is announced */
+#define JOBQ__CONVOY 4                       /* notifications in one span that end sleep */
 #define JOBQ__CONVOY_SPAN (50 * JOBQ__MS)
-#define JOBQ__PREFETCH (50 * JOBQ__MS)       /* fetched ahead: what handlers use up in this time */
-#define JOBQ__HOARD JOBQ__SECOND             /* what waited so long for a thread is given back */
+#define JOBQ__PREFETCH (50 * JOBQ__MS)       /* claim ahead what handlers use up in this time */
+#define JOBQ__HOARD JOBQ__SECOND             /* jobs that wait this long for a thread go back */
 #define JOBQ__OVERDUE 3                      /* overdue workers that are rescued first: law (18) */
 #define JOBQ__VACUUM_PAUSE  (4 * JOBQ__SECOND) /* between the starts of two vacuums, at least */
-/* Statements that a thread of their own carries out: no answer is awaited, no connection is
- * theirs. */
+/* Statements that another thread executes, not on the loop's connection. The loop does not wait for
+ * their answers. */
 #define JOBQ__ASIDE (1u << JOBQ_REQUEST_PRUNE | 1u << JOBQ_REQUEST_VACUUM)
 #define JOBQ__RECONNECT_CAP (10 * JOBQ__SECOND)
 
@@ -3654,7 +3698,7 @@ static int32_t jobq__pop(jobq_loop *l, jobq_list *list)
     return i;
 }
 
-/* Takes i out of the middle; prev is the one before it, -1 for the head. */
+/* Removes i from the list; prev is the slot before it, -1 for the head. */
 static void jobq__unlink(jobq_loop *l, jobq_list *list, int32_t prev, int32_t i)
 {
     if (prev < 0) {
@@ -3666,14 +3710,14 @@ static void jobq__unlink(jobq_loop *l, jobq_list *list, int32_t prev, int32_t i)
     list->count--;
 }
 
-/* -- what is on its way -- */
+/* -- statements on their way -- */
 
 static bool jobq__sent(const jobq_loop *l, jobq_request_kind kind)
 {
     return (l->inflight & (1u << kind)) != 0;
 }
 
-/* A request of this kind that asks for nothing yet. Its arrays stay as they are. */
+/* Starts a request of this kind. Its arrays keep what they held. */
 static void jobq__ask(jobq_request *a, jobq_request_kind kind)
 {
     memset(a, 0, offsetof(jobq_request, queues));
@@ -3693,9 +3737,9 @@ static void jobq__send(jobq_loop *l, jobq_request_kind kind, int64_t now, jobq_r
 
 /* -- how much a statement may carry -- */
 
-#define JOBQ__BYTES     ((int64_t)8 << 20) /* at most */
-#define JOBQ__BYTES_MIN ((int64_t)8 << 10) /* a smaller row is not too large for anybody */
-#define JOBQ__BLAME     3                  /* failures of a row alone, then it is to blame */
+#define JOBQ__BYTES     ((int64_t)8 << 20) /* the largest budget */
+#define JOBQ__BYTES_MIN ((int64_t)8 << 10) /* a row up to this size is never too large */
+#define JOBQ__BLAME     3                  /* failures of a single row after which it is to blame */
 
 static jobq_budget jobq__budget_full(int32_t rows_max)
 {
@@ -3707,8 +3751,8 @@ static jobq_budget jobq__budget_full(int32_t rows_max)
     return b;
 }
 
-/* A statement that carried `rows` rows failed or got no answer. well: since the failure before it
- * the server has answered another statement, so that a single row may be to blame. */
+/* A statement with this many rows failed or got no answer. well: the server has answered another
+ * statement since the previous failure, so a single row may be to blame. */
 static void jobq__budget_failed(jobq_budget *b, int32_t rows, bool well)
 {
     if (rows <= 1 && well) b->alone++;
@@ -3723,10 +3767,10 @@ static void jobq__budget_worked(jobq_budget *b, int32_t rows_max)
     b->bytes = jobq__min(b->bytes + b->bytes / 8 + 1, JOBQ__BYTES);
 }
 
-/* Whether the one row that the last statements carried is to be taken out of the way. */
+/* Whether the single row that the last statements carried must be set aside. */
 static bool jobq__budget_blames(const jobq_budget *b) { return b->alone >= JOBQ__BLAME; }
 
-/* The rows that a statement of a kind carries when all is well. */
+/* The rows that a statement of a kind carries while nothing fails. */
 static int32_t jobq__rows_max(const jobq_loop *l, jobq_request_kind kind)
 {
     switch ((int)kind) {
@@ -3743,11 +3787,12 @@ static int32_t jobq__rows_max(const jobq_loop *l, jobq_request_kind kind)
     return 1;
 }
 
-/* Which jobs the latest claim asks for: 0, or suspects, or those that must run alone. */
+/* Which jobs the latest claim asks for: 0: no suspects, 1: suspects, 2: those that must run
+ * alone. */
 static int32_t jobq__claim_lanes(const jobq_loop *l) { return l->claim_suspects + l->claim_alone; }
 
-/* Claims of suspects have budgets of their own: other claims find other jobs, or none, and their
- * answers do not tell whether a suspect can be sent. */
+/* Claims of suspects have budgets of their own. Other claims find other jobs, or none, so their
+ * answers do not show whether a suspect can be sent. */
 static jobq_budget *jobq__budget_of(jobq_loop *l, jobq_request_kind kind)
 {
     int32_t lanes = jobq__claim_lanes(l);
@@ -3756,7 +3801,8 @@ static jobq_budget *jobq__budget_of(jobq_loop *l, jobq_request_kind kind)
     return &l->suspect_budgets[lanes - 1];
 }
 
-/* Whether the server has answered a statement since the last failure of this kind. */
+/* Whether the server has answered a statement since the last failure of this kind; then resets
+ * that. */
 static bool jobq__well(jobq_loop *l, jobq_request_kind kind)
 {
     bool well = (l->well >> kind & 1) != 0;
@@ -3765,8 +3811,9 @@ static bool jobq__well(jobq_loop *l, jobq_request_kind kind)
     return well;
 }
 
-/* An answer came. An error makes the next statement of its kind smaller; where that cannot help, it
- * holds it back, doubling from 50 ms to 5 s. A row is not to blame for a lock or a full disk. */
+/* An answer came. After an error the next statement of its kind is smaller and waits 50 ms. If it
+ * cannot be smaller, or the error is RETRYABLE, the wait doubles each time, up to 5 s. A lock or a
+ * full disk is not blamed on a row. */
 static void jobq__answer(jobq_loop *l, jobq_request_kind kind, int64_t now, jobq_error error)
 {
     bool well = error != JOBQ_ERROR_RETRYABLE && jobq__well(l, kind);
@@ -3776,7 +3823,7 @@ static void jobq__answer(jobq_loop *l, jobq_request_kind kind, int64_t now, jobq
     if (error == JOBQ_OK) {
         *failures = 0;
         if (kind != JOBQ_REQUEST_CONNECT) l->well = UINT32_MAX;
-        /* A claim that found nothing, or only locked jobs, says nothing of what one can carry. */
+        /* A claim that found nothing, or only locked jobs, does not show what a claim can carry. */
         if (kind != JOBQ_REQUEST_CLAIM || l->claim_count > 0) {
             jobq__budget_worked(jobq__budget_of(l, kind), jobq__rows_max(l, kind));
         }
@@ -3789,20 +3836,20 @@ static void jobq__answer(jobq_loop *l, jobq_request_kind kind, int64_t now, jobq
     }
     if (kind == JOBQ_REQUEST_CLAIM || kind == JOBQ_REQUEST_COMPLETE ||
         kind == JOBQ_REQUEST_SETTLE) {
-        l->beat_mono_us = jobq__min(l->beat_mono_us, now); /* is the server well? */
+        l->beat_mono_us = jobq__min(l->beat_mono_us, now); /* ask whether the server is well */
     }
     if (error == JOBQ_ERROR_LOST || error == JOBQ_ERROR_DEAD) return;
     jobq__budget_failed(jobq__budget_of(l, kind), l->carried[kind], well);
 }
 
-/* Whether a statement had its time and came to no end. */
+/* Whether a statement has taken all the time that an answer may take. */
 static bool jobq__overran(const jobq_loop *l, jobq_request_kind kind, int64_t now)
 {
     return now >= jobq__add(l->sent_mono_us[kind], l->config.answer_us);
 }
 
-/* A sweep that comes to no end keeps nobody from the jobs behind the bounds: the next one waits,
- * longer each time. */
+/* A sweep that times out must not starve claims with bounds: wait before the next sweep, twice as
+ * long each time. */
 static void jobq__sweep_overran(jobq_loop *l, int64_t now)
 {
     int64_t cost = now - l->sent_mono_us[JOBQ_REQUEST_CLAIM];
@@ -3835,14 +3882,13 @@ static int32_t jobq__claim_find(const jobq_loop *l, int64_t worker, int64_t numb
     return -1;
 }
 
-/* A claim's jobs have all ended here. The row of a dead worker's claim is its rescuer's
- * business. */
+/* All jobs of a claim have ended here. The row of a dead worker's claim is left to its rescuer. */
 static void jobq__claim_close(jobq_loop *l, jobq_claim *c)
 {
     if (c->left && c->worker == l->worker) return;
     c->state = c->worker == l->worker ? JOBQ_CLAIM_SETTLED : JOBQ_CLAIM_NONE;
     if (c->state != JOBQ_CLAIM_SETTLED || ++l->settled_count < JOBQ_LOOP_CLAIMS / 2) return;
-    l->beat_mono_us = INT64_MIN; /* many small batches fill the table: let their rows go now */
+    l->beat_mono_us = INT64_MIN; /* many small batches fill the table: delete their rows now */
 }
 
 static void jobq__slot_free(jobq_loop *l, int32_t i)
@@ -3859,13 +3905,14 @@ static void jobq__slot_free(jobq_loop *l, int32_t i)
 
 /* -- whether to claim, and for which thread -- */
 
-/* The lease, counted locally, is good: jobs may be claimed and started. */
+/* The lease is valid by the local clock: jobs may be claimed and started. */
 static bool jobq__leased(const jobq_loop *l, int64_t now)
 {
     return l->registered && now < l->lease_mono_us;
 }
 
-/* Whether a queue's jobs are this worker's, and not paused. */
+/* Whether this worker claims from a queue: it runs the queue's jobs, and the queue is not
+ * paused. */
 static bool jobq__claims_from(const jobq_loop *l, int32_t queue)
 {
     return !l->queues[queue].paused && (l->config.jobless_queues >> queue & 1) == 0;
@@ -3895,11 +3942,11 @@ static int32_t jobq__threads_left(const jobq_loop *l)
 static bool jobq__suspect_wanted(const jobq_loop *l)
 {
     return l->suspects_ready && l->suspects_held == 0 && l->orphan_count == 0 && !l->quiet &&
-           jobq__threads_left(l) > 0; /* an orphaned claim may hold one */
+           jobq__threads_left(l) > 0; /* an orphaned claim may hold a suspect */
 }
 
-/* The claim of a job that must run alone is on its way, or has not ended. One that was left to a
- * rescuer does not run any longer. */
+/* A job that must run alone is being claimed, or has not ended. One that was left to a rescuer does
+ * not run any longer. */
 static bool jobq__alone_here(const jobq_loop *l)
 {
     const jobq_claim *c = &l->claims[l->alone_entry];
@@ -3909,7 +3956,7 @@ static bool jobq__alone_here(const jobq_loop *l)
             c->state == JOBQ_CLAIM_LIVE);
 }
 
-/* Law (18): who was overdue at the first news is still watched, or being rescued. */
+/* Law (18): a worker that was overdue in the first news is still being watched or rescued. */
 static bool jobq__rescues_first(const jobq_loop *l, int64_t now)
 {
     int32_t i;
@@ -3930,14 +3977,16 @@ static bool jobq__in_hand(const jobq_loop *l)
                l->sent_odd.count + l->relay.held > 0;
 }
 
-/* A job that must run alone can be claimed: nothing else is held, nor may be. */
+/* Whether to claim a job that must run alone: one is ready, and nothing else is held or may be
+ * held. */
 static bool jobq__alone_wanted(const jobq_loop *l, int64_t now)
 {
     return l->alone_mono_us != JOBQ_NEVER && l->informed && !jobq__in_hand(l) &&
            l->orphan_count == 0 && !jobq__rescues_first(l, now);
 }
 
-/* Whether this worker takes nothing new. While claims fail it does not wait for one. */
+/* Decides whether this worker takes nothing new. While claims fail, it does not wait for a job that
+ * must run alone. */
 static void jobq__quiet_move(jobq_loop *l, int64_t now)
 {
     int64_t drain = jobq__add(l->alone_mono_us, l->config.lease_us);
@@ -3953,8 +4002,8 @@ static void jobq__quiet_move(jobq_loop *l, int64_t now)
     }
 }
 
-/* Whether a thread may be handed something. The last one that is left is a suspect's, if one can be
- * claimed now: it has to run at once, and would wait for ever behind what was fetched ahead. */
+/* Whether a thread may get work. The last free thread is reserved for a suspect that can be claimed
+ * now; otherwise jobs claimed ahead would starve the suspect. */
 static bool jobq__thread_free(const jobq_loop *l, int64_t now)
 {
     bool suspect = l->connected && l->hold_mono_us[JOBQ_REQUEST_CLAIM] <= now &&
@@ -3965,10 +4014,10 @@ static bool jobq__thread_free(const jobq_loop *l, int64_t now)
 
 /* ---- >>relay --------------------------------------------------------------------------------- */
 
-#define JOBQ__LINGER_MESSAGES (4 * JOBQ__MS) /* producers notify sleepers only: look that often */
-#define JOBQ__LOOK_PAUSE (100 * JOBQ__MS) /* between rounds for those that have no place */
-#define JOBQ__TURN (100 * JOBQ__MS)       /* of a partition, while others wait */
-#define JOBQ__PATIENCE 24 /* failures after which a part is not kept for its budget any longer */
+#define JOBQ__LINGER_MESSAGES (4 * JOBQ__MS) /* only sleepers are notified: look that often */
+#define JOBQ__LOOK_PAUSE (100 * JOBQ__MS) /* between rounds for those without a place */
+#define JOBQ__TURN (100 * JOBQ__MS)       /* how long a partition is held while others wait */
+#define JOBQ__PATIENCE 24 /* failures after which a part may lose its place to another partition */
 
 static const jobq_tuning *jobq__relay_tuning(const jobq_loop *l, const jobq_part *p)
 {
@@ -3992,7 +4041,7 @@ static void jobq__relay_move(jobq_relay *r, jobq_part *p, jobq_part_state state)
     r->running += jobq__relay_runs(p);
 }
 
-/* Whether this worker is there for messages at all, and may look for them now. */
+/* Whether this worker handles messages at all. */
 static bool jobq__relay_serves(const jobq_loop *l)
 {
     return l->config.message_queues != 0;
@@ -4023,7 +4072,7 @@ static void jobq__relay_init(jobq_loop *l, int64_t now)
     r->empty = !jobq__relay_serves(l);
 }
 
-/* Look again soon: something may have come. */
+/* Look again soon: messages may have come. */
 static void jobq__relay_look(jobq_loop *l, int64_t now)
 {
     l->relay.look_us = l->relay.linger_us = 0;
@@ -4037,7 +4086,7 @@ static bool jobq__relay_readable(const jobq_loop *l, const jobq_part *p)
            l->phase == JOBQ_PHASE_WORKING && jobq__relay_open(l, p->queue);
 }
 
-/* Parts that can be read now, and wait for it. */
+/* Counts the parts that can be read now, and wait for it. */
 static int32_t jobq__relay_waiting(const jobq_loop *l, int64_t now)
 {
     int32_t count = 0, i;
@@ -4049,7 +4098,7 @@ static int32_t jobq__relay_waiting(const jobq_loop *l, int64_t now)
     return count;
 }
 
-/* Nobody's, or somebody else's. due_mono_us: when to read, by what is known now. */
+/* The part is not held. due_mono_us: when to read it, as far as is known now. */
 static void jobq__relay_away(jobq_loop *l, jobq_part *p, int64_t due_mono_us)
 {
     jobq__relay_move(&l->relay, p, JOBQ_PART_AWAY);
@@ -4070,8 +4119,8 @@ static jobq_part *jobq__relay_find(jobq_relay *r, int64_t id)
     return NULL;
 }
 
-/* Whether a part is neither held, nor needed to find out what became of its last delivery or which
- * of its messages cannot be read. */
+/* Whether a part may lose its place: it is not held, and is not needed to find out what became of
+ * its last delivery or which of its messages cannot be read. */
 static bool jobq__relay_idles(const jobq_part *p)
 {
     if (p->state != JOBQ_PART_AWAY) return false;
@@ -4084,7 +4133,7 @@ static int32_t jobq__relay_batch(const jobq_loop *l, const jobq_part *p)
     return (int32_t)jobq__min(jobq__relay_tuning(l, p)->batch, JOBQ_LOOP_BATCH);
 }
 
-/* The place of the part that can be read last, if that is later than due. NULL: there is none. */
+/* A free place, or that of the part that can be read last, if that is after due. NULL: neither. */
 static jobq_part *jobq__relay_place(const jobq_loop *l, int64_t due)
 {
     const jobq_relay *r = &l->relay;
@@ -4102,7 +4151,7 @@ static jobq_part *jobq__relay_place(const jobq_loop *l, int64_t due)
     return (jobq_part *)(uintptr_t)last;
 }
 
-/* A part for a partition that has none. NULL: no place. */
+/* Gives a part to a partition that has none. NULL: there is no place. */
 static jobq_part *jobq__relay_part(jobq_loop *l, int64_t id, int32_t queue, int32_t number,
                                    int64_t due)
 {
@@ -4138,7 +4187,7 @@ static jobq_watch *jobq__watch_find(jobq_relay *r, int64_t id)
     return NULL;
 }
 
-/* A place that is free, or whose holder was seen to live. */
+/* A free place, or one whose holder has moved. */
 static jobq_watch *jobq__watch_place(jobq_relay *r)
 {
     jobq_watch *place = jobq__watch_find(r, 0);
@@ -4158,7 +4207,7 @@ static void jobq__unwatch(jobq_relay *r, int64_t id)
     if (watch != NULL) memset(watch, 0, sizeof *watch);
 }
 
-/* Another worker has it. If all places are taken by holders that do not move, a later look tries
+/* Another worker holds it. If all places have holders that do not move, a later look tries
  * again. */
 static void jobq__watch(jobq_relay *r, int64_t id, int32_t queue, int32_t number,
                         const jobq_holder *h, int64_t now)
@@ -4181,7 +4230,7 @@ static void jobq__watch(jobq_relay *r, int64_t id, int32_t queue, int32_t number
     watch->due_mono_us = jobq__add(watch->since_mono_us, h->lease_us);
 }
 
-/* A message is blamed for failures that came while it was the next. */
+/* Notes which message is next. Failures are blamed on the message that was next at the time. */
 static void jobq__relay_next_is(jobq_part *p, int64_t acked)
 {
     if (p->acked == acked) return;
@@ -4189,7 +4238,8 @@ static void jobq__relay_next_is(jobq_part *p, int64_t acked)
     p->budget.alone = 0;
 }
 
-/* A partition that may be read when it is due. False: there is no place, and it is due. */
+/* Notes a partition that may be read when it is due. False: it is due now, and there is no
+ * place. */
 static bool jobq__relay_list(jobq_loop *l, const jobq_backlog *b, int32_t queue, jobq_part *p,
                              int64_t now)
 {
@@ -4198,7 +4248,7 @@ static bool jobq__relay_list(jobq_loop *l, const jobq_backlog *b, int32_t queue,
     jobq__unwatch(&l->relay, b->id);
     if (p != NULL) {
         due = jobq__max(due, p->paced_mono_us);
-        if (b->due_us <= 0) due = jobq__min(due, p->due_mono_us); /* it keeps its turn */
+        if (b->due_us <= 0) due = jobq__min(due, p->due_mono_us); /* an earlier time counts */
     } else p = jobq__relay_part(l, b->id, queue, b->number, due);
     if (b->due_us <= 0) l->relay.found = true;
     if (p == NULL) {
@@ -4211,14 +4261,14 @@ static bool jobq__relay_list(jobq_loop *l, const jobq_backlog *b, int32_t queue,
     return true;
 }
 
-/* A partition with something to read. */
+/* Takes in a partition that has messages. */
 static void jobq__relay_backlog(jobq_loop *l, int64_t now, const jobq_backlog *b)
 {
     jobq_relay *r = &l->relay;
     jobq_part *p;
     int32_t queue;
 
-    if (r->crowded) return; /* it is listed again */
+    if (r->crowded) return; /* a later LOOK lists it again */
     for (queue = 0; queue < l->queue_count && l->queues[queue].id != b->queue;) queue++;
     p = jobq__relay_find(r, b->id);
     if (p != NULL) jobq__relay_next_is(p, b->acked);
@@ -4233,7 +4283,7 @@ static void jobq__relay_backlog(jobq_loop *l, int64_t now, const jobq_backlog *b
     else r->after = jobq__max(r->after, b->id);
 }
 
-/* Something was found: more will come, so look again soon. */
+/* The round found something. More will come, so look again soon. */
 static void jobq__relay_busy(jobq_loop *l, int64_t now)
 {
     jobq_relay *r = &l->relay;
@@ -4261,8 +4311,8 @@ static void jobq__relay_idle(jobq_loop *l, int64_t now)
     if (r->amid && !l->amid) r->look_mono_us = now;
 }
 
-/* A sweep may take seconds if a transaction keeps dead rows alive, and rarely finds anything. So it
- * gets at most a fiftieth of the time, also when it was cut short. */
+/* While an old snapshot pins dead rows a sweep takes seconds, and it rarely finds anything. Spend
+ * at most 1/50 of the time on sweeps, including those that timed out. */
 static void jobq__relay_swept(jobq_loop *l, int64_t now)
 {
     int64_t cost = now - l->sent_mono_us[JOBQ_REQUEST_LOOK];
@@ -4300,7 +4350,7 @@ static void jobq__tell_look(jobq_loop *l, int64_t now, jobq_answer *a)
 
 /* -- reading -- */
 
-/* Messages are here, under our token. The lease counts from before the statement was sent. */
+/* Messages have arrived under our token. The lease counts from before the statement was sent. */
 static void jobq__relay_here(jobq_loop *l, jobq_part *p, int32_t count, bool cut)
 {
     const jobq_tuning *t = jobq__relay_tuning(l, p);
@@ -4319,7 +4369,7 @@ static void jobq__relay_here(jobq_loop *l, jobq_part *p, int32_t count, bool cut
     jobq__relay_move(&l->relay, p, JOBQ_PART_QUEUED);
 }
 
-/* Plans what a delivery came to. The rest of the messages was left. */
+/* Plans the acknowledgement of a delivery. The messages that its handler did not get are LEFT. */
 static void jobq__relay_plan(jobq_loop *l, jobq_part *p, const jobq_verdict *verdict)
 {
     jobq_verdict v = *verdict;
@@ -4332,7 +4382,7 @@ static void jobq__relay_plan(jobq_loop *l, jobq_part *p, const jobq_verdict *ver
     p->due_mono_us = INT64_MIN;
 }
 
-/* Gives all back: nobody handled any. */
+/* Gives all messages back; no handler has handled any. */
 static void jobq__relay_release(jobq_loop *l, jobq_part *p)
 {
     jobq_verdict v;
@@ -4344,13 +4394,13 @@ static void jobq__relay_release(jobq_loop *l, jobq_part *p)
     jobq__relay_plan(l, p, &v);
 }
 
-/* What was read and is not for a handler: the first message is dead already, or a stop came. */
+/* Gives messages back that no handler may get: the first is dead already, or the worker stops. */
 static void jobq__relay_unwanted(jobq_loop *l, jobq_part *p)
 {
     if (p->given == 0 || l->phase != JOBQ_PHASE_WORKING) jobq__relay_release(l, p);
 }
 
-/* An error: again after 50 ms, doubling to 5 s. */
+/* After an error: when to try again, in 50 ms, doubling to 5 s. */
 static int64_t jobq__relay_hold(jobq_part *p, int64_t now)
 {
     int64_t wait = jobq__min((int64_t)50 * JOBQ__MS << jobq__min(p->failures, 10),
@@ -4360,14 +4410,14 @@ static int64_t jobq__relay_hold(jobq_part *p, int64_t now)
     return now + wait;
 }
 
-/* Whether outside data keeps to what was asked for. */
+/* Whether an answer keeps to what was asked for. */
 static bool jobq__reading_good(const jobq_reading *r, int32_t size)
 {
     return r->count >= 0 && r->count <= size && r->lost >= 0 &&
            jobq_cursor_check(&r->cursor) == JOBQ_OK;
 }
 
-/* A READ, or an ACK that reads on, failed. Only a message that is read alone may be to blame, and
+/* A READ, or an ACK that reads on, failed. Only a message that is read alone can be to blame, and
  * only while the server answers other statements. */
 static void jobq__relay_failed(jobq_loop *l, jobq_part *p, bool blamed)
 {
@@ -4375,19 +4425,19 @@ static void jobq__relay_failed(jobq_loop *l, jobq_part *p, bool blamed)
     bool well = blamed && jobq__well(l, JOBQ_REQUEST_READ) && p->state == JOBQ_PART_READING;
 
     jobq__budget_failed(&p->budget, p->size, well);
-    if (aside) p->budget.alone = 0; /* to give it up failed, too: read it again */
+    if (aside) p->budget.alone = 0; /* setting it aside failed too: read it again */
 }
 
-/* A READ, or an ACK that reads on, was answered. carried: with messages, or it gave one up; an
- * answer without any (the row is locked, perhaps by the READ that got no answer) says nothing of
- * what a READ can carry. */
+/* A READ, or an ACK that reads on, was answered. carried: it brought messages or set one aside. An
+ * answer without any (the row is locked, perhaps by the READ that got no answer) does not show what
+ * a READ can carry. */
 static void jobq__relay_answered(jobq_loop *l, jobq_part *p, bool carried)
 {
     if (carried) jobq__budget_worked(&p->budget, jobq__relay_batch(l, p));
     l->well = UINT32_MAX;
 }
 
-/* Nothing was read: when to try again. */
+/* Nothing was read: decides when to try again. */
 static void jobq__relay_unread(jobq_loop *l, jobq_part *p, const jobq_reading *reading, int64_t now)
 {
     jobq_watch *watch;
@@ -4448,7 +4498,7 @@ static void jobq__tell_read(jobq_loop *l, int64_t now, jobq_answer *a)
     jobq__relay_unread(l, p, reading, now);
 }
 
-/* -- handing out -- */
+/* -- handing out messages -- */
 
 static int32_t jobq__take_messages(jobq_loop *l, int64_t mono_us)
 {
@@ -4474,15 +4524,15 @@ static int32_t jobq__take_messages(jobq_loop *l, int64_t mono_us)
     return first;
 }
 
-/* Whether the lease is renewed while the handler runs: it may run longer than the lease. */
+/* Whether the lease is renewed while the handler runs, because it may run longer than the lease. */
 static bool jobq__relay_renews(const jobq_loop *l, const jobq_part *p)
 {
     return p->budget_mono_us > p->sent_mono_us + jobq__relay_tuning(l, p)->lease_us -
                                    jobq__relay_tuning(l, p)->headroom_us;
 }
 
-/* A handler is asked to stop when its time or the lease ends, and abandoned half the headroom
- * later. */
+/* When a handler is abandoned: half the headroom after it was asked to stop, because its time limit
+ * or the lease ended. */
 static int64_t jobq__relay_deadline(const jobq_loop *l, const jobq_part *p)
 {
     return jobq__add(jobq__min(p->budget_mono_us, p->lease_mono_us),
@@ -4520,15 +4570,15 @@ static jobq_stop jobq__delivery_stopping(const jobq_loop *l, int64_t mono_us, in
 
 /* -- acknowledging -- */
 
-/* An acknowledgement is written, and the lease given up with it: when to read again. While others
- * wait it gives its place to them, too, and a look finds it again. */
+/* An acknowledgement is written and the lease given up: decides when to read again. While other
+ * partitions wait, this one also loses its place; a look finds it again. */
 static void jobq__relay_written(jobq_loop *l, jobq_part *p, int64_t now)
 {
     const jobq_tuning *t = jobq__relay_tuning(l, p);
     int64_t wait = jobq_pace_wait(t, &p->pace_us, p->plan.directive);
-    bool idle = p->on || p->plan.directive.kind == JOBQ_DIRECTIVE_IDLE; /* read on: none left */
+    bool idle = p->on || p->plan.directive.kind == JOBQ_DIRECTIVE_IDLE; /* it read on: none left */
 
-    p->handed = 0; /* over: a server that forgets this has a hold whose delivery killed nobody */
+    p->handed = 0; /* over: if a crashed server forgets this, the hold that it shows is no crash */
     p->paced_mono_us = idle ? INT64_MIN : jobq__add(now, wait);
     idle = idle || jobq__relay_waiting(l, now) > 0;
     jobq__relay_away(l, p, idle ? JOBQ_NEVER : p->paced_mono_us);
@@ -4542,9 +4592,9 @@ static void jobq__relay_settled(jobq_loop *l, jobq_part *p)
     p->failures = 0;
 }
 
-/* The token stands there no more, or (after a lost answer) this acknowledgement stands there
- * already, or a server that crashed has forgotten one. A read by the same worker tells; what it
- * finds held killed nobody, and what was read on no handler had. */
+/* LOST: another worker took the partition, or our unanswered ACK had committed, or a crashed server
+ * forgot a commit. A READ finds out. A hold of our own that it finds killed no worker, and no
+ * handler got the messages that an ACK read on. */
 static void jobq__relay_lost(jobq_loop *l, jobq_part *p, int64_t now)
 {
     if (!p->resent) l->relay.stats.lost++;
@@ -4553,8 +4603,8 @@ static void jobq__relay_lost(jobq_loop *l, jobq_part *p, int64_t now)
     jobq__relay_look(l, now);
 }
 
-/* An ACK failed, or got no answer. The next one does not read on, and the one after that has no
- * texts of handlers. If that fails, too, this worker lets go, and what was handled comes again as
+/* An ACK failed or got no answer. The next one does not read on, and those after it leave out the
+ * texts of handlers. If they fail too, this worker lets go, and what was handled comes again as
  * after a crash. */
 static void jobq__relay_unacked(jobq_loop *l, jobq_part *p, bool blamed, int64_t now)
 {
@@ -4599,7 +4649,7 @@ static void jobq__tell_ack(jobq_loop *l, int64_t now, jobq_answer *a)
     jobq__relay_unwanted(l, p);
 }
 
-/* Rolled back, and known to be: the attempt is recorded from outside. */
+/* The transaction is known to be rolled back: the loop's own ACK records the attempt. */
 static void jobq__relay_rolled_back(jobq_loop *l, jobq_part *p)
 {
     jobq_verdict v;
@@ -4617,7 +4667,7 @@ static void jobq__tell_renew(jobq_loop *l, int64_t now, jobq_answer *a)
 
     if (p->generation != a->generation || !p->renewing) return;
     p->renewing = false;
-    if (a->error == JOBQ_ERROR_LOST) { /* the handler is told to stop, its plan will be refused */
+    if (a->error == JOBQ_ERROR_LOST) { /* the handler must stop; its plan will be refused */
         p->lease_mono_us = jobq__min(p->lease_mono_us, now);
         p->renew_mono_us = JOBQ_NEVER;
         return;
@@ -4628,15 +4678,15 @@ static void jobq__tell_renew(jobq_loop *l, int64_t now, jobq_answer *a)
     }
     l->relay.stats.renewals++;
     p->lease_mono_us = p->renew_mono_us + jobq__relay_tuning(l, p)->lease_us -
-                       jobq__relay_tuning(l, p)->headroom_us; /* renew_mono_us: when it was sent */
+                       jobq__relay_tuning(l, p)->headroom_us; /* when RENEW was sent */
     p->renew_mono_us += jobq__relay_tuning(l, p)->lease_us / 3;
 }
 
 /* -- connections and stops -- */
 
-/* The part whose statement the server was carrying out, if that is known: they go one after the
- * other, in the order of sending. At one instant flushes and the heartbeat go before those of
- * parts, all others after them. */
+/* The part whose statement the server was executing, if that is known. The server executes in the
+ * order of sending. Of statements sent at the same time, flushes and the heartbeat go before those
+ * of parts, and all others after them. */
 static const jobq_part *jobq__relay_current(const jobq_loop *l)
 {
     const jobq_part *first = NULL;
@@ -4664,14 +4714,14 @@ static void jobq__relay_disconnected(jobq_loop *l, int64_t now)
     const jobq_part *current = jobq__relay_current(l);
     int32_t i;
 
-    memset(l->relay.watches, 0, sizeof l->relay.watches); /* an outage proves nobody dead */
+    memset(l->relay.watches, 0, sizeof l->relay.watches); /* an outage proves no worker dead */
     for (i = 0; i < l->relay.count; i++) {
         jobq_part *p = &l->relay.parts[i];
         p->renewing = false;
         if (p->state == JOBQ_PART_READING) {
             jobq__relay_failed(l, p, p == current);
             jobq__relay_away(l, p, jobq__relay_hold(p, now));
-        } else if (p->state == JOBQ_PART_AWAY) { /* a look tells, or a read */
+        } else if (p->state == JOBQ_PART_AWAY) { /* a look or a read will tell */
             p->due_mono_us = p->handed == 0 ? JOBQ_NEVER : now;
         } else if (p->state == JOBQ_PART_ACKING) {
             jobq__relay_unacked(l, p, p == current && jobq__well(l, JOBQ_REQUEST_ACK), now);
@@ -4692,9 +4742,10 @@ static void jobq__relay_stop(jobq_loop *l)
     }
 }
 
-/* -- what to do next: when each action is due -- */
+/* -- what to do next: when each statement is due -- */
 
-/* How many partitions to hold: one for each thread; half of them while jobs want theirs. */
+/* How many more partitions to hold: up to one for each thread, or half of that while jobs need
+ * threads. */
 static int32_t jobq__relay_want(const jobq_loop *l)
 {
     int32_t most = l->config.threads;
@@ -4703,8 +4754,8 @@ static int32_t jobq__relay_want(const jobq_loop *l)
     return most - l->relay.held;
 }
 
-/* A LOOK lists what there are places for. When all threads are busy the next round waits longer: it
- * tells only whether others wait for them. */
+/* A LOOK lists as many as there are places. While all threads are busy the next round waits longer,
+ * because it only tells whether others wait for them. */
 static int64_t jobq__due_look(const jobq_loop *l, int64_t now)
 {
     const jobq_relay *r = &l->relay;
@@ -4722,8 +4773,8 @@ static int64_t jobq__due_look(const jobq_loop *l, int64_t now)
     return jobq__max(at, l->hold_mono_us[JOBQ_REQUEST_LOOK]);
 }
 
-/* The partition that is to be taken over next. Its holder died with it, maybe of it: one of those
- * at a time. NULL: none. */
+/* The partition to take over next; NULL: none. Its last holder died, perhaps because of these
+ * messages, so take over only one such partition at a time. */
 static const jobq_watch *jobq__due_watch(const jobq_loop *l, int64_t now)
 {
     const jobq_watch *first = NULL;
@@ -4741,7 +4792,7 @@ static const jobq_watch *jobq__due_watch(const jobq_loop *l, int64_t now)
     return first;
 }
 
-/* When that is, if its time has not come. */
+/* When that is due, if it is not due already. */
 static int64_t jobq__due_take_over(const jobq_loop *l, int64_t now)
 {
     const jobq_watch *watch = jobq__due_watch(l, now);
@@ -4749,7 +4800,7 @@ static int64_t jobq__due_take_over(const jobq_loop *l, int64_t now)
     return watch == NULL || watch->due_mono_us <= now ? JOBQ_NEVER : watch->due_mono_us;
 }
 
-/* It gets a part when its time has come, and there is a place. */
+/* Gives it a part when it is due and there is a place. */
 static void jobq__relay_take_over(jobq_loop *l, int64_t now)
 {
     jobq_watch *watch = (jobq_watch *)(uintptr_t)jobq__due_watch(l, now);
@@ -4768,7 +4819,7 @@ static void jobq__relay_take_over(jobq_loop *l, int64_t now)
     watch->due_mono_us = JOBQ_NEVER;
 }
 
-/* When a part wants a statement next. */
+/* When a part needs a statement next. */
 static int64_t jobq__due_part(const jobq_loop *l, const jobq_part *p)
 {
     if (jobq__relay_readable(l, p)) {
@@ -4780,7 +4831,7 @@ static int64_t jobq__due_part(const jobq_loop *l, const jobq_part *p)
     return jobq__relay_renews(l, p) ? p->renew_mono_us : JOBQ_NEVER;
 }
 
-/* The part in this state that wants its statement first; NULL: none does. */
+/* The part in this state whose statement is due first; NULL: none. */
 static jobq_part *jobq__first_part(const jobq_loop *l, jobq_part_state state, int64_t *due)
 {
     const jobq_part *first = NULL;
@@ -4838,7 +4889,7 @@ static int64_t jobq__due_part_answer(const jobq_loop *l)
     return first;
 }
 
-/* Whether an until-empty worker has done what there was. */
+/* For a worker that runs until empty: whether nothing is left to do about messages. */
 static bool jobq__relay_empty(const jobq_loop *l)
 {
     if (l->relay.held > 0) return false;
@@ -4846,7 +4897,7 @@ static bool jobq__relay_empty(const jobq_loop *l)
            (l->registered && !l->policies_stale && jobq__relay_closed(l));
 }
 
-/* -- what to do next: doing it -- */
+/* -- what to do next: making the requests -- */
 
 static void jobq__ask_part(jobq_loop *l, jobq_part *p, jobq_request_kind kind, jobq_request *a)
 {
@@ -4859,7 +4910,7 @@ static void jobq__ask_part(jobq_loop *l, jobq_part *p, jobq_request_kind kind, j
     a->token.lease_us = jobq__relay_tuning(l, p)->lease_us;
 }
 
-/* Each read has a token of its own, so that one that comes too late is known. */
+/* Each READ has a token of its own, so that a READ that arrives late is recognized. */
 static void jobq__make_read(jobq_loop *l, int64_t now, jobq_request *a)
 {
     int64_t due;
@@ -4886,7 +4937,7 @@ static void jobq__make_read(jobq_loop *l, int64_t now, jobq_request *a)
     p->below = false;
 }
 
-/* Whether a partition is given up for others, because some wait and it had its turn. */
+/* Whether a partition is given up because others wait and it has had its turn. */
 static bool jobq__relay_yields(const jobq_loop *l, const jobq_part *p, int64_t now)
 {
     const jobq_watch *watch = jobq__due_watch(l, now);
@@ -4895,7 +4946,7 @@ static bool jobq__relay_yields(const jobq_loop *l, const jobq_part *p, int64_t n
            (jobq__relay_waiting(l, now) > 0 || (watch != NULL && watch->due_mono_us <= now));
 }
 
-/* What an acknowledgement of a part's delivery writes. */
+/* What the acknowledgement of a part's delivery writes. */
 static void jobq__ack_of(const jobq_loop *l, const jobq_part *p, jobq_ack *ack)
 {
     ack->before = p->cursor.acked;
@@ -4906,8 +4957,8 @@ static void jobq__ack_of(const jobq_loop *l, const jobq_part *p, jobq_ack *ack)
     memcpy(ack->outcomes, p->outcomes, (size_t)p->count);
 }
 
-/* Reads on in the same statement when more is likely there, and wanted; after an error no more: it
- * may be of what was read on, and what is done has to be acknowledged. */
+/* Reads on in the same statement if more messages are likely and wanted. Not after an error:
+ * reading may be its cause, and what is done must be acknowledged. */
 static void jobq__make_ack(jobq_loop *l, int64_t now, jobq_request *a)
 {
     int64_t due;
@@ -4932,7 +4983,8 @@ static void jobq__make_ack(jobq_loop *l, int64_t now, jobq_request *a)
     p->below = false;
 }
 
-/* A handler whose time is up: whoever carries this out says what is known of its delivery. */
+/* Abandons a handler whose time is up. The code that executes the request reports what is known of
+ * the delivery. */
 static void jobq__do_part_abandon(jobq_loop *l, jobq_part *p, jobq_request *a)
 {
     jobq__ask_part(l, p, JOBQ_REQUEST_ABANDON, a);
@@ -4949,7 +5001,7 @@ static int64_t jobq__part_end(const jobq_loop *l, const jobq_part *p)
     return jobq__min(jobq__relay_deadline(l, p), l->stop_mono_us);
 }
 
-/* When the first handler of messages has to be abandoned. */
+/* When the first handler of messages must be abandoned. */
 static int64_t jobq__relay_end(const jobq_loop *l)
 {
     int64_t first = JOBQ_NEVER;
@@ -5004,8 +5056,8 @@ static void jobq__make_look(jobq_loop *l, int64_t now, jobq_request *a)
     }
 }
 
-/* Before anything is asked for: what was read is given back if no thread came for it in time, and a
- * partition is taken over if its time has come. Returns when something of this kind is due. */
+/* Called before any request is made. Gives back what no thread took in time, and takes a partition
+ * over if that is due. Returns when the next such thing is due. */
 static int64_t jobq__relay_prepare(jobq_loop *l, int64_t now)
 {
     int64_t due;
@@ -5019,7 +5071,7 @@ static int64_t jobq__relay_prepare(jobq_loop *l, int64_t now)
     return jobq__min(jobq__min(due, jobq__due_take_over(l, now)), jobq__relay_end(l));
 }
 
-/* When anything about messages is due. */
+/* When anything about messages is due next. */
 static int64_t jobq__due_relay(const jobq_loop *l, int64_t now)
 {
     int64_t due = jobq__min(jobq__due_take_over(l, now), jobq__relay_end(l));
@@ -5033,8 +5085,8 @@ static int64_t jobq__due_relay(const jobq_loop *l, int64_t now)
 
 /* ---- >>next ---------------------------------------------------------------------------------- */
 
-/* The loop's part for jobs, and the whole of it. It calls >>relay, which calls only what is before
- * it. Each statement has three functions: due says when it may go (JOBQ_NEVER: it is not wanted),
+/* The loop's part for jobs, and what joins both parts. It calls >>relay, which calls only what is
+ * before it. Each statement has three functions: due says when to send it (JOBQ_NEVER: not wanted),
  * make fills the request, tell takes the answer. jobq__activities, at the end, lists them all. */
 
 static const jobq_loop_queue *jobq__queue(const jobq_loop *l, int32_t id)
@@ -5047,8 +5099,8 @@ static const jobq_loop_queue *jobq__queue(const jobq_loop *l, int32_t id)
     return NULL;
 }
 
-/* The worker is dead, or so it was told. What waits is somebody else's now; what runs is told to
- * stop; what is finished is sent all the same: the fence decides. */
+/* The worker is dead, or was told so. What waits now belongs to others. What runs is told to stop.
+ * What is finished is still sent: its token guards the write. */
 static void jobq__die(jobq_loop *l)
 {
     int32_t i;
@@ -5068,8 +5120,8 @@ static void jobq__die(jobq_loop *l)
     l->asleep = false;
 }
 
-/* When a loop prunes first. Of workers that end by themselves one in eight does at once: where no
- * other kind is, nobody would live long enough. */
+/* When a loop prunes first. Short-lived workers prune at once with probability 1/8; otherwise a
+ * system that has no others would never prune. */
 static int64_t jobq__first_prune(jobq_loop *l)
 {
     int64_t any = jobq_random_between(jobq_random_next(&l->random), 0, l->config.prune_us);
@@ -5106,9 +5158,9 @@ JOBQ_API void jobq_loop_init(jobq_loop *l, const jobq_loop_config *config, uint6
     jobq__relay_init(l, mono_us);
 }
 
-/* -- handing out -- */
+/* -- handing out jobs -- */
 
-/* A job's time limit: its own, else its queue's. */
+/* The time limit of a job: its own, else its queue's. */
 static int64_t jobq__timeout(const jobq_loop *l, const jobq_job *job)
 {
     const jobq_loop_queue *q = jobq__queue(l, job->queue);
@@ -5140,7 +5192,7 @@ static int32_t jobq__take_job(jobq_loop *l, int64_t mono_us)
     return i;
 }
 
-/* Takes a slot from the running ones; the last one fills its place. */
+/* Removes a slot from running[]; the last entry takes its place. */
 static void jobq__unrun(jobq_loop *l, int32_t i)
 {
     int32_t last = l->running[--l->running_count];
@@ -5149,7 +5201,7 @@ static void jobq__unrun(jobq_loop *l, int32_t i)
     l->slots[last].position = l->slots[i].position;
 }
 
-/* Gives a slot its decision, and a place among the finished. */
+/* Gives a slot its decision and adds it to the finished ones. */
 static void jobq__finish(jobq_loop *l, int32_t i, const jobq_event *event, int64_t now)
 {
     jobq_slot *s = &l->slots[i];
@@ -5211,7 +5263,7 @@ static void jobq__job_handled(jobq_loop *l, int64_t now, int32_t slot, const job
     else jobq__count_outcome(&l->stats, &s->decision, event.kind);
 }
 
-/* Gives a slot that did not run (or ran in vain) back. */
+/* Finishes a slot with an event that no handler reported. */
 static void jobq__give_back(jobq_loop *l, int32_t slot, jobq_event_kind kind, int64_t now)
 {
     jobq_event event;
@@ -5223,13 +5275,13 @@ static void jobq__give_back(jobq_loop *l, int32_t slot, jobq_event_kind kind, in
     jobq__count_outcome(&l->stats, &l->slots[slot].decision, kind);
 }
 
-/* This worker has no handler for the kind of the job. */
+/* This worker has no handler for the job's kind. */
 static void jobq__job_unhandled(jobq_loop *l, int64_t now, int32_t slot)
 {
     int32_t i;
 
     jobq__unrun(l, slot);
-    l->every_kind = false; /* until the next news: it may be another worker's kind */
+    l->every_kind = false; /* until the next news: the kind may be another worker's */
     for (i = 0; i < l->kind_count && l->kinds[i] != l->slots[slot].job.kind;) i++;
     if (i < l->kind_count) l->kinds[i] = l->kinds[--l->kind_count];
     jobq__give_back(l, slot, JOBQ_EVENT_PARK, now);
@@ -5249,15 +5301,17 @@ static jobq_stop jobq__job_stopping(const jobq_loop *l, int64_t mono_us, int32_t
     return l->phase == JOBQ_PHASE_WORKING ? JOBQ_STOP_NONE : JOBQ_STOP_SHUTDOWN;
 }
 
-/* When jobs have waited too long for a thread, beyond one for each: handlers turned slow. */
+/* When to give back jobs that have waited too long for a thread, because handlers became slow. Only
+ * if more wait than there are threads. */
 static int64_t jobq__due_unhoard(const jobq_loop *l)
 {
     if (l->phase != JOBQ_PHASE_WORKING || l->queued.count <= l->config.threads) return JOBQ_NEVER;
     return l->slots[l->queued.head].since_mono_us + JOBQ__HOARD;
 }
 
-/* All but the first are given back, so that a worker whose threads are free can have them. What
- * handlers take is at least this, though none may have ended to tell. */
+/* Keeps one job for each thread and gives the others back, so that workers with free threads can
+ * have them. Handlers take at least as long as the jobs waited, even if none has ended to show
+ * it. */
 static void jobq__unhoard(jobq_loop *l, int64_t now)
 {
     jobq_list kept = jobq__empty;
@@ -5269,7 +5323,7 @@ static void jobq__unhoard(jobq_loop *l, int64_t now)
     l->queued = kept;
 }
 
-/* -- being told from outside -- */
+/* -- events from outside -- */
 
 JOBQ_API void jobq_loop_stop(jobq_loop *l, int64_t mono_us, int64_t grace_us)
 {
@@ -5284,7 +5338,7 @@ JOBQ_API void jobq_loop_stop(jobq_loop *l, int64_t mono_us, int64_t grace_us)
     jobq__relay_stop(l);
 }
 
-/* There may be a job: look now, and again soon. */
+/* There may be a job: claim now, and again soon. */
 static void jobq__look_again(jobq_loop *l, int64_t now)
 {
     l->swept_empty = false;
@@ -5313,12 +5367,12 @@ JOBQ_API void jobq_loop_hears(jobq_loop *l, int64_t mono_us, bool hears)
     JOBQ_ASSERT(l != NULL);
     if (l->deaf != hears) return;
     l->deaf = !hears;
-    jobq_loop_notified(l, mono_us, false); /* what came in between was not heard */
+    jobq_loop_notified(l, mono_us, false); /* notifications may have been missed */
 }
 
 /* -- claiming -- */
 
-/* How many jobs to fetch: enough for the threads, and what they use up in a short time. */
+/* How many jobs to claim: enough for the threads, plus what they use up in a short time. */
 static int32_t jobq__claim_want(const jobq_loop *l)
 {
     int64_t ahead = 0, want;
@@ -5335,7 +5389,7 @@ static int32_t jobq__claim_want(const jobq_loop *l)
     return (int32_t)jobq__max(jobq__min(want, l->free.count), 0);
 }
 
-/* When a claim is wanted, if there is a place to note it in. */
+/* When to claim, if there is a place to record the claim in. */
 static int64_t jobq__claim_at(const jobq_loop *l, int64_t now)
 {
     if (!jobq__claims(l, now) || jobq__sent(l, JOBQ_REQUEST_CLAIM) || l->accused) return JOBQ_NEVER;
@@ -5351,13 +5405,14 @@ static int64_t jobq__due_claim(const jobq_loop *l, int64_t now)
     return jobq__claim_new(l) < 0 ? JOBQ_NEVER : jobq__claim_at(l, now);
 }
 
-/* A lane belongs to a claim when all are listed, or when jobs were lately seen in it. */
+/* A lane belongs to a claim that lists all lanes. Other claims list lanes in which jobs were seen
+ * lately. */
 static bool jobq__lane_listed(const jobq_loop *l, const jobq_bound *b)
 {
     return l->claim_full || l->claim_suspects || b->claim != 0;
 }
 
-/* The lanes of a queue of one priority. */
+/* Adds the lanes of one queue and priority. */
 static void jobq__lanes_add(const jobq_loop *l, const jobq_loop_queue *q, int16_t priority,
                             jobq_request *a)
 {
@@ -5377,7 +5432,7 @@ static void jobq__lanes_add(const jobq_loop *l, const jobq_loop_queue *q, int16_
     }
 }
 
-/* The lanes of a claim, in claiming order, and the kinds. */
+/* Adds the lanes of a claim, in claiming order, and the kinds. */
 static void jobq__lanes(const jobq_loop *l, jobq_request *a)
 {
     int16_t priority;
@@ -5437,9 +5492,9 @@ static void jobq__make_claim(jobq_loop *l, int64_t now, jobq_request *a)
     a->relaxed = true;
 }
 
-/* A lane's bound moves to the last job claimed there. A sweep started from the lane's very
- * beginning, so its own last job is the bound, even if that is lower: what lies behind it has not
- * been looked at. */
+/* Moves a lane's bound to the last job claimed there. A sweep starts at the beginning of the
+ * lane, so its last job becomes the bound even if that is lower: jobs after it have not been
+ * looked at. */
 static void jobq__bound_move(jobq_loop *l, const jobq_job *job, int64_t number)
 {
     int32_t i;
@@ -5456,7 +5511,7 @@ static void jobq__bound_move(jobq_loop *l, const jobq_job *job, int64_t number)
     b->claim = number;
 }
 
-/* Takes a job in; returns its slot, -1 when it is not of this claim, or there is no room. */
+/* Takes in a claimed job; returns its slot. -1: it is not of this claim, or there is no room. */
 static int32_t jobq__claimed_job(jobq_loop *l, int64_t now, const jobq_job *job)
 {
     jobq_claim *c = &l->claims[l->claim_entry];
@@ -5484,8 +5539,8 @@ static int32_t jobq__claimed_job(jobq_loop *l, int64_t now, const jobq_job *job)
     return i;
 }
 
-/* After an answer with jobs: what came too late for this worker goes. A dead worker's are its
- * rescuer's; a stopping worker's are released. */
+/* After an answer with jobs: drops those that came too late for this worker. If it was declared
+ * dead, its rescuer has them; if it is stopping, they are released. */
 static void jobq__claimed_late(jobq_loop *l, int64_t now)
 {
     jobq_list kept = jobq__empty;
@@ -5504,7 +5559,8 @@ static void jobq__swept(jobq_loop *l, int64_t now)
     int64_t cost = now - l->sent_mono_us[JOBQ_REQUEST_CLAIM];
     int64_t pause = jobq__min(jobq__max(JOBQ__SECOND, 20 * cost), l->config.sweep_us);
 
-    /* behind a held snapshot a sweep takes seconds: at most a third of the time */
+    /* While an old snapshot pins dead rows a sweep takes seconds: spend at most 1/3 of the time on
+     * them. */
     if (l->claim_sweep) {
         l->sweep_mono_us = now + jobq__max(pause, 2 * cost);
         l->sweeps_overrun = 0;
@@ -5512,8 +5568,8 @@ static void jobq__swept(jobq_loop *l, int64_t now)
     if (l->claim_full) l->full_mono_us = now + JOBQ__IDLE;
 }
 
-/* Jobs came. A short batch lets the next claim linger: else many workers with tiny batches eat the
- * machine. */
+/* Jobs came. After few jobs the next claim waits a little; otherwise many workers with tiny batches
+ * use up the machine. */
 static void jobq__claimed_some(jobq_loop *l, int64_t now)
 {
     if (l->busy_mono_us == JOBQ_NEVER) l->busy_mono_us = now;
@@ -5526,7 +5582,7 @@ static void jobq__claimed_some(jobq_loop *l, int64_t now)
     l->claim_mono_us = now + l->linger_us;
 }
 
-/* None came. Behind bounds that proves little: a sweep follows, at once or when one is due
+/* No jobs came. Within bounds that proves little: a sweep follows, at once or when one is due
  * again. */
 static void jobq__claimed_none(jobq_loop *l, int64_t now, int64_t due_us)
 {
@@ -5546,12 +5602,13 @@ static void jobq__claimed_none(jobq_loop *l, int64_t now, int64_t due_us)
         jobq_random_between(jobq_random_next(&l->random), l->look_us - l->look_us / 4, l->look_us);
     l->claim_mono_us = jobq__min(now + wait, l->due_mono_us);
     if (!l->swept_empty) l->claim_mono_us = jobq__min(l->claim_mono_us, l->sweep_mono_us);
-    else if (l->look_us >= l->config.heartbeat_us) { /* the heartbeat looks */
+    else if (l->look_us >= l->config.heartbeat_us) { /* the heartbeat claims */
         l->claim_mono_us = jobq__min(jobq__max(l->claim_mono_us, l->beat_mono_us), l->due_mono_us);
     }
 }
 
-/* A job that must run alone is ready in a queue; 0: in one of those claimed from. */
+/* A job that must run alone is ready in this queue; queue 0: in some queue that was claimed
+ * from. */
 static void jobq__alone_ready(jobq_loop *l, int64_t now, int32_t queue)
 {
     int32_t i;
@@ -5562,9 +5619,9 @@ static void jobq__alone_ready(jobq_loop *l, int64_t now, int32_t queue)
     l->alone_told = true;
 }
 
-/* A job is to blame for failing claims only if the store, asked for the claim's first job without
- * its payload, names it; the claim fails again; and the store then moves it. So it was the payload,
- * and neither an outage nor another job. */
+/* A job is to blame for failing claims only if three things happen. The store, asked for the
+ * claim's first job without its payload, names it; the claim fails again; and the store then sets
+ * the job aside. So the payload was the cause, and neither an outage nor another job. */
 static void jobq__claim_named(jobq_loop *l, int64_t now, bool good)
 {
     jobq_budget *b = jobq__budget_of(l, JOBQ_REQUEST_CLAIM);
@@ -5575,23 +5632,23 @@ static void jobq__claim_named(jobq_loop *l, int64_t now, bool good)
         l->accused = l->named != 0;
         return;
     }
-    if (good && l->named == 0) return; /* nothing is ready, or it is locked: asked again */
+    if (good && l->named == 0) return; /* nothing is ready, or it is locked: ask again */
     l->named_lanes = jobq__claim_lanes(l);
     b->alone = 0;
     b->rows = 1;
     if (good) l->claim_mono_us = now;
 }
 
-/* After a claim that worked: when to claim again. */
+/* After a claim that worked: decides when to claim again. */
 static void jobq__claimed(jobq_loop *l, int64_t now, const jobq_claimed *got)
 {
     l->stats.claims++;
     if (l->claim_alone) {
-        l->alone_mono_us = l->claim_count > 0 ? now : JOBQ_NEVER; /* perhaps more of them */
+        l->alone_mono_us = l->claim_count > 0 ? now : JOBQ_NEVER; /* there may be more */
         return;
     }
     if (l->claim_suspects) {
-        l->suspects_ready = l->claim_count > 0; /* perhaps more of them */
+        l->suspects_ready = l->claim_count > 0; /* there may be more */
         return;
     }
     if (got->suspects) l->suspects_ready = true;
@@ -5627,18 +5684,19 @@ static void jobq__tell_claim(jobq_loop *l, int64_t now, jobq_answer *a)
     jobq__claimed(l, now, got);
 }
 
-/* -- flushing: the results of jobs -- */
+/* -- flushing: the decisions about jobs -- */
 
-/* The sent and the finished list of a kind of flush. */
+/* The list of sent, or of finished, jobs of a kind of flush. */
 static jobq_list *jobq__list_of(jobq_loop *l, jobq_request_kind kind, bool sent)
 {
     if (kind == JOBQ_REQUEST_COMPLETE) return sent ? &l->sent_done : &l->done;
     return sent ? &l->sent_odd : &l->odd;
 }
 
-/* The database does not take the first finished result, though it takes others: what it is sent
- * next about that job is plainer each time. A success goes alone as SETTLE; then it is a failed
- * attempt, without what the handler made; then a failed job. In the end its rescuer decides. */
+/* The database refuses the first finished decision but accepts others. Each time, a simpler one
+ * is sent about the job. A success goes alone in a SETTLE; then it becomes a failed attempt,
+ * without the texts and payload of the handler; then a failed job. In the end the job is left to
+ * a rescuer. */
 static void jobq__refuse(jobq_loop *l, jobq_request_kind kind, int64_t now)
 {
     int32_t i = jobq__pop(l, jobq__list_of(l, kind, false));
@@ -5662,8 +5720,8 @@ static void jobq__refuse(jobq_loop *l, jobq_request_kind kind, int64_t now)
     jobq__give_back(l, i, s->refused++ == 0 ? JOBQ_EVENT_RETRY : JOBQ_EVENT_DISCARD, now);
 }
 
-/* Sent without success: first among the finished again, in the same order, so that a smaller flush
- * carries some of the same. */
+/* A flush did not succeed: its jobs go back to the front of the finished ones, in the same order,
+ * so that a smaller flush carries some of them. */
 static void jobq__unsend(jobq_loop *l, jobq_request_kind kind, int64_t now, bool resent)
 {
     jobq_list *sent = jobq__list_of(l, kind, true), *finished = jobq__list_of(l, kind, false);
@@ -5683,12 +5741,12 @@ static void jobq__unsend(jobq_loop *l, jobq_request_kind kind, int64_t now, bool
     if (culprit) jobq__refuse(l, kind, now);
 }
 
-/* A claim takes along what is finished. */
+/* A flush does not wait when a claim is due. */
 static int64_t jobq__due_flush(const jobq_loop *l, jobq_request_kind kind, int64_t now)
 {
     int32_t count = kind == JOBQ_REQUEST_COMPLETE ? l->done.count : l->odd.count;
     bool full = count >= l->budgets[kind].rows;
-    bool alone = l->queued.count + l->running_count == 0; /* nothing to wait for */
+    bool alone = l->queued.count + l->running_count == 0; /* there is nothing to wait for */
 
     if (count == 0 || jobq__sent(l, kind)) return JOBQ_NEVER;
     if (l->hold_mono_us[kind] > now) return l->hold_mono_us[kind];
@@ -5749,7 +5807,7 @@ static void jobq__make_settle(jobq_loop *l, int64_t now, jobq_request *a)
     jobq__make_flush(l, JOBQ_REQUEST_SETTLE, now, a);
 }
 
-/* An ending that was not written: its job is locked, or under another token. */
+/* A decision was not written: its job is locked, or has another token. */
 static void jobq__unsettled(jobq_loop *l, int64_t now, jobq_request_kind kind,
                             const jobq_exception *e)
 {
@@ -5773,7 +5831,8 @@ static void jobq__unsettled(jobq_loop *l, int64_t now, jobq_request_kind kind,
     jobq__slot_free(l, i);
 }
 
-/* Rows are held for a moment by another claim, mostly; or as long as an operator likes. */
+/* Most locks on rows are those of another claim and last a moment; an operator's may last long. So
+ * the wait doubles. */
 static void jobq__locked(jobq_loop *l, jobq_request_kind kind, int64_t now)
 {
     int64_t *wait = &l->locked_us[kind];
@@ -5800,7 +5859,7 @@ static void jobq__tell_flush(jobq_loop *l, int64_t now, jobq_answer *a)
         l->stats.flushed++;
         l->vacuum_rows++;
         if (d->state == JOBQ_STATE_READY && d->delay_us == 0 && !l->slots[i].verify) {
-            jobq__look_again(l, now); /* a job that may run at once */
+            jobq__look_again(l, now); /* the job may run again at once */
         }
         jobq__slot_free(l, i);
     }
@@ -5817,7 +5876,7 @@ static int64_t jobq__due_beat(const jobq_loop *l, int64_t now)
     return jobq__max(l->beat_mono_us, l->hold_mono_us[JOBQ_REQUEST_HEARTBEAT]);
 }
 
-/* The claims whose rows may go with this heartbeat. */
+/* Adds the claims whose rows this heartbeat may delete. */
 static void jobq__add_settled(jobq_loop *l, jobq_request *a)
 {
     int32_t i;
@@ -5830,7 +5889,7 @@ static void jobq__add_settled(jobq_loop *l, jobq_request *a)
     }
 }
 
-/* An idle worker looks when it beats: one statement for both, unless claims fail. */
+/* The heartbeat of an idle worker also claims, in one statement, unless claims fail. */
 static void jobq__make_beat(jobq_loop *l, int64_t now, jobq_request *a)
 {
     bool idle = l->idle_mono_us != JOBQ_NEVER && l->swept_empty &&
@@ -5846,7 +5905,7 @@ static void jobq__make_beat(jobq_loop *l, int64_t now, jobq_request *a)
     jobq__add_claim(l, now, a);
 }
 
-/* Someone asked to cancel this job. */
+/* A cancel request for this job. */
 static void jobq__cancel(jobq_loop *l, int64_t job_id)
 {
     int32_t i, prev = -1;
@@ -5862,7 +5921,7 @@ static void jobq__cancel(jobq_loop *l, int64_t job_id)
     jobq__give_back(l, i, JOBQ_EVENT_CANCELLED, l->sent_mono_us[JOBQ_REQUEST_HEARTBEAT]);
 }
 
-/* A worker is late: it is watched from the moment that this loop first sees it with this beat. */
+/* A worker is late. It is watched from the time when this loop first saw it with this beat. */
 static void jobq__late(jobq_loop *l, int64_t now, const jobq_late *late)
 {
     jobq_watched *place = NULL;
@@ -5880,11 +5939,11 @@ static void jobq__late(jobq_loop *l, int64_t now, const jobq_late *late)
     if (place->worker != late->worker || place->beat != late->beat) place->since_mono_us = now;
     place->worker = late->worker;
     place->beat = late->beat;
-    place->lease_us = late->beat < 0 ? 0 : late->lease_us; /* it is dead: nothing to watch for */
+    place->lease_us = late->beat < 0 ? 0 : late->lease_us; /* dead: nothing to watch */
     place->mentioned = true;
 }
 
-/* The first news decide whether rescue comes first: law (18). */
+/* The first news decides whether rescue comes first: law (18). */
 static void jobq__inform(jobq_loop *l, int64_t now, int32_t overdue)
 {
     if (!l->informed && overdue >= JOBQ__OVERDUE) l->rescue_mono_us = now + l->config.lease_us;
@@ -5893,7 +5952,7 @@ static void jobq__inform(jobq_loop *l, int64_t now, int32_t overdue)
     l->alone_told = false;
 }
 
-/* Whoever is no longer in the news is late no more. */
+/* A worker that is no longer in the news is no longer late. */
 static void jobq__watched_sift(jobq_loop *l)
 {
     int32_t i;
@@ -5936,17 +5995,17 @@ static void jobq__news(jobq_loop *l, int64_t now, const jobq_news *n)
     memcpy(l->kinds, n->kinds, (size_t)n->kind_count * sizeof *l->kinds);
     l->kinds_known = true;
     l->stats.heartbeats++;
-    l->connects = 0; /* a connection that serves, not only one that was made */
+    l->connects = 0; /* the connection has worked, and was not only made */
     if (sent >= l->lease_mono_us || l->alive_mono_us == JOBQ_NEVER) l->alive_mono_us = now;
     l->lease_mono_us = sent + l->config.lease_us;
-    l->beat_mono_us = sent + l->config.heartbeat_us; /* and a little more, so that no herd forms */
+    l->beat_mono_us = sent + l->config.heartbeat_us; /* plus some jitter */
     l->beat_mono_us +=
         jobq_random_between(jobq_random_next(&l->random), 0, l->config.heartbeat_us / 32);
     if (n->policy != l->policy) l->policies_stale = true;
     l->policy = n->policy;
     if (n->suspects) l->suspects_ready = true;
     l->parked_kind = n->parked_kind;
-    if (n->store_now_us < l->store_now_us) jobq__bounds_drop(l); /* the store's clock ran back */
+    if (n->store_now_us < l->store_now_us) jobq__bounds_drop(l); /* the store's clock went back */
     l->store_now_us = n->store_now_us;
     jobq__watched_sift(l);
     jobq__inform(l, now, n->overdue);
@@ -5965,8 +6024,8 @@ static void jobq__tell_beat(jobq_loop *l, int64_t now, jobq_answer *a)
 
 /* -- rescue -- */
 
-/* The late worker whose time comes first; NULL: none. The rescuer has been alive for a lease
- * itself. */
+/* The late worker to rescue first, and when; NULL: none. The rescuer itself must have been alive
+ * for a lease. */
 static const jobq_watched *jobq__victim(const jobq_loop *l, int64_t *due)
 {
     const jobq_watched *first = NULL;
@@ -6017,7 +6076,7 @@ static void jobq__tell_rescue(jobq_loop *l, int64_t now, jobq_answer *a)
     for (i = 0; i < JOBQ_LOOP_WATCHED; i++) {
         if (l->watched[i].worker == a->worker) w = &l->watched[i];
     }
-    if (a->error != JOBQ_OK) { /* the others first */
+    if (a->error != JOBQ_OK) { /* rescue others first */
         bool blamed = jobq__budget_blames(&l->budgets[JOBQ_REQUEST_RESCUE]);
         if (blamed && w != NULL) w->since_mono_us = now;
         return;
@@ -6030,14 +6089,14 @@ static void jobq__tell_rescue(jobq_loop *l, int64_t now, jobq_answer *a)
     if (w == NULL) return;
     if (a->done && !a->more) w->worker = 0;
     if (a->done) w->lease_us = jobq__min(l->config.heartbeat_us, JOBQ__SECOND);
-    w->since_mono_us = now; /* locked jobs: come back for them; a beat: watch on */
+    w->since_mono_us = now; /* it had locked jobs: come back for them; or it has beaten: watch on */
 }
 
 /* -- sleep -- */
 
-/* A worker is idle when it has neither jobs nor messages. NOTIFY takes a lock at commit, so that
- * producers who all wake a sleeper commit one by one: 32 of them beside 8 workers came to a sixth
- * of their rate. Hence a sleeper that is woken often withdraws at once, before it even knows
+/* A worker is idle when it has neither jobs nor messages. NOTIFY takes a lock at commit, so
+ * producers that all notify a sleeper commit one by one: 32 of them, with 8 workers, fell to a
+ * sixth of their rate. So a sleeper that is notified often withdraws at once, before it knows
  * whether there is work for it. */
 static int64_t jobq__due_sleep(const jobq_loop *l, int64_t now)
 {
@@ -6054,7 +6113,8 @@ static int64_t jobq__due_sleep(const jobq_loop *l, int64_t now)
     return jobq__max(since, l->hold_mono_us[JOBQ_REQUEST_SLEEP]);
 }
 
-/* All queues, and of a REMAIN those whose jobs and messages are worked. */
+/* Adds all queues. To a REMAIN, adds those whose jobs, and those whose messages, this worker
+ * handles. */
 static void jobq__add_queues(const jobq_loop *l, jobq_request *a)
 {
     bool all = a->kind != JOBQ_REQUEST_REMAIN;
@@ -6084,12 +6144,12 @@ static void jobq__tell_sleep(jobq_loop *l, int64_t now, jobq_answer *a)
     l->asleep = !l->asleep;
     l->slept_mono_us = now;
     l->woken_count = 0;
-    if (l->asleep) jobq__look_again(l, now); /* look again: the race before it */
+    if (l->asleep) jobq__look_again(l, now); /* a producer may have looked before it */
 }
 
-/* -- the lesser statements -- */
+/* -- other statements -- */
 
-/* When a statement may go, if it is wanted. */
+/* When to send a statement, if it is wanted. */
 static int64_t jobq__due_when(const jobq_loop *l, jobq_request_kind kind, bool wanted)
 {
     return wanted && !jobq__sent(l, kind) ? l->hold_mono_us[kind] : JOBQ_NEVER;
@@ -6143,7 +6203,7 @@ static void jobq__tell_register(jobq_loop *l, int64_t now, jobq_answer *a)
     }
     l->lease_mono_us = l->sent_mono_us[JOBQ_REQUEST_REGISTER] + l->config.lease_us;
     l->alive_mono_us = now;
-    l->beat_mono_us = now; /* the first news: late workers, parked kinds, suspects */
+    l->beat_mono_us = now; /* for the first news: late workers, parked kinds, suspects */
     l->claim_mono_us = l->sweep_mono_us = now;
     l->policies_stale = true;
     jobq__relay_look(l, now);
@@ -6201,7 +6261,7 @@ static void jobq__tell_recover(jobq_loop *l, int64_t now, jobq_answer *a)
     jobq__answer(l, JOBQ_REQUEST_RECOVER, now, a->error);
     if (a->error != JOBQ_OK || a->more || entry < 0) return;
     l->orphan_count--;
-    /* The number's row stays: without it the claim could still arrive. */
+    /* The row of its number stays: without the row the claim could still arrive. */
     l->claims[entry].state = JOBQ_CLAIM_NONE;
     if (l->claims[entry].suspects) l->suspects_ready = true;
     jobq__look_again(l, now);
@@ -6278,7 +6338,7 @@ static void jobq__make_vacuum(jobq_loop *l, int64_t now, jobq_request *a)
     l->vacuum_rows = 0;
 }
 
-/* At most a third of the time; after an error in 1 min, doubling to 1 h. */
+/* Vacuum takes at most 1/3 of the time. After an error it waits 1 min, doubling to 1 h. */
 static void jobq__tell_vacuum(jobq_loop *l, int64_t now, jobq_answer *a)
 {
     int64_t cost = now - l->sent_mono_us[JOBQ_REQUEST_VACUUM], wait;
@@ -6302,7 +6362,7 @@ static void jobq__tell_deregister(jobq_loop *l, int64_t now, jobq_answer *a)
     l->registered = false;
 }
 
-/* Nothing is here and nothing due, as far as this loop has looked. */
+/* Nothing is held and nothing is due, as far as this loop has looked. */
 static bool jobq__empty_here(const jobq_loop *l)
 {
     bool paused = l->registered && !l->policies_stale && jobq__all_paused(l);
@@ -6325,7 +6385,8 @@ static void jobq__make_remain(jobq_loop *l, int64_t now, jobq_request *a)
     jobq__add_queues(l, a);
 }
 
-/* Something remains, perhaps in other hands, whose end nobody tells: asked again, ever later. */
+/* Something remains, perhaps with other workers, and nothing announces its end: ask again, with
+ * ever longer pauses. */
 static void jobq__tell_remain(jobq_loop *l, int64_t now, jobq_answer *a)
 {
     jobq__answer(l, JOBQ_REQUEST_REMAIN, now, a->error);
@@ -6338,8 +6399,8 @@ static void jobq__tell_remain(jobq_loop *l, int64_t now, jobq_answer *a)
 
 /* -- the connection -- */
 
-/* Whether the server was at work on this statement when the connection ended: it was sent before
- * all others (at one instant flushes go first, and the claim last). */
+/* Whether the server was executing this statement when the connection broke: it was sent before all
+ * others. Of statements sent at the same time, flushes go first and the claim last. */
 static bool jobq__was_first(const jobq_loop *l, jobq_request_kind kind)
 {
     int64_t at = l->sent_mono_us[kind], part = jobq__due_part_answer(l);
@@ -6354,7 +6415,7 @@ static bool jobq__was_first(const jobq_loop *l, jobq_request_kind kind)
     return true;
 }
 
-/* What was on its way has failed. */
+/* The statements on their way have failed. */
 static void jobq__unanswered(jobq_loop *l)
 {
     bool first[JOBQ_REQUEST_COUNT];
@@ -6380,7 +6441,7 @@ JOBQ_API void jobq_loop_disconnected(jobq_loop *l, int64_t mono_us)
     JOBQ_ASSERT(l != NULL);
     if (l->connected) l->stats.reconnects++;
     if (jobq__sent(l, JOBQ_REQUEST_REGISTER))
-        l->worker = 0; /* a fresh id, whatever became of this one */
+        l->worker = 0; /* the next id is new, whatever became of this one */
     if (jobq__sent(l, JOBQ_REQUEST_CLAIM)) jobq__sweep_overran(l, mono_us);
     if (jobq__sent(l, JOBQ_REQUEST_LOOK)) jobq__relay_overran(l, mono_us);
     jobq__unanswered(l);
@@ -6401,9 +6462,9 @@ JOBQ_API void jobq_loop_disconnected(jobq_loop *l, int64_t mono_us)
     }
     jobq__unsend(l, JOBQ_REQUEST_COMPLETE, mono_us, true);
     jobq__unsend(l, JOBQ_REQUEST_SETTLE, mono_us, true);
-    if (jobq__rescues_first(l, mono_us)) l->informed = false; /* it has to watch them anew */
+    if (jobq__rescues_first(l, mono_us)) l->informed = false; /* it must watch them again */
     l->rescue_mono_us = INT64_MIN;
-    memset(l->watched, 0, sizeof l->watched); /* an outage proves nobody dead */
+    memset(l->watched, 0, sizeof l->watched); /* an outage proves no worker dead */
     l->alive_mono_us = JOBQ_NEVER;
 }
 
@@ -6416,7 +6477,7 @@ static void jobq__tell_connect(jobq_loop *l, int64_t now, jobq_answer *a)
     jobq__answer(l, JOBQ_REQUEST_CONNECT, now, JOBQ_OK);
     l->connected = true;
     l->kinds_known = false;
-    l->beat_mono_us = now; /* news first: is this worker still alive? what is paused? */
+    l->beat_mono_us = now; /* the news comes first: is this worker still alive? what is paused? */
     l->claim_mono_us = now;
     l->look_us = l->linger_us = 0;
     l->swept_empty = l->asleep = false;
@@ -6434,13 +6495,13 @@ static void jobq__tell_disconnect(jobq_loop *l, int64_t now, jobq_answer *a)
 
 typedef struct jobq_activity {
     jobq_request_kind kind;
-    int64_t (*due)(const jobq_loop *l, int64_t now);          /* NULL: asked for in other ways */
-    void (*make)(jobq_loop *l, int64_t now, jobq_request *a); /* NULL: there is nothing to fill */
+    int64_t (*due)(const jobq_loop *l, int64_t now);          /* NULL: asked for elsewhere */
+    void (*make)(jobq_loop *l, int64_t now, jobq_request *a); /* NULL: nothing to fill in */
     void (*tell)(jobq_loop *l, int64_t now, jobq_answer *a);
 } jobq_activity;
 
-/* In the order in which those that are due at the same time go: results, news, messages, the
- * rest. The claim comes last, because it takes along what was freed. */
+/* Of requests that are due at the same time the first in this list goes first: decisions, news,
+ * messages, the rest. The claim is last, because it fills what the others freed. */
 static const jobq_activity jobq__activities[] = {
     {JOBQ_REQUEST_CONNECT, NULL, NULL, jobq__tell_connect},
     {JOBQ_REQUEST_DISCONNECT, NULL, NULL, jobq__tell_disconnect},
@@ -6469,7 +6530,7 @@ static const jobq_activity jobq__activities[] = {
 
 /* -- what to do next -- */
 
-/* The oldest statement on its way has waited long enough at this instant. */
+/* When the oldest statement on its way has waited long enough. */
 static int64_t jobq__due_answer(const jobq_loop *l)
 {
     int64_t first = jobq__due_part_answer(l);
@@ -6482,7 +6543,7 @@ static int64_t jobq__due_answer(const jobq_loop *l)
     return jobq__add(first, first == JOBQ_NEVER ? 0 : l->config.answer_us);
 }
 
-/* A handler whose time is up, or that outlived the grace of a stop. Its job is decided without
+/* Abandons a handler that overran its time limit or the grace of a stop. Its job is decided without
  * it. */
 static bool jobq__job_abandon(jobq_loop *l, int64_t now, jobq_request *a)
 {
@@ -6512,8 +6573,8 @@ static bool jobq__job_abandon(jobq_loop *l, int64_t now, jobq_request *a)
     return false;
 }
 
-/* A worker that ends when nothing is left looks once more after its handlers: they may have made
- * work since it looked last. */
+/* A worker that ends when nothing is left looks once more after its handlers have ended: they may
+ * have made work since it last looked. */
 static void jobq__amid_move(jobq_loop *l, int64_t now)
 {
     bool was = l->amid;
@@ -6526,13 +6587,13 @@ static void jobq__amid_move(jobq_loop *l, int64_t now)
     jobq__relay_look(l, now);
 }
 
-/* The latest end of a stop: the grace, and the time of one answer for what the handlers did. */
+/* The latest end of a stop: the grace, plus the time of one answer about what the handlers did. */
 static int64_t jobq__stop_end(const jobq_loop *l)
 {
     return jobq__add(l->stop_mono_us, l->config.answer_us);
 }
 
-/* STOPPING ends when nothing is held; it ends anyway, whatever the database says. */
+/* STOPPING ends when nothing is held, or at jobq__stop_end whatever the database says. */
 static void jobq__phase_move(jobq_loop *l, int64_t now)
 {
     bool done = l->stats.started >= l->config.jobs_max && !jobq__in_hand(l) && l->orphan_count == 0;
@@ -6543,7 +6604,7 @@ static void jobq__phase_move(jobq_loop *l, int64_t now)
     if (l->phase == JOBQ_PHASE_WORKING && done && !jobq__sent(l, JOBQ_REQUEST_CLAIM)) {
         jobq_loop_stop(l, now, -1);
     }
-    l->none_remain = false; /* it was so at that moment */
+    l->none_remain = false; /* it was true only then */
     if (l->phase == JOBQ_PHASE_STOPPING && !jobq__in_hand(l) &&
         !jobq__sent(l, JOBQ_REQUEST_CLAIM) &&
         !jobq__sent(l, JOBQ_REQUEST_REGISTER) && l->orphan_count == 0) {
@@ -6553,7 +6614,7 @@ static void jobq__phase_move(jobq_loop *l, int64_t now)
     if (now >= jobq__stop_end(l)) l->phase = JOBQ_PHASE_EXITED; /* what is held will be rescued */
 }
 
-/* Not connected: connect, or wait to. */
+/* Not connected: connects, or waits until it may. */
 static void jobq__next_offline(jobq_loop *l, int64_t now, jobq_request *a)
 {
     bool connecting = jobq__sent(l, JOBQ_REQUEST_CONNECT);
@@ -6569,7 +6630,7 @@ static void jobq__next_offline(jobq_loop *l, int64_t now, jobq_request *a)
     a->until_mono_us = now < l->stop_mono_us ? jobq__min(until, l->stop_mono_us) : until;
 }
 
-/* Connected: the first request that is due, or the wait until one is. */
+/* Connected: makes the first request that is due, or waits until one is. */
 static void jobq__next_online(jobq_loop *l, int64_t now, jobq_request *a)
 {
     int64_t until = jobq__min(jobq__due_unhoard(l), l->quiet_mono_us);
@@ -6615,7 +6676,7 @@ JOBQ_API int64_t jobq_loop_due(const jobq_loop *l, int64_t mono_us)
     return jobq__min(due, jobq__due_relay(l, mono_us));
 }
 
-/* -- being told -- */
+/* -- requests and answers -- */
 
 JOBQ_API const char *jobq_request_name(jobq_request_kind kind)
 {
@@ -6750,7 +6811,7 @@ JOBQ_API bool jobq_loop_committed(jobq_loop *l, int64_t mono_us, const jobq_work
         jobq__relay_written(l, p, mono_us);
     } else if (error == JOBQ_ERROR_LOST) jobq__relay_lost(l, p, mono_us);
     else if (error == JOBQ_ERROR_RETRYABLE) jobq__relay_rolled_back(l, p);
-    else jobq__relay_away(l, p, jobq__relay_hold(p, mono_us)); /* nobody knows: the store does */
+    else jobq__relay_away(l, p, jobq__relay_hold(p, mono_us)); /* only the store knows */
     return true;
 }
 
@@ -6768,7 +6829,7 @@ JOBQ_API void jobq_work_abandoned(jobq_work *work, jobq_verdict *verdict, const 
     memset(work->outcomes, (int)verdict->result, sizeof work->outcomes);
 }
 
-/* -- looking at a loop -- */
+/* -- the state of a loop -- */
 
 JOBQ_API size_t jobq_loop_size(void) { return sizeof(jobq_loop); }
 
@@ -6899,7 +6960,7 @@ static jobq_memory_worker *jobq__memory_worker(const jobq_memory *m, int64_t id)
     return NULL;
 }
 
-/* The row of a claim; with number 0 any free place. */
+/* The row of a claim. worker and number 0: a free place. */
 static jobq_memory_claim *jobq__memory_claim(const jobq_memory *m, int64_t worker, int64_t number)
 {
     int32_t i;
@@ -6922,8 +6983,7 @@ static bool jobq__memory_note(jobq_memory *m, int64_t worker, int64_t number, in
     return true;
 }
 
-/* The next stage's payload takes its place when the stage is done; with any other end of the run it
- * is forgotten. */
+/* If the stage is done, its next payload becomes the job's. Any other end of the run drops it. */
 static void jobq__memory_apply(jobq_memory_job *mj, const jobq_decision *d, int64_t now_us)
 {
     if (d->stage > mj->job.stage && mj->next.ptr != NULL) mj->payload = mj->next;
@@ -6934,7 +6994,7 @@ static void jobq__memory_apply(jobq_memory_job *mj, const jobq_decision *d, int6
     jobq_job_apply(&mj->job, d, now_us);
 }
 
-/* One event on one job: decided and applied. */
+/* Decides one event about one job, and applies the decision. */
 static jobq_error jobq__memory_event(jobq_memory *m, jobq_memory_job *mj, jobq_event *event,
                                      int64_t now_us)
 {
@@ -6955,7 +7015,7 @@ static jobq_error jobq__memory_plain(jobq_memory *m, jobq_memory_job *mj, jobq_e
     return jobq__memory_event(m, mj, &event, now_us);
 }
 
-/* Whether claims of a worker are left; burned numbers are none. */
+/* Whether a worker has claims left; burned numbers do not count. */
 static bool jobq__memory_left(const jobq_memory *m, int64_t worker)
 {
     int32_t i;
@@ -6967,8 +7027,8 @@ static bool jobq__memory_left(const jobq_memory *m, int64_t worker)
     return false;
 }
 
-/* Claim rows of a worker that hold no job go, burned numbers only if asked. Returns whether any is
- * left. */
+/* Deletes a worker's claim rows that hold no job; burned numbers only if asked. Returns whether any
+ * row is left. */
 static bool jobq__memory_forget(jobq_memory *m, int64_t worker, bool burned)
 {
     bool left = false;
@@ -6986,7 +7046,7 @@ static bool jobq__memory_forget(jobq_memory *m, int64_t worker, bool burned)
     return left;
 }
 
-/* A free place, or that of the worker which is longest dead and left nothing. */
+/* A free place, or that of the worker that has been dead longest and left no jobs. */
 static jobq_memory_worker *jobq__memory_place(const jobq_memory *m)
 {
     jobq_memory_worker *place = jobq__memory_worker(m, 0), *w = jobq_memory_workers(m);
@@ -6999,8 +7059,8 @@ static jobq_memory_worker *jobq__memory_place(const jobq_memory *m)
     return place;
 }
 
-/* JOBQ_ERROR_EXISTS: the id is taken; JOBQ_ERROR_FULL: all places are held by workers that live, or
- * have died with jobs. */
+/* JOBQ_ERROR_EXISTS: the id is taken. JOBQ_ERROR_FULL: all places belong to living workers, or to
+ * dead ones that left jobs. */
 static jobq_error jobq__memory_register(jobq_memory *m, int64_t worker, int64_t lease_us,
                                           uint64_t queues, uint64_t kinds, int64_t now_us)
 {
@@ -7020,7 +7080,7 @@ static jobq_error jobq__memory_register(jobq_memory *m, int64_t worker, int64_t 
     return JOBQ_OK;
 }
 
-/* Whether the claim's rule takes a job: the rule of jobq.claim. */
+/* Whether a claim may take a job: the rule of jobq.claim. */
 static bool jobq__memory_eligible(const jobq_job *job, const jobq_lane *lane, uint64_t kinds,
                                   bool suspects, bool alone, int64_t now_us)
 {
@@ -7034,7 +7094,8 @@ static bool jobq__memory_eligible(const jobq_job *job, const jobq_lane *lane, ui
     return job->run_at_us == lane->after_at_us && job->id > lane->after_id;
 }
 
-/* The first eligible job by (lane, run_at, id); -1: none. One pass: most jobs are not ready. */
+/* The first eligible job by (lane, run_at, id); -1: none. Skips jobs early, because most are not
+ * ready. */
 static int32_t jobq__memory_first(const jobq_memory *m, const jobq_lane *lanes, int32_t lane_count,
                                   uint64_t kinds, bool suspects, bool alone, int64_t now_us)
 {
@@ -7056,7 +7117,7 @@ static int32_t jobq__memory_first(const jobq_memory *m, const jobq_lane *lanes, 
     return first;
 }
 
-/* As jobq.claim. kinds: bit i: jobs of kind i may be taken. */
+/* Like jobq.claim. kinds: bit i: jobs of kind i may be taken. */
 static jobq_error jobq__memory_claim_jobs(jobq_memory *m, int64_t worker, int64_t number,
                                             int32_t limit, const jobq_lane *lanes,
                                             int32_t lane_count, uint64_t kinds, bool suspects,
@@ -7085,8 +7146,8 @@ static jobq_error jobq__memory_claim_jobs(jobq_memory *m, int64_t worker, int64_
     return JOBQ_OK;
 }
 
-/* A claim whose answer was lost: burns its number, or gives the jobs that still bear its token
- * back, up to limit. Returns whether there are more. */
+/* Recovers a claim whose answer was lost: gives the jobs that still have its token back, up to
+ * limit, and then burns its number. Returns whether there are more. */
 static bool jobq__memory_recover(jobq_memory *m, int64_t worker, int64_t number, int32_t limit,
                                    int64_t now_us)
 {
@@ -7107,11 +7168,11 @@ static bool jobq__memory_recover(jobq_memory *m, int64_t worker, int64_t number,
         if (limit-- <= 0) return true;
         jobq__memory_event(m, &jobq_memory_jobs(m)[i], &event, now_us);
     }
-    c->burned_at_us = now_us; /* it holds nothing from now on */
+    c->burned_at_us = now_us; /* from now on it holds nothing */
     return false;
 }
 
-/* A ready job becomes failed, without having run; false: it is not there or not ready. */
+/* Makes a ready job failed without running it. False: there is no such job, or it is not ready. */
 static bool jobq__memory_set_aside(jobq_memory *m, int64_t id, int64_t now_us)
 {
     jobq_memory_job *mj = jobq_memory_get(m, id);
@@ -7147,8 +7208,8 @@ static bool jobq__memory_lives(const jobq_memory *m, int32_t kind, int64_t now_u
     return false;
 }
 
-/* Writes a decision under its token: JOBQ_OK or JOBQ_ERROR_LOST. A job that is parked though a
- * living worker has its kind is ready. */
+/* Writes a decision under its token: JOBQ_OK or JOBQ_ERROR_LOST. A job that is to be parked is
+ * ready instead if a living worker has its kind. */
 static jobq_error jobq__memory_settle(jobq_memory *m, int64_t id, int64_t worker, int64_t claim,
                                         const jobq_decision *decision, int64_t now_us)
 {
@@ -7159,7 +7220,7 @@ static jobq_error jobq__memory_settle(jobq_memory *m, int64_t id, int64_t worker
     if (mj == NULL || !jobq_job_holds(&mj->job, worker, claim)) return JOBQ_ERROR_LOST;
     d = *decision;
     if (d.delay_us == JOBQ_NEVER && jobq__memory_lives(m, mj->job.kind, now_us)) d.delay_us = 0;
-    if (d.state == JOBQ_STATE_READY && mj->job.cancel_requested) { /* law (7), asked meanwhile */
+    if (d.state == JOBQ_STATE_READY && mj->job.cancel_requested) { /* law (7): requested since */
         d = jobq__end(&mj->job, JOBQ_STATE_CANCELLED);
     }
     jobq__memory_apply(mj, &d, now_us);
@@ -7191,8 +7252,8 @@ static void jobq__memory_die(jobq_memory_worker *w, int64_t now_us)
     w->asleep = false;
 }
 
-/* The jobs of one claim of a dead worker are given back, and its row goes. Returns how many are
- * ready now. */
+/* Gives the jobs of a dead worker's claim back and deletes the claim. Returns how many became
+ * ready. */
 static int32_t jobq__memory_take_back(jobq_memory *m, jobq_memory_claim *c, int64_t now_us)
 {
     int32_t rescued = 0, i;
@@ -7207,7 +7268,7 @@ static int32_t jobq__memory_take_back(jobq_memory *m, jobq_memory_claim *c, int6
     return rescued;
 }
 
-/* A worker's claim with the smallest number, but no burned one; NULL: none. */
+/* The claim of a worker with the smallest number that is not burned; NULL: none. */
 static jobq_memory_claim *jobq__memory_oldest(const jobq_memory *m, int64_t worker)
 {
     jobq_memory_claim *first = NULL;
@@ -7221,9 +7282,9 @@ static jobq_memory_claim *jobq__memory_oldest(const jobq_memory *m, int64_t work
     return first;
 }
 
-/* Takes the jobs of up to limit claims of a worker that is dead, or is now: its lease is over and
- * its beat still this one. Returns whether it is dead; *more: it has claims left. limit 0: someone
- * else has them all locked. */
+/* Takes the jobs of up to limit claims of a worker that is dead, or is declared dead now: its lease
+ * is over and its beat unchanged. Returns whether it is dead. *more: it has claims left. limit 0:
+ * as if another rescuer had them all locked. */
 static bool jobq__memory_rescue(jobq_memory *m, int64_t victim, int64_t beat, int32_t limit,
                                   int64_t now_us, int32_t *rescued, bool *more)
 {
@@ -7269,8 +7330,8 @@ JOBQ_API jobq_error jobq_memory_revive(jobq_memory *m, int64_t id, int64_t now_u
     return mj == NULL ? JOBQ_ERROR_NOT_FOUND : jobq__memory_plain(m, mj, JOBQ_EVENT_REVIVE, now_us);
 }
 
-/* Whether any job of these queues (bit i: queue i) has not ended, or any message of those is not
- * acknowledged. */
+/* Whether any job of these queues (bit i: queue i) has not ended, or any message of message_queues
+ * is not acknowledged. */
 static bool jobq__memory_remains(const jobq_memory *m, uint64_t queues, uint64_t message_queues)
 {
     int32_t i;
@@ -7294,7 +7355,7 @@ static bool jobq__memory_remains(const jobq_memory *m, uint64_t queues, uint64_t
     return false;
 }
 
-/* Gives the parked jobs of a kind back to their lanes; returns how many. */
+/* Makes the parked jobs of a kind due now; returns how many. */
 static int32_t jobq__memory_unpark(jobq_memory *m, int32_t kind, int64_t now_us)
 {
     int32_t count = 0, i;
@@ -7311,7 +7372,7 @@ static int32_t jobq__memory_unpark(jobq_memory *m, int32_t kind, int64_t now_us)
     return count;
 }
 
-/* A worker that stops. What it still holds is left to be rescued. */
+/* A worker stops. What it still holds is left to a rescuer. */
 static void jobq__memory_deregister(jobq_memory *m, int64_t worker, int64_t now_us)
 {
     jobq_memory_worker *w;
@@ -7324,7 +7385,7 @@ static void jobq__memory_deregister(jobq_memory *m, int64_t worker, int64_t now_
     if (w != NULL && !left) memset(w, 0, sizeof *w);
 }
 
-/* Workers dead for a day go, and numbers burned a day ago. */
+/* Deletes workers dead for a day, and numbers burned a day ago. */
 static void jobq__memory_prune(jobq_memory *m, int64_t now_us)
 {
     int32_t i;
@@ -7342,7 +7403,7 @@ static void jobq__memory_prune(jobq_memory *m, int64_t now_us)
     }
 }
 
-/* -- the outbox on it -- */
+/* -- its outbox -- */
 
 JOBQ_API int32_t jobq_memory_outbox(jobq_memory *m, int32_t queue, int32_t partitions)
 {
@@ -7392,7 +7453,7 @@ JOBQ_API jobq_memory_message *jobq_memory_message_at(jobq_memory *m, int64_t par
     return NULL;
 }
 
-/* The first message of a partition that has no number yet; NULL: none. */
+/* The first message of a partition that has no seq yet; NULL: none. */
 static jobq_memory_message *jobq__memory_unread(const jobq_memory *m, int64_t partition)
 {
     int32_t i;
@@ -7406,7 +7467,7 @@ static jobq_memory_message *jobq__memory_unread(const jobq_memory *m, int64_t pa
     return NULL;
 }
 
-/* What a look at a partition answers; false: nothing to read there. */
+/* What a look at a partition answers. False: there is nothing to read. */
 static bool jobq__memory_backlog(const jobq_memory *m, int64_t partition, int64_t now_us,
                                    jobq_backlog *b)
 {
@@ -7447,7 +7508,7 @@ static void jobq__memory_give_up(jobq_memory_partition *p)
     p->reading = 0;
 }
 
-/* Numbers are given when all that were given are acknowledged: whether there is one to read. */
+/* Numbers messages, if all numbered ones are acknowledged. Returns whether there is one to read. */
 static bool jobq__memory_number(jobq_memory *m, int64_t partition, int32_t most)
 {
     jobq_memory_partition *p = jobq__memory_partition(m, partition);
@@ -7461,7 +7522,7 @@ static bool jobq__memory_number(jobq_memory *m, int64_t partition, int32_t most)
     return p->last > p->cursor.acked;
 }
 
-/* Leaves the trace of a delivery. */
+/* Records a delivery in the cursor; returns how many messages it has. */
 static int32_t jobq__memory_deliver(jobq_memory *m, int64_t partition, int64_t lost, int32_t most,
                                     int64_t bytes, bool *cut)
 {
@@ -7480,13 +7541,14 @@ static int32_t jobq__memory_deliver(jobq_memory *m, int64_t partition, int64_t l
     return count;
 }
 
-/* Whether the row may be taken, and the end of a delivery that is lost with it. */
+/* Whether the row may be taken. r->lost: the last seq of the delivery that its holder did not
+ * survive. */
 static bool jobq__memory_takes(jobq_memory_partition *p, const jobq_holder *holder, int64_t handed,
                                const jobq_holder *watched, int64_t now_us, jobq_reading *r)
 {
     if (p->holder.worker == 0) return true;
     if (p->holder.worker == holder->worker) {
-        r->busy = p->holder.claim > holder->claim; /* comes too late */
+        r->busy = p->holder.claim > holder->claim; /* this token is older */
         if (r->busy) return false;
         if (p->holder.claim == handed) r->lost = p->reading;
         else jobq_cursor_undo(&p->cursor, p->reading);
@@ -7501,7 +7563,8 @@ static bool jobq__memory_takes(jobq_memory_partition *p, const jobq_holder *hold
     return true;
 }
 
-/* Takes a partition that has messages. A worker that died with it leaves one message at a time. */
+/* Takes a partition that has messages. If its holder died, the mode becomes one message at a
+ * time. */
 static bool jobq__memory_take(jobq_memory *m, int64_t partition, const jobq_holder *holder,
                               int64_t handed, const jobq_holder *watched, int32_t most,
                               int64_t now_us, jobq_reading *r)
@@ -7527,13 +7590,13 @@ static bool jobq__memory_take(jobq_memory *m, int64_t partition, const jobq_hold
 }
 
 /*
- * takes a partition, or takes it over, and reads up to most messages.
+ * Takes a partition, or takes it over, and reads up to most messages.
  *
- * Shape   as the SQL function: holder: the token wanted, and its lease; handed: see jobq_part;
+ * Shape   as the SQL function. holder: the token wanted, and its lease. handed: see jobq_part.
  *         watched: the holder that did not move for its lease. bytes: see jobq_request. Messages
- *         that have a number come first. When there are none, the next ones get theirs, in the
- *         order in which they were sent: up to JOBQ_LOOP_BATCH, or most if that is more. Writes
- *         nothing when there is nothing to read.
+ *         that have a seq come first. If there are none, the next ones get theirs, in the order in
+ *         which they were sent: up to JOBQ_LOOP_BATCH, or most if that is more. Writes nothing if
+ *         there is nothing to read.
  */
 static void jobq__memory_read(jobq_memory *m, int64_t partition, const jobq_holder *holder,
                                 int64_t handed, const jobq_holder *watched, int32_t most,
@@ -7547,8 +7610,8 @@ static void jobq__memory_read(jobq_memory *m, int64_t partition, const jobq_hold
     r->count = jobq__memory_deliver(m, partition, r->lost, most, bytes, &r->cut);
 }
 
-/* Messages that are done leave, dead letters stay. The others close up, because places are taken in
- * the order of sending, and numbers given in the order of places. */
+/* Removes messages that are done; dead letters stay. The others move up, because messages are
+ * stored in the order of sending and numbered in the order of storage. */
 static void jobq__memory_leave(jobq_memory *m, int64_t partition)
 {
     int64_t acked = m->partitions[partition - 1].cursor.acked;
@@ -7565,8 +7628,8 @@ static void jobq__memory_leave(jobq_memory *m, int64_t partition)
 }
 
 /* Takes a partition as jobq__memory_read does, makes its next message a dead letter unread, and
- * gives the partition up. Does nothing unless everything up to acked, and no more, is done: another
- * worker may have given the message up. */
+ * gives the partition up. Does nothing if acked is no longer the last acknowledged seq: another
+ * worker may have set the message aside. */
 static void jobq__memory_aside(jobq_memory *m, int64_t partition, const jobq_holder *holder,
                                  int64_t handed, const jobq_holder *watched, int64_t acked,
                                  int64_t now_us, jobq_reading *r)
@@ -7595,15 +7658,15 @@ static void jobq__memory_bury(jobq_memory *m, int64_t partition, const jobq_curs
         int64_t seq = plan->cursor.acked - plan->done + 1 + i;
         jobq_memory_message *message = jobq_memory_message_at(m, partition, seq);
         if (outcomes[i] == JOBQ_RESULT_SUCCESS) continue;
-        message->dead = true; /* this delivery is in the trace, whoever had it */
+        message->dead = true; /* the cursor counts this delivery for all */
         message->attempts = jobq_cursor_attempts(before, seq) - (i >= given);
     }
 }
 
-/* Writes a plan under its token and reads on up to most messages, as jobq__memory_read does; most
- * 0, or none left: gives the partition up. Messages that are done leave the store; dead letters
- * stay. given: messages of the delivery that a handler had. Returns JOBQ_OK or JOBQ_ERROR_LOST;
- * *count: messages read, *cut as in jobq_reading. */
+/* Writes a plan under its token and reads on up to most messages, as jobq__memory_read does. If
+ * most is 0, or none are left, gives the partition up. Messages that are done leave the store; dead
+ * letters stay. given: messages of the delivery that a handler got. Returns JOBQ_OK or
+ * JOBQ_ERROR_LOST. *count: messages read; *cut: as in jobq_reading. */
 static jobq_error jobq__memory_ack(jobq_memory *m, int64_t partition, const jobq_holder *holder,
                                      int64_t acked_before, const jobq_plan *plan,
                                      const uint8_t *outcomes, int32_t given, int32_t most,
@@ -7632,7 +7695,7 @@ static jobq_error jobq__memory_ack(jobq_memory *m, int64_t partition, const jobq
     return JOBQ_OK;
 }
 
-/* JOBQ_OK, or JOBQ_ERROR_LOST when the token is no longer there. */
+/* JOBQ_OK, or JOBQ_ERROR_LOST if the token is no longer in the row. */
 static jobq_error jobq__memory_renew(jobq_memory *m, int64_t partition, const jobq_holder *holder,
                                        int64_t now_us)
 {
@@ -7644,9 +7707,10 @@ static jobq_error jobq__memory_renew(jobq_memory *m, int64_t partition, const jo
     return JOBQ_OK;
 }
 
-/* -- a loop's statements -- */
+/* -- the statements of a loop -- */
 
-/* Queues of these in which a suspect of these kinds is ready, or one that must run alone. */
+/* The queues, of these, that have a ready suspect of these kinds. alone: one that must run
+ * alone. */
 static uint64_t jobq__memory_suspects(const jobq_memory *m, uint64_t queues, uint64_t kinds,
                                       bool alone, int64_t now_us)
 {
@@ -7663,8 +7727,8 @@ static uint64_t jobq__memory_suspects(const jobq_memory *m, uint64_t queues, uin
     return found & queues;
 }
 
-/* The kinds that claims of a worker may take; *every: all of them, and what is returned are its
- * own. A kind that only another living worker has is left out, and so is a paused one. */
+/* The kinds that a worker's claims may take. *every: all kinds; its own are returned then. Paused
+ * kinds, and kinds that only other living workers have, are left out. */
 static uint64_t jobq__memory_kinds(const jobq_memory *m, const jobq_memory_worker *me,
                                    int64_t now_us, bool *every)
 {
@@ -7681,7 +7745,7 @@ static uint64_t jobq__memory_kinds(const jobq_memory *m, const jobq_memory_worke
     return *every ? me->kinds : ~out;
 }
 
-/* Whether a ready job waits for its time in the lane. */
+/* Whether a job of this lane is ready but not due yet. */
 static bool jobq__memory_scheduled(const jobq_job *job, const jobq_lane *lane, uint64_t kinds,
                                    int64_t now_us)
 {
@@ -7690,8 +7754,8 @@ static bool jobq__memory_scheduled(const jobq_job *job, const jobq_lane *lane, u
            job->stage == lane->stage && (kinds >> job->kind & 1) != 0;
 }
 
-/* After an empty claim of these lanes: whether a suspect, and one that must run alone, is ready in
- * their queues, and microseconds until their next job; -1: none. */
+/* After an empty claim of these lanes: whether their queues have a ready suspect, and one that must
+ * run alone. Returns the microseconds until their next job; -1: none. */
 static int64_t jobq__memory_look(const jobq_memory *m, const jobq_lane *lanes, int32_t lane_count,
                                    uint64_t kinds, int64_t now_us, bool *suspects, bool *alone)
 {
@@ -7716,7 +7780,7 @@ static int64_t jobq__memory_look(const jobq_memory *m, const jobq_lane *lanes, i
     return due == JOBQ_NEVER ? -1 : due - now_us;
 }
 
-/* As jobq.sleep does: nobody wakes the dead. */
+/* Like jobq.sleep: a dead worker does not sleep. */
 static void jobq__memory_sleep(jobq_memory *m, int64_t worker, bool asleep)
 {
     jobq_memory_worker *w = jobq__memory_worker(m, worker);
@@ -7792,13 +7856,13 @@ static void jobq__memory_do_flush(jobq_memory *m, const jobq_request *r, int64_t
     }
 }
 
-/* Whether a worker's lease is over, or it is dead, and it still holds jobs. */
+/* Whether a worker is dead or its lease is over, and it still has jobs. */
 static bool jobq__memory_overdue(const jobq_memory *m, const jobq_memory_worker *w, int64_t now_us)
 {
     return (w->dead || w->expires_at_us < now_us) && jobq__memory_left(m, w->id);
 }
 
-/* The news about other workers: who is late, or dead with jobs left. */
+/* The news about other workers: those that are late, and dead ones with jobs left. */
 static void jobq__memory_others(const jobq_memory *m, const jobq_memory_worker *me, int64_t now_us,
                                 jobq_news *n)
 {
@@ -7819,7 +7883,7 @@ static void jobq__memory_others(const jobq_memory *m, const jobq_memory_worker *
     }
 }
 
-/* The news about a worker's own jobs. */
+/* The news about a worker's own jobs and kinds. */
 static void jobq__memory_own(const jobq_memory *m, const jobq_memory_worker *me, jobq_news *n)
 {
     int32_t i;
@@ -7864,7 +7928,7 @@ static void jobq__memory_do_heartbeat(jobq_memory *m, const jobq_request *r, int
     }
 }
 
-/* -- a loop's statements about messages -- */
+/* -- the statements about messages -- */
 
 static void jobq__memory_do_look(const jobq_memory *m, const jobq_request *r, int64_t now_us,
                                  jobq_answer *a)
@@ -7954,7 +8018,7 @@ JOBQ_API void jobq_memory_execute(jobq_memory *m, const jobq_request *r, uint64_
     }
 }
 
-/* A handler of messages that was given up. */
+/* Reports for a handler of messages that was abandoned. */
 static void jobq__memory_abandon(jobq_loop *l, const jobq_request *r, int64_t mono_us)
 {
     jobq_verdict verdict;
@@ -7977,7 +8041,7 @@ JOBQ_API void jobq_memory_perform(jobq_memory *m, jobq_loop *l, const jobq_reque
     jobq_loop_tell(l, mono_us, &answer);
 }
 
-/* -- handlers on it -- */
+/* -- running handlers -- */
 
 typedef struct jobq__memory_run {
     jobq_memory *memory;
@@ -7992,7 +8056,7 @@ static bool jobq__memory_keep(jobq_call *call, jobq_str next, bool bytes)
 
     (void)bytes;
     jobq_memory_keep(run->memory, call->job.id, call->job.worker, call->job.claim, next);
-    return true; /* a lost lease is told when the job is settled */
+    return true; /* the flush will report a lost lease */
 }
 
 static int jobq__memory_stopping(const jobq_call *call)
@@ -8004,7 +8068,7 @@ static int jobq__memory_stopping(const jobq_call *call)
 
 static const jobq_store jobq__memory_store = {jobq__memory_keep, jobq__memory_stopping};
 
-/* The handler of a queue's kind; kind 0: of its messages. NULL: none. */
+/* The handler of a kind in a queue; kind 0: of the queue's messages. NULL: none. */
 static const jobq_memory_handler *jobq__memory_handler(const jobq_memory_handler *handlers,
                                                        int32_t count, int32_t queue, int32_t kind)
 {
@@ -8017,7 +8081,7 @@ static const jobq_memory_handler *jobq__memory_handler(const jobq_memory_handler
     return NULL;
 }
 
-/* Runs the handler of a job, here and now. */
+/* Runs the handler of a job in this thread. */
 static void jobq__memory_handle(jobq__memory_run *run, jobq_loop *l, const jobq_memory_handler *h,
                                 jobq_call *call)
 {
@@ -8042,7 +8106,7 @@ static void jobq__memory_handle(jobq__memory_run *run, jobq_loop *l, const jobq_
     jobq_loop_handled(l, run->now_us, &run->work, &handled, NULL);
 }
 
-/* A refusal's reason is for the dead letter, which has none here. */
+/* The reason of a rejection belongs to the dead letter, which has no text here. */
 static bool jobq__memory_refuse(jobq_delivery *delivery, int32_t index, jobq_str why)
 {
     (void)delivery;
@@ -8074,7 +8138,7 @@ static void jobq__memory_messages(jobq_memory *m, const jobq_work *work, jobq_me
     }
 }
 
-/* Runs the handler of messages, here and now. */
+/* Runs the handler of messages in this thread. */
 static void jobq__memory_run_messages(jobq__memory_run *run, jobq_loop *l,
                                       const jobq_memory_handler *h)
 {
@@ -8099,7 +8163,7 @@ static void jobq__memory_run_messages(jobq__memory_run *run, jobq_loop *l,
     jobq_loop_delivered(l, run->now_us, &run->work, &v, false, &ack);
 }
 
-/* Work for a handler; false: none waits. */
+/* Takes work and runs its handler. False: there is none. */
 static bool jobq__memory_run_one(jobq_memory *m, jobq_loop *l, const jobq_memory_handler *handlers,
                               int32_t count, jobq_call *call, int64_t now_us)
 {

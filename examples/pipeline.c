@@ -338,8 +338,8 @@ static void report(jobq_pg *pg, const char *name, const jobq_pg_stats *stats)
     jobq_pg_release(pg, conn);
 }
 
-/* The main function of a worker process. It works until its standard input ends: that is a pipe
- * from the parent, which closes it, or has died. Ctrl-C is the parent's business. */
+/* The main function of a worker process. It works until its standard input ends. That is a pipe
+ * from the parent, so it ends when the parent closes it or dies. The parent handles Ctrl-C. */
 static int worker_main(const char *server, char *name)
 {
     jobq_pg_desc desc = {0};

@@ -387,7 +387,7 @@ static const behaviour behaviours[] = {
      "read n=2 -> held 2(1) 3; ack o=12 -> ok; wait d=9;"
      "read n=3 -> held 3(1); ack o=2 -> ok; wait d=9; read n=4 -> held 3(2); ack o=2 -> ok;"
      "see d=1 -> dead 0:3 attempts 3; see p=0 -> part 0 acked 3 of 3 size 1"},
-    {"a batch that fails without saying where comes again whole, and dooms nobody",
+    {"a batch that fails without saying where comes again whole, and makes no dead letter",
      "policy m=2; send; send; read n=1 -> held 1 2; ack g=1 o=2 -> ok;"
      "see p=0 -> part 0 acked 0 of 2 tried 2 failures 1 at 1; wait d=1;"
      "read n=2 -> held 1(1) 2(1); ack g=1 o=2 -> ok; see d=1 -> none; wait d=9;"

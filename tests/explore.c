@@ -151,7 +151,7 @@ typedef struct node {
     wire flight[FLIGHT];
 } node;
 
-/* A request that outlived its connection. */
+/* A request whose connection has ended. */
 typedef struct zombie {
     int32_t node, age;
     uint8_t backend;
@@ -874,7 +874,7 @@ static void take_jobs(const world *w, int n)
     }
 }
 
-/* What was claimed in vain is not asked for again before there are news. */
+/* After a claim met a kind without a handler, it asks for that kind again only after news. */
 static void check_kinds(const node *d, const jobq_request *a)
 {
     bool claims = a->kind == JOBQ_REQUEST_CLAIM || a->claim;

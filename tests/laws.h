@@ -84,7 +84,7 @@ static const char *laws__moved(const wire *s, const jobq_job *a, const jobq_job 
     if (a->run_at_us == b->run_at_us) return NULL;
     return s->request.kind == JOBQ_REQUEST_UNPARK && a->kind == s->request.number &&
                    a->run_at_us == JOBQ_NEVER && b->run_at_us <= now_us
-               ? NULL : "a statement moved a job's instant that is none of its business";
+               ? NULL : "a statement moved a job's instant that it must not change";
 }
 
 static const char *laws__rescued(const jobq_policy *policy, const wire *s, const jobq_job *a,
@@ -156,7 +156,7 @@ static const char *laws_written(const jobq_memory *before, const jobq_memory *af
                 wrong = "a job was set aside that a claim could take";
             }
             break;
-        default: wrong = "a statement changed a job that is none of its business";
+        default: wrong = "a statement changed a job that it must not change";
         }
     }
     return wrong;
@@ -242,7 +242,7 @@ static const char *laws_messages(const jobq_memory *before, const jobq_memory *a
     return "law 12: a statement wrote without the token that stands there, or twice";
 }
 
-/* A handler's store: what a refusal says is nobody's business here. */
+/* A handler's store: it does not keep the reasons of rejections. */
 static bool keep_refusal(jobq_delivery *d, int32_t index, jobq_str why)
 {
     (void)d;

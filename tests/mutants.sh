@@ -45,8 +45,8 @@
 #   (rules for what comes in     test_core_strings              utf8_surrogates_taken
 #     from outside)                                             json_zero_counts
 #   7 cuts, outages, lost words  simulate, explore (cuts,       wake_up_lost notified_ignored
-#     delay or repeat only       ghosts, stalls; a server that  news_before_registered
-#                                crashes and forgets its        explore_pair_live_given_back
+#     delay or repeat only       old backends, stalls; a server news_before_registered
+#                                that crashes and forgets its   explore_pair_live_given_back
 #                                relaxed commits), the wire     explore_falls_* explore_forgets_*
 set -u
 cd "$(dirname "$0")/.."

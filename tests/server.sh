@@ -67,8 +67,8 @@ stop_command() {
     kill -KILL "$command" 2>/dev/null || :
 }
 
-# The pid is read from the folder, as COMMAND may have restarted the server. A backend whose
-# postmaster was killed can still write for a moment: hence the second try to remove.
+# COMMAND may have restarted the server, so its folder says whether one is running. A backend whose
+# postmaster was killed can still write for a moment; the second rm is for that.
 stop_server() {
     if [ -e "$JOBQ_SERVER_DIR/data/postmaster.pid" ]; then
         ctl stop -m immediate -t 10 >/dev/null 2>&1 || :

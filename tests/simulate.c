@@ -175,7 +175,7 @@ typedef struct world {
     jobq_random random;
     int64_t now_us, offset_us, calm_us, outage_us, bound_us, order;
     int32_t event_count, event_max, zombies, poisons;
-    bool calm, pure; /* pure: no faults but one poisonous job among a thousand */
+    bool calm, pure; /* pure: no faults but one bad job among a thousand */
     bool young;      /* pure, but many poisons: processes start again at once, and die young */
     bool ill, crowd, farewell; /* simulate_ill.h */
     mood mood;
@@ -1312,7 +1312,7 @@ static void settle_seed(uint64_t seed, double hours)
     plan(0, EVENT_FAULT, -1);
 }
 
-/* One poisonous job among a thousand fails, and no other notices; so do two messages. */
+/* One bad job among a thousand fails, and no other notices; so do two messages. */
 static void check_pure(void)
 {
     int i;
@@ -1329,14 +1329,14 @@ static void check_pure(void)
         bool poison = job->kind == KIND_POISON;
         if (job->state != (poison ? JOBQ_STATE_FAILED : JOBQ_STATE_SUCCEEDED)) {
             violate("promise 4: job %d, %s, %s", (int)job->id,
-                    poison ? "the poisonous one" : "innocent", jobq_state_name(job->state));
+                    poison ? "the bad one" : "innocent", jobq_state_name(job->state));
         }
         if (!poison && (job->crash != 0 || job->attempt != 1)) {
             violate("promise 4: innocent job %d has attempt %d, crash %d", (int)job->id,
                     (int)job->attempt, (int)job->crash);
         }
         if (poison && job->crash != 3)
-            violate("promise 4: the poisonous job crashed %d times", (int)job->crash);
+            violate("promise 4: the bad job crashed %d times", (int)job->crash);
     }
 }
 

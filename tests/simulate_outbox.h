@@ -149,7 +149,7 @@ static void check_acknowledged(const wire *s, bool own)
                     (int)seq, (int)id);
         }
         if (!dead && strchr("rxktbwa", m->nature) != NULL) {
-            violate("law 15: poisonous message %d is acknowledged", name_of(m));
+            violate("law 15: bad message %d is acknowledged", name_of(m));
         }
     }
 }

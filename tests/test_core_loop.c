@@ -479,7 +479,7 @@ static void a_sleeper_that_is_woken_often_withdraws(void **unused)
     assert_true(loop.asleep);
 }
 
-/* A result whose answer was lost is sent again, and "lost" is then no surprise. */
+/* A decision whose answer was lost is sent again, and then lost is an expected answer. */
 static void results_survive_a_cut_connection(void **unused)
 {
     static jobq_loop answered;
@@ -957,8 +957,8 @@ static int well(void **unused)
     return setup(unused);
 }
 
-/* The database refuses what is in a batch: halves find the culprit, which is a failed attempt,
- * without what its handler made of it. */
+/* The database refuses a batch: halves of it find the job to blame. It gets a failed attempt,
+ * without the text and payload of its handler. */
 static void the_job_that_the_database_refuses_is_found(void **unused)
 {
     int i;
@@ -1403,7 +1403,7 @@ static void a_handler_that_overruns_is_given_up(void **unused)
 }
 
 /* Answers about what is not there, or does not fit, change nothing. */
-/* What was fetched for quick handlers is no worker's hoard when they turn slow. */
+/* Jobs claimed ahead for quick handlers are given back when the handlers become slow. */
 static void jobs_behind_slow_handlers_are_given_back(void **unused)
 {
     int64_t id, at;

@@ -1215,7 +1215,7 @@ static void an_acknowledgement_whose_answer_was_lost_stands(void **unused)
     assert_int_equal(loop.relay.parts[part].cursor.acked, 4);
     assert_int_equal(loop.relay.parts[part].given, 2);              /* half of 4 */
     assert_int_equal(loop.relay.parts[part].cursor.tried_count, 0); /* nobody had them */
-    assert_int_equal(loop.relay.stats.lost, 0);                     /* it was no surprise */
+    assert_int_equal(loop.relay.stats.lost, 0);                     /* LOST was expected */
 }
 
 static void the_death_before_a_batch_is_not_held_against_the_next(void **unused)

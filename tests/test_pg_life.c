@@ -1286,7 +1286,7 @@ static jobq_outcome hands_on_what_is_refused(jobq_call *call)
     return JOBQ_OUTCOME_SUCCESS;
 }
 
-/* The database may refuse one result of a batch; the others go on, and the culprit ends with a
+/* The database may refuse one decision of a batch; the others go on, and that job fails with a
  * reason. */
 static void a_refused_result_holds_nobody_else_back(void **unused)
 {

@@ -1,34 +1,34 @@
 -- jobq, current text: enqueue, claim, and the end of a job. A statement that the library sends
 -- is a call of one function, so that psql, any language and any pooler can send it too.
 --
--- Why plpgsql functions with SET clauses. The hot statements must read their lane by the lane
--- index in order, whatever the statistics say: a plan cached on an empty table took 1,495 ms
--- instead of 2, and a never-analysed table sorted the whole lane. So sequential scans, bitmap
--- scans, sorts, hash and merge joins and JIT are off for the function, and for nothing else.
--- claim and complete also keep their generic plans: planned anew at each call, the two cost
--- 0.317 ms for one job instead of 0.146.
--- search_path is fixed, so that nothing planted in another schema is ever called.
--- statement_timestamp() and not now(): a caller's transaction may be old.
+-- Why plpgsql functions with SET clauses. The hot statements must read their lanes by the lane
+-- index in order, whatever the statistics say. A plan that was cached on an empty table took
+-- 1,495 ms instead of 2, and a table that was never analysed sorted the whole lane. So
+-- sequential scans, bitmap scans, sorts, hash and merge joins and JIT are off inside these
+-- functions, and only there. claim and complete also use generic plans: planned again at each
+-- call, the two cost 0.317 ms for one job instead of 0.146.
+-- search_path is fixed, so nothing in another schema is called by mistake.
+-- statement_timestamp() is used, not now(), because a caller's transaction may be old.
 --
--- Rules that stand in SQL because C has not read the rows they act on: claim (eligibility),
--- rescue (crash and suspect), cancel, revive, enqueue (defaults). All other decisions come
--- from jobq.h as parameters.
+-- Some rules are written in SQL, because C has not read the rows that they act on: claim
+-- (which jobs may be taken), rescue (crash and suspect), cancel, revive, enqueue (defaults).
+-- All other decisions come from jobq.h as parameters.
 --
 -- State letters: r ready, x running, s succeeded, f failed, c cancelled, w waiting (reserved).
--- Answers about a claimed job: l lost (the token is no longer on the row), b busy (locked;
--- send again).
+-- Answers about a claimed job: l lost (the row no longer has the token), b busy (the row is
+-- locked; send again).
 --
 -- SQLSTATEs of jobq's own; jobq_pg.h knows them in jobq_pg__classes:
---     JQ000  never leaves its function: rolls back what a function has only tried
+--     JQ000  rolls back what a function has only tried; it never leaves the function
 --     JQ001  the lease is lost: another worker has, or had, this job or partition
---     JQ002  the worker is dead: it has to register anew
+--     JQ002  the worker is dead: it must register again
 --     JQ003  the queue is not registered for messages
 -- Those of Postgres where they fit: 22023 an argument is refused, 40001 try again, 25001 wrong
 -- kind of transaction, 55000 and 55006 not now, XX001 the tables contradict each other.
 
 -- ---- names ---------------------------------------------------------------------------------
 
--- Refuses what a caller gave, in the words and with the field that C has for it.
+-- Refuses an argument, with the same words and field name as the C library.
 CREATE OR REPLACE FUNCTION jobq.refuse(p_field text, p_why text, p_hint text DEFAULT '')
 RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -45,8 +45,8 @@ BEGIN
     PERFORM jobq.refuse(p_field, '1 to 1024 of [A-Za-z0-9._-], alphanumeric at both ends');
 END $$;
 
--- A queue comes into being on first use. Two first uses at once: the second waits for the
--- first.
+-- A queue is created on its first use. Of two first uses at the same time the second waits for
+-- the first.
 CREATE OR REPLACE FUNCTION jobq.queue_id(p_name text) RETURNS integer
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE v_id integer;
@@ -59,7 +59,8 @@ BEGIN
     END LOOP;
 END $$;
 
--- The lock waits for whoever is just changing what a kind's row copies from the queue's.
+-- A kind is created on its first use. FOR KEY SHARE waits for a transaction that is changing
+-- what the kind's row copies from the queue's row.
 CREATE OR REPLACE FUNCTION jobq.kind_id(p_queue integer, p_name text) RETURNS integer
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -82,9 +83,9 @@ END $$;
 
 -- ---- enqueue -------------------------------------------------------------------------------
 
--- Wakes sleeping workers of a queue, at most as many as the batch has jobs. NOTIFY takes a
--- global lock at commit, so it is sent only when someone sleeps; every worker listens on a
--- channel of its own.
+-- Wakes sleeping workers of a queue, no more than the batch has jobs. NOTIFY takes a global
+-- lock at commit, so it is sent only when a worker sleeps. Each worker listens on a channel of
+-- its own.
 CREATE OR REPLACE FUNCTION jobq.wake(p_queue integer, p_most integer) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
 BEGIN
@@ -92,8 +93,9 @@ BEGIN
     FROM (SELECT worker FROM jobq.sleeper WHERE queue_id = p_queue LIMIT p_most) s;
 END $$;
 
--- Refuses a job for the first thing that is wrong with it. Called when something is, so that
--- a good job costs no call. Sizes are those of the text that Postgres hands to a worker.
+-- Refuses a job for the first thing that is wrong with it. It is called only when something is
+-- wrong, so a good job costs no call. Sizes are those of the text that Postgres hands to a
+-- worker.
 CREATE OR REPLACE FUNCTION jobq.check_job(
     p_queue integer, p_payload jsonb, p_bytes bytea, p_headers jsonb, p_run_at timestamptz,
     p_priority smallint, p_stages smallint, p_max_attempts integer, p_timeout_us bigint,
@@ -133,12 +135,15 @@ BEGIN
     END IF;
 END $$;
 
--- Many jobs of one queue in one statement. Element i of every array is job i; an array may be
--- NULL (all defaults) and so may its elements. p_kinds holds the distinct kinds, p_kind the
--- 1-based index into it (NULL: the first). p_run_ats wins over p_delays_us; a past instant is
--- lifted to now, so that a worker's lower bound does not hide the job. ids come back in the
--- order of the arrays: they are drawn first and carried through. existed[i]: the key was
--- known, ids[i] is the job that has it.
+-- Writes many jobs of one queue in one statement. Element i of every array belongs to job i.
+-- An array may be NULL (all defaults), and so may its elements. p_kinds holds the distinct
+-- kinds; p_kind holds 1-based indexes into it (NULL: the first). p_run_ats wins over
+-- p_delays_us. An instant in the past becomes now, because a worker's lower bound would hide
+-- the job. ids come back in the order of the arrays: they are drawn first and carried through.
+-- existed[i]: the key was known, and ids[i] is the job that has it.
+-- Printing a payload to learn its size costs 0.5 of 6 microseconds, so short ones are not
+-- printed. Only numbers print much longer than they are stored: a number of more than 320
+-- characters takes 16 bytes or more, and none has more than 147,457 characters.
 CREATE OR REPLACE FUNCTION jobq.enqueue_many(
     p_queue text, p_kinds text[], p_kind integer[], p_payloads jsonb[],
     p_bytes bytea[] DEFAULT NULL, p_headers jsonb[] DEFAULT NULL,
@@ -154,9 +159,11 @@ DECLARE
     v_now timestamptz := statement_timestamp();
     v_count integer := coalesce(p_count, cardinality(p_payloads), cardinality(p_bytes), 1);
     v_max integer := (SELECT q.payload_max FROM jobq.queue q WHERE q.id = v_queue);
+    v_short integer := v_max / 148000 * 16; -- bytes of jsonb that print at most v_max
     v_stages smallint := coalesce((SELECT max(s) FROM unnest(p_stages) s), 1);
 BEGIN
-    IF EXISTS (SELECT FROM unnest(p_payloads) u WHERE octet_length(u::text) > v_max)
+    IF EXISTS (SELECT FROM unnest(p_payloads) u
+               WHERE pg_column_size(u) > v_short AND octet_length(u::text) > v_max)
        OR (p_bytes IS NOT NULL AND EXISTS (
            SELECT FROM unnest(p_bytes, p_payloads) AS u (bytes, payload)
            WHERE octet_length(u.bytes) > v_max OR (u.bytes, u.payload) IS NOT NULL))
@@ -192,20 +199,20 @@ BEGIN
            greatest(coalesce(u.run_at, v_now + u.delay_us * interval '1 microsecond'), v_now),
            coalesce(u.priority, 0), coalesce(u.stages, 1), u.max_attempts, u.timeout_us, u.key,
            u.payload, u.bytes, u.headers
-    FROM ROWS FROM (
-             unnest(ids), unnest(existed), unnest(p_kind), unnest(p_payloads), unnest(p_bytes),
-             unnest(p_headers), unnest(p_run_ats), unnest(p_delays_us), unnest(p_priorities),
-             unnest(p_stages), unnest(p_max_attempts), unnest(p_timeouts_us), unnest(p_keys))
-         WITH ORDINALITY AS u (
-             id, existed, kind, payload, bytes, headers, run_at, delay_us, priority, stages,
-             max_attempts, timeout_us, key, n)
-    WHERE u.n <= v_count AND u.existed IS NOT TRUE;
+    FROM (SELECT unnest(ids) AS id, unnest(existed) AS existed, unnest(p_kind) AS kind,
+                 unnest(p_payloads) AS payload, unnest(p_bytes) AS bytes,
+                 unnest(p_headers) AS headers, unnest(p_run_ats) AS run_at,
+                 unnest(p_delays_us) AS delay_us, unnest(p_priorities) AS priority,
+                 unnest(p_stages) AS stages, unnest(p_max_attempts) AS max_attempts,
+                 unnest(p_timeouts_us) AS timeout_us, unnest(p_keys) AS key) AS u
+    WHERE u.id IS NOT NULL AND u.existed IS NOT TRUE;
     IF p_notify THEN PERFORM jobq.wake(v_queue, v_count); END IF;
 END $$;
 
--- Idempotency. The key's row is inserted first, ON CONFLICT DO NOTHING; a second statement
--- (with a new snapshot) reads who has it; both are repeated when the other transaction rolled
--- back in between. p_ended_at: for messages, whose keys are kept for a day from the start.
+-- Idempotency. The key's row is inserted first, with ON CONFLICT DO NOTHING. A second
+-- statement, with a new snapshot, reads which job has the key. Both are repeated when the
+-- other transaction rolled back in between. p_ended_at is for messages, whose keys are kept
+-- for a day from the start.
 CREATE OR REPLACE FUNCTION jobq.keep_keys(
     p_queue integer, p_keys text[], p_ids bigint[], p_ended_at timestamptz DEFAULT NULL,
     OUT ids bigint[], OUT existed boolean[])
@@ -239,8 +246,9 @@ BEGIN
     END LOOP;
 END $$;
 
--- What a COPY into the table job needs to know first: ids, this database's clock, and that the
--- queue's lanes reach far enough. payload_max: the caller keeps to it. Afterwards: wake.
+-- What a program must know before it COPYs into the table job: ids, this database's clock,
+-- payload_max (which the program must respect). It also makes sure that the queue's lanes
+-- reach far enough. After the COPY call wake.
 CREATE OR REPLACE FUNCTION jobq.bulk(
     p_queue text, p_kinds text[], p_stages smallint, OUT queue integer, OUT kinds integer[],
     OUT now_at timestamptz, OUT payload_max integer)
@@ -257,8 +265,8 @@ BEGIN
     now_at := statement_timestamp();
 END $$;
 
--- One job, lean: two look-ups, one insert, a look at the sleepers. What is rare (first use of
--- a name, stages, a key) goes the long way.
+-- Writes one job, with as little as possible: two look-ups, one insert, a look at the
+-- sleepers. The rare cases (first use of a name, stages, a key) go through enqueue_many.
 CREATE OR REPLACE FUNCTION jobq.enqueue_one(
     p_queue text, p_kind text, p_payload jsonb, p_bytes bytea, p_headers jsonb,
     p_run_at timestamptz, p_delay_us bigint, p_priority smallint, p_stages smallint,
@@ -325,8 +333,8 @@ END $$;
 
 -- ---- claim ---------------------------------------------------------------------------------
 
--- How many of these locked jobs come before their payloads, as they are stored, are larger
--- than p_bytes; at least one.
+-- How many of these locked jobs fit into p_bytes, by the stored size of their payloads. At
+-- least one.
 CREATE OR REPLACE FUNCTION jobq.rows_within(p_rows tid[], p_bytes bigint) RETURNS integer
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE v_bytes bigint := 0;
@@ -339,29 +347,91 @@ BEGIN
     RETURN cardinality(p_rows);
 END $$;
 
--- Takes up to p_limit jobs for one worker. Lanes are listed by element; each is read from its
--- lower bound (after_at, after_id) on, which lets a claim skip the dead rows that earlier
--- claims left behind.
---   lock   the lane index in order, rows that others hold are skipped. Each lane is read
---          lazily; no more rows than p_limit are locked. (A row claimed since our snapshot is
---          locked in its newer version, then seen to run and left: for a moment a completion
---          may find it busy, and we may wait for the end of one.)
---   mark   the rows are ours, so their ctids hold still. No index mentions a changed column:
---          HOT.
---          The same statement checks that the worker lives and writes the claim row, whose
---          primary key makes a number impossible to use twice. FOR KEY SHARE lets heartbeats
---          pass. It holds off the removal of the worker's row; a rescuer that marks the row
---          dead meanwhile finds the claim row later. A claim that arrives after its worker's
---          death or removal takes nothing, however long it was under way.
--- p_kinds: take only jobs of these kinds; NULL: of all.
--- p_relaxed: this transaction's commit need not wait for the disk (a lost claim is a ready
--- job, and the fence covers the rest). p_suspects: one suspect, instead of others; p_alone:
--- one that must run alone, and the worker promises that it holds nothing else until that job
--- has ended. An empty answer is one row with id NULL and, when asked by p_look, due_us:
--- microseconds until the lanes' next job (NULL: none), and whether a suspect, and one that
--- must run alone, is ready. p_bytes: the claim ends before the job with which the payloads, as
--- they are stored, become larger; the first job is always taken. 0: nothing is claimed; the
--- answer is the id of the first job.
+-- Refuses the claim of a dead worker. p_sure: its claim row could not be written, so it is
+-- dead.
+CREATE OR REPLACE FUNCTION jobq.refuse_dead(p_worker bigint, p_sure boolean) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    PERFORM FROM jobq.worker w WHERE w.id = p_worker AND w.dead_at IS NULL;
+    IF p_sure OR NOT FOUND THEN
+        RAISE EXCEPTION 'worker % is dead', to_hex(p_worker)
+            USING ERRCODE = 'JQ002', HINT = 'Register again, with a new worker id.';
+    END IF;
+END $$;
+
+-- Locks one suspect for a claim. This function and claim_look run under the settings of claim.
+CREATE OR REPLACE FUNCTION jobq.claim_suspect(
+    p_queues integer[], p_priorities smallint[], p_stages smallint[], p_kinds integer[],
+    p_alone boolean, OUT rows tid[], OUT ids bigint[])
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    SELECT array_agg(r.ctid), array_agg(r.id) INTO rows, ids FROM (
+        SELECT ready.ctid, ready.id
+        FROM unnest(p_queues, p_priorities, p_stages) AS lane (queue_id, priority, stage)
+        CROSS JOIN LATERAL (
+            SELECT j.ctid, j.id FROM jobq.job j
+            WHERE j.queue_id = lane.queue_id AND j.priority = lane.priority
+              AND j.stage = lane.stage AND j.suspect AND j.state = 'r'
+              AND j.alone = p_alone AND j.run_at <= statement_timestamp()
+              AND (p_kinds IS NULL OR j.kind_id = ANY (p_kinds))
+            ORDER BY j.run_at, j.id
+            LIMIT 1 FOR UPDATE SKIP LOCKED) AS ready
+        LIMIT 1) AS r;
+END $$;
+
+-- What a claim that found nothing answers about its lanes: see claim.
+CREATE OR REPLACE FUNCTION jobq.claim_look(
+    p_queues integer[], p_priorities smallint[], p_stages smallint[], p_kinds integer[])
+RETURNS jobq.claimed LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE v_look jobq.claimed;
+BEGIN
+    v_look.suspect := EXISTS (
+        SELECT FROM jobq.job j
+        WHERE j.suspect AND NOT j.alone AND j.state = 'r' AND j.queue_id = ANY (p_queues)
+          AND j.run_at <= statement_timestamp()
+          AND (p_kinds IS NULL OR j.kind_id = ANY (p_kinds)));
+    v_look.alone := EXISTS (
+        SELECT FROM jobq.job j
+        WHERE j.suspect AND j.alone AND j.state = 'r' AND j.queue_id = ANY (p_queues)
+          AND j.run_at <= statement_timestamp()
+          AND (p_kinds IS NULL OR j.kind_id = ANY (p_kinds)));
+    v_look.due_us := (
+        SELECT (extract(epoch FROM min(next.run_at) - statement_timestamp()) * 1e6)::bigint
+        FROM unnest(p_queues, p_priorities, p_stages) AS lane (queue_id, priority, stage)
+        CROSS JOIN LATERAL (
+            SELECT j.run_at FROM jobq.job j
+            WHERE j.queue_id = lane.queue_id AND j.priority = lane.priority
+              AND j.stage = lane.stage AND NOT j.suspect AND j.state = 'r'
+              AND j.run_at > statement_timestamp() AND j.run_at < 'infinity'
+              AND (p_kinds IS NULL OR j.kind_id = ANY (p_kinds))
+            ORDER BY j.run_at, j.id LIMIT 1) AS next);
+    RETURN v_look;
+END $$;
+
+-- Takes up to p_limit jobs for one worker. The arrays list the lanes, one element each. Each
+-- lane is read from its lower bound (after_at, after_id) on, so a claim skips the dead rows
+-- that earlier claims left in the index.
+--   lock   reads the lane index in order and skips rows that others hold. Each lane is read
+--          lazily, and no more than p_limit rows are locked. (A row that was claimed after our
+--          snapshot is locked in its newer version, then seen to be running, and left. For a
+--          moment a completion may find it busy, and we may wait for the end of one.)
+--   mark   The rows are locked, so their ctids stay valid. No index mentions a changed column,
+--          so the update is HOT.
+--          The same statement checks that the worker lives, and writes the claim row, whose
+--          primary key makes it impossible to use a number twice. FOR KEY SHARE lets
+--          heartbeats pass, and blocks the removal of the worker's row. A rescuer that marks
+--          the worker dead meanwhile finds the claim row later. A claim that arrives after its
+--          worker's death or removal takes nothing, however long it was under way.
+-- p_kinds: only jobs of these kinds (NULL: of all). p_relaxed: the commit need not wait for
+-- the disk. (A lost claim leaves the job ready, and the fence covers the rest.) p_suspects:
+-- one suspect, instead of other jobs. p_alone: one that must run alone; the worker promises
+-- that it holds nothing else until that job has ended.
+-- An empty answer is one row whose id is NULL. With p_look it says in due_us how many
+-- microseconds remain until the lanes' next job (NULL: there is none), and whether a suspect
+-- is ready, and one that must run alone.
+-- p_bytes: the claim stops before the job that would make its payloads, as stored, larger than
+-- this; the first job is always taken. 0: nothing is claimed, and the answer is the id of the
+-- first job.
 CREATE OR REPLACE FUNCTION jobq.claim(
     p_worker bigint, p_number bigint, p_limit integer, p_queues integer[],
     p_priorities smallint[], p_stages smallint[], p_after_ats timestamptz[],
@@ -397,18 +467,8 @@ BEGIN
                 LIMIT p_limit FOR UPDATE SKIP LOCKED) AS ready
             LIMIT p_limit) AS r;
     ELSE
-        SELECT array_agg(r.ctid), array_agg(r.id) INTO v_rows, v_ids FROM (
-            SELECT ready.ctid, ready.id
-            FROM unnest(p_queues, p_priorities, p_stages) AS lane (queue_id, priority, stage)
-            CROSS JOIN LATERAL (
-                SELECT j.ctid, j.id FROM jobq.job j
-                WHERE j.queue_id = lane.queue_id AND j.priority = lane.priority
-                  AND j.stage = lane.stage AND j.suspect AND j.state = 'r'
-                  AND j.alone = p_alone AND j.run_at <= statement_timestamp()
-                  AND (p_kinds IS NULL OR j.kind_id = ANY (p_kinds))
-                ORDER BY j.run_at, j.id
-                LIMIT 1 FOR UPDATE SKIP LOCKED) AS ready
-            LIMIT 1) AS r;
+        SELECT s.rows, s.ids INTO v_rows, v_ids
+        FROM jobq.claim_suspect(p_queues, p_priorities, p_stages, p_kinds, p_alone) s;
     END IF;
     IF p_bytes = 0 AND v_ids IS NOT NULL THEN
         v_look.id := v_ids[1];
@@ -436,41 +496,18 @@ BEGIN
                   j.suspect, j.alone, j.payload, j.bytes, j.headers, NULL::bigint;
         IF FOUND THEN RETURN; END IF;
     END IF;
-    PERFORM FROM jobq.worker w WHERE w.id = p_worker AND w.dead_at IS NULL;
-    IF v_rows IS NOT NULL OR NOT FOUND THEN
-        RAISE EXCEPTION 'worker % is dead', to_hex(p_worker)
-            USING ERRCODE = 'JQ002', HINT = 'Register anew, with a new worker id.';
-    END IF;
+    PERFORM jobq.refuse_dead(p_worker, v_rows IS NOT NULL);
     IF NOT p_look THEN RETURN; END IF;
-    v_look.suspect := EXISTS (
-        SELECT FROM jobq.job j
-        WHERE j.suspect AND NOT j.alone AND j.state = 'r' AND j.queue_id = ANY (p_queues)
-          AND j.run_at <= statement_timestamp()
-          AND (p_kinds IS NULL OR j.kind_id = ANY (p_kinds)));
-    v_look.alone := EXISTS (
-        SELECT FROM jobq.job j
-        WHERE j.suspect AND j.alone AND j.state = 'r' AND j.queue_id = ANY (p_queues)
-          AND j.run_at <= statement_timestamp()
-          AND (p_kinds IS NULL OR j.kind_id = ANY (p_kinds)));
-    v_look.due_us := (
-        SELECT (extract(epoch FROM min(next.run_at) - statement_timestamp()) * 1e6)::bigint
-        FROM unnest(p_queues, p_priorities, p_stages) AS lane (queue_id, priority, stage)
-        CROSS JOIN LATERAL (
-            SELECT j.run_at FROM jobq.job j
-            WHERE j.queue_id = lane.queue_id AND j.priority = lane.priority
-              AND j.stage = lane.stage AND NOT j.suspect AND j.state = 'r'
-              AND j.run_at > statement_timestamp() AND j.run_at < 'infinity'
-              AND (p_kinds IS NULL OR j.kind_id = ANY (p_kinds))
-            ORDER BY j.run_at, j.id LIMIT 1) AS next);
-    RETURN NEXT v_look;
+    RETURN NEXT jobq.claim_look(p_queues, p_priorities, p_stages, p_kinds);
 END $$;
 
--- A claim whose answer never came. Either the number is burned here, so that the claim can no
--- longer arrive late (its own insert would collide with ours, and roll back), or it did
--- arrive: then the jobs that still bear its token go back, with the attempt that they did not
--- have; nothing is sent twice. p_limit jobs a call; the answer is whether there are more. It
--- waits for a claim that is still inserting its row, but not so long that the worker's other
--- statements are held up: then it fails with 55P03, and the worker asks again.
+-- Settles a claim that was never answered. Either the number is burned here: the claim can
+-- then no longer arrive late, because its own insert would collide with this row and roll
+-- back. Or the claim did arrive: then the jobs that still have its token go back, and get
+-- their attempt back; nothing is sent twice. p_limit jobs a call; the answer says whether
+-- there are more.
+-- It waits for a claim that is just inserting its row, but only so long that the worker's
+-- other statements are not held up. Then it fails with 55P03, and the worker asks again.
 CREATE OR REPLACE FUNCTION jobq.recover(p_worker bigint, p_number bigint, p_limit integer)
 RETURNS boolean LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off
@@ -504,10 +541,10 @@ BEGIN
     RETURN false;
 END $$;
 
--- A ready job at whose claim a worker failed again and again, while a claim without payloads
--- worked: moves it to failed, and says so. It stays when it can be claimed after all: the
--- server can mark it and write it as text, and it is not larger than p_bytes. A job that
--- cannot even be moved (a damaged payload) is parked where it is.
+-- For a ready job whose claim failed again and again, while a claim without payloads worked.
+-- Moves it to failed and answers true. It stays when it can be claimed after all: when the
+-- server can mark it and print it, and it is not larger than p_bytes. A job that cannot even
+-- be moved, because its payload is damaged, is parked where it is.
 CREATE OR REPLACE FUNCTION jobq.set_aside(p_id bigint, p_bytes bigint, p_reason text)
 RETURNS boolean
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
@@ -520,7 +557,7 @@ BEGIN
     SELECT j.stage, j.attempt INTO v_stage, v_attempt FROM jobq.job j
     WHERE j.id = p_id AND j.state = 'r' FOR UPDATE SKIP LOCKED;
     IF NOT FOUND THEN RETURN false; END IF;
-    BEGIN -- as a claim does, and back
+    BEGIN -- does what a claim does, and undoes it
         UPDATE jobq.job j SET state = 'x', attempt = j.attempt + 1, worker = 1, claim = 1
         WHERE j.id = p_id;
         v_fits := (SELECT coalesce(octet_length(j.payload::text), octet_length(j.bytes), 0)
@@ -547,8 +584,8 @@ END $$;
 
 -- ---- the end of a job ----------------------------------------------------------------------
 
--- The errors of a job with one more. The first 10 and the last 40 are kept; an entry between
--- them says how many were dropped. A text longer than 4 KiB is cut.
+-- A job's errors with one more. The first 10 and the last 40 are kept; an entry between them
+-- says how many were dropped. A text longer than 4 KiB is cut.
 CREATE OR REPLACE FUNCTION jobq.add_error(p_errors jsonb, p_entry jsonb) RETURNS jsonb
 LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -572,10 +609,10 @@ BEGIN
             UNION ALL SELECT v_entry, v_count + 1) AS e);
 END $$;
 
--- Moves locked jobs out of the hot table: failed ones to failed, the others to history where
--- the queue keeps it. p_entry, when given, is appended to the errors. An id that is there
--- already (a copied table, a sequence set back) ends all the same. The only place that ends
--- single jobs.
+-- Moves locked jobs out of the table job: failed ones to failed, others to history if the
+-- queue keeps it. p_entry, if given, is appended to the errors. An id that is already there (a
+-- copied table, a sequence that was set back) does not stop the job from ending. Only this
+-- function ends single jobs.
 CREATE OR REPLACE FUNCTION jobq.finish(p_ids bigint[], p_state "char", p_entry jsonb)
 RETURNS void LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
@@ -626,17 +663,26 @@ BEGIN
     WHERE k.queue_id = u.queue_id AND k.key = u.key AND k.job_id = u.id;
 END $$;
 
--- Many successes at once, the hot path: out of job, into history. Jobs come grouped by claim:
--- element i of p_workers and p_claims is the token of the next p_counts[i] ids. Only
--- exceptions are answered. Rows that someone else has locked are left and answered as busy, so
--- that a batch never waits and never deadlocks. Jobs whose queue keeps no history need no
--- whole rows carried to their end, and go first: 1.7 ms for 1000 instead of 2.2.
--- Its commit waits for the disk, whatever the session's default: a worker that was answered
--- forgets the job, and nobody would look for one that a crash of the server brought back.
+-- Why a claimed job could not be locked: b for busy, l for lost.
+CREATE OR REPLACE FUNCTION jobq.busy_or_lost(p_id bigint, p_worker bigint, p_claim bigint)
+RETURNS "char" LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN CASE WHEN EXISTS (
+        SELECT FROM jobq.job j
+        WHERE j.id = p_id AND j.worker = p_worker AND j.claim = p_claim)
+        THEN 'b' ELSE 'l' END;
+END $$;
+
+-- Ends many successful jobs at once, the hot path: out of job, into history. Jobs are grouped
+-- by claim: element i of p_workers and p_claims is the token of the next p_counts[i] ids. Only
+-- exceptions are answered. A row that someone else has locked is left and answered as busy, so
+-- a batch never waits and never deadlocks. Jobs whose queue keeps no history go first, because
+-- their rows need not be read whole: 1.7 ms for 1000 instead of 2.2.
+-- The commit waits for the disk, whatever the session's default. A worker that got the answer
+-- forgets the job, so nobody would look for a job that a crash of the server brought back.
 CREATE OR REPLACE FUNCTION jobq.complete(
     p_workers bigint[], p_claims bigint[], p_counts integer[], p_ids bigint[])
-RETURNS TABLE (id bigint, worker bigint, claim bigint, answer "char")
-LANGUAGE plpgsql
+RETURNS TABLE (id bigint, worker bigint, claim bigint, answer "char") LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off
 SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
 SET plan_cache_mode = force_generic_plan AS $$
@@ -644,7 +690,6 @@ SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
     v_ids bigint[];
     v_done bigint[];
-    v_kept bigint[];
     v_keyed bigint[];
     v_queues integer[];
     v_keys text[];
@@ -691,28 +736,49 @@ BEGIN
                    g.stages, 's', g.key, g.payload, g.bytes, g.headers, g.errors
             FROM gone g WHERE g.queue_id <> ALL (v_silent)
         )
-        SELECT array_agg(g.id), array_agg(g.id) FILTER (WHERE g.key IS NOT NULL),
+        SELECT v_done || array_agg(g.id), array_agg(g.id) FILTER (WHERE g.key IS NOT NULL),
                array_agg(g.queue_id) FILTER (WHERE g.key IS NOT NULL),
                array_agg(g.key) FILTER (WHERE g.key IS NOT NULL)
-        INTO v_kept, v_keyed, v_queues, v_keys FROM gone g;
-        v_done := v_done || v_kept;
+        INTO v_done, v_keyed, v_queues, v_keys FROM gone g;
         IF v_keys IS NOT NULL THEN PERFORM jobq.end_keys(v_keyed, v_queues, v_keys); END IF;
         CONTINUE WHEN cardinality(v_done) = cardinality(v_ids);
         RETURN QUERY
-        SELECT u.id, p_workers[i], p_claims[i], CASE WHEN EXISTS (
-                   SELECT FROM jobq.job j
-                   WHERE j.id = u.id AND j.worker = p_workers[i] AND j.claim = p_claims[i])
-               THEN 'b' ELSE 'l' END::"char"
+        SELECT u.id, p_workers[i], p_claims[i],
+               jobq.busy_or_lost(u.id, p_workers[i], p_claims[i])
         FROM unnest(v_ids) AS u (id)
         WHERE v_done IS NULL OR u.id <> ALL (v_done);
     END LOOP;
 END $$;
 
+-- Locks the kinds of the jobs that are to be parked, before anything else, in one order, for
+-- the whole transaction. So two workers that park the same kinds do not deadlock, and unpark
+-- waits for this transaction and then finds its jobs.
+CREATE OR REPLACE FUNCTION jobq.lock_kinds(p_ids bigint[], p_delays_us bigint[]) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    PERFORM FROM jobq.kind k
+    WHERE k.id = ANY (ARRAY(
+        SELECT j.kind_id FROM unnest(p_ids, p_delays_us) AS u (id, delay_us)
+        JOIN jobq.job j ON j.id = u.id WHERE u.delay_us < 0))
+    ORDER BY k.id FOR NO KEY UPDATE;
+END $$;
+
+-- Marks a kind as parked, once in a statement. Answers when its job may run: never, until a
+-- worker with that kind registers; or at once, if one lives.
+CREATE OR REPLACE FUNCTION jobq.park(p_kind integer) RETURNS timestamptz
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    UPDATE jobq.kind k SET parked_at = statement_timestamp()
+    WHERE k.id = p_kind AND k.parked_at IS DISTINCT FROM statement_timestamp();
+    RETURN CASE WHEN jobq.kind_lives(p_kind) THEN statement_timestamp() ELSE 'infinity' END;
+END $$;
+
 -- Any other decision about claimed jobs, one element each: the state, stage, attempt, crash
--- and suspect that jobq.h decided, the delay until it may run (-1: parked, until a worker has
--- its kind), the error to append, the next stage's payload. A job whose cancel was requested
--- does not go back to ready: cancelled. p_wait: wait for a locked row (a caller's own
--- transaction) instead of answering busy. Its commit waits for the disk, as that of complete.
+-- and suspect flag that jobq.h decided, the delay until the job may run (-1: parked until a
+-- worker has its kind), the error to append, the next stage's payload. A job whose cancel was
+-- requested does not become ready; it is cancelled. p_wait: wait for a locked row, in a
+-- caller's own transaction, instead of answering busy. The commit waits for the disk, as that
+-- of complete does.
 CREATE OR REPLACE FUNCTION jobq.settle(
     p_workers bigint[], p_claims bigint[], p_ids bigint[], p_states "char"[],
     p_stages smallint[], p_attempts integer[], p_crashes integer[], p_suspects boolean[],
@@ -727,20 +793,11 @@ DECLARE
     v_job jobq.job;
     v_entry jsonb;
     v_run_at timestamptz;
-    v_parked integer[] := '{}';
 BEGIN
     IF current_setting('synchronous_commit') = 'off' THEN
         PERFORM set_config('synchronous_commit', 'on', true);
     END IF;
-    -- First, in one order, and for the whole transaction: two workers that park the same kinds
-    -- meet here, and unpark waits for us, and finds our jobs.
-    IF 0 > ANY (p_delays_us) THEN
-        PERFORM FROM jobq.kind k
-        WHERE k.id = ANY (ARRAY(
-            SELECT j.kind_id FROM unnest(p_ids, p_delays_us) AS u (id, delay_us)
-            JOIN jobq.job j ON j.id = u.id WHERE u.delay_us < 0))
-        ORDER BY k.id FOR NO KEY UPDATE;
-    END IF;
+    IF 0 > ANY (p_delays_us) THEN PERFORM jobq.lock_kinds(p_ids, p_delays_us); END IF;
     FOR i IN 1 .. cardinality(p_ids) LOOP
         IF p_wait THEN
             SELECT j.* INTO v_job FROM jobq.job j
@@ -755,10 +812,7 @@ BEGIN
             id := p_ids[i];
             worker := p_workers[i];
             claim := p_claims[i];
-            answer := CASE WHEN EXISTS (
-                SELECT FROM jobq.job j
-                WHERE j.id = p_ids[i] AND j.worker = p_workers[i] AND j.claim = p_claims[i])
-                THEN 'b' ELSE 'l' END;
+            answer := jobq.busy_or_lost(p_ids[i], p_workers[i], p_claims[i]);
             RETURN NEXT;
             CONTINUE;
         END IF;
@@ -774,16 +828,10 @@ BEGIN
             WHERE j.id = p_ids[i] AND (j.attempt, j.crash) <> (p_attempts[i], p_crashes[i]);
             PERFORM jobq.finish(ARRAY[p_ids[i]], p_states[i], v_entry);
         ELSE
-            IF p_delays_us[i] < 0 AND v_job.kind_id <> ALL (v_parked) THEN
-                UPDATE jobq.kind k SET parked_at = statement_timestamp()
-                WHERE k.id = v_job.kind_id;
-                v_parked := v_parked || v_job.kind_id;
-            END IF;
             v_run_at := CASE
                 WHEN p_delays_us[i] >= 0
                 THEN statement_timestamp() + p_delays_us[i] * interval '1 microsecond'
-                WHEN jobq.kind_lives(v_job.kind_id) THEN statement_timestamp()
-                ELSE 'infinity' END;
+                ELSE jobq.park(v_job.kind_id) END;
             UPDATE jobq.job j
             SET state = 'r', worker = NULL, claim = NULL, stage = p_stages[i],
                 attempt = p_attempts[i], crash = p_crashes[i], suspect = p_suspects[i],
@@ -800,8 +848,8 @@ BEGIN
     END LOOP;
 END $$;
 
--- The same for one job inside the handler's own transaction: raises when the lease is lost, so
--- that the handler's COMMIT can't succeed. Exactly-once effects rest on this line.
+-- The same for one job, inside the handler's own transaction. It raises an error when the
+-- lease is lost, so the handler's COMMIT cannot succeed. Exactly-once effects depend on this.
 CREATE OR REPLACE FUNCTION jobq.settle_here(
     p_worker bigint, p_claim bigint, p_id bigint, p_state "char", p_stage smallint,
     p_attempt integer, p_crash integer, p_suspect boolean, p_delay_us bigint, p_error text,

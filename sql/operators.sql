@@ -4,25 +4,25 @@
 -- Each verb comes in two forms under one name:
 --     select jobq.cancel(42);                                       one job
 --     select jobq.cancel('mail', kind => 'welcome', at_most => 500);      what matches
--- The first answers with its past participle (cancelled, revived, deleted ...), or with the
--- state that stands against it (running, succeeded ...; none: no such job). The second works
--- in bounded steps and says how many: call it again until it says 0. It takes what matches
--- all that is named: kind, older (enqueued, or ended, longer ago than this), tags (contained
--- in headers).
+-- The first form answers with what it did (cancelled, revived, deleted ...), or with the state
+-- that prevents it (running, succeeded ...; none: no such job). The second form works in
+-- bounded steps and answers how many jobs it changed: call it again until it answers 0. It
+-- takes jobs that match every argument that is given: kind, older (enqueued, or ended, longer
+-- ago than this), tags (contained in headers).
 --
--- Fit for a live system: the second form skips what others hold and never waits, so it can
--- neither block a worker nor deadlock; the first waits for the one row. Rows are found by the
--- lane index. Only ready jobs are changed. A running one is its worker's: it can be asked to
--- cancel, and is otherwise answered as running.
+-- Both are safe on a live system. The second form skips rows that others hold and never waits,
+-- so it neither blocks a worker nor deadlocks. The first form waits for its one row. Rows are
+-- found by the lane index. Only ready jobs are changed. A running job belongs to its worker:
+-- its cancel can be requested; otherwise the answer is running.
 --
--- One live job for each queue and key: revive and move answer exists where another job has the
--- key, as enqueue would (it lives, or ended within its queue's key_keep), and change nothing.
--- The second form leaves such jobs out, so it can come to 0 while some are left: the first
--- form says for each whether that is why.
+-- There is one live job for each queue and key. revive and move answer exists, and change
+-- nothing, where another job has the key by the rule of enqueue (it lives, or ended within its
+-- queue's key_keep). The second form leaves such jobs out, so it can answer 0 while some are
+-- left; the first form tells for each job whether that is why.
 
 -- ---- looking -------------------------------------------------------------------------------
 
--- Succeeded and cancelled jobs, of queues that keep them; as columns of jobs.
+-- Succeeded and cancelled jobs of queues that keep history, with the columns of jobs.
 CREATE OR REPLACE VIEW jobq.past_jobs AS
 SELECT h.id, q.name AS queue, k.name AS kind,
        CASE h.state WHEN 's' THEN 'succeeded' ELSE 'cancelled' END AS state,
@@ -35,9 +35,9 @@ SELECT h.id, q.name AS queue, k.name AS kind,
 FROM jobq.history h JOIN jobq.queue q ON q.id = h.queue_id
     JOIN jobq.kind k ON k.id = h.kind_id;
 
--- Every job, wherever it stands now. Names are joined behind the union, so that a page in the
--- order of id comes from the primary keys, however many there are. own_max_attempts and
--- timeout_us are the job's own, NULL where the queue's hold; history does not keep them.
+-- Every job, live or ended. Names are joined after the union, so a page in the order of id is
+-- read from the primary keys, however many jobs there are. own_max_attempts and timeout_us are
+-- the job's own limits, NULL where the queue's apply; history does not keep them.
 CREATE OR REPLACE VIEW jobq.jobs AS
 SELECT u.id, q.name AS queue, k.name AS kind, u.state, u.priority, u.stage, u.stages,
        u.attempt, coalesce(u.max_attempts, q.max_attempts) AS max_attempts, u.crash, u.suspect,
@@ -66,7 +66,7 @@ FROM (SELECT j.id, CASE j.state WHEN 'r' THEN 'ready' WHEN 'x' THEN 'running' EL
       FROM jobq.history h) u
     JOIN jobq.queue q ON q.id = u.queue_id JOIN jobq.kind k ON k.id = u.kind_id;
 
--- Failed jobs with the errors of all their attempts, a line each; error is the last one.
+-- Failed jobs with the errors of all their attempts, one line each. error is the last one.
 CREATE OR REPLACE VIEW jobq.failures AS
 SELECT f.id, q.name AS queue, k.name AS kind, f.finished_at AS failed_at, f.attempt, f.crash,
        f.stage, f.errors -> -1 ->> 'error' AS error,
@@ -79,8 +79,8 @@ SELECT f.id, q.name AS queue, k.name AS kind, f.finished_at AS failed_at, f.atte
        to_hex(f.worker) AS worker, f.enqueued_at, f.key, f.payload, f.bytes, f.headers
 FROM jobq.failed f JOIN jobq.queue q ON q.id = f.queue_id JOIN jobq.kind k ON k.id = f.kind_id;
 
--- Running jobs, found through the claim rows, which are few; never by a scan of job, whatever
--- the statistics say: LIMIT keeps a subquery from becoming a join.
+-- Running jobs. They are found through the claim rows, which are few, and never by a scan of
+-- job, whatever the statistics say: LIMIT prevents a join.
 CREATE OR REPLACE FUNCTION jobq.running()
 RETURNS TABLE (id bigint, queue_id integer, worker bigint, claimed_at timestamptz)
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
@@ -94,8 +94,8 @@ BEGIN
         LIMIT 1) AS j;
 END $$;
 
--- Workers that live, and those that died in the last day. running: jobs that they hold;
--- longest: since when they hold the oldest of them; jobs: which ones, the oldest 20.
+-- Workers that live, and those that died in the last day. running: how many jobs they hold;
+-- longest: how long they have held the oldest of them; jobs: the ids of the oldest 20.
 CREATE OR REPLACE VIEW jobq.workers AS
 WITH running AS MATERIALIZED (
     SELECT r.worker, count(*) AS jobs, min(r.claimed_at) AS oldest_at,
@@ -114,9 +114,9 @@ SELECT to_hex(w.id) AS worker, w.name, w.dead_at IS NULL AND w.expires_at > now(
        w.id
 FROM jobq.worker w LEFT JOIN running r ON r.worker = w.id;
 
--- Ready jobs of a queue whose run_at is after p_from and up to p_to: counted up to p_most by
--- the lane index; beyond that the planner's estimate (jobs that run among them), and exact is
--- false. So ten million jobs cost what p_most do.
+-- Counts the ready jobs of a queue whose run_at is after p_from and not after p_to, up to
+-- p_most, by the lane index. Beyond p_most the answer is the planner's estimate, which
+-- includes running jobs, and exact is false. So ten million jobs cost no more than p_most.
 CREATE OR REPLACE FUNCTION jobq.count_ready(
     p_queue integer, p_from timestamptz, p_to timestamptz, p_most integer, OUT jobs bigint,
     OUT exact boolean)
@@ -142,7 +142,7 @@ BEGIN
 END $$;
 
 -- The counts of one queue. ready: due now; scheduled: due later; parked: no running worker has
--- their kind; suspects: were running when their worker died, and are ready; failed_1h: failed
+-- their kind; suspects: ready jobs that were running when their worker died; failed_1h: failed
 -- in the last hour; late: how long the oldest due job has waited.
 CREATE OR REPLACE FUNCTION jobq.queue_counts(
     p_queue integer, p_most integer, OUT ready bigint, OUT scheduled bigint, OUT parked bigint,
@@ -182,7 +182,8 @@ BEGIN
 END $$;
 
 -- How many jobs a second each queue finished in the last minute, by the newest 256 pages of
--- history: it is only appended to, so its end is the newest. Queues without history: none.
+-- history. History is only appended to, so its end is the newest part. Queues without history
+-- have no row.
 CREATE OR REPLACE FUNCTION jobq.queue_rates()
 RETURNS TABLE (queue_id integer, done_per_s numeric)
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
@@ -208,8 +209,8 @@ BEGIN
         format('(%s,0)', v_page)) USING extract(epoch FROM v_now - v_from), v_from;
 END $$;
 
--- Queues at a glance. workers: that live and serve it. exact false: a number beyond 10,000 is
--- an estimate (ready, scheduled, parked) or means "at least" (failed).
+-- Queues at a glance. workers: how many live workers serve the queue. exact is false when a
+-- number above 10,000 is an estimate (ready, scheduled, parked) or means "at least" (failed).
 CREATE OR REPLACE VIEW jobq.queues AS
 WITH running AS MATERIALIZED (
     SELECT r.queue_id, count(*) AS jobs FROM jobq.running() r GROUP BY r.queue_id
@@ -225,9 +226,9 @@ FROM jobq.queue q CROSS JOIN LATERAL jobq.queue_counts(q.id, 10000) c
 LEFT JOIN running r ON r.queue_id = q.id
 LEFT JOIN jobq.queue_rates() d ON d.queue_id = q.id;
 
--- What would be claimed next, by the rules of claim: ready, due, queue and kind not paused; a
--- suspect, which runs alone, comes last. Only reads: no lock, no id drawn, fit for a read-only
--- transaction. queues NULL: all; exclude: ids to leave out.
+-- What would be claimed next, by the rules of claim: ready and due jobs of queues and kinds
+-- that are not paused; suspects come last. It only reads: no lock, no id drawn, so a read-only
+-- transaction can call it. queues NULL: all; exclude: ids to leave out.
 CREATE OR REPLACE FUNCTION jobq.peek(
     queues text[] DEFAULT NULL, at_most integer DEFAULT 10, exclude bigint[] DEFAULT '{}')
 RETURNS TABLE (id bigint, queue text, kind text, priority smallint, stage smallint,
@@ -269,7 +270,7 @@ END $$;
 
 -- ---- helpers -------------------------------------------------------------------------------
 
--- The id of a queue that must be there: a misspelt name must not bring one into being.
+-- The id of a queue that must exist: a misspelt name must not create a queue.
 CREATE OR REPLACE FUNCTION jobq.known_queue(p_name text) RETURNS integer
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE v_id integer;
@@ -278,12 +279,12 @@ BEGIN
     IF v_id IS NULL THEN
         RAISE EXCEPTION 'no queue is called %', quote_nullable(p_name)
             USING ERRCODE = '22023',
-                HINT = 'select name from jobq.queue; queue_set makes one.';
+                HINT = 'select name from jobq.queue lists them; queue_set creates one.';
     END IF;
     RETURN v_id;
 END $$;
 
--- The same for a kind of it; NULL is any.
+-- The same for a kind of that queue. NULL means any kind.
 CREATE OR REPLACE FUNCTION jobq.known_kind(p_queue integer, p_name text) RETURNS integer
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE v_id integer;
@@ -297,7 +298,7 @@ BEGIN
     RETURN v_id;
 END $$;
 
--- Where a job stands: its state, or none.
+-- The state of a job, or none.
 CREATE OR REPLACE FUNCTION jobq.standing(p_id bigint) RETURNS text
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -315,9 +316,9 @@ BEGIN
           AND (k.ended_at >= statement_timestamp() - q.key_keep) IS NOT FALSE);
 END $$;
 
--- Gives a key to a job that comes to life in this queue; false: another job has it. The look
--- comes first because the write would lock the other job's key, and its worker would wait for
--- the end of the caller's transaction.
+-- Gives a key to a job that becomes live in this queue. false: another job has it. The look
+-- comes first because the INSERT would lock the other job's key, and its worker would then
+-- wait for the end of the caller's transaction.
 CREATE OR REPLACE FUNCTION jobq.take_key(p_queue integer, p_key text, p_id bigint)
 RETURNS boolean LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE v_keep interval := (SELECT q.key_keep FROM jobq.queue q WHERE q.id = p_queue);
@@ -329,9 +330,9 @@ BEGIN
     RETURN FOUND;
 END $$;
 
--- Ready jobs of a queue that match, locked, at most p_at_most; lane by lane, suspects last.
--- p_priority, p_run_at, p_target: only those whose priority, or time, this would change, and
--- those whose key is free in the target; so that a verb that is called again comes to an end.
+-- Locks ready jobs of a queue that match, at most p_at_most, lane by lane, suspects last.
+-- p_priority, p_run_at: only jobs that this would change; p_target: only jobs whose key is
+-- free there. So a verb that is called again and again comes to an end.
 CREATE OR REPLACE FUNCTION jobq.pick(
     p_queue integer, p_kind text, p_older interval, p_tags jsonb, p_at_most integer,
     p_priority integer DEFAULT NULL, p_run_at timestamptz DEFAULT NULL,
@@ -375,7 +376,7 @@ BEGIN
         LIMIT p_at_most - cardinality(v_ids) FOR UPDATE SKIP LOCKED);
 END $$;
 
--- Failed jobs that match, the oldest first, locked. p_free: only those whose key is free.
+-- Locks failed jobs that match, the oldest first. p_free: only jobs whose key is free.
 CREATE OR REPLACE FUNCTION jobq.pick_failed(
     p_queue integer, p_kind text, p_older interval, p_tags jsonb, p_at_most integer,
     p_free boolean) RETURNS bigint[]
@@ -392,7 +393,7 @@ BEGIN
         ORDER BY f.queue_id, f.finished_at LIMIT p_at_most FOR UPDATE SKIP LOCKED);
 END $$;
 
--- Tells the living workers of a queue to send their heartbeat now: it brings the news.
+-- Asks the living workers of a queue to send their heartbeat now, because it brings the news.
 CREATE OR REPLACE FUNCTION jobq.tell(p_queue integer) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -402,8 +403,8 @@ END $$;
 
 -- ---- cancel --------------------------------------------------------------------------------
 
--- A ready job is cancelled at once. A running one is asked: its worker learns it with the next
--- heartbeat (or at once, when it listens) and tells the handler: requested.
+-- A ready job is cancelled at once. For a running job the cancel is requested: its worker
+-- learns of it with the next heartbeat, or at once if it listens, and tells the handler.
 CREATE OR REPLACE FUNCTION jobq.cancel(id bigint) RETURNS text
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
 DECLARE
@@ -424,7 +425,7 @@ BEGIN
     RETURN 'requested';
 END $$;
 
--- The request itself; job and claim row are locked.
+-- The request itself. The job and its claim row are locked.
 CREATE OR REPLACE FUNCTION jobq.request(p_id bigint, p_worker bigint, p_claim bigint)
 RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
@@ -461,8 +462,8 @@ BEGIN
     END IF;
 END $$;
 
--- Asks running jobs that match and were not asked yet. The claim row first, then the job, both
--- only if nobody else holds them.
+-- Requests the cancel of running jobs that match and have no request yet. Locks the claim row
+-- first, then the job, and skips what others hold.
 CREATE OR REPLACE FUNCTION jobq.request_many(
     p_queue integer, p_kind text, p_older interval, p_tags jsonb, p_at_most integer)
 RETURNS integer LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
@@ -495,8 +496,8 @@ END $$;
 
 -- ---- revive --------------------------------------------------------------------------------
 
--- Runs failed jobs again, from the stage they failed in, with attempt and crash 0. Their
--- errors stay with them. The order of keys is the one in which an enqueue takes them.
+-- Runs failed jobs again, from the stage in which they failed, with attempt and crash 0. They
+-- keep their errors. Keys are taken in the order in which an enqueue takes them.
 CREATE OR REPLACE FUNCTION jobq.revive_all(p_ids bigint[]) RETURNS integer
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
 DECLARE
@@ -557,8 +558,8 @@ END $$;
 
 -- ---- delete --------------------------------------------------------------------------------
 
--- Removes jobs in one state, without a trace: neither history nor idempotency key stays. The
--- rows are locked, or the caller waits for them.
+-- Removes jobs in one state without a trace: neither history nor the idempotency key stays.
+-- The rows are locked, or the caller waits for them.
 CREATE OR REPLACE FUNCTION jobq.delete_all(p_ids bigint[], p_state text) RETURNS integer
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
 SET jit = off AS $$
@@ -630,7 +631,7 @@ END $$;
 -- ---- reschedule, prioritize, move ----------------------------------------------------------
 
 -- Moves the keys of ready jobs, which are locked, to another queue, in the order in which an
--- enqueue takes keys. Its answer: the ids, without those whose key another job there has.
+-- enqueue takes keys. Answers with the ids, without those whose key another job there has.
 CREATE OR REPLACE FUNCTION jobq.move_keys(p_ids bigint[], p_target integer) RETURNS bigint[]
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
 DECLARE
@@ -652,10 +653,10 @@ BEGIN
     RETURN v_ids;
 END $$;
 
--- The one place that changes ready jobs, which are locked: their time (a past one is lifted to
--- now, so that no worker's lower bound hides the job), priority, queue. A job that changes its
--- lane comes into it as if due now at the earliest. A job whose key another job of the target
--- has stays, and leaves no trace there.
+-- The only place that changes ready jobs, which are locked: their time (an instant in the past
+-- becomes now, because a worker's lower bound would hide the job), priority, queue. A job that
+-- changes its lane enters the new one as due now at the earliest. A job whose key another job
+-- of the target queue has stays where it is.
 CREATE OR REPLACE FUNCTION jobq.change(
     p_ids bigint[], p_run_at timestamptz, p_priority integer, p_target integer) RETURNS integer
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
@@ -695,7 +696,7 @@ BEGIN
     RETURN v_count;
 END $$;
 
--- The same for one job: p_done, or the state that stands against it.
+-- The same for one job: answers p_done, or the state that prevents it.
 CREATE OR REPLACE FUNCTION jobq.change_one(
     p_id bigint, p_run_at timestamptz, p_priority integer, p_target integer, p_done text)
 RETURNS text LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
@@ -706,8 +707,8 @@ BEGIN
     RETURN 'exists';
 END $$;
 
--- Not before this instant; past or NULL: now. For many jobs name an instant that does not
--- change between the calls.
+-- Not before this instant; past or NULL: now. For many jobs, give an instant that stays the
+-- same from call to call.
 CREATE OR REPLACE FUNCTION jobq.reschedule(id bigint, run_at timestamptz DEFAULT NULL)
 RETURNS text LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -741,8 +742,8 @@ BEGIN
                                  priority), NULL, priority, NULL);
 END $$;
 
--- To another queue, which must be there; its kind comes into being there, its key moves along
--- (exists: another job there has it).
+-- Moves a job to another queue, which must exist. Its kind is created there if needed, and its
+-- key moves along (exists: another job there has the key).
 CREATE OR REPLACE FUNCTION jobq.move(id bigint, target text) RETURNS text
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -755,7 +756,7 @@ CREATE OR REPLACE FUNCTION jobq.move(
 RETURNS integer LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     IF queue = target THEN
-        RAISE EXCEPTION 'move needs two queues' USING ERRCODE = '22023';
+        RAISE EXCEPTION 'move needs two different queues' USING ERRCODE = '22023';
     END IF;
     RETURN jobq.change(jobq.pick(jobq.known_queue(queue), kind, older, tags, at_most,
                                  p_target => jobq.known_queue(target)),
@@ -764,8 +765,9 @@ END $$;
 
 -- ---- queues --------------------------------------------------------------------------------
 
--- No job of the queue, or of one kind of it, is claimed any more; those already claimed end.
--- Enqueueing goes on. Workers learn it at once when they listen, else with the next heartbeat.
+-- From now on no job of the queue, or of one kind of it, is claimed; jobs already claimed run
+-- to their end, and enqueueing continues. Workers learn of it at once if they listen,
+-- otherwise with the next heartbeat.
 CREATE OR REPLACE FUNCTION jobq.pause(queue text, kind text DEFAULT NULL) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -795,9 +797,9 @@ BEGIN
     IF p_at IS NULL THEN PERFORM jobq.wake(v_queue, 1000); END IF;
 END $$;
 
--- Makes a queue, or changes what is named of its policy; NULL leaves as it is. Workers follow
--- within a heartbeat. timeout '0': none. jitter: 0 to 1. kinds: brought into being with it, so
--- that no transaction has to wait for another one's first use of a name.
+-- Creates a queue, or changes those parts of its policy that are given; NULL leaves a part as
+-- it is. Workers follow within a heartbeat. timeout '0': none. jitter: 0 to 1. kinds: created
+-- with the queue, so that no transaction waits for another one's first use of a name.
 CREATE OR REPLACE FUNCTION jobq.queue_set(
     queue text, max_attempts integer DEFAULT NULL, max_crashes integer DEFAULT NULL,
     backoff text DEFAULT NULL, backoff_base interval DEFAULT NULL,

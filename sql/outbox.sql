@@ -1,28 +1,30 @@
 -- jobq, current text: the outbox. Messages are written in the caller's transaction, once, and
--- deleted once. They get their numbers, 1, 2, 3 … per partition, when they are read, so
--- after they were committed; they are delivered in that order.
+-- deleted once. They get their numbers, 1, 2, 3 … per partition, when they are read, and so
+-- after they were committed. They are delivered in that order.
 --
 --     enqueue        read: number and hand out        acknowledge: delete, and read on
 --     -> message ->  the partition's row names them -> the row moves on
 --
--- message is an existence queue: a row is there until it is acknowledged, so a transaction
--- that commits late is numbered late, never skipped; nothing depends on transaction ids
--- outliving a dump, an upgrade or a failover. Only the holder of a partition's lease writes
--- its row. The row lists the ids of the messages that were numbered last: the number of ids[i]
--- is base + i. So whoever reads again, after a crash too, finds the same messages under the
--- same numbers.
+-- In message a row exists until it is acknowledged. So the messages of a transaction that
+-- commits late are numbered late and never skipped, and nothing depends on transaction ids,
+-- which do not outlive a dump, an upgrade or a failover. Only the holder of a partition's
+-- lease writes the partition's row. The row lists the ids of the messages that were numbered
+-- last: the number of ids[i] is base + i. So a second read finds the same messages under the
+-- same numbers, even after a crash.
 --
 -- A partition's id is computed, not looked up: queue id * 32768 + number.
 --
--- A partition's row gets a new version with every batch. Behind a held snapshot none of them
--- can go, and a look-up through the index would walk them all. So these rows are always sought
--- backwards (id >= x AND id <= x ORDER BY id DESC LIMIT 1): versions lie in the index by their
--- place, the newest last, and the walk ends at the first that is visible.
+-- A partition's row gets a new version with every batch. While someone holds a snapshot, none
+-- of the old versions can be removed, and a look-up through the index would walk them all. So
+-- these rows are always read backwards (id >= x AND id <= x ORDER BY id DESC LIMIT 1). The
+-- index orders versions by their place, the newest last, and the walk ends at the first
+-- version that is visible.
 
 -- ---- queues with partitions ----------------------------------------------------------------
 
--- Gives a queue its partitions, a power of two, numbered from 0. Again, with the same number:
--- nothing. With another: the answer says how many there are, and nothing changes.
+-- Gives a queue its partitions: a power of two, numbered from 0. A second call with the same
+-- number changes nothing. A call with another number changes nothing either; the answer says
+-- how many partitions there are.
 CREATE OR REPLACE FUNCTION jobq.outbox_register(
     p_queue text, p_partitions integer, OUT queue_id integer, OUT partitions integer)
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
@@ -36,7 +38,7 @@ BEGIN
     partitions := p_partitions;
 END $$;
 
--- The rows of partitions p_from up to, but without, p_to.
+-- Writes the rows of partitions p_from to p_to - 1.
 CREATE OR REPLACE FUNCTION jobq.outbox_widen(p_queue integer, p_from integer, p_to integer)
 RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -49,23 +51,24 @@ BEGIN
     UPDATE jobq.queue q SET partitions = p_to WHERE q.id = p_queue;
 END $$;
 
--- What looks again under a lock has to see what was committed before it got it.
+-- A function that looks again under a lock must see what was committed before it got the lock.
 CREATE OR REPLACE FUNCTION jobq.need_read_committed() RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     IF current_setting('transaction_isolation') NOT LIKE 'read %' THEN
         RAISE EXCEPTION 'not in a transaction that is %',
             current_setting('transaction_isolation') USING ERRCODE = '25001',
-            HINT = 'Begin one that is READ COMMITTED.';
+            HINT = 'Begin a transaction that is READ COMMITTED.';
     END IF;
 END $$;
 
--- More partitions for a queue. Keys then fall to other partitions, so the order of a key's
--- messages holds only across an empty queue: without p_anyway it refuses, with the number of
--- messages still under way. Producers are held off until the end of this transaction by the
--- lock, which every enqueue takes before it reads the number of partitions. While it waits for
--- a producer's open transaction, all enqueues and acknowledgements of all queues wait too: so
--- it waits for a second at most (55P03), and is called again.
+-- Gives a queue more partitions. Keys then map to other partitions, so the order of a key's
+-- messages is kept only if the queue is empty. Without p_anyway the call is refused while
+-- messages are under way, with their number.
+-- The table lock, which every enqueue takes before it reads the number of partitions, keeps
+-- producers out until the end of this transaction. While it waits for a producer's open
+-- transaction, all enqueues and acknowledgements of all queues wait too. So it waits for one
+-- second at most (55P03); then call it again.
 CREATE OR REPLACE FUNCTION jobq.outbox_grow(
     p_queue text, p_partitions integer, p_anyway boolean DEFAULT false) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET lock_timeout = '1s' AS $$
@@ -92,7 +95,7 @@ BEGIN
     PERFORM jobq.outbox_widen(v_queue.id, v_queue.partitions, p_partitions);
 END $$;
 
--- The partitions of queues.
+-- The partitions of these queues.
 CREATE OR REPLACE FUNCTION jobq.outbox_partitions(p_queues integer[])
 RETURNS TABLE (partition bigint, queue_id integer, number smallint)
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -103,8 +106,8 @@ END $$;
 
 -- ---- enqueue -------------------------------------------------------------------------------
 
--- The number that chooses an order key's partition: the first two bytes of its SHA-256, of
--- which the partition is the low bits. jobq.h has the same, with test vectors.
+-- The number that chooses an order key's partition: the first two bytes of the key's SHA-256.
+-- The partition is its low bits. jobq.h computes the same, with test vectors.
 CREATE OR REPLACE FUNCTION jobq.outbox_hash(p_key text) RETURNS integer
 LANGUAGE plpgsql IMMUTABLE STRICT SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -112,12 +115,13 @@ BEGIN
            ::integer;
 END $$;
 
--- What an enqueue needs to know, and why it is refused; code: the SQLSTATE for it. The lock is
--- the one that writing takes anyway; taken before the number of partitions is read, it lets
--- outbox_grow change that number with nobody in between; a transaction whose snapshot is older
--- than that fails (40001). It fails at a lock on the queue's row, which is given up at once:
--- held to the end, it would make pause and queue_set wait for every such transaction. The
--- transaction gets its id before message ids are drawn: see outbox_number.
+-- What an enqueue must know, and why it is refused; code is the SQLSTATE for that.
+-- The lock is one that writing takes anyway. Taken before the number of partitions is read, it
+-- lets outbox_grow change that number with no enqueue in between. A transaction whose snapshot
+-- is older than such a change must fail (40001): it fails at the lock on the queue's row. That
+-- lock is released at once; if it were held to the end, pause and queue_set would wait for
+-- every such transaction. The transaction gets its id before message ids are drawn: see
+-- outbox_number.
 CREATE OR REPLACE FUNCTION jobq.outbox_queue(
     p_queue text, p_lowest bigint, p_highest bigint, p_size bigint, OUT id integer,
     OUT partitions integer, OUT refused text, OUT code text)
@@ -150,12 +154,12 @@ BEGIN
     END IF;
 END $$;
 
--- Many messages of one queue in one statement, all or none. Element i of every array is
--- message i; an array may be NULL and so may its elements. The partition is p_partitions[i],
--- or chosen by p_hashes[i] (outbox_hash of the order key), which wins. ids are drawn first and
--- carried through, so that the order within a partition is that of the arrays. existed[i]: the
--- key was known in this queue, and nothing is written. refused: why nothing at all was; no
--- error is raised, so the caller's transaction goes on.
+-- Writes many messages of one queue in one statement, all or none. Element i of every array
+-- belongs to message i. An array may be NULL, and so may its elements. The partition is
+-- p_partitions[i], or is chosen by p_hashes[i] (outbox_hash of the order key), which wins. ids
+-- are drawn first and carried through, so within a partition the messages have the order of
+-- the arrays. existed[i]: the queue knows this key, and nothing was written. refused: why
+-- nothing was written at all. No error is raised, so the caller's transaction continues.
 CREATE OR REPLACE FUNCTION jobq.outbox_enqueue_many(
     p_queue text, p_partitions integer[], p_hashes integer[], p_types text[],
     p_payloads jsonb[], p_bytes bytea[], p_headers jsonb[], p_keys text[], p_count integer,
@@ -191,7 +195,7 @@ BEGIN
     IF p_notify THEN PERFORM jobq.wake(v_queue.id, 1); END IF;
 END $$;
 
--- One message, lean.
+-- Writes one message, with as little as possible.
 CREATE OR REPLACE FUNCTION jobq.outbox_enqueue_one(
     p_queue text, p_partition integer, p_hash integer, p_type text, p_payload jsonb,
     p_bytes bytea, p_headers jsonb, p_key text, p_notify boolean,
@@ -222,7 +226,7 @@ BEGIN
     IF p_notify THEN PERFORM jobq.wake(v_queue.id, 1); END IF;
 END $$;
 
--- The same, as a person types it; refusals are errors. The key makes a repeated call find the
+-- The same, as a person types it; refusals are errors. With a key, a repeated call finds the
 -- first message.
 --     select jobq.outbox_enqueue('orders', '{"total": 5}', order_key => 'customer-7');
 CREATE OR REPLACE FUNCTION jobq.outbox_enqueue(
@@ -258,32 +262,35 @@ END $$;
 
 -- ---- numbering -----------------------------------------------------------------------------
 
--- How many transactions older than this one are under way.
+-- How many transactions older than this one are still open.
 CREATE OR REPLACE FUNCTION jobq.open_before(p_xid xid8) RETURNS integer
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RETURN (SELECT count(*) FROM pg_snapshot_xip(pg_current_snapshot()) x WHERE x < p_xid);
 END $$;
 
--- Numbers the next messages of a partition, at most p_most: their ids are in p, or NULL when
--- there are none. The caller holds the lock on the partition's row, all that was numbered
--- is acknowledged and deleted, and the caller stores what comes back: numbers are contiguous,
--- and a rollback leaves no hole.
+-- Numbers the next messages of a partition, at most p_most. Their ids are in p.ids, which is
+-- NULL when there are none. The caller holds the lock on the partition's row, everything that
+-- was numbered before is acknowledged and deleted, and the caller stores the answer. So
+-- numbers are contiguous, and a rollback leaves no hole.
 --
--- How much of the index is looked at. Deleted rows stay in it until vacuumed, for as long as
--- someone holds a snapshot. So a look begins after a bound, below which nothing can come:
+-- How much of the index is read. Deleted rows stay in it until they are vacuumed, which cannot
+-- happen while someone holds a snapshot. So a look begins after a bound, below which no new
+-- message can appear:
 --   mark      the last id drawn at some moment, and mark_xid, a transaction id assigned after
---             that moment. Every enqueue has a transaction id before it draws message ids; so
---             every transaction that can still bring an id up to mark is older than mark_xid.
+--             that moment. Every enqueue has a transaction id before it draws message ids. So
+--             every transaction that can still write an id up to mark is older than mark_xid.
 --   settled   an old mark all of whose older transactions have ended, as far as a later look
---             has numbered what there was. Exact: no transaction, however long, is passed by.
+--             has numbered what there was. It is exact: no transaction is skipped, however
+--             long it takes.
 --   swept     while a writing transaction keeps the mark from settling for more than a second,
---             looks start here, and from settled once a second, and when one has ended of the
---             swept_open transactions that could still bring an id up to swept (those older
---             than swept_xid; no new ones come): what its session commits next is numbered
---             after it. Alone, it may be numbered a second later, not more.
--- p_mark: drawn before this transaction had p_mark_xid; NULL: this transaction draws none.
--- p_sweep: from the beginning, whatever the bounds say.
+--             looks start here. They start from settled once a second, and whenever one of the
+--             swept_open transactions has ended that could still write an id up to swept
+--             (those older than swept_xid; there are no new ones). So what its session commits
+--             next is numbered after it. A message without such a successor may be numbered
+--             one second later, but no more.
+-- p_mark was drawn before this transaction had p_mark_xid; NULL: this transaction draws none.
+-- p_sweep: read from the beginning, whatever the bounds say.
 CREATE OR REPLACE FUNCTION jobq.outbox_number(
     p jobq.partition, p_most integer, p_sweep boolean, p_mark bigint, p_mark_xid xid8)
 RETURNS jobq.partition
@@ -303,7 +310,7 @@ DECLARE
                             THEN jobq.open_before(p.mark_xid) ELSE 0 END;
     v_upto bigint := 9223372036854775807;
 BEGIN
-    -- One may have ended since v_whole was asked: by the snapshot of this statement, then.
+    -- One may have ended since v_whole was computed: this statement's snapshot decides.
     SELECT array_agg(m.id) INTO p.ids
     FROM (SELECT m.id FROM jobq.message m
           WHERE m.partition = p.id AND m.id > CASE
@@ -348,12 +355,12 @@ BEGIN
         OR EXISTS (SELECT FROM jobq.message m WHERE m.partition = p.id AND m.id > v_bound);
 END $$;
 
--- Lists partitions with messages to read, the first p_limit after p_after by their ids: how
--- many wait at least, when they are due (0: now), and the token, beat and lease of a holder.
--- Writes nothing. Where several partitions have work that nobody does yet, other workers that
--- sleep are woken. p_sweep: finds what came past the bounds, too, and says in below that only
--- a sweep reads it; after a restart, and once a minute or, where it takes seconds, more
--- seldom. Paused queues are left out.
+-- Lists partitions with messages to read, by id, the first p_limit after p_after: how many
+-- messages wait at least, when they are due (0: now), and the token, beat and lease of a
+-- holder. Writes nothing. Where several partitions have work and no holder, other workers that
+-- sleep are woken. p_sweep: also finds messages below the bounds, and says in below that only
+-- a sweep reads them. Workers sweep after a restart, and once a minute, or less often where it
+-- takes seconds. Paused queues are left out.
 CREATE OR REPLACE FUNCTION jobq.outbox_look(
     p_queues integer[], p_after bigint, p_limit integer, p_sweep boolean)
 RETURNS TABLE (partition bigint, waiting bigint, due_us bigint, worker bigint, claim bigint,
@@ -401,13 +408,14 @@ END $$;
 
 -- ---- reading and acknowledging -------------------------------------------------------------
 
--- Messages of a partition are found by a range of the index. The range may hold others, which
--- committed late and have no number yet, so the rows are joined with the ids as well, by a
--- hash table. One plan serves all sizes: a plan for each call cost 60 microseconds.
+-- Messages of a partition are found by a range of the index. The range may contain others that
+-- committed late and have no number yet, so the rows are joined with the ids too, by a hash
+-- table. One plan serves all sizes, because a plan for each call cost 60 microseconds.
 
--- How many of these messages hold no more than p_bytes; one at least. Sizes are those that a
--- worker receives; nothing is read to know the size of what is not compressed. (A role that
--- inserts by itself can write larger messages than its queue allows.)
+-- How many of these messages fit into p_bytes; at least one. Sizes are those that a worker
+-- receives. The size of a payload that is not compressed is known without reading it. (A role
+-- that may INSERT can write larger messages than the queue allows. Then a read fails, and the
+-- next one asks for fewer bytes.)
 CREATE OR REPLACE FUNCTION jobq.outbox_fit(p_partition bigint, p_ids bigint[], p_bytes bigint)
 RETURNS integer LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_nestloop = off
@@ -427,8 +435,8 @@ BEGIN
           AND m.id BETWEEN p_ids[1] AND p_ids[cardinality(p_ids)]) AS m);
 END $$;
 
--- These messages of a partition, as arrays in their order; all or an error. Where the range
--- holds no others, as nearly always, nothing is joined.
+-- These messages of a partition, as arrays in their order. Raises an error if one is missing.
+-- The range nearly always contains no others, and then nothing is joined.
 CREATE OR REPLACE FUNCTION jobq.outbox_messages(
     p_partition bigint, p_ids bigint[], p_first bigint, OUT created_ats timestamptz[],
     OUT types text[], OUT payloads jsonb[], OUT bytes bytea[], OUT headers jsonb[])
@@ -495,8 +503,8 @@ BEGIN
     END IF;
 END $$;
 
--- tried with one more delivery, up to p_last: entries that are acknowledged drop out, the new
--- one takes its place in the descending order. At most 100 are told apart.
+-- Adds one more delivery, up to p_last, to tried. Acknowledged entries are removed; the new
+-- one goes to its place in the descending order. At most 100 deliveries are counted.
 CREATE OR REPLACE FUNCTION jobq.outbox_tried(p_tried bigint[], p_acked bigint, p_last bigint)
 RETURNS bigint[] LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -513,12 +521,12 @@ BEGIN
             WHERE q.id = p_partition >> 15 AND q.paused_at IS NULL);
 END $$;
 
--- What read and ack have in common: hands out the next messages of a partition whose row p the
--- caller has locked and stores afterwards. Those that are numbered already come first; when
--- none is left, the next are numbered, 1000 or p_most ahead. In p, ids is NULL unless they are
--- new; reading is 0 when nothing was handed out. p_aside: the next message cannot be sent; it
--- becomes a dead letter unread. p_limit: the most bytes of a message; where even such ones
--- would fit into p_bytes, their sizes are not asked for.
+-- The common part of read and ack: hands out the next messages of a partition whose row p the
+-- caller has locked and stores afterwards. Messages that already have numbers come first; when
+-- none is left, the next 1000, or p_most if that is more, are numbered. In p, ids is NULL
+-- unless they are new, and reading is 0 when nothing was handed out. p_aside: the next message
+-- cannot be sent; it becomes a dead letter unread. p_limit: the largest size of a message; if
+-- even messages of that size would fit into p_bytes, their sizes are not asked for.
 CREATE OR REPLACE FUNCTION jobq.outbox_hand(
     INOUT p jobq.partition, INOUT v jobq.delivery, p_most integer, p_bytes bigint,
     p_limit integer, p_aside boolean, p_sweep boolean, p_mark bigint, p_mark_xid xid8)
@@ -567,7 +575,7 @@ BEGIN
     p.tried := jobq.outbox_tried(v.tried, p.acked, p.reading);
 END $$;
 
--- A mark, see outbox_number; NULL in a transaction that wrote before.
+-- A mark: see outbox_number. NULL in a transaction that has already written.
 CREATE OR REPLACE FUNCTION jobq.outbox_mark(OUT mark bigint, OUT mark_xid xid8)
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -576,7 +584,7 @@ BEGIN
     mark_xid := pg_current_xact_id();
 END $$;
 
--- Whether this transaction's commit waits for the disk.
+-- Sets whether this transaction's commit waits for the disk.
 CREATE OR REPLACE FUNCTION jobq.outbox_sync(p_wait boolean) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -586,7 +594,7 @@ BEGIN
     END IF;
 END $$;
 
--- Deletes the messages of a partition up to p_acked; those to be given up are copied before.
+-- Deletes the messages of a partition up to p_acked. Those to be given up are copied first.
 CREATE OR REPLACE FUNCTION jobq.outbox_done(
     p jobq.partition, p_acked bigint, p_dead_seqs bigint[], p_dead_errors text[],
     p_dead_attempts integer[])
@@ -602,8 +610,8 @@ BEGIN
     END IF;
 END $$;
 
--- Stores a partition's row, which the caller has locked; ids only when they are new. A
--- partition from which nothing is being read is released.
+-- Stores a partition's row, which the caller has locked; ids only if they are new. A partition
+-- from which nothing is being read is released.
 CREATE OR REPLACE FUNCTION jobq.outbox_store(p jobq.partition) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
 SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
@@ -624,12 +632,13 @@ BEGIN
         SELECT n.ctid FROM jobq.partition n WHERE n.id >= p.id AND n.id <= p.id
         ORDER BY n.id DESC LIMIT 1)) AND r.beat < p.beat;
     IF NOT FOUND THEN
-        RAISE EXCEPTION 'partition % was written by another', p.id USING ERRCODE = '40001';
+        RAISE EXCEPTION 'partition % was written by another transaction', p.id
+            USING ERRCODE = '40001';
     END IF;
 END $$;
 
--- What a partition's row alone says to a read: b, o, w, or h for go on; with the cursor as the
--- delivery that follows will find it.
+-- What a partition's row alone answers to a read: b, o, w, or h to continue; with the cursor
+-- as the next delivery will find it.
 CREATE OR REPLACE FUNCTION jobq.outbox_asked(
     p jobq.partition, p_worker bigint, p_claim bigint, p_handed bigint,
     p_watched_worker bigint, p_watched_claim bigint, p_watched_beat bigint)
@@ -673,20 +682,21 @@ BEGIN
     RETURN v;
 END $$;
 
--- Takes a partition, or reads again under its own hold, at most p_most messages and p_bytes.
--- Who may take it: anyone when nobody holds it; and anyone who has watched the holder
--- (p_watched_*: what an earlier answer said) stand still for its whole lease, when that has
--- expired by this database's clock too. The delivery is counted here, before any handler runs,
--- so that a crash leaves its trace; after a holder that died over messages, one at a time is
--- given at first.
--- p_handed: what the caller's own earlier claims had read is taken back, because no handler
--- had it, unless it was this claim: that one counts. NULL: each counts. An older claim than
--- the one on the row comes too late.
--- p_aside: the message after this number cannot be sent. If it still is the next, it becomes a
--- dead letter unread, and the partition is released.
--- An idle read writes nothing, a row that someone is just writing is not waited for, and a
--- paused queue has nothing to read. The commit waits for the disk: a receiver knows a message
--- by its number, which must not change.
+-- Takes a partition, or reads again under the caller's own hold: at most p_most messages and
+-- p_bytes.
+-- Anyone may take a partition that nobody holds. A held one may be taken by a worker that has
+-- watched the holder (p_watched_*: what an earlier answer said) make no move for a whole
+-- lease, if the lease has also expired by this database's clock. The delivery is counted here,
+-- before any handler runs, so a crash leaves its trace. After a holder died over messages,
+-- they are handed out one at a time at first.
+-- p_handed: deliveries of the caller's own earlier claims are taken back, because no handler
+-- saw them, except that of this claim, which counts. NULL: all of them count. A claim older
+-- than the one on the row comes too late.
+-- p_aside: the message after this number cannot be sent. If it is still the next one, it
+-- becomes a dead letter unread, and the partition is released.
+-- A read that finds nothing writes nothing. A row that someone is just writing is not waited
+-- for. A paused queue has nothing to read. The commit waits for the disk, because a receiver
+-- knows a message by its number, which must not change.
 CREATE OR REPLACE FUNCTION jobq.outbox_read(
     p_worker bigint, p_claim bigint, p_lease_us bigint, p_partition bigint, p_most integer,
     p_handed bigint DEFAULT NULL, p_watched_worker bigint DEFAULT NULL,
@@ -755,20 +765,23 @@ BEGIN
     RETURN v;
 END $$;
 
--- Acknowledges what jobq.h planned, under the fence, and reads on. acked (from p_before),
--- tried, PartitionMode and error become what is given; the messages are deleted, and those to
--- be given up (element i of p_dead_*) are copied to dead_letter before. p_most > 0: the next
--- messages follow, under the same lease renewed; when there are none, or p_most is 0, the
--- partition is released, and p_delay_us > 0: nobody is given messages before. The lease lost,
--- or this acknowledgement written before: nothing is written, answer l; or, in the transaction
--- of a handler (p_raise), an error, so that its COMMIT can't succeed. There it does not read
--- on: that would hand messages out before the COMMIT.
--- p_relaxed: this transaction's commit need not wait for the disk. A server that crashes may
--- then find the partition as it was before, under the same hold: the messages come again.
--- Nobody else gets them sooner, since taking a partition does wait. A commit that gives
--- numbers waits all the same, because after a crash they would be given to other messages.
--- The row is locked by a statement of its own: an UPDATE by ctid that has waited for another
--- writer (a renewal) finds the old place, and minors since November 2025 then let it go.
+-- Acknowledges as jobq.h planned, under the fence, and reads on. acked (from p_before), tried,
+-- PartitionMode and error are set to what is given. The messages are deleted; those to be
+-- given up (element i of p_dead_*) are copied to dead_letter first. p_most > 0: the next
+-- messages follow, under the same lease, renewed. If there are none, or p_most is 0, the
+-- partition is released; with p_delay_us > 0 no messages are handed out before that time has
+-- passed.
+-- If the lease is lost, or this acknowledgement was written before, nothing is written and the
+-- answer is l. In the transaction of a handler (p_raise) an error is raised instead, so its
+-- COMMIT cannot succeed. There it does not read on, which would hand messages out before the
+-- COMMIT.
+-- p_relaxed: the commit need not wait for the disk. After a crash the server may then find the
+-- partition as it was, under the same hold, and the messages come again. Nobody else gets them
+-- sooner, because taking a partition does wait. A commit that gives numbers always waits;
+-- otherwise they would be given to other messages after a crash.
+-- The row is locked by a statement of its own. An UPDATE by ctid that has waited for another
+-- writer (a renewal) finds the old place, and minor releases since November 2025 then skip the
+-- row.
 CREATE OR REPLACE FUNCTION jobq.outbox_ack(
     p_worker bigint, p_claim bigint, p_lease_us bigint, p_partition bigint, p_before bigint,
     p_acked bigint, p_tried bigint[], p_failures bigint, p_effective bigint,
@@ -832,8 +845,8 @@ BEGIN
     RETURN v;
 END $$;
 
--- Renews the hold on partitions, in the order of their ids; answers those that were lost. The
--- row is locked first, see outbox_ack.
+-- Renews the hold on partitions, in the order of their ids, and answers with those that were
+-- lost. The row is locked first: see outbox_ack.
 CREATE OR REPLACE FUNCTION jobq.outbox_renew(
     p_worker bigint, p_lease_us bigint, p_partitions bigint[], p_claims bigint[])
 RETURNS bigint[]
@@ -860,9 +873,9 @@ BEGIN
     RETURN v_lost;
 END $$;
 
--- For renew: message ids go on beyond all that were drawn (a bigger one a client made up), and
--- a partition forgets the numbers of messages that are not there any more, without which no
--- read could pass them; those after them move up.
+-- For renew. Message ids continue beyond all that were drawn (a program made up the larger
+-- ones). A partition forgets the numbers of messages that no longer exist, because no read
+-- could pass them; later messages move up.
 CREATE OR REPLACE FUNCTION jobq.outbox_restored() RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE v_drawn bigint := 4611686018427387904;
@@ -889,9 +902,9 @@ END $$;
 --        |  ^________|  (reject, or a new replay after the deadline)
 --        `-> discarded
 --
--- Arguments that choose: a NULL chooses all. A replay works under a token that its caller made
--- up at random and a deadline; resolve and reject touch only what that token holds, so one
--- that comes after the deadline and after another's replay changes nothing.
+-- Arguments that filter: NULL means all. A replay has a deadline and works under a token that
+-- its caller made up at random. resolve and reject touch only what that token holds, so a call
+-- after the deadline, when another replay has taken over, changes nothing.
 
 CREATE OR REPLACE FUNCTION jobq.dead_letter_list(
     p_queue text DEFAULT NULL, p_partition integer DEFAULT NULL, p_type text DEFAULT NULL,
@@ -917,7 +930,7 @@ BEGIN
 END $$;
 
 -- Takes dead letters to work on them: pending ones, and those of a replay whose deadline has
--- passed, which counts as an attempt. Answers them as they are now.
+-- passed, which counts as an attempt. Answers with them as they are now.
 CREATE OR REPLACE FUNCTION jobq.dead_letter_replay(
     p_token bigint, p_timeout_us bigint, p_queue text DEFAULT NULL,
     p_partition integer DEFAULT NULL, p_type text DEFAULT NULL, p_limit integer DEFAULT 100)
@@ -941,7 +954,7 @@ BEGIN
     RETURNING d.*;
 END $$;
 
--- Ends the replay of these dead letters; says how many it still held.
+-- Ends the replay of these dead letters. Answers how many it still held.
 CREATE OR REPLACE FUNCTION jobq.dead_letter_resolve(p_token bigint, p_ids bigint[])
 RETURNS integer LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE v_count integer;
@@ -957,7 +970,7 @@ BEGIN
     RETURN v_count;
 END $$;
 
--- The replay of these failed again: pending, with an attempt more and a new reason.
+-- The replay of these failed again: they are pending, with one more attempt and a new reason.
 CREATE OR REPLACE FUNCTION jobq.dead_letter_reject(
     p_token bigint, p_ids bigint[], p_error text)
 RETURNS integer LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
@@ -974,7 +987,7 @@ BEGIN
     RETURN v_count;
 END $$;
 
--- Gives pending ones up for good; they stay until cleaned up.
+-- Gives pending dead letters up for good. They stay until cleanup.
 CREATE OR REPLACE FUNCTION jobq.dead_letter_discard(
     p_queue text DEFAULT NULL, p_partition integer DEFAULT NULL, p_type text DEFAULT NULL,
     p_limit integer DEFAULT NULL) RETURNS integer
@@ -992,7 +1005,7 @@ BEGIN
     RETURN v_count;
 END $$;
 
--- Deletes resolved and discarded ones; says how many.
+-- Deletes resolved and discarded dead letters, and answers how many.
 CREATE OR REPLACE FUNCTION jobq.dead_letter_cleanup(
     p_queue text DEFAULT NULL, p_partition integer DEFAULT NULL, p_type text DEFAULT NULL,
     p_limit integer DEFAULT NULL) RETURNS integer
@@ -1009,9 +1022,10 @@ BEGIN
     RETURN v_count;
 END $$;
 
--- Whether any job of these queues has not ended, or any message of those is not acknowledged,
--- in whosever hands; asked by a worker that is to end when all have. The table of jobs holds
--- nothing that has ended, so the first row of a queue says enough; two lane indexes have all.
+-- Whether any job of these queues has not ended, or any message of those queues is not
+-- acknowledged, whoever holds it. A worker that ends when all work has ended asks this. The
+-- table job holds nothing that has ended, so the first row of a queue is enough. The two lane
+-- indexes together contain all jobs.
 CREATE OR REPLACE FUNCTION jobq.remains(p_queues integer[], p_message_queues integer[])
 RETURNS boolean LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
 SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
@@ -1032,9 +1046,9 @@ END $$;
 
 -- ---- views for people ----------------------------------------------------------------------
 
--- Every partition: how far it is behind, who holds it, how it fares. lag: messages committed
--- and not acknowledged, counted up to 10,000; exact: it is not more. age: of the next message.
--- attempts: of the same.
+-- Every partition: how far behind it is, who holds it, how it fares. lag: messages committed
+-- and not acknowledged, counted up to 10,000; exact: there are no more. age and attempts: of
+-- the next message.
 CREATE OR REPLACE VIEW jobq.outbox AS
 SELECT q.name AS queue, p.number::integer AS partition, m.lag, m.lag < 10000 AS exact, p.acked,
        CASE WHEN isfinite(m.oldest_at) THEN now() - m.oldest_at END AS age,

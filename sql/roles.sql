@@ -1,9 +1,9 @@
 -- jobq, current text: roles. The last file, because it secures the functions of all others.
 
 -- Who may do what. Every function runs as the schema's owner, with a fixed search_path, and
--- nobody else may call it until granted; so a role needs no right on any table, and reaches
--- the rows only by the doors below. Later migrations end with this call again.
--- The grants must not lend the owner's rights.
+-- nobody else may call it until it is granted. So a role needs no right on any table and
+-- reaches the rows only through these functions. The grant functions must not lend the owner's
+-- rights.
 CREATE OR REPLACE FUNCTION jobq.secure() RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE v_function record;
@@ -40,7 +40,7 @@ BEGIN
             'queue_set|outbox_grow|dead_letter_.*' END;
 END $$;
 
--- Grants the functions whose names match a pattern, or takes them back.
+-- Grants the functions whose names match a pattern, or revokes them.
 CREATE OR REPLACE FUNCTION jobq.grant_functions(
     p_role regrole, p_pattern text, p_grant boolean DEFAULT true) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
@@ -59,8 +59,8 @@ BEGIN
     END LOOP;
 END $$;
 
--- Takes functions back from a role that now gets less than an earlier call gave it. Those that
--- grant_work also gives stay with a worker's role.
+-- Revokes functions from a role that now gets less than an earlier call gave it. A worker's
+-- role keeps those that grant_work also gives.
 CREATE OR REPLACE FUNCTION jobq.grant_less(p_role regrole, p_pattern text) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -73,10 +73,10 @@ BEGIN
     IF v_works THEN PERFORM jobq.grant_work(p_role); END IF;
 END $$;
 
--- May write jobs and messages, and see nothing. fast: also by COPY, and one job by a plain
--- INSERT, which is cheaper than the function; the role can then write any column of the two
--- tables that take them, but still read none of them, save ids and queues. Without fast an
--- earlier call's fast is taken back.
+-- The role may write jobs and messages, and read nothing. fast: it may also COPY, and write
+-- one job by a plain INSERT, which is cheaper than the function. It can then write any column
+-- of the two tables, and read only ids and queues. Without fast, the fast rights of an earlier
+-- call are revoked.
 CREATE OR REPLACE FUNCTION jobq.grant_enqueue(role regrole, fast boolean DEFAULT false)
 RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -96,8 +96,9 @@ BEGIN
     EXECUTE format('GRANT USAGE ON SEQUENCE jobq.job_id, jobq.message_id TO %s', role);
 END $$;
 
--- May run workers: register, claim, complete, rescue, housekeeping, the outbox. Vacuuming the
--- table of jobs needs Postgres 17 or the owner; else it is left to autovacuum.
+-- The role may run workers: register, claim, complete, rescue, housekeeping, the outbox. To
+-- vacuum the table of jobs it needs Postgres 17 or must be the owner; otherwise that is left
+-- to autovacuum.
 CREATE OR REPLACE FUNCTION jobq.grant_work(role regrole) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -107,9 +108,9 @@ BEGIN
     END IF;
 END $$;
 
--- May look: the views, peek and audit. Without payloads the columns payload, bytes and headers
--- are closed (name the others instead of *), and so is peek, also if an earlier call opened
--- them, or grant_operate.
+-- The role may look: the views, peek and audit. With payloads => false the columns payload,
+-- bytes and headers are closed (name the other columns instead of *), and so is peek, even if
+-- an earlier call or grant_operate opened them.
 CREATE OR REPLACE FUNCTION jobq.grant_read(role regrole, payloads boolean DEFAULT true)
 RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE v_view record;
@@ -135,7 +136,7 @@ BEGIN
     END LOOP;
 END $$;
 
--- May look, and use every verb of this file.
+-- The role may look, and use every verb of operators.sql.
 CREATE OR REPLACE FUNCTION jobq.grant_operate(role regrole) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -143,7 +144,7 @@ BEGIN
     PERFORM jobq.grant_functions(role, jobq.doors('operate'));
 END $$;
 
--- Takes everything back.
+-- Revokes everything.
 CREATE OR REPLACE FUNCTION jobq.revoke(role regrole) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN

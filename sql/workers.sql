@@ -2,9 +2,9 @@
 
 -- ---- workers -------------------------------------------------------------------------------
 
--- Registers a worker under a fresh random id. Queues and kinds come into being. Kinds are
--- pairs: element i of p_kind_queues (an index into p_queues) and of p_kinds. Ids come back in
--- the same order.
+-- Registers a worker under a new random id. Its queues and kinds are created where they do not
+-- exist. Kinds are pairs: element i of p_kind_queues (an index into p_queues) and of p_kinds.
+-- Ids come back in the same order.
 CREATE OR REPLACE FUNCTION jobq.register(
     p_worker bigint, p_name text, p_lease_us bigint, p_queues text[], p_kind_queues integer[],
     p_kinds text[], OUT queue_ids integer[], OUT kind_ids integer[])
@@ -24,7 +24,7 @@ BEGIN
             kind_ids);
 END $$;
 
--- The policies of queues, in the order asked.
+-- The policies of these queues, in the order of the array.
 CREATE OR REPLACE FUNCTION jobq.policies(p_queues integer[])
 RETURNS TABLE (id integer, max_attempts integer, max_crashes integer, backoff_curve text,
                backoff_base_us bigint, backoff_cap_us bigint, backoff_floor_us bigint,
@@ -41,25 +41,25 @@ BEGIN
     ORDER BY u.n;
 END $$;
 
--- Renews the lease and brings the news, in one statement:
---   alive     false: this worker was declared dead; nothing was renewed, register anew. So it
---             is when one of its queues was deleted: registering finds the queue's new id.
---   cancel    running jobs of this worker that someone asked to cancel
+-- Renews the lease and answers with the news, in one statement:
+--   alive     false: this worker was declared dead, and nothing was renewed: register again.
+--             Also false when one of its queues was deleted: registering finds the new id.
+--   cancel    running jobs of this worker whose cancel was requested
 --   policy    a number that changes when a policy, a pause or the number of stages changes
---   suspects  a suspect that this worker may claim is ready, to run beside other work
+--   suspects  a suspect that this worker may claim is ready, and may run beside other work
 --   alone_queues  queues with a suspect that this worker may claim and that must run alone
---   overdue   how many of the late workers hold jobs though their lease is over
+--   overdue   how many of the late workers have an expired lease and still hold jobs
 --   every_kind  claims may take jobs of every kind: this worker has all kinds of its queues,
 --             and none of them is paused
---   kinds     what claims may take otherwise: kinds of this worker that are not paused, and
+--   kinds     what claims may take otherwise: this worker's kinds that are not paused, and
 --             some strays
 --   parked    kinds of this worker with parked jobs
 --   now_at    this database's clock
---   late_*    workers whose lease is running out: whom to watch (a dead one with claims left:
---             beat -1)
--- p_settled: numbers of claims whose jobs are all settled; their rows go.
--- The lease counts from the moment of the UPDATE: a heartbeat that waited for a lock may come
--- after a later one, and must not shorten the lease that the later one renewed.
+--   late_*    workers whose lease runs out soon, to be watched (a dead worker that still has
+--             claims: beat -1)
+-- p_settled: numbers of claims whose jobs are all settled; their rows are removed.
+-- The lease counts from the moment of the UPDATE. A heartbeat that waited for a lock may
+-- arrive after a later one, and must not shorten the lease that the later one renewed.
 CREATE OR REPLACE FUNCTION jobq.heartbeat(
     p_worker bigint, p_lease_us bigint, p_settled bigint[], OUT alive boolean,
     OUT now_at timestamptz, OUT cancel bigint[], OUT policy bigint, OUT suspects boolean,
@@ -126,13 +126,14 @@ BEGIN
           ORDER BY w.expires_at LIMIT 32) l;
 END $$;
 
--- A worker that stops says so: it no longer sleeps, serves no kind, and needs no rescue. What
--- it still holds (it should hold nothing) is left to be rescued; else its row goes. Burned
--- numbers stay, and the worker's row with them, marked dead, until prune.
+-- A worker that stops calls this: it no longer sleeps, serves no kind, and needs no rescue. If
+-- it still holds jobs, which it should not, they are left for a rescuer; otherwise its row is
+-- removed. If it has burned numbers, they stay until prune, and so does the worker's row,
+-- marked dead.
 CREATE OR REPLACE FUNCTION jobq.deregister(p_worker bigint) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    -- First, as rescue does. It waits for a claim under way; the next statements see its row.
+    -- First, as in rescue: it waits for a claim under way, whose row the next statements see.
     PERFORM FROM jobq.worker w WHERE w.id = p_worker FOR UPDATE;
     DELETE FROM jobq.sleeper s WHERE s.worker = p_worker;
     DELETE FROM jobq.claim c WHERE c.worker = p_worker AND c.jobs <> '{}' AND NOT EXISTS (
@@ -144,7 +145,7 @@ BEGIN
     WHERE w.id = p_worker AND w.dead_at IS NULL;
 END $$;
 
--- Announces or withdraws a worker's sleep in its queues. One statement, and the last one wins.
+-- Announces that a worker sleeps in these queues, or withdraws that. The last call wins.
 CREATE OR REPLACE FUNCTION jobq.sleep(p_worker bigint, p_queues integer[], p_asleep boolean)
 RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -159,10 +160,55 @@ BEGIN
     END IF;
 END $$;
 
--- Death is an event on the worker's row: it is marked where it has expired and its beat still
--- stands where the rescuer saw it (row lock, checked again), and its jobs are taken in the
--- same transaction. Locked jobs are skipped and come back at a later call; p_limit claims a
--- call. A dead worker held many innocent jobs: law (6) of jobq.h.
+-- A part of rescue: handles the jobs of a dead worker's claim that ran alone or whose cancel
+-- was requested. queues: of the jobs that are ready again.
+CREATE OR REPLACE FUNCTION jobq.rescue_singly(
+    p_claim jobq.claim, OUT rescued integer, OUT failed integer, OUT queues integer[])
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE v_job record;
+BEGIN
+    rescued := 0;
+    failed := 0;
+    queues := '{}';
+    FOR v_job IN
+        SELECT j.id, j.queue_id, j.stage, least(j.crash, 2147483646) + 1 AS crashes,
+               j.attempt, j.cancel_requested_at, q.max_crashes,
+               coalesce(j.max_attempts, q.max_attempts) AS attempts
+        FROM jobq.job j JOIN jobq.queue q ON q.id = j.queue_id
+        WHERE j.id = ANY (p_claim.jobs) AND j.worker = p_claim.worker
+          AND j.claim = p_claim.number AND (j.alone OR j.cancel_requested_at IS NOT NULL)
+        FOR UPDATE OF j SKIP LOCKED LOOP
+        IF v_job.cancel_requested_at IS NOT NULL THEN
+            PERFORM jobq.finish(ARRAY[v_job.id], 'c', NULL);
+        ELSE
+            UPDATE jobq.job j SET crash = v_job.crashes WHERE j.id = v_job.id;
+            IF v_job.crashes >= v_job.max_crashes OR v_job.attempt >= v_job.attempts THEN
+                failed := failed + 1;
+                PERFORM jobq.finish(ARRAY[v_job.id], 'f', jsonb_build_object(
+                    'at', statement_timestamp(), 'stage', v_job.stage,
+                    'attempt', v_job.attempt, 'error',
+                    CASE WHEN v_job.crashes >= v_job.max_crashes
+                         THEN format('Max crashes (%s) exceeded: worker died',
+                                     v_job.max_crashes)
+                         ELSE format('Max retries (%s) exceeded: worker died',
+                                     v_job.attempts) END));
+            ELSE
+                UPDATE jobq.job j
+                SET state = 'r', worker = NULL, claim = NULL,
+                    run_at = statement_timestamp()
+                WHERE j.id = v_job.id;
+                rescued := rescued + 1;
+                queues := queues || v_job.queue_id;
+            END IF;
+        END IF;
+    END LOOP;
+END $$;
+
+-- Takes the jobs of a dead worker. Death is an event on the worker's row: the row is marked if
+-- its lease has expired and its beat is still the one that the rescuer saw (checked again
+-- under the row lock), and the jobs are taken in the same transaction. Locked jobs are skipped
+-- and taken by a later call. p_limit claims a call. A dead worker may have held many innocent
+-- jobs: law (6) of jobq.h.
 --   cancel requested    cancelled
 --   no suspect          ready, its attempt given back, and now a suspect: it will run in a
 --                       claim of its own
@@ -175,7 +221,6 @@ LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
 SET jit = off AS $$
 DECLARE
     v_claim jobq.claim;
-    v_job record;
     v_count integer;
     v_queues integer[] := '{}';
 BEGIN
@@ -191,38 +236,9 @@ BEGIN
     DELETE FROM jobq.sleeper s WHERE s.worker = p_victim;
     FOR v_claim IN SELECT * FROM jobq.claim c WHERE c.worker = p_victim AND c.jobs <> '{}'
                    ORDER BY c.number LIMIT p_limit FOR UPDATE SKIP LOCKED LOOP
-        FOR v_job IN
-            SELECT j.id, j.queue_id, j.stage, least(j.crash, 2147483646) + 1 AS crashes,
-                   j.attempt, j.cancel_requested_at, q.max_crashes,
-                   coalesce(j.max_attempts, q.max_attempts) AS attempts
-            FROM jobq.job j JOIN jobq.queue q ON q.id = j.queue_id
-            WHERE j.id = ANY (v_claim.jobs) AND j.worker = p_victim
-              AND j.claim = v_claim.number AND (j.alone OR j.cancel_requested_at IS NOT NULL)
-            FOR UPDATE OF j SKIP LOCKED LOOP
-            IF v_job.cancel_requested_at IS NOT NULL THEN
-                PERFORM jobq.finish(ARRAY[v_job.id], 'c', NULL);
-            ELSE
-                UPDATE jobq.job j SET crash = v_job.crashes WHERE j.id = v_job.id;
-                IF v_job.crashes >= v_job.max_crashes OR v_job.attempt >= v_job.attempts THEN
-                    failed := failed + 1;
-                    PERFORM jobq.finish(ARRAY[v_job.id], 'f', jsonb_build_object(
-                        'at', statement_timestamp(), 'stage', v_job.stage,
-                        'attempt', v_job.attempt, 'error',
-                        CASE WHEN v_job.crashes >= v_job.max_crashes
-                             THEN format('Max crashes (%s) exceeded: worker died',
-                                         v_job.max_crashes)
-                             ELSE format('Max retries (%s) exceeded: worker died',
-                                         v_job.attempts) END));
-                ELSE
-                    UPDATE jobq.job j
-                    SET state = 'r', worker = NULL, claim = NULL,
-                        run_at = statement_timestamp()
-                    WHERE j.id = v_job.id;
-                    rescued := rescued + 1;
-                    v_queues := v_queues || v_job.queue_id;
-                END IF;
-            END IF;
-        END LOOP;
+        SELECT rescued + r.back, failed + r.lost, v_queues || r.queues
+        INTO rescued, failed, v_queues
+        FROM jobq.rescue_singly(v_claim) AS r (back, lost, queues);
         WITH back AS (
             UPDATE jobq.job j
             SET state = 'r', worker = NULL, claim = NULL, suspect = true, alone = j.suspect,
@@ -248,7 +264,7 @@ END $$;
 
 -- ---- kinds without a handler ---------------------------------------------------------------
 
--- Whether a living worker has a handler for this kind. Found by the index on workers' kinds.
+-- Whether a living worker has a handler for this kind. Uses the index on workers' kinds.
 CREATE OR REPLACE FUNCTION jobq.kind_lives(p_kind integer) RETURNS boolean
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
 SET enable_indexscan = off SET jit = off AS $$
@@ -260,7 +276,7 @@ END $$;
 
 -- Strays: kinds of these queues, not paused, that no living worker has. A worker may claim
 -- their jobs in order to park them. A page is 256 ids, and each heartbeat looks at the next
--- one: its cost does not grow with the number of kinds, and every kind gets its turn.
+-- page. So the cost does not grow with the number of kinds, and every kind gets its turn.
 CREATE OR REPLACE FUNCTION jobq.strays(p_queues integer[], p_kinds integer[], p_page bigint)
 RETURNS integer[]
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
@@ -270,15 +286,15 @@ BEGIN
         SELECT k.id FROM jobq.kind k
         WHERE k.id BETWEEN p_page * 256 AND p_page * 256 + 255 AND k.paused_at IS NULL
           AND p_queues @> ARRAY[k.queue_id] AND k.id <> ALL (p_kinds)
-          AND NOT EXISTS ( -- as in kind_lives; OFFSET keeps it from becoming a join
+          AND NOT EXISTS ( -- as in kind_lives; OFFSET prevents a join
               SELECT FROM jobq.worker w
               WHERE w.kinds @> ARRAY[k.id] AND w.dead_at IS NULL
                 AND w.expires_at > statement_timestamp() OFFSET 0));
 END $$;
 
--- Gives parked jobs of a kind back to their lanes, a bounded number a call; says how many.
--- Nothing left: the kind is no longer marked. A job that someone has locked is skipped, and
--- the mark stays: else nobody would ask for it again.
+-- Returns parked jobs of a kind to their lanes, a bounded number a call, and answers how many.
+-- When none is left the kind is no longer marked. A job that someone has locked is skipped,
+-- and then the mark stays; otherwise nobody would ask for that job again.
 CREATE OR REPLACE FUNCTION jobq.unpark(p_kind integer, p_limit integer) RETURNS integer
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
 SET enable_bitmapscan = off SET jit = off AS $$
@@ -318,10 +334,11 @@ END $$;
 
 -- ---- housekeeping --------------------------------------------------------------------------
 
--- Running jobs that no rescuer would find, because their claim's row or their worker's row is
--- gone. The functions here never leave any; a row deleted by hand or lost in a partial restore
--- does. Both rows are written anew, the worker's as that of a dead one, and heartbeats tell a
--- rescuer of it. Only the front of each lane is read: an old running job is soon there.
+-- Repairs running jobs that no rescuer would find, because their claim's row or their worker's
+-- row is gone. The functions here never cause that; a row deleted by hand or lost in a partial
+-- restore does. Both rows are written again, the worker's as that of a dead worker, and
+-- heartbeats report it to a rescuer. Only the front of each lane is read, because an old
+-- running job is soon there.
 CREATE OR REPLACE FUNCTION jobq.mend(p_limit integer) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
 SET enable_bitmapscan = off SET enable_sort = off SET jit = off AS $$
@@ -352,10 +369,11 @@ BEGIN
     ON CONFLICT (id) DO NOTHING;
 END $$;
 
--- What one worker does now and then, in bounded pages: old failed jobs, old dead letters (not
--- one that is being replayed; one look for all queues, since no index leads there), forgotten
--- keys, workers dead for a day, and then their burned claim numbers: while a worker lives, a
--- claim that it gave up must not arrive, however late. Safe to run anywhere, at any time,
+-- Housekeeping that one worker does now and then, in bounded pages. It deletes old failed
+-- jobs, forgotten keys, old dead letters (except those being replayed; one look for all
+-- queues, because no index leads to them), workers that have been dead for a day, and then
+-- their burned claim numbers. While a worker lives its burned numbers must stay, because a
+-- claim that it gave up must not arrive, however late. Safe to run anywhere, at any time, and
 -- twice.
 CREATE OR REPLACE FUNCTION jobq.prune(p_limit integer) RETURNS integer
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
@@ -398,10 +416,10 @@ BEGIN
     RETURN v_total;
 END $$;
 
--- Turns the history ring when the part now written is old enough: the oldest part is emptied
--- and becomes the one that is written. A reader of that part makes it give up (55P03) at once;
--- the next try comes soon. A part that an operator has detached is not the ring's to empty,
--- and could take no rows: the ring waits until it, or another in its place, is attached.
+-- Turns the history ring when the part that is being written is old enough: the oldest part is
+-- emptied and becomes the one that is written. If someone is reading that part, turn gives up
+-- after 50 ms and is called again soon. A part that an operator has detached is not emptied
+-- and could take no rows: the ring waits until it, or another part in its place, is attached.
 CREATE OR REPLACE FUNCTION jobq.turn() RETURNS boolean
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET lock_timeout = '50ms' AS $$
 DECLARE v_slot smallint;
@@ -430,25 +448,25 @@ BEGIN
     RETURN true;
 END $$;
 
--- A million beyond an id, within the range of a sequence.
+-- An id plus a million, within the range of a sequence.
 CREATE OR REPLACE FUNCTION jobq.id_beyond(p_id bigint) RETURNS bigint
 LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RETURN least(p_id, 9223372036854775807 - 1000000) + 1000000;
 END $$;
 
--- What a DBA calls once on a server that goes on from a copy of another one's tables (a dump
--- or a backup restored, a logical replica, a standby that may lack the last commits), before
--- clients come; calling it once too often repeats work and harms nothing.
---   running jobs    go back, their attempt too: a worker that lives on may have finished them
---                   on the other server, and would never look at them again. Whoever still
---                   runs one is told lost.
---   sequences       move beyond every id that the tables know, and a million on, since ids
---                   given out after the copy may be known outside. Logical replication does
---                   not carry them. Ids above 2^62 do not count: no sequence comes so far, so
---                   a direct writer chose them, and they must not use the range up. At its end
+-- A DBA calls this once on a server that continues from a copy of another server's tables (a
+-- restored dump or backup, a logical replica, a standby that may lack the last commits),
+-- before clients connect. An unnecessary call repeats work and harms nothing.
+--   running jobs    become ready again and get their attempt back. A worker that still lives
+--                   may have finished them on the other server, and would never look at them
+--                   again. A worker that still runs one is told that its lease is lost.
+--   sequences       move a million beyond every id in the tables, because ids that were drawn
+--                   after the copy may be known outside. Logical replication does not copy
+--                   sequences. Ids above 2^62 do not count: no sequence comes that far, so a
+--                   program chose them itself, and they must not use the range up. At its end
 --                   an enqueue would fail with 2200H.
---   epoch           changes, so that programs can see that it happened: it is the answer.
+--   epoch           changes, so that programs can see what happened. It is the answer.
 CREATE OR REPLACE FUNCTION jobq.renew() RETURNS bigint
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE v_epoch bigint;
@@ -457,7 +475,7 @@ BEGIN
     SET state = 'r', worker = NULL, claim = NULL, attempt = greatest(j.attempt - 1, 0),
         run_at = statement_timestamp()
     WHERE j.state = 'x';
-    -- A claim that was made since then keeps its row: its jobs run.
+    -- A claim that was made after that UPDATE keeps its row, because its jobs are running.
     DELETE FROM jobq.claim c WHERE c.jobs <> '{}' AND NOT EXISTS (
         SELECT FROM jobq.job j
         WHERE j.id = ANY (c.jobs) AND j.worker = c.worker AND j.claim = c.number);
@@ -479,8 +497,8 @@ BEGIN
     RETURN v_epoch;
 END $$;
 
--- Running jobs that no rescuer would find, because they have no claim row or their worker is
--- in no table: never any. A slow check for operators and tests.
+-- How many running jobs no rescuer would find, because they have no claim row or their worker
+-- has no row. It must be 0. A slow check for operators and tests.
 CREATE OR REPLACE FUNCTION jobq.audit() RETURNS bigint
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN

@@ -10,26 +10,36 @@
  * no history, history itself, failed jobs and dead letters that are old. Nor is NOTIFY a step: it
  * is a move.
  *
+ * The steps of a function that another one calls bear the name of the caller: step_settle_mark is
+ * the statement of jobq.park.
+ *
  * The table counts what is in sql/: statements, clauses that lock rows, SKIP LOCKED, ON CONFLICT;
  * then the steps here. `make verify` compares them (tests/steps.awk). If it sent you here: first
  * add the step of the new statement (or see that it needs none), then correct the table.
  *
  *   function      statements  locks  skip  conflict  steps
- *   claim             7         3     2       0        6
+ *   claim             4         2     1       0        6
+ *   claim_suspect     1         1     1       0        0
+ *   claim_look        3         0     0       0        0
+ *   refuse_dead       1         0     0       0        0
  *   rows_within       1         0     0       0        0
  *   recover           7         1     1       1        6
  *   set_aside         5         1     1       0        2
  *   finish            2         0     0       2        0
  *   end_keys          1         0     0       0        0
  *   complete          6         2     2       0        2
- *   settle           10         3     1       0        6
+ *   settle            8         2     1       0        6
+ *   busy_or_lost      1         0     0       0        0
+ *   lock_kinds        1         1     0       0        0
+ *   park              1         0     0       0        0
  *   settle_here       1         0     0       0        0
  *   register          1         0     0       0        1
  *   heartbeat        11         0     0       0       10
  *   strays            1         0     0       0        0
  *   deregister        5         1     0       0        5
  *   sleep             3         1     0       1        3
- *   rescue           13         3     3       0        9
+ *   rescue            9         2     2       0        9
+ *   rescue_singly     5         1     1       0        0
  *   kind_lives        1         0     0       0        0
  *   unpark            4         2     1       0        4
  *   mend              2         0     0       2        2

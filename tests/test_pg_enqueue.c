@@ -143,6 +143,27 @@ static void sql_refuses_in_the_words_of_c(void **unused)
     RUN("SELECT jobq.enqueue_many('q', '{k}', NULL, ARRAY[to_jsonb(repeat('x', 98)), '1'])");
 }
 
+/* A few bytes of jsonb can be a long text, which is what counts. */
+static void numbers_count_as_they_are_printed(void **unused)
+{
+    (void)unused;
+    RUN("DO $do$ DECLARE v_max integer; v_number jsonb; v_payload jsonb; v_fits boolean; BEGIN"
+        " FOREACH v_max IN ARRAY '{100, 147999, 148000, 300000, 1048576}'::integer[] LOOP"
+        "  PERFORM jobq.queue_set('q', payload_max => v_max);"
+        "  FOR n IN 0 .. 9 LOOP FOREACH v_number IN ARRAY ARRAY['-1e131071',"
+        "   ('0.' || repeat('0', 16382) || '1')::jsonb, '1e255', '1'] LOOP"
+        "   v_payload := to_jsonb(array_fill(v_number, ARRAY[n]));"
+        "   BEGIN"
+        "    PERFORM jobq.enqueue_many('q', '{k}', NULL, ARRAY[v_payload, '1']);"
+        "    v_fits := true;"
+        "   EXCEPTION WHEN SQLSTATE '22023' THEN v_fits := false; END;"
+        "   ASSERT v_fits = (octet_length(v_payload::text) <= v_max),"
+        "    concat_ws(' ', v_max, n, left(v_number::text, 9));"
+        "  END LOOP; END LOOP;"
+        " END LOOP; END $do$");
+    assert_in_range(number("SELECT count(*) FROM jobq.job"), 100, 398);
+}
+
 /* Each way of C keeps to the queue's limit; the function says why. */
 static void no_way_leads_round_the_queues_limit(void **unused)
 {
@@ -845,6 +866,7 @@ int main(void)
         cmocka_unit_test_setup(a_past_instant_is_lifted_to_now, pg_empty),
         cmocka_unit_test_setup(sql_refuses_in_the_words_of_c, pg_empty),
         cmocka_unit_test_setup(no_way_leads_round_the_queues_limit, pg_empty),
+        cmocka_unit_test_setup(numbers_count_as_they_are_printed, pg_empty),
         cmocka_unit_test_setup(views_bear_infinite_times_and_odd_errors, pg_empty),
         cmocka_unit_test_setup(a_right_that_is_taken_back_is_remembered, pg_empty),
         cmocka_unit_test_setup(the_plain_statement_reads_the_names_by_their_indexes, pg_empty),

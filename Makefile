@@ -1,4 +1,4 @@
-# jobq: two headers, nothing to build for users. All this is tests, examples and the demo.
+# Users of jobq build nothing: it is two headers. This file is for the tests, examples and demos.
 
 CC ?= cc
 ifeq ($(origin CXX),default)
@@ -14,7 +14,7 @@ STRICT_CXX = -std=c++11 -Wall -Wextra -Wpedantic -Werror
 QUIET = $(if $(V),,@)
 POSIX = -D_POSIX_C_SOURCE=200809L
 
-# Where libpq lives; /usr/include is the compiler's own default and said by nobody.
+# The folder of libpq's headers. /usr/include is left out, because compilers look there anyway.
 LIBPQ_CFLAGS ?= $(addprefix -I,$(filter-out /usr/include,$(or \
 	$(shell pg_config --includedir 2>/dev/null), \
 	$(patsubst -I%,%,$(shell pkg-config --cflags-only-I libpq 2>/dev/null)))))
@@ -27,49 +27,50 @@ PG_TESTS = $(patsubst tests/%.c,%,$(wildcard tests/test_pg_*.c))
 EXAMPLES = $(patsubst %.c,.build/%,$(wildcard examples/*.c examples/*/*.c)) \
 	$(patsubst %.cc,.build/%_cc,$(wildcard examples/*.cc))
 MAKEFLAGS += --no-print-directory
-# For builds, by the targets that build much.
+# Parallel builds, for the targets that build many programs.
 JOBS = -j$(or $(shell getconf _NPROCESSORS_ONLN 2>/dev/null),1)
 
 .DELETE_ON_ERROR:
 .SUFFIXES:
-.PHONY: help demo demo-outbox bench bench-against figures test check chaos chaos-upgrade chaos-mutants test-core \
-	test-long test-fresh test-servers test-breadth static fuzz examples sanitize valgrind coverage \
+.PHONY: help demo demo-outbox bench bench-against figures test check chaos chaos-upgrade chaos-mutants \
+	test-core test-long test-fresh test-servers test-breadth static fuzz examples sanitize valgrind coverage \
 	coverage-pg explore simulate differential mutants embed statements verify clean
 
-help: ## this list
+help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' Makefile
 
-demo: ## the pipeline example on a Postgres of its own (ARGS="...")
+demo: ## run the pipeline example on a Postgres of its own (ARGS="...")
 	@CC="$(CC)" tests/setup.sh demo
 	@$(MAKE) build-demo
 	@exec env JOBQ_SERVER_FSYNC=on tests/server.sh .build/examples/pipeline $(ARGS)
 
-demo-outbox: ## the outbox example: transfers, two relays, one is killed (ARGS="TRANSFERS")
+demo-outbox: ## run the outbox example: transfers, two relays, a kill (ARGS="TRANSFERS")
 	@CC="$(CC)" tests/setup.sh demo
 	@$(MAKE) build-demo-outbox
 	@exec env JOBQ_SERVER_FSYNC=on tests/server.sh .build/examples/outbox $(ARGS)
 
-bench: ## speed beside its floors; ARGS="--long --only drain,one --runs 5"
+bench: ## measure speed beside the bare server's (ARGS="--long --only drain,one --runs 5")
 	@CC="$(CC)" tests/setup.sh bench
 	@$(MAKE) build-bench
 	@exec env JOBQ_SERVER_FSYNC=on JOBQ_SERVER_OPTIONS="-c min_wal_size=1GB -c max_wal_size=2GB" \
 		tests/server.sh tests/bench/bench.sh $(ARGS)
 
-# A build that fails leaves no program behind: run.sh counts that. The last line is the verdict.
-# exec: a signal to make has to reach server.sh and run.sh, not a shell between.
-bench-against: ## speed beside an older commit; REF=COMMIT, ARGS="--only drain1 --pairs 50"
+# Below, a build that fails leaves no program, and run.sh counts that as a failure; the last line
+# printed is the verdict. exec makes sure that a signal to make reaches server.sh and run.sh, and not
+# a shell between them.
+bench-against: ## compare speed with an older commit (REF=COMMIT ARGS="--only drain1 --pairs 50")
 	@CC="$(CC)" tests/setup.sh demo
 	@exec env JOBQ_SERVER_FSYNC=on JOBQ_SERVER_OPTIONS="-c min_wal_size=1GB -c max_wal_size=2GB \
 		-c autovacuum=off" CC="$(CC)" LIBPQ_CFLAGS="$(LIBPQ_CFLAGS)" LIBPQ_LIBS="$(LIBPQ_LIBS)" \
 		tests/server.sh tests/against.sh $(REF) $(ARGS)
 
-figures: ## how large the library is, beside an older commit (ARGS=REF)
+figures: ## compare the size of the library with that of an older commit (ARGS=REF)
 	@CC="$(CC)" tests/setup.sh demo
 	@LIBPQ_CFLAGS="$(LIBPQ_CFLAGS)" LIBPQ_LIBS="$(LIBPQ_LIBS)" CC="$(CC)" tests/figures.sh $(ARGS)
 
 SLOW_TESTS = $(addprefix test_pg_,pairs upheaval refusals faults life states verbs)
 test: export JOBQ_TEST_VERDICT = total
-test: ## everything but the slow ones; installs what it needs
+test: ## run all tests except the slow targets; install what they need
 	@CC="$(CC)" CXX="$(CXX)" tests/setup.sh test
 	@tests/run.sh --reset
 	@tests/run.sh --step verify $(MAKE) -s verify
@@ -86,20 +87,20 @@ test: ## everything but the slow ones; installs what it needs
 	@tests/run.sh --total
 
 LONG_TESTS = outbox_steps outbox_load refusals relay points pairs
-test-long: ## tests at full size: 1.6 million messages, rows of 200 MB, each pair at each point (1 h)
+test-long: ## run tests at full size: 1.6 million messages, rows of 200 MB, pairs at each point (1 h)
 	@CC="$(CC)" CXX="$(CXX)" tests/setup.sh test
 	@$(MAKE) $(JOBS) $(LONG_TESTS:%=.build/cc/test_pg_%)
 	@exec env JOBQ_TEST_LONG=1 JOBQ_TEST_TIMEOUT=3600 tests/server.sh tests/run.sh \
 		$(LONG_TESTS:%=.build/cc/test_pg_%)
 
-# Faults need more of the server than tests: replication, and deadlocks that show soon.
+# Chaos needs more of the server than tests do: replication, and deadlocks that are detected soon.
 CHAOS_SERVER = JOBQ_SERVER_OPTIONS="-c wal_level=logical -c deadlock_timeout=200ms"
-chaos: ## real processes, and everything around them breaks (ARGS="--minutes 5 --seed 1 --only crash")
+chaos: ## break everything around real processes (ARGS="--minutes 5 --seed 1 --only crash")
 	@CC="$(CC)" tests/setup.sh chaos
 	@$(MAKE) build-chaos
 	@exec env $(CHAOS_SERVER) tests/server.sh tests/chaos/chaos.sh $(ARGS)
 
-chaos-upgrade: ## work goes on over a dump from Postgres 14 into 18, and over logical replication
+chaos-upgrade: ## upgrade Postgres 14 to 18 under load, by dump and by logical replication
 	@CC="$(CC)" tests/setup.sh chaos
 	@tests/setup.sh servers
 	@$(MAKE) build-chaos
@@ -108,20 +109,20 @@ chaos-upgrade: ## work goes on over a dump from Postgres 14 into 18, and over lo
 	@exec env $(CHAOS_SERVER) tests/servers.sh --ends tests/server.sh tests/chaos/chaos.sh \
 		--minutes 0.4 --only kill,logical_upgrade,crash $(ARGS)
 
-chaos-mutants: ## broken SQL that chaos has to notice, a minute each (ARGS="NAME ...")
+chaos-mutants: ## break the SQL in ways that chaos must notice, a minute each (ARGS="NAME ...")
 	@CC="$(CC)" tests/setup.sh chaos
 	@$(MAKE) build-chaos
 	@exec env $(CHAOS_SERVER) tests/chaos/mutants.sh $(ARGS)
 
-check: ## one test program, quickly: make check T=fence (ARGS: the program's own)
+check: ## build and run one test program quickly: make check T=fence (ARGS: its own)
 	@CC="$(CC)" CXX="$(CXX)" tests/setup.sh test
-	@test -n "$(CHECK)" || { echo "check: T names a tests/test_*_NAME.c" >&2; exit 2; }
+	@test -n "$(CHECK)" || { echo "check: no such test: T=NAME runs tests/test_*_NAME.c" >&2; exit 2; }
 	@$(MAKE) $(CHECK)
 	@exec tests/check.sh $(CHECK) $(ARGS)
 CHECK = $(patsubst tests/%.c,.build/check/%,$(wildcard tests/test_*_$(T).c))
 
 test-core: export JOBQ_TEST_VERDICT = total
-test-core: ## the tests of jobq.h alone: neither database nor libpq
+test-core: ## run the tests of jobq.h alone, without a database and libpq
 	@CC="$(CC)" tests/setup.sh core
 	@tests/run.sh --reset
 	@$(MAKE) $(JOBS) -k compile-core build-core || :
@@ -129,11 +130,11 @@ test-core: ## the tests of jobq.h alone: neither database nor libpq
 	@tests/run.sh $(CORE_TESTS:%=.build/cc/%)
 	@tests/run.sh --total
 
-test-fresh: ## `make demo` and `make test` in a fresh Debian (as root)
+test-fresh: ## run `make demo` and `make test` in a fresh Debian (as root)
 	@tests/fresh.sh
 
 test-servers: export JOBQ_TEST_VERDICT = total
-test-servers: ## the tests on Postgres 14 to 18 (ARGS="--short", "15 17")
+test-servers: ## run the tests on Postgres 14 to 18 (ARGS="--short" or "15 17")
 	@CC="$(CC)" CXX="$(CXX)" tests/setup.sh test
 	@tests/setup.sh servers
 	@tests/run.sh --reset
@@ -142,14 +143,14 @@ test-servers: ## the tests on Postgres 14 to 18 (ARGS="--short", "15 17")
 	@tests/run.sh --total
 
 test-breadth: export JOBQ_TEST_VERDICT = total
-test-breadth: ## the tests of jobq.h on 32 bits, aarch64, big endian, clang, mingw (ARGS="--short")
+test-breadth: ## run the tests of jobq.h on 32 bits, aarch64, big endian, clang, mingw (ARGS="--short")
 	@CC="$(CC)" tests/setup.sh breadth
 	@tests/run.sh --reset
 	@CC="$(CC)" tests/breadth.sh $(ARGS)
 	@tests/run.sh --total
 
 static: export JOBQ_TEST_VERDICT = total
-static: ## clang-tidy, cppcheck, gcc -fanalyzer over both headers (ARGS="--short")
+static: ## run clang-tidy, cppcheck and gcc -fanalyzer on both headers (ARGS="--short")
 	@CC="$(CC)" tests/setup.sh static
 	@tests/run.sh --reset
 	@LIBPQ_CFLAGS="$(LIBPQ_CFLAGS)" tests/static.sh $(ARGS)
@@ -163,23 +164,23 @@ FUZZ_FLAGS = -O1 -g -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=al
 	$(QUIET)clang $(STRICT_C) $(POSIX) $(FUZZ_FLAGS) -I. $(LIBPQ_CFLAGS) -pthread $< $(LIBPQ_LIBS) -o $@
 
 fuzz: export JOBQ_TEST_VERDICT = total
-fuzz: ## hostile texts and rows, by libFuzzer (ARGS="--seconds N fuzz_rows")
+fuzz: ## run libFuzzer on texts and rows from outside (ARGS="--seconds N fuzz_rows")
 	@CC="$(CC)" tests/setup.sh fuzz
 	@tests/run.sh --reset
 	@$(MAKE) $(JOBS) -k $(FUZZERS)
 	@tests/fuzz.sh $(ARGS)
 	@tests/run.sh --total
 
-examples: $(EXAMPLES) ## build all examples, as a user would
+examples: $(EXAMPLES) ## build all examples as a user would
 	@:
 
-# Both are slow, which JOBQ_TEST_SLOW tells the tests.
+# Programs run slowly under such a tool; JOBQ_TEST_SLOW tells the tests so.
 SLOW = JOBQ_TEST_SLOW=1 JOBQ_TEST_TIMEOUT=$${JOBQ_TEST_TIMEOUT:-900}
-# ThreadSanitizer needs addresses where it expects them.
+# ThreadSanitizer needs addresses that are not randomized.
 TSAN_WRAPPER = "$$(setarch -R true 2>/dev/null && echo setarch -R)"
 
 sanitize: export JOBQ_TEST_VERDICT = total
-sanitize: ## the tests under the address, undefined and thread sanitizers
+sanitize: ## run the tests under the address, undefined and thread sanitizers
 	@CC="$(CC)" CXX="$(CXX)" tests/setup.sh test
 	@tests/run.sh --reset
 	@$(MAKE) $(JOBS) -k build-sanitize || :
@@ -190,8 +191,9 @@ sanitize: ## the tests under the address, undefined and thread sanitizers
 	@tests/run.sh --total
 
 valgrind: export JOBQ_TEST_VERDICT = total
-# Leaks are the address sanitizer's business: forked children end without tidying up, on purpose.
-valgrind: ## the tests under valgrind
+# The address sanitizer looks for leaks. valgrind would also report the forked children of tests,
+# which end without freeing anything, on purpose.
+valgrind: ## run the tests under valgrind
 	@CC="$(CC)" CXX="$(CXX)" tests/setup.sh test
 	@tests/setup.sh valgrind
 	@tests/run.sh --reset
@@ -200,7 +202,7 @@ valgrind: ## the tests under valgrind
 		tests/server.sh tests/run.sh $(CORE_TESTS:%=.build/cc/%) $(PG_TESTS:%=.build/cc/%)
 	@tests/run.sh --total
 
-# Without optimization, so that branches are those of the source.
+# Without optimization, so that the branches counted are those of the source.
 COVERED = $(CORE_TESTS) explore simulate
 COVER_RUN = gcovr -r . -f 'jobq\.h' --exclude-lines-by-pattern '.*JOBQ_ASSERT\(.*' \
 	$(COVERED:%=.build/coverage/%)
@@ -209,7 +211,7 @@ COVER_RUN = gcovr -r . -f 'jobq\.h' --exclude-lines-by-pattern '.*JOBQ_ASSERT\(.
 	@rm -rf $(@D); mkdir -p $(@D); echo "build $(@:.build/%=%)"
 	$(QUIET)gcc -std=c99 $(POSIX) -O0 -w --coverage -I. -Itests $< -lcmocka -o $@
 
-coverage: ## lines (100 %) and branches (95 %) of jobq.h that its own tests take, asserts apart
+coverage: ## check that tests take 100 % of lines and 95 % of branches of jobq.h, without asserts
 	@CC="$(CC)" tests/setup.sh coverage
 	@$(MAKE) $(COVERED:%=.build/coverage/%/run)
 	@find .build/coverage -name '*.gcda' -delete
@@ -221,14 +223,14 @@ coverage: ## lines (100 %) and branches (95 %) of jobq.h that its own tests take
 	@gcovr -r . -a .build/coverage/data.json --fail-under-line 100
 	@gcovr -r . -a .build/coverage/data.json -b --fail-under-branch 95
 
-# Atomic counts, as there are threads; what ends by a signal or _exit leaves none.
+# Counts are atomic because there are threads. A process that ends by a signal or _exit writes none.
 .build/coverage-pg/%/run: tests/%.c $(TEST_DEPENDS)
 	@rm -rf $(@D); mkdir -p $(@D); echo "build $(@:.build/%=%)"
 	$(QUIET)gcc -std=c99 $(POSIX) -O0 -w --coverage -fprofile-update=atomic -I. -Itests \
 		$(LIBPQ_CFLAGS) -pthread $< $(call library_of,$*,tests/library.c) -lcmocka $(LIBPQ_LIBS) -o $@
 
 coverage-pg: export JOBQ_TEST_VERDICT = total
-coverage-pg: ## lines of jobq_pg.h that its tests take (95 % or more), asserts apart
+coverage-pg: ## check that tests take 95 % of the lines of jobq_pg.h, without asserts
 	@CC="$(CC)" CXX="$(CXX)" tests/setup.sh test
 	@tests/setup.sh coverage-pg
 	@$(MAKE) $(PG_TESTS:%=.build/coverage-pg/%/run)
@@ -241,12 +243,12 @@ coverage-pg: ## lines of jobq_pg.h that its tests take (95 % or more), asserts a
 
 EMBED = awk -f sql/embed.awk sql/install.sql jobq_pg.h
 
-embed: ## write sql/ into jobq_pg.h
+embed: ## copy sql/ into jobq_pg.h
 	@mkdir -p .build
 	@$(EMBED) >.build/jobq_pg.h
-	@cmp -s .build/jobq_pg.h jobq_pg.h || { cat .build/jobq_pg.h >jobq_pg.h; echo "jobq_pg.h: done"; }
+	@cmp -s .build/jobq_pg.h jobq_pg.h || { cat .build/jobq_pg.h >jobq_pg.h; echo "jobq_pg.h: written"; }
 
-statements: .build/check/test_pg_deploy ## write tests/statements.txt: what released libraries send
+statements: .build/check/test_pg_deploy ## write what released libraries send to tests/statements.txt
 	@tests/check.sh $< --statements >.build/statements
 	@cp .build/statements tests/statements.txt
 
@@ -256,7 +258,7 @@ verify: .build/verify/jobq.o .build/verify/jobq_pg.o ## compare jobq_pg.h with s
 	@find sql -name '*.sql' -exec awk '/\t/ || /[ \t]$$/ || length($$0) > 95 { bad = 1; \
 		print FILENAME ":" FNR ": tab, trailing blank or over 95 columns" } END { exit bad }' {} +
 	@awk '{ text = $$0; while (match(text, /\047[^\047]*\047|--.*/)) text = substr(text, RSTART + RLENGTH) } \
-		text ~ /\047/ { bad = 1; print FILENAME ":" FNR ": a string goes on in the next line" } \
+		text ~ /\047/ { bad = 1; print FILENAME ":" FNR ": a string continues on the next line" } \
 		END { exit bad }' sql/*.sql >&2
 	@awk -f tests/steps.awk tests/explore_steps.h sql/*.sql >&2
 	@tests/words.sh
@@ -272,26 +274,26 @@ verify: .build/verify/jobq.o .build/verify/jobq_pg.o ## compare jobq_pg.h with s
 clean: ## remove .build/
 	rm -rf .build
 
-mutants: ## break jobq.h and sql/ in known ways, see which tool notices (ARGS="NAME ...")
+mutants: ## break jobq.h and sql/ in known ways and see which tool notices (ARGS="NAME ...")
 	@CC="$(CC)" tests/setup.sh mutants
 	@CC="$(CC)" LIBPQ_CFLAGS="$(LIBPQ_CFLAGS)" tests/mutants.sh $(ARGS)
 
-explore: .build/explore ## every interleaving of a small world (ARGS="--states N --faults N ...")
+explore: .build/explore ## walk every interleaving of small worlds (ARGS="--states N --faults N ...")
 	@exec .build/explore $(ARGS)
 
-differential: .build/cc/test_pg_differential ## random deeds on both stores (ARGS="--seed N ...")
+differential: .build/cc/test_pg_differential ## compare Postgres and jobq_memory on random calls (ARGS="--seed N ...")
 	@exec tests/server.sh .build/cc/test_pg_differential $(ARGS)
 
-simulate: .build/simulate ## virtual hours of a busy queue (ARGS="--seed N --seeds N --hours H ...")
+simulate: .build/simulate ## simulate hours of a busy queue (ARGS="--seed N --seeds N --hours H ...")
 	@exec .build/simulate $(ARGS)
 
 .build/explore .build/simulate: .build/%: tests/%.c $(TEST_DEPENDS)
 	@mkdir -p $(@D); rm -f $@; echo "build $(@:.build/%=%)"
 	$(QUIET)$(CC) $(STRICT_C) $(POSIX) $(CFLAGS) -I. -Itests $< -o $@
 
-# -- tests: one program per file and flavour -------------------------------------------------------
+# -- tests: one program for each file and flavour --------------------------------------------------
 
-# `@:` keeps make from telling that there was nothing to do.
+# `@:` keeps make from saying that there was nothing to do.
 .PHONY: build-core build-pg build-sanitize build-demo build-bench build-chaos build-demo-outbox \
 	compile-core compile-pg
 build-core: $(CORE_TESTS:%=.build/cc/%) ; @:
@@ -314,7 +316,7 @@ build-chaos: .build/chaos/actor .build/chaos/proxy ; @:
 		$(LIBPQ_CFLAGS) -pthread $< $(LIBPQ_LIBS) -o $@
 
 comma = ,
-# The programs on Postgres share one build of the library, but for those that test private functions.
+# The programs on Postgres share one build of the library, except those that test private functions.
 PRIVATE_TESTS := $(patsubst tests/%.c,%,$(shell grep -l '^.define TEST_PRIVATE' tests/test_pg_*.c))
 library_of = $(if $(filter $(PRIVATE_TESTS),$(1)),,$(2))
 
@@ -338,9 +340,9 @@ $(eval $(call TEST_RULES,check,-O0))
 $(eval $(call TEST_RULES,asan,-fsanitize=address$(comma)undefined -fno-sanitize-recover=all))
 $(eval $(call TEST_RULES,tsan,-fsanitize=thread))
 
-# -- compile tests: each has to compile and link, with gcc and clang where both are there ----------
+# -- compile tests: each must compile and link, with gcc and clang where both are installed --------
 #
-# compile_core_x.c is a program; compile_core_x_a.c and compile_core_x_b.cc are one program of two.
+# compile_core_x.c is one program; compile_core_x_a.c and compile_core_x_b.cc together are another.
 
 have = $(shell command -v $(1))
 KINDS := $(if $(and $(call have,gcc),$(call have,g++),$(call have,clang++)),gcc clang,cc)
@@ -381,7 +383,7 @@ $(foreach program,$(COMPILE_PG),$(eval $(call COMPILE_RULE,$(program),$(call \
 	compile_sources,$(program)),$(call compile_kind,$(program)),$(POSIX) \
 	$(LIBPQ_CFLAGS),$(LIBPQ_LIBS) -pthread)))
 
-# -- examples: each by the one line that README.md and the header promise --------------------------
+# -- examples: each built by the one line that README.md and the header promise --------------------
 
 .build/examples/attune/attune .build/cc/test_pg_attune .build/asan/test_pg_attune: \
 	examples/attune/attune.h

@@ -10,10 +10,10 @@
  *         succeeded 40, failed 1: Ann has less than that
  *         Ann 60, Bob 140
  *
- * A handler runs at least once: here some attempts break off before their COMMIT, and some fail
- * to hear that it worked. Each transfer is made once all the same.
+ * A handler runs at least once. Here some attempts break off before their COMMIT, and some behave
+ * as if its answer had been lost. Each transfer is still made exactly once.
  *
- * Uses the schema jobq_example_complete, made anew and dropped at the end.
+ * Uses the schema jobq_example_complete, created anew and dropped at the end.
  */
 #define JOBQ_IMPLEMENTATION
 #define JOBQ_PG_IMPLEMENTATION
@@ -30,7 +30,8 @@ enum { TRANSFERS = 40 };
 
 /* ---- the handler ----------------------------------------------------------------------------- */
 
-/* BEGIN, COMMIT or ROLLBACK. The COMMIT of an aborted transaction answers ROLLBACK. */
+/* Runs BEGIN, COMMIT or ROLLBACK. It checks the answer too, because the COMMIT of an aborted
+ * transaction answers ROLLBACK. */
 static bool run(PGconn *conn, const char *sql)
 {
     PGresult *res = PQexec(conn, sql);
@@ -40,7 +41,7 @@ static bool run(PGconn *conn, const char *sql)
     return good;
 }
 
-/* How many rows an UPDATE changed; -1: it did not work. */
+/* Runs an UPDATE. Returns the number of rows that it changed, -1 on an error. */
 static int update(PGconn *conn, const char *sql, const char *value)
 {
     PGresult *res = PQexecParams(conn, sql, 1, NULL, &value, NULL, NULL, 0);
@@ -50,7 +51,7 @@ static int update(PGconn *conn, const char *sql, const char *value)
     return rows;
 }
 
-/* This attempt failed; what it left uncommitted is rolled back when the handler returns. */
+/* Fails this attempt. The library rolls back the open transaction when the handler returns. */
 static jobq_outcome retry(jobq_call *call, const char *why)
 {
     jobq_call_error(call, jobq_str_from(why));
@@ -64,7 +65,6 @@ static jobq_outcome transfer(jobq_call *call)
     jobq_pg_error error;
     PGconn *conn = jobq_pg_call_conn(call, &error);
     char amount[32];
-
     int rows;
 
     if (conn == NULL) return retry(call, error.message);
@@ -84,16 +84,17 @@ static jobq_outcome transfer(jobq_call *call)
                   amount);
     if (rows != 1) return retry(call, PQerrorMessage(conn));
 
-    /* Had another worker taken this job meanwhile, this would raise, and no COMMIT could work. */
+    /* If another worker has taken the job in the meantime, this aborts the transaction, so that no
+     * COMMIT can succeed. */
     if (jobq_pg_call_complete(call, conn, &error) != JOBQ_OK) return retry(call, error.message);
 
-    if (call->job.id % 4 == 1 && call->job.attempt == 1) { /* trouble before the COMMIT */
+    if (call->job.id % 4 == 1 && call->job.attempt == 1) { /* pretend to fail before the COMMIT */
         run(conn, "ROLLBACK");
         return retry(call, "broke off before the COMMIT");
     }
     if (!run(conn, "COMMIT")) return retry(call, PQerrorMessage(conn));
-    if (call->job.id % 4 == 2) { /* it worked, but say that its answer was lost */
-        return retry(call, "who knows whether that worked");
+    if (call->job.id % 4 == 2) { /* committed, but pretend that the answer was lost */
+        return retry(call, "the answer to the COMMIT was lost");
     }
     return JOBQ_OUTCOME_DONE;
 }
@@ -126,7 +127,7 @@ static int ask(PGconn *conn, const char *sql)
     return number;
 }
 
-/* Two accounts with 100 each; many transfers of 1, and one of 1000. */
+/* Two accounts with 100 each, 40 transfers of 1, and one of 1000, which cannot succeed. */
 static void set_up(jobq_pg *pg, PGconn *conn)
 {
     jobq_pg_job jobs[TRANSFERS + 1];
@@ -148,7 +149,7 @@ static void set_up(jobq_pg *pg, PGconn *conn)
          error.message);
 }
 
-/* Works until all jobs have ended; the number of attempts. */
+/* Works until all jobs have ended. Returns the number of attempts. */
 static int work(jobq_pg *pg, PGconn *conn)
 {
     const jobq_pg_handler handler = {"bank", "transfer", {transfer}, NULL};

@@ -9,7 +9,7 @@
  *         Bob's order: rolled back
  *         orders: 1, jobs: 1
  *
- * Uses the schema jobq_example_enqueue, made anew and dropped at the end.
+ * Uses the schema jobq_example_enqueue, created anew and dropped at the end.
  */
 #define JOBQ_IMPLEMENTATION
 #define JOBQ_PG_IMPLEMENTATION
@@ -46,7 +46,7 @@ static int ask_count(PGconn *conn, const char *sql)
     return count;
 }
 
-/* The order's row and the job that will confirm it, in the transaction that is open on conn. */
+/* Writes an order and the job that will confirm it, in the transaction that is open on conn. */
 static void place_order(jobq_pg *pg, PGconn *conn, const char *customer)
 {
     jobq_pg_job job = {0};
@@ -59,7 +59,7 @@ static void place_order(jobq_pg *pg, PGconn *conn, const char *customer)
     must(PQresultStatus(res) == PGRES_TUPLES_OK, PQerrorMessage(conn));
     job.queue = "mail";
     job.kind = "confirm-order";
-    job.payload = jobq_str_from(PQgetvalue(res, 0, 0)); /* {"order": 1}: data stays in its table */
+    job.payload = jobq_str_from(PQgetvalue(res, 0, 0)); /* {"order": 1}; the rest is in orders */
     must(jobq_pg_enqueue(pg, conn, &job, NULL, &error) == JOBQ_OK, error.message);
     PQclear(res);
 }

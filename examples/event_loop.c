@@ -1,5 +1,5 @@
 /*
- * event_loop.c -- a program with a loop of its own runs jobs in it: no thread, no waiting.
+ * event_loop.c -- a program runs jobs in its own event loop, without threads and without blocking.
  *
  * Build   cc examples/event_loop.c -I. -lpq -o event_loop
  * Run     JOBQ_SERVER="host=... dbname=..." ./event_loop [SECONDS]
@@ -10,9 +10,10 @@
  *           0.50 s  resize "b.png"
  *         frames 30, jobs 3, worst wait for a frame 1 ms
  *
- * A frame is drawn every 20 ms, as in a game, beside the jobs: those that were there, and one that
- * comes on the way and wakes the poll by NOTIFY. Ctrl-C stops it in order.
- * Uses the schema jobq_example_event_loop, made anew and dropped at the end.
+ * The loop draws a frame every 20 ms, as a game does, and runs jobs in between. The jobs are
+ * enqueued while it runs; their NOTIFY wakes the poll. Ctrl-C stops it gracefully.
+ *
+ * Uses the schema jobq_example_event_loop, created anew and dropped at the end.
  */
 #define JOBQ_IMPLEMENTATION
 #define JOBQ_PG_IMPLEMENTATION
@@ -26,7 +27,7 @@
 
 #define SCHEMA "jobq_example_event_loop"
 #define FRAME_US 20000
-#define BUDGET_US 5000 /* of each turn of the loop, for handlers */
+#define BUDGET_US 5000 /* for handlers, in each turn of the loop */
 
 static int64_t begin_us;
 static jobq_pg_worker *worker;
@@ -39,7 +40,7 @@ static int64_t now_us(void)
     return (int64_t)t.tv_sec * 1000000 + t.tv_nsec / 1000;
 }
 
-/* A few milliseconds at most: the next frame waits for it. */
+/* Must take a few milliseconds at most, because the next frame waits for it. */
 static jobq_outcome resize(jobq_call *call)
 {
     bool fails = call->job.attempt == 1 && memchr(call->payload.ptr, 'b', call->payload.len);
@@ -54,7 +55,7 @@ static jobq_outcome resize(jobq_call *call)
 static void on_signal(int number)
 {
     (void)number;
-    jobq_pg_worker_stop(worker); /* may be called here */
+    jobq_pg_worker_stop(worker); /* safe in a signal handler */
 }
 
 static void must(bool good, const char *why)
@@ -94,7 +95,8 @@ static jobq_pg *open_anew(void)
     return pg;
 }
 
-/* Waits for the worker's sockets, for the next frame at most. Yours would be in fds, too. */
+/* Waits for the worker's sockets, but no longer than until the next frame. A real program would add
+ * its own sockets to fds. */
 static void wait_until(int64_t frame_us)
 {
     struct pollfd fds[JOBQ_PG_FDS];
@@ -106,7 +108,7 @@ static void wait_until(int64_t frame_us)
     poll(fds, (nfds_t)count, until > 0 ? (int)((until + 999) / 1000) : 0);
 }
 
-/* Frames on time, jobs in between. */
+/* Draws frames on time and runs jobs in between. */
 static void run(jobq_pg *pg, int64_t end_us)
 {
     int64_t frame_us = now_us(), late_us = 0;
@@ -115,7 +117,7 @@ static void run(jobq_pg *pg, int64_t end_us)
     while (jobq_pg_worker_step(worker, BUDGET_US)) {
         if (now_us() >= frame_us) {
             if (now_us() - frame_us > late_us) late_us = now_us() - frame_us;
-            frames++; /* draw */
+            frames++; /* a real program would draw here */
             frame_us += FRAME_US;
             if (frames == 10) enqueue(pg, "\"a.png\"");
             if (frames == 10) enqueue(pg, "\"b.png\"");

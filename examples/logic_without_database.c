@@ -1,14 +1,14 @@
 /*
- * logic_without_database.c -- unit tests of a retry policy and of a flow with two stages: no
- * database, no clock, no luck.
+ * logic_without_database.c -- unit tests of a retry policy and of a flow with two stages, without a
+ * database, a clock or chance.
  *
  * Build   cc examples/logic_without_database.c -I. -o logic_without_database
  * Run     ./logic_without_database
  * Prints  one line for each test, then "4 tests passed"
  *
- * jobq_job_decide says what an event makes of a job, jobq_job_apply makes it so. Time and random
- * bits are arguments, so every case can be had, and had again. To run whole handlers in memory, see
- * without_database.c.
+ * jobq_job_decide says what an event makes of a job, and jobq_job_apply changes the job. Time and
+ * random bits are arguments, so a test can produce any case, as often as it likes. To run whole
+ * handlers in memory, see without_database.c.
  */
 #define JOBQ_IMPLEMENTATION
 #include "jobq.h"
@@ -18,7 +18,7 @@
 
 #define MINUTE ((int64_t)60 * 1000000)
 
-/* As assert, but never compiled away. */
+/* Like assert, but NDEBUG does not remove it. */
 #define CHECK(good)                                                                                \
     do {                                                                                           \
         if (!(good)) fail_at(__LINE__, #good);                                                     \
@@ -26,11 +26,11 @@
 
 static void fail_at(int line, const char *what)
 {
-    fprintf(stderr, "line %d: %s does not hold\n", line, what);
+    fprintf(stderr, "line %d: %s is false\n", line, what);
     exit(1);
 }
 
-/* The policy under test: three attempts, a minute after the first, two after the second. */
+/* The policy under test: three attempts, with pauses of one and two minutes. */
 static jobq_policy mail_policy(void)
 {
     jobq_policy policy = {0};
@@ -55,7 +55,7 @@ static void claim(const jobq_policy *policy, jobq_job *job, int64_t number)
     CHECK(jobq_job_holds(job, 42, number));
 }
 
-/* Something happens to the job at an instant, with these random bits. */
+/* Applies an event to the job, at this instant and with these random bits. */
 static jobq_decision happen(const jobq_policy *policy, jobq_job *job, jobq_event_kind kind,
                             int64_t now_us, uint64_t random)
 {
@@ -136,7 +136,7 @@ static void test_two_stages_in_a_status_column(void)
     }
 }
 
-/* Promise 3: what comes after the end, or twice, changes nothing. */
+/* Promise 3: a result that comes after the end, or twice, changes nothing. */
 static void test_a_second_success_is_refused(void)
 {
     jobq_policy policy = mail_policy();

@@ -1,6 +1,6 @@
 /*
- * outbox.c -- transfers between accounts, each told to the world by a message of its own
- * transaction; one of the two processes that deliver them is killed on the way.
+ * outbox.c -- transfers between accounts, each announced by a message that is written in the same
+ * transaction. Two processes deliver the messages; one of them is killed on the way.
  *
  * Build   cc examples/outbox.c -I. -lpq -o outbox
  * Run     make demo-outbox                                   a Postgres of its own
@@ -8,14 +8,15 @@
  * Prints  a line of progress and PASS or FAIL for each thing that must hold; its exit status is 0
  *         only when all do.
  *
- * The accounts are those of /etc/passwd. A transfer is one transaction: two balances change, a row
- * and a message are written; when the money does not suffice it is rolled back, message and all.
- * The messages of one payer keep their order: his name chooses the partition. Two relay processes
- * write what is delivered to a file each; about 40 % on, one is killed with SIGKILL. At the end the
- * files are read: every transfer is there, in order, none that was rolled back, and the balances
- * that follow from the files alone are those of the table.
+ * The accounts have the names in /etc/passwd. A transfer is one transaction: it writes a row and a
+ * message and changes two balances. If the payer has too little money, all of it is rolled back,
+ * the message too. The messages of one payer keep their order, because the payer's name chooses the
+ * partition. Each of two relay processes appends what it delivers to a file; after about 40 % of
+ * the transfers one is killed with SIGKILL. At the end the files must hold every committed
+ * transfer, in order, and none that was rolled back, and the balances computed from the files alone
+ * must be those of the table.
  *
- * Uses the schemas jobq_example_bank and jobq_example_outbox, made anew and dropped at the end.
+ * Uses the schemas jobq_example_bank and jobq_example_outbox, created anew and dropped at the end.
  */
 #define JOBQ_IMPLEMENTATION
 #define JOBQ_PG_IMPLEMENTATION
@@ -35,7 +36,7 @@ enum { PARTITIONS = 4, ACCOUNTS_MAX = 64, RELAYS = 2, OPENING = 1000 };
 
 typedef struct account {
     char name[64];
-    long balance; /* as the files tell it */
+    long balance; /* computed from the files */
 } account;
 
 /* A line of a relay's file. */
@@ -134,7 +135,7 @@ static bool change(PGconn *conn, const char *name, long by)
     return changed;
 }
 
-/* One transfer and its message, in one transaction. False: rolled back, there is no money. */
+/* One transfer and its message, in one transaction. False: too little money, rolled back. */
 static bool transfer(jobq_pg *pg, PGconn *conn, long id, int from, int to, long amount)
 {
     char sql[256], payload[256];
@@ -161,7 +162,7 @@ static bool transfer(jobq_pg *pg, PGconn *conn, long id, int from, int to, long 
     return paid;
 }
 
-/* Transfers first to last, between accounts by chance; returns how many were rolled back. */
+/* Makes transfers first to last, between random accounts. Returns how many were rolled back. */
 static long trade(jobq_pg *pg, PGconn *conn, long first, long last)
 {
     jobq_random random = jobq_random_from((uint64_t)first);
@@ -188,7 +189,8 @@ static long field(const jobq_message *m, const char *name)
     return at == NULL ? -1 : atol(at + strlen(name));
 }
 
-/* Delivers one message: a line in this relay's file. Whoever reads it may meet a line twice. */
+/* Delivers one message: appends a line to this relay's file. A message may be delivered twice, so
+ * readers of the file must expect a line twice. */
 static jobq_result deliver(jobq_delivery *d, const jobq_message *m)
 {
     FILE *file = (FILE *)d->user;
@@ -222,7 +224,7 @@ static void relay(const char *path)
     receiver.queue = QUEUE;
     receiver.each = deliver;
     receiver.user = fopen(path, "a");
-    receiver.tuning.lease_us = 1000000; /* short, so that a death is noticed within two seconds */
+    receiver.tuning.lease_us = 1000000; /* short: a death is noticed within two seconds */
     desc.receivers = &receiver;
     desc.receiver_count = 1;
     desc.loop.threads = 2;
@@ -253,8 +255,8 @@ static int by_time(const void *a, const void *b)
     return x->at_us < y->at_us ? -1 : x->at_us > y->at_us;
 }
 
-/* All lines of both files in the order in which they were written. A line that a kill cut short is
- * no line: its message came again. */
+/* Reads all lines of both files, in the order in which they were written. It ignores a line that
+ * the kill cut short, because its message was delivered again. */
 static line *read_lines(long *count, long *by_relay)
 {
     line *lines = NULL;
@@ -325,18 +327,18 @@ static void check_files(PGconn *conn, long count, long refused)
         wrong += accounts[n].balance != atol(PQgetvalue(res, (int)i, 1));
     }
     PQclear(res);
-    printf("relay 1 wrote %ld lines, relay 2 %ld; %ld messages came twice\n", by_relay[0],
+    printf("relay 1 wrote %ld lines, relay 2 %ld; %ld messages were delivered twice\n", by_relay[0],
            by_relay[1], line_count - first);
-    check(ordered, "order: every partition was delivered as 1, 2, 3 ...");
+    check(ordered, "order: each partition was delivered as 1, 2, 3 ...");
     snprintf(text, sizeof text, "complete: %ld of %ld transfers are in the files", first,
              count - refused);
     check(first == count - refused &&
               first == number(conn, "SELECT count(*) FROM jobq_example_bank.transfer"), text);
-    snprintf(text, sizeof text, "none of the %ld transfers that were rolled back was told",
+    snprintf(text, sizeof text, "none of the %ld transfers that were rolled back was delivered",
              refused);
     check(strangers == 0, text);
-    snprintf(text, sizeof text, "the balances that follow from the files are the table's; sum %ld",
-             total);
+    snprintf(text, sizeof text,
+             "the balances computed from the files are those of the table; sum %ld", total);
     check(wrong == 0 && total == (long)account_count * OPENING &&
               total == number(conn, "SELECT sum(balance) FROM jobq_example_bank.account"), text);
     free(lines);
@@ -365,7 +367,7 @@ static void set_up(PGconn *conn, jobq_pg *pg)
     open_accounts(conn);
 }
 
-/* Waits until nothing is under way; false after a minute. */
+/* Waits until all messages are delivered. False: not within a minute. */
 static bool drained(PGconn *conn)
 {
     static const struct timespec nap = {0, 50000000};
@@ -402,7 +404,7 @@ int main(int argc, char **argv)
     waitpid(relays[0], NULL, 0);
     printf("relay 1 is killed after %ld transfers\n", count * 2 / 5);
     refused += trade(pg, conn, count * 2 / 5 + 1, count);
-    check(drained(conn), "drained: no message is left behind");
+    check(drained(conn), "drained: no message is left");
     kill(relays[1], SIGTERM);
     waitpid(relays[1], NULL, 0);
     check_files(conn, count, refused);

@@ -1,5 +1,5 @@
 /*
- * pipeline.c -- a document pipeline that loses a worker on the way, and no document.
+ * pipeline.c -- a document pipeline that loses a worker on the way, but no document.
  *
  * Build   cc examples/pipeline.c -I. -lpq -o pipeline
  * Run     make demo                                          a Postgres of its own
@@ -8,16 +8,17 @@
  * Prints  a line of progress, a summary, and PASS or FAIL for each thing that must hold; its exit
  *         status is 0 only when all do.
  *
- * Every file below a folder becomes a document with a job of two stages, EXTRACTION (read the file,
- * find its words) and EMBEDDING (make a vector of 256 numbers of them). Three worker processes do
- * them; each result is written in the transaction that completes its stage, so there is exactly
- * one. About 40 % on, one worker is killed with SIGKILL: the others notice, and do its jobs.
+ * Every file below a folder becomes a document with a job of two stages: EXTRACTION (read the file,
+ * find its words) and EMBEDDING (turn the words into a vector of 256 numbers). Three worker
+ * processes run the jobs. Each result is written in the transaction that completes its stage, so
+ * there is exactly one. After about 40 % of the documents one worker is killed with SIGKILL; the
+ * others notice it and run its jobs.
  *
- * Four documents are planted: three can't be read and fail for good, each with a reason; one is
- * locked by its writer at first, and succeeds when it is tried again.
+ * Four documents are planted. Three cannot be read and fail, each with a reason. One is locked by
+ * its writer at first and succeeds when it is tried again.
  *
- * The demo's tables are in the schema jobq_demo, jobq's own in jobq_demo_queue; both are dropped at
- * the end, unless you say --keep, so that you can look around with psql.
+ * The demo's tables are in the schema jobq_demo, those of jobq in jobq_demo_queue. Both are dropped
+ * at the end. With --keep they stay, so that you can look at them with psql.
  */
 #define JOBQ_IMPLEMENTATION
 #define JOBQ_PG_IMPLEMENTATION
@@ -51,7 +52,8 @@ enum {
 
 static const int64_t LEASE_US = 2 * 1000000; /* short, so that a rescue takes seconds */
 
-/* The demo's own tables. No unique index on purpose: a result written twice is to be seen below. */
+/* The demo's own tables. They have no unique index, so that the checks below can see a result that
+ * was written twice. */
 static const char *const TABLES[] = {
     "DROP SCHEMA IF EXISTS jobq_demo, jobq_demo_queue CASCADE",
     "CREATE SCHEMA jobq_demo",
@@ -62,7 +64,7 @@ static const char *const TABLES[] = {
     "CREATE INDEX ON jobq_demo.extraction (document)",
     "CREATE TABLE jobq_demo.embedding (document bigint NOT NULL, worker text NOT NULL, "
     "took_us bigint NOT NULL, vector real[] NOT NULL)",
-    /* What a worker held when it died, and what each one says at its end. */
+    /* The jobs that a worker held when it died, and what each worker reports at its end. */
     "CREATE TABLE jobq_demo.held (job bigint, token bigint, worker text, stage int)",
     "CREATE TABLE jobq_demo.report (worker text, claims bigint, rescued bigint)"};
 
@@ -78,7 +80,7 @@ static int64_t now_us(void)
 
 /* ==== the worker ============================================================================== */
 
-/* The failure of this attempt; printf's arguments. */
+/* Sets the error text of this attempt, with arguments as for printf. Returns outcome. */
 static jobq_outcome fail(jobq_call *call, jobq_outcome outcome, const char *format, ...)
 {
     char text[1024];
@@ -91,13 +93,13 @@ static jobq_outcome fail(jobq_call *call, jobq_outcome outcome, const char *form
     return outcome;
 }
 
-/* The payload is the document's number, a JSON number. */
+/* The payload is a JSON number, the id of the document. */
 static void document_of(const jobq_call *call, char *text, size_t size)
 {
     snprintf(text, size, "%.*s", (int)call->payload.len, call->payload.ptr);
 }
 
-/* One text of the database, to be freed. NULL: the reason is in call's error. */
+/* Reads one text from the database; the caller frees it. NULL: the reason is the call's error. */
 static char *look_up(jobq_call *call, PGconn *conn, const char *sql, const char *document)
 {
     PGresult *res = PQexecParams(conn, sql, 1, NULL, &document, NULL, NULL, 0);
@@ -114,7 +116,8 @@ static char *look_up(jobq_call *call, PGconn *conn, const char *sql, const char 
     return text;
 }
 
-/* Whether a statement without rows did what it says: a COMMIT may answer ROLLBACK. */
+/* Runs a statement that returns no rows. It checks the answer too, because the COMMIT of an aborted
+ * transaction answers ROLLBACK. */
 static bool run(PGconn *conn, const char *sql, int count, const char *const *values)
 {
     PGresult *res = PQexecParams(conn, sql, count, NULL, values, NULL, NULL, 0);
@@ -126,8 +129,8 @@ static bool run(PGconn *conn, const char *sql, int count, const char *const *val
 }
 
 /*
- * The heart of it: the result and the completion of this stage in one transaction. If the lease
- * was lost meanwhile, jobq_pg_call_complete raises, and the result is rolled back with it.
+ * The important part: the result and the completion of the stage are one transaction. If the lease
+ * has been lost, jobq_pg_call_complete aborts that transaction, and the result is rolled back.
  */
 static jobq_outcome commit(jobq_call *call, PGconn *conn, const char *insert, int count,
                            const char *const *values)
@@ -146,7 +149,8 @@ static jobq_outcome commit(jobq_call *call, PGconn *conn, const char *insert, in
     return JOBQ_OUTCOME_DONE;
 }
 
-/* Its content, to be freed. NULL: it will never be readable, and the reason is in call's error. */
+/* Reads a file; the caller frees the bytes. NULL: it cannot be read, and trying again would not
+ * help; the reason is the call's error. */
 static char *read_file(jobq_call *call, const char *path, size_t *size)
 {
     int fd = open(path, O_RDONLY | O_NONBLOCK);
@@ -183,8 +187,8 @@ static bool is_word(unsigned char c)
            (c >= 'A' && c <= 'Z');
 }
 
-/* The words of a text, in lower case, one blank between them. out holds TEXT_MAX; the words that
- * have no room are only counted. */
+/* Writes the words of a text to out, in lower case and separated by blanks, and returns their
+ * number. out holds TEXT_MAX bytes; words that do not fit are only counted. */
 static int64_t words_of(const char *text, size_t size, char *out)
 {
     int64_t words = 0;
@@ -204,7 +208,7 @@ static int64_t words_of(const char *text, size_t size, char *out)
     return words;
 }
 
-/* Someone is writing this document: another time. */
+/* A lock file means that someone is writing the document: try again later. */
 static bool is_locked(const char *path)
 {
     char lock[4096 + 8];
@@ -213,7 +217,7 @@ static bool is_locked(const char *path)
     return access(lock, F_OK) == 0;
 }
 
-/* The words of the file at path into the table extraction. */
+/* Writes the words of the file at path to the table extraction. */
 static jobq_outcome extract_file(jobq_call *call, PGconn *conn, const char *document,
                                  const char *path, int64_t since_us)
 {
@@ -255,7 +259,7 @@ static jobq_outcome extract(jobq_call *call)
     return outcome;
 }
 
-/* The square root, so that nobody has to link -lm. */
+/* The square root, so that the example builds without -lm. */
 static double root(double x)
 {
     double r = x > 1 ? x : 1;
@@ -266,8 +270,9 @@ static double root(double x)
 }
 
 /*
- * A bag of words, hashed: each word adds 1 or -1 in one of the places, counts are damped by their
- * root, the whole has length 1. Documents that share many words have a large inner product.
+ * A hashed bag of words: each word adds 1 or -1 at one place of the vector, each sum is replaced by
+ * its root, and the vector is scaled to length 1. Documents that share many words have a large
+ * inner product.
  */
 static void embed_words(const char *body, double vector[VECTOR])
 {
@@ -388,7 +393,7 @@ typedef struct progress {
     int64_t embedded, failed, retries, held, rescued;
 } progress;
 
-/* Where the work stood at an instant, for the rate. */
+/* How much was done at an instant, to compute the rate. */
 typedef struct mark {
     int64_t at_us, done;
 } mark;
@@ -403,8 +408,8 @@ typedef struct demo {
     PGconn *conn;
     char **paths; /* document i has the id i + 1 */
     size_t count, room;
-    char planted[256]; /* the folder of the planted documents; empty: none */
-    bool locked;       /* the planted lock is there */
+    char planted[256]; /* the folder of the planted documents; empty: there is none */
+    bool locked;       /* the planted lock file exists */
     int leash[2];      /* the workers' standard input */
     process processes[WORKERS_MAX + RESTARTS_MAX];
     int process_count, badly_ended;
@@ -425,7 +430,7 @@ static void on_signal(int number)
 
 static void unplant(demo *d);
 
-/* Workers see the end of their input, and stop. */
+/* Ends the demo. The workers then see the end of their standard input, and stop. */
 static void give_up(demo *d, const char *what)
 {
     fprintf(stderr, "\npipeline: %s\n", what);
@@ -433,7 +438,7 @@ static void give_up(demo *d, const char *what)
     exit(1);
 }
 
-/* The answer to a statement that has to work. */
+/* The answer to a statement that must succeed. */
 static PGresult *ask(demo *d, const char *sql, int count, const char *const *values)
 {
     PGresult *res = PQexecParams(d->conn, sql, count, NULL, values, NULL, NULL, 0);
@@ -454,7 +459,7 @@ static int64_t number_at(const PGresult *res, int row, int column)
     return strtoll(PQgetvalue(res, row, column), NULL, 10);
 }
 
-/* A statement that answers one number. value may be NULL. */
+/* The answer to a statement that returns one number. value may be NULL. */
 static int64_t ask_number(demo *d, const char *sql, const char *value)
 {
     PGresult *res = ask(d, sql, value == NULL ? 0 : 1, &value);
@@ -466,13 +471,13 @@ static int64_t ask_number(demo *d, const char *sql, const char *value)
 
 /* ==== the documents =========================================================================== */
 
-/* The planted ones come first: three that can't be read, and one that is locked for a while. */
+/* The planted documents come first: three that cannot be read, and one that is locked at first. */
 static const struct {
     const char *name, *content;
     size_t size;
 } PLANTED[] = {{"binary.bin", "\177ELF\0\0\0", 7},
                {"latin1.txt", "a caf\351 in an old encoding\n", 26},
-               {"loop.txt", NULL, 0}, /* a symbolic link to itself */
+               {"loop.txt", NULL, 0}, /* becomes a symbolic link to itself */
                {"locked.txt", "worth waiting for\n", 18}};
 
 enum { PLANTED_COUNT = sizeof PLANTED / sizeof PLANTED[0] };
@@ -497,7 +502,7 @@ static void plant(demo *d)
     snprintf(d->planted, sizeof d->planted, "/tmp/jobq_demo.XXXXXX");
     if (mkdtemp(d->planted) == NULL) {
         d->planted[0] = '\0';
-        give_up(d, "no folder can be made in /tmp");
+        give_up(d, "cannot make a folder in /tmp");
     }
     for (i = 0; i < PLANTED_COUNT; i++) {
         snprintf(path, sizeof path, "%s/%s", d->planted, PLANTED[i].name);
@@ -546,8 +551,8 @@ static int not_dots(const struct dirent *entry)
     return strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0;
 }
 
-/* Adds the files below a folder, in the order of their names. Links are not followed; what can't be
- * opened is left out, as are names that the database would not take. */
+/* Adds the files below a folder, in the order of their names. It does not follow links, and leaves
+ * out what it cannot open and names that the database would not take. */
 static void walk(demo *d, const char *folder)
 {
     struct dirent **entries;
@@ -568,7 +573,7 @@ static void walk(demo *d, const char *folder)
     if (count >= 0) free(entries);
 }
 
-/* Documents from .. to - 1 and their jobs, in one transaction: either both are there or neither. */
+/* Writes documents from .. to - 1 and their jobs, in one transaction: all or nothing. */
 static void enqueue(demo *d, size_t from, size_t to)
 {
     jobq_pg_job jobs[BATCH];
@@ -585,7 +590,7 @@ static void enqueue(demo *d, size_t from, size_t to)
         j->queue = QUEUE;
         j->kind = KIND;
         j->stages = 2;
-        j->priority = i < PLANTED_COUNT ? 0 : 5; /* so that their retries are soon seen */
+        j->priority = i < PLANTED_COUNT ? 0 : 5; /* retries of planted ones come soon */
         j->payload = jobq_str_from(payloads[i - from]);
     }
     if (jobq_pg_enqueue_many(d->pg, d->conn, jobs, to - from, ids, &error)) {
@@ -601,7 +606,7 @@ static void enqueue(demo *d, size_t from, size_t to)
 
 /* ==== progress ================================================================================ */
 
-/* 1234567 as 1,234,567; eight of them at a time. */
+/* 1234567 as 1,234,567. The last eight results stay valid. */
 static const char *grouped(int64_t number)
 {
     static char texts[8][32];
@@ -617,7 +622,7 @@ static const char *grouped(int64_t number)
     return out;
 }
 
-/* A line that stays, above the line of progress. */
+/* Prints a line that stays above the line of progress. */
 static void event(const demo *d, const char *format, ...)
 {
     va_list args;
@@ -659,7 +664,7 @@ static int64_t done(const progress *p)
     return p->embedded + p->failed;
 }
 
-/* Documents a second, over the last few seconds. */
+/* Documents a second, measured over the last few seconds. */
 static double rate(demo *d, int64_t at_us)
 {
     const unsigned room = sizeof d->marks / sizeof d->marks[0];
@@ -692,7 +697,7 @@ static void show(demo *d)
 
 /* ==== the worker processes ==================================================================== */
 
-/* A process of its own, by exec: a handle must not cross a fork. */
+/* Starts a worker process, by exec, because a handle must not be used after a fork. */
 static void start_worker(demo *d)
 {
     process *p = &d->processes[d->process_count];
@@ -708,7 +713,7 @@ static void start_worker(demo *d)
     _exit(127);
 }
 
-/* Notes what a dead worker held, once the server has seen it go. */
+/* Records which jobs a dead worker held, as soon as the server has closed its connection. */
 static void note_held(demo *d, const process *p)
 {
     const char *name = p->name;
@@ -728,11 +733,11 @@ static void note_held(demo *d, const process *p)
                 " WHERE w.name = $1",
                 1, &name));
     d->now = look(d);
-    event(d, "%s (pid %d) was killed with %s jobs in its hands; its lease ends in %d s", name,
+    event(d, "%s (pid %d) was killed while it held %s jobs; its lease ends in %d s", name,
           (int)p->pid, grouped(d->now.held - before), (int)(LEASE_US / 1000000));
 }
 
-/* Workers that have ended. One that was killed gets a successor. */
+/* Looks for workers that have ended, and replaces one that was killed. */
 static void reap(demo *d)
 {
     int i, status;
@@ -749,7 +754,7 @@ static void reap(demo *d)
     }
 }
 
-/* SIGKILL for the second worker, when it is busy. */
+/* Kills the second worker once 40 % is done and it holds a job. */
 static void kill_one(demo *d)
 {
     const process *p = &d->processes[d->workers > 1 ? 1 : 0];
@@ -765,7 +770,7 @@ static void kill_one(demo *d)
     d->death_us = now_us();
 }
 
-/* The planted lock goes away when two attempts have met it. */
+/* Removes the planted lock after two attempts have met it. */
 static void unlock_in_time(demo *d)
 {
     if (d->locked && ask_number(d,
@@ -776,7 +781,7 @@ static void unlock_in_time(demo *d)
     }
 }
 
-/* What there is to do five times a second, less often when the database is slow to tell. */
+/* Done five times a second, less often when the database answers slowly. */
 static void tick(demo *d)
 {
     int64_t begun_us = now_us(), cost_us, held = d->now.held, rescued = d->now.rescued;
@@ -785,7 +790,7 @@ static void tick(demo *d)
     reap(d);
     d->now = look(d);
     if (d->now.rescued == d->now.held && rescued < held) {
-        event(d, "all jobs of the dead are taken over, %.1f s after the death",
+        event(d, "all its jobs have been taken over, %.1f s after its death",
               (double)(now_us() - d->death_us) / 1e6);
         d->death_us = 0;
     }
@@ -796,7 +801,7 @@ static void tick(demo *d)
     d->tick_us = begun_us + (cost_us > 10000 ? 20 * cost_us : 200000);
 }
 
-/* Ends the workers' input and waits for them. */
+/* Closes the workers' standard input and waits for them. */
 static void stop_workers(demo *d)
 {
     int i, status;
@@ -813,7 +818,7 @@ static void stop_workers(demo *d)
 
 /* ==== the summary ============================================================================= */
 
-/* A title and the lines that a statement answers. */
+/* Prints a title and the lines that a statement returns. */
 static void print_lines(demo *d, const char *title, const char *sql)
 {
     PGresult *res = ask(d, sql, 0, NULL);
@@ -838,10 +843,10 @@ static void print_totals(demo *d, double seconds)
            grouped((int64_t)d->count), grouped(results + d->now.retries + d->now.failed),
            grouped(results), grouped(d->now.retries), grouped(d->now.failed));
     if (d->now.held > 0) {
-        printf("%s jobs bore the lease token of a killed worker; %s of them were rescued\n",
+        printf("%s jobs had the lease token of a killed worker; %s of them were rescued\n",
                grouped(d->now.held), grouped(d->now.rescued));
     } else {
-        printf("no worker was killed while it held a job: there was too little work\n");
+        printf("no worker was killed while it held a job, because there was too little work\n");
     }
 }
 
@@ -876,11 +881,12 @@ static void print_summary(demo *d, double seconds)
                 " GROUP BY errors->-1->>'error' ORDER BY count(*) DESC, 1");
 }
 
-/* ==== documents that are alike ================================================================ */
+/* ==== similar documents ======================================================================= */
 
 enum { ALIKE = 5, KEPT = 200, HEAD = 32 };
 
-/* tail: the length of what follows the first HEAD numbers; it bounds what they can still add. */
+/* tail: the length of the vector after its first HEAD numbers. It bounds what the rest can still
+ * add to an inner product. */
 typedef struct embedding {
     const char *path;
     float vector[VECTOR], tail;
@@ -900,7 +906,7 @@ static float product(const float *a, const float *b, int count)
     return sum;
 }
 
-/* Reads "{1,2,...}", rounded numbers: the length is made 1 again. */
+/* Reads "{1,2,...}". The numbers were rounded, so the vector is scaled to length 1 again. */
 static void vector_from(embedding *e, const char *array)
 {
     float length, tail;
@@ -924,7 +930,7 @@ static const char *name_of(const embedding *e)
     return slash == NULL ? e->path : slash + 1;
 }
 
-/* Keeps the best pairs, best first. */
+/* Inserts a pair into the list of the best, if it is one of them. */
 static void offer(pair *best, pair candidate)
 {
     int i = KEPT - 1;
@@ -935,7 +941,8 @@ static void offer(pair *best, pair candidate)
     best[i] = candidate;
 }
 
-/* Every pair; most of them are seen to be too far apart after the first HEAD numbers. */
+/* Compares every pair. For most, the first HEAD numbers already show that they are too
+ * different. */
 static void compare(const embedding *all, int count, pair *best)
 {
     int i, j;
@@ -951,7 +958,7 @@ static void compare(const embedding *all, int count, pair *best)
     }
 }
 
-/* Without the name of the folder. */
+/* The path without the folder. */
 static const char *short_path(const demo *d, const char *path)
 {
     size_t length = strlen(d->folder);
@@ -959,7 +966,8 @@ static const char *short_path(const demo *d, const char *path)
     return strncmp(path, d->folder, length) == 0 ? path + length + 1 : path;
 }
 
-/* The best pairs, each document once: a family would fill the list. */
+/* Prints the best pairs, each document once, because similar versions of one file would fill the
+ * list. */
 static void print_pairs(const demo *d, pair *best)
 {
     const pair *shown[ALIKE];
@@ -999,7 +1007,7 @@ static void print_alike(demo *d)
     }
     compare(all, count, best);
     if (best[0].a != NULL) {
-        printf("\nMost alike of %s documents, no copies, short ones or namesakes (cosine)\n",
+        printf("\nMost similar of %s documents, no copies, short ones or namesakes (cosine)\n",
                grouped(count));
     }
     print_pairs(d, best);
@@ -1009,7 +1017,7 @@ static void print_alike(demo *d)
 
 /* ==== what must hold ========================================================================== */
 
-/* Each statement counts what breaks the sentence. */
+/* Each statement counts the rows that break the sentence. */
 static const struct {
     const char *sentence, *sql;
 } LAWS[] = {
@@ -1040,7 +1048,7 @@ static const struct {
     {"the locked document succeeded after two retries or more",
      "SELECT 1 - count(*) FROM jobq_demo.document d JOIN jobq_demo_queue.jobs j ON j.id = d.job"
      " WHERE d.id = 4 AND j.state = 'succeeded' AND jsonb_array_length(j.errors) >= 2"},
-    {"what a killed worker held was done by another",
+    {"the jobs that a killed worker held were done by others",
      "SELECT count(*) FROM jobq_demo.held h JOIN jobq_demo.document d ON d.job = h.job"
      " WHERE NOT EXISTS (SELECT FROM jobq_demo_queue.failed f WHERE f.id = h.job)"
      "   AND NOT EXISTS (SELECT FROM jobq_demo.extraction x"
@@ -1052,7 +1060,7 @@ static const struct {
 static bool verdict(const char *sentence, int64_t broken)
 {
     printf("%s  %s", broken == 0 ? "PASS" : "FAIL", sentence);
-    if (broken != 0) printf(": %" PRId64 " do not", broken);
+    if (broken != 0) printf(": %" PRId64 " exceptions", broken);
     printf("\n");
     return broken == 0;
 }
@@ -1063,7 +1071,7 @@ static bool check(demo *d)
     size_t i;
 
     printf("\n");
-    good = verdict("every worker that was not killed has ended well", d->badly_ended);
+    good = verdict("every worker that was not killed ended without an error", d->badly_ended);
     for (i = 0; i < sizeof LAWS / sizeof LAWS[0]; i++) {
         if (!verdict(LAWS[i].sentence, ask_number(d, LAWS[i].sql, NULL))) good = false;
     }
@@ -1078,7 +1086,7 @@ static int usage(void)
             "usage: make demo ARGS=\"[FOLDER] [--limit N] [--workers N] [--keep]\"\n"
             "   or: JOBQ_SERVER=\"host=... dbname=...\" pipeline [FOLDER] ...\n\n"
             "  FOLDER       every file below it is a document (default: /usr/include)\n"
-            "  --limit N    no more than N of them\n"
+            "  --limit N    take at most N of them\n"
             "  --workers N  processes, 1 to %d (default: 3)\n"
             "  --keep       leave the schemas jobq_demo and jobq_demo_queue in the database\n",
             WORKERS_MAX);
@@ -1115,7 +1123,7 @@ static bool read_arguments(demo *d, int argc, char **argv)
     return true;
 }
 
-/* Schemas made anew, and the queue's policy: a short backoff, so that retries take no time. */
+/* Creates the schemas anew, and the queue with a short backoff, so that retries come soon. */
 static void set_up(demo *d, const char *server)
 {
     jobq_pg_desc desc = {0};
@@ -1128,7 +1136,7 @@ static void set_up(demo *d, const char *server)
         give_up(d, error.message);
     }
     if (ask_number(d, "SELECT (NOT pg_try_advisory_lock(hashtext('jobq_demo')))::int", NULL)) {
-        give_up(d, "another demo runs in this database");
+        give_up(d, "another demo is running in this database: wait for it, or use another one");
     }
     tell(d, "SET client_min_messages = warning");
     for (i = 0; i < TABLE_COUNT; i++) tell(d, TABLES[i]);
@@ -1137,7 +1145,7 @@ static void set_up(demo *d, const char *server)
             " VALUES ('" QUEUE "', 300000, 1000000)");
 }
 
-/* Signals ask to stop; the leash keeps the workers. */
+/* Installs the signal handlers, and starts the workers on a pipe that ends with this process. */
 static void set_up_processes(demo *d)
 {
     struct sigaction action;
@@ -1153,7 +1161,7 @@ static void set_up_processes(demo *d)
     for (i = 0; i < d->workers; i++) start_worker(d);
 }
 
-/* The documents are enqueued while the workers are at it. Ends early when asked to stop. */
+/* Enqueues the documents while the workers already run. Ends early when asked to stop. */
 static void work(demo *d)
 {
     size_t from, to;
@@ -1190,7 +1198,7 @@ static int parent_main(demo *d, const char *server)
     set_up(d, server);
     plant(d);
     walk(d, d->folder);
-    if (d->count == PLANTED_COUNT) give_up(d, "no file there");
+    if (d->count == PLANTED_COUNT) give_up(d, "no file there: name a folder that has some");
     printf("%s documents from %s, and %d planted ones; worker processes: %d\n",
            grouped((int64_t)d->count - PLANTED_COUNT), d->folder, PLANTED_COUNT, d->workers);
     fflush(stdout);

@@ -1,5 +1,5 @@
 /*
- * videos.c -- the job verbs on a table of one's own: videos in two stages.
+ * videos.c -- a table of your own worked off like a queue: videos in two stages.
  *
  * Build   cc examples/videos.c -I. -lpq -o videos
  * Run     JOBQ_SERVER="host=... dbname=..." ./videos
@@ -11,8 +11,8 @@
  *         embedded a
  *         SUCCEEDED: 2
  *
- * Uses the schema jobq_example_videos, made anew from examples/videos.sql (or the file that is
- * named) and dropped at the end.
+ * Uses the schema jobq_example_videos, created anew from examples/videos.sql (or from the file that
+ * you name) and dropped at the end.
  */
 #define JOBQ_IMPLEMENTATION
 #define JOBQ_PG_IMPLEMENTATION
@@ -72,13 +72,13 @@ static void tell(PGconn *conn, const char *sql)
     PQclear(res);
 }
 
-/* The schema, from its file. */
+/* Creates the schema from its file. */
 static void set_up(PGconn *conn, const char *path)
 {
     static char sql[8192];
     FILE *file = fopen(path, "r");
 
-    must(file != NULL, "examples/videos.sql is not here: name it");
+    must(file != NULL, "examples/videos.sql is not here: give its path as the argument");
     sql[fread(sql, 1, sizeof sql - 1, file)] = '\0';
     fclose(file);
     tell(conn, "SET client_min_messages = warning");
@@ -104,13 +104,14 @@ static void work_on(jobq_pg_worktable *work, video *v)
         code = stage == 0 ? jobq_pg_worktable_advance(work, NULL, v, &error)
                           : jobq_pg_worktable_succeed(work, NULL, v, &error);
     }
-    must(code == JOBQ_OK || code == JOBQ_ERROR_LOST, error.message); /* lost: someone else's now */
+    must(code == JOBQ_OK || code == JOBQ_ERROR_LOST, error.message); /* or another worker has it */
 }
 
-/* Batch after batch. An impatient operator does not wait for the second attempt. */
+/* Claims batch after batch. After the first one the pause before a retry is removed, so that the
+ * example does not have to wait for it. */
 static void work_off(jobq_pg_worktable *work, PGconn *conn)
 {
-    int64_t lease, worker = jobq_worker_id_from(0x6a6f6271); /* 64 bits of the system, for real */
+    int64_t lease, worker = jobq_worker_id_from(0x6a6f6271); /* in production: 64 random bits */
     jobq_pg_rows rows;
     size_t i;
 

@@ -15,10 +15,10 @@ CREATE TABLE videos (
     lease bigint
 );
 
--- What a claim reads, one status after the other, oldest first: no sort.
+-- Claims read this index, one status after the other, oldest rows first, so they never sort.
 CREATE INDEX videos_ready ON videos (status, created_at, video_id)
     WHERE status IN ('PENDING', 'EXTRACTION_COMPLETE');
 
--- What a reset reads: the few rows that are being worked on.
+-- Resets read this one: the few rows that are being worked on.
 CREATE INDEX videos_running ON videos (status, pc_heartbeat)
     WHERE status IN ('EXTRACTION_IN_PROGRESS', 'EMBEDDING_IN_PROGRESS');

@@ -3,10 +3,10 @@
  *
  * Build   cc examples/without_database.c -I. -o without_database
  * Run     ./without_database
- * Prints  the story of three jobs, hours of it in a moment: one succeeds in two stages, one needs
- *         three attempts, one fails for good after its last.
+ * Prints  what happens to three jobs, an hour of it at once: one succeeds in two stages, one needs
+ *         three attempts, one fails after its last attempt.
  *
- * The worker here is the one that runs on Postgres: the same loop, the same decisions.
+ * This is the worker that runs on Postgres: the same loop, the same decisions.
  */
 #define JOBQ_IMPLEMENTATION
 #include "jobq.h"
@@ -16,7 +16,7 @@
 
 enum { MAIL = 1, RESIZE = 1, FLAKY = 2, HOPELESS = 3 };
 
-static int64_t now_us; /* the clock: we turn it */
+static int64_t now_us; /* the clock, which this program sets */
 
 static void say(const jobq_call *call, const char *what)
 {

@@ -5,7 +5,7 @@
  * Run     JOBQ_SERVER="host=... dbname=..." ./worker [--forever]
  *         or, on a Postgres of its own: make examples && tests/server.sh .build/examples/worker
  * Prints  (times and order vary a little)
- *           0.02 s  fetch "a.example": attempt 1: 503, they want us back in 0.2 s
+ *           0.02 s  fetch "a.example": attempt 1: 503, to be tried again in 0.2 s
  *           0.02 s  fetch "b.example": attempt 1: no address
  *           0.02 s  report: too early, snoozes
  *           0.23 s  fetch "a.example": attempt 2: fetched
@@ -13,10 +13,11 @@
  *           0.64 s  report: written
  *         started 6, succeeded 2, retried 1, failed 1
  *
- * Without --forever it ends when all jobs have ended. With it, it goes on until Ctrl-C or SIGTERM,
- * which lets running handlers finish; a second Ctrl-C does not wait for them. Meanwhile:
+ * Without --forever the program ends when all jobs have ended. With --forever it works until Ctrl-C
+ * or SIGTERM, and lets running handlers finish; a second Ctrl-C does not wait for them. While it
+ * runs, you can enqueue more:
  *         psql -c "select jobq_example_worker.enqueue('web', 'fetch', '\"c.example\"')"
- * Uses the schema jobq_example_worker, made anew and dropped at the end.
+ * Uses the schema jobq_example_worker, created anew and dropped at the end.
  */
 #define JOBQ_IMPLEMENTATION
 #define JOBQ_PG_IMPLEMENTATION
@@ -48,25 +49,25 @@ static void say(const jobq_call *call, const char *what)
 
 /* ---- two kinds of jobs ----------------------------------------------------------------------- */
 
-/* Fetches a page; pretends to, here. */
+/* Fetches a page. This example only pretends to. */
 static jobq_outcome fetch(jobq_call *call)
 {
     if (jobq_str_equal(call->payload, jobq_str_from("\"b.example\""))) {
         say(call, "no address");
         jobq_call_error(call, jobq_str_from("no such host"));
-        return JOBQ_OUTCOME_DISCARD; /* another attempt would not help: failed for good */
+        return JOBQ_OUTCOME_DISCARD; /* another attempt would not help: the job fails */
     }
     if (call->job.attempt == 1) {
-        say(call, "503, they want us back in 0.2 s");
+        say(call, "503, to be tried again in 0.2 s");
         jobq_call_error(call, jobq_str_from("503 Service Unavailable"));
-        jobq_call_delay(call, 200000); /* without it: the queue's backoff */
+        jobq_call_delay(call, 200000); /* otherwise the queue's backoff applies */
         return JOBQ_OUTCOME_RETRY;
     }
     say(call, "fetched");
     return JOBQ_OUTCOME_SUCCESS;
 }
 
-/* Writes a report, but not before its time. A snooze uses up no attempt. */
+/* Writes a report, but not too early. A snooze uses up no attempt. */
 static jobq_outcome report(jobq_call *call)
 {
     if (elapsed() < 0.5) {
@@ -83,7 +84,8 @@ static const jobq_pg_handler handlers[] = {{"web", "fetch", {fetch}, NULL},
 
 /* ---- the program around them ----------------------------------------------------------------- */
 
-/* What the library has to tell; jobs fail in their rows, not here. */
+/* The library logs its own troubles here. The error of a failed job is not logged; it is in the
+ * job's row. */
 static void log_line(void *user, jobq_pg_level level, const char *message)
 {
     static const char *const names[] = {"error", "warning", "info", "debug"};
@@ -136,7 +138,7 @@ static void enqueue(jobq_pg *pg, const char *kind, const char *payload)
     must(jobq_pg_enqueue(pg, NULL, &job, NULL, &error) == JOBQ_OK, error.message);
 }
 
-/* Works until all jobs have ended, or for ever; either way until a signal asks to stop. */
+/* Works until all jobs have ended, or for ever. A signal stops it early in both cases. */
 static jobq_pg_stats work(jobq_pg *pg, bool forever)
 {
     jobq_pg_worker_desc desc = {0};
@@ -148,7 +150,7 @@ static jobq_pg_stats work(jobq_pg *pg, bool forever)
     desc.handler_count = sizeof handlers / sizeof handlers[0];
     desc.loop.threads = 2;
     desc.loop.until = forever ? JOBQ_UNTIL_STOPPED : JOBQ_UNTIL_ENDED;
-    desc.loop.grace_us = 10 * 1000000; /* for running handlers, when asked to stop */
+    desc.loop.grace_us = 10 * 1000000; /* after a signal, for running handlers */
     desc.stop_signals[0] = SIGINT;
     desc.stop_signals[1] = SIGTERM;
     must(jobq_pg_worker_start(pg, &desc, &worker, &error) == JOBQ_OK, error.message);

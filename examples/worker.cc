@@ -7,7 +7,7 @@
  * Prints  hello "Ann"
  *         hello "Bob"
  *
- * Makes the schema jobq_example_cc and leaves it there; run it again if you like.
+ * Creates the schema jobq_example_cc and leaves it there. You may run it again.
  */
 #define JOBQ_IMPLEMENTATION
 #define JOBQ_PG_IMPLEMENTATION
@@ -25,7 +25,7 @@ static void must(jobq_error code, const jobq_pg_error &error)
     if (code != JOBQ_OK) throw std::runtime_error(error.message);
 }
 
-/* Exceptions must not leave a handler: its caller is C. */
+/* Catch exceptions inside a handler: its caller is C. */
 static jobq_outcome greet(jobq_call *call)
 {
     std::cout << "hello " << std::string(call->payload.ptr, call->payload.len) << std::endl;

@@ -1,10 +1,10 @@
 /*
  * against.c -- against SCENARIO: for each line on the standard input it runs the scenario once, on
- * the server of JOBQ_SERVER, and prints a line: the figure, of which less is better. Without
- * arguments: the scenarios and the units of their figures.
+ * the server of JOBQ_SERVER, and prints one figure; less is better. Without arguments it lists the
+ * scenarios and the units of their figures.
  *
- * against.sh builds this file twice, with the headers of two commits. So it uses the public API
- * only, and little of it. It runs a scenario many times in one process: the schema, the connections
+ * against.sh builds this file twice, with the headers of two commits. So it uses only the public
+ * API, and little of it. It runs a scenario many times in one process. The schema, the connections
  * and the plans are then those of a program in use, and a run may be short.
  *
  * The figure of a throughput scenario is processor time per job, of the client and the server. The

@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
-# against.sh REF [--only NAME,...] [--pairs N] [--bound B] [--minutes M]   speed beside that of REF
+# against.sh REF [--only NAME,...] [--pairs N] [--bound B] [--minutes M]   compare speed with REF
 #
-# Runs each scenario of against.c with the headers of both, by turns, on the server of JOBQ_SERVER,
-# in a database each. Prints a line for each: both figures (less is better), their ratio old / new.
-#   cpu-us   processor time: as many pairs as it takes until the 90 % interval of the ratio is
-#            narrower than 2 %, at most N (200). It fails if all of the interval is below B (0.97).
-#   us       time: 11 pairs. It fails if the median of their ratios is below 0.90.
-# The scenarios share M (10) minutes; "wide" is an interval that includes B when the time is over.
-# Every pair's figures are in .build/against/pairs.tsv.
+# Runs each scenario of against.c with the headers of both commits, by turns, on the server of
+# JOBQ_SERVER, each commit in its own database. Prints a line for each scenario: both figures (less
+# is better) and their ratio, old / new.
+#   cpu-us   processor time. Runs pairs until the 90 % interval of the ratio is narrower than 2 %,
+#            at most N (200). Fails if the whole interval is below B (0.97).
+#   us       time on the clock. Runs 11 pairs. Fails if the median of their ratios is below 0.90.
+# The scenarios share M (10) minutes. "wide": the interval still includes B when the time is over.
+# The figures of every pair are in .build/against/pairs.tsv.
 set -eu
 cd "$(dirname "$0")/.."
 work=.build/against
@@ -40,7 +41,7 @@ build() {
         ${LIBPQ_LIBS--lpq} -o "$work/$1" 2>"$work/$1.log"
 }
 
-# The API changes: the old headers get the newest version of the scenarios that compiles with them.
+# The API changes, so the old headers get the newest version of against.c that compiles with them.
 build_old() {
     local commit
     git archive "$ref" jobq.h jobq_pg.h | tar -x -C "$work/tree" || exit 2
@@ -58,7 +59,8 @@ mkdir -p "$work/tree"
 build new . tests/against.c || { cat "$work/new.log" >&2; exit 2; }
 build_old
 psql="${JOBQ_SERVER_BIN:+$JOBQ_SERVER_BIN/}psql -qX"
-# A server in use writes its log over old segments. A fresh one would have to fill each with zeros.
+# A server in use writes its log over old segments; a fresh one would first fill each with zeros. So
+# make old segments first.
 $psql "$JOBQ_SERVER" -c "DO \$\$ BEGIN FOR i IN 1 .. 60 LOOP
     PERFORM pg_logical_emit_message(false, 'against', ''), pg_switch_wal();
 END LOOP; END \$\$" -c CHECKPOINT
@@ -67,7 +69,7 @@ for side in old new; do
     mkfifo "$work/$side.ask" "$work/$side.answer"
 done
 
-# run SIDE: one run of the scenario; its figure in $figure.
+# run SIDE: runs the scenario once, and puts its figure into $figure.
 run() {
     if [ "$1" = old ]; then
         echo >&3
@@ -89,7 +91,7 @@ begin() {
 
 end() { exec 3>&- 4<&- 5>&- 6<&-; wait; }
 
-# judge NAME UNIT MOST: a line about its pairs so far; it ends in "more" if they do not suffice.
+# judge NAME UNIT MOST: prints a line about the pairs so far; it ends in "more" if more are needed.
 judge() {
     awk -v name="$1" -v unit="$2" -v most="$3" -v bound="$bound" '
         function median(list, count,   i, j, t) {
@@ -106,7 +108,7 @@ judge() {
             sum += log(ratio[n]); squares += log(ratio[n]) ^ 2
         }
         END {
-            if (unit ~ /^cpu/) { # the mean of the logarithms, and the quantile of Student for it
+            if (unit ~ /^cpu/) { # the mean of the logarithms, with an interval by the t distribution
                 middle = exp(sum / n)
                 t = n > 1 ? 1.6449 + 1.524 / (n - 1) + 1.42 / (n - 1) ^ 2 : 0
                 spread = n > 1 ? (squares - sum * sum / n) / (n - 1) : 0
@@ -142,7 +144,7 @@ while read -r name unit <&7; do
     pairs=0
     line=more
     while [ "${line##* }" = more ]; do
-        # The first of a pair changes: new old, old new, ...
+        # The order within a pair alternates: new old, old new, ...
         pairs=$((pairs + 1))
         if [ $((pairs % 2)) = 0 ]; then run old; old=$figure; run new; new=$figure
         else run new; new=$figure; run old; old=$figure

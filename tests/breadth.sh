@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
-# breadth.sh [--short]  the tests of jobq.h on machines other than this one
+# breadth.sh [--short]  run the tests of jobq.h for other machines and compilers
 #
-#   clang     this machine, the other compiler
+#   clang     this machine, another compiler
 #   i686      32 bits
-#   aarch64   char without sign
+#   aarch64   char is unsigned
 #   s390x     big endian
 #   mingw     compiled and linked only
 #
-# Programs are static; what this machine can't run itself, qemu-user runs. The simulator and the
-# explorer have to print on each what they print here: same seed, same bytes. --short: a world of a
-# minute for the simulator, few states for the explorer.
+# Programs are linked statically; qemu-user runs those that this machine cannot run. On each machine
+# the simulator and the explorer must print what they print here: same seed, same bytes. --short:
+# the simulator runs about a minute of virtual time, and the explorer visits few states.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -31,12 +31,13 @@ build() {
     "$@" $strict -D_POSIX_C_SOURCE=200809L -O1 -I. -Itests/breadth -Itests "$source" -o "$program"
 }
 
-# What has to be the same everywhere: all but the time it took, and in an order that it may rule.
+# Prints what must be the same everywhere: the lines without the time taken, sorted, because two
+# processes print them.
 told() {
     "$@" | sed 's/, [0-9.]* s\(:\|$\)/\1/' | sort
 }
 
-# same TARGET RUNNER...: the simulator's and the explorer's output against this machine's own.
+# same TARGET RUNNER...: compares the output of simulator and explorer with this machine's.
 same() {
     local target=$1
     shift
@@ -69,7 +70,7 @@ for source in simulate explore; do build here "$source" "${CC:-cc}"; done
 told "$out/here/simulate" --seed 1 --hours $hours >"$out/simulate"
 told "$out/here/explore" --states $states >"$out/explore"
 
-# Two at a time: emulation takes the time.
+# Two at a time, because emulation is slow.
 all_on clang "" clang &
 all_on aarch64 qemu-aarch64 aarch64-linux-gnu-gcc -static
 wait

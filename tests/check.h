@@ -1,5 +1,8 @@
 /*
  * check.h -- what every test program includes: cmocka, and the header under test.
+ *
+ * "Row X7" and "W-O12" in the comments of tests name requirements and repaired weaknesses of the
+ * earlier libraries, SEED_FACTS their behaviour. The lists are not in this repository.
  */
 #ifndef CHECK_INCLUDED
 #define CHECK_INCLUDED (1)

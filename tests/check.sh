@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# check.sh PROGRAM [ARG ...]  run one test program; those on Postgres find a server that stays
+# check.sh PROGRAM [ARG ...]  run one test program, if need be with a Postgres that stays up
 #
-# The server is started by the first call, and ends when none has come for half an hour.
+# The first call starts the server. It ends when it has not been used for half an hour.
 set -eu
 cd "$(dirname "$0")/.."
 kept=.build/check/server
 
-# What server.sh runs in the background: it tells where the server is.
+# server.sh runs this in the background. It records where the server is, and waits.
 if [ "${1-}" = --serve ]; then
     export -p | sed -n "s/^declare -x JOBQ_SERVER/export JOBQ_SERVER/p" >"$kept.new"
     mv "$kept.new" "$kept"
@@ -15,7 +15,7 @@ if [ "${1-}" = --serve ]; then
     exit
 fi
 
-# Whether the kept server answers. Its address is in the environment from then on.
+# Whether the kept server answers. Puts its address into the environment.
 up() {
     # shellcheck source=/dev/null
     [ -e "$kept" ] && . "$kept" && "$JOBQ_SERVER_BIN/pg_isready" -q -h "$JOBQ_SERVER_DIR"
@@ -26,7 +26,7 @@ case ${1##*/} in test_pg_*)
         rm -f "$kept"
         setsid tests/server.sh tests/check.sh --serve >/dev/null 2>&1 </dev/null &
         for _ in {1..300}; do up && break || sleep 0.1; done
-        up || { echo "check: the server does not start; tests/server.sh true says why" >&2; exit 1; }
+        up || { echo "check: the server does not start: run tests/server.sh true to see why" >&2; exit 1; }
     fi
     touch "$kept"
     ;;

@@ -1,4 +1,4 @@
-/* JOBQ_STATIC emits everything here, privately, with no warning about what stays unused. */
+/* JOBQ_STATIC emits everything here as static, without warnings about unused functions. */
 #define JOBQ_STATIC
 #include "jobq.h"
 

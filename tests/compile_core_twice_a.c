@@ -1,4 +1,4 @@
-/* One program, two files: the header twice in each, the implementation once. */
+/* One program of two files: each includes the header twice, one has the implementation. */
 #include "jobq.h"
 #define JOBQ_IMPLEMENTATION
 #include "jobq.h"

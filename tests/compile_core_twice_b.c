@@ -1,4 +1,4 @@
-/* The other file: declarations only. */
+/* The other file has only the declarations. */
 #include "jobq.h"
 #include "jobq.h"
 

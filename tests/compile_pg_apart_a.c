@@ -1,4 +1,5 @@
-/* The two implementations may be in two files: jobq_pg.h uses only what is public in jobq.h. */
+/* The two implementations may be in two files, since jobq_pg.h uses only the public part of
+ * jobq.h. */
 #define JOBQ_IMPLEMENTATION
 #include "jobq.h"
 

@@ -1,13 +1,13 @@
 /*
  * conform.h -- every behaviour of a job, and of a partition of messages, once, as deeds of store.h
- * and their answers. Any store that fills in the table of store.h can be held against it.
+ * and their answers. Any store that fills in the table of store.h can be tested with it.
  *
  *     claim w=1 n=1 l=2 -> ok 1 2       a deed, and what it must answer
  *     wait d=5                          a deed whose answer does not matter
  *     see j=1 -> 1 q1 k1 ...            what the store must show of a job
  *
  * After a refused deed (lost, dead, exists, not_found, transition, alive) the store must show what
- * it showed before; that is checked everywhere, not only where a line says so.
+ * it showed before. This is always checked, not only where a line says so.
  */
 #ifndef CONFORM_INCLUDED
 #define CONFORM_INCLUDED (1)

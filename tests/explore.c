@@ -1,24 +1,23 @@
 /*
  * explore.c -- walks every interleaving of a small world through the real code of jobq.h.
  *
- * The world: two or three workers, each a jobq_loop on a connection of its own, one jobq_memory,
- * two or three jobs or messages, clocks that move by whole ticks. A move is one thing that can
+ * A world has two or three workers, each a jobq_loop on a connection of its own, one jobq_memory,
+ * two or three jobs or messages, and clocks that move by whole ticks. A move is one thing that can
  * happen: the next statement of a connection is executed and answered, a handler ends, a tick
- * passes, or a fault (a crash, a cut connection, a late answer, a paused process, a clock step, a
- * cancel request ...). Each path may hold a bounded number of faults, so the space is finite. What
- * follows from a move without a choice (a loop sends what is due, a free thread takes a job)
- * happens with it.
+ * passes, or a fault occurs (a crash, a cut connection, a late answer, a paused process, a clock
+ * step, a cancel request ...). Each path has a limited number of faults, so the space is finite.
+ * What must follow from a move (a loop sends what is due, a free thread takes a job) is part of it.
  *
- * States are compared by what they mean: instants relative to now, instants that are over only by
- * their order, worker ids and claim numbers by the order in which they are met. So a world that
- * rests meets itself again a tick later, and the walk ends. Breadth first: the first violation has
- * a shortest story.
+ * States are compared by their meaning: instants relative to now, past instants only by their
+ * order, worker ids and claim numbers by the order in which they appear. So an idle world has the
+ * same state a tick later, and the walk ends. It goes breadth first, so the first violation found
+ * has a shortest story.
  *
- * In every state the laws of jobq.h and the promises that need no server are checked; after every
- * statement what it wrote is compared with what the laws say. From a part of the states the faults
- * stop, and every job and message has to end within a bound. The store executes the SQL functions
- * statement by statement: explore_steps.h, explore_store.h. Messages: explore_outbox.h; the
- * server's own crash, and what it forgets: explore_fall.h.
+ * In every state it checks the laws of jobq.h and the promises that need no server. After every
+ * statement it compares what was written with what the laws say. From some of the states it
+ * continues without faults, and every job and message must end within a bound. The store executes
+ * the SQL functions statement by statement: explore_steps.h, explore_store.h. Messages are in
+ * explore_outbox.h, crashes of the server and what it forgets in explore_fall.h.
  *
  *     explore [--states N] [--faults N] [--seconds N] [--world NAME]
  */
@@ -364,7 +363,7 @@ static void check_rest(const world *w, const wire *s)
         left |= c->worker == s->request.worker && c->burned_at_us == 0;
     }
     if (s->answer.done && s->answer.more != left) {
-        violate("promise 1: a rescue in parts forgets the rest");
+        violate("promise 1: a rescue in several parts forgets the rest");
     }
 }
 
@@ -380,7 +379,7 @@ static void check_death(const world *w, const jobq_memory *before, const wire *s
     }
     if (d == NULL) return;
     if (mono_us(w) < d->loop.lease_mono_us) {
-        violate("promise 5: a worker was declared dead while its own deadline was not over");
+        violate("promise 5: a worker was declared dead before its own deadline was over");
     }
 }
 
@@ -420,7 +419,7 @@ static void check_custody(const world *w, const jobq_job *job)
     int32_t entry, i;
 
     if (is_burned(w, job->worker, job->claim)) {
-        violate("promise 1: job %d came with a claim that its worker had been told never comes",
+        violate("promise 1: job %d came with a claim that its worker was told would never come",
                 (int)job->id);
     }
     if (jobq__memory_claim(store(w), job->worker, job->claim) == NULL) {
@@ -452,7 +451,7 @@ static void check_row(const world *w, const jobq_memory_claim *c)
 
     if (d == NULL || c->burned_at_us != 0 || d->loop.phase > JOBQ_PHASE_STOPPING) return;
     if (jobq__claim_find(&d->loop, c->worker, c->number) < 0) {
-        violate("the row of claim %d stands, and its living worker knows nothing of it",
+        violate("there is a row of claim %d, and its living worker does not know the claim",
                 (int)c->number);
     }
 }
@@ -468,7 +467,7 @@ static void check_suspects(const world *w, const jobq_job *job)
         if (o->claim == job->claim) violate("law 6: suspect %d shares its claim", (int)job->id);
         if (o->suspect) violate("law 6: a worker holds two suspects at once");
         if (job->alone && !set->pairs) { /* there no loop decides */
-            violate("law 6: job %d must run alone, and does not", (int)job->id);
+            violate("law 6: job %d must run alone, but does not", (int)job->id);
         }
     }
 }
@@ -477,7 +476,7 @@ static void check_suspects(const world *w, const jobq_job *job)
 static void check_innocent(const jobq_memory_job *mj)
 {
     if (mj->job.crash > 0 || mj->reason == JOBQ_REASON_CRASHES) {
-        violate("promise 4: innocent job %d answers for what died beside it", (int)mj->job.id);
+        violate("promise 4: innocent job %d is blamed for a death beside it", (int)mj->job.id);
     }
 }
 
@@ -507,12 +506,12 @@ static void check_books(const jobq_loop *l)
             violate("the loop miscounts the open jobs of a claim");
         }
         if (open[i] > 0 && l->claims[i].state == JOBQ_CLAIM_NONE) {
-            violate("the loop holds a job whose claim it dropped");
+            violate("the loop holds a job whose claim it has dropped");
         }
     }
     if (suspects != l->suspects_held) violate("the loop miscounts its suspects");
     if (alone > 0 && slots + l->relay.held > 1) {
-        violate("law 6: a worker holds something beside a job that must run alone");
+        violate("law 6: a worker holds more than the job that must run alone");
     }
     if (orphans != l->orphan_count) violate("the loop miscounts its orphans");
     if (slots + l->free.count != JOBQ_LOOP_SLOTS) violate("the loop lost a slot");
@@ -546,7 +545,7 @@ static void check_node(const world *w, int n)
         if (!jobq_job_holds(jobq__memory_worker(store(w), d->loop.worker) == NULL
                                 ? &s->job : job_at(w, (int)s->job.id - 1),
                             s->job.worker, s->job.claim)) {
-            violate("promise 3: worker %d may run job %d, but the store gave it away", n + 1,
+            violate("promise 3: worker %d may run job %d, but the store gave it to another", n + 1,
                     (int)s->job.id);
         }
         for (j = 0; j <= n; j++) {
@@ -554,7 +553,7 @@ static void check_node(const world *w, int n)
                 const jobq_slot *o = &w->nodes[j].loop.slots[k];
                 if (w->nodes[j].up && held_validly(w, &w->nodes[j], o) &&
                     o->job.id == s->job.id) {
-                    violate("job %d is in two valid hands at once", (int)s->job.id);
+                    violate("two workers hold job %d validly at once", (int)s->job.id);
                 }
             }
         }
@@ -570,7 +569,7 @@ static void check_world(const world *w)
         if (jobq_job_check(job) != JOBQ_OK) violate("job %d breaks a law from 1 to 5", i + 1);
         check_done(w, job);
         if (parked(store(w), i, job->kind) && (w->parked >> job->kind & 1) == 0) {
-            violate("promise 1: job %d is parked, and its kind is not marked", i + 1);
+            violate("promise 1: job %d is parked, but its kind is not marked", i + 1);
         }
         if (job->state != JOBQ_STATE_RUNNING) continue;
         check_custody(w, job);
@@ -880,7 +879,7 @@ static void check_kinds(const node *d, const jobq_request *a)
     bool claims = a->kind == JOBQ_REQUEST_CLAIM || a->claim;
 
     if (!claims || (wire_kinds(a) & d->met) == 0) return;
-    violate("a worker asks again for a kind that it has no handler for");
+    violate("a worker claims again a kind that it has no handler for");
 }
 
 static void take_messages(const world *w, jobq_loop *l)
@@ -919,7 +918,7 @@ static void pump(world *w, int n)
             violate("the loop of worker %d spins: %s", n + 1, jobq_request_name(a.kind));
         }
         if (a.kind == JOBQ_REQUEST_WAIT && a.until_mono_us <= mono_us(w)) {
-            violate("the loop of worker %d waits for an instant that is over", n + 1);
+            violate("the loop of worker %d waits for an instant in the past", n + 1);
         }
         if (a.kind == JOBQ_REQUEST_WAIT || broken[0] != '\0') break;
         if (a.kind == JOBQ_REQUEST_ABANDON) {
@@ -946,7 +945,7 @@ static void pump(world *w, int n)
     }
     if (d->loop.phase != JOBQ_PHASE_WORKING && !d->asked && !d->empty &&
         !d->loop.queues[0].paused) {
-        violate("worker %d took a short answer, or one behind bounds, for an empty queue", n + 1);
+        violate("worker %d took a short or bounded answer for an empty queue", n + 1);
     }
     tidy_loop(&d->loop);
     if (d->loop.relay.running == 0) d->hung = false;
@@ -1065,7 +1064,7 @@ static void check_done(const world *w, const jobq_job *job)
 
     for (stage = 0; stage < stages && set->done; stage++) {
         if ((w->effects & effect_of(job->id, stage)) != 0) continue;
-        violate("promise 2: job %d went on, and its handler's effects are lost", (int)job->id);
+        violate("promise 2: job %d went on, but the effects of its handler are lost", (int)job->id);
     }
 }
 
@@ -2009,7 +2008,7 @@ static void settle_down(world *w)
                 if (!next_move(w, n, &m)) continue;
                 did++;
                 if (++moved > 5000)
-                    violate("without faults and with time at rest the loops never rest");
+                    violate("without faults, while time stands still, the loops never become idle");
                 if (telling) say_move(w, 0, &m);
                 apply(w, &m);
             }
@@ -2021,8 +2020,8 @@ static void settle_down(world *w)
             if (!w->nodes[n].up && broken[0] == '\0') apply(w, &m);
         }
     }
-    violate("the faults stopped, and %d ticks later not every job or message has ended, or a "
-            "claim row stands", bound);
+    violate("%d ticks after the last fault not every job or message has ended, or there is "
+            "still a claim row", bound);
 }
 
 /* ---- the walk -------------------------------------------------------------------------------- */
@@ -2203,7 +2202,7 @@ static void tell(const walk *k, uint32_t at, const move *last, bool calmed)
 
     if (last != NULL) path[count++] = *last;
     for (; at != 0; at = k->visits[at].parent) path[count++] = k->visits[at].by;
-    printf("\nVIOLATION in the world \"%s\": %s\nThe shortest story, from %d workers at rest:\n\n",
+    printf("\nVIOLATION in the world \"%s\": %s\nThe shortest story, from %d idle workers:\n\n",
            set->name, broken, set->nodes);
     w = base;
     say_jobs(&w);

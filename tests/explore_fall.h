@@ -1,10 +1,10 @@
 /*
- * explore_fall.h -- the server crashes, and forgets the last commits that did not wait for the
- * disk: law 17 of jobq.h. A part of explore.c.
+ * explore_fall.h -- the server crashes and forgets the last commits that did not wait for the disk:
+ * law 17 of jobq.h. A part of explore.c.
  *
- * The log of Postgres is one: a commit that waits for the disk takes all before it along. So the
- * world keeps the store as it was before each of the last RELAXED commits that did not wait, until
- * one waits; a crash undoes any number of them, the last ones first.
+ * Postgres has one log, so a commit that waits for the disk also makes all earlier commits durable.
+ * Until then the world keeps the store as it was before each of the last RELAXED commits that did
+ * not wait. A crash undoes any number of them, the last ones first.
  */
 
 /* What is on the disk no crash takes away. */
@@ -149,7 +149,7 @@ static void check_numbers(const world *w)
             const jobq_part *p = &r->parts[i];
             if (jobq__relay_held(p) && p->state != JOBQ_PART_READING &&
                 p->cursor.acked + p->count > store(w)->partitions[p->id - 1].last) {
-                violate("law 17: a number is forgotten, and its message was handed out");
+                violate("law 17: a number is forgotten, but its message was handed out");
             }
         }
     }

@@ -1,14 +1,14 @@
 /*
  * explore_outbox.h -- the messages of the explorer's worlds: what their handlers do, the laws 10 to
- * 16 of jobq.h after each move, what a state of the relay means. A part of explore.c.
+ * 16 of jobq.h after each move, and the meaning of a relay's state. A part of explore.c.
  *
- * A message's nature is a letter: g is handled, r fails each time, p too, but a batch handler says
- * where, x is refused, k kills the process of its handler, u cannot be read: the server refuses
- * each statement that reads it. Message i goes to partition i modulo
- * their count. In a world of late messages the first becomes visible when its time comes, and may
- * get a number after those that were written later. The message of each number is remembered,
+ * The nature of a message is a letter: g is handled; r fails each time; p, too, but a batch handler
+ * says where; x is refused; k kills the process of its handler; u cannot be read, because the
+ * server refuses each statement that reads it. Message i goes to partition i modulo their count. In
+ * a world with late messages the first one becomes visible when its time comes, and may get a
+ * number after messages that were written later. The world remembers the message of each number,
  * because acknowledged messages are deleted. A handler in a transaction of its own has handled what
- * that commits.
+ * that transaction commits.
  */
 
 /* -- its handlers -- */
@@ -106,7 +106,7 @@ static bool deliver(world *w, int n, int32_t part, bool good)
     if (killed) return true;
     fix_chance(w, n);
     if (!jobq_loop_delivered(l, mono_us(w), &work, &v, set->own, &ack)) {
-        violate("a handler's result was not wanted");
+        violate("the result of a handler was refused by the loop");
     }
     return false;
 }
@@ -186,18 +186,18 @@ static void check_begin(const world *w, const jobq_part *p)
     int64_t seq;
 
     if (p->given < 1 || p->given > p->count || p->cursor.acked + p->count > row->last) {
-        violate("law 10: a handler gets messages that there are not");
+        violate("law 10: a handler gets messages that do not exist");
     }
     for (seq = 1; seq <= p->cursor.acked; seq++) {
         const jobq_memory_message *m = jobq_memory_message_at(store(w), p->id, seq);
         if (!handled(w, p->id, seq) && (m == NULL || !m->dead)) {
-            violate("law 10: partition %d goes on behind message %d, which nobody handled",
+            violate("law 10: partition %d goes on after message %d, which nobody handled",
                     (int)p->id, (int)seq);
         }
     }
     if (row->holder.worker == p->worker && row->holder.claim == p->claim &&
         row->cursor.acked != p->cursor.acked && !is_forgotten(w, p->worker, p->claim)) {
-        violate("law 10: a handler's first message is not right behind what is acknowledged");
+        violate("law 10: a handler's first message is not the one after the acknowledged ones");
     }
 }
 
@@ -219,10 +219,10 @@ static void check_acknowledged(const world *w, int64_t id, const jobq_cursor *be
         char nature = nature_of(w, id, seq);
         bool dead = m != NULL && m->dead;
         if (dead && nature == 'g' && (set->attempts > 1 || blameless(w))) {
-            violate("law 15: an innocent is a dead letter");
+            violate("law 15: an innocent message is a dead letter");
         }
         if (!dead && !handled(w, id, seq)) {
-            violate("law 11: message %d of partition %d is acknowledged, and nobody handled it",
+            violate("law 11: message %d of partition %d is acknowledged, but nobody handled it",
                     (int)seq, (int)id);
         }
         if (dead && strchr("xu", nature) == NULL && m->attempts < set->attempts) {
@@ -309,7 +309,7 @@ static void check_part(const world *w, int n, const jobq_part *p)
         return;
     }
     if (row->holder.worker != p->worker || row->holder.claim != p->claim) {
-        violate("law 13: worker %d believes in its lease of partition %d, and the store does not",
+        violate("law 13: worker %d believes in its lease of partition %d, but the store does not",
                 n + 1, (int)p->id);
     }
 }
@@ -321,7 +321,7 @@ static void check_outbox(const world *w)
     for (i = 0; i < set->partitions; i++) {
         const jobq_memory_partition *row = &store(w)->partitions[i];
         if (row->holder.worker != 0 && row->last == row->cursor.acked) {
-            violate("law 16: somebody holds partition %d, and there is nothing to deliver", i + 1);
+            violate("law 16: a worker holds partition %d, but there is nothing to deliver", i + 1);
         }
         if (jobq_cursor_check(&row->cursor) != JOBQ_OK) violate("a cursor is out of order");
     }

@@ -1,11 +1,11 @@
 /*
- * explore_pairs.h -- each two functions of sql/ at once, at every boundary of their statements. A
- * part of explore.c.
+ * explore_pairs.h -- any two functions of sql/ at once, interleaved at every boundary of their
+ * statements. A part of explore.c.
  *
- * The world "pairs" has no loop until both have ended: two connections whose clients are gone, and
+ * The world "pairs" has no loop until both have ended: the clients of two connections are gone, and
  * the server executes what they had sent. Every order of their statements is walked, also with a
- * snapshot that was taken before the statement gets on, and with a transaction that is rolled back
- * on the way. Then a worker starts, and has to bring every job to its end.
+ * snapshot that was taken before the statement continues, and with a transaction that is rolled
+ * back on the way. Then a worker starts, and must bring every job to its end.
  *
  * Worker A holds job 2 in claim 1, and claim 2, whose jobs are settled; its claim 5 is on its way.
  * Worker B has every kind, A the first one only.

@@ -2,20 +2,20 @@
  * explore_steps.h -- the statements of the SQL functions, one step function each: step_claim_mark
  * is the statement of jobq.claim that marks the jobs. Read it beside sql/. A part of explore.c.
  *
- * A step does what its statement does, and names the one that comes next. Between any two of them
- * other transactions may run and commit; only what a transaction has locked holds still. What a
- * function computes without a table has no step. Two statements of one function share a step
- * where nothing that others do can come between: both touch only rows that the transaction has
- * locked. Left out, since the worlds have none: idempotency keys, queues that are deleted or keep
- * no history, history itself, failed jobs and dead letters that are old. Nor is NOTIFY a step: it
- * is a move.
+ * A step does what its statement does, and names the step that comes next. Between any two steps
+ * other transactions may run and commit; only rows that a transaction has locked do not change.
+ * What a function computes without a table has no step. Two statements of one function share a step
+ * if nothing that others do can come between them, because both touch only rows that the
+ * transaction has locked. Some things are left out, because the worlds do not have them:
+ * idempotency keys, queues that are deleted or keep no history, history itself, old failed jobs and
+ * old dead letters. NOTIFY is not a step but a move.
  *
- * The steps of a function that another one calls bear the name of the caller: step_settle_mark is
- * the statement of jobq.park.
+ * The steps of a function that another function calls are named after the caller:
+ * step_settle_mark is the statement of jobq.park.
  *
- * The table counts what is in sql/: statements, clauses that lock rows, SKIP LOCKED, ON CONFLICT;
- * then the steps here. `make verify` compares them (tests/steps.awk). If it sent you here: first
- * add the step of the new statement (or see that it needs none), then correct the table.
+ * The table counts what is in sql/ (statements, clauses that lock rows, SKIP LOCKED, ON CONFLICT)
+ * and the steps here. `make verify` compares them (tests/steps.awk). If it sent you here, first add
+ * the step of the new statement (or make sure that it needs none), then correct the table.
  *
  *   function      statements  locks  skip  conflict  steps
  *   claim             4         2     1       0        6

@@ -2,15 +2,15 @@
  * explore_store.h -- transactions as Postgres runs them in READ COMMITTED, as far as the steps of
  * explore_steps.h need them. A part of explore.c.
  *
- * The world's store holds what is committed. What open transactions have locked or written is
- * kept beside it, row by row: a written row has one writer, which holds its lock, and nobody else
- * sees it before the commit. Each statement reads its own snapshot with the writes of its own
- * transaction; a row that it wants to lock or write is looked at again in its newest committed
- * version (EvalPlanQual). A statement that meets a lock waits: it keeps its snapshot and the
- * locks it has got, and is executed again when the other transaction has ended.
+ * The world's store holds what is committed. What open transactions have locked or written is kept
+ * separately, row by row: a written row has one writer, which holds its lock, and nobody else sees
+ * the change before the commit. Each statement reads its own snapshot and the writes of its own
+ * transaction. Before it locks or writes a row, it looks at the newest committed version of the row
+ * (EvalPlanQual). A statement that meets a lock waits. It keeps its snapshot and the locks that it
+ * has, and is executed again when the other transaction has ended.
  *
  * The index of a row is its place in the store, in a range for each table. A row of the table
- * sleeper is the mark "asleep" of a worker, one of the table kind the mark "parked".
+ * sleeper is a worker's mark "asleep"; a row of the table kind is the mark "parked".
  */
 enum { KEY_SHARE = 1, SHARE, NO_KEY_UPDATE, UPDATE }; /* two conflict if their sum is over 4 */
 

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# figures.sh [REF]   how large the library is, beside an older commit (e4d8c33)
+# figures.sh [REF]   compare the size of the library with that of an older commit (e4d8c33)
 #
-# Prints a line for each figure: that of REF, today's, and today's as a share of REF's. Public is
-# what stands before the implementation. Lines do not count the embedded SQL. Compile time is the
-# least of three runs of each, by turns; the program is stripped and contains both headers whole.
+# Prints a line for each figure: that of REF, that of today, and their ratio. "Public" is what comes
+# before the implementation. Lines do not include the embedded SQL. Compile time is the shortest of
+# three runs of each, in turns. The program is stripped and contains both headers entirely.
 set -eu
 cd "$(dirname "$0")/.."
 ref=${1:-e4d8c33}
@@ -15,14 +15,14 @@ mkdir -p "$work/old" "$work/new"
 git archive "$ref" jobq.h jobq_pg.h sql | tar -x -C "$work/old"
 cp -r jobq.h jobq_pg.h sql "$work/new"
 
-# The embedded SQL: a line of one string that ends in \n, and the statements that the migrations are.
+# The source without the embedded SQL, whose lines are one string that ends in \n.
 source_lines() { grep -vE '^ *".*\\n"[,;)]*$' "$1/jobq.h" "$1/jobq_pg.h" -h; }
 
 public() { sed '/^#ifdef JOBQ\(_PG\)\?_IMPLEMENTATION/,$d' "$1/jobq.h" "$1/jobq_pg.h" -s; }
 
 functions() { public "$1" | grep -c '^JOBQ_API'; }
 
-# Declarators within structs: each name before a comma or a semicolon.
+# The fields of structs: each name before a comma or a semicolon.
 fields() {
     public "$1" | sed 's@/\*.*\*/@@; s@/\*.*@@' | awk '
         /^typedef struct.*{/ || /^struct .*{/ { inside = 1; next }

@@ -1,22 +1,22 @@
 #!/usr/bin/env bash
-# fresh.sh  clone HEAD into a new minimal Debian that has git and make only, and run there what a
-#           new user runs: `make demo`, then `make test`. As root. Takes about 1 GB below TMPDIR.
+# fresh.sh  clone HEAD into a new minimal Debian that has only git and make, and run there what a
+#           new user runs: `make demo`, then `make test`. Needs root, and about 1 GB below TMPDIR.
 #
-# Packages come from where this machine's own apt gets them.
+# Packages come from the sources of this machine's own apt.
 set -eu
 
 commands=("make demo" "make test")
 
-# -- inside: a namespace with mounts and processes of its own --------------------------------------
+# -- inside: in a namespace with mounts and processes of its own -----------------------------------
 #
-# Its mounts are seen by no one else and end with it, so that nothing can be removed through one.
+# Nobody else sees its mounts, and they end with it. So no rm outside can reach a mounted folder.
 
 apt_settings() {
     mkdir -p "$root/etc/apt/sources.list.d" "$root/etc/apt/apt.conf.d"
     cp -RL /usr/share/keyrings/. "$root/usr/share/keyrings/"
     [ ! -d /etc/apt/keyrings ] || cp -RL /etc/apt/keyrings "$root/etc/apt/"
     [ ! -s /etc/apt/sources.list ] || cp /etc/apt/sources.list "$root/etc/apt/"
-    # The distribution's own sources only: others have keys and hosts that a fresh machine has not.
+    # Only the distribution's own sources: others need keys and hosts that a fresh machine lacks.
     for file in /etc/apt/sources.list.d/*; do
         case $file in
         */debian.sources | */ubuntu.sources) cp "$file" "$root/etc/apt/sources.list.d/" ;;
@@ -25,7 +25,7 @@ apt_settings() {
     apt-config dump | grep -E '^Acquire::(https?|Check|Retries)' | grep -v Auto-Detect \
         >"$root/etc/apt/apt.conf.d/99host" || :
     cp -L /etc/resolv.conf /etc/hosts "$root/etc/"
-    # A mirror with TLS needs the certificates before apt could install them.
+    # apt needs these certificates for a TLS mirror before it can install any.
     if [ -e /etc/ssl/certs/ca-certificates.crt ]; then
         mkdir -p "$root/etc/ssl/certs"
         cp -L /etc/ssl/certs/ca-certificates.crt "$root/etc/ssl/certs/"
@@ -43,11 +43,11 @@ inside() {
     local codename mirror failed=0 results="" start verdict
     root=$1
     codename=$(. /etc/os-release && echo "${VERSION_CODENAME:-bookworm}")
-    # shellcheck disable=SC2016  # apt fills these in
+    # shellcheck disable=SC2016  # apt expands these
     mirror=$(apt-get indextargets --format '$(RELEASE) $(SITE)' 'Created-By: Packages' 2>/dev/null |
         awk -v codename="$codename" '$1 == codename || $1 == "stable" { print $2; exit }')
     echo "fresh: $codename with git and make"
-    # shellcheck disable=SC2086  # without a mirror, debootstrap knows one
+    # shellcheck disable=SC2086  # without a mirror, debootstrap uses its own
     debootstrap --variant=minbase --include=git,make "$codename" "$root" $mirror \
         >"$root.log" 2>&1 || { tail -n 20 "$root.log" >&2; return 1; }
     command -v apt-config >/dev/null && apt_settings
@@ -73,16 +73,16 @@ if [ "${1-}" = --inside ]; then
     inside "$2"
     exit
 fi
-[ "$(id -u)" = 0 ] || { echo "fresh: needs root (a chroot, mounts)" >&2; exit 1; }
+[ "$(id -u)" = 0 ] || { echo "fresh: needs root, for a chroot and mounts: run it as root" >&2; exit 1; }
 tests/setup.sh fresh
-[ -z "$(git status --porcelain)" ] || echo "fresh: takes HEAD, without what is not committed"
+[ -z "$(git status --porcelain)" ] || echo "fresh: tests HEAD, without your uncommitted changes"
 
 folder=$(mktemp -d "${TMPDIR:-/tmp}/jobq-fresh.XXXXXX")
 namespace=
 on_exit() {
     status=$?
     trap '' INT TERM HUP
-    # All processes in there end with it (--kill-child).
+    # All processes inside end with it (--kill-child).
     [ -z "$namespace" ] || { kill -KILL "$namespace" && wait "$namespace"; } 2>/dev/null || :
     rm -rf --one-file-system "$folder"
     exit "$status"

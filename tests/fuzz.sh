@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
-# fuzz.sh [--seconds N] [NAME ...]  run the fuzzers of tests/fuzz/ beside each other, N seconds
+# fuzz.sh [--seconds N] [NAME ...]  run the fuzzers of tests/fuzz/ at the same time, for N seconds
 #                                   (default 60)
 #
-# Each begins from its corpus in tests/fuzz/corpus/ and keeps what it finds new in .build/fuzz/. An
-# input that breaks something is kept there too, and its path printed: mend the code, and add the
-# input to the corpus under a name that says what it was.
+# Each starts from its corpus in tests/fuzz/corpus/ and keeps new inputs in .build/fuzz/. An input
+# that breaks something is kept there, too, and its path is printed. Fix the code, and add the input
+# to the corpus under a name that says what it shows.
 set -eu
 cd "$(dirname "$0")/.."
 
-# one NAME SECONDS: quiet, unless something breaks.
+# one NAME SECONDS: runs one fuzzer, and prints nothing unless something breaks.
 one() {
     local log=.build/fuzz/$1.log
     mkdir -p ".build/fuzz/corpus/$1"

@@ -1,5 +1,5 @@
 /*
- * hasty.h -- a role whose time-outs are too short for vacuum and prune, which are slow here.
+ * hasty.h -- a role whose time-outs are too short for vacuum and prune, which are made slow here.
  */
 #ifndef HASTY_INCLUDED
 #define HASTY_INCLUDED (1)

@@ -1,8 +1,8 @@
 /*
- * laws.h -- what a statement may write: the laws of jobq.h, said a second time and independently.
+ * laws.h -- what a statement may write: the laws of jobq.h, written a second time, independently.
  *
  * The explorer and the simulator compare the store before and after each statement. Nothing here
- * calls jobq_job_decide: the numbers of the laws are those of LIFE OF A JOB and of THE OUTBOX in
+ * calls jobq_job_decide. The numbers of the laws are those of LIFE OF A JOB and of THE OUTBOX in
  * jobq.h.
  */
 #ifndef LAWS_INCLUDED

@@ -1,19 +1,19 @@
 #!/usr/bin/env bash
-# Breaks a copy of jobq.h or of sql/ in known ways, one patch of tests/mutants/ at a time, and runs the
-# tools on it until one sees it. A tool that sees nothing broken proves nothing: every mutant has to
-# die.
+# Breaks a copy of jobq.h or of sql/ in known ways, one patch of tests/mutants/ at a time, and runs
+# tests on it until one fails. A test that never sees anything broken proves nothing, so some test
+# must notice ("kill") every mutant.
 #
-#   tests/mutants.sh [NAME ...]      prints a line for each: who killed it
+#   tests/mutants.sh [NAME ...]      prints a line for each mutant: which test killed it
 #
-# sql_* break the SQL and are hunted on a private Postgres (tests/server.sh). explore_WORLD_* have to
-# be seen in that world of the explorer, whoever else would see them; sql_pairs_* by test_pg_pairs, in
-# the deed that the patch names. Four at a time: those of the SQL, which mostly wait, and the others by
-# turns.
+# sql_* break the SQL and are tested on a private Postgres (tests/server.sh). explore_WORLD_* must be
+# noticed in that world of the explorer, even if other tests would notice them, too; sql_pairs_* by
+# test_pg_pairs, in the case that the patch names. Four run at a time, SQL mutants (which mostly wait)
+# and others in turn.
 #
-# The promises of jobq that need no real crash of a server, who tries to break each, and the mutants
-# that show that it would be seen (sql_* beside them: the same on Postgres):
+# For each promise of jobq that can be tested without a real crash of a server, this table says which
+# tests try to break it, and which mutants show that they would notice (sql_*: the same on Postgres):
 #
-#   promise                      attacked by                    broken by, among others
+#   promise                      tested by                      mutants, among others
 #   1 nothing committed is lost  explore, simulate (custody of  orphan_never_recovered places_run_out
 #                                each job; all jobs end),       bound_never_dropped explore_late_*
 #                                differential; test_pg_sessions explore_drain_* explore_parts_*
@@ -54,7 +54,7 @@ cd "$(dirname "$0")/.."
 flags="-std=c99 -D_POSIX_C_SOURCE=200809L -w"
 work=.build/mutants/${2-}
 
-# try NAME COMMAND...: whether the command fails, which is a kill. A slow machine is none.
+# try NAME COMMAND...: whether the command fails, which is a kill. A time-out does not count.
 try() {
     local status=0
     killer=$1
@@ -73,7 +73,7 @@ hunt_explore() {
     build explore -O1 && try explore "$work/explore" --states 150000 "$@"
 }
 
-# Cheap tools first. A mutant that does not build, or no longer applies, is nobody's kill.
+# Cheap tests first. A mutant that does not build, or whose patch no longer applies, is not killed.
 hunt_core() {
     local tool
     case ${work##*/} in explore_*)
@@ -116,7 +116,7 @@ one() {
     cp tests/*.c tests/*.h "$work/tree/tests/"
     [ "${1#sql_}" = "$1" ] || hunt=hunt_sql
     if ! patch -s -d "$work/tree" -p1 <"$patch" >/dev/null; then
-        echo "STALE    $1: does not apply any more"
+        echo "STALE    $1: the patch no longer applies: move it to the new code"
     elif $hunt; then
         printf 'killed   %-28s by %s\n' "$1" "$killer"
         rm -rf "$work"
@@ -128,7 +128,7 @@ one() {
 }
 
 if [ "${1-}" = --one ]; then
-    # A server of its own: a neighbour's statements would be counted with its own.
+    # A server of its own, because some tests count the statements on the server.
     case $2 in sql_*) [ "${JOBQ_SERVER-}" ] || exec tests/server.sh "$0" --one "$2" ;; esac
     one "$2"
     exit

@@ -1,6 +1,6 @@
 /*
- * outbox.h -- what the tests of the outbox on Postgres share: queue o, messages that are their own
- * number, steps by hand, scripted handlers.
+ * outbox.h -- what the tests of the outbox on Postgres share: queue o, messages whose payload is
+ * their own number, single steps, scripted handlers.
  */
 #ifndef OUTBOX_INCLUDED
 #define OUTBOX_INCLUDED (1)

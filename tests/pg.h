@@ -1,10 +1,10 @@
 /*
- * pg.h -- what the tests on Postgres share: a schema of the program's own on $JOBQ_SERVER, one-line
+ * pg.h -- what the tests on Postgres share: a schema for each program on $JOBQ_SERVER, one-line
  * SQL, and waiting with a deadline.
  *
- * A program links one build of the library that all share (tests/library.c), so that a changed line
- * of a header is compiled once. A program that tests private functions, or puts macros of its own
- * into the library, defines TEST_PRIVATE first and compiles the library itself.
+ * All programs link one build of the library (tests/library.c), so that a changed line of a header
+ * is compiled once. A program that tests private functions, or changes the library with macros of
+ * its own, defines TEST_PRIVATE first and compiles the library itself.
  */
 #ifndef PG_INCLUDED
 #define PG_INCLUDED (1)

@@ -1,6 +1,6 @@
 /*
- * pg_work.h -- workers in tests: started here or in processes of their own, and ended whatever
- * happens.
+ * pg_work.h -- workers in tests: started in this process or in processes of their own, and always
+ * ended, whatever happens.
  */
 #ifndef PG_WORK_INCLUDED
 #define PG_WORK_INCLUDED (1)

@@ -1,7 +1,7 @@
 /*
- * plpgsql.h -- reads the body of a plpgsql function and writes it again with a point after each
- * statement that touches the schema: a place where a test can hold the session. What is read here
- * is the grammar above SQL: blocks, IF, CASE, loops, and statements that end with a semicolon.
+ * plpgsql.h -- rewrites the body of a plpgsql function with a point after each statement that
+ * touches the schema. A point is a place where a test can hold the session. Only the grammar above
+ * SQL is parsed: blocks, IF, CASE, loops, and statements that end with a semicolon.
  *
  * A point is an ASSERT, because that changes neither FOUND nor ROW_COUNT. After a condition, a loop
  * header or a declaration that touches the schema, the point is the first statement inside.

@@ -1,6 +1,6 @@
 /*
- * proxy.h -- a proxy between a client and the server of the tests, in threads of this process: it
- * counts what passes and cuts, or falls silent, at the moment that the test names.
+ * proxy.h -- a proxy between a client and the server of the tests, in threads of this process. It
+ * counts what passes, and cuts the connection or falls silent at the moment that the test names.
  */
 #ifndef PROXY_INCLUDED
 #define PROXY_INCLUDED (1)

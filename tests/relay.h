@@ -1,6 +1,6 @@
 /*
- * relay.h -- what the tests of messages in workers share: receivers of queue o, workers here and in
- * processes of their own.
+ * relay.h -- what the tests of messages in workers share: receivers of queue o, and workers in this
+ * process and in processes of their own.
  */
 #ifndef RELAY_INCLUDED
 #define RELAY_INCLUDED (1)

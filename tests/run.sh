@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
-# run.sh PROGRAM...            run cmocka programs one after the other and count their tests
-# run.sh --queue FILE          the same; FILE names them, and several of these at once share it
-# run.sh --built FILE...       count each file that was built as one passed, else failed
-# run.sh --step NAME COMMAND   run COMMAND and count it as one
-# run.sh --reset | --total     begin a new count | print "N passed, N failed", fail if any did
+# run.sh PROGRAM...            run cmocka programs one after another and count their tests
+# run.sh --queue FILE          the same for the programs named in FILE; several calls may share it
+# run.sh --built FILE...       count each file as a test that passed if it exists, else failed
+# run.sh --step NAME COMMAND   run COMMAND and count it as one test
+# run.sh --reset | --total     begin a new count | print "N passed, N failed"; fail if any failed
 #
-# Several calls add up, in JOBQ_TEST_COUNTS (default .build/counts). A program that crashes, takes
-# longer than JOBQ_TEST_TIMEOUT seconds (default 300) or reports no test counts as one failed. Only
-# failures show their output; all of it is kept in .build/log/.
+# Several calls add up, in JOBQ_TEST_COUNTS (default .build/counts). A program that crashes,
+# takes longer than JOBQ_TEST_TIMEOUT seconds (default 300) or reports no test counts as one failed
+# test. Only the output of failures is shown; .build/log/ keeps all of it.
 #
-# JOBQ_TEST_WRAPPER        goes before each program's name ("valgrind -q")
-# JOBQ_TEST_VERDICT=total  only --total fails when a test did
+# JOBQ_TEST_WRAPPER        a command that runs each program ("valgrind -q")
+# JOBQ_TEST_VERDICT=total  only --total exits with an error when a test failed
 set -eu
 
 counts=${JOBQ_TEST_COUNTS:-.build/counts}
@@ -32,11 +32,11 @@ count() {
     printf '\n'
 }
 
-# Centiseconds where bash tells them.
+# Centiseconds, or whole seconds where bash is too old for EPOCHREALTIME.
 now() { local t=${EPOCHREALTIME-${SECONDS}000000}; t=${t/[.,]/}; echo "${t%????}"; }
 seconds() { printf '%d.%02d' $(($1 / 100)) $(($1 % 100)); }
 
-# cmocka's closing lines as "PASSED FAILED SKIPPED"; a program may have several groups.
+# Sums up cmocka's closing lines as "PASSED FAILED SKIPPED". A program may have several groups.
 tally() {
     awk '/PASSED  \] .*[0-9]+ test\(s\)/ { sub(/ test\(s\).*/, ""); p += $NF }
         / [0-9]+ FAILED TEST\(S\)/ { sub(/ FAILED TEST.*/, ""); f += $NF }
@@ -44,7 +44,8 @@ tally() {
         END { print p + 0, f + 0, s + 0 }' "$1"
 }
 
-# A group of processes of its own: ends with all that it started, in time or not.
+# Runs a program in a process group of its own, and kills the whole group when the program has ended
+# or its time is over.
 run_limited() {
     local log=$1 status=0
     shift
@@ -92,19 +93,19 @@ run_program() {
     fi
     read -r passed failed skipped <<<"$(tally "$log")"
     if [ -e "$log.timeout" ]; then
-        reason="no end after $timeout s"
+        reason="still running after $timeout s"
     elif [ "$status" -ge 128 ]; then
         reason="ended by signal $((status - 128))"
     elif [ "$status" -ne 0 ] && [ "$failed" -eq 0 ]; then
         reason="exit status $status"
     elif [ $((passed + failed + skipped)) -eq 0 ]; then
-        reason="reported no test"
+        reason="did not report any test"
     fi
     [ -z "$reason" ] || [ "$failed" -gt 0 ] || failed=1
     count "$name" "$passed" "$failed" "$skipped" "$(seconds $(($(now) - start)))"
     [ "$failed" -eq 0 ] || {
         sed 's/^/    /' "$log" | tail -n 200
-        echo "    == $name: ${reason:-$failed failed}; all of it: $log"
+        echo "    == $name: ${reason:-$failed failed}; full output: $log"
     }
     rm -f "$log.timeout"
 }
@@ -115,7 +116,7 @@ total() {
         "$counts"
 }
 
-# Takes the first line of a file.
+# Prints the first line of a file and removes it from the file.
 take_line() { flock "$1.lock" sh -c 'head -n 1 "$1" && sed -i 1d "$1"' sh "$1"; }
 
 case "${1-}" in

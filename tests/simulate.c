@@ -1,21 +1,21 @@
 /*
- * simulate.c -- hours of a busy queue in a moment: many workers, one seed.
+ * simulate.c -- simulates hours of a busy queue in seconds: many workers, one seed.
  *
  * Each worker is a real jobq_loop with a drifting clock and a connection of its own to one
- * jobq_memory. Statements take time; connections are cut or fall silent, with the statement
- * executed or not, or executed much later; processes are stopped, crash and start again; the
- * store's clock steps; producers enqueue, operators cancel, revive, pause and change policies;
- * some jobs kill their worker. Other transactions write messages for the partitions of an outbox
+ * jobq_memory. Statements take time. Connections are cut or fall silent, and their statement is
+ * executed, or not, or much later. Processes are stopped, crash and start again. The store's clock
+ * steps. Producers enqueue; operators cancel, revive, pause and change policies; some jobs kill
+ * their worker. Other transactions write messages for the partitions of an outbox
  * (simulate_outbox.h), which the same workers relay. Virtual time jumps from event to event.
  *
- * Whatever happens comes from the seed: the same seed gives the same run, which each run of a seed
- * proves by being run twice. After the last fault every job has to end within a bound, nobody
- * starves within his lane, and all messages are acknowledged. Then the seed runs a second world,
- * whose server is ill (simulate_ill.h).
+ * Everything that happens follows from the seed. To prove it, each seed is run twice, and both runs
+ * must be the same. After the last fault every job must end within a bound, no job starves within
+ * its lane, and all messages are acknowledged. Then the seed runs a second world, whose server
+ * fails in other ways (simulate_ill.h).
  *
  *     simulate [--seed N] [--seeds N] [--hours H] [--ill] [--once] [--verbose]
  *
- * --ill: only the worlds whose server is ill.
+ * --ill: only these second worlds.
  */
 #define JOBQ_LOOP_SLOTS 64
 #define JOBQ_LOOP_CLAIMS 128
@@ -361,7 +361,7 @@ static void check_hands(int n)
         if (s->state != JOBQ_SLOT_QUEUED && s->state != JOBQ_SLOT_RUNNING) continue;
         if (s->job.worker != d->loop.worker) continue;
         if (!jobq_job_holds(job_of(s->job.id), s->job.worker, s->job.claim)) {
-            violate("promise 3: worker %d may run job %d, but the store gave it away", n,
+            violate("promise 3: worker %d may run job %d, but the store gave it to another", n,
                     (int)s->job.id);
         }
     }
@@ -429,7 +429,7 @@ static void check_suspects(const jobq_job *job)
         if (o == job || o->worker != job->worker || !may_run(o)) continue;
         if (o->claim == job->claim) violate("law 6: suspect %d shares its claim", (int)job->id);
         if (o->suspect) violate("law 6: a worker holds two suspects at once");
-        if (job->alone) violate("law 6: job %d must run alone, and does not", (int)job->id);
+        if (job->alone) violate("law 6: job %d must run alone, but does not", (int)job->id);
     }
 }
 
@@ -498,7 +498,7 @@ static void check_starved(const packet *p, const jobq_job *job)
     if (t->starved_us < 0) t->starved_us = p->sent_us;
     if (p->sent_us - t->starved_us > *longest) *longest = p->sent_us - t->starved_us;
     if (p->sent_us - t->starved_us > patience(job)) {
-        violate("%s %d starves: for %.1f s younger ones of its lane are worked",
+        violate("%s %d starves: for %.1f s younger jobs of its lane have been run",
                 job->suspect ? "suspect" : "job", (int)job->id,
                 (double)(p->sent_us - t->starved_us) / 1e6);
     }
@@ -595,7 +595,7 @@ static void check_abandoned(const jobq_job *job)
     if (job->state != JOBQ_STATE_RUNNING || n < node_count) t->abandoned_us = -1;
     else if (t->abandoned_us < 0) t->abandoned_us = w->now_us;
     else if (w->now_us - t->abandoned_us > 10 * w->config.lease_us) {
-        violate("law 18: a dead worker holds job %d for %.1f s", (int)job->id,
+        violate("law 18: a dead worker has held job %d for %.1f s", (int)job->id,
                 (double)(w->now_us - t->abandoned_us) / 1e6);
     }
 }
@@ -814,7 +814,7 @@ static void step(int n)
         if (guard > 40 + JOBQ_LOOP_SLOTS) violate("the loop of worker %d spins", n);
         if (a.kind == JOBQ_REQUEST_WAIT) {
             if (a.until_mono_us <= mono_us(d)) {
-                violate("worker %d waits for an instant that is over", n);
+                violate("worker %d waits for an instant in the past", n);
             }
             d->step_us = true_us(d, a.until_mono_us);
             if (d->step_us != JOBQ_NEVER) plan(d->step_us, EVENT_STEP, n);
@@ -887,8 +887,8 @@ static void ask_to_stop(int n, int64_t grace)
 static void on_stopped(int n)
 {
     if (w->nodes[n].paused) return;
-    violate("worker %d was asked to stop, its grace and the time of an answer are over, and it "
-            "has not", n);
+    violate("worker %d was asked to stop, and has not stopped after its grace period and the "
+            "time of an answer", n);
 }
 
 /* What may befall a statement as it comes in. True: the store refused it. */
@@ -1329,7 +1329,7 @@ static void check_pure(void)
         bool poison = job->kind == KIND_POISON;
         if (job->state != (poison ? JOBQ_STATE_FAILED : JOBQ_STATE_SUCCEEDED)) {
             violate("promise 4: job %d, %s, %s", (int)job->id,
-                    poison ? "the bad one" : "innocent", jobq_state_name(job->state));
+                    poison ? "the poison" : "innocent", jobq_state_name(job->state));
         }
         if (!poison && (job->crash != 0 || job->attempt != 1)) {
             violate("promise 4: innocent job %d has attempt %d, crash %d", (int)job->id,

@@ -1,23 +1,23 @@
 /*
- * simulate_ill.h -- servers that do not do as they are told, and the laws that hold all the same. A
- * part of simulate.c.
+ * simulate_ill.h -- servers that fail at some things, and the laws that hold all the same. A part
+ * of simulate.c.
  *
- * Beside its busy world each seed has a world like this: the server refuses some rows for ever, may
- * take longer the more bytes a statement carries, and every now and then it answers nothing, or an
- * error to everything. Then it is well again, and all healthy rows have to end well. At last new
- * work comes, the server falls ill for good, and all workers are asked to stop.
+ * Besides its busy world each seed has a world like this. The server always refuses some rows, may
+ * need more time for statements with more bytes, and at times answers nothing, or answers
+ * everything with an error. Then it recovers, and all healthy rows must end well. At last new work
+ * comes, the server fails for ever, and all workers are asked to stop.
  *
  * Every fourth seed has five times as many partitions as a loop has places.
  *
  * The nature of a job is a letter:
  *
  *     g  healthy
- *     c  no COMPLETE takes it, but a SETTLE does
+ *     c  COMPLETE is refused, SETTLE is accepted
  *     o  the result of its first attempt is refused
- *     r  each result is refused as its handler made it
+ *     r  each result is refused in the form that its handler gave it
  *     d  as r, and a failed attempt is refused, too
- *     n  nothing is taken that is said about it
- *     b  its payload cannot be sent: each claim fails that would hand it out
+ *     n  every statement about it is refused
+ *     b  its payload cannot be sent: each claim that would hand it out fails
  *     w  its payload is so large that it never arrives in time
  *
  * Messages have these natures beside those of simulate_outbox.h:

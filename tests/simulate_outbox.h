@@ -1,10 +1,10 @@
 /*
  * simulate_outbox.h -- the messages of the simulator: producers whose transactions commit late or
- * not at all, handlers that acknowledge by the loop or in a transaction of their own, the laws 10
- * to 16 of jobq.h. A part of simulate.c.
+ * not at all, handlers that acknowledge through the loop or in a transaction of their own, and the
+ * laws 10 to 16 of jobq.h. A part of simulate.c.
  *
- * A message's nature is a letter: g is handled, f fails now and then, r fails each time, x is
- * refused, k kills the process of its handler, s mostly outlives the patience with its handler.
+ * The nature of a message is a letter: g is handled, f fails now and then, r fails each time, x is
+ * refused, k kills the process of its handler, s mostly takes longer than its handler may.
  */
 
 static mail *mail_at(int64_t partition, int64_t seq)

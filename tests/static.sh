@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# static.sh [--short]  look at both headers' code without running it
+# static.sh [--short]  check the code of both headers without running it
 #
-#   gcc, clang     the warnings that need the optimizer's view
-#   clang-tidy     the families in .clang-tidy
-#   cppcheck       all but its opinions on style that are silenced below
-#   gcc-analyzer   gcc -fanalyzer; --short leaves jobq_pg.h out of it (a minute)
+#   gcc, clang     also the warnings that need the optimizer
+#   clang-tidy     the families of checks in .clang-tidy
+#   cppcheck       everything except what is silenced below
+#   gcc-analyzer   gcc -fanalyzer; --short leaves out jobq_pg.h, which takes a minute
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -13,12 +13,12 @@ strict="-Wall -Wextra -Wpedantic -Wconversion -Wsign-conversion -Wshadow -Wstric
     -Wmissing-prototypes -Wswitch-enum -Wundef -Wwrite-strings -Wformat=2 -Wvla -Wpointer-arith"
 
 # Silenced, because:
-#   variableScope              C's declarations stand at the head of a function here
-#   duplicateCondition         two optional parts of a statement, a line each
-#   redundantAssignment        a cursor for error texts moves on before anything fails
-#   knownConditionTrueFalse    it does not see that an unsigned sum wraps to 0
-#   arrayIndexOutOfBoundsCond  a job's stage is below JOBQ_STAGES_MAX: checked where it is read
-#   ctunullpointer             it takes `each` and `all` for NULL at once: one is there
+#   variableScope              functions here declare their variables at the top
+#   duplicateCondition         two optional parts of a statement have a line each
+#   redundantAssignment        a cursor for error texts is set before anything can fail
+#   knownConditionTrueFalse    cppcheck does not see that an unsigned sum can wrap to 0
+#   arrayIndexOutOfBoundsCond  a job's stage is checked where it is read: below JOBQ_STAGES_MAX
+#   ctunullpointer             it assumes that `each` and `all` are both NULL; one never is
 silenced="variableScope duplicateCondition redundantAssignment knownConditionTrueFalse
     arrayIndexOutOfBoundsCond ctunullpointer"
 

@@ -1,7 +1,7 @@
 /*
- * step.h -- one batch of one partition, here and now: reads it, runs the handler, acknowledges. A
- * worker of its own in a few lines, on jobq_pg_execute and the private functions that run a handler
- * in the transaction that acknowledges.
+ * step.h -- one batch of one partition, at once: reads it, runs the handler, acknowledges. It is a
+ * small worker, made of jobq_pg_execute and of the private functions that run a handler in the
+ * transaction that acknowledges.
  */
 #ifndef STEP_INCLUDED
 #define STEP_INCLUDED (1)

@@ -1,10 +1,10 @@
-# steps.awk -- whether the steps of tests/explore_steps.h still follow sql/.
+# steps.awk -- checks that the steps of tests/explore_steps.h still follow sql/.
 #
 #     awk -f tests/steps.awk tests/explore_steps.h sql/*.sql
 #
 # Compares the table at the top of explore_steps.h with the functions of sql/: how many statements
-# each has, how many clauses that lock rows, how many SKIP LOCKED and ON CONFLICT; and how many
-# steps the header has for it. Functions of one name count together.
+# each has, how many clauses that lock rows, how many SKIP LOCKED and ON CONFLICT. Also compares how
+# many steps the header has for it. Functions with the same name are counted together.
 
 function count(text, word) { return gsub(word, "", text) }
 
@@ -72,7 +72,7 @@ END {
     for (name in have_steps) {
         if (name in want) continue
         bad = 1
-        printf "explore_steps.h: the table lacks %s\n", name
+        printf "explore_steps.h: the table has no line for %s: add one\n", name
     }
     if (all == 0) print "explore_steps.h: no table found"
     exit bad || all == 0

@@ -1,19 +1,19 @@
 /*
- * store.h -- every deed that a store of jobs and messages knows, as a line of text, for any store.
+ * store.h -- every deed (call) of a store of jobs and messages as a line of text, for any store.
  *
  *     claim w=1 n=1 l=2                    a deed
  *     ok 1 2                               its answer
  *     1 q1 k1 p0 running 0/1 attempt 1 ... what the store then shows: jobs, workers, claims
  *
- * Behaviours (conform.h) and random runs (test_pg_differential.c) are lists of such lines, so what
- * differs in a run can be pasted as a behaviour. A store only implements the table below; parsing,
- * decisions (made by jobq_job_decide from what the claim answered, as a worker makes them) and
- * words are here, once for all stores.
+ * Behaviours (conform.h) and random runs (test_pg_differential.c) are lists of such lines, so a
+ * difference found in a run can be pasted as a behaviour. A store implements only the table below.
+ * Parsing, decisions (by jobq_job_decide, from the answer of the claim, as in a worker) and words
+ * are here, once for all stores.
  *
- * The clock is the test's: it begins at EPOCH and only `wait d=SECONDS` moves it. Workers, claim
- * numbers and jobs are small numbers. There are queues 1 and 2; kinds 1 and 2 belong to the first,
- * kind 3 to the second. Claims list priorities 0 to 2 and stages 2 to 0 of both queues. The outbox
- * of queue 1 has partitions 0 and 1.
+ * The test has its own clock, which begins at EPOCH and moves only by `wait d=SECONDS`. Workers,
+ * claim numbers and jobs are small numbers. There are queues 1 and 2; kinds 1 and 2 belong to the
+ * first, kind 3 to the second. Claims list priorities 0 to 2 and stages 2 to 0 of both queues. The
+ * outbox of queue 1 has partitions 0 and 1.
  */
 #ifndef STORE_INCLUDED
 #define STORE_INCLUDED (1)

@@ -1,12 +1,12 @@
 /*
  * store_pg.h -- the deeds of store.h on Postgres.
  *
- * The clock. jobq's functions read statement_timestamp() and clock_timestamp(), by these names,
- * through a fixed search_path. Here a schema with functions of the same names, which answer the
- * setting jobq_test.now_us, is put in front of pg_catalog in the search_path of each of jobq's
- * functions and of this connection; the two column defaults, and JOBQ_PG__NOW of the library's
- * statements, are named anew. Nothing else is rewritten, so what runs is what ships, and instants
- * of both stores can be compared to the microsecond.
+ * The clock. jobq's functions call statement_timestamp() and clock_timestamp() by these names,
+ * through a fixed search_path. Here a schema has functions of the same names, which return the
+ * setting jobq_test.now_us. It is put before pg_catalog in the search_path of each of jobq's
+ * functions and of this connection; two column defaults, and JOBQ_PG__NOW in the library's
+ * statements, are redirected, too. Nothing else is changed, so the code under test is the code that
+ * ships, and instants of both stores can be compared to the microsecond.
  */
 #ifndef STORE_PG_INCLUDED
 #define STORE_PG_INCLUDED (1)

@@ -1,5 +1,5 @@
 /*
- * Conformance of jobq_memory; test_pg_conform.c holds Postgres to the same behaviours.
+ * Conformance of jobq_memory. test_pg_conform.c checks the same behaviours of Postgres.
  */
 #define JOBQ_IMPLEMENTATION
 #include "store_memory.h"

@@ -1,7 +1,8 @@
 /*
- * More partitions than a loop has places: each one that has messages, and may be read, is served
- * within a bound. A loop of the default size works up to 16,384 partitions of a store that exists
- * only here: a row for each partition, and no messages. Time is virtual; a statement takes 100 us.
+ * More partitions than a loop has places: each partition that has messages and may be read is
+ * served within a bound. A loop of the default size works on up to 16,384 partitions of a store
+ * made for this test, which has a row for each partition and no messages. Time is virtual; a
+ * statement takes 100 us.
  */
 #define JOBQ_LOOP_SLOTS 16
 #define JOBQ_LOOP_CLAIMS 16

@@ -1,6 +1,6 @@
 /*
- * Handlers on the in-memory queue: what they are given, what they may say, and when they are asked
- * to stop. The same handlers run on Postgres.
+ * Handlers on the in-memory queue: what they are given, what they may return, and when they are
+ * asked to stop. The same handlers run on Postgres.
  */
 #define JOBQ_LOOP_SLOTS 64
 #define JOBQ_LOOP_CLAIMS 64

@@ -1,6 +1,6 @@
 /*
- * The worker's loop, step by step, and on the in-memory queue: what it asks for and when. Promise
- * 5; the explorer and the simulator walk the rest.
+ * The worker's loop, step by step and on the in-memory queue: what it requests, and when. Promise
+ * 5. The explorer and the simulator test the rest.
  */
 #define JOBQ_LOOP_SLOTS 256 /* requests are copied a lot here: smaller ones are faster */
 #define JOBQ_LOOP_LANES 32

@@ -1,6 +1,6 @@
 /*
- * The job machine: every state against every event, limits, stages, suspects, cancel requests,
- * status names. Rows X6, X8 (decisions), X9 of the acceptance table; laws (1) to (9) of jobq.h.
+ * The job machine: every state with every event, limits, stages, suspects, cancel requests, status
+ * names. Rows X6, X8 (decisions), X9; laws (1) to (9) of jobq.h.
  */
 #define JOBQ_IMPLEMENTATION
 #include "jobq.h"

@@ -1,9 +1,9 @@
 /*
  * The outbox's rules without a database: what an acknowledgement writes (X16, X22, X23), how often
- * a message was delivered, whom the limit of attempts ends, pace (X30), profiles, keys.
+ * a message was delivered, which messages the limit of attempts ends, pace (X30), profiles, keys.
  *
- * The thirteen cases "Partial failure" of SEED_FACTS 2.10 are rows here. Where a repaired weakness
- * changes the outcome the row names it.
+ * The thirteen cases "Partial failure" of SEED_FACTS 2.10 are rows here. Where the repair of a
+ * weakness changes the outcome, the row names it.
  */
 #define JOBQ_IMPLEMENTATION
 #include "jobq.h"

@@ -2,15 +2,15 @@
  * The relay: the loop's part for messages, step by step, and in random worlds.
  *
  * A random world has two or three workers, each a jobq_loop on a connection of its own, and one
- * jobq_memory with two partitions. Statements are sent, executed and answered in three steps; any
- * of them may fail to come: connections are cut, answers come late, a statement of a lost
- * connection is executed after all, processes crash or are stopped beyond their lease, messages are
- * poison. These laws are checked on the way:
+ * jobq_memory with two partitions. A statement is sent, executed and answered in three steps, and
+ * each step may fail: connections are cut, answers come late, a statement of a lost connection is
+ * executed after all, processes crash or are stopped beyond their lease, messages are poison. These
+ * laws are checked on the way:
  *
- *   (1) order      a handler gets contiguous messages, the first right behind what is acknowledged
- *   (2) no skip    what is acknowledged was handled, or is a dead letter by its own fault
- *   (3) no stale   a statement without the standing token changes nothing
- *   (4) one holder no two handlers have one partition while both think that they hold its lease
+ *   (1) order      a handler gets contiguous messages, the first right after the acknowledged ones
+ *   (2) no skip    each acknowledged message was handled, or is a dead letter by its own fault
+ *   (3) no stale   a statement without the current token changes nothing
+ *   (4) one holder no two handlers have one partition while both believe that they hold its lease
  *   (5) no block   when the faults stop, every partition is done within a bound, poison or not
  */
 #define JOBQ_LOOP_SLOTS 16

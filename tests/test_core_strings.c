@@ -1,9 +1,9 @@
 /*
- * Errors, borrowed strings and the rules for what comes from outside: names, UTF-8, JSON.
+ * Errors, borrowed strings and the rules for data from outside: names, UTF-8, JSON.
  *
  * Rows X38 (asserts only on NULL), X39 (sizes, fuzz); names of SEED_FACTS 2.5. The promise under
- * test: what passes here, Postgres stores; what Postgres would refuse is refused here, before it is
- * sent.
+ * test: Postgres stores what is accepted here, and what Postgres would refuse is refused here,
+ * before it is sent.
  */
 #include "check.h"
 

@@ -1,8 +1,8 @@
 /*
- * Two ways to carry out a loop's statement say the same: jobq_memory_perform, which users have, and
- * wire.h, with which the explorer and the simulator tear a statement into sent, executed and
- * answered. Both are done to copies of a world; as loops and stores are flat, the copies must be
- * equal byte for byte.
+ * A loop's statement can be carried out in two ways: by jobq_memory_perform, which users have, and
+ * by wire.h, with which the explorer and the simulator split a statement into sent, executed and
+ * answered. Each is applied to a copy of a world. Loops and stores have no pointers, so the copies
+ * must be equal byte for byte afterwards.
  */
 #define JOBQ_LOOP_SLOTS 16
 #define JOBQ_LOOP_CLAIMS 16

@@ -1,5 +1,5 @@
 /*
- * A queue that is deleted, and made anew, under a living worker: the worker serves the new one.
+ * A queue is deleted and created again while a worker runs: the worker serves the new one.
  */
 #include "pg_work.h"
 

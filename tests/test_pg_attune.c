@@ -1,7 +1,7 @@
 /*
- * test_pg_attune.c -- one template over the seventeen tables of examples/attune: for each table,
- * column, reference and finder the recurring cases of a repository. The cases are data: main makes
- * a test of each.
+ * test_pg_attune.c -- one template for the seventeen tables of examples/attune: the usual cases of
+ * a repository for each table, column, reference and finder. The cases are data, and main makes a
+ * test of each.
  */
 #define TEST_PRIVATE
 #include "pg.h"

@@ -1,7 +1,7 @@
 /*
- * test_pg_badinput.c -- what must not come in: each public call with each kind of nonsense, and on
- * each kind of connection that can't take it. Data-driven: a line is a case. After each the answer
- * names what was wrong, nothing is written, and the caller's transaction lives where C could see.
+ * test_pg_badinput.c -- bad input: each public call with each kind of nonsense, and on each kind of
+ * connection that cannot take it. Each line is a case. After each case the answer names what was
+ * wrong, nothing has been written, and the caller's transaction can go on if C could see the error.
  */
 #include "pg_work.h"
 

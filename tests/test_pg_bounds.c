@@ -1,6 +1,6 @@
 /*
- * Vacuum and prune under a role whose time-outs are too short for them: with threads, and in the
- * host's loop. test_pg_pooler.c has the same behind a pooler.
+ * Vacuum and prune with a role whose time-outs are too short for them: with threads, and in the
+ * host's loop. test_pg_pooler.c does the same behind a pooler.
  */
 #include "hasty.h"
 

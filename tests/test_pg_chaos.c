@@ -1,6 +1,6 @@
 /*
- * Workers as processes, killed, frozen, cut off, and the server with them: nothing is lost, effects
- * happen once. Rows X3, X5, X7, X11; promises 1 to 5 and 7.
+ * Worker processes are killed, frozen and cut off, and the server crashes: nothing is lost, and
+ * effects happen once. Rows X3, X5, X7, X11; promises 1 to 5 and 7.
  */
 #define TEST_PRIVATE
 #include "pg_work.h"

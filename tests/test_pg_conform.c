@@ -1,5 +1,5 @@
 /*
- * Conformance of Postgres: the behaviours to which test_core_conform.c holds jobq_memory.
+ * Conformance of Postgres: the behaviours that test_core_conform.c checks of jobq_memory.
  */
 #define TEST_PRIVATE
 #include "store_pg.h"

@@ -1,6 +1,7 @@
 /*
- * Connections: lost at each moment in turn, half-open, refused, to a server that is down, full or
- * read-only; the hooks of the descriptor. Rows X1 (a bad conninfo), X26 (lost wake-ups); promise 7.
+ * Connections that are lost at each moment in turn, half-open or refused; servers that are down,
+ * full or read-only; the hooks of the descriptor. Rows X1 (a bad conninfo), X26 (lost wake-ups);
+ * promise 7.
  */
 #define TEST_PRIVATE
 #include "proxy.h"

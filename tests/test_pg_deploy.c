@@ -1,9 +1,9 @@
 /*
- * Deploys: many processes migrate at once; a program of the version before works on while a newer
- * one migrates its schema; what does not serve is refused with both numbers. Row X32 (without
- * down).
+ * Deploys: many processes migrate at once; a program of the previous version goes on working while
+ * a newer one migrates its schema; a program that the schema does not serve is refused, with both
+ * versions. Row X32 (without a way down).
  *
- *   test_pg_deploy --statements   prints tests/statements.txt as it is to be: see there
+ *   test_pg_deploy --statements   prints what tests/statements.txt must contain: see there
  */
 #define TEST_PRIVATE
 #include "pg_work.h"
@@ -535,9 +535,9 @@ static int print_statements(void)
         if (list[i].to >= list[i].from && list[i].to >= oldest) list[kept++] = list[i];
     }
     count = statements_add(list, kept);
-    puts("What each library sends, from its first to its last version: the statement, the types of\n"
-         "its parameters, the columns of its answer. test_pg_deploy sees that the schema offers all\n"
-         "of it. `make statements` writes this file: run it for each release.");
+    puts("The statements that libraries send, with the first and the last version that sends each,\n"
+         "the types of its parameters and the columns of its answer. test_pg_deploy checks that the\n"
+         "schema offers all of them. `make statements` writes this file: run it for each release.");
     for (i = 0; i < count; i++) {
         printf("\n%d-%d %s\n    %s\n    takes %s\n    gives %s\n", list[i].from, list[i].to,
                list[i].name, list[i].text, list[i].takes, list[i].gives);

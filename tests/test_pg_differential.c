@@ -1,8 +1,8 @@
 /*
- * Differential: random deeds on jobq_memory and on Postgres, at the same time by the same clock.
- * After each deed both must have answered the same and show the same; a refused deed must have
- * changed nothing. When they differ, deeds are taken out as long as they still differ; what is left
- * is printed, and is a behaviour for conform.h.
+ * Differential: random deeds (calls of a store) on jobq_memory and on Postgres, at the same time by
+ * the same clock. After each deed both must have given the same answer and show the same rows; a
+ * refused deed must have changed nothing. When they differ, deeds are removed as long as a
+ * difference remains. The shortest list is printed, as a behaviour for conform.h.
  *
  *     make differential ARGS="--seed N --runs N --deeds N"
  */

@@ -1,10 +1,11 @@
 /*
- * test_pg_faults.c -- every allocation, every thread and every call of libpq fails once in turn
- * while a worker drains a queue: all jobs are done once, all effects are there once, nothing hangs.
+ * test_pg_faults.c -- every allocation, every start of a thread and every call of libpq fails once,
+ * one after the other, while a worker drains a queue: all jobs are done once, all effects are there
+ * once, nothing hangs.
  *
- * The implementation is in this file, so macros can stand between it and libc and libpq. A cut is a
- * shutdown of the connection's socket, before the call (it fails, or its statement never arrives)
- * or after it (what was sent may have happened, and nobody will ever hear).
+ * The implementation is compiled in this file, so that macros can replace calls of libc and libpq.
+ * A cut shuts down the socket of the connection, before the call (it fails, or its statement never
+ * arrives) or after it (what was sent may have happened, but the answer never arrives).
  */
 #define TEST_PRIVATE
 #include <errno.h>

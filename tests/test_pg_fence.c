@@ -1,6 +1,6 @@
 /*
- * The fence: no stale worker writes anything, whatever it tries; claims, rescue, suspects, lost
- * answers, restore. Rows X2, X3, X5 to X7, X9 to X11; promises 1, 3 and 4.
+ * The fence: a stale worker cannot write anything. Also claims, rescue, suspects, lost answers and
+ * restore. Rows X2, X3, X5 to X7, X9 to X11; promises 1, 3 and 4.
  */
 #include "pg.h"
 

@@ -1,5 +1,5 @@
 /*
- * A worker seen from its host program: statistics, health, hooks; and handlers that misbehave.
+ * A worker as its host program sees it: statistics, health, hooks; and handlers that misbehave.
  */
 #include "proxy.h"
 

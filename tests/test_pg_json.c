@@ -1,7 +1,7 @@
 /*
- * jobq_json_check against the server's own jsonb: random texts, right and slightly wrong, are taken
- * or refused by both. So a payload never aborts its caller's transaction, and none is refused
- * without need.
+ * jobq_json_check compared with the server's jsonb: both accept or both refuse random texts,
+ * correct and slightly wrong ones. So a payload never aborts its caller's transaction, and none is
+ * refused without need.
  */
 #include "pg.h"
 

@@ -1,6 +1,6 @@
 /*
- * One live job for each queue and key, whatever operators do: revive and move where the key is
- * another job's, and sessions that enqueue, end, prune, revive, move and delete at random.
+ * One live job for each queue and key, whatever operators do: revive and move when another job has
+ * the key, and sessions that enqueue, end, prune, revive, move and delete at random.
  */
 #include "pg.h"
 

@@ -1,6 +1,6 @@
 /*
  * Public workers on Postgres: outcomes, stages, limits, cancel, pause, parking, time-outs,
- * stopping, statistics. Rows X3, X9, X13; W-M5, W-M12, W-M13, W-M22 of the acceptance table.
+ * stopping, statistics. Rows X3, X9, X13; W-M5, W-M12, W-M13, W-M22.
  */
 #include "pg_work.h"
 

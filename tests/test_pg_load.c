@@ -1,7 +1,7 @@
 /*
- * Workers under load and oddities: late commits behind bounds, many queues and kinds, stuck
- * handlers, vacuum, silence. Promises 1 and 7; section 4 of the defaults: nothing is hidden for
- * longer than 5 s.
+ * Workers under load and in unusual situations: late commits below the lower bounds of claims, many
+ * queues and kinds, stuck handlers, vacuum, silence. Promises 1 and 7. With the defaults nothing
+ * stays hidden for longer than 5 s.
  */
 #include "pg_work.h"
 

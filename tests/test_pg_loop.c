@@ -1,6 +1,6 @@
 /*
- * A worker in the host's event loop: everything on the caller's thread, nothing that waits; lost,
- * silent and refused connections; wake-ups through the fds; several workers side by side.
+ * A worker in the host's event loop: everything runs on the caller's thread and nothing blocks it;
+ * lost, silent and refused connections; wake-ups through the fds; several workers side by side.
  */
 #include "proxy.h"
 

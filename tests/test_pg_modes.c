@@ -1,6 +1,6 @@
 /*
- * How long a worker works, and where: until nothing is due, until all has ended, one job; in a
- * process that forks; until a signal.
+ * How long a worker works: until nothing is due, until all jobs have ended, for one job, until a
+ * signal. And workers in a process that forks.
  */
 #define TEST_PRIVATE
 #include "pg_work.h"

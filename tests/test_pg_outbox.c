@@ -902,7 +902,7 @@ static void numbers_survive_dump_and_restore(void **unused)
     if (system("PATH=\"$JOBQ_SERVER_BIN:$PATH\"; v=$(pg_dump --version) && v=${v##*) } && "
                "s=$(\"$JOBQ_SERVER_BIN\"/postgres --version) && s=${s##*) } && "
                "[ \"${v%%.*}\" -ge \"${s%%.*}\" ]") != 0) {
-        print_message("no pg_dump that is as new as the server\n");
+        print_message("skipped: no pg_dump as new as the server\n");
         skip();
     }
     open_box(2);

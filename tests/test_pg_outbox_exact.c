@@ -1,9 +1,9 @@
 /*
- * Exactness: producers whose transactions are short, long, rolled back, or only in part; two
- * readers that contend for each partition, acknowledge parts of what they read, and forget what
- * they hold; backends that are ended at random, and a snapshot that is held. Afterwards every
- * committed message was delivered, under one number, and none that was rolled back; numbers are 1,
- * 2, 3 ... in each partition, and a producer's messages have kept their order.
+ * Exactness. Producers' transactions are short, long, or rolled back, entirely or in part. Two
+ * readers compete for each partition, acknowledge parts of what they read, and forget what they
+ * hold. Backends are ended at random, and a snapshot is held. Afterwards every committed message
+ * has been delivered, under one number, and none that was rolled back; the numbers in each
+ * partition are 1, 2, 3 ..., and the messages of each producer have kept their order.
  */
 #include <signal.h>
 #include <sys/wait.h>

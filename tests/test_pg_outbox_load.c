@@ -1,9 +1,11 @@
 /*
- * The outbox in workers under load: order while they are killed (X24), a queue that grows while it
- * is used (W-O36), tables that stay small (X29).
+ * The outbox in workers under load: order while workers are killed (X24), a queue that gets more
+ * partitions while it is used (W-O36), tables that stay small (X29).
  *
- * JOBQ_TEST_LONG: at their full size, 1.6 million messages twice and ten minutes. An argument
- * chooses one test: JOBQ_TEST_LONG=1 tests/server.sh .build/cc/test_pg_outbox_load '*small*'
+ * With JOBQ_TEST_LONG the tests have their full size: 1.6 million messages twice, and ten minutes.
+ * An argument chooses one test:
+ *
+ *     JOBQ_TEST_LONG=1 tests/server.sh .build/cc/test_pg_outbox_load '*small*'
  */
 #include "relay.h"
 
@@ -128,7 +130,7 @@ static void check_order(int partitions, long total)
         assert_int_equal(high[part], number("SELECT acked FROM jobq.outbox WHERE "
                                             "partition = %d AND lag = 0", part));
     }
-    print_message("%ld came twice\n", again);
+    print_message("%ld messages were delivered twice\n", again);
 }
 
 static void start_producers(pid_t *producers, int from, int to, int partitions, long share)
@@ -261,7 +263,7 @@ static void grow_to(int partitions)
         refused++;
         nap_us(1000);
     }
-    print_message("grown to %d, %d times refused\n", partitions, refused);
+    print_message("grown to %d partitions, refused %d times\n", partitions, refused);
 }
 
 static void start_keys(pid_t *producers, int first, int rounds)

@@ -1,8 +1,8 @@
 /*
- * Messages in the hands of handlers: both strategies, outcomes, crashes, limits, dead letters, and
- * many processes at once. Rows X19, X21 to X24, X28; SEED_FACTS 2.10 "Transactional", "Leased",
- * "Crash", "Adaptive", "Partial failure", "Dead letters", "Lifecycle", with W-O1 to W-O4, W-O10 to
- * W-O14, W-O24 to W-O27 repaired: where that changes a case of the original, the case says so.
+ * Messages and their handlers: both strategies, outcomes, crashes, limits, dead letters, and many
+ * processes at once. Rows X19, X21 to X24, X28; SEED_FACTS 2.10 "Transactional", "Leased", "Crash",
+ * "Adaptive", "Partial failure", "Dead letters", "Lifecycle", with W-O1 to W-O4, W-O10 to W-O14,
+ * W-O24 to W-O27 repaired. Where a repair changes a case of the original, the case says so.
  */
 #define TEST_PRIVATE
 #include "outbox.h"
@@ -1120,7 +1120,7 @@ static void check_deliveries(const char *path, int partitions, int total)
     assert_true(feof(in));
     fclose(in);
     assert_int_equal(fresh, total);
-    print_message("%ld delivered again\n", again);
+    print_message("%ld messages delivered again\n", again);
     for (n = 0; n < partitions; n++) {
         assert_int_equal(highest[n],
                          number("SELECT acked FROM jobq.outbox WHERE partition = %d", n));

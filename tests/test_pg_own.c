@@ -1,6 +1,6 @@
 /*
- * test_pg_own.c -- the library's own tables read as typed tables: each description fits its view,
- * each field arrives, and what the library's verbs say about the same rows agrees.
+ * test_pg_own.c -- the library's own tables, read as typed tables: each description fits its view,
+ * each field arrives, and the library's functions return the same about the same rows.
  */
 #include "outbox.h"
 

@@ -1,16 +1,16 @@
 /*
- * Each pair of functions at each boundary between statements: a session is held at every point of
- * one function in turn, while another session runs the other one. Promises 1 to 4, 6.
+ * Each pair of functions at each boundary between statements: one session is held at every point of
+ * one function in turn, while another session runs the other function. Promises 1 to 4, 6.
  *
- * The functions are the real ones of a schema of its own, written again with a point after each
- * statement that touches the schema (plpgsql.h). tests/pairs.sql has the deeds, the scenes and the
- * laws. What became of each job must be what some order of the two deeds makes of it when neither
- * disturbs the other, or one of them alone: whoever skips what is locked may do so.
+ * The functions are the real ones, in a schema of their own, rewritten with a point after each
+ * statement that touches the schema (plpgsql.h). tests/pairs.sql has the deeds (calls), the scenes
+ * and the laws. The result for each job must be the result of the two deeds one after the other, in
+ * some order, or of one of them alone, because a function may skip what is locked.
  *
  *   test_pg_pairs [DEED [OTHER]]   only these, by their names, at every point
  *
- * Without arguments each pair is played at every third point, from another one each; at every point
- * with JOBQ_TEST_LONG=1.
+ * Without arguments each pair is run at every third point, and pairs start at different points;
+ * with JOBQ_TEST_LONG=1 at every point.
  */
 #include "pg.h"
 #include "plpgsql.h"

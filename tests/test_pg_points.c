@@ -1,10 +1,11 @@
 /*
- * At each step of the worker in turn the process is killed, or its connection cut: another worker
- * ends what was begun, every job and message ends once, and the counts are right. Promises 1 to 4.
+ * At each step of the worker in turn the process is killed, or its connection is cut. Another
+ * worker finishes what was begun, every job and message ends once, and the counts are right.
+ * Promises 1 to 4.
  *
  * The steps are named in jobq_pg.h (JOBQ_PG_POINT). A world is a schema of its own; worlds run side
- * by side, each with its share of the steps. JOBQ_TEST_LONG=1 plays all scenes; else kills and cuts
- * take turns, one at each step of each statement.
+ * by side, each with its share of the steps. JOBQ_TEST_LONG=1 runs all scenes; otherwise kills and
+ * cuts alternate, one at each step of each statement.
  */
 #define TEST_PRIVATE
 #include <stdbool.h>

@@ -1,7 +1,7 @@
 /*
- * Behind a real pgbouncer in transaction mode: the self-check, work, wake-ups past the pooler,
- * sessions with odd defaults, clients beside it that spoil the sessions, and housekeeping under a
- * role's time-outs.
+ * Behind a real pgbouncer in transaction mode: the self-check, work, wake-ups that bypass the
+ * pooler, sessions with unusual defaults, other clients that spoil the sessions, and housekeeping
+ * with a role's time-outs.
  */
 #include "hasty.h"
 

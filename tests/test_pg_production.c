@@ -1,6 +1,7 @@
 /*
- * test_pg_production.c -- what README.md says of production: each line of SQL in it runs; and what
- * a deploy meets: migrations again, schema names at their limit (X32), the first use of a name.
+ * test_pg_production.c -- what README.md says about production: each line of SQL in it runs. Also
+ * what a deploy may meet: repeated migrations, schema names at their limit (X32), the first use of
+ * a name.
  */
 #define TEST_PRIVATE
 #include "pg_work.h"

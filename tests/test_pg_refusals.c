@@ -1,6 +1,6 @@
 /*
- * test_pg_refusals.c -- what the database refuses or cannot do in time: a job that cannot be
- * sent, a result that is not taken, a claim or flush that is too large. The others get on, each
+ * test_pg_refusals.c -- what the database refuses or cannot do in time: a job that cannot be sent,
+ * a result that is not accepted, a claim or flush that is too large. The other jobs go on, each
  * case is recorded, and a stop ends.
  */
 #include "pg_work.h"

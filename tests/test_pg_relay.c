@@ -1,7 +1,7 @@
 /*
- * Messages in the worker: both strategies, each and batch handlers, retries and dead letters, time
- * limits, wake-up across processes (X26), renewal, and order while workers are killed and stopped;
- * test_pg_outbox_load.c has X24 at its size.
+ * Messages in the worker: both strategies, handlers of a message and of a batch, retries and dead
+ * letters, time limits, wake-ups across processes (X26), renewal, and order while workers are
+ * killed and stopped; test_pg_outbox_load.c has X24 at full size.
  */
 #include "relay.h"
 
@@ -704,7 +704,7 @@ static void order_holds_while_workers_are_killed_and_stopped(void **unused)
     assert_int_equal(number("SELECT count(*) FROM jobq.dead_letter"), 0);
     file = fopen(path, "r");
     assert_non_null(file);
-    print_message("%ld messages came twice\n", check_log(file));
+    print_message("%ld messages were delivered twice\n", check_log(file));
     fclose(file);
     close(fd);
     unlink(path);

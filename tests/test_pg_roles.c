@@ -1,6 +1,6 @@
 /*
- * test_pg_roles.c -- who may do what: real roles with the grants of sql/roles.sql, and
- * things planted where a careless function would find them.
+ * test_pg_roles.c -- what each role may do: real roles with the grants of sql/roles.sql, and
+ * objects planted where a careless function would find them.
  */
 #include "pg_work.h"
 

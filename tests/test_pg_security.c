@@ -1,6 +1,6 @@
 /*
- * test_pg_security.c -- what a hostile string, a planted function or a curious reader of logs can
- * do: nothing.
+ * test_pg_security.c -- hostile strings, planted functions and curious readers of logs achieve
+ * nothing.
  */
 #include "pg_work.h"
 

@@ -1,6 +1,6 @@
 /*
- * Two sessions at once, in an order given here: one waits for a lock while the other goes on, or
- * ends what the other had overlooked. Promises 1, 3, 6; laws 7 and 17.
+ * Two sessions at once, in a given order: one waits for a lock while the other goes on, or finishes
+ * what the other has overlooked. Promises 1, 3, 6; laws 7 and 17.
  */
 #include "outbox.h"
 

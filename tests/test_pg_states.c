@@ -1,6 +1,6 @@
 /*
- * States of the server: down, full, in recovery, read-only by default, starting; at the start of a
- * program and under a running one. The log says what is wrong once, with the fix.
+ * States of the server: down, full, in recovery, read-only by default, starting; when a program
+ * starts and while it runs. The log says once what is wrong, with the fix.
  */
 #include "pg_work.h"
 

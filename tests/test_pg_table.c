@@ -1,7 +1,7 @@
 /*
- * test_pg_table.c -- typed tables on Postgres: every type there and back, every call, what a wrong
- * description is told, errors, pages under change, transactions, and value parsers against outside
- * data and against the server.
+ * test_pg_table.c -- typed tables on Postgres: every type written and read back, every call, the
+ * error for each wrong description, errors, pages while rows change, transactions, and value
+ * parsers compared with outside data and with the server.
  */
 #define TEST_PRIVATE
 #include "pg.h"

@@ -1,6 +1,6 @@
 /*
- * The threads of a worker: how many there are, and that none of what may hang (desc.connect, a name
- * server, a prune) holds up handlers, heartbeats or the end.
+ * The threads of a worker: how many there are, and that nothing that may hang (desc.connect, a name
+ * server, a prune) delays handlers, heartbeats or the end.
  */
 #include "pg_work.h"
 

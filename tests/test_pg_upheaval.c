@@ -1,7 +1,7 @@
 /*
- * Upheavals under load: tables are rewritten, parts of the history detached, servers and disks are
- * full, processes fork, hosts die, a server's clock jumps. Unmodified workers do jobs and messages
- * all the while. Then the laws are checked: everything enqueued was handled and has ended once,
+ * Upheavals under load: tables are rewritten, parts of the history are detached, servers and disks
+ * are full, processes fork, hosts die, a server's clock jumps. Meanwhile unmodified workers run
+ * jobs and messages. Then the laws are checked: everything enqueued was handled and has ended once,
  * messages came in order, and the work goes on.
  */
 #include "pg_work.h"
@@ -431,8 +431,8 @@ static void a_thousand_workers_come_and_half_of_them_die(void **unused)
     crew_starts();
     assert_true(becomes(60, 0, "SELECT count(*) FROM jobq.claim WHERE worker < 10000"
                                " AND jobs <> '{}' AND worker % 2 = 0"));
-    print_message("a beat: %d us with %d workers, %d us with %d; 500 rescued in %.1f s\n", (int)few,
-                  CONNS, (int)many, CROWD, (double)(mono_us() - begun) / 1e6);
+    print_message("heartbeat: %d us with %d workers, %d us with %d; 500 rescued in %.1f s\n",
+                  (int)few, CONNS, (int)many, CROWD, (double)(mono_us() - begun) / 1e6);
     for (i = 0; i < CONNS; i++) PQfinish(conns[i]);
     crew_ends(NO_ARCHIVE);
     assert_int_equal(number("SELECT count(*) FROM jobq.worker WHERE dead_at IS NULL"), CROWD / 2);
@@ -748,7 +748,7 @@ static void fill_the_disk(void)
 static bool small_disk(void)
 {
     if (system("unshare -m mount -t tmpfs none /mnt 2>/dev/null") != 0) {
-        print_message("no right to mount a small disk here\n");
+        print_message("skipped: no right to mount a small disk\n");
         return false;
     }
     go_to_own("exec unshare -m sh -c 'mount -t tmpfs -o size=40m,mode=700,uid=$(id -u "
@@ -822,7 +822,7 @@ static bool has_ipv6(void)
     address.sin6_addr = in6addr_loopback;
     there = fd >= 0 && bind(fd, (struct sockaddr *)&address, sizeof address) == 0;
     if (fd >= 0) close(fd);
-    if (!there) print_message("no ::1 here\n");
+    if (!there) print_message("skipped: this machine has no ::1\n");
     return there;
 }
 
@@ -871,7 +871,7 @@ static bool with_tls(void)
                       "chown \"$JOBQ_SERVER_USER\" server.key server.crt && "
                       "echo 'ssl = on' >>postgresql.conf && cd - && tests/server.sh --ctl restart");
 
-    if (!good) print_message("no TLS in this server, or no openssl\n");
+    if (!good) print_message("skipped: no TLS in this server, or no openssl\n");
     return good;
 }
 
@@ -982,7 +982,7 @@ static bool server_with_a_clock(void)
 
     snprintf(clock_file, sizeof clock_file, "/tmp/jobq_clock.%d", (int)getpid());
     if (system(FIND_FAKETIME " | grep -q .") != 0) {
-        print_message("no libfaketime here\n");
+        print_message("skipped: no libfaketime on this machine\n");
         return false;
     }
     clock_says("+0");

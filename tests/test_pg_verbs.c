@@ -1,6 +1,7 @@
 /*
- * The verbs on the database: every verb in every state, from all sides at once, in any isolation,
- * in odd schemas. Rows X4, X6, X7, X32; laws (1) to (8) of jobq.h; promises 1 and 3.
+ * The verbs on the database: every verb in every state, from many sessions at once, at any
+ * isolation level, in unusual schemas. Rows X4, X6, X7, X32; laws (1) to (8) of jobq.h; promises 1
+ * and 3.
  */
 #include "pg_work.h"
 

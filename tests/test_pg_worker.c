@@ -1,7 +1,7 @@
 /*
- * The worker on Postgres among things that go wrong: kills around a commit, poison, a dead worker,
- * a handler beyond the grace. Rows X5, X13; promises 1 to 5. What a job goes through when nothing
- * does: test_pg_life.c. Lost connections and servers that crash: test_pg_chaos.c.
+ * The worker on Postgres when things go wrong: kills around a commit, poison, a dead worker, a
+ * handler that outlasts the grace period. Rows X5, X13; promises 1 to 5. test_pg_life.c has the
+ * life of a job when nothing goes wrong, test_pg_chaos.c lost connections and servers that crash.
  */
 #include "pg_work.h"
 

@@ -1,6 +1,6 @@
 /*
- * test_pg_worktable.c -- the job verbs on a table of the user's: X2 to X13 on the two-stage table
- * of examples/videos.sql, with lease columns and without.
+ * test_pg_worktable.c -- the job verbs on a table of the user: X2 to X13 on the two-stage table of
+ * examples/videos.sql, with and without lease columns.
  */
 #define TEST_PRIVATE
 #include "pg.h"

@@ -1,4 +1,4 @@
-/* told.h -- answers, and what a thread says, as one call each; for tests that make them up. */
+/* told.h -- one call for each answer and each result of a thread, for tests that make them up. */
 #ifndef JOBQ_TEST_TOLD_H
 #define JOBQ_TEST_TOLD_H
 

@@ -1,6 +1,6 @@
 /*
- * verbs.h -- a worker's requests one by one, as tests and benchmarks need them: plain arguments
- * instead of a jobq_request, each carried out by jobq_pg_execute.
+ * verbs.h -- a worker's requests as single calls for tests and benchmarks: plain arguments instead
+ * of a jobq_request. jobq_pg_execute carries each of them out.
  */
 #ifndef VERBS_INCLUDED
 #define VERBS_INCLUDED (1)
@@ -275,8 +275,8 @@ typedef struct verb_ack_desc {
     bool sweep, in_transaction, relaxed;
 } verb_ack_desc;
 
-/* answer: 'h' held, messages follow; 'i' nothing to read; 'o' another holds it; 'w' not due yet; 'b'
- * busy; 'l' lost; 'a' set aside. */
+/* answer: 'h' held, messages follow; 'i' nothing to read; 'o' another holds it; 'w' not due yet;
+ * 'b' busy; 'l' lost; 'a' set aside. */
 typedef struct verb_reading {
     char answer;
     jobq_cursor cursor;

@@ -1,12 +1,12 @@
 /*
  * wire.h -- a statement of a loop in three steps: sent, executed, answered.
  *
- * jobq_memory_perform does all three at once. On a real connection time passes in between, and any
- * of them may fail to come. So the explorer and the simulator carry the request and the answer with
- * what is to go wrong: a row that others have locked, one that cannot be sent, a result that the
- * store does not take.
+ * jobq_memory_perform does all three at once. On a real connection time passes in between, and each
+ * step may fail. So the explorer and the simulator keep the request and the answer together with
+ * what shall go wrong: a row that others have locked, a row that cannot be sent, a result that the
+ * store refuses.
  *
- * WIRE_PRIORITY is the last priority that jobs have: lanes of the others are left out.
+ * WIRE_PRIORITY is the highest priority number of jobs here; lanes above it are left out.
  */
 #ifndef WIRE_INCLUDED
 #define WIRE_INCLUDED (1)

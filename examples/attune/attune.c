@@ -1,6 +1,6 @@
 /*
- * attune.c -- an automation platform in small: packs, triggers, rules, events, executions; jobq
- * does the work.
+ * attune.c -- a small automation platform: packs, triggers, rules, events and executions, with jobq
+ * for the work.
  *
  * Build   cc examples/attune/attune.c -I. -lpq -o attune
  * Run     JOBQ_SERVER="host=... dbname=..." ./attune
@@ -12,12 +12,12 @@
  *         housekeeping: 1 inquiries timed out, 1 workers inactive, 1 executions requested again
  *
  * An event, its enforcements, its executions and their jobs are written in one transaction. A
- * handler completes its execution and its job in one transaction too. Inquiries that time out and
- * workers that fall silent are met by a job that schedules itself anew: what such a worker ran is
- * requested again, with a job.
+ * handler completes its execution and its job in one transaction, too. A housekeeping job, which
+ * schedules itself again each time, ends inquiries that have timed out and marks workers that have
+ * fallen silent; executions of such a worker are requested again, with a new job.
  *
- * Uses the schemas attune, made anew from examples/attune/attune.sql (or the file that is named),
- * and jobq_example_attune; both are dropped at the end.
+ * Uses the schemas attune (from examples/attune/attune.sql, or from the file that you name) and
+ * jobq_example_attune. Both are created anew and dropped at the end.
  */
 #define JOBQ_IMPLEMENTATION
 #define JOBQ_PG_IMPLEMENTATION
@@ -48,7 +48,7 @@ static void tell(PGconn *conn, const char *sql)
     PQclear(res);
 }
 
-/* Creates a row and tells its id. */
+/* Creates a row and returns its id. */
 static int64_t create(PGconn *conn, int entity, const char *fields, const void *row)
 {
     jobq_pg_rows rows;
@@ -56,7 +56,7 @@ static int64_t create(PGconn *conn, int entity, const char *fields, const void *
 
     must(jobq_pg_table_create(attune[entity], conn, fields, row, &rows, &failure) == JOBQ_OK,
          failure.message);
-    id = *(int64_t *)rows.rows; /* each struct begins with it */
+    id = *(int64_t *)rows.rows; /* the first field of each struct */
     jobq_pg_rows_clear(&rows);
     return id;
 }
@@ -87,7 +87,7 @@ static void load_rule(PGconn *conn, const attune_rule *like, const char *ref, in
                               "trigger_ref enabled", &rule);
 }
 
-/* The pack with all that is in it, or nothing. */
+/* Creates the pack with its actions, trigger and rules, all or nothing. */
 static jobq_error load_pack(PGconn *conn, void *user, jobq_pg_error *error)
 {
     attune_pack pack = {.ref = str("core"), .label = str("Core"), .version = str("1.0.0")};
@@ -109,7 +109,7 @@ static jobq_error load_pack(PGconn *conn, void *user, jobq_pg_error *error)
 
 /* -- events -- */
 
-/* The job that will run an execution. */
+/* Enqueues the job that will run an execution. */
 static jobq_error request(PGconn *conn, int64_t execution, jobq_pg_error *error)
 {
     jobq_pg_job job = {.queue = "attune", .kind = "execute"};
@@ -120,7 +120,7 @@ static jobq_error request(PGconn *conn, int64_t execution, jobq_pg_error *error)
     return jobq_pg_enqueue(pg, conn, &job, NULL, error);
 }
 
-/* What a rule makes of an event. */
+/* Writes the enforcement and the execution that a rule makes of an event. */
 static jobq_error enforce(PGconn *conn, const attune_rule *rule, const attune_event *event,
                           int64_t event_id, jobq_pg_error *error)
 {
@@ -141,7 +141,7 @@ static jobq_error enforce(PGconn *conn, const attune_rule *rule, const attune_ev
                                 &execution), error);
 }
 
-/* An event with everything that follows from it, in one transaction. */
+/* Writes an event and everything that follows from it, in one transaction. */
 static jobq_error fire(PGconn *conn, void *user, jobq_pg_error *error)
 {
     attune_event event = {.trigger = jobq_pg_some_int64(*(int64_t *)user),
@@ -161,7 +161,7 @@ static jobq_error fire(PGconn *conn, void *user, jobq_pg_error *error)
 
 /* -- handlers -- */
 
-/* Runs an execution; its status and the job's end are one transaction. */
+/* Runs an execution. Its status and the end of the job are written in one transaction. */
 static jobq_outcome execute(jobq_call *call)
 {
     PGconn *conn = jobq_pg_call_conn(call, NULL);
@@ -178,15 +178,15 @@ static jobq_outcome execute(jobq_call *call)
         attune_execution_move(conn, id, ATTUNE_EXECUTION_STATUS_RUNNING,
                               ATTUNE_EXECUTION_STATUS_COMPLETED, result, &failure) != JOBQ_OK) {
         jobq_call_error(call, str(failure.message));
-        return JOBQ_OUTCOME_DISCARD; /* it ran before, or is gone */
+        return JOBQ_OUTCOME_DISCARD; /* it has run before, or no longer exists */
     }
     return jobq_pg_call_commit(call, conn);
 }
 
 static int timed_out, inactive, again;
 
-/* What a silent worker leaves: an execution seen running is one of those, as the handler above ends
- * its own within its transaction. */
+/* Requests again what a silent worker left running. The handler above goes through RUNNING within
+ * its own transaction, so any execution that is visible as RUNNING belongs to such a worker. */
 static jobq_error request_again(PGconn *conn, jobq_pg_error *error)
 {
     attune_execution set = {.status = ATTUNE_EXECUTION_STATUS_REQUESTED};
@@ -204,7 +204,7 @@ static jobq_error request_again(PGconn *conn, jobq_pg_error *error)
     return code;
 }
 
-/* Workers that are inactive from now on, and their executions, in one transaction. */
+/* Marks silent workers as inactive and requests their executions again, in one transaction. */
 static jobq_error bury(PGconn *conn, void *user, jobq_pg_error *error)
 {
     jobq_pg_rows rows;
@@ -217,7 +217,7 @@ static jobq_error bury(PGconn *conn, void *user, jobq_pg_error *error)
     return code;
 }
 
-/* Sweeps, and is due again in an hour. */
+/* The housekeeping job: snoozes, so that it runs again in an hour. */
 static jobq_outcome keep_house(jobq_call *call)
 {
     PGconn *conn = jobq_pg_call_conn(call, NULL);
@@ -239,7 +239,7 @@ static void set_up(PGconn *conn, const char *path)
     static char sql[65536];
     FILE *file = fopen(path, "r");
 
-    must(file != NULL, "examples/attune/attune.sql is not here: name it");
+    must(file != NULL, "examples/attune/attune.sql is not here: give its path as the argument");
     sql[fread(sql, 1, sizeof sql - 1, file)] = '\0';
     fclose(file);
     tell(conn, "SET client_min_messages = warning");
@@ -249,7 +249,7 @@ static void set_up(PGconn *conn, const char *path)
     must(attune_open(pg, &failure) == JOBQ_OK, failure.message);
 }
 
-/* A worker that has died with an execution, and an inquiry that nobody has answered. */
+/* Plants a worker that died with an execution, and an inquiry that nobody answered. */
 static void leave_behind(PGconn *conn)
 {
     attune_worker worker = {.name = str("lost"), .worker_type = ATTUNE_WORKER_TYPE_LOCAL,
@@ -285,7 +285,7 @@ static int work_off(PGconn *conn)
     leave_behind(conn);
     must(jobq_pg_enqueue(pg, conn, &house, NULL, &failure) == JOBQ_OK, failure.message);
     must(jobq_pg_work(pg, &work, &failure) == JOBQ_OK, failure.message);
-    /* Once more: it may have ended before what housekeeping requested was due. */
+    /* Once more: the first call may end before the jobs that housekeeping enqueued are due. */
     must(jobq_pg_work(pg, &work, &failure) == JOBQ_OK, failure.message);
     must(attune_execution_by_status(conn, &done, &rows, &failure) == JOBQ_OK, failure.message);
     completed = (int)rows.count;

@@ -1,8 +1,8 @@
 /*
  * attune.h -- the seventeen tables of attune.sql as C structs, and their finders.
  *
- * Include jobq_pg.h first. attune_open opens all tables; then attune[ATTUNE_PACK] is what the
- * jobq_pg_table_ calls take, and attune_pack the struct of its rows.
+ * Include jobq_pg.h first. attune_open opens all tables. Then pass attune[ATTUNE_PACK] to the
+ * jobq_pg_table_ calls; attune_pack is the struct of its rows.
  */
 #ifndef ATTUNE_INCLUDED
 #define ATTUNE_INCLUDED (1)
@@ -649,9 +649,9 @@ static const jobq_pg_table_desc attune_descs[] = {
 
 static jobq_pg_table *attune[ATTUNE_COUNT];
 
-/* The finders: attune_rule_by_trigger(conn, &(attune_rule){.trigger = 7}, &rows, &error). A page of
- * 1000 in the entity's order; for more, or another order, jobq_pg_table_list. By id:
- * jobq_pg_table_get. By name or label: jobq_pg_query.search. */
+/* The finders: attune_rule_by_trigger(conn, &(attune_rule){.trigger = 7}, &rows, &error). They
+ * return up to 1000 rows in the entity's order. For more, or another order, use jobq_pg_table_list;
+ * by id, jobq_pg_table_get; by name or label, jobq_pg_query.search. */
 #define ATTUNE_FINDERS(X) \
     X(pack, PACK, is_standard, "is_standard") \
     X(pack, PACK, tags, "tags@>") \
@@ -721,7 +721,7 @@ static jobq_pg_table *attune[ATTUNE_COUNT];
 ATTUNE_FINDERS(ATTUNE_X)
 #undef ATTUNE_X
 
-/* A worker tells that it lives; JOBQ_ERROR_NOT_FOUND when there is none of this id. */
+/* Records a worker's heartbeat. JOBQ_ERROR_NOT_FOUND: no worker has this id. */
 static inline jobq_error attune_worker_heartbeat(PGconn *conn, int64_t id, jobq_pg_error *error)
 {
     attune_worker worker = {0};
@@ -733,7 +733,7 @@ static inline jobq_error attune_worker_heartbeat(PGconn *conn, int64_t id, jobq_
                                 NULL, error);
 }
 
-/* Workers that have been silent for so long become inactive; rows: these. */
+/* Marks workers without a heartbeat for this long as inactive. rows: those workers. */
 static inline jobq_error attune_worker_silent(PGconn *conn, int64_t silent_us, jobq_pg_rows *rows,
                                               jobq_pg_error *error)
 {
@@ -746,7 +746,7 @@ static inline jobq_error attune_worker_silent(PGconn *conn, int64_t silent_us, j
                                       "status +last_heartbeat<", &like, rows, error);
 }
 
-/* Pending inquiries whose time is up end in one sweep; rows: these. */
+/* Ends all pending inquiries that have timed out. rows: those inquiries. */
 static inline jobq_error attune_inquiry_expire(PGconn *conn, jobq_pg_rows *rows,
                                                jobq_pg_error *error)
 {
@@ -759,7 +759,7 @@ static inline jobq_error attune_inquiry_expire(PGconn *conn, jobq_pg_rows *rows,
                                       "status +timeout_at<=", &like, rows, error);
 }
 
-/* An execution goes from one status to another, or not at all: JOBQ_ERROR_LOST. */
+/* Moves an execution from one status to another. JOBQ_ERROR_LOST: it was not in the first one. */
 static inline jobq_error attune_execution_move(PGconn *conn, int64_t id,
                                                attune_execution_status from,
                                                attune_execution_status to, jobq_str result,
@@ -785,7 +785,7 @@ static inline void attune_close(void)
     }
 }
 
-/* Opens all tables; each is held against the catalogue. */
+/* Opens all tables. Each description is checked against the database. */
 static inline jobq_error attune_open(jobq_pg *jobq, jobq_pg_error *error)
 {
     int i;

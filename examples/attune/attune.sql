@@ -1,10 +1,10 @@
 -- The tables of examples/attune: an automation platform. Packs bring actions, triggers,
--- sensors and rules; an event of a trigger, through the rules on it, becomes enforcements, and
--- these executions of actions.
+-- sensors and rules. When a trigger has an event, each rule on it makes an enforcement, and
+-- each enforcement an execution of an action.
 --
--- A text ..._ref beside a foreign key keeps the name when what it names has gone. created and
--- updated are written by default and by each update of the library; there are no triggers but
--- the one that tells of notifications, by id only.
+-- A text column ..._ref beside a foreign key keeps the name after the row that it names has
+-- been deleted. created has a default; each update by the library writes updated. The only
+-- trigger is the one that announces notifications, by id only.
 
 CREATE SCHEMA attune;
 
@@ -350,7 +350,7 @@ CREATE INDEX ON attune.notification (state);
 
 CREATE INDEX ON attune.notification (channel);
 
--- Ids only: a payload beyond 8000 bytes would fail the insert.
+-- Ids only, because a payload of more than 8000 bytes would make the insert fail.
 CREATE FUNCTION attune.notification_tell() RETURNS trigger
 LANGUAGE plpgsql AS $$
 BEGIN

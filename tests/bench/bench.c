@@ -1,6 +1,6 @@
 /*
- * bench.c -- bench ROW [--long]: measures one row of the bench once, on the server that
- * JOBQ_SERVER names, and prints its figures, one a line, fields apart by tabs. bench.sh calls it.
+ * bench.c -- bench ROW [--long]: measures one row once, on the server of JOBQ_SERVER, and prints
+ * its figures, one a line, with tabs between the fields. bench.sh calls it.
  */
 #define JOBQ_IMPLEMENTATION
 #define JOBQ_PG_IMPLEMENTATION
@@ -147,8 +147,8 @@ double bench_number(PGconn *db, const char *format, ...)
     return value;
 }
 
-/* A server in use writes its log over old segments; a fresh one has none, and would fill each with
- * zeros first: a sixth of what numbering messages costs. */
+/* A server in use writes its log over old segments. A fresh one has none and first fills each new
+ * segment with zeros, which is a sixth of what numbering messages costs. So this makes old ones. */
 void bench_wal_reset(PGconn *db)
 {
     bench_sql(db, "DO $$ BEGIN WHILE (SELECT count(*) FROM pg_ls_waldir()) < (SELECT setting::int "
@@ -420,7 +420,7 @@ FILE *bench_data(const char *name)
     snprintf(path, sizeof path, "%s/%s.tsv",
              getenv("BENCH_DIR") != NULL ? getenv("BENCH_DIR") : ".build/bench", name);
     file = fopen(path, "w");
-    if (file == NULL) bench_fail("%s: cannot be written", path);
+    if (file == NULL) bench_fail("cannot write %s", path);
     return file;
 }
 
@@ -428,7 +428,7 @@ int main(int argc, char **argv)
 {
     size_t i;
 
-    if (getenv("JOBQ_SERVER") == NULL) bench_fail("JOBQ_SERVER is not set");
+    if (getenv("JOBQ_SERVER") == NULL) bench_fail("JOBQ_SERVER is not set: run make bench");
     bench_long = argc > 2 && strcmp(argv[2], "--long") == 0;
     for (i = 0; argc > 1 && i < sizeof all / sizeof all[0]; i++) {
         if (strcmp(argv[1], all[i].name) == 0) {

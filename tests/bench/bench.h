@@ -1,7 +1,6 @@
 /*
- * bench.h -- what the rows of the bench share: clocks, connections, the tables of the floors, crews
- * of workers, figures. Every row is one function; the driver calls the program once for each row
- * and run.
+ * bench.h -- what the rows share: clocks, connections, the floors' tables, crews of workers,
+ * figures. Every row is one function. bench.sh starts the program once for each row and run.
  */
 #ifndef BENCH_H
 #define BENCH_H
@@ -29,27 +28,27 @@ extern bool bench_long;
 double bench_now(void);       /* seconds, monotonic */
 int64_t bench_wall_us(void);  /* microseconds since the Unix epoch */
 void bench_sleep(double seconds);
-double bench_cpu(pid_t pid);  /* processor time of a process, in seconds; 0: it is gone */
+double bench_cpu(pid_t pid);  /* processor time of a process, in seconds; 0: it has ended */
 int bench_chance(int low, int high);
 double bench_quantile(double *values, size_t count, double q); /* sorts them */
 
-/* -- the database; whatever fails ends the program -- */
+/* -- the database; any failure ends the program -- */
 
 void bench_fail(const char *format, ...);
 PGconn *bench_db(void);
 void bench_sql(PGconn *db, const char *format, ...);
 double bench_number(PGconn *db, const char *format, ...);
-void bench_wal_reset(PGconn *db); /* a checkpoint, so that none falls into a measurement, and a log
-                                     whose segments are there */
+void bench_wal_reset(PGconn *db); /* a checkpoint now, so that none comes during a measurement,
+                                     and log segments that can be used again */
 void bench_payload(char out[BENCH_PAYLOAD + 1], long n);
 
 /* A fresh schema with one queue and one kind, both of id 1. */
 jobq_pg *bench_schema(PGconn *db, bool history);
 
-/* floor.job: columns, defaults, indexes and storage settings of jobq.job, and nothing else. */
+/* Makes floor.job with the columns, defaults, indexes and storage settings of jobq.job only. */
 void bench_floor_table(PGconn *db);
 
-/* count ready jobs into a table of jobq.job's columns, in one statement. */
+/* Writes count ready jobs to a table with the columns of jobq.job, in one statement. */
 void bench_load(PGconn *db, const char *table, long count);
 
 /* -- crews: workers with a handler that counts each job -- */
@@ -60,7 +59,7 @@ typedef struct bench_crew {
     jobq_pg_worker *workers[64];
 } bench_crew;
 
-void bench_seen_reset(long jobs);  /* job ids 1 .. jobs may be seen, each once */
+void bench_seen_reset(long jobs);  /* job ids 1 .. jobs must be seen once each */
 long bench_seen_wrong(void);       /* ids not seen exactly once */
 jobq_outcome bench_noop(jobq_call *call);
 void bench_crew_start(bench_crew *crew, jobq_pg *pg, int workers, jobq_handler handler,
@@ -68,25 +67,25 @@ void bench_crew_start(bench_crew *crew, jobq_pg *pg, int workers, jobq_handler h
 long bench_crew_flushed(const bench_crew *crew);
 void bench_crew_stop(bench_crew *crew);
 
-/* A lane's lower bound moves to this job, if that is further. */
+/* Moves a lane's lower bound to this job, unless it is further already. */
 void bench_lane_move(jobq_lane *lane, const jobq_job *job);
 
 /* -- producers and floors: threads with a connection each -- */
 
 typedef struct bench_gang bench_gang;
-typedef long (*bench_step)(PGconn *db, void *state, long step); /* rows done; 0: no more */
+typedef long (*bench_step)(PGconn *db, void *state, long step); /* returns rows done; 0: end */
 
-/* Runs step in threads until steps are used up, a step says 0, or seconds are over; rows a
- * second. */
+/* Runs step in threads until all steps are done, a step returns 0, or the seconds are over. Returns
+ * rows a second. */
 double bench_gang_run(int threads, bench_step step, void *state, long steps, double seconds);
 bench_gang *bench_gang_start(int threads, bench_step step, void *state, long steps, double seconds);
 long bench_gang_rows(bench_gang *gang);
-long bench_gang_end(bench_gang *gang); /* waits; all rows */
+long bench_gang_end(bench_gang *gang); /* waits, and returns all rows */
 
-/* A step of the array-insert floor: BENCH_BATCH rows into floor.job. */
+/* A step of the floor for arrays: inserts BENCH_BATCH rows into floor.job. */
 long bench_floor_array(PGconn *db, void *state, long step);
 
-/* Deletes floor.job in batches; rows a second. */
+/* Deletes the rows of floor.job in batches. Returns rows a second. */
 double bench_floor_delete(int connections, long rows);
 
 /* -- figures -- */
@@ -99,11 +98,11 @@ typedef enum bench_sense {
     BENCH_SHOWN           /* no target */
 } bench_sense;
 
-/* One figure beside its floor (0: none). label has no tab. */
+/* Prints one figure with its floor (0: none). label must not have a tab. */
 void bench_figure(const char *label, double value, const char *unit, const char *floor_label,
                   double floor, bench_sense sense, double target);
 void bench_missing(const char *label, const char *why); /* "not there yet" */
-void bench_note(const char *label, const char *text);    /* words beside the figures */
+void bench_note(const char *label, const char *text);    /* a text between the figures */
 FILE *bench_data(const char *name); /* a file of points for the plots */
 
 /* -- rows, by file -- */

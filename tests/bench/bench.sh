@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# bench.sh [--long] [--only ROW,...] [--runs N] [--minutes N] [--list]   speed, as shares of the
-# server's own
+# bench.sh [--long] [--only ROW,...] [--runs N] [--minutes N] [--list]   measure speed beside that
+# of the bare server
 #
-# Runs each row N times (default 3; long rows once, unless --long) on the server of JOBQ_SERVER, a
-# fresh schema each time, and prints one table: the median of the figure, of its floor measured in
-# the same run, and of their ratio; the spread of the ratios; the target, and whether it is met.
-# soak runs with --long, or by its name, for N minutes (30).
-# Left behind in .build/bench/ (or BENCH_DIR): runs.tsv (every figure), bench.csv, *.svg.
+# Runs each row N times (default 3; slow rows once, unless --long) on the server of JOBQ_SERVER, in
+# a fresh schema each time. Prints one table: the medians of the figure, of its floor (measured in the
+# same run) and of their ratio; the spread of the ratios; the target, and whether it is met.
+# soak runs with --long, or when it is named, for N minutes (30).
+# Writes to .build/bench/ (or BENCH_DIR): runs.tsv (every figure), bench.csv, *.svg.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 program=${BENCH_PROGRAM:-.build/bench/bench}
@@ -29,7 +29,7 @@ while [ $# -gt 0 ]; do
     esac
     shift
 done
-[ -n "${JOBQ_SERVER-}" ] || { echo "bench: JOBQ_SERVER is not set: make bench" >&2; exit 2; }
+[ -n "${JOBQ_SERVER-}" ] || { echo "bench: JOBQ_SERVER is not set: run make bench" >&2; exit 2; }
 
 mkdir -p "$BENCH_DIR"
 figures=$BENCH_DIR/runs.tsv
@@ -37,7 +37,7 @@ figures=$BENCH_DIR/runs.tsv
 rm -f "$BENCH_DIR"/{ratios,latency,snapshot,size,depth,soak}.tsv
 list=${only:-$("$0" --list | tr '\n' ',')}
 list=$(echo "$list" | tr ',' ' ')
-# Rows whose time is fixed by what they measure, or that measure shares of themselves.
+# Slow rows: what they measure takes a fixed time, or they compare parts of one run.
 slow=" idle size depth cost build memory scale locked disk full hoard look "
 
 failed=0

@@ -1,6 +1,6 @@
 /*
- * depth.c -- rows about big tables: depth (claims before millions of other jobs), look (lists and
- * counts of as many), size (a table in steady use).
+ * depth.c -- rows about big tables: depth (claims among millions of other jobs), look (lists and
+ * counts of millions), size (a table in steady use).
  */
 #include "bench.h"
 
@@ -10,7 +10,8 @@
 
 typedef enum load { LOAD_FEW, LOAD_WAITING, LOAD_SCHEDULED, LOAD_FOREIGN } load;
 
-/* 10,000 ready jobs, and many others: after them, scheduled, or of another kind in front. */
+/* 10,000 ready jobs, and many others: ready after them, scheduled, or of another kind before
+ * them. */
 static void load_depth(PGconn *db, load what, long many)
 {
     static const char text[] =
@@ -27,8 +28,8 @@ static void load_depth(PGconn *db, load what, long many)
     }
 }
 
-/* Claims and settles on one connection, the first one without a bound. *first: that one's
- * milliseconds; returns the median of the others. */
+/* Claims and settles on one connection; the first claim has no bound. *first: milliseconds of the
+ * first claim. Returns the median of the others. */
 static double claims_ms(jobq_pg *pg, PGconn *db, int64_t worker, bool empty, double *first)
 {
     static int64_t number;
@@ -61,11 +62,11 @@ static double claims_ms(jobq_pg *pg, PGconn *db, int64_t worker, bool empty, dou
             results[i].worker = worker;
             results[i].claim = desc.number;
             results[i].decision.state = JOBQ_STATE_SUCCEEDED;
-            if (got.jobs[i].kind != 1) bench_fail("depth: another kind's job was claimed");
+            if (got.jobs[i].kind != 1) bench_fail("depth: a job of another kind was claimed");
             bench_lane_move(&lane, &got.jobs[i]);
         }
         if (got.count != (empty ? 0 : 100))
-            bench_fail("depth: a claim brought %d jobs", (int)got.count);
+            bench_fail("depth: a claim returned %d jobs", (int)got.count);
         if (got.count > 0 && verb_settle(pg, db, results, got.count, NULL, &error)) {
             bench_fail("%s", error.message);
         }
@@ -75,7 +76,7 @@ static double claims_ms(jobq_pg *pg, PGconn *db, int64_t worker, bool empty, dou
     return bench_quantile(ms + 5, CLAIMS - 5, 0.5);
 }
 
-/* The same loaded table in the plan traps of DESIGN section 5. */
+/* The same loaded table in situations that once led to a bad plan. */
 static void depth_of(PGconn *db, load what, long many, double ms[4], double first[4])
 {
     static const char *const queues[] = {BENCH_QUEUE};
@@ -93,7 +94,7 @@ static void depth_of(PGconn *db, load what, long many, double ms[4], double firs
     for (i = 0; i < 3; i++) claims_ms(pg, old, 77, true, &ignored);
     bench_wal_reset(db);
     load_depth(db, what, many);
-    bench_sql(db, "CHECKPOINT"); /* else the disk still has some GB of the load to write */
+    bench_sql(db, "CHECKPOINT"); /* or the disk would still be writing GBs of the load */
     fresh = bench_db();
     ms[1] = claims_ms(pg, fresh, 77, false, &first[1]);
     PQfinish(fresh);
@@ -111,7 +112,8 @@ static void depth_of(PGconn *db, load what, long many, double ms[4], double firs
     jobq_pg_close(pg);
 }
 
-/* One load beside few jobs, which are measured before and after it: machines are moody. */
+/* Compares one load with few jobs, measured before and after it, because a machine's speed
+ * varies. */
 static void depth_row(PGconn *db, load what, long count, FILE *data)
 {
     static const char *const traps[] = {"", ", never analysed", ", planned when empty",
@@ -151,7 +153,7 @@ void row_depth(void)
     PQfinish(db);
 }
 
-/* -- look: what a person or a metric asks of a long queue -- */
+/* -- look: what a person or a monitor asks about a long queue -- */
 
 #define LOOKS 20
 #define PAGE 100
@@ -215,7 +217,7 @@ static double peek_ms(jobq_pg *pg)
         if (jobq_pg_peek(pg, NULL, NULL, 0, NULL, 0, PAGE, &batch, &error))
             bench_fail("%s", error.message);
         ms[i] = 1000 * (bench_now() - started);
-        if (batch.count != PAGE) bench_fail("look: %d jobs in view", (int)batch.count);
+        if (batch.count != PAGE) bench_fail("look: peek returned %d jobs", (int)batch.count);
         jobq_pg_batch_clear(&batch);
     }
     return bench_quantile(ms, LOOKS, 0.5);
@@ -223,7 +225,7 @@ static double peek_ms(jobq_pg *pg)
 
 enum { LOOK_FIRST, LOOK_LATER, LOOK_QUEUE, LOOK_LAST, LOOK_PEEK, LOOK_COUNTS, LOOK_COUNT };
 
-/* Half of many jobs are ready, half scheduled. */
+/* Half of the jobs are ready, half are scheduled. */
 static void looks_of(PGconn *db, long many, double ms[LOOK_COUNT])
 {
     jobq_pg *pg = bench_schema(db, true);
@@ -298,7 +300,7 @@ static long paced_step(PGconn *db, void *state, long step)
     return BENCH_BATCH;
 }
 
-/* The first vacuums empty pages of the indexes, the next ones free them: until then they grow, so
+/* The first vacuums empty index pages and the next ones free them. Until then the indexes grow, so
  * the short form compares from its second half. */
 void row_size(void)
 {
@@ -345,7 +347,7 @@ void row_size(void)
                  BENCH_RATIO_AT_MOST, 1.1);
     bench_figure("steady use: indexes at the end", index, "MB", "early", index_early,
                  BENCH_RATIO_AT_MOST, 1.1);
-    bench_figure("steady use: most jobs behind", most_behind, "jobs", "", 0, BENCH_SHOWN, 0);
+    bench_figure("steady use: largest backlog", most_behind, "jobs", "", 0, BENCH_SHOWN, 0);
     jobq_pg_close(state.pg);
     fclose(data);
     PQfinish(db);

@@ -3,7 +3,8 @@
  */
 #include "bench.h"
 
-/* Drains count loaded jobs; jobs a second, from the workers' start to the last settled job. */
+/* Drains count loaded jobs. Returns jobs a second, from the start of the workers to the last
+ * result. */
 static double drain(bool history, long count, int workers, jobq_handler handler,
                     const jobq_loop_config *loop)
 {
@@ -19,7 +20,7 @@ static double drain(bool history, long count, int workers, jobq_handler handler,
     bench_crew_start(&crew, pg, workers, handler, loop);
     while (bench_crew_flushed(&crew) < count) {
         bench_sleep(0.0005);
-        if (bench_now() - started > 600) bench_fail("drain: not done after 10 minutes");
+        if (bench_now() - started > 600) bench_fail("drain: not finished after 10 minutes");
     }
     took = bench_now() - started;
     bench_crew_stop(&crew);
@@ -42,7 +43,7 @@ static void drain_row(const char *label, bool history, double target)
     memset(&loop, 0, sizeof loop);
     loop.threads = 1;
     rate = drain(history, count, 2, bench_noop, &loop);
-    floor = (floor + bench_floor_delete(2, count)) / 2; /* before and after: machines are moody */
+    floor = (floor + bench_floor_delete(2, count)) / 2; /* before and after, because speed varies */
     bench_figure(label, rate, "jobs/s", "DELETE ... RETURNING, 2 connections", floor,
                  BENCH_RATIO_AT_LEAST, target);
 }

@@ -211,7 +211,7 @@ void row_single(void)
         jobq_pg *pg = bench_schema(db, true);
         bench_floor_table(db);
         bench_wal_reset(db);
-        for (slice = 0; slice < slices; slice++) { /* by turns: machines are moody */
+        for (slice = 0; slice < slices; slice++) { /* in turns, because speed varies */
             floor += bench_gang_run(producers[i], floor_single_step, NULL, 1L << 40,
                                     seconds / slices) / slices;
             rate += bench_gang_run(producers[i], single_step, pg, 1L << 40, seconds / slices) /
@@ -227,9 +227,10 @@ void row_single(void)
 
 /* -- producers beside workers -- */
 
-#define KEEPUP_WARM 2 /* seconds: until the workers have said that they are awake */
+#define KEEPUP_WARM 2 /* seconds, in which the workers withdraw their sleep */
 
-/* Rows a second of 32 producers, after the warm-up; *lag: what crew (may be NULL) is behind. */
+/* Returns rows a second of 32 producers, after the warm-up. *lag: how many seconds crew (may be
+ * NULL) is behind. */
 static double producers(jobq_pg *pg, const bench_crew *crew, double *lag)
 {
     double seconds = bench_long ? 20 : 3, rate;
@@ -286,7 +287,7 @@ static cost cost_now(PGconn *db)
 {
     cost c;
 
-    bench_sleep(1.1); /* PG 14 hands statistics over once in a while only */
+    bench_sleep(1.1); /* Postgres 14 publishes statistics only now and then */
     c.wal = bench_number(db, "SELECT sum(wal_bytes) FROM pg_stat_statements "
                              "WHERE toplevel AND query LIKE '%%jobq.%%(%%$%%'");
     c.calls = bench_number(db, "SELECT sum(calls) FROM pg_stat_statements "
@@ -320,7 +321,7 @@ static void cost_show(PGconn *db, const char *verb, int batch, cost *before, lon
     *before = now;
 }
 
-/* A pool connection hands its statistics over when it is idle for a second, or closed. */
+/* A pool connection publishes its statistics when it has been idle for a second, or is closed. */
 static PGconn *again(PGconn *db)
 {
     if (db != NULL) PQfinish(db);
@@ -367,7 +368,7 @@ static void cost_batch(PGconn *db, jobq_pg *pg, int batch, long jobs)
             results[n++].decision.state = JOBQ_STATE_SUCCEEDED;
             bench_lane_move(&lane, &got.jobs[i]);
         }
-        if ((int)got.count != batch) bench_fail("cost: a claim brought %d jobs", (int)got.count);
+        if ((int)got.count != batch) bench_fail("cost: a claim returned %d jobs", (int)got.count);
         verb_batch_clear(&got);
     }
     own = again(own);

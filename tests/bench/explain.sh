@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# explain.sh [--show] [FUNCTION...]   the plans inside the hot functions, on a big table
+# explain.sh [--show] [FUNCTION...]   check the plans inside the hot functions, on a big table
 #
 # Runs on the server of JOBQ_SERVER:  tests/server.sh tests/bench/explain.sh
-# Loads ROWS jobs (default 200,000) and looks at every statement inside claim, complete,
-# enqueue_one, enqueue_many, heartbeat and settle by EXPLAIN (ANALYZE, BUFFERS, WAL), in the four
-# situations that once brought a bad plan: planned when the table was empty, never analysed, generic
-# plans forced, analysed. Fails if one of them sorts jobs, or scans job, history, failed or
-# idempotency sequentially. --show prints the plans; all of them stay in .build/bench/explain-*.txt.
+# Loads ROWS jobs (default 200,000) and runs EXPLAIN (ANALYZE, BUFFERS, WAL) on every statement
+# inside claim, complete, enqueue_one, enqueue_many, heartbeat and settle, in the four situations
+# that once led to a bad plan: planned while the table was empty, never analysed, generic plans
+# forced, analysed. Fails if a plan sorts jobs, or scans job, history, failed or idempotency
+# sequentially. --show prints the plans; .build/bench/explain-*.txt keeps all of them.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 out=${BENCH_DIR:-.build/bench}
@@ -14,13 +14,13 @@ rows=${ROWS:-200000}
 show=
 [ "${1-}" != --show ] || { show=1; shift; }
 only=" ${*:-enqueue_one enqueue_many claim complete settle heartbeat} "
-[ -n "${JOBQ_SERVER-}" ] || { echo "explain: JOBQ_SERVER is not set" >&2; exit 2; }
+[ -n "${JOBQ_SERVER-}" ] || { echo "explain: JOBQ_SERVER is not set: run tests/server.sh tests/bench/explain.sh" >&2; exit 2; }
 psql="${JOBQ_SERVER_BIN:+$JOBQ_SERVER_BIN/}psql"
 mkdir -p "$out"
 
 run() { "$psql" -X -q -v ON_ERROR_STOP=1 "$JOBQ_SERVER" "$@"; }
 
-# calls NUMBER LIMIT: each function once, on jobs behind a lower bound, as the worker does.
+# calls NUMBER LIMIT: prints a call of each function, with a lower bound, as the worker makes it.
 calls() {
     local lanes="array[1], array[0]::int2[], array[0]::int2[]" token="array[77]::int8[]"
     local none="false, false, false, true"
@@ -67,7 +67,7 @@ INSERT INTO jobq.job (queue_id, kind_id, run_at, payload) SELECT 1, 1,
 END
 }
 
-# What this page forbids, with the statement it stands in. A heartbeat may sort the few workers.
+# Prints each forbidden plan node with its statement. A heartbeat may sort the few workers.
 judge() {
     awk '/LOG: .*plan:/ { getline; query = $0; next }
         /Seq Scan on (job|history|failed|idempotency)/ || (/->  Sort/ && query !~ /foreign_kinds|array_agg.l[.]id/) {
@@ -85,7 +85,7 @@ SELECT jobq.register(77, 'explain', 600000000, array['bench'], array[1], array['
 ALTER TABLE jobq.job SET (autovacuum_enabled = off);
 END
 
-# One session lives through the load, with all its plans made on the empty table.
+# This session makes all its plans on the empty table, and uses them after the load.
 {
     for _ in 1 2 3 4 5 6 7; do calls "$number" 10; number=$((number + 10)); done
     load

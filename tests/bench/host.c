@@ -9,7 +9,7 @@
 
 /* -- build: what both headers add to a program -- */
 
-/* Processor time of the children that were waited for, in seconds. */
+/* Processor time of all children waited for so far, in seconds. */
 static double children_cpu(void)
 {
     struct tms t;
@@ -38,18 +38,18 @@ void row_build(void)
              cc == NULL || *cc == '\0' ? "cc" : cc, dir, dir, dir);
     cpu = children_cpu();
     started = bench_now();
-    if (system(command) != 0) bench_fail("it does not build");
+    if (system(command) != 0) bench_fail("build: the compiler failed");
     bench_figure("build of both headers with -O2, processor time", children_cpu() - cpu, "s", "", 0,
                  BENCH_AT_MOST, 4);
-    bench_figure("  as it took beside others", bench_now() - started, "s", "", 0, BENCH_SHOWN, 0);
+    bench_figure("  time on the clock", bench_now() - started, "s", "", 0, BENCH_SHOWN, 0);
     snprintf(command, sizeof command, "%s/both", dir);
-    if (stat(command, &size) != 0) bench_fail("no program was built");
+    if (stat(command, &size) != 0) bench_fail("build: there is no program");
     bench_figure("  stripped", (double)size.st_size / 1000, "KB", "", 0, BENCH_AT_MOST, 300);
     bench_note("  with 110 KB of SQL, 205 of code, 35 to unwind; a worker with JOBQ_STATIC: 280; "
                "SPEED says what was tried", "");
 }
 
-/* -- memory: of a process with a worker, before a long queue -- */
+/* -- memory: of a process with a worker and a long queue -- */
 
 static double peak_mb(void)
 {
@@ -63,7 +63,7 @@ static double peak_mb(void)
     return kb / 1024;
 }
 
-/* A process of its own works for some seconds and tells its peak. */
+/* A separate process works for some seconds and reports its peak. */
 static void memory_child(int go, int tell)
 {
     jobq_pg_desc desc;
@@ -110,7 +110,7 @@ void row_memory(void)
     PQfinish(db);
 }
 
-/* -- delay: from a handler's end until the server is told -- */
+/* -- delay: from the end of a handler until the server has the result -- */
 
 #define DELAY_JOBS 40000
 
@@ -201,7 +201,7 @@ void row_beats(void)
     while (desc.number < 100) {
         desc.number++;
         if (verb_claim(pg, db, &desc, &got, &error)) bench_fail("%s", error.message);
-        if (got.count != 100) bench_fail("beats: a claim brought %d jobs", (int)got.count);
+        if (got.count != 100) bench_fail("beats: a claim returned %d jobs", (int)got.count);
         bench_lane_move(&lane, &got.jobs[99]);
         verb_batch_clear(&got);
     }

@@ -8,7 +8,7 @@
 #define SAMPLES_MAX 5000
 
 static double began;        /* when the handler last started */
-static int64_t began_late;  /* its wall clock less the job's run_at */
+static int64_t began_late;  /* its wall clock minus the job's run_at */
 static int begun;
 
 static jobq_outcome stamp(jobq_call *call)
@@ -45,7 +45,7 @@ static void await(int *flag)
     }
 }
 
-/* Milliseconds from before the enqueue to the handler's start. */
+/* Milliseconds from just before the enqueue to the start of the handler. */
 static void sample_worker(jobq_pg *pg, PGconn *db, double *ms, int count)
 {
     double started;
@@ -176,7 +176,7 @@ static jobq_result stamp_message(jobq_delivery *d, const jobq_message *m)
     return JOBQ_RESULT_SUCCESS;
 }
 
-/* Milliseconds from before the enqueue, through its number, to the handler's start. */
+/* Milliseconds from just before the enqueue to the start of the handler, numbering included. */
 static void sample_messages(jobq_pg *pg, PGconn *db, double *ms, int count)
 {
     char payload[BENCH_PAYLOAD + 1];
@@ -264,7 +264,7 @@ void row_schedule(void)
     PQfinish(db);
 }
 
-/* -- behind a held snapshot -- */
+/* -- while a snapshot is held -- */
 
 void row_snapshot(void)
 {
@@ -302,7 +302,7 @@ void row_snapshot(void)
         }
         fprintf(data, "%g\t%ld\n", t, flushed);
         bench_sleep(0.002);
-        if (t > 600) bench_fail("snapshot: not done after 10 minutes");
+        if (t > 600) bench_fail("snapshot: not finished after 10 minutes");
     }
     last = (double)(count - mark) / (bench_now() - started - last);
     bench_crew_stop(&crew);
@@ -325,7 +325,7 @@ void row_snapshot(void)
 
 /* -- idle workers -- */
 
-/* Processor time of the server's processes that are connected or its own, in seconds. */
+/* Processor time of all processes of the server, background processes too, in seconds. */
 static double server_cpu(PGconn *db)
 {
     PGresult *res = PQexec(db, "SELECT pid FROM pg_stat_activity");
@@ -341,7 +341,8 @@ static double server_cpu(PGconn *db)
 #define IDLERS 64
 #define BEAT 5.0 /* seconds between the statements of each */
 
-/* The floor: as many connections, that each update a row of theirs as seldom; share of a core. */
+/* The floor: the same number of connections, each of which updates its own row equally rarely.
+ * Returns the share of a core. */
 static double idle_floor(PGconn *db, double seconds)
 {
     PGconn *idlers[IDLERS];
@@ -380,7 +381,7 @@ void row_idle(void)
     jobq_pg *pg = bench_schema(db, true);
     bench_crew crew;
 
-    alone = server_cpu(db); /* without workers: what a server does for itself */
+    alone = server_cpu(db); /* without workers: what an idle server uses */
     bench_sleep(5);
     alone = (server_cpu(db) - alone) / 5;
     floor = idle_floor(db, seconds);
@@ -397,7 +398,7 @@ void row_idle(void)
     cpu = server_cpu(db) - cpu;
     bench_figure("64 idle workers: statements of each", calls / seconds / IDLERS, "1/s", "", 0,
                  BENCH_AT_MOST, 0.2);
-    bench_figure("64 idle workers: server's CPU beyond an idle server's",
+    bench_figure("64 idle workers: server CPU above an idle server's",
                  100 * (cpu / seconds - alone), "%", "bare updates, as seldom", 100 * floor,
                  BENCH_AT_MOST, 1);
     bench_crew_stop(&crew);

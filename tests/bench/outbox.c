@@ -9,9 +9,9 @@
 typedef struct box {
     jobq_pg *pg;
     int partitions, batch;
-    bool relaxed;                /* acknowledgements, as a worker's are */
-    bool bytes;                  /* payloads, instead of JSON */
-    int put;                     /* messages of a producer's transaction */
+    bool relaxed;                /* acknowledgements do not wait for the disk, as in a worker */
+    bool bytes;                  /* payloads are bytes, not JSON */
+    int put;                     /* messages in a producer's transaction */
     long total;
     long done, statements;       /* atomic */
     int ended;                   /* atomic */
@@ -30,7 +30,7 @@ static void box_open(box *b, PGconn *db, int partitions, int batch)
     }
 }
 
-/* count messages, evenly. */
+/* Writes count messages, spread evenly over the partitions. */
 static void box_load(box *b, PGconn *db, long count)
 {
     char payload[BENCH_PAYLOAD + 1];
@@ -54,8 +54,8 @@ static verb_read_desc box_reader(const box *b, int partition, int64_t claim)
     return d;
 }
 
-/* Reads and acknowledges all there is in a partition; messages done. Each acknowledgement reads the
- * next batch. */
+/* Reads and acknowledges everything in a partition; each acknowledgement reads the next batch.
+ * Returns the number of messages. */
 static long box_drain(box *b, PGconn *db, int partition, int64_t claim)
 {
     verb_read_desc d = box_reader(b, partition, claim);
@@ -99,7 +99,7 @@ static long read_step(PGconn *db, void *state, long step)
     return done > 0 ? done : 1;
 }
 
-/* Numbers, reads and acknowledges count messages with 2 connections; messages a second. */
+/* Numbers, reads and acknowledges count messages on 2 connections. Returns messages a second. */
 static double box_read(int batch, long count, bool held)
 {
     PGconn *db = bench_db(), *holder = bench_db();
@@ -140,7 +140,7 @@ void row_outbox_held(void)
     double before = box_read(1000, count, false), held = box_read(1000, count, true), after;
 
     after = box_read(1000, count, false);
-    bench_figure("outbox: read and ack behind a held snapshot", held, "msg/s", "without one",
+    bench_figure("outbox: read and ack while a snapshot is held", held, "msg/s", "without one",
                  (before + after) / 2, BENCH_RATIO_AT_LEAST, 0.9);
 }
 
@@ -221,7 +221,7 @@ static long produce_step(PGconn *db, void *state, long step)
     return 1;
 }
 
-/* Two consumers: each looks, and works what there is to read in every second partition. */
+/* Two consumers. Each looks for messages, and works them off in every second partition. */
 static long consume_step(PGconn *db, void *state, long step)
 {
     static const char text[] =
@@ -257,7 +257,7 @@ static long vacuum_step(PGconn *db, void *state, long step)
 }
 
 typedef struct box_run {
-    double rate, statements, wal; /* messages a second; a message */
+    double rate, statements, wal; /* messages a second; per message */
 } box_run;
 
 static void box_tell_cost(const box_run *run)
@@ -267,7 +267,7 @@ static void box_tell_cost(const box_run *run)
     bench_figure("  WAL a message", run->wal, "bytes", "", 0, BENCH_SHOWN, 0);
 }
 
-/* put: messages of a transaction. Statements: without the producers' one for each of those. */
+/* put: messages in a transaction. statements leaves out the producers' one for each transaction. */
 static box_run box_end(long count, int put, bool bytes)
 {
     PGconn *db = bench_db();
@@ -302,7 +302,8 @@ static box_run box_end(long count, int put, bool bytes)
     return run;
 }
 
-/* Payloads of bytes, as the original has them; JSON is parsed and checked besides. */
+/* Payloads are bytes, as in the library that this one replaces. JSON must also be parsed and
+ * checked. */
 void row_outbox_end(void)
 {
     long count = bench_long ? 3200000 : 480000;
@@ -318,7 +319,7 @@ void row_outbox_end(void)
     box_tell_cost(&json);
 }
 
-/* One message a transaction, which is where an outbox lives. */
+/* One message a transaction, the usual case for an outbox. */
 void row_outbox_one(void)
 {
     box_run run = box_end(bench_long ? 400000 : 48000, 1, true);
@@ -354,7 +355,7 @@ static jobq_pg_worker *box_worker(jobq_pg *pg, bool transactional)
     return worker;
 }
 
-/* One worker, all by default, numbers and delivers what waits. */
+/* One worker with defaults numbers and delivers what is waiting. */
 static box_run box_work(bool transactional, long count, bool held)
 {
     PGconn *db = bench_db(), *holder = bench_db();
@@ -383,7 +384,7 @@ static box_run box_work(bool transactional, long count, bool held)
     jobq_pg_worker_stop(worker);
     jobq_pg_worker_wait(worker, NULL);
     jobq_pg_worker_free(worker);
-    /* a batch: one statement, which acknowledges it and reads the next */
+    /* per batch one statement, which acknowledges it and reads the next one */
     run.statements = (double)(stats.looks + stats.reads + count / 100) / (double)count;
     run.rate = (double)count / took;
     jobq_pg_close(b.pg);
@@ -409,7 +410,7 @@ void row_outbox_worker(void)
     floor = (floor + bench_floor_delete(2, count)) / 2;
     box_tell("outbox: a worker, leased, 100 a batch", &leased, floor);
     box_tell("outbox: a worker, transactional, 100 a batch", &own, floor);
-    bench_figure("outbox: a worker behind a held snapshot", held.rate, "msg/s", "without one",
+    bench_figure("outbox: a worker while a snapshot is held", held.rate, "msg/s", "without one",
                  (leased.rate + box_work(false, count, false).rate) / 2, BENCH_RATIO_AT_LEAST,
                  0.9);
 }

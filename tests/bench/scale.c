@@ -1,9 +1,9 @@
 /*
- * scale.c -- the row about more connections: scale.
+ * scale.c -- the row about many connections: scale.
  */
 #include "bench.h"
 
-/* -- scale: claim and complete on more and more connections, and what they wait for -- */
+/* -- scale: claim and complete on a growing number of connections, and what they wait for -- */
 
 #define SCALE_BATCH 100
 
@@ -20,7 +20,7 @@ typedef struct scaler {
     verb_result results[SCALE_BATCH];
 } scaler;
 
-/* Completes count jobs; those that another claim had locked for a moment, again. */
+/* Completes count jobs; repeats it for jobs that another claim had locked for a moment. */
 static void scale_settle(scaler *s, size_t count)
 {
     jobq_error answers[SCALE_BATCH];
@@ -39,7 +39,7 @@ static void scale_settle(scaler *s, size_t count)
     }
 }
 
-/* One claim and its completion; how many jobs. */
+/* One claim and its completion. Returns the number of jobs. */
 static long scale_once(scaler *s)
 {
     verb_batch got;
@@ -98,7 +98,7 @@ static long scale_step(PGconn *db, void *state, long step)
     return scale_once(scale_of_thread(db, (scale_state *)state));
 }
 
-/* What the busy connections wait for most often, sampled while they work. */
+/* Samples what the busy connections wait for most often. */
 static void scale_waits(PGconn *db, double seconds, char *out, size_t size)
 {
     double until = bench_now() + seconds;

@@ -1,7 +1,7 @@
 /*
- * soak.c -- soak: jobs and an outbox together at half of their peak for BENCH_MINUTES (30), a
- * snapshot held for the middle third. What it keeps, and how long things take, has to come back to
- * where it was: the last sixth of the time beside the second.
+ * soak.c -- soak: jobs and an outbox together at half of their peak for BENCH_MINUTES (30), with a
+ * snapshot held for the middle third. Memory, table sizes and waiting times must come back to what
+ * they were: it compares the last sixth of the time with the second sixth.
  */
 #include "bench.h"
 
@@ -14,14 +14,14 @@ typedef enum soak_what { SOAK_JOBS, SOAK_MESSAGES, SOAK_WHATS } soak_what;
 
 #define SOAK_AHEAD 20000
 
-/* A producer of each sort; handlers count and time what it made. */
+/* One producer for jobs and one for messages; handlers count and time what it wrote. */
 typedef struct soak_lane {
     jobq_pg *pg;
     soak_what what;
-    double rate, started;     /* rate 0: as fast as they are worked, SOAK_AHEAD of them at most */
+    double rate, started;     /* rate 0: as fast as the worker, SOAK_AHEAD ahead at most */
     long sent, done;          /* atomic */
     long in_time;             /* done before the producers ended */
-    long waits[SOAK_BUCKETS]; /* atomic: how long each waited for its handler, since last asked */
+    long waits[SOAK_BUCKETS]; /* atomic: waiting times for a handler since the last sample */
 } soak_lane;
 
 static soak_lane soak[SOAK_WHATS];
@@ -61,7 +61,7 @@ static jobq_result soak_message(jobq_delivery *delivery, const jobq_message *mes
     return JOBQ_RESULT_SUCCESS;
 }
 
-/* Milliseconds of the histogram's quantile; with clear it begins anew. */
+/* A quantile of the histogram in milliseconds. clear: empties the histogram. */
 static double soak_wait_ms(soak_what what, double q, bool clear)
 {
     long total = 0, below = 0, counts[SOAK_BUCKETS];
@@ -182,7 +182,7 @@ static void soak_sample(PGconn *db, double at, double step, long done[SOAK_WHATS
     soak_at[soak_count++] = at;
 }
 
-/* The median of a series between two shares of the time. */
+/* The median of a series between two points of the run (0 to 1). */
 static double soak_median(soak_series series, double from, double until)
 {
     double values[SOAK_SAMPLES];
@@ -198,7 +198,7 @@ static double soak_median(soak_series series, double from, double until)
 
 /* -- the row -- */
 
-/* Both sorts for seconds; at the end everything sent has been worked. */
+/* Jobs and messages for some seconds. At the end everything that was sent has been worked off. */
 static void soak_run(jobq_pg *pg, PGconn *db, double seconds, const double rates[SOAK_WHATS],
                      double step, FILE *data)
 {
@@ -240,7 +240,7 @@ static void soak_run(jobq_pg *pg, PGconn *db, double seconds, const double rates
         soak[i].in_time = __atomic_load_n(&soak[i].done, __ATOMIC_RELAXED);
     }
     while (soak_ahead(&soak[0]) > 0 || soak_ahead(&soak[1]) > 0) {
-        if (bench_now() - started > seconds + 120) bench_fail("soak: not all was worked");
+        if (bench_now() - started > seconds + 120) bench_fail("soak: some work is left");
         bench_sleep(0.01);
     }
     PQfinish(holder);
@@ -271,7 +271,8 @@ static jobq_pg_worker *soak_worker(jobq_pg *pg, double seconds)
     return worker;
 }
 
-/* A series in the last sixth beside the second sixth. floor: what is too little to matter. */
+/* Compares a series in the last sixth with the second sixth. floor: smaller values do not
+ * matter. */
 static void soak_verdict(soak_series series, const char *label, const char *unit, double most,
                          double floor)
 {
@@ -281,8 +282,8 @@ static void soak_verdict(soak_series series, const char *label, const char *unit
                  early > floor ? early : floor, BENCH_RATIO_AT_MOST, most);
 }
 
-/* A table that has grown stays large, and its room is used again: it is flat once vacuum has been
- * there. What it was before the snapshot is shown beside it. */
+/* A table that has grown stays large, and its room is used again, so its size is constant after the
+ * next vacuum. Its size before the snapshot is printed, too. */
 static void soak_size(soak_series series, const char *label)
 {
     double end = soak_median(series, 5.0 / 6, 1);

@@ -1,6 +1,6 @@
-# table.awk -- runs.tsv to a table of medians; -v csv=FILE writes them there too, -v ratios=FILE what
-# the plot of ratios needs.
-# Fields: row, run, label, value, unit, floor's label, floor, sense, target.
+# table.awk -- makes a table of medians from runs.tsv. -v csv=FILE also writes them to a file,
+# -v ratios=FILE writes what the plot of ratios needs.
+# Fields: row, run, label, value, unit, label of the floor, floor, sense, target.
 BEGIN { FS = "\t" }
 function median(list, count,   i, j, t) {
     for (i = 2; i <= count; i++) {
@@ -18,7 +18,7 @@ function number(x) {
 function grouped(s) { return length(s) > 3 ? grouped(substr(s, 1, length(s) - 3)) "," substr(s, length(s) - 2) : s }
 {
     key = $1 "\t" $3 "\t" ($4 == "note" ? "" : $5) "\t" $6 "\t" $8 "\t" $9
-    # Labels that begin with blanks go with the one before them.
+    # A label that begins with a blank belongs to the label before it.
     if ($3 ~ /^ /) key = under "\t" key
     else under = $3
     if (!(key in seen)) order[++keys] = key

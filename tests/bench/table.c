@@ -1,12 +1,13 @@
 /*
- * table.c -- rows of typed tables: table-read, table-get. The floor is the same statement by libpq
- * alone, in the binary form, its values read into the same struct; texts stay in the result.
+ * table.c -- rows of typed tables: table-read, table-get. The floor is the same statement with
+ * libpq alone, in the binary form, and its values read into the same struct; texts stay in the
+ * result.
  */
 #include "bench.h"
 
 #define ROWS 100000
-#define GETS 2000  /* in a turn */
-#define TURNS 20   /* of each, by turns */
+#define GETS 2000  /* in one turn */
+#define TURNS 20   /* turns of each side */
 
 typedef struct item {
     int64_t id;
@@ -97,7 +98,7 @@ static void bare_row(const PGresult *res, int r, item *row)
     if (row->port.set) row->port.value = (int32_t)big(PQgetvalue(res, r, 9), 4);
 }
 
-/* Runs a prepared statement with one number; the result, its rows in *rows. */
+/* Runs a prepared statement with one number. Returns the result; *rows: the number of rows. */
 static PGresult *bare(PGconn *db, const char *name, int64_t number, item **rows)
 {
     char wire[8];
@@ -113,7 +114,7 @@ static PGresult *bare(PGconn *db, const char *name, int64_t number, item **rows)
     return res;
 }
 
-/* So that nobody reads for nothing. */
+/* Uses every value, so that the compiler cannot leave out the reading. */
 static uint64_t digest(const item *rows, size_t count)
 {
     uint64_t sum = 0;
@@ -155,7 +156,7 @@ void row_table_read(void)
         started = bench_now();
         if (jobq_pg_table_list(items, db, &query, &rows, &error)) bench_fail("%s", error.message);
         a = digest((const item *)rows.rows, rows.count);
-        if (a != b || rows.count != ROWS) bench_fail("table-read: other values");
+        if (a != b || rows.count != ROWS) bench_fail("table-read: the values differ");
         jobq_pg_rows_clear(&rows);
         ours[i] = 1000 * (bench_now() - started);
     }
@@ -175,7 +176,7 @@ static double cpu_us(void)
     return (double)t.tv_sec * 1e6 + (double)t.tv_nsec / 1e3;
 }
 
-/* Processor time of GETS reads by id, each. */
+/* Processor time of a read by id, averaged over GETS. */
 static double get_turn(PGconn *db, jobq_pg_table *items, uint64_t *sum)
 {
     double started = cpu_us();
@@ -216,7 +217,7 @@ void row_table_get(void)
         ours[i] = get_turn(db, items, &a);
         more[i] = ours[i] - floor[i];
     }
-    if (a != b) bench_fail("table-get: other values");
+    if (a != b) bench_fail("table-get: the values differ");
     bench_figure("get by id adds, processor time", bench_quantile(more, TURNS, 0.5), "us", "", 0,
                  BENCH_AT_MOST, 2);
     bench_figure("  of", bench_quantile(ours, TURNS, 0.5), "us", "libpq alone",

@@ -1,26 +1,26 @@
 /*
- * trouble.c -- rows about a worker that has a hard time: locked (jobs, or their table), disk (slow
- * commits), full (a server at its connection limit), hoard (handlers that are slow, or turn so).
+ * trouble.c -- rows about a worker in trouble: locked (jobs, or their table), disk (slow commits),
+ * full (a server at its connection limit), hoard (handlers that are slow, or become slow).
  *
- * The first three watch a process of its own, whose handlers sleep a millisecond, so that its speed
- * is theirs and not the machine's. It works, trouble comes for some seconds and goes; then all the
- * jobs are worked off, and each has to have been run once.
+ * The first three watch a worker in a process of its own. Its handlers sleep for a millisecond, so
+ * that they, and not the machine, determine its speed. It works, the trouble lasts for some seconds
+ * and ends. Then all jobs are worked off, and each must have been run once.
  */
 #include "bench.h"
 
 #include <sys/mman.h>
 #include <sys/wait.h>
 
-#define WARD "bench_ward" /* the process' connections are called so */
+#define WARD "bench_ward" /* application_name of the worker's connections */
 #define GET(value) __atomic_load_n(&(value), __ATOMIC_SEQ_CST)
 #define ADD(value, by) __atomic_add_fetch(&(value), by, __ATOMIC_SEQ_CST)
 
 /* -- the worker's process -- */
 
-/* What both processes see. */
+/* Shared by both processes. */
 typedef struct ward {
     long done;  /* jobs run */
-    int hurry;  /* handlers need not sleep any more */
+    int hurry;  /* handlers no longer sleep */
 } ward;
 
 static ward *w;
@@ -34,7 +34,7 @@ static jobq_outcome ward_job(jobq_call *call)
     return bench_noop(call);
 }
 
-/* Works until all jobs are done, or the bench is gone. */
+/* Works until all jobs are done, or the parent has ended. */
 static void ward_child(pid_t parent, long jobs)
 {
     jobq_pg_desc desc;
@@ -57,7 +57,7 @@ static void ward_child(pid_t parent, long jobs)
     _exit(bench_seen_wrong() == 0 ? 0 : 2);
 }
 
-/* Before this process has threads or connections. */
+/* Called before this process has threads or connections. */
 static void ward_fork(long jobs)
 {
     FILE *file = tmpfile();
@@ -72,7 +72,7 @@ static void ward_fork(long jobs)
     if (ward_pid == 0) ward_child(parent, jobs);
 }
 
-/* Jobs a second, and its processor time as percents of a core, in the next seconds. */
+/* Measures jobs a second and processor time (percent of a core) for the next seconds. */
 typedef struct pulse {
     double rate, cpu;
 } pulse;
@@ -96,12 +96,12 @@ typedef struct trouble {
     const char *name;
     void (*begin)(PGconn *db);
     void (*end)(PGconn *db);
-    bool (*over)(void);  /* whether what it held up is made good; NULL: it holds up nothing else */
-    double recovery;     /* seconds until it works as before: target */
-    bool works;          /* it can work meanwhile */
+    bool (*over)(void);  /* whether what it delayed has been caught up; NULL: nothing to catch up */
+    double recovery;     /* target: seconds until it works as before */
+    bool works;          /* it can work during the trouble */
 } trouble;
 
-static PGconn *holder; /* of locks */
+static PGconn *holder; /* holds the locks */
 
 static void lock_table(PGconn *db)
 {
@@ -116,7 +116,7 @@ static void unlock(PGconn *db)
     bench_sql(holder, "COMMIT");
 }
 
-/* The first thousand: some are running, and can't be completed meanwhile. */
+/* Locks the first thousand jobs. Some are running, and cannot be completed until it ends. */
 static void lock_rows(PGconn *db)
 {
     (void)db;
@@ -139,15 +139,15 @@ static void commit_delay(PGconn *db, int us)
     bench_sql(db, "SELECT pg_reload_conf()");
 }
 
-/* Whoever waits for the log to be on the disk waits so much longer, in the server's own group
- * commit: what a slow flush does. What commits without waiting is not touched. */
+/* Makes each wait for the log longer, in the server's own group commit, as a slow disk does.
+ * Commits that do not wait for the disk are not affected. */
 static void slow_disk(PGconn *db) { commit_delay(db, 100000); }
 static void fast_disk(PGconn *db) { commit_delay(db, 0); }
 
 static PGconn *crowd[1024];
 static int crowded;
 
-/* Takes what connections there are. */
+/* Takes all free connections. */
 static void take_connections(void)
 {
     while (crowded < 1024) {
@@ -160,7 +160,7 @@ static void take_connections(void)
     }
 }
 
-/* All are others', and the worker has lost its own. */
+/* Other sessions have all connections, and the worker has lost its own. */
 static void fill_server(PGconn *db)
 {
     double started = bench_now();
@@ -168,7 +168,7 @@ static void fill_server(PGconn *db)
     take_connections();
     while (bench_number(db, "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity "
                             "WHERE application_name = '" WARD "'") > 0) {
-        if (bench_now() - started > 30) bench_fail("full: the worker can't be kept out");
+        if (bench_now() - started > 30) bench_fail("full: the worker still connects");
         take_connections();
     }
 }
@@ -187,7 +187,7 @@ static void ward_ends(PGconn *db, const char *name, long jobs)
 
     __atomic_store_n(&w->hurry, 1, __ATOMIC_SEQ_CST);
     if (waitpid(ward_pid, &status, 0) != ward_pid || status != 0)
-        bench_fail("%s: the worker's process failed, or not each job was run once", name);
+        bench_fail("%s: the worker's process failed, or some job was not run exactly once", name);
     if (bench_number(db, "SELECT count(*) FROM jobq.job") != 0 ||
         bench_number(db, "SELECT count(*) FROM jobq.history") != (double)jobs)
         bench_fail("%s: history is wrong", name);
@@ -199,13 +199,13 @@ static void tell(const trouble *t, pulse before, pulse meanwhile, pulse after, d
 
     snprintf(label, sizeof label, "%s: jobs a second after it", t->name);
     bench_figure(label, after.rate, "jobs/s", "before", before.rate, BENCH_RATIO_AT_LEAST, 0.9);
-    bench_figure("  meanwhile", meanwhile.rate, "jobs/s", "before", before.rate, BENCH_SHOWN, 0);
-    bench_figure("  as before again after", recovered, "s", "", 0, BENCH_AT_MOST, t->recovery);
+    bench_figure("  during it", meanwhile.rate, "jobs/s", "before", before.rate, BENCH_SHOWN, 0);
+    bench_figure("  normal again after", recovered, "s", "", 0, BENCH_AT_MOST, t->recovery);
     if (t->works) {
-        bench_figure("  its processor time meanwhile", meanwhile.cpu, "%", "before", before.cpu,
+        bench_figure("  its processor time during it", meanwhile.cpu, "%", "before", before.cpu,
                      BENCH_RATIO_AT_MOST, 1.5);
     } else {
-        bench_figure("  its processor time meanwhile", meanwhile.cpu, "%", "", 0, BENCH_AT_MOST, 5);
+        bench_figure("  its processor time during it", meanwhile.cpu, "%", "", 0, BENCH_AT_MOST, 5);
     }
 }
 
@@ -230,7 +230,7 @@ static void row_trouble(const trouble *t)
     ended = bench_now();
     do {
         recovered = bench_now() - ended;
-        if (recovered > 60) bench_fail("%s: not as before within a minute", t->name);
+        if (recovered > 60) bench_fail("%s: not normal again within a minute", t->name);
     } while (ward_pulse(0.1).rate < 0.8 * before.rate || (t->over != NULL && !t->over()));
     after = ward_pulse(2);
     ward_ends(db, t->name, jobs);
@@ -263,7 +263,7 @@ void row_full(void)
     row_trouble(&full);
 }
 
-/* -- hoard: what a worker holds and does not run -- */
+/* -- hoard: jobs that a worker holds but does not run -- */
 
 #define SLOW_JOBS 500
 
@@ -286,7 +286,8 @@ static jobq_outcome fresh_job(jobq_call *call)
     return slow_job(call);
 }
 
-/* After quick ones SLOW_JOBS that take a second: what a worker of 4 threads keeps from others. */
+/* After quick jobs come SLOW_JOBS of a second: how many a worker with 4 threads keeps from
+ * others. */
 static void hoard_of(const char *label, long quick)
 {
     PGconn *db = bench_db();

@@ -1,6 +1,6 @@
 /*
- * cmocka.h -- as much of cmocka as the tests of jobq.h use, in its closing lines too (run.sh counts
- * them): for machines that have a cross compiler and no cmocka.
+ * cmocka.h -- the part of cmocka that the tests of jobq.h use, with the same closing lines (run.sh
+ * reads them), for machines that have a cross compiler but no cmocka.
  */
 #ifndef CMOCKA_SHIM_INCLUDED
 #define CMOCKA_SHIM_INCLUDED (1)

@@ -3,10 +3,10 @@
  *
  *     actor migrate | producer | worker | consumer | operator   LOG NAME SECONDS [pooled]
  *
- * On the server of JOBQ_SERVER, library schema jobq_chaos, tables of the harness in
- * jobq_chaos_watch (watch.sql). Ends after SECONDS, or at SIGTERM. Everything that it tries and
- * everything that it is told goes to LOG. A worker heeds two signals: SIGUSR1 stops it inside the
- * next handler's transaction, SIGUSR2 steps its wall clock.
+ * It uses the server of JOBQ_SERVER; the library is in the schema jobq_chaos, the tables of the
+ * harness are in jobq_chaos_watch (watch.sql). It ends after SECONDS, or on SIGTERM. Everything
+ * that it tries and every answer that it gets goes to LOG. A worker reacts to two more signals:
+ * SIGUSR1 stops it inside the transaction of the next handler, SIGUSR2 steps its wall clock.
  */
 #define JOBQ_IMPLEMENTATION
 #define JOBQ_PG_IMPLEMENTATION

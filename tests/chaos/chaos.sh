@@ -1,15 +1,16 @@
 #!/usr/bin/env bash
 # chaos.sh [--minutes N] [--seed S] [--only FAULT,...] [--mutant NAME] [--list]
 #
-# Producers, workers and operators at work while everything around them breaks; afterwards check.sql
-# looks for broken promises in what they logged and what the database holds. N (default 1) may be a
-# fraction; each fault comes at least once. The seed chooses the faults' order and victims. --mutant
-# breaks the library by a patch of tests/mutants/, which has to be found.
+# Producers, workers and operators work while everything around them breaks. Afterwards check.sql
+# looks for broken promises in what they logged and in the database. N (default 1) may be a
+# fraction; each fault comes at least once. The seed chooses the order and the victims of the
+# faults. --mutant breaks the library with a patch of tests/mutants/, which the run must find.
 #
-# Runs on the server of JOBQ_SERVER ("host=... user=..." form), which may be yours, in the schemas
-# jobq_chaos and jobq_chaos_watch, which it drops first; without JOBQ_SERVER_DIR (tests/server.sh)
-# the faults that need the server's machine are left out, and it says so. The upgrades need JOBQ_UPGRADE_BIN, a folder of newer
-# Postgres binaries (make chaos-upgrade). A run that fails keeps its logs.
+# Runs on the server of JOBQ_SERVER (in the form "host=... user=..."), which may be a server of
+# yours, in the schemas jobq_chaos and jobq_chaos_watch, which it drops first. Without
+# JOBQ_SERVER_DIR (set by tests/server.sh) it leaves out the faults that need the server's machine,
+# and says so. The upgrades need JOBQ_UPGRADE_BIN, a folder of newer Postgres programs (make
+# chaos-upgrade). A run that fails keeps its logs.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 tests=${here%/*}
@@ -29,23 +30,23 @@ while [ $# -gt 0 ]; do
     shift
 done
 case ${JOBQ_SERVER-} in
-"") echo "chaos: JOBQ_SERVER is not set: make chaos" >&2; exit 2 ;;
-*://*) echo "chaos: JOBQ_SERVER has to be of the form \"host=... user=... dbname=...\"" >&2; exit 2 ;;
+"") echo "chaos: JOBQ_SERVER is not set: run make chaos" >&2; exit 2 ;;
+*://*) echo "chaos: JOBQ_SERVER must have the form \"host=... user=... dbname=...\"" >&2; exit 2 ;;
 esac
 RANDOM=$seed
 
-# Servers come without psql and pg_dump in places; those of the system serve all of them.
+# Some server packages have no psql and pg_dump. Those of the system work with all versions.
 bin=${JOBQ_SERVER_BIN-}
 [ -x "$bin/psql" ] || bin=$(JOBQ_PG_BIN='' "$tests/setup.sh" --pg-bin)
 programs=${CHAOS_PROGRAMS:-.build/chaos}
-run=$(mktemp -d /tmp/jobq_chaos.XXXXXX) # short: a socket's path may have 107 bytes only
+run=$(mktemp -d /tmp/jobq_chaos.XXXXXX) # short: the path of a socket may have at most 107 bytes
 mkdir "$run"/{a,b,c,log}
 chmod 755 "$run"
 faults=0
 started=()
-export CHAOS_SLOWLY=$run/slowly # while it is there, what was delivered before takes its time
+export CHAOS_SLOWLY=$run/slowly # while this file exists, repeated deliveries take longer
 
-# A copy of the tree with the patch applied; its actors are the ones that act.
+# Makes a copy of the tree with the patch applied; the run then uses its actors.
 mutate() {
     local tree=$run/tree
     mkdir -p "$tree"
@@ -58,7 +59,7 @@ mutate() {
 
 # ---- small things --------------------------------------------------------------------------------
 
-# As the C programs' log.h writes it; uptime is the monotonic clock.
+# Writes a line as log.h of the C programs does. uptime is the monotonic clock.
 log() {
     local up
     read -r up _ </proc/uptime
@@ -72,14 +73,14 @@ psql_on() { local where=$1; shift; "$bin/psql" -X -q -v ON_ERROR_STOP=1 "$where"
 admin() { psql_on "$admin_server" "$@"; }
 number() { admin -At -c "$1"; }
 
-# The proxy's ear; a blank line would be no command.
+# Sends a command to the proxy.
 tell() { echo "$*" >&7; }
 
 pid_of() { cat "$run/$1.pid" 2>/dev/null || :; }
 signal() { kill "-$1" "$2" 2>/dev/null || :; }
 random_of() { local list=("$@"); echo "${list[RANDOM % ${#list[@]}]}"; }
 
-# until SECONDS COMMAND...: whether the command succeeds in time.
+# until_true SECONDS COMMAND...: whether the command succeeds in time.
 until_true() {
     local end=$((SECONDS + $1))
     shift
@@ -93,7 +94,8 @@ answers() { psql_on "$1" -At -c 'SELECT 1' >/dev/null 2>&1; }
 
 # ---- the actors ----------------------------------------------------------------------------------
 
-# keep NAME SERVER ROLE [pooled]: started again whenever it dies, until the end.
+# keep NAME SERVER ROLE [pooled]: runs an actor, and starts it again whenever it dies, until the
+# end.
 keep() {
     local name=$1 server=$2 role=$3 pid
     shift 3
@@ -111,7 +113,7 @@ start() {
     started+=($!)
 }
 
-# stop ROLE NAME...: they end by themselves, which they are asked for.
+# stop ROLE NAME...: asks the actors to end, and waits for them.
 stop() {
     local role=$1 name
     shift
@@ -126,14 +128,15 @@ gone() { ! kill -0 "$1" 2>/dev/null; }
 
 # ---- the servers ---------------------------------------------------------------------------------
 #
-# Slots a and b: two ends of the proxy, both named in the clients' connection string. at_a and at_b
-# point to the servers that stand there; at points to the primary, for pgbouncer.
+# The proxy has two ends, slots a and b, and the clients' connection string names both. at_a and
+# at_b are links to the servers of the slots; at is a link to the primary, for pgbouncer.
 
 ctl() { local dir=$1; shift; JOBQ_SERVER_DIR=$dir "$tests/server.sh" --ctl "$@" </dev/null >/dev/null 2>&1; }
 crash() { JOBQ_SERVER_DIR=$1 "$tests/server.sh" --crash </dev/null >/dev/null 2>&1; }
 direct() { echo "host=$1 user=postgres dbname=postgres"; }
 
-# place SLOT DIR: where no server is, nobody listens, so that clients try the other one.
+# place SLOT DIR: puts a server into a slot. In a slot without a server nothing listens, so that
+# clients try the other slot.
 place() {
     ln -sfn "$2" "$run/at_$1"
     if [ "$2" = /nowhere ]; then
@@ -143,7 +146,7 @@ place() {
     fi
 }
 
-# primary SLOT DIR: from now on this is it.
+# primary SLOT DIR: makes this server the primary.
 primary() {
     slot=$1 primary=$2
     place "$slot" "$primary"
@@ -153,7 +156,7 @@ primary() {
 
 other() { [ "$slot" = a ] && echo b || echo a; }
 
-# new_server [BIN]: a fresh private server beside ours, stopped with us; sets new.
+# new_server [BIN]: starts a second private server, which ends with this script; sets new.
 new_server() {
     rm -f "$run/new"
     env -u JOBQ_SERVER ${1:+JOBQ_PG_BIN="$1"} "$tests/server.sh" bash -c \
@@ -163,7 +166,7 @@ new_server() {
     new=$(cat "$run/new")
 }
 
-# pgbouncer refuses to be root, like the server.
+# Like the server, pgbouncer refuses to run as root.
 as_user=(env)
 [ "$(id -u)" != 0 ] || as_user=(setpriv --reuid "${JOBQ_SERVER_USER-}" --clear-groups --)
 
@@ -194,10 +197,10 @@ END
     until_true 10 test -S "$run/c/.s.PGSQL.5432"
 }
 
-# ---- faults: each injects, waits until it is over, and leaves a world that can heal --------------
+# ---- faults: each one breaks something, waits, and ends it, so that everything can recover -------
 
 lease=1.5
-beyond=4 # a rescuer watches for a lease after the lease
+beyond=4 # long enough for a rescue: the lease ends, and a rescuer watches for a whole lease
 
 fault_kill() { fault kill; signal KILL "$(pid_of "$(random_of "${workers[@]}")")"; sleep 2; }
 fault_kill_producer() { fault kill_producer; signal KILL "$(pid_of "$(random_of "${producers[@]}")")"; sleep 1; }
@@ -216,8 +219,8 @@ fault_freeze() {
 
 stopped() { [[ "$(ps -o stat= -p "$1" 2>/dev/null)" = T* ]]; }
 
-# Two of three workers stop themselves between an effect and its COMMIT, and go on when somebody
-# else has had their jobs.
+# Two of three workers stop themselves between an effect and its COMMIT. They continue when others
+# have had their jobs.
 fault_freeze_inside() {
     local name pid pids=()
     fault freeze_inside
@@ -231,8 +234,8 @@ fault_freeze_inside() {
     sleep 1
 }
 
-# A worker dies while its completions are on their way: they arrive when others have its jobs,
-# which take longer then.
+# A worker dies while its completions are on their way. They arrive when others have its jobs, which
+# take longer then.
 fault_late() {
     local held i
     fault late
@@ -266,7 +269,7 @@ fault_clock() {
 set_trouble() { until_true 20 admin -c "UPDATE jobq_chaos_watch.trouble SET rate = $1" 2>/dev/null; }
 fault_trouble() { fault trouble; set_trouble 0.03; sleep 3; set_trouble 0; }
 
-# Somebody takes the workers' rows, backwards, and keeps them for a while.
+# Another session locks the workers' rows, in reverse order, and keeps them for a while.
 fault_locks() {
     local i
     fault locks
@@ -291,7 +294,7 @@ fault_restart() { fault restart; ctl "$primary" restart -m immediate; sleep 2; }
 
 own() { [ "$(id -u)" != 0 ] || chown -R "$JOBQ_SERVER_USER" "$@"; }
 
-# A synchronous standby of the primary, in the other slot; sets standby.
+# Starts a synchronous standby of the primary in the other slot; sets standby.
 standby_start() {
     standby=$run/standby.$((++standbys))
     mkdir "$standby"
@@ -310,7 +313,7 @@ standby_start() {
 
 is_sync() { [ "$(number "SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync'")" = 1 ]; }
 
-# The primary dies for good, the standby takes over; what was confirmed is there.
+# The primary dies for ever and the standby takes over. What was confirmed is there.
 fault_failover() {
     standby_start
     sleep 1
@@ -323,11 +326,11 @@ fault_failover() {
     sleep 3
 }
 
-# What the manual tells a DBA to do on a server that was restored or copied: here and below.
+# What the manual tells a DBA to do on a server that was restored or copied.
 renew() { psql_on "$(direct "$1") application_name=renew" -c "SELECT jobq_chaos.renew()" >/dev/null; }
 
-# The snapshot is some seconds old when the new server takes over: what was committed since then is
-# the old server's alone.
+# The snapshot is some seconds old when the new server takes over. What was committed since then
+# exists only on the old server.
 fault_restore() {
     local old=$primary
     new_server
@@ -358,15 +361,15 @@ no_clients() {
         WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()" | grep -qx 0
 }
 
-# Nobody gets in any more, and nobody is in.
+# Ends all connections of clients and lets no new ones in.
 shut() {
     place a /nowhere; place b /nowhere; ln -sfn /nowhere "$run/at"
     tell cut
     until_true 20 no_clients "$1"
 }
 
-# All tables of both schemas to another server; the clients are shut out, the rest arrives, they
-# are let in there. Sequences are not replicated.
+# Replicates all tables of both schemas to another server. Then it shuts the clients out, waits for
+# the rest, and lets them in there. Sequences are not replicated.
 fault_logical() { fault logical; move_logically; }
 
 move_logically() {
@@ -393,7 +396,7 @@ move_logically() {
 
 upgraded() { [ "$JOBQ_SERVER_BIN" = "$JOBQ_UPGRADE_BIN" ]; }
 
-# To the newer Postgres, once: nothing is lost, since everybody waits meanwhile.
+# Upgrades to the newer Postgres, once. Nothing is lost, because all clients wait until it is done.
 fault_upgrade() {
     local old=$primary
     ! upgraded || return 0
@@ -487,7 +490,7 @@ fi
 
 list=$(echo "${only:-$possible}" | tr ',' ' ')
 echo "chaos: seed $seed, faults: $(echo $list)"
-[ -n "$primary" ] || echo "chaos: left out, as the server is not ours:" ${all_faults#*locks}
+[ -n "$primary" ] || echo "chaos: left out, because they need the machine of the server:" ${all_faults#*locks}
 end=$(awk -v now="$SECONDS" -v m="$minutes" 'BEGIN { printf "%d", now + 60 * m }')
 sleep 2
 while :; do
@@ -498,7 +501,7 @@ while :; do
     done
 done
 
-# Everything heals, and there is time: what is unfinished then is stuck.
+# Now everything recovers and has time. What is unfinished after that is stuck.
 stop producer "${producers[@]}"
 stop operator operator
 for name in "${workers[@]}"; do signal CONT "$(pid_of "$name")"; done
@@ -511,7 +514,7 @@ unfinished() {
 }
 moved() { [ "$(unfinished)" != "$left" ]; }
 until left=$(unfinished) && [ "$left" = 0 ]; do
-    until_true 60 moved || { echo "chaos: $left unfinished, and nothing moved for a minute"; break; }
+    until_true 60 moved || { echo "chaos: $left unfinished, and no progress for a minute"; break; }
 done
 touch "$run/stop.consumer"
 stop worker "${workers[@]}"
@@ -530,5 +533,5 @@ mkdir -p "$kept"
 cp -r "$run/log/." "$kept/"
 "$bin/pg_dump" -d "$admin_server" -n jobq_chaos -n jobq_chaos_watch -f "$kept/database.sql" || :
 echo "chaos: FAIL; logs and a dump of the database: $kept"
-echo "again: make chaos ARGS=\"--seed $seed --minutes $minutes${only:+ --only $only}${mutant:+ --mutant $mutant}\""
+echo "to repeat it: make chaos ARGS=\"--seed $seed --minutes $minutes${only:+ --only $only}${mutant:+ --mutant $mutant}\""
 exit 1

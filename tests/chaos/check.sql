@@ -1,5 +1,5 @@
--- The checker: from the trail, the tables and the processes' logs it looks for broken promises
--- (numbers of DESIGN section 2 and of README). A row of `broken` is one case of one.
+-- The checker looks for broken promises (by their numbers in README.md) in the trail, the tables
+-- and the logs of the processes. A row of `broken` is one case of a broken promise.
 
 SET search_path = jobq_chaos_watch, jobq_chaos;
 

@@ -1,7 +1,7 @@
 /*
- * log.h -- what a process of the chaos run did: one line each, written at once, so that nothing but
- * the machine's own death loses it. Columns: monotonic and true wall clock (microseconds), process,
- * role, event, job, stage, worker, claim, detail.
+ * log.h -- what a process of the chaos run did, one line for each event, written at once, so that
+ * only a crash of the machine can lose it. Columns: monotonic and true wall clock (microseconds),
+ * process, role, event, job, stage, worker, claim, detail.
  */
 #ifndef LOG_INCLUDED
 #define LOG_INCLUDED (1)

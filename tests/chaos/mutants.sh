@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# mutants.sh [NAME ...]  break the SQL by a patch of tests/mutants/, one at a time, and let chaos
-#                        find it: a run that finds no broken promise is a survivor
+# mutants.sh [NAME ...]  break the SQL with a patch of tests/mutants/, one at a time, and let chaos
+#                        find it; a mutant survives if no run finds a broken promise
 #
-# A checker that sees nothing broken proves nothing. Each mutant beside the faults that show it.
+# A checker that never sees anything broken proves nothing. Each mutant has the faults that show it.
 set -u
 cd "$(dirname "$0")/../.."
 
@@ -22,7 +22,7 @@ while read -r name faults; do
     [ $# -eq 0 ] || case " $* " in *" $name "*) ;; *) continue ;; esac
     log=.build/chaos/$name.log
     broken=
-    for seed in 5 6 7; do # which statement a fault meets is chance: three runs, then it survived
+    for seed in 5 6 7; do # chance decides which statement a fault meets, so up to three runs
         tests/server.sh tests/chaos/chaos.sh --minutes "${CHAOS_MINUTES:-0.5}" --seed $seed \
             --mutant "$name" --only "$faults" >"$log" 2>&1 </dev/null
         broken=$(sed -n '/^    [^ ]/{s/^ *//;s/: .*//;p;q;}' "$log")

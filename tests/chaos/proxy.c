@@ -1,20 +1,20 @@
 /*
- * proxy.c -- stands between clients and a server, and is a bad network on command.
+ * proxy.c -- a proxy between clients and a server that acts as a bad network on command.
  *
  *     proxy LOG DIR TARGET PORT [DIR TARGET PORT ...] <commands
  *
- * Listens at DIR/.s.PGSQL.5432 for each DIR; TARGET is the folder of a server's socket (followed
- * anew for each connection, so it may be a symbolic link that moves), or a host name. Commands:
+ * Listens at DIR/.s.PGSQL.5432 for each DIR. TARGET is a host name, or the folder of a server's
+ * socket; it is resolved for each connection, so it may be a symbolic link that changes. Commands:
  *
- *     cut            every connection ends now
- *     commit N       the next N commits are cut, each one byte later than the last one was:
- *                    before, within and behind the message, within and behind its answer
- *     hold MS        half of the connections carry nothing for so long, and stay open
- *     sync N MS      the next N requests arrive without the Sync that ends them; it follows (or,
- *                    every second time, the connection ends) so much later
- *     late N MS      the next N requests with a completion (as text) arrive so much later, or up
- *                    to twice that, whoever is still there to hear the answer
- *     delay MS       every read waits up to so long (0: no more)
+ *     cut            ends every connection now
+ *     commit N       cuts the next N commits, each one byte later than the one before:
+ *                    before, within and after the message, within and after its answer
+ *     hold MS        half of the connections carry nothing for this time, and stay open
+ *     sync N MS      the next N requests arrive without the Sync that ends them; it follows this
+ *                    much later (or, every second time, the connection ends then)
+ *     late N MS      the next N requests with a completion (as text) arrive this much later, or up
+ *                    to twice that, even if the client has gone
+ *     delay MS       every read waits up to this long (0: not at all)
  */
 #include <errno.h>
 #include <fcntl.h>

@@ -1,9 +1,10 @@
 /*
  * fuzz_rows.c -- libFuzzer on what jobq_pg.h reads from a server: rows in binary, SQLSTATEs, names
- * of schemas. A hostile or broken server may send anything; nothing may be read out of bounds, no
- * arithmetic overflow, no row that breaks a law be taken.
+ * of schemas. A hostile or broken server may send anything. The code must not read out of bounds,
+ * must not overflow in arithmetic, and must not accept a row that breaks a law.
  *
- * Input: for each column a byte (255: NULL, else its length) and its bytes; all in one row.
+ * Input: for each column one byte (255: NULL, else the length) and the bytes of the value, as one
+ * row.
  */
 #define JOBQ_IMPLEMENTATION
 #define JOBQ_PG_IMPLEMENTATION

@@ -1,7 +1,7 @@
 /*
  * fuzz_text.c -- libFuzzer on what jobq.h reads from outside: names, UTF-8, JSON, words.
  *
- * The first byte chooses a size; the rest is the text, in memory of exactly its length.
+ * The first byte chooses a size. The rest is the text, in memory of exactly its length.
  */
 #define JOBQ_IMPLEMENTATION
 #include "jobq.h"

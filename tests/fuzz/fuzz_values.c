@@ -1,9 +1,9 @@
 /*
  * fuzz_values.c -- libFuzzer on the values of typed tables: as text (uuid, date, instant, interval,
- * bytes, numeric) and as a server would send them, for each type. What is read is written, and read
- * again the same.
+ * bytes, numeric) and as a server would send them, for each type. Each value that was read is
+ * written and read again, and must be the same.
  *
- * The first byte chooses what is read; the rest is it, in memory of exactly its length.
+ * The first byte chooses the type. The rest is the value, in memory of exactly its length.
  */
 #define JOBQ_IMPLEMENTATION
 #define JOBQ_PG_IMPLEMENTATION

@@ -87,9 +87,9 @@
  * transaction. Statements are prepared once on each connection, under names that begin with jobq_.
  *
  * The pool opens up to pool_max connections as they are needed; each is probed when it is made, and
- * set to READ COMMITTED, READ WRITE unless desc.pooled. A worker has one connection of its own for
- * its statements and LISTEN, and adds its threads and one to pool_max, because handlers may ask for
- * a connection (jobq_pg_call_conn) and housekeeping does.
+ * set to READ COMMITTED, READ WRITE unless desc.pooled. A worker has connections of its own (A
+ * WORKER'S THREADS) and adds loop.threads to pool_max, because handlers may ask for a connection
+ * (jobq_pg_call_conn).
  *
  * An outage is waited out: the worker reconnects with backoff, sends unanswered results again, and
  * recovers or burns claims whose answer was lost. Only a primary is taken, unless your conninfo
@@ -111,8 +111,7 @@
  *          tables, advisory locks) is lost or others' there, and what others left may be yours:
  *          let a handler's BEGIN name its isolation and READ WRITE.
  * SECRETS  desc.connect is asked before each connection: give it today's password or token, TLS
- *          files, a host, by jobq_pg_dial_set, or a connection that you made. It may block: no
- *          thread of the worker waits for it.
+ *          files, a host, by jobq_pg_dial_set, or a connection that you made. It may block.
  *
  * EXACTLY ONCE  Inside a handler: BEGIN on jobq_pg_call_conn, write your data, and
  *               return jobq_pg_call_commit(call, conn). If the lease was lost, the completion
@@ -153,9 +152,39 @@
  *             use its tables, and others wait behind it: not during pg_dump.
  *
  *
+ * A WORKER'S THREADS
+ *
+ * A worker is its step: it takes what has come, tells the loop of jobq.h, and sends what is due. A
+ * thread of its own steps it, or its host does. Between two steps it waits in one poll:
+ *
+ *     stop, handlers, attempts  -> pipe                         \
+ *     server <-> connection for statements (and LISTEN)          | poll, step, loop
+ *     server <-> connection for LISTEN past a pooler             |       |
+ *     server <-> connection for VACUUM and prune, while they run/        v jobs, messages
+ *     server <-> connections of the pool <--------------- loop.threads threads: handlers, hooks
+ *
+ *     thread          how many             what it alone touches
+ *     the worker's    1 for each schema    the first three connections
+ *     a handler's     loop.threads         its handler's run, with a connection of the pool
+ *     an attempt's    1 while a connection of the worker is made: desc.connect, name servers, each
+ *                     host for connect_timeout; nobody waits for it, and an end gives it up
+ *     a canceller     1 while libpq sends a cancel, for a handler out of time or at the end
+ *
+ *     lock            guards
+ *     the worker's    loop, slots, deliveries, the list of runs, health; one for all its schemas.
+ *                     A step holds it, but not in poll; no handler, hook or desc.connect does
+ *     an attempt's    what became of it; taken inside the worker's
+ *     the pool's      the list of idle connections; taken alone
+ *     signals'        the table of stop_signals; taken alone
+ *
+ * A stop takes the grace of the handlers, and twice loop.answer_us at most: once for the last
+ * results, once for a VACUUM or prune, which is cancelled, and for desc.connect, which uses the
+ * handle. jobq_pg_worker_wait tells when a handler or desc.connect has not returned by then.
+ *
+ *
  * THE HOST'S EVENT LOOP
  *
- * A worker without threads, for a program that has a loop of its own (examples/event_loop.c):
+ * A worker that its host steps, for a program that has a loop of its own (examples/event_loop.c):
  *
  *     jobq_pg_worker_open(pg, &work, &worker, &error);
  *     while (jobq_pg_worker_step(worker, 5000)) {
@@ -178,12 +207,8 @@
  *             fds in one poll. A step with budget 0 runs one job, so each schema with work gets
  *             every n-th; a larger budget is a larger share. One whose server is down only
  *             reconnects, and takes no turn from the others.
- * WHAT WAITS  Your handlers, and jobq_pg_call_conn when it makes a connection. Of libpq: the name
- *             server, unless conninfo says hostaddr; desc.connect; the first answer to
- *             jobq_pg_worker_open. A host of several that is silent, not down, holds the next one
- *             back until tcp_user_timeout (connect_timeout is for those who wait).
- * CHORES      Vacuum and prune have a connection of their own, made for the first of them.
- * POOLERS     In transaction mode it polls: LISTEN past the pooler has a thread, elsewhere.
+ * WHAT WAITS  Your handlers, and jobq_pg_call_conn when it makes a connection; jobq_pg_worker_open
+ *             for its first answer.
  *
  *
  * SEVERAL SCHEMAS, ALSO ON SEVERAL SERVERS
@@ -203,15 +228,14 @@
  *             a schema. Each fetches ahead as if the threads were its own, since they may be:
  *             loop.threads jobs and what they do in 50 ms. So, when all are busy, a fetched job
  *             waits n times as long as it would for one schema, under a lease that is renewed.
- * OUTAGES     Each schema has a connection, a lease and threads for statements (two, and a third
- *             behind a pooler) of its own: one whose server is away holds up only itself. All have
- *             to answer once when the worker starts.
+ * OUTAGES     Each schema has connections, a lease and a thread of its own, so one whose server is
+ *             away holds up only itself. All have to answer once when the worker starts.
  * STUCK       Threads are replaced, and counted, for all together: too many, and it stops in all.
  * THE END     loop.until and loop.jobs_max hold for each schema by itself; one that is through
  *             leaves, the others have the threads. A stop is for all.
  * LOOKING     jobq_pg_worker_stats sums up, jobq_pg_worker_health tells the worst; each has a form
  *             with _of for one schema.
- * CONNECTIONS Each handle's pool grows by loop.threads and one: all handlers may be its own.
+ * CONNECTIONS Each handle's pool grows by loop.threads: all handlers may be its own.
  *
  *
  * OPERATORS  What a person does is in sql/operators.sql, and here under the same names:
@@ -1129,8 +1153,7 @@ typedef struct jobq_pg_worker_desc {
 } jobq_pg_worker_desc;
 
 /*
- * jobq_pg_worker_start -- a worker in threads of its own: one for statements, loop.threads for
- * handlers.
+ * jobq_pg_worker_start -- a worker in threads of its own: see A WORKER'S THREADS.
  *
  * Errors  JOBQ_ERROR_INVALID for names and missing handlers, JOBQ_ERROR_VERSION for the schema,
  *         JOBQ_ERROR_MEMORY. Later troubles with the database are its own: it reconnects until
@@ -1140,8 +1163,8 @@ JOBQ_API jobq_error jobq_pg_worker_start(jobq_pg *pg, const jobq_pg_worker_desc 
                                          jobq_pg_worker **worker, jobq_pg_error *error);
 
 /*
- * jobq_pg_worker_open -- a worker without threads, for a program that has an event loop: see THE
- * HOST'S EVENT LOOP. loop.threads is 1.
+ * jobq_pg_worker_open -- a worker that its host steps, for a program that has an event loop: see
+ * THE HOST'S EVENT LOOP. loop.threads is 1.
  *
  * Errors  as jobq_pg_worker_start. It waits for one answer of the server, later calls do not.
  */
@@ -1180,8 +1203,9 @@ JOBQ_API void jobq_pg_worker_stop(jobq_pg_worker *worker);
  *
  * Shape   stats may be NULL. Once.
  * Errors  JOBQ_ERROR_TIMEOUT: a handler did not return within the grace, or had overrun its time
- *         and still has not returned; or it gave up, because more than half of its handlers did, or
- *         their threads could not be replaced. End the process: they use the worker and the handle.
+ *         and still has not returned; so with desc.connect; or it gave up, because more than half
+ *         of its handlers did, or their threads could not be replaced. End the process: they use
+ *         the worker and the handle.
  */
 JOBQ_API jobq_error jobq_pg_worker_wait(jobq_pg_worker *worker, jobq_pg_stats *stats);
 
@@ -1204,7 +1228,7 @@ typedef struct jobq_pg_health {
     bool stopping;
     int32_t running;   /* handlers at work */
     int32_t threads;   /* for handlers */
-    int32_t abandoned; /* more threads, whose handlers overran their time and have not returned */
+    int32_t abandoned; /* more threads, whose handlers, or at the end desc.connect, overran */
     int32_t pool_open; /* connections of the handle's pool */
     int32_t pool_idle; /* of them unused */
     int64_t error_us;  /* since its last trouble; -1: there was none */
@@ -5321,22 +5345,17 @@ JOBQ_PG__ONCE static void jobq_pg__raw(jobq_pg__params *p, const char *bytes, si
     if (out != NULL && len > 0) memcpy(out, bytes, len);
 }
 
-/* Writes a whole number of width bytes, most significant first. */
-static void jobq_pg__big_put(char *out, int64_t value, size_t width)
+/* A whole number of width bytes, most significant first. */
+JOBQ_PG__ONCE static void jobq_pg__raw_int(jobq_pg__params *p, int64_t value, size_t width)
 {
+    char *out = jobq_pg__grow(p, width);
     uint64_t rest = (uint64_t)value;
 
+    if (out == NULL) return;
     while (width > 0) {
         out[--width] = (char)(rest & 0xff);
         rest >>= 8;
     }
-}
-
-JOBQ_PG__ONCE static void jobq_pg__raw_int(jobq_pg__params *p, int64_t value, size_t width)
-{
-    char *out = jobq_pg__grow(p, width);
-
-    if (out != NULL) jobq_pg__big_put(out, value, width);
 }
 
 static void jobq_pg__begin(jobq_pg__params *p)
@@ -6139,7 +6158,7 @@ JOBQ_API void jobq_pg_release(jobq_pg *pg, PGconn *conn)
     jobq_pg__give_back(pg, conn, false);
 }
 
-/* -- prepared statements: what a connection has is kept with the connection, by libpq's events -- */
+/* -- prepared statements: what a connection has is kept with it, by libpq's events -- */
 
 /* Whether this connection's role may write by a plain INSERT; see ENQUEUE below. */
 typedef enum jobq_pg__right { JOBQ_PG__UNASKED, JOBQ_PG__GRANTED, JOBQ_PG__REFUSED } jobq_pg__right;
@@ -6226,8 +6245,8 @@ static jobq_pg__registry *jobq_pg__registry_of(PGconn *conn)
     return NULL;
 }
 
-/* What this connection's role may do in the handle's schema. NULL: out of memory, or behind a pooler,
- * where each transaction may have another session. */
+/* What this connection's role may do in the handle's schema. NULL: out of memory, or a pooler gives
+ * each transaction another session. */
 static jobq_pg__rights *jobq_pg__rights_of(const jobq_pg *pg, PGconn *conn)
 {
     jobq_pg__registry *registry = pg->pooled ? NULL : jobq_pg__registry_of(conn);
@@ -6244,8 +6263,8 @@ static jobq_pg__rights *jobq_pg__rights_of(const jobq_pg *pg, PGconn *conn)
     return r;
 }
 
-/* A text's record, made when it is first asked for. NULL: out of memory. Two texts of one hash would
- * have one name: the later is never prepared. */
+/* A text's record, made when it is first asked for. NULL: out of memory. Two texts of one hash
+ * would have one name: the later is never prepared. */
 static jobq_pg__known *jobq_pg__known_of(PGconn *conn, const jobq_pg__text *text)
 {
     jobq_pg__registry *registry = jobq_pg__registry_of(conn);
@@ -6288,8 +6307,8 @@ static void jobq_pg__forget(PGconn *conn)
     }
 }
 
-/* What an error tells about what is prepared. True: sent again as it is now recorded, it may work. A
- * right to EXECUTE is asked for after the PREPARE, which was good then. */
+/* What an error tells about what is prepared. True: sent again as it is now recorded, it may work.
+ * A right to EXECUTE is asked for after the PREPARE, which was good then. */
 static bool jobq_pg__known_learn(PGconn *conn, const jobq_pg__text *text, const PGresult *res)
 {
     const char *state = PQresultErrorField(res, PG_DIAG_SQLSTATE);
@@ -7494,17 +7513,25 @@ typedef struct jobq_pg__col {
 
 /* -- writing -- */
 
-/* A whole number from its field, as the server counts it. */
-static int64_t jobq_pg__col_int(const jobq_pg__col *c, const char *row)
+/* A whole number from its field. */
+static int64_t jobq_pg__col_raw(const jobq_pg__col *c, const char *row)
 {
     const void *field = row + c->of.offset;
 
     if (c->number != NULL) return c->number(row);
-    if (c->of.type == JOBQ_PG_INT64) return *(const int64_t *)field;
     if (c->of.type == JOBQ_PG_INT32) return *(const int32_t *)field;
     if (c->of.type == JOBQ_PG_INT16) return *(const int16_t *)field;
-    if (c->of.type == JOBQ_PG_TIMESTAMPTZ) return jobq_pg__to_server_us(*(const int64_t *)field);
-    return *(const bool *)field == ((c->of.flags & JOBQ_PG__NOT) == 0);
+    if (c->of.type == JOBQ_PG_BOOL)
+        return *(const bool *)field == ((c->of.flags & JOBQ_PG__NOT) == 0);
+    return *(const int64_t *)field;
+}
+
+/* The same as the server counts it. */
+static int64_t jobq_pg__col_int(const jobq_pg__col *c, const char *row)
+{
+    int64_t value = jobq_pg__col_raw(c, row);
+
+    return c->of.type == JOBQ_PG_TIMESTAMPTZ ? jobq_pg__to_server_us(value) : value;
 }
 
 static const char *jobq_pg__col_cstr(const jobq_pg__col *c, const char *row)
@@ -7523,6 +7550,9 @@ static bool jobq_pg__col_null(const jobq_pg__col *c, const char *row)
     if ((flags & JOBQ_PG__IF) != 0 && !*(const bool *)(row + c->of.size)) return true;
     if ((flags & JOBQ_PG__UNLESS) != 0 && *(const bool *)(row + c->of.size)) return true;
     if ((flags & JOBQ_PG__CSTR) != 0) return jobq_pg__col_cstr(c, row) == NULL;
+    if (jobq_pg__wires[c->wire].width > 0 && !jobq_pg__is_array(c->of.type) &&
+        !jobq_pg__is_maybe(&c->of)) /* zero is NULL, or nothing is */
+        return (flags & JOBQ_PG_NULLABLE) != 0 && jobq_pg__col_raw(c, row) == 0;
     return jobq_pg__is_null(&c->of, row + c->of.offset);
 }
 
@@ -7536,18 +7566,26 @@ static void jobq_pg__put_bytes(jobq_pg__params *p, const jobq_pg__col *c, const 
     else jobq_pg__put_value(p, &c->of, c->wire == JOBQ_PG__JSONB, row + c->of.offset);
 }
 
-/* An item of an array or a field of a COPY's row: its length, and its bytes. */
+/* An item of an array or a field of a COPY's row, a whole number or a string: its length, and its
+ * bytes. */
 static void jobq_pg__put_item(jobq_pg__params *p, const jobq_pg__col *c, const char *row)
 {
-    size_t at = p->size, width = jobq_pg__wires[c->wire].width;
+    size_t width = jobq_pg__wires[c->wire].width;
+    const void *field = row + c->of.offset;
+    bool jsonb = c->wire == JOBQ_PG__JSONB; /* with its version */
+    jobq_str s;
 
     if (jobq_pg__col_null(c, row)) {
         jobq_pg__raw_int(p, -1, 4);
-        return;
+    } else if (width > 0) {
+        jobq_pg__item_int(p, jobq_pg__col_int(c, row), width);
+    } else {
+        s = (c->of.flags & JOBQ_PG__CSTR) != 0 ? jobq_str_from(jobq_pg__col_cstr(c, row))
+                                               : *(const jobq_str *)field;
+        jobq_pg__raw_int(p, (int64_t)s.len + jsonb, 4);
+        if (jsonb) jobq_pg__raw_int(p, 1, 1);
+        jobq_pg__raw(p, s.ptr, s.len);
     }
-    jobq_pg__raw_int(p, (int64_t)width, 4);
-    jobq_pg__put_bytes(p, c, row);
-    if (width == 0 && !p->failed) jobq_pg__big_put(p->data + at, (int64_t)(p->size - at - 4), 4);
 }
 
 /* The items of a list, and how many there are. */
@@ -7584,7 +7622,8 @@ static void jobq_pg__put_list(jobq_pg__params *p, const jobq_pg__col *c, const c
         jobq_pg__add_null(p);
         return;
     }
-    for (i = 0; i < count; i++) belong += jobq_pg__belongs(l, items + (size_t)i * l->stride);
+    if (l->belong == 0) belong = count;
+    else for (i = 0; i < count; i++) belong += jobq_pg__belongs(l, items + (size_t)i * l->stride);
     jobq_pg__begin(p);
     jobq_pg__array_head_put(p, c->wire, (size_t)belong);
     for (i = 0; i < count; i++) {
@@ -7746,30 +7785,24 @@ static const jobq_pg__col jobq_pg__enqueue_in[] = {
     JOBQ_PG__ITEMS(NULL, enqueue_kinds, TEXT, TEXT, JOBQ_PG__CSTR),
     JOBQ_PG__ITEMS(NULL, enqueue_kind, INT4, INT32, JOBQ_PG__SPARSE),
     JOBQ_PG__JOB_COLS(JOBQ_PG__MANY, JOBQ_PG__MANY_WHEN),
-    JOBQ_PG__MANY("stages", stages, INT2, INT32, JOBQ_PG_ZERO),
-    JOBQ_PG__JOB_LIMITS(JOBQ_PG__MANY),
+    JOBQ_PG__MANY("stages", stages, INT2, INT32, JOBQ_PG_ZERO), JOBQ_PG__JOB_LIMITS(JOBQ_PG__MANY),
     JOBQ_PG__MANY("key", key, TEXT, TEXT, JOBQ_PG__CSTR),
     JOBQ_PG__COL(NULL, jobq_pg__enqueue, count, INT4, INT32, 0),
-    JOBQ_PG__COL(NULL, jobq_pg__enqueue, quiet, BOOL, BOOL, JOBQ_PG__NOT),
-    JOBQ_PG__COLS_END};
+    JOBQ_PG__COL(NULL, jobq_pg__enqueue, quiet, BOOL, BOOL, JOBQ_PG__NOT), JOBQ_PG__COLS_END};
 
 static const jobq_pg__col jobq_pg__enqueue_one_in[] = {
     JOBQ_PG__ONE("queue", queue, TEXT, TEXT, JOBQ_PG__CSTR),
     JOBQ_PG__ONE("kind", kind, TEXT, TEXT, JOBQ_PG__CSTR),
     JOBQ_PG__JOB_COLS(JOBQ_PG__ONE, JOBQ_PG__ONE_WHEN),
-    JOBQ_PG__ONE("stages", stages, INT2, INT32, JOBQ_PG_ZERO),
-    JOBQ_PG__JOB_LIMITS(JOBQ_PG__ONE),
+    JOBQ_PG__ONE("stages", stages, INT2, INT32, JOBQ_PG_ZERO), JOBQ_PG__JOB_LIMITS(JOBQ_PG__ONE),
     JOBQ_PG__ONE("key", key, TEXT, TEXT, JOBQ_PG__CSTR),
-    JOBQ_PG__ONE("notify", quiet, BOOL, BOOL, JOBQ_PG__NOT),
-    JOBQ_PG__COLS_END};
+    JOBQ_PG__ONE("notify", quiet, BOOL, BOOL, JOBQ_PG__NOT), JOBQ_PG__COLS_END};
 
 static const jobq_pg__col jobq_pg__enqueue_direct_in[] = {
     JOBQ_PG__ONE("queue", queue, TEXT, TEXT, JOBQ_PG__CSTR),
     JOBQ_PG__ONE("kind", kind, TEXT, TEXT, JOBQ_PG__CSTR),
-    JOBQ_PG__JOB_COLS(JOBQ_PG__ONE, JOBQ_PG__ONE_WHEN),
-    JOBQ_PG__JOB_LIMITS(JOBQ_PG__ONE),
-    JOBQ_PG__ONE("notify", quiet, BOOL, BOOL, JOBQ_PG__NOT),
-    JOBQ_PG__COL_OF(NULL, job_size, INT8),
+    JOBQ_PG__JOB_COLS(JOBQ_PG__ONE, JOBQ_PG__ONE_WHEN), JOBQ_PG__JOB_LIMITS(JOBQ_PG__ONE),
+    JOBQ_PG__ONE("notify", quiet, BOOL, BOOL, JOBQ_PG__NOT), JOBQ_PG__COL_OF(NULL, job_size, INT8),
     JOBQ_PG__COLS_END};
 
 /* What an enqueue answers. */
@@ -7783,8 +7816,8 @@ typedef struct jobq_pg__written {
 
 static const jobq_pg__list jobq_pg__ids = JOBQ_PG__LIST_APART(jobq_pg__written, ids, count);
 
-static const jobq_pg__col jobq_pg__ids_out[] = {JOBQ_PG__ITEMS("ids", ids, INT8, INT64, 0),
-                                                JOBQ_PG__COLS_END};
+static const jobq_pg__col jobq_pg__ids_out[] = {
+    JOBQ_PG__ITEMS("ids", ids, INT8, INT64, 0), JOBQ_PG__COLS_END};
 static const jobq_pg__col jobq_pg__existed_out[] = {
     JOBQ_PG__COL("id", jobq_pg__written, id, INT8, INT64, 0),
     JOBQ_PG__COL("existed", jobq_pg__written, existed, BOOL, BOOL, 0), JOBQ_PG__COLS_END};
@@ -7830,8 +7863,8 @@ static const jobq_pg__list jobq_pg__settled =
     JOBQ_PG__LIST_IN(jobq_request, settled, settled_count, 0);
 static const jobq_pg__list jobq_pg__one_partition = {offsetof(jobq_request, partition), SIZE_MAX, 8,
                                                      1, false, 0};
-static const jobq_pg__list jobq_pg__one_claim = {offsetof(jobq_request, token.claim), SIZE_MAX, 8, 1,
-                                                 false, 0};
+static const jobq_pg__list jobq_pg__one_claim = {offsetof(jobq_request, token.claim), SIZE_MAX, 8,
+                                                 1, false, 0};
 
 static const jobq_pg__col jobq_pg__claim_in[] = {
     JOBQ_PG__ASKS(worker, INT8, INT64),
@@ -7931,8 +7964,8 @@ static int64_t jobq_pg__end_delay(const void *row)
 
 static const jobq_pg__list jobq_pg__end_list = JOBQ_PG__LIST_APART(jobq_pg__ends, rows, count);
 static const jobq_pg__list jobq_pg__groups = {
-    offsetof(jobq_pg__ends, rows), offsetof(jobq_pg__ends, count), sizeof(jobq_pg__end_row), 0, true,
-    offsetof(jobq_pg__end_row, group)};
+    offsetof(jobq_pg__ends, rows), offsetof(jobq_pg__ends, count), sizeof(jobq_pg__end_row), 0,
+    true, offsetof(jobq_pg__end_row, group)};
 
 #define JOBQ_PG__GROUP(field, wire, type) \
     JOBQ_PG__LIST(NULL, groups, jobq_pg__end_row, field, wire, type, 0)
@@ -8004,8 +8037,8 @@ static const jobq_pg__col jobq_pg__register_out[] = {
     JOBQ_PG__ITEMS("queue_ids", queue_ids, INT4, INT32, 0),
     JOBQ_PG__ITEMS("kind_ids", kind_ids, INT4, INT32, 0), JOBQ_PG__COLS_END};
 
-static const jobq_pg__col jobq_pg__queues_in[] = {JOBQ_PG__ITEMS(NULL, queues, INT4, INT32, 0),
-                                                  JOBQ_PG__COLS_END};
+static const jobq_pg__col jobq_pg__queues_in[] = {
+    JOBQ_PG__ITEMS(NULL, queues, INT4, INT32, 0), JOBQ_PG__COLS_END};
 
 /* A queue's policy with the name of its curve. */
 typedef struct jobq_pg__policy_row {
@@ -8045,8 +8078,7 @@ static const jobq_pg__list jobq_pg__alone =
 
 #define JOBQ_PG__NEWS(name, field, wire, type) JOBQ_PG__COL(name, jobq_news, field, wire, type, 0)
 static const jobq_pg__col jobq_pg__news_out[] = {
-    JOBQ_PG__NEWS("alive", alive, BOOL, BOOL),
-    JOBQ_PG__NEWS("policy", policy, INT8, INT64),
+    JOBQ_PG__NEWS("alive", alive, BOOL, BOOL), JOBQ_PG__NEWS("policy", policy, INT8, INT64),
     JOBQ_PG__NEWS("suspects", suspects, BOOL, BOOL),
     JOBQ_PG__NEWS("now_at", store_now_us, TIMESTAMPTZ, TIMESTAMPTZ),
     JOBQ_PG__ITEMS("cancel", cancels, INT8, INT64, 0),
@@ -8057,8 +8089,7 @@ static const jobq_pg__col jobq_pg__news_out[] = {
     JOBQ_PG__LIST("late_leases_us", late, jobq_late, lease_us, INT8, INT64, 0),
     JOBQ_PG__ITEMS("alone_queues", alone, INT4, INT32, 0),
     JOBQ_PG__NEWS("overdue", overdue, INT4, INT32),
-    JOBQ_PG__NEWS("every_kind", every_kind, BOOL, BOOL),
-    JOBQ_PG__COLS_END};
+    JOBQ_PG__NEWS("every_kind", every_kind, BOOL, BOOL), JOBQ_PG__COLS_END};
 
 static const jobq_pg__col jobq_pg__rescue_in[] = {
     JOBQ_PG__ASKS(worker, INT8, INT64), JOBQ_PG__ASKS(beat, INT8, INT64),
@@ -8075,10 +8106,10 @@ static const jobq_pg__col jobq_pg__unpark_in[] = {
 static const jobq_pg__col jobq_pg__remains_in[] = {
     JOBQ_PG__ITEMS(NULL, queues, INT4, INT32, 0),
     JOBQ_PG__ITEMS(NULL, message_queues, INT4, INT32, 0), JOBQ_PG__COLS_END};
-static const jobq_pg__col jobq_pg__prune_in[] = {JOBQ_PG__ASKS(limit, INT4, INT32),
-                                                 JOBQ_PG__COLS_END};
-static const jobq_pg__col jobq_pg__worker_in[] = {JOBQ_PG__ASKS(worker, INT8, INT64),
-                                                  JOBQ_PG__COLS_END};
+static const jobq_pg__col jobq_pg__prune_in[] = {
+    JOBQ_PG__ASKS(limit, INT4, INT32), JOBQ_PG__COLS_END};
+static const jobq_pg__col jobq_pg__worker_in[] = {
+    JOBQ_PG__ASKS(worker, INT8, INT64), JOBQ_PG__COLS_END};
 
 /* -- the columns: of messages -- */
 
@@ -8189,8 +8220,8 @@ static const jobq_pg__col jobq_pg__outbox_register_out[] = {
     JOBQ_PG__OUTBOX("partitions", partitions, INT4, INT32, 0), JOBQ_PG__COLS_END};
 static const jobq_pg__col jobq_pg__outbox_grow_in[] = {
     JOBQ_PG__OUTBOX(NULL, queue, TEXT, TEXT, JOBQ_PG__CSTR),
-    JOBQ_PG__OUTBOX(NULL, partitions, INT4, INT32, 0),
-    JOBQ_PG__OUTBOX(NULL, anyway, BOOL, BOOL, 0), JOBQ_PG__COLS_END};
+    JOBQ_PG__OUTBOX(NULL, partitions, INT4, INT32, 0), JOBQ_PG__OUTBOX(NULL, anyway, BOOL, BOOL, 0),
+    JOBQ_PG__COLS_END};
 
 /* One more tells that there are more. */
 static int64_t jobq_pg__limit_plus_one(const void *row)
@@ -8212,8 +8243,8 @@ static const jobq_pg__col jobq_pg__backlog_out[] = {
     JOBQ_PG__BACKLOG("claim", holder.claim, INT8, INT64),
     JOBQ_PG__BACKLOG("beat", holder.beat, INT8, INT64),
     JOBQ_PG__BACKLOG("lease_us", holder.lease_us, INT8, INT64),
-    JOBQ_PG__BACKLOG("below", below, BOOL, BOOL),
-    JOBQ_PG__BACKLOG("acked", acked, INT8, INT64), JOBQ_PG__COLS_END};
+    JOBQ_PG__BACKLOG("below", below, BOOL, BOOL), JOBQ_PG__BACKLOG("acked", acked, INT8, INT64),
+    JOBQ_PG__COLS_END};
 
 static const jobq_pg__col jobq_pg__read_in[] = {
     JOBQ_PG__ASKS(token.worker, INT8, INT64), JOBQ_PG__ASKS(token.claim, INT8, INT64),
@@ -8236,13 +8267,12 @@ typedef struct jobq_pg__dead {
 typedef struct jobq_pg__ack {
     jobq_holder token;
     int64_t partition, before, failures, effective, successes, delay_us, bytes;
-    const jobq_cursor *after;
     jobq_str error;           /* of the message that failed; {NULL, 0}: none */
     jobq_pg__dead *dead;      /* of the messages up to after->acked */
     int32_t dead_count, limit, tried_count;
     const int64_t *tried;
     int64_t acked;
-    bool own;                 /* in its handler's transaction, whose COMMIT must fail if it is lost */
+    bool own; /* in its handler's transaction, whose COMMIT must fail if it is lost */
     bool relaxed, sweep;
 } jobq_pg__ack;
 
@@ -8334,10 +8364,10 @@ typedef struct jobq_pg__change {
 
 #define JOBQ_PG__VERB(name, field, wire, type, flags) \
     JOBQ_PG__COL(name, jobq_pg__change, field, wire, type, flags)
-static const jobq_pg__col jobq_pg__verb_in[] = {JOBQ_PG__VERB(NULL, id, INT8, INT64, 0),
-                                                JOBQ_PG__COLS_END};
-static const jobq_pg__col jobq_pg__get_in[] = {JOBQ_PG__VERB("id", id, INT8, INT64, 0),
-                                               JOBQ_PG__COLS_END};
+static const jobq_pg__col jobq_pg__verb_in[] = {
+    JOBQ_PG__VERB(NULL, id, INT8, INT64, 0), JOBQ_PG__COLS_END};
+static const jobq_pg__col jobq_pg__get_in[] = {
+    JOBQ_PG__VERB("id", id, INT8, INT64, 0), JOBQ_PG__COLS_END};
 static const jobq_pg__col jobq_pg__reschedule_in[] = {
     JOBQ_PG__VERB(NULL, id, INT8, INT64, 0),
     JOBQ_PG__VERB(NULL, run_at_us, TIMESTAMPTZ, TIMESTAMPTZ, 0), JOBQ_PG__COLS_END};
@@ -8358,10 +8388,10 @@ typedef struct jobq_pg__changing {
 } jobq_pg__changing;
 
 #define JOBQ_PG__FILTER                                                                            \
-    JOBQ_PG__COL("queue", jobq_pg__changing, of.queue, TEXT, TEXT, JOBQ_PG__CSTR),                     \
-    JOBQ_PG__COL("kind", jobq_pg__changing, of.kind, TEXT, TEXT, JOBQ_PG__CSTR),                       \
-    JOBQ_PG__COL("older", jobq_pg__changing, of.older_us, INTERVAL, DURATION, JOBQ_PG_ZERO),           \
-    JOBQ_PG__COL("tags", jobq_pg__changing, of.tags, JSONB, JSON, 0),                                  \
+    JOBQ_PG__COL("queue", jobq_pg__changing, of.queue, TEXT, TEXT, JOBQ_PG__CSTR),                 \
+    JOBQ_PG__COL("kind", jobq_pg__changing, of.kind, TEXT, TEXT, JOBQ_PG__CSTR),                   \
+    JOBQ_PG__COL("older", jobq_pg__changing, of.older_us, INTERVAL, DURATION, JOBQ_PG_ZERO),       \
+    JOBQ_PG__COL("tags", jobq_pg__changing, of.tags, JSONB, JSON, 0),                              \
     JOBQ_PG__COL("at_most", jobq_pg__changing, of.at_most, INT4, INT32, 0)
 static const jobq_pg__col jobq_pg__many_in[] = {JOBQ_PG__FILTER, JOBQ_PG__COLS_END};
 static const jobq_pg__col jobq_pg__state_many_in[] = {
@@ -8375,7 +8405,8 @@ static const jobq_pg__col jobq_pg__prioritize_many_in[] = {
     JOBQ_PG__FILTER, JOBQ_PG__COL("priority", jobq_pg__changing, with.priority, INT4, INT32, 0),
     JOBQ_PG__COLS_END};
 static const jobq_pg__col jobq_pg__move_many_in[] = {
-    JOBQ_PG__FILTER, JOBQ_PG__COL("target", jobq_pg__changing, with.target, TEXT, TEXT, JOBQ_PG__CSTR),
+    JOBQ_PG__FILTER,
+    JOBQ_PG__COL("target", jobq_pg__changing, with.target, TEXT, TEXT, JOBQ_PG__CSTR),
     JOBQ_PG__COLS_END};
 static const jobq_pg__col jobq_pg__cancelled_out[] = {
     JOBQ_PG__COL("cancelled", jobq_pg__changing, cancelled, INT4, INT64, 0),
@@ -8563,7 +8594,7 @@ static void jobq_pg__say_view(jobq_pg__params *out, jobq_pg__statement st)
     jobq_pg__say(out, " ORDER BY 1");
 }
 
-/* The text of a statement; the word jobq is the schema. NULL: out of memory. The caller frees it. */
+/* The text of a statement; the word jobq is the schema. NULL: out of memory. To be freed. */
 static char *jobq_pg__statement_sql(jobq_pg__statement st)
 {
     jobq_pg__form form = jobq_pg__specs[st].form;
@@ -8602,8 +8633,8 @@ static PGresult *jobq_pg__call(jobq_pg *pg, PGconn *conn, jobq_pg__statement st,
     return jobq_pg__exec_text(pg, conn, NULL, &pg->texts[st], &p, error);
 }
 
-/* The same, and the first row of the answer goes into a struct; with the result, which is kept while
- * strings in it are used. */
+/* The same, and the first row of the answer goes into a struct; with the result, which is kept
+ * while strings in it are used. */
 static PGresult *jobq_pg__call_row(jobq_pg *pg, PGconn *conn, jobq_pg__statement st,
                                    const void *from, void *to, jobq_pg_error *error)
 {
@@ -10984,7 +11015,8 @@ static jobq_error jobq_pg__rows_order(const jobq_pg_worktable *w, jobq_pg_rows *
 }
 
 static jobq_error jobq_pg__work_rows(jobq_pg_worktable *w, PGconn *conn, const jobq_pg__plan *plan,
-                                     jobq_pg__params *args, jobq_pg_rows *rows, jobq_pg_error *error)
+                                     jobq_pg__params *args, jobq_pg_rows *rows,
+                                     jobq_pg_error *error)
 {
     PGresult *res = jobq_pg__plan_exec(w->table, conn, plan, args, error);
     jobq_error code;
@@ -12131,8 +12163,8 @@ static void jobq_pg__got_register(const PGresult *r, jobq_answer *a, jobq_pg__re
     memcpy(a->queues, reg->queue_ids, sizeof a->queues);
 }
 
-/* The policy of a queue's row. A backoff that breaks a rule counts as none: the row is outside data,
- * and jobq.h asserts. */
+/* The policy of a queue's row. A backoff that breaks a rule counts as none: the row is outside
+ * data, and jobq.h asserts. */
 static void jobq_pg__policy(const PGresult *r, int row, jobq_queue_policy *q)
 {
     jobq_pg__policy_row to;
@@ -13515,7 +13547,7 @@ typedef struct jobq_pg__maintenance {
 
 struct jobq_pg__run {
     jobq_pg_worker *worker; /* NULL: it waits for work */
-    bool busy;       /* with this work */
+    bool busy;       /* with this work; else what the handler got is there to be read only */
     jobq_work work;
     const jobq_pg_handler *handler; /* of its job */
     jobq_pg__parcel *parcel;
@@ -13543,8 +13575,8 @@ struct jobq_pg__desk {
     char error[JOBQ_ERROR_MAX + 1];     /* for the hooks */
 };
 
-/* The threads for handlers, and whom they serve: a member for each schema, with a loop, connection
- * and threads for statements of its own. A member alone is a crew of one. */
+/* The threads for handlers, and whom they serve: a member for each schema, with a loop, connections
+ * and a thread of its own. A member alone is a crew of one. */
 typedef struct jobq_pg__crew {
     jobq_pg_worker **members;  /* the first one is what the program holds */
     size_t count;
@@ -13561,7 +13593,7 @@ struct jobq_pg_worker {
     jobq_pg__crew *crew;
     jobq_pg *pg;
     char *name;
-    jobq_pg_handler *handlers;      /* strings are ours */
+    jobq_pg_handler handlers[JOBQ_LOOP_KINDS]; /* strings are ours */
     size_t handler_count;
     jobq_pg_receiver *receivers;    /* strings are ours */
     size_t receiver_count;
@@ -13569,9 +13601,9 @@ struct jobq_pg_worker {
     jobq_pg_hooks hooks;
     const char *queues[JOBQ_LOOP_QUEUES];
     size_t queue_count;
-    int32_t *kind_queues; /* for register: 1-based queue, kind, and the id that came back */
-    const char **kinds;
-    int32_t *kind_ids;
+    int32_t kind_queues[JOBQ_LOOP_KINDS]; /* for register: 1-based queue, kind, and the id that */
+    const char *kinds[JOBQ_LOOP_KINDS];   /* came back */
+    int32_t kind_ids[JOBQ_LOOP_KINDS];
     int poke[2];                    /* a pipe: wakes the thread that steps; 's' asks to stop */
     pthread_t thread;               /* its own, which steps */
     bool threaded;                  /* it runs */
@@ -13584,7 +13616,7 @@ struct jobq_pg_worker {
     jobq_pg__params params;
     jobq_pg__pending pending[JOBQ_PG__PENDING_MAX];
     int pending_first, pending_count;
-    int *rows;                      /* of the jobs of one answer */
+    int rows[JOBQ_ENDINGS_MAX];     /* of the jobs of one answer */
     jobq_pg__end_row *ends;         /* room for one flush */
     char refusal[512];              /* why a flush was refused, lately */
     jobq_loop_config config;
@@ -13592,7 +13624,7 @@ struct jobq_pg_worker {
     jobq_request *request;          /* the one that is being carried out */
     jobq_answer *answer;            /* the one that the loop is being told */
     int64_t id;                     /* as it registered last; 0: it has not yet */
-    jobq_pg__held *held;
+    jobq_pg__held held[JOBQ_LOOP_SLOTS];
     jobq_pg__parcel *parcels[JOBQ_LOOP_PARTITIONS];
     jobq_pg__notice *notices;       /* for the hooks, of handlers that were abandoned */
     int64_t io_until_us;            /* the thread that steps sleeps until then */
@@ -13649,15 +13681,11 @@ static void *jobq_pg__canceller(void *arg)
 /* Runs start(arg) in a thread that nobody joins. */
 static bool jobq_pg__detach(void *(*start)(void *), void *arg)
 {
-    pthread_attr_t attr;
     pthread_t thread;
-    bool good;
 
-    pthread_attr_init(&attr);
-    pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
-    good = pthread_create(&thread, &attr, start, arg) == 0;
-    pthread_attr_destroy(&attr);
-    return good;
+    if (pthread_create(&thread, NULL, start, arg) != 0) return false;
+    pthread_detach(thread);
+    return true;
 }
 
 /* Takes the cancel over. NULL: nothing. */
@@ -13747,7 +13775,7 @@ static void jobq_pg__report_job(const jobq_pg_worker *w, jobq_pg__run *run, jobq
 {
     const jobq_pg__held *h = &w->held[run->work.slot];
 
-    if (h->error == NULL || w->hooks.after == NULL) return;
+    if (h->error == NULL) return;
     memcpy(run->desk->error, h->error, h->error_size + 1);
     report->error.ptr = run->desk->error;
     report->error.len = h->error_size;
@@ -13804,16 +13832,14 @@ static void jobq_pg__returned(jobq_pg_worker *w, jobq_pg__run *run, const jobq_c
 static void jobq_pg__run_end(jobq_pg_worker *w, jobq_pg__run *run)
 {
     PGcancel *cancel;
-    PGconn *conn;
 
     pthread_mutex_lock(&w->crew->lock);
     cancel = run->cancel;
-    conn = run->conn;
     run->cancel = NULL;
-    run->conn = NULL;
     pthread_mutex_unlock(&w->crew->lock);
     PQfreeCancel(cancel);
-    jobq_pg__give_back(w->pg, conn, cancel == NULL);
+    jobq_pg__give_back(w->pg, run->conn, cancel == NULL);
+    run->delivering.conn = run->conn = NULL;
 }
 
 /* Whether a handler has to stop. It holds its host up, which steps no sooner unless we do. */
@@ -13845,33 +13871,6 @@ static PGconn *jobq_pg__run_conn(jobq_pg__run *run, jobq_pg_error *error)
     run->cancel = PQgetCancel(conn);
     pthread_mutex_unlock(&run->worker->crew->lock);
     return conn;
-}
-
-/* When its handler has ended, a call is there to be read, no more. */
-static bool jobq_pg__keep_past(jobq_call *call, jobq_str next, bool bytes)
-{
-    (void)call, (void)next, (void)bytes;
-    return false;
-}
-
-static int jobq_pg__stopping_past(const jobq_call *call)
-{
-    (void)call;
-    return JOBQ_STOP_TIMEOUT;
-}
-
-static const jobq_store jobq_pg__past = {jobq_pg__keep_past, jobq_pg__stopping_past};
-
-/* No handler has the job's kind. The lock is held. */
-static void jobq_pg__unhandled(jobq_pg_worker *w, const jobq_work *work)
-{
-    int64_t now = jobq_pg__mono_us();
-    jobq_handled handled;
-
-    memset(&handled, 0, sizeof handled);
-    handled.missing = true;
-    jobq_loop_handled(w->loop, now, work, &handled, NULL);
-    jobq_pg__told(w, now);
 }
 
 /* -- messages: what a partition holds -- */
@@ -13966,12 +13965,12 @@ static jobq_pg__ack jobq_pg__part_ack(jobq_pg__parcel *parcel, int64_t partition
 static bool jobq_pg__run_keep(jobq_pg__run *run, char **reason, char *text)
 {
     pthread_mutex_lock(&run->worker->crew->lock);
-    if (!run->abandoned) {
+    if (run->busy && !run->abandoned) {
         free(*reason);
         *reason = text;
     } else free(text);
     pthread_mutex_unlock(&run->worker->crew->lock);
-    return true;
+    return run->busy;
 }
 
 /* Asked after each message, so the loop is asked once a millisecond at most. */
@@ -13979,32 +13978,18 @@ static int jobq_pg__run_stop(jobq_pg__run *run)
 {
     int64_t now = jobq_pg__mono_us();
 
+    if (!run->busy) return JOBQ_STOP_LOST;
     if (run->stop != JOBQ_STOP_NONE || now < run->ask_mono_us) return (int)run->stop;
     run->stop = jobq_pg__run_asks(run);
     run->ask_mono_us = now + 1000;
     return (int)run->stop;
 }
 
-static bool jobq_pg__reason_past(jobq_delivery *d, int32_t index, jobq_str why)
-{
-    (void)d, (void)index, (void)why;
-    return false;
-}
-
-static int jobq_pg__reading_past(const jobq_delivery *d)
-{
-    (void)d;
-    return JOBQ_STOP_LOST;
-}
-
-static const jobq_delivery_store jobq_pg__delivery_past = {jobq_pg__reason_past,
-                                                           jobq_pg__reading_past, NULL, NULL};
-
-/* What is in hand of a partition, to be read. The lock is held. */
-static void jobq_pg__delivery_base(jobq_delivery *d, const jobq_pg_worker *w,
-                                   const jobq_pg__run *run)
+/* Fills a delivery from its work. The lock is held. */
+static void jobq_pg__delivery_fill(const jobq_pg_worker *w, jobq_pg__run *run)
 {
     const jobq_pg_receiver *receiver = &w->receivers[w->receiver_of[run->work.queue]];
+    jobq_delivery *d = &run->desk->delivery;
 
     memset(d, 0, sizeof *d - sizeof d->error);
     d->error[0] = '\0';
@@ -14014,14 +13999,6 @@ static void jobq_pg__delivery_base(jobq_delivery *d, const jobq_pg_worker *w,
     d->partition_id = run->work.partition;
     d->queue = jobq_str_from(receiver->queue);
     d->user = receiver->user;
-    d->store = &jobq_pg__delivery_past;
-}
-
-static void jobq_pg__delivery_fill(const jobq_pg_worker *w, jobq_pg__run *run)
-{
-    jobq_delivery *d = &run->desk->delivery;
-
-    jobq_pg__delivery_base(d, w, run);
     d->outcomes = run->work.outcomes;
     d->store = &jobq_pg__leased; /* jobq_pg__deliver_in has its own */
     d->context = &run->delivering;
@@ -14147,6 +14124,8 @@ static bool jobq_pg__deliver_tx(jobq_pg_worker *w, jobq_pg__run *run, jobq_deliv
 /* Fills what the handler gets. False: no handler has the job's kind. The lock is held. */
 static bool jobq_pg__run_fill(jobq_pg_worker *w, jobq_pg__run *run)
 {
+    jobq_handled handled;
+
     run->began_mono_us = jobq_pg__mono_us();
     if (run->work.messages) {
         run->parcel = w->parcels[run->work.slot];
@@ -14157,7 +14136,10 @@ static bool jobq_pg__run_fill(jobq_pg_worker *w, jobq_pg__run *run)
     }
     run->handler = jobq_pg__handler_of(w, run->work.job.kind);
     if (run->handler == NULL) {
-        jobq_pg__unhandled(w, &run->work);
+        memset(&handled, 0, sizeof handled);
+        handled.missing = true;
+        jobq_loop_handled(w->loop, run->began_mono_us, &run->work, &handled, NULL);
+        jobq_pg__told(w, run->began_mono_us);
         return false;
     }
     run->answer = w->held[run->work.slot].answer;
@@ -14232,8 +14214,6 @@ static void jobq_pg__run_ended(jobq_pg_worker *w, jobq_pg__run *run, jobq_pg_rep
     if (report->call == NULL && !told)
         jobq_pg__delivered(w, run, &desk->delivery, verdict, false);
     run->busy = false;
-    desk->call.store = &jobq_pg__past;
-    desk->delivery.store = &jobq_pg__delivery_past;
     if (!run->abandoned && (w->hooks.after != NULL || w->hooks.failed != NULL)) {
         pthread_mutex_unlock(&w->crew->lock);
         jobq_pg__tell(w, report, desk, run->parcel);
@@ -14271,13 +14251,13 @@ static void jobq_pg__run_work(jobq_pg_worker *w, jobq_pg__run *run)
 
 struct jobq_pg__notice {
     jobq_pg_report report;
-    jobq_pg__desk desk;      /* what the report points at */
-    jobq_pg__answer *answer; /* of a job */
-    jobq_pg__parcel *parcel; /* of messages */
+    jobq_pg__run run;        /* as far as the report needs it, with a desk of its own */
+    jobq_pg__desk desk;
     jobq_pg__notice *next;
 };
 
-/* NULL: no hook wants it, or no memory. The lock is held. */
+/* The run is abandoned; the report's last word is the caller's. NULL: no hook wants it, or no
+ * memory. The lock is held. */
 static jobq_pg__notice *jobq_pg__notice_new(jobq_pg_worker *w, const jobq_pg__run *run)
 {
     jobq_pg__notice *n;
@@ -14285,48 +14265,25 @@ static jobq_pg__notice *jobq_pg__notice_new(jobq_pg_worker *w, const jobq_pg__ru
     if (run == NULL || (w->hooks.after == NULL && w->hooks.failed == NULL)) return NULL;
     n = (jobq_pg__notice *)calloc(1, sizeof *n);
     if (n == NULL) return NULL;
+    memcpy(&n->run.work, &run->work, offsetof(jobq_work, outcomes)); /* which it still writes */
+    n->run.worker = w;
+    n->run.handler = run->handler;
+    n->run.answer = run->answer;
+    n->run.parcel = run->parcel;
+    n->run.desk = &n->desk;
+    if (run->work.messages) {
+        run->parcel->users++;
+        jobq_pg__delivery_fill(w, &n->run);
+        n->desk.delivery.outcomes = NULL;
+    } else {
+        run->answer->users++;
+        jobq_pg__call_fill(&n->desk.call, w, &n->run);
+    }
+    jobq_pg__report_start(&n->report, &n->run);
     n->report.duration_us = jobq_pg__mono_us() - run->began_mono_us;
     n->next = w->notices;
     w->notices = n;
     pthread_cond_signal(&w->crew->work);
-    return n;
-}
-
-/* The job of a run was abandoned, and decided without it. The lock is held. */
-static void jobq_pg__notice_job(jobq_pg_worker *w, const jobq_pg__run *run, jobq_state state)
-{
-    jobq_pg__notice *n = jobq_pg__notice_new(w, run);
-    const jobq_pg__held *h;
-
-    if (n == NULL) return;
-    h = &w->held[run->work.slot];
-    n->answer = run->answer;
-    n->answer->users++;
-    jobq_pg__call_fill(&n->desk.call, w, run);
-    n->desk.call.store = &jobq_pg__past;
-    n->desk.call.context = NULL;
-    n->report.queue = jobq_str_from(run->handler->queue);
-    n->report.call = &n->desk.call;
-    n->report.state = state;
-    if (h->error == NULL) return;
-    memcpy(n->desk.error, h->error, h->error_size + 1);
-    n->report.error = jobq_str_from(n->desk.error);
-}
-
-/* The messages of a run were abandoned: what is told is taken before the loop decides, the plan
- * after it. The lock is held. */
-static jobq_pg__notice *jobq_pg__notice_part(jobq_pg_worker *w, const jobq_pg__run *run,
-                                             const jobq_verdict *verdict)
-{
-    jobq_pg__notice *n = jobq_pg__notice_new(w, run);
-
-    if (n == NULL) return NULL;
-    n->parcel = run->parcel;
-    n->parcel->users++;
-    jobq_pg__delivery_base(&n->desk.delivery, w, run);
-    n->report.queue = n->desk.delivery.queue;
-    n->report.delivery = &n->desk.delivery;
-    n->report.result = verdict->result;
     return n;
 }
 
@@ -14338,10 +14295,10 @@ static bool jobq_pg__notice_tell(jobq_pg_worker *w)
     if (n == NULL) return false;
     w->notices = n->next;
     pthread_mutex_unlock(&w->crew->lock);
-    jobq_pg__tell(w, &n->report, &n->desk, n->parcel);
+    jobq_pg__tell(w, &n->report, &n->desk, n->run.parcel);
     pthread_mutex_lock(&w->crew->lock);
-    jobq_pg__answer_drop(n->answer);
-    jobq_pg__parcel_drop(n->parcel);
+    jobq_pg__answer_drop(n->run.answer);
+    jobq_pg__parcel_drop(n->run.parcel);
     free(n);
     return true;
 }
@@ -14404,25 +14361,6 @@ static bool jobq_pg__crew_busy(const jobq_pg_worker *w)
     return run != NULL;
 }
 
-/* A thread is no more counted. The lock is held. */
-static void jobq_pg__run_unlink(jobq_pg__crew *crew, jobq_pg__run *run)
-{
-    jobq_pg__run **link;
-
-    for (link = &crew->runs; *link != run; link = &(*link)->link) {}
-    *link = run->link;
-    if (run->abandoned) crew->stuck--;
-    else crew->threads--;
-}
-
-/* It ends. The lock is held before, not after. */
-static void jobq_pg__thread_end(jobq_pg__crew *crew, jobq_pg__run *run)
-{
-    pthread_cond_broadcast(&crew->gone);
-    pthread_mutex_unlock(&crew->lock);
-    free(run->desk);
-}
-
 /* Waits for work and does it. The lock is held before and after. */
 static void jobq_pg__thread_work(jobq_pg__crew *crew, jobq_pg__run *run)
 {
@@ -14470,6 +14408,21 @@ static void jobq_pg__thread_replace(jobq_pg_worker *w)
     jobq_pg__give_up(w, "no more threads: the worker stops; raise the limit");
 }
 
+/* A thread ends. w: whose handler ended it, NULL: none did. The lock is held before, not after. */
+static void jobq_pg__thread_end(jobq_pg__crew *crew, jobq_pg__run *run, jobq_pg_worker *w)
+{
+    jobq_pg__run **link;
+
+    for (link = &crew->runs; *link != run; link = &(*link)->link) {}
+    *link = run->link;
+    if (run->abandoned) crew->stuck--;
+    else crew->threads--;
+    if (w != NULL && !run->abandoned) jobq_pg__thread_replace(w);
+    pthread_cond_broadcast(&crew->gone);
+    pthread_mutex_unlock(&crew->lock);
+    free(run->desk);
+}
+
 /* A handler ended its thread, by pthread_exit: a failed attempt, and a thread is missing. */
 static void jobq_pg__thread_quit(void *arg)
 {
@@ -14488,9 +14441,7 @@ static void jobq_pg__thread_quit(void *arg)
         jobq_pg__run_ended(w, run, &report, &verdict, false);
     } else pthread_mutex_lock(&w->crew->lock);
     jobq_pg__log(w->pg, JOBQ_PG_ERROR, "%s: return from handlers", text);
-    jobq_pg__run_unlink(w->crew, run);
-    if (!run->abandoned) jobq_pg__thread_replace(w);
-    jobq_pg__thread_end(w->crew, run);
+    jobq_pg__thread_end(w->crew, run, w);
 }
 
 static void *jobq_pg__thread(void *arg)
@@ -14506,8 +14457,7 @@ static void *jobq_pg__thread(void *arg)
     pthread_cleanup_push(jobq_pg__thread_quit, &run);
     jobq_pg__thread_work(crew, &run);
     pthread_cleanup_pop(0);
-    jobq_pg__run_unlink(crew, &run);
-    jobq_pg__thread_end(crew, &run);
+    jobq_pg__thread_end(crew, &run, NULL);
     return NULL;
 }
 
@@ -14528,7 +14478,7 @@ static bool jobq_pg__keep(jobq_call *call, jobq_str next, bool bytes)
     jobq_pg__run *run = (jobq_pg__run *)call->context;
     char *copy;
 
-    if (next.len > run->worker->pg->payload_max) return false;
+    if (!run->busy || next.len > run->worker->pg->payload_max) return false;
     copy = (char *)malloc(next.len + 1);
     if (copy == NULL) return false;
     if (next.len > 0) memcpy(copy, next.ptr, next.len);
@@ -14541,7 +14491,9 @@ static bool jobq_pg__keep(jobq_call *call, jobq_str next, bool bytes)
 
 static int jobq_pg__stopping(const jobq_call *call)
 {
-    return (int)jobq_pg__run_asks((jobq_pg__run *)call->context);
+    jobq_pg__run *run = (jobq_pg__run *)call->context;
+
+    return run->busy ? (int)jobq_pg__run_asks(run) : JOBQ_STOP_TIMEOUT;
 }
 
 JOBQ_API PGconn *jobq_pg_call_conn(jobq_call *call, jobq_pg_error *error)
@@ -14604,10 +14556,10 @@ JOBQ_API jobq_outcome jobq_pg_call_commit(jobq_call *call, PGconn *conn)
 struct jobq_pg__attempt {
     const jobq_pg *pg;
     const char *conninfo, *name;
-    pthread_mutex_t lock;      /* guards what follows */
-    jobq_pg_worker *worker;    /* NULL: it was given up, and its thread frees it */
-    jobq_pg__crew *stuck;      /* counts it among what never returned; NULL: nobody does */
+    jobq_pg__crew *crew;       /* lives while asks, which its lock guards: */
     bool asks;                 /* desc.connect is called, and the handle used */
+    pthread_mutex_t lock;      /* guards what follows */
+    jobq_pg_worker *worker;    /* NULL: given up, also under the crew's lock; its thread frees it */
     bool over;
     PGconn *conn;              /* what it got; NULL: error says why */
     jobq_pg_error error;
@@ -14620,25 +14572,17 @@ static void jobq_pg__attempt_free(jobq_pg__attempt *a)
     free(a);
 }
 
-/* The handle is no longer used; over: nor is anything left to do, and the worker has the attempt.
- * False: nobody has it. */
-static bool jobq_pg__attempt_moves(jobq_pg__attempt *a, bool over)
+/* The handle is no longer used. False: the attempt was given up. */
+static bool jobq_pg__attempt_asked(jobq_pg__attempt *a)
 {
-    jobq_pg__crew *stuck;
     bool wanted;
 
-    pthread_mutex_lock(&a->lock);
-    wanted = a->worker != NULL;
-    stuck = a->stuck;
+    pthread_mutex_lock(&a->crew->lock);
     a->asks = false;
-    a->over = over;
+    wanted = a->worker != NULL;
     if (wanted) jobq_pg__poke(a->worker, 'w');
-    pthread_mutex_unlock(&a->lock);
-    if (stuck == NULL) return wanted;
-    pthread_mutex_lock(&stuck->lock);
-    stuck->stuck--;
-    pthread_mutex_unlock(&stuck->lock);
-    a->stuck = NULL;
+    else a->crew->stuck--;
+    pthread_mutex_unlock(&a->crew->lock);
     return wanted;
 }
 
@@ -14647,16 +14591,19 @@ static void *jobq_pg__attempt_run(void *arg)
     jobq_pg__attempt *a = (jobq_pg__attempt *)arg;
     jobq_pg_dial dial;
     bool good = jobq_pg__dial_ask(a->pg, a->conninfo, a->name, &dial, &a->error);
-    bool wanted = jobq_pg__attempt_moves(a, !good);
+    bool wanted = jobq_pg__attempt_asked(a);
 
-    if (good && wanted) {
-        a->conn = jobq_pg__dial_make(&dial, &a->error);
-        if (a->conn != NULL) PQsetnonblocking(a->conn, 1);
-        wanted = jobq_pg__attempt_moves(a, true);
-    } else if (good) {
+    if (good && wanted) a->conn = jobq_pg__dial_make(&dial, &a->error);
+    else if (good) {
         PQfinish(dial.conn);
         jobq_pg__dial_clear(&dial);
     }
+    if (a->conn != NULL) PQsetnonblocking(a->conn, 1);
+    pthread_mutex_lock(&a->lock);
+    a->over = true;
+    wanted = a->worker != NULL;
+    if (wanted) jobq_pg__poke(a->worker, 'w');
+    pthread_mutex_unlock(&a->lock);
     if (!wanted) jobq_pg__attempt_free(a);
     return NULL;
 }
@@ -14671,6 +14618,7 @@ static jobq_pg__attempt *jobq_pg__attempt_new(jobq_pg_worker *w, const char *con
     a->conninfo = conninfo;
     a->name = w->name;
     a->worker = w;
+    a->crew = w->crew;
     a->asks = true;
     pthread_mutex_init(&a->lock, NULL);
     if (jobq_pg__detach(jobq_pg__attempt_run, a)) return a;
@@ -14697,36 +14645,26 @@ static bool jobq_pg__attempt_over(jobq_pg__attempt **at, PGconn **conn, jobq_pg_
     return true;
 }
 
-/* Whether an attempt still uses the handle. */
-static bool jobq_pg__attempt_asks(jobq_pg__attempt *a)
-{
-    bool asks;
-
-    if (a == NULL) return false;
-    pthread_mutex_lock(&a->lock);
-    asks = a->asks;
-    pthread_mutex_unlock(&a->lock);
-    return asks;
-}
+/* Whether an attempt still uses the handle. The lock is held. */
+static bool jobq_pg__asks(const jobq_pg__attempt *a) { return a != NULL && a->asks; }
 
 /* Gives an attempt up. One that still uses the handle is counted with the handlers that never
  * returned. The lock is held. */
 static void jobq_pg__attempt_leave(jobq_pg_worker *w, jobq_pg__attempt **at)
 {
     jobq_pg__attempt *a = *at;
-    bool over;
+    bool asks = jobq_pg__asks(a), over;
 
     if (a == NULL) return;
     *at = NULL;
     pthread_mutex_lock(&a->lock);
     over = a->over;
     a->worker = NULL;
-    if (a->asks) {
-        a->stuck = w->crew;
+    pthread_mutex_unlock(&a->lock); /* one that no longer asks may be freed from here on */
+    if (asks) {
         w->crew->stuck++;
         jobq_pg__log(w->pg, JOBQ_PG_ERROR, "desc.connect has not returned: end the process");
     }
-    pthread_mutex_unlock(&a->lock);
     if (over) jobq_pg__attempt_free(a);
 }
 
@@ -14817,8 +14755,7 @@ static jobq_request_kind jobq_pg__maintenance_take(jobq_pg__maintenance *m)
 
 /* The role may have time-outs that are too short, so these statements have bounds of their own: for
  * their transaction, or, since a VACUUM runs in none, for the session. */
-#define JOBQ_PG__BOUNDS(set, most) \
-    set "statement_timeout = " most "; " set "lock_timeout = '5s'; "
+#define JOBQ_PG__BOUNDS(set, most) set "statement_timeout = " most "; " set "lock_timeout = '5s'; "
 #define JOBQ_PG__BOUNDS_17(conn, sql) (PQserverVersion(conn) >= 170000 ? (sql) : "")
 
 static void jobq_pg__maintenance_send(jobq_pg_worker *w, jobq_request_kind kind)
@@ -14901,14 +14838,6 @@ static void jobq_pg__maintenance_step(jobq_pg_worker *w, bool ready)
     }
 }
 
-/* The loop wants a VACUUM or a prune. */
-static void jobq_pg__maintain(jobq_pg_worker *w, const jobq_request *a)
-{
-    w->maintenance.wanted |= 1u << a->kind;
-    if (a->kind == JOBQ_REQUEST_PRUNE) w->maintenance.prune_limit = a->limit;
-    jobq_pg__maintenance_step(w, false);
-}
-
 /* -- sending -- */
 
 /* The first statement on its way is no longer waited for. */
@@ -14947,7 +14876,8 @@ static jobq_pg__pending *jobq_pg__pend(jobq_pg_worker *w)
 }
 
 /* Sends a request in a transaction of its own; from: what its parameters are in, NULL: in the
- * request. Behind a pooler it says so itself, with its time-outs; else the session was told once. */
+ * request. Through a pooler it says so itself, with its time-outs; else the session was told
+ * once. */
 static void jobq_pg__send(jobq_pg_worker *w, const jobq_request *a, const void *from)
 {
     jobq_pg__statement st = jobq_pg__statement_of(a);
@@ -14980,7 +14910,7 @@ static void jobq_pg__listen(jobq_pg_worker *w)
 
     if (!w->config.listen || w->id == 0) return;
     if (w->pg->pooled) { /* on a connection of its own */
-        w->listener.until_us = 0;
+        if (!w->listener.waits) w->listener.until_us = 0;
         return;
     }
     snprintf(sql, sizeof sql, "LISTEN jobq_%llx", (unsigned long long)w->id);
@@ -15153,12 +15083,16 @@ static void jobq_pg__do_abandon(jobq_pg_worker *w, const jobq_request *a)
     jobq_pg__held *h = &w->held[a->slot];
     char full[JOBQ_ERROR_MAX + 1];
     jobq_pg__run *run = jobq_pg__run_of(w, a);
+    jobq_pg__notice *notice = jobq_pg__notice_new(w, run);
 
     if (!a->stopping) {
         h->error_size = jobq_reason_format(full, decision, jobq_str_from(text));
         h->error = jobq_pg__dup(full);
     }
-    jobq_pg__notice_job(w, run, decision->state);
+    if (notice != NULL) {
+        notice->report.state = decision->state;
+        jobq_pg__report_job(w, &notice->run, &notice->report);
+    }
     if (jobq_pg__run_abandon(w, run)) {
         jobq_pg__log(w->pg, JOBQ_PG_WARNING,
                      "job %lld: its handler ran out of time and was abandoned",
@@ -15200,7 +15134,8 @@ static void jobq_pg__abandon_part(jobq_pg_worker *w, const jobq_request *a)
     jobq_pg__log(w->pg, JOBQ_PG_WARNING,
                  "partition %lld: its handler ran out of time and was abandoned",
                  (long long)a->partition);
-    notice = jobq_pg__notice_part(w, run, &v);
+    notice = jobq_pg__notice_new(w, run);
+    if (notice != NULL) notice->report.result = v.result;
     jobq_pg__run_abandon(w, run);
     if (a->committing) {
         jobq_loop_committed(w->loop, now, &work, JOBQ_ERROR_CONNECTION);
@@ -15229,7 +15164,9 @@ static void jobq_pg__perform(jobq_pg_worker *w, const jobq_request *a)
     case JOBQ_REQUEST_ACK: jobq_pg__do_ack(w, a); break;
     case JOBQ_REQUEST_PRUNE:
     case JOBQ_REQUEST_VACUUM:
-        jobq_pg__maintain(w, a);
+        w->maintenance.wanted |= 1u << a->kind;
+        if (a->kind == JOBQ_REQUEST_PRUNE) w->maintenance.prune_limit = a->limit;
+        jobq_pg__maintenance_step(w, false);
         break;
     case JOBQ_REQUEST_ABANDON:
         if (a->messages) jobq_pg__abandon_part(w, a);
@@ -15447,14 +15384,6 @@ static bool jobq_pg__listens_past(const jobq_pg_worker *w)
     return w->config.listen && w->pg->pooled;
 }
 
-/* Until when its answer may take; cut, where that is for ever. */
-static int64_t jobq_pg__answer_by(const jobq_pg_worker *w)
-{
-    int64_t now = jobq_pg__mono_us();
-
-    return w->config.answer_us < JOBQ_NEVER - now ? now + w->config.answer_us : JOBQ_NEVER;
-}
-
 /* Whether LISTEN is heard is known again, for the time of a heartbeat. */
 static void jobq_pg__listener_hears(jobq_pg_worker *w, bool hears)
 {
@@ -15489,7 +15418,7 @@ static bool jobq_pg__listener_asks(jobq_pg_worker *w)
     if (jobq_pg__mono_us() < l->until_us && l->asked == w->id) return true;
     l->waits = true;
     l->asked = w->id;
-    l->until_us = jobq_pg__answer_by(w);
+    l->until_us = jobq_pg__mono_us() + w->config.answer_us;
     snprintf(sql, sizeof sql, "LISTEN jobq_%llx", (unsigned long long)w->id);
     return PQsendQuery(l->conn, sql) != 0;
 }
@@ -15508,7 +15437,8 @@ static void jobq_pg__listener_step(jobq_pg_worker *w, bool ready)
     while (good && l->waits && !PQisBusy(l->conn)) {
         PGresult *res = PQgetResult(l->conn);
         good = res == NULL || PQresultStatus(res) == PGRES_COMMAND_OK;
-        if (res == NULL) jobq_pg__listener_hears(w, true);
+        l->waits = res != NULL;
+        if (res == NULL && l->asked == w->id) jobq_pg__listener_hears(w, true);
         PQclear(res);
     }
     if (!good || !jobq_pg__listener_asks(w)) jobq_pg__listener_hears(w, false);
@@ -15520,7 +15450,7 @@ static void jobq_pg__listener_step(jobq_pg_worker *w, bool ready)
 static void jobq_pg__worker_end(jobq_pg_worker *w)
 {
     w->ended = true;
-    w->end_us = jobq_pg__answer_by(w);
+    w->end_us = jobq_pg__mono_us() + w->config.answer_us;
     w->crew->open--;
     pthread_cond_broadcast(&w->crew->work);
     pthread_cond_broadcast(&w->crew->gone);
@@ -15530,9 +15460,8 @@ static void jobq_pg__worker_end(jobq_pg_worker *w)
 /* Whether an ended worker waits for the end of a maintenance statement, or of desc.connect. */
 static bool jobq_pg__lingers(const jobq_pg_worker *w)
 {
-    bool busy = w->maintenance.conn != NULL || jobq_pg__attempt_asks(w->attempt) ||
-                jobq_pg__attempt_asks(w->listener.attempt) ||
-                jobq_pg__attempt_asks(w->maintenance.attempt);
+    bool busy = w->maintenance.conn != NULL || jobq_pg__asks(w->attempt) ||
+                jobq_pg__asks(w->listener.attempt) || jobq_pg__asks(w->maintenance.attempt);
 
     return busy && jobq_pg__mono_us() < w->end_us;
 }
@@ -15648,12 +15577,13 @@ static void *jobq_pg__worker_run(void *arg)
     return NULL;
 }
 
-/* Freed by its host, perhaps in the middle. */
+/* A worker that its host steps ends, or is freed in the middle. */
 static void jobq_pg__host_ends(jobq_pg_worker *w)
 {
     pthread_mutex_lock(&w->crew->lock);
     if (!w->ended) jobq_pg__worker_end(w);
     while (jobq_pg__lingers(w)) jobq_pg__await(w, w->end_us);
+    while (jobq_pg__notice_tell(w)) {}
     pthread_mutex_unlock(&w->crew->lock);
     jobq_pg__hang_up(w);
 }
@@ -15723,7 +15653,7 @@ JOBQ_API bool jobq_pg_worker_step(jobq_pg_worker *w, int64_t budget_us)
     } while (ran && jobq_pg__mono_us() < until);
     if (ran) alive = jobq_pg__turn(w);
     w->more = ran;
-    if (!alive) jobq_pg__hang_up(w);
+    if (!alive) jobq_pg__host_ends(w);
     return alive;
 }
 
@@ -15823,9 +15753,7 @@ static bool jobq_pg__signals_set(jobq_pg_worker *w, const int *numbers)
     int i;
 
     pthread_mutex_lock(&jobq_pg__signals_lock);
-    for (i = 0; i < 4; i++) {
-        if (numbers[i] != 0) good = good && jobq_pg__signal_set(w, numbers[i]);
-    }
+    for (i = 0; i < 4 && good; i++) good = numbers[i] == 0 || jobq_pg__signal_set(w, numbers[i]);
     pthread_mutex_unlock(&jobq_pg__signals_lock);
     return good;
 }
@@ -15862,31 +15790,25 @@ static void jobq_pg__worker_free(jobq_pg_worker *w)
 {
     size_t i;
 
-    for (i = 0; w->handlers != NULL && i < w->handler_count; i++) {
+    for (i = 0; i < w->handler_count; i++) {
         free((char *)w->handlers[i].queue);
         free((char *)w->handlers[i].kind);
     }
     for (i = 0; w->receivers != NULL && i < w->receiver_count; i++) {
         free((char *)w->receivers[i].queue);
     }
-    for (i = 0; w->held != NULL && i < JOBQ_LOOP_SLOTS; i++) jobq_pg__held_clear(&w->held[i]);
+    for (i = 0; i < JOBQ_LOOP_SLOTS; i++) jobq_pg__held_clear(&w->held[i]);
     for (i = 0; i < JOBQ_LOOP_PARTITIONS; i++) jobq_pg__parcel_drop(w->parcels[i]);
     while (w->pending_count > 0) jobq_pg__pending_drop(w);
     if (w->poke[0] >= 0) close(w->poke[0]);
     if (w->poke[1] >= 0) close(w->poke[1]);
     jobq_pg__params_clear(&w->params);
     free(w->name);
-    free(w->handlers);
     free(w->receivers);
-    free(w->kind_queues);
-    free((void *)w->kinds);
-    free(w->kind_ids);
-    free(w->rows);
     free(w->ends);
     free(w->request);
     free(w->answer);
     free(w->loop);
-    free(w->held);
     free(w);
 }
 
@@ -15998,8 +15920,11 @@ static void *jobq_pg__room(size_t count, size_t size, bool *good)
     return room;
 }
 
+#define JOBQ_PG__ANSWER_MAX (86400 * (int64_t)1000000) /* the loop may wait longer */
+
+/* A member of the crew, which frees it, also half-made. */
 static jobq_error jobq_pg__worker_new(jobq_pg *pg, const jobq_pg_worker_desc *desc,
-                                      jobq_pg_worker **out, jobq_pg_error *error)
+                                      jobq_pg__crew *crew, jobq_pg_error *error)
 {
     jobq_pg_worker *w = (jobq_pg_worker *)calloc(1, sizeof *w);
     jobq_loop_config config = desc->loop;
@@ -16008,8 +15933,10 @@ static jobq_error jobq_pg__worker_new(jobq_pg *pg, const jobq_pg_worker_desc *de
     bool good = true;
     jobq_error code;
 
-    *out = w;
     if (w == NULL) return jobq_pg__no_memory(error);
+    w->crew = crew;
+    crew->members[crew->count++] = w;
+    crew->open = crew->count;
     config.listen = !desc->no_listen && (!pg->pooled || pg->listen_conninfo != NULL);
     config.message_queues = config.jobless_queues = 0;
     config = jobq_loop_config_defaults(&config);
@@ -16022,16 +15949,10 @@ static jobq_error jobq_pg__worker_new(jobq_pg *pg, const jobq_pg_worker_desc *de
     w->receivers =
         (jobq_pg_receiver *)jobq_pg__room(desc->receiver_count, sizeof *w->receivers, &good);
     w->name = jobq_pg__dup(desc->name == NULL ? "jobq" : desc->name);
-    w->handlers = (jobq_pg_handler *)jobq_pg__room(desc->handler_count, sizeof *w->handlers, &good);
-    w->kind_queues = (int32_t *)jobq_pg__room(desc->handler_count, sizeof *w->kind_queues, &good);
-    w->kinds = (const char **)jobq_pg__room(desc->handler_count, sizeof *w->kinds, &good);
-    w->kind_ids = (int32_t *)jobq_pg__room(desc->handler_count, sizeof *w->kind_ids, &good);
-    w->rows = (int *)jobq_pg__room(batch, sizeof *w->rows, &good);
     w->ends = (jobq_pg__end_row *)jobq_pg__room(batch, sizeof *w->ends, &good);
     w->request = (jobq_request *)jobq_pg__room(0, sizeof *w->request, &good);
     w->answer = (jobq_answer *)jobq_pg__room(0, sizeof *w->answer, &good);
     w->loop = (jobq_loop *)jobq_pg__room(0, jobq_loop_size(), &good);
-    w->held = (jobq_pg__held *)jobq_pg__room(JOBQ_LOOP_SLOTS, sizeof *w->held, &good);
     if (!good || w->name == NULL) return jobq_pg__no_memory(error);
     if (!jobq_pg__pipe(w->poke) || !jobq_pg__entropy(&entropy)) {
         return jobq_pg__fail(error, JOBQ_ERROR_MEMORY,
@@ -16040,6 +15961,7 @@ static jobq_error jobq_pg__worker_new(jobq_pg *pg, const jobq_pg_worker_desc *de
     code = jobq_pg__handlers_copy(w, desc, error);
     if (code == JOBQ_OK) code = jobq_pg__receivers_copy(w, desc, &config, error);
     w->config = jobq_loop_config_defaults(&config);
+    if (w->config.answer_us > JOBQ_PG__ANSWER_MAX) w->config.answer_us = JOBQ_PG__ANSWER_MAX;
     if (code != JOBQ_OK) return code;
     jobq_loop_init(w->loop, &config, entropy, jobq_pg__mono_us());
     if (jobq_pg__listens_past(w)) jobq_loop_hears(w->loop, jobq_pg__mono_us(), false);
@@ -16056,18 +15978,6 @@ static void jobq_pg__pool_add(jobq_pg_worker *w, int count)
     pthread_mutex_unlock(&w->pg->lock);
 }
 
-/* Not all threads could be started: stops a member, or ends it without its thread. The lock is
- * held. */
-static void jobq_pg__member_call_off(jobq_pg_worker *w)
-{
-    if (!w->threaded) {
-        jobq_pg__worker_end(w);
-        return;
-    }
-    jobq_loop_stop(w->loop, jobq_pg__mono_us(), 0);
-    jobq_pg__poke(w, 'w');
-}
-
 static bool jobq_pg__crew_start(jobq_pg__crew *crew)
 {
     int32_t threads = crew->members[0]->config.threads;
@@ -16080,7 +15990,12 @@ static bool jobq_pg__crew_start(jobq_pg__crew *crew)
         jobq_pg_worker *w = crew->members[i];
         good = w->threaded = pthread_create(&w->thread, NULL, jobq_pg__worker_run, w) == 0;
     }
-    for (i = 0; !good && i < crew->count; i++) jobq_pg__member_call_off(crew->members[i]);
+    for (i = 0; !good && i < crew->count; i++) {
+        jobq_pg_worker *w = crew->members[i];
+        if (!w->threaded) jobq_pg__worker_end(w);
+        else jobq_loop_stop(w->loop, jobq_pg__mono_us(), 0);
+        jobq_pg__poke(w, 'w');
+    }
     pthread_mutex_unlock(&crew->lock);
     if (good) return true;
     for (i = 0; i < crew->count; i++) {
@@ -16090,21 +16005,6 @@ static bool jobq_pg__crew_start(jobq_pg__crew *crew)
     while (crew->threads > 0) pthread_cond_wait(&crew->gone, &crew->lock);
     pthread_mutex_unlock(&crew->lock);
     return false;
-}
-
-/* A member, not yet among its crew. */
-static jobq_error jobq_pg__worker_make(jobq_pg *pg, const jobq_pg_worker_desc *desc,
-                                       jobq_pg_worker **worker, jobq_pg_error *error)
-{
-    jobq_error code;
-
-    *worker = NULL;
-    if (pg == NULL) return jobq_pg__invalid(error, "also", "a handle in the list is NULL");
-    code = jobq_pg_check(pg, NULL, error);
-    if (code == JOBQ_OK) code = jobq_pg__worker_new(pg, desc, worker, error);
-    if (code == JOBQ_OK) jobq_pg__pool_add(*worker, (*worker)->config.threads);
-    else if (*worker != NULL) jobq_pg__worker_free(*worker);
-    return code;
 }
 
 /* Whoever used it has ended. */
@@ -16157,11 +16057,11 @@ static jobq_error jobq_pg__crew_make(jobq_pg *pg, const jobq_pg_worker_desc *des
         (jobq_pg_worker **)jobq_pg__room(1 + desc->also_count, sizeof *crew->members, &good);
     if (!good) code = jobq_pg__no_memory(error);
     for (i = 0; code == JOBQ_OK && i <= desc->also_count; i++) {
-        jobq_pg_worker **member = &crew->members[i];
-        code = jobq_pg__worker_make(i == 0 ? pg : desc->also[i - 1], desc, member, error);
-        if (code != JOBQ_OK) break;
-        (*member)->crew = crew;
-        crew->open = ++crew->count;
+        jobq_pg *on = i == 0 ? pg : desc->also[i - 1];
+        code = on != NULL ? jobq_pg_check(on, NULL, error)
+                          : jobq_pg__invalid(error, "also", "a handle in the list is NULL");
+        if (code == JOBQ_OK) code = jobq_pg__worker_new(on, desc, crew, error);
+        if (code == JOBQ_OK) jobq_pg__pool_add(crew->members[i], crew->members[i]->config.threads);
     }
     if (code == JOBQ_OK && !jobq_pg__signals_set(crew->members[0], desc->stop_signals)) {
         code = jobq_pg__invalid(error, "stop_signals", "no such signal, or 64 are taken already");
@@ -16220,16 +16120,6 @@ JOBQ_API void jobq_pg_worker_stop(jobq_pg_worker *worker)
     errno = saved;
 }
 
-/* An event loop with nothing else in it. */
-static void jobq_pg__run_here(jobq_pg_worker *w)
-{
-    while (jobq_pg_worker_step(w, 0)) {
-        pthread_mutex_lock(&w->crew->lock);
-        jobq_pg__await(w, jobq_pg__until(w));
-        pthread_mutex_unlock(&w->crew->lock);
-    }
-}
-
 JOBQ_API jobq_error jobq_pg_worker_wait(jobq_pg_worker *w, jobq_pg_stats *stats)
 {
     bool failed;
@@ -16237,7 +16127,11 @@ JOBQ_API jobq_error jobq_pg_worker_wait(jobq_pg_worker *w, jobq_pg_stats *stats)
 
     JOBQ_ASSERT(w != NULL);
     if (jobq_pg__worker_forked(w)) return JOBQ_ERROR_INVALID;
-    if (w->hosted) jobq_pg__run_here(w);
+    while (w->hosted && jobq_pg_worker_step(w, 0)) {
+        pthread_mutex_lock(&w->crew->lock);
+        jobq_pg__await(w, jobq_pg__until(w));
+        pthread_mutex_unlock(&w->crew->lock);
+    }
     for (i = 0; i < w->crew->count; i++) {
         jobq_pg_worker *member = w->crew->members[i];
         if (member->threaded) pthread_join(member->thread, NULL);

@@ -826,7 +826,7 @@ static bool has_ipv6(void)
     return there;
 }
 
-/* Handle, pool, worker, and the ear beside a pooler. */
+/* Handle, pool, worker, and LISTEN past a pooler. */
 static void all_go_by_ipv6(void **unused)
 {
     int port = free_port();

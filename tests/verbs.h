@@ -248,8 +248,8 @@ static inline jobq_error verb_rescue(jobq_pg *pg, PGconn *conn, int64_t victim, 
 typedef struct verb_read_desc {
     int64_t worker, claim, lease_us, partition;
     int32_t most;   /* 0: 100 */
-    bool again;     /* reads of this worker may have been lost: take them back, except this claim's */
-    int64_t handed;
+    bool again;     /* what this worker read and may not have got is taken back, but not what */
+    int64_t handed; /* ... this claim read */
     int64_t watched_worker, watched_claim, watched_beat;
     int64_t bytes;
     bool aside;

@@ -45,15 +45,19 @@ static PGresult *row_of(const uint8_t *data, size_t size)
 
 static void read_job(const PGresult *res)
 {
-    jobq_policy policy = jobq_pg__policy(res, 0);
+    jobq_queue_policy queue;
+    jobq_policy policy;
+    jobq_pg__job_row row;
     jobq_decision decision;
     jobq_event event;
     jobq_job job;
     bool bytes;
 
-    policy = jobq_policy_defaults(&policy);
-    (void)jobq_pg__payload(res, 0, &bytes);
-    if (!jobq_pg__job(res, 0, 5, 6, &job)) return;
+    jobq_pg__policy(res, 0, &queue);
+    policy = jobq_policy_defaults(&queue.policy);
+    (void)jobq_pg_payload(res, 0, &bytes);
+    if (!jobq_pg__job(res, 0, 5, 6, &row)) return;
+    job = row.job;
     MUST(jobq_job_check(&job) == JOBQ_OK && job.state == JOBQ_STATE_RUNNING);
     memset(&event, 0, sizeof event);
     for (event.kind = JOBQ_EVENT_SUCCESS; event.kind < JOBQ_EVENT_COUNT; event.kind++) {
@@ -65,36 +69,53 @@ static void read_job(const PGresult *res)
     }
 }
 
+/* An array never fills more than there is room for. */
 static void read_array(const PGresult *res)
 {
+    jobq_pg__written w;
     int64_t out[8], guard = 77;
-    int32_t most, count;
+    int32_t most;
 
     for (most = 0; most <= 7; most++) {
+        memset(&w, 0, sizeof w);
+        w.ids = out;
+        w.count = most;
         out[most] = guard;
-        count = jobq_pg__ints(res, 0, 0, out, most);
-        MUST(count >= 0 && count <= most && out[most] == guard);
+        jobq_pg__get(res, 0, 0, jobq_pg__ids_out, &w);
+        MUST(w.count >= 0 && w.count <= most && out[most] == guard);
     }
+}
+
+/* News of a heartbeat: lists within a struct. */
+static void read_news(const PGresult *res)
+{
+    static jobq_news news;
+
+    memset(&news, 0, sizeof news);
+    jobq_pg__get(res, 0, 0, jobq_pg__news_out, &news);
+    MUST(news.cancel_count >= 0 && news.cancel_count <= JOBQ_LOOP_SLOTS);
+    MUST(news.kind_count >= 0 && news.kind_count <= JOBQ_LOOP_KINDS + JOBQ_STRAYS_MAX);
+    MUST(news.late_count >= 0 && news.late_count <= JOBQ_LOOP_WATCHED);
+    MUST(news.alone_count >= 0 && news.alone_count <= JOBQ_LOOP_QUEUES);
 }
 
 /* A batch of messages; it keeps the result. */
 static void read_messages(PGresult *res)
 {
-    jobq_pg_reading reading;
-    jobq_pg_error error;
+    jobq_pg__portion portion;
     size_t seen = 0;
     int64_t i;
 
-    if (jobq_pg__reading(res, &reading, &error) != JOBQ_OK) return;
-    for (i = 0; i < reading.count; i++) {
-        const jobq_message *m = &reading.messages[i];
+    if (jobq_pg__portion_of(res, &portion) != JOBQ_OK) return;
+    for (i = 0; i < portion.count; i++) {
+        const jobq_message *m = &portion.messages[i];
         size_t k;
         for (k = 0; k < m->payload.len; k++) seen += (size_t)(m->payload.ptr[k] != 0);
         for (k = 0; k < m->type.len; k++) seen += (size_t)(m->type.ptr[k] != 0);
         for (k = 0; k < m->headers.len; k++) seen += (size_t)(m->headers.ptr[k] != 0);
     }
     MUST(seen < SIZE_MAX);
-    jobq_pg_reading_clear(&reading);
+    jobq_pg__portion_clear(&portion);
 }
 
 static void read_words(const uint8_t *data, size_t size)
@@ -126,6 +147,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     }
     read_job(res);
     read_array(res);
+    read_news(res);
     read_messages(res);
     return 0;
 }

@@ -118,7 +118,7 @@ check: ## build and run one test program quickly: make check T=fence (ARGS: its 
 	@CC="$(CC)" CXX="$(CXX)" tests/setup.sh test
 	@test -n "$(CHECK)" || { echo "check: no such test: T=NAME runs tests/test_*_NAME.c" >&2; exit 2; }
 	@$(MAKE) $(CHECK)
-	@exec tests/check.sh $(CHECK) $(ARGS)
+	@for program in $(CHECK); do tests/check.sh $$program $(ARGS) || exit 1; done
 CHECK = $(patsubst tests/%.c,.build/check/%,$(wildcard tests/test_*_$(T).c))
 
 test-core: export JOBQ_TEST_VERDICT = total

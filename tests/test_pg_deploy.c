@@ -489,8 +489,8 @@ static int statements_listed(sent *list)
 }
 
 static const char *const sent_names[] = {
-#define X(id, text) #id,
-    JOBQ_PG__STATEMENTS(X)
+#define X(id, name, in, out) #id,
+    JOBQ_PG__STATEMENTS(X, X, X, X)
 #undef X
 };
 
@@ -507,11 +507,15 @@ static int statements_add(sent *list, int count)
 
     for (st = 0; st < JOBQ_PG__STATEMENT_COUNT; st++) {
         sent *s = &list[count];
+        char *sql;
         if (st == JOBQ_PG__VACUUM) continue; /* answers nothing, and cannot be prepared */
         assert_true(count + 1 < SENT_MAX);
         s->from = s->to = JOBQ_PG__VERSION;
         snprintf(s->name, sizeof s->name, "%s", sent_names[st]);
-        text_sent(s, jobq_pg__texts[st]);
+        sql = jobq_pg__statement_sql((jobq_pg__statement)st);
+        assert_non_null(sql);
+        text_sent(s, sql);
+        free(sql);
         if (!describe(s)) fail_msg("%s: %s", s->text, PQerrorMessage(db));
         for (i = 0; i < count && !same_sent(&list[i], s); i++) continue;
         if (i == count) count++;

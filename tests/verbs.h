@@ -427,11 +427,12 @@ static inline jobq_error verb_renew(jobq_pg *pg, PGconn *conn, int64_t worker, i
     jobq_error code = JOBQ_OK;
     size_t i;
 
-    for (i = 0; i < count && code == JOBQ_OK; i++) {
+    for (i = 0; (i == 0 || i < count) && code == JOBQ_OK; i++) {
         verb_call *v = verb_new(JOBQ_REQUEST_RENEW);
         v->request.token.worker = worker;
-        v->request.token.claim = claims[i];
         v->request.token.lease_us = lease_us;
+        if (count == 0) return verb_end(v, verb_run(v, pg, conn, error));
+        v->request.token.claim = claims[i];
         v->request.partition = partitions[i];
         code = verb_run(v, pg, conn, error);
         if (lost != NULL) lost[i] = code == JOBQ_ERROR_LOST;

@@ -9267,7 +9267,7 @@ static jobq_error jobq_pg__args_search(jobq_pg__params *p, const jobq_pg_table *
 
 static bool jobq_pg__may_prepare(const jobq_pg *pg, const jobq_pg_table *t)
 {
-    return t == NULL ? !pg->pooled : !t->unprepared;
+    return t != NULL ? !t->unprepared : pg != NULL && !pg->pooled;
 }
 
 /* One statement, on conn or one of the pool. Clears args. NULL: error is filled. */
@@ -15239,8 +15239,10 @@ static void jobq_pg__dispatch(jobq_pg_worker *w, jobq_pg__pending *p)
     if (code == JOBQ_OK) jobq_pg__found_in(w, p);
     if (w->answer->claimed.count > 0) {
         jobs = (jobq_pg__answer *)calloc(1, sizeof *jobs);
-        w->broken = jobs == NULL; /* the claim is recovered on the next connection */
-        if (w->broken) return;
+        if (jobs == NULL) { /* the claim is recovered on the next connection */
+            w->broken = true;
+            return;
+        }
     }
     jobq_loop_tell(w->loop, jobq_pg__mono_us(), w->answer);
     if (jobs != NULL) jobq_pg__hold_jobs(w, p, jobs);

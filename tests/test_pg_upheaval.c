@@ -500,6 +500,7 @@ typedef struct place {
 } place;
 
 static place places[2];
+static const char *newer_bin; /* programs of the second place; NULL: as the first */
 static char home[300]; /* the tests' own server */
 
 /* A command of the shell that starts a server, prints its folder, and ends it when its input does:
@@ -540,7 +541,7 @@ static void place_down(place *at)
 }
 
 /* tests/server.sh with these settings; `before` goes before it. */
-static void own_server(const char *before, const char *options)
+static void server_up(place *at, const char *before, const char *options)
 {
     char command[900];
 
@@ -548,7 +549,12 @@ static void own_server(const char *before, const char *options)
     snprintf(command, sizeof command,
              "unset JOBQ_SERVER; export JOBQ_SERVER_OPTIONS='%s'; %s tests/server.sh sh -c "
              "'echo \"$JOBQ_SERVER_DIR\"; exec cat >/dev/null'", options, before);
-    if (!place_up(&places[0], command)) fail_msg("no server with %s", options);
+    if (!place_up(at, command)) fail_msg("no server with %s", options);
+}
+
+static void own_server(const char *before, const char *options)
+{
+    server_up(&places[0], before, options);
 }
 
 /* The server that all is about from now on. */
@@ -584,11 +590,13 @@ static void go_to_own(const char *before, const char *options)
 /* A command of the shell about a server: $dir is its folder, and that of tests/server.sh. */
 static bool shell(const char *dir, const char *text)
 {
+    const char *bin = dir == places[1].dir && newer_bin != NULL ? newer_bin : "$JOBQ_SERVER_BIN";
     char command[2000];
 
     snprintf(command, sizeof command,
-             "export JOBQ_SERVER_DIR='%s'; dir=$JOBQ_SERVER_DIR bin=$JOBQ_SERVER_BIN; "
-             "{ %s; } </dev/null >>\"$dir/shell.log\" 2>&1", dir, text);
+             "export JOBQ_SERVER_DIR='%s' JOBQ_SERVER_BIN=\"%s\"; "
+             "dir=$JOBQ_SERVER_DIR bin=$JOBQ_SERVER_BIN; "
+             "{ %s; } </dev/null >>\"$dir/shell.log\" 2>&1", dir, bin, text);
     return system(command) == 0;
 }
 
@@ -603,6 +611,7 @@ static int back_home(void **state)
     go_to(home);
     migrate();
     for (i = 1; i >= 0; i--) place_down(&places[i]);
+    newer_bin = NULL;
     return all_stop(state);
 }
 
@@ -863,9 +872,9 @@ static void all_go_by_ipv6(void **unused)
 }
 
 /* A certificate of its own for the server. */
-static bool with_tls(void)
+static bool with_tls(const place *at)
 {
-    bool good = shell(places[0].dir,
+    bool good = shell(at->dir,
                       "cd \"$dir/data\" && openssl req -new -x509 -days 30 -nodes -subj "
                       "/CN=localhost -keyout server.key -out server.crt && chmod 600 server.key && "
                       "chown \"$JOBQ_SERVER_USER\" server.key server.crt && "
@@ -890,7 +899,7 @@ static void forks_leave_the_parents_sessions_alone(void **unused)
     own_server("", options);
     snprintf(conninfo, sizeof conninfo,
              "host=127.0.0.1 port=%d user=postgres dbname=postgres sslmode=require", port);
-    if (!with_tls()) skip();
+    if (!with_tls(&places[0])) skip();
     go_to(conninfo);
     migrate();
     parent = fork();
@@ -912,7 +921,7 @@ static bool primary_and_standby(int primary, int standby)
              "-c listen_addresses=127.0.0.1 -c port=%d -c wal_level=replica -c hot_standby=on",
              primary);
     own_server("", text);
-    if (!with_tls()) return false;
+    if (!with_tls(&places[0])) return false;
     snprintf(text, sizeof text,
              "export JOBQ_SERVER_DIR=%s/standby; dir=$JOBQ_SERVER_DIR; { mkdir $dir && "
              "$JOBQ_SERVER_BIN/pg_basebackup -D $dir/data -c fast -R -d 'host=127.0.0.1 port=%d "
@@ -954,6 +963,72 @@ static void the_standby_is_promoted(void **unused)
     go_to(conninfo);
     pg = handle();
     assert_int_equal(atoi(PQport(db)), standby);
+    crew_ends(NO_ARCHIVE);
+    assert_int_equal(number("SELECT count(*) FROM pg_stat_activity JOIN pg_stat_ssl USING (pid)"
+                            " WHERE NOT ssl AND backend_type = 'client backend'"), 0);
+}
+
+/* Lets no client in by TCP, and ends the sessions of those that are in. */
+static void shut_out(const place *at, int port)
+{
+    char conninfo[200];
+
+    assert_true(shell(at->dir, "sed -i '1i host all all all reject' $dir/data/pg_hba.conf && "
+                               "tests/server.sh --ctl reload"));
+    snprintf(conninfo, sizeof conninfo, "host=%s port=%d user=postgres dbname=postgres", at->dir,
+             port);
+    go_to(conninfo);
+    assert_true(becomes(60, 0, "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity"
+                               " WHERE backend_type = 'client backend'"
+                               " AND pid <> pg_backend_pid()"));
+}
+
+/* A dump of the first place into the second one, by the programs of the newer server. */
+static bool dumped(int before, int after)
+{
+    char text[700];
+
+    snprintf(text, sizeof text,
+             "bin=${JOBQ_UPGRADE_BIN:-$bin}; [ -x $bin/psql ] || bin=$(JOBQ_PG_BIN= tests/setup.sh "
+             "--pg-bin); $bin/pg_dump -h $dir -p %d -U postgres -d postgres >$dir/dump && "
+             "$bin/psql -qX -v ON_ERROR_STOP=1 -h %s -p %d -U postgres -d postgres -f $dir/dump",
+             before, places[1].dir, after);
+    return shell(places[0].dir, text);
+}
+
+/* An upgrade by a dump under load, by TLS all the time. With JOBQ_UPGRADE_BIN the second server is
+ * of a newer major version. Nobody is let in until it has everything, so nothing is lost. */
+static void the_server_is_upgraded(void **unused)
+{
+    int before = free_port(), after = free_port();
+    char options[100], programs[300], conninfo[300];
+
+    (void)unused;
+    snprintf(options, sizeof options, "-c listen_addresses=127.0.0.1 -c port=%d", before);
+    own_server("", options);
+    snprintf(options, sizeof options, "-c listen_addresses=127.0.0.1 -c port=%d", after);
+    newer_bin = getenv("JOBQ_UPGRADE_BIN");
+    snprintf(programs, sizeof programs, "%s%s", newer_bin == NULL ? "" : "JOBQ_PG_BIN=",
+             newer_bin == NULL ? "" : newer_bin);
+    server_up(&places[1], programs, options);
+    if (!with_tls(&places[0]) || !with_tls(&places[1])) skip();
+    shut_out(&places[1], after);
+    snprintf(conninfo, sizeof conninfo,
+             "host=127.0.0.1,127.0.0.1 port=%d,%d user=postgres dbname=postgres sslmode=require "
+             "target_session_attrs=read-write", before, after);
+    go_to(conninfo);
+    migrate();
+    crew_starts();
+    shut_out(&places[0], before);
+    assert_true(dumped(before, after));
+    shut_out(&places[1], after);
+    RUN("SELECT jobq.renew()");
+    assert_true(shell(places[1].dir, "sed -i '/^host all all all reject/d' $dir/data/pg_hba.conf && "
+                                     "tests/server.sh --ctl reload"));
+    assert_true(shell(places[0].dir, "tests/server.sh --crash"));
+    go_to(conninfo);
+    pg = handle();
+    assert_int_equal(atoi(PQport(db)), after);
     crew_ends(NO_ARCHIVE);
     assert_int_equal(number("SELECT count(*) FROM pg_stat_activity JOIN pg_stat_ssl USING (pid)"
                             " WHERE NOT ssl AND backend_type = 'client backend'"), 0);
@@ -1041,6 +1116,7 @@ int main(int argc, char **argv)
         ELSEWHERE(a_disk_is_full),
         ELSEWHERE(forks_leave_the_parents_sessions_alone),
         ELSEWHERE(the_standby_is_promoted),
+        ELSEWHERE(the_server_is_upgraded),
         ELSEWHERE(a_servers_clock_jumps),
         ELSEWHERE(all_go_by_ipv6), /* last: it has threads */
     };

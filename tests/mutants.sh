@@ -118,7 +118,7 @@ one() {
     if ! patch -s -d "$work/tree" -p1 <"$patch" >/dev/null; then
         echo "STALE    $1: the patch no longer applies: move it to the new code"
     elif $hunt; then
-        printf 'killed   %-28s by %s\n' "$1" "$killer"
+        printf 'killed   %-38s by %-22s %3d s\n' "$1" "$killer" "$SECONDS"
         rm -rf "$work"
         return
     else

@@ -1467,6 +1467,33 @@ static void a_sweep_that_overruns_is_put_off(void **unused)
     assert_int_equal(loop.sweeps_overrun, 0);
 }
 
+/* The store refuses one result until it is given up; the next one, which fails once, is not. */
+static void the_blame_ends_with_the_culprit(void **unused)
+{
+    int64_t now = 1, bad = 0;
+    bool other = false;
+    int32_t slot;
+
+    (void)unused;
+    add_job(0);
+    add_job(0);
+    settle_down(0);
+    while ((slot = jobq__take_job(&loop, now)) >= 0) {
+        if (bad == 0) bad = loop.slots[slot].job.id;
+        told_handled(&loop, now, slot, loop.slots[slot].generation, JOBQ_OUTCOME_RETRY, 0, false);
+    }
+    while (now < 60 * SECOND && !other) {
+        jobq_request a = asks(&loop, now);
+        bool settles = a.kind == JOBQ_REQUEST_SETTLE;
+        other = settles && loop.stats.refused == 1 && a.endings[0].job != bad;
+        if (a.kind == JOBQ_REQUEST_WAIT) now = a.until_mono_us;
+        else if (settles) told_of(&loop, now, &a, JOBQ_ERROR_DATABASE);
+        else jobq_memory_perform(memory, &loop, &a, 2, 2, now, now);
+    }
+    assert_true(other);
+    assert_int_equal(loop.stats.refused, 1);
+}
+
 /* The news list these kinds, and nothing else. */
 static void news_of_kinds(const int32_t *kinds, int32_t count, bool every, int64_t now)
 {
@@ -1576,6 +1603,7 @@ int main(void)
         cmocka_unit_test_setup(a_handler_that_overruns_is_given_up, setup),
         cmocka_unit_test_setup(jobs_behind_slow_handlers_are_given_back, setup),
         cmocka_unit_test_setup(a_sweep_that_overruns_is_put_off, setup),
+        cmocka_unit_test_setup(the_blame_ends_with_the_culprit, setup),
         cmocka_unit_test_setup(as_many_kinds_are_claimed_as_the_news_list, setup),
         cmocka_unit_test_setup(strange_answers_are_ignored, setup),
         cmocka_unit_test_setup(it_looks_again_when_its_sleep_is_announced, setup),

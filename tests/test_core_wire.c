@@ -8,6 +8,9 @@
 #define JOBQ_LOOP_CLAIMS 16
 #define JOBQ_LOOP_THREADS 4
 #define JOBQ_LOOP_QUEUES 2
+#define JOBQ_LOOP_LANES 64
+#define JOBQ_LOOP_PARTITIONS 4
+#define JOBQ_LOOP_BATCH 16
 #define JOBQ_LOOP_WATCHED 8 /* as many as there are workers: all news fits */
 #define JOBQ_IMPLEMENTATION
 #include "jobq.h"

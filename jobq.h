@@ -1761,7 +1761,7 @@ JOBQ_API int64_t jobq_memory_work(jobq_memory *memory, jobq_loop *loop,
 #define JOBQ_ASSERT(x) assert(x)
 #endif
 
-/* For small functions that are called in so many places that inlining them all would make the
+/* For small functions that are called in many places: inlining them everywhere would make the
  * program 5 % larger. */
 #if defined(__GNUC__) || defined(__clang__)
 #define JOBQ__ONCE __attribute__((noinline))

@@ -6282,8 +6282,9 @@ static bool jobq_pg__ship(PGconn *conn, const jobq_pg__text *text, const jobq_pg
 
 #define JOBQ_PG__BEGIN "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
 
-/* The same in a transaction that says itself what it is and, if limits is not NULL, its time-outs:
- * all in one flush. So it is behind a pooler, where the session may be another's. */
+/* The same in a transaction of its own, which sets its isolation level and, if limits is not NULL,
+ * its time-outs; all of it is sent in one flush. Connections through a pooler need this, because
+ * another client's session settings may be in force there. */
 static bool jobq_pg__ship_whole(PGconn *conn, const char *limits, const jobq_pg__text *text,
                                 const jobq_pg__params *p, bool prepare)
 {
@@ -13445,7 +13446,7 @@ typedef struct jobq_pg__listener {
     jobq_pg__attempt *attempt; /* at that connection */
     int64_t asked;             /* the worker id in the last LISTEN */
     bool waits;                /* for its answer */
-    int64_t until_us;          /* so long; else the next LISTEN, or attempt */
+    int64_t until_us;          /* waits: until then; if not, the next LISTEN or attempt */
 } jobq_pg__listener;
 
 /* VACUUM and prune. */
@@ -14629,7 +14630,7 @@ static void jobq_pg__answer_start(jobq_pg_worker *w, const jobq_pg__pending *p, 
     w->answer->error = code;
 }
 
-/* Answers a request of which no more is known than its kind. The lock is held. */
+/* Answers a request of which only the kind is known. The lock is held. */
 static void jobq_pg__answered(jobq_pg_worker *w, jobq_request_kind kind, jobq_error code)
 {
     jobq_pg__pending p;

@@ -83,9 +83,9 @@ END $$;
 
 -- ---- enqueue -------------------------------------------------------------------------------
 
--- Wakes sleeping workers of a queue, no more than the batch has jobs. NOTIFY takes a global
--- lock at commit, so it is sent only when a worker sleeps. Each worker listens on a channel of
--- its own.
+-- Wakes sleeping workers of a queue: at most one for each job of the batch. NOTIFY takes a
+-- global lock at commit, so it is sent only when a worker sleeps. Each worker listens on a
+-- channel of its own.
 CREATE OR REPLACE FUNCTION jobq.wake(p_queue integer, p_most integer) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
 BEGIN

@@ -539,9 +539,10 @@ static int print_statements(void)
         if (list[i].to >= list[i].from && list[i].to >= oldest) list[kept++] = list[i];
     }
     count = statements_add(list, kept);
-    puts("The statements that libraries send, with the first and the last version that sends each,\n"
-         "the types of its parameters and the columns of its answer. test_pg_deploy checks that the\n"
-         "schema offers all of them. `make statements` writes this file: run it for each release.");
+    puts("The statements that libraries send, with the first and the last version that sends each,"
+         "\nthe types of its parameters and the columns of its answer. test_pg_deploy checks that "
+         "the\nschema offers all of them. `make statements` writes this file: run it for each "
+         "release.");
     for (i = 0; i < count; i++) {
         printf("\n%d-%d %s\n    %s\n    takes %s\n    gives %s\n", list[i].from, list[i].to,
                list[i].name, list[i].text, list[i].takes, list[i].gives);

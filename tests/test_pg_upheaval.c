@@ -936,6 +936,17 @@ static bool primary_and_standby(int primary, int standby)
     return true;
 }
 
+/* The clients find the server at this port, all of them by TLS, and nothing is lost. */
+static void the_rest_goes_to(const char *conninfo, int port)
+{
+    go_to(conninfo);
+    pg = handle();
+    assert_int_equal(atoi(PQport(db)), port);
+    crew_ends(NO_ARCHIVE);
+    assert_int_equal(number("SELECT count(*) FROM pg_stat_activity JOIN pg_stat_ssl USING (pid)"
+                            " WHERE NOT ssl AND backend_type = 'client backend'"), 0);
+}
+
 /* Three hosts: nobody, the standby, the primary. The primary dies, the standby is promoted: what
  * was confirmed is there, by TLS all the time. */
 static void the_standby_is_promoted(void **unused)
@@ -960,12 +971,7 @@ static void the_standby_is_promoted(void **unused)
                        " WHERE ssl AND application_name LIKE 'jo%%'") >= 3);
     assert_true(shell(places[0].dir, "tests/server.sh --crash"));
     assert_true(shell(places[1].dir, "tests/server.sh --ctl promote"));
-    go_to(conninfo);
-    pg = handle();
-    assert_int_equal(atoi(PQport(db)), standby);
-    crew_ends(NO_ARCHIVE);
-    assert_int_equal(number("SELECT count(*) FROM pg_stat_activity JOIN pg_stat_ssl USING (pid)"
-                            " WHERE NOT ssl AND backend_type = 'client backend'"), 0);
+    the_rest_goes_to(conninfo, standby);
 }
 
 /* Lets no client in by TCP, and ends the sessions of those that are in. */
@@ -1023,15 +1029,10 @@ static void the_server_is_upgraded(void **unused)
     assert_true(dumped(before, after));
     shut_out(&places[1], after);
     RUN("SELECT jobq.renew()");
-    assert_true(shell(places[1].dir, "sed -i '/^host all all all reject/d' $dir/data/pg_hba.conf && "
-                                     "tests/server.sh --ctl reload"));
+    assert_true(shell(places[1].dir, "sed -i '/^host all all all reject/d' "
+                                     "$dir/data/pg_hba.conf && tests/server.sh --ctl reload"));
     assert_true(shell(places[0].dir, "tests/server.sh --crash"));
-    go_to(conninfo);
-    pg = handle();
-    assert_int_equal(atoi(PQport(db)), after);
-    crew_ends(NO_ARCHIVE);
-    assert_int_equal(number("SELECT count(*) FROM pg_stat_activity JOIN pg_stat_ssl USING (pid)"
-                            " WHERE NOT ssl AND backend_type = 'client backend'"), 0);
+    the_rest_goes_to(conninfo, after);
 }
 
 /* -- a server's clock that jumps -- */

@@ -240,7 +240,8 @@ static void a_killed_workers_jobs_are_taken_within_two_leases(void **unused)
     int round;
 
     (void)unused;
-    for (round = 0; round < 3 && waited > 4 * SECOND; round++) { /* the next worker may have paused, too */
+    /* The next worker may have paused, too. */
+    for (round = 0; round < 3 && waited > 4 * SECOND; round++) {
         waited = a_death_is_noticed();
         assert_true(waited >= SECOND);
     }

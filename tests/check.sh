@@ -24,6 +24,7 @@ up() {
 case ${1##*/} in test_pg_*)
     if ! up; then
         rm -f "$kept"
+        unset JOBQ_SERVER # the address of a server that is gone: server.sh would use it
         setsid tests/server.sh tests/check.sh --serve >/dev/null 2>&1 </dev/null &
         for _ in {1..300}; do up && break || sleep 0.1; done
         up || { echo "check: the server does not start: run tests/server.sh true to see why" >&2; exit 1; }

@@ -2349,7 +2349,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "        END IF;\n"
 "        INSERT INTO jobq.kind (queue_id, queue, payload_max, name)\n"
 "        VALUES (p_queue, v_queue.name, v_queue.payload_max, p_name)\n"
-"        ON CONFLICT (queue_id, name) DO NOTHING;\n"
+"        ON CONFLICT DO NOTHING; -- on either of its two unique constraints\n"
 "    END LOOP;\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.wake(p_queue integer, p_most integer) RETURNS void\n"

@@ -77,7 +77,7 @@ BEGIN
         END IF;
         INSERT INTO jobq.kind (queue_id, queue, payload_max, name)
         VALUES (p_queue, v_queue.name, v_queue.payload_max, p_name)
-        ON CONFLICT (queue_id, name) DO NOTHING;
+        ON CONFLICT DO NOTHING; -- on either of its two unique constraints
     END LOOP;
 END $$;
 

@@ -27,6 +27,12 @@ static inline int check_slow(void)
     return getenv("JOBQ_TEST_SLOW") != NULL;
 }
 
+/* JOBQ_TEST_ONLY=PATTERN runs only tests whose names it matches: "*" and "?" stand for anything. */
+__attribute__((constructor)) static void check_only(void)
+{
+    if (getenv("JOBQ_TEST_ONLY") != NULL) cmocka_set_test_filter(getenv("JOBQ_TEST_ONLY"));
+}
+
 /* Under gcc's thread sanitizer a forked child of a program with threads hears no signal. */
 #ifdef __SANITIZE_THREAD__
 #define CHILDREN_ARE_DEAF 1

@@ -4,11 +4,12 @@
 # must notice ("kill") every mutant.
 #
 #   tests/mutants.sh [NAME ...]      prints a line for each mutant: which test killed it
+#   tests/mutants.sh --note NAME...  and writes that into the patch, as "Seen in: PROGRAM TEST"
 #
-# sql_* break the SQL and are tested on a private Postgres (tests/server.sh). explore_WORLD_* must be
-# noticed in that world of the explorer, even if other tests would notice them, too; sql_pairs_* by
-# test_pg_pairs, in the case that the patch names. Four run at a time, SQL mutants (which mostly wait)
-# and others in turn.
+# The test that a patch names is tried first, then all others. sql_* break the SQL and are tested on
+# a private Postgres (tests/server.sh). explore_WORLD_* must be noticed in that world of the explorer,
+# even if other tests would notice them, too; sql_pairs_* by test_pg_pairs, in the case that the
+# patch names. Four run at a time, SQL mutants (which mostly wait) and others in turn.
 #
 # For each promise of jobq that can be tested without a real crash of a server, this table says which
 # tests try to break it, and which mutants show that they would notice (sql_*: the same on Postgres):
@@ -63,10 +64,30 @@ try() {
     [ "$status" -ne 0 ] && [ "$status" -ne 124 ]
 }
 
+# build NAME SOURCE FLAG...
 build() {
     # shellcheck disable=SC2086  # several flags
     ${CC:-cc} $flags -I"$work/tree" "$work/tree/tests/$1.c" -o "$work/$1" "${@:2}" \
         2>"$work/build.log"
+}
+
+# try_test PROGRAM [TEST or DEED]: all its tests, or one. A mutant that does not build is not killed.
+try_test() {
+    local level=-O0 library=
+    case $1 in
+    test_core_*)
+        [[ -n "${2-}" || $1 != *@(relay|crowd) ]] || level=-O1 # all of these run for long
+        build "$1" $level -lcmocka || return 1 ;;
+    *)
+        grep -q '^#define TEST_PRIVATE' "tests/$1.c" || library=$work/tree/tests/library.c
+        # shellcheck disable=SC2086  # nothing, or one word; several flags
+        build "$1" $library $level ${LIBPQ_CFLAGS--I/usr/include/postgresql} -pthread -lcmocka -lpq \
+            || return 1 ;;
+    esac
+    case $1 in
+    test_pg_pairs) try "$1" "$work/$1" "$2" ;;
+    *) JOBQ_TEST_ONLY=${2-*} try "$1" "$work/$1" ;;
+    esac
 }
 
 hunt_explore() {
@@ -75,7 +96,7 @@ hunt_explore() {
 
 # Cheap tests first. A mutant that does not build, or whose patch no longer applies, is not killed.
 hunt_core() {
-    local tool level
+    local tool
     case ${work##*/} in explore_*)
         tool=${work##*/explore_}
         hunt_explore --world "${tool%%_*}"
@@ -83,43 +104,58 @@ hunt_core() {
     esac
     for tool in test_core_machine test_core_rules test_core_strings test_core_handlers \
         test_core_loop test_core_conform test_core_outbox test_core_relay test_core_crowd; do
-        case $tool in *relay | *crowd) level=-O1 ;; *) level=-O0 ;; esac # those run for long
-        build "$tool" $level -lcmocka && try "$tool" "$work/$tool" && return
+        try_test "$tool" && return
     done
     hunt_explore && return
     build simulate -O1 && try simulate "$work/simulate" --seeds 8
 }
 
 hunt_sql() {
-    local deed library tool tools="test_pg_conform test_pg_differential test_pg_fence test_pg_verbs test_pg_sessions \
+    local tool tools="test_pg_conform test_pg_differential test_pg_fence test_pg_verbs test_pg_sessions \
         test_pg_keys"
-    (cd "$work/tree" && awk -f sql/embed.awk sql/install.sql jobq_pg.h >embedded) &&
-        mv "$work/tree/embedded" "$work/tree/jobq_pg.h" || return 1
-    case ${work##*/} in sql_enqueue_*) tools=test_pg_enqueue ;; esac
-    case ${work##*/} in sql_outbox_*) tools="test_pg_outbox test_pg_sessions test_pg_outbox_steps" ;; esac
-    case ${work##*/} in sql_pairs_*) tools=test_pg_pairs ;; esac
-    deed=$(sed -n 's/^Seen in: //p' "tests/mutants/${work##*/}.patch")
-    for tool in $tools; do
-        library=$work/tree/tests/library.c
-        ! grep -q '^#define TEST_PRIVATE' "tests/$tool.c" || library=
-        # shellcheck disable=SC2086
-        build "$tool" $library -O0 ${LIBPQ_CFLAGS--I/usr/include/postgresql} -pthread -lcmocka -lpq &&
-            try "$tool" "$work/$tool" ${deed:+"$deed"} && return
-    done
+    case ${work##*/} in
+    sql_enqueue_*) tools=test_pg_enqueue ;;
+    sql_outbox_*) tools="test_pg_outbox test_pg_sessions test_pg_outbox_steps" ;;
+    sql_pairs_*) return 1 ;;
+    esac
+    for tool in $tools; do try_test "$tool" && return; done
     return 1
 }
 
+# hunt PATCH: first with the test that it names.
+hunt() {
+    local seen tool
+    case ${work##*/} in sql_*)
+        (cd "$work/tree" && awk -f sql/embed.awk sql/install.sql jobq_pg.h >embedded) &&
+            mv "$work/tree/embedded" "$work/tree/jobq_pg.h" || return 1 ;;
+    esac
+    seen=$(sed -n 's/^Seen in: //p' "$1")
+    # shellcheck disable=SC2086  # PROGRAM, and the rest of the line
+    [ -z "$seen" ] || ! try_test "${seen%% *}" "${seen#* }" || return 0
+    case ${work##*/} in sql_*) hunt_sql ;; *) hunt_core ;; esac
+}
+
+# Writes into the patch which test noticed it first.
+note() {
+    local test
+    case $killer in explore | simulate | test_pg_pairs) return ;; esac
+    test=$(awk '/^\[ RUN /{ last = $NF } /^\[  FAILED  \] [a-z_0-9]+$/ { last = $NF; exit }
+        END { print last }' "$work/$killer.log")
+    sed -i '/^Seen in: /d' "$1"
+    [ -z "$test" ] || sed -i "1a Seen in: $killer $test" "$1"
+}
+
 one() {
-    local patch=tests/mutants/$1.patch hunt=hunt_core
+    local patch=tests/mutants/$1.patch
     rm -rf "$work"
     mkdir -p "$work/tree/tests"
     cp -r jobq.h jobq_pg.h sql "$work/tree/"
     cp tests/*.c tests/*.h "$work/tree/tests/"
-    [ "${1#sql_}" = "$1" ] || hunt=hunt_sql
     if ! patch -s -d "$work/tree" -p1 <"$patch" >/dev/null; then
         echo "STALE    $1: the patch no longer applies: move it to the new code"
-    elif $hunt; then
+    elif hunt "$patch"; then
         printf 'killed   %-38s by %-22s %3d s\n' "$1" "$killer" "$SECONDS"
+        [ -z "${JOBQ_MUTANTS_NOTE-}" ] || note "$patch"
         rm -rf "$work"
         return
     else
@@ -128,6 +164,10 @@ one() {
     return 1
 }
 
+if [ "${1-}" = --note ]; then
+    export JOBQ_MUTANTS_NOTE=1
+    shift
+fi
 if [ "${1-}" = --one ]; then
     # A server of its own, because some tests count the statements on the server.
     case $2 in sql_*) [ "${JOBQ_SERVER-}" ] || exec tests/server.sh "$0" --one "$2" ;; esac
@@ -136,7 +176,10 @@ if [ "${1-}" = --one ]; then
 fi
 names() { (cd tests/mutants && ls -- *.patch) | sed 's/\.patch$//' | grep "$@" '^sql_'; }
 [ $# -gt 0 ] || set -- $(paste -d '\n' <(names -e) <(names -v))
-printf '%s\n' "$@" | xargs -P 4 -n 1 tests/mutants.sh --one | awk -v all=$# '
-    { print; fflush() }
-    /^killed / { passed++ }
-    END { printf "%d passed, %d failed\n", passed, all - passed; exit passed < all }'
+passed=0
+while read -r line; do
+    echo "$line"
+    case $line in killed\ *) passed=$((passed + 1)) ;; esac
+done < <(printf '%s\n' "$@" | xargs -P 4 -n 1 tests/mutants.sh --one)
+echo "$passed passed, $(($# - passed)) failed"
+[ "$passed" -eq $# ]

@@ -550,7 +550,7 @@ static int board_up(void **state)
 
 #define TEST(f) cmocka_unit_test_setup_teardown(f, fresh, all_stop)
 
-int main(int argc, char **argv)
+int main(void)
 {
     static const struct CMUnitTest tests[] = {
         TEST(random_kills_leave_each_effect_once),
@@ -563,6 +563,5 @@ int main(int argc, char **argv)
         cmocka_unit_test_setup_teardown(a_claim_that_arrives_late_takes_nothing, fresh, relay_stop),
     };
 
-    if (argc > 1) cmocka_set_test_filter(argv[1]);
     return cmocka_run_group_tests_name("chaos", tests, board_up, pg_down);
 }

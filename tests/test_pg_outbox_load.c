@@ -3,9 +3,6 @@
  * partitions while it is used (W-O36), tables that stay small (X29).
  *
  * With JOBQ_TEST_LONG the tests have their full size: 1.6 million messages twice, and ten minutes.
- * An argument chooses one test:
- *
- *     JOBQ_TEST_LONG=1 tests/server.sh .build/cc/test_pg_outbox_load '*small*'
  */
 #include "relay.h"
 
@@ -400,7 +397,7 @@ static void tables_stay_small_under_load(void **unused)
 
 #define TEST(f) cmocka_unit_test_setup_teardown(f, empty, forget)
 
-int main(int argc, char **argv)
+int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(order_holds_with_4_partitions),
@@ -409,6 +406,5 @@ int main(int argc, char **argv)
         TEST(tables_stay_small_under_load),
     };
 
-    if (argc > 1) cmocka_set_test_filter(argv[1]);
     return cmocka_run_group_tests(tests, pg_up, pg_down);
 }

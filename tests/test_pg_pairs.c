@@ -229,9 +229,13 @@ static void send_to(int who, const char *statement, int stop)
     size_t n;
 
     if (who == 0) points_seen = 0;
-    n = (size_t)snprintf(text, sizeof text, "SELECT set_config('pairs.stop', '%.0d%s', false)"
-                         " || set_config('pairs.at', '0', false); %s", stop < AT_COMMIT ? stop : 0,
-                         stop == NEVER ? "-1" : "", stop == AT_COMMIT ? "BEGIN;" : "");
+    n = (size_t)sprintf(text, "SELECT set_config('pairs.at', '0', false),"
+                        " set_config('pairs.stop', '%d', false)",
+                        stop == NEVER ? -1 : stop < AT_COMMIT ? stop : 0);
+    PQclear(PQexec(sessions[who], text)); /* with the statement's own query, a result would be
+                                             there, and the session answered(), at its first point */
+    if (stop == AT_COMMIT) PQclear(PQexec(sessions[who], "BEGIN"));
+    n = 0;
     for (; *statement != '\0'; statement++) {
         if (n + 10 > sizeof text) abort();
         if (*statement == '@') text[n++] = who == 0 ? 'a' : 'b';
@@ -400,7 +404,7 @@ static void ask_again(int who, const deed *d, said *s)
 }
 
 /* What becomes of the world as it is now. Worlds that read the same were judged before. */
-static const lines *judged(void)
+static const outcome *judged(void)
 {
     PGresult *res = ask(db, "SELECT string_agg(s, E'\\n') FROM jobq.story() s");
     char *text = PQgetvalue(res, 0, 0);
@@ -420,7 +424,7 @@ static const lines *judged(void)
         for (i = 0; i < PQntuples(res); i++) lines_add(&o->ended, PQgetvalue(res, i, 0));
     }
     PQclear(res);
-    return &o->ended;
+    return o;
 }
 
 static void add_words(char *text, size_t size, const said *s, const char *name, size_t len)
@@ -446,9 +450,11 @@ static void add_line(lines *out, const char *ended, size_t name, const said *a, 
     lines_add(out, text);
 }
 
-static void judge(const said *a, const said *b, lines *out)
+/* The world as it was before it was judged. */
+static const char *judge(const said *a, const said *b, lines *out)
 {
-    const lines *ended = judged();
+    const outcome *o = judged();
+    const lines *ended = &o->ended;
     const said *s;
     int i, k;
 
@@ -469,19 +475,10 @@ static void judge(const said *a, const said *b, lines *out)
             if (k == ended->count) add_line(out, text, strlen(text) - 3, a, b);
         }
     }
+    return o->world;
 }
 
-static void tell_story(const char *when)
-{
-    PGresult *res = ask(db, "SELECT jobq.story()");
-    int i;
-
-    printf("    %s\n", when);
-    for (i = 0; i < PQntuples(res); i++) printf("      %s\n", PQgetvalue(res, i, 0));
-    PQclear(res);
-}
-
-static void set_scene(const char *scene, bool aloud)
+static void set_scene(const char *scene)
 {
     char text[100];
 
@@ -491,7 +488,6 @@ static void set_scene(const char *scene, bool aloud)
         PQclear(ask(db, "VACUUM jobq.job, jobq.claim, jobq.worker, jobq.history, jobq.failed,"
                         " jobq.idempotency, jobq.sleeper, jobq.queue, jobq.kind, jobq.meta"));
     }
-    if (aloud) tell_story("before");
 }
 
 /* Both deeds with nothing between the statements of one: a before statement `at` of b, NONE: never;
@@ -503,7 +499,7 @@ static void play_in_turn(const char *scene, const deed *a, const deed *b, int at
     int i;
 
     memset(s, 0, sizeof s);
-    set_scene(scene, false);
+    set_scene(scene);
     for (i = 0; i <= b->count; i++) {
         if (i == at) plays_alone(0, a->statements[0], &s[0], 0);
         if (i < b->count && i != without && without != ALL) {
@@ -518,16 +514,18 @@ static void play_in_turn(const char *scene, const deed *a, const deed *b, int at
 /* -- all of them -- */
 
 static void tell_failure(const char *scene, const deed *a, const deed *b, int stop,
-                         const lines *legal, const lines *got)
+                         const lines *legal, const lines *got, const char *world)
 {
     int i;
 
     failures++;
     printf("FAILED: scene %s: \"%s\" is held at %s; beside it \"%s\"\n", scene, a->name,
            stop == AT_COMMIT ? "COMMIT" : visited[stop - 1], b->name);
-    for (i = 0; failures <= STORIES && i < got->count; i++) {
-        if (!lines_have(legal, got->texts[i])) printf("  %s\n", got->texts[i]);
+    if (failures > STORIES) return;
+    for (i = 0; i < got->count; i++) {
+        printf("  %s %s\n", lines_have(legal, got->texts[i]) ? "     " : "wrong", got->texts[i]);
     }
+    printf("  then:\n%s\n", world);
 }
 
 static bool all_legal(const lines *legal, const lines *got)
@@ -573,27 +571,19 @@ static void find_legal(const char *scene, const deed *a, const deed *b, int effo
 static void play_pair_at(const char *scene, const deed *a, const deed *b, int stop, int *effort,
                          lines *legal)
 {
+    const char *world;
     lines got;
     said s[2];
-    int tries; /* the last one tells the story */
 
-    for (tries = 0; tries < 2; tries++) {
-        memset(&got, 0, sizeof got);
-        memset(s, 0, sizeof s);
-        set_scene(scene, tries == 1);
-        play_beside(a, b, stop, &s[0], &s[1]);
-        ask_again(0, a, &s[0]);
-        ask_again(1, b, &s[1]);
-        if (tries == 1) tell_story("after");
-        judge(&s[0], &s[1], &got);
-        while (*effort < 2 && !all_legal(legal, &got)) {
-            find_legal(scene, a, b, ++*effort, legal);
-        }
-        if (tries == 1 || all_legal(legal, &got)) break;
-        tell_failure(scene, a, b, stop, legal, &got);
-        if (failures > STORIES) break;
-        lines_free(&got);
-    }
+    memset(&got, 0, sizeof got);
+    memset(s, 0, sizeof s);
+    set_scene(scene);
+    play_beside(a, b, stop, &s[0], &s[1]);
+    ask_again(0, a, &s[0]);
+    ask_again(1, b, &s[1]);
+    world = judge(&s[0], &s[1], &got);
+    while (*effort < 2 && !all_legal(legal, &got)) find_legal(scene, a, b, ++*effort, legal);
+    if (!all_legal(legal, &got)) tell_failure(scene, a, b, stop, legal, &got, world);
     lines_free(&got);
     fflush(stdout);
 }
@@ -606,7 +596,7 @@ static void find_stops(const char *scene, const deed *a, stops *p)
     said s;
 
     memset(&s, 0, sizeof s);
-    set_scene(scene, false);
+    set_scene(scene);
     plays_alone(0, a->statements[0], &s, NEVER);
     for (p->count = i = 0; i < points_seen; i++) {
         for (k = before = after = 0; k < points_seen; k++) {

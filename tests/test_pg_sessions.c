@@ -445,6 +445,28 @@ static void what_others_forget_by_is_on_disk(void **unused)
                        " '{f}', '{0}', '{NULL}', '{NULL}', '{NULL}')");
 }
 
+/* -- both at once -- */
+
+/* A kind is unique by its queue's id and by its queue's name. The one that comes second by
+ * either finds the other's. */
+static void both_sessions_may_bring_the_same_new_kind(void **unused)
+{
+    char query[100], *text;
+    int i;
+
+    (void)unused;
+    for (i = 0; i < 300; i++) {
+        snprintf(query, sizeof query, "SELECT 1 FROM jobq.enqueue('q', 'new%d')", i);
+        text = for_schema(query, schema);
+        assert_int_equal(PQsendQuery(a, text), 1);
+        assert_int_equal(PQsendQuery(b, text), 1);
+        free(text);
+        expect_answer(a, PQgetResult(a), "1");
+        expect_answer(b, PQgetResult(b), "1");
+    }
+    assert_int_equal(number("SELECT count(*) FROM jobq.kind WHERE name ~ '^new'"), 300);
+}
+
 /* -- a copy of another server's tables -- */
 
 static void a_dead_letters_id_is_not_given_twice(void **unused)
@@ -482,6 +504,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(an_acknowledgement_that_waited_for_a_renewal_counts),
         TEST(a_renewal_that_waited_for_an_acknowledgement_counts),
+        TEST(both_sessions_may_bring_the_same_new_kind),
         TEST(a_sessions_messages_keep_their_order_beside_an_old_writer),
         TEST(each_partition_gets_its_marks),
         TEST(what_looks_twice_wants_a_new_snapshot_each_time),

@@ -1105,7 +1105,7 @@ static int board_up(void **state)
     return pg_up(state);
 }
 
-int main(int argc, char **argv)
+int main(void)
 {
     static const struct CMUnitTest tests[] = {
         TEST(tables_are_rewritten_under_load),
@@ -1122,6 +1122,5 @@ int main(int argc, char **argv)
         ELSEWHERE(all_go_by_ipv6), /* last: it has threads */
     };
 
-    if (argc > 1) cmocka_set_test_filter(argv[1]);
     return cmocka_run_group_tests_name("upheaval", tests, board_up, pg_down);
 }

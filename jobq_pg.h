@@ -48,20 +48,26 @@
  * CONTENTS (search for >>name in the implementation)
  *
  *     errors                   >>error   jobq_pg_error, jobq_pg_classify
+ *     statements               >>sql, >>bind, >>exec, >>value, >>codec: their table, how a value
+ *                              is written and read, the only sender
  *     the handle and its pool  >>pool    jobq_pg_open, jobq_pg_acquire
- *     migrations               >>migrations, >>migrate
- *     values, typed tables     >>value, >>table jobq_pg_table_open, _get, _list, _create, _update
- *     the library's own tables >>own     jobq_pg_queues_desc, jobq_pg_jobs_desc ...
- *     work tables              >>worktable jobq_pg_worktable_open, _claim, _succeed, _retry, _reset
+ *     migrations               >>migrate jobq_pg_migrate
  *     transactions             >>transaction jobq_pg_tx_begin, jobq_pg_transact
  *     enqueue                  >>enqueue jobq_pg_enqueue, jobq_pg_enqueue_many
- *     statements               >>sql, >>codec, >>exec: their table, their columns, their sender
  *     requests                 >>verbs   jobq_pg_execute, jobq_pg_get
  *     the outbox               >>outbox  jobq_pg_outbox_enqueue, dead letters
  *     operators                >>operate cancel, move ..., pause, queue_set, peek
  *     worker                   >>work    jobq_pg_work, jobq_pg_worker_start, _open, _step
+ *     columns and rows         >>rows    jobq_pg_rows, values as text, the library's own tables
+ *     typed tables             >>table   jobq_pg_table_open, _get, _list, _create, _update
+ *     work tables              >>worktable jobq_pg_worktable_open, _claim, _succeed, _retry, _reset
+ *     the SQL                  >>schema  generated from sql/
  *
  *
+ * WITHOUT        Define these with JOBQ_PG_IMPLEMENTATION, and wherever the header is included, to
+ *                leave out what you do not use: JOBQ_PG_NO_WORK_TABLES; JOBQ_PG_NO_TABLES, which
+ *                takes the work tables with it; JOBQ_PG_NO_OUTBOX. All three: 80 of 450 KB. The
+ *                SQL stays whole, because one schema serves all programs.
  * WHAT IT NEEDS  Postgres 14 or newer, libpq 14 or newer, POSIX threads. The role needs to own the
  *                schema, or grant_enqueue, grant_work, grant_operate, grant_read (ROLES).
  * MEMORY         A payload's pointers live until the handler returns. What a function gives you to
@@ -596,6 +602,38 @@ JOBQ_API jobq_error jobq_pg_migrate(jobq_pg *pg, jobq_pg_error *error);
  * not. */
 JOBQ_API jobq_error jobq_pg_check(jobq_pg *pg, PGconn *conn, jobq_pg_error *error);
 
+/* ---- transactions ---------------------------------------------------------------------------- */
+
+/* A transaction, or a savepoint in the one that is open. */
+typedef struct jobq_pg_tx {
+    PGconn *conn;
+    bool open, nested;
+} jobq_pg_tx;
+
+/* jobq_pg_tx_begin -- begins one on conn. JOBQ_ERROR_INVALID: it is busy, or aborted. */
+JOBQ_API jobq_error jobq_pg_tx_begin(jobq_pg_tx *tx, PGconn *conn, jobq_pg_error *error);
+
+/* jobq_pg_tx_commit -- commits it. After an error it is over and rolled back, but for
+ * JOBQ_ERROR_CONNECTION: then nobody knows. */
+JOBQ_API jobq_error jobq_pg_tx_commit(jobq_pg_tx *tx, jobq_pg_error *error);
+
+/* jobq_pg_tx_end -- rolls back what was not committed. Stands at the end of each scope with a
+ * begin. */
+JOBQ_API void jobq_pg_tx_end(jobq_pg_tx *tx);
+
+/* What runs in a transaction: JOBQ_OK commits it, anything else rolls it back. */
+typedef jobq_error (*jobq_pg_deed)(PGconn *conn, void *user, jobq_pg_error *error);
+
+/*
+ * jobq_pg_transact -- runs deed in a transaction; again, up to ten times with growing pauses, when
+ * the database asks for it (40001, 40P01).
+ *
+ * Tx      conn NULL: a connection of the pool. In a transaction of yours: once, in a savepoint.
+ * Errors  the deed's, or the commit's.
+ */
+JOBQ_API jobq_error jobq_pg_transact(jobq_pg *pg, PGconn *conn, jobq_pg_deed deed, void *user,
+                                     jobq_pg_error *error);
+
 /* ---- enqueue --------------------------------------------------------------------------------- */
 
 /* A job to be. Zero fields mean default; strings are borrowed for the call. */
@@ -705,6 +743,8 @@ JOBQ_API void jobq_pg_content_clear(jobq_pg_content *content);
  * (may be NULL) says so; {NULL, 0}: none. */
 JOBQ_API jobq_str jobq_pg_payload(const PGresult *result, int row, bool *bytes);
 
+#ifndef JOBQ_PG_NO_OUTBOX
+
 /* ---- outbox ---------------------------------------------------------------------------------- */
 
 /* A message to be. Zero fields mean default; strings are borrowed for the call. */
@@ -763,10 +803,6 @@ JOBQ_API jobq_error jobq_pg_outbox_enqueue_many(jobq_pg *pg, PGconn *conn,
 JOBQ_API jobq_error jobq_pg_outbox_enqueue_copy(jobq_pg *pg, PGconn *conn,
                                                 const jobq_pg_message *messages, size_t count,
                                                 jobq_pg_error *error);
-
-/* jobq_pg_delivery_conn -- in a transactional handler: the connection whose transaction
- * acknowledges. Neither COMMIT nor ROLLBACK there. NULL: the handler is not transactional. */
-JOBQ_API PGconn *jobq_pg_delivery_conn(const jobq_delivery *delivery);
 
 /* One partition's figures. */
 typedef struct jobq_pg_outbox_stat {
@@ -854,6 +890,8 @@ JOBQ_API jobq_error jobq_pg_dead_letter_cleanup(jobq_pg *pg, PGconn *conn,
                                                 const jobq_pg_scope *scope, int32_t *count,
                                                 jobq_pg_error *error);
 JOBQ_API void jobq_pg_dead_letters_clear(jobq_pg_dead_letters *letters);
+
+#endif /* JOBQ_PG_NO_OUTBOX */
 
 /* ---- operators: the verbs of sql/operators.sql ----------------------------------------------- */
 
@@ -1015,6 +1053,10 @@ typedef struct jobq_pg_receiver {
     jobq_tuning tuning;        /* batch, lease, retries, pace (default quick: jobq_tuning_of) */
     void *user;                /* delivery->user */
 } jobq_pg_receiver;
+
+/* jobq_pg_delivery_conn -- in a transactional handler: the connection whose transaction
+ * acknowledges. Neither COMMIT nor ROLLBACK there. NULL: the handler is not transactional. */
+JOBQ_API PGconn *jobq_pg_delivery_conn(const jobq_delivery *delivery);
 
 /* A handler's run, as hooks are told of it. Pointers live until the hook returns. */
 typedef struct jobq_pg_report {
@@ -1208,7 +1250,7 @@ JOBQ_API jobq_error jobq_pg_call_complete(jobq_call *call, PGconn *conn, jobq_pg
  */
 JOBQ_API jobq_outcome jobq_pg_call_commit(jobq_call *call, PGconn *conn);
 
-/* ---- typed tables ---------------------------------------------------------------------------- */
+/* ---- columns and rows ------------------------------------------------------------------------ */
 
 /* A column's type, the C type of its field, and that of a field which may be NULL. */
 typedef enum jobq_pg_type {
@@ -1306,7 +1348,7 @@ typedef struct jobq_pg_table_desc {
     bool unprepared;               /* as in jobq_pg_desc */
 } jobq_pg_table_desc;
 
-typedef struct jobq_pg_table jobq_pg_table;
+typedef struct jobq_pg_table jobq_pg_table; /* a table of yours that was opened */
 
 /* Rows that were read, in one allocation: every pointer in them lives until jobq_pg_rows_clear. */
 typedef struct jobq_pg_rows {
@@ -1314,6 +1356,132 @@ typedef struct jobq_pg_rows {
     size_t count;
     bool more;    /* a list: there are more behind them */
 } jobq_pg_rows;
+
+/* jobq_pg_rows_clear -- frees rows. Empty ones: nothing. */
+JOBQ_API void jobq_pg_rows_clear(jobq_pg_rows *rows);
+
+/* -- values as text -- */
+
+/* Each _from is strict and leaves the value alone when it returns JOBQ_ERROR_INVALID; each _format
+ * writes what _from reads, terminated, into at least as many bytes as are named. Postgres reads and
+ * writes the same texts. */
+
+#define JOBQ_PG_UUID_SIZE 37
+#define JOBQ_PG_DATE_SIZE 24
+#define JOBQ_PG_INSTANT_SIZE 40
+#define JOBQ_PG_INTERVAL_SIZE 80
+
+/* "6ba7b810-9dad-11d1-80b4-00c04fd430c8"; hexadecimal digits of either case, dashes or none. */
+JOBQ_API jobq_error jobq_pg_uuid_from(jobq_str text, jobq_pg_uuid *uuid);
+JOBQ_API void jobq_pg_uuid_format(char *out, const jobq_pg_uuid *uuid);
+
+/* "2024-02-29", years 0001 to 9999 and more digits, "0044-03-15 BC", "infinity", "-infinity". */
+JOBQ_API jobq_error jobq_pg_date_from(jobq_str text, int32_t *days);
+JOBQ_API void jobq_pg_date_format(char *out, int32_t days);
+
+/* "2024-02-29T12:34:56.789Z"; a blank for T, up to six decimals, Z or +hh, +hhmm, +hh:mm,
+ * +hh:mm:ss; BC and infinity as above. */
+JOBQ_API jobq_error jobq_pg_instant_from(jobq_str text, int64_t *us);
+JOBQ_API void jobq_pg_instant_format(char *out, int64_t us);
+
+/* ISO 8601: "P1Y2M3DT4H5M6.7S"; each number may be negative. */
+JOBQ_API jobq_error jobq_pg_interval_from(jobq_str text, jobq_pg_interval *interval);
+JOBQ_API void jobq_pg_interval_format(char *out, const jobq_pg_interval *interval);
+
+/* "\x0aff". out holds len / 2 - 1 bytes, *size of them are written; 2 * size + 3 for the text. */
+JOBQ_API jobq_error jobq_pg_bytes_from(jobq_str text, char *out, size_t *size);
+JOBQ_API void jobq_pg_bytes_format(char *out, jobq_str bytes);
+
+/* jobq_pg_numeric_valid -- digits, a point, an exponent, a sign; "NaN", "Infinity". */
+JOBQ_API bool jobq_pg_numeric_valid(jobq_str text);
+
+/* -- the library's own tables -- */
+
+/*
+ * What the views of sql/ show, as typed tables: open one, then list, find, get and count it like a
+ * table of yours. All columns are read-only.
+ *
+ *     jobq_pg_table_open(&queues, pg, NULL, jobq_pg_queues_desc(), &error);
+ *     jobq_pg_table_list(queues, NULL, NULL, &rows, &error);
+ *
+ * Instants and durations are 0 where there is none. payloads false: without payload, bytes and
+ * headers, for roles that may not see them (grant_read), and for long lists.
+ */
+
+/* Every job: the view jobs. By id, or a page in the order of id, also of one queue, it is quick
+ * however many there are; a state that is rare among them is searched for. */
+typedef struct jobq_pg_job_row {
+    jobq_job facts; /* worker: the last one, once it has ended; see jobq_pg_job_facts */
+    jobq_str queue, kind;
+    int64_t claimed_at_us, finished_at_us, cancel_requested_at_us;
+    jobq_str key;
+    jobq_str payload; /* JSON text; or */
+    jobq_str bytes;
+    jobq_str headers;
+    jobq_str errors;  /* JSON: of all its attempts */
+} jobq_pg_job_row;
+JOBQ_API const jobq_pg_table_desc *jobq_pg_jobs_desc(bool payloads);
+
+/* jobq_pg_past_jobs_desc -- history: what has succeeded or was cancelled, as jobq_pg_job_row. */
+JOBQ_API const jobq_pg_table_desc *jobq_pg_past_jobs_desc(bool payloads);
+
+/* jobq_pg_job_facts -- what jobq.h decides by. The token is there exactly while the job runs. */
+JOBQ_API jobq_job jobq_pg_job_facts(const jobq_pg_job_row *row);
+
+/* A failed job: the view failures. The newest come first. */
+typedef struct jobq_pg_failure_row {
+    int64_t id;
+    jobq_str queue, kind;
+    int64_t failed_at_us, enqueued_at_us;
+    int32_t attempt, crash;
+    int16_t stage;
+    jobq_str error;  /* the last one */
+    jobq_str errors; /* of all its attempts, a line each */
+    jobq_str key;
+    jobq_str payload; /* JSON text; or */
+    jobq_str bytes;
+    jobq_str headers;
+} jobq_pg_failure_row;
+JOBQ_API const jobq_pg_table_desc *jobq_pg_failures_desc(bool payloads);
+
+/* A queue at a glance: the view queues. */
+typedef struct jobq_pg_queue_row {
+    jobq_str queue;
+    jobq_pg_counts counts;
+    jobq_pg_texts paused_kinds;
+} jobq_pg_queue_row;
+JOBQ_API const jobq_pg_table_desc *jobq_pg_queues_desc(void);
+
+/* A worker that lives, or died in the last day: the view workers. */
+typedef struct jobq_pg_worker_row {
+    int64_t id;
+    jobq_str name;
+    bool alive, asleep;
+    int64_t running;      /* jobs that it holds */
+    int64_t longest_us;   /* since it holds the oldest of them */
+    jobq_pg_int64s jobs;  /* which ones, the oldest 20 */
+    int64_t beat, beat_at_us, expires_at_us, registered_at_us, dead_at_us;
+    jobq_pg_texts queues, kinds;
+} jobq_pg_worker_row;
+JOBQ_API const jobq_pg_table_desc *jobq_pg_workers_desc(void);
+
+#ifndef JOBQ_PG_NO_OUTBOX
+/* A partition of an outbox: the view outbox. */
+typedef struct jobq_pg_partition_row {
+    jobq_pg_outbox_stat stat;
+    jobq_str queue;
+    int64_t lease_until_us, run_at_us;
+    jobq_str error; /* of the last failed delivery */
+} jobq_pg_partition_row;
+JOBQ_API const jobq_pg_table_desc *jobq_pg_partitions_desc(void);
+
+/* jobq_pg_dead_letters_desc -- the view dead_letters, as jobq_pg_dead_letter; the newest first. */
+JOBQ_API const jobq_pg_table_desc *jobq_pg_dead_letters_desc(bool payloads);
+#endif /* JOBQ_PG_NO_OUTBOX */
+
+#ifndef JOBQ_PG_NO_TABLES
+
+/* ---- typed tables ---------------------------------------------------------------------------- */
 
 /* Which rows, in what order. Zero fields mean default. */
 typedef struct jobq_pg_query {
@@ -1339,9 +1507,6 @@ JOBQ_API jobq_error jobq_pg_table_open(jobq_pg_table **table, jobq_pg *pg, PGcon
 
 /* jobq_pg_table_close -- frees it; rows stay. NULL: nothing. */
 JOBQ_API void jobq_pg_table_close(jobq_pg_table *table);
-
-/* jobq_pg_rows_clear -- frees rows. Empty ones: nothing. */
-JOBQ_API void jobq_pg_rows_clear(jobq_pg_rows *rows);
 
 /* In all that follow: conn may be NULL, for the pool, where the call commits by itself; where NULL
  * is the key; rows is written on JOBQ_OK, else empty; rows NULL is not wanted. */
@@ -1420,6 +1585,8 @@ JOBQ_API jobq_error jobq_pg_table_update_where(jobq_pg_table *table, PGconn *con
 /* jobq_pg_table_delete -- deletes what is as in like. *count (may be NULL): how many there were. */
 JOBQ_API jobq_error jobq_pg_table_delete(jobq_pg_table *table, PGconn *conn, const char *where,
                                          const void *like, int64_t *count, jobq_pg_error *error);
+
+#ifndef JOBQ_PG_NO_WORK_TABLES
 
 /* ---- work tables ----------------------------------------------------------------------------- */
 
@@ -1514,154 +1681,8 @@ JOBQ_API jobq_error jobq_pg_worktable_look(jobq_pg_worktable *work, PGconn *conn
                                            const char *const *exclude, size_t exclude_count,
                                            jobq_pg_rows *rows, jobq_pg_error *error);
 
-/* ---- values as text -------------------------------------------------------------------------- */
-
-/* Each _from is strict and leaves the value alone when it returns JOBQ_ERROR_INVALID; each _format
- * writes what _from reads, terminated, into at least as many bytes as are named. Postgres reads and
- * writes the same texts. */
-
-#define JOBQ_PG_UUID_SIZE 37
-#define JOBQ_PG_DATE_SIZE 24
-#define JOBQ_PG_INSTANT_SIZE 40
-#define JOBQ_PG_INTERVAL_SIZE 80
-
-/* "6ba7b810-9dad-11d1-80b4-00c04fd430c8"; hexadecimal digits of either case, dashes or none. */
-JOBQ_API jobq_error jobq_pg_uuid_from(jobq_str text, jobq_pg_uuid *uuid);
-JOBQ_API void jobq_pg_uuid_format(char *out, const jobq_pg_uuid *uuid);
-
-/* "2024-02-29", years 0001 to 9999 and more digits, "0044-03-15 BC", "infinity", "-infinity". */
-JOBQ_API jobq_error jobq_pg_date_from(jobq_str text, int32_t *days);
-JOBQ_API void jobq_pg_date_format(char *out, int32_t days);
-
-/* "2024-02-29T12:34:56.789Z"; a blank for T, up to six decimals, Z or +hh, +hhmm, +hh:mm,
- * +hh:mm:ss; BC and infinity as above. */
-JOBQ_API jobq_error jobq_pg_instant_from(jobq_str text, int64_t *us);
-JOBQ_API void jobq_pg_instant_format(char *out, int64_t us);
-
-/* ISO 8601: "P1Y2M3DT4H5M6.7S"; each number may be negative. */
-JOBQ_API jobq_error jobq_pg_interval_from(jobq_str text, jobq_pg_interval *interval);
-JOBQ_API void jobq_pg_interval_format(char *out, const jobq_pg_interval *interval);
-
-/* "\x0aff". out holds len / 2 - 1 bytes, *size of them are written; 2 * size + 3 for the text. */
-JOBQ_API jobq_error jobq_pg_bytes_from(jobq_str text, char *out, size_t *size);
-JOBQ_API void jobq_pg_bytes_format(char *out, jobq_str bytes);
-
-/* jobq_pg_numeric_valid -- digits, a point, an exponent, a sign; "NaN", "Infinity". */
-JOBQ_API bool jobq_pg_numeric_valid(jobq_str text);
-
-/* ---- transactions ---------------------------------------------------------------------------- */
-
-/* A transaction, or a savepoint in the one that is open. */
-typedef struct jobq_pg_tx {
-    PGconn *conn;
-    bool open, nested;
-} jobq_pg_tx;
-
-/* jobq_pg_tx_begin -- begins one on conn. JOBQ_ERROR_INVALID: it is busy, or aborted. */
-JOBQ_API jobq_error jobq_pg_tx_begin(jobq_pg_tx *tx, PGconn *conn, jobq_pg_error *error);
-
-/* jobq_pg_tx_commit -- commits it. After an error it is over and rolled back, but for
- * JOBQ_ERROR_CONNECTION: then nobody knows. */
-JOBQ_API jobq_error jobq_pg_tx_commit(jobq_pg_tx *tx, jobq_pg_error *error);
-
-/* jobq_pg_tx_end -- rolls back what was not committed. Stands at the end of each scope with a
- * begin. */
-JOBQ_API void jobq_pg_tx_end(jobq_pg_tx *tx);
-
-/* What runs in a transaction: JOBQ_OK commits it, anything else rolls it back. */
-typedef jobq_error (*jobq_pg_deed)(PGconn *conn, void *user, jobq_pg_error *error);
-
-/*
- * jobq_pg_transact -- runs deed in a transaction; again, up to ten times with growing pauses, when
- * the database asks for it (40001, 40P01).
- *
- * Tx      conn NULL: a connection of the pool. In a transaction of yours: once, in a savepoint.
- * Errors  the deed's, or the commit's.
- */
-JOBQ_API jobq_error jobq_pg_transact(jobq_pg *pg, PGconn *conn, jobq_pg_deed deed, void *user,
-                                     jobq_pg_error *error);
-
-/* ---- the library's own tables ---------------------------------------------------------------- */
-
-/*
- * What the views of sql/ show, as typed tables: open one, then list, find, get and count it like a
- * table of yours. All columns are read-only.
- *
- *     jobq_pg_table_open(&queues, pg, NULL, jobq_pg_queues_desc(), &error);
- *     jobq_pg_table_list(queues, NULL, NULL, &rows, &error);
- *
- * Instants and durations are 0 where there is none. payloads false: without payload, bytes and
- * headers, for roles that may not see them (grant_read), and for long lists.
- */
-
-/* Every job: the view jobs. By id, or a page in the order of id, also of one queue, it is quick
- * however many there are; a state that is rare among them is searched for. */
-typedef struct jobq_pg_job_row {
-    jobq_job facts; /* worker: the last one, once it has ended; see jobq_pg_job_facts */
-    jobq_str queue, kind;
-    int64_t claimed_at_us, finished_at_us, cancel_requested_at_us;
-    jobq_str key;
-    jobq_str payload; /* JSON text; or */
-    jobq_str bytes;
-    jobq_str headers;
-    jobq_str errors;  /* JSON: of all its attempts */
-} jobq_pg_job_row;
-JOBQ_API const jobq_pg_table_desc *jobq_pg_jobs_desc(bool payloads);
-
-/* jobq_pg_past_jobs_desc -- history: what has succeeded or was cancelled, as jobq_pg_job_row. */
-JOBQ_API const jobq_pg_table_desc *jobq_pg_past_jobs_desc(bool payloads);
-
-/* jobq_pg_job_facts -- what jobq.h decides by. The token is there exactly while the job runs. */
-JOBQ_API jobq_job jobq_pg_job_facts(const jobq_pg_job_row *row);
-
-/* A failed job: the view failures. The newest come first. */
-typedef struct jobq_pg_failure_row {
-    int64_t id;
-    jobq_str queue, kind;
-    int64_t failed_at_us, enqueued_at_us;
-    int32_t attempt, crash;
-    int16_t stage;
-    jobq_str error;  /* the last one */
-    jobq_str errors; /* of all its attempts, a line each */
-    jobq_str key;
-    jobq_str payload; /* JSON text; or */
-    jobq_str bytes;
-    jobq_str headers;
-} jobq_pg_failure_row;
-JOBQ_API const jobq_pg_table_desc *jobq_pg_failures_desc(bool payloads);
-
-/* A queue at a glance: the view queues. */
-typedef struct jobq_pg_queue_row {
-    jobq_str queue;
-    jobq_pg_counts counts;
-    jobq_pg_texts paused_kinds;
-} jobq_pg_queue_row;
-JOBQ_API const jobq_pg_table_desc *jobq_pg_queues_desc(void);
-
-/* A worker that lives, or died in the last day: the view workers. */
-typedef struct jobq_pg_worker_row {
-    int64_t id;
-    jobq_str name;
-    bool alive, asleep;
-    int64_t running;      /* jobs that it holds */
-    int64_t longest_us;   /* since it holds the oldest of them */
-    jobq_pg_int64s jobs;  /* which ones, the oldest 20 */
-    int64_t beat, beat_at_us, expires_at_us, registered_at_us, dead_at_us;
-    jobq_pg_texts queues, kinds;
-} jobq_pg_worker_row;
-JOBQ_API const jobq_pg_table_desc *jobq_pg_workers_desc(void);
-
-/* A partition of an outbox: the view outbox. */
-typedef struct jobq_pg_partition_row {
-    jobq_pg_outbox_stat stat;
-    jobq_str queue;
-    int64_t lease_until_us, run_at_us;
-    jobq_str error; /* of the last failed delivery */
-} jobq_pg_partition_row;
-JOBQ_API const jobq_pg_table_desc *jobq_pg_partitions_desc(void);
-
-/* jobq_pg_dead_letters_desc -- the view dead_letters, as jobq_pg_dead_letter; the newest first. */
-JOBQ_API const jobq_pg_table_desc *jobq_pg_dead_letters_desc(bool payloads);
+#endif /* JOBQ_PG_NO_WORK_TABLES */
+#endif /* JOBQ_PG_NO_TABLES */
 
 #ifdef __cplusplus
 }
@@ -1928,6 +1949,29 @@ static jobq_error jobq_pg__result_error(jobq_pg_error *error, const PGconn *conn
  * L(ID, name, in, none): the same of a function that answers dead letters.
  * T(ID, text, in, out): another text.
  */
+#ifndef JOBQ_PG_NO_OUTBOX
+#define JOBQ_PG__OUTBOX_STATEMENTS(X, V, L, T)                                                     \
+    X(OUTBOX_REGISTER, "outbox_register", outbox_register_in, outbox_register_out)                 \
+    X(OUTBOX_GROW, "outbox_grow", outbox_grow_in, none)                                            \
+    X(OUTBOX_ENQUEUE, "outbox_enqueue_many", messages_in, messages_out)                            \
+    X(OUTBOX_ENQUEUE_ONE, "outbox_enqueue_one", message_in, message_out)                           \
+    X(OUTBOX_DIRECT, "outbox_direct", none, none)                                                  \
+    T(OUTBOX_ENQUEUE_DIRECT, JOBQ_PG__OUTBOX_ENQUEUE_DIRECT_SQL, message_direct_in, none)          \
+    X(OUTBOX_QUEUE, "outbox_queue", outbox_queue_in, outbox_queue_out)                             \
+    T(OUTBOX_COPY, "COPY jobq.message (partition, type, payload, bytes, headers) FROM STDIN "      \
+                   "(FORMAT binary)", none, none)                                                  \
+    V(OUTBOX_STATS, "outbox", stats_in, none)                                                      \
+    L(DEAD_LETTER_LIST, "dead_letter_list", letter_list_in, none)                                  \
+    X(DEAD_LETTER_COUNT, "dead_letter_count", letter_count_in, none)                               \
+    L(DEAD_LETTER_REPLAY, "dead_letter_replay", letter_replay_in, none)                            \
+    X(DEAD_LETTER_RESOLVE, "dead_letter_resolve", letter_resolve_in, none)                         \
+    X(DEAD_LETTER_REJECT, "dead_letter_reject", letter_reject_in, none)                            \
+    X(DEAD_LETTER_DISCARD, "dead_letter_discard", letter_scope_in, none)                           \
+    X(DEAD_LETTER_CLEANUP, "dead_letter_cleanup", letter_scope_in, none)
+#else
+#define JOBQ_PG__OUTBOX_STATEMENTS(X, V, L, T)
+#endif
+
 #define JOBQ_PG__STATEMENTS(X, V, L, T)                                                            \
     X(ENQUEUE, "enqueue_many", enqueue_in, ids_out)                                                \
     X(ENQUEUE_ONE, "enqueue_one", enqueue_one_in, existed_out)                                     \
@@ -1971,27 +2015,11 @@ static jobq_error jobq_pg__result_error(jobq_pg_error *error, const PGconn *conn
     V(QUEUE_COUNTS, "queues", queue_in, none)                                                      \
     X(PEEK, "peek", peek_in, job_out)                                                              \
     V(GET, "jobs", get_in, none)                                                                   \
-    X(OUTBOX_REGISTER, "outbox_register", outbox_register_in, outbox_register_out)                 \
-    X(OUTBOX_GROW, "outbox_grow", outbox_grow_in, none)                                            \
-    X(OUTBOX_ENQUEUE, "outbox_enqueue_many", messages_in, messages_out)                            \
-    X(OUTBOX_ENQUEUE_ONE, "outbox_enqueue_one", message_in, message_out)                           \
-    X(OUTBOX_DIRECT, "outbox_direct", none, none)                                                  \
-    T(OUTBOX_ENQUEUE_DIRECT, JOBQ_PG__OUTBOX_ENQUEUE_DIRECT_SQL, message_direct_in, none)          \
-    X(OUTBOX_QUEUE, "outbox_queue", outbox_queue_in, outbox_queue_out)                             \
-    T(OUTBOX_COPY, "COPY jobq.message (partition, type, payload, bytes, headers) FROM STDIN "      \
-                   "(FORMAT binary)", none, none)                                                  \
     X(OUTBOX_LOOK, "outbox_look", look_in, backlog_out)                                            \
     X(OUTBOX_READ, "outbox_read", read_in, reading_out)                                            \
     X(OUTBOX_ACK, "outbox_ack", ack_in, reading_out)                                               \
     X(OUTBOX_RENEW, "outbox_renew", renew_in, renew_out)                                           \
-    V(OUTBOX_STATS, "outbox", stats_in, none)                                                      \
-    L(DEAD_LETTER_LIST, "dead_letter_list", letter_list_in, none)                                  \
-    X(DEAD_LETTER_COUNT, "dead_letter_count", letter_count_in, none)                               \
-    L(DEAD_LETTER_REPLAY, "dead_letter_replay", letter_replay_in, none)                            \
-    X(DEAD_LETTER_RESOLVE, "dead_letter_resolve", letter_resolve_in, none)                         \
-    X(DEAD_LETTER_REJECT, "dead_letter_reject", letter_reject_in, none)                            \
-    X(DEAD_LETTER_DISCARD, "dead_letter_discard", letter_scope_in, none)                           \
-    X(DEAD_LETTER_CLEANUP, "dead_letter_cleanup", letter_scope_in, none)
+    JOBQ_PG__OUTBOX_STATEMENTS(X, V, L, T)
 
 typedef enum jobq_pg__statement {
 #define JOBQ__X(id, name, in, out) JOBQ_PG__##id,
@@ -2000,7 +2028,3216 @@ typedef enum jobq_pg__statement {
         JOBQ_PG__STATEMENT_COUNT
 } jobq_pg__statement;
 
-/* ---- >>migrations ---------------------------------------------------------------------------- */
+/* ---- >>bind: parameters and results ---------------------------------------------------------- */
+
+/* The server's types. */
+typedef enum jobq_pg__wire {
+    JOBQ_PG__NOTHING, JOBQ_PG__BOOL, JOBQ_PG__CHAR, JOBQ_PG__INT2, JOBQ_PG__INT4, JOBQ_PG__INT8,
+    JOBQ_PG__TIMESTAMPTZ, JOBQ_PG__INTERVAL, JOBQ_PG__NUMERIC, JOBQ_PG__TEXT, JOBQ_PG__BYTEA,
+    JOBQ_PG__JSONB
+} jobq_pg__wire;
+
+static const struct {
+    const char *cast; /* of a parameter */
+    int oid;
+    size_t width;     /* bytes of a whole number */
+} jobq_pg__wires[] = {
+    {"", 0, 0},
+    {"::pg_catalog.bool", 16, 1},
+    {"::pg_catalog.\"char\"", 18, 1},
+    {"::pg_catalog.int2", 21, 2},
+    {"::pg_catalog.int4", 23, 4},
+    {"::pg_catalog.int8", 20, 8},
+    {"::pg_catalog.timestamptz", 1184, 8},
+    {"::pg_catalog.interval", 1186, 0},
+    {"::pg_catalog.text::pg_catalog.numeric", 1700, 0},
+    {"::pg_catalog.text", 25, 0},
+    {"::pg_catalog.bytea", 17, 0},
+    {"::pg_catalog.jsonb", 3802, 0},
+};
+
+#define JOBQ_PG__EPOCH_US ((int64_t)946684800 * 1000000) /* 2000-01-01, the server's zero */
+#define JOBQ_PG__PARAMS_MAX 1024
+
+/* Parameters of one statement, in the binary form; a text without parameters uses data alone. A
+ * failed allocation sticks; one check at the end. */
+typedef struct jobq_pg__params {
+    char *data;
+    size_t size, room;
+    bool failed;
+    int count; /* of the arrays only as much is filled */
+    size_t offsets[JOBQ_PG__PARAMS_MAX]; /* SIZE_MAX: NULL */
+    int lengths[JOBQ_PG__PARAMS_MAX];
+} jobq_pg__params;
+
+static void jobq_pg__params_init(jobq_pg__params *p)
+{
+    p->data = NULL;
+    p->size = p->room = 0;
+    p->failed = false;
+    p->count = 0;
+}
+
+static void jobq_pg__params_clear(jobq_pg__params *p)
+{
+    free(p->data);
+    jobq_pg__params_init(p);
+}
+
+/* Empties it and keeps its memory. */
+static void jobq_pg__params_reset(jobq_pg__params *p)
+{
+    p->size = 0;
+    p->count = 0;
+    p->failed = false;
+}
+
+static char *jobq_pg__grow(jobq_pg__params *p, size_t more)
+{
+    size_t room = p->room == 0 ? 1024 : p->room;
+    char *data;
+
+    if (p->failed) return NULL;
+    while (room < p->size + more) room *= 2;
+    if (room > p->room) {
+        data = (char *)realloc(p->data, room);
+        if (data == NULL) {
+            p->failed = true;
+            return NULL;
+        }
+        p->data = data;
+        p->room = room;
+    }
+    p->size += more;
+    return p->data + p->size - more;
+}
+
+JOBQ_PG__ONCE static void jobq_pg__raw(jobq_pg__params *p, const char *bytes, size_t len)
+{
+    char *out = jobq_pg__grow(p, len);
+
+    if (out != NULL && len > 0) memcpy(out, bytes, len);
+}
+
+/* A whole number of width bytes, most significant first. */
+JOBQ_PG__ONCE static void jobq_pg__raw_int(jobq_pg__params *p, int64_t value, size_t width)
+{
+    char *out = jobq_pg__grow(p, width);
+    uint64_t rest = (uint64_t)value;
+
+    if (out == NULL) return;
+    while (width > 0) {
+        out[--width] = (char)(rest & 0xff);
+        rest >>= 8;
+    }
+}
+
+static void jobq_pg__begin(jobq_pg__params *p)
+{
+    JOBQ_ASSERT(p->count < JOBQ_PG__PARAMS_MAX);
+    p->offsets[p->count] = p->size;
+}
+
+/* libpq counts in int; the server takes 1 GB. */
+static void jobq_pg__end(jobq_pg__params *p)
+{
+    size_t size = p->size - p->offsets[p->count];
+
+    if (size > INT32_MAX) p->failed = true;
+    p->lengths[p->count++] = size > INT32_MAX ? 0 : (int)size;
+}
+
+JOBQ_PG__ONCE static void jobq_pg__add_null(jobq_pg__params *p)
+{
+    JOBQ_ASSERT(p->count < JOBQ_PG__PARAMS_MAX);
+    p->offsets[p->count] = SIZE_MAX;
+    p->lengths[p->count++] = 0;
+}
+
+/* The head of a one-dimensional array; its elements follow. */
+static void jobq_pg__array_head_put(jobq_pg__params *p, jobq_pg__wire wire, size_t count)
+{
+    jobq_pg__raw_int(p, count > 0, 4);
+    jobq_pg__raw_int(p, 1, 4);
+    jobq_pg__raw_int(p, jobq_pg__wires[wire].oid, 4);
+    if (count == 0) return;
+    jobq_pg__raw_int(p, (int64_t)count, 4);
+    jobq_pg__raw_int(p, 1, 4);
+}
+
+JOBQ_PG__ONCE static void jobq_pg__item_int(jobq_pg__params *p, int64_t value, size_t width)
+{
+    jobq_pg__raw_int(p, (int64_t)width, 4);
+    jobq_pg__raw_int(p, value, width);
+}
+
+/* A text element; {NULL, 0} is NULL. */
+static void jobq_pg__item_str(jobq_pg__params *p, jobq_str s)
+{
+    jobq_pg__raw_int(p, s.ptr == NULL ? -1 : (int64_t)s.len, 4);
+    if (s.ptr != NULL) jobq_pg__raw(p, s.ptr, s.len);
+}
+
+/* A whole number of len bytes, most significant first, sign extended. */
+static int64_t jobq_pg__big(const char *p, size_t len)
+{
+    uint64_t value = (unsigned char)p[0] & 0x80 ? UINT64_MAX : 0;
+    size_t i;
+
+    for (i = 0; i < len; i++) value = value << 8 | (unsigned char)p[i];
+    return (int64_t)value;
+}
+
+/* An integer, a boolean or a letter of a binary result. NULL and whatever else a server might send
+ * is 0. */
+static int64_t jobq_pg__int(const PGresult *res, int row, int column)
+{
+    int len = PQgetlength(res, row, column);
+
+    if (len < 1 || len > 8 || PQgetisnull(res, row, column)) return 0;
+    return jobq_pg__big(PQgetvalue(res, row, column), (size_t)len);
+}
+
+static int64_t jobq_pg__from_server_us(int64_t us)
+{
+    if (us == INT64_MAX || us == INT64_MIN) return us; /* infinity, -infinity */
+    return us > INT64_MAX - JOBQ_PG__EPOCH_US ? JOBQ_NEVER : us + JOBQ_PG__EPOCH_US;
+}
+
+static int64_t jobq_pg__to_server_us(int64_t us)
+{
+    if (us == INT64_MIN || us == JOBQ_NEVER) return us; /* -infinity, infinity */
+    return us - JOBQ_PG__EPOCH_US;
+}
+
+JOBQ_PG__ONCE static void jobq_pg__say(jobq_pg__params *out, const char *text)
+{
+    jobq_pg__raw(out, text, strlen(text));
+}
+
+static void jobq_pg__say_name(jobq_pg__params *out, const char *name)
+{
+    jobq_pg__say(out, "\"");
+    for (; *name != '\0'; name++) {
+        if (*name == '"') jobq_pg__say(out, "\"");
+        jobq_pg__raw(out, name, 1);
+    }
+    jobq_pg__say(out, "\"");
+}
+
+/* Text with holes: %s a text, %n a name, which is quoted, %d an int. */
+static void jobq_pg__sayf(jobq_pg__params *out, const char *format, ...)
+{
+    char number[16];
+    va_list args;
+
+    va_start(args, format);
+    for (; *format != '\0'; format++) {
+        if (*format != '%') {
+            jobq_pg__raw(out, format, 1);
+            continue;
+        }
+        format++;
+        if (*format == 's') jobq_pg__say(out, va_arg(args, const char *));
+        else if (*format == 'n') jobq_pg__say_name(out, va_arg(args, const char *));
+        else {
+            snprintf(number, sizeof number, "%d", va_arg(args, int));
+            jobq_pg__say(out, number);
+        }
+    }
+    va_end(args);
+}
+
+/* ---- >>pool ---------------------------------------------------------------------------------- */
+
+/* A statement's text, made once. */
+typedef struct jobq_pg__text {
+    char *sql;
+    uint64_t hash;
+} jobq_pg__text;
+
+struct jobq_pg {
+    char *conninfo, *listen_conninfo;
+    char schema[52];          /* as an identifier */
+    unsigned hash;            /* of the schema */
+    jobq_pg__text texts[JOBQ_PG__STATEMENT_COUNT];
+    int64_t acquire_us;
+    size_t payload_max;
+    bool pooled;
+    bool odd;                 /* sessions do not begin as READ COMMITTED, READ WRITE */
+    pid_t pid;                /* whose it is: a forked child's it is not */
+    int64_t patience_us;
+    void (*log)(void *user, jobq_pg_level level, const char *message);
+    bool (*connect)(void *user, jobq_pg_dial *dial);
+    bool (*set_up)(void *user, PGconn *conn);
+    void *user;
+    pthread_mutex_t lock;     /* guards what follows */
+    pthread_cond_t freed;
+    int pool_max, open_count, idle_count, idle_room;
+    PGconn **idle;
+};
+
+JOBQ_API const char *jobq_pg_schema(const jobq_pg *pg) { return pg->schema; }
+
+#if defined(__GNUC__) || defined(__clang__)
+__attribute__((format(printf, 3, 4)))
+#endif
+static void jobq_pg__log(const jobq_pg *pg, jobq_pg_level level, const char *format, ...)
+{
+    char message[640];
+    va_list args;
+
+    if (pg->log == NULL) return;
+    va_start(args, format);
+    vsnprintf(message, sizeof message, format, args);
+    va_end(args);
+    pg->log(pg->user, level, message);
+}
+
+JOBQ_PG__ONCE static int64_t jobq_pg__mono_us(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000000 + t.tv_nsec / 1000;
+}
+
+static bool jobq_pg__word(char c)
+{
+    return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || c == '_';
+}
+
+/* SQL for one schema: the word jobq, standing alone, is its name. Memory is the caller's to
+ * free. */
+static char *jobq_pg__for_schema(const char *sql, const char *schema)
+{
+    size_t len = strlen(schema), count = 0, at = 0, i;
+    char *out;
+
+    for (i = 0; sql[i] != '\0'; i++) count += sql[i] == 'j';
+    out = (char *)malloc(strlen(sql) + count * len + 1);
+    if (out == NULL) return NULL;
+    for (i = 0; sql[i] != '\0';) {
+        bool alone = strncmp(sql + i, "jobq", 4) == 0 && !jobq_pg__word(sql[i + 4]) &&
+                     (i == 0 || !jobq_pg__word(sql[i - 1]));
+        if (alone) memcpy(out + at, schema, len);
+        else out[at] = sql[i];
+        at += alone ? len : 1;
+        i += alone ? 4 : 1;
+    }
+    out[at] = '\0';
+    return out;
+}
+
+JOBQ_PG__ONCE static char *jobq_pg__dup(const char *text)
+{
+    size_t size = strlen(text) + 1;
+    char *copy = (char *)malloc(size);
+
+    if (copy != NULL) memcpy(copy, text, size);
+    return copy;
+}
+
+#define JOBQ_PG__HASH_SEED ((uint64_t)0xcbf29ce484222325) /* FNV-1a */
+#define JOBQ_PG__HASH_PRIME ((uint64_t)0x100000001b3)
+
+static uint64_t jobq_pg__hash(uint64_t hash, const char *text)
+{
+    if (text == NULL) text = "\1";
+    for (; *text != '\0'; text++) hash = (hash ^ (unsigned char)*text) * JOBQ_PG__HASH_PRIME;
+    return (hash ^ 0xff) * JOBQ_PG__HASH_PRIME;
+}
+
+/* The schema as an identifier, and its hash. False: not a name we take. */
+static bool jobq_pg__schema_set(jobq_pg *pg, const char *name)
+{
+    size_t len = strlen(name), i;
+
+    if (len < 1 || len > 48 || (name[0] >= '0' && name[0] <= '9')) return false;
+    pg->hash = 2166136261u;
+    for (i = 0; i < len; i++) {
+        if (!jobq_pg__word(name[i])) return false;
+        pg->hash = (pg->hash ^ (unsigned char)name[i]) * 16777619u;
+    }
+    snprintf(pg->schema, sizeof pg->schema, strcmp(name, "jobq") == 0 ? "%s" : "\"%s\"", name);
+    return true;
+}
+
+/* -- fork -- */
+
+static bool jobq_pg__forked(const jobq_pg *pg) { return pg->pid != getpid(); }
+
+static jobq_error jobq_pg__forked_error(jobq_pg_error *error)
+{
+    return jobq_pg__invalid(error, "pg", "it was opened before fork(), and its connections are the "
+                                         "parent's: open a handle in the child");
+}
+
+/* In the child: closes our end of the parent's connection, without a word to the server, who would
+ * take it for the parent's. */
+static void jobq_pg__conn_leave(PGconn *conn)
+{
+    int nowhere = open("/dev/null", O_RDWR);
+
+    if (nowhere >= 0 && PQsocket(conn) >= 0) dup2(nowhere, PQsocket(conn));
+    else if (PQsocket(conn) >= 0) close(PQsocket(conn));
+    if (nowhere >= 0) close(nowhere);
+    PQfinish(conn);
+}
+
+/* -- connecting -- */
+
+JOBQ_API bool jobq_pg_dial_set(jobq_pg_dial *dial, const char *keyword, const char *value)
+{
+    int last = (int)(sizeof dial->values / sizeof dial->values[0]) - 1;
+    char *copy;
+
+    JOBQ_ASSERT(dial != NULL && keyword != NULL && value != NULL);
+    if (dial->count == last) return false;
+    copy = (char *)malloc(strlen(keyword) + strlen(value) + 2);
+    if (copy == NULL) return false;
+    strcpy(copy, value);
+    dial->values[dial->count] = copy;
+    dial->keywords[dial->count++] = strcpy(copy + strlen(value) + 1, keyword);
+    return true;
+}
+
+/* Values may be secrets: they are wiped. */
+static void jobq_pg__dial_clear(jobq_pg_dial *dial)
+{
+    while (dial->count > 0) {
+        volatile char *c = dial->values[--dial->count];
+        while (*c != '\0') *c++ = '\0';
+        free(dial->values[dial->count]);
+        dial->keywords[dial->count] = dial->values[dial->count] = NULL;
+    }
+}
+
+/* Our defaults stand before the user's string, which therefore wins over them, as desc.connect wins
+ * over it. A standby is no use to a queue: primary. Half-open sockets are noticed by keepalives and
+ * tcp_user_timeout. */
+static bool jobq_pg__dial_fill(jobq_pg_dial *dial)
+{
+    static const char *const defaults[][2] = {
+        {"connect_timeout", "10"}, {"keepalives_idle", "30"}, {"keepalives_interval", "10"},
+        {"keepalives_count", "3"}, {"tcp_user_timeout", "30000"}, {"client_encoding", "UTF8"},
+        {"target_session_attrs", "primary"}};
+    char name[64] = "jobq";
+    bool good;
+    size_t i;
+
+    if (dial->worker != NULL) {
+        jobq_pg__copy(name, sizeof name, "jobq ");
+        jobq_pg__copy(name + 5, sizeof name - 5, dial->worker);
+    }
+    good = jobq_pg_dial_set(dial, "fallback_application_name", name);
+    for (i = 0; i < sizeof defaults / sizeof defaults[0]; i++)
+        good = good && jobq_pg_dial_set(dial, defaults[i][0], defaults[i][1]);
+    return good && jobq_pg_dial_set(dial, "dbname", dial->conninfo);
+}
+
+/* Why a server would not have us comes as text alone, without a SQLSTATE: when it is English, the
+ * fix can be named. */
+static jobq_error jobq_pg__dial_error(jobq_pg_error *error, const PGconn *conn)
+{
+    static const char *const fixes[][2] = {
+        {"too many", "raise max_connections or the role's limit, or lower threads and pool_max"},
+        {"slots are reserved", "raise max_connections, or lower threads and pool_max"},
+        {"hot standby", "promote it, or name the primary among the hosts"},
+        {"session is read-only", "target_session_attrs=primary does not mind"},
+        {"starting up", "tried again"}, {"shutting down", "tried again"},
+        {"not yet accepting", "tried again"}, {"in recovery mode", "tried again"},
+        {"password", "give user and password, a passfile, or desc.connect"},
+        {"no pg_hba.conf entry", "let this user and host in"}};
+    char text[sizeof error->message];
+    size_t i;
+
+    if (error == NULL) return JOBQ_ERROR_CONNECTION;
+    jobq_pg__conn_error(error, conn);
+    jobq_pg__copy(text, sizeof text, error->message);
+    for (i = 0; i < sizeof fixes / sizeof fixes[0]; i++) {
+        if (strstr(text, fixes[i][0]) == NULL) continue;
+        jobq_pg__fail(error, error->code, "%.380s (%s)", text, fixes[i][1]);
+        break;
+    }
+    return error->code;
+}
+
+/* What a connection is made with. It asks desc.connect, which may block. False: see error. */
+static bool jobq_pg__dial_ask(const jobq_pg *pg, const char *conninfo, const char *worker,
+                              jobq_pg_dial *dial, jobq_pg_error *error)
+{
+    memset(dial, 0, sizeof *dial);
+    dial->conninfo = conninfo;
+    dial->worker = worker;
+    if (!jobq_pg__dial_fill(dial)) {
+        jobq_pg__no_memory(error);
+    } else if (pg->connect != NULL && !pg->connect(pg->user, dial)) {
+        PQfinish(dial->conn);
+        jobq_pg__fail(error, JOBQ_ERROR_CONNECTION, "desc.connect refused");
+    } else return true;
+    jobq_pg__dial_clear(dial);
+    return false;
+}
+
+/* A connection that is up, which may take seconds for each host. NULL: error is filled. */
+static PGconn *jobq_pg__dial_make(jobq_pg_dial *dial, jobq_pg_error *error)
+{
+    PGconn *conn = dial->conn;
+
+    if (conn == NULL) {
+        conn = PQconnectdbParams(dial->keywords, (const char *const *)dial->values, 1);
+        if (conn == NULL) jobq_pg__no_memory(error);
+    }
+    jobq_pg__dial_clear(dial);
+    if (conn == NULL || PQstatus(conn) != CONNECTION_BAD) return conn;
+    jobq_pg__dial_error(error, conn);
+    PQfinish(conn);
+    return NULL;
+}
+
+static PGconn *jobq_pg__dial(const jobq_pg *pg, const char *conninfo, const char *worker,
+                             jobq_pg_error *error)
+{
+    jobq_pg_dial dial;
+
+    if (!jobq_pg__dial_ask(pg, conninfo, worker, &dial, error)) return NULL;
+    return jobq_pg__dial_make(&dial, error);
+}
+
+/* Whether a connection can take a statement now. */
+static jobq_error jobq_pg__usable(PGconn *conn, jobq_pg_error *error)
+{
+    PGTransactionStatusType status = PQtransactionStatus(conn);
+    const char *encoding = PQparameterStatus(conn, "client_encoding");
+    const char *server = PQparameterStatus(conn, "server_encoding");
+
+    if (PQstatus(conn) != CONNECTION_OK) return jobq_pg__conn_error(error, conn);
+    if (server != NULL && strcmp(server, "UTF8") != 0 && strcmp(server, "SQL_ASCII") != 0) {
+        return jobq_pg__fail(error, JOBQ_ERROR_INVALID,
+                             "the database is encoded in %s, which cannot hold every text: CREATE "
+                             "DATABASE ... ENCODING 'UTF8' TEMPLATE template0, and use that one",
+                             server);
+    }
+    if (status == PQTRANS_INERROR) {
+        return jobq_pg__invalid(error, "conn", "its transaction is aborted: roll it back first");
+    }
+    if (status == PQTRANS_ACTIVE || PQpipelineStatus(conn) != PQ_PIPELINE_OFF) {
+        return jobq_pg__invalid(error, "conn", "busy with another statement, or in pipeline mode");
+    }
+    if (encoding != NULL && strcmp(encoding, "UTF8") != 0 && strcmp(encoding, "SQL_ASCII") != 0) {
+        return jobq_pg__invalid(error, "conn",
+                                "its client_encoding is not UTF8: PQsetClientEncoding(conn, "
+                                "\"UTF8\")");
+    }
+    return JOBQ_OK;
+}
+
+/* What the server says aside goes to the log, not to the user's stderr. */
+static void jobq_pg__on_notice(void *arg, const PGresult *res)
+{
+    const char *text = PQresultErrorField(res, PG_DIAG_MESSAGE_PRIMARY);
+
+    if (text != NULL) jobq_pg__log((const jobq_pg *)arg, JOBQ_PG_DEBUG, "%s", text);
+}
+
+/* The pool's transactions are READ COMMITTED, READ WRITE, whatever the role's default: under a
+ * stricter level two first uses of a name, or of a key, end in 40001. Behind a pooler the setting
+ * would be another client's. */
+#define JOBQ_PG__PROBE \
+    "SELECT pg_catalog.set_config('default_transaction_isolation', 'read committed', false), " \
+    "pg_catalog.set_config('default_transaction_read_only', 'off', false)"
+
+/* A new connection, probed. NULL: error is filled. */
+static PGconn *jobq_pg__connect(const jobq_pg *pg, jobq_pg_error *error)
+{
+    PGconn *conn = jobq_pg__dial(pg, pg->conninfo, NULL, error);
+    PGresult *probe;
+    bool good;
+
+    if (conn == NULL) return NULL;
+    PQsetNoticeReceiver(conn, jobq_pg__on_notice, (void *)(uintptr_t)pg);
+    probe = PQexec(conn, pg->pooled ? "SELECT 1" : JOBQ_PG__PROBE);
+    good = PQresultStatus(probe) == PGRES_TUPLES_OK;
+    if (!good) jobq_pg__result_error(error, conn, probe);
+    PQclear(probe);
+    if (good && PQserverVersion(conn) < 140000) {
+        good = false;
+        jobq_pg__fail(error, JOBQ_ERROR_VERSION,
+                      "server version %d is too old: 14 or newer is needed",
+                      PQserverVersion(conn) / 10000);
+    }
+    if (good && pg->set_up != NULL && !pg->set_up(pg->user, conn)) {
+        good = false;
+        jobq_pg__fail(error, JOBQ_ERROR_CONNECTION, "desc.set_up refused the connection");
+    }
+    if (good) good = jobq_pg__usable(conn, error) == JOBQ_OK; /* conninfo may name an encoding */
+    if (good) return conn;
+    PQfinish(conn);
+    return NULL;
+}
+
+static void jobq_pg__free(jobq_pg *pg)
+{
+    size_t i;
+
+    if (pg == NULL) return;
+    for (i = 0; i < JOBQ_PG__STATEMENT_COUNT; i++) free(pg->texts[i].sql);
+    free(pg->conninfo);
+    free(pg->listen_conninfo);
+    free(pg->idle);
+    free(pg);
+}
+
+static char *jobq_pg__statement_sql(jobq_pg__statement st);
+
+/* A statement's text in a schema; NULL: out of memory. */
+static char *jobq_pg__schema_sql(jobq_pg__statement st, const char *schema)
+{
+    char *generic = jobq_pg__statement_sql(st);
+    char *sql = generic == NULL ? NULL : jobq_pg__for_schema(generic, schema);
+
+    free(generic);
+    return sql;
+}
+
+/* Memory and texts of a handle, no connection yet. */
+static jobq_pg *jobq_pg__new(const jobq_pg_desc *desc, jobq_pg_error *error)
+{
+    jobq_pg *pg = (jobq_pg *)calloc(1, sizeof *pg);
+    bool good;
+    size_t i;
+
+    if (pg == NULL) {
+        jobq_pg__no_memory(error);
+        return NULL;
+    }
+    if (desc->pool_max < 0 || desc->acquire_us < 0 || desc->acquire_us > INT64_MAX / 4) {
+        jobq_pg__invalid(error, desc->pool_max < 0 ? "pool_max" : "acquire_us", "positive");
+        jobq_pg__free(pg);
+        return NULL;
+    }
+    if (!jobq_pg__schema_set(pg, desc->schema == NULL ? "jobq" : desc->schema)) {
+        jobq_pg__invalid(error, "schema", "1 to 48 of [A-Za-z0-9_], no digit in front");
+        jobq_pg__free(pg);
+        return NULL;
+    }
+    if (!jobq_pg__conninfo_valid(desc->conninfo) ||
+        !jobq_pg__conninfo_valid(desc->listen_conninfo)) {
+        jobq_pg__invalid(error, "conninfo", "neither words like host=x (quoted where they hold "
+                         "blanks, and known to libpq) nor a URI");
+        jobq_pg__free(pg);
+        return NULL;
+    }
+    pg->conninfo = jobq_pg__dup(desc->conninfo == NULL ? "" : desc->conninfo);
+    if (desc->pooled && desc->listen_conninfo != NULL)
+        pg->listen_conninfo = jobq_pg__dup(desc->listen_conninfo);
+    good = pg->conninfo != NULL &&
+           (pg->listen_conninfo != NULL || !desc->pooled || desc->listen_conninfo == NULL);
+    for (i = 0; i < JOBQ_PG__STATEMENT_COUNT; i++) {
+        pg->texts[i].sql = jobq_pg__schema_sql((jobq_pg__statement)i, pg->schema);
+        good = good && pg->texts[i].sql != NULL;
+        pg->texts[i].hash = jobq_pg__hash(JOBQ_PG__HASH_SEED, pg->texts[i].sql);
+    }
+    if (!good) {
+        jobq_pg__no_memory(error);
+        jobq_pg__free(pg);
+        return NULL;
+    }
+    pg->pid = getpid();
+    pg->pool_max = desc->pool_max > 0 ? desc->pool_max : 5;
+    pg->acquire_us = desc->acquire_us > 0 ? desc->acquire_us : 3000000;
+    pg->payload_max = desc->payload_max > 0 ? desc->payload_max : 1048576;
+    pg->pooled = desc->pooled;
+    pg->patience_us = desc->patience_us;
+    pg->connect = desc->connect;
+    pg->set_up = desc->set_up;
+    pg->log = desc->log;
+    pg->user = desc->user;
+    return pg;
+}
+
+/* -- the self-check: what lies between us and the server -- */
+
+/* A connection's backend, and whether its session began with odd defaults (those of the pool are
+ * changed since). 0: error is filled. */
+static int jobq_pg__backend(PGconn *conn, bool *odd, jobq_pg_error *error)
+{
+    PGresult *res = PQexec(conn, "SELECT pg_catalog.pg_backend_pid(), reset_val "
+                                 "FROM pg_catalog.pg_settings WHERE name OPERATOR(pg_catalog.~) "
+                                 "'^default_transaction_(isolation|read_only)$'");
+    int pid = 0, row;
+
+    *odd = false;
+    if (PQresultStatus(res) != PGRES_TUPLES_OK) jobq_pg__result_error(error, conn, res);
+    for (row = 0; row < PQntuples(res); row++) {
+        const char *value = PQgetvalue(res, row, 1);
+        pid = atoi(PQgetvalue(res, row, 0));
+        if (strcmp(value, "read committed") != 0 && strcmp(value, "off") != 0) *odd = true;
+    }
+    PQclear(res);
+    return pid;
+}
+
+/* Whether a pooler gives each transaction another session. A connection that leads to the server
+ * itself is known by its backend's number; else a second one is asked beside it, in turns. */
+static jobq_error jobq_pg__sessions_kept(const jobq_pg *pg, const char *conninfo, PGconn *conn,
+                                         bool *kept, jobq_pg_error *error)
+{
+    bool odd;
+    int before = jobq_pg__backend(conn, &odd, error), other, after = 0, i;
+    PGconn *beside;
+
+    *kept = true;
+    if (before == 0) return error->code;
+    if (before == PQbackendPID(conn)) return JOBQ_OK;
+    beside = jobq_pg__dial(pg, conninfo, NULL, error);
+    if (beside == NULL) return error->code;
+    for (i = 0; i < 3 && *kept; i++, before = after) {
+        other = jobq_pg__backend(beside, &odd, error);
+        after = other == 0 ? 0 : jobq_pg__backend(conn, &odd, error);
+        if (after == 0) break;
+        *kept = other != before && after == before;
+    }
+    PQfinish(beside);
+    return after == 0 ? error->code : JOBQ_OK;
+}
+
+/* The connection for LISTEN has to lead past the pooler. */
+static jobq_error jobq_pg__check_listen(const jobq_pg *pg, jobq_pg_error *error)
+{
+    PGconn *conn = jobq_pg__dial(pg, pg->listen_conninfo, NULL, error);
+    jobq_error code;
+    bool kept;
+
+    if (conn == NULL) return error->code;
+    code = jobq_pg__sessions_kept(pg, pg->listen_conninfo, conn, &kept, error);
+    PQfinish(conn);
+    if (code != JOBQ_OK || kept) return code;
+    return jobq_pg__invalid(error, "listen_conninfo",
+                            "it leads through a pooler in transaction mode, where LISTEN is lost: "
+                            "name the server itself, or leave it out to poll");
+}
+
+static jobq_error jobq_pg__self_check(jobq_pg *pg, PGconn *conn, jobq_pg_error *error)
+{
+    jobq_error code = JOBQ_OK;
+    bool kept = true;
+
+    if (jobq_pg__backend(conn, &pg->odd, error) == 0) return error->code;
+    if (pg->listen_conninfo != NULL) code = jobq_pg__check_listen(pg, error);
+    if (code == JOBQ_OK && !pg->pooled)
+        code = jobq_pg__sessions_kept(pg, pg->conninfo, conn, &kept, error);
+    if (code != JOBQ_OK || kept) return code;
+    return jobq_pg__invalid(
+        error, "pooled",
+        "conninfo leads through a pooler in transaction mode: sessions, prepared statements and "
+        "LISTEN are lost there; set desc.pooled, and desc.listen_conninfo to the server itself");
+}
+
+/* The first connection, tried with backoff for as long as the user has patience. */
+static jobq_error jobq_pg__first(jobq_pg *pg, jobq_pg_error *error)
+{
+    static const jobq_backoff backoff = {JOBQ_CURVE_EXPONENTIAL, 250, 100000, 5000000, 0};
+    int64_t now = jobq_pg__mono_us(), until = now + pg->patience_us;
+    jobq_random random = jobq_random_from((uint64_t)now);
+    uint32_t tries = 0;
+    jobq_error code;
+    PGconn *conn;
+
+    while (jobq_pg_acquire(pg, &conn, error) != JOBQ_OK) {
+        int64_t wait = jobq_backoff_delay(&backoff, tries++, jobq_random_next(&random));
+        struct timespec nap;
+        now = jobq_pg__mono_us();
+        if (error->code != JOBQ_ERROR_CONNECTION || now >= until) return error->code;
+        jobq_pg__log(pg, JOBQ_PG_WARNING, "%s", error->message);
+        if (wait > until - now) wait = until - now;
+        nap.tv_sec = (time_t)(wait / 1000000);
+        nap.tv_nsec = (long)(wait % 1000000 * 1000);
+        nanosleep(&nap, NULL);
+    }
+    code = jobq_pg__self_check(pg, conn, error);
+    jobq_pg_release(pg, conn);
+    return code;
+}
+
+JOBQ_API jobq_error jobq_pg_open(jobq_pg **out, const jobq_pg_desc *desc, jobq_pg_error *error)
+{
+    jobq_pg_desc none;
+    jobq_pg_error local;
+    jobq_pg *pg;
+
+    JOBQ_ASSERT(out != NULL);
+    if (error == NULL) error = &local;
+    *out = NULL;
+    memset(&none, 0, sizeof none);
+    pg = jobq_pg__new(desc == NULL ? &none : desc, error);
+    if (pg == NULL) return error->code;
+    pthread_mutex_init(&pg->lock, NULL);
+    pthread_cond_init(&pg->freed, NULL);
+    if (jobq_pg__first(pg, error) != JOBQ_OK) {
+        jobq_pg_close(pg);
+        return error->code;
+    }
+    *out = pg;
+    return JOBQ_OK;
+}
+
+JOBQ_API void jobq_pg_close(jobq_pg *pg)
+{
+    if (pg == NULL) return;
+    if (jobq_pg__forked(pg)) { /* whoever held or awaited its lock is not in this process */
+        while (pg->idle_count > 0) jobq_pg__conn_leave(pg->idle[--pg->idle_count]);
+        jobq_pg__free(pg);
+        return;
+    }
+    JOBQ_ASSERT(pg->open_count == pg->idle_count);
+    while (pg->idle_count > 0) PQfinish(pg->idle[--pg->idle_count]);
+    pthread_cond_destroy(&pg->freed);
+    pthread_mutex_destroy(&pg->lock);
+    jobq_pg__free(pg);
+}
+
+/* An idle connection, or the right to make one (*make). False: time is up. The pool's lock is
+ * held. */
+static bool jobq_pg__reserve(jobq_pg *pg, PGconn **conn, bool *make)
+{
+    struct timespec until;
+    bool late = false;
+
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += pg->acquire_us / 1000000;
+    until.tv_nsec += pg->acquire_us % 1000000 * 1000;
+    if (until.tv_nsec >= 1000000000) {
+        until.tv_sec++;
+        until.tv_nsec -= 1000000000;
+    }
+    while (pg->idle_count == 0 && pg->open_count >= pg->pool_max) {
+        if (late) return false;
+        late = pthread_cond_timedwait(&pg->freed, &pg->lock, &until) == ETIMEDOUT;
+    }
+    *make = pg->idle_count == 0;
+    *conn = NULL;
+    if (*make) pg->open_count++;
+    else *conn = pg->idle[--pg->idle_count];
+    return true;
+}
+
+/* A place in the pool is free again. */
+static void jobq_pg__unreserve(jobq_pg *pg)
+{
+    pthread_mutex_lock(&pg->lock);
+    pg->open_count--;
+    pthread_cond_signal(&pg->freed);
+    pthread_mutex_unlock(&pg->lock);
+}
+
+/* Whether an idle connection still is one: what the server said meanwhile, a farewell perhaps, is
+ * read. */
+static bool jobq_pg__well(PGconn *conn)
+{
+    struct pollfd fd;
+    int reads = 0;
+
+    fd.fd = PQsocket(conn);
+    fd.events = POLLIN;
+    fd.revents = 0;
+    while (PQstatus(conn) == CONNECTION_OK && reads++ < 4 && poll(&fd, 1, 0) > 0) {
+        PQconsumeInput(conn); /* first the farewell, then the end */
+    }
+    return PQstatus(conn) == CONNECTION_OK;
+}
+
+JOBQ_API jobq_error jobq_pg_acquire(jobq_pg *pg, PGconn **conn, jobq_pg_error *error)
+{
+    bool make = false, got;
+
+    JOBQ_ASSERT(pg != NULL && conn != NULL);
+    *conn = NULL;
+    if (jobq_pg__forked(pg)) return jobq_pg__forked_error(error);
+    pthread_mutex_lock(&pg->lock);
+    got = jobq_pg__reserve(pg, conn, &make);
+    pthread_mutex_unlock(&pg->lock);
+    if (!got) {
+        *conn = NULL;
+        return jobq_pg__fail(error, JOBQ_ERROR_TIMEOUT,
+                             "no connection free within %lld ms: raise pool_max, or release sooner",
+                             (long long)(pg->acquire_us / 1000));
+    }
+    if (!make && !jobq_pg__well(*conn)) {
+        PQfinish(*conn);
+        make = true;
+    }
+    if (!make) return JOBQ_OK;
+    *conn = jobq_pg__connect(pg, error);
+    if (*conn != NULL) return JOBQ_OK;
+    jobq_pg__unreserve(pg);
+    return error != NULL ? error->code : JOBQ_ERROR_CONNECTION;
+}
+
+/* Whether a connection is as the pool lent it: no transaction, no pipeline, UTF8. */
+static bool jobq_pg__clean(jobq_pg *pg, PGconn *conn)
+{
+    jobq_pg_error error;
+
+    if (PQstatus(conn) == CONNECTION_OK && PQtransactionStatus(conn) != PQTRANS_IDLE) {
+        jobq_pg__log(pg, JOBQ_PG_WARNING, "a transaction was left open; rolled back");
+        PQclear(PQexec(conn, "ROLLBACK"));
+    }
+    if (PQstatus(conn) != CONNECTION_OK || PQtransactionStatus(conn) != PQTRANS_IDLE) return false;
+    if (jobq_pg__usable(conn, &error) == JOBQ_OK) return true;
+    jobq_pg__log(pg, JOBQ_PG_WARNING, "a connection is closed, not lent again: %s", error.message);
+    return false;
+}
+
+/* Into the pool again, or closed if spent: a cancel that was sent to it may arrive late, and would
+ * hit whatever runs there then; a VACUUM has changed its settings. */
+static void jobq_pg__give_back(jobq_pg *pg, PGconn *conn, bool spent)
+{
+    bool keep;
+
+    if (conn == NULL) return;
+    if (jobq_pg__forked(pg)) {
+        jobq_pg__conn_leave(conn);
+        return;
+    }
+    keep = jobq_pg__clean(pg, conn) && !spent;
+    pthread_mutex_lock(&pg->lock);
+    if (keep && pg->idle_count == pg->idle_room) {
+        int room = pg->idle_room == 0 ? 8 : 2 * pg->idle_room;
+        PGconn **idle = (PGconn **)realloc(pg->idle, (size_t)room * sizeof *idle);
+        if (idle != NULL) {
+            pg->idle = idle;
+            pg->idle_room = room;
+        }
+        keep = idle != NULL;
+    }
+    if (keep) pg->idle[pg->idle_count++] = conn;
+    else pg->open_count--;
+    pthread_cond_signal(&pg->freed);
+    pthread_mutex_unlock(&pg->lock);
+    if (!keep) PQfinish(conn);
+}
+
+JOBQ_API void jobq_pg_release(jobq_pg *pg, PGconn *conn)
+{
+    JOBQ_ASSERT(pg != NULL);
+    jobq_pg__give_back(pg, conn, false);
+}
+
+/* -- prepared statements: what a connection has is kept with it, by libpq's events -- */
+
+/* Whether this connection's role may write by a plain INSERT; see ENQUEUE below. */
+typedef enum jobq_pg__right { JOBQ_PG__UNASKED, JOBQ_PG__GRANTED, JOBQ_PG__REFUSED } jobq_pg__right;
+
+typedef struct jobq_pg__direct {
+    jobq_pg__right right;
+    unsigned role; /* whose right that is: a hash */
+} jobq_pg__direct;
+
+/* Those in one schema. */
+typedef struct jobq_pg__rights {
+    struct jobq_pg__rights *next;
+    char schema[52];
+    jobq_pg__direct jobs, messages;
+} jobq_pg__rights;
+
+typedef enum jobq_pg__how {
+    JOBQ_PG__NOT_PREPARED,
+    JOBQ_PG__PREPARING, /* with its first use, in one flush */
+    JOBQ_PG__PREPARED,
+    JOBQ_PG__AS_TEXT
+} jobq_pg__how;
+
+/* A statement that a connection has met. AS_TEXT: its columns have changed since it was prepared.
+ * The server keeps the name, so it can't be prepared anew, and inside a transaction that attempt
+ * would be the end of it. */
+typedef struct jobq_pg__known {
+    struct jobq_pg__known *next;
+    uint64_t hash;
+    jobq_pg__how how;
+    char *sql; /* found by this, not by its hash */
+} jobq_pg__known;
+
+#define JOBQ_PG__CHAINS 128
+
+typedef struct jobq_pg__registry {
+    jobq_pg__known *chains[JOBQ_PG__CHAINS];
+    jobq_pg__rights *rights;
+} jobq_pg__registry;
+
+static int jobq_pg__on_event(PGEventId event, void *info, void *pass);
+
+static void jobq_pg__registry_free(PGconn *conn)
+{
+    jobq_pg__registry *r = (jobq_pg__registry *)PQinstanceData(conn, jobq_pg__on_event);
+    size_t i;
+
+    if (r == NULL) return;
+    PQsetInstanceData(conn, jobq_pg__on_event, NULL);
+    for (i = 0; i < JOBQ_PG__CHAINS; i++) {
+        while (r->chains[i] != NULL) {
+            jobq_pg__known *next = r->chains[i]->next;
+            free(r->chains[i]);
+            r->chains[i] = next;
+        }
+    }
+    while (r->rights != NULL) {
+        jobq_pg__rights *next = r->rights->next;
+        free(r->rights);
+        r->rights = next;
+    }
+    free(r);
+}
+
+static int jobq_pg__on_event(PGEventId event, void *info, void *pass)
+{
+    (void)pass;
+    if (event == PGEVT_CONNRESET) jobq_pg__registry_free(((PGEventConnReset *)info)->conn);
+    if (event == PGEVT_CONNDESTROY) jobq_pg__registry_free(((PGEventConnDestroy *)info)->conn);
+    return 1;
+}
+
+/* NULL: out of memory. */
+static jobq_pg__registry *jobq_pg__registry_of(PGconn *conn)
+{
+    jobq_pg__registry *r = (jobq_pg__registry *)PQinstanceData(conn, jobq_pg__on_event);
+
+    if (r != NULL) return r;
+    r = (jobq_pg__registry *)calloc(1, sizeof *r);
+    if (r == NULL) return NULL;
+    PQregisterEventProc(conn, jobq_pg__on_event, "jobq", NULL); /* again: refused, and no harm */
+    if (PQsetInstanceData(conn, jobq_pg__on_event, r)) return r;
+    free(r);
+    return NULL;
+}
+
+/* What this connection's role may do in the handle's schema. NULL: out of memory, or a pooler gives
+ * each transaction another session. */
+static jobq_pg__rights *jobq_pg__rights_of(const jobq_pg *pg, PGconn *conn)
+{
+    jobq_pg__registry *registry = pg->pooled ? NULL : jobq_pg__registry_of(conn);
+    jobq_pg__rights *r;
+
+    if (registry == NULL) return NULL;
+    for (r = registry->rights; r != NULL && strcmp(r->schema, pg->schema) != 0; r = r->next) {}
+    if (r != NULL) return r;
+    r = (jobq_pg__rights *)calloc(1, sizeof *r);
+    if (r == NULL) return NULL;
+    jobq_pg__copy(r->schema, sizeof r->schema, pg->schema);
+    r->next = registry->rights;
+    registry->rights = r;
+    return r;
+}
+
+/* A text's record, made when it is first asked for. NULL: out of memory. Two texts of one hash
+ * would have one name: the later is never prepared. */
+static jobq_pg__known *jobq_pg__known_of(PGconn *conn, const jobq_pg__text *text)
+{
+    jobq_pg__registry *registry = jobq_pg__registry_of(conn);
+    jobq_pg__known **chain, *k;
+    jobq_pg__how how = JOBQ_PG__NOT_PREPARED;
+
+    if (registry == NULL) return NULL;
+    chain = &registry->chains[text->hash % JOBQ_PG__CHAINS];
+    for (k = *chain; k != NULL; k = k->next) {
+        if (k->hash != text->hash) continue;
+        if (strcmp(k->sql, text->sql) == 0) return k;
+        how = JOBQ_PG__AS_TEXT;
+    }
+    k = (jobq_pg__known *)malloc(sizeof *k + strlen(text->sql) + 1);
+    if (k == NULL) return NULL;
+    k->next = *chain;
+    k->hash = text->hash;
+    k->how = how;
+    k->sql = strcpy((char *)(k + 1), text->sql);
+    *chain = k;
+    return k;
+}
+
+static void jobq_pg__statement_name(const jobq_pg__text *text, char *name, size_t size)
+{
+    snprintf(name, size, "jobq_%016llx", (unsigned long long)text->hash);
+}
+
+/* No statement is prepared there any more (DISCARD ALL, DEALLOCATE, a pooler). */
+static void jobq_pg__forget(PGconn *conn)
+{
+    jobq_pg__registry *registry = jobq_pg__registry_of(conn);
+    jobq_pg__known *k;
+    size_t i;
+
+    for (i = 0; registry != NULL && i < JOBQ_PG__CHAINS; i++) {
+        for (k = registry->chains[i]; k != NULL; k = k->next) {
+            if (k->how != JOBQ_PG__AS_TEXT) k->how = JOBQ_PG__NOT_PREPARED;
+        }
+    }
+}
+
+/* What an error tells about what is prepared. True: sent again as it is now recorded, it may work.
+ * A right to EXECUTE is asked for after the PREPARE, which was good then. */
+static bool jobq_pg__known_learn(PGconn *conn, const jobq_pg__text *text, const PGresult *res)
+{
+    const char *state = PQresultErrorField(res, PG_DIAG_SQLSTATE);
+    jobq_pg__known *known = state == NULL ? NULL : jobq_pg__known_of(conn, text);
+    bool anew;
+
+    if (known == NULL || known->how == JOBQ_PG__AS_TEXT) return false;
+    anew = known->how == JOBQ_PG__PREPARING;
+    if (strncmp(state, "26", 2) == 0) jobq_pg__forget(conn);
+    else if (strcmp(state, "42P05") == 0) known->how = JOBQ_PG__PREPARED;
+    else if (strcmp(state, "0A000") == 0) known->how = JOBQ_PG__AS_TEXT;
+    else {
+        if (anew && strcmp(state, "42501") != 0 &&
+            (strncmp(state, "42", 2) == 0 || strncmp(state, "3F", 2) == 0))
+            known->how = JOBQ_PG__NOT_PREPARED;
+        return false;
+    }
+    return true;
+}
+
+/* ---- >>exec: the only sender of statements --------------------------------------------------- */
+
+/* Yours, if it can take a statement, or *mine, from the pool. */
+static jobq_error jobq_pg__borrow(jobq_pg *pg, PGconn *conn, PGconn **mine, jobq_pg_error *error)
+{
+    if (conn == NULL) return jobq_pg_acquire(pg, mine, error);
+    if (pg != NULL && jobq_pg__forked(pg)) return jobq_pg__forked_error(error);
+    return jobq_pg__usable(conn, error);
+}
+
+static int jobq_pg__ship_text(PGconn *conn, const char *sql)
+{
+    return PQsendQueryParams(conn, sql, 0, NULL, NULL, NULL, NULL, 1);
+}
+
+/* Sends one statement in pipeline mode: prepared first, where it has to be; as text, if not
+ * prepare. */
+static bool jobq_pg__ship(PGconn *conn, const jobq_pg__text *text, const jobq_pg__params *p,
+                          bool prepare)
+{
+    const char *values[JOBQ_PG__PARAMS_MAX];
+    int formats[JOBQ_PG__PARAMS_MAX], i;
+    jobq_pg__known *known = prepare ? jobq_pg__known_of(conn, text) : NULL;
+    char name[32];
+
+    for (i = 0; i < p->count; i++) {
+        values[i] = p->offsets[i] == SIZE_MAX ? NULL : p->data + p->offsets[i];
+        formats[i] = 1;
+    }
+    if (known == NULL || known->how == JOBQ_PG__AS_TEXT)
+        return PQsendQueryParams(conn, text->sql, p->count, NULL, values, p->lengths, formats, 1);
+    jobq_pg__statement_name(text, name, sizeof name);
+    if (known->how == JOBQ_PG__NOT_PREPARED && !PQsendPrepare(conn, name, text->sql, 0, NULL))
+        return false;
+    known->how = known->how == JOBQ_PG__NOT_PREPARED ? JOBQ_PG__PREPARING : JOBQ_PG__PREPARED;
+    return PQsendQueryPrepared(conn, name, p->count, values, p->lengths, formats, 1);
+}
+
+#define JOBQ_PG__BEGIN "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
+
+/* The same in a transaction of its own, which sets its isolation level and, if limits is not NULL,
+ * its time-outs; all of it is sent in one flush. Connections through a pooler need this, because
+ * another client's session settings may be in force there. */
+static bool jobq_pg__ship_whole(PGconn *conn, const char *limits, const jobq_pg__text *text,
+                                const jobq_pg__params *p, bool prepare)
+{
+    return jobq_pg__ship_text(conn, JOBQ_PG__BEGIN) &&
+           (limits == NULL || jobq_pg__ship_text(conn, limits)) &&
+           jobq_pg__ship(conn, text, p, prepare) && jobq_pg__ship_text(conn, "COMMIT");
+}
+
+/* Of the results of one flush, the one that counts: the first error, else the latest rows. */
+static PGresult *jobq_pg__weigh(PGresult *old, PGresult *res)
+{
+    bool rows = PQresultStatus(old) == PGRES_TUPLES_OK;
+    bool failed = old != NULL && !rows && PQresultStatus(old) != PGRES_COMMAND_OK;
+
+    if (failed || (rows && PQresultStatus(res) == PGRES_COMMAND_OK)) {
+        PQclear(res);
+        return old;
+    }
+    PQclear(old);
+    return res;
+}
+
+/* Sends a statement and waits for its answer. whole: as jobq_pg__ship_whole. Also when it can't be
+ * sent, the Sync is: only after it can pipeline mode be left. */
+static PGresult *jobq_pg__round(PGconn *conn, const jobq_pg__text *text, const jobq_pg__params *p,
+                                bool prepare, bool whole)
+{
+    PGresult *res = NULL, *next;
+    bool sent, synced = false;
+
+    if (!PQenterPipelineMode(conn)) return NULL;
+    sent = whole ? jobq_pg__ship_whole(conn, NULL, text, p, prepare)
+                 : jobq_pg__ship(conn, text, p, prepare);
+    if (!PQpipelineSync(conn)) return NULL;
+    while (!synced && PQstatus(conn) == CONNECTION_OK) {
+        next = PQgetResult(conn);
+        synced = PQresultStatus(next) == PGRES_PIPELINE_SYNC;
+        if (synced) PQclear(next);
+        else if (next != NULL) res = jobq_pg__weigh(res, next);
+    }
+    if (synced) PQexitPipelineMode(conn);
+    if (synced && whole && PQtransactionStatus(conn) != PQTRANS_IDLE)
+        PQclear(PQexec(conn, "ROLLBACK"));
+    if (sent) return res;
+    PQclear(res);
+    return NULL;
+}
+
+/* A server hangs up on more, whatever it carries. */
+#define JOBQ_PG__MESSAGE_MAX 1000000000
+
+#ifndef JOBQ_PG_NO_TABLES
+static jobq_error jobq_pg__table_error(const jobq_pg_table *t, jobq_pg_error *error,
+                                       const PGconn *conn, const PGresult *res);
+#else
+#define jobq_pg__table_error(t, error, conn, res) jobq_pg__result_error(error, conn, res)
+#endif
+
+/*
+ * One statement of the library's, or of table t, on conn or on a connection of the pool. Clears the
+ * parameters. NULL: error is filled.
+ */
+static PGresult *jobq_pg__exec_text(jobq_pg *pg, PGconn *conn, const jobq_pg_table *t,
+                                    const jobq_pg__text *text, jobq_pg__params *p, bool prepare,
+                                    jobq_pg_error *error)
+{
+    PGconn *mine = NULL;
+    PGresult *res = NULL;
+    bool whole, idle;
+
+    if (p->failed) jobq_pg__no_memory(error);
+    else if (p->size > JOBQ_PG__MESSAGE_MAX) {
+        jobq_pg__invalid(error, "size", "more than 1 GB in one call: send fewer at once");
+    } else if (conn == NULL && pg == NULL) {
+        jobq_pg__invalid(error, "conn", "the table was opened without a handle: name one");
+    } else if (jobq_pg__borrow(pg, conn, &mine, error) == JOBQ_OK) {
+        if (conn == NULL) conn = mine;
+        idle = PQtransactionStatus(conn) == PQTRANS_IDLE;
+        whole = t == NULL && idle && (pg->pooled || pg->odd);
+        res = jobq_pg__round(conn, text, p, prepare, whole);
+        if (prepare && PQresultStatus(res) == PGRES_FATAL_ERROR &&
+            jobq_pg__known_learn(conn, text, res) && idle) {
+            PQclear(res);
+            res = jobq_pg__round(conn, text, p, prepare, whole);
+        }
+        if (PQresultStatus(res) != PGRES_TUPLES_OK && PQresultStatus(res) != PGRES_COMMAND_OK) {
+            if (t != NULL) jobq_pg__table_error(t, error, conn, res);
+            else jobq_pg__result_error(error, conn, res);
+            PQclear(res);
+            res = NULL;
+        }
+    }
+    jobq_pg__params_clear(p);
+    if (mine != NULL) jobq_pg_release(pg, mine);
+    return res;
+}
+
+/* ---- >>value: what a field holds, as the wire has it and as text ----------------------------- */
+
+#define JOBQ_PG__DAY_US ((int64_t)86400000000)
+#define JOBQ_PG__EPOCH_DAYS 10957 /* 2000-01-01, the server's zero */
+#define JOBQ_PG__INSTANT_FIRST (-(int64_t)210866803200000000) /* 4714-11-24 BC, the server's */
+#define JOBQ_PG__DATE_FIRST (-2440588)                        /* the same */
+#define JOBQ_PG__DATE_LAST 2145042905                         /* 5874897-12-31 */
+
+/* Bytes of a C type, and of the one that may be NULL. A zero in maybe: NULL is in the type. */
+static const struct {
+    const char *name;
+    size_t size, maybe;
+    int oids[4]; /* of the server's types that fit */
+} jobq_pg__types[JOBQ_PG_TYPE_COUNT] = {
+    {"none", 0, 0, {0, 0, 0, 0}},
+    {"bool", sizeof(bool), sizeof(jobq_pg_maybe_bool), {16, 0, 0, 0}},
+    {"int16", 2, sizeof(jobq_pg_maybe_int16), {21, 0, 0, 0}},
+    {"int32", 4, sizeof(jobq_pg_maybe_int32), {23, 0, 0, 0}},
+    {"int64", 8, sizeof(jobq_pg_maybe_int64), {20, 0, 0, 0}},
+    {"float", sizeof(float), sizeof(jobq_pg_maybe_float), {700, 0, 0, 0}},
+    {"double", sizeof(double), sizeof(jobq_pg_maybe_double), {701, 0, 0, 0}},
+    {"text", sizeof(jobq_str), 0, {25, 1043, 1042, 19}},
+    {"bytes", sizeof(jobq_str), 0, {17, 0, 0, 0}},
+    {"uuid", sizeof(jobq_pg_uuid), sizeof(jobq_pg_maybe_uuid), {2950, 0, 0, 0}},
+    {"timestamptz", 8, sizeof(jobq_pg_maybe_int64), {1184, 0, 0, 0}},
+    {"date", 4, sizeof(jobq_pg_maybe_int32), {1082, 0, 0, 0}},
+    {"interval", sizeof(jobq_pg_interval), sizeof(jobq_pg_maybe_interval), {1186, 0, 0, 0}},
+    {"duration", 8, sizeof(jobq_pg_maybe_int64), {1186, 0, 0, 0}},
+    {"numeric", sizeof(jobq_str), 0, {1700, 0, 0, 0}},
+    {"json", sizeof(jobq_str), 0, {3802, 114, 0, 0}},
+    {"enum", sizeof(int), sizeof(jobq_pg_maybe_int32), {25, 1043, 18, 0}},
+    {"texts", sizeof(jobq_pg_texts), 0, {1009, 1015, 0, 0}},
+    {"int64s", sizeof(jobq_pg_int64s), 0, {1016, 0, 0, 0}},
+};
+
+/* Memory behind the rows of a page. It was measured before: see jobq_pg__heap_need. */
+typedef struct jobq_pg__heap {
+    char *at, *end;
+} jobq_pg__heap;
+
+/* Bytes of heap that a value of so many wire bytes takes at most. */
+static size_t jobq_pg__heap_need(jobq_pg_type type, size_t len)
+{
+    if (type == JOBQ_PG_TEXTS) return len / 4 * (sizeof(jobq_str) + 1) + len + 16;
+    if (type == JOBQ_PG_INT64S) return len + 16;
+    return jobq_pg__types[type].maybe == 0 ? len + 1 : 0;
+}
+
+static void *jobq_pg__heap_take(jobq_pg__heap *heap, size_t size, size_t align)
+{
+    size_t skip = (align - (uintptr_t)heap->at % align) % align;
+    char *out = heap->at + skip;
+
+    if ((size_t)(heap->end - heap->at) < size + skip) return NULL;
+    heap->at = out + size;
+    return out;
+}
+
+/* A copy with a NUL behind it. */
+static bool jobq_pg__heap_str(jobq_pg__heap *heap, const char *p, size_t len, jobq_str *out)
+{
+    char *copy = (char *)jobq_pg__heap_take(heap, len + 1, 1);
+
+    if (copy == NULL) return false;
+    if (len > 0) memcpy(copy, p, len);
+    copy[len] = '\0';
+    out->ptr = copy;
+    out->len = len;
+    return true;
+}
+
+/* The head of an array on the wire: one dimension at most. False: malformed. *count elements
+ * follow at *at. */
+static bool jobq_pg__array_head(const char *p, size_t len, size_t *at, size_t *count)
+{
+    int32_t dims, items;
+
+    if (len < 12) return false;
+    dims = (int32_t)jobq_pg__big(p, 4);
+    *count = 0;
+    *at = 12;
+    if (dims == 0) return len == 12;
+    if (dims != 1 || len < 20) return false;
+    items = (int32_t)jobq_pg__big(p + 12, 4);
+    if (items < 0 || (size_t)items > (len - 20) / 4) return false;
+    *count = (size_t)items;
+    *at = 20;
+    return true;
+}
+
+/* The next element: its bytes, or NULL. False: malformed. */
+static bool jobq_pg__array_item(const char *p, size_t len, size_t *at, jobq_str *item)
+{
+    int32_t size;
+
+    item->ptr = NULL;
+    item->len = 0;
+    if (len - *at < 4) return false;
+    size = (int32_t)jobq_pg__big(p + *at, 4);
+    *at += 4;
+    if (size == -1) return true;
+    if (size < 0 || (size_t)size > len - *at) return false;
+    item->ptr = p + *at;
+    item->len = (size_t)size;
+    *at += (size_t)size;
+    return true;
+}
+
+static bool jobq_pg__get_texts(const char *p, size_t len, jobq_pg__heap *heap, jobq_pg_texts *out)
+{
+    jobq_str *items, item;
+    size_t at, count, i;
+
+    if (!jobq_pg__array_head(p, len, &at, &count)) return false;
+    items = (jobq_str *)jobq_pg__heap_take(heap, count * sizeof *items, sizeof(void *));
+    if (items == NULL) return false;
+    for (i = 0; i < count; i++) {
+        if (!jobq_pg__array_item(p, len, &at, &item)) return false;
+        items[i] = item;
+        if (item.ptr != NULL && !jobq_pg__heap_str(heap, item.ptr, item.len, &items[i]))
+            return false;
+    }
+    out->items = items;
+    out->count = count;
+    return at == len;
+}
+
+static bool jobq_pg__get_int64s(const char *p, size_t len, jobq_pg__heap *heap,
+                                jobq_pg_int64s *out)
+{
+    jobq_str item;
+    size_t at, count, i;
+    int64_t *items;
+
+    if (!jobq_pg__array_head(p, len, &at, &count)) return false;
+    items = (int64_t *)jobq_pg__heap_take(heap, count * sizeof *items, sizeof *items);
+    if (items == NULL) return false;
+    for (i = 0; i < count; i++) {
+        if (!jobq_pg__array_item(p, len, &at, &item) || item.len != 8) return false;
+        items[i] = jobq_pg__big(item.ptr, 8);
+    }
+    out->items = items;
+    out->count = count;
+    return at == len;
+}
+
+static bool jobq_pg__get_enum(const jobq_pg_column *column, const char *p, size_t len, int *out)
+{
+    int i;
+
+    for (i = 0; column->names[i] != NULL; i++) {
+        if (strlen(column->names[i]) == len && memcmp(column->names[i], p, len) == 0) {
+            *out = i;
+            return true;
+        }
+    }
+    return false;
+}
+
+static int32_t jobq_pg__days_from_server(int32_t days)
+{
+    if (days == INT32_MAX || days == INT32_MIN) return days; /* infinity */
+    return days > INT32_MAX - JOBQ_PG__EPOCH_DAYS ? INT32_MAX : days + JOBQ_PG__EPOCH_DAYS;
+}
+
+/* The sum of an interval's parts; JOBQ_NEVER and its opposite where it is beyond them. */
+static int64_t jobq_pg__interval_us(const jobq_pg_interval *interval)
+{
+    const int64_t most = INT64_MAX / JOBQ_PG__DAY_US;
+    int64_t days = (int64_t)interval->months * 30 + interval->days;
+
+    if (days > most || days < -most) return days > 0 ? JOBQ_NEVER : -JOBQ_NEVER;
+    days *= JOBQ_PG__DAY_US;
+    if (days > 0 && interval->us > INT64_MAX - days) return JOBQ_NEVER;
+    if (days < 0 && interval->us < -INT64_MAX - days) return -JOBQ_NEVER;
+    return days + interval->us;
+}
+
+/* A value of fixed size; out is aligned for its type. False: not of this size. */
+static bool jobq_pg__get_fixed(jobq_pg_type type, const char *p, size_t len, char *out)
+{
+    bool interval_sent = type == JOBQ_PG_INTERVAL || type == JOBQ_PG_DURATION;
+    size_t width = interval_sent || type == JOBQ_PG_UUID ? 16 : jobq_pg__types[type].size;
+    uint64_t big;
+    uint32_t big32;
+    uint16_t big16;
+    jobq_pg_interval interval;
+
+    if (len != width) return false;
+    if (type == JOBQ_PG_UUID) {
+        memcpy(out, p, 16);
+    } else if (interval_sent) {
+        interval.us = jobq_pg__big(p, 8);
+        interval.days = (int32_t)jobq_pg__big(p + 8, 4);
+        interval.months = (int32_t)jobq_pg__big(p + 12, 4);
+        big = (uint64_t)jobq_pg__interval_us(&interval);
+        if (type == JOBQ_PG_DURATION) memcpy(out, &big, 8);
+        else memcpy(out, &interval, sizeof interval);
+    } else if (width == 8) {
+        big = (uint64_t)jobq_pg__big(p, 8);
+        if (type == JOBQ_PG_TIMESTAMPTZ) big = (uint64_t)jobq_pg__from_server_us((int64_t)big);
+        memcpy(out, &big, 8);
+    } else if (width == 4) {
+        big32 = (uint32_t)jobq_pg__big(p, 4);
+        if (type == JOBQ_PG_DATE) big32 = (uint32_t)jobq_pg__days_from_server((int32_t)big32);
+        memcpy(out, &big32, 4);
+    } else if (type == JOBQ_PG_BOOL) {
+        *(bool *)out = p[0] != 0;
+    } else {
+        big16 = (uint16_t)jobq_pg__big(p, 2);
+        memcpy(out, &big16, 2);
+    }
+    return true;
+}
+
+/* One value from the wire into its field. False: it is none of its type. */
+static bool jobq_pg__get_value(const jobq_pg_column *column, bool jsonb, const char *p, size_t len,
+                               char *field, jobq_pg__heap *heap)
+{
+    bool json = column->type == JOBQ_PG_JSON && jsonb; /* with its version */
+    void *at = field;
+
+    if (column->type == JOBQ_PG_TEXTS) return jobq_pg__get_texts(p, len, heap, (jobq_pg_texts *)at);
+    if (column->type == JOBQ_PG_INT64S)
+        return jobq_pg__get_int64s(p, len, heap, (jobq_pg_int64s *)at);
+    if (column->type == JOBQ_PG_ENUM) return jobq_pg__get_enum(column, p, len, (int *)at);
+    if (json && (len < 1 || p[0] != 1)) return false;
+    if (jobq_pg__types[column->type].maybe == 0)
+        return jobq_pg__heap_str(heap, p + json, len - json, (jobq_str *)at);
+    return jobq_pg__get_fixed(column->type, p, len, field);
+}
+
+/* Whether the field is a jobq_pg_maybe_...: a value and whether it is set. */
+static bool jobq_pg__is_maybe(const jobq_pg_column *column)
+{
+    return (column->flags & JOBQ_PG_ZERO) == JOBQ_PG_NULLABLE &&
+           jobq_pg__types[column->type].maybe != 0;
+}
+
+static bool jobq_pg__is_array(jobq_pg_type type)
+{
+    return type == JOBQ_PG_TEXTS || type == JOBQ_PG_INT64S;
+}
+
+/* Whether a field is NULL; an array that can't be is empty instead. */
+static bool jobq_pg__is_null(const jobq_pg_column *column, const char *field)
+{
+    size_t size = jobq_pg__types[column->type].size;
+
+    if (jobq_pg__is_array(column->type) && (column->flags & JOBQ_PG_NULLABLE) == 0) return false;
+    if (jobq_pg__types[column->type].maybe == 0)
+        return ((const jobq_str *)(const void *)field)->ptr == NULL;
+    if (jobq_pg__is_maybe(column)) return !*(const bool *)(field + size);
+    while (size > 0 && field[size - 1] == 0) size--;
+    return (column->flags & JOBQ_PG_NULLABLE) != 0 && size == 0;
+}
+
+static void jobq_pg__put_fixed(jobq_pg__params *p, jobq_pg_type type, const char *field)
+{
+    jobq_pg_interval interval;
+    uint64_t big;
+    uint32_t big32;
+    uint16_t big16;
+
+    if (type == JOBQ_PG_UUID) {
+        jobq_pg__raw(p, field, 16);
+    } else if (type == JOBQ_PG_INTERVAL) {
+        memcpy(&interval, field, sizeof interval);
+        jobq_pg__raw_int(p, interval.us, 8);
+        jobq_pg__raw_int(p, interval.days, 4);
+        jobq_pg__raw_int(p, interval.months, 4);
+    } else if (type == JOBQ_PG_DURATION) {
+        memcpy(&big, field, 8);
+        jobq_pg__raw_int(p, (int64_t)big, 8);
+        jobq_pg__raw_int(p, 0, 8);
+    } else if (jobq_pg__types[type].size == 8) {
+        memcpy(&big, field, 8);
+        if (type == JOBQ_PG_TIMESTAMPTZ) big = (uint64_t)jobq_pg__to_server_us((int64_t)big);
+        jobq_pg__raw_int(p, (int64_t)big, 8);
+    } else if (jobq_pg__types[type].size == 4) {
+        memcpy(&big32, field, 4);
+        if (type == JOBQ_PG_DATE && big32 != INT32_MAX && big32 != (uint32_t)INT32_MIN)
+            big32 -= JOBQ_PG__EPOCH_DAYS;
+        jobq_pg__raw_int(p, (int32_t)big32, 4);
+    } else if (type == JOBQ_PG_BOOL) {
+        jobq_pg__raw_int(p, *(const bool *)field, 1);
+    } else {
+        memcpy(&big16, field, 2);
+        jobq_pg__raw_int(p, big16, 2);
+    }
+}
+
+static void jobq_pg__put_texts(jobq_pg__params *p, const jobq_pg_texts *texts)
+{
+    size_t i;
+
+    jobq_pg__array_head_put(p, JOBQ_PG__TEXT, texts->count);
+    for (i = 0; i < texts->count; i++) jobq_pg__item_str(p, texts->items[i]);
+}
+
+static void jobq_pg__put_int64s(jobq_pg__params *p, const jobq_pg_int64s *longs)
+{
+    size_t i;
+
+    jobq_pg__array_head_put(p, JOBQ_PG__INT8, longs->count);
+    for (i = 0; i < longs->count; i++) jobq_pg__item_int(p, longs->items[i], 8);
+}
+
+/* One value of a field, not NULL and found valid, onto the wire. */
+static void jobq_pg__put_value(jobq_pg__params *p, const jobq_pg_column *column, bool jsonb,
+                               const char *field)
+{
+    const void *at = field;
+    const jobq_str *str = (const jobq_str *)at;
+
+    if (column->type == JOBQ_PG_TEXTS) {
+        jobq_pg__put_texts(p, (const jobq_pg_texts *)at);
+    } else if (column->type == JOBQ_PG_INT64S) {
+        jobq_pg__put_int64s(p, (const jobq_pg_int64s *)at);
+    } else if (column->type == JOBQ_PG_ENUM) {
+        jobq_pg__say(p, column->names[*(const int *)at]);
+    } else if (jobq_pg__types[column->type].maybe == 0) {
+        if (column->type == JOBQ_PG_JSON && jsonb) jobq_pg__raw_int(p, 1, 1); /* its version */
+        jobq_pg__raw(p, str->ptr, str->len);
+    } else {
+        jobq_pg__put_fixed(p, column->type, field);
+    }
+}
+
+/* -- as text -- */
+
+static int jobq_pg__hex(char c)
+{
+    if (c >= '0' && c <= '9') return c - '0';
+    if (c >= 'a' && c <= 'f') return c - 'a' + 10;
+    return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+}
+
+/* Two digits at p, of which left characters are left; -1: there are none. */
+static int jobq_pg__hex_pair(const char *p, size_t left)
+{
+    int high = left < 2 ? -1 : jobq_pg__hex(p[0]), low = left < 2 ? -1 : jobq_pg__hex(p[1]);
+
+    return high < 0 || low < 0 ? -1 : high << 4 | low;
+}
+
+JOBQ_API jobq_error jobq_pg_uuid_from(jobq_str text, jobq_pg_uuid *uuid)
+{
+    bool dashes = text.len == 36;
+    jobq_pg_uuid out;
+    size_t at = 0;
+    int i, byte;
+
+    JOBQ_ASSERT(uuid != NULL);
+    if (!dashes && text.len != 32) return JOBQ_ERROR_INVALID;
+    for (i = 0; i < 16; i++) {
+        if (dashes && (i == 4 || i == 6 || i == 8 || i == 10) && text.ptr[at++] != '-')
+            return JOBQ_ERROR_INVALID;
+        byte = jobq_pg__hex_pair(text.ptr + at, text.len - at);
+        if (byte < 0) return JOBQ_ERROR_INVALID;
+        out.bytes[i] = (unsigned char)byte;
+        at += 2;
+    }
+    *uuid = out;
+    return JOBQ_OK;
+}
+
+static const char jobq_pg__digits[] = "0123456789abcdef";
+
+JOBQ_API void jobq_pg_uuid_format(char *out, const jobq_pg_uuid *uuid)
+{
+    int i;
+
+    JOBQ_ASSERT(out != NULL && uuid != NULL);
+    for (i = 0; i < 16; i++) {
+        if (i == 4 || i == 6 || i == 8 || i == 10) *out++ = '-';
+        *out++ = jobq_pg__digits[uuid->bytes[i] >> 4];
+        *out++ = jobq_pg__digits[uuid->bytes[i] & 15];
+    }
+    *out = '\0';
+}
+
+JOBQ_API jobq_error jobq_pg_bytes_from(jobq_str text, char *out, size_t *size)
+{
+    size_t i;
+
+    JOBQ_ASSERT(size != NULL);
+    if (text.len < 2 || text.len % 2 != 0 || text.ptr[0] != '\\' || text.ptr[1] != 'x')
+        return JOBQ_ERROR_INVALID;
+    for (i = 2; i < text.len; i += 2) {
+        if (jobq_pg__hex_pair(text.ptr + i, text.len - i) < 0) return JOBQ_ERROR_INVALID;
+    }
+    for (i = 2; i < text.len; i += 2) {
+        out[i / 2 - 1] = (char)(unsigned char)jobq_pg__hex_pair(text.ptr + i, text.len - i);
+    }
+    *size = text.len / 2 - 1;
+    return JOBQ_OK;
+}
+
+JOBQ_API void jobq_pg_bytes_format(char *out, jobq_str bytes)
+{
+    size_t i;
+
+    JOBQ_ASSERT(out != NULL);
+    *out++ = '\\';
+    *out++ = 'x';
+    for (i = 0; i < bytes.len; i++) {
+        *out++ = jobq_pg__digits[(unsigned char)bytes.ptr[i] >> 4];
+        *out++ = jobq_pg__digits[bytes.ptr[i] & 15];
+    }
+    *out = '\0';
+}
+
+/* Reads from, to and over a text. */
+typedef struct jobq_pg__scan {
+    const char *at, *end;
+} jobq_pg__scan;
+
+static jobq_pg__scan jobq_pg__scan_of(jobq_str text)
+{
+    jobq_pg__scan s;
+
+    s.at = text.ptr;
+    s.end = text.ptr == NULL ? NULL : text.ptr + text.len;
+    return s;
+}
+
+static bool jobq_pg__scan_char(jobq_pg__scan *s, char c)
+{
+    if (s->at == s->end || *s->at != c) return false;
+    s->at++;
+    return true;
+}
+
+/* As many digits as there are, from least to most; fewer than 19 of them. -1: not so many. */
+JOBQ_PG__ONCE static int64_t jobq_pg__scan_digits(jobq_pg__scan *s, int least, int most, int *count)
+{
+    int64_t value = 0;
+
+    for (*count = 0; s->at < s->end && *s->at >= '0' && *s->at <= '9' && *count < most; s->at++) {
+        value = value * 10 + (*s->at - '0');
+        ++*count;
+    }
+    return *count < least ? -1 : value;
+}
+
+static int64_t jobq_pg__scan_number(jobq_pg__scan *s, int least, int most)
+{
+    int count;
+
+    return jobq_pg__scan_digits(s, least, most, &count);
+}
+
+/* Up to six decimals behind the point, as microseconds. -1: none. */
+static int64_t jobq_pg__scan_micros(jobq_pg__scan *s)
+{
+    int count;
+    int64_t value = jobq_pg__scan_digits(s, 1, 6, &count);
+
+    for (; value >= 0 && count < 6; count++) value *= 10;
+    return value;
+}
+
+static bool jobq_pg__leap(int64_t year)
+{
+    return year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
+}
+
+static int jobq_pg__month_days(int64_t year, int64_t month)
+{
+    static const int days[] = {31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31};
+
+    return days[month - 1] + (month == 2 && jobq_pg__leap(year));
+}
+
+/* Days since 1970-01-01, of the Gregorian calendar in both directions. Source: Hinnant's
+ * days_from_civil: years begin in March, so that the leap day is the last. */
+static int64_t jobq_pg__days_of(int64_t year, int64_t month, int64_t day)
+{
+    int64_t y = month <= 2 ? year - 1 : year, era = (y >= 0 ? y : y - 399) / 400;
+    int64_t in_era = y - era * 400,
+            in_year = (153 * (month + (month > 2 ? -3 : 9)) + 2) / 5 + day - 1;
+
+    return era * 146097 + in_era * 365 + in_era / 4 - in_era / 100 + in_year - 719468;
+}
+
+static void jobq_pg__date_of(int64_t days, int64_t *year, int *month, int *day)
+{
+    int64_t z = days + 719468, era = (z >= 0 ? z : z - 146096) / 146097, in_era = z - era * 146097;
+    int64_t y = (in_era - in_era / 1460 + in_era / 36524 - in_era / 146096) / 365;
+    int64_t in_year = in_era - (365 * y + y / 4 - y / 100), m = (5 * in_year + 2) / 153;
+
+    *day = (int)(in_year - (153 * m + 2) / 5 + 1);
+    *month = (int)(m < 10 ? m + 3 : m - 9);
+    *year = y + era * 400 + (*month <= 2);
+}
+
+/* " BC" behind a date or an instant, which is cut off. */
+static bool jobq_pg__scan_bc(jobq_pg__scan *s)
+{
+    if (s->at == NULL || s->end - s->at < 3 || memcmp(s->end - 3, " BC", 3) != 0) return false;
+    s->end -= 3;
+    return true;
+}
+
+/* "2024-02-29" as days. False: no date. */
+static bool jobq_pg__scan_date(jobq_pg__scan *s, bool bc, int64_t *days)
+{
+    int64_t year = jobq_pg__scan_number(s, 4, 7), month, day;
+
+    if (year < 1 || !jobq_pg__scan_char(s, '-')) return false;
+    if (bc) year = 1 - year;
+    month = jobq_pg__scan_number(s, 2, 2);
+    if (month < 1 || month > 12 || !jobq_pg__scan_char(s, '-')) return false;
+    day = jobq_pg__scan_number(s, 2, 2);
+    if (day < 1 || day > jobq_pg__month_days(year, month)) return false;
+    *days = jobq_pg__days_of(year, month, day);
+    return true;
+}
+
+/* "infinity": 1, "-infinity": -1, anything else: 0. */
+static int jobq_pg__infinity(jobq_str text)
+{
+    if (jobq_str_equal(text, jobq_str_from("infinity"))) return 1;
+    return jobq_str_equal(text, jobq_str_from("-infinity")) ? -1 : 0;
+}
+
+JOBQ_API jobq_error jobq_pg_date_from(jobq_str text, int32_t *days)
+{
+    jobq_pg__scan s = jobq_pg__scan_of(text);
+    bool bc = jobq_pg__scan_bc(&s);
+    int infinity = jobq_pg__infinity(text);
+    int64_t value;
+
+    JOBQ_ASSERT(days != NULL);
+    if (infinity != 0) {
+        *days = infinity > 0 ? INT32_MAX : INT32_MIN;
+        return JOBQ_OK;
+    }
+    if (!jobq_pg__scan_date(&s, bc, &value) || s.at != s.end || value < JOBQ_PG__DATE_FIRST ||
+        value > JOBQ_PG__DATE_LAST)
+        return JOBQ_ERROR_INVALID;
+    *days = (int32_t)value;
+    return JOBQ_OK;
+}
+
+/* "0044-03-15"; false: " BC" belongs to it. */
+static bool jobq_pg__date_put(char *out, int64_t days)
+{
+    int64_t year;
+    int month, day;
+
+    jobq_pg__date_of(days, &year, &month, &day);
+    snprintf(out, JOBQ_PG_DATE_SIZE, "%04lld-%02d-%02d", (long long)(year > 0 ? year : 1 - year),
+             month, day);
+    return year > 0;
+}
+
+JOBQ_API void jobq_pg_date_format(char *out, int32_t days)
+{
+    JOBQ_ASSERT(out != NULL);
+    if (days == INT32_MAX || days == INT32_MIN) {
+        snprintf(out, JOBQ_PG_DATE_SIZE, "%s", days > 0 ? "infinity" : "-infinity");
+    } else if (!jobq_pg__date_put(out, days)) {
+        memcpy(out + strlen(out), " BC", 4);
+    }
+}
+
+/* "12:34:56.789" as microseconds; "24:00:00" is none. */
+static bool jobq_pg__scan_time(jobq_pg__scan *s, int64_t *us)
+{
+    int64_t hour = jobq_pg__scan_number(s, 2, 2), minute, second, micros = 0;
+
+    if (hour < 0 || hour > 23 || !jobq_pg__scan_char(s, ':')) return false;
+    minute = jobq_pg__scan_number(s, 2, 2);
+    if (minute < 0 || minute > 59 || !jobq_pg__scan_char(s, ':')) return false;
+    second = jobq_pg__scan_number(s, 2, 2);
+    if (second < 0 || second > 59) return false;
+    if (jobq_pg__scan_char(s, '.')) micros = jobq_pg__scan_micros(s);
+    *us = ((hour * 60 + minute) * 60 + second) * 1000000 + micros;
+    return micros >= 0;
+}
+
+/* "Z", "+02", "-0330", "+05:45", "+00:53:28" as microseconds east. */
+static bool jobq_pg__scan_zone(jobq_pg__scan *s, int64_t *us)
+{
+    int64_t hour, minute = 0, second = 0;
+    bool west;
+
+    *us = 0;
+    if (jobq_pg__scan_char(s, 'Z')) return true;
+    west = jobq_pg__scan_char(s, '-');
+    if (!west && !jobq_pg__scan_char(s, '+')) return false;
+    hour = jobq_pg__scan_number(s, 2, 2);
+    if (hour < 0 || hour > 15) return false;
+    if (jobq_pg__scan_char(s, ':') || s->at < s->end) minute = jobq_pg__scan_number(s, 2, 2);
+    if (minute < 0 || minute > 59) return false;
+    if (jobq_pg__scan_char(s, ':')) second = jobq_pg__scan_number(s, 2, 2);
+    if (second < 0 || second > 59) return false;
+    *us = ((hour * 60 + minute) * 60 + second) * (west ? -1000000 : 1000000);
+    return true;
+}
+
+JOBQ_API jobq_error jobq_pg_instant_from(jobq_str text, int64_t *us)
+{
+    jobq_pg__scan s = jobq_pg__scan_of(text);
+    bool bc = jobq_pg__scan_bc(&s);
+    int infinity = jobq_pg__infinity(text);
+    int64_t days, time, zone, value;
+
+    JOBQ_ASSERT(us != NULL);
+    if (infinity != 0) {
+        *us = infinity > 0 ? JOBQ_NEVER : INT64_MIN;
+        return JOBQ_OK;
+    }
+    if (!jobq_pg__scan_date(&s, bc, &days) || days > INT64_MAX / JOBQ_PG__DAY_US - 2 ||
+        days < JOBQ_PG__DATE_FIRST - 1)
+        return JOBQ_ERROR_INVALID;
+    if (!jobq_pg__scan_char(&s, 'T') && !jobq_pg__scan_char(&s, ' ')) return JOBQ_ERROR_INVALID;
+    if (!jobq_pg__scan_time(&s, &time) || !jobq_pg__scan_zone(&s, &zone) || s.at != s.end)
+        return JOBQ_ERROR_INVALID;
+    value = days * JOBQ_PG__DAY_US + time - zone;
+    if (value < JOBQ_PG__INSTANT_FIRST) return JOBQ_ERROR_INVALID;
+    *us = value;
+    return JOBQ_OK;
+}
+
+JOBQ_API void jobq_pg_instant_format(char *out, int64_t us)
+{
+    int64_t days = us / JOBQ_PG__DAY_US, rest = us % JOBQ_PG__DAY_US, seconds;
+    bool christ;
+    size_t len;
+
+    JOBQ_ASSERT(out != NULL);
+    if (us == JOBQ_NEVER || us == INT64_MIN) {
+        snprintf(out, JOBQ_PG_INSTANT_SIZE, "%s", us > 0 ? "infinity" : "-infinity");
+        return;
+    }
+    if (rest < 0) {
+        days--;
+        rest += JOBQ_PG__DAY_US;
+    }
+    christ = jobq_pg__date_put(out, days);
+    len = strlen(out);
+    seconds = rest / 1000000;
+    len += (size_t)snprintf(out + len, JOBQ_PG_INSTANT_SIZE - len, "T%02d:%02d:%02d",
+                            (int)(seconds / 3600), (int)(seconds / 60 % 60), (int)(seconds % 60));
+    if (rest % 1000000 != 0) {
+        len += (size_t)snprintf(out + len, JOBQ_PG_INSTANT_SIZE - len, ".%06d",
+                                (int)(rest % 1000000));
+    }
+    snprintf(out + len, JOBQ_PG_INSTANT_SIZE - len, "Z%s", christ ? "" : " BC");
+}
+
+/* One part of an interval, "-3D": its letter, or 0. */
+static char jobq_pg__scan_part(jobq_pg__scan *s, int64_t *value, int64_t *micros)
+{
+    bool negative = jobq_pg__scan_char(s, '-');
+
+    *value = jobq_pg__scan_number(s, 1, 15);
+    *micros = 0;
+    if (*value >= 0 && jobq_pg__scan_char(s, '.')) *micros = jobq_pg__scan_micros(s);
+    if (*value < 0 || *micros < 0 || s->at == s->end) return 0;
+    if (*micros > 0 && *s->at != 'S') return 0;
+    if (negative) {
+        *value = -*value;
+        *micros = -*micros;
+    }
+    return *s->at++;
+}
+
+/* False: the sum is beyond its type. */
+static bool jobq_pg__sum(int64_t *sum, int64_t more, int64_t least, int64_t most)
+{
+    if (more > 0 ? *sum > most - more : *sum < least - more) return false;
+    *sum += more;
+    return true;
+}
+
+/* Adds a part; parts stand in the order of letters, each once. False: not so. */
+static bool jobq_pg__interval_add(jobq_pg_interval *i, const char *letters, const char **next,
+                                  char letter, int64_t value, int64_t micros)
+{
+    static const int64_t time_us[] = {(int64_t)3600 * 1000000, 60000000, 1000000};
+    const char *found = letter == 0 ? NULL : strchr(*next, letter);
+    bool months = letter == 'Y' || (letter == 'M' && letters[0] != 'H');
+    int64_t unit, sum = months ? i->months : i->days;
+
+    if (found == NULL) return false;
+    *next = found + 1;
+    if (letters[0] == 'H') {
+        unit = time_us[found - letters];
+        if (value > INT64_MAX / unit || value < INT64_MIN / unit) return false;
+        return jobq_pg__sum(&i->us, value * unit, INT64_MIN, INT64_MAX) &&
+               jobq_pg__sum(&i->us, micros, INT64_MIN, INT64_MAX);
+    }
+    unit = letter == 'Y' ? 12 : letter == 'W' ? 7 : 1;
+    if (!jobq_pg__sum(&sum, value * unit, INT32_MIN, INT32_MAX)) return false;
+    if (months) i->months = (int32_t)sum;
+    else i->days = (int32_t)sum;
+    return true;
+}
+
+JOBQ_API jobq_error jobq_pg_interval_from(jobq_str text, jobq_pg_interval *interval)
+{
+    static const char dates[] = "YMWD", times[] = "HMS";
+    jobq_pg__scan s = jobq_pg__scan_of(text);
+    const char *letters = dates, *next = dates;
+    jobq_pg_interval out = {0, 0, 0};
+    int64_t value, micros;
+    char letter;
+    int parts = 0;
+
+    JOBQ_ASSERT(interval != NULL);
+    if (!jobq_pg__scan_char(&s, 'P')) return JOBQ_ERROR_INVALID;
+    while (s.at < s.end) {
+        if (letters == dates && jobq_pg__scan_char(&s, 'T')) next = letters = times;
+        letter = jobq_pg__scan_part(&s, &value, &micros);
+        if (!jobq_pg__interval_add(&out, letters, &next, letter, value, micros))
+            return JOBQ_ERROR_INVALID;
+        parts++;
+    }
+    if (parts == 0) return JOBQ_ERROR_INVALID;
+    *interval = out;
+    return JOBQ_OK;
+}
+
+/* Hours, minutes and seconds apart: the server reads seconds as a double. */
+JOBQ_API void jobq_pg_interval_format(char *out, const jobq_pg_interval *interval)
+{
+    uint64_t us = interval->us < 0 ? 0 - (uint64_t)interval->us : (uint64_t)interval->us;
+    const char *sign = interval->us < 0 ? "-" : "";
+    uint64_t minutes = us / 60000000;
+    size_t len;
+
+    JOBQ_ASSERT(out != NULL);
+    len = (size_t)snprintf(out, JOBQ_PG_INTERVAL_SIZE, "P%dM%dDT%s%lluH%s%dM%s%d",
+                           (int)interval->months, (int)interval->days, sign,
+                           (unsigned long long)(minutes / 60), sign, (int)(minutes % 60), sign,
+                           (int)(us / 1000000 % 60));
+    if (us % 1000000 != 0) {
+        len += (size_t)snprintf(out + len, JOBQ_PG_INTERVAL_SIZE - len, ".%06d",
+                                (int)(us % 1000000));
+    }
+    snprintf(out + len, JOBQ_PG_INTERVAL_SIZE - len, "S");
+}
+
+JOBQ_API bool jobq_pg_numeric_valid(jobq_str text)
+{
+    jobq_pg__scan s = jobq_pg__scan_of(text);
+    int before, after = 0;
+    int64_t exponent;
+
+    if (jobq_str_equal(text, jobq_str_from("NaN"))) return true;
+    if (!jobq_pg__scan_char(&s, '-')) (void)jobq_pg__scan_char(&s, '+');
+    if (s.at != NULL && s.end - s.at == 8 && memcmp(s.at, "Infinity", 8) == 0) return true;
+    for (before = 0; s.at < s.end && *s.at >= '0' && *s.at <= '9' && before < 100000; s.at++)
+        before++;
+    if (jobq_pg__scan_char(&s, '.')) {
+        for (; s.at < s.end && *s.at >= '0' && *s.at <= '9' && after < 16000; s.at++) after++;
+    }
+    if (before + after == 0) return false;
+    if (jobq_pg__scan_char(&s, 'e') || jobq_pg__scan_char(&s, 'E')) {
+        if (!jobq_pg__scan_char(&s, '-')) (void)jobq_pg__scan_char(&s, '+');
+        exponent = jobq_pg__scan_number(&s, 1, 4);
+        if (exponent < 0) return false;
+    }
+    return s.at == s.end;
+}
+
+JOBQ_API jobq_pg_maybe_int32 jobq_pg_some_int32(int32_t value)
+{
+    jobq_pg_maybe_int32 some;
+
+    memset(&some, 0, sizeof some);
+    some.value = value;
+    some.set = true;
+    return some;
+}
+
+JOBQ_API jobq_pg_maybe_int64 jobq_pg_some_int64(int64_t value)
+{
+    jobq_pg_maybe_int64 some;
+
+    memset(&some, 0, sizeof some);
+    some.value = value;
+    some.set = true;
+    return some;
+}
+
+static const jobq_pg_table_desc *jobq_pg__desc_of(jobq_pg__statement st);
+static jobq_error jobq_pg__ask_rows(jobq_pg *pg, PGconn *conn, jobq_pg__statement st,
+                                    const void *from, jobq_pg_rows *rows, jobq_pg_error *error);
+
+/* ---- >>codec: the columns of statements, and the one way to write and to read them ----------- */
+
+/* Flags, besides those of a table's column. */
+#define JOBQ_PG__CSTR 64u     /* a const char *, not a jobq_str */
+#define JOBQ_PG__NOT 128u     /* a bool, turned round */
+#define JOBQ_PG__IF 256u      /* NULL unless the bool at size is true; one that is read sets it */
+#define JOBQ_PG__UNLESS 512u  /* NULL if the bool at size is true */
+#define JOBQ_PG__SPARSE 1024u /* a list: NULL if all its items are */
+#define JOBQ_PG__LIST_UNLESS 2048u /* a list: NULL if the bool at size, beside the list, is true */
+
+/* Where the items of a list are. Offsets are those in the struct. */
+typedef struct jobq_pg__list {
+    size_t items;  /* of the first, or, if apart, of a pointer to it */
+    size_t count;  /* of an int32_t; SIZE_MAX: there is one item */
+    size_t stride; /* from one item to the next */
+    int32_t most;  /* that can be read; 0: as many as count says before */
+    bool apart;
+    size_t belong; /* in an item: an int32_t, 0 if it does not belong to the list; 0: all do */
+} jobq_pg__list;
+
+/* A parameter or a column of a result, and its field in a struct. */
+typedef struct jobq_pg__col {
+    jobq_pg_column of; /* name: in a result, or where parameters are named */
+    jobq_pg__wire wire; /* NOTHING ends the columns */
+    const jobq_pg__list *list;              /* an array: its field is in each item */
+    int64_t (*number)(const void *row);     /* not a field, but this; INT64_MIN: NULL */
+} jobq_pg__col;
+
+#define JOBQ_PG__COL(name, row, field, wire, type, flags) \
+    {{name, JOBQ_PG_##type, offsetof(row, field), 0, flags, NULL}, JOBQ_PG__##wire, NULL, NULL}
+#define JOBQ_PG__COL_WHEN(name, row, field, wire, type, flags, when) \
+    {{name, JOBQ_PG_##type, offsetof(row, field), offsetof(row, when), flags, NULL}, \
+     JOBQ_PG__##wire, NULL, NULL}
+#define JOBQ_PG__COL_OF(name, function, wire) \
+    {{name, JOBQ_PG_INT64, 0, 0, 0, NULL}, JOBQ_PG__##wire, NULL, jobq_pg__##function}
+#define JOBQ_PG__LIST(name, list, row, field, wire, type, flags) \
+    {{name, JOBQ_PG_##type, offsetof(row, field), 0, flags, NULL}, JOBQ_PG__##wire, \
+     &jobq_pg__##list, NULL}
+#define JOBQ_PG__LIST_WHEN(name, list, row, field, wire, type, flags, when) \
+    {{name, JOBQ_PG_##type, offsetof(row, field), offsetof(row, when), flags, NULL}, \
+     JOBQ_PG__##wire, &jobq_pg__##list, NULL}
+#define JOBQ_PG__LIST_OF(name, list, function, wire, flags) \
+    {{name, JOBQ_PG_INT64, 0, 0, flags, NULL}, JOBQ_PG__##wire, &jobq_pg__##list, \
+     jobq_pg__##function}
+/* Plain values: of a list, or in a struct. */
+#define JOBQ_PG__ITEMS(name, list, wire, type, flags) \
+    {{name, JOBQ_PG_##type, 0, 0, flags, NULL}, JOBQ_PG__##wire, &jobq_pg__##list, NULL}
+#define JOBQ_PG__COLS_END {{NULL, JOBQ_PG_NONE, 0, 0, 0, NULL}, JOBQ_PG__NOTHING, NULL, NULL}
+
+#define JOBQ_PG__LIST_IN(row, items, count, most) \
+    {offsetof(row, items), offsetof(row, count), sizeof(((row *)0)->items[0]), most, false, 0}
+#define JOBQ_PG__LIST_APART(row, items, count) \
+    {offsetof(row, items), offsetof(row, count), sizeof(((row *)0)->items[0]), 0, true, 0}
+
+/* -- writing -- */
+
+/* A whole number from its field. */
+static int64_t jobq_pg__col_raw(const jobq_pg__col *c, const char *row)
+{
+    const void *field = row + c->of.offset;
+
+    if (c->number != NULL) return c->number(row);
+    if (c->of.type == JOBQ_PG_INT32) return *(const int32_t *)field;
+    if (c->of.type == JOBQ_PG_INT16) return *(const int16_t *)field;
+    if (c->of.type == JOBQ_PG_BOOL)
+        return *(const bool *)field == ((c->of.flags & JOBQ_PG__NOT) == 0);
+    return *(const int64_t *)field;
+}
+
+/* The same as the server counts it. */
+static int64_t jobq_pg__col_int(const jobq_pg__col *c, const char *row)
+{
+    int64_t value = jobq_pg__col_raw(c, row);
+
+    return c->of.type == JOBQ_PG_TIMESTAMPTZ ? jobq_pg__to_server_us(value) : value;
+}
+
+static const char *jobq_pg__col_cstr(const jobq_pg__col *c, const char *row)
+{
+    const char *text;
+
+    memcpy(&text, row + c->of.offset, sizeof text);
+    return text;
+}
+
+static bool jobq_pg__col_null(const jobq_pg__col *c, const char *row)
+{
+    unsigned flags = c->of.flags;
+
+    if (c->number != NULL) return c->number(row) == INT64_MIN;
+    if ((flags & JOBQ_PG__IF) != 0 && !*(const bool *)(row + c->of.size)) return true;
+    if ((flags & JOBQ_PG__UNLESS) != 0 && *(const bool *)(row + c->of.size)) return true;
+    if ((flags & JOBQ_PG__CSTR) != 0) return jobq_pg__col_cstr(c, row) == NULL;
+    if (jobq_pg__wires[c->wire].width > 0 && !jobq_pg__is_array(c->of.type) &&
+        !jobq_pg__is_maybe(&c->of)) /* zero is NULL, or nothing is */
+        return (flags & JOBQ_PG_NULLABLE) != 0 && jobq_pg__col_raw(c, row) == 0;
+    return jobq_pg__is_null(&c->of, row + c->of.offset);
+}
+
+/* The bytes of a value that is not NULL. */
+static void jobq_pg__put_bytes(jobq_pg__params *p, const jobq_pg__col *c, const char *row)
+{
+    size_t width = jobq_pg__is_array(c->of.type) ? 0 : jobq_pg__wires[c->wire].width;
+
+    if (width > 0) jobq_pg__raw_int(p, jobq_pg__col_int(c, row), width);
+    else if ((c->of.flags & JOBQ_PG__CSTR) != 0) jobq_pg__say(p, jobq_pg__col_cstr(c, row));
+    else jobq_pg__put_value(p, &c->of, c->wire == JOBQ_PG__JSONB, row + c->of.offset);
+}
+
+/* An item of an array or a field of a COPY's row, a whole number or a string: its length, and its
+ * bytes. */
+static void jobq_pg__put_item(jobq_pg__params *p, const jobq_pg__col *c, const char *row)
+{
+    size_t width = jobq_pg__wires[c->wire].width;
+    const void *field = row + c->of.offset;
+    bool jsonb = c->wire == JOBQ_PG__JSONB; /* with its version */
+    jobq_str s;
+
+    if (jobq_pg__col_null(c, row)) {
+        jobq_pg__raw_int(p, -1, 4);
+    } else if (width > 0) {
+        jobq_pg__item_int(p, jobq_pg__col_int(c, row), width);
+    } else {
+        s = (c->of.flags & JOBQ_PG__CSTR) != 0 ? jobq_str_from(jobq_pg__col_cstr(c, row))
+                                               : *(const jobq_str *)field;
+        jobq_pg__raw_int(p, (int64_t)s.len + jsonb, 4);
+        if (jsonb) jobq_pg__raw_int(p, 1, 1);
+        jobq_pg__raw(p, s.ptr, s.len);
+    }
+}
+
+/* The items of a list, and how many there are. */
+static const char *jobq_pg__items(const jobq_pg__list *l, const char *row, int32_t *count)
+{
+    const char *items = row + l->items;
+
+    *count = 1;
+    if (l->count != SIZE_MAX) memcpy(count, row + l->count, sizeof *count);
+    if (l->apart) memcpy(&items, row + l->items, sizeof items);
+    return items;
+}
+
+static bool jobq_pg__belongs(const jobq_pg__list *l, const char *item)
+{
+    const void *mark = item + l->belong;
+
+    return l->belong == 0 || *(const int32_t *)mark != 0;
+}
+
+/* A parameter that is an array. */
+static void jobq_pg__put_list(jobq_pg__params *p, const jobq_pg__col *c, const char *row)
+{
+    const jobq_pg__list *l = c->list;
+    int32_t count, belong = 0, i = 0;
+    const char *items = jobq_pg__items(l, row, &count);
+    bool null = (c->of.flags & JOBQ_PG__LIST_UNLESS) != 0 && *(const bool *)(row + c->of.size);
+
+    if ((c->of.flags & JOBQ_PG__SPARSE) != 0) {
+        while (i < count && jobq_pg__col_null(c, items + (size_t)i * l->stride)) i++;
+        null = i == count;
+    }
+    if (null) {
+        jobq_pg__add_null(p);
+        return;
+    }
+    if (l->belong == 0) belong = count;
+    else for (i = 0; i < count; i++) belong += jobq_pg__belongs(l, items + (size_t)i * l->stride);
+    jobq_pg__begin(p);
+    jobq_pg__array_head_put(p, c->wire, (size_t)belong);
+    for (i = 0; i < count; i++) {
+        const char *item = items + (size_t)i * l->stride;
+        if (jobq_pg__belongs(l, item)) jobq_pg__put_item(p, c, item);
+    }
+    jobq_pg__end(p);
+}
+
+/* The parameters that a struct holds. */
+static void jobq_pg__put(jobq_pg__params *p, const jobq_pg__col *c, const void *from)
+{
+    const char *row = (const char *)from;
+
+    for (; c->wire != JOBQ_PG__NOTHING; c++) {
+        if (c->list != NULL) {
+            jobq_pg__put_list(p, c, row);
+        } else if (jobq_pg__col_null(c, row)) {
+            jobq_pg__add_null(p);
+        } else {
+            jobq_pg__begin(p);
+            jobq_pg__put_bytes(p, c, row);
+            jobq_pg__end(p);
+        }
+    }
+}
+
+/* -- reading: what is NULL, or malformed, leaves its field as it is -- */
+
+static void jobq_pg__write_int(jobq_pg_type type, int64_t value, char *at)
+{
+    void *field = at;
+
+    if (type == JOBQ_PG_INT64) *(int64_t *)field = value;
+    else if (type == JOBQ_PG_INT32) *(int32_t *)field = (int32_t)value;
+    else if (type == JOBQ_PG_INT16) *(int16_t *)field = (int16_t)value;
+    else if (type == JOBQ_PG_TIMESTAMPTZ) *(int64_t *)field = jobq_pg__from_server_us(value);
+    else *(bool *)field = value != 0;
+}
+
+/* A string points into the result. */
+static void jobq_pg__get_bytes(const jobq_pg__col *c, const char *p, size_t len, char *row)
+{
+    void *field = row + c->of.offset;
+    size_t skip = c->wire == JOBQ_PG__JSONB; /* its version */
+
+    if (jobq_pg__wires[c->wire].width > 0) {
+        if (len >= 1 && len <= 8)
+            jobq_pg__write_int(c->of.type, jobq_pg__big(p, len), row + c->of.offset);
+    } else if (len >= skip) {
+        ((jobq_str *)field)->ptr = p + skip;
+        ((jobq_str *)field)->len = len - skip;
+        if ((c->of.flags & JOBQ_PG__IF) != 0) *(bool *)(row + c->of.size) = true;
+    }
+}
+
+/* The items of an array, at most most of them; returns how many. */
+static int32_t jobq_pg__get_items(const jobq_pg__col *c, const char *p, size_t len, char *items,
+                                  int32_t most)
+{
+    size_t at, count;
+    jobq_str item;
+    int32_t i;
+
+    if (!jobq_pg__array_head(p, len, &at, &count)) return 0;
+    for (i = 0; i < most && (size_t)i < count; i++) {
+        if (!jobq_pg__array_item(p, len, &at, &item)) break;
+        if (item.ptr != NULL)
+            jobq_pg__get_bytes(c, item.ptr, item.len, items + (size_t)i * c->list->stride);
+    }
+    return i;
+}
+
+/* The first array of a list says how many items it has. If another has more or fewer, there are
+ * none. */
+static void jobq_pg__get_list(const jobq_pg__col *c, bool first, const char *p, size_t len,
+                              char *row)
+{
+    const jobq_pg__list *l = c->list;
+    char *items = row + l->items;
+    int32_t count = l->most, got;
+
+    if (l->count != SIZE_MAX) memcpy(&count, row + l->count, sizeof count);
+    if (l->apart) memcpy(&items, row + l->items, sizeof items);
+    if (items == NULL) return;
+    got = jobq_pg__get_items(c, p, len, items, l->most > 0 ? l->most : count);
+    if (!first && count != got) got = 0;
+    if (l->count != SIZE_MAX) memcpy(row + l->count, &got, sizeof got);
+}
+
+/* The columns of a row, from at on, into a struct. */
+static void jobq_pg__get(const PGresult *res, int row, int at, const jobq_pg__col *cols, void *out)
+{
+    const jobq_pg__col *c = cols;
+
+    for (; c->wire != JOBQ_PG__NOTHING; c++, at++) {
+        const char *p = PQgetvalue(res, row, at);
+        size_t len = (size_t)PQgetlength(res, row, at);
+        bool first = c == cols || c[-1].list != c->list;
+        if (len == 0 && PQgetisnull(res, row, at) && (c->list == NULL || !first)) continue;
+        if (c->list != NULL) jobq_pg__get_list(c, first, p, len, (char *)out);
+        else jobq_pg__get_bytes(c, p, len, (char *)out);
+    }
+}
+
+/* -- the columns: of jobs to be enqueued -- */
+
+#define JOBQ_PG__NULL INT64_MIN
+
+static const jobq_pg__col jobq_pg__none[] = {JOBQ_PG__COLS_END};
+
+/* What enqueue_many takes. */
+typedef struct jobq_pg__enqueue {
+    const char *queue;
+    const char **kinds;
+    const int32_t *kind;  /* of each job: which of kinds, from 1 */
+    const jobq_pg_job *jobs;
+    int32_t kind_count, indexed, count;
+    bool quiet;
+} jobq_pg__enqueue;
+
+static const jobq_pg__list jobq_pg__enqueue_kinds =
+    JOBQ_PG__LIST_APART(jobq_pg__enqueue, kinds, kind_count);
+static const jobq_pg__list jobq_pg__enqueue_kind =
+    JOBQ_PG__LIST_APART(jobq_pg__enqueue, kind, indexed);
+static const jobq_pg__list jobq_pg__jobs = JOBQ_PG__LIST_APART(jobq_pg__enqueue, jobs, count);
+
+/* The text's, as the caller gave it: to make the server write its jsonb as text cost 8 % of an
+ * enqueue, and a role that may insert could insert anything. */
+static int64_t jobq_pg__job_size(const void *row)
+{
+    const jobq_pg_job *job = (const jobq_pg_job *)row;
+
+    return (int64_t)(job->payload.len > job->headers.len ? job->payload.len : job->headers.len);
+}
+
+/* A job's fields, for C: one value or a list. */
+#define JOBQ_PG__JOB_COLS(C, CW)                                                                   \
+    CW("payload", payload, JSONB, JSON, JOBQ_PG__UNLESS, payload_bytes),                           \
+    CW("bytes", payload, BYTEA, BYTES, JOBQ_PG__IF, payload_bytes),                                \
+    C("headers", headers, JSONB, JSON, 0),                                                         \
+    C("run_at", run_at_us, TIMESTAMPTZ, TIMESTAMPTZ, JOBQ_PG_ZERO),                                \
+    C("delay_us", delay_us, INT8, INT64, JOBQ_PG_ZERO),                                            \
+    C("priority", priority, INT2, INT32, JOBQ_PG_ZERO)
+#define JOBQ_PG__JOB_LIMITS(C)                                                                     \
+    C("max_attempts", max_attempts, INT4, INT32, JOBQ_PG_ZERO),                                    \
+    C("timeout_us", timeout_us, INT8, INT64, JOBQ_PG_ZERO)
+#define JOBQ_PG__ONE(name, field, wire, type, flags) \
+    JOBQ_PG__COL(NULL, jobq_pg_job, field, wire, type, flags)
+#define JOBQ_PG__ONE_WHEN(name, field, wire, type, flags, when) \
+    JOBQ_PG__COL_WHEN(NULL, jobq_pg_job, field, wire, type, flags, when)
+#define JOBQ_PG__MANY(name, field, wire, type, flags) \
+    JOBQ_PG__LIST(NULL, jobs, jobq_pg_job, field, wire, type, (flags) | JOBQ_PG__SPARSE)
+#define JOBQ_PG__MANY_WHEN(name, field, wire, type, flags, when) \
+    JOBQ_PG__LIST_WHEN(NULL, jobs, jobq_pg_job, field, wire, type, (flags) | JOBQ_PG__SPARSE, when)
+
+static const jobq_pg__col jobq_pg__enqueue_in[] = {
+    JOBQ_PG__COL(NULL, jobq_pg__enqueue, queue, TEXT, TEXT, JOBQ_PG__CSTR),
+    JOBQ_PG__ITEMS(NULL, enqueue_kinds, TEXT, TEXT, JOBQ_PG__CSTR),
+    JOBQ_PG__ITEMS(NULL, enqueue_kind, INT4, INT32, JOBQ_PG__SPARSE),
+    JOBQ_PG__JOB_COLS(JOBQ_PG__MANY, JOBQ_PG__MANY_WHEN),
+    JOBQ_PG__MANY("stages", stages, INT2, INT32, JOBQ_PG_ZERO), JOBQ_PG__JOB_LIMITS(JOBQ_PG__MANY),
+    JOBQ_PG__MANY("key", key, TEXT, TEXT, JOBQ_PG__CSTR),
+    JOBQ_PG__COL(NULL, jobq_pg__enqueue, count, INT4, INT32, 0),
+    JOBQ_PG__COL(NULL, jobq_pg__enqueue, quiet, BOOL, BOOL, JOBQ_PG__NOT), JOBQ_PG__COLS_END};
+
+static const jobq_pg__col jobq_pg__enqueue_one_in[] = {
+    JOBQ_PG__ONE("queue", queue, TEXT, TEXT, JOBQ_PG__CSTR),
+    JOBQ_PG__ONE("kind", kind, TEXT, TEXT, JOBQ_PG__CSTR),
+    JOBQ_PG__JOB_COLS(JOBQ_PG__ONE, JOBQ_PG__ONE_WHEN),
+    JOBQ_PG__ONE("stages", stages, INT2, INT32, JOBQ_PG_ZERO), JOBQ_PG__JOB_LIMITS(JOBQ_PG__ONE),
+    JOBQ_PG__ONE("key", key, TEXT, TEXT, JOBQ_PG__CSTR),
+    JOBQ_PG__ONE("notify", quiet, BOOL, BOOL, JOBQ_PG__NOT), JOBQ_PG__COLS_END};
+
+static const jobq_pg__col jobq_pg__enqueue_direct_in[] = {
+    JOBQ_PG__ONE("queue", queue, TEXT, TEXT, JOBQ_PG__CSTR),
+    JOBQ_PG__ONE("kind", kind, TEXT, TEXT, JOBQ_PG__CSTR),
+    JOBQ_PG__JOB_COLS(JOBQ_PG__ONE, JOBQ_PG__ONE_WHEN), JOBQ_PG__JOB_LIMITS(JOBQ_PG__ONE),
+    JOBQ_PG__ONE("notify", quiet, BOOL, BOOL, JOBQ_PG__NOT), JOBQ_PG__COL_OF(NULL, job_size, INT8),
+    JOBQ_PG__COLS_END};
+
+/* What an enqueue answers. */
+typedef struct jobq_pg__written {
+    int64_t *ids;     /* NULL: not wanted */
+    int32_t count, partitions;
+    int64_t id;
+    jobq_str refused, code; /* why nothing was written, and its SQLSTATE */
+    bool existed;
+} jobq_pg__written;
+
+static const jobq_pg__list jobq_pg__ids = JOBQ_PG__LIST_APART(jobq_pg__written, ids, count);
+
+static const jobq_pg__col jobq_pg__ids_out[] = {
+    JOBQ_PG__ITEMS("ids", ids, INT8, INT64, 0), JOBQ_PG__COLS_END};
+static const jobq_pg__col jobq_pg__existed_out[] = {
+    JOBQ_PG__COL("id", jobq_pg__written, id, INT8, INT64, 0),
+    JOBQ_PG__COL("existed", jobq_pg__written, existed, BOOL, BOOL, 0), JOBQ_PG__COLS_END};
+
+/* What bulk takes and answers; wake takes two of it. */
+typedef struct jobq_pg__bulk {
+    const char *name;
+    const char **kinds;
+    int64_t *kind_ids;
+    int32_t kind_count, stages, queue, count, payload_max;
+    int64_t now_us;
+} jobq_pg__bulk;
+
+static const jobq_pg__list jobq_pg__bulk_kinds =
+    JOBQ_PG__LIST_APART(jobq_pg__bulk, kinds, kind_count);
+static const jobq_pg__list jobq_pg__bulk_ids =
+    JOBQ_PG__LIST_APART(jobq_pg__bulk, kind_ids, kind_count);
+
+static const jobq_pg__col jobq_pg__bulk_in[] = {
+    JOBQ_PG__COL(NULL, jobq_pg__bulk, name, TEXT, TEXT, JOBQ_PG__CSTR),
+    JOBQ_PG__ITEMS(NULL, bulk_kinds, TEXT, TEXT, JOBQ_PG__CSTR),
+    JOBQ_PG__COL(NULL, jobq_pg__bulk, stages, INT2, INT32, 0), JOBQ_PG__COLS_END};
+static const jobq_pg__col jobq_pg__bulk_out[] = {
+    JOBQ_PG__COL("queue", jobq_pg__bulk, queue, INT4, INT32, 0),
+    JOBQ_PG__ITEMS("kinds", bulk_ids, INT4, INT64, 0),
+    JOBQ_PG__COL("now_at", jobq_pg__bulk, now_us, TIMESTAMPTZ, TIMESTAMPTZ, 0),
+    JOBQ_PG__COL("payload_max", jobq_pg__bulk, payload_max, INT4, INT32, 0), JOBQ_PG__COLS_END};
+static const jobq_pg__col jobq_pg__wake_in[] = {
+    JOBQ_PG__COL(NULL, jobq_pg__bulk, queue, INT4, INT32, 0),
+    JOBQ_PG__COL(NULL, jobq_pg__bulk, count, INT4, INT32, 0), JOBQ_PG__COLS_END};
+
+/* -- the columns: of a worker's statements -- */
+
+#define JOBQ_PG__ASKS(field, wire, type) JOBQ_PG__COL(NULL, jobq_request, field, wire, type, 0)
+
+static const jobq_pg__list jobq_pg__lanes = JOBQ_PG__LIST_IN(jobq_request, lanes, lane_count, 0);
+static const jobq_pg__list jobq_pg__request_kinds =
+    JOBQ_PG__LIST_IN(jobq_request, kinds, kind_count, 0);
+static const jobq_pg__list jobq_pg__queues = JOBQ_PG__LIST_IN(jobq_request, queues, queue_count, 0);
+static const jobq_pg__list jobq_pg__message_queues =
+    JOBQ_PG__LIST_IN(jobq_request, message_queues, message_queue_count, 0);
+static const jobq_pg__list jobq_pg__settled =
+    JOBQ_PG__LIST_IN(jobq_request, settled, settled_count, 0);
+static const jobq_pg__list jobq_pg__one_partition = {offsetof(jobq_request, partition), SIZE_MAX, 8,
+                                                     1, false, 0};
+static const jobq_pg__list jobq_pg__one_claim = {offsetof(jobq_request, token.claim), SIZE_MAX, 8,
+                                                 1, false, 0};
+
+static const jobq_pg__col jobq_pg__claim_in[] = {
+    JOBQ_PG__ASKS(worker, INT8, INT64),
+    JOBQ_PG__ASKS(number, INT8, INT64),
+    JOBQ_PG__ASKS(limit, INT4, INT32),
+    JOBQ_PG__LIST(NULL, lanes, jobq_lane, queue, INT4, INT32, 0),
+    JOBQ_PG__LIST(NULL, lanes, jobq_lane, priority, INT2, INT16, 0),
+    JOBQ_PG__LIST(NULL, lanes, jobq_lane, stage, INT2, INT16, 0),
+    JOBQ_PG__LIST(NULL, lanes, jobq_lane, after_at_us, TIMESTAMPTZ, TIMESTAMPTZ, 0),
+    JOBQ_PG__LIST(NULL, lanes, jobq_lane, after_id, INT8, INT64, 0),
+    {{NULL, JOBQ_PG_INT32, 0, offsetof(jobq_request, every_kind), JOBQ_PG__LIST_UNLESS, NULL},
+     JOBQ_PG__INT4, &jobq_pg__request_kinds, NULL},
+    JOBQ_PG__ASKS(suspects, BOOL, BOOL),
+    JOBQ_PG__ASKS(alone, BOOL, BOOL),
+    JOBQ_PG__ASKS(look, BOOL, BOOL),
+    JOBQ_PG__ASKS(relaxed, BOOL, BOOL),
+    JOBQ_PG__ASKS(bytes, INT8, INT64),
+    JOBQ_PG__COLS_END};
+
+/* A row of a claim. Without an id: what an empty claim saw. */
+typedef struct jobq_pg__job_row {
+    jobq_job job;
+    jobq_str payload, headers;
+    bool payload_bytes;
+    int64_t due_us;
+} jobq_pg__job_row;
+
+#define JOBQ_PG__JOB(name, field, wire, type) \
+    JOBQ_PG__COL(name, jobq_pg__job_row, field, wire, type, 0)
+/* First what the handler gets: it is read when the job is run. */
+#define JOBQ_PG__HANDED                                                                            \
+    JOBQ_PG__JOB("payload", payload, JSONB, JSON),                                                 \
+    JOBQ_PG__COL_WHEN("bytes", jobq_pg__job_row, payload, BYTEA, BYTES, JOBQ_PG__IF,               \
+                      payload_bytes),                                                              \
+    JOBQ_PG__JOB("headers", headers, JSONB, JSON)
+#define JOBQ_PG__FACTS                                                                             \
+    JOBQ_PG__JOB("id", job.id, INT8, INT64),                                                       \
+    JOBQ_PG__JOB("run_at", job.run_at_us, TIMESTAMPTZ, TIMESTAMPTZ),                               \
+    JOBQ_PG__JOB("enqueued_at", job.enqueued_at_us, TIMESTAMPTZ, TIMESTAMPTZ),                     \
+    JOBQ_PG__JOB("timeout_us", job.timeout_us, INT8, INT64),                                       \
+    JOBQ_PG__JOB("queue_id", job.queue, INT4, INT32),                                              \
+    JOBQ_PG__JOB("kind_id", job.kind, INT4, INT32),                                                \
+    JOBQ_PG__JOB("attempt", job.attempt, INT4, INT32),                                             \
+    JOBQ_PG__JOB("crash", job.crash, INT4, INT32),                                                 \
+    JOBQ_PG__JOB("max_attempts", job.max_attempts, INT4, INT32),                                   \
+    JOBQ_PG__JOB("priority", job.priority, INT2, INT16),                                           \
+    JOBQ_PG__JOB("stage", job.stage, INT2, INT16),                                                 \
+    JOBQ_PG__JOB("stages", job.stages, INT2, INT16),                                               \
+    JOBQ_PG__JOB("suspect", job.suspect, BOOL, BOOL),                                              \
+    JOBQ_PG__JOB("alone", job.alone, BOOL, BOOL)
+
+static const jobq_pg__col jobq_pg__handed_out[] = {JOBQ_PG__HANDED, JOBQ_PG__COLS_END};
+static const jobq_pg__col jobq_pg__job_out[] = {JOBQ_PG__HANDED, JOBQ_PG__FACTS, JOBQ_PG__COLS_END};
+static const jobq_pg__col jobq_pg__claim_out[] = {
+    JOBQ_PG__HANDED, JOBQ_PG__FACTS, JOBQ_PG__JOB("due_us", due_us, INT8, INT64),
+    JOBQ_PG__COLS_END};
+#define JOBQ_PG__CLAIM_WIDTH ((int)(sizeof jobq_pg__claim_out / sizeof jobq_pg__claim_out[0]) - 1)
+
+static const jobq_pg__col jobq_pg__recover_in[] = {
+    JOBQ_PG__ASKS(worker, INT8, INT64), JOBQ_PG__ASKS(number, INT8, INT64),
+    JOBQ_PG__ASKS(limit, INT4, INT32), JOBQ_PG__COLS_END};
+
+/* A job that cannot be read, and why. */
+typedef struct jobq_pg__aside {
+    int64_t job, bytes;
+    const char *reason;
+} jobq_pg__aside;
+
+static const jobq_pg__col jobq_pg__set_aside_in[] = {
+    JOBQ_PG__COL(NULL, jobq_pg__aside, job, INT8, INT64, 0),
+    JOBQ_PG__COL(NULL, jobq_pg__aside, bytes, INT8, INT64, 0),
+    JOBQ_PG__COL(NULL, jobq_pg__aside, reason, TEXT, TEXT, JOBQ_PG__CSTR), JOBQ_PG__COLS_END};
+
+/* An ending with its texts. */
+typedef struct jobq_pg__end_row {
+    jobq_ending of;
+    jobq_pg_ending with;
+    int32_t group; /* endings of its claim, at the first of them; else 0 */
+} jobq_pg__end_row;
+
+typedef struct jobq_pg__ends {
+    jobq_pg__end_row *rows;
+    int32_t count;
+} jobq_pg__ends;
+
+static int64_t jobq_pg__end_state(const void *row)
+{
+    return jobq_state_letter(((const jobq_pg__end_row *)row)->of.decision.state);
+}
+
+static int64_t jobq_pg__end_delay(const void *row)
+{
+    int64_t us = ((const jobq_pg__end_row *)row)->of.decision.delay_us;
+
+    return us == JOBQ_NEVER ? -1 : us;
+}
+
+static const jobq_pg__list jobq_pg__end_list = JOBQ_PG__LIST_APART(jobq_pg__ends, rows, count);
+static const jobq_pg__list jobq_pg__groups = {
+    offsetof(jobq_pg__ends, rows), offsetof(jobq_pg__ends, count), sizeof(jobq_pg__end_row), 0,
+    true, offsetof(jobq_pg__end_row, group)};
+
+#define JOBQ_PG__GROUP(field, wire, type) \
+    JOBQ_PG__LIST(NULL, groups, jobq_pg__end_row, field, wire, type, 0)
+static const jobq_pg__col jobq_pg__complete_in[] = {
+    JOBQ_PG__GROUP(of.worker, INT8, INT64), JOBQ_PG__GROUP(of.claim, INT8, INT64),
+    JOBQ_PG__GROUP(group, INT4, INT32),
+    JOBQ_PG__LIST(NULL, end_list, jobq_pg__end_row, of.job, INT8, INT64, 0), JOBQ_PG__COLS_END};
+
+#define JOBQ_PG__END_COLS(C, CW, CF)                                                               \
+    C(of.worker, INT8, INT64), C(of.claim, INT8, INT64), C(of.job, INT8, INT64),                   \
+    CF(end_state, CHAR), C(of.decision.stage, INT2, INT16), C(of.decision.attempt, INT4, INT32),   \
+    C(of.decision.crash, INT4, INT32), C(of.decision.suspect, BOOL, BOOL), CF(end_delay, INT8),    \
+    C(with.error, TEXT, TEXT), CW(with.payload, JSONB, JSON, JOBQ_PG__UNLESS),                     \
+    CW(with.payload, BYTEA, BYTES, JOBQ_PG__IF)
+#define JOBQ_PG__ENDS(field, wire, type) \
+    JOBQ_PG__LIST(NULL, end_list, jobq_pg__end_row, field, wire, type, 0)
+#define JOBQ_PG__ENDS_WHEN(field, wire, type, flags) \
+    JOBQ_PG__LIST_WHEN(NULL, end_list, jobq_pg__end_row, field, wire, type, flags, \
+                       with.payload_bytes)
+#define JOBQ_PG__ENDS_OF(function, wire) JOBQ_PG__LIST_OF(NULL, end_list, function, wire, 0)
+#define JOBQ_PG__END(field, wire, type) \
+    JOBQ_PG__COL(NULL, jobq_pg__end_row, field, wire, type, 0)
+#define JOBQ_PG__END_WHEN(field, wire, type, flags) \
+    JOBQ_PG__COL_WHEN(NULL, jobq_pg__end_row, field, wire, type, flags, with.payload_bytes)
+#define JOBQ_PG__END_OF(function, wire) JOBQ_PG__COL_OF(NULL, function, wire)
+
+static const jobq_pg__col jobq_pg__settle_in[] = {
+    JOBQ_PG__END_COLS(JOBQ_PG__ENDS, JOBQ_PG__ENDS_WHEN, JOBQ_PG__ENDS_OF), JOBQ_PG__COLS_END};
+static const jobq_pg__col jobq_pg__settle_here_in[] = {
+    JOBQ_PG__END_COLS(JOBQ_PG__END, JOBQ_PG__END_WHEN, JOBQ_PG__END_OF), JOBQ_PG__COLS_END};
+
+static const jobq_pg__col jobq_pg__exception_out[] = {
+    JOBQ_PG__COL("id", jobq_exception, job, INT8, INT64, 0),
+    JOBQ_PG__COL("worker", jobq_exception, worker, INT8, INT64, 0),
+    JOBQ_PG__COL("claim", jobq_exception, claim, INT8, INT64, 0),
+    JOBQ_PG__COL("answer", jobq_exception, error, CHAR, INT32, 0), JOBQ_PG__COLS_END};
+
+/* What register takes and answers. */
+typedef struct jobq_pg__registering {
+    int64_t worker, lease_us;
+    const char *name;
+    const char *const *queues;
+    const int32_t *kind_queues; /* of each kind: which of queues, from 1 */
+    const char *const *kinds;
+    int32_t queue_count, kind_count;
+    int32_t queue_ids[JOBQ_LOOP_QUEUES];
+    int32_t kind_ids[JOBQ_LOOP_KINDS];
+} jobq_pg__registering;
+
+static const jobq_pg__list jobq_pg__register_queues =
+    JOBQ_PG__LIST_APART(jobq_pg__registering, queues, queue_count);
+static const jobq_pg__list jobq_pg__register_kind_queues =
+    JOBQ_PG__LIST_APART(jobq_pg__registering, kind_queues, kind_count);
+static const jobq_pg__list jobq_pg__register_kinds =
+    JOBQ_PG__LIST_APART(jobq_pg__registering, kinds, kind_count);
+static const jobq_pg__list jobq_pg__queue_ids =
+    JOBQ_PG__LIST_IN(jobq_pg__registering, queue_ids, queue_count, JOBQ_LOOP_QUEUES);
+static const jobq_pg__list jobq_pg__kind_ids =
+    JOBQ_PG__LIST_IN(jobq_pg__registering, kind_ids, kind_count, JOBQ_LOOP_KINDS);
+
+static const jobq_pg__col jobq_pg__register_in[] = {
+    JOBQ_PG__COL(NULL, jobq_pg__registering, worker, INT8, INT64, 0),
+    JOBQ_PG__COL(NULL, jobq_pg__registering, name, TEXT, TEXT, JOBQ_PG__CSTR),
+    JOBQ_PG__COL(NULL, jobq_pg__registering, lease_us, INT8, INT64, 0),
+    JOBQ_PG__ITEMS(NULL, register_queues, TEXT, TEXT, JOBQ_PG__CSTR),
+    JOBQ_PG__ITEMS(NULL, register_kind_queues, INT4, INT32, 0),
+    JOBQ_PG__ITEMS(NULL, register_kinds, TEXT, TEXT, JOBQ_PG__CSTR), JOBQ_PG__COLS_END};
+static const jobq_pg__col jobq_pg__register_out[] = {
+    JOBQ_PG__ITEMS("queue_ids", queue_ids, INT4, INT32, 0),
+    JOBQ_PG__ITEMS("kind_ids", kind_ids, INT4, INT32, 0), JOBQ_PG__COLS_END};
+
+static const jobq_pg__col jobq_pg__queues_in[] = {
+    JOBQ_PG__ITEMS(NULL, queues, INT4, INT32, 0), JOBQ_PG__COLS_END};
+
+/* A queue's policy with the name of its curve. */
+typedef struct jobq_pg__policy_row {
+    jobq_queue_policy of;
+    jobq_str curve;
+} jobq_pg__policy_row;
+
+#define JOBQ_PG__POLICY(name, field, wire, type) \
+    JOBQ_PG__COL(name, jobq_pg__policy_row, field, wire, type, 0)
+static const jobq_pg__col jobq_pg__policy_out[] = {
+    JOBQ_PG__POLICY("max_attempts", of.policy.max_attempts, INT4, INT32),
+    JOBQ_PG__POLICY("max_crashes", of.policy.max_crashes, INT4, INT32),
+    JOBQ_PG__POLICY("backoff_curve", curve, TEXT, TEXT),
+    JOBQ_PG__POLICY("backoff_base_us", of.policy.backoff.base_us, INT8, INT64),
+    JOBQ_PG__POLICY("backoff_cap_us", of.policy.backoff.cap_us, INT8, INT64),
+    JOBQ_PG__POLICY("backoff_floor_us", of.policy.backoff.floor_us, INT8, INT64),
+    JOBQ_PG__POLICY("backoff_jitter_permille", of.policy.backoff.jitter_permille, INT4, INT32),
+    JOBQ_PG__POLICY("timeout_us", of.policy.timeout_us, INT8, INT64),
+    JOBQ_PG__POLICY("stages_max", of.stages_max, INT2, INT16),
+    JOBQ_PG__POLICY("attempts_span_stages", of.policy.attempts_span_stages, BOOL, BOOL),
+    JOBQ_PG__POLICY("paused", of.paused, BOOL, BOOL), JOBQ_PG__COLS_END};
+
+static const jobq_pg__col jobq_pg__heartbeat_in[] = {
+    JOBQ_PG__ASKS(worker, INT8, INT64), JOBQ_PG__ASKS(lease_us, INT8, INT64),
+    JOBQ_PG__ITEMS(NULL, settled, INT8, INT64, 0), JOBQ_PG__COLS_END};
+
+static const jobq_pg__list jobq_pg__cancels =
+    JOBQ_PG__LIST_IN(jobq_news, cancels, cancel_count, JOBQ_LOOP_SLOTS);
+static const jobq_pg__list jobq_pg__news_kinds =
+    JOBQ_PG__LIST_IN(jobq_news, kinds, kind_count, JOBQ_LOOP_KINDS + JOBQ_STRAYS_MAX);
+static const jobq_pg__list jobq_pg__parked = {offsetof(jobq_news, parked_kind), SIZE_MAX, 4, 1,
+                                              false, 0};
+static const jobq_pg__list jobq_pg__late =
+    JOBQ_PG__LIST_IN(jobq_news, late, late_count, JOBQ_LOOP_WATCHED);
+static const jobq_pg__list jobq_pg__alone =
+    JOBQ_PG__LIST_IN(jobq_news, alone, alone_count, JOBQ_LOOP_QUEUES);
+
+#define JOBQ_PG__NEWS(name, field, wire, type) JOBQ_PG__COL(name, jobq_news, field, wire, type, 0)
+static const jobq_pg__col jobq_pg__news_out[] = {
+    JOBQ_PG__NEWS("alive", alive, BOOL, BOOL), JOBQ_PG__NEWS("policy", policy, INT8, INT64),
+    JOBQ_PG__NEWS("suspects", suspects, BOOL, BOOL),
+    JOBQ_PG__NEWS("now_at", store_now_us, TIMESTAMPTZ, TIMESTAMPTZ),
+    JOBQ_PG__ITEMS("cancel", cancels, INT8, INT64, 0),
+    JOBQ_PG__ITEMS("kinds", news_kinds, INT4, INT32, 0),
+    JOBQ_PG__ITEMS("parked", parked, INT4, INT32, 0),
+    JOBQ_PG__LIST("late", late, jobq_late, worker, INT8, INT64, 0),
+    JOBQ_PG__LIST("late_beats", late, jobq_late, beat, INT8, INT64, 0),
+    JOBQ_PG__LIST("late_leases_us", late, jobq_late, lease_us, INT8, INT64, 0),
+    JOBQ_PG__ITEMS("alone_queues", alone, INT4, INT32, 0),
+    JOBQ_PG__NEWS("overdue", overdue, INT4, INT32),
+    JOBQ_PG__NEWS("every_kind", every_kind, BOOL, BOOL), JOBQ_PG__COLS_END};
+
+static const jobq_pg__col jobq_pg__rescue_in[] = {
+    JOBQ_PG__ASKS(worker, INT8, INT64), JOBQ_PG__ASKS(beat, INT8, INT64),
+    JOBQ_PG__ASKS(limit, INT4, INT32), JOBQ_PG__COLS_END};
+static const jobq_pg__col jobq_pg__rescue_out[] = {
+    JOBQ_PG__COL("dead", jobq_answer, done, BOOL, BOOL, 0),
+    JOBQ_PG__COL("rescued", jobq_answer, count, INT4, INT32, 0),
+    JOBQ_PG__COL("more", jobq_answer, more, BOOL, BOOL, 0), JOBQ_PG__COLS_END};
+static const jobq_pg__col jobq_pg__sleep_in[] = {
+    JOBQ_PG__ASKS(worker, INT8, INT64), JOBQ_PG__ITEMS(NULL, queues, INT4, INT32, 0),
+    JOBQ_PG__ASKS(asleep, BOOL, BOOL), JOBQ_PG__COLS_END};
+static const jobq_pg__col jobq_pg__unpark_in[] = {
+    JOBQ_PG__ASKS(number, INT4, INT64), JOBQ_PG__ASKS(limit, INT4, INT32), JOBQ_PG__COLS_END};
+static const jobq_pg__col jobq_pg__remains_in[] = {
+    JOBQ_PG__ITEMS(NULL, queues, INT4, INT32, 0),
+    JOBQ_PG__ITEMS(NULL, message_queues, INT4, INT32, 0), JOBQ_PG__COLS_END};
+static const jobq_pg__col jobq_pg__prune_in[] = {
+    JOBQ_PG__ASKS(limit, INT4, INT32), JOBQ_PG__COLS_END};
+static const jobq_pg__col jobq_pg__worker_in[] = {
+    JOBQ_PG__ASKS(worker, INT8, INT64), JOBQ_PG__COLS_END};
+
+/* -- the columns: of messages -- */
+
+#ifndef JOBQ_PG_NO_OUTBOX
+/* What outbox_enqueue_many takes. */
+typedef struct jobq_pg__posting {
+    const char *queue;
+    const jobq_pg_message *messages;
+    int32_t count;
+    bool quiet;
+    int64_t lowest, highest, largest; /* outbox_queue: numbers of partitions, and bytes */
+} jobq_pg__posting;
+
+/* The number of the partition, or the hash that chooses it. */
+static int64_t jobq_pg__message_number(const void *row)
+{
+    const jobq_pg_message *m = (const jobq_pg_message *)row;
+
+    return m->order_key != NULL ? JOBQ_PG__NULL : m->partition;
+}
+
+static int64_t jobq_pg__message_hash(const void *row)
+{
+    const jobq_pg_message *m = (const jobq_pg_message *)row;
+
+    if (m->order_key == NULL) return JOBQ_PG__NULL;
+    return jobq_partition_of(jobq_str_from(m->order_key), 65536);
+}
+
+static int64_t jobq_pg__message_size(const void *row)
+{
+    const jobq_pg_message *m = (const jobq_pg_message *)row;
+
+    return (int64_t)(m->payload.len + m->headers.len);
+}
+
+static const jobq_pg__list jobq_pg__messages =
+    JOBQ_PG__LIST_APART(jobq_pg__posting, messages, count);
+
+/* A message's content; it is the end of a COPY's row, too. */
+#define JOBQ_PG__MESSAGE_COLS(C, CW)                                                               \
+    C(type, TEXT, TEXT, JOBQ_PG__CSTR), CW(payload, JSONB, JSON, JOBQ_PG__UNLESS),                 \
+    CW(payload, BYTEA, BYTES, JOBQ_PG__IF), C(headers, JSONB, JSON, 0)
+#define JOBQ_PG__MESSAGE(field, wire, type, flags) \
+    JOBQ_PG__COL(NULL, jobq_pg_message, field, wire, type, flags)
+#define JOBQ_PG__MESSAGE_WHEN(field, wire, type, flags) \
+    JOBQ_PG__COL_WHEN(NULL, jobq_pg_message, field, wire, type, flags, payload_bytes)
+#define JOBQ_PG__MESSAGES(field, wire, type, flags) \
+    JOBQ_PG__LIST(NULL, messages, jobq_pg_message, field, wire, type, (flags) | JOBQ_PG__SPARSE)
+#define JOBQ_PG__MESSAGES_WHEN(field, wire, type, flags) \
+    JOBQ_PG__LIST_WHEN(NULL, messages, jobq_pg_message, field, wire, type, \
+                       (flags) | JOBQ_PG__SPARSE, payload_bytes)
+
+static const jobq_pg__col jobq_pg__messages_in[] = {
+    JOBQ_PG__COL(NULL, jobq_pg__posting, queue, TEXT, TEXT, JOBQ_PG__CSTR),
+    JOBQ_PG__LIST_OF(NULL, messages, message_number, INT4, JOBQ_PG__SPARSE),
+    JOBQ_PG__LIST_OF(NULL, messages, message_hash, INT4, JOBQ_PG__SPARSE),
+    JOBQ_PG__MESSAGE_COLS(JOBQ_PG__MESSAGES, JOBQ_PG__MESSAGES_WHEN),
+    JOBQ_PG__MESSAGES(key, TEXT, TEXT, JOBQ_PG__CSTR),
+    JOBQ_PG__COL(NULL, jobq_pg__posting, count, INT4, INT32, 0),
+    JOBQ_PG__COL(NULL, jobq_pg__posting, quiet, BOOL, BOOL, JOBQ_PG__NOT), JOBQ_PG__COLS_END};
+
+#define JOBQ_PG__MESSAGE_HEAD                                                                      \
+    JOBQ_PG__MESSAGE(queue, TEXT, TEXT, JOBQ_PG__CSTR),                                            \
+    JOBQ_PG__COL_OF(NULL, message_number, INT4), JOBQ_PG__COL_OF(NULL, message_hash, INT4),        \
+    JOBQ_PG__MESSAGE_COLS(JOBQ_PG__MESSAGE, JOBQ_PG__MESSAGE_WHEN)
+static const jobq_pg__col jobq_pg__message_in[] = {
+    JOBQ_PG__MESSAGE_HEAD, JOBQ_PG__MESSAGE(key, TEXT, TEXT, JOBQ_PG__CSTR),
+    JOBQ_PG__MESSAGE(quiet, BOOL, BOOL, JOBQ_PG__NOT), JOBQ_PG__COLS_END};
+static const jobq_pg__col jobq_pg__message_direct_in[] = {
+    JOBQ_PG__MESSAGE_HEAD, JOBQ_PG__MESSAGE(quiet, BOOL, BOOL, JOBQ_PG__NOT),
+    JOBQ_PG__COL_OF(NULL, message_size, INT8), JOBQ_PG__COLS_END};
+static const jobq_pg__col jobq_pg__message_copy[] = {
+    JOBQ_PG__MESSAGE_COLS(JOBQ_PG__MESSAGE, JOBQ_PG__MESSAGE_WHEN), JOBQ_PG__COLS_END};
+
+#define JOBQ_PG__WRITTEN(name, field, wire, type) \
+    JOBQ_PG__COL(name, jobq_pg__written, field, wire, type, 0)
+#define JOBQ_PG__REFUSAL                                                                           \
+    JOBQ_PG__WRITTEN("refused", refused, TEXT, TEXT), JOBQ_PG__WRITTEN("code", code, TEXT, TEXT)
+static const jobq_pg__col jobq_pg__messages_out[] = {
+    JOBQ_PG__ITEMS("ids", ids, INT8, INT64, 0), JOBQ_PG__REFUSAL, JOBQ_PG__COLS_END};
+static const jobq_pg__col jobq_pg__message_out[] = {
+    JOBQ_PG__WRITTEN("id", id, INT8, INT64), JOBQ_PG__REFUSAL,
+    JOBQ_PG__WRITTEN("existed", existed, BOOL, BOOL), JOBQ_PG__COLS_END};
+
+static const jobq_pg__col jobq_pg__outbox_queue_in[] = {
+    JOBQ_PG__COL(NULL, jobq_pg__posting, queue, TEXT, TEXT, JOBQ_PG__CSTR),
+    JOBQ_PG__COL(NULL, jobq_pg__posting, lowest, INT8, INT64, 0),
+    JOBQ_PG__COL(NULL, jobq_pg__posting, highest, INT8, INT64, 0),
+    JOBQ_PG__COL(NULL, jobq_pg__posting, largest, INT8, INT64, 0), JOBQ_PG__COLS_END};
+static const jobq_pg__col jobq_pg__outbox_queue_out[] = {
+    JOBQ_PG__WRITTEN("id", id, INT4, INT64), JOBQ_PG__REFUSAL,
+    JOBQ_PG__WRITTEN("partitions", partitions, INT4, INT32), JOBQ_PG__COLS_END};
+
+/* A queue of messages. */
+typedef struct jobq_pg__outbox {
+    const char *queue;
+    int32_t partitions, queue_id;
+    bool anyway;
+} jobq_pg__outbox;
+
+#define JOBQ_PG__OUTBOX(name, field, wire, type, flags) \
+    JOBQ_PG__COL(name, jobq_pg__outbox, field, wire, type, flags)
+static const jobq_pg__col jobq_pg__outbox_register_in[] = {
+    JOBQ_PG__OUTBOX(NULL, queue, TEXT, TEXT, JOBQ_PG__CSTR),
+    JOBQ_PG__OUTBOX(NULL, partitions, INT4, INT32, 0), JOBQ_PG__COLS_END};
+static const jobq_pg__col jobq_pg__outbox_register_out[] = {
+    JOBQ_PG__OUTBOX("queue_id", queue_id, INT4, INT32, 0),
+    JOBQ_PG__OUTBOX("partitions", partitions, INT4, INT32, 0), JOBQ_PG__COLS_END};
+static const jobq_pg__col jobq_pg__outbox_grow_in[] = {
+    JOBQ_PG__OUTBOX(NULL, queue, TEXT, TEXT, JOBQ_PG__CSTR),
+    JOBQ_PG__OUTBOX(NULL, partitions, INT4, INT32, 0), JOBQ_PG__OUTBOX(NULL, anyway, BOOL, BOOL, 0),
+    JOBQ_PG__COLS_END};
+#endif /* JOBQ_PG_NO_OUTBOX */
+
+/* One more tells that there are more. */
+static int64_t jobq_pg__limit_plus_one(const void *row)
+{
+    return (int64_t)((const jobq_request *)row)->limit + 1;
+}
+
+static const jobq_pg__col jobq_pg__look_in[] = {
+    JOBQ_PG__ITEMS(NULL, message_queues, INT4, INT32, 0), JOBQ_PG__ASKS(number, INT8, INT64),
+    JOBQ_PG__COL_OF(NULL, limit_plus_one, INT4), JOBQ_PG__ASKS(sweep, BOOL, BOOL),
+    JOBQ_PG__COLS_END};
+#define JOBQ_PG__BACKLOG(name, field, wire, type) \
+    JOBQ_PG__COL(name, jobq_backlog, field, wire, type, 0)
+static const jobq_pg__col jobq_pg__backlog_out[] = {
+    JOBQ_PG__BACKLOG("partition", id, INT8, INT64),
+    JOBQ_PG__BACKLOG("waiting", waiting, INT8, INT64),
+    JOBQ_PG__BACKLOG("due_us", due_us, INT8, INT64),
+    JOBQ_PG__BACKLOG("worker", holder.worker, INT8, INT64),
+    JOBQ_PG__BACKLOG("claim", holder.claim, INT8, INT64),
+    JOBQ_PG__BACKLOG("beat", holder.beat, INT8, INT64),
+    JOBQ_PG__BACKLOG("lease_us", holder.lease_us, INT8, INT64),
+    JOBQ_PG__BACKLOG("below", below, BOOL, BOOL), JOBQ_PG__BACKLOG("acked", acked, INT8, INT64),
+    JOBQ_PG__COLS_END};
+
+static const jobq_pg__col jobq_pg__read_in[] = {
+    JOBQ_PG__ASKS(token.worker, INT8, INT64), JOBQ_PG__ASKS(token.claim, INT8, INT64),
+    JOBQ_PG__ASKS(token.lease_us, INT8, INT64), JOBQ_PG__ASKS(partition, INT8, INT64),
+    JOBQ_PG__ASKS(limit, INT4, INT32), JOBQ_PG__ASKS(handed, INT8, INT64),
+    JOBQ_PG__ASKS(watched.worker, INT8, INT64), JOBQ_PG__ASKS(watched.claim, INT8, INT64),
+    JOBQ_PG__ASKS(watched.beat, INT8, INT64),
+    JOBQ_PG__COL(NULL, jobq_request, bytes, INT8, INT64, JOBQ_PG_ZERO),
+    JOBQ_PG__COL_WHEN(NULL, jobq_request, acked, INT8, INT64, JOBQ_PG__IF, aside),
+    JOBQ_PG__ASKS(sweep, BOOL, BOOL), JOBQ_PG__COLS_END};
+
+/* A message that is given up. */
+typedef struct jobq_pg__dead {
+    int64_t seq;
+    int32_t attempts;
+    const char *reason;
+} jobq_pg__dead;
+
+/* An acknowledgement with its texts. */
+typedef struct jobq_pg__ack {
+    jobq_holder token;
+    int64_t partition, before, failures, effective, successes, delay_us, bytes;
+    jobq_str error;           /* of the message that failed; {NULL, 0}: none */
+    jobq_pg__dead *dead;      /* of the messages up to after->acked */
+    int32_t dead_count, limit, tried_count;
+    const int64_t *tried;
+    int64_t acked;
+    bool own; /* in its handler's transaction, whose COMMIT must fail if it is lost */
+    bool relaxed, sweep;
+} jobq_pg__ack;
+
+static const jobq_pg__list jobq_pg__ack_tried =
+    JOBQ_PG__LIST_APART(jobq_pg__ack, tried, tried_count);
+static const jobq_pg__list jobq_pg__ack_dead = JOBQ_PG__LIST_APART(jobq_pg__ack, dead, dead_count);
+
+#define JOBQ_PG__ACK(field, wire, type, flags) \
+    JOBQ_PG__COL(NULL, jobq_pg__ack, field, wire, type, flags)
+#define JOBQ_PG__DEAD(field, wire, type, flags) \
+    JOBQ_PG__LIST(NULL, ack_dead, jobq_pg__dead, field, wire, type, flags)
+static const jobq_pg__col jobq_pg__ack_in[] = {
+    JOBQ_PG__ACK(token.worker, INT8, INT64, 0), JOBQ_PG__ACK(token.claim, INT8, INT64, 0),
+    JOBQ_PG__ACK(token.lease_us, INT8, INT64, 0), JOBQ_PG__ACK(partition, INT8, INT64, 0),
+    JOBQ_PG__ACK(before, INT8, INT64, 0), JOBQ_PG__ACK(acked, INT8, INT64, 0),
+    JOBQ_PG__ITEMS(NULL, ack_tried, INT8, INT64, 0), JOBQ_PG__ACK(failures, INT8, INT64, 0),
+    JOBQ_PG__ACK(effective, INT8, INT64, 0), JOBQ_PG__ACK(successes, INT8, INT64, 0),
+    JOBQ_PG__ACK(error, TEXT, TEXT, 0), JOBQ_PG__ACK(delay_us, INT8, INT64, 0),
+    JOBQ_PG__DEAD(seq, INT8, INT64, 0), JOBQ_PG__DEAD(reason, TEXT, TEXT, JOBQ_PG__CSTR),
+    JOBQ_PG__DEAD(attempts, INT4, INT32, 0), JOBQ_PG__ACK(limit, INT4, INT32, 0),
+    JOBQ_PG__ACK(own, BOOL, BOOL, 0), JOBQ_PG__ACK(relaxed, BOOL, BOOL, 0),
+    JOBQ_PG__ACK(bytes, INT8, INT64, JOBQ_PG_ZERO), JOBQ_PG__ACK(sweep, BOOL, BOOL, 0),
+    JOBQ_PG__COLS_END};
+
+/* What a READ or an ACK answered, and keeps: the messages point into it. */
+typedef struct jobq_pg__portion {
+    int32_t answer; /* 'h' held: messages follow; 'i' nothing to read; 'o' another holds it; 'w' not
+                       due yet; 'b' busy; 'l' lost, nothing written; 'a' the next was set aside */
+    jobq_reading of;
+    int64_t wait_us;        /* 'w': until due; 'o': the holder's lease */
+    jobq_str error;         /* of the last failed delivery */
+    int32_t count;
+    jobq_message *messages; /* numbers cursor.acked + 1 ... */
+    PGresult *result;
+} jobq_pg__portion;
+
+static const jobq_pg__list jobq_pg__tried = {
+    offsetof(jobq_pg__portion, of.cursor.tried), offsetof(jobq_pg__portion, of.cursor.tried_count),
+    sizeof(int64_t), JOBQ_TRIED_MAX, false, 0};
+static const jobq_pg__list jobq_pg__arrived =
+    JOBQ_PG__LIST_APART(jobq_pg__portion, messages, count);
+
+#define JOBQ_PG__PORTION(name, field, wire, type) \
+    JOBQ_PG__COL(name, jobq_pg__portion, field, wire, type, 0)
+static const jobq_pg__col jobq_pg__reading_out[] = {
+    JOBQ_PG__PORTION("answer", answer, CHAR, INT32),
+    JOBQ_PG__PORTION("acked", of.cursor.acked, INT8, INT64),
+    JOBQ_PG__ITEMS("tried", tried, INT8, INT64, 0),
+    JOBQ_PG__PORTION("lost", of.lost, INT8, INT64),
+    JOBQ_PG__PORTION("worker", of.holder.worker, INT8, INT64),
+    JOBQ_PG__PORTION("claim", of.holder.claim, INT8, INT64),
+    JOBQ_PG__PORTION("beat", of.holder.beat, INT8, INT64),
+    JOBQ_PG__PORTION("wait_us", wait_us, INT8, INT64),
+    JOBQ_PG__PORTION("failures", of.cursor.mode.failures, INT8, INT32),
+    JOBQ_PG__PORTION("effective", of.cursor.mode.effective, INT8, INT32),
+    JOBQ_PG__PORTION("successes", of.cursor.mode.successes, INT8, INT32),
+    JOBQ_PG__PORTION("error", error, TEXT, TEXT),
+    JOBQ_PG__PORTION("cut", of.cut, BOOL, BOOL),
+    JOBQ_PG__LIST("created_ats", arrived, jobq_message, created_at_us, TIMESTAMPTZ, TIMESTAMPTZ, 0),
+    JOBQ_PG__LIST("types", arrived, jobq_message, type, TEXT, TEXT, 0),
+    JOBQ_PG__LIST("payloads", arrived, jobq_message, payload, JSONB, JSON, 0),
+    JOBQ_PG__LIST_WHEN("bytes", arrived, jobq_message, payload, BYTEA, BYTES, JOBQ_PG__IF,
+                       payload_bytes),
+    JOBQ_PG__LIST("headers", arrived, jobq_message, headers, JSONB, JSON, 0),
+    JOBQ_PG__COLS_END};
+
+static const jobq_pg__col jobq_pg__renew_in[] = {
+    JOBQ_PG__ASKS(token.worker, INT8, INT64), JOBQ_PG__ASKS(token.lease_us, INT8, INT64),
+    JOBQ_PG__ITEMS(NULL, one_partition, INT8, INT64, 0),
+    JOBQ_PG__ITEMS(NULL, one_claim, INT8, INT64, 0), JOBQ_PG__COLS_END};
+/* Partitions whose lease is lost; it was asked about one. */
+typedef struct jobq_pg__losses {
+    int64_t ids[1];
+    int32_t count;
+} jobq_pg__losses;
+
+static const jobq_pg__list jobq_pg__lost = JOBQ_PG__LIST_IN(jobq_pg__losses, ids, count, 1);
+static const jobq_pg__col jobq_pg__renew_out[] = {
+    JOBQ_PG__ITEMS("outbox_renew", lost, INT8, INT64, 0), JOBQ_PG__COLS_END};
+
+/* -- the columns: of what a person does -- */
+
+/* A verb on one job, and its argument. */
+typedef struct jobq_pg__change {
+    int64_t id, run_at_us;
+    int32_t priority;
+    const char *target;
+} jobq_pg__change;
+
+#define JOBQ_PG__VERB(name, field, wire, type, flags) \
+    JOBQ_PG__COL(name, jobq_pg__change, field, wire, type, flags)
+static const jobq_pg__col jobq_pg__verb_in[] = {
+    JOBQ_PG__VERB(NULL, id, INT8, INT64, 0), JOBQ_PG__COLS_END};
+static const jobq_pg__col jobq_pg__get_in[] = {
+    JOBQ_PG__VERB("id", id, INT8, INT64, 0), JOBQ_PG__COLS_END};
+static const jobq_pg__col jobq_pg__reschedule_in[] = {
+    JOBQ_PG__VERB(NULL, id, INT8, INT64, 0),
+    JOBQ_PG__VERB(NULL, run_at_us, TIMESTAMPTZ, TIMESTAMPTZ, 0), JOBQ_PG__COLS_END};
+static const jobq_pg__col jobq_pg__prioritize_in[] = {
+    JOBQ_PG__VERB(NULL, id, INT8, INT64, 0), JOBQ_PG__VERB(NULL, priority, INT4, INT32, 0),
+    JOBQ_PG__COLS_END};
+static const jobq_pg__col jobq_pg__move_in[] = {
+    JOBQ_PG__VERB(NULL, id, INT8, INT64, 0), JOBQ_PG__VERB(NULL, target, TEXT, TEXT, JOBQ_PG__CSTR),
+    JOBQ_PG__COLS_END};
+
+/* A verb on many: a filter, and its argument. */
+typedef struct jobq_pg__changing {
+    jobq_pg_filter of;
+    jobq_pg__change with;
+    const char *state;
+    int64_t requested; /* cancel's answer */
+    int64_t cancelled;
+} jobq_pg__changing;
+
+#define JOBQ_PG__FILTER                                                                            \
+    JOBQ_PG__COL("queue", jobq_pg__changing, of.queue, TEXT, TEXT, JOBQ_PG__CSTR),                 \
+    JOBQ_PG__COL("kind", jobq_pg__changing, of.kind, TEXT, TEXT, JOBQ_PG__CSTR),                   \
+    JOBQ_PG__COL("older", jobq_pg__changing, of.older_us, INTERVAL, DURATION, JOBQ_PG_ZERO),       \
+    JOBQ_PG__COL("tags", jobq_pg__changing, of.tags, JSONB, JSON, 0),                              \
+    JOBQ_PG__COL("at_most", jobq_pg__changing, of.at_most, INT4, INT32, 0)
+static const jobq_pg__col jobq_pg__many_in[] = {JOBQ_PG__FILTER, JOBQ_PG__COLS_END};
+static const jobq_pg__col jobq_pg__state_many_in[] = {
+    JOBQ_PG__FILTER, JOBQ_PG__COL("state", jobq_pg__changing, state, TEXT, TEXT, JOBQ_PG__CSTR),
+    JOBQ_PG__COLS_END};
+static const jobq_pg__col jobq_pg__reschedule_many_in[] = {
+    JOBQ_PG__FILTER,
+    JOBQ_PG__COL("run_at", jobq_pg__changing, with.run_at_us, TIMESTAMPTZ, TIMESTAMPTZ, 0),
+    JOBQ_PG__COLS_END};
+static const jobq_pg__col jobq_pg__prioritize_many_in[] = {
+    JOBQ_PG__FILTER, JOBQ_PG__COL("priority", jobq_pg__changing, with.priority, INT4, INT32, 0),
+    JOBQ_PG__COLS_END};
+static const jobq_pg__col jobq_pg__move_many_in[] = {
+    JOBQ_PG__FILTER,
+    JOBQ_PG__COL("target", jobq_pg__changing, with.target, TEXT, TEXT, JOBQ_PG__CSTR),
+    JOBQ_PG__COLS_END};
+static const jobq_pg__col jobq_pg__cancelled_out[] = {
+    JOBQ_PG__COL("cancelled", jobq_pg__changing, cancelled, INT4, INT64, 0),
+    JOBQ_PG__COL("requested", jobq_pg__changing, requested, INT4, INT64, 0), JOBQ_PG__COLS_END};
+
+/* What queue_set takes. */
+typedef struct jobq_pg__queue_row {
+    const char *queue, *kind, *curve;
+    jobq_pg_queue_desc of;
+    jobq_pg_maybe_int64 base, cap, floor, timeout;
+    jobq_str jitter;
+    char digits[16];
+    jobq_pg_maybe_bool span, history;
+    int32_t kind_count;
+} jobq_pg__queue_row;
+
+static const jobq_pg__list jobq_pg__queue_kinds =
+    JOBQ_PG__LIST_APART(jobq_pg__queue_row, of.kinds, kind_count);
+
+#define JOBQ_PG__QUEUE(name, field, wire, type, flags) \
+    JOBQ_PG__COL(name, jobq_pg__queue_row, field, wire, type, flags)
+static const jobq_pg__col jobq_pg__pause_in[] = {
+    JOBQ_PG__QUEUE(NULL, queue, TEXT, TEXT, JOBQ_PG__CSTR),
+    JOBQ_PG__QUEUE(NULL, kind, TEXT, TEXT, JOBQ_PG__CSTR), JOBQ_PG__COLS_END};
+static const jobq_pg__col jobq_pg__queue_in[] = {
+    JOBQ_PG__QUEUE("queue", queue, TEXT, TEXT, JOBQ_PG__CSTR), JOBQ_PG__COLS_END};
+static const jobq_pg__col jobq_pg__stats_in[] = {
+    JOBQ_PG__QUEUE("queue", queue, TEXT, TEXT, JOBQ_PG__CSTR | JOBQ_PG_NULLABLE),
+    JOBQ_PG__COLS_END};
+static const jobq_pg__col jobq_pg__queue_set_in[] = {
+    JOBQ_PG__QUEUE(NULL, queue, TEXT, TEXT, JOBQ_PG__CSTR),
+    JOBQ_PG__QUEUE(NULL, of.max_attempts, INT4, INT32, JOBQ_PG_ZERO),
+    JOBQ_PG__QUEUE(NULL, of.max_crashes, INT4, INT32, JOBQ_PG_ZERO),
+    JOBQ_PG__QUEUE(NULL, curve, TEXT, TEXT, JOBQ_PG__CSTR),
+    JOBQ_PG__QUEUE(NULL, base, INTERVAL, DURATION, JOBQ_PG_NULLABLE),
+    JOBQ_PG__QUEUE(NULL, cap, INTERVAL, DURATION, JOBQ_PG_NULLABLE),
+    JOBQ_PG__QUEUE(NULL, floor, INTERVAL, DURATION, JOBQ_PG_NULLABLE),
+    JOBQ_PG__QUEUE(NULL, jitter, NUMERIC, NUMERIC, 0),
+    JOBQ_PG__QUEUE(NULL, timeout, INTERVAL, DURATION, JOBQ_PG_NULLABLE),
+    JOBQ_PG__QUEUE(NULL, span, BOOL, BOOL, JOBQ_PG_NULLABLE),
+    JOBQ_PG__QUEUE(NULL, history, BOOL, BOOL, JOBQ_PG_NULLABLE),
+    JOBQ_PG__QUEUE(NULL, of.failed_keep_us, INTERVAL, DURATION, JOBQ_PG_ZERO),
+    JOBQ_PG__QUEUE(NULL, of.key_keep_us, INTERVAL, DURATION, JOBQ_PG_ZERO),
+    JOBQ_PG__QUEUE(NULL, of.message_max, INT4, INT32, JOBQ_PG_ZERO),
+    JOBQ_PG__ITEMS(NULL, queue_kinds, TEXT, TEXT, JOBQ_PG__CSTR),
+    JOBQ_PG__QUEUE(NULL, of.payload_max, INT4, INT32, JOBQ_PG_ZERO), JOBQ_PG__COLS_END};
+
+/* What peek takes. */
+typedef struct jobq_pg__peeking {
+    const char *const *queues;
+    jobq_pg_int64s exclude;
+    int32_t queue_count, at_most;
+} jobq_pg__peeking;
+
+static const jobq_pg__list jobq_pg__peek_queues =
+    JOBQ_PG__LIST_APART(jobq_pg__peeking, queues, queue_count);
+static const jobq_pg__col jobq_pg__peek_in[] = {
+    JOBQ_PG__ITEMS(NULL, peek_queues, TEXT, TEXT, JOBQ_PG__CSTR | JOBQ_PG__SPARSE),
+    JOBQ_PG__COL(NULL, jobq_pg__peeking, at_most, INT4, INT32, 0),
+    JOBQ_PG__COL(NULL, jobq_pg__peeking, exclude, INT8, INT64S, 0), JOBQ_PG__COLS_END};
+
+#ifndef JOBQ_PG_NO_OUTBOX
+/* Which dead letters, and what becomes of them. */
+typedef struct jobq_pg__chosen {
+    jobq_pg_scope of;
+    int64_t token, timeout_us;
+    jobq_pg_int64s ids;
+    const char *reason;
+} jobq_pg__chosen;
+
+#define JOBQ_PG__LETTER(field, wire, type, flags) \
+    JOBQ_PG__COL(NULL, jobq_pg__chosen, field, wire, type, flags)
+#define JOBQ_PG__SCOPE                                                                             \
+    JOBQ_PG__LETTER(of.queue, TEXT, TEXT, JOBQ_PG__CSTR),                                          \
+    JOBQ_PG__COL_WHEN(NULL, jobq_pg__chosen, of.partition, INT4, INT32, JOBQ_PG__IF,              \
+                      of.one_partition),                                                           \
+    JOBQ_PG__LETTER(of.type, TEXT, TEXT, JOBQ_PG__CSTR)
+#define JOBQ_PG__LETTER_IDS                                                                        \
+    JOBQ_PG__LETTER(token, INT8, INT64, 0), JOBQ_PG__LETTER(ids, INT8, INT64S, 0)
+static const jobq_pg__col jobq_pg__letter_count_in[] = {
+    JOBQ_PG__SCOPE, JOBQ_PG__LETTER(of.status, TEXT, TEXT, JOBQ_PG__CSTR), JOBQ_PG__COLS_END};
+static const jobq_pg__col jobq_pg__letter_list_in[] = {
+    JOBQ_PG__SCOPE, JOBQ_PG__LETTER(of.status, TEXT, TEXT, JOBQ_PG__CSTR),
+    JOBQ_PG__LETTER(of.limit, INT4, INT32, JOBQ_PG_ZERO), JOBQ_PG__COLS_END};
+static const jobq_pg__col jobq_pg__letter_scope_in[] = {
+    JOBQ_PG__SCOPE, JOBQ_PG__LETTER(of.limit, INT4, INT32, JOBQ_PG_ZERO), JOBQ_PG__COLS_END};
+static const jobq_pg__col jobq_pg__letter_replay_in[] = {
+    JOBQ_PG__LETTER(token, INT8, INT64, 0), JOBQ_PG__LETTER(timeout_us, INT8, INT64, 0),
+    JOBQ_PG__SCOPE, JOBQ_PG__LETTER(of.limit, INT4, INT32, JOBQ_PG_ZERO), JOBQ_PG__COLS_END};
+static const jobq_pg__col jobq_pg__letter_resolve_in[] = {JOBQ_PG__LETTER_IDS, JOBQ_PG__COLS_END};
+static const jobq_pg__col jobq_pg__letter_reject_in[] = {
+    JOBQ_PG__LETTER_IDS, JOBQ_PG__LETTER(reason, TEXT, TEXT, JOBQ_PG__CSTR), JOBQ_PG__COLS_END};
+#endif /* JOBQ_PG_NO_OUTBOX */
+
+/* -- the text of a statement -- */
+
+typedef enum jobq_pg__form {
+    JOBQ_PG__CALLS, JOBQ_PG__READS_VIEW, JOBQ_PG__READS_LETTERS, JOBQ_PG__SAYS
+} jobq_pg__form;
+
+static const struct {
+    jobq_pg__form form;
+    const char *name; /* of the function or view; or the text */
+    const jobq_pg__col *in, *out;
+} jobq_pg__specs[JOBQ_PG__STATEMENT_COUNT] = {
+#define JOBQ__CALL(id, name, in, out) {JOBQ_PG__CALLS, name, jobq_pg__##in, jobq_pg__##out},
+#define JOBQ__VIEW(id, name, in, rows) {JOBQ_PG__READS_VIEW, name, jobq_pg__##in, jobq_pg__none},
+#define JOBQ__LETTERS(id, name, in, rows) \
+    {JOBQ_PG__READS_LETTERS, name, jobq_pg__##in, jobq_pg__none},
+#define JOBQ__TEXT(id, text, in, out) {JOBQ_PG__SAYS, text, jobq_pg__##in, jobq_pg__##out},
+    JOBQ_PG__STATEMENTS(JOBQ__CALL, JOBQ__VIEW, JOBQ__LETTERS, JOBQ__TEXT)
+#undef JOBQ__CALL
+#undef JOBQ__VIEW
+#undef JOBQ__LETTERS
+#undef JOBQ__TEXT
+};
+
+#define JOBQ_PG__LETTER_COLUMNS                                                                    \
+    "id, partition AS partition_id, queue_id, (partition OPERATOR(pg_catalog.&) 32767)::integer "  \
+    "AS partition, seq, attempts, created_at, failed_at, completed_at, deadline, status, type, "   \
+    "error, payload, bytes, headers"
+
+/* "$1::pg_catalog.int8[]" */
+static void jobq_pg__say_param(jobq_pg__params *out, const jobq_pg__col *c, int n)
+{
+    bool array = c->list != NULL || jobq_pg__is_array(c->of.type);
+
+    jobq_pg__sayf(out, "$%d%s%s", n, jobq_pg__wires[c->wire].cast, array ? "[]" : "");
+}
+
+/* "jobq.name($1, older => $2)"; n counts parameters. */
+static void jobq_pg__say_call(jobq_pg__params *out, jobq_pg__statement st, int *n)
+{
+    const jobq_pg__col *c = jobq_pg__specs[st].in;
+
+    jobq_pg__sayf(out, "jobq.%s(", jobq_pg__specs[st].name);
+    for (; c->wire != JOBQ_PG__NOTHING; c++) {
+        if (c > jobq_pg__specs[st].in) jobq_pg__say(out, ", ");
+        if (c->of.name != NULL) jobq_pg__sayf(out, "%s => ", c->of.name);
+        jobq_pg__say_param(out, c, ++*n);
+    }
+    jobq_pg__say(out, ")");
+}
+
+/* The columns of a result. A function that has none answers one, of its own name. */
+static void jobq_pg__say_out(jobq_pg__params *out, jobq_pg__statement st)
+{
+    const jobq_pg__col *c = jobq_pg__specs[st].out;
+
+    if (c->wire == JOBQ_PG__NOTHING) jobq_pg__say(out, jobq_pg__specs[st].name);
+    for (; c->wire != JOBQ_PG__NOTHING; c++) {
+        if (c > jobq_pg__specs[st].out) jobq_pg__say(out, ", ");
+        jobq_pg__say(out, c->of.name);
+    }
+}
+
+/* A heartbeat, and, unless the worker is dead, a claim. */
+static void jobq_pg__say_beat(jobq_pg__params *out)
+{
+    int n = 0;
+
+    jobq_pg__say(out, ", ");
+    jobq_pg__say_out(out, JOBQ_PG__HEARTBEAT);
+    jobq_pg__say(out, " FROM ");
+    jobq_pg__say_call(out, JOBQ_PG__HEARTBEAT, &n);
+    jobq_pg__say(out, " LEFT JOIN LATERAL (SELECT * FROM ");
+    jobq_pg__say_call(out, JOBQ_PG__CLAIM, &n);
+    jobq_pg__say(out, ") c ON alive");
+}
+
+/* Rows of a view by one of its columns; all rows if the parameter is NULL and may be. */
+static void jobq_pg__say_view(jobq_pg__params *out, jobq_pg__statement st)
+{
+    const jobq_pg__col *in = jobq_pg__specs[st].in;
+    const jobq_pg_column *c = jobq_pg__desc_of(st)->columns;
+    int i;
+
+    for (i = 0; c[i].name != NULL; i++)
+        jobq_pg__sayf(out, "%s%n", i > 0 ? ", " : "", c[i].name);
+    jobq_pg__sayf(out, " FROM jobq.%s WHERE ", jobq_pg__specs[st].name);
+    if ((in->of.flags & JOBQ_PG_NULLABLE) != 0) {
+        jobq_pg__say_param(out, in, 1);
+        jobq_pg__say(out, " IS NULL OR ");
+    }
+    jobq_pg__sayf(out, "%n OPERATOR(pg_catalog.=) ", in->of.name);
+    jobq_pg__say_param(out, in, 1);
+    jobq_pg__say(out, " ORDER BY 1");
+}
+
+/* The text of a statement; the word jobq is the schema. NULL: out of memory. To be freed. */
+static char *jobq_pg__statement_sql(jobq_pg__statement st)
+{
+    jobq_pg__form form = jobq_pg__specs[st].form;
+    jobq_pg__params out;
+    int n = 0;
+
+    jobq_pg__params_init(&out);
+    if (form == JOBQ_PG__SAYS) {
+        jobq_pg__say(&out, jobq_pg__specs[st].name);
+    } else {
+        jobq_pg__say(&out, "SELECT ");
+        if (form == JOBQ_PG__READS_VIEW) jobq_pg__say_view(&out, st);
+        else if (form == JOBQ_PG__READS_LETTERS) jobq_pg__say(&out, JOBQ_PG__LETTER_COLUMNS);
+        else jobq_pg__say_out(&out, st);
+        if (st == JOBQ_PG__BEAT_CLAIM) jobq_pg__say_beat(&out);
+        else if (form != JOBQ_PG__READS_VIEW) {
+            jobq_pg__say(&out, " FROM ");
+            jobq_pg__say_call(&out, st, &n);
+        }
+    }
+    jobq_pg__raw(&out, "", 1);
+    if (out.failed) jobq_pg__params_clear(&out);
+    return out.data;
+}
+
+/* -- asking -- */
+
+/* Asks with what is in a struct. NULL: error is filled. */
+static PGresult *jobq_pg__call(jobq_pg *pg, PGconn *conn, jobq_pg__statement st, const void *from,
+                               jobq_pg_error *error)
+{
+    jobq_pg__params p;
+
+    jobq_pg__params_init(&p);
+    jobq_pg__put(&p, jobq_pg__specs[st].in, from);
+    return jobq_pg__exec_text(pg, conn, NULL, &pg->texts[st], &p, !pg->pooled, error);
+}
+
+/* The same, and the first row of the answer goes into a struct; with the result, which is kept
+ * while strings in it are used. */
+static PGresult *jobq_pg__call_row(jobq_pg *pg, PGconn *conn, jobq_pg__statement st,
+                                   const void *from, void *to, jobq_pg_error *error)
+{
+    PGresult *res = jobq_pg__call(pg, conn, st, from, error);
+
+    if (res != NULL && PQntuples(res) > 0) jobq_pg__get(res, 0, 0, jobq_pg__specs[st].out, to);
+    return res;
+}
+
+/* Asks for one number: a count, a boolean. answer may be NULL. */
+static jobq_error jobq_pg__ask(jobq_pg *pg, PGconn *conn, jobq_pg__statement st, const void *from,
+                               int64_t *answer, jobq_pg_error *error)
+{
+    jobq_pg_error local;
+    PGresult *res;
+
+    if (error == NULL) error = &local;
+    res = jobq_pg__call(pg, conn, st, from, error);
+    if (res == NULL) return error->code;
+    if (answer != NULL)
+        *answer = PQntuples(res) > 0 && PQnfields(res) > 0 ? jobq_pg__int(res, 0, 0) : 0;
+    PQclear(res);
+    return JOBQ_OK;
+}
+
+/* ---- >>migrate ------------------------------------------------------------------------------- */
 
 /* A file of sql/: a migration, or a part of the current text, which bears the newest version. */
 typedef struct jobq_pg__migration {
@@ -2008,6 +5245,7918 @@ typedef struct jobq_pg__migration {
     const char *name;
     const char *const *strings; /* of the file, in pieces; NULL ends it */
 } jobq_pg__migration;
+
+/* The i-th file, NULL after the last one. They are at the end of this header. */
+static const jobq_pg__migration *jobq_pg__file(size_t i);
+
+/* The version of the schema that this library installs. */
+static int jobq_pg__newest(void)
+{
+    int version = 0;
+    size_t i;
+
+    for (i = 0; jobq_pg__file(i) != NULL; i++) version = jobq_pg__file(i)->version;
+    return version;
+}
+
+/* Runs SQL without parameters; JOBQ_OK or the error. */
+JOBQ_PG__ONCE static jobq_error jobq_pg__command(PGconn *conn, const char *sql,
+                                                 jobq_pg_error *error)
+{
+    PGresult *res = PQexec(conn, sql);
+    ExecStatusType status = PQresultStatus(res);
+    jobq_error code = JOBQ_OK;
+
+    if (status != PGRES_COMMAND_OK && status != PGRES_TUPLES_OK) {
+        code = jobq_pg__result_error(error, conn, res);
+    }
+    PQclear(res);
+    return code;
+}
+
+/* The strings up to NULL as one. NULL: out of memory. */
+static char *jobq_pg__join(const char *const *strings)
+{
+    size_t size = 1, at = 0, i;
+    char *text;
+
+    for (i = 0; strings[i] != NULL; i++) size += strlen(strings[i]);
+    text = (char *)malloc(size);
+    if (text == NULL) return NULL;
+    for (i = 0; strings[i] != NULL; at += strlen(strings[i++]))
+        memcpy(text + at, strings[i], strlen(strings[i]));
+    text[at] = '\0';
+    return text;
+}
+
+static jobq_error jobq_pg__apply(const jobq_pg *pg, PGconn *conn, const jobq_pg__migration *m,
+                                 jobq_pg_error *error)
+{
+    char *generic = jobq_pg__join(m->strings);
+    char *sql = generic == NULL ? NULL : jobq_pg__for_schema(generic, pg->schema);
+    jobq_error code = sql == NULL ? jobq_pg__no_memory(error) : jobq_pg__command(conn, sql, error);
+
+    free(sql);
+    free(generic);
+    if (code == JOBQ_OK)
+        jobq_pg__log(pg, JOBQ_PG_INFO, "migration %s applied to %s", m->name, pg->schema);
+    return code;
+}
+
+/* The schema's version and the oldest library it serves; 0, 0 when it is not there. */
+static jobq_error jobq_pg__version(jobq_pg *pg, PGconn *conn, int *version, int *library_min,
+                                   jobq_pg_error *error)
+{
+    char sql[160];
+    PGresult *res;
+    bool there;
+    jobq_error code;
+
+    snprintf(sql, sizeof sql, "SELECT pg_catalog.to_regclass('%s.meta') IS NOT NULL", pg->schema);
+    res = PQexec(conn, sql);
+    if (PQresultStatus(res) != PGRES_TUPLES_OK) {
+        code = jobq_pg__result_error(error, conn, res);
+        PQclear(res);
+        return code;
+    }
+    there = PQgetvalue(res, 0, 0)[0] == 't';
+    PQclear(res);
+    *version = *library_min = 0;
+    if (!there) return JOBQ_OK;
+    snprintf(sql, sizeof sql, "SELECT version, library_min FROM %s.meta", pg->schema);
+    res = PQexec(conn, sql);
+    code = PQresultStatus(res) == PGRES_TUPLES_OK && PQntuples(res) == 1
+               ? JOBQ_OK : jobq_pg__result_error(error, conn, res);
+    if (code == JOBQ_OK) {
+        *version = atoi(PQgetvalue(res, 0, 0));
+        *library_min = atoi(PQgetvalue(res, 0, 1));
+    }
+    PQclear(res);
+    return code;
+}
+
+/* A schema may be newer than the library, as long as it still serves it (rolling deploys). */
+static jobq_error jobq_pg__serves(const jobq_pg *pg, int version, int library_min,
+                                  jobq_pg_error *error)
+{
+    if (library_min > jobq_pg__newest()) {
+        return jobq_pg__fail(
+            error, JOBQ_ERROR_VERSION,
+            "schema %s is at version %d and serves libraries from %d on; this one is %d: "
+            "update the program",
+            pg->schema, version, library_min, jobq_pg__newest());
+    }
+    if (version < jobq_pg__newest()) {
+        return jobq_pg__fail(
+            error, JOBQ_ERROR_VERSION,
+            "schema %s is at version %d, this library needs %d: run jobq_pg_migrate", pg->schema,
+            version, jobq_pg__newest());
+    }
+    return JOBQ_OK;
+}
+
+static jobq_error jobq_pg__migrate_in(jobq_pg *pg, PGconn *conn, jobq_pg_error *error)
+{
+    const jobq_pg__migration *file;
+    char sql[96];
+    int version, library_min;
+    jobq_error code;
+    size_t i;
+
+    snprintf(sql, sizeof sql, "SELECT pg_catalog.pg_advisory_xact_lock(%lld)",
+             0x6a6f6271LL << 24 | (pg->hash >> 8));
+    code = jobq_pg__command(conn, sql, error);
+    if (code == JOBQ_OK) code = jobq_pg__version(pg, conn, &version, &library_min, error);
+    if (code != JOBQ_OK) return code;
+    if (version >= jobq_pg__newest()) return jobq_pg__serves(pg, version, library_min, error);
+    for (i = 0; (file = jobq_pg__file(i)) != NULL; i++) {
+        if (file->version <= version) continue;
+        code = jobq_pg__apply(pg, conn, file, error);
+        if (code != JOBQ_OK) return code;
+    }
+    return JOBQ_OK;
+}
+
+JOBQ_API jobq_error jobq_pg_migrate(jobq_pg *pg, jobq_pg_error *error)
+{
+    PGconn *conn;
+    jobq_error code;
+
+    JOBQ_ASSERT(pg != NULL);
+    code = jobq_pg_acquire(pg, &conn, error);
+    if (code != JOBQ_OK) return code;
+    code = jobq_pg__command(conn, JOBQ_PG__BEGIN, error);
+    if (code == JOBQ_OK)
+        code = jobq_pg__command(conn, "SET LOCAL client_min_messages = warning", error);
+    if (code == JOBQ_OK) code = jobq_pg__migrate_in(pg, conn, error);
+    if (code == JOBQ_OK) code = jobq_pg__command(conn, "COMMIT", error);
+    else PQclear(PQexec(conn, "ROLLBACK"));
+    jobq_pg_release(pg, conn);
+    return code;
+}
+
+JOBQ_API jobq_error jobq_pg_check(jobq_pg *pg, PGconn *conn, jobq_pg_error *error)
+{
+    int version, library_min;
+    PGconn *mine = NULL;
+    jobq_error code =
+        jobq_pg__borrow(pg, conn, &mine, error);
+
+    if (code != JOBQ_OK) return code;
+    code = jobq_pg__version(pg, conn == NULL ? mine : conn, &version, &library_min, error);
+    if (mine != NULL) jobq_pg_release(pg, mine);
+    return code == JOBQ_OK ? jobq_pg__serves(pg, version, library_min, error) : code;
+}
+
+/* ---- >>transaction --------------------------------------------------------------------------- */
+
+JOBQ_API jobq_error jobq_pg_tx_begin(jobq_pg_tx *tx, PGconn *conn, jobq_pg_error *error)
+{
+    jobq_error code;
+
+    JOBQ_ASSERT(tx != NULL && conn != NULL);
+    memset(tx, 0, sizeof *tx);
+    code = jobq_pg__usable(conn, error);
+    if (code != JOBQ_OK) return code;
+    tx->conn = conn;
+    tx->nested = PQtransactionStatus(conn) == PQTRANS_INTRANS;
+    code = jobq_pg__command(conn, tx->nested ? "SAVEPOINT jobq_tx" : "BEGIN", error);
+    tx->open = code == JOBQ_OK;
+    return code;
+}
+
+/* COMMIT of an aborted transaction answers ROLLBACK, and no error. */
+JOBQ_API jobq_error jobq_pg_tx_commit(jobq_pg_tx *tx, jobq_pg_error *error)
+{
+    jobq_error code = JOBQ_OK;
+    PGresult *res;
+
+    JOBQ_ASSERT(tx != NULL && tx->open);
+    res = PQexec(tx->conn, tx->nested ? "RELEASE SAVEPOINT jobq_tx" : "COMMIT");
+    if (PQresultStatus(res) != PGRES_COMMAND_OK) {
+        code = jobq_pg__result_error(error, tx->conn, res);
+    } else if (strcmp(PQcmdStatus(res), "ROLLBACK") == 0) {
+        code = jobq_pg__fail(error, JOBQ_ERROR_DATABASE,
+                             "Database error: the transaction was aborted before; rolled back");
+        tx->open = false;
+    } else {
+        tx->open = false;
+    }
+    PQclear(res);
+    jobq_pg_tx_end(tx);
+    return code;
+}
+
+JOBQ_API void jobq_pg_tx_end(jobq_pg_tx *tx)
+{
+    JOBQ_ASSERT(tx != NULL);
+    if (!tx->open) return;
+    tx->open = false;
+    if (PQtransactionStatus(tx->conn) != PQTRANS_INTRANS &&
+        PQtransactionStatus(tx->conn) != PQTRANS_INERROR)
+        return;
+    PQclear(PQexec(tx->conn, tx->nested ? "ROLLBACK TO SAVEPOINT jobq_tx; "
+                                          "RELEASE SAVEPOINT jobq_tx"
+                                        : "ROLLBACK"));
+}
+
+/* One run of a deed. */
+static jobq_error jobq_pg__transact_once(PGconn *conn, jobq_pg_deed deed, void *user,
+                                         jobq_pg_error *error)
+{
+    jobq_pg_tx tx;
+    jobq_error code = jobq_pg_tx_begin(&tx, conn, error);
+
+    if (code == JOBQ_OK) code = deed(conn, user, error);
+    if (code == JOBQ_OK) code = jobq_pg_tx_commit(&tx, error);
+    jobq_pg_tx_end(&tx);
+    return code;
+}
+
+/* Pauses before run n + 1: 10 ms doubling to 1 s, with jitter. */
+static void jobq_pg__transact_pause(uint32_t n)
+{
+    jobq_backoff backoff = {JOBQ_CURVE_EXPONENTIAL, 500, 10000, 1000000, 0};
+    jobq_random random = jobq_random_from((uint64_t)jobq_pg__mono_us() ^ (uint64_t)getpid() << 32);
+    int64_t us = jobq_backoff_delay(&backoff, n, jobq_random_next(&random));
+    struct timespec pause;
+
+    pause.tv_sec = (time_t)(us / 1000000);
+    pause.tv_nsec = (long)(us % 1000000 * 1000);
+    nanosleep(&pause, NULL);
+}
+
+JOBQ_API jobq_error jobq_pg_transact(jobq_pg *pg, PGconn *conn, jobq_pg_deed deed, void *user,
+                                     jobq_pg_error *error)
+{
+    PGconn *mine = NULL;
+    jobq_pg_error local;
+    jobq_error code;
+    uint32_t n;
+    bool again;
+
+    if (error == NULL) error = &local;
+    memset(error, 0, sizeof *error);
+    if (conn == NULL && pg == NULL) return jobq_pg__invalid(error, "conn", "name one, or pg");
+    if (conn == NULL && jobq_pg_acquire(pg, &mine, error) != JOBQ_OK) return error->code;
+    if (conn == NULL) conn = mine;
+    again = PQtransactionStatus(conn) == PQTRANS_IDLE;
+    for (n = 0;; n++) {
+        code = jobq_pg__transact_once(conn, deed, user, error);
+        again = again && (strcmp(error->sqlstate, "40001") == 0 ||
+                          strcmp(error->sqlstate, "40P01") == 0);
+        if (code == JOBQ_OK || !again || n == 9) break;
+        jobq_pg__transact_pause(n);
+        memset(error, 0, sizeof *error);
+    }
+    if (mine != NULL) jobq_pg_release(pg, mine);
+    return code;
+}
+
+/* ---- >>enqueue ------------------------------------------------------------------------------- */
+
+static jobq_error jobq_pg__json_invalid(jobq_pg_error *error, const char *field, jobq_str json)
+{
+    const char *why;
+    size_t at;
+    char text[128];
+
+    if (jobq_json_check(json, &at, &why) == JOBQ_OK) return JOBQ_OK;
+    snprintf(text, sizeof text, "not JSON at byte %llu: %s", (unsigned long long)at, why);
+    return jobq_pg__invalid(error, field, text);
+}
+
+/* An optional JSON object. */
+static jobq_error jobq_pg__object_invalid(jobq_pg_error *error, const char *field, jobq_str json)
+{
+    size_t at = 0;
+
+    if (json.ptr == NULL) return JOBQ_OK;
+    if (jobq_pg__json_invalid(error, field, json)) return JOBQ_ERROR_INVALID;
+    while (strchr(" \t\n\r", json.ptr[at]) != NULL) at++;
+    return json.ptr[at] == '{' ? JOBQ_OK : jobq_pg__invalid(error, field, "not a JSON object");
+}
+
+/* An optional payload, JSON or bytes. */
+static jobq_error jobq_pg__payload_invalid(jobq_pg_error *error, jobq_str payload, bool bytes)
+{
+    if (payload.ptr == NULL && payload.len > 0)
+        return jobq_pg__invalid(error, "payload", "a length without a pointer");
+    return payload.ptr == NULL || bytes ? JOBQ_OK
+                                        : jobq_pg__json_invalid(error, "payload", payload);
+}
+
+static jobq_error jobq_pg__run_at_invalid(int64_t run_at_us, jobq_pg_error *error)
+{
+    if (run_at_us >= 0 && run_at_us <= INT64_MAX / 4) return JOBQ_OK;
+    return jobq_pg__invalid(error, "run_at_us", "microseconds since the Unix epoch");
+}
+
+static jobq_error jobq_pg__priority_invalid(int priority, jobq_pg_error *error)
+{
+    if (priority >= 0 && priority <= JOBQ_PRIORITY_MAX) return JOBQ_OK;
+    return jobq_pg__invalid(error, "priority", "0 to 9");
+}
+
+/* NULL is none: allowed if optional. */
+JOBQ_PG__ONCE static jobq_error jobq_pg__name_invalid(const char *name, const char *field,
+                                                   bool optional, jobq_pg_error *error)
+{
+    if (name == NULL ? optional : jobq_name_valid(jobq_str_from(name))) return JOBQ_OK;
+    return jobq_pg__invalid(error, field,
+                            "1 to 1024 of [A-Za-z0-9._-], alphanumeric at both ends");
+}
+
+static jobq_error jobq_pg__too_large(const jobq_pg_job *job, size_t max, jobq_pg_error *error)
+{
+    char text[96];
+
+    if (job->payload.len <= max) return JOBQ_OK;
+    snprintf(text, sizeof text, "size %llu exceeds maximum %llu",
+             (unsigned long long)job->payload.len, (unsigned long long)max);
+    return jobq_pg__invalid(error, "payload", text);
+}
+
+/* An idempotency key; NULL is none. */
+static jobq_error jobq_pg__key_invalid(const char *key, jobq_pg_error *error)
+{
+    if (key == NULL || (key[0] != '\0' && strlen(key) <= JOBQ_NAME_MAX &&
+                        jobq_utf8_valid(jobq_str_from(key)))) return JOBQ_OK;
+    return jobq_pg__invalid(error, "key", "1 to 1024 bytes of UTF-8");
+}
+
+/* Everything that can be seen to be wrong with a job, before anything is sent. */
+static jobq_error jobq_pg__job_invalid(const jobq_pg *pg, const jobq_pg_job *job,
+                                       jobq_pg_error *error)
+{
+    if (jobq_pg__name_invalid(job->queue, "queue", false, error) ||
+        jobq_pg__name_invalid(job->kind, "kind", false, error)) return JOBQ_ERROR_INVALID;
+    if (jobq_pg__too_large(job, pg->payload_max, error)) return JOBQ_ERROR_INVALID;
+    if (jobq_pg__payload_invalid(error, job->payload, job->payload_bytes) ||
+        jobq_pg__object_invalid(error, "headers", job->headers) ||
+        jobq_pg__priority_invalid(job->priority, error)) return JOBQ_ERROR_INVALID;
+    if (job->stages < 0 || job->stages > JOBQ_STAGES_MAX)
+        return jobq_pg__invalid(error, "stages", "1 to 16");
+    if (job->max_attempts < 0) return jobq_pg__invalid(error, "max_attempts", "1 or more");
+    if (job->timeout_us < 0 || job->timeout_us > INT64_MAX / 4)
+        return jobq_pg__invalid(error, "timeout_us", "positive, less than 70,000 years");
+    if (job->delay_us < 0 || job->delay_us > INT64_MAX / 4) {
+        return jobq_pg__invalid(error, "delay_us", "positive, less than 70,000 years");
+    }
+    if (jobq_pg__run_at_invalid(job->run_at_us, error)) return JOBQ_ERROR_INVALID;
+    return jobq_pg__key_invalid(job->key, error);
+}
+
+/* What is wrong with a batch. */
+static jobq_error jobq_pg__batch_invalid(const jobq_pg *pg, const jobq_pg_job *jobs, size_t count,
+                                         jobq_pg_error *error)
+{
+    size_t i;
+
+    if (count > INT32_MAX / 2)
+        return jobq_pg__invalid(error, "count", "too many for one statement");
+    for (i = 0; i < count; i++) {
+        jobq_error code = jobq_pg__job_invalid(pg, &jobs[i], error);
+        if (code != JOBQ_OK) return code;
+        if (strcmp(jobs[i].queue, jobs[0].queue) != 0) {
+            return jobq_pg__invalid(error, "queue", "the jobs of one call go to one queue");
+        }
+    }
+    return JOBQ_OK;
+}
+
+/* The distinct kinds of a batch and, for each job, which of them, from 1. Memory is the caller's to
+ * free. */
+typedef struct jobq_pg__kinds {
+    const char **names;
+    int32_t *index;
+    int32_t count;
+} jobq_pg__kinds;
+
+static void jobq_pg__kinds_clear(jobq_pg__kinds *k)
+{
+    free((void *)k->names);
+    free(k->index);
+}
+
+static bool jobq_pg__kinds_of(jobq_pg__kinds *k, const jobq_pg_job *jobs, size_t count)
+{
+    int32_t at;
+    size_t i;
+
+    k->names = (const char **)malloc(count * sizeof *k->names);
+    k->index = (int32_t *)malloc(count * sizeof *k->index);
+    k->count = 0;
+    if (k->names == NULL || k->index == NULL) return false;
+    for (i = 0; i < count; i++) {
+        for (at = 0; at < k->count && strcmp(k->names[at], jobs[i].kind) != 0;) at++;
+        if (at == k->count) k->names[k->count++] = jobs[i].kind;
+        k->index[i] = at + 1;
+    }
+    return true;
+}
+
+/* Sends one by the function. *existed: its key was known. */
+static jobq_error jobq_pg__enqueue_one(jobq_pg *pg, PGconn *conn, const jobq_pg_job *job,
+                                       int64_t *id, bool *existed, jobq_pg_error *error)
+{
+    jobq_pg__written written;
+    PGresult *res;
+
+    memset(&written, 0, sizeof written);
+    res = jobq_pg__call_row(pg, conn, JOBQ_PG__ENQUEUE_ONE, job, &written, error);
+    if (res == NULL) return error->code;
+    if (id != NULL) *id = written.id;
+    *existed = written.existed;
+    PQclear(res);
+    return JOBQ_OK;
+}
+
+/* -- the direct way --
+ *
+ * One job a transaction is the commonest enqueue, and half of its cost was the function around its
+ * INSERT. So where the role may write the table, the library sends a plain statement, which looks
+ * up the names itself. It writes nothing where a name is new or the payload is too large: then the
+ * function makes the name, or says what is wrong. A role that may only call functions does so. */
+
+/* What the server reports about the role; a change between two others that are no superusers is not
+ * seen here. */
+static unsigned jobq_pg__role_hash(const PGconn *conn)
+{
+    static const char *const names[] = {"session_authorization", "is_superuser"};
+    unsigned hash = 2166136261u;
+    size_t i;
+
+    for (i = 0; i < sizeof names / sizeof names[0]; i++) {
+        const char *c = PQparameterStatus(conn, names[i]);
+        for (; c != NULL && *c != '\0'; c++) hash = (hash ^ (unsigned char)*c) * 16777619u;
+    }
+    return hash;
+}
+
+/* Asks once for each connection and role. False: an error, which is filled. */
+static bool jobq_pg__direct_ask(jobq_pg *pg, PGconn *conn, jobq_pg__direct *direct,
+                                jobq_pg__statement ask, jobq_pg_error *error)
+{
+    unsigned role = jobq_pg__role_hash(conn);
+    int64_t may = 0;
+
+    if (direct->right != JOBQ_PG__UNASKED && direct->role == role) return true;
+    if (jobq_pg__ask(pg, conn, ask, NULL, &may, error) != JOBQ_OK) return false;
+    direct->right = may != 0 ? JOBQ_PG__GRANTED : JOBQ_PG__REFUSED;
+    direct->role = role;
+    return true;
+}
+
+/* Sends the INSERT, which answers with an id, where the role may. *done: it wrote. A right that was
+ * taken back meanwhile is an error only in the caller's transaction, which it has ended. */
+static jobq_error jobq_pg__direct_send(jobq_pg *pg, PGconn *conn, jobq_pg__direct *direct,
+                                       jobq_pg__statement ask, jobq_pg__statement insert,
+                                       const void *row, int64_t *id, bool *done,
+                                       jobq_pg_error *error)
+{
+    bool idle = PQtransactionStatus(conn) == PQTRANS_IDLE;
+    PGresult *res;
+
+    if (!jobq_pg__direct_ask(pg, conn, direct, ask, error)) return error->code;
+    if (direct->right != JOBQ_PG__GRANTED) return JOBQ_OK;
+    res = jobq_pg__call(pg, conn, insert, row, error);
+    if (res == NULL) {
+        bool taken = strcmp(error->sqlstate, "42501") == 0;
+        if (taken) direct->right = JOBQ_PG__REFUSED;
+        return taken && idle ? JOBQ_OK : error->code;
+    }
+    *done = PQntuples(res) == 1;
+    if (*done && id != NULL) *id = jobq_pg__int(res, 0, 0);
+    PQclear(res);
+    return JOBQ_OK;
+}
+
+JOBQ_API jobq_error jobq_pg_enqueue(jobq_pg *pg, PGconn *conn, const jobq_pg_job *job, int64_t *id,
+                                    jobq_pg_error *error)
+{
+    jobq_pg_error local;
+    jobq_pg__rights *rights;
+    PGconn *mine = NULL;
+    bool existed = false, done = false;
+    jobq_error code;
+
+    JOBQ_ASSERT(pg != NULL && job != NULL);
+    if (error == NULL) error = &local;
+    code = jobq_pg__job_invalid(pg, job, error);
+    if (code == JOBQ_OK && conn == NULL) code = jobq_pg_acquire(pg, &mine, error);
+    if (code != JOBQ_OK) return code;
+    if (conn == NULL) conn = mine;
+    rights = job->key != NULL || job->stages > 1 ? NULL : jobq_pg__rights_of(pg, conn);
+    if (rights != NULL)
+        code = jobq_pg__direct_send(pg, conn, &rights->jobs, JOBQ_PG__MAY_ENQUEUE,
+                                    JOBQ_PG__ENQUEUE_DIRECT, job, id, &done, error);
+    if (code == JOBQ_OK && !done) code = jobq_pg__enqueue_one(pg, conn, job, id, &existed, error);
+    if (mine != NULL) jobq_pg_release(pg, mine);
+    if (code != JOBQ_OK || !existed) return code;
+    return jobq_pg__said(error, JOBQ_ERROR_EXISTS, "Already exists", "job", "key", job->key);
+}
+
+JOBQ_API jobq_error jobq_pg_enqueue_many(jobq_pg *pg, PGconn *conn, const jobq_pg_job *jobs,
+                                         size_t count, int64_t *ids, jobq_pg_error *error)
+{
+    jobq_pg__kinds kinds = {NULL, NULL, 0};
+    jobq_pg__written written;
+    jobq_pg__enqueue from;
+    jobq_pg_error local;
+    PGresult *res = NULL;
+    jobq_error code;
+
+    JOBQ_ASSERT(pg != NULL && (jobs != NULL || count == 0));
+    if (error == NULL) error = &local;
+    code = jobq_pg__batch_invalid(pg, jobs, count, error);
+    if (code != JOBQ_OK || count == 0) return code;
+    memset(&written, 0, sizeof written);
+    memset(&from, 0, sizeof from);
+    if (!jobq_pg__kinds_of(&kinds, jobs, count)) code = jobq_pg__no_memory(error);
+    from.queue = jobs[0].queue;
+    from.kinds = kinds.names;
+    from.kind_count = kinds.count;
+    from.kind = kinds.index;
+    from.indexed = kinds.count > 1 ? (int32_t)count : 0; /* else all are of the first */
+    from.jobs = jobs;
+    from.count = written.count = (int32_t)count;
+    from.quiet = jobs[0].quiet;
+    written.ids = ids;
+    if (code == JOBQ_OK)
+        res = jobq_pg__call_row(pg, conn, JOBQ_PG__ENQUEUE, &from, &written, error);
+    if (res == NULL) code = error->code;
+    PQclear(res);
+    jobq_pg__kinds_clear(&kinds);
+    return code;
+}
+
+/* -- by COPY -- */
+
+#define JOBQ_PG__CHUNK 65536 /* bytes between two writes to libpq */
+
+/* A job as a row of the table; what it leaves open is the column's default. */
+typedef struct jobq_pg__copied {
+    jobq_pg_job job; /* first, so that its columns fit a job alone */
+    int32_t queue, kind;
+    int64_t enqueued_at_us;
+} jobq_pg__copied;
+
+#define JOBQ_PG__COPIED(name, field, wire, type, flags) \
+    JOBQ_PG__COL(name, jobq_pg__copied, field, wire, type, flags)
+#define JOBQ_PG__COPIED_WHEN(name, field, wire, type, flags, when) \
+    JOBQ_PG__COL_WHEN(name, jobq_pg__copied, field, wire, type, flags, when)
+/* The first two are always sent, the others if a job of the batch says something about them: to
+ * leave the rest to their defaults is cheaper than to send them. */
+static const jobq_pg__col jobq_pg__copy_out[] = {
+    JOBQ_PG__COPIED("queue_id", queue, INT4, INT32, 0),
+    JOBQ_PG__COPIED("kind_id", kind, INT4, INT32, 0),
+    JOBQ_PG__COPIED_WHEN("payload", job.payload, JSONB, JSON, JOBQ_PG__UNLESS, job.payload_bytes),
+    JOBQ_PG__COPIED_WHEN("bytes", job.payload, BYTEA, BYTES, JOBQ_PG__IF, job.payload_bytes),
+    JOBQ_PG__COPIED("headers", job.headers, JSONB, JSON, 0),
+    JOBQ_PG__COPIED("run_at", job.run_at_us, TIMESTAMPTZ, TIMESTAMPTZ, JOBQ_PG_ZERO),
+    JOBQ_PG__COPIED("enqueued_at", enqueued_at_us, TIMESTAMPTZ, TIMESTAMPTZ, JOBQ_PG_ZERO),
+    JOBQ_PG__COPIED("priority", job.priority, INT2, INT32, 0),
+    JOBQ_PG__COPIED("stages", job.stages, INT2, INT32, JOBQ_PG_ZERO),
+    JOBQ_PG__COPIED("max_attempts", job.max_attempts, INT4, INT32, JOBQ_PG_ZERO),
+    JOBQ_PG__COPIED("timeout_us", job.timeout_us, INT8, INT64, JOBQ_PG_ZERO)};
+#define JOBQ_PG__COPY_MAX ((int)(sizeof jobq_pg__copy_out / sizeof jobq_pg__copy_out[0]))
+
+/* The columns of a COPY: those about which a job says something. */
+typedef struct jobq_pg__columns {
+    jobq_pg__col at[JOBQ_PG__COPY_MAX];
+    int count;
+    char text[160];
+} jobq_pg__columns;
+
+/* Instants go together, and a delay makes them, too. */
+static bool jobq_pg__is_said(const jobq_pg__col *c, const jobq_pg_job *job)
+{
+    if (c->wire == JOBQ_PG__TIMESTAMPTZ) return job->run_at_us != 0 || job->delay_us != 0;
+    if (c->of.offset == offsetof(jobq_pg_job, priority)) return job->priority != 0;
+    return !jobq_pg__col_null(c, (const char *)job);
+}
+
+static jobq_pg__columns jobq_pg__columns_of(const jobq_pg_job *jobs, size_t count)
+{
+    jobq_pg__columns c;
+    size_t i, at = 0;
+    int k;
+
+    memset(&c, 0, sizeof c);
+    for (k = 0; k < JOBQ_PG__COPY_MAX; k++) {
+        for (i = 0; k >= 2 && i < count && !jobq_pg__is_said(&jobq_pg__copy_out[k], &jobs[i]);) i++;
+        if (k >= 2 && i == count) continue;
+        c.at[c.count] = jobq_pg__copy_out[k];
+        at += (size_t)snprintf(c.text + at, sizeof c.text - at, "%s%s", c.count++ == 0 ? "" : ", ",
+                               jobq_pg__copy_out[k].of.name);
+    }
+    return c;
+}
+
+static void jobq_pg__copy_row(jobq_pg__params *p, const jobq_pg__columns *c, const jobq_pg_job *job,
+                              const jobq_pg__bulk *bulk, int32_t kind)
+{
+    jobq_pg__copied row;
+    int i;
+
+    row.queue = bulk->queue;
+    row.kind = (int32_t)bulk->kind_ids[kind - 1];
+    row.enqueued_at_us = bulk->now_us;
+    row.job = *job;
+    if (row.job.run_at_us == 0) row.job.run_at_us = bulk->now_us + job->delay_us;
+    if (row.job.run_at_us < bulk->now_us) row.job.run_at_us = bulk->now_us;
+    if (row.job.stages == 0) row.job.stages = 1;
+    jobq_pg__raw_int(p, c->count, 2);
+    for (i = 0; i < c->count; i++) jobq_pg__put_item(p, &c->at[i], (const char *)&row);
+}
+
+/* A COPY into a table that is under way. */
+typedef struct jobq_pg__copying {
+    PGconn *conn;
+    jobq_pg__params p; /* what is to be sent */
+    bool good;
+} jobq_pg__copying;
+
+/* Sends what the buffer holds, once it is long enough, or at last. */
+static void jobq_pg__copy_flush(jobq_pg__copying *c, bool last)
+{
+    if (!last && c->p.size < JOBQ_PG__CHUNK) return;
+    c->good = c->good && !c->p.failed &&
+              PQputCopyData(c->conn, c->p.data, (int)c->p.size) == 1;
+    c->p.size = 0;
+}
+
+static jobq_error jobq_pg__copy_begin(jobq_pg__copying *c, PGconn *conn, const char *text,
+                                      jobq_pg_error *error)
+{
+    static const char head[19] = "PGCOPY\n\377\r\n"; /* 11 bytes, then flags and extension: 0 */
+    PGresult *res = PQexec(conn, text);
+    jobq_error code =
+        PQresultStatus(res) == PGRES_COPY_IN ? JOBQ_OK : jobq_pg__result_error(error, conn, res);
+
+    PQclear(res);
+    c->conn = conn;
+    c->good = true;
+    jobq_pg__params_init(&c->p);
+    if (code == JOBQ_OK) jobq_pg__raw(&c->p, head, sizeof head);
+    return code;
+}
+
+static jobq_error jobq_pg__copy_end(jobq_pg__copying *c, jobq_pg_error *error)
+{
+    PGresult *res;
+    jobq_error code = JOBQ_OK;
+
+    jobq_pg__raw_int(&c->p, -1, 2);
+    jobq_pg__copy_flush(c, true);
+    jobq_pg__params_clear(&c->p);
+    PQputCopyEnd(c->conn, c->good ? NULL : "out of memory");
+    res = PQgetResult(c->conn);
+    if (PQresultStatus(res) != PGRES_COMMAND_OK)
+        code = jobq_pg__result_error(error, c->conn, res);
+    PQclear(res);
+    while ((res = PQgetResult(c->conn)) != NULL) PQclear(res);
+    return code;
+}
+
+/* Where the rows are committed already this may fail, and it is no failure: whoever took it for one
+ * would write them all again. Workers find them by themselves. */
+static jobq_error jobq_pg__copy_wake(jobq_pg *pg, PGconn *conn, const jobq_pg__bulk *bulk,
+                                     jobq_pg_error *error)
+{
+    bool committed = PQtransactionStatus(conn) == PQTRANS_IDLE;
+    jobq_error code = jobq_pg__ask(pg, conn, JOBQ_PG__WAKE, bulk, NULL, error);
+
+    if (code == JOBQ_OK || !committed) return code;
+    jobq_pg__log(pg, JOBQ_PG_WARNING, "written, but nobody was woken: %s", error->message);
+    return JOBQ_OK;
+}
+
+/* What the batch needs to know first: ids, the database's clock, the limit of payloads. */
+static jobq_error jobq_pg__bulk_ask(jobq_pg *pg, PGconn *conn, const jobq_pg_job *jobs,
+                                    size_t count, const jobq_pg__kinds *k, jobq_pg__bulk *bulk,
+                                    jobq_pg_error *error)
+{
+    jobq_error code = JOBQ_OK;
+    PGresult *res;
+    size_t i;
+
+    bulk->name = jobs[0].queue;
+    bulk->kinds = k->names;
+    bulk->kind_count = k->count;
+    bulk->stages = 1;
+    bulk->count = (int32_t)count;
+    for (i = 0; i < count; i++)
+        bulk->stages = jobs[i].stages > bulk->stages ? jobs[i].stages : bulk->stages;
+    res = jobq_pg__call_row(pg, conn, JOBQ_PG__BULK, bulk, bulk, error);
+    if (res == NULL) return error->code;
+    PQclear(res);
+    if (bulk->kind_count != k->count)
+        return jobq_pg__fail(error, JOBQ_ERROR_DATABASE, "bulk did not answer every kind");
+    for (i = 0; i < count && code == JOBQ_OK; i++)
+        code = jobq_pg__too_large(&jobs[i], (size_t)bulk->payload_max, error);
+    return code;
+}
+
+/* COPY on a connection that is ready for it. */
+static jobq_error jobq_pg__copy_jobs(jobq_pg *pg, PGconn *conn, const void *array, size_t count,
+                                     jobq_pg_error *error)
+{
+    const jobq_pg_job *jobs = (const jobq_pg_job *)array;
+    jobq_pg__kinds k = {NULL, NULL, 0};
+    jobq_pg__columns columns;
+    jobq_pg__copying copying;
+    jobq_pg__bulk bulk;
+    char text[320];
+    jobq_error code;
+    size_t i;
+
+    memset(&bulk, 0, sizeof bulk);
+    if (jobq_pg__kinds_of(&k, jobs, count))
+        bulk.kind_ids = (int64_t *)malloc((size_t)k.count * sizeof *bulk.kind_ids);
+    code = bulk.kind_ids == NULL ? jobq_pg__no_memory(error)
+                                 : jobq_pg__bulk_ask(pg, conn, jobs, count, &k, &bulk, error);
+    columns = jobq_pg__columns_of(jobs, code == JOBQ_OK ? count : 0);
+    snprintf(text, sizeof text, "%s%s) FROM STDIN (FORMAT binary)", pg->texts[JOBQ_PG__COPY].sql,
+             columns.text);
+    if (code == JOBQ_OK) code = jobq_pg__copy_begin(&copying, conn, text, error);
+    if (code == JOBQ_OK) {
+        for (i = 0; i < count && copying.good; i++) {
+            jobq_pg__copy_row(&copying.p, &columns, &jobs[i], &bulk, k.index[i]);
+            jobq_pg__copy_flush(&copying, false);
+        }
+        code = jobq_pg__copy_end(&copying, error);
+    }
+    free(bulk.kind_ids);
+    jobq_pg__kinds_clear(&k);
+    if (code != JOBQ_OK || jobs[0].quiet) return code;
+    return jobq_pg__copy_wake(pg, conn, &bulk, error);
+}
+
+/* Runs a COPY on conn or one of the pool, in a transaction of its own where it has to be one. */
+static jobq_error jobq_pg__copy_whole(jobq_pg *pg, PGconn *conn, bool always,
+                                      jobq_error (*copy)(jobq_pg *, PGconn *, const void *, size_t,
+                                                         jobq_pg_error *),
+                                      const void *array, size_t count, jobq_pg_error *error)
+{
+    PGconn *mine = NULL;
+    jobq_error code = jobq_pg__borrow(pg, conn, &mine, error);
+    bool own;
+
+    if (code != JOBQ_OK) return code;
+    if (conn == NULL) conn = mine;
+    own = (always || pg->pooled || pg->odd) && PQtransactionStatus(conn) == PQTRANS_IDLE;
+    if (own) code = jobq_pg__command(conn, JOBQ_PG__BEGIN, error);
+    if (code == JOBQ_OK) code = copy(pg, conn, array, count, error);
+    if (own && code == JOBQ_OK) code = jobq_pg__command(conn, "COMMIT", error);
+    else if (own) PQclear(PQexec(conn, "ROLLBACK"));
+    if (mine != NULL) jobq_pg_release(pg, mine);
+    return code;
+}
+
+JOBQ_API jobq_error jobq_pg_enqueue_copy(jobq_pg *pg, PGconn *conn, const jobq_pg_job *jobs,
+                                         size_t count, jobq_pg_error *error)
+{
+    jobq_pg_error local;
+    jobq_error code;
+    size_t i;
+
+    JOBQ_ASSERT(pg != NULL && (jobs != NULL || count == 0));
+    if (error == NULL) error = &local;
+    code = jobq_pg__batch_invalid(pg, jobs, count, error);
+    for (i = 0; i < count && code == JOBQ_OK; i++) {
+        if (jobs[i].key != NULL)
+            code = jobq_pg__invalid(error, "key", "not with COPY: use jobq_pg_enqueue_many");
+    }
+    if (code != JOBQ_OK || count == 0) return code;
+    return jobq_pg__copy_whole(pg, conn, false, jobq_pg__copy_jobs, jobs, count, error);
+}
+
+/* ---- >>verbs --------------------------------------------------------------------------------- */
+
+/* A thousand years: the longest time that may be given. */
+#define JOBQ_PG__AGE_MAX (365250 * (int64_t)86400000000)
+
+static jobq_error jobq_pg__not_found(jobq_pg_error *error, const char *entity, int64_t id)
+{
+    char value[24];
+
+    snprintf(value, sizeof value, "%lld", (long long)id);
+    return jobq_pg__said(error, JOBQ_ERROR_NOT_FOUND, "Not found", entity, "id", value);
+}
+
+/* A job of a row of a claim or, by worker 0, of a peek. False: the row breaks a law. */
+static bool jobq_pg__job(const PGresult *res, int row, int64_t worker, int64_t claim,
+                         jobq_pg__job_row *to)
+{
+    jobq_job *job = &to->job;
+
+    memset(to, 0, sizeof *to);
+    jobq_pg__get(res, row, 0, worker == 0 ? jobq_pg__job_out : jobq_pg__claim_out, to);
+    job->worker = worker;
+    job->claim = claim;
+    job->state = worker == 0 ? JOBQ_STATE_READY : JOBQ_STATE_RUNNING;
+    job->bytes = (int64_t)(to->payload.len + to->headers.len);
+    return jobq_job_check(job) == JOBQ_OK;
+}
+
+JOBQ_API jobq_str jobq_pg_payload(const PGresult *result, int row, bool *bytes)
+{
+    jobq_pg__job_row to;
+
+    memset(&to, 0, sizeof to);
+    jobq_pg__get(result, row, 0, jobq_pg__handed_out, &to);
+    if (bytes != NULL) *bytes = to.payload_bytes;
+    return to.payload;
+}
+
+/* Lanes in claiming order, for the rows of one answer. */
+static bool jobq_pg__before(const jobq_job *a, const jobq_job *b)
+{
+    if (a->priority != b->priority) return a->priority < b->priority;
+    if (a->stage != b->stage) return a->stage > b->stage;
+    if (a->run_at_us != b->run_at_us) return a->run_at_us < b->run_at_us;
+    return a->id < b->id;
+}
+
+JOBQ_API jobq_error jobq_pg_get(jobq_pg *pg, PGconn *conn, int64_t id, jobq_job *job,
+                                jobq_pg_error *error)
+{
+    jobq_pg__change from;
+    jobq_pg_error local;
+    jobq_pg_rows rows;
+    jobq_error code;
+
+    JOBQ_ASSERT(pg != NULL && job != NULL);
+    if (error == NULL) error = &local;
+    from.id = id;
+    code = jobq_pg__ask_rows(pg, conn, JOBQ_PG__GET, &from, &rows, error);
+    if (code != JOBQ_OK) return code;
+    if (rows.count == 0) return jobq_pg__not_found(error, "job", id);
+    *job = jobq_pg_job_facts((const jobq_pg_job_row *)rows.rows);
+    jobq_pg_rows_clear(&rows);
+    return JOBQ_OK;
+}
+
+/* -- a request as a statement -- */
+
+/* Which one; STATEMENT_COUNT: none. */
+static jobq_pg__statement jobq_pg__statement_of(const jobq_request *a)
+{
+    switch (a->kind) {
+    case JOBQ_REQUEST_REGISTER: return JOBQ_PG__REGISTER;
+    case JOBQ_REQUEST_POLICIES: return JOBQ_PG__POLICIES;
+    case JOBQ_REQUEST_CLAIM: return JOBQ_PG__CLAIM;
+    case JOBQ_REQUEST_RECOVER: return JOBQ_PG__RECOVER;
+    case JOBQ_REQUEST_COMPLETE: return JOBQ_PG__COMPLETE;
+    case JOBQ_REQUEST_SETTLE: return JOBQ_PG__SETTLE;
+    case JOBQ_REQUEST_HEARTBEAT: return a->claim ? JOBQ_PG__BEAT_CLAIM : JOBQ_PG__HEARTBEAT;
+    case JOBQ_REQUEST_RESCUE: return JOBQ_PG__RESCUE;
+    case JOBQ_REQUEST_SLEEP: return JOBQ_PG__SLEEP;
+    case JOBQ_REQUEST_UNPARK: return JOBQ_PG__UNPARK;
+    case JOBQ_REQUEST_PRUNE: return JOBQ_PG__PRUNE;
+    case JOBQ_REQUEST_VACUUM: return JOBQ_PG__VACUUM;
+    case JOBQ_REQUEST_DEREGISTER: return JOBQ_PG__DEREGISTER;
+    case JOBQ_REQUEST_REMAIN: return JOBQ_PG__REMAINS;
+    case JOBQ_REQUEST_SET_ASIDE: return JOBQ_PG__SET_ASIDE;
+    case JOBQ_REQUEST_LOOK: return JOBQ_PG__OUTBOX_LOOK;
+    case JOBQ_REQUEST_READ: return JOBQ_PG__OUTBOX_READ;
+    case JOBQ_REQUEST_ACK: return JOBQ_PG__OUTBOX_ACK;
+    case JOBQ_REQUEST_RENEW: return JOBQ_PG__OUTBOX_RENEW;
+    case JOBQ_REQUEST_WAIT:
+    case JOBQ_REQUEST_CONNECT:
+    case JOBQ_REQUEST_DISCONNECT:
+    case JOBQ_REQUEST_ABANDON:
+    case JOBQ_REQUEST_EXIT:
+    case JOBQ_REQUEST_COUNT: break;
+    }
+    return JOBQ_PG__STATEMENT_COUNT;
+}
+
+/* Jobs of one claim stand together, as complete wants them. */
+static int jobq_pg__by_claim(const void *a, const void *b)
+{
+    const jobq_ending *x = &((const jobq_pg__end_row *)a)->of;
+    const jobq_ending *y = &((const jobq_pg__end_row *)b)->of;
+
+    if (x->worker != y->worker) return x->worker < y->worker ? -1 : 1;
+    if (x->claim != y->claim) return x->claim < y->claim ? -1 : 1;
+    return x->job < y->job ? -1 : x->job > y->job;
+}
+
+static void jobq_pg__ends_group(jobq_pg__ends *ends)
+{
+    jobq_pg__end_row *rows = ends->rows, *first = rows;
+    int32_t i;
+
+    qsort(rows, (size_t)ends->count, sizeof *rows, jobq_pg__by_claim);
+    for (i = 0; i < ends->count; i++) {
+        if (rows[i].of.worker != first->of.worker || rows[i].of.claim != first->of.claim)
+            first = &rows[i];
+        rows[i].group = 0;
+        first->group++;
+    }
+}
+
+static bool jobq_pg__is_dead(uint8_t outcome)
+{
+    return outcome == JOBQ_RESULT_EXCEEDED || outcome == JOBQ_RESULT_REJECT;
+}
+
+/* An acknowledgement of a delivery. dead: room for its messages. */
+static jobq_pg__ack jobq_pg__ack_of(const jobq_ack *a, int64_t partition, const jobq_holder *token,
+                                    const jobq_message *messages, const char *const *reasons,
+                                    jobq_str error, jobq_pg__dead *dead)
+{
+    static const char refused[] = "the server refused the error's text";
+    const jobq_cursor *after = &a->plan.cursor;
+    const jobq_directive *directive = &a->plan.directive;
+    jobq_pg__ack ack;
+    int32_t i;
+
+    memset(&ack, 0, sizeof ack);
+    ack.token = *token;
+    ack.partition = partition;
+    ack.before = a->before;
+    ack.acked = after->acked;
+    ack.tried = after->tried;
+    ack.tried_count = after->tried_count;
+    ack.failures = after->mode.failures;
+    ack.successes = after->mode.successes;
+    ack.effective = after->mode.state == JOBQ_PARTITION_DEGRADED ? after->mode.effective : 0;
+    ack.delay_us = directive->kind == JOBQ_DIRECTIVE_SLEEP ? directive->delay_us : 0;
+    ack.dead = dead;
+    for (i = 0; i < a->plan.done; i++) {
+        if (!jobq_pg__is_dead(a->outcomes[i])) continue;
+        dead[ack.dead_count].seq = messages[i].seq;
+        dead[ack.dead_count].attempts = messages[i].attempts + (i < a->given);
+        dead[ack.dead_count++].reason = a->bare ? refused : reasons == NULL ? NULL : reasons[i];
+    }
+    if (a->plan.failed < 0) return ack;
+    ack.error = a->bare ? jobq_str_from(refused) : error;
+    return ack;
+}
+
+/* The parameters of a request; from is what they are in, if not the request. */
+static void jobq_pg__put_request(jobq_pg__params *p, jobq_pg__statement st, const jobq_request *a,
+                                 const void *from)
+{
+    jobq_pg__put(p, jobq_pg__specs[st].in, from == NULL ? a : from);
+    if (st == JOBQ_PG__BEAT_CLAIM) jobq_pg__put(p, jobq_pg__claim_in, a);
+}
+
+/* -- a result as an answer -- */
+
+/* A statement on its way: what its answer needs to know of the request. WAIT: one of the driver's
+ * own, of which only a failure counts. */
+typedef struct jobq_pg__pending {
+    jobq_request_kind kind;
+    jobq_pg__statement st;
+    int64_t worker, number;
+    int32_t slot, limit;
+    uint32_t generation;
+    bool claim;       /* a heartbeat that claims */
+    bool names;       /* a claim that only names the first job */
+    PGresult *result; /* the first error, else the last result */
+} jobq_pg__pending;
+
+static jobq_pg__pending jobq_pg__pending_of(const jobq_request *a, jobq_pg__statement st)
+{
+    jobq_pg__pending p;
+
+    memset(&p, 0, sizeof p);
+    p.kind = a->kind;
+    p.st = st;
+    p.worker = a->worker;
+    p.number = a->number;
+    p.slot = a->slot;
+    p.limit = a->limit;
+    p.generation = a->generation;
+    p.claim = a->claim;
+    p.names = a->bytes == 0;
+    return p;
+}
+
+/* What an answer's decoding needs to know of its request, and what it finds besides. */
+typedef struct jobq_pg__found {
+    int *rows;             /* room: where each claimed job is in the result */
+    int32_t rows_max;
+    jobq_pg__registering registered; /* REGISTER */
+    jobq_pg__portion portion;        /* READ, ACK: it has taken the result then */
+    int64_t odd;           /* a claimed job that breaks a law of jobq.h; 0: none */
+} jobq_pg__found;
+
+/* The messages of a portion. False: malformed, or no memory. */
+static bool jobq_pg__portion_messages(jobq_pg__portion *r)
+{
+    const jobq_pg__col *c = jobq_pg__reading_out;
+    int at = 0, i;
+    size_t start, count = 0;
+
+    while (c[at].list != &jobq_pg__arrived) at++;
+    if (PQgetisnull(r->result, 0, at) ||
+        !jobq_pg__array_head(PQgetvalue(r->result, 0, at), (size_t)PQgetlength(r->result, 0, at),
+                             &start, &count) || count > INT32_MAX / 2)
+        return false;
+    r->messages = (jobq_message *)calloc(count + 1, sizeof *r->messages);
+    r->count = (int32_t)count;
+    if (r->messages == NULL || r->of.cursor.acked > INT64_MAX - r->count) return false;
+    jobq_pg__get(r->result, 0, at, c + at, r);
+    for (i = 0; i < r->count; i++) {
+        jobq_message *m = &r->messages[i];
+        m->seq = r->of.cursor.acked + 1 + i;
+        m->attempts =
+            r->of.cursor.tried_count == 0 ? 0 : jobq_cursor_attempts(&r->of.cursor, m->seq);
+    }
+    return r->count == (int32_t)count;
+}
+
+static void jobq_pg__portion_clear(jobq_pg__portion *portion)
+{
+    free(portion->messages);
+    PQclear(portion->result);
+    memset(portion, 0, sizeof *portion);
+}
+
+/* Reads an answer of outbox_read or outbox_ack, and takes the result. */
+static jobq_error jobq_pg__portion_of(PGresult *res, jobq_pg__portion *r)
+{
+    jobq_cursor *c = &r->of.cursor;
+    bool good = PQntuples(res) == 1;
+
+    memset(r, 0, sizeof *r);
+    r->result = res;
+    if (good) jobq_pg__get(res, 0, 0, jobq_pg__reading_out, r);
+    c->mode.state = c->mode.effective > 0 ? JOBQ_PARTITION_DEGRADED : JOBQ_PARTITION_NORMAL;
+    good = good && jobq_cursor_check(c) == JOBQ_OK &&
+           (r->answer != 'h' || jobq_pg__portion_messages(r));
+    if (good) return JOBQ_OK;
+    jobq_pg__portion_clear(r);
+    return JOBQ_ERROR_DATABASE;
+}
+
+/* Puts a job among those of an answer. Rows come almost in order, because they were written almost
+ * in order. */
+static void jobq_pg__claimed_add(jobq_claimed *c, int *rows, const jobq_job *job, int row)
+{
+    int at = c->count++;
+
+    while (at > 0 && jobq_pg__before(job, &c->jobs[at - 1])) {
+        c->jobs[at] = c->jobs[at - 1];
+        rows[at] = rows[at - 1];
+        at--;
+    }
+    c->jobs[at] = *job;
+    rows[at] = row;
+}
+
+/* A role that may write the table can write what no job has: it is read as the default. */
+static void jobq_pg__job_mend(jobq_job *job)
+{
+    if (job->attempt < 1) job->attempt = 1;
+    if (job->crash < 0) job->crash = 0;
+    if (job->stages > JOBQ_STAGES_MAX) job->stages = JOBQ_STAGES_MAX;
+}
+
+static void jobq_pg__got_claim(const jobq_pg__pending *p, const PGresult *r, jobq_claimed *c,
+                               jobq_pg__found *f)
+{
+    jobq_pg__job_row row;
+    int i;
+
+    for (i = 0; i < PQntuples(r) && i < f->rows_max; i++) {
+        bool good = jobq_pg__job(r, i, p->worker, p->number, &row);
+        if (row.job.id == 0) { /* it is empty */
+            c->suspects = row.job.suspect;
+            c->alone = row.job.alone;
+            c->due_us = row.due_us;
+            return;
+        }
+        if (p->names) {
+            c->named = row.job.id;
+            return;
+        }
+        if (!good) f->odd = row.job.id;
+        if (!good) jobq_pg__job_mend(&row.job);
+        jobq_pg__claimed_add(c, f->rows, &row.job, i);
+    }
+}
+
+/* Rows about endings that were not written. */
+static void jobq_pg__got_exceptions(const PGresult *r, jobq_answer *a)
+{
+    for (; a->count < PQntuples(r) && a->count < JOBQ_ENDINGS_MAX; a->count++) {
+        jobq_exception *e = &a->exceptions[a->count];
+        int32_t letter = 0;
+        memset(e, 0, sizeof *e);
+        jobq_pg__get(r, a->count, 0, jobq_pg__exception_out, e);
+        memcpy(&letter, &e->error, sizeof letter);
+        e->error = letter == 'b' ? JOBQ_ERROR_BUSY : JOBQ_ERROR_LOST;
+    }
+}
+
+static void jobq_pg__got_register(const PGresult *r, jobq_answer *a, jobq_pg__registering *reg)
+{
+    int32_t queues = reg->queue_count, kinds = reg->kind_count;
+
+    jobq_pg__get(r, 0, 0, jobq_pg__register_out, reg);
+    if (reg->queue_count != queues || reg->kind_count != kinds) {
+        a->error = JOBQ_ERROR_DATABASE;
+        return;
+    }
+    a->count = queues;
+    memcpy(a->queues, reg->queue_ids, sizeof a->queues);
+}
+
+/* The policy of a queue's row. A backoff that breaks a rule counts as none: the row is outside
+ * data, and jobq.h asserts. */
+static void jobq_pg__policy(const PGresult *r, int row, jobq_queue_policy *q)
+{
+    jobq_pg__policy_row to;
+
+    memset(&to, 0, sizeof to);
+    jobq_pg__get(r, row, 0, jobq_pg__policy_out, &to);
+    *q = to.of;
+    jobq_curve_from(to.curve, &q->policy.backoff.curve);
+    if (jobq_backoff_check(&q->policy.backoff) != JOBQ_OK)
+        q->policy.backoff = jobq_backoff_quick();
+}
+
+static void jobq_pg__got_look(const jobq_pg__pending *p, const PGresult *r, jobq_answer *a)
+{
+    int row;
+
+    for (row = 0; row < PQntuples(r) && row < p->limit && row < JOBQ_BACKLOGS_MAX; row++) {
+        jobq_backlog *b = &a->backlogs[row];
+        memset(b, 0, sizeof *b);
+        jobq_pg__get(r, row, 0, jobq_pg__backlog_out, b);
+        b->queue = (int32_t)(b->id >> 15);
+        b->number = (int32_t)(b->id & 32767);
+        if (b->holder.worker == 0) memset(&b->holder, 0, sizeof b->holder);
+    }
+    a->count = row;
+    a->more = PQntuples(r) > row;
+}
+
+/* The answer of a READ or an ACK. It takes the result. */
+static void jobq_pg__got_reading(PGresult *r, jobq_answer *a, jobq_pg__portion *portion)
+{
+    jobq_reading *to = &a->reading;
+    int32_t answer;
+
+    a->error = jobq_pg__portion_of(r, portion);
+    answer = portion->answer;
+    if (a->error == JOBQ_OK && answer == 'l') a->error = JOBQ_ERROR_LOST;
+    if (a->error != JOBQ_OK) return;
+    if (answer == 'h') {
+        to->cursor = portion->of.cursor;
+        to->lost = portion->of.lost;
+        to->count = portion->count;
+        to->cut = portion->of.cut;
+    }
+    to->busy = answer == 'b';
+    to->aside = answer == 'a';
+    if (answer == 'w') to->due_us = portion->wait_us;
+    if (answer != 'o') return;
+    to->holder = portion->of.holder;
+    to->holder.lease_us = portion->wait_us;
+}
+
+/* The content of a good answer. True: it has taken the result. */
+static bool jobq_pg__got(const jobq_pg__pending *p, PGresult *r, jobq_answer *a, jobq_pg__found *f)
+{
+    jobq_pg__losses losses = {{0}, 0};
+
+    switch (p->kind) {
+    case JOBQ_REQUEST_REGISTER: jobq_pg__got_register(r, a, &f->registered); break;
+    case JOBQ_REQUEST_POLICIES:
+        for (; a->count < PQntuples(r) && a->count < JOBQ_LOOP_QUEUES; a->count++)
+            jobq_pg__policy(r, a->count, &a->policies[a->count]);
+        break;
+    case JOBQ_REQUEST_HEARTBEAT: /* the news follow the job */
+        jobq_pg__get(r, 0, p->claim ? JOBQ_PG__CLAIM_WIDTH : 0, jobq_pg__news_out, &a->news);
+        if (p->claim) jobq_pg__got_claim(p, r, &a->claimed, f);
+        break;
+    case JOBQ_REQUEST_CLAIM: jobq_pg__got_claim(p, r, &a->claimed, f); break;
+    case JOBQ_REQUEST_COMPLETE:
+    case JOBQ_REQUEST_SETTLE: jobq_pg__got_exceptions(r, a); break;
+    case JOBQ_REQUEST_RECOVER:
+    case JOBQ_REQUEST_REMAIN: a->more = jobq_pg__int(r, 0, 0) != 0; break;
+    case JOBQ_REQUEST_SET_ASIDE: a->done = jobq_pg__int(r, 0, 0) != 0; break;
+    case JOBQ_REQUEST_RESCUE: jobq_pg__get(r, 0, 0, jobq_pg__rescue_out, a); break;
+    case JOBQ_REQUEST_UNPARK:
+        a->count = (int32_t)jobq_pg__int(r, 0, 0);
+        a->more = a->count >= p->limit;
+        break;
+    case JOBQ_REQUEST_LOOK: jobq_pg__got_look(p, r, a); break;
+    case JOBQ_REQUEST_READ:
+    case JOBQ_REQUEST_ACK: jobq_pg__got_reading(r, a, &f->portion); return true;
+    case JOBQ_REQUEST_RENEW:
+        jobq_pg__get(r, 0, 0, jobq_pg__renew_out, &losses);
+        if (losses.count > 0) a->error = JOBQ_ERROR_LOST;
+        break;
+    case JOBQ_REQUEST_SLEEP:
+    case JOBQ_REQUEST_DEREGISTER:
+    case JOBQ_REQUEST_PRUNE:
+    case JOBQ_REQUEST_VACUUM:
+    case JOBQ_REQUEST_WAIT:
+    case JOBQ_REQUEST_CONNECT:
+    case JOBQ_REQUEST_DISCONNECT:
+    case JOBQ_REQUEST_ABANDON:
+    case JOBQ_REQUEST_EXIT:
+    case JOBQ_REQUEST_COUNT: break;
+    }
+    return false;
+}
+
+/* -- one request, carried out here and now -- */
+
+static jobq_error jobq_pg__lease_invalid(int64_t lease_us, jobq_pg_error *error)
+{
+    if (lease_us > 0 && lease_us <= INT64_MAX / 4) return JOBQ_OK;
+    return jobq_pg__invalid(error, "lease_us", "positive, less than 70,000 years");
+}
+
+static jobq_error jobq_pg__text_invalid(jobq_str text, const char *field, jobq_pg_error *error)
+{
+    if (text.ptr == NULL || jobq_utf8_valid(text)) return JOBQ_OK;
+    return jobq_pg__invalid(error, field, "UTF-8 without NUL: see jobq_utf8_mend");
+}
+
+static jobq_error jobq_pg__registering_invalid(const jobq_request *a, const jobq_pg_content *c,
+                                               jobq_pg_error *error)
+{
+    int32_t i;
+
+    if (c->queue_count < 0 || c->queue_count > JOBQ_LOOP_QUEUES)
+        return jobq_pg__invalid(error, "queue_count", "at most JOBQ_LOOP_QUEUES");
+    if (c->kind_count < 0 || c->kind_count > JOBQ_LOOP_KINDS)
+        return jobq_pg__invalid(error, "kind_count", "at most JOBQ_LOOP_KINDS");
+    if (a->worker == 0) return jobq_pg__invalid(error, "worker", "0 is nobody");
+    if (c->name == NULL || !jobq_utf8_valid(jobq_str_from(c->name)))
+        return jobq_pg__invalid(error, "name", "some UTF-8, for people");
+    for (i = 0; i < c->queue_count; i++) {
+        if (jobq_pg__name_invalid(c->queues[i], "queue", false, error)) return JOBQ_ERROR_INVALID;
+    }
+    for (i = 0; i < c->kind_count; i++) {
+        if (jobq_pg__name_invalid(c->kinds[i], "kind", false, error)) return JOBQ_ERROR_INVALID;
+    }
+    return jobq_pg__lease_invalid(a->lease_us, error);
+}
+
+static jobq_error jobq_pg__ending_invalid(const jobq_ending *e, const jobq_pg_ending *with,
+                                          jobq_pg_error *error)
+{
+    const jobq_decision *d = &e->decision;
+
+    if (jobq_state_letter(d->state) == 0 || d->state == JOBQ_STATE_RUNNING)
+        return jobq_pg__invalid(error, "decision", "its state is none that a claimed job becomes");
+    if (d->attempt < 0 || d->crash < 0 || d->stage < 0 || d->stage >= JOBQ_STAGES_MAX ||
+        d->delay_us < 0 || (d->delay_us > INT64_MAX / 4 && d->delay_us != JOBQ_NEVER))
+        return jobq_pg__invalid(error, "decision", "a number is out of its range");
+    if (jobq_pg__text_invalid(with->error, "error", error)) return JOBQ_ERROR_INVALID;
+    return jobq_pg__payload_invalid(error, with->payload, with->payload_bytes);
+}
+
+static jobq_error jobq_pg__ack_invalid(const jobq_request *a, const jobq_pg_content *c,
+                                       jobq_pg_error *error)
+{
+    const jobq_plan *plan = &a->ack.plan;
+    int32_t i;
+
+    if (plan->directive.delay_us > JOBQ_NEVER / 4)
+        return jobq_pg__invalid(error, "delay_us", "less than 70,000 years");
+    if (plan->done < 0 || plan->done > JOBQ_LOOP_BATCH || (plan->done > 0 && c->messages == NULL))
+        return jobq_pg__invalid(error, "ack", "of at most JOBQ_LOOP_BATCH messages, and with them");
+    for (i = 0; c->reasons != NULL && i < plan->done; i++) {
+        if (!jobq_pg__is_dead(a->ack.outcomes[i])) continue;
+        if (jobq_pg__text_invalid(jobq_str_from(c->reasons[i]), "dead", error))
+            return JOBQ_ERROR_INVALID;
+    }
+    return jobq_pg__text_invalid(c->error, "error", error);
+}
+
+/* What C can see to be wrong with a request that no loop made. */
+static jobq_error jobq_pg__request_invalid(const jobq_request *a, const jobq_pg_content *c,
+                                           jobq_pg_error *error)
+{
+    static const jobq_pg_ending nothing = {{NULL, 0}, {NULL, 0}, false};
+    const struct {
+        int32_t count, most;
+        const char *name;
+    } lists[] = {{a->queue_count, JOBQ_LOOP_QUEUES, "queues"},
+                 {a->message_queue_count, JOBQ_LOOP_QUEUES, "message_queues"},
+                 {a->settled_count, JOBQ_LOOP_CLAIMS, "settled"},
+                 {a->kind_count, JOBQ_LOOP_KINDS + JOBQ_STRAYS_MAX, "kinds"},
+                 {a->lane_count, JOBQ_LOOP_LANES, "lanes"},
+                 {a->ending_count, JOBQ_ENDINGS_MAX, "endings"}};
+    bool claims = a->kind == JOBQ_REQUEST_CLAIM || a->kind == JOBQ_REQUEST_RECOVER;
+    bool of_part = a->kind == JOBQ_REQUEST_READ || a->kind == JOBQ_REQUEST_ACK ||
+                   a->kind == JOBQ_REQUEST_RENEW;
+    jobq_error code = JOBQ_OK;
+    int32_t i;
+
+    for (i = 0; i < (int32_t)(sizeof lists / sizeof lists[0]); i++) {
+        if (lists[i].count < 0 || lists[i].count > lists[i].most)
+            return jobq_pg__invalid(error, lists[i].name, "more or fewer than there can be");
+    }
+    if (claims && (a->limit < 1 || a->limit > JOBQ_ENDINGS_MAX))
+        return jobq_pg__invalid(error, "limit", "1 to JOBQ_ENDINGS_MAX");
+    if (claims && a->number < 1)
+        return jobq_pg__invalid(error, "number", "1 or more, counting up");
+    if (of_part && a->token.worker == 0) return jobq_pg__invalid(error, "worker", "not 0");
+    if (of_part) code = jobq_pg__lease_invalid(a->token.lease_us, error);
+    if (a->kind == JOBQ_REQUEST_HEARTBEAT) code = jobq_pg__lease_invalid(a->lease_us, error);
+    if (a->kind == JOBQ_REQUEST_REGISTER) code = jobq_pg__registering_invalid(a, c, error);
+    if (a->kind == JOBQ_REQUEST_SET_ASIDE) code = jobq_pg__text_invalid(c->error, "error", error);
+    for (i = 0; i < a->ending_count && code == JOBQ_OK; i++)
+        code = jobq_pg__ending_invalid(&a->endings[i],
+                                       c->endings == NULL ? &nothing : &c->endings[i], error);
+    if (a->kind == JOBQ_REQUEST_ACK && code == JOBQ_OK) code = jobq_pg__ack_invalid(a, c, error);
+    return code;
+}
+
+/* What a request's parameters are in, besides the request. */
+typedef struct jobq_pg__given {
+    jobq_pg__ends ends;
+    jobq_pg__ack ack;
+    jobq_pg__aside aside;
+    void *room;        /* to be freed */
+    char reason[JOBQ_ERROR_MAX + 1];
+} jobq_pg__given;
+
+/* Where they are; NULL: in the request. False: no memory. */
+static bool jobq_pg__given_of(jobq_pg__given *g, const jobq_request *a, const jobq_pg_content *c,
+                              jobq_pg__registering *reg, const void **from)
+{
+    int32_t i;
+
+    *from = NULL;
+    if (a->kind == JOBQ_REQUEST_REGISTER) {
+        reg->worker = a->worker;
+        reg->lease_us = a->lease_us;
+        reg->name = c->name;
+        reg->queues = c->queues;
+        reg->kind_queues = c->kind_queues;
+        reg->kinds = c->kinds;
+        reg->queue_count = c->queue_count;
+        reg->kind_count = c->kind_count;
+        *from = reg;
+    } else if (a->kind == JOBQ_REQUEST_COMPLETE || a->kind == JOBQ_REQUEST_SETTLE) {
+        g->room = g->ends.rows = (jobq_pg__end_row *)calloc((size_t)a->ending_count + 1,
+                                                            sizeof *g->ends.rows);
+        if (g->room == NULL) return false;
+        g->ends.count = a->ending_count;
+        for (i = 0; i < a->ending_count; i++) {
+            g->ends.rows[i].of = a->endings[i];
+            if (c->endings != NULL) g->ends.rows[i].with = c->endings[i];
+        }
+        jobq_pg__ends_group(&g->ends);
+        *from = &g->ends;
+    } else if (a->kind == JOBQ_REQUEST_ACK) {
+        g->room = calloc((size_t)a->ack.plan.done + 1, sizeof(jobq_pg__dead));
+        if (g->room == NULL) return false;
+        g->ack = jobq_pg__ack_of(&a->ack, a->partition, &a->token, c->messages, c->reasons,
+                                 c->error, (jobq_pg__dead *)g->room);
+        g->ack.limit = a->limit;
+        g->ack.relaxed = a->relaxed;
+        g->ack.bytes = a->bytes;
+        g->ack.sweep = a->sweep;
+        g->ack.own = c->in_transaction;
+        *from = &g->ack;
+    } else if (a->kind == JOBQ_REQUEST_SET_ASIDE) {
+        jobq_utf8_mend(g->reason, JOBQ_ERROR_MAX, c->error);
+        g->aside.job = a->number;
+        g->aside.bytes = a->bytes;
+        g->aside.reason = g->reason;
+        *from = &g->aside;
+    }
+    return true;
+}
+
+/* Sends it and reads the answer into the content, too. */
+static jobq_error jobq_pg__execute(jobq_pg *pg, PGconn *conn, const jobq_request *a,
+                                   jobq_pg_content *c, jobq_answer *answer, jobq_pg_error *error)
+{
+    jobq_pg__statement st = jobq_pg__statement_of(a);
+    jobq_pg__pending p = jobq_pg__pending_of(a, st);
+    jobq_pg__params params;
+    jobq_pg__found f;
+    jobq_pg__given g;
+    const void *from;
+    PGresult *res = NULL;
+
+    memset(&f, 0, sizeof f);
+    memset(&g, 0, sizeof g);
+    jobq_pg__params_init(&params);
+    f.rows_max = JOBQ_ENDINGS_MAX;
+    f.rows = c->rows = (int *)calloc(JOBQ_ENDINGS_MAX, sizeof *f.rows);
+    if (f.rows == NULL || !jobq_pg__given_of(&g, a, c, &f.registered, &from)) {
+        answer->error = jobq_pg__no_memory(error);
+    } else {
+        jobq_pg__put_request(&params, st, a, from);
+        res = jobq_pg__exec_text(pg, conn, NULL, &pg->texts[st], &params, !pg->pooled,
+                                 error);
+        if (res == NULL) answer->error = error->code;
+    }
+    free(g.room);
+    if (res == NULL) return answer->error;
+    c->result = jobq_pg__got(&p, res, answer, &f) ? f.portion.result : res;
+    c->messages = c->own = f.portion.messages;
+    c->last_error = f.portion.error;
+    if (c->kind_ids != NULL) memcpy(c->kind_ids, f.registered.kind_ids,
+                                    (size_t)f.registered.kind_count * sizeof *c->kind_ids);
+    if (answer->error == JOBQ_ERROR_LOST)
+        jobq_pg__fail(error, JOBQ_ERROR_LOST, "lease lost on partition %lld",
+                      (long long)a->partition);
+    else if (answer->error != JOBQ_OK)
+        jobq_pg__fail(error, answer->error, "a row breaks a law of jobq.h");
+    return answer->error;
+}
+
+JOBQ_API jobq_error jobq_pg_execute(jobq_pg *pg, PGconn *conn, const jobq_request *request,
+                                    jobq_pg_content *content, jobq_answer *answer,
+                                    jobq_pg_error *error)
+{
+    jobq_pg_content none;
+    jobq_pg_error local;
+
+    JOBQ_ASSERT(pg != NULL && request != NULL && answer != NULL);
+    memset(&none, 0, sizeof none);
+    if (error == NULL) error = &local;
+    if (content == NULL) content = &none;
+    jobq_answer_start(answer, request);
+    if (jobq_pg__statement_of(request) == JOBQ_PG__STATEMENT_COUNT)
+        answer->error = jobq_pg__invalid(error, "kind", "it asks nothing of the database");
+    else answer->error = jobq_pg__request_invalid(request, content, error);
+    if (answer->error == JOBQ_OK)
+        jobq_pg__execute(pg, conn, request, content, answer, error);
+    jobq_pg_content_clear(&none);
+    return answer->error;
+}
+
+JOBQ_API void jobq_pg_content_clear(jobq_pg_content *content)
+{
+    if (content == NULL) return;
+    free(content->own);
+    free(content->rows);
+    PQclear(content->result);
+    memset(content, 0, sizeof *content);
+}
+
+#ifndef JOBQ_PG_NO_OUTBOX
+
+/* ---- >>outbox -------------------------------------------------------------------------------- */
+
+JOBQ_API int64_t jobq_pg_partition(int32_t queue_id, int number)
+{
+    return (int64_t)queue_id * 32768 + number;
+}
+
+static jobq_error jobq_pg__partitions_invalid(const char *queue, int partitions,
+                                              jobq_pg_error *error)
+{
+    if (!jobq_name_valid(jobq_str_from(queue))) {
+        return jobq_pg__fail(error, JOBQ_ERROR_INVALID, "invalid queue name: '%.80s'",
+                             queue == NULL ? "" : queue);
+    }
+    if (partitions < 1 || partitions > 16384 || (partitions & (partitions - 1)) != 0) {
+        return jobq_pg__invalid(error, "partitions",
+                                "partition count must be a power of 2, 1 to 16384");
+    }
+    return JOBQ_OK;
+}
+
+JOBQ_API jobq_error jobq_pg_outbox_register(jobq_pg *pg, PGconn *conn, const char *queue,
+                                            int partitions, int32_t *queue_id,
+                                            jobq_pg_error *error)
+{
+    jobq_pg__outbox outbox;
+    jobq_pg_error local;
+    PGresult *res;
+
+    JOBQ_ASSERT(pg != NULL);
+    if (error == NULL) error = &local;
+    if (jobq_pg__partitions_invalid(queue, partitions, error)) return JOBQ_ERROR_INVALID;
+    memset(&outbox, 0, sizeof outbox);
+    outbox.queue = queue;
+    outbox.partitions = partitions;
+    res = jobq_pg__call_row(pg, conn, JOBQ_PG__OUTBOX_REGISTER, &outbox, &outbox, error);
+    if (res == NULL) return error->code;
+    PQclear(res);
+    if (queue_id != NULL) *queue_id = outbox.queue_id;
+    if (outbox.partitions == partitions) return JOBQ_OK;
+    return jobq_pg__fail(error, JOBQ_ERROR_INVALID,
+                         "partition count mismatch for queue '%.80s': expected %d, found %d; "
+                         "jobq_pg_outbox_grow makes more", queue, partitions,
+                         (int)outbox.partitions);
+}
+
+JOBQ_API jobq_error jobq_pg_outbox_grow(jobq_pg *pg, PGconn *conn, const char *queue,
+                                        int partitions, bool anyway, jobq_pg_error *error)
+{
+    jobq_pg__outbox outbox;
+
+    JOBQ_ASSERT(pg != NULL && queue != NULL);
+    if (jobq_pg__partitions_invalid(queue, partitions, error)) return JOBQ_ERROR_INVALID;
+    memset(&outbox, 0, sizeof outbox);
+    outbox.queue = queue;
+    outbox.partitions = partitions;
+    outbox.anyway = anyway;
+    return jobq_pg__ask(pg, conn, JOBQ_PG__OUTBOX_GROW, &outbox, NULL, error);
+}
+
+/* -- enqueue -- */
+
+static bool jobq_pg__type_valid(const char *type)
+{
+    size_t len;
+
+    for (len = 0; type[len] >= ' ' && type[len] <= '~'; len++) {}
+    return type[len] == '\0' && len >= 1 && len <= JOBQ_NAME_MAX;
+}
+
+/* Everything that can be seen to be wrong with a message, before anything is sent. */
+static jobq_error jobq_pg__message_invalid(const jobq_pg_message *m, jobq_pg_error *error)
+{
+    if (!jobq_name_valid(jobq_str_from(m->queue))) {
+        return jobq_pg__fail(error, JOBQ_ERROR_INVALID, "invalid queue name: '%.80s'",
+                             m->queue == NULL ? "" : m->queue);
+    }
+    if (m->type != NULL && !jobq_pg__type_valid(m->type)) {
+        return jobq_pg__fail(error, JOBQ_ERROR_INVALID,
+                             "invalid payload type: '%.80s' (1 to 1024 printable ASCII characters)",
+                             m->type);
+    }
+    if (m->partition < 0) return jobq_pg__invalid(error, "partition", "0 or more");
+    if (m->payload.len > INT32_MAX / 2) return jobq_pg__invalid(error, "payload", "over 1 GiB");
+    if (m->payload.ptr != NULL && !m->payload_bytes &&
+        jobq_pg__json_invalid(error, "payload", m->payload) != JOBQ_OK) {
+        return JOBQ_ERROR_INVALID;
+    }
+    if (jobq_pg__object_invalid(error, "headers", m->headers) != JOBQ_OK) return JOBQ_ERROR_INVALID;
+    if (m->order_key != NULL && !jobq_utf8_valid(jobq_str_from(m->order_key))) {
+        return jobq_pg__invalid(error, "order_key", "not UTF-8");
+    }
+    return jobq_pg__key_invalid(m->key, error);
+}
+
+static jobq_error jobq_pg__messages_invalid(const jobq_pg_message *messages, size_t count,
+                                            bool keys, jobq_pg_error *error)
+{
+    size_t i;
+
+    if (count > INT32_MAX / 2)
+        return jobq_pg__invalid(error, "count", "too many for one statement");
+    for (i = 0; i < count; i++) {
+        jobq_error code = jobq_pg__message_invalid(&messages[i], error);
+        if (code != JOBQ_OK) return code;
+        if (strcmp(messages[i].queue, messages[0].queue) != 0) {
+            return jobq_pg__invalid(error, "queue", "the messages of one call go to one queue");
+        }
+        if (!keys && messages[i].key != NULL) {
+            return jobq_pg__invalid(error, "key",
+                                    "not with COPY: use jobq_pg_outbox_enqueue_many");
+        }
+    }
+    return JOBQ_OK;
+}
+
+/* Sends messages by a function, which answers why it would not take them, and raises nothing. */
+static jobq_error jobq_pg__post(jobq_pg *pg, PGconn *conn, jobq_pg__statement st, const void *from,
+                                jobq_pg__written *to, jobq_pg_error *error)
+{
+    PGresult *res = jobq_pg__call_row(pg, conn, st, from, to, error);
+    jobq_error code = JOBQ_OK;
+
+    if (res == NULL) return error->code;
+    if (to->refused.ptr != NULL) {
+        int class_at = jobq_pg__class_of(to->code.ptr);
+        code = jobq_pg__fail(error, jobq_pg_classify(to->code.ptr), "%.*s%s",
+                             (int)to->refused.len, to->refused.ptr,
+                             class_at < 0 ? "" : jobq_pg__classes[class_at].fix);
+    }
+    PQclear(res);
+    return code;
+}
+
+static jobq_error jobq_pg__outbox_one(jobq_pg *pg, PGconn *conn, const jobq_pg_message *m,
+                                      int64_t *id, jobq_pg_error *error)
+{
+    jobq_pg__written written;
+    jobq_error code;
+
+    memset(&written, 0, sizeof written);
+    code = jobq_pg__post(pg, conn, JOBQ_PG__OUTBOX_ENQUEUE_ONE, m, &written, error);
+    if (code != JOBQ_OK) return code;
+    if (id != NULL) *id = written.id;
+    if (!written.existed) return JOBQ_OK;
+    return jobq_pg__fail(error, JOBQ_ERROR_EXISTS, "Already exists: message with key=%s", m->key);
+}
+
+/* One is written by a plain INSERT where that can be done: half of its cost was the function around
+ * it, which tells why it cannot. */
+JOBQ_API jobq_error jobq_pg_outbox_enqueue(jobq_pg *pg, PGconn *conn, const jobq_pg_message *m,
+                                           int64_t *id, jobq_pg_error *error)
+{
+    jobq_pg_error local;
+    jobq_pg__rights *rights;
+    PGconn *mine = NULL;
+    bool done = false;
+    jobq_error code;
+
+    JOBQ_ASSERT(pg != NULL && m != NULL);
+    if (error == NULL) error = &local;
+    code = jobq_pg__message_invalid(m, error);
+    if (code == JOBQ_OK) code = jobq_pg__borrow(pg, conn, &mine, error);
+    if (code != JOBQ_OK) return code;
+    if (conn == NULL) conn = mine;
+    rights = m->key != NULL ? NULL : jobq_pg__rights_of(pg, conn);
+    if (rights != NULL)
+        code = jobq_pg__direct_send(pg, conn, &rights->messages, JOBQ_PG__OUTBOX_DIRECT,
+                                    JOBQ_PG__OUTBOX_ENQUEUE_DIRECT, m, id, &done, error);
+    if (code == JOBQ_OK && !done) code = jobq_pg__outbox_one(pg, conn, m, id, error);
+    if (mine != NULL) jobq_pg_release(pg, mine);
+    return code;
+}
+
+JOBQ_API jobq_error jobq_pg_outbox_enqueue_many(jobq_pg *pg, PGconn *conn,
+                                                const jobq_pg_message *messages, size_t count,
+                                                int64_t *ids, jobq_pg_error *error)
+{
+    jobq_pg__posting from;
+    jobq_pg__written written;
+    jobq_pg_error local;
+    jobq_error code;
+
+    JOBQ_ASSERT(pg != NULL && (messages != NULL || count == 0));
+    if (error == NULL) error = &local;
+    code = jobq_pg__messages_invalid(messages, count, true, error);
+    if (code != JOBQ_OK || count == 0) return code;
+    memset(&from, 0, sizeof from);
+    memset(&written, 0, sizeof written);
+    from.queue = messages[0].queue;
+    from.messages = messages;
+    from.count = written.count = (int32_t)count;
+    from.quiet = messages[0].quiet;
+    written.ids = ids;
+    return jobq_pg__post(pg, conn, JOBQ_PG__OUTBOX_ENQUEUE, &from, &written, error);
+}
+
+/* Inside a transaction: asks for the queue, which also draws the transaction's id, and copies. */
+static jobq_error jobq_pg__copy_messages(jobq_pg *pg, PGconn *conn, const void *array, size_t count,
+                                         jobq_pg_error *error)
+{
+    const jobq_pg_message *messages = (const jobq_pg_message *)array;
+    jobq_pg__copying copying;
+    jobq_pg__posting from;
+    jobq_pg__written queue;
+    jobq_pg__bulk woken;
+    jobq_error code;
+    size_t i;
+
+    memset(&from, 0, sizeof from);
+    memset(&queue, 0, sizeof queue);
+    from.queue = messages[0].queue;
+    from.highest = -1;
+    for (i = 0; i < count; i++) {
+        int64_t number = jobq_pg__message_number(&messages[i]);
+        int64_t size = jobq_pg__message_size(&messages[i]);
+        from.highest = number > from.highest ? number : from.highest;
+        from.largest = size > from.largest ? size : from.largest;
+    }
+    code = jobq_pg__post(pg, conn, JOBQ_PG__OUTBOX_QUEUE, &from, &queue, error);
+    if (code == JOBQ_OK)
+        code = jobq_pg__copy_begin(&copying, conn, pg->texts[JOBQ_PG__OUTBOX_COPY].sql, error);
+    if (code != JOBQ_OK) return code;
+    for (i = 0; i < count && copying.good; i++) {
+        const jobq_pg__col *c = jobq_pg__message_copy;
+        int64_t number = jobq_pg__message_hash(&messages[i]) & (queue.partitions - 1);
+        if (messages[i].order_key == NULL) number = messages[i].partition;
+        jobq_pg__raw_int(&copying.p, 5, 2);
+        jobq_pg__item_int(&copying.p, jobq_pg_partition((int32_t)queue.id, (int)number), 8);
+        for (; c->wire != JOBQ_PG__NOTHING; c++)
+            jobq_pg__put_item(&copying.p, c, (const char *)&messages[i]);
+        jobq_pg__copy_flush(&copying, false);
+    }
+    code = jobq_pg__copy_end(&copying, error);
+    if (code != JOBQ_OK || messages[0].quiet) return code;
+    woken.queue = (int32_t)queue.id;
+    woken.count = 1;
+    return jobq_pg__ask(pg, conn, JOBQ_PG__WAKE, &woken, NULL, error);
+}
+
+JOBQ_API jobq_error jobq_pg_outbox_enqueue_copy(jobq_pg *pg, PGconn *conn,
+                                                const jobq_pg_message *messages, size_t count,
+                                                jobq_pg_error *error)
+{
+    jobq_pg_error local;
+    jobq_error code;
+
+    JOBQ_ASSERT(pg != NULL && (messages != NULL || count == 0));
+    if (error == NULL) error = &local;
+    code = jobq_pg__messages_invalid(messages, count, false, error);
+    if (code != JOBQ_OK || count == 0) return code;
+    return jobq_pg__copy_whole(pg, conn, true, jobq_pg__copy_messages, messages, count, error);
+}
+
+/* -- figures -- */
+
+JOBQ_API jobq_error jobq_pg_outbox_stats(jobq_pg *pg, PGconn *conn, const char *queue,
+                                         jobq_pg_outbox_stat *stats, size_t room, size_t *count,
+                                         jobq_pg_error *error)
+{
+    const jobq_pg_partition_row *row;
+    jobq_pg__queue_row from;
+    jobq_pg_error local;
+    jobq_pg_rows rows;
+    jobq_error code;
+    size_t i;
+
+    JOBQ_ASSERT(pg != NULL && count != NULL && (stats != NULL || room == 0));
+    if (error == NULL) error = &local;
+    if (jobq_pg__name_invalid(queue, "queue", true, error)) return JOBQ_ERROR_INVALID;
+    from.queue = queue;
+    code = jobq_pg__ask_rows(pg, conn, JOBQ_PG__OUTBOX_STATS, &from, &rows, error);
+    if (code != JOBQ_OK) return code;
+    row = (const jobq_pg_partition_row *)rows.rows;
+    for (i = 0; i < rows.count && i < room; i++) stats[i] = row[i].stat;
+    *count = rows.count;
+    jobq_pg_rows_clear(&rows);
+    return JOBQ_OK;
+}
+
+/* -- dead letters -- */
+
+static jobq_error jobq_pg__status_invalid(const char *status, jobq_pg_error *error)
+{
+    static const char *const names[] = {"any", "pending", "reprocessing", "resolved", "discarded"};
+    size_t i;
+
+    if (status == NULL) return JOBQ_OK;
+    for (i = 0; i < sizeof names / sizeof names[0]; i++) {
+        if (strcmp(status, names[i]) == 0) return JOBQ_OK;
+    }
+    return jobq_pg__fail(error, JOBQ_ERROR_INVALID, "invalid dead letter status: %.40s", status);
+}
+
+/* Which ones. limit: where the scope names none; 0: all. */
+static jobq_error jobq_pg__chosen_of(jobq_pg__chosen *c, const jobq_pg_scope *scope, int32_t limit,
+                                     jobq_pg_error *error)
+{
+    const char *status;
+
+    memset(c, 0, sizeof *c);
+    if (scope != NULL) c->of = *scope;
+    status = c->of.status;
+    if (jobq_pg__name_invalid(c->of.queue, "queue", true, error)) return JOBQ_ERROR_INVALID;
+    if (c->of.type != NULL && !jobq_pg__type_valid(c->of.type))
+        return jobq_pg__invalid(error, "type", "1 to 1024 printable ASCII characters");
+    c->of.status = status == NULL ? "pending" : strcmp(status, "any") == 0 ? NULL : status;
+    if (c->of.limit <= 0) c->of.limit = limit;
+    return JOBQ_OK;
+}
+
+static jobq_error jobq_pg__letters(jobq_pg *pg, PGconn *conn, jobq_pg__statement st,
+                                   const jobq_pg__chosen *from, jobq_pg_dead_letters *out,
+                                   jobq_pg_error *error)
+{
+    jobq_pg_rows rows;
+    jobq_error code = jobq_pg__ask_rows(pg, conn, st, from, &rows, error);
+
+    out->rows = (jobq_pg_dead_letter *)rows.rows;
+    out->count = rows.count;
+    return code;
+}
+
+JOBQ_API jobq_error jobq_pg_dead_letter_list(jobq_pg *pg, PGconn *conn, const jobq_pg_scope *scope,
+                                             jobq_pg_dead_letters *out, jobq_pg_error *error)
+{
+    jobq_pg__chosen from;
+    jobq_pg_error local;
+
+    JOBQ_ASSERT(pg != NULL && out != NULL);
+    if (error == NULL) error = &local;
+    memset(out, 0, sizeof *out);
+    if (jobq_pg__status_invalid(scope == NULL ? NULL : scope->status, error) ||
+        jobq_pg__chosen_of(&from, scope, 100, error))
+        return JOBQ_ERROR_INVALID;
+    return jobq_pg__letters(pg, conn, JOBQ_PG__DEAD_LETTER_LIST, &from, out, error);
+}
+
+JOBQ_API jobq_error jobq_pg_dead_letter_count(jobq_pg *pg, PGconn *conn, const jobq_pg_scope *scope,
+                                              int64_t *count, jobq_pg_error *error)
+{
+    jobq_pg__chosen from;
+
+    JOBQ_ASSERT(pg != NULL && count != NULL);
+    if (jobq_pg__status_invalid(scope == NULL ? NULL : scope->status, error) ||
+        jobq_pg__chosen_of(&from, scope, 0, error))
+        return JOBQ_ERROR_INVALID;
+    return jobq_pg__ask(pg, conn, JOBQ_PG__DEAD_LETTER_COUNT, &from, count, error);
+}
+
+/* Further back, now minus an age is no longer a timestamp. */
+
+JOBQ_API jobq_error jobq_pg_dead_letter_replay(jobq_pg *pg, PGconn *conn, int64_t token,
+                                               int64_t timeout_us, const jobq_pg_scope *scope,
+                                               jobq_pg_dead_letters *out, jobq_pg_error *error)
+{
+    jobq_pg__chosen from;
+    jobq_pg_error local;
+
+    JOBQ_ASSERT(pg != NULL && out != NULL);
+    if (error == NULL) error = &local;
+    memset(out, 0, sizeof *out);
+    if (token == 0) return jobq_pg__invalid(error, "token", "random, not 0");
+    if (timeout_us <= 0 || timeout_us > JOBQ_PG__AGE_MAX)
+        return jobq_pg__invalid(error, "timeout_us", "positive, at most 1,000 years");
+    if (jobq_pg__chosen_of(&from, scope, 100, error)) return JOBQ_ERROR_INVALID;
+    from.token = token;
+    from.timeout_us = timeout_us;
+    return jobq_pg__letters(pg, conn, JOBQ_PG__DEAD_LETTER_REPLAY, &from, out, error);
+}
+
+/* Runs a verb that answers how many rows it changed. */
+static jobq_error jobq_pg__changed(jobq_pg *pg, PGconn *conn, jobq_pg__statement st,
+                                   const jobq_pg__chosen *from, int32_t *count,
+                                   jobq_pg_error *error)
+{
+    int64_t value = 0;
+    jobq_error code = jobq_pg__ask(pg, conn, st, from, &value, error);
+
+    if (count != NULL) *count = (int32_t)value;
+    return code;
+}
+
+/* Those that a replay holds. */
+static jobq_error jobq_pg__replayed(jobq_pg *pg, PGconn *conn, jobq_pg__statement st,
+                                    int64_t token, const int64_t *ids, size_t id_count,
+                                    const char *reason, int32_t *count, jobq_pg_error *error)
+{
+    jobq_pg__chosen from;
+
+    JOBQ_ASSERT(pg != NULL && (ids != NULL || id_count == 0));
+    memset(&from, 0, sizeof from);
+    from.token = token;
+    from.ids.items = ids;
+    from.ids.count = id_count;
+    from.reason = reason;
+    return jobq_pg__changed(pg, conn, st, &from, count, error);
+}
+
+JOBQ_API jobq_error jobq_pg_dead_letter_resolve(jobq_pg *pg, PGconn *conn, int64_t token,
+                                                const int64_t *ids, size_t id_count, int32_t *count,
+                                                jobq_pg_error *error)
+{
+    return jobq_pg__replayed(pg, conn, JOBQ_PG__DEAD_LETTER_RESOLVE, token, ids, id_count, NULL,
+                             count, error);
+}
+
+JOBQ_API jobq_error jobq_pg_dead_letter_reject(jobq_pg *pg, PGconn *conn, int64_t token,
+                                               const int64_t *ids, size_t id_count, jobq_str reason,
+                                               int32_t *count, jobq_pg_error *error)
+{
+    char text[JOBQ_ERROR_MAX + 1];
+
+    jobq_utf8_mend(text, JOBQ_ERROR_MAX, reason);
+    return jobq_pg__replayed(pg, conn, JOBQ_PG__DEAD_LETTER_REJECT, token, ids, id_count, text,
+                             count, error);
+}
+
+static jobq_error jobq_pg__dead_scope(jobq_pg *pg, PGconn *conn, jobq_pg__statement st,
+                                      const jobq_pg_scope *scope, int32_t *count,
+                                      jobq_pg_error *error)
+{
+    jobq_pg__chosen from;
+
+    JOBQ_ASSERT(pg != NULL);
+    if (jobq_pg__chosen_of(&from, scope, 0, error)) return JOBQ_ERROR_INVALID;
+    return jobq_pg__changed(pg, conn, st, &from, count, error);
+}
+
+JOBQ_API jobq_error jobq_pg_dead_letter_discard(jobq_pg *pg, PGconn *conn,
+                                                const jobq_pg_scope *scope, int32_t *count,
+                                                jobq_pg_error *error)
+{
+    return jobq_pg__dead_scope(pg, conn, JOBQ_PG__DEAD_LETTER_DISCARD, scope, count, error);
+}
+
+JOBQ_API jobq_error jobq_pg_dead_letter_cleanup(jobq_pg *pg, PGconn *conn,
+                                                const jobq_pg_scope *scope, int32_t *count,
+                                                jobq_pg_error *error)
+{
+    return jobq_pg__dead_scope(pg, conn, JOBQ_PG__DEAD_LETTER_CLEANUP, scope, count, error);
+}
+
+JOBQ_API void jobq_pg_dead_letters_clear(jobq_pg_dead_letters *letters)
+{
+    if (letters == NULL) return;
+    free(letters->rows);
+    memset(letters, 0, sizeof *letters);
+}
+
+#endif /* JOBQ_PG_NO_OUTBOX */
+
+/* ---- >>operate: what a person does ----------------------------------------------------------- */
+
+/* A job's state stands against a verb. */
+static jobq_error jobq_pg__stands(jobq_pg_error *error, int64_t id, const char *standing)
+{
+    bool running = strcmp(standing, "running") == 0, exists = strcmp(standing, "exists") == 0;
+
+    if (strcmp(standing, "none") == 0) return jobq_pg__not_found(error, "job", id);
+    if (exists) {
+        jobq_pg__fail(error, JOBQ_ERROR_EXISTS, "Already exists: another job has the key of job "
+                      "%lld; delete one of the two, or wait until the key is free",
+                      (long long)id);
+    } else {
+        jobq_pg__fail(error, JOBQ_ERROR_TRANSITION, "job %lld is %s%s", (long long)id, standing,
+                      running ? ": it is its worker's; cancel asks for it" : "");
+    }
+    jobq_pg__about(error, "job", exists ? "key" : "state", standing);
+    return exists ? JOBQ_ERROR_EXISTS : JOBQ_ERROR_TRANSITION;
+}
+
+/* Runs a verb on one job. done: the verb's participle, of which there may be two. */
+static jobq_error jobq_pg__change_one(jobq_pg *pg, PGconn *conn, jobq_pg__statement st,
+                                      const jobq_pg__change *from, const char *done,
+                                      const char *asked, bool *was_asked, jobq_pg_error *error)
+{
+    char answer[24];
+    jobq_pg_error local;
+    PGresult *res;
+
+    JOBQ_ASSERT(pg != NULL);
+    if (error == NULL) error = &local;
+    res = jobq_pg__call(pg, conn, st, from, error);
+    if (res == NULL) return error->code;
+    jobq_pg__copy(answer, sizeof answer, PQntuples(res) == 1 ? PQgetvalue(res, 0, 0) : "none");
+    PQclear(res);
+    if (was_asked != NULL) *was_asked = strcmp(answer, asked) == 0;
+    if (strcmp(answer, done) == 0 || strcmp(answer, asked) == 0) return JOBQ_OK;
+    return jobq_pg__stands(error, from->id, answer);
+}
+
+static jobq_pg__change jobq_pg__change_of(int64_t id)
+{
+    jobq_pg__change change;
+
+    memset(&change, 0, sizeof change);
+    change.id = id;
+    return change;
+}
+
+JOBQ_API jobq_error jobq_pg_cancel(jobq_pg *pg, PGconn *conn, int64_t id, bool *requested,
+                                   jobq_pg_error *error)
+{
+    jobq_pg__change from = jobq_pg__change_of(id);
+
+    return jobq_pg__change_one(pg, conn, JOBQ_PG__CANCEL, &from, "cancelled", "requested",
+                               requested, error);
+}
+
+JOBQ_API jobq_error jobq_pg_revive(jobq_pg *pg, PGconn *conn, int64_t id, jobq_pg_error *error)
+{
+    jobq_pg__change from = jobq_pg__change_of(id);
+
+    return jobq_pg__change_one(pg, conn, JOBQ_PG__REVIVE, &from, "revived", "", NULL, error);
+}
+
+JOBQ_API jobq_error jobq_pg_delete(jobq_pg *pg, PGconn *conn, int64_t id, jobq_pg_error *error)
+{
+    jobq_pg__change from = jobq_pg__change_of(id);
+
+    return jobq_pg__change_one(pg, conn, JOBQ_PG__DELETE, &from, "deleted", "", NULL, error);
+}
+
+JOBQ_API jobq_error jobq_pg_reschedule(jobq_pg *pg, PGconn *conn, int64_t id, int64_t run_at_us,
+                                       jobq_pg_error *error)
+{
+    jobq_pg__change from = jobq_pg__change_of(id);
+
+    if (jobq_pg__run_at_invalid(run_at_us, error)) return JOBQ_ERROR_INVALID;
+    from.run_at_us = run_at_us;
+    return jobq_pg__change_one(pg, conn, JOBQ_PG__RESCHEDULE, &from, "rescheduled", "", NULL,
+                               error);
+}
+
+JOBQ_API jobq_error jobq_pg_prioritize(jobq_pg *pg, PGconn *conn, int64_t id, int priority,
+                                       jobq_pg_error *error)
+{
+    jobq_pg__change from = jobq_pg__change_of(id);
+
+    if (jobq_pg__priority_invalid(priority, error)) return JOBQ_ERROR_INVALID;
+    from.priority = priority;
+    return jobq_pg__change_one(pg, conn, JOBQ_PG__PRIORITIZE, &from, "prioritized", "", NULL,
+                               error);
+}
+
+JOBQ_API jobq_error jobq_pg_move(jobq_pg *pg, PGconn *conn, int64_t id, const char *target,
+                                 jobq_pg_error *error)
+{
+    jobq_pg__change from = jobq_pg__change_of(id);
+
+    if (jobq_pg__name_invalid(target, "target", false, error)) return JOBQ_ERROR_INVALID;
+    from.target = target;
+    return jobq_pg__change_one(pg, conn, JOBQ_PG__MOVE, &from, "moved", "", NULL, error);
+}
+
+/* -- many -- */
+
+static jobq_error jobq_pg__filter_invalid(const jobq_pg_filter *f, jobq_pg_error *error)
+{
+    if (jobq_pg__name_invalid(f->queue, "queue", false, error)) return JOBQ_ERROR_INVALID;
+    if (jobq_pg__name_invalid(f->kind, "kind", true, error)) return JOBQ_ERROR_INVALID;
+    if (f->older_us < 0 || f->older_us > JOBQ_PG__AGE_MAX)
+        return jobq_pg__invalid(error, "older_us", "positive, at most 1,000 years");
+    if (f->at_most < 0) return jobq_pg__invalid(error, "at_most", "1 or more");
+    if ((int)f->state < 0 || f->state >= JOBQ_STATE_COUNT)
+        return jobq_pg__invalid(error, "state", "none of the states");
+    return jobq_pg__object_invalid(error, "tags", f->tags);
+}
+
+/* Runs a verb on many, with an argument, which may be NULL. */
+static jobq_error jobq_pg__change_many(jobq_pg *pg, PGconn *conn, jobq_pg__statement st,
+                                       const jobq_pg_filter *filter, const jobq_pg__change *with,
+                                       int64_t *count, int64_t *requested, jobq_pg_error *error)
+{
+    jobq_pg__changing many;
+    jobq_pg_error local;
+    PGresult *res;
+    jobq_error code;
+
+    JOBQ_ASSERT(pg != NULL && filter != NULL);
+    if (error == NULL) error = &local;
+    code = jobq_pg__filter_invalid(filter, error);
+    if (code != JOBQ_OK) return code;
+    memset(&many, 0, sizeof many);
+    many.of = *filter;
+    if (with != NULL) many.with = *with;
+    if (many.of.at_most == 0) many.of.at_most = 1000;
+    if (filter->state != JOBQ_STATE_NONE) many.state = jobq_state_name(filter->state);
+    res = jobq_pg__call_row(pg, conn, st, &many, &many, error);
+    if (res == NULL) return error->code;
+    if (st != JOBQ_PG__CANCEL_MANY) many.cancelled = jobq_pg__int(res, 0, 0);
+    if (count != NULL) *count = many.cancelled;
+    if (requested != NULL) *requested = many.requested;
+    PQclear(res);
+    return JOBQ_OK;
+}
+
+JOBQ_API jobq_error jobq_pg_cancel_many(jobq_pg *pg, PGconn *conn, const jobq_pg_filter *filter,
+                                        int64_t *count, int64_t *requested, jobq_pg_error *error)
+{
+    return jobq_pg__change_many(pg, conn, JOBQ_PG__CANCEL_MANY, filter, NULL, count, requested,
+                                error);
+}
+
+JOBQ_API jobq_error jobq_pg_revive_many(jobq_pg *pg, PGconn *conn, const jobq_pg_filter *filter,
+                                        int64_t *count, jobq_pg_error *error)
+{
+    return jobq_pg__change_many(pg, conn, JOBQ_PG__REVIVE_MANY, filter, NULL, count, NULL, error);
+}
+
+JOBQ_API jobq_error jobq_pg_delete_many(jobq_pg *pg, PGconn *conn, const jobq_pg_filter *filter,
+                                        int64_t *count, jobq_pg_error *error)
+{
+    return jobq_pg__change_many(pg, conn, JOBQ_PG__DELETE_MANY, filter, NULL, count, NULL, error);
+}
+
+JOBQ_API jobq_error jobq_pg_reschedule_many(jobq_pg *pg, PGconn *conn,
+                                            const jobq_pg_filter *filter, int64_t run_at_us,
+                                            int64_t *count, jobq_pg_error *error)
+{
+    jobq_pg__change with = jobq_pg__change_of(0);
+
+    if (jobq_pg__run_at_invalid(run_at_us, error)) return JOBQ_ERROR_INVALID;
+    with.run_at_us = run_at_us;
+    return jobq_pg__change_many(pg, conn, JOBQ_PG__RESCHEDULE_MANY, filter, &with, count, NULL,
+                                error);
+}
+
+JOBQ_API jobq_error jobq_pg_prioritize_many(jobq_pg *pg, PGconn *conn,
+                                            const jobq_pg_filter *filter, int priority,
+                                            int64_t *count, jobq_pg_error *error)
+{
+    jobq_pg__change with = jobq_pg__change_of(0);
+
+    if (jobq_pg__priority_invalid(priority, error)) return JOBQ_ERROR_INVALID;
+    with.priority = priority;
+    return jobq_pg__change_many(pg, conn, JOBQ_PG__PRIORITIZE_MANY, filter, &with, count, NULL,
+                                error);
+}
+
+JOBQ_API jobq_error jobq_pg_move_many(jobq_pg *pg, PGconn *conn, const jobq_pg_filter *filter,
+                                      const char *target, int64_t *count, jobq_pg_error *error)
+{
+    jobq_pg__change with = jobq_pg__change_of(0);
+
+    if (jobq_pg__name_invalid(target, "target", false, error)) return JOBQ_ERROR_INVALID;
+    with.target = target;
+    return jobq_pg__change_many(pg, conn, JOBQ_PG__MOVE_MANY, filter, &with, count, NULL, error);
+}
+
+/* -- queues -- */
+
+static jobq_error jobq_pg__set_paused(jobq_pg *pg, PGconn *conn, jobq_pg__statement st,
+                                      const char *queue, const char *kind, jobq_pg_error *error)
+{
+    jobq_pg__queue_row from;
+
+    JOBQ_ASSERT(pg != NULL);
+    if (jobq_pg__name_invalid(queue, "queue", false, error) ||
+        jobq_pg__name_invalid(kind, "kind", true, error)) return JOBQ_ERROR_INVALID;
+    from.queue = queue;
+    from.kind = kind;
+    return jobq_pg__ask(pg, conn, st, &from, NULL, error);
+}
+
+JOBQ_API jobq_error jobq_pg_pause(jobq_pg *pg, PGconn *conn, const char *queue, const char *kind,
+                                  jobq_pg_error *error)
+{
+    return jobq_pg__set_paused(pg, conn, JOBQ_PG__PAUSE, queue, kind, error);
+}
+
+JOBQ_API jobq_error jobq_pg_resume(jobq_pg *pg, PGconn *conn, const char *queue, const char *kind,
+                                   jobq_pg_error *error)
+{
+    return jobq_pg__set_paused(pg, conn, JOBQ_PG__RESUME, queue, kind, error);
+}
+
+static jobq_error jobq_pg__queue_invalid(const char *queue, const jobq_pg_queue_desc *d,
+                                         jobq_pg_error *error)
+{
+    size_t i;
+
+    if (jobq_pg__name_invalid(queue, "queue", false, error)) return JOBQ_ERROR_INVALID;
+    if (d->max_attempts < 0) return jobq_pg__invalid(error, "max_attempts", "1 or more");
+    if (d->max_crashes < 0) return jobq_pg__invalid(error, "max_crashes", "1 or more");
+    if (d->timeout_us < 0)
+        return jobq_pg__invalid(error, "timeout_us", "positive; JOBQ_NEVER: none");
+    if (jobq_backoff_check(&d->backoff))
+        return jobq_pg__invalid(error, "backoff", jobq_error_text(JOBQ_ERROR_INVALID));
+    if (d->failed_keep_us < 0 || d->failed_keep_us > JOBQ_PG__AGE_MAX)
+        return jobq_pg__invalid(error, "failed_keep_us", "positive, at most 1,000 years");
+    if (d->key_keep_us < 0 || d->key_keep_us > JOBQ_PG__AGE_MAX)
+        return jobq_pg__invalid(error, "key_keep_us", "positive, at most 1,000 years");
+    if (d->message_max < 0) return jobq_pg__invalid(error, "message_max", "positive");
+    if (d->payload_max < 0) return jobq_pg__invalid(error, "payload_max", "positive");
+    if (d->kinds == NULL && d->kind_count > 0)
+        return jobq_pg__invalid(error, "kinds", "a count without a pointer");
+    for (i = 0; i < d->kind_count; i++) {
+        if (jobq_pg__name_invalid(d->kinds[i], "kinds", false, error)) return JOBQ_ERROR_INVALID;
+    }
+    return JOBQ_OK;
+}
+
+static jobq_pg_maybe_bool jobq_pg__choice(jobq_pg_choice choice)
+{
+    jobq_pg_maybe_bool maybe;
+
+    maybe.value = choice == JOBQ_PG_ON;
+    maybe.set = choice != JOBQ_PG_LEAVE;
+    return maybe;
+}
+
+JOBQ_API jobq_error jobq_pg_queue_set(jobq_pg *pg, PGconn *conn, const char *queue,
+                                      const jobq_pg_queue_desc *desc, jobq_pg_error *error)
+{
+    jobq_pg__queue_row from;
+    jobq_backoff b;
+
+    JOBQ_ASSERT(pg != NULL);
+    memset(&from, 0, sizeof from);
+    if (desc != NULL) from.of = *desc;
+    if (jobq_pg__queue_invalid(queue, &from.of, error)) return JOBQ_ERROR_INVALID;
+    from.queue = queue;
+    from.kind_count = (int32_t)from.of.kind_count;
+    if (from.of.backoff.base_us != 0) {
+        b = jobq_backoff_defaults(&from.of.backoff);
+        from.curve = jobq_curve_name(b.curve);
+        from.base = jobq_pg_some_int64(b.base_us);
+        from.cap = jobq_pg_some_int64(b.cap_us);
+        from.floor = jobq_pg_some_int64(b.floor_us);
+        snprintf(from.digits, sizeof from.digits, "%d.%03d", (int)b.jitter_permille / 1000,
+                 (int)b.jitter_permille % 1000);
+        from.jitter = jobq_str_from(from.digits);
+    }
+    if (from.of.timeout_us != 0)
+        from.timeout = jobq_pg_some_int64(from.of.timeout_us == JOBQ_NEVER ? 0
+                                                                           : from.of.timeout_us);
+    from.span = jobq_pg__choice(from.of.attempts_span_stages);
+    from.history = jobq_pg__choice(from.of.history);
+    return jobq_pg__ask(pg, conn, JOBQ_PG__QUEUE_SET, &from, NULL, error);
+}
+
+JOBQ_API jobq_error jobq_pg_queue_counts(jobq_pg *pg, PGconn *conn, const char *queue,
+                                         jobq_pg_counts *counts, jobq_pg_error *error)
+{
+    jobq_pg__queue_row from;
+    jobq_pg_error local;
+    jobq_pg_rows rows;
+    jobq_error code;
+
+    JOBQ_ASSERT(pg != NULL && counts != NULL);
+    if (error == NULL) error = &local;
+    if (jobq_pg__name_invalid(queue, "queue", false, error)) return JOBQ_ERROR_INVALID;
+    from.queue = queue;
+    code = jobq_pg__ask_rows(pg, conn, JOBQ_PG__QUEUE_COUNTS, &from, &rows, error);
+    if (code != JOBQ_OK) return code;
+    if (rows.count == 0)
+        return jobq_pg__said(error, JOBQ_ERROR_NOT_FOUND, "Not found", "queue", "name", queue);
+    *counts = ((const jobq_pg_queue_row *)rows.rows)->counts;
+    jobq_pg_rows_clear(&rows);
+    return JOBQ_OK;
+}
+
+/* Makes a batch of a result, which it takes over. */
+static jobq_error jobq_pg__batch(PGresult *res, jobq_pg_batch *batch, jobq_pg_error *error)
+{
+    int rows = PQntuples(res), i;
+    jobq_pg__job_row row;
+
+    memset(batch, 0, sizeof *batch);
+    batch->result = res;
+    batch->count = (size_t)rows;
+    batch->jobs = (jobq_job *)calloc((size_t)rows + 1, sizeof *batch->jobs);
+    if (batch->jobs == NULL) {
+        jobq_pg_batch_clear(batch);
+        return jobq_pg__no_memory(error);
+    }
+    for (i = 0; i < rows; i++) {
+        if (!jobq_pg__job(res, i, 0, 0, &row)) {
+            jobq_pg_batch_clear(batch);
+            return jobq_pg__fail(error, JOBQ_ERROR_DATABASE, "a job breaks a law of jobq.h");
+        }
+        batch->jobs[i] = row.job;
+    }
+    return JOBQ_OK;
+}
+
+JOBQ_API void jobq_pg_batch_clear(jobq_pg_batch *batch)
+{
+    JOBQ_ASSERT(batch != NULL);
+    PQclear(batch->result);
+    free(batch->jobs);
+    memset(batch, 0, sizeof *batch);
+}
+
+JOBQ_API jobq_error jobq_pg_peek(jobq_pg *pg, PGconn *conn, const char *const *queues,
+                                 size_t queue_count, const int64_t *exclude, size_t exclude_count,
+                                 int32_t at_most, jobq_pg_batch *batch, jobq_pg_error *error)
+{
+    jobq_pg__peeking from;
+    jobq_pg_error local;
+    PGresult *res;
+    size_t i;
+
+    JOBQ_ASSERT(pg != NULL && batch != NULL);
+    if (error == NULL) error = &local;
+    memset(batch, 0, sizeof *batch);
+    for (i = 0; i < queue_count; i++) {
+        if (jobq_pg__name_invalid(queues[i], "queue", false, error)) return JOBQ_ERROR_INVALID;
+    }
+    if (at_most < 1) return jobq_pg__invalid(error, "at_most", "1 or more");
+    if (exclude == NULL && exclude_count > 0)
+        return jobq_pg__invalid(error, "exclude", "a count without a pointer");
+    from.queues = queues;
+    from.queue_count = (int32_t)queue_count;
+    from.exclude.items = exclude;
+    from.exclude.count = exclude_count;
+    from.at_most = at_most;
+    res = jobq_pg__call(pg, conn, JOBQ_PG__PEEK, &from, error);
+    return res == NULL ? error->code : jobq_pg__batch(res, batch, error);
+}
+
+/* ---- >>work: the worker ---------------------------------------------------------------------- */
+
+/* Without the outbox no work is a delivery, and the compiler leaves out what only those need. */
+#ifndef JOBQ_PG_NO_OUTBOX
+#define JOBQ_PG__IS_DELIVERY(w) ((w)->messages)
+#else
+#define JOBQ_PG__IS_DELIVERY(w) false
+#endif
+
+/* -- a delivery in the hands of a handler -- */
+
+#define JOBQ_PG__SAVEPOINTS 32 /* in one transaction: more overflow a backend's cache of them */
+
+typedef struct jobq_pg__run jobq_pg__run;
+
+typedef struct jobq_pg__delivering {
+    PGconn *conn;      /* of a transactional handler */
+    char **reasons;    /* why a message was refused */
+    jobq_pg__run *run;
+} jobq_pg__delivering;
+
+static int jobq_pg__run_stop(jobq_pg__run *run);
+static bool jobq_pg__run_keep(jobq_pg__run *run, char **reason, char *text);
+
+static bool jobq_pg__reason_keep(jobq_delivery *d, int32_t index, jobq_str why)
+{
+    const jobq_pg__delivering *in = (const jobq_pg__delivering *)d->context;
+    char *copy = (char *)malloc(JOBQ_ERROR_MAX + 1);
+
+    if (copy == NULL) return false;
+    jobq_utf8_mend(copy, JOBQ_ERROR_MAX, why);
+    return jobq_pg__run_keep(in->run, &in->reasons[index], copy);
+}
+
+static void jobq_pg__reasons_clear(jobq_delivery *d)
+{
+    char **reasons = ((jobq_pg__delivering *)d->context)->reasons;
+    int32_t i;
+
+    for (i = 0; i < d->count; i++) {
+        free(reasons[i]);
+        reasons[i] = NULL;
+    }
+}
+
+static int jobq_pg__reading_stop(const jobq_delivery *d)
+{
+    return jobq_pg__run_stop(((const jobq_pg__delivering *)d->context)->run);
+}
+
+static bool jobq_pg__in_transaction(const PGconn *conn)
+{
+    return PQtransactionStatus(conn) == PQTRANS_INTRANS;
+}
+
+static bool jobq_pg__one_enter(jobq_delivery *d, int32_t index)
+{
+    (void)index;
+    return jobq_pg__command(((jobq_pg__delivering *)d->context)->conn, "SAVEPOINT jobq_one",
+                            NULL) == JOBQ_OK;
+}
+
+/* Nothing more is to be tried in an aborted transaction. */
+static int jobq_pg__whole_stop(const jobq_delivery *d)
+{
+    return jobq_pg__in_transaction(((const jobq_pg__delivering *)d->context)->conn)
+               ? jobq_pg__reading_stop(d) : JOBQ_STOP_LOST;
+}
+
+/* A success is one only if the transaction is as the handler found it. */
+static bool jobq_pg__whole_leave(jobq_delivery *d, int32_t index, jobq_result result)
+{
+    (void)index;
+    if (result != JOBQ_RESULT_SUCCESS ||
+        jobq_pg__in_transaction(((jobq_pg__delivering *)d->context)->conn)) {
+        return true;
+    }
+    jobq_delivery_error(d, jobq_str_from("the handler left its transaction aborted"));
+    return false;
+}
+
+/* What one message wrote stays when it was a success. */
+static bool jobq_pg__one_leave(jobq_delivery *d, int32_t index, jobq_result result)
+{
+    PGconn *conn = ((jobq_pg__delivering *)d->context)->conn;
+    bool good = jobq_pg__whole_leave(d, index, result);
+
+    return jobq_pg__command(conn, good && result == JOBQ_RESULT_SUCCESS
+                                      ? "RELEASE jobq_one"
+                                      : "ROLLBACK TO jobq_one; RELEASE jobq_one", NULL) ==
+               JOBQ_OK && good;
+}
+
+static const jobq_delivery_store jobq_pg__leased = {jobq_pg__reason_keep, jobq_pg__reading_stop,
+                                                    NULL, NULL};
+static const jobq_delivery_store jobq_pg__whole = {jobq_pg__reason_keep, jobq_pg__whole_stop, NULL,
+                                                   jobq_pg__whole_leave};
+static const jobq_delivery_store jobq_pg__singly = {jobq_pg__reason_keep, jobq_pg__reading_stop,
+                                                    jobq_pg__one_enter, jobq_pg__one_leave};
+
+JOBQ_API PGconn *jobq_pg_delivery_conn(const jobq_delivery *delivery)
+{
+    JOBQ_ASSERT(delivery != NULL);
+    return ((const jobq_pg__delivering *)delivery->context)->conn;
+}
+
+/* All of a delivery is to come again, for this reason. */
+static void jobq_pg__retry_all(jobq_delivery *d, jobq_verdict *verdict, const char *why)
+{
+    memset(d->outcomes, JOBQ_RESULT_RETRY, (size_t)d->count);
+    verdict->result = JOBQ_RESULT_RETRY;
+    verdict->processed = JOBQ_COUNT_UNKNOWN;
+    jobq_delivery_error(d, jobq_str_from(why));
+}
+
+static bool jobq_pg__all_done(const jobq_delivery *d, const jobq_verdict *verdict, bool each)
+{
+    int32_t i;
+
+    for (i = 0; each && i < d->count; i++) {
+        if (d->outcomes[i] != JOBQ_RESULT_SUCCESS && d->outcomes[i] != JOBQ_RESULT_LEFT) {
+            return false;
+        }
+    }
+    return verdict->result == JOBQ_RESULT_SUCCESS;
+}
+
+/*
+ * Runs a handler inside the open transaction of conn. At first one savepoint holds for all of the
+ * batch; when a message fails, everything is rolled back to it, and the messages come again at
+ * once, each behind a savepoint of its own, so that what the good ones write stays. A batch handler
+ * that fails has nothing done: what it called done comes again too. False: the transaction is no
+ * more.
+ */
+static bool jobq_pg__deliver_in(PGconn *conn, jobq_delivery *d, jobq_message_handler each,
+                                jobq_batch_handler all, jobq_verdict *verdict)
+{
+    int32_t count = d->count, i;
+    bool lost = jobq_pg__command(conn, "SAVEPOINT jobq_batch", NULL) != JOBQ_OK;
+
+    d->store = &jobq_pg__whole;
+    if (!lost) jobq_delivery_run(d, each, all, verdict);
+    if (!lost && jobq_pg__in_transaction(conn) && jobq_pg__all_done(d, verdict, each != NULL) &&
+        jobq_pg__command(conn, "RELEASE jobq_batch", NULL) == JOBQ_OK) {
+        return true; /* the savepoint is there: it still is the same transaction */
+    }
+    if (!lost && each == NULL && verdict->result == JOBQ_RESULT_SUCCESS &&
+        PQtransactionStatus(conn) == PQTRANS_INERROR) {
+        jobq_pg__retry_all(d, verdict, "the handler left its transaction aborted");
+    }
+    if (lost || jobq_pg__command(conn, "ROLLBACK TO jobq_batch", NULL) != JOBQ_OK) {
+        jobq_pg__retry_all(d, verdict, "the handler ended the transaction");
+        return false;
+    }
+    for (i = 0; each == NULL && verdict->processed != JOBQ_COUNT_UNKNOWN && i < count &&
+                i < (int32_t)verdict->processed; i++) {
+        d->outcomes[i] = JOBQ_RESULT_LEFT;
+    }
+    if (each == NULL || count == 1) return true;
+    d->count = count < JOBQ_PG__SAVEPOINTS ? count : JOBQ_PG__SAVEPOINTS;
+    memset(d->outcomes, JOBQ_RESULT_NONE, (size_t)d->count);
+    memset(d->outcomes + d->count, JOBQ_RESULT_LEFT, (size_t)(count - d->count));
+    d->store = &jobq_pg__singly;
+    jobq_pg__reasons_clear(d);
+    d->error_size = 0;
+    d->delay_named = false;
+    jobq_delivery_run(d, each, NULL, verdict);
+    d->count = count;
+    if (jobq_pg__in_transaction(conn)) return true;
+    jobq_pg__retry_all(d, verdict, "the handler ended the transaction");
+    return false;
+}
+
+/* Steps at which tests kill the process or cut the connection. step: what is about to happen or has
+ * happened, in words; kind: of the statement (a jobq_request_kind), or -1. */
+#ifndef JOBQ_PG_POINT
+#define JOBQ_PG_POINT(step, kind, conn) ((void)0)
+#endif
+
+#define JOBQ_PG__PENDING_MAX (64 + 2 * JOBQ_LOOP_PARTITIONS)
+
+/* A result that jobs point into; freed with the last of them. */
+typedef struct jobq_pg__answer {
+    PGresult *result;
+    int32_t users;
+} jobq_pg__answer;
+
+/* What the loop's slot i needs besides the loop. */
+typedef struct jobq_pg__held {
+    jobq_pg__answer *answer; /* of its claim; NULL once its handler has it */
+    int row;
+    char *error;             /* of the attempt */
+    size_t error_size;
+    char *next;              /* payload of the next stage */
+    size_t next_size;
+    bool next_bytes;
+    int32_t refused;         /* as in its ending when the error was written */
+} jobq_pg__held;
+
+typedef struct jobq_pg__parcel jobq_pg__parcel;
+typedef struct jobq_pg__desk jobq_pg__desk;
+typedef struct jobq_pg__notice jobq_pg__notice;
+typedef struct jobq_pg__attempt jobq_pg__attempt;
+
+/* LISTEN past a pooler. */
+typedef struct jobq_pg__listener {
+    PGconn *conn;
+    jobq_pg__attempt *attempt; /* at that connection */
+    int64_t asked;             /* the worker id in the last LISTEN */
+    bool waits;                /* for its answer */
+    int64_t until_us;          /* waits: until then; if not, the next LISTEN or attempt */
+} jobq_pg__listener;
+
+/* VACUUM and prune. */
+typedef struct jobq_pg__maintenance {
+    PGconn *conn;
+    jobq_pg__attempt *attempt; /* at that connection */
+    uint32_t wanted;           /* requests, by bits */
+    int32_t prune_limit;       /* rows of the next prune */
+    jobq_request_kind kind;    /* of the statement under way; WAIT: neither */
+    jobq_error code;           /* its result so far */
+} jobq_pg__maintenance;
+
+struct jobq_pg__run {
+    jobq_pg_worker *worker; /* NULL: it waits for work */
+    bool busy;       /* with this work; else what the handler got is there to be read only */
+    jobq_work work;
+    const jobq_pg_handler *handler; /* of its job */
+    jobq_pg__parcel *parcel;
+    jobq_pg__delivering delivering;
+    jobq_stop stop;      /* what the loop said about messages, asked again at ask_mono_us */
+    int64_t ask_mono_us;
+    bool abandoned;  /* its thread has been replaced */
+    jobq_pg__desk *desk;
+    jobq_pg__answer *answer; /* of the claim of its job */
+    int64_t began_mono_us;   /* its handler */
+    PGconn *conn;    /* of the pool, once the handler asked */
+    PGcancel *cancel;
+    char *next;
+    size_t next_size;
+    bool next_bytes;
+    struct jobq_pg__run *link;
+};
+
+/* What a handler's thread works with. */
+struct jobq_pg__desk {
+    jobq_call call;
+    jobq_delivery delivery;
+    jobq_ack ack;                       /* what is written of the delivery */
+    int32_t planned;                    /* messages of it that are done with */
+    char error[JOBQ_ERROR_MAX + 1];     /* for the hooks */
+};
+
+/* The threads for handlers, and whom they serve: a member for each schema, with a loop, connections
+ * and a thread of its own. A member alone is a crew of one. */
+typedef struct jobq_pg__crew {
+    jobq_pg_worker **members;  /* the first one is what the program holds */
+    size_t count;
+    pthread_mutex_t lock;      /* guards what follows, and the members' loops */
+    pthread_cond_t work, gone;
+    jobq_pg__run *runs;
+    int32_t threads, idle, stuck;
+    size_t turn;               /* counts up: whom a free thread asks next */
+    size_t open;               /* members that are not at their end */
+    bool gave_up;              /* too many handlers were stuck */
+} jobq_pg__crew;
+
+struct jobq_pg_worker {
+    jobq_pg__crew *crew;
+    jobq_pg *pg;
+    char *name;
+    jobq_pg_handler handlers[JOBQ_LOOP_KINDS]; /* strings are ours */
+    size_t handler_count;
+    jobq_pg_receiver *receivers;    /* strings are ours */
+    size_t receiver_count;
+    size_t receiver_of[JOBQ_LOOP_QUEUES]; /* by queue */
+    jobq_pg_hooks hooks;
+    const char *queues[JOBQ_LOOP_QUEUES];
+    size_t queue_count;
+    int32_t kind_queues[JOBQ_LOOP_KINDS]; /* for register: 1-based queue, kind, and the id that */
+    const char *kinds[JOBQ_LOOP_KINDS];   /* came back */
+    int32_t kind_ids[JOBQ_LOOP_KINDS];
+    int poke[2];                    /* a pipe: wakes the thread that steps; 's' asks to stop */
+    pthread_t thread;               /* its own, which steps */
+    bool threaded;                  /* it runs */
+    PGconn *conn;                   /* for statements */
+    jobq_pg__attempt *attempt;      /* at that connection */
+    bool broken;
+    char limits[240];               /* SQL: the time-outs of a statement */
+    jobq_pg__listener listener;
+    jobq_pg__maintenance maintenance;
+    jobq_pg__params params;
+    jobq_pg__pending pending[JOBQ_PG__PENDING_MAX];
+    int pending_first, pending_count;
+    int rows[JOBQ_ENDINGS_MAX];     /* of the jobs of one answer */
+    jobq_pg__end_row *ends;         /* room for one flush */
+    char refusal[512];              /* why a flush was refused, lately */
+    jobq_loop_config config;
+    jobq_loop *loop;                /* this and what follows: under the crew's lock */
+    jobq_request *request;          /* the one that is being carried out */
+    jobq_answer *answer;            /* the one that the loop is being told */
+    int64_t id;                     /* as it registered last; 0: it has not yet */
+    jobq_pg__held held[JOBQ_LOOP_SLOTS];
+    jobq_pg__parcel *parcels[JOBQ_LOOP_PARTITIONS];
+    jobq_pg__notice *notices;       /* for the hooks, of handlers that were abandoned */
+    int64_t io_until_us;            /* the thread that steps sleeps until then */
+    int64_t end_us;                 /* it has ended: what is under way may take until then */
+    int64_t handler_us;             /* handlers' time */
+    int64_t trouble_mono_us;        /* the last one, if its text is not empty */
+    char trouble[512];
+    bool away;                      /* the connection was lost, or could not be had */
+    bool vacuum_told;               /* the log knows that a pooler keeps VACUUM bounded */
+    bool ended;
+    int pool_share;                 /* connections that the pool has for it */
+    bool hosted;                    /* the host steps, and runs the handlers: the rest is for it */
+    bool more;                      /* jobs may wait for the next step */
+    jobq_pg__run run;
+    jobq_pg__desk desk;
+};
+
+static void *jobq_pg__thread(void *arg);
+static bool jobq_pg__keep(jobq_call *call, jobq_str next, bool bytes);
+static int jobq_pg__stopping(const jobq_call *call);
+
+static bool jobq_pg__turn(jobq_pg_worker *w);
+
+static const jobq_store jobq_pg__store = {jobq_pg__keep, jobq_pg__stopping};
+
+/* -- what slots hold -- */
+
+static void jobq_pg__answer_drop(jobq_pg__answer *answer)
+{
+    if (answer == NULL || --answer->users > 0) return;
+    PQclear(answer->result);
+    free(answer);
+}
+
+static void jobq_pg__held_clear(jobq_pg__held *h)
+{
+    jobq_pg__answer_drop(h->answer);
+    free(h->error);
+    free(h->next);
+    memset(h, 0, sizeof *h);
+}
+
+/* -- cancelling: it connects anew, and a dead host keeps it waiting. Nobody else waits. -- */
+
+static void *jobq_pg__canceller(void *arg)
+{
+    char ignored[64];
+
+    PQcancel((PGcancel *)arg, ignored, sizeof ignored);
+    PQfreeCancel((PGcancel *)arg);
+    return NULL;
+}
+
+/* Runs start(arg) in a thread that nobody joins. */
+static bool jobq_pg__detach(void *(*start)(void *), void *arg)
+{
+    pthread_t thread;
+
+    if (pthread_create(&thread, NULL, start, arg) != 0) return false;
+    pthread_detach(thread);
+    return true;
+}
+
+/* Takes the cancel over. NULL: nothing. */
+static void jobq_pg__cancel(PGcancel *cancel)
+{
+    if (cancel == NULL || jobq_pg__detach(jobq_pg__canceller, cancel)) return;
+    PQfreeCancel(cancel);
+}
+
+/* -- handlers' threads -- */
+
+/* Notes what health tells. The lock is held. */
+static void jobq_pg__trouble(jobq_pg_worker *w, const char *text)
+{
+    jobq_pg__copy(w->trouble, sizeof w->trouble, text);
+    w->trouble_mono_us = jobq_pg__mono_us();
+}
+
+/* No server would have us. It may take hours, so the log hears of it once, and again when something
+ * else is wrong. The lock is held. */
+static void jobq_pg__undialed(jobq_pg_worker *w, const jobq_pg_error *error)
+{
+    bool known = w->away && strcmp(w->trouble, error->message) == 0;
+
+    jobq_pg__log(w->pg, known ? JOBQ_PG_DEBUG : JOBQ_PG_WARNING, "%s", error->message);
+    jobq_pg__trouble(w, error->message);
+    w->away = true;
+}
+
+static void jobq_pg__poke(jobq_pg_worker *w, char why)
+{
+    ssize_t ignored = write(w->poke[1], &why, 1);
+
+    (void)ignored;
+}
+
+/* The loop was told something: wakes the thread that steps if it would sleep too long. */
+JOBQ_PG__ONCE static void jobq_pg__told(jobq_pg_worker *w, int64_t now)
+{
+    if (jobq_loop_due(w->loop, now) >= w->io_until_us) return;
+    w->io_until_us = INT64_MIN;
+    if (!w->hosted) jobq_pg__poke(w, 'w');
+}
+
+static const jobq_pg_handler *jobq_pg__handler_of(const jobq_pg_worker *w, int32_t kind)
+{
+    size_t i;
+
+    for (i = 0; i < w->handler_count; i++) {
+        if (w->kind_ids[i] == kind) return &w->handlers[i];
+    }
+    return NULL;
+}
+
+/* The handler of a stage: its own, or the last one before it. */
+static jobq_handler jobq_pg__stage_of(const jobq_pg_handler *handler, int stage)
+{
+    while (stage > 0 && handler->run[stage] == NULL) stage--;
+    return handler->run[stage];
+}
+
+/* Fills a call from its work; its strings point into the claim's answer. The lock is held. */
+static void jobq_pg__call_fill(jobq_call *call, const jobq_pg_worker *w, const jobq_pg__run *run)
+{
+    const jobq_pg__held *h = &w->held[run->work.slot];
+    jobq_pg__job_row row;
+
+    memset(&row, 0, sizeof row);
+    jobq_pg__get(run->answer->result, h->row, 0, jobq_pg__handed_out, &row);
+    call->job = run->work.job;
+    call->kind = jobq_str_from(run->handler->kind);
+    call->payload = row.payload;
+    call->payload_bytes = row.payload_bytes;
+    call->headers = row.headers;
+    call->user = run->handler->user;
+    call->delay_us = 0;
+    call->delay_named = false;
+    call->error_size = 0;
+    call->error[0] = '\0';
+    call->store = &jobq_pg__store;
+    call->context = (void *)run;
+}
+
+/* What the slot keeps goes to the hooks too: its own text may be gone when they are called. The
+ * lock is held. */
+static void jobq_pg__report_job(const jobq_pg_worker *w, jobq_pg__run *run, jobq_pg_report *report)
+{
+    const jobq_pg__held *h = &w->held[run->work.slot];
+
+    if (h->error == NULL) return;
+    memcpy(run->desk->error, h->error, h->error_size + 1);
+    report->error.ptr = run->desk->error;
+    report->error.len = h->error_size;
+}
+
+/* The text of a failed attempt, with its reason; NULL when the attempt did not fail. */
+static void jobq_pg__error_keep(jobq_pg__held *h, const jobq_decision *decision,
+                                jobq_outcome outcome, const jobq_call *call)
+{
+    static const char *const unsaid[JOBQ_OUTCOME_COUNT] = {
+        "the handler returned no outcome", NULL, "retry", "discarded", NULL, NULL,
+        "the handler said done, but its transaction did not complete the job"};
+    char text[JOBQ_ERROR_MAX + 1];
+    jobq_str message = {call->error, call->error_size};
+
+    if ((int)outcome < 0 || outcome >= JOBQ_OUTCOME_COUNT) outcome = JOBQ_OUTCOME_NONE;
+    if (message.len == 0) message = jobq_str_from(unsaid[outcome]);
+    if (message.ptr == NULL || (outcome == JOBQ_OUTCOME_SUCCESS)) return;
+    h->error_size = jobq_reason_format(text, decision, message);
+    h->error = (char *)malloc(h->error_size + 1);
+    if (h->error != NULL) memcpy(h->error, text, h->error_size + 1);
+}
+
+/* A handler returned: the loop decides, the slot keeps what goes to the database. The lock is
+ * held. */
+static void jobq_pg__returned(jobq_pg_worker *w, jobq_pg__run *run, const jobq_call *call,
+                              jobq_pg_report *report)
+{
+    int64_t now = jobq_pg__mono_us();
+    jobq_pg__held *h = &w->held[run->work.slot];
+    jobq_handled handled;
+    jobq_decision decision;
+
+    memset(&handled, 0, sizeof handled);
+    handled.outcome = report->outcome;
+    handled.delay_us = call->delay_us;
+    handled.delay_named = call->delay_named;
+    handled.bytes = (int64_t)(call->error_size + run->next_size);
+    if (!jobq_loop_handled(w->loop, now, &run->work, &handled, &decision)) return;
+    jobq_pg__error_keep(h, &decision, report->outcome, call);
+    if (decision.state == JOBQ_STATE_READY && decision.stage > run->work.job.stage) {
+        h->next = run->next;
+        h->next_size = run->next_size;
+        h->next_bytes = run->next_bytes;
+        run->next = NULL;
+    }
+    report->state = decision.state;
+    jobq_pg__report_job(w, run, report);
+    jobq_pg__told(w, now);
+}
+
+/* What a handler used goes back. Its cancel is gone: it was sent. Without the lock: a rollback may
+ * take a round trip. */
+static void jobq_pg__run_end(jobq_pg_worker *w, jobq_pg__run *run)
+{
+    PGcancel *cancel;
+
+    pthread_mutex_lock(&w->crew->lock);
+    cancel = run->cancel;
+    run->cancel = NULL;
+    pthread_mutex_unlock(&w->crew->lock);
+    PQfreeCancel(cancel);
+    jobq_pg__give_back(w->pg, run->conn, cancel == NULL);
+    run->delivering.conn = run->conn = NULL;
+}
+
+/* Whether a handler has to stop. It holds its host up, which steps no sooner unless we do. */
+static jobq_stop jobq_pg__run_asks(jobq_pg__run *run)
+{
+    jobq_pg_worker *w = run->worker;
+    int64_t now = jobq_pg__mono_us();
+    jobq_stop stop;
+
+    if (w->hosted && now >= run->ask_mono_us) {
+        jobq_pg__turn(w);
+        run->ask_mono_us = now + 1000;
+    }
+    pthread_mutex_lock(&w->crew->lock);
+    stop = jobq_loop_stopping(w->loop, jobq_pg__mono_us(), &run->work);
+    pthread_mutex_unlock(&w->crew->lock);
+    return stop;
+}
+
+/* A connection of the pool for a handler, which may be cut short there. NULL: see error. */
+static PGconn *jobq_pg__run_conn(jobq_pg__run *run, jobq_pg_error *error)
+{
+    PGconn *conn;
+
+    if (run->conn != NULL) return run->conn;
+    if (jobq_pg_acquire(run->worker->pg, &conn, error) != JOBQ_OK) return NULL;
+    pthread_mutex_lock(&run->worker->crew->lock);
+    run->conn = conn;
+    run->cancel = PQgetCancel(conn);
+    pthread_mutex_unlock(&run->worker->crew->lock);
+    return conn;
+}
+
+/* -- messages: what a partition holds -- */
+
+/* A delivery. The worker has it while the partition is in hand, a thread while its handler runs. */
+struct jobq_pg__parcel {
+    jobq_pg__portion portion;
+    char **reasons;          /* of dead letters, a message each */
+    char error[JOBQ_ERROR_MAX + 1];
+    size_t error_size;       /* of the message, or batch, that is to come again */
+    bool worded;             /* reasons say that max_attempts is exceeded */
+    int32_t users;
+};
+
+static void jobq_pg__parcel_drop(jobq_pg__parcel *parcel)
+{
+    int32_t i;
+
+    if (parcel == NULL || --parcel->users > 0) return;
+    for (i = 0; i < parcel->portion.count; i++) free(parcel->reasons[i]);
+    free(parcel->reasons);
+    jobq_pg__portion_clear(&parcel->portion);
+    free(parcel);
+}
+
+/* Takes over a portion; NULL: no memory. */
+static jobq_pg__parcel *jobq_pg__parcel_new(const jobq_pg__portion *portion)
+{
+    jobq_pg__parcel *parcel = (jobq_pg__parcel *)calloc(1, sizeof *parcel);
+    char **reasons = (char **)calloc((size_t)portion->count + 1, sizeof *reasons);
+
+    if (parcel == NULL || reasons == NULL) {
+        free(parcel);
+        free(reasons);
+        return NULL;
+    }
+    parcel->portion = *portion;
+    parcel->reasons = reasons;
+    parcel->users = 1;
+    return parcel;
+}
+
+/* What is said of message i, a dead letter. */
+static void jobq_pg__parcel_word(jobq_pg__parcel *parcel, int32_t i, bool exceeded, bool delivered,
+                                 int32_t limit)
+{
+    jobq_str why = {parcel->error, parcel->error_size};
+    jobq_decision decision;
+    char *text;
+
+    if (parcel->reasons[i] != NULL) why = jobq_str_from(parcel->reasons[i]);
+    else if (!delivered) why = parcel->portion.error;
+    if (!delivered && why.len == 0) why = jobq_str_from("its worker died, each time");
+    text = (char *)malloc(JOBQ_ERROR_MAX + 1);
+    if (text == NULL) return;
+    memset(&decision, 0, sizeof decision);
+    decision.reason = exceeded ? JOBQ_REASON_ATTEMPTS : JOBQ_REASON_NONE;
+    decision.limit = limit;
+    jobq_reason_format(text, &decision, why);
+    free(parcel->reasons[i]);
+    parcel->reasons[i] = text;
+}
+
+/* Says of each dead letter of an acknowledgement why it is one; once. The lock is held. */
+static void jobq_pg__parcel_words(jobq_pg__parcel *parcel, const jobq_ack *ack)
+{
+    int32_t i;
+
+    for (i = 0; i < ack->plan.done && !parcel->worded; i++) {
+        if (!jobq_pg__is_dead(ack->outcomes[i])) continue;
+        jobq_pg__parcel_word(parcel, i, ack->outcomes[i] == JOBQ_RESULT_EXCEEDED, i < ack->given,
+                             ack->max_attempts);
+    }
+    parcel->worded = true;
+}
+
+/* An acknowledgement as a statement. dead: room for a delivery. The lock is held. */
+static jobq_pg__ack jobq_pg__part_ack(jobq_pg__parcel *parcel, int64_t partition,
+                                      const jobq_holder *token, const jobq_ack *a,
+                                      jobq_pg__dead *dead)
+{
+    jobq_str error = {parcel->error, parcel->error_size};
+
+    jobq_pg__parcel_words(parcel, a);
+    return jobq_pg__ack_of(a, partition, token, parcel->portion.messages,
+                           (const char *const *)parcel->reasons, error, dead);
+}
+
+/* -- messages: handlers -- */
+
+/* A reason for a dead letter, unless the delivery was given up meanwhile. Takes text. */
+static bool jobq_pg__run_keep(jobq_pg__run *run, char **reason, char *text)
+{
+    pthread_mutex_lock(&run->worker->crew->lock);
+    if (run->busy && !run->abandoned) {
+        free(*reason);
+        *reason = text;
+    } else free(text);
+    pthread_mutex_unlock(&run->worker->crew->lock);
+    return run->busy;
+}
+
+/* Asked after each message, so the loop is asked once a millisecond at most. */
+static int jobq_pg__run_stop(jobq_pg__run *run)
+{
+    int64_t now = jobq_pg__mono_us();
+
+    if (!run->busy) return JOBQ_STOP_LOST;
+    if (run->stop != JOBQ_STOP_NONE || now < run->ask_mono_us) return (int)run->stop;
+    run->stop = jobq_pg__run_asks(run);
+    run->ask_mono_us = now + 1000;
+    return (int)run->stop;
+}
+
+/* Fills a delivery from its work. The lock is held. */
+static void jobq_pg__delivery_fill(const jobq_pg_worker *w, jobq_pg__run *run)
+{
+    const jobq_pg_receiver *receiver = &w->receivers[w->receiver_of[run->work.queue]];
+    jobq_delivery *d = &run->desk->delivery;
+
+    memset(d, 0, sizeof *d - sizeof d->error);
+    d->error[0] = '\0';
+    d->messages = run->parcel->portion.messages;
+    d->count = run->work.given;
+    d->partition = run->work.number;
+    d->partition_id = run->work.partition;
+    d->queue = jobq_str_from(receiver->queue);
+    d->user = receiver->user;
+    d->outcomes = run->work.outcomes;
+    d->store = &jobq_pg__leased; /* jobq_pg__deliver_in has its own */
+    d->context = &run->delivering;
+    run->stop = JOBQ_STOP_NONE;
+    run->ask_mono_us = 0;
+    memset(&run->delivering, 0, sizeof run->delivering);
+    run->delivering.reasons = run->parcel->reasons;
+    run->delivering.run = run;
+}
+
+/* The hooks need what was planned: the partition may be elsewhere when they are called. The lock is
+ * held. */
+static void jobq_pg__desk_plan(const jobq_pg_worker *w, jobq_pg__parcel *parcel,
+                               jobq_pg__desk *desk)
+{
+    desk->planned = 0;
+    if (w->hooks.after == NULL && w->hooks.failed == NULL) return;
+    jobq_pg__parcel_words(parcel, &desk->ack);
+    desk->planned = desk->ack.plan.done;
+    memcpy(desk->error, parcel->error, parcel->error_size + 1);
+}
+
+/* The handler's word goes to the loop. own: its transaction acknowledges. The lock is held. */
+static bool jobq_pg__delivered(jobq_pg_worker *w, jobq_pg__run *run, const jobq_delivery *d,
+                               const jobq_verdict *verdict, bool own)
+{
+    int64_t now = jobq_pg__mono_us();
+
+    if (!jobq_loop_delivered(w->loop, now, &run->work, verdict, own, &run->desk->ack)) return false;
+    run->parcel->error_size = d->error_size;
+    memcpy(run->parcel->error, d->error, d->error_size + 1);
+    if (d->error_size == 0 && verdict->result != JOBQ_RESULT_SUCCESS) {
+        run->parcel->error_size = jobq_utf8_mend(run->parcel->error, JOBQ_ERROR_MAX, jobq_str_from(
+            verdict->result == JOBQ_RESULT_RETRY ? "message handler returned Retry" : "rejected"));
+    }
+    jobq_pg__desk_plan(w, run->parcel, run->desk);
+    if (!own) jobq_pg__told(w, now);
+    return true;
+}
+
+/* Acknowledges and commits. OK: known to be committed. RETRYABLE: known to be rolled back. */
+static jobq_error jobq_pg__commit_own(jobq_pg_worker *w, PGconn *conn, const jobq_pg__ack *ack,
+                                      jobq_pg_error *error)
+{
+    PGresult *res = jobq_pg__call(w->pg, conn, JOBQ_PG__OUTBOX_ACK, ack, error);
+    jobq_error code = res == NULL ? error->code : JOBQ_OK;
+
+    if (res != NULL && jobq_pg__int(res, 0, 0) == 'l') code = JOBQ_ERROR_LOST;
+    PQclear(res);
+    if (code != JOBQ_OK) {
+        PQclear(PQexec(conn, "ROLLBACK"));
+        return code == JOBQ_ERROR_LOST ? code : JOBQ_ERROR_RETRYABLE;
+    }
+    JOBQ_PG_POINT("acknowledge", -1, conn);
+    res = PQexec(conn, "COMMIT");
+    JOBQ_PG_POINT("acknowledged", -1, conn);
+    if (res != NULL && strcmp(PQcmdStatus(res), "COMMIT") == 0) code = JOBQ_OK;
+    else {
+        jobq_pg__result_error(error, conn, res);
+        if (PQstatus(conn) == CONNECTION_OK) code = JOBQ_ERROR_RETRYABLE;
+        else code = JOBQ_ERROR_CONNECTION; /* nobody knows */
+    }
+    PQclear(res);
+    return code;
+}
+
+/* A transactional handler's end: its plan is written where its effects are. */
+static void jobq_pg__deliver_own(jobq_pg_worker *w, jobq_pg__run *run, jobq_delivery *d,
+                                 const jobq_verdict *verdict)
+{
+    jobq_pg__dead *dead = (jobq_pg__dead *)calloc((size_t)d->count + 1, sizeof *dead);
+    jobq_pg__ack ack;
+    jobq_pg_error error;
+    jobq_error code = JOBQ_ERROR_RETRYABLE;
+    bool wanted;
+
+    error.message[0] = '\0';
+    pthread_mutex_lock(&w->crew->lock);
+    wanted = jobq_pg__delivered(w, run, d, verdict, true);
+    if (wanted && dead != NULL) {
+        ack = jobq_pg__part_ack(run->parcel, run->work.partition, &run->work.token,
+                                &run->desk->ack, dead);
+        ack.own = true;
+    }
+    pthread_mutex_unlock(&w->crew->lock);
+    if (wanted && dead != NULL) code = jobq_pg__commit_own(w, run->conn, &ack, &error);
+    else PQclear(PQexec(run->conn, "ROLLBACK"));
+    free(dead);
+    pthread_mutex_lock(&w->crew->lock);
+    if (code != JOBQ_OK) run->desk->planned = 0;
+    if (code == JOBQ_ERROR_RETRYABLE && error.message[0] != '\0') {
+        run->parcel->error_size =
+            jobq_utf8_mend(run->parcel->error, JOBQ_ERROR_MAX, jobq_str_from(error.message));
+    }
+    if (wanted) jobq_loop_committed(w->loop, jobq_pg__mono_us(), &run->work, code);
+    jobq_pg__told(w, jobq_pg__mono_us());
+    pthread_mutex_unlock(&w->crew->lock);
+}
+
+/* A transaction for a handler, on a connection of the pool. */
+static bool jobq_pg__run_begin(jobq_pg__run *run, jobq_pg_error *error)
+{
+    run->delivering.conn = jobq_pg__run_conn(run, error);
+    return run->conn != NULL && jobq_pg__command(run->conn, JOBQ_PG__BEGIN, error) == JOBQ_OK;
+}
+
+/* Runs a handler in the transaction that acknowledges. True: the loop has been told. */
+static bool jobq_pg__deliver_tx(jobq_pg_worker *w, jobq_pg__run *run, jobq_delivery *d,
+                                const jobq_pg_receiver *r, jobq_verdict *verdict)
+{
+    jobq_pg_error error;
+    bool open = jobq_pg__run_begin(run, &error);
+
+    if (!open) jobq_pg__retry_all(d, verdict, error.message);
+    else open = jobq_pg__deliver_in(run->conn, d, r->each, r->all, verdict);
+    if (open) jobq_pg__deliver_own(w, run, d, verdict);
+    if (run->conn != NULL) jobq_pg__run_end(w, run);
+    return open;
+}
+
+/* -- a handler's run, of a job or of messages -- */
+
+/* Fills what the handler gets. False: no handler has the job's kind. The lock is held. */
+static bool jobq_pg__run_fill(jobq_pg_worker *w, jobq_pg__run *run)
+{
+    jobq_handled handled;
+
+    run->began_mono_us = jobq_pg__mono_us();
+    if (JOBQ_PG__IS_DELIVERY(&run->work)) {
+        run->parcel = w->parcels[run->work.slot];
+        run->parcel->users++;
+        jobq_pg__delivery_fill(w, run);
+        jobq_pg__told(w, run->began_mono_us); /* of a lease to renew, a time limit */
+        return true;
+    }
+    run->handler = jobq_pg__handler_of(w, run->work.job.kind);
+    if (run->handler == NULL) {
+        memset(&handled, 0, sizeof handled);
+        handled.missing = true;
+        jobq_loop_handled(w->loop, run->began_mono_us, &run->work, &handled, NULL);
+        jobq_pg__told(w, run->began_mono_us);
+        return false;
+    }
+    run->answer = w->held[run->work.slot].answer;
+    w->held[run->work.slot].answer = NULL;
+    jobq_pg__call_fill(&run->desk->call, w, run);
+    return true;
+}
+
+/* Calls the handler. True: the loop has been told what it said. */
+static bool jobq_pg__run_call(jobq_pg_worker *w, jobq_pg__run *run, jobq_pg_report *report,
+                              jobq_verdict *verdict)
+{
+    jobq_delivery *d = &run->desk->delivery;
+    jobq_call *call = &run->desk->call;
+    const jobq_pg_receiver *r;
+
+    if (JOBQ_PG__IS_DELIVERY(&run->work)) {
+        r = &w->receivers[w->receiver_of[run->work.queue]];
+        if (r->transactional) return jobq_pg__deliver_tx(w, run, d, r, verdict);
+        jobq_delivery_run(d, r->each, r->all, verdict);
+        return false;
+    }
+    JOBQ_PG_POINT("handle", -1, NULL);
+    report->outcome = jobq_pg__stage_of(run->handler, call->job.stage)(call);
+    JOBQ_PG_POINT("handled", -1, NULL);
+    return false;
+}
+
+static void jobq_pg__report_start(jobq_pg_report *report, const jobq_pg__run *run)
+{
+    memset(report, 0, sizeof *report);
+    if (JOBQ_PG__IS_DELIVERY(&run->work)) {
+        report->delivery = &run->desk->delivery;
+        report->queue = report->delivery->queue;
+    } else {
+        report->call = &run->desk->call;
+        report->queue = jobq_str_from(run->handler->queue);
+    }
+}
+
+/* Calls the hooks of a run's end; parcel: of its messages, or NULL. The lock is not held. */
+static void jobq_pg__tell(const jobq_pg_worker *w, jobq_pg_report *report,
+                          const jobq_pg__desk *desk, const jobq_pg__parcel *parcel)
+{
+    bool messages = report->delivery != NULL;
+    int32_t i;
+
+    if (messages && report->result != JOBQ_RESULT_SUCCESS)
+        report->error = jobq_str_from(desk->error);
+    if (w->hooks.after != NULL) w->hooks.after(w->hooks.user, report);
+    if (w->hooks.failed == NULL) return;
+    if (report->state == JOBQ_STATE_FAILED) w->hooks.failed(w->hooks.user, report);
+    for (i = 0; messages && i < desk->planned; i++) {
+        if (!jobq_pg__is_dead(desk->ack.outcomes[i])) continue;
+        report->message = &parcel->portion.messages[i];
+        report->error = jobq_str_from(parcel->reasons[i]);
+        w->hooks.failed(w->hooks.user, report);
+    }
+}
+
+/* The handler has ended. told: the loop knows. The lock is held after, not before. */
+static void jobq_pg__run_ended(jobq_pg_worker *w, jobq_pg__run *run, jobq_pg_report *report,
+                               const jobq_verdict *verdict, bool told)
+{
+    jobq_pg__desk *desk = run->desk;
+
+    report->result = verdict->result;
+    if (run->conn != NULL) jobq_pg__run_end(w, run);
+    pthread_mutex_lock(&w->crew->lock);
+    w->handler_us += report->duration_us;
+    if (report->call != NULL && !run->abandoned) jobq_pg__returned(w, run, &desk->call, report);
+    if (report->call == NULL && !told)
+        jobq_pg__delivered(w, run, &desk->delivery, verdict, false);
+    run->busy = false;
+    if (!run->abandoned && (w->hooks.after != NULL || w->hooks.failed != NULL)) {
+        pthread_mutex_unlock(&w->crew->lock);
+        jobq_pg__tell(w, report, desk, run->parcel);
+        pthread_mutex_lock(&w->crew->lock);
+    }
+    free(run->next);
+    run->next = NULL;
+    run->next_size = 0;
+    jobq_pg__answer_drop(run->answer);
+    jobq_pg__parcel_drop(run->parcel);
+    run->answer = NULL;
+    run->parcel = NULL;
+}
+
+/* Runs a handler. The lock is held before and after. */
+static void jobq_pg__run_work(jobq_pg_worker *w, jobq_pg__run *run)
+{
+    jobq_pg_report report;
+    jobq_verdict verdict;
+    int64_t began;
+    bool told;
+
+    if (!jobq_pg__run_fill(w, run)) return;
+    pthread_mutex_unlock(&w->crew->lock);
+    memset(&verdict, 0, sizeof verdict);
+    jobq_pg__report_start(&report, run);
+    if (w->hooks.before != NULL) w->hooks.before(w->hooks.user, &report);
+    began = jobq_pg__mono_us();
+    told = jobq_pg__run_call(w, run, &report, &verdict);
+    report.duration_us = jobq_pg__mono_us() - began;
+    jobq_pg__run_ended(w, run, &report, &verdict, told);
+}
+
+/* -- the hooks of handlers that were abandoned: other threads call them -- */
+
+struct jobq_pg__notice {
+    jobq_pg_report report;
+    jobq_pg__run run;        /* as far as the report needs it, with a desk of its own */
+    jobq_pg__desk desk;
+    jobq_pg__notice *next;
+};
+
+/* The run is abandoned; the report's last word is the caller's. NULL: no hook wants it, or no
+ * memory. The lock is held. */
+static jobq_pg__notice *jobq_pg__notice_new(jobq_pg_worker *w, const jobq_pg__run *run)
+{
+    jobq_pg__notice *n;
+
+    if (run == NULL || (w->hooks.after == NULL && w->hooks.failed == NULL)) return NULL;
+    n = (jobq_pg__notice *)calloc(1, sizeof *n);
+    if (n == NULL) return NULL;
+    memcpy(&n->run.work, &run->work, offsetof(jobq_work, outcomes)); /* which it still writes */
+    n->run.worker = w;
+    n->run.handler = run->handler;
+    n->run.answer = run->answer;
+    n->run.parcel = run->parcel;
+    n->run.desk = &n->desk;
+    if (JOBQ_PG__IS_DELIVERY(&run->work)) {
+        run->parcel->users++;
+        jobq_pg__delivery_fill(w, &n->run);
+        n->desk.delivery.outcomes = NULL;
+    } else {
+        run->answer->users++;
+        jobq_pg__call_fill(&n->desk.call, w, &n->run);
+    }
+    jobq_pg__report_start(&n->report, &n->run);
+    n->report.duration_us = jobq_pg__mono_us() - run->began_mono_us;
+    n->next = w->notices;
+    w->notices = n;
+    pthread_cond_signal(&w->crew->work);
+    return n;
+}
+
+/* Calls the hooks for one notice, if there is one. The lock is held before and after. */
+static bool jobq_pg__notice_tell(jobq_pg_worker *w)
+{
+    jobq_pg__notice *n = w->notices;
+
+    if (n == NULL) return false;
+    w->notices = n->next;
+    pthread_mutex_unlock(&w->crew->lock);
+    jobq_pg__tell(w, &n->report, &n->desk, n->run.parcel);
+    pthread_mutex_lock(&w->crew->lock);
+    jobq_pg__answer_drop(n->run.answer);
+    jobq_pg__parcel_drop(n->run.parcel);
+    free(n);
+    return true;
+}
+
+/* -- the life of a thread -- */
+
+/* One job or one delivery, messages first. False: there is neither. The lock is held. */
+static bool jobq_pg__run_one(jobq_pg_worker *w, jobq_pg__run *run)
+{
+    if (jobq_pg__notice_tell(w)) return true;
+    run->busy = jobq_loop_take(w->loop, jobq_pg__mono_us(), &run->work);
+    if (!run->busy) return false;
+    jobq_pg__run_work(w, run);
+    run->busy = false;
+    return true;
+}
+
+/* Asks the members in turn: one job or one delivery. False: none has any. The lock is held. */
+static bool jobq_pg__crew_runs(jobq_pg__crew *crew, jobq_pg__run *run)
+{
+    bool ran = false;
+    size_t i;
+
+    for (i = 0; i < crew->count && !ran; i++) {
+        jobq_pg_worker *w = crew->members[crew->turn++ % crew->count];
+        if (w->ended) continue;
+        run->worker = w;
+        ran = jobq_pg__run_one(w, run);
+        if (!ran) jobq_pg__told(w, jobq_pg__mono_us());
+        if (w->ended) pthread_cond_broadcast(&crew->gone);
+    }
+    run->worker = NULL;
+    return ran;
+}
+
+static bool jobq_pg__works(const jobq_pg_worker *w)
+{
+    return jobq_loop_status_of(w->loop).phase == JOBQ_PHASE_WORKING;
+}
+
+/* Whether any member still begins jobs. The lock is held. */
+static bool jobq_pg__crew_works(const jobq_pg__crew *crew)
+{
+    size_t i;
+
+    for (i = 0; i < crew->count; i++) {
+        if (jobq_pg__works(crew->members[i])) return true;
+    }
+    return false;
+}
+
+/* Whether a thread is still busy for a member that has ended. The last one waits for all threads.
+ * The lock is held. */
+static bool jobq_pg__crew_busy(const jobq_pg_worker *w)
+{
+    const jobq_pg__run *run = w->crew->runs;
+
+    if (w->crew->open == 0) return w->crew->threads > 0;
+    while (run != NULL && (run->worker != w || run->abandoned)) run = run->link;
+    return run != NULL;
+}
+
+/* Waits for work and does it. The lock is held before and after. */
+static void jobq_pg__thread_work(jobq_pg__crew *crew, jobq_pg__run *run)
+{
+    while (run->desk != NULL && crew->open > 0 && !run->abandoned) {
+        if (jobq_pg__crew_runs(crew, run)) continue;
+        crew->idle++;
+        pthread_cond_wait(&crew->work, &crew->lock);
+        crew->idle--;
+    }
+}
+
+/* One more thread for handlers. The lock is held. */
+static bool jobq_pg__thread_start(jobq_pg__crew *crew)
+{
+    bool good = jobq_pg__detach(jobq_pg__thread, crew);
+
+    if (good) crew->threads++;
+    return good;
+}
+
+/* Its crew works no more, and jobq_pg_worker_wait says so. The lock is held. */
+static void jobq_pg__give_up(jobq_pg_worker *w, const char *why)
+{
+    int64_t now = jobq_pg__mono_us();
+    size_t i;
+
+    if (!jobq_pg__crew_works(w->crew)) return;
+    w->crew->gave_up = true;
+    jobq_pg__trouble(w, why);
+    jobq_pg__log(w->pg, JOBQ_PG_ERROR, "%s", why);
+    for (i = 0; i < w->crew->count; i++) {
+        jobq_pg_worker *member = w->crew->members[i];
+        if (!jobq_pg__works(member)) continue;
+        jobq_loop_stop(member->loop, now, 0);
+        jobq_pg__told(member, now);
+    }
+}
+
+/* In the place of a thread that is no more counted. The lock is held. */
+static void jobq_pg__thread_replace(jobq_pg_worker *w)
+{
+    jobq_pg__crew *crew = w->crew;
+
+    if (crew->open == 0 || jobq_pg__thread_start(crew) || crew->threads > 0) return;
+    jobq_pg__give_up(w, "no more threads: the worker stops; raise the limit");
+}
+
+/* A thread ends. w: whose handler ended it, NULL: none did. The lock is held before, not after. */
+static void jobq_pg__thread_end(jobq_pg__crew *crew, jobq_pg__run *run, jobq_pg_worker *w)
+{
+    jobq_pg__run **link;
+
+    for (link = &crew->runs; *link != run; link = &(*link)->link) {}
+    *link = run->link;
+    if (run->abandoned) crew->stuck--;
+    else crew->threads--;
+    if (w != NULL && !run->abandoned) jobq_pg__thread_replace(w);
+    pthread_cond_broadcast(&crew->gone);
+    pthread_mutex_unlock(&crew->lock);
+    free(run->desk);
+}
+
+/* A handler ended its thread, by pthread_exit: a failed attempt, and a thread is missing. */
+static void jobq_pg__thread_quit(void *arg)
+{
+    static const char text[] = "the handler ended its thread";
+    jobq_pg__run *run = (jobq_pg__run *)arg;
+    jobq_pg_worker *w = run->worker;
+    jobq_pg_report report;
+    jobq_verdict verdict;
+
+    if (run->busy) {
+        memset(&verdict, 0, sizeof verdict);
+        jobq_pg__report_start(&report, run);
+        report.duration_us = jobq_pg__mono_us() - run->began_mono_us;
+        if (JOBQ_PG__IS_DELIVERY(&run->work))
+            jobq_pg__retry_all(&run->desk->delivery, &verdict, text);
+        else jobq_call_error(&run->desk->call, jobq_str_from(text));
+        jobq_pg__run_ended(w, run, &report, &verdict, false);
+    } else pthread_mutex_lock(&w->crew->lock);
+    jobq_pg__log(w->pg, JOBQ_PG_ERROR, "%s: return from handlers", text);
+    jobq_pg__thread_end(w->crew, run, w);
+}
+
+static void *jobq_pg__thread(void *arg)
+{
+    jobq_pg__crew *crew = (jobq_pg__crew *)arg;
+    jobq_pg__run run;
+
+    memset(&run, 0, sizeof run);
+    run.desk = (jobq_pg__desk *)calloc(1, sizeof *run.desk);
+    pthread_mutex_lock(&crew->lock);
+    run.link = crew->runs;
+    crew->runs = &run;
+    pthread_cleanup_push(jobq_pg__thread_quit, &run);
+    jobq_pg__thread_work(crew, &run);
+    pthread_cleanup_pop(0);
+    jobq_pg__thread_end(crew, &run, NULL);
+    return NULL;
+}
+
+/* As many as may find something: jobs, or messages that a thread refused for the sake of a suspect
+ * job, or of a lease that was over. The lock is held. */
+static void jobq_pg__wake_threads(jobq_pg_worker *w)
+{
+    int32_t want = jobq_loop_status_of(w->loop).ready;
+    int32_t n = w->crew->idle < want ? w->crew->idle : want;
+
+    while (n-- > 0) pthread_cond_signal(&w->crew->work);
+}
+
+/* -- what a handler may ask -- */
+
+static bool jobq_pg__keep(jobq_call *call, jobq_str next, bool bytes)
+{
+    jobq_pg__run *run = (jobq_pg__run *)call->context;
+    char *copy;
+
+    if (!run->busy || next.len > run->worker->pg->payload_max) return false;
+    copy = (char *)malloc(next.len + 1);
+    if (copy == NULL) return false;
+    if (next.len > 0) memcpy(copy, next.ptr, next.len);
+    free(run->next);
+    run->next = copy;
+    run->next_size = next.len;
+    run->next_bytes = bytes;
+    return true;
+}
+
+static int jobq_pg__stopping(const jobq_call *call)
+{
+    jobq_pg__run *run = (jobq_pg__run *)call->context;
+
+    return run->busy ? (int)jobq_pg__run_asks(run) : JOBQ_STOP_TIMEOUT;
+}
+
+JOBQ_API PGconn *jobq_pg_call_conn(jobq_call *call, jobq_pg_error *error)
+{
+    JOBQ_ASSERT(call != NULL && call->store == &jobq_pg__store);
+    return jobq_pg__run_conn((jobq_pg__run *)call->context, error);
+}
+
+JOBQ_API jobq_error jobq_pg_call_complete(jobq_call *call, PGconn *conn, jobq_pg_error *error)
+{
+    jobq_pg__run *run;
+    jobq_pg_worker *w;
+    jobq_pg__end_row end;
+    jobq_event event;
+
+    JOBQ_ASSERT(call != NULL && call->store == &jobq_pg__store && conn != NULL);
+    run = (jobq_pg__run *)call->context;
+    w = run->worker;
+    if (PQtransactionStatus(conn) != PQTRANS_INTRANS) {
+        return jobq_pg__invalid(error, "conn",
+                                "no open transaction: BEGIN before you complete in it");
+    }
+    memset(&end, 0, sizeof end);
+    memset(&event, 0, sizeof event);
+    event.kind = JOBQ_EVENT_SUCCESS;
+    jobq_job_decide(&run->work.policy, &call->job, &event, &end.of.decision);
+    end.of.job = call->job.id;
+    end.of.worker = call->job.worker;
+    end.of.claim = call->job.claim;
+    end.with.payload.ptr = run->next;
+    end.with.payload.len = run->next_size;
+    end.with.payload_bytes = run->next_bytes;
+    return jobq_pg__ask(w->pg, conn, JOBQ_PG__SETTLE_HERE, &end, NULL, error);
+}
+
+/* An aborted transaction answers COMMIT with ROLLBACK and no error: only that word tells. */
+JOBQ_API jobq_outcome jobq_pg_call_commit(jobq_call *call, PGconn *conn)
+{
+    jobq_pg_error error;
+    jobq_error code = jobq_pg_call_complete(call, conn, &error);
+    PGresult *res;
+
+    JOBQ_PG_POINT("commit", -1, conn);
+    res = PQexec(conn, code == JOBQ_OK ? "COMMIT" : "ROLLBACK");
+    JOBQ_PG_POINT("committed", -1, conn);
+    if (code == JOBQ_OK && (res == NULL || strcmp(PQcmdStatus(res), "COMMIT") != 0)) {
+        code = JOBQ_ERROR_DATABASE;
+        jobq_pg__fail(&error, code, "COMMIT failed: %s", PQerrorMessage(conn));
+    }
+    PQclear(res);
+    if (code == JOBQ_OK) return JOBQ_OUTCOME_DONE;
+    jobq_call_error(call, jobq_str_from(error.message));
+    return JOBQ_OUTCOME_RETRY;
+}
+
+/* -- connections: a thread makes each, and no other thread waits for it -- */
+
+/* A connection that is being made. Its thread calls desc.connect and asks name servers, which may
+ * block, and gets past a silent host: libpq heeds connect_timeout only for a caller that waits. */
+struct jobq_pg__attempt {
+    const jobq_pg *pg;
+    const char *conninfo, *name;
+    jobq_pg__crew *crew;       /* lives while asks, which its lock guards: */
+    bool asks;                 /* desc.connect is called, and the handle used */
+    pthread_mutex_t lock;      /* guards what follows */
+    jobq_pg_worker *worker;    /* NULL: given up, also under the crew's lock; its thread frees it */
+    bool over;
+    PGconn *conn;              /* what it got; NULL: error says why */
+    jobq_pg_error error;
+};
+
+static void jobq_pg__attempt_free(jobq_pg__attempt *a)
+{
+    PQfinish(a->conn);
+    pthread_mutex_destroy(&a->lock);
+    free(a);
+}
+
+/* The handle is no longer used. False: the attempt was given up. */
+static bool jobq_pg__attempt_asked(jobq_pg__attempt *a)
+{
+    bool wanted;
+
+    pthread_mutex_lock(&a->crew->lock);
+    a->asks = false;
+    wanted = a->worker != NULL;
+    if (wanted) jobq_pg__poke(a->worker, 'w');
+    else a->crew->stuck--;
+    pthread_mutex_unlock(&a->crew->lock);
+    return wanted;
+}
+
+static void *jobq_pg__attempt_run(void *arg)
+{
+    jobq_pg__attempt *a = (jobq_pg__attempt *)arg;
+    jobq_pg_dial dial;
+    bool good = jobq_pg__dial_ask(a->pg, a->conninfo, a->name, &dial, &a->error);
+    bool wanted = jobq_pg__attempt_asked(a);
+
+    if (good && wanted) a->conn = jobq_pg__dial_make(&dial, &a->error);
+    else if (good) {
+        PQfinish(dial.conn);
+        jobq_pg__dial_clear(&dial);
+    }
+    if (a->conn != NULL) PQsetnonblocking(a->conn, 1);
+    pthread_mutex_lock(&a->lock);
+    a->over = true;
+    wanted = a->worker != NULL;
+    if (wanted) jobq_pg__poke(a->worker, 'w');
+    pthread_mutex_unlock(&a->lock);
+    if (!wanted) jobq_pg__attempt_free(a);
+    return NULL;
+}
+
+/* NULL: no memory, or no thread. */
+static jobq_pg__attempt *jobq_pg__attempt_new(jobq_pg_worker *w, const char *conninfo)
+{
+    jobq_pg__attempt *a = (jobq_pg__attempt *)calloc(1, sizeof *a);
+
+    if (a == NULL) return NULL;
+    a->pg = w->pg;
+    a->conninfo = conninfo;
+    a->name = w->name;
+    a->worker = w;
+    a->crew = w->crew;
+    a->asks = true;
+    pthread_mutex_init(&a->lock, NULL);
+    if (jobq_pg__detach(jobq_pg__attempt_run, a)) return a;
+    jobq_pg__attempt_free(a);
+    return NULL;
+}
+
+/* Whether an attempt is over. Then it is freed: *conn is what it got; NULL: error says why. */
+static bool jobq_pg__attempt_over(jobq_pg__attempt **at, PGconn **conn, jobq_pg_error *error)
+{
+    jobq_pg__attempt *a = *at;
+    bool over;
+
+    if (a == NULL) return false;
+    pthread_mutex_lock(&a->lock);
+    over = a->over;
+    pthread_mutex_unlock(&a->lock);
+    if (!over) return false;
+    *conn = a->conn;
+    *error = a->error;
+    a->conn = NULL;
+    *at = NULL;
+    jobq_pg__attempt_free(a);
+    return true;
+}
+
+/* Whether an attempt still uses the handle. The lock is held. */
+static bool jobq_pg__asks(const jobq_pg__attempt *a) { return a != NULL && a->asks; }
+
+/* Gives an attempt up. One that still uses the handle is counted with the handlers that never
+ * returned. The lock is held. */
+static void jobq_pg__attempt_leave(jobq_pg_worker *w, jobq_pg__attempt **at)
+{
+    jobq_pg__attempt *a = *at;
+    bool asks = jobq_pg__asks(a), over;
+
+    if (a == NULL) return;
+    *at = NULL;
+    pthread_mutex_lock(&a->lock);
+    over = a->over;
+    a->worker = NULL;
+    pthread_mutex_unlock(&a->lock); /* one that no longer asks may be freed from here on */
+    if (asks) {
+        w->crew->stuck++;
+        jobq_pg__log(w->pg, JOBQ_PG_ERROR, "desc.connect has not returned: end the process");
+    }
+    if (over) jobq_pg__attempt_free(a);
+}
+
+/* Whether one is under way. The lesser connections wait for the others, so that a worker has one
+ * more thread at most. */
+static bool jobq_pg__attempting(const jobq_pg_worker *w)
+{
+    return w->attempt != NULL || w->listener.attempt != NULL || w->maintenance.attempt != NULL;
+}
+
+/* Begins a lesser connection, or goes on with it. True: *conn is it; NULL: error says why not. */
+static bool jobq_pg__connects(jobq_pg_worker *w, jobq_pg__attempt **at, const char *conninfo,
+                              PGconn **conn, jobq_pg_error *error)
+{
+    bool begins = *at == NULL;
+
+    if (begins && jobq_pg__attempting(w)) return false;
+    if (begins) *at = jobq_pg__attempt_new(w, conninfo);
+    if (*at == NULL) jobq_pg__no_memory(error);
+    else if (!jobq_pg__attempt_over(at, conn, error)) return false;
+    if (*conn != NULL) PQsetNoticeReceiver(*conn, jobq_pg__on_notice, w->pg);
+    return true;
+}
+
+/* What is taken from *conn. */
+static PGconn *jobq_pg__conn_take(PGconn **conn)
+{
+    PGconn *taken = *conn;
+
+    *conn = NULL;
+    return taken;
+}
+
+/* -- maintenance: VACUUM and prune may take long, so they run beside the worker's statements, on a
+ * connection that is made for them and closed after them -- */
+
+/* Begins the answer to a request of which this is known. The lock is held. */
+static void jobq_pg__answer_start(jobq_pg_worker *w, const jobq_pg__pending *p, jobq_error code)
+{
+    jobq_request *of = w->request; /* no other is being carried out */
+
+    of->kind = p->kind;
+    of->worker = p->worker;
+    of->number = p->number;
+    of->slot = p->slot;
+    of->generation = p->generation;
+    of->claim = p->claim;
+    jobq_answer_start(w->answer, of);
+    w->answer->error = code;
+}
+
+/* Answers a request of which only the kind is known. The lock is held. */
+static void jobq_pg__answered(jobq_pg_worker *w, jobq_request_kind kind, jobq_error code)
+{
+    jobq_pg__pending p;
+
+    memset(&p, 0, sizeof p);
+    p.kind = kind;
+    jobq_pg__answer_start(w, &p, code);
+    jobq_loop_tell(w->loop, jobq_pg__mono_us(), w->answer);
+}
+
+/* Behind a pooler the bounds of a VACUUM would be another client's, so it runs under those of the
+ * role unless listen_conninfo leads past the pooler. The log says it once. */
+static void jobq_pg__maintenance_failed(jobq_pg_worker *w, jobq_request_kind kind,
+                                        const jobq_pg_error *error)
+{
+    bool bound = kind == JOBQ_REQUEST_VACUUM && error->code == JOBQ_ERROR_TIMEOUT &&
+                 w->pg->pooled && w->pg->listen_conninfo == NULL;
+
+    if (w->ended || (bound && w->vacuum_told)) return;
+    w->vacuum_told = w->vacuum_told || bound;
+    jobq_pg__trouble(w, error->message);
+    jobq_pg__log(w->pg, JOBQ_PG_WARNING, "%s: %s%s", jobq_request_name(kind), error->message,
+                 bound ? ": no worker can change that through a pooler: set listen_conninfo, or "
+                         "raise the role's statement_timeout, or leave it to autovacuum" : "");
+}
+
+/* The next of those wanted. */
+static jobq_request_kind jobq_pg__maintenance_take(jobq_pg__maintenance *m)
+{
+    bool vacuum = (m->wanted >> JOBQ_REQUEST_VACUUM & 1) != 0;
+    jobq_request_kind kind = vacuum ? JOBQ_REQUEST_VACUUM : JOBQ_REQUEST_PRUNE;
+
+    m->wanted &= ~(1u << kind);
+    return kind;
+}
+
+/* The role may have time-outs that are too short, so these statements have bounds of their own: for
+ * their transaction, or, since a VACUUM runs in none, for the session. */
+#define JOBQ_PG__BOUNDS(set, most) set "statement_timeout = " most "; " set "lock_timeout = '5s'; "
+#define JOBQ_PG__BOUNDS_17(conn, sql) (PQserverVersion(conn) >= 170000 ? (sql) : "")
+
+static void jobq_pg__maintenance_send(jobq_pg_worker *w, jobq_request_kind kind)
+{
+    const char *sql = w->pg->texts[JOBQ_PG__PRUNE].sql, *hole = strstr(sql, "$1");
+    jobq_pg__maintenance *m = &w->maintenance;
+    char text[1024];
+
+    m->kind = kind;
+    m->code = JOBQ_ERROR_CONNECTION; /* unless there is a result */
+    if (kind == JOBQ_REQUEST_WAIT) {
+        snprintf(text, sizeof text, JOBQ_PG__BOUNDS("SET ", "0") "%s",
+                 JOBQ_PG__BOUNDS_17(m->conn, "SET transaction_timeout = 0"));
+    } else if (kind == JOBQ_REQUEST_PRUNE) {
+        snprintf(text, sizeof text, JOBQ_PG__BEGIN "; " JOBQ_PG__BOUNDS("SET LOCAL ", "'60s'")
+                 "%s%.*s%ld%s; COMMIT",
+                 JOBQ_PG__BOUNDS_17(m->conn, "SET LOCAL transaction_timeout = 0; "),
+                 (int)(hole - sql), sql, (long)m->prune_limit, hole + 2);
+    } else snprintf(text, sizeof text, "%s", w->pg->texts[JOBQ_PG__VACUUM].sql);
+    PQsendQuery(m->conn, text);
+}
+
+/* Makes the connection, if it is wanted. Where the session is its own, it is set up first. */
+static void jobq_pg__maintenance_connect(jobq_pg_worker *w)
+{
+    const char *past = w->pg->listen_conninfo;
+    jobq_pg__maintenance *m = &w->maintenance;
+    jobq_pg_error error;
+
+    if (m->attempt == NULL && (m->wanted == 0 || w->conn == NULL || w->ended)) return;
+    if (!jobq_pg__connects(w, &m->attempt, past != NULL ? past : w->pg->conninfo, &m->conn, &error))
+        return;
+    m->kind = JOBQ_REQUEST_WAIT;
+    if (m->conn != NULL && (!w->pg->pooled || past != NULL))
+        jobq_pg__maintenance_send(w, JOBQ_REQUEST_WAIT);
+    while (m->conn == NULL && m->wanted != 0) { /* the loop asks again in its time */
+        jobq_request_kind kind = jobq_pg__maintenance_take(m);
+        jobq_pg__maintenance_failed(w, kind, &error);
+        jobq_pg__answered(w, kind, error.code);
+    }
+}
+
+/* A statement has ended: sends the next, or closes, which also ends a transaction that failed. */
+static void jobq_pg__maintenance_next(jobq_pg_worker *w)
+{
+    jobq_pg__maintenance *m = &w->maintenance;
+
+    if (m->kind != JOBQ_REQUEST_WAIT) jobq_pg__answered(w, m->kind, m->code);
+    m->kind = JOBQ_REQUEST_WAIT;
+    if (m->wanted != 0 && !w->ended && PQtransactionStatus(m->conn) == PQTRANS_IDLE) {
+        jobq_pg__maintenance_send(w, jobq_pg__maintenance_take(m));
+    } else PQfinish(jobq_pg__conn_take(&m->conn));
+}
+
+/* Takes a result. */
+static void jobq_pg__maintenance_got(jobq_pg_worker *w, PGresult *res)
+{
+    jobq_pg__maintenance *m = &w->maintenance;
+    jobq_pg_error error;
+
+    m->code = JOBQ_OK;
+    if (PQresultStatus(res) != PGRES_TUPLES_OK && PQresultStatus(res) != PGRES_COMMAND_OK) {
+        m->code = jobq_pg__result_error(&error, m->conn, res);
+        if (m->kind != JOBQ_REQUEST_WAIT) jobq_pg__maintenance_failed(w, m->kind, &error);
+    }
+    PQclear(res);
+}
+
+/* ready: its socket may be read. The lock is held. */
+static void jobq_pg__maintenance_step(jobq_pg_worker *w, bool ready)
+{
+    jobq_pg__maintenance *m = &w->maintenance;
+
+    if (m->conn == NULL) jobq_pg__maintenance_connect(w);
+    if (ready && m->conn != NULL) PQconsumeInput(m->conn); /* an error is a result, too */
+    while (m->conn != NULL && (PQstatus(m->conn) == CONNECTION_BAD || !PQisBusy(m->conn))) {
+        PGresult *res = PQgetResult(m->conn);
+        if (res != NULL) jobq_pg__maintenance_got(w, res);
+        else jobq_pg__maintenance_next(w);
+    }
+}
+
+/* -- sending -- */
+
+/* The first statement on its way is no longer waited for. */
+static void jobq_pg__pending_drop(jobq_pg_worker *w)
+{
+    PQclear(w->pending[w->pending_first].result);
+    w->pending_first = (w->pending_first + 1) % JOBQ_PG__PENDING_MAX;
+    w->pending_count--;
+}
+
+static void jobq_pg__disconnect(jobq_pg_worker *w)
+{
+    if (w->conn != NULL && PQstatus(w->conn) != CONNECTION_OK) {
+        jobq_pg_error error;
+        jobq_pg__conn_error(&error, w->conn);
+        jobq_pg__trouble(w, error.message);
+        jobq_pg__log(w->pg, JOBQ_PG_WARNING, "connection lost: %s", error.message);
+        w->away = true;
+    }
+    while (w->pending_count > 0) jobq_pg__pending_drop(w);
+    PQfinish(w->conn);
+    w->conn = NULL;
+    w->broken = false;
+    jobq_loop_disconnected(w->loop, jobq_pg__mono_us());
+}
+
+static jobq_pg__pending *jobq_pg__pend(jobq_pg_worker *w)
+{
+    jobq_pg__pending *p;
+
+    JOBQ_ASSERT(w->pending_count < JOBQ_PG__PENDING_MAX);
+    p = &w->pending[(w->pending_first + w->pending_count++) % JOBQ_PG__PENDING_MAX];
+    memset(p, 0, sizeof *p);
+    p->kind = JOBQ_REQUEST_WAIT;
+    return p;
+}
+
+/* Sends a request in a transaction of its own; from: what its parameters are in, NULL: in the
+ * request. Through a pooler it says so itself, with its time-outs; else the session was told
+ * once. */
+static void jobq_pg__send(jobq_pg_worker *w, const jobq_request *a, const void *from)
+{
+    jobq_pg__statement st = jobq_pg__statement_of(a);
+    const jobq_pg__text *text = &w->pg->texts[st];
+    bool good;
+
+    jobq_pg__params_reset(&w->params);
+    jobq_pg__put_request(&w->params, st, a, from);
+    good = !w->params.failed;
+    JOBQ_PG_POINT("send", (int)a->kind, w->conn);
+    if (w->pg->pooled)
+        good = good && jobq_pg__ship_whole(w->conn, w->limits, text, &w->params, false);
+    else good = good && jobq_pg__ship(w->conn, text, &w->params, true);
+    if (!good || !PQpipelineSync(w->conn)) w->broken = true;
+    *jobq_pg__pend(w) = jobq_pg__pending_of(a, st);
+    JOBQ_PG_POINT("sent", (int)a->kind, w->conn);
+}
+
+/* A statement of the driver's own. */
+static void jobq_pg__send_text(jobq_pg_worker *w, const char *sql)
+{
+    if (!jobq_pg__ship_text(w->conn, sql) || !PQpipelineSync(w->conn)) w->broken = true;
+    jobq_pg__pend(w);
+}
+
+/* Wake-ups come on a channel of the worker's own. */
+static void jobq_pg__listen(jobq_pg_worker *w)
+{
+    char sql[64];
+
+    if (!w->config.listen || w->id == 0) return;
+    if (w->pg->pooled) { /* on a connection of its own */
+        if (!w->listener.waits) w->listener.until_us = 0;
+        return;
+    }
+    snprintf(sql, sizeof sql, "LISTEN jobq_%llx", (unsigned long long)w->id);
+    jobq_pg__send_text(w, sql);
+}
+
+/* The connection stands: what its session needs goes ahead of the first statement. */
+static void jobq_pg__set_up(jobq_pg_worker *w)
+{
+    long long answer_ms = (long long)(w->config.answer_us / 1000) + 1;
+    const char *local = w->pg->pooled ? "true" : "false";
+    bool newer = PQserverVersion(w->conn) >= 170000;
+
+    snprintf(w->limits, sizeof w->limits,
+             "SELECT pg_catalog.set_config('statement_timeout', '%lld', %s), "
+             "pg_catalog.set_config('lock_timeout', '%lld', %s)%s%s%s",
+             answer_ms, local, answer_ms / 2, local,
+             newer ? ", pg_catalog.set_config('transaction_timeout', '0', " : "",
+             newer ? local : "", newer ? ")" : "");
+    PQsetNoticeReceiver(w->conn, jobq_pg__on_notice, w->pg);
+    if (!PQenterPipelineMode(w->conn)) w->broken = true;
+    if (!w->pg->pooled) {
+        jobq_pg__send_text(
+            w, "SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL READ COMMITTED, "
+               "READ WRITE");
+        jobq_pg__send_text(w, w->limits);
+        jobq_pg__listen(w);
+    }
+    jobq_pg__answered(w, JOBQ_REQUEST_CONNECT, JOBQ_OK);
+}
+
+/* An attempt that the loop has given up goes on: it may have more hosts to try. */
+static void jobq_pg__do_connect(jobq_pg_worker *w)
+{
+    if (w->attempt == NULL) w->attempt = jobq_pg__attempt_new(w, w->pg->conninfo);
+    if (w->attempt == NULL) w->broken = true;
+}
+
+/* The attempt is over: it has got conn, or NULL and an error. */
+static void jobq_pg__attempted(jobq_pg_worker *w, PGconn *conn, jobq_pg_error *error)
+{
+    if (conn == NULL || jobq_pg__usable(conn, error) != JOBQ_OK) {
+        jobq_pg__undialed(w, error);
+        PQfinish(conn);
+        w->broken = true;
+        return;
+    }
+    w->conn = conn;
+    if (w->away) jobq_pg__log(w->pg, JOBQ_PG_INFO, "connected again");
+    w->away = false;
+    jobq_pg__set_up(w);
+}
+
+static void jobq_pg__do_register(jobq_pg_worker *w, const jobq_request *a)
+{
+    jobq_pg__registering from;
+
+    w->id = a->worker;
+    from.worker = a->worker;
+    from.lease_us = a->lease_us;
+    from.name = w->name;
+    from.queues = w->queues;
+    from.kind_queues = w->kind_queues;
+    from.kinds = w->kinds;
+    from.queue_count = (int32_t)w->queue_count;
+    from.kind_count = (int32_t)w->handler_count;
+    jobq_pg__send(w, a, &from);
+    jobq_pg__listen(w);
+}
+
+/* Only ASCII, which every database takes. */
+static void jobq_pg__ascii(char *text)
+{
+    for (; *text != '\0'; text++) {
+        if (*text < ' ' || *text > '~') *text = '?';
+    }
+}
+
+/* What the database would not take is an error of the attempt; none of it is sent again. */
+static void jobq_pg__refusal(jobq_pg_worker *w, const jobq_ending *e)
+{
+    char text[JOBQ_ERROR_MAX + 1], message[640];
+    jobq_pg__held *h = &w->held[e->slot];
+
+    if (h->refused == e->refused) return;
+    snprintf(message, sizeof message, "the database refused the result: %.*s",
+             e->refused == 1 ? (int)sizeof w->refusal : 14, w->refusal);
+    jobq_pg__ascii(message); /* in the end only "SQLSTATE 22P05" */
+    jobq_pg__log(w->pg, JOBQ_PG_ERROR, "job %lld: %s", (long long)e->job, message);
+    free(h->error);
+    h->error_size = jobq_reason_format(text, &e->decision, jobq_str_from(message));
+    h->error = jobq_pg__dup(text);
+    h->refused = e->refused;
+}
+
+static void jobq_pg__do_flush(jobq_pg_worker *w, const jobq_request *a)
+{
+    jobq_pg__ends ends = {w->ends, a->ending_count};
+    int32_t i;
+
+    for (i = 0; i < a->ending_count; i++) {
+        const jobq_ending *e = &a->endings[i];
+        const jobq_pg__held *h = &w->held[e->slot];
+        jobq_pg_ending *with = &w->ends[i].with;
+        if (e->refused > 0) jobq_pg__refusal(w, e);
+        w->ends[i].of = *e;
+        with->error.ptr = h->error;
+        with->error.len = h->error_size;
+        with->payload.ptr = e->refused == 0 ? h->next : NULL;
+        with->payload.len = h->next_size;
+        with->payload_bytes = h->next_bytes;
+    }
+    jobq_pg__ends_group(&ends);
+    jobq_pg__send(w, a, &ends);
+}
+
+static void jobq_pg__do_set_aside(jobq_pg_worker *w, const jobq_request *a)
+{
+    char reason[sizeof w->refusal];
+    jobq_pg__aside from;
+
+    memcpy(reason, w->refusal, sizeof reason);
+    jobq_pg__ascii(reason);
+    from.job = a->number;
+    from.bytes = a->bytes;
+    from.reason = reason;
+    jobq_pg__send(w, a, &from);
+}
+
+/* Its thread is given up, its statement cut short. False: it was gone already. */
+static bool jobq_pg__run_abandon(jobq_pg_worker *w, jobq_pg__run *run)
+{
+    if (run == NULL) return false;
+    run->abandoned = true;
+    w->crew->stuck++;
+    if (w->hosted) return true; /* it has just asked: it will see, and is in no statement */
+    jobq_pg__cancel(run->cancel);
+    run->cancel = NULL;
+    w->crew->threads--;
+    if (jobq_pg__crew_works(w->crew)) jobq_pg__thread_replace(w);
+    return true;
+}
+
+static void jobq_pg__too_many_stuck(jobq_pg_worker *w)
+{
+    if (w->crew->stuck > (w->config.threads + 1) / 2) {
+        jobq_pg__give_up(w, "too many handlers are stuck: the worker stops");
+    }
+}
+
+/* Who runs the work that is to be abandoned; NULL: nobody any more. */
+static jobq_pg__run *jobq_pg__run_of(const jobq_pg_worker *w, const jobq_request *a)
+{
+    jobq_pg__run *run = w->crew->runs;
+
+    for (; run != NULL; run = run->link) {
+        const jobq_work *work = &run->work;
+        if (run->worker != w || !run->busy || run->abandoned) continue;
+        if (work->messages == a->messages && work->slot == a->slot &&
+            work->generation == a->generation) break;
+    }
+    return run;
+}
+
+/* The handler's time is up: its statement is cut short, its thread replaced. */
+static void jobq_pg__do_abandon(jobq_pg_worker *w, const jobq_request *a)
+{
+    static const char text[] = "the handler ran out of time";
+    const jobq_decision *decision = &a->endings[0].decision;
+    jobq_pg__held *h = &w->held[a->slot];
+    char full[JOBQ_ERROR_MAX + 1];
+    jobq_pg__run *run = jobq_pg__run_of(w, a);
+    jobq_pg__notice *notice = jobq_pg__notice_new(w, run);
+
+    if (!a->stopping) {
+        h->error_size = jobq_reason_format(full, decision, jobq_str_from(text));
+        h->error = jobq_pg__dup(full);
+    }
+    if (notice != NULL) {
+        notice->report.state = decision->state;
+        jobq_pg__report_job(w, &notice->run, &notice->report);
+    }
+    if (jobq_pg__run_abandon(w, run)) {
+        jobq_pg__log(w->pg, JOBQ_PG_WARNING,
+                     "job %lld: its handler ran out of time and was abandoned",
+                     (long long)a->number);
+    }
+    jobq_pg__too_many_stuck(w);
+}
+
+/* -- sending: messages -- */
+
+static void jobq_pg__do_ack(jobq_pg_worker *w, const jobq_request *a)
+{
+    jobq_pg__dead dead[JOBQ_LOOP_BATCH];
+    jobq_pg__ack ack =
+        jobq_pg__part_ack(w->parcels[a->slot], a->partition, &a->token, &a->ack, dead);
+
+    ack.limit = a->limit;
+    ack.relaxed = a->relaxed;
+    ack.bytes = a->bytes;
+    ack.sweep = a->sweep;
+    jobq_pg__send(w, a, &ack);
+}
+
+/* A handler of messages ran out of time: its batch comes again, or, at a stop, is given back. */
+static void jobq_pg__abandon_part(jobq_pg_worker *w, const jobq_request *a)
+{
+    static const char text[] = "lease expired";
+    jobq_pg__parcel *parcel = w->parcels[a->slot];
+    int64_t now = jobq_pg__mono_us();
+    jobq_pg__run *run = jobq_pg__run_of(w, a);
+    jobq_pg__notice *notice;
+    jobq_verdict v;
+    jobq_work work;
+    jobq_ack ack;
+
+    jobq_work_abandoned(&work, &v, a);
+    parcel->error_size = sizeof text - 1;
+    memcpy(parcel->error, text, sizeof text);
+    jobq_pg__log(w->pg, JOBQ_PG_WARNING,
+                 "partition %lld: its handler ran out of time and was abandoned",
+                 (long long)a->partition);
+    notice = jobq_pg__notice_new(w, run);
+    if (notice != NULL) notice->report.result = v.result;
+    jobq_pg__run_abandon(w, run);
+    if (a->committing) {
+        jobq_loop_committed(w->loop, now, &work, JOBQ_ERROR_CONNECTION);
+    } else if (jobq_loop_delivered(w->loop, now, &work, &v, false, &ack) && notice != NULL) {
+        notice->desk.ack = ack;
+        jobq_pg__desk_plan(w, parcel, &notice->desk);
+    }
+    jobq_pg__too_many_stuck(w);
+}
+
+/* Carries out one request. The lock is held. */
+static void jobq_pg__perform(jobq_pg_worker *w, const jobq_request *a)
+{
+    switch (a->kind) {
+    case JOBQ_REQUEST_CONNECT: jobq_pg__do_connect(w); break;
+    case JOBQ_REQUEST_DISCONNECT:
+        jobq_pg__trouble(w, "no answer in time");
+        jobq_pg__copy(w->refusal, sizeof w->refusal, "no answer in time");
+        jobq_pg__log(w->pg, JOBQ_PG_WARNING, "no answer in time: reconnecting");
+        w->broken = true;
+        break;
+    case JOBQ_REQUEST_REGISTER: jobq_pg__do_register(w, a); break;
+    case JOBQ_REQUEST_SET_ASIDE: jobq_pg__do_set_aside(w, a); break;
+    case JOBQ_REQUEST_COMPLETE:
+    case JOBQ_REQUEST_SETTLE: jobq_pg__do_flush(w, a); break;
+    case JOBQ_REQUEST_ACK: jobq_pg__do_ack(w, a); break;
+    case JOBQ_REQUEST_PRUNE:
+    case JOBQ_REQUEST_VACUUM:
+        w->maintenance.wanted |= 1u << a->kind;
+        if (a->kind == JOBQ_REQUEST_PRUNE) w->maintenance.prune_limit = a->limit;
+        jobq_pg__maintenance_step(w, false);
+        break;
+    case JOBQ_REQUEST_ABANDON:
+        if (JOBQ_PG__IS_DELIVERY(a)) jobq_pg__abandon_part(w, a);
+        else jobq_pg__do_abandon(w, a);
+        break;
+    case JOBQ_REQUEST_POLICIES:
+    case JOBQ_REQUEST_CLAIM:
+    case JOBQ_REQUEST_RECOVER:
+    case JOBQ_REQUEST_HEARTBEAT:
+    case JOBQ_REQUEST_RESCUE:
+    case JOBQ_REQUEST_SLEEP:
+    case JOBQ_REQUEST_UNPARK:
+    case JOBQ_REQUEST_DEREGISTER:
+    case JOBQ_REQUEST_REMAIN:
+    case JOBQ_REQUEST_LOOK:
+    case JOBQ_REQUEST_READ:
+    case JOBQ_REQUEST_RENEW: jobq_pg__send(w, a, NULL); break;
+    case JOBQ_REQUEST_WAIT:
+    case JOBQ_REQUEST_EXIT:
+    case JOBQ_REQUEST_COUNT: break;
+    }
+}
+
+/* -- answers -- */
+
+/* The loop was told of claimed jobs: their slots point into the result, which is taken. */
+static void jobq_pg__hold_jobs(jobq_pg_worker *w, jobq_pg__pending *p, jobq_pg__answer *answer)
+{
+    const jobq_claimed *c = &w->answer->claimed;
+    int i;
+
+    answer->result = p->result;
+    answer->users = 1;
+    p->result = NULL;
+    for (i = 0; i < c->count; i++) {
+        jobq_pg__held *h = &w->held[c->slots[i] < 0 ? 0 : c->slots[i]];
+        if (c->slots[i] < 0) continue;
+        jobq_pg__held_clear(h);
+        h->answer = answer;
+        h->row = w->rows[i];
+        answer->users++;
+    }
+    jobq_pg__answer_drop(answer);
+}
+
+/* Messages for a part: a thread may have them. False: no memory, or too many. */
+static bool jobq_pg__parcel_keep(jobq_pg_worker *w, int32_t slot, const jobq_pg__portion *portion)
+{
+    jobq_pg__parcel *parcel =
+        portion->count <= JOBQ_LOOP_BATCH ? jobq_pg__parcel_new(portion) : NULL;
+
+    if (parcel == NULL) return false;
+    jobq_pg__parcel_drop(w->parcels[slot]);
+    w->parcels[slot] = parcel;
+    pthread_cond_signal(&w->crew->work);
+    return true;
+}
+
+/* What the loop has to make of an error: may a row be to blame? Postgres says 53200 of a large row,
+ * and also of the table of locks that all sessions share. 23514 without a constraint's name: an
+ * operator has detached the part of the history that is written now. */
+static jobq_error jobq_pg__blame(const jobq_pg_error *error, const char *source_file)
+{
+    bool locks = source_file != NULL && strcmp(source_file, "lock.c") == 0;
+
+    if (strcmp(error->sqlstate, "25P02") == 0) return JOBQ_ERROR_RETRYABLE; /* not its fault */
+    if (strcmp(error->sqlstate, "53200") == 0 && !locks) return JOBQ_ERROR_MEMORY;
+    if (strcmp(error->sqlstate, "23514") == 0 && error->constraint[0] == '\0')
+        return JOBQ_ERROR_RETRYABLE;
+    return error->code;
+}
+
+/* A statement was refused: why, told and noted. w->broken: the connection is of no use any more. */
+static jobq_error jobq_pg__on_refusal(jobq_pg_worker *w, const jobq_pg__pending *p)
+{
+    jobq_pg_error error;
+    jobq_error code;
+
+    jobq_pg__result_error(&error, w->conn, p->result);
+    snprintf(w->refusal, sizeof w->refusal, "SQLSTATE %.5s: %.480s", error.sqlstate,
+             error.message);
+    jobq_pg__trouble(w, error.message);
+    if (p->kind != JOBQ_REQUEST_WAIT && !w->pg->pooled)
+        jobq_pg__known_learn(w->conn, &w->pg->texts[p->st], p->result);
+    code = jobq_pg__blame(&error, PQresultErrorField(p->result, PG_DIAG_SOURCE_FILE));
+    if (w->pg->pooled) jobq_pg__send_text(w, "ROLLBACK");
+    jobq_pg__log(w->pg, code == JOBQ_ERROR_DEAD ? JOBQ_PG_WARNING : JOBQ_PG_ERROR, "%s %s",
+                 error.sqlstate, error.message);
+    w->broken = w->broken || strcmp(error.sqlstate, "25006") == 0 ||
+                strcmp(error.sqlstate, "57P01") == 0 || p->kind == JOBQ_REQUEST_WAIT ||
+                error.sqlstate[0] == '\0'; /* libpq's own: the server may have committed it */
+    return code;
+}
+
+/* The content of a good answer. */
+static void jobq_pg__found_in(jobq_pg_worker *w, jobq_pg__pending *p)
+{
+    jobq_answer *a = w->answer;
+    jobq_pg__found f;
+
+    memset(&f, 0, sizeof f);
+    f.rows = w->rows;
+    f.rows_max = w->config.batch_max;
+    f.registered.queue_count = (int32_t)w->queue_count;
+    f.registered.kind_count = (int32_t)w->handler_count;
+    if (jobq_pg__got(p, p->result, a, &f)) p->result = NULL;
+    if (f.odd != 0)
+        jobq_pg__log(w->pg, JOBQ_PG_ERROR, "job %lld breaks a law of jobq.h", (long long)f.odd);
+    if (a->kind == JOBQ_REQUEST_REGISTER && a->error == JOBQ_OK)
+        memcpy(w->kind_ids, f.registered.kind_ids, w->handler_count * sizeof *w->kind_ids);
+    if (f.portion.answer == 'h') {
+        if (jobq_pg__parcel_keep(w, p->slot, &f.portion)) return;
+        a->error = JOBQ_ERROR_MEMORY;
+    }
+    jobq_pg__portion_clear(&f.portion);
+}
+
+static int64_t jobq_pg__left(const jobq_pg_worker *w)
+{
+    jobq_loop_stats jobs;
+    jobq_relay_stats messages;
+
+    jobq_loop_counts(w->loop, &jobs, &messages);
+    return jobs.left;
+}
+
+/* What the log hears of an answer; left: jobs given up before it was told. */
+static void jobq_pg__log_answer(jobq_pg_worker *w, int64_t left)
+{
+    const jobq_answer *a = w->answer;
+
+    if (a->kind == JOBQ_REQUEST_SET_ASIDE && a->done) {
+        jobq_pg__log(w->pg, JOBQ_PG_ERROR, "job %lld cannot be read and is failed now",
+                     (long long)a->number);
+    }
+    if (jobq_pg__left(w) > left) {
+        jobq_pg__log(w->pg, JOBQ_PG_ERROR, "the database refuses every end of a job: it stays "
+                     "running until this worker ends");
+    }
+}
+
+/* A statement's answer is complete. */
+static void jobq_pg__dispatch(jobq_pg_worker *w, jobq_pg__pending *p)
+{
+    ExecStatusType status = PQresultStatus(p->result);
+    jobq_pg__answer *jobs = NULL;
+    jobq_error code = JOBQ_OK;
+    int64_t left = jobq_pg__left(w);
+
+    JOBQ_PG_POINT("answered", (int)p->kind, w->conn);
+    if (status != PGRES_TUPLES_OK && status != PGRES_COMMAND_OK) {
+        code = jobq_pg__on_refusal(w, p);
+        if (w->broken) return;
+    }
+    if (p->kind == JOBQ_REQUEST_WAIT) return;
+    jobq_pg__answer_start(w, p, code);
+    if (code == JOBQ_OK) jobq_pg__found_in(w, p);
+    if (w->answer->claimed.count > 0) {
+        jobs = (jobq_pg__answer *)calloc(1, sizeof *jobs);
+        if (jobs == NULL) { /* the claim is recovered on the next connection */
+            w->broken = true;
+            return;
+        }
+    }
+    jobq_loop_tell(w->loop, jobq_pg__mono_us(), w->answer);
+    if (jobs != NULL) jobq_pg__hold_jobs(w, p, jobs);
+    jobq_pg__log_answer(w, left);
+    if (p->kind == JOBQ_REQUEST_CLAIM || p->kind == JOBQ_REQUEST_HEARTBEAT) {
+        jobq_pg__wake_threads(w); /* they slept while the lease was over */
+    }
+}
+
+/* Takes one result of the pipeline; a sync ends the statement at its head. */
+static void jobq_pg__on_result(jobq_pg_worker *w, PGresult *res)
+{
+    jobq_pg__pending *p = &w->pending[w->pending_first];
+    ExecStatusType status = PQresultStatus(res);
+
+    if (status == PGRES_PIPELINE_SYNC && w->pending_count > 0) {
+        PQclear(res);
+        if (p->result != NULL) jobq_pg__dispatch(w, p);
+        if (!w->broken) jobq_pg__pending_drop(w);
+        return;
+    }
+    p->result = jobq_pg__weigh(p->result, res);
+}
+
+static void jobq_pg__on_notify(jobq_pg_worker *w, PGconn *conn)
+{
+    PGnotify *n;
+
+    while ((n = PQnotifies(conn)) != NULL) {
+        jobq_loop_notified(w->loop, jobq_pg__mono_us(), strcmp(n->extra, "cancel") == 0);
+        PQfreemem(n);
+    }
+}
+
+/* Whatever the connection has to say. The lock is held. */
+static void jobq_pg__read(jobq_pg_worker *w)
+{
+    int empty = 0;
+
+    if (!PQconsumeInput(w->conn)) w->broken = true;
+    while (!w->broken && w->pending_count > 0 && empty < 2 && !PQisBusy(w->conn)) {
+        PGresult *res = PQgetResult(w->conn);
+        empty = res == NULL ? empty + 1 : 0;
+        if (res != NULL) jobq_pg__on_result(w, res);
+    }
+    jobq_pg__on_notify(w, w->conn);
+    if (PQstatus(w->conn) == CONNECTION_BAD) w->broken = true;
+}
+
+/* -- LISTEN past a pooler: on a connection of its own -- */
+
+static bool jobq_pg__listens_past(const jobq_pg_worker *w)
+{
+    return w->config.listen && w->pg->pooled;
+}
+
+/* Whether LISTEN is heard is known again, for the time of a heartbeat. */
+static void jobq_pg__listener_hears(jobq_pg_worker *w, bool hears)
+{
+    jobq_pg__listener *l = &w->listener;
+
+    if (!hears) PQfinish(jobq_pg__conn_take(&l->conn));
+    l->waits = false;
+    l->until_us = jobq_pg__mono_us() + w->config.heartbeat_us;
+    jobq_loop_hears(w->loop, jobq_pg__mono_us(), hears);
+}
+
+static void jobq_pg__listener_connect(jobq_pg_worker *w)
+{
+    jobq_pg__listener *l = &w->listener;
+    jobq_pg_error error;
+
+    if (l->attempt == NULL && jobq_pg__mono_us() < l->until_us) return;
+    if (!jobq_pg__connects(w, &l->attempt, w->pg->listen_conninfo, &l->conn, &error)) return;
+    l->until_us = 0;
+    if (l->conn != NULL) return;
+    jobq_pg__log(w->pg, JOBQ_PG_WARNING, "LISTEN: %s", error.message);
+    jobq_pg__listener_hears(w, false);
+}
+
+/* LISTEN for the worker as it is called now; said again, it proves that the connection is up. */
+static bool jobq_pg__listener_asks(jobq_pg_worker *w)
+{
+    jobq_pg__listener *l = &w->listener;
+    char sql[64];
+
+    if (l->waits) return jobq_pg__mono_us() < l->until_us;
+    if (jobq_pg__mono_us() < l->until_us && l->asked == w->id) return true;
+    l->waits = true;
+    l->asked = w->id;
+    l->until_us = jobq_pg__mono_us() + w->config.answer_us;
+    snprintf(sql, sizeof sql, "LISTEN jobq_%llx", (unsigned long long)w->id);
+    return PQsendQuery(l->conn, sql) != 0;
+}
+
+/* ready: its socket may be read. The lock is held. */
+static void jobq_pg__listener_step(jobq_pg_worker *w, bool ready)
+{
+    jobq_pg__listener *l = &w->listener;
+    bool good = true;
+
+    if (!jobq_pg__listens_past(w) || w->id == 0 || w->ended) return;
+    if (l->conn == NULL) jobq_pg__listener_connect(w);
+    if (l->conn == NULL) return;
+    if (ready) good = PQconsumeInput(l->conn) != 0;
+    jobq_pg__on_notify(w, l->conn);
+    while (good && l->waits && !PQisBusy(l->conn)) {
+        PGresult *res = PQgetResult(l->conn);
+        good = res == NULL || PQresultStatus(res) == PGRES_COMMAND_OK;
+        l->waits = res != NULL;
+        if (res == NULL && l->asked == w->id) jobq_pg__listener_hears(w, true);
+        PQclear(res);
+    }
+    if (!good || !jobq_pg__listener_asks(w)) jobq_pg__listener_hears(w, false);
+}
+
+/* -- the cycle: a step takes what has come and does what is due -- */
+
+/* The loop is at its end. A maintenance statement is cut short. The lock is held. */
+static void jobq_pg__worker_end(jobq_pg_worker *w)
+{
+    w->ended = true;
+    w->end_us = jobq_pg__mono_us() + w->config.answer_us;
+    w->crew->open--;
+    pthread_cond_broadcast(&w->crew->work);
+    pthread_cond_broadcast(&w->crew->gone);
+    if (w->maintenance.conn != NULL) jobq_pg__cancel(PQgetCancel(w->maintenance.conn));
+}
+
+/* Whether an ended worker waits for the end of a maintenance statement, or of desc.connect. */
+static bool jobq_pg__lingers(const jobq_pg_worker *w)
+{
+    bool busy = w->maintenance.conn != NULL || jobq_pg__asks(w->attempt) ||
+                jobq_pg__asks(w->listener.attempt) || jobq_pg__asks(w->maintenance.attempt);
+
+    return busy && jobq_pg__mono_us() < w->end_us;
+}
+
+/* Does what is due. False: the worker has ended. The lock is held. */
+static bool jobq_pg__advance(jobq_pg_worker *w)
+{
+    jobq_request *a = w->request;
+    jobq_pg_error error;
+    PGconn *conn;
+
+    while (!w->ended) {
+        if (jobq_pg__attempt_over(&w->attempt, &conn, &error)) jobq_pg__attempted(w, conn, &error);
+        if (w->broken) jobq_pg__disconnect(w);
+        jobq_loop_next(w->loop, jobq_pg__mono_us(), a);
+        if (a->kind == JOBQ_REQUEST_WAIT) {
+            w->io_until_us = a->until_mono_us;
+            return true;
+        }
+        if (a->kind == JOBQ_REQUEST_EXIT) jobq_pg__worker_end(w);
+        else jobq_pg__perform(w, a);
+    }
+    return jobq_pg__lingers(w);
+}
+
+/* When it has to be stepped again, if nothing comes. */
+static int64_t jobq_pg__until(const jobq_pg_worker *w)
+{
+    bool listens = jobq_pg__listens_past(w) && w->id != 0;
+
+    if (w->ended) return w->end_us;
+    if (w->more) return 0;
+    if (!listens || (w->listener.conn == NULL && jobq_pg__attempting(w))) return w->io_until_us;
+    return w->listener.until_us < w->io_until_us ? w->listener.until_us : w->io_until_us;
+}
+
+/* What to wait for: the pipe, and the connections for statements, LISTEN and maintenance. */
+static void jobq_pg__watch(const jobq_pg_worker *w, struct pollfd *fds)
+{
+    PGconn *conns[JOBQ_PG_FDS];
+    int i;
+
+    conns[1] = w->conn;
+    conns[2] = w->listener.conn;
+    conns[3] = w->maintenance.conn;
+    fds[0].fd = w->poke[0];
+    fds[0].events = POLLIN;
+    fds[0].revents = 0;
+    for (i = 1; i < JOBQ_PG_FDS; i++) {
+        bool writes = conns[i] != NULL && PQflush(conns[i]) > 0;
+        fds[i].fd = conns[i] != NULL ? PQsocket(conns[i]) : -1;
+        fds[i].events = (short)(writes ? POLLIN | POLLOUT : POLLIN);
+        fds[i].revents = 0;
+    }
+}
+
+/* Waits for what comes, and takes it. The lock is held before and after, not meanwhile. */
+static void jobq_pg__await(jobq_pg_worker *w, int64_t until_us)
+{
+    struct pollfd fds[JOBQ_PG_FDS];
+    char pokes[64];
+    ssize_t got, i;
+    int64_t wait = until_us - jobq_pg__mono_us();
+
+    jobq_pg__watch(w, fds);
+    pthread_mutex_unlock(&w->crew->lock);
+    wait = wait < 0 ? 0 : wait > 60000000 ? 60000000 : wait;
+    poll(fds, JOBQ_PG_FDS, (int)((wait + 999) / 1000));
+    got = (fds[0].revents & POLLIN) != 0 ? read(w->poke[0], pokes, sizeof pokes) : 0;
+    pthread_mutex_lock(&w->crew->lock);
+    for (i = 0; i < got; i++) {
+        bool again = !jobq_pg__works(w);
+        if (pokes[i] == 's') jobq_loop_stop(w->loop, jobq_pg__mono_us(), again ? 0 : -1);
+    }
+    if (w->conn != NULL && fds[1].revents != 0) jobq_pg__read(w);
+    jobq_pg__listener_step(w, fds[2].revents != 0);
+    jobq_pg__maintenance_step(w, fds[3].revents != 0);
+}
+
+static void jobq_pg__conns_take(jobq_pg_worker *w, PGconn **conns)
+{
+    conns[0] = jobq_pg__conn_take(&w->conn);
+    conns[1] = jobq_pg__conn_take(&w->listener.conn);
+    conns[2] = jobq_pg__conn_take(&w->maintenance.conn);
+}
+
+/* Health may be asked meanwhile, so they are taken away first, under the lock. */
+static void jobq_pg__hang_up(jobq_pg_worker *w)
+{
+    PGconn *conns[3];
+    size_t i;
+
+    pthread_mutex_lock(&w->crew->lock);
+    jobq_pg__conns_take(w, conns);
+    jobq_pg__attempt_leave(w, &w->attempt);
+    jobq_pg__attempt_leave(w, &w->listener.attempt);
+    jobq_pg__attempt_leave(w, &w->maintenance.attempt);
+    pthread_mutex_unlock(&w->crew->lock);
+    for (i = 0; i < 3; i++) PQfinish(conns[i]);
+}
+
+/* The worker's own thread. */
+static void *jobq_pg__worker_run(void *arg)
+{
+    jobq_pg_worker *w = (jobq_pg_worker *)arg;
+
+    pthread_mutex_lock(&w->crew->lock);
+    while (jobq_pg__advance(w)) jobq_pg__await(w, jobq_pg__until(w));
+    while (jobq_pg__crew_busy(w)) pthread_cond_wait(&w->crew->gone, &w->crew->lock);
+    while (jobq_pg__notice_tell(w)) {}
+    pthread_mutex_unlock(&w->crew->lock);
+    jobq_pg__hang_up(w);
+    return NULL;
+}
+
+/* A worker that its host steps ends, or is freed in the middle. */
+static void jobq_pg__host_ends(jobq_pg_worker *w)
+{
+    pthread_mutex_lock(&w->crew->lock);
+    if (!w->ended) jobq_pg__worker_end(w);
+    while (jobq_pg__lingers(w)) jobq_pg__await(w, w->end_us);
+    while (jobq_pg__notice_tell(w)) {}
+    pthread_mutex_unlock(&w->crew->lock);
+    jobq_pg__hang_up(w);
+}
+
+/* In a forked child: a worker stays with its parent. */
+static bool jobq_pg__worker_forked(const jobq_pg_worker *w)
+{
+    jobq_pg_error error;
+
+    if (!jobq_pg__forked(w->pg)) return false;
+    jobq_pg__forked_error(&error);
+    jobq_pg__log(w->pg, JOBQ_PG_ERROR, "%s", error.message);
+    return true;
+}
+
+/* There its memory stays as the fork found it; only the connections are let go. */
+static void jobq_pg__worker_leave(jobq_pg_worker *w)
+{
+    PGconn *conns[3];
+    size_t i;
+
+    jobq_pg__conns_take(w, conns);
+    for (i = 0; i < 3; i++) {
+        if (conns[i] != NULL) jobq_pg__conn_leave(conns[i]);
+    }
+}
+
+/* -- the host's part of the cycle -- */
+
+/* Takes what has come, sends what is due, waits for nothing. False: the worker has ended. */
+static bool jobq_pg__turn(jobq_pg_worker *w)
+{
+    bool alive;
+
+    pthread_mutex_lock(&w->crew->lock);
+    jobq_pg__await(w, 0);
+    alive = jobq_pg__advance(w);
+    pthread_mutex_unlock(&w->crew->lock);
+    return alive;
+}
+
+/* Runs one handler. False: there was none to run. */
+static bool jobq_pg__host_runs(jobq_pg_worker *w)
+{
+    jobq_pg__run *run = &w->run;
+    bool ran;
+
+    pthread_mutex_lock(&w->crew->lock);
+    run->ask_mono_us = 0;
+    ran = jobq_pg__run_one(w, run);
+    if (run->abandoned) w->crew->stuck--;
+    run->abandoned = false;
+    pthread_mutex_unlock(&w->crew->lock);
+    return ran;
+}
+
+JOBQ_API bool jobq_pg_worker_step(jobq_pg_worker *w, int64_t budget_us)
+{
+    int64_t until = jobq_pg__mono_us() + (budget_us > 0 ? budget_us : 0);
+    bool alive, ran;
+
+    JOBQ_ASSERT(w != NULL && w->hosted);
+    if (jobq_pg__worker_forked(w)) return false;
+    do {
+        alive = jobq_pg__turn(w);
+        ran = alive && !w->ended && jobq_pg__host_runs(w);
+    } while (ran && jobq_pg__mono_us() < until);
+    if (ran) alive = jobq_pg__turn(w);
+    w->more = ran;
+    if (!alive) jobq_pg__host_ends(w);
+    return alive;
+}
+
+JOBQ_API int jobq_pg_worker_fds(const jobq_pg_worker *w, struct pollfd *fds, int64_t *until_mono_us)
+{
+    int count = 0, i;
+
+    JOBQ_ASSERT(w != NULL && w->hosted && fds != NULL);
+    if (until_mono_us != NULL) *until_mono_us = 0;
+    if (jobq_pg__worker_forked(w)) return 0;
+    jobq_pg__watch(w, fds);
+    for (i = 0; i < JOBQ_PG_FDS; i++) {
+        if (fds[i].fd >= 0) fds[count++] = fds[i];
+    }
+    if (until_mono_us != NULL) *until_mono_us = jobq_pg__until(w);
+    return count;
+}
+
+/* -- signals: for workers that asked for it -- */
+
+#define JOBQ_PG__SIGNALS 64 /* places, and the highest number */
+
+static struct jobq_pg__signal {
+    jobq_pg_worker *volatile worker; /* NULL: a free place */
+    volatile sig_atomic_t number;
+    volatile pid_t pid;              /* whose worker it is: a child may have freed its handle */
+} jobq_pg__signals[JOBQ_PG__SIGNALS];
+static struct jobq_pg__former { /* by number */
+    struct sigaction action;
+    bool kept;
+} jobq_pg__formers[JOBQ_PG__SIGNALS + 1];
+static pthread_mutex_t jobq_pg__signals_lock = PTHREAD_MUTEX_INITIALIZER;
+static int jobq_pg__signals_busy; /* handlers at work: they may still know a worker */
+static volatile pid_t jobq_pg__signals_pid; /* who asked for signals last */
+
+/* A child has none of its parent's workers: if it has none of its own either, the signal does what
+ * it would. */
+static void jobq_pg__on_signal(int number)
+{
+    int saved = errno, i;
+    pid_t pid = getpid();
+    bool mine = false, forked = pid != jobq_pg__signals_pid;
+
+    __atomic_add_fetch(&jobq_pg__signals_busy, 1, __ATOMIC_SEQ_CST);
+    for (i = 0; i < JOBQ_PG__SIGNALS; i++) {
+        jobq_pg_worker *w = jobq_pg__signals[i].worker;
+        if (w == NULL || jobq_pg__signals[i].number != number) continue;
+        if (jobq_pg__signals[i].pid != pid) {
+            forked = true;
+            continue;
+        }
+        mine = true;
+        jobq_pg_worker_stop(w);
+    }
+    __atomic_sub_fetch(&jobq_pg__signals_busy, 1, __ATOMIC_SEQ_CST);
+    if (forked && !mine) {
+        signal(number, SIG_DFL);
+        raise(number);
+    }
+    errno = saved;
+}
+
+/* Whether any worker waits for it. */
+static bool jobq_pg__signal_used(int number)
+{
+    int i;
+
+    for (i = 0; i < JOBQ_PG__SIGNALS; i++) {
+        if (jobq_pg__signals[i].worker != NULL && jobq_pg__signals[i].number == number) return true;
+    }
+    return false;
+}
+
+static bool jobq_pg__signal_set(jobq_pg_worker *w, int number)
+{
+    struct jobq_pg__former *former;
+    struct sigaction action;
+    int at = 0;
+
+    while (at < JOBQ_PG__SIGNALS && jobq_pg__signals[at].worker != NULL) at++;
+    if (at == JOBQ_PG__SIGNALS || number < 0 || number > JOBQ_PG__SIGNALS) return false;
+    former = &jobq_pg__formers[number];
+    memset(&action, 0, sizeof action);
+    action.sa_handler = jobq_pg__on_signal;
+    action.sa_flags = SA_RESTART;
+    jobq_pg__signals_pid = jobq_pg__signals[at].pid = getpid();
+    jobq_pg__signals[at].number = number;
+    jobq_pg__signals[at].worker = w;
+    /* In a child it may be kept for what the child freed of its parent's. */
+    if (!former->kept) former->kept = sigaction(number, &action, &former->action) == 0;
+    return former->kept;
+}
+
+static bool jobq_pg__signals_set(jobq_pg_worker *w, const int *numbers)
+{
+    bool good = true;
+    int i;
+
+    pthread_mutex_lock(&jobq_pg__signals_lock);
+    for (i = 0; i < 4 && good; i++) good = numbers[i] == 0 || jobq_pg__signal_set(w, numbers[i]);
+    pthread_mutex_unlock(&jobq_pg__signals_lock);
+    return good;
+}
+
+static void jobq_pg__signals_forget(const jobq_pg_worker *w)
+{
+    int i;
+
+    for (i = 0; i < JOBQ_PG__SIGNALS; i++) {
+        if (jobq_pg__signals[i].worker == w) jobq_pg__signals[i].worker = NULL;
+    }
+}
+
+/* No signal reaches it any more, and the last one that did is through. */
+static void jobq_pg__signals_clear(const jobq_pg_worker *w)
+{
+    int i;
+
+    pthread_mutex_lock(&jobq_pg__signals_lock);
+    jobq_pg__signals_forget(w);
+    for (i = 1; i <= JOBQ_PG__SIGNALS; i++) {
+        struct jobq_pg__former *f = &jobq_pg__formers[i];
+        if (!f->kept || jobq_pg__signal_used(i)) continue;
+        sigaction(i, &f->action, NULL);
+        f->kept = false;
+    }
+    pthread_mutex_unlock(&jobq_pg__signals_lock);
+    while (__atomic_load_n(&jobq_pg__signals_busy, __ATOMIC_SEQ_CST) > 0) sched_yield();
+}
+
+/* -- its life -- */
+
+static void jobq_pg__worker_free(jobq_pg_worker *w)
+{
+    size_t i;
+
+    for (i = 0; i < w->handler_count; i++) {
+        free((char *)w->handlers[i].queue);
+        free((char *)w->handlers[i].kind);
+    }
+    for (i = 0; w->receivers != NULL && i < w->receiver_count; i++) {
+        free((char *)w->receivers[i].queue);
+    }
+    for (i = 0; i < JOBQ_LOOP_SLOTS; i++) jobq_pg__held_clear(&w->held[i]);
+    for (i = 0; i < JOBQ_LOOP_PARTITIONS; i++) jobq_pg__parcel_drop(w->parcels[i]);
+    while (w->pending_count > 0) jobq_pg__pending_drop(w);
+    if (w->poke[0] >= 0) close(w->poke[0]);
+    if (w->poke[1] >= 0) close(w->poke[1]);
+    jobq_pg__params_clear(&w->params);
+    free(w->name);
+    free(w->receivers);
+    free(w->ends);
+    free(w->request);
+    free(w->answer);
+    free(w->loop);
+    free(w);
+}
+
+/* The number of a queue among those served; JOBQ_LOOP_QUEUES: too many. name stays. */
+static size_t jobq_pg__queue_index(jobq_pg_worker *w, const char *name)
+{
+    size_t q = 0;
+
+    while (q < w->queue_count && strcmp(w->queues[q], name) != 0) q++;
+    if (q == w->queue_count && q < JOBQ_LOOP_QUEUES) w->queues[w->queue_count++] = name;
+    return q;
+}
+
+/* Copies the handlers and finds the queues among them. */
+static jobq_error jobq_pg__handlers_copy(jobq_pg_worker *w, const jobq_pg_worker_desc *desc,
+                                         jobq_pg_error *error)
+{
+    size_t i, q;
+
+    for (i = 0; i < desc->handler_count; i++) {
+        const jobq_pg_handler *h = &desc->handlers[i];
+        if (!jobq_name_valid(jobq_str_from(h->queue)) || !jobq_name_valid(jobq_str_from(h->kind))) {
+            return jobq_pg__invalid(error, "handlers",
+                                    "queue and kind are 1 to 1024 of [A-Za-z0-9._-]");
+        }
+        if (h->run[0] == NULL) return jobq_pg__invalid(error, "handlers", "run[0] is missing");
+        w->handlers[i] = *h;
+        w->handlers[i].queue = jobq_pg__dup(h->queue);
+        w->handlers[i].kind = jobq_pg__dup(h->kind);
+        if (w->handlers[i].queue == NULL || w->handlers[i].kind == NULL)
+            return jobq_pg__no_memory(error);
+        q = jobq_pg__queue_index(w, w->handlers[i].queue);
+        if (q == JOBQ_LOOP_QUEUES)
+            return jobq_pg__invalid(error, "handlers", "too many queues for one worker");
+        w->kind_queues[i] = (int32_t)q + 1;
+        w->kinds[i] = w->handlers[i].kind;
+    }
+    return JOBQ_OK;
+}
+
+static jobq_error jobq_pg__receiver_check(const jobq_pg_receiver *r, jobq_pg_error *error)
+{
+    jobq_tuning tuning = jobq_tuning_defaults(&r->tuning);
+
+    if (!jobq_name_valid(jobq_str_from(r->queue))) {
+        return jobq_pg__invalid(error, "receivers", "queue is 1 to 1024 of [A-Za-z0-9._-]");
+    }
+    if ((r->each == NULL) == (r->all == NULL)) {
+        return jobq_pg__invalid(error, "receivers", "give one of each and all");
+    }
+    if (jobq_tuning_check(&tuning) != JOBQ_OK || tuning.batch > JOBQ_LOOP_BATCH) {
+        return jobq_pg__invalid(error, "receivers", "tuning: see jobq_tuning_check");
+    }
+    return JOBQ_OK;
+}
+
+/* Copies the receivers; their queues follow those of the handlers. */
+static jobq_error jobq_pg__receivers_copy(jobq_pg_worker *w, const jobq_pg_worker_desc *desc,
+                                          jobq_loop_config *config, jobq_pg_error *error)
+{
+    size_t i, q, jobs = w->queue_count;
+
+#ifdef JOBQ_PG_NO_OUTBOX
+    if (desc->receiver_count > 0)
+        return jobq_pg__invalid(error, "receivers", "compile without JOBQ_PG_NO_OUTBOX for them");
+#endif
+    for (i = 0; i < desc->receiver_count; i++) {
+        jobq_error code = jobq_pg__receiver_check(&desc->receivers[i], error);
+        if (code != JOBQ_OK) return code;
+        w->receivers[i] = desc->receivers[i];
+        w->receivers[i].queue = jobq_pg__dup(desc->receivers[i].queue);
+        if (w->receivers[i].queue == NULL) return jobq_pg__no_memory(error);
+        q = jobq_pg__queue_index(w, w->receivers[i].queue);
+        if (q == JOBQ_LOOP_QUEUES)
+            return jobq_pg__invalid(error, "receivers", "too many queues for one worker");
+        if ((config->message_queues >> q & 1) != 0)
+            return jobq_pg__invalid(error, "receivers", "one receiver for a queue");
+        config->message_queues |= 1u << q;
+        if (q >= jobs) config->jobless_queues |= 1u << q;
+        config->tuning[q] = jobq_tuning_defaults(&w->receivers[i].tuning);
+        w->receiver_of[q] = i;
+    }
+    return JOBQ_OK;
+}
+
+/* 64 bits of the operating system; false: there are none. */
+static bool jobq_pg__entropy(uint64_t *bits)
+{
+    int fd = open("/dev/urandom", O_RDONLY);
+    ssize_t got = fd < 0 ? -1 : read(fd, bits, sizeof *bits);
+
+    if (fd >= 0) close(fd);
+    return got == (ssize_t)sizeof *bits;
+}
+
+static bool jobq_pg__pipe(int *ends)
+{
+    int i;
+
+    if (pipe(ends) != 0) return false;
+    for (i = 0; i < 2; i++) {
+        fcntl(ends[i], F_SETFL, O_NONBLOCK);
+        fcntl(ends[i], F_SETFD, FD_CLOEXEC);
+    }
+    return true;
+}
+
+static void *jobq_pg__room(size_t count, size_t size, bool *good)
+{
+    void *room = calloc(count + 1, size);
+
+    if (room == NULL) *good = false;
+    return room;
+}
+
+#define JOBQ_PG__ANSWER_MAX (86400 * (int64_t)1000000) /* the loop may wait longer */
+
+/* A member of the crew, which frees it, also half-made. */
+static jobq_error jobq_pg__worker_new(jobq_pg *pg, const jobq_pg_worker_desc *desc,
+                                      jobq_pg__crew *crew, jobq_pg_error *error)
+{
+    jobq_pg_worker *w = (jobq_pg_worker *)calloc(1, sizeof *w);
+    jobq_loop_config config = desc->loop;
+    size_t batch;
+    uint64_t entropy;
+    bool good = true;
+    jobq_error code;
+
+    if (w == NULL) return jobq_pg__no_memory(error);
+    w->crew = crew;
+    crew->members[crew->count++] = w;
+    crew->open = crew->count;
+    config.listen = !desc->no_listen && (!pg->pooled || pg->listen_conninfo != NULL);
+    config.message_queues = config.jobless_queues = 0;
+    config = jobq_loop_config_defaults(&config);
+    batch = (size_t)config.batch_max;
+    w->pg = pg;
+    w->hooks = desc->hooks;
+    w->poke[0] = w->poke[1] = -1;
+    w->handler_count = desc->handler_count;
+    w->receiver_count = desc->receiver_count;
+    w->receivers =
+        (jobq_pg_receiver *)jobq_pg__room(desc->receiver_count, sizeof *w->receivers, &good);
+    w->name = jobq_pg__dup(desc->name == NULL ? "jobq" : desc->name);
+    w->ends = (jobq_pg__end_row *)jobq_pg__room(batch, sizeof *w->ends, &good);
+    w->request = (jobq_request *)jobq_pg__room(0, sizeof *w->request, &good);
+    w->answer = (jobq_answer *)jobq_pg__room(0, sizeof *w->answer, &good);
+    w->loop = (jobq_loop *)jobq_pg__room(0, jobq_loop_size(), &good);
+    if (!good || w->name == NULL) return jobq_pg__no_memory(error);
+    if (!jobq_pg__pipe(w->poke) || !jobq_pg__entropy(&entropy)) {
+        return jobq_pg__fail(error, JOBQ_ERROR_MEMORY,
+                             "no pipe or no /dev/urandom: raise the open file limit");
+    }
+    code = jobq_pg__handlers_copy(w, desc, error);
+    if (code == JOBQ_OK) code = jobq_pg__receivers_copy(w, desc, &config, error);
+    w->config = jobq_loop_config_defaults(&config);
+    if (w->config.answer_us > JOBQ_PG__ANSWER_MAX) w->config.answer_us = JOBQ_PG__ANSWER_MAX;
+    if (code != JOBQ_OK) return code;
+    jobq_loop_init(w->loop, &config, entropy, jobq_pg__mono_us());
+    if (jobq_pg__listens_past(w)) jobq_loop_hears(w->loop, jobq_pg__mono_us(), false);
+    return JOBQ_OK;
+}
+
+/* The pool grows and shrinks with the handlers that may ask for a connection. */
+static void jobq_pg__pool_add(jobq_pg_worker *w, int count)
+{
+    pthread_mutex_lock(&w->pg->lock);
+    w->pg->pool_max += count;
+    w->pool_share += count;
+    pthread_cond_broadcast(&w->pg->freed); /* who waits may have one now */
+    pthread_mutex_unlock(&w->pg->lock);
+}
+
+static bool jobq_pg__crew_start(jobq_pg__crew *crew)
+{
+    int32_t threads = crew->members[0]->config.threads;
+    bool good = true;
+    size_t i;
+
+    pthread_mutex_lock(&crew->lock);
+    while (good && threads-- > 0) good = jobq_pg__thread_start(crew);
+    for (i = 0; good && i < crew->count; i++) {
+        jobq_pg_worker *w = crew->members[i];
+        good = w->threaded = pthread_create(&w->thread, NULL, jobq_pg__worker_run, w) == 0;
+    }
+    for (i = 0; !good && i < crew->count; i++) {
+        jobq_pg_worker *w = crew->members[i];
+        if (!w->threaded) jobq_pg__worker_end(w);
+        else jobq_loop_stop(w->loop, jobq_pg__mono_us(), 0);
+        jobq_pg__poke(w, 'w');
+    }
+    pthread_mutex_unlock(&crew->lock);
+    if (good) return true;
+    for (i = 0; i < crew->count; i++) {
+        if (crew->members[i]->threaded) pthread_join(crew->members[i]->thread, NULL);
+    }
+    pthread_mutex_lock(&crew->lock);
+    while (crew->threads > 0) pthread_cond_wait(&crew->gone, &crew->lock);
+    pthread_mutex_unlock(&crew->lock);
+    return false;
+}
+
+/* Whoever used it has ended. */
+static void jobq_pg__crew_free(jobq_pg__crew *crew)
+{
+    size_t i;
+
+    for (i = 0; i < crew->count; i++) {
+        if (i == 0) jobq_pg__signals_clear(crew->members[i]);
+        jobq_pg__pool_add(crew->members[i], -crew->members[i]->pool_share);
+        jobq_pg__worker_free(crew->members[i]);
+    }
+    pthread_mutex_destroy(&crew->lock);
+    pthread_cond_destroy(&crew->work);
+    pthread_cond_destroy(&crew->gone);
+    free(crew->members);
+    free(crew);
+}
+
+static jobq_error jobq_pg__worker_desc_check(const jobq_pg_worker_desc *desc, jobq_pg_error *error)
+{
+    if ((desc->handlers == NULL && desc->handler_count > 0) ||
+        desc->handler_count > JOBQ_LOOP_KINDS ||
+        desc->handler_count + desc->receiver_count == 0) {
+        return jobq_pg__invalid(error, "handlers", "1 to JOBQ_LOOP_KINDS of them, or receivers");
+    }
+    if (desc->also == NULL && desc->also_count > 0) {
+        return jobq_pg__invalid(error, "also", "a count without a list");
+    }
+    return JOBQ_OK;
+}
+
+/* A crew that nobody runs yet; *worker is its first member. */
+static jobq_error jobq_pg__crew_make(jobq_pg *pg, const jobq_pg_worker_desc *desc,
+                                     jobq_pg_worker **worker, jobq_pg_error *error)
+{
+    jobq_error code = jobq_pg__worker_desc_check(desc, error);
+    bool good = true;
+    jobq_pg__crew *crew;
+    size_t i;
+
+    *worker = NULL;
+    if (code != JOBQ_OK) return code;
+    crew = (jobq_pg__crew *)jobq_pg__room(1, sizeof *crew, &good);
+    if (crew == NULL) return jobq_pg__no_memory(error);
+    pthread_mutex_init(&crew->lock, NULL);
+    pthread_cond_init(&crew->work, NULL);
+    pthread_cond_init(&crew->gone, NULL);
+    crew->members =
+        (jobq_pg_worker **)jobq_pg__room(1 + desc->also_count, sizeof *crew->members, &good);
+    if (!good) code = jobq_pg__no_memory(error);
+    for (i = 0; code == JOBQ_OK && i <= desc->also_count; i++) {
+        jobq_pg *on = i == 0 ? pg : desc->also[i - 1];
+        code = on != NULL ? jobq_pg_check(on, NULL, error)
+                          : jobq_pg__invalid(error, "also", "a handle in the list is NULL");
+        if (code == JOBQ_OK) code = jobq_pg__worker_new(on, desc, crew, error);
+        if (code == JOBQ_OK) jobq_pg__pool_add(crew->members[i], crew->members[i]->config.threads);
+    }
+    if (code == JOBQ_OK && !jobq_pg__signals_set(crew->members[0], desc->stop_signals)) {
+        code = jobq_pg__invalid(error, "stop_signals", "no such signal, or 64 are taken already");
+    }
+    if (code == JOBQ_OK) *worker = crew->members[0];
+    else jobq_pg__crew_free(crew);
+    return code;
+}
+
+JOBQ_API jobq_error jobq_pg_worker_start(jobq_pg *pg, const jobq_pg_worker_desc *desc,
+                                         jobq_pg_worker **worker, jobq_pg_error *error)
+{
+    jobq_error code;
+
+    JOBQ_ASSERT(pg != NULL && desc != NULL && worker != NULL);
+    code = jobq_pg__crew_make(pg, desc, worker, error);
+    if (code != JOBQ_OK || jobq_pg__crew_start((*worker)->crew)) return code;
+    jobq_pg__crew_free((*worker)->crew);
+    *worker = NULL;
+    return jobq_pg__fail(error, JOBQ_ERROR_MEMORY,
+                         "no more threads: ask for fewer, or raise the limit");
+}
+
+JOBQ_API jobq_error jobq_pg_worker_open(jobq_pg *pg, const jobq_pg_worker_desc *desc,
+                                        jobq_pg_worker **worker, jobq_pg_error *error)
+{
+    jobq_pg_worker_desc d;
+    jobq_error code;
+
+    JOBQ_ASSERT(pg != NULL && desc != NULL && worker != NULL);
+    d = *desc;
+    d.loop.threads = 1;
+    *worker = NULL;
+    if (d.also_count > 0) {
+        return jobq_pg__invalid(error, "also",
+                                "without threads: open a worker for each handle, step in turn");
+    }
+    code = jobq_pg__crew_make(pg, &d, worker, error);
+    if (code != JOBQ_OK) return code;
+    (*worker)->hosted = true;
+    (*worker)->run.worker = *worker;
+    (*worker)->run.desk = &(*worker)->desk;
+    (*worker)->crew->runs = &(*worker)->run;
+    (*worker)->crew->threads = 1;
+    return JOBQ_OK;
+}
+
+JOBQ_API void jobq_pg_worker_stop(jobq_pg_worker *worker)
+{
+    const jobq_pg__crew *crew = worker->crew;
+    int saved = errno;
+    size_t i;
+
+    if (jobq_pg__forked(worker->pg)) return; /* the pipe is the parent's */
+    for (i = 0; i < crew->count; i++) jobq_pg__poke(crew->members[i], 's');
+    errno = saved;
+}
+
+JOBQ_API jobq_error jobq_pg_worker_wait(jobq_pg_worker *w, jobq_pg_stats *stats)
+{
+    bool failed;
+    size_t i;
+
+    JOBQ_ASSERT(w != NULL);
+    if (jobq_pg__worker_forked(w)) return JOBQ_ERROR_INVALID;
+    while (w->hosted && jobq_pg_worker_step(w, 0)) {
+        pthread_mutex_lock(&w->crew->lock);
+        jobq_pg__await(w, jobq_pg__until(w));
+        pthread_mutex_unlock(&w->crew->lock);
+    }
+    for (i = 0; i < w->crew->count; i++) {
+        jobq_pg_worker *member = w->crew->members[i];
+        if (member->threaded) pthread_join(member->thread, NULL);
+        jobq_pg__pool_add(member, -member->pool_share);
+    }
+    if (stats != NULL) *stats = jobq_pg_worker_stats(w);
+    pthread_mutex_lock(&w->crew->lock);
+    failed = w->crew->gave_up || w->crew->stuck > 0;
+    pthread_mutex_unlock(&w->crew->lock);
+    return failed ? JOBQ_ERROR_TIMEOUT : JOBQ_OK;
+}
+
+JOBQ_API void jobq_pg_worker_free(jobq_pg_worker *w)
+{
+    int32_t stuck;
+    size_t i;
+
+    if (w == NULL) return;
+    if (jobq_pg__forked(w->pg)) { /* whoever held the lock of signals is not in this process */
+        jobq_pg__signals_forget(w->crew->members[0]);
+        for (i = 0; i < w->crew->count; i++) jobq_pg__worker_leave(w->crew->members[i]);
+        return;
+    }
+    if (w->hosted) jobq_pg__host_ends(w);
+    pthread_mutex_lock(&w->crew->lock);
+    stuck = w->crew->stuck;
+    pthread_mutex_unlock(&w->crew->lock);
+    if (stuck > 0) {
+        jobq_pg__signals_clear(w);
+        jobq_pg__log(w->pg, JOBQ_PG_ERROR, "%d handlers never returned: end the process",
+                     (int)stuck);
+        return; /* they still use it */
+    }
+    jobq_pg__crew_free(w->crew);
+}
+
+JOBQ_API jobq_pg_stats jobq_pg_worker_stats_of(jobq_pg_worker *w, size_t member)
+{
+    jobq_pg_stats stats;
+
+    JOBQ_ASSERT(w != NULL);
+    memset(&stats, 0, sizeof stats);
+    if (jobq_pg__forked(w->pg) || member >= w->crew->count) return stats;
+    pthread_mutex_lock(&w->crew->lock);
+    w = w->crew->members[member];
+    jobq_loop_counts(w->loop, &stats.jobs, &stats.messages);
+    stats.handler_us = w->handler_us;
+    pthread_mutex_unlock(&w->crew->lock);
+    return stats;
+}
+
+/* Its counts are int64_t, all of them. */
+JOBQ_API jobq_pg_stats jobq_pg_worker_stats(jobq_pg_worker *w)
+{
+    jobq_pg_stats sum;
+    size_t i, k;
+
+    JOBQ_ASSERT(w != NULL);
+    memset(&sum, 0, sizeof sum);
+    for (i = 0; i < w->crew->count; i++) {
+        jobq_pg_stats one = jobq_pg_worker_stats_of(w, i);
+        for (k = 0; k < sizeof sum / sizeof(int64_t); k++)
+            ((int64_t *)&sum)[k] += ((int64_t *)&one)[k];
+    }
+    return sum;
+}
+
+/* The lock is held. */
+static void jobq_pg__health_fill(jobq_pg_health *h, const jobq_pg_worker *w, int64_t now)
+{
+    jobq_loop_status l = jobq_loop_status_of(w->loop);
+    bool beaten = l.worker != 0 && l.lease_mono_us != INT64_MIN;
+
+    memset(h, 0, sizeof *h);
+    h->worker = l.worker;
+    h->lease_us = beaten && l.lease_mono_us > now ? l.lease_mono_us - now : 0;
+    h->silent_us = beaten ? now - (l.lease_mono_us - w->config.lease_us) : -1;
+    h->connected = l.connected && w->conn != NULL;
+    h->hears = h->connected && l.hears;
+    h->stopping = l.phase != JOBQ_PHASE_WORKING;
+    h->running = l.running;
+    h->threads = w->crew->threads;
+    h->abandoned = w->crew->stuck;
+    h->error_us = w->trouble[0] == '\0' ? -1 : now - w->trouble_mono_us;
+    memcpy(h->error, w->trouble, sizeof h->error);
+}
+
+JOBQ_API jobq_error jobq_pg_worker_health_of(jobq_pg_worker *w, size_t member,
+                                             jobq_pg_health *health)
+{
+    jobq_pg_health h;
+    bool gave_up, ended;
+
+    JOBQ_ASSERT(w != NULL);
+    memset(&h, 0, sizeof h);
+    if (jobq_pg__forked(w->pg) || member >= w->crew->count) {
+        if (health != NULL) *health = h;
+        return JOBQ_ERROR_INVALID;
+    }
+    pthread_mutex_lock(&w->crew->lock);
+    w = w->crew->members[member];
+    jobq_pg__health_fill(&h, w, jobq_pg__mono_us());
+    gave_up = w->crew->gave_up;
+    ended = w->ended;
+    pthread_mutex_unlock(&w->crew->lock);
+    pthread_mutex_lock(&w->pg->lock);
+    h.pool_open = w->pg->open_count;
+    h.pool_idle = w->pg->idle_count;
+    pthread_mutex_unlock(&w->pg->lock);
+    if (health != NULL) *health = h;
+    if (gave_up) return JOBQ_ERROR_TIMEOUT;
+    if (ended) return JOBQ_ERROR_DEAD;
+    return h.lease_us > 0 ? JOBQ_OK : JOBQ_ERROR_CONNECTION;
+}
+
+/* Who is worse off speaks for both; what can be counted is added. */
+static void jobq_pg__health_add(jobq_pg_health *sum, const jobq_pg_health *one)
+{
+    bool never = sum->silent_us < 0 || one->silent_us < 0;
+
+    if (one->lease_us < sum->lease_us) sum->lease_us = one->lease_us;
+    if (one->silent_us > sum->silent_us) sum->silent_us = one->silent_us;
+    if (never) sum->silent_us = -1;
+    sum->connected = sum->connected && one->connected;
+    sum->hears = sum->hears && one->hears;
+    sum->stopping = sum->stopping || one->stopping;
+    sum->running += one->running;
+    sum->pool_open += one->pool_open;
+    sum->pool_idle += one->pool_idle;
+    if (one->error_us < 0 || (sum->error_us >= 0 && sum->error_us <= one->error_us)) return;
+    sum->error_us = one->error_us;
+    memcpy(sum->error, one->error, sizeof sum->error);
+}
+
+/* Members that have ended count no more, as long as others work. */
+JOBQ_API jobq_error jobq_pg_worker_health(jobq_pg_worker *w, jobq_pg_health *health)
+{
+    jobq_pg_health sum, one;
+    jobq_error worst = JOBQ_ERROR_DEAD, code;
+    size_t i;
+
+    JOBQ_ASSERT(w != NULL);
+    memset(&sum, 0, sizeof sum);
+    for (i = 0; i < w->crew->count; i++) {
+        code = jobq_pg_worker_health_of(w, i, &one);
+        if (i == 0 || (worst == JOBQ_ERROR_DEAD && code != JOBQ_ERROR_DEAD)) sum = one;
+        else if (code != JOBQ_ERROR_DEAD || worst == JOBQ_ERROR_DEAD) {
+            jobq_pg__health_add(&sum, &one);
+        }
+        if (code != JOBQ_ERROR_DEAD && (worst == JOBQ_ERROR_DEAD || worst == JOBQ_OK)) worst = code;
+    }
+    if (health != NULL) *health = sum;
+    return worst;
+}
+
+JOBQ_API jobq_error jobq_pg_work(jobq_pg *pg, const jobq_pg_worker_desc *desc, jobq_pg_error *error)
+{
+    jobq_pg_worker_desc d;
+    jobq_pg_worker *worker;
+    jobq_error code;
+
+    JOBQ_ASSERT(pg != NULL && desc != NULL);
+    d = *desc;
+    if (d.loop.jobs_max == 0 && d.loop.until == JOBQ_UNTIL_STOPPED) d.loop.until = JOBQ_UNTIL_EMPTY;
+    code = jobq_pg_worker_start(pg, &d, &worker, error);
+    if (code != JOBQ_OK) return code;
+    code = jobq_pg_worker_wait(worker, d.stats);
+    jobq_pg_worker_free(worker);
+    if (code == JOBQ_OK) return JOBQ_OK;
+    return jobq_pg__fail(error, code, "handlers never returned: end the process");
+}
+
+JOBQ_API jobq_error jobq_pg_work_one(jobq_pg *pg, const jobq_pg_worker_desc *desc, bool *ran,
+                                     jobq_pg_error *error)
+{
+    jobq_pg_worker_desc d;
+    jobq_pg_worker *worker;
+    jobq_pg_stats stats;
+    jobq_error code;
+
+    JOBQ_ASSERT(pg != NULL && desc != NULL);
+    if (ran != NULL) *ran = false;
+    if (desc->receiver_count > 0) {
+        return jobq_pg__invalid(error, "receivers", "one job is run here: messages need a worker");
+    }
+    d = *desc;
+    d.loop.jobs_max = 1;
+    d.loop.until = JOBQ_UNTIL_EMPTY;
+    code = jobq_pg_worker_open(pg, &d, &worker, error);
+    if (code != JOBQ_OK) return code;
+    jobq_pg_worker_wait(worker, &stats);
+    jobq_pg_worker_free(worker);
+    if (ran != NULL) *ran = stats.jobs.started > 0;
+    if (d.stats != NULL) *d.stats = stats;
+    return JOBQ_OK;
+}
+
+/* ---- >>rows ---------------------------------------------------------------------------------- */
+
+#define JOBQ_PG__COLUMNS_MAX 64
+#define JOBQ_PG__PLANS 64 /* chains of a table's plans */
+
+struct jobq_pg_table {
+    jobq_pg *pg;
+    const jobq_pg_table_desc *desc;
+    const char *entity;
+    bool unprepared;
+    bool spread; /* over partitions or children: their ctids repeat */
+    int column_count;
+    bool jsonb[JOBQ_PG__COLUMNS_MAX];
+    bool varchars[JOBQ_PG__COLUMNS_MAX]; /* varchar[]: takes no text[] by itself */
+    int at[JOBQ_PG__COLUMNS_MAX]; /* which column of a result; -1: none, it stays zero */
+    char *name;   /* quoted, with its schema */
+    char *list;   /* the columns as they are read */
+    char *key;    /* names of the key's columns, with blanks between */
+    struct jobq_pg__law *laws;
+    int law_count;
+    pthread_mutex_t lock; /* of plans, which only ever grow */
+    struct jobq_pg__plan *plans[JOBQ_PG__PLANS];
+};
+
+JOBQ_PG__ONCE static jobq_error jobq_pg__unfit(const jobq_pg_table *t, jobq_pg_error *error,
+                                            const char *field, const char *why)
+{
+    jobq_pg__fail(error, JOBQ_ERROR_INVALID, "Validation error: %s: %s: %s", t->entity, field, why);
+    jobq_pg__about(error, t->entity, field, "");
+    return JOBQ_ERROR_INVALID;
+}
+
+/* -- rows -- */
+
+/* Bytes of heap for rows of a result. */
+static size_t jobq_pg__rows_need(const jobq_pg_table *t, const PGresult *res, int count)
+{
+    size_t need = 0;
+    int c, r;
+
+    for (c = 0; c < t->column_count; c++) {
+        jobq_pg_type type = t->desc->columns[c].type;
+        if (jobq_pg__types[type].maybe != 0 || t->at[c] < 0) continue;
+        for (r = 0; r < count; r++) {
+            need += jobq_pg__heap_need(type, (size_t)PQgetlength(res, r, t->at[c]));
+        }
+    }
+    return need;
+}
+
+/* One row; the column that is wrong, or -1. */
+static int jobq_pg__row_get(const jobq_pg_table *t, const PGresult *res, int r, char *row,
+                            jobq_pg__heap *heap)
+{
+    int i;
+
+    for (i = 0; i < t->column_count; i++) {
+        const jobq_pg_column *c = &t->desc->columns[i];
+        int at = t->at[i], len = at < 0 ? 0 : PQgetlength(res, r, at);
+        if (len == 0 && (at < 0 || PQgetisnull(res, r, at))) {
+            if (at >= 0 && (c->flags & JOBQ_PG_NULLABLE) == 0) return i;
+            continue;
+        }
+        if (!jobq_pg__get_value(c, t->jsonb[i], PQgetvalue(res, r, at), (size_t)len,
+                                row + c->offset, heap))
+            return i;
+        if (jobq_pg__is_maybe(c))
+            *(bool *)(row + c->offset + jobq_pg__types[c->type].size) = true;
+    }
+    return -1;
+}
+
+/* The first most rows of a result, which is cleared. */
+static jobq_error jobq_pg__rows_take(const jobq_pg_table *t, PGresult *res, int most,
+                                     jobq_pg_rows *rows, jobq_pg_error *error)
+{
+    int count = PQntuples(res) < most ? PQntuples(res) : most, r, wrong = -1;
+    size_t size = (size_t)count * t->desc->row_size, need;
+    jobq_pg__heap heap;
+    char *block;
+
+    rows->more = PQntuples(res) > most;
+    if (count == 0) {
+        PQclear(res);
+        return JOBQ_OK;
+    }
+    heap.end = NULL;
+    need = size + 16 + jobq_pg__rows_need(t, res, count);
+    block = (char *)malloc(need);
+    if (block != NULL) {
+        memset(block, 0, size);
+        heap.at = block + size;
+        heap.end = block + need;
+    }
+    for (r = 0; r < count && wrong < 0 && block != NULL; r++) {
+        wrong = jobq_pg__row_get(t, res, r, block + (size_t)r * t->desc->row_size, &heap);
+    }
+    PQclear(res);
+    rows->rows = block;
+    rows->count = (size_t)count;
+    if (block == NULL || wrong >= 0) jobq_pg_rows_clear(rows);
+    if (block == NULL) return jobq_pg__no_memory(error);
+    return wrong < 0 ? JOBQ_OK
+                     : jobq_pg__unfit(t, error, t->desc->columns[wrong].name,
+                                        "the database sent what the description has no place for");
+}
+
+JOBQ_API void jobq_pg_rows_clear(jobq_pg_rows *rows)
+{
+    if (rows == NULL) return;
+    free(rows->rows);
+    memset(rows, 0, sizeof *rows);
+}
+
+/* -- the library's own tables -- */
+
+/* By the value of jobq_state. */
+static const char *const jobq_pg__states[] = {"none",
+#define JOBQ__X(id, letter, name) name,
+                                              JOBQ_STATES(JOBQ__X)
+#undef JOBQ__X
+                                                  NULL};
+
+#define JOBQ_PG__OWN(field, column, type, flags) \
+    JOBQ_PG_COLUMN_AS(JOBQ_PG__ROW, field, column, type, JOBQ_PG_READ_ONLY | (flags))
+
+/* What a role may not see stands first, so that a description without it begins behind it. */
+#define JOBQ_PG__HIDDEN 3
+
+#define JOBQ_PG__DESC(view, row, columns, entity, order) \
+    {"jobq." view, sizeof(row), columns, entity, order, false}
+
+#define JOBQ_PG__ROW jobq_pg_job_row
+static const jobq_pg_column jobq_pg__job_columns[] = {
+    JOBQ_PG__OWN(payload, "payload", JSON, JOBQ_PG_NULLABLE),
+    JOBQ_PG__OWN(bytes, "bytes", BYTES, JOBQ_PG_NULLABLE),
+    JOBQ_PG__OWN(headers, "headers", JSON, JOBQ_PG_NULLABLE),
+    JOBQ_PG__OWN(facts.id, "id", INT64, JOBQ_PG_KEY),
+    JOBQ_PG__OWN(queue, "queue", TEXT, 0),
+    JOBQ_PG__OWN(kind, "kind", TEXT, 0),
+    {"state", JOBQ_PG_ENUM, offsetof(jobq_pg_job_row, facts.state), sizeof(jobq_state),
+     JOBQ_PG_READ_ONLY, jobq_pg__states},
+    JOBQ_PG__OWN(facts.priority, "priority", INT16, 0),
+    JOBQ_PG__OWN(facts.stage, "stage", INT16, 0),
+    JOBQ_PG__OWN(facts.stages, "stages", INT16, 0),
+    JOBQ_PG__OWN(facts.attempt, "attempt", INT32, 0),
+    JOBQ_PG__OWN(facts.max_attempts, "own_max_attempts", INT32, JOBQ_PG_ZERO),
+    JOBQ_PG__OWN(facts.timeout_us, "timeout_us", INT64, JOBQ_PG_ZERO),
+    JOBQ_PG__OWN(facts.crash, "crash", INT32, 0),
+    JOBQ_PG__OWN(facts.suspect, "suspect", BOOL, 0),
+    JOBQ_PG__OWN(facts.alone, "alone", BOOL, 0),
+    JOBQ_PG__OWN(facts.enqueued_at_us, "enqueued_at", TIMESTAMPTZ, 0),
+    JOBQ_PG__OWN(facts.run_at_us, "run_at", TIMESTAMPTZ, 0),
+    JOBQ_PG__OWN(claimed_at_us, "claimed_at", TIMESTAMPTZ, JOBQ_PG_ZERO),
+    JOBQ_PG__OWN(finished_at_us, "finished_at", TIMESTAMPTZ, JOBQ_PG_ZERO),
+    JOBQ_PG__OWN(facts.worker, "worker", INT64, JOBQ_PG_ZERO),
+    JOBQ_PG__OWN(facts.claim, "claim", INT64, JOBQ_PG_ZERO),
+    JOBQ_PG__OWN(cancel_requested_at_us, "cancel_requested_at", TIMESTAMPTZ, JOBQ_PG_ZERO),
+    JOBQ_PG__OWN(key, "key", TEXT, JOBQ_PG_NULLABLE),
+    JOBQ_PG__OWN(errors, "errors", JSON, JOBQ_PG_NULLABLE),
+    JOBQ_PG__OWN(facts.queue, "queue_id", INT32, 0),
+    JOBQ_PG__OWN(facts.kind, "kind_id", INT32, 0),
+    JOBQ_PG_COLUMNS_END};
+#undef JOBQ_PG__ROW
+
+JOBQ_API const jobq_pg_table_desc *jobq_pg_jobs_desc(bool payloads)
+{
+    static const jobq_pg_table_desc desc[2] = {
+        JOBQ_PG__DESC("jobs", jobq_pg_job_row, jobq_pg__job_columns + JOBQ_PG__HIDDEN, "job", NULL),
+        JOBQ_PG__DESC("jobs", jobq_pg_job_row, jobq_pg__job_columns, "job", NULL)};
+
+    return &desc[payloads];
+}
+
+JOBQ_API const jobq_pg_table_desc *jobq_pg_past_jobs_desc(bool payloads)
+{
+    static const jobq_pg_table_desc desc[2] = {
+        JOBQ_PG__DESC("past_jobs", jobq_pg_job_row, jobq_pg__job_columns + JOBQ_PG__HIDDEN, "job",
+                      NULL),
+        JOBQ_PG__DESC("past_jobs", jobq_pg_job_row, jobq_pg__job_columns, "job", NULL)};
+
+    return &desc[payloads];
+}
+
+JOBQ_API jobq_job jobq_pg_job_facts(const jobq_pg_job_row *row)
+{
+    jobq_job job;
+
+    JOBQ_ASSERT(row != NULL);
+    job = row->facts;
+    job.cancel_requested = row->cancel_requested_at_us != 0;
+    if (job.state != JOBQ_STATE_RUNNING) job.worker = job.claim = 0;
+    return job;
+}
+
+#define JOBQ_PG__ROW jobq_pg_failure_row
+static const jobq_pg_column jobq_pg__failure_columns[] = {
+    JOBQ_PG__OWN(payload, "payload", JSON, JOBQ_PG_NULLABLE),
+    JOBQ_PG__OWN(bytes, "bytes", BYTES, JOBQ_PG_NULLABLE),
+    JOBQ_PG__OWN(headers, "headers", JSON, JOBQ_PG_NULLABLE),
+    JOBQ_PG__OWN(id, "id", INT64, JOBQ_PG_KEY),
+    JOBQ_PG__OWN(queue, "queue", TEXT, 0),
+    JOBQ_PG__OWN(kind, "kind", TEXT, 0),
+    JOBQ_PG__OWN(failed_at_us, "failed_at", TIMESTAMPTZ, 0),
+    JOBQ_PG__OWN(attempt, "attempt", INT32, 0),
+    JOBQ_PG__OWN(crash, "crash", INT32, 0),
+    JOBQ_PG__OWN(stage, "stage", INT16, 0),
+    JOBQ_PG__OWN(error, "error", TEXT, JOBQ_PG_NULLABLE),
+    JOBQ_PG__OWN(errors, "errors", TEXT, JOBQ_PG_NULLABLE),
+    JOBQ_PG__OWN(enqueued_at_us, "enqueued_at", TIMESTAMPTZ, 0),
+    JOBQ_PG__OWN(key, "key", TEXT, JOBQ_PG_NULLABLE),
+    JOBQ_PG_COLUMNS_END};
+#undef JOBQ_PG__ROW
+
+JOBQ_API const jobq_pg_table_desc *jobq_pg_failures_desc(bool payloads)
+{
+    static const jobq_pg_table_desc desc[2] = {
+        JOBQ_PG__DESC("failures", jobq_pg_failure_row, jobq_pg__failure_columns + JOBQ_PG__HIDDEN,
+                      "failure", "-failed_at"),
+        JOBQ_PG__DESC("failures", jobq_pg_failure_row, jobq_pg__failure_columns, "failure",
+                      "-failed_at")};
+
+    return &desc[payloads];
+}
+
+#define JOBQ_PG__ROW jobq_pg_queue_row
+static const jobq_pg_column jobq_pg__queue_columns[] = {
+    JOBQ_PG__OWN(queue, "queue", TEXT, JOBQ_PG_KEY),
+    JOBQ_PG__OWN(counts.paused, "paused", BOOL, 0),
+    JOBQ_PG__OWN(counts.ready, "ready", INT64, 0),
+    JOBQ_PG__OWN(counts.running, "running", INT64, 0),
+    JOBQ_PG__OWN(counts.scheduled, "scheduled", INT64, 0),
+    JOBQ_PG__OWN(counts.parked, "parked", INT64, 0),
+    JOBQ_PG__OWN(counts.suspects, "suspects", INT64, 0),
+    JOBQ_PG__OWN(counts.failed, "failed", INT64, 0),
+    JOBQ_PG__OWN(counts.failed_1h, "failed_1h", INT64, 0),
+    JOBQ_PG__OWN(counts.late_us, "late", DURATION, JOBQ_PG_ZERO),
+    JOBQ_PG__OWN(counts.done_per_s, "done_per_s", DOUBLE, JOBQ_PG_ZERO),
+    JOBQ_PG__OWN(counts.workers, "workers", INT64, 0),
+    JOBQ_PG__OWN(paused_kinds, "paused_kinds", TEXTS, JOBQ_PG_NULLABLE),
+    JOBQ_PG__OWN(counts.exact, "exact", BOOL, 0),
+    JOBQ_PG_COLUMNS_END};
+#undef JOBQ_PG__ROW
+
+JOBQ_API const jobq_pg_table_desc *jobq_pg_queues_desc(void)
+{
+    static const jobq_pg_table_desc desc =
+        JOBQ_PG__DESC("queues", jobq_pg_queue_row, jobq_pg__queue_columns, "queue", NULL);
+
+    return &desc;
+}
+
+#define JOBQ_PG__ROW jobq_pg_worker_row
+static const jobq_pg_column jobq_pg__worker_columns[] = {
+    JOBQ_PG__OWN(id, "id", INT64, JOBQ_PG_KEY),
+    JOBQ_PG__OWN(name, "name", TEXT, 0),
+    JOBQ_PG__OWN(alive, "alive", BOOL, 0),
+    JOBQ_PG__OWN(asleep, "asleep", BOOL, 0),
+    JOBQ_PG__OWN(running, "running", INT64, 0),
+    JOBQ_PG__OWN(longest_us, "longest", DURATION, JOBQ_PG_ZERO),
+    JOBQ_PG__OWN(jobs, "jobs", INT64S, JOBQ_PG_NULLABLE),
+    JOBQ_PG__OWN(beat, "beat", INT64, 0),
+    JOBQ_PG__OWN(beat_at_us, "beat_at", TIMESTAMPTZ, 0),
+    JOBQ_PG__OWN(expires_at_us, "expires_at", TIMESTAMPTZ, 0),
+    JOBQ_PG__OWN(registered_at_us, "registered_at", TIMESTAMPTZ, 0),
+    JOBQ_PG__OWN(dead_at_us, "dead_at", TIMESTAMPTZ, JOBQ_PG_ZERO),
+    JOBQ_PG__OWN(queues, "queues", TEXTS, JOBQ_PG_NULLABLE),
+    JOBQ_PG__OWN(kinds, "kinds", TEXTS, JOBQ_PG_NULLABLE),
+    JOBQ_PG_COLUMNS_END};
+#undef JOBQ_PG__ROW
+
+JOBQ_API const jobq_pg_table_desc *jobq_pg_workers_desc(void)
+{
+    static const jobq_pg_table_desc desc =
+        JOBQ_PG__DESC("workers", jobq_pg_worker_row, jobq_pg__worker_columns, "worker", NULL);
+
+    return &desc;
+}
+
+#ifndef JOBQ_PG_NO_OUTBOX
+#define JOBQ_PG__ROW jobq_pg_partition_row
+static const jobq_pg_column jobq_pg__partition_columns[] = {
+    JOBQ_PG__OWN(stat.partition, "id", INT64, JOBQ_PG_KEY),
+    JOBQ_PG__OWN(queue, "queue", TEXT, 0),
+    JOBQ_PG__OWN(stat.queue_id, "queue_id", INT32, 0),
+    JOBQ_PG__OWN(stat.number, "partition", INT32, 0),
+    JOBQ_PG__OWN(stat.lag, "lag", INT64, 0),
+    JOBQ_PG__OWN(stat.exact, "exact", BOOL, 0),
+    JOBQ_PG__OWN(stat.acked, "acked", INT64, 0),
+    JOBQ_PG__OWN(stat.age_us, "age", DURATION, JOBQ_PG_ZERO),
+    JOBQ_PG__OWN(stat.attempts, "attempts", INT32, 0),
+    JOBQ_PG__OWN(stat.effective, "batch", INT64, JOBQ_PG_ZERO),
+    JOBQ_PG__OWN(stat.failures, "failures", INT64, 0),
+    JOBQ_PG__OWN(stat.worker, "worker", INT64, JOBQ_PG_ZERO),
+    JOBQ_PG__OWN(stat.dead_letters, "dead_letters", INT64, 0),
+    JOBQ_PG__OWN(lease_until_us, "lease_until", TIMESTAMPTZ, JOBQ_PG_ZERO),
+    JOBQ_PG__OWN(run_at_us, "run_at", TIMESTAMPTZ, JOBQ_PG_ZERO),
+    JOBQ_PG__OWN(error, "error", TEXT, JOBQ_PG_NULLABLE),
+    JOBQ_PG_COLUMNS_END};
+#undef JOBQ_PG__ROW
+
+JOBQ_API const jobq_pg_table_desc *jobq_pg_partitions_desc(void)
+{
+    static const jobq_pg_table_desc desc =
+        JOBQ_PG__DESC("outbox", jobq_pg_partition_row, jobq_pg__partition_columns, "partition",
+                      NULL);
+
+    return &desc;
+}
+
+#define JOBQ_PG__ROW jobq_pg_dead_letter
+static const jobq_pg_column jobq_pg__dead_letter_columns[] = {
+    JOBQ_PG__OWN(payload, "payload", JSON, JOBQ_PG_NULLABLE),
+    JOBQ_PG__OWN(bytes, "bytes", BYTES, JOBQ_PG_NULLABLE),
+    JOBQ_PG__OWN(headers, "headers", JSON, JOBQ_PG_NULLABLE),
+    JOBQ_PG__OWN(id, "id", INT64, JOBQ_PG_KEY),
+    JOBQ_PG__OWN(queue, "queue", TEXT, 0),
+    JOBQ_PG__OWN(queue_id, "queue_id", INT32, 0),
+    JOBQ_PG__OWN(partition, "partition_id", INT64, 0),
+    JOBQ_PG__OWN(number, "partition", INT32, 0),
+    JOBQ_PG__OWN(seq, "seq", INT64, 0),
+    JOBQ_PG__OWN(status, "status", TEXT, 0),
+    JOBQ_PG__OWN(attempts, "attempts", INT32, 0),
+    JOBQ_PG__OWN(error, "error", TEXT, JOBQ_PG_NULLABLE),
+    JOBQ_PG__OWN(type, "type", TEXT, JOBQ_PG_NULLABLE),
+    JOBQ_PG__OWN(created_at_us, "created_at", TIMESTAMPTZ, 0),
+    JOBQ_PG__OWN(failed_at_us, "failed_at", TIMESTAMPTZ, 0),
+    JOBQ_PG__OWN(completed_at_us, "completed_at", TIMESTAMPTZ, JOBQ_PG_ZERO),
+    JOBQ_PG__OWN(deadline_us, "deadline", TIMESTAMPTZ, JOBQ_PG_ZERO),
+    JOBQ_PG_COLUMNS_END};
+#undef JOBQ_PG__ROW
+
+JOBQ_API const jobq_pg_table_desc *jobq_pg_dead_letters_desc(bool payloads)
+{
+    static const jobq_pg_table_desc desc[2] = {
+        JOBQ_PG__DESC("dead_letters", jobq_pg_dead_letter,
+                      jobq_pg__dead_letter_columns + JOBQ_PG__HIDDEN, "dead letter", "-failed_at"),
+        JOBQ_PG__DESC("dead_letters", jobq_pg_dead_letter, jobq_pg__dead_letter_columns,
+                      "dead letter", "-failed_at")};
+
+    return &desc[payloads];
+}
+#endif /* JOBQ_PG_NO_OUTBOX */
+
+/* What describes the rows that a statement answers. */
+static const jobq_pg_table_desc *jobq_pg__desc_of(jobq_pg__statement st)
+{
+    if (st == JOBQ_PG__QUEUE_COUNTS) return jobq_pg_queues_desc();
+#ifndef JOBQ_PG_NO_OUTBOX
+    if (st == JOBQ_PG__OUTBOX_STATS) return jobq_pg_partitions_desc();
+    if (st != JOBQ_PG__GET) return jobq_pg_dead_letters_desc(true);
+#endif
+    return jobq_pg_jobs_desc(false);
+}
+
+/* Runs a statement of the library's and reads its rows by their description: whichever of its
+ * columns the statement names. */
+static jobq_error jobq_pg__ask_rows(jobq_pg *pg, PGconn *conn, jobq_pg__statement st,
+                                    const void *from, jobq_pg_rows *rows, jobq_pg_error *error)
+{
+    const jobq_pg_table_desc *desc = jobq_pg__desc_of(st);
+    jobq_pg_table t;
+    PGresult *res;
+    int i;
+
+    memset(rows, 0, sizeof *rows);
+    res = jobq_pg__call(pg, conn, st, from, error);
+    if (res == NULL) return error->code;
+    memset(&t, 0, sizeof t);
+    t.desc = desc;
+    t.entity = desc->entity;
+    for (i = 0; desc->columns[i].name != NULL; i++) {
+        t.at[i] = PQfnumber(res, desc->columns[i].name);
+        t.jsonb[i] = desc->columns[i].type == JOBQ_PG_JSON;
+    }
+    t.column_count = i;
+    return jobq_pg__rows_take(&t, res, INT32_MAX, rows, error);
+}
+
+#ifndef JOBQ_PG_NO_TABLES
+
+/* ---- >>table: typed tables ------------------------------------------------------------------- */
+
+#define JOBQ_PG__ARGS_MAX 1024
+#define JOBQ_PG__PAGE 1000
+#define JOBQ_PG__VARCHARS 1015 /* the server's type id */
+
+/* A constraint or unique index, and its columns: "owner_type, name". */
+typedef struct jobq_pg__law {
+    char *name, *columns;
+} jobq_pg__law;
+
+/* A column in a list of the caller's: "-created", "+timeout_at<=". */
+typedef struct jobq_pg__term {
+    unsigned char column;
+    bool minus, plus;
+    const char *op; /* "=", "<>", "<" ... */
+} jobq_pg__term;
+
+typedef struct jobq_pg__terms {
+    int count;
+    jobq_pg__term at[JOBQ_PG__COLUMNS_MAX];
+} jobq_pg__terms;
+
+typedef enum jobq_pg__op {
+    JOBQ_PG__OP_LIST,
+    JOBQ_PG__OP_COUNT,
+    JOBQ_PG__OP_EXISTS,
+    JOBQ_PG__OP_CREATE,
+    JOBQ_PG__OP_UPSERT,
+    JOBQ_PG__OP_UPDATE,
+    JOBQ_PG__OP_UPDATE_WHERE,
+    JOBQ_PG__OP_DELETE
+} jobq_pg__op;
+
+/* What makes one statement different from another; equal shapes share their text. */
+typedef struct jobq_pg__shape {
+    jobq_pg__op op;
+    const char *fields, *where, *expect, *order; /* lists of columns */
+    uint64_t nulls;  /* bit i: term i of where and expect is NULL */
+    size_t rows;     /* to be created */
+    bool search, after;
+} jobq_pg__shape;
+
+/* A statement, made once. */
+typedef struct jobq_pg__plan {
+    struct jobq_pg__plan *next;
+    jobq_pg__shape shape; /* its lists are ours */
+    jobq_pg__text text;
+    jobq_pg__terms fields, where, order; /* where: with expect behind it, from term expect on */
+    int expect;
+} jobq_pg__plan;
+
+JOBQ_PG__ONCE static void jobq_pg__add_int(jobq_pg__params *p, int64_t value, size_t width)
+{
+    jobq_pg__begin(p);
+    jobq_pg__raw_int(p, value, width);
+    jobq_pg__end(p);
+}
+
+static const char *jobq_pg__wrong_texts(const jobq_pg_texts *texts)
+{
+    size_t i;
+
+    for (i = 0; i < texts->count; i++) {
+        if (texts->items[i].ptr != NULL && !jobq_utf8_valid(texts->items[i]))
+            return "an element is not UTF-8, or has a NUL in it";
+    }
+    return NULL;
+}
+
+static const char *jobq_pg__wrong_enum(const jobq_pg_column *column, int value)
+{
+    int i;
+
+    for (i = 0; column->names[i] != NULL; i++) {
+        if (i == value) return NULL;
+    }
+    return "no value of its enum";
+}
+
+/* Why the server would refuse this field's value, which is not NULL. NULL: it would not. */
+static const char *jobq_pg__wrong(const jobq_pg_column *column, const char *field)
+{
+    const jobq_str *str = (const jobq_str *)(const void *)field;
+    const char *why = NULL;
+    int32_t days;
+    int64_t us;
+
+    if (column->type == JOBQ_PG_TEXT && !jobq_utf8_valid(*str))
+        why = "not UTF-8, or has a NUL in it";
+    if (column->type == JOBQ_PG_JSON && jobq_json_check(*str, NULL, &why) == JOBQ_OK) why = NULL;
+    if (column->type == JOBQ_PG_NUMERIC && !jobq_pg_numeric_valid(*str)) why = "not a number";
+    if (column->type == JOBQ_PG_TEXTS)
+        why = jobq_pg__wrong_texts((const jobq_pg_texts *)(const void *)field);
+    if (column->type == JOBQ_PG_ENUM)
+        why = jobq_pg__wrong_enum(column, *(const int *)(const void *)field);
+    if (column->type == JOBQ_PG_DATE) {
+        memcpy(&days, field, sizeof days);
+        if (days != INT32_MAX && days != INT32_MIN &&
+            (days < JOBQ_PG__DATE_FIRST || days > JOBQ_PG__DATE_LAST))
+            why = "out of range";
+    }
+    if (column->type == JOBQ_PG_TIMESTAMPTZ) {
+        memcpy(&us, field, sizeof us);
+        if (us != INT64_MIN && us < JOBQ_PG__INSTANT_FIRST) why = "out of range";
+    }
+    return why;
+}
+
+/* -- errors -- */
+
+static void jobq_pg__copy_part(char *out, size_t size, const char *from, const char *to)
+{
+    jobq_str part = {from, (size_t)(to - from)};
+
+    part = jobq_utf8_cut(part, size - 1);
+    memcpy(out, part.ptr, part.len);
+    out[part.len] = '\0';
+}
+
+/* Field and value from the server's "Key (ref)=(core) already exists.", in any language. */
+static void jobq_pg__detail(jobq_pg_error *error, const char *detail)
+{
+    const char *open = detail == NULL ? NULL : strchr(detail, '(');
+    const char *middle = open == NULL ? NULL : strstr(open, ")=(");
+    const char *end = middle == NULL ? NULL : strrchr(middle + 3, ')');
+
+    if (end == NULL) return;
+    jobq_pg__copy_part(error->field, sizeof error->field, open + 1, middle);
+    jobq_pg__copy_part(error->value, sizeof error->value, middle + 3, end);
+}
+
+/* The columns of the constraint, where the server did not say them. */
+static void jobq_pg__law_field(const jobq_pg_table *t, jobq_pg_error *error)
+{
+    int i;
+
+    for (i = 0; i < t->law_count && error->field[0] == '\0'; i++) {
+        if (strcmp(t->laws[i].name, error->constraint) == 0)
+            jobq_pg__copy(error->field, sizeof error->field, t->laws[i].columns);
+    }
+}
+
+static const char *jobq_pg__class_text(jobq_error code)
+{
+    if (code == JOBQ_ERROR_INVALID) return "Validation error";
+    return code == JOBQ_ERROR_TIMEOUT ? "Operation timed out" : "Database error";
+}
+
+static jobq_error jobq_pg__table_error(const jobq_pg_table *t, jobq_pg_error *error,
+                                       const PGconn *conn, const PGresult *res)
+{
+    jobq_pg_error said;
+    jobq_error code = jobq_pg__result_error(&said, conn, res);
+
+    if (error == NULL || code == JOBQ_ERROR_CONNECTION) {
+        if (error != NULL) *error = said;
+        return code;
+    }
+    if (said.sqlstate[0] == '2' && said.sqlstate[1] == '3')
+        jobq_pg__detail(&said, PQresultErrorField(res, PG_DIAG_MESSAGE_DETAIL));
+    jobq_pg__law_field(t, &said);
+    if (code == JOBQ_ERROR_EXISTS) {
+        snprintf(said.message, sizeof said.message, "Already exists: %s with %s=%s", t->entity,
+                 said.field, said.value);
+    } else {
+        const char *text = PQresultErrorField(res, PG_DIAG_MESSAGE_PRIMARY);
+        snprintf(said.message, sizeof said.message, "%s: %s", jobq_pg__class_text(code),
+                 text == NULL ? "" : text);
+    }
+    jobq_pg__copy(said.entity, sizeof said.entity, t->entity);
+    *error = said;
+    return code;
+}
+
+/* -- lists of columns -- */
+
+static int jobq_pg__column_find(const jobq_pg_table *t, const char *name, size_t len)
+{
+    int i;
+
+    for (i = 0; i < t->column_count; i++) {
+        const char *known = t->desc->columns[i].name;
+        if (strncmp(known, name, len) == 0 && known[len] == '\0') return i;
+    }
+    return -1;
+}
+
+static const char *jobq_pg__op_find(const char *text, size_t len)
+{
+    static const char *const ops[] = {"=", "<", "<=", ">", ">=", "<>", "!=", "@>"};
+    size_t i;
+
+    if (len == 0) return "=";
+    for (i = 0; i < sizeof ops / sizeof ops[0]; i++) {
+        if (strlen(ops[i]) == len && memcmp(ops[i], text, len) == 0) return ops[i];
+    }
+    return NULL;
+}
+
+/* The next word of a list. False: there is none. */
+static bool jobq_pg__word_next(const char **at, jobq_str *word)
+{
+    const char *p = *at;
+
+    while (*p == ' ' || *p == ',') p++;
+    word->ptr = p;
+    while (*p != '\0' && *p != ' ' && *p != ',') p++;
+    word->len = (size_t)(p - word->ptr);
+    *at = p;
+    return word->len > 0;
+}
+
+/* One word: a sign, the name, an operator. */
+static jobq_error jobq_pg__term_of(const jobq_pg_table *t, jobq_str word, jobq_pg__term *term,
+                                   jobq_pg_error *error)
+{
+    char name[64];
+    size_t sign = word.ptr[0] == '-' || word.ptr[0] == '+', len;
+    int column;
+
+    for (len = 0; sign + len < word.len && strchr("=<>!@", word.ptr[sign + len]) == NULL; len++) {}
+    column = jobq_pg__column_find(t, word.ptr + sign, len);
+    term->column = (unsigned char)(column < 0 ? 0 : column);
+    term->minus = word.ptr[0] == '-';
+    term->plus = word.ptr[0] == '+';
+    term->op = jobq_pg__op_find(word.ptr + sign + len, word.len - sign - len);
+    jobq_pg__copy_part(name, sizeof name, word.ptr, word.ptr + word.len);
+    if (column < 0) return jobq_pg__unfit(t, error, name, "no such column in the description");
+    if (term->op == NULL)
+        return jobq_pg__unfit(t, error, name, "no operator: = <> < <= > >= @> stand behind a name");
+    if (term->op[0] == '@' && !jobq_pg__is_array(t->desc->columns[column].type) &&
+        !t->jsonb[column])
+        return jobq_pg__unfit(t, error, name, "only an array or a jsonb contains something");
+    if (term->plus && t->desc->columns[column].type != JOBQ_PG_TIMESTAMPTZ)
+        return jobq_pg__unfit(t, error, name, "only a timestamptz counts from now");
+    return JOBQ_OK;
+}
+
+static jobq_error jobq_pg__terms_add(const jobq_pg_table *t, const char *list,
+                                     jobq_pg__terms *terms, jobq_pg_error *error)
+{
+    jobq_str word;
+    jobq_error code;
+
+    while (jobq_pg__word_next(&list, &word)) {
+        if (terms->count == JOBQ_PG__COLUMNS_MAX)
+            return jobq_pg__unfit(t, error, "list", "more than 64 columns");
+        code = jobq_pg__term_of(t, word, &terms->at[terms->count], error);
+        if (code != JOBQ_OK) return code;
+        terms->count++;
+    }
+    return JOBQ_OK;
+}
+
+/* What is written must be writable, once, and a plain name. */
+static jobq_error jobq_pg__fields_check(const jobq_pg_table *t, const jobq_pg__terms *fields,
+                                        jobq_pg_error *error)
+{
+    uint64_t seen = 0;
+    int i;
+
+    for (i = 0; i < fields->count; i++) {
+        const jobq_pg_column *c = &t->desc->columns[fields->at[i].column];
+        if ((c->flags & (JOBQ_PG_READ_ONLY | JOBQ_PG_TOUCH)) != 0)
+            return jobq_pg__unfit(t, error, c->name, "is read-only");
+        if (fields->at[i].minus || strcmp(fields->at[i].op, "=") != 0)
+            return jobq_pg__unfit(t, error, c->name, "a plain name is wanted");
+        if (seen >> fields->at[i].column & 1)
+            return jobq_pg__unfit(t, error, c->name, "is named twice");
+        seen |= (uint64_t)1 << fields->at[i].column;
+    }
+    return JOBQ_OK;
+}
+
+/* All that may be written: what create writes when no field is named. */
+static void jobq_pg__fields_all(const jobq_pg_table *t, jobq_pg__terms *fields)
+{
+    int i;
+
+    for (i = 0; i < t->column_count; i++) {
+        jobq_pg__term *term = &fields->at[fields->count];
+        if ((t->desc->columns[i].flags & (JOBQ_PG_READ_ONLY | JOBQ_PG_TOUCH)) != 0) continue;
+        memset(term, 0, sizeof *term);
+        term->column = (unsigned char)i;
+        term->op = "=";
+        fields->count++;
+    }
+}
+
+/* The key's columns close every order, so that no two rows are equal in it. */
+static jobq_error jobq_pg__order_close(const jobq_pg_table *t, jobq_pg__terms *order, bool after,
+                                       jobq_pg_error *error)
+{
+    bool minus = order->count > 0 && order->at[order->count - 1].minus;
+    int i, k, had, first = order->count;
+    jobq_error code = jobq_pg__terms_add(t, t->key, order, error);
+
+    if (code != JOBQ_OK) return code;
+    for (i = had = first; i < order->count; i++) {
+        for (k = 0; k < first && order->at[k].column != order->at[i].column; k++) {}
+        if (k < first) continue;
+        order->at[had] = order->at[i];
+        order->at[had++].minus = minus;
+    }
+    order->count = had;
+    for (i = 0; i < order->count && after; i++) {
+        const jobq_pg_column *c = &t->desc->columns[order->at[i].column];
+        if ((c->flags & JOBQ_PG_NULLABLE) != 0)
+            return jobq_pg__unfit(t, error, c->name, "may be NULL, so pages can't follow it");
+    }
+    return JOBQ_OK;
+}
+
+/* -- the text of a statement -- */
+
+static const char *jobq_pg__name_at(const jobq_pg_table *t, int column)
+{
+    return t->desc->columns[column].name;
+}
+
+/* A parameter as its column takes it. */
+static void jobq_pg__say_arg(jobq_pg__params *out, const jobq_pg_table *t,
+                             const jobq_pg__term *term, int n)
+{
+    const char *cast = t->varchars[term->column] ? "::text[]::varchar[]" : "";
+
+    if (t->desc->columns[term->column].type == JOBQ_PG_NUMERIC) cast = "::text::numeric";
+    if (term->plus)
+        jobq_pg__sayf(out, "(statement_timestamp() + $%d::bigint * interval '1 microsecond')", n);
+    else jobq_pg__sayf(out, "$%d%s", n, cast);
+}
+
+/* " WHERE a = $1 AND b IS NULL"; n counts parameters. */
+static void jobq_pg__say_where(jobq_pg__params *out, const jobq_pg_table *t,
+                               const jobq_pg__terms *where, uint64_t nulls, int *n)
+{
+    int i;
+
+    for (i = 0; i < where->count; i++) {
+        const jobq_pg__term *term = &where->at[i];
+        jobq_pg__sayf(out, "%s%n", i == 0 ? " WHERE " : " AND ",
+                      jobq_pg__name_at(t, term->column));
+        if (nulls >> i & 1) {
+            jobq_pg__say(out, term->op[0] == '=' ? " IS NULL" : " IS NOT NULL");
+            continue;
+        }
+        jobq_pg__sayf(out, " %s ", term->op);
+        jobq_pg__say_arg(out, t, term, ++*n);
+    }
+}
+
+static void jobq_pg__say_search(jobq_pg__params *out, const jobq_pg_table *t, bool first, int n)
+{
+    int i, said = 0;
+
+    jobq_pg__say(out, first ? " WHERE (" : " AND (");
+    for (i = 0; i < t->column_count; i++) {
+        if ((t->desc->columns[i].flags & JOBQ_PG_SEARCH) == 0) continue;
+        jobq_pg__sayf(out, "%s%n ILIKE $%d", said++ > 0 ? " OR " : "", jobq_pg__name_at(t, i), n);
+    }
+    jobq_pg__say(out, said > 0 ? ")" : "false)");
+}
+
+/* "(a, b) > ($1, $2)" where all go one way, which an index serves; else the same written out:
+ * a >= $1 AND (a > $1 OR (b < $2 ...)). */
+static void jobq_pg__say_after(jobq_pg__params *out, const jobq_pg_table *t,
+                               const jobq_pg__terms *order, bool first, int *n)
+{
+    bool same = true;
+    int i, last = order->count - 1, from = *n;
+
+    for (i = 1; i < order->count; i++) same = same && order->at[i].minus == order->at[0].minus;
+    jobq_pg__say(out, first ? " WHERE " : " AND ");
+    for (i = 0; i < order->count && same; i++)
+        jobq_pg__sayf(out, "%s%n", i == 0 ? "(" : ", ", jobq_pg__name_at(t, order->at[i].column));
+    if (same) jobq_pg__say(out, order->at[0].minus ? ") < " : ") > ");
+    for (i = 0; i < order->count; i++) {
+        const jobq_pg__term *term = &order->at[i];
+        const char *name = jobq_pg__name_at(t, term->column), *than = term->minus ? "<" : ">";
+        if (same) jobq_pg__say(out, i == 0 ? "(" : ", ");
+        else jobq_pg__sayf(out, "%n %s%s ", name, than, i < last ? "=" : "");
+        jobq_pg__say_arg(out, t, term, from + i + 1);
+        if (same || i == last) continue;
+        jobq_pg__sayf(out, " AND (%n %s ", name, than);
+        jobq_pg__say_arg(out, t, term, from + i + 1);
+        jobq_pg__say(out, " OR ");
+    }
+    for (i = same ? last : 0; i < order->count && (same || i < last); i++) jobq_pg__say(out, ")");
+    *n += order->count;
+}
+
+static void jobq_pg__say_order(jobq_pg__params *out, const jobq_pg_table *t,
+                               const jobq_pg__terms *order)
+{
+    int i;
+
+    for (i = 0; i < order->count; i++) {
+        jobq_pg__sayf(out, "%s%n%s", i == 0 ? " ORDER BY " : ", ",
+                      jobq_pg__name_at(t, order->at[i].column), order->at[i].minus ? " DESC" : "");
+    }
+}
+
+/* "a = $1, updated = now" */
+static void jobq_pg__say_set(jobq_pg__params *out, const jobq_pg_table *t,
+                             const jobq_pg__plan *plan, bool excluded, int *n)
+{
+    int i, said = 0;
+
+    for (i = 0; i < plan->fields.count; i++) {
+        const char *name = jobq_pg__name_at(t, plan->fields.at[i].column);
+        jobq_pg__sayf(out, "%s%n = ", said++ == 0 ? " SET " : ", ", name);
+        if (excluded) jobq_pg__sayf(out, "excluded.%n", name);
+        else jobq_pg__say_arg(out, t, &plan->fields.at[i], ++*n);
+    }
+    for (i = 0; i < t->column_count; i++) {
+        if ((t->desc->columns[i].flags & JOBQ_PG_TOUCH) == 0) continue;
+        jobq_pg__sayf(out, "%s%n = statement_timestamp()", said++ == 0 ? " SET " : ", ",
+                      jobq_pg__name_at(t, i));
+    }
+}
+
+static void jobq_pg__say_list(jobq_pg__params *out, const jobq_pg_table *t,
+                              const jobq_pg__plan *plan, const jobq_pg__shape *shape)
+{
+    bool list = shape->op == JOBQ_PG__OP_LIST;
+    int n = 0;
+
+    jobq_pg__sayf(out, "%s%s FROM %s", list ? "SELECT "
+                  : shape->op == JOBQ_PG__OP_COUNT ? "SELECT count(*)" : "SELECT EXISTS (SELECT",
+                  list ? t->list : "", t->name);
+    jobq_pg__say_where(out, t, &plan->where, shape->nulls, &n);
+    if (shape->search) jobq_pg__say_search(out, t, plan->where.count == 0, ++n);
+    if (shape->op == JOBQ_PG__OP_EXISTS) jobq_pg__say(out, ")");
+    if (!list) return;
+    if (shape->after)
+        jobq_pg__say_after(out, t, &plan->order, plan->where.count == 0 && !shape->search, &n);
+    jobq_pg__say_order(out, t, &plan->order);
+    jobq_pg__sayf(out, " LIMIT $%d::bigint", n + 1);
+}
+
+static void jobq_pg__say_create(jobq_pg__params *out, const jobq_pg_table *t,
+                                const jobq_pg__plan *plan, const jobq_pg__shape *shape)
+{
+    int n = 0, i;
+    size_t row;
+
+    jobq_pg__sayf(out, "INSERT INTO %s", t->name);
+    for (i = 0; i < plan->fields.count; i++)
+        jobq_pg__sayf(out, "%s%n", i == 0 ? " (" : ", ",
+                      jobq_pg__name_at(t, plan->fields.at[i].column));
+    jobq_pg__say(out, plan->fields.count == 0 ? " DEFAULT VALUES" : ") VALUES ");
+    for (row = 0; row < shape->rows && plan->fields.count > 0; row++) {
+        for (i = 0; i < plan->fields.count; i++) {
+            jobq_pg__say(out, i > 0 ? ", " : row > 0 ? "), (" : "(");
+            jobq_pg__say_arg(out, t, &plan->fields.at[i], ++n);
+        }
+    }
+    if (plan->fields.count > 0) jobq_pg__say(out, ")");
+}
+
+static void jobq_pg__say_upsert(jobq_pg__params *out, const jobq_pg_table *t, jobq_pg__plan *plan,
+                                const jobq_pg__shape *shape)
+{
+    jobq_pg__terms all = plan->fields;
+    int i, k, kept = 0;
+
+    jobq_pg__say_create(out, t, plan, shape);
+    for (i = 0; i < plan->where.count; i++)
+        jobq_pg__sayf(out, "%s%n", i == 0 ? " ON CONFLICT (" : ", ",
+                      jobq_pg__name_at(t, plan->where.at[i].column));
+    for (i = 0; i < all.count; i++) {
+        for (k = 0; k < plan->where.count && plan->where.at[k].column != all.at[i].column; k++) {}
+        if (k == plan->where.count) plan->fields.at[kept++] = all.at[i];
+    }
+    if (kept == 0) plan->fields.at[kept++] = plan->where.at[0]; /* so that a row comes back */
+    plan->fields.count = kept;
+    jobq_pg__say(out, ") DO UPDATE");
+    jobq_pg__say_set(out, t, plan, true, &i);
+    plan->fields = all;
+}
+
+static void jobq_pg__say_change(jobq_pg__params *out, const jobq_pg_table *t,
+                                const jobq_pg__plan *plan, const jobq_pg__shape *shape)
+{
+    bool many = shape->op == JOBQ_PG__OP_UPDATE_WHERE;
+    int n = 0;
+
+    jobq_pg__sayf(out, "%s%s", shape->op == JOBQ_PG__OP_DELETE ? "DELETE FROM " : "UPDATE ",
+                  t->name);
+    if (shape->op != JOBQ_PG__OP_DELETE) jobq_pg__say_set(out, t, plan, false, &n);
+    if (many) jobq_pg__sayf(out, " WHERE ctid = ANY (ARRAY(SELECT ctid FROM %s", t->name);
+    jobq_pg__say_where(out, t, &plan->where, shape->nulls, &n);
+    if (!many) return;
+    jobq_pg__say_order(out, t, &plan->order);
+    jobq_pg__say(out, " LIMIT 1000 FOR UPDATE SKIP LOCKED))");
+}
+
+static char *jobq_pg__plan_sql(const jobq_pg_table *t, jobq_pg__plan *plan,
+                               const jobq_pg__shape *shape)
+{
+    jobq_pg__params out;
+
+    jobq_pg__params_init(&out);
+    switch (shape->op) {
+    case JOBQ_PG__OP_LIST:
+    case JOBQ_PG__OP_COUNT:
+    case JOBQ_PG__OP_EXISTS: jobq_pg__say_list(&out, t, plan, shape); break;
+    case JOBQ_PG__OP_CREATE: jobq_pg__say_create(&out, t, plan, shape); break;
+    case JOBQ_PG__OP_UPSERT: jobq_pg__say_upsert(&out, t, plan, shape); break;
+    case JOBQ_PG__OP_UPDATE:
+    case JOBQ_PG__OP_UPDATE_WHERE:
+    case JOBQ_PG__OP_DELETE: jobq_pg__say_change(&out, t, plan, shape); break;
+    }
+    if (shape->op >= JOBQ_PG__OP_CREATE && shape->op != JOBQ_PG__OP_DELETE && shape->rows <= 1) {
+        jobq_pg__sayf(&out, " RETURNING %s", t->list);
+    }
+    jobq_pg__raw(&out, "", 1);
+    if (!out.failed) return out.data;
+    free(out.data);
+    return NULL;
+}
+
+/* -- plans -- */
+
+static uint64_t jobq_pg__shape_hash(const jobq_pg__shape *s)
+{
+    uint64_t hash = JOBQ_PG__HASH_SEED ^ (uint64_t)s->op ^ s->rows << 8;
+
+    hash = jobq_pg__hash(jobq_pg__hash(hash, s->fields), s->where);
+    return jobq_pg__hash(jobq_pg__hash(hash, s->expect), s->order) ^ s->nulls;
+}
+
+static bool jobq_pg__list_equal(const char *a, const char *b)
+{
+    return a == NULL || b == NULL ? a == b : strcmp(a, b) == 0;
+}
+
+static bool jobq_pg__shape_equal(const jobq_pg__shape *a, const jobq_pg__shape *b)
+{
+    return a->op == b->op && a->nulls == b->nulls && a->rows == b->rows &&
+           a->search == b->search && a->after == b->after &&
+           jobq_pg__list_equal(a->fields, b->fields) && jobq_pg__list_equal(a->where, b->where) &&
+           jobq_pg__list_equal(a->expect, b->expect) && jobq_pg__list_equal(a->order, b->order);
+}
+
+/* Copies a shape and its lists. */
+static bool jobq_pg__shape_keep(jobq_pg__shape *to, const jobq_pg__shape *from)
+{
+    const char *const lists[] = {from->fields, from->where, from->expect, from->order};
+    const char **const copies[] = {&to->fields, &to->where, &to->expect, &to->order};
+    size_t i;
+
+    *to = *from;
+    for (i = 0; i < 4; i++) *copies[i] = NULL;
+    for (i = 0; i < 4; i++) {
+        if (lists[i] == NULL) continue;
+        *copies[i] = jobq_pg__dup(lists[i]);
+        if (*copies[i] == NULL) return false;
+    }
+    return true;
+}
+
+static void jobq_pg__plan_free(jobq_pg__plan *plan)
+{
+    if (plan == NULL) return;
+    free((void *)(uintptr_t)plan->shape.fields);
+    free((void *)(uintptr_t)plan->shape.where);
+    free((void *)(uintptr_t)plan->shape.expect);
+    free((void *)(uintptr_t)plan->shape.order);
+    free(plan->text.sql);
+    free(plan);
+}
+
+/* Reads the lists of a shape. */
+static jobq_error jobq_pg__plan_read(const jobq_pg_table *t, const jobq_pg__shape *s,
+                                     jobq_pg__plan *plan, jobq_pg_error *error)
+{
+    bool insert = s->op == JOBQ_PG__OP_CREATE || s->op == JOBQ_PG__OP_UPSERT;
+    const char *order = s->order == NULL ? t->desc->order : s->order;
+    jobq_error code = JOBQ_OK;
+
+    if (s->fields != NULL) code = jobq_pg__terms_add(t, s->fields, &plan->fields, error);
+    else if (insert) jobq_pg__fields_all(t, &plan->fields);
+    if (code == JOBQ_OK) code = jobq_pg__fields_check(t, &plan->fields, error);
+    if (code == JOBQ_OK)
+        code = jobq_pg__terms_add(t, s->where == NULL ? t->key : s->where, &plan->where, error);
+    plan->expect = plan->where.count;
+    if (code == JOBQ_OK && s->expect != NULL)
+        code = jobq_pg__terms_add(t, s->expect, &plan->where, error);
+    if (s->op == JOBQ_PG__OP_UPDATE_WHERE) order = "";
+    if (code == JOBQ_OK && order != NULL) code = jobq_pg__terms_add(t, order, &plan->order, error);
+    return code != JOBQ_OK ? code : jobq_pg__order_close(t, &plan->order, s->after, error);
+}
+
+static jobq_error jobq_pg__plan_make(const jobq_pg_table *t, const jobq_pg__shape *shape,
+                                     jobq_pg__plan **made, jobq_pg_error *error)
+{
+    jobq_pg__plan *plan = (jobq_pg__plan *)calloc(1, sizeof *plan);
+    jobq_error code = JOBQ_OK;
+
+    *made = NULL;
+    if (plan == NULL) return jobq_pg__no_memory(error);
+    if (!jobq_pg__shape_keep(&plan->shape, shape)) code = jobq_pg__no_memory(error);
+    if (code == JOBQ_OK) code = jobq_pg__plan_read(t, shape, plan, error);
+    if (code == JOBQ_OK) plan->text.sql = jobq_pg__plan_sql(t, plan, shape);
+    if (code == JOBQ_OK && plan->text.sql == NULL) code = jobq_pg__no_memory(error);
+    if (code != JOBQ_OK) {
+        jobq_pg__plan_free(plan);
+        return code;
+    }
+    plan->text.hash = jobq_pg__hash(JOBQ_PG__HASH_SEED, plan->text.sql);
+    *made = plan;
+    return JOBQ_OK;
+}
+
+/* The plan of a shape, made when it is first asked for. */
+static jobq_error jobq_pg__plan_of(jobq_pg_table *t, const jobq_pg__shape *shape,
+                                   jobq_pg__plan **plan, jobq_pg_error *error)
+{
+    jobq_pg__plan **chain = &t->plans[jobq_pg__shape_hash(shape) % JOBQ_PG__PLANS];
+    jobq_error code = JOBQ_OK;
+
+    pthread_mutex_lock(&t->lock);
+    *plan = *chain;
+    while (*plan != NULL && !jobq_pg__shape_equal(&(*plan)->shape, shape)) *plan = (*plan)->next;
+    if (*plan == NULL) {
+        code = jobq_pg__plan_make(t, shape, plan, error);
+        if (code == JOBQ_OK) {
+            (*plan)->next = *chain;
+            *chain = *plan;
+        }
+    }
+    pthread_mutex_unlock(&t->lock);
+    return code;
+}
+
+/* Which terms of where (from first on, before last) are NULL in like. */
+static jobq_error jobq_pg__nulls_of(const jobq_pg_table *t, const jobq_pg__plan *plan, int first,
+                                    int last, const void *like, uint64_t *nulls,
+                                    jobq_pg_error *error)
+{
+    int i;
+
+    for (i = first; i < last; i++) {
+        const jobq_pg__term *term = &plan->where.at[i];
+        const jobq_pg_column *c = &t->desc->columns[term->column];
+        if (like == NULL) return jobq_pg__unfit(t, error, c->name, "like is NULL");
+        if (!jobq_pg__is_null(c, (const char *)like + c->offset)) continue;
+        if (strchr(">@", term->op[0]) != NULL || (term->op[0] == '<' && term->op[1] != '>'))
+            return jobq_pg__unfit(t, error, c->name, "NULL is neither less nor greater nor in it");
+        *nulls |= (uint64_t)1 << i;
+    }
+    return JOBQ_OK;
+}
+
+/* -- parameters -- */
+
+/* A field of row as a parameter. */
+static jobq_error jobq_pg__args_field(jobq_pg__params *p, const jobq_pg_table *t,
+                                      const jobq_pg__term *term, const void *row,
+                                      jobq_pg_error *error)
+{
+    const jobq_pg_column *c = &t->desc->columns[term->column];
+    const char *field = (const char *)row + c->offset, *why;
+    bool null = jobq_pg__is_null(c, field);
+    int64_t us;
+
+    if (null && (c->flags & JOBQ_PG_NULLABLE) == 0)
+        return jobq_pg__unfit(t, error, c->name, "is missing; the column can't be NULL");
+    jobq_pg__begin(p);
+    if (null) {
+        jobq_pg__add_null(p);
+        return JOBQ_OK;
+    }
+    why = term->plus ? NULL : jobq_pg__wrong(c, field);
+    if (why != NULL) return jobq_pg__unfit(t, error, c->name, why);
+    if (term->plus) {
+        memcpy(&us, field, sizeof us);
+        jobq_pg__raw_int(p, us, 8);
+    } else {
+        jobq_pg__put_value(p, c, t->jsonb[term->column], field);
+    }
+    jobq_pg__end(p);
+    return JOBQ_OK;
+}
+
+static jobq_error jobq_pg__args_terms(jobq_pg__params *p, const jobq_pg_table *t,
+                                      const jobq_pg__terms *terms, int first, int last,
+                                      uint64_t nulls, const void *row, jobq_pg_error *error)
+{
+    jobq_error code = JOBQ_OK;
+    int i;
+
+    for (i = first; i < last && code == JOBQ_OK; i++) {
+        if (nulls >> i & 1) continue;
+        code = jobq_pg__args_field(p, t, &terms->at[i], row, error);
+    }
+    return code;
+}
+
+/* "%text%" with what LIKE reads as a sign of its own taken literally. */
+static jobq_error jobq_pg__args_search(jobq_pg__params *p, const jobq_pg_table *t,
+                                       const char *text, jobq_pg_error *error)
+{
+    if (!jobq_utf8_valid(jobq_str_from(text)))
+        return jobq_pg__unfit(t, error, "search", "not UTF-8");
+    jobq_pg__begin(p);
+    jobq_pg__raw(p, "%", 1);
+    for (; *text != '\0'; text++) {
+        if (*text == '%' || *text == '_' || *text == '\\') jobq_pg__raw(p, "\\", 1);
+        jobq_pg__raw(p, text, 1);
+    }
+    jobq_pg__raw(p, "%", 1);
+    jobq_pg__end(p);
+    return JOBQ_OK;
+}
+
+/* -- sending -- */
+
+/* One statement, on conn or one of the pool. Clears args. NULL: error is filled. */
+static PGresult *jobq_pg__plan_exec(const jobq_pg_table *t, PGconn *conn,
+                                    const jobq_pg__plan *plan, jobq_pg__params *args,
+                                    jobq_pg_error *error)
+{
+    return jobq_pg__exec_text(t->pg, conn, t, &plan->text, args, !t->unprepared,
+                              error);
+}
+
+/* -- a name for a row, in error texts -- */
+
+/* A whole number's value. */
+static bool jobq_pg__long_of(jobq_pg_type type, const char *field, int64_t *out)
+{
+    const void *at = field;
+
+    if (type == JOBQ_PG_BOOL) *out = *(const bool *)at;
+    else if (type == JOBQ_PG_INT16) *out = *(const int16_t *)at;
+    else if (type == JOBQ_PG_INT32) *out = *(const int32_t *)at;
+    else if (type == JOBQ_PG_INT64) *out = *(const int64_t *)at;
+    else return false;
+    return true;
+}
+
+/* The field's value as text, cut. */
+static void jobq_pg__value_text(const jobq_pg_column *c, const char *field, char *out, size_t size)
+{
+    const jobq_str *str = (const jobq_str *)(const void *)field;
+    char instant[JOBQ_PG_INSTANT_SIZE];
+    int64_t big = 0;
+
+    if (jobq_pg__is_null(c, field)) {
+        jobq_pg__copy(out, size, "NULL");
+    } else if (jobq_pg__types[c->type].maybe == 0 && !jobq_pg__is_array(c->type)) {
+        jobq_str cut = jobq_utf8_cut(*str, size - 1);
+        jobq_utf8_mend(out, size - 1, cut);
+    } else if (c->type == JOBQ_PG_ENUM) {
+        jobq_pg__copy(out, size, jobq_pg__wrong(c, field) == NULL
+                                     ? c->names[*(const int *)(const void *)field] : "?");
+    } else if (c->type == JOBQ_PG_UUID) {
+        jobq_pg_uuid_format(out, (const jobq_pg_uuid *)(const void *)field);
+    } else if (c->type == JOBQ_PG_TIMESTAMPTZ) {
+        memcpy(&big, field, 8);
+        jobq_pg_instant_format(instant, big);
+        jobq_pg__copy(out, size, instant);
+    } else if (c->type == JOBQ_PG_DATE) {
+        jobq_pg_date_format(instant, *(const int32_t *)(const void *)field);
+        jobq_pg__copy(out, size, instant);
+    } else if (jobq_pg__long_of(c->type, field, &big)) {
+        snprintf(out, size, "%lld", (long long)big);
+    } else {
+        jobq_pg__copy(out, size, "...");
+    }
+}
+
+/* "Not found: E with F=V": the first columns of where. */
+static jobq_error jobq_pg__row_missing(const jobq_pg_table *t, const jobq_pg__plan *plan,
+                                       const void *like, jobq_error code, const char *what,
+                                       jobq_pg_error *error)
+{
+    char field[64] = "", value[64] = "";
+    size_t f = 0, v = 0;
+    int i;
+
+    for (i = 0; i < plan->expect && f < sizeof field - 3 && v < sizeof value - 40; i++) {
+        const jobq_pg_column *c = &t->desc->columns[plan->where.at[i].column];
+        f += (size_t)snprintf(field + f, sizeof field - f, "%s%s", i == 0 ? "" : ", ", c->name);
+        v += (size_t)snprintf(value + v, sizeof value - v, "%s", i == 0 ? "" : ", ");
+        jobq_pg__value_text(c, (const char *)like + c->offset, value + v, sizeof value - v);
+        v += strlen(value + v);
+    }
+    return jobq_pg__said(error, code, what, t->entity, plan->where.count == 0 ? "any" : field,
+                         plan->where.count == 0 ? "row" : value);
+}
+
+/* -- what all reading and changing calls do -- */
+
+/* Everything that a call brings. */
+typedef struct jobq_pg__request {
+    jobq_pg_table *table;
+    PGconn *conn;
+    jobq_pg__shape shape;
+    const void *row, *like, *expected, *after;
+    const char *search;
+    int64_t limit;
+    jobq_pg__plan *plan; /* found by jobq_pg__request_run */
+} jobq_pg__request;
+
+/* The plan, with what is NULL in like and expected. */
+static jobq_error jobq_pg__request_plan(jobq_pg__request *a, jobq_pg_error *error)
+{
+    bool insert = a->shape.op == JOBQ_PG__OP_CREATE || a->shape.op == JOBQ_PG__OP_UPSERT;
+    jobq_error code = jobq_pg__plan_of(a->table, &a->shape, &a->plan, error);
+
+    if (code != JOBQ_OK || insert) return code;
+    code =
+        jobq_pg__nulls_of(a->table, a->plan, 0, a->plan->expect, a->like, &a->shape.nulls, error);
+    if (code == JOBQ_OK)
+        code = jobq_pg__nulls_of(a->table, a->plan, a->plan->expect, a->plan->where.count,
+                                 a->expected, &a->shape.nulls, error);
+    if (code != JOBQ_OK || a->shape.nulls == 0) return code;
+    return jobq_pg__plan_of(a->table, &a->shape, &a->plan, error);
+}
+
+/* The parameters, in the order in which the text counts them. */
+static jobq_error jobq_pg__request_args(const jobq_pg__request *a, jobq_pg__params *args,
+                                    jobq_pg_error *error)
+{
+    const jobq_pg__plan *p = a->plan;
+    const jobq_pg_table *t = a->table;
+    bool insert = a->shape.op == JOBQ_PG__OP_CREATE || a->shape.op == JOBQ_PG__OP_UPSERT;
+    jobq_error code = JOBQ_OK;
+    size_t i;
+
+    for (i = 0; i < a->shape.rows && code == JOBQ_OK; i++) {
+        code = jobq_pg__args_terms(args, t, &p->fields, 0, p->fields.count, 0,
+                                   (const char *)a->row + i * t->desc->row_size, error);
+    }
+    if (code != JOBQ_OK || insert) return code;
+    code = jobq_pg__args_terms(args, t, &p->where, 0, p->expect, a->shape.nulls, a->like, error);
+    if (code == JOBQ_OK)
+        code = jobq_pg__args_terms(args, t, &p->where, p->expect, p->where.count, a->shape.nulls,
+                                   a->expected, error);
+    if (code == JOBQ_OK && a->search != NULL)
+        code = jobq_pg__args_search(args, t, a->search, error);
+    if (code == JOBQ_OK && a->after != NULL)
+        code = jobq_pg__args_terms(args, t, &p->order, 0, p->order.count, 0, a->after, error);
+    if (a->shape.op == JOBQ_PG__OP_LIST) jobq_pg__add_int(args, a->limit, 8);
+    return code;
+}
+
+/* Asks; NULL: error is filled. */
+static PGresult *jobq_pg__request_run(jobq_pg__request *a, jobq_pg_error *error)
+{
+    jobq_pg__params args;
+
+    JOBQ_ASSERT(a->table != NULL);
+    a->shape.search = a->search != NULL;
+    a->shape.after = a->after != NULL;
+    if (jobq_pg__request_plan(a, error) != JOBQ_OK) return NULL;
+    jobq_pg__params_init(&args);
+    if (jobq_pg__request_args(a, &args, error) != JOBQ_OK) {
+        jobq_pg__params_clear(&args);
+        return NULL;
+    }
+    return jobq_pg__plan_exec(a->table, a->conn, a->plan, &args, error);
+}
+
+/* Asks for rows, most of them. rows NULL: only *count. */
+static jobq_error jobq_pg__request_rows(jobq_pg__request *a, int most, jobq_pg_rows *rows,
+                                        int *count, jobq_pg_error *error)
+{
+    jobq_pg_error local;
+    PGresult *res;
+
+    if (error == NULL) error = &local;
+    if (rows != NULL) memset(rows, 0, sizeof *rows);
+    *count = 0;
+    res = jobq_pg__request_run(a, error);
+    if (res == NULL) return error->code;
+    *count = PQntuples(res);
+    if (rows != NULL) return jobq_pg__rows_take(a->table, res, most, rows, error);
+    PQclear(res);
+    return JOBQ_OK;
+}
+
+static jobq_pg__request jobq_pg__request_new(jobq_pg_table *table, PGconn *conn, jobq_pg__op op)
+{
+    jobq_pg__request a;
+
+    memset(&a, 0, sizeof a);
+    a.table = table;
+    a.conn = conn;
+    a.shape.op = op;
+    return a;
+}
+
+/* -- calls that read -- */
+
+JOBQ_API jobq_error jobq_pg_table_find(jobq_pg_table *table, PGconn *conn, const char *where,
+                                       const void *like, jobq_pg_rows *rows, jobq_pg_error *error)
+{
+    jobq_pg__request a = jobq_pg__request_new(table, conn, JOBQ_PG__OP_LIST);
+    int count;
+
+    JOBQ_ASSERT(rows != NULL);
+    a.shape.where = where;
+    a.like = like;
+    a.limit = 1;
+    return jobq_pg__request_rows(&a, 1, rows, &count, error);
+}
+
+JOBQ_API jobq_error jobq_pg_table_get(jobq_pg_table *table, PGconn *conn, const char *where,
+                                      const void *like, jobq_pg_rows *rows, jobq_pg_error *error)
+{
+    jobq_pg__request a = jobq_pg__request_new(table, conn, JOBQ_PG__OP_LIST);
+    jobq_error code;
+    int count;
+
+    JOBQ_ASSERT(rows != NULL);
+    a.shape.where = where;
+    a.like = like;
+    a.limit = 1;
+    code = jobq_pg__request_rows(&a, 1, rows, &count, error);
+    if (code != JOBQ_OK || count > 0) return code;
+    return jobq_pg__row_missing(table, a.plan, like, JOBQ_ERROR_NOT_FOUND, "Not found", error);
+}
+
+JOBQ_API jobq_error jobq_pg_table_list(jobq_pg_table *table, PGconn *conn,
+                                       const jobq_pg_query *query, jobq_pg_rows *rows,
+                                       jobq_pg_error *error)
+{
+    jobq_pg__request a = jobq_pg__request_new(table, conn, JOBQ_PG__OP_LIST);
+    int32_t limit = query == NULL || query->limit == 0 ? JOBQ_PG__PAGE : query->limit;
+    int count;
+
+    JOBQ_ASSERT(rows != NULL);
+    memset(rows, 0, sizeof *rows);
+    if (limit < 0) return jobq_pg__unfit(table, error, "limit", "is negative");
+    a.shape.where = query == NULL || query->where == NULL ? "" : query->where;
+    if (query != NULL) {
+        a.shape.order = query->order;
+        a.like = query->like;
+        a.search = query->search;
+        a.after = query->after;
+    }
+    a.limit = (int64_t)limit + 1;
+    return jobq_pg__request_rows(&a, limit, rows, &count, error);
+}
+
+/* The one number that a statement answers; a boolean is one. */
+static jobq_error jobq_pg__request_number(jobq_pg__request *a, int64_t *number,
+                                          jobq_pg_error *error)
+{
+    jobq_pg_error local;
+    PGresult *res;
+
+    if (error == NULL) error = &local;
+    res = jobq_pg__request_run(a, error);
+    if (res == NULL) return error->code;
+    *number = a->shape.op == JOBQ_PG__OP_DELETE ? strtoll(PQcmdTuples(res), NULL, 10)
+                                                : jobq_pg__int(res, 0, 0);
+    PQclear(res);
+    return JOBQ_OK;
+}
+
+JOBQ_API jobq_error jobq_pg_table_count(jobq_pg_table *table, PGconn *conn,
+                                        const jobq_pg_query *query, int64_t *count,
+                                        jobq_pg_error *error)
+{
+    jobq_pg__request a = jobq_pg__request_new(table, conn, JOBQ_PG__OP_COUNT);
+
+    JOBQ_ASSERT(count != NULL);
+    a.shape.where = query == NULL || query->where == NULL ? "" : query->where;
+    if (query != NULL) {
+        a.like = query->like;
+        a.search = query->search;
+    }
+    return jobq_pg__request_number(&a, count, error);
+}
+
+JOBQ_API jobq_error jobq_pg_table_exists(jobq_pg_table *table, PGconn *conn, const char *where,
+                                         const void *like, bool *exists, jobq_pg_error *error)
+{
+    jobq_pg__request a = jobq_pg__request_new(table, conn, JOBQ_PG__OP_EXISTS);
+    int64_t number = 0;
+    jobq_error code;
+
+    JOBQ_ASSERT(exists != NULL);
+    a.shape.where = where;
+    a.like = like;
+    code = jobq_pg__request_number(&a, &number, error);
+    if (code == JOBQ_OK) *exists = number != 0;
+    return code;
+}
+
+/* -- calls that write -- */
+
+JOBQ_API jobq_error jobq_pg_table_create(jobq_pg_table *table, PGconn *conn, const char *fields,
+                                         const void *row, jobq_pg_rows *rows, jobq_pg_error *error)
+{
+    jobq_pg__request a = jobq_pg__request_new(table, conn, JOBQ_PG__OP_CREATE);
+    int count;
+
+    a.shape.fields = fields;
+    a.shape.rows = 1;
+    a.row = row;
+    return jobq_pg__request_rows(&a, 1, rows, &count, error);
+}
+
+JOBQ_API jobq_error jobq_pg_table_upsert(jobq_pg_table *table, PGconn *conn, const char *unique,
+                                         const char *fields, const void *row, jobq_pg_rows *rows,
+                                         jobq_pg_error *error)
+{
+    jobq_pg__request a = jobq_pg__request_new(table, conn, JOBQ_PG__OP_UPSERT);
+    int count;
+
+    a.shape.fields = fields;
+    a.shape.where = unique;
+    a.shape.rows = 1;
+    a.row = row;
+    return jobq_pg__request_rows(&a, 1, rows, &count, error);
+}
+
+/* How many fields a list names. */
+static int jobq_pg__words(const char *list)
+{
+    jobq_str word;
+    int count = 0;
+
+    while (list != NULL && jobq_pg__word_next(&list, &word)) count++;
+    return count;
+}
+
+JOBQ_API jobq_error jobq_pg_table_update_if(jobq_pg_table *table, PGconn *conn, const char *fields,
+                                            const void *row, const char *expect,
+                                            const void *expected, jobq_pg_rows *rows,
+                                            jobq_pg_error *error)
+{
+    jobq_pg__request a = jobq_pg__request_new(table, conn, JOBQ_PG__OP_UPDATE);
+    jobq_error code;
+    bool there;
+    int count;
+
+    a.shape.fields = fields;
+    a.shape.expect = expect;
+    a.shape.rows = 1;
+    a.row = row;
+    a.like = row;
+    a.expected = expected;
+    if (jobq_pg__words(fields) == 0) a.shape.op = JOBQ_PG__OP_LIST;
+    if (jobq_pg__words(fields) == 0) a.shape.rows = 0;
+    a.limit = 1;
+    code = jobq_pg__request_rows(&a, 1, rows, &count, error);
+    if (code != JOBQ_OK || count > 0) return code;
+    if (jobq_pg__words(expect) > 0) {
+        code = jobq_pg_table_exists(table, conn, NULL, row, &there, error);
+        if (code != JOBQ_OK) return code;
+        if (there)
+            return jobq_pg__row_missing(table, a.plan, row, JOBQ_ERROR_LOST,
+                                        "Invalid state: not as expected", error);
+    }
+    return jobq_pg__row_missing(table, a.plan, row, JOBQ_ERROR_NOT_FOUND, "Not found", error);
+}
+
+JOBQ_API jobq_error jobq_pg_table_update(jobq_pg_table *table, PGconn *conn, const char *fields,
+                                         const void *row, jobq_pg_rows *rows, jobq_pg_error *error)
+{
+    return jobq_pg_table_update_if(table, conn, fields, row, NULL, NULL, rows, error);
+}
+
+/* Rows picked by ctid are found again by it alone, and each partition and child counts its own from
+ * one: others' rows would be changed with them. */
+static jobq_error jobq_pg__not_spread(const jobq_pg_table *t, jobq_pg_error *error)
+{
+    if (!t->spread) return JOBQ_OK;
+    return jobq_pg__unfit(t, error, "name", "the table has partitions or children (or had some, "
+                                            "until ANALYZE ran): name one of them instead");
+}
+
+JOBQ_API jobq_error jobq_pg_table_update_where(jobq_pg_table *table, PGconn *conn,
+                                               const char *fields, const void *row,
+                                               const char *where, const void *like,
+                                               jobq_pg_rows *rows, jobq_pg_error *error)
+{
+    jobq_pg__request a = jobq_pg__request_new(table, conn, JOBQ_PG__OP_UPDATE_WHERE);
+    jobq_error code = jobq_pg__not_spread(table, error);
+    int count;
+
+    if (code != JOBQ_OK) return code;
+    if (jobq_pg__words(fields) == 0) return jobq_pg__unfit(table, error, "fields", "none named");
+    a.shape.fields = fields;
+    a.shape.where = where;
+    a.shape.rows = 1;
+    a.row = row;
+    a.like = like;
+    return jobq_pg__request_rows(&a, INT32_MAX, rows, &count, error);
+}
+
+JOBQ_API jobq_error jobq_pg_table_delete(jobq_pg_table *table, PGconn *conn, const char *where,
+                                         const void *like, int64_t *count, jobq_pg_error *error)
+{
+    jobq_pg__request a = jobq_pg__request_new(table, conn, JOBQ_PG__OP_DELETE);
+    int64_t number = 0;
+    jobq_error code;
+
+    a.shape.where = where;
+    a.like = like;
+    code = jobq_pg__request_number(&a, &number, error);
+    if (code == JOBQ_OK && count != NULL) *count = number;
+    return code;
+}
+
+/* What create_many runs in its transaction. */
+typedef struct jobq_pg__many {
+    jobq_pg__request ask;
+    const char *array;
+    size_t count, step;
+} jobq_pg__many;
+
+static jobq_error jobq_pg__create_rows(PGconn *conn, void *user, jobq_pg_error *error)
+{
+    const jobq_pg__many *many = (const jobq_pg__many *)user;
+    jobq_pg__request a = many->ask;
+    size_t at = 0;
+    PGresult *res;
+
+    a.conn = conn;
+    while (at < many->count) {
+        a.shape.rows = many->count - at < many->step ? many->count - at : many->step;
+        a.row = many->array + at * a.table->desc->row_size;
+        res = jobq_pg__request_run(&a, error);
+        if (res == NULL) return error->code;
+        PQclear(res);
+        at += a.shape.rows;
+    }
+    return JOBQ_OK;
+}
+
+JOBQ_API jobq_error jobq_pg_table_create_many(jobq_pg_table *table, PGconn *conn,
+                                              const char *fields, const void *array, size_t count,
+                                              jobq_pg_error *error)
+{
+    jobq_pg__many many;
+    jobq_pg__terms all;
+    size_t width = (size_t)jobq_pg__words(fields);
+
+    if (count == 0) return JOBQ_OK;
+    all.count = 0;
+    jobq_pg__fields_all(table, &all);
+    if (fields == NULL) width = (size_t)all.count;
+    if (width == 0) return jobq_pg__unfit(table, error, "fields", "none named");
+    memset(&many, 0, sizeof many);
+    many.ask = jobq_pg__request_new(table, conn, JOBQ_PG__OP_CREATE);
+    many.ask.shape.fields = fields;
+    many.array = (const char *)array;
+    many.count = count;
+    many.step = JOBQ_PG__ARGS_MAX / width > 0 ? JOBQ_PG__ARGS_MAX / width : 1;
+    return jobq_pg_transact(table->pg, conn, jobq_pg__create_rows, &many, error);
+}
+
+/* -- opening: the description against the catalogue -- */
+
+/* The table's columns: name, type (of a domain, what is under it), whether NULL is shut out, what
+ * kind of type and of table, names and labels, whether other tables hold rows of it. One row where
+ * there is no such table: its name is NULL. */
+#define JOBQ_PG__CATALOGUE                                                                         \
+    "SELECT quote_ident(n.nspname) || '.' || quote_ident(c.relname), c.relkind::text, "            \
+    "a.attname::text, coalesce(b.oid, t.oid)::bigint, "                                            \
+    "a.attnotnull OR t.typnotnull, coalesce(b.typcategory, t.typcategory)::text, "                 \
+    "format_type(a.atttypid, a.atttypmod), "                                                       \
+    "ARRAY(SELECT e.enumlabel::text FROM pg_enum e WHERE e.enumtypid = coalesce(b.oid, t.oid)), "  \
+    "c.relkind = 'p' OR c.relhassubclass "                                                         \
+    "FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "                               \
+    "LEFT JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped "      \
+    "LEFT JOIN pg_type t ON t.oid = a.atttypid "                                                   \
+    "LEFT JOIN pg_type b ON b.oid = nullif(t.typbasetype, 0) "                                     \
+    "WHERE c.oid = to_regclass($1)"
+
+/* Constraints and unique indexes with their columns. */
+#define JOBQ_PG__LAWS                                                                              \
+    "SELECT k.conname::text, string_agg(a.attname, ', ' ORDER BY u.n) FROM pg_constraint k "       \
+    "CROSS JOIN LATERAL unnest(k.conkey) WITH ORDINALITY u(attnum, n) "                            \
+    "JOIN pg_attribute a ON a.attrelid = k.conrelid AND a.attnum = u.attnum "                      \
+    "WHERE k.conrelid = to_regclass($1) GROUP BY k.oid, k.conname UNION ALL "                      \
+    "SELECT i.relname::text, string_agg(a.attname, ', ' ORDER BY u.n) FROM pg_index x "            \
+    "JOIN pg_class i ON i.oid = x.indexrelid "                                                     \
+    "CROSS JOIN LATERAL unnest(x.indkey::int2[]) WITH ORDINALITY u(attnum, n) "                    \
+    "JOIN pg_attribute a ON a.attrelid = x.indrelid AND a.attnum = u.attnum "                      \
+    "WHERE x.indrelid = to_regclass($1) AND x.indisunique GROUP BY i.oid, i.relname"
+
+/* What is wrong with a description by itself. NULL: nothing; *column is the one at fault. */
+static const char *jobq_pg__desc_wrong(const jobq_pg_table_desc *d, const char **column)
+{
+    int i, keys = 0;
+
+    *column = "columns";
+    for (i = 0; d->columns[i].name != NULL; i++) {
+        const jobq_pg_column *c = &d->columns[i];
+        bool null = (c->flags & JOBQ_PG_NULLABLE) != 0;
+        size_t size;
+        *column = c->name;
+        if (i == JOBQ_PG__COLUMNS_MAX) return "more than 64 columns";
+        if (c->type <= JOBQ_PG_NONE || c->type >= JOBQ_PG_TYPE_COUNT) return "no type";
+        size = jobq_pg__is_maybe(c) ? jobq_pg__types[c->type].maybe : jobq_pg__types[c->type].size;
+        if (c->size != 0 && c->size != size)
+            return null ? "the field is not of the type's size; one that may be NULL is a "
+                          "jobq_pg_maybe_..., unless it says JOBQ_PG_ZERO"
+                        : "the field is not of the type's size";
+        if (c->offset + size > d->row_size) return "the field ends behind row_size";
+        if (c->type == JOBQ_PG_ENUM && c->names == NULL) return "an enum needs names";
+        if ((c->flags & JOBQ_PG_SEARCH) != 0 && c->type != JOBQ_PG_TEXT)
+            return "only text can be searched";
+        keys += (c->flags & JOBQ_PG_KEY) != 0;
+    }
+    *column = "columns";
+    return keys > 0 ? NULL : "no column has JOBQ_PG_KEY";
+}
+
+/* Whether an enum's names and its labels in the database are the same, in whatever order. */
+static bool jobq_pg__labels_equal(const char *const *names, const char *wire, size_t len)
+{
+    size_t at, count = 0, i, known = 0;
+    jobq_str label;
+    int n;
+
+    if (!jobq_pg__array_head(wire, len, &at, &count)) return false;
+    while (names[known] != NULL) known++;
+    for (i = 0; i < count; i++) {
+        if (!jobq_pg__array_item(wire, len, &at, &label)) return false;
+        for (n = 0; names[n] != NULL && !jobq_str_equal(label, jobq_str_from(names[n])); n++) {}
+        if (names[n] == NULL) return false;
+    }
+    return known == count;
+}
+
+static bool jobq_pg__type_fits(const jobq_pg_column *c, int64_t oid, char category)
+{
+    int i;
+
+    if (c->type == JOBQ_PG_ENUM && category == 'E') return true;
+    if (c->type == JOBQ_PG_TEXT && category == 'S') return true; /* citext too */
+    for (i = 0; i < 4; i++) {
+        if (oid != 0 && jobq_pg__types[c->type].oids[i] == oid) return true;
+    }
+    return false;
+}
+
+/* One described column against row r of the catalogue; a view's can't be held to NOT NULL. */
+static const char *jobq_pg__column_wrong(jobq_pg_table *t, int column, const PGresult *res, int r)
+{
+    const jobq_pg_column *c = &t->desc->columns[column];
+    bool null = (c->flags & JOBQ_PG_NULLABLE) != 0;
+    char kind = PQgetvalue(res, r, 1)[0], category = PQgetvalue(res, r, 5)[0];
+
+    if (!jobq_pg__type_fits(c, jobq_pg__int(res, r, 3), category)) return "is another type there: ";
+    if (c->type == JOBQ_PG_ENUM && category == 'E' &&
+        !jobq_pg__labels_equal(c->names, PQgetvalue(res, r, 7), (size_t)PQgetlength(res, r, 7)))
+        return "has other labels there: ";
+    t->jsonb[column] = jobq_pg__int(res, r, 3) == jobq_pg__wires[JOBQ_PG__JSONB].oid;
+    t->varchars[column] = jobq_pg__int(res, r, 3) == JOBQ_PG__VARCHARS;
+    if (kind == 'v' || kind == 'm' || kind == 'f') return NULL;
+    if (null && jobq_pg__int(res, r, 4)) return "can't be NULL there: ";
+    return null || jobq_pg__int(res, r, 4) ? NULL : "may be NULL there; say JOBQ_PG_NULLABLE: ";
+}
+
+static jobq_error jobq_pg__columns_check(jobq_pg_table *t, const PGresult *res,
+                                         jobq_pg_error *error)
+{
+    int i, r;
+
+    for (i = 0; i < t->column_count; i++) {
+        const jobq_pg_column *c = &t->desc->columns[i];
+        const char *wrong;
+        char why[256];
+        for (r = 0; r < PQntuples(res) && strcmp(PQgetvalue(res, r, 2), c->name) != 0; r++) {}
+        if (r == PQntuples(res)) return jobq_pg__unfit(t, error, c->name, "the table has no such "
+                                                                             "column");
+        wrong = jobq_pg__column_wrong(t, i, res, r);
+        if (wrong == NULL) continue;
+        snprintf(why, sizeof why, "described as %s%s, %s%s", jobq_pg__types[c->type].name,
+                 (c->flags & JOBQ_PG_NULLABLE) != 0 ? " that may be NULL" : "", wrong,
+                 PQgetvalue(res, r, 6));
+        return jobq_pg__unfit(t, error, c->name, why);
+    }
+    return JOBQ_OK;
+}
+
+/* Asks the catalogue about t->desc->name. NULL: error is filled. */
+static PGresult *jobq_pg__catalogue(const jobq_pg_table *t, PGconn *conn, const char *sql,
+                                    const char *name, jobq_pg_error *error)
+{
+    PGresult *res = PQexecParams(conn, sql, 1, NULL, &name, NULL, NULL, 1);
+
+    if (PQresultStatus(res) == PGRES_TUPLES_OK) return res;
+    jobq_pg__table_error(t, error, conn, res);
+    PQclear(res);
+    return NULL;
+}
+
+static jobq_error jobq_pg__laws_read(jobq_pg_table *t, PGconn *conn, const char *name,
+                                     jobq_pg_error *error)
+{
+    PGresult *res = jobq_pg__catalogue(t, conn, JOBQ_PG__LAWS, name, error);
+    bool good = true;
+    int i;
+
+    if (res == NULL) return error->code;
+    t->laws = (jobq_pg__law *)calloc((size_t)PQntuples(res) + 1, sizeof *t->laws);
+    for (i = 0; t->laws != NULL && i < PQntuples(res); i++) {
+        t->laws[i].name = jobq_pg__dup(PQgetvalue(res, i, 0));
+        t->laws[i].columns = jobq_pg__dup(PQgetvalue(res, i, 1));
+        good = good && t->laws[i].name != NULL && t->laws[i].columns != NULL;
+        t->law_count = i + 1;
+    }
+    good = good && t->laws != NULL;
+    PQclear(res);
+    return good ? JOBQ_OK : jobq_pg__no_memory(error);
+}
+
+/* The texts that every statement is made of. */
+static jobq_error jobq_pg__table_texts(jobq_pg_table *t, const char *name, jobq_pg_error *error)
+{
+    jobq_pg__params list, key;
+    int i;
+
+    jobq_pg__params_init(&list);
+    jobq_pg__params_init(&key);
+    for (i = 0; i < t->column_count; i++) {
+        const jobq_pg_column *c = &t->desc->columns[i];
+        jobq_pg__sayf(&list, "%s%n", i > 0 ? ", " : "", c->name);
+        /* Under its own name ORDER BY would mean the text: 10 before 9. */
+        if (c->type == JOBQ_PG_NUMERIC) jobq_pg__say(&list, "::text AS \"?\"");
+        if ((c->flags & JOBQ_PG_KEY) == 0) continue;
+        if (key.size > 0) jobq_pg__say(&key, " ");
+        jobq_pg__say(&key, c->name);
+    }
+    jobq_pg__raw(&list, "", 1);
+    jobq_pg__raw(&key, "", 1);
+    t->list = list.data;
+    t->key = key.data;
+    t->name = jobq_pg__dup(name);
+    return list.failed || key.failed || t->name == NULL ? jobq_pg__no_memory(error) : JOBQ_OK;
+}
+
+static jobq_error jobq_pg__table_read(jobq_pg_table *t, PGconn *conn, jobq_pg_error *error)
+{
+    char *own = t->pg == NULL ? jobq_pg__dup(t->desc->name)
+                              : jobq_pg__for_schema(t->desc->name, t->pg->schema);
+    PGresult *res;
+    jobq_error code;
+
+    if (own == NULL) return jobq_pg__no_memory(error);
+    res = jobq_pg__catalogue(t, conn, JOBQ_PG__CATALOGUE, own, error);
+    if (res == NULL) code = error->code;
+    else if (PQntuples(res) == 0) code = jobq_pg__unfit(t, error, own, "there is no such table");
+    else {
+        t->spread = jobq_pg__int(res, 0, 8) != 0;
+        code = jobq_pg__columns_check(t, res, error);
+        if (code == JOBQ_OK) code = jobq_pg__table_texts(t, PQgetvalue(res, 0, 0), error);
+        if (code == JOBQ_OK) code = jobq_pg__laws_read(t, conn, own, error);
+    }
+    PQclear(res);
+    free(own);
+    return code;
+}
+
+JOBQ_API void jobq_pg_table_close(jobq_pg_table *t)
+{
+    int i;
+
+    if (t == NULL) return;
+    for (i = 0; i < JOBQ_PG__PLANS; i++) {
+        while (t->plans[i] != NULL) {
+            jobq_pg__plan *next = t->plans[i]->next;
+            jobq_pg__plan_free(t->plans[i]);
+            t->plans[i] = next;
+        }
+    }
+    for (i = 0; i < t->law_count; i++) {
+        free(t->laws[i].name);
+        free(t->laws[i].columns);
+    }
+    free(t->laws);
+    free(t->name);
+    free(t->list);
+    free(t->key);
+    pthread_mutex_destroy(&t->lock);
+    free(t);
+}
+
+JOBQ_API jobq_error jobq_pg_table_open(jobq_pg_table **table, jobq_pg *pg, PGconn *conn,
+                                       const jobq_pg_table_desc *desc, jobq_pg_error *error)
+{
+    jobq_pg_table *t = (jobq_pg_table *)calloc(1, sizeof *t);
+    const char *column, *wrong;
+    jobq_pg_error local;
+    PGconn *mine = NULL;
+    jobq_error code;
+
+    JOBQ_ASSERT(table != NULL && desc != NULL && desc->name != NULL && desc->columns != NULL);
+    if (error == NULL) error = &local;
+    *table = NULL;
+    if (t == NULL) return jobq_pg__no_memory(error);
+    pthread_mutex_init(&t->lock, NULL);
+    t->pg = pg;
+    t->desc = desc;
+    t->entity = desc->entity == NULL ? desc->name : desc->entity;
+    t->unprepared = desc->unprepared || (pg != NULL && pg->pooled);
+    while (t->column_count < JOBQ_PG__COLUMNS_MAX && desc->columns[t->column_count].name != NULL) {
+        t->at[t->column_count] = t->column_count;
+        t->column_count++;
+    }
+    wrong = jobq_pg__desc_wrong(desc, &column);
+    if (wrong != NULL) code = jobq_pg__unfit(t, error, column, wrong);
+    else if (conn == NULL && pg == NULL) code = jobq_pg__invalid(error, "conn", "name one, or pg");
+    else code = jobq_pg__borrow(pg, conn, &mine, error);
+    if (code == JOBQ_OK) code = jobq_pg__table_read(t, conn == NULL ? mine : conn, error);
+    if (mine != NULL) jobq_pg_release(pg, mine);
+    if (code == JOBQ_OK) *table = t;
+    else jobq_pg_table_close(t);
+    return code;
+}
+
+#ifndef JOBQ_PG_NO_WORK_TABLES
+
+/* ---- >>worktable: the job verbs on a table of the user's ------------------------------------- */
+
+typedef enum jobq_pg__role {
+    JOBQ_PG__ROLE_STATUS,
+    JOBQ_PG__ROLE_RETRY_COUNT,
+    JOBQ_PG__ROLE_RETRY_AFTER,
+    JOBQ_PG__ROLE_ERROR,
+    JOBQ_PG__ROLE_HEARTBEAT,
+    JOBQ_PG__ROLE_CREATED_AT,
+    JOBQ_PG__ROLE_WORKER,
+    JOBQ_PG__ROLE_LEASE,
+    JOBQ_PG__ROLE_COUNT
+} jobq_pg__role;
+
+/* A status word: its stage and state. */
+typedef struct jobq_pg__status {
+    char word[128];
+    int stage;
+    jobq_state state;
+} jobq_pg__status;
+
+struct jobq_pg_worktable {
+    jobq_pg_table *table;
+    jobq_pg_worktable_desc desc;
+    jobq_policy policy;
+    const jobq_pg_column *columns[JOBQ_PG__ROLE_COUNT]; /* NULL: there is none */
+    jobq_pg__status words[2 * JOBQ_STAGES_MAX + 3];
+    int word_count;
+    char type[128]; /* of status, in SQL */
+    char now[512], later[512], expect[256]; /* lists of columns */
+    jobq_pg__plan claim, reset, look;
+};
+
+/* What a role's column has to be. */
+static const struct {
+    const char *name; /* by default; NULL: none */
+    jobq_pg_type type;
+    bool null;
+} jobq_pg__roles[JOBQ_PG__ROLE_COUNT] = {
+    {"status", JOBQ_PG_TEXT, false},          {"retry_count", JOBQ_PG_INT32, false},
+    {"retry_after", JOBQ_PG_TIMESTAMPTZ, true}, {"error_message", JOBQ_PG_TEXT, true},
+    {"heartbeat", JOBQ_PG_TIMESTAMPTZ, true}, {"created_at", JOBQ_PG_TIMESTAMPTZ, false},
+    {NULL, JOBQ_PG_INT64, true},              {NULL, JOBQ_PG_INT64, true}};
+
+static jobq_error jobq_pg__role_find(jobq_pg_worktable *w, int role, const char *name,
+                                     jobq_pg_error *error)
+{
+    jobq_pg_table *t = w->table;
+    const jobq_pg_column *c;
+    int at;
+
+    if (name == NULL) name = jobq_pg__roles[role].name;
+    if (name == NULL) return JOBQ_OK;
+    at = jobq_pg__column_find(t, name, strlen(name));
+    if (at < 0) return jobq_pg__unfit(t, error, name, "a work table needs this column");
+    c = w->columns[role] = &t->desc->columns[at];
+    if (c->type != jobq_pg__roles[role].type &&
+        !(role == JOBQ_PG__ROLE_STATUS && c->type == JOBQ_PG_ENUM))
+        return jobq_pg__unfit(t, error, name, "a work table needs another type here");
+    if (((c->flags & JOBQ_PG_NULLABLE) != 0) != jobq_pg__roles[role].null)
+        return jobq_pg__unfit(t, error, name, jobq_pg__roles[role].null
+                                                  ? "a work table writes NULL here"
+                                                  : "a work table can't have NULL here");
+    if (jobq_pg__roles[role].null && jobq_pg__types[c->type].maybe != 0 && !jobq_pg__is_maybe(c))
+        return jobq_pg__unfit(t, error, name, "a work table needs a jobq_pg_maybe_... here");
+    return JOBQ_OK;
+}
+
+static jobq_error jobq_pg__roles_find(jobq_pg_worktable *w, jobq_pg_error *error)
+{
+    const jobq_pg_worktable_desc *d = &w->desc;
+    const char *names[JOBQ_PG__ROLE_COUNT];
+    jobq_error code = JOBQ_OK;
+    int i;
+
+    names[JOBQ_PG__ROLE_STATUS] = d->status;
+    names[JOBQ_PG__ROLE_RETRY_COUNT] = d->retry_count;
+    names[JOBQ_PG__ROLE_RETRY_AFTER] = d->retry_after;
+    names[JOBQ_PG__ROLE_ERROR] = d->error;
+    names[JOBQ_PG__ROLE_HEARTBEAT] = d->heartbeat;
+    names[JOBQ_PG__ROLE_CREATED_AT] = d->created_at;
+    names[JOBQ_PG__ROLE_WORKER] = d->worker;
+    names[JOBQ_PG__ROLE_LEASE] = d->lease;
+    for (i = 0; i < JOBQ_PG__ROLE_COUNT && code == JOBQ_OK; i++) {
+        code = jobq_pg__role_find(w, i, names[i], error);
+    }
+    if (code == JOBQ_OK && (d->worker == NULL) != (d->lease == NULL))
+        return jobq_pg__invalid(error, "lease", "worker and lease are a pair");
+    return code;
+}
+
+/* The word of a stage and state, by the user's words or by his stages. False: too long. */
+static bool jobq_pg__word_of(const jobq_pg_worktable_desc *d, jobq_pg__status *s)
+{
+    int at = 2 * d->stage_count + (s->state == JOBQ_STATE_FAILED);
+
+    if (d->words == NULL)
+        return jobq_status_format(s->word, sizeof s->word, d->stages, d->stage_count, s->stage,
+                                  s->state) == JOBQ_OK;
+    if (!jobq_state_final(s->state)) at = 2 * s->stage + (s->state == JOBQ_STATE_RUNNING);
+    if (d->words[at] == NULL || strlen(d->words[at]) >= sizeof s->word) return false;
+    jobq_pg__copy(s->word, sizeof s->word, d->words[at]);
+    return true;
+}
+
+static jobq_error jobq_pg__word_add(jobq_pg_worktable *w, int stage, jobq_state state,
+                                    jobq_pg_error *error)
+{
+    jobq_pg__status *s = &w->words[w->word_count++];
+    const jobq_pg_column *c = w->columns[JOBQ_PG__ROLE_STATUS];
+    const char *p, *field = w->desc.words == NULL ? "stages" : "words";
+    int i;
+
+    s->stage = stage;
+    s->state = state;
+    if (!jobq_pg__word_of(&w->desc, s)) return jobq_pg__invalid(error, field, "too long, or none");
+    for (p = s->word; *p != '\0'; p++) {
+        if (!jobq_pg__word(*p) && *p != '-' && *p != ' ')
+            return jobq_pg__invalid(error, field, "letters, digits, _ and - only");
+    }
+    for (i = 0; i < w->word_count - 1; i++) {
+        if (strcmp(w->words[i].word, s->word) == 0)
+            return jobq_pg__unfit(w->table, error, s->word, "means two things");
+    }
+    if (c->type != JOBQ_PG_ENUM) return JOBQ_OK;
+    for (i = 0; c->names[i] != NULL && strcmp(c->names[i], s->word) != 0; i++) {}
+    return c->names[i] != NULL ? JOBQ_OK : jobq_pg__unfit(w->table, error, s->word, "is no name of "
+                                                                                   "its enum");
+}
+
+static jobq_error jobq_pg__words_fill(jobq_pg_worktable *w, jobq_pg_error *error)
+{
+    jobq_error code = JOBQ_OK;
+    int stage, last = w->desc.stage_count - 1;
+
+    if ((w->desc.stages == NULL) == (w->desc.words == NULL) || last < 0 || last >= JOBQ_STAGES_MAX)
+        return jobq_pg__invalid(error, "stages", "1 to 16 are wanted, by stages or by words");
+    for (stage = last; stage >= 0 && code == JOBQ_OK; stage--) {
+        code = jobq_pg__word_add(w, stage, JOBQ_STATE_READY, error);
+        if (code == JOBQ_OK) code = jobq_pg__word_add(w, stage, JOBQ_STATE_RUNNING, error);
+    }
+    if (code == JOBQ_OK) code = jobq_pg__word_add(w, last, JOBQ_STATE_SUCCEEDED, error);
+    return code != JOBQ_OK ? code : jobq_pg__word_add(w, last, JOBQ_STATE_FAILED, error);
+}
+
+static const jobq_pg__status *jobq_pg__status_find(const jobq_pg_worktable *w, int stage,
+                                                   jobq_state state)
+{
+    int i;
+
+    for (i = 0; i < w->word_count; i++) {
+        if (w->words[i].state == state && (w->words[i].stage == stage || jobq_state_final(state)))
+            return &w->words[i];
+    }
+    return NULL;
+}
+
+/* NULL: the row's status is none of these. */
+static const jobq_pg__status *jobq_pg__status_of(const jobq_pg_worktable *w, const void *row)
+{
+    const jobq_pg_column *c = w->columns[JOBQ_PG__ROLE_STATUS];
+    const void *field = (const char *)row + c->offset;
+    jobq_str word = {NULL, 0};
+    int i;
+
+    if (c->type == JOBQ_PG_TEXT) word = *(const jobq_str *)field;
+    else if (jobq_pg__wrong_enum(c, *(const int *)field) == NULL)
+        word = jobq_str_from(c->names[*(const int *)field]);
+    for (i = 0; i < w->word_count; i++) {
+        if (jobq_str_equal(word, jobq_str_from(w->words[i].word))) return &w->words[i];
+    }
+    return NULL;
+}
+
+/* -- its three statements: the rules that they repeat are jobq_job_decide's -- */
+
+static const char *jobq_pg__role_name(const jobq_pg_worktable *w, int role)
+{
+    return w->columns[role]->name;
+}
+
+static void jobq_pg__say_key(jobq_pg__params *out, const jobq_pg_table *t)
+{
+    int i, said = 0;
+
+    for (i = 0; i < t->column_count; i++) {
+        if ((t->desc->columns[i].flags & JOBQ_PG_KEY) == 0) continue;
+        jobq_pg__sayf(out, "%s%n", said++ > 0 ? ", " : "", t->desc->columns[i].name);
+    }
+}
+
+/* What is due in one stage, oldest first; $1 rows. */
+static void jobq_pg__say_lane(jobq_pg__params *out, const jobq_pg_worktable *w,
+                              const jobq_pg__status *s, const char *what, bool claim)
+{
+    const char *after = jobq_pg__role_name(w, JOBQ_PG__ROLE_RETRY_AFTER);
+
+    jobq_pg__sayf(out, "SELECT * FROM (SELECT %s FROM %s WHERE %n = '%s' AND %n < %d AND (%n IS "
+                       "NULL OR %n <= statement_timestamp())",
+                  what, w->table->name, jobq_pg__role_name(w, JOBQ_PG__ROLE_STATUS), s->word,
+                  jobq_pg__role_name(w, JOBQ_PG__ROLE_RETRY_COUNT), (int)w->policy.max_attempts,
+                  after, after);
+    if (!claim) {
+        jobq_pg__say(out, " AND concat_ws(' ', ");
+        jobq_pg__say_key(out, w->table);
+        jobq_pg__say(out, ") <> ALL ($2::text[])");
+    }
+    jobq_pg__sayf(out, " ORDER BY %n, ", jobq_pg__role_name(w, JOBQ_PG__ROLE_CREATED_AT));
+    jobq_pg__say_key(out, w->table);
+    jobq_pg__say(out, claim ? " LIMIT $1::bigint FOR UPDATE SKIP LOCKED) lane"
+                            : " LIMIT $1::bigint) lane");
+}
+
+/* Each stage by itself, later ones first, lazily: no sort, and no row locked beyond $1. */
+static void jobq_pg__say_lanes(jobq_pg__params *out, const jobq_pg_worktable *w, const char *what,
+                               bool claim)
+{
+    int stage;
+
+    for (stage = w->desc.stage_count - 1; stage >= 0; stage--) {
+        jobq_pg__say_lane(out, w, jobq_pg__status_find(w, stage, JOBQ_STATE_READY), what, claim);
+        jobq_pg__say(out, stage > 0 ? " UNION ALL " : " LIMIT $1::bigint");
+    }
+}
+
+/* " CASE status WHEN from THEN to ... END" for every stage. */
+static void jobq_pg__say_moves(jobq_pg__params *out, const jobq_pg_worktable *w, jobq_state from,
+                               jobq_state to)
+{
+    int stage;
+
+    jobq_pg__sayf(out, "CASE %n", jobq_pg__role_name(w, JOBQ_PG__ROLE_STATUS));
+    for (stage = 0; stage < w->desc.stage_count; stage++) {
+        jobq_pg__sayf(out, " WHEN '%s' THEN '%s'", jobq_pg__status_find(w, stage, from)->word,
+                      jobq_pg__status_find(w, stage, to)->word);
+    }
+    jobq_pg__sayf(out, " ELSE '%s' END", jobq_pg__status_find(w, 0, JOBQ_STATE_FAILED)->word);
+}
+
+/* ", column = value", where the table has that column. */
+static void jobq_pg__say_value(jobq_pg__params *out, const jobq_pg_worktable *w, int role,
+                               const char *value)
+{
+    if (w->columns[role] != NULL)
+        jobq_pg__sayf(out, ", %n = %s", jobq_pg__role_name(w, role), value);
+}
+
+static void jobq_pg__say_touch(jobq_pg__params *out, const jobq_pg_table *t)
+{
+    int i;
+
+    for (i = 0; i < t->column_count; i++) {
+        if ((t->desc->columns[i].flags & JOBQ_PG_TOUCH) != 0)
+            jobq_pg__sayf(out, ", %n = statement_timestamp()", t->desc->columns[i].name);
+    }
+}
+
+static void jobq_pg__say_claim(jobq_pg__params *out, const jobq_pg_worktable *w)
+{
+    jobq_pg__sayf(out, "UPDATE %s SET %n = (", w->table->name,
+                  jobq_pg__role_name(w, JOBQ_PG__ROLE_STATUS));
+    jobq_pg__say_moves(out, w, JOBQ_STATE_READY, JOBQ_STATE_RUNNING);
+    jobq_pg__sayf(out, ")::%s", w->type);
+    jobq_pg__say_value(out, w, JOBQ_PG__ROLE_HEARTBEAT, "statement_timestamp()");
+    jobq_pg__say_value(out, w, JOBQ_PG__ROLE_RETRY_AFTER, "NULL");
+    jobq_pg__say_value(out, w, JOBQ_PG__ROLE_WORKER, "$2::bigint");
+    jobq_pg__say_value(out, w, JOBQ_PG__ROLE_LEASE, "$3::bigint");
+    jobq_pg__say_touch(out, w->table);
+    jobq_pg__say(out, " WHERE ctid = ANY (ARRAY(");
+    jobq_pg__say_lanes(out, w, "ctid", true);
+    jobq_pg__sayf(out, ")) RETURNING %s", w->table->list);
+}
+
+/* "status IN (...)": all stages in a state. */
+static void jobq_pg__say_in(jobq_pg__params *out, const jobq_pg_worktable *w, jobq_state state)
+{
+    int stage;
+
+    jobq_pg__say_name(out, jobq_pg__role_name(w, JOBQ_PG__ROLE_STATUS));
+    for (stage = 0; stage < w->desc.stage_count; stage++)
+        jobq_pg__sayf(out, "%s'%s'", stage == 0 ? " IN (" : ", ",
+                      jobq_pg__status_find(w, stage, state)->word);
+    jobq_pg__say(out, ")");
+}
+
+/* What runs without a heartbeat, and what waits with no try left. */
+static void jobq_pg__say_reset_which(jobq_pg__params *out, const jobq_pg_worktable *w)
+{
+    jobq_pg__sayf(out, " WHERE ctid = ANY (ARRAY(SELECT ctid FROM %s WHERE ", w->table->name);
+    jobq_pg__say_in(out, w, JOBQ_STATE_RUNNING);
+    jobq_pg__sayf(out, " AND coalesce(%n, '-infinity') < statement_timestamp() - $1::bigint * "
+                       "interval '1 microsecond' OR ",
+                  jobq_pg__role_name(w, JOBQ_PG__ROLE_HEARTBEAT));
+    jobq_pg__say_in(out, w, JOBQ_STATE_READY);
+    jobq_pg__sayf(out, " AND %n >= %d LIMIT 1000 FOR UPDATE SKIP LOCKED))",
+                  jobq_pg__role_name(w, JOBQ_PG__ROLE_RETRY_COUNT), (int)w->policy.max_attempts);
+}
+
+/* The event is CRASH, and every row a suspect: the table has no column to tell. */
+static void jobq_pg__say_reset(jobq_pg__params *out, const jobq_pg_worktable *w)
+{
+    const char *count = jobq_pg__role_name(w, JOBQ_PG__ROLE_RETRY_COUNT);
+    const char *error = jobq_pg__role_name(w, JOBQ_PG__ROLE_ERROR);
+    int most = (int)w->policy.max_attempts;
+
+    jobq_pg__sayf(out, "UPDATE %s SET %n = (CASE WHEN %n >= %d THEN '%s' ELSE ", w->table->name,
+                  jobq_pg__role_name(w, JOBQ_PG__ROLE_STATUS), count, most - 1,
+                  jobq_pg__status_find(w, 0, JOBQ_STATE_FAILED)->word);
+    jobq_pg__say_moves(out, w, JOBQ_STATE_RUNNING, JOBQ_STATE_READY);
+    jobq_pg__sayf(out, " END)::%s, %n = CASE WHEN ", w->type, error);
+    jobq_pg__say_in(out, w, JOBQ_STATE_READY); /* out of tries, and it has its own error */
+    jobq_pg__sayf(out, " THEN %n WHEN %n >= %d THEN 'Max retries (%d) exceeded: heartbeat lost' "
+                       "ELSE 'heartbeat lost' END, %n = %n + (",
+                  error, count, most - 1, most, count, count);
+    jobq_pg__say_in(out, w, JOBQ_STATE_RUNNING);
+    jobq_pg__say(out, ")::integer");
+    jobq_pg__say_value(out, w, JOBQ_PG__ROLE_HEARTBEAT, "NULL");
+    jobq_pg__say_value(out, w, JOBQ_PG__ROLE_WORKER, "NULL");
+    jobq_pg__say_value(out, w, JOBQ_PG__ROLE_LEASE, "NULL");
+    jobq_pg__say_touch(out, w->table);
+    jobq_pg__say_reset_which(out, w);
+}
+
+static bool jobq_pg__work_plan(jobq_pg__plan *plan, jobq_pg__params *out)
+{
+    jobq_pg__raw(out, "", 1);
+    plan->text.sql = out->data;
+    if (out->failed) return false;
+    plan->text.hash = jobq_pg__hash(JOBQ_PG__HASH_SEED, plan->text.sql);
+    return true;
+}
+
+static bool jobq_pg__work_plans(jobq_pg_worktable *w)
+{
+    jobq_pg__params claim, reset, look;
+    bool good;
+
+    jobq_pg__params_init(&claim);
+    jobq_pg__params_init(&reset);
+    jobq_pg__params_init(&look);
+    jobq_pg__say_claim(&claim, w);
+    jobq_pg__say_reset(&reset, w);
+    jobq_pg__say_lanes(&look, w, w->table->list, false);
+    good = jobq_pg__work_plan(&w->claim, &claim);
+    good = jobq_pg__work_plan(&w->reset, &reset) && good; /* each takes its text */
+    return jobq_pg__work_plan(&w->look, &look) && good;
+}
+
+/* The lists that the verbs' updates name. */
+static void jobq_pg__work_lists(jobq_pg_worktable *w)
+{
+    const char *status = w->columns[JOBQ_PG__ROLE_STATUS]->name;
+    const char *heartbeat = w->columns[JOBQ_PG__ROLE_HEARTBEAT]->name;
+    const char *count = w->columns[JOBQ_PG__ROLE_RETRY_COUNT]->name;
+    const char *after = w->columns[JOBQ_PG__ROLE_RETRY_AFTER]->name;
+    const char *why = w->columns[JOBQ_PG__ROLE_ERROR]->name;
+    bool token = w->desc.lease != NULL;
+    const char *worker = token ? w->desc.worker : "", *lease = token ? w->desc.lease : "";
+
+    snprintf(w->now, sizeof w->now, "%s %s %s %s %s %s %s", status, count, after, why, heartbeat,
+             worker, lease);
+    snprintf(w->later, sizeof w->later, "%s %s +%s %s %s %s %s", status, count, after, why,
+             heartbeat, worker, lease);
+    if (token) snprintf(w->expect, sizeof w->expect, "%s %s %s", status, worker, lease);
+    else snprintf(w->expect, sizeof w->expect, "%s %s", status, heartbeat);
+}
+
+static jobq_error jobq_pg__status_type(jobq_pg_worktable *w, PGconn *conn, jobq_pg_error *error)
+{
+    const char *values[2] = {w->table->name, w->columns[JOBQ_PG__ROLE_STATUS]->name};
+    PGresult *res = PQexecParams(conn,
+                                 "SELECT CASE WHEN typcategory <> 'E' THEN 'text' "
+                                 "WHEN typtype = 'e' THEN quote_ident(n.nspname) || '.' || "
+                                 "quote_ident(typname) ELSE '' END FROM pg_attribute a "
+                                 "JOIN pg_type t ON t.oid = a.atttypid "
+                                 "JOIN pg_namespace n ON n.oid = t.typnamespace "
+                                 "WHERE attrelid = $1::regclass AND attname = $2",
+                                 2, NULL, values, NULL, NULL, 0);
+    jobq_error code = JOBQ_OK;
+
+    if (PQntuples(res) == 1) jobq_pg__copy(w->type, sizeof w->type, PQgetvalue(res, 0, 0));
+    else code = jobq_pg__table_error(w->table, error, conn, res);
+    PQclear(res);
+    /* The server compares no domain over an enum with a word. */
+    if (code == JOBQ_OK && w->type[0] == '\0')
+        return jobq_pg__unfit(w->table, error, values[1], "a domain: a work table needs the enum");
+    return code;
+}
+
+JOBQ_API void jobq_pg_worktable_close(jobq_pg_worktable *w)
+{
+    if (w == NULL) return;
+    free(w->claim.text.sql);
+    free(w->reset.text.sql);
+    free(w->look.text.sql);
+    free(w);
+}
+
+JOBQ_API jobq_error jobq_pg_worktable_open(jobq_pg_worktable **work, jobq_pg_table *table,
+                                           PGconn *conn, const jobq_pg_worktable_desc *desc,
+                                           jobq_pg_error *error)
+{
+    jobq_pg_worktable *w = (jobq_pg_worktable *)calloc(1, sizeof *w);
+    PGconn *mine = NULL;
+    jobq_error code;
+
+    JOBQ_ASSERT(work != NULL && table != NULL && desc != NULL);
+    *work = NULL;
+    if (w == NULL) return jobq_pg__no_memory(error);
+    w->table = table;
+    w->desc = *desc;
+    w->policy.max_attempts = desc->max_retries;
+    w->policy.max_crashes = INT32_MAX;
+    w->policy.attempts_span_stages = desc->attempts_span_stages;
+    w->policy.backoff = desc->backoff.base_us == 0 ? jobq_backoff_seed() : desc->backoff;
+    w->policy = jobq_policy_defaults(&w->policy);
+    if (w->desc.stale_us == 0) w->desc.stale_us = 300 * (int64_t)1000000;
+    code = jobq_pg__not_spread(table, error);
+    if (code == JOBQ_OK) code = jobq_pg__roles_find(w, error);
+    if (code == JOBQ_OK) code = jobq_pg__words_fill(w, error);
+    if (code == JOBQ_OK && (w->policy.max_attempts < 1 || w->desc.stale_us < 0 ||
+                            jobq_backoff_check(&w->policy.backoff) != JOBQ_OK))
+        code = jobq_pg__invalid(error, "desc", "max_retries, stale_us or backoff is out of range");
+    if (code == JOBQ_OK && conn == NULL) code = jobq_pg_acquire(table->pg, &mine, error);
+    if (code == JOBQ_OK) code = jobq_pg__status_type(w, conn == NULL ? mine : conn, error);
+    if (mine != NULL) jobq_pg_release(table->pg, mine);
+    if (code == JOBQ_OK) jobq_pg__work_lists(w);
+    if (code == JOBQ_OK && !jobq_pg__work_plans(w)) code = jobq_pg__no_memory(error);
+    if (code == JOBQ_OK) *work = w;
+    else jobq_pg_worktable_close(w);
+    return code;
+}
+
+/* -- verbs -- */
+
+JOBQ_API int jobq_pg_worktable_stage(const jobq_pg_worktable *w, const void *row)
+{
+    const jobq_pg__status *s = jobq_pg__status_of(w, row);
+
+    return s == NULL ? -1 : s->stage;
+}
+
+/* Where a claimed row stands in its batch. */
+typedef struct jobq_pg__place {
+    int stage;
+    int64_t created_us, id;
+    jobq_str name; /* or the key is a text */
+    const char *row;
+} jobq_pg__place;
+
+static int jobq_pg__by_place(const void *a, const void *b)
+{
+    const jobq_pg__place *x = (const jobq_pg__place *)a, *y = (const jobq_pg__place *)b;
+    size_t len = x->name.len < y->name.len ? x->name.len : y->name.len;
+    int order;
+
+    if (x->stage != y->stage) return x->stage > y->stage ? -1 : 1;
+    if (x->created_us != y->created_us) return x->created_us < y->created_us ? -1 : 1;
+    if (x->id != y->id) return x->id < y->id ? -1 : 1;
+    order = len == 0 ? 0 : memcmp(x->name.ptr, y->name.ptr, len);
+    return order != 0 ? order : (x->name.len > y->name.len) - (x->name.len < y->name.len);
+}
+
+static jobq_pg__place jobq_pg__place_of(const jobq_pg_worktable *w, const char *row)
+{
+    jobq_pg__place place;
+    int i;
+
+    memset(&place, 0, sizeof place);
+    place.row = row;
+    place.stage = jobq_pg_worktable_stage(w, row);
+    memcpy(&place.created_us, row + w->columns[JOBQ_PG__ROLE_CREATED_AT]->offset, 8);
+    for (i = 0; i < w->table->column_count; i++) {
+        const jobq_pg_column *c = &w->table->desc->columns[i];
+        if ((c->flags & JOBQ_PG_KEY) == 0) continue;
+        if (c->type == JOBQ_PG_TEXT)
+            place.name = *(const jobq_str *)(const void *)(row + c->offset);
+        else (void)jobq_pg__long_of(c->type, row + c->offset, &place.id);
+        break;
+    }
+    return place;
+}
+
+/* RETURNING has no order, and the sort of a few rows in the server would hide that of many. */
+static jobq_error jobq_pg__rows_order(const jobq_pg_worktable *w, jobq_pg_rows *rows,
+                                      jobq_pg_error *error)
+{
+    size_t size = w->table->desc->row_size, i;
+    char *at = (char *)rows->rows, *copy;
+    jobq_pg__place *places;
+
+    if (rows->count < 2) return JOBQ_OK;
+    copy = (char *)malloc(rows->count * size);
+    places = (jobq_pg__place *)malloc(rows->count * sizeof *places);
+    if (copy != NULL && places != NULL) {
+        memcpy(copy, at, rows->count * size);
+        for (i = 0; i < rows->count; i++) places[i] = jobq_pg__place_of(w, copy + i * size);
+        qsort(places, rows->count, sizeof *places, jobq_pg__by_place);
+        for (i = 0; i < rows->count; i++) memcpy(at + i * size, places[i].row, size);
+    }
+    i = copy != NULL && places != NULL;
+    free(copy);
+    free(places);
+    return i ? JOBQ_OK : jobq_pg__no_memory(error);
+}
+
+static jobq_error jobq_pg__work_rows(jobq_pg_worktable *w, PGconn *conn, const jobq_pg__plan *plan,
+                                     jobq_pg__params *args, jobq_pg_rows *rows,
+                                     jobq_pg_error *error)
+{
+    PGresult *res = jobq_pg__plan_exec(w->table, conn, plan, args, error);
+    jobq_error code;
+
+    if (res == NULL) return error->code;
+    code = jobq_pg__rows_take(w->table, res, INT32_MAX, rows, error);
+    return code != JOBQ_OK ? code : jobq_pg__rows_order(w, rows, error);
+}
+
+/* What claim runs in its transaction. */
+typedef struct jobq_pg__claiming {
+    jobq_pg_worktable *work;
+    int32_t count;
+    int64_t worker, lease;
+    jobq_pg_rows *rows;
+} jobq_pg__claiming;
+
+static jobq_error jobq_pg__claim_rows(PGconn *conn, void *user, jobq_pg_error *error)
+{
+    const jobq_pg__claiming *c = (const jobq_pg__claiming *)user;
+    bool token = c->work->desc.lease != NULL;
+    jobq_pg__params args;
+
+    jobq_pg_rows_clear(c->rows); /* of a run that was not committed */
+    jobq_pg__params_init(&args);
+    jobq_pg__add_int(&args, c->count, 8);
+    if (token) jobq_pg__add_int(&args, c->worker, 8);
+    if (token) jobq_pg__add_int(&args, c->lease, 8);
+    return jobq_pg__work_rows(c->work, conn, &c->work->claim, &args, c->rows, error);
+}
+
+/* Whether a transaction ended because a statement was not prepared as its connection's record said;
+ * the record knows by now. */
+static bool jobq_pg__was_stale(const jobq_pg_error *error)
+{
+    return strcmp(error->sqlstate, "26000") == 0 || strcmp(error->sqlstate, "0A000") == 0 ||
+           strcmp(error->sqlstate, "25P02") == 0;
+}
+
+/* Taken and read in one transaction: else one row that can't be read would leave the whole batch to
+ * reset, which counts an attempt of each. */
+JOBQ_API jobq_error jobq_pg_worktable_claim(jobq_pg_worktable *w, PGconn *conn, int32_t count,
+                                            int64_t worker, int64_t lease, jobq_pg_rows *rows,
+                                            jobq_pg_error *error)
+{
+    jobq_pg__claiming c = {w, count, worker, lease, rows};
+    PGconn *mine = NULL;
+    jobq_pg_error local;
+    jobq_error code;
+    jobq_pg *pg;
+    bool idle;
+
+    JOBQ_ASSERT(w != NULL && rows != NULL);
+    pg = w->table->pg;
+    if (error == NULL) error = &local;
+    memset(rows, 0, sizeof *rows);
+    if (count < 1) return jobq_pg__invalid(error, "count", "at least 1");
+    if (w->desc.lease != NULL && (worker == 0 || lease <= 0))
+        return jobq_pg__invalid(error, "lease", "this table needs a token: worker and lease");
+    if (conn == NULL && pg == NULL) return jobq_pg__invalid(error, "conn", "name one, or pg");
+    code = jobq_pg__borrow(pg, conn, &mine, error);
+    if (code != JOBQ_OK) return code;
+    if (conn == NULL) conn = mine;
+    idle = PQtransactionStatus(conn) == PQTRANS_IDLE;
+    code = jobq_pg_transact(pg, conn, jobq_pg__claim_rows, &c, error);
+    if (code != JOBQ_OK && idle && jobq_pg__was_stale(error))
+        code = jobq_pg_transact(pg, conn, jobq_pg__claim_rows, &c, error);
+    if (code != JOBQ_OK) jobq_pg_rows_clear(rows);
+    if (mine != NULL) jobq_pg_release(pg, mine);
+    return code;
+}
+
+JOBQ_API jobq_error jobq_pg_worktable_look(jobq_pg_worktable *w, PGconn *conn, int32_t count,
+                                           const char *const *exclude, size_t exclude_count,
+                                           jobq_pg_rows *rows, jobq_pg_error *error)
+{
+    jobq_pg_error local;
+    jobq_pg__params args;
+    size_t i;
+
+    JOBQ_ASSERT(w != NULL && rows != NULL);
+    if (error == NULL) error = &local;
+    memset(rows, 0, sizeof *rows);
+    if (count < 1) return jobq_pg__invalid(error, "count", "at least 1");
+    for (i = 0; i < exclude_count; i++) {
+        if (exclude[i] == NULL || !jobq_utf8_valid(jobq_str_from(exclude[i])))
+            return jobq_pg__invalid(error, "exclude", "an element is NULL, or not UTF-8");
+    }
+    jobq_pg__params_init(&args);
+    jobq_pg__add_int(&args, count, 8);
+    jobq_pg__begin(&args);
+    jobq_pg__array_head_put(&args, JOBQ_PG__TEXT, exclude_count);
+    for (i = 0; i < exclude_count; i++) {
+        jobq_pg__item_str(&args, jobq_str_from(exclude[i]));
+    }
+    jobq_pg__end(&args);
+    return jobq_pg__work_rows(w, conn, &w->look, &args, rows, error);
+}
+
+JOBQ_API jobq_error jobq_pg_worktable_reset(jobq_pg_worktable *w, PGconn *conn, int64_t *count,
+                                            jobq_pg_error *error)
+{
+    jobq_pg_error local;
+    jobq_pg__params args;
+    PGresult *res;
+
+    JOBQ_ASSERT(w != NULL);
+    if (error == NULL) error = &local;
+    jobq_pg__params_init(&args);
+    jobq_pg__add_int(&args, w->desc.stale_us, 8);
+    res = jobq_pg__plan_exec(w->table, conn, &w->reset, &args, error);
+    if (res == NULL) return error->code;
+    if (count != NULL) *count = strtoll(PQcmdTuples(res), NULL, 10);
+    PQclear(res);
+    return JOBQ_OK;
+}
+
+/* The facts that decide. The token is the row's own: the guard of the update is the fence. */
+static jobq_job jobq_pg__work_job(const jobq_pg_worktable *w, const jobq_pg__status *s,
+                                  const void *row)
+{
+    jobq_job job = jobq_job_new(0);
+    int32_t failed;
+
+    memcpy(&failed, (const char *)row + w->columns[JOBQ_PG__ROLE_RETRY_COUNT]->offset, 4);
+    job.stages = (int16_t)w->desc.stage_count;
+    job.stage = (int16_t)s->stage;
+    job.state = s->state;
+    job.attempt = failed < INT32_MAX ? failed + 1 : failed; /* the one that runs */
+    return job;
+}
+
+static void jobq_pg__status_write(const jobq_pg_worktable *w, char *row, const jobq_pg__status *s)
+{
+    const jobq_pg_column *c = w->columns[JOBQ_PG__ROLE_STATUS];
+    jobq_str word = jobq_str_from(s->word);
+    int i;
+
+    if (c->type == JOBQ_PG_TEXT) {
+        memcpy(row + c->offset, &word, sizeof word);
+        return;
+    }
+    for (i = 0; strcmp(c->names[i], s->word) != 0; i++) {}
+    memcpy(row + c->offset, &i, sizeof i);
+}
+
+static void jobq_pg__role_long(const jobq_pg_worktable *w, char *row, int role, int64_t value,
+                               bool set)
+{
+    if (w->columns[role] == NULL) return;
+    memcpy(row + w->columns[role]->offset, &value, sizeof value);
+    memcpy(row + w->columns[role]->offset + sizeof value, &set, sizeof set);
+}
+
+/* The row as the decision leaves it. Failed attempts: a run that ends well was none. */
+static void jobq_pg__work_apply(const jobq_pg_worktable *w, char *row, const jobq_decision *d,
+                                jobq_event_kind kind, const char *why)
+{
+    int32_t failed = kind == JOBQ_EVENT_SUCCESS && d->attempt > 0 ? d->attempt - 1 : d->attempt;
+    jobq_str text = jobq_str_from(why);
+
+    jobq_pg__status_write(w, row, jobq_pg__status_find(w, d->stage, d->state));
+    memcpy(row + w->columns[JOBQ_PG__ROLE_RETRY_COUNT]->offset, &failed, sizeof failed);
+    memcpy(row + w->columns[JOBQ_PG__ROLE_ERROR]->offset, &text, sizeof text);
+    jobq_pg__role_long(w, row, JOBQ_PG__ROLE_RETRY_AFTER, d->delay_us, d->delay_us > 0);
+    jobq_pg__role_long(w, row, JOBQ_PG__ROLE_HEARTBEAT, 0, false);
+    jobq_pg__role_long(w, row, JOBQ_PG__ROLE_WORKER, 0, false);
+    jobq_pg__role_long(w, row, JOBQ_PG__ROLE_LEASE, 0, false);
+}
+
+static jobq_error jobq_pg__work_wrong(const jobq_pg_worktable *w, const jobq_pg__status *s,
+                                      jobq_pg_error *error)
+{
+    return jobq_pg__said(error, JOBQ_ERROR_TRANSITION, "Invalid state", w->table->entity,
+                         w->columns[JOBQ_PG__ROLE_STATUS]->name, s == NULL ? "?" : s->word);
+}
+
+/* One event of a claimed row, in one statement. */
+static jobq_error jobq_pg__work_settle(jobq_pg_worktable *w, PGconn *conn, const void *row,
+                                       const jobq_event *event, const char *why, bool *again,
+                                       jobq_pg_error *error)
+{
+    const jobq_pg__status *s = jobq_pg__status_of(w, row);
+    char text[JOBQ_ERROR_MAX + 1], *next;
+    jobq_decision d;
+    jobq_job job;
+    jobq_error code;
+
+    if (s == NULL) return jobq_pg__work_wrong(w, s, error);
+    job = jobq_pg__work_job(w, s, row);
+    code = jobq_job_decide(&w->policy, &job, event, &d);
+    if (code == JOBQ_ERROR_TRANSITION) return jobq_pg__work_wrong(w, s, error);
+    if (code != JOBQ_OK) return jobq_pg__fail(error, code, "%s", jobq_error_text(code));
+    next = (char *)malloc(w->table->desc->row_size);
+    if (next == NULL) return jobq_pg__no_memory(error);
+    memcpy(next, row, w->table->desc->row_size);
+    if (why != NULL) jobq_reason_format(text, &d, jobq_str_from(why));
+    jobq_pg__work_apply(w, next, &d, event->kind, why == NULL ? NULL : text);
+    code = jobq_pg_table_update_if(w->table, conn, d.delay_us > 0 ? w->later : w->now, next,
+                                   w->expect, row, NULL, error);
+    free(next);
+    if (code == JOBQ_OK && again != NULL) *again = d.state == JOBQ_STATE_READY;
+    return code;
+}
+
+static jobq_event jobq_pg__event(jobq_event_kind kind)
+{
+    jobq_event event;
+
+    memset(&event, 0, sizeof event);
+    event.kind = kind;
+    return event;
+}
+
+/* Success, of the last stage or of one before it. */
+static jobq_error jobq_pg__work_success(jobq_pg_worktable *w, PGconn *conn, const void *row,
+                                        bool last, jobq_pg_error *error)
+{
+    const jobq_pg__status *s = jobq_pg__status_of(w, row);
+    jobq_event event = jobq_pg__event(JOBQ_EVENT_SUCCESS);
+
+    if (s == NULL || (s->stage == w->desc.stage_count - 1) != last)
+        return jobq_pg__work_wrong(w, s, error);
+    return jobq_pg__work_settle(w, conn, row, &event, NULL, NULL, error);
+}
+
+JOBQ_API jobq_error jobq_pg_worktable_advance(jobq_pg_worktable *w, PGconn *conn, const void *row,
+                                              jobq_pg_error *error)
+{
+    return jobq_pg__work_success(w, conn, row, false, error);
+}
+
+JOBQ_API jobq_error jobq_pg_worktable_succeed(jobq_pg_worktable *w, PGconn *conn, const void *row,
+                                              jobq_pg_error *error)
+{
+    return jobq_pg__work_success(w, conn, row, true, error);
+}
+
+JOBQ_API jobq_error jobq_pg_worktable_fail(jobq_pg_worktable *w, PGconn *conn, const void *row,
+                                           const char *why, jobq_pg_error *error)
+{
+    jobq_event event = jobq_pg__event(JOBQ_EVENT_DISCARD);
+
+    return jobq_pg__work_settle(w, conn, row, &event, why == NULL ? "" : why, NULL, error);
+}
+
+/* The delay is of the new count: the first is the second of the curve, 120 s by default. */
+JOBQ_API jobq_error jobq_pg_worktable_retry(jobq_pg_worktable *w, PGconn *conn, const void *row,
+                                            const char *why, uint64_t random, bool *again,
+                                            jobq_pg_error *error)
+{
+    jobq_event event = jobq_pg__event(JOBQ_EVENT_RETRY);
+    int32_t failed;
+
+    memcpy(&failed, (const char *)row + w->columns[JOBQ_PG__ROLE_RETRY_COUNT]->offset, 4);
+    event.delay_named = true;
+    event.delay_us = jobq_backoff_delay(&w->policy.backoff, (uint32_t)failed + 1, random);
+    return jobq_pg__work_settle(w, conn, row, &event, why == NULL ? "" : why, again, error);
+}
+
+JOBQ_API jobq_error jobq_pg_worktable_release(jobq_pg_worktable *w, PGconn *conn, const void *row,
+                                              jobq_pg_error *error)
+{
+    jobq_event event = jobq_pg__event(JOBQ_EVENT_RELEASE);
+
+    return jobq_pg__work_settle(w, conn, row, &event, NULL, NULL, error);
+}
+
+JOBQ_API jobq_error jobq_pg_worktable_heartbeat(jobq_pg_worktable *w, PGconn *conn, void *row,
+                                                jobq_pg_error *error)
+{
+    const jobq_pg__status *s = jobq_pg__status_of(w, row);
+    const jobq_pg_column *c = w->columns[JOBQ_PG__ROLE_HEARTBEAT];
+    size_t size = w->table->desc->row_size;
+    jobq_pg_rows rows;
+    char list[80], *next;
+    jobq_error code;
+
+    if (s == NULL || s->state != JOBQ_STATE_RUNNING) return jobq_pg__work_wrong(w, s, error);
+    next = (char *)malloc(size);
+    if (next == NULL) return jobq_pg__no_memory(error);
+    memcpy(next, row, size);
+    jobq_pg__role_long(w, next, JOBQ_PG__ROLE_HEARTBEAT, 0, true);
+    snprintf(list, sizeof list, "+%s", c->name);
+    code = jobq_pg_table_update_if(w->table, conn, list, next, w->expect, row, &rows, error);
+    if (code == JOBQ_OK)
+        memcpy((char *)row + c->offset, (const char *)rows.rows + c->offset,
+               sizeof(jobq_pg_maybe_int64));
+    if (code == JOBQ_OK) jobq_pg_rows_clear(&rows);
+    free(next);
+    return code;
+}
+
+#endif /* JOBQ_PG_NO_WORK_TABLES */
+#endif /* JOBQ_PG_NO_TABLES */
+
+/* ---- >>schema: the files of sql/ ------------------------------------------------------------- */
 
 /* >>migrations begin (generated from sql/ by make embed) */
 static const char *const jobq_pg__sql_001_tables[] = {
@@ -5164,11085 +16313,11 @@ static const jobq_pg__migration jobq_pg__migrations[] = {
 };
 /* >>migrations end */
 
-#define JOBQ_PG__VERSION                                                                           \
-    (jobq_pg__migrations[sizeof jobq_pg__migrations / sizeof jobq_pg__migrations[0] - 1].version)
-
-/* ---- >>bind: parameters and results ---------------------------------------------------------- */
-
-/* The server's types. */
-typedef enum jobq_pg__wire {
-    JOBQ_PG__NOTHING, JOBQ_PG__BOOL, JOBQ_PG__CHAR, JOBQ_PG__INT2, JOBQ_PG__INT4, JOBQ_PG__INT8,
-    JOBQ_PG__TIMESTAMPTZ, JOBQ_PG__INTERVAL, JOBQ_PG__NUMERIC, JOBQ_PG__TEXT, JOBQ_PG__BYTEA,
-    JOBQ_PG__JSONB
-} jobq_pg__wire;
-
-static const struct {
-    const char *cast; /* of a parameter */
-    int oid;
-    size_t width;     /* bytes of a whole number */
-} jobq_pg__wires[] = {
-    {"", 0, 0},
-    {"::pg_catalog.bool", 16, 1},
-    {"::pg_catalog.\"char\"", 18, 1},
-    {"::pg_catalog.int2", 21, 2},
-    {"::pg_catalog.int4", 23, 4},
-    {"::pg_catalog.int8", 20, 8},
-    {"::pg_catalog.timestamptz", 1184, 8},
-    {"::pg_catalog.interval", 1186, 0},
-    {"::pg_catalog.text::pg_catalog.numeric", 1700, 0},
-    {"::pg_catalog.text", 25, 0},
-    {"::pg_catalog.bytea", 17, 0},
-    {"::pg_catalog.jsonb", 3802, 0},
-};
-
-#define JOBQ_PG__EPOCH_US ((int64_t)946684800 * 1000000) /* 2000-01-01, the server's zero */
-#define JOBQ_PG__PARAMS_MAX 1024
-
-/* Parameters of one statement, in the binary form; a text without parameters uses data alone. A
- * failed allocation sticks; one check at the end. */
-typedef struct jobq_pg__params {
-    char *data;
-    size_t size, room;
-    bool failed;
-    int count; /* of the arrays only as much is filled */
-    size_t offsets[JOBQ_PG__PARAMS_MAX]; /* SIZE_MAX: NULL */
-    int lengths[JOBQ_PG__PARAMS_MAX];
-} jobq_pg__params;
-
-static void jobq_pg__params_init(jobq_pg__params *p)
-{
-    p->data = NULL;
-    p->size = p->room = 0;
-    p->failed = false;
-    p->count = 0;
-}
-
-static void jobq_pg__params_clear(jobq_pg__params *p)
-{
-    free(p->data);
-    jobq_pg__params_init(p);
-}
-
-/* Empties it and keeps its memory. */
-static void jobq_pg__params_reset(jobq_pg__params *p)
-{
-    p->size = 0;
-    p->count = 0;
-    p->failed = false;
-}
-
-static char *jobq_pg__grow(jobq_pg__params *p, size_t more)
-{
-    size_t room = p->room == 0 ? 1024 : p->room;
-    char *data;
-
-    if (p->failed) return NULL;
-    while (room < p->size + more) room *= 2;
-    if (room > p->room) {
-        data = (char *)realloc(p->data, room);
-        if (data == NULL) {
-            p->failed = true;
-            return NULL;
-        }
-        p->data = data;
-        p->room = room;
-    }
-    p->size += more;
-    return p->data + p->size - more;
-}
-
-JOBQ_PG__ONCE static void jobq_pg__raw(jobq_pg__params *p, const char *bytes, size_t len)
-{
-    char *out = jobq_pg__grow(p, len);
-
-    if (out != NULL && len > 0) memcpy(out, bytes, len);
-}
-
-/* A whole number of width bytes, most significant first. */
-JOBQ_PG__ONCE static void jobq_pg__raw_int(jobq_pg__params *p, int64_t value, size_t width)
-{
-    char *out = jobq_pg__grow(p, width);
-    uint64_t rest = (uint64_t)value;
-
-    if (out == NULL) return;
-    while (width > 0) {
-        out[--width] = (char)(rest & 0xff);
-        rest >>= 8;
-    }
-}
-
-static void jobq_pg__begin(jobq_pg__params *p)
-{
-    JOBQ_ASSERT(p->count < JOBQ_PG__PARAMS_MAX);
-    p->offsets[p->count] = p->size;
-}
-
-/* libpq counts in int; the server takes 1 GB. */
-static void jobq_pg__end(jobq_pg__params *p)
-{
-    size_t size = p->size - p->offsets[p->count];
-
-    if (size > INT32_MAX) p->failed = true;
-    p->lengths[p->count++] = size > INT32_MAX ? 0 : (int)size;
-}
-
-JOBQ_PG__ONCE static void jobq_pg__add_null(jobq_pg__params *p)
-{
-    JOBQ_ASSERT(p->count < JOBQ_PG__PARAMS_MAX);
-    p->offsets[p->count] = SIZE_MAX;
-    p->lengths[p->count++] = 0;
-}
-
-JOBQ_PG__ONCE static void jobq_pg__add_int(jobq_pg__params *p, int64_t value, size_t width)
-{
-    jobq_pg__begin(p);
-    jobq_pg__raw_int(p, value, width);
-    jobq_pg__end(p);
-}
-
-/* The head of a one-dimensional array; its elements follow. */
-static void jobq_pg__array_head_put(jobq_pg__params *p, jobq_pg__wire wire, size_t count)
-{
-    jobq_pg__raw_int(p, count > 0, 4);
-    jobq_pg__raw_int(p, 1, 4);
-    jobq_pg__raw_int(p, jobq_pg__wires[wire].oid, 4);
-    if (count == 0) return;
-    jobq_pg__raw_int(p, (int64_t)count, 4);
-    jobq_pg__raw_int(p, 1, 4);
-}
-
-JOBQ_PG__ONCE static void jobq_pg__item_int(jobq_pg__params *p, int64_t value, size_t width)
-{
-    jobq_pg__raw_int(p, (int64_t)width, 4);
-    jobq_pg__raw_int(p, value, width);
-}
-
-/* A text element; {NULL, 0} is NULL. */
-static void jobq_pg__item_str(jobq_pg__params *p, jobq_str s)
-{
-    jobq_pg__raw_int(p, s.ptr == NULL ? -1 : (int64_t)s.len, 4);
-    if (s.ptr != NULL) jobq_pg__raw(p, s.ptr, s.len);
-}
-
-/* A whole number of len bytes, most significant first, sign extended. */
-static int64_t jobq_pg__big(const char *p, size_t len)
-{
-    uint64_t value = (unsigned char)p[0] & 0x80 ? UINT64_MAX : 0;
-    size_t i;
-
-    for (i = 0; i < len; i++) value = value << 8 | (unsigned char)p[i];
-    return (int64_t)value;
-}
-
-/* An integer, a boolean or a letter of a binary result. NULL and whatever else a server might send
- * is 0. */
-static int64_t jobq_pg__int(const PGresult *res, int row, int column)
-{
-    int len = PQgetlength(res, row, column);
-
-    if (len < 1 || len > 8 || PQgetisnull(res, row, column)) return 0;
-    return jobq_pg__big(PQgetvalue(res, row, column), (size_t)len);
-}
-
-static int64_t jobq_pg__from_server_us(int64_t us)
-{
-    if (us == INT64_MAX || us == INT64_MIN) return us; /* infinity, -infinity */
-    return us > INT64_MAX - JOBQ_PG__EPOCH_US ? JOBQ_NEVER : us + JOBQ_PG__EPOCH_US;
-}
-
-static int64_t jobq_pg__to_server_us(int64_t us)
-{
-    if (us == INT64_MIN || us == JOBQ_NEVER) return us; /* -infinity, infinity */
-    return us - JOBQ_PG__EPOCH_US;
-}
-
-JOBQ_PG__ONCE static void jobq_pg__say(jobq_pg__params *out, const char *text)
-{
-    jobq_pg__raw(out, text, strlen(text));
-}
-
-static void jobq_pg__say_name(jobq_pg__params *out, const char *name)
-{
-    jobq_pg__say(out, "\"");
-    for (; *name != '\0'; name++) {
-        if (*name == '"') jobq_pg__say(out, "\"");
-        jobq_pg__raw(out, name, 1);
-    }
-    jobq_pg__say(out, "\"");
-}
-
-/* Text with holes: %s a text, %n a name, which is quoted, %d an int. */
-static void jobq_pg__sayf(jobq_pg__params *out, const char *format, ...)
-{
-    char number[16];
-    va_list args;
-
-    va_start(args, format);
-    for (; *format != '\0'; format++) {
-        if (*format != '%') {
-            jobq_pg__raw(out, format, 1);
-            continue;
-        }
-        format++;
-        if (*format == 's') jobq_pg__say(out, va_arg(args, const char *));
-        else if (*format == 'n') jobq_pg__say_name(out, va_arg(args, const char *));
-        else {
-            snprintf(number, sizeof number, "%d", va_arg(args, int));
-            jobq_pg__say(out, number);
-        }
-    }
-    va_end(args);
-}
-
-/* ---- >>pool ---------------------------------------------------------------------------------- */
-
-/* A statement's text, made once. */
-typedef struct jobq_pg__text {
-    char *sql;
-    uint64_t hash;
-} jobq_pg__text;
-
-struct jobq_pg {
-    char *conninfo, *listen_conninfo;
-    char schema[52];          /* as an identifier */
-    unsigned hash;            /* of the schema */
-    jobq_pg__text texts[JOBQ_PG__STATEMENT_COUNT];
-    int64_t acquire_us;
-    size_t payload_max;
-    bool pooled;
-    bool odd;                 /* sessions do not begin as READ COMMITTED, READ WRITE */
-    pid_t pid;                /* whose it is: a forked child's it is not */
-    int64_t patience_us;
-    void (*log)(void *user, jobq_pg_level level, const char *message);
-    bool (*connect)(void *user, jobq_pg_dial *dial);
-    bool (*set_up)(void *user, PGconn *conn);
-    void *user;
-    pthread_mutex_t lock;     /* guards what follows */
-    pthread_cond_t freed;
-    int pool_max, open_count, idle_count, idle_room;
-    PGconn **idle;
-};
-
-JOBQ_API const char *jobq_pg_schema(const jobq_pg *pg) { return pg->schema; }
-
-#if defined(__GNUC__) || defined(__clang__)
-__attribute__((format(printf, 3, 4)))
-#endif
-static void jobq_pg__log(const jobq_pg *pg, jobq_pg_level level, const char *format, ...)
-{
-    char message[640];
-    va_list args;
-
-    if (pg->log == NULL) return;
-    va_start(args, format);
-    vsnprintf(message, sizeof message, format, args);
-    va_end(args);
-    pg->log(pg->user, level, message);
-}
-
-JOBQ_PG__ONCE static int64_t jobq_pg__mono_us(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000000 + t.tv_nsec / 1000;
-}
-
-static bool jobq_pg__word(char c)
-{
-    return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || c == '_';
-}
-
-/* SQL for one schema: the word jobq, standing alone, is its name. Memory is the caller's to
- * free. */
-static char *jobq_pg__for_schema(const char *sql, const char *schema)
-{
-    size_t len = strlen(schema), count = 0, at = 0, i;
-    char *out;
-
-    for (i = 0; sql[i] != '\0'; i++) count += sql[i] == 'j';
-    out = (char *)malloc(strlen(sql) + count * len + 1);
-    if (out == NULL) return NULL;
-    for (i = 0; sql[i] != '\0';) {
-        bool alone = strncmp(sql + i, "jobq", 4) == 0 && !jobq_pg__word(sql[i + 4]) &&
-                     (i == 0 || !jobq_pg__word(sql[i - 1]));
-        if (alone) memcpy(out + at, schema, len);
-        else out[at] = sql[i];
-        at += alone ? len : 1;
-        i += alone ? 4 : 1;
-    }
-    out[at] = '\0';
-    return out;
-}
-
-JOBQ_PG__ONCE static char *jobq_pg__dup(const char *text)
-{
-    size_t size = strlen(text) + 1;
-    char *copy = (char *)malloc(size);
-
-    if (copy != NULL) memcpy(copy, text, size);
-    return copy;
-}
-
-#define JOBQ_PG__HASH_SEED ((uint64_t)0xcbf29ce484222325) /* FNV-1a */
-#define JOBQ_PG__HASH_PRIME ((uint64_t)0x100000001b3)
-
-static uint64_t jobq_pg__hash(uint64_t hash, const char *text)
-{
-    if (text == NULL) text = "\1";
-    for (; *text != '\0'; text++) hash = (hash ^ (unsigned char)*text) * JOBQ_PG__HASH_PRIME;
-    return (hash ^ 0xff) * JOBQ_PG__HASH_PRIME;
-}
-
-/* The schema as an identifier, and its hash. False: not a name we take. */
-static bool jobq_pg__schema_set(jobq_pg *pg, const char *name)
-{
-    size_t len = strlen(name), i;
-
-    if (len < 1 || len > 48 || (name[0] >= '0' && name[0] <= '9')) return false;
-    pg->hash = 2166136261u;
-    for (i = 0; i < len; i++) {
-        if (!jobq_pg__word(name[i])) return false;
-        pg->hash = (pg->hash ^ (unsigned char)name[i]) * 16777619u;
-    }
-    snprintf(pg->schema, sizeof pg->schema, strcmp(name, "jobq") == 0 ? "%s" : "\"%s\"", name);
-    return true;
-}
-
-/* -- fork -- */
-
-static bool jobq_pg__forked(const jobq_pg *pg) { return pg->pid != getpid(); }
-
-static jobq_error jobq_pg__forked_error(jobq_pg_error *error)
-{
-    return jobq_pg__invalid(error, "pg", "it was opened before fork(), and its connections are the "
-                                         "parent's: open a handle in the child");
-}
-
-/* In the child: closes our end of the parent's connection, without a word to the server, who would
- * take it for the parent's. */
-static void jobq_pg__conn_leave(PGconn *conn)
-{
-    int nowhere = open("/dev/null", O_RDWR);
-
-    if (nowhere >= 0 && PQsocket(conn) >= 0) dup2(nowhere, PQsocket(conn));
-    else if (PQsocket(conn) >= 0) close(PQsocket(conn));
-    if (nowhere >= 0) close(nowhere);
-    PQfinish(conn);
-}
-
-/* -- connecting -- */
-
-JOBQ_API bool jobq_pg_dial_set(jobq_pg_dial *dial, const char *keyword, const char *value)
-{
-    int last = (int)(sizeof dial->values / sizeof dial->values[0]) - 1;
-    char *copy;
-
-    JOBQ_ASSERT(dial != NULL && keyword != NULL && value != NULL);
-    if (dial->count == last) return false;
-    copy = (char *)malloc(strlen(keyword) + strlen(value) + 2);
-    if (copy == NULL) return false;
-    strcpy(copy, value);
-    dial->values[dial->count] = copy;
-    dial->keywords[dial->count++] = strcpy(copy + strlen(value) + 1, keyword);
-    return true;
-}
-
-/* Values may be secrets: they are wiped. */
-static void jobq_pg__dial_clear(jobq_pg_dial *dial)
-{
-    while (dial->count > 0) {
-        volatile char *c = dial->values[--dial->count];
-        while (*c != '\0') *c++ = '\0';
-        free(dial->values[dial->count]);
-        dial->keywords[dial->count] = dial->values[dial->count] = NULL;
-    }
-}
-
-/* Our defaults stand before the user's string, which therefore wins over them, as desc.connect wins
- * over it. A standby is no use to a queue: primary. Half-open sockets are noticed by keepalives and
- * tcp_user_timeout. */
-static bool jobq_pg__dial_fill(jobq_pg_dial *dial)
-{
-    static const char *const defaults[][2] = {
-        {"connect_timeout", "10"}, {"keepalives_idle", "30"}, {"keepalives_interval", "10"},
-        {"keepalives_count", "3"}, {"tcp_user_timeout", "30000"}, {"client_encoding", "UTF8"},
-        {"target_session_attrs", "primary"}};
-    char name[64] = "jobq";
-    bool good;
-    size_t i;
-
-    if (dial->worker != NULL) {
-        jobq_pg__copy(name, sizeof name, "jobq ");
-        jobq_pg__copy(name + 5, sizeof name - 5, dial->worker);
-    }
-    good = jobq_pg_dial_set(dial, "fallback_application_name", name);
-    for (i = 0; i < sizeof defaults / sizeof defaults[0]; i++)
-        good = good && jobq_pg_dial_set(dial, defaults[i][0], defaults[i][1]);
-    return good && jobq_pg_dial_set(dial, "dbname", dial->conninfo);
-}
-
-/* Why a server would not have us comes as text alone, without a SQLSTATE: when it is English, the
- * fix can be named. */
-static jobq_error jobq_pg__dial_error(jobq_pg_error *error, const PGconn *conn)
-{
-    static const char *const fixes[][2] = {
-        {"too many", "raise max_connections or the role's limit, or lower threads and pool_max"},
-        {"slots are reserved", "raise max_connections, or lower threads and pool_max"},
-        {"hot standby", "promote it, or name the primary among the hosts"},
-        {"session is read-only", "target_session_attrs=primary does not mind"},
-        {"starting up", "tried again"}, {"shutting down", "tried again"},
-        {"not yet accepting", "tried again"}, {"in recovery mode", "tried again"},
-        {"password", "give user and password, a passfile, or desc.connect"},
-        {"no pg_hba.conf entry", "let this user and host in"}};
-    char text[sizeof error->message];
-    size_t i;
-
-    if (error == NULL) return JOBQ_ERROR_CONNECTION;
-    jobq_pg__conn_error(error, conn);
-    jobq_pg__copy(text, sizeof text, error->message);
-    for (i = 0; i < sizeof fixes / sizeof fixes[0]; i++) {
-        if (strstr(text, fixes[i][0]) == NULL) continue;
-        jobq_pg__fail(error, error->code, "%.380s (%s)", text, fixes[i][1]);
-        break;
-    }
-    return error->code;
-}
-
-/* What a connection is made with. It asks desc.connect, which may block. False: see error. */
-static bool jobq_pg__dial_ask(const jobq_pg *pg, const char *conninfo, const char *worker,
-                              jobq_pg_dial *dial, jobq_pg_error *error)
-{
-    memset(dial, 0, sizeof *dial);
-    dial->conninfo = conninfo;
-    dial->worker = worker;
-    if (!jobq_pg__dial_fill(dial)) {
-        jobq_pg__no_memory(error);
-    } else if (pg->connect != NULL && !pg->connect(pg->user, dial)) {
-        PQfinish(dial->conn);
-        jobq_pg__fail(error, JOBQ_ERROR_CONNECTION, "desc.connect refused");
-    } else return true;
-    jobq_pg__dial_clear(dial);
-    return false;
-}
-
-/* A connection that is up, which may take seconds for each host. NULL: error is filled. */
-static PGconn *jobq_pg__dial_make(jobq_pg_dial *dial, jobq_pg_error *error)
-{
-    PGconn *conn = dial->conn;
-
-    if (conn == NULL) {
-        conn = PQconnectdbParams(dial->keywords, (const char *const *)dial->values, 1);
-        if (conn == NULL) jobq_pg__no_memory(error);
-    }
-    jobq_pg__dial_clear(dial);
-    if (conn == NULL || PQstatus(conn) != CONNECTION_BAD) return conn;
-    jobq_pg__dial_error(error, conn);
-    PQfinish(conn);
-    return NULL;
-}
-
-static PGconn *jobq_pg__dial(const jobq_pg *pg, const char *conninfo, const char *worker,
-                             jobq_pg_error *error)
-{
-    jobq_pg_dial dial;
-
-    if (!jobq_pg__dial_ask(pg, conninfo, worker, &dial, error)) return NULL;
-    return jobq_pg__dial_make(&dial, error);
-}
-
-/* Whether a connection can take a statement now. */
-static jobq_error jobq_pg__usable(PGconn *conn, jobq_pg_error *error)
-{
-    PGTransactionStatusType status = PQtransactionStatus(conn);
-    const char *encoding = PQparameterStatus(conn, "client_encoding");
-    const char *server = PQparameterStatus(conn, "server_encoding");
-
-    if (PQstatus(conn) != CONNECTION_OK) return jobq_pg__conn_error(error, conn);
-    if (server != NULL && strcmp(server, "UTF8") != 0 && strcmp(server, "SQL_ASCII") != 0) {
-        return jobq_pg__fail(error, JOBQ_ERROR_INVALID,
-                             "the database is encoded in %s, which cannot hold every text: CREATE "
-                             "DATABASE ... ENCODING 'UTF8' TEMPLATE template0, and use that one",
-                             server);
-    }
-    if (status == PQTRANS_INERROR) {
-        return jobq_pg__invalid(error, "conn", "its transaction is aborted: roll it back first");
-    }
-    if (status == PQTRANS_ACTIVE || PQpipelineStatus(conn) != PQ_PIPELINE_OFF) {
-        return jobq_pg__invalid(error, "conn", "busy with another statement, or in pipeline mode");
-    }
-    if (encoding != NULL && strcmp(encoding, "UTF8") != 0 && strcmp(encoding, "SQL_ASCII") != 0) {
-        return jobq_pg__invalid(error, "conn",
-                                "its client_encoding is not UTF8: PQsetClientEncoding(conn, "
-                                "\"UTF8\")");
-    }
-    return JOBQ_OK;
-}
-
-/* What the server says aside goes to the log, not to the user's stderr. */
-static void jobq_pg__on_notice(void *arg, const PGresult *res)
-{
-    const char *text = PQresultErrorField(res, PG_DIAG_MESSAGE_PRIMARY);
-
-    if (text != NULL) jobq_pg__log((const jobq_pg *)arg, JOBQ_PG_DEBUG, "%s", text);
-}
-
-/* The pool's transactions are READ COMMITTED, READ WRITE, whatever the role's default: under a
- * stricter level two first uses of a name, or of a key, end in 40001. Behind a pooler the setting
- * would be another client's. */
-#define JOBQ_PG__PROBE \
-    "SELECT pg_catalog.set_config('default_transaction_isolation', 'read committed', false), " \
-    "pg_catalog.set_config('default_transaction_read_only', 'off', false)"
-
-/* A new connection, probed. NULL: error is filled. */
-static PGconn *jobq_pg__connect(const jobq_pg *pg, jobq_pg_error *error)
-{
-    PGconn *conn = jobq_pg__dial(pg, pg->conninfo, NULL, error);
-    PGresult *probe;
-    bool good;
-
-    if (conn == NULL) return NULL;
-    PQsetNoticeReceiver(conn, jobq_pg__on_notice, (void *)(uintptr_t)pg);
-    probe = PQexec(conn, pg->pooled ? "SELECT 1" : JOBQ_PG__PROBE);
-    good = PQresultStatus(probe) == PGRES_TUPLES_OK;
-    if (!good) jobq_pg__result_error(error, conn, probe);
-    PQclear(probe);
-    if (good && PQserverVersion(conn) < 140000) {
-        good = false;
-        jobq_pg__fail(error, JOBQ_ERROR_VERSION,
-                      "server version %d is too old: 14 or newer is needed",
-                      PQserverVersion(conn) / 10000);
-    }
-    if (good && pg->set_up != NULL && !pg->set_up(pg->user, conn)) {
-        good = false;
-        jobq_pg__fail(error, JOBQ_ERROR_CONNECTION, "desc.set_up refused the connection");
-    }
-    if (good) good = jobq_pg__usable(conn, error) == JOBQ_OK; /* conninfo may name an encoding */
-    if (good) return conn;
-    PQfinish(conn);
-    return NULL;
-}
-
-static void jobq_pg__free(jobq_pg *pg)
-{
-    size_t i;
-
-    if (pg == NULL) return;
-    for (i = 0; i < JOBQ_PG__STATEMENT_COUNT; i++) free(pg->texts[i].sql);
-    free(pg->conninfo);
-    free(pg->listen_conninfo);
-    free(pg->idle);
-    free(pg);
-}
-
-static char *jobq_pg__statement_sql(jobq_pg__statement st);
-
-/* A statement's text in a schema; NULL: out of memory. */
-static char *jobq_pg__schema_sql(jobq_pg__statement st, const char *schema)
-{
-    char *generic = jobq_pg__statement_sql(st);
-    char *sql = generic == NULL ? NULL : jobq_pg__for_schema(generic, schema);
-
-    free(generic);
-    return sql;
-}
-
-/* Memory and texts of a handle, no connection yet. */
-static jobq_pg *jobq_pg__new(const jobq_pg_desc *desc, jobq_pg_error *error)
-{
-    jobq_pg *pg = (jobq_pg *)calloc(1, sizeof *pg);
-    bool good;
-    size_t i;
-
-    if (pg == NULL) {
-        jobq_pg__no_memory(error);
-        return NULL;
-    }
-    if (desc->pool_max < 0 || desc->acquire_us < 0 || desc->acquire_us > INT64_MAX / 4) {
-        jobq_pg__invalid(error, desc->pool_max < 0 ? "pool_max" : "acquire_us", "positive");
-        jobq_pg__free(pg);
-        return NULL;
-    }
-    if (!jobq_pg__schema_set(pg, desc->schema == NULL ? "jobq" : desc->schema)) {
-        jobq_pg__invalid(error, "schema", "1 to 48 of [A-Za-z0-9_], no digit in front");
-        jobq_pg__free(pg);
-        return NULL;
-    }
-    if (!jobq_pg__conninfo_valid(desc->conninfo) ||
-        !jobq_pg__conninfo_valid(desc->listen_conninfo)) {
-        jobq_pg__invalid(error, "conninfo", "neither words like host=x (quoted where they hold "
-                         "blanks, and known to libpq) nor a URI");
-        jobq_pg__free(pg);
-        return NULL;
-    }
-    pg->conninfo = jobq_pg__dup(desc->conninfo == NULL ? "" : desc->conninfo);
-    if (desc->pooled && desc->listen_conninfo != NULL)
-        pg->listen_conninfo = jobq_pg__dup(desc->listen_conninfo);
-    good = pg->conninfo != NULL &&
-           (pg->listen_conninfo != NULL || !desc->pooled || desc->listen_conninfo == NULL);
-    for (i = 0; i < JOBQ_PG__STATEMENT_COUNT; i++) {
-        pg->texts[i].sql = jobq_pg__schema_sql((jobq_pg__statement)i, pg->schema);
-        good = good && pg->texts[i].sql != NULL;
-        pg->texts[i].hash = jobq_pg__hash(JOBQ_PG__HASH_SEED, pg->texts[i].sql);
-    }
-    if (!good) {
-        jobq_pg__no_memory(error);
-        jobq_pg__free(pg);
-        return NULL;
-    }
-    pg->pid = getpid();
-    pg->pool_max = desc->pool_max > 0 ? desc->pool_max : 5;
-    pg->acquire_us = desc->acquire_us > 0 ? desc->acquire_us : 3000000;
-    pg->payload_max = desc->payload_max > 0 ? desc->payload_max : 1048576;
-    pg->pooled = desc->pooled;
-    pg->patience_us = desc->patience_us;
-    pg->connect = desc->connect;
-    pg->set_up = desc->set_up;
-    pg->log = desc->log;
-    pg->user = desc->user;
-    return pg;
-}
-
-/* -- the self-check: what lies between us and the server -- */
-
-/* A connection's backend, and whether its session began with odd defaults (those of the pool are
- * changed since). 0: error is filled. */
-static int jobq_pg__backend(PGconn *conn, bool *odd, jobq_pg_error *error)
-{
-    PGresult *res = PQexec(conn, "SELECT pg_catalog.pg_backend_pid(), reset_val "
-                                 "FROM pg_catalog.pg_settings WHERE name OPERATOR(pg_catalog.~) "
-                                 "'^default_transaction_(isolation|read_only)$'");
-    int pid = 0, row;
-
-    *odd = false;
-    if (PQresultStatus(res) != PGRES_TUPLES_OK) jobq_pg__result_error(error, conn, res);
-    for (row = 0; row < PQntuples(res); row++) {
-        const char *value = PQgetvalue(res, row, 1);
-        pid = atoi(PQgetvalue(res, row, 0));
-        if (strcmp(value, "read committed") != 0 && strcmp(value, "off") != 0) *odd = true;
-    }
-    PQclear(res);
-    return pid;
-}
-
-/* Whether a pooler gives each transaction another session. A connection that leads to the server
- * itself is known by its backend's number; else a second one is asked beside it, in turns. */
-static jobq_error jobq_pg__sessions_kept(const jobq_pg *pg, const char *conninfo, PGconn *conn,
-                                         bool *kept, jobq_pg_error *error)
-{
-    bool odd;
-    int before = jobq_pg__backend(conn, &odd, error), other, after = 0, i;
-    PGconn *beside;
-
-    *kept = true;
-    if (before == 0) return error->code;
-    if (before == PQbackendPID(conn)) return JOBQ_OK;
-    beside = jobq_pg__dial(pg, conninfo, NULL, error);
-    if (beside == NULL) return error->code;
-    for (i = 0; i < 3 && *kept; i++, before = after) {
-        other = jobq_pg__backend(beside, &odd, error);
-        after = other == 0 ? 0 : jobq_pg__backend(conn, &odd, error);
-        if (after == 0) break;
-        *kept = other != before && after == before;
-    }
-    PQfinish(beside);
-    return after == 0 ? error->code : JOBQ_OK;
-}
-
-/* The connection for LISTEN has to lead past the pooler. */
-static jobq_error jobq_pg__check_listen(const jobq_pg *pg, jobq_pg_error *error)
-{
-    PGconn *conn = jobq_pg__dial(pg, pg->listen_conninfo, NULL, error);
-    jobq_error code;
-    bool kept;
-
-    if (conn == NULL) return error->code;
-    code = jobq_pg__sessions_kept(pg, pg->listen_conninfo, conn, &kept, error);
-    PQfinish(conn);
-    if (code != JOBQ_OK || kept) return code;
-    return jobq_pg__invalid(error, "listen_conninfo",
-                            "it leads through a pooler in transaction mode, where LISTEN is lost: "
-                            "name the server itself, or leave it out to poll");
-}
-
-static jobq_error jobq_pg__self_check(jobq_pg *pg, PGconn *conn, jobq_pg_error *error)
-{
-    jobq_error code = JOBQ_OK;
-    bool kept = true;
-
-    if (jobq_pg__backend(conn, &pg->odd, error) == 0) return error->code;
-    if (pg->listen_conninfo != NULL) code = jobq_pg__check_listen(pg, error);
-    if (code == JOBQ_OK && !pg->pooled)
-        code = jobq_pg__sessions_kept(pg, pg->conninfo, conn, &kept, error);
-    if (code != JOBQ_OK || kept) return code;
-    return jobq_pg__invalid(
-        error, "pooled",
-        "conninfo leads through a pooler in transaction mode: sessions, prepared statements and "
-        "LISTEN are lost there; set desc.pooled, and desc.listen_conninfo to the server itself");
-}
-
-/* The first connection, tried with backoff for as long as the user has patience. */
-static jobq_error jobq_pg__first(jobq_pg *pg, jobq_pg_error *error)
-{
-    static const jobq_backoff backoff = {JOBQ_CURVE_EXPONENTIAL, 250, 100000, 5000000, 0};
-    int64_t now = jobq_pg__mono_us(), until = now + pg->patience_us;
-    jobq_random random = jobq_random_from((uint64_t)now);
-    uint32_t tries = 0;
-    jobq_error code;
-    PGconn *conn;
-
-    while (jobq_pg_acquire(pg, &conn, error) != JOBQ_OK) {
-        int64_t wait = jobq_backoff_delay(&backoff, tries++, jobq_random_next(&random));
-        struct timespec nap;
-        now = jobq_pg__mono_us();
-        if (error->code != JOBQ_ERROR_CONNECTION || now >= until) return error->code;
-        jobq_pg__log(pg, JOBQ_PG_WARNING, "%s", error->message);
-        if (wait > until - now) wait = until - now;
-        nap.tv_sec = (time_t)(wait / 1000000);
-        nap.tv_nsec = (long)(wait % 1000000 * 1000);
-        nanosleep(&nap, NULL);
-    }
-    code = jobq_pg__self_check(pg, conn, error);
-    jobq_pg_release(pg, conn);
-    return code;
-}
-
-JOBQ_API jobq_error jobq_pg_open(jobq_pg **out, const jobq_pg_desc *desc, jobq_pg_error *error)
-{
-    jobq_pg_desc none;
-    jobq_pg_error local;
-    jobq_pg *pg;
-
-    JOBQ_ASSERT(out != NULL);
-    if (error == NULL) error = &local;
-    *out = NULL;
-    memset(&none, 0, sizeof none);
-    pg = jobq_pg__new(desc == NULL ? &none : desc, error);
-    if (pg == NULL) return error->code;
-    pthread_mutex_init(&pg->lock, NULL);
-    pthread_cond_init(&pg->freed, NULL);
-    if (jobq_pg__first(pg, error) != JOBQ_OK) {
-        jobq_pg_close(pg);
-        return error->code;
-    }
-    *out = pg;
-    return JOBQ_OK;
-}
-
-JOBQ_API void jobq_pg_close(jobq_pg *pg)
-{
-    if (pg == NULL) return;
-    if (jobq_pg__forked(pg)) { /* whoever held or awaited its lock is not in this process */
-        while (pg->idle_count > 0) jobq_pg__conn_leave(pg->idle[--pg->idle_count]);
-        jobq_pg__free(pg);
-        return;
-    }
-    JOBQ_ASSERT(pg->open_count == pg->idle_count);
-    while (pg->idle_count > 0) PQfinish(pg->idle[--pg->idle_count]);
-    pthread_cond_destroy(&pg->freed);
-    pthread_mutex_destroy(&pg->lock);
-    jobq_pg__free(pg);
-}
-
-/* An idle connection, or the right to make one (*make). False: time is up. The pool's lock is
- * held. */
-static bool jobq_pg__reserve(jobq_pg *pg, PGconn **conn, bool *make)
-{
-    struct timespec until;
-    bool late = false;
-
-    clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_sec += pg->acquire_us / 1000000;
-    until.tv_nsec += pg->acquire_us % 1000000 * 1000;
-    if (until.tv_nsec >= 1000000000) {
-        until.tv_sec++;
-        until.tv_nsec -= 1000000000;
-    }
-    while (pg->idle_count == 0 && pg->open_count >= pg->pool_max) {
-        if (late) return false;
-        late = pthread_cond_timedwait(&pg->freed, &pg->lock, &until) == ETIMEDOUT;
-    }
-    *make = pg->idle_count == 0;
-    *conn = NULL;
-    if (*make) pg->open_count++;
-    else *conn = pg->idle[--pg->idle_count];
-    return true;
-}
-
-/* A place in the pool is free again. */
-static void jobq_pg__unreserve(jobq_pg *pg)
-{
-    pthread_mutex_lock(&pg->lock);
-    pg->open_count--;
-    pthread_cond_signal(&pg->freed);
-    pthread_mutex_unlock(&pg->lock);
-}
-
-/* Whether an idle connection still is one: what the server said meanwhile, a farewell perhaps, is
- * read. */
-static bool jobq_pg__well(PGconn *conn)
-{
-    struct pollfd fd;
-    int reads = 0;
-
-    fd.fd = PQsocket(conn);
-    fd.events = POLLIN;
-    fd.revents = 0;
-    while (PQstatus(conn) == CONNECTION_OK && reads++ < 4 && poll(&fd, 1, 0) > 0) {
-        PQconsumeInput(conn); /* first the farewell, then the end */
-    }
-    return PQstatus(conn) == CONNECTION_OK;
-}
-
-JOBQ_API jobq_error jobq_pg_acquire(jobq_pg *pg, PGconn **conn, jobq_pg_error *error)
-{
-    bool make = false, got;
-
-    JOBQ_ASSERT(pg != NULL && conn != NULL);
-    *conn = NULL;
-    if (jobq_pg__forked(pg)) return jobq_pg__forked_error(error);
-    pthread_mutex_lock(&pg->lock);
-    got = jobq_pg__reserve(pg, conn, &make);
-    pthread_mutex_unlock(&pg->lock);
-    if (!got) {
-        *conn = NULL;
-        return jobq_pg__fail(error, JOBQ_ERROR_TIMEOUT,
-                             "no connection free within %lld ms: raise pool_max, or release sooner",
-                             (long long)(pg->acquire_us / 1000));
-    }
-    if (!make && !jobq_pg__well(*conn)) {
-        PQfinish(*conn);
-        make = true;
-    }
-    if (!make) return JOBQ_OK;
-    *conn = jobq_pg__connect(pg, error);
-    if (*conn != NULL) return JOBQ_OK;
-    jobq_pg__unreserve(pg);
-    return error != NULL ? error->code : JOBQ_ERROR_CONNECTION;
-}
-
-/* Whether a connection is as the pool lent it: no transaction, no pipeline, UTF8. */
-static bool jobq_pg__clean(jobq_pg *pg, PGconn *conn)
-{
-    jobq_pg_error error;
-
-    if (PQstatus(conn) == CONNECTION_OK && PQtransactionStatus(conn) != PQTRANS_IDLE) {
-        jobq_pg__log(pg, JOBQ_PG_WARNING, "a transaction was left open; rolled back");
-        PQclear(PQexec(conn, "ROLLBACK"));
-    }
-    if (PQstatus(conn) != CONNECTION_OK || PQtransactionStatus(conn) != PQTRANS_IDLE) return false;
-    if (jobq_pg__usable(conn, &error) == JOBQ_OK) return true;
-    jobq_pg__log(pg, JOBQ_PG_WARNING, "a connection is closed, not lent again: %s", error.message);
-    return false;
-}
-
-/* Into the pool again, or closed if spent: a cancel that was sent to it may arrive late, and would
- * hit whatever runs there then; a VACUUM has changed its settings. */
-static void jobq_pg__give_back(jobq_pg *pg, PGconn *conn, bool spent)
-{
-    bool keep;
-
-    if (conn == NULL) return;
-    if (jobq_pg__forked(pg)) {
-        jobq_pg__conn_leave(conn);
-        return;
-    }
-    keep = jobq_pg__clean(pg, conn) && !spent;
-    pthread_mutex_lock(&pg->lock);
-    if (keep && pg->idle_count == pg->idle_room) {
-        int room = pg->idle_room == 0 ? 8 : 2 * pg->idle_room;
-        PGconn **idle = (PGconn **)realloc(pg->idle, (size_t)room * sizeof *idle);
-        if (idle != NULL) {
-            pg->idle = idle;
-            pg->idle_room = room;
-        }
-        keep = idle != NULL;
-    }
-    if (keep) pg->idle[pg->idle_count++] = conn;
-    else pg->open_count--;
-    pthread_cond_signal(&pg->freed);
-    pthread_mutex_unlock(&pg->lock);
-    if (!keep) PQfinish(conn);
-}
-
-JOBQ_API void jobq_pg_release(jobq_pg *pg, PGconn *conn)
-{
-    JOBQ_ASSERT(pg != NULL);
-    jobq_pg__give_back(pg, conn, false);
-}
-
-/* -- prepared statements: what a connection has is kept with it, by libpq's events -- */
-
-/* Whether this connection's role may write by a plain INSERT; see ENQUEUE below. */
-typedef enum jobq_pg__right { JOBQ_PG__UNASKED, JOBQ_PG__GRANTED, JOBQ_PG__REFUSED } jobq_pg__right;
-
-typedef struct jobq_pg__direct {
-    jobq_pg__right right;
-    unsigned role; /* whose right that is: a hash */
-} jobq_pg__direct;
-
-/* Those in one schema. */
-typedef struct jobq_pg__rights {
-    struct jobq_pg__rights *next;
-    char schema[52];
-    jobq_pg__direct jobs, messages;
-} jobq_pg__rights;
-
-typedef enum jobq_pg__how {
-    JOBQ_PG__NOT_PREPARED,
-    JOBQ_PG__PREPARING, /* with its first use, in one flush */
-    JOBQ_PG__PREPARED,
-    JOBQ_PG__AS_TEXT
-} jobq_pg__how;
-
-/* A statement that a connection has met. AS_TEXT: its columns have changed since it was prepared.
- * The server keeps the name, so it can't be prepared anew, and inside a transaction that attempt
- * would be the end of it. */
-typedef struct jobq_pg__known {
-    struct jobq_pg__known *next;
-    uint64_t hash;
-    jobq_pg__how how;
-    char *sql; /* found by this, not by its hash */
-} jobq_pg__known;
-
-#define JOBQ_PG__CHAINS 128
-
-typedef struct jobq_pg__registry {
-    jobq_pg__known *chains[JOBQ_PG__CHAINS];
-    jobq_pg__rights *rights;
-} jobq_pg__registry;
-
-static int jobq_pg__on_event(PGEventId event, void *info, void *pass);
-
-static void jobq_pg__registry_free(PGconn *conn)
-{
-    jobq_pg__registry *r = (jobq_pg__registry *)PQinstanceData(conn, jobq_pg__on_event);
-    size_t i;
-
-    if (r == NULL) return;
-    PQsetInstanceData(conn, jobq_pg__on_event, NULL);
-    for (i = 0; i < JOBQ_PG__CHAINS; i++) {
-        while (r->chains[i] != NULL) {
-            jobq_pg__known *next = r->chains[i]->next;
-            free(r->chains[i]);
-            r->chains[i] = next;
-        }
-    }
-    while (r->rights != NULL) {
-        jobq_pg__rights *next = r->rights->next;
-        free(r->rights);
-        r->rights = next;
-    }
-    free(r);
-}
-
-static int jobq_pg__on_event(PGEventId event, void *info, void *pass)
-{
-    (void)pass;
-    if (event == PGEVT_CONNRESET) jobq_pg__registry_free(((PGEventConnReset *)info)->conn);
-    if (event == PGEVT_CONNDESTROY) jobq_pg__registry_free(((PGEventConnDestroy *)info)->conn);
-    return 1;
-}
-
-/* NULL: out of memory. */
-static jobq_pg__registry *jobq_pg__registry_of(PGconn *conn)
-{
-    jobq_pg__registry *r = (jobq_pg__registry *)PQinstanceData(conn, jobq_pg__on_event);
-
-    if (r != NULL) return r;
-    r = (jobq_pg__registry *)calloc(1, sizeof *r);
-    if (r == NULL) return NULL;
-    PQregisterEventProc(conn, jobq_pg__on_event, "jobq", NULL); /* again: refused, and no harm */
-    if (PQsetInstanceData(conn, jobq_pg__on_event, r)) return r;
-    free(r);
-    return NULL;
-}
-
-/* What this connection's role may do in the handle's schema. NULL: out of memory, or a pooler gives
- * each transaction another session. */
-static jobq_pg__rights *jobq_pg__rights_of(const jobq_pg *pg, PGconn *conn)
-{
-    jobq_pg__registry *registry = pg->pooled ? NULL : jobq_pg__registry_of(conn);
-    jobq_pg__rights *r;
-
-    if (registry == NULL) return NULL;
-    for (r = registry->rights; r != NULL && strcmp(r->schema, pg->schema) != 0; r = r->next) {}
-    if (r != NULL) return r;
-    r = (jobq_pg__rights *)calloc(1, sizeof *r);
-    if (r == NULL) return NULL;
-    jobq_pg__copy(r->schema, sizeof r->schema, pg->schema);
-    r->next = registry->rights;
-    registry->rights = r;
-    return r;
-}
-
-/* A text's record, made when it is first asked for. NULL: out of memory. Two texts of one hash
- * would have one name: the later is never prepared. */
-static jobq_pg__known *jobq_pg__known_of(PGconn *conn, const jobq_pg__text *text)
-{
-    jobq_pg__registry *registry = jobq_pg__registry_of(conn);
-    jobq_pg__known **chain, *k;
-    jobq_pg__how how = JOBQ_PG__NOT_PREPARED;
-
-    if (registry == NULL) return NULL;
-    chain = &registry->chains[text->hash % JOBQ_PG__CHAINS];
-    for (k = *chain; k != NULL; k = k->next) {
-        if (k->hash != text->hash) continue;
-        if (strcmp(k->sql, text->sql) == 0) return k;
-        how = JOBQ_PG__AS_TEXT;
-    }
-    k = (jobq_pg__known *)malloc(sizeof *k + strlen(text->sql) + 1);
-    if (k == NULL) return NULL;
-    k->next = *chain;
-    k->hash = text->hash;
-    k->how = how;
-    k->sql = strcpy((char *)(k + 1), text->sql);
-    *chain = k;
-    return k;
-}
-
-static void jobq_pg__statement_name(const jobq_pg__text *text, char *name, size_t size)
-{
-    snprintf(name, size, "jobq_%016llx", (unsigned long long)text->hash);
-}
-
-/* No statement is prepared there any more (DISCARD ALL, DEALLOCATE, a pooler). */
-static void jobq_pg__forget(PGconn *conn)
-{
-    jobq_pg__registry *registry = jobq_pg__registry_of(conn);
-    jobq_pg__known *k;
-    size_t i;
-
-    for (i = 0; registry != NULL && i < JOBQ_PG__CHAINS; i++) {
-        for (k = registry->chains[i]; k != NULL; k = k->next) {
-            if (k->how != JOBQ_PG__AS_TEXT) k->how = JOBQ_PG__NOT_PREPARED;
-        }
-    }
-}
-
-/* What an error tells about what is prepared. True: sent again as it is now recorded, it may work.
- * A right to EXECUTE is asked for after the PREPARE, which was good then. */
-static bool jobq_pg__known_learn(PGconn *conn, const jobq_pg__text *text, const PGresult *res)
-{
-    const char *state = PQresultErrorField(res, PG_DIAG_SQLSTATE);
-    jobq_pg__known *known = state == NULL ? NULL : jobq_pg__known_of(conn, text);
-    bool anew;
-
-    if (known == NULL || known->how == JOBQ_PG__AS_TEXT) return false;
-    anew = known->how == JOBQ_PG__PREPARING;
-    if (strncmp(state, "26", 2) == 0) jobq_pg__forget(conn);
-    else if (strcmp(state, "42P05") == 0) known->how = JOBQ_PG__PREPARED;
-    else if (strcmp(state, "0A000") == 0) known->how = JOBQ_PG__AS_TEXT;
-    else {
-        if (anew && strcmp(state, "42501") != 0 &&
-            (strncmp(state, "42", 2) == 0 || strncmp(state, "3F", 2) == 0))
-            known->how = JOBQ_PG__NOT_PREPARED;
-        return false;
-    }
-    return true;
-}
-
-/* ---- >>exec: the only sender of statements --------------------------------------------------- */
-
-/* Yours, if it can take a statement, or *mine, from the pool. */
-static jobq_error jobq_pg__borrow(jobq_pg *pg, PGconn *conn, PGconn **mine, jobq_pg_error *error)
-{
-    if (conn == NULL) return jobq_pg_acquire(pg, mine, error);
-    if (pg != NULL && jobq_pg__forked(pg)) return jobq_pg__forked_error(error);
-    return jobq_pg__usable(conn, error);
-}
-
-static int jobq_pg__ship_text(PGconn *conn, const char *sql)
-{
-    return PQsendQueryParams(conn, sql, 0, NULL, NULL, NULL, NULL, 1);
-}
-
-/* Sends one statement in pipeline mode: prepared first, where it has to be; as text, if not
- * prepare. */
-static bool jobq_pg__ship(PGconn *conn, const jobq_pg__text *text, const jobq_pg__params *p,
-                          bool prepare)
-{
-    const char *values[JOBQ_PG__PARAMS_MAX];
-    int formats[JOBQ_PG__PARAMS_MAX], i;
-    jobq_pg__known *known = prepare ? jobq_pg__known_of(conn, text) : NULL;
-    char name[32];
-
-    for (i = 0; i < p->count; i++) {
-        values[i] = p->offsets[i] == SIZE_MAX ? NULL : p->data + p->offsets[i];
-        formats[i] = 1;
-    }
-    if (known == NULL || known->how == JOBQ_PG__AS_TEXT)
-        return PQsendQueryParams(conn, text->sql, p->count, NULL, values, p->lengths, formats, 1);
-    jobq_pg__statement_name(text, name, sizeof name);
-    if (known->how == JOBQ_PG__NOT_PREPARED && !PQsendPrepare(conn, name, text->sql, 0, NULL))
-        return false;
-    known->how = known->how == JOBQ_PG__NOT_PREPARED ? JOBQ_PG__PREPARING : JOBQ_PG__PREPARED;
-    return PQsendQueryPrepared(conn, name, p->count, values, p->lengths, formats, 1);
-}
-
-#define JOBQ_PG__BEGIN "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
-
-/* The same in a transaction of its own, which sets its isolation level and, if limits is not NULL,
- * its time-outs; all of it is sent in one flush. Connections through a pooler need this, because
- * another client's session settings may be in force there. */
-static bool jobq_pg__ship_whole(PGconn *conn, const char *limits, const jobq_pg__text *text,
-                                const jobq_pg__params *p, bool prepare)
-{
-    return jobq_pg__ship_text(conn, JOBQ_PG__BEGIN) &&
-           (limits == NULL || jobq_pg__ship_text(conn, limits)) &&
-           jobq_pg__ship(conn, text, p, prepare) && jobq_pg__ship_text(conn, "COMMIT");
-}
-
-/* Of the results of one flush, the one that counts: the first error, else the latest rows. */
-static PGresult *jobq_pg__weigh(PGresult *old, PGresult *res)
-{
-    bool rows = PQresultStatus(old) == PGRES_TUPLES_OK;
-    bool failed = old != NULL && !rows && PQresultStatus(old) != PGRES_COMMAND_OK;
-
-    if (failed || (rows && PQresultStatus(res) == PGRES_COMMAND_OK)) {
-        PQclear(res);
-        return old;
-    }
-    PQclear(old);
-    return res;
-}
-
-/* Sends a statement and waits for its answer. whole: as jobq_pg__ship_whole. Also when it can't be
- * sent, the Sync is: only after it can pipeline mode be left. */
-static PGresult *jobq_pg__round(PGconn *conn, const jobq_pg__text *text, const jobq_pg__params *p,
-                                bool prepare, bool whole)
-{
-    PGresult *res = NULL, *next;
-    bool sent, synced = false;
-
-    if (!PQenterPipelineMode(conn)) return NULL;
-    sent = whole ? jobq_pg__ship_whole(conn, NULL, text, p, prepare)
-                 : jobq_pg__ship(conn, text, p, prepare);
-    if (!PQpipelineSync(conn)) return NULL;
-    while (!synced && PQstatus(conn) == CONNECTION_OK) {
-        next = PQgetResult(conn);
-        synced = PQresultStatus(next) == PGRES_PIPELINE_SYNC;
-        if (synced) PQclear(next);
-        else if (next != NULL) res = jobq_pg__weigh(res, next);
-    }
-    if (synced) PQexitPipelineMode(conn);
-    if (synced && whole && PQtransactionStatus(conn) != PQTRANS_IDLE)
-        PQclear(PQexec(conn, "ROLLBACK"));
-    if (sent) return res;
-    PQclear(res);
-    return NULL;
-}
-
-/* A server hangs up on more, whatever it carries. */
-#define JOBQ_PG__MESSAGE_MAX 1000000000
-
-static jobq_error jobq_pg__table_error(const jobq_pg_table *t, jobq_pg_error *error,
-                                       const PGconn *conn, const PGresult *res);
-static bool jobq_pg__may_prepare(const jobq_pg *pg, const jobq_pg_table *t);
-
-/*
- * One statement of the library's, or of table t, on conn or on a connection of the pool. Clears the
- * parameters. NULL: error is filled.
- */
-static PGresult *jobq_pg__exec_text(jobq_pg *pg, PGconn *conn, const jobq_pg_table *t,
-                                    const jobq_pg__text *text, jobq_pg__params *p,
-                                    jobq_pg_error *error)
-{
-    bool prepare = jobq_pg__may_prepare(pg, t), whole, idle;
-    PGconn *mine = NULL;
-    PGresult *res = NULL;
-
-    if (p->failed) jobq_pg__no_memory(error);
-    else if (p->size > JOBQ_PG__MESSAGE_MAX) {
-        jobq_pg__invalid(error, "size", "more than 1 GB in one call: send fewer at once");
-    } else if (conn == NULL && pg == NULL) {
-        jobq_pg__invalid(error, "conn", "the table was opened without a handle: name one");
-    } else if (jobq_pg__borrow(pg, conn, &mine, error) == JOBQ_OK) {
-        if (conn == NULL) conn = mine;
-        idle = PQtransactionStatus(conn) == PQTRANS_IDLE;
-        whole = t == NULL && idle && (pg->pooled || pg->odd);
-        res = jobq_pg__round(conn, text, p, prepare, whole);
-        if (prepare && PQresultStatus(res) == PGRES_FATAL_ERROR &&
-            jobq_pg__known_learn(conn, text, res) && idle) {
-            PQclear(res);
-            res = jobq_pg__round(conn, text, p, prepare, whole);
-        }
-        if (PQresultStatus(res) != PGRES_TUPLES_OK && PQresultStatus(res) != PGRES_COMMAND_OK) {
-            if (t != NULL) jobq_pg__table_error(t, error, conn, res);
-            else jobq_pg__result_error(error, conn, res);
-            PQclear(res);
-            res = NULL;
-        }
-    }
-    jobq_pg__params_clear(p);
-    if (mine != NULL) jobq_pg_release(pg, mine);
-    return res;
-}
-
-/* ---- >>migrate ------------------------------------------------------------------------------- */
-
-/* Runs SQL without parameters; JOBQ_OK or the error. */
-JOBQ_PG__ONCE static jobq_error jobq_pg__command(PGconn *conn, const char *sql,
-                                                 jobq_pg_error *error)
-{
-    PGresult *res = PQexec(conn, sql);
-    ExecStatusType status = PQresultStatus(res);
-    jobq_error code = JOBQ_OK;
-
-    if (status != PGRES_COMMAND_OK && status != PGRES_TUPLES_OK) {
-        code = jobq_pg__result_error(error, conn, res);
-    }
-    PQclear(res);
-    return code;
-}
-
-/* The strings up to NULL as one. NULL: out of memory. */
-static char *jobq_pg__join(const char *const *strings)
-{
-    size_t size = 1, at = 0, i;
-    char *text;
-
-    for (i = 0; strings[i] != NULL; i++) size += strlen(strings[i]);
-    text = (char *)malloc(size);
-    if (text == NULL) return NULL;
-    for (i = 0; strings[i] != NULL; at += strlen(strings[i++]))
-        memcpy(text + at, strings[i], strlen(strings[i]));
-    text[at] = '\0';
-    return text;
-}
-
-static jobq_error jobq_pg__apply(const jobq_pg *pg, PGconn *conn, const jobq_pg__migration *m,
-                                 jobq_pg_error *error)
-{
-    char *generic = jobq_pg__join(m->strings);
-    char *sql = generic == NULL ? NULL : jobq_pg__for_schema(generic, pg->schema);
-    jobq_error code = sql == NULL ? jobq_pg__no_memory(error) : jobq_pg__command(conn, sql, error);
-
-    free(sql);
-    free(generic);
-    if (code == JOBQ_OK)
-        jobq_pg__log(pg, JOBQ_PG_INFO, "migration %s applied to %s", m->name, pg->schema);
-    return code;
-}
-
-/* The schema's version and the oldest library it serves; 0, 0 when it is not there. */
-static jobq_error jobq_pg__version(jobq_pg *pg, PGconn *conn, int *version, int *library_min,
-                                   jobq_pg_error *error)
-{
-    char sql[160];
-    PGresult *res;
-    bool there;
-    jobq_error code;
-
-    snprintf(sql, sizeof sql, "SELECT pg_catalog.to_regclass('%s.meta') IS NOT NULL", pg->schema);
-    res = PQexec(conn, sql);
-    if (PQresultStatus(res) != PGRES_TUPLES_OK) {
-        code = jobq_pg__result_error(error, conn, res);
-        PQclear(res);
-        return code;
-    }
-    there = PQgetvalue(res, 0, 0)[0] == 't';
-    PQclear(res);
-    *version = *library_min = 0;
-    if (!there) return JOBQ_OK;
-    snprintf(sql, sizeof sql, "SELECT version, library_min FROM %s.meta", pg->schema);
-    res = PQexec(conn, sql);
-    code = PQresultStatus(res) == PGRES_TUPLES_OK && PQntuples(res) == 1
-               ? JOBQ_OK : jobq_pg__result_error(error, conn, res);
-    if (code == JOBQ_OK) {
-        *version = atoi(PQgetvalue(res, 0, 0));
-        *library_min = atoi(PQgetvalue(res, 0, 1));
-    }
-    PQclear(res);
-    return code;
-}
-
-/* A schema may be newer than the library, as long as it still serves it (rolling deploys). */
-static jobq_error jobq_pg__serves(const jobq_pg *pg, int version, int library_min,
-                                  jobq_pg_error *error)
-{
-    if (library_min > JOBQ_PG__VERSION) {
-        return jobq_pg__fail(
-            error, JOBQ_ERROR_VERSION,
-            "schema %s is at version %d and serves libraries from %d on; this one is %d: "
-            "update the program",
-            pg->schema, version, library_min, JOBQ_PG__VERSION);
-    }
-    if (version < JOBQ_PG__VERSION) {
-        return jobq_pg__fail(
-            error, JOBQ_ERROR_VERSION,
-            "schema %s is at version %d, this library needs %d: run jobq_pg_migrate", pg->schema,
-            version, JOBQ_PG__VERSION);
-    }
-    return JOBQ_OK;
-}
-
-static jobq_error jobq_pg__migrate_in(jobq_pg *pg, PGconn *conn, jobq_pg_error *error)
-{
-    char sql[96];
-    int version, library_min;
-    jobq_error code;
-    size_t i;
-
-    snprintf(sql, sizeof sql, "SELECT pg_catalog.pg_advisory_xact_lock(%lld)",
-             0x6a6f6271LL << 24 | (pg->hash >> 8));
-    code = jobq_pg__command(conn, sql, error);
-    if (code == JOBQ_OK) code = jobq_pg__version(pg, conn, &version, &library_min, error);
-    if (code != JOBQ_OK) return code;
-    if (version >= JOBQ_PG__VERSION) return jobq_pg__serves(pg, version, library_min, error);
-    for (i = 0; i < sizeof jobq_pg__migrations / sizeof jobq_pg__migrations[0]; i++) {
-        if (jobq_pg__migrations[i].version <= version) continue;
-        code = jobq_pg__apply(pg, conn, &jobq_pg__migrations[i], error);
-        if (code != JOBQ_OK) return code;
-    }
-    return JOBQ_OK;
-}
-
-JOBQ_API jobq_error jobq_pg_migrate(jobq_pg *pg, jobq_pg_error *error)
-{
-    PGconn *conn;
-    jobq_error code;
-
-    JOBQ_ASSERT(pg != NULL);
-    code = jobq_pg_acquire(pg, &conn, error);
-    if (code != JOBQ_OK) return code;
-    code = jobq_pg__command(conn, JOBQ_PG__BEGIN, error);
-    if (code == JOBQ_OK)
-        code = jobq_pg__command(conn, "SET LOCAL client_min_messages = warning", error);
-    if (code == JOBQ_OK) code = jobq_pg__migrate_in(pg, conn, error);
-    if (code == JOBQ_OK) code = jobq_pg__command(conn, "COMMIT", error);
-    else PQclear(PQexec(conn, "ROLLBACK"));
-    jobq_pg_release(pg, conn);
-    return code;
-}
-
-JOBQ_API jobq_error jobq_pg_check(jobq_pg *pg, PGconn *conn, jobq_pg_error *error)
-{
-    int version, library_min;
-    PGconn *mine = NULL;
-    jobq_error code =
-        jobq_pg__borrow(pg, conn, &mine, error);
-
-    if (code != JOBQ_OK) return code;
-    code = jobq_pg__version(pg, conn == NULL ? mine : conn, &version, &library_min, error);
-    if (mine != NULL) jobq_pg_release(pg, mine);
-    return code == JOBQ_OK ? jobq_pg__serves(pg, version, library_min, error) : code;
-}
-
-/* ---- >>value: what a field holds, as the wire has it and as text ----------------------------- */
-
-#define JOBQ_PG__DAY_US ((int64_t)86400000000)
-#define JOBQ_PG__EPOCH_DAYS 10957 /* 2000-01-01, the server's zero */
-#define JOBQ_PG__INSTANT_FIRST (-(int64_t)210866803200000000) /* 4714-11-24 BC, the server's */
-#define JOBQ_PG__DATE_FIRST (-2440588)                        /* the same */
-#define JOBQ_PG__DATE_LAST 2145042905                         /* 5874897-12-31 */
-
-/* Bytes of a C type, and of the one that may be NULL. A zero in maybe: NULL is in the type. */
-static const struct {
-    const char *name;
-    size_t size, maybe;
-    int oids[4]; /* of the server's types that fit */
-} jobq_pg__types[JOBQ_PG_TYPE_COUNT] = {
-    {"none", 0, 0, {0, 0, 0, 0}},
-    {"bool", sizeof(bool), sizeof(jobq_pg_maybe_bool), {16, 0, 0, 0}},
-    {"int16", 2, sizeof(jobq_pg_maybe_int16), {21, 0, 0, 0}},
-    {"int32", 4, sizeof(jobq_pg_maybe_int32), {23, 0, 0, 0}},
-    {"int64", 8, sizeof(jobq_pg_maybe_int64), {20, 0, 0, 0}},
-    {"float", sizeof(float), sizeof(jobq_pg_maybe_float), {700, 0, 0, 0}},
-    {"double", sizeof(double), sizeof(jobq_pg_maybe_double), {701, 0, 0, 0}},
-    {"text", sizeof(jobq_str), 0, {25, 1043, 1042, 19}},
-    {"bytes", sizeof(jobq_str), 0, {17, 0, 0, 0}},
-    {"uuid", sizeof(jobq_pg_uuid), sizeof(jobq_pg_maybe_uuid), {2950, 0, 0, 0}},
-    {"timestamptz", 8, sizeof(jobq_pg_maybe_int64), {1184, 0, 0, 0}},
-    {"date", 4, sizeof(jobq_pg_maybe_int32), {1082, 0, 0, 0}},
-    {"interval", sizeof(jobq_pg_interval), sizeof(jobq_pg_maybe_interval), {1186, 0, 0, 0}},
-    {"duration", 8, sizeof(jobq_pg_maybe_int64), {1186, 0, 0, 0}},
-    {"numeric", sizeof(jobq_str), 0, {1700, 0, 0, 0}},
-    {"json", sizeof(jobq_str), 0, {3802, 114, 0, 0}},
-    {"enum", sizeof(int), sizeof(jobq_pg_maybe_int32), {25, 1043, 18, 0}},
-    {"texts", sizeof(jobq_pg_texts), 0, {1009, 1015, 0, 0}},
-    {"int64s", sizeof(jobq_pg_int64s), 0, {1016, 0, 0, 0}},
-};
-
-/* Memory behind the rows of a page. It was measured before: see jobq_pg__heap_need. */
-typedef struct jobq_pg__heap {
-    char *at, *end;
-} jobq_pg__heap;
-
-/* Bytes of heap that a value of so many wire bytes takes at most. */
-static size_t jobq_pg__heap_need(jobq_pg_type type, size_t len)
-{
-    if (type == JOBQ_PG_TEXTS) return len / 4 * (sizeof(jobq_str) + 1) + len + 16;
-    if (type == JOBQ_PG_INT64S) return len + 16;
-    return jobq_pg__types[type].maybe == 0 ? len + 1 : 0;
-}
-
-static void *jobq_pg__heap_take(jobq_pg__heap *heap, size_t size, size_t align)
-{
-    size_t skip = (align - (uintptr_t)heap->at % align) % align;
-    char *out = heap->at + skip;
-
-    if ((size_t)(heap->end - heap->at) < size + skip) return NULL;
-    heap->at = out + size;
-    return out;
-}
-
-/* A copy with a NUL behind it. */
-static bool jobq_pg__heap_str(jobq_pg__heap *heap, const char *p, size_t len, jobq_str *out)
-{
-    char *copy = (char *)jobq_pg__heap_take(heap, len + 1, 1);
-
-    if (copy == NULL) return false;
-    if (len > 0) memcpy(copy, p, len);
-    copy[len] = '\0';
-    out->ptr = copy;
-    out->len = len;
-    return true;
-}
-
-/* The head of an array on the wire: one dimension at most. False: malformed. *count elements
- * follow at *at. */
-static bool jobq_pg__array_head(const char *p, size_t len, size_t *at, size_t *count)
-{
-    int32_t dims, items;
-
-    if (len < 12) return false;
-    dims = (int32_t)jobq_pg__big(p, 4);
-    *count = 0;
-    *at = 12;
-    if (dims == 0) return len == 12;
-    if (dims != 1 || len < 20) return false;
-    items = (int32_t)jobq_pg__big(p + 12, 4);
-    if (items < 0 || (size_t)items > (len - 20) / 4) return false;
-    *count = (size_t)items;
-    *at = 20;
-    return true;
-}
-
-/* The next element: its bytes, or NULL. False: malformed. */
-static bool jobq_pg__array_item(const char *p, size_t len, size_t *at, jobq_str *item)
-{
-    int32_t size;
-
-    item->ptr = NULL;
-    item->len = 0;
-    if (len - *at < 4) return false;
-    size = (int32_t)jobq_pg__big(p + *at, 4);
-    *at += 4;
-    if (size == -1) return true;
-    if (size < 0 || (size_t)size > len - *at) return false;
-    item->ptr = p + *at;
-    item->len = (size_t)size;
-    *at += (size_t)size;
-    return true;
-}
-
-static bool jobq_pg__get_texts(const char *p, size_t len, jobq_pg__heap *heap, jobq_pg_texts *out)
-{
-    jobq_str *items, item;
-    size_t at, count, i;
-
-    if (!jobq_pg__array_head(p, len, &at, &count)) return false;
-    items = (jobq_str *)jobq_pg__heap_take(heap, count * sizeof *items, sizeof(void *));
-    if (items == NULL) return false;
-    for (i = 0; i < count; i++) {
-        if (!jobq_pg__array_item(p, len, &at, &item)) return false;
-        items[i] = item;
-        if (item.ptr != NULL && !jobq_pg__heap_str(heap, item.ptr, item.len, &items[i]))
-            return false;
-    }
-    out->items = items;
-    out->count = count;
-    return at == len;
-}
-
-static bool jobq_pg__get_int64s(const char *p, size_t len, jobq_pg__heap *heap,
-                                jobq_pg_int64s *out)
-{
-    jobq_str item;
-    size_t at, count, i;
-    int64_t *items;
-
-    if (!jobq_pg__array_head(p, len, &at, &count)) return false;
-    items = (int64_t *)jobq_pg__heap_take(heap, count * sizeof *items, sizeof *items);
-    if (items == NULL) return false;
-    for (i = 0; i < count; i++) {
-        if (!jobq_pg__array_item(p, len, &at, &item) || item.len != 8) return false;
-        items[i] = jobq_pg__big(item.ptr, 8);
-    }
-    out->items = items;
-    out->count = count;
-    return at == len;
-}
-
-static bool jobq_pg__get_enum(const jobq_pg_column *column, const char *p, size_t len, int *out)
-{
-    int i;
-
-    for (i = 0; column->names[i] != NULL; i++) {
-        if (strlen(column->names[i]) == len && memcmp(column->names[i], p, len) == 0) {
-            *out = i;
-            return true;
-        }
-    }
-    return false;
-}
-
-static int32_t jobq_pg__days_from_server(int32_t days)
-{
-    if (days == INT32_MAX || days == INT32_MIN) return days; /* infinity */
-    return days > INT32_MAX - JOBQ_PG__EPOCH_DAYS ? INT32_MAX : days + JOBQ_PG__EPOCH_DAYS;
-}
-
-/* The sum of an interval's parts; JOBQ_NEVER and its opposite where it is beyond them. */
-static int64_t jobq_pg__interval_us(const jobq_pg_interval *interval)
-{
-    const int64_t most = INT64_MAX / JOBQ_PG__DAY_US;
-    int64_t days = (int64_t)interval->months * 30 + interval->days;
-
-    if (days > most || days < -most) return days > 0 ? JOBQ_NEVER : -JOBQ_NEVER;
-    days *= JOBQ_PG__DAY_US;
-    if (days > 0 && interval->us > INT64_MAX - days) return JOBQ_NEVER;
-    if (days < 0 && interval->us < -INT64_MAX - days) return -JOBQ_NEVER;
-    return days + interval->us;
-}
-
-/* A value of fixed size; out is aligned for its type. False: not of this size. */
-static bool jobq_pg__get_fixed(jobq_pg_type type, const char *p, size_t len, char *out)
-{
-    bool interval_sent = type == JOBQ_PG_INTERVAL || type == JOBQ_PG_DURATION;
-    size_t width = interval_sent || type == JOBQ_PG_UUID ? 16 : jobq_pg__types[type].size;
-    uint64_t big;
-    uint32_t big32;
-    uint16_t big16;
-    jobq_pg_interval interval;
-
-    if (len != width) return false;
-    if (type == JOBQ_PG_UUID) {
-        memcpy(out, p, 16);
-    } else if (interval_sent) {
-        interval.us = jobq_pg__big(p, 8);
-        interval.days = (int32_t)jobq_pg__big(p + 8, 4);
-        interval.months = (int32_t)jobq_pg__big(p + 12, 4);
-        big = (uint64_t)jobq_pg__interval_us(&interval);
-        if (type == JOBQ_PG_DURATION) memcpy(out, &big, 8);
-        else memcpy(out, &interval, sizeof interval);
-    } else if (width == 8) {
-        big = (uint64_t)jobq_pg__big(p, 8);
-        if (type == JOBQ_PG_TIMESTAMPTZ) big = (uint64_t)jobq_pg__from_server_us((int64_t)big);
-        memcpy(out, &big, 8);
-    } else if (width == 4) {
-        big32 = (uint32_t)jobq_pg__big(p, 4);
-        if (type == JOBQ_PG_DATE) big32 = (uint32_t)jobq_pg__days_from_server((int32_t)big32);
-        memcpy(out, &big32, 4);
-    } else if (type == JOBQ_PG_BOOL) {
-        *(bool *)out = p[0] != 0;
-    } else {
-        big16 = (uint16_t)jobq_pg__big(p, 2);
-        memcpy(out, &big16, 2);
-    }
-    return true;
-}
-
-/* One value from the wire into its field. False: it is none of its type. */
-static bool jobq_pg__get_value(const jobq_pg_column *column, bool jsonb, const char *p, size_t len,
-                               char *field, jobq_pg__heap *heap)
-{
-    bool json = column->type == JOBQ_PG_JSON && jsonb; /* with its version */
-    void *at = field;
-
-    if (column->type == JOBQ_PG_TEXTS) return jobq_pg__get_texts(p, len, heap, (jobq_pg_texts *)at);
-    if (column->type == JOBQ_PG_INT64S)
-        return jobq_pg__get_int64s(p, len, heap, (jobq_pg_int64s *)at);
-    if (column->type == JOBQ_PG_ENUM) return jobq_pg__get_enum(column, p, len, (int *)at);
-    if (json && (len < 1 || p[0] != 1)) return false;
-    if (jobq_pg__types[column->type].maybe == 0)
-        return jobq_pg__heap_str(heap, p + json, len - json, (jobq_str *)at);
-    return jobq_pg__get_fixed(column->type, p, len, field);
-}
-
-/* Whether the field is a jobq_pg_maybe_...: a value and whether it is set. */
-static bool jobq_pg__is_maybe(const jobq_pg_column *column)
-{
-    return (column->flags & JOBQ_PG_ZERO) == JOBQ_PG_NULLABLE &&
-           jobq_pg__types[column->type].maybe != 0;
-}
-
-static bool jobq_pg__is_array(jobq_pg_type type)
-{
-    return type == JOBQ_PG_TEXTS || type == JOBQ_PG_INT64S;
-}
-
-/* Whether a field is NULL; an array that can't be is empty instead. */
-static bool jobq_pg__is_null(const jobq_pg_column *column, const char *field)
-{
-    size_t size = jobq_pg__types[column->type].size;
-
-    if (jobq_pg__is_array(column->type) && (column->flags & JOBQ_PG_NULLABLE) == 0) return false;
-    if (jobq_pg__types[column->type].maybe == 0)
-        return ((const jobq_str *)(const void *)field)->ptr == NULL;
-    if (jobq_pg__is_maybe(column)) return !*(const bool *)(field + size);
-    while (size > 0 && field[size - 1] == 0) size--;
-    return (column->flags & JOBQ_PG_NULLABLE) != 0 && size == 0;
-}
-
-static void jobq_pg__put_fixed(jobq_pg__params *p, jobq_pg_type type, const char *field)
-{
-    jobq_pg_interval interval;
-    uint64_t big;
-    uint32_t big32;
-    uint16_t big16;
-
-    if (type == JOBQ_PG_UUID) {
-        jobq_pg__raw(p, field, 16);
-    } else if (type == JOBQ_PG_INTERVAL) {
-        memcpy(&interval, field, sizeof interval);
-        jobq_pg__raw_int(p, interval.us, 8);
-        jobq_pg__raw_int(p, interval.days, 4);
-        jobq_pg__raw_int(p, interval.months, 4);
-    } else if (type == JOBQ_PG_DURATION) {
-        memcpy(&big, field, 8);
-        jobq_pg__raw_int(p, (int64_t)big, 8);
-        jobq_pg__raw_int(p, 0, 8);
-    } else if (jobq_pg__types[type].size == 8) {
-        memcpy(&big, field, 8);
-        if (type == JOBQ_PG_TIMESTAMPTZ) big = (uint64_t)jobq_pg__to_server_us((int64_t)big);
-        jobq_pg__raw_int(p, (int64_t)big, 8);
-    } else if (jobq_pg__types[type].size == 4) {
-        memcpy(&big32, field, 4);
-        if (type == JOBQ_PG_DATE && big32 != INT32_MAX && big32 != (uint32_t)INT32_MIN)
-            big32 -= JOBQ_PG__EPOCH_DAYS;
-        jobq_pg__raw_int(p, (int32_t)big32, 4);
-    } else if (type == JOBQ_PG_BOOL) {
-        jobq_pg__raw_int(p, *(const bool *)field, 1);
-    } else {
-        memcpy(&big16, field, 2);
-        jobq_pg__raw_int(p, big16, 2);
-    }
-}
-
-static void jobq_pg__put_texts(jobq_pg__params *p, const jobq_pg_texts *texts)
-{
-    size_t i;
-
-    jobq_pg__array_head_put(p, JOBQ_PG__TEXT, texts->count);
-    for (i = 0; i < texts->count; i++) jobq_pg__item_str(p, texts->items[i]);
-}
-
-static void jobq_pg__put_int64s(jobq_pg__params *p, const jobq_pg_int64s *longs)
-{
-    size_t i;
-
-    jobq_pg__array_head_put(p, JOBQ_PG__INT8, longs->count);
-    for (i = 0; i < longs->count; i++) jobq_pg__item_int(p, longs->items[i], 8);
-}
-
-/* One value of a field, not NULL and found valid, onto the wire. */
-static void jobq_pg__put_value(jobq_pg__params *p, const jobq_pg_column *column, bool jsonb,
-                               const char *field)
-{
-    const void *at = field;
-    const jobq_str *str = (const jobq_str *)at;
-
-    if (column->type == JOBQ_PG_TEXTS) {
-        jobq_pg__put_texts(p, (const jobq_pg_texts *)at);
-    } else if (column->type == JOBQ_PG_INT64S) {
-        jobq_pg__put_int64s(p, (const jobq_pg_int64s *)at);
-    } else if (column->type == JOBQ_PG_ENUM) {
-        jobq_pg__say(p, column->names[*(const int *)at]);
-    } else if (jobq_pg__types[column->type].maybe == 0) {
-        if (column->type == JOBQ_PG_JSON && jsonb) jobq_pg__raw_int(p, 1, 1); /* its version */
-        jobq_pg__raw(p, str->ptr, str->len);
-    } else {
-        jobq_pg__put_fixed(p, column->type, field);
-    }
-}
-
-static const char *jobq_pg__wrong_texts(const jobq_pg_texts *texts)
-{
-    size_t i;
-
-    for (i = 0; i < texts->count; i++) {
-        if (texts->items[i].ptr != NULL && !jobq_utf8_valid(texts->items[i]))
-            return "an element is not UTF-8, or has a NUL in it";
-    }
-    return NULL;
-}
-
-static const char *jobq_pg__wrong_enum(const jobq_pg_column *column, int value)
-{
-    int i;
-
-    for (i = 0; column->names[i] != NULL; i++) {
-        if (i == value) return NULL;
-    }
-    return "no value of its enum";
-}
-
-/* Why the server would refuse this field's value, which is not NULL. NULL: it would not. */
-static const char *jobq_pg__wrong(const jobq_pg_column *column, const char *field)
-{
-    const jobq_str *str = (const jobq_str *)(const void *)field;
-    const char *why = NULL;
-    int32_t days;
-    int64_t us;
-
-    if (column->type == JOBQ_PG_TEXT && !jobq_utf8_valid(*str))
-        why = "not UTF-8, or has a NUL in it";
-    if (column->type == JOBQ_PG_JSON && jobq_json_check(*str, NULL, &why) == JOBQ_OK) why = NULL;
-    if (column->type == JOBQ_PG_NUMERIC && !jobq_pg_numeric_valid(*str)) why = "not a number";
-    if (column->type == JOBQ_PG_TEXTS)
-        why = jobq_pg__wrong_texts((const jobq_pg_texts *)(const void *)field);
-    if (column->type == JOBQ_PG_ENUM)
-        why = jobq_pg__wrong_enum(column, *(const int *)(const void *)field);
-    if (column->type == JOBQ_PG_DATE) {
-        memcpy(&days, field, sizeof days);
-        if (days != INT32_MAX && days != INT32_MIN &&
-            (days < JOBQ_PG__DATE_FIRST || days > JOBQ_PG__DATE_LAST))
-            why = "out of range";
-    }
-    if (column->type == JOBQ_PG_TIMESTAMPTZ) {
-        memcpy(&us, field, sizeof us);
-        if (us != INT64_MIN && us < JOBQ_PG__INSTANT_FIRST) why = "out of range";
-    }
-    return why;
-}
-
-/* -- as text -- */
-
-static int jobq_pg__hex(char c)
-{
-    if (c >= '0' && c <= '9') return c - '0';
-    if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-    return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
-}
-
-/* Two digits at p, of which left characters are left; -1: there are none. */
-static int jobq_pg__hex_pair(const char *p, size_t left)
-{
-    int high = left < 2 ? -1 : jobq_pg__hex(p[0]), low = left < 2 ? -1 : jobq_pg__hex(p[1]);
-
-    return high < 0 || low < 0 ? -1 : high << 4 | low;
-}
-
-JOBQ_API jobq_error jobq_pg_uuid_from(jobq_str text, jobq_pg_uuid *uuid)
-{
-    bool dashes = text.len == 36;
-    jobq_pg_uuid out;
-    size_t at = 0;
-    int i, byte;
-
-    JOBQ_ASSERT(uuid != NULL);
-    if (!dashes && text.len != 32) return JOBQ_ERROR_INVALID;
-    for (i = 0; i < 16; i++) {
-        if (dashes && (i == 4 || i == 6 || i == 8 || i == 10) && text.ptr[at++] != '-')
-            return JOBQ_ERROR_INVALID;
-        byte = jobq_pg__hex_pair(text.ptr + at, text.len - at);
-        if (byte < 0) return JOBQ_ERROR_INVALID;
-        out.bytes[i] = (unsigned char)byte;
-        at += 2;
-    }
-    *uuid = out;
-    return JOBQ_OK;
-}
-
-static const char jobq_pg__digits[] = "0123456789abcdef";
-
-JOBQ_API void jobq_pg_uuid_format(char *out, const jobq_pg_uuid *uuid)
-{
-    int i;
-
-    JOBQ_ASSERT(out != NULL && uuid != NULL);
-    for (i = 0; i < 16; i++) {
-        if (i == 4 || i == 6 || i == 8 || i == 10) *out++ = '-';
-        *out++ = jobq_pg__digits[uuid->bytes[i] >> 4];
-        *out++ = jobq_pg__digits[uuid->bytes[i] & 15];
-    }
-    *out = '\0';
-}
-
-JOBQ_API jobq_error jobq_pg_bytes_from(jobq_str text, char *out, size_t *size)
-{
-    size_t i;
-
-    JOBQ_ASSERT(size != NULL);
-    if (text.len < 2 || text.len % 2 != 0 || text.ptr[0] != '\\' || text.ptr[1] != 'x')
-        return JOBQ_ERROR_INVALID;
-    for (i = 2; i < text.len; i += 2) {
-        if (jobq_pg__hex_pair(text.ptr + i, text.len - i) < 0) return JOBQ_ERROR_INVALID;
-    }
-    for (i = 2; i < text.len; i += 2) {
-        out[i / 2 - 1] = (char)(unsigned char)jobq_pg__hex_pair(text.ptr + i, text.len - i);
-    }
-    *size = text.len / 2 - 1;
-    return JOBQ_OK;
-}
-
-JOBQ_API void jobq_pg_bytes_format(char *out, jobq_str bytes)
-{
-    size_t i;
-
-    JOBQ_ASSERT(out != NULL);
-    *out++ = '\\';
-    *out++ = 'x';
-    for (i = 0; i < bytes.len; i++) {
-        *out++ = jobq_pg__digits[(unsigned char)bytes.ptr[i] >> 4];
-        *out++ = jobq_pg__digits[bytes.ptr[i] & 15];
-    }
-    *out = '\0';
-}
-
-/* Reads from, to and over a text. */
-typedef struct jobq_pg__scan {
-    const char *at, *end;
-} jobq_pg__scan;
-
-static jobq_pg__scan jobq_pg__scan_of(jobq_str text)
-{
-    jobq_pg__scan s;
-
-    s.at = text.ptr;
-    s.end = text.ptr == NULL ? NULL : text.ptr + text.len;
-    return s;
-}
-
-static bool jobq_pg__scan_char(jobq_pg__scan *s, char c)
-{
-    if (s->at == s->end || *s->at != c) return false;
-    s->at++;
-    return true;
-}
-
-/* As many digits as there are, from least to most; fewer than 19 of them. -1: not so many. */
-JOBQ_PG__ONCE static int64_t jobq_pg__scan_digits(jobq_pg__scan *s, int least, int most, int *count)
-{
-    int64_t value = 0;
-
-    for (*count = 0; s->at < s->end && *s->at >= '0' && *s->at <= '9' && *count < most; s->at++) {
-        value = value * 10 + (*s->at - '0');
-        ++*count;
-    }
-    return *count < least ? -1 : value;
-}
-
-static int64_t jobq_pg__scan_number(jobq_pg__scan *s, int least, int most)
-{
-    int count;
-
-    return jobq_pg__scan_digits(s, least, most, &count);
-}
-
-/* Up to six decimals behind the point, as microseconds. -1: none. */
-static int64_t jobq_pg__scan_micros(jobq_pg__scan *s)
-{
-    int count;
-    int64_t value = jobq_pg__scan_digits(s, 1, 6, &count);
-
-    for (; value >= 0 && count < 6; count++) value *= 10;
-    return value;
-}
-
-static bool jobq_pg__leap(int64_t year)
-{
-    return year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
-}
-
-static int jobq_pg__month_days(int64_t year, int64_t month)
-{
-    static const int days[] = {31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31};
-
-    return days[month - 1] + (month == 2 && jobq_pg__leap(year));
-}
-
-/* Days since 1970-01-01, of the Gregorian calendar in both directions. Source: Hinnant's
- * days_from_civil: years begin in March, so that the leap day is the last. */
-static int64_t jobq_pg__days_of(int64_t year, int64_t month, int64_t day)
-{
-    int64_t y = month <= 2 ? year - 1 : year, era = (y >= 0 ? y : y - 399) / 400;
-    int64_t in_era = y - era * 400,
-            in_year = (153 * (month + (month > 2 ? -3 : 9)) + 2) / 5 + day - 1;
-
-    return era * 146097 + in_era * 365 + in_era / 4 - in_era / 100 + in_year - 719468;
-}
-
-static void jobq_pg__date_of(int64_t days, int64_t *year, int *month, int *day)
-{
-    int64_t z = days + 719468, era = (z >= 0 ? z : z - 146096) / 146097, in_era = z - era * 146097;
-    int64_t y = (in_era - in_era / 1460 + in_era / 36524 - in_era / 146096) / 365;
-    int64_t in_year = in_era - (365 * y + y / 4 - y / 100), m = (5 * in_year + 2) / 153;
-
-    *day = (int)(in_year - (153 * m + 2) / 5 + 1);
-    *month = (int)(m < 10 ? m + 3 : m - 9);
-    *year = y + era * 400 + (*month <= 2);
-}
-
-/* " BC" behind a date or an instant, which is cut off. */
-static bool jobq_pg__scan_bc(jobq_pg__scan *s)
-{
-    if (s->at == NULL || s->end - s->at < 3 || memcmp(s->end - 3, " BC", 3) != 0) return false;
-    s->end -= 3;
-    return true;
-}
-
-/* "2024-02-29" as days. False: no date. */
-static bool jobq_pg__scan_date(jobq_pg__scan *s, bool bc, int64_t *days)
-{
-    int64_t year = jobq_pg__scan_number(s, 4, 7), month, day;
-
-    if (year < 1 || !jobq_pg__scan_char(s, '-')) return false;
-    if (bc) year = 1 - year;
-    month = jobq_pg__scan_number(s, 2, 2);
-    if (month < 1 || month > 12 || !jobq_pg__scan_char(s, '-')) return false;
-    day = jobq_pg__scan_number(s, 2, 2);
-    if (day < 1 || day > jobq_pg__month_days(year, month)) return false;
-    *days = jobq_pg__days_of(year, month, day);
-    return true;
-}
-
-/* "infinity": 1, "-infinity": -1, anything else: 0. */
-static int jobq_pg__infinity(jobq_str text)
-{
-    if (jobq_str_equal(text, jobq_str_from("infinity"))) return 1;
-    return jobq_str_equal(text, jobq_str_from("-infinity")) ? -1 : 0;
-}
-
-JOBQ_API jobq_error jobq_pg_date_from(jobq_str text, int32_t *days)
-{
-    jobq_pg__scan s = jobq_pg__scan_of(text);
-    bool bc = jobq_pg__scan_bc(&s);
-    int infinity = jobq_pg__infinity(text);
-    int64_t value;
-
-    JOBQ_ASSERT(days != NULL);
-    if (infinity != 0) {
-        *days = infinity > 0 ? INT32_MAX : INT32_MIN;
-        return JOBQ_OK;
-    }
-    if (!jobq_pg__scan_date(&s, bc, &value) || s.at != s.end || value < JOBQ_PG__DATE_FIRST ||
-        value > JOBQ_PG__DATE_LAST)
-        return JOBQ_ERROR_INVALID;
-    *days = (int32_t)value;
-    return JOBQ_OK;
-}
-
-/* "0044-03-15"; false: " BC" belongs to it. */
-static bool jobq_pg__date_put(char *out, int64_t days)
-{
-    int64_t year;
-    int month, day;
-
-    jobq_pg__date_of(days, &year, &month, &day);
-    snprintf(out, JOBQ_PG_DATE_SIZE, "%04lld-%02d-%02d", (long long)(year > 0 ? year : 1 - year),
-             month, day);
-    return year > 0;
-}
-
-JOBQ_API void jobq_pg_date_format(char *out, int32_t days)
-{
-    JOBQ_ASSERT(out != NULL);
-    if (days == INT32_MAX || days == INT32_MIN) {
-        snprintf(out, JOBQ_PG_DATE_SIZE, "%s", days > 0 ? "infinity" : "-infinity");
-    } else if (!jobq_pg__date_put(out, days)) {
-        memcpy(out + strlen(out), " BC", 4);
-    }
-}
-
-/* "12:34:56.789" as microseconds; "24:00:00" is none. */
-static bool jobq_pg__scan_time(jobq_pg__scan *s, int64_t *us)
-{
-    int64_t hour = jobq_pg__scan_number(s, 2, 2), minute, second, micros = 0;
-
-    if (hour < 0 || hour > 23 || !jobq_pg__scan_char(s, ':')) return false;
-    minute = jobq_pg__scan_number(s, 2, 2);
-    if (minute < 0 || minute > 59 || !jobq_pg__scan_char(s, ':')) return false;
-    second = jobq_pg__scan_number(s, 2, 2);
-    if (second < 0 || second > 59) return false;
-    if (jobq_pg__scan_char(s, '.')) micros = jobq_pg__scan_micros(s);
-    *us = ((hour * 60 + minute) * 60 + second) * 1000000 + micros;
-    return micros >= 0;
-}
-
-/* "Z", "+02", "-0330", "+05:45", "+00:53:28" as microseconds east. */
-static bool jobq_pg__scan_zone(jobq_pg__scan *s, int64_t *us)
-{
-    int64_t hour, minute = 0, second = 0;
-    bool west;
-
-    *us = 0;
-    if (jobq_pg__scan_char(s, 'Z')) return true;
-    west = jobq_pg__scan_char(s, '-');
-    if (!west && !jobq_pg__scan_char(s, '+')) return false;
-    hour = jobq_pg__scan_number(s, 2, 2);
-    if (hour < 0 || hour > 15) return false;
-    if (jobq_pg__scan_char(s, ':') || s->at < s->end) minute = jobq_pg__scan_number(s, 2, 2);
-    if (minute < 0 || minute > 59) return false;
-    if (jobq_pg__scan_char(s, ':')) second = jobq_pg__scan_number(s, 2, 2);
-    if (second < 0 || second > 59) return false;
-    *us = ((hour * 60 + minute) * 60 + second) * (west ? -1000000 : 1000000);
-    return true;
-}
-
-JOBQ_API jobq_error jobq_pg_instant_from(jobq_str text, int64_t *us)
-{
-    jobq_pg__scan s = jobq_pg__scan_of(text);
-    bool bc = jobq_pg__scan_bc(&s);
-    int infinity = jobq_pg__infinity(text);
-    int64_t days, time, zone, value;
-
-    JOBQ_ASSERT(us != NULL);
-    if (infinity != 0) {
-        *us = infinity > 0 ? JOBQ_NEVER : INT64_MIN;
-        return JOBQ_OK;
-    }
-    if (!jobq_pg__scan_date(&s, bc, &days) || days > INT64_MAX / JOBQ_PG__DAY_US - 2 ||
-        days < JOBQ_PG__DATE_FIRST - 1)
-        return JOBQ_ERROR_INVALID;
-    if (!jobq_pg__scan_char(&s, 'T') && !jobq_pg__scan_char(&s, ' ')) return JOBQ_ERROR_INVALID;
-    if (!jobq_pg__scan_time(&s, &time) || !jobq_pg__scan_zone(&s, &zone) || s.at != s.end)
-        return JOBQ_ERROR_INVALID;
-    value = days * JOBQ_PG__DAY_US + time - zone;
-    if (value < JOBQ_PG__INSTANT_FIRST) return JOBQ_ERROR_INVALID;
-    *us = value;
-    return JOBQ_OK;
-}
-
-JOBQ_API void jobq_pg_instant_format(char *out, int64_t us)
-{
-    int64_t days = us / JOBQ_PG__DAY_US, rest = us % JOBQ_PG__DAY_US, seconds;
-    bool christ;
-    size_t len;
-
-    JOBQ_ASSERT(out != NULL);
-    if (us == JOBQ_NEVER || us == INT64_MIN) {
-        snprintf(out, JOBQ_PG_INSTANT_SIZE, "%s", us > 0 ? "infinity" : "-infinity");
-        return;
-    }
-    if (rest < 0) {
-        days--;
-        rest += JOBQ_PG__DAY_US;
-    }
-    christ = jobq_pg__date_put(out, days);
-    len = strlen(out);
-    seconds = rest / 1000000;
-    len += (size_t)snprintf(out + len, JOBQ_PG_INSTANT_SIZE - len, "T%02d:%02d:%02d",
-                            (int)(seconds / 3600), (int)(seconds / 60 % 60), (int)(seconds % 60));
-    if (rest % 1000000 != 0) {
-        len += (size_t)snprintf(out + len, JOBQ_PG_INSTANT_SIZE - len, ".%06d",
-                                (int)(rest % 1000000));
-    }
-    snprintf(out + len, JOBQ_PG_INSTANT_SIZE - len, "Z%s", christ ? "" : " BC");
-}
-
-/* One part of an interval, "-3D": its letter, or 0. */
-static char jobq_pg__scan_part(jobq_pg__scan *s, int64_t *value, int64_t *micros)
-{
-    bool negative = jobq_pg__scan_char(s, '-');
-
-    *value = jobq_pg__scan_number(s, 1, 15);
-    *micros = 0;
-    if (*value >= 0 && jobq_pg__scan_char(s, '.')) *micros = jobq_pg__scan_micros(s);
-    if (*value < 0 || *micros < 0 || s->at == s->end) return 0;
-    if (*micros > 0 && *s->at != 'S') return 0;
-    if (negative) {
-        *value = -*value;
-        *micros = -*micros;
-    }
-    return *s->at++;
-}
-
-/* False: the sum is beyond its type. */
-static bool jobq_pg__sum(int64_t *sum, int64_t more, int64_t least, int64_t most)
-{
-    if (more > 0 ? *sum > most - more : *sum < least - more) return false;
-    *sum += more;
-    return true;
-}
-
-/* Adds a part; parts stand in the order of letters, each once. False: not so. */
-static bool jobq_pg__interval_add(jobq_pg_interval *i, const char *letters, const char **next,
-                                  char letter, int64_t value, int64_t micros)
-{
-    static const int64_t time_us[] = {(int64_t)3600 * 1000000, 60000000, 1000000};
-    const char *found = letter == 0 ? NULL : strchr(*next, letter);
-    bool months = letter == 'Y' || (letter == 'M' && letters[0] != 'H');
-    int64_t unit, sum = months ? i->months : i->days;
-
-    if (found == NULL) return false;
-    *next = found + 1;
-    if (letters[0] == 'H') {
-        unit = time_us[found - letters];
-        if (value > INT64_MAX / unit || value < INT64_MIN / unit) return false;
-        return jobq_pg__sum(&i->us, value * unit, INT64_MIN, INT64_MAX) &&
-               jobq_pg__sum(&i->us, micros, INT64_MIN, INT64_MAX);
-    }
-    unit = letter == 'Y' ? 12 : letter == 'W' ? 7 : 1;
-    if (!jobq_pg__sum(&sum, value * unit, INT32_MIN, INT32_MAX)) return false;
-    if (months) i->months = (int32_t)sum;
-    else i->days = (int32_t)sum;
-    return true;
-}
-
-JOBQ_API jobq_error jobq_pg_interval_from(jobq_str text, jobq_pg_interval *interval)
-{
-    static const char dates[] = "YMWD", times[] = "HMS";
-    jobq_pg__scan s = jobq_pg__scan_of(text);
-    const char *letters = dates, *next = dates;
-    jobq_pg_interval out = {0, 0, 0};
-    int64_t value, micros;
-    char letter;
-    int parts = 0;
-
-    JOBQ_ASSERT(interval != NULL);
-    if (!jobq_pg__scan_char(&s, 'P')) return JOBQ_ERROR_INVALID;
-    while (s.at < s.end) {
-        if (letters == dates && jobq_pg__scan_char(&s, 'T')) next = letters = times;
-        letter = jobq_pg__scan_part(&s, &value, &micros);
-        if (!jobq_pg__interval_add(&out, letters, &next, letter, value, micros))
-            return JOBQ_ERROR_INVALID;
-        parts++;
-    }
-    if (parts == 0) return JOBQ_ERROR_INVALID;
-    *interval = out;
-    return JOBQ_OK;
-}
-
-/* Hours, minutes and seconds apart: the server reads seconds as a double. */
-JOBQ_API void jobq_pg_interval_format(char *out, const jobq_pg_interval *interval)
-{
-    uint64_t us = interval->us < 0 ? 0 - (uint64_t)interval->us : (uint64_t)interval->us;
-    const char *sign = interval->us < 0 ? "-" : "";
-    uint64_t minutes = us / 60000000;
-    size_t len;
-
-    JOBQ_ASSERT(out != NULL);
-    len = (size_t)snprintf(out, JOBQ_PG_INTERVAL_SIZE, "P%dM%dDT%s%lluH%s%dM%s%d",
-                           (int)interval->months, (int)interval->days, sign,
-                           (unsigned long long)(minutes / 60), sign, (int)(minutes % 60), sign,
-                           (int)(us / 1000000 % 60));
-    if (us % 1000000 != 0) {
-        len += (size_t)snprintf(out + len, JOBQ_PG_INTERVAL_SIZE - len, ".%06d",
-                                (int)(us % 1000000));
-    }
-    snprintf(out + len, JOBQ_PG_INTERVAL_SIZE - len, "S");
-}
-
-JOBQ_API bool jobq_pg_numeric_valid(jobq_str text)
-{
-    jobq_pg__scan s = jobq_pg__scan_of(text);
-    int before, after = 0;
-    int64_t exponent;
-
-    if (jobq_str_equal(text, jobq_str_from("NaN"))) return true;
-    if (!jobq_pg__scan_char(&s, '-')) (void)jobq_pg__scan_char(&s, '+');
-    if (s.at != NULL && s.end - s.at == 8 && memcmp(s.at, "Infinity", 8) == 0) return true;
-    for (before = 0; s.at < s.end && *s.at >= '0' && *s.at <= '9' && before < 100000; s.at++)
-        before++;
-    if (jobq_pg__scan_char(&s, '.')) {
-        for (; s.at < s.end && *s.at >= '0' && *s.at <= '9' && after < 16000; s.at++) after++;
-    }
-    if (before + after == 0) return false;
-    if (jobq_pg__scan_char(&s, 'e') || jobq_pg__scan_char(&s, 'E')) {
-        if (!jobq_pg__scan_char(&s, '-')) (void)jobq_pg__scan_char(&s, '+');
-        exponent = jobq_pg__scan_number(&s, 1, 4);
-        if (exponent < 0) return false;
-    }
-    return s.at == s.end;
-}
-
-JOBQ_API jobq_pg_maybe_int32 jobq_pg_some_int32(int32_t value)
-{
-    jobq_pg_maybe_int32 some;
-
-    memset(&some, 0, sizeof some);
-    some.value = value;
-    some.set = true;
-    return some;
-}
-
-JOBQ_API jobq_pg_maybe_int64 jobq_pg_some_int64(int64_t value)
-{
-    jobq_pg_maybe_int64 some;
-
-    memset(&some, 0, sizeof some);
-    some.value = value;
-    some.set = true;
-    return some;
-}
-
-static const jobq_pg_table_desc *jobq_pg__desc_of(jobq_pg__statement st);
-
-/* ---- >>codec: the columns of statements, and the one way to write and to read them ----------- */
-
-/* Flags, besides those of a table's column. */
-#define JOBQ_PG__CSTR 64u     /* a const char *, not a jobq_str */
-#define JOBQ_PG__NOT 128u     /* a bool, turned round */
-#define JOBQ_PG__IF 256u      /* NULL unless the bool at size is true; one that is read sets it */
-#define JOBQ_PG__UNLESS 512u  /* NULL if the bool at size is true */
-#define JOBQ_PG__SPARSE 1024u /* a list: NULL if all its items are */
-#define JOBQ_PG__LIST_UNLESS 2048u /* a list: NULL if the bool at size, beside the list, is true */
-
-/* Where the items of a list are. Offsets are those in the struct. */
-typedef struct jobq_pg__list {
-    size_t items;  /* of the first, or, if apart, of a pointer to it */
-    size_t count;  /* of an int32_t; SIZE_MAX: there is one item */
-    size_t stride; /* from one item to the next */
-    int32_t most;  /* that can be read; 0: as many as count says before */
-    bool apart;
-    size_t belong; /* in an item: an int32_t, 0 if it does not belong to the list; 0: all do */
-} jobq_pg__list;
-
-/* A parameter or a column of a result, and its field in a struct. */
-typedef struct jobq_pg__col {
-    jobq_pg_column of; /* name: in a result, or where parameters are named */
-    jobq_pg__wire wire; /* NOTHING ends the columns */
-    const jobq_pg__list *list;              /* an array: its field is in each item */
-    int64_t (*number)(const void *row);     /* not a field, but this; INT64_MIN: NULL */
-} jobq_pg__col;
-
-#define JOBQ_PG__COL(name, row, field, wire, type, flags) \
-    {{name, JOBQ_PG_##type, offsetof(row, field), 0, flags, NULL}, JOBQ_PG__##wire, NULL, NULL}
-#define JOBQ_PG__COL_WHEN(name, row, field, wire, type, flags, when) \
-    {{name, JOBQ_PG_##type, offsetof(row, field), offsetof(row, when), flags, NULL}, \
-     JOBQ_PG__##wire, NULL, NULL}
-#define JOBQ_PG__COL_OF(name, function, wire) \
-    {{name, JOBQ_PG_INT64, 0, 0, 0, NULL}, JOBQ_PG__##wire, NULL, jobq_pg__##function}
-#define JOBQ_PG__LIST(name, list, row, field, wire, type, flags) \
-    {{name, JOBQ_PG_##type, offsetof(row, field), 0, flags, NULL}, JOBQ_PG__##wire, \
-     &jobq_pg__##list, NULL}
-#define JOBQ_PG__LIST_WHEN(name, list, row, field, wire, type, flags, when) \
-    {{name, JOBQ_PG_##type, offsetof(row, field), offsetof(row, when), flags, NULL}, \
-     JOBQ_PG__##wire, &jobq_pg__##list, NULL}
-#define JOBQ_PG__LIST_OF(name, list, function, wire, flags) \
-    {{name, JOBQ_PG_INT64, 0, 0, flags, NULL}, JOBQ_PG__##wire, &jobq_pg__##list, \
-     jobq_pg__##function}
-/* Plain values: of a list, or in a struct. */
-#define JOBQ_PG__ITEMS(name, list, wire, type, flags) \
-    {{name, JOBQ_PG_##type, 0, 0, flags, NULL}, JOBQ_PG__##wire, &jobq_pg__##list, NULL}
-#define JOBQ_PG__COLS_END {{NULL, JOBQ_PG_NONE, 0, 0, 0, NULL}, JOBQ_PG__NOTHING, NULL, NULL}
-
-#define JOBQ_PG__LIST_IN(row, items, count, most) \
-    {offsetof(row, items), offsetof(row, count), sizeof(((row *)0)->items[0]), most, false, 0}
-#define JOBQ_PG__LIST_APART(row, items, count) \
-    {offsetof(row, items), offsetof(row, count), sizeof(((row *)0)->items[0]), 0, true, 0}
-
-/* -- writing -- */
-
-/* A whole number from its field. */
-static int64_t jobq_pg__col_raw(const jobq_pg__col *c, const char *row)
-{
-    const void *field = row + c->of.offset;
-
-    if (c->number != NULL) return c->number(row);
-    if (c->of.type == JOBQ_PG_INT32) return *(const int32_t *)field;
-    if (c->of.type == JOBQ_PG_INT16) return *(const int16_t *)field;
-    if (c->of.type == JOBQ_PG_BOOL)
-        return *(const bool *)field == ((c->of.flags & JOBQ_PG__NOT) == 0);
-    return *(const int64_t *)field;
-}
-
-/* The same as the server counts it. */
-static int64_t jobq_pg__col_int(const jobq_pg__col *c, const char *row)
-{
-    int64_t value = jobq_pg__col_raw(c, row);
-
-    return c->of.type == JOBQ_PG_TIMESTAMPTZ ? jobq_pg__to_server_us(value) : value;
-}
-
-static const char *jobq_pg__col_cstr(const jobq_pg__col *c, const char *row)
-{
-    const char *text;
-
-    memcpy(&text, row + c->of.offset, sizeof text);
-    return text;
-}
-
-static bool jobq_pg__col_null(const jobq_pg__col *c, const char *row)
-{
-    unsigned flags = c->of.flags;
-
-    if (c->number != NULL) return c->number(row) == INT64_MIN;
-    if ((flags & JOBQ_PG__IF) != 0 && !*(const bool *)(row + c->of.size)) return true;
-    if ((flags & JOBQ_PG__UNLESS) != 0 && *(const bool *)(row + c->of.size)) return true;
-    if ((flags & JOBQ_PG__CSTR) != 0) return jobq_pg__col_cstr(c, row) == NULL;
-    if (jobq_pg__wires[c->wire].width > 0 && !jobq_pg__is_array(c->of.type) &&
-        !jobq_pg__is_maybe(&c->of)) /* zero is NULL, or nothing is */
-        return (flags & JOBQ_PG_NULLABLE) != 0 && jobq_pg__col_raw(c, row) == 0;
-    return jobq_pg__is_null(&c->of, row + c->of.offset);
-}
-
-/* The bytes of a value that is not NULL. */
-static void jobq_pg__put_bytes(jobq_pg__params *p, const jobq_pg__col *c, const char *row)
-{
-    size_t width = jobq_pg__is_array(c->of.type) ? 0 : jobq_pg__wires[c->wire].width;
-
-    if (width > 0) jobq_pg__raw_int(p, jobq_pg__col_int(c, row), width);
-    else if ((c->of.flags & JOBQ_PG__CSTR) != 0) jobq_pg__say(p, jobq_pg__col_cstr(c, row));
-    else jobq_pg__put_value(p, &c->of, c->wire == JOBQ_PG__JSONB, row + c->of.offset);
-}
-
-/* An item of an array or a field of a COPY's row, a whole number or a string: its length, and its
- * bytes. */
-static void jobq_pg__put_item(jobq_pg__params *p, const jobq_pg__col *c, const char *row)
-{
-    size_t width = jobq_pg__wires[c->wire].width;
-    const void *field = row + c->of.offset;
-    bool jsonb = c->wire == JOBQ_PG__JSONB; /* with its version */
-    jobq_str s;
-
-    if (jobq_pg__col_null(c, row)) {
-        jobq_pg__raw_int(p, -1, 4);
-    } else if (width > 0) {
-        jobq_pg__item_int(p, jobq_pg__col_int(c, row), width);
-    } else {
-        s = (c->of.flags & JOBQ_PG__CSTR) != 0 ? jobq_str_from(jobq_pg__col_cstr(c, row))
-                                               : *(const jobq_str *)field;
-        jobq_pg__raw_int(p, (int64_t)s.len + jsonb, 4);
-        if (jsonb) jobq_pg__raw_int(p, 1, 1);
-        jobq_pg__raw(p, s.ptr, s.len);
-    }
-}
-
-/* The items of a list, and how many there are. */
-static const char *jobq_pg__items(const jobq_pg__list *l, const char *row, int32_t *count)
-{
-    const char *items = row + l->items;
-
-    *count = 1;
-    if (l->count != SIZE_MAX) memcpy(count, row + l->count, sizeof *count);
-    if (l->apart) memcpy(&items, row + l->items, sizeof items);
-    return items;
-}
-
-static bool jobq_pg__belongs(const jobq_pg__list *l, const char *item)
-{
-    const void *mark = item + l->belong;
-
-    return l->belong == 0 || *(const int32_t *)mark != 0;
-}
-
-/* A parameter that is an array. */
-static void jobq_pg__put_list(jobq_pg__params *p, const jobq_pg__col *c, const char *row)
-{
-    const jobq_pg__list *l = c->list;
-    int32_t count, belong = 0, i = 0;
-    const char *items = jobq_pg__items(l, row, &count);
-    bool null = (c->of.flags & JOBQ_PG__LIST_UNLESS) != 0 && *(const bool *)(row + c->of.size);
-
-    if ((c->of.flags & JOBQ_PG__SPARSE) != 0) {
-        while (i < count && jobq_pg__col_null(c, items + (size_t)i * l->stride)) i++;
-        null = i == count;
-    }
-    if (null) {
-        jobq_pg__add_null(p);
-        return;
-    }
-    if (l->belong == 0) belong = count;
-    else for (i = 0; i < count; i++) belong += jobq_pg__belongs(l, items + (size_t)i * l->stride);
-    jobq_pg__begin(p);
-    jobq_pg__array_head_put(p, c->wire, (size_t)belong);
-    for (i = 0; i < count; i++) {
-        const char *item = items + (size_t)i * l->stride;
-        if (jobq_pg__belongs(l, item)) jobq_pg__put_item(p, c, item);
-    }
-    jobq_pg__end(p);
-}
-
-/* The parameters that a struct holds. */
-static void jobq_pg__put(jobq_pg__params *p, const jobq_pg__col *c, const void *from)
-{
-    const char *row = (const char *)from;
-
-    for (; c->wire != JOBQ_PG__NOTHING; c++) {
-        if (c->list != NULL) {
-            jobq_pg__put_list(p, c, row);
-        } else if (jobq_pg__col_null(c, row)) {
-            jobq_pg__add_null(p);
-        } else {
-            jobq_pg__begin(p);
-            jobq_pg__put_bytes(p, c, row);
-            jobq_pg__end(p);
-        }
-    }
-}
-
-/* -- reading: what is NULL, or malformed, leaves its field as it is -- */
-
-static void jobq_pg__write_int(jobq_pg_type type, int64_t value, char *at)
-{
-    void *field = at;
-
-    if (type == JOBQ_PG_INT64) *(int64_t *)field = value;
-    else if (type == JOBQ_PG_INT32) *(int32_t *)field = (int32_t)value;
-    else if (type == JOBQ_PG_INT16) *(int16_t *)field = (int16_t)value;
-    else if (type == JOBQ_PG_TIMESTAMPTZ) *(int64_t *)field = jobq_pg__from_server_us(value);
-    else *(bool *)field = value != 0;
-}
-
-/* A string points into the result. */
-static void jobq_pg__get_bytes(const jobq_pg__col *c, const char *p, size_t len, char *row)
-{
-    void *field = row + c->of.offset;
-    size_t skip = c->wire == JOBQ_PG__JSONB; /* its version */
-
-    if (jobq_pg__wires[c->wire].width > 0) {
-        if (len >= 1 && len <= 8)
-            jobq_pg__write_int(c->of.type, jobq_pg__big(p, len), row + c->of.offset);
-    } else if (len >= skip) {
-        ((jobq_str *)field)->ptr = p + skip;
-        ((jobq_str *)field)->len = len - skip;
-        if ((c->of.flags & JOBQ_PG__IF) != 0) *(bool *)(row + c->of.size) = true;
-    }
-}
-
-/* The items of an array, at most most of them; returns how many. */
-static int32_t jobq_pg__get_items(const jobq_pg__col *c, const char *p, size_t len, char *items,
-                                  int32_t most)
-{
-    size_t at, count;
-    jobq_str item;
-    int32_t i;
-
-    if (!jobq_pg__array_head(p, len, &at, &count)) return 0;
-    for (i = 0; i < most && (size_t)i < count; i++) {
-        if (!jobq_pg__array_item(p, len, &at, &item)) break;
-        if (item.ptr != NULL)
-            jobq_pg__get_bytes(c, item.ptr, item.len, items + (size_t)i * c->list->stride);
-    }
-    return i;
-}
-
-/* The first array of a list says how many items it has. If another has more or fewer, there are
- * none. */
-static void jobq_pg__get_list(const jobq_pg__col *c, bool first, const char *p, size_t len,
-                              char *row)
-{
-    const jobq_pg__list *l = c->list;
-    char *items = row + l->items;
-    int32_t count = l->most, got;
-
-    if (l->count != SIZE_MAX) memcpy(&count, row + l->count, sizeof count);
-    if (l->apart) memcpy(&items, row + l->items, sizeof items);
-    if (items == NULL) return;
-    got = jobq_pg__get_items(c, p, len, items, l->most > 0 ? l->most : count);
-    if (!first && count != got) got = 0;
-    if (l->count != SIZE_MAX) memcpy(row + l->count, &got, sizeof got);
-}
-
-/* The columns of a row, from at on, into a struct. */
-static void jobq_pg__get(const PGresult *res, int row, int at, const jobq_pg__col *cols, void *out)
-{
-    const jobq_pg__col *c = cols;
-
-    for (; c->wire != JOBQ_PG__NOTHING; c++, at++) {
-        const char *p = PQgetvalue(res, row, at);
-        size_t len = (size_t)PQgetlength(res, row, at);
-        bool first = c == cols || c[-1].list != c->list;
-        if (len == 0 && PQgetisnull(res, row, at) && (c->list == NULL || !first)) continue;
-        if (c->list != NULL) jobq_pg__get_list(c, first, p, len, (char *)out);
-        else jobq_pg__get_bytes(c, p, len, (char *)out);
-    }
-}
-
-/* -- the columns: of jobs to be enqueued -- */
-
-#define JOBQ_PG__NULL INT64_MIN
-
-static const jobq_pg__col jobq_pg__none[] = {JOBQ_PG__COLS_END};
-
-/* What enqueue_many takes. */
-typedef struct jobq_pg__enqueue {
-    const char *queue;
-    const char **kinds;
-    const int32_t *kind;  /* of each job: which of kinds, from 1 */
-    const jobq_pg_job *jobs;
-    int32_t kind_count, indexed, count;
-    bool quiet;
-} jobq_pg__enqueue;
-
-static const jobq_pg__list jobq_pg__enqueue_kinds =
-    JOBQ_PG__LIST_APART(jobq_pg__enqueue, kinds, kind_count);
-static const jobq_pg__list jobq_pg__enqueue_kind =
-    JOBQ_PG__LIST_APART(jobq_pg__enqueue, kind, indexed);
-static const jobq_pg__list jobq_pg__jobs = JOBQ_PG__LIST_APART(jobq_pg__enqueue, jobs, count);
-
-/* The text's, as the caller gave it: to make the server write its jsonb as text cost 8 % of an
- * enqueue, and a role that may insert could insert anything. */
-static int64_t jobq_pg__job_size(const void *row)
-{
-    const jobq_pg_job *job = (const jobq_pg_job *)row;
-
-    return (int64_t)(job->payload.len > job->headers.len ? job->payload.len : job->headers.len);
-}
-
-/* A job's fields, for C: one value or a list. */
-#define JOBQ_PG__JOB_COLS(C, CW)                                                                   \
-    CW("payload", payload, JSONB, JSON, JOBQ_PG__UNLESS, payload_bytes),                           \
-    CW("bytes", payload, BYTEA, BYTES, JOBQ_PG__IF, payload_bytes),                                \
-    C("headers", headers, JSONB, JSON, 0),                                                         \
-    C("run_at", run_at_us, TIMESTAMPTZ, TIMESTAMPTZ, JOBQ_PG_ZERO),                                \
-    C("delay_us", delay_us, INT8, INT64, JOBQ_PG_ZERO),                                            \
-    C("priority", priority, INT2, INT32, JOBQ_PG_ZERO)
-#define JOBQ_PG__JOB_LIMITS(C)                                                                     \
-    C("max_attempts", max_attempts, INT4, INT32, JOBQ_PG_ZERO),                                    \
-    C("timeout_us", timeout_us, INT8, INT64, JOBQ_PG_ZERO)
-#define JOBQ_PG__ONE(name, field, wire, type, flags) \
-    JOBQ_PG__COL(NULL, jobq_pg_job, field, wire, type, flags)
-#define JOBQ_PG__ONE_WHEN(name, field, wire, type, flags, when) \
-    JOBQ_PG__COL_WHEN(NULL, jobq_pg_job, field, wire, type, flags, when)
-#define JOBQ_PG__MANY(name, field, wire, type, flags) \
-    JOBQ_PG__LIST(NULL, jobs, jobq_pg_job, field, wire, type, (flags) | JOBQ_PG__SPARSE)
-#define JOBQ_PG__MANY_WHEN(name, field, wire, type, flags, when) \
-    JOBQ_PG__LIST_WHEN(NULL, jobs, jobq_pg_job, field, wire, type, (flags) | JOBQ_PG__SPARSE, when)
-
-static const jobq_pg__col jobq_pg__enqueue_in[] = {
-    JOBQ_PG__COL(NULL, jobq_pg__enqueue, queue, TEXT, TEXT, JOBQ_PG__CSTR),
-    JOBQ_PG__ITEMS(NULL, enqueue_kinds, TEXT, TEXT, JOBQ_PG__CSTR),
-    JOBQ_PG__ITEMS(NULL, enqueue_kind, INT4, INT32, JOBQ_PG__SPARSE),
-    JOBQ_PG__JOB_COLS(JOBQ_PG__MANY, JOBQ_PG__MANY_WHEN),
-    JOBQ_PG__MANY("stages", stages, INT2, INT32, JOBQ_PG_ZERO), JOBQ_PG__JOB_LIMITS(JOBQ_PG__MANY),
-    JOBQ_PG__MANY("key", key, TEXT, TEXT, JOBQ_PG__CSTR),
-    JOBQ_PG__COL(NULL, jobq_pg__enqueue, count, INT4, INT32, 0),
-    JOBQ_PG__COL(NULL, jobq_pg__enqueue, quiet, BOOL, BOOL, JOBQ_PG__NOT), JOBQ_PG__COLS_END};
-
-static const jobq_pg__col jobq_pg__enqueue_one_in[] = {
-    JOBQ_PG__ONE("queue", queue, TEXT, TEXT, JOBQ_PG__CSTR),
-    JOBQ_PG__ONE("kind", kind, TEXT, TEXT, JOBQ_PG__CSTR),
-    JOBQ_PG__JOB_COLS(JOBQ_PG__ONE, JOBQ_PG__ONE_WHEN),
-    JOBQ_PG__ONE("stages", stages, INT2, INT32, JOBQ_PG_ZERO), JOBQ_PG__JOB_LIMITS(JOBQ_PG__ONE),
-    JOBQ_PG__ONE("key", key, TEXT, TEXT, JOBQ_PG__CSTR),
-    JOBQ_PG__ONE("notify", quiet, BOOL, BOOL, JOBQ_PG__NOT), JOBQ_PG__COLS_END};
-
-static const jobq_pg__col jobq_pg__enqueue_direct_in[] = {
-    JOBQ_PG__ONE("queue", queue, TEXT, TEXT, JOBQ_PG__CSTR),
-    JOBQ_PG__ONE("kind", kind, TEXT, TEXT, JOBQ_PG__CSTR),
-    JOBQ_PG__JOB_COLS(JOBQ_PG__ONE, JOBQ_PG__ONE_WHEN), JOBQ_PG__JOB_LIMITS(JOBQ_PG__ONE),
-    JOBQ_PG__ONE("notify", quiet, BOOL, BOOL, JOBQ_PG__NOT), JOBQ_PG__COL_OF(NULL, job_size, INT8),
-    JOBQ_PG__COLS_END};
-
-/* What an enqueue answers. */
-typedef struct jobq_pg__written {
-    int64_t *ids;     /* NULL: not wanted */
-    int32_t count, partitions;
-    int64_t id;
-    jobq_str refused, code; /* why nothing was written, and its SQLSTATE */
-    bool existed;
-} jobq_pg__written;
-
-static const jobq_pg__list jobq_pg__ids = JOBQ_PG__LIST_APART(jobq_pg__written, ids, count);
-
-static const jobq_pg__col jobq_pg__ids_out[] = {
-    JOBQ_PG__ITEMS("ids", ids, INT8, INT64, 0), JOBQ_PG__COLS_END};
-static const jobq_pg__col jobq_pg__existed_out[] = {
-    JOBQ_PG__COL("id", jobq_pg__written, id, INT8, INT64, 0),
-    JOBQ_PG__COL("existed", jobq_pg__written, existed, BOOL, BOOL, 0), JOBQ_PG__COLS_END};
-
-/* What bulk takes and answers; wake takes two of it. */
-typedef struct jobq_pg__bulk {
-    const char *name;
-    const char **kinds;
-    int64_t *kind_ids;
-    int32_t kind_count, stages, queue, count, payload_max;
-    int64_t now_us;
-} jobq_pg__bulk;
-
-static const jobq_pg__list jobq_pg__bulk_kinds =
-    JOBQ_PG__LIST_APART(jobq_pg__bulk, kinds, kind_count);
-static const jobq_pg__list jobq_pg__bulk_ids =
-    JOBQ_PG__LIST_APART(jobq_pg__bulk, kind_ids, kind_count);
-
-static const jobq_pg__col jobq_pg__bulk_in[] = {
-    JOBQ_PG__COL(NULL, jobq_pg__bulk, name, TEXT, TEXT, JOBQ_PG__CSTR),
-    JOBQ_PG__ITEMS(NULL, bulk_kinds, TEXT, TEXT, JOBQ_PG__CSTR),
-    JOBQ_PG__COL(NULL, jobq_pg__bulk, stages, INT2, INT32, 0), JOBQ_PG__COLS_END};
-static const jobq_pg__col jobq_pg__bulk_out[] = {
-    JOBQ_PG__COL("queue", jobq_pg__bulk, queue, INT4, INT32, 0),
-    JOBQ_PG__ITEMS("kinds", bulk_ids, INT4, INT64, 0),
-    JOBQ_PG__COL("now_at", jobq_pg__bulk, now_us, TIMESTAMPTZ, TIMESTAMPTZ, 0),
-    JOBQ_PG__COL("payload_max", jobq_pg__bulk, payload_max, INT4, INT32, 0), JOBQ_PG__COLS_END};
-static const jobq_pg__col jobq_pg__wake_in[] = {
-    JOBQ_PG__COL(NULL, jobq_pg__bulk, queue, INT4, INT32, 0),
-    JOBQ_PG__COL(NULL, jobq_pg__bulk, count, INT4, INT32, 0), JOBQ_PG__COLS_END};
-
-/* -- the columns: of a worker's statements -- */
-
-#define JOBQ_PG__ASKS(field, wire, type) JOBQ_PG__COL(NULL, jobq_request, field, wire, type, 0)
-
-static const jobq_pg__list jobq_pg__lanes = JOBQ_PG__LIST_IN(jobq_request, lanes, lane_count, 0);
-static const jobq_pg__list jobq_pg__request_kinds =
-    JOBQ_PG__LIST_IN(jobq_request, kinds, kind_count, 0);
-static const jobq_pg__list jobq_pg__queues = JOBQ_PG__LIST_IN(jobq_request, queues, queue_count, 0);
-static const jobq_pg__list jobq_pg__message_queues =
-    JOBQ_PG__LIST_IN(jobq_request, message_queues, message_queue_count, 0);
-static const jobq_pg__list jobq_pg__settled =
-    JOBQ_PG__LIST_IN(jobq_request, settled, settled_count, 0);
-static const jobq_pg__list jobq_pg__one_partition = {offsetof(jobq_request, partition), SIZE_MAX, 8,
-                                                     1, false, 0};
-static const jobq_pg__list jobq_pg__one_claim = {offsetof(jobq_request, token.claim), SIZE_MAX, 8,
-                                                 1, false, 0};
-
-static const jobq_pg__col jobq_pg__claim_in[] = {
-    JOBQ_PG__ASKS(worker, INT8, INT64),
-    JOBQ_PG__ASKS(number, INT8, INT64),
-    JOBQ_PG__ASKS(limit, INT4, INT32),
-    JOBQ_PG__LIST(NULL, lanes, jobq_lane, queue, INT4, INT32, 0),
-    JOBQ_PG__LIST(NULL, lanes, jobq_lane, priority, INT2, INT16, 0),
-    JOBQ_PG__LIST(NULL, lanes, jobq_lane, stage, INT2, INT16, 0),
-    JOBQ_PG__LIST(NULL, lanes, jobq_lane, after_at_us, TIMESTAMPTZ, TIMESTAMPTZ, 0),
-    JOBQ_PG__LIST(NULL, lanes, jobq_lane, after_id, INT8, INT64, 0),
-    {{NULL, JOBQ_PG_INT32, 0, offsetof(jobq_request, every_kind), JOBQ_PG__LIST_UNLESS, NULL},
-     JOBQ_PG__INT4, &jobq_pg__request_kinds, NULL},
-    JOBQ_PG__ASKS(suspects, BOOL, BOOL),
-    JOBQ_PG__ASKS(alone, BOOL, BOOL),
-    JOBQ_PG__ASKS(look, BOOL, BOOL),
-    JOBQ_PG__ASKS(relaxed, BOOL, BOOL),
-    JOBQ_PG__ASKS(bytes, INT8, INT64),
-    JOBQ_PG__COLS_END};
-
-/* A row of a claim. Without an id: what an empty claim saw. */
-typedef struct jobq_pg__job_row {
-    jobq_job job;
-    jobq_str payload, headers;
-    bool payload_bytes;
-    int64_t due_us;
-} jobq_pg__job_row;
-
-#define JOBQ_PG__JOB(name, field, wire, type) \
-    JOBQ_PG__COL(name, jobq_pg__job_row, field, wire, type, 0)
-/* First what the handler gets: it is read when the job is run. */
-#define JOBQ_PG__HANDED                                                                            \
-    JOBQ_PG__JOB("payload", payload, JSONB, JSON),                                                 \
-    JOBQ_PG__COL_WHEN("bytes", jobq_pg__job_row, payload, BYTEA, BYTES, JOBQ_PG__IF,               \
-                      payload_bytes),                                                              \
-    JOBQ_PG__JOB("headers", headers, JSONB, JSON)
-#define JOBQ_PG__FACTS                                                                             \
-    JOBQ_PG__JOB("id", job.id, INT8, INT64),                                                       \
-    JOBQ_PG__JOB("run_at", job.run_at_us, TIMESTAMPTZ, TIMESTAMPTZ),                               \
-    JOBQ_PG__JOB("enqueued_at", job.enqueued_at_us, TIMESTAMPTZ, TIMESTAMPTZ),                     \
-    JOBQ_PG__JOB("timeout_us", job.timeout_us, INT8, INT64),                                       \
-    JOBQ_PG__JOB("queue_id", job.queue, INT4, INT32),                                              \
-    JOBQ_PG__JOB("kind_id", job.kind, INT4, INT32),                                                \
-    JOBQ_PG__JOB("attempt", job.attempt, INT4, INT32),                                             \
-    JOBQ_PG__JOB("crash", job.crash, INT4, INT32),                                                 \
-    JOBQ_PG__JOB("max_attempts", job.max_attempts, INT4, INT32),                                   \
-    JOBQ_PG__JOB("priority", job.priority, INT2, INT16),                                           \
-    JOBQ_PG__JOB("stage", job.stage, INT2, INT16),                                                 \
-    JOBQ_PG__JOB("stages", job.stages, INT2, INT16),                                               \
-    JOBQ_PG__JOB("suspect", job.suspect, BOOL, BOOL),                                              \
-    JOBQ_PG__JOB("alone", job.alone, BOOL, BOOL)
-
-static const jobq_pg__col jobq_pg__handed_out[] = {JOBQ_PG__HANDED, JOBQ_PG__COLS_END};
-static const jobq_pg__col jobq_pg__job_out[] = {JOBQ_PG__HANDED, JOBQ_PG__FACTS, JOBQ_PG__COLS_END};
-static const jobq_pg__col jobq_pg__claim_out[] = {
-    JOBQ_PG__HANDED, JOBQ_PG__FACTS, JOBQ_PG__JOB("due_us", due_us, INT8, INT64),
-    JOBQ_PG__COLS_END};
-#define JOBQ_PG__CLAIM_WIDTH ((int)(sizeof jobq_pg__claim_out / sizeof jobq_pg__claim_out[0]) - 1)
-
-static const jobq_pg__col jobq_pg__recover_in[] = {
-    JOBQ_PG__ASKS(worker, INT8, INT64), JOBQ_PG__ASKS(number, INT8, INT64),
-    JOBQ_PG__ASKS(limit, INT4, INT32), JOBQ_PG__COLS_END};
-
-/* A job that cannot be read, and why. */
-typedef struct jobq_pg__aside {
-    int64_t job, bytes;
-    const char *reason;
-} jobq_pg__aside;
-
-static const jobq_pg__col jobq_pg__set_aside_in[] = {
-    JOBQ_PG__COL(NULL, jobq_pg__aside, job, INT8, INT64, 0),
-    JOBQ_PG__COL(NULL, jobq_pg__aside, bytes, INT8, INT64, 0),
-    JOBQ_PG__COL(NULL, jobq_pg__aside, reason, TEXT, TEXT, JOBQ_PG__CSTR), JOBQ_PG__COLS_END};
-
-/* An ending with its texts. */
-typedef struct jobq_pg__end_row {
-    jobq_ending of;
-    jobq_pg_ending with;
-    int32_t group; /* endings of its claim, at the first of them; else 0 */
-} jobq_pg__end_row;
-
-typedef struct jobq_pg__ends {
-    jobq_pg__end_row *rows;
-    int32_t count;
-} jobq_pg__ends;
-
-static int64_t jobq_pg__end_state(const void *row)
-{
-    return jobq_state_letter(((const jobq_pg__end_row *)row)->of.decision.state);
-}
-
-static int64_t jobq_pg__end_delay(const void *row)
-{
-    int64_t us = ((const jobq_pg__end_row *)row)->of.decision.delay_us;
-
-    return us == JOBQ_NEVER ? -1 : us;
-}
-
-static const jobq_pg__list jobq_pg__end_list = JOBQ_PG__LIST_APART(jobq_pg__ends, rows, count);
-static const jobq_pg__list jobq_pg__groups = {
-    offsetof(jobq_pg__ends, rows), offsetof(jobq_pg__ends, count), sizeof(jobq_pg__end_row), 0,
-    true, offsetof(jobq_pg__end_row, group)};
-
-#define JOBQ_PG__GROUP(field, wire, type) \
-    JOBQ_PG__LIST(NULL, groups, jobq_pg__end_row, field, wire, type, 0)
-static const jobq_pg__col jobq_pg__complete_in[] = {
-    JOBQ_PG__GROUP(of.worker, INT8, INT64), JOBQ_PG__GROUP(of.claim, INT8, INT64),
-    JOBQ_PG__GROUP(group, INT4, INT32),
-    JOBQ_PG__LIST(NULL, end_list, jobq_pg__end_row, of.job, INT8, INT64, 0), JOBQ_PG__COLS_END};
-
-#define JOBQ_PG__END_COLS(C, CW, CF)                                                               \
-    C(of.worker, INT8, INT64), C(of.claim, INT8, INT64), C(of.job, INT8, INT64),                   \
-    CF(end_state, CHAR), C(of.decision.stage, INT2, INT16), C(of.decision.attempt, INT4, INT32),   \
-    C(of.decision.crash, INT4, INT32), C(of.decision.suspect, BOOL, BOOL), CF(end_delay, INT8),    \
-    C(with.error, TEXT, TEXT), CW(with.payload, JSONB, JSON, JOBQ_PG__UNLESS),                     \
-    CW(with.payload, BYTEA, BYTES, JOBQ_PG__IF)
-#define JOBQ_PG__ENDS(field, wire, type) \
-    JOBQ_PG__LIST(NULL, end_list, jobq_pg__end_row, field, wire, type, 0)
-#define JOBQ_PG__ENDS_WHEN(field, wire, type, flags) \
-    JOBQ_PG__LIST_WHEN(NULL, end_list, jobq_pg__end_row, field, wire, type, flags, \
-                       with.payload_bytes)
-#define JOBQ_PG__ENDS_OF(function, wire) JOBQ_PG__LIST_OF(NULL, end_list, function, wire, 0)
-#define JOBQ_PG__END(field, wire, type) \
-    JOBQ_PG__COL(NULL, jobq_pg__end_row, field, wire, type, 0)
-#define JOBQ_PG__END_WHEN(field, wire, type, flags) \
-    JOBQ_PG__COL_WHEN(NULL, jobq_pg__end_row, field, wire, type, flags, with.payload_bytes)
-#define JOBQ_PG__END_OF(function, wire) JOBQ_PG__COL_OF(NULL, function, wire)
-
-static const jobq_pg__col jobq_pg__settle_in[] = {
-    JOBQ_PG__END_COLS(JOBQ_PG__ENDS, JOBQ_PG__ENDS_WHEN, JOBQ_PG__ENDS_OF), JOBQ_PG__COLS_END};
-static const jobq_pg__col jobq_pg__settle_here_in[] = {
-    JOBQ_PG__END_COLS(JOBQ_PG__END, JOBQ_PG__END_WHEN, JOBQ_PG__END_OF), JOBQ_PG__COLS_END};
-
-static const jobq_pg__col jobq_pg__exception_out[] = {
-    JOBQ_PG__COL("id", jobq_exception, job, INT8, INT64, 0),
-    JOBQ_PG__COL("worker", jobq_exception, worker, INT8, INT64, 0),
-    JOBQ_PG__COL("claim", jobq_exception, claim, INT8, INT64, 0),
-    JOBQ_PG__COL("answer", jobq_exception, error, CHAR, INT32, 0), JOBQ_PG__COLS_END};
-
-/* What register takes and answers. */
-typedef struct jobq_pg__registering {
-    int64_t worker, lease_us;
-    const char *name;
-    const char *const *queues;
-    const int32_t *kind_queues; /* of each kind: which of queues, from 1 */
-    const char *const *kinds;
-    int32_t queue_count, kind_count;
-    int32_t queue_ids[JOBQ_LOOP_QUEUES];
-    int32_t kind_ids[JOBQ_LOOP_KINDS];
-} jobq_pg__registering;
-
-static const jobq_pg__list jobq_pg__register_queues =
-    JOBQ_PG__LIST_APART(jobq_pg__registering, queues, queue_count);
-static const jobq_pg__list jobq_pg__register_kind_queues =
-    JOBQ_PG__LIST_APART(jobq_pg__registering, kind_queues, kind_count);
-static const jobq_pg__list jobq_pg__register_kinds =
-    JOBQ_PG__LIST_APART(jobq_pg__registering, kinds, kind_count);
-static const jobq_pg__list jobq_pg__queue_ids =
-    JOBQ_PG__LIST_IN(jobq_pg__registering, queue_ids, queue_count, JOBQ_LOOP_QUEUES);
-static const jobq_pg__list jobq_pg__kind_ids =
-    JOBQ_PG__LIST_IN(jobq_pg__registering, kind_ids, kind_count, JOBQ_LOOP_KINDS);
-
-static const jobq_pg__col jobq_pg__register_in[] = {
-    JOBQ_PG__COL(NULL, jobq_pg__registering, worker, INT8, INT64, 0),
-    JOBQ_PG__COL(NULL, jobq_pg__registering, name, TEXT, TEXT, JOBQ_PG__CSTR),
-    JOBQ_PG__COL(NULL, jobq_pg__registering, lease_us, INT8, INT64, 0),
-    JOBQ_PG__ITEMS(NULL, register_queues, TEXT, TEXT, JOBQ_PG__CSTR),
-    JOBQ_PG__ITEMS(NULL, register_kind_queues, INT4, INT32, 0),
-    JOBQ_PG__ITEMS(NULL, register_kinds, TEXT, TEXT, JOBQ_PG__CSTR), JOBQ_PG__COLS_END};
-static const jobq_pg__col jobq_pg__register_out[] = {
-    JOBQ_PG__ITEMS("queue_ids", queue_ids, INT4, INT32, 0),
-    JOBQ_PG__ITEMS("kind_ids", kind_ids, INT4, INT32, 0), JOBQ_PG__COLS_END};
-
-static const jobq_pg__col jobq_pg__queues_in[] = {
-    JOBQ_PG__ITEMS(NULL, queues, INT4, INT32, 0), JOBQ_PG__COLS_END};
-
-/* A queue's policy with the name of its curve. */
-typedef struct jobq_pg__policy_row {
-    jobq_queue_policy of;
-    jobq_str curve;
-} jobq_pg__policy_row;
-
-#define JOBQ_PG__POLICY(name, field, wire, type) \
-    JOBQ_PG__COL(name, jobq_pg__policy_row, field, wire, type, 0)
-static const jobq_pg__col jobq_pg__policy_out[] = {
-    JOBQ_PG__POLICY("max_attempts", of.policy.max_attempts, INT4, INT32),
-    JOBQ_PG__POLICY("max_crashes", of.policy.max_crashes, INT4, INT32),
-    JOBQ_PG__POLICY("backoff_curve", curve, TEXT, TEXT),
-    JOBQ_PG__POLICY("backoff_base_us", of.policy.backoff.base_us, INT8, INT64),
-    JOBQ_PG__POLICY("backoff_cap_us", of.policy.backoff.cap_us, INT8, INT64),
-    JOBQ_PG__POLICY("backoff_floor_us", of.policy.backoff.floor_us, INT8, INT64),
-    JOBQ_PG__POLICY("backoff_jitter_permille", of.policy.backoff.jitter_permille, INT4, INT32),
-    JOBQ_PG__POLICY("timeout_us", of.policy.timeout_us, INT8, INT64),
-    JOBQ_PG__POLICY("stages_max", of.stages_max, INT2, INT16),
-    JOBQ_PG__POLICY("attempts_span_stages", of.policy.attempts_span_stages, BOOL, BOOL),
-    JOBQ_PG__POLICY("paused", of.paused, BOOL, BOOL), JOBQ_PG__COLS_END};
-
-static const jobq_pg__col jobq_pg__heartbeat_in[] = {
-    JOBQ_PG__ASKS(worker, INT8, INT64), JOBQ_PG__ASKS(lease_us, INT8, INT64),
-    JOBQ_PG__ITEMS(NULL, settled, INT8, INT64, 0), JOBQ_PG__COLS_END};
-
-static const jobq_pg__list jobq_pg__cancels =
-    JOBQ_PG__LIST_IN(jobq_news, cancels, cancel_count, JOBQ_LOOP_SLOTS);
-static const jobq_pg__list jobq_pg__news_kinds =
-    JOBQ_PG__LIST_IN(jobq_news, kinds, kind_count, JOBQ_LOOP_KINDS + JOBQ_STRAYS_MAX);
-static const jobq_pg__list jobq_pg__parked = {offsetof(jobq_news, parked_kind), SIZE_MAX, 4, 1,
-                                              false, 0};
-static const jobq_pg__list jobq_pg__late =
-    JOBQ_PG__LIST_IN(jobq_news, late, late_count, JOBQ_LOOP_WATCHED);
-static const jobq_pg__list jobq_pg__alone =
-    JOBQ_PG__LIST_IN(jobq_news, alone, alone_count, JOBQ_LOOP_QUEUES);
-
-#define JOBQ_PG__NEWS(name, field, wire, type) JOBQ_PG__COL(name, jobq_news, field, wire, type, 0)
-static const jobq_pg__col jobq_pg__news_out[] = {
-    JOBQ_PG__NEWS("alive", alive, BOOL, BOOL), JOBQ_PG__NEWS("policy", policy, INT8, INT64),
-    JOBQ_PG__NEWS("suspects", suspects, BOOL, BOOL),
-    JOBQ_PG__NEWS("now_at", store_now_us, TIMESTAMPTZ, TIMESTAMPTZ),
-    JOBQ_PG__ITEMS("cancel", cancels, INT8, INT64, 0),
-    JOBQ_PG__ITEMS("kinds", news_kinds, INT4, INT32, 0),
-    JOBQ_PG__ITEMS("parked", parked, INT4, INT32, 0),
-    JOBQ_PG__LIST("late", late, jobq_late, worker, INT8, INT64, 0),
-    JOBQ_PG__LIST("late_beats", late, jobq_late, beat, INT8, INT64, 0),
-    JOBQ_PG__LIST("late_leases_us", late, jobq_late, lease_us, INT8, INT64, 0),
-    JOBQ_PG__ITEMS("alone_queues", alone, INT4, INT32, 0),
-    JOBQ_PG__NEWS("overdue", overdue, INT4, INT32),
-    JOBQ_PG__NEWS("every_kind", every_kind, BOOL, BOOL), JOBQ_PG__COLS_END};
-
-static const jobq_pg__col jobq_pg__rescue_in[] = {
-    JOBQ_PG__ASKS(worker, INT8, INT64), JOBQ_PG__ASKS(beat, INT8, INT64),
-    JOBQ_PG__ASKS(limit, INT4, INT32), JOBQ_PG__COLS_END};
-static const jobq_pg__col jobq_pg__rescue_out[] = {
-    JOBQ_PG__COL("dead", jobq_answer, done, BOOL, BOOL, 0),
-    JOBQ_PG__COL("rescued", jobq_answer, count, INT4, INT32, 0),
-    JOBQ_PG__COL("more", jobq_answer, more, BOOL, BOOL, 0), JOBQ_PG__COLS_END};
-static const jobq_pg__col jobq_pg__sleep_in[] = {
-    JOBQ_PG__ASKS(worker, INT8, INT64), JOBQ_PG__ITEMS(NULL, queues, INT4, INT32, 0),
-    JOBQ_PG__ASKS(asleep, BOOL, BOOL), JOBQ_PG__COLS_END};
-static const jobq_pg__col jobq_pg__unpark_in[] = {
-    JOBQ_PG__ASKS(number, INT4, INT64), JOBQ_PG__ASKS(limit, INT4, INT32), JOBQ_PG__COLS_END};
-static const jobq_pg__col jobq_pg__remains_in[] = {
-    JOBQ_PG__ITEMS(NULL, queues, INT4, INT32, 0),
-    JOBQ_PG__ITEMS(NULL, message_queues, INT4, INT32, 0), JOBQ_PG__COLS_END};
-static const jobq_pg__col jobq_pg__prune_in[] = {
-    JOBQ_PG__ASKS(limit, INT4, INT32), JOBQ_PG__COLS_END};
-static const jobq_pg__col jobq_pg__worker_in[] = {
-    JOBQ_PG__ASKS(worker, INT8, INT64), JOBQ_PG__COLS_END};
-
-/* -- the columns: of messages -- */
-
-/* What outbox_enqueue_many takes. */
-typedef struct jobq_pg__posting {
-    const char *queue;
-    const jobq_pg_message *messages;
-    int32_t count;
-    bool quiet;
-    int64_t lowest, highest, largest; /* outbox_queue: numbers of partitions, and bytes */
-} jobq_pg__posting;
-
-/* The number of the partition, or the hash that chooses it. */
-static int64_t jobq_pg__message_number(const void *row)
-{
-    const jobq_pg_message *m = (const jobq_pg_message *)row;
-
-    return m->order_key != NULL ? JOBQ_PG__NULL : m->partition;
-}
-
-static int64_t jobq_pg__message_hash(const void *row)
-{
-    const jobq_pg_message *m = (const jobq_pg_message *)row;
-
-    if (m->order_key == NULL) return JOBQ_PG__NULL;
-    return jobq_partition_of(jobq_str_from(m->order_key), 65536);
-}
-
-static int64_t jobq_pg__message_size(const void *row)
-{
-    const jobq_pg_message *m = (const jobq_pg_message *)row;
-
-    return (int64_t)(m->payload.len + m->headers.len);
-}
-
-static const jobq_pg__list jobq_pg__messages =
-    JOBQ_PG__LIST_APART(jobq_pg__posting, messages, count);
-
-/* A message's content; it is the end of a COPY's row, too. */
-#define JOBQ_PG__MESSAGE_COLS(C, CW)                                                               \
-    C(type, TEXT, TEXT, JOBQ_PG__CSTR), CW(payload, JSONB, JSON, JOBQ_PG__UNLESS),                 \
-    CW(payload, BYTEA, BYTES, JOBQ_PG__IF), C(headers, JSONB, JSON, 0)
-#define JOBQ_PG__MESSAGE(field, wire, type, flags) \
-    JOBQ_PG__COL(NULL, jobq_pg_message, field, wire, type, flags)
-#define JOBQ_PG__MESSAGE_WHEN(field, wire, type, flags) \
-    JOBQ_PG__COL_WHEN(NULL, jobq_pg_message, field, wire, type, flags, payload_bytes)
-#define JOBQ_PG__MESSAGES(field, wire, type, flags) \
-    JOBQ_PG__LIST(NULL, messages, jobq_pg_message, field, wire, type, (flags) | JOBQ_PG__SPARSE)
-#define JOBQ_PG__MESSAGES_WHEN(field, wire, type, flags) \
-    JOBQ_PG__LIST_WHEN(NULL, messages, jobq_pg_message, field, wire, type, \
-                       (flags) | JOBQ_PG__SPARSE, payload_bytes)
-
-static const jobq_pg__col jobq_pg__messages_in[] = {
-    JOBQ_PG__COL(NULL, jobq_pg__posting, queue, TEXT, TEXT, JOBQ_PG__CSTR),
-    JOBQ_PG__LIST_OF(NULL, messages, message_number, INT4, JOBQ_PG__SPARSE),
-    JOBQ_PG__LIST_OF(NULL, messages, message_hash, INT4, JOBQ_PG__SPARSE),
-    JOBQ_PG__MESSAGE_COLS(JOBQ_PG__MESSAGES, JOBQ_PG__MESSAGES_WHEN),
-    JOBQ_PG__MESSAGES(key, TEXT, TEXT, JOBQ_PG__CSTR),
-    JOBQ_PG__COL(NULL, jobq_pg__posting, count, INT4, INT32, 0),
-    JOBQ_PG__COL(NULL, jobq_pg__posting, quiet, BOOL, BOOL, JOBQ_PG__NOT), JOBQ_PG__COLS_END};
-
-#define JOBQ_PG__MESSAGE_HEAD                                                                      \
-    JOBQ_PG__MESSAGE(queue, TEXT, TEXT, JOBQ_PG__CSTR),                                            \
-    JOBQ_PG__COL_OF(NULL, message_number, INT4), JOBQ_PG__COL_OF(NULL, message_hash, INT4),        \
-    JOBQ_PG__MESSAGE_COLS(JOBQ_PG__MESSAGE, JOBQ_PG__MESSAGE_WHEN)
-static const jobq_pg__col jobq_pg__message_in[] = {
-    JOBQ_PG__MESSAGE_HEAD, JOBQ_PG__MESSAGE(key, TEXT, TEXT, JOBQ_PG__CSTR),
-    JOBQ_PG__MESSAGE(quiet, BOOL, BOOL, JOBQ_PG__NOT), JOBQ_PG__COLS_END};
-static const jobq_pg__col jobq_pg__message_direct_in[] = {
-    JOBQ_PG__MESSAGE_HEAD, JOBQ_PG__MESSAGE(quiet, BOOL, BOOL, JOBQ_PG__NOT),
-    JOBQ_PG__COL_OF(NULL, message_size, INT8), JOBQ_PG__COLS_END};
-static const jobq_pg__col jobq_pg__message_copy[] = {
-    JOBQ_PG__MESSAGE_COLS(JOBQ_PG__MESSAGE, JOBQ_PG__MESSAGE_WHEN), JOBQ_PG__COLS_END};
-
-#define JOBQ_PG__WRITTEN(name, field, wire, type) \
-    JOBQ_PG__COL(name, jobq_pg__written, field, wire, type, 0)
-#define JOBQ_PG__REFUSAL                                                                           \
-    JOBQ_PG__WRITTEN("refused", refused, TEXT, TEXT), JOBQ_PG__WRITTEN("code", code, TEXT, TEXT)
-static const jobq_pg__col jobq_pg__messages_out[] = {
-    JOBQ_PG__ITEMS("ids", ids, INT8, INT64, 0), JOBQ_PG__REFUSAL, JOBQ_PG__COLS_END};
-static const jobq_pg__col jobq_pg__message_out[] = {
-    JOBQ_PG__WRITTEN("id", id, INT8, INT64), JOBQ_PG__REFUSAL,
-    JOBQ_PG__WRITTEN("existed", existed, BOOL, BOOL), JOBQ_PG__COLS_END};
-
-static const jobq_pg__col jobq_pg__outbox_queue_in[] = {
-    JOBQ_PG__COL(NULL, jobq_pg__posting, queue, TEXT, TEXT, JOBQ_PG__CSTR),
-    JOBQ_PG__COL(NULL, jobq_pg__posting, lowest, INT8, INT64, 0),
-    JOBQ_PG__COL(NULL, jobq_pg__posting, highest, INT8, INT64, 0),
-    JOBQ_PG__COL(NULL, jobq_pg__posting, largest, INT8, INT64, 0), JOBQ_PG__COLS_END};
-static const jobq_pg__col jobq_pg__outbox_queue_out[] = {
-    JOBQ_PG__WRITTEN("id", id, INT4, INT64), JOBQ_PG__REFUSAL,
-    JOBQ_PG__WRITTEN("partitions", partitions, INT4, INT32), JOBQ_PG__COLS_END};
-
-/* A queue of messages. */
-typedef struct jobq_pg__outbox {
-    const char *queue;
-    int32_t partitions, queue_id;
-    bool anyway;
-} jobq_pg__outbox;
-
-#define JOBQ_PG__OUTBOX(name, field, wire, type, flags) \
-    JOBQ_PG__COL(name, jobq_pg__outbox, field, wire, type, flags)
-static const jobq_pg__col jobq_pg__outbox_register_in[] = {
-    JOBQ_PG__OUTBOX(NULL, queue, TEXT, TEXT, JOBQ_PG__CSTR),
-    JOBQ_PG__OUTBOX(NULL, partitions, INT4, INT32, 0), JOBQ_PG__COLS_END};
-static const jobq_pg__col jobq_pg__outbox_register_out[] = {
-    JOBQ_PG__OUTBOX("queue_id", queue_id, INT4, INT32, 0),
-    JOBQ_PG__OUTBOX("partitions", partitions, INT4, INT32, 0), JOBQ_PG__COLS_END};
-static const jobq_pg__col jobq_pg__outbox_grow_in[] = {
-    JOBQ_PG__OUTBOX(NULL, queue, TEXT, TEXT, JOBQ_PG__CSTR),
-    JOBQ_PG__OUTBOX(NULL, partitions, INT4, INT32, 0), JOBQ_PG__OUTBOX(NULL, anyway, BOOL, BOOL, 0),
-    JOBQ_PG__COLS_END};
-
-/* One more tells that there are more. */
-static int64_t jobq_pg__limit_plus_one(const void *row)
-{
-    return (int64_t)((const jobq_request *)row)->limit + 1;
-}
-
-static const jobq_pg__col jobq_pg__look_in[] = {
-    JOBQ_PG__ITEMS(NULL, message_queues, INT4, INT32, 0), JOBQ_PG__ASKS(number, INT8, INT64),
-    JOBQ_PG__COL_OF(NULL, limit_plus_one, INT4), JOBQ_PG__ASKS(sweep, BOOL, BOOL),
-    JOBQ_PG__COLS_END};
-#define JOBQ_PG__BACKLOG(name, field, wire, type) \
-    JOBQ_PG__COL(name, jobq_backlog, field, wire, type, 0)
-static const jobq_pg__col jobq_pg__backlog_out[] = {
-    JOBQ_PG__BACKLOG("partition", id, INT8, INT64),
-    JOBQ_PG__BACKLOG("waiting", waiting, INT8, INT64),
-    JOBQ_PG__BACKLOG("due_us", due_us, INT8, INT64),
-    JOBQ_PG__BACKLOG("worker", holder.worker, INT8, INT64),
-    JOBQ_PG__BACKLOG("claim", holder.claim, INT8, INT64),
-    JOBQ_PG__BACKLOG("beat", holder.beat, INT8, INT64),
-    JOBQ_PG__BACKLOG("lease_us", holder.lease_us, INT8, INT64),
-    JOBQ_PG__BACKLOG("below", below, BOOL, BOOL), JOBQ_PG__BACKLOG("acked", acked, INT8, INT64),
-    JOBQ_PG__COLS_END};
-
-static const jobq_pg__col jobq_pg__read_in[] = {
-    JOBQ_PG__ASKS(token.worker, INT8, INT64), JOBQ_PG__ASKS(token.claim, INT8, INT64),
-    JOBQ_PG__ASKS(token.lease_us, INT8, INT64), JOBQ_PG__ASKS(partition, INT8, INT64),
-    JOBQ_PG__ASKS(limit, INT4, INT32), JOBQ_PG__ASKS(handed, INT8, INT64),
-    JOBQ_PG__ASKS(watched.worker, INT8, INT64), JOBQ_PG__ASKS(watched.claim, INT8, INT64),
-    JOBQ_PG__ASKS(watched.beat, INT8, INT64),
-    JOBQ_PG__COL(NULL, jobq_request, bytes, INT8, INT64, JOBQ_PG_ZERO),
-    JOBQ_PG__COL_WHEN(NULL, jobq_request, acked, INT8, INT64, JOBQ_PG__IF, aside),
-    JOBQ_PG__ASKS(sweep, BOOL, BOOL), JOBQ_PG__COLS_END};
-
-/* A message that is given up. */
-typedef struct jobq_pg__dead {
-    int64_t seq;
-    int32_t attempts;
-    const char *reason;
-} jobq_pg__dead;
-
-/* An acknowledgement with its texts. */
-typedef struct jobq_pg__ack {
-    jobq_holder token;
-    int64_t partition, before, failures, effective, successes, delay_us, bytes;
-    jobq_str error;           /* of the message that failed; {NULL, 0}: none */
-    jobq_pg__dead *dead;      /* of the messages up to after->acked */
-    int32_t dead_count, limit, tried_count;
-    const int64_t *tried;
-    int64_t acked;
-    bool own; /* in its handler's transaction, whose COMMIT must fail if it is lost */
-    bool relaxed, sweep;
-} jobq_pg__ack;
-
-static const jobq_pg__list jobq_pg__ack_tried =
-    JOBQ_PG__LIST_APART(jobq_pg__ack, tried, tried_count);
-static const jobq_pg__list jobq_pg__ack_dead = JOBQ_PG__LIST_APART(jobq_pg__ack, dead, dead_count);
-
-#define JOBQ_PG__ACK(field, wire, type, flags) \
-    JOBQ_PG__COL(NULL, jobq_pg__ack, field, wire, type, flags)
-#define JOBQ_PG__DEAD(field, wire, type, flags) \
-    JOBQ_PG__LIST(NULL, ack_dead, jobq_pg__dead, field, wire, type, flags)
-static const jobq_pg__col jobq_pg__ack_in[] = {
-    JOBQ_PG__ACK(token.worker, INT8, INT64, 0), JOBQ_PG__ACK(token.claim, INT8, INT64, 0),
-    JOBQ_PG__ACK(token.lease_us, INT8, INT64, 0), JOBQ_PG__ACK(partition, INT8, INT64, 0),
-    JOBQ_PG__ACK(before, INT8, INT64, 0), JOBQ_PG__ACK(acked, INT8, INT64, 0),
-    JOBQ_PG__ITEMS(NULL, ack_tried, INT8, INT64, 0), JOBQ_PG__ACK(failures, INT8, INT64, 0),
-    JOBQ_PG__ACK(effective, INT8, INT64, 0), JOBQ_PG__ACK(successes, INT8, INT64, 0),
-    JOBQ_PG__ACK(error, TEXT, TEXT, 0), JOBQ_PG__ACK(delay_us, INT8, INT64, 0),
-    JOBQ_PG__DEAD(seq, INT8, INT64, 0), JOBQ_PG__DEAD(reason, TEXT, TEXT, JOBQ_PG__CSTR),
-    JOBQ_PG__DEAD(attempts, INT4, INT32, 0), JOBQ_PG__ACK(limit, INT4, INT32, 0),
-    JOBQ_PG__ACK(own, BOOL, BOOL, 0), JOBQ_PG__ACK(relaxed, BOOL, BOOL, 0),
-    JOBQ_PG__ACK(bytes, INT8, INT64, JOBQ_PG_ZERO), JOBQ_PG__ACK(sweep, BOOL, BOOL, 0),
-    JOBQ_PG__COLS_END};
-
-/* What a READ or an ACK answered, and keeps: the messages point into it. */
-typedef struct jobq_pg__portion {
-    int32_t answer; /* 'h' held: messages follow; 'i' nothing to read; 'o' another holds it; 'w' not
-                       due yet; 'b' busy; 'l' lost, nothing written; 'a' the next was set aside */
-    jobq_reading of;
-    int64_t wait_us;        /* 'w': until due; 'o': the holder's lease */
-    jobq_str error;         /* of the last failed delivery */
-    int32_t count;
-    jobq_message *messages; /* numbers cursor.acked + 1 ... */
-    PGresult *result;
-} jobq_pg__portion;
-
-static const jobq_pg__list jobq_pg__tried = {
-    offsetof(jobq_pg__portion, of.cursor.tried), offsetof(jobq_pg__portion, of.cursor.tried_count),
-    sizeof(int64_t), JOBQ_TRIED_MAX, false, 0};
-static const jobq_pg__list jobq_pg__arrived =
-    JOBQ_PG__LIST_APART(jobq_pg__portion, messages, count);
-
-#define JOBQ_PG__PORTION(name, field, wire, type) \
-    JOBQ_PG__COL(name, jobq_pg__portion, field, wire, type, 0)
-static const jobq_pg__col jobq_pg__reading_out[] = {
-    JOBQ_PG__PORTION("answer", answer, CHAR, INT32),
-    JOBQ_PG__PORTION("acked", of.cursor.acked, INT8, INT64),
-    JOBQ_PG__ITEMS("tried", tried, INT8, INT64, 0),
-    JOBQ_PG__PORTION("lost", of.lost, INT8, INT64),
-    JOBQ_PG__PORTION("worker", of.holder.worker, INT8, INT64),
-    JOBQ_PG__PORTION("claim", of.holder.claim, INT8, INT64),
-    JOBQ_PG__PORTION("beat", of.holder.beat, INT8, INT64),
-    JOBQ_PG__PORTION("wait_us", wait_us, INT8, INT64),
-    JOBQ_PG__PORTION("failures", of.cursor.mode.failures, INT8, INT32),
-    JOBQ_PG__PORTION("effective", of.cursor.mode.effective, INT8, INT32),
-    JOBQ_PG__PORTION("successes", of.cursor.mode.successes, INT8, INT32),
-    JOBQ_PG__PORTION("error", error, TEXT, TEXT),
-    JOBQ_PG__PORTION("cut", of.cut, BOOL, BOOL),
-    JOBQ_PG__LIST("created_ats", arrived, jobq_message, created_at_us, TIMESTAMPTZ, TIMESTAMPTZ, 0),
-    JOBQ_PG__LIST("types", arrived, jobq_message, type, TEXT, TEXT, 0),
-    JOBQ_PG__LIST("payloads", arrived, jobq_message, payload, JSONB, JSON, 0),
-    JOBQ_PG__LIST_WHEN("bytes", arrived, jobq_message, payload, BYTEA, BYTES, JOBQ_PG__IF,
-                       payload_bytes),
-    JOBQ_PG__LIST("headers", arrived, jobq_message, headers, JSONB, JSON, 0),
-    JOBQ_PG__COLS_END};
-
-static const jobq_pg__col jobq_pg__renew_in[] = {
-    JOBQ_PG__ASKS(token.worker, INT8, INT64), JOBQ_PG__ASKS(token.lease_us, INT8, INT64),
-    JOBQ_PG__ITEMS(NULL, one_partition, INT8, INT64, 0),
-    JOBQ_PG__ITEMS(NULL, one_claim, INT8, INT64, 0), JOBQ_PG__COLS_END};
-/* Partitions whose lease is lost; it was asked about one. */
-typedef struct jobq_pg__losses {
-    int64_t ids[1];
-    int32_t count;
-} jobq_pg__losses;
-
-static const jobq_pg__list jobq_pg__lost = JOBQ_PG__LIST_IN(jobq_pg__losses, ids, count, 1);
-static const jobq_pg__col jobq_pg__renew_out[] = {
-    JOBQ_PG__ITEMS("outbox_renew", lost, INT8, INT64, 0), JOBQ_PG__COLS_END};
-
-/* -- the columns: of what a person does -- */
-
-/* A verb on one job, and its argument. */
-typedef struct jobq_pg__change {
-    int64_t id, run_at_us;
-    int32_t priority;
-    const char *target;
-} jobq_pg__change;
-
-#define JOBQ_PG__VERB(name, field, wire, type, flags) \
-    JOBQ_PG__COL(name, jobq_pg__change, field, wire, type, flags)
-static const jobq_pg__col jobq_pg__verb_in[] = {
-    JOBQ_PG__VERB(NULL, id, INT8, INT64, 0), JOBQ_PG__COLS_END};
-static const jobq_pg__col jobq_pg__get_in[] = {
-    JOBQ_PG__VERB("id", id, INT8, INT64, 0), JOBQ_PG__COLS_END};
-static const jobq_pg__col jobq_pg__reschedule_in[] = {
-    JOBQ_PG__VERB(NULL, id, INT8, INT64, 0),
-    JOBQ_PG__VERB(NULL, run_at_us, TIMESTAMPTZ, TIMESTAMPTZ, 0), JOBQ_PG__COLS_END};
-static const jobq_pg__col jobq_pg__prioritize_in[] = {
-    JOBQ_PG__VERB(NULL, id, INT8, INT64, 0), JOBQ_PG__VERB(NULL, priority, INT4, INT32, 0),
-    JOBQ_PG__COLS_END};
-static const jobq_pg__col jobq_pg__move_in[] = {
-    JOBQ_PG__VERB(NULL, id, INT8, INT64, 0), JOBQ_PG__VERB(NULL, target, TEXT, TEXT, JOBQ_PG__CSTR),
-    JOBQ_PG__COLS_END};
-
-/* A verb on many: a filter, and its argument. */
-typedef struct jobq_pg__changing {
-    jobq_pg_filter of;
-    jobq_pg__change with;
-    const char *state;
-    int64_t requested; /* cancel's answer */
-    int64_t cancelled;
-} jobq_pg__changing;
-
-#define JOBQ_PG__FILTER                                                                            \
-    JOBQ_PG__COL("queue", jobq_pg__changing, of.queue, TEXT, TEXT, JOBQ_PG__CSTR),                 \
-    JOBQ_PG__COL("kind", jobq_pg__changing, of.kind, TEXT, TEXT, JOBQ_PG__CSTR),                   \
-    JOBQ_PG__COL("older", jobq_pg__changing, of.older_us, INTERVAL, DURATION, JOBQ_PG_ZERO),       \
-    JOBQ_PG__COL("tags", jobq_pg__changing, of.tags, JSONB, JSON, 0),                              \
-    JOBQ_PG__COL("at_most", jobq_pg__changing, of.at_most, INT4, INT32, 0)
-static const jobq_pg__col jobq_pg__many_in[] = {JOBQ_PG__FILTER, JOBQ_PG__COLS_END};
-static const jobq_pg__col jobq_pg__state_many_in[] = {
-    JOBQ_PG__FILTER, JOBQ_PG__COL("state", jobq_pg__changing, state, TEXT, TEXT, JOBQ_PG__CSTR),
-    JOBQ_PG__COLS_END};
-static const jobq_pg__col jobq_pg__reschedule_many_in[] = {
-    JOBQ_PG__FILTER,
-    JOBQ_PG__COL("run_at", jobq_pg__changing, with.run_at_us, TIMESTAMPTZ, TIMESTAMPTZ, 0),
-    JOBQ_PG__COLS_END};
-static const jobq_pg__col jobq_pg__prioritize_many_in[] = {
-    JOBQ_PG__FILTER, JOBQ_PG__COL("priority", jobq_pg__changing, with.priority, INT4, INT32, 0),
-    JOBQ_PG__COLS_END};
-static const jobq_pg__col jobq_pg__move_many_in[] = {
-    JOBQ_PG__FILTER,
-    JOBQ_PG__COL("target", jobq_pg__changing, with.target, TEXT, TEXT, JOBQ_PG__CSTR),
-    JOBQ_PG__COLS_END};
-static const jobq_pg__col jobq_pg__cancelled_out[] = {
-    JOBQ_PG__COL("cancelled", jobq_pg__changing, cancelled, INT4, INT64, 0),
-    JOBQ_PG__COL("requested", jobq_pg__changing, requested, INT4, INT64, 0), JOBQ_PG__COLS_END};
-
-/* What queue_set takes. */
-typedef struct jobq_pg__queue_row {
-    const char *queue, *kind, *curve;
-    jobq_pg_queue_desc of;
-    jobq_pg_maybe_int64 base, cap, floor, timeout;
-    jobq_str jitter;
-    char digits[16];
-    jobq_pg_maybe_bool span, history;
-    int32_t kind_count;
-} jobq_pg__queue_row;
-
-static const jobq_pg__list jobq_pg__queue_kinds =
-    JOBQ_PG__LIST_APART(jobq_pg__queue_row, of.kinds, kind_count);
-
-#define JOBQ_PG__QUEUE(name, field, wire, type, flags) \
-    JOBQ_PG__COL(name, jobq_pg__queue_row, field, wire, type, flags)
-static const jobq_pg__col jobq_pg__pause_in[] = {
-    JOBQ_PG__QUEUE(NULL, queue, TEXT, TEXT, JOBQ_PG__CSTR),
-    JOBQ_PG__QUEUE(NULL, kind, TEXT, TEXT, JOBQ_PG__CSTR), JOBQ_PG__COLS_END};
-static const jobq_pg__col jobq_pg__queue_in[] = {
-    JOBQ_PG__QUEUE("queue", queue, TEXT, TEXT, JOBQ_PG__CSTR), JOBQ_PG__COLS_END};
-static const jobq_pg__col jobq_pg__stats_in[] = {
-    JOBQ_PG__QUEUE("queue", queue, TEXT, TEXT, JOBQ_PG__CSTR | JOBQ_PG_NULLABLE),
-    JOBQ_PG__COLS_END};
-static const jobq_pg__col jobq_pg__queue_set_in[] = {
-    JOBQ_PG__QUEUE(NULL, queue, TEXT, TEXT, JOBQ_PG__CSTR),
-    JOBQ_PG__QUEUE(NULL, of.max_attempts, INT4, INT32, JOBQ_PG_ZERO),
-    JOBQ_PG__QUEUE(NULL, of.max_crashes, INT4, INT32, JOBQ_PG_ZERO),
-    JOBQ_PG__QUEUE(NULL, curve, TEXT, TEXT, JOBQ_PG__CSTR),
-    JOBQ_PG__QUEUE(NULL, base, INTERVAL, DURATION, JOBQ_PG_NULLABLE),
-    JOBQ_PG__QUEUE(NULL, cap, INTERVAL, DURATION, JOBQ_PG_NULLABLE),
-    JOBQ_PG__QUEUE(NULL, floor, INTERVAL, DURATION, JOBQ_PG_NULLABLE),
-    JOBQ_PG__QUEUE(NULL, jitter, NUMERIC, NUMERIC, 0),
-    JOBQ_PG__QUEUE(NULL, timeout, INTERVAL, DURATION, JOBQ_PG_NULLABLE),
-    JOBQ_PG__QUEUE(NULL, span, BOOL, BOOL, JOBQ_PG_NULLABLE),
-    JOBQ_PG__QUEUE(NULL, history, BOOL, BOOL, JOBQ_PG_NULLABLE),
-    JOBQ_PG__QUEUE(NULL, of.failed_keep_us, INTERVAL, DURATION, JOBQ_PG_ZERO),
-    JOBQ_PG__QUEUE(NULL, of.key_keep_us, INTERVAL, DURATION, JOBQ_PG_ZERO),
-    JOBQ_PG__QUEUE(NULL, of.message_max, INT4, INT32, JOBQ_PG_ZERO),
-    JOBQ_PG__ITEMS(NULL, queue_kinds, TEXT, TEXT, JOBQ_PG__CSTR),
-    JOBQ_PG__QUEUE(NULL, of.payload_max, INT4, INT32, JOBQ_PG_ZERO), JOBQ_PG__COLS_END};
-
-/* What peek takes. */
-typedef struct jobq_pg__peeking {
-    const char *const *queues;
-    jobq_pg_int64s exclude;
-    int32_t queue_count, at_most;
-} jobq_pg__peeking;
-
-static const jobq_pg__list jobq_pg__peek_queues =
-    JOBQ_PG__LIST_APART(jobq_pg__peeking, queues, queue_count);
-static const jobq_pg__col jobq_pg__peek_in[] = {
-    JOBQ_PG__ITEMS(NULL, peek_queues, TEXT, TEXT, JOBQ_PG__CSTR | JOBQ_PG__SPARSE),
-    JOBQ_PG__COL(NULL, jobq_pg__peeking, at_most, INT4, INT32, 0),
-    JOBQ_PG__COL(NULL, jobq_pg__peeking, exclude, INT8, INT64S, 0), JOBQ_PG__COLS_END};
-
-/* Which dead letters, and what becomes of them. */
-typedef struct jobq_pg__chosen {
-    jobq_pg_scope of;
-    int64_t token, timeout_us;
-    jobq_pg_int64s ids;
-    const char *reason;
-} jobq_pg__chosen;
-
-#define JOBQ_PG__LETTER(field, wire, type, flags) \
-    JOBQ_PG__COL(NULL, jobq_pg__chosen, field, wire, type, flags)
-#define JOBQ_PG__SCOPE                                                                             \
-    JOBQ_PG__LETTER(of.queue, TEXT, TEXT, JOBQ_PG__CSTR),                                          \
-    JOBQ_PG__COL_WHEN(NULL, jobq_pg__chosen, of.partition, INT4, INT32, JOBQ_PG__IF,              \
-                      of.one_partition),                                                           \
-    JOBQ_PG__LETTER(of.type, TEXT, TEXT, JOBQ_PG__CSTR)
-#define JOBQ_PG__LETTER_IDS                                                                        \
-    JOBQ_PG__LETTER(token, INT8, INT64, 0), JOBQ_PG__LETTER(ids, INT8, INT64S, 0)
-static const jobq_pg__col jobq_pg__letter_count_in[] = {
-    JOBQ_PG__SCOPE, JOBQ_PG__LETTER(of.status, TEXT, TEXT, JOBQ_PG__CSTR), JOBQ_PG__COLS_END};
-static const jobq_pg__col jobq_pg__letter_list_in[] = {
-    JOBQ_PG__SCOPE, JOBQ_PG__LETTER(of.status, TEXT, TEXT, JOBQ_PG__CSTR),
-    JOBQ_PG__LETTER(of.limit, INT4, INT32, JOBQ_PG_ZERO), JOBQ_PG__COLS_END};
-static const jobq_pg__col jobq_pg__letter_scope_in[] = {
-    JOBQ_PG__SCOPE, JOBQ_PG__LETTER(of.limit, INT4, INT32, JOBQ_PG_ZERO), JOBQ_PG__COLS_END};
-static const jobq_pg__col jobq_pg__letter_replay_in[] = {
-    JOBQ_PG__LETTER(token, INT8, INT64, 0), JOBQ_PG__LETTER(timeout_us, INT8, INT64, 0),
-    JOBQ_PG__SCOPE, JOBQ_PG__LETTER(of.limit, INT4, INT32, JOBQ_PG_ZERO), JOBQ_PG__COLS_END};
-static const jobq_pg__col jobq_pg__letter_resolve_in[] = {JOBQ_PG__LETTER_IDS, JOBQ_PG__COLS_END};
-static const jobq_pg__col jobq_pg__letter_reject_in[] = {
-    JOBQ_PG__LETTER_IDS, JOBQ_PG__LETTER(reason, TEXT, TEXT, JOBQ_PG__CSTR), JOBQ_PG__COLS_END};
-
-/* -- the text of a statement -- */
-
-typedef enum jobq_pg__form {
-    JOBQ_PG__CALLS, JOBQ_PG__READS_VIEW, JOBQ_PG__READS_LETTERS, JOBQ_PG__SAYS
-} jobq_pg__form;
-
-static const struct {
-    jobq_pg__form form;
-    const char *name; /* of the function or view; or the text */
-    const jobq_pg__col *in, *out;
-} jobq_pg__specs[JOBQ_PG__STATEMENT_COUNT] = {
-#define JOBQ__CALL(id, name, in, out) {JOBQ_PG__CALLS, name, jobq_pg__##in, jobq_pg__##out},
-#define JOBQ__VIEW(id, name, in, rows) {JOBQ_PG__READS_VIEW, name, jobq_pg__##in, jobq_pg__none},
-#define JOBQ__LETTERS(id, name, in, rows) \
-    {JOBQ_PG__READS_LETTERS, name, jobq_pg__##in, jobq_pg__none},
-#define JOBQ__TEXT(id, text, in, out) {JOBQ_PG__SAYS, text, jobq_pg__##in, jobq_pg__##out},
-    JOBQ_PG__STATEMENTS(JOBQ__CALL, JOBQ__VIEW, JOBQ__LETTERS, JOBQ__TEXT)
-#undef JOBQ__CALL
-#undef JOBQ__VIEW
-#undef JOBQ__LETTERS
-#undef JOBQ__TEXT
-};
-
-#define JOBQ_PG__LETTER_COLUMNS                                                                    \
-    "id, partition AS partition_id, queue_id, (partition OPERATOR(pg_catalog.&) 32767)::integer "  \
-    "AS partition, seq, attempts, created_at, failed_at, completed_at, deadline, status, type, "   \
-    "error, payload, bytes, headers"
-
-/* "$1::pg_catalog.int8[]" */
-static void jobq_pg__say_param(jobq_pg__params *out, const jobq_pg__col *c, int n)
-{
-    bool array = c->list != NULL || jobq_pg__is_array(c->of.type);
-
-    jobq_pg__sayf(out, "$%d%s%s", n, jobq_pg__wires[c->wire].cast, array ? "[]" : "");
-}
-
-/* "jobq.name($1, older => $2)"; n counts parameters. */
-static void jobq_pg__say_call(jobq_pg__params *out, jobq_pg__statement st, int *n)
-{
-    const jobq_pg__col *c = jobq_pg__specs[st].in;
-
-    jobq_pg__sayf(out, "jobq.%s(", jobq_pg__specs[st].name);
-    for (; c->wire != JOBQ_PG__NOTHING; c++) {
-        if (c > jobq_pg__specs[st].in) jobq_pg__say(out, ", ");
-        if (c->of.name != NULL) jobq_pg__sayf(out, "%s => ", c->of.name);
-        jobq_pg__say_param(out, c, ++*n);
-    }
-    jobq_pg__say(out, ")");
-}
-
-/* The columns of a result. A function that has none answers one, of its own name. */
-static void jobq_pg__say_out(jobq_pg__params *out, jobq_pg__statement st)
-{
-    const jobq_pg__col *c = jobq_pg__specs[st].out;
-
-    if (c->wire == JOBQ_PG__NOTHING) jobq_pg__say(out, jobq_pg__specs[st].name);
-    for (; c->wire != JOBQ_PG__NOTHING; c++) {
-        if (c > jobq_pg__specs[st].out) jobq_pg__say(out, ", ");
-        jobq_pg__say(out, c->of.name);
-    }
-}
-
-/* A heartbeat, and, unless the worker is dead, a claim. */
-static void jobq_pg__say_beat(jobq_pg__params *out)
-{
-    int n = 0;
-
-    jobq_pg__say(out, ", ");
-    jobq_pg__say_out(out, JOBQ_PG__HEARTBEAT);
-    jobq_pg__say(out, " FROM ");
-    jobq_pg__say_call(out, JOBQ_PG__HEARTBEAT, &n);
-    jobq_pg__say(out, " LEFT JOIN LATERAL (SELECT * FROM ");
-    jobq_pg__say_call(out, JOBQ_PG__CLAIM, &n);
-    jobq_pg__say(out, ") c ON alive");
-}
-
-/* Rows of a view by one of its columns; all rows if the parameter is NULL and may be. */
-static void jobq_pg__say_view(jobq_pg__params *out, jobq_pg__statement st)
-{
-    const jobq_pg__col *in = jobq_pg__specs[st].in;
-    const jobq_pg_column *c = jobq_pg__desc_of(st)->columns;
-    int i;
-
-    for (i = 0; c[i].name != NULL; i++)
-        jobq_pg__sayf(out, "%s%n", i > 0 ? ", " : "", c[i].name);
-    jobq_pg__sayf(out, " FROM jobq.%s WHERE ", jobq_pg__specs[st].name);
-    if ((in->of.flags & JOBQ_PG_NULLABLE) != 0) {
-        jobq_pg__say_param(out, in, 1);
-        jobq_pg__say(out, " IS NULL OR ");
-    }
-    jobq_pg__sayf(out, "%n OPERATOR(pg_catalog.=) ", in->of.name);
-    jobq_pg__say_param(out, in, 1);
-    jobq_pg__say(out, " ORDER BY 1");
-}
-
-/* The text of a statement; the word jobq is the schema. NULL: out of memory. To be freed. */
-static char *jobq_pg__statement_sql(jobq_pg__statement st)
-{
-    jobq_pg__form form = jobq_pg__specs[st].form;
-    jobq_pg__params out;
-    int n = 0;
-
-    jobq_pg__params_init(&out);
-    if (form == JOBQ_PG__SAYS) {
-        jobq_pg__say(&out, jobq_pg__specs[st].name);
-    } else {
-        jobq_pg__say(&out, "SELECT ");
-        if (form == JOBQ_PG__READS_VIEW) jobq_pg__say_view(&out, st);
-        else if (form == JOBQ_PG__READS_LETTERS) jobq_pg__say(&out, JOBQ_PG__LETTER_COLUMNS);
-        else jobq_pg__say_out(&out, st);
-        if (st == JOBQ_PG__BEAT_CLAIM) jobq_pg__say_beat(&out);
-        else if (form != JOBQ_PG__READS_VIEW) {
-            jobq_pg__say(&out, " FROM ");
-            jobq_pg__say_call(&out, st, &n);
-        }
-    }
-    jobq_pg__raw(&out, "", 1);
-    if (out.failed) jobq_pg__params_clear(&out);
-    return out.data;
-}
-
-/* -- asking -- */
-
-/* Asks with what is in a struct. NULL: error is filled. */
-static PGresult *jobq_pg__call(jobq_pg *pg, PGconn *conn, jobq_pg__statement st, const void *from,
-                               jobq_pg_error *error)
-{
-    jobq_pg__params p;
-
-    jobq_pg__params_init(&p);
-    jobq_pg__put(&p, jobq_pg__specs[st].in, from);
-    return jobq_pg__exec_text(pg, conn, NULL, &pg->texts[st], &p, error);
-}
-
-/* The same, and the first row of the answer goes into a struct; with the result, which is kept
- * while strings in it are used. */
-static PGresult *jobq_pg__call_row(jobq_pg *pg, PGconn *conn, jobq_pg__statement st,
-                                   const void *from, void *to, jobq_pg_error *error)
-{
-    PGresult *res = jobq_pg__call(pg, conn, st, from, error);
-
-    if (res != NULL && PQntuples(res) > 0) jobq_pg__get(res, 0, 0, jobq_pg__specs[st].out, to);
-    return res;
-}
-
-/* Asks for one number: a count, a boolean. answer may be NULL. */
-static jobq_error jobq_pg__ask(jobq_pg *pg, PGconn *conn, jobq_pg__statement st, const void *from,
-                               int64_t *answer, jobq_pg_error *error)
-{
-    jobq_pg_error local;
-    PGresult *res;
-
-    if (error == NULL) error = &local;
-    res = jobq_pg__call(pg, conn, st, from, error);
-    if (res == NULL) return error->code;
-    if (answer != NULL)
-        *answer = PQntuples(res) > 0 && PQnfields(res) > 0 ? jobq_pg__int(res, 0, 0) : 0;
-    PQclear(res);
-    return JOBQ_OK;
-}
-
-/* ---- >>table: typed tables ------------------------------------------------------------------- */
-
-#define JOBQ_PG__COLUMNS_MAX 64
-#define JOBQ_PG__ARGS_MAX 1024
-#define JOBQ_PG__PLANS 64 /* chains of a table's plans */
-#define JOBQ_PG__PAGE 1000
-#define JOBQ_PG__VARCHARS 1015 /* the server's type id */
-
-/* A constraint or unique index, and its columns: "owner_type, name". */
-typedef struct jobq_pg__law {
-    char *name, *columns;
-} jobq_pg__law;
-
-/* A column in a list of the caller's: "-created", "+timeout_at<=". */
-typedef struct jobq_pg__term {
-    unsigned char column;
-    bool minus, plus;
-    const char *op; /* "=", "<>", "<" ... */
-} jobq_pg__term;
-
-typedef struct jobq_pg__terms {
-    int count;
-    jobq_pg__term at[JOBQ_PG__COLUMNS_MAX];
-} jobq_pg__terms;
-
-typedef enum jobq_pg__op {
-    JOBQ_PG__OP_LIST,
-    JOBQ_PG__OP_COUNT,
-    JOBQ_PG__OP_EXISTS,
-    JOBQ_PG__OP_CREATE,
-    JOBQ_PG__OP_UPSERT,
-    JOBQ_PG__OP_UPDATE,
-    JOBQ_PG__OP_UPDATE_WHERE,
-    JOBQ_PG__OP_DELETE
-} jobq_pg__op;
-
-/* What makes one statement different from another; equal shapes share their text. */
-typedef struct jobq_pg__shape {
-    jobq_pg__op op;
-    const char *fields, *where, *expect, *order; /* lists of columns */
-    uint64_t nulls;  /* bit i: term i of where and expect is NULL */
-    size_t rows;     /* to be created */
-    bool search, after;
-} jobq_pg__shape;
-
-/* A statement, made once. */
-typedef struct jobq_pg__plan {
-    struct jobq_pg__plan *next;
-    jobq_pg__shape shape; /* its lists are ours */
-    jobq_pg__text text;
-    jobq_pg__terms fields, where, order; /* where: with expect behind it, from term expect on */
-    int expect;
-} jobq_pg__plan;
-
-struct jobq_pg_table {
-    jobq_pg *pg;
-    const jobq_pg_table_desc *desc;
-    const char *entity;
-    bool unprepared;
-    bool spread; /* over partitions or children: their ctids repeat */
-    int column_count;
-    bool jsonb[JOBQ_PG__COLUMNS_MAX];
-    bool varchars[JOBQ_PG__COLUMNS_MAX]; /* varchar[]: takes no text[] by itself */
-    int at[JOBQ_PG__COLUMNS_MAX]; /* which column of a result; -1: none, it stays zero */
-    char *name;   /* quoted, with its schema */
-    char *list;   /* the columns as they are read */
-    char *key;    /* names of the key's columns, with blanks between */
-    jobq_pg__law *laws;
-    int law_count;
-    pthread_mutex_t lock; /* of plans, which only ever grow */
-    jobq_pg__plan *plans[JOBQ_PG__PLANS];
-};
-
-/* -- errors -- */
-
-JOBQ_PG__ONCE static jobq_error jobq_pg__unfit(const jobq_pg_table *t, jobq_pg_error *error,
-                                            const char *field, const char *why)
-{
-    jobq_pg__fail(error, JOBQ_ERROR_INVALID, "Validation error: %s: %s: %s", t->entity, field, why);
-    jobq_pg__about(error, t->entity, field, "");
-    return JOBQ_ERROR_INVALID;
-}
-
-static void jobq_pg__copy_part(char *out, size_t size, const char *from, const char *to)
-{
-    jobq_str part = {from, (size_t)(to - from)};
-
-    part = jobq_utf8_cut(part, size - 1);
-    memcpy(out, part.ptr, part.len);
-    out[part.len] = '\0';
-}
-
-/* Field and value from the server's "Key (ref)=(core) already exists.", in any language. */
-static void jobq_pg__detail(jobq_pg_error *error, const char *detail)
-{
-    const char *open = detail == NULL ? NULL : strchr(detail, '(');
-    const char *middle = open == NULL ? NULL : strstr(open, ")=(");
-    const char *end = middle == NULL ? NULL : strrchr(middle + 3, ')');
-
-    if (end == NULL) return;
-    jobq_pg__copy_part(error->field, sizeof error->field, open + 1, middle);
-    jobq_pg__copy_part(error->value, sizeof error->value, middle + 3, end);
-}
-
-/* The columns of the constraint, where the server did not say them. */
-static void jobq_pg__law_field(const jobq_pg_table *t, jobq_pg_error *error)
-{
-    int i;
-
-    for (i = 0; i < t->law_count && error->field[0] == '\0'; i++) {
-        if (strcmp(t->laws[i].name, error->constraint) == 0)
-            jobq_pg__copy(error->field, sizeof error->field, t->laws[i].columns);
-    }
-}
-
-static const char *jobq_pg__class_text(jobq_error code)
-{
-    if (code == JOBQ_ERROR_INVALID) return "Validation error";
-    return code == JOBQ_ERROR_TIMEOUT ? "Operation timed out" : "Database error";
-}
-
-static jobq_error jobq_pg__table_error(const jobq_pg_table *t, jobq_pg_error *error,
-                                       const PGconn *conn, const PGresult *res)
-{
-    jobq_pg_error said;
-    jobq_error code = jobq_pg__result_error(&said, conn, res);
-
-    if (error == NULL || code == JOBQ_ERROR_CONNECTION) {
-        if (error != NULL) *error = said;
-        return code;
-    }
-    if (said.sqlstate[0] == '2' && said.sqlstate[1] == '3')
-        jobq_pg__detail(&said, PQresultErrorField(res, PG_DIAG_MESSAGE_DETAIL));
-    jobq_pg__law_field(t, &said);
-    if (code == JOBQ_ERROR_EXISTS) {
-        snprintf(said.message, sizeof said.message, "Already exists: %s with %s=%s", t->entity,
-                 said.field, said.value);
-    } else {
-        const char *text = PQresultErrorField(res, PG_DIAG_MESSAGE_PRIMARY);
-        snprintf(said.message, sizeof said.message, "%s: %s", jobq_pg__class_text(code),
-                 text == NULL ? "" : text);
-    }
-    jobq_pg__copy(said.entity, sizeof said.entity, t->entity);
-    *error = said;
-    return code;
-}
-
-/* -- lists of columns -- */
-
-static int jobq_pg__column_find(const jobq_pg_table *t, const char *name, size_t len)
-{
-    int i;
-
-    for (i = 0; i < t->column_count; i++) {
-        const char *known = t->desc->columns[i].name;
-        if (strncmp(known, name, len) == 0 && known[len] == '\0') return i;
-    }
-    return -1;
-}
-
-static const char *jobq_pg__op_find(const char *text, size_t len)
-{
-    static const char *const ops[] = {"=", "<", "<=", ">", ">=", "<>", "!=", "@>"};
-    size_t i;
-
-    if (len == 0) return "=";
-    for (i = 0; i < sizeof ops / sizeof ops[0]; i++) {
-        if (strlen(ops[i]) == len && memcmp(ops[i], text, len) == 0) return ops[i];
-    }
-    return NULL;
-}
-
-/* The next word of a list. False: there is none. */
-static bool jobq_pg__word_next(const char **at, jobq_str *word)
-{
-    const char *p = *at;
-
-    while (*p == ' ' || *p == ',') p++;
-    word->ptr = p;
-    while (*p != '\0' && *p != ' ' && *p != ',') p++;
-    word->len = (size_t)(p - word->ptr);
-    *at = p;
-    return word->len > 0;
-}
-
-/* One word: a sign, the name, an operator. */
-static jobq_error jobq_pg__term_of(const jobq_pg_table *t, jobq_str word, jobq_pg__term *term,
-                                   jobq_pg_error *error)
-{
-    char name[64];
-    size_t sign = word.ptr[0] == '-' || word.ptr[0] == '+', len;
-    int column;
-
-    for (len = 0; sign + len < word.len && strchr("=<>!@", word.ptr[sign + len]) == NULL; len++) {}
-    column = jobq_pg__column_find(t, word.ptr + sign, len);
-    term->column = (unsigned char)(column < 0 ? 0 : column);
-    term->minus = word.ptr[0] == '-';
-    term->plus = word.ptr[0] == '+';
-    term->op = jobq_pg__op_find(word.ptr + sign + len, word.len - sign - len);
-    jobq_pg__copy_part(name, sizeof name, word.ptr, word.ptr + word.len);
-    if (column < 0) return jobq_pg__unfit(t, error, name, "no such column in the description");
-    if (term->op == NULL)
-        return jobq_pg__unfit(t, error, name, "no operator: = <> < <= > >= @> stand behind a name");
-    if (term->op[0] == '@' && !jobq_pg__is_array(t->desc->columns[column].type) &&
-        !t->jsonb[column])
-        return jobq_pg__unfit(t, error, name, "only an array or a jsonb contains something");
-    if (term->plus && t->desc->columns[column].type != JOBQ_PG_TIMESTAMPTZ)
-        return jobq_pg__unfit(t, error, name, "only a timestamptz counts from now");
-    return JOBQ_OK;
-}
-
-static jobq_error jobq_pg__terms_add(const jobq_pg_table *t, const char *list,
-                                     jobq_pg__terms *terms, jobq_pg_error *error)
-{
-    jobq_str word;
-    jobq_error code;
-
-    while (jobq_pg__word_next(&list, &word)) {
-        if (terms->count == JOBQ_PG__COLUMNS_MAX)
-            return jobq_pg__unfit(t, error, "list", "more than 64 columns");
-        code = jobq_pg__term_of(t, word, &terms->at[terms->count], error);
-        if (code != JOBQ_OK) return code;
-        terms->count++;
-    }
-    return JOBQ_OK;
-}
-
-/* What is written must be writable, once, and a plain name. */
-static jobq_error jobq_pg__fields_check(const jobq_pg_table *t, const jobq_pg__terms *fields,
-                                        jobq_pg_error *error)
-{
-    uint64_t seen = 0;
-    int i;
-
-    for (i = 0; i < fields->count; i++) {
-        const jobq_pg_column *c = &t->desc->columns[fields->at[i].column];
-        if ((c->flags & (JOBQ_PG_READ_ONLY | JOBQ_PG_TOUCH)) != 0)
-            return jobq_pg__unfit(t, error, c->name, "is read-only");
-        if (fields->at[i].minus || strcmp(fields->at[i].op, "=") != 0)
-            return jobq_pg__unfit(t, error, c->name, "a plain name is wanted");
-        if (seen >> fields->at[i].column & 1)
-            return jobq_pg__unfit(t, error, c->name, "is named twice");
-        seen |= (uint64_t)1 << fields->at[i].column;
-    }
-    return JOBQ_OK;
-}
-
-/* All that may be written: what create writes when no field is named. */
-static void jobq_pg__fields_all(const jobq_pg_table *t, jobq_pg__terms *fields)
-{
-    int i;
-
-    for (i = 0; i < t->column_count; i++) {
-        jobq_pg__term *term = &fields->at[fields->count];
-        if ((t->desc->columns[i].flags & (JOBQ_PG_READ_ONLY | JOBQ_PG_TOUCH)) != 0) continue;
-        memset(term, 0, sizeof *term);
-        term->column = (unsigned char)i;
-        term->op = "=";
-        fields->count++;
-    }
-}
-
-/* The key's columns close every order, so that no two rows are equal in it. */
-static jobq_error jobq_pg__order_close(const jobq_pg_table *t, jobq_pg__terms *order, bool after,
-                                       jobq_pg_error *error)
-{
-    bool minus = order->count > 0 && order->at[order->count - 1].minus;
-    int i, k, had, first = order->count;
-    jobq_error code = jobq_pg__terms_add(t, t->key, order, error);
-
-    if (code != JOBQ_OK) return code;
-    for (i = had = first; i < order->count; i++) {
-        for (k = 0; k < first && order->at[k].column != order->at[i].column; k++) {}
-        if (k < first) continue;
-        order->at[had] = order->at[i];
-        order->at[had++].minus = minus;
-    }
-    order->count = had;
-    for (i = 0; i < order->count && after; i++) {
-        const jobq_pg_column *c = &t->desc->columns[order->at[i].column];
-        if ((c->flags & JOBQ_PG_NULLABLE) != 0)
-            return jobq_pg__unfit(t, error, c->name, "may be NULL, so pages can't follow it");
-    }
-    return JOBQ_OK;
-}
-
-/* -- the text of a statement -- */
-
-static const char *jobq_pg__name_at(const jobq_pg_table *t, int column)
-{
-    return t->desc->columns[column].name;
-}
-
-/* A parameter as its column takes it. */
-static void jobq_pg__say_arg(jobq_pg__params *out, const jobq_pg_table *t,
-                             const jobq_pg__term *term, int n)
-{
-    const char *cast = t->varchars[term->column] ? "::text[]::varchar[]" : "";
-
-    if (t->desc->columns[term->column].type == JOBQ_PG_NUMERIC) cast = "::text::numeric";
-    if (term->plus)
-        jobq_pg__sayf(out, "(statement_timestamp() + $%d::bigint * interval '1 microsecond')", n);
-    else jobq_pg__sayf(out, "$%d%s", n, cast);
-}
-
-/* " WHERE a = $1 AND b IS NULL"; n counts parameters. */
-static void jobq_pg__say_where(jobq_pg__params *out, const jobq_pg_table *t,
-                               const jobq_pg__terms *where, uint64_t nulls, int *n)
-{
-    int i;
-
-    for (i = 0; i < where->count; i++) {
-        const jobq_pg__term *term = &where->at[i];
-        jobq_pg__sayf(out, "%s%n", i == 0 ? " WHERE " : " AND ",
-                      jobq_pg__name_at(t, term->column));
-        if (nulls >> i & 1) {
-            jobq_pg__say(out, term->op[0] == '=' ? " IS NULL" : " IS NOT NULL");
-            continue;
-        }
-        jobq_pg__sayf(out, " %s ", term->op);
-        jobq_pg__say_arg(out, t, term, ++*n);
-    }
-}
-
-static void jobq_pg__say_search(jobq_pg__params *out, const jobq_pg_table *t, bool first, int n)
-{
-    int i, said = 0;
-
-    jobq_pg__say(out, first ? " WHERE (" : " AND (");
-    for (i = 0; i < t->column_count; i++) {
-        if ((t->desc->columns[i].flags & JOBQ_PG_SEARCH) == 0) continue;
-        jobq_pg__sayf(out, "%s%n ILIKE $%d", said++ > 0 ? " OR " : "", jobq_pg__name_at(t, i), n);
-    }
-    jobq_pg__say(out, said > 0 ? ")" : "false)");
-}
-
-/* "(a, b) > ($1, $2)" where all go one way, which an index serves; else the same written out:
- * a >= $1 AND (a > $1 OR (b < $2 ...)). */
-static void jobq_pg__say_after(jobq_pg__params *out, const jobq_pg_table *t,
-                               const jobq_pg__terms *order, bool first, int *n)
-{
-    bool same = true;
-    int i, last = order->count - 1, from = *n;
-
-    for (i = 1; i < order->count; i++) same = same && order->at[i].minus == order->at[0].minus;
-    jobq_pg__say(out, first ? " WHERE " : " AND ");
-    for (i = 0; i < order->count && same; i++)
-        jobq_pg__sayf(out, "%s%n", i == 0 ? "(" : ", ", jobq_pg__name_at(t, order->at[i].column));
-    if (same) jobq_pg__say(out, order->at[0].minus ? ") < " : ") > ");
-    for (i = 0; i < order->count; i++) {
-        const jobq_pg__term *term = &order->at[i];
-        const char *name = jobq_pg__name_at(t, term->column), *than = term->minus ? "<" : ">";
-        if (same) jobq_pg__say(out, i == 0 ? "(" : ", ");
-        else jobq_pg__sayf(out, "%n %s%s ", name, than, i < last ? "=" : "");
-        jobq_pg__say_arg(out, t, term, from + i + 1);
-        if (same || i == last) continue;
-        jobq_pg__sayf(out, " AND (%n %s ", name, than);
-        jobq_pg__say_arg(out, t, term, from + i + 1);
-        jobq_pg__say(out, " OR ");
-    }
-    for (i = same ? last : 0; i < order->count && (same || i < last); i++) jobq_pg__say(out, ")");
-    *n += order->count;
-}
-
-static void jobq_pg__say_order(jobq_pg__params *out, const jobq_pg_table *t,
-                               const jobq_pg__terms *order)
-{
-    int i;
-
-    for (i = 0; i < order->count; i++) {
-        jobq_pg__sayf(out, "%s%n%s", i == 0 ? " ORDER BY " : ", ",
-                      jobq_pg__name_at(t, order->at[i].column), order->at[i].minus ? " DESC" : "");
-    }
-}
-
-/* "a = $1, updated = now" */
-static void jobq_pg__say_set(jobq_pg__params *out, const jobq_pg_table *t,
-                             const jobq_pg__plan *plan, bool excluded, int *n)
-{
-    int i, said = 0;
-
-    for (i = 0; i < plan->fields.count; i++) {
-        const char *name = jobq_pg__name_at(t, plan->fields.at[i].column);
-        jobq_pg__sayf(out, "%s%n = ", said++ == 0 ? " SET " : ", ", name);
-        if (excluded) jobq_pg__sayf(out, "excluded.%n", name);
-        else jobq_pg__say_arg(out, t, &plan->fields.at[i], ++*n);
-    }
-    for (i = 0; i < t->column_count; i++) {
-        if ((t->desc->columns[i].flags & JOBQ_PG_TOUCH) == 0) continue;
-        jobq_pg__sayf(out, "%s%n = statement_timestamp()", said++ == 0 ? " SET " : ", ",
-                      jobq_pg__name_at(t, i));
-    }
-}
-
-static void jobq_pg__say_list(jobq_pg__params *out, const jobq_pg_table *t,
-                              const jobq_pg__plan *plan, const jobq_pg__shape *shape)
-{
-    bool list = shape->op == JOBQ_PG__OP_LIST;
-    int n = 0;
-
-    jobq_pg__sayf(out, "%s%s FROM %s", list ? "SELECT "
-                  : shape->op == JOBQ_PG__OP_COUNT ? "SELECT count(*)" : "SELECT EXISTS (SELECT",
-                  list ? t->list : "", t->name);
-    jobq_pg__say_where(out, t, &plan->where, shape->nulls, &n);
-    if (shape->search) jobq_pg__say_search(out, t, plan->where.count == 0, ++n);
-    if (shape->op == JOBQ_PG__OP_EXISTS) jobq_pg__say(out, ")");
-    if (!list) return;
-    if (shape->after)
-        jobq_pg__say_after(out, t, &plan->order, plan->where.count == 0 && !shape->search, &n);
-    jobq_pg__say_order(out, t, &plan->order);
-    jobq_pg__sayf(out, " LIMIT $%d::bigint", n + 1);
-}
-
-static void jobq_pg__say_create(jobq_pg__params *out, const jobq_pg_table *t,
-                                const jobq_pg__plan *plan, const jobq_pg__shape *shape)
-{
-    int n = 0, i;
-    size_t row;
-
-    jobq_pg__sayf(out, "INSERT INTO %s", t->name);
-    for (i = 0; i < plan->fields.count; i++)
-        jobq_pg__sayf(out, "%s%n", i == 0 ? " (" : ", ",
-                      jobq_pg__name_at(t, plan->fields.at[i].column));
-    jobq_pg__say(out, plan->fields.count == 0 ? " DEFAULT VALUES" : ") VALUES ");
-    for (row = 0; row < shape->rows && plan->fields.count > 0; row++) {
-        for (i = 0; i < plan->fields.count; i++) {
-            jobq_pg__say(out, i > 0 ? ", " : row > 0 ? "), (" : "(");
-            jobq_pg__say_arg(out, t, &plan->fields.at[i], ++n);
-        }
-    }
-    if (plan->fields.count > 0) jobq_pg__say(out, ")");
-}
-
-static void jobq_pg__say_upsert(jobq_pg__params *out, const jobq_pg_table *t, jobq_pg__plan *plan,
-                                const jobq_pg__shape *shape)
-{
-    jobq_pg__terms all = plan->fields;
-    int i, k, kept = 0;
-
-    jobq_pg__say_create(out, t, plan, shape);
-    for (i = 0; i < plan->where.count; i++)
-        jobq_pg__sayf(out, "%s%n", i == 0 ? " ON CONFLICT (" : ", ",
-                      jobq_pg__name_at(t, plan->where.at[i].column));
-    for (i = 0; i < all.count; i++) {
-        for (k = 0; k < plan->where.count && plan->where.at[k].column != all.at[i].column; k++) {}
-        if (k == plan->where.count) plan->fields.at[kept++] = all.at[i];
-    }
-    if (kept == 0) plan->fields.at[kept++] = plan->where.at[0]; /* so that a row comes back */
-    plan->fields.count = kept;
-    jobq_pg__say(out, ") DO UPDATE");
-    jobq_pg__say_set(out, t, plan, true, &i);
-    plan->fields = all;
-}
-
-static void jobq_pg__say_change(jobq_pg__params *out, const jobq_pg_table *t,
-                                const jobq_pg__plan *plan, const jobq_pg__shape *shape)
-{
-    bool many = shape->op == JOBQ_PG__OP_UPDATE_WHERE;
-    int n = 0;
-
-    jobq_pg__sayf(out, "%s%s", shape->op == JOBQ_PG__OP_DELETE ? "DELETE FROM " : "UPDATE ",
-                  t->name);
-    if (shape->op != JOBQ_PG__OP_DELETE) jobq_pg__say_set(out, t, plan, false, &n);
-    if (many) jobq_pg__sayf(out, " WHERE ctid = ANY (ARRAY(SELECT ctid FROM %s", t->name);
-    jobq_pg__say_where(out, t, &plan->where, shape->nulls, &n);
-    if (!many) return;
-    jobq_pg__say_order(out, t, &plan->order);
-    jobq_pg__say(out, " LIMIT 1000 FOR UPDATE SKIP LOCKED))");
-}
-
-static char *jobq_pg__plan_sql(const jobq_pg_table *t, jobq_pg__plan *plan,
-                               const jobq_pg__shape *shape)
-{
-    jobq_pg__params out;
-
-    jobq_pg__params_init(&out);
-    switch (shape->op) {
-    case JOBQ_PG__OP_LIST:
-    case JOBQ_PG__OP_COUNT:
-    case JOBQ_PG__OP_EXISTS: jobq_pg__say_list(&out, t, plan, shape); break;
-    case JOBQ_PG__OP_CREATE: jobq_pg__say_create(&out, t, plan, shape); break;
-    case JOBQ_PG__OP_UPSERT: jobq_pg__say_upsert(&out, t, plan, shape); break;
-    case JOBQ_PG__OP_UPDATE:
-    case JOBQ_PG__OP_UPDATE_WHERE:
-    case JOBQ_PG__OP_DELETE: jobq_pg__say_change(&out, t, plan, shape); break;
-    }
-    if (shape->op >= JOBQ_PG__OP_CREATE && shape->op != JOBQ_PG__OP_DELETE && shape->rows <= 1) {
-        jobq_pg__sayf(&out, " RETURNING %s", t->list);
-    }
-    jobq_pg__raw(&out, "", 1);
-    if (!out.failed) return out.data;
-    free(out.data);
-    return NULL;
-}
-
-/* -- plans -- */
-
-static uint64_t jobq_pg__shape_hash(const jobq_pg__shape *s)
-{
-    uint64_t hash = JOBQ_PG__HASH_SEED ^ (uint64_t)s->op ^ s->rows << 8;
-
-    hash = jobq_pg__hash(jobq_pg__hash(hash, s->fields), s->where);
-    return jobq_pg__hash(jobq_pg__hash(hash, s->expect), s->order) ^ s->nulls;
-}
-
-static bool jobq_pg__list_equal(const char *a, const char *b)
-{
-    return a == NULL || b == NULL ? a == b : strcmp(a, b) == 0;
-}
-
-static bool jobq_pg__shape_equal(const jobq_pg__shape *a, const jobq_pg__shape *b)
-{
-    return a->op == b->op && a->nulls == b->nulls && a->rows == b->rows &&
-           a->search == b->search && a->after == b->after &&
-           jobq_pg__list_equal(a->fields, b->fields) && jobq_pg__list_equal(a->where, b->where) &&
-           jobq_pg__list_equal(a->expect, b->expect) && jobq_pg__list_equal(a->order, b->order);
-}
-
-/* Copies a shape and its lists. */
-static bool jobq_pg__shape_keep(jobq_pg__shape *to, const jobq_pg__shape *from)
-{
-    const char *const lists[] = {from->fields, from->where, from->expect, from->order};
-    const char **const copies[] = {&to->fields, &to->where, &to->expect, &to->order};
-    size_t i;
-
-    *to = *from;
-    for (i = 0; i < 4; i++) *copies[i] = NULL;
-    for (i = 0; i < 4; i++) {
-        if (lists[i] == NULL) continue;
-        *copies[i] = jobq_pg__dup(lists[i]);
-        if (*copies[i] == NULL) return false;
-    }
-    return true;
-}
-
-static void jobq_pg__plan_free(jobq_pg__plan *plan)
-{
-    if (plan == NULL) return;
-    free((void *)(uintptr_t)plan->shape.fields);
-    free((void *)(uintptr_t)plan->shape.where);
-    free((void *)(uintptr_t)plan->shape.expect);
-    free((void *)(uintptr_t)plan->shape.order);
-    free(plan->text.sql);
-    free(plan);
-}
-
-/* Reads the lists of a shape. */
-static jobq_error jobq_pg__plan_read(const jobq_pg_table *t, const jobq_pg__shape *s,
-                                     jobq_pg__plan *plan, jobq_pg_error *error)
-{
-    bool insert = s->op == JOBQ_PG__OP_CREATE || s->op == JOBQ_PG__OP_UPSERT;
-    const char *order = s->order == NULL ? t->desc->order : s->order;
-    jobq_error code = JOBQ_OK;
-
-    if (s->fields != NULL) code = jobq_pg__terms_add(t, s->fields, &plan->fields, error);
-    else if (insert) jobq_pg__fields_all(t, &plan->fields);
-    if (code == JOBQ_OK) code = jobq_pg__fields_check(t, &plan->fields, error);
-    if (code == JOBQ_OK)
-        code = jobq_pg__terms_add(t, s->where == NULL ? t->key : s->where, &plan->where, error);
-    plan->expect = plan->where.count;
-    if (code == JOBQ_OK && s->expect != NULL)
-        code = jobq_pg__terms_add(t, s->expect, &plan->where, error);
-    if (s->op == JOBQ_PG__OP_UPDATE_WHERE) order = "";
-    if (code == JOBQ_OK && order != NULL) code = jobq_pg__terms_add(t, order, &plan->order, error);
-    return code != JOBQ_OK ? code : jobq_pg__order_close(t, &plan->order, s->after, error);
-}
-
-static jobq_error jobq_pg__plan_make(const jobq_pg_table *t, const jobq_pg__shape *shape,
-                                     jobq_pg__plan **made, jobq_pg_error *error)
-{
-    jobq_pg__plan *plan = (jobq_pg__plan *)calloc(1, sizeof *plan);
-    jobq_error code = JOBQ_OK;
-
-    *made = NULL;
-    if (plan == NULL) return jobq_pg__no_memory(error);
-    if (!jobq_pg__shape_keep(&plan->shape, shape)) code = jobq_pg__no_memory(error);
-    if (code == JOBQ_OK) code = jobq_pg__plan_read(t, shape, plan, error);
-    if (code == JOBQ_OK) plan->text.sql = jobq_pg__plan_sql(t, plan, shape);
-    if (code == JOBQ_OK && plan->text.sql == NULL) code = jobq_pg__no_memory(error);
-    if (code != JOBQ_OK) {
-        jobq_pg__plan_free(plan);
-        return code;
-    }
-    plan->text.hash = jobq_pg__hash(JOBQ_PG__HASH_SEED, plan->text.sql);
-    *made = plan;
-    return JOBQ_OK;
-}
-
-/* The plan of a shape, made when it is first asked for. */
-static jobq_error jobq_pg__plan_of(jobq_pg_table *t, const jobq_pg__shape *shape,
-                                   jobq_pg__plan **plan, jobq_pg_error *error)
-{
-    jobq_pg__plan **chain = &t->plans[jobq_pg__shape_hash(shape) % JOBQ_PG__PLANS];
-    jobq_error code = JOBQ_OK;
-
-    pthread_mutex_lock(&t->lock);
-    *plan = *chain;
-    while (*plan != NULL && !jobq_pg__shape_equal(&(*plan)->shape, shape)) *plan = (*plan)->next;
-    if (*plan == NULL) {
-        code = jobq_pg__plan_make(t, shape, plan, error);
-        if (code == JOBQ_OK) {
-            (*plan)->next = *chain;
-            *chain = *plan;
-        }
-    }
-    pthread_mutex_unlock(&t->lock);
-    return code;
-}
-
-/* Which terms of where (from first on, before last) are NULL in like. */
-static jobq_error jobq_pg__nulls_of(const jobq_pg_table *t, const jobq_pg__plan *plan, int first,
-                                    int last, const void *like, uint64_t *nulls,
-                                    jobq_pg_error *error)
-{
-    int i;
-
-    for (i = first; i < last; i++) {
-        const jobq_pg__term *term = &plan->where.at[i];
-        const jobq_pg_column *c = &t->desc->columns[term->column];
-        if (like == NULL) return jobq_pg__unfit(t, error, c->name, "like is NULL");
-        if (!jobq_pg__is_null(c, (const char *)like + c->offset)) continue;
-        if (strchr(">@", term->op[0]) != NULL || (term->op[0] == '<' && term->op[1] != '>'))
-            return jobq_pg__unfit(t, error, c->name, "NULL is neither less nor greater nor in it");
-        *nulls |= (uint64_t)1 << i;
-    }
-    return JOBQ_OK;
-}
-
-/* -- parameters -- */
-
-/* A field of row as a parameter. */
-static jobq_error jobq_pg__args_field(jobq_pg__params *p, const jobq_pg_table *t,
-                                      const jobq_pg__term *term, const void *row,
-                                      jobq_pg_error *error)
-{
-    const jobq_pg_column *c = &t->desc->columns[term->column];
-    const char *field = (const char *)row + c->offset, *why;
-    bool null = jobq_pg__is_null(c, field);
-    int64_t us;
-
-    if (null && (c->flags & JOBQ_PG_NULLABLE) == 0)
-        return jobq_pg__unfit(t, error, c->name, "is missing; the column can't be NULL");
-    jobq_pg__begin(p);
-    if (null) {
-        jobq_pg__add_null(p);
-        return JOBQ_OK;
-    }
-    why = term->plus ? NULL : jobq_pg__wrong(c, field);
-    if (why != NULL) return jobq_pg__unfit(t, error, c->name, why);
-    if (term->plus) {
-        memcpy(&us, field, sizeof us);
-        jobq_pg__raw_int(p, us, 8);
-    } else {
-        jobq_pg__put_value(p, c, t->jsonb[term->column], field);
-    }
-    jobq_pg__end(p);
-    return JOBQ_OK;
-}
-
-static jobq_error jobq_pg__args_terms(jobq_pg__params *p, const jobq_pg_table *t,
-                                      const jobq_pg__terms *terms, int first, int last,
-                                      uint64_t nulls, const void *row, jobq_pg_error *error)
-{
-    jobq_error code = JOBQ_OK;
-    int i;
-
-    for (i = first; i < last && code == JOBQ_OK; i++) {
-        if (nulls >> i & 1) continue;
-        code = jobq_pg__args_field(p, t, &terms->at[i], row, error);
-    }
-    return code;
-}
-
-/* "%text%" with what LIKE reads as a sign of its own taken literally. */
-static jobq_error jobq_pg__args_search(jobq_pg__params *p, const jobq_pg_table *t,
-                                       const char *text, jobq_pg_error *error)
-{
-    if (!jobq_utf8_valid(jobq_str_from(text)))
-        return jobq_pg__unfit(t, error, "search", "not UTF-8");
-    jobq_pg__begin(p);
-    jobq_pg__raw(p, "%", 1);
-    for (; *text != '\0'; text++) {
-        if (*text == '%' || *text == '_' || *text == '\\') jobq_pg__raw(p, "\\", 1);
-        jobq_pg__raw(p, text, 1);
-    }
-    jobq_pg__raw(p, "%", 1);
-    jobq_pg__end(p);
-    return JOBQ_OK;
-}
-
-/* -- sending -- */
-
-static bool jobq_pg__may_prepare(const jobq_pg *pg, const jobq_pg_table *t)
-{
-    return t != NULL ? !t->unprepared : pg != NULL && !pg->pooled;
-}
-
-/* One statement, on conn or one of the pool. Clears args. NULL: error is filled. */
-static PGresult *jobq_pg__plan_exec(const jobq_pg_table *t, PGconn *conn,
-                                    const jobq_pg__plan *plan, jobq_pg__params *args,
-                                    jobq_pg_error *error)
-{
-    return jobq_pg__exec_text(t->pg, conn, t, &plan->text, args, error);
-}
-
-/* -- rows -- */
-
-/* Bytes of heap for rows of a result. */
-static size_t jobq_pg__rows_need(const jobq_pg_table *t, const PGresult *res, int count)
-{
-    size_t need = 0;
-    int c, r;
-
-    for (c = 0; c < t->column_count; c++) {
-        jobq_pg_type type = t->desc->columns[c].type;
-        if (jobq_pg__types[type].maybe != 0 || t->at[c] < 0) continue;
-        for (r = 0; r < count; r++) {
-            need += jobq_pg__heap_need(type, (size_t)PQgetlength(res, r, t->at[c]));
-        }
-    }
-    return need;
-}
-
-/* One row; the column that is wrong, or -1. */
-static int jobq_pg__row_get(const jobq_pg_table *t, const PGresult *res, int r, char *row,
-                            jobq_pg__heap *heap)
-{
-    int i;
-
-    for (i = 0; i < t->column_count; i++) {
-        const jobq_pg_column *c = &t->desc->columns[i];
-        int at = t->at[i], len = at < 0 ? 0 : PQgetlength(res, r, at);
-        if (len == 0 && (at < 0 || PQgetisnull(res, r, at))) {
-            if (at >= 0 && (c->flags & JOBQ_PG_NULLABLE) == 0) return i;
-            continue;
-        }
-        if (!jobq_pg__get_value(c, t->jsonb[i], PQgetvalue(res, r, at), (size_t)len,
-                                row + c->offset, heap))
-            return i;
-        if (jobq_pg__is_maybe(c))
-            *(bool *)(row + c->offset + jobq_pg__types[c->type].size) = true;
-    }
-    return -1;
-}
-
-/* The first most rows of a result, which is cleared. */
-static jobq_error jobq_pg__rows_take(const jobq_pg_table *t, PGresult *res, int most,
-                                     jobq_pg_rows *rows, jobq_pg_error *error)
-{
-    int count = PQntuples(res) < most ? PQntuples(res) : most, r, wrong = -1;
-    size_t size = (size_t)count * t->desc->row_size, need;
-    jobq_pg__heap heap;
-    char *block;
-
-    rows->more = PQntuples(res) > most;
-    if (count == 0) {
-        PQclear(res);
-        return JOBQ_OK;
-    }
-    heap.end = NULL;
-    need = size + 16 + jobq_pg__rows_need(t, res, count);
-    block = (char *)malloc(need);
-    if (block != NULL) {
-        memset(block, 0, size);
-        heap.at = block + size;
-        heap.end = block + need;
-    }
-    for (r = 0; r < count && wrong < 0 && block != NULL; r++) {
-        wrong = jobq_pg__row_get(t, res, r, block + (size_t)r * t->desc->row_size, &heap);
-    }
-    PQclear(res);
-    rows->rows = block;
-    rows->count = (size_t)count;
-    if (block == NULL || wrong >= 0) jobq_pg_rows_clear(rows);
-    if (block == NULL) return jobq_pg__no_memory(error);
-    return wrong < 0 ? JOBQ_OK
-                     : jobq_pg__unfit(t, error, t->desc->columns[wrong].name,
-                                        "the database sent what the description has no place for");
-}
-
-JOBQ_API void jobq_pg_rows_clear(jobq_pg_rows *rows)
-{
-    if (rows == NULL) return;
-    free(rows->rows);
-    memset(rows, 0, sizeof *rows);
-}
-
-/* -- a name for a row, in error texts -- */
-
-/* A whole number's value. */
-static bool jobq_pg__long_of(jobq_pg_type type, const char *field, int64_t *out)
-{
-    const void *at = field;
-
-    if (type == JOBQ_PG_BOOL) *out = *(const bool *)at;
-    else if (type == JOBQ_PG_INT16) *out = *(const int16_t *)at;
-    else if (type == JOBQ_PG_INT32) *out = *(const int32_t *)at;
-    else if (type == JOBQ_PG_INT64) *out = *(const int64_t *)at;
-    else return false;
-    return true;
-}
-
-/* The field's value as text, cut. */
-static void jobq_pg__value_text(const jobq_pg_column *c, const char *field, char *out, size_t size)
-{
-    const jobq_str *str = (const jobq_str *)(const void *)field;
-    char instant[JOBQ_PG_INSTANT_SIZE];
-    int64_t big = 0;
-
-    if (jobq_pg__is_null(c, field)) {
-        jobq_pg__copy(out, size, "NULL");
-    } else if (jobq_pg__types[c->type].maybe == 0 && !jobq_pg__is_array(c->type)) {
-        jobq_str cut = jobq_utf8_cut(*str, size - 1);
-        jobq_utf8_mend(out, size - 1, cut);
-    } else if (c->type == JOBQ_PG_ENUM) {
-        jobq_pg__copy(out, size, jobq_pg__wrong(c, field) == NULL
-                                     ? c->names[*(const int *)(const void *)field] : "?");
-    } else if (c->type == JOBQ_PG_UUID) {
-        jobq_pg_uuid_format(out, (const jobq_pg_uuid *)(const void *)field);
-    } else if (c->type == JOBQ_PG_TIMESTAMPTZ) {
-        memcpy(&big, field, 8);
-        jobq_pg_instant_format(instant, big);
-        jobq_pg__copy(out, size, instant);
-    } else if (c->type == JOBQ_PG_DATE) {
-        jobq_pg_date_format(instant, *(const int32_t *)(const void *)field);
-        jobq_pg__copy(out, size, instant);
-    } else if (jobq_pg__long_of(c->type, field, &big)) {
-        snprintf(out, size, "%lld", (long long)big);
-    } else {
-        jobq_pg__copy(out, size, "...");
-    }
-}
-
-/* "Not found: E with F=V": the first columns of where. */
-static jobq_error jobq_pg__row_missing(const jobq_pg_table *t, const jobq_pg__plan *plan,
-                                       const void *like, jobq_error code, const char *what,
-                                       jobq_pg_error *error)
-{
-    char field[64] = "", value[64] = "";
-    size_t f = 0, v = 0;
-    int i;
-
-    for (i = 0; i < plan->expect && f < sizeof field - 3 && v < sizeof value - 40; i++) {
-        const jobq_pg_column *c = &t->desc->columns[plan->where.at[i].column];
-        f += (size_t)snprintf(field + f, sizeof field - f, "%s%s", i == 0 ? "" : ", ", c->name);
-        v += (size_t)snprintf(value + v, sizeof value - v, "%s", i == 0 ? "" : ", ");
-        jobq_pg__value_text(c, (const char *)like + c->offset, value + v, sizeof value - v);
-        v += strlen(value + v);
-    }
-    return jobq_pg__said(error, code, what, t->entity, plan->where.count == 0 ? "any" : field,
-                         plan->where.count == 0 ? "row" : value);
-}
-
-/* -- what all reading and changing calls do -- */
-
-/* Everything that a call brings. */
-typedef struct jobq_pg__request {
-    jobq_pg_table *table;
-    PGconn *conn;
-    jobq_pg__shape shape;
-    const void *row, *like, *expected, *after;
-    const char *search;
-    int64_t limit;
-    jobq_pg__plan *plan; /* found by jobq_pg__request_run */
-} jobq_pg__request;
-
-/* The plan, with what is NULL in like and expected. */
-static jobq_error jobq_pg__request_plan(jobq_pg__request *a, jobq_pg_error *error)
-{
-    bool insert = a->shape.op == JOBQ_PG__OP_CREATE || a->shape.op == JOBQ_PG__OP_UPSERT;
-    jobq_error code = jobq_pg__plan_of(a->table, &a->shape, &a->plan, error);
-
-    if (code != JOBQ_OK || insert) return code;
-    code =
-        jobq_pg__nulls_of(a->table, a->plan, 0, a->plan->expect, a->like, &a->shape.nulls, error);
-    if (code == JOBQ_OK)
-        code = jobq_pg__nulls_of(a->table, a->plan, a->plan->expect, a->plan->where.count,
-                                 a->expected, &a->shape.nulls, error);
-    if (code != JOBQ_OK || a->shape.nulls == 0) return code;
-    return jobq_pg__plan_of(a->table, &a->shape, &a->plan, error);
-}
-
-/* The parameters, in the order in which the text counts them. */
-static jobq_error jobq_pg__request_args(const jobq_pg__request *a, jobq_pg__params *args,
-                                    jobq_pg_error *error)
-{
-    const jobq_pg__plan *p = a->plan;
-    const jobq_pg_table *t = a->table;
-    bool insert = a->shape.op == JOBQ_PG__OP_CREATE || a->shape.op == JOBQ_PG__OP_UPSERT;
-    jobq_error code = JOBQ_OK;
-    size_t i;
-
-    for (i = 0; i < a->shape.rows && code == JOBQ_OK; i++) {
-        code = jobq_pg__args_terms(args, t, &p->fields, 0, p->fields.count, 0,
-                                   (const char *)a->row + i * t->desc->row_size, error);
-    }
-    if (code != JOBQ_OK || insert) return code;
-    code = jobq_pg__args_terms(args, t, &p->where, 0, p->expect, a->shape.nulls, a->like, error);
-    if (code == JOBQ_OK)
-        code = jobq_pg__args_terms(args, t, &p->where, p->expect, p->where.count, a->shape.nulls,
-                                   a->expected, error);
-    if (code == JOBQ_OK && a->search != NULL)
-        code = jobq_pg__args_search(args, t, a->search, error);
-    if (code == JOBQ_OK && a->after != NULL)
-        code = jobq_pg__args_terms(args, t, &p->order, 0, p->order.count, 0, a->after, error);
-    if (a->shape.op == JOBQ_PG__OP_LIST) jobq_pg__add_int(args, a->limit, 8);
-    return code;
-}
-
-/* Asks; NULL: error is filled. */
-static PGresult *jobq_pg__request_run(jobq_pg__request *a, jobq_pg_error *error)
-{
-    jobq_pg__params args;
-
-    JOBQ_ASSERT(a->table != NULL);
-    a->shape.search = a->search != NULL;
-    a->shape.after = a->after != NULL;
-    if (jobq_pg__request_plan(a, error) != JOBQ_OK) return NULL;
-    jobq_pg__params_init(&args);
-    if (jobq_pg__request_args(a, &args, error) != JOBQ_OK) {
-        jobq_pg__params_clear(&args);
-        return NULL;
-    }
-    return jobq_pg__plan_exec(a->table, a->conn, a->plan, &args, error);
-}
-
-/* Asks for rows, most of them. rows NULL: only *count. */
-static jobq_error jobq_pg__request_rows(jobq_pg__request *a, int most, jobq_pg_rows *rows,
-                                        int *count, jobq_pg_error *error)
-{
-    jobq_pg_error local;
-    PGresult *res;
-
-    if (error == NULL) error = &local;
-    if (rows != NULL) memset(rows, 0, sizeof *rows);
-    *count = 0;
-    res = jobq_pg__request_run(a, error);
-    if (res == NULL) return error->code;
-    *count = PQntuples(res);
-    if (rows != NULL) return jobq_pg__rows_take(a->table, res, most, rows, error);
-    PQclear(res);
-    return JOBQ_OK;
-}
-
-static jobq_pg__request jobq_pg__request_new(jobq_pg_table *table, PGconn *conn, jobq_pg__op op)
-{
-    jobq_pg__request a;
-
-    memset(&a, 0, sizeof a);
-    a.table = table;
-    a.conn = conn;
-    a.shape.op = op;
-    return a;
-}
-
-/* -- calls that read -- */
-
-JOBQ_API jobq_error jobq_pg_table_find(jobq_pg_table *table, PGconn *conn, const char *where,
-                                       const void *like, jobq_pg_rows *rows, jobq_pg_error *error)
-{
-    jobq_pg__request a = jobq_pg__request_new(table, conn, JOBQ_PG__OP_LIST);
-    int count;
-
-    JOBQ_ASSERT(rows != NULL);
-    a.shape.where = where;
-    a.like = like;
-    a.limit = 1;
-    return jobq_pg__request_rows(&a, 1, rows, &count, error);
-}
-
-JOBQ_API jobq_error jobq_pg_table_get(jobq_pg_table *table, PGconn *conn, const char *where,
-                                      const void *like, jobq_pg_rows *rows, jobq_pg_error *error)
-{
-    jobq_pg__request a = jobq_pg__request_new(table, conn, JOBQ_PG__OP_LIST);
-    jobq_error code;
-    int count;
-
-    JOBQ_ASSERT(rows != NULL);
-    a.shape.where = where;
-    a.like = like;
-    a.limit = 1;
-    code = jobq_pg__request_rows(&a, 1, rows, &count, error);
-    if (code != JOBQ_OK || count > 0) return code;
-    return jobq_pg__row_missing(table, a.plan, like, JOBQ_ERROR_NOT_FOUND, "Not found", error);
-}
-
-JOBQ_API jobq_error jobq_pg_table_list(jobq_pg_table *table, PGconn *conn,
-                                       const jobq_pg_query *query, jobq_pg_rows *rows,
-                                       jobq_pg_error *error)
-{
-    jobq_pg__request a = jobq_pg__request_new(table, conn, JOBQ_PG__OP_LIST);
-    int32_t limit = query == NULL || query->limit == 0 ? JOBQ_PG__PAGE : query->limit;
-    int count;
-
-    JOBQ_ASSERT(rows != NULL);
-    memset(rows, 0, sizeof *rows);
-    if (limit < 0) return jobq_pg__unfit(table, error, "limit", "is negative");
-    a.shape.where = query == NULL || query->where == NULL ? "" : query->where;
-    if (query != NULL) {
-        a.shape.order = query->order;
-        a.like = query->like;
-        a.search = query->search;
-        a.after = query->after;
-    }
-    a.limit = (int64_t)limit + 1;
-    return jobq_pg__request_rows(&a, limit, rows, &count, error);
-}
-
-/* The one number that a statement answers; a boolean is one. */
-static jobq_error jobq_pg__request_number(jobq_pg__request *a, int64_t *number,
-                                          jobq_pg_error *error)
-{
-    jobq_pg_error local;
-    PGresult *res;
-
-    if (error == NULL) error = &local;
-    res = jobq_pg__request_run(a, error);
-    if (res == NULL) return error->code;
-    *number = a->shape.op == JOBQ_PG__OP_DELETE ? strtoll(PQcmdTuples(res), NULL, 10)
-                                                : jobq_pg__int(res, 0, 0);
-    PQclear(res);
-    return JOBQ_OK;
-}
-
-JOBQ_API jobq_error jobq_pg_table_count(jobq_pg_table *table, PGconn *conn,
-                                        const jobq_pg_query *query, int64_t *count,
-                                        jobq_pg_error *error)
-{
-    jobq_pg__request a = jobq_pg__request_new(table, conn, JOBQ_PG__OP_COUNT);
-
-    JOBQ_ASSERT(count != NULL);
-    a.shape.where = query == NULL || query->where == NULL ? "" : query->where;
-    if (query != NULL) {
-        a.like = query->like;
-        a.search = query->search;
-    }
-    return jobq_pg__request_number(&a, count, error);
-}
-
-JOBQ_API jobq_error jobq_pg_table_exists(jobq_pg_table *table, PGconn *conn, const char *where,
-                                         const void *like, bool *exists, jobq_pg_error *error)
-{
-    jobq_pg__request a = jobq_pg__request_new(table, conn, JOBQ_PG__OP_EXISTS);
-    int64_t number = 0;
-    jobq_error code;
-
-    JOBQ_ASSERT(exists != NULL);
-    a.shape.where = where;
-    a.like = like;
-    code = jobq_pg__request_number(&a, &number, error);
-    if (code == JOBQ_OK) *exists = number != 0;
-    return code;
-}
-
-/* -- calls that write -- */
-
-JOBQ_API jobq_error jobq_pg_table_create(jobq_pg_table *table, PGconn *conn, const char *fields,
-                                         const void *row, jobq_pg_rows *rows, jobq_pg_error *error)
-{
-    jobq_pg__request a = jobq_pg__request_new(table, conn, JOBQ_PG__OP_CREATE);
-    int count;
-
-    a.shape.fields = fields;
-    a.shape.rows = 1;
-    a.row = row;
-    return jobq_pg__request_rows(&a, 1, rows, &count, error);
-}
-
-JOBQ_API jobq_error jobq_pg_table_upsert(jobq_pg_table *table, PGconn *conn, const char *unique,
-                                         const char *fields, const void *row, jobq_pg_rows *rows,
-                                         jobq_pg_error *error)
-{
-    jobq_pg__request a = jobq_pg__request_new(table, conn, JOBQ_PG__OP_UPSERT);
-    int count;
-
-    a.shape.fields = fields;
-    a.shape.where = unique;
-    a.shape.rows = 1;
-    a.row = row;
-    return jobq_pg__request_rows(&a, 1, rows, &count, error);
-}
-
-/* How many fields a list names. */
-static int jobq_pg__words(const char *list)
-{
-    jobq_str word;
-    int count = 0;
-
-    while (list != NULL && jobq_pg__word_next(&list, &word)) count++;
-    return count;
-}
-
-JOBQ_API jobq_error jobq_pg_table_update_if(jobq_pg_table *table, PGconn *conn, const char *fields,
-                                            const void *row, const char *expect,
-                                            const void *expected, jobq_pg_rows *rows,
-                                            jobq_pg_error *error)
-{
-    jobq_pg__request a = jobq_pg__request_new(table, conn, JOBQ_PG__OP_UPDATE);
-    jobq_error code;
-    bool there;
-    int count;
-
-    a.shape.fields = fields;
-    a.shape.expect = expect;
-    a.shape.rows = 1;
-    a.row = row;
-    a.like = row;
-    a.expected = expected;
-    if (jobq_pg__words(fields) == 0) a.shape.op = JOBQ_PG__OP_LIST;
-    if (jobq_pg__words(fields) == 0) a.shape.rows = 0;
-    a.limit = 1;
-    code = jobq_pg__request_rows(&a, 1, rows, &count, error);
-    if (code != JOBQ_OK || count > 0) return code;
-    if (jobq_pg__words(expect) > 0) {
-        code = jobq_pg_table_exists(table, conn, NULL, row, &there, error);
-        if (code != JOBQ_OK) return code;
-        if (there)
-            return jobq_pg__row_missing(table, a.plan, row, JOBQ_ERROR_LOST,
-                                        "Invalid state: not as expected", error);
-    }
-    return jobq_pg__row_missing(table, a.plan, row, JOBQ_ERROR_NOT_FOUND, "Not found", error);
-}
-
-JOBQ_API jobq_error jobq_pg_table_update(jobq_pg_table *table, PGconn *conn, const char *fields,
-                                         const void *row, jobq_pg_rows *rows, jobq_pg_error *error)
-{
-    return jobq_pg_table_update_if(table, conn, fields, row, NULL, NULL, rows, error);
-}
-
-/* Rows picked by ctid are found again by it alone, and each partition and child counts its own from
- * one: others' rows would be changed with them. */
-static jobq_error jobq_pg__not_spread(const jobq_pg_table *t, jobq_pg_error *error)
-{
-    if (!t->spread) return JOBQ_OK;
-    return jobq_pg__unfit(t, error, "name", "the table has partitions or children (or had some, "
-                                            "until ANALYZE ran): name one of them instead");
-}
-
-JOBQ_API jobq_error jobq_pg_table_update_where(jobq_pg_table *table, PGconn *conn,
-                                               const char *fields, const void *row,
-                                               const char *where, const void *like,
-                                               jobq_pg_rows *rows, jobq_pg_error *error)
-{
-    jobq_pg__request a = jobq_pg__request_new(table, conn, JOBQ_PG__OP_UPDATE_WHERE);
-    jobq_error code = jobq_pg__not_spread(table, error);
-    int count;
-
-    if (code != JOBQ_OK) return code;
-    if (jobq_pg__words(fields) == 0) return jobq_pg__unfit(table, error, "fields", "none named");
-    a.shape.fields = fields;
-    a.shape.where = where;
-    a.shape.rows = 1;
-    a.row = row;
-    a.like = like;
-    return jobq_pg__request_rows(&a, INT32_MAX, rows, &count, error);
-}
-
-JOBQ_API jobq_error jobq_pg_table_delete(jobq_pg_table *table, PGconn *conn, const char *where,
-                                         const void *like, int64_t *count, jobq_pg_error *error)
-{
-    jobq_pg__request a = jobq_pg__request_new(table, conn, JOBQ_PG__OP_DELETE);
-    int64_t number = 0;
-    jobq_error code;
-
-    a.shape.where = where;
-    a.like = like;
-    code = jobq_pg__request_number(&a, &number, error);
-    if (code == JOBQ_OK && count != NULL) *count = number;
-    return code;
-}
-
-/* What create_many runs in its transaction. */
-typedef struct jobq_pg__many {
-    jobq_pg__request ask;
-    const char *array;
-    size_t count, step;
-} jobq_pg__many;
-
-static jobq_error jobq_pg__create_rows(PGconn *conn, void *user, jobq_pg_error *error)
-{
-    const jobq_pg__many *many = (const jobq_pg__many *)user;
-    jobq_pg__request a = many->ask;
-    size_t at = 0;
-    PGresult *res;
-
-    a.conn = conn;
-    while (at < many->count) {
-        a.shape.rows = many->count - at < many->step ? many->count - at : many->step;
-        a.row = many->array + at * a.table->desc->row_size;
-        res = jobq_pg__request_run(&a, error);
-        if (res == NULL) return error->code;
-        PQclear(res);
-        at += a.shape.rows;
-    }
-    return JOBQ_OK;
-}
-
-JOBQ_API jobq_error jobq_pg_table_create_many(jobq_pg_table *table, PGconn *conn,
-                                              const char *fields, const void *array, size_t count,
-                                              jobq_pg_error *error)
-{
-    jobq_pg__many many;
-    jobq_pg__terms all;
-    size_t width = (size_t)jobq_pg__words(fields);
-
-    if (count == 0) return JOBQ_OK;
-    all.count = 0;
-    jobq_pg__fields_all(table, &all);
-    if (fields == NULL) width = (size_t)all.count;
-    if (width == 0) return jobq_pg__unfit(table, error, "fields", "none named");
-    memset(&many, 0, sizeof many);
-    many.ask = jobq_pg__request_new(table, conn, JOBQ_PG__OP_CREATE);
-    many.ask.shape.fields = fields;
-    many.array = (const char *)array;
-    many.count = count;
-    many.step = JOBQ_PG__ARGS_MAX / width > 0 ? JOBQ_PG__ARGS_MAX / width : 1;
-    return jobq_pg_transact(table->pg, conn, jobq_pg__create_rows, &many, error);
-}
-
-/* -- opening: the description against the catalogue -- */
-
-/* The table's columns: name, type (of a domain, what is under it), whether NULL is shut out, what
- * kind of type and of table, names and labels, whether other tables hold rows of it. One row where
- * there is no such table: its name is NULL. */
-#define JOBQ_PG__CATALOGUE                                                                         \
-    "SELECT quote_ident(n.nspname) || '.' || quote_ident(c.relname), c.relkind::text, "            \
-    "a.attname::text, coalesce(b.oid, t.oid)::bigint, "                                            \
-    "a.attnotnull OR t.typnotnull, coalesce(b.typcategory, t.typcategory)::text, "                 \
-    "format_type(a.atttypid, a.atttypmod), "                                                       \
-    "ARRAY(SELECT e.enumlabel::text FROM pg_enum e WHERE e.enumtypid = coalesce(b.oid, t.oid)), "  \
-    "c.relkind = 'p' OR c.relhassubclass "                                                         \
-    "FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "                               \
-    "LEFT JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped "      \
-    "LEFT JOIN pg_type t ON t.oid = a.atttypid "                                                   \
-    "LEFT JOIN pg_type b ON b.oid = nullif(t.typbasetype, 0) "                                     \
-    "WHERE c.oid = to_regclass($1)"
-
-/* Constraints and unique indexes with their columns. */
-#define JOBQ_PG__LAWS                                                                              \
-    "SELECT k.conname::text, string_agg(a.attname, ', ' ORDER BY u.n) FROM pg_constraint k "       \
-    "CROSS JOIN LATERAL unnest(k.conkey) WITH ORDINALITY u(attnum, n) "                            \
-    "JOIN pg_attribute a ON a.attrelid = k.conrelid AND a.attnum = u.attnum "                      \
-    "WHERE k.conrelid = to_regclass($1) GROUP BY k.oid, k.conname UNION ALL "                      \
-    "SELECT i.relname::text, string_agg(a.attname, ', ' ORDER BY u.n) FROM pg_index x "            \
-    "JOIN pg_class i ON i.oid = x.indexrelid "                                                     \
-    "CROSS JOIN LATERAL unnest(x.indkey::int2[]) WITH ORDINALITY u(attnum, n) "                    \
-    "JOIN pg_attribute a ON a.attrelid = x.indrelid AND a.attnum = u.attnum "                      \
-    "WHERE x.indrelid = to_regclass($1) AND x.indisunique GROUP BY i.oid, i.relname"
-
-/* What is wrong with a description by itself. NULL: nothing; *column is the one at fault. */
-static const char *jobq_pg__desc_wrong(const jobq_pg_table_desc *d, const char **column)
-{
-    int i, keys = 0;
-
-    *column = "columns";
-    for (i = 0; d->columns[i].name != NULL; i++) {
-        const jobq_pg_column *c = &d->columns[i];
-        bool null = (c->flags & JOBQ_PG_NULLABLE) != 0;
-        size_t size;
-        *column = c->name;
-        if (i == JOBQ_PG__COLUMNS_MAX) return "more than 64 columns";
-        if (c->type <= JOBQ_PG_NONE || c->type >= JOBQ_PG_TYPE_COUNT) return "no type";
-        size = jobq_pg__is_maybe(c) ? jobq_pg__types[c->type].maybe : jobq_pg__types[c->type].size;
-        if (c->size != 0 && c->size != size)
-            return null ? "the field is not of the type's size; one that may be NULL is a "
-                          "jobq_pg_maybe_..., unless it says JOBQ_PG_ZERO"
-                        : "the field is not of the type's size";
-        if (c->offset + size > d->row_size) return "the field ends behind row_size";
-        if (c->type == JOBQ_PG_ENUM && c->names == NULL) return "an enum needs names";
-        if ((c->flags & JOBQ_PG_SEARCH) != 0 && c->type != JOBQ_PG_TEXT)
-            return "only text can be searched";
-        keys += (c->flags & JOBQ_PG_KEY) != 0;
-    }
-    *column = "columns";
-    return keys > 0 ? NULL : "no column has JOBQ_PG_KEY";
-}
-
-/* Whether an enum's names and its labels in the database are the same, in whatever order. */
-static bool jobq_pg__labels_equal(const char *const *names, const char *wire, size_t len)
-{
-    size_t at, count = 0, i, known = 0;
-    jobq_str label;
-    int n;
-
-    if (!jobq_pg__array_head(wire, len, &at, &count)) return false;
-    while (names[known] != NULL) known++;
-    for (i = 0; i < count; i++) {
-        if (!jobq_pg__array_item(wire, len, &at, &label)) return false;
-        for (n = 0; names[n] != NULL && !jobq_str_equal(label, jobq_str_from(names[n])); n++) {}
-        if (names[n] == NULL) return false;
-    }
-    return known == count;
-}
-
-static bool jobq_pg__type_fits(const jobq_pg_column *c, int64_t oid, char category)
-{
-    int i;
-
-    if (c->type == JOBQ_PG_ENUM && category == 'E') return true;
-    if (c->type == JOBQ_PG_TEXT && category == 'S') return true; /* citext too */
-    for (i = 0; i < 4; i++) {
-        if (oid != 0 && jobq_pg__types[c->type].oids[i] == oid) return true;
-    }
-    return false;
-}
-
-/* One described column against row r of the catalogue; a view's can't be held to NOT NULL. */
-static const char *jobq_pg__column_wrong(jobq_pg_table *t, int column, const PGresult *res, int r)
-{
-    const jobq_pg_column *c = &t->desc->columns[column];
-    bool null = (c->flags & JOBQ_PG_NULLABLE) != 0;
-    char kind = PQgetvalue(res, r, 1)[0], category = PQgetvalue(res, r, 5)[0];
-
-    if (!jobq_pg__type_fits(c, jobq_pg__int(res, r, 3), category)) return "is another type there: ";
-    if (c->type == JOBQ_PG_ENUM && category == 'E' &&
-        !jobq_pg__labels_equal(c->names, PQgetvalue(res, r, 7), (size_t)PQgetlength(res, r, 7)))
-        return "has other labels there: ";
-    t->jsonb[column] = jobq_pg__int(res, r, 3) == jobq_pg__wires[JOBQ_PG__JSONB].oid;
-    t->varchars[column] = jobq_pg__int(res, r, 3) == JOBQ_PG__VARCHARS;
-    if (kind == 'v' || kind == 'm' || kind == 'f') return NULL;
-    if (null && jobq_pg__int(res, r, 4)) return "can't be NULL there: ";
-    return null || jobq_pg__int(res, r, 4) ? NULL : "may be NULL there; say JOBQ_PG_NULLABLE: ";
-}
-
-static jobq_error jobq_pg__columns_check(jobq_pg_table *t, const PGresult *res,
-                                         jobq_pg_error *error)
-{
-    int i, r;
-
-    for (i = 0; i < t->column_count; i++) {
-        const jobq_pg_column *c = &t->desc->columns[i];
-        const char *wrong;
-        char why[256];
-        for (r = 0; r < PQntuples(res) && strcmp(PQgetvalue(res, r, 2), c->name) != 0; r++) {}
-        if (r == PQntuples(res)) return jobq_pg__unfit(t, error, c->name, "the table has no such "
-                                                                             "column");
-        wrong = jobq_pg__column_wrong(t, i, res, r);
-        if (wrong == NULL) continue;
-        snprintf(why, sizeof why, "described as %s%s, %s%s", jobq_pg__types[c->type].name,
-                 (c->flags & JOBQ_PG_NULLABLE) != 0 ? " that may be NULL" : "", wrong,
-                 PQgetvalue(res, r, 6));
-        return jobq_pg__unfit(t, error, c->name, why);
-    }
-    return JOBQ_OK;
-}
-
-/* Asks the catalogue about t->desc->name. NULL: error is filled. */
-static PGresult *jobq_pg__catalogue(const jobq_pg_table *t, PGconn *conn, const char *sql,
-                                    const char *name, jobq_pg_error *error)
-{
-    PGresult *res = PQexecParams(conn, sql, 1, NULL, &name, NULL, NULL, 1);
-
-    if (PQresultStatus(res) == PGRES_TUPLES_OK) return res;
-    jobq_pg__table_error(t, error, conn, res);
-    PQclear(res);
-    return NULL;
-}
-
-static jobq_error jobq_pg__laws_read(jobq_pg_table *t, PGconn *conn, const char *name,
-                                     jobq_pg_error *error)
-{
-    PGresult *res = jobq_pg__catalogue(t, conn, JOBQ_PG__LAWS, name, error);
-    bool good = true;
-    int i;
-
-    if (res == NULL) return error->code;
-    t->laws = (jobq_pg__law *)calloc((size_t)PQntuples(res) + 1, sizeof *t->laws);
-    for (i = 0; t->laws != NULL && i < PQntuples(res); i++) {
-        t->laws[i].name = jobq_pg__dup(PQgetvalue(res, i, 0));
-        t->laws[i].columns = jobq_pg__dup(PQgetvalue(res, i, 1));
-        good = good && t->laws[i].name != NULL && t->laws[i].columns != NULL;
-        t->law_count = i + 1;
-    }
-    good = good && t->laws != NULL;
-    PQclear(res);
-    return good ? JOBQ_OK : jobq_pg__no_memory(error);
-}
-
-/* The texts that every statement is made of. */
-static jobq_error jobq_pg__table_texts(jobq_pg_table *t, const char *name, jobq_pg_error *error)
-{
-    jobq_pg__params list, key;
-    int i;
-
-    jobq_pg__params_init(&list);
-    jobq_pg__params_init(&key);
-    for (i = 0; i < t->column_count; i++) {
-        const jobq_pg_column *c = &t->desc->columns[i];
-        jobq_pg__sayf(&list, "%s%n", i > 0 ? ", " : "", c->name);
-        /* Under its own name ORDER BY would mean the text: 10 before 9. */
-        if (c->type == JOBQ_PG_NUMERIC) jobq_pg__say(&list, "::text AS \"?\"");
-        if ((c->flags & JOBQ_PG_KEY) == 0) continue;
-        if (key.size > 0) jobq_pg__say(&key, " ");
-        jobq_pg__say(&key, c->name);
-    }
-    jobq_pg__raw(&list, "", 1);
-    jobq_pg__raw(&key, "", 1);
-    t->list = list.data;
-    t->key = key.data;
-    t->name = jobq_pg__dup(name);
-    return list.failed || key.failed || t->name == NULL ? jobq_pg__no_memory(error) : JOBQ_OK;
-}
-
-static jobq_error jobq_pg__table_read(jobq_pg_table *t, PGconn *conn, jobq_pg_error *error)
-{
-    char *own = t->pg == NULL ? jobq_pg__dup(t->desc->name)
-                              : jobq_pg__for_schema(t->desc->name, t->pg->schema);
-    PGresult *res;
-    jobq_error code;
-
-    if (own == NULL) return jobq_pg__no_memory(error);
-    res = jobq_pg__catalogue(t, conn, JOBQ_PG__CATALOGUE, own, error);
-    if (res == NULL) code = error->code;
-    else if (PQntuples(res) == 0) code = jobq_pg__unfit(t, error, own, "there is no such table");
-    else {
-        t->spread = jobq_pg__int(res, 0, 8) != 0;
-        code = jobq_pg__columns_check(t, res, error);
-        if (code == JOBQ_OK) code = jobq_pg__table_texts(t, PQgetvalue(res, 0, 0), error);
-        if (code == JOBQ_OK) code = jobq_pg__laws_read(t, conn, own, error);
-    }
-    PQclear(res);
-    free(own);
-    return code;
-}
-
-JOBQ_API void jobq_pg_table_close(jobq_pg_table *t)
-{
-    int i;
-
-    if (t == NULL) return;
-    for (i = 0; i < JOBQ_PG__PLANS; i++) {
-        while (t->plans[i] != NULL) {
-            jobq_pg__plan *next = t->plans[i]->next;
-            jobq_pg__plan_free(t->plans[i]);
-            t->plans[i] = next;
-        }
-    }
-    for (i = 0; i < t->law_count; i++) {
-        free(t->laws[i].name);
-        free(t->laws[i].columns);
-    }
-    free(t->laws);
-    free(t->name);
-    free(t->list);
-    free(t->key);
-    pthread_mutex_destroy(&t->lock);
-    free(t);
-}
-
-JOBQ_API jobq_error jobq_pg_table_open(jobq_pg_table **table, jobq_pg *pg, PGconn *conn,
-                                       const jobq_pg_table_desc *desc, jobq_pg_error *error)
-{
-    jobq_pg_table *t = (jobq_pg_table *)calloc(1, sizeof *t);
-    const char *column, *wrong;
-    jobq_pg_error local;
-    PGconn *mine = NULL;
-    jobq_error code;
-
-    JOBQ_ASSERT(table != NULL && desc != NULL && desc->name != NULL && desc->columns != NULL);
-    if (error == NULL) error = &local;
-    *table = NULL;
-    if (t == NULL) return jobq_pg__no_memory(error);
-    pthread_mutex_init(&t->lock, NULL);
-    t->pg = pg;
-    t->desc = desc;
-    t->entity = desc->entity == NULL ? desc->name : desc->entity;
-    t->unprepared = desc->unprepared || (pg != NULL && pg->pooled);
-    while (t->column_count < JOBQ_PG__COLUMNS_MAX && desc->columns[t->column_count].name != NULL) {
-        t->at[t->column_count] = t->column_count;
-        t->column_count++;
-    }
-    wrong = jobq_pg__desc_wrong(desc, &column);
-    if (wrong != NULL) code = jobq_pg__unfit(t, error, column, wrong);
-    else if (conn == NULL && pg == NULL) code = jobq_pg__invalid(error, "conn", "name one, or pg");
-    else code = jobq_pg__borrow(pg, conn, &mine, error);
-    if (code == JOBQ_OK) code = jobq_pg__table_read(t, conn == NULL ? mine : conn, error);
-    if (mine != NULL) jobq_pg_release(pg, mine);
-    if (code == JOBQ_OK) *table = t;
-    else jobq_pg_table_close(t);
-    return code;
-}
-
-/* ---- >>own: the library's own tables --------------------------------------------------------- */
-
-/* By the value of jobq_state. */
-static const char *const jobq_pg__states[] = {"none",
-#define JOBQ__X(id, letter, name) name,
-                                              JOBQ_STATES(JOBQ__X)
-#undef JOBQ__X
-                                                  NULL};
-
-#define JOBQ_PG__OWN(field, column, type, flags) \
-    JOBQ_PG_COLUMN_AS(JOBQ_PG__ROW, field, column, type, JOBQ_PG_READ_ONLY | (flags))
-
-/* What a role may not see stands first, so that a description without it begins behind it. */
-#define JOBQ_PG__HIDDEN 3
-
-#define JOBQ_PG__DESC(view, row, columns, entity, order) \
-    {"jobq." view, sizeof(row), columns, entity, order, false}
-
-#define JOBQ_PG__ROW jobq_pg_job_row
-static const jobq_pg_column jobq_pg__job_columns[] = {
-    JOBQ_PG__OWN(payload, "payload", JSON, JOBQ_PG_NULLABLE),
-    JOBQ_PG__OWN(bytes, "bytes", BYTES, JOBQ_PG_NULLABLE),
-    JOBQ_PG__OWN(headers, "headers", JSON, JOBQ_PG_NULLABLE),
-    JOBQ_PG__OWN(facts.id, "id", INT64, JOBQ_PG_KEY),
-    JOBQ_PG__OWN(queue, "queue", TEXT, 0),
-    JOBQ_PG__OWN(kind, "kind", TEXT, 0),
-    {"state", JOBQ_PG_ENUM, offsetof(jobq_pg_job_row, facts.state), sizeof(jobq_state),
-     JOBQ_PG_READ_ONLY, jobq_pg__states},
-    JOBQ_PG__OWN(facts.priority, "priority", INT16, 0),
-    JOBQ_PG__OWN(facts.stage, "stage", INT16, 0),
-    JOBQ_PG__OWN(facts.stages, "stages", INT16, 0),
-    JOBQ_PG__OWN(facts.attempt, "attempt", INT32, 0),
-    JOBQ_PG__OWN(facts.max_attempts, "own_max_attempts", INT32, JOBQ_PG_ZERO),
-    JOBQ_PG__OWN(facts.timeout_us, "timeout_us", INT64, JOBQ_PG_ZERO),
-    JOBQ_PG__OWN(facts.crash, "crash", INT32, 0),
-    JOBQ_PG__OWN(facts.suspect, "suspect", BOOL, 0),
-    JOBQ_PG__OWN(facts.alone, "alone", BOOL, 0),
-    JOBQ_PG__OWN(facts.enqueued_at_us, "enqueued_at", TIMESTAMPTZ, 0),
-    JOBQ_PG__OWN(facts.run_at_us, "run_at", TIMESTAMPTZ, 0),
-    JOBQ_PG__OWN(claimed_at_us, "claimed_at", TIMESTAMPTZ, JOBQ_PG_ZERO),
-    JOBQ_PG__OWN(finished_at_us, "finished_at", TIMESTAMPTZ, JOBQ_PG_ZERO),
-    JOBQ_PG__OWN(facts.worker, "worker", INT64, JOBQ_PG_ZERO),
-    JOBQ_PG__OWN(facts.claim, "claim", INT64, JOBQ_PG_ZERO),
-    JOBQ_PG__OWN(cancel_requested_at_us, "cancel_requested_at", TIMESTAMPTZ, JOBQ_PG_ZERO),
-    JOBQ_PG__OWN(key, "key", TEXT, JOBQ_PG_NULLABLE),
-    JOBQ_PG__OWN(errors, "errors", JSON, JOBQ_PG_NULLABLE),
-    JOBQ_PG__OWN(facts.queue, "queue_id", INT32, 0),
-    JOBQ_PG__OWN(facts.kind, "kind_id", INT32, 0),
-    JOBQ_PG_COLUMNS_END};
-#undef JOBQ_PG__ROW
-
-JOBQ_API const jobq_pg_table_desc *jobq_pg_jobs_desc(bool payloads)
-{
-    static const jobq_pg_table_desc desc[2] = {
-        JOBQ_PG__DESC("jobs", jobq_pg_job_row, jobq_pg__job_columns + JOBQ_PG__HIDDEN, "job", NULL),
-        JOBQ_PG__DESC("jobs", jobq_pg_job_row, jobq_pg__job_columns, "job", NULL)};
-
-    return &desc[payloads];
-}
-
-JOBQ_API const jobq_pg_table_desc *jobq_pg_past_jobs_desc(bool payloads)
-{
-    static const jobq_pg_table_desc desc[2] = {
-        JOBQ_PG__DESC("past_jobs", jobq_pg_job_row, jobq_pg__job_columns + JOBQ_PG__HIDDEN, "job",
-                      NULL),
-        JOBQ_PG__DESC("past_jobs", jobq_pg_job_row, jobq_pg__job_columns, "job", NULL)};
-
-    return &desc[payloads];
-}
-
-JOBQ_API jobq_job jobq_pg_job_facts(const jobq_pg_job_row *row)
-{
-    jobq_job job;
-
-    JOBQ_ASSERT(row != NULL);
-    job = row->facts;
-    job.cancel_requested = row->cancel_requested_at_us != 0;
-    if (job.state != JOBQ_STATE_RUNNING) job.worker = job.claim = 0;
-    return job;
-}
-
-#define JOBQ_PG__ROW jobq_pg_failure_row
-static const jobq_pg_column jobq_pg__failure_columns[] = {
-    JOBQ_PG__OWN(payload, "payload", JSON, JOBQ_PG_NULLABLE),
-    JOBQ_PG__OWN(bytes, "bytes", BYTES, JOBQ_PG_NULLABLE),
-    JOBQ_PG__OWN(headers, "headers", JSON, JOBQ_PG_NULLABLE),
-    JOBQ_PG__OWN(id, "id", INT64, JOBQ_PG_KEY),
-    JOBQ_PG__OWN(queue, "queue", TEXT, 0),
-    JOBQ_PG__OWN(kind, "kind", TEXT, 0),
-    JOBQ_PG__OWN(failed_at_us, "failed_at", TIMESTAMPTZ, 0),
-    JOBQ_PG__OWN(attempt, "attempt", INT32, 0),
-    JOBQ_PG__OWN(crash, "crash", INT32, 0),
-    JOBQ_PG__OWN(stage, "stage", INT16, 0),
-    JOBQ_PG__OWN(error, "error", TEXT, JOBQ_PG_NULLABLE),
-    JOBQ_PG__OWN(errors, "errors", TEXT, JOBQ_PG_NULLABLE),
-    JOBQ_PG__OWN(enqueued_at_us, "enqueued_at", TIMESTAMPTZ, 0),
-    JOBQ_PG__OWN(key, "key", TEXT, JOBQ_PG_NULLABLE),
-    JOBQ_PG_COLUMNS_END};
-#undef JOBQ_PG__ROW
-
-JOBQ_API const jobq_pg_table_desc *jobq_pg_failures_desc(bool payloads)
-{
-    static const jobq_pg_table_desc desc[2] = {
-        JOBQ_PG__DESC("failures", jobq_pg_failure_row, jobq_pg__failure_columns + JOBQ_PG__HIDDEN,
-                      "failure", "-failed_at"),
-        JOBQ_PG__DESC("failures", jobq_pg_failure_row, jobq_pg__failure_columns, "failure",
-                      "-failed_at")};
-
-    return &desc[payloads];
-}
-
-#define JOBQ_PG__ROW jobq_pg_queue_row
-static const jobq_pg_column jobq_pg__queue_columns[] = {
-    JOBQ_PG__OWN(queue, "queue", TEXT, JOBQ_PG_KEY),
-    JOBQ_PG__OWN(counts.paused, "paused", BOOL, 0),
-    JOBQ_PG__OWN(counts.ready, "ready", INT64, 0),
-    JOBQ_PG__OWN(counts.running, "running", INT64, 0),
-    JOBQ_PG__OWN(counts.scheduled, "scheduled", INT64, 0),
-    JOBQ_PG__OWN(counts.parked, "parked", INT64, 0),
-    JOBQ_PG__OWN(counts.suspects, "suspects", INT64, 0),
-    JOBQ_PG__OWN(counts.failed, "failed", INT64, 0),
-    JOBQ_PG__OWN(counts.failed_1h, "failed_1h", INT64, 0),
-    JOBQ_PG__OWN(counts.late_us, "late", DURATION, JOBQ_PG_ZERO),
-    JOBQ_PG__OWN(counts.done_per_s, "done_per_s", DOUBLE, JOBQ_PG_ZERO),
-    JOBQ_PG__OWN(counts.workers, "workers", INT64, 0),
-    JOBQ_PG__OWN(paused_kinds, "paused_kinds", TEXTS, JOBQ_PG_NULLABLE),
-    JOBQ_PG__OWN(counts.exact, "exact", BOOL, 0),
-    JOBQ_PG_COLUMNS_END};
-#undef JOBQ_PG__ROW
-
-JOBQ_API const jobq_pg_table_desc *jobq_pg_queues_desc(void)
-{
-    static const jobq_pg_table_desc desc =
-        JOBQ_PG__DESC("queues", jobq_pg_queue_row, jobq_pg__queue_columns, "queue", NULL);
-
-    return &desc;
-}
-
-#define JOBQ_PG__ROW jobq_pg_worker_row
-static const jobq_pg_column jobq_pg__worker_columns[] = {
-    JOBQ_PG__OWN(id, "id", INT64, JOBQ_PG_KEY),
-    JOBQ_PG__OWN(name, "name", TEXT, 0),
-    JOBQ_PG__OWN(alive, "alive", BOOL, 0),
-    JOBQ_PG__OWN(asleep, "asleep", BOOL, 0),
-    JOBQ_PG__OWN(running, "running", INT64, 0),
-    JOBQ_PG__OWN(longest_us, "longest", DURATION, JOBQ_PG_ZERO),
-    JOBQ_PG__OWN(jobs, "jobs", INT64S, JOBQ_PG_NULLABLE),
-    JOBQ_PG__OWN(beat, "beat", INT64, 0),
-    JOBQ_PG__OWN(beat_at_us, "beat_at", TIMESTAMPTZ, 0),
-    JOBQ_PG__OWN(expires_at_us, "expires_at", TIMESTAMPTZ, 0),
-    JOBQ_PG__OWN(registered_at_us, "registered_at", TIMESTAMPTZ, 0),
-    JOBQ_PG__OWN(dead_at_us, "dead_at", TIMESTAMPTZ, JOBQ_PG_ZERO),
-    JOBQ_PG__OWN(queues, "queues", TEXTS, JOBQ_PG_NULLABLE),
-    JOBQ_PG__OWN(kinds, "kinds", TEXTS, JOBQ_PG_NULLABLE),
-    JOBQ_PG_COLUMNS_END};
-#undef JOBQ_PG__ROW
-
-JOBQ_API const jobq_pg_table_desc *jobq_pg_workers_desc(void)
-{
-    static const jobq_pg_table_desc desc =
-        JOBQ_PG__DESC("workers", jobq_pg_worker_row, jobq_pg__worker_columns, "worker", NULL);
-
-    return &desc;
-}
-
-#define JOBQ_PG__ROW jobq_pg_partition_row
-static const jobq_pg_column jobq_pg__partition_columns[] = {
-    JOBQ_PG__OWN(stat.partition, "id", INT64, JOBQ_PG_KEY),
-    JOBQ_PG__OWN(queue, "queue", TEXT, 0),
-    JOBQ_PG__OWN(stat.queue_id, "queue_id", INT32, 0),
-    JOBQ_PG__OWN(stat.number, "partition", INT32, 0),
-    JOBQ_PG__OWN(stat.lag, "lag", INT64, 0),
-    JOBQ_PG__OWN(stat.exact, "exact", BOOL, 0),
-    JOBQ_PG__OWN(stat.acked, "acked", INT64, 0),
-    JOBQ_PG__OWN(stat.age_us, "age", DURATION, JOBQ_PG_ZERO),
-    JOBQ_PG__OWN(stat.attempts, "attempts", INT32, 0),
-    JOBQ_PG__OWN(stat.effective, "batch", INT64, JOBQ_PG_ZERO),
-    JOBQ_PG__OWN(stat.failures, "failures", INT64, 0),
-    JOBQ_PG__OWN(stat.worker, "worker", INT64, JOBQ_PG_ZERO),
-    JOBQ_PG__OWN(stat.dead_letters, "dead_letters", INT64, 0),
-    JOBQ_PG__OWN(lease_until_us, "lease_until", TIMESTAMPTZ, JOBQ_PG_ZERO),
-    JOBQ_PG__OWN(run_at_us, "run_at", TIMESTAMPTZ, JOBQ_PG_ZERO),
-    JOBQ_PG__OWN(error, "error", TEXT, JOBQ_PG_NULLABLE),
-    JOBQ_PG_COLUMNS_END};
-#undef JOBQ_PG__ROW
-
-JOBQ_API const jobq_pg_table_desc *jobq_pg_partitions_desc(void)
-{
-    static const jobq_pg_table_desc desc =
-        JOBQ_PG__DESC("outbox", jobq_pg_partition_row, jobq_pg__partition_columns, "partition",
-                      NULL);
-
-    return &desc;
-}
-
-#define JOBQ_PG__ROW jobq_pg_dead_letter
-static const jobq_pg_column jobq_pg__dead_letter_columns[] = {
-    JOBQ_PG__OWN(payload, "payload", JSON, JOBQ_PG_NULLABLE),
-    JOBQ_PG__OWN(bytes, "bytes", BYTES, JOBQ_PG_NULLABLE),
-    JOBQ_PG__OWN(headers, "headers", JSON, JOBQ_PG_NULLABLE),
-    JOBQ_PG__OWN(id, "id", INT64, JOBQ_PG_KEY),
-    JOBQ_PG__OWN(queue, "queue", TEXT, 0),
-    JOBQ_PG__OWN(queue_id, "queue_id", INT32, 0),
-    JOBQ_PG__OWN(partition, "partition_id", INT64, 0),
-    JOBQ_PG__OWN(number, "partition", INT32, 0),
-    JOBQ_PG__OWN(seq, "seq", INT64, 0),
-    JOBQ_PG__OWN(status, "status", TEXT, 0),
-    JOBQ_PG__OWN(attempts, "attempts", INT32, 0),
-    JOBQ_PG__OWN(error, "error", TEXT, JOBQ_PG_NULLABLE),
-    JOBQ_PG__OWN(type, "type", TEXT, JOBQ_PG_NULLABLE),
-    JOBQ_PG__OWN(created_at_us, "created_at", TIMESTAMPTZ, 0),
-    JOBQ_PG__OWN(failed_at_us, "failed_at", TIMESTAMPTZ, 0),
-    JOBQ_PG__OWN(completed_at_us, "completed_at", TIMESTAMPTZ, JOBQ_PG_ZERO),
-    JOBQ_PG__OWN(deadline_us, "deadline", TIMESTAMPTZ, JOBQ_PG_ZERO),
-    JOBQ_PG_COLUMNS_END};
-#undef JOBQ_PG__ROW
-
-JOBQ_API const jobq_pg_table_desc *jobq_pg_dead_letters_desc(bool payloads)
-{
-    static const jobq_pg_table_desc desc[2] = {
-        JOBQ_PG__DESC("dead_letters", jobq_pg_dead_letter,
-                      jobq_pg__dead_letter_columns + JOBQ_PG__HIDDEN, "dead letter", "-failed_at"),
-        JOBQ_PG__DESC("dead_letters", jobq_pg_dead_letter, jobq_pg__dead_letter_columns,
-                      "dead letter", "-failed_at")};
-
-    return &desc[payloads];
-}
-
-/* What describes the rows that a statement answers. */
-static const jobq_pg_table_desc *jobq_pg__desc_of(jobq_pg__statement st)
-{
-    if (st == JOBQ_PG__GET) return jobq_pg_jobs_desc(false);
-    if (st == JOBQ_PG__QUEUE_COUNTS) return jobq_pg_queues_desc();
-    return st == JOBQ_PG__OUTBOX_STATS ? jobq_pg_partitions_desc()
-                                       : jobq_pg_dead_letters_desc(true);
-}
-
-/* Runs a statement of the library's and reads its rows by their description: whichever of its
- * columns the statement names. */
-static jobq_error jobq_pg__ask_rows(jobq_pg *pg, PGconn *conn, jobq_pg__statement st,
-                                    const void *from, jobq_pg_rows *rows, jobq_pg_error *error)
-{
-    const jobq_pg_table_desc *desc = jobq_pg__desc_of(st);
-    jobq_pg_table t;
-    PGresult *res;
-    int i;
-
-    memset(rows, 0, sizeof *rows);
-    res = jobq_pg__call(pg, conn, st, from, error);
-    if (res == NULL) return error->code;
-    memset(&t, 0, sizeof t);
-    t.desc = desc;
-    t.entity = desc->entity;
-    for (i = 0; desc->columns[i].name != NULL; i++) {
-        t.at[i] = PQfnumber(res, desc->columns[i].name);
-        t.jsonb[i] = desc->columns[i].type == JOBQ_PG_JSON;
-    }
-    t.column_count = i;
-    return jobq_pg__rows_take(&t, res, INT32_MAX, rows, error);
-}
-
-/* ---- >>transaction --------------------------------------------------------------------------- */
-
-JOBQ_API jobq_error jobq_pg_tx_begin(jobq_pg_tx *tx, PGconn *conn, jobq_pg_error *error)
-{
-    jobq_error code;
-
-    JOBQ_ASSERT(tx != NULL && conn != NULL);
-    memset(tx, 0, sizeof *tx);
-    code = jobq_pg__usable(conn, error);
-    if (code != JOBQ_OK) return code;
-    tx->conn = conn;
-    tx->nested = PQtransactionStatus(conn) == PQTRANS_INTRANS;
-    code = jobq_pg__command(conn, tx->nested ? "SAVEPOINT jobq_tx" : "BEGIN", error);
-    tx->open = code == JOBQ_OK;
-    return code;
-}
-
-/* COMMIT of an aborted transaction answers ROLLBACK, and no error. */
-JOBQ_API jobq_error jobq_pg_tx_commit(jobq_pg_tx *tx, jobq_pg_error *error)
-{
-    jobq_error code = JOBQ_OK;
-    PGresult *res;
-
-    JOBQ_ASSERT(tx != NULL && tx->open);
-    res = PQexec(tx->conn, tx->nested ? "RELEASE SAVEPOINT jobq_tx" : "COMMIT");
-    if (PQresultStatus(res) != PGRES_COMMAND_OK) {
-        code = jobq_pg__result_error(error, tx->conn, res);
-    } else if (strcmp(PQcmdStatus(res), "ROLLBACK") == 0) {
-        code = jobq_pg__fail(error, JOBQ_ERROR_DATABASE,
-                             "Database error: the transaction was aborted before; rolled back");
-        tx->open = false;
-    } else {
-        tx->open = false;
-    }
-    PQclear(res);
-    jobq_pg_tx_end(tx);
-    return code;
-}
-
-JOBQ_API void jobq_pg_tx_end(jobq_pg_tx *tx)
-{
-    JOBQ_ASSERT(tx != NULL);
-    if (!tx->open) return;
-    tx->open = false;
-    if (PQtransactionStatus(tx->conn) != PQTRANS_INTRANS &&
-        PQtransactionStatus(tx->conn) != PQTRANS_INERROR)
-        return;
-    PQclear(PQexec(tx->conn, tx->nested ? "ROLLBACK TO SAVEPOINT jobq_tx; "
-                                          "RELEASE SAVEPOINT jobq_tx"
-                                        : "ROLLBACK"));
-}
-
-/* One run of a deed. */
-static jobq_error jobq_pg__transact_once(PGconn *conn, jobq_pg_deed deed, void *user,
-                                         jobq_pg_error *error)
-{
-    jobq_pg_tx tx;
-    jobq_error code = jobq_pg_tx_begin(&tx, conn, error);
-
-    if (code == JOBQ_OK) code = deed(conn, user, error);
-    if (code == JOBQ_OK) code = jobq_pg_tx_commit(&tx, error);
-    jobq_pg_tx_end(&tx);
-    return code;
-}
-
-/* Pauses before run n + 1: 10 ms doubling to 1 s, with jitter. */
-static void jobq_pg__transact_pause(uint32_t n)
-{
-    jobq_backoff backoff = {JOBQ_CURVE_EXPONENTIAL, 500, 10000, 1000000, 0};
-    jobq_random random = jobq_random_from((uint64_t)jobq_pg__mono_us() ^ (uint64_t)getpid() << 32);
-    int64_t us = jobq_backoff_delay(&backoff, n, jobq_random_next(&random));
-    struct timespec pause;
-
-    pause.tv_sec = (time_t)(us / 1000000);
-    pause.tv_nsec = (long)(us % 1000000 * 1000);
-    nanosleep(&pause, NULL);
-}
-
-JOBQ_API jobq_error jobq_pg_transact(jobq_pg *pg, PGconn *conn, jobq_pg_deed deed, void *user,
-                                     jobq_pg_error *error)
-{
-    PGconn *mine = NULL;
-    jobq_pg_error local;
-    jobq_error code;
-    uint32_t n;
-    bool again;
-
-    if (error == NULL) error = &local;
-    memset(error, 0, sizeof *error);
-    if (conn == NULL && pg == NULL) return jobq_pg__invalid(error, "conn", "name one, or pg");
-    if (conn == NULL && jobq_pg_acquire(pg, &mine, error) != JOBQ_OK) return error->code;
-    if (conn == NULL) conn = mine;
-    again = PQtransactionStatus(conn) == PQTRANS_IDLE;
-    for (n = 0;; n++) {
-        code = jobq_pg__transact_once(conn, deed, user, error);
-        again = again && (strcmp(error->sqlstate, "40001") == 0 ||
-                          strcmp(error->sqlstate, "40P01") == 0);
-        if (code == JOBQ_OK || !again || n == 9) break;
-        jobq_pg__transact_pause(n);
-        memset(error, 0, sizeof *error);
-    }
-    if (mine != NULL) jobq_pg_release(pg, mine);
-    return code;
-}
-
-/* ---- >>worktable: the job verbs on a table of the user's ------------------------------------- */
-
-typedef enum jobq_pg__role {
-    JOBQ_PG__ROLE_STATUS,
-    JOBQ_PG__ROLE_RETRY_COUNT,
-    JOBQ_PG__ROLE_RETRY_AFTER,
-    JOBQ_PG__ROLE_ERROR,
-    JOBQ_PG__ROLE_HEARTBEAT,
-    JOBQ_PG__ROLE_CREATED_AT,
-    JOBQ_PG__ROLE_WORKER,
-    JOBQ_PG__ROLE_LEASE,
-    JOBQ_PG__ROLE_COUNT
-} jobq_pg__role;
-
-/* A status word: its stage and state. */
-typedef struct jobq_pg__status {
-    char word[128];
-    int stage;
-    jobq_state state;
-} jobq_pg__status;
-
-struct jobq_pg_worktable {
-    jobq_pg_table *table;
-    jobq_pg_worktable_desc desc;
-    jobq_policy policy;
-    const jobq_pg_column *columns[JOBQ_PG__ROLE_COUNT]; /* NULL: there is none */
-    jobq_pg__status words[2 * JOBQ_STAGES_MAX + 3];
-    int word_count;
-    char type[128]; /* of status, in SQL */
-    char now[512], later[512], expect[256]; /* lists of columns */
-    jobq_pg__plan claim, reset, look;
-};
-
-/* What a role's column has to be. */
-static const struct {
-    const char *name; /* by default; NULL: none */
-    jobq_pg_type type;
-    bool null;
-} jobq_pg__roles[JOBQ_PG__ROLE_COUNT] = {
-    {"status", JOBQ_PG_TEXT, false},          {"retry_count", JOBQ_PG_INT32, false},
-    {"retry_after", JOBQ_PG_TIMESTAMPTZ, true}, {"error_message", JOBQ_PG_TEXT, true},
-    {"heartbeat", JOBQ_PG_TIMESTAMPTZ, true}, {"created_at", JOBQ_PG_TIMESTAMPTZ, false},
-    {NULL, JOBQ_PG_INT64, true},              {NULL, JOBQ_PG_INT64, true}};
-
-static jobq_error jobq_pg__role_find(jobq_pg_worktable *w, int role, const char *name,
-                                     jobq_pg_error *error)
-{
-    jobq_pg_table *t = w->table;
-    const jobq_pg_column *c;
-    int at;
-
-    if (name == NULL) name = jobq_pg__roles[role].name;
-    if (name == NULL) return JOBQ_OK;
-    at = jobq_pg__column_find(t, name, strlen(name));
-    if (at < 0) return jobq_pg__unfit(t, error, name, "a work table needs this column");
-    c = w->columns[role] = &t->desc->columns[at];
-    if (c->type != jobq_pg__roles[role].type &&
-        !(role == JOBQ_PG__ROLE_STATUS && c->type == JOBQ_PG_ENUM))
-        return jobq_pg__unfit(t, error, name, "a work table needs another type here");
-    if (((c->flags & JOBQ_PG_NULLABLE) != 0) != jobq_pg__roles[role].null)
-        return jobq_pg__unfit(t, error, name, jobq_pg__roles[role].null
-                                                  ? "a work table writes NULL here"
-                                                  : "a work table can't have NULL here");
-    if (jobq_pg__roles[role].null && jobq_pg__types[c->type].maybe != 0 && !jobq_pg__is_maybe(c))
-        return jobq_pg__unfit(t, error, name, "a work table needs a jobq_pg_maybe_... here");
-    return JOBQ_OK;
-}
-
-static jobq_error jobq_pg__roles_find(jobq_pg_worktable *w, jobq_pg_error *error)
-{
-    const jobq_pg_worktable_desc *d = &w->desc;
-    const char *names[JOBQ_PG__ROLE_COUNT];
-    jobq_error code = JOBQ_OK;
-    int i;
-
-    names[JOBQ_PG__ROLE_STATUS] = d->status;
-    names[JOBQ_PG__ROLE_RETRY_COUNT] = d->retry_count;
-    names[JOBQ_PG__ROLE_RETRY_AFTER] = d->retry_after;
-    names[JOBQ_PG__ROLE_ERROR] = d->error;
-    names[JOBQ_PG__ROLE_HEARTBEAT] = d->heartbeat;
-    names[JOBQ_PG__ROLE_CREATED_AT] = d->created_at;
-    names[JOBQ_PG__ROLE_WORKER] = d->worker;
-    names[JOBQ_PG__ROLE_LEASE] = d->lease;
-    for (i = 0; i < JOBQ_PG__ROLE_COUNT && code == JOBQ_OK; i++) {
-        code = jobq_pg__role_find(w, i, names[i], error);
-    }
-    if (code == JOBQ_OK && (d->worker == NULL) != (d->lease == NULL))
-        return jobq_pg__invalid(error, "lease", "worker and lease are a pair");
-    return code;
-}
-
-/* The word of a stage and state, by the user's words or by his stages. False: too long. */
-static bool jobq_pg__word_of(const jobq_pg_worktable_desc *d, jobq_pg__status *s)
-{
-    int at = 2 * d->stage_count + (s->state == JOBQ_STATE_FAILED);
-
-    if (d->words == NULL)
-        return jobq_status_format(s->word, sizeof s->word, d->stages, d->stage_count, s->stage,
-                                  s->state) == JOBQ_OK;
-    if (!jobq_state_final(s->state)) at = 2 * s->stage + (s->state == JOBQ_STATE_RUNNING);
-    if (d->words[at] == NULL || strlen(d->words[at]) >= sizeof s->word) return false;
-    jobq_pg__copy(s->word, sizeof s->word, d->words[at]);
-    return true;
-}
-
-static jobq_error jobq_pg__word_add(jobq_pg_worktable *w, int stage, jobq_state state,
-                                    jobq_pg_error *error)
-{
-    jobq_pg__status *s = &w->words[w->word_count++];
-    const jobq_pg_column *c = w->columns[JOBQ_PG__ROLE_STATUS];
-    const char *p, *field = w->desc.words == NULL ? "stages" : "words";
-    int i;
-
-    s->stage = stage;
-    s->state = state;
-    if (!jobq_pg__word_of(&w->desc, s)) return jobq_pg__invalid(error, field, "too long, or none");
-    for (p = s->word; *p != '\0'; p++) {
-        if (!jobq_pg__word(*p) && *p != '-' && *p != ' ')
-            return jobq_pg__invalid(error, field, "letters, digits, _ and - only");
-    }
-    for (i = 0; i < w->word_count - 1; i++) {
-        if (strcmp(w->words[i].word, s->word) == 0)
-            return jobq_pg__unfit(w->table, error, s->word, "means two things");
-    }
-    if (c->type != JOBQ_PG_ENUM) return JOBQ_OK;
-    for (i = 0; c->names[i] != NULL && strcmp(c->names[i], s->word) != 0; i++) {}
-    return c->names[i] != NULL ? JOBQ_OK : jobq_pg__unfit(w->table, error, s->word, "is no name of "
-                                                                                   "its enum");
-}
-
-static jobq_error jobq_pg__words_fill(jobq_pg_worktable *w, jobq_pg_error *error)
-{
-    jobq_error code = JOBQ_OK;
-    int stage, last = w->desc.stage_count - 1;
-
-    if ((w->desc.stages == NULL) == (w->desc.words == NULL) || last < 0 || last >= JOBQ_STAGES_MAX)
-        return jobq_pg__invalid(error, "stages", "1 to 16 are wanted, by stages or by words");
-    for (stage = last; stage >= 0 && code == JOBQ_OK; stage--) {
-        code = jobq_pg__word_add(w, stage, JOBQ_STATE_READY, error);
-        if (code == JOBQ_OK) code = jobq_pg__word_add(w, stage, JOBQ_STATE_RUNNING, error);
-    }
-    if (code == JOBQ_OK) code = jobq_pg__word_add(w, last, JOBQ_STATE_SUCCEEDED, error);
-    return code != JOBQ_OK ? code : jobq_pg__word_add(w, last, JOBQ_STATE_FAILED, error);
-}
-
-static const jobq_pg__status *jobq_pg__status_find(const jobq_pg_worktable *w, int stage,
-                                                   jobq_state state)
-{
-    int i;
-
-    for (i = 0; i < w->word_count; i++) {
-        if (w->words[i].state == state && (w->words[i].stage == stage || jobq_state_final(state)))
-            return &w->words[i];
-    }
-    return NULL;
-}
-
-/* NULL: the row's status is none of these. */
-static const jobq_pg__status *jobq_pg__status_of(const jobq_pg_worktable *w, const void *row)
-{
-    const jobq_pg_column *c = w->columns[JOBQ_PG__ROLE_STATUS];
-    const void *field = (const char *)row + c->offset;
-    jobq_str word = {NULL, 0};
-    int i;
-
-    if (c->type == JOBQ_PG_TEXT) word = *(const jobq_str *)field;
-    else if (jobq_pg__wrong_enum(c, *(const int *)field) == NULL)
-        word = jobq_str_from(c->names[*(const int *)field]);
-    for (i = 0; i < w->word_count; i++) {
-        if (jobq_str_equal(word, jobq_str_from(w->words[i].word))) return &w->words[i];
-    }
-    return NULL;
-}
-
-/* -- its three statements: the rules that they repeat are jobq_job_decide's -- */
-
-static const char *jobq_pg__role_name(const jobq_pg_worktable *w, int role)
-{
-    return w->columns[role]->name;
-}
-
-static void jobq_pg__say_key(jobq_pg__params *out, const jobq_pg_table *t)
-{
-    int i, said = 0;
-
-    for (i = 0; i < t->column_count; i++) {
-        if ((t->desc->columns[i].flags & JOBQ_PG_KEY) == 0) continue;
-        jobq_pg__sayf(out, "%s%n", said++ > 0 ? ", " : "", t->desc->columns[i].name);
-    }
-}
-
-/* What is due in one stage, oldest first; $1 rows. */
-static void jobq_pg__say_lane(jobq_pg__params *out, const jobq_pg_worktable *w,
-                              const jobq_pg__status *s, const char *what, bool claim)
-{
-    const char *after = jobq_pg__role_name(w, JOBQ_PG__ROLE_RETRY_AFTER);
-
-    jobq_pg__sayf(out, "SELECT * FROM (SELECT %s FROM %s WHERE %n = '%s' AND %n < %d AND (%n IS "
-                       "NULL OR %n <= statement_timestamp())",
-                  what, w->table->name, jobq_pg__role_name(w, JOBQ_PG__ROLE_STATUS), s->word,
-                  jobq_pg__role_name(w, JOBQ_PG__ROLE_RETRY_COUNT), (int)w->policy.max_attempts,
-                  after, after);
-    if (!claim) {
-        jobq_pg__say(out, " AND concat_ws(' ', ");
-        jobq_pg__say_key(out, w->table);
-        jobq_pg__say(out, ") <> ALL ($2::text[])");
-    }
-    jobq_pg__sayf(out, " ORDER BY %n, ", jobq_pg__role_name(w, JOBQ_PG__ROLE_CREATED_AT));
-    jobq_pg__say_key(out, w->table);
-    jobq_pg__say(out, claim ? " LIMIT $1::bigint FOR UPDATE SKIP LOCKED) lane"
-                            : " LIMIT $1::bigint) lane");
-}
-
-/* Each stage by itself, later ones first, lazily: no sort, and no row locked beyond $1. */
-static void jobq_pg__say_lanes(jobq_pg__params *out, const jobq_pg_worktable *w, const char *what,
-                               bool claim)
-{
-    int stage;
-
-    for (stage = w->desc.stage_count - 1; stage >= 0; stage--) {
-        jobq_pg__say_lane(out, w, jobq_pg__status_find(w, stage, JOBQ_STATE_READY), what, claim);
-        jobq_pg__say(out, stage > 0 ? " UNION ALL " : " LIMIT $1::bigint");
-    }
-}
-
-/* " CASE status WHEN from THEN to ... END" for every stage. */
-static void jobq_pg__say_moves(jobq_pg__params *out, const jobq_pg_worktable *w, jobq_state from,
-                               jobq_state to)
-{
-    int stage;
-
-    jobq_pg__sayf(out, "CASE %n", jobq_pg__role_name(w, JOBQ_PG__ROLE_STATUS));
-    for (stage = 0; stage < w->desc.stage_count; stage++) {
-        jobq_pg__sayf(out, " WHEN '%s' THEN '%s'", jobq_pg__status_find(w, stage, from)->word,
-                      jobq_pg__status_find(w, stage, to)->word);
-    }
-    jobq_pg__sayf(out, " ELSE '%s' END", jobq_pg__status_find(w, 0, JOBQ_STATE_FAILED)->word);
-}
-
-/* ", column = value", where the table has that column. */
-static void jobq_pg__say_value(jobq_pg__params *out, const jobq_pg_worktable *w, int role,
-                               const char *value)
-{
-    if (w->columns[role] != NULL)
-        jobq_pg__sayf(out, ", %n = %s", jobq_pg__role_name(w, role), value);
-}
-
-static void jobq_pg__say_touch(jobq_pg__params *out, const jobq_pg_table *t)
-{
-    int i;
-
-    for (i = 0; i < t->column_count; i++) {
-        if ((t->desc->columns[i].flags & JOBQ_PG_TOUCH) != 0)
-            jobq_pg__sayf(out, ", %n = statement_timestamp()", t->desc->columns[i].name);
-    }
-}
-
-static void jobq_pg__say_claim(jobq_pg__params *out, const jobq_pg_worktable *w)
-{
-    jobq_pg__sayf(out, "UPDATE %s SET %n = (", w->table->name,
-                  jobq_pg__role_name(w, JOBQ_PG__ROLE_STATUS));
-    jobq_pg__say_moves(out, w, JOBQ_STATE_READY, JOBQ_STATE_RUNNING);
-    jobq_pg__sayf(out, ")::%s", w->type);
-    jobq_pg__say_value(out, w, JOBQ_PG__ROLE_HEARTBEAT, "statement_timestamp()");
-    jobq_pg__say_value(out, w, JOBQ_PG__ROLE_RETRY_AFTER, "NULL");
-    jobq_pg__say_value(out, w, JOBQ_PG__ROLE_WORKER, "$2::bigint");
-    jobq_pg__say_value(out, w, JOBQ_PG__ROLE_LEASE, "$3::bigint");
-    jobq_pg__say_touch(out, w->table);
-    jobq_pg__say(out, " WHERE ctid = ANY (ARRAY(");
-    jobq_pg__say_lanes(out, w, "ctid", true);
-    jobq_pg__sayf(out, ")) RETURNING %s", w->table->list);
-}
-
-/* "status IN (...)": all stages in a state. */
-static void jobq_pg__say_in(jobq_pg__params *out, const jobq_pg_worktable *w, jobq_state state)
-{
-    int stage;
-
-    jobq_pg__say_name(out, jobq_pg__role_name(w, JOBQ_PG__ROLE_STATUS));
-    for (stage = 0; stage < w->desc.stage_count; stage++)
-        jobq_pg__sayf(out, "%s'%s'", stage == 0 ? " IN (" : ", ",
-                      jobq_pg__status_find(w, stage, state)->word);
-    jobq_pg__say(out, ")");
-}
-
-/* What runs without a heartbeat, and what waits with no try left. */
-static void jobq_pg__say_reset_which(jobq_pg__params *out, const jobq_pg_worktable *w)
-{
-    jobq_pg__sayf(out, " WHERE ctid = ANY (ARRAY(SELECT ctid FROM %s WHERE ", w->table->name);
-    jobq_pg__say_in(out, w, JOBQ_STATE_RUNNING);
-    jobq_pg__sayf(out, " AND coalesce(%n, '-infinity') < statement_timestamp() - $1::bigint * "
-                       "interval '1 microsecond' OR ",
-                  jobq_pg__role_name(w, JOBQ_PG__ROLE_HEARTBEAT));
-    jobq_pg__say_in(out, w, JOBQ_STATE_READY);
-    jobq_pg__sayf(out, " AND %n >= %d LIMIT 1000 FOR UPDATE SKIP LOCKED))",
-                  jobq_pg__role_name(w, JOBQ_PG__ROLE_RETRY_COUNT), (int)w->policy.max_attempts);
-}
-
-/* The event is CRASH, and every row a suspect: the table has no column to tell. */
-static void jobq_pg__say_reset(jobq_pg__params *out, const jobq_pg_worktable *w)
-{
-    const char *count = jobq_pg__role_name(w, JOBQ_PG__ROLE_RETRY_COUNT);
-    const char *error = jobq_pg__role_name(w, JOBQ_PG__ROLE_ERROR);
-    int most = (int)w->policy.max_attempts;
-
-    jobq_pg__sayf(out, "UPDATE %s SET %n = (CASE WHEN %n >= %d THEN '%s' ELSE ", w->table->name,
-                  jobq_pg__role_name(w, JOBQ_PG__ROLE_STATUS), count, most - 1,
-                  jobq_pg__status_find(w, 0, JOBQ_STATE_FAILED)->word);
-    jobq_pg__say_moves(out, w, JOBQ_STATE_RUNNING, JOBQ_STATE_READY);
-    jobq_pg__sayf(out, " END)::%s, %n = CASE WHEN ", w->type, error);
-    jobq_pg__say_in(out, w, JOBQ_STATE_READY); /* out of tries, and it has its own error */
-    jobq_pg__sayf(out, " THEN %n WHEN %n >= %d THEN 'Max retries (%d) exceeded: heartbeat lost' "
-                       "ELSE 'heartbeat lost' END, %n = %n + (",
-                  error, count, most - 1, most, count, count);
-    jobq_pg__say_in(out, w, JOBQ_STATE_RUNNING);
-    jobq_pg__say(out, ")::integer");
-    jobq_pg__say_value(out, w, JOBQ_PG__ROLE_HEARTBEAT, "NULL");
-    jobq_pg__say_value(out, w, JOBQ_PG__ROLE_WORKER, "NULL");
-    jobq_pg__say_value(out, w, JOBQ_PG__ROLE_LEASE, "NULL");
-    jobq_pg__say_touch(out, w->table);
-    jobq_pg__say_reset_which(out, w);
-}
-
-static bool jobq_pg__work_plan(jobq_pg__plan *plan, jobq_pg__params *out)
-{
-    jobq_pg__raw(out, "", 1);
-    plan->text.sql = out->data;
-    if (out->failed) return false;
-    plan->text.hash = jobq_pg__hash(JOBQ_PG__HASH_SEED, plan->text.sql);
-    return true;
-}
-
-static bool jobq_pg__work_plans(jobq_pg_worktable *w)
-{
-    jobq_pg__params claim, reset, look;
-    bool good;
-
-    jobq_pg__params_init(&claim);
-    jobq_pg__params_init(&reset);
-    jobq_pg__params_init(&look);
-    jobq_pg__say_claim(&claim, w);
-    jobq_pg__say_reset(&reset, w);
-    jobq_pg__say_lanes(&look, w, w->table->list, false);
-    good = jobq_pg__work_plan(&w->claim, &claim);
-    good = jobq_pg__work_plan(&w->reset, &reset) && good; /* each takes its text */
-    return jobq_pg__work_plan(&w->look, &look) && good;
-}
-
-/* The lists that the verbs' updates name. */
-static void jobq_pg__work_lists(jobq_pg_worktable *w)
-{
-    const char *status = w->columns[JOBQ_PG__ROLE_STATUS]->name;
-    const char *heartbeat = w->columns[JOBQ_PG__ROLE_HEARTBEAT]->name;
-    const char *count = w->columns[JOBQ_PG__ROLE_RETRY_COUNT]->name;
-    const char *after = w->columns[JOBQ_PG__ROLE_RETRY_AFTER]->name;
-    const char *why = w->columns[JOBQ_PG__ROLE_ERROR]->name;
-    bool token = w->desc.lease != NULL;
-    const char *worker = token ? w->desc.worker : "", *lease = token ? w->desc.lease : "";
-
-    snprintf(w->now, sizeof w->now, "%s %s %s %s %s %s %s", status, count, after, why, heartbeat,
-             worker, lease);
-    snprintf(w->later, sizeof w->later, "%s %s +%s %s %s %s %s", status, count, after, why,
-             heartbeat, worker, lease);
-    if (token) snprintf(w->expect, sizeof w->expect, "%s %s %s", status, worker, lease);
-    else snprintf(w->expect, sizeof w->expect, "%s %s", status, heartbeat);
-}
-
-static jobq_error jobq_pg__status_type(jobq_pg_worktable *w, PGconn *conn, jobq_pg_error *error)
-{
-    const char *values[2] = {w->table->name, w->columns[JOBQ_PG__ROLE_STATUS]->name};
-    PGresult *res = PQexecParams(conn,
-                                 "SELECT CASE WHEN typcategory <> 'E' THEN 'text' "
-                                 "WHEN typtype = 'e' THEN quote_ident(n.nspname) || '.' || "
-                                 "quote_ident(typname) ELSE '' END FROM pg_attribute a "
-                                 "JOIN pg_type t ON t.oid = a.atttypid "
-                                 "JOIN pg_namespace n ON n.oid = t.typnamespace "
-                                 "WHERE attrelid = $1::regclass AND attname = $2",
-                                 2, NULL, values, NULL, NULL, 0);
-    jobq_error code = JOBQ_OK;
-
-    if (PQntuples(res) == 1) jobq_pg__copy(w->type, sizeof w->type, PQgetvalue(res, 0, 0));
-    else code = jobq_pg__table_error(w->table, error, conn, res);
-    PQclear(res);
-    /* The server compares no domain over an enum with a word. */
-    if (code == JOBQ_OK && w->type[0] == '\0')
-        return jobq_pg__unfit(w->table, error, values[1], "a domain: a work table needs the enum");
-    return code;
-}
-
-JOBQ_API void jobq_pg_worktable_close(jobq_pg_worktable *w)
-{
-    if (w == NULL) return;
-    free(w->claim.text.sql);
-    free(w->reset.text.sql);
-    free(w->look.text.sql);
-    free(w);
-}
-
-JOBQ_API jobq_error jobq_pg_worktable_open(jobq_pg_worktable **work, jobq_pg_table *table,
-                                           PGconn *conn, const jobq_pg_worktable_desc *desc,
-                                           jobq_pg_error *error)
-{
-    jobq_pg_worktable *w = (jobq_pg_worktable *)calloc(1, sizeof *w);
-    PGconn *mine = NULL;
-    jobq_error code;
-
-    JOBQ_ASSERT(work != NULL && table != NULL && desc != NULL);
-    *work = NULL;
-    if (w == NULL) return jobq_pg__no_memory(error);
-    w->table = table;
-    w->desc = *desc;
-    w->policy.max_attempts = desc->max_retries;
-    w->policy.max_crashes = INT32_MAX;
-    w->policy.attempts_span_stages = desc->attempts_span_stages;
-    w->policy.backoff = desc->backoff.base_us == 0 ? jobq_backoff_seed() : desc->backoff;
-    w->policy = jobq_policy_defaults(&w->policy);
-    if (w->desc.stale_us == 0) w->desc.stale_us = 300 * (int64_t)1000000;
-    code = jobq_pg__not_spread(table, error);
-    if (code == JOBQ_OK) code = jobq_pg__roles_find(w, error);
-    if (code == JOBQ_OK) code = jobq_pg__words_fill(w, error);
-    if (code == JOBQ_OK && (w->policy.max_attempts < 1 || w->desc.stale_us < 0 ||
-                            jobq_backoff_check(&w->policy.backoff) != JOBQ_OK))
-        code = jobq_pg__invalid(error, "desc", "max_retries, stale_us or backoff is out of range");
-    if (code == JOBQ_OK && conn == NULL) code = jobq_pg_acquire(table->pg, &mine, error);
-    if (code == JOBQ_OK) code = jobq_pg__status_type(w, conn == NULL ? mine : conn, error);
-    if (mine != NULL) jobq_pg_release(table->pg, mine);
-    if (code == JOBQ_OK) jobq_pg__work_lists(w);
-    if (code == JOBQ_OK && !jobq_pg__work_plans(w)) code = jobq_pg__no_memory(error);
-    if (code == JOBQ_OK) *work = w;
-    else jobq_pg_worktable_close(w);
-    return code;
-}
-
-/* -- verbs -- */
-
-JOBQ_API int jobq_pg_worktable_stage(const jobq_pg_worktable *w, const void *row)
-{
-    const jobq_pg__status *s = jobq_pg__status_of(w, row);
-
-    return s == NULL ? -1 : s->stage;
-}
-
-/* Where a claimed row stands in its batch. */
-typedef struct jobq_pg__place {
-    int stage;
-    int64_t created_us, id;
-    jobq_str name; /* or the key is a text */
-    const char *row;
-} jobq_pg__place;
-
-static int jobq_pg__by_place(const void *a, const void *b)
-{
-    const jobq_pg__place *x = (const jobq_pg__place *)a, *y = (const jobq_pg__place *)b;
-    size_t len = x->name.len < y->name.len ? x->name.len : y->name.len;
-    int order;
-
-    if (x->stage != y->stage) return x->stage > y->stage ? -1 : 1;
-    if (x->created_us != y->created_us) return x->created_us < y->created_us ? -1 : 1;
-    if (x->id != y->id) return x->id < y->id ? -1 : 1;
-    order = len == 0 ? 0 : memcmp(x->name.ptr, y->name.ptr, len);
-    return order != 0 ? order : (x->name.len > y->name.len) - (x->name.len < y->name.len);
-}
-
-static jobq_pg__place jobq_pg__place_of(const jobq_pg_worktable *w, const char *row)
-{
-    jobq_pg__place place;
-    int i;
-
-    memset(&place, 0, sizeof place);
-    place.row = row;
-    place.stage = jobq_pg_worktable_stage(w, row);
-    memcpy(&place.created_us, row + w->columns[JOBQ_PG__ROLE_CREATED_AT]->offset, 8);
-    for (i = 0; i < w->table->column_count; i++) {
-        const jobq_pg_column *c = &w->table->desc->columns[i];
-        if ((c->flags & JOBQ_PG_KEY) == 0) continue;
-        if (c->type == JOBQ_PG_TEXT)
-            place.name = *(const jobq_str *)(const void *)(row + c->offset);
-        else (void)jobq_pg__long_of(c->type, row + c->offset, &place.id);
-        break;
-    }
-    return place;
-}
-
-/* RETURNING has no order, and the sort of a few rows in the server would hide that of many. */
-static jobq_error jobq_pg__rows_order(const jobq_pg_worktable *w, jobq_pg_rows *rows,
-                                      jobq_pg_error *error)
-{
-    size_t size = w->table->desc->row_size, i;
-    char *at = (char *)rows->rows, *copy;
-    jobq_pg__place *places;
-
-    if (rows->count < 2) return JOBQ_OK;
-    copy = (char *)malloc(rows->count * size);
-    places = (jobq_pg__place *)malloc(rows->count * sizeof *places);
-    if (copy != NULL && places != NULL) {
-        memcpy(copy, at, rows->count * size);
-        for (i = 0; i < rows->count; i++) places[i] = jobq_pg__place_of(w, copy + i * size);
-        qsort(places, rows->count, sizeof *places, jobq_pg__by_place);
-        for (i = 0; i < rows->count; i++) memcpy(at + i * size, places[i].row, size);
-    }
-    i = copy != NULL && places != NULL;
-    free(copy);
-    free(places);
-    return i ? JOBQ_OK : jobq_pg__no_memory(error);
-}
-
-static jobq_error jobq_pg__work_rows(jobq_pg_worktable *w, PGconn *conn, const jobq_pg__plan *plan,
-                                     jobq_pg__params *args, jobq_pg_rows *rows,
-                                     jobq_pg_error *error)
-{
-    PGresult *res = jobq_pg__plan_exec(w->table, conn, plan, args, error);
-    jobq_error code;
-
-    if (res == NULL) return error->code;
-    code = jobq_pg__rows_take(w->table, res, INT32_MAX, rows, error);
-    return code != JOBQ_OK ? code : jobq_pg__rows_order(w, rows, error);
-}
-
-/* What claim runs in its transaction. */
-typedef struct jobq_pg__claiming {
-    jobq_pg_worktable *work;
-    int32_t count;
-    int64_t worker, lease;
-    jobq_pg_rows *rows;
-} jobq_pg__claiming;
-
-static jobq_error jobq_pg__claim_rows(PGconn *conn, void *user, jobq_pg_error *error)
-{
-    const jobq_pg__claiming *c = (const jobq_pg__claiming *)user;
-    bool token = c->work->desc.lease != NULL;
-    jobq_pg__params args;
-
-    jobq_pg_rows_clear(c->rows); /* of a run that was not committed */
-    jobq_pg__params_init(&args);
-    jobq_pg__add_int(&args, c->count, 8);
-    if (token) jobq_pg__add_int(&args, c->worker, 8);
-    if (token) jobq_pg__add_int(&args, c->lease, 8);
-    return jobq_pg__work_rows(c->work, conn, &c->work->claim, &args, c->rows, error);
-}
-
-/* Whether a transaction ended because a statement was not prepared as its connection's record said;
- * the record knows by now. */
-static bool jobq_pg__was_stale(const jobq_pg_error *error)
-{
-    return strcmp(error->sqlstate, "26000") == 0 || strcmp(error->sqlstate, "0A000") == 0 ||
-           strcmp(error->sqlstate, "25P02") == 0;
-}
-
-/* Taken and read in one transaction: else one row that can't be read would leave the whole batch to
- * reset, which counts an attempt of each. */
-JOBQ_API jobq_error jobq_pg_worktable_claim(jobq_pg_worktable *w, PGconn *conn, int32_t count,
-                                            int64_t worker, int64_t lease, jobq_pg_rows *rows,
-                                            jobq_pg_error *error)
-{
-    jobq_pg__claiming c = {w, count, worker, lease, rows};
-    PGconn *mine = NULL;
-    jobq_pg_error local;
-    jobq_error code;
-    jobq_pg *pg;
-    bool idle;
-
-    JOBQ_ASSERT(w != NULL && rows != NULL);
-    pg = w->table->pg;
-    if (error == NULL) error = &local;
-    memset(rows, 0, sizeof *rows);
-    if (count < 1) return jobq_pg__invalid(error, "count", "at least 1");
-    if (w->desc.lease != NULL && (worker == 0 || lease <= 0))
-        return jobq_pg__invalid(error, "lease", "this table needs a token: worker and lease");
-    if (conn == NULL && pg == NULL) return jobq_pg__invalid(error, "conn", "name one, or pg");
-    code = jobq_pg__borrow(pg, conn, &mine, error);
-    if (code != JOBQ_OK) return code;
-    if (conn == NULL) conn = mine;
-    idle = PQtransactionStatus(conn) == PQTRANS_IDLE;
-    code = jobq_pg_transact(pg, conn, jobq_pg__claim_rows, &c, error);
-    if (code != JOBQ_OK && idle && jobq_pg__was_stale(error))
-        code = jobq_pg_transact(pg, conn, jobq_pg__claim_rows, &c, error);
-    if (code != JOBQ_OK) jobq_pg_rows_clear(rows);
-    if (mine != NULL) jobq_pg_release(pg, mine);
-    return code;
-}
-
-JOBQ_API jobq_error jobq_pg_worktable_look(jobq_pg_worktable *w, PGconn *conn, int32_t count,
-                                           const char *const *exclude, size_t exclude_count,
-                                           jobq_pg_rows *rows, jobq_pg_error *error)
-{
-    jobq_pg_error local;
-    jobq_pg__params args;
-    size_t i;
-
-    JOBQ_ASSERT(w != NULL && rows != NULL);
-    if (error == NULL) error = &local;
-    memset(rows, 0, sizeof *rows);
-    if (count < 1) return jobq_pg__invalid(error, "count", "at least 1");
-    for (i = 0; i < exclude_count; i++) {
-        if (exclude[i] == NULL || !jobq_utf8_valid(jobq_str_from(exclude[i])))
-            return jobq_pg__invalid(error, "exclude", "an element is NULL, or not UTF-8");
-    }
-    jobq_pg__params_init(&args);
-    jobq_pg__add_int(&args, count, 8);
-    jobq_pg__begin(&args);
-    jobq_pg__array_head_put(&args, JOBQ_PG__TEXT, exclude_count);
-    for (i = 0; i < exclude_count; i++) {
-        jobq_pg__item_str(&args, jobq_str_from(exclude[i]));
-    }
-    jobq_pg__end(&args);
-    return jobq_pg__work_rows(w, conn, &w->look, &args, rows, error);
-}
-
-JOBQ_API jobq_error jobq_pg_worktable_reset(jobq_pg_worktable *w, PGconn *conn, int64_t *count,
-                                            jobq_pg_error *error)
-{
-    jobq_pg_error local;
-    jobq_pg__params args;
-    PGresult *res;
-
-    JOBQ_ASSERT(w != NULL);
-    if (error == NULL) error = &local;
-    jobq_pg__params_init(&args);
-    jobq_pg__add_int(&args, w->desc.stale_us, 8);
-    res = jobq_pg__plan_exec(w->table, conn, &w->reset, &args, error);
-    if (res == NULL) return error->code;
-    if (count != NULL) *count = strtoll(PQcmdTuples(res), NULL, 10);
-    PQclear(res);
-    return JOBQ_OK;
-}
-
-/* The facts that decide. The token is the row's own: the guard of the update is the fence. */
-static jobq_job jobq_pg__work_job(const jobq_pg_worktable *w, const jobq_pg__status *s,
-                                  const void *row)
-{
-    jobq_job job = jobq_job_new(0);
-    int32_t failed;
-
-    memcpy(&failed, (const char *)row + w->columns[JOBQ_PG__ROLE_RETRY_COUNT]->offset, 4);
-    job.stages = (int16_t)w->desc.stage_count;
-    job.stage = (int16_t)s->stage;
-    job.state = s->state;
-    job.attempt = failed < INT32_MAX ? failed + 1 : failed; /* the one that runs */
-    return job;
-}
-
-static void jobq_pg__status_write(const jobq_pg_worktable *w, char *row, const jobq_pg__status *s)
-{
-    const jobq_pg_column *c = w->columns[JOBQ_PG__ROLE_STATUS];
-    jobq_str word = jobq_str_from(s->word);
-    int i;
-
-    if (c->type == JOBQ_PG_TEXT) {
-        memcpy(row + c->offset, &word, sizeof word);
-        return;
-    }
-    for (i = 0; strcmp(c->names[i], s->word) != 0; i++) {}
-    memcpy(row + c->offset, &i, sizeof i);
-}
-
-static void jobq_pg__role_long(const jobq_pg_worktable *w, char *row, int role, int64_t value,
-                               bool set)
-{
-    if (w->columns[role] == NULL) return;
-    memcpy(row + w->columns[role]->offset, &value, sizeof value);
-    memcpy(row + w->columns[role]->offset + sizeof value, &set, sizeof set);
-}
-
-/* The row as the decision leaves it. Failed attempts: a run that ends well was none. */
-static void jobq_pg__work_apply(const jobq_pg_worktable *w, char *row, const jobq_decision *d,
-                                jobq_event_kind kind, const char *why)
-{
-    int32_t failed = kind == JOBQ_EVENT_SUCCESS && d->attempt > 0 ? d->attempt - 1 : d->attempt;
-    jobq_str text = jobq_str_from(why);
-
-    jobq_pg__status_write(w, row, jobq_pg__status_find(w, d->stage, d->state));
-    memcpy(row + w->columns[JOBQ_PG__ROLE_RETRY_COUNT]->offset, &failed, sizeof failed);
-    memcpy(row + w->columns[JOBQ_PG__ROLE_ERROR]->offset, &text, sizeof text);
-    jobq_pg__role_long(w, row, JOBQ_PG__ROLE_RETRY_AFTER, d->delay_us, d->delay_us > 0);
-    jobq_pg__role_long(w, row, JOBQ_PG__ROLE_HEARTBEAT, 0, false);
-    jobq_pg__role_long(w, row, JOBQ_PG__ROLE_WORKER, 0, false);
-    jobq_pg__role_long(w, row, JOBQ_PG__ROLE_LEASE, 0, false);
-}
-
-static jobq_error jobq_pg__work_wrong(const jobq_pg_worktable *w, const jobq_pg__status *s,
-                                      jobq_pg_error *error)
-{
-    return jobq_pg__said(error, JOBQ_ERROR_TRANSITION, "Invalid state", w->table->entity,
-                         w->columns[JOBQ_PG__ROLE_STATUS]->name, s == NULL ? "?" : s->word);
-}
-
-/* One event of a claimed row, in one statement. */
-static jobq_error jobq_pg__work_settle(jobq_pg_worktable *w, PGconn *conn, const void *row,
-                                       const jobq_event *event, const char *why, bool *again,
-                                       jobq_pg_error *error)
-{
-    const jobq_pg__status *s = jobq_pg__status_of(w, row);
-    char text[JOBQ_ERROR_MAX + 1], *next;
-    jobq_decision d;
-    jobq_job job;
-    jobq_error code;
-
-    if (s == NULL) return jobq_pg__work_wrong(w, s, error);
-    job = jobq_pg__work_job(w, s, row);
-    code = jobq_job_decide(&w->policy, &job, event, &d);
-    if (code == JOBQ_ERROR_TRANSITION) return jobq_pg__work_wrong(w, s, error);
-    if (code != JOBQ_OK) return jobq_pg__fail(error, code, "%s", jobq_error_text(code));
-    next = (char *)malloc(w->table->desc->row_size);
-    if (next == NULL) return jobq_pg__no_memory(error);
-    memcpy(next, row, w->table->desc->row_size);
-    if (why != NULL) jobq_reason_format(text, &d, jobq_str_from(why));
-    jobq_pg__work_apply(w, next, &d, event->kind, why == NULL ? NULL : text);
-    code = jobq_pg_table_update_if(w->table, conn, d.delay_us > 0 ? w->later : w->now, next,
-                                   w->expect, row, NULL, error);
-    free(next);
-    if (code == JOBQ_OK && again != NULL) *again = d.state == JOBQ_STATE_READY;
-    return code;
-}
-
-static jobq_event jobq_pg__event(jobq_event_kind kind)
-{
-    jobq_event event;
-
-    memset(&event, 0, sizeof event);
-    event.kind = kind;
-    return event;
-}
-
-/* Success, of the last stage or of one before it. */
-static jobq_error jobq_pg__work_success(jobq_pg_worktable *w, PGconn *conn, const void *row,
-                                        bool last, jobq_pg_error *error)
-{
-    const jobq_pg__status *s = jobq_pg__status_of(w, row);
-    jobq_event event = jobq_pg__event(JOBQ_EVENT_SUCCESS);
-
-    if (s == NULL || (s->stage == w->desc.stage_count - 1) != last)
-        return jobq_pg__work_wrong(w, s, error);
-    return jobq_pg__work_settle(w, conn, row, &event, NULL, NULL, error);
-}
-
-JOBQ_API jobq_error jobq_pg_worktable_advance(jobq_pg_worktable *w, PGconn *conn, const void *row,
-                                              jobq_pg_error *error)
-{
-    return jobq_pg__work_success(w, conn, row, false, error);
-}
-
-JOBQ_API jobq_error jobq_pg_worktable_succeed(jobq_pg_worktable *w, PGconn *conn, const void *row,
-                                              jobq_pg_error *error)
-{
-    return jobq_pg__work_success(w, conn, row, true, error);
-}
-
-JOBQ_API jobq_error jobq_pg_worktable_fail(jobq_pg_worktable *w, PGconn *conn, const void *row,
-                                           const char *why, jobq_pg_error *error)
-{
-    jobq_event event = jobq_pg__event(JOBQ_EVENT_DISCARD);
-
-    return jobq_pg__work_settle(w, conn, row, &event, why == NULL ? "" : why, NULL, error);
-}
-
-/* The delay is of the new count: the first is the second of the curve, 120 s by default. */
-JOBQ_API jobq_error jobq_pg_worktable_retry(jobq_pg_worktable *w, PGconn *conn, const void *row,
-                                            const char *why, uint64_t random, bool *again,
-                                            jobq_pg_error *error)
-{
-    jobq_event event = jobq_pg__event(JOBQ_EVENT_RETRY);
-    int32_t failed;
-
-    memcpy(&failed, (const char *)row + w->columns[JOBQ_PG__ROLE_RETRY_COUNT]->offset, 4);
-    event.delay_named = true;
-    event.delay_us = jobq_backoff_delay(&w->policy.backoff, (uint32_t)failed + 1, random);
-    return jobq_pg__work_settle(w, conn, row, &event, why == NULL ? "" : why, again, error);
-}
-
-JOBQ_API jobq_error jobq_pg_worktable_release(jobq_pg_worktable *w, PGconn *conn, const void *row,
-                                              jobq_pg_error *error)
-{
-    jobq_event event = jobq_pg__event(JOBQ_EVENT_RELEASE);
-
-    return jobq_pg__work_settle(w, conn, row, &event, NULL, NULL, error);
-}
-
-JOBQ_API jobq_error jobq_pg_worktable_heartbeat(jobq_pg_worktable *w, PGconn *conn, void *row,
-                                                jobq_pg_error *error)
-{
-    const jobq_pg__status *s = jobq_pg__status_of(w, row);
-    const jobq_pg_column *c = w->columns[JOBQ_PG__ROLE_HEARTBEAT];
-    size_t size = w->table->desc->row_size;
-    jobq_pg_rows rows;
-    char list[80], *next;
-    jobq_error code;
-
-    if (s == NULL || s->state != JOBQ_STATE_RUNNING) return jobq_pg__work_wrong(w, s, error);
-    next = (char *)malloc(size);
-    if (next == NULL) return jobq_pg__no_memory(error);
-    memcpy(next, row, size);
-    jobq_pg__role_long(w, next, JOBQ_PG__ROLE_HEARTBEAT, 0, true);
-    snprintf(list, sizeof list, "+%s", c->name);
-    code = jobq_pg_table_update_if(w->table, conn, list, next, w->expect, row, &rows, error);
-    if (code == JOBQ_OK)
-        memcpy((char *)row + c->offset, (const char *)rows.rows + c->offset,
-               sizeof(jobq_pg_maybe_int64));
-    if (code == JOBQ_OK) jobq_pg_rows_clear(&rows);
-    free(next);
-    return code;
-}
-
-/* ---- >>enqueue ------------------------------------------------------------------------------- */
-
-static jobq_error jobq_pg__json_invalid(jobq_pg_error *error, const char *field, jobq_str json)
-{
-    const char *why;
-    size_t at;
-    char text[128];
-
-    if (jobq_json_check(json, &at, &why) == JOBQ_OK) return JOBQ_OK;
-    snprintf(text, sizeof text, "not JSON at byte %llu: %s", (unsigned long long)at, why);
-    return jobq_pg__invalid(error, field, text);
-}
-
-/* An optional JSON object. */
-static jobq_error jobq_pg__object_invalid(jobq_pg_error *error, const char *field, jobq_str json)
-{
-    size_t at = 0;
-
-    if (json.ptr == NULL) return JOBQ_OK;
-    if (jobq_pg__json_invalid(error, field, json)) return JOBQ_ERROR_INVALID;
-    while (strchr(" \t\n\r", json.ptr[at]) != NULL) at++;
-    return json.ptr[at] == '{' ? JOBQ_OK : jobq_pg__invalid(error, field, "not a JSON object");
-}
-
-/* An optional payload, JSON or bytes. */
-static jobq_error jobq_pg__payload_invalid(jobq_pg_error *error, jobq_str payload, bool bytes)
-{
-    if (payload.ptr == NULL && payload.len > 0)
-        return jobq_pg__invalid(error, "payload", "a length without a pointer");
-    return payload.ptr == NULL || bytes ? JOBQ_OK
-                                        : jobq_pg__json_invalid(error, "payload", payload);
-}
-
-static jobq_error jobq_pg__run_at_invalid(int64_t run_at_us, jobq_pg_error *error)
-{
-    if (run_at_us >= 0 && run_at_us <= INT64_MAX / 4) return JOBQ_OK;
-    return jobq_pg__invalid(error, "run_at_us", "microseconds since the Unix epoch");
-}
-
-static jobq_error jobq_pg__priority_invalid(int priority, jobq_pg_error *error)
-{
-    if (priority >= 0 && priority <= JOBQ_PRIORITY_MAX) return JOBQ_OK;
-    return jobq_pg__invalid(error, "priority", "0 to 9");
-}
-
-/* NULL is none: allowed if optional. */
-JOBQ_PG__ONCE static jobq_error jobq_pg__name_invalid(const char *name, const char *field,
-                                                   bool optional, jobq_pg_error *error)
-{
-    if (name == NULL ? optional : jobq_name_valid(jobq_str_from(name))) return JOBQ_OK;
-    return jobq_pg__invalid(error, field,
-                            "1 to 1024 of [A-Za-z0-9._-], alphanumeric at both ends");
-}
-
-static jobq_error jobq_pg__too_large(const jobq_pg_job *job, size_t max, jobq_pg_error *error)
-{
-    char text[96];
-
-    if (job->payload.len <= max) return JOBQ_OK;
-    snprintf(text, sizeof text, "size %llu exceeds maximum %llu",
-             (unsigned long long)job->payload.len, (unsigned long long)max);
-    return jobq_pg__invalid(error, "payload", text);
-}
-
-/* An idempotency key; NULL is none. */
-static jobq_error jobq_pg__key_invalid(const char *key, jobq_pg_error *error)
-{
-    if (key == NULL || (key[0] != '\0' && strlen(key) <= JOBQ_NAME_MAX &&
-                        jobq_utf8_valid(jobq_str_from(key)))) return JOBQ_OK;
-    return jobq_pg__invalid(error, "key", "1 to 1024 bytes of UTF-8");
-}
-
-/* Everything that can be seen to be wrong with a job, before anything is sent. */
-static jobq_error jobq_pg__job_invalid(const jobq_pg *pg, const jobq_pg_job *job,
-                                       jobq_pg_error *error)
-{
-    if (jobq_pg__name_invalid(job->queue, "queue", false, error) ||
-        jobq_pg__name_invalid(job->kind, "kind", false, error)) return JOBQ_ERROR_INVALID;
-    if (jobq_pg__too_large(job, pg->payload_max, error)) return JOBQ_ERROR_INVALID;
-    if (jobq_pg__payload_invalid(error, job->payload, job->payload_bytes) ||
-        jobq_pg__object_invalid(error, "headers", job->headers) ||
-        jobq_pg__priority_invalid(job->priority, error)) return JOBQ_ERROR_INVALID;
-    if (job->stages < 0 || job->stages > JOBQ_STAGES_MAX)
-        return jobq_pg__invalid(error, "stages", "1 to 16");
-    if (job->max_attempts < 0) return jobq_pg__invalid(error, "max_attempts", "1 or more");
-    if (job->timeout_us < 0 || job->timeout_us > INT64_MAX / 4)
-        return jobq_pg__invalid(error, "timeout_us", "positive, less than 70,000 years");
-    if (job->delay_us < 0 || job->delay_us > INT64_MAX / 4) {
-        return jobq_pg__invalid(error, "delay_us", "positive, less than 70,000 years");
-    }
-    if (jobq_pg__run_at_invalid(job->run_at_us, error)) return JOBQ_ERROR_INVALID;
-    return jobq_pg__key_invalid(job->key, error);
-}
-
-/* What is wrong with a batch. */
-static jobq_error jobq_pg__batch_invalid(const jobq_pg *pg, const jobq_pg_job *jobs, size_t count,
-                                         jobq_pg_error *error)
-{
-    size_t i;
-
-    if (count > INT32_MAX / 2)
-        return jobq_pg__invalid(error, "count", "too many for one statement");
-    for (i = 0; i < count; i++) {
-        jobq_error code = jobq_pg__job_invalid(pg, &jobs[i], error);
-        if (code != JOBQ_OK) return code;
-        if (strcmp(jobs[i].queue, jobs[0].queue) != 0) {
-            return jobq_pg__invalid(error, "queue", "the jobs of one call go to one queue");
-        }
-    }
-    return JOBQ_OK;
-}
-
-/* The distinct kinds of a batch and, for each job, which of them, from 1. Memory is the caller's to
- * free. */
-typedef struct jobq_pg__kinds {
-    const char **names;
-    int32_t *index;
-    int32_t count;
-} jobq_pg__kinds;
-
-static void jobq_pg__kinds_clear(jobq_pg__kinds *k)
-{
-    free((void *)k->names);
-    free(k->index);
-}
-
-static bool jobq_pg__kinds_of(jobq_pg__kinds *k, const jobq_pg_job *jobs, size_t count)
-{
-    int32_t at;
-    size_t i;
-
-    k->names = (const char **)malloc(count * sizeof *k->names);
-    k->index = (int32_t *)malloc(count * sizeof *k->index);
-    k->count = 0;
-    if (k->names == NULL || k->index == NULL) return false;
-    for (i = 0; i < count; i++) {
-        for (at = 0; at < k->count && strcmp(k->names[at], jobs[i].kind) != 0;) at++;
-        if (at == k->count) k->names[k->count++] = jobs[i].kind;
-        k->index[i] = at + 1;
-    }
-    return true;
-}
-
-/* Sends one by the function. *existed: its key was known. */
-static jobq_error jobq_pg__enqueue_one(jobq_pg *pg, PGconn *conn, const jobq_pg_job *job,
-                                       int64_t *id, bool *existed, jobq_pg_error *error)
-{
-    jobq_pg__written written;
-    PGresult *res;
-
-    memset(&written, 0, sizeof written);
-    res = jobq_pg__call_row(pg, conn, JOBQ_PG__ENQUEUE_ONE, job, &written, error);
-    if (res == NULL) return error->code;
-    if (id != NULL) *id = written.id;
-    *existed = written.existed;
-    PQclear(res);
-    return JOBQ_OK;
-}
-
-/* -- the direct way --
- *
- * One job a transaction is the commonest enqueue, and half of its cost was the function around its
- * INSERT. So where the role may write the table, the library sends a plain statement, which looks
- * up the names itself. It writes nothing where a name is new or the payload is too large: then the
- * function makes the name, or says what is wrong. A role that may only call functions does so. */
-
-/* What the server reports about the role; a change between two others that are no superusers is not
- * seen here. */
-static unsigned jobq_pg__role_hash(const PGconn *conn)
-{
-    static const char *const names[] = {"session_authorization", "is_superuser"};
-    unsigned hash = 2166136261u;
-    size_t i;
-
-    for (i = 0; i < sizeof names / sizeof names[0]; i++) {
-        const char *c = PQparameterStatus(conn, names[i]);
-        for (; c != NULL && *c != '\0'; c++) hash = (hash ^ (unsigned char)*c) * 16777619u;
-    }
-    return hash;
-}
-
-/* Asks once for each connection and role. False: an error, which is filled. */
-static bool jobq_pg__direct_ask(jobq_pg *pg, PGconn *conn, jobq_pg__direct *direct,
-                                jobq_pg__statement ask, jobq_pg_error *error)
-{
-    unsigned role = jobq_pg__role_hash(conn);
-    int64_t may;
-
-    if (direct->right != JOBQ_PG__UNASKED && direct->role == role) return true;
-    if (jobq_pg__ask(pg, conn, ask, NULL, &may, error) != JOBQ_OK) return false;
-    direct->right = may != 0 ? JOBQ_PG__GRANTED : JOBQ_PG__REFUSED;
-    direct->role = role;
-    return true;
-}
-
-/* Sends the INSERT, which answers with an id, where the role may. *done: it wrote. A right that was
- * taken back meanwhile is an error only in the caller's transaction, which it has ended. */
-static jobq_error jobq_pg__direct_send(jobq_pg *pg, PGconn *conn, jobq_pg__direct *direct,
-                                       jobq_pg__statement ask, jobq_pg__statement insert,
-                                       const void *row, int64_t *id, bool *done,
-                                       jobq_pg_error *error)
-{
-    bool idle = PQtransactionStatus(conn) == PQTRANS_IDLE;
-    PGresult *res;
-
-    if (!jobq_pg__direct_ask(pg, conn, direct, ask, error)) return error->code;
-    if (direct->right != JOBQ_PG__GRANTED) return JOBQ_OK;
-    res = jobq_pg__call(pg, conn, insert, row, error);
-    if (res == NULL) {
-        bool taken = strcmp(error->sqlstate, "42501") == 0;
-        if (taken) direct->right = JOBQ_PG__REFUSED;
-        return taken && idle ? JOBQ_OK : error->code;
-    }
-    *done = PQntuples(res) == 1;
-    if (*done && id != NULL) *id = jobq_pg__int(res, 0, 0);
-    PQclear(res);
-    return JOBQ_OK;
-}
-
-JOBQ_API jobq_error jobq_pg_enqueue(jobq_pg *pg, PGconn *conn, const jobq_pg_job *job, int64_t *id,
-                                    jobq_pg_error *error)
-{
-    jobq_pg_error local;
-    jobq_pg__rights *rights;
-    PGconn *mine = NULL;
-    bool existed = false, done = false;
-    jobq_error code;
-
-    JOBQ_ASSERT(pg != NULL && job != NULL);
-    if (error == NULL) error = &local;
-    code = jobq_pg__job_invalid(pg, job, error);
-    if (code == JOBQ_OK && conn == NULL) code = jobq_pg_acquire(pg, &mine, error);
-    if (code != JOBQ_OK) return code;
-    if (conn == NULL) conn = mine;
-    rights = job->key != NULL || job->stages > 1 ? NULL : jobq_pg__rights_of(pg, conn);
-    if (rights != NULL)
-        code = jobq_pg__direct_send(pg, conn, &rights->jobs, JOBQ_PG__MAY_ENQUEUE,
-                                    JOBQ_PG__ENQUEUE_DIRECT, job, id, &done, error);
-    if (code == JOBQ_OK && !done) code = jobq_pg__enqueue_one(pg, conn, job, id, &existed, error);
-    if (mine != NULL) jobq_pg_release(pg, mine);
-    if (code != JOBQ_OK || !existed) return code;
-    return jobq_pg__said(error, JOBQ_ERROR_EXISTS, "Already exists", "job", "key", job->key);
-}
-
-JOBQ_API jobq_error jobq_pg_enqueue_many(jobq_pg *pg, PGconn *conn, const jobq_pg_job *jobs,
-                                         size_t count, int64_t *ids, jobq_pg_error *error)
-{
-    jobq_pg__kinds kinds = {NULL, NULL, 0};
-    jobq_pg__written written;
-    jobq_pg__enqueue from;
-    jobq_pg_error local;
-    PGresult *res = NULL;
-    jobq_error code;
-
-    JOBQ_ASSERT(pg != NULL && (jobs != NULL || count == 0));
-    if (error == NULL) error = &local;
-    code = jobq_pg__batch_invalid(pg, jobs, count, error);
-    if (code != JOBQ_OK || count == 0) return code;
-    memset(&written, 0, sizeof written);
-    memset(&from, 0, sizeof from);
-    if (!jobq_pg__kinds_of(&kinds, jobs, count)) code = jobq_pg__no_memory(error);
-    from.queue = jobs[0].queue;
-    from.kinds = kinds.names;
-    from.kind_count = kinds.count;
-    from.kind = kinds.index;
-    from.indexed = kinds.count > 1 ? (int32_t)count : 0; /* else all are of the first */
-    from.jobs = jobs;
-    from.count = written.count = (int32_t)count;
-    from.quiet = jobs[0].quiet;
-    written.ids = ids;
-    if (code == JOBQ_OK)
-        res = jobq_pg__call_row(pg, conn, JOBQ_PG__ENQUEUE, &from, &written, error);
-    if (res == NULL) code = error->code;
-    PQclear(res);
-    jobq_pg__kinds_clear(&kinds);
-    return code;
-}
-
-/* -- by COPY -- */
-
-#define JOBQ_PG__CHUNK 65536 /* bytes between two writes to libpq */
-
-/* A job as a row of the table; what it leaves open is the column's default. */
-typedef struct jobq_pg__copied {
-    jobq_pg_job job; /* first, so that its columns fit a job alone */
-    int32_t queue, kind;
-    int64_t enqueued_at_us;
-} jobq_pg__copied;
-
-#define JOBQ_PG__COPIED(name, field, wire, type, flags) \
-    JOBQ_PG__COL(name, jobq_pg__copied, field, wire, type, flags)
-#define JOBQ_PG__COPIED_WHEN(name, field, wire, type, flags, when) \
-    JOBQ_PG__COL_WHEN(name, jobq_pg__copied, field, wire, type, flags, when)
-/* The first two are always sent, the others if a job of the batch says something about them: to
- * leave the rest to their defaults is cheaper than to send them. */
-static const jobq_pg__col jobq_pg__copy_out[] = {
-    JOBQ_PG__COPIED("queue_id", queue, INT4, INT32, 0),
-    JOBQ_PG__COPIED("kind_id", kind, INT4, INT32, 0),
-    JOBQ_PG__COPIED_WHEN("payload", job.payload, JSONB, JSON, JOBQ_PG__UNLESS, job.payload_bytes),
-    JOBQ_PG__COPIED_WHEN("bytes", job.payload, BYTEA, BYTES, JOBQ_PG__IF, job.payload_bytes),
-    JOBQ_PG__COPIED("headers", job.headers, JSONB, JSON, 0),
-    JOBQ_PG__COPIED("run_at", job.run_at_us, TIMESTAMPTZ, TIMESTAMPTZ, JOBQ_PG_ZERO),
-    JOBQ_PG__COPIED("enqueued_at", enqueued_at_us, TIMESTAMPTZ, TIMESTAMPTZ, JOBQ_PG_ZERO),
-    JOBQ_PG__COPIED("priority", job.priority, INT2, INT32, 0),
-    JOBQ_PG__COPIED("stages", job.stages, INT2, INT32, JOBQ_PG_ZERO),
-    JOBQ_PG__COPIED("max_attempts", job.max_attempts, INT4, INT32, JOBQ_PG_ZERO),
-    JOBQ_PG__COPIED("timeout_us", job.timeout_us, INT8, INT64, JOBQ_PG_ZERO)};
-#define JOBQ_PG__COPY_MAX ((int)(sizeof jobq_pg__copy_out / sizeof jobq_pg__copy_out[0]))
-
-/* The columns of a COPY: those about which a job says something. */
-typedef struct jobq_pg__columns {
-    jobq_pg__col at[JOBQ_PG__COPY_MAX];
-    int count;
-    char text[160];
-} jobq_pg__columns;
-
-/* Instants go together, and a delay makes them, too. */
-static bool jobq_pg__is_said(const jobq_pg__col *c, const jobq_pg_job *job)
-{
-    if (c->wire == JOBQ_PG__TIMESTAMPTZ) return job->run_at_us != 0 || job->delay_us != 0;
-    if (c->of.offset == offsetof(jobq_pg_job, priority)) return job->priority != 0;
-    return !jobq_pg__col_null(c, (const char *)job);
-}
-
-static jobq_pg__columns jobq_pg__columns_of(const jobq_pg_job *jobs, size_t count)
-{
-    jobq_pg__columns c;
-    size_t i, at = 0;
-    int k;
-
-    memset(&c, 0, sizeof c);
-    for (k = 0; k < JOBQ_PG__COPY_MAX; k++) {
-        for (i = 0; k >= 2 && i < count && !jobq_pg__is_said(&jobq_pg__copy_out[k], &jobs[i]);) i++;
-        if (k >= 2 && i == count) continue;
-        c.at[c.count] = jobq_pg__copy_out[k];
-        at += (size_t)snprintf(c.text + at, sizeof c.text - at, "%s%s", c.count++ == 0 ? "" : ", ",
-                               jobq_pg__copy_out[k].of.name);
-    }
-    return c;
-}
-
-static void jobq_pg__copy_row(jobq_pg__params *p, const jobq_pg__columns *c, const jobq_pg_job *job,
-                              const jobq_pg__bulk *bulk, int32_t kind)
-{
-    jobq_pg__copied row;
-    int i;
-
-    row.queue = bulk->queue;
-    row.kind = (int32_t)bulk->kind_ids[kind - 1];
-    row.enqueued_at_us = bulk->now_us;
-    row.job = *job;
-    if (row.job.run_at_us == 0) row.job.run_at_us = bulk->now_us + job->delay_us;
-    if (row.job.run_at_us < bulk->now_us) row.job.run_at_us = bulk->now_us;
-    if (row.job.stages == 0) row.job.stages = 1;
-    jobq_pg__raw_int(p, c->count, 2);
-    for (i = 0; i < c->count; i++) jobq_pg__put_item(p, &c->at[i], (const char *)&row);
-}
-
-/* A COPY into a table that is under way. */
-typedef struct jobq_pg__copying {
-    PGconn *conn;
-    jobq_pg__params p; /* what is to be sent */
-    bool good;
-} jobq_pg__copying;
-
-/* Sends what the buffer holds, once it is long enough, or at last. */
-static void jobq_pg__copy_flush(jobq_pg__copying *c, bool last)
-{
-    if (!last && c->p.size < JOBQ_PG__CHUNK) return;
-    c->good = c->good && !c->p.failed &&
-              PQputCopyData(c->conn, c->p.data, (int)c->p.size) == 1;
-    c->p.size = 0;
-}
-
-static jobq_error jobq_pg__copy_begin(jobq_pg__copying *c, PGconn *conn, const char *text,
-                                      jobq_pg_error *error)
-{
-    static const char head[19] = "PGCOPY\n\377\r\n"; /* 11 bytes, then flags and extension: 0 */
-    PGresult *res = PQexec(conn, text);
-    jobq_error code =
-        PQresultStatus(res) == PGRES_COPY_IN ? JOBQ_OK : jobq_pg__result_error(error, conn, res);
-
-    PQclear(res);
-    c->conn = conn;
-    c->good = true;
-    jobq_pg__params_init(&c->p);
-    if (code == JOBQ_OK) jobq_pg__raw(&c->p, head, sizeof head);
-    return code;
-}
-
-static jobq_error jobq_pg__copy_end(jobq_pg__copying *c, jobq_pg_error *error)
-{
-    PGresult *res;
-    jobq_error code = JOBQ_OK;
-
-    jobq_pg__raw_int(&c->p, -1, 2);
-    jobq_pg__copy_flush(c, true);
-    jobq_pg__params_clear(&c->p);
-    PQputCopyEnd(c->conn, c->good ? NULL : "out of memory");
-    res = PQgetResult(c->conn);
-    if (PQresultStatus(res) != PGRES_COMMAND_OK)
-        code = jobq_pg__result_error(error, c->conn, res);
-    PQclear(res);
-    while ((res = PQgetResult(c->conn)) != NULL) PQclear(res);
-    return code;
-}
-
-/* Where the rows are committed already this may fail, and it is no failure: whoever took it for one
- * would write them all again. Workers find them by themselves. */
-static jobq_error jobq_pg__copy_wake(jobq_pg *pg, PGconn *conn, const jobq_pg__bulk *bulk,
-                                     jobq_pg_error *error)
-{
-    bool committed = PQtransactionStatus(conn) == PQTRANS_IDLE;
-    jobq_error code = jobq_pg__ask(pg, conn, JOBQ_PG__WAKE, bulk, NULL, error);
-
-    if (code == JOBQ_OK || !committed) return code;
-    jobq_pg__log(pg, JOBQ_PG_WARNING, "written, but nobody was woken: %s", error->message);
-    return JOBQ_OK;
-}
-
-/* What the batch needs to know first: ids, the database's clock, the limit of payloads. */
-static jobq_error jobq_pg__bulk_ask(jobq_pg *pg, PGconn *conn, const jobq_pg_job *jobs,
-                                    size_t count, const jobq_pg__kinds *k, jobq_pg__bulk *bulk,
-                                    jobq_pg_error *error)
-{
-    jobq_error code = JOBQ_OK;
-    PGresult *res;
-    size_t i;
-
-    bulk->name = jobs[0].queue;
-    bulk->kinds = k->names;
-    bulk->kind_count = k->count;
-    bulk->stages = 1;
-    bulk->count = (int32_t)count;
-    for (i = 0; i < count; i++)
-        bulk->stages = jobs[i].stages > bulk->stages ? jobs[i].stages : bulk->stages;
-    res = jobq_pg__call_row(pg, conn, JOBQ_PG__BULK, bulk, bulk, error);
-    if (res == NULL) return error->code;
-    PQclear(res);
-    if (bulk->kind_count != k->count)
-        return jobq_pg__fail(error, JOBQ_ERROR_DATABASE, "bulk did not answer every kind");
-    for (i = 0; i < count && code == JOBQ_OK; i++)
-        code = jobq_pg__too_large(&jobs[i], (size_t)bulk->payload_max, error);
-    return code;
-}
-
-/* COPY on a connection that is ready for it. */
-static jobq_error jobq_pg__copy_jobs(jobq_pg *pg, PGconn *conn, const void *array, size_t count,
-                                     jobq_pg_error *error)
-{
-    const jobq_pg_job *jobs = (const jobq_pg_job *)array;
-    jobq_pg__kinds k = {NULL, NULL, 0};
-    jobq_pg__columns columns;
-    jobq_pg__copying copying;
-    jobq_pg__bulk bulk;
-    char text[320];
-    jobq_error code;
-    size_t i;
-
-    memset(&bulk, 0, sizeof bulk);
-    if (jobq_pg__kinds_of(&k, jobs, count))
-        bulk.kind_ids = (int64_t *)malloc((size_t)k.count * sizeof *bulk.kind_ids);
-    code = bulk.kind_ids == NULL ? jobq_pg__no_memory(error)
-                                 : jobq_pg__bulk_ask(pg, conn, jobs, count, &k, &bulk, error);
-    columns = jobq_pg__columns_of(jobs, code == JOBQ_OK ? count : 0);
-    snprintf(text, sizeof text, "%s%s) FROM STDIN (FORMAT binary)", pg->texts[JOBQ_PG__COPY].sql,
-             columns.text);
-    if (code == JOBQ_OK) code = jobq_pg__copy_begin(&copying, conn, text, error);
-    if (code == JOBQ_OK) {
-        for (i = 0; i < count && copying.good; i++) {
-            jobq_pg__copy_row(&copying.p, &columns, &jobs[i], &bulk, k.index[i]);
-            jobq_pg__copy_flush(&copying, false);
-        }
-        code = jobq_pg__copy_end(&copying, error);
-    }
-    free(bulk.kind_ids);
-    jobq_pg__kinds_clear(&k);
-    if (code != JOBQ_OK || jobs[0].quiet) return code;
-    return jobq_pg__copy_wake(pg, conn, &bulk, error);
-}
-
-/* Runs a COPY on conn or one of the pool, in a transaction of its own where it has to be one. */
-static jobq_error jobq_pg__copy_whole(jobq_pg *pg, PGconn *conn, bool always,
-                                      jobq_error (*copy)(jobq_pg *, PGconn *, const void *, size_t,
-                                                         jobq_pg_error *),
-                                      const void *array, size_t count, jobq_pg_error *error)
-{
-    PGconn *mine = NULL;
-    jobq_error code = jobq_pg__borrow(pg, conn, &mine, error);
-    bool own;
-
-    if (code != JOBQ_OK) return code;
-    if (conn == NULL) conn = mine;
-    own = (always || pg->pooled || pg->odd) && PQtransactionStatus(conn) == PQTRANS_IDLE;
-    if (own) code = jobq_pg__command(conn, JOBQ_PG__BEGIN, error);
-    if (code == JOBQ_OK) code = copy(pg, conn, array, count, error);
-    if (own && code == JOBQ_OK) code = jobq_pg__command(conn, "COMMIT", error);
-    else if (own) PQclear(PQexec(conn, "ROLLBACK"));
-    if (mine != NULL) jobq_pg_release(pg, mine);
-    return code;
-}
-
-JOBQ_API jobq_error jobq_pg_enqueue_copy(jobq_pg *pg, PGconn *conn, const jobq_pg_job *jobs,
-                                         size_t count, jobq_pg_error *error)
-{
-    jobq_pg_error local;
-    jobq_error code;
-    size_t i;
-
-    JOBQ_ASSERT(pg != NULL && (jobs != NULL || count == 0));
-    if (error == NULL) error = &local;
-    code = jobq_pg__batch_invalid(pg, jobs, count, error);
-    for (i = 0; i < count && code == JOBQ_OK; i++) {
-        if (jobs[i].key != NULL)
-            code = jobq_pg__invalid(error, "key", "not with COPY: use jobq_pg_enqueue_many");
-    }
-    if (code != JOBQ_OK || count == 0) return code;
-    return jobq_pg__copy_whole(pg, conn, false, jobq_pg__copy_jobs, jobs, count, error);
-}
-
-/* ---- >>verbs --------------------------------------------------------------------------------- */
-
-static jobq_error jobq_pg__not_found(jobq_pg_error *error, const char *entity, int64_t id)
-{
-    char value[24];
-
-    snprintf(value, sizeof value, "%lld", (long long)id);
-    return jobq_pg__said(error, JOBQ_ERROR_NOT_FOUND, "Not found", entity, "id", value);
-}
-
-/* A job of a row of a claim or, by worker 0, of a peek. False: the row breaks a law. */
-static bool jobq_pg__job(const PGresult *res, int row, int64_t worker, int64_t claim,
-                         jobq_pg__job_row *to)
-{
-    jobq_job *job = &to->job;
-
-    memset(to, 0, sizeof *to);
-    jobq_pg__get(res, row, 0, worker == 0 ? jobq_pg__job_out : jobq_pg__claim_out, to);
-    job->worker = worker;
-    job->claim = claim;
-    job->state = worker == 0 ? JOBQ_STATE_READY : JOBQ_STATE_RUNNING;
-    job->bytes = (int64_t)(to->payload.len + to->headers.len);
-    return jobq_job_check(job) == JOBQ_OK;
-}
-
-JOBQ_API jobq_str jobq_pg_payload(const PGresult *result, int row, bool *bytes)
-{
-    jobq_pg__job_row to;
-
-    memset(&to, 0, sizeof to);
-    jobq_pg__get(result, row, 0, jobq_pg__handed_out, &to);
-    if (bytes != NULL) *bytes = to.payload_bytes;
-    return to.payload;
-}
-
-/* Lanes in claiming order, for the rows of one answer. */
-static bool jobq_pg__before(const jobq_job *a, const jobq_job *b)
-{
-    if (a->priority != b->priority) return a->priority < b->priority;
-    if (a->stage != b->stage) return a->stage > b->stage;
-    if (a->run_at_us != b->run_at_us) return a->run_at_us < b->run_at_us;
-    return a->id < b->id;
-}
-
-JOBQ_API jobq_error jobq_pg_get(jobq_pg *pg, PGconn *conn, int64_t id, jobq_job *job,
-                                jobq_pg_error *error)
-{
-    jobq_pg__change from;
-    jobq_pg_error local;
-    jobq_pg_rows rows;
-    jobq_error code;
-
-    JOBQ_ASSERT(pg != NULL && job != NULL);
-    if (error == NULL) error = &local;
-    from.id = id;
-    code = jobq_pg__ask_rows(pg, conn, JOBQ_PG__GET, &from, &rows, error);
-    if (code != JOBQ_OK) return code;
-    if (rows.count == 0) return jobq_pg__not_found(error, "job", id);
-    *job = jobq_pg_job_facts((const jobq_pg_job_row *)rows.rows);
-    jobq_pg_rows_clear(&rows);
-    return JOBQ_OK;
-}
-
-/* -- a request as a statement -- */
-
-/* Which one; STATEMENT_COUNT: none. */
-static jobq_pg__statement jobq_pg__statement_of(const jobq_request *a)
-{
-    switch (a->kind) {
-    case JOBQ_REQUEST_REGISTER: return JOBQ_PG__REGISTER;
-    case JOBQ_REQUEST_POLICIES: return JOBQ_PG__POLICIES;
-    case JOBQ_REQUEST_CLAIM: return JOBQ_PG__CLAIM;
-    case JOBQ_REQUEST_RECOVER: return JOBQ_PG__RECOVER;
-    case JOBQ_REQUEST_COMPLETE: return JOBQ_PG__COMPLETE;
-    case JOBQ_REQUEST_SETTLE: return JOBQ_PG__SETTLE;
-    case JOBQ_REQUEST_HEARTBEAT: return a->claim ? JOBQ_PG__BEAT_CLAIM : JOBQ_PG__HEARTBEAT;
-    case JOBQ_REQUEST_RESCUE: return JOBQ_PG__RESCUE;
-    case JOBQ_REQUEST_SLEEP: return JOBQ_PG__SLEEP;
-    case JOBQ_REQUEST_UNPARK: return JOBQ_PG__UNPARK;
-    case JOBQ_REQUEST_PRUNE: return JOBQ_PG__PRUNE;
-    case JOBQ_REQUEST_VACUUM: return JOBQ_PG__VACUUM;
-    case JOBQ_REQUEST_DEREGISTER: return JOBQ_PG__DEREGISTER;
-    case JOBQ_REQUEST_REMAIN: return JOBQ_PG__REMAINS;
-    case JOBQ_REQUEST_SET_ASIDE: return JOBQ_PG__SET_ASIDE;
-    case JOBQ_REQUEST_LOOK: return JOBQ_PG__OUTBOX_LOOK;
-    case JOBQ_REQUEST_READ: return JOBQ_PG__OUTBOX_READ;
-    case JOBQ_REQUEST_ACK: return JOBQ_PG__OUTBOX_ACK;
-    case JOBQ_REQUEST_RENEW: return JOBQ_PG__OUTBOX_RENEW;
-    case JOBQ_REQUEST_WAIT:
-    case JOBQ_REQUEST_CONNECT:
-    case JOBQ_REQUEST_DISCONNECT:
-    case JOBQ_REQUEST_ABANDON:
-    case JOBQ_REQUEST_EXIT:
-    case JOBQ_REQUEST_COUNT: break;
-    }
-    return JOBQ_PG__STATEMENT_COUNT;
-}
-
-/* Jobs of one claim stand together, as complete wants them. */
-static int jobq_pg__by_claim(const void *a, const void *b)
-{
-    const jobq_ending *x = &((const jobq_pg__end_row *)a)->of;
-    const jobq_ending *y = &((const jobq_pg__end_row *)b)->of;
-
-    if (x->worker != y->worker) return x->worker < y->worker ? -1 : 1;
-    if (x->claim != y->claim) return x->claim < y->claim ? -1 : 1;
-    return x->job < y->job ? -1 : x->job > y->job;
-}
-
-static void jobq_pg__ends_group(jobq_pg__ends *ends)
-{
-    jobq_pg__end_row *rows = ends->rows, *first = rows;
-    int32_t i;
-
-    qsort(rows, (size_t)ends->count, sizeof *rows, jobq_pg__by_claim);
-    for (i = 0; i < ends->count; i++) {
-        if (rows[i].of.worker != first->of.worker || rows[i].of.claim != first->of.claim)
-            first = &rows[i];
-        rows[i].group = 0;
-        first->group++;
-    }
-}
-
-static bool jobq_pg__is_dead(uint8_t outcome)
-{
-    return outcome == JOBQ_RESULT_EXCEEDED || outcome == JOBQ_RESULT_REJECT;
-}
-
-/* An acknowledgement of a delivery. dead: room for its messages. */
-static jobq_pg__ack jobq_pg__ack_of(const jobq_ack *a, int64_t partition, const jobq_holder *token,
-                                    const jobq_message *messages, const char *const *reasons,
-                                    jobq_str error, jobq_pg__dead *dead)
-{
-    static const char refused[] = "the server refused the error's text";
-    const jobq_cursor *after = &a->plan.cursor;
-    const jobq_directive *directive = &a->plan.directive;
-    jobq_pg__ack ack;
-    int32_t i;
-
-    memset(&ack, 0, sizeof ack);
-    ack.token = *token;
-    ack.partition = partition;
-    ack.before = a->before;
-    ack.acked = after->acked;
-    ack.tried = after->tried;
-    ack.tried_count = after->tried_count;
-    ack.failures = after->mode.failures;
-    ack.successes = after->mode.successes;
-    ack.effective = after->mode.state == JOBQ_PARTITION_DEGRADED ? after->mode.effective : 0;
-    ack.delay_us = directive->kind == JOBQ_DIRECTIVE_SLEEP ? directive->delay_us : 0;
-    ack.dead = dead;
-    for (i = 0; i < a->plan.done; i++) {
-        if (!jobq_pg__is_dead(a->outcomes[i])) continue;
-        dead[ack.dead_count].seq = messages[i].seq;
-        dead[ack.dead_count].attempts = messages[i].attempts + (i < a->given);
-        dead[ack.dead_count++].reason = a->bare ? refused : reasons == NULL ? NULL : reasons[i];
-    }
-    if (a->plan.failed < 0) return ack;
-    ack.error = a->bare ? jobq_str_from(refused) : error;
-    return ack;
-}
-
-/* The parameters of a request; from is what they are in, if not the request. */
-static void jobq_pg__put_request(jobq_pg__params *p, jobq_pg__statement st, const jobq_request *a,
-                                 const void *from)
-{
-    jobq_pg__put(p, jobq_pg__specs[st].in, from == NULL ? a : from);
-    if (st == JOBQ_PG__BEAT_CLAIM) jobq_pg__put(p, jobq_pg__claim_in, a);
-}
-
-/* -- a result as an answer -- */
-
-/* A statement on its way: what its answer needs to know of the request. WAIT: one of the driver's
- * own, of which only a failure counts. */
-typedef struct jobq_pg__pending {
-    jobq_request_kind kind;
-    jobq_pg__statement st;
-    int64_t worker, number;
-    int32_t slot, limit;
-    uint32_t generation;
-    bool claim;       /* a heartbeat that claims */
-    bool names;       /* a claim that only names the first job */
-    PGresult *result; /* the first error, else the last result */
-} jobq_pg__pending;
-
-static jobq_pg__pending jobq_pg__pending_of(const jobq_request *a, jobq_pg__statement st)
-{
-    jobq_pg__pending p;
-
-    memset(&p, 0, sizeof p);
-    p.kind = a->kind;
-    p.st = st;
-    p.worker = a->worker;
-    p.number = a->number;
-    p.slot = a->slot;
-    p.limit = a->limit;
-    p.generation = a->generation;
-    p.claim = a->claim;
-    p.names = a->bytes == 0;
-    return p;
-}
-
-/* What an answer's decoding needs to know of its request, and what it finds besides. */
-typedef struct jobq_pg__found {
-    int *rows;             /* room: where each claimed job is in the result */
-    int32_t rows_max;
-    jobq_pg__registering registered; /* REGISTER */
-    jobq_pg__portion portion;        /* READ, ACK: it has taken the result then */
-    int64_t odd;           /* a claimed job that breaks a law of jobq.h; 0: none */
-} jobq_pg__found;
-
-/* The messages of a portion. False: malformed, or no memory. */
-static bool jobq_pg__portion_messages(jobq_pg__portion *r)
-{
-    const jobq_pg__col *c = jobq_pg__reading_out;
-    int at = 0, i;
-    size_t start, count = 0;
-
-    while (c[at].list != &jobq_pg__arrived) at++;
-    if (PQgetisnull(r->result, 0, at) ||
-        !jobq_pg__array_head(PQgetvalue(r->result, 0, at), (size_t)PQgetlength(r->result, 0, at),
-                             &start, &count) || count > INT32_MAX / 2)
-        return false;
-    r->messages = (jobq_message *)calloc(count + 1, sizeof *r->messages);
-    r->count = (int32_t)count;
-    if (r->messages == NULL || r->of.cursor.acked > INT64_MAX - r->count) return false;
-    jobq_pg__get(r->result, 0, at, c + at, r);
-    for (i = 0; i < r->count; i++) {
-        jobq_message *m = &r->messages[i];
-        m->seq = r->of.cursor.acked + 1 + i;
-        m->attempts =
-            r->of.cursor.tried_count == 0 ? 0 : jobq_cursor_attempts(&r->of.cursor, m->seq);
-    }
-    return r->count == (int32_t)count;
-}
-
-static void jobq_pg__portion_clear(jobq_pg__portion *portion)
-{
-    free(portion->messages);
-    PQclear(portion->result);
-    memset(portion, 0, sizeof *portion);
-}
-
-/* Reads an answer of outbox_read or outbox_ack, and takes the result. */
-static jobq_error jobq_pg__portion_of(PGresult *res, jobq_pg__portion *r)
-{
-    jobq_cursor *c = &r->of.cursor;
-    bool good = PQntuples(res) == 1;
-
-    memset(r, 0, sizeof *r);
-    r->result = res;
-    if (good) jobq_pg__get(res, 0, 0, jobq_pg__reading_out, r);
-    c->mode.state = c->mode.effective > 0 ? JOBQ_PARTITION_DEGRADED : JOBQ_PARTITION_NORMAL;
-    good = good && jobq_cursor_check(c) == JOBQ_OK &&
-           (r->answer != 'h' || jobq_pg__portion_messages(r));
-    if (good) return JOBQ_OK;
-    jobq_pg__portion_clear(r);
-    return JOBQ_ERROR_DATABASE;
-}
-
-/* Puts a job among those of an answer. Rows come almost in order, because they were written almost
- * in order. */
-static void jobq_pg__claimed_add(jobq_claimed *c, int *rows, const jobq_job *job, int row)
-{
-    int at = c->count++;
-
-    while (at > 0 && jobq_pg__before(job, &c->jobs[at - 1])) {
-        c->jobs[at] = c->jobs[at - 1];
-        rows[at] = rows[at - 1];
-        at--;
-    }
-    c->jobs[at] = *job;
-    rows[at] = row;
-}
-
-/* A role that may write the table can write what no job has: it is read as the default. */
-static void jobq_pg__job_mend(jobq_job *job)
-{
-    if (job->attempt < 1) job->attempt = 1;
-    if (job->crash < 0) job->crash = 0;
-    if (job->stages > JOBQ_STAGES_MAX) job->stages = JOBQ_STAGES_MAX;
-}
-
-static void jobq_pg__got_claim(const jobq_pg__pending *p, const PGresult *r, jobq_claimed *c,
-                               jobq_pg__found *f)
-{
-    jobq_pg__job_row row;
-    int i;
-
-    for (i = 0; i < PQntuples(r) && i < f->rows_max; i++) {
-        bool good = jobq_pg__job(r, i, p->worker, p->number, &row);
-        if (row.job.id == 0) { /* it is empty */
-            c->suspects = row.job.suspect;
-            c->alone = row.job.alone;
-            c->due_us = row.due_us;
-            return;
-        }
-        if (p->names) {
-            c->named = row.job.id;
-            return;
-        }
-        if (!good) f->odd = row.job.id;
-        if (!good) jobq_pg__job_mend(&row.job);
-        jobq_pg__claimed_add(c, f->rows, &row.job, i);
-    }
-}
-
-/* Rows about endings that were not written. */
-static void jobq_pg__got_exceptions(const PGresult *r, jobq_answer *a)
-{
-    for (; a->count < PQntuples(r) && a->count < JOBQ_ENDINGS_MAX; a->count++) {
-        jobq_exception *e = &a->exceptions[a->count];
-        int32_t letter = 0;
-        memset(e, 0, sizeof *e);
-        jobq_pg__get(r, a->count, 0, jobq_pg__exception_out, e);
-        memcpy(&letter, &e->error, sizeof letter);
-        e->error = letter == 'b' ? JOBQ_ERROR_BUSY : JOBQ_ERROR_LOST;
-    }
-}
-
-static void jobq_pg__got_register(const PGresult *r, jobq_answer *a, jobq_pg__registering *reg)
-{
-    int32_t queues = reg->queue_count, kinds = reg->kind_count;
-
-    jobq_pg__get(r, 0, 0, jobq_pg__register_out, reg);
-    if (reg->queue_count != queues || reg->kind_count != kinds) {
-        a->error = JOBQ_ERROR_DATABASE;
-        return;
-    }
-    a->count = queues;
-    memcpy(a->queues, reg->queue_ids, sizeof a->queues);
-}
-
-/* The policy of a queue's row. A backoff that breaks a rule counts as none: the row is outside
- * data, and jobq.h asserts. */
-static void jobq_pg__policy(const PGresult *r, int row, jobq_queue_policy *q)
-{
-    jobq_pg__policy_row to;
-
-    memset(&to, 0, sizeof to);
-    jobq_pg__get(r, row, 0, jobq_pg__policy_out, &to);
-    *q = to.of;
-    jobq_curve_from(to.curve, &q->policy.backoff.curve);
-    if (jobq_backoff_check(&q->policy.backoff) != JOBQ_OK)
-        q->policy.backoff = jobq_backoff_quick();
-}
-
-static void jobq_pg__got_look(const jobq_pg__pending *p, const PGresult *r, jobq_answer *a)
-{
-    int row;
-
-    for (row = 0; row < PQntuples(r) && row < p->limit && row < JOBQ_BACKLOGS_MAX; row++) {
-        jobq_backlog *b = &a->backlogs[row];
-        memset(b, 0, sizeof *b);
-        jobq_pg__get(r, row, 0, jobq_pg__backlog_out, b);
-        b->queue = (int32_t)(b->id >> 15);
-        b->number = (int32_t)(b->id & 32767);
-        if (b->holder.worker == 0) memset(&b->holder, 0, sizeof b->holder);
-    }
-    a->count = row;
-    a->more = PQntuples(r) > row;
-}
-
-/* The answer of a READ or an ACK. It takes the result. */
-static void jobq_pg__got_reading(PGresult *r, jobq_answer *a, jobq_pg__portion *portion)
-{
-    jobq_reading *to = &a->reading;
-    int32_t answer;
-
-    a->error = jobq_pg__portion_of(r, portion);
-    answer = portion->answer;
-    if (a->error == JOBQ_OK && answer == 'l') a->error = JOBQ_ERROR_LOST;
-    if (a->error != JOBQ_OK) return;
-    if (answer == 'h') {
-        to->cursor = portion->of.cursor;
-        to->lost = portion->of.lost;
-        to->count = portion->count;
-        to->cut = portion->of.cut;
-    }
-    to->busy = answer == 'b';
-    to->aside = answer == 'a';
-    if (answer == 'w') to->due_us = portion->wait_us;
-    if (answer != 'o') return;
-    to->holder = portion->of.holder;
-    to->holder.lease_us = portion->wait_us;
-}
-
-/* The content of a good answer. True: it has taken the result. */
-static bool jobq_pg__got(const jobq_pg__pending *p, PGresult *r, jobq_answer *a, jobq_pg__found *f)
-{
-    jobq_pg__losses losses = {{0}, 0};
-
-    switch (p->kind) {
-    case JOBQ_REQUEST_REGISTER: jobq_pg__got_register(r, a, &f->registered); break;
-    case JOBQ_REQUEST_POLICIES:
-        for (; a->count < PQntuples(r) && a->count < JOBQ_LOOP_QUEUES; a->count++)
-            jobq_pg__policy(r, a->count, &a->policies[a->count]);
-        break;
-    case JOBQ_REQUEST_HEARTBEAT: /* the news follow the job */
-        jobq_pg__get(r, 0, p->claim ? JOBQ_PG__CLAIM_WIDTH : 0, jobq_pg__news_out, &a->news);
-        if (p->claim) jobq_pg__got_claim(p, r, &a->claimed, f);
-        break;
-    case JOBQ_REQUEST_CLAIM: jobq_pg__got_claim(p, r, &a->claimed, f); break;
-    case JOBQ_REQUEST_COMPLETE:
-    case JOBQ_REQUEST_SETTLE: jobq_pg__got_exceptions(r, a); break;
-    case JOBQ_REQUEST_RECOVER:
-    case JOBQ_REQUEST_REMAIN: a->more = jobq_pg__int(r, 0, 0) != 0; break;
-    case JOBQ_REQUEST_SET_ASIDE: a->done = jobq_pg__int(r, 0, 0) != 0; break;
-    case JOBQ_REQUEST_RESCUE: jobq_pg__get(r, 0, 0, jobq_pg__rescue_out, a); break;
-    case JOBQ_REQUEST_UNPARK:
-        a->count = (int32_t)jobq_pg__int(r, 0, 0);
-        a->more = a->count >= p->limit;
-        break;
-    case JOBQ_REQUEST_LOOK: jobq_pg__got_look(p, r, a); break;
-    case JOBQ_REQUEST_READ:
-    case JOBQ_REQUEST_ACK: jobq_pg__got_reading(r, a, &f->portion); return true;
-    case JOBQ_REQUEST_RENEW:
-        jobq_pg__get(r, 0, 0, jobq_pg__renew_out, &losses);
-        if (losses.count > 0) a->error = JOBQ_ERROR_LOST;
-        break;
-    case JOBQ_REQUEST_SLEEP:
-    case JOBQ_REQUEST_DEREGISTER:
-    case JOBQ_REQUEST_PRUNE:
-    case JOBQ_REQUEST_VACUUM:
-    case JOBQ_REQUEST_WAIT:
-    case JOBQ_REQUEST_CONNECT:
-    case JOBQ_REQUEST_DISCONNECT:
-    case JOBQ_REQUEST_ABANDON:
-    case JOBQ_REQUEST_EXIT:
-    case JOBQ_REQUEST_COUNT: break;
-    }
-    return false;
-}
-
-/* -- one request, carried out here and now -- */
-
-static jobq_error jobq_pg__lease_invalid(int64_t lease_us, jobq_pg_error *error)
-{
-    if (lease_us > 0 && lease_us <= INT64_MAX / 4) return JOBQ_OK;
-    return jobq_pg__invalid(error, "lease_us", "positive, less than 70,000 years");
-}
-
-static jobq_error jobq_pg__text_invalid(jobq_str text, const char *field, jobq_pg_error *error)
-{
-    if (text.ptr == NULL || jobq_utf8_valid(text)) return JOBQ_OK;
-    return jobq_pg__invalid(error, field, "UTF-8 without NUL: see jobq_utf8_mend");
-}
-
-static jobq_error jobq_pg__registering_invalid(const jobq_request *a, const jobq_pg_content *c,
-                                               jobq_pg_error *error)
-{
-    int32_t i;
-
-    if (c->queue_count < 0 || c->queue_count > JOBQ_LOOP_QUEUES)
-        return jobq_pg__invalid(error, "queue_count", "at most JOBQ_LOOP_QUEUES");
-    if (c->kind_count < 0 || c->kind_count > JOBQ_LOOP_KINDS)
-        return jobq_pg__invalid(error, "kind_count", "at most JOBQ_LOOP_KINDS");
-    if (a->worker == 0) return jobq_pg__invalid(error, "worker", "0 is nobody");
-    if (c->name == NULL || !jobq_utf8_valid(jobq_str_from(c->name)))
-        return jobq_pg__invalid(error, "name", "some UTF-8, for people");
-    for (i = 0; i < c->queue_count; i++) {
-        if (jobq_pg__name_invalid(c->queues[i], "queue", false, error)) return JOBQ_ERROR_INVALID;
-    }
-    for (i = 0; i < c->kind_count; i++) {
-        if (jobq_pg__name_invalid(c->kinds[i], "kind", false, error)) return JOBQ_ERROR_INVALID;
-    }
-    return jobq_pg__lease_invalid(a->lease_us, error);
-}
-
-static jobq_error jobq_pg__ending_invalid(const jobq_ending *e, const jobq_pg_ending *with,
-                                          jobq_pg_error *error)
-{
-    const jobq_decision *d = &e->decision;
-
-    if (jobq_state_letter(d->state) == 0 || d->state == JOBQ_STATE_RUNNING)
-        return jobq_pg__invalid(error, "decision", "its state is none that a claimed job becomes");
-    if (d->attempt < 0 || d->crash < 0 || d->stage < 0 || d->stage >= JOBQ_STAGES_MAX ||
-        d->delay_us < 0 || (d->delay_us > INT64_MAX / 4 && d->delay_us != JOBQ_NEVER))
-        return jobq_pg__invalid(error, "decision", "a number is out of its range");
-    if (jobq_pg__text_invalid(with->error, "error", error)) return JOBQ_ERROR_INVALID;
-    return jobq_pg__payload_invalid(error, with->payload, with->payload_bytes);
-}
-
-static jobq_error jobq_pg__ack_invalid(const jobq_request *a, const jobq_pg_content *c,
-                                       jobq_pg_error *error)
-{
-    const jobq_plan *plan = &a->ack.plan;
-    int32_t i;
-
-    if (plan->directive.delay_us > JOBQ_NEVER / 4)
-        return jobq_pg__invalid(error, "delay_us", "less than 70,000 years");
-    if (plan->done < 0 || plan->done > JOBQ_LOOP_BATCH || (plan->done > 0 && c->messages == NULL))
-        return jobq_pg__invalid(error, "ack", "of at most JOBQ_LOOP_BATCH messages, and with them");
-    for (i = 0; c->reasons != NULL && i < plan->done; i++) {
-        if (!jobq_pg__is_dead(a->ack.outcomes[i])) continue;
-        if (jobq_pg__text_invalid(jobq_str_from(c->reasons[i]), "dead", error))
-            return JOBQ_ERROR_INVALID;
-    }
-    return jobq_pg__text_invalid(c->error, "error", error);
-}
-
-/* What C can see to be wrong with a request that no loop made. */
-static jobq_error jobq_pg__request_invalid(const jobq_request *a, const jobq_pg_content *c,
-                                           jobq_pg_error *error)
-{
-    static const jobq_pg_ending nothing = {{NULL, 0}, {NULL, 0}, false};
-    const struct {
-        int32_t count, most;
-        const char *name;
-    } lists[] = {{a->queue_count, JOBQ_LOOP_QUEUES, "queues"},
-                 {a->message_queue_count, JOBQ_LOOP_QUEUES, "message_queues"},
-                 {a->settled_count, JOBQ_LOOP_CLAIMS, "settled"},
-                 {a->kind_count, JOBQ_LOOP_KINDS + JOBQ_STRAYS_MAX, "kinds"},
-                 {a->lane_count, JOBQ_LOOP_LANES, "lanes"},
-                 {a->ending_count, JOBQ_ENDINGS_MAX, "endings"}};
-    bool claims = a->kind == JOBQ_REQUEST_CLAIM || a->kind == JOBQ_REQUEST_RECOVER;
-    bool of_part = a->kind == JOBQ_REQUEST_READ || a->kind == JOBQ_REQUEST_ACK ||
-                   a->kind == JOBQ_REQUEST_RENEW;
-    jobq_error code = JOBQ_OK;
-    int32_t i;
-
-    for (i = 0; i < (int32_t)(sizeof lists / sizeof lists[0]); i++) {
-        if (lists[i].count < 0 || lists[i].count > lists[i].most)
-            return jobq_pg__invalid(error, lists[i].name, "more or fewer than there can be");
-    }
-    if (claims && (a->limit < 1 || a->limit > JOBQ_ENDINGS_MAX))
-        return jobq_pg__invalid(error, "limit", "1 to JOBQ_ENDINGS_MAX");
-    if (claims && a->number < 1)
-        return jobq_pg__invalid(error, "number", "1 or more, counting up");
-    if (of_part && a->token.worker == 0) return jobq_pg__invalid(error, "worker", "not 0");
-    if (of_part) code = jobq_pg__lease_invalid(a->token.lease_us, error);
-    if (a->kind == JOBQ_REQUEST_HEARTBEAT) code = jobq_pg__lease_invalid(a->lease_us, error);
-    if (a->kind == JOBQ_REQUEST_REGISTER) code = jobq_pg__registering_invalid(a, c, error);
-    if (a->kind == JOBQ_REQUEST_SET_ASIDE) code = jobq_pg__text_invalid(c->error, "error", error);
-    for (i = 0; i < a->ending_count && code == JOBQ_OK; i++)
-        code = jobq_pg__ending_invalid(&a->endings[i],
-                                       c->endings == NULL ? &nothing : &c->endings[i], error);
-    if (a->kind == JOBQ_REQUEST_ACK && code == JOBQ_OK) code = jobq_pg__ack_invalid(a, c, error);
-    return code;
-}
-
-/* What a request's parameters are in, besides the request. */
-typedef struct jobq_pg__given {
-    jobq_pg__ends ends;
-    jobq_pg__ack ack;
-    jobq_pg__aside aside;
-    void *room;        /* to be freed */
-    char reason[JOBQ_ERROR_MAX + 1];
-} jobq_pg__given;
-
-/* Where they are; NULL: in the request. False: no memory. */
-static bool jobq_pg__given_of(jobq_pg__given *g, const jobq_request *a, const jobq_pg_content *c,
-                              jobq_pg__registering *reg, const void **from)
-{
-    int32_t i;
-
-    *from = NULL;
-    if (a->kind == JOBQ_REQUEST_REGISTER) {
-        reg->worker = a->worker;
-        reg->lease_us = a->lease_us;
-        reg->name = c->name;
-        reg->queues = c->queues;
-        reg->kind_queues = c->kind_queues;
-        reg->kinds = c->kinds;
-        reg->queue_count = c->queue_count;
-        reg->kind_count = c->kind_count;
-        *from = reg;
-    } else if (a->kind == JOBQ_REQUEST_COMPLETE || a->kind == JOBQ_REQUEST_SETTLE) {
-        g->room = g->ends.rows = (jobq_pg__end_row *)calloc((size_t)a->ending_count + 1,
-                                                            sizeof *g->ends.rows);
-        if (g->room == NULL) return false;
-        g->ends.count = a->ending_count;
-        for (i = 0; i < a->ending_count; i++) {
-            g->ends.rows[i].of = a->endings[i];
-            if (c->endings != NULL) g->ends.rows[i].with = c->endings[i];
-        }
-        jobq_pg__ends_group(&g->ends);
-        *from = &g->ends;
-    } else if (a->kind == JOBQ_REQUEST_ACK) {
-        g->room = calloc((size_t)a->ack.plan.done + 1, sizeof(jobq_pg__dead));
-        if (g->room == NULL) return false;
-        g->ack = jobq_pg__ack_of(&a->ack, a->partition, &a->token, c->messages, c->reasons,
-                                 c->error, (jobq_pg__dead *)g->room);
-        g->ack.limit = a->limit;
-        g->ack.relaxed = a->relaxed;
-        g->ack.bytes = a->bytes;
-        g->ack.sweep = a->sweep;
-        g->ack.own = c->in_transaction;
-        *from = &g->ack;
-    } else if (a->kind == JOBQ_REQUEST_SET_ASIDE) {
-        jobq_utf8_mend(g->reason, JOBQ_ERROR_MAX, c->error);
-        g->aside.job = a->number;
-        g->aside.bytes = a->bytes;
-        g->aside.reason = g->reason;
-        *from = &g->aside;
-    }
-    return true;
-}
-
-/* Sends it and reads the answer into the content, too. */
-static jobq_error jobq_pg__execute(jobq_pg *pg, PGconn *conn, const jobq_request *a,
-                                   jobq_pg_content *c, jobq_answer *answer, jobq_pg_error *error)
-{
-    jobq_pg__statement st = jobq_pg__statement_of(a);
-    jobq_pg__pending p = jobq_pg__pending_of(a, st);
-    jobq_pg__params params;
-    jobq_pg__found f;
-    jobq_pg__given g;
-    const void *from;
-    PGresult *res = NULL;
-
-    memset(&f, 0, sizeof f);
-    memset(&g, 0, sizeof g);
-    jobq_pg__params_init(&params);
-    f.rows_max = JOBQ_ENDINGS_MAX;
-    f.rows = c->rows = (int *)calloc(JOBQ_ENDINGS_MAX, sizeof *f.rows);
-    if (f.rows == NULL || !jobq_pg__given_of(&g, a, c, &f.registered, &from)) {
-        answer->error = jobq_pg__no_memory(error);
-    } else {
-        jobq_pg__put_request(&params, st, a, from);
-        res = jobq_pg__exec_text(pg, conn, NULL, &pg->texts[st], &params, error);
-        if (res == NULL) answer->error = error->code;
-    }
-    free(g.room);
-    if (res == NULL) return answer->error;
-    c->result = jobq_pg__got(&p, res, answer, &f) ? f.portion.result : res;
-    c->messages = c->own = f.portion.messages;
-    c->last_error = f.portion.error;
-    if (c->kind_ids != NULL) memcpy(c->kind_ids, f.registered.kind_ids,
-                                    (size_t)f.registered.kind_count * sizeof *c->kind_ids);
-    if (answer->error == JOBQ_ERROR_LOST)
-        jobq_pg__fail(error, JOBQ_ERROR_LOST, "lease lost on partition %lld",
-                      (long long)a->partition);
-    else if (answer->error != JOBQ_OK)
-        jobq_pg__fail(error, answer->error, "a row breaks a law of jobq.h");
-    return answer->error;
-}
-
-JOBQ_API jobq_error jobq_pg_execute(jobq_pg *pg, PGconn *conn, const jobq_request *request,
-                                    jobq_pg_content *content, jobq_answer *answer,
-                                    jobq_pg_error *error)
-{
-    jobq_pg_content none;
-    jobq_pg_error local;
-
-    JOBQ_ASSERT(pg != NULL && request != NULL && answer != NULL);
-    memset(&none, 0, sizeof none);
-    if (error == NULL) error = &local;
-    if (content == NULL) content = &none;
-    jobq_answer_start(answer, request);
-    if (jobq_pg__statement_of(request) == JOBQ_PG__STATEMENT_COUNT)
-        answer->error = jobq_pg__invalid(error, "kind", "it asks nothing of the database");
-    else answer->error = jobq_pg__request_invalid(request, content, error);
-    if (answer->error == JOBQ_OK)
-        jobq_pg__execute(pg, conn, request, content, answer, error);
-    jobq_pg_content_clear(&none);
-    return answer->error;
-}
-
-JOBQ_API void jobq_pg_content_clear(jobq_pg_content *content)
-{
-    if (content == NULL) return;
-    free(content->own);
-    free(content->rows);
-    PQclear(content->result);
-    memset(content, 0, sizeof *content);
-}
-
-/* ---- >>outbox -------------------------------------------------------------------------------- */
-
-#define JOBQ_PG__SAVEPOINTS 32 /* in one transaction: more overflow a backend's cache of them */
-
-JOBQ_API int64_t jobq_pg_partition(int32_t queue_id, int number)
-{
-    return (int64_t)queue_id * 32768 + number;
-}
-
-static jobq_error jobq_pg__partitions_invalid(const char *queue, int partitions,
-                                              jobq_pg_error *error)
-{
-    if (!jobq_name_valid(jobq_str_from(queue))) {
-        return jobq_pg__fail(error, JOBQ_ERROR_INVALID, "invalid queue name: '%.80s'",
-                             queue == NULL ? "" : queue);
-    }
-    if (partitions < 1 || partitions > 16384 || (partitions & (partitions - 1)) != 0) {
-        return jobq_pg__invalid(error, "partitions",
-                                "partition count must be a power of 2, 1 to 16384");
-    }
-    return JOBQ_OK;
-}
-
-JOBQ_API jobq_error jobq_pg_outbox_register(jobq_pg *pg, PGconn *conn, const char *queue,
-                                            int partitions, int32_t *queue_id,
-                                            jobq_pg_error *error)
-{
-    jobq_pg__outbox outbox;
-    jobq_pg_error local;
-    PGresult *res;
-
-    JOBQ_ASSERT(pg != NULL);
-    if (error == NULL) error = &local;
-    if (jobq_pg__partitions_invalid(queue, partitions, error)) return JOBQ_ERROR_INVALID;
-    memset(&outbox, 0, sizeof outbox);
-    outbox.queue = queue;
-    outbox.partitions = partitions;
-    res = jobq_pg__call_row(pg, conn, JOBQ_PG__OUTBOX_REGISTER, &outbox, &outbox, error);
-    if (res == NULL) return error->code;
-    PQclear(res);
-    if (queue_id != NULL) *queue_id = outbox.queue_id;
-    if (outbox.partitions == partitions) return JOBQ_OK;
-    return jobq_pg__fail(error, JOBQ_ERROR_INVALID,
-                         "partition count mismatch for queue '%.80s': expected %d, found %d; "
-                         "jobq_pg_outbox_grow makes more", queue, partitions,
-                         (int)outbox.partitions);
-}
-
-JOBQ_API jobq_error jobq_pg_outbox_grow(jobq_pg *pg, PGconn *conn, const char *queue,
-                                        int partitions, bool anyway, jobq_pg_error *error)
-{
-    jobq_pg__outbox outbox;
-
-    JOBQ_ASSERT(pg != NULL && queue != NULL);
-    if (jobq_pg__partitions_invalid(queue, partitions, error)) return JOBQ_ERROR_INVALID;
-    memset(&outbox, 0, sizeof outbox);
-    outbox.queue = queue;
-    outbox.partitions = partitions;
-    outbox.anyway = anyway;
-    return jobq_pg__ask(pg, conn, JOBQ_PG__OUTBOX_GROW, &outbox, NULL, error);
-}
-
-/* -- enqueue -- */
-
-static bool jobq_pg__type_valid(const char *type)
-{
-    size_t len;
-
-    for (len = 0; type[len] >= ' ' && type[len] <= '~'; len++) {}
-    return type[len] == '\0' && len >= 1 && len <= JOBQ_NAME_MAX;
-}
-
-/* Everything that can be seen to be wrong with a message, before anything is sent. */
-static jobq_error jobq_pg__message_invalid(const jobq_pg_message *m, jobq_pg_error *error)
-{
-    if (!jobq_name_valid(jobq_str_from(m->queue))) {
-        return jobq_pg__fail(error, JOBQ_ERROR_INVALID, "invalid queue name: '%.80s'",
-                             m->queue == NULL ? "" : m->queue);
-    }
-    if (m->type != NULL && !jobq_pg__type_valid(m->type)) {
-        return jobq_pg__fail(error, JOBQ_ERROR_INVALID,
-                             "invalid payload type: '%.80s' (1 to 1024 printable ASCII characters)",
-                             m->type);
-    }
-    if (m->partition < 0) return jobq_pg__invalid(error, "partition", "0 or more");
-    if (m->payload.len > INT32_MAX / 2) return jobq_pg__invalid(error, "payload", "over 1 GiB");
-    if (m->payload.ptr != NULL && !m->payload_bytes &&
-        jobq_pg__json_invalid(error, "payload", m->payload) != JOBQ_OK) {
-        return JOBQ_ERROR_INVALID;
-    }
-    if (jobq_pg__object_invalid(error, "headers", m->headers) != JOBQ_OK) return JOBQ_ERROR_INVALID;
-    if (m->order_key != NULL && !jobq_utf8_valid(jobq_str_from(m->order_key))) {
-        return jobq_pg__invalid(error, "order_key", "not UTF-8");
-    }
-    return jobq_pg__key_invalid(m->key, error);
-}
-
-static jobq_error jobq_pg__messages_invalid(const jobq_pg_message *messages, size_t count,
-                                            bool keys, jobq_pg_error *error)
-{
-    size_t i;
-
-    if (count > INT32_MAX / 2)
-        return jobq_pg__invalid(error, "count", "too many for one statement");
-    for (i = 0; i < count; i++) {
-        jobq_error code = jobq_pg__message_invalid(&messages[i], error);
-        if (code != JOBQ_OK) return code;
-        if (strcmp(messages[i].queue, messages[0].queue) != 0) {
-            return jobq_pg__invalid(error, "queue", "the messages of one call go to one queue");
-        }
-        if (!keys && messages[i].key != NULL) {
-            return jobq_pg__invalid(error, "key",
-                                    "not with COPY: use jobq_pg_outbox_enqueue_many");
-        }
-    }
-    return JOBQ_OK;
-}
-
-/* Sends messages by a function, which answers why it would not take them, and raises nothing. */
-static jobq_error jobq_pg__post(jobq_pg *pg, PGconn *conn, jobq_pg__statement st, const void *from,
-                                jobq_pg__written *to, jobq_pg_error *error)
-{
-    PGresult *res = jobq_pg__call_row(pg, conn, st, from, to, error);
-    jobq_error code = JOBQ_OK;
-
-    if (res == NULL) return error->code;
-    if (to->refused.ptr != NULL) {
-        int class_at = jobq_pg__class_of(to->code.ptr);
-        code = jobq_pg__fail(error, jobq_pg_classify(to->code.ptr), "%.*s%s",
-                             (int)to->refused.len, to->refused.ptr,
-                             class_at < 0 ? "" : jobq_pg__classes[class_at].fix);
-    }
-    PQclear(res);
-    return code;
-}
-
-static jobq_error jobq_pg__outbox_one(jobq_pg *pg, PGconn *conn, const jobq_pg_message *m,
-                                      int64_t *id, jobq_pg_error *error)
-{
-    jobq_pg__written written;
-    jobq_error code;
-
-    memset(&written, 0, sizeof written);
-    code = jobq_pg__post(pg, conn, JOBQ_PG__OUTBOX_ENQUEUE_ONE, m, &written, error);
-    if (code != JOBQ_OK) return code;
-    if (id != NULL) *id = written.id;
-    if (!written.existed) return JOBQ_OK;
-    return jobq_pg__fail(error, JOBQ_ERROR_EXISTS, "Already exists: message with key=%s", m->key);
-}
-
-/* One is written by a plain INSERT where that can be done: half of its cost was the function around
- * it, which tells why it cannot. */
-JOBQ_API jobq_error jobq_pg_outbox_enqueue(jobq_pg *pg, PGconn *conn, const jobq_pg_message *m,
-                                           int64_t *id, jobq_pg_error *error)
-{
-    jobq_pg_error local;
-    jobq_pg__rights *rights;
-    PGconn *mine = NULL;
-    bool done = false;
-    jobq_error code;
-
-    JOBQ_ASSERT(pg != NULL && m != NULL);
-    if (error == NULL) error = &local;
-    code = jobq_pg__message_invalid(m, error);
-    if (code == JOBQ_OK) code = jobq_pg__borrow(pg, conn, &mine, error);
-    if (code != JOBQ_OK) return code;
-    if (conn == NULL) conn = mine;
-    rights = m->key != NULL ? NULL : jobq_pg__rights_of(pg, conn);
-    if (rights != NULL)
-        code = jobq_pg__direct_send(pg, conn, &rights->messages, JOBQ_PG__OUTBOX_DIRECT,
-                                    JOBQ_PG__OUTBOX_ENQUEUE_DIRECT, m, id, &done, error);
-    if (code == JOBQ_OK && !done) code = jobq_pg__outbox_one(pg, conn, m, id, error);
-    if (mine != NULL) jobq_pg_release(pg, mine);
-    return code;
-}
-
-JOBQ_API jobq_error jobq_pg_outbox_enqueue_many(jobq_pg *pg, PGconn *conn,
-                                                const jobq_pg_message *messages, size_t count,
-                                                int64_t *ids, jobq_pg_error *error)
-{
-    jobq_pg__posting from;
-    jobq_pg__written written;
-    jobq_pg_error local;
-    jobq_error code;
-
-    JOBQ_ASSERT(pg != NULL && (messages != NULL || count == 0));
-    if (error == NULL) error = &local;
-    code = jobq_pg__messages_invalid(messages, count, true, error);
-    if (code != JOBQ_OK || count == 0) return code;
-    memset(&from, 0, sizeof from);
-    memset(&written, 0, sizeof written);
-    from.queue = messages[0].queue;
-    from.messages = messages;
-    from.count = written.count = (int32_t)count;
-    from.quiet = messages[0].quiet;
-    written.ids = ids;
-    return jobq_pg__post(pg, conn, JOBQ_PG__OUTBOX_ENQUEUE, &from, &written, error);
-}
-
-/* Inside a transaction: asks for the queue, which also draws the transaction's id, and copies. */
-static jobq_error jobq_pg__copy_messages(jobq_pg *pg, PGconn *conn, const void *array, size_t count,
-                                         jobq_pg_error *error)
-{
-    const jobq_pg_message *messages = (const jobq_pg_message *)array;
-    jobq_pg__copying copying;
-    jobq_pg__posting from;
-    jobq_pg__written queue;
-    jobq_pg__bulk woken;
-    jobq_error code;
-    size_t i;
-
-    memset(&from, 0, sizeof from);
-    memset(&queue, 0, sizeof queue);
-    from.queue = messages[0].queue;
-    from.highest = -1;
-    for (i = 0; i < count; i++) {
-        int64_t number = jobq_pg__message_number(&messages[i]);
-        int64_t size = jobq_pg__message_size(&messages[i]);
-        from.highest = number > from.highest ? number : from.highest;
-        from.largest = size > from.largest ? size : from.largest;
-    }
-    code = jobq_pg__post(pg, conn, JOBQ_PG__OUTBOX_QUEUE, &from, &queue, error);
-    if (code == JOBQ_OK)
-        code = jobq_pg__copy_begin(&copying, conn, pg->texts[JOBQ_PG__OUTBOX_COPY].sql, error);
-    if (code != JOBQ_OK) return code;
-    for (i = 0; i < count && copying.good; i++) {
-        const jobq_pg__col *c = jobq_pg__message_copy;
-        int64_t number = jobq_pg__message_hash(&messages[i]) & (queue.partitions - 1);
-        if (messages[i].order_key == NULL) number = messages[i].partition;
-        jobq_pg__raw_int(&copying.p, 5, 2);
-        jobq_pg__item_int(&copying.p, jobq_pg_partition((int32_t)queue.id, (int)number), 8);
-        for (; c->wire != JOBQ_PG__NOTHING; c++)
-            jobq_pg__put_item(&copying.p, c, (const char *)&messages[i]);
-        jobq_pg__copy_flush(&copying, false);
-    }
-    code = jobq_pg__copy_end(&copying, error);
-    if (code != JOBQ_OK || messages[0].quiet) return code;
-    woken.queue = (int32_t)queue.id;
-    woken.count = 1;
-    return jobq_pg__ask(pg, conn, JOBQ_PG__WAKE, &woken, NULL, error);
-}
-
-JOBQ_API jobq_error jobq_pg_outbox_enqueue_copy(jobq_pg *pg, PGconn *conn,
-                                                const jobq_pg_message *messages, size_t count,
-                                                jobq_pg_error *error)
-{
-    jobq_pg_error local;
-    jobq_error code;
-
-    JOBQ_ASSERT(pg != NULL && (messages != NULL || count == 0));
-    if (error == NULL) error = &local;
-    code = jobq_pg__messages_invalid(messages, count, false, error);
-    if (code != JOBQ_OK || count == 0) return code;
-    return jobq_pg__copy_whole(pg, conn, true, jobq_pg__copy_messages, messages, count, error);
-}
-
-/* -- a delivery in the hands of a handler -- */
-
-typedef struct jobq_pg__run jobq_pg__run;
-
-typedef struct jobq_pg__delivering {
-    PGconn *conn;             /* of a transactional handler */
-    int64_t deadline_mono_us;
-    char **reasons;           /* why a message was refused */
-    jobq_pg__run *run;        /* of a worker's thread; NULL: none */
-} jobq_pg__delivering;
-
-static int jobq_pg__run_stop(jobq_pg__run *run);
-static bool jobq_pg__run_keep(jobq_pg__run *run, char **reason, char *text);
-
-static bool jobq_pg__reason_keep(jobq_delivery *d, int32_t index, jobq_str why)
-{
-    jobq_pg__run *run = ((jobq_pg__delivering *)d->context)->run;
-    char **reasons = ((jobq_pg__delivering *)d->context)->reasons;
-    char *copy = (char *)malloc(JOBQ_ERROR_MAX + 1);
-
-    if (copy == NULL) return false;
-    jobq_utf8_mend(copy, JOBQ_ERROR_MAX, why);
-    if (run != NULL) return jobq_pg__run_keep(run, &reasons[index], copy);
-    free(reasons[index]);
-    reasons[index] = copy;
-    return true;
-}
-
-static void jobq_pg__reasons_clear(jobq_delivery *d)
-{
-    char **reasons = ((jobq_pg__delivering *)d->context)->reasons;
-    int32_t i;
-
-    for (i = 0; i < d->count; i++) {
-        free(reasons[i]);
-        reasons[i] = NULL;
-    }
-}
-
-static int jobq_pg__reading_stop(const jobq_delivery *d)
-{
-    jobq_pg__run *run = ((const jobq_pg__delivering *)d->context)->run;
-
-    if (run != NULL) return jobq_pg__run_stop(run);
-    return jobq_pg__mono_us() < ((const jobq_pg__delivering *)d->context)->deadline_mono_us
-               ? JOBQ_STOP_NONE : JOBQ_STOP_LOST;
-}
-
-static bool jobq_pg__in_transaction(const PGconn *conn)
-{
-    return PQtransactionStatus(conn) == PQTRANS_INTRANS;
-}
-
-static bool jobq_pg__one_enter(jobq_delivery *d, int32_t index)
-{
-    (void)index;
-    return jobq_pg__command(((jobq_pg__delivering *)d->context)->conn, "SAVEPOINT jobq_one",
-                            NULL) == JOBQ_OK;
-}
-
-/* Nothing more is to be tried in an aborted transaction. */
-static int jobq_pg__whole_stop(const jobq_delivery *d)
-{
-    return jobq_pg__in_transaction(((const jobq_pg__delivering *)d->context)->conn)
-               ? jobq_pg__reading_stop(d) : JOBQ_STOP_LOST;
-}
-
-/* A success is one only if the transaction is as the handler found it. */
-static bool jobq_pg__whole_leave(jobq_delivery *d, int32_t index, jobq_result result)
-{
-    (void)index;
-    if (result != JOBQ_RESULT_SUCCESS ||
-        jobq_pg__in_transaction(((jobq_pg__delivering *)d->context)->conn)) {
-        return true;
-    }
-    jobq_delivery_error(d, jobq_str_from("the handler left its transaction aborted"));
-    return false;
-}
-
-/* What one message wrote stays when it was a success. */
-static bool jobq_pg__one_leave(jobq_delivery *d, int32_t index, jobq_result result)
-{
-    PGconn *conn = ((jobq_pg__delivering *)d->context)->conn;
-    bool good = jobq_pg__whole_leave(d, index, result);
-
-    return jobq_pg__command(conn, good && result == JOBQ_RESULT_SUCCESS
-                                      ? "RELEASE jobq_one"
-                                      : "ROLLBACK TO jobq_one; RELEASE jobq_one", NULL) ==
-               JOBQ_OK && good;
-}
-
-static const jobq_delivery_store jobq_pg__leased = {jobq_pg__reason_keep, jobq_pg__reading_stop,
-                                                    NULL, NULL};
-static const jobq_delivery_store jobq_pg__whole = {jobq_pg__reason_keep, jobq_pg__whole_stop, NULL,
-                                                   jobq_pg__whole_leave};
-static const jobq_delivery_store jobq_pg__singly = {jobq_pg__reason_keep, jobq_pg__reading_stop,
-                                                    jobq_pg__one_enter, jobq_pg__one_leave};
-
-JOBQ_API PGconn *jobq_pg_delivery_conn(const jobq_delivery *delivery)
-{
-    JOBQ_ASSERT(delivery != NULL);
-    return ((const jobq_pg__delivering *)delivery->context)->conn;
-}
-
-/* All of a delivery is to come again, for this reason. */
-static void jobq_pg__retry_all(jobq_delivery *d, jobq_verdict *verdict, const char *why)
-{
-    memset(d->outcomes, JOBQ_RESULT_RETRY, (size_t)d->count);
-    verdict->result = JOBQ_RESULT_RETRY;
-    verdict->processed = JOBQ_COUNT_UNKNOWN;
-    jobq_delivery_error(d, jobq_str_from(why));
-}
-
-static bool jobq_pg__all_done(const jobq_delivery *d, const jobq_verdict *verdict, bool each)
-{
-    int32_t i;
-
-    for (i = 0; each && i < d->count; i++) {
-        if (d->outcomes[i] != JOBQ_RESULT_SUCCESS && d->outcomes[i] != JOBQ_RESULT_LEFT) {
-            return false;
-        }
-    }
-    return verdict->result == JOBQ_RESULT_SUCCESS;
-}
-
-/*
- * Runs a handler inside the open transaction of conn. At first one savepoint holds for all of the
- * batch; when a message fails, everything is rolled back to it, and the messages come again at
- * once, each behind a savepoint of its own, so that what the good ones write stays. A batch handler
- * that fails has nothing done: what it called done comes again too. False: the transaction is no
- * more.
- */
-static bool jobq_pg__deliver_in(PGconn *conn, jobq_delivery *d, jobq_message_handler each,
-                                jobq_batch_handler all, jobq_verdict *verdict)
-{
-    int32_t count = d->count, i;
-    bool lost = jobq_pg__command(conn, "SAVEPOINT jobq_batch", NULL) != JOBQ_OK;
-
-    d->store = &jobq_pg__whole;
-    if (!lost) jobq_delivery_run(d, each, all, verdict);
-    if (!lost && jobq_pg__in_transaction(conn) && jobq_pg__all_done(d, verdict, each != NULL) &&
-        jobq_pg__command(conn, "RELEASE jobq_batch", NULL) == JOBQ_OK) {
-        return true; /* the savepoint is there: it still is the same transaction */
-    }
-    if (!lost && each == NULL && verdict->result == JOBQ_RESULT_SUCCESS &&
-        PQtransactionStatus(conn) == PQTRANS_INERROR) {
-        jobq_pg__retry_all(d, verdict, "the handler left its transaction aborted");
-    }
-    if (lost || jobq_pg__command(conn, "ROLLBACK TO jobq_batch", NULL) != JOBQ_OK) {
-        jobq_pg__retry_all(d, verdict, "the handler ended the transaction");
-        return false;
-    }
-    for (i = 0; each == NULL && verdict->processed != JOBQ_COUNT_UNKNOWN && i < count &&
-                i < (int32_t)verdict->processed; i++) {
-        d->outcomes[i] = JOBQ_RESULT_LEFT;
-    }
-    if (each == NULL || count == 1) return true;
-    d->count = count < JOBQ_PG__SAVEPOINTS ? count : JOBQ_PG__SAVEPOINTS;
-    memset(d->outcomes, JOBQ_RESULT_NONE, (size_t)d->count);
-    memset(d->outcomes + d->count, JOBQ_RESULT_LEFT, (size_t)(count - d->count));
-    d->store = &jobq_pg__singly;
-    jobq_pg__reasons_clear(d);
-    d->error_size = 0;
-    d->delay_named = false;
-    jobq_delivery_run(d, each, NULL, verdict);
-    d->count = count;
-    if (jobq_pg__in_transaction(conn)) return true;
-    jobq_pg__retry_all(d, verdict, "the handler ended the transaction");
-    return false;
-}
-
-/* -- figures -- */
-
-JOBQ_API jobq_error jobq_pg_outbox_stats(jobq_pg *pg, PGconn *conn, const char *queue,
-                                         jobq_pg_outbox_stat *stats, size_t room, size_t *count,
-                                         jobq_pg_error *error)
-{
-    const jobq_pg_partition_row *row;
-    jobq_pg__queue_row from;
-    jobq_pg_error local;
-    jobq_pg_rows rows;
-    jobq_error code;
-    size_t i;
-
-    JOBQ_ASSERT(pg != NULL && count != NULL && (stats != NULL || room == 0));
-    if (error == NULL) error = &local;
-    if (jobq_pg__name_invalid(queue, "queue", true, error)) return JOBQ_ERROR_INVALID;
-    from.queue = queue;
-    code = jobq_pg__ask_rows(pg, conn, JOBQ_PG__OUTBOX_STATS, &from, &rows, error);
-    if (code != JOBQ_OK) return code;
-    row = (const jobq_pg_partition_row *)rows.rows;
-    for (i = 0; i < rows.count && i < room; i++) stats[i] = row[i].stat;
-    *count = rows.count;
-    jobq_pg_rows_clear(&rows);
-    return JOBQ_OK;
-}
-
-/* -- dead letters -- */
-
-static jobq_error jobq_pg__status_invalid(const char *status, jobq_pg_error *error)
-{
-    static const char *const names[] = {"any", "pending", "reprocessing", "resolved", "discarded"};
-    size_t i;
-
-    if (status == NULL) return JOBQ_OK;
-    for (i = 0; i < sizeof names / sizeof names[0]; i++) {
-        if (strcmp(status, names[i]) == 0) return JOBQ_OK;
-    }
-    return jobq_pg__fail(error, JOBQ_ERROR_INVALID, "invalid dead letter status: %.40s", status);
-}
-
-/* Which ones. limit: where the scope names none; 0: all. */
-static jobq_error jobq_pg__chosen_of(jobq_pg__chosen *c, const jobq_pg_scope *scope, int32_t limit,
-                                     jobq_pg_error *error)
-{
-    const char *status;
-
-    memset(c, 0, sizeof *c);
-    if (scope != NULL) c->of = *scope;
-    status = c->of.status;
-    if (jobq_pg__name_invalid(c->of.queue, "queue", true, error)) return JOBQ_ERROR_INVALID;
-    if (c->of.type != NULL && !jobq_pg__type_valid(c->of.type))
-        return jobq_pg__invalid(error, "type", "1 to 1024 printable ASCII characters");
-    c->of.status = status == NULL ? "pending" : strcmp(status, "any") == 0 ? NULL : status;
-    if (c->of.limit <= 0) c->of.limit = limit;
-    return JOBQ_OK;
-}
-
-static jobq_error jobq_pg__letters(jobq_pg *pg, PGconn *conn, jobq_pg__statement st,
-                                   const jobq_pg__chosen *from, jobq_pg_dead_letters *out,
-                                   jobq_pg_error *error)
-{
-    jobq_pg_rows rows;
-    jobq_error code = jobq_pg__ask_rows(pg, conn, st, from, &rows, error);
-
-    out->rows = (jobq_pg_dead_letter *)rows.rows;
-    out->count = rows.count;
-    return code;
-}
-
-JOBQ_API jobq_error jobq_pg_dead_letter_list(jobq_pg *pg, PGconn *conn, const jobq_pg_scope *scope,
-                                             jobq_pg_dead_letters *out, jobq_pg_error *error)
-{
-    jobq_pg__chosen from;
-    jobq_pg_error local;
-
-    JOBQ_ASSERT(pg != NULL && out != NULL);
-    if (error == NULL) error = &local;
-    memset(out, 0, sizeof *out);
-    if (jobq_pg__status_invalid(scope == NULL ? NULL : scope->status, error) ||
-        jobq_pg__chosen_of(&from, scope, 100, error))
-        return JOBQ_ERROR_INVALID;
-    return jobq_pg__letters(pg, conn, JOBQ_PG__DEAD_LETTER_LIST, &from, out, error);
-}
-
-JOBQ_API jobq_error jobq_pg_dead_letter_count(jobq_pg *pg, PGconn *conn, const jobq_pg_scope *scope,
-                                              int64_t *count, jobq_pg_error *error)
-{
-    jobq_pg__chosen from;
-
-    JOBQ_ASSERT(pg != NULL && count != NULL);
-    if (jobq_pg__status_invalid(scope == NULL ? NULL : scope->status, error) ||
-        jobq_pg__chosen_of(&from, scope, 0, error))
-        return JOBQ_ERROR_INVALID;
-    return jobq_pg__ask(pg, conn, JOBQ_PG__DEAD_LETTER_COUNT, &from, count, error);
-}
-
-/* Further back, now minus an age is no longer a timestamp. */
-#define JOBQ_PG__AGE_MAX (365250 * (int64_t)86400000000)
-
-JOBQ_API jobq_error jobq_pg_dead_letter_replay(jobq_pg *pg, PGconn *conn, int64_t token,
-                                               int64_t timeout_us, const jobq_pg_scope *scope,
-                                               jobq_pg_dead_letters *out, jobq_pg_error *error)
-{
-    jobq_pg__chosen from;
-    jobq_pg_error local;
-
-    JOBQ_ASSERT(pg != NULL && out != NULL);
-    if (error == NULL) error = &local;
-    memset(out, 0, sizeof *out);
-    if (token == 0) return jobq_pg__invalid(error, "token", "random, not 0");
-    if (timeout_us <= 0 || timeout_us > JOBQ_PG__AGE_MAX)
-        return jobq_pg__invalid(error, "timeout_us", "positive, at most 1,000 years");
-    if (jobq_pg__chosen_of(&from, scope, 100, error)) return JOBQ_ERROR_INVALID;
-    from.token = token;
-    from.timeout_us = timeout_us;
-    return jobq_pg__letters(pg, conn, JOBQ_PG__DEAD_LETTER_REPLAY, &from, out, error);
-}
-
-/* Runs a verb that answers how many rows it changed. */
-static jobq_error jobq_pg__changed(jobq_pg *pg, PGconn *conn, jobq_pg__statement st,
-                                   const jobq_pg__chosen *from, int32_t *count,
-                                   jobq_pg_error *error)
-{
-    int64_t value = 0;
-    jobq_error code = jobq_pg__ask(pg, conn, st, from, &value, error);
-
-    if (count != NULL) *count = (int32_t)value;
-    return code;
-}
-
-/* Those that a replay holds. */
-static jobq_error jobq_pg__replayed(jobq_pg *pg, PGconn *conn, jobq_pg__statement st,
-                                    int64_t token, const int64_t *ids, size_t id_count,
-                                    const char *reason, int32_t *count, jobq_pg_error *error)
-{
-    jobq_pg__chosen from;
-
-    JOBQ_ASSERT(pg != NULL && (ids != NULL || id_count == 0));
-    memset(&from, 0, sizeof from);
-    from.token = token;
-    from.ids.items = ids;
-    from.ids.count = id_count;
-    from.reason = reason;
-    return jobq_pg__changed(pg, conn, st, &from, count, error);
-}
-
-JOBQ_API jobq_error jobq_pg_dead_letter_resolve(jobq_pg *pg, PGconn *conn, int64_t token,
-                                                const int64_t *ids, size_t id_count, int32_t *count,
-                                                jobq_pg_error *error)
-{
-    return jobq_pg__replayed(pg, conn, JOBQ_PG__DEAD_LETTER_RESOLVE, token, ids, id_count, NULL,
-                             count, error);
-}
-
-JOBQ_API jobq_error jobq_pg_dead_letter_reject(jobq_pg *pg, PGconn *conn, int64_t token,
-                                               const int64_t *ids, size_t id_count, jobq_str reason,
-                                               int32_t *count, jobq_pg_error *error)
-{
-    char text[JOBQ_ERROR_MAX + 1];
-
-    jobq_utf8_mend(text, JOBQ_ERROR_MAX, reason);
-    return jobq_pg__replayed(pg, conn, JOBQ_PG__DEAD_LETTER_REJECT, token, ids, id_count, text,
-                             count, error);
-}
-
-static jobq_error jobq_pg__dead_scope(jobq_pg *pg, PGconn *conn, jobq_pg__statement st,
-                                      const jobq_pg_scope *scope, int32_t *count,
-                                      jobq_pg_error *error)
-{
-    jobq_pg__chosen from;
-
-    JOBQ_ASSERT(pg != NULL);
-    if (jobq_pg__chosen_of(&from, scope, 0, error)) return JOBQ_ERROR_INVALID;
-    return jobq_pg__changed(pg, conn, st, &from, count, error);
-}
-
-JOBQ_API jobq_error jobq_pg_dead_letter_discard(jobq_pg *pg, PGconn *conn,
-                                                const jobq_pg_scope *scope, int32_t *count,
-                                                jobq_pg_error *error)
-{
-    return jobq_pg__dead_scope(pg, conn, JOBQ_PG__DEAD_LETTER_DISCARD, scope, count, error);
-}
-
-JOBQ_API jobq_error jobq_pg_dead_letter_cleanup(jobq_pg *pg, PGconn *conn,
-                                                const jobq_pg_scope *scope, int32_t *count,
-                                                jobq_pg_error *error)
-{
-    return jobq_pg__dead_scope(pg, conn, JOBQ_PG__DEAD_LETTER_CLEANUP, scope, count, error);
-}
-
-JOBQ_API void jobq_pg_dead_letters_clear(jobq_pg_dead_letters *letters)
-{
-    if (letters == NULL) return;
-    free(letters->rows);
-    memset(letters, 0, sizeof *letters);
-}
-
-/* ---- >>operate: what a person does ----------------------------------------------------------- */
-
-/* A job's state stands against a verb. */
-static jobq_error jobq_pg__stands(jobq_pg_error *error, int64_t id, const char *standing)
-{
-    bool running = strcmp(standing, "running") == 0, exists = strcmp(standing, "exists") == 0;
-
-    if (strcmp(standing, "none") == 0) return jobq_pg__not_found(error, "job", id);
-    if (exists) {
-        jobq_pg__fail(error, JOBQ_ERROR_EXISTS, "Already exists: another job has the key of job "
-                      "%lld; delete one of the two, or wait until the key is free",
-                      (long long)id);
-    } else {
-        jobq_pg__fail(error, JOBQ_ERROR_TRANSITION, "job %lld is %s%s", (long long)id, standing,
-                      running ? ": it is its worker's; cancel asks for it" : "");
-    }
-    jobq_pg__about(error, "job", exists ? "key" : "state", standing);
-    return exists ? JOBQ_ERROR_EXISTS : JOBQ_ERROR_TRANSITION;
-}
-
-/* Runs a verb on one job. done: the verb's participle, of which there may be two. */
-static jobq_error jobq_pg__change_one(jobq_pg *pg, PGconn *conn, jobq_pg__statement st,
-                                      const jobq_pg__change *from, const char *done,
-                                      const char *asked, bool *was_asked, jobq_pg_error *error)
-{
-    char answer[24];
-    jobq_pg_error local;
-    PGresult *res;
-
-    JOBQ_ASSERT(pg != NULL);
-    if (error == NULL) error = &local;
-    res = jobq_pg__call(pg, conn, st, from, error);
-    if (res == NULL) return error->code;
-    jobq_pg__copy(answer, sizeof answer, PQntuples(res) == 1 ? PQgetvalue(res, 0, 0) : "none");
-    PQclear(res);
-    if (was_asked != NULL) *was_asked = strcmp(answer, asked) == 0;
-    if (strcmp(answer, done) == 0 || strcmp(answer, asked) == 0) return JOBQ_OK;
-    return jobq_pg__stands(error, from->id, answer);
-}
-
-static jobq_pg__change jobq_pg__change_of(int64_t id)
-{
-    jobq_pg__change change;
-
-    memset(&change, 0, sizeof change);
-    change.id = id;
-    return change;
-}
-
-JOBQ_API jobq_error jobq_pg_cancel(jobq_pg *pg, PGconn *conn, int64_t id, bool *requested,
-                                   jobq_pg_error *error)
-{
-    jobq_pg__change from = jobq_pg__change_of(id);
-
-    return jobq_pg__change_one(pg, conn, JOBQ_PG__CANCEL, &from, "cancelled", "requested",
-                               requested, error);
-}
-
-JOBQ_API jobq_error jobq_pg_revive(jobq_pg *pg, PGconn *conn, int64_t id, jobq_pg_error *error)
-{
-    jobq_pg__change from = jobq_pg__change_of(id);
-
-    return jobq_pg__change_one(pg, conn, JOBQ_PG__REVIVE, &from, "revived", "", NULL, error);
-}
-
-JOBQ_API jobq_error jobq_pg_delete(jobq_pg *pg, PGconn *conn, int64_t id, jobq_pg_error *error)
-{
-    jobq_pg__change from = jobq_pg__change_of(id);
-
-    return jobq_pg__change_one(pg, conn, JOBQ_PG__DELETE, &from, "deleted", "", NULL, error);
-}
-
-JOBQ_API jobq_error jobq_pg_reschedule(jobq_pg *pg, PGconn *conn, int64_t id, int64_t run_at_us,
-                                       jobq_pg_error *error)
-{
-    jobq_pg__change from = jobq_pg__change_of(id);
-
-    if (jobq_pg__run_at_invalid(run_at_us, error)) return JOBQ_ERROR_INVALID;
-    from.run_at_us = run_at_us;
-    return jobq_pg__change_one(pg, conn, JOBQ_PG__RESCHEDULE, &from, "rescheduled", "", NULL,
-                               error);
-}
-
-JOBQ_API jobq_error jobq_pg_prioritize(jobq_pg *pg, PGconn *conn, int64_t id, int priority,
-                                       jobq_pg_error *error)
-{
-    jobq_pg__change from = jobq_pg__change_of(id);
-
-    if (jobq_pg__priority_invalid(priority, error)) return JOBQ_ERROR_INVALID;
-    from.priority = priority;
-    return jobq_pg__change_one(pg, conn, JOBQ_PG__PRIORITIZE, &from, "prioritized", "", NULL,
-                               error);
-}
-
-JOBQ_API jobq_error jobq_pg_move(jobq_pg *pg, PGconn *conn, int64_t id, const char *target,
-                                 jobq_pg_error *error)
-{
-    jobq_pg__change from = jobq_pg__change_of(id);
-
-    if (jobq_pg__name_invalid(target, "target", false, error)) return JOBQ_ERROR_INVALID;
-    from.target = target;
-    return jobq_pg__change_one(pg, conn, JOBQ_PG__MOVE, &from, "moved", "", NULL, error);
-}
-
-/* -- many -- */
-
-static jobq_error jobq_pg__filter_invalid(const jobq_pg_filter *f, jobq_pg_error *error)
-{
-    if (jobq_pg__name_invalid(f->queue, "queue", false, error)) return JOBQ_ERROR_INVALID;
-    if (jobq_pg__name_invalid(f->kind, "kind", true, error)) return JOBQ_ERROR_INVALID;
-    if (f->older_us < 0 || f->older_us > JOBQ_PG__AGE_MAX)
-        return jobq_pg__invalid(error, "older_us", "positive, at most 1,000 years");
-    if (f->at_most < 0) return jobq_pg__invalid(error, "at_most", "1 or more");
-    if ((int)f->state < 0 || f->state >= JOBQ_STATE_COUNT)
-        return jobq_pg__invalid(error, "state", "none of the states");
-    return jobq_pg__object_invalid(error, "tags", f->tags);
-}
-
-/* Runs a verb on many, with an argument, which may be NULL. */
-static jobq_error jobq_pg__change_many(jobq_pg *pg, PGconn *conn, jobq_pg__statement st,
-                                       const jobq_pg_filter *filter, const jobq_pg__change *with,
-                                       int64_t *count, int64_t *requested, jobq_pg_error *error)
-{
-    jobq_pg__changing many;
-    jobq_pg_error local;
-    PGresult *res;
-    jobq_error code;
-
-    JOBQ_ASSERT(pg != NULL && filter != NULL);
-    if (error == NULL) error = &local;
-    code = jobq_pg__filter_invalid(filter, error);
-    if (code != JOBQ_OK) return code;
-    memset(&many, 0, sizeof many);
-    many.of = *filter;
-    if (with != NULL) many.with = *with;
-    if (many.of.at_most == 0) many.of.at_most = 1000;
-    if (filter->state != JOBQ_STATE_NONE) many.state = jobq_state_name(filter->state);
-    res = jobq_pg__call_row(pg, conn, st, &many, &many, error);
-    if (res == NULL) return error->code;
-    if (st != JOBQ_PG__CANCEL_MANY) many.cancelled = jobq_pg__int(res, 0, 0);
-    if (count != NULL) *count = many.cancelled;
-    if (requested != NULL) *requested = many.requested;
-    PQclear(res);
-    return JOBQ_OK;
-}
-
-JOBQ_API jobq_error jobq_pg_cancel_many(jobq_pg *pg, PGconn *conn, const jobq_pg_filter *filter,
-                                        int64_t *count, int64_t *requested, jobq_pg_error *error)
-{
-    return jobq_pg__change_many(pg, conn, JOBQ_PG__CANCEL_MANY, filter, NULL, count, requested,
-                                error);
-}
-
-JOBQ_API jobq_error jobq_pg_revive_many(jobq_pg *pg, PGconn *conn, const jobq_pg_filter *filter,
-                                        int64_t *count, jobq_pg_error *error)
-{
-    return jobq_pg__change_many(pg, conn, JOBQ_PG__REVIVE_MANY, filter, NULL, count, NULL, error);
-}
-
-JOBQ_API jobq_error jobq_pg_delete_many(jobq_pg *pg, PGconn *conn, const jobq_pg_filter *filter,
-                                        int64_t *count, jobq_pg_error *error)
-{
-    return jobq_pg__change_many(pg, conn, JOBQ_PG__DELETE_MANY, filter, NULL, count, NULL, error);
-}
-
-JOBQ_API jobq_error jobq_pg_reschedule_many(jobq_pg *pg, PGconn *conn,
-                                            const jobq_pg_filter *filter, int64_t run_at_us,
-                                            int64_t *count, jobq_pg_error *error)
-{
-    jobq_pg__change with = jobq_pg__change_of(0);
-
-    if (jobq_pg__run_at_invalid(run_at_us, error)) return JOBQ_ERROR_INVALID;
-    with.run_at_us = run_at_us;
-    return jobq_pg__change_many(pg, conn, JOBQ_PG__RESCHEDULE_MANY, filter, &with, count, NULL,
-                                error);
-}
-
-JOBQ_API jobq_error jobq_pg_prioritize_many(jobq_pg *pg, PGconn *conn,
-                                            const jobq_pg_filter *filter, int priority,
-                                            int64_t *count, jobq_pg_error *error)
-{
-    jobq_pg__change with = jobq_pg__change_of(0);
-
-    if (jobq_pg__priority_invalid(priority, error)) return JOBQ_ERROR_INVALID;
-    with.priority = priority;
-    return jobq_pg__change_many(pg, conn, JOBQ_PG__PRIORITIZE_MANY, filter, &with, count, NULL,
-                                error);
-}
-
-JOBQ_API jobq_error jobq_pg_move_many(jobq_pg *pg, PGconn *conn, const jobq_pg_filter *filter,
-                                      const char *target, int64_t *count, jobq_pg_error *error)
-{
-    jobq_pg__change with = jobq_pg__change_of(0);
-
-    if (jobq_pg__name_invalid(target, "target", false, error)) return JOBQ_ERROR_INVALID;
-    with.target = target;
-    return jobq_pg__change_many(pg, conn, JOBQ_PG__MOVE_MANY, filter, &with, count, NULL, error);
-}
-
-/* -- queues -- */
-
-static jobq_error jobq_pg__set_paused(jobq_pg *pg, PGconn *conn, jobq_pg__statement st,
-                                      const char *queue, const char *kind, jobq_pg_error *error)
-{
-    jobq_pg__queue_row from;
-
-    JOBQ_ASSERT(pg != NULL);
-    if (jobq_pg__name_invalid(queue, "queue", false, error) ||
-        jobq_pg__name_invalid(kind, "kind", true, error)) return JOBQ_ERROR_INVALID;
-    from.queue = queue;
-    from.kind = kind;
-    return jobq_pg__ask(pg, conn, st, &from, NULL, error);
-}
-
-JOBQ_API jobq_error jobq_pg_pause(jobq_pg *pg, PGconn *conn, const char *queue, const char *kind,
-                                  jobq_pg_error *error)
-{
-    return jobq_pg__set_paused(pg, conn, JOBQ_PG__PAUSE, queue, kind, error);
-}
-
-JOBQ_API jobq_error jobq_pg_resume(jobq_pg *pg, PGconn *conn, const char *queue, const char *kind,
-                                   jobq_pg_error *error)
-{
-    return jobq_pg__set_paused(pg, conn, JOBQ_PG__RESUME, queue, kind, error);
-}
-
-static jobq_error jobq_pg__queue_invalid(const char *queue, const jobq_pg_queue_desc *d,
-                                         jobq_pg_error *error)
-{
-    size_t i;
-
-    if (jobq_pg__name_invalid(queue, "queue", false, error)) return JOBQ_ERROR_INVALID;
-    if (d->max_attempts < 0) return jobq_pg__invalid(error, "max_attempts", "1 or more");
-    if (d->max_crashes < 0) return jobq_pg__invalid(error, "max_crashes", "1 or more");
-    if (d->timeout_us < 0)
-        return jobq_pg__invalid(error, "timeout_us", "positive; JOBQ_NEVER: none");
-    if (jobq_backoff_check(&d->backoff))
-        return jobq_pg__invalid(error, "backoff", jobq_error_text(JOBQ_ERROR_INVALID));
-    if (d->failed_keep_us < 0 || d->failed_keep_us > JOBQ_PG__AGE_MAX)
-        return jobq_pg__invalid(error, "failed_keep_us", "positive, at most 1,000 years");
-    if (d->key_keep_us < 0 || d->key_keep_us > JOBQ_PG__AGE_MAX)
-        return jobq_pg__invalid(error, "key_keep_us", "positive, at most 1,000 years");
-    if (d->message_max < 0) return jobq_pg__invalid(error, "message_max", "positive");
-    if (d->payload_max < 0) return jobq_pg__invalid(error, "payload_max", "positive");
-    if (d->kinds == NULL && d->kind_count > 0)
-        return jobq_pg__invalid(error, "kinds", "a count without a pointer");
-    for (i = 0; i < d->kind_count; i++) {
-        if (jobq_pg__name_invalid(d->kinds[i], "kinds", false, error)) return JOBQ_ERROR_INVALID;
-    }
-    return JOBQ_OK;
-}
-
-static jobq_pg_maybe_bool jobq_pg__choice(jobq_pg_choice choice)
-{
-    jobq_pg_maybe_bool maybe;
-
-    maybe.value = choice == JOBQ_PG_ON;
-    maybe.set = choice != JOBQ_PG_LEAVE;
-    return maybe;
-}
-
-JOBQ_API jobq_error jobq_pg_queue_set(jobq_pg *pg, PGconn *conn, const char *queue,
-                                      const jobq_pg_queue_desc *desc, jobq_pg_error *error)
-{
-    jobq_pg__queue_row from;
-    jobq_backoff b;
-
-    JOBQ_ASSERT(pg != NULL);
-    memset(&from, 0, sizeof from);
-    if (desc != NULL) from.of = *desc;
-    if (jobq_pg__queue_invalid(queue, &from.of, error)) return JOBQ_ERROR_INVALID;
-    from.queue = queue;
-    from.kind_count = (int32_t)from.of.kind_count;
-    if (from.of.backoff.base_us != 0) {
-        b = jobq_backoff_defaults(&from.of.backoff);
-        from.curve = jobq_curve_name(b.curve);
-        from.base = jobq_pg_some_int64(b.base_us);
-        from.cap = jobq_pg_some_int64(b.cap_us);
-        from.floor = jobq_pg_some_int64(b.floor_us);
-        snprintf(from.digits, sizeof from.digits, "%d.%03d", (int)b.jitter_permille / 1000,
-                 (int)b.jitter_permille % 1000);
-        from.jitter = jobq_str_from(from.digits);
-    }
-    if (from.of.timeout_us != 0)
-        from.timeout = jobq_pg_some_int64(from.of.timeout_us == JOBQ_NEVER ? 0
-                                                                           : from.of.timeout_us);
-    from.span = jobq_pg__choice(from.of.attempts_span_stages);
-    from.history = jobq_pg__choice(from.of.history);
-    return jobq_pg__ask(pg, conn, JOBQ_PG__QUEUE_SET, &from, NULL, error);
-}
-
-JOBQ_API jobq_error jobq_pg_queue_counts(jobq_pg *pg, PGconn *conn, const char *queue,
-                                         jobq_pg_counts *counts, jobq_pg_error *error)
-{
-    jobq_pg__queue_row from;
-    jobq_pg_error local;
-    jobq_pg_rows rows;
-    jobq_error code;
-
-    JOBQ_ASSERT(pg != NULL && counts != NULL);
-    if (error == NULL) error = &local;
-    if (jobq_pg__name_invalid(queue, "queue", false, error)) return JOBQ_ERROR_INVALID;
-    from.queue = queue;
-    code = jobq_pg__ask_rows(pg, conn, JOBQ_PG__QUEUE_COUNTS, &from, &rows, error);
-    if (code != JOBQ_OK) return code;
-    if (rows.count == 0)
-        return jobq_pg__said(error, JOBQ_ERROR_NOT_FOUND, "Not found", "queue", "name", queue);
-    *counts = ((const jobq_pg_queue_row *)rows.rows)->counts;
-    jobq_pg_rows_clear(&rows);
-    return JOBQ_OK;
-}
-
-/* Makes a batch of a result, which it takes over. */
-static jobq_error jobq_pg__batch(PGresult *res, jobq_pg_batch *batch, jobq_pg_error *error)
-{
-    int rows = PQntuples(res), i;
-    jobq_pg__job_row row;
-
-    memset(batch, 0, sizeof *batch);
-    batch->result = res;
-    batch->count = (size_t)rows;
-    batch->jobs = (jobq_job *)calloc((size_t)rows + 1, sizeof *batch->jobs);
-    if (batch->jobs == NULL) {
-        jobq_pg_batch_clear(batch);
-        return jobq_pg__no_memory(error);
-    }
-    for (i = 0; i < rows; i++) {
-        if (!jobq_pg__job(res, i, 0, 0, &row)) {
-            jobq_pg_batch_clear(batch);
-            return jobq_pg__fail(error, JOBQ_ERROR_DATABASE, "a job breaks a law of jobq.h");
-        }
-        batch->jobs[i] = row.job;
-    }
-    return JOBQ_OK;
-}
-
-JOBQ_API void jobq_pg_batch_clear(jobq_pg_batch *batch)
-{
-    JOBQ_ASSERT(batch != NULL);
-    PQclear(batch->result);
-    free(batch->jobs);
-    memset(batch, 0, sizeof *batch);
-}
-
-JOBQ_API jobq_error jobq_pg_peek(jobq_pg *pg, PGconn *conn, const char *const *queues,
-                                 size_t queue_count, const int64_t *exclude, size_t exclude_count,
-                                 int32_t at_most, jobq_pg_batch *batch, jobq_pg_error *error)
-{
-    jobq_pg__peeking from;
-    jobq_pg_error local;
-    PGresult *res;
-    size_t i;
-
-    JOBQ_ASSERT(pg != NULL && batch != NULL);
-    if (error == NULL) error = &local;
-    memset(batch, 0, sizeof *batch);
-    for (i = 0; i < queue_count; i++) {
-        if (jobq_pg__name_invalid(queues[i], "queue", false, error)) return JOBQ_ERROR_INVALID;
-    }
-    if (at_most < 1) return jobq_pg__invalid(error, "at_most", "1 or more");
-    if (exclude == NULL && exclude_count > 0)
-        return jobq_pg__invalid(error, "exclude", "a count without a pointer");
-    from.queues = queues;
-    from.queue_count = (int32_t)queue_count;
-    from.exclude.items = exclude;
-    from.exclude.count = exclude_count;
-    from.at_most = at_most;
-    res = jobq_pg__call(pg, conn, JOBQ_PG__PEEK, &from, error);
-    return res == NULL ? error->code : jobq_pg__batch(res, batch, error);
-}
-
-/* ---- >>work: the worker ---------------------------------------------------------------------- */
-
-/* Steps at which tests kill the process or cut the connection. step: what is about to happen or has
- * happened, in words; kind: of the statement (a jobq_request_kind), or -1. */
-#ifndef JOBQ_PG_POINT
-#define JOBQ_PG_POINT(step, kind, conn) ((void)0)
-#endif
-
-#define JOBQ_PG__PENDING_MAX (64 + 2 * JOBQ_LOOP_PARTITIONS)
-
-/* A result that jobs point into; freed with the last of them. */
-typedef struct jobq_pg__answer {
-    PGresult *result;
-    int32_t users;
-} jobq_pg__answer;
-
-/* What the loop's slot i needs besides the loop. */
-typedef struct jobq_pg__held {
-    jobq_pg__answer *answer; /* of its claim; NULL once its handler has it */
-    int row;
-    char *error;             /* of the attempt */
-    size_t error_size;
-    char *next;              /* payload of the next stage */
-    size_t next_size;
-    bool next_bytes;
-    int32_t refused;         /* as in its ending when the error was written */
-} jobq_pg__held;
-
-typedef struct jobq_pg__parcel jobq_pg__parcel;
-typedef struct jobq_pg__desk jobq_pg__desk;
-typedef struct jobq_pg__notice jobq_pg__notice;
-typedef struct jobq_pg__attempt jobq_pg__attempt;
-
-/* LISTEN past a pooler. */
-typedef struct jobq_pg__listener {
-    PGconn *conn;
-    jobq_pg__attempt *attempt; /* at that connection */
-    int64_t asked;             /* the worker id in the last LISTEN */
-    bool waits;                /* for its answer */
-    int64_t until_us;          /* waits: until then; if not, the next LISTEN or attempt */
-} jobq_pg__listener;
-
-/* VACUUM and prune. */
-typedef struct jobq_pg__maintenance {
-    PGconn *conn;
-    jobq_pg__attempt *attempt; /* at that connection */
-    uint32_t wanted;           /* requests, by bits */
-    int32_t prune_limit;       /* rows of the next prune */
-    jobq_request_kind kind;    /* of the statement under way; WAIT: neither */
-    jobq_error code;           /* its result so far */
-} jobq_pg__maintenance;
-
-struct jobq_pg__run {
-    jobq_pg_worker *worker; /* NULL: it waits for work */
-    bool busy;       /* with this work; else what the handler got is there to be read only */
-    jobq_work work;
-    const jobq_pg_handler *handler; /* of its job */
-    jobq_pg__parcel *parcel;
-    jobq_pg__delivering delivering;
-    jobq_stop stop;      /* what the loop said about messages, asked again at ask_mono_us */
-    int64_t ask_mono_us;
-    bool abandoned;  /* its thread has been replaced */
-    jobq_pg__desk *desk;
-    jobq_pg__answer *answer; /* of the claim of its job */
-    int64_t began_mono_us;   /* its handler */
-    PGconn *conn;    /* of the pool, once the handler asked */
-    PGcancel *cancel;
-    char *next;
-    size_t next_size;
-    bool next_bytes;
-    struct jobq_pg__run *link;
-};
-
-/* What a handler's thread works with. */
-struct jobq_pg__desk {
-    jobq_call call;
-    jobq_delivery delivery;
-    jobq_ack ack;                       /* what is written of the delivery */
-    int32_t planned;                    /* messages of it that are done with */
-    char error[JOBQ_ERROR_MAX + 1];     /* for the hooks */
-};
-
-/* The threads for handlers, and whom they serve: a member for each schema, with a loop, connections
- * and a thread of its own. A member alone is a crew of one. */
-typedef struct jobq_pg__crew {
-    jobq_pg_worker **members;  /* the first one is what the program holds */
-    size_t count;
-    pthread_mutex_t lock;      /* guards what follows, and the members' loops */
-    pthread_cond_t work, gone;
-    jobq_pg__run *runs;
-    int32_t threads, idle, stuck;
-    size_t turn;               /* counts up: whom a free thread asks next */
-    size_t open;               /* members that are not at their end */
-    bool gave_up;              /* too many handlers were stuck */
-} jobq_pg__crew;
-
-struct jobq_pg_worker {
-    jobq_pg__crew *crew;
-    jobq_pg *pg;
-    char *name;
-    jobq_pg_handler handlers[JOBQ_LOOP_KINDS]; /* strings are ours */
-    size_t handler_count;
-    jobq_pg_receiver *receivers;    /* strings are ours */
-    size_t receiver_count;
-    size_t receiver_of[JOBQ_LOOP_QUEUES]; /* by queue */
-    jobq_pg_hooks hooks;
-    const char *queues[JOBQ_LOOP_QUEUES];
-    size_t queue_count;
-    int32_t kind_queues[JOBQ_LOOP_KINDS]; /* for register: 1-based queue, kind, and the id that */
-    const char *kinds[JOBQ_LOOP_KINDS];   /* came back */
-    int32_t kind_ids[JOBQ_LOOP_KINDS];
-    int poke[2];                    /* a pipe: wakes the thread that steps; 's' asks to stop */
-    pthread_t thread;               /* its own, which steps */
-    bool threaded;                  /* it runs */
-    PGconn *conn;                   /* for statements */
-    jobq_pg__attempt *attempt;      /* at that connection */
-    bool broken;
-    char limits[240];               /* SQL: the time-outs of a statement */
-    jobq_pg__listener listener;
-    jobq_pg__maintenance maintenance;
-    jobq_pg__params params;
-    jobq_pg__pending pending[JOBQ_PG__PENDING_MAX];
-    int pending_first, pending_count;
-    int rows[JOBQ_ENDINGS_MAX];     /* of the jobs of one answer */
-    jobq_pg__end_row *ends;         /* room for one flush */
-    char refusal[512];              /* why a flush was refused, lately */
-    jobq_loop_config config;
-    jobq_loop *loop;                /* this and what follows: under the crew's lock */
-    jobq_request *request;          /* the one that is being carried out */
-    jobq_answer *answer;            /* the one that the loop is being told */
-    int64_t id;                     /* as it registered last; 0: it has not yet */
-    jobq_pg__held held[JOBQ_LOOP_SLOTS];
-    jobq_pg__parcel *parcels[JOBQ_LOOP_PARTITIONS];
-    jobq_pg__notice *notices;       /* for the hooks, of handlers that were abandoned */
-    int64_t io_until_us;            /* the thread that steps sleeps until then */
-    int64_t end_us;                 /* it has ended: what is under way may take until then */
-    int64_t handler_us;             /* handlers' time */
-    int64_t trouble_mono_us;        /* the last one, if its text is not empty */
-    char trouble[512];
-    bool away;                      /* the connection was lost, or could not be had */
-    bool vacuum_told;               /* the log knows that a pooler keeps VACUUM bounded */
-    bool ended;
-    int pool_share;                 /* connections that the pool has for it */
-    bool hosted;                    /* the host steps, and runs the handlers: the rest is for it */
-    bool more;                      /* jobs may wait for the next step */
-    jobq_pg__run run;
-    jobq_pg__desk desk;
-};
-
-static void *jobq_pg__thread(void *arg);
-static bool jobq_pg__keep(jobq_call *call, jobq_str next, bool bytes);
-static int jobq_pg__stopping(const jobq_call *call);
-
-static bool jobq_pg__turn(jobq_pg_worker *w);
-
-static const jobq_store jobq_pg__store = {jobq_pg__keep, jobq_pg__stopping};
-
-/* -- what slots hold -- */
-
-static void jobq_pg__answer_drop(jobq_pg__answer *answer)
-{
-    if (answer == NULL || --answer->users > 0) return;
-    PQclear(answer->result);
-    free(answer);
-}
-
-static void jobq_pg__held_clear(jobq_pg__held *h)
-{
-    jobq_pg__answer_drop(h->answer);
-    free(h->error);
-    free(h->next);
-    memset(h, 0, sizeof *h);
-}
-
-/* -- cancelling: it connects anew, and a dead host keeps it waiting. Nobody else waits. -- */
-
-static void *jobq_pg__canceller(void *arg)
-{
-    char ignored[64];
-
-    PQcancel((PGcancel *)arg, ignored, sizeof ignored);
-    PQfreeCancel((PGcancel *)arg);
-    return NULL;
-}
-
-/* Runs start(arg) in a thread that nobody joins. */
-static bool jobq_pg__detach(void *(*start)(void *), void *arg)
-{
-    pthread_t thread;
-
-    if (pthread_create(&thread, NULL, start, arg) != 0) return false;
-    pthread_detach(thread);
-    return true;
-}
-
-/* Takes the cancel over. NULL: nothing. */
-static void jobq_pg__cancel(PGcancel *cancel)
-{
-    if (cancel == NULL || jobq_pg__detach(jobq_pg__canceller, cancel)) return;
-    PQfreeCancel(cancel);
-}
-
-/* -- handlers' threads -- */
-
-/* Notes what health tells. The lock is held. */
-static void jobq_pg__trouble(jobq_pg_worker *w, const char *text)
-{
-    jobq_pg__copy(w->trouble, sizeof w->trouble, text);
-    w->trouble_mono_us = jobq_pg__mono_us();
-}
-
-/* No server would have us. It may take hours, so the log hears of it once, and again when something
- * else is wrong. The lock is held. */
-static void jobq_pg__undialed(jobq_pg_worker *w, const jobq_pg_error *error)
-{
-    bool known = w->away && strcmp(w->trouble, error->message) == 0;
-
-    jobq_pg__log(w->pg, known ? JOBQ_PG_DEBUG : JOBQ_PG_WARNING, "%s", error->message);
-    jobq_pg__trouble(w, error->message);
-    w->away = true;
-}
-
-static void jobq_pg__poke(jobq_pg_worker *w, char why)
-{
-    ssize_t ignored = write(w->poke[1], &why, 1);
-
-    (void)ignored;
-}
-
-/* The loop was told something: wakes the thread that steps if it would sleep too long. */
-JOBQ_PG__ONCE static void jobq_pg__told(jobq_pg_worker *w, int64_t now)
-{
-    if (jobq_loop_due(w->loop, now) >= w->io_until_us) return;
-    w->io_until_us = INT64_MIN;
-    if (!w->hosted) jobq_pg__poke(w, 'w');
-}
-
-static const jobq_pg_handler *jobq_pg__handler_of(const jobq_pg_worker *w, int32_t kind)
-{
-    size_t i;
-
-    for (i = 0; i < w->handler_count; i++) {
-        if (w->kind_ids[i] == kind) return &w->handlers[i];
-    }
-    return NULL;
-}
-
-/* The handler of a stage: its own, or the last one before it. */
-static jobq_handler jobq_pg__stage_of(const jobq_pg_handler *handler, int stage)
-{
-    while (stage > 0 && handler->run[stage] == NULL) stage--;
-    return handler->run[stage];
-}
-
-/* Fills a call from its work; its strings point into the claim's answer. The lock is held. */
-static void jobq_pg__call_fill(jobq_call *call, const jobq_pg_worker *w, const jobq_pg__run *run)
-{
-    const jobq_pg__held *h = &w->held[run->work.slot];
-    jobq_pg__job_row row;
-
-    memset(&row, 0, sizeof row);
-    jobq_pg__get(run->answer->result, h->row, 0, jobq_pg__handed_out, &row);
-    call->job = run->work.job;
-    call->kind = jobq_str_from(run->handler->kind);
-    call->payload = row.payload;
-    call->payload_bytes = row.payload_bytes;
-    call->headers = row.headers;
-    call->user = run->handler->user;
-    call->delay_us = 0;
-    call->delay_named = false;
-    call->error_size = 0;
-    call->error[0] = '\0';
-    call->store = &jobq_pg__store;
-    call->context = (void *)run;
-}
-
-/* What the slot keeps goes to the hooks too: its own text may be gone when they are called. The
- * lock is held. */
-static void jobq_pg__report_job(const jobq_pg_worker *w, jobq_pg__run *run, jobq_pg_report *report)
-{
-    const jobq_pg__held *h = &w->held[run->work.slot];
-
-    if (h->error == NULL) return;
-    memcpy(run->desk->error, h->error, h->error_size + 1);
-    report->error.ptr = run->desk->error;
-    report->error.len = h->error_size;
-}
-
-/* The text of a failed attempt, with its reason; NULL when the attempt did not fail. */
-static void jobq_pg__error_keep(jobq_pg__held *h, const jobq_decision *decision,
-                                jobq_outcome outcome, const jobq_call *call)
-{
-    static const char *const unsaid[JOBQ_OUTCOME_COUNT] = {
-        "the handler returned no outcome", NULL, "retry", "discarded", NULL, NULL,
-        "the handler said done, but its transaction did not complete the job"};
-    char text[JOBQ_ERROR_MAX + 1];
-    jobq_str message = {call->error, call->error_size};
-
-    if ((int)outcome < 0 || outcome >= JOBQ_OUTCOME_COUNT) outcome = JOBQ_OUTCOME_NONE;
-    if (message.len == 0) message = jobq_str_from(unsaid[outcome]);
-    if (message.ptr == NULL || (outcome == JOBQ_OUTCOME_SUCCESS)) return;
-    h->error_size = jobq_reason_format(text, decision, message);
-    h->error = (char *)malloc(h->error_size + 1);
-    if (h->error != NULL) memcpy(h->error, text, h->error_size + 1);
-}
-
-/* A handler returned: the loop decides, the slot keeps what goes to the database. The lock is
- * held. */
-static void jobq_pg__returned(jobq_pg_worker *w, jobq_pg__run *run, const jobq_call *call,
-                              jobq_pg_report *report)
-{
-    int64_t now = jobq_pg__mono_us();
-    jobq_pg__held *h = &w->held[run->work.slot];
-    jobq_handled handled;
-    jobq_decision decision;
-
-    memset(&handled, 0, sizeof handled);
-    handled.outcome = report->outcome;
-    handled.delay_us = call->delay_us;
-    handled.delay_named = call->delay_named;
-    handled.bytes = (int64_t)(call->error_size + run->next_size);
-    if (!jobq_loop_handled(w->loop, now, &run->work, &handled, &decision)) return;
-    jobq_pg__error_keep(h, &decision, report->outcome, call);
-    if (decision.state == JOBQ_STATE_READY && decision.stage > run->work.job.stage) {
-        h->next = run->next;
-        h->next_size = run->next_size;
-        h->next_bytes = run->next_bytes;
-        run->next = NULL;
-    }
-    report->state = decision.state;
-    jobq_pg__report_job(w, run, report);
-    jobq_pg__told(w, now);
-}
-
-/* What a handler used goes back. Its cancel is gone: it was sent. Without the lock: a rollback may
- * take a round trip. */
-static void jobq_pg__run_end(jobq_pg_worker *w, jobq_pg__run *run)
-{
-    PGcancel *cancel;
-
-    pthread_mutex_lock(&w->crew->lock);
-    cancel = run->cancel;
-    run->cancel = NULL;
-    pthread_mutex_unlock(&w->crew->lock);
-    PQfreeCancel(cancel);
-    jobq_pg__give_back(w->pg, run->conn, cancel == NULL);
-    run->delivering.conn = run->conn = NULL;
-}
-
-/* Whether a handler has to stop. It holds its host up, which steps no sooner unless we do. */
-static jobq_stop jobq_pg__run_asks(jobq_pg__run *run)
-{
-    jobq_pg_worker *w = run->worker;
-    int64_t now = jobq_pg__mono_us();
-    jobq_stop stop;
-
-    if (w->hosted && now >= run->ask_mono_us) {
-        jobq_pg__turn(w);
-        run->ask_mono_us = now + 1000;
-    }
-    pthread_mutex_lock(&w->crew->lock);
-    stop = jobq_loop_stopping(w->loop, jobq_pg__mono_us(), &run->work);
-    pthread_mutex_unlock(&w->crew->lock);
-    return stop;
-}
-
-/* A connection of the pool for a handler, which may be cut short there. NULL: see error. */
-static PGconn *jobq_pg__run_conn(jobq_pg__run *run, jobq_pg_error *error)
-{
-    PGconn *conn;
-
-    if (run->conn != NULL) return run->conn;
-    if (jobq_pg_acquire(run->worker->pg, &conn, error) != JOBQ_OK) return NULL;
-    pthread_mutex_lock(&run->worker->crew->lock);
-    run->conn = conn;
-    run->cancel = PQgetCancel(conn);
-    pthread_mutex_unlock(&run->worker->crew->lock);
-    return conn;
-}
-
-/* -- messages: what a partition holds -- */
-
-/* A delivery. The worker has it while the partition is in hand, a thread while its handler runs. */
-struct jobq_pg__parcel {
-    jobq_pg__portion portion;
-    char **reasons;          /* of dead letters, a message each */
-    char error[JOBQ_ERROR_MAX + 1];
-    size_t error_size;       /* of the message, or batch, that is to come again */
-    bool worded;             /* reasons say that max_attempts is exceeded */
-    int32_t users;
-};
-
-static void jobq_pg__parcel_drop(jobq_pg__parcel *parcel)
-{
-    int32_t i;
-
-    if (parcel == NULL || --parcel->users > 0) return;
-    for (i = 0; i < parcel->portion.count; i++) free(parcel->reasons[i]);
-    free(parcel->reasons);
-    jobq_pg__portion_clear(&parcel->portion);
-    free(parcel);
-}
-
-/* Takes over a portion; NULL: no memory. */
-static jobq_pg__parcel *jobq_pg__parcel_new(const jobq_pg__portion *portion)
-{
-    jobq_pg__parcel *parcel = (jobq_pg__parcel *)calloc(1, sizeof *parcel);
-    char **reasons = (char **)calloc((size_t)portion->count + 1, sizeof *reasons);
-
-    if (parcel == NULL || reasons == NULL) {
-        free(parcel);
-        free(reasons);
-        return NULL;
-    }
-    parcel->portion = *portion;
-    parcel->reasons = reasons;
-    parcel->users = 1;
-    return parcel;
-}
-
-/* What is said of message i, a dead letter. */
-static void jobq_pg__parcel_word(jobq_pg__parcel *parcel, int32_t i, bool exceeded, bool delivered,
-                                 int32_t limit)
-{
-    jobq_str why = {parcel->error, parcel->error_size};
-    jobq_decision decision;
-    char *text;
-
-    if (parcel->reasons[i] != NULL) why = jobq_str_from(parcel->reasons[i]);
-    else if (!delivered) why = parcel->portion.error;
-    if (!delivered && why.len == 0) why = jobq_str_from("its worker died, each time");
-    text = (char *)malloc(JOBQ_ERROR_MAX + 1);
-    if (text == NULL) return;
-    memset(&decision, 0, sizeof decision);
-    decision.reason = exceeded ? JOBQ_REASON_ATTEMPTS : JOBQ_REASON_NONE;
-    decision.limit = limit;
-    jobq_reason_format(text, &decision, why);
-    free(parcel->reasons[i]);
-    parcel->reasons[i] = text;
-}
-
-/* Says of each dead letter of an acknowledgement why it is one; once. The lock is held. */
-static void jobq_pg__parcel_words(jobq_pg__parcel *parcel, const jobq_ack *ack)
-{
-    int32_t i;
-
-    for (i = 0; i < ack->plan.done && !parcel->worded; i++) {
-        if (!jobq_pg__is_dead(ack->outcomes[i])) continue;
-        jobq_pg__parcel_word(parcel, i, ack->outcomes[i] == JOBQ_RESULT_EXCEEDED, i < ack->given,
-                             ack->max_attempts);
-    }
-    parcel->worded = true;
-}
-
-/* An acknowledgement as a statement. dead: room for a delivery. The lock is held. */
-static jobq_pg__ack jobq_pg__part_ack(jobq_pg__parcel *parcel, int64_t partition,
-                                      const jobq_holder *token, const jobq_ack *a,
-                                      jobq_pg__dead *dead)
-{
-    jobq_str error = {parcel->error, parcel->error_size};
-
-    jobq_pg__parcel_words(parcel, a);
-    return jobq_pg__ack_of(a, partition, token, parcel->portion.messages,
-                           (const char *const *)parcel->reasons, error, dead);
-}
-
-/* -- messages: handlers -- */
-
-/* A reason for a dead letter, unless the delivery was given up meanwhile. Takes text. */
-static bool jobq_pg__run_keep(jobq_pg__run *run, char **reason, char *text)
-{
-    pthread_mutex_lock(&run->worker->crew->lock);
-    if (run->busy && !run->abandoned) {
-        free(*reason);
-        *reason = text;
-    } else free(text);
-    pthread_mutex_unlock(&run->worker->crew->lock);
-    return run->busy;
-}
-
-/* Asked after each message, so the loop is asked once a millisecond at most. */
-static int jobq_pg__run_stop(jobq_pg__run *run)
-{
-    int64_t now = jobq_pg__mono_us();
-
-    if (!run->busy) return JOBQ_STOP_LOST;
-    if (run->stop != JOBQ_STOP_NONE || now < run->ask_mono_us) return (int)run->stop;
-    run->stop = jobq_pg__run_asks(run);
-    run->ask_mono_us = now + 1000;
-    return (int)run->stop;
-}
-
-/* Fills a delivery from its work. The lock is held. */
-static void jobq_pg__delivery_fill(const jobq_pg_worker *w, jobq_pg__run *run)
-{
-    const jobq_pg_receiver *receiver = &w->receivers[w->receiver_of[run->work.queue]];
-    jobq_delivery *d = &run->desk->delivery;
-
-    memset(d, 0, sizeof *d - sizeof d->error);
-    d->error[0] = '\0';
-    d->messages = run->parcel->portion.messages;
-    d->count = run->work.given;
-    d->partition = run->work.number;
-    d->partition_id = run->work.partition;
-    d->queue = jobq_str_from(receiver->queue);
-    d->user = receiver->user;
-    d->outcomes = run->work.outcomes;
-    d->store = &jobq_pg__leased; /* jobq_pg__deliver_in has its own */
-    d->context = &run->delivering;
-    run->stop = JOBQ_STOP_NONE;
-    run->ask_mono_us = 0;
-    memset(&run->delivering, 0, sizeof run->delivering);
-    run->delivering.reasons = run->parcel->reasons;
-    run->delivering.run = run;
-}
-
-/* The hooks need what was planned: the partition may be elsewhere when they are called. The lock is
- * held. */
-static void jobq_pg__desk_plan(const jobq_pg_worker *w, jobq_pg__parcel *parcel,
-                               jobq_pg__desk *desk)
-{
-    desk->planned = 0;
-    if (w->hooks.after == NULL && w->hooks.failed == NULL) return;
-    jobq_pg__parcel_words(parcel, &desk->ack);
-    desk->planned = desk->ack.plan.done;
-    memcpy(desk->error, parcel->error, parcel->error_size + 1);
-}
-
-/* The handler's word goes to the loop. own: its transaction acknowledges. The lock is held. */
-static bool jobq_pg__delivered(jobq_pg_worker *w, jobq_pg__run *run, const jobq_delivery *d,
-                               const jobq_verdict *verdict, bool own)
-{
-    int64_t now = jobq_pg__mono_us();
-
-    if (!jobq_loop_delivered(w->loop, now, &run->work, verdict, own, &run->desk->ack)) return false;
-    run->parcel->error_size = d->error_size;
-    memcpy(run->parcel->error, d->error, d->error_size + 1);
-    if (d->error_size == 0 && verdict->result != JOBQ_RESULT_SUCCESS) {
-        run->parcel->error_size = jobq_utf8_mend(run->parcel->error, JOBQ_ERROR_MAX, jobq_str_from(
-            verdict->result == JOBQ_RESULT_RETRY ? "message handler returned Retry" : "rejected"));
-    }
-    jobq_pg__desk_plan(w, run->parcel, run->desk);
-    if (!own) jobq_pg__told(w, now);
-    return true;
-}
-
-/* Acknowledges and commits. OK: known to be committed. RETRYABLE: known to be rolled back. */
-static jobq_error jobq_pg__commit_own(jobq_pg_worker *w, PGconn *conn, const jobq_pg__ack *ack,
-                                      jobq_pg_error *error)
-{
-    PGresult *res = jobq_pg__call(w->pg, conn, JOBQ_PG__OUTBOX_ACK, ack, error);
-    jobq_error code = res == NULL ? error->code : JOBQ_OK;
-
-    if (res != NULL && jobq_pg__int(res, 0, 0) == 'l') code = JOBQ_ERROR_LOST;
-    PQclear(res);
-    if (code != JOBQ_OK) {
-        PQclear(PQexec(conn, "ROLLBACK"));
-        return code == JOBQ_ERROR_LOST ? code : JOBQ_ERROR_RETRYABLE;
-    }
-    JOBQ_PG_POINT("acknowledge", -1, conn);
-    res = PQexec(conn, "COMMIT");
-    JOBQ_PG_POINT("acknowledged", -1, conn);
-    if (res != NULL && strcmp(PQcmdStatus(res), "COMMIT") == 0) code = JOBQ_OK;
-    else {
-        jobq_pg__result_error(error, conn, res);
-        if (PQstatus(conn) == CONNECTION_OK) code = JOBQ_ERROR_RETRYABLE;
-        else code = JOBQ_ERROR_CONNECTION; /* nobody knows */
-    }
-    PQclear(res);
-    return code;
-}
-
-/* A transactional handler's end: its plan is written where its effects are. */
-static void jobq_pg__deliver_own(jobq_pg_worker *w, jobq_pg__run *run, jobq_delivery *d,
-                                 const jobq_verdict *verdict)
-{
-    jobq_pg__dead *dead = (jobq_pg__dead *)calloc((size_t)d->count + 1, sizeof *dead);
-    jobq_pg__ack ack;
-    jobq_pg_error error;
-    jobq_error code = JOBQ_ERROR_RETRYABLE;
-    bool wanted;
-
-    error.message[0] = '\0';
-    pthread_mutex_lock(&w->crew->lock);
-    wanted = jobq_pg__delivered(w, run, d, verdict, true);
-    if (wanted && dead != NULL) {
-        ack = jobq_pg__part_ack(run->parcel, run->work.partition, &run->work.token,
-                                &run->desk->ack, dead);
-        ack.own = true;
-    }
-    pthread_mutex_unlock(&w->crew->lock);
-    if (wanted && dead != NULL) code = jobq_pg__commit_own(w, run->conn, &ack, &error);
-    else PQclear(PQexec(run->conn, "ROLLBACK"));
-    free(dead);
-    pthread_mutex_lock(&w->crew->lock);
-    if (code != JOBQ_OK) run->desk->planned = 0;
-    if (code == JOBQ_ERROR_RETRYABLE && error.message[0] != '\0') {
-        run->parcel->error_size =
-            jobq_utf8_mend(run->parcel->error, JOBQ_ERROR_MAX, jobq_str_from(error.message));
-    }
-    if (wanted) jobq_loop_committed(w->loop, jobq_pg__mono_us(), &run->work, code);
-    jobq_pg__told(w, jobq_pg__mono_us());
-    pthread_mutex_unlock(&w->crew->lock);
-}
-
-/* A transaction for a handler, on a connection of the pool. */
-static bool jobq_pg__run_begin(jobq_pg__run *run, jobq_pg_error *error)
-{
-    run->delivering.conn = jobq_pg__run_conn(run, error);
-    return run->conn != NULL && jobq_pg__command(run->conn, JOBQ_PG__BEGIN, error) == JOBQ_OK;
-}
-
-/* Runs a handler in the transaction that acknowledges. True: the loop has been told. */
-static bool jobq_pg__deliver_tx(jobq_pg_worker *w, jobq_pg__run *run, jobq_delivery *d,
-                                const jobq_pg_receiver *r, jobq_verdict *verdict)
-{
-    jobq_pg_error error;
-    bool open = jobq_pg__run_begin(run, &error);
-
-    if (!open) jobq_pg__retry_all(d, verdict, error.message);
-    else open = jobq_pg__deliver_in(run->conn, d, r->each, r->all, verdict);
-    if (open) jobq_pg__deliver_own(w, run, d, verdict);
-    if (run->conn != NULL) jobq_pg__run_end(w, run);
-    return open;
-}
-
-/* -- a handler's run, of a job or of messages -- */
-
-/* Fills what the handler gets. False: no handler has the job's kind. The lock is held. */
-static bool jobq_pg__run_fill(jobq_pg_worker *w, jobq_pg__run *run)
-{
-    jobq_handled handled;
-
-    run->began_mono_us = jobq_pg__mono_us();
-    if (run->work.messages) {
-        run->parcel = w->parcels[run->work.slot];
-        run->parcel->users++;
-        jobq_pg__delivery_fill(w, run);
-        jobq_pg__told(w, run->began_mono_us); /* of a lease to renew, a time limit */
-        return true;
-    }
-    run->handler = jobq_pg__handler_of(w, run->work.job.kind);
-    if (run->handler == NULL) {
-        memset(&handled, 0, sizeof handled);
-        handled.missing = true;
-        jobq_loop_handled(w->loop, run->began_mono_us, &run->work, &handled, NULL);
-        jobq_pg__told(w, run->began_mono_us);
-        return false;
-    }
-    run->answer = w->held[run->work.slot].answer;
-    w->held[run->work.slot].answer = NULL;
-    jobq_pg__call_fill(&run->desk->call, w, run);
-    return true;
-}
-
-/* Calls the handler. True: the loop has been told what it said. */
-static bool jobq_pg__run_call(jobq_pg_worker *w, jobq_pg__run *run, jobq_pg_report *report,
-                              jobq_verdict *verdict)
-{
-    jobq_delivery *d = &run->desk->delivery;
-    jobq_call *call = &run->desk->call;
-    const jobq_pg_receiver *r;
-
-    if (run->work.messages) {
-        r = &w->receivers[w->receiver_of[run->work.queue]];
-        if (r->transactional) return jobq_pg__deliver_tx(w, run, d, r, verdict);
-        jobq_delivery_run(d, r->each, r->all, verdict);
-        return false;
-    }
-    JOBQ_PG_POINT("handle", -1, NULL);
-    report->outcome = jobq_pg__stage_of(run->handler, call->job.stage)(call);
-    JOBQ_PG_POINT("handled", -1, NULL);
-    return false;
-}
-
-static void jobq_pg__report_start(jobq_pg_report *report, const jobq_pg__run *run)
-{
-    memset(report, 0, sizeof *report);
-    if (run->work.messages) {
-        report->delivery = &run->desk->delivery;
-        report->queue = report->delivery->queue;
-    } else {
-        report->call = &run->desk->call;
-        report->queue = jobq_str_from(run->handler->queue);
-    }
-}
-
-/* Calls the hooks of a run's end; parcel: of its messages, or NULL. The lock is not held. */
-static void jobq_pg__tell(const jobq_pg_worker *w, jobq_pg_report *report,
-                          const jobq_pg__desk *desk, const jobq_pg__parcel *parcel)
-{
-    bool messages = report->delivery != NULL;
-    int32_t i;
-
-    if (messages && report->result != JOBQ_RESULT_SUCCESS)
-        report->error = jobq_str_from(desk->error);
-    if (w->hooks.after != NULL) w->hooks.after(w->hooks.user, report);
-    if (w->hooks.failed == NULL) return;
-    if (report->state == JOBQ_STATE_FAILED) w->hooks.failed(w->hooks.user, report);
-    for (i = 0; messages && i < desk->planned; i++) {
-        if (!jobq_pg__is_dead(desk->ack.outcomes[i])) continue;
-        report->message = &parcel->portion.messages[i];
-        report->error = jobq_str_from(parcel->reasons[i]);
-        w->hooks.failed(w->hooks.user, report);
-    }
-}
-
-/* The handler has ended. told: the loop knows. The lock is held after, not before. */
-static void jobq_pg__run_ended(jobq_pg_worker *w, jobq_pg__run *run, jobq_pg_report *report,
-                               const jobq_verdict *verdict, bool told)
-{
-    jobq_pg__desk *desk = run->desk;
-
-    report->result = verdict->result;
-    if (run->conn != NULL) jobq_pg__run_end(w, run);
-    pthread_mutex_lock(&w->crew->lock);
-    w->handler_us += report->duration_us;
-    if (report->call != NULL && !run->abandoned) jobq_pg__returned(w, run, &desk->call, report);
-    if (report->call == NULL && !told)
-        jobq_pg__delivered(w, run, &desk->delivery, verdict, false);
-    run->busy = false;
-    if (!run->abandoned && (w->hooks.after != NULL || w->hooks.failed != NULL)) {
-        pthread_mutex_unlock(&w->crew->lock);
-        jobq_pg__tell(w, report, desk, run->parcel);
-        pthread_mutex_lock(&w->crew->lock);
-    }
-    free(run->next);
-    run->next = NULL;
-    run->next_size = 0;
-    jobq_pg__answer_drop(run->answer);
-    jobq_pg__parcel_drop(run->parcel);
-    run->answer = NULL;
-    run->parcel = NULL;
-}
-
-/* Runs a handler. The lock is held before and after. */
-static void jobq_pg__run_work(jobq_pg_worker *w, jobq_pg__run *run)
-{
-    jobq_pg_report report;
-    jobq_verdict verdict;
-    int64_t began;
-    bool told;
-
-    if (!jobq_pg__run_fill(w, run)) return;
-    pthread_mutex_unlock(&w->crew->lock);
-    memset(&verdict, 0, sizeof verdict);
-    jobq_pg__report_start(&report, run);
-    if (w->hooks.before != NULL) w->hooks.before(w->hooks.user, &report);
-    began = jobq_pg__mono_us();
-    told = jobq_pg__run_call(w, run, &report, &verdict);
-    report.duration_us = jobq_pg__mono_us() - began;
-    jobq_pg__run_ended(w, run, &report, &verdict, told);
-}
-
-/* -- the hooks of handlers that were abandoned: other threads call them -- */
-
-struct jobq_pg__notice {
-    jobq_pg_report report;
-    jobq_pg__run run;        /* as far as the report needs it, with a desk of its own */
-    jobq_pg__desk desk;
-    jobq_pg__notice *next;
-};
-
-/* The run is abandoned; the report's last word is the caller's. NULL: no hook wants it, or no
- * memory. The lock is held. */
-static jobq_pg__notice *jobq_pg__notice_new(jobq_pg_worker *w, const jobq_pg__run *run)
-{
-    jobq_pg__notice *n;
-
-    if (run == NULL || (w->hooks.after == NULL && w->hooks.failed == NULL)) return NULL;
-    n = (jobq_pg__notice *)calloc(1, sizeof *n);
-    if (n == NULL) return NULL;
-    memcpy(&n->run.work, &run->work, offsetof(jobq_work, outcomes)); /* which it still writes */
-    n->run.worker = w;
-    n->run.handler = run->handler;
-    n->run.answer = run->answer;
-    n->run.parcel = run->parcel;
-    n->run.desk = &n->desk;
-    if (run->work.messages) {
-        run->parcel->users++;
-        jobq_pg__delivery_fill(w, &n->run);
-        n->desk.delivery.outcomes = NULL;
-    } else {
-        run->answer->users++;
-        jobq_pg__call_fill(&n->desk.call, w, &n->run);
-    }
-    jobq_pg__report_start(&n->report, &n->run);
-    n->report.duration_us = jobq_pg__mono_us() - run->began_mono_us;
-    n->next = w->notices;
-    w->notices = n;
-    pthread_cond_signal(&w->crew->work);
-    return n;
-}
-
-/* Calls the hooks for one notice, if there is one. The lock is held before and after. */
-static bool jobq_pg__notice_tell(jobq_pg_worker *w)
-{
-    jobq_pg__notice *n = w->notices;
-
-    if (n == NULL) return false;
-    w->notices = n->next;
-    pthread_mutex_unlock(&w->crew->lock);
-    jobq_pg__tell(w, &n->report, &n->desk, n->run.parcel);
-    pthread_mutex_lock(&w->crew->lock);
-    jobq_pg__answer_drop(n->run.answer);
-    jobq_pg__parcel_drop(n->run.parcel);
-    free(n);
-    return true;
-}
-
-/* -- the life of a thread -- */
-
-/* One job or one delivery, messages first. False: there is neither. The lock is held. */
-static bool jobq_pg__run_one(jobq_pg_worker *w, jobq_pg__run *run)
-{
-    if (jobq_pg__notice_tell(w)) return true;
-    run->busy = jobq_loop_take(w->loop, jobq_pg__mono_us(), &run->work);
-    if (!run->busy) return false;
-    jobq_pg__run_work(w, run);
-    run->busy = false;
-    return true;
-}
-
-/* Asks the members in turn: one job or one delivery. False: none has any. The lock is held. */
-static bool jobq_pg__crew_runs(jobq_pg__crew *crew, jobq_pg__run *run)
-{
-    bool ran = false;
-    size_t i;
-
-    for (i = 0; i < crew->count && !ran; i++) {
-        jobq_pg_worker *w = crew->members[crew->turn++ % crew->count];
-        if (w->ended) continue;
-        run->worker = w;
-        ran = jobq_pg__run_one(w, run);
-        if (!ran) jobq_pg__told(w, jobq_pg__mono_us());
-        if (w->ended) pthread_cond_broadcast(&crew->gone);
-    }
-    run->worker = NULL;
-    return ran;
-}
-
-static bool jobq_pg__works(const jobq_pg_worker *w)
-{
-    return jobq_loop_status_of(w->loop).phase == JOBQ_PHASE_WORKING;
-}
-
-/* Whether any member still begins jobs. The lock is held. */
-static bool jobq_pg__crew_works(const jobq_pg__crew *crew)
-{
-    size_t i;
-
-    for (i = 0; i < crew->count; i++) {
-        if (jobq_pg__works(crew->members[i])) return true;
-    }
-    return false;
-}
-
-/* Whether a thread is still busy for a member that has ended. The last one waits for all threads.
- * The lock is held. */
-static bool jobq_pg__crew_busy(const jobq_pg_worker *w)
-{
-    const jobq_pg__run *run = w->crew->runs;
-
-    if (w->crew->open == 0) return w->crew->threads > 0;
-    while (run != NULL && (run->worker != w || run->abandoned)) run = run->link;
-    return run != NULL;
-}
-
-/* Waits for work and does it. The lock is held before and after. */
-static void jobq_pg__thread_work(jobq_pg__crew *crew, jobq_pg__run *run)
-{
-    while (run->desk != NULL && crew->open > 0 && !run->abandoned) {
-        if (jobq_pg__crew_runs(crew, run)) continue;
-        crew->idle++;
-        pthread_cond_wait(&crew->work, &crew->lock);
-        crew->idle--;
-    }
-}
-
-/* One more thread for handlers. The lock is held. */
-static bool jobq_pg__thread_start(jobq_pg__crew *crew)
-{
-    bool good = jobq_pg__detach(jobq_pg__thread, crew);
-
-    if (good) crew->threads++;
-    return good;
-}
-
-/* Its crew works no more, and jobq_pg_worker_wait says so. The lock is held. */
-static void jobq_pg__give_up(jobq_pg_worker *w, const char *why)
-{
-    int64_t now = jobq_pg__mono_us();
-    size_t i;
-
-    if (!jobq_pg__crew_works(w->crew)) return;
-    w->crew->gave_up = true;
-    jobq_pg__trouble(w, why);
-    jobq_pg__log(w->pg, JOBQ_PG_ERROR, "%s", why);
-    for (i = 0; i < w->crew->count; i++) {
-        jobq_pg_worker *member = w->crew->members[i];
-        if (!jobq_pg__works(member)) continue;
-        jobq_loop_stop(member->loop, now, 0);
-        jobq_pg__told(member, now);
-    }
-}
-
-/* In the place of a thread that is no more counted. The lock is held. */
-static void jobq_pg__thread_replace(jobq_pg_worker *w)
-{
-    jobq_pg__crew *crew = w->crew;
-
-    if (crew->open == 0 || jobq_pg__thread_start(crew) || crew->threads > 0) return;
-    jobq_pg__give_up(w, "no more threads: the worker stops; raise the limit");
-}
-
-/* A thread ends. w: whose handler ended it, NULL: none did. The lock is held before, not after. */
-static void jobq_pg__thread_end(jobq_pg__crew *crew, jobq_pg__run *run, jobq_pg_worker *w)
-{
-    jobq_pg__run **link;
-
-    for (link = &crew->runs; *link != run; link = &(*link)->link) {}
-    *link = run->link;
-    if (run->abandoned) crew->stuck--;
-    else crew->threads--;
-    if (w != NULL && !run->abandoned) jobq_pg__thread_replace(w);
-    pthread_cond_broadcast(&crew->gone);
-    pthread_mutex_unlock(&crew->lock);
-    free(run->desk);
-}
-
-/* A handler ended its thread, by pthread_exit: a failed attempt, and a thread is missing. */
-static void jobq_pg__thread_quit(void *arg)
-{
-    static const char text[] = "the handler ended its thread";
-    jobq_pg__run *run = (jobq_pg__run *)arg;
-    jobq_pg_worker *w = run->worker;
-    jobq_pg_report report;
-    jobq_verdict verdict;
-
-    if (run->busy) {
-        memset(&verdict, 0, sizeof verdict);
-        jobq_pg__report_start(&report, run);
-        report.duration_us = jobq_pg__mono_us() - run->began_mono_us;
-        if (run->work.messages) jobq_pg__retry_all(&run->desk->delivery, &verdict, text);
-        else jobq_call_error(&run->desk->call, jobq_str_from(text));
-        jobq_pg__run_ended(w, run, &report, &verdict, false);
-    } else pthread_mutex_lock(&w->crew->lock);
-    jobq_pg__log(w->pg, JOBQ_PG_ERROR, "%s: return from handlers", text);
-    jobq_pg__thread_end(w->crew, run, w);
-}
-
-static void *jobq_pg__thread(void *arg)
-{
-    jobq_pg__crew *crew = (jobq_pg__crew *)arg;
-    jobq_pg__run run;
-
-    memset(&run, 0, sizeof run);
-    run.desk = (jobq_pg__desk *)calloc(1, sizeof *run.desk);
-    pthread_mutex_lock(&crew->lock);
-    run.link = crew->runs;
-    crew->runs = &run;
-    pthread_cleanup_push(jobq_pg__thread_quit, &run);
-    jobq_pg__thread_work(crew, &run);
-    pthread_cleanup_pop(0);
-    jobq_pg__thread_end(crew, &run, NULL);
-    return NULL;
-}
-
-/* As many as may find something: jobs, or messages that a thread refused for the sake of a suspect
- * job, or of a lease that was over. The lock is held. */
-static void jobq_pg__wake_threads(jobq_pg_worker *w)
-{
-    int32_t want = jobq_loop_status_of(w->loop).ready;
-    int32_t n = w->crew->idle < want ? w->crew->idle : want;
-
-    while (n-- > 0) pthread_cond_signal(&w->crew->work);
-}
-
-/* -- what a handler may ask -- */
-
-static bool jobq_pg__keep(jobq_call *call, jobq_str next, bool bytes)
-{
-    jobq_pg__run *run = (jobq_pg__run *)call->context;
-    char *copy;
-
-    if (!run->busy || next.len > run->worker->pg->payload_max) return false;
-    copy = (char *)malloc(next.len + 1);
-    if (copy == NULL) return false;
-    if (next.len > 0) memcpy(copy, next.ptr, next.len);
-    free(run->next);
-    run->next = copy;
-    run->next_size = next.len;
-    run->next_bytes = bytes;
-    return true;
-}
-
-static int jobq_pg__stopping(const jobq_call *call)
-{
-    jobq_pg__run *run = (jobq_pg__run *)call->context;
-
-    return run->busy ? (int)jobq_pg__run_asks(run) : JOBQ_STOP_TIMEOUT;
-}
-
-JOBQ_API PGconn *jobq_pg_call_conn(jobq_call *call, jobq_pg_error *error)
-{
-    JOBQ_ASSERT(call != NULL && call->store == &jobq_pg__store);
-    return jobq_pg__run_conn((jobq_pg__run *)call->context, error);
-}
-
-JOBQ_API jobq_error jobq_pg_call_complete(jobq_call *call, PGconn *conn, jobq_pg_error *error)
-{
-    jobq_pg__run *run;
-    jobq_pg_worker *w;
-    jobq_pg__end_row end;
-    jobq_event event;
-
-    JOBQ_ASSERT(call != NULL && call->store == &jobq_pg__store && conn != NULL);
-    run = (jobq_pg__run *)call->context;
-    w = run->worker;
-    if (PQtransactionStatus(conn) != PQTRANS_INTRANS) {
-        return jobq_pg__invalid(error, "conn",
-                                "no open transaction: BEGIN before you complete in it");
-    }
-    memset(&end, 0, sizeof end);
-    memset(&event, 0, sizeof event);
-    event.kind = JOBQ_EVENT_SUCCESS;
-    jobq_job_decide(&run->work.policy, &call->job, &event, &end.of.decision);
-    end.of.job = call->job.id;
-    end.of.worker = call->job.worker;
-    end.of.claim = call->job.claim;
-    end.with.payload.ptr = run->next;
-    end.with.payload.len = run->next_size;
-    end.with.payload_bytes = run->next_bytes;
-    return jobq_pg__ask(w->pg, conn, JOBQ_PG__SETTLE_HERE, &end, NULL, error);
-}
-
-/* An aborted transaction answers COMMIT with ROLLBACK and no error: only that word tells. */
-JOBQ_API jobq_outcome jobq_pg_call_commit(jobq_call *call, PGconn *conn)
-{
-    jobq_pg_error error;
-    jobq_error code = jobq_pg_call_complete(call, conn, &error);
-    PGresult *res;
-
-    JOBQ_PG_POINT("commit", -1, conn);
-    res = PQexec(conn, code == JOBQ_OK ? "COMMIT" : "ROLLBACK");
-    JOBQ_PG_POINT("committed", -1, conn);
-    if (code == JOBQ_OK && (res == NULL || strcmp(PQcmdStatus(res), "COMMIT") != 0)) {
-        code = JOBQ_ERROR_DATABASE;
-        jobq_pg__fail(&error, code, "COMMIT failed: %s", PQerrorMessage(conn));
-    }
-    PQclear(res);
-    if (code == JOBQ_OK) return JOBQ_OUTCOME_DONE;
-    jobq_call_error(call, jobq_str_from(error.message));
-    return JOBQ_OUTCOME_RETRY;
-}
-
-/* -- connections: a thread makes each, and no other thread waits for it -- */
-
-/* A connection that is being made. Its thread calls desc.connect and asks name servers, which may
- * block, and gets past a silent host: libpq heeds connect_timeout only for a caller that waits. */
-struct jobq_pg__attempt {
-    const jobq_pg *pg;
-    const char *conninfo, *name;
-    jobq_pg__crew *crew;       /* lives while asks, which its lock guards: */
-    bool asks;                 /* desc.connect is called, and the handle used */
-    pthread_mutex_t lock;      /* guards what follows */
-    jobq_pg_worker *worker;    /* NULL: given up, also under the crew's lock; its thread frees it */
-    bool over;
-    PGconn *conn;              /* what it got; NULL: error says why */
-    jobq_pg_error error;
-};
-
-static void jobq_pg__attempt_free(jobq_pg__attempt *a)
-{
-    PQfinish(a->conn);
-    pthread_mutex_destroy(&a->lock);
-    free(a);
-}
-
-/* The handle is no longer used. False: the attempt was given up. */
-static bool jobq_pg__attempt_asked(jobq_pg__attempt *a)
-{
-    bool wanted;
-
-    pthread_mutex_lock(&a->crew->lock);
-    a->asks = false;
-    wanted = a->worker != NULL;
-    if (wanted) jobq_pg__poke(a->worker, 'w');
-    else a->crew->stuck--;
-    pthread_mutex_unlock(&a->crew->lock);
-    return wanted;
-}
-
-static void *jobq_pg__attempt_run(void *arg)
-{
-    jobq_pg__attempt *a = (jobq_pg__attempt *)arg;
-    jobq_pg_dial dial;
-    bool good = jobq_pg__dial_ask(a->pg, a->conninfo, a->name, &dial, &a->error);
-    bool wanted = jobq_pg__attempt_asked(a);
-
-    if (good && wanted) a->conn = jobq_pg__dial_make(&dial, &a->error);
-    else if (good) {
-        PQfinish(dial.conn);
-        jobq_pg__dial_clear(&dial);
-    }
-    if (a->conn != NULL) PQsetnonblocking(a->conn, 1);
-    pthread_mutex_lock(&a->lock);
-    a->over = true;
-    wanted = a->worker != NULL;
-    if (wanted) jobq_pg__poke(a->worker, 'w');
-    pthread_mutex_unlock(&a->lock);
-    if (!wanted) jobq_pg__attempt_free(a);
-    return NULL;
-}
-
-/* NULL: no memory, or no thread. */
-static jobq_pg__attempt *jobq_pg__attempt_new(jobq_pg_worker *w, const char *conninfo)
-{
-    jobq_pg__attempt *a = (jobq_pg__attempt *)calloc(1, sizeof *a);
-
-    if (a == NULL) return NULL;
-    a->pg = w->pg;
-    a->conninfo = conninfo;
-    a->name = w->name;
-    a->worker = w;
-    a->crew = w->crew;
-    a->asks = true;
-    pthread_mutex_init(&a->lock, NULL);
-    if (jobq_pg__detach(jobq_pg__attempt_run, a)) return a;
-    jobq_pg__attempt_free(a);
-    return NULL;
-}
-
-/* Whether an attempt is over. Then it is freed: *conn is what it got; NULL: error says why. */
-static bool jobq_pg__attempt_over(jobq_pg__attempt **at, PGconn **conn, jobq_pg_error *error)
-{
-    jobq_pg__attempt *a = *at;
-    bool over;
-
-    if (a == NULL) return false;
-    pthread_mutex_lock(&a->lock);
-    over = a->over;
-    pthread_mutex_unlock(&a->lock);
-    if (!over) return false;
-    *conn = a->conn;
-    *error = a->error;
-    a->conn = NULL;
-    *at = NULL;
-    jobq_pg__attempt_free(a);
-    return true;
-}
-
-/* Whether an attempt still uses the handle. The lock is held. */
-static bool jobq_pg__asks(const jobq_pg__attempt *a) { return a != NULL && a->asks; }
-
-/* Gives an attempt up. One that still uses the handle is counted with the handlers that never
- * returned. The lock is held. */
-static void jobq_pg__attempt_leave(jobq_pg_worker *w, jobq_pg__attempt **at)
-{
-    jobq_pg__attempt *a = *at;
-    bool asks = jobq_pg__asks(a), over;
-
-    if (a == NULL) return;
-    *at = NULL;
-    pthread_mutex_lock(&a->lock);
-    over = a->over;
-    a->worker = NULL;
-    pthread_mutex_unlock(&a->lock); /* one that no longer asks may be freed from here on */
-    if (asks) {
-        w->crew->stuck++;
-        jobq_pg__log(w->pg, JOBQ_PG_ERROR, "desc.connect has not returned: end the process");
-    }
-    if (over) jobq_pg__attempt_free(a);
-}
-
-/* Whether one is under way. The lesser connections wait for the others, so that a worker has one
- * more thread at most. */
-static bool jobq_pg__attempting(const jobq_pg_worker *w)
-{
-    return w->attempt != NULL || w->listener.attempt != NULL || w->maintenance.attempt != NULL;
-}
-
-/* Begins a lesser connection, or goes on with it. True: *conn is it; NULL: error says why not. */
-static bool jobq_pg__connects(jobq_pg_worker *w, jobq_pg__attempt **at, const char *conninfo,
-                              PGconn **conn, jobq_pg_error *error)
-{
-    bool begins = *at == NULL;
-
-    if (begins && jobq_pg__attempting(w)) return false;
-    if (begins) *at = jobq_pg__attempt_new(w, conninfo);
-    if (*at == NULL) jobq_pg__no_memory(error);
-    else if (!jobq_pg__attempt_over(at, conn, error)) return false;
-    if (*conn != NULL) PQsetNoticeReceiver(*conn, jobq_pg__on_notice, w->pg);
-    return true;
-}
-
-/* What is taken from *conn. */
-static PGconn *jobq_pg__conn_take(PGconn **conn)
-{
-    PGconn *taken = *conn;
-
-    *conn = NULL;
-    return taken;
-}
-
-/* -- maintenance: VACUUM and prune may take long, so they run beside the worker's statements, on a
- * connection that is made for them and closed after them -- */
-
-/* Begins the answer to a request of which this is known. The lock is held. */
-static void jobq_pg__answer_start(jobq_pg_worker *w, const jobq_pg__pending *p, jobq_error code)
-{
-    jobq_request *of = w->request; /* no other is being carried out */
-
-    of->kind = p->kind;
-    of->worker = p->worker;
-    of->number = p->number;
-    of->slot = p->slot;
-    of->generation = p->generation;
-    of->claim = p->claim;
-    jobq_answer_start(w->answer, of);
-    w->answer->error = code;
-}
-
-/* Answers a request of which only the kind is known. The lock is held. */
-static void jobq_pg__answered(jobq_pg_worker *w, jobq_request_kind kind, jobq_error code)
-{
-    jobq_pg__pending p;
-
-    memset(&p, 0, sizeof p);
-    p.kind = kind;
-    jobq_pg__answer_start(w, &p, code);
-    jobq_loop_tell(w->loop, jobq_pg__mono_us(), w->answer);
-}
-
-/* Behind a pooler the bounds of a VACUUM would be another client's, so it runs under those of the
- * role unless listen_conninfo leads past the pooler. The log says it once. */
-static void jobq_pg__maintenance_failed(jobq_pg_worker *w, jobq_request_kind kind,
-                                        const jobq_pg_error *error)
-{
-    bool bound = kind == JOBQ_REQUEST_VACUUM && error->code == JOBQ_ERROR_TIMEOUT &&
-                 w->pg->pooled && w->pg->listen_conninfo == NULL;
-
-    if (w->ended || (bound && w->vacuum_told)) return;
-    w->vacuum_told = w->vacuum_told || bound;
-    jobq_pg__trouble(w, error->message);
-    jobq_pg__log(w->pg, JOBQ_PG_WARNING, "%s: %s%s", jobq_request_name(kind), error->message,
-                 bound ? ": no worker can change that through a pooler: set listen_conninfo, or "
-                         "raise the role's statement_timeout, or leave it to autovacuum" : "");
-}
-
-/* The next of those wanted. */
-static jobq_request_kind jobq_pg__maintenance_take(jobq_pg__maintenance *m)
-{
-    bool vacuum = (m->wanted >> JOBQ_REQUEST_VACUUM & 1) != 0;
-    jobq_request_kind kind = vacuum ? JOBQ_REQUEST_VACUUM : JOBQ_REQUEST_PRUNE;
-
-    m->wanted &= ~(1u << kind);
-    return kind;
-}
-
-/* The role may have time-outs that are too short, so these statements have bounds of their own: for
- * their transaction, or, since a VACUUM runs in none, for the session. */
-#define JOBQ_PG__BOUNDS(set, most) set "statement_timeout = " most "; " set "lock_timeout = '5s'; "
-#define JOBQ_PG__BOUNDS_17(conn, sql) (PQserverVersion(conn) >= 170000 ? (sql) : "")
-
-static void jobq_pg__maintenance_send(jobq_pg_worker *w, jobq_request_kind kind)
-{
-    const char *sql = w->pg->texts[JOBQ_PG__PRUNE].sql, *hole = strstr(sql, "$1");
-    jobq_pg__maintenance *m = &w->maintenance;
-    char text[1024];
-
-    m->kind = kind;
-    m->code = JOBQ_ERROR_CONNECTION; /* unless there is a result */
-    if (kind == JOBQ_REQUEST_WAIT) {
-        snprintf(text, sizeof text, JOBQ_PG__BOUNDS("SET ", "0") "%s",
-                 JOBQ_PG__BOUNDS_17(m->conn, "SET transaction_timeout = 0"));
-    } else if (kind == JOBQ_REQUEST_PRUNE) {
-        snprintf(text, sizeof text, JOBQ_PG__BEGIN "; " JOBQ_PG__BOUNDS("SET LOCAL ", "'60s'")
-                 "%s%.*s%ld%s; COMMIT",
-                 JOBQ_PG__BOUNDS_17(m->conn, "SET LOCAL transaction_timeout = 0; "),
-                 (int)(hole - sql), sql, (long)m->prune_limit, hole + 2);
-    } else snprintf(text, sizeof text, "%s", w->pg->texts[JOBQ_PG__VACUUM].sql);
-    PQsendQuery(m->conn, text);
-}
-
-/* Makes the connection, if it is wanted. Where the session is its own, it is set up first. */
-static void jobq_pg__maintenance_connect(jobq_pg_worker *w)
-{
-    const char *past = w->pg->listen_conninfo;
-    jobq_pg__maintenance *m = &w->maintenance;
-    jobq_pg_error error;
-
-    if (m->attempt == NULL && (m->wanted == 0 || w->conn == NULL || w->ended)) return;
-    if (!jobq_pg__connects(w, &m->attempt, past != NULL ? past : w->pg->conninfo, &m->conn, &error))
-        return;
-    m->kind = JOBQ_REQUEST_WAIT;
-    if (m->conn != NULL && (!w->pg->pooled || past != NULL))
-        jobq_pg__maintenance_send(w, JOBQ_REQUEST_WAIT);
-    while (m->conn == NULL && m->wanted != 0) { /* the loop asks again in its time */
-        jobq_request_kind kind = jobq_pg__maintenance_take(m);
-        jobq_pg__maintenance_failed(w, kind, &error);
-        jobq_pg__answered(w, kind, error.code);
-    }
-}
-
-/* A statement has ended: sends the next, or closes, which also ends a transaction that failed. */
-static void jobq_pg__maintenance_next(jobq_pg_worker *w)
-{
-    jobq_pg__maintenance *m = &w->maintenance;
-
-    if (m->kind != JOBQ_REQUEST_WAIT) jobq_pg__answered(w, m->kind, m->code);
-    m->kind = JOBQ_REQUEST_WAIT;
-    if (m->wanted != 0 && !w->ended && PQtransactionStatus(m->conn) == PQTRANS_IDLE) {
-        jobq_pg__maintenance_send(w, jobq_pg__maintenance_take(m));
-    } else PQfinish(jobq_pg__conn_take(&m->conn));
-}
-
-/* Takes a result. */
-static void jobq_pg__maintenance_got(jobq_pg_worker *w, PGresult *res)
-{
-    jobq_pg__maintenance *m = &w->maintenance;
-    jobq_pg_error error;
-
-    m->code = JOBQ_OK;
-    if (PQresultStatus(res) != PGRES_TUPLES_OK && PQresultStatus(res) != PGRES_COMMAND_OK) {
-        m->code = jobq_pg__result_error(&error, m->conn, res);
-        if (m->kind != JOBQ_REQUEST_WAIT) jobq_pg__maintenance_failed(w, m->kind, &error);
-    }
-    PQclear(res);
-}
-
-/* ready: its socket may be read. The lock is held. */
-static void jobq_pg__maintenance_step(jobq_pg_worker *w, bool ready)
-{
-    jobq_pg__maintenance *m = &w->maintenance;
-
-    if (m->conn == NULL) jobq_pg__maintenance_connect(w);
-    if (ready && m->conn != NULL) PQconsumeInput(m->conn); /* an error is a result, too */
-    while (m->conn != NULL && (PQstatus(m->conn) == CONNECTION_BAD || !PQisBusy(m->conn))) {
-        PGresult *res = PQgetResult(m->conn);
-        if (res != NULL) jobq_pg__maintenance_got(w, res);
-        else jobq_pg__maintenance_next(w);
-    }
-}
-
-/* -- sending -- */
-
-/* The first statement on its way is no longer waited for. */
-static void jobq_pg__pending_drop(jobq_pg_worker *w)
-{
-    PQclear(w->pending[w->pending_first].result);
-    w->pending_first = (w->pending_first + 1) % JOBQ_PG__PENDING_MAX;
-    w->pending_count--;
-}
-
-static void jobq_pg__disconnect(jobq_pg_worker *w)
-{
-    if (w->conn != NULL && PQstatus(w->conn) != CONNECTION_OK) {
-        jobq_pg_error error;
-        jobq_pg__conn_error(&error, w->conn);
-        jobq_pg__trouble(w, error.message);
-        jobq_pg__log(w->pg, JOBQ_PG_WARNING, "connection lost: %s", error.message);
-        w->away = true;
-    }
-    while (w->pending_count > 0) jobq_pg__pending_drop(w);
-    PQfinish(w->conn);
-    w->conn = NULL;
-    w->broken = false;
-    jobq_loop_disconnected(w->loop, jobq_pg__mono_us());
-}
-
-static jobq_pg__pending *jobq_pg__pend(jobq_pg_worker *w)
-{
-    jobq_pg__pending *p;
-
-    JOBQ_ASSERT(w->pending_count < JOBQ_PG__PENDING_MAX);
-    p = &w->pending[(w->pending_first + w->pending_count++) % JOBQ_PG__PENDING_MAX];
-    memset(p, 0, sizeof *p);
-    p->kind = JOBQ_REQUEST_WAIT;
-    return p;
-}
-
-/* Sends a request in a transaction of its own; from: what its parameters are in, NULL: in the
- * request. Through a pooler it says so itself, with its time-outs; else the session was told
- * once. */
-static void jobq_pg__send(jobq_pg_worker *w, const jobq_request *a, const void *from)
-{
-    jobq_pg__statement st = jobq_pg__statement_of(a);
-    const jobq_pg__text *text = &w->pg->texts[st];
-    bool good;
-
-    jobq_pg__params_reset(&w->params);
-    jobq_pg__put_request(&w->params, st, a, from);
-    good = !w->params.failed;
-    JOBQ_PG_POINT("send", (int)a->kind, w->conn);
-    if (w->pg->pooled)
-        good = good && jobq_pg__ship_whole(w->conn, w->limits, text, &w->params, false);
-    else good = good && jobq_pg__ship(w->conn, text, &w->params, true);
-    if (!good || !PQpipelineSync(w->conn)) w->broken = true;
-    *jobq_pg__pend(w) = jobq_pg__pending_of(a, st);
-    JOBQ_PG_POINT("sent", (int)a->kind, w->conn);
-}
-
-/* A statement of the driver's own. */
-static void jobq_pg__send_text(jobq_pg_worker *w, const char *sql)
-{
-    if (!jobq_pg__ship_text(w->conn, sql) || !PQpipelineSync(w->conn)) w->broken = true;
-    jobq_pg__pend(w);
-}
-
-/* Wake-ups come on a channel of the worker's own. */
-static void jobq_pg__listen(jobq_pg_worker *w)
-{
-    char sql[64];
-
-    if (!w->config.listen || w->id == 0) return;
-    if (w->pg->pooled) { /* on a connection of its own */
-        if (!w->listener.waits) w->listener.until_us = 0;
-        return;
-    }
-    snprintf(sql, sizeof sql, "LISTEN jobq_%llx", (unsigned long long)w->id);
-    jobq_pg__send_text(w, sql);
-}
-
-/* The connection stands: what its session needs goes ahead of the first statement. */
-static void jobq_pg__set_up(jobq_pg_worker *w)
-{
-    long long answer_ms = (long long)(w->config.answer_us / 1000) + 1;
-    const char *local = w->pg->pooled ? "true" : "false";
-    bool newer = PQserverVersion(w->conn) >= 170000;
-
-    snprintf(w->limits, sizeof w->limits,
-             "SELECT pg_catalog.set_config('statement_timeout', '%lld', %s), "
-             "pg_catalog.set_config('lock_timeout', '%lld', %s)%s%s%s",
-             answer_ms, local, answer_ms / 2, local,
-             newer ? ", pg_catalog.set_config('transaction_timeout', '0', " : "",
-             newer ? local : "", newer ? ")" : "");
-    PQsetNoticeReceiver(w->conn, jobq_pg__on_notice, w->pg);
-    if (!PQenterPipelineMode(w->conn)) w->broken = true;
-    if (!w->pg->pooled) {
-        jobq_pg__send_text(
-            w, "SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL READ COMMITTED, "
-               "READ WRITE");
-        jobq_pg__send_text(w, w->limits);
-        jobq_pg__listen(w);
-    }
-    jobq_pg__answered(w, JOBQ_REQUEST_CONNECT, JOBQ_OK);
-}
-
-/* An attempt that the loop has given up goes on: it may have more hosts to try. */
-static void jobq_pg__do_connect(jobq_pg_worker *w)
-{
-    if (w->attempt == NULL) w->attempt = jobq_pg__attempt_new(w, w->pg->conninfo);
-    if (w->attempt == NULL) w->broken = true;
-}
-
-/* The attempt is over: it has got conn, or NULL and an error. */
-static void jobq_pg__attempted(jobq_pg_worker *w, PGconn *conn, jobq_pg_error *error)
-{
-    if (conn == NULL || jobq_pg__usable(conn, error) != JOBQ_OK) {
-        jobq_pg__undialed(w, error);
-        PQfinish(conn);
-        w->broken = true;
-        return;
-    }
-    w->conn = conn;
-    if (w->away) jobq_pg__log(w->pg, JOBQ_PG_INFO, "connected again");
-    w->away = false;
-    jobq_pg__set_up(w);
-}
-
-static void jobq_pg__do_register(jobq_pg_worker *w, const jobq_request *a)
-{
-    jobq_pg__registering from;
-
-    w->id = a->worker;
-    from.worker = a->worker;
-    from.lease_us = a->lease_us;
-    from.name = w->name;
-    from.queues = w->queues;
-    from.kind_queues = w->kind_queues;
-    from.kinds = w->kinds;
-    from.queue_count = (int32_t)w->queue_count;
-    from.kind_count = (int32_t)w->handler_count;
-    jobq_pg__send(w, a, &from);
-    jobq_pg__listen(w);
-}
-
-/* Only ASCII, which every database takes. */
-static void jobq_pg__ascii(char *text)
-{
-    for (; *text != '\0'; text++) {
-        if (*text < ' ' || *text > '~') *text = '?';
-    }
-}
-
-/* What the database would not take is an error of the attempt; none of it is sent again. */
-static void jobq_pg__refusal(jobq_pg_worker *w, const jobq_ending *e)
-{
-    char text[JOBQ_ERROR_MAX + 1], message[640];
-    jobq_pg__held *h = &w->held[e->slot];
-
-    if (h->refused == e->refused) return;
-    snprintf(message, sizeof message, "the database refused the result: %.*s",
-             e->refused == 1 ? (int)sizeof w->refusal : 14, w->refusal);
-    jobq_pg__ascii(message); /* in the end only "SQLSTATE 22P05" */
-    jobq_pg__log(w->pg, JOBQ_PG_ERROR, "job %lld: %s", (long long)e->job, message);
-    free(h->error);
-    h->error_size = jobq_reason_format(text, &e->decision, jobq_str_from(message));
-    h->error = jobq_pg__dup(text);
-    h->refused = e->refused;
-}
-
-static void jobq_pg__do_flush(jobq_pg_worker *w, const jobq_request *a)
-{
-    jobq_pg__ends ends = {w->ends, a->ending_count};
-    int32_t i;
-
-    for (i = 0; i < a->ending_count; i++) {
-        const jobq_ending *e = &a->endings[i];
-        const jobq_pg__held *h = &w->held[e->slot];
-        jobq_pg_ending *with = &w->ends[i].with;
-        if (e->refused > 0) jobq_pg__refusal(w, e);
-        w->ends[i].of = *e;
-        with->error.ptr = h->error;
-        with->error.len = h->error_size;
-        with->payload.ptr = e->refused == 0 ? h->next : NULL;
-        with->payload.len = h->next_size;
-        with->payload_bytes = h->next_bytes;
-    }
-    jobq_pg__ends_group(&ends);
-    jobq_pg__send(w, a, &ends);
-}
-
-static void jobq_pg__do_set_aside(jobq_pg_worker *w, const jobq_request *a)
-{
-    char reason[sizeof w->refusal];
-    jobq_pg__aside from;
-
-    memcpy(reason, w->refusal, sizeof reason);
-    jobq_pg__ascii(reason);
-    from.job = a->number;
-    from.bytes = a->bytes;
-    from.reason = reason;
-    jobq_pg__send(w, a, &from);
-}
-
-/* Its thread is given up, its statement cut short. False: it was gone already. */
-static bool jobq_pg__run_abandon(jobq_pg_worker *w, jobq_pg__run *run)
-{
-    if (run == NULL) return false;
-    run->abandoned = true;
-    w->crew->stuck++;
-    if (w->hosted) return true; /* it has just asked: it will see, and is in no statement */
-    jobq_pg__cancel(run->cancel);
-    run->cancel = NULL;
-    w->crew->threads--;
-    if (jobq_pg__crew_works(w->crew)) jobq_pg__thread_replace(w);
-    return true;
-}
-
-static void jobq_pg__too_many_stuck(jobq_pg_worker *w)
-{
-    if (w->crew->stuck > (w->config.threads + 1) / 2) {
-        jobq_pg__give_up(w, "too many handlers are stuck: the worker stops");
-    }
-}
-
-/* Who runs the work that is to be abandoned; NULL: nobody any more. */
-static jobq_pg__run *jobq_pg__run_of(const jobq_pg_worker *w, const jobq_request *a)
-{
-    jobq_pg__run *run = w->crew->runs;
-
-    for (; run != NULL; run = run->link) {
-        const jobq_work *work = &run->work;
-        if (run->worker != w || !run->busy || run->abandoned) continue;
-        if (work->messages == a->messages && work->slot == a->slot &&
-            work->generation == a->generation) break;
-    }
-    return run;
-}
-
-/* The handler's time is up: its statement is cut short, its thread replaced. */
-static void jobq_pg__do_abandon(jobq_pg_worker *w, const jobq_request *a)
-{
-    static const char text[] = "the handler ran out of time";
-    const jobq_decision *decision = &a->endings[0].decision;
-    jobq_pg__held *h = &w->held[a->slot];
-    char full[JOBQ_ERROR_MAX + 1];
-    jobq_pg__run *run = jobq_pg__run_of(w, a);
-    jobq_pg__notice *notice = jobq_pg__notice_new(w, run);
-
-    if (!a->stopping) {
-        h->error_size = jobq_reason_format(full, decision, jobq_str_from(text));
-        h->error = jobq_pg__dup(full);
-    }
-    if (notice != NULL) {
-        notice->report.state = decision->state;
-        jobq_pg__report_job(w, &notice->run, &notice->report);
-    }
-    if (jobq_pg__run_abandon(w, run)) {
-        jobq_pg__log(w->pg, JOBQ_PG_WARNING,
-                     "job %lld: its handler ran out of time and was abandoned",
-                     (long long)a->number);
-    }
-    jobq_pg__too_many_stuck(w);
-}
-
-/* -- sending: messages -- */
-
-static void jobq_pg__do_ack(jobq_pg_worker *w, const jobq_request *a)
-{
-    jobq_pg__dead dead[JOBQ_LOOP_BATCH];
-    jobq_pg__ack ack =
-        jobq_pg__part_ack(w->parcels[a->slot], a->partition, &a->token, &a->ack, dead);
-
-    ack.limit = a->limit;
-    ack.relaxed = a->relaxed;
-    ack.bytes = a->bytes;
-    ack.sweep = a->sweep;
-    jobq_pg__send(w, a, &ack);
-}
-
-/* A handler of messages ran out of time: its batch comes again, or, at a stop, is given back. */
-static void jobq_pg__abandon_part(jobq_pg_worker *w, const jobq_request *a)
-{
-    static const char text[] = "lease expired";
-    jobq_pg__parcel *parcel = w->parcels[a->slot];
-    int64_t now = jobq_pg__mono_us();
-    jobq_pg__run *run = jobq_pg__run_of(w, a);
-    jobq_pg__notice *notice;
-    jobq_verdict v;
-    jobq_work work;
-    jobq_ack ack;
-
-    jobq_work_abandoned(&work, &v, a);
-    parcel->error_size = sizeof text - 1;
-    memcpy(parcel->error, text, sizeof text);
-    jobq_pg__log(w->pg, JOBQ_PG_WARNING,
-                 "partition %lld: its handler ran out of time and was abandoned",
-                 (long long)a->partition);
-    notice = jobq_pg__notice_new(w, run);
-    if (notice != NULL) notice->report.result = v.result;
-    jobq_pg__run_abandon(w, run);
-    if (a->committing) {
-        jobq_loop_committed(w->loop, now, &work, JOBQ_ERROR_CONNECTION);
-    } else if (jobq_loop_delivered(w->loop, now, &work, &v, false, &ack) && notice != NULL) {
-        notice->desk.ack = ack;
-        jobq_pg__desk_plan(w, parcel, &notice->desk);
-    }
-    jobq_pg__too_many_stuck(w);
-}
-
-/* Carries out one request. The lock is held. */
-static void jobq_pg__perform(jobq_pg_worker *w, const jobq_request *a)
-{
-    switch (a->kind) {
-    case JOBQ_REQUEST_CONNECT: jobq_pg__do_connect(w); break;
-    case JOBQ_REQUEST_DISCONNECT:
-        jobq_pg__trouble(w, "no answer in time");
-        jobq_pg__copy(w->refusal, sizeof w->refusal, "no answer in time");
-        jobq_pg__log(w->pg, JOBQ_PG_WARNING, "no answer in time: reconnecting");
-        w->broken = true;
-        break;
-    case JOBQ_REQUEST_REGISTER: jobq_pg__do_register(w, a); break;
-    case JOBQ_REQUEST_SET_ASIDE: jobq_pg__do_set_aside(w, a); break;
-    case JOBQ_REQUEST_COMPLETE:
-    case JOBQ_REQUEST_SETTLE: jobq_pg__do_flush(w, a); break;
-    case JOBQ_REQUEST_ACK: jobq_pg__do_ack(w, a); break;
-    case JOBQ_REQUEST_PRUNE:
-    case JOBQ_REQUEST_VACUUM:
-        w->maintenance.wanted |= 1u << a->kind;
-        if (a->kind == JOBQ_REQUEST_PRUNE) w->maintenance.prune_limit = a->limit;
-        jobq_pg__maintenance_step(w, false);
-        break;
-    case JOBQ_REQUEST_ABANDON:
-        if (a->messages) jobq_pg__abandon_part(w, a);
-        else jobq_pg__do_abandon(w, a);
-        break;
-    case JOBQ_REQUEST_POLICIES:
-    case JOBQ_REQUEST_CLAIM:
-    case JOBQ_REQUEST_RECOVER:
-    case JOBQ_REQUEST_HEARTBEAT:
-    case JOBQ_REQUEST_RESCUE:
-    case JOBQ_REQUEST_SLEEP:
-    case JOBQ_REQUEST_UNPARK:
-    case JOBQ_REQUEST_DEREGISTER:
-    case JOBQ_REQUEST_REMAIN:
-    case JOBQ_REQUEST_LOOK:
-    case JOBQ_REQUEST_READ:
-    case JOBQ_REQUEST_RENEW: jobq_pg__send(w, a, NULL); break;
-    case JOBQ_REQUEST_WAIT:
-    case JOBQ_REQUEST_EXIT:
-    case JOBQ_REQUEST_COUNT: break;
-    }
-}
-
-/* -- answers -- */
-
-/* The loop was told of claimed jobs: their slots point into the result, which is taken. */
-static void jobq_pg__hold_jobs(jobq_pg_worker *w, jobq_pg__pending *p, jobq_pg__answer *answer)
-{
-    const jobq_claimed *c = &w->answer->claimed;
-    int i;
-
-    answer->result = p->result;
-    answer->users = 1;
-    p->result = NULL;
-    for (i = 0; i < c->count; i++) {
-        jobq_pg__held *h = &w->held[c->slots[i] < 0 ? 0 : c->slots[i]];
-        if (c->slots[i] < 0) continue;
-        jobq_pg__held_clear(h);
-        h->answer = answer;
-        h->row = w->rows[i];
-        answer->users++;
-    }
-    jobq_pg__answer_drop(answer);
-}
-
-/* Messages for a part: a thread may have them. False: no memory, or too many. */
-static bool jobq_pg__parcel_keep(jobq_pg_worker *w, int32_t slot, const jobq_pg__portion *portion)
-{
-    jobq_pg__parcel *parcel =
-        portion->count <= JOBQ_LOOP_BATCH ? jobq_pg__parcel_new(portion) : NULL;
-
-    if (parcel == NULL) return false;
-    jobq_pg__parcel_drop(w->parcels[slot]);
-    w->parcels[slot] = parcel;
-    pthread_cond_signal(&w->crew->work);
-    return true;
-}
-
-/* What the loop has to make of an error: may a row be to blame? Postgres says 53200 of a large row,
- * and also of the table of locks that all sessions share. 23514 without a constraint's name: an
- * operator has detached the part of the history that is written now. */
-static jobq_error jobq_pg__blame(const jobq_pg_error *error, const char *source_file)
-{
-    bool locks = source_file != NULL && strcmp(source_file, "lock.c") == 0;
-
-    if (strcmp(error->sqlstate, "25P02") == 0) return JOBQ_ERROR_RETRYABLE; /* not its fault */
-    if (strcmp(error->sqlstate, "53200") == 0 && !locks) return JOBQ_ERROR_MEMORY;
-    if (strcmp(error->sqlstate, "23514") == 0 && error->constraint[0] == '\0')
-        return JOBQ_ERROR_RETRYABLE;
-    return error->code;
-}
-
-/* A statement was refused: why, told and noted. w->broken: the connection is of no use any more. */
-static jobq_error jobq_pg__on_refusal(jobq_pg_worker *w, const jobq_pg__pending *p)
-{
-    jobq_pg_error error;
-    jobq_error code;
-
-    jobq_pg__result_error(&error, w->conn, p->result);
-    snprintf(w->refusal, sizeof w->refusal, "SQLSTATE %.5s: %.480s", error.sqlstate,
-             error.message);
-    jobq_pg__trouble(w, error.message);
-    if (p->kind != JOBQ_REQUEST_WAIT && !w->pg->pooled)
-        jobq_pg__known_learn(w->conn, &w->pg->texts[p->st], p->result);
-    code = jobq_pg__blame(&error, PQresultErrorField(p->result, PG_DIAG_SOURCE_FILE));
-    if (w->pg->pooled) jobq_pg__send_text(w, "ROLLBACK");
-    jobq_pg__log(w->pg, code == JOBQ_ERROR_DEAD ? JOBQ_PG_WARNING : JOBQ_PG_ERROR, "%s %s",
-                 error.sqlstate, error.message);
-    w->broken = w->broken || strcmp(error.sqlstate, "25006") == 0 ||
-                strcmp(error.sqlstate, "57P01") == 0 || p->kind == JOBQ_REQUEST_WAIT ||
-                error.sqlstate[0] == '\0'; /* libpq's own: the server may have committed it */
-    return code;
-}
-
-/* The content of a good answer. */
-static void jobq_pg__found_in(jobq_pg_worker *w, jobq_pg__pending *p)
-{
-    jobq_answer *a = w->answer;
-    jobq_pg__found f;
-
-    memset(&f, 0, sizeof f);
-    f.rows = w->rows;
-    f.rows_max = w->config.batch_max;
-    f.registered.queue_count = (int32_t)w->queue_count;
-    f.registered.kind_count = (int32_t)w->handler_count;
-    if (jobq_pg__got(p, p->result, a, &f)) p->result = NULL;
-    if (f.odd != 0)
-        jobq_pg__log(w->pg, JOBQ_PG_ERROR, "job %lld breaks a law of jobq.h", (long long)f.odd);
-    if (a->kind == JOBQ_REQUEST_REGISTER && a->error == JOBQ_OK)
-        memcpy(w->kind_ids, f.registered.kind_ids, w->handler_count * sizeof *w->kind_ids);
-    if (f.portion.answer == 'h') {
-        if (jobq_pg__parcel_keep(w, p->slot, &f.portion)) return;
-        a->error = JOBQ_ERROR_MEMORY;
-    }
-    jobq_pg__portion_clear(&f.portion);
-}
-
-static int64_t jobq_pg__left(const jobq_pg_worker *w)
-{
-    jobq_loop_stats jobs;
-    jobq_relay_stats messages;
-
-    jobq_loop_counts(w->loop, &jobs, &messages);
-    return jobs.left;
-}
-
-/* What the log hears of an answer; left: jobs given up before it was told. */
-static void jobq_pg__log_answer(jobq_pg_worker *w, int64_t left)
-{
-    const jobq_answer *a = w->answer;
-
-    if (a->kind == JOBQ_REQUEST_SET_ASIDE && a->done) {
-        jobq_pg__log(w->pg, JOBQ_PG_ERROR, "job %lld cannot be read and is failed now",
-                     (long long)a->number);
-    }
-    if (jobq_pg__left(w) > left) {
-        jobq_pg__log(w->pg, JOBQ_PG_ERROR, "the database refuses every end of a job: it stays "
-                     "running until this worker ends");
-    }
-}
-
-/* A statement's answer is complete. */
-static void jobq_pg__dispatch(jobq_pg_worker *w, jobq_pg__pending *p)
-{
-    ExecStatusType status = PQresultStatus(p->result);
-    jobq_pg__answer *jobs = NULL;
-    jobq_error code = JOBQ_OK;
-    int64_t left = jobq_pg__left(w);
-
-    JOBQ_PG_POINT("answered", (int)p->kind, w->conn);
-    if (status != PGRES_TUPLES_OK && status != PGRES_COMMAND_OK) {
-        code = jobq_pg__on_refusal(w, p);
-        if (w->broken) return;
-    }
-    if (p->kind == JOBQ_REQUEST_WAIT) return;
-    jobq_pg__answer_start(w, p, code);
-    if (code == JOBQ_OK) jobq_pg__found_in(w, p);
-    if (w->answer->claimed.count > 0) {
-        jobs = (jobq_pg__answer *)calloc(1, sizeof *jobs);
-        if (jobs == NULL) { /* the claim is recovered on the next connection */
-            w->broken = true;
-            return;
-        }
-    }
-    jobq_loop_tell(w->loop, jobq_pg__mono_us(), w->answer);
-    if (jobs != NULL) jobq_pg__hold_jobs(w, p, jobs);
-    jobq_pg__log_answer(w, left);
-    if (p->kind == JOBQ_REQUEST_CLAIM || p->kind == JOBQ_REQUEST_HEARTBEAT) {
-        jobq_pg__wake_threads(w); /* they slept while the lease was over */
-    }
-}
-
-/* Takes one result of the pipeline; a sync ends the statement at its head. */
-static void jobq_pg__on_result(jobq_pg_worker *w, PGresult *res)
-{
-    jobq_pg__pending *p = &w->pending[w->pending_first];
-    ExecStatusType status = PQresultStatus(res);
-
-    if (status == PGRES_PIPELINE_SYNC && w->pending_count > 0) {
-        PQclear(res);
-        if (p->result != NULL) jobq_pg__dispatch(w, p);
-        if (!w->broken) jobq_pg__pending_drop(w);
-        return;
-    }
-    p->result = jobq_pg__weigh(p->result, res);
-}
-
-static void jobq_pg__on_notify(jobq_pg_worker *w, PGconn *conn)
-{
-    PGnotify *n;
-
-    while ((n = PQnotifies(conn)) != NULL) {
-        jobq_loop_notified(w->loop, jobq_pg__mono_us(), strcmp(n->extra, "cancel") == 0);
-        PQfreemem(n);
-    }
-}
-
-/* Whatever the connection has to say. The lock is held. */
-static void jobq_pg__read(jobq_pg_worker *w)
-{
-    int empty = 0;
-
-    if (!PQconsumeInput(w->conn)) w->broken = true;
-    while (!w->broken && w->pending_count > 0 && empty < 2 && !PQisBusy(w->conn)) {
-        PGresult *res = PQgetResult(w->conn);
-        empty = res == NULL ? empty + 1 : 0;
-        if (res != NULL) jobq_pg__on_result(w, res);
-    }
-    jobq_pg__on_notify(w, w->conn);
-    if (PQstatus(w->conn) == CONNECTION_BAD) w->broken = true;
-}
-
-/* -- LISTEN past a pooler: on a connection of its own -- */
-
-static bool jobq_pg__listens_past(const jobq_pg_worker *w)
-{
-    return w->config.listen && w->pg->pooled;
-}
-
-/* Whether LISTEN is heard is known again, for the time of a heartbeat. */
-static void jobq_pg__listener_hears(jobq_pg_worker *w, bool hears)
-{
-    jobq_pg__listener *l = &w->listener;
-
-    if (!hears) PQfinish(jobq_pg__conn_take(&l->conn));
-    l->waits = false;
-    l->until_us = jobq_pg__mono_us() + w->config.heartbeat_us;
-    jobq_loop_hears(w->loop, jobq_pg__mono_us(), hears);
-}
-
-static void jobq_pg__listener_connect(jobq_pg_worker *w)
-{
-    jobq_pg__listener *l = &w->listener;
-    jobq_pg_error error;
-
-    if (l->attempt == NULL && jobq_pg__mono_us() < l->until_us) return;
-    if (!jobq_pg__connects(w, &l->attempt, w->pg->listen_conninfo, &l->conn, &error)) return;
-    l->until_us = 0;
-    if (l->conn != NULL) return;
-    jobq_pg__log(w->pg, JOBQ_PG_WARNING, "LISTEN: %s", error.message);
-    jobq_pg__listener_hears(w, false);
-}
-
-/* LISTEN for the worker as it is called now; said again, it proves that the connection is up. */
-static bool jobq_pg__listener_asks(jobq_pg_worker *w)
-{
-    jobq_pg__listener *l = &w->listener;
-    char sql[64];
-
-    if (l->waits) return jobq_pg__mono_us() < l->until_us;
-    if (jobq_pg__mono_us() < l->until_us && l->asked == w->id) return true;
-    l->waits = true;
-    l->asked = w->id;
-    l->until_us = jobq_pg__mono_us() + w->config.answer_us;
-    snprintf(sql, sizeof sql, "LISTEN jobq_%llx", (unsigned long long)w->id);
-    return PQsendQuery(l->conn, sql) != 0;
-}
-
-/* ready: its socket may be read. The lock is held. */
-static void jobq_pg__listener_step(jobq_pg_worker *w, bool ready)
-{
-    jobq_pg__listener *l = &w->listener;
-    bool good = true;
-
-    if (!jobq_pg__listens_past(w) || w->id == 0 || w->ended) return;
-    if (l->conn == NULL) jobq_pg__listener_connect(w);
-    if (l->conn == NULL) return;
-    if (ready) good = PQconsumeInput(l->conn) != 0;
-    jobq_pg__on_notify(w, l->conn);
-    while (good && l->waits && !PQisBusy(l->conn)) {
-        PGresult *res = PQgetResult(l->conn);
-        good = res == NULL || PQresultStatus(res) == PGRES_COMMAND_OK;
-        l->waits = res != NULL;
-        if (res == NULL && l->asked == w->id) jobq_pg__listener_hears(w, true);
-        PQclear(res);
-    }
-    if (!good || !jobq_pg__listener_asks(w)) jobq_pg__listener_hears(w, false);
-}
-
-/* -- the cycle: a step takes what has come and does what is due -- */
-
-/* The loop is at its end. A maintenance statement is cut short. The lock is held. */
-static void jobq_pg__worker_end(jobq_pg_worker *w)
-{
-    w->ended = true;
-    w->end_us = jobq_pg__mono_us() + w->config.answer_us;
-    w->crew->open--;
-    pthread_cond_broadcast(&w->crew->work);
-    pthread_cond_broadcast(&w->crew->gone);
-    if (w->maintenance.conn != NULL) jobq_pg__cancel(PQgetCancel(w->maintenance.conn));
-}
-
-/* Whether an ended worker waits for the end of a maintenance statement, or of desc.connect. */
-static bool jobq_pg__lingers(const jobq_pg_worker *w)
-{
-    bool busy = w->maintenance.conn != NULL || jobq_pg__asks(w->attempt) ||
-                jobq_pg__asks(w->listener.attempt) || jobq_pg__asks(w->maintenance.attempt);
-
-    return busy && jobq_pg__mono_us() < w->end_us;
-}
-
-/* Does what is due. False: the worker has ended. The lock is held. */
-static bool jobq_pg__advance(jobq_pg_worker *w)
-{
-    jobq_request *a = w->request;
-    jobq_pg_error error;
-    PGconn *conn;
-
-    while (!w->ended) {
-        if (jobq_pg__attempt_over(&w->attempt, &conn, &error)) jobq_pg__attempted(w, conn, &error);
-        if (w->broken) jobq_pg__disconnect(w);
-        jobq_loop_next(w->loop, jobq_pg__mono_us(), a);
-        if (a->kind == JOBQ_REQUEST_WAIT) {
-            w->io_until_us = a->until_mono_us;
-            return true;
-        }
-        if (a->kind == JOBQ_REQUEST_EXIT) jobq_pg__worker_end(w);
-        else jobq_pg__perform(w, a);
-    }
-    return jobq_pg__lingers(w);
-}
-
-/* When it has to be stepped again, if nothing comes. */
-static int64_t jobq_pg__until(const jobq_pg_worker *w)
-{
-    bool listens = jobq_pg__listens_past(w) && w->id != 0;
-
-    if (w->ended) return w->end_us;
-    if (w->more) return 0;
-    if (!listens || (w->listener.conn == NULL && jobq_pg__attempting(w))) return w->io_until_us;
-    return w->listener.until_us < w->io_until_us ? w->listener.until_us : w->io_until_us;
-}
-
-/* What to wait for: the pipe, and the connections for statements, LISTEN and maintenance. */
-static void jobq_pg__watch(const jobq_pg_worker *w, struct pollfd *fds)
-{
-    PGconn *conns[JOBQ_PG_FDS];
-    int i;
-
-    conns[1] = w->conn;
-    conns[2] = w->listener.conn;
-    conns[3] = w->maintenance.conn;
-    fds[0].fd = w->poke[0];
-    fds[0].events = POLLIN;
-    fds[0].revents = 0;
-    for (i = 1; i < JOBQ_PG_FDS; i++) {
-        bool writes = conns[i] != NULL && PQflush(conns[i]) > 0;
-        fds[i].fd = conns[i] != NULL ? PQsocket(conns[i]) : -1;
-        fds[i].events = (short)(writes ? POLLIN | POLLOUT : POLLIN);
-        fds[i].revents = 0;
-    }
-}
-
-/* Waits for what comes, and takes it. The lock is held before and after, not meanwhile. */
-static void jobq_pg__await(jobq_pg_worker *w, int64_t until_us)
-{
-    struct pollfd fds[JOBQ_PG_FDS];
-    char pokes[64];
-    ssize_t got, i;
-    int64_t wait = until_us - jobq_pg__mono_us();
-
-    jobq_pg__watch(w, fds);
-    pthread_mutex_unlock(&w->crew->lock);
-    wait = wait < 0 ? 0 : wait > 60000000 ? 60000000 : wait;
-    poll(fds, JOBQ_PG_FDS, (int)((wait + 999) / 1000));
-    got = (fds[0].revents & POLLIN) != 0 ? read(w->poke[0], pokes, sizeof pokes) : 0;
-    pthread_mutex_lock(&w->crew->lock);
-    for (i = 0; i < got; i++) {
-        bool again = !jobq_pg__works(w);
-        if (pokes[i] == 's') jobq_loop_stop(w->loop, jobq_pg__mono_us(), again ? 0 : -1);
-    }
-    if (w->conn != NULL && fds[1].revents != 0) jobq_pg__read(w);
-    jobq_pg__listener_step(w, fds[2].revents != 0);
-    jobq_pg__maintenance_step(w, fds[3].revents != 0);
-}
-
-static void jobq_pg__conns_take(jobq_pg_worker *w, PGconn **conns)
-{
-    conns[0] = jobq_pg__conn_take(&w->conn);
-    conns[1] = jobq_pg__conn_take(&w->listener.conn);
-    conns[2] = jobq_pg__conn_take(&w->maintenance.conn);
-}
-
-/* Health may be asked meanwhile, so they are taken away first, under the lock. */
-static void jobq_pg__hang_up(jobq_pg_worker *w)
-{
-    PGconn *conns[3];
-    size_t i;
-
-    pthread_mutex_lock(&w->crew->lock);
-    jobq_pg__conns_take(w, conns);
-    jobq_pg__attempt_leave(w, &w->attempt);
-    jobq_pg__attempt_leave(w, &w->listener.attempt);
-    jobq_pg__attempt_leave(w, &w->maintenance.attempt);
-    pthread_mutex_unlock(&w->crew->lock);
-    for (i = 0; i < 3; i++) PQfinish(conns[i]);
-}
-
-/* The worker's own thread. */
-static void *jobq_pg__worker_run(void *arg)
-{
-    jobq_pg_worker *w = (jobq_pg_worker *)arg;
-
-    pthread_mutex_lock(&w->crew->lock);
-    while (jobq_pg__advance(w)) jobq_pg__await(w, jobq_pg__until(w));
-    while (jobq_pg__crew_busy(w)) pthread_cond_wait(&w->crew->gone, &w->crew->lock);
-    while (jobq_pg__notice_tell(w)) {}
-    pthread_mutex_unlock(&w->crew->lock);
-    jobq_pg__hang_up(w);
-    return NULL;
-}
-
-/* A worker that its host steps ends, or is freed in the middle. */
-static void jobq_pg__host_ends(jobq_pg_worker *w)
-{
-    pthread_mutex_lock(&w->crew->lock);
-    if (!w->ended) jobq_pg__worker_end(w);
-    while (jobq_pg__lingers(w)) jobq_pg__await(w, w->end_us);
-    while (jobq_pg__notice_tell(w)) {}
-    pthread_mutex_unlock(&w->crew->lock);
-    jobq_pg__hang_up(w);
-}
-
-/* In a forked child: a worker stays with its parent. */
-static bool jobq_pg__worker_forked(const jobq_pg_worker *w)
-{
-    jobq_pg_error error;
-
-    if (!jobq_pg__forked(w->pg)) return false;
-    jobq_pg__forked_error(&error);
-    jobq_pg__log(w->pg, JOBQ_PG_ERROR, "%s", error.message);
-    return true;
-}
-
-/* There its memory stays as the fork found it; only the connections are let go. */
-static void jobq_pg__worker_leave(jobq_pg_worker *w)
-{
-    PGconn *conns[3];
-    size_t i;
-
-    jobq_pg__conns_take(w, conns);
-    for (i = 0; i < 3; i++) {
-        if (conns[i] != NULL) jobq_pg__conn_leave(conns[i]);
-    }
-}
-
-/* -- the host's part of the cycle -- */
-
-/* Takes what has come, sends what is due, waits for nothing. False: the worker has ended. */
-static bool jobq_pg__turn(jobq_pg_worker *w)
-{
-    bool alive;
-
-    pthread_mutex_lock(&w->crew->lock);
-    jobq_pg__await(w, 0);
-    alive = jobq_pg__advance(w);
-    pthread_mutex_unlock(&w->crew->lock);
-    return alive;
-}
-
-/* Runs one handler. False: there was none to run. */
-static bool jobq_pg__host_runs(jobq_pg_worker *w)
-{
-    jobq_pg__run *run = &w->run;
-    bool ran;
-
-    pthread_mutex_lock(&w->crew->lock);
-    run->ask_mono_us = 0;
-    ran = jobq_pg__run_one(w, run);
-    if (run->abandoned) w->crew->stuck--;
-    run->abandoned = false;
-    pthread_mutex_unlock(&w->crew->lock);
-    return ran;
-}
-
-JOBQ_API bool jobq_pg_worker_step(jobq_pg_worker *w, int64_t budget_us)
-{
-    int64_t until = jobq_pg__mono_us() + (budget_us > 0 ? budget_us : 0);
-    bool alive, ran;
-
-    JOBQ_ASSERT(w != NULL && w->hosted);
-    if (jobq_pg__worker_forked(w)) return false;
-    do {
-        alive = jobq_pg__turn(w);
-        ran = alive && !w->ended && jobq_pg__host_runs(w);
-    } while (ran && jobq_pg__mono_us() < until);
-    if (ran) alive = jobq_pg__turn(w);
-    w->more = ran;
-    if (!alive) jobq_pg__host_ends(w);
-    return alive;
-}
-
-JOBQ_API int jobq_pg_worker_fds(const jobq_pg_worker *w, struct pollfd *fds, int64_t *until_mono_us)
-{
-    int count = 0, i;
-
-    JOBQ_ASSERT(w != NULL && w->hosted && fds != NULL);
-    if (until_mono_us != NULL) *until_mono_us = 0;
-    if (jobq_pg__worker_forked(w)) return 0;
-    jobq_pg__watch(w, fds);
-    for (i = 0; i < JOBQ_PG_FDS; i++) {
-        if (fds[i].fd >= 0) fds[count++] = fds[i];
-    }
-    if (until_mono_us != NULL) *until_mono_us = jobq_pg__until(w);
-    return count;
-}
-
-/* -- signals: for workers that asked for it -- */
-
-#define JOBQ_PG__SIGNALS 64 /* places, and the highest number */
-
-static struct jobq_pg__signal {
-    jobq_pg_worker *volatile worker; /* NULL: a free place */
-    volatile sig_atomic_t number;
-    volatile pid_t pid;              /* whose worker it is: a child may have freed its handle */
-} jobq_pg__signals[JOBQ_PG__SIGNALS];
-static struct jobq_pg__former { /* by number */
-    struct sigaction action;
-    bool kept;
-} jobq_pg__formers[JOBQ_PG__SIGNALS + 1];
-static pthread_mutex_t jobq_pg__signals_lock = PTHREAD_MUTEX_INITIALIZER;
-static int jobq_pg__signals_busy; /* handlers at work: they may still know a worker */
-static volatile pid_t jobq_pg__signals_pid; /* who asked for signals last */
-
-/* A child has none of its parent's workers: if it has none of its own either, the signal does what
- * it would. */
-static void jobq_pg__on_signal(int number)
-{
-    int saved = errno, i;
-    pid_t pid = getpid();
-    bool mine = false, forked = pid != jobq_pg__signals_pid;
-
-    __atomic_add_fetch(&jobq_pg__signals_busy, 1, __ATOMIC_SEQ_CST);
-    for (i = 0; i < JOBQ_PG__SIGNALS; i++) {
-        jobq_pg_worker *w = jobq_pg__signals[i].worker;
-        if (w == NULL || jobq_pg__signals[i].number != number) continue;
-        if (jobq_pg__signals[i].pid != pid) {
-            forked = true;
-            continue;
-        }
-        mine = true;
-        jobq_pg_worker_stop(w);
-    }
-    __atomic_sub_fetch(&jobq_pg__signals_busy, 1, __ATOMIC_SEQ_CST);
-    if (forked && !mine) {
-        signal(number, SIG_DFL);
-        raise(number);
-    }
-    errno = saved;
-}
-
-/* Whether any worker waits for it. */
-static bool jobq_pg__signal_used(int number)
-{
-    int i;
-
-    for (i = 0; i < JOBQ_PG__SIGNALS; i++) {
-        if (jobq_pg__signals[i].worker != NULL && jobq_pg__signals[i].number == number) return true;
-    }
-    return false;
-}
-
-static bool jobq_pg__signal_set(jobq_pg_worker *w, int number)
-{
-    struct jobq_pg__former *former;
-    struct sigaction action;
-    int at = 0;
-
-    while (at < JOBQ_PG__SIGNALS && jobq_pg__signals[at].worker != NULL) at++;
-    if (at == JOBQ_PG__SIGNALS || number < 0 || number > JOBQ_PG__SIGNALS) return false;
-    former = &jobq_pg__formers[number];
-    memset(&action, 0, sizeof action);
-    action.sa_handler = jobq_pg__on_signal;
-    action.sa_flags = SA_RESTART;
-    jobq_pg__signals_pid = jobq_pg__signals[at].pid = getpid();
-    jobq_pg__signals[at].number = number;
-    jobq_pg__signals[at].worker = w;
-    /* In a child it may be kept for what the child freed of its parent's. */
-    if (!former->kept) former->kept = sigaction(number, &action, &former->action) == 0;
-    return former->kept;
-}
-
-static bool jobq_pg__signals_set(jobq_pg_worker *w, const int *numbers)
-{
-    bool good = true;
-    int i;
-
-    pthread_mutex_lock(&jobq_pg__signals_lock);
-    for (i = 0; i < 4 && good; i++) good = numbers[i] == 0 || jobq_pg__signal_set(w, numbers[i]);
-    pthread_mutex_unlock(&jobq_pg__signals_lock);
-    return good;
-}
-
-static void jobq_pg__signals_forget(const jobq_pg_worker *w)
-{
-    int i;
-
-    for (i = 0; i < JOBQ_PG__SIGNALS; i++) {
-        if (jobq_pg__signals[i].worker == w) jobq_pg__signals[i].worker = NULL;
-    }
-}
-
-/* No signal reaches it any more, and the last one that did is through. */
-static void jobq_pg__signals_clear(const jobq_pg_worker *w)
-{
-    int i;
-
-    pthread_mutex_lock(&jobq_pg__signals_lock);
-    jobq_pg__signals_forget(w);
-    for (i = 1; i <= JOBQ_PG__SIGNALS; i++) {
-        struct jobq_pg__former *f = &jobq_pg__formers[i];
-        if (!f->kept || jobq_pg__signal_used(i)) continue;
-        sigaction(i, &f->action, NULL);
-        f->kept = false;
-    }
-    pthread_mutex_unlock(&jobq_pg__signals_lock);
-    while (__atomic_load_n(&jobq_pg__signals_busy, __ATOMIC_SEQ_CST) > 0) sched_yield();
-}
-
-/* -- its life -- */
-
-static void jobq_pg__worker_free(jobq_pg_worker *w)
-{
-    size_t i;
-
-    for (i = 0; i < w->handler_count; i++) {
-        free((char *)w->handlers[i].queue);
-        free((char *)w->handlers[i].kind);
-    }
-    for (i = 0; w->receivers != NULL && i < w->receiver_count; i++) {
-        free((char *)w->receivers[i].queue);
-    }
-    for (i = 0; i < JOBQ_LOOP_SLOTS; i++) jobq_pg__held_clear(&w->held[i]);
-    for (i = 0; i < JOBQ_LOOP_PARTITIONS; i++) jobq_pg__parcel_drop(w->parcels[i]);
-    while (w->pending_count > 0) jobq_pg__pending_drop(w);
-    if (w->poke[0] >= 0) close(w->poke[0]);
-    if (w->poke[1] >= 0) close(w->poke[1]);
-    jobq_pg__params_clear(&w->params);
-    free(w->name);
-    free(w->receivers);
-    free(w->ends);
-    free(w->request);
-    free(w->answer);
-    free(w->loop);
-    free(w);
-}
-
-/* The number of a queue among those served; JOBQ_LOOP_QUEUES: too many. name stays. */
-static size_t jobq_pg__queue_index(jobq_pg_worker *w, const char *name)
-{
-    size_t q = 0;
-
-    while (q < w->queue_count && strcmp(w->queues[q], name) != 0) q++;
-    if (q == w->queue_count && q < JOBQ_LOOP_QUEUES) w->queues[w->queue_count++] = name;
-    return q;
-}
-
-/* Copies the handlers and finds the queues among them. */
-static jobq_error jobq_pg__handlers_copy(jobq_pg_worker *w, const jobq_pg_worker_desc *desc,
-                                         jobq_pg_error *error)
-{
-    size_t i, q;
-
-    for (i = 0; i < desc->handler_count; i++) {
-        const jobq_pg_handler *h = &desc->handlers[i];
-        if (!jobq_name_valid(jobq_str_from(h->queue)) || !jobq_name_valid(jobq_str_from(h->kind))) {
-            return jobq_pg__invalid(error, "handlers",
-                                    "queue and kind are 1 to 1024 of [A-Za-z0-9._-]");
-        }
-        if (h->run[0] == NULL) return jobq_pg__invalid(error, "handlers", "run[0] is missing");
-        w->handlers[i] = *h;
-        w->handlers[i].queue = jobq_pg__dup(h->queue);
-        w->handlers[i].kind = jobq_pg__dup(h->kind);
-        if (w->handlers[i].queue == NULL || w->handlers[i].kind == NULL)
-            return jobq_pg__no_memory(error);
-        q = jobq_pg__queue_index(w, w->handlers[i].queue);
-        if (q == JOBQ_LOOP_QUEUES)
-            return jobq_pg__invalid(error, "handlers", "too many queues for one worker");
-        w->kind_queues[i] = (int32_t)q + 1;
-        w->kinds[i] = w->handlers[i].kind;
-    }
-    return JOBQ_OK;
-}
-
-static jobq_error jobq_pg__receiver_check(const jobq_pg_receiver *r, jobq_pg_error *error)
-{
-    jobq_tuning tuning = jobq_tuning_defaults(&r->tuning);
-
-    if (!jobq_name_valid(jobq_str_from(r->queue))) {
-        return jobq_pg__invalid(error, "receivers", "queue is 1 to 1024 of [A-Za-z0-9._-]");
-    }
-    if ((r->each == NULL) == (r->all == NULL)) {
-        return jobq_pg__invalid(error, "receivers", "give one of each and all");
-    }
-    if (jobq_tuning_check(&tuning) != JOBQ_OK || tuning.batch > JOBQ_LOOP_BATCH) {
-        return jobq_pg__invalid(error, "receivers", "tuning: see jobq_tuning_check");
-    }
-    return JOBQ_OK;
-}
-
-/* Copies the receivers; their queues follow those of the handlers. */
-static jobq_error jobq_pg__receivers_copy(jobq_pg_worker *w, const jobq_pg_worker_desc *desc,
-                                          jobq_loop_config *config, jobq_pg_error *error)
-{
-    size_t i, q, jobs = w->queue_count;
-
-    for (i = 0; i < desc->receiver_count; i++) {
-        jobq_error code = jobq_pg__receiver_check(&desc->receivers[i], error);
-        if (code != JOBQ_OK) return code;
-        w->receivers[i] = desc->receivers[i];
-        w->receivers[i].queue = jobq_pg__dup(desc->receivers[i].queue);
-        if (w->receivers[i].queue == NULL) return jobq_pg__no_memory(error);
-        q = jobq_pg__queue_index(w, w->receivers[i].queue);
-        if (q == JOBQ_LOOP_QUEUES)
-            return jobq_pg__invalid(error, "receivers", "too many queues for one worker");
-        if ((config->message_queues >> q & 1) != 0)
-            return jobq_pg__invalid(error, "receivers", "one receiver for a queue");
-        config->message_queues |= 1u << q;
-        if (q >= jobs) config->jobless_queues |= 1u << q;
-        config->tuning[q] = jobq_tuning_defaults(&w->receivers[i].tuning);
-        w->receiver_of[q] = i;
-    }
-    return JOBQ_OK;
-}
-
-/* 64 bits of the operating system; false: there are none. */
-static bool jobq_pg__entropy(uint64_t *bits)
-{
-    int fd = open("/dev/urandom", O_RDONLY);
-    ssize_t got = fd < 0 ? -1 : read(fd, bits, sizeof *bits);
-
-    if (fd >= 0) close(fd);
-    return got == (ssize_t)sizeof *bits;
-}
-
-static bool jobq_pg__pipe(int *ends)
-{
-    int i;
-
-    if (pipe(ends) != 0) return false;
-    for (i = 0; i < 2; i++) {
-        fcntl(ends[i], F_SETFL, O_NONBLOCK);
-        fcntl(ends[i], F_SETFD, FD_CLOEXEC);
-    }
-    return true;
-}
-
-static void *jobq_pg__room(size_t count, size_t size, bool *good)
-{
-    void *room = calloc(count + 1, size);
-
-    if (room == NULL) *good = false;
-    return room;
-}
-
-#define JOBQ_PG__ANSWER_MAX (86400 * (int64_t)1000000) /* the loop may wait longer */
-
-/* A member of the crew, which frees it, also half-made. */
-static jobq_error jobq_pg__worker_new(jobq_pg *pg, const jobq_pg_worker_desc *desc,
-                                      jobq_pg__crew *crew, jobq_pg_error *error)
-{
-    jobq_pg_worker *w = (jobq_pg_worker *)calloc(1, sizeof *w);
-    jobq_loop_config config = desc->loop;
-    size_t batch;
-    uint64_t entropy;
-    bool good = true;
-    jobq_error code;
-
-    if (w == NULL) return jobq_pg__no_memory(error);
-    w->crew = crew;
-    crew->members[crew->count++] = w;
-    crew->open = crew->count;
-    config.listen = !desc->no_listen && (!pg->pooled || pg->listen_conninfo != NULL);
-    config.message_queues = config.jobless_queues = 0;
-    config = jobq_loop_config_defaults(&config);
-    batch = (size_t)config.batch_max;
-    w->pg = pg;
-    w->hooks = desc->hooks;
-    w->poke[0] = w->poke[1] = -1;
-    w->handler_count = desc->handler_count;
-    w->receiver_count = desc->receiver_count;
-    w->receivers =
-        (jobq_pg_receiver *)jobq_pg__room(desc->receiver_count, sizeof *w->receivers, &good);
-    w->name = jobq_pg__dup(desc->name == NULL ? "jobq" : desc->name);
-    w->ends = (jobq_pg__end_row *)jobq_pg__room(batch, sizeof *w->ends, &good);
-    w->request = (jobq_request *)jobq_pg__room(0, sizeof *w->request, &good);
-    w->answer = (jobq_answer *)jobq_pg__room(0, sizeof *w->answer, &good);
-    w->loop = (jobq_loop *)jobq_pg__room(0, jobq_loop_size(), &good);
-    if (!good || w->name == NULL) return jobq_pg__no_memory(error);
-    if (!jobq_pg__pipe(w->poke) || !jobq_pg__entropy(&entropy)) {
-        return jobq_pg__fail(error, JOBQ_ERROR_MEMORY,
-                             "no pipe or no /dev/urandom: raise the open file limit");
-    }
-    code = jobq_pg__handlers_copy(w, desc, error);
-    if (code == JOBQ_OK) code = jobq_pg__receivers_copy(w, desc, &config, error);
-    w->config = jobq_loop_config_defaults(&config);
-    if (w->config.answer_us > JOBQ_PG__ANSWER_MAX) w->config.answer_us = JOBQ_PG__ANSWER_MAX;
-    if (code != JOBQ_OK) return code;
-    jobq_loop_init(w->loop, &config, entropy, jobq_pg__mono_us());
-    if (jobq_pg__listens_past(w)) jobq_loop_hears(w->loop, jobq_pg__mono_us(), false);
-    return JOBQ_OK;
-}
-
-/* The pool grows and shrinks with the handlers that may ask for a connection. */
-static void jobq_pg__pool_add(jobq_pg_worker *w, int count)
-{
-    pthread_mutex_lock(&w->pg->lock);
-    w->pg->pool_max += count;
-    w->pool_share += count;
-    pthread_cond_broadcast(&w->pg->freed); /* who waits may have one now */
-    pthread_mutex_unlock(&w->pg->lock);
-}
-
-static bool jobq_pg__crew_start(jobq_pg__crew *crew)
-{
-    int32_t threads = crew->members[0]->config.threads;
-    bool good = true;
-    size_t i;
-
-    pthread_mutex_lock(&crew->lock);
-    while (good && threads-- > 0) good = jobq_pg__thread_start(crew);
-    for (i = 0; good && i < crew->count; i++) {
-        jobq_pg_worker *w = crew->members[i];
-        good = w->threaded = pthread_create(&w->thread, NULL, jobq_pg__worker_run, w) == 0;
-    }
-    for (i = 0; !good && i < crew->count; i++) {
-        jobq_pg_worker *w = crew->members[i];
-        if (!w->threaded) jobq_pg__worker_end(w);
-        else jobq_loop_stop(w->loop, jobq_pg__mono_us(), 0);
-        jobq_pg__poke(w, 'w');
-    }
-    pthread_mutex_unlock(&crew->lock);
-    if (good) return true;
-    for (i = 0; i < crew->count; i++) {
-        if (crew->members[i]->threaded) pthread_join(crew->members[i]->thread, NULL);
-    }
-    pthread_mutex_lock(&crew->lock);
-    while (crew->threads > 0) pthread_cond_wait(&crew->gone, &crew->lock);
-    pthread_mutex_unlock(&crew->lock);
-    return false;
-}
-
-/* Whoever used it has ended. */
-static void jobq_pg__crew_free(jobq_pg__crew *crew)
-{
-    size_t i;
-
-    for (i = 0; i < crew->count; i++) {
-        if (i == 0) jobq_pg__signals_clear(crew->members[i]);
-        jobq_pg__pool_add(crew->members[i], -crew->members[i]->pool_share);
-        jobq_pg__worker_free(crew->members[i]);
-    }
-    pthread_mutex_destroy(&crew->lock);
-    pthread_cond_destroy(&crew->work);
-    pthread_cond_destroy(&crew->gone);
-    free(crew->members);
-    free(crew);
-}
-
-static jobq_error jobq_pg__worker_desc_check(const jobq_pg_worker_desc *desc, jobq_pg_error *error)
-{
-    if ((desc->handlers == NULL && desc->handler_count > 0) ||
-        desc->handler_count > JOBQ_LOOP_KINDS ||
-        desc->handler_count + desc->receiver_count == 0) {
-        return jobq_pg__invalid(error, "handlers", "1 to JOBQ_LOOP_KINDS of them, or receivers");
-    }
-    if (desc->also == NULL && desc->also_count > 0) {
-        return jobq_pg__invalid(error, "also", "a count without a list");
-    }
-    return JOBQ_OK;
-}
-
-/* A crew that nobody runs yet; *worker is its first member. */
-static jobq_error jobq_pg__crew_make(jobq_pg *pg, const jobq_pg_worker_desc *desc,
-                                     jobq_pg_worker **worker, jobq_pg_error *error)
-{
-    jobq_error code = jobq_pg__worker_desc_check(desc, error);
-    bool good = true;
-    jobq_pg__crew *crew;
-    size_t i;
-
-    *worker = NULL;
-    if (code != JOBQ_OK) return code;
-    crew = (jobq_pg__crew *)jobq_pg__room(1, sizeof *crew, &good);
-    if (crew == NULL) return jobq_pg__no_memory(error);
-    pthread_mutex_init(&crew->lock, NULL);
-    pthread_cond_init(&crew->work, NULL);
-    pthread_cond_init(&crew->gone, NULL);
-    crew->members =
-        (jobq_pg_worker **)jobq_pg__room(1 + desc->also_count, sizeof *crew->members, &good);
-    if (!good) code = jobq_pg__no_memory(error);
-    for (i = 0; code == JOBQ_OK && i <= desc->also_count; i++) {
-        jobq_pg *on = i == 0 ? pg : desc->also[i - 1];
-        code = on != NULL ? jobq_pg_check(on, NULL, error)
-                          : jobq_pg__invalid(error, "also", "a handle in the list is NULL");
-        if (code == JOBQ_OK) code = jobq_pg__worker_new(on, desc, crew, error);
-        if (code == JOBQ_OK) jobq_pg__pool_add(crew->members[i], crew->members[i]->config.threads);
-    }
-    if (code == JOBQ_OK && !jobq_pg__signals_set(crew->members[0], desc->stop_signals)) {
-        code = jobq_pg__invalid(error, "stop_signals", "no such signal, or 64 are taken already");
-    }
-    if (code == JOBQ_OK) *worker = crew->members[0];
-    else jobq_pg__crew_free(crew);
-    return code;
-}
-
-JOBQ_API jobq_error jobq_pg_worker_start(jobq_pg *pg, const jobq_pg_worker_desc *desc,
-                                         jobq_pg_worker **worker, jobq_pg_error *error)
-{
-    jobq_error code;
-
-    JOBQ_ASSERT(pg != NULL && desc != NULL && worker != NULL);
-    code = jobq_pg__crew_make(pg, desc, worker, error);
-    if (code != JOBQ_OK || jobq_pg__crew_start((*worker)->crew)) return code;
-    jobq_pg__crew_free((*worker)->crew);
-    *worker = NULL;
-    return jobq_pg__fail(error, JOBQ_ERROR_MEMORY,
-                         "no more threads: ask for fewer, or raise the limit");
-}
-
-JOBQ_API jobq_error jobq_pg_worker_open(jobq_pg *pg, const jobq_pg_worker_desc *desc,
-                                        jobq_pg_worker **worker, jobq_pg_error *error)
-{
-    jobq_pg_worker_desc d;
-    jobq_error code;
-
-    JOBQ_ASSERT(pg != NULL && desc != NULL && worker != NULL);
-    d = *desc;
-    d.loop.threads = 1;
-    *worker = NULL;
-    if (d.also_count > 0) {
-        return jobq_pg__invalid(error, "also",
-                                "without threads: open a worker for each handle, step in turn");
-    }
-    code = jobq_pg__crew_make(pg, &d, worker, error);
-    if (code != JOBQ_OK) return code;
-    (*worker)->hosted = true;
-    (*worker)->run.worker = *worker;
-    (*worker)->run.desk = &(*worker)->desk;
-    (*worker)->crew->runs = &(*worker)->run;
-    (*worker)->crew->threads = 1;
-    return JOBQ_OK;
-}
-
-JOBQ_API void jobq_pg_worker_stop(jobq_pg_worker *worker)
-{
-    const jobq_pg__crew *crew = worker->crew;
-    int saved = errno;
-    size_t i;
-
-    if (jobq_pg__forked(worker->pg)) return; /* the pipe is the parent's */
-    for (i = 0; i < crew->count; i++) jobq_pg__poke(crew->members[i], 's');
-    errno = saved;
-}
-
-JOBQ_API jobq_error jobq_pg_worker_wait(jobq_pg_worker *w, jobq_pg_stats *stats)
-{
-    bool failed;
-    size_t i;
-
-    JOBQ_ASSERT(w != NULL);
-    if (jobq_pg__worker_forked(w)) return JOBQ_ERROR_INVALID;
-    while (w->hosted && jobq_pg_worker_step(w, 0)) {
-        pthread_mutex_lock(&w->crew->lock);
-        jobq_pg__await(w, jobq_pg__until(w));
-        pthread_mutex_unlock(&w->crew->lock);
-    }
-    for (i = 0; i < w->crew->count; i++) {
-        jobq_pg_worker *member = w->crew->members[i];
-        if (member->threaded) pthread_join(member->thread, NULL);
-        jobq_pg__pool_add(member, -member->pool_share);
-    }
-    if (stats != NULL) *stats = jobq_pg_worker_stats(w);
-    pthread_mutex_lock(&w->crew->lock);
-    failed = w->crew->gave_up || w->crew->stuck > 0;
-    pthread_mutex_unlock(&w->crew->lock);
-    return failed ? JOBQ_ERROR_TIMEOUT : JOBQ_OK;
-}
-
-JOBQ_API void jobq_pg_worker_free(jobq_pg_worker *w)
-{
-    int32_t stuck;
-    size_t i;
-
-    if (w == NULL) return;
-    if (jobq_pg__forked(w->pg)) { /* whoever held the lock of signals is not in this process */
-        jobq_pg__signals_forget(w->crew->members[0]);
-        for (i = 0; i < w->crew->count; i++) jobq_pg__worker_leave(w->crew->members[i]);
-        return;
-    }
-    if (w->hosted) jobq_pg__host_ends(w);
-    pthread_mutex_lock(&w->crew->lock);
-    stuck = w->crew->stuck;
-    pthread_mutex_unlock(&w->crew->lock);
-    if (stuck > 0) {
-        jobq_pg__signals_clear(w);
-        jobq_pg__log(w->pg, JOBQ_PG_ERROR, "%d handlers never returned: end the process",
-                     (int)stuck);
-        return; /* they still use it */
-    }
-    jobq_pg__crew_free(w->crew);
-}
-
-JOBQ_API jobq_pg_stats jobq_pg_worker_stats_of(jobq_pg_worker *w, size_t member)
-{
-    jobq_pg_stats stats;
-
-    JOBQ_ASSERT(w != NULL);
-    memset(&stats, 0, sizeof stats);
-    if (jobq_pg__forked(w->pg) || member >= w->crew->count) return stats;
-    pthread_mutex_lock(&w->crew->lock);
-    w = w->crew->members[member];
-    jobq_loop_counts(w->loop, &stats.jobs, &stats.messages);
-    stats.handler_us = w->handler_us;
-    pthread_mutex_unlock(&w->crew->lock);
-    return stats;
-}
-
-/* Its counts are int64_t, all of them. */
-JOBQ_API jobq_pg_stats jobq_pg_worker_stats(jobq_pg_worker *w)
-{
-    jobq_pg_stats sum;
-    size_t i, k;
-
-    JOBQ_ASSERT(w != NULL);
-    memset(&sum, 0, sizeof sum);
-    for (i = 0; i < w->crew->count; i++) {
-        jobq_pg_stats one = jobq_pg_worker_stats_of(w, i);
-        for (k = 0; k < sizeof sum / sizeof(int64_t); k++)
-            ((int64_t *)&sum)[k] += ((int64_t *)&one)[k];
-    }
-    return sum;
-}
-
-/* The lock is held. */
-static void jobq_pg__health_fill(jobq_pg_health *h, const jobq_pg_worker *w, int64_t now)
-{
-    jobq_loop_status l = jobq_loop_status_of(w->loop);
-    bool beaten = l.worker != 0 && l.lease_mono_us != INT64_MIN;
-
-    memset(h, 0, sizeof *h);
-    h->worker = l.worker;
-    h->lease_us = beaten && l.lease_mono_us > now ? l.lease_mono_us - now : 0;
-    h->silent_us = beaten ? now - (l.lease_mono_us - w->config.lease_us) : -1;
-    h->connected = l.connected && w->conn != NULL;
-    h->hears = h->connected && l.hears;
-    h->stopping = l.phase != JOBQ_PHASE_WORKING;
-    h->running = l.running;
-    h->threads = w->crew->threads;
-    h->abandoned = w->crew->stuck;
-    h->error_us = w->trouble[0] == '\0' ? -1 : now - w->trouble_mono_us;
-    memcpy(h->error, w->trouble, sizeof h->error);
-}
-
-JOBQ_API jobq_error jobq_pg_worker_health_of(jobq_pg_worker *w, size_t member,
-                                             jobq_pg_health *health)
-{
-    jobq_pg_health h;
-    bool gave_up, ended;
-
-    JOBQ_ASSERT(w != NULL);
-    memset(&h, 0, sizeof h);
-    if (jobq_pg__forked(w->pg) || member >= w->crew->count) {
-        if (health != NULL) *health = h;
-        return JOBQ_ERROR_INVALID;
-    }
-    pthread_mutex_lock(&w->crew->lock);
-    w = w->crew->members[member];
-    jobq_pg__health_fill(&h, w, jobq_pg__mono_us());
-    gave_up = w->crew->gave_up;
-    ended = w->ended;
-    pthread_mutex_unlock(&w->crew->lock);
-    pthread_mutex_lock(&w->pg->lock);
-    h.pool_open = w->pg->open_count;
-    h.pool_idle = w->pg->idle_count;
-    pthread_mutex_unlock(&w->pg->lock);
-    if (health != NULL) *health = h;
-    if (gave_up) return JOBQ_ERROR_TIMEOUT;
-    if (ended) return JOBQ_ERROR_DEAD;
-    return h.lease_us > 0 ? JOBQ_OK : JOBQ_ERROR_CONNECTION;
-}
-
-/* Who is worse off speaks for both; what can be counted is added. */
-static void jobq_pg__health_add(jobq_pg_health *sum, const jobq_pg_health *one)
-{
-    bool never = sum->silent_us < 0 || one->silent_us < 0;
-
-    if (one->lease_us < sum->lease_us) sum->lease_us = one->lease_us;
-    if (one->silent_us > sum->silent_us) sum->silent_us = one->silent_us;
-    if (never) sum->silent_us = -1;
-    sum->connected = sum->connected && one->connected;
-    sum->hears = sum->hears && one->hears;
-    sum->stopping = sum->stopping || one->stopping;
-    sum->running += one->running;
-    sum->pool_open += one->pool_open;
-    sum->pool_idle += one->pool_idle;
-    if (one->error_us < 0 || (sum->error_us >= 0 && sum->error_us <= one->error_us)) return;
-    sum->error_us = one->error_us;
-    memcpy(sum->error, one->error, sizeof sum->error);
-}
-
-/* Members that have ended count no more, as long as others work. */
-JOBQ_API jobq_error jobq_pg_worker_health(jobq_pg_worker *w, jobq_pg_health *health)
-{
-    jobq_pg_health sum, one;
-    jobq_error worst = JOBQ_ERROR_DEAD, code;
-    size_t i;
-
-    JOBQ_ASSERT(w != NULL);
-    memset(&sum, 0, sizeof sum);
-    for (i = 0; i < w->crew->count; i++) {
-        code = jobq_pg_worker_health_of(w, i, &one);
-        if (i == 0 || (worst == JOBQ_ERROR_DEAD && code != JOBQ_ERROR_DEAD)) sum = one;
-        else if (code != JOBQ_ERROR_DEAD || worst == JOBQ_ERROR_DEAD) {
-            jobq_pg__health_add(&sum, &one);
-        }
-        if (code != JOBQ_ERROR_DEAD && (worst == JOBQ_ERROR_DEAD || worst == JOBQ_OK)) worst = code;
-    }
-    if (health != NULL) *health = sum;
-    return worst;
-}
-
-JOBQ_API jobq_error jobq_pg_work(jobq_pg *pg, const jobq_pg_worker_desc *desc, jobq_pg_error *error)
-{
-    jobq_pg_worker_desc d;
-    jobq_pg_worker *worker;
-    jobq_error code;
-
-    JOBQ_ASSERT(pg != NULL && desc != NULL);
-    d = *desc;
-    if (d.loop.jobs_max == 0 && d.loop.until == JOBQ_UNTIL_STOPPED) d.loop.until = JOBQ_UNTIL_EMPTY;
-    code = jobq_pg_worker_start(pg, &d, &worker, error);
-    if (code != JOBQ_OK) return code;
-    code = jobq_pg_worker_wait(worker, d.stats);
-    jobq_pg_worker_free(worker);
-    if (code == JOBQ_OK) return JOBQ_OK;
-    return jobq_pg__fail(error, code, "handlers never returned: end the process");
-}
-
-JOBQ_API jobq_error jobq_pg_work_one(jobq_pg *pg, const jobq_pg_worker_desc *desc, bool *ran,
-                                     jobq_pg_error *error)
+static const jobq_pg__migration *jobq_pg__file(size_t i)
 {
-    jobq_pg_worker_desc d;
-    jobq_pg_worker *worker;
-    jobq_pg_stats stats;
-    jobq_error code;
+    size_t count = sizeof jobq_pg__migrations / sizeof jobq_pg__migrations[0];
 
-    JOBQ_ASSERT(pg != NULL && desc != NULL);
-    if (ran != NULL) *ran = false;
-    if (desc->receiver_count > 0) {
-        return jobq_pg__invalid(error, "receivers", "one job is run here: messages need a worker");
-    }
-    d = *desc;
-    d.loop.jobs_max = 1;
-    d.loop.until = JOBQ_UNTIL_EMPTY;
-    code = jobq_pg_worker_open(pg, &d, &worker, error);
-    if (code != JOBQ_OK) return code;
-    jobq_pg_worker_wait(worker, &stats);
-    jobq_pg_worker_free(worker);
-    if (ran != NULL) *ran = stats.jobs.started > 0;
-    if (d.stats != NULL) *d.stats = stats;
-    return JOBQ_OK;
+    return i < count ? &jobq_pg__migrations[i] : NULL;
 }
 
 #endif /* JOBQ_PG_IMPLEMENTED */

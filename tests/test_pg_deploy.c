@@ -65,7 +65,7 @@ static void sixteen_processes_migrate_at_once(void **unused)
         assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
     }
     assert_int_equal(GET(*applied), files); /* each once, by whoever came first */
-    assert_int_equal(number("SELECT version FROM %s.meta", name), JOBQ_PG__VERSION);
+    assert_int_equal(number("SELECT version FROM %s.meta", name), jobq_pg__newest());
     RUN("DROP SCHEMA %s CASCADE", name);
 }
 
@@ -125,7 +125,7 @@ static void migrate_to_the_next(void)
     PGresult *res;
     bool good = false;
 
-    snprintf(version, sizeof version, "%d", JOBQ_PG__VERSION + ADD(migrations));
+    snprintf(version, sizeof version, "%d", jobq_pg__newest() + ADD(migrations));
     snprintf(text, sizeof text, "%s", script);
     while ((at = strstr(text, "VERSION")) != NULL) {
         memmove(at + strlen(version), at + 7, strlen(at + 7) + 1);
@@ -196,11 +196,11 @@ static void migrate_again(void)
     jobq_pg_error error;
     jobq_error code;
 
-    RUN("UPDATE jobq.meta SET version = %d", JOBQ_PG__VERSION - 1);
+    RUN("UPDATE jobq.meta SET version = %d", jobq_pg__newest() - 1);
     do code = jobq_pg_migrate(pg, &error);
     while (code == JOBQ_ERROR_RETRYABLE); /* a deadlock with a worker */
     if (code != JOBQ_OK) fail_msg("%s", error.message);
-    assert_int_equal(number("SELECT version FROM jobq.meta"), JOBQ_PG__VERSION);
+    assert_int_equal(number("SELECT version FROM jobq.meta"), jobq_pg__newest());
 }
 
 /* The old program works on, restarts, and goes on working; while the text of this version is
@@ -245,7 +245,7 @@ static void a_newer_schema_is_worked_on(void **unused)
     assert_int_equal(number("SELECT count(*) FROM jobq.job"), 0);
     assert_int_equal(number("SELECT count(*) FROM jobq.failed"), 0);
     assert_int_equal(number("SELECT count(DISTINCT id) FROM jobq.history"), 4 * GET(produced));
-    assert_int_equal(number("SELECT version FROM jobq.meta"), JOBQ_PG__VERSION + 2);
+    assert_int_equal(number("SELECT version FROM jobq.meta"), jobq_pg__newest() + 2);
 }
 
 /* -- what does not serve -- */
@@ -266,18 +266,18 @@ static void expect_refused(const char *first, const char *second, const char *fi
 
 static void what_does_not_serve_is_refused_with_both_numbers(void **unused)
 {
-    char ours[12], theirs[12];
+    char ours[24], theirs[24];
 
     (void)unused;
-    snprintf(ours, sizeof ours, "%d", JOBQ_PG__VERSION);
-    snprintf(theirs, sizeof theirs, "from %d on", JOBQ_PG__VERSION + 1);
-    RUN("UPDATE jobq.meta SET version = %d, library_min = %d", JOBQ_PG__VERSION + 1,
-        JOBQ_PG__VERSION + 1);
+    snprintf(ours, sizeof ours, "%d", jobq_pg__newest());
+    snprintf(theirs, sizeof theirs, "from %d on", jobq_pg__newest() + 1);
+    RUN("UPDATE jobq.meta SET version = %d, library_min = %d", jobq_pg__newest() + 1,
+        jobq_pg__newest() + 1);
     expect_refused(theirs, ours, "update the program");
-    RUN("UPDATE jobq.meta SET version = %d, library_min = 1", JOBQ_PG__VERSION - 1);
-    snprintf(theirs, sizeof theirs, "version %d", JOBQ_PG__VERSION - 1);
+    RUN("UPDATE jobq.meta SET version = %d, library_min = 1", jobq_pg__newest() - 1);
+    snprintf(theirs, sizeof theirs, "version %d", jobq_pg__newest() - 1);
     expect_refused(theirs, ours, "run jobq_pg_migrate");
-    RUN("UPDATE jobq.meta SET version = %d, library_min = 1", JOBQ_PG__VERSION);
+    RUN("UPDATE jobq.meta SET version = %d, library_min = 1", jobq_pg__newest());
 }
 
 /* -- the whole text -- */
@@ -354,7 +354,7 @@ static void a_version_installs_all_of_its_text_and_keeps_grants(void **unused)
         " CREATE OR REPLACE FUNCTION jobq.audit() RETURNS bigint LANGUAGE sql AS 'SELECT 1::int8';"
         " CREATE OR REPLACE VIEW jobq.dead_letters AS"
         "  SELECT d.*, 1 AS more FROM (SELECT * FROM jobq.dead_letters) d LIMIT 0");
-    RUN("UPDATE jobq.meta SET version = %d", JOBQ_PG__VERSION - 1);
+    RUN("UPDATE jobq.meta SET version = %d", jobq_pg__newest() - 1);
     assert_int_equal(jobq_pg_migrate(pg, NULL), JOBQ_ERROR_DATABASE); /* a view keeps its columns */
     RUN("DROP VIEW jobq.dead_letters");
     migrate_again();
@@ -387,7 +387,7 @@ static void the_owner_of_the_schema_migrates_it(void **unused)
     d.schema = role;
     if (jobq_pg_open(&mine, &d, &error)) fail_msg("%s", error.message);
     if (jobq_pg_migrate(mine, &error)) fail_msg("%s", error.message);
-    RUN("UPDATE %s.meta SET version = %d", role, JOBQ_PG__VERSION - 1);
+    RUN("UPDATE %s.meta SET version = %d", role, jobq_pg__newest() - 1);
     if (jobq_pg_migrate(mine, &error)) fail_msg("%s", error.message);
     if (jobq_pg_check(mine, NULL, &error)) fail_msg("%s", error.message);
     if (jobq_pg_enqueue(mine, NULL, &job, NULL, &error)) fail_msg("%s", error.message);
@@ -510,7 +510,7 @@ static int statements_add(sent *list, int count)
         char *sql;
         if (st == JOBQ_PG__VACUUM) continue; /* answers nothing, and cannot be prepared */
         assert_true(count + 1 < SENT_MAX);
-        s->from = s->to = JOBQ_PG__VERSION;
+        s->from = s->to = jobq_pg__newest();
         snprintf(s->name, sizeof s->name, "%s", sent_names[st]);
         sql = jobq_pg__statement_sql((jobq_pg__statement)st);
         assert_non_null(sql);
@@ -535,7 +535,7 @@ static int print_statements(void)
     oldest = (int)number("SELECT library_min FROM jobq.meta");
     count = statements_listed(list);
     for (i = 0; i < count; i++) {
-        if (list[i].to == JOBQ_PG__VERSION) list[i].to--;
+        if (list[i].to == jobq_pg__newest()) list[i].to--;
         if (list[i].to >= list[i].from && list[i].to >= oldest) list[kept++] = list[i];
     }
     count = statements_add(list, kept);
@@ -705,7 +705,7 @@ static void a_migration_that_is_cut_leaves_nothing(void **unused)
     assert_true(cut_everywhere(conn, step, NULL) > 300 / step);
     whole = catalogue(conn, "jobq");
     run_on(conn, "DROP FUNCTION jobq.audit, jobq.recover; DROP VIEW jobq.failures");
-    snprintf(version, sizeof version, "UPDATE jobq.meta SET version = %d", JOBQ_PG__VERSION - 1);
+    snprintf(version, sizeof version, "UPDATE jobq.meta SET version = %d", jobq_pg__newest() - 1);
     run_on(conn, version);
     before = catalogue(conn, "jobq");
     assert_true(cut_everywhere(conn, step, before) > 200 / step);
@@ -749,7 +749,7 @@ static void a_dba_installs_by_psql(void **unused)
     assert_int_equal(install(""), 0);
     expect_catalogue(conn, "jobq", whole);
     run_on(conn, "DROP FUNCTION jobq.audit");
-    snprintf(version, sizeof version, "UPDATE jobq.meta SET version = %d", JOBQ_PG__VERSION + 1);
+    snprintf(version, sizeof version, "UPDATE jobq.meta SET version = %d", jobq_pg__newest() + 1);
     run_on(conn, version);
     free(whole);
     whole = catalogue(conn, "jobq");

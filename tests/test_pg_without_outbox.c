@@ -1,0 +1,4 @@
+/* A program without the outbox. */
+#define JOBQ_PG_NO_OUTBOX
+#define TEST_PRIVATE
+#include "without.h"

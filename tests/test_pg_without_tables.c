@@ -1,0 +1,4 @@
+/* A program without typed tables, and so without work tables. */
+#define JOBQ_PG_NO_TABLES
+#define TEST_PRIVATE
+#include "without.h"

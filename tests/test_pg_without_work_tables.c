@@ -1,0 +1,4 @@
+/* A program without work tables. */
+#define JOBQ_PG_NO_WORK_TABLES
+#define TEST_PRIVATE
+#include "without.h"

@@ -2,9 +2,7 @@
  * jobq_pg.h -- jobq on Postgres, through libpq, version 0.1.0.  MIT-0 or public domain, at your
  * choice; the text is at the end of jobq.h.
  *
- * This file does what jobq.h decides: statements, connections, threads, the clock. It knows SQL and
- * no policy. Copy both headers.
- *
+ * jobq.h decides; this header has the statements, connections and threads. Copy both.
  *
  * DO THIS
  *
@@ -12,10 +10,8 @@
  *     #define JOBQ_PG_IMPLEMENTATION
  *     #include "jobq_pg.h"
  *
- * in exactly one C or C++ file, and build it with:  cc program.c -I. -lpq
- * (add -pthread where the C library is older than glibc 2.34; on macOS: $(pkg-config --cflags
- * --libs libpq))
- *
+ * in exactly one C or C++ file, and build it with:  cc program.c -I. -lpq  (and -pthread before
+ * glibc 2.34; on macOS: $(pkg-config --cflags --libs libpq))
  *
  * QUICK START
  *
@@ -44,124 +40,102 @@
  *         return 0;
  *     }
  *
+ * I WANT TO ...
+ *
+ *     connect; install or upgrade the tables    jobq_pg_open; jobq_pg_migrate
+ *     enqueue jobs in my transaction            jobq_pg_enqueue, _enqueue_many, _enqueue_copy
+ *     run jobs: all that are due; until stopped jobq_pg_work; jobq_pg_worker_start, _stop, _wait
+ *     run them in my own event loop             jobq_pg_worker_open, _fds, _step
+ *     write in the job's own transaction        jobq_pg_call_conn, jobq_pg_call_commit
+ *     say why a job failed, or when it is next  jobq_call_error, jobq_call_delay (jobq.h)
+ *     watch a worker                            jobq_pg_worker_stats, _health, hooks
+ *     look at, cancel, revive or move jobs      jobq_pg_get, _peek, _cancel, _revive, _move ...
+ *     send messages from my transaction         jobq_pg_outbox_register, _outbox_enqueue
+ *     receive messages                          jobq_pg_worker_desc.receivers
+ *     handle dead letters                       jobq_pg_dead_letter_list, _replay, _resolve ...
+ *     read and write my tables as structs       jobq_pg_table_open, _get, _list, _create, _update
+ *     claim rows of my own table as work        jobq_pg_worktable_open, _claim, _succeed, _retry
+ *     run several statements, or all or none    jobq_pg_tx_begin, jobq_pg_transact
+ *     build a worker of my own                  jobq_pg_execute
  *
  * CONTENTS (search for >>name in the implementation)
  *
- *     errors                   >>error   jobq_pg_error, jobq_pg_classify
- *     statements               >>sql, >>bind, >>exec, >>value, >>codec: their table, how a value
- *                              is written and read, the only sender
- *     the handle and its pool  >>pool    jobq_pg_open, jobq_pg_acquire
- *     migrations               >>migrate jobq_pg_migrate
- *     transactions             >>transaction jobq_pg_tx_begin, jobq_pg_transact
- *     enqueue                  >>enqueue jobq_pg_enqueue, jobq_pg_enqueue_many
- *     requests                 >>verbs   jobq_pg_execute, jobq_pg_get
- *     the outbox               >>outbox  jobq_pg_outbox_enqueue, dead letters
- *     operators                >>operate cancel, move ..., pause, queue_set, peek
- *     worker                   >>work    jobq_pg_work, jobq_pg_worker_start, _open, _step
- *     columns and rows         >>rows    jobq_pg_rows, values as text, the library's own tables
- *     typed tables             >>table   jobq_pg_table_open, _get, _list, _create, _update
- *     work tables              >>worktable jobq_pg_worktable_open, _claim, _succeed, _retry, _reset
- *     the SQL                  >>schema  generated from sql/
+ *     >>error; >>sql, >>bind, >>exec, >>value, >>codec: the statements, their columns, and the
+ *     function that sends them; >>pool: the handle; >>migrate, >>transaction, >>enqueue;
+ *     >>verbs: requests; >>outbox; >>operate: operators; >>work: the worker; >>rows: columns, rows,
+ *     values as text, the library's own tables; >>table: typed tables; >>worktable; >>schema: the
+ *     SQL, generated from sql/
  *
- *
- * WITHOUT        Define these with JOBQ_PG_IMPLEMENTATION, and wherever the header is included, to
- *                leave out what you do not use: JOBQ_PG_NO_WORK_TABLES; JOBQ_PG_NO_TABLES, which
- *                takes the work tables with it; JOBQ_PG_NO_OUTBOX. All three: 80 of 450 KB. The
- *                SQL stays whole, because one schema serves all programs.
- * WHAT IT NEEDS  Postgres 14 or newer, libpq 14 or newer, POSIX threads. The role needs to own the
- *                schema, or grant_enqueue, grant_work, grant_operate, grant_read (ROLES).
- * MEMORY         A payload's pointers live until the handler returns. What a function gives you to
- *                free, it says. libpq allocates for itself and can't be told not to.
- * THREADS        jobq_pg and jobq_pg_worker may be used from any thread. A PGconn belongs to one at
- *                a time.
- * LOGGING        desc.log, default silent. No payload is ever logged. It is called under locks: let
- *                it write, and call nothing of jobq.
- * FORK           A handle and its workers stay with the process that opened them: open new ones in
- *                the child. There, calls on the old ones are refused as JOBQ_ERROR_INVALID, a step
- *                is false, stop reaches nobody; close and free let the sockets go without a word
- *                to the server. Connections that you made yourself are yours to keep apart.
- * SIGNALS        No handler is installed unless desc.stop_signals names some. SIGPIPE is never
- *                raised: libpq and we see to that.
- *
+ * NEEDS      Postgres 14 or newer, libpq 14 or newer, POSIX threads. The role owns the schema, or
+ *            has been given grant_enqueue, grant_work, grant_operate or grant_read.
+ * WITHOUT    Define JOBQ_PG_NO_WORK_TABLES, JOBQ_PG_NO_TABLES (both kinds of tables) or
+ *            JOBQ_PG_NO_OUTBOX wherever the header is included, to leave out that code.
+ * MEMORY     What you pass is borrowed for the call. A payload stays valid until its handler
+ *            returns. A function that gives you something to free says so.
+ * THREADS    Any thread may use a jobq_pg, a worker or a table. A PGconn belongs to one thread at a
+ *            time.
+ * ERRORS     Every function that can fail returns a jobq_error and fills jobq_pg_error (which may
+ *            be NULL): what is wrong, in which field, and how to mend it. What C can check (names,
+ *            JSON, UTF-8, sizes, ranges) is refused before anything is sent, so it does not abort
+ *            your transaction.
+ * LOGGING    desc.log; silent by default. It is called with locks held: it must not call jobq.
+ * FORK       A forked child opens handles and workers of its own. Calls on its parent's are
+ *            refused; close and free release the sockets without telling the server.
+ * SIGNALS    Only those that desc.stop_signals names are handled. SIGPIPE is never raised.
  *
  * CONNECTIONS AND TRANSACTIONS
  *
- * A call that makes one statement takes a PGconn: yours, also inside your open transaction, or NULL
- * for one of the handle's pool, where it commits by itself. Your PGconn stays yours: it is never
- * closed and no transaction of yours is begun or ended. What C can see to be wrong (names, JSON,
- * UTF-8, sizes, ranges) is refused before anything is sent, so that it cannot abort your
- * transaction. Statements are prepared once on each connection, under names that begin with jobq_.
+ * A function that makes one statement takes a PGconn: your own, also inside your transaction, which
+ * it never begins or ends; or NULL for one of the handle's pool, where it commits by itself.
  *
- * The pool opens up to pool_max connections as they are needed; each is probed when it is made, and
- * set to READ COMMITTED, READ WRITE unless desc.pooled. A worker has connections of its own (A
- * WORKER'S THREADS) and adds loop.threads to pool_max, because handlers may ask for a connection
- * (jobq_pg_call_conn).
+ * The pool opens up to pool_max connections when needed, READ COMMITTED and READ WRITE. A worker
+ * has connections of its own, and raises pool_max by loop.threads for its handlers. Statements are
+ * prepared once on each connection, under names that begin with jobq_.
  *
  * An outage is waited out: the worker reconnects with backoff, sends unanswered results again, and
- * recovers or burns claims whose answer was lost. Only a primary is taken, unless your conninfo
- * says otherwise by target_session_attrs. Half-open connections are noticed by the loop
- * (config.answer_us), by keepalives and by tcp_user_timeout. The same with a server that is full,
- * starting, or a standby not yet promoted: the log says so once, with the fix, and again when
- * something else is wrong or it is back; health tells the latest.
+ * recovers the claims whose answer was lost. Only a primary is accepted, unless your conninfo sets
+ * target_session_attrs. The log reports each problem once, with its fix. Commits after which the
+ * worker discards its own copy are synchronous, even if synchronous_commit is off.
  *
- * What a worker forgets by its answer waits for the disk, also where synchronous_commit is off by
- * default: a job's result, a partition taken, numbers and acknowledgements that others build on.
+ * POOLERS  A pooler in session mode needs nothing. For transaction mode set desc.pooled: nothing is
+ *          prepared, and each statement is sent with its own BEGIN and COMMIT in one flush. Give
+ *          listen_conninfo the server's own address, for one connection a worker that LISTENs and
+ *          vacuums; without it workers poll once a second. jobq_pg_open logs a missing pooled, and
+ *          a listen_conninfo that leads through the pooler. Handlers must not rely on SET,
+ *          temporary tables or advisory locks, and should name the isolation in their own BEGIN.
+ * SECRETS  desc.connect is called before each connection is made. It gives today's password, TLS
+ *          files or host by jobq_pg_dial_set, or a connection of your own. It may block.
+ * EXACTLY ONCE  In a handler: BEGIN on jobq_pg_call_conn, write your data, and return
+ *          jobq_pg_call_commit(call, conn). If the lease was lost meanwhile, the COMMIT is refused.
  *
- * POOLERS  In session mode nothing is to be done. In transaction mode (pgbouncer, pool_mode =
- *          transaction) set desc.pooled: nothing is prepared, each statement brings its own BEGIN
- *          with isolation, time-outs and COMMIT, in one flush; listen_conninfo names the server
- *          itself, for one connection a worker that LISTENs, and for its VACUUM; without it workers
- *          poll every second, and a VACUUM runs under the role's statement_timeout.
- *          jobq_pg_open finds out by itself when desc.pooled is missing, or listen_conninfo leads
- *          through the pooler, and says so. What a handler leaves in a session (SET, temporary
- *          tables, advisory locks) is lost or others' there, and what others left may be yours:
- *          let a handler's BEGIN name its isolation and READ WRITE.
- * SECRETS  desc.connect is asked before each connection: give it today's password or token, TLS
- *          files, a host, by jobq_pg_dial_set, or a connection that you made. It may block.
+ * A WORKER
  *
- * EXACTLY ONCE  Inside a handler: BEGIN on jobq_pg_call_conn, write your data, and
- *               return jobq_pg_call_commit(call, conn). If the lease was lost, the completion
- *               raises in the database, so that COMMIT becomes ROLLBACK: nobody's write is doubled.
+ * HOOKS       before, after and failed are called around every handler, on its thread, without
+ *             locks. They may read the call or the delivery but not change it, and should be quick.
+ *             after gets the outcome and what becomes of the job; if the handler overran its time,
+ *             it has no outcome and runs on the replacing thread. failed follows if the job has
+ *             failed for good, or once for each message that becomes a dead letter. Hooks run
+ *             before the database has the result, so work that is repeated is reported again. Jobs
+ *             that fail because their worker died appear only in the view failures.
+ * BAD HANDLERS  A handler that overruns its time counts as a failed attempt, and its thread is
+ *             replaced. When half of the threads are lost that way, the worker stops with
+ *             JOBQ_ERROR_TIMEOUT; end the process then. A job whose process died runs again, in
+ *             the end alone, and only then does a death count against it (law (6) of jobq.h).
+ *             pthread_exit is a failed attempt. An open transaction on jobq_pg_call_conn is rolled
+ *             back. A handler must not leave by longjmp or a C++ exception, and its thread must
+ *             not be cancelled.
+ * HEALTH      jobq_pg_worker_health uses no database and never waits. Ready: JOBQ_OK. Alive:
+ *             anything but JOBQ_ERROR_TIMEOUT and JOBQ_ERROR_DEAD. An unreachable server is no
+ *             reason to restart the program.
+ * DEPLOYS     New programs call jobq_pg_migrate first; if several do, they wait for each other.
+ *             Old programs go on working, because tables only grow and functions keep the
+ *             signatures that old programs call. A program that the schema does not serve is
+ *             refused at start, with both versions. A schema is never downgraded. Do not migrate
+ *             during pg_dump, because a migration waits for transactions that use its tables.
  *
- *
- * A WORKER IN ITS HOST
- *
- * HOOKS       before, after and failed are called around every handler, on its thread, without a
- *             lock: count, trace, tell someone, but be quick, for the thread waits. They may read
- *             the call or the delivery, and change neither. after comes once for each before: with
- *             what the handler said and what its job becomes, or, when the handler overran its
- *             time, without an outcome, on the thread that replaces it. Then failed, if this was
- *             the end: for a job that will be failed, for each message that will be a dead letter.
- *             Hooks speak before the database has the result: work that is repeated is told of
- *             again. What fails without a handler (crashes, found by a rescue) is told by the views
- *             failures and dead_letters alone.
- * BAD HANDLERS  One that overruns its time is written off as a failed attempt and its thread
- *             replaced; when half of the threads are gone like that, the worker stops with
- *             JOBQ_ERROR_TIMEOUT: end the process, others take its jobs. A job that ran in a
- *             process that died runs again, in the end alone, and then a death counts against it
- *             (promise 4, law (6) of jobq.h). pthread_exit is a failed attempt and costs a
- *             thread. Not to be survived: longjmp or a C++ exception out of a handler, which C
- *             leaves undefined, and cancelling its thread; catch your own. A transaction left open
- *             on jobq_pg_call_conn is rolled back. Errors of any length and encoding are cut and
- *             mended.
- * STATISTICS  jobq_pg_worker_stats at any time, and what jobq_pg_worker_wait or desc.stats leave:
- *             one structure, counts since the start.
- * HEALTH      jobq_pg_worker_health asks no database and waits for nobody, so a probe may call it
- *             each second. Ready: JOBQ_OK. Alive: anything but JOBQ_ERROR_TIMEOUT and
- *             JOBQ_ERROR_DEAD; a server that is away is no reason to restart the program.
- * DEPLOYS     New programs call jobq_pg_migrate first, all of them if you like: they wait for each
- *             other. Old ones work on meanwhile, because a migration only adds, and functions keep
- *             the signatures that old programs call; a later release removes what is no longer
- *             needed. Programs that a schema no longer serves, or does not serve yet, are refused
- *             when they start, with both numbers. There is no way down: go back to
- *             an older program, not to an older schema. A migration waits for transactions that
- *             use its tables, and others wait behind it: not during pg_dump.
- *
- *
- * A WORKER'S THREADS
- *
- * A worker is its step: it takes what has come, tells the loop of jobq.h, and sends what is due. A
- * thread of its own steps it, or its host does. Between two steps it waits in one poll:
+ * A worker is its step function: it reads what has arrived, tells the loop of jobq.h, and sends
+ * what is due. Either a thread of the worker or the host calls it. Between two steps it waits in
+ * one poll:
  *
  *     stop, handlers, attempts  -> pipe                         \
  *     server <-> connection for statements (and LISTEN)          | poll, step, loop
@@ -169,28 +143,25 @@
  *     server <-> connection for VACUUM and prune, while they run/        v jobs, messages
  *     server <-> connections of the pool <--------------- loop.threads threads: handlers, hooks
  *
- *     thread          how many             what it alone touches
+ *     thread          how many             what only it uses
  *     the worker's    1 for each schema    the first three connections
- *     a handler's     loop.threads         its handler's run, with a connection of the pool
- *     an attempt's    1 while a connection of the worker is made: desc.connect, name servers, each
- *                     host for connect_timeout; nobody waits for it, and an end gives it up
- *     a canceller     1 while libpq sends a cancel, for a handler out of time or at the end
+ *     a handler's     loop.threads         its run, with a connection of the pool
+ *     an attempt's    1 while the worker connects (desc.connect and name servers may block)
+ *     a canceller     1 while libpq sends a cancel request
  *
  *     lock            guards
- *     the worker's    loop, slots, deliveries, the list of runs, health; one for all its schemas.
- *                     A step holds it, but not in poll; no handler, hook or desc.connect does
- *     an attempt's    what became of it; taken inside the worker's
+ *     the worker's    loop, slots, deliveries, runs, health, for all schemas; held by a step
+ *                     except in poll, never by handlers, hooks and desc.connect
+ *     an attempt's    its result; taken while holding the worker's
  *     the pool's      the list of idle connections; taken alone
  *     signals'        the table of stop_signals; taken alone
  *
- * A stop takes the grace of the handlers, and twice loop.answer_us at most: once for the last
- * results, once for a VACUUM or prune, which is cancelled, and for desc.connect, which uses the
- * handle. jobq_pg_worker_wait tells when a handler or desc.connect has not returned by then.
- *
+ * Stopping takes the handlers' grace time plus at most twice loop.answer_us. jobq_pg_worker_wait
+ * returns an error if a handler or desc.connect has not returned by then.
  *
  * THE HOST'S EVENT LOOP
  *
- * A worker that its host steps, for a program that has a loop of its own (examples/event_loop.c):
+ * A program with an event loop of its own steps the worker itself (examples/event_loop.c):
  *
  *     jobq_pg_worker_open(pg, &work, &worker, &error);
  *     while (jobq_pg_worker_step(worker, 5000)) {
@@ -200,65 +171,28 @@
  *     }
  *     jobq_pg_worker_free(worker);
  *
- * The loop, its statements and its recovery are the same as with threads. Handlers run within the
- * step, one at a time; jobq_pg_worker_stop works from anywhere, also from a signal handler, and
- * wakes the poll. One thread may step many workers. jobq_pg_worker_wait instead of the loop runs it
- * to its end on this thread.
- *
- * THE LEASE   Nobody renews it while a handler runs, unless the handler asks jobq_call_stopping (or
- *             jobq_delivery_stopping), which steps the worker's statements once a millisecond at
- *             most. So a handler ends well within the lease (30 s), or asks now and then. One that
- *             overruns its time-out is told so there; nobody can take it off your thread.
- * MANY SCHEMAS  A handle and a jobq_pg_worker_open for each, stepped in turn by one thread, their
- *             fds in one poll. A step with budget 0 runs one job, so each schema with work gets
- *             every n-th; a larger budget is a larger share. One whose server is down only
- *             reconnects, and takes no turn from the others.
- * WHAT WAITS  Your handlers, and jobq_pg_call_conn when it makes a connection; jobq_pg_worker_open
- *             for its first answer.
- *
+ * Handlers run inside the step, one at a time. jobq_pg_worker_stop may be called from anywhere,
+ * even from a signal handler, and wakes the poll. One thread may step many workers, for example one
+ * for each schema: with budget 0 a step runs one job, and a larger budget is a larger share. No
+ * thread renews the lease while a handler runs. A handler must therefore return well within the
+ * lease (30 s), or call jobq_call_stopping (jobq_delivery_stopping) now and then, which sends the
+ * heartbeat, and tells the handler when its time is up.
  *
  * SEVERAL SCHEMAS, ALSO ON SEVERAL SERVERS
  *
- * A worker with threads serves its own handle and a list of further ones, with the same handlers
- * and receivers, and one set of threads:
- *
- *     jobq_pg *also[] = {second, third};
- *     work.also = also;
- *     work.also_count = 2;
- *     jobq_pg_worker_start(first, &work, &worker, &error);
- *
- * A producer spreads keys over the same list by jobq_schema_of.
- *
- * TURNS       A thread that is free asks the schemas in turn, so each with work gets every n-th job
- *             or batch; never more than loop.threads handlers run at once. Priorities count within
- *             a schema. Each fetches ahead as if the threads were its own, since they may be:
- *             loop.threads jobs and what they do in 50 ms. So, when all are busy, a fetched job
- *             waits n times as long as it would for one schema, under a lease that is renewed.
- * OUTAGES     Each schema has connections, a lease and a thread of its own, so one whose server is
- *             away holds up only itself. All have to answer once when the worker starts.
- * STUCK       Threads are replaced, and counted, for all together: too many, and it stops in all.
- * THE END     loop.until and loop.jobs_max hold for each schema by itself; one that is through
- *             leaves, the others have the threads. A stop is for all.
- * LOOKING     jobq_pg_worker_stats sums up, jobq_pg_worker_health tells the worst; each has a form
- *             with _of for one schema.
- * CONNECTIONS Each handle's pool grows by loop.threads: all handlers may be its own.
- *
- *
- * OPERATORS  What a person does is in sql/operators.sql, and here under the same names:
- *            cancel, revive, delete, reschedule, prioritize, move, each for one job or for all that
- *            match a filter, in steps; pause and resume for a queue or one kind of it; queue_set
- *            for its policy; the views jobs, failures, queues, workers; peek. Made for live
- *            systems: the filtered form waits for nobody. Counts up to 10,000 a queue and state are
- *            exact, read from the lane index; beyond that they are the planner's estimate and say
- *            so.
- *
+ * A worker with threads serves its own handle and those in work.also, with the same handlers and
+ * receivers and one set of threads. A producer spreads keys over the same list with jobq_schema_of.
+ * A free thread asks the schemas in turn. Each schema has connections and a lease of its own, so an
+ * unreachable server delays only itself, but all must answer once at start. Priorities, loop.until
+ * and loop.jobs_max hold for each schema by itself; a stop is for all. jobq_pg_worker_stats adds up
+ * and jobq_pg_worker_health reports the worst; functions that end in _of report one schema.
  *
  * OUTBOX
  *
- * A message is written in the transaction that changes your data; another process delivers it, in
- * order within its partition, at least once.
+ * A message is written in the transaction that changes your data. A worker delivers it, in order
+ * within its partition, at least once. (partition_id, seq) names a message for ever: send it along.
  *
- *     jobq_pg_outbox_register(pg, NULL, "orders", 16, &queue, &error);
+ *     jobq_pg_outbox_register(pg, NULL, "orders", 16, NULL, &error);
  *
  *     PQexec(conn, "BEGIN"); ... your writes ...
  *     jobq_pg_message message = {.queue = "orders", .order_key = "customer-7", .type = "placed"};
@@ -266,128 +200,53 @@
  *     jobq_pg_outbox_enqueue(pg, conn, &message, NULL, &error);
  *     PQexec(conn, "COMMIT");
  *
- *     jobq_result deliver(jobq_delivery *d, const jobq_message *m)
+ *     jobq_result deliver(jobq_delivery *d, const jobq_message *m)          (in another process)
  *     {
  *         return send(d->partition_id, m->seq, m->payload) ? JOBQ_RESULT_SUCCESS
  *                                                          : JOBQ_RESULT_RETRY;
  *     }
  *
- *     jobq_pg_receiver r = {.queue = "orders", .each = deliver};           (in another process)
+ *     jobq_pg_receiver r = {.queue = "orders", .each = deliver};
  *     jobq_pg_worker_desc desc = {.receivers = &r, .receiver_count = 1};
  *     jobq_pg_worker_start(pg, &desc, &worker, &error);
  *
- * The worker does all else: MESSAGES IN A WORKER. A loop of your own reads and acknowledges by
- * jobq_pg_execute.
- *
- * PARTITIONS  A power of two, fixed when the queue is registered; a message goes to a number, or to
- *     that of its order_key (jobq_partition_of; in SQL outbox_hash(key) & (partitions - 1)).
- *     Messages of one key, or one partition, keep the order in which they were numbered; what a
- *     session commits is numbered before what it writes next. To grow a queue: let its consumers
- *     catch up, or stop its producers, and call jobq_pg_outbox_grow until it finds lag 0 (the view
- *     outbox). It holds producers off while it looks, and then splits each partition in two. It
- *     refuses while messages are under way (55006), and while a producer's transaction stays open
- *     for more than a second (55P03): call it again. anyway: for queues without order keys. Workers
- *     and producers go on and find the new partitions by themselves (a REPEATABLE READ transaction
- *     with an older snapshot fails with 40001); who registers the queue has to name the new number
- *     from then on.
- * NUMBERS  1, 2, 3 ... per partition. The holder of the partition gives them when it reads, so
- *     after the commit: a rollback leaves no hole, a late commit gets a late number. A message is a
- *     row until it is acknowledged. The partition's row lists the messages that have a number, at
- *     most 1000 ahead, so each reader finds the same message under the same number. The commit that
- *     gives numbers waits for the disk. Nothing depends on transaction ids, which do not survive a
- *     dump, a logical upgrade or a move to another node (promise 7). Dead rows stay in the index
- *     while a snapshot is held; a look for new messages begins after a bound that is exact, see
- *     outbox_number in sql/. sweep looks without it: once at start and once a minute a worker finds
- *     messages that came another way (a table restored without its sequence).
- * STRATEGIES  Phase one is the same: read takes the partition, or nothing, and counts the delivery;
- *     so a crash leaves its trace. Leased (the default): the handler runs outside of any
- *     transaction, then one fenced statement acknowledges and may read on. Transactional: it runs
- *     in the transaction that acknowledges, on jobq_pg_delivery_conn, behind a savepoint; what it
- *     wrote for a message that is retried or rejected is undone, for the others it stays: so it is
- *     exactly once there. A batch fails as a whole at first, then its messages run singly, at most
- *     32 savepoints in one transaction. A batch handler that fails has all its writes undone, also
- *     of what it called done.
- * LEASE  One per partition, microseconds, token (worker, claim), renewed by reading on or by renew.
- *     A holder is taken over by who has seen its beat stand still for the whole lease and finds it
- *     expired by the database's clock: pass what the earlier answer said as watched_*. The deadline
- *     of a handler counts from before the read was sent (jobq_delivery_stopping). Nobody holds an
- *     idle partition; an idle read writes nothing. Taking waits for the disk. The
- *     acknowledgements of step and worker, except a transactional handler's, do not: a server that
- *     crashes may find a partition as it was up to 0.6 s before (three wal_writer_delay), held as
- *     then; its messages come again, with the same numbers, and nobody else can have it sooner than
- *     a whole lease after the server is back. One worker so delivered 26,000 messages a second
- *     where it was 16,000 (batches of 100, on a busy machine).
- * OUTCOMES  Success; retry: the partition waits (backoff, for every worker, and after a restart);
- *     reject: a dead letter, and on. Attempts are the message's own; at the queue's max_attempts it
- *     becomes a dead letter. PartitionMode is in the row.
- * DEAD LETTERS  pending -> reprocessing (replay, under a token and a deadline) -> resolved; or back
- *     to pending (reject), or taken by another replay after the deadline, which counts; pending ->
- *     discarded. resolve and reject change only what the token holds. cleanup deletes resolved and
- *     discarded ones; prune those older than the queue's failed_keep. From psql, token 7 being
- *     yours for a minute, one is sent again so:
- *         table jobq.dead_letters;
- *         select id, seq, error from jobq.dead_letter_replay(7, 60000000, 'orders', p_limit => 1);
- *         begin;
- *         select jobq.outbox_enqueue('orders', payload, partition => (partition & 32767)::int,
- *                type => type, bytes => bytes, headers => headers, key => 'dead letter ' || id)
- *         from jobq.dead_letter where token = 7;
- *         select jobq.dead_letter_resolve(7, array(select id from jobq.dead_letter
- *                                                  where token = 7));
- *         commit;
- *     Or put back, given up, removed:
- *         select jobq.dead_letter_reject(7, array[42], 'no such address');
- *         select jobq.dead_letter_discard('orders', p_type => 'placed');
- *         select jobq.dead_letter_cleanup('orders');
- * SPACE  An acknowledgement deletes its messages. A worker vacuums their table after vacuum_rows
- *     messages: autovacuum comes once a minute, in which some hundreds of MB go through. If you
- *     write a worker of your own, it has to do the same. A partition that makes no progress keeps
- *     only its own messages.
- * TOO LARGE  A role that may insert by itself can write a message that no worker can receive, and a
- *     network can be too slow for a large one. aside gives such a message up unread: it becomes a
- *     dead letter and the partition goes on.
- * LIMITS  Payload and headers: the queue's message_max (64 KiB); type: 1 to 1024 printable ASCII;
- *     100 attempts are told apart; a key is remembered for a day, and is one for the queue's jobs
- *     and messages. All or nothing; a refusal raises nothing in your transaction. JSON counts as
- *     jsonb prints it, which is a little longer than the shortest form; by COPY as you wrote it.
- * COST  With batches of 1000: about 0.003 statements a message beside the producers'. A message is
- *     written once and deleted once: `make bench ARGS="--only outbox-read,outbox-end"`.
- * FIGURES  The view outbox, jobq_pg_outbox_stats; the view dead_letters.
- *
- *
- * MESSAGES IN A WORKER
- *
- * A worker gets receivers beside its handlers: for a queue with partitions a function for each
- * message or for a batch, and a tuning. Its loop looks which partitions have messages (one
- * statement, which writes nothing), reads a batch of a partition with its lease, hands it to a
- * thread, acknowledges and reads on in one statement. When idle it sleeps until an enqueue in any
- * process notifies it. THE OUTBOX AND ITS PARTITIONS in jobq.h draws the machine and its laws.
- *
- *     leased         the handler runs outside any transaction. What it did may happen again: after
- *                    a crash, or when its acknowledgement was lost. (partition_id, seq) names a
- *                    message for ever: give it along.
- *     transactional  the handler runs in the transaction that acknowledges, on
- *                    jobq_pg_delivery_conn: what it writes there happens exactly once, and is
- *                    rolled back with a retry or a reject. A COMMIT whose answer is lost is looked
- *                    up, not guessed.
- *
- * A delivery has tuning.budget_us (the queue's timeout, if it has one); the lease is renewed so
- * long, so that it may be short: a dead worker's partitions go on after a lease and its watch. Then
- * the handler is told to stop (jobq_delivery_stopping; between two messages it is stopped anyway),
- * and half the headroom later its batch is written off as a retry with the error "lease expired",
- * its thread replaced. Batches are at most JOBQ_LOOP_BATCH; one receiver for a queue.
- *
+ * PARTITIONS  A power of two. A message goes to the partition that it names, or to that of its
+ *     order_key (jobq_partition_of). jobq_pg_outbox_grow splits each partition in two, when no
+ *     message is under way and no producer's transaction is open.
+ * NUMBERS  1, 2, 3 ... in each partition. The holder numbers messages when it reads them, after
+ *     their commit, so a rollback leaves no gap. What a session commits is numbered before what it
+ *     writes next. Numbers survive a dump and a logical upgrade. Once at start and once a minute a
+ *     worker also finds messages that came in another way, such as a restored table.
+ * RECEIVERS  Leased (the default): the handler runs outside any transaction, and one statement
+ *     then acknowledges the batch and reads the next. Transactional: the handler runs in the
+ *     transaction that acknowledges, on jobq_pg_delivery_conn, so what it writes there happens
+ *     exactly once. Writes for a message that is retried or rejected are undone by a savepoint.
+ * TIME  A delivery has tuning.budget_us. Then the handler is told to stop (jobq_delivery_stopping),
+ *     and soon after its batch counts as a retry, and its thread is replaced.
+ * LEASE  The next holder must have seen no heartbeat for a whole lease, and the lease must have
+ *     expired by the database's clock. Nobody holds an idle partition. Acknowledgements of leased
+ *     receivers do not wait for the disk: after a crash of the server the last 0.6 s of messages
+ *     may come again, with the same numbers.
+ * RESULTS  Success; retry: the partition waits with backoff; reject: the message becomes a dead
+ *     letter. So does a message that reaches the queue's max_attempts, and one that no worker can
+ *     receive (too large for the network, say).
+ * DEAD LETTERS  pending -> reprocessing (replay, with a token and a deadline) -> resolved; or back
+ *     to pending (reject); or taken by another replay after the deadline; pending -> discarded.
+ *     resolve and reject change only what the token holds. cleanup deletes resolved and discarded
+ *     ones; prune deletes those older than failed_keep. sql/outbox.sql shows it in psql.
+ * LIMITS  Payload and headers: the queue's message_max (64 KiB), in jsonb's own text form; type: 1
+ *     to 1024 printable ASCII characters. A key is remembered for a day, for jobs and messages of
+ *     the queue together. A worker of your own must VACUUM the table of messages, as ours does.
  *
  * TYPED TABLES
  *
- * Rows of any table as C structs. Describe it once, as static data; opening it holds the
- * description against the catalogue, so that a misspelt name or a wrong type is told at once and
- * not by a strange value.
+ * Rows of any table as C structs. The description is static data. Opening the table compares it
+ * with the catalogue, so that a misspelt name or a wrong type is an error at once.
  *
  *     typedef struct pack { int64_t id; jobq_str ref, label; jobq_pg_maybe_int32 port; } pack;
  *     static const jobq_pg_column pack_columns[] = {
  *         JOBQ_PG_COLUMN(pack, id, INT64, JOBQ_PG_KEY | JOBQ_PG_READ_ONLY),
- *         JOBQ_PG_COLUMN(pack, ref, TEXT, 0),
- *         JOBQ_PG_COLUMN(pack, label, TEXT, JOBQ_PG_SEARCH),
+ *         JOBQ_PG_COLUMN(pack, ref, TEXT, 0), JOBQ_PG_COLUMN(pack, label, TEXT, JOBQ_PG_SEARCH),
  *         JOBQ_PG_COLUMN(pack, port, INT32, JOBQ_PG_NULLABLE), JOBQ_PG_COLUMNS_END};
  *     static const jobq_pg_table_desc pack_desc = {"pack", sizeof(pack), pack_columns};
  *
@@ -396,84 +255,47 @@
  *     jobq_pg_table_create(packs, conn, "ref label", &core, &rows, &error);
  *     jobq_pg_table_get(packs, conn, "ref", &core, &rows, &error);
  *
- * WHERE, FIELDS   Both are lists of column names; the values stand in a struct. In where a name may
- *                 be followed by an operator ("status created>="; "tags@>": contains these, of an
- *                 array or a jsonb); a NULL in the struct is IS NULL.
- *                 In fields what is named is written, as NULL where the struct says so, and the
- *                 rest is left alone. So a finder is one line of C, and an update has three values
- *                 for each field. + before a timestamptz counts from the database's now:
- *                 "+timeout_at<=" with 0 is what has timed out.
- * MEMORY          What is read comes as jobq_pg_rows, one allocation with all texts and arrays in
- *                 it. jobq_pg_rows_clear frees it; nothing else has to be. What you pass is
- *                 borrowed for the call.
- * STATEMENTS      Each has an explicit list of columns and is prepared once per connection, under a
- *                 name of its text; another table of the same shape shares it. Behind a pooler in
- *                 transaction mode: desc.pooled. Everything goes in the binary form but
- *                 numeric.
- * OWN TABLES      Queues, workers, jobs, history, failures, partitions and dead letters are
- *                 described here: jobq_pg_queues_desc ... The library reads them so itself.
- *                 Only a worker's own traffic (claims, heartbeats, deliveries) is read by hand: it
- *                 comes as parallel arrays and columns beside other answers, thousands of rows a
- *                 call, straight into jobq.h's structs.
- * PAGES           A list ends after 1000 rows unless asked. Pages follow the last row, never an
- *                 offset: rows that come and go neither shift nor repeat one. All columns ascending
- *                 or all descending: an index in that order serves it. Search is ILIKE: a trigram
- *                 index.
- * ERRORS          Not found: E with F=V. Already exists: E with F=V. Validation error, Invalid
- *                 state, Operation timed out, Database error: ... Field and value are the
- *                 constraint's, whatever its name. What C can see to be wrong (UTF-8, JSON,
- *                 numbers, dates, enums, missing values) is refused before it is sent.
- * COST            100,000 rows of ten columns: 1.1 to 1.2 times the bare loop over libpq's binary
- *                 values, texts copied. Get by id: 0.3 us of processor time beside the bare
- *                 prepared statement's 6.5. `make bench ARGS="--only table-read,table-get"`.
- * LIMITS          64 columns. timestamptz after the year 294246 reads as infinity. A double is a
- *                 double.
- *
+ * WHERE, FIELDS  Lists of column names; the values are in a struct. In where an operator may follow
+ *         a name ("status created>="; "tags@>": contains). A NULL in the struct means IS NULL.
+ *         fields names what is written; columns that it does not name keep their values. + counts a
+ *         timestamptz from the database's now: "+timeout_at<=" with 0 is what has timed out.
+ * PAGES   A list has at most 1000 rows unless you ask for more, in one allocation that
+ *         jobq_pg_rows_clear frees. The next page starts after the last row, so rows that come and
+ *         go neither shift nor repeat one. An index serves an order whose columns are all
+ *         ascending, or all descending. A search is an ILIKE.
+ * ERRORS  "Not found: E with F=V", "Already exists: E with F=V", "Validation error: ...". Field and
+ *         value are those of the violated constraint.
+ * LIMITS  64 columns. A timestamptz after the year 294246 is read as infinity.
+ * OWN     The library's views are described, too: jobq_pg_queues_desc, jobq_pg_jobs_desc ...
  *
  * WORK TABLES
  *
- * The job verbs on a table of yours: any table described as above with a status, a retry count, a
- * time before which it rests, an error, a heartbeat and a time of creation. examples/videos.c is
- * one.
+ * The verbs of jobs on a table of yours with a status, a retry count, a time before which a row
+ * rests, an error, a heartbeat and a time of creation (examples/videos.c). The status words come
+ * from the names of the stages, or are your own:
  *
  *     PENDING     -claim-> A_IN_PROGRESS -advance-> A_COMPLETE
  *     A_COMPLETE  -claim-> B_IN_PROGRESS -succeed-> SUCCEEDED
  *     A_IN_PROGRESS -retry, release, reset-> PENDING; -fail, or no attempt left-> FAILED
  *     B_IN_PROGRESS -retry, release, reset-> A_COMPLETE; likewise
  *
- * What a row becomes is jobq_job_decide's word, written in one statement under the fence. The claim
- * and the reset act on rows that C has not read and repeat its rules; a test holds them together.
- *
- * WORDS    As above by the names of the stages, or your own: "open", "doing", "done", "broken".
- * FENCE    With a worker and a lease column each write demands the token of its claim. Without them
- *          it demands the heartbeat that this worker wrote last, to the microsecond: as good
- *          against a worker that was reset and came back, but it knows no owner, and whoever copies
- *          the row may write it.
- * CLAIM    One statement; each stage by itself, later ones first, then by age and key. It wants an
- *          index on (status, created_at, key), best partial on the words that are ready: then it
- *          sorts nothing (see EXPLAIN in tests/test_pg_worktable.c) and locks no row beyond its
- *          count.
- * STUCK    reset, at start-up and once a minute, for rows whose heartbeat is older than stale_us:
- *          so heartbeat every 30 s. Such a row has no suspect's mark, and each reset counts as an
- *          attempt.
- * RETRY    The new retry_count n gives min(base * 2^n, cap): with the preset seed 120 s, 240 s ...
- *          1 h, +-25 %, never below 60 s nor above 1 h. retry_count begins anew in each stage.
- *
+ * TOKEN  With a worker column and a lease column each write demands the token of its claim. Without
+ *        them it demands the heartbeat that this worker wrote last, to the microsecond.
+ * CLAIM  One statement for each stage, later stages first, then by age and key. It wants an index
+ *        on (status, created_at, key), best a partial one on the statuses that are ready.
+ * STUCK  Send a heartbeat every 30 s. Call reset at start and once a minute: it takes back rows
+ *        whose heartbeat is older than stale_us, and counts an attempt.
+ * RETRY  Retry n waits min(base * 2^n, cap) with jitter. The preset seed: 120 s, 240 s ... 1 h,
+ *        +-25 %, between 60 s and 1 h. retry_count starts at 0 in each stage.
  *
  * AFTER A RESTORE OR A FAILOVER
  *
- * To a standby that has every commit (synchronous): nothing is to be done; name both servers in the
- * connection string, with target_session_attrs=read-write. To anything else (a dump or a backup
- * restored, an asynchronous standby, a logical replica), before clients reach it:
- *
- *     SELECT jobq.renew();
- *
- * It moves the sequences beyond every id of the tables (logical replication leaves them behind) and
- * takes all running jobs back, because a worker that lives on may have finished some of them on the
- * server that is no more, and would not look at them again. Such jobs run once more; whoever still
- * works on one is told that it is lost. For logical replication publish all tables of the schema
- * (FOR ALL TABLES, or TABLES IN SCHEMA); shut the clients out of the old server and wait until
- * the new one has it all. `make chaos` does these steps in the middle of work.
+ * A synchronous standby needs nothing: name both servers in the connection string, with
+ * target_session_attrs=read-write. After anything else (a restored dump or backup, an asynchronous
+ * standby, a logical replica) run SELECT jobq.renew() before clients connect. It moves the
+ * sequences past every id in the tables and takes back all running jobs, because their workers may
+ * have finished some of them on the old server; these jobs run once more. For logical replication
+ * publish all tables of the schema, and wait until the new server has everything.
  */
 #ifndef JOBQ_PG_INCLUDED
 #define JOBQ_PG_INCLUDED (1)
@@ -771,8 +593,11 @@ JOBQ_API jobq_error jobq_pg_outbox_register(jobq_pg *pg, PGconn *conn, const cha
                                             int partitions, int32_t *queue_id,
                                             jobq_pg_error *error);
 
-/* jobq_pg_outbox_grow -- more partitions. JOBQ_ERROR_DATABASE while messages are under way, unless
- * anyway: see OUTBOX. SQL: outbox_grow. */
+/* jobq_pg_outbox_grow -- splits each partition in two, until there are so many. Let the consumers
+ * catch up, or stop the producers: JOBQ_ERROR_DATABASE while messages are under way (55006) or a
+ * producer's transaction stays open for a second (55P03); then call it again. anyway: do not check,
+ * for queues without order keys. Running programs find the new partitions; whoever registers the
+ * queue later must name the new number. SQL: outbox_grow. */
 JOBQ_API jobq_error jobq_pg_outbox_grow(jobq_pg *pg, PGconn *conn, const char *queue,
                                         int partitions, bool anyway, jobq_pg_error *error);
 
@@ -1108,7 +933,7 @@ typedef struct jobq_pg_worker_desc {
 } jobq_pg_worker_desc;
 
 /*
- * jobq_pg_worker_start -- a worker in threads of its own: see A WORKER'S THREADS.
+ * jobq_pg_worker_start -- a worker in threads of its own: see A WORKER.
  *
  * Errors  JOBQ_ERROR_INVALID for names and missing handlers, JOBQ_ERROR_VERSION for the schema,
  *         JOBQ_ERROR_MEMORY. Later troubles with the database are its own: it reconnects until

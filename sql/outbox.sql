@@ -931,6 +931,18 @@ END $$;
 
 -- Takes dead letters to work on them: pending ones, and those of a replay whose deadline has
 -- passed, which counts as an attempt. Answers with them as they are now.
+--
+-- In psql, with a random token (7 here) and a minute's time, one dead letter is sent again by:
+--     SELECT id, seq, error FROM jobq.dead_letter_replay(7, 60000000, 'orders', p_limit => 1);
+--     BEGIN;
+--     SELECT jobq.outbox_enqueue('orders', payload, partition => (partition & 32767)::int,
+--            type => type, bytes => bytes, headers => headers, key => 'dead letter ' || id)
+--     FROM jobq.dead_letter WHERE token = 7;
+--     SELECT jobq.dead_letter_resolve(7, ARRAY(SELECT id FROM jobq.dead_letter
+--                                              WHERE token = 7));
+--     COMMIT;
+-- It is put back by    SELECT jobq.dead_letter_reject(7, ARRAY[42], 'no such address');
+-- Others are given up by    SELECT jobq.dead_letter_discard('orders', p_type => 'placed');
 CREATE OR REPLACE FUNCTION jobq.dead_letter_replay(
     p_token bigint, p_timeout_us bigint, p_queue text DEFAULT NULL,
     p_partition integer DEFAULT NULL, p_type text DEFAULT NULL, p_limit integer DEFAULT 100)

@@ -7371,9 +7371,10 @@ JOBQ_API jobq_error jobq_pg_peek(jobq_pg *pg, PGconn *conn, const char *const *q
 typedef struct jobq_pg__run jobq_pg__run;
 
 typedef struct jobq_pg__delivering {
-    PGconn *conn;      /* of a transactional handler */
-    char **reasons;    /* why a message was refused */
-    jobq_pg__run *run;
+    PGconn *conn;             /* of a transactional handler */
+    int64_t deadline_mono_us; /* without a run */
+    char **reasons;           /* why a message was refused */
+    jobq_pg__run *run;        /* of a worker's thread; NULL: none */
 } jobq_pg__delivering;
 
 static int jobq_pg__run_stop(jobq_pg__run *run);
@@ -7386,7 +7387,10 @@ static bool jobq_pg__reason_keep(jobq_delivery *d, int32_t index, jobq_str why)
 
     if (copy == NULL) return false;
     jobq_utf8_mend(copy, JOBQ_ERROR_MAX, why);
-    return jobq_pg__run_keep(in->run, &in->reasons[index], copy);
+    if (in->run != NULL) return jobq_pg__run_keep(in->run, &in->reasons[index], copy);
+    free(in->reasons[index]);
+    in->reasons[index] = copy;
+    return true;
 }
 
 static void jobq_pg__reasons_clear(jobq_delivery *d)
@@ -7402,7 +7406,10 @@ static void jobq_pg__reasons_clear(jobq_delivery *d)
 
 static int jobq_pg__reading_stop(const jobq_delivery *d)
 {
-    return jobq_pg__run_stop(((const jobq_pg__delivering *)d->context)->run);
+    const jobq_pg__delivering *in = (const jobq_pg__delivering *)d->context;
+
+    if (in->run != NULL) return jobq_pg__run_stop(in->run);
+    return jobq_pg__mono_us() < in->deadline_mono_us ? JOBQ_STOP_NONE : JOBQ_STOP_LOST;
 }
 
 static bool jobq_pg__in_transaction(const PGconn *conn)

@@ -907,7 +907,7 @@ static void a_statement_is_found_by_its_text(void **state)
         PGresult *res;
         jobq_pg__params_init(&none);
         if (i % 3 == 2) jobq_pg__add_int(&none, 3, 8);
-        res = jobq_pg__exec_text(pg, conn, NULL, &texts[i % 3], &none, &error);
+        res = jobq_pg__exec_text(pg, conn, NULL, &texts[i % 3], &none, true, &error);
         assert_non_null(res);
         assert_int_equal(jobq_pg__int(res, 0, 0), i % 3 + 1);
         PQclear(res);

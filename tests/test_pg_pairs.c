@@ -222,7 +222,8 @@ static void connect_sessions(void)
 }
 
 /* Sends a statement in the words of this session: 0 is a, 1 is b. stop: at which point a is held,
- * 0: at none. */
+ * 0: at none. What precedes the statement is a query of its own: its result would make the session
+ * answered() at its first point. */
 static void send_to(int who, const char *statement, int stop)
 {
     char text[3000], *own;
@@ -232,8 +233,7 @@ static void send_to(int who, const char *statement, int stop)
     n = (size_t)sprintf(text, "SELECT set_config('pairs.at', '0', false),"
                         " set_config('pairs.stop', '%d', false)",
                         stop == NEVER ? -1 : stop < AT_COMMIT ? stop : 0);
-    PQclear(PQexec(sessions[who], text)); /* with the statement's own query, a result would be
-                                             there, and the session answered(), at its first point */
+    PQclear(PQexec(sessions[who], text));
     if (stop == AT_COMMIT) PQclear(PQexec(sessions[who], "BEGIN"));
     n = 0;
     for (; *statement != '\0'; statement++) {

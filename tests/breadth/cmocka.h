@@ -90,6 +90,7 @@ static inline void mock_assert(int is, const char *text, const char *file, int l
     } while (0)
 
 #define print_message printf
+#define cmocka_set_test_filter(pattern) ((void)(pattern)) /* all tests are run */
 #define fail_msg(...) shim_fail(__FILE__, __LINE__, __VA_ARGS__)
 
 static inline bool shim_passes(const struct CMUnitTest *test)

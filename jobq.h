@@ -1037,14 +1037,14 @@ JOBQ_API int32_t jobq_cursor_size(const jobq_cursor *cursor, int32_t batch, int6
 /*
  * jobq_outbox_open -- called before the handler: how many of the messages read it gets.
  *
- * Shape   cursor: before this delivery. lost: as in jobq_cursor_size. outcomes: count entries, all
+ * Shape   cursor: before this delivery. lost: as in jobq_cursor_size. results: count entries, all
  *         filled: NONE for messages that the handler gets, LEFT for the others. If the first
  *         message is at its limit, the answer is 1, and the handler gets it alone. But if the lost
  *         delivery held nothing else, that message kills its workers: then the answer is 0, and it
  *         becomes EXCEEDED without being delivered.
  */
 JOBQ_API int32_t jobq_outbox_open(const jobq_policy *policy, const jobq_cursor *cursor,
-                                  int64_t lost, int32_t count, uint8_t *outcomes);
+                                  int64_t lost, int32_t count, uint8_t *results);
 
 /* How a delivery went. */
 typedef struct jobq_verdict {
@@ -1069,7 +1069,7 @@ typedef struct jobq_plan {
 /*
  * jobq_outbox_plan -- what an acknowledgement writes.
  *
- * Shape   cursor: before this delivery. outcomes: a jobq_result for each message, none of them
+ * Shape   cursor: before this delivery. results: a jobq_result for each message, none of them
  *         NONE. A RETRY whose message has reached max_attempts is changed to EXCEEDED.
  *         Everything before the first RETRY or LEFT is done. Later messages come again; if a
  *         handler handled them, that counts as an attempt. LEFT at the end gives attempts back. A
@@ -1078,7 +1078,7 @@ typedef struct jobq_plan {
  */
 JOBQ_API void jobq_outbox_plan(const jobq_policy *policy, const jobq_tuning *tuning,
                                const jobq_cursor *cursor, const jobq_verdict *verdict,
-                               uint8_t *outcomes, uint64_t random, jobq_plan *plan);
+                               uint8_t *results, uint64_t random, jobq_plan *plan);
 
 /* ---- handlers of messages -------------------------------------------------------------------- */
 
@@ -1110,7 +1110,7 @@ struct jobq_delivery {
     int64_t partition_id; /* id in the store */
     jobq_str queue;
     void *user;         /* from the handler's registration */
-    uint8_t *outcomes;  /* a jobq_result each; the functions below write them */
+    uint8_t *results;   /* a jobq_result each; the functions below write them */
     uint32_t processed; /* set by jobq_delivery_done */
     int64_t delay_us;   /* set by jobq_delivery_delay */
     bool delay_named;
@@ -1152,7 +1152,7 @@ JOBQ_API jobq_stop jobq_delivery_stopping(const jobq_delivery *delivery);
 /*
  * jobq_delivery_run -- runs one of the two handlers on a delivery.
  *
- * Shape   exactly one of each and all is not NULL. delivery: its outcomes as jobq_outbox_open
+ * Shape   exactly one of each and all is not NULL. delivery: its results as jobq_outbox_open
  *         filled them. Fills the verdict's result, processed and delay, and every outcome.
  */
 JOBQ_API void jobq_delivery_run(jobq_delivery *delivery, jobq_message_handler each,
@@ -1218,32 +1218,33 @@ typedef enum jobq_request_kind {
     JOBQ_REQUEST_DISCONNECT, /* an answer is overdue: drop the connection */
     JOBQ_REQUEST_REGISTER,   /* worker, lease_us -> queues */
     JOBQ_REQUEST_POLICIES,   /* queues -> policies */
-    JOBQ_REQUEST_CLAIM,      /* worker, number, limit, bytes, lanes, kinds, suspects, alone, sweep,
+    JOBQ_REQUEST_CLAIM,      /* worker, claim, limit, bytes, lanes, kinds, suspects, alone, sweep,
                                 look -> claimed */
-    JOBQ_REQUEST_RECOVER,    /* worker, number, limit: makes jobs of a claim without an answer ready
+    JOBQ_REQUEST_RECOVER,    /* worker, claim, limit: makes jobs of a claim without an answer ready
                                 again -> more */
     JOBQ_REQUEST_COMPLETE,   /* endings, all of them successes -> exceptions */
     JOBQ_REQUEST_SETTLE,     /* endings -> exceptions */
-    JOBQ_REQUEST_HEARTBEAT,  /* worker, lease_us, settled -> news. claim: includes a CLAIM in the
-                                same statement -> claimed too */
+    JOBQ_REQUEST_HEARTBEAT,  /* worker, lease_us, settled -> news. with_claim: includes a CLAIM in
+                                the same statement -> claimed too */
     JOBQ_REQUEST_RESCUE,     /* worker, beat, limit (claims) -> done: it is dead; count: jobs given
                                 back; more: it has claims left */
     JOBQ_REQUEST_SLEEP,      /* worker, queues, asleep */
-    JOBQ_REQUEST_UNPARK,     /* number is the kind; limit -> count, more */
+    JOBQ_REQUEST_UNPARK,     /* id of the kind, limit -> count, more */
     JOBQ_REQUEST_PRUNE,      /* limit. This and VACUUM may take long */
     JOBQ_REQUEST_VACUUM,
     JOBQ_REQUEST_DEREGISTER, /* worker */
     JOBQ_REQUEST_REMAIN,     /* queues, message_queues -> more: some job has not ended, or some
                                 message is not acknowledged, in this worker or another */
-    JOBQ_REQUEST_SET_ASIDE,  /* number is the job; bytes -> done: it is failed now */
+    JOBQ_REQUEST_SET_ASIDE,  /* id of the job, bytes -> done: it is failed now */
     JOBQ_REQUEST_LOOK,       /* writes nothing. Of the partitions of message_queues that have
-                                messages, the first limit whose id exceeds number, ordered by id ->
+                                messages, the first limit whose ids exceed id, ordered by id ->
                                 backlogs; more: there may be others */
-    JOBQ_REQUEST_READ,       /* partition, token, watched, handed, limit, bytes, sweep; aside, acked
-                                -> reading */
-    JOBQ_REQUEST_ACK,        /* partition, token, ack; if limit > 0, then reads up to limit messages
-                                and bytes -> reading's count and cut. LOST: nothing was written */
-    JOBQ_REQUEST_RENEW,      /* partition, token -> LOST: the lease is lost */
+    JOBQ_REQUEST_READ,       /* partition_id, token, watched, handed, limit, bytes, sweep; aside,
+                                acked -> reading */
+    JOBQ_REQUEST_ACK,        /* partition_id, token, ack; if limit > 0, then reads up to limit
+                                messages and bytes -> reading's count and cut. LOST: nothing was
+                                written */
+    JOBQ_REQUEST_RENEW,      /* partition_id, token -> LOST: the lease is lost */
     JOBQ_REQUEST_ABANDON,    /* slot, generation: its handler ran too long. Close its connection,
                                 replace its thread. If messages is set, then call
                                 jobq_loop_delivered, or, if committing is set,
@@ -1288,7 +1289,7 @@ typedef struct jobq_ack {
     int32_t max_attempts; /* of the queue */
     bool bare;            /* without the texts of handlers, because the server refused them */
     jobq_plan plan;
-    uint8_t outcomes[JOBQ_LOOP_BATCH]; /* a jobq_result each */
+    uint8_t results[JOBQ_LOOP_BATCH]; /* a jobq_result each */
 } jobq_ack;
 
 #define JOBQ_ENDINGS_MAX (JOBQ_LOOP_SLOTS / 2)       /* jobs of a claim or a flush */
@@ -1300,14 +1301,15 @@ typedef struct jobq_request {
     uint32_t generation; /* of the slot */
     int32_t limit;       /* rows that the statement may carry */
     int64_t worker;
-    int64_t number;
+    int64_t claim;       /* its number */
+    int64_t id;          /* of a kind or a job: see the kinds of requests */
     int64_t beat;
     int64_t lease_us;
     int64_t bytes;       /* CLAIM: limit for all payloads together, but at least one job; 0: claim
                             nothing, name the first job. SET_ASIDE: a job up to this size can be
                             sent. READ, ACK: limit for all payloads, but at least one message */
     int64_t until_mono_us;
-    int64_t partition;   /* id in the store */
+    int64_t partition_id;
     jobq_holder token;   /* of the partition: worker, claim, lease_us */
     jobq_holder watched; /* READ: take the partition over from this holder, if it has not moved */
     int64_t handed;      /* READ: the latest claim number whose delivery reached a handler here */
@@ -1315,7 +1317,7 @@ typedef struct jobq_request {
     bool messages;       /* ABANDON: the handler has a partition, not a job */
     bool committing;     /* ABANDON: the handler's own transaction is committing */
     bool stopping;       /* ABANDON: because the worker stops */
-    bool claim;          /* HEARTBEAT: a CLAIM in the same statement */
+    bool with_claim;     /* HEARTBEAT: a CLAIM in the same statement */
     bool suspects;       /* CLAIM: only suspects */
     bool alone;          /* CLAIM: with suspects, only those that must run alone */
     bool every_kind;     /* CLAIM: ignore kinds, take any */
@@ -1415,12 +1417,13 @@ typedef struct jobq_reading {
 } jobq_reading;
 
 typedef struct jobq_answer {
-    jobq_request_kind kind; /* copied from the request, like the next five */
+    jobq_request_kind kind; /* copied from the request, like the next six */
     int32_t slot;
     uint32_t generation;
     int64_t worker;
-    int64_t number;
-    bool claim;
+    int64_t claim;
+    int64_t id;
+    bool with_claim;
     bool more, done;        /* see the request's kind */
     jobq_error error;       /* if not JOBQ_OK, ignore the rest */
     int32_t count;          /* RESCUE, UNPARK: jobs. Else of the list that the kind fills */
@@ -1444,13 +1447,13 @@ typedef struct jobq_work {
     int32_t queue;       /* index among the queues served; -1: a job of another queue */
     jobq_policy policy;  /* of the queue */
     jobq_job job;
-    int64_t partition;   /* id in the store */
-    int32_t number;      /* its number in its queue */
+    int64_t partition_id;
+    int32_t partition;   /* its number in its queue */
     int32_t given;       /* messages for the handler */
     jobq_holder token;   /* of the partition */
     /* Of messages only. */
     jobq_cursor cursor;                /* of the partition, before this delivery */
-    uint8_t outcomes[JOBQ_LOOP_BATCH]; /* as jobq_outbox_open fills them, for the handler */
+    uint8_t results[JOBQ_LOOP_BATCH]; /* as jobq_outbox_open fills them, for the handler */
 } jobq_work;
 
 typedef enum jobq_phase {
@@ -1545,7 +1548,7 @@ JOBQ_API bool jobq_loop_handled(jobq_loop *loop, int64_t mono_us, const jobq_wor
 /*
  * jobq_loop_delivered -- a handler of messages returned.
  *
- * Shape   verdict: its result, processed and delay are used, and the outcomes in work. *ack: what
+ * Shape   verdict: its result, processed and delay are used, and the results in work. *ack: what
  *         will be written. own: the handler's transaction writes it; do that, commit, and call
  *         jobq_loop_committed. False: the handler had been abandoned.
  */
@@ -1621,7 +1624,7 @@ typedef struct jobq_memory_claim {
 /* A message on a jobq_memory. */
 typedef struct jobq_memory_message {
     int64_t seq;       /* 0: no number yet, because no read has reached it */
-    int32_t partition; /* id; 0: free */
+    int32_t partition_id; /* 0: free */
     int32_t attempts;  /* of a dead letter: its deliveries, including the last */
     bool dead;
     jobq_str payload;  /* borrowed */
@@ -3152,25 +3155,25 @@ static int32_t jobq__limit(const jobq_policy *policy)
 }
 
 JOBQ_API int32_t jobq_outbox_open(const jobq_policy *policy, const jobq_cursor *cursor,
-                                  int64_t lost, int32_t count, uint8_t *outcomes)
+                                  int64_t lost, int32_t count, uint8_t *results)
 {
     int64_t first;
     int32_t given = count;
 
-    JOBQ_ASSERT(policy != NULL && cursor != NULL && outcomes != NULL && count >= 1);
+    JOBQ_ASSERT(policy != NULL && cursor != NULL && results != NULL && count >= 1);
     first = cursor->acked + 1;
     if (jobq_cursor_attempts(cursor, first) >= jobq__limit(policy)) given = lost == first ? 0 : 1;
-    memset(outcomes, JOBQ_RESULT_NONE, (size_t)given);
-    memset(outcomes + given, JOBQ_RESULT_LEFT, (size_t)(count - given));
-    if (given == 0) outcomes[0] = JOBQ_RESULT_EXCEEDED;
+    memset(results, JOBQ_RESULT_NONE, (size_t)given);
+    memset(results + given, JOBQ_RESULT_LEFT, (size_t)(count - given));
+    if (given == 0) results[0] = JOBQ_RESULT_EXCEEDED;
     return given;
 }
 
 /* The number of messages up to the last one that a handler handled. */
-static int32_t jobq__handled(const uint8_t *outcomes, int32_t count)
+static int32_t jobq__handled(const uint8_t *results, int32_t count)
 {
-    while (count > 0 && (outcomes[count - 1] == JOBQ_RESULT_LEFT ||
-                         outcomes[count - 1] == JOBQ_RESULT_EXCEEDED)) {
+    while (count > 0 && (results[count - 1] == JOBQ_RESULT_LEFT ||
+                         results[count - 1] == JOBQ_RESULT_EXCEEDED)) {
         count--;
     }
     return count;
@@ -3179,21 +3182,21 @@ static int32_t jobq__handled(const uint8_t *outcomes, int32_t count)
 /* Walks over the messages that leave the partition. A retry at the limit leaves too, unless it is
  * not known which message of the batch failed. */
 static void jobq__plan_walk(const jobq_policy *policy, const jobq_cursor *cursor, bool group,
-                            int32_t count, uint8_t *outcomes, jobq_plan *plan)
+                            int32_t count, uint8_t *results, jobq_plan *plan)
 {
     int32_t i;
 
     for (i = 0; i < count; i++) {
         int32_t attempts = jobq_cursor_attempts(cursor, cursor->acked + 1 + i);
-        JOBQ_ASSERT(outcomes[i] != JOBQ_RESULT_NONE);
-        if (outcomes[i] == JOBQ_RESULT_RETRY && !group && attempts + 1 >= jobq__limit(policy)) {
-            outcomes[i] = JOBQ_RESULT_EXCEEDED;
+        JOBQ_ASSERT(results[i] != JOBQ_RESULT_NONE);
+        if (results[i] == JOBQ_RESULT_RETRY && !group && attempts + 1 >= jobq__limit(policy)) {
+            results[i] = JOBQ_RESULT_EXCEEDED;
         }
-        if (outcomes[i] == JOBQ_RESULT_RETRY || outcomes[i] == JOBQ_RESULT_LEFT) break;
-        plan->dead += outcomes[i] != JOBQ_RESULT_SUCCESS;
+        if (results[i] == JOBQ_RESULT_RETRY || results[i] == JOBQ_RESULT_LEFT) break;
+        plan->dead += results[i] != JOBQ_RESULT_SUCCESS;
     }
     plan->done = i;
-    plan->failed = i < count && outcomes[i] == JOBQ_RESULT_RETRY ? i : -1;
+    plan->failed = i < count && results[i] == JOBQ_RESULT_RETRY ? i : -1;
 }
 
 /* Counts this delivery for the messages that were handled. Messages that are done need no count. */
@@ -3248,20 +3251,20 @@ static jobq_directive jobq__plan_directive(const jobq_tuning *tuning, const jobq
 
 JOBQ_API void jobq_outbox_plan(const jobq_policy *policy, const jobq_tuning *tuning,
                                const jobq_cursor *cursor, const jobq_verdict *verdict,
-                               uint8_t *outcomes, uint64_t random, jobq_plan *plan)
+                               uint8_t *results, uint64_t random, jobq_plan *plan)
 {
     int32_t handled, retries = 0, i;
     bool group, exceeded = false;
 
     JOBQ_ASSERT(policy != NULL && tuning != NULL && cursor != NULL && verdict != NULL);
-    JOBQ_ASSERT(outcomes != NULL && plan != NULL && verdict->count >= 1);
+    JOBQ_ASSERT(results != NULL && plan != NULL && verdict->count >= 1);
     memset(plan, 0, sizeof *plan);
     plan->cursor = *cursor;
-    handled = jobq__handled(outcomes, verdict->count);
-    for (i = 0; i < handled; i++) retries += outcomes[i] == JOBQ_RESULT_RETRY;
+    handled = jobq__handled(results, verdict->count);
+    for (i = 0; i < handled; i++) retries += results[i] == JOBQ_RESULT_RETRY;
     group = verdict->processed == JOBQ_COUNT_UNKNOWN && retries > 1;
-    jobq__plan_walk(policy, cursor, group, verdict->count, outcomes, plan);
-    for (i = 0; i < plan->done; i++) exceeded |= outcomes[i] == JOBQ_RESULT_EXCEEDED;
+    jobq__plan_walk(policy, cursor, group, verdict->count, results, plan);
+    for (i = 0; i < plan->done; i++) exceeded |= results[i] == JOBQ_RESULT_EXCEEDED;
     jobq__plan_tried(&plan->cursor, handled, plan->done);
     jobq__plan_mode(tuning, verdict, exceeded, plan);
     plan->directive = jobq__plan_directive(tuning, verdict, random, plan);
@@ -3278,7 +3281,7 @@ JOBQ_API void jobq_delivery_done(jobq_delivery *d, int32_t count)
 JOBQ_API bool jobq_delivery_reject(jobq_delivery *d, int32_t index, jobq_str why)
 {
     JOBQ_ASSERT(d != NULL && index >= 0 && index < d->count && d->store != NULL);
-    d->outcomes[index] = JOBQ_RESULT_REJECT;
+    d->results[index] = JOBQ_RESULT_REJECT;
     return d->store->keep(d, index, why);
 }
 
@@ -3331,11 +3334,11 @@ static jobq_result jobq__delivery_each(jobq_delivery *d, jobq_message_handler ea
     for (i = 0; i < d->count && result != JOBQ_RESULT_RETRY; i++) {
         if (i > 0 && jobq_delivery_stopping(d) != JOBQ_STOP_NONE) break;
         result = jobq__delivery_one(d, each, i);
-        d->outcomes[i] = (uint8_t)result;
+        d->results[i] = (uint8_t)result;
         if (result == JOBQ_RESULT_REJECT) jobq__delivery_refuse(d, i);
     }
     d->processed = (uint32_t)(result == JOBQ_RESULT_RETRY ? i - 1 : i);
-    for (; i < d->count; i++) d->outcomes[i] = JOBQ_RESULT_LEFT;
+    for (; i < d->count; i++) d->results[i] = JOBQ_RESULT_LEFT;
     return result == JOBQ_RESULT_RETRY ? JOBQ_RESULT_RETRY : JOBQ_RESULT_SUCCESS;
 }
 
@@ -3349,9 +3352,9 @@ static jobq_result jobq__delivery_all(jobq_delivery *d, jobq_batch_handler all)
     rest = result == JOBQ_RESULT_SUCCESS && done != JOBQ_COUNT_UNKNOWN ? JOBQ_RESULT_LEFT : result;
     for (i = 0; i < (uint32_t)d->count; i++) {
         bool failed = done == JOBQ_COUNT_UNKNOWN || result == JOBQ_RESULT_REJECT || i == done;
-        if (d->outcomes[i] == JOBQ_RESULT_REJECT) continue;
-        if (done != JOBQ_COUNT_UNKNOWN && i < done) d->outcomes[i] = JOBQ_RESULT_SUCCESS;
-        else d->outcomes[i] = (uint8_t)(failed ? rest : JOBQ_RESULT_LEFT);
+        if (d->results[i] == JOBQ_RESULT_REJECT) continue;
+        if (done != JOBQ_COUNT_UNKNOWN && i < done) d->results[i] = JOBQ_RESULT_SUCCESS;
+        else d->results[i] = (uint8_t)(failed ? rest : JOBQ_RESULT_LEFT);
     }
     return result;
 }
@@ -3499,7 +3502,7 @@ typedef struct jobq_part {
     bool suspect;             /* taken over from a dead worker, nothing acknowledged since. AWAY: to
                                  be taken over from one */
     bool below;               /* its next read is a sweep */
-    uint8_t outcomes[JOBQ_LOOP_BATCH];
+    uint8_t results[JOBQ_LOOP_BATCH];
 } jobq_part;
 
 /* A partition that another worker holds. The holder counts as dead only if this loop has seen it
@@ -4363,7 +4366,7 @@ static void jobq__relay_here(jobq_loop *l, jobq_part *p, int32_t count, bool cut
     p->renewing = p->abandoned = p->resent = false;
     p->turn = ++l->relay.turn;
     p->generation++;
-    p->given = jobq_outbox_open(policy, &p->cursor, p->lost, count, p->outcomes);
+    p->given = jobq_outbox_open(policy, &p->cursor, p->lost, count, p->results);
     p->suspect = p->lost > 0;
     l->relay.stats.reads++;
     jobq__relay_move(&l->relay, p, JOBQ_PART_QUEUED);
@@ -4377,7 +4380,7 @@ static void jobq__relay_plan(jobq_loop *l, jobq_part *p, const jobq_verdict *ver
     v.count = p->count;
     v.size = p->size;
     jobq_outbox_plan(&l->queues[p->queue].policy, jobq__relay_tuning(l, p), &p->cursor, &v,
-                     p->outcomes, jobq_random_next(&l->random), &p->plan);
+                     p->results, jobq_random_next(&l->random), &p->plan);
     jobq__relay_move(&l->relay, p, JOBQ_PART_FINISHED);
     p->due_mono_us = INT64_MIN;
 }
@@ -4390,7 +4393,7 @@ static void jobq__relay_release(jobq_loop *l, jobq_part *p)
     memset(&v, 0, sizeof v);
     v.result = JOBQ_RESULT_LEFT;
     v.processed = JOBQ_COUNT_UNKNOWN;
-    if (p->given > 0) memset(p->outcomes, JOBQ_RESULT_LEFT, (size_t)p->count);
+    if (p->given > 0) memset(p->results, JOBQ_RESULT_LEFT, (size_t)p->count);
     jobq__relay_plan(l, p, &v);
 }
 
@@ -4657,7 +4660,7 @@ static void jobq__relay_rolled_back(jobq_loop *l, jobq_part *p)
     memset(&v, 0, sizeof v);
     v.result = JOBQ_RESULT_RETRY;
     v.processed = JOBQ_COUNT_UNKNOWN;
-    memset(p->outcomes, JOBQ_RESULT_RETRY, (size_t)p->given);
+    memset(p->results, JOBQ_RESULT_RETRY, (size_t)p->given);
     jobq__relay_plan(l, p, &v);
 }
 
@@ -4904,9 +4907,9 @@ static void jobq__ask_part(jobq_loop *l, jobq_part *p, jobq_request_kind kind, j
     jobq__ask(a, kind);
     a->slot = (int32_t)(p - l->relay.parts);
     a->generation = p->generation;
-    a->partition = p->id;
+    a->partition_id = p->id;
     a->token.worker = a->worker = p->worker;
-    a->token.claim = a->number = p->claim;
+    a->token.claim = a->claim = p->claim;
     a->token.lease_us = jobq__relay_tuning(l, p)->lease_us;
 }
 
@@ -4954,7 +4957,7 @@ static void jobq__ack_of(const jobq_loop *l, const jobq_part *p, jobq_ack *ack)
     ack->max_attempts = l->queues[p->queue].policy.max_attempts;
     ack->bare = p->refused > 0;
     ack->plan = p->plan;
-    memcpy(ack->outcomes, p->outcomes, (size_t)p->count);
+    memcpy(ack->results, p->results, (size_t)p->count);
 }
 
 /* Reads on in the same statement if more messages are likely and wanted. Not after an error:
@@ -5049,7 +5052,7 @@ static void jobq__make_look(jobq_loop *l, int64_t now, jobq_request *a)
     if (r->crowded) a->limit = (int32_t)jobq__min(a->limit, JOBQ_LOOP_PARTITIONS);
     r->amid |= l->amid;
     r->crowded = false;
-    a->number = r->after;
+    a->id = r->after;
     a->sweep = r->sweeping;
     for (i = 0; i < l->queue_count; i++) {
         if (jobq__relay_open(l, i)) a->message_queues[a->message_queue_count++] = l->queues[i].id;
@@ -5455,7 +5458,7 @@ static void jobq__add_claim(jobq_loop *l, int64_t now, jobq_request *a)
     int32_t entry = jobq__claim_new(l);
     const jobq_budget *b;
 
-    a->number = ++l->number;
+    a->claim = ++l->number;
     a->alone = jobq__alone_wanted(l, now);
     a->suspects = a->alone || jobq__suspect_wanted(l);
     l->claim_suspects = a->suspects;
@@ -5475,7 +5478,7 @@ static void jobq__add_claim(jobq_loop *l, int64_t now, jobq_request *a)
     l->claim_bytes = l->claim_count = 0;
     l->claim_entry = entry;
     l->claims[entry].worker = l->worker;
-    l->claims[entry].number = a->number;
+    l->claims[entry].number = a->claim;
     l->claims[entry].open = 0;
     l->claims[entry].state = JOBQ_CLAIM_SENT;
     l->claims[entry].suspects = a->suspects;
@@ -5899,7 +5902,7 @@ static void jobq__make_beat(jobq_loop *l, int64_t now, jobq_request *a)
     if (idle) jobq__send(l, JOBQ_REQUEST_CLAIM, now, a);
     jobq__send(l, JOBQ_REQUEST_HEARTBEAT, now, a);
     jobq__add_settled(l, a);
-    a->claim = idle;
+    a->with_claim = idle;
     if (!idle) return;
     a->limit = l->budgets[JOBQ_REQUEST_CLAIM].rows;
     jobq__add_claim(l, now, a);
@@ -6019,7 +6022,7 @@ static void jobq__tell_beat(jobq_loop *l, int64_t now, jobq_answer *a)
     jobq__claims_gone(l, alive);
     if (alive) jobq__news(l, now, &a->news);
     else if (a->error == JOBQ_OK) jobq__die(l);
-    if (a->claim) jobq__tell_claim(l, now, a);
+    if (a->with_claim) jobq__tell_claim(l, now, a);
 }
 
 /* -- rescue -- */
@@ -6251,12 +6254,12 @@ static void jobq__make_recover(jobq_loop *l, int64_t now, jobq_request *a)
     jobq__send(l, JOBQ_REQUEST_RECOVER, now, a);
     for (i = 0; i < JOBQ_LOOP_CLAIMS && l->claims[i].state != JOBQ_CLAIM_ORPHAN;) i++;
     JOBQ_ASSERT(i < JOBQ_LOOP_CLAIMS);
-    a->number = l->claims[i].number;
+    a->claim = l->claims[i].number;
 }
 
 static void jobq__tell_recover(jobq_loop *l, int64_t now, jobq_answer *a)
 {
-    int32_t entry = jobq__claim_find(l, l->worker, a->number);
+    int32_t entry = jobq__claim_find(l, l->worker, a->claim);
 
     jobq__answer(l, JOBQ_REQUEST_RECOVER, now, a->error);
     if (a->error != JOBQ_OK || a->more || entry < 0) return;
@@ -6276,7 +6279,7 @@ static int64_t jobq__due_set_aside(const jobq_loop *l, int64_t now)
 static void jobq__make_set_aside(jobq_loop *l, int64_t now, jobq_request *a)
 {
     jobq__send(l, JOBQ_REQUEST_SET_ASIDE, now, a);
-    a->number = l->named;
+    a->id = l->named;
     a->bytes = jobq__budget_of(l, JOBQ_REQUEST_CLAIM)->bytes;
 }
 
@@ -6300,7 +6303,7 @@ static int64_t jobq__due_unpark(const jobq_loop *l, int64_t now)
 static void jobq__make_unpark(jobq_loop *l, int64_t now, jobq_request *a)
 {
     jobq__send(l, JOBQ_REQUEST_UNPARK, now, a);
-    a->number = l->parked_kind;
+    a->id = l->parked_kind;
 }
 
 static void jobq__tell_unpark(jobq_loop *l, int64_t now, jobq_answer *a)
@@ -6564,7 +6567,7 @@ static bool jobq__job_abandon(jobq_loop *l, int64_t now, jobq_request *a)
         jobq__ask(a, JOBQ_REQUEST_ABANDON);
         a->slot = slot;
         a->generation = l->slots[slot].generation;
-        a->number = l->slots[slot].job.id;
+        a->id = l->slots[slot].job.id;
         a->stopping = stop;
         a->endings[0].decision = l->slots[slot].decision;
         return true;
@@ -6698,8 +6701,9 @@ JOBQ_API void jobq_answer_start(jobq_answer *answer, const jobq_request *request
     answer->slot = request->slot;
     answer->generation = request->generation;
     answer->worker = request->worker;
-    answer->number = request->number;
     answer->claim = request->claim;
+    answer->id = request->id;
+    answer->with_claim = request->with_claim;
 }
 
 JOBQ_API void jobq_loop_tell(jobq_loop *l, int64_t mono_us, jobq_answer *a)
@@ -6737,14 +6741,14 @@ static void jobq__work_messages(const jobq_loop *l, int32_t slot, jobq_work *wor
     work->generation = p->generation;
     work->queue = p->queue;
     work->policy = l->queues[p->queue].policy;
-    work->partition = p->id;
-    work->number = p->number;
+    work->partition_id = p->id;
+    work->partition = p->number;
     work->given = p->given;
     work->token.worker = p->worker;
     work->token.claim = p->claim;
     work->token.lease_us = jobq__relay_tuning(l, p)->lease_us;
     work->cursor = p->cursor;
-    memcpy(work->outcomes, p->outcomes, (size_t)p->given);
+    memcpy(work->results, p->results, (size_t)p->given);
 }
 
 JOBQ_API bool jobq_loop_take(jobq_loop *l, int64_t mono_us, jobq_work *work)
@@ -6791,7 +6795,7 @@ JOBQ_API bool jobq_loop_delivered(jobq_loop *l, int64_t mono_us, const jobq_work
     (void)mono_us;
     p = jobq__relay_of(l, work->slot, work->generation);
     if (p == NULL || p->state != JOBQ_PART_RUNNING) return false;
-    memcpy(p->outcomes, work->outcomes, (size_t)p->given);
+    memcpy(p->results, work->results, (size_t)p->given);
     jobq__relay_plan(l, p, verdict);
     if (own) jobq__relay_move(&l->relay, p, JOBQ_PART_COMMITTING);
     jobq__ack_of(l, p, ack);
@@ -6818,15 +6822,15 @@ JOBQ_API bool jobq_loop_committed(jobq_loop *l, int64_t mono_us, const jobq_work
 JOBQ_API void jobq_work_abandoned(jobq_work *work, jobq_verdict *verdict, const jobq_request *r)
 {
     JOBQ_ASSERT(work != NULL && verdict != NULL && r != NULL && r->messages);
-    memset(work, 0, offsetof(jobq_work, outcomes));
+    memset(work, 0, offsetof(jobq_work, results));
     memset(verdict, 0, sizeof *verdict);
     work->messages = true;
     work->slot = r->slot;
     work->generation = r->generation;
-    work->partition = r->partition;
+    work->partition_id = r->partition_id;
     verdict->result = r->stopping ? JOBQ_RESULT_LEFT : JOBQ_RESULT_RETRY;
     verdict->processed = JOBQ_COUNT_UNKNOWN;
-    memset(work->outcomes, (int)verdict->result, sizeof work->outcomes);
+    memset(work->results, (int)verdict->result, sizeof work->results);
 }
 
 /* -- the state of a loop -- */
@@ -7347,8 +7351,8 @@ static bool jobq__memory_remains(const jobq_memory *m, uint64_t queues, uint64_t
     for (i = 0; i < JOBQ_MEMORY_MESSAGES; i++) {
         const jobq_memory_message *message = &m->messages[i];
         const jobq_memory_partition *p;
-        if (message->partition == 0) continue;
-        p = &m->partitions[message->partition - 1];
+        if (message->partition_id == 0) continue;
+        p = &m->partitions[message->partition_id - 1];
         if ((message_queues >> p->queue & 1) == 0) continue;
         if (message->seq == 0 || message->seq > p->cursor.acked) return true;
     }
@@ -7433,9 +7437,9 @@ JOBQ_API bool jobq_memory_send(jobq_memory *m, int32_t queue, int32_t number, jo
     for (; id <= JOBQ_MEMORY_PARTITIONS; id++) {
         if (m->partitions[id - 1].queue == queue && m->partitions[id - 1].number == number) break;
     }
-    for (i = 0; i < JOBQ_MEMORY_MESSAGES && m->messages[i].partition != 0;) i++;
+    for (i = 0; i < JOBQ_MEMORY_MESSAGES && m->messages[i].partition_id != 0;) i++;
     if (id > JOBQ_MEMORY_PARTITIONS || i == JOBQ_MEMORY_MESSAGES) return false;
-    m->messages[i].partition = id;
+    m->messages[i].partition_id = id;
     m->messages[i].payload = payload;
     return true;
 }
@@ -7446,7 +7450,7 @@ JOBQ_API jobq_memory_message *jobq_memory_message_at(jobq_memory *m, int64_t par
 
     JOBQ_ASSERT(m != NULL);
     for (i = 0; i < JOBQ_MEMORY_MESSAGES; i++) {
-        if (m->messages[i].partition == partition && m->messages[i].seq == seq) {
+        if (m->messages[i].partition_id == partition && m->messages[i].seq == seq) {
             return &m->messages[i];
         }
     }
@@ -7460,7 +7464,7 @@ static jobq_memory_message *jobq__memory_unread(const jobq_memory *m, int64_t pa
 
     for (i = 0; i < JOBQ_MEMORY_MESSAGES; i++) {
         const jobq_memory_message *message = &m->messages[i];
-        if (message->partition == partition && message->seq == 0) {
+        if (message->partition_id == partition && message->seq == 0) {
             return (jobq_memory_message *)(uintptr_t)message;
         }
     }
@@ -7617,9 +7621,9 @@ static void jobq__memory_leave(jobq_memory *m, int64_t partition)
     int64_t acked = m->partitions[partition - 1].cursor.acked;
     int32_t kept = 0, i;
 
-    for (i = 0; i < JOBQ_MEMORY_MESSAGES && m->messages[i].partition != 0; i++) {
+    for (i = 0; i < JOBQ_MEMORY_MESSAGES && m->messages[i].partition_id != 0; i++) {
         const jobq_memory_message *one = &m->messages[i];
-        bool done = one->partition == partition && one->seq > 0 && one->seq <= acked;
+        bool done = one->partition_id == partition && one->seq > 0 && one->seq <= acked;
         if (done && !one->dead) continue;
         if (kept < i) memcpy(&m->messages[kept], one, sizeof *one);
         kept++;
@@ -7650,14 +7654,14 @@ static void jobq__memory_aside(jobq_memory *m, int64_t partition, const jobq_hol
 }
 
 static void jobq__memory_bury(jobq_memory *m, int64_t partition, const jobq_cursor *before,
-                              const jobq_plan *plan, const uint8_t *outcomes, int32_t given)
+                              const jobq_plan *plan, const uint8_t *results, int32_t given)
 {
     int32_t i;
 
     for (i = 0; i < plan->done; i++) {
         int64_t seq = plan->cursor.acked - plan->done + 1 + i;
         jobq_memory_message *message = jobq_memory_message_at(m, partition, seq);
-        if (outcomes[i] == JOBQ_RESULT_SUCCESS) continue;
+        if (results[i] == JOBQ_RESULT_SUCCESS) continue;
         message->dead = true; /* the cursor counts this delivery for all */
         message->attempts = jobq_cursor_attempts(before, seq) - (i >= given);
     }
@@ -7669,18 +7673,18 @@ static void jobq__memory_bury(jobq_memory *m, int64_t partition, const jobq_curs
  * JOBQ_ERROR_LOST. *count: messages read; *cut: as in jobq_reading. */
 static jobq_error jobq__memory_ack(jobq_memory *m, int64_t partition, const jobq_holder *holder,
                                      int64_t acked_before, const jobq_plan *plan,
-                                     const uint8_t *outcomes, int32_t given, int32_t most,
+                                     const uint8_t *results, int32_t given, int32_t most,
                                      int64_t bytes, int64_t now_us, int32_t *count, bool *cut)
 {
     jobq_memory_partition *p = jobq__memory_partition(m, partition);
 
-    JOBQ_ASSERT(holder != NULL && plan != NULL && outcomes != NULL && count != NULL && cut != NULL);
+    JOBQ_ASSERT(holder != NULL && plan != NULL && results != NULL && count != NULL && cut != NULL);
     *count = 0;
     *cut = false;
     if (!jobq__holder_same(&p->holder, holder) || p->cursor.acked != acked_before) {
         return JOBQ_ERROR_LOST;
     }
-    jobq__memory_bury(m, partition, &p->cursor, plan, outcomes, given);
+    jobq__memory_bury(m, partition, &p->cursor, plan, results, given);
     p->cursor = plan->cursor;
     jobq__memory_leave(m, partition);
     if (most > 0 && jobq__memory_number(m, partition, most)) {
@@ -7831,7 +7835,7 @@ static void jobq__memory_do_claim(jobq_memory *m, const jobq_request *r, int64_t
         if (i >= 0) c->named = jobq_memory_jobs(m)[i].job.id;
         if (i >= 0) return;
     }
-    a->error = jobq__memory_claim_jobs(m, r->worker, r->number, r->limit, r->lanes, r->lane_count,
+    a->error = jobq__memory_claim_jobs(m, r->worker, r->claim, r->limit, r->lanes, r->lane_count,
                                        kinds, r->suspects, r->alone, now_us, places, &c->count);
     for (i = 0; i < c->count; i++) c->jobs[i] = jobq_memory_jobs(m)[places[i]].job;
     if (!r->look || c->count > 0) return;
@@ -7936,7 +7940,7 @@ static void jobq__memory_do_look(const jobq_memory *m, const jobq_request *r, in
     uint64_t queues = jobq__memory_bits(r->message_queues, r->message_queue_count);
     int64_t id;
 
-    for (id = r->number + 1; id <= JOBQ_MEMORY_PARTITIONS && a->count < r->limit; id++) {
+    for (id = r->id + 1; id <= JOBQ_MEMORY_PARTITIONS && a->count < r->limit; id++) {
         jobq_backlog *b = &a->backlogs[a->count];
         if (!jobq__memory_backlog(m, id, now_us, b) || (queues >> b->queue & 1) == 0) continue;
         a->count++;
@@ -7947,26 +7951,26 @@ static void jobq__memory_do_look(const jobq_memory *m, const jobq_request *r, in
 static void jobq__memory_do_set_aside(jobq_memory *m, const jobq_request *r, int64_t now_us,
                                       jobq_answer *a)
 {
-    const jobq_memory_job *mj = jobq_memory_get(m, r->number);
+    const jobq_memory_job *mj = jobq_memory_get(m, r->id);
 
     a->done = mj != NULL && (int64_t)mj->payload.len > r->bytes &&
-              jobq__memory_set_aside(m, r->number, now_us);
+              jobq__memory_set_aside(m, r->id, now_us);
 }
 
 static void jobq__memory_do_part(jobq_memory *m, const jobq_request *r, int64_t now_us,
                                  jobq_answer *a)
 {
     if (r->kind == JOBQ_REQUEST_RENEW) {
-        a->error = jobq__memory_renew(m, r->partition, &r->token, now_us);
+        a->error = jobq__memory_renew(m, r->partition_id, &r->token, now_us);
     } else if (r->kind == JOBQ_REQUEST_ACK) {
-        a->error = jobq__memory_ack(m, r->partition, &r->token, r->ack.before, &r->ack.plan,
-                                    r->ack.outcomes, r->ack.given, r->limit, r->bytes, now_us,
+        a->error = jobq__memory_ack(m, r->partition_id, &r->token, r->ack.before, &r->ack.plan,
+                                    r->ack.results, r->ack.given, r->limit, r->bytes, now_us,
                                     &a->reading.count, &a->reading.cut);
     } else if (r->aside) {
-        jobq__memory_aside(m, r->partition, &r->token, r->handed, &r->watched, r->acked, now_us,
+        jobq__memory_aside(m, r->partition_id, &r->token, r->handed, &r->watched, r->acked, now_us,
                            &a->reading);
     } else {
-        jobq__memory_read(m, r->partition, &r->token, r->handed, &r->watched, r->limit, r->bytes,
+        jobq__memory_read(m, r->partition_id, &r->token, r->handed, &r->watched, r->limit, r->bytes,
                           now_us, &a->reading);
     }
 }
@@ -7981,13 +7985,13 @@ JOBQ_API void jobq_memory_execute(jobq_memory *m, const jobq_request *r, uint64_
     case JOBQ_REQUEST_POLICIES: jobq__memory_do_policies(m, r, a); break;
     case JOBQ_REQUEST_CLAIM: jobq__memory_do_claim(m, r, now_us, a); break;
     case JOBQ_REQUEST_RECOVER:
-        a->more = jobq__memory_recover(m, r->worker, r->number, r->limit, now_us);
+        a->more = jobq__memory_recover(m, r->worker, r->claim, r->limit, now_us);
         break;
     case JOBQ_REQUEST_COMPLETE:
     case JOBQ_REQUEST_SETTLE: jobq__memory_do_flush(m, r, now_us, a); break;
     case JOBQ_REQUEST_HEARTBEAT:
         jobq__memory_do_heartbeat(m, r, now_us, a);
-        if (r->claim) jobq__memory_do_claim(m, r, now_us, a);
+        if (r->with_claim) jobq__memory_do_claim(m, r, now_us, a);
         break;
     case JOBQ_REQUEST_RESCUE:
         a->done = jobq__memory_rescue(m, r->worker, r->beat, r->limit, now_us, &a->count, &a->more);
@@ -7999,7 +8003,7 @@ JOBQ_API void jobq_memory_execute(jobq_memory *m, const jobq_request *r, uint64_
                                                          r->message_queue_count));
         break;
     case JOBQ_REQUEST_UNPARK:
-        a->count = jobq__memory_unpark(m, (int32_t)r->number, now_us);
+        a->count = jobq__memory_unpark(m, (int32_t)r->id, now_us);
         break;
     case JOBQ_REQUEST_DEREGISTER: jobq__memory_deregister(m, r->worker, now_us); break;
     case JOBQ_REQUEST_PRUNE: jobq__memory_prune(m, now_us); break;
@@ -8134,7 +8138,7 @@ static void jobq__memory_messages(jobq_memory *m, const jobq_work *work, jobq_me
         messages[i].seq = work->cursor.acked + 1 + i;
         messages[i].attempts = jobq_cursor_attempts(&work->cursor, messages[i].seq);
         messages[i].payload =
-            jobq_memory_message_at(m, work->partition, messages[i].seq)->payload;
+            jobq_memory_message_at(m, work->partition_id, messages[i].seq)->payload;
     }
 }
 
@@ -8153,10 +8157,10 @@ static void jobq__memory_run_messages(jobq__memory_run *run, jobq_loop *l,
     jobq__memory_messages(run->memory, &run->work, messages);
     d.messages = messages;
     d.count = run->work.given;
-    d.partition = run->work.number;
-    d.partition_id = run->work.partition;
+    d.partition = run->work.partition;
+    d.partition_id = run->work.partition_id;
     d.user = h->user;
-    d.outcomes = run->work.outcomes;
+    d.results = run->work.results;
     d.store = &jobq__memory_delivery_store;
     d.context = run;
     jobq_delivery_run(&d, h->each, h->all, &v);
@@ -8169,14 +8173,14 @@ static bool jobq__memory_run_one(jobq_memory *m, jobq_loop *l, const jobq_memory
 {
     const jobq_memory_handler *h;
     jobq__memory_run run;
+    int32_t queue;
 
     if (!jobq_loop_take(l, now_us, &run.work)) return false;
     run.memory = m;
     run.loop = l;
     run.now_us = now_us;
-    h = run.work.messages
-            ? jobq__memory_handler(handlers, count, m->partitions[run.work.partition - 1].queue, 0)
-            : jobq__memory_handler(handlers, count, run.work.job.queue, run.work.job.kind);
+    queue = run.work.messages ? m->partitions[run.work.partition_id - 1].queue : run.work.job.queue;
+    h = jobq__memory_handler(handlers, count, queue, run.work.messages ? 0 : run.work.job.kind);
     if (run.work.messages) jobq__memory_run_messages(&run, l, h);
     else jobq__memory_handle(&run, l, h, call);
     return true;

@@ -631,8 +631,8 @@ JOBQ_API jobq_error jobq_pg_outbox_enqueue_copy(jobq_pg *pg, PGconn *conn,
 
 /* One partition's figures. */
 typedef struct jobq_pg_outbox_stat {
-    int64_t partition;                 /* its id */
-    int32_t queue_id, number;
+    int64_t partition_id;
+    int32_t queue_id, partition;       /* partition: its number in the queue */
     int64_t lag;                       /* committed and not acknowledged: up to 10,000, */
     bool exact;                        /* all of them were counted */
     int64_t acked;                     /* the highest number */
@@ -662,8 +662,8 @@ typedef struct jobq_pg_scope {
 } jobq_pg_scope;
 
 typedef struct jobq_pg_dead_letter {
-    int64_t id, partition, seq;
-    int32_t queue_id, number, attempts;
+    int64_t id, partition_id, seq;
+    int32_t queue_id, partition, attempts;
     int64_t created_at_us, failed_at_us, completed_at_us, deadline_us; /* 0: none */
     jobq_str status, type, error;
     jobq_str payload; /* JSON text; or */
@@ -996,7 +996,7 @@ JOBQ_API void jobq_pg_worker_free(jobq_pg_worker *worker);
 /* jobq_pg_worker_stats -- a copy of its counts, of all its schemas; from any thread, until it is
  * freed. jobq_pg_worker_stats_of: of one; 0 is its own handle, i + 1 is desc.also[i]. */
 JOBQ_API jobq_pg_stats jobq_pg_worker_stats(jobq_pg_worker *worker);
-JOBQ_API jobq_pg_stats jobq_pg_worker_stats_of(jobq_pg_worker *worker, size_t member);
+JOBQ_API jobq_pg_stats jobq_pg_worker_stats_of(jobq_pg_worker *worker, size_t index);
 
 /* How a worker is just now. */
 typedef struct jobq_pg_health {
@@ -1026,7 +1026,7 @@ typedef struct jobq_pg_health {
  *         process.
  */
 JOBQ_API jobq_error jobq_pg_worker_health(jobq_pg_worker *worker, jobq_pg_health *health);
-JOBQ_API jobq_error jobq_pg_worker_health_of(jobq_pg_worker *worker, size_t member,
+JOBQ_API jobq_error jobq_pg_worker_health_of(jobq_pg_worker *worker, size_t index,
                                              jobq_pg_health *health);
 
 /*
@@ -1556,7 +1556,7 @@ JOBQ_API jobq_error jobq_pg_worktable_look(jobq_pg_worktable *work, PGconn *conn
 static const struct {
     const char *prefix; /* of the SQLSTATE; the first match counts */
     jobq_error code;
-    const char *fix;
+    const char *fix; /* added to the server's message */
 } jobq_pg__classes[] = {
     {"JQ001", JOBQ_ERROR_LOST, ""},
     {"JQ002", JOBQ_ERROR_DEAD, ""},
@@ -1564,7 +1564,7 @@ static const struct {
     {"23505", JOBQ_ERROR_EXISTS, ""},
     {"23", JOBQ_ERROR_INVALID, ""},
     {"22", JOBQ_ERROR_INVALID, ""},
-    {"25P02", JOBQ_ERROR_DATABASE, "; the transaction was aborted before: roll it back"},
+    {"25P02", JOBQ_ERROR_DATABASE, "; an earlier error aborted the transaction: roll it back"},
     {"25P04", JOBQ_ERROR_TIMEOUT, ""}, /* transaction_timeout */
     {"25006", JOBQ_ERROR_RETRYABLE, "; server or transaction is read-only: write on the primary"},
     {"25", JOBQ_ERROR_DATABASE, ""},
@@ -1582,7 +1582,7 @@ static const struct {
     {"08", JOBQ_ERROR_RETRYABLE, ""},
 };
 
-/* The row of jobq_pg__classes; NULL: any other. */
+/* The index in jobq_pg__classes; -1: no prefix matches. */
 static int jobq_pg__class_of(const char *sqlstate)
 {
     int i;
@@ -1603,7 +1603,7 @@ JOBQ_API jobq_error jobq_pg_classify(const char *sqlstate)
     return class_at < 0 ? JOBQ_ERROR_DATABASE : jobq_pg__classes[class_at].code;
 }
 
-/* Copies what fits. NULL is empty. */
+/* Copies as much as fits, in whole characters. NULL is empty. */
 static void jobq_pg__copy(char *out, size_t size, const char *text)
 {
     jobq_str cut = jobq_utf8_cut(jobq_str_from(text == NULL ? "" : text), size - 1);
@@ -1637,7 +1637,6 @@ JOBQ_PG__ONCE static jobq_error jobq_pg__invalid(jobq_pg_error *error, const cha
     return JOBQ_ERROR_INVALID;
 }
 
-/* What an error is about. */
 static void jobq_pg__about(jobq_pg_error *error, const char *entity, const char *field,
                            const char *value)
 {
@@ -1647,7 +1646,7 @@ static void jobq_pg__about(jobq_pg_error *error, const char *entity, const char 
     jobq_pg__copy(error->value, sizeof error->value, value);
 }
 
-/* "Not found: pack with ref=core", and the same said in fields. */
+/* Such as "Not found: pack with ref=core", and the same in the error's fields. */
 static jobq_error jobq_pg__said(jobq_pg_error *error, jobq_error code, const char *what,
                                 const char *entity, const char *field, const char *value)
 {
@@ -1669,8 +1668,8 @@ static void jobq_pg__chop(char *text)
     while (len > 0 && (text[len - 1] == '\n' || text[len - 1] == ' ')) text[--len] = '\0';
 }
 
-/* Whether libpq can read it. Its own text about that repeats the string, with the password. A word
- * alone is a database's name. */
+/* libpq's own error text would repeat the string, password included, so we check it first. A single
+ * word is a database name. */
 static bool jobq_pg__conninfo_valid(const char *conninfo)
 {
     PQconninfoOption *options;
@@ -1682,7 +1681,7 @@ static bool jobq_pg__conninfo_valid(const char *conninfo)
     return options != NULL;
 }
 
-/* The error of a connection that has none to tell of its own. */
+/* The error of a connection, with libpq's message if there is one. */
 static jobq_error jobq_pg__conn_error(jobq_pg_error *error, const PGconn *conn)
 {
     const char *text = conn == NULL ? "out of memory" : PQerrorMessage(conn);
@@ -1692,8 +1691,8 @@ static jobq_error jobq_pg__conn_error(jobq_pg_error *error, const PGconn *conn)
     return JOBQ_ERROR_CONNECTION;
 }
 
-/* The error of a result. Payloads stay out: of the server's texts only the primary message is
- * taken. */
+/* The error of a result. The server's other texts are left out, because they may contain
+ * payloads. */
 static jobq_error jobq_pg__result_error(jobq_pg_error *error, const PGconn *conn,
                                         const PGresult *res)
 {
@@ -1718,7 +1717,7 @@ static jobq_error jobq_pg__result_error(jobq_pg_error *error, const PGconn *conn
 
 /* ---- >>sql: the statements ------------------------------------------------------------------- */
 
-/* The tests of both stores put a clock of their own here. */
+/* The tests of both stores define a clock of their own. */
 #ifndef JOBQ_PG__NOW
 #define JOBQ_PG__NOW "pg_catalog.statement_timestamp()"
 #endif
@@ -1767,12 +1766,12 @@ static jobq_error jobq_pg__result_error(jobq_pg_error *error, const PGconn *conn
     "jobq.partition"
 
 /*
- * X(ID, name, in, out): SELECT out FROM jobq.name(in); in and out are columns in >>codec. out none:
- *                       the function answers one value, or nothing.
- * V(ID, name, in, none): SELECT ... FROM jobq.name, a view, WHERE its column is in's parameter, as
- *                       jobq_pg__desc_of describes it.
- * L(ID, name, in, none): the same of a function that answers dead letters.
- * T(ID, text, in, out): another text.
+ * X(ID, name, in, out): SELECT out FROM jobq.name(in); in and out are columns in >>codec. If out is
+ *                       none, the function returns one value, or nothing.
+ * V(ID, name, in, none): SELECT from the view jobq.name WHERE in's column equals the parameter;
+ *                       jobq_pg__desc_of has the columns of the result.
+ * L(ID, name, in, none): a function that returns dead letters.
+ * T(ID, text, in, out): any other text.
  */
 #ifndef JOBQ_PG_NO_OUTBOX
 #define JOBQ_PG__OUTBOX_STATEMENTS(X, V, L, T)                                                     \
@@ -1814,7 +1813,7 @@ static jobq_error jobq_pg__result_error(jobq_pg_error *error, const PGconn *conn
     X(REGISTER, "register", register_in, register_out)                                             \
     X(POLICIES, "policies", queues_in, policy_out)                                                 \
     X(HEARTBEAT, "heartbeat", heartbeat_in, news_out)                                              \
-    X(BEAT_CLAIM, "heartbeat", heartbeat_in, claim_out) /* and CLAIM: see jobq_pg__say_beat */     \
+    X(BEAT_CLAIM, "heartbeat", heartbeat_in, claim_out) /* + CLAIM: see jobq_pg__say_beat */       \
     X(RESCUE, "rescue", rescue_in, rescue_out)                                                     \
     X(SLEEP, "sleep", sleep_in, none)                                                              \
     X(UNPARK, "unpark", unpark_in, none)                                                           \
@@ -1855,7 +1854,7 @@ typedef enum jobq_pg__statement {
 
 /* ---- >>bind: parameters and results ---------------------------------------------------------- */
 
-/* The server's types. */
+/* Types of the server. */
 typedef enum jobq_pg__wire {
     JOBQ_PG__NOTHING, JOBQ_PG__BOOL, JOBQ_PG__CHAR, JOBQ_PG__INT2, JOBQ_PG__INT4, JOBQ_PG__INT8,
     JOBQ_PG__TIMESTAMPTZ, JOBQ_PG__INTERVAL, JOBQ_PG__NUMERIC, JOBQ_PG__TEXT, JOBQ_PG__BYTEA,
@@ -1865,7 +1864,7 @@ typedef enum jobq_pg__wire {
 static const struct {
     const char *cast; /* of a parameter */
     int oid;
-    size_t width;     /* bytes of a whole number */
+    size_t width;     /* bytes, if it is sent as an integer; else 0 */
 } jobq_pg__wires[] = {
     {"", 0, 0},
     {"::pg_catalog.bool", 16, 1},
@@ -1881,18 +1880,18 @@ static const struct {
     {"::pg_catalog.jsonb", 3802, 0},
 };
 
-#define JOBQ_PG__EPOCH_US ((int64_t)946684800 * 1000000) /* 2000-01-01, the server's zero */
+#define JOBQ_PG__EPOCH_US ((int64_t)946684800 * 1000000) /* 2000-01-01, the server's epoch */
 #define JOBQ_PG__PARAMS_MAX 1024
 
-/* Parameters of one statement, in the binary form; a text without parameters uses data alone. A
- * failed allocation sticks; one check at the end. */
+/* Parameters of one statement, in binary form. SQL text is built in data alone. After a failed
+ * allocation failed stays true, so the caller checks once, at the end. */
 typedef struct jobq_pg__params {
     char *data;
-    size_t size, room;
+    size_t size, room; /* bytes used, bytes allocated */
     bool failed;
-    int count; /* of the arrays only as much is filled */
-    size_t offsets[JOBQ_PG__PARAMS_MAX]; /* SIZE_MAX: NULL */
-    int lengths[JOBQ_PG__PARAMS_MAX];
+    int count; /* of parameters; the rest of the arrays is not set */
+    size_t offsets[JOBQ_PG__PARAMS_MAX]; /* in data; SIZE_MAX: NULL */
+    int lengths[JOBQ_PG__PARAMS_MAX];    /* bytes */
 } jobq_pg__params;
 
 static void jobq_pg__params_init(jobq_pg__params *p)
@@ -1909,7 +1908,7 @@ static void jobq_pg__params_clear(jobq_pg__params *p)
     jobq_pg__params_init(p);
 }
 
-/* Empties it and keeps its memory. */
+/* Removes all parameters, but keeps the memory. */
 static void jobq_pg__params_reset(jobq_pg__params *p)
 {
     p->size = 0;
@@ -1944,7 +1943,7 @@ JOBQ_PG__ONCE static void jobq_pg__raw(jobq_pg__params *p, const char *bytes, si
     if (out != NULL && len > 0) memcpy(out, bytes, len);
 }
 
-/* A whole number of width bytes, most significant first. */
+/* Writes an integer of width bytes, big-endian. */
 JOBQ_PG__ONCE static void jobq_pg__raw_int(jobq_pg__params *p, int64_t value, size_t width)
 {
     char *out = jobq_pg__grow(p, width);
@@ -1963,7 +1962,7 @@ static void jobq_pg__begin(jobq_pg__params *p)
     p->offsets[p->count] = p->size;
 }
 
-/* libpq counts in int; the server takes 1 GB. */
+/* libpq takes lengths as int, and the server takes no more than 1 GB. */
 static void jobq_pg__end(jobq_pg__params *p)
 {
     size_t size = p->size - p->offsets[p->count];
@@ -1979,7 +1978,7 @@ JOBQ_PG__ONCE static void jobq_pg__add_null(jobq_pg__params *p)
     p->lengths[p->count++] = 0;
 }
 
-/* The head of a one-dimensional array; its elements follow. */
+/* The header of a one-dimensional array; the elements follow. */
 static void jobq_pg__array_head_put(jobq_pg__params *p, jobq_pg__wire wire, size_t count)
 {
     jobq_pg__raw_int(p, count > 0, 4);
@@ -2003,7 +2002,7 @@ static void jobq_pg__item_str(jobq_pg__params *p, jobq_str s)
     if (s.ptr != NULL) jobq_pg__raw(p, s.ptr, s.len);
 }
 
-/* A whole number of len bytes, most significant first, sign extended. */
+/* Reads a signed big-endian integer of len bytes. */
 static int64_t jobq_pg__big(const char *p, size_t len)
 {
     uint64_t value = (unsigned char)p[0] & 0x80 ? UINT64_MAX : 0;
@@ -2013,8 +2012,7 @@ static int64_t jobq_pg__big(const char *p, size_t len)
     return (int64_t)value;
 }
 
-/* An integer, a boolean or a letter of a binary result. NULL and whatever else a server might send
- * is 0. */
+/* An integer, a boolean or a "char" from a binary result; 0 if it is NULL or has another size. */
 static int64_t jobq_pg__int(const PGresult *res, int row, int column)
 {
     int len = PQgetlength(res, row, column);
@@ -2050,7 +2048,7 @@ static void jobq_pg__say_name(jobq_pg__params *out, const char *name)
     jobq_pg__say(out, "\"");
 }
 
-/* Text with holes: %s a text, %n a name, which is quoted, %d an int. */
+/* Formats: %s is a text, %n a name, which gets quotes, and %d an int. */
 static void jobq_pg__sayf(jobq_pg__params *out, const char *format, ...)
 {
     char number[16];
@@ -2078,28 +2076,28 @@ static void jobq_pg__sayf(jobq_pg__params *out, const char *format, ...)
 /* A statement's text, made once. */
 typedef struct jobq_pg__text {
     char *sql;
-    uint64_t hash;
+    uint64_t hash; /* of sql; it names the prepared statement */
 } jobq_pg__text;
 
 struct jobq_pg {
     char *conninfo, *listen_conninfo;
-    char schema[52];          /* as an identifier */
-    unsigned hash;            /* of the schema */
+    char schema[52];          /* as SQL writes it, with quotes unless it is jobq */
+    unsigned hash;            /* of the schema's name */
     jobq_pg__text texts[JOBQ_PG__STATEMENT_COUNT];
-    int64_t acquire_us;
-    size_t payload_max;
-    bool pooled;
+    int64_t acquire_us;       /* how long jobq_pg_acquire may wait */
+    size_t payload_max;       /* bytes */
+    bool pooled;              /* conninfo leads through a pooler in transaction mode */
     bool odd;                 /* sessions do not begin as READ COMMITTED, READ WRITE */
-    pid_t pid;                /* whose it is: a forked child's it is not */
-    int64_t patience_us;
+    pid_t pid;                /* of the opening process; a forked child must not use the handle */
+    int64_t patience_us;      /* how long jobq_pg_open retries to connect */
     void (*log)(void *user, jobq_pg_level level, const char *message);
     bool (*connect)(void *user, jobq_pg_dial *dial);
     bool (*set_up)(void *user, PGconn *conn);
     void *user;
-    pthread_mutex_t lock;     /* guards what follows */
-    pthread_cond_t freed;
+    pthread_mutex_t lock;     /* guards the fields below */
+    pthread_cond_t freed;     /* a connection became idle, or was closed */
     int pool_max, open_count, idle_count, idle_room;
-    PGconn **idle;
+    PGconn **idle;            /* idle_count connections, owned; room for idle_room */
 };
 
 JOBQ_API const char *jobq_pg_schema(const jobq_pg *pg) { return pg->schema; }
@@ -2132,8 +2130,7 @@ static bool jobq_pg__word(char c)
     return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || c == '_';
 }
 
-/* SQL for one schema: the word jobq, standing alone, is its name. Memory is the caller's to
- * free. */
+/* Copies SQL, with the schema for each word jobq. The caller frees the copy. */
 static char *jobq_pg__for_schema(const char *sql, const char *schema)
 {
     size_t len = strlen(schema), count = 0, at = 0, i;
@@ -2173,7 +2170,7 @@ static uint64_t jobq_pg__hash(uint64_t hash, const char *text)
     return (hash ^ 0xff) * JOBQ_PG__HASH_PRIME;
 }
 
-/* The schema as an identifier, and its hash. False: not a name we take. */
+/* Sets the schema and its hash. False: not an allowed name. */
 static bool jobq_pg__schema_set(jobq_pg *pg, const char *name)
 {
     size_t len = strlen(name), i;
@@ -2198,8 +2195,8 @@ static jobq_error jobq_pg__forked_error(jobq_pg_error *error)
                                          "parent's: open a handle in the child");
 }
 
-/* In the child: closes our end of the parent's connection, without a word to the server, who would
- * take it for the parent's. */
+/* Closes a forked child's copy of a connection. PQfinish alone would end the parent's session, so
+ * it writes to /dev/null instead. */
 static void jobq_pg__conn_leave(PGconn *conn)
 {
     int nowhere = open("/dev/null", O_RDWR);
@@ -2227,7 +2224,7 @@ JOBQ_API bool jobq_pg_dial_set(jobq_pg_dial *dial, const char *keyword, const ch
     return true;
 }
 
-/* Values may be secrets: they are wiped. */
+/* Overwrites the values, because they may be secrets. */
 static void jobq_pg__dial_clear(jobq_pg_dial *dial)
 {
     while (dial->count > 0) {
@@ -2238,9 +2235,8 @@ static void jobq_pg__dial_clear(jobq_pg_dial *dial)
     }
 }
 
-/* Our defaults stand before the user's string, which therefore wins over them, as desc.connect wins
- * over it. A standby is no use to a queue: primary. Half-open sockets are noticed by keepalives and
- * tcp_user_timeout. */
+/* In libpq later values win: after our defaults comes conninfo, then the values of desc.connect. A
+ * queue needs the primary. Keepalives and tcp_user_timeout detect half-open connections. */
 static bool jobq_pg__dial_fill(jobq_pg_dial *dial)
 {
     static const char *const defaults[][2] = {
@@ -2261,19 +2257,20 @@ static bool jobq_pg__dial_fill(jobq_pg_dial *dial)
     return good && jobq_pg_dial_set(dial, "dbname", dial->conninfo);
 }
 
-/* Why a server would not have us comes as text alone, without a SQLSTATE: when it is English, the
- * fix can be named. */
+/* libpq reports a refused connection as text without a SQLSTATE. If the text is English, we add the
+ * fix. */
 static jobq_error jobq_pg__dial_error(jobq_pg_error *error, const PGconn *conn)
 {
     static const char *const fixes[][2] = {
         {"too many", "raise max_connections or the role's limit, or lower threads and pool_max"},
         {"slots are reserved", "raise max_connections, or lower threads and pool_max"},
         {"hot standby", "promote it, or name the primary among the hosts"},
-        {"session is read-only", "target_session_attrs=primary does not mind"},
-        {"starting up", "tried again"}, {"shutting down", "tried again"},
-        {"not yet accepting", "tried again"}, {"in recovery mode", "tried again"},
+        {"session is read-only", "set target_session_attrs=primary, the default here"},
+        {"starting up", "temporary: workers retry"}, {"shutting down", "temporary: workers retry"},
+        {"not yet accepting", "temporary: workers retry"},
+        {"in recovery mode", "temporary: workers retry"},
         {"password", "give user and password, a passfile, or desc.connect"},
-        {"no pg_hba.conf entry", "let this user and host in"}};
+        {"no pg_hba.conf entry", "add an entry for this user and host"}};
     char text[sizeof error->message];
     size_t i;
 
@@ -2288,7 +2285,7 @@ static jobq_error jobq_pg__dial_error(jobq_pg_error *error, const PGconn *conn)
     return error->code;
 }
 
-/* What a connection is made with. It asks desc.connect, which may block. False: see error. */
+/* Fills dial, and calls desc.connect, which may block. False: error is filled. */
 static bool jobq_pg__dial_ask(const jobq_pg *pg, const char *conninfo, const char *worker,
                               jobq_pg_dial *dial, jobq_pg_error *error)
 {
@@ -2305,7 +2302,7 @@ static bool jobq_pg__dial_ask(const jobq_pg *pg, const char *conninfo, const cha
     return false;
 }
 
-/* A connection that is up, which may take seconds for each host. NULL: error is filled. */
+/* Connects, which may take seconds for each host, and clears dial. NULL: error is filled. */
 static PGconn *jobq_pg__dial_make(jobq_pg_dial *dial, jobq_pg_error *error)
 {
     PGconn *conn = dial->conn;
@@ -2358,7 +2355,7 @@ static jobq_error jobq_pg__usable(PGconn *conn, jobq_pg_error *error)
     return JOBQ_OK;
 }
 
-/* What the server says aside goes to the log, not to the user's stderr. */
+/* Sends the server's notices to the log; libpq would print them on stderr. */
 static void jobq_pg__on_notice(void *arg, const PGresult *res)
 {
     const char *text = PQresultErrorField(res, PG_DIAG_MESSAGE_PRIMARY);
@@ -2366,14 +2363,14 @@ static void jobq_pg__on_notice(void *arg, const PGresult *res)
     if (text != NULL) jobq_pg__log((const jobq_pg *)arg, JOBQ_PG_DEBUG, "%s", text);
 }
 
-/* The pool's transactions are READ COMMITTED, READ WRITE, whatever the role's default: under a
- * stricter level two first uses of a name, or of a key, end in 40001. Behind a pooler the setting
- * would be another client's. */
+/* The pool's transactions are READ COMMITTED, READ WRITE, whatever the role's defaults are: under a
+ * stricter level, two first uses of a name or key at a time fail with 40001. Through a pooler this
+ * would change another client's session, so it is not sent. */
 #define JOBQ_PG__PROBE \
     "SELECT pg_catalog.set_config('default_transaction_isolation', 'read committed', false), " \
     "pg_catalog.set_config('default_transaction_read_only', 'off', false)"
 
-/* A new connection, probed. NULL: error is filled. */
+/* Opens a connection and checks it. NULL: error is filled. */
 static PGconn *jobq_pg__connect(const jobq_pg *pg, jobq_pg_error *error)
 {
     PGconn *conn = jobq_pg__dial(pg, pg->conninfo, NULL, error);
@@ -2416,7 +2413,7 @@ static void jobq_pg__free(jobq_pg *pg)
 
 static char *jobq_pg__statement_sql(jobq_pg__statement st);
 
-/* A statement's text in a schema; NULL: out of memory. */
+/* A statement's text for a schema. NULL: out of memory. */
 static char *jobq_pg__schema_sql(jobq_pg__statement st, const char *schema)
 {
     char *generic = jobq_pg__statement_sql(st);
@@ -2426,7 +2423,7 @@ static char *jobq_pg__schema_sql(jobq_pg__statement st, const char *schema)
     return sql;
 }
 
-/* Memory and texts of a handle, no connection yet. */
+/* Makes a handle and its statements' texts, without a connection. */
 static jobq_pg *jobq_pg__new(const jobq_pg_desc *desc, jobq_pg_error *error)
 {
     jobq_pg *pg = (jobq_pg *)calloc(1, sizeof *pg);
@@ -2438,19 +2435,20 @@ static jobq_pg *jobq_pg__new(const jobq_pg_desc *desc, jobq_pg_error *error)
         return NULL;
     }
     if (desc->pool_max < 0 || desc->acquire_us < 0 || desc->acquire_us > INT64_MAX / 4) {
-        jobq_pg__invalid(error, desc->pool_max < 0 ? "pool_max" : "acquire_us", "positive");
+        jobq_pg__invalid(error, desc->pool_max < 0 ? "pool_max" : "acquire_us",
+                         "negative or too large");
         jobq_pg__free(pg);
         return NULL;
     }
     if (!jobq_pg__schema_set(pg, desc->schema == NULL ? "jobq" : desc->schema)) {
-        jobq_pg__invalid(error, "schema", "1 to 48 of [A-Za-z0-9_], no digit in front");
+        jobq_pg__invalid(error, "schema", "1 to 48 of [A-Za-z0-9_], not a digit first");
         jobq_pg__free(pg);
         return NULL;
     }
     if (!jobq_pg__conninfo_valid(desc->conninfo) ||
         !jobq_pg__conninfo_valid(desc->listen_conninfo)) {
-        jobq_pg__invalid(error, "conninfo", "neither words like host=x (quoted where they hold "
-                         "blanks, and known to libpq) nor a URI");
+        jobq_pg__invalid(error, "conninfo", "neither a URI nor keyword=value pairs (keywords known "
+                         "to libpq, values with blanks in quotes)");
         jobq_pg__free(pg);
         return NULL;
     }
@@ -2482,10 +2480,10 @@ static jobq_pg *jobq_pg__new(const jobq_pg_desc *desc, jobq_pg_error *error)
     return pg;
 }
 
-/* -- the self-check: what lies between us and the server -- */
+/* -- the self-check: is there a pooler? -- */
 
-/* A connection's backend, and whether its session began with odd defaults (those of the pool are
- * changed since). 0: error is filled. */
+/* The pid of a connection's backend, and whether its session began with odd defaults (reset_val,
+ * because the probe changed the setting). 0: error is filled. */
 static int jobq_pg__backend(PGconn *conn, bool *odd, jobq_pg_error *error)
 {
     PGresult *res = PQexec(conn, "SELECT pg_catalog.pg_backend_pid(), reset_val "
@@ -2504,8 +2502,9 @@ static int jobq_pg__backend(PGconn *conn, bool *odd, jobq_pg_error *error)
     return pid;
 }
 
-/* Whether a pooler gives each transaction another session. A connection that leads to the server
- * itself is known by its backend's number; else a second one is asked beside it, in turns. */
+/* *kept: a connection keeps its session between transactions. It does if the backend has the pid
+ * that libpq got when it connected. Otherwise there is a pooler, and we query a second connection
+ * in turns with this one, to see whether they keep their backends. */
 static jobq_error jobq_pg__sessions_kept(const jobq_pg *pg, const char *conninfo, PGconn *conn,
                                          bool *kept, jobq_pg_error *error)
 {
@@ -2528,7 +2527,7 @@ static jobq_error jobq_pg__sessions_kept(const jobq_pg *pg, const char *conninfo
     return after == 0 ? error->code : JOBQ_OK;
 }
 
-/* The connection for LISTEN has to lead past the pooler. */
+/* The connection for LISTEN must not go through a pooler in transaction mode. */
 static jobq_error jobq_pg__check_listen(const jobq_pg *pg, jobq_pg_error *error)
 {
     PGconn *conn = jobq_pg__dial(pg, pg->listen_conninfo, NULL, error);
@@ -2560,7 +2559,7 @@ static jobq_error jobq_pg__self_check(jobq_pg *pg, PGconn *conn, jobq_pg_error *
         "LISTEN are lost there; set desc.pooled, and desc.listen_conninfo to the server itself");
 }
 
-/* The first connection, tried with backoff for as long as the user has patience. */
+/* The first connection, retried with backoff for up to patience_us. */
 static jobq_error jobq_pg__first(jobq_pg *pg, jobq_pg_error *error)
 {
     static const jobq_backoff backoff = {JOBQ_CURVE_EXPONENTIAL, 250, 100000, 5000000, 0};
@@ -2611,7 +2610,7 @@ JOBQ_API jobq_error jobq_pg_open(jobq_pg **out, const jobq_pg_desc *desc, jobq_p
 JOBQ_API void jobq_pg_close(jobq_pg *pg)
 {
     if (pg == NULL) return;
-    if (jobq_pg__forked(pg)) { /* whoever held or awaited its lock is not in this process */
+    if (jobq_pg__forked(pg)) { /* without the lock: a thread of the parent may hold it */
         while (pg->idle_count > 0) jobq_pg__conn_leave(pg->idle[--pg->idle_count]);
         jobq_pg__free(pg);
         return;
@@ -2623,8 +2622,7 @@ JOBQ_API void jobq_pg_close(jobq_pg *pg)
     jobq_pg__free(pg);
 }
 
-/* An idle connection, or the right to make one (*make). False: time is up. The pool's lock is
- * held. */
+/* Takes an idle connection, or the right to make one (*make), under the lock. False: timed out. */
 static bool jobq_pg__reserve(jobq_pg *pg, PGconn **conn, bool *make)
 {
     struct timespec until;
@@ -2648,7 +2646,7 @@ static bool jobq_pg__reserve(jobq_pg *pg, PGconn **conn, bool *make)
     return true;
 }
 
-/* A place in the pool is free again. */
+/* Gives back the right to have one more connection. */
 static void jobq_pg__unreserve(jobq_pg *pg)
 {
     pthread_mutex_lock(&pg->lock);
@@ -2657,8 +2655,8 @@ static void jobq_pg__unreserve(jobq_pg *pg)
     pthread_mutex_unlock(&pg->lock);
 }
 
-/* Whether an idle connection still is one: what the server said meanwhile, a farewell perhaps, is
- * read. */
+/* Whether an idle connection is still open. Reads what the server has sent meanwhile, such as the
+ * reason why it closed the connection. */
 static bool jobq_pg__well(PGconn *conn)
 {
     struct pollfd fd;
@@ -2668,7 +2666,7 @@ static bool jobq_pg__well(PGconn *conn)
     fd.events = POLLIN;
     fd.revents = 0;
     while (PQstatus(conn) == CONNECTION_OK && reads++ < 4 && poll(&fd, 1, 0) > 0) {
-        PQconsumeInput(conn); /* first the farewell, then the end */
+        PQconsumeInput(conn); /* first the reason, then the end of the stream */
     }
     return PQstatus(conn) == CONNECTION_OK;
 }
@@ -2700,7 +2698,8 @@ JOBQ_API jobq_error jobq_pg_acquire(jobq_pg *pg, PGconn **conn, jobq_pg_error *e
     return error != NULL ? error->code : JOBQ_ERROR_CONNECTION;
 }
 
-/* Whether a connection is as the pool lent it: no transaction, no pipeline, UTF8. */
+/* Whether a connection is as the pool lent it: no transaction (an open one is rolled back), no
+ * pipeline, UTF8. */
 static bool jobq_pg__clean(jobq_pg *pg, PGconn *conn)
 {
     jobq_pg_error error;
@@ -2711,12 +2710,12 @@ static bool jobq_pg__clean(jobq_pg *pg, PGconn *conn)
     }
     if (PQstatus(conn) != CONNECTION_OK || PQtransactionStatus(conn) != PQTRANS_IDLE) return false;
     if (jobq_pg__usable(conn, &error) == JOBQ_OK) return true;
-    jobq_pg__log(pg, JOBQ_PG_WARNING, "a connection is closed, not lent again: %s", error.message);
+    jobq_pg__log(pg, JOBQ_PG_WARNING, "a released connection was closed: %s", error.message);
     return false;
 }
 
-/* Into the pool again, or closed if spent: a cancel that was sent to it may arrive late, and would
- * hit whatever runs there then; a VACUUM has changed its settings. */
+/* Returns a connection to the pool, or closes it if spent: a cancel may arrive late and hit the
+ * next statement, or VACUUM has changed the session's settings. */
 static void jobq_pg__give_back(jobq_pg *pg, PGconn *conn, bool spent)
 {
     bool keep;
@@ -2750,17 +2749,17 @@ JOBQ_API void jobq_pg_release(jobq_pg *pg, PGconn *conn)
     jobq_pg__give_back(pg, conn, false);
 }
 
-/* -- prepared statements: what a connection has is kept with it, by libpq's events -- */
+/* -- prepared statements: each connection has a registry, which libpq's events free with it -- */
 
-/* Whether this connection's role may write by a plain INSERT; see ENQUEUE below. */
+/* Whether this connection's role may enqueue by a plain INSERT; see >>enqueue. */
 typedef enum jobq_pg__right { JOBQ_PG__UNASKED, JOBQ_PG__GRANTED, JOBQ_PG__REFUSED } jobq_pg__right;
 
 typedef struct jobq_pg__direct {
     jobq_pg__right right;
-    unsigned role; /* whose right that is: a hash */
+    unsigned role; /* hash of the role that was asked about */
 } jobq_pg__direct;
 
-/* Those in one schema. */
+/* The rights in one schema. */
 typedef struct jobq_pg__rights {
     struct jobq_pg__rights *next;
     char schema[52];
@@ -2769,19 +2768,18 @@ typedef struct jobq_pg__rights {
 
 typedef enum jobq_pg__how {
     JOBQ_PG__NOT_PREPARED,
-    JOBQ_PG__PREPARING, /* with its first use, in one flush */
+    JOBQ_PG__PREPARING, /* sent in one flush with its first use */
     JOBQ_PG__PREPARED,
     JOBQ_PG__AS_TEXT
 } jobq_pg__how;
 
-/* A statement that a connection has met. AS_TEXT: its columns have changed since it was prepared.
- * The server keeps the name, so it can't be prepared anew, and inside a transaction that attempt
- * would be the end of it. */
+/* A statement that a connection has sent. AS_TEXT: its columns have changed since it was prepared.
+ * The server keeps the name, so a second PREPARE would fail, and abort an open transaction. */
 typedef struct jobq_pg__known {
     struct jobq_pg__known *next;
     uint64_t hash;
     jobq_pg__how how;
-    char *sql; /* found by this, not by its hash */
+    char *sql; /* compared too: hashes may collide */
 } jobq_pg__known;
 
 #define JOBQ_PG__CHAINS 128
@@ -2823,7 +2821,7 @@ static int jobq_pg__on_event(PGEventId event, void *info, void *pass)
     return 1;
 }
 
-/* NULL: out of memory. */
+/* Made at its first use. NULL: out of memory. */
 static jobq_pg__registry *jobq_pg__registry_of(PGconn *conn)
 {
     jobq_pg__registry *r = (jobq_pg__registry *)PQinstanceData(conn, jobq_pg__on_event);
@@ -2831,14 +2829,14 @@ static jobq_pg__registry *jobq_pg__registry_of(PGconn *conn)
     if (r != NULL) return r;
     r = (jobq_pg__registry *)calloc(1, sizeof *r);
     if (r == NULL) return NULL;
-    PQregisterEventProc(conn, jobq_pg__on_event, "jobq", NULL); /* again: refused, and no harm */
+    PQregisterEventProc(conn, jobq_pg__on_event, "jobq", NULL); /* does nothing the second time */
     if (PQsetInstanceData(conn, jobq_pg__on_event, r)) return r;
     free(r);
     return NULL;
 }
 
-/* What this connection's role may do in the handle's schema. NULL: out of memory, or a pooler gives
- * each transaction another session. */
+/* The rights of the connection's role in the handle's schema. NULL: out of memory, or there is a
+ * pooler, which gives each transaction another session. */
 static jobq_pg__rights *jobq_pg__rights_of(const jobq_pg *pg, PGconn *conn)
 {
     jobq_pg__registry *registry = pg->pooled ? NULL : jobq_pg__registry_of(conn);
@@ -2855,8 +2853,8 @@ static jobq_pg__rights *jobq_pg__rights_of(const jobq_pg *pg, PGconn *conn)
     return r;
 }
 
-/* A text's record, made when it is first asked for. NULL: out of memory. Two texts of one hash
- * would have one name: the later is never prepared. */
+/* A text's record, made at its first use. NULL: out of memory. Names are made from hashes, so of
+ * two texts with the same hash the second is never prepared. */
 static jobq_pg__known *jobq_pg__known_of(PGconn *conn, const jobq_pg__text *text)
 {
     jobq_pg__registry *registry = jobq_pg__registry_of(conn);
@@ -2885,7 +2883,7 @@ static void jobq_pg__statement_name(const jobq_pg__text *text, char *name, size_
     snprintf(name, size, "jobq_%016llx", (unsigned long long)text->hash);
 }
 
-/* No statement is prepared there any more (DISCARD ALL, DEALLOCATE, a pooler). */
+/* The session has lost its prepared statements (DISCARD ALL, DEALLOCATE, a pooler). */
 static void jobq_pg__forget(PGconn *conn)
 {
     jobq_pg__registry *registry = jobq_pg__registry_of(conn);
@@ -2899,8 +2897,8 @@ static void jobq_pg__forget(PGconn *conn)
     }
 }
 
-/* What an error tells about what is prepared. True: sent again as it is now recorded, it may work.
- * A right to EXECUTE is asked for after the PREPARE, which was good then. */
+/* Records what an error tells about a prepared statement. True: sent again, it may work. EXECUTE
+ * rights are checked after PREPARE, so 42501 leaves the statement prepared. */
 static bool jobq_pg__known_learn(PGconn *conn, const jobq_pg__text *text, const PGresult *res)
 {
     const char *state = PQresultErrorField(res, PG_DIAG_SQLSTATE);
@@ -2921,9 +2919,9 @@ static bool jobq_pg__known_learn(PGconn *conn, const jobq_pg__text *text, const 
     return true;
 }
 
-/* ---- >>exec: the only sender of statements --------------------------------------------------- */
+/* ---- >>exec: sending statements -------------------------------------------------------------- */
 
-/* Yours, if it can take a statement, or *mine, from the pool. */
+/* Checks the caller's connection, or gets *mine from the pool. */
 static jobq_error jobq_pg__borrow(jobq_pg *pg, PGconn *conn, PGconn **mine, jobq_pg_error *error)
 {
     if (conn == NULL) return jobq_pg_acquire(pg, mine, error);
@@ -2936,8 +2934,8 @@ static int jobq_pg__ship_text(PGconn *conn, const char *sql)
     return PQsendQueryParams(conn, sql, 0, NULL, NULL, NULL, NULL, 1);
 }
 
-/* Sends one statement in pipeline mode: prepared first, where it has to be; as text, if not
- * prepare. */
+/* Sends one statement in pipeline mode. If prepare, it is prepared at its first use; otherwise its
+ * text is sent. */
 static bool jobq_pg__ship(PGconn *conn, const jobq_pg__text *text, const jobq_pg__params *p,
                           bool prepare)
 {
@@ -2962,8 +2960,8 @@ static bool jobq_pg__ship(PGconn *conn, const jobq_pg__text *text, const jobq_pg
 #define JOBQ_PG__BEGIN "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
 
 /* The same in a transaction of its own, which sets its isolation level and, if limits is not NULL,
- * its time-outs; all of it is sent in one flush. Connections through a pooler need this, because
- * another client's session settings may be in force there. */
+ * its time-outs; all in one flush. Connections through a pooler need this, because another client's
+ * session settings may be in force there. */
 static bool jobq_pg__ship_whole(PGconn *conn, const char *limits, const jobq_pg__text *text,
                                 const jobq_pg__params *p, bool prepare)
 {
@@ -2972,7 +2970,7 @@ static bool jobq_pg__ship_whole(PGconn *conn, const char *limits, const jobq_pg_
            jobq_pg__ship(conn, text, p, prepare) && jobq_pg__ship_text(conn, "COMMIT");
 }
 
-/* Of the results of one flush, the one that counts: the first error, else the latest rows. */
+/* Keeps one of two results of a flush: the first error, else the latest rows. */
 static PGresult *jobq_pg__weigh(PGresult *old, PGresult *res)
 {
     bool rows = PQresultStatus(old) == PGRES_TUPLES_OK;
@@ -2986,8 +2984,8 @@ static PGresult *jobq_pg__weigh(PGresult *old, PGresult *res)
     return res;
 }
 
-/* Sends a statement and waits for its answer. whole: as jobq_pg__ship_whole. Also when it can't be
- * sent, the Sync is: only after it can pipeline mode be left. */
+/* Sends a statement, by jobq_pg__ship_whole if whole, and waits for its answer. If the statement
+ * cannot be sent, the Sync still is, because pipeline mode can only be left after it. */
 static PGresult *jobq_pg__round(PGconn *conn, const jobq_pg__text *text, const jobq_pg__params *p,
                                 bool prepare, bool whole)
 {
@@ -3012,7 +3010,7 @@ static PGresult *jobq_pg__round(PGconn *conn, const jobq_pg__text *text, const j
     return NULL;
 }
 
-/* A server hangs up on more, whatever it carries. */
+/* The server closes the connection after a longer message. */
 #define JOBQ_PG__MESSAGE_MAX 1000000000
 
 #ifndef JOBQ_PG_NO_TABLES
@@ -3022,10 +3020,8 @@ static jobq_error jobq_pg__table_error(const jobq_pg_table *t, jobq_pg_error *er
 #define jobq_pg__table_error(t, error, conn, res) jobq_pg__result_error(error, conn, res)
 #endif
 
-/*
- * One statement of the library's, or of table t, on conn or on a connection of the pool. Clears the
- * parameters. NULL: error is filled.
- */
+/* Runs one statement, the library's or table t's, on conn or on a connection from the pool. Clears
+ * the parameters. NULL: error is filled. */
 static PGresult *jobq_pg__exec_text(jobq_pg *pg, PGconn *conn, const jobq_pg_table *t,
                                     const jobq_pg__text *text, jobq_pg__params *p, bool prepare,
                                     jobq_pg_error *error)
@@ -3038,7 +3034,7 @@ static PGresult *jobq_pg__exec_text(jobq_pg *pg, PGconn *conn, const jobq_pg_tab
     else if (p->size > JOBQ_PG__MESSAGE_MAX) {
         jobq_pg__invalid(error, "size", "more than 1 GB in one call: send fewer at once");
     } else if (conn == NULL && pg == NULL) {
-        jobq_pg__invalid(error, "conn", "the table was opened without a handle: name one");
+        jobq_pg__invalid(error, "conn", "the table was opened without a handle: pass conn");
     } else if (jobq_pg__borrow(pg, conn, &mine, error) == JOBQ_OK) {
         if (conn == NULL) conn = mine;
         idle = PQtransactionStatus(conn) == PQTRANS_IDLE;
@@ -3061,15 +3057,15 @@ static PGresult *jobq_pg__exec_text(jobq_pg *pg, PGconn *conn, const jobq_pg_tab
     return res;
 }
 
-/* ---- >>value: what a field holds, as the wire has it and as text ----------------------------- */
+/* ---- >>value: the values of fields, in binary and as text ------------------------------------ */
 
 #define JOBQ_PG__DAY_US ((int64_t)86400000000)
-#define JOBQ_PG__EPOCH_DAYS 10957 /* 2000-01-01, the server's zero */
-#define JOBQ_PG__INSTANT_FIRST (-(int64_t)210866803200000000) /* 4714-11-24 BC, the server's */
-#define JOBQ_PG__DATE_FIRST (-2440588)                        /* the same */
+#define JOBQ_PG__EPOCH_DAYS 10957 /* 2000-01-01, the server's epoch */
+#define JOBQ_PG__INSTANT_FIRST (-(int64_t)210866803200000000) /* 4714-11-24 BC, as on the server */
+#define JOBQ_PG__DATE_FIRST (-2440588)                        /* the same day */
 #define JOBQ_PG__DATE_LAST 2145042905                         /* 5874897-12-31 */
 
-/* Bytes of a C type, and of the one that may be NULL. A zero in maybe: NULL is in the type. */
+/* Bytes of each C type, and of its jobq_pg_maybe_ form; 0 if the type itself can be NULL. */
 static const struct {
     const char *name;
     size_t size, maybe;
@@ -3096,12 +3092,12 @@ static const struct {
     {"int64s", sizeof(jobq_pg_int64s), 0, {1016, 0, 0, 0}},
 };
 
-/* Memory behind the rows of a page. It was measured before: see jobq_pg__heap_need. */
+/* Memory after a page's rows, for what they point to. jobq_pg__heap_need computes its size. */
 typedef struct jobq_pg__heap {
     char *at, *end;
 } jobq_pg__heap;
 
-/* Bytes of heap that a value of so many wire bytes takes at most. */
+/* The most heap that a value of len bytes on the wire can need. */
 static size_t jobq_pg__heap_need(jobq_pg_type type, size_t len)
 {
     if (type == JOBQ_PG_TEXTS) return len / 4 * (sizeof(jobq_str) + 1) + len + 16;
@@ -3119,7 +3115,7 @@ static void *jobq_pg__heap_take(jobq_pg__heap *heap, size_t size, size_t align)
     return out;
 }
 
-/* A copy with a NUL behind it. */
+/* Copies a string to the heap and adds a NUL. */
 static bool jobq_pg__heap_str(jobq_pg__heap *heap, const char *p, size_t len, jobq_str *out)
 {
     char *copy = (char *)jobq_pg__heap_take(heap, len + 1, 1);
@@ -3132,8 +3128,8 @@ static bool jobq_pg__heap_str(jobq_pg__heap *heap, const char *p, size_t len, jo
     return true;
 }
 
-/* The head of an array on the wire: one dimension at most. False: malformed. *count elements
- * follow at *at. */
+/* Reads an array's header; *count elements follow at *at. False: malformed, or more than one
+ * dimension. */
 static bool jobq_pg__array_head(const char *p, size_t len, size_t *at, size_t *count)
 {
     int32_t dims, items;
@@ -3151,7 +3147,7 @@ static bool jobq_pg__array_head(const char *p, size_t len, size_t *at, size_t *c
     return true;
 }
 
-/* The next element: its bytes, or NULL. False: malformed. */
+/* Reads the next element; item->ptr is NULL if the element is. False: malformed. */
 static bool jobq_pg__array_item(const char *p, size_t len, size_t *at, jobq_str *item)
 {
     int32_t size;
@@ -3226,7 +3222,7 @@ static int32_t jobq_pg__days_from_server(int32_t days)
     return days > INT32_MAX - JOBQ_PG__EPOCH_DAYS ? INT32_MAX : days + JOBQ_PG__EPOCH_DAYS;
 }
 
-/* The sum of an interval's parts; JOBQ_NEVER and its opposite where it is beyond them. */
+/* The sum of an interval's parts, limited to +-JOBQ_NEVER; a month counts as 30 days. */
 static int64_t jobq_pg__interval_us(const jobq_pg_interval *interval)
 {
     const int64_t most = INT64_MAX / JOBQ_PG__DAY_US;
@@ -3239,7 +3235,7 @@ static int64_t jobq_pg__interval_us(const jobq_pg_interval *interval)
     return days + interval->us;
 }
 
-/* A value of fixed size; out is aligned for its type. False: not of this size. */
+/* Reads a value of fixed size; out is aligned for its type. False: wrong size. */
 static bool jobq_pg__get_fixed(jobq_pg_type type, const char *p, size_t len, char *out)
 {
     bool interval_sent = type == JOBQ_PG_INTERVAL || type == JOBQ_PG_DURATION;
@@ -3276,11 +3272,11 @@ static bool jobq_pg__get_fixed(jobq_pg_type type, const char *p, size_t len, cha
     return true;
 }
 
-/* One value from the wire into its field. False: it is none of its type. */
+/* Reads one value into its field. False: malformed. */
 static bool jobq_pg__get_value(const jobq_pg_column *column, bool jsonb, const char *p, size_t len,
                                char *field, jobq_pg__heap *heap)
 {
-    bool json = column->type == JOBQ_PG_JSON && jsonb; /* with its version */
+    bool json = column->type == JOBQ_PG_JSON && jsonb; /* a version byte comes first */
     void *at = field;
 
     if (column->type == JOBQ_PG_TEXTS) return jobq_pg__get_texts(p, len, heap, (jobq_pg_texts *)at);
@@ -3293,7 +3289,7 @@ static bool jobq_pg__get_value(const jobq_pg_column *column, bool jsonb, const c
     return jobq_pg__get_fixed(column->type, p, len, field);
 }
 
-/* Whether the field is a jobq_pg_maybe_...: a value and whether it is set. */
+/* Whether the field is a jobq_pg_maybe_...: a value and a flag. */
 static bool jobq_pg__is_maybe(const jobq_pg_column *column)
 {
     return (column->flags & JOBQ_PG_ZERO) == JOBQ_PG_NULLABLE &&
@@ -3305,7 +3301,7 @@ static bool jobq_pg__is_array(jobq_pg_type type)
     return type == JOBQ_PG_TEXTS || type == JOBQ_PG_INT64S;
 }
 
-/* Whether a field is NULL; an array that can't be is empty instead. */
+/* Whether a field is NULL; an array that may not be NULL is empty instead. */
 static bool jobq_pg__is_null(const jobq_pg_column *column, const char *field)
 {
     size_t size = jobq_pg__types[column->type].size;
@@ -3369,7 +3365,7 @@ static void jobq_pg__put_int64s(jobq_pg__params *p, const jobq_pg_int64s *longs)
     for (i = 0; i < longs->count; i++) jobq_pg__item_int(p, longs->items[i], 8);
 }
 
-/* One value of a field, not NULL and found valid, onto the wire. */
+/* Writes a field's value, which is valid and not NULL. */
 static void jobq_pg__put_value(jobq_pg__params *p, const jobq_pg_column *column, bool jsonb,
                                const char *field)
 {
@@ -3399,7 +3395,7 @@ static int jobq_pg__hex(char c)
     return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
 }
 
-/* Two digits at p, of which left characters are left; -1: there are none. */
+/* The byte that two hex digits make; left characters remain at p. -1: no digits. */
 static int jobq_pg__hex_pair(const char *p, size_t left)
 {
     int high = left < 2 ? -1 : jobq_pg__hex(p[0]), low = left < 2 ? -1 : jobq_pg__hex(p[1]);
@@ -3474,7 +3470,7 @@ JOBQ_API void jobq_pg_bytes_format(char *out, jobq_str bytes)
     *out = '\0';
 }
 
-/* Reads from, to and over a text. */
+/* The rest of a text that is being parsed. */
 typedef struct jobq_pg__scan {
     const char *at, *end;
 } jobq_pg__scan;
@@ -3495,7 +3491,7 @@ static bool jobq_pg__scan_char(jobq_pg__scan *s, char c)
     return true;
 }
 
-/* As many digits as there are, from least to most; fewer than 19 of them. -1: not so many. */
+/* Reads up to most digits; most is below 19. -1: fewer than least. */
 JOBQ_PG__ONCE static int64_t jobq_pg__scan_digits(jobq_pg__scan *s, int least, int most, int *count)
 {
     int64_t value = 0;
@@ -3514,7 +3510,7 @@ static int64_t jobq_pg__scan_number(jobq_pg__scan *s, int least, int most)
     return jobq_pg__scan_digits(s, least, most, &count);
 }
 
-/* Up to six decimals behind the point, as microseconds. -1: none. */
+/* Reads up to six decimals as microseconds. -1: there are none. */
 static int64_t jobq_pg__scan_micros(jobq_pg__scan *s)
 {
     int count;
@@ -3536,8 +3532,8 @@ static int jobq_pg__month_days(int64_t year, int64_t month)
     return days[month - 1] + (month == 2 && jobq_pg__leap(year));
 }
 
-/* Days since 1970-01-01, of the Gregorian calendar in both directions. Source: Hinnant's
- * days_from_civil: years begin in March, so that the leap day is the last. */
+/* Days since 1970-01-01 in the proleptic Gregorian calendar. Source: Hinnant's days_from_civil;
+ * years begin in March, so that the leap day is the last. */
 static int64_t jobq_pg__days_of(int64_t year, int64_t month, int64_t day)
 {
     int64_t y = month <= 2 ? year - 1 : year, era = (y >= 0 ? y : y - 399) / 400;
@@ -3558,7 +3554,7 @@ static void jobq_pg__date_of(int64_t days, int64_t *year, int *month, int *day)
     *year = y + era * 400 + (*month <= 2);
 }
 
-/* " BC" behind a date or an instant, which is cut off. */
+/* Cuts " BC" off the end of a date or an instant. False: there is none. */
 static bool jobq_pg__scan_bc(jobq_pg__scan *s)
 {
     if (s->at == NULL || s->end - s->at < 3 || memcmp(s->end - 3, " BC", 3) != 0) return false;
@@ -3566,7 +3562,7 @@ static bool jobq_pg__scan_bc(jobq_pg__scan *s)
     return true;
 }
 
-/* "2024-02-29" as days. False: no date. */
+/* Reads a date such as "2024-02-29" as days. False: not a date. */
 static bool jobq_pg__scan_date(jobq_pg__scan *s, bool bc, int64_t *days)
 {
     int64_t year = jobq_pg__scan_number(s, 4, 7), month, day;
@@ -3607,7 +3603,7 @@ JOBQ_API jobq_error jobq_pg_date_from(jobq_str text, int32_t *days)
     return JOBQ_OK;
 }
 
-/* "0044-03-15"; false: " BC" belongs to it. */
+/* Writes a date such as "0044-03-15". False: the caller must add " BC". */
 static bool jobq_pg__date_put(char *out, int64_t days)
 {
     int64_t year;
@@ -3629,7 +3625,7 @@ JOBQ_API void jobq_pg_date_format(char *out, int32_t days)
     }
 }
 
-/* "12:34:56.789" as microseconds; "24:00:00" is none. */
+/* Reads a time such as "12:34:56.789" as microseconds; "24:00:00" is not allowed. */
 static bool jobq_pg__scan_time(jobq_pg__scan *s, int64_t *us)
 {
     int64_t hour = jobq_pg__scan_number(s, 2, 2), minute, second, micros = 0;
@@ -3644,7 +3640,7 @@ static bool jobq_pg__scan_time(jobq_pg__scan *s, int64_t *us)
     return micros >= 0;
 }
 
-/* "Z", "+02", "-0330", "+05:45", "+00:53:28" as microseconds east. */
+/* Reads "Z", "+02", "-0330", "+05:45" or "+00:53:28" as microseconds east of UTC. */
 static bool jobq_pg__scan_zone(jobq_pg__scan *s, int64_t *us)
 {
     int64_t hour, minute = 0, second = 0;
@@ -3715,7 +3711,7 @@ JOBQ_API void jobq_pg_instant_format(char *out, int64_t us)
     snprintf(out + len, JOBQ_PG_INSTANT_SIZE - len, "Z%s", christ ? "" : " BC");
 }
 
-/* One part of an interval, "-3D": its letter, or 0. */
+/* Reads one part of an interval, such as "-3D", and returns its letter. 0: malformed. */
 static char jobq_pg__scan_part(jobq_pg__scan *s, int64_t *value, int64_t *micros)
 {
     bool negative = jobq_pg__scan_char(s, '-');
@@ -3732,7 +3728,7 @@ static char jobq_pg__scan_part(jobq_pg__scan *s, int64_t *value, int64_t *micros
     return *s->at++;
 }
 
-/* False: the sum is beyond its type. */
+/* Adds more to *sum. False: the sum would be out of range. */
 static bool jobq_pg__sum(int64_t *sum, int64_t more, int64_t least, int64_t most)
 {
     if (more > 0 ? *sum > most - more : *sum < least - more) return false;
@@ -3740,7 +3736,7 @@ static bool jobq_pg__sum(int64_t *sum, int64_t more, int64_t least, int64_t most
     return true;
 }
 
-/* Adds a part; parts stand in the order of letters, each once. False: not so. */
+/* Adds a part. Parts come in the order of letters, each once. False: invalid. */
 static bool jobq_pg__interval_add(jobq_pg_interval *i, const char *letters, const char **next,
                                   char letter, int64_t value, int64_t micros)
 {
@@ -3788,7 +3784,7 @@ JOBQ_API jobq_error jobq_pg_interval_from(jobq_str text, jobq_pg_interval *inter
     return JOBQ_OK;
 }
 
-/* Hours, minutes and seconds apart: the server reads seconds as a double. */
+/* Hours, minutes and seconds are separate, because the server reads seconds as a double. */
 JOBQ_API void jobq_pg_interval_format(char *out, const jobq_pg_interval *interval)
 {
     uint64_t us = interval->us < 0 ? 0 - (uint64_t)interval->us : (uint64_t)interval->us;
@@ -3855,32 +3851,32 @@ static const jobq_pg_table_desc *jobq_pg__desc_of(jobq_pg__statement st);
 static jobq_error jobq_pg__ask_rows(jobq_pg *pg, PGconn *conn, jobq_pg__statement st,
                                     const void *from, jobq_pg_rows *rows, jobq_pg_error *error);
 
-/* ---- >>codec: the columns of statements, and the one way to write and to read them ----------- */
+/* ---- >>codec: the columns of statements, and how they are written and read ------------------- */
 
-/* Flags, besides those of a table's column. */
+/* Flags, in addition to those of a table's column. */
 #define JOBQ_PG__CSTR 64u     /* a const char *, not a jobq_str */
-#define JOBQ_PG__NOT 128u     /* a bool, turned round */
-#define JOBQ_PG__IF 256u      /* NULL unless the bool at size is true; one that is read sets it */
+#define JOBQ_PG__NOT 128u     /* a bool, inverted */
+#define JOBQ_PG__IF 256u      /* NULL unless the bool at size is true; reading a value sets it */
 #define JOBQ_PG__UNLESS 512u  /* NULL if the bool at size is true */
 #define JOBQ_PG__SPARSE 1024u /* a list: NULL if all its items are */
 #define JOBQ_PG__LIST_UNLESS 2048u /* a list: NULL if the bool at size, beside the list, is true */
 
 /* Where the items of a list are. Offsets are those in the struct. */
 typedef struct jobq_pg__list {
-    size_t items;  /* of the first, or, if apart, of a pointer to it */
+    size_t items;  /* of the first or, if apart, of a pointer to it */
     size_t count;  /* of an int32_t; SIZE_MAX: there is one item */
-    size_t stride; /* from one item to the next */
-    int32_t most;  /* that can be read; 0: as many as count says before */
+    size_t stride; /* bytes from one item to the next */
+    int32_t most;  /* for results: items that fit; 0: count says how many */
     bool apart;
-    size_t belong; /* in an item: an int32_t, 0 if it does not belong to the list; 0: all do */
+    size_t belong; /* in an item: an int32_t, 0 if the item is left out; 0: none is left out */
 } jobq_pg__list;
 
 /* A parameter or a column of a result, and its field in a struct. */
 typedef struct jobq_pg__col {
-    jobq_pg_column of; /* name: in a result, or where parameters are named */
+    jobq_pg_column of; /* name: in a result, or of a named parameter */
     jobq_pg__wire wire; /* NOTHING ends the columns */
-    const jobq_pg__list *list;              /* an array: its field is in each item */
-    int64_t (*number)(const void *row);     /* not a field, but this; INT64_MIN: NULL */
+    const jobq_pg__list *list;              /* of an array: the field is in each item */
+    int64_t (*number)(const void *row);     /* instead of a field; INT64_MIN is NULL */
 } jobq_pg__col;
 
 #define JOBQ_PG__COL(name, row, field, wire, type, flags) \
@@ -3899,7 +3895,7 @@ typedef struct jobq_pg__col {
 #define JOBQ_PG__LIST_OF(name, list, function, wire, flags) \
     {{name, JOBQ_PG_INT64, 0, 0, flags, NULL}, JOBQ_PG__##wire, &jobq_pg__##list, \
      jobq_pg__##function}
-/* Plain values: of a list, or in a struct. */
+/* A list whose items are plain values. */
 #define JOBQ_PG__ITEMS(name, list, wire, type, flags) \
     {{name, JOBQ_PG_##type, 0, 0, flags, NULL}, JOBQ_PG__##wire, &jobq_pg__##list, NULL}
 #define JOBQ_PG__COLS_END {{NULL, JOBQ_PG_NONE, 0, 0, 0, NULL}, JOBQ_PG__NOTHING, NULL, NULL}
@@ -3911,7 +3907,7 @@ typedef struct jobq_pg__col {
 
 /* -- writing -- */
 
-/* A whole number from its field. */
+/* An integer from its field, or from its function. */
 static int64_t jobq_pg__col_raw(const jobq_pg__col *c, const char *row)
 {
     const void *field = row + c->of.offset;
@@ -3949,12 +3945,12 @@ static bool jobq_pg__col_null(const jobq_pg__col *c, const char *row)
     if ((flags & JOBQ_PG__UNLESS) != 0 && *(const bool *)(row + c->of.size)) return true;
     if ((flags & JOBQ_PG__CSTR) != 0) return jobq_pg__col_cstr(c, row) == NULL;
     if (jobq_pg__wires[c->wire].width > 0 && !jobq_pg__is_array(c->of.type) &&
-        !jobq_pg__is_maybe(&c->of)) /* zero is NULL, or nothing is */
+        !jobq_pg__is_maybe(&c->of)) /* 0 is NULL in a nullable column */
         return (flags & JOBQ_PG_NULLABLE) != 0 && jobq_pg__col_raw(c, row) == 0;
     return jobq_pg__is_null(&c->of, row + c->of.offset);
 }
 
-/* The bytes of a value that is not NULL. */
+/* Writes the bytes of a value that is not NULL. */
 static void jobq_pg__put_bytes(jobq_pg__params *p, const jobq_pg__col *c, const char *row)
 {
     size_t width = jobq_pg__is_array(c->of.type) ? 0 : jobq_pg__wires[c->wire].width;
@@ -3964,13 +3960,12 @@ static void jobq_pg__put_bytes(jobq_pg__params *p, const jobq_pg__col *c, const 
     else jobq_pg__put_value(p, &c->of, c->wire == JOBQ_PG__JSONB, row + c->of.offset);
 }
 
-/* An item of an array or a field of a COPY's row, a whole number or a string: its length, and its
- * bytes. */
+/* Writes an array's item or a field of a COPY row: length and bytes. */
 static void jobq_pg__put_item(jobq_pg__params *p, const jobq_pg__col *c, const char *row)
 {
     size_t width = jobq_pg__wires[c->wire].width;
     const void *field = row + c->of.offset;
-    bool jsonb = c->wire == JOBQ_PG__JSONB; /* with its version */
+    bool jsonb = c->wire == JOBQ_PG__JSONB; /* a version byte comes first */
     jobq_str s;
 
     if (jobq_pg__col_null(c, row)) {
@@ -3986,7 +3981,7 @@ static void jobq_pg__put_item(jobq_pg__params *p, const jobq_pg__col *c, const c
     }
 }
 
-/* The items of a list, and how many there are. */
+/* The first item of a list, and the number of items. */
 static const char *jobq_pg__items(const jobq_pg__list *l, const char *row, int32_t *count)
 {
     const char *items = row + l->items;
@@ -4004,7 +3999,6 @@ static bool jobq_pg__belongs(const jobq_pg__list *l, const char *item)
     return l->belong == 0 || *(const int32_t *)mark != 0;
 }
 
-/* A parameter that is an array. */
 static void jobq_pg__put_list(jobq_pg__params *p, const jobq_pg__col *c, const char *row)
 {
     const jobq_pg__list *l = c->list;
@@ -4031,7 +4025,7 @@ static void jobq_pg__put_list(jobq_pg__params *p, const jobq_pg__col *c, const c
     jobq_pg__end(p);
 }
 
-/* The parameters that a struct holds. */
+/* Adds the parameters that a struct holds. */
 static void jobq_pg__put(jobq_pg__params *p, const jobq_pg__col *c, const void *from)
 {
     const char *row = (const char *)from;
@@ -4049,7 +4043,7 @@ static void jobq_pg__put(jobq_pg__params *p, const jobq_pg__col *c, const void *
     }
 }
 
-/* -- reading: what is NULL, or malformed, leaves its field as it is -- */
+/* -- reading: a value that is NULL or malformed leaves its field as it is -- */
 
 static void jobq_pg__write_int(jobq_pg_type type, int64_t value, char *at)
 {
@@ -4062,7 +4056,7 @@ static void jobq_pg__write_int(jobq_pg_type type, int64_t value, char *at)
     else *(bool *)field = value != 0;
 }
 
-/* A string points into the result. */
+/* Reads a value into its field. A string points into the result. */
 static void jobq_pg__get_bytes(const jobq_pg__col *c, const char *p, size_t len, char *row)
 {
     void *field = row + c->of.offset;
@@ -4078,7 +4072,7 @@ static void jobq_pg__get_bytes(const jobq_pg__col *c, const char *p, size_t len,
     }
 }
 
-/* The items of an array, at most most of them; returns how many. */
+/* Reads up to most items of an array; returns how many. */
 static int32_t jobq_pg__get_items(const jobq_pg__col *c, const char *p, size_t len, char *items,
                                   int32_t most)
 {
@@ -4095,8 +4089,8 @@ static int32_t jobq_pg__get_items(const jobq_pg__col *c, const char *p, size_t l
     return i;
 }
 
-/* The first array of a list says how many items it has. If another has more or fewer, there are
- * none. */
+/* The first array of a list sets the number of its items. If another has more or fewer, the list
+ * becomes empty. */
 static void jobq_pg__get_list(const jobq_pg__col *c, bool first, const char *p, size_t len,
                               char *row)
 {
@@ -4112,7 +4106,7 @@ static void jobq_pg__get_list(const jobq_pg__col *c, bool first, const char *p, 
     if (l->count != SIZE_MAX) memcpy(row + l->count, &got, sizeof got);
 }
 
-/* The columns of a row, from at on, into a struct. */
+/* Reads a row's columns, starting at column at, into a struct. */
 static void jobq_pg__get(const PGresult *res, int row, int at, const jobq_pg__col *cols, void *out)
 {
     const jobq_pg__col *c = cols;
@@ -4127,19 +4121,19 @@ static void jobq_pg__get(const PGresult *res, int row, int at, const jobq_pg__co
     }
 }
 
-/* -- the columns: of jobs to be enqueued -- */
+/* -- columns of statements that enqueue -- */
 
 #define JOBQ_PG__NULL INT64_MIN
 
 static const jobq_pg__col jobq_pg__none[] = {JOBQ_PG__COLS_END};
 
-/* What enqueue_many takes. */
+/* The arguments of enqueue_many. */
 typedef struct jobq_pg__enqueue {
     const char *queue;
     const char **kinds;
-    const int32_t *kind;  /* of each job: which of kinds, from 1 */
+    const int32_t *kind;  /* of each job: the index of its kind in kinds, from 1 */
     const jobq_pg_job *jobs;
-    int32_t kind_count, indexed, count;
+    int32_t kind_count, indexed, count; /* of kinds, kind and jobs */
     bool quiet;
 } jobq_pg__enqueue;
 
@@ -4149,8 +4143,8 @@ static const jobq_pg__list jobq_pg__enqueue_kind =
     JOBQ_PG__LIST_APART(jobq_pg__enqueue, kind, indexed);
 static const jobq_pg__list jobq_pg__jobs = JOBQ_PG__LIST_APART(jobq_pg__enqueue, jobs, count);
 
-/* The text's, as the caller gave it: to make the server write its jsonb as text cost 8 % of an
- * enqueue, and a role that may insert could insert anything. */
+/* The size of the text that the caller gave. To measure jsonb as text on the server would cost 8 %
+ * of an enqueue, and a role that may insert could insert anything in any case. */
 static int64_t jobq_pg__job_size(const void *row)
 {
     const jobq_pg_job *job = (const jobq_pg_job *)row;
@@ -4158,7 +4152,7 @@ static int64_t jobq_pg__job_size(const void *row)
     return (int64_t)(job->payload.len > job->headers.len ? job->payload.len : job->headers.len);
 }
 
-/* A job's fields, for C: one value or a list. */
+/* A job's columns. C and CW make them: single values, or lists. */
 #define JOBQ_PG__JOB_COLS(C, CW)                                                                   \
     CW("payload", payload, JSONB, JSON, JOBQ_PG__UNLESS, payload_bytes),                           \
     CW("bytes", payload, BYTEA, BYTES, JOBQ_PG__IF, payload_bytes),                                \
@@ -4203,9 +4197,9 @@ static const jobq_pg__col jobq_pg__enqueue_direct_in[] = {
     JOBQ_PG__ONE("notify", quiet, BOOL, BOOL, JOBQ_PG__NOT), JOBQ_PG__COL_OF(NULL, job_size, INT8),
     JOBQ_PG__COLS_END};
 
-/* What an enqueue answers. */
+/* The answer to an enqueue. */
 typedef struct jobq_pg__written {
-    int64_t *ids;     /* NULL: not wanted */
+    int64_t *ids;     /* the caller's; NULL: not wanted */
     int32_t count, partitions;
     int64_t id;
     jobq_str refused, code; /* why nothing was written, and its SQLSTATE */
@@ -4220,7 +4214,7 @@ static const jobq_pg__col jobq_pg__existed_out[] = {
     JOBQ_PG__COL("id", jobq_pg__written, id, INT8, INT64, 0),
     JOBQ_PG__COL("existed", jobq_pg__written, existed, BOOL, BOOL, 0), JOBQ_PG__COLS_END};
 
-/* What bulk takes and answers; wake takes two of it. */
+/* The arguments and the answer of bulk; wake takes two of the fields. */
 typedef struct jobq_pg__bulk {
     const char *name;
     const char **kinds;
@@ -4247,7 +4241,7 @@ static const jobq_pg__col jobq_pg__wake_in[] = {
     JOBQ_PG__COL(NULL, jobq_pg__bulk, queue, INT4, INT32, 0),
     JOBQ_PG__COL(NULL, jobq_pg__bulk, count, INT4, INT32, 0), JOBQ_PG__COLS_END};
 
-/* -- the columns: of a worker's statements -- */
+/* -- columns of a worker's statements -- */
 
 #define JOBQ_PG__ASKS(field, wire, type) JOBQ_PG__COL(NULL, jobq_request, field, wire, type, 0)
 
@@ -4259,14 +4253,14 @@ static const jobq_pg__list jobq_pg__message_queues =
     JOBQ_PG__LIST_IN(jobq_request, message_queues, message_queue_count, 0);
 static const jobq_pg__list jobq_pg__settled =
     JOBQ_PG__LIST_IN(jobq_request, settled, settled_count, 0);
-static const jobq_pg__list jobq_pg__one_partition = {offsetof(jobq_request, partition), SIZE_MAX, 8,
-                                                     1, false, 0};
+static const jobq_pg__list jobq_pg__one_partition = {
+    offsetof(jobq_request, partition_id), SIZE_MAX, 8, 1, false, 0};
 static const jobq_pg__list jobq_pg__one_claim = {offsetof(jobq_request, token.claim), SIZE_MAX, 8,
                                                  1, false, 0};
 
 static const jobq_pg__col jobq_pg__claim_in[] = {
     JOBQ_PG__ASKS(worker, INT8, INT64),
-    JOBQ_PG__ASKS(number, INT8, INT64),
+    JOBQ_PG__ASKS(claim, INT8, INT64),
     JOBQ_PG__ASKS(limit, INT4, INT32),
     JOBQ_PG__LIST(NULL, lanes, jobq_lane, queue, INT4, INT32, 0),
     JOBQ_PG__LIST(NULL, lanes, jobq_lane, priority, INT2, INT16, 0),
@@ -4282,7 +4276,7 @@ static const jobq_pg__col jobq_pg__claim_in[] = {
     JOBQ_PG__ASKS(bytes, INT8, INT64),
     JOBQ_PG__COLS_END};
 
-/* A row of a claim. Without an id: what an empty claim saw. */
+/* A row of a claim. If id is 0, the claim was empty; suspect, alone and due_us tell what it saw. */
 typedef struct jobq_pg__job_row {
     jobq_job job;
     jobq_str payload, headers;
@@ -4292,7 +4286,7 @@ typedef struct jobq_pg__job_row {
 
 #define JOBQ_PG__JOB(name, field, wire, type) \
     JOBQ_PG__COL(name, jobq_pg__job_row, field, wire, type, 0)
-/* First what the handler gets: it is read when the job is run. */
+/* The columns for the handler come first; they are read when the job runs. */
 #define JOBQ_PG__HANDED                                                                            \
     JOBQ_PG__JOB("payload", payload, JSONB, JSON),                                                 \
     JOBQ_PG__COL_WHEN("bytes", jobq_pg__job_row, payload, BYTEA, BYTES, JOBQ_PG__IF,               \
@@ -4322,12 +4316,12 @@ static const jobq_pg__col jobq_pg__claim_out[] = {
 #define JOBQ_PG__CLAIM_WIDTH ((int)(sizeof jobq_pg__claim_out / sizeof jobq_pg__claim_out[0]) - 1)
 
 static const jobq_pg__col jobq_pg__recover_in[] = {
-    JOBQ_PG__ASKS(worker, INT8, INT64), JOBQ_PG__ASKS(number, INT8, INT64),
+    JOBQ_PG__ASKS(worker, INT8, INT64), JOBQ_PG__ASKS(claim, INT8, INT64),
     JOBQ_PG__ASKS(limit, INT4, INT32), JOBQ_PG__COLS_END};
 
-/* A job that cannot be read, and why. */
+/* The arguments of set_aside: a job that cannot be claimed, and why. */
 typedef struct jobq_pg__aside {
-    int64_t job, bytes;
+    int64_t job, bytes; /* the job's id; the largest size that a worker can take */
     const char *reason;
 } jobq_pg__aside;
 
@@ -4336,11 +4330,11 @@ static const jobq_pg__col jobq_pg__set_aside_in[] = {
     JOBQ_PG__COL(NULL, jobq_pg__aside, bytes, INT8, INT64, 0),
     JOBQ_PG__COL(NULL, jobq_pg__aside, reason, TEXT, TEXT, JOBQ_PG__CSTR), JOBQ_PG__COLS_END};
 
-/* An ending with its texts. */
+/* An ending with its error text and payload. */
 typedef struct jobq_pg__end_row {
     jobq_ending of;
     jobq_pg_ending with;
-    int32_t group; /* endings of its claim, at the first of them; else 0 */
+    int32_t group; /* at a claim's first ending: the number of its endings; else 0 */
 } jobq_pg__end_row;
 
 typedef struct jobq_pg__ends {
@@ -4401,12 +4395,12 @@ static const jobq_pg__col jobq_pg__exception_out[] = {
     JOBQ_PG__COL("claim", jobq_exception, claim, INT8, INT64, 0),
     JOBQ_PG__COL("answer", jobq_exception, error, CHAR, INT32, 0), JOBQ_PG__COLS_END};
 
-/* What register takes and answers. */
+/* The arguments and the answer of register. */
 typedef struct jobq_pg__registering {
     int64_t worker, lease_us;
     const char *name;
     const char *const *queues;
-    const int32_t *kind_queues; /* of each kind: which of queues, from 1 */
+    const int32_t *kind_queues; /* of each kind: the index of its queue in queues, from 1 */
     const char *const *kinds;
     int32_t queue_count, kind_count;
     int32_t queue_ids[JOBQ_LOOP_QUEUES];
@@ -4438,7 +4432,7 @@ static const jobq_pg__col jobq_pg__register_out[] = {
 static const jobq_pg__col jobq_pg__queues_in[] = {
     JOBQ_PG__ITEMS(NULL, queues, INT4, INT32, 0), JOBQ_PG__COLS_END};
 
-/* A queue's policy with the name of its curve. */
+/* A queue's policy, and its backoff curve as text. */
 typedef struct jobq_pg__policy_row {
     jobq_queue_policy of;
     jobq_str curve;
@@ -4500,7 +4494,7 @@ static const jobq_pg__col jobq_pg__sleep_in[] = {
     JOBQ_PG__ASKS(worker, INT8, INT64), JOBQ_PG__ITEMS(NULL, queues, INT4, INT32, 0),
     JOBQ_PG__ASKS(asleep, BOOL, BOOL), JOBQ_PG__COLS_END};
 static const jobq_pg__col jobq_pg__unpark_in[] = {
-    JOBQ_PG__ASKS(number, INT4, INT64), JOBQ_PG__ASKS(limit, INT4, INT32), JOBQ_PG__COLS_END};
+    JOBQ_PG__ASKS(id, INT4, INT64), JOBQ_PG__ASKS(limit, INT4, INT32), JOBQ_PG__COLS_END};
 static const jobq_pg__col jobq_pg__remains_in[] = {
     JOBQ_PG__ITEMS(NULL, queues, INT4, INT32, 0),
     JOBQ_PG__ITEMS(NULL, message_queues, INT4, INT32, 0), JOBQ_PG__COLS_END};
@@ -4509,19 +4503,19 @@ static const jobq_pg__col jobq_pg__prune_in[] = {
 static const jobq_pg__col jobq_pg__worker_in[] = {
     JOBQ_PG__ASKS(worker, INT8, INT64), JOBQ_PG__COLS_END};
 
-/* -- the columns: of messages -- */
+/* -- columns of statements about messages -- */
 
 #ifndef JOBQ_PG_NO_OUTBOX
-/* What outbox_enqueue_many takes. */
+/* The arguments of outbox_enqueue_many and outbox_queue. */
 typedef struct jobq_pg__posting {
     const char *queue;
     const jobq_pg_message *messages;
     int32_t count;
     bool quiet;
-    int64_t lowest, highest, largest; /* outbox_queue: numbers of partitions, and bytes */
+    int64_t lowest, highest, largest; /* partition numbers; bytes of the largest message */
 } jobq_pg__posting;
 
-/* The number of the partition, or the hash that chooses it. */
+/* A message has either the number of its partition or a hash that selects it. */
 static int64_t jobq_pg__message_number(const void *row)
 {
     const jobq_pg_message *m = (const jobq_pg_message *)row;
@@ -4547,7 +4541,7 @@ static int64_t jobq_pg__message_size(const void *row)
 static const jobq_pg__list jobq_pg__messages =
     JOBQ_PG__LIST_APART(jobq_pg__posting, messages, count);
 
-/* A message's content; it is the end of a COPY's row, too. */
+/* A message's content; a COPY row ends with the same columns. */
 #define JOBQ_PG__MESSAGE_COLS(C, CW)                                                               \
     C(type, TEXT, TEXT, JOBQ_PG__CSTR), CW(payload, JSONB, JSON, JOBQ_PG__UNLESS),                 \
     CW(payload, BYTEA, BYTES, JOBQ_PG__IF), C(headers, JSONB, JSON, 0)
@@ -4602,7 +4596,7 @@ static const jobq_pg__col jobq_pg__outbox_queue_out[] = {
     JOBQ_PG__WRITTEN("id", id, INT4, INT64), JOBQ_PG__REFUSAL,
     JOBQ_PG__WRITTEN("partitions", partitions, INT4, INT32), JOBQ_PG__COLS_END};
 
-/* A queue of messages. */
+/* The arguments and the answer of outbox_register and outbox_grow. */
 typedef struct jobq_pg__outbox {
     const char *queue;
     int32_t partitions, queue_id;
@@ -4623,14 +4617,14 @@ static const jobq_pg__col jobq_pg__outbox_grow_in[] = {
     JOBQ_PG__COLS_END};
 #endif /* JOBQ_PG_NO_OUTBOX */
 
-/* One more tells that there are more. */
+/* One row more than the limit shows that there are more. */
 static int64_t jobq_pg__limit_plus_one(const void *row)
 {
     return (int64_t)((const jobq_request *)row)->limit + 1;
 }
 
 static const jobq_pg__col jobq_pg__look_in[] = {
-    JOBQ_PG__ITEMS(NULL, message_queues, INT4, INT32, 0), JOBQ_PG__ASKS(number, INT8, INT64),
+    JOBQ_PG__ITEMS(NULL, message_queues, INT4, INT32, 0), JOBQ_PG__ASKS(id, INT8, INT64),
     JOBQ_PG__COL_OF(NULL, limit_plus_one, INT4), JOBQ_PG__ASKS(sweep, BOOL, BOOL),
     JOBQ_PG__COLS_END};
 #define JOBQ_PG__BACKLOG(name, field, wire, type) \
@@ -4648,7 +4642,7 @@ static const jobq_pg__col jobq_pg__backlog_out[] = {
 
 static const jobq_pg__col jobq_pg__read_in[] = {
     JOBQ_PG__ASKS(token.worker, INT8, INT64), JOBQ_PG__ASKS(token.claim, INT8, INT64),
-    JOBQ_PG__ASKS(token.lease_us, INT8, INT64), JOBQ_PG__ASKS(partition, INT8, INT64),
+    JOBQ_PG__ASKS(token.lease_us, INT8, INT64), JOBQ_PG__ASKS(partition_id, INT8, INT64),
     JOBQ_PG__ASKS(limit, INT4, INT32), JOBQ_PG__ASKS(handed, INT8, INT64),
     JOBQ_PG__ASKS(watched.worker, INT8, INT64), JOBQ_PG__ASKS(watched.claim, INT8, INT64),
     JOBQ_PG__ASKS(watched.beat, INT8, INT64),
@@ -4656,23 +4650,23 @@ static const jobq_pg__col jobq_pg__read_in[] = {
     JOBQ_PG__COL_WHEN(NULL, jobq_request, acked, INT8, INT64, JOBQ_PG__IF, aside),
     JOBQ_PG__ASKS(sweep, BOOL, BOOL), JOBQ_PG__COLS_END};
 
-/* A message that is given up. */
+/* A message that becomes a dead letter. */
 typedef struct jobq_pg__dead {
     int64_t seq;
     int32_t attempts;
     const char *reason;
 } jobq_pg__dead;
 
-/* An acknowledgement with its texts. */
+/* The arguments of outbox_ack: an acknowledgement with its texts. */
 typedef struct jobq_pg__ack {
     jobq_holder token;
     int64_t partition, before, failures, effective, successes, delay_us, bytes;
     jobq_str error;           /* of the message that failed; {NULL, 0}: none */
-    jobq_pg__dead *dead;      /* of the messages up to after->acked */
+    jobq_pg__dead *dead;      /* new dead letters, with seqs up to acked */
     int32_t dead_count, limit, tried_count;
     const int64_t *tried;
     int64_t acked;
-    bool own; /* in its handler's transaction, whose COMMIT must fail if it is lost */
+    bool own; /* sent in the handler's transaction, which must fail if the answer is lost */
     bool relaxed, sweep;
 } jobq_pg__ack;
 
@@ -4697,15 +4691,16 @@ static const jobq_pg__col jobq_pg__ack_in[] = {
     JOBQ_PG__ACK(bytes, INT8, INT64, JOBQ_PG_ZERO), JOBQ_PG__ACK(sweep, BOOL, BOOL, 0),
     JOBQ_PG__COLS_END};
 
-/* What a READ or an ACK answered, and keeps: the messages point into it. */
+/* The answer to a read or an acknowledgement; texts point into result. Owns both pointers. */
 typedef struct jobq_pg__portion {
-    int32_t answer; /* 'h' held: messages follow; 'i' nothing to read; 'o' another holds it; 'w' not
-                       due yet; 'b' busy; 'l' lost, nothing written; 'a' the next was set aside */
+    int32_t answer; /* 'h' held: messages follow; 'i' nothing to read; 'o' another worker holds it;
+                       'w' not due yet; 'b' busy; 'l' lost, nothing written; 'a' the next message
+                       was set aside */
     jobq_reading of;
     int64_t wait_us;        /* 'w': until due; 'o': the holder's lease */
     jobq_str error;         /* of the last failed delivery */
     int32_t count;
-    jobq_message *messages; /* numbers cursor.acked + 1 ... */
+    jobq_message *messages; /* their seqs are cursor.acked + 1, ... */
     PGresult *result;
 } jobq_pg__portion;
 
@@ -4743,7 +4738,7 @@ static const jobq_pg__col jobq_pg__renew_in[] = {
     JOBQ_PG__ASKS(token.worker, INT8, INT64), JOBQ_PG__ASKS(token.lease_us, INT8, INT64),
     JOBQ_PG__ITEMS(NULL, one_partition, INT8, INT64, 0),
     JOBQ_PG__ITEMS(NULL, one_claim, INT8, INT64, 0), JOBQ_PG__COLS_END};
-/* Partitions whose lease is lost; it was asked about one. */
+/* The partitions whose lease is lost. A request asks about one. */
 typedef struct jobq_pg__losses {
     int64_t ids[1];
     int32_t count;
@@ -4753,9 +4748,9 @@ static const jobq_pg__list jobq_pg__lost = JOBQ_PG__LIST_IN(jobq_pg__losses, ids
 static const jobq_pg__col jobq_pg__renew_out[] = {
     JOBQ_PG__ITEMS("outbox_renew", lost, INT8, INT64, 0), JOBQ_PG__COLS_END};
 
-/* -- the columns: of what a person does -- */
+/* -- columns of operators' statements -- */
 
-/* A verb on one job, and its argument. */
+/* The arguments of a verb on one job. */
 typedef struct jobq_pg__change {
     int64_t id, run_at_us;
     int32_t priority;
@@ -4778,12 +4773,12 @@ static const jobq_pg__col jobq_pg__move_in[] = {
     JOBQ_PG__VERB(NULL, id, INT8, INT64, 0), JOBQ_PG__VERB(NULL, target, TEXT, TEXT, JOBQ_PG__CSTR),
     JOBQ_PG__COLS_END};
 
-/* A verb on many: a filter, and its argument. */
+/* The arguments of a verb on the jobs that match a filter, and the answer of cancel. */
 typedef struct jobq_pg__changing {
     jobq_pg_filter of;
     jobq_pg__change with;
     const char *state;
-    int64_t requested; /* cancel's answer */
+    int64_t requested; /* running jobs that were asked to stop */
     int64_t cancelled;
 } jobq_pg__changing;
 
@@ -4812,13 +4807,13 @@ static const jobq_pg__col jobq_pg__cancelled_out[] = {
     JOBQ_PG__COL("cancelled", jobq_pg__changing, cancelled, INT4, INT64, 0),
     JOBQ_PG__COL("requested", jobq_pg__changing, requested, INT4, INT64, 0), JOBQ_PG__COLS_END};
 
-/* What queue_set takes. */
+/* The arguments of queue_set, pause and resume, and of the views of queues. */
 typedef struct jobq_pg__queue_row {
     const char *queue, *kind, *curve;
     jobq_pg_queue_desc of;
     jobq_pg_maybe_int64 base, cap, floor, timeout;
     jobq_str jitter;
-    char digits[16];
+    char digits[16]; /* the text of jitter */
     jobq_pg_maybe_bool span, history;
     int32_t kind_count;
 } jobq_pg__queue_row;
@@ -4854,7 +4849,7 @@ static const jobq_pg__col jobq_pg__queue_set_in[] = {
     JOBQ_PG__ITEMS(NULL, queue_kinds, TEXT, TEXT, JOBQ_PG__CSTR),
     JOBQ_PG__QUEUE(NULL, of.payload_max, INT4, INT32, JOBQ_PG_ZERO), JOBQ_PG__COLS_END};
 
-/* What peek takes. */
+/* The arguments of peek. */
 typedef struct jobq_pg__peeking {
     const char *const *queues;
     jobq_pg_int64s exclude;
@@ -4869,7 +4864,7 @@ static const jobq_pg__col jobq_pg__peek_in[] = {
     JOBQ_PG__COL(NULL, jobq_pg__peeking, exclude, INT8, INT64S, 0), JOBQ_PG__COLS_END};
 
 #ifndef JOBQ_PG_NO_OUTBOX
-/* Which dead letters, and what becomes of them. */
+/* A choice of dead letters, and the arguments of the verbs on them. */
 typedef struct jobq_pg__chosen {
     jobq_pg_scope of;
     int64_t token, timeout_us;
@@ -4909,7 +4904,7 @@ typedef enum jobq_pg__form {
 
 static const struct {
     jobq_pg__form form;
-    const char *name; /* of the function or view; or the text */
+    const char *name; /* of the function or the view; SAYS: the text itself */
     const jobq_pg__col *in, *out;
 } jobq_pg__specs[JOBQ_PG__STATEMENT_COUNT] = {
 #define JOBQ__CALL(id, name, in, out) {JOBQ_PG__CALLS, name, jobq_pg__##in, jobq_pg__##out},
@@ -4929,7 +4924,7 @@ static const struct {
     "AS partition, seq, attempts, created_at, failed_at, completed_at, deadline, status, type, "   \
     "error, payload, bytes, headers"
 
-/* "$1::pg_catalog.int8[]" */
+/* Adds a parameter, such as "$1::pg_catalog.int8[]". */
 static void jobq_pg__say_param(jobq_pg__params *out, const jobq_pg__col *c, int n)
 {
     bool array = c->list != NULL || jobq_pg__is_array(c->of.type);
@@ -4937,7 +4932,7 @@ static void jobq_pg__say_param(jobq_pg__params *out, const jobq_pg__col *c, int 
     jobq_pg__sayf(out, "$%d%s%s", n, jobq_pg__wires[c->wire].cast, array ? "[]" : "");
 }
 
-/* "jobq.name($1, older => $2)"; n counts parameters. */
+/* Adds a call, such as "jobq.name($1, older => $2)"; *n counts the parameters. */
 static void jobq_pg__say_call(jobq_pg__params *out, jobq_pg__statement st, int *n)
 {
     const jobq_pg__col *c = jobq_pg__specs[st].in;
@@ -4951,7 +4946,7 @@ static void jobq_pg__say_call(jobq_pg__params *out, jobq_pg__statement st, int *
     jobq_pg__say(out, ")");
 }
 
-/* The columns of a result. A function that has none answers one, of its own name. */
+/* Adds the columns of the result. A function without any returns a column of its own name. */
 static void jobq_pg__say_out(jobq_pg__params *out, jobq_pg__statement st)
 {
     const jobq_pg__col *c = jobq_pg__specs[st].out;
@@ -4963,7 +4958,7 @@ static void jobq_pg__say_out(jobq_pg__params *out, jobq_pg__statement st)
     }
 }
 
-/* A heartbeat, and, unless the worker is dead, a claim. */
+/* Completes BEAT_CLAIM: a heartbeat and, unless the worker is dead, a claim. */
 static void jobq_pg__say_beat(jobq_pg__params *out)
 {
     int n = 0;
@@ -4977,7 +4972,7 @@ static void jobq_pg__say_beat(jobq_pg__params *out)
     jobq_pg__say(out, ") c ON alive");
 }
 
-/* Rows of a view by one of its columns; all rows if the parameter is NULL and may be. */
+/* Selects a view's rows by one of its columns. A NULL parameter selects all, if it is allowed. */
 static void jobq_pg__say_view(jobq_pg__params *out, jobq_pg__statement st)
 {
     const jobq_pg__col *in = jobq_pg__specs[st].in;
@@ -4996,7 +4991,7 @@ static void jobq_pg__say_view(jobq_pg__params *out, jobq_pg__statement st)
     jobq_pg__say(out, " ORDER BY 1");
 }
 
-/* The text of a statement; the word jobq is the schema. NULL: out of memory. To be freed. */
+/* A statement's text for schema jobq; the caller frees it. NULL: out of memory. */
 static char *jobq_pg__statement_sql(jobq_pg__statement st)
 {
     jobq_pg__form form = jobq_pg__specs[st].form;
@@ -5022,9 +5017,9 @@ static char *jobq_pg__statement_sql(jobq_pg__statement st)
     return out.data;
 }
 
-/* -- asking -- */
+/* -- running a statement -- */
 
-/* Asks with what is in a struct. NULL: error is filled. */
+/* Runs a statement with a struct's parameters. NULL: error is filled. */
 static PGresult *jobq_pg__call(jobq_pg *pg, PGconn *conn, jobq_pg__statement st, const void *from,
                                jobq_pg_error *error)
 {
@@ -5035,8 +5030,7 @@ static PGresult *jobq_pg__call(jobq_pg *pg, PGconn *conn, jobq_pg__statement st,
     return jobq_pg__exec_text(pg, conn, NULL, &pg->texts[st], &p, !pg->pooled, error);
 }
 
-/* The same, and the first row of the answer goes into a struct; with the result, which is kept
- * while strings in it are used. */
+/* The same, and reads the first row into a struct, whose strings point into the result. */
 static PGresult *jobq_pg__call_row(jobq_pg *pg, PGconn *conn, jobq_pg__statement st,
                                    const void *from, void *to, jobq_pg_error *error)
 {
@@ -5046,7 +5040,7 @@ static PGresult *jobq_pg__call_row(jobq_pg *pg, PGconn *conn, jobq_pg__statement
     return res;
 }
 
-/* Asks for one number: a count, a boolean. answer may be NULL. */
+/* Runs a statement that returns one number or boolean. answer may be NULL. */
 static jobq_error jobq_pg__ask(jobq_pg *pg, PGconn *conn, jobq_pg__statement st, const void *from,
                                int64_t *answer, jobq_pg_error *error)
 {
@@ -5064,14 +5058,14 @@ static jobq_error jobq_pg__ask(jobq_pg *pg, PGconn *conn, jobq_pg__statement st,
 
 /* ---- >>migrate ------------------------------------------------------------------------------- */
 
-/* A file of sql/: a migration, or a part of the current text, which bears the newest version. */
+/* A file of sql/: a migration, or a part of the current text, which has the newest version. */
 typedef struct jobq_pg__migration {
-    int version;                /* applied to schemas of an older one */
+    int version;                /* the file is applied to schemas with a lower version */
     const char *name;
-    const char *const *strings; /* of the file, in pieces; NULL ends it */
+    const char *const *strings; /* the text in pieces; NULL ends them */
 } jobq_pg__migration;
 
-/* The i-th file, NULL after the last one. They are at the end of this header. */
+/* The i-th file; NULL after the last one. The files are at the end of this header. */
 static const jobq_pg__migration *jobq_pg__file(size_t i);
 
 /* The version of the schema that this library installs. */
@@ -5084,7 +5078,6 @@ static int jobq_pg__newest(void)
     return version;
 }
 
-/* Runs SQL without parameters; JOBQ_OK or the error. */
 JOBQ_PG__ONCE static jobq_error jobq_pg__command(PGconn *conn, const char *sql,
                                                  jobq_pg_error *error)
 {
@@ -5099,7 +5092,7 @@ JOBQ_PG__ONCE static jobq_error jobq_pg__command(PGconn *conn, const char *sql,
     return code;
 }
 
-/* The strings up to NULL as one. NULL: out of memory. */
+/* Joins the strings up to NULL; the caller frees the text. NULL: out of memory. */
 static char *jobq_pg__join(const char *const *strings)
 {
     size_t size = 1, at = 0, i;
@@ -5128,7 +5121,7 @@ static jobq_error jobq_pg__apply(const jobq_pg *pg, PGconn *conn, const jobq_pg_
     return code;
 }
 
-/* The schema's version and the oldest library it serves; 0, 0 when it is not there. */
+/* The version of the schema, and of the oldest library it serves; 0 and 0 if it does not exist. */
 static jobq_error jobq_pg__version(jobq_pg *pg, PGconn *conn, int *version, int *library_min,
                                    jobq_pg_error *error)
 {
@@ -5160,7 +5153,7 @@ static jobq_error jobq_pg__version(jobq_pg *pg, PGconn *conn, int *version, int 
     return code;
 }
 
-/* A schema may be newer than the library, as long as it still serves it (rolling deploys). */
+/* In rolling deploys a schema may be newer than the library, if it still serves the library. */
 static jobq_error jobq_pg__serves(const jobq_pg *pg, int version, int library_min,
                                   jobq_pg_error *error)
 {
@@ -5250,7 +5243,7 @@ JOBQ_API jobq_error jobq_pg_tx_begin(jobq_pg_tx *tx, PGconn *conn, jobq_pg_error
     return code;
 }
 
-/* COMMIT of an aborted transaction answers ROLLBACK, and no error. */
+/* The server answers COMMIT of an aborted transaction with ROLLBACK, not with an error. */
 JOBQ_API jobq_error jobq_pg_tx_commit(jobq_pg_tx *tx, jobq_pg_error *error)
 {
     jobq_error code = JOBQ_OK;
@@ -5262,7 +5255,8 @@ JOBQ_API jobq_error jobq_pg_tx_commit(jobq_pg_tx *tx, jobq_pg_error *error)
         code = jobq_pg__result_error(error, tx->conn, res);
     } else if (strcmp(PQcmdStatus(res), "ROLLBACK") == 0) {
         code = jobq_pg__fail(error, JOBQ_ERROR_DATABASE,
-                             "Database error: the transaction was aborted before; rolled back");
+                             "Database error: an earlier error aborted the transaction; "
+                             "rolled back");
         tx->open = false;
     } else {
         tx->open = false;
@@ -5285,7 +5279,6 @@ JOBQ_API void jobq_pg_tx_end(jobq_pg_tx *tx)
                                         : "ROLLBACK"));
 }
 
-/* One run of a deed. */
 static jobq_error jobq_pg__transact_once(PGconn *conn, jobq_pg_deed deed, void *user,
                                          jobq_pg_error *error)
 {
@@ -5298,7 +5291,7 @@ static jobq_error jobq_pg__transact_once(PGconn *conn, jobq_pg_deed deed, void *
     return code;
 }
 
-/* Pauses before run n + 1: 10 ms doubling to 1 s, with jitter. */
+/* Waits after failed run n, from 0: 10 ms, doubling up to 1 s, with jitter. */
 static void jobq_pg__transact_pause(uint32_t n)
 {
     jobq_backoff backoff = {JOBQ_CURVE_EXPONENTIAL, 500, 10000, 1000000, 0};
@@ -5322,7 +5315,7 @@ JOBQ_API jobq_error jobq_pg_transact(jobq_pg *pg, PGconn *conn, jobq_pg_deed dee
 
     if (error == NULL) error = &local;
     memset(error, 0, sizeof *error);
-    if (conn == NULL && pg == NULL) return jobq_pg__invalid(error, "conn", "name one, or pg");
+    if (conn == NULL && pg == NULL) return jobq_pg__invalid(error, "conn", "pass conn, or pg");
     if (conn == NULL && jobq_pg_acquire(pg, &mine, error) != JOBQ_OK) return error->code;
     if (conn == NULL) conn = mine;
     again = PQtransactionStatus(conn) == PQTRANS_IDLE;
@@ -5351,7 +5344,7 @@ static jobq_error jobq_pg__json_invalid(jobq_pg_error *error, const char *field,
     return jobq_pg__invalid(error, field, text);
 }
 
-/* An optional JSON object. */
+/* Checks an optional JSON object. */
 static jobq_error jobq_pg__object_invalid(jobq_pg_error *error, const char *field, jobq_str json)
 {
     size_t at = 0;
@@ -5362,7 +5355,7 @@ static jobq_error jobq_pg__object_invalid(jobq_pg_error *error, const char *fiel
     return json.ptr[at] == '{' ? JOBQ_OK : jobq_pg__invalid(error, field, "not a JSON object");
 }
 
-/* An optional payload, JSON or bytes. */
+/* Checks an optional payload, JSON or bytes. */
 static jobq_error jobq_pg__payload_invalid(jobq_pg_error *error, jobq_str payload, bool bytes)
 {
     if (payload.ptr == NULL && payload.len > 0)
@@ -5383,7 +5376,7 @@ static jobq_error jobq_pg__priority_invalid(int priority, jobq_pg_error *error)
     return jobq_pg__invalid(error, "priority", "0 to 9");
 }
 
-/* NULL is none: allowed if optional. */
+/* Checks a name; NULL is allowed if optional. */
 JOBQ_PG__ONCE static jobq_error jobq_pg__name_invalid(const char *name, const char *field,
                                                    bool optional, jobq_pg_error *error)
 {
@@ -5402,7 +5395,7 @@ static jobq_error jobq_pg__too_large(const jobq_pg_job *job, size_t max, jobq_pg
     return jobq_pg__invalid(error, "payload", text);
 }
 
-/* An idempotency key; NULL is none. */
+/* Checks an optional idempotency key. */
 static jobq_error jobq_pg__key_invalid(const char *key, jobq_pg_error *error)
 {
     if (key == NULL || (key[0] != '\0' && strlen(key) <= JOBQ_NAME_MAX &&
@@ -5410,7 +5403,7 @@ static jobq_error jobq_pg__key_invalid(const char *key, jobq_pg_error *error)
     return jobq_pg__invalid(error, "key", "1 to 1024 bytes of UTF-8");
 }
 
-/* Everything that can be seen to be wrong with a job, before anything is sent. */
+/* Checks a job before anything is sent. */
 static jobq_error jobq_pg__job_invalid(const jobq_pg *pg, const jobq_pg_job *job,
                                        jobq_pg_error *error)
 {
@@ -5432,7 +5425,6 @@ static jobq_error jobq_pg__job_invalid(const jobq_pg *pg, const jobq_pg_job *job
     return jobq_pg__key_invalid(job->key, error);
 }
 
-/* What is wrong with a batch. */
 static jobq_error jobq_pg__batch_invalid(const jobq_pg *pg, const jobq_pg_job *jobs, size_t count,
                                          jobq_pg_error *error)
 {
@@ -5444,18 +5436,17 @@ static jobq_error jobq_pg__batch_invalid(const jobq_pg *pg, const jobq_pg_job *j
         jobq_error code = jobq_pg__job_invalid(pg, &jobs[i], error);
         if (code != JOBQ_OK) return code;
         if (strcmp(jobs[i].queue, jobs[0].queue) != 0) {
-            return jobq_pg__invalid(error, "queue", "the jobs of one call go to one queue");
+            return jobq_pg__invalid(error, "queue", "all jobs of one call must go to one queue");
         }
     }
     return JOBQ_OK;
 }
 
-/* The distinct kinds of a batch and, for each job, which of them, from 1. Memory is the caller's to
- * free. */
+/* The distinct kinds of a batch. Free it with jobq_pg__kinds_clear. */
 typedef struct jobq_pg__kinds {
     const char **names;
-    int32_t *index;
-    int32_t count;
+    int32_t *index;     /* of each job: its kind in names, from 1 */
+    int32_t count;      /* of names */
 } jobq_pg__kinds;
 
 static void jobq_pg__kinds_clear(jobq_pg__kinds *k)
@@ -5481,7 +5472,7 @@ static bool jobq_pg__kinds_of(jobq_pg__kinds *k, const jobq_pg_job *jobs, size_t
     return true;
 }
 
-/* Sends one by the function. *existed: its key was known. */
+/* Enqueues a job by the SQL function. *existed: its key was in use. */
 static jobq_error jobq_pg__enqueue_one(jobq_pg *pg, PGconn *conn, const jobq_pg_job *job,
                                        int64_t *id, bool *existed, jobq_pg_error *error)
 {
@@ -5499,13 +5490,13 @@ static jobq_error jobq_pg__enqueue_one(jobq_pg *pg, PGconn *conn, const jobq_pg_
 
 /* -- the direct way --
  *
- * One job a transaction is the commonest enqueue, and half of its cost was the function around its
- * INSERT. So where the role may write the table, the library sends a plain statement, which looks
- * up the names itself. It writes nothing where a name is new or the payload is too large: then the
- * function makes the name, or says what is wrong. A role that may only call functions does so. */
+ * Most enqueues are one job in one transaction, and half of their cost was the function around the
+ * INSERT. So if the role may write to the table, the library sends a plain INSERT, which looks up
+ * the names itself. It writes nothing if a name is new or the payload is too large: then the
+ * function creates the name, or raises the error. Other roles always call the function. */
 
-/* What the server reports about the role; a change between two others that are no superusers is not
- * seen here. */
+/* A hash of what the server reports about the role. SET ROLE between two roles that are no
+ * superusers does not change it. */
 static unsigned jobq_pg__role_hash(const PGconn *conn)
 {
     static const char *const names[] = {"session_authorization", "is_superuser"};
@@ -5519,7 +5510,7 @@ static unsigned jobq_pg__role_hash(const PGconn *conn)
     return hash;
 }
 
-/* Asks once for each connection and role. False: an error, which is filled. */
+/* Asks once for each connection and role. False: error is filled. */
 static bool jobq_pg__direct_ask(jobq_pg *pg, PGconn *conn, jobq_pg__direct *direct,
                                 jobq_pg__statement ask, jobq_pg_error *error)
 {
@@ -5533,8 +5524,8 @@ static bool jobq_pg__direct_ask(jobq_pg *pg, PGconn *conn, jobq_pg__direct *dire
     return true;
 }
 
-/* Sends the INSERT, which answers with an id, where the role may. *done: it wrote. A right that was
- * taken back meanwhile is an error only in the caller's transaction, which it has ended. */
+/* Sends the INSERT, which returns an id, if the role may. *done: it wrote a row. If the right was
+ * revoked, that is an error only in the caller's transaction, because the INSERT aborted it. */
 static jobq_error jobq_pg__direct_send(jobq_pg *pg, PGconn *conn, jobq_pg__direct *direct,
                                        jobq_pg__statement ask, jobq_pg__statement insert,
                                        const void *row, int64_t *id, bool *done,
@@ -5603,7 +5594,7 @@ JOBQ_API jobq_error jobq_pg_enqueue_many(jobq_pg *pg, PGconn *conn, const jobq_p
     from.kinds = kinds.names;
     from.kind_count = kinds.count;
     from.kind = kinds.index;
-    from.indexed = kinds.count > 1 ? (int32_t)count : 0; /* else all are of the first */
+    from.indexed = kinds.count > 1 ? (int32_t)count : 0; /* 0: all are of the first kind */
     from.jobs = jobs;
     from.count = written.count = (int32_t)count;
     from.quiet = jobs[0].quiet;
@@ -5620,9 +5611,9 @@ JOBQ_API jobq_error jobq_pg_enqueue_many(jobq_pg *pg, PGconn *conn, const jobq_p
 
 #define JOBQ_PG__CHUNK 65536 /* bytes between two writes to libpq */
 
-/* A job as a row of the table; what it leaves open is the column's default. */
+/* A row of jobq.job that COPY writes. */
 typedef struct jobq_pg__copied {
-    jobq_pg_job job; /* first, so that its columns fit a job alone */
+    jobq_pg_job job; /* must be first: jobq_pg__is_said uses its columns on a jobq_pg_job */
     int32_t queue, kind;
     int64_t enqueued_at_us;
 } jobq_pg__copied;
@@ -5631,8 +5622,8 @@ typedef struct jobq_pg__copied {
     JOBQ_PG__COL(name, jobq_pg__copied, field, wire, type, flags)
 #define JOBQ_PG__COPIED_WHEN(name, field, wire, type, flags, when) \
     JOBQ_PG__COL_WHEN(name, jobq_pg__copied, field, wire, type, flags, when)
-/* The first two are always sent, the others if a job of the batch says something about them: to
- * leave the rest to their defaults is cheaper than to send them. */
+/* A COPY has the first two columns, and others if a job of the batch sets them, because defaults
+ * are cheaper. */
 static const jobq_pg__col jobq_pg__copy_out[] = {
     JOBQ_PG__COPIED("queue_id", queue, INT4, INT32, 0),
     JOBQ_PG__COPIED("kind_id", kind, INT4, INT32, 0),
@@ -5647,14 +5638,13 @@ static const jobq_pg__col jobq_pg__copy_out[] = {
     JOBQ_PG__COPIED("timeout_us", job.timeout_us, INT8, INT64, JOBQ_PG_ZERO)};
 #define JOBQ_PG__COPY_MAX ((int)(sizeof jobq_pg__copy_out / sizeof jobq_pg__copy_out[0]))
 
-/* The columns of a COPY: those about which a job says something. */
 typedef struct jobq_pg__columns {
     jobq_pg__col at[JOBQ_PG__COPY_MAX];
     int count;
-    char text[160];
+    char text[160]; /* their names, with commas */
 } jobq_pg__columns;
 
-/* Instants go together, and a delay makes them, too. */
+/* Whether a job sets a column. A run_at or a delay needs both run_at and enqueued_at. */
 static bool jobq_pg__is_said(const jobq_pg__col *c, const jobq_pg_job *job)
 {
     if (c->wire == JOBQ_PG__TIMESTAMPTZ) return job->run_at_us != 0 || job->delay_us != 0;
@@ -5696,14 +5686,13 @@ static void jobq_pg__copy_row(jobq_pg__params *p, const jobq_pg__columns *c, con
     for (i = 0; i < c->count; i++) jobq_pg__put_item(p, &c->at[i], (const char *)&row);
 }
 
-/* A COPY into a table that is under way. */
 typedef struct jobq_pg__copying {
     PGconn *conn;
-    jobq_pg__params p; /* what is to be sent */
-    bool good;
+    jobq_pg__params p; /* rows that are not sent yet */
+    bool good;         /* nothing has failed so far */
 } jobq_pg__copying;
 
-/* Sends what the buffer holds, once it is long enough, or at last. */
+/* Sends the buffer if it is long enough, or if last. */
 static void jobq_pg__copy_flush(jobq_pg__copying *c, bool last)
 {
     if (!last && c->p.size < JOBQ_PG__CHUNK) return;
@@ -5745,8 +5734,8 @@ static jobq_error jobq_pg__copy_end(jobq_pg__copying *c, jobq_pg_error *error)
     return code;
 }
 
-/* Where the rows are committed already this may fail, and it is no failure: whoever took it for one
- * would write them all again. Workers find them by themselves. */
+/* If the rows are committed already, an error is only logged: a caller that got it would write them
+ * again. Workers find them by themselves. */
 static jobq_error jobq_pg__copy_wake(jobq_pg *pg, PGconn *conn, const jobq_pg__bulk *bulk,
                                      jobq_pg_error *error)
 {
@@ -5754,11 +5743,12 @@ static jobq_error jobq_pg__copy_wake(jobq_pg *pg, PGconn *conn, const jobq_pg__b
     jobq_error code = jobq_pg__ask(pg, conn, JOBQ_PG__WAKE, bulk, NULL, error);
 
     if (code == JOBQ_OK || !committed) return code;
-    jobq_pg__log(pg, JOBQ_PG_WARNING, "written, but nobody was woken: %s", error->message);
+    jobq_pg__log(pg, JOBQ_PG_WARNING, "jobs are written, but no worker was woken: %s",
+                 error->message);
     return JOBQ_OK;
 }
 
-/* What the batch needs to know first: ids, the database's clock, the limit of payloads. */
+/* Gets what the rows need: ids, the database's clock, the limit of payloads. */
 static jobq_error jobq_pg__bulk_ask(jobq_pg *pg, PGconn *conn, const jobq_pg_job *jobs,
                                     size_t count, const jobq_pg__kinds *k, jobq_pg__bulk *bulk,
                                     jobq_pg_error *error)
@@ -5784,7 +5774,7 @@ static jobq_error jobq_pg__bulk_ask(jobq_pg *pg, PGconn *conn, const jobq_pg_job
     return code;
 }
 
-/* COPY on a connection that is ready for it. */
+/* Writes jobs by COPY on a connection that can take it, and wakes workers. */
 static jobq_error jobq_pg__copy_jobs(jobq_pg *pg, PGconn *conn, const void *array, size_t count,
                                      jobq_pg_error *error)
 {
@@ -5819,7 +5809,8 @@ static jobq_error jobq_pg__copy_jobs(jobq_pg *pg, PGconn *conn, const void *arra
     return jobq_pg__copy_wake(pg, conn, &bulk, error);
 }
 
-/* Runs a COPY on conn or one of the pool, in a transaction of its own where it has to be one. */
+/* Runs copy on conn or on a connection from the pool, in a transaction of its own if always, or if
+ * sessions may have odd defaults. */
 static jobq_error jobq_pg__copy_whole(jobq_pg *pg, PGconn *conn, bool always,
                                       jobq_error (*copy)(jobq_pg *, PGconn *, const void *, size_t,
                                                          jobq_pg_error *),
@@ -5860,7 +5851,7 @@ JOBQ_API jobq_error jobq_pg_enqueue_copy(jobq_pg *pg, PGconn *conn, const jobq_p
 
 /* ---- >>verbs --------------------------------------------------------------------------------- */
 
-/* A thousand years: the longest time that may be given. */
+/* 1,000 years: for much longer ages, now minus the age would be out of range. */
 #define JOBQ_PG__AGE_MAX (365250 * (int64_t)86400000000)
 
 static jobq_error jobq_pg__not_found(jobq_pg_error *error, const char *entity, int64_t id)
@@ -5871,7 +5862,8 @@ static jobq_error jobq_pg__not_found(jobq_pg_error *error, const char *entity, i
     return jobq_pg__said(error, JOBQ_ERROR_NOT_FOUND, "Not found", entity, "id", value);
 }
 
-/* A job of a row of a claim or, by worker 0, of a peek. False: the row breaks a law. */
+/* Reads a job from a row of a claim or, if worker is 0, of a peek. False: the row breaks a law of
+ * jobq.h. */
 static bool jobq_pg__job(const PGresult *res, int row, int64_t worker, int64_t claim,
                          jobq_pg__job_row *to)
 {
@@ -5896,7 +5888,7 @@ JOBQ_API jobq_str jobq_pg_payload(const PGresult *result, int row, bool *bytes)
     return to.payload;
 }
 
-/* Lanes in claiming order, for the rows of one answer. */
+/* The order in which jobs are claimed, for the rows of one answer. */
 static bool jobq_pg__before(const jobq_job *a, const jobq_job *b)
 {
     if (a->priority != b->priority) return a->priority < b->priority;
@@ -5926,7 +5918,7 @@ JOBQ_API jobq_error jobq_pg_get(jobq_pg *pg, PGconn *conn, int64_t id, jobq_job 
 
 /* -- a request as a statement -- */
 
-/* Which one; STATEMENT_COUNT: none. */
+/* The statement of a request; STATEMENT_COUNT: it needs none. */
 static jobq_pg__statement jobq_pg__statement_of(const jobq_request *a)
 {
     switch (a->kind) {
@@ -5936,7 +5928,7 @@ static jobq_pg__statement jobq_pg__statement_of(const jobq_request *a)
     case JOBQ_REQUEST_RECOVER: return JOBQ_PG__RECOVER;
     case JOBQ_REQUEST_COMPLETE: return JOBQ_PG__COMPLETE;
     case JOBQ_REQUEST_SETTLE: return JOBQ_PG__SETTLE;
-    case JOBQ_REQUEST_HEARTBEAT: return a->claim ? JOBQ_PG__BEAT_CLAIM : JOBQ_PG__HEARTBEAT;
+    case JOBQ_REQUEST_HEARTBEAT: return a->with_claim ? JOBQ_PG__BEAT_CLAIM : JOBQ_PG__HEARTBEAT;
     case JOBQ_REQUEST_RESCUE: return JOBQ_PG__RESCUE;
     case JOBQ_REQUEST_SLEEP: return JOBQ_PG__SLEEP;
     case JOBQ_REQUEST_UNPARK: return JOBQ_PG__UNPARK;
@@ -5959,7 +5951,7 @@ static jobq_pg__statement jobq_pg__statement_of(const jobq_request *a)
     return JOBQ_PG__STATEMENT_COUNT;
 }
 
-/* Jobs of one claim stand together, as complete wants them. */
+/* Puts a claim's endings next to each other, as the function complete expects them. */
 static int jobq_pg__by_claim(const void *a, const void *b)
 {
     const jobq_ending *x = &((const jobq_pg__end_row *)a)->of;
@@ -5989,7 +5981,7 @@ static bool jobq_pg__is_dead(uint8_t outcome)
     return outcome == JOBQ_RESULT_EXCEEDED || outcome == JOBQ_RESULT_REJECT;
 }
 
-/* An acknowledgement of a delivery. dead: room for its messages. */
+/* The arguments of outbox_ack for a delivery. dead has room for all its messages. */
 static jobq_pg__ack jobq_pg__ack_of(const jobq_ack *a, int64_t partition, const jobq_holder *token,
                                     const jobq_message *messages, const char *const *reasons,
                                     jobq_str error, jobq_pg__dead *dead)
@@ -6013,7 +6005,7 @@ static jobq_pg__ack jobq_pg__ack_of(const jobq_ack *a, int64_t partition, const 
     ack.delay_us = directive->kind == JOBQ_DIRECTIVE_SLEEP ? directive->delay_us : 0;
     ack.dead = dead;
     for (i = 0; i < a->plan.done; i++) {
-        if (!jobq_pg__is_dead(a->outcomes[i])) continue;
+        if (!jobq_pg__is_dead(a->results[i])) continue;
         dead[ack.dead_count].seq = messages[i].seq;
         dead[ack.dead_count].attempts = messages[i].attempts + (i < a->given);
         dead[ack.dead_count++].reason = a->bare ? refused : reasons == NULL ? NULL : reasons[i];
@@ -6023,7 +6015,7 @@ static jobq_pg__ack jobq_pg__ack_of(const jobq_ack *a, int64_t partition, const 
     return ack;
 }
 
-/* The parameters of a request; from is what they are in, if not the request. */
+/* Adds a request's parameters; from is the struct that holds them, or NULL for the request. */
 static void jobq_pg__put_request(jobq_pg__params *p, jobq_pg__statement st, const jobq_request *a,
                                  const void *from)
 {
@@ -6033,16 +6025,16 @@ static void jobq_pg__put_request(jobq_pg__params *p, jobq_pg__statement st, cons
 
 /* -- a result as an answer -- */
 
-/* A statement on its way: what its answer needs to know of the request. WAIT: one of the driver's
- * own, of which only a failure counts. */
+/* A statement that was sent, and what we need of its request to read the answer. WAIT: a statement
+ * without a request, of which only a failure counts. */
 typedef struct jobq_pg__pending {
     jobq_request_kind kind;
     jobq_pg__statement st;
-    int64_t worker, number;
+    int64_t worker, claim, id;
     int32_t slot, limit;
     uint32_t generation;
-    bool claim;       /* a heartbeat that claims */
-    bool names;       /* a claim that only names the first job */
+    bool with_claim;  /* a heartbeat that also claims */
+    bool names;       /* a claim of 0 bytes, which only returns the id of the first job */
     PGresult *result; /* the first error, else the last result */
 } jobq_pg__pending;
 
@@ -6054,25 +6046,26 @@ static jobq_pg__pending jobq_pg__pending_of(const jobq_request *a, jobq_pg__stat
     p.kind = a->kind;
     p.st = st;
     p.worker = a->worker;
-    p.number = a->number;
+    p.claim = a->claim;
+    p.id = a->id;
     p.slot = a->slot;
     p.limit = a->limit;
     p.generation = a->generation;
-    p.claim = a->claim;
+    p.with_claim = a->with_claim;
     p.names = a->bytes == 0;
     return p;
 }
 
-/* What an answer's decoding needs to know of its request, and what it finds besides. */
+/* What an answer contains besides the jobq_answer. */
 typedef struct jobq_pg__found {
-    int *rows;             /* room: where each claimed job is in the result */
+    int *rows;             /* of each claimed job: its row in the result; the caller's memory */
     int32_t rows_max;
     jobq_pg__registering registered; /* REGISTER */
-    jobq_pg__portion portion;        /* READ, ACK: it has taken the result then */
-    int64_t odd;           /* a claimed job that breaks a law of jobq.h; 0: none */
+    jobq_pg__portion portion;        /* READ, ACK; it owns the result */
+    int64_t odd;           /* id of a claimed job that breaks a law of jobq.h; 0: none */
 } jobq_pg__found;
 
-/* The messages of a portion. False: malformed, or no memory. */
+/* Reads the messages of a portion. False: malformed, or out of memory. */
 static bool jobq_pg__portion_messages(jobq_pg__portion *r)
 {
     const jobq_pg__col *c = jobq_pg__reading_out;
@@ -6104,7 +6097,7 @@ static void jobq_pg__portion_clear(jobq_pg__portion *portion)
     memset(portion, 0, sizeof *portion);
 }
 
-/* Reads an answer of outbox_read or outbox_ack, and takes the result. */
+/* Reads an answer of outbox_read or outbox_ack. Takes the result, also if it fails. */
 static jobq_error jobq_pg__portion_of(PGresult *res, jobq_pg__portion *r)
 {
     jobq_cursor *c = &r->of.cursor;
@@ -6121,8 +6114,8 @@ static jobq_error jobq_pg__portion_of(PGresult *res, jobq_pg__portion *r)
     return JOBQ_ERROR_DATABASE;
 }
 
-/* Puts a job among those of an answer. Rows come almost in order, because they were written almost
- * in order. */
+/* Inserts a job in claiming order. Rows come almost in this order, because they were written
+ * almost in it. */
 static void jobq_pg__claimed_add(jobq_claimed *c, int *rows, const jobq_job *job, int row)
 {
     int at = c->count++;
@@ -6136,7 +6129,8 @@ static void jobq_pg__claimed_add(jobq_claimed *c, int *rows, const jobq_job *job
     rows[at] = row;
 }
 
-/* A role that may write the table can write what no job has: it is read as the default. */
+/* A role that may write to the table can store numbers that no job has. The nearest valid ones are
+ * used. */
 static void jobq_pg__job_mend(jobq_job *job)
 {
     if (job->attempt < 1) job->attempt = 1;
@@ -6151,8 +6145,8 @@ static void jobq_pg__got_claim(const jobq_pg__pending *p, const PGresult *r, job
     int i;
 
     for (i = 0; i < PQntuples(r) && i < f->rows_max; i++) {
-        bool good = jobq_pg__job(r, i, p->worker, p->number, &row);
-        if (row.job.id == 0) { /* it is empty */
+        bool good = jobq_pg__job(r, i, p->worker, p->claim, &row);
+        if (row.job.id == 0) { /* the claim is empty */
             c->suspects = row.job.suspect;
             c->alone = row.job.alone;
             c->due_us = row.due_us;
@@ -6168,7 +6162,7 @@ static void jobq_pg__got_claim(const jobq_pg__pending *p, const PGresult *r, job
     }
 }
 
-/* Rows about endings that were not written. */
+/* Reads which endings were not written, and why. */
 static void jobq_pg__got_exceptions(const PGresult *r, jobq_answer *a)
 {
     for (; a->count < PQntuples(r) && a->count < JOBQ_ENDINGS_MAX; a->count++) {
@@ -6194,8 +6188,8 @@ static void jobq_pg__got_register(const PGresult *r, jobq_answer *a, jobq_pg__re
     memcpy(a->queues, reg->queue_ids, sizeof a->queues);
 }
 
-/* The policy of a queue's row. A backoff that breaks a rule counts as none: the row is outside
- * data, and jobq.h asserts. */
+/* Reads a queue's policy. An invalid backoff is replaced, because the row is outside data, and
+ * jobq.h would assert. */
 static void jobq_pg__policy(const PGresult *r, int row, jobq_queue_policy *q)
 {
     jobq_pg__policy_row to;
@@ -6224,7 +6218,7 @@ static void jobq_pg__got_look(const jobq_pg__pending *p, const PGresult *r, jobq
     a->more = PQntuples(r) > row;
 }
 
-/* The answer of a READ or an ACK. It takes the result. */
+/* Reads the answer to a READ or an ACK, and takes the result. */
 static void jobq_pg__got_reading(PGresult *r, jobq_answer *a, jobq_pg__portion *portion)
 {
     jobq_reading *to = &a->reading;
@@ -6248,7 +6242,7 @@ static void jobq_pg__got_reading(PGresult *r, jobq_answer *a, jobq_pg__portion *
     to->holder.lease_us = portion->wait_us;
 }
 
-/* The content of a good answer. True: it has taken the result. */
+/* Reads a successful result. True: f->portion has taken it. */
 static bool jobq_pg__got(const jobq_pg__pending *p, PGresult *r, jobq_answer *a, jobq_pg__found *f)
 {
     jobq_pg__losses losses = {{0}, 0};
@@ -6259,9 +6253,9 @@ static bool jobq_pg__got(const jobq_pg__pending *p, PGresult *r, jobq_answer *a,
         for (; a->count < PQntuples(r) && a->count < JOBQ_LOOP_QUEUES; a->count++)
             jobq_pg__policy(r, a->count, &a->policies[a->count]);
         break;
-    case JOBQ_REQUEST_HEARTBEAT: /* the news follow the job */
-        jobq_pg__get(r, 0, p->claim ? JOBQ_PG__CLAIM_WIDTH : 0, jobq_pg__news_out, &a->news);
-        if (p->claim) jobq_pg__got_claim(p, r, &a->claimed, f);
+    case JOBQ_REQUEST_HEARTBEAT: /* the news come after the job's columns */
+        jobq_pg__get(r, 0, p->with_claim ? JOBQ_PG__CLAIM_WIDTH : 0, jobq_pg__news_out, &a->news);
+        if (p->with_claim) jobq_pg__got_claim(p, r, &a->claimed, f);
         break;
     case JOBQ_REQUEST_CLAIM: jobq_pg__got_claim(p, r, &a->claimed, f); break;
     case JOBQ_REQUEST_COMPLETE:
@@ -6295,7 +6289,7 @@ static bool jobq_pg__got(const jobq_pg__pending *p, PGresult *r, jobq_answer *a,
     return false;
 }
 
-/* -- one request, carried out here and now -- */
+/* -- running one request and waiting for its answer -- */
 
 static jobq_error jobq_pg__lease_invalid(int64_t lease_us, jobq_pg_error *error)
 {
@@ -6318,9 +6312,9 @@ static jobq_error jobq_pg__registering_invalid(const jobq_request *a, const jobq
         return jobq_pg__invalid(error, "queue_count", "at most JOBQ_LOOP_QUEUES");
     if (c->kind_count < 0 || c->kind_count > JOBQ_LOOP_KINDS)
         return jobq_pg__invalid(error, "kind_count", "at most JOBQ_LOOP_KINDS");
-    if (a->worker == 0) return jobq_pg__invalid(error, "worker", "0 is nobody");
+    if (a->worker == 0) return jobq_pg__invalid(error, "worker", "must not be 0");
     if (c->name == NULL || !jobq_utf8_valid(jobq_str_from(c->name)))
-        return jobq_pg__invalid(error, "name", "some UTF-8, for people");
+        return jobq_pg__invalid(error, "name", "UTF-8, not NULL");
     for (i = 0; i < c->queue_count; i++) {
         if (jobq_pg__name_invalid(c->queues[i], "queue", false, error)) return JOBQ_ERROR_INVALID;
     }
@@ -6336,7 +6330,7 @@ static jobq_error jobq_pg__ending_invalid(const jobq_ending *e, const jobq_pg_en
     const jobq_decision *d = &e->decision;
 
     if (jobq_state_letter(d->state) == 0 || d->state == JOBQ_STATE_RUNNING)
-        return jobq_pg__invalid(error, "decision", "its state is none that a claimed job becomes");
+        return jobq_pg__invalid(error, "decision", "a claimed job cannot get this state");
     if (d->attempt < 0 || d->crash < 0 || d->stage < 0 || d->stage >= JOBQ_STAGES_MAX ||
         d->delay_us < 0 || (d->delay_us > INT64_MAX / 4 && d->delay_us != JOBQ_NEVER))
         return jobq_pg__invalid(error, "decision", "a number is out of its range");
@@ -6353,16 +6347,17 @@ static jobq_error jobq_pg__ack_invalid(const jobq_request *a, const jobq_pg_cont
     if (plan->directive.delay_us > JOBQ_NEVER / 4)
         return jobq_pg__invalid(error, "delay_us", "less than 70,000 years");
     if (plan->done < 0 || plan->done > JOBQ_LOOP_BATCH || (plan->done > 0 && c->messages == NULL))
-        return jobq_pg__invalid(error, "ack", "of at most JOBQ_LOOP_BATCH messages, and with them");
+        return jobq_pg__invalid(error, "ack", "at most JOBQ_LOOP_BATCH messages, which the content "
+                                              "must have");
     for (i = 0; c->reasons != NULL && i < plan->done; i++) {
-        if (!jobq_pg__is_dead(a->ack.outcomes[i])) continue;
+        if (!jobq_pg__is_dead(a->ack.results[i])) continue;
         if (jobq_pg__text_invalid(jobq_str_from(c->reasons[i]), "dead", error))
             return JOBQ_ERROR_INVALID;
     }
     return jobq_pg__text_invalid(c->error, "error", error);
 }
 
-/* What C can see to be wrong with a request that no loop made. */
+/* Checks a request that the caller made, and not a loop. */
 static jobq_error jobq_pg__request_invalid(const jobq_request *a, const jobq_pg_content *c,
                                            jobq_pg_error *error)
 {
@@ -6384,11 +6379,11 @@ static jobq_error jobq_pg__request_invalid(const jobq_request *a, const jobq_pg_
 
     for (i = 0; i < (int32_t)(sizeof lists / sizeof lists[0]); i++) {
         if (lists[i].count < 0 || lists[i].count > lists[i].most)
-            return jobq_pg__invalid(error, lists[i].name, "more or fewer than there can be");
+            return jobq_pg__invalid(error, lists[i].name, "their number is out of range");
     }
     if (claims && (a->limit < 1 || a->limit > JOBQ_ENDINGS_MAX))
         return jobq_pg__invalid(error, "limit", "1 to JOBQ_ENDINGS_MAX");
-    if (claims && a->number < 1)
+    if (claims && a->claim < 1)
         return jobq_pg__invalid(error, "number", "1 or more, counting up");
     if (of_part && a->token.worker == 0) return jobq_pg__invalid(error, "worker", "not 0");
     if (of_part) code = jobq_pg__lease_invalid(a->token.lease_us, error);
@@ -6402,16 +6397,16 @@ static jobq_error jobq_pg__request_invalid(const jobq_request *a, const jobq_pg_
     return code;
 }
 
-/* What a request's parameters are in, besides the request. */
+/* The parameters of a request that are not in the request itself. */
 typedef struct jobq_pg__given {
     jobq_pg__ends ends;
     jobq_pg__ack ack;
     jobq_pg__aside aside;
-    void *room;        /* to be freed */
+    void *room;        /* rows of ends, or dead of ack; to be freed */
     char reason[JOBQ_ERROR_MAX + 1];
 } jobq_pg__given;
 
-/* Where they are; NULL: in the request. False: no memory. */
+/* *from: the struct that holds them; NULL: the request. False: out of memory. */
 static bool jobq_pg__given_of(jobq_pg__given *g, const jobq_request *a, const jobq_pg_content *c,
                               jobq_pg__registering *reg, const void **from)
 {
@@ -6442,7 +6437,7 @@ static bool jobq_pg__given_of(jobq_pg__given *g, const jobq_request *a, const jo
     } else if (a->kind == JOBQ_REQUEST_ACK) {
         g->room = calloc((size_t)a->ack.plan.done + 1, sizeof(jobq_pg__dead));
         if (g->room == NULL) return false;
-        g->ack = jobq_pg__ack_of(&a->ack, a->partition, &a->token, c->messages, c->reasons,
+        g->ack = jobq_pg__ack_of(&a->ack, a->partition_id, &a->token, c->messages, c->reasons,
                                  c->error, (jobq_pg__dead *)g->room);
         g->ack.limit = a->limit;
         g->ack.relaxed = a->relaxed;
@@ -6452,7 +6447,7 @@ static bool jobq_pg__given_of(jobq_pg__given *g, const jobq_request *a, const jo
         *from = &g->ack;
     } else if (a->kind == JOBQ_REQUEST_SET_ASIDE) {
         jobq_utf8_mend(g->reason, JOBQ_ERROR_MAX, c->error);
-        g->aside.job = a->number;
+        g->aside.job = a->id;
         g->aside.bytes = a->bytes;
         g->aside.reason = g->reason;
         *from = &g->aside;
@@ -6460,7 +6455,7 @@ static bool jobq_pg__given_of(jobq_pg__given *g, const jobq_request *a, const jo
     return true;
 }
 
-/* Sends it and reads the answer into the content, too. */
+/* Runs a valid request; its result goes into the answer and the content. */
 static jobq_error jobq_pg__execute(jobq_pg *pg, PGconn *conn, const jobq_request *a,
                                    jobq_pg_content *c, jobq_answer *answer, jobq_pg_error *error)
 {
@@ -6494,7 +6489,7 @@ static jobq_error jobq_pg__execute(jobq_pg *pg, PGconn *conn, const jobq_request
                                     (size_t)f.registered.kind_count * sizeof *c->kind_ids);
     if (answer->error == JOBQ_ERROR_LOST)
         jobq_pg__fail(error, JOBQ_ERROR_LOST, "lease lost on partition %lld",
-                      (long long)a->partition);
+                      (long long)a->partition_id);
     else if (answer->error != JOBQ_OK)
         jobq_pg__fail(error, answer->error, "a row breaks a law of jobq.h");
     return answer->error;
@@ -6513,7 +6508,7 @@ JOBQ_API jobq_error jobq_pg_execute(jobq_pg *pg, PGconn *conn, const jobq_reques
     if (content == NULL) content = &none;
     jobq_answer_start(answer, request);
     if (jobq_pg__statement_of(request) == JOBQ_PG__STATEMENT_COUNT)
-        answer->error = jobq_pg__invalid(error, "kind", "it asks nothing of the database");
+        answer->error = jobq_pg__invalid(error, "kind", "not a request to the database");
     else answer->error = jobq_pg__request_invalid(request, content, error);
     if (answer->error == JOBQ_OK)
         jobq_pg__execute(pg, conn, request, content, answer, error);
@@ -6602,7 +6597,7 @@ static bool jobq_pg__type_valid(const char *type)
     return type[len] == '\0' && len >= 1 && len <= JOBQ_NAME_MAX;
 }
 
-/* Everything that can be seen to be wrong with a message, before anything is sent. */
+/* Checks a message before anything is sent. */
 static jobq_error jobq_pg__message_invalid(const jobq_pg_message *m, jobq_pg_error *error)
 {
     if (!jobq_name_valid(jobq_str_from(m->queue))) {
@@ -6638,7 +6633,8 @@ static jobq_error jobq_pg__messages_invalid(const jobq_pg_message *messages, siz
         jobq_error code = jobq_pg__message_invalid(&messages[i], error);
         if (code != JOBQ_OK) return code;
         if (strcmp(messages[i].queue, messages[0].queue) != 0) {
-            return jobq_pg__invalid(error, "queue", "the messages of one call go to one queue");
+            return jobq_pg__invalid(error, "queue",
+                                    "all messages of one call must go to one queue");
         }
         if (!keys && messages[i].key != NULL) {
             return jobq_pg__invalid(error, "key",
@@ -6648,7 +6644,8 @@ static jobq_error jobq_pg__messages_invalid(const jobq_pg_message *messages, siz
     return JOBQ_OK;
 }
 
-/* Sends messages by a function, which answers why it would not take them, and raises nothing. */
+/* Sends messages by an SQL function. If it refuses them, it returns the reason and raises no
+ * error. */
 static jobq_error jobq_pg__post(jobq_pg *pg, PGconn *conn, jobq_pg__statement st, const void *from,
                                 jobq_pg__written *to, jobq_pg_error *error)
 {
@@ -6680,8 +6677,8 @@ static jobq_error jobq_pg__outbox_one(jobq_pg *pg, PGconn *conn, const jobq_pg_m
     return jobq_pg__fail(error, JOBQ_ERROR_EXISTS, "Already exists: message with key=%s", m->key);
 }
 
-/* One is written by a plain INSERT where that can be done: half of its cost was the function around
- * it, which tells why it cannot. */
+/* Sends a plain INSERT if the role may, as jobq_pg_enqueue does. If it writes nothing, the SQL
+ * function tells why. */
 JOBQ_API jobq_error jobq_pg_outbox_enqueue(jobq_pg *pg, PGconn *conn, const jobq_pg_message *m,
                                            int64_t *id, jobq_pg_error *error)
 {
@@ -6729,7 +6726,8 @@ JOBQ_API jobq_error jobq_pg_outbox_enqueue_many(jobq_pg *pg, PGconn *conn,
     return jobq_pg__post(pg, conn, JOBQ_PG__OUTBOX_ENQUEUE, &from, &written, error);
 }
 
-/* Inside a transaction: asks for the queue, which also draws the transaction's id, and copies. */
+/* Runs inside a transaction. Asking for the queue also assigns the transaction's id, which must
+ * happen before message ids are drawn. */
 static jobq_error jobq_pg__copy_messages(jobq_pg *pg, PGconn *conn, const void *array, size_t count,
                                          jobq_pg_error *error)
 {
@@ -6786,7 +6784,7 @@ JOBQ_API jobq_error jobq_pg_outbox_enqueue_copy(jobq_pg *pg, PGconn *conn,
     return jobq_pg__copy_whole(pg, conn, true, jobq_pg__copy_messages, messages, count, error);
 }
 
-/* -- figures -- */
+/* -- statistics -- */
 
 JOBQ_API jobq_error jobq_pg_outbox_stats(jobq_pg *pg, PGconn *conn, const char *queue,
                                          jobq_pg_outbox_stat *stats, size_t room, size_t *count,
@@ -6826,7 +6824,7 @@ static jobq_error jobq_pg__status_invalid(const char *status, jobq_pg_error *err
     return jobq_pg__fail(error, JOBQ_ERROR_INVALID, "invalid dead letter status: %.40s", status);
 }
 
-/* Which ones. limit: where the scope names none; 0: all. */
+/* limit applies if the scope has none; 0: no limit. */
 static jobq_error jobq_pg__chosen_of(jobq_pg__chosen *c, const jobq_pg_scope *scope, int32_t limit,
                                      jobq_pg_error *error)
 {
@@ -6882,8 +6880,6 @@ JOBQ_API jobq_error jobq_pg_dead_letter_count(jobq_pg *pg, PGconn *conn, const j
     return jobq_pg__ask(pg, conn, JOBQ_PG__DEAD_LETTER_COUNT, &from, count, error);
 }
 
-/* Further back, now minus an age is no longer a timestamp. */
-
 JOBQ_API jobq_error jobq_pg_dead_letter_replay(jobq_pg *pg, PGconn *conn, int64_t token,
                                                int64_t timeout_us, const jobq_pg_scope *scope,
                                                jobq_pg_dead_letters *out, jobq_pg_error *error)
@@ -6903,7 +6899,7 @@ JOBQ_API jobq_error jobq_pg_dead_letter_replay(jobq_pg *pg, PGconn *conn, int64_
     return jobq_pg__letters(pg, conn, JOBQ_PG__DEAD_LETTER_REPLAY, &from, out, error);
 }
 
-/* Runs a verb that answers how many rows it changed. */
+/* Runs a verb that returns how many rows it changed. */
 static jobq_error jobq_pg__changed(jobq_pg *pg, PGconn *conn, jobq_pg__statement st,
                                    const jobq_pg__chosen *from, int32_t *count,
                                    jobq_pg_error *error)
@@ -6915,7 +6911,7 @@ static jobq_error jobq_pg__changed(jobq_pg *pg, PGconn *conn, jobq_pg__statement
     return code;
 }
 
-/* Those that a replay holds. */
+/* Runs a verb on dead letters that a replay holds by its token. */
 static jobq_error jobq_pg__replayed(jobq_pg *pg, PGconn *conn, jobq_pg__statement st,
                                     int64_t token, const int64_t *ids, size_t id_count,
                                     const char *reason, int32_t *count, jobq_pg_error *error)
@@ -6984,9 +6980,9 @@ JOBQ_API void jobq_pg_dead_letters_clear(jobq_pg_dead_letters *letters)
 
 #endif /* JOBQ_PG_NO_OUTBOX */
 
-/* ---- >>operate: what a person does ----------------------------------------------------------- */
+/* ---- >>operate: the verbs of operators ------------------------------------------------------- */
 
-/* A job's state stands against a verb. */
+/* The error of a verb that changed nothing. standing: the job's state, "none" or "exists". */
 static jobq_error jobq_pg__stands(jobq_pg_error *error, int64_t id, const char *standing)
 {
     bool running = strcmp(standing, "running") == 0, exists = strcmp(standing, "exists") == 0;
@@ -6998,13 +6994,13 @@ static jobq_error jobq_pg__stands(jobq_pg_error *error, int64_t id, const char *
                       (long long)id);
     } else {
         jobq_pg__fail(error, JOBQ_ERROR_TRANSITION, "job %lld is %s%s", (long long)id, standing,
-                      running ? ": it is its worker's; cancel asks for it" : "");
+                      running ? ": its worker holds it; cancel asks the worker to stop" : "");
     }
     jobq_pg__about(error, "job", exists ? "key" : "state", standing);
     return exists ? JOBQ_ERROR_EXISTS : JOBQ_ERROR_TRANSITION;
 }
 
-/* Runs a verb on one job. done: the verb's participle, of which there may be two. */
+/* Runs a verb on one job. If it works, the server answers with done or asked. */
 static jobq_error jobq_pg__change_one(jobq_pg *pg, PGconn *conn, jobq_pg__statement st,
                                       const jobq_pg__change *from, const char *done,
                                       const char *asked, bool *was_asked, jobq_pg_error *error)
@@ -7102,7 +7098,7 @@ static jobq_error jobq_pg__filter_invalid(const jobq_pg_filter *f, jobq_pg_error
     return jobq_pg__object_invalid(error, "tags", f->tags);
 }
 
-/* Runs a verb on many, with an argument, which may be NULL. */
+/* Runs a verb on the jobs that match filter. with holds its argument, if it has one. */
 static jobq_error jobq_pg__change_many(jobq_pg *pg, PGconn *conn, jobq_pg__statement st,
                                        const jobq_pg_filter *filter, const jobq_pg__change *with,
                                        int64_t *count, int64_t *requested, jobq_pg_error *error)
@@ -7219,7 +7215,7 @@ static jobq_error jobq_pg__queue_invalid(const char *queue, const jobq_pg_queue_
     if (d->max_attempts < 0) return jobq_pg__invalid(error, "max_attempts", "1 or more");
     if (d->max_crashes < 0) return jobq_pg__invalid(error, "max_crashes", "1 or more");
     if (d->timeout_us < 0)
-        return jobq_pg__invalid(error, "timeout_us", "positive; JOBQ_NEVER: none");
+        return jobq_pg__invalid(error, "timeout_us", "positive, or JOBQ_NEVER for none");
     if (jobq_backoff_check(&d->backoff))
         return jobq_pg__invalid(error, "backoff", jobq_error_text(JOBQ_ERROR_INVALID));
     if (d->failed_keep_us < 0 || d->failed_keep_us > JOBQ_PG__AGE_MAX)
@@ -7296,7 +7292,7 @@ JOBQ_API jobq_error jobq_pg_queue_counts(jobq_pg *pg, PGconn *conn, const char *
     return JOBQ_OK;
 }
 
-/* Makes a batch of a result, which it takes over. */
+/* Makes a batch of a result. Takes the result, also if it fails. */
 static jobq_error jobq_pg__batch(PGresult *res, jobq_pg_batch *batch, jobq_pg_error *error)
 {
     int rows = PQntuples(res), i;
@@ -7357,24 +7353,24 @@ JOBQ_API jobq_error jobq_pg_peek(jobq_pg *pg, PGconn *conn, const char *const *q
 
 /* ---- >>work: the worker ---------------------------------------------------------------------- */
 
-/* Without the outbox no work is a delivery, and the compiler leaves out what only those need. */
+/* Without the outbox no work is a delivery, so the compiler drops the code for deliveries. */
 #ifndef JOBQ_PG_NO_OUTBOX
 #define JOBQ_PG__IS_DELIVERY(w) ((w)->messages)
 #else
 #define JOBQ_PG__IS_DELIVERY(w) false
 #endif
 
-/* -- a delivery in the hands of a handler -- */
+/* -- a delivery while its handler runs -- */
 
-#define JOBQ_PG__SAVEPOINTS 32 /* in one transaction: more overflow a backend's cache of them */
+#define JOBQ_PG__SAVEPOINTS 32 /* in a transaction: many more overflow a backend's cache of them */
 
 typedef struct jobq_pg__run jobq_pg__run;
 
 typedef struct jobq_pg__delivering {
-    PGconn *conn;             /* of a transactional handler */
-    int64_t deadline_mono_us; /* without a run */
-    char **reasons;           /* why a message was refused */
-    jobq_pg__run *run;        /* of a worker's thread; NULL: none */
+    PGconn *conn;             /* of a transactional handler; else NULL */
+    int64_t deadline_mono_us; /* when the handler has to stop, if run is NULL */
+    char **reasons;           /* the delivery's: why message i is a dead letter, or NULL */
+    jobq_pg__run *run;        /* of a worker's thread, or NULL */
 } jobq_pg__delivering;
 
 static int jobq_pg__run_stop(jobq_pg__run *run);
@@ -7424,14 +7420,14 @@ static bool jobq_pg__one_enter(jobq_delivery *d, int32_t index)
                             NULL) == JOBQ_OK;
 }
 
-/* Nothing more is to be tried in an aborted transaction. */
+/* In an aborted transaction every further statement would fail, so the delivery stops. */
 static int jobq_pg__whole_stop(const jobq_delivery *d)
 {
     return jobq_pg__in_transaction(((const jobq_pg__delivering *)d->context)->conn)
                ? jobq_pg__reading_stop(d) : JOBQ_STOP_LOST;
 }
 
-/* A success is one only if the transaction is as the handler found it. */
+/* A success counts only if the handler left the transaction open and not aborted. */
 static bool jobq_pg__whole_leave(jobq_delivery *d, int32_t index, jobq_result result)
 {
     (void)index;
@@ -7443,7 +7439,7 @@ static bool jobq_pg__whole_leave(jobq_delivery *d, int32_t index, jobq_result re
     return false;
 }
 
-/* What one message wrote stays when it was a success. */
+/* Keeps what the handler wrote for a message that succeeded; otherwise rolls it back. */
 static bool jobq_pg__one_leave(jobq_delivery *d, int32_t index, jobq_result result)
 {
     PGconn *conn = ((jobq_pg__delivering *)d->context)->conn;
@@ -7468,10 +7464,10 @@ JOBQ_API PGconn *jobq_pg_delivery_conn(const jobq_delivery *delivery)
     return ((const jobq_pg__delivering *)delivery->context)->conn;
 }
 
-/* All of a delivery is to come again, for this reason. */
+/* The whole delivery is to be retried; why is the reason. */
 static void jobq_pg__retry_all(jobq_delivery *d, jobq_verdict *verdict, const char *why)
 {
-    memset(d->outcomes, JOBQ_RESULT_RETRY, (size_t)d->count);
+    memset(d->results, JOBQ_RESULT_RETRY, (size_t)d->count);
     verdict->result = JOBQ_RESULT_RETRY;
     verdict->processed = JOBQ_COUNT_UNKNOWN;
     jobq_delivery_error(d, jobq_str_from(why));
@@ -7482,7 +7478,7 @@ static bool jobq_pg__all_done(const jobq_delivery *d, const jobq_verdict *verdic
     int32_t i;
 
     for (i = 0; each && i < d->count; i++) {
-        if (d->outcomes[i] != JOBQ_RESULT_SUCCESS && d->outcomes[i] != JOBQ_RESULT_LEFT) {
+        if (d->results[i] != JOBQ_RESULT_SUCCESS && d->results[i] != JOBQ_RESULT_LEFT) {
             return false;
         }
     }
@@ -7490,11 +7486,11 @@ static bool jobq_pg__all_done(const jobq_delivery *d, const jobq_verdict *verdic
 }
 
 /*
- * Runs a handler inside the open transaction of conn. At first one savepoint holds for all of the
- * batch; when a message fails, everything is rolled back to it, and the messages come again at
- * once, each behind a savepoint of its own, so that what the good ones write stays. A batch handler
- * that fails has nothing done: what it called done comes again too. False: the transaction is no
- * more.
+ * Runs a handler in the open transaction of conn. At first one savepoint covers the whole batch.
+ * When a message fails, everything is rolled back to it, and the first messages are handled again
+ * at once, each after a savepoint of its own, so that the writes of those that succeed stay. When a
+ * batch handler fails, nothing is kept: the messages that it reported as processed are delivered
+ * again too. False: the transaction cannot be committed.
  */
 static bool jobq_pg__deliver_in(PGconn *conn, jobq_delivery *d, jobq_message_handler each,
                                 jobq_batch_handler all, jobq_verdict *verdict)
@@ -7506,7 +7502,7 @@ static bool jobq_pg__deliver_in(PGconn *conn, jobq_delivery *d, jobq_message_han
     if (!lost) jobq_delivery_run(d, each, all, verdict);
     if (!lost && jobq_pg__in_transaction(conn) && jobq_pg__all_done(d, verdict, each != NULL) &&
         jobq_pg__command(conn, "RELEASE jobq_batch", NULL) == JOBQ_OK) {
-        return true; /* the savepoint is there: it still is the same transaction */
+        return true; /* the savepoint existed: it is still the same transaction */
     }
     if (!lost && each == NULL && verdict->result == JOBQ_RESULT_SUCCESS &&
         PQtransactionStatus(conn) == PQTRANS_INERROR) {
@@ -7518,12 +7514,12 @@ static bool jobq_pg__deliver_in(PGconn *conn, jobq_delivery *d, jobq_message_han
     }
     for (i = 0; each == NULL && verdict->processed != JOBQ_COUNT_UNKNOWN && i < count &&
                 i < (int32_t)verdict->processed; i++) {
-        d->outcomes[i] = JOBQ_RESULT_LEFT;
+        d->results[i] = JOBQ_RESULT_LEFT;
     }
     if (each == NULL || count == 1) return true;
     d->count = count < JOBQ_PG__SAVEPOINTS ? count : JOBQ_PG__SAVEPOINTS;
-    memset(d->outcomes, JOBQ_RESULT_NONE, (size_t)d->count);
-    memset(d->outcomes + d->count, JOBQ_RESULT_LEFT, (size_t)(count - d->count));
+    memset(d->results, JOBQ_RESULT_NONE, (size_t)d->count);
+    memset(d->results + d->count, JOBQ_RESULT_LEFT, (size_t)(count - d->count));
     d->store = &jobq_pg__singly;
     jobq_pg__reasons_clear(d);
     d->error_size = 0;
@@ -7535,151 +7531,152 @@ static bool jobq_pg__deliver_in(PGconn *conn, jobq_delivery *d, jobq_message_han
     return false;
 }
 
-/* Steps at which tests kill the process or cut the connection. step: what is about to happen or has
- * happened, in words; kind: of the statement (a jobq_request_kind), or -1. */
+/* Points at which tests kill the process or cut the connection. step: a word for what is about to
+ * happen or has just happened; kind: the statement's jobq_request_kind, or -1. */
 #ifndef JOBQ_PG_POINT
 #define JOBQ_PG_POINT(step, kind, conn) ((void)0)
 #endif
 
 #define JOBQ_PG__PENDING_MAX (64 + 2 * JOBQ_LOOP_PARTITIONS)
 
-/* A result that jobs point into; freed with the last of them. */
+/* A result with claimed jobs, whose texts point into it; its last user frees it. */
 typedef struct jobq_pg__answer {
     PGresult *result;
-    int32_t users;
+    int32_t users; /* jobs, runs and hook calls that still need it */
 } jobq_pg__answer;
 
-/* What the loop's slot i needs besides the loop. */
+/* What the worker keeps for the job in slot i of the loop. */
 typedef struct jobq_pg__held {
-    jobq_pg__answer *answer; /* of its claim; NULL once its handler has it */
-    int row;
-    char *error;             /* of the attempt */
+    jobq_pg__answer *answer; /* of its claim; NULL once its run has it */
+    int row;                 /* of the job in that result */
+    char *error;             /* of the failed attempt, or NULL */
     size_t error_size;
-    char *next;              /* payload of the next stage */
+    char *next;              /* payload of the next stage, or NULL */
     size_t next_size;
-    bool next_bytes;
-    int32_t refused;         /* as in its ending when the error was written */
+    bool next_bytes;         /* that payload is bytes, not JSON */
+    int32_t refused;         /* the ending's count when a refusal last replaced the error */
 } jobq_pg__held;
 
-typedef struct jobq_pg__parcel jobq_pg__parcel;
-typedef struct jobq_pg__desk jobq_pg__desk;
-typedef struct jobq_pg__notice jobq_pg__notice;
+typedef struct jobq_pg__delivery jobq_pg__delivery;
+typedef struct jobq_pg__run_data jobq_pg__run_data;
+typedef struct jobq_pg__hook_call jobq_pg__hook_call;
 typedef struct jobq_pg__attempt jobq_pg__attempt;
 
-/* LISTEN past a pooler. */
+/* The connection for LISTEN, when a pooler carries the statements. */
 typedef struct jobq_pg__listener {
     PGconn *conn;
-    jobq_pg__attempt *attempt; /* at that connection */
+    jobq_pg__attempt *attempt; /* to make conn; NULL: none is under way */
     int64_t asked;             /* the worker id in the last LISTEN */
-    bool waits;                /* for its answer */
-    int64_t until_us;          /* waits: until then; if not, the next LISTEN or attempt */
+    bool waits;                /* LISTEN has been sent and has no answer yet */
+    int64_t until_us;          /* of the next LISTEN or attempt; when waits, the time-out */
 } jobq_pg__listener;
 
-/* VACUUM and prune. */
+/* The connection for VACUUM and prune. */
 typedef struct jobq_pg__maintenance {
     PGconn *conn;
-    jobq_pg__attempt *attempt; /* at that connection */
-    uint32_t wanted;           /* requests, by bits */
+    jobq_pg__attempt *attempt; /* to make conn; NULL: none is under way */
+    uint32_t wanted;           /* requests to be sent: bit i is that of kind i */
     int32_t prune_limit;       /* rows of the next prune */
-    jobq_request_kind kind;    /* of the statement under way; WAIT: neither */
+    jobq_request_kind kind;    /* of the statement under way; WAIT: another, or none */
     jobq_error code;           /* its result so far */
 } jobq_pg__maintenance;
 
+/* A thread for handlers, or the host, and the handler that it runs. */
 struct jobq_pg__run {
-    jobq_pg_worker *worker; /* NULL: it waits for work */
-    bool busy;       /* with this work; else what the handler got is there to be read only */
+    jobq_pg_worker *worker; /* whose work it does; NULL: the thread waits for work */
+    bool busy;       /* the handler has not ended; later the hooks may only read what it got */
     jobq_work work;
-    const jobq_pg_handler *handler; /* of its job */
-    jobq_pg__parcel *parcel;
+    const jobq_pg_handler *handler; /* of a job */
+    jobq_pg__delivery *kept;        /* of messages; else NULL */
     jobq_pg__delivering delivering;
-    jobq_stop stop;      /* what the loop said about messages, asked again at ask_mono_us */
+    jobq_stop stop;      /* the loop's last answer about messages, asked again at ask_mono_us */
     int64_t ask_mono_us;
-    bool abandoned;  /* its thread has been replaced */
-    jobq_pg__desk *desk;
-    jobq_pg__answer *answer; /* of the claim of its job */
-    int64_t began_mono_us;   /* its handler */
-    PGconn *conn;    /* of the pool, once the handler asked */
-    PGcancel *cancel;
-    char *next;
+    bool abandoned;  /* the worker no longer waits for the handler */
+    jobq_pg__run_data *data;
+    jobq_pg__answer *answer; /* of the claim of a job; else NULL */
+    int64_t began_mono_us;   /* when the work was taken */
+    PGconn *conn;    /* of the pool, once the handler asked; else NULL */
+    PGcancel *cancel; /* of conn, under the lock; NULL once it was sent */
+    char *next;      /* payload of the next stage, as the handler gave it */
     size_t next_size;
     bool next_bytes;
-    struct jobq_pg__run *link;
+    struct jobq_pg__run *link; /* in the group's list */
 };
 
-/* What a handler's thread works with. */
-struct jobq_pg__desk {
+/* What a handler gets, and what is planned when it returns. */
+struct jobq_pg__run_data {
     jobq_call call;
     jobq_delivery delivery;
-    jobq_ack ack;                       /* what is written of the delivery */
-    int32_t planned;                    /* messages of it that are done with */
-    char error[JOBQ_ERROR_MAX + 1];     /* for the hooks */
+    jobq_ack ack;                       /* what will be written about the delivery */
+    int32_t planned;                    /* messages that are settled by it, for the hooks */
+    char error[JOBQ_ERROR_MAX + 1];     /* of the job or the delivery, for the hooks */
 };
 
-/* The threads for handlers, and whom they serve: a member for each schema, with a loop, connections
- * and a thread of its own. A member alone is a crew of one. */
-typedef struct jobq_pg__crew {
-    jobq_pg_worker **members;  /* the first one is what the program holds */
+/* Workers that share threads for handlers: one for each schema, with a loop, connections and a
+ * thread of its own. A worker of one schema is alone in its group. */
+typedef struct jobq_pg__group {
+    jobq_pg_worker **workers;  /* the program holds the first */
     size_t count;
-    pthread_mutex_t lock;      /* guards what follows, and the members' loops */
-    pthread_cond_t work, gone;
+    pthread_mutex_t lock;      /* "the lock" below: guards what follows, and the workers' loops */
+    pthread_cond_t work, gone; /* there may be work; a thread or a worker has ended */
     jobq_pg__run *runs;
-    int32_t threads, idle, stuck;
-    size_t turn;               /* counts up: whom a free thread asks next */
-    size_t open;               /* members that are not at their end */
-    bool gave_up;              /* too many handlers were stuck */
-} jobq_pg__crew;
+    int32_t threads, idle, stuck; /* stuck: handlers and attempts given up */
+    size_t turn;               /* counts up: the worker that a free thread asks next */
+    size_t open;               /* workers that have not ended */
+    bool gave_up;              /* too many handlers were stuck, or no thread was left */
+} jobq_pg__group;
 
 struct jobq_pg_worker {
-    jobq_pg__crew *crew;
+    jobq_pg__group *group;
     jobq_pg *pg;
     char *name;
-    jobq_pg_handler handlers[JOBQ_LOOP_KINDS]; /* strings are ours */
+    jobq_pg_handler handlers[JOBQ_LOOP_KINDS]; /* with copies of the strings */
     size_t handler_count;
-    jobq_pg_receiver *receivers;    /* strings are ours */
+    jobq_pg_receiver *receivers;    /* with copies of the strings */
     size_t receiver_count;
-    size_t receiver_of[JOBQ_LOOP_QUEUES]; /* by queue */
+    size_t receiver_of[JOBQ_LOOP_QUEUES]; /* index into receivers, by queue */
     jobq_pg_hooks hooks;
-    const char *queues[JOBQ_LOOP_QUEUES];
+    const char *queues[JOBQ_LOOP_QUEUES]; /* point into handlers and receivers */
     size_t queue_count;
-    int32_t kind_queues[JOBQ_LOOP_KINDS]; /* for register: 1-based queue, kind, and the id that */
-    const char *kinds[JOBQ_LOOP_KINDS];   /* came back */
+    int32_t kind_queues[JOBQ_LOOP_KINDS]; /* for REGISTER, by handler: its queue, counted from 1, */
+    const char *kinds[JOBQ_LOOP_KINDS];   /* its kind, and the kind's id, from the answer */
     int32_t kind_ids[JOBQ_LOOP_KINDS];
-    int poke[2];                    /* a pipe: wakes the thread that steps; 's' asks to stop */
-    pthread_t thread;               /* its own, which steps */
-    bool threaded;                  /* it runs */
+    int poke[2];                    /* a pipe: wakes the stepping thread; 's' asks it to stop */
+    pthread_t thread;               /* its own thread, which steps it */
+    bool threaded;                  /* that thread was started */
     PGconn *conn;                   /* for statements */
-    jobq_pg__attempt *attempt;      /* at that connection */
-    bool broken;
-    char limits[240];               /* SQL: the time-outs of a statement */
+    jobq_pg__attempt *attempt;      /* to make conn; NULL: none is under way */
+    bool broken;                    /* it failed, or none could be made: disconnect is due */
+    char limits[240];               /* SQL that sets the time-outs of statements */
     jobq_pg__listener listener;
     jobq_pg__maintenance maintenance;
-    jobq_pg__params params;
-    jobq_pg__pending pending[JOBQ_PG__PENDING_MAX];
+    jobq_pg__params params;         /* of the statement that is being sent */
+    jobq_pg__pending pending[JOBQ_PG__PENDING_MAX]; /* a ring, oldest at pending_first */
     int pending_first, pending_count;
-    int rows[JOBQ_ENDINGS_MAX];     /* of the jobs of one answer */
-    jobq_pg__end_row *ends;         /* room for one flush */
-    char refusal[512];              /* why a flush was refused, lately */
+    int rows[JOBQ_ENDINGS_MAX];     /* in the result, of the jobs of one answer */
+    jobq_pg__end_row *ends;         /* room for the rows of one flush */
+    char refusal[512];              /* why the database last refused a statement */
     jobq_loop_config config;
-    jobq_loop *loop;                /* this and what follows: under the crew's lock */
-    jobq_request *request;          /* the one that is being carried out */
-    jobq_answer *answer;            /* the one that the loop is being told */
-    int64_t id;                     /* as it registered last; 0: it has not yet */
-    jobq_pg__held held[JOBQ_LOOP_SLOTS];
-    jobq_pg__parcel *parcels[JOBQ_LOOP_PARTITIONS];
-    jobq_pg__notice *notices;       /* for the hooks, of handlers that were abandoned */
-    int64_t io_until_us;            /* the thread that steps sleeps until then */
-    int64_t end_us;                 /* it has ended: what is under way may take until then */
-    int64_t handler_us;             /* handlers' time */
-    int64_t trouble_mono_us;        /* the last one, if its text is not empty */
-    char trouble[512];
-    bool away;                      /* the connection was lost, or could not be had */
-    bool vacuum_told;               /* the log knows that a pooler keeps VACUUM bounded */
+    jobq_loop *loop;                /* guarded by the group's lock, as is all that follows */
+    jobq_request *request;          /* that is being carried out */
+    jobq_answer *answer;            /* that the loop is being told */
+    int64_t id;                     /* in its last REGISTER; 0: it has sent none */
+    jobq_pg__held held[JOBQ_LOOP_SLOTS]; /* by the loop's slot of a job */
+    jobq_pg__delivery *deliveries[JOBQ_LOOP_PARTITIONS]; /* by that of a partition */
+    jobq_pg__hook_call *hook_calls; /* a list, of handlers that were abandoned */
+    int64_t io_until_us;            /* the stepping thread sleeps until then */
+    int64_t end_us;                 /* once ended: maintenance may run until then */
+    int64_t handler_us;             /* time spent in handlers */
+    int64_t trouble_mono_us;        /* when trouble was recorded */
+    char trouble[512];              /* the last trouble, for health; empty: none */
+    bool away;                      /* the connection was lost, or could not be made */
+    bool vacuum_told;               /* the log has told of a VACUUM timed out through a pooler */
     bool ended;
-    int pool_share;                 /* connections that the pool has for it */
-    bool hosted;                    /* the host steps, and runs the handlers: the rest is for it */
-    bool more;                      /* jobs may wait for the next step */
+    int pool_share;                 /* connections that it added to the pool's limit */
+    bool hosted;                    /* the host steps it and runs its handlers; for that: */
+    bool more;                      /* the last step ran out of budget: more may be ready */
     jobq_pg__run run;
-    jobq_pg__desk desk;
+    jobq_pg__run_data data;
 };
 
 static void *jobq_pg__thread(void *arg);
@@ -7690,7 +7687,7 @@ static bool jobq_pg__turn(jobq_pg_worker *w);
 
 static const jobq_store jobq_pg__store = {jobq_pg__keep, jobq_pg__stopping};
 
-/* -- what slots hold -- */
+/* -- what the worker keeps for a job -- */
 
 static void jobq_pg__answer_drop(jobq_pg__answer *answer)
 {
@@ -7707,7 +7704,7 @@ static void jobq_pg__held_clear(jobq_pg__held *h)
     memset(h, 0, sizeof *h);
 }
 
-/* -- cancelling: it connects anew, and a dead host keeps it waiting. Nobody else waits. -- */
+/* -- cancelling: PQcancel connects and may wait for a dead host, so another thread calls it -- */
 
 static void *jobq_pg__canceller(void *arg)
 {
@@ -7718,7 +7715,6 @@ static void *jobq_pg__canceller(void *arg)
     return NULL;
 }
 
-/* Runs start(arg) in a thread that nobody joins. */
 static bool jobq_pg__detach(void *(*start)(void *), void *arg)
 {
     pthread_t thread;
@@ -7728,7 +7724,7 @@ static bool jobq_pg__detach(void *(*start)(void *), void *arg)
     return true;
 }
 
-/* Takes the cancel over. NULL: nothing. */
+/* Sends and frees the cancel. NULL: does nothing. */
 static void jobq_pg__cancel(PGcancel *cancel)
 {
     if (cancel == NULL || jobq_pg__detach(jobq_pg__canceller, cancel)) return;
@@ -7737,15 +7733,15 @@ static void jobq_pg__cancel(PGcancel *cancel)
 
 /* -- handlers' threads -- */
 
-/* Notes what health tells. The lock is held. */
+/* Records what jobq_pg_worker_health will report. The lock is held. */
 static void jobq_pg__trouble(jobq_pg_worker *w, const char *text)
 {
     jobq_pg__copy(w->trouble, sizeof w->trouble, text);
     w->trouble_mono_us = jobq_pg__mono_us();
 }
 
-/* No server would have us. It may take hours, so the log hears of it once, and again when something
- * else is wrong. The lock is held. */
+/* No connection could be made. That may last for hours, so a repeated error is logged at debug
+ * level only. The lock is held. */
 static void jobq_pg__undialed(jobq_pg_worker *w, const jobq_pg_error *error)
 {
     bool known = w->away && strcmp(w->trouble, error->message) == 0;
@@ -7762,7 +7758,7 @@ static void jobq_pg__poke(jobq_pg_worker *w, char why)
     (void)ignored;
 }
 
-/* The loop was told something: wakes the thread that steps if it would sleep too long. */
+/* Wakes the stepping thread if it would sleep too long after the loop was told something. */
 JOBQ_PG__ONCE static void jobq_pg__told(jobq_pg_worker *w, int64_t now)
 {
     if (jobq_loop_due(w->loop, now) >= w->io_until_us) return;
@@ -7780,14 +7776,14 @@ static const jobq_pg_handler *jobq_pg__handler_of(const jobq_pg_worker *w, int32
     return NULL;
 }
 
-/* The handler of a stage: its own, or the last one before it. */
+/* The handler of a stage: its own, or that of the nearest earlier stage that has one. */
 static jobq_handler jobq_pg__stage_of(const jobq_pg_handler *handler, int stage)
 {
     while (stage > 0 && handler->run[stage] == NULL) stage--;
     return handler->run[stage];
 }
 
-/* Fills a call from its work; its strings point into the claim's answer. The lock is held. */
+/* Fills a call from a run; its strings point into the claim's result. The lock is held. */
 static void jobq_pg__call_fill(jobq_call *call, const jobq_pg_worker *w, const jobq_pg__run *run)
 {
     const jobq_pg__held *h = &w->held[run->work.slot];
@@ -7809,19 +7805,19 @@ static void jobq_pg__call_fill(jobq_call *call, const jobq_pg_worker *w, const j
     call->context = (void *)run;
 }
 
-/* What the slot keeps goes to the hooks too: its own text may be gone when they are called. The
- * lock is held. */
+/* Copies the slot's error for the hooks, because the slot may have been cleared when they are
+ * called. The lock is held. */
 static void jobq_pg__report_job(const jobq_pg_worker *w, jobq_pg__run *run, jobq_pg_report *report)
 {
     const jobq_pg__held *h = &w->held[run->work.slot];
 
     if (h->error == NULL) return;
-    memcpy(run->desk->error, h->error, h->error_size + 1);
-    report->error.ptr = run->desk->error;
+    memcpy(run->data->error, h->error, h->error_size + 1);
+    report->error.ptr = run->data->error;
     report->error.len = h->error_size;
 }
 
-/* The text of a failed attempt, with its reason; NULL when the attempt did not fail. */
+/* Keeps a failed attempt's error, with the decision's reason, in the slot. The lock is held. */
 static void jobq_pg__error_keep(jobq_pg__held *h, const jobq_decision *decision,
                                 jobq_outcome outcome, const jobq_call *call)
 {
@@ -7839,8 +7835,8 @@ static void jobq_pg__error_keep(jobq_pg__held *h, const jobq_decision *decision,
     if (h->error != NULL) memcpy(h->error, text, h->error_size + 1);
 }
 
-/* A handler returned: the loop decides, the slot keeps what goes to the database. The lock is
- * held. */
+/* A job's handler returned: the loop decides, and the slot keeps the texts for the database. The
+ * lock is held. */
 static void jobq_pg__returned(jobq_pg_worker *w, jobq_pg__run *run, const jobq_call *call,
                               jobq_pg_report *report)
 {
@@ -7867,22 +7863,22 @@ static void jobq_pg__returned(jobq_pg_worker *w, jobq_pg__run *run, const jobq_c
     jobq_pg__told(w, now);
 }
 
-/* What a handler used goes back. Its cancel is gone: it was sent. Without the lock: a rollback may
- * take a round trip. */
+/* Gives the handler's connection back. If the cancel is gone, it was sent and may still arrive. The
+ * lock is not held: a rollback may take a round trip. */
 static void jobq_pg__run_end(jobq_pg_worker *w, jobq_pg__run *run)
 {
     PGcancel *cancel;
 
-    pthread_mutex_lock(&w->crew->lock);
+    pthread_mutex_lock(&w->group->lock);
     cancel = run->cancel;
     run->cancel = NULL;
-    pthread_mutex_unlock(&w->crew->lock);
+    pthread_mutex_unlock(&w->group->lock);
     PQfreeCancel(cancel);
     jobq_pg__give_back(w->pg, run->conn, cancel == NULL);
     run->delivering.conn = run->conn = NULL;
 }
 
-/* Whether a handler has to stop. It holds its host up, which steps no sooner unless we do. */
+/* Whether a handler has to stop. A hosted handler blocks its host, so this steps the worker. */
 static jobq_stop jobq_pg__run_asks(jobq_pg__run *run)
 {
     jobq_pg_worker *w = run->worker;
@@ -7893,127 +7889,128 @@ static jobq_stop jobq_pg__run_asks(jobq_pg__run *run)
         jobq_pg__turn(w);
         run->ask_mono_us = now + 1000;
     }
-    pthread_mutex_lock(&w->crew->lock);
+    pthread_mutex_lock(&w->group->lock);
     stop = jobq_loop_stopping(w->loop, jobq_pg__mono_us(), &run->work);
-    pthread_mutex_unlock(&w->crew->lock);
+    pthread_mutex_unlock(&w->group->lock);
     return stop;
 }
 
-/* A connection of the pool for a handler, which may be cut short there. NULL: see error. */
+/* A connection of the pool for a handler, with a cancel for it. NULL: error is filled. */
 static PGconn *jobq_pg__run_conn(jobq_pg__run *run, jobq_pg_error *error)
 {
     PGconn *conn;
 
     if (run->conn != NULL) return run->conn;
     if (jobq_pg_acquire(run->worker->pg, &conn, error) != JOBQ_OK) return NULL;
-    pthread_mutex_lock(&run->worker->crew->lock);
+    pthread_mutex_lock(&run->worker->group->lock);
     run->conn = conn;
     run->cancel = PQgetCancel(conn);
-    pthread_mutex_unlock(&run->worker->crew->lock);
+    pthread_mutex_unlock(&run->worker->group->lock);
     return conn;
 }
 
-/* -- messages: what a partition holds -- */
+/* -- messages: the delivery that the worker has of a partition -- */
 
-/* A delivery. The worker has it while the partition is in hand, a thread while its handler runs. */
-struct jobq_pg__parcel {
+/* A delivery. The worker uses it until the partition's next one, a thread until its hooks have
+ * returned; the last user frees it. */
+struct jobq_pg__delivery {
     jobq_pg__portion portion;
-    char **reasons;          /* of dead letters, a message each */
-    char error[JOBQ_ERROR_MAX + 1];
-    size_t error_size;       /* of the message, or batch, that is to come again */
-    bool worded;             /* reasons say that max_attempts is exceeded */
+    char **reasons;          /* why message i is a dead letter, or NULL */
+    char error[JOBQ_ERROR_MAX + 1]; /* of the message, or of the batch, that failed */
+    size_t error_size;
+    bool reasons_done;       /* all reasons have been completed */
     int32_t users;
 };
 
-static void jobq_pg__parcel_drop(jobq_pg__parcel *parcel)
+static void jobq_pg__delivery_drop(jobq_pg__delivery *kept)
 {
     int32_t i;
 
-    if (parcel == NULL || --parcel->users > 0) return;
-    for (i = 0; i < parcel->portion.count; i++) free(parcel->reasons[i]);
-    free(parcel->reasons);
-    jobq_pg__portion_clear(&parcel->portion);
-    free(parcel);
+    if (kept == NULL || --kept->users > 0) return;
+    for (i = 0; i < kept->portion.count; i++) free(kept->reasons[i]);
+    free(kept->reasons);
+    jobq_pg__portion_clear(&kept->portion);
+    free(kept);
 }
 
-/* Takes over a portion; NULL: no memory. */
-static jobq_pg__parcel *jobq_pg__parcel_new(const jobq_pg__portion *portion)
+/* Takes a portion over. NULL: no memory; the portion is still the caller's. */
+static jobq_pg__delivery *jobq_pg__delivery_new(const jobq_pg__portion *portion)
 {
-    jobq_pg__parcel *parcel = (jobq_pg__parcel *)calloc(1, sizeof *parcel);
+    jobq_pg__delivery *kept = (jobq_pg__delivery *)calloc(1, sizeof *kept);
     char **reasons = (char **)calloc((size_t)portion->count + 1, sizeof *reasons);
 
-    if (parcel == NULL || reasons == NULL) {
-        free(parcel);
+    if (kept == NULL || reasons == NULL) {
+        free(kept);
         free(reasons);
         return NULL;
     }
-    parcel->portion = *portion;
-    parcel->reasons = reasons;
-    parcel->users = 1;
-    return parcel;
+    kept->portion = *portion;
+    kept->reasons = reasons;
+    kept->users = 1;
+    return kept;
 }
 
-/* What is said of message i, a dead letter. */
-static void jobq_pg__parcel_word(jobq_pg__parcel *parcel, int32_t i, bool exceeded, bool delivered,
-                                 int32_t limit)
+/* Writes down why message i is a dead letter. */
+static void jobq_pg__delivery_reason(jobq_pg__delivery *kept, int32_t i, bool exceeded,
+                                     bool delivered, int32_t limit)
 {
-    jobq_str why = {parcel->error, parcel->error_size};
+    jobq_str why = {kept->error, kept->error_size};
     jobq_decision decision;
     char *text;
 
-    if (parcel->reasons[i] != NULL) why = jobq_str_from(parcel->reasons[i]);
-    else if (!delivered) why = parcel->portion.error;
-    if (!delivered && why.len == 0) why = jobq_str_from("its worker died, each time");
+    if (kept->reasons[i] != NULL) why = jobq_str_from(kept->reasons[i]);
+    else if (!delivered) why = kept->portion.error;
+    if (!delivered && why.len == 0) why = jobq_str_from("its worker died each time");
     text = (char *)malloc(JOBQ_ERROR_MAX + 1);
     if (text == NULL) return;
     memset(&decision, 0, sizeof decision);
     decision.reason = exceeded ? JOBQ_REASON_ATTEMPTS : JOBQ_REASON_NONE;
     decision.limit = limit;
     jobq_reason_format(text, &decision, why);
-    free(parcel->reasons[i]);
-    parcel->reasons[i] = text;
+    free(kept->reasons[i]);
+    kept->reasons[i] = text;
 }
 
-/* Says of each dead letter of an acknowledgement why it is one; once. The lock is held. */
-static void jobq_pg__parcel_words(jobq_pg__parcel *parcel, const jobq_ack *ack)
+/* Completes the reasons of the dead letters of an acknowledgement, once. The lock is held. */
+static void jobq_pg__delivery_reasons(jobq_pg__delivery *kept, const jobq_ack *ack)
 {
     int32_t i;
 
-    for (i = 0; i < ack->plan.done && !parcel->worded; i++) {
-        if (!jobq_pg__is_dead(ack->outcomes[i])) continue;
-        jobq_pg__parcel_word(parcel, i, ack->outcomes[i] == JOBQ_RESULT_EXCEEDED, i < ack->given,
-                             ack->max_attempts);
+    for (i = 0; i < ack->plan.done && !kept->reasons_done; i++) {
+        if (!jobq_pg__is_dead(ack->results[i])) continue;
+        jobq_pg__delivery_reason(kept, i, ack->results[i] == JOBQ_RESULT_EXCEEDED,
+                                 i < ack->given, ack->max_attempts);
     }
-    parcel->worded = true;
+    kept->reasons_done = true;
 }
 
-/* An acknowledgement as a statement. dead: room for a delivery. The lock is held. */
-static jobq_pg__ack jobq_pg__part_ack(jobq_pg__parcel *parcel, int64_t partition,
+/* The parameters of an acknowledgement. dead: room for all of its messages. The lock is held. */
+static jobq_pg__ack jobq_pg__part_ack(jobq_pg__delivery *kept, int64_t partition,
                                       const jobq_holder *token, const jobq_ack *a,
                                       jobq_pg__dead *dead)
 {
-    jobq_str error = {parcel->error, parcel->error_size};
+    jobq_str error = {kept->error, kept->error_size};
 
-    jobq_pg__parcel_words(parcel, a);
-    return jobq_pg__ack_of(a, partition, token, parcel->portion.messages,
-                           (const char *const *)parcel->reasons, error, dead);
+    jobq_pg__delivery_reasons(kept, a);
+    return jobq_pg__ack_of(a, partition, token, kept->portion.messages,
+                           (const char *const *)kept->reasons, error, dead);
 }
 
 /* -- messages: handlers -- */
 
-/* A reason for a dead letter, unless the delivery was given up meanwhile. Takes text. */
+/* Keeps text as the reason of a dead letter, or frees it if the delivery has been given up. */
 static bool jobq_pg__run_keep(jobq_pg__run *run, char **reason, char *text)
 {
-    pthread_mutex_lock(&run->worker->crew->lock);
+    pthread_mutex_lock(&run->worker->group->lock);
     if (run->busy && !run->abandoned) {
         free(*reason);
         *reason = text;
     } else free(text);
-    pthread_mutex_unlock(&run->worker->crew->lock);
+    pthread_mutex_unlock(&run->worker->group->lock);
     return run->busy;
 }
 
-/* Asked after each message, so the loop is asked once a millisecond at most. */
+/* It is called after each message, so it asks the loop at most once a millisecond. */
 static int jobq_pg__run_stop(jobq_pg__run *run)
 {
     int64_t now = jobq_pg__mono_us();
@@ -8025,61 +8022,62 @@ static int jobq_pg__run_stop(jobq_pg__run *run)
     return (int)run->stop;
 }
 
-/* Fills a delivery from its work. The lock is held. */
+/* Fills the handler's delivery from a run. The lock is held. */
 static void jobq_pg__delivery_fill(const jobq_pg_worker *w, jobq_pg__run *run)
 {
     const jobq_pg_receiver *receiver = &w->receivers[w->receiver_of[run->work.queue]];
-    jobq_delivery *d = &run->desk->delivery;
+    jobq_delivery *d = &run->data->delivery;
 
     memset(d, 0, sizeof *d - sizeof d->error);
     d->error[0] = '\0';
-    d->messages = run->parcel->portion.messages;
+    d->messages = run->kept->portion.messages;
     d->count = run->work.given;
-    d->partition = run->work.number;
-    d->partition_id = run->work.partition;
+    d->partition = run->work.partition;
+    d->partition_id = run->work.partition_id;
     d->queue = jobq_str_from(receiver->queue);
     d->user = receiver->user;
-    d->outcomes = run->work.outcomes;
-    d->store = &jobq_pg__leased; /* jobq_pg__deliver_in has its own */
+    d->results = run->work.results;
+    d->store = &jobq_pg__leased; /* jobq_pg__deliver_in sets its own */
     d->context = &run->delivering;
     run->stop = JOBQ_STOP_NONE;
     run->ask_mono_us = 0;
     memset(&run->delivering, 0, sizeof run->delivering);
-    run->delivering.reasons = run->parcel->reasons;
+    run->delivering.reasons = run->kept->reasons;
     run->delivering.run = run;
 }
 
-/* The hooks need what was planned: the partition may be elsewhere when they are called. The lock is
- * held. */
-static void jobq_pg__desk_plan(const jobq_pg_worker *w, jobq_pg__parcel *parcel,
-                               jobq_pg__desk *desk)
+/* Copies the plan for the hooks, because another worker may hold the partition when they are
+ * called. The lock is held. */
+static void jobq_pg__run_data_plan(const jobq_pg_worker *w, jobq_pg__delivery *kept,
+                                   jobq_pg__run_data *data)
 {
-    desk->planned = 0;
+    data->planned = 0;
     if (w->hooks.after == NULL && w->hooks.failed == NULL) return;
-    jobq_pg__parcel_words(parcel, &desk->ack);
-    desk->planned = desk->ack.plan.done;
-    memcpy(desk->error, parcel->error, parcel->error_size + 1);
+    jobq_pg__delivery_reasons(kept, &data->ack);
+    data->planned = data->ack.plan.done;
+    memcpy(data->error, kept->error, kept->error_size + 1);
 }
 
-/* The handler's word goes to the loop. own: its transaction acknowledges. The lock is held. */
+/* Tells the loop a handler's result. own: the handler's transaction acknowledges. False: the
+ * handler had been abandoned. The lock is held. */
 static bool jobq_pg__delivered(jobq_pg_worker *w, jobq_pg__run *run, const jobq_delivery *d,
                                const jobq_verdict *verdict, bool own)
 {
     int64_t now = jobq_pg__mono_us();
 
-    if (!jobq_loop_delivered(w->loop, now, &run->work, verdict, own, &run->desk->ack)) return false;
-    run->parcel->error_size = d->error_size;
-    memcpy(run->parcel->error, d->error, d->error_size + 1);
+    if (!jobq_loop_delivered(w->loop, now, &run->work, verdict, own, &run->data->ack)) return false;
+    run->kept->error_size = d->error_size;
+    memcpy(run->kept->error, d->error, d->error_size + 1);
     if (d->error_size == 0 && verdict->result != JOBQ_RESULT_SUCCESS) {
-        run->parcel->error_size = jobq_utf8_mend(run->parcel->error, JOBQ_ERROR_MAX, jobq_str_from(
+        run->kept->error_size = jobq_utf8_mend(run->kept->error, JOBQ_ERROR_MAX, jobq_str_from(
             verdict->result == JOBQ_RESULT_RETRY ? "message handler returned Retry" : "rejected"));
     }
-    jobq_pg__desk_plan(w, run->parcel, run->desk);
+    jobq_pg__run_data_plan(w, run->kept, run->data);
     if (!own) jobq_pg__told(w, now);
     return true;
 }
 
-/* Acknowledges and commits. OK: known to be committed. RETRYABLE: known to be rolled back. */
+/* Acknowledges and commits. OK: committed. LOST, RETRYABLE: rolled back. CONNECTION: unknown. */
 static jobq_error jobq_pg__commit_own(jobq_pg_worker *w, PGconn *conn, const jobq_pg__ack *ack,
                                       jobq_pg_error *error)
 {
@@ -8099,13 +8097,13 @@ static jobq_error jobq_pg__commit_own(jobq_pg_worker *w, PGconn *conn, const job
     else {
         jobq_pg__result_error(error, conn, res);
         if (PQstatus(conn) == CONNECTION_OK) code = JOBQ_ERROR_RETRYABLE;
-        else code = JOBQ_ERROR_CONNECTION; /* nobody knows */
+        else code = JOBQ_ERROR_CONNECTION; /* it may have been committed */
     }
     PQclear(res);
     return code;
 }
 
-/* A transactional handler's end: its plan is written where its effects are. */
+/* A transactional handler returned: the transaction with its effects also acknowledges. */
 static void jobq_pg__deliver_own(jobq_pg_worker *w, jobq_pg__run *run, jobq_delivery *d,
                                  const jobq_verdict *verdict)
 {
@@ -8116,36 +8114,35 @@ static void jobq_pg__deliver_own(jobq_pg_worker *w, jobq_pg__run *run, jobq_deli
     bool wanted;
 
     error.message[0] = '\0';
-    pthread_mutex_lock(&w->crew->lock);
+    pthread_mutex_lock(&w->group->lock);
     wanted = jobq_pg__delivered(w, run, d, verdict, true);
     if (wanted && dead != NULL) {
-        ack = jobq_pg__part_ack(run->parcel, run->work.partition, &run->work.token,
-                                &run->desk->ack, dead);
+        ack = jobq_pg__part_ack(run->kept, run->work.partition_id, &run->work.token,
+                                &run->data->ack, dead);
         ack.own = true;
     }
-    pthread_mutex_unlock(&w->crew->lock);
+    pthread_mutex_unlock(&w->group->lock);
     if (wanted && dead != NULL) code = jobq_pg__commit_own(w, run->conn, &ack, &error);
     else PQclear(PQexec(run->conn, "ROLLBACK"));
     free(dead);
-    pthread_mutex_lock(&w->crew->lock);
-    if (code != JOBQ_OK) run->desk->planned = 0;
+    pthread_mutex_lock(&w->group->lock);
+    if (code != JOBQ_OK) run->data->planned = 0;
     if (code == JOBQ_ERROR_RETRYABLE && error.message[0] != '\0') {
-        run->parcel->error_size =
-            jobq_utf8_mend(run->parcel->error, JOBQ_ERROR_MAX, jobq_str_from(error.message));
+        run->kept->error_size =
+            jobq_utf8_mend(run->kept->error, JOBQ_ERROR_MAX, jobq_str_from(error.message));
     }
     if (wanted) jobq_loop_committed(w->loop, jobq_pg__mono_us(), &run->work, code);
     jobq_pg__told(w, jobq_pg__mono_us());
-    pthread_mutex_unlock(&w->crew->lock);
+    pthread_mutex_unlock(&w->group->lock);
 }
 
-/* A transaction for a handler, on a connection of the pool. */
 static bool jobq_pg__run_begin(jobq_pg__run *run, jobq_pg_error *error)
 {
     run->delivering.conn = jobq_pg__run_conn(run, error);
     return run->conn != NULL && jobq_pg__command(run->conn, JOBQ_PG__BEGIN, error) == JOBQ_OK;
 }
 
-/* Runs a handler in the transaction that acknowledges. True: the loop has been told. */
+/* Runs a handler in the transaction that also acknowledges. True: the loop knows the result. */
 static bool jobq_pg__deliver_tx(jobq_pg_worker *w, jobq_pg__run *run, jobq_delivery *d,
                                 const jobq_pg_receiver *r, jobq_verdict *verdict)
 {
@@ -8159,19 +8156,19 @@ static bool jobq_pg__deliver_tx(jobq_pg_worker *w, jobq_pg__run *run, jobq_deliv
     return open;
 }
 
-/* -- a handler's run, of a job or of messages -- */
+/* -- running the handler of a job or of messages -- */
 
-/* Fills what the handler gets. False: no handler has the job's kind. The lock is held. */
+/* Prepares what the handler gets. False: no handler has the job's kind. The lock is held. */
 static bool jobq_pg__run_fill(jobq_pg_worker *w, jobq_pg__run *run)
 {
     jobq_handled handled;
 
     run->began_mono_us = jobq_pg__mono_us();
     if (JOBQ_PG__IS_DELIVERY(&run->work)) {
-        run->parcel = w->parcels[run->work.slot];
-        run->parcel->users++;
+        run->kept = w->deliveries[run->work.slot];
+        run->kept->users++;
         jobq_pg__delivery_fill(w, run);
-        jobq_pg__told(w, run->began_mono_us); /* of a lease to renew, a time limit */
+        jobq_pg__told(w, run->began_mono_us); /* a lease to renew, a time limit */
         return true;
     }
     run->handler = jobq_pg__handler_of(w, run->work.job.kind);
@@ -8184,16 +8181,16 @@ static bool jobq_pg__run_fill(jobq_pg_worker *w, jobq_pg__run *run)
     }
     run->answer = w->held[run->work.slot].answer;
     w->held[run->work.slot].answer = NULL;
-    jobq_pg__call_fill(&run->desk->call, w, run);
+    jobq_pg__call_fill(&run->data->call, w, run);
     return true;
 }
 
-/* Calls the handler. True: the loop has been told what it said. */
+/* True: the loop knows the result. */
 static bool jobq_pg__run_call(jobq_pg_worker *w, jobq_pg__run *run, jobq_pg_report *report,
                               jobq_verdict *verdict)
 {
-    jobq_delivery *d = &run->desk->delivery;
-    jobq_call *call = &run->desk->call;
+    jobq_delivery *d = &run->data->delivery;
+    jobq_call *call = &run->data->call;
     const jobq_pg_receiver *r;
 
     if (JOBQ_PG__IS_DELIVERY(&run->work)) {
@@ -8212,63 +8209,63 @@ static void jobq_pg__report_start(jobq_pg_report *report, const jobq_pg__run *ru
 {
     memset(report, 0, sizeof *report);
     if (JOBQ_PG__IS_DELIVERY(&run->work)) {
-        report->delivery = &run->desk->delivery;
+        report->delivery = &run->data->delivery;
         report->queue = report->delivery->queue;
     } else {
-        report->call = &run->desk->call;
+        report->call = &run->data->call;
         report->queue = jobq_str_from(run->handler->queue);
     }
 }
 
-/* Calls the hooks of a run's end; parcel: of its messages, or NULL. The lock is not held. */
+/* Calls the hooks after a run; kept: the delivery, NULL: it was a job. The lock is not held. */
 static void jobq_pg__tell(const jobq_pg_worker *w, jobq_pg_report *report,
-                          const jobq_pg__desk *desk, const jobq_pg__parcel *parcel)
+                          const jobq_pg__run_data *data, const jobq_pg__delivery *kept)
 {
     bool messages = report->delivery != NULL;
     int32_t i;
 
     if (messages && report->result != JOBQ_RESULT_SUCCESS)
-        report->error = jobq_str_from(desk->error);
+        report->error = jobq_str_from(data->error);
     if (w->hooks.after != NULL) w->hooks.after(w->hooks.user, report);
     if (w->hooks.failed == NULL) return;
     if (report->state == JOBQ_STATE_FAILED) w->hooks.failed(w->hooks.user, report);
-    for (i = 0; messages && i < desk->planned; i++) {
-        if (!jobq_pg__is_dead(desk->ack.outcomes[i])) continue;
-        report->message = &parcel->portion.messages[i];
-        report->error = jobq_str_from(parcel->reasons[i]);
+    for (i = 0; messages && i < data->planned; i++) {
+        if (!jobq_pg__is_dead(data->ack.results[i])) continue;
+        report->message = &kept->portion.messages[i];
+        report->error = jobq_str_from(kept->reasons[i]);
         w->hooks.failed(w->hooks.user, report);
     }
 }
 
-/* The handler has ended. told: the loop knows. The lock is held after, not before. */
+/* The handler has ended. told: the loop knows its result. The lock is held after, not before. */
 static void jobq_pg__run_ended(jobq_pg_worker *w, jobq_pg__run *run, jobq_pg_report *report,
                                const jobq_verdict *verdict, bool told)
 {
-    jobq_pg__desk *desk = run->desk;
+    jobq_pg__run_data *data = run->data;
 
     report->result = verdict->result;
     if (run->conn != NULL) jobq_pg__run_end(w, run);
-    pthread_mutex_lock(&w->crew->lock);
+    pthread_mutex_lock(&w->group->lock);
     w->handler_us += report->duration_us;
-    if (report->call != NULL && !run->abandoned) jobq_pg__returned(w, run, &desk->call, report);
+    if (report->call != NULL && !run->abandoned) jobq_pg__returned(w, run, &data->call, report);
     if (report->call == NULL && !told)
-        jobq_pg__delivered(w, run, &desk->delivery, verdict, false);
+        jobq_pg__delivered(w, run, &data->delivery, verdict, false);
     run->busy = false;
     if (!run->abandoned && (w->hooks.after != NULL || w->hooks.failed != NULL)) {
-        pthread_mutex_unlock(&w->crew->lock);
-        jobq_pg__tell(w, report, desk, run->parcel);
-        pthread_mutex_lock(&w->crew->lock);
+        pthread_mutex_unlock(&w->group->lock);
+        jobq_pg__tell(w, report, data, run->kept);
+        pthread_mutex_lock(&w->group->lock);
     }
     free(run->next);
     run->next = NULL;
     run->next_size = 0;
     jobq_pg__answer_drop(run->answer);
-    jobq_pg__parcel_drop(run->parcel);
+    jobq_pg__delivery_drop(run->kept);
     run->answer = NULL;
-    run->parcel = NULL;
+    run->kept = NULL;
 }
 
-/* Runs a handler. The lock is held before and after. */
+/* The lock is held before and after. */
 static void jobq_pg__run_work(jobq_pg_worker *w, jobq_pg__run *run)
 {
     jobq_pg_report report;
@@ -8277,7 +8274,7 @@ static void jobq_pg__run_work(jobq_pg_worker *w, jobq_pg__run *run)
     bool told;
 
     if (!jobq_pg__run_fill(w, run)) return;
-    pthread_mutex_unlock(&w->crew->lock);
+    pthread_mutex_unlock(&w->group->lock);
     memset(&verdict, 0, sizeof verdict);
     jobq_pg__report_start(&report, run);
     if (w->hooks.before != NULL) w->hooks.before(w->hooks.user, &report);
@@ -8287,68 +8284,70 @@ static void jobq_pg__run_work(jobq_pg_worker *w, jobq_pg__run *run)
     jobq_pg__run_ended(w, run, &report, &verdict, told);
 }
 
-/* -- the hooks of handlers that were abandoned: other threads call them -- */
+/* -- the hooks for abandoned handlers: another thread calls them -- */
 
-struct jobq_pg__notice {
+struct jobq_pg__hook_call {
     jobq_pg_report report;
-    jobq_pg__run run;        /* as far as the report needs it, with a desk of its own */
-    jobq_pg__desk desk;
-    jobq_pg__notice *next;
+    jobq_pg__run run;        /* as much of it as the report needs */
+    jobq_pg__run_data data;
+    jobq_pg__hook_call *next;
 };
 
-/* The run is abandoned; the report's last word is the caller's. NULL: no hook wants it, or no
- * memory. The lock is held. */
-static jobq_pg__notice *jobq_pg__notice_new(jobq_pg_worker *w, const jobq_pg__run *run)
+/* Lists a call of the hooks for a run that is abandoned; the caller completes the report. NULL: no
+ * run, no hook or no memory. The lock is held. */
+static jobq_pg__hook_call *jobq_pg__hook_call_new(jobq_pg_worker *w, const jobq_pg__run *run)
 {
-    jobq_pg__notice *n;
+    jobq_pg__hook_call *n;
 
     if (run == NULL || (w->hooks.after == NULL && w->hooks.failed == NULL)) return NULL;
-    n = (jobq_pg__notice *)calloc(1, sizeof *n);
+    n = (jobq_pg__hook_call *)calloc(1, sizeof *n);
     if (n == NULL) return NULL;
-    memcpy(&n->run.work, &run->work, offsetof(jobq_work, outcomes)); /* which it still writes */
+    /* Not the results: the handler may still write them. */
+    memcpy(&n->run.work, &run->work, offsetof(jobq_work, results));
     n->run.worker = w;
     n->run.handler = run->handler;
     n->run.answer = run->answer;
-    n->run.parcel = run->parcel;
-    n->run.desk = &n->desk;
+    n->run.kept = run->kept;
+    n->run.data = &n->data;
     if (JOBQ_PG__IS_DELIVERY(&run->work)) {
-        run->parcel->users++;
+        run->kept->users++;
         jobq_pg__delivery_fill(w, &n->run);
-        n->desk.delivery.outcomes = NULL;
+        n->data.delivery.results = NULL;
     } else {
         run->answer->users++;
-        jobq_pg__call_fill(&n->desk.call, w, &n->run);
+        jobq_pg__call_fill(&n->data.call, w, &n->run);
     }
     jobq_pg__report_start(&n->report, &n->run);
     n->report.duration_us = jobq_pg__mono_us() - run->began_mono_us;
-    n->next = w->notices;
-    w->notices = n;
-    pthread_cond_signal(&w->crew->work);
+    n->next = w->hook_calls;
+    w->hook_calls = n;
+    pthread_cond_signal(&w->group->work);
     return n;
 }
 
-/* Calls the hooks for one notice, if there is one. The lock is held before and after. */
-static bool jobq_pg__notice_tell(jobq_pg_worker *w)
+/* Calls the hooks for an abandoned run, if one is listed. The lock is held before and after. */
+static bool jobq_pg__hook_call_run(jobq_pg_worker *w)
 {
-    jobq_pg__notice *n = w->notices;
+    jobq_pg__hook_call *n = w->hook_calls;
 
     if (n == NULL) return false;
-    w->notices = n->next;
-    pthread_mutex_unlock(&w->crew->lock);
-    jobq_pg__tell(w, &n->report, &n->desk, n->run.parcel);
-    pthread_mutex_lock(&w->crew->lock);
+    w->hook_calls = n->next;
+    pthread_mutex_unlock(&w->group->lock);
+    jobq_pg__tell(w, &n->report, &n->data, n->run.kept);
+    pthread_mutex_lock(&w->group->lock);
     jobq_pg__answer_drop(n->run.answer);
-    jobq_pg__parcel_drop(n->run.parcel);
+    jobq_pg__delivery_drop(n->run.kept);
     free(n);
     return true;
 }
 
 /* -- the life of a thread -- */
 
-/* One job or one delivery, messages first. False: there is neither. The lock is held. */
+/* Calls the hooks for an abandoned run, else runs a delivery, else a job. False: there is none. The
+ * lock is held before and after. */
 static bool jobq_pg__run_one(jobq_pg_worker *w, jobq_pg__run *run)
 {
-    if (jobq_pg__notice_tell(w)) return true;
+    if (jobq_pg__hook_call_run(w)) return true;
     run->busy = jobq_loop_take(w->loop, jobq_pg__mono_us(), &run->work);
     if (!run->busy) return false;
     jobq_pg__run_work(w, run);
@@ -8356,19 +8355,19 @@ static bool jobq_pg__run_one(jobq_pg_worker *w, jobq_pg__run *run)
     return true;
 }
 
-/* Asks the members in turn: one job or one delivery. False: none has any. The lock is held. */
-static bool jobq_pg__crew_runs(jobq_pg__crew *crew, jobq_pg__run *run)
+/* Asks the workers in turn for work. False: none has any. The lock is held before and after. */
+static bool jobq_pg__group_runs(jobq_pg__group *group, jobq_pg__run *run)
 {
     bool ran = false;
     size_t i;
 
-    for (i = 0; i < crew->count && !ran; i++) {
-        jobq_pg_worker *w = crew->members[crew->turn++ % crew->count];
+    for (i = 0; i < group->count && !ran; i++) {
+        jobq_pg_worker *w = group->workers[group->turn++ % group->count];
         if (w->ended) continue;
         run->worker = w;
         ran = jobq_pg__run_one(w, run);
         if (!ran) jobq_pg__told(w, jobq_pg__mono_us());
-        if (w->ended) pthread_cond_broadcast(&crew->gone);
+        if (w->ended) pthread_cond_broadcast(&group->gone);
     }
     run->worker = NULL;
     return ran;
@@ -8379,91 +8378,91 @@ static bool jobq_pg__works(const jobq_pg_worker *w)
     return jobq_loop_status_of(w->loop).phase == JOBQ_PHASE_WORKING;
 }
 
-/* Whether any member still begins jobs. The lock is held. */
-static bool jobq_pg__crew_works(const jobq_pg__crew *crew)
+/* Whether any worker still starts jobs. The lock is held. */
+static bool jobq_pg__group_works(const jobq_pg__group *group)
 {
     size_t i;
 
-    for (i = 0; i < crew->count; i++) {
-        if (jobq_pg__works(crew->members[i])) return true;
+    for (i = 0; i < group->count; i++) {
+        if (jobq_pg__works(group->workers[i])) return true;
     }
     return false;
 }
 
-/* Whether a thread is still busy for a member that has ended. The last one waits for all threads.
- * The lock is held. */
-static bool jobq_pg__crew_busy(const jobq_pg_worker *w)
+/* Whether a thread still works for a worker that has ended. When all have ended: whether any thread
+ * is left. The lock is held. */
+static bool jobq_pg__group_busy(const jobq_pg_worker *w)
 {
-    const jobq_pg__run *run = w->crew->runs;
+    const jobq_pg__run *run = w->group->runs;
 
-    if (w->crew->open == 0) return w->crew->threads > 0;
+    if (w->group->open == 0) return w->group->threads > 0;
     while (run != NULL && (run->worker != w || run->abandoned)) run = run->link;
     return run != NULL;
 }
 
 /* Waits for work and does it. The lock is held before and after. */
-static void jobq_pg__thread_work(jobq_pg__crew *crew, jobq_pg__run *run)
+static void jobq_pg__thread_work(jobq_pg__group *group, jobq_pg__run *run)
 {
-    while (run->desk != NULL && crew->open > 0 && !run->abandoned) {
-        if (jobq_pg__crew_runs(crew, run)) continue;
-        crew->idle++;
-        pthread_cond_wait(&crew->work, &crew->lock);
-        crew->idle--;
+    while (run->data != NULL && group->open > 0 && !run->abandoned) {
+        if (jobq_pg__group_runs(group, run)) continue;
+        group->idle++;
+        pthread_cond_wait(&group->work, &group->lock);
+        group->idle--;
     }
 }
 
-/* One more thread for handlers. The lock is held. */
-static bool jobq_pg__thread_start(jobq_pg__crew *crew)
+/* Starts one more thread for handlers. The lock is held. */
+static bool jobq_pg__thread_start(jobq_pg__group *group)
 {
-    bool good = jobq_pg__detach(jobq_pg__thread, crew);
+    bool good = jobq_pg__detach(jobq_pg__thread, group);
 
-    if (good) crew->threads++;
+    if (good) group->threads++;
     return good;
 }
 
-/* Its crew works no more, and jobq_pg_worker_wait says so. The lock is held. */
+/* Stops all workers of the group; jobq_pg_worker_wait will report it. The lock is held. */
 static void jobq_pg__give_up(jobq_pg_worker *w, const char *why)
 {
     int64_t now = jobq_pg__mono_us();
     size_t i;
 
-    if (!jobq_pg__crew_works(w->crew)) return;
-    w->crew->gave_up = true;
+    if (!jobq_pg__group_works(w->group)) return;
+    w->group->gave_up = true;
     jobq_pg__trouble(w, why);
     jobq_pg__log(w->pg, JOBQ_PG_ERROR, "%s", why);
-    for (i = 0; i < w->crew->count; i++) {
-        jobq_pg_worker *member = w->crew->members[i];
-        if (!jobq_pg__works(member)) continue;
-        jobq_loop_stop(member->loop, now, 0);
-        jobq_pg__told(member, now);
+    for (i = 0; i < w->group->count; i++) {
+        jobq_pg_worker *worker = w->group->workers[i];
+        if (!jobq_pg__works(worker)) continue;
+        jobq_loop_stop(worker->loop, now, 0);
+        jobq_pg__told(worker, now);
     }
 }
 
-/* In the place of a thread that is no more counted. The lock is held. */
+/* Replaces a thread that no longer counts; gives up if no thread is left. The lock is held. */
 static void jobq_pg__thread_replace(jobq_pg_worker *w)
 {
-    jobq_pg__crew *crew = w->crew;
+    jobq_pg__group *group = w->group;
 
-    if (crew->open == 0 || jobq_pg__thread_start(crew) || crew->threads > 0) return;
-    jobq_pg__give_up(w, "no more threads: the worker stops; raise the limit");
+    if (group->open == 0 || jobq_pg__thread_start(group) || group->threads > 0) return;
+    jobq_pg__give_up(w, "no thread could be started: the worker stops; raise the limit");
 }
 
-/* A thread ends. w: whose handler ended it, NULL: none did. The lock is held before, not after. */
-static void jobq_pg__thread_end(jobq_pg__crew *crew, jobq_pg__run *run, jobq_pg_worker *w)
+/* A thread ends. w: the worker whose handler ended it, or NULL. Releases the lock. */
+static void jobq_pg__thread_end(jobq_pg__group *group, jobq_pg__run *run, jobq_pg_worker *w)
 {
     jobq_pg__run **link;
 
-    for (link = &crew->runs; *link != run; link = &(*link)->link) {}
+    for (link = &group->runs; *link != run; link = &(*link)->link) {}
     *link = run->link;
-    if (run->abandoned) crew->stuck--;
-    else crew->threads--;
+    if (run->abandoned) group->stuck--;
+    else group->threads--;
     if (w != NULL && !run->abandoned) jobq_pg__thread_replace(w);
-    pthread_cond_broadcast(&crew->gone);
-    pthread_mutex_unlock(&crew->lock);
-    free(run->desk);
+    pthread_cond_broadcast(&group->gone);
+    pthread_mutex_unlock(&group->lock);
+    free(run->data);
 }
 
-/* A handler ended its thread, by pthread_exit: a failed attempt, and a thread is missing. */
+/* A handler called pthread_exit: its attempt has failed, and its thread has to be replaced. */
 static void jobq_pg__thread_quit(void *arg)
 {
     static const char text[] = "the handler ended its thread";
@@ -8477,42 +8476,42 @@ static void jobq_pg__thread_quit(void *arg)
         jobq_pg__report_start(&report, run);
         report.duration_us = jobq_pg__mono_us() - run->began_mono_us;
         if (JOBQ_PG__IS_DELIVERY(&run->work))
-            jobq_pg__retry_all(&run->desk->delivery, &verdict, text);
-        else jobq_call_error(&run->desk->call, jobq_str_from(text));
+            jobq_pg__retry_all(&run->data->delivery, &verdict, text);
+        else jobq_call_error(&run->data->call, jobq_str_from(text));
         jobq_pg__run_ended(w, run, &report, &verdict, false);
-    } else pthread_mutex_lock(&w->crew->lock);
+    } else pthread_mutex_lock(&w->group->lock);
     jobq_pg__log(w->pg, JOBQ_PG_ERROR, "%s: return from handlers", text);
-    jobq_pg__thread_end(w->crew, run, w);
+    jobq_pg__thread_end(w->group, run, w);
 }
 
 static void *jobq_pg__thread(void *arg)
 {
-    jobq_pg__crew *crew = (jobq_pg__crew *)arg;
+    jobq_pg__group *group = (jobq_pg__group *)arg;
     jobq_pg__run run;
 
     memset(&run, 0, sizeof run);
-    run.desk = (jobq_pg__desk *)calloc(1, sizeof *run.desk);
-    pthread_mutex_lock(&crew->lock);
-    run.link = crew->runs;
-    crew->runs = &run;
+    run.data = (jobq_pg__run_data *)calloc(1, sizeof *run.data);
+    pthread_mutex_lock(&group->lock);
+    run.link = group->runs;
+    group->runs = &run;
     pthread_cleanup_push(jobq_pg__thread_quit, &run);
-    jobq_pg__thread_work(crew, &run);
+    jobq_pg__thread_work(group, &run);
     pthread_cleanup_pop(0);
-    jobq_pg__thread_end(crew, &run, NULL);
+    jobq_pg__thread_end(group, &run, NULL);
     return NULL;
 }
 
-/* As many as may find something: jobs, or messages that a thread refused for the sake of a suspect
- * job, or of a lease that was over. The lock is held. */
+/* Wakes threads for jobs, and for messages that no thread took because of a suspect job or of a
+ * lease that was over. The lock is held. */
 static void jobq_pg__wake_threads(jobq_pg_worker *w)
 {
     int32_t want = jobq_loop_status_of(w->loop).ready;
-    int32_t n = w->crew->idle < want ? w->crew->idle : want;
+    int32_t n = w->group->idle < want ? w->group->idle : want;
 
-    while (n-- > 0) pthread_cond_signal(&w->crew->work);
+    while (n-- > 0) pthread_cond_signal(&w->group->work);
 }
 
-/* -- what a handler may ask -- */
+/* -- what a handler may call -- */
 
 static bool jobq_pg__keep(jobq_call *call, jobq_str next, bool bytes)
 {
@@ -8570,7 +8569,7 @@ JOBQ_API jobq_error jobq_pg_call_complete(jobq_call *call, PGconn *conn, jobq_pg
     return jobq_pg__ask(w->pg, conn, JOBQ_PG__SETTLE_HERE, &end, NULL, error);
 }
 
-/* An aborted transaction answers COMMIT with ROLLBACK and no error: only that word tells. */
+/* In an aborted transaction COMMIT rolls back without an error: only the command tag tells. */
 JOBQ_API jobq_outcome jobq_pg_call_commit(jobq_call *call, PGconn *conn)
 {
     jobq_pg_error error;
@@ -8590,19 +8589,19 @@ JOBQ_API jobq_outcome jobq_pg_call_commit(jobq_call *call, PGconn *conn)
     return JOBQ_OUTCOME_RETRY;
 }
 
-/* -- connections: a thread makes each, and no other thread waits for it -- */
+/* -- connections: a thread of its own makes each, so that no other thread waits -- */
 
-/* A connection that is being made. Its thread calls desc.connect and asks name servers, which may
- * block, and gets past a silent host: libpq heeds connect_timeout only for a caller that waits. */
+/* A connection that is being made. It has a thread because desc.connect and name servers may block,
+ * and because libpq obeys connect_timeout only in its blocking calls. */
 struct jobq_pg__attempt {
     const jobq_pg *pg;
     const char *conninfo, *name;
-    jobq_pg__crew *crew;       /* lives while asks, which its lock guards: */
-    bool asks;                 /* desc.connect is called, and the handle used */
+    jobq_pg__group *group;     /* valid while asks, which its lock guards */
+    bool asks;                 /* the thread still uses the handle, or runs desc.connect */
     pthread_mutex_t lock;      /* guards what follows */
-    jobq_pg_worker *worker;    /* NULL: given up, also under the crew's lock; its thread frees it */
-    bool over;
-    PGconn *conn;              /* what it got; NULL: error says why */
+    jobq_pg_worker *worker;    /* NULL: given up, so its thread frees it; set under both locks */
+    bool over;                 /* the thread is done with it */
+    PGconn *conn;              /* the result; NULL: error says why */
     jobq_pg_error error;
 };
 
@@ -8613,17 +8612,17 @@ static void jobq_pg__attempt_free(jobq_pg__attempt *a)
     free(a);
 }
 
-/* The handle is no longer used. False: the attempt was given up. */
+/* The thread no longer uses the handle. False: the attempt was given up. */
 static bool jobq_pg__attempt_asked(jobq_pg__attempt *a)
 {
     bool wanted;
 
-    pthread_mutex_lock(&a->crew->lock);
+    pthread_mutex_lock(&a->group->lock);
     a->asks = false;
     wanted = a->worker != NULL;
     if (wanted) jobq_pg__poke(a->worker, 'w');
-    else a->crew->stuck--;
-    pthread_mutex_unlock(&a->crew->lock);
+    else a->group->stuck--;
+    pthread_mutex_unlock(&a->group->lock);
     return wanted;
 }
 
@@ -8659,7 +8658,7 @@ static jobq_pg__attempt *jobq_pg__attempt_new(jobq_pg_worker *w, const char *con
     a->conninfo = conninfo;
     a->name = w->name;
     a->worker = w;
-    a->crew = w->crew;
+    a->group = w->group;
     a->asks = true;
     pthread_mutex_init(&a->lock, NULL);
     if (jobq_pg__detach(jobq_pg__attempt_run, a)) return a;
@@ -8667,7 +8666,7 @@ static jobq_pg__attempt *jobq_pg__attempt_new(jobq_pg_worker *w, const char *con
     return NULL;
 }
 
-/* Whether an attempt is over. Then it is freed: *conn is what it got; NULL: error says why. */
+/* Whether an attempt is over. If so, frees it: *conn is the connection; NULL: error says why. */
 static bool jobq_pg__attempt_over(jobq_pg__attempt **at, PGconn **conn, jobq_pg_error *error)
 {
     jobq_pg__attempt *a = *at;
@@ -8689,8 +8688,7 @@ static bool jobq_pg__attempt_over(jobq_pg__attempt **at, PGconn **conn, jobq_pg_
 /* Whether an attempt still uses the handle. The lock is held. */
 static bool jobq_pg__asks(const jobq_pg__attempt *a) { return a != NULL && a->asks; }
 
-/* Gives an attempt up. One that still uses the handle is counted with the handlers that never
- * returned. The lock is held. */
+/* Gives an attempt up; one that still uses the handle counts as stuck. The lock is held. */
 static void jobq_pg__attempt_leave(jobq_pg_worker *w, jobq_pg__attempt **at)
 {
     jobq_pg__attempt *a = *at;
@@ -8701,22 +8699,21 @@ static void jobq_pg__attempt_leave(jobq_pg_worker *w, jobq_pg__attempt **at)
     pthread_mutex_lock(&a->lock);
     over = a->over;
     a->worker = NULL;
-    pthread_mutex_unlock(&a->lock); /* one that no longer asks may be freed from here on */
+    pthread_mutex_unlock(&a->lock); /* from here on its thread may free it, unless it asks */
     if (asks) {
-        w->crew->stuck++;
+        w->group->stuck++;
         jobq_pg__log(w->pg, JOBQ_PG_ERROR, "desc.connect has not returned: end the process");
     }
     if (over) jobq_pg__attempt_free(a);
 }
 
-/* Whether one is under way. The lesser connections wait for the others, so that a worker has one
- * more thread at most. */
+/* Whether an attempt is under way. LISTEN and maintenance begin none meanwhile, to save threads. */
 static bool jobq_pg__attempting(const jobq_pg_worker *w)
 {
     return w->attempt != NULL || w->listener.attempt != NULL || w->maintenance.attempt != NULL;
 }
 
-/* Begins a lesser connection, or goes on with it. True: *conn is it; NULL: error says why not. */
+/* Connects for LISTEN or maintenance. True: over; *conn is the connection, or error says why. */
 static bool jobq_pg__connects(jobq_pg_worker *w, jobq_pg__attempt **at, const char *conninfo,
                               PGconn **conn, jobq_pg_error *error)
 {
@@ -8730,7 +8727,6 @@ static bool jobq_pg__connects(jobq_pg_worker *w, jobq_pg__attempt **at, const ch
     return true;
 }
 
-/* What is taken from *conn. */
 static PGconn *jobq_pg__conn_take(PGconn **conn)
 {
     PGconn *taken = *conn;
@@ -8740,19 +8736,20 @@ static PGconn *jobq_pg__conn_take(PGconn **conn)
 }
 
 /* -- maintenance: VACUUM and prune may take long, so they run beside the worker's statements, on a
- * connection that is made for them and closed after them -- */
+ * connection that is made for them and then closed -- */
 
-/* Begins the answer to a request of which this is known. The lock is held. */
+/* Starts the answer to the request of a statement. The lock is held. */
 static void jobq_pg__answer_start(jobq_pg_worker *w, const jobq_pg__pending *p, jobq_error code)
 {
-    jobq_request *of = w->request; /* no other is being carried out */
+    jobq_request *of = w->request; /* free: no other request is being carried out */
 
     of->kind = p->kind;
     of->worker = p->worker;
-    of->number = p->number;
+    of->claim = p->claim;
+    of->id = p->id;
     of->slot = p->slot;
     of->generation = p->generation;
-    of->claim = p->claim;
+    of->with_claim = p->with_claim;
     jobq_answer_start(w->answer, of);
     w->answer->error = code;
 }
@@ -8768,8 +8765,8 @@ static void jobq_pg__answered(jobq_pg_worker *w, jobq_request_kind kind, jobq_er
     jobq_loop_tell(w->loop, jobq_pg__mono_us(), w->answer);
 }
 
-/* Behind a pooler the bounds of a VACUUM would be another client's, so it runs under those of the
- * role unless listen_conninfo leads past the pooler. The log says it once. */
+/* Through a pooler a SET would reach other clients' statements, so VACUUM runs under the role's
+ * time-outs, unless listen_conninfo leads past the pooler. The log says so once. */
 static void jobq_pg__maintenance_failed(jobq_pg_worker *w, jobq_request_kind kind,
                                         const jobq_pg_error *error)
 {
@@ -8780,11 +8777,10 @@ static void jobq_pg__maintenance_failed(jobq_pg_worker *w, jobq_request_kind kin
     w->vacuum_told = w->vacuum_told || bound;
     jobq_pg__trouble(w, error->message);
     jobq_pg__log(w->pg, JOBQ_PG_WARNING, "%s: %s%s", jobq_request_name(kind), error->message,
-                 bound ? ": no worker can change that through a pooler: set listen_conninfo, or "
+                 bound ? ": the worker cannot change that through a pooler: set listen_conninfo, "
                          "raise the role's statement_timeout, or leave it to autovacuum" : "");
 }
 
-/* The next of those wanted. */
 static jobq_request_kind jobq_pg__maintenance_take(jobq_pg__maintenance *m)
 {
     bool vacuum = (m->wanted >> JOBQ_REQUEST_VACUUM & 1) != 0;
@@ -8794,8 +8790,8 @@ static jobq_request_kind jobq_pg__maintenance_take(jobq_pg__maintenance *m)
     return kind;
 }
 
-/* The role may have time-outs that are too short, so these statements have bounds of their own: for
- * their transaction, or, since a VACUUM runs in none, for the session. */
+/* The role's time-outs may be too short, so these statements set their own: prune for its
+ * transaction; VACUUM, which cannot run in a transaction, for the session. */
 #define JOBQ_PG__BOUNDS(set, most) set "statement_timeout = " most "; " set "lock_timeout = '5s'; "
 #define JOBQ_PG__BOUNDS_17(conn, sql) (PQserverVersion(conn) >= 170000 ? (sql) : "")
 
@@ -8806,7 +8802,7 @@ static void jobq_pg__maintenance_send(jobq_pg_worker *w, jobq_request_kind kind)
     char text[1024];
 
     m->kind = kind;
-    m->code = JOBQ_ERROR_CONNECTION; /* unless there is a result */
+    m->code = JOBQ_ERROR_CONNECTION; /* if no result comes */
     if (kind == JOBQ_REQUEST_WAIT) {
         snprintf(text, sizeof text, JOBQ_PG__BOUNDS("SET ", "0") "%s",
                  JOBQ_PG__BOUNDS_17(m->conn, "SET transaction_timeout = 0"));
@@ -8819,7 +8815,7 @@ static void jobq_pg__maintenance_send(jobq_pg_worker *w, jobq_request_kind kind)
     PQsendQuery(m->conn, text);
 }
 
-/* Makes the connection, if it is wanted. Where the session is its own, it is set up first. */
+/* Connects if a request is wanted. A session that no pooler shares gets its time-outs first. */
 static void jobq_pg__maintenance_connect(jobq_pg_worker *w)
 {
     const char *past = w->pg->listen_conninfo;
@@ -8832,14 +8828,14 @@ static void jobq_pg__maintenance_connect(jobq_pg_worker *w)
     m->kind = JOBQ_REQUEST_WAIT;
     if (m->conn != NULL && (!w->pg->pooled || past != NULL))
         jobq_pg__maintenance_send(w, JOBQ_REQUEST_WAIT);
-    while (m->conn == NULL && m->wanted != 0) { /* the loop asks again in its time */
+    while (m->conn == NULL && m->wanted != 0) { /* the loop will ask again later */
         jobq_request_kind kind = jobq_pg__maintenance_take(m);
         jobq_pg__maintenance_failed(w, kind, &error);
         jobq_pg__answered(w, kind, error.code);
     }
 }
 
-/* A statement has ended: sends the next, or closes, which also ends a transaction that failed. */
+/* A statement has ended: sends the next, or closes, which also ends a failed transaction. */
 static void jobq_pg__maintenance_next(jobq_pg_worker *w)
 {
     jobq_pg__maintenance *m = &w->maintenance;
@@ -8851,7 +8847,6 @@ static void jobq_pg__maintenance_next(jobq_pg_worker *w)
     } else PQfinish(jobq_pg__conn_take(&m->conn));
 }
 
-/* Takes a result. */
 static void jobq_pg__maintenance_got(jobq_pg_worker *w, PGresult *res)
 {
     jobq_pg__maintenance *m = &w->maintenance;
@@ -8865,13 +8860,13 @@ static void jobq_pg__maintenance_got(jobq_pg_worker *w, PGresult *res)
     PQclear(res);
 }
 
-/* ready: its socket may be read. The lock is held. */
+/* ready: its socket has input. The lock is held. */
 static void jobq_pg__maintenance_step(jobq_pg_worker *w, bool ready)
 {
     jobq_pg__maintenance *m = &w->maintenance;
 
     if (m->conn == NULL) jobq_pg__maintenance_connect(w);
-    if (ready && m->conn != NULL) PQconsumeInput(m->conn); /* an error is a result, too */
+    if (ready && m->conn != NULL) PQconsumeInput(m->conn); /* PQgetResult tells of an error */
     while (m->conn != NULL && (PQstatus(m->conn) == CONNECTION_BAD || !PQisBusy(m->conn))) {
         PGresult *res = PQgetResult(m->conn);
         if (res != NULL) jobq_pg__maintenance_got(w, res);
@@ -8881,7 +8876,6 @@ static void jobq_pg__maintenance_step(jobq_pg_worker *w, bool ready)
 
 /* -- sending -- */
 
-/* The first statement on its way is no longer waited for. */
 static void jobq_pg__pending_drop(jobq_pg_worker *w)
 {
     PQclear(w->pending[w->pending_first].result);
@@ -8916,9 +8910,8 @@ static jobq_pg__pending *jobq_pg__pend(jobq_pg_worker *w)
     return p;
 }
 
-/* Sends a request in a transaction of its own; from: what its parameters are in, NULL: in the
- * request. Through a pooler it says so itself, with its time-outs; else the session was told
- * once. */
+/* Sends a request in a transaction of its own. from: has its parameters; NULL: the request has
+ * them. Through a pooler each request sets the isolation level and time-outs. */
 static void jobq_pg__send(jobq_pg_worker *w, const jobq_request *a, const void *from)
 {
     jobq_pg__statement st = jobq_pg__statement_of(a);
@@ -8937,14 +8930,13 @@ static void jobq_pg__send(jobq_pg_worker *w, const jobq_request *a, const void *
     JOBQ_PG_POINT("sent", (int)a->kind, w->conn);
 }
 
-/* A statement of the driver's own. */
 static void jobq_pg__send_text(jobq_pg_worker *w, const char *sql)
 {
     if (!jobq_pg__ship_text(w->conn, sql) || !PQpipelineSync(w->conn)) w->broken = true;
     jobq_pg__pend(w);
 }
 
-/* Wake-ups come on a channel of the worker's own. */
+/* Listens on the worker's own channel, on which producers and operators notify it. */
 static void jobq_pg__listen(jobq_pg_worker *w)
 {
     char sql[64];
@@ -8958,7 +8950,7 @@ static void jobq_pg__listen(jobq_pg_worker *w)
     jobq_pg__send_text(w, sql);
 }
 
-/* The connection stands: what its session needs goes ahead of the first statement. */
+/* The connection is up: prepares its session before the first request. */
 static void jobq_pg__set_up(jobq_pg_worker *w)
 {
     long long answer_ms = (long long)(w->config.answer_us / 1000) + 1;
@@ -8983,14 +8975,14 @@ static void jobq_pg__set_up(jobq_pg_worker *w)
     jobq_pg__answered(w, JOBQ_REQUEST_CONNECT, JOBQ_OK);
 }
 
-/* An attempt that the loop has given up goes on: it may have more hosts to try. */
+/* An earlier attempt that the loop has given up goes on: it may have more hosts to try. */
 static void jobq_pg__do_connect(jobq_pg_worker *w)
 {
     if (w->attempt == NULL) w->attempt = jobq_pg__attempt_new(w, w->pg->conninfo);
     if (w->attempt == NULL) w->broken = true;
 }
 
-/* The attempt is over: it has got conn, or NULL and an error. */
+/* The attempt is over: conn is the connection; NULL: error says why. */
 static void jobq_pg__attempted(jobq_pg_worker *w, PGconn *conn, jobq_pg_error *error)
 {
     if (conn == NULL || jobq_pg__usable(conn, error) != JOBQ_OK) {
@@ -9022,7 +9014,7 @@ static void jobq_pg__do_register(jobq_pg_worker *w, const jobq_request *a)
     jobq_pg__listen(w);
 }
 
-/* Only ASCII, which every database takes. */
+/* Leaves only printable ASCII, which every database encoding takes. */
 static void jobq_pg__ascii(char *text)
 {
     for (; *text != '\0'; text++) {
@@ -9030,7 +9022,7 @@ static void jobq_pg__ascii(char *text)
     }
 }
 
-/* What the database would not take is an error of the attempt; none of it is sent again. */
+/* The database refused a job's texts: this error replaces them. */
 static void jobq_pg__refusal(jobq_pg_worker *w, const jobq_ending *e)
 {
     char text[JOBQ_ERROR_MAX + 1], message[640];
@@ -9038,8 +9030,8 @@ static void jobq_pg__refusal(jobq_pg_worker *w, const jobq_ending *e)
 
     if (h->refused == e->refused) return;
     snprintf(message, sizeof message, "the database refused the result: %.*s",
-             e->refused == 1 ? (int)sizeof w->refusal : 14, w->refusal);
-    jobq_pg__ascii(message); /* in the end only "SQLSTATE 22P05" */
+             e->refused == 1 ? (int)sizeof w->refusal : 14 /* "SQLSTATE 22P05" */, w->refusal);
+    jobq_pg__ascii(message);
     jobq_pg__log(w->pg, JOBQ_PG_ERROR, "job %lld: %s", (long long)e->job, message);
     free(h->error);
     h->error_size = jobq_reason_format(text, &e->decision, jobq_str_from(message));
@@ -9075,37 +9067,37 @@ static void jobq_pg__do_set_aside(jobq_pg_worker *w, const jobq_request *a)
 
     memcpy(reason, w->refusal, sizeof reason);
     jobq_pg__ascii(reason);
-    from.job = a->number;
+    from.job = a->id;
     from.bytes = a->bytes;
     from.reason = reason;
     jobq_pg__send(w, a, &from);
 }
 
-/* Its thread is given up, its statement cut short. False: it was gone already. */
+/* Gives a run's thread up and cancels its statement. False: there is no such run. */
 static bool jobq_pg__run_abandon(jobq_pg_worker *w, jobq_pg__run *run)
 {
     if (run == NULL) return false;
     run->abandoned = true;
-    w->crew->stuck++;
-    if (w->hosted) return true; /* it has just asked: it will see, and is in no statement */
+    w->group->stuck++;
+    if (w->hosted) return true; /* its handler is in this call, so it runs no statement */
     jobq_pg__cancel(run->cancel);
     run->cancel = NULL;
-    w->crew->threads--;
-    if (jobq_pg__crew_works(w->crew)) jobq_pg__thread_replace(w);
+    w->group->threads--;
+    if (jobq_pg__group_works(w->group)) jobq_pg__thread_replace(w);
     return true;
 }
 
 static void jobq_pg__too_many_stuck(jobq_pg_worker *w)
 {
-    if (w->crew->stuck > (w->config.threads + 1) / 2) {
+    if (w->group->stuck > (w->config.threads + 1) / 2) {
         jobq_pg__give_up(w, "too many handlers are stuck: the worker stops");
     }
 }
 
-/* Who runs the work that is to be abandoned; NULL: nobody any more. */
+/* The run of the work that is to be abandoned; NULL: its handler has returned. */
 static jobq_pg__run *jobq_pg__run_of(const jobq_pg_worker *w, const jobq_request *a)
 {
-    jobq_pg__run *run = w->crew->runs;
+    jobq_pg__run *run = w->group->runs;
 
     for (; run != NULL; run = run->link) {
         const jobq_work *work = &run->work;
@@ -9116,7 +9108,7 @@ static jobq_pg__run *jobq_pg__run_of(const jobq_pg_worker *w, const jobq_request
     return run;
 }
 
-/* The handler's time is up: its statement is cut short, its thread replaced. */
+/* A job's handler ran out of time: its statement is cancelled and its thread replaced. */
 static void jobq_pg__do_abandon(jobq_pg_worker *w, const jobq_request *a)
 {
     static const char text[] = "the handler ran out of time";
@@ -9124,20 +9116,20 @@ static void jobq_pg__do_abandon(jobq_pg_worker *w, const jobq_request *a)
     jobq_pg__held *h = &w->held[a->slot];
     char full[JOBQ_ERROR_MAX + 1];
     jobq_pg__run *run = jobq_pg__run_of(w, a);
-    jobq_pg__notice *notice = jobq_pg__notice_new(w, run);
+    jobq_pg__hook_call *hook_call = jobq_pg__hook_call_new(w, run);
 
     if (!a->stopping) {
         h->error_size = jobq_reason_format(full, decision, jobq_str_from(text));
         h->error = jobq_pg__dup(full);
     }
-    if (notice != NULL) {
-        notice->report.state = decision->state;
-        jobq_pg__report_job(w, &notice->run, &notice->report);
+    if (hook_call != NULL) {
+        hook_call->report.state = decision->state;
+        jobq_pg__report_job(w, &hook_call->run, &hook_call->report);
     }
     if (jobq_pg__run_abandon(w, run)) {
         jobq_pg__log(w->pg, JOBQ_PG_WARNING,
                      "job %lld: its handler ran out of time and was abandoned",
-                     (long long)a->number);
+                     (long long)a->id);
     }
     jobq_pg__too_many_stuck(w);
 }
@@ -9148,7 +9140,7 @@ static void jobq_pg__do_ack(jobq_pg_worker *w, const jobq_request *a)
 {
     jobq_pg__dead dead[JOBQ_LOOP_BATCH];
     jobq_pg__ack ack =
-        jobq_pg__part_ack(w->parcels[a->slot], a->partition, &a->token, &a->ack, dead);
+        jobq_pg__part_ack(w->deliveries[a->slot], a->partition_id, &a->token, &a->ack, dead);
 
     ack.limit = a->limit;
     ack.relaxed = a->relaxed;
@@ -9157,32 +9149,32 @@ static void jobq_pg__do_ack(jobq_pg_worker *w, const jobq_request *a)
     jobq_pg__send(w, a, &ack);
 }
 
-/* A handler of messages ran out of time: its batch comes again, or, at a stop, is given back. */
+/* A handler of messages ran out of time: its batch is retried or, at a stop, given back. */
 static void jobq_pg__abandon_part(jobq_pg_worker *w, const jobq_request *a)
 {
     static const char text[] = "lease expired";
-    jobq_pg__parcel *parcel = w->parcels[a->slot];
+    jobq_pg__delivery *kept = w->deliveries[a->slot];
     int64_t now = jobq_pg__mono_us();
     jobq_pg__run *run = jobq_pg__run_of(w, a);
-    jobq_pg__notice *notice;
+    jobq_pg__hook_call *hook_call;
     jobq_verdict v;
     jobq_work work;
     jobq_ack ack;
 
     jobq_work_abandoned(&work, &v, a);
-    parcel->error_size = sizeof text - 1;
-    memcpy(parcel->error, text, sizeof text);
+    kept->error_size = sizeof text - 1;
+    memcpy(kept->error, text, sizeof text);
     jobq_pg__log(w->pg, JOBQ_PG_WARNING,
                  "partition %lld: its handler ran out of time and was abandoned",
-                 (long long)a->partition);
-    notice = jobq_pg__notice_new(w, run);
-    if (notice != NULL) notice->report.result = v.result;
+                 (long long)a->partition_id);
+    hook_call = jobq_pg__hook_call_new(w, run);
+    if (hook_call != NULL) hook_call->report.result = v.result;
     jobq_pg__run_abandon(w, run);
     if (a->committing) {
         jobq_loop_committed(w->loop, now, &work, JOBQ_ERROR_CONNECTION);
-    } else if (jobq_loop_delivered(w->loop, now, &work, &v, false, &ack) && notice != NULL) {
-        notice->desk.ack = ack;
-        jobq_pg__desk_plan(w, parcel, &notice->desk);
+    } else if (jobq_loop_delivered(w->loop, now, &work, &v, false, &ack) && hook_call != NULL) {
+        hook_call->data.ack = ack;
+        jobq_pg__run_data_plan(w, kept, &hook_call->data);
     }
     jobq_pg__too_many_stuck(w);
 }
@@ -9233,7 +9225,7 @@ static void jobq_pg__perform(jobq_pg_worker *w, const jobq_request *a)
 
 /* -- answers -- */
 
-/* The loop was told of claimed jobs: their slots point into the result, which is taken. */
+/* The loop was told of claimed jobs: their slots point into the result, which answer now owns. */
 static void jobq_pg__hold_jobs(jobq_pg_worker *w, jobq_pg__pending *p, jobq_pg__answer *answer)
 {
     const jobq_claimed *c = &w->answer->claimed;
@@ -9253,34 +9245,35 @@ static void jobq_pg__hold_jobs(jobq_pg_worker *w, jobq_pg__pending *p, jobq_pg__
     jobq_pg__answer_drop(answer);
 }
 
-/* Messages for a part: a thread may have them. False: no memory, or too many. */
-static bool jobq_pg__parcel_keep(jobq_pg_worker *w, int32_t slot, const jobq_pg__portion *portion)
+/* Keeps the messages of a partition and wakes a thread for them. False: no memory, or too many. */
+static bool jobq_pg__delivery_keep(jobq_pg_worker *w, int32_t slot, const jobq_pg__portion *portion)
 {
-    jobq_pg__parcel *parcel =
-        portion->count <= JOBQ_LOOP_BATCH ? jobq_pg__parcel_new(portion) : NULL;
+    jobq_pg__delivery *kept =
+        portion->count <= JOBQ_LOOP_BATCH ? jobq_pg__delivery_new(portion) : NULL;
 
-    if (parcel == NULL) return false;
-    jobq_pg__parcel_drop(w->parcels[slot]);
-    w->parcels[slot] = parcel;
-    pthread_cond_signal(&w->crew->work);
+    if (kept == NULL) return false;
+    jobq_pg__delivery_drop(w->deliveries[slot]);
+    w->deliveries[slot] = kept;
+    pthread_cond_signal(&w->group->work);
     return true;
 }
 
-/* What the loop has to make of an error: may a row be to blame? Postgres says 53200 of a large row,
- * and also of the table of locks that all sessions share. 23514 without a constraint's name: an
- * operator has detached the part of the history that is written now. */
+/* The error code for the loop, which has to know whether a row may be to blame. Postgres reports
+ * 53200 for a row that is too large, but also when the lock table of all sessions is full. 23514
+ * without a constraint's name: an operator has detached the part of the history that is written
+ * now. */
 static jobq_error jobq_pg__blame(const jobq_pg_error *error, const char *source_file)
 {
     bool locks = source_file != NULL && strcmp(source_file, "lock.c") == 0;
 
-    if (strcmp(error->sqlstate, "25P02") == 0) return JOBQ_ERROR_RETRYABLE; /* not its fault */
+    if (strcmp(error->sqlstate, "25P02") == 0) return JOBQ_ERROR_RETRYABLE; /* another one failed */
     if (strcmp(error->sqlstate, "53200") == 0 && !locks) return JOBQ_ERROR_MEMORY;
     if (strcmp(error->sqlstate, "23514") == 0 && error->constraint[0] == '\0')
         return JOBQ_ERROR_RETRYABLE;
     return error->code;
 }
 
-/* A statement was refused: why, told and noted. w->broken: the connection is of no use any more. */
+/* Records and logs why. w->broken: the connection is of no further use. */
 static jobq_error jobq_pg__on_refusal(jobq_pg_worker *w, const jobq_pg__pending *p)
 {
     jobq_pg_error error;
@@ -9298,11 +9291,10 @@ static jobq_error jobq_pg__on_refusal(jobq_pg_worker *w, const jobq_pg__pending 
                  error.sqlstate, error.message);
     w->broken = w->broken || strcmp(error.sqlstate, "25006") == 0 ||
                 strcmp(error.sqlstate, "57P01") == 0 || p->kind == JOBQ_REQUEST_WAIT ||
-                error.sqlstate[0] == '\0'; /* libpq's own: the server may have committed it */
+                error.sqlstate[0] == '\0'; /* from libpq: the server may have committed */
     return code;
 }
 
-/* The content of a good answer. */
 static void jobq_pg__found_in(jobq_pg_worker *w, jobq_pg__pending *p)
 {
     jobq_answer *a = w->answer;
@@ -9319,7 +9311,7 @@ static void jobq_pg__found_in(jobq_pg_worker *w, jobq_pg__pending *p)
     if (a->kind == JOBQ_REQUEST_REGISTER && a->error == JOBQ_OK)
         memcpy(w->kind_ids, f.registered.kind_ids, w->handler_count * sizeof *w->kind_ids);
     if (f.portion.answer == 'h') {
-        if (jobq_pg__parcel_keep(w, p->slot, &f.portion)) return;
+        if (jobq_pg__delivery_keep(w, p->slot, &f.portion)) return;
         a->error = JOBQ_ERROR_MEMORY;
     }
     jobq_pg__portion_clear(&f.portion);
@@ -9334,22 +9326,21 @@ static int64_t jobq_pg__left(const jobq_pg_worker *w)
     return jobs.left;
 }
 
-/* What the log hears of an answer; left: jobs given up before it was told. */
+/* Logs what operators should know of an answer. left: jobs left to a rescuer before it came. */
 static void jobq_pg__log_answer(jobq_pg_worker *w, int64_t left)
 {
     const jobq_answer *a = w->answer;
 
     if (a->kind == JOBQ_REQUEST_SET_ASIDE && a->done) {
-        jobq_pg__log(w->pg, JOBQ_PG_ERROR, "job %lld cannot be read and is failed now",
-                     (long long)a->number);
+        jobq_pg__log(w->pg, JOBQ_PG_ERROR, "job %lld cannot be read: it was marked as failed",
+                     (long long)a->id);
     }
     if (jobq_pg__left(w) > left) {
-        jobq_pg__log(w->pg, JOBQ_PG_ERROR, "the database refuses every end of a job: it stays "
-                     "running until this worker ends");
+        jobq_pg__log(w->pg, JOBQ_PG_ERROR, "the database refuses every decision about a job: "
+                     "the job stays running until this worker ends");
     }
 }
 
-/* A statement's answer is complete. */
 static void jobq_pg__dispatch(jobq_pg_worker *w, jobq_pg__pending *p)
 {
     ExecStatusType status = PQresultStatus(p->result);
@@ -9367,7 +9358,7 @@ static void jobq_pg__dispatch(jobq_pg_worker *w, jobq_pg__pending *p)
     if (code == JOBQ_OK) jobq_pg__found_in(w, p);
     if (w->answer->claimed.count > 0) {
         jobs = (jobq_pg__answer *)calloc(1, sizeof *jobs);
-        if (jobs == NULL) { /* the claim is recovered on the next connection */
+        if (jobs == NULL) { /* the next connection recovers the claim */
             w->broken = true;
             return;
         }
@@ -9376,11 +9367,11 @@ static void jobq_pg__dispatch(jobq_pg_worker *w, jobq_pg__pending *p)
     if (jobs != NULL) jobq_pg__hold_jobs(w, p, jobs);
     jobq_pg__log_answer(w, left);
     if (p->kind == JOBQ_REQUEST_CLAIM || p->kind == JOBQ_REQUEST_HEARTBEAT) {
-        jobq_pg__wake_threads(w); /* they slept while the lease was over */
+        jobq_pg__wake_threads(w); /* they may have slept because the lease was over */
     }
 }
 
-/* Takes one result of the pipeline; a sync ends the statement at its head. */
+/* Takes one result of the pipeline; a sync ends the oldest statement. */
 static void jobq_pg__on_result(jobq_pg_worker *w, PGresult *res)
 {
     jobq_pg__pending *p = &w->pending[w->pending_first];
@@ -9405,7 +9396,7 @@ static void jobq_pg__on_notify(jobq_pg_worker *w, PGconn *conn)
     }
 }
 
-/* Whatever the connection has to say. The lock is held. */
+/* Reads what has arrived on the connection. The lock is held. */
 static void jobq_pg__read(jobq_pg_worker *w)
 {
     int empty = 0;
@@ -9420,14 +9411,14 @@ static void jobq_pg__read(jobq_pg_worker *w)
     if (PQstatus(w->conn) == CONNECTION_BAD) w->broken = true;
 }
 
-/* -- LISTEN past a pooler: on a connection of its own -- */
+/* -- LISTEN past a pooler, on a connection of its own -- */
 
 static bool jobq_pg__listens_past(const jobq_pg_worker *w)
 {
     return w->config.listen && w->pg->pooled;
 }
 
-/* Whether LISTEN is heard is known again, for the time of a heartbeat. */
+/* Tells the loop whether LISTEN works, which is checked again after a heartbeat's interval. */
 static void jobq_pg__listener_hears(jobq_pg_worker *w, bool hears)
 {
     jobq_pg__listener *l = &w->listener;
@@ -9451,7 +9442,8 @@ static void jobq_pg__listener_connect(jobq_pg_worker *w)
     jobq_pg__listener_hears(w, false);
 }
 
-/* LISTEN for the worker as it is called now; said again, it proves that the connection is up. */
+/* Sends LISTEN for the worker's present id; repeated, it proves that the connection is up. False:
+ * it is not. */
 static bool jobq_pg__listener_asks(jobq_pg_worker *w)
 {
     jobq_pg__listener *l = &w->listener;
@@ -9466,7 +9458,7 @@ static bool jobq_pg__listener_asks(jobq_pg_worker *w)
     return PQsendQuery(l->conn, sql) != 0;
 }
 
-/* ready: its socket may be read. The lock is held. */
+/* ready: its socket has input. The lock is held. */
 static void jobq_pg__listener_step(jobq_pg_worker *w, bool ready)
 {
     jobq_pg__listener *l = &w->listener;
@@ -9487,20 +9479,20 @@ static void jobq_pg__listener_step(jobq_pg_worker *w, bool ready)
     if (!good || !jobq_pg__listener_asks(w)) jobq_pg__listener_hears(w, false);
 }
 
-/* -- the cycle: a step takes what has come and does what is due -- */
+/* -- the cycle: each step takes what has arrived and does what is due -- */
 
-/* The loop is at its end. A maintenance statement is cut short. The lock is held. */
+/* The loop has ended. Cancels a maintenance statement. The lock is held. */
 static void jobq_pg__worker_end(jobq_pg_worker *w)
 {
     w->ended = true;
     w->end_us = jobq_pg__mono_us() + w->config.answer_us;
-    w->crew->open--;
-    pthread_cond_broadcast(&w->crew->work);
-    pthread_cond_broadcast(&w->crew->gone);
+    w->group->open--;
+    pthread_cond_broadcast(&w->group->work);
+    pthread_cond_broadcast(&w->group->gone);
     if (w->maintenance.conn != NULL) jobq_pg__cancel(PQgetCancel(w->maintenance.conn));
 }
 
-/* Whether an ended worker waits for the end of a maintenance statement, or of desc.connect. */
+/* Whether an ended worker still waits for a maintenance statement or for desc.connect. */
 static bool jobq_pg__lingers(const jobq_pg_worker *w)
 {
     bool busy = w->maintenance.conn != NULL || jobq_pg__asks(w->attempt) ||
@@ -9509,7 +9501,7 @@ static bool jobq_pg__lingers(const jobq_pg_worker *w)
     return busy && jobq_pg__mono_us() < w->end_us;
 }
 
-/* Does what is due. False: the worker has ended. The lock is held. */
+/* Does what is due. False: the worker has ended and waits for nothing more. The lock is held. */
 static bool jobq_pg__advance(jobq_pg_worker *w)
 {
     jobq_request *a = w->request;
@@ -9530,7 +9522,7 @@ static bool jobq_pg__advance(jobq_pg_worker *w)
     return jobq_pg__lingers(w);
 }
 
-/* When it has to be stepped again, if nothing comes. */
+/* When the worker has to be stepped again if nothing arrives. */
 static int64_t jobq_pg__until(const jobq_pg_worker *w)
 {
     bool listens = jobq_pg__listens_past(w) && w->id != 0;
@@ -9541,7 +9533,7 @@ static int64_t jobq_pg__until(const jobq_pg_worker *w)
     return w->listener.until_us < w->io_until_us ? w->listener.until_us : w->io_until_us;
 }
 
-/* What to wait for: the pipe, and the connections for statements, LISTEN and maintenance. */
+/* Fills what to wait for: the pipe, and the connections for statements, LISTEN and maintenance. */
 static void jobq_pg__watch(const jobq_pg_worker *w, struct pollfd *fds)
 {
     PGconn *conns[JOBQ_PG_FDS];
@@ -9561,7 +9553,7 @@ static void jobq_pg__watch(const jobq_pg_worker *w, struct pollfd *fds)
     }
 }
 
-/* Waits for what comes, and takes it. The lock is held before and after, not meanwhile. */
+/* Waits for input and takes it. The lock is held before and after, but not during the wait. */
 static void jobq_pg__await(jobq_pg_worker *w, int64_t until_us)
 {
     struct pollfd fds[JOBQ_PG_FDS];
@@ -9570,11 +9562,11 @@ static void jobq_pg__await(jobq_pg_worker *w, int64_t until_us)
     int64_t wait = until_us - jobq_pg__mono_us();
 
     jobq_pg__watch(w, fds);
-    pthread_mutex_unlock(&w->crew->lock);
+    pthread_mutex_unlock(&w->group->lock);
     wait = wait < 0 ? 0 : wait > 60000000 ? 60000000 : wait;
     poll(fds, JOBQ_PG_FDS, (int)((wait + 999) / 1000));
     got = (fds[0].revents & POLLIN) != 0 ? read(w->poke[0], pokes, sizeof pokes) : 0;
-    pthread_mutex_lock(&w->crew->lock);
+    pthread_mutex_lock(&w->group->lock);
     for (i = 0; i < got; i++) {
         bool again = !jobq_pg__works(w);
         if (pokes[i] == 's') jobq_loop_stop(w->loop, jobq_pg__mono_us(), again ? 0 : -1);
@@ -9591,18 +9583,18 @@ static void jobq_pg__conns_take(jobq_pg_worker *w, PGconn **conns)
     conns[2] = jobq_pg__conn_take(&w->maintenance.conn);
 }
 
-/* Health may be asked meanwhile, so they are taken away first, under the lock. */
+/* Takes the connections away under the lock, because health may be asked, and closes them. */
 static void jobq_pg__hang_up(jobq_pg_worker *w)
 {
     PGconn *conns[3];
     size_t i;
 
-    pthread_mutex_lock(&w->crew->lock);
+    pthread_mutex_lock(&w->group->lock);
     jobq_pg__conns_take(w, conns);
     jobq_pg__attempt_leave(w, &w->attempt);
     jobq_pg__attempt_leave(w, &w->listener.attempt);
     jobq_pg__attempt_leave(w, &w->maintenance.attempt);
-    pthread_mutex_unlock(&w->crew->lock);
+    pthread_mutex_unlock(&w->group->lock);
     for (i = 0; i < 3; i++) PQfinish(conns[i]);
 }
 
@@ -9611,27 +9603,27 @@ static void *jobq_pg__worker_run(void *arg)
 {
     jobq_pg_worker *w = (jobq_pg_worker *)arg;
 
-    pthread_mutex_lock(&w->crew->lock);
+    pthread_mutex_lock(&w->group->lock);
     while (jobq_pg__advance(w)) jobq_pg__await(w, jobq_pg__until(w));
-    while (jobq_pg__crew_busy(w)) pthread_cond_wait(&w->crew->gone, &w->crew->lock);
-    while (jobq_pg__notice_tell(w)) {}
-    pthread_mutex_unlock(&w->crew->lock);
+    while (jobq_pg__group_busy(w)) pthread_cond_wait(&w->group->gone, &w->group->lock);
+    while (jobq_pg__hook_call_run(w)) {}
+    pthread_mutex_unlock(&w->group->lock);
     jobq_pg__hang_up(w);
     return NULL;
 }
 
-/* A worker that its host steps ends, or is freed in the middle. */
+/* A hosted worker ends, or is freed before its end. */
 static void jobq_pg__host_ends(jobq_pg_worker *w)
 {
-    pthread_mutex_lock(&w->crew->lock);
+    pthread_mutex_lock(&w->group->lock);
     if (!w->ended) jobq_pg__worker_end(w);
     while (jobq_pg__lingers(w)) jobq_pg__await(w, w->end_us);
-    while (jobq_pg__notice_tell(w)) {}
-    pthread_mutex_unlock(&w->crew->lock);
+    while (jobq_pg__hook_call_run(w)) {}
+    pthread_mutex_unlock(&w->group->lock);
     jobq_pg__hang_up(w);
 }
 
-/* In a forked child: a worker stays with its parent. */
+/* Whether this is a forked child, which must not use its parent's worker. */
 static bool jobq_pg__worker_forked(const jobq_pg_worker *w)
 {
     jobq_pg_error error;
@@ -9642,7 +9634,7 @@ static bool jobq_pg__worker_forked(const jobq_pg_worker *w)
     return true;
 }
 
-/* There its memory stays as the fork found it; only the connections are let go. */
+/* In a forked child: leaves the worker's memory as the fork found it, and drops the connections. */
 static void jobq_pg__worker_leave(jobq_pg_worker *w)
 {
     PGconn *conns[3];
@@ -9654,32 +9646,32 @@ static void jobq_pg__worker_leave(jobq_pg_worker *w)
     }
 }
 
-/* -- the host's part of the cycle -- */
+/* -- steps of a host -- */
 
-/* Takes what has come, sends what is due, waits for nothing. False: the worker has ended. */
+/* Takes what has arrived, does what is due, and never waits. False: the worker has ended. */
 static bool jobq_pg__turn(jobq_pg_worker *w)
 {
     bool alive;
 
-    pthread_mutex_lock(&w->crew->lock);
+    pthread_mutex_lock(&w->group->lock);
     jobq_pg__await(w, 0);
     alive = jobq_pg__advance(w);
-    pthread_mutex_unlock(&w->crew->lock);
+    pthread_mutex_unlock(&w->group->lock);
     return alive;
 }
 
-/* Runs one handler. False: there was none to run. */
+/* False: there was nothing to run. */
 static bool jobq_pg__host_runs(jobq_pg_worker *w)
 {
     jobq_pg__run *run = &w->run;
     bool ran;
 
-    pthread_mutex_lock(&w->crew->lock);
+    pthread_mutex_lock(&w->group->lock);
     run->ask_mono_us = 0;
     ran = jobq_pg__run_one(w, run);
-    if (run->abandoned) w->crew->stuck--;
+    if (run->abandoned) w->group->stuck--;
     run->abandoned = false;
-    pthread_mutex_unlock(&w->crew->lock);
+    pthread_mutex_unlock(&w->group->lock);
     return ran;
 }
 
@@ -9717,23 +9709,23 @@ JOBQ_API int jobq_pg_worker_fds(const jobq_pg_worker *w, struct pollfd *fds, int
 
 /* -- signals: for workers that asked for it -- */
 
-#define JOBQ_PG__SIGNALS 64 /* places, and the highest number */
+#define JOBQ_PG__SIGNALS 64 /* entries, and the highest signal number */
 
 static struct jobq_pg__signal {
-    jobq_pg_worker *volatile worker; /* NULL: a free place */
+    jobq_pg_worker *volatile worker; /* NULL: the entry is free */
     volatile sig_atomic_t number;
-    volatile pid_t pid;              /* whose worker it is: a child may have freed its handle */
+    volatile pid_t pid;              /* the worker's process; a forked child must not use it */
 } jobq_pg__signals[JOBQ_PG__SIGNALS];
-static struct jobq_pg__former { /* by number */
+static struct jobq_pg__former { /* the action before ours, by signal number */
     struct sigaction action;
     bool kept;
 } jobq_pg__formers[JOBQ_PG__SIGNALS + 1];
 static pthread_mutex_t jobq_pg__signals_lock = PTHREAD_MUTEX_INITIALIZER;
-static int jobq_pg__signals_busy; /* handlers at work: they may still know a worker */
-static volatile pid_t jobq_pg__signals_pid; /* who asked for signals last */
+static int jobq_pg__signals_busy; /* signal handlers that run: they may still use a worker */
+static volatile pid_t jobq_pg__signals_pid; /* the process that last installed a handler */
 
-/* A child has none of its parent's workers: if it has none of its own either, the signal does what
- * it would. */
+/* A forked child must not stop its parent's workers. If it has none of its own, the signal's
+ * default action happens. */
 static void jobq_pg__on_signal(int number)
 {
     int saved = errno, i;
@@ -9759,7 +9751,6 @@ static void jobq_pg__on_signal(int number)
     errno = saved;
 }
 
-/* Whether any worker waits for it. */
 static bool jobq_pg__signal_used(int number)
 {
     int i;
@@ -9785,7 +9776,7 @@ static bool jobq_pg__signal_set(jobq_pg_worker *w, int number)
     jobq_pg__signals_pid = jobq_pg__signals[at].pid = getpid();
     jobq_pg__signals[at].number = number;
     jobq_pg__signals[at].worker = w;
-    /* In a child it may be kept for what the child freed of its parent's. */
+    /* A forked child has inherited this handler, and kept, from its parent. */
     if (!former->kept) former->kept = sigaction(number, &action, &former->action) == 0;
     return former->kept;
 }
@@ -9810,7 +9801,7 @@ static void jobq_pg__signals_forget(const jobq_pg_worker *w)
     }
 }
 
-/* No signal reaches it any more, and the last one that did is through. */
+/* Afterwards no signal reaches the worker, and no signal handler still uses it. */
 static void jobq_pg__signals_clear(const jobq_pg_worker *w)
 {
     int i;
@@ -9827,7 +9818,7 @@ static void jobq_pg__signals_clear(const jobq_pg_worker *w)
     while (__atomic_load_n(&jobq_pg__signals_busy, __ATOMIC_SEQ_CST) > 0) sched_yield();
 }
 
-/* -- its life -- */
+/* -- start, stop, wait, free -- */
 
 static void jobq_pg__worker_free(jobq_pg_worker *w)
 {
@@ -9841,7 +9832,7 @@ static void jobq_pg__worker_free(jobq_pg_worker *w)
         free((char *)w->receivers[i].queue);
     }
     for (i = 0; i < JOBQ_LOOP_SLOTS; i++) jobq_pg__held_clear(&w->held[i]);
-    for (i = 0; i < JOBQ_LOOP_PARTITIONS; i++) jobq_pg__parcel_drop(w->parcels[i]);
+    for (i = 0; i < JOBQ_LOOP_PARTITIONS; i++) jobq_pg__delivery_drop(w->deliveries[i]);
     while (w->pending_count > 0) jobq_pg__pending_drop(w);
     if (w->poke[0] >= 0) close(w->poke[0]);
     if (w->poke[1] >= 0) close(w->poke[1]);
@@ -9855,7 +9846,7 @@ static void jobq_pg__worker_free(jobq_pg_worker *w)
     free(w);
 }
 
-/* The number of a queue among those served; JOBQ_LOOP_QUEUES: too many. name stays. */
+/* The index of a queue, which is added if new. JOBQ_LOOP_QUEUES: too many. Keeps the pointer. */
 static size_t jobq_pg__queue_index(jobq_pg_worker *w, const char *name)
 {
     size_t q = 0;
@@ -9865,7 +9856,6 @@ static size_t jobq_pg__queue_index(jobq_pg_worker *w, const char *name)
     return q;
 }
 
-/* Copies the handlers and finds the queues among them. */
 static jobq_error jobq_pg__handlers_copy(jobq_pg_worker *w, const jobq_pg_worker_desc *desc,
                                          jobq_pg_error *error)
 {
@@ -9900,7 +9890,7 @@ static jobq_error jobq_pg__receiver_check(const jobq_pg_receiver *r, jobq_pg_err
         return jobq_pg__invalid(error, "receivers", "queue is 1 to 1024 of [A-Za-z0-9._-]");
     }
     if ((r->each == NULL) == (r->all == NULL)) {
-        return jobq_pg__invalid(error, "receivers", "give one of each and all");
+        return jobq_pg__invalid(error, "receivers", "give either each or all");
     }
     if (jobq_tuning_check(&tuning) != JOBQ_OK || tuning.batch > JOBQ_LOOP_BATCH) {
         return jobq_pg__invalid(error, "receivers", "tuning: see jobq_tuning_check");
@@ -9916,7 +9906,7 @@ static jobq_error jobq_pg__receivers_copy(jobq_pg_worker *w, const jobq_pg_worke
 
 #ifdef JOBQ_PG_NO_OUTBOX
     if (desc->receiver_count > 0)
-        return jobq_pg__invalid(error, "receivers", "compile without JOBQ_PG_NO_OUTBOX for them");
+        return jobq_pg__invalid(error, "receivers", "they need a build without JOBQ_PG_NO_OUTBOX");
 #endif
     for (i = 0; i < desc->receiver_count; i++) {
         jobq_error code = jobq_pg__receiver_check(&desc->receivers[i], error);
@@ -9928,7 +9918,7 @@ static jobq_error jobq_pg__receivers_copy(jobq_pg_worker *w, const jobq_pg_worke
         if (q == JOBQ_LOOP_QUEUES)
             return jobq_pg__invalid(error, "receivers", "too many queues for one worker");
         if ((config->message_queues >> q & 1) != 0)
-            return jobq_pg__invalid(error, "receivers", "one receiver for a queue");
+            return jobq_pg__invalid(error, "receivers", "a queue can have only one receiver");
         config->message_queues |= 1u << q;
         if (q >= jobs) config->jobless_queues |= 1u << q;
         config->tuning[q] = jobq_tuning_defaults(&w->receivers[i].tuning);
@@ -9937,7 +9927,7 @@ static jobq_error jobq_pg__receivers_copy(jobq_pg_worker *w, const jobq_pg_worke
     return JOBQ_OK;
 }
 
-/* 64 bits of the operating system; false: there are none. */
+/* 64 random bits from the operating system. False: there are none. */
 static bool jobq_pg__entropy(uint64_t *bits)
 {
     int fd = open("/dev/urandom", O_RDONLY);
@@ -9959,6 +9949,7 @@ static bool jobq_pg__pipe(int *ends)
     return true;
 }
 
+/* Zeroed memory for count + 1 items, because calloc may return NULL for none. */
 static void *jobq_pg__room(size_t count, size_t size, bool *good)
 {
     void *room = calloc(count + 1, size);
@@ -9967,11 +9958,12 @@ static void *jobq_pg__room(size_t count, size_t size, bool *good)
     return room;
 }
 
+/* The longest time-out of a statement. */
 #define JOBQ_PG__ANSWER_MAX (86400 * (int64_t)1000000) /* the loop may wait longer */
 
-/* A member of the crew, which frees it, also half-made. */
+/* Adds a worker to the group, which frees it, even after an error here. */
 static jobq_error jobq_pg__worker_new(jobq_pg *pg, const jobq_pg_worker_desc *desc,
-                                      jobq_pg__crew *crew, jobq_pg_error *error)
+                                      jobq_pg__group *group, jobq_pg_error *error)
 {
     jobq_pg_worker *w = (jobq_pg_worker *)calloc(1, sizeof *w);
     jobq_loop_config config = desc->loop;
@@ -9981,9 +9973,9 @@ static jobq_error jobq_pg__worker_new(jobq_pg *pg, const jobq_pg_worker_desc *de
     jobq_error code;
 
     if (w == NULL) return jobq_pg__no_memory(error);
-    w->crew = crew;
-    crew->members[crew->count++] = w;
-    crew->open = crew->count;
+    w->group = group;
+    group->workers[group->count++] = w;
+    group->open = group->count;
     config.listen = !desc->no_listen && (!pg->pooled || pg->listen_conninfo != NULL);
     config.message_queues = config.jobless_queues = 0;
     config = jobq_loop_config_defaults(&config);
@@ -10015,60 +10007,59 @@ static jobq_error jobq_pg__worker_new(jobq_pg *pg, const jobq_pg_worker_desc *de
     return JOBQ_OK;
 }
 
-/* The pool grows and shrinks with the handlers that may ask for a connection. */
+/* The pool's limit follows the number of handlers that may ask for a connection. */
 static void jobq_pg__pool_add(jobq_pg_worker *w, int count)
 {
     pthread_mutex_lock(&w->pg->lock);
     w->pg->pool_max += count;
     w->pool_share += count;
-    pthread_cond_broadcast(&w->pg->freed); /* who waits may have one now */
+    pthread_cond_broadcast(&w->pg->freed); /* a waiting caller may get one now */
     pthread_mutex_unlock(&w->pg->lock);
 }
 
-static bool jobq_pg__crew_start(jobq_pg__crew *crew)
+static bool jobq_pg__group_start(jobq_pg__group *group)
 {
-    int32_t threads = crew->members[0]->config.threads;
+    int32_t threads = group->workers[0]->config.threads;
     bool good = true;
     size_t i;
 
-    pthread_mutex_lock(&crew->lock);
-    while (good && threads-- > 0) good = jobq_pg__thread_start(crew);
-    for (i = 0; good && i < crew->count; i++) {
-        jobq_pg_worker *w = crew->members[i];
+    pthread_mutex_lock(&group->lock);
+    while (good && threads-- > 0) good = jobq_pg__thread_start(group);
+    for (i = 0; good && i < group->count; i++) {
+        jobq_pg_worker *w = group->workers[i];
         good = w->threaded = pthread_create(&w->thread, NULL, jobq_pg__worker_run, w) == 0;
     }
-    for (i = 0; !good && i < crew->count; i++) {
-        jobq_pg_worker *w = crew->members[i];
+    for (i = 0; !good && i < group->count; i++) {
+        jobq_pg_worker *w = group->workers[i];
         if (!w->threaded) jobq_pg__worker_end(w);
         else jobq_loop_stop(w->loop, jobq_pg__mono_us(), 0);
         jobq_pg__poke(w, 'w');
     }
-    pthread_mutex_unlock(&crew->lock);
+    pthread_mutex_unlock(&group->lock);
     if (good) return true;
-    for (i = 0; i < crew->count; i++) {
-        if (crew->members[i]->threaded) pthread_join(crew->members[i]->thread, NULL);
+    for (i = 0; i < group->count; i++) {
+        if (group->workers[i]->threaded) pthread_join(group->workers[i]->thread, NULL);
     }
-    pthread_mutex_lock(&crew->lock);
-    while (crew->threads > 0) pthread_cond_wait(&crew->gone, &crew->lock);
-    pthread_mutex_unlock(&crew->lock);
+    pthread_mutex_lock(&group->lock);
+    while (group->threads > 0) pthread_cond_wait(&group->gone, &group->lock);
+    pthread_mutex_unlock(&group->lock);
     return false;
 }
 
-/* Whoever used it has ended. */
-static void jobq_pg__crew_free(jobq_pg__crew *crew)
+static void jobq_pg__group_free(jobq_pg__group *group)
 {
     size_t i;
 
-    for (i = 0; i < crew->count; i++) {
-        if (i == 0) jobq_pg__signals_clear(crew->members[i]);
-        jobq_pg__pool_add(crew->members[i], -crew->members[i]->pool_share);
-        jobq_pg__worker_free(crew->members[i]);
+    for (i = 0; i < group->count; i++) {
+        if (i == 0) jobq_pg__signals_clear(group->workers[i]);
+        jobq_pg__pool_add(group->workers[i], -group->workers[i]->pool_share);
+        jobq_pg__worker_free(group->workers[i]);
     }
-    pthread_mutex_destroy(&crew->lock);
-    pthread_cond_destroy(&crew->work);
-    pthread_cond_destroy(&crew->gone);
-    free(crew->members);
-    free(crew);
+    pthread_mutex_destroy(&group->lock);
+    pthread_cond_destroy(&group->work);
+    pthread_cond_destroy(&group->gone);
+    free(group->workers);
+    free(group);
 }
 
 static jobq_error jobq_pg__worker_desc_check(const jobq_pg_worker_desc *desc, jobq_pg_error *error)
@@ -10076,45 +10067,47 @@ static jobq_error jobq_pg__worker_desc_check(const jobq_pg_worker_desc *desc, jo
     if ((desc->handlers == NULL && desc->handler_count > 0) ||
         desc->handler_count > JOBQ_LOOP_KINDS ||
         desc->handler_count + desc->receiver_count == 0) {
-        return jobq_pg__invalid(error, "handlers", "1 to JOBQ_LOOP_KINDS of them, or receivers");
+        return jobq_pg__invalid(error, "handlers",
+                                "give 1 to JOBQ_LOOP_KINDS handlers, or receivers");
     }
     if (desc->also == NULL && desc->also_count > 0) {
-        return jobq_pg__invalid(error, "also", "a count without a list");
+        return jobq_pg__invalid(error, "also", "also_count without a list");
     }
     return JOBQ_OK;
 }
 
-/* A crew that nobody runs yet; *worker is its first member. */
-static jobq_error jobq_pg__crew_make(jobq_pg *pg, const jobq_pg_worker_desc *desc,
+/* Makes a group without starting threads; *worker is its first worker. */
+static jobq_error jobq_pg__group_make(jobq_pg *pg, const jobq_pg_worker_desc *desc,
                                      jobq_pg_worker **worker, jobq_pg_error *error)
 {
     jobq_error code = jobq_pg__worker_desc_check(desc, error);
     bool good = true;
-    jobq_pg__crew *crew;
+    jobq_pg__group *group;
     size_t i;
 
     *worker = NULL;
     if (code != JOBQ_OK) return code;
-    crew = (jobq_pg__crew *)jobq_pg__room(1, sizeof *crew, &good);
-    if (crew == NULL) return jobq_pg__no_memory(error);
-    pthread_mutex_init(&crew->lock, NULL);
-    pthread_cond_init(&crew->work, NULL);
-    pthread_cond_init(&crew->gone, NULL);
-    crew->members =
-        (jobq_pg_worker **)jobq_pg__room(1 + desc->also_count, sizeof *crew->members, &good);
+    group = (jobq_pg__group *)jobq_pg__room(1, sizeof *group, &good);
+    if (group == NULL) return jobq_pg__no_memory(error);
+    pthread_mutex_init(&group->lock, NULL);
+    pthread_cond_init(&group->work, NULL);
+    pthread_cond_init(&group->gone, NULL);
+    group->workers =
+        (jobq_pg_worker **)jobq_pg__room(1 + desc->also_count, sizeof *group->workers, &good);
     if (!good) code = jobq_pg__no_memory(error);
     for (i = 0; code == JOBQ_OK && i <= desc->also_count; i++) {
         jobq_pg *on = i == 0 ? pg : desc->also[i - 1];
         code = on != NULL ? jobq_pg_check(on, NULL, error)
                           : jobq_pg__invalid(error, "also", "a handle in the list is NULL");
-        if (code == JOBQ_OK) code = jobq_pg__worker_new(on, desc, crew, error);
-        if (code == JOBQ_OK) jobq_pg__pool_add(crew->members[i], crew->members[i]->config.threads);
+        if (code == JOBQ_OK) code = jobq_pg__worker_new(on, desc, group, error);
+        if (code == JOBQ_OK)
+            jobq_pg__pool_add(group->workers[i], group->workers[i]->config.threads);
     }
-    if (code == JOBQ_OK && !jobq_pg__signals_set(crew->members[0], desc->stop_signals)) {
+    if (code == JOBQ_OK && !jobq_pg__signals_set(group->workers[0], desc->stop_signals)) {
         code = jobq_pg__invalid(error, "stop_signals", "no such signal, or 64 are taken already");
     }
-    if (code == JOBQ_OK) *worker = crew->members[0];
-    else jobq_pg__crew_free(crew);
+    if (code == JOBQ_OK) *worker = group->workers[0];
+    else jobq_pg__group_free(group);
     return code;
 }
 
@@ -10124,12 +10117,12 @@ JOBQ_API jobq_error jobq_pg_worker_start(jobq_pg *pg, const jobq_pg_worker_desc 
     jobq_error code;
 
     JOBQ_ASSERT(pg != NULL && desc != NULL && worker != NULL);
-    code = jobq_pg__crew_make(pg, desc, worker, error);
-    if (code != JOBQ_OK || jobq_pg__crew_start((*worker)->crew)) return code;
-    jobq_pg__crew_free((*worker)->crew);
+    code = jobq_pg__group_make(pg, desc, worker, error);
+    if (code != JOBQ_OK || jobq_pg__group_start((*worker)->group)) return code;
+    jobq_pg__group_free((*worker)->group);
     *worker = NULL;
     return jobq_pg__fail(error, JOBQ_ERROR_MEMORY,
-                         "no more threads: ask for fewer, or raise the limit");
+                         "threads could not be started: ask for fewer, or raise the limit");
 }
 
 JOBQ_API jobq_error jobq_pg_worker_open(jobq_pg *pg, const jobq_pg_worker_desc *desc,
@@ -10144,26 +10137,26 @@ JOBQ_API jobq_error jobq_pg_worker_open(jobq_pg *pg, const jobq_pg_worker_desc *
     *worker = NULL;
     if (d.also_count > 0) {
         return jobq_pg__invalid(error, "also",
-                                "without threads: open a worker for each handle, step in turn");
+                                "a host opens a worker for each handle and steps them in turn");
     }
-    code = jobq_pg__crew_make(pg, &d, worker, error);
+    code = jobq_pg__group_make(pg, &d, worker, error);
     if (code != JOBQ_OK) return code;
     (*worker)->hosted = true;
     (*worker)->run.worker = *worker;
-    (*worker)->run.desk = &(*worker)->desk;
-    (*worker)->crew->runs = &(*worker)->run;
-    (*worker)->crew->threads = 1;
+    (*worker)->run.data = &(*worker)->data;
+    (*worker)->group->runs = &(*worker)->run;
+    (*worker)->group->threads = 1;
     return JOBQ_OK;
 }
 
 JOBQ_API void jobq_pg_worker_stop(jobq_pg_worker *worker)
 {
-    const jobq_pg__crew *crew = worker->crew;
+    const jobq_pg__group *group = worker->group;
     int saved = errno;
     size_t i;
 
-    if (jobq_pg__forked(worker->pg)) return; /* the pipe is the parent's */
-    for (i = 0; i < crew->count; i++) jobq_pg__poke(crew->members[i], 's');
+    if (jobq_pg__forked(worker->pg)) return; /* the pipe belongs to the parent */
+    for (i = 0; i < group->count; i++) jobq_pg__poke(group->workers[i], 's');
     errno = saved;
 }
 
@@ -10175,19 +10168,19 @@ JOBQ_API jobq_error jobq_pg_worker_wait(jobq_pg_worker *w, jobq_pg_stats *stats)
     JOBQ_ASSERT(w != NULL);
     if (jobq_pg__worker_forked(w)) return JOBQ_ERROR_INVALID;
     while (w->hosted && jobq_pg_worker_step(w, 0)) {
-        pthread_mutex_lock(&w->crew->lock);
+        pthread_mutex_lock(&w->group->lock);
         jobq_pg__await(w, jobq_pg__until(w));
-        pthread_mutex_unlock(&w->crew->lock);
+        pthread_mutex_unlock(&w->group->lock);
     }
-    for (i = 0; i < w->crew->count; i++) {
-        jobq_pg_worker *member = w->crew->members[i];
-        if (member->threaded) pthread_join(member->thread, NULL);
-        jobq_pg__pool_add(member, -member->pool_share);
+    for (i = 0; i < w->group->count; i++) {
+        jobq_pg_worker *worker = w->group->workers[i];
+        if (worker->threaded) pthread_join(worker->thread, NULL);
+        jobq_pg__pool_add(worker, -worker->pool_share);
     }
     if (stats != NULL) *stats = jobq_pg_worker_stats(w);
-    pthread_mutex_lock(&w->crew->lock);
-    failed = w->crew->gave_up || w->crew->stuck > 0;
-    pthread_mutex_unlock(&w->crew->lock);
+    pthread_mutex_lock(&w->group->lock);
+    failed = w->group->gave_up || w->group->stuck > 0;
+    pthread_mutex_unlock(&w->group->lock);
     return failed ? JOBQ_ERROR_TIMEOUT : JOBQ_OK;
 }
 
@@ -10197,40 +10190,40 @@ JOBQ_API void jobq_pg_worker_free(jobq_pg_worker *w)
     size_t i;
 
     if (w == NULL) return;
-    if (jobq_pg__forked(w->pg)) { /* whoever held the lock of signals is not in this process */
-        jobq_pg__signals_forget(w->crew->members[0]);
-        for (i = 0; i < w->crew->count; i++) jobq_pg__worker_leave(w->crew->members[i]);
+    if (jobq_pg__forked(w->pg)) { /* no lock: a thread of the parent may have held it */
+        jobq_pg__signals_forget(w->group->workers[0]);
+        for (i = 0; i < w->group->count; i++) jobq_pg__worker_leave(w->group->workers[i]);
         return;
     }
     if (w->hosted) jobq_pg__host_ends(w);
-    pthread_mutex_lock(&w->crew->lock);
-    stuck = w->crew->stuck;
-    pthread_mutex_unlock(&w->crew->lock);
+    pthread_mutex_lock(&w->group->lock);
+    stuck = w->group->stuck;
+    pthread_mutex_unlock(&w->group->lock);
     if (stuck > 0) {
         jobq_pg__signals_clear(w);
         jobq_pg__log(w->pg, JOBQ_PG_ERROR, "%d handlers never returned: end the process",
                      (int)stuck);
-        return; /* they still use it */
+        return; /* their threads still use the worker */
     }
-    jobq_pg__crew_free(w->crew);
+    jobq_pg__group_free(w->group);
 }
 
-JOBQ_API jobq_pg_stats jobq_pg_worker_stats_of(jobq_pg_worker *w, size_t member)
+JOBQ_API jobq_pg_stats jobq_pg_worker_stats_of(jobq_pg_worker *w, size_t index)
 {
     jobq_pg_stats stats;
 
     JOBQ_ASSERT(w != NULL);
     memset(&stats, 0, sizeof stats);
-    if (jobq_pg__forked(w->pg) || member >= w->crew->count) return stats;
-    pthread_mutex_lock(&w->crew->lock);
-    w = w->crew->members[member];
+    if (jobq_pg__forked(w->pg) || index >= w->group->count) return stats;
+    pthread_mutex_lock(&w->group->lock);
+    w = w->group->workers[index];
     jobq_loop_counts(w->loop, &stats.jobs, &stats.messages);
     stats.handler_us = w->handler_us;
-    pthread_mutex_unlock(&w->crew->lock);
+    pthread_mutex_unlock(&w->group->lock);
     return stats;
 }
 
-/* Its counts are int64_t, all of them. */
+/* All fields of jobq_pg_stats are int64_t, so they are added as an array. */
 JOBQ_API jobq_pg_stats jobq_pg_worker_stats(jobq_pg_worker *w)
 {
     jobq_pg_stats sum;
@@ -10238,7 +10231,7 @@ JOBQ_API jobq_pg_stats jobq_pg_worker_stats(jobq_pg_worker *w)
 
     JOBQ_ASSERT(w != NULL);
     memset(&sum, 0, sizeof sum);
-    for (i = 0; i < w->crew->count; i++) {
+    for (i = 0; i < w->group->count; i++) {
         jobq_pg_stats one = jobq_pg_worker_stats_of(w, i);
         for (k = 0; k < sizeof sum / sizeof(int64_t); k++)
             ((int64_t *)&sum)[k] += ((int64_t *)&one)[k];
@@ -10246,7 +10239,7 @@ JOBQ_API jobq_pg_stats jobq_pg_worker_stats(jobq_pg_worker *w)
     return sum;
 }
 
-/* The lock is held. */
+/* Fills all but the pool's counts. The lock is held. */
 static void jobq_pg__health_fill(jobq_pg_health *h, const jobq_pg_worker *w, int64_t now)
 {
     jobq_loop_status l = jobq_loop_status_of(w->loop);
@@ -10260,13 +10253,13 @@ static void jobq_pg__health_fill(jobq_pg_health *h, const jobq_pg_worker *w, int
     h->hears = h->connected && l.hears;
     h->stopping = l.phase != JOBQ_PHASE_WORKING;
     h->running = l.running;
-    h->threads = w->crew->threads;
-    h->abandoned = w->crew->stuck;
+    h->threads = w->group->threads;
+    h->abandoned = w->group->stuck;
     h->error_us = w->trouble[0] == '\0' ? -1 : now - w->trouble_mono_us;
     memcpy(h->error, w->trouble, sizeof h->error);
 }
 
-JOBQ_API jobq_error jobq_pg_worker_health_of(jobq_pg_worker *w, size_t member,
+JOBQ_API jobq_error jobq_pg_worker_health_of(jobq_pg_worker *w, size_t index,
                                              jobq_pg_health *health)
 {
     jobq_pg_health h;
@@ -10274,16 +10267,16 @@ JOBQ_API jobq_error jobq_pg_worker_health_of(jobq_pg_worker *w, size_t member,
 
     JOBQ_ASSERT(w != NULL);
     memset(&h, 0, sizeof h);
-    if (jobq_pg__forked(w->pg) || member >= w->crew->count) {
+    if (jobq_pg__forked(w->pg) || index >= w->group->count) {
         if (health != NULL) *health = h;
         return JOBQ_ERROR_INVALID;
     }
-    pthread_mutex_lock(&w->crew->lock);
-    w = w->crew->members[member];
+    pthread_mutex_lock(&w->group->lock);
+    w = w->group->workers[index];
     jobq_pg__health_fill(&h, w, jobq_pg__mono_us());
-    gave_up = w->crew->gave_up;
+    gave_up = w->group->gave_up;
     ended = w->ended;
-    pthread_mutex_unlock(&w->crew->lock);
+    pthread_mutex_unlock(&w->group->lock);
     pthread_mutex_lock(&w->pg->lock);
     h.pool_open = w->pg->open_count;
     h.pool_idle = w->pg->idle_count;
@@ -10294,7 +10287,7 @@ JOBQ_API jobq_error jobq_pg_worker_health_of(jobq_pg_worker *w, size_t member,
     return h.lease_us > 0 ? JOBQ_OK : JOBQ_ERROR_CONNECTION;
 }
 
-/* Who is worse off speaks for both; what can be counted is added. */
+/* Combines two workers: the worse state of both, and the sums of their counts. */
 static void jobq_pg__health_add(jobq_pg_health *sum, const jobq_pg_health *one)
 {
     bool never = sum->silent_us < 0 || one->silent_us < 0;
@@ -10313,7 +10306,7 @@ static void jobq_pg__health_add(jobq_pg_health *sum, const jobq_pg_health *one)
     memcpy(sum->error, one->error, sizeof sum->error);
 }
 
-/* Members that have ended count no more, as long as others work. */
+/* A worker that has ended no longer counts as long as others work. */
 JOBQ_API jobq_error jobq_pg_worker_health(jobq_pg_worker *w, jobq_pg_health *health)
 {
     jobq_pg_health sum, one;
@@ -10322,7 +10315,7 @@ JOBQ_API jobq_error jobq_pg_worker_health(jobq_pg_worker *w, jobq_pg_health *hea
 
     JOBQ_ASSERT(w != NULL);
     memset(&sum, 0, sizeof sum);
-    for (i = 0; i < w->crew->count; i++) {
+    for (i = 0; i < w->group->count; i++) {
         code = jobq_pg_worker_health_of(w, i, &one);
         if (i == 0 || (worst == JOBQ_ERROR_DEAD && code != JOBQ_ERROR_DEAD)) sum = one;
         else if (code != JOBQ_ERROR_DEAD || worst == JOBQ_ERROR_DEAD) {
@@ -10362,7 +10355,8 @@ JOBQ_API jobq_error jobq_pg_work_one(jobq_pg *pg, const jobq_pg_worker_desc *des
     JOBQ_ASSERT(pg != NULL && desc != NULL);
     if (ran != NULL) *ran = false;
     if (desc->receiver_count > 0) {
-        return jobq_pg__invalid(error, "receivers", "one job is run here: messages need a worker");
+        return jobq_pg__invalid(error, "receivers",
+                                "this runs one job: start a worker for messages");
     }
     d = *desc;
     d.loop.jobs_max = 1;
@@ -10379,24 +10373,24 @@ JOBQ_API jobq_error jobq_pg_work_one(jobq_pg *pg, const jobq_pg_worker_desc *des
 /* ---- >>rows ---------------------------------------------------------------------------------- */
 
 #define JOBQ_PG__COLUMNS_MAX 64
-#define JOBQ_PG__PLANS 64 /* chains of a table's plans */
+#define JOBQ_PG__PLANS 64 /* hash chains of a table's plans */
 
 struct jobq_pg_table {
     jobq_pg *pg;
     const jobq_pg_table_desc *desc;
     const char *entity;
-    bool unprepared;
-    bool spread; /* over partitions or children: their ctids repeat */
+    bool unprepared; /* its statements are not prepared */
+    bool spread; /* it has partitions or children, whose ctids repeat */
     int column_count;
-    bool jsonb[JOBQ_PG__COLUMNS_MAX];
-    bool varchars[JOBQ_PG__COLUMNS_MAX]; /* varchar[]: takes no text[] by itself */
-    int at[JOBQ_PG__COLUMNS_MAX]; /* which column of a result; -1: none, it stays zero */
+    bool jsonb[JOBQ_PG__COLUMNS_MAX];    /* column i is jsonb */
+    bool varchars[JOBQ_PG__COLUMNS_MAX]; /* it is varchar[], to which text[] needs a cast */
+    int at[JOBQ_PG__COLUMNS_MAX]; /* its place in a result; -1: none, the field stays zero */
     char *name;   /* quoted, with its schema */
     char *list;   /* the columns as they are read */
     char *key;    /* names of the key's columns, with blanks between */
-    struct jobq_pg__law *laws;
+    struct jobq_pg__law *laws; /* constraints and unique indexes, for error texts */
     int law_count;
-    pthread_mutex_t lock; /* of plans, which only ever grow */
+    pthread_mutex_t lock; /* guards plans, which stay until the table is closed */
     struct jobq_pg__plan *plans[JOBQ_PG__PLANS];
 };
 
@@ -10410,7 +10404,7 @@ JOBQ_PG__ONCE static jobq_error jobq_pg__unfit(const jobq_pg_table *t, jobq_pg_e
 
 /* -- rows -- */
 
-/* Bytes of heap for rows of a result. */
+/* How many bytes the texts and arrays of a result's rows need. */
 static size_t jobq_pg__rows_need(const jobq_pg_table *t, const PGresult *res, int count)
 {
     size_t need = 0;
@@ -10426,7 +10420,7 @@ static size_t jobq_pg__rows_need(const jobq_pg_table *t, const PGresult *res, in
     return need;
 }
 
-/* One row; the column that is wrong, or -1. */
+/* Returns the column that does not fit its description, or -1. */
 static int jobq_pg__row_get(const jobq_pg_table *t, const PGresult *res, int r, char *row,
                             jobq_pg__heap *heap)
 {
@@ -10448,7 +10442,7 @@ static int jobq_pg__row_get(const jobq_pg_table *t, const PGresult *res, int r, 
     return -1;
 }
 
-/* The first most rows of a result, which is cleared. */
+/* Takes up to most rows from a result, which it clears. */
 static jobq_error jobq_pg__rows_take(const jobq_pg_table *t, PGresult *res, int most,
                                      jobq_pg_rows *rows, jobq_pg_error *error)
 {
@@ -10480,7 +10474,7 @@ static jobq_error jobq_pg__rows_take(const jobq_pg_table *t, PGresult *res, int 
     if (block == NULL) return jobq_pg__no_memory(error);
     return wrong < 0 ? JOBQ_OK
                      : jobq_pg__unfit(t, error, t->desc->columns[wrong].name,
-                                        "the database sent what the description has no place for");
+                                      "the database sent a value that does not fit its column");
 }
 
 JOBQ_API void jobq_pg_rows_clear(jobq_pg_rows *rows)
@@ -10492,7 +10486,6 @@ JOBQ_API void jobq_pg_rows_clear(jobq_pg_rows *rows)
 
 /* -- the library's own tables -- */
 
-/* By the value of jobq_state. */
 static const char *const jobq_pg__states[] = {"none",
 #define JOBQ__X(id, letter, name) name,
                                               JOBQ_STATES(JOBQ__X)
@@ -10502,7 +10495,7 @@ static const char *const jobq_pg__states[] = {"none",
 #define JOBQ_PG__OWN(field, column, type, flags) \
     JOBQ_PG_COLUMN_AS(JOBQ_PG__ROW, field, column, type, JOBQ_PG_READ_ONLY | (flags))
 
-/* What a role may not see stands first, so that a description without it begins behind it. */
+/* The columns that a role may be forbidden to read come first, so a description can skip them. */
 #define JOBQ_PG__HIDDEN 3
 
 #define JOBQ_PG__DESC(view, row, columns, entity, order) \
@@ -10658,10 +10651,10 @@ JOBQ_API const jobq_pg_table_desc *jobq_pg_workers_desc(void)
 #ifndef JOBQ_PG_NO_OUTBOX
 #define JOBQ_PG__ROW jobq_pg_partition_row
 static const jobq_pg_column jobq_pg__partition_columns[] = {
-    JOBQ_PG__OWN(stat.partition, "id", INT64, JOBQ_PG_KEY),
+    JOBQ_PG__OWN(stat.partition_id, "id", INT64, JOBQ_PG_KEY),
     JOBQ_PG__OWN(queue, "queue", TEXT, 0),
     JOBQ_PG__OWN(stat.queue_id, "queue_id", INT32, 0),
-    JOBQ_PG__OWN(stat.number, "partition", INT32, 0),
+    JOBQ_PG__OWN(stat.partition, "partition", INT32, 0),
     JOBQ_PG__OWN(stat.lag, "lag", INT64, 0),
     JOBQ_PG__OWN(stat.exact, "exact", BOOL, 0),
     JOBQ_PG__OWN(stat.acked, "acked", INT64, 0),
@@ -10694,8 +10687,8 @@ static const jobq_pg_column jobq_pg__dead_letter_columns[] = {
     JOBQ_PG__OWN(id, "id", INT64, JOBQ_PG_KEY),
     JOBQ_PG__OWN(queue, "queue", TEXT, 0),
     JOBQ_PG__OWN(queue_id, "queue_id", INT32, 0),
-    JOBQ_PG__OWN(partition, "partition_id", INT64, 0),
-    JOBQ_PG__OWN(number, "partition", INT32, 0),
+    JOBQ_PG__OWN(partition_id, "partition_id", INT64, 0),
+    JOBQ_PG__OWN(partition, "partition", INT32, 0),
     JOBQ_PG__OWN(seq, "seq", INT64, 0),
     JOBQ_PG__OWN(status, "status", TEXT, 0),
     JOBQ_PG__OWN(attempts, "attempts", INT32, 0),
@@ -10720,7 +10713,6 @@ JOBQ_API const jobq_pg_table_desc *jobq_pg_dead_letters_desc(bool payloads)
 }
 #endif /* JOBQ_PG_NO_OUTBOX */
 
-/* What describes the rows that a statement answers. */
 static const jobq_pg_table_desc *jobq_pg__desc_of(jobq_pg__statement st)
 {
     if (st == JOBQ_PG__QUEUE_COUNTS) return jobq_pg_queues_desc();
@@ -10731,8 +10723,8 @@ static const jobq_pg_table_desc *jobq_pg__desc_of(jobq_pg__statement st)
     return jobq_pg_jobs_desc(false);
 }
 
-/* Runs a statement of the library's and reads its rows by their description: whichever of its
- * columns the statement names. */
+/* Runs one of the library's statements and reads its rows by their description. Columns that the
+ * statement does not return stay zero. */
 static jobq_error jobq_pg__ask_rows(jobq_pg *pg, PGconn *conn, jobq_pg__statement st,
                                     const void *from, jobq_pg_rows *rows, jobq_pg_error *error)
 {
@@ -10759,16 +10751,16 @@ static jobq_error jobq_pg__ask_rows(jobq_pg *pg, PGconn *conn, jobq_pg__statemen
 
 /* ---- >>table: typed tables ------------------------------------------------------------------- */
 
-#define JOBQ_PG__ARGS_MAX 1024
-#define JOBQ_PG__PAGE 1000
-#define JOBQ_PG__VARCHARS 1015 /* the server's type id */
+#define JOBQ_PG__ARGS_MAX 1024 /* parameters of one INSERT of create_many */
+#define JOBQ_PG__PAGE 1000     /* rows of a list that names no limit */
+#define JOBQ_PG__VARCHARS 1015 /* the oid of varchar[] */
 
 /* A constraint or unique index, and its columns: "owner_type, name". */
 typedef struct jobq_pg__law {
     char *name, *columns;
 } jobq_pg__law;
 
-/* A column in a list of the caller's: "-created", "+timeout_at<=". */
+/* An entry of a list of columns: "-created", "+timeout_at<=". */
 typedef struct jobq_pg__term {
     unsigned char column;
     bool minus, plus;
@@ -10791,22 +10783,22 @@ typedef enum jobq_pg__op {
     JOBQ_PG__OP_DELETE
 } jobq_pg__op;
 
-/* What makes one statement different from another; equal shapes share their text. */
+/* What distinguishes one statement from another; equal shapes share a plan. */
 typedef struct jobq_pg__shape {
     jobq_pg__op op;
     const char *fields, *where, *expect, *order; /* lists of columns */
     uint64_t nulls;  /* bit i: term i of where and expect is NULL */
-    size_t rows;     /* to be created */
-    bool search, after;
+    size_t rows;     /* whose fields are parameters */
+    bool search, after; /* it has these conditions */
 } jobq_pg__shape;
 
-/* A statement, made once. */
+/* A statement, whose text is made once. */
 typedef struct jobq_pg__plan {
     struct jobq_pg__plan *next;
-    jobq_pg__shape shape; /* its lists are ours */
+    jobq_pg__shape shape; /* with copies of its lists */
     jobq_pg__text text;
-    jobq_pg__terms fields, where, order; /* where: with expect behind it, from term expect on */
-    int expect;
+    jobq_pg__terms fields, where, order;
+    int expect; /* the terms of where from this one on are those of expect */
 } jobq_pg__plan;
 
 JOBQ_PG__ONCE static void jobq_pg__add_int(jobq_pg__params *p, int64_t value, size_t width)
@@ -10834,7 +10826,7 @@ static const char *jobq_pg__wrong_enum(const jobq_pg_column *column, int value)
     for (i = 0; column->names[i] != NULL; i++) {
         if (i == value) return NULL;
     }
-    return "no value of its enum";
+    return "not a value of its enum";
 }
 
 /* Why the server would refuse this field's value, which is not NULL. NULL: it would not. */
@@ -10877,7 +10869,7 @@ static void jobq_pg__copy_part(char *out, size_t size, const char *from, const c
     out[part.len] = '\0';
 }
 
-/* Field and value from the server's "Key (ref)=(core) already exists.", in any language. */
+/* Takes field and value from the server's "Key (ref)=(core) already exists.", in any language. */
 static void jobq_pg__detail(jobq_pg_error *error, const char *detail)
 {
     const char *open = detail == NULL ? NULL : strchr(detail, '(');
@@ -10889,7 +10881,7 @@ static void jobq_pg__detail(jobq_pg_error *error, const char *detail)
     jobq_pg__copy_part(error->value, sizeof error->value, middle + 3, end);
 }
 
-/* The columns of the constraint, where the server did not say them. */
+/* Names the constraint's columns if the server's detail did not. */
 static void jobq_pg__law_field(const jobq_pg_table *t, jobq_pg_error *error)
 {
     int i;
@@ -10957,7 +10949,6 @@ static const char *jobq_pg__op_find(const char *text, size_t len)
     return NULL;
 }
 
-/* The next word of a list. False: there is none. */
 static bool jobq_pg__word_next(const char **at, jobq_str *word)
 {
     const char *p = *at;
@@ -10970,7 +10961,7 @@ static bool jobq_pg__word_next(const char **at, jobq_str *word)
     return word->len > 0;
 }
 
-/* One word: a sign, the name, an operator. */
+/* Reads a word: a sign, if any, the name, and an operator, if any. */
 static jobq_error jobq_pg__term_of(const jobq_pg_table *t, jobq_str word, jobq_pg__term *term,
                                    jobq_pg_error *error)
 {
@@ -10987,12 +10978,12 @@ static jobq_error jobq_pg__term_of(const jobq_pg_table *t, jobq_str word, jobq_p
     jobq_pg__copy_part(name, sizeof name, word.ptr, word.ptr + word.len);
     if (column < 0) return jobq_pg__unfit(t, error, name, "no such column in the description");
     if (term->op == NULL)
-        return jobq_pg__unfit(t, error, name, "no operator: = <> < <= > >= @> stand behind a name");
+        return jobq_pg__unfit(t, error, name, "unknown operator: use = <> < <= > >= or @>");
     if (term->op[0] == '@' && !jobq_pg__is_array(t->desc->columns[column].type) &&
         !t->jsonb[column])
-        return jobq_pg__unfit(t, error, name, "only an array or a jsonb contains something");
+        return jobq_pg__unfit(t, error, name, "@> needs an array or a jsonb");
     if (term->plus && t->desc->columns[column].type != JOBQ_PG_TIMESTAMPTZ)
-        return jobq_pg__unfit(t, error, name, "only a timestamptz counts from now");
+        return jobq_pg__unfit(t, error, name, "+ needs a timestamptz");
     return JOBQ_OK;
 }
 
@@ -11012,7 +11003,7 @@ static jobq_error jobq_pg__terms_add(const jobq_pg_table *t, const char *list,
     return JOBQ_OK;
 }
 
-/* What is written must be writable, once, and a plain name. */
+/* Fields to be written must be writable, plain names, and named once. */
 static jobq_error jobq_pg__fields_check(const jobq_pg_table *t, const jobq_pg__terms *fields,
                                         jobq_pg_error *error)
 {
@@ -11024,7 +11015,7 @@ static jobq_error jobq_pg__fields_check(const jobq_pg_table *t, const jobq_pg__t
         if ((c->flags & (JOBQ_PG_READ_ONLY | JOBQ_PG_TOUCH)) != 0)
             return jobq_pg__unfit(t, error, c->name, "is read-only");
         if (fields->at[i].minus || strcmp(fields->at[i].op, "=") != 0)
-            return jobq_pg__unfit(t, error, c->name, "a plain name is wanted");
+            return jobq_pg__unfit(t, error, c->name, "give the plain name, without - or operator");
         if (seen >> fields->at[i].column & 1)
             return jobq_pg__unfit(t, error, c->name, "is named twice");
         seen |= (uint64_t)1 << fields->at[i].column;
@@ -11032,7 +11023,7 @@ static jobq_error jobq_pg__fields_check(const jobq_pg_table *t, const jobq_pg__t
     return JOBQ_OK;
 }
 
-/* All that may be written: what create writes when no field is named. */
+/* What create writes when the caller names no field. */
 static void jobq_pg__fields_all(const jobq_pg_table *t, jobq_pg__terms *fields)
 {
     int i;
@@ -11047,7 +11038,7 @@ static void jobq_pg__fields_all(const jobq_pg_table *t, jobq_pg__terms *fields)
     }
 }
 
-/* The key's columns close every order, so that no two rows are equal in it. */
+/* Appends the key's columns to an order, so that no two rows are equal in it. */
 static jobq_error jobq_pg__order_close(const jobq_pg_table *t, jobq_pg__terms *order, bool after,
                                        jobq_pg_error *error)
 {
@@ -11066,7 +11057,7 @@ static jobq_error jobq_pg__order_close(const jobq_pg_table *t, jobq_pg__terms *o
     for (i = 0; i < order->count && after; i++) {
         const jobq_pg_column *c = &t->desc->columns[order->at[i].column];
         if ((c->flags & JOBQ_PG_NULLABLE) != 0)
-            return jobq_pg__unfit(t, error, c->name, "may be NULL, so pages can't follow it");
+            return jobq_pg__unfit(t, error, c->name, "may be NULL, so pages cannot follow it");
     }
     return JOBQ_OK;
 }
@@ -11078,7 +11069,6 @@ static const char *jobq_pg__name_at(const jobq_pg_table *t, int column)
     return t->desc->columns[column].name;
 }
 
-/* A parameter as its column takes it. */
 static void jobq_pg__say_arg(jobq_pg__params *out, const jobq_pg_table *t,
                              const jobq_pg__term *term, int n)
 {
@@ -11121,8 +11111,8 @@ static void jobq_pg__say_search(jobq_pg__params *out, const jobq_pg_table *t, bo
     jobq_pg__say(out, said > 0 ? ")" : "false)");
 }
 
-/* "(a, b) > ($1, $2)" where all go one way, which an index serves; else the same written out:
- * a >= $1 AND (a > $1 OR (b < $2 ...)). */
+/* "(a, b) > ($1, $2)" if all columns have one direction, which an index serves; otherwise the same
+ * condition written out: a >= $1 AND (a > $1 OR (b < $2 ...)). */
 static void jobq_pg__say_after(jobq_pg__params *out, const jobq_pg_table *t,
                                const jobq_pg__terms *order, bool first, int *n)
 {
@@ -11232,7 +11222,7 @@ static void jobq_pg__say_upsert(jobq_pg__params *out, const jobq_pg_table *t, jo
         for (k = 0; k < plan->where.count && plan->where.at[k].column != all.at[i].column; k++) {}
         if (k == plan->where.count) plan->fields.at[kept++] = all.at[i];
     }
-    if (kept == 0) plan->fields.at[kept++] = plan->where.at[0]; /* so that a row comes back */
+    if (kept == 0) plan->fields.at[kept++] = plan->where.at[0]; /* DO NOTHING would return no row */
     plan->fields.count = kept;
     jobq_pg__say(out, ") DO UPDATE");
     jobq_pg__say_set(out, t, plan, true, &i);
@@ -11303,7 +11293,6 @@ static bool jobq_pg__shape_equal(const jobq_pg__shape *a, const jobq_pg__shape *
            jobq_pg__list_equal(a->expect, b->expect) && jobq_pg__list_equal(a->order, b->order);
 }
 
-/* Copies a shape and its lists. */
 static bool jobq_pg__shape_keep(jobq_pg__shape *to, const jobq_pg__shape *from)
 {
     const char *const lists[] = {from->fields, from->where, from->expect, from->order};
@@ -11331,7 +11320,6 @@ static void jobq_pg__plan_free(jobq_pg__plan *plan)
     free(plan);
 }
 
-/* Reads the lists of a shape. */
 static jobq_error jobq_pg__plan_read(const jobq_pg_table *t, const jobq_pg__shape *s,
                                      jobq_pg__plan *plan, jobq_pg_error *error)
 {
@@ -11373,7 +11361,7 @@ static jobq_error jobq_pg__plan_make(const jobq_pg_table *t, const jobq_pg__shap
     return JOBQ_OK;
 }
 
-/* The plan of a shape, made when it is first asked for. */
+/* Finds the plan of a shape; makes it when it is first asked for. */
 static jobq_error jobq_pg__plan_of(jobq_pg_table *t, const jobq_pg__shape *shape,
                                    jobq_pg__plan **plan, jobq_pg_error *error)
 {
@@ -11394,7 +11382,7 @@ static jobq_error jobq_pg__plan_of(jobq_pg_table *t, const jobq_pg__shape *shape
     return code;
 }
 
-/* Which terms of where (from first on, before last) are NULL in like. */
+/* Sets the bits of those terms of where, from first on and before last, that are NULL in like. */
 static jobq_error jobq_pg__nulls_of(const jobq_pg_table *t, const jobq_pg__plan *plan, int first,
                                     int last, const void *like, uint64_t *nulls,
                                     jobq_pg_error *error)
@@ -11407,7 +11395,7 @@ static jobq_error jobq_pg__nulls_of(const jobq_pg_table *t, const jobq_pg__plan 
         if (like == NULL) return jobq_pg__unfit(t, error, c->name, "like is NULL");
         if (!jobq_pg__is_null(c, (const char *)like + c->offset)) continue;
         if (strchr(">@", term->op[0]) != NULL || (term->op[0] == '<' && term->op[1] != '>'))
-            return jobq_pg__unfit(t, error, c->name, "NULL is neither less nor greater nor in it");
+            return jobq_pg__unfit(t, error, c->name, "NULL can only be compared by = or <>");
         *nulls |= (uint64_t)1 << i;
     }
     return JOBQ_OK;
@@ -11415,7 +11403,6 @@ static jobq_error jobq_pg__nulls_of(const jobq_pg_table *t, const jobq_pg__plan 
 
 /* -- parameters -- */
 
-/* A field of row as a parameter. */
 static jobq_error jobq_pg__args_field(jobq_pg__params *p, const jobq_pg_table *t,
                                       const jobq_pg__term *term, const void *row,
                                       jobq_pg_error *error)
@@ -11458,7 +11445,7 @@ static jobq_error jobq_pg__args_terms(jobq_pg__params *p, const jobq_pg_table *t
     return code;
 }
 
-/* "%text%" with what LIKE reads as a sign of its own taken literally. */
+/* Adds "%text%", with the wildcards of LIKE in text escaped. */
 static jobq_error jobq_pg__args_search(jobq_pg__params *p, const jobq_pg_table *t,
                                        const char *text, jobq_pg_error *error)
 {
@@ -11477,7 +11464,7 @@ static jobq_error jobq_pg__args_search(jobq_pg__params *p, const jobq_pg_table *
 
 /* -- sending -- */
 
-/* One statement, on conn or one of the pool. Clears args. NULL: error is filled. */
+/* Runs a plan on conn, or on a connection of the pool. Clears args. NULL: error is filled. */
 static PGresult *jobq_pg__plan_exec(const jobq_pg_table *t, PGconn *conn,
                                     const jobq_pg__plan *plan, jobq_pg__params *args,
                                     jobq_pg_error *error)
@@ -11486,9 +11473,9 @@ static PGresult *jobq_pg__plan_exec(const jobq_pg_table *t, PGconn *conn,
                               error);
 }
 
-/* -- a name for a row, in error texts -- */
+/* -- naming a row in error texts -- */
 
-/* A whole number's value. */
+/* The value of a whole number or a bool. False: it is another type. */
 static bool jobq_pg__long_of(jobq_pg_type type, const char *field, int64_t *out)
 {
     const void *at = field;
@@ -11501,7 +11488,6 @@ static bool jobq_pg__long_of(jobq_pg_type type, const char *field, int64_t *out)
     return true;
 }
 
-/* The field's value as text, cut. */
 static void jobq_pg__value_text(const jobq_pg_column *c, const char *field, char *out, size_t size)
 {
     const jobq_str *str = (const jobq_str *)(const void *)field;
@@ -11532,7 +11518,7 @@ static void jobq_pg__value_text(const jobq_pg_column *c, const char *field, char
     }
 }
 
-/* "Not found: E with F=V": the first columns of where. */
+/* "Not found: E with F=V", with as many columns of where as fit. */
 static jobq_error jobq_pg__row_missing(const jobq_pg_table *t, const jobq_pg__plan *plan,
                                        const void *like, jobq_error code, const char *what,
                                        jobq_pg_error *error)
@@ -11552,9 +11538,8 @@ static jobq_error jobq_pg__row_missing(const jobq_pg_table *t, const jobq_pg__pl
                          plan->where.count == 0 ? "row" : value);
 }
 
-/* -- what all reading and changing calls do -- */
+/* -- requests: what all calls below share -- */
 
-/* Everything that a call brings. */
 typedef struct jobq_pg__request {
     jobq_pg_table *table;
     PGconn *conn;
@@ -11565,7 +11550,7 @@ typedef struct jobq_pg__request {
     jobq_pg__plan *plan; /* found by jobq_pg__request_run */
 } jobq_pg__request;
 
-/* The plan, with what is NULL in like and expected. */
+/* Finds the plan. The text depends on which values in like and expected are NULL. */
 static jobq_error jobq_pg__request_plan(jobq_pg__request *a, jobq_pg_error *error)
 {
     bool insert = a->shape.op == JOBQ_PG__OP_CREATE || a->shape.op == JOBQ_PG__OP_UPSERT;
@@ -11581,7 +11566,6 @@ static jobq_error jobq_pg__request_plan(jobq_pg__request *a, jobq_pg_error *erro
     return jobq_pg__plan_of(a->table, &a->shape, &a->plan, error);
 }
 
-/* The parameters, in the order in which the text counts them. */
 static jobq_error jobq_pg__request_args(const jobq_pg__request *a, jobq_pg__params *args,
                                     jobq_pg_error *error)
 {
@@ -11608,7 +11592,6 @@ static jobq_error jobq_pg__request_args(const jobq_pg__request *a, jobq_pg__para
     return code;
 }
 
-/* Asks; NULL: error is filled. */
 static PGresult *jobq_pg__request_run(jobq_pg__request *a, jobq_pg_error *error)
 {
     jobq_pg__params args;
@@ -11625,7 +11608,7 @@ static PGresult *jobq_pg__request_run(jobq_pg__request *a, jobq_pg_error *error)
     return jobq_pg__plan_exec(a->table, a->conn, a->plan, &args, error);
 }
 
-/* Asks for rows, most of them. rows NULL: only *count. */
+/* Runs a request and takes up to most rows. rows NULL: sets only *count. */
 static jobq_error jobq_pg__request_rows(jobq_pg__request *a, int most, jobq_pg_rows *rows,
                                         int *count, jobq_pg_error *error)
 {
@@ -11707,7 +11690,7 @@ JOBQ_API jobq_error jobq_pg_table_list(jobq_pg_table *table, PGconn *conn,
     return jobq_pg__request_rows(&a, limit, rows, &count, error);
 }
 
-/* The one number that a statement answers; a boolean is one. */
+/* Runs a request whose result is a number or a bool, or, of DELETE, the count of rows. */
 static jobq_error jobq_pg__request_number(jobq_pg__request *a, int64_t *number,
                                           jobq_pg_error *error)
 {
@@ -11781,7 +11764,6 @@ JOBQ_API jobq_error jobq_pg_table_upsert(jobq_pg_table *table, PGconn *conn, con
     return jobq_pg__request_rows(&a, 1, rows, &count, error);
 }
 
-/* How many fields a list names. */
 static int jobq_pg__words(const char *list)
 {
     jobq_str word;
@@ -11828,8 +11810,8 @@ JOBQ_API jobq_error jobq_pg_table_update(jobq_pg_table *table, PGconn *conn, con
     return jobq_pg_table_update_if(table, conn, fields, row, NULL, NULL, rows, error);
 }
 
-/* Rows picked by ctid are found again by it alone, and each partition and child counts its own from
- * one: others' rows would be changed with them. */
+/* Statements that find their rows again by ctid would change others too, because each partition and
+ * child of a table counts its own ctids. */
 static jobq_error jobq_pg__not_spread(const jobq_pg_table *t, jobq_pg_error *error)
 {
     if (!t->spread) return JOBQ_OK;
@@ -11847,7 +11829,8 @@ JOBQ_API jobq_error jobq_pg_table_update_where(jobq_pg_table *table, PGconn *con
     int count;
 
     if (code != JOBQ_OK) return code;
-    if (jobq_pg__words(fields) == 0) return jobq_pg__unfit(table, error, "fields", "none named");
+    if (jobq_pg__words(fields) == 0)
+        return jobq_pg__unfit(table, error, "fields", "name at least one");
     a.shape.fields = fields;
     a.shape.where = where;
     a.shape.rows = 1;
@@ -11870,11 +11853,10 @@ JOBQ_API jobq_error jobq_pg_table_delete(jobq_pg_table *table, PGconn *conn, con
     return code;
 }
 
-/* What create_many runs in its transaction. */
 typedef struct jobq_pg__many {
     jobq_pg__request ask;
     const char *array;
-    size_t count, step;
+    size_t count, step; /* step: rows of one INSERT */
 } jobq_pg__many;
 
 static jobq_error jobq_pg__create_rows(PGconn *conn, void *user, jobq_pg_error *error)
@@ -11908,7 +11890,7 @@ JOBQ_API jobq_error jobq_pg_table_create_many(jobq_pg_table *table, PGconn *conn
     all.count = 0;
     jobq_pg__fields_all(table, &all);
     if (fields == NULL) width = (size_t)all.count;
-    if (width == 0) return jobq_pg__unfit(table, error, "fields", "none named");
+    if (width == 0) return jobq_pg__unfit(table, error, "fields", "name at least one");
     memset(&many, 0, sizeof many);
     many.ask = jobq_pg__request_new(table, conn, JOBQ_PG__OP_CREATE);
     many.ask.shape.fields = fields;
@@ -11918,11 +11900,11 @@ JOBQ_API jobq_error jobq_pg_table_create_many(jobq_pg_table *table, PGconn *conn
     return jobq_pg_transact(table->pg, conn, jobq_pg__create_rows, &many, error);
 }
 
-/* -- opening: the description against the catalogue -- */
+/* -- opening: the description is compared with the catalogue -- */
 
-/* The table's columns: name, type (of a domain, what is under it), whether NULL is shut out, what
- * kind of type and of table, names and labels, whether other tables hold rows of it. One row where
- * there is no such table: its name is NULL. */
+/* A row for each column: the table's quoted name and kind; the column's name, type (under a domain,
+ * its base type), NOT NULL, type category, type in SQL, and enum labels; whether the table has
+ * partitions or children. No row: there is no such table. */
 #define JOBQ_PG__CATALOGUE                                                                         \
     "SELECT quote_ident(n.nspname) || '.' || quote_ident(c.relname), c.relkind::text, "            \
     "a.attname::text, coalesce(b.oid, t.oid)::bigint, "                                            \
@@ -11936,7 +11918,6 @@ JOBQ_API jobq_error jobq_pg_table_create_many(jobq_pg_table *table, PGconn *conn
     "LEFT JOIN pg_type b ON b.oid = nullif(t.typbasetype, 0) "                                     \
     "WHERE c.oid = to_regclass($1)"
 
-/* Constraints and unique indexes with their columns. */
 #define JOBQ_PG__LAWS                                                                              \
     "SELECT k.conname::text, string_agg(a.attname, ', ' ORDER BY u.n) FROM pg_constraint k "       \
     "CROSS JOIN LATERAL unnest(k.conkey) WITH ORDINALITY u(attnum, n) "                            \
@@ -11948,7 +11929,7 @@ JOBQ_API jobq_error jobq_pg_table_create_many(jobq_pg_table *table, PGconn *conn
     "JOIN pg_attribute a ON a.attrelid = x.indrelid AND a.attnum = u.attnum "                      \
     "WHERE x.indrelid = to_regclass($1) AND x.indisunique GROUP BY i.oid, i.relname"
 
-/* What is wrong with a description by itself. NULL: nothing; *column is the one at fault. */
+/* What is wrong with a description itself, and at which *column. NULL: nothing. */
 static const char *jobq_pg__desc_wrong(const jobq_pg_table_desc *d, const char **column)
 {
     int i, keys = 0;
@@ -11963,10 +11944,10 @@ static const char *jobq_pg__desc_wrong(const jobq_pg_table_desc *d, const char *
         if (c->type <= JOBQ_PG_NONE || c->type >= JOBQ_PG_TYPE_COUNT) return "no type";
         size = jobq_pg__is_maybe(c) ? jobq_pg__types[c->type].maybe : jobq_pg__types[c->type].size;
         if (c->size != 0 && c->size != size)
-            return null ? "the field is not of the type's size; one that may be NULL is a "
-                          "jobq_pg_maybe_..., unless it says JOBQ_PG_ZERO"
+            return null ? "the field is not of the type's size; if it may be NULL, make it a "
+                          "jobq_pg_maybe_..., or add JOBQ_PG_ZERO"
                         : "the field is not of the type's size";
-        if (c->offset + size > d->row_size) return "the field ends behind row_size";
+        if (c->offset + size > d->row_size) return "the field ends after row_size";
         if (c->type == JOBQ_PG_ENUM && c->names == NULL) return "an enum needs names";
         if ((c->flags & JOBQ_PG_SEARCH) != 0 && c->type != JOBQ_PG_TEXT)
             return "only text can be searched";
@@ -11976,7 +11957,7 @@ static const char *jobq_pg__desc_wrong(const jobq_pg_table_desc *d, const char *
     return keys > 0 ? NULL : "no column has JOBQ_PG_KEY";
 }
 
-/* Whether an enum's names and its labels in the database are the same, in whatever order. */
+/* Whether an enum's names are its labels in the database, in any order. */
 static bool jobq_pg__labels_equal(const char *const *names, const char *wire, size_t len)
 {
     size_t at, count = 0, i, known = 0;
@@ -12005,22 +11986,23 @@ static bool jobq_pg__type_fits(const jobq_pg_column *c, int64_t oid, char catego
     return false;
 }
 
-/* One described column against row r of the catalogue; a view's can't be held to NOT NULL. */
+/* Compares a described column with row r of the catalogue. NOT NULL means nothing for views and
+ * foreign tables. NULL: it fits. */
 static const char *jobq_pg__column_wrong(jobq_pg_table *t, int column, const PGresult *res, int r)
 {
     const jobq_pg_column *c = &t->desc->columns[column];
     bool null = (c->flags & JOBQ_PG_NULLABLE) != 0;
     char kind = PQgetvalue(res, r, 1)[0], category = PQgetvalue(res, r, 5)[0];
 
-    if (!jobq_pg__type_fits(c, jobq_pg__int(res, r, 3), category)) return "is another type there: ";
+    if (!jobq_pg__type_fits(c, jobq_pg__int(res, r, 3), category)) return "but its type is ";
     if (c->type == JOBQ_PG_ENUM && category == 'E' &&
         !jobq_pg__labels_equal(c->names, PQgetvalue(res, r, 7), (size_t)PQgetlength(res, r, 7)))
-        return "has other labels there: ";
+        return "but its labels differ: ";
     t->jsonb[column] = jobq_pg__int(res, r, 3) == jobq_pg__wires[JOBQ_PG__JSONB].oid;
     t->varchars[column] = jobq_pg__int(res, r, 3) == JOBQ_PG__VARCHARS;
     if (kind == 'v' || kind == 'm' || kind == 'f') return NULL;
-    if (null && jobq_pg__int(res, r, 4)) return "can't be NULL there: ";
-    return null || jobq_pg__int(res, r, 4) ? NULL : "may be NULL there; say JOBQ_PG_NULLABLE: ";
+    if (null && jobq_pg__int(res, r, 4)) return "but it is NOT NULL: ";
+    return null || jobq_pg__int(res, r, 4) ? NULL : "but it may be NULL (add JOBQ_PG_NULLABLE): ";
 }
 
 static jobq_error jobq_pg__columns_check(jobq_pg_table *t, const PGresult *res,
@@ -12037,7 +12019,7 @@ static jobq_error jobq_pg__columns_check(jobq_pg_table *t, const PGresult *res,
                                                                              "column");
         wrong = jobq_pg__column_wrong(t, i, res, r);
         if (wrong == NULL) continue;
-        snprintf(why, sizeof why, "described as %s%s, %s%s", jobq_pg__types[c->type].name,
+        snprintf(why, sizeof why, "is described as %s%s, %s%s", jobq_pg__types[c->type].name,
                  (c->flags & JOBQ_PG_NULLABLE) != 0 ? " that may be NULL" : "", wrong,
                  PQgetvalue(res, r, 6));
         return jobq_pg__unfit(t, error, c->name, why);
@@ -12045,7 +12027,6 @@ static jobq_error jobq_pg__columns_check(jobq_pg_table *t, const PGresult *res,
     return JOBQ_OK;
 }
 
-/* Asks the catalogue about t->desc->name. NULL: error is filled. */
 static PGresult *jobq_pg__catalogue(const jobq_pg_table *t, PGconn *conn, const char *sql,
                                     const char *name, jobq_pg_error *error)
 {
@@ -12077,7 +12058,6 @@ static jobq_error jobq_pg__laws_read(jobq_pg_table *t, PGconn *conn, const char 
     return good ? JOBQ_OK : jobq_pg__no_memory(error);
 }
 
-/* The texts that every statement is made of. */
 static jobq_error jobq_pg__table_texts(jobq_pg_table *t, const char *name, jobq_pg_error *error)
 {
     jobq_pg__params list, key;
@@ -12088,7 +12068,7 @@ static jobq_error jobq_pg__table_texts(jobq_pg_table *t, const char *name, jobq_
     for (i = 0; i < t->column_count; i++) {
         const jobq_pg_column *c = &t->desc->columns[i];
         jobq_pg__sayf(&list, "%s%n", i > 0 ? ", " : "", c->name);
-        /* Under its own name ORDER BY would mean the text: 10 before 9. */
+        /* With its own name, ORDER BY would sort by the text: 10 before 9. */
         if (c->type == JOBQ_PG_NUMERIC) jobq_pg__say(&list, "::text AS \"?\"");
         if ((c->flags & JOBQ_PG_KEY) == 0) continue;
         if (key.size > 0) jobq_pg__say(&key, " ");
@@ -12172,7 +12152,7 @@ JOBQ_API jobq_error jobq_pg_table_open(jobq_pg_table **table, jobq_pg *pg, PGcon
     }
     wrong = jobq_pg__desc_wrong(desc, &column);
     if (wrong != NULL) code = jobq_pg__unfit(t, error, column, wrong);
-    else if (conn == NULL && pg == NULL) code = jobq_pg__invalid(error, "conn", "name one, or pg");
+    else if (conn == NULL && pg == NULL) code = jobq_pg__invalid(error, "conn", "give conn or pg");
     else code = jobq_pg__borrow(pg, conn, &mine, error);
     if (code == JOBQ_OK) code = jobq_pg__table_read(t, conn == NULL ? mine : conn, error);
     if (mine != NULL) jobq_pg_release(pg, mine);
@@ -12197,7 +12177,7 @@ typedef enum jobq_pg__role {
     JOBQ_PG__ROLE_COUNT
 } jobq_pg__role;
 
-/* A status word: its stage and state. */
+/* A word in the status column, with the stage and state that it means. */
 typedef struct jobq_pg__status {
     char word[128];
     int stage;
@@ -12211,16 +12191,15 @@ struct jobq_pg_worktable {
     const jobq_pg_column *columns[JOBQ_PG__ROLE_COUNT]; /* NULL: there is none */
     jobq_pg__status words[2 * JOBQ_STAGES_MAX + 3];
     int word_count;
-    char type[128]; /* of status, in SQL */
-    char now[512], later[512], expect[256]; /* lists of columns */
+    char type[128]; /* of the status column, in SQL */
+    char now[512], later[512], expect[256]; /* lists: to update (later: and delay), to expect */
     jobq_pg__plan claim, reset, look;
 };
 
-/* What a role's column has to be. */
 static const struct {
     const char *name; /* by default; NULL: none */
     jobq_pg_type type;
-    bool null;
+    bool null;        /* it must be nullable */
 } jobq_pg__roles[JOBQ_PG__ROLE_COUNT] = {
     {"status", JOBQ_PG_TEXT, false},          {"retry_count", JOBQ_PG_INT32, false},
     {"retry_after", JOBQ_PG_TIMESTAMPTZ, true}, {"error_message", JOBQ_PG_TEXT, true},
@@ -12270,11 +12249,12 @@ static jobq_error jobq_pg__roles_find(jobq_pg_worktable *w, jobq_pg_error *error
         code = jobq_pg__role_find(w, i, names[i], error);
     }
     if (code == JOBQ_OK && (d->worker == NULL) != (d->lease == NULL))
-        return jobq_pg__invalid(error, "lease", "worker and lease are a pair");
+        return jobq_pg__invalid(error, "lease", "give both worker and lease, or neither");
     return code;
 }
 
-/* The word of a stage and state, by the user's words or by his stages. False: too long. */
+/* The word of a stage and state: one of desc.words, or made from desc.stages. False: it is missing
+ * or too long. */
 static bool jobq_pg__word_of(const jobq_pg_worktable_desc *d, jobq_pg__status *s)
 {
     int at = 2 * d->stage_count + (s->state == JOBQ_STATE_FAILED);
@@ -12298,10 +12278,11 @@ static jobq_error jobq_pg__word_add(jobq_pg_worktable *w, int stage, jobq_state 
 
     s->stage = stage;
     s->state = state;
-    if (!jobq_pg__word_of(&w->desc, s)) return jobq_pg__invalid(error, field, "too long, or none");
+    if (!jobq_pg__word_of(&w->desc, s))
+        return jobq_pg__invalid(error, field, "a word is missing or too long");
     for (p = s->word; *p != '\0'; p++) {
         if (!jobq_pg__word(*p) && *p != '-' && *p != ' ')
-            return jobq_pg__invalid(error, field, "letters, digits, _ and - only");
+            return jobq_pg__invalid(error, field, "only letters, digits, blanks, _ and -");
     }
     for (i = 0; i < w->word_count - 1; i++) {
         if (strcmp(w->words[i].word, s->word) == 0)
@@ -12309,8 +12290,8 @@ static jobq_error jobq_pg__word_add(jobq_pg_worktable *w, int stage, jobq_state 
     }
     if (c->type != JOBQ_PG_ENUM) return JOBQ_OK;
     for (i = 0; c->names[i] != NULL && strcmp(c->names[i], s->word) != 0; i++) {}
-    return c->names[i] != NULL ? JOBQ_OK : jobq_pg__unfit(w->table, error, s->word, "is no name of "
-                                                                                   "its enum");
+    if (c->names[i] != NULL) return JOBQ_OK;
+    return jobq_pg__unfit(w->table, error, s->word, "is not a name of the column's enum");
 }
 
 static jobq_error jobq_pg__words_fill(jobq_pg_worktable *w, jobq_pg_error *error)
@@ -12319,7 +12300,7 @@ static jobq_error jobq_pg__words_fill(jobq_pg_worktable *w, jobq_pg_error *error
     int stage, last = w->desc.stage_count - 1;
 
     if ((w->desc.stages == NULL) == (w->desc.words == NULL) || last < 0 || last >= JOBQ_STAGES_MAX)
-        return jobq_pg__invalid(error, "stages", "1 to 16 are wanted, by stages or by words");
+        return jobq_pg__invalid(error, "stages", "give 1 to 16, either as stages or as words");
     for (stage = last; stage >= 0 && code == JOBQ_OK; stage--) {
         code = jobq_pg__word_add(w, stage, JOBQ_STATE_READY, error);
         if (code == JOBQ_OK) code = jobq_pg__word_add(w, stage, JOBQ_STATE_RUNNING, error);
@@ -12340,7 +12321,7 @@ static const jobq_pg__status *jobq_pg__status_find(const jobq_pg_worktable *w, i
     return NULL;
 }
 
-/* NULL: the row's status is none of these. */
+/* What the row's status means. NULL: it is none of the table's words. */
 static const jobq_pg__status *jobq_pg__status_of(const jobq_pg_worktable *w, const void *row)
 {
     const jobq_pg_column *c = w->columns[JOBQ_PG__ROLE_STATUS];
@@ -12357,7 +12338,7 @@ static const jobq_pg__status *jobq_pg__status_of(const jobq_pg_worktable *w, con
     return NULL;
 }
 
-/* -- its three statements: the rules that they repeat are jobq_job_decide's -- */
+/* -- the three statements, which repeat rules of jobq_job_decide -- */
 
 static const char *jobq_pg__role_name(const jobq_pg_worktable *w, int role)
 {
@@ -12374,7 +12355,7 @@ static void jobq_pg__say_key(jobq_pg__params *out, const jobq_pg_table *t)
     }
 }
 
-/* What is due in one stage, oldest first; $1 rows. */
+/* Selects what is due in one stage, oldest first, up to $1 rows. */
 static void jobq_pg__say_lane(jobq_pg__params *out, const jobq_pg_worktable *w,
                               const jobq_pg__status *s, const char *what, bool claim)
 {
@@ -12396,7 +12377,8 @@ static void jobq_pg__say_lane(jobq_pg__params *out, const jobq_pg_worktable *w,
                             : " LIMIT $1::bigint) lane");
 }
 
-/* Each stage by itself, later ones first, lazily: no sort, and no row locked beyond $1. */
+/* A SELECT for each stage, later stages first. UNION ALL reads them lazily, so nothing is sorted
+ * and no more than $1 rows are locked. */
 static void jobq_pg__say_lanes(jobq_pg__params *out, const jobq_pg_worktable *w, const char *what,
                                bool claim)
 {
@@ -12422,7 +12404,6 @@ static void jobq_pg__say_moves(jobq_pg__params *out, const jobq_pg_worktable *w,
     jobq_pg__sayf(out, " ELSE '%s' END", jobq_pg__status_find(w, 0, JOBQ_STATE_FAILED)->word);
 }
 
-/* ", column = value", where the table has that column. */
 static void jobq_pg__say_value(jobq_pg__params *out, const jobq_pg_worktable *w, int role,
                                const char *value)
 {
@@ -12468,7 +12449,7 @@ static void jobq_pg__say_in(jobq_pg__params *out, const jobq_pg_worktable *w, jo
     jobq_pg__say(out, ")");
 }
 
-/* What runs without a heartbeat, and what waits with no try left. */
+/* Rows that run without a heartbeat, and rows that wait with no attempt left. */
 static void jobq_pg__say_reset_which(jobq_pg__params *out, const jobq_pg_worktable *w)
 {
     jobq_pg__sayf(out, " WHERE ctid = ANY (ARRAY(SELECT ctid FROM %s WHERE ", w->table->name);
@@ -12481,7 +12462,7 @@ static void jobq_pg__say_reset_which(jobq_pg__params *out, const jobq_pg_worktab
                   jobq_pg__role_name(w, JOBQ_PG__ROLE_RETRY_COUNT), (int)w->policy.max_attempts);
 }
 
-/* The event is CRASH, and every row a suspect: the table has no column to tell. */
+/* Applies the event CRASH to every row as if it were a suspect: the table has no column to tell. */
 static void jobq_pg__say_reset(jobq_pg__params *out, const jobq_pg_worktable *w)
 {
     const char *count = jobq_pg__role_name(w, JOBQ_PG__ROLE_RETRY_COUNT);
@@ -12493,7 +12474,7 @@ static void jobq_pg__say_reset(jobq_pg__params *out, const jobq_pg_worktable *w)
                   jobq_pg__status_find(w, 0, JOBQ_STATE_FAILED)->word);
     jobq_pg__say_moves(out, w, JOBQ_STATE_RUNNING, JOBQ_STATE_READY);
     jobq_pg__sayf(out, " END)::%s, %n = CASE WHEN ", w->type, error);
-    jobq_pg__say_in(out, w, JOBQ_STATE_READY); /* out of tries, and it has its own error */
+    jobq_pg__say_in(out, w, JOBQ_STATE_READY); /* no attempt is left: it keeps its own error */
     jobq_pg__sayf(out, " THEN %n WHEN %n >= %d THEN 'Max retries (%d) exceeded: heartbeat lost' "
                        "ELSE 'heartbeat lost' END, %n = %n + (",
                   error, count, most - 1, most, count, count);
@@ -12527,11 +12508,10 @@ static bool jobq_pg__work_plans(jobq_pg_worktable *w)
     jobq_pg__say_reset(&reset, w);
     jobq_pg__say_lanes(&look, w, w->table->list, false);
     good = jobq_pg__work_plan(&w->claim, &claim);
-    good = jobq_pg__work_plan(&w->reset, &reset) && good; /* each takes its text */
+    good = jobq_pg__work_plan(&w->reset, &reset) && good; /* call all: each takes its text */
     return jobq_pg__work_plan(&w->look, &look) && good;
 }
 
-/* The lists that the verbs' updates name. */
 static void jobq_pg__work_lists(jobq_pg_worktable *w)
 {
     const char *status = w->columns[JOBQ_PG__ROLE_STATUS]->name;
@@ -12566,9 +12546,9 @@ static jobq_error jobq_pg__status_type(jobq_pg_worktable *w, PGconn *conn, jobq_
     if (PQntuples(res) == 1) jobq_pg__copy(w->type, sizeof w->type, PQgetvalue(res, 0, 0));
     else code = jobq_pg__table_error(w->table, error, conn, res);
     PQclear(res);
-    /* The server compares no domain over an enum with a word. */
+    /* The server cannot compare a domain over an enum with a text. */
     if (code == JOBQ_OK && w->type[0] == '\0')
-        return jobq_pg__unfit(w->table, error, values[1], "a domain: a work table needs the enum");
+        return jobq_pg__unfit(w->table, error, values[1], "is a domain: make it the enum itself");
     return code;
 }
 
@@ -12625,11 +12605,10 @@ JOBQ_API int jobq_pg_worktable_stage(const jobq_pg_worktable *w, const void *row
     return s == NULL ? -1 : s->stage;
 }
 
-/* Where a claimed row stands in its batch. */
 typedef struct jobq_pg__place {
     int stage;
     int64_t created_us, id;
-    jobq_str name; /* or the key is a text */
+    jobq_str name; /* instead of id, when the key is a text */
     const char *row;
 } jobq_pg__place;
 
@@ -12666,7 +12645,8 @@ static jobq_pg__place jobq_pg__place_of(const jobq_pg_worktable *w, const char *
     return place;
 }
 
-/* RETURNING has no order, and the sort of a few rows in the server would hide that of many. */
+/* RETURNING has no order. The rows are sorted here, so that a Sort in the statement's plan always
+ * means a missing index. */
 static jobq_error jobq_pg__rows_order(const jobq_pg_worktable *w, jobq_pg_rows *rows,
                                       jobq_pg_error *error)
 {
@@ -12701,7 +12681,6 @@ static jobq_error jobq_pg__work_rows(jobq_pg_worktable *w, PGconn *conn, const j
     return code != JOBQ_OK ? code : jobq_pg__rows_order(w, rows, error);
 }
 
-/* What claim runs in its transaction. */
 typedef struct jobq_pg__claiming {
     jobq_pg_worktable *work;
     int32_t count;
@@ -12715,7 +12694,7 @@ static jobq_error jobq_pg__claim_rows(PGconn *conn, void *user, jobq_pg_error *e
     bool token = c->work->desc.lease != NULL;
     jobq_pg__params args;
 
-    jobq_pg_rows_clear(c->rows); /* of a run that was not committed */
+    jobq_pg_rows_clear(c->rows); /* of a first try that was rolled back */
     jobq_pg__params_init(&args);
     jobq_pg__add_int(&args, c->count, 8);
     if (token) jobq_pg__add_int(&args, c->worker, 8);
@@ -12723,16 +12702,16 @@ static jobq_error jobq_pg__claim_rows(PGconn *conn, void *user, jobq_pg_error *e
     return jobq_pg__work_rows(c->work, conn, &c->work->claim, &args, c->rows, error);
 }
 
-/* Whether a transaction ended because a statement was not prepared as its connection's record said;
- * the record knows by now. */
+/* Whether a transaction failed because the connection's record of prepared statements was wrong.
+ * The record is correct by now. */
 static bool jobq_pg__was_stale(const jobq_pg_error *error)
 {
     return strcmp(error->sqlstate, "26000") == 0 || strcmp(error->sqlstate, "0A000") == 0 ||
            strcmp(error->sqlstate, "25P02") == 0;
 }
 
-/* Taken and read in one transaction: else one row that can't be read would leave the whole batch to
- * reset, which counts an attempt of each. */
+/* Claims and reads the rows in one transaction. Otherwise one row that cannot be read would leave
+ * the whole batch to reset, which counts an attempt of each row. */
 JOBQ_API jobq_error jobq_pg_worktable_claim(jobq_pg_worktable *w, PGconn *conn, int32_t count,
                                             int64_t worker, int64_t lease, jobq_pg_rows *rows,
                                             jobq_pg_error *error)
@@ -12751,7 +12730,8 @@ JOBQ_API jobq_error jobq_pg_worktable_claim(jobq_pg_worktable *w, PGconn *conn, 
     if (count < 1) return jobq_pg__invalid(error, "count", "at least 1");
     if (w->desc.lease != NULL && (worker == 0 || lease <= 0))
         return jobq_pg__invalid(error, "lease", "this table needs a token: worker and lease");
-    if (conn == NULL && pg == NULL) return jobq_pg__invalid(error, "conn", "name one, or pg");
+    if (conn == NULL && pg == NULL)
+        return jobq_pg__invalid(error, "conn", "give one: the table has no handle");
     code = jobq_pg__borrow(pg, conn, &mine, error);
     if (code != JOBQ_OK) return code;
     if (conn == NULL) conn = mine;
@@ -12809,7 +12789,7 @@ JOBQ_API jobq_error jobq_pg_worktable_reset(jobq_pg_worktable *w, PGconn *conn, 
     return JOBQ_OK;
 }
 
-/* The facts that decide. The token is the row's own: the guard of the update is the fence. */
+/* The facts for jobq_job_decide. They hold no token: the update compares the row's own. */
 static jobq_job jobq_pg__work_job(const jobq_pg_worktable *w, const jobq_pg__status *s,
                                   const void *row)
 {
@@ -12846,7 +12826,7 @@ static void jobq_pg__role_long(const jobq_pg_worktable *w, char *row, int role, 
     memcpy(row + w->columns[role]->offset + sizeof value, &set, sizeof set);
 }
 
-/* The row as the decision leaves it. Failed attempts: a run that ends well was none. */
+/* Writes the decision into the row. retry_count counts failed attempts only. */
 static void jobq_pg__work_apply(const jobq_pg_worktable *w, char *row, const jobq_decision *d,
                                 jobq_event_kind kind, const char *why)
 {
@@ -12869,7 +12849,6 @@ static jobq_error jobq_pg__work_wrong(const jobq_pg_worktable *w, const jobq_pg_
                          w->columns[JOBQ_PG__ROLE_STATUS]->name, s == NULL ? "?" : s->word);
 }
 
-/* One event of a claimed row, in one statement. */
 static jobq_error jobq_pg__work_settle(jobq_pg_worktable *w, PGconn *conn, const void *row,
                                        const jobq_event *event, const char *why, bool *again,
                                        jobq_pg_error *error)
@@ -12906,7 +12885,6 @@ static jobq_event jobq_pg__event(jobq_event_kind kind)
     return event;
 }
 
-/* Success, of the last stage or of one before it. */
 static jobq_error jobq_pg__work_success(jobq_pg_worktable *w, PGconn *conn, const void *row,
                                         bool last, jobq_pg_error *error)
 {
@@ -12938,7 +12916,7 @@ JOBQ_API jobq_error jobq_pg_worktable_fail(jobq_pg_worktable *w, PGconn *conn, c
     return jobq_pg__work_settle(w, conn, row, &event, why == NULL ? "" : why, NULL, error);
 }
 
-/* The delay is of the new count: the first is the second of the curve, 120 s by default. */
+/* The new count decides the delay: the first is the curve's second, 120 s by default. */
 JOBQ_API jobq_error jobq_pg_worktable_retry(jobq_pg_worktable *w, PGconn *conn, const void *row,
                                             const char *why, uint64_t random, bool *again,
                                             jobq_pg_error *error)

@@ -662,7 +662,7 @@ static void executed(world *w, const backend *b, wire *s, const image *before, b
     }
     if (s->request.kind == JOBQ_REQUEST_RECOVER && !s->answer.more && w->burned_count < BURNED) {
         w->burned[w->burned_count][0] = s->request.worker;
-        w->burned[w->burned_count++][1] = s->request.number;
+        w->burned[w->burned_count++][1] = s->request.claim;
     }
     tidy_store(w);
     committed(w, before, s->request.relaxed);
@@ -675,7 +675,7 @@ static void at_once(const backend *b, wire *s, image *in)
         wire_execute(s, memory_of(in), QUEUE_BITS, kinds_of(b->node), b->now_us);
     } else {
         s->executed = true;
-        jobq_memory_cancel(memory_of(in), s->request.number, b->now_us);
+        jobq_memory_cancel(memory_of(in), s->request.id, b->now_us);
     }
 }
 
@@ -839,12 +839,12 @@ static void tidy_loop(jobq_loop *l)
 
 static void check_number(node *d, const jobq_request *a)
 {
-    if (a->kind != JOBQ_REQUEST_CLAIM && !a->claim) return;
-    if (a->worker == d->last_worker && a->number <= d->last_number) {
-        violate("claim number %d is used again", (int)a->number);
+    if (a->kind != JOBQ_REQUEST_CLAIM && !a->with_claim) return;
+    if (a->worker == d->last_worker && a->claim <= d->last_number) {
+        violate("claim number %d is used again", (int)a->claim);
     }
     d->last_worker = a->worker;
-    d->last_number = a->number;
+    d->last_number = a->claim;
 }
 
 /* Law 4: a job without a handler is parked, and gets its attempt back. */
@@ -876,7 +876,7 @@ static void take_jobs(const world *w, int n)
 /* After a claim met a kind without a handler, it asks for that kind again only after news. */
 static void check_kinds(const node *d, const jobq_request *a)
 {
-    bool claims = a->kind == JOBQ_REQUEST_CLAIM || a->claim;
+    bool claims = a->kind == JOBQ_REQUEST_CLAIM || a->with_claim;
 
     if (!claims || (wire_kinds(a) & d->met) == 0) return;
     violate("a worker claims again a kind that it has no handler for");
@@ -1111,7 +1111,7 @@ static void cancel(world *w, int64_t job)
 
     memset(&s, 0, sizeof s);
     s.request.kind = OPERATOR_CANCEL;
-    s.request.number = job;
+    s.request.id = job;
     execute(w, 0, &s, false);
 }
 
@@ -1716,7 +1716,7 @@ static void put_wire(digest *g, const wire *s)
     put(g, (int64_t)wire_kinds(a));
     put_wire_part(g, s);
     if (a->kind == JOBQ_REQUEST_CLAIM || a->kind == JOBQ_REQUEST_RECOVER) {
-        put_token(g, a->worker, a->number);
+        put_token(g, a->worker, a->claim);
     }
     if (a->kind == JOBQ_REQUEST_RESCUE) put(g, beat_label(g->w, a->worker, a->beat));
     for (i = 0; i < a->lane_count && !s->executed; i++) {
@@ -2151,15 +2151,15 @@ static void say_move(const world *w, int line, const move *m)
         printf(": %s", s->request.kind == OPERATOR_CANCEL ? "cancel"
                                                           : jobq_request_name(s->request.kind));
         if (s->request.kind == JOBQ_REQUEST_CLAIM || s->request.kind == JOBQ_REQUEST_RECOVER) {
-            printf(" %d%s%s", (int)s->request.number,
+            printf(" %d%s%s", (int)s->request.claim,
                    s->request.alone      ? ", alone"
                    : s->request.suspects ? ", suspects"
                                         : "",
                    s->request.sweep ? ", a sweep" : "");
         }
         if (wire_of_part(s->request.kind)) {
-            printf(" of partition %d, claim %d", (int)s->request.partition,
-                   (int)s->request.number);
+            printf(" of partition %d, claim %d", (int)s->request.partition_id,
+                   (int)s->request.claim);
         }
         if (s->executed) printf(" (executed before)");
     }

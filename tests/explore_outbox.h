@@ -97,7 +97,7 @@ static bool deliver(world *w, int n, int32_t part, bool good)
     d.messages = messages;
     d.count = p->given;
     d.partition_id = p->id;
-    d.outcomes = work.outcomes;
+    d.results = work.results;
     d.store = &ours;
     handling = w;
     killed = false;
@@ -123,8 +123,8 @@ static wire own_ack(node *d, int32_t part)
     a.kind = JOBQ_REQUEST_ACK;
     a.slot = part;
     a.worker = p->worker;
-    a.number = p->claim;
-    a.partition = p->id;
+    a.claim = p->claim;
+    a.partition_id = p->id;
     a.token.worker = p->worker;
     a.token.claim = p->claim;
     a.token.lease_us = config.tuning[0].lease_us;
@@ -172,8 +172,8 @@ static void check_effects(world *w, const wire *s)
 
     for (i = 0; i < ack->plan.done; i++) {
         int64_t seq = ack->before + 1 + i;
-        uint32_t bit = 1u << message_index(w, s->request.partition, seq);
-        if (ack->outcomes[i] != JOBQ_RESULT_SUCCESS) continue;
+        uint32_t bit = 1u << message_index(w, s->request.partition_id, seq);
+        if (ack->results[i] != JOBQ_RESULT_SUCCESS) continue;
         if ((w->handled & bit) != 0) violate("promise 2: message %d took effect twice", (int)seq);
         if (s->own) w->handled |= bit;
     }
@@ -234,9 +234,9 @@ static void check_acknowledged(const world *w, int64_t id, const jobq_cursor *be
 static void check_taken(const world *w, const jobq_memory_partition *a, const jobq_request *p)
 {
     if (a->holder.worker == 0 || a->holder.worker == p->token.worker) return;
-    if (w->tick - w->held[p->partition - 1] < LEASE) {
+    if (w->tick - w->held[p->partition_id - 1] < LEASE) {
         violate("law 13: a partition was taken from a holder that moved %d ticks ago",
-                (int)(w->tick - w->held[p->partition - 1]));
+                (int)(w->tick - w->held[p->partition_id - 1]));
     }
 }
 
@@ -248,8 +248,8 @@ static void note_numbers(world *w)
     for (i = 0; i < JOBQ_MEMORY_MESSAGES; i++) {
         const jobq_memory_message *m = &store(w)->messages[i];
         uint8_t *to, index = (uint8_t)(m->payload.ptr - set->messages + 1);
-        if (m->partition == 0 || m->seq == 0) continue;
-        to = &w->numbers[m->partition - 1][m->seq - 1];
+        if (m->partition_id == 0 || m->seq == 0) continue;
+        to = &w->numbers[m->partition_id - 1][m->seq - 1];
         if (*to != 0 && *to != index) violate("law 10: number %d was given twice", (int)m->seq);
         *to = index;
     }
@@ -258,7 +258,7 @@ static void note_numbers(world *w)
 /* Whether a statement read a message that cannot be read. */
 static bool reads_unreadable(const world *w, const wire *s)
 {
-    int64_t partition = s->request.partition, seq, count = s->answer.reading.count;
+    int64_t partition = s->request.partition_id, seq, count = s->answer.reading.count;
 
     if (count == 0) return false;
     seq = store(w)->partitions[partition - 1].cursor.acked;
@@ -284,17 +284,17 @@ static void check_messages_written(world *w, const jobq_memory *before, wire *s)
     if (wrong != NULL) violate("%s", wrong);
     if (!wire_of_part(s->request.kind)) return;
     note_numbers(w);
-    a = &before->partitions[p->partition - 1];
-    b = &store(w)->partitions[p->partition - 1];
+    a = &before->partitions[p->partition_id - 1];
+    b = &store(w)->partitions[p->partition_id - 1];
     if (s->request.kind == JOBQ_REQUEST_READ && jobq__holder_same(&b->holder, &p->token)) {
         check_taken(w, a, p);
     }
     if (set->own && s->request.kind == JOBQ_REQUEST_ACK && s->answer.error == JOBQ_OK) {
         check_effects(w, s);
     }
-    check_acknowledged(w, p->partition, &a->cursor);
+    check_acknowledged(w, p->partition_id, &a->cursor);
     if (memcmp(&a->holder, &b->holder, sizeof a->holder) != 0 && b->holder.worker != 0) {
-        w->held[p->partition - 1] = w->tick;
+        w->held[p->partition_id - 1] = w->tick;
     }
 }
 
@@ -398,8 +398,8 @@ static void put_wire_part(digest *g, const wire *s)
         }
     }
     if (!wire_of_part(p->kind)) return;
-    row = &store(g->w)->partitions[p->partition - 1];
-    put(g, p->partition * 4096 + p->ack.before * 256 + p->ack.given * 16 +
+    row = &store(g->w)->partitions[p->partition_id - 1];
+    put(g, p->partition_id * 4096 + p->ack.before * 256 + p->ack.given * 16 +
                (p->kind == JOBQ_REQUEST_ACK ? a->reading.count : 0));
     put_token(g, p->token.worker, p->token.claim);
     put(g, row->holder.worker == p->token.worker && row->holder.claim > p->token.claim);
@@ -411,7 +411,7 @@ static void put_wire_part(digest *g, const wire *s)
     if (p->kind == JOBQ_REQUEST_ACK && !s->executed) {
         put(g, s->own);
         put_plan(g, &p->ack.plan);
-        for (i = 0; i < p->ack.given; i++) put(g, p->ack.outcomes[i]);
+        for (i = 0; i < p->ack.given; i++) put(g, p->ack.results[i]);
     }
     if (p->kind != JOBQ_REQUEST_READ) return;
     put(g, p->aside * 16 + p->acked);
@@ -447,7 +447,7 @@ static void put_part(digest *g, const jobq_part *p)
     put(g, p->lost);
     put(g, ticks(w, p->lease_mono_us, -LEASE - 1));
     put_cursor(g, &p->cursor);
-    for (i = 0; i < p->count; i++) put(g, p->outcomes[i]);
+    for (i = 0; i < p->count; i++) put(g, p->results[i]);
     if (jobq__relay_runs(p)) {
         put(g, ticks(w, p->budget_mono_us, -LEASE - 1));
         put(g, ticks(w, p->renew_mono_us, -LEASE - 1));
@@ -495,8 +495,8 @@ static void put_outbox(digest *g, const jobq_memory *m)
     }
     for (i = 0; i < JOBQ_MEMORY_MESSAGES && set->partitions > 0; i++) {
         const jobq_memory_message *one = &m->messages[i];
-        put(g, one->seq * 512 + one->attempts * 4 + one->dead * 2 + (one->partition != 0));
-        put(g, one->partition == 0 ? 0 : one->payload.ptr - set->messages);
+        put(g, one->seq * 512 + one->attempts * 4 + one->dead * 2 + (one->partition_id != 0));
+        put(g, one->partition_id == 0 ? 0 : one->payload.ptr - set->messages);
     }
     for (i = 0; i < JOBQ_MEMORY_MESSAGES; i++) put(g, w->numbers[0][i] * 8 + w->numbers[1][i]);
     put(g, (int64_t)w->handled * 2 + w->hidden);
@@ -541,7 +541,7 @@ static void show_message(world *w)
 
     memmove(&m[1], &m[0], (JOBQ_MEMORY_MESSAGES - 1) * sizeof *m);
     memset(m, 0, sizeof *m);
-    m->partition = 1;
+    m->partition_id = 1;
     m->payload = jobq_str_from(set->messages);
     w->hidden = false;
 }

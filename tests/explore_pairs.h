@@ -61,7 +61,7 @@ static wire *pair_send(world *w, int n, jobq_request_kind kind, int64_t worker, 
     memset(&s, 0, sizeof s);
     s.request.kind = kind;
     s.request.worker = worker;
-    s.request.number = number;
+    s.request.claim = s.request.id = number;
     s.request.limit = kind == JOBQ_REQUEST_RESCUE ? CLAIM_ROWS : 2;
     s.request.lease_us = LEASE * TICK;
     s.portion = INT32_MAX;

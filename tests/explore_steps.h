@@ -190,7 +190,7 @@ static step step_claim_mark(txn *t)
     int i;
 
     if (worker != LOCK_HELD) return worker == LOCK_WAITS ? STEP_WAIT : STEP_claim_alive;
-    end = insert_claim(t, t->s->request.worker, t->s->request.number, 0);
+    end = insert_claim(t, t->s->request.worker, t->s->request.claim, 0);
     if (end == WAITS) return STEP_WAIT;
     t->s->answer.error = end == KNOWN ? JOBQ_ERROR_EXISTS : JOBQ_OK;
     if (end != KNOWN && sends_stuck(t)) t->s->answer.error = JOBQ_ERROR_DATABASE;
@@ -198,7 +198,7 @@ static step step_claim_mark(txn *t)
     memset(&event, 0, sizeof event);
     event.kind = JOBQ_EVENT_CLAIM;
     event.worker = t->s->request.worker;
-    event.claim = t->s->request.number;
+    event.claim = t->s->request.claim;
     for (i = 0; i < t->b->count; i++) {
         jobq_memory_job *mj = write_job(t, t->b->jobs[i]);
         jobq__memory_event((jobq_memory *)(uintptr_t)t->last, mj, &event, t->b->now_us);
@@ -252,7 +252,7 @@ static step step_claim_due(txn *t)
 
 static step step_recover_burn(txn *t)
 {
-    switch (insert_claim(t, t->s->request.worker, t->s->request.number, t->b->now_us)) {
+    switch (insert_claim(t, t->s->request.worker, t->s->request.claim, t->b->now_us)) {
     case INSERTED: return STEP_COMMIT;
     case WAITS: return STEP_WAIT;
     case KNOWN: break;
@@ -264,7 +264,7 @@ static step step_recover_burn(txn *t)
 static step step_recover_read(txn *t)
 {
     const jobq_memory_claim *c =
-        jobq__memory_claim(t->seen, t->s->request.worker, t->s->request.number);
+        jobq__memory_claim(t->seen, t->s->request.worker, t->s->request.claim);
 
     t->b->count = 0;
     return c == NULL || c->burned_at_us != 0 ? STEP_recover_rest : STEP_recover_hold;
@@ -272,7 +272,7 @@ static step step_recover_read(txn *t)
 
 static step step_recover_hold(txn *t)
 {
-    int64_t worker = t->s->request.worker, number = t->s->request.number;
+    int64_t worker = t->s->request.worker, number = t->s->request.claim;
     int i;
 
     for (i = 0; i < t->seen->job_count && t->b->count < t->s->request.limit; i++) {
@@ -299,7 +299,7 @@ static step step_recover_rest(txn *t)
     int i;
 
     for (i = 0; i < t->seen->job_count && !t->s->answer.more; i++) {
-        t->s->answer.more = job_holds(t->seen, i, t->s->request.worker, t->s->request.number);
+        t->s->answer.more = job_holds(t->seen, i, t->s->request.worker, t->s->request.claim);
     }
     return t->s->answer.more ? STEP_COMMIT : STEP_recover_empty;
 }
@@ -307,20 +307,20 @@ static step step_recover_rest(txn *t)
 static step step_recover_empty(txn *t)
 {
     const jobq_memory_claim *c =
-        jobq__memory_claim(t->seen, t->s->request.worker, t->s->request.number);
+        jobq__memory_claim(t->seen, t->s->request.worker, t->s->request.claim);
     int i = c == NULL ? -1 : (int)(c - jobq_memory_claims(t->seen));
 
     if (i < 0) return STEP_COMMIT;
     if (!lock(t, CLAIM_ROW + i, NO_KEY_UPDATE)) return STEP_WAIT;
     c = &jobq_memory_claims(t->last)[i];
-    if (c->worker != t->s->request.worker || c->number != t->s->request.number) return STEP_COMMIT;
+    if (c->worker != t->s->request.worker || c->number != t->s->request.claim) return STEP_COMMIT;
     write_claim(t, i)->burned_at_us = t->b->now_us;
     return STEP_COMMIT;
 }
 
 static step step_set_aside_lock(txn *t)
 {
-    int i = (int)t->s->request.number - 1;
+    int i = (int)t->s->request.id - 1;
 
     t->s->answer.done = false;
     if (jobq_memory_jobs(t->seen)[i].job.state != JOBQ_STATE_READY) return STEP_COMMIT;
@@ -332,7 +332,7 @@ static step step_set_aside_lock(txn *t)
 /* The row is ours: the claim that it tries and takes back, and its end, are one step. */
 static step step_set_aside_end(txn *t)
 {
-    int64_t id = t->s->request.number;
+    int64_t id = t->s->request.id;
     jobq_memory_job *mj;
     jobq_decision d;
 
@@ -864,7 +864,7 @@ static bool parked(const jobq_memory *m, int i, int64_t kind)
 
 static step step_unpark_kind(txn *t)
 {
-    return lock(t, KIND_ROW + (int)t->s->request.number, UPDATE) ? STEP_unpark_find : STEP_WAIT;
+    return lock(t, KIND_ROW + (int)t->s->request.id, UPDATE) ? STEP_unpark_find : STEP_WAIT;
 }
 
 static step step_unpark_find(txn *t)
@@ -873,7 +873,7 @@ static step step_unpark_find(txn *t)
 
     t->b->count = 0;
     for (i = 0; i < t->seen->job_count; i++) {
-        if (parked(t->seen, i, t->s->request.number)) t->b->jobs[t->b->count++] = (uint8_t)i;
+        if (parked(t->seen, i, t->s->request.id)) t->b->jobs[t->b->count++] = (uint8_t)i;
     }
     return STEP_unpark_jobs;
 }
@@ -885,9 +885,9 @@ static step step_unpark_jobs(txn *t)
     t->s->answer.count = 0;
     for (n = 0; n < t->b->count; n++) {
         int i = t->b->jobs[n];
-        if (!parked(t->seen, i, t->s->request.number) || t->s->busy == i + 1) continue;
+        if (!parked(t->seen, i, t->s->request.id) || t->s->busy == i + 1) continue;
         if (!lock(t, JOB_ROW + i, UPDATE)) continue;
-        if (!parked(t->last, i, t->s->request.number)) continue;
+        if (!parked(t->last, i, t->s->request.id)) continue;
         write_job(t, i)->job.run_at_us = t->b->now_us;
         t->s->answer.count++;
     }
@@ -896,8 +896,8 @@ static step step_unpark_jobs(txn *t)
 
 static step step_unpark_mark(txn *t)
 {
-    if (!lock(t, KIND_ROW + (int)t->s->request.number, NO_KEY_UPDATE)) return STEP_WAIT;
-    write_mark(t, KIND_ROW + (int)t->s->request.number, false);
+    if (!lock(t, KIND_ROW + (int)t->s->request.id, NO_KEY_UPDATE)) return STEP_WAIT;
+    write_mark(t, KIND_ROW + (int)t->s->request.id, false);
     return STEP_COMMIT;
 }
 
@@ -972,7 +972,7 @@ static step step_prune_claims(txn *t)
 
 static step step_cancel_lock(txn *t)
 {
-    int i = (int)t->s->request.number - 1;
+    int i = (int)t->s->request.id - 1;
 
     if (jobq_state_final(jobq_memory_jobs(t->seen)[i].job.state)) return STEP_COMMIT;
     if (!lock(t, JOB_ROW + i, UPDATE)) return STEP_WAIT;
@@ -984,7 +984,7 @@ static step step_cancel_lock(txn *t)
 static void cancel_job(txn *t)
 {
     jobq__memory_plain((jobq_memory *)(uintptr_t)t->last,
-                       write_job(t, (int)t->s->request.number - 1), JOBQ_EVENT_CANCEL,
+                       write_job(t, (int)t->s->request.id - 1), JOBQ_EVENT_CANCEL,
                        t->b->now_us);
 }
 
@@ -996,7 +996,7 @@ static step step_cancel_end(txn *t)
 
 static step step_cancel_claim(txn *t)
 {
-    const jobq_job *job = &jobq_memory_jobs(t->last)[t->s->request.number - 1].job;
+    const jobq_job *job = &jobq_memory_jobs(t->last)[t->s->request.id - 1].job;
     const jobq_memory_claim *c = jobq__memory_claim(t->seen, job->worker, job->claim);
 
     if (c != NULL && !lock(t, CLAIM_ROW + (int)(c - jobq_memory_claims(t->seen)), UPDATE)) {

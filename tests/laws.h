@@ -29,7 +29,7 @@ static const char *laws__claimed(const wire *s, const jobq_job *a, const jobq_jo
     if (a->alone != s->request.alone) return "law 6: a claim mixed what must run alone and others";
     want.state = JOBQ_STATE_RUNNING;
     want.worker = s->request.worker;
-    want.claim = s->request.number;
+    want.claim = s->request.claim;
     want.attempt++;
     return laws__same(&want, b) ? NULL : "law 4: a claim raises the attempt and nothing else";
 }
@@ -82,7 +82,7 @@ static const char *laws__parked(const jobq_memory *m, const jobq_job *b, int64_t
 static const char *laws__moved(const wire *s, const jobq_job *a, const jobq_job *b, int64_t now_us)
 {
     if (a->run_at_us == b->run_at_us) return NULL;
-    return s->request.kind == JOBQ_REQUEST_UNPARK && a->kind == s->request.number &&
+    return s->request.kind == JOBQ_REQUEST_UNPARK && a->kind == s->request.id &&
                    a->run_at_us == JOBQ_NEVER && b->run_at_us <= now_us
                ? NULL : "a statement moved a job's instant that it must not change";
 }
@@ -146,7 +146,7 @@ static const char *laws_written(const jobq_memory *before, const jobq_memory *af
             wrong = laws__rescued(jobq__memory_policy(before, a->queue), s, a, b);
             break;
         case JOBQ_REQUEST_RECOVER: /* back where the lost claim took it from */
-            if (!jobq_job_holds(a, s->request.worker, s->request.number) ||
+            if (!jobq_job_holds(a, s->request.worker, s->request.claim) ||
                 (b->state == JOBQ_STATE_READY && (b->attempt != a->attempt - 1 || b->worker != 0)))
                 wrong = "a recovery gave back what its claim did not take";
             break;
@@ -185,9 +185,9 @@ static const char *laws__read(const jobq_memory_partition *a, const jobq_memory_
 static bool laws__still(const jobq_memory_message *was, const jobq_memory_message *is, int64_t id,
                        int64_t acked)
 {
-    bool changes = was->partition == id;
+    bool changes = was->partition_id == id;
 
-    return was->partition == is->partition && was->payload.ptr == is->payload.ptr &&
+    return was->partition_id == is->partition_id && was->payload.ptr == is->payload.ptr &&
            (was->seq == is->seq || (changes && was->seq == 0)) &&
            (was->dead == is->dead || (changes && is->seq <= acked));
 }
@@ -198,18 +198,18 @@ static const char *laws__kept(const jobq_memory *before, const jobq_memory *afte
     int64_t acked = after->partitions[id - 1].cursor.acked;
     int i, at = 0;
 
-    for (i = 0; i < JOBQ_MEMORY_MESSAGES && before->messages[i].partition != 0; i++) {
+    for (i = 0; i < JOBQ_MEMORY_MESSAGES && before->messages[i].partition_id != 0; i++) {
         const jobq_memory_message *was = &before->messages[i], *is = &after->messages[at];
         if (laws__still(was, is, id, acked)) {
-            if (is->partition == id && is->seq != 0 && is->seq <= acked && !is->dead) {
+            if (is->partition_id == id && is->seq != 0 && is->seq <= acked && !is->dead) {
                 return "law 11: an acknowledged message was not deleted";
             }
             at++;
-        } else if (was->partition != id || was->dead || was->seq == 0 || was->seq > acked) {
+        } else if (was->partition_id != id || was->dead || was->seq == 0 || was->seq > acked) {
             return "law 11: a message is gone that was not acknowledged, or lost its turn";
         }
     }
-    if (at == JOBQ_MEMORY_MESSAGES || after->messages[at].partition == 0) return NULL;
+    if (at == JOBQ_MEMORY_MESSAGES || after->messages[at].partition_id == 0) return NULL;
     return "law 11: a message came from nowhere";
 }
 
@@ -223,9 +223,9 @@ static const char *laws_messages(const jobq_memory *before, const jobq_memory *a
 
     if (s->request.kind == JOBQ_REQUEST_LOOK) return laws__looked(before, after);
     if (!wire_of_part(s->request.kind)) return NULL;
-    a = &before->partitions[p->partition - 1];
-    b = &after->partitions[p->partition - 1];
-    wrong = laws__kept(before, after, p->partition);
+    a = &before->partitions[p->partition_id - 1];
+    b = &after->partitions[p->partition_id - 1];
+    wrong = laws__kept(before, after, p->partition_id);
     if (wrong != NULL) return wrong;
     if (s->request.kind == JOBQ_REQUEST_READ) {
         return laws__read(a, b, &p->token, p->aside && s->answer.reading.aside, now_us);

@@ -651,7 +651,7 @@ static void execute(int n, packet *p, uint64_t kinds, bool live)
         w->nodes[n].renewed_us = w->now_us;
     }
     trace("%s %d: %s %lld is executed, %d, %s", live ? "worker" : "late, once of worker", n,
-          jobq_request_name(s->request.kind), (long long)s->request.number,
+          jobq_request_name(s->request.kind), (long long)s->request.claim,
           (int)(s->answer.count + s->answer.claimed.count + s->answer.reading.count),
           jobq_error_name(s->answer.error));
 }
@@ -788,12 +788,12 @@ static void take_jobs(int n)
 
 static void check_number(node *d, const jobq_request *a)
 {
-    if (a->kind != JOBQ_REQUEST_CLAIM && !a->claim) return;
-    if (a->worker == d->last_worker && a->number <= d->last_number) {
-        violate("claim number %d is used again", (int)a->number);
+    if (a->kind != JOBQ_REQUEST_CLAIM && !a->with_claim) return;
+    if (a->worker == d->last_worker && a->claim <= d->last_number) {
+        violate("claim number %d is used again", (int)a->claim);
     }
     d->last_worker = a->worker;
-    d->last_number = a->number;
+    d->last_number = a->claim;
 }
 
 static void take_messages(int n);

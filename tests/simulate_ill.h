@@ -76,7 +76,7 @@ static bool refuses_ack(const wire *s)
 
     if (s->request.kind != JOBQ_REQUEST_ACK) return false;
     for (i = 0; i < ack->given && i < ack->plan.done; i++) {
-        char nature = mail_at(s->request.partition, ack->before + i + 1)->nature;
+        char nature = mail_at(s->request.partition_id, ack->before + i + 1)->nature;
         if (nature == 'a') return true;
         if (nature == 't' && !ack->bare) return true;
     }
@@ -91,7 +91,7 @@ static int32_t messages_in(const wire *s)
 
 static bool refuses_messages(const wire *s)
 {
-    int64_t id = s->request.partition;
+    int64_t id = s->request.partition_id;
     int32_t count = messages_in(s), i;
 
     for (i = 1; i <= count; i++) {
@@ -106,8 +106,8 @@ static bool refuses(wire *s)
     jobq_request_kind kind = s->request.kind;
 
     if (wire_is_flush(kind)) s->refused = refused_in(s);
-    if (kind == JOBQ_REQUEST_SET_ASIDE && cannot_be_sent(s->request.number, s->request.bytes)) {
-        s->stuck = s->request.number;
+    if (kind == JOBQ_REQUEST_SET_ASIDE && cannot_be_sent(s->request.id, s->request.bytes)) {
+        s->stuck = s->request.id;
     }
     if (!refuses_ack(s)) return false;
     s->executed = true;
@@ -138,7 +138,7 @@ static bool rolls_back(wire *s)
 
 static int64_t bytes_in(const wire *s)
 {
-    int64_t bytes = 0, id = s->request.partition;
+    int64_t bytes = 0, id = s->request.partition_id;
     int32_t count = wire_of_part(s->request.kind) ? messages_in(s) : 0, i;
 
     for (i = 1; i <= count; i++) bytes += mail_at(id, row_of(id)->cursor.acked + i)->bytes;
@@ -245,7 +245,7 @@ static void note_progress(const wire *s)
 /* What a statement came to. */
 static void note_served(const wire *s)
 {
-    int64_t id = s->request.partition;
+    int64_t id = s->request.partition_id;
 
     if (wire_is_flush(s->request.kind)) note_progress(s);
     else if (s->request.kind == JOBQ_REQUEST_SET_ASIDE && s->answer.done) {

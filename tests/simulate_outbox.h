@@ -49,7 +49,7 @@ static int32_t free_messages(void)
 {
     int32_t count = 0, i;
 
-    for (i = 0; i < JOBQ_MEMORY_MESSAGES; i++) count += store->messages[i].partition == 0;
+    for (i = 0; i < JOBQ_MEMORY_MESSAGES; i++) count += store->messages[i].partition_id == 0;
     return count;
 }
 
@@ -96,8 +96,9 @@ static void check_kept(void)
 
     for (i = 0; i < JOBQ_MEMORY_MESSAGES; i++) {
         const jobq_memory_message *m = &store->messages[i];
-        if (m->partition == 0) continue;
-        if (m->seq == 0 || m->seq > row_of(m->partition)->cursor.acked) counts[m->partition - 1]++;
+        if (m->partition_id == 0) continue;
+        if (m->seq == 0 || m->seq > row_of(m->partition_id)->cursor.acked)
+            counts[m->partition_id - 1]++;
         else if (m->dead) mail_of(m)->seen = true;
     }
     for (i = 0; i < w->partitions; i++) {
@@ -132,7 +133,7 @@ static void check_dead(const wire *s, mail *m, int32_t attempts)
 /* own: the handler's effects and this are one commit. */
 static void check_acknowledged(const wire *s, bool own)
 {
-    int64_t id = s->request.partition, seq = before->partitions[id - 1].cursor.acked;
+    int64_t id = s->request.partition_id, seq = before->partitions[id - 1].cursor.acked;
 
     while (++seq <= row_of(id)->cursor.acked) {
         const jobq_memory_message *letter = jobq_memory_message_at(store, id, seq);
@@ -183,15 +184,15 @@ static void note_left(const wire *s, const jobq_memory_partition *a)
     int64_t last = a->reading;
 
     if (p->kind == JOBQ_REQUEST_ACK && s->answer.error == JOBQ_OK) {
-        while (last > a->cursor.acked && (p->ack.outcomes[last - a->cursor.acked - 1] ==
+        while (last > a->cursor.acked && (p->ack.results[last - a->cursor.acked - 1] ==
                JOBQ_RESULT_LEFT || last - a->cursor.acked > p->ack.given)) {
             last--;
         }
-        give_back(p->partition, last + 1, a->reading);
+        give_back(p->partition_id, last + 1, a->reading);
     } else if (p->kind == JOBQ_REQUEST_READ && a->holder.worker == p->token.worker &&
                a->holder.claim != p->handed && !s->answer.reading.busy &&
                (!p->aside || s->answer.reading.aside)) {
-        give_back(p->partition, a->cursor.acked + 1, a->reading);
+        give_back(p->partition_id, a->cursor.acked + 1, a->reading);
     }
 }
 
@@ -208,13 +209,13 @@ static void check_taken(const wire *s, const jobq_memory_partition *a)
         if (o->holder.worker != p->token.worker || !w->taken[i]) continue;
         if (mail_at(i + 1, o->cursor.acked + 1)->nature != 'w') { /* else no handler ever runs */
             violate("law 15: a worker takes partition %d beside %d, which is not done",
-                    (int)p->partition, i + 1);
+                    (int)p->partition_id, i + 1);
         }
     }
-    w->taken[p->partition - 1] = true;
-    if (w->now_us - w->held_us[p->partition - 1] < a->holder.lease_us * 999 / 1000) {
+    w->taken[p->partition_id - 1] = true;
+    if (w->now_us - w->held_us[p->partition_id - 1] < a->holder.lease_us * 999 / 1000) {
         violate("law 13: partition %d was taken from a holder that moved %.3f s ago",
-                (int)p->partition, (double)(w->now_us - w->held_us[p->partition - 1]) / 1e6);
+                (int)p->partition_id, (double)(w->now_us - w->held_us[p->partition_id - 1]) / 1e6);
     }
 }
 
@@ -223,22 +224,22 @@ static void check_parts(int64_t id);
 static void check_part_written(const wire *s, bool own)
 {
     const jobq_request *p = &s->request;
-    const jobq_memory_partition *a = &before->partitions[p->partition - 1];
-    const jobq_memory_partition *b = row_of(p->partition);
+    const jobq_memory_partition *a = &before->partitions[p->partition_id - 1];
+    const jobq_memory_partition *b = row_of(p->partition_id);
     bool holds = jobq__holder_same(&b->holder, &p->token);
 
-    check_numbers(p->partition);
+    check_numbers(p->partition_id);
     note_left(s, a);
     check_acknowledged(s, own);
     if (b->holder.worker != a->holder.worker || b->cursor.acked > a->cursor.acked) {
-        w->taken[p->partition - 1] = false;
+        w->taken[p->partition_id - 1] = false;
     }
     if (p->kind == JOBQ_REQUEST_READ && holds) check_taken(s, a);
     if (memcmp(&a->holder, &b->holder, sizeof a->holder) != 0) {
-        w->held_us[p->partition - 1] = w->now_us;
+        w->held_us[p->partition_id - 1] = w->now_us;
     }
-    if (p->kind != JOBQ_REQUEST_RENEW) note_read(p->partition, s->answer.reading.count);
-    check_parts(p->partition);
+    if (p->kind != JOBQ_REQUEST_RENEW) note_read(p->partition_id, s->answer.reading.count);
+    check_parts(p->partition_id);
 }
 
 static void check_messages_written(const wire *s, bool own)
@@ -367,7 +368,7 @@ static int handler_stopping(const jobq_delivery *d)
 }
 
 /* A handler of messages is at its end: what it says about count messages behind acked. */
-static void run_handler(const jobq_part *p, uint8_t *outcomes, jobq_verdict *v)
+static void run_handler(const jobq_part *p, uint8_t *results, jobq_verdict *v)
 {
     static const jobq_delivery_store ours = {keep_refusal, handler_stopping, NULL, NULL};
     static jobq_delivery d;
@@ -382,7 +383,7 @@ static void run_handler(const jobq_part *p, uint8_t *outcomes, jobq_verdict *v)
     d.messages = messages;
     d.count = p->given;
     d.partition_id = p->id;
-    d.outcomes = outcomes;
+    d.results = results;
     d.store = &ours;
     jobq_delivery_run(&d, each ? handle_message : NULL, each ? NULL : handle_batch, v);
 }
@@ -429,7 +430,7 @@ static void on_commit(const event *e, bool gone)
 
     if ((faults && chance(20)) || refuses_commit(&c->wire)) {
         c->wire.answer.error = JOBQ_ERROR_RETRYABLE;
-        blame(c->wire.request.partition, c->wire.request.ack.before, c->wire.request.ack.given);
+        blame(c->wire.request.partition_id, c->wire.request.ack.before, c->wire.request.ack.given);
     } else if (!away && (!lost && !gone ? true : chance(500))) {
         memcpy(before, store, sizeof *store);
         wire_execute(&c->wire, store, QUEUE_BITS, 0, store_us());
@@ -497,7 +498,7 @@ static void on_delivered(const event *e)
 {
     node *d = &w->nodes[e->node];
     jobq_part *p = &d->loop.relay.parts[e->arg];
-    uint8_t outcomes[JOBQ_LOOP_BATCH] = {0};
+    uint8_t results[JOBQ_LOOP_BATCH] = {0};
     jobq_verdict v;
 
     if (d->paused) {
@@ -511,7 +512,7 @@ static void on_delivered(const event *e)
     running.n = e->node;
     running.part = e->arg;
     running.generation = e->generation;
-    run_handler(p, outcomes, &v);
+    run_handler(p, results, &v);
     if (running.killed) {
         crash(e->node);
         return;
@@ -519,7 +520,7 @@ static void on_delivered(const event *e)
     w->taken[p->id - 1] = false; /* it survived them */
     trace("worker %d: messages of partition %d are handled, %d, %d", e->node, (int)p->id,
           (int)v.result, (int)v.processed);
-    told_delivered(&d->loop, mono_us(d), e->arg, e->generation, &v, outcomes, running.own);
+    told_delivered(&d->loop, mono_us(d), e->arg, e->generation, &v, results, running.own);
     if (running.own) send_commit(e->node, e->arg);
     step(e->node);
 }

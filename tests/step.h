@@ -39,7 +39,7 @@ typedef struct step_work {
     verb_reading reading;
     jobq_pg__delivering delivering;
     jobq_delivery delivery;
-    uint8_t outcomes[JOBQ_LOOP_BATCH];
+    uint8_t results[JOBQ_LOOP_BATCH];
     verb_dead dead[JOBQ_LOOP_BATCH];
     char *reasons[JOBQ_LOOP_BATCH];
     step_done *out;
@@ -70,13 +70,13 @@ static inline bool step_handler(step_work *s)
     verdict->count = s->reading.count;
     verdict->size = jobq_cursor_size(&s->reading.cursor, s->read.most, s->reading.lost);
     d->count = jobq_outbox_open(&s->policy, &s->reading.cursor, s->reading.lost, s->reading.count,
-                                s->outcomes);
+                                s->results);
     d->messages = s->reading.messages;
     d->partition = (int32_t)(s->read.partition % 32768);
     d->partition_id = s->read.partition;
     d->queue = jobq_str_from(desc->queue);
     d->user = desc->user;
-    d->outcomes = s->outcomes;
+    d->results = s->results;
     d->context = &s->delivering;
     if (d->count == 0) {
         verdict->result = JOBQ_RESULT_SUCCESS;
@@ -113,10 +113,10 @@ static inline size_t step_dead(step_work *s)
     int32_t i;
 
     for (i = 0; i < s->out->plan.done; i++) {
-        bool exceeded = s->outcomes[i] == JOBQ_RESULT_EXCEEDED;
+        bool exceeded = s->results[i] == JOBQ_RESULT_EXCEEDED;
         verb_dead *dead = &s->dead[count];
         jobq_str why = {s->delivery.error, s->delivery.error_size};
-        if (!exceeded && s->outcomes[i] != JOBQ_RESULT_REJECT) continue;
+        if (!exceeded && s->results[i] != JOBQ_RESULT_REJECT) continue;
         dead->seq = s->reading.messages[i].seq;
         dead->attempts = s->reading.messages[i].attempts + (i < s->delivery.count);
         if (s->reasons[i] != NULL) why = jobq_str_from(s->reasons[i]);
@@ -133,7 +133,7 @@ static inline jobq_error step_ack(step_work *s, bool in_transaction, jobq_pg_err
     jobq_plan *plan = &s->out->plan;
     verb_ack_desc ack;
 
-    jobq_outbox_plan(&s->policy, &s->tuning, &s->reading.cursor, &s->out->verdict, s->outcomes,
+    jobq_outbox_plan(&s->policy, &s->tuning, &s->reading.cursor, &s->out->verdict, s->results,
                      s->desc->random, plan);
     memset(&ack, 0, sizeof ack);
     ack.worker = s->read.worker;

@@ -103,7 +103,7 @@ typedef struct settling {
     const delivered *of;
     int64_t before;
     const jobq_plan *plan;
-    const uint8_t *outcomes;
+    const uint8_t *results;
     int32_t given, most;
     int64_t bytes;
     int32_t count; /* the answer: messages read on */
@@ -499,14 +499,14 @@ static int never_stopping(const jobq_delivery *delivery)
 
 /* Runs the script on what was read, as a worker runs its handler; returns how many it gave. */
 static int32_t play(const deed *d, const jobq_policy *policy, const delivered *r,
-                    jobq_verdict *verdict, uint8_t *outcomes)
+                    jobq_verdict *verdict, uint8_t *results)
 {
     static const jobq_delivery_store plays = {kept, never_stopping, NULL, NULL};
     static jobq_message messages[SHOWN];
     part_script plan;
     jobq_delivery delivery;
     bool group = arg(d, 'g', 0) != 0;
-    int32_t given = jobq_outbox_open(policy, &r->cursor, r->lost, r->count, outcomes);
+    int32_t given = jobq_outbox_open(policy, &r->cursor, r->lost, r->count, results);
 
     memset(verdict, 0, sizeof *verdict);
     verdict->count = r->count;
@@ -514,7 +514,7 @@ static int32_t play(const deed *d, const jobq_policy *policy, const delivered *r
     verdict->result = JOBQ_RESULT_SUCCESS;
     if (given == 0) return 0;
     if ((d->given >> ('o' - 'a') & 1) == 0) {
-        memset(outcomes, JOBQ_RESULT_LEFT, (size_t)r->count);
+        memset(results, JOBQ_RESULT_LEFT, (size_t)r->count);
         verdict->result = JOBQ_RESULT_LEFT;
         return 0;
     }
@@ -524,7 +524,7 @@ static int32_t play(const deed *d, const jobq_policy *policy, const delivered *r
     delivery.messages = messages;
     delivery.count = given;
     delivery.user = &plan;
-    delivery.outcomes = outcomes;
+    delivery.results = results;
     delivery.store = &plays;
     jobq_delivery_run(&delivery, group ? NULL : scripted, group ? scripted_batch : NULL, verdict);
     return given;
@@ -536,7 +536,7 @@ static void do_ack(stage *s, const deed *d)
     const jobq_policy *policy = &s->policies[0];
     delivered *r = &s->reads[arg(d, 'p', 0)][arg(d, 'w', 1) % WORKERS], was = *r;
     jobq_tuning tuning = jobq_tuning_defaults(NULL);
-    uint8_t outcomes[SHOWN];
+    uint8_t results[SHOWN];
     jobq_verdict verdict;
     jobq_plan plan;
     settling k;
@@ -546,11 +546,11 @@ static void do_ack(stage *s, const deed *d)
     memset(&k, 0, sizeof k);
     was.holder.claim = arg(d, 'n', was.holder.claim);
     k.of = &was;
-    k.given = play(d, policy, &was, &verdict, outcomes);
-    k.outcomes = outcomes;
+    k.given = play(d, policy, &was, &verdict, results);
+    k.results = results;
     k.plan = &plan;
     k.before = arg(d, 'b', was.cursor.acked);
-    jobq_outbox_plan(policy, &tuning, &was.cursor, &verdict, outcomes, (uint64_t)1 << 63, &plan);
+    jobq_outbox_plan(policy, &tuning, &was.cursor, &verdict, results, (uint64_t)1 << 63, &plan);
     if (plan.directive.kind != JOBQ_DIRECTIVE_SLEEP && arg(d, 'l', 0) > 0)
         k.most = jobq_cursor_size(&plan.cursor, (int32_t)arg(d, 'l', 0), 0);
     k.bytes = arg(d, 'y', 1000000);

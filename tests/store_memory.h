@@ -171,7 +171,7 @@ static void memory_read(delivered *r, int64_t now_us)
 static jobq_error memory_ack(settling *k, int64_t now_us)
 {
     return jobq__memory_ack(memory, k->of->part + 1, &k->of->holder, k->before, k->plan,
-                            k->outcomes, k->given, k->most, k->bytes, now_us, &k->count, &k->cut);
+                            k->results, k->given, k->most, k->bytes, now_us, &k->count, &k->cut);
 }
 
 static jobq_error memory_renew(const delivered *r, int64_t now_us)

@@ -382,7 +382,7 @@ static jobq_error pg_ack(settling *k, int64_t now_us)
     d.dead = dead;
     for (i = 0; i < k->plan->done; i++) {
         int64_t seq = k->of->cursor.acked + 1 + i;
-        if (k->outcomes[i] == JOBQ_RESULT_SUCCESS) continue;
+        if (k->results[i] == JOBQ_RESULT_SUCCESS) continue;
         memset(&dead[d.dead_count], 0, sizeof dead[0]);
         dead[d.dead_count].seq = seq;
         dead[d.dead_count++].attempts = jobq_cursor_attempts(&k->of->cursor, seq) + (i < k->given);

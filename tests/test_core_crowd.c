@@ -81,7 +81,7 @@ static void hold(row *r, int64_t worker)
 static void look(const jobq_request *a)
 {
     jobq_answer *seen = told(JOBQ_REQUEST_LOOK, JOBQ_OK);
-    int64_t id = a->number;
+    int64_t id = a->id;
 
     looks++;
     while (seen->count < a->limit && ++id <= count) {
@@ -161,15 +161,15 @@ static void ack(const jobq_request *a)
 static void handle(int32_t part)
 {
     jobq_part *p = &loop.relay.parts[part];
-    uint8_t outcomes[JOBQ_LOOP_BATCH];
+    uint8_t results[JOBQ_LOOP_BATCH];
     bool fails = rows[p->id - 1].fails;
     jobq_verdict v;
 
     memset(&v, 0, sizeof v);
-    memset(outcomes, fails ? JOBQ_RESULT_RETRY : JOBQ_RESULT_SUCCESS, sizeof outcomes);
+    memset(results, fails ? JOBQ_RESULT_RETRY : JOBQ_RESULT_SUCCESS, sizeof results);
     v.result = fails ? JOBQ_RESULT_RETRY : JOBQ_RESULT_SUCCESS;
     v.processed = fails ? JOBQ_COUNT_UNKNOWN : (uint32_t)p->given;
-    told_delivered(&loop, now, part, p->generation, &v, outcomes, false);
+    told_delivered(&loop, now, part, p->generation, &v, results, false);
 }
 
 static void handlers(void)

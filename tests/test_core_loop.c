@@ -245,7 +245,7 @@ static void a_lost_claim_may_hold_what_must_run_alone(void **unused)
     for (i = 0; i < 100; i++) {
         a = asks(&loop, 2 * SECOND);
         if (a.kind == JOBQ_REQUEST_RECOVER) break;
-        assert_false(a.kind == JOBQ_REQUEST_CLAIM || a.claim);
+        assert_false(a.kind == JOBQ_REQUEST_CLAIM || a.with_claim);
         if (a.kind != JOBQ_REQUEST_WAIT) {
             jobq_memory_perform(memory, &loop, &a, 2, 2, 2 * SECOND, 2 * SECOND);
         }
@@ -347,7 +347,7 @@ static int64_t first_claim_beside(int dead, bool refused, bool beat)
             assert_true(jobq__memory_heartbeat(memory, 71 + i, NULL, 0, now));
         }
         while ((a = asks(&loop, now)).kind != JOBQ_REQUEST_WAIT) {
-            if (a.kind == JOBQ_REQUEST_CLAIM || a.claim) return now - begin;
+            if (a.kind == JOBQ_REQUEST_CLAIM || a.with_claim) return now - begin;
             if (a.kind == JOBQ_REQUEST_RESCUE && refused) {
                 told_of(&loop, now, &a, JOBQ_ERROR_DATABASE);
             } else jobq_memory_perform(memory, &loop, &a, 2, 2, now, now);
@@ -763,7 +763,7 @@ static void deed(jobq_request_kind kind, int64_t worker, int64_t number, int64_t
     memset(&a, 0, sizeof a);
     a.kind = kind;
     a.worker = worker;
-    a.number = number;
+    a.claim = number;
     a.slot = -1;
     jobq_memory_perform(memory, &loop, &a, 2, 2, now, now);
 }
@@ -912,7 +912,7 @@ static void answer(const jobq_request *a, int64_t now, bool always)
     else if (a->kind == JOBQ_REQUEST_RECOVER && recovers_late && late.kind != a->kind) late = *a;
     else if (a->kind == JOBQ_REQUEST_SET_ASIDE) {
         jobq_answer *moved = told(a->kind, JOBQ_OK);
-        moved->done = jobq__memory_set_aside(memory, a->number, now);
+        moved->done = jobq__memory_set_aside(memory, a->id, now);
         jobq_loop_tell(&loop, now, moved);
     } else jobq_memory_perform(memory, &loop, a, 2, 2, now, now);
 }
@@ -1195,7 +1195,7 @@ static void a_job_of_an_unknown_queue_is_worked_by_the_defaults(void **unused)
     job.queue = 9;
     job.state = JOBQ_STATE_RUNNING;
     job.worker = a.worker;
-    job.claim = a.number;
+    job.claim = a.claim;
     job.attempt = 1;
     assert_true(jobq__claimed_job(&loop, 0, &job) >= 0);
     told_claimed(&loop, 0, JOBQ_OK);
@@ -1334,7 +1334,7 @@ static void a_lost_claim_is_recovered(void **unused)
     assert_int_equal(jobq_memory_get(memory, 1)->job.state, JOBQ_STATE_RUNNING);
     settle_down(SECOND);
     assert_int_equal(loop.queued.count, 1); /* it went back, and was claimed again */
-    assert_int_equal(loop.slots[loop.queued.head].job.claim, a.number + 1);
+    assert_int_equal(loop.slots[loop.queued.head].job.claim, a.claim + 1);
     assert_int_equal(jobq_memory_get(memory, 1)->job.attempt, 1);
 }
 

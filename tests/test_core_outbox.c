@@ -104,14 +104,14 @@ static jobq_result play_all(jobq_delivery *d)
 
 static jobq_delivery delivery;
 static jobq_message messages[MOST];
-static uint8_t outcomes[MOST];
+static uint8_t results[MOST];
 static jobq_verdict verdict;
 static jobq_plan plan;
 
 /* Delivers count messages behind the cursor to the script, and plans. */
 static void deliver(const jobq_cursor *cursor, int32_t count, bool batch, play *p)
 {
-    int32_t given = jobq_outbox_open(&policy, cursor, 0, count, outcomes), i;
+    int32_t given = jobq_outbox_open(&policy, cursor, 0, count, results), i;
 
     memset(&delivery, 0, sizeof delivery);
     memset(&verdict, 0, sizeof verdict);
@@ -124,13 +124,13 @@ static void deliver(const jobq_cursor *cursor, int32_t count, bool batch, play *
     }
     delivery.messages = messages;
     delivery.count = given;
-    delivery.outcomes = outcomes;
+    delivery.results = results;
     delivery.store = &play_store;
     delivery.context = p;
     if (given > 0) {
         jobq_delivery_run(&delivery, batch ? NULL : play_each, batch ? play_all : NULL, &verdict);
     }
-    jobq_outbox_plan(&policy, &tuning, cursor, &verdict, outcomes, 0, &plan);
+    jobq_outbox_plan(&policy, &tuning, cursor, &verdict, results, 0, &plan);
 }
 
 /* -- partial failure -- */
@@ -201,7 +201,7 @@ static void check_partial(const partial *c)
     p.done = c->done;
     deliver(&cursor, c->count, c->done != EACH, &p);
     for (i = 0; i < plan.done; i++) {
-        if (outcomes[i] != JOBQ_RESULT_SUCCESS) dead[strlen(dead)] = (char)('1' + i);
+        if (results[i] != JOBQ_RESULT_SUCCESS) dead[strlen(dead)] = (char)('1' + i);
     }
     for (i = plan.done; i < c->count; i++) {
         attempts[i - plan.done] = (char)('0' + jobq_cursor_attempts(&plan.cursor, i + 1));
@@ -272,8 +272,8 @@ static void what_is_given_back_costs_nothing(void **unused)
     memset(&verdict, 0, sizeof verdict);
     verdict.count = verdict.size = 4;
     verdict.result = JOBQ_RESULT_LEFT;
-    memset(outcomes, JOBQ_RESULT_LEFT, 4);
-    jobq_outbox_plan(&policy, &tuning, &cursor, &verdict, outcomes, 0, &plan);
+    memset(results, JOBQ_RESULT_LEFT, 4);
+    jobq_outbox_plan(&policy, &tuning, &cursor, &verdict, results, 0, &plan);
     assert_memory_equal(&plan.cursor, &cursor, sizeof cursor);
     assert_int_equal(plan.directive.kind, IDLE);
 }
@@ -304,7 +304,7 @@ static void directives(void **unused)
         p.script = cases[i].script;
         deliver(&cursor, cases[i].count, false, &p);
         verdict.size = cases[i].size;
-        jobq_outbox_plan(&policy, &tuning, &cursor, &verdict, outcomes, 0, &plan);
+        jobq_outbox_plan(&policy, &tuning, &cursor, &verdict, results, 0, &plan);
         assert_int_equal(plan.directive.kind, cases[i].kind);
         assert_int_equal(plan.directive.delay_us, cases[i].delay_ms * 1000);
     }
@@ -329,8 +329,8 @@ static void a_delay_grows_with_the_failures_unless_the_handler_names_it(void **u
     }
     verdict.delay_us = 7;
     verdict.delay_named = true;
-    outcomes[0] = JOBQ_RESULT_RETRY;
-    jobq_outbox_plan(&policy, &tuning, &cursor, &verdict, outcomes, 0, &plan);
+    results[0] = JOBQ_RESULT_RETRY;
+    jobq_outbox_plan(&policy, &tuning, &cursor, &verdict, results, 0, &plan);
     assert_int_equal(plan.directive.delay_us, 7);
 }
 
@@ -355,7 +355,7 @@ static void the_limit_ends_a_message_by_its_own_failures(void **unused)
     memset(&p, 0, sizeof p);
     p.script = "rs";
     deliver(&cursor, 2, false, &p); /* the fifth of five */
-    assert_int_equal(outcomes[0], JOBQ_RESULT_EXCEEDED);
+    assert_int_equal(results[0], JOBQ_RESULT_EXCEEDED);
     assert_int_equal(plan.done, 1);
     assert_int_equal(plan.dead, 1);
     assert_int_equal(plan.directive.kind, PROCEED);
@@ -524,7 +524,7 @@ static void world_step(world *w)
     int64_t left = w->count - w->cursor.acked;
     int32_t count = size < left ? size : (int32_t)left;
 
-    given = jobq_outbox_open(&policy, &w->cursor, w->lost, count, outcomes);
+    given = jobq_outbox_open(&policy, &w->cursor, w->lost, count, results);
     w->lost = 0;
     if (world_killed(w, given)) { /* what the reading statement wrote is all that is left */
         w->lost = w->cursor.acked + count;
@@ -539,19 +539,19 @@ static void world_step(world *w)
     for (i = 0; i < count; i++) messages[i].seq = w->cursor.acked + 1 + i;
     delivery.messages = messages;
     delivery.count = given;
-    delivery.outcomes = outcomes;
+    delivery.results = results;
     delivery.store = &world_store;
     delivery.context = w;
     if (given > 0) {
         jobq_delivery_run(&delivery, w->each ? world_each : NULL, w->each ? NULL : world_all,
                           &verdict);
     }
-    jobq_outbox_plan(&policy, &tuning, &w->cursor, &verdict, outcomes, 0, &plan);
+    jobq_outbox_plan(&policy, &tuning, &w->cursor, &verdict, results, 0, &plan);
     for (i = 0; i < plan.done; i++) {
         bool good = w->nature[w->cursor.acked + 1 + i] == 'g';
-        if (good != (outcomes[i] == JOBQ_RESULT_SUCCESS)) {
+        if (good != (results[i] == JOBQ_RESULT_SUCCESS)) {
             fail_msg("seq %d of nature %c left as %d", (int)(w->cursor.acked + 1 + i),
-                     w->nature[w->cursor.acked + 1 + i], outcomes[i]);
+                     w->nature[w->cursor.acked + 1 + i], results[i]);
         }
     }
     assert_int_equal(plan.cursor.acked, w->cursor.acked + plan.done);

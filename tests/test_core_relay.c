@@ -118,15 +118,15 @@ static void live_until(int64_t from, int64_t until)
 static void handle(int32_t part, int64_t now, jobq_result result)
 {
     jobq_part *p = &loop.relay.parts[part];
-    uint8_t outcomes[JOBQ_LOOP_BATCH];
+    uint8_t results[JOBQ_LOOP_BATCH];
     jobq_verdict v;
 
     memset(&v, 0, sizeof v);
-    memset(outcomes, (int)result, sizeof outcomes);
+    memset(results, (int)result, sizeof results);
     v.result = result;
     v.processed = result == JOBQ_RESULT_SUCCESS ? (uint32_t)p->given : 0;
-    if (result == JOBQ_RESULT_RETRY) memset(outcomes + 1, JOBQ_RESULT_LEFT, sizeof outcomes - 1);
-    assert_true(told_delivered(&loop, now, part, p->generation, &v, outcomes, false));
+    if (result == JOBQ_RESULT_RETRY) memset(results + 1, JOBQ_RESULT_LEFT, sizeof results - 1);
+    assert_true(told_delivered(&loop, now, part, p->generation, &v, results, false));
 }
 
 static const jobq_memory_partition *row(int id) { return &memory->partitions[id - 1]; }
@@ -496,7 +496,7 @@ static void an_outbox_takes_what_room_there_is(void **unused)
 /* The plan of a handler that acknowledges in its own transaction. */
 static void commit_step(jobq_error error, bool written)
 {
-    uint8_t outcomes[JOBQ_LOOP_BATCH];
+    uint8_t results[JOBQ_LOOP_BATCH];
     jobq_verdict v;
     jobq_part *p;
     jobq_holder token;
@@ -509,15 +509,15 @@ static void commit_step(jobq_error error, bool written)
     p = &loop.relay.parts[part];
     memset(&v, 0, sizeof v);
     memset(&token, 0, sizeof token);
-    memset(outcomes, JOBQ_RESULT_SUCCESS, sizeof outcomes);
+    memset(results, JOBQ_RESULT_SUCCESS, sizeof results);
     v.result = JOBQ_RESULT_SUCCESS;
     v.processed = 2;
-    assert_true(told_delivered(&loop, 1, part, p->generation, &v, outcomes, true));
+    assert_true(told_delivered(&loop, 1, part, p->generation, &v, results, true));
     token.worker = p->worker;
     token.claim = p->claim;
     settle_down(1); /* nobody else acknowledges it */
     if (written) {
-        assert_int_equal(jobq__memory_ack(memory, 1, &token, 0, &p->plan, p->outcomes, p->given, 0,
+        assert_int_equal(jobq__memory_ack(memory, 1, &token, 0, &p->plan, p->results, p->given, 0,
                                           JOBQ_NEVER, 1, &count, &cut), JOBQ_OK);
     }
     assert_int_equal(row(1)->cursor.acked, written ? 2 : 0);
@@ -956,7 +956,7 @@ static void a_queues_time_out_is_a_deliverys(void **unused)
 /* A handler that overruns within its own transaction: nobody knows what became of that. */
 static void a_commit_that_overruns_is_nobodys(void **unused)
 {
-    uint8_t outcomes[JOBQ_LOOP_BATCH];
+    uint8_t results[JOBQ_LOOP_BATCH];
     jobq_verdict v;
     int32_t part;
 
@@ -965,11 +965,11 @@ static void a_commit_that_overruns_is_nobodys(void **unused)
     settle_down(0);
     part = jobq__take_messages(&loop, 0);
     memset(&v, 0, sizeof v);
-    memset(outcomes, JOBQ_RESULT_SUCCESS, sizeof outcomes);
+    memset(results, JOBQ_RESULT_SUCCESS, sizeof results);
     v.result = JOBQ_RESULT_SUCCESS;
     v.processed = 1;
     assert_true(told_delivered(&loop, 1, part, loop.relay.parts[part].generation, &v,
-                                    outcomes, true));
+                                    results, true));
     live_until(1, 3 * LEASE);
     assert_int_equal(loop.stats.abandoned, 1);
     assert_int_equal(row(1)->cursor.acked, 0);
@@ -1100,7 +1100,7 @@ static void statements_that_come_too_late_do_nothing(void **unused)
 {
     jobq_holder first = token_of(1, 7, 0), second = token_of(1, 8, 0), nobody = token_of(0, 0, 0);
     jobq_memory_partition before;
-    uint8_t outcomes[4] = {JOBQ_RESULT_SUCCESS, JOBQ_RESULT_SUCCESS, JOBQ_RESULT_SUCCESS,
+    uint8_t results[4] = {JOBQ_RESULT_SUCCESS, JOBQ_RESULT_SUCCESS, JOBQ_RESULT_SUCCESS,
                            JOBQ_RESULT_SUCCESS};
     jobq_plan plan;
     int32_t count;
@@ -1116,11 +1116,11 @@ static void statements_that_come_too_late_do_nothing(void **unused)
     plan.done = 4;
     plan.cursor.acked = 4;
     plan.directive.kind = JOBQ_DIRECTIVE_PROCEED;
-    assert_int_equal(jobq__memory_ack(memory, 1, &second, 0, &plan, outcomes, 4, 4, JOBQ_NEVER, 0,
+    assert_int_equal(jobq__memory_ack(memory, 1, &second, 0, &plan, results, 4, 4, JOBQ_NEVER, 0,
                                       &count, &cut), JOBQ_OK);
     assert_int_equal(count, 4);
     before = *row(1);
-    assert_int_equal(jobq__memory_ack(memory, 1, &second, 0, &plan, outcomes, 4, 4, JOBQ_NEVER, 0,
+    assert_int_equal(jobq__memory_ack(memory, 1, &second, 0, &plan, results, 4, 4, JOBQ_NEVER, 0,
                                       &count, &cut), JOBQ_ERROR_LOST); /* the same once more */
     assert_memory_equal(&before, row(1), sizeof before);
 }
@@ -1299,7 +1299,7 @@ static void send_off(node *n, const jobq_request *a)
 /* Law 3: without its token a statement leaves the row as it was. */
 static void check_fence(const wire *r, const jobq_memory_partition *before)
 {
-    const jobq_memory_partition *after = &memory->partitions[r->request.partition - 1];
+    const jobq_memory_partition *after = &memory->partitions[r->request.partition_id - 1];
     bool held = jobq__holder_same(&before->holder, &r->request.token);
 
     if (r->request.kind == JOBQ_REQUEST_READ) {
@@ -1314,7 +1314,7 @@ static void check_fence(const wire *r, const jobq_memory_partition *before)
 static void execute(wire *r)
 {
     bool fenced = wire_of_part(r->request.kind);
-    jobq_memory_partition before = memory->partitions[fenced ? r->request.partition - 1 : 0];
+    jobq_memory_partition before = memory->partitions[fenced ? r->request.partition_id - 1 : 0];
 
     wire_execute(r, memory, 2, 0, w.now);
     if (fenced) check_fence(r, &before);
@@ -1421,19 +1421,19 @@ static void finish(node *n, int32_t part)
 {
     static jobq_delivery d;
     static jobq_message messages[JOBQ_LOOP_BATCH];
-    uint8_t outcomes[JOBQ_LOOP_BATCH];
+    uint8_t results[JOBQ_LOOP_BATCH];
     jobq_part *p = &n->loop.relay.parts[part];
     jobq_verdict v;
     int32_t i;
 
     memset(&d, 0, sizeof d);
     memset(&v, 0, sizeof v);
-    memset(outcomes, 0, sizeof outcomes);
+    memset(results, 0, sizeof results);
     for (i = 0; i < p->given; i++) messages[i].seq = p->cursor.acked + 1 + i;
     d.messages = messages;
     d.count = p->given;
     d.partition_id = p->id;
-    d.outcomes = outcomes;
+    d.results = results;
     d.store = &world_store;
     world_dies = false;
     jobq_delivery_run(&d, w.each ? world_message : NULL, w.each ? NULL : world_batch, &v);
@@ -1443,7 +1443,7 @@ static void finish(node *n, int32_t part)
         node_start(n);
         return;
     }
-    LAW(told_delivered(&n->loop, w.now, part, p->generation, &v, outcomes, false),
+    LAW(told_delivered(&n->loop, w.now, part, p->generation, &v, results, false),
         "a handler's result was not wanted");
 }
 

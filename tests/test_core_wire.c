@@ -92,7 +92,7 @@ static void act(node *d, const jobq_request *a)
         size_t at = 0;
         while (((char *)&d->loop)[at] == ((char *)&loop)[at]) at++;
         fail_msg("%s%s: the loops differ at byte %zu", jobq_request_name(a->kind),
-                 a->claim ? " and claim" : "", at);
+                 a->with_claim ? " and claim" : "", at);
     }
     seen[a->kind]++;
 }
@@ -109,7 +109,7 @@ static void lose(node *d, const jobq_request *a)
 
 static void handle(node *d)
 {
-    static const jobq_outcome outcomes[] = {JOBQ_OUTCOME_SUCCESS, JOBQ_OUTCOME_SUCCESS,
+    static const jobq_outcome results[] = {JOBQ_OUTCOME_SUCCESS, JOBQ_OUTCOME_SUCCESS,
                                             JOBQ_OUTCOME_RETRY, JOBQ_OUTCOME_SNOOZE};
     int32_t slot = jobq__take_job(&d->loop, now_us);
 
@@ -119,7 +119,7 @@ static void handle(node *d)
     if (d->loop.running_count == 0 || between(0, 1) == 0) return;
     slot = d->loop.running[0];
     told_handled(&d->loop, now_us, slot, d->loop.slots[slot].generation,
-                      outcomes[between(0, 3)], SECOND, true);
+                      results[between(0, 3)], SECOND, true);
 }
 
 /* The store can name the claim's first job, but not send it. */
@@ -127,12 +127,12 @@ static bool claim_fails(node *d, const jobq_request *a)
 {
     jobq_request beat = *a;
 
-    if ((a->kind != JOBQ_REQUEST_CLAIM && !a->claim) || a->bytes == 0 || d->failing == 0) {
+    if ((a->kind != JOBQ_REQUEST_CLAIM && !a->with_claim) || a->bytes == 0 || d->failing == 0) {
         return false;
     }
     d->failing--;
-    beat.claim = false;
-    if (a->claim) act(d, &beat);
+    beat.with_claim = false;
+    if (a->with_claim) act(d, &beat);
     told_claimed(&d->loop, now_us, JOBQ_ERROR_DATABASE);
     return true;
 }

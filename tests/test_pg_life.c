@@ -1,5 +1,5 @@
 /*
- * Public workers on Postgres: outcomes, stages, limits, cancel, pause, parking, time-outs,
+ * Public workers on Postgres: results, stages, limits, cancel, pause, parking, time-outs,
  * stopping, statistics. Rows X3, X9, X13; W-M5, W-M12, W-M13, W-M22.
  */
 #include "pg_work.h"

@@ -1694,7 +1694,7 @@ static void the_figures_of_a_partition(void **unused)
     put(NULL, 1, 5);
     assert_int_equal(jobq_pg_outbox_stats(pg, NULL, "o", s, 4, &count, &error), JOBQ_OK);
     assert_int_equal(count, 4);
-    assert_int_equal(s[1].number, 1);
+    assert_int_equal(s[1].partition, 1);
     assert_int_equal(s[1].queue_id, box);
     assert_int_equal(s[1].lag, 20);
     assert_true(s[1].exact);

@@ -1,5 +1,5 @@
 /*
- * Messages and their handlers: both strategies, outcomes, crashes, limits, dead letters, and many
+ * Messages and their handlers: both strategies, results, crashes, limits, dead letters, and many
  * processes at once. Rows X19, X21 to X24, X28; SEED_FACTS 2.10 "Transactional", "Leased", "Crash",
  * "Adaptive", "Partial failure", "Dead letters", "Lifecycle", with W-O1 to W-O4, W-O10 to W-O14,
  * W-O24 to W-O27 repaired. Where a repair changes a case of the original, the case says so.
@@ -560,7 +560,7 @@ static void dead_letters_are_listed(void **unused)
     assert_int_equal(count_of(NULL), 5);
     assert_int_equal(jobq_pg_dead_letter_list(pg, NULL, NULL, &letters, &error), JOBQ_OK);
     assert_int_equal(letters.count, 5);
-    assert_int_equal(letters.rows[0].number, 2); /* the newest first */
+    assert_int_equal(letters.rows[0].partition, 2); /* the newest first */
     assert_int_equal(letters.rows[4].seq, 1);
     assert_int_equal(letters.rows[4].attempts, 1);
     assert_null(letters.rows[4].payload.ptr);
@@ -833,7 +833,7 @@ static size_t listed(const jobq_pg_scope *scope)
         if (scope->type != NULL) {
             assert_true(jobq_str_equal(letters.rows[i].type, jobq_str_from(scope->type)));
         }
-        if (scope->one_partition) assert_int_equal(letters.rows[i].number, scope->partition);
+        if (scope->one_partition) assert_int_equal(letters.rows[i].partition, scope->partition);
     }
     jobq_pg_dead_letters_clear(&letters);
     return count;
@@ -875,7 +875,7 @@ static void scopes_choose_by_type_partition_status_and_limit(void **unused)
                      JOBQ_OK);
     assert_int_equal(letters.count, 1);
     assert_int_equal(letters.rows[0].seq, 1);
-    assert_int_equal(letters.rows[0].number, 0);
+    assert_int_equal(letters.rows[0].partition, 0);
     jobq_pg_dead_letters_clear(&letters);
     assert_int_equal(discarded("a", 0, 0), 1); /* the other is in the replay's hands */
     assert_int_equal(discarded("text/plain", 1, 2), 2);

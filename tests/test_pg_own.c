@@ -288,9 +288,9 @@ static void partitions_and_dead_letters(void **unused)
     assert_int_equal(rows.count, 2);
     OK(jobq_pg_outbox_stats(pg, NULL, "o", stats, 2, &count, &error));
     assert_int_equal(count, 2);
-    assert_int_equal(row[1].stat.partition, stats[1].partition);
+    assert_int_equal(row[1].stat.partition_id, stats[1].partition_id);
     assert_int_equal(row[1].stat.queue_id, box);
-    assert_int_equal(row[1].stat.number, 1);
+    assert_int_equal(row[1].stat.partition, 1);
     assert_int_equal(row[1].stat.lag, 12);
     assert_int_equal(stats[1].lag, 12);
     assert_int_equal(row[1].stat.attempts, 1);
@@ -306,8 +306,8 @@ static void partitions_and_dead_letters(void **unused)
     letter = rows.rows;
     assert_int_equal(rows.count, 2);
     assert_int_equal(letter[0].seq, 78); /* the newest first */
-    assert_int_equal(letter[1].number, 1);
-    assert_int_equal(letter[1].partition, jobq_pg_partition(box, 1));
+    assert_int_equal(letter[1].partition, 1);
+    assert_int_equal(letter[1].partition_id, jobq_pg_partition(box, 1));
     assert_int_equal(letter[1].attempts, 3);
     assert_true(jobq_str_equal(letter[1].queue, jobq_str_from("o")));
     assert_true(jobq_str_equal(letter[1].payload, jobq_str_from("[1]")));
@@ -317,7 +317,7 @@ static void partitions_and_dead_letters(void **unused)
     OK(jobq_pg_dead_letter_replay(pg, NULL, 5, SECOND, NULL, &letters, &error));
     assert_int_equal(letters.count, 2);
     assert_int_equal(letters.rows[0].queue_id, box);
-    assert_int_equal(letters.rows[0].number + letters.rows[1].number, 1);
+    assert_int_equal(letters.rows[0].partition + letters.rows[1].partition, 1);
     assert_true(letters.rows[0].deadline_us != 0);
     assert_true(jobq_str_equal(letters.rows[0].status, jobq_str_from("reprocessing")));
     jobq_pg_dead_letters_clear(&letters);

@@ -56,7 +56,7 @@ typedef struct stops {
     int count, at[POINTS + 1];
 } stops;
 
-static outcome outcomes[OUTCOMES];
+static outcome results[OUTCOMES];
 static int outcome_count;
 static deed deeds[DEEDS];
 static int deed_count;
@@ -408,11 +408,11 @@ static const outcome *judged(void)
 {
     PGresult *res = ask(db, "SELECT string_agg(s, E'\\n') FROM jobq.story() s");
     char *text = PQgetvalue(res, 0, 0);
-    outcome *o = &outcomes[0];
+    outcome *o = &results[0];
     int i;
 
-    while (o < outcomes + outcome_count && strcmp(o->world, text) != 0) o++;
-    if (o == outcomes + outcome_count) {
+    while (o < results + outcome_count && strcmp(o->world, text) != 0) o++;
+    if (o == results + outcome_count) {
         if (outcome_count == OUTCOMES) abort();
         outcome_count++;
         o->world = text_copy(text);

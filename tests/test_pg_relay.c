@@ -595,7 +595,7 @@ static void poison_that_kills_its_process_becomes_a_dead_letter(void **unused)
     assert_int_equal(number("SELECT attempts FROM jobq.dead_letter WHERE seq = 2"), seen->deaths);
     assert_true(seen->deaths >= 2 && seen->deaths <= 3); /* one more when it died in company */
     assert_text("SELECT error FROM jobq.dead_letter",
-                "Max retries (2) exceeded: its worker died, each time");
+                "Max retries (2) exceeded: its worker died each time");
 }
 
 /* -- X24: order while workers die -- */

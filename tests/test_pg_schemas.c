@@ -207,7 +207,7 @@ static jobq_pg *behind_proxy(void)
     return made;
 }
 
-/* away: the number of the member whose server it is. */
+/* away: the index of the worker whose server it is. */
 static void outage(size_t away)
 {
     jobq_pg_handler h = handler_of("q", "k", brief);

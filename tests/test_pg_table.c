@@ -802,16 +802,16 @@ static void wrong_descriptions_are_told(void **state)
         {"jobq.thing", "labl", JOBQ_PG_TEXT, 16, 1, NULL, "no such column"},
         {"jobq.things", "label", JOBQ_PG_TEXT, 16, 1, NULL, "no such table"},
         {"jobq.thing", "label", JOBQ_PG_INT64, 8, 1, NULL,
-         "described as int64, is another type there: text"},
-        {"jobq.thing", "medium", JOBQ_PG_INT64, 8, 1, NULL, "is another type there: integer"},
-        {"jobq.thing", "n_label", JOBQ_PG_TEXT, 16, 1, NULL, "say JOBQ_PG_NULLABLE"},
-        {"jobq.thing", "label", JOBQ_PG_TEXT, 16, 3, NULL, "can't be NULL there"},
+         "is described as int64, but its type is text"},
+        {"jobq.thing", "medium", JOBQ_PG_INT64, 8, 1, NULL, "but its type is integer"},
+        {"jobq.thing", "n_label", JOBQ_PG_TEXT, 16, 1, NULL, "add JOBQ_PG_NULLABLE"},
+        {"jobq.thing", "label", JOBQ_PG_TEXT, 16, 3, NULL, "but it is NOT NULL"},
         {"jobq.thing", "medium", JOBQ_PG_INT32, 8, 1, NULL, "not of the type's size"},
         {"jobq.thing", "n_medium", JOBQ_PG_INT32, 4, 3, NULL, "jobq_pg_maybe_"},
-        {"jobq.thing", "feeling", JOBQ_PG_ENUM, 4, 1, few, "has other labels there: "},
-        {"jobq.thing", "feeling", JOBQ_PG_ENUM, 4, 1, other, "has other labels there: "},
+        {"jobq.thing", "feeling", JOBQ_PG_ENUM, 4, 1, few, "but its labels differ: "},
+        {"jobq.thing", "feeling", JOBQ_PG_ENUM, 4, 1, other, "but its labels differ: "},
         {"jobq.thing", "feeling", JOBQ_PG_ENUM, 4, 1, NULL, "needs names"},
-        {"jobq.thing", "feeling", JOBQ_PG_TEXT, 16, 1, NULL, "is another type there"},
+        {"jobq.thing", "feeling", JOBQ_PG_TEXT, 16, 1, NULL, "but its type is "},
         {"jobq.thing", "medium", JOBQ_PG_INT32, 4, 1 | 16, NULL, "only text can be searched"},
         {"jobq.thing", "medium", JOBQ_PG_INT32, 4, 0, NULL, "JOBQ_PG_KEY"},
         {"jobq.thing", "at", JOBQ_PG_DATE, 4, 1, NULL, "timestamp with time zone"},
@@ -1626,7 +1626,7 @@ static void arrays_and_jsonb_contain(void **unused)
                      JOBQ_ERROR_INVALID);
     assert_int_equal(jobq_pg_table_exists(things, NULL, "label@>", &like, &there, &error),
                      JOBQ_ERROR_INVALID);
-    assert_non_null(strstr(error.message, "only an array or a jsonb"));
+    assert_non_null(strstr(error.message, "needs an array or a jsonb"));
 }
 
 /* As numbers, not as the texts that they are read as. */

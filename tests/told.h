@@ -100,7 +100,7 @@ static inline bool told_delivered(jobq_loop *l, int64_t now, int32_t part, uint3
     jobq_work *work = told_work(part, generation);
     static jobq_ack ack;
 
-    memcpy(work->outcomes, outcomes, sizeof work->outcomes);
+    memcpy(work->results, outcomes, sizeof work->results);
     return jobq_loop_delivered(l, now, work, verdict, own, &ack);
 }
 

@@ -99,7 +99,7 @@ static inline jobq_error verb_claim(jobq_pg *pg, PGconn *conn, const verb_claim_
 
     memset(batch, 0, sizeof *batch);
     r->worker = d->worker;
-    r->number = d->number;
+    r->claim = d->number;
     r->limit = d->limit;
     r->lane_count = (int32_t)d->lane_count;
     if (d->lanes == NULL && d->lane_count > 0) r->lane_count = -1;
@@ -143,7 +143,7 @@ static inline jobq_error verb_recover(jobq_pg *pg, PGconn *conn, int64_t worker,
     jobq_error code;
 
     v->request.worker = worker;
-    v->request.number = number;
+    v->request.claim = number;
     v->request.limit = limit;
     code = verb_run(v, pg, conn, error);
     *more = v->answer.more;
@@ -354,7 +354,7 @@ static inline jobq_error verb_read(jobq_pg *pg, PGconn *conn, const verb_read_de
 
     memset(reading, 0, sizeof *reading);
     r->token = verb_token(d->worker, d->claim, d->lease_us);
-    r->partition = d->partition;
+    r->partition_id = d->partition;
     r->limit = d->most > 0 ? d->most : jobq_tuning_defaults(NULL).batch;
     r->handed = d->again ? d->handed : d->worker == 0 ? 0 : *verb_last(d->worker, d->partition);
     r->watched.worker = d->watched_worker;
@@ -386,7 +386,7 @@ static inline jobq_error verb_ack(jobq_pg *pg, PGconn *conn, const verb_ack_desc
     if (messages == NULL || reasons == NULL) abort();
     if (reading != NULL) memset(reading, 0, sizeof *reading);
     r->token = verb_token(d->worker, d->claim, d->lease_us);
-    r->partition = d->partition;
+    r->partition_id = d->partition;
     r->ack.before = d->before;
     plan->cursor = *d->after;
     plan->done = (int32_t)d->dead_count;
@@ -394,7 +394,7 @@ static inline jobq_error verb_ack(jobq_pg *pg, PGconn *conn, const verb_ack_desc
     if (d->delay_us > 0) plan->directive.kind = JOBQ_DIRECTIVE_SLEEP;
     plan->directive.delay_us = d->delay_us;
     for (i = 0; i < d->dead_count; i++) {
-        r->ack.outcomes[i] = JOBQ_RESULT_EXCEEDED;
+        r->ack.results[i] = JOBQ_RESULT_EXCEEDED;
         messages[i].seq = d->dead[i].seq;
         messages[i].attempts = d->dead[i].attempts;
         if (d->dead[i].error.ptr == NULL) continue;
@@ -433,7 +433,7 @@ static inline jobq_error verb_renew(jobq_pg *pg, PGconn *conn, int64_t worker, i
         v->request.token.lease_us = lease_us;
         if (count == 0) return verb_end(v, verb_run(v, pg, conn, error));
         v->request.token.claim = claims[i];
-        v->request.partition = partitions[i];
+        v->request.partition_id = partitions[i];
         code = verb_run(v, pg, conn, error);
         if (lost != NULL) lost[i] = code == JOBQ_ERROR_LOST;
         if (code == JOBQ_ERROR_LOST) code = JOBQ_OK;

@@ -63,7 +63,7 @@ static inline void wire_send(wire *w, const jobq_request *r)
     memcpy(to->lanes, r->lanes, (size_t)to->lane_count * sizeof *r->lanes);
     memcpy(to->endings, r->endings, (size_t)r->ending_count * sizeof *r->endings);
     if (r->kind == JOBQ_REQUEST_ACK) {
-        memcpy(&to->ack, &r->ack, offsetof(jobq_ack, outcomes) + (size_t)r->ack.given);
+        memcpy(&to->ack, &r->ack, offsetof(jobq_ack, results) + (size_t)r->ack.given);
     }
     jobq_answer_start(&w->answer, to);
     w->portion = INT32_MAX;
@@ -76,9 +76,10 @@ static inline int wire_send_all(wire *two, const jobq_request *r)
     jobq_request *beat = &two[0].request, *claim = &two[1].request;
 
     wire_send(&two[0], r);
-    if (!r->claim) return 1;
+    if (!r->with_claim) return 1;
     wire_send(&two[1], r);
-    beat->claim = claim->claim = two[0].answer.claim = two[1].answer.claim = false;
+    beat->with_claim = claim->with_claim = false;
+    two[0].answer.with_claim = two[1].answer.with_claim = false;
     beat->lane_count = beat->kind_count = claim->settled_count = 0;
     claim->kind = two[1].answer.kind = JOBQ_REQUEST_CLAIM;
     return 2;
@@ -128,7 +129,7 @@ static void wire__cut_claim(wire *w, jobq_memory *m)
 /* A claim that would have to send the stuck job is rolled back. */
 static bool wire__stuck_claim(wire *w, jobq_memory *m)
 {
-    jobq_memory_claim *claim = jobq__memory_claim(m, w->request.worker, w->request.number);
+    jobq_memory_claim *claim = jobq__memory_claim(m, w->request.worker, w->request.claim);
     const jobq_claimed *c = &w->answer.claimed;
     int32_t i;
 
@@ -206,8 +207,8 @@ static inline void wire_execute(wire *w, jobq_memory *m, uint64_t queues, uint64
     if (wire_is_flush(kind)) wire__flush(w, m, now_us);
     else if (kind == JOBQ_REQUEST_READ && w->busy != 0) w->answer.reading.busy = true;
     else if (kind == JOBQ_REQUEST_SET_ASIDE) {
-        w->answer.done = w->request.number == w->stuck &&
-                         jobq__memory_set_aside(m, w->request.number, now_us);
+        w->answer.done = w->request.id == w->stuck &&
+                         jobq__memory_set_aside(m, w->request.id, now_us);
     } else wire__execute(w, m, queues, kinds, now_us);
 }
 

@@ -2427,6 +2427,7 @@ static char *jobq_pg__schema_sql(jobq_pg__statement st, const char *schema)
 static jobq_pg *jobq_pg__new(const jobq_pg_desc *desc, jobq_pg_error *error)
 {
     jobq_pg *pg = (jobq_pg *)calloc(1, sizeof *pg);
+    const char *wrong;
     bool good;
     size_t i;
 
@@ -2445,9 +2446,11 @@ static jobq_pg *jobq_pg__new(const jobq_pg_desc *desc, jobq_pg_error *error)
         jobq_pg__free(pg);
         return NULL;
     }
-    if (!jobq_pg__conninfo_valid(desc->conninfo) ||
-        !jobq_pg__conninfo_valid(desc->listen_conninfo)) {
-        jobq_pg__invalid(error, "conninfo", "neither a URI nor keyword=value pairs (keywords known "
+    wrong = !jobq_pg__conninfo_valid(desc->conninfo)          ? "conninfo"
+            : !jobq_pg__conninfo_valid(desc->listen_conninfo) ? "listen_conninfo"
+                                                              : NULL;
+    if (wrong != NULL) {
+        jobq_pg__invalid(error, wrong, "neither a URI nor keyword=value pairs (keywords known "
                          "to libpq, values with blanks in quotes)");
         jobq_pg__free(pg);
         return NULL;
@@ -5143,8 +5146,11 @@ static jobq_error jobq_pg__version(jobq_pg *pg, PGconn *conn, int *version, int 
     if (!there) return JOBQ_OK;
     snprintf(sql, sizeof sql, "SELECT version, library_min FROM %s.meta", pg->schema);
     res = PQexec(conn, sql);
-    code = PQresultStatus(res) == PGRES_TUPLES_OK && PQntuples(res) == 1
-               ? JOBQ_OK : jobq_pg__result_error(error, conn, res);
+    if (PQresultStatus(res) != PGRES_TUPLES_OK) code = jobq_pg__result_error(error, conn, res);
+    else if (PQntuples(res) == 1) code = JOBQ_OK;
+    else code = jobq_pg__fail(error, JOBQ_ERROR_DATABASE,
+                              "the table meta of schema %s has no row: restore it from a backup",
+                              pg->schema);
     if (code == JOBQ_OK) {
         *version = atoi(PQgetvalue(res, 0, 0));
         *library_min = atoi(PQgetvalue(res, 0, 1));
@@ -6485,11 +6491,14 @@ static jobq_error jobq_pg__execute(jobq_pg *pg, PGconn *conn, const jobq_request
     c->result = jobq_pg__got(&p, res, answer, &f) ? f.portion.result : res;
     c->messages = c->own = f.portion.messages;
     c->last_error = f.portion.error;
-    if (c->kind_ids != NULL) memcpy(c->kind_ids, f.registered.kind_ids,
-                                    (size_t)f.registered.kind_count * sizeof *c->kind_ids);
+    if (c->kind_ids != NULL && answer->error == JOBQ_OK)
+        memcpy(c->kind_ids, f.registered.kind_ids,
+               (size_t)f.registered.kind_count * sizeof *c->kind_ids);
     if (answer->error == JOBQ_ERROR_LOST)
         jobq_pg__fail(error, JOBQ_ERROR_LOST, "lease lost on partition %lld",
                       (long long)a->partition_id);
+    else if (answer->error == JOBQ_ERROR_MEMORY)
+        jobq_pg__no_memory(error);
     else if (answer->error != JOBQ_OK)
         jobq_pg__fail(error, answer->error, "a row breaks a law of jobq.h");
     return answer->error;
@@ -6654,7 +6663,7 @@ static jobq_error jobq_pg__post(jobq_pg *pg, PGconn *conn, jobq_pg__statement st
 
     if (res == NULL) return error->code;
     if (to->refused.ptr != NULL) {
-        int class_at = jobq_pg__class_of(to->code.ptr);
+        int class_at = to->code.ptr == NULL ? -1 : jobq_pg__class_of(to->code.ptr);
         code = jobq_pg__fail(error, jobq_pg_classify(to->code.ptr), "%.*s%s",
                              (int)to->refused.len, to->refused.ptr,
                              class_at < 0 ? "" : jobq_pg__classes[class_at].fix);
@@ -10070,6 +10079,9 @@ static jobq_error jobq_pg__worker_desc_check(const jobq_pg_worker_desc *desc, jo
         return jobq_pg__invalid(error, "handlers",
                                 "give 1 to JOBQ_LOOP_KINDS handlers, or receivers");
     }
+    if (desc->receivers == NULL && desc->receiver_count > 0) {
+        return jobq_pg__invalid(error, "receivers", "receiver_count without a list");
+    }
     if (desc->also == NULL && desc->also_count > 0) {
         return jobq_pg__invalid(error, "also", "also_count without a list");
     }
@@ -12586,6 +12598,8 @@ JOBQ_API jobq_error jobq_pg_worktable_open(jobq_pg_worktable **work, jobq_pg_tab
     if (code == JOBQ_OK && (w->policy.max_attempts < 1 || w->desc.stale_us < 0 ||
                             jobq_backoff_check(&w->policy.backoff) != JOBQ_OK))
         code = jobq_pg__invalid(error, "desc", "max_retries, stale_us or backoff is out of range");
+    if (code == JOBQ_OK && conn == NULL && table->pg == NULL)
+        code = jobq_pg__invalid(error, "conn", "the table was opened without a handle: name one");
     if (code == JOBQ_OK && conn == NULL) code = jobq_pg_acquire(table->pg, &mine, error);
     if (code == JOBQ_OK) code = jobq_pg__status_type(w, conn == NULL ? mine : conn, error);
     if (mine != NULL) jobq_pg_release(table->pg, mine);

@@ -164,7 +164,12 @@ static void a_bad_conninfo_is_an_error_and_leaves_nothing(void **unused)
     assert_true(strlen(error.message) > 0);
     d.conninfo = "no such = keyword ' of libpq";
     assert_int_equal(jobq_pg_open(&none, &d, &error), JOBQ_ERROR_INVALID);
+    assert_string_equal(error.field, "conninfo");
     assert_null(none);
+    d.listen_conninfo = d.conninfo;
+    d.conninfo = "host=/nowhere/at/all";
+    assert_int_equal(jobq_pg_open(&none, &d, &error), JOBQ_ERROR_INVALID);
+    assert_string_equal(error.field, "listen_conninfo");
 }
 
 static void *lets_in(void *unused)

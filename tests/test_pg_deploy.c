@@ -267,6 +267,7 @@ static void expect_refused(const char *first, const char *second, const char *fi
 static void what_does_not_serve_is_refused_with_both_numbers(void **unused)
 {
     char ours[24], theirs[24];
+    jobq_pg_error error;
 
     (void)unused;
     snprintf(ours, sizeof ours, "%d", jobq_pg__newest());
@@ -278,6 +279,12 @@ static void what_does_not_serve_is_refused_with_both_numbers(void **unused)
     snprintf(theirs, sizeof theirs, "version %d", jobq_pg__newest() - 1);
     expect_refused(theirs, ours, "run jobq_pg_migrate");
     RUN("UPDATE jobq.meta SET version = %d, library_min = 1", jobq_pg__newest());
+    RUN("CREATE TABLE jobq.kept AS TABLE jobq.meta");
+    RUN("DELETE FROM jobq.meta");
+    assert_int_equal(jobq_pg_migrate(pg, &error), JOBQ_ERROR_DATABASE);
+    assert_non_null(strstr(error.message, "restore it from a backup"));
+    RUN("INSERT INTO jobq.meta TABLE jobq.kept");
+    RUN("DROP TABLE jobq.kept");
 }
 
 /* -- the whole text -- */

@@ -547,6 +547,26 @@ static void a_domain_over_an_enum_is_refused(void **state)
     jobq_pg_table_close(table);
 }
 
+static void a_table_without_a_handle_needs_a_connection(void **unused)
+{
+    jobq_pg_worktable_desc d = work_desc(true);
+    jobq_pg_table_desc desc = video_desc;
+    jobq_pg_worktable *w;
+    jobq_pg_table *table;
+    char name[60];
+
+    (void)unused;
+    snprintf(name, sizeof name, "%s.videos", schema);
+    desc.name = name;
+    OK(jobq_pg_table_open(&table, NULL, db, &desc, &error));
+    assert_int_equal(jobq_pg_worktable_open(&w, table, NULL, &d, &error), JOBQ_ERROR_INVALID);
+    assert_string_equal(error.field, "conn");
+    assert_null(w);
+    OK(jobq_pg_worktable_open(&w, table, db, &d, &error));
+    jobq_pg_worktable_close(w);
+    jobq_pg_table_close(table);
+}
+
 /* One row that the description has no place for: the others stay as they were, whoever's
  * transaction it is. */
 static void an_unreadable_row_gives_the_batch_back(void **state)
@@ -898,8 +918,9 @@ int main(void)
         T(stale_writers_are_lost), T(stale_writers_are_lost_without_lease_columns),
         T(heartbeats_keep_a_row), T(reset_counts_and_ends), T(reset_decides_as_jobq_h),
         T(a_killed_claimer_loses_its_row), T(reset_keeps_the_error_of_what_waits),
-        T(a_domain_over_an_enum_is_refused), T(an_unreadable_row_gives_the_batch_back),
-        T(claims_outlive_what_was_prepared), T(a_claim_not_committed_has_no_rows),
+        T(a_domain_over_an_enum_is_refused), T(a_table_without_a_handle_needs_a_connection),
+        T(an_unreadable_row_gives_the_batch_back), T(claims_outlive_what_was_prepared),
+        T(a_claim_not_committed_has_no_rows),
         T(looking_takes_nothing), T(bad_arguments_are_refused),
         T(words_of_ones_own), T(looking_orders_numbers), T(partitions_are_refused),
         T(plain_fields_are_refused), T(bad_words_are_refused)};

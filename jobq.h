@@ -1710,7 +1710,7 @@ JOBQ_API bool jobq_memory_send(jobq_memory *memory, int32_t queue, int32_t numbe
                                jobq_str payload);
 
 /* jobq_memory_message_at -- the message with this seq in the partition with this id; NULL: none. */
-JOBQ_API jobq_memory_message *jobq_memory_message_at(jobq_memory *memory, int64_t partition,
+JOBQ_API jobq_memory_message *jobq_memory_message_at(jobq_memory *memory, int64_t partition_id,
                                                      int64_t seq);
 
 /* jobq_memory_execute -- executes one statement. queues, kinds: what this worker serves (bits).
@@ -7444,13 +7444,14 @@ JOBQ_API bool jobq_memory_send(jobq_memory *m, int32_t queue, int32_t number, jo
     return true;
 }
 
-JOBQ_API jobq_memory_message *jobq_memory_message_at(jobq_memory *m, int64_t partition, int64_t seq)
+JOBQ_API jobq_memory_message *jobq_memory_message_at(jobq_memory *m, int64_t partition_id,
+                                                     int64_t seq)
 {
     int32_t i;
 
     JOBQ_ASSERT(m != NULL);
     for (i = 0; i < JOBQ_MEMORY_MESSAGES; i++) {
-        if (m->messages[i].partition_id == partition && m->messages[i].seq == seq) {
+        if (m->messages[i].partition_id == partition_id && m->messages[i].seq == seq) {
             return &m->messages[i];
         }
     }
@@ -7458,13 +7459,13 @@ JOBQ_API jobq_memory_message *jobq_memory_message_at(jobq_memory *m, int64_t par
 }
 
 /* The first message of a partition that has no seq yet; NULL: none. */
-static jobq_memory_message *jobq__memory_unread(const jobq_memory *m, int64_t partition)
+static jobq_memory_message *jobq__memory_unread(const jobq_memory *m, int64_t partition_id)
 {
     int32_t i;
 
     for (i = 0; i < JOBQ_MEMORY_MESSAGES; i++) {
         const jobq_memory_message *message = &m->messages[i];
-        if (message->partition_id == partition && message->seq == 0) {
+        if (message->partition_id == partition_id && message->seq == 0) {
             return (jobq_memory_message *)(uintptr_t)message;
         }
     }
@@ -7472,20 +7473,21 @@ static jobq_memory_message *jobq__memory_unread(const jobq_memory *m, int64_t pa
 }
 
 /* What a look at a partition answers. False: there is nothing to read. */
-static bool jobq__memory_backlog(const jobq_memory *m, int64_t partition, int64_t now_us,
-                                   jobq_backlog *b)
+static bool jobq__memory_backlog(const jobq_memory *m, int64_t partition_id, int64_t now_us,
+                                 jobq_backlog *b)
 {
     const jobq_memory_partition *p;
 
-    JOBQ_ASSERT(m != NULL && b != NULL && partition >= 1 && partition <= JOBQ_MEMORY_PARTITIONS);
-    p = &m->partitions[partition - 1];
+    JOBQ_ASSERT(m != NULL && b != NULL);
+    JOBQ_ASSERT(partition_id >= 1 && partition_id <= JOBQ_MEMORY_PARTITIONS);
+    p = &m->partitions[partition_id - 1];
     memset(b, 0, sizeof *b);
     if (p->queue == 0) return false;
-    b->id = partition;
+    b->id = partition_id;
     b->queue = p->queue;
     b->number = p->number;
     b->acked = p->cursor.acked;
-    b->waiting = p->last > p->cursor.acked || jobq__memory_unread(m, partition) != NULL;
+    b->waiting = p->last > p->cursor.acked || jobq__memory_unread(m, partition_id) != NULL;
     b->due_us = jobq__max(p->run_at_us - now_us, 0);
     b->holder = p->holder;
     return b->waiting > 0;
@@ -7513,30 +7515,30 @@ static void jobq__memory_give_up(jobq_memory_partition *p)
 }
 
 /* Numbers messages, if all numbered ones are acknowledged. Returns whether there is one to read. */
-static bool jobq__memory_number(jobq_memory *m, int64_t partition, int32_t most)
+static bool jobq__memory_number(jobq_memory *m, int64_t partition_id, int32_t limit)
 {
-    jobq_memory_partition *p = jobq__memory_partition(m, partition);
+    jobq_memory_partition *p = jobq__memory_partition(m, partition_id);
     jobq_memory_message *message;
-    int64_t end = p->last + jobq__max(most, JOBQ_LOOP_BATCH);
+    int64_t end = p->last + jobq__max(limit, JOBQ_LOOP_BATCH);
 
     if (p->last > p->cursor.acked) return true;
-    while (p->last < end && (message = jobq__memory_unread(m, partition)) != NULL) {
+    while (p->last < end && (message = jobq__memory_unread(m, partition_id)) != NULL) {
         message->seq = ++p->last;
     }
     return p->last > p->cursor.acked;
 }
 
 /* Records a delivery in the cursor; returns how many messages it has. */
-static int32_t jobq__memory_deliver(jobq_memory *m, int64_t partition, int64_t lost, int32_t most,
-                                    int64_t bytes, bool *cut)
+static int32_t jobq__memory_deliver(jobq_memory *m, int64_t partition_id, int64_t lost,
+                                    int32_t limit, int64_t bytes, bool *cut)
 {
-    jobq_memory_partition *p = jobq__memory_partition(m, partition);
-    int32_t size = jobq_cursor_size(&p->cursor, most, lost), count = 0;
+    jobq_memory_partition *p = jobq__memory_partition(m, partition_id);
+    int32_t size = jobq_cursor_size(&p->cursor, limit, lost), count = 0;
     int64_t seq = p->cursor.acked;
 
     *cut = false;
     while (count < size && seq < p->last && !*cut) {
-        bytes -= (int64_t)jobq_memory_message_at(m, partition, ++seq)->payload.len;
+        bytes -= (int64_t)jobq_memory_message_at(m, partition_id, ++seq)->payload.len;
         *cut = bytes < 0 && count > 0;
         count += !*cut;
     }
@@ -7569,13 +7571,13 @@ static bool jobq__memory_takes(jobq_memory_partition *p, const jobq_holder *hold
 
 /* Takes a partition that has messages. If its holder died, the mode becomes one message at a
  * time. */
-static bool jobq__memory_take(jobq_memory *m, int64_t partition, const jobq_holder *holder,
-                              int64_t handed, const jobq_holder *watched, int32_t most,
+static bool jobq__memory_take(jobq_memory *m, int64_t partition_id, const jobq_holder *holder,
+                              int64_t handed, const jobq_holder *watched, int32_t limit,
                               int64_t now_us, jobq_reading *r)
 {
-    jobq_memory_partition *p = jobq__memory_partition(m, partition);
+    jobq_memory_partition *p = jobq__memory_partition(m, partition_id);
 
-    JOBQ_ASSERT(holder != NULL && watched != NULL && r != NULL && most >= 1);
+    JOBQ_ASSERT(holder != NULL && watched != NULL && r != NULL && limit >= 1);
     memset(r, 0, sizeof *r);
     if (p->holder.worker == 0 && p->run_at_us > now_us) {
         r->due_us = p->run_at_us - now_us;
@@ -7588,42 +7590,42 @@ static bool jobq__memory_take(jobq_memory *m, int64_t partition, const jobq_hold
         p->cursor.mode.successes = 0;
     }
     r->cursor = p->cursor;
-    if (jobq__memory_number(m, partition, most)) return true;
+    if (jobq__memory_number(m, partition_id, limit)) return true;
     jobq__memory_give_up(p);
     return false;
 }
 
 /*
- * Takes a partition, or takes it over, and reads up to most messages.
+ * Takes a partition, or takes it over, and reads up to limit messages.
  *
  * Shape   as the SQL function. holder: the token wanted, and its lease. handed: see jobq_part.
  *         watched: the holder that did not move for its lease. bytes: see jobq_request. Messages
  *         that have a seq come first. If there are none, the next ones get theirs, in the order in
- *         which they were sent: up to JOBQ_LOOP_BATCH, or most if that is more. Writes nothing if
+ *         which they were sent: up to JOBQ_LOOP_BATCH, or limit if that is more. Writes nothing if
  *         there is nothing to read.
  */
-static void jobq__memory_read(jobq_memory *m, int64_t partition, const jobq_holder *holder,
-                                int64_t handed, const jobq_holder *watched, int32_t most,
-                                int64_t bytes, int64_t now_us, jobq_reading *r)
+static void jobq__memory_read(jobq_memory *m, int64_t partition_id, const jobq_holder *holder,
+                              int64_t handed, const jobq_holder *watched, int32_t limit,
+                              int64_t bytes, int64_t now_us, jobq_reading *r)
 {
-    jobq_memory_partition *p = jobq__memory_partition(m, partition);
+    jobq_memory_partition *p = jobq__memory_partition(m, partition_id);
 
-    if (!jobq__memory_take(m, partition, holder, handed, watched, most, now_us, r)) return;
+    if (!jobq__memory_take(m, partition_id, holder, handed, watched, limit, now_us, r)) return;
     jobq__memory_hold(p, holder, now_us);
     p->run_at_us = 0;
-    r->count = jobq__memory_deliver(m, partition, r->lost, most, bytes, &r->cut);
+    r->count = jobq__memory_deliver(m, partition_id, r->lost, limit, bytes, &r->cut);
 }
 
 /* Removes messages that are done; dead letters stay. The others move up, because messages are
  * stored in the order of sending and numbered in the order of storage. */
-static void jobq__memory_leave(jobq_memory *m, int64_t partition)
+static void jobq__memory_leave(jobq_memory *m, int64_t partition_id)
 {
-    int64_t acked = m->partitions[partition - 1].cursor.acked;
+    int64_t acked = m->partitions[partition_id - 1].cursor.acked;
     int32_t kept = 0, i;
 
     for (i = 0; i < JOBQ_MEMORY_MESSAGES && m->messages[i].partition_id != 0; i++) {
         const jobq_memory_message *one = &m->messages[i];
-        bool done = one->partition_id == partition && one->seq > 0 && one->seq <= acked;
+        bool done = one->partition_id == partition_id && one->seq > 0 && one->seq <= acked;
         if (done && !one->dead) continue;
         if (kept < i) memcpy(&m->messages[kept], one, sizeof *one);
         kept++;
@@ -7634,17 +7636,17 @@ static void jobq__memory_leave(jobq_memory *m, int64_t partition)
 /* Takes a partition as jobq__memory_read does, makes its next message a dead letter unread, and
  * gives the partition up. Does nothing if acked is no longer the last acknowledged seq: another
  * worker may have set the message aside. */
-static void jobq__memory_aside(jobq_memory *m, int64_t partition, const jobq_holder *holder,
-                                 int64_t handed, const jobq_holder *watched, int64_t acked,
-                                 int64_t now_us, jobq_reading *r)
+static void jobq__memory_aside(jobq_memory *m, int64_t partition_id, const jobq_holder *holder,
+                               int64_t handed, const jobq_holder *watched, int64_t acked,
+                               int64_t now_us, jobq_reading *r)
 {
-    jobq_memory_partition *p = jobq__memory_partition(m, partition);
+    jobq_memory_partition *p = jobq__memory_partition(m, partition_id);
     jobq_memory_message *message;
 
     memset(r, 0, sizeof *r);
     if (p->cursor.acked != acked) return;
-    if (!jobq__memory_take(m, partition, holder, handed, watched, 1, now_us, r)) return;
-    message = jobq_memory_message_at(m, partition, p->cursor.acked + 1);
+    if (!jobq__memory_take(m, partition_id, holder, handed, watched, 1, now_us, r)) return;
+    message = jobq_memory_message_at(m, partition_id, p->cursor.acked + 1);
     message->dead = true;
     message->attempts = jobq_cursor_attempts(&p->cursor, message->seq);
     jobq__plan_tried(&p->cursor, 0, 1);
@@ -7653,30 +7655,30 @@ static void jobq__memory_aside(jobq_memory *m, int64_t partition, const jobq_hol
     r->aside = true;
 }
 
-static void jobq__memory_bury(jobq_memory *m, int64_t partition, const jobq_cursor *before,
+static void jobq__memory_bury(jobq_memory *m, int64_t partition_id, const jobq_cursor *before,
                               const jobq_plan *plan, const uint8_t *results, int32_t given)
 {
     int32_t i;
 
     for (i = 0; i < plan->done; i++) {
         int64_t seq = plan->cursor.acked - plan->done + 1 + i;
-        jobq_memory_message *message = jobq_memory_message_at(m, partition, seq);
+        jobq_memory_message *message = jobq_memory_message_at(m, partition_id, seq);
         if (results[i] == JOBQ_RESULT_SUCCESS) continue;
         message->dead = true; /* the cursor counts this delivery for all */
         message->attempts = jobq_cursor_attempts(before, seq) - (i >= given);
     }
 }
 
-/* Writes a plan under its token and reads on up to most messages, as jobq__memory_read does. If
- * most is 0, or none are left, gives the partition up. Messages that are done leave the store; dead
- * letters stay. given: messages of the delivery that a handler got. Returns JOBQ_OK or
+/* Writes a plan under its token and reads on up to limit messages, as jobq__memory_read does. If
+ * limit is 0, or none are left, gives the partition up. Messages that are done leave the store;
+ * dead letters stay. given: messages of the delivery that a handler got. Returns JOBQ_OK or
  * JOBQ_ERROR_LOST. *count: messages read; *cut: as in jobq_reading. */
-static jobq_error jobq__memory_ack(jobq_memory *m, int64_t partition, const jobq_holder *holder,
-                                     int64_t acked_before, const jobq_plan *plan,
-                                     const uint8_t *results, int32_t given, int32_t most,
-                                     int64_t bytes, int64_t now_us, int32_t *count, bool *cut)
+static jobq_error jobq__memory_ack(jobq_memory *m, int64_t partition_id, const jobq_holder *holder,
+                                   int64_t acked_before, const jobq_plan *plan,
+                                   const uint8_t *results, int32_t given, int32_t limit,
+                                   int64_t bytes, int64_t now_us, int32_t *count, bool *cut)
 {
-    jobq_memory_partition *p = jobq__memory_partition(m, partition);
+    jobq_memory_partition *p = jobq__memory_partition(m, partition_id);
 
     JOBQ_ASSERT(holder != NULL && plan != NULL && results != NULL && count != NULL && cut != NULL);
     *count = 0;
@@ -7684,12 +7686,12 @@ static jobq_error jobq__memory_ack(jobq_memory *m, int64_t partition, const jobq
     if (!jobq__holder_same(&p->holder, holder) || p->cursor.acked != acked_before) {
         return JOBQ_ERROR_LOST;
     }
-    jobq__memory_bury(m, partition, &p->cursor, plan, results, given);
+    jobq__memory_bury(m, partition_id, &p->cursor, plan, results, given);
     p->cursor = plan->cursor;
-    jobq__memory_leave(m, partition);
-    if (most > 0 && jobq__memory_number(m, partition, most)) {
+    jobq__memory_leave(m, partition_id);
+    if (limit > 0 && jobq__memory_number(m, partition_id, limit)) {
         jobq__memory_hold(p, holder, now_us);
-        *count = jobq__memory_deliver(m, partition, 0, most, bytes, cut);
+        *count = jobq__memory_deliver(m, partition_id, 0, limit, bytes, cut);
         return JOBQ_OK;
     }
     jobq__memory_give_up(p);
@@ -7700,10 +7702,10 @@ static jobq_error jobq__memory_ack(jobq_memory *m, int64_t partition, const jobq
 }
 
 /* JOBQ_OK, or JOBQ_ERROR_LOST if the token is no longer in the row. */
-static jobq_error jobq__memory_renew(jobq_memory *m, int64_t partition, const jobq_holder *holder,
-                                       int64_t now_us)
+static jobq_error jobq__memory_renew(jobq_memory *m, int64_t partition_id,
+                                     const jobq_holder *holder, int64_t now_us)
 {
-    jobq_memory_partition *p = jobq__memory_partition(m, partition);
+    jobq_memory_partition *p = jobq__memory_partition(m, partition_id);
 
     JOBQ_ASSERT(holder != NULL);
     if (!jobq__holder_same(&p->holder, holder)) return JOBQ_ERROR_LOST;

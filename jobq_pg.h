@@ -97,12 +97,12 @@
  * target_session_attrs. The log reports each problem once, with its fix. Commits after which the
  * worker discards its own copy are synchronous, even if synchronous_commit is off.
  *
- * POOLERS  A pooler in session mode needs nothing. For transaction mode set desc.pooled: nothing is
- *          prepared, and each statement is sent with its own BEGIN and COMMIT in one flush. Give
+ * POOLERS  A pooler in session mode needs nothing. For transaction mode set desc.behind_pooler:
+ *          nothing is prepared, and each statement has its own BEGIN and COMMIT in one flush. Give
  *          listen_conninfo the server's own address, for one connection a worker that LISTENs and
- *          vacuums; without it workers poll once a second. jobq_pg_open logs a missing pooled, and
- *          a listen_conninfo that leads through the pooler. Handlers must not rely on SET,
- *          temporary tables or advisory locks, and should name the isolation in their own BEGIN.
+ *          vacuums; without it workers poll once a second. jobq_pg_open refuses a pooler that you
+ *          did not name, or a listen_conninfo that leads through it. Do not rely on SET,
+ *          temporary tables or advisory locks in handlers, and name the isolation in your BEGIN.
  * SECRETS  desc.connect is called before each connection is made. It gives today's password, TLS
  *          files or host by jobq_pg_dial_set, or a connection of your own. It may block.
  * EXACTLY ONCE  In a handler: BEGIN on jobq_pg_call_conn, write your data, and return
@@ -372,8 +372,8 @@ typedef struct jobq_pg_desc {
     int pool_max;           /* connections (default 5) */
     int64_t acquire_us;     /* longest wait for one (default 3 s) */
     size_t payload_max;     /* bytes; queues have a limit of their own, too (default 1 MiB) */
-    bool pooled;            /* behind a pooler in transaction mode: see POOLERS */
-    const char *listen_conninfo; /* pooled: past the pooler, for LISTEN, VACUUM (default: poll) */
+    bool behind_pooler;     /* in transaction mode: see POOLERS */
+    const char *listen_conninfo; /* past the pooler, for LISTEN and VACUUM (default: poll) */
     int64_t patience_us;    /* how long open tries while no server answers (default: once) */
     void (*log)(void *user, jobq_pg_level level, const char *message);
     /* Before each connection, from any thread; may take its time. False: cannot, try later. */
@@ -1573,7 +1573,7 @@ static const struct {
     {"42883", JOBQ_ERROR_VERSION, "; run jobq_pg_migrate"},
     {"42501", JOBQ_ERROR_DATABASE,
      "; as the owner: select jobq.grant_enqueue (grant_work, grant_operate, grant_read)(role)"},
-    {"26000", JOBQ_ERROR_RETRYABLE, "; behind a pooler in transaction mode set desc.pooled"},
+    {"26000", JOBQ_ERROR_RETRYABLE, "; behind a pooler in transaction mode set desc.behind_pooler"},
     {"40", JOBQ_ERROR_RETRYABLE, ""},
     {"53", JOBQ_ERROR_RETRYABLE, ""},
     {"55P03", JOBQ_ERROR_RETRYABLE, ""},
@@ -2086,7 +2086,7 @@ struct jobq_pg {
     jobq_pg__text texts[JOBQ_PG__STATEMENT_COUNT];
     int64_t acquire_us;       /* how long jobq_pg_acquire may wait */
     size_t payload_max;       /* bytes */
-    bool pooled;              /* conninfo leads through a pooler in transaction mode */
+    bool behind_pooler;       /* conninfo leads through a pooler in transaction mode */
     bool odd;                 /* sessions do not begin as READ COMMITTED, READ WRITE */
     pid_t pid;                /* of the opening process; a forked child must not use the handle */
     int64_t patience_us;      /* how long jobq_pg_open retries to connect */
@@ -2379,7 +2379,7 @@ static PGconn *jobq_pg__connect(const jobq_pg *pg, jobq_pg_error *error)
 
     if (conn == NULL) return NULL;
     PQsetNoticeReceiver(conn, jobq_pg__on_notice, (void *)(uintptr_t)pg);
-    probe = PQexec(conn, pg->pooled ? "SELECT 1" : JOBQ_PG__PROBE);
+    probe = PQexec(conn, pg->behind_pooler ? "SELECT 1" : JOBQ_PG__PROBE);
     good = PQresultStatus(probe) == PGRES_TUPLES_OK;
     if (!good) jobq_pg__result_error(error, conn, probe);
     PQclear(probe);
@@ -2456,10 +2456,10 @@ static jobq_pg *jobq_pg__new(const jobq_pg_desc *desc, jobq_pg_error *error)
         return NULL;
     }
     pg->conninfo = jobq_pg__dup(desc->conninfo == NULL ? "" : desc->conninfo);
-    if (desc->pooled && desc->listen_conninfo != NULL)
+    if (desc->behind_pooler && desc->listen_conninfo != NULL)
         pg->listen_conninfo = jobq_pg__dup(desc->listen_conninfo);
     good = pg->conninfo != NULL &&
-           (pg->listen_conninfo != NULL || !desc->pooled || desc->listen_conninfo == NULL);
+           (pg->listen_conninfo != NULL || !desc->behind_pooler || desc->listen_conninfo == NULL);
     for (i = 0; i < JOBQ_PG__STATEMENT_COUNT; i++) {
         pg->texts[i].sql = jobq_pg__schema_sql((jobq_pg__statement)i, pg->schema);
         good = good && pg->texts[i].sql != NULL;
@@ -2474,7 +2474,7 @@ static jobq_pg *jobq_pg__new(const jobq_pg_desc *desc, jobq_pg_error *error)
     pg->pool_max = desc->pool_max > 0 ? desc->pool_max : 5;
     pg->acquire_us = desc->acquire_us > 0 ? desc->acquire_us : 3000000;
     pg->payload_max = desc->payload_max > 0 ? desc->payload_max : 1048576;
-    pg->pooled = desc->pooled;
+    pg->behind_pooler = desc->behind_pooler;
     pg->patience_us = desc->patience_us;
     pg->connect = desc->connect;
     pg->set_up = desc->set_up;
@@ -2553,13 +2553,14 @@ static jobq_error jobq_pg__self_check(jobq_pg *pg, PGconn *conn, jobq_pg_error *
 
     if (jobq_pg__backend(conn, &pg->odd, error) == 0) return error->code;
     if (pg->listen_conninfo != NULL) code = jobq_pg__check_listen(pg, error);
-    if (code == JOBQ_OK && !pg->pooled)
+    if (code == JOBQ_OK && !pg->behind_pooler)
         code = jobq_pg__sessions_kept(pg, pg->conninfo, conn, &kept, error);
     if (code != JOBQ_OK || kept) return code;
     return jobq_pg__invalid(
-        error, "pooled",
+        error, "behind_pooler",
         "conninfo leads through a pooler in transaction mode: sessions, prepared statements and "
-        "LISTEN are lost there; set desc.pooled, and desc.listen_conninfo to the server itself");
+        "LISTEN are lost there; set desc.behind_pooler, and desc.listen_conninfo to the server "
+        "itself");
 }
 
 /* The first connection, retried with backoff for up to patience_us. */
@@ -2842,7 +2843,7 @@ static jobq_pg__registry *jobq_pg__registry_of(PGconn *conn)
  * pooler, which gives each transaction another session. */
 static jobq_pg__rights *jobq_pg__rights_of(const jobq_pg *pg, PGconn *conn)
 {
-    jobq_pg__registry *registry = pg->pooled ? NULL : jobq_pg__registry_of(conn);
+    jobq_pg__registry *registry = pg->behind_pooler ? NULL : jobq_pg__registry_of(conn);
     jobq_pg__rights *r;
 
     if (registry == NULL) return NULL;
@@ -3041,7 +3042,7 @@ static PGresult *jobq_pg__exec_text(jobq_pg *pg, PGconn *conn, const jobq_pg_tab
     } else if (jobq_pg__borrow(pg, conn, &mine, error) == JOBQ_OK) {
         if (conn == NULL) conn = mine;
         idle = PQtransactionStatus(conn) == PQTRANS_IDLE;
-        whole = t == NULL && idle && (pg->pooled || pg->odd);
+        whole = t == NULL && idle && (pg->behind_pooler || pg->odd);
         res = jobq_pg__round(conn, text, p, prepare, whole);
         if (prepare && PQresultStatus(res) == PGRES_FATAL_ERROR &&
             jobq_pg__known_learn(conn, text, res) && idle) {
@@ -5030,7 +5031,7 @@ static PGresult *jobq_pg__call(jobq_pg *pg, PGconn *conn, jobq_pg__statement st,
 
     jobq_pg__params_init(&p);
     jobq_pg__put(&p, jobq_pg__specs[st].in, from);
-    return jobq_pg__exec_text(pg, conn, NULL, &pg->texts[st], &p, !pg->pooled, error);
+    return jobq_pg__exec_text(pg, conn, NULL, &pg->texts[st], &p, !pg->behind_pooler, error);
 }
 
 /* The same, and reads the first row into a struct, whose strings point into the result. */
@@ -5828,7 +5829,7 @@ static jobq_error jobq_pg__copy_whole(jobq_pg *pg, PGconn *conn, bool always,
 
     if (code != JOBQ_OK) return code;
     if (conn == NULL) conn = mine;
-    own = (always || pg->pooled || pg->odd) && PQtransactionStatus(conn) == PQTRANS_IDLE;
+    own = (always || pg->behind_pooler || pg->odd) && PQtransactionStatus(conn) == PQTRANS_IDLE;
     if (own) code = jobq_pg__command(conn, JOBQ_PG__BEGIN, error);
     if (code == JOBQ_OK) code = copy(pg, conn, array, count, error);
     if (own && code == JOBQ_OK) code = jobq_pg__command(conn, "COMMIT", error);
@@ -6482,7 +6483,7 @@ static jobq_error jobq_pg__execute(jobq_pg *pg, PGconn *conn, const jobq_request
         answer->error = jobq_pg__no_memory(error);
     } else {
         jobq_pg__put_request(&params, st, a, from);
-        res = jobq_pg__exec_text(pg, conn, NULL, &pg->texts[st], &params, !pg->pooled,
+        res = jobq_pg__exec_text(pg, conn, NULL, &pg->texts[st], &params, !pg->behind_pooler,
                                  error);
         if (res == NULL) answer->error = error->code;
     }
@@ -8780,7 +8781,7 @@ static void jobq_pg__maintenance_failed(jobq_pg_worker *w, jobq_request_kind kin
                                         const jobq_pg_error *error)
 {
     bool bound = kind == JOBQ_REQUEST_VACUUM && error->code == JOBQ_ERROR_TIMEOUT &&
-                 w->pg->pooled && w->pg->listen_conninfo == NULL;
+                 w->pg->behind_pooler && w->pg->listen_conninfo == NULL;
 
     if (w->ended || (bound && w->vacuum_told)) return;
     w->vacuum_told = w->vacuum_told || bound;
@@ -8835,7 +8836,7 @@ static void jobq_pg__maintenance_connect(jobq_pg_worker *w)
     if (!jobq_pg__connects(w, &m->attempt, past != NULL ? past : w->pg->conninfo, &m->conn, &error))
         return;
     m->kind = JOBQ_REQUEST_WAIT;
-    if (m->conn != NULL && (!w->pg->pooled || past != NULL))
+    if (m->conn != NULL && (!w->pg->behind_pooler || past != NULL))
         jobq_pg__maintenance_send(w, JOBQ_REQUEST_WAIT);
     while (m->conn == NULL && m->wanted != 0) { /* the loop will ask again later */
         jobq_request_kind kind = jobq_pg__maintenance_take(m);
@@ -8931,7 +8932,7 @@ static void jobq_pg__send(jobq_pg_worker *w, const jobq_request *a, const void *
     jobq_pg__put_request(&w->params, st, a, from);
     good = !w->params.failed;
     JOBQ_PG_POINT("send", (int)a->kind, w->conn);
-    if (w->pg->pooled)
+    if (w->pg->behind_pooler)
         good = good && jobq_pg__ship_whole(w->conn, w->limits, text, &w->params, false);
     else good = good && jobq_pg__ship(w->conn, text, &w->params, true);
     if (!good || !PQpipelineSync(w->conn)) w->broken = true;
@@ -8951,7 +8952,7 @@ static void jobq_pg__listen(jobq_pg_worker *w)
     char sql[64];
 
     if (!w->config.listen || w->id == 0) return;
-    if (w->pg->pooled) { /* on a connection of its own */
+    if (w->pg->behind_pooler) { /* on a connection of its own */
         if (!w->listener.waits) w->listener.until_us = 0;
         return;
     }
@@ -8963,7 +8964,7 @@ static void jobq_pg__listen(jobq_pg_worker *w)
 static void jobq_pg__set_up(jobq_pg_worker *w)
 {
     long long answer_ms = (long long)(w->config.answer_us / 1000) + 1;
-    const char *local = w->pg->pooled ? "true" : "false";
+    const char *local = w->pg->behind_pooler ? "true" : "false";
     bool newer = PQserverVersion(w->conn) >= 170000;
 
     snprintf(w->limits, sizeof w->limits,
@@ -8974,7 +8975,7 @@ static void jobq_pg__set_up(jobq_pg_worker *w)
              newer ? local : "", newer ? ")" : "");
     PQsetNoticeReceiver(w->conn, jobq_pg__on_notice, w->pg);
     if (!PQenterPipelineMode(w->conn)) w->broken = true;
-    if (!w->pg->pooled) {
+    if (!w->pg->behind_pooler) {
         jobq_pg__send_text(
             w, "SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL READ COMMITTED, "
                "READ WRITE");
@@ -9292,10 +9293,10 @@ static jobq_error jobq_pg__on_refusal(jobq_pg_worker *w, const jobq_pg__pending 
     snprintf(w->refusal, sizeof w->refusal, "SQLSTATE %.5s: %.480s", error.sqlstate,
              error.message);
     jobq_pg__trouble(w, error.message);
-    if (p->kind != JOBQ_REQUEST_WAIT && !w->pg->pooled)
+    if (p->kind != JOBQ_REQUEST_WAIT && !w->pg->behind_pooler)
         jobq_pg__known_learn(w->conn, &w->pg->texts[p->st], p->result);
     code = jobq_pg__blame(&error, PQresultErrorField(p->result, PG_DIAG_SOURCE_FILE));
-    if (w->pg->pooled) jobq_pg__send_text(w, "ROLLBACK");
+    if (w->pg->behind_pooler) jobq_pg__send_text(w, "ROLLBACK");
     jobq_pg__log(w->pg, code == JOBQ_ERROR_DEAD ? JOBQ_PG_WARNING : JOBQ_PG_ERROR, "%s %s",
                  error.sqlstate, error.message);
     w->broken = w->broken || strcmp(error.sqlstate, "25006") == 0 ||
@@ -9424,7 +9425,7 @@ static void jobq_pg__read(jobq_pg_worker *w)
 
 static bool jobq_pg__listens_past(const jobq_pg_worker *w)
 {
-    return w->config.listen && w->pg->pooled;
+    return w->config.listen && w->pg->behind_pooler;
 }
 
 /* Tells the loop whether LISTEN works, which is checked again after a heartbeat's interval. */
@@ -9985,7 +9986,7 @@ static jobq_error jobq_pg__worker_new(jobq_pg *pg, const jobq_pg_worker_desc *de
     w->group = group;
     group->workers[group->count++] = w;
     group->open = group->count;
-    config.listen = !desc->no_listen && (!pg->pooled || pg->listen_conninfo != NULL);
+    config.listen = !desc->no_listen && (!pg->behind_pooler || pg->listen_conninfo != NULL);
     config.message_queues = config.jobless_queues = 0;
     config = jobq_loop_config_defaults(&config);
     batch = (size_t)config.batch_max;
@@ -12157,7 +12158,7 @@ JOBQ_API jobq_error jobq_pg_table_open(jobq_pg_table **table, jobq_pg *pg, PGcon
     t->pg = pg;
     t->desc = desc;
     t->entity = desc->entity == NULL ? desc->name : desc->entity;
-    t->unprepared = desc->unprepared || (pg != NULL && pg->pooled);
+    t->unprepared = desc->unprepared || (pg != NULL && pg->behind_pooler);
     while (t->column_count < JOBQ_PG__COLUMNS_MAX && desc->columns[t->column_count].name != NULL) {
         t->at[t->column_count] = t->column_count;
         t->column_count++;

@@ -436,7 +436,7 @@ static void a_statement_that_cannot_be_sent_leaves_the_connection_usable(void **
     char *text;
 
     (void)unused;
-    d.pooled = true;
+    d.behind_pooler = true;
     handle = open_on(&d);
     text = handle->texts[JOBQ_PG__DELETE].sql;
     handle->texts[JOBQ_PG__DELETE].sql = NULL; /* which libpq refuses */

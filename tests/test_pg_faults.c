@@ -316,7 +316,7 @@ static int starts_without_a_thread(void)
     PQclear(PQexec(db, "SET client_min_messages = error"));
     snprintf(schema, sizeof schema, "faults_ear");
     desc.conninfo = desc.listen_conninfo = server();
-    desc.pooled = true;
+    desc.behind_pooler = true;
     desc.schema = schema;
     handler.queue = "q";
     handler.kind = "plain";

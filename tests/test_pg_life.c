@@ -1262,7 +1262,7 @@ static void odd_session_defaults_do_no_harm(void **unused)
     odd.schema = schema;
     odd.log = quiet_log;
     assert_int_equal(jobq_pg_open(&handles[0], &odd, &error), JOBQ_OK);
-    odd.pooled = true;
+    odd.behind_pooler = true;
     odd.conninfo = server();
     assert_int_equal(jobq_pg_open(&handles[1], &odd, &error), JOBQ_OK);
     enqueue_count(1000);

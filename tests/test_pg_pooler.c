@@ -87,7 +87,7 @@ static jobq_pg_desc pooled_desc(void)
     memset(&d, 0, sizeof d);
     d.conninfo = through;
     d.schema = schema;
-    d.pooled = true;
+    d.behind_pooler = true;
     d.log = quiet_log;
     return d;
 }
@@ -130,11 +130,11 @@ static void a_missing_option_is_named(void **unused)
     jobq_pg *none;
 
     (void)unused;
-    d.pooled = false;
+    d.behind_pooler = false;
     assert_int_equal(jobq_pg_open(&none, &d, &error), JOBQ_ERROR_INVALID);
     assert_null(none);
-    assert_string_equal(error.field, "pooled");
-    assert_non_null(strstr(error.message, "set desc.pooled"));
+    assert_string_equal(error.field, "behind_pooler");
+    assert_non_null(strstr(error.message, "set desc.behind_pooler"));
 }
 
 static void a_line_for_listen_through_the_pooler_is_refused(void **unused)
@@ -162,7 +162,7 @@ static void session_mode_needs_nothing(void **unused)
     (void)unused;
     bouncer_end();
     bouncer_start("session");
-    d.pooled = false;
+    d.behind_pooler = false;
     handle = open_on(&d);
     w.loop.threads = 1;
     start_on(handle, &w);

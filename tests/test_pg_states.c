@@ -250,7 +250,7 @@ static void housekeeping_works_in_sessions_that_begin_read_only(void **unused)
     snprintf(conninfo, sizeof conninfo,
              "%s options='-c default_transaction_read_only=on"
              " -c default_transaction_isolation=serializable'", server());
-    desc.pooled = true;
+    desc.behind_pooler = true;
     odd = open_on(&desc);
     d.loop.prune_us = 200000;
     d.loop.vacuum_rows = 1;

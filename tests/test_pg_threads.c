@@ -91,7 +91,7 @@ static jobq_pg *open_here(bool past)
     d.schema = schema;
     d.log = quiet_log;
     d.connect = connects;
-    d.pooled = past;
+    d.behind_pooler = past;
     d.listen_conninfo = past ? conninfo : NULL;
     if (jobq_pg_open(&made, &d, &error) != JOBQ_OK) fail_msg("%s", error.message);
     return made;

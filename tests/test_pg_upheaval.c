@@ -203,7 +203,7 @@ static void expect_laws(const char *archive)
     assert_int_equal(number("SELECT jobq.audit()"), 0);
 }
 
-/* The crew ends, when all is done. archive: what was history, too. */
+/* The workers end when all is done. archive: what was history, too. */
 static void crew_ends(const char *archive)
 {
     int i;
@@ -844,7 +844,7 @@ static void all_go_by_ipv6(void **unused)
     char options[100], conninfo[100];
     jobq_pg_desc desc;
     jobq_pg_error error;
-    jobq_pg *pooled;
+    jobq_pg *behind_pooler;
     jobq_pg_worker *worker;
 
     (void)unused;
@@ -858,16 +858,16 @@ static void all_go_by_ipv6(void **unused)
     memset(&desc, 0, sizeof desc);
     desc.conninfo = desc.listen_conninfo = conninfo;
     desc.schema = schema;
-    desc.pooled = true;
-    assert_int_equal(jobq_pg_open(&pooled, &desc, &error), JOBQ_OK);
-    worker = start_on(pooled, &d);
+    desc.behind_pooler = true;
+    assert_int_equal(jobq_pg_open(&behind_pooler, &desc, &error), JOBQ_OK);
+    worker = start_on(behind_pooler, &d);
     assert_true(becomes(30, 1, "SELECT count(*) FROM pg_stat_activity"
                                " WHERE query LIKE 'LISTEN%' AND client_addr = '::1'"));
     goes_on(60);
     assert_int_equal(number("SELECT count(*) FROM pg_stat_activity"
                             " WHERE backend_type = 'client backend' AND client_addr <> '::1'"), 0);
     stop(worker);
-    jobq_pg_close(pooled);
+    jobq_pg_close(behind_pooler);
     crew_ends(NO_ARCHIVE);
 }
 

@@ -9,6 +9,8 @@ cd "$(dirname "$0")/.."
 
 # replaced: use
 replaced='
+parcel: a delivery
+desk: the data of a run
 amid: while work is in hand
 convoy: notifications that come close together
 herd: many at the same time

@@ -612,7 +612,7 @@ int main(int argc, char **argv)
              getenv("JOBQ_SERVER"), name);
     desc.conninfo = conninfo;
     desc.schema = SCHEMA;
-    desc.pooled = argc > 5;
+    desc.behind_pooler = argc > 5;
     while (jobq_pg_open(&pg, &desc, &error) != JOBQ_OK) {
         if (!going()) return 0;
         nap_us(100000);

@@ -12,7 +12,7 @@ cd "$(dirname "$0")/.."
 
 releases="14.23.0-beta.17 15.18.0-beta.17 16.14.0-beta.17 17.10.0-beta.17 18.4.0-beta.17"
 ends="14 18"
-slow="chaos load worker faults points pairs upheaval refusals states"
+slow="chaos load worker faults points pairs upheaval refusals states threads connect host pooler loop"
 
 # When root runs this, the server runs as another user, who must be able to read its programs.
 if [ "$(id -u)" = 0 ]; then

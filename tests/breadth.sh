@@ -70,12 +70,12 @@ for source in simulate explore; do build here "$source" "${CC:-cc}"; done
 told "$out/here/simulate" --seed 1 --hours $hours >"$out/simulate"
 told "$out/here/explore" --states $states >"$out/explore"
 
-# Two at a time, because emulation is slow.
-all_on clang "" clang &
-all_on aarch64 qemu-aarch64 aarch64-linux-gnu-gcc -static
-wait
-all_on i686 "" i686-linux-gnu-gcc -static &
+# Two at a time. Emulation is slow, so the emulated ones go together.
+all_on aarch64 qemu-aarch64 aarch64-linux-gnu-gcc -static &
 all_on s390x qemu-s390x s390x-linux-gnu-gcc -static
+wait
+all_on clang "" clang &
+all_on i686 "" i686-linux-gnu-gcc -static
 wait
 for source in compile_core_alone compile_core_static; do
     build mingw "$source" x86_64-w64-mingw32-gcc || :

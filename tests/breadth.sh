@@ -19,7 +19,7 @@ out=.build/breadth
 length=
 [ "${1-}" != --short ] || { length=--short; shift; }
 hours=1 states=20000
-[ -z "$length" ] || hours=0.02 states=100
+[ -z "$length" ] || hours=0.02 states=20
 
 # build TARGET SOURCE COMPILER FLAG...
 build() {

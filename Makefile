@@ -274,7 +274,7 @@ verify: .build/verify/jobq.o .build/verify/jobq_pg.o ## compare jobq_pg.h with s
 clean: ## remove .build/
 	rm -rf .build
 
-mutants: ## break jobq.h and sql/ in known ways and see which tool notices (ARGS="NAME ...")
+mutants: ## break jobq.h and sql/ in known ways and see which tool notices (ARGS="--short" or "NAME ...")
 	@CC="$(CC)" tests/setup.sh mutants
 	@CC="$(CC)" LIBPQ_CFLAGS="$(LIBPQ_CFLAGS)" tests/mutants.sh $(ARGS)
 

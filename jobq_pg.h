@@ -593,11 +593,11 @@ JOBQ_API jobq_error jobq_pg_outbox_register(jobq_pg *pg, PGconn *conn, const cha
                                             int partitions, int32_t *queue_id,
                                             jobq_pg_error *error);
 
-/* jobq_pg_outbox_grow -- splits each partition in two, until there are so many. Let the consumers
- * catch up, or stop the producers: JOBQ_ERROR_DATABASE while messages are under way (55006) or a
- * producer's transaction stays open for a second (55P03); then call it again. anyway: do not check,
- * for queues without order keys. Running programs find the new partitions; whoever registers the
- * queue later must name the new number. SQL: outbox_grow. */
+/* jobq_pg_outbox_grow -- splits each partition in two until the queue has this many partitions. Let
+ * the consumers catch up, or stop the producers: JOBQ_ERROR_DATABASE while messages are under way
+ * (55006) or a producer's transaction stays open for a second (55P03); then call it again. anyway:
+ * do not check, for queues without order keys. Running programs find the new partitions; programs
+ * that register the queue later must name the new number. SQL: outbox_grow. */
 JOBQ_API jobq_error jobq_pg_outbox_grow(jobq_pg *pg, PGconn *conn, const char *queue,
                                         int partitions, bool anyway, jobq_pg_error *error);
 
@@ -1962,7 +1962,7 @@ static void jobq_pg__begin(jobq_pg__params *p)
     p->offsets[p->count] = p->size;
 }
 
-/* libpq takes lengths as int, and the server takes no more than 1 GB. */
+/* libpq takes lengths as int, and the server takes at most 1 GB. */
 static void jobq_pg__end(jobq_pg__params *p)
 {
     size_t size = p->size - p->offsets[p->count];
@@ -12391,7 +12391,7 @@ static void jobq_pg__say_lane(jobq_pg__params *out, const jobq_pg_worktable *w,
 }
 
 /* A SELECT for each stage, later stages first. UNION ALL reads them lazily, so nothing is sorted
- * and no more than $1 rows are locked. */
+ * and at most $1 rows are locked. */
 static void jobq_pg__say_lanes(jobq_pg__params *out, const jobq_pg_worktable *w, const char *what,
                                bool claim)
 {

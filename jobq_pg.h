@@ -2002,12 +2002,22 @@ static void jobq_pg__item_str(jobq_pg__params *p, jobq_str s)
     if (s.ptr != NULL) jobq_pg__raw(p, s.ptr, s.len);
 }
 
+/* Compilers make one instruction of it. */
+static uint32_t jobq_pg__big32(const char *p)
+{
+    const unsigned char *b = (const unsigned char *)p;
+
+    return (uint32_t)b[0] << 24 | (uint32_t)b[1] << 16 | (uint32_t)b[2] << 8 | b[3];
+}
+
 /* Reads a signed big-endian integer of len bytes. */
 static int64_t jobq_pg__big(const char *p, size_t len)
 {
     uint64_t value = (unsigned char)p[0] & 0x80 ? UINT64_MAX : 0;
     size_t i;
 
+    if (len == 4) return (int32_t)jobq_pg__big32(p);
+    if (len == 8) return (int64_t)((uint64_t)jobq_pg__big32(p) << 32 | jobq_pg__big32(p + 4));
     for (i = 0; i < len; i++) value = value << 8 | (unsigned char)p[i];
     return (int64_t)value;
 }
@@ -4116,10 +4126,11 @@ static void jobq_pg__get(const PGresult *res, int row, int at, const jobq_pg__co
     const jobq_pg__col *c = cols;
 
     for (; c->wire != JOBQ_PG__NOTHING; c++, at++) {
-        const char *p = PQgetvalue(res, row, at);
         size_t len = (size_t)PQgetlength(res, row, at);
-        bool first = c == cols || c[-1].list != c->list;
-        if (len == 0 && PQgetisnull(res, row, at) && (c->list == NULL || !first)) continue;
+        bool first = c->list != NULL && (c == cols || c[-1].list != c->list);
+        const char *p;
+        if (len == 0 && !first && PQgetisnull(res, row, at)) continue;
+        p = PQgetvalue(res, row, at);
         if (c->list != NULL) jobq_pg__get_list(c, first, p, len, (char *)out);
         else jobq_pg__get_bytes(c, p, len, (char *)out);
     }
@@ -6125,13 +6136,12 @@ static jobq_error jobq_pg__portion_of(PGresult *res, jobq_pg__portion *r)
  * almost in it. */
 static void jobq_pg__claimed_add(jobq_claimed *c, int *rows, const jobq_job *job, int row)
 {
-    int at = c->count++;
+    int at = c->count++, after;
 
-    while (at > 0 && jobq_pg__before(job, &c->jobs[at - 1])) {
-        c->jobs[at] = c->jobs[at - 1];
-        rows[at] = rows[at - 1];
-        at--;
-    }
+    while (at > 0 && jobq_pg__before(job, &c->jobs[at - 1])) at--;
+    after = c->count - 1 - at;
+    memmove(&c->jobs[at + 1], &c->jobs[at], (size_t)after * sizeof *c->jobs);
+    memmove(&rows[at + 1], &rows[at], (size_t)after * sizeof *rows);
     c->jobs[at] = *job;
     rows[at] = row;
 }

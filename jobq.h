@@ -546,11 +546,14 @@ typedef enum jobq_curve {
     JOBQ_CURVE_COUNT
 } jobq_curve;
 
+#define JOBQ_NO_JITTER (-1)
+
 /* base_us 0: the whole struct is the preset quick. Otherwise the other fields are used as they are.
  * The struct has no padding, so equal values have equal bytes. */
 typedef struct jobq_backoff {
     jobq_curve curve;
-    int32_t jitter_permille; /* 0 to 1000: half the width of the jitter, in 1/1000 of the delay */
+    int32_t jitter_permille; /* half the width of the jitter, in 1/1000 of the delay: 1 to 1000
+                                (default 250), or JOBQ_NO_JITTER */
     int64_t base_us;         /* the delay of n = 0 */
     int64_t cap_us;          /* the longest delay (default 1 h) */
     int64_t floor_us;        /* the shortest delay */
@@ -592,6 +595,13 @@ JOBQ_API int64_t jobq_backoff_delay(const jobq_backoff *backoff, uint32_t n, uin
 #define JOBQ_STRAYS_MAX 256  /* see jobq_news */
 #endif
 #define JOBQ_NEVER INT64_MAX /* a time, or a delay, that never comes */
+
+/* Times are int64_t, in microseconds; these make them of whole numbers. */
+#define JOBQ_MILLISECONDS(n) (INT64_C(1000) * (n))
+#define JOBQ_SECONDS(n) (INT64_C(1000000) * (n))
+#define JOBQ_MINUTES(n) (JOBQ_SECONDS(60) * (n))
+#define JOBQ_HOURS(n) (JOBQ_MINUTES(60) * (n))
+#define JOBQ_DAYS(n) (JOBQ_HOURS(24) * (n))
 
 /* id, letter in the database, name. */
 #define JOBQ_STATES(X)           \
@@ -638,7 +648,10 @@ typedef enum jobq_outcome {
     JOBQ_OUTCOME_SUCCESS,   /* this stage is done */
     JOBQ_OUTCOME_RETRY,     /* run again, after the backoff or the delay that the handler names */
     JOBQ_OUTCOME_DISCARD,   /* fail for good */
-    JOBQ_OUTCOME_SNOOZE,    /* again after the handler's delay; no attempt is used up */
+    JOBQ_OUTCOME_SNOOZE,    /* again after the handler's delay, or after that of a first retry if it
+                               names none; no attempt is used up */
+    JOBQ_OUTCOME_RELEASE,   /* give it back: ready at once, no attempt is used up. The answer to
+                               JOBQ_STOP_SHUTDOWN */
     JOBQ_OUTCOME_CANCELLED, /* stopped, because it was asked to or for its own reasons */
     JOBQ_OUTCOME_DONE,      /* completed in the handler's own transaction, known to be committed */
     JOBQ_OUTCOME_COUNT
@@ -786,10 +799,11 @@ JOBQ_API jobq_error jobq_status_from(jobq_str word, const char *const *stage_nam
 
 typedef struct jobq_call jobq_call;
 
-/* What a store offers to a handler. The store fills it. */
+/* What a store offers to a handler. The store fills it. Without one, as in a call that a test makes
+ * by hand, nothing is kept and nothing stops. */
 typedef struct jobq_store {
     bool (*keep)(jobq_call *call, jobq_str next, bool bytes); /* copies the next stage's payload */
-    int (*stopping)(const jobq_call *call);                   /* a jobq_stop */
+    int (*stopping)(const jobq_call *call, int64_t *remaining_us); /* a jobq_stop */
 } jobq_store;
 
 /* Why a handler should stop, as jobq_call_stopping tells it. */
@@ -830,9 +844,19 @@ JOBQ_API void jobq_call_delay(jobq_call *call, int64_t delay_us);
  * JSON, or larger than the store accepts. */
 JOBQ_API bool jobq_call_next(jobq_call *call, jobq_str payload, bool bytes);
 
-/* jobq_call_stopping -- whether, and why, this handler should stop soon. It is cheap: call it
- * often. */
+/*
+ * jobq_call_stopping -- whether, and why, this handler should stop soon. It is cheap: call it
+ * often.
+ *
+ * Shape   SHUTDOWN: finish if that is a matter of moments, else return JOBQ_OUTCOME_RELEASE.
+ *         CANCEL: JOBQ_OUTCOME_CANCELLED. TIMEOUT and LOST: what you return changes nothing now.
+ */
 JOBQ_API jobq_stop jobq_call_stopping(const jobq_call *call);
+
+/* jobq_call_remaining -- microseconds until this handler's time limit, or until the end of its
+ * grace if the worker is stopping; at least 0, JOBQ_NEVER: no limit. For time-outs of what it
+ * calls. */
+JOBQ_API int64_t jobq_call_remaining(const jobq_call *call);
 
 /* ---- partitions ------------------------------------------------------------------------------ */
 
@@ -1097,7 +1121,7 @@ typedef struct jobq_delivery jobq_delivery;
 /* What a store offers to a handler of messages. The store fills it. enter and leave may be NULL. */
 typedef struct jobq_delivery_store {
     bool (*keep)(jobq_delivery *delivery, int32_t index, jobq_str why); /* copies the reason */
-    int (*stopping)(const jobq_delivery *delivery);                     /* a jobq_stop */
+    int (*stopping)(const jobq_delivery *delivery, int64_t *remaining_us); /* a jobq_stop */
     bool (*enter)(jobq_delivery *delivery, int32_t index);              /* before one message */
     bool (*leave)(jobq_delivery *delivery, int32_t index, jobq_result result); /* ... after it */
 } jobq_delivery_store;
@@ -1148,6 +1172,9 @@ JOBQ_API void jobq_delivery_delay(jobq_delivery *delivery, int64_t delay_us);
  * calls jobq_delivery_done and returns success; handlers of single messages are stopped between two
  * messages. It is cheap: call it often. */
 JOBQ_API jobq_stop jobq_delivery_stopping(const jobq_delivery *delivery);
+
+/* jobq_delivery_remaining -- as jobq_call_remaining. */
+JOBQ_API int64_t jobq_delivery_remaining(const jobq_delivery *delivery);
 
 /*
  * jobq_delivery_run -- runs one of the two handlers on a delivery.
@@ -1527,9 +1554,11 @@ JOBQ_API int64_t jobq_loop_due(const jobq_loop *loop, int64_t mono_us);
  * handed out when the lease may be over. */
 JOBQ_API bool jobq_loop_take(jobq_loop *loop, int64_t mono_us, jobq_work *work);
 
-/* jobq_loop_stopping -- why the handler of this work should stop, if it should. */
+/* jobq_loop_stopping -- why the handler of this work should stop, if it should; *remaining_us is the
+ * time that is left to it (JOBQ_NEVER: no limit). */
 JOBQ_API jobq_stop jobq_loop_stopping(const jobq_loop *loop, int64_t mono_us,
-                                      const jobq_work *work);
+                                      const jobq_work *work,
+                                      int64_t *remaining_us);
 
 /* How a handler of a job ended. */
 typedef struct jobq_handled {
@@ -2267,6 +2296,7 @@ JOBQ_API jobq_backoff jobq_backoff_defaults(const jobq_backoff *backoff)
 {
     jobq_backoff b = backoff == NULL || backoff->base_us == 0 ? jobq_backoff_quick() : *backoff;
 
+    if (b.jitter_permille == 0) b.jitter_permille = 250;
     if (b.cap_us == 0) b.cap_us = jobq__max(JOBQ__HOUR, b.floor_us);
     return b;
 }
@@ -2276,7 +2306,7 @@ JOBQ_API jobq_error jobq_backoff_check(const jobq_backoff *backoff)
     jobq_backoff b = jobq_backoff_defaults(backoff);
 
     if (b.base_us < 0 || b.cap_us < 0 || b.floor_us < 0 || b.floor_us > b.cap_us ||
-        b.jitter_permille < 0 || b.jitter_permille > 1000 || (int)b.curve < 0 ||
+        b.jitter_permille < JOBQ_NO_JITTER || b.jitter_permille > 1000 || (int)b.curve < 0 ||
         b.curve >= JOBQ_CURVE_COUNT) {
         return JOBQ_ERROR_INVALID;
     }
@@ -2330,6 +2360,7 @@ JOBQ_API int64_t jobq_backoff_delay(const jobq_backoff *backoff, uint32_t n, uin
 
     JOBQ_ASSERT(jobq_backoff_check(&b) == JOBQ_OK);
     delay = jobq__backoff_curve(&b, n);
+    if (b.jitter_permille == JOBQ_NO_JITTER) b.jitter_permille = 0;
     half = delay / 1000 * b.jitter_permille + delay % 1000 * b.jitter_permille / 1000;
     low = jobq__max(delay - half, b.floor_us);
     high = jobq__min(jobq__add(delay, half), b.cap_us);
@@ -2473,9 +2504,13 @@ static jobq_decision jobq__on_retry(const jobq_policy *policy, const jobq_job *j
                                    : jobq_backoff_delay(&policy->backoff, n, event->random));
 }
 
-static jobq_decision jobq__on_snooze(const jobq_job *job, const jobq_event *event)
+static jobq_decision jobq__on_snooze(const jobq_policy *policy, const jobq_job *job,
+                                     const jobq_event *event)
 {
-    jobq_decision d = jobq__put_back(job, event->delay_us);
+    jobq_decision d =
+        jobq__put_back(job, event->delay_named
+                                ? event->delay_us
+                                : jobq_backoff_delay(&policy->backoff, 0, event->random));
 
     d.attempt = (int32_t)jobq__max(job->attempt - 1, 0);
     return d;
@@ -2568,7 +2603,7 @@ static jobq_decision jobq__decide(const jobq_policy *policy, const jobq_job *job
     case JOBQ_EVENT_RETRY:
     case JOBQ_EVENT_TIMEOUT: return jobq__on_retry(policy, job, event);
     case JOBQ_EVENT_DISCARD: return jobq__end(job, JOBQ_STATE_FAILED);
-    case JOBQ_EVENT_SNOOZE: return jobq__on_snooze(job, event);
+    case JOBQ_EVENT_SNOOZE: return jobq__on_snooze(policy, job, event);
     case JOBQ_EVENT_CANCELLED: return jobq__end(job, JOBQ_STATE_CANCELLED);
     case JOBQ_EVENT_RELEASE: return jobq__on_release(job, 0);
     case JOBQ_EVENT_PARK: return jobq__on_release(job, JOBQ_NEVER);
@@ -2625,7 +2660,7 @@ JOBQ_API const char *jobq_state_name(jobq_state state)
 JOBQ_API const char *jobq_outcome_name(jobq_outcome outcome)
 {
     static const char *const names[JOBQ_OUTCOME_COUNT] = {
-        "none", "success", "retry", "discard", "snooze", "cancelled", "done"};
+        "none", "success", "retry", "discard", "snooze", "release", "cancelled", "done"};
 
     return (int)outcome >= 0 && outcome < JOBQ_OUTCOME_COUNT ? names[outcome] : "unknown";
 }
@@ -2795,15 +2830,32 @@ JOBQ_API void jobq_call_delay(jobq_call *call, int64_t delay_us)
 
 JOBQ_API bool jobq_call_next(jobq_call *call, jobq_str payload, bool bytes)
 {
-    JOBQ_ASSERT(call != NULL && call->store != NULL);
+    JOBQ_ASSERT(call != NULL);
     if (!bytes && jobq_json_check(payload, NULL, NULL) != JOBQ_OK) return false;
-    return call->store->keep(call, payload, bytes);
+    return call->store == NULL || call->store->keep(call, payload, bytes);
+}
+
+static jobq_stop jobq__call_asks(const jobq_call *call, int64_t *remaining_us)
+{
+    JOBQ_ASSERT(call != NULL);
+    *remaining_us = JOBQ_NEVER;
+    if (call->store == NULL) return JOBQ_STOP_NONE;
+    return (jobq_stop)call->store->stopping(call, remaining_us);
 }
 
 JOBQ_API jobq_stop jobq_call_stopping(const jobq_call *call)
 {
-    JOBQ_ASSERT(call != NULL && call->store != NULL);
-    return (jobq_stop)call->store->stopping(call);
+    int64_t remaining_us;
+
+    return jobq__call_asks(call, &remaining_us);
+}
+
+JOBQ_API int64_t jobq_call_remaining(const jobq_call *call)
+{
+    int64_t remaining_us;
+
+    jobq__call_asks(call, &remaining_us);
+    return remaining_us;
 }
 
 /* ---- >>partition ----------------------------------------------------------------------------- */
@@ -3298,10 +3350,27 @@ JOBQ_API void jobq_delivery_delay(jobq_delivery *d, int64_t delay_us)
     d->delay_named = true;
 }
 
+static jobq_stop jobq__delivery_asks(const jobq_delivery *d, int64_t *remaining_us)
+{
+    JOBQ_ASSERT(d != NULL);
+    *remaining_us = JOBQ_NEVER;
+    if (d->store == NULL) return JOBQ_STOP_NONE;
+    return (jobq_stop)d->store->stopping(d, remaining_us);
+}
+
 JOBQ_API jobq_stop jobq_delivery_stopping(const jobq_delivery *d)
 {
-    JOBQ_ASSERT(d != NULL && d->store != NULL);
-    return (jobq_stop)d->store->stopping(d);
+    int64_t remaining_us;
+
+    return jobq__delivery_asks(d, &remaining_us);
+}
+
+JOBQ_API int64_t jobq_delivery_remaining(const jobq_delivery *d)
+{
+    int64_t remaining_us;
+
+    jobq__delivery_asks(d, &remaining_us);
+    return remaining_us;
 }
 
 /* Keeps the reason why message i was rejected, and clears the error for the next message. */
@@ -4559,7 +4628,7 @@ static void jobq__relay_count(jobq_relay_stats *stats, const jobq_plan *plan)
 }
 
 static jobq_stop jobq__delivery_stopping(const jobq_loop *l, int64_t mono_us, int32_t part,
-                                               uint32_t generation)
+                                         uint32_t generation)
 {
     const jobq_part *p;
 
@@ -5238,6 +5307,7 @@ static jobq_event_kind jobq__event_of(jobq_outcome outcome)
     case JOBQ_OUTCOME_SUCCESS: return JOBQ_EVENT_SUCCESS;
     case JOBQ_OUTCOME_DISCARD: return JOBQ_EVENT_DISCARD;
     case JOBQ_OUTCOME_SNOOZE: return JOBQ_EVENT_SNOOZE;
+    case JOBQ_OUTCOME_RELEASE: return JOBQ_EVENT_RELEASE;
     case JOBQ_OUTCOME_CANCELLED: return JOBQ_EVENT_CANCELLED;
     case JOBQ_OUTCOME_NONE:
     case JOBQ_OUTCOME_RETRY:
@@ -5258,7 +5328,7 @@ static void jobq__job_handled(jobq_loop *l, int64_t now, int32_t slot, const job
     memset(&event, 0, sizeof event);
     event.kind = jobq__event_of(handled->outcome);
     event.delay_us = jobq__max(handled->delay_us, 0);
-    event.delay_named = handled->delay_named && handled->outcome == JOBQ_OUTCOME_RETRY;
+    event.delay_named = handled->delay_named;
     event.random = jobq_random_next(&l->random);
     s->verify = handled->outcome == JOBQ_OUTCOME_DONE;
     jobq__finish(l, slot, &event, now);
@@ -5291,7 +5361,7 @@ static void jobq__job_unhandled(jobq_loop *l, int64_t now, int32_t slot)
 }
 
 static jobq_stop jobq__job_stopping(const jobq_loop *l, int64_t mono_us, int32_t slot,
-                                      uint32_t generation)
+                                    uint32_t generation)
 {
     const jobq_slot *s;
 
@@ -6763,12 +6833,22 @@ JOBQ_API bool jobq_loop_take(jobq_loop *l, int64_t mono_us, jobq_work *work)
     return slot >= 0;
 }
 
-JOBQ_API jobq_stop jobq_loop_stopping(const jobq_loop *l, int64_t mono_us, const jobq_work *work)
+JOBQ_API jobq_stop jobq_loop_stopping(const jobq_loop *l, int64_t mono_us, const jobq_work *work,
+                                      int64_t *remaining_us)
 {
-    JOBQ_ASSERT(l != NULL && work != NULL);
-    return work->messages
+    jobq_stop stop;
+    int64_t end;
+
+    JOBQ_ASSERT(l != NULL && work != NULL && remaining_us != NULL);
+    stop = work->messages
                ? jobq__delivery_stopping(l, mono_us, work->slot, work->generation)
                : jobq__job_stopping(l, mono_us, work->slot, work->generation);
+    end = work->messages ? l->relay.parts[work->slot].budget_mono_us
+                         : l->slots[work->slot].deadline_mono_us;
+    if (stop == JOBQ_STOP_TIMEOUT || stop == JOBQ_STOP_LOST) end = mono_us;
+    else end = jobq__min(end, l->stop_mono_us);
+    *remaining_us = end == JOBQ_NEVER ? JOBQ_NEVER : jobq__max(end - mono_us, 0);
+    return stop;
 }
 
 JOBQ_API bool jobq_loop_handled(jobq_loop *l, int64_t mono_us, const jobq_work *work,
@@ -8065,11 +8145,11 @@ static bool jobq__memory_keep(jobq_call *call, jobq_str next, bool bytes)
     return true; /* the flush will report a lost lease */
 }
 
-static int jobq__memory_stopping(const jobq_call *call)
+static int jobq__memory_stopping(const jobq_call *call, int64_t *remaining_us)
 {
     const jobq__memory_run *run = (const jobq__memory_run *)call->context;
 
-    return (int)jobq_loop_stopping(run->loop, run->now_us, &run->work);
+    return (int)jobq_loop_stopping(run->loop, run->now_us, &run->work, remaining_us);
 }
 
 static const jobq_store jobq__memory_store = {jobq__memory_keep, jobq__memory_stopping};
@@ -8121,11 +8201,11 @@ static bool jobq__memory_refuse(jobq_delivery *delivery, int32_t index, jobq_str
     return true;
 }
 
-static int jobq__memory_hurry(const jobq_delivery *delivery)
+static int jobq__memory_hurry(const jobq_delivery *delivery, int64_t *remaining_us)
 {
     const jobq__memory_run *run = (const jobq__memory_run *)delivery->context;
 
-    return (int)jobq_loop_stopping(run->loop, run->now_us, &run->work);
+    return (int)jobq_loop_stopping(run->loop, run->now_us, &run->work, remaining_us);
 }
 
 static const jobq_delivery_store jobq__memory_delivery_store = {jobq__memory_refuse,

@@ -25,7 +25,8 @@
  *     {
  *         jobq_pg_desc desc = {.conninfo = "dbname=app"};
  *         jobq_pg_handler handler = {.queue = "mail", .kind = "greet", .run = {greet}};
- *         jobq_pg_worker_desc work = {.handlers = &handler, .handler_count = 1};
+ *         jobq_pg_worker_desc work = {.handlers = &handler, .handler_count = 1,
+ *                                     .loop = {.until = JOBQ_UNTIL_EMPTY}};
  *         jobq_pg_job job = {.queue = "mail", .kind = "greet"};
  *         jobq_pg *pg;
  *         jobq_pg_error error;
@@ -78,7 +79,8 @@
  *            be NULL): what is wrong, in which field, and how to mend it. What C can check (names,
  *            JSON, UTF-8, sizes, ranges) is refused before anything is sent, so it does not abort
  *            your transaction.
- * LOGGING    desc.log; silent by default. It is called with locks held: it must not call jobq.
+ * LOGGING    desc.log; without one, errors and warnings go to stderr. It is called with locks held:
+ *            it must not call jobq. A message is a single line.
  * FORK       A forked child opens handles and workers of its own. Calls on its parent's are
  *            refused; close and free release the sockets without telling the server.
  * SIGNALS    Only those that desc.stop_signals names are handled. SIGPIPE is never raised.
@@ -935,7 +937,8 @@ typedef struct jobq_pg_worker_desc {
 /*
  * jobq_pg_worker_start -- a worker in threads of its own: see A WORKER.
  *
- * Errors  JOBQ_ERROR_INVALID for names and missing handlers, JOBQ_ERROR_VERSION for the schema,
+ * Errors  JOBQ_ERROR_INVALID for names, missing handlers, times that are certainly mistakes;
+ *         JOBQ_ERROR_VERSION for the schema; SQLSTATE 42501 for a role that may not work;
  *         JOBQ_ERROR_MEMORY. Later troubles with the database are its own: it reconnects until
  *         stopped.
  */
@@ -993,6 +996,10 @@ JOBQ_API jobq_error jobq_pg_worker_wait(jobq_pg_worker *worker, jobq_pg_stats *s
  * before that, jobs in its hands stay there until its lease is over. NULL: nothing. */
 JOBQ_API void jobq_pg_worker_free(jobq_pg_worker *worker);
 
+/* jobq_pg_worker_ready -- waits until it holds its lease, at most wait_us; then answers as
+ * jobq_pg_worker_health does. */
+JOBQ_API jobq_error jobq_pg_worker_ready(jobq_pg_worker *worker, int64_t wait_us);
+
 /* jobq_pg_worker_stats -- a copy of its counts, of all its schemas; from any thread, until it is
  * freed. jobq_pg_worker_stats_of: of one; 0 is its own handle, i + 1 is desc.also[i]. */
 JOBQ_API jobq_pg_stats jobq_pg_worker_stats(jobq_pg_worker *worker);
@@ -1011,8 +1018,8 @@ typedef struct jobq_pg_health {
     int32_t abandoned; /* more threads, whose handlers, or at the end desc.connect, overran */
     int32_t pool_open; /* connections of the handle's pool */
     int32_t pool_idle; /* of them unused */
-    int64_t error_us;  /* since its last trouble; -1: there was none */
-    char error[512];   /* what that was */
+    int64_t error_us;  /* since its last trouble; -1: none since the latest accepted heartbeat */
+    char error[512];   /* what that was, in a single line */
 } jobq_pg_health;
 
 /*
@@ -1030,8 +1037,8 @@ JOBQ_API jobq_error jobq_pg_worker_health_of(jobq_pg_worker *worker, size_t inde
                                              jobq_pg_health *health);
 
 /*
- * jobq_pg_work -- starts a worker and waits for it, until loop.until or after loop.jobs_max jobs
- * (default: JOBQ_UNTIL_EMPTY).
+ * jobq_pg_work -- starts a worker and waits for it: until one of desc.stop_signals, until
+ * loop.until (default JOBQ_UNTIL_STOPPED), or after loop.jobs_max jobs.
  *
  * Shape   JOBQ_UNTIL_EMPTY: nothing is due now. What was retried, snoozed or scheduled for later
  *         is left, and so is what other workers run, and paused queues. JOBQ_UNTIL_ENDED waits for
@@ -1612,6 +1619,20 @@ static void jobq_pg__copy(char *out, size_t size, const char *text)
     out[cut.len] = '\0';
 }
 
+/* Makes a single line of a text: libpq's errors have several. */
+static void jobq_pg__one_line(char *text)
+{
+    char *to = text, *first = text;
+
+    while (*text != '\0') {
+        bool ends = *text == '\n' || *text == '\r';
+        *to++ = ends ? ' ' : *text;
+        text += ends ? strspn(text, " \t\r\n") : 1;
+    }
+    while (to > first && to[-1] == ' ') to--;
+    *to = '\0';
+}
+
 #if defined(__GNUC__) || defined(__clang__)
 __attribute__((format(printf, 3, 4)))
 #endif
@@ -1626,6 +1647,7 @@ JOBQ_PG__ONCE static jobq_error jobq_pg__fail(jobq_pg_error *error, jobq_error c
     va_start(args, format);
     vsnprintf(error->message, sizeof error->message, format, args);
     va_end(args);
+    jobq_pg__one_line(error->message);
     return code;
 }
 
@@ -1660,14 +1682,6 @@ JOBQ_PG__ONCE static jobq_error jobq_pg__no_memory(jobq_pg_error *error)
     return jobq_pg__fail(error, JOBQ_ERROR_MEMORY, "out of memory");
 }
 
-/* libpq's messages end in a line break. */
-static void jobq_pg__chop(char *text)
-{
-    size_t len = strlen(text);
-
-    while (len > 0 && (text[len - 1] == '\n' || text[len - 1] == ' ')) text[--len] = '\0';
-}
-
 /* libpq's own error text would repeat the string, password included, so we check it first. A single
  * word is a database name. */
 static bool jobq_pg__conninfo_valid(const char *conninfo)
@@ -1687,7 +1701,6 @@ static jobq_error jobq_pg__conn_error(jobq_pg_error *error, const PGconn *conn)
     const char *text = conn == NULL ? "out of memory" : PQerrorMessage(conn);
 
     jobq_pg__fail(error, JOBQ_ERROR_CONNECTION, "%s", text[0] != '\0' ? text : "connection lost");
-    if (error != NULL) jobq_pg__chop(error->message);
     return JOBQ_ERROR_CONNECTION;
 }
 
@@ -2112,6 +2125,14 @@ struct jobq_pg {
 
 JOBQ_API const char *jobq_pg_schema(const jobq_pg *pg) { return pg->schema; }
 
+/* The log of a handle that was given none. */
+static void jobq_pg__log_stderr(void *user, jobq_pg_level level, const char *message)
+{
+    (void)user;
+    if (level <= JOBQ_PG_WARNING)
+        fprintf(stderr, "jobq: %s: %s\n", level == JOBQ_PG_ERROR ? "error" : "warning", message);
+}
+
 #if defined(__GNUC__) || defined(__clang__)
 __attribute__((format(printf, 3, 4)))
 #endif
@@ -2120,10 +2141,10 @@ static void jobq_pg__log(const jobq_pg *pg, jobq_pg_level level, const char *for
     char message[640];
     va_list args;
 
-    if (pg->log == NULL) return;
     va_start(args, format);
     vsnprintf(message, sizeof message, format, args);
     va_end(args);
+    jobq_pg__one_line(message);
     pg->log(pg->user, level, message);
 }
 
@@ -2488,7 +2509,7 @@ static jobq_pg *jobq_pg__new(const jobq_pg_desc *desc, jobq_pg_error *error)
     pg->patience_us = desc->patience_us;
     pg->connect = desc->connect;
     pg->set_up = desc->set_up;
-    pg->log = desc->log;
+    pg->log = desc->log == NULL ? jobq_pg__log_stderr : desc->log;
     pg->user = desc->user;
     return pg;
 }
@@ -5384,8 +5405,10 @@ static jobq_error jobq_pg__payload_invalid(jobq_pg_error *error, jobq_str payloa
 
 static jobq_error jobq_pg__run_at_invalid(int64_t run_at_us, jobq_pg_error *error)
 {
-    if (run_at_us >= 0 && run_at_us <= INT64_MAX / 4) return JOBQ_OK;
-    return jobq_pg__invalid(error, "run_at_us", "microseconds since the Unix epoch");
+    if (run_at_us == 0 || (run_at_us >= JOBQ_DAYS(10957) && run_at_us <= INT64_MAX / 4))
+        return JOBQ_OK;
+    return jobq_pg__invalid(error, "run_at_us", "microseconds since the Unix epoch, not before "
+                            "the year 2000: of seconds make JOBQ_SECONDS(t)");
 }
 
 static jobq_error jobq_pg__priority_invalid(int priority, jobq_pg_error *error)
@@ -6215,6 +6238,7 @@ static void jobq_pg__policy(const PGresult *r, int row, jobq_queue_policy *q)
     jobq_pg__get(r, row, 0, jobq_pg__policy_out, &to);
     *q = to.of;
     jobq_curve_from(to.curve, &q->policy.backoff.curve);
+    if (q->policy.backoff.jitter_permille == 0) q->policy.backoff.jitter_permille = JOBQ_NO_JITTER;
     if (jobq_backoff_check(&q->policy.backoff) != JOBQ_OK)
         q->policy.backoff = jobq_backoff_quick();
 }
@@ -7279,6 +7303,7 @@ JOBQ_API jobq_error jobq_pg_queue_set(jobq_pg *pg, PGconn *conn, const char *que
         from.base = jobq_pg_some_int64(b.base_us);
         from.cap = jobq_pg_some_int64(b.cap_us);
         from.floor = jobq_pg_some_int64(b.floor_us);
+        if (b.jitter_permille == JOBQ_NO_JITTER) b.jitter_permille = 0;
         snprintf(from.digits, sizeof from.digits, "%d.%03d", (int)b.jitter_permille / 1000,
                  (int)b.jitter_permille % 1000);
         from.jitter = jobq_str_from(from.digits);
@@ -7393,7 +7418,7 @@ typedef struct jobq_pg__delivering {
     jobq_pg__run *run;        /* of a worker's thread, or NULL */
 } jobq_pg__delivering;
 
-static int jobq_pg__run_stop(jobq_pg__run *run);
+static int jobq_pg__run_stop(jobq_pg__run *run, int64_t *remaining_us);
 static bool jobq_pg__run_keep(jobq_pg__run *run, char **reason, char *text);
 
 static bool jobq_pg__reason_keep(jobq_delivery *d, int32_t index, jobq_str why)
@@ -7420,12 +7445,15 @@ static void jobq_pg__reasons_clear(jobq_delivery *d)
     }
 }
 
-static int jobq_pg__reading_stop(const jobq_delivery *d)
+static int jobq_pg__reading_stop(const jobq_delivery *d, int64_t *remaining_us)
 {
     const jobq_pg__delivering *in = (const jobq_pg__delivering *)d->context;
 
-    if (in->run != NULL) return jobq_pg__run_stop(in->run);
-    return jobq_pg__mono_us() < in->deadline_mono_us ? JOBQ_STOP_NONE : JOBQ_STOP_LOST;
+    if (in->run != NULL) return jobq_pg__run_stop(in->run, remaining_us);
+    *remaining_us = in->deadline_mono_us - jobq_pg__mono_us();
+    if (*remaining_us > 0) return JOBQ_STOP_NONE;
+    *remaining_us = 0;
+    return JOBQ_STOP_LOST;
 }
 
 static bool jobq_pg__in_transaction(const PGconn *conn)
@@ -7441,10 +7469,11 @@ static bool jobq_pg__one_enter(jobq_delivery *d, int32_t index)
 }
 
 /* In an aborted transaction every further statement would fail, so the delivery stops. */
-static int jobq_pg__whole_stop(const jobq_delivery *d)
+static int jobq_pg__whole_stop(const jobq_delivery *d, int64_t *remaining_us)
 {
+    *remaining_us = 0;
     return jobq_pg__in_transaction(((const jobq_pg__delivering *)d->context)->conn)
-               ? jobq_pg__reading_stop(d) : JOBQ_STOP_LOST;
+               ? jobq_pg__reading_stop(d, remaining_us) : JOBQ_STOP_LOST;
 }
 
 /* A success counts only if the handler left the transaction open and not aborted. */
@@ -7610,6 +7639,7 @@ struct jobq_pg__run {
     jobq_pg__delivery *kept;        /* of messages; else NULL */
     jobq_pg__delivering delivering;
     jobq_stop stop;      /* the loop's last answer about messages, asked again at ask_mono_us */
+    int64_t remaining_us; /* ... and the time that was left then */
     int64_t ask_mono_us;
     bool abandoned;  /* the worker no longer waits for the handler */
     jobq_pg__run_data *data;
@@ -7701,7 +7731,7 @@ struct jobq_pg_worker {
 
 static void *jobq_pg__thread(void *arg);
 static bool jobq_pg__keep(jobq_call *call, jobq_str next, bool bytes);
-static int jobq_pg__stopping(const jobq_call *call);
+static int jobq_pg__stopping(const jobq_call *call, int64_t *remaining_us);
 
 static bool jobq_pg__turn(jobq_pg_worker *w);
 
@@ -7842,7 +7872,7 @@ static void jobq_pg__error_keep(jobq_pg__held *h, const jobq_decision *decision,
                                 jobq_outcome outcome, const jobq_call *call)
 {
     static const char *const unsaid[JOBQ_OUTCOME_COUNT] = {
-        "the handler returned no outcome", NULL, "retry", "discarded", NULL, NULL,
+        "the handler returned no outcome", NULL, "retry", "discarded", NULL, NULL, NULL,
         "the handler said done, but its transaction did not complete the job"};
     char text[JOBQ_ERROR_MAX + 1];
     jobq_str message = {call->error, call->error_size};
@@ -7898,8 +7928,9 @@ static void jobq_pg__run_end(jobq_pg_worker *w, jobq_pg__run *run)
     run->delivering.conn = run->conn = NULL;
 }
 
-/* Whether a handler has to stop. A hosted handler blocks its host, so this steps the worker. */
-static jobq_stop jobq_pg__run_asks(jobq_pg__run *run)
+/* Whether a handler has to stop, and the time that is left to it. A hosted handler blocks its host,
+ * so this steps the worker. */
+static jobq_stop jobq_pg__run_asks(jobq_pg__run *run, int64_t *remaining_us)
 {
     jobq_pg_worker *w = run->worker;
     int64_t now = jobq_pg__mono_us();
@@ -7910,7 +7941,7 @@ static jobq_stop jobq_pg__run_asks(jobq_pg__run *run)
         run->ask_mono_us = now + 1000;
     }
     pthread_mutex_lock(&w->group->lock);
-    stop = jobq_loop_stopping(w->loop, jobq_pg__mono_us(), &run->work);
+    stop = jobq_loop_stopping(w->loop, jobq_pg__mono_us(), &run->work, remaining_us);
     pthread_mutex_unlock(&w->group->lock);
     return stop;
 }
@@ -8031,14 +8062,17 @@ static bool jobq_pg__run_keep(jobq_pg__run *run, char **reason, char *text)
 }
 
 /* It is called after each message, so it asks the loop at most once a millisecond. */
-static int jobq_pg__run_stop(jobq_pg__run *run)
+static int jobq_pg__run_stop(jobq_pg__run *run, int64_t *remaining_us)
 {
     int64_t now = jobq_pg__mono_us();
 
+    *remaining_us = 0;
     if (!run->busy) return JOBQ_STOP_LOST;
-    if (run->stop != JOBQ_STOP_NONE || now < run->ask_mono_us) return (int)run->stop;
-    run->stop = jobq_pg__run_asks(run);
-    run->ask_mono_us = now + 1000;
+    if (run->stop == JOBQ_STOP_NONE && now >= run->ask_mono_us) {
+        run->stop = jobq_pg__run_asks(run, &run->remaining_us);
+        run->ask_mono_us = now + 1000;
+    }
+    *remaining_us = run->remaining_us;
     return (int)run->stop;
 }
 
@@ -8549,11 +8583,12 @@ static bool jobq_pg__keep(jobq_call *call, jobq_str next, bool bytes)
     return true;
 }
 
-static int jobq_pg__stopping(const jobq_call *call)
+static int jobq_pg__stopping(const jobq_call *call, int64_t *remaining_us)
 {
     jobq_pg__run *run = (jobq_pg__run *)call->context;
 
-    return run->busy ? (int)jobq_pg__run_asks(run) : JOBQ_STOP_TIMEOUT;
+    *remaining_us = 0;
+    return run->busy ? (int)jobq_pg__run_asks(run, remaining_us) : JOBQ_STOP_TIMEOUT;
 }
 
 JOBQ_API PGconn *jobq_pg_call_conn(jobq_call *call, jobq_pg_error *error)
@@ -9888,6 +9923,12 @@ static jobq_error jobq_pg__handlers_copy(jobq_pg_worker *w, const jobq_pg_worker
                                     "queue and kind are 1 to 1024 of [A-Za-z0-9._-]");
         }
         if (h->run[0] == NULL) return jobq_pg__invalid(error, "handlers", "run[0] is missing");
+        for (q = 0; q < i; q++) {
+            if (strcmp(h->queue, w->handlers[q].queue) == 0 &&
+                strcmp(h->kind, w->handlers[q].kind) == 0) {
+                return jobq_pg__invalid(error, "handlers", "a kind of a queue is listed twice");
+            }
+        }
         w->handlers[i] = *h;
         w->handlers[i].queue = jobq_pg__dup(h->queue);
         w->handlers[i].kind = jobq_pg__dup(h->kind);
@@ -9980,6 +10021,36 @@ static void *jobq_pg__room(size_t count, size_t size, bool *good)
 
 /* The longest time-out of a statement. */
 #define JOBQ_PG__ANSWER_MAX (86400 * (int64_t)1000000) /* the loop may wait longer */
+
+/* Refuses what is certainly a mistake. */
+static jobq_error jobq_pg__config_invalid(const jobq_loop_config *c, jobq_pg_error *error)
+{
+    const struct {
+        const char *name;
+        int64_t value;
+    } times[] = {{"loop.lease_us", c->lease_us}, {"loop.heartbeat_us", c->heartbeat_us},
+                 {"loop.poll_us", c->poll_us}, {"loop.flush_us", c->flush_us},
+                 {"loop.linger_us", c->linger_us}, {"loop.sweep_us", c->sweep_us},
+                 {"loop.grace_us", c->grace_us}, {"loop.answer_us", c->answer_us},
+                 {"loop.prune_us", c->prune_us}, {"loop.vacuum_rows", c->vacuum_rows},
+                 {"loop.jobs_max", c->jobs_max}, {"loop.batch_max", c->batch_max}};
+    jobq_loop_config full = jobq_loop_config_defaults(c);
+    size_t i;
+
+    for (i = 0; i < sizeof times / sizeof times[0]; i++) {
+        if (times[i].value < 0)
+            return jobq_pg__invalid(error, times[i].name, "it is negative; 0 is the default");
+    }
+    if (c->threads < 0 || c->threads > JOBQ_LOOP_THREADS)
+        return jobq_pg__invalid(error, "loop.threads", "1 to JOBQ_LOOP_THREADS");
+    if (full.lease_us < JOBQ_MILLISECONDS(100)) {
+        return jobq_pg__invalid(error, "loop.lease_us", "under 100 ms; it is in microseconds: "
+                                "JOBQ_SECONDS(30)");
+    }
+    if (full.heartbeat_us > full.lease_us / 2)
+        return jobq_pg__invalid(error, "loop.heartbeat_us", "longer than half of the lease");
+    return JOBQ_OK;
+}
 
 /* Adds a worker to the group, which frees it, even after an error here. */
 static jobq_error jobq_pg__worker_new(jobq_pg *pg, const jobq_pg_worker_desc *desc,
@@ -10096,7 +10167,34 @@ static jobq_error jobq_pg__worker_desc_check(const jobq_pg_worker_desc *desc, jo
     if (desc->also == NULL && desc->also_count > 0) {
         return jobq_pg__invalid(error, "also", "also_count without a list");
     }
-    return JOBQ_OK;
+    return jobq_pg__config_invalid(&desc->loop, error);
+}
+
+/* Whether this role may work at all. A worker without the right would try for ever. */
+static jobq_error jobq_pg__may_work(jobq_pg *pg, jobq_pg_error *error)
+{
+    char sql[256];
+    PGconn *conn;
+    PGresult *res;
+    jobq_error code = jobq_pg_acquire(pg, &conn, error);
+
+    if (code != JOBQ_OK) return code;
+    snprintf(sql, sizeof sql,
+             "SELECT pg_catalog.bool_and(pg_catalog.has_function_privilege(p.oid, 'EXECUTE')) "
+             "FROM pg_catalog.pg_proc p WHERE p.pronamespace = "
+             "'%s'::pg_catalog.regnamespace AND p.proname = 'register'", pg->schema);
+    res = PQexec(conn, sql);
+    if (PQresultStatus(res) != PGRES_TUPLES_OK) {
+        code = jobq_pg__result_error(error, conn, res);
+    } else if (PQgetvalue(res, 0, 0)[0] != 't') {
+        code = jobq_pg__fail(error, jobq_pg_classify("42501"),
+                             "the role %s may not work here: its owner runs "
+                             "select %s.grant_work('%s')", PQuser(conn), pg->schema, PQuser(conn));
+        if (error != NULL) jobq_pg__copy(error->sqlstate, sizeof error->sqlstate, "42501");
+    }
+    PQclear(res);
+    jobq_pg_release(pg, conn);
+    return code;
 }
 
 /* Makes a group without starting threads; *worker is its first worker. */
@@ -10122,6 +10220,7 @@ static jobq_error jobq_pg__group_make(jobq_pg *pg, const jobq_pg_worker_desc *de
         jobq_pg *on = i == 0 ? pg : desc->also[i - 1];
         code = on != NULL ? jobq_pg_check(on, NULL, error)
                           : jobq_pg__invalid(error, "also", "a handle in the list is NULL");
+        if (code == JOBQ_OK) code = jobq_pg__may_work(on, error);
         if (code == JOBQ_OK) code = jobq_pg__worker_new(on, desc, group, error);
         if (code == JOBQ_OK)
             jobq_pg__pool_add(group->workers[i], group->workers[i]->config.threads);
@@ -10278,7 +10377,12 @@ static void jobq_pg__health_fill(jobq_pg_health *h, const jobq_pg_worker *w, int
     h->running = l.running;
     h->threads = w->group->threads;
     h->abandoned = w->group->stuck;
-    h->error_us = w->trouble[0] == '\0' ? -1 : now - w->trouble_mono_us;
+    if (w->trouble[0] == '\0' || (h->silent_us >= 0 && !w->group->gave_up &&
+                                  now - w->trouble_mono_us > h->silent_us)) {
+        h->error_us = -1;
+        return;
+    }
+    h->error_us = now - w->trouble_mono_us;
     memcpy(h->error, w->trouble, sizeof h->error);
 }
 
@@ -10350,18 +10454,29 @@ JOBQ_API jobq_error jobq_pg_worker_health(jobq_pg_worker *w, jobq_pg_health *hea
     return worst;
 }
 
+JOBQ_API jobq_error jobq_pg_worker_ready(jobq_pg_worker *w, int64_t wait_us)
+{
+    int64_t until = jobq_pg__mono_us() + jobq__min(jobq__max(wait_us, 0), JOBQ_DAYS(365));
+    struct timespec nap = {0, 2000000};
+    jobq_error code;
+
+    while ((code = jobq_pg_worker_health(w, NULL)) == JOBQ_ERROR_CONNECTION &&
+           jobq_pg__mono_us() < until) {
+        if (w->hosted) jobq_pg_worker_step(w, 0);
+        nanosleep(&nap, NULL);
+    }
+    return code;
+}
+
 JOBQ_API jobq_error jobq_pg_work(jobq_pg *pg, const jobq_pg_worker_desc *desc, jobq_pg_error *error)
 {
-    jobq_pg_worker_desc d;
     jobq_pg_worker *worker;
     jobq_error code;
 
     JOBQ_ASSERT(pg != NULL && desc != NULL);
-    d = *desc;
-    if (d.loop.jobs_max == 0 && d.loop.until == JOBQ_UNTIL_STOPPED) d.loop.until = JOBQ_UNTIL_EMPTY;
-    code = jobq_pg_worker_start(pg, &d, &worker, error);
+    code = jobq_pg_worker_start(pg, desc, &worker, error);
     if (code != JOBQ_OK) return code;
-    code = jobq_pg_worker_wait(worker, d.stats);
+    code = jobq_pg_worker_wait(worker, desc->stats);
     jobq_pg_worker_free(worker);
     if (code == JOBQ_OK) return JOBQ_OK;
     return jobq_pg__fail(error, code, "handlers never returned: end the process");

@@ -55,7 +55,7 @@ static int update(PGconn *conn, const char *sql, const char *value)
 static jobq_outcome retry(jobq_call *call, const char *why)
 {
     jobq_call_error(call, jobq_str_from(why));
-    jobq_call_delay(call, 10000);
+    jobq_call_delay(call, JOBQ_MILLISECONDS(10));
     return JOBQ_OUTCOME_RETRY;
 }
 

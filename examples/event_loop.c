@@ -48,7 +48,7 @@ static jobq_outcome resize(jobq_call *call)
     printf("%6.2f s  resize %.*s%s\n", (double)(now_us() - begin_us) / 1e6, (int)call->payload.len,
            call->payload.ptr, fails ? ": no memory, again in 0.3 s" : "");
     if (!fails) return JOBQ_OUTCOME_SUCCESS;
-    jobq_call_delay(call, 300000);
+    jobq_call_delay(call, JOBQ_MILLISECONDS(300));
     return JOBQ_OUTCOME_RETRY;
 }
 

@@ -16,7 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define MINUTE ((int64_t)60 * 1000000)
+#define MINUTE JOBQ_MINUTES(1)
 
 /* Like assert, but NDEBUG does not remove it. */
 #define CHECK(good)                                                                                \

@@ -224,7 +224,7 @@ static void relay(const char *path)
     receiver.queue = QUEUE;
     receiver.each = deliver;
     receiver.user = fopen(path, "a");
-    receiver.tuning.lease_us = 1000000; /* short: a death is noticed within two seconds */
+    receiver.tuning.lease_us = JOBQ_SECONDS(1); /* short: a death is noticed within two seconds */
     desc.receivers = &receiver;
     desc.receiver_count = 1;
     desc.loop.threads = 2;
@@ -371,7 +371,7 @@ static void set_up(PGconn *conn, jobq_pg *pg)
 static bool drained(PGconn *conn)
 {
     static const struct timespec nap = {0, 50000000};
-    int64_t until = now_us() + 60000000;
+    int64_t until = now_us() + JOBQ_MINUTES(1);
 
     while (number(conn, "SELECT coalesce(sum(lag), 0) FROM jobq_example_outbox.outbox") > 0) {
         if (now_us() > until) return false;

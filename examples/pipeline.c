@@ -50,7 +50,7 @@ enum {
     RESTARTS_MAX = 20
 };
 
-static const int64_t LEASE_US = 2 * 1000000; /* short, so that a rescue takes seconds */
+static const int64_t LEASE_US = JOBQ_SECONDS(2); /* short, so that a rescue takes seconds */
 
 /* The demo's own tables. They have no unique index, so that the checks below can see a result that
  * was written twice. */

@@ -73,7 +73,7 @@ int main(void)
     }
 
     jobq_loop_init(loop, NULL, 42, now_us);
-    while (now_us < (int64_t)3600 * 1000000) {
+    while (now_us < JOBQ_HOURS(1)) {
         now_us = jobq_memory_work(memory, loop, handlers, 3, call, now_us);
     }
 

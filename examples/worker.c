@@ -8,7 +8,7 @@
  *           0.02 s  fetch "a.example": attempt 1: 503, to be tried again in 0.2 s
  *           0.02 s  fetch "b.example": attempt 1: no address
  *           0.02 s  report: too early, snoozes
- *           0.23 s  fetch "a.example": attempt 2: fetched
+ *           0.28 s  fetch "a.example": attempt 2: fetched
  *           0.33 s  report: too early, snoozes
  *           0.64 s  report: written
  *         started 6, succeeded 2, retried 1, failed 1
@@ -49,7 +49,20 @@ static void say(const jobq_call *call, const char *what)
 
 /* ---- two kinds of jobs ----------------------------------------------------------------------- */
 
-/* Fetches a page. This example only pretends to. */
+/* Pretends to read a page, for 50 ms. False: the worker is about to stop. */
+static bool read_page(const jobq_call *call)
+{
+    struct timespec nap = {0, 5000000};
+    int part;
+
+    for (part = 0; part < 10; part++) {
+        if (jobq_call_stopping(call) != JOBQ_STOP_NONE) return false;
+        nanosleep(&nap, NULL);
+    }
+    return true;
+}
+
+/* Fetches a page. */
 static jobq_outcome fetch(jobq_call *call)
 {
     if (jobq_str_equal(call->payload, jobq_str_from("\"b.example\""))) {
@@ -60,8 +73,12 @@ static jobq_outcome fetch(jobq_call *call)
     if (call->job.attempt == 1) {
         say(call, "503, to be tried again in 0.2 s");
         jobq_call_error(call, jobq_str_from("503 Service Unavailable"));
-        jobq_call_delay(call, 200000); /* otherwise the queue's backoff applies */
+        jobq_call_delay(call, JOBQ_MILLISECONDS(200)); /* otherwise the queue's backoff applies */
         return JOBQ_OUTCOME_RETRY;
+    }
+    if (!read_page(call)) {
+        say(call, "given back, because the worker stops");
+        return JOBQ_OUTCOME_RELEASE; /* another worker runs it; this attempt does not count */
     }
     say(call, "fetched");
     return JOBQ_OUTCOME_SUCCESS;
@@ -72,7 +89,7 @@ static jobq_outcome report(jobq_call *call)
 {
     if (elapsed() < 0.5) {
         printf("%6.2f s  report: too early, snoozes\n", elapsed());
-        jobq_call_delay(call, 300000);
+        jobq_call_delay(call, JOBQ_MILLISECONDS(300));
         return JOBQ_OUTCOME_SNOOZE;
     }
     printf("%6.2f s  report: written\n", elapsed());
@@ -142,7 +159,6 @@ static void enqueue(jobq_pg *pg, const char *kind, const char *payload)
 static jobq_pg_stats work(jobq_pg *pg, bool forever)
 {
     jobq_pg_worker_desc desc = {0};
-    jobq_pg_worker *worker;
     jobq_pg_stats stats;
     jobq_pg_error error;
 
@@ -150,12 +166,11 @@ static jobq_pg_stats work(jobq_pg *pg, bool forever)
     desc.handler_count = sizeof handlers / sizeof handlers[0];
     desc.loop.threads = 2;
     desc.loop.until = forever ? JOBQ_UNTIL_STOPPED : JOBQ_UNTIL_ENDED;
-    desc.loop.grace_us = 10 * 1000000; /* after a signal, for running handlers */
+    desc.loop.grace_us = JOBQ_SECONDS(10); /* after a signal, for running handlers */
     desc.stop_signals[0] = SIGINT;
     desc.stop_signals[1] = SIGTERM;
-    must(jobq_pg_worker_start(pg, &desc, &worker, &error) == JOBQ_OK, error.message);
-    must(jobq_pg_worker_wait(worker, &stats) == JOBQ_OK, "handlers never returned");
-    jobq_pg_worker_free(worker);
+    desc.stats = &stats;
+    must(jobq_pg_work(pg, &desc, &error) == JOBQ_OK, error.message);
     return stats;
 }
 

@@ -57,7 +57,8 @@ static void work(const char *server)
     worker.handlers = &handler;
     worker.handler_count = 1;
     worker.loop.threads = 1;
-    must(jobq_pg_work(pg.get(), &worker, &error), error); /* until nothing is due */
+    worker.loop.until = JOBQ_UNTIL_EMPTY;
+    must(jobq_pg_work(pg.get(), &worker, &error), error);
 }
 
 int main()

@@ -2270,6 +2270,7 @@ static void begin(world *w)
     policy.max_crashes = 2;
     policy.timeout_us = set->timeout * TICK;
     policy.backoff.curve = JOBQ_CURVE_CONSTANT;
+    policy.backoff.jitter_permille = JOBQ_NO_JITTER;
     policy.backoff.base_us = policy.backoff.cap_us = TICK;
     policy = jobq_policy_defaults(&policy);
     jobq_memory_init(w->store.bytes, JOBS, ROWS, CLAIM_ROWS);

@@ -67,9 +67,10 @@ static jobq_result fail_message(jobq_delivery *d, const jobq_message *message)
     return JOBQ_RESULT_RETRY;
 }
 
-static int dead_or_going(const jobq_delivery *d)
+static int dead_or_going(const jobq_delivery *d, int64_t *remaining_us)
 {
     (void)d;
+    *remaining_us = JOBQ_NEVER;
     return killed ? JOBQ_STOP_LOST : JOBQ_STOP_NONE;
 }
 
@@ -557,5 +558,6 @@ static void configure_outbox(void)
     t->lease_us = t->budget_us = LEASE * TICK;
     t->headroom_us = TICK;
     t->retry.curve = JOBQ_CURVE_CONSTANT;
+    t->retry.jitter_permille = JOBQ_NO_JITTER;
     t->retry.base_us = t->retry.cap_us = TICK;
 }

@@ -357,11 +357,12 @@ static jobq_result handle_batch(jobq_delivery *d)
     return JOBQ_RESULT_SUCCESS;
 }
 
-static int handler_stopping(const jobq_delivery *d)
+static int handler_stopping(const jobq_delivery *d, int64_t *remaining_us)
 {
     const node *o = &w->nodes[running.n];
 
     (void)d;
+    *remaining_us = JOBQ_NEVER;
     if (running.killed) return JOBQ_STOP_LOST;
     return (int)jobq__delivery_stopping(&o->loop, mono_us(o), running.part,
                                             running.generation);

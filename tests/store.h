@@ -491,9 +491,10 @@ static bool kept(jobq_delivery *delivery, int32_t index, jobq_str why)
     return true;
 }
 
-static int never_stopping(const jobq_delivery *delivery)
+static int never_stopping(const jobq_delivery *delivery, int64_t *remaining_us)
 {
     (void)delivery;
+    *remaining_us = JOBQ_NEVER;
     return JOBQ_STOP_NONE;
 }
 

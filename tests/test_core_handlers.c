@@ -122,9 +122,11 @@ static jobq_outcome ask(jobq_call *c)
 {
     ++*(int *)c->user;
     assert_int_equal(jobq_call_stopping(c), JOBQ_STOP_NONE);
+    assert_true(jobq_call_remaining(c) == JOBQ_NEVER);
     jobq_loop_stop(&loop, 0, -1);
     assert_int_equal(jobq_call_stopping(c), JOBQ_STOP_SHUTDOWN);
-    return JOBQ_OUTCOME_SNOOZE;
+    assert_in_range(jobq_call_remaining(c), 1, 30 * SECOND);
+    return JOBQ_OUTCOME_RELEASE;
 }
 
 static void a_handler_asks_whether_to_stop(void **unused)
@@ -136,6 +138,23 @@ static void a_handler_asks_whether_to_stop(void **unused)
     assert_int_equal(loop.phase, JOBQ_PHASE_EXITED);
     assert_int_equal(job(id)->state, JOBQ_STATE_READY);
     assert_int_equal(job(id)->attempt, 0);
+    assert_true(job(id)->run_at_us <= 0); /* ready at once, for another worker */
+}
+
+/* A test of a single handler needs no queue. */
+static void a_call_can_be_made_by_hand(void **unused)
+{
+    jobq_call c;
+    int asked = 0;
+
+    (void)unused;
+    memset(&c, 0, sizeof c);
+    c.user = &asked;
+    assert_int_equal(jobq_call_stopping(&c), JOBQ_STOP_NONE);
+    assert_true(jobq_call_remaining(&c) == JOBQ_NEVER);
+    assert_true(jobq_call_next(&c, jobq_str_from("{}"), false));
+    assert_int_equal(complain(&c), JOBQ_OUTCOME_RETRY);
+    assert_string_equal(c.error, "bad ? byte");
 }
 
 /* The store gives the job to somebody else while its handler runs. */
@@ -289,6 +308,7 @@ int main(void)
         cmocka_unit_test_setup(a_stage_hands_the_next_one_its_payload, setup),
         cmocka_unit_test_setup(a_handler_names_its_error_and_its_delay, setup),
         cmocka_unit_test_setup(a_handler_asks_whether_to_stop, setup),
+        cmocka_unit_test(a_call_can_be_made_by_hand),
         cmocka_unit_test_setup(a_lost_lease_writes_nothing, setup),
         cmocka_unit_test(messages_reach_their_handler_in_order),
         cmocka_unit_test(a_batch_reaches_its_handler_whole),

@@ -81,6 +81,7 @@ static void requests_and_answers_are_all_that_a_driver_needs(void **unused)
     static jobq_request request;
     static jobq_answer answer;
     jobq_work work;
+    int64_t left;
     jobq_handled handled;
     jobq_decision decision;
     jobq_loop_stats jobs;
@@ -104,7 +105,8 @@ static void requests_and_answers_are_all_that_a_driver_needs(void **unused)
             jobq_loop_tell(&loop, now, &answer);
         }
         while (jobq_loop_take(&loop, now, &work)) {
-            assert_int_equal(jobq_loop_stopping(&loop, now, &work), JOBQ_STOP_NONE);
+            assert_int_equal(jobq_loop_stopping(&loop, now, &work, &left), JOBQ_STOP_NONE);
+            assert_true(left == JOBQ_NEVER);
             assert_int_equal(jobq_loop_status_of(&loop).running, 1);
             memset(&handled, 0, sizeof handled);
             handled.outcome = JOBQ_OUTCOME_SUCCESS;

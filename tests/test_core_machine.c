@@ -15,6 +15,7 @@ static jobq_policy policy_of(int32_t max_attempts, int32_t max_crashes)
     p.max_attempts = max_attempts;
     p.max_crashes = max_crashes;
     p.backoff.base_us = SECOND;
+    p.backoff.jitter_permille = JOBQ_NO_JITTER;
     p.backoff.cap_us = 60 * SECOND;
     return jobq_policy_defaults(&p);
 }
@@ -233,6 +234,7 @@ static void snooze_release_and_park_give_the_attempt_back(void **unused)
         for (n = 0; n < 10; n++) { /* ten times, with two attempts only */
             jobq_event e = event_of(kinds[i]);
             e.delay_us = kinds[i] == JOBQ_EVENT_SNOOZE ? 4 * SECOND : 0;
+            e.delay_named = kinds[i] == JOBQ_EVENT_SNOOZE;
             assert_int_equal(step_kind(&p, &j, JOBQ_EVENT_CLAIM), JOBQ_OK);
             assert_int_equal(step(&p, &j, e), JOBQ_OK);
             assert_int_equal(j.attempt, 0);
@@ -240,6 +242,22 @@ static void snooze_release_and_park_give_the_attempt_back(void **unused)
         }
         assert_true(j.run_at_us == (kinds[i] == JOBQ_EVENT_PARK     ? JOBQ_NEVER
                                     : kinds[i] == JOBQ_EVENT_SNOOZE ? 104 * SECOND : 100 * SECOND));
+    }
+}
+
+/* Otherwise a handler that always snoozes would run without a pause. */
+static void a_snooze_without_a_delay_waits_like_a_first_retry(void **unused)
+{
+    jobq_policy p = policy_of(20, 3);
+    jobq_job j = jobq_job_new(1);
+    int n;
+
+    (void)unused;
+    for (n = 0; n < 5; n++) {
+        jobq_event e = event_of(JOBQ_EVENT_SNOOZE);
+        assert_int_equal(step_kind(&p, &j, JOBQ_EVENT_CLAIM), JOBQ_OK);
+        assert_int_equal(step(&p, &j, e), JOBQ_OK);
+        assert_int_equal(j.run_at_us, 100 * SECOND + p.backoff.base_us);
     }
 }
 
@@ -595,6 +613,7 @@ int main(void)
         cmocka_unit_test(success_advances_stage_by_stage),
         cmocka_unit_test(a_retry_stays_in_its_stage),
         cmocka_unit_test(snooze_release_and_park_give_the_attempt_back),
+        cmocka_unit_test(a_snooze_without_a_delay_waits_like_a_first_retry),
         cmocka_unit_test(one_poison_fails_and_its_999_neighbours_succeed),
         cmocka_unit_test(a_suspect_answers_for_no_death_beside_others),
         cmocka_unit_test(a_suspect_that_ends_otherwise_is_none_any_more),

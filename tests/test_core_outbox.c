@@ -21,7 +21,7 @@ static int setup(void **unused)
     policy = jobq_policy_defaults(NULL);
     policy.max_attempts = 5;
     tuning = jobq_tuning_of(JOBQ_PROFILE_SEED, JOBQ_ROLE_PROCESSOR);
-    tuning.retry.jitter_permille = 0;
+    tuning.retry.jitter_permille = JOBQ_NO_JITTER;
     tuning.batch = 8;
     tuning.threshold = 1;
     return 0;
@@ -49,10 +49,11 @@ static bool play_keep(jobq_delivery *d, int32_t index, jobq_str why)
     return true;
 }
 
-static int play_stopping(const jobq_delivery *d)
+static int play_stopping(const jobq_delivery *d, int64_t *remaining_us)
 {
     const play *p = (const play *)d->context;
 
+    *remaining_us = JOBQ_NEVER;
     return p->time > 0 && p->calls >= p->time ? JOBQ_STOP_LOST : JOBQ_STOP_NONE;
 }
 
@@ -498,9 +499,10 @@ static bool world_keep(jobq_delivery *d, int32_t index, jobq_str why)
     return true;
 }
 
-static int world_stopping(const jobq_delivery *d)
+static int world_stopping(const jobq_delivery *d, int64_t *remaining_us)
 {
     (void)d;
+    *remaining_us = JOBQ_NEVER;
     return JOBQ_STOP_NONE;
 }
 

@@ -52,6 +52,7 @@ static jobq_loop_config config_for_messages(void)
     config.tuning[0].headroom_us = 200 * MS;
     config.tuning[0].budget_us = 10 * SECOND;
     config.tuning[0].retry.base_us = SECOND;
+    config.tuning[0].retry.jitter_permille = JOBQ_NO_JITTER;
     config.tuning[0].retry.cap_us = 8 * SECOND;
     return config;
 }
@@ -228,6 +229,7 @@ static void a_partition_that_rests_is_not_asked_for(void **unused)
 
     (void)unused;
     config.tuning[0].retry.base_us = 8 * SECOND;
+    config.tuning[0].retry.jitter_permille = JOBQ_NO_JITTER;
     start(&config);
     send(0, 2);
     settle_down(0);
@@ -1393,9 +1395,10 @@ static bool world_keep(jobq_delivery *d, int32_t index, jobq_str why)
     return true;
 }
 
-static int world_stopping(const jobq_delivery *d)
+static int world_stopping(const jobq_delivery *d, int64_t *remaining_us)
 {
     (void)d;
+    *remaining_us = JOBQ_NEVER;
     return world_dies ? JOBQ_STOP_LOST : JOBQ_STOP_NONE;
 }
 

@@ -140,7 +140,7 @@ static jobq_backoff seed_without_jitter(void)
 {
     jobq_backoff b = jobq_backoff_seed();
 
-    b.jitter_permille = 0;
+    b.jitter_permille = JOBQ_NO_JITTER;
     return b;
 }
 
@@ -187,9 +187,9 @@ static void jitter_fills_its_band_and_no_more(void **unused)
             jobq_backoff b = jobq_backoff_seed(), flat;
             int64_t d, low, high, min = INT64_MAX, max = 0;
             double sum = 0;
-            b.jitter_permille = permille[k];
+            b.jitter_permille = permille[k] == 0 ? JOBQ_NO_JITTER : permille[k];
             flat = b;
-            flat.jitter_permille = 0;
+            flat.jitter_permille = JOBQ_NO_JITTER;
             d = jobq_backoff_delay(&flat, n, 0);
             low = d - d / 1000 * permille[k] > b.floor_us ? d - d / 1000 * permille[k] : b.floor_us;
             high = d + d / 1000 * permille[k] < b.cap_us ? d + d / 1000 * permille[k] : b.cap_us;
@@ -221,7 +221,7 @@ static void no_pile_of_delays_stands_at_the_cap(void **unused)
 
 static void curves_bend_as_they_say(void **unused)
 {
-    jobq_backoff b = {JOBQ_CURVE_LINEAR, 0, SECOND, 100 * SECOND, 0};
+    jobq_backoff b = {JOBQ_CURVE_LINEAR, JOBQ_NO_JITTER, SECOND, 100 * SECOND, 0};
     jobq_curve back;
     int i;
 
@@ -245,16 +245,17 @@ static void curves_bend_as_they_say(void **unused)
 static void bad_backoffs_are_refused_and_zero_is_quick(void **unused)
 {
     static const jobq_backoff bad[] = {
-        {JOBQ_CURVE_LINEAR, 0, -1, SECOND, 0},
-        {JOBQ_CURVE_LINEAR, 0, SECOND, -1, 0},
-        {JOBQ_CURVE_LINEAR, 0, SECOND, SECOND, -1},
-        {JOBQ_CURVE_LINEAR, 0, SECOND, SECOND, SECOND + 1},
-        {JOBQ_CURVE_LINEAR, -1, SECOND, SECOND, 0},
+        {JOBQ_CURVE_LINEAR, JOBQ_NO_JITTER, -1, SECOND, 0},
+        {JOBQ_CURVE_LINEAR, JOBQ_NO_JITTER, SECOND, -1, 0},
+        {JOBQ_CURVE_LINEAR, JOBQ_NO_JITTER, SECOND, SECOND, -1},
+        {JOBQ_CURVE_LINEAR, JOBQ_NO_JITTER, SECOND, SECOND, SECOND + 1},
+        {JOBQ_CURVE_LINEAR, -2, SECOND, SECOND, 0},
         {JOBQ_CURVE_LINEAR, 1001, SECOND, SECOND, 0},
         {(jobq_curve)-1, 0, SECOND, SECOND, 0},
-        {JOBQ_CURVE_COUNT, 0, SECOND, SECOND, 0},
+        {JOBQ_CURVE_COUNT, JOBQ_NO_JITTER, SECOND, SECOND, 0},
     };
-    jobq_backoff b = jobq_backoff_defaults(NULL), uncapped = {JOBQ_CURVE_LINEAR, 0, SECOND, 0, 0};
+    jobq_backoff b = jobq_backoff_defaults(NULL);
+    jobq_backoff uncapped = {JOBQ_CURVE_LINEAR, JOBQ_NO_JITTER, SECOND, 0, 0};
     size_t i;
 
     (void)unused;
@@ -401,7 +402,8 @@ static void partitions_wait_as_listed(void **unused)
 
     (void)unused;
     for (i = 0; i < COUNT(waits); i++) {
-        jobq_backoff b = {JOBQ_CURVE_EXPONENTIAL, 0, waits[i].base * 1000, waits[i].cap * 1000, 0};
+        jobq_backoff b = {JOBQ_CURVE_EXPONENTIAL, JOBQ_NO_JITTER, waits[i].base * 1000,
+                          waits[i].cap * 1000, 0};
         int64_t got = jobq_partition_backoff(&b, waits[i].failures, 12345);
         if (got != waits[i].expected * 1000) {
             fail_msg("%s, failure %u: %ld us", waits[i].name, waits[i].failures, (long)got);
@@ -413,7 +415,7 @@ static void partitions_wait_as_listed(void **unused)
 static void directives_follow_the_outcome(void **unused)
 {
     static const jobq_partition_mode failed_twice = {D, 1, 0, 2};
-    jobq_backoff b = {JOBQ_CURVE_EXPONENTIAL, 0, SECOND, 60 * SECOND, 0};
+    jobq_backoff b = {JOBQ_CURVE_EXPONENTIAL, JOBQ_NO_JITTER, SECOND, 60 * SECOND, 0};
     jobq_directive d;
 
     (void)unused;

@@ -98,6 +98,7 @@ static void work_fills_the_statistics(void **unused)
     memset(&stats, 0xff, sizeof stats);
     d.stats = &stats;
     enqueue_count(7);
+    d.loop.until = JOBQ_UNTIL_EMPTY;
     if (jobq_pg_work(pg, &d, &error) != JOBQ_OK) fail_msg("%s", error.message);
     assert_int_equal(stats.jobs.started, 7);
     assert_int_equal(stats.jobs.succeeded, 7);
@@ -421,6 +422,7 @@ static void hooks_hear_of_messages(void **unused)
         start_over(NULL);
         open_box(5);
         r.transactional = own != 0;
+        d.loop.until = JOBQ_UNTIL_EMPTY;
         if (jobq_pg_work(pg, &d, &error) != JOBQ_OK) fail_msg("%s", error.message);
         expect_said(lines, 2);
         assert_int_equal(GET(befores), 1);
@@ -546,6 +548,7 @@ static void ten_megabytes_of_error_are_cut_at_a_character(void **unused)
     (void)unused;
     for (i = 0; i + 3 <= sizeof long_error; i += 3) memcpy(long_error + i, "\xe2\x82\xac", 3);
     enqueue_count(1);
+    d.loop.until = JOBQ_UNTIL_EMPTY;
     if (jobq_pg_work(pg, &d, &error) != JOBQ_OK) fail_msg("%s", error.message);
     assert_int_equal(number("SELECT octet_length(errors->0->>'error') FROM jobq.failed"),
                      JOBQ_ERROR_MAX / 3 * 3);

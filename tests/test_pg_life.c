@@ -121,6 +121,7 @@ static void a_handler_sees_its_job(void **unused)
     h.run[0] = succeeds;
     job.headers = jobq_str_from("{\"trace\": \"7\"}");
     enqueue_with(&job);
+    d.loop.until = JOBQ_UNTIL_EMPTY;
     assert_int_equal(jobq_pg_work(pg, &d, &error), JOBQ_OK);
     assert_int_equal(GET(runs), 1);
     assert_int_equal(number("SELECT count(*) FROM jobq.history WHERE state = 's' AND attempt = 1"),
@@ -174,6 +175,7 @@ static void stages_hand_their_payload_on(void **unused)
     job.stages = 3;
     job.headers = jobq_str_from("{\"h\": 1}");
     enqueue_with(&job);
+    d.loop.until = JOBQ_UNTIL_EMPTY;
     assert_int_equal(jobq_pg_work(pg, &d, &error), JOBQ_OK);
     assert_string_equal(seen[0], "{\"n\": 1}|{\"h\": 1}|1");
     assert_string_equal(seen[1], "{\"made\": \"by 0\"}|{\"h\": 1}|1");
@@ -214,6 +216,7 @@ static void a_stage_that_used_a_connection_hands_its_payload_on_too(void **unuse
     h.run[1] = sees;
     job.stages = 2;
     enqueue_with(&job);
+    d.loop.until = JOBQ_UNTIL_EMPTY;
     assert_int_equal(jobq_pg_work(pg, &d, &error), JOBQ_OK);
     assert_string_equal(seen[1], "{\"made\": \"with a connection\"}||1");
 }
@@ -410,6 +413,7 @@ static void completing_in_the_handlers_transaction_is_one_with_its_effects(void 
     RUN("DROP TABLE IF EXISTS jobq.effect");
     RUN("CREATE TABLE jobq.effect (job bigint)");
     enqueue_count(100);
+    d.loop.until = JOBQ_UNTIL_EMPTY;
     assert_int_equal(jobq_pg_work(pg, &d, &error), JOBQ_OK);
     assert_int_equal(GET(others), 0);
     assert_int_equal(GET(runs), 100);
@@ -536,6 +540,7 @@ static void what_a_handler_leaves_open_is_rolled_back(void **unused)
     RUN("DROP TABLE IF EXISTS jobq.effect");
     RUN("CREATE TABLE jobq.effect (job bigint)");
     enqueue_count(50);
+    d.loop.until = JOBQ_UNTIL_EMPTY;
     assert_int_equal(jobq_pg_work(pg, &d, &error), JOBQ_OK);
     assert_int_equal(number("SELECT count(*) FROM jobq.effect"), 0);
     assert_int_equal(number("SELECT count(*) FROM jobq.history"), 50);
@@ -668,6 +673,7 @@ static void working_until_empty_ends_on_a_paused_queue(void **unused)
     (void)unused;
     enqueue_count(3);
     RUN("UPDATE jobq.queue SET paused_at = now()");
+    d.loop.until = JOBQ_UNTIL_EMPTY;
     assert_int_equal(jobq_pg_work(pg, &d, &error), JOBQ_OK);
     assert_int_equal(number("SELECT count(*) FROM jobq.job"), 3);
 }
@@ -699,6 +705,7 @@ static void a_queue_without_history_leaves_none(void **unused)
     (void)unused;
     enqueue_count(100);
     RUN("UPDATE jobq.queue SET history = false");
+    d.loop.until = JOBQ_UNTIL_EMPTY;
     assert_int_equal(jobq_pg_work(pg, &d, &error), JOBQ_OK);
     assert_int_equal(GET(runs), 100);
     assert_int_equal(number("SELECT count(*) FROM jobq.history"), 0);
@@ -1329,6 +1336,7 @@ static void priorities_run_in_order(void **unused)
     }
     d.loop.threads = 1;
     d.loop.batch_max = 1;
+    d.loop.until = JOBQ_UNTIL_EMPTY;
     assert_int_equal(jobq_pg_work(pg, &d, &error), JOBQ_OK);
     assert_int_equal(
         number("SELECT count(*) FROM (SELECT priority, id, row_number() OVER (ORDER BY claimed_at) "

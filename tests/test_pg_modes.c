@@ -76,7 +76,7 @@ static void empty_leaves_what_comes_later(void **unused)
     enqueue_count(1);
     pause_us = job.delay_us = 3600 * SECOND;
     enqueue_with(&job);
-    work_until(&d, JOBQ_UNTIL_STOPPED); /* which is empty, here */
+    work_until(&d, JOBQ_UNTIL_EMPTY);
     assert_int_equal(number("SELECT count(*) FROM jobq.job WHERE state = 'r'"), 2);
 }
 

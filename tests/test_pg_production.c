@@ -130,6 +130,7 @@ static void a_schema_serves(const char *name)
     assert_int_equal(jobq_pg_enqueue(other, NULL, &job, NULL, &error), JOBQ_OK);
     assert_int_equal(jobq_pg_enqueue_copy(other, NULL, &(jobq_pg_job){.queue = "q", .kind = "k"}, 1,
                                           &error), JOBQ_OK);
+    d.loop.until = JOBQ_UNTIL_EMPTY;
     if (jobq_pg_work(other, &d, &error)) fail_msg("%s", error.message);
     assert_int_equal(GET(ran), 2);
     snprintf(drop, sizeof drop, "DROP SCHEMA %s CASCADE", jobq_pg_schema(other));

@@ -43,6 +43,7 @@ static void work_off(const jobq_pg_receiver *r)
     memset(&desc, 0, sizeof desc);
     desc.receivers = r;
     desc.receiver_count = 1;
+    desc.loop.until = JOBQ_UNTIL_EMPTY;
     if (jobq_pg_work(pg, &desc, &error) != JOBQ_OK) fail_msg("%s", error.message);
 }
 
@@ -741,6 +742,7 @@ static void jobs_and_messages_share_a_worker(void **unused)
     desc.receivers = &r;
     desc.receiver_count = 1;
     desc.loop.threads = 1; /* neither starves the other */
+    desc.loop.until = JOBQ_UNTIL_EMPTY;
     if (jobq_pg_work(pg, &desc, &error) != JOBQ_OK) fail_msg("%s", error.message);
     assert_int_equal(seen->handled, 1000);
     assert_int_equal(seen->failures, 300);

@@ -134,6 +134,7 @@ static void each_schema_ends_by_itself(void **unused)
     (void)unused;
     enqueue_in(1, "k", 200);
     d.stats = &stats;
+    d.loop.until = JOBQ_UNTIL_EMPTY;
     assert_int_equal(jobq_pg_work(pg, &d, &error), JOBQ_OK);
     assert_int_equal(stats.jobs.succeeded, 200);
     assert_int_equal(number_in(0, "SELECT count(*) FROM jobq.worker"), 0);

@@ -80,11 +80,13 @@ static jobq_pg_worker_desc one_kind(jobq_pg_handler *h, jobq_handler run)
 }
 
 /* Runs until nothing is due. */
-static void work_off(const jobq_pg_worker_desc *d)
+static void work_off(const jobq_pg_worker_desc *desc)
 {
+    jobq_pg_worker_desc d = *desc;
     jobq_pg_error error;
 
-    if (jobq_pg_work(pg, d, &error) != JOBQ_OK) fail_msg("%s", error.message);
+    d.loop.until = JOBQ_UNTIL_EMPTY;
+    if (jobq_pg_work(pg, &d, &error) != JOBQ_OK) fail_msg("%s", error.message);
 }
 
 static int worker_setup(void **state)

@@ -39,6 +39,7 @@ static void a_job_is_run(void **unused)
     memset(&desc, 0, sizeof desc);
     desc.handlers = &one;
     desc.handler_count = 1;
+    desc.loop.until = JOBQ_UNTIL_EMPTY;
     if (jobq_pg_work(pg, &desc, &error) != JOBQ_OK) fail_msg("%s", error.message);
     assert_int_equal(jobs_run, 1);
     assert_int_equal(jobq_pg_get(pg, NULL, id, &ended, &error), JOBQ_OK);
@@ -66,6 +67,7 @@ static jobq_error work_on_messages(jobq_pg_error *error)
     receiver.each = take_message;
     desc.receivers = &receiver;
     desc.receiver_count = 1;
+    desc.loop.until = JOBQ_UNTIL_EMPTY;
     return jobq_pg_work(pg, &desc, error);
 }
 

@@ -208,7 +208,7 @@ static jobq_error request_again(PGconn *conn, jobq_pg_error *error)
 static jobq_error bury(PGconn *conn, void *user, jobq_pg_error *error)
 {
     jobq_pg_rows rows;
-    jobq_error code = attune_worker_silent(conn, 60 * (int64_t)1000000, &rows, error);
+    jobq_error code = attune_worker_silent(conn, JOBQ_MINUTES(1), &rows, error);
 
     (void)user;
     inactive += (int)rows.count;
@@ -228,7 +228,7 @@ static jobq_outcome keep_house(jobq_call *call)
     timed_out += (int)rows.count;
     jobq_pg_rows_clear(&rows);
     if (jobq_pg_transact(pg, conn, bury, NULL, &failure) != JOBQ_OK) return JOBQ_OUTCOME_RETRY;
-    jobq_call_delay(call, 3600 * (int64_t)1000000);
+    jobq_call_delay(call, JOBQ_HOURS(1));
     return JOBQ_OUTCOME_SNOOZE;
 }
 
@@ -276,7 +276,8 @@ static int work_off(PGconn *conn)
 {
     jobq_pg_handler handlers[] = {{.queue = "attune", .kind = "execute", .run = {execute}},
                                   {.queue = "attune", .kind = "house", .run = {keep_house}}};
-    jobq_pg_worker_desc work = {.handlers = handlers, .handler_count = 2};
+    jobq_pg_worker_desc work = {
+        .handlers = handlers, .handler_count = 2, .loop = {.until = JOBQ_UNTIL_EMPTY}};
     attune_execution done = {.status = ATTUNE_EXECUTION_STATUS_COMPLETED};
     jobq_pg_job house = {.queue = "attune", .kind = "house", .key = "house"};
     jobq_pg_rows rows;

@@ -39,7 +39,8 @@
  *         retry.random = 0x9e3779b97f4a7c15u;
  *         jobq_job_decide(&policy, &job, &retry, &decision);
  *         jobq_job_apply(&job, &decision, 0);
- *         printf("%s, again in %.1f s\n", jobq_state_name(job.state), decision.delay_us / 1e6);
+ *         printf("%s, again in %.1f s\n", jobq_enum_name(JOBQ_ENUM_STATE, job.state),
+ *                decision.delay_us / 1e6);
  *         return 0;
  *     }
  *
@@ -119,11 +120,12 @@
  *
  * LIFE OF A JOB
  *
- * A job has a kind (which names its handler), a queue (which holds its policy), a priority (0 to 9,
- * smaller runs first) and a time before which it does not run. It may have up to 16 stages. A later
- * stage runs before an earlier one of the same priority, so that work once started is finished
- * first. A worker claims jobs in batches, and numbers its claims. (worker id, claim number) is the
- * lease token. The job keeps it as long as it runs, and it guards every write about the job.
+ * A job has a kind (which names its handler), a queue (which holds its policy), a priority (-9 to
+ * 9, default 0, smaller runs first) and a time before which it does not run. It may have up to 16
+ * stages. A later stage runs before an earlier one of the same priority, so that work once started
+ * is finished first. A worker claims jobs in batches, and numbers its claims. (worker id, claim
+ * number) is the lease token. The job keeps it as long as it runs, and it guards every write about
+ * the job.
  *
  *               enqueue                                    revive
  *                  |     .------------------------------------------------------------------.
@@ -384,7 +386,7 @@
 #define JOBQ_LOOP_WATCHED 32
 #endif
 #ifndef JOBQ_LOOP_LANES /* lanes of one claim; the tests set fewer */
-#define JOBQ_LOOP_LANES (JOBQ_LOOP_QUEUES * 160)
+#define JOBQ_LOOP_LANES (JOBQ_LOOP_QUEUES * 304)
 #endif
 #ifndef JOBQ_LOOP_PARTITIONS
 #define JOBQ_LOOP_PARTITIONS 64
@@ -440,10 +442,6 @@ typedef struct jobq_str {
     size_t len;
 } jobq_str;
 
-/* jobq_error_name -- short stable name, for logs and tests ("lost"). "unknown" for other
- * numbers. */
-JOBQ_API const char *jobq_error_name(jobq_error error);
-
 /* jobq_error_text -- one sentence for people. */
 JOBQ_API const char *jobq_error_text(jobq_error error);
 
@@ -452,6 +450,25 @@ JOBQ_API jobq_str jobq_str_from(const char *terminated);
 
 /* jobq_str_equal -- same length and same bytes. */
 JOBQ_API bool jobq_str_equal(jobq_str a, jobq_str b);
+
+/* The enums whose values have names: short and stable, for logs, tests and stores. */
+typedef enum jobq_enum {
+    JOBQ_ENUM_ERROR,        /* jobq_error: "lost" */
+    JOBQ_ENUM_CURVE,        /* jobq_curve: "exponential" */
+    JOBQ_ENUM_STATE,        /* jobq_state: "ready" */
+    JOBQ_ENUM_STATE_LETTER, /* jobq_state, as the database has it: "r" */
+    JOBQ_ENUM_EVENT,        /* jobq_event_kind: "claim" */
+    JOBQ_ENUM_OUTCOME,      /* jobq_outcome: "success" */
+    JOBQ_ENUM_PROFILE,      /* jobq_profile: "quick" */
+    JOBQ_ENUM_REQUEST,      /* jobq_request_kind: "set aside" */
+    JOBQ_ENUM_COUNT
+} jobq_enum;
+
+/* jobq_enum_name -- the name of a value; "unknown" if it has none. */
+JOBQ_API const char *jobq_enum_name(jobq_enum of, int64_t value);
+
+/* jobq_enum_from -- the value that has this name; -1: none. */
+JOBQ_API int jobq_enum_from(jobq_enum of, jobq_str name);
 
 /* ---- random bits ----------------------------------------------------------------------------- */
 
@@ -573,10 +590,6 @@ JOBQ_API jobq_backoff jobq_backoff_defaults(const jobq_backoff *backoff);
  * range. */
 JOBQ_API jobq_error jobq_backoff_check(const jobq_backoff *backoff);
 
-/* jobq_curve_name, jobq_curve_from -- "exponential", "linear", "quartic", "constant". */
-JOBQ_API const char *jobq_curve_name(jobq_curve curve);
-JOBQ_API jobq_error jobq_curve_from(jobq_str name, jobq_curve *curve);
-
 /*
  * jobq_backoff_delay -- how long to wait.
  *
@@ -590,7 +603,10 @@ JOBQ_API int64_t jobq_backoff_delay(const jobq_backoff *backoff, uint32_t n, uin
 /* ---- jobs ------------------------------------------------------------------------------------ */
 
 #define JOBQ_STAGES_MAX 16
+#ifndef JOBQ_PRIORITY_MIN /* the tests set fewer priorities */
+#define JOBQ_PRIORITY_MIN (-9)
 #define JOBQ_PRIORITY_MAX 9
+#endif
 #ifndef JOBQ_STRAYS_MAX
 #define JOBQ_STRAYS_MAX 256  /* see jobq_news */
 #endif
@@ -605,12 +621,12 @@ JOBQ_API int64_t jobq_backoff_delay(const jobq_backoff *backoff, uint32_t n, uin
 
 /* id, letter in the database, name. */
 #define JOBQ_STATES(X)           \
-    X(READY, 'r', "ready")       \
-    X(RUNNING, 'x', "running")   \
-    X(SUCCEEDED, 's', "succeeded") \
-    X(FAILED, 'f', "failed")     \
-    X(CANCELLED, 'c', "cancelled") \
-    X(WAITING, 'w', "waiting")
+    X(READY, "r", "ready")       \
+    X(RUNNING, "x", "running")   \
+    X(SUCCEEDED, "s", "succeeded") \
+    X(FAILED, "f", "failed")     \
+    X(CANCELLED, "c", "cancelled") \
+    X(WAITING, "w", "waiting")
 
 typedef enum jobq_state {
     JOBQ_STATE_NONE,
@@ -682,7 +698,7 @@ typedef struct jobq_job {
     int32_t max_attempts;   /* its own limit (0: the queue's) */
     int16_t stage;          /* 0 is the first */
     int16_t stages;         /* 1 to JOBQ_STAGES_MAX */
-    int16_t priority;       /* 0 to 9, smaller runs first */
+    int16_t priority;       /* -9 to 9, smaller runs first */
     bool suspect;           /* it was running when its worker died */
     bool alone;             /* its worker died again: it must run alone now */
     bool cancel_requested;
@@ -752,21 +768,6 @@ JOBQ_API bool jobq_job_holds(const jobq_job *job, int64_t worker, int64_t claim)
 
 /* jobq_state_final -- succeeded, failed or cancelled. */
 JOBQ_API bool jobq_state_final(jobq_state state);
-
-/* jobq_state_name, jobq_state_from -- "ready" ...; an unknown name is JOBQ_ERROR_INVALID. */
-JOBQ_API const char *jobq_state_name(jobq_state state);
-JOBQ_API jobq_error jobq_state_from(jobq_str name, jobq_state *state);
-
-/* jobq_outcome_name -- "success" ..., for logs and metrics. */
-JOBQ_API const char *jobq_outcome_name(jobq_outcome outcome);
-
-/* jobq_state_letter, jobq_state_from_letter -- the database's one-letter form. 0 and NONE if
- * unknown. */
-JOBQ_API char jobq_state_letter(jobq_state state);
-JOBQ_API jobq_state jobq_state_from_letter(char letter);
-
-/* jobq_event_name -- "claim" ... */
-JOBQ_API const char *jobq_event_name(jobq_event_kind event);
 
 /*
  * jobq_reason_format -- the error text of an attempt, and why the job failed if it was the last
@@ -985,10 +986,6 @@ JOBQ_API jobq_tuning jobq_tuning_defaults(const jobq_tuning *tuning);
  * JOBQ_LOOP_BATCH is allowed and cut later. Fill the tuning first. */
 JOBQ_API jobq_error jobq_tuning_check(const jobq_tuning *tuning);
 
-/* jobq_profile_name, jobq_profile_from -- "quick" ...; an unknown name is JOBQ_ERROR_INVALID. */
-JOBQ_API const char *jobq_profile_name(jobq_profile profile);
-JOBQ_API jobq_error jobq_profile_from(jobq_str name, jobq_profile *profile);
-
 /*
  * jobq_pace_wait -- how long to wait after a directive; updates the pace.
  *
@@ -1187,7 +1184,7 @@ JOBQ_API void jobq_delivery_run(jobq_delivery *delivery, jobq_message_handler ea
 
 /* ---- the worker's loop ----------------------------------------------------------------------- */
 
-#define JOBQ_PRIORITIES (JOBQ_PRIORITY_MAX + 1)
+#define JOBQ_PRIORITIES (JOBQ_PRIORITY_MAX - JOBQ_PRIORITY_MIN + 1)
 
 /* When a loop stops by itself. */
 typedef enum jobq_until {
@@ -1266,12 +1263,12 @@ typedef enum jobq_request_kind {
     JOBQ_REQUEST_LOOK,       /* writes nothing. Of the partitions of message_queues that have
                                 messages, the first limit whose ids exceed id, ordered by id ->
                                 backlogs; more: there may be others */
-    JOBQ_REQUEST_READ,       /* partition_id, token, watched, handed, limit, bytes, sweep; aside,
-                                acked -> reading */
-    JOBQ_REQUEST_ACK,        /* partition_id, token, ack; if limit > 0, then reads up to limit
-                                messages and bytes -> reading's count and cut. LOST: nothing was
-                                written */
-    JOBQ_REQUEST_RENEW,      /* partition_id, token -> LOST: the lease is lost */
+    JOBQ_REQUEST_READ,       /* partition_id, worker, claim, lease_us: the token wanted; watched,
+                                handed, limit, bytes, sweep; aside, acked -> reading */
+    JOBQ_REQUEST_ACK,        /* partition_id, worker, claim, lease_us, ack; if limit > 0, then reads
+                                up to limit messages and bytes -> reading's count and cut. LOST:
+                                nothing was written */
+    JOBQ_REQUEST_RENEW,      /* partition_id, worker, claim, lease_us -> LOST: the lease is lost */
     JOBQ_REQUEST_ABANDON,    /* slot, generation: its handler ran too long. Close its connection,
                                 replace its thread. If messages is set, then call
                                 jobq_loop_delivered, or, if committing is set,
@@ -1279,9 +1276,6 @@ typedef enum jobq_request_kind {
     JOBQ_REQUEST_EXIT,       /* the loop has ended */
     JOBQ_REQUEST_COUNT
 } jobq_request_kind;
-
-/* jobq_request_name -- "claim", "set aside" ... */
-JOBQ_API const char *jobq_request_name(jobq_request_kind kind);
 
 /* A lane of a claim, with its lower bound: only jobs whose (run_at, id) is after (after_at_us,
  * after_id). */
@@ -1337,7 +1331,6 @@ typedef struct jobq_request {
                             sent. READ, ACK: limit for all payloads, but at least one message */
     int64_t until_mono_us;
     int64_t partition_id;
-    jobq_holder token;   /* of the partition: worker, claim, lease_us */
     jobq_holder watched; /* READ: take the partition over from this holder, if it has not moved */
     int64_t handed;      /* READ: the latest claim number whose delivery reached a handler here */
     int64_t acked;       /* READ with aside: everything up to this seq is acknowledged */
@@ -1408,7 +1401,8 @@ typedef struct jobq_news {
 
 typedef struct jobq_queue_policy {
     jobq_policy policy;
-    int16_t stages_max;
+    int16_t stages_max;   /* of any job of the queue: these two bound the lanes of a claim */
+    int16_t priority_min; /* 0 if none is negative */
     bool paused;
 } jobq_queue_policy;
 
@@ -1554,7 +1548,7 @@ JOBQ_API int64_t jobq_loop_due(const jobq_loop *loop, int64_t mono_us);
  * handed out when the lease may be over. */
 JOBQ_API bool jobq_loop_take(jobq_loop *loop, int64_t mono_us, jobq_work *work);
 
-/* jobq_loop_stopping -- why the handler of this work should stop, if it should; *remaining_us is the
+/* jobq_loop_stopping -- why the handler of this work should stop, if it should. *remaining_us: the
  * time that is left to it (JOBQ_NEVER: no limit). */
 JOBQ_API jobq_stop jobq_loop_stopping(const jobq_loop *loop, int64_t mono_us,
                                       const jobq_work *work,
@@ -1623,6 +1617,8 @@ JOBQ_API void jobq_loop_counts(const jobq_loop *loop, jobq_loop_stats *jobs,
 
 #define JOBQ_MEMORY_QUEUES 8 /* queues 1 to 8 have their own policy; others the defaults */
 
+typedef struct jobq_memory jobq_memory;
+
 typedef struct jobq_memory_job {
     jobq_job job;
     jobq_str payload;       /* borrowed: must live as long as the job */
@@ -1631,24 +1627,6 @@ typedef struct jobq_memory_job {
     jobq_reason reason;     /* failed: why, for jobq_reason_format */
     int32_t limit;
 } jobq_memory_job;
-
-typedef struct jobq_memory_worker {
-    int64_t id; /* 0: free */
-    int64_t beat;
-    int64_t lease_us;
-    int64_t expires_at_us;
-    uint64_t queues; /* bit i: queue i */
-    uint64_t kinds;  /* bit i: kind i */
-    int64_t dead_at_us;
-    bool dead;       /* its row stays for a day, or until its place is needed */
-    bool asleep;
-} jobq_memory_worker;
-
-typedef struct jobq_memory_claim {
-    int64_t worker; /* 0: free */
-    int64_t number;
-    int64_t burned_at_us; /* when its number was burned; 0: it is not */
-} jobq_memory_claim;
 
 /* A message on a jobq_memory. */
 typedef struct jobq_memory_message {
@@ -1659,42 +1637,12 @@ typedef struct jobq_memory_message {
     jobq_str payload;  /* borrowed */
 } jobq_memory_message;
 
-/* The row of a partition. */
-typedef struct jobq_memory_partition {
-    int32_t queue;  /* 0: free */
-    int32_t number; /* in its queue: 0, 1, 2 ... */
-    int64_t last;   /* last seq given out */
-    jobq_cursor cursor;
-    jobq_holder holder; /* worker 0: none */
-    int64_t lease_until_us;
-    int64_t reading; /* last seq of the holder's delivery; 0: none */
-    int64_t run_at_us;
-} jobq_memory_partition;
-
-/* The head of the block. The jobs, workers and claims follow it. */
-typedef struct jobq_memory {
-    int32_t job_max, worker_max, claim_max;
-    int32_t job_count;      /* jobs[0 .. job_count) have been used */
-    int64_t policy_version; /* changes with every change of a policy or pause */
-    uint64_t paused;        /* bit i: queue i */
-    uint64_t paused_kinds;  /* bit i: kind i */
-    int16_t stages_max;
-    jobq_policy policies[JOBQ_MEMORY_QUEUES];
-    jobq_memory_partition partitions[JOBQ_MEMORY_PARTITIONS]; /* ids are index + 1 */
-    jobq_memory_message messages[JOBQ_MEMORY_MESSAGES];
-} jobq_memory;
-
 /* jobq_memory_size -- bytes of a block for this many jobs, workers and claims with unsettled
  * jobs. */
 JOBQ_API size_t jobq_memory_size(int32_t jobs, int32_t workers, int32_t claims);
 
 /* jobq_memory_init -- an empty store in the caller's block, aligned for int64_t. */
 JOBQ_API jobq_memory *jobq_memory_init(void *block, int32_t jobs, int32_t workers, int32_t claims);
-
-/* The arrays of a store, of length job_max, worker_max and claim_max. */
-JOBQ_API jobq_memory_job *jobq_memory_jobs(const jobq_memory *memory);
-JOBQ_API jobq_memory_worker *jobq_memory_workers(const jobq_memory *memory);
-JOBQ_API jobq_memory_claim *jobq_memory_claims(const jobq_memory *memory);
 
 /* jobq_memory_policy -- sets the policy of queue 1 to JOBQ_MEMORY_QUEUES, and pauses it or not. */
 JOBQ_API void jobq_memory_policy(jobq_memory *memory, int32_t queue, const jobq_policy *policy,
@@ -1716,18 +1664,10 @@ JOBQ_API int64_t jobq_memory_enqueue(jobq_memory *memory, const jobq_job *like, 
 /* jobq_memory_get -- the job with this id; NULL: none. */
 JOBQ_API jobq_memory_job *jobq_memory_get(jobq_memory *memory, int64_t id);
 
-/* jobq_memory_keep -- sets the payload of the next stage (borrowed), used if this token finishes
- * the stage. JOBQ_OK or JOBQ_ERROR_LOST. */
-JOBQ_API jobq_error jobq_memory_keep(jobq_memory *memory, int64_t id, int64_t worker,
-                                     int64_t claim, jobq_str next);
-
-/* jobq_memory_holds -- whether any job is running under a token of this worker. */
-JOBQ_API bool jobq_memory_holds(const jobq_memory *memory, int64_t worker);
-
-/* jobq_memory_cancel cancels a ready job, or requests it of a running one. jobq_memory_revive makes
- * a failed job ready again. JOBQ_ERROR_TRANSITION: the job is in another state. */
-JOBQ_API jobq_error jobq_memory_cancel(jobq_memory *memory, int64_t id, int64_t now_us);
-JOBQ_API jobq_error jobq_memory_revive(jobq_memory *memory, int64_t id, int64_t now_us);
+/* jobq_memory_event -- CANCEL cancels a ready job, or requests it of a running one; REVIVE makes a
+ * failed job ready again. JOBQ_ERROR_TRANSITION: the job is in another state. */
+JOBQ_API jobq_error jobq_memory_event(jobq_memory *memory, int64_t id, jobq_event_kind kind,
+                                      int64_t now_us);
 
 /* jobq_memory_outbox -- gives a queue this many partitions. Returns the id of the first (ids count
  * up from 1), or 0 if there is no room. */
@@ -1742,17 +1682,6 @@ JOBQ_API bool jobq_memory_send(jobq_memory *memory, int32_t queue, int32_t numbe
 JOBQ_API jobq_memory_message *jobq_memory_message_at(jobq_memory *memory, int64_t partition_id,
                                                      int64_t seq);
 
-/* jobq_memory_execute -- executes one statement. queues, kinds: what this worker serves (bits).
- * now_us: the store's clock. Requests that are not statements do nothing. */
-JOBQ_API void jobq_memory_execute(jobq_memory *memory, const jobq_request *request, uint64_t queues,
-                                  uint64_t kinds, int64_t now_us, jobq_answer *answer);
-
-/* jobq_memory_perform -- executes it and tells the loop the answer. mono_us: the loop's clock.
- * CONNECT always works. An abandoned handler of messages is taken to have done none. Needs 300 KB
- * of stack. */
-JOBQ_API void jobq_memory_perform(jobq_memory *memory, jobq_loop *loop, const jobq_request *request,
-                                  uint64_t queues, uint64_t kinds, int64_t mono_us, int64_t now_us);
-
 /* The handler of a kind's jobs, or of a queue's messages, on a jobq_memory. */
 typedef struct jobq_memory_handler {
     int32_t queue, kind;               /* kind: for jobs only */
@@ -1766,13 +1695,13 @@ typedef struct jobq_memory_handler {
  * jobq_memory_work -- one worker, one step: does everything that is due at now_us, including
  * handlers.
  *
- * Shape   call: memory for the handlers' call, which is large. Returns when something is due next,
- *         by the same clock. Set your clock to that time and call again. JOBQ_NEVER: the loop has
- *         ended. The loop's configuration numbers the queues in the order of their ids.
+ * Shape   Returns when something is due next, by the same clock. Set your clock to that time and
+ *         call again. JOBQ_NEVER: the loop has ended. The loop's configuration numbers the queues
+ *         in the order of their ids. Needs 300 KB of stack.
  */
 JOBQ_API int64_t jobq_memory_work(jobq_memory *memory, jobq_loop *loop,
                                   const jobq_memory_handler *handlers, int32_t count,
-                                  jobq_call *call, int64_t now_us);
+                                  int64_t now_us);
 
 #ifdef __cplusplus
 }
@@ -1803,17 +1732,6 @@ JOBQ_API int64_t jobq_memory_work(jobq_memory *memory, jobq_loop *loop,
 
 /* ---- >>errors -------------------------------------------------------------------------------- */
 
-JOBQ_API const char *jobq_error_name(jobq_error error)
-{
-    switch (error) {
-#define JOBQ__X(id, name, text) case JOBQ_##id: return name;
-        JOBQ_ERRORS(JOBQ__X)
-#undef JOBQ__X
-    case JOBQ_ERROR_COUNT: break;
-    }
-    return "unknown";
-}
-
 JOBQ_API const char *jobq_error_text(jobq_error error)
 {
     switch (error) {
@@ -1836,6 +1754,52 @@ JOBQ__ONCE JOBQ_API jobq_str jobq_str_from(const char *terminated)
 JOBQ_API bool jobq_str_equal(jobq_str a, jobq_str b)
 {
     return a.len == b.len && (a.len == 0 || memcmp(a.ptr, b.ptr, a.len) == 0);
+}
+
+#define JOBQ__SECOND_OF(id, name, more) name,
+#define JOBQ__THIRD_OF(id, more, name) name,
+#define JOBQ__NAME_OF(id, name) name,
+static const char *const jobq__error_names[] = {JOBQ_ERRORS(JOBQ__SECOND_OF) NULL};
+static const char *const jobq__state_names[] = {"", JOBQ_STATES(JOBQ__THIRD_OF) NULL};
+static const char *const jobq__state_letters[] = {"", JOBQ_STATES(JOBQ__SECOND_OF) NULL};
+static const char *const jobq__event_names[] = {"", JOBQ_EVENTS(JOBQ__NAME_OF) NULL};
+static const char *const jobq__profile_names[] = {JOBQ_PROFILES(JOBQ__NAME_OF) NULL};
+static const char *const jobq__curve_names[] = {"exponential", "linear", "quartic", "constant",
+                                                NULL};
+static const char *const jobq__outcome_names[] = {
+    "none", "success", "retry", "discard", "snooze", "release", "cancelled", "done", NULL};
+static const char *const jobq__request_names[] = {
+    "wait", "connect", "disconnect", "register", "policies", "claim", "recover", "complete",
+    "settle", "heartbeat", "rescue", "sleep", "unpark", "prune", "vacuum", "deregister",
+    "remain", "set aside", "look", "read", "ack", "renew", "abandon", "exit", NULL};
+
+/* By value, up to NULL; "" is not a name. */
+static const char *const *jobq__names(jobq_enum of)
+{
+    static const char *const *const all[JOBQ_ENUM_COUNT] = {
+        jobq__error_names, jobq__curve_names,   jobq__state_names,   jobq__state_letters,
+        jobq__event_names, jobq__outcome_names, jobq__profile_names, jobq__request_names};
+
+    JOBQ_ASSERT(of < JOBQ_ENUM_COUNT);
+    return all[of];
+}
+
+JOBQ_API const char *jobq_enum_name(jobq_enum of, int64_t value)
+{
+    const char *const *names = jobq__names(of);
+    int64_t i = 0;
+
+    while (names[i] != NULL && i != value) i++;
+    return names[i] != NULL && names[i][0] != '\0' ? names[i] : "unknown";
+}
+
+JOBQ_API int jobq_enum_from(jobq_enum of, jobq_str name)
+{
+    const char *const *names = jobq__names(of);
+    int i = 0;
+
+    while (names[i] != NULL && !jobq_str_equal(name, jobq_str_from(names[i]))) i++;
+    return names[i] != NULL && name.len > 0 ? i : -1;
 }
 
 static int64_t jobq__min(int64_t a, int64_t b) { return a < b ? a : b; }
@@ -2313,28 +2277,6 @@ JOBQ_API jobq_error jobq_backoff_check(const jobq_backoff *backoff)
     return JOBQ_OK;
 }
 
-static const char *const jobq__curve_names[JOBQ_CURVE_COUNT] = {"exponential", "linear", "quartic",
-                                                                "constant"};
-
-JOBQ_API const char *jobq_curve_name(jobq_curve curve)
-{
-    return (int)curve >= 0 && curve < JOBQ_CURVE_COUNT ? jobq__curve_names[curve] : "unknown";
-}
-
-JOBQ_API jobq_error jobq_curve_from(jobq_str name, jobq_curve *curve)
-{
-    int i;
-
-    JOBQ_ASSERT(curve != NULL);
-    for (i = 0; i < JOBQ_CURVE_COUNT; i++) {
-        if (jobq_str_equal(name, jobq_str_from(jobq__curve_names[i]))) {
-            *curve = (jobq_curve)i;
-            return JOBQ_OK;
-        }
-    }
-    return JOBQ_ERROR_INVALID;
-}
-
 /* d(n), before jitter. */
 static int64_t jobq__backoff_curve(const jobq_backoff *b, uint32_t n)
 {
@@ -2359,8 +2301,8 @@ JOBQ_API int64_t jobq_backoff_delay(const jobq_backoff *backoff, uint32_t n, uin
     int64_t delay, half, low, high;
 
     JOBQ_ASSERT(jobq_backoff_check(&b) == JOBQ_OK);
-    delay = jobq__backoff_curve(&b, n);
     if (b.jitter_permille == JOBQ_NO_JITTER) b.jitter_permille = 0;
+    delay = jobq__backoff_curve(&b, n);
     half = delay / 1000 * b.jitter_permille + delay % 1000 * b.jitter_permille / 1000;
     low = jobq__max(delay - half, b.floor_us);
     high = jobq__min(jobq__add(delay, half), b.cap_us);
@@ -2421,7 +2363,8 @@ JOBQ_API jobq_error jobq_job_check(const jobq_job *job)
     if (job->cancel_requested && !running)
         return JOBQ_ERROR_INVALID; /* (5) */
     if (job->alone && !job->suspect) return JOBQ_ERROR_INVALID; /* (6) */
-    if (job->priority < 0 || job->priority > JOBQ_PRIORITY_MAX) return JOBQ_ERROR_INVALID;
+    if (job->priority < JOBQ_PRIORITY_MIN || job->priority > JOBQ_PRIORITY_MAX)
+        return JOBQ_ERROR_INVALID;
     return job->state > JOBQ_STATE_NONE && job->state < JOBQ_STATE_COUNT ? JOBQ_OK
                                                                          : JOBQ_ERROR_INVALID;
 }
@@ -2643,74 +2586,6 @@ JOBQ_API void jobq_job_apply(jobq_job *job, const jobq_decision *decision, int64
     job->cancel_requested = decision->cancel_requested;
     if (!decision->keep_run_at) job->run_at_us = jobq__add(now_us, decision->delay_us);
     JOBQ_ASSERT(jobq_job_check(job) == JOBQ_OK);
-}
-
-JOBQ_API const char *jobq_state_name(jobq_state state)
-{
-    switch (state) {
-#define JOBQ__X(id, letter, name) case JOBQ_STATE_##id: return name;
-        JOBQ_STATES(JOBQ__X)
-#undef JOBQ__X
-    case JOBQ_STATE_NONE:
-    case JOBQ_STATE_COUNT: break;
-    }
-    return "unknown";
-}
-
-JOBQ_API const char *jobq_outcome_name(jobq_outcome outcome)
-{
-    static const char *const names[JOBQ_OUTCOME_COUNT] = {
-        "none", "success", "retry", "discard", "snooze", "release", "cancelled", "done"};
-
-    return (int)outcome >= 0 && outcome < JOBQ_OUTCOME_COUNT ? names[outcome] : "unknown";
-}
-
-JOBQ_API jobq_error jobq_state_from(jobq_str name, jobq_state *state)
-{
-    int i;
-
-    JOBQ_ASSERT(state != NULL);
-    for (i = JOBQ_STATE_NONE + 1; i < JOBQ_STATE_COUNT; i++) {
-        if (jobq_str_equal(name, jobq_str_from(jobq_state_name((jobq_state)i)))) {
-            *state = (jobq_state)i;
-            return JOBQ_OK;
-        }
-    }
-    return JOBQ_ERROR_INVALID;
-}
-
-JOBQ_API char jobq_state_letter(jobq_state state)
-{
-    switch (state) {
-#define JOBQ__X(id, letter, name) case JOBQ_STATE_##id: return letter;
-        JOBQ_STATES(JOBQ__X)
-#undef JOBQ__X
-    case JOBQ_STATE_NONE:
-    case JOBQ_STATE_COUNT: break;
-    }
-    return 0;
-}
-
-JOBQ_API jobq_state jobq_state_from_letter(char letter)
-{
-    int i;
-
-    for (i = JOBQ_STATE_NONE + 1; i < JOBQ_STATE_COUNT; i++) {
-        if (jobq_state_letter((jobq_state)i) == letter) return (jobq_state)i;
-    }
-    return JOBQ_STATE_NONE;
-}
-
-JOBQ_API const char *jobq_event_name(jobq_event_kind event)
-{
-    switch (event) {
-#define JOBQ__X(id, name) case JOBQ_EVENT_##id: return name;
-        JOBQ_EVENTS(JOBQ__X)
-#undef JOBQ__X
-    case JOBQ_EVENT_NONE:
-    case JOBQ_EVENT_COUNT: break;
-    }
-    return "unknown";
 }
 
 /* Writes text into a buffer. The first overflow sets full; from then on nothing is written. */
@@ -3014,31 +2889,6 @@ JOBQ_API jobq_error jobq_tuning_check(const jobq_tuning *t)
         return JOBQ_ERROR_INVALID;
     }
     return jobq_backoff_check(&t->retry);
-}
-
-JOBQ_API const char *jobq_profile_name(jobq_profile profile)
-{
-    switch (profile) {
-#define JOBQ__X(id, name) case JOBQ_PROFILE_##id: return name;
-        JOBQ_PROFILES(JOBQ__X)
-#undef JOBQ__X
-    case JOBQ_PROFILE_COUNT: break;
-    }
-    return "unknown";
-}
-
-JOBQ_API jobq_error jobq_profile_from(jobq_str name, jobq_profile *profile)
-{
-    int i;
-
-    JOBQ_ASSERT(profile != NULL);
-    for (i = 0; i < JOBQ_PROFILE_COUNT; i++) {
-        if (jobq_str_equal(name, jobq_str_from(jobq_profile_name((jobq_profile)i)))) {
-            *profile = (jobq_profile)i;
-            return JOBQ_OK;
-        }
-    }
-    return JOBQ_ERROR_INVALID;
 }
 
 JOBQ_API int64_t jobq_pace_wait(const jobq_tuning *t, int64_t *pace_us, jobq_directive directive)
@@ -3505,9 +3355,10 @@ typedef struct jobq_bound {
 typedef struct jobq_loop_queue {
     int32_t id;
     int16_t stages_max;
+    int16_t priority_min;
     bool paused;
     jobq_policy policy;
-    jobq_bound bounds[JOBQ_PRIORITIES][JOBQ_STAGES_MAX];
+    jobq_bound bounds[JOBQ_PRIORITIES][JOBQ_STAGES_MAX]; /* by priority - JOBQ_PRIORITY_MIN */
 } jobq_loop_queue;
 
 /* A list of slots. head and tail -1: empty. */
@@ -4977,9 +4828,9 @@ static void jobq__ask_part(jobq_loop *l, jobq_part *p, jobq_request_kind kind, j
     a->slot = (int32_t)(p - l->relay.parts);
     a->generation = p->generation;
     a->partition_id = p->id;
-    a->token.worker = a->worker = p->worker;
-    a->token.claim = a->claim = p->claim;
-    a->token.lease_us = jobq__relay_tuning(l, p)->lease_us;
+    a->worker = p->worker;
+    a->claim = p->claim;
+    a->lease_us = jobq__relay_tuning(l, p)->lease_us;
 }
 
 /* Each READ has a token of its own, so that a READ that arrives late is recognized. */
@@ -5492,7 +5343,7 @@ static void jobq__lanes_add(const jobq_loop *l, const jobq_loop_queue *q, int16_
     int16_t stage;
 
     for (stage = (int16_t)(q->stages_max - 1); stage >= 0; stage--) {
-        const jobq_bound *b = &q->bounds[priority][stage];
+        const jobq_bound *b = &q->bounds[priority - JOBQ_PRIORITY_MIN][stage];
         bool bounded = b->claim != 0 && !l->claim_sweep;
         jobq_lane *lane = &a->lanes[a->lane_count];
         if (!jobq__lane_listed(l, b) || a->lane_count == JOBQ_LOOP_LANES) continue;
@@ -5511,10 +5362,12 @@ static void jobq__lanes(const jobq_loop *l, jobq_request *a)
     int16_t priority;
     int32_t n;
 
-    for (priority = 0; priority < JOBQ_PRIORITIES; priority++) {
+    for (priority = JOBQ_PRIORITY_MIN; priority <= JOBQ_PRIORITY_MAX; priority++) {
         for (n = 0; n < l->queue_count; n++) {
             int32_t i = (l->first_queue + n) % l->queue_count;
-            if (jobq__claims_from(l, i)) jobq__lanes_add(l, &l->queues[i], priority, a);
+            const jobq_loop_queue *q = &l->queues[i];
+            if (priority < q->priority_min || !jobq__claims_from(l, i)) continue;
+            jobq__lanes_add(l, q, priority, a);
         }
     }
     a->every_kind = l->every_kind;
@@ -5575,7 +5428,7 @@ static void jobq__bound_move(jobq_loop *l, const jobq_job *job, int64_t number)
 
     for (i = 0; i < l->queue_count && l->queues[i].id != job->queue;) i++;
     if (i == l->queue_count) return;
-    b = &l->queues[i].bounds[job->priority][job->stage];
+    b = &l->queues[i].bounds[job->priority - JOBQ_PRIORITY_MIN][job->stage];
     if (b->claim == 0 || (l->claim_sweep && b->claim != number) || job->run_at_us > b->run_at_us ||
         (job->run_at_us == b->run_at_us && job->id > b->id)) {
         b->run_at_us = job->run_at_us;
@@ -6304,9 +6157,12 @@ static void jobq__tell_policies(jobq_loop *l, int64_t now, jobq_answer *a)
     for (i = 0; i < a->count && i < l->queue_count; i++) {
         const jobq_queue_policy *p = &a->policies[i];
         jobq_loop_queue *q = &l->queues[i];
+        int16_t least = (int16_t)jobq__max(jobq__min(p->priority_min, 0), JOBQ_PRIORITY_MIN);
         if (q->paused && !p->paused) l->claim_mono_us = l->relay.look_mono_us = INT64_MIN;
+        if (least < q->priority_min) l->claim_mono_us = l->full_mono_us = INT64_MIN;
         q->policy = jobq_policy_defaults(&p->policy);
         q->stages_max = (int16_t)jobq__min(jobq__max(p->stages_max, 1), JOBQ_STAGES_MAX);
+        q->priority_min = least;
         q->paused = p->paused;
     }
 }
@@ -6751,16 +6607,6 @@ JOBQ_API int64_t jobq_loop_due(const jobq_loop *l, int64_t mono_us)
 
 /* -- requests and answers -- */
 
-JOBQ_API const char *jobq_request_name(jobq_request_kind kind)
-{
-    static const char *const names[] = {
-        "wait", "connect", "disconnect", "register", "policies", "claim", "recover", "complete",
-        "settle", "heartbeat", "rescue", "sleep", "unpark", "prune", "vacuum", "deregister",
-        "remain", "set aside", "look", "read", "ack", "renew", "abandon", "exit"};
-
-    return (int)kind >= 0 && kind < JOBQ_REQUEST_COUNT ? names[kind] : "unknown";
-}
-
 JOBQ_API void jobq_answer_start(jobq_answer *answer, const jobq_request *request)
 {
     JOBQ_ASSERT(answer != NULL && request != NULL);
@@ -6943,6 +6789,49 @@ JOBQ_API void jobq_loop_counts(const jobq_loop *l, jobq_loop_stats *jobs,
 
 /* ---- >>memory -------------------------------------------------------------------------------- */
 
+typedef struct jobq_memory_worker {
+    int64_t id; /* 0: free */
+    int64_t beat;
+    int64_t lease_us;
+    int64_t expires_at_us;
+    uint64_t queues; /* bit i: queue i */
+    uint64_t kinds;  /* bit i: kind i */
+    int64_t dead_at_us;
+    bool dead;       /* its row stays for a day, or until its place is needed */
+    bool asleep;
+} jobq_memory_worker;
+
+typedef struct jobq_memory_claim {
+    int64_t worker; /* 0: free */
+    int64_t number;
+    int64_t burned_at_us; /* when its number was burned; 0: it is not */
+} jobq_memory_claim;
+
+/* The row of a partition. */
+typedef struct jobq_memory_partition {
+    int32_t queue;  /* 0: free */
+    int32_t number; /* in its queue: 0, 1, 2 ... */
+    int64_t last;   /* last seq given out */
+    jobq_cursor cursor;
+    jobq_holder holder; /* worker 0: none */
+    int64_t lease_until_us;
+    int64_t reading; /* last seq of the holder's delivery; 0: none */
+    int64_t run_at_us;
+} jobq_memory_partition;
+
+/* The head of the block. The jobs, workers and claims follow it. */
+struct jobq_memory {
+    int32_t job_max, worker_max, claim_max;
+    int32_t job_count;      /* jobs[0 .. job_count) have been used */
+    int64_t policy_version; /* changes with every change of a policy or pause */
+    uint64_t paused;        /* bit i: queue i */
+    uint64_t paused_kinds;  /* bit i: kind i */
+    int16_t stages_max, priority_min;
+    jobq_policy policies[JOBQ_MEMORY_QUEUES];
+    jobq_memory_partition partitions[JOBQ_MEMORY_PARTITIONS]; /* ids are index + 1 */
+    jobq_memory_message messages[JOBQ_MEMORY_MESSAGES];
+};
+
 JOBQ_API size_t jobq_memory_size(int32_t jobs, int32_t workers, int32_t claims)
 {
     return sizeof(jobq_memory) + (size_t)jobs * sizeof(jobq_memory_job) +
@@ -6966,19 +6855,19 @@ JOBQ_API jobq_memory *jobq_memory_init(void *block, int32_t jobs, int32_t worker
     return m;
 }
 
-JOBQ_API jobq_memory_job *jobq_memory_jobs(const jobq_memory *m)
+static jobq_memory_job *jobq__memory_jobs(const jobq_memory *m)
 {
     return (jobq_memory_job *)(void *)((char *)(uintptr_t)m + sizeof *m);
 }
 
-JOBQ_API jobq_memory_worker *jobq_memory_workers(const jobq_memory *m)
+static jobq_memory_worker *jobq__memory_workers(const jobq_memory *m)
 {
-    return (jobq_memory_worker *)(void *)(jobq_memory_jobs(m) + m->job_max);
+    return (jobq_memory_worker *)(void *)(jobq__memory_jobs(m) + m->job_max);
 }
 
-JOBQ_API jobq_memory_claim *jobq_memory_claims(const jobq_memory *m)
+static jobq_memory_claim *jobq__memory_claims(const jobq_memory *m)
 {
-    return (jobq_memory_claim *)(void *)(jobq_memory_workers(m) + m->worker_max);
+    return (jobq_memory_claim *)(void *)(jobq__memory_workers(m) + m->worker_max);
 }
 
 JOBQ_API void jobq_memory_policy(jobq_memory *m, int32_t queue, const jobq_policy *policy,
@@ -7010,7 +6899,7 @@ JOBQ_API int64_t jobq_memory_enqueue(jobq_memory *m, const jobq_job *like, jobq_
 
     JOBQ_ASSERT(m != NULL && like != NULL && like->stages >= 1);
     if (m->job_count == m->job_max) return 0;
-    mj = &jobq_memory_jobs(m)[m->job_count++];
+    mj = &jobq__memory_jobs(m)[m->job_count++];
     mj->job = jobq_job_new(m->job_count);
     mj->job.queue = like->queue;
     mj->job.kind = like->kind;
@@ -7021,8 +6910,9 @@ JOBQ_API int64_t jobq_memory_enqueue(jobq_memory *m, const jobq_job *like, jobq_
     mj->job.enqueued_at_us = now_us;
     mj->job.run_at_us = jobq__max(like->run_at_us, now_us);
     mj->payload = payload;
-    if (like->stages > m->stages_max) {
-        m->stages_max = like->stages;
+    if (like->stages > m->stages_max || like->priority < m->priority_min) {
+        m->stages_max = (int16_t)jobq__max(m->stages_max, like->stages);
+        m->priority_min = (int16_t)jobq__min(m->priority_min, like->priority);
         m->policy_version++;
     }
     return mj->job.id;
@@ -7031,7 +6921,7 @@ JOBQ_API int64_t jobq_memory_enqueue(jobq_memory *m, const jobq_job *like, jobq_
 JOBQ_API jobq_memory_job *jobq_memory_get(jobq_memory *m, int64_t id)
 {
     JOBQ_ASSERT(m != NULL);
-    return id < 1 || id > m->job_count ? NULL : &jobq_memory_jobs(m)[id - 1];
+    return id < 1 || id > m->job_count ? NULL : &jobq__memory_jobs(m)[id - 1];
 }
 
 static jobq_memory_worker *jobq__memory_worker(const jobq_memory *m, int64_t id)
@@ -7039,7 +6929,7 @@ static jobq_memory_worker *jobq__memory_worker(const jobq_memory *m, int64_t id)
     int32_t i;
 
     for (i = 0; i < m->worker_max; i++) {
-        if (jobq_memory_workers(m)[i].id == id) return &jobq_memory_workers(m)[i];
+        if (jobq__memory_workers(m)[i].id == id) return &jobq__memory_workers(m)[i];
     }
     return NULL;
 }
@@ -7050,7 +6940,7 @@ static jobq_memory_claim *jobq__memory_claim(const jobq_memory *m, int64_t worke
     int32_t i;
 
     for (i = 0; i < m->claim_max; i++) {
-        jobq_memory_claim *c = &jobq_memory_claims(m)[i];
+        jobq_memory_claim *c = &jobq__memory_claims(m)[i];
         if (c->worker == worker && c->number == number) return c;
     }
     return NULL;
@@ -7105,7 +6995,7 @@ static bool jobq__memory_left(const jobq_memory *m, int64_t worker)
     int32_t i;
 
     for (i = 0; i < m->claim_max; i++) {
-        const jobq_memory_claim *c = &jobq_memory_claims(m)[i];
+        const jobq_memory_claim *c = &jobq__memory_claims(m)[i];
         if (c->worker == worker && c->burned_at_us == 0) return true;
     }
     return false;
@@ -7119,10 +7009,10 @@ static bool jobq__memory_forget(jobq_memory *m, int64_t worker, bool burned)
     int32_t i, j;
 
     for (i = 0; i < m->claim_max; i++) {
-        jobq_memory_claim *c = &jobq_memory_claims(m)[i];
+        jobq_memory_claim *c = &jobq__memory_claims(m)[i];
         if (c->worker != worker) continue;
         for (j = 0; j < m->job_count; j++) {
-            if (jobq_job_holds(&jobq_memory_jobs(m)[j].job, worker, c->number)) break;
+            if (jobq_job_holds(&jobq__memory_jobs(m)[j].job, worker, c->number)) break;
         }
         if (j == m->job_count && (burned || c->burned_at_us == 0)) memset(c, 0, sizeof *c);
         else left = true;
@@ -7130,14 +7020,25 @@ static bool jobq__memory_forget(jobq_memory *m, int64_t worker, bool burned)
     return left;
 }
 
+/* Whether any job is running under a token of this worker. */
+static bool jobq__memory_holds(const jobq_memory *m, int64_t worker)
+{
+    int32_t i;
+
+    for (i = 0; i < m->job_count; i++) {
+        if (jobq__memory_jobs(m)[i].job.worker == worker) return true;
+    }
+    return false;
+}
+
 /* A free place, or that of the worker that has been dead longest and left no jobs. */
 static jobq_memory_worker *jobq__memory_place(const jobq_memory *m)
 {
-    jobq_memory_worker *place = jobq__memory_worker(m, 0), *w = jobq_memory_workers(m);
+    jobq_memory_worker *place = jobq__memory_worker(m, 0), *w = jobq__memory_workers(m);
     int32_t i;
 
     for (i = 0; i < m->worker_max && (place == NULL || place->id != 0); i++, w++) {
-        if (!w->dead || jobq_memory_holds(m, w->id)) continue;
+        if (!w->dead || jobq__memory_holds(m, w->id)) continue;
         if (place == NULL || w->dead_at_us < place->dead_at_us) place = w;
     }
     return place;
@@ -7180,17 +7081,19 @@ static bool jobq__memory_eligible(const jobq_job *job, const jobq_lane *lane, ui
 
 /* The first eligible job by (lane, run_at, id); -1: none. Skips jobs early, because most are not
  * ready. */
-static int32_t jobq__memory_first(const jobq_memory *m, const jobq_lane *lanes, int32_t lane_count,
-                                  uint64_t kinds, bool suspects, bool alone, int64_t now_us)
+static int32_t jobq__memory_first(const jobq_memory *m, const jobq_request *r, uint64_t kinds,
+                                  int64_t now_us)
 {
-    const jobq_memory_job *jobs = jobq_memory_jobs(m);
-    int32_t first = -1, i, n;
+    const jobq_memory_job *jobs = jobq__memory_jobs(m);
+    int32_t first = -1, lane_count = r->lane_count, i, n;
 
     for (i = 0; i < m->job_count; i++) {
         const jobq_job *job = &jobs[i].job;
         if (job->state != JOBQ_STATE_READY) continue;
         for (n = 0; n < lane_count; n++) {
-            if (jobq__memory_eligible(job, &lanes[n], kinds, suspects, alone, now_us)) break;
+            if (jobq__memory_eligible(job, &r->lanes[n], kinds, r->suspects, r->alone, now_us)) {
+                break;
+            }
         }
         if (n == lane_count) continue;
         if (first < 0 || n + 1 < lane_count || job->run_at_us < jobs[first].job.run_at_us) {
@@ -7202,30 +7105,26 @@ static int32_t jobq__memory_first(const jobq_memory *m, const jobq_lane *lanes, 
 }
 
 /* Like jobq.claim. kinds: bit i: jobs of kind i may be taken. */
-static jobq_error jobq__memory_claim_jobs(jobq_memory *m, int64_t worker, int64_t number,
-                                            int32_t limit, const jobq_lane *lanes,
-                                            int32_t lane_count, uint64_t kinds, bool suspects,
-                                            bool alone, int64_t now_us, int32_t *places,
-                                            int32_t *count)
+static jobq_error jobq__memory_claim_jobs(jobq_memory *m, const jobq_request *r, uint64_t kinds,
+                                          int64_t now_us, jobq_claimed *c)
 {
-    const jobq_memory_worker *w;
+    const jobq_memory_worker *w = jobq__memory_worker(m, r->worker);
+    jobq_event event;
 
-    JOBQ_ASSERT(m != NULL && places != NULL && count != NULL);
-    w = jobq__memory_worker(m, worker);
-    *count = 0;
-    if (worker == 0 || w == NULL || w->dead) return JOBQ_ERROR_DEAD;
-    while (*count < (suspects ? 1 : limit)) {
-        int32_t i = jobq__memory_first(m, lanes, lane_count, kinds, suspects, alone, now_us);
-        jobq_event event;
+    memset(&event, 0, sizeof event);
+    event.kind = JOBQ_EVENT_CLAIM;
+    event.worker = r->worker;
+    event.claim = r->claim;
+    if (r->worker == 0 || w == NULL || w->dead) return JOBQ_ERROR_DEAD;
+    while (c->count < (r->suspects ? 1 : r->limit)) {
+        int32_t i = jobq__memory_first(m, r, kinds, now_us);
         if (i < 0) break;
-        if (*count == 0 && jobq__memory_claim(m, worker, number) != NULL) return JOBQ_ERROR_EXISTS;
-        if (*count == 0 && !jobq__memory_note(m, worker, number, 0)) return JOBQ_ERROR_FULL;
-        memset(&event, 0, sizeof event);
-        event.kind = JOBQ_EVENT_CLAIM;
-        event.worker = worker;
-        event.claim = number;
-        jobq__memory_event(m, &jobq_memory_jobs(m)[i], &event, now_us);
-        places[(*count)++] = i;
+        if (c->count == 0) {
+            if (jobq__memory_claim(m, r->worker, r->claim) != NULL) return JOBQ_ERROR_EXISTS;
+            if (!jobq__memory_note(m, r->worker, r->claim, 0)) return JOBQ_ERROR_FULL;
+        }
+        jobq__memory_event(m, &jobq__memory_jobs(m)[i], &event, now_us);
+        c->jobs[c->count++] = jobq__memory_jobs(m)[i].job;
     }
     return JOBQ_OK;
 }
@@ -7248,9 +7147,9 @@ static bool jobq__memory_recover(jobq_memory *m, int64_t worker, int64_t number,
     memset(&event, 0, sizeof event);
     event.kind = JOBQ_EVENT_RELEASE;
     for (i = 0; i < m->job_count; i++) {
-        if (!jobq_job_holds(&jobq_memory_jobs(m)[i].job, worker, number)) continue;
+        if (!jobq_job_holds(&jobq__memory_jobs(m)[i].job, worker, number)) continue;
         if (limit-- <= 0) return true;
-        jobq__memory_event(m, &jobq_memory_jobs(m)[i], &event, now_us);
+        jobq__memory_event(m, &jobq__memory_jobs(m)[i], &event, now_us);
     }
     c->burned_at_us = now_us; /* from now on it holds nothing */
     return false;
@@ -7268,23 +7167,13 @@ static bool jobq__memory_set_aside(jobq_memory *m, int64_t id, int64_t now_us)
     return true;
 }
 
-JOBQ_API jobq_error jobq_memory_keep(jobq_memory *m, int64_t id, int64_t worker, int64_t claim,
-                                     jobq_str next)
-{
-    jobq_memory_job *mj = jobq_memory_get(m, id);
-
-    if (mj == NULL || !jobq_job_holds(&mj->job, worker, claim)) return JOBQ_ERROR_LOST;
-    mj->next = next;
-    return JOBQ_OK;
-}
-
 /* Whether a living worker has a handler for this kind. */
 static bool jobq__memory_lives(const jobq_memory *m, int32_t kind, int64_t now_us)
 {
     int32_t i;
 
     for (i = 0; i < m->worker_max; i++) {
-        const jobq_memory_worker *w = &jobq_memory_workers(m)[i];
+        const jobq_memory_worker *w = &jobq__memory_workers(m)[i];
         if (w->id != 0 && !w->dead && w->expires_at_us > now_us && (w->kinds >> kind & 1) != 0) {
             return true;
         }
@@ -7343,7 +7232,7 @@ static int32_t jobq__memory_take_back(jobq_memory *m, jobq_memory_claim *c, int6
     int32_t rescued = 0, i;
 
     for (i = 0; i < m->job_count; i++) {
-        jobq_memory_job *mj = &jobq_memory_jobs(m)[i];
+        jobq_memory_job *mj = &jobq__memory_jobs(m)[i];
         if (!jobq_job_holds(&mj->job, c->worker, c->number)) continue;
         jobq__memory_plain(m, mj, JOBQ_EVENT_CRASH, now_us);
         if (mj->job.state == JOBQ_STATE_READY) rescued++;
@@ -7359,7 +7248,7 @@ static jobq_memory_claim *jobq__memory_oldest(const jobq_memory *m, int64_t work
     int32_t i;
 
     for (i = 0; i < m->claim_max; i++) {
-        jobq_memory_claim *c = &jobq_memory_claims(m)[i];
+        jobq_memory_claim *c = &jobq__memory_claims(m)[i];
         if (c->worker != worker || c->burned_at_us != 0) continue;
         if (first == NULL || c->number < first->number) first = c;
     }
@@ -7389,29 +7278,13 @@ static bool jobq__memory_rescue(jobq_memory *m, int64_t victim, int64_t beat, in
     return true;
 }
 
-JOBQ_API bool jobq_memory_holds(const jobq_memory *m, int64_t worker)
-{
-    int32_t i;
-
-    JOBQ_ASSERT(m != NULL);
-    for (i = 0; i < m->job_count; i++) {
-        if (jobq_memory_jobs(m)[i].job.worker == worker) return true;
-    }
-    return false;
-}
-
-JOBQ_API jobq_error jobq_memory_cancel(jobq_memory *m, int64_t id, int64_t now_us)
+JOBQ_API jobq_error jobq_memory_event(jobq_memory *m, int64_t id, jobq_event_kind kind,
+                                      int64_t now_us)
 {
     jobq_memory_job *mj = jobq_memory_get(m, id);
 
-    return mj == NULL ? JOBQ_ERROR_NOT_FOUND : jobq__memory_plain(m, mj, JOBQ_EVENT_CANCEL, now_us);
-}
-
-JOBQ_API jobq_error jobq_memory_revive(jobq_memory *m, int64_t id, int64_t now_us)
-{
-    jobq_memory_job *mj = jobq_memory_get(m, id);
-
-    return mj == NULL ? JOBQ_ERROR_NOT_FOUND : jobq__memory_plain(m, mj, JOBQ_EVENT_REVIVE, now_us);
+    JOBQ_ASSERT(kind == JOBQ_EVENT_CANCEL || kind == JOBQ_EVENT_REVIVE);
+    return mj == NULL ? JOBQ_ERROR_NOT_FOUND : jobq__memory_plain(m, mj, kind, now_us);
 }
 
 /* Whether any job of these queues (bit i: queue i) has not ended, or any message of message_queues
@@ -7422,7 +7295,7 @@ static bool jobq__memory_remains(const jobq_memory *m, uint64_t queues, uint64_t
 
     JOBQ_ASSERT(m != NULL);
     for (i = 0; i < m->job_count; i++) {
-        const jobq_job *job = &jobq_memory_jobs(m)[i].job;
+        const jobq_job *job = &jobq__memory_jobs(m)[i].job;
         if ((job->state == JOBQ_STATE_READY || job->state == JOBQ_STATE_RUNNING) &&
             (queues >> job->queue & 1) != 0) {
             return true;
@@ -7446,7 +7319,7 @@ static int32_t jobq__memory_unpark(jobq_memory *m, int32_t kind, int64_t now_us)
 
     JOBQ_ASSERT(m != NULL);
     for (i = 0; i < m->job_count; i++) {
-        jobq_job *job = &jobq_memory_jobs(m)[i].job;
+        jobq_job *job = &jobq__memory_jobs(m)[i].job;
         if (job->kind != kind || job->state != JOBQ_STATE_READY || job->run_at_us != JOBQ_NEVER) {
             continue;
         }
@@ -7476,12 +7349,12 @@ static void jobq__memory_prune(jobq_memory *m, int64_t now_us)
 
     JOBQ_ASSERT(m != NULL);
     for (i = 0; i < m->worker_max; i++) {
-        jobq_memory_worker *w = &jobq_memory_workers(m)[i];
+        jobq_memory_worker *w = &jobq__memory_workers(m)[i];
         if (!w->dead || w->dead_at_us >= now_us - JOBQ__DAY) continue;
         if (!jobq__memory_left(m, w->id)) memset(w, 0, sizeof *w);
     }
     for (i = 0; i < m->claim_max; i++) {
-        jobq_memory_claim *c = &jobq_memory_claims(m)[i];
+        jobq_memory_claim *c = &jobq__memory_claims(m)[i];
         if (c->burned_at_us == 0 || c->burned_at_us >= now_us - JOBQ__DAY) continue;
         if (jobq__memory_worker(m, c->worker) == NULL) memset(c, 0, sizeof *c);
     }
@@ -7573,18 +7446,19 @@ static bool jobq__memory_backlog(const jobq_memory *m, int64_t partition_id, int
     return b->waiting > 0;
 }
 
-static bool jobq__holder_same(const jobq_holder *a, const jobq_holder *b)
+static bool jobq__memory_holder(const jobq_memory_partition *p, int64_t worker, int64_t claim)
 {
-    return a->worker == b->worker && a->claim == b->claim;
+    return p->holder.worker == worker && p->holder.claim == claim;
 }
 
-static void jobq__memory_hold(jobq_memory_partition *p, const jobq_holder *holder, int64_t now_us)
+/* The request's worker holds the partition, or holds it longer. */
+static void jobq__memory_hold(jobq_memory_partition *p, const jobq_request *r, int64_t now_us)
 {
-    int64_t beat = jobq__holder_same(&p->holder, holder) ? p->holder.beat + 1 : 0;
-
-    p->holder = *holder;
-    p->holder.beat = beat;
-    p->lease_until_us = now_us + holder->lease_us;
+    p->holder.beat = jobq__memory_holder(p, r->worker, r->claim) ? p->holder.beat + 1 : 0;
+    p->holder.worker = r->worker;
+    p->holder.claim = r->claim;
+    p->holder.lease_us = r->lease_us;
+    p->lease_until_us = now_us + r->lease_us;
 }
 
 static void jobq__memory_give_up(jobq_memory_partition *p)
@@ -7608,92 +7482,79 @@ static bool jobq__memory_number(jobq_memory *m, int64_t partition_id, int32_t li
     return p->last > p->cursor.acked;
 }
 
-/* Records a delivery in the cursor; returns how many messages it has. */
-static int32_t jobq__memory_deliver(jobq_memory *m, int64_t partition_id, int64_t lost,
-                                    int32_t limit, int64_t bytes, bool *cut)
+/* Reads messages and records the delivery in the cursor. */
+static void jobq__memory_deliver(jobq_memory *m, const jobq_request *r, jobq_reading *out)
 {
-    jobq_memory_partition *p = jobq__memory_partition(m, partition_id);
-    int32_t size = jobq_cursor_size(&p->cursor, limit, lost), count = 0;
-    int64_t seq = p->cursor.acked;
+    jobq_memory_partition *p = jobq__memory_partition(m, r->partition_id);
+    int32_t size = jobq_cursor_size(&p->cursor, r->limit, out->lost);
+    int64_t seq = p->cursor.acked, bytes = r->bytes;
 
-    *cut = false;
-    while (count < size && seq < p->last && !*cut) {
-        bytes -= (int64_t)jobq_memory_message_at(m, partition_id, ++seq)->payload.len;
-        *cut = bytes < 0 && count > 0;
-        count += !*cut;
+    while (out->count < size && seq < p->last && !out->cut) {
+        bytes -= (int64_t)jobq_memory_message_at(m, r->partition_id, ++seq)->payload.len;
+        out->cut = bytes < 0 && out->count > 0;
+        out->count += !out->cut;
     }
-    p->reading = p->cursor.acked + count;
+    p->reading = p->cursor.acked + out->count;
     jobq_cursor_deliver(&p->cursor, p->reading);
-    return count;
 }
 
-/* Whether the row may be taken. r->lost: the last seq of the delivery that its holder did not
+/* Whether the row may be taken. out->lost: the last seq of the delivery that its holder did not
  * survive. */
-static bool jobq__memory_takes(jobq_memory_partition *p, const jobq_holder *holder, int64_t handed,
-                               const jobq_holder *watched, int64_t now_us, jobq_reading *r)
+static bool jobq__memory_takes(jobq_memory_partition *p, const jobq_request *r, int64_t now_us,
+                               jobq_reading *out)
 {
     if (p->holder.worker == 0) return true;
-    if (p->holder.worker == holder->worker) {
-        r->busy = p->holder.claim > holder->claim; /* this token is older */
-        if (r->busy) return false;
-        if (p->holder.claim == handed) r->lost = p->reading;
+    if (p->holder.worker == r->worker) {
+        out->busy = p->holder.claim > r->claim; /* this token is older */
+        if (out->busy) return false;
+        if (p->holder.claim == r->handed) out->lost = p->reading;
         else jobq_cursor_undo(&p->cursor, p->reading);
         return true;
     }
-    if (!jobq__holder_same(&p->holder, watched) || p->holder.beat != watched->beat ||
-        p->lease_until_us >= now_us) {
-        r->holder = p->holder;
+    if (!jobq__memory_holder(p, r->watched.worker, r->watched.claim) ||
+        p->holder.beat != r->watched.beat || p->lease_until_us >= now_us) {
+        out->holder = p->holder;
         return false;
     }
-    r->lost = p->reading;
+    out->lost = p->reading;
     return true;
 }
 
 /* Takes a partition that has messages. If its holder died, the mode becomes one message at a
- * time. */
-static bool jobq__memory_take(jobq_memory *m, int64_t partition_id, const jobq_holder *holder,
-                              int64_t handed, const jobq_holder *watched, int32_t limit,
-                              int64_t now_us, jobq_reading *r)
+ * time. out: all zero. */
+static bool jobq__memory_take(jobq_memory *m, const jobq_request *r, int64_t now_us,
+                              jobq_reading *out)
 {
-    jobq_memory_partition *p = jobq__memory_partition(m, partition_id);
+    jobq_memory_partition *p = jobq__memory_partition(m, r->partition_id);
 
-    JOBQ_ASSERT(holder != NULL && watched != NULL && r != NULL && limit >= 1);
-    memset(r, 0, sizeof *r);
     if (p->holder.worker == 0 && p->run_at_us > now_us) {
-        r->due_us = p->run_at_us - now_us;
+        out->due_us = p->run_at_us - now_us;
         return false;
     }
-    if (!jobq__memory_takes(p, holder, handed, watched, now_us, r)) return false;
-    if (r->lost > 0) {
+    if (!jobq__memory_takes(p, r, now_us, out)) return false;
+    if (out->lost > 0) {
         p->cursor.mode.state = JOBQ_PARTITION_DEGRADED;
         p->cursor.mode.effective = 1;
         p->cursor.mode.successes = 0;
     }
-    r->cursor = p->cursor;
-    if (jobq__memory_number(m, partition_id, limit)) return true;
+    out->cursor = p->cursor;
+    if (jobq__memory_number(m, r->partition_id, r->aside ? 1 : r->limit)) return true;
     jobq__memory_give_up(p);
     return false;
 }
 
-/*
- * Takes a partition, or takes it over, and reads up to limit messages.
- *
- * Shape   as the SQL function. holder: the token wanted, and its lease. handed: see jobq_part.
- *         watched: the holder that did not move for its lease. bytes: see jobq_request. Messages
- *         that have a seq come first. If there are none, the next ones get theirs, in the order in
- *         which they were sent: up to JOBQ_LOOP_BATCH, or limit if that is more. Writes nothing if
- *         there is nothing to read.
- */
-static void jobq__memory_read(jobq_memory *m, int64_t partition_id, const jobq_holder *holder,
-                              int64_t handed, const jobq_holder *watched, int32_t limit,
-                              int64_t bytes, int64_t now_us, jobq_reading *r)
+/* Takes a partition, or takes it over, and reads messages. Those that have a seq come first. If
+ * there are none, the next ones get theirs, in the order in which they were sent: up to
+ * JOBQ_LOOP_BATCH, or limit if that is more. Writes nothing if there is nothing to read. */
+static void jobq__memory_read(jobq_memory *m, const jobq_request *r, int64_t now_us,
+                              jobq_reading *out)
 {
-    jobq_memory_partition *p = jobq__memory_partition(m, partition_id);
+    jobq_memory_partition *p = jobq__memory_partition(m, r->partition_id);
 
-    if (!jobq__memory_take(m, partition_id, holder, handed, watched, limit, now_us, r)) return;
-    jobq__memory_hold(p, holder, now_us);
+    if (!jobq__memory_take(m, r, now_us, out)) return;
+    jobq__memory_hold(p, r, now_us);
     p->run_at_us = 0;
-    r->count = jobq__memory_deliver(m, partition_id, r->lost, limit, bytes, &r->cut);
+    jobq__memory_deliver(m, r, out);
 }
 
 /* Removes messages that are done; dead letters stay. The others move up, because messages are
@@ -7716,62 +7577,54 @@ static void jobq__memory_leave(jobq_memory *m, int64_t partition_id)
 /* Takes a partition as jobq__memory_read does, makes its next message a dead letter unread, and
  * gives the partition up. Does nothing if acked is no longer the last acknowledged seq: another
  * worker may have set the message aside. */
-static void jobq__memory_aside(jobq_memory *m, int64_t partition_id, const jobq_holder *holder,
-                               int64_t handed, const jobq_holder *watched, int64_t acked,
-                               int64_t now_us, jobq_reading *r)
+static void jobq__memory_aside(jobq_memory *m, const jobq_request *r, int64_t now_us,
+                               jobq_reading *out)
 {
-    jobq_memory_partition *p = jobq__memory_partition(m, partition_id);
+    jobq_memory_partition *p = jobq__memory_partition(m, r->partition_id);
     jobq_memory_message *message;
 
-    memset(r, 0, sizeof *r);
-    if (p->cursor.acked != acked) return;
-    if (!jobq__memory_take(m, partition_id, holder, handed, watched, 1, now_us, r)) return;
-    message = jobq_memory_message_at(m, partition_id, p->cursor.acked + 1);
+    if (p->cursor.acked != r->acked || !jobq__memory_take(m, r, now_us, out)) return;
+    message = jobq_memory_message_at(m, r->partition_id, p->cursor.acked + 1);
     message->dead = true;
     message->attempts = jobq_cursor_attempts(&p->cursor, message->seq);
     jobq__plan_tried(&p->cursor, 0, 1);
     jobq__memory_give_up(p);
     p->run_at_us = 0;
-    r->aside = true;
+    out->aside = true;
 }
 
-static void jobq__memory_bury(jobq_memory *m, int64_t partition_id, const jobq_cursor *before,
-                              const jobq_plan *plan, const uint8_t *results, int32_t given)
+static void jobq__memory_bury(jobq_memory *m, const jobq_request *r, const jobq_cursor *before)
 {
+    const jobq_ack *ack = &r->ack;
     int32_t i;
 
-    for (i = 0; i < plan->done; i++) {
-        int64_t seq = plan->cursor.acked - plan->done + 1 + i;
-        jobq_memory_message *message = jobq_memory_message_at(m, partition_id, seq);
-        if (results[i] == JOBQ_RESULT_SUCCESS) continue;
+    for (i = 0; i < ack->plan.done; i++) {
+        int64_t seq = before->acked + 1 + i;
+        jobq_memory_message *message = jobq_memory_message_at(m, r->partition_id, seq);
+        if (ack->results[i] == JOBQ_RESULT_SUCCESS) continue;
         message->dead = true; /* the cursor counts this delivery for all */
-        message->attempts = jobq_cursor_attempts(before, seq) - (i >= given);
+        message->attempts = jobq_cursor_attempts(before, seq) - (i >= ack->given);
     }
 }
 
 /* Writes a plan under its token and reads on up to limit messages, as jobq__memory_read does. If
  * limit is 0, or none are left, gives the partition up. Messages that are done leave the store;
- * dead letters stay. given: messages of the delivery that a handler got. Returns JOBQ_OK or
- * JOBQ_ERROR_LOST. *count: messages read; *cut: as in jobq_reading. */
-static jobq_error jobq__memory_ack(jobq_memory *m, int64_t partition_id, const jobq_holder *holder,
-                                   int64_t acked_before, const jobq_plan *plan,
-                                   const uint8_t *results, int32_t given, int32_t limit,
-                                   int64_t bytes, int64_t now_us, int32_t *count, bool *cut)
+ * dead letters stay. Returns JOBQ_OK or JOBQ_ERROR_LOST. */
+static jobq_error jobq__memory_ack(jobq_memory *m, const jobq_request *r, int64_t now_us,
+                                   jobq_reading *out)
 {
-    jobq_memory_partition *p = jobq__memory_partition(m, partition_id);
+    jobq_memory_partition *p = jobq__memory_partition(m, r->partition_id);
+    const jobq_plan *plan = &r->ack.plan;
 
-    JOBQ_ASSERT(holder != NULL && plan != NULL && results != NULL && count != NULL && cut != NULL);
-    *count = 0;
-    *cut = false;
-    if (!jobq__holder_same(&p->holder, holder) || p->cursor.acked != acked_before) {
+    if (!jobq__memory_holder(p, r->worker, r->claim) || p->cursor.acked != r->ack.before) {
         return JOBQ_ERROR_LOST;
     }
-    jobq__memory_bury(m, partition_id, &p->cursor, plan, results, given);
+    jobq__memory_bury(m, r, &p->cursor);
     p->cursor = plan->cursor;
-    jobq__memory_leave(m, partition_id);
-    if (limit > 0 && jobq__memory_number(m, partition_id, limit)) {
-        jobq__memory_hold(p, holder, now_us);
-        *count = jobq__memory_deliver(m, partition_id, 0, limit, bytes, cut);
+    jobq__memory_leave(m, r->partition_id);
+    if (r->limit > 0 && jobq__memory_number(m, r->partition_id, r->limit)) {
+        jobq__memory_hold(p, r, now_us);
+        jobq__memory_deliver(m, r, out);
         return JOBQ_OK;
     }
     jobq__memory_give_up(p);
@@ -7782,14 +7635,12 @@ static jobq_error jobq__memory_ack(jobq_memory *m, int64_t partition_id, const j
 }
 
 /* JOBQ_OK, or JOBQ_ERROR_LOST if the token is no longer in the row. */
-static jobq_error jobq__memory_renew(jobq_memory *m, int64_t partition_id,
-                                     const jobq_holder *holder, int64_t now_us)
+static jobq_error jobq__memory_renew(jobq_memory *m, const jobq_request *r, int64_t now_us)
 {
-    jobq_memory_partition *p = jobq__memory_partition(m, partition_id);
+    jobq_memory_partition *p = jobq__memory_partition(m, r->partition_id);
 
-    JOBQ_ASSERT(holder != NULL);
-    if (!jobq__holder_same(&p->holder, holder)) return JOBQ_ERROR_LOST;
-    jobq__memory_hold(p, holder, now_us);
+    if (!jobq__memory_holder(p, r->worker, r->claim)) return JOBQ_ERROR_LOST;
+    jobq__memory_hold(p, r, now_us);
     return JOBQ_OK;
 }
 
@@ -7804,7 +7655,7 @@ static uint64_t jobq__memory_suspects(const jobq_memory *m, uint64_t queues, uin
     int32_t i;
 
     for (i = 0; i < m->job_count; i++) {
-        const jobq_job *job = &jobq_memory_jobs(m)[i].job;
+        const jobq_job *job = &jobq__memory_jobs(m)[i].job;
         if (job->state == JOBQ_STATE_READY && job->suspect && job->alone == alone &&
             job->run_at_us <= now_us && (kinds >> job->kind & 1) != 0) {
             found |= (uint64_t)1 << job->queue;
@@ -7822,7 +7673,7 @@ static uint64_t jobq__memory_kinds(const jobq_memory *m, const jobq_memory_worke
     int32_t i;
 
     for (i = 0; i < m->worker_max; i++) {
-        const jobq_memory_worker *w = &jobq_memory_workers(m)[i];
+        const jobq_memory_worker *w = &jobq__memory_workers(m)[i];
         if (w->id == 0 || w->dead || w->expires_at_us <= now_us) continue;
         if ((w->queues & me->queues) != 0) out |= w->kinds & ~me->kinds;
     }
@@ -7842,21 +7693,19 @@ static bool jobq__memory_scheduled(const jobq_job *job, const jobq_lane *lane, u
 
 /* After an empty claim of these lanes: whether their queues have a ready suspect, and one that must
  * run alone. Returns the microseconds until their next job; -1: none. */
-static int64_t jobq__memory_look(const jobq_memory *m, const jobq_lane *lanes, int32_t lane_count,
-                                   uint64_t kinds, int64_t now_us, bool *suspects, bool *alone)
+static int64_t jobq__memory_look(const jobq_memory *m, const jobq_request *r, uint64_t kinds,
+                                 int64_t now_us, bool *suspects, bool *alone)
 {
     int64_t due = JOBQ_NEVER;
     uint64_t queues = 0;
     int32_t i, n;
 
-    JOBQ_ASSERT(m != NULL && (lanes != NULL || lane_count == 0));
-    JOBQ_ASSERT(suspects != NULL && alone != NULL);
-    for (n = 0; n < lane_count; n++) queues |= (uint64_t)1 << lanes[n].queue;
+    for (n = 0; n < r->lane_count; n++) queues |= (uint64_t)1 << r->lanes[n].queue;
     for (i = 0; i < m->job_count; i++) {
-        const jobq_job *job = &jobq_memory_jobs(m)[i].job;
+        const jobq_job *job = &jobq__memory_jobs(m)[i].job;
         if (job->state != JOBQ_STATE_READY) continue;
-        for (n = 0; n < lane_count; n++) {
-            if (jobq__memory_scheduled(job, &lanes[n], kinds, now_us)) {
+        for (n = 0; n < r->lane_count; n++) {
+            if (jobq__memory_scheduled(job, &r->lanes[n], kinds, now_us)) {
                 due = jobq__min(due, job->run_at_us);
             }
         }
@@ -7892,6 +7741,7 @@ static void jobq__memory_do_policies(const jobq_memory *m, const jobq_request *r
         jobq_queue_policy *q = &a->policies[a->count];
         q->policy = *jobq__memory_policy(m, queue);
         q->stages_max = m->stages_max;
+        q->priority_min = m->priority_min;
         q->paused = (m->paused >> queue & 1) != 0;
     }
 }
@@ -7910,19 +7760,15 @@ static void jobq__memory_do_claim(jobq_memory *m, const jobq_request *r, int64_t
 {
     uint64_t kinds = r->every_kind ? UINT64_MAX : jobq__memory_bits(r->kinds, r->kind_count);
     jobq_claimed *c = &a->claimed;
-    int32_t places[JOBQ_LOOP_SLOTS], i;
+    int32_t first = r->bytes == 0 ? jobq__memory_first(m, r, kinds, now_us) : -1;
 
-    if (r->bytes == 0) {
-        i = jobq__memory_first(m, r->lanes, r->lane_count, kinds, r->suspects, r->alone, now_us);
-        if (i >= 0) c->named = jobq_memory_jobs(m)[i].job.id;
-        if (i >= 0) return;
+    if (first >= 0) {
+        c->named = jobq__memory_jobs(m)[first].job.id;
+        return;
     }
-    a->error = jobq__memory_claim_jobs(m, r->worker, r->claim, r->limit, r->lanes, r->lane_count,
-                                       kinds, r->suspects, r->alone, now_us, places, &c->count);
-    for (i = 0; i < c->count; i++) c->jobs[i] = jobq_memory_jobs(m)[places[i]].job;
+    a->error = jobq__memory_claim_jobs(m, r, kinds, now_us, c);
     if (!r->look || c->count > 0) return;
-    c->due_us = jobq__memory_look(m, r->lanes, r->lane_count, kinds, now_us, &c->suspects,
-                                  &c->alone);
+    c->due_us = jobq__memory_look(m, r, kinds, now_us, &c->suspects, &c->alone);
 }
 
 static void jobq__memory_do_flush(jobq_memory *m, const jobq_request *r, int64_t now_us,
@@ -7955,7 +7801,7 @@ static void jobq__memory_others(const jobq_memory *m, const jobq_memory_worker *
     int32_t i;
 
     for (i = 0; i < m->worker_max; i++) {
-        const jobq_memory_worker *w = &jobq_memory_workers(m)[i];
+        const jobq_memory_worker *w = &jobq__memory_workers(m)[i];
         bool late = w->expires_at_us < now_us + w->lease_us * 6 / 10;
         jobq_late *l = &n->late[n->late_count];
         if (w->id == 0 || w->id == me->id) continue;
@@ -7975,7 +7821,7 @@ static void jobq__memory_own(const jobq_memory *m, const jobq_memory_worker *me,
     int32_t i;
 
     for (i = 0; i < m->job_count; i++) {
-        const jobq_job *job = &jobq_memory_jobs(m)[i].job;
+        const jobq_job *job = &jobq__memory_jobs(m)[i].job;
         if (job->worker == me->id && job->cancel_requested && n->cancel_count < JOBQ_LOOP_SLOTS) {
             n->cancels[n->cancel_count++] = job->id;
         }
@@ -8039,26 +7885,10 @@ static void jobq__memory_do_set_aside(jobq_memory *m, const jobq_request *r, int
               jobq__memory_set_aside(m, r->id, now_us);
 }
 
-static void jobq__memory_do_part(jobq_memory *m, const jobq_request *r, int64_t now_us,
-                                 jobq_answer *a)
-{
-    if (r->kind == JOBQ_REQUEST_RENEW) {
-        a->error = jobq__memory_renew(m, r->partition_id, &r->token, now_us);
-    } else if (r->kind == JOBQ_REQUEST_ACK) {
-        a->error = jobq__memory_ack(m, r->partition_id, &r->token, r->ack.before, &r->ack.plan,
-                                    r->ack.results, r->ack.given, r->limit, r->bytes, now_us,
-                                    &a->reading.count, &a->reading.cut);
-    } else if (r->aside) {
-        jobq__memory_aside(m, r->partition_id, &r->token, r->handed, &r->watched, r->acked, now_us,
-                           &a->reading);
-    } else {
-        jobq__memory_read(m, r->partition_id, &r->token, r->handed, &r->watched, r->limit, r->bytes,
-                          now_us, &a->reading);
-    }
-}
-
-JOBQ_API void jobq_memory_execute(jobq_memory *m, const jobq_request *r, uint64_t queues,
-                                  uint64_t kinds, int64_t now_us, jobq_answer *a)
+/* Executes one statement. queues, kinds: what this worker serves (bits). now_us: the store's clock.
+ * Requests that are not statements do nothing. */
+static void jobq__memory_execute(jobq_memory *m, const jobq_request *r, uint64_t queues,
+                                 uint64_t kinds, int64_t now_us, jobq_answer *a)
 {
     JOBQ_ASSERT(m != NULL && r != NULL && a != NULL);
     jobq_answer_start(a, r);
@@ -8091,8 +7921,11 @@ JOBQ_API void jobq_memory_execute(jobq_memory *m, const jobq_request *r, uint64_
     case JOBQ_REQUEST_PRUNE: jobq__memory_prune(m, now_us); break;
     case JOBQ_REQUEST_LOOK: jobq__memory_do_look(m, r, now_us, a); break;
     case JOBQ_REQUEST_READ:
-    case JOBQ_REQUEST_ACK:
-    case JOBQ_REQUEST_RENEW: jobq__memory_do_part(m, r, now_us, a); break;
+        if (r->aside) jobq__memory_aside(m, r, now_us, &a->reading);
+        else jobq__memory_read(m, r, now_us, &a->reading);
+        break;
+    case JOBQ_REQUEST_ACK: a->error = jobq__memory_ack(m, r, now_us, &a->reading); break;
+    case JOBQ_REQUEST_RENEW: a->error = jobq__memory_renew(m, r, now_us); break;
     case JOBQ_REQUEST_SET_ASIDE: jobq__memory_do_set_aside(m, r, now_us, a); break;
     case JOBQ_REQUEST_VACUUM:
     case JOBQ_REQUEST_CONNECT:
@@ -8116,14 +7949,16 @@ static void jobq__memory_abandon(jobq_loop *l, const jobq_request *r, int64_t mo
     else jobq_loop_delivered(l, mono_us, &work, &verdict, false, &ack);
 }
 
-JOBQ_API void jobq_memory_perform(jobq_memory *m, jobq_loop *l, const jobq_request *r,
-                                  uint64_t queues, uint64_t kinds, int64_t mono_us, int64_t now_us)
+/* Executes one statement and tells the loop the answer. CONNECT always works. An abandoned handler
+ * of messages is taken to have done none. */
+static void jobq__memory_perform(jobq_memory *m, jobq_loop *l, const jobq_request *r,
+                                 uint64_t queues, uint64_t kinds, int64_t mono_us, int64_t now_us)
 {
     jobq_answer answer;
 
     JOBQ_ASSERT(l != NULL && r != NULL);
     if (r->kind == JOBQ_REQUEST_ABANDON && r->messages) jobq__memory_abandon(l, r, mono_us);
-    jobq_memory_execute(m, r, queues, kinds, now_us, &answer);
+    jobq__memory_execute(m, r, queues, kinds, now_us, &answer);
     jobq_loop_tell(l, mono_us, &answer);
 }
 
@@ -8136,13 +7971,16 @@ typedef struct jobq__memory_run {
     jobq_work work;
 } jobq__memory_run;
 
+/* Keeps the payload of the next stage (borrowed), used if this token finishes the stage. A lost
+ * lease is reported by the flush. */
 static bool jobq__memory_keep(jobq_call *call, jobq_str next, bool bytes)
 {
     const jobq__memory_run *run = (const jobq__memory_run *)call->context;
+    jobq_memory_job *mj = jobq_memory_get(run->memory, call->job.id);
 
     (void)bytes;
-    jobq_memory_keep(run->memory, call->job.id, call->job.worker, call->job.claim, next);
-    return true; /* the flush will report a lost lease */
+    if (mj != NULL && jobq_job_holds(&mj->job, call->job.worker, call->job.claim)) mj->next = next;
+    return true;
 }
 
 static int jobq__memory_stopping(const jobq_call *call, int64_t *remaining_us)
@@ -8168,26 +8006,25 @@ static const jobq_memory_handler *jobq__memory_handler(const jobq_memory_handler
 }
 
 /* Runs the handler of a job in this thread. */
-static void jobq__memory_handle(jobq__memory_run *run, jobq_loop *l, const jobq_memory_handler *h,
-                                jobq_call *call)
+static void jobq__memory_handle(jobq__memory_run *run, jobq_loop *l, const jobq_memory_handler *h)
 {
     int stage = run->work.job.stage;
     jobq_handled handled;
+    jobq_call call;
 
     memset(&handled, 0, sizeof handled);
     handled.missing = h == NULL;
     if (h != NULL) {
-        memset(call, 0, sizeof *call);
-        call->job = run->work.job;
-        call->payload = jobq_memory_get(run->memory, call->job.id)->payload;
-        call->user = h->user;
-        call->store = &jobq__memory_store;
-        call->context = run;
+        memset(&call, 0, sizeof call);
+        call.job = run->work.job;
+        call.payload = jobq_memory_get(run->memory, call.job.id)->payload;
+        call.user = h->user;
+        call.store = &jobq__memory_store;
+        call.context = run;
         while (stage > 0 && h->run[stage] == NULL) stage--;
-        handled.outcome = h->run[stage](call);
-        handled.delay_us = call->delay_us;
-        handled.delay_named = call->delay_named;
-        call->context = NULL; /* the run ends here */
+        handled.outcome = h->run[stage](&call);
+        handled.delay_us = call.delay_us;
+        handled.delay_named = call.delay_named;
     }
     jobq_loop_handled(l, run->now_us, &run->work, &handled, NULL);
 }
@@ -8251,7 +8088,7 @@ static void jobq__memory_run_messages(jobq__memory_run *run, jobq_loop *l,
 
 /* Takes work and runs its handler. False: there is none. */
 static bool jobq__memory_run_one(jobq_memory *m, jobq_loop *l, const jobq_memory_handler *handlers,
-                              int32_t count, jobq_call *call, int64_t now_us)
+                                 int32_t count, int64_t now_us)
 {
     const jobq_memory_handler *h;
     jobq__memory_run run;
@@ -8264,18 +8101,18 @@ static bool jobq__memory_run_one(jobq_memory *m, jobq_loop *l, const jobq_memory
     queue = run.work.messages ? m->partitions[run.work.partition_id - 1].queue : run.work.job.queue;
     h = jobq__memory_handler(handlers, count, queue, run.work.messages ? 0 : run.work.job.kind);
     if (run.work.messages) jobq__memory_run_messages(&run, l, h);
-    else jobq__memory_handle(&run, l, h, call);
+    else jobq__memory_handle(&run, l, h);
     return true;
 }
 
 JOBQ_API int64_t jobq_memory_work(jobq_memory *m, jobq_loop *l, const jobq_memory_handler *handlers,
-                                  int32_t count, jobq_call *call, int64_t now_us)
+                                  int32_t count, int64_t now_us)
 {
     uint64_t queues = 0, kinds = 0;
     jobq_request request;
     int32_t i;
 
-    JOBQ_ASSERT(m != NULL && l != NULL && handlers != NULL && call != NULL);
+    JOBQ_ASSERT(m != NULL && l != NULL && handlers != NULL);
     for (i = 0; i < count; i++) {
         queues |= (uint64_t)1 << handlers[i].queue;
         if (handlers[i].run[0] != NULL) kinds |= (uint64_t)1 << handlers[i].kind;
@@ -8284,10 +8121,10 @@ JOBQ_API int64_t jobq_memory_work(jobq_memory *m, jobq_loop *l, const jobq_memor
         jobq_loop_next(l, now_us, &request);
         if (request.kind == JOBQ_REQUEST_EXIT) return JOBQ_NEVER;
         if (request.kind != JOBQ_REQUEST_WAIT) {
-            jobq_memory_perform(m, l, &request, queues, kinds, now_us, now_us);
+            jobq__memory_perform(m, l, &request, queues, kinds, now_us, now_us);
         }
     } while (request.kind != JOBQ_REQUEST_WAIT ||
-             jobq__memory_run_one(m, l, handlers, count, call, now_us));
+             jobq__memory_run_one(m, l, handlers, count, now_us));
     return jobq__max(request.until_mono_us, now_us + 1);
 }
 

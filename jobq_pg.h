@@ -55,7 +55,7 @@
  *     receive messages                          jobq_pg_worker_desc.receivers
  *     handle dead letters                       jobq_pg_dead_letter_list, _replay, _resolve ...
  *     read and write my tables as structs       jobq_pg_table_open, _get, _list, _create, _update
- *     claim rows of my own table as work        jobq_pg_worktable_open, _claim, _succeed, _retry
+ *     claim rows of my own table as work        jobq_pg_worktable_open, _claim, _settle
  *     run several statements, or all or none    jobq_pg_tx_begin, jobq_pg_transact
  *     build a worker of my own                  jobq_pg_execute
  *
@@ -268,7 +268,7 @@
  * ERRORS  "Not found: E with F=V", "Already exists: E with F=V", "Validation error: ...". Field and
  *         value are those of the violated constraint.
  * LIMITS  64 columns. A timestamptz after the year 294246 is read as infinity.
- * OWN     The library's views are described, too: jobq_pg_queues_desc, jobq_pg_jobs_desc ...
+ * OWN     The library's views are described, too: jobq_pg_view_desc.
  *
  * WORK TABLES
  *
@@ -276,9 +276,9 @@
  * rests, an error, a heartbeat and a time of creation (examples/videos.c). The status words come
  * from the names of the stages, or are your own:
  *
- *     PENDING     -claim-> A_IN_PROGRESS -advance-> A_COMPLETE
- *     A_COMPLETE  -claim-> B_IN_PROGRESS -succeed-> SUCCEEDED
- *     A_IN_PROGRESS -retry, release, reset-> PENDING; -fail, or no attempt left-> FAILED
+ *     PENDING     -claim-> A_IN_PROGRESS -success-> A_COMPLETE
+ *     A_COMPLETE  -claim-> B_IN_PROGRESS -success-> SUCCEEDED
+ *     A_IN_PROGRESS -retry, release, reset-> PENDING; -discard, or no attempt left-> FAILED
  *     B_IN_PROGRESS -retry, release, reset-> A_COMPLETE; likewise
  *
  * TOKEN  With a worker column and a lease column each write demands the token of its claim. Without
@@ -469,7 +469,8 @@ typedef struct jobq_pg_job {
     jobq_str headers;      /* a JSON object: tags, trace context (default: none) */
     int64_t run_at_us;     /* not before this instant, Unix epoch (default: now) */
     int64_t delay_us;      /* not before now plus this; run_at_us wins */
-    int priority;          /* 0 to 9, smaller runs first (default 0) */
+    int priority;          /* -9 to 9, smaller runs first (default 0). A queue's first negative one
+                              is refused while a worker of an older library serves the queue */
     int stages;            /* 1 to 16 (default 1) */
     int max_attempts;      /* (default: the queue's) */
     int64_t timeout_us;    /* (default: the queue's) */
@@ -671,7 +672,7 @@ typedef struct jobq_pg_dead_letter {
     jobq_str payload; /* JSON text; or */
     jobq_str bytes;
     jobq_str headers;
-    jobq_str queue;   /* its name; only where the table is read: jobq_pg_dead_letters_desc */
+    jobq_str queue;   /* its name; only where the view is read */
 } jobq_pg_dead_letter;
 
 /* Clear it; what the rows point at goes with it. */
@@ -702,19 +703,19 @@ JOBQ_API jobq_error jobq_pg_dead_letter_replay(jobq_pg *pg, PGconn *conn, int64_
  * *count (may be NULL): how many the token still held; fewer than given: the others were lost.
  * SQL: dead_letter_resolve, dead_letter_reject. */
 JOBQ_API jobq_error jobq_pg_dead_letter_resolve(jobq_pg *pg, PGconn *conn, int64_t token,
-                                                const int64_t *ids, size_t id_count, int32_t *count,
+                                                const int64_t *ids, size_t id_count, int64_t *count,
                                                 jobq_pg_error *error);
 JOBQ_API jobq_error jobq_pg_dead_letter_reject(jobq_pg *pg, PGconn *conn, int64_t token,
                                                const int64_t *ids, size_t id_count, jobq_str reason,
-                                               int32_t *count, jobq_pg_error *error);
+                                               int64_t *count, jobq_pg_error *error);
 
 /* jobq_pg_dead_letter_discard -- gives pending ones up for good. jobq_pg_dead_letter_cleanup --
  * deletes resolved and discarded ones. SQL: dead_letter_discard, dead_letter_cleanup. */
 JOBQ_API jobq_error jobq_pg_dead_letter_discard(jobq_pg *pg, PGconn *conn,
-                                                const jobq_pg_scope *scope, int32_t *count,
+                                                const jobq_pg_scope *scope, int64_t *count,
                                                 jobq_pg_error *error);
 JOBQ_API jobq_error jobq_pg_dead_letter_cleanup(jobq_pg *pg, PGconn *conn,
-                                                const jobq_pg_scope *scope, int32_t *count,
+                                                const jobq_pg_scope *scope, int64_t *count,
                                                 jobq_pg_error *error);
 JOBQ_API void jobq_pg_dead_letters_clear(jobq_pg_dead_letters *letters);
 
@@ -722,40 +723,10 @@ JOBQ_API void jobq_pg_dead_letters_clear(jobq_pg_dead_letters *letters);
 
 /* ---- operators: the verbs of sql/operators.sql ----------------------------------------------- */
 
-/*
- * One job, by id. Waits for its row. JOBQ_ERROR_NOT_FOUND: no such job. JOBQ_ERROR_TRANSITION: its
- * state stands against it, error->value names that; only ready jobs are changed, and a running one
- * can but be asked to cancel. Each joins your transaction; NULL conn: the pool, committed.
- */
-
-/* jobq_pg_cancel -- cancels a ready job, asks a running one. *requested (may be NULL): it was
- * running. */
-JOBQ_API jobq_error jobq_pg_cancel(jobq_pg *pg, PGconn *conn, int64_t id, bool *requested,
-                                   jobq_pg_error *error);
-
-/* jobq_pg_revive -- runs a failed job again, with attempt and crash 0. JOBQ_ERROR_EXISTS: another
- * job has its key, as enqueue would find it; nothing has changed. */
-JOBQ_API jobq_error jobq_pg_revive(jobq_pg *pg, PGconn *conn, int64_t id, jobq_pg_error *error);
-
-/* jobq_pg_delete -- removes a job in any state but running, its history and its key too. */
-JOBQ_API jobq_error jobq_pg_delete(jobq_pg *pg, PGconn *conn, int64_t id, jobq_pg_error *error);
-
-/* jobq_pg_reschedule -- not before run_at_us (Unix epoch; 0 or past: now). */
-JOBQ_API jobq_error jobq_pg_reschedule(jobq_pg *pg, PGconn *conn, int64_t id, int64_t run_at_us,
-                                       jobq_pg_error *error);
-
-/* jobq_pg_prioritize -- 0 runs first, 9 last. */
-JOBQ_API jobq_error jobq_pg_prioritize(jobq_pg *pg, PGconn *conn, int64_t id, int priority,
-                                       jobq_pg_error *error);
-
-/* jobq_pg_move -- to another queue, which is there; its key moves along. JOBQ_ERROR_EXISTS: a job
- * there has its key; nothing has changed. */
-JOBQ_API jobq_error jobq_pg_move(jobq_pg *pg, PGconn *conn, int64_t id, const char *target,
-                                 jobq_pg_error *error);
-
-/* Which jobs: all that is named has to hold. */
+/* Which jobs: one by its id, or those of a queue, of which all that is named has to hold. */
 typedef struct jobq_pg_filter {
-    const char *queue;  /* must be named, and there */
+    int64_t id;         /* this job; then nothing else is named */
+    const char *queue;  /* without an id: must be named, and there */
     const char *kind;   /* (default: any) */
     jobq_state state;   /* cancel: ready or running (default both); delete: must be named */
     int64_t older_us;   /* enqueued, or ended, longer ago than this (default: any) */
@@ -764,27 +735,47 @@ typedef struct jobq_pg_filter {
 } jobq_pg_filter;
 
 /*
- * Many jobs, a bounded step a call: *count (may be NULL) says how many; call again until it is 0.
- * Rows that another session has locked are skipped, so that no worker waits and nothing deadlocks.
- * Revive and move leave out the jobs that they would answer with JOBQ_ERROR_EXISTS one by one. An
- * unknown queue or kind is JOBQ_ERROR_INVALID.
+ * Each verb joins your transaction; NULL conn: the pool, committed. *count (may be NULL): how many
+ * jobs it changed. Only ready jobs are changed; a running one can but be asked to cancel.
+ *
+ *     jobq_pg_delete(pg, conn, &(jobq_pg_filter){.id = 42}, NULL, &error);
+ *     jobq_pg_filter old = {.queue = "mail", .state = JOBQ_STATE_FAILED, .older_us = day};
+ *     do code = jobq_pg_delete(pg, conn, &old, &count, &error); while (!code && count > 0);
+ *
+ * One job: waits for its row. JOBQ_ERROR_NOT_FOUND: no such job. JOBQ_ERROR_TRANSITION: its state
+ * stands against it, error->value names that.
+ * A queue's: a bounded step a call; call again until *count is 0. Rows that another session has
+ * locked are skipped, so that no worker waits and nothing deadlocks. Revive and move leave out the
+ * jobs that they would answer with JOBQ_ERROR_EXISTS one by one. An unknown queue or kind is
+ * JOBQ_ERROR_INVALID.
  */
 
-/* *requested (may be NULL): running jobs asked for the first time, not in *count. */
-JOBQ_API jobq_error jobq_pg_cancel_many(jobq_pg *pg, PGconn *conn, const jobq_pg_filter *filter,
-                                        int64_t *count, int64_t *requested, jobq_pg_error *error);
-JOBQ_API jobq_error jobq_pg_revive_many(jobq_pg *pg, PGconn *conn, const jobq_pg_filter *filter,
-                                        int64_t *count, jobq_pg_error *error);
-JOBQ_API jobq_error jobq_pg_delete_many(jobq_pg *pg, PGconn *conn, const jobq_pg_filter *filter,
-                                        int64_t *count, jobq_pg_error *error);
-JOBQ_API jobq_error jobq_pg_reschedule_many(jobq_pg *pg, PGconn *conn,
-                                            const jobq_pg_filter *filter, int64_t run_at_us,
-                                            int64_t *count, jobq_pg_error *error);
-JOBQ_API jobq_error jobq_pg_prioritize_many(jobq_pg *pg, PGconn *conn,
-                                            const jobq_pg_filter *filter, int priority,
-                                            int64_t *count, jobq_pg_error *error);
-JOBQ_API jobq_error jobq_pg_move_many(jobq_pg *pg, PGconn *conn, const jobq_pg_filter *filter,
-                                      const char *target, int64_t *count, jobq_pg_error *error);
+/* jobq_pg_cancel -- cancels ready jobs, asks running ones. *requested (may be NULL): running jobs
+ * asked, if in a queue for the first time; not in *count. */
+JOBQ_API jobq_error jobq_pg_cancel(jobq_pg *pg, PGconn *conn, const jobq_pg_filter *which,
+                                   int64_t *count, int64_t *requested, jobq_pg_error *error);
+
+/* jobq_pg_revive -- runs failed jobs again, with attempt and crash 0. JOBQ_ERROR_EXISTS: another
+ * job has its key, as enqueue would find it; nothing has changed. */
+JOBQ_API jobq_error jobq_pg_revive(jobq_pg *pg, PGconn *conn, const jobq_pg_filter *which,
+                                   int64_t *count, jobq_pg_error *error);
+
+/* jobq_pg_delete -- removes jobs in any state but running, their history and their keys too. */
+JOBQ_API jobq_error jobq_pg_delete(jobq_pg *pg, PGconn *conn, const jobq_pg_filter *which,
+                                   int64_t *count, jobq_pg_error *error);
+
+/* jobq_pg_reschedule -- not before run_at_us (Unix epoch; 0 or past: now). */
+JOBQ_API jobq_error jobq_pg_reschedule(jobq_pg *pg, PGconn *conn, const jobq_pg_filter *which,
+                                       int64_t run_at_us, int64_t *count, jobq_pg_error *error);
+
+/* jobq_pg_prioritize -- -9 runs first, 9 last. */
+JOBQ_API jobq_error jobq_pg_prioritize(jobq_pg *pg, PGconn *conn, const jobq_pg_filter *which,
+                                       int priority, int64_t *count, jobq_pg_error *error);
+
+/* jobq_pg_move -- to another queue, which is there; keys move along. JOBQ_ERROR_EXISTS: a job there
+ * has its key; nothing has changed. */
+JOBQ_API jobq_error jobq_pg_move(jobq_pg *pg, PGconn *conn, const jobq_pg_filter *which,
+                                 const char *target, int64_t *count, jobq_pg_error *error);
 
 /* jobq_pg_pause, jobq_pg_resume -- a queue, or one kind of it (kind may be NULL). What is claimed
  * already ends; enqueueing goes on. */
@@ -1130,7 +1121,7 @@ typedef struct jobq_pg_int64s {
     size_t count;
 } jobq_pg_int64s;
 
-/* Fields that may be NULL: zero is NULL. */
+/* Fields that may be NULL: zero is NULL, {5, true} is 5. */
 typedef struct jobq_pg_maybe_bool { bool value, set; } jobq_pg_maybe_bool;
 typedef struct jobq_pg_maybe_int16 { int16_t value; bool set; } jobq_pg_maybe_int16;
 typedef struct jobq_pg_maybe_int32 { int32_t value; bool set; } jobq_pg_maybe_int32;
@@ -1139,10 +1130,6 @@ typedef struct jobq_pg_maybe_float { float value; bool set; } jobq_pg_maybe_floa
 typedef struct jobq_pg_maybe_double { double value; bool set; } jobq_pg_maybe_double;
 typedef struct jobq_pg_maybe_uuid { jobq_pg_uuid value; bool set; } jobq_pg_maybe_uuid;
 typedef struct jobq_pg_maybe_interval { jobq_pg_interval value; bool set; } jobq_pg_maybe_interval;
-
-/* jobq_pg_some_int32, jobq_pg_some_int64 -- a value that is there. */
-JOBQ_API jobq_pg_maybe_int32 jobq_pg_some_int32(int32_t value);
-JOBQ_API jobq_pg_maybe_int64 jobq_pg_some_int64(int64_t value);
 
 /* A column's flags. */
 #define JOBQ_PG_KEY 1u       /* (part of) what names a row */
@@ -1194,53 +1181,62 @@ JOBQ_API void jobq_pg_rows_clear(jobq_pg_rows *rows);
 
 /* -- values as text -- */
 
-/* Each _from is strict and leaves the value alone when it returns JOBQ_ERROR_INVALID; each _format
- * writes what _from reads, terminated, into at least as many bytes as are named. Postgres reads and
- * writes the same texts. */
+#define JOBQ_PG_VALUE_SIZE 80 /* bytes that hold any text but those of BYTES and NUMERIC */
 
-#define JOBQ_PG_UUID_SIZE 37
-#define JOBQ_PG_DATE_SIZE 24
-#define JOBQ_PG_INSTANT_SIZE 40
-#define JOBQ_PG_INTERVAL_SIZE 80
+/*
+ * jobq_pg_value_from, jobq_pg_value_format -- a value and its text, as Postgres reads and writes
+ * it.
+ *
+ * Shape   value: as jobq_pg_type says; not a jobq_pg_maybe_. _format terminates the text.
+ *
+ *         UUID         "6ba7b810-9dad-11d1-80b4-00c04fd430c8"; either case, dashes or none
+ *         DATE         "2024-02-29", years 0001 to 9999 and more digits, "0044-03-15 BC",
+ *                      "infinity", "-infinity"
+ *         TIMESTAMPTZ  "2024-02-29T12:34:56.789Z"; a blank for T, up to six decimals, Z or +hh,
+ *                      +hhmm, +hh:mm, +hh:mm:ss; BC and infinity as above
+ *         INTERVAL     ISO 8601, "P1Y2M3DT4H5M6.7S"; each number may be negative
+ *         NUMERIC      digits, a point, an exponent, a sign; "NaN", "Infinity"; _from only checks
+ *                      it, and *value is text
+ *         BYTES        "\x0aff", 2 * len + 3 bytes; only _format: see jobq_pg_bytes_from
+ * Errors  JOBQ_ERROR_INVALID: not such a text, and *value is untouched; size is too small; another
+ *         type.
+ */
+JOBQ_API jobq_error jobq_pg_value_from(jobq_pg_type type, jobq_str text, void *value);
+JOBQ_API jobq_error jobq_pg_value_format(jobq_pg_type type, const void *value, char *out,
+                                         size_t size);
 
-/* "6ba7b810-9dad-11d1-80b4-00c04fd430c8"; hexadecimal digits of either case, dashes or none. */
-JOBQ_API jobq_error jobq_pg_uuid_from(jobq_str text, jobq_pg_uuid *uuid);
-JOBQ_API void jobq_pg_uuid_format(char *out, const jobq_pg_uuid *uuid);
-
-/* "2024-02-29", years 0001 to 9999 and more digits, "0044-03-15 BC", "infinity", "-infinity". */
-JOBQ_API jobq_error jobq_pg_date_from(jobq_str text, int32_t *days);
-JOBQ_API void jobq_pg_date_format(char *out, int32_t days);
-
-/* "2024-02-29T12:34:56.789Z"; a blank for T, up to six decimals, Z or +hh, +hhmm, +hh:mm,
- * +hh:mm:ss; BC and infinity as above. */
-JOBQ_API jobq_error jobq_pg_instant_from(jobq_str text, int64_t *us);
-JOBQ_API void jobq_pg_instant_format(char *out, int64_t us);
-
-/* ISO 8601: "P1Y2M3DT4H5M6.7S"; each number may be negative. */
-JOBQ_API jobq_error jobq_pg_interval_from(jobq_str text, jobq_pg_interval *interval);
-JOBQ_API void jobq_pg_interval_format(char *out, const jobq_pg_interval *interval);
-
-/* "\x0aff". out holds len / 2 - 1 bytes, *size of them are written; 2 * size + 3 for the text. */
+/* jobq_pg_bytes_from -- of "\x0aff". out holds len / 2 - 1 bytes, *size of them are written. */
 JOBQ_API jobq_error jobq_pg_bytes_from(jobq_str text, char *out, size_t *size);
-JOBQ_API void jobq_pg_bytes_format(char *out, jobq_str bytes);
-
-/* jobq_pg_numeric_valid -- digits, a point, an exponent, a sign; "NaN", "Infinity". */
-JOBQ_API bool jobq_pg_numeric_valid(jobq_str text);
 
 /* -- the library's own tables -- */
 
 /*
- * What the views of sql/ show, as typed tables: open one, then list, find, get and count it like a
+ * What the views of sql/ show, as typed tables: open one, then list, get and count it like a
  * table of yours. All columns are read-only.
  *
- *     jobq_pg_table_open(&queues, pg, NULL, jobq_pg_queues_desc(), &error);
+ *     jobq_pg_table_open(&queues, pg, NULL, jobq_pg_view_desc(JOBQ_PG_VIEW_QUEUES, false), &error);
  *     jobq_pg_table_list(queues, NULL, NULL, &rows, &error);
  *
- * Instants and durations are 0 where there is none. payloads false: without payload, bytes and
- * headers, for roles that may not see them (grant_read), and for long lists.
+ * Instants and durations are 0 where there is none.
  */
+typedef enum jobq_pg_view {
+    JOBQ_PG_VIEW_JOBS,         /* rows: jobq_pg_job_row */
+    JOBQ_PG_VIEW_PAST_JOBS,    /* history: what has succeeded or was cancelled; jobq_pg_job_row */
+    JOBQ_PG_VIEW_FAILURES,     /* jobq_pg_failure_row, the newest first */
+    JOBQ_PG_VIEW_QUEUES,       /* jobq_pg_queue_row */
+    JOBQ_PG_VIEW_WORKERS,      /* jobq_pg_worker_row */
+#ifndef JOBQ_PG_NO_OUTBOX
+    JOBQ_PG_VIEW_OUTBOX,       /* jobq_pg_partition_row */
+    JOBQ_PG_VIEW_DEAD_LETTERS, /* jobq_pg_dead_letter, the newest first */
+#endif
+    JOBQ_PG_VIEW_COUNT
+} jobq_pg_view;
 
-/* Every job: the view jobs. By id, or a page in the order of id, also of one queue, it is quick
+/* jobq_pg_view_desc -- a view's description. payloads false: without payload, bytes and headers,
+ * for roles that may not see them (grant_read), and for long lists. */
+JOBQ_API const jobq_pg_table_desc *jobq_pg_view_desc(jobq_pg_view view, bool payloads);
+
+/* Every job. By id, or a page in the order of id, also of one queue, it is quick
  * however many there are; a state that is rare among them is searched for. */
 typedef struct jobq_pg_job_row {
     jobq_job facts; /* worker: the last one, once it has ended; see jobq_pg_job_facts */
@@ -1252,15 +1248,11 @@ typedef struct jobq_pg_job_row {
     jobq_str headers;
     jobq_str errors;  /* JSON: of all its attempts */
 } jobq_pg_job_row;
-JOBQ_API const jobq_pg_table_desc *jobq_pg_jobs_desc(bool payloads);
-
-/* jobq_pg_past_jobs_desc -- history: what has succeeded or was cancelled, as jobq_pg_job_row. */
-JOBQ_API const jobq_pg_table_desc *jobq_pg_past_jobs_desc(bool payloads);
 
 /* jobq_pg_job_facts -- what jobq.h decides by. The token is there exactly while the job runs. */
 JOBQ_API jobq_job jobq_pg_job_facts(const jobq_pg_job_row *row);
 
-/* A failed job: the view failures. The newest come first. */
+/* A failed job. */
 typedef struct jobq_pg_failure_row {
     int64_t id;
     jobq_str queue, kind;
@@ -1274,17 +1266,15 @@ typedef struct jobq_pg_failure_row {
     jobq_str bytes;
     jobq_str headers;
 } jobq_pg_failure_row;
-JOBQ_API const jobq_pg_table_desc *jobq_pg_failures_desc(bool payloads);
 
-/* A queue at a glance: the view queues. */
+/* A queue at a glance. */
 typedef struct jobq_pg_queue_row {
     jobq_str queue;
     jobq_pg_counts counts;
     jobq_pg_texts paused_kinds;
 } jobq_pg_queue_row;
-JOBQ_API const jobq_pg_table_desc *jobq_pg_queues_desc(void);
 
-/* A worker that lives, or died in the last day: the view workers. */
+/* A worker that lives, or died in the last day. */
 typedef struct jobq_pg_worker_row {
     int64_t id;
     jobq_str name;
@@ -1295,20 +1285,15 @@ typedef struct jobq_pg_worker_row {
     int64_t beat, beat_at_us, expires_at_us, registered_at_us, dead_at_us;
     jobq_pg_texts queues, kinds;
 } jobq_pg_worker_row;
-JOBQ_API const jobq_pg_table_desc *jobq_pg_workers_desc(void);
 
 #ifndef JOBQ_PG_NO_OUTBOX
-/* A partition of an outbox: the view outbox. */
+/* A partition of an outbox. */
 typedef struct jobq_pg_partition_row {
     jobq_pg_outbox_stat stat;
     jobq_str queue;
     int64_t lease_until_us, run_at_us;
     jobq_str error; /* of the last failed delivery */
 } jobq_pg_partition_row;
-JOBQ_API const jobq_pg_table_desc *jobq_pg_partitions_desc(void);
-
-/* jobq_pg_dead_letters_desc -- the view dead_letters, as jobq_pg_dead_letter; the newest first. */
-JOBQ_API const jobq_pg_table_desc *jobq_pg_dead_letters_desc(bool payloads);
 #endif /* JOBQ_PG_NO_OUTBOX */
 
 #ifndef JOBQ_PG_NO_TABLES
@@ -1343,11 +1328,7 @@ JOBQ_API void jobq_pg_table_close(jobq_pg_table *table);
 /* In all that follow: conn may be NULL, for the pool, where the call commits by itself; where NULL
  * is the key; rows is written on JOBQ_OK, else empty; rows NULL is not wanted. */
 
-/* jobq_pg_table_find -- the first row whose columns are as in like, or none: count 0. */
-JOBQ_API jobq_error jobq_pg_table_find(jobq_pg_table *table, PGconn *conn, const char *where,
-                                       const void *like, jobq_pg_rows *rows, jobq_pg_error *error);
-
-/* jobq_pg_table_get -- as find, but none is JOBQ_ERROR_NOT_FOUND. */
+/* jobq_pg_table_get -- the first row whose columns are as in like. JOBQ_ERROR_NOT_FOUND: none. */
 JOBQ_API jobq_error jobq_pg_table_get(jobq_pg_table *table, PGconn *conn, const char *where,
                                       const void *like, jobq_pg_rows *rows, jobq_pg_error *error);
 
@@ -1474,23 +1455,19 @@ JOBQ_API int jobq_pg_worktable_stage(const jobq_pg_worktable *work, const void *
 /* What follows is said by who claimed row. JOBQ_ERROR_LOST: the row is someone else's by now, or
  * has ended: nothing changes. JOBQ_ERROR_TRANSITION: not in this status. JOBQ_ERROR_NOT_FOUND. */
 
-/* jobq_pg_worktable_advance -- this stage is done, the next one is ready. */
-JOBQ_API jobq_error jobq_pg_worktable_advance(jobq_pg_worktable *work, PGconn *conn,
-                                              const void *row, jobq_pg_error *error);
-
-/* jobq_pg_worktable_succeed -- the last stage is done. */
-JOBQ_API jobq_error jobq_pg_worktable_succeed(jobq_pg_worktable *work, PGconn *conn,
-                                              const void *row, jobq_pg_error *error);
-
-/* jobq_pg_worktable_fail -- failed for good. */
-JOBQ_API jobq_error jobq_pg_worktable_fail(jobq_pg_worktable *work, PGconn *conn, const void *row,
-                                           const char *why, jobq_pg_error *error);
-
-/* jobq_pg_worktable_retry -- again after the backoff, or failed when that was the last attempt.
- * random: 64 uniform bits. *again (may be NULL): which of the two. */
-JOBQ_API jobq_error jobq_pg_worktable_retry(jobq_pg_worktable *work, PGconn *conn, const void *row,
-                                            const char *why, uint64_t random, bool *again,
-                                            jobq_pg_error *error);
+/*
+ * jobq_pg_worktable_settle -- what became of it.
+ *
+ * Shape   outcome: SUCCESS, this stage is done: the next one is ready, or the row has succeeded;
+ *         RETRY, NONE: again after the backoff, or failed if that was the last attempt; DISCARD:
+ *         failed for good. why (may be NULL): the error to be kept, unless it is SUCCESS. *state
+ *         (may be NULL): what the row is now: READY, SUCCEEDED or FAILED.
+ * Errors  JOBQ_ERROR_INVALID: another outcome.
+ */
+JOBQ_API jobq_error jobq_pg_worktable_settle(jobq_pg_worktable *work, PGconn *conn,
+                                             const void *row, jobq_outcome outcome,
+                                             const char *why, jobq_state *state,
+                                             jobq_pg_error *error);
 
 /* jobq_pg_worktable_release -- given back undone, at shutdown. No attempt is counted. */
 JOBQ_API jobq_error jobq_pg_worktable_release(jobq_pg_worktable *work, PGconn *conn,
@@ -1611,12 +1588,16 @@ JOBQ_API jobq_error jobq_pg_classify(const char *sqlstate)
 }
 
 /* Copies as much as fits, in whole characters. NULL is empty. */
+static void jobq_pg__copy_str(char *out, size_t size, jobq_str text)
+{
+    text = jobq_utf8_cut(text, size - 1);
+    memcpy(out, text.ptr, text.len);
+    out[text.len] = '\0';
+}
+
 static void jobq_pg__copy(char *out, size_t size, const char *text)
 {
-    jobq_str cut = jobq_utf8_cut(jobq_str_from(text == NULL ? "" : text), size - 1);
-
-    memcpy(out, cut.ptr, cut.len);
-    out[cut.len] = '\0';
+    jobq_pg__copy_str(out, size, jobq_str_from(text == NULL ? "" : text));
 }
 
 /* Makes a single line of a text: libpq's errors have several. */
@@ -1834,24 +1815,24 @@ static jobq_error jobq_pg__result_error(jobq_pg_error *error, const PGconn *conn
     T(PRUNE, "SELECT jobq.prune($1), jobq.turn()", prune_in, none)                                 \
     T(VACUUM, JOBQ_PG__VACUUM_SQL, none, none)                                                     \
     X(DEREGISTER, "deregister", worker_in, none)                                                   \
-    X(CANCEL, "cancel", verb_in, none)                                                             \
-    X(REVIVE, "revive", verb_in, none)                                                             \
-    X(DELETE, "delete", verb_in, none)                                                             \
-    X(RESCHEDULE, "reschedule", reschedule_in, none)                                               \
-    X(PRIORITIZE, "prioritize", prioritize_in, none)                                               \
-    X(MOVE, "move", move_in, none)                                                                 \
+    X(CANCEL, "cancel", id_in, none)   /* of a verb: on one job, then on many */                   \
     X(CANCEL_MANY, "cancel", state_many_in, cancelled_out)                                         \
+    X(REVIVE, "revive", id_in, none)                                                               \
     X(REVIVE_MANY, "revive", many_in, none)                                                        \
+    X(DELETE, "delete", id_in, none)                                                               \
     X(DELETE_MANY, "delete", state_many_in, none)                                                  \
+    X(RESCHEDULE, "reschedule", reschedule_in, none)                                               \
     X(RESCHEDULE_MANY, "reschedule", reschedule_many_in, none)                                     \
+    X(PRIORITIZE, "prioritize", prioritize_in, none)                                               \
     X(PRIORITIZE_MANY, "prioritize", prioritize_many_in, none)                                     \
+    X(MOVE, "move", move_in, none)                                                                 \
     X(MOVE_MANY, "move", move_many_in, none)                                                       \
     X(PAUSE, "pause", pause_in, none)                                                              \
     X(RESUME, "resume", pause_in, none)                                                            \
     X(QUEUE_SET, "queue_set", queue_set_in, none)                                                  \
     V(QUEUE_COUNTS, "queues", queue_in, none)                                                      \
     X(PEEK, "peek", peek_in, job_out)                                                              \
-    V(GET, "jobs", get_in, none)                                                                   \
+    V(GET, "jobs", id_in, none)                                                                    \
     X(OUTBOX_LOOK, "outbox_look", look_in, backlog_out)                                            \
     X(OUTBOX_READ, "outbox_read", read_in, reading_out)                                            \
     X(OUTBOX_ACK, "outbox_ack", ack_in, reading_out)                                               \
@@ -2105,7 +2086,6 @@ typedef struct jobq_pg__text {
 struct jobq_pg {
     char *conninfo, *listen_conninfo;
     char schema[52];          /* as SQL writes it, with quotes unless it is jobq */
-    unsigned hash;            /* of the schema's name */
     jobq_pg__text texts[JOBQ_PG__STATEMENT_COUNT];
     int64_t acquire_us;       /* how long jobq_pg_acquire may wait */
     size_t payload_max;       /* bytes */
@@ -2201,16 +2181,14 @@ static uint64_t jobq_pg__hash(uint64_t hash, const char *text)
     return (hash ^ 0xff) * JOBQ_PG__HASH_PRIME;
 }
 
-/* Sets the schema and its hash. False: not an allowed name. */
+/* False: not an allowed name. */
 static bool jobq_pg__schema_set(jobq_pg *pg, const char *name)
 {
     size_t len = strlen(name), i;
 
     if (len < 1 || len > 48 || (name[0] >= '0' && name[0] <= '9')) return false;
-    pg->hash = 2166136261u;
     for (i = 0; i < len; i++) {
         if (!jobq_pg__word(name[i])) return false;
-        pg->hash = (pg->hash ^ (unsigned char)name[i]) * 16777619u;
     }
     snprintf(pg->schema, sizeof pg->schema, strcmp(name, "jobq") == 0 ? "%s" : "\"%s\"", name);
     return true;
@@ -2959,6 +2937,8 @@ static bool jobq_pg__known_learn(PGconn *conn, const jobq_pg__text *text, const 
 /* Checks the caller's connection, or gets *mine from the pool. */
 static jobq_error jobq_pg__borrow(jobq_pg *pg, PGconn *conn, PGconn **mine, jobq_pg_error *error)
 {
+    if (conn == NULL && pg == NULL)
+        return jobq_pg__invalid(error, "conn", "give one: the table has no handle");
     if (conn == NULL) return jobq_pg_acquire(pg, mine, error);
     if (pg != NULL && jobq_pg__forked(pg)) return jobq_pg__forked_error(error);
     return jobq_pg__usable(conn, error);
@@ -3068,8 +3048,6 @@ static PGresult *jobq_pg__exec_text(jobq_pg *pg, PGconn *conn, const jobq_pg_tab
     if (p->failed) jobq_pg__no_memory(error);
     else if (p->size > JOBQ_PG__MESSAGE_MAX) {
         jobq_pg__invalid(error, "size", "more than 1 GB in one call: send fewer at once");
-    } else if (conn == NULL && pg == NULL) {
-        jobq_pg__invalid(error, "conn", "the table was opened without a handle: pass conn");
     } else if (jobq_pg__borrow(pg, conn, &mine, error) == JOBQ_OK) {
         if (conn == NULL) conn = mine;
         idle = PQtransactionStatus(conn) == PQTRANS_IDLE;
@@ -3238,17 +3216,15 @@ static bool jobq_pg__get_int64s(const char *p, size_t len, jobq_pg__heap *heap,
     return at == len;
 }
 
-static bool jobq_pg__get_enum(const jobq_pg_column *column, const char *p, size_t len, int *out)
+/* The index of a word in names, which end with NULL. -1: it is not there. */
+static int jobq_pg__name_find(const char *const *names, jobq_str word)
 {
     int i;
 
-    for (i = 0; column->names[i] != NULL; i++) {
-        if (strlen(column->names[i]) == len && memcmp(column->names[i], p, len) == 0) {
-            *out = i;
-            return true;
-        }
+    for (i = 0; names[i] != NULL; i++) {
+        if (jobq_str_equal(word, jobq_str_from(names[i]))) return i;
     }
-    return false;
+    return -1;
 }
 
 static int32_t jobq_pg__days_from_server(int32_t days)
@@ -3270,40 +3246,59 @@ static int64_t jobq_pg__interval_us(const jobq_pg_interval *interval)
     return days + interval->us;
 }
 
-/* Reads a value of fixed size; out is aligned for its type. False: wrong size. */
+/* A whole number, a bool, or the bits of a float, from its field. */
+static int64_t jobq_pg__field_get(const char *field, size_t size)
+{
+    int64_t big;
+    int32_t medium;
+    int16_t small;
+
+    if (size == 8) memcpy(&big, field, 8);
+    else if (size == 4) {
+        memcpy(&medium, field, 4);
+        big = medium;
+    } else if (size == 2) {
+        memcpy(&small, field, 2);
+        big = small;
+    } else {
+        big = *(const bool *)field;
+    }
+    return big;
+}
+
+static void jobq_pg__field_set(char *field, size_t size, int64_t value)
+{
+    int32_t medium = (int32_t)value;
+    int16_t small = (int16_t)value;
+
+    if (size == 8) memcpy(field, &value, 8);
+    else if (size == 4) memcpy(field, &medium, 4);
+    else if (size == 2) memcpy(field, &small, 2);
+    else *(bool *)field = value != 0;
+}
+
+/* Reads a value of fixed size. False: wrong size. */
 static bool jobq_pg__get_fixed(jobq_pg_type type, const char *p, size_t len, char *out)
 {
-    bool interval_sent = type == JOBQ_PG_INTERVAL || type == JOBQ_PG_DURATION;
-    size_t width = interval_sent || type == JOBQ_PG_UUID ? 16 : jobq_pg__types[type].size;
-    uint64_t big;
-    uint32_t big32;
-    uint16_t big16;
+    size_t size = jobq_pg__types[type].size;
     jobq_pg_interval interval;
+    int64_t value;
 
-    if (len != width) return false;
-    if (type == JOBQ_PG_UUID) {
-        memcpy(out, p, 16);
-    } else if (interval_sent) {
+    if (type == JOBQ_PG_UUID || type == JOBQ_PG_INTERVAL || type == JOBQ_PG_DURATION) {
+        if (len != 16) return false;
         interval.us = jobq_pg__big(p, 8);
         interval.days = (int32_t)jobq_pg__big(p + 8, 4);
         interval.months = (int32_t)jobq_pg__big(p + 12, 4);
-        big = (uint64_t)jobq_pg__interval_us(&interval);
-        if (type == JOBQ_PG_DURATION) memcpy(out, &big, 8);
-        else memcpy(out, &interval, sizeof interval);
-    } else if (width == 8) {
-        big = (uint64_t)jobq_pg__big(p, 8);
-        if (type == JOBQ_PG_TIMESTAMPTZ) big = (uint64_t)jobq_pg__from_server_us((int64_t)big);
-        memcpy(out, &big, 8);
-    } else if (width == 4) {
-        big32 = (uint32_t)jobq_pg__big(p, 4);
-        if (type == JOBQ_PG_DATE) big32 = (uint32_t)jobq_pg__days_from_server((int32_t)big32);
-        memcpy(out, &big32, 4);
-    } else if (type == JOBQ_PG_BOOL) {
-        *(bool *)out = p[0] != 0;
-    } else {
-        big16 = (uint16_t)jobq_pg__big(p, 2);
-        memcpy(out, &big16, 2);
+        if (type == JOBQ_PG_UUID) memcpy(out, p, 16);
+        else if (type == JOBQ_PG_INTERVAL) memcpy(out, &interval, sizeof interval);
+        else jobq_pg__field_set(out, size, jobq_pg__interval_us(&interval));
+        return true;
     }
+    if (len != size) return false;
+    value = jobq_pg__big(p, size);
+    if (type == JOBQ_PG_TIMESTAMPTZ) value = jobq_pg__from_server_us(value);
+    if (type == JOBQ_PG_DATE) value = jobq_pg__days_from_server((int32_t)value);
+    jobq_pg__field_set(out, size, value);
     return true;
 }
 
@@ -3312,12 +3307,16 @@ static bool jobq_pg__get_value(const jobq_pg_column *column, bool jsonb, const c
                                char *field, jobq_pg__heap *heap)
 {
     bool json = column->type == JOBQ_PG_JSON && jsonb; /* a version byte comes first */
+    jobq_str word = {p, len};
     void *at = field;
 
     if (column->type == JOBQ_PG_TEXTS) return jobq_pg__get_texts(p, len, heap, (jobq_pg_texts *)at);
     if (column->type == JOBQ_PG_INT64S)
         return jobq_pg__get_int64s(p, len, heap, (jobq_pg_int64s *)at);
-    if (column->type == JOBQ_PG_ENUM) return jobq_pg__get_enum(column, p, len, (int *)at);
+    if (column->type == JOBQ_PG_ENUM) {
+        *(int *)at = jobq_pg__name_find(column->names, word);
+        return *(int *)at >= 0;
+    }
     if (json && (len < 1 || p[0] != 1)) return false;
     if (jobq_pg__types[column->type].maybe == 0)
         return jobq_pg__heap_str(heap, p + json, len - json, (jobq_str *)at);
@@ -3351,10 +3350,9 @@ static bool jobq_pg__is_null(const jobq_pg_column *column, const char *field)
 
 static void jobq_pg__put_fixed(jobq_pg__params *p, jobq_pg_type type, const char *field)
 {
+    size_t size = jobq_pg__types[type].size;
     jobq_pg_interval interval;
-    uint64_t big;
-    uint32_t big32;
-    uint16_t big16;
+    int64_t value;
 
     if (type == JOBQ_PG_UUID) {
         jobq_pg__raw(p, field, 16);
@@ -3363,24 +3361,13 @@ static void jobq_pg__put_fixed(jobq_pg__params *p, jobq_pg_type type, const char
         jobq_pg__raw_int(p, interval.us, 8);
         jobq_pg__raw_int(p, interval.days, 4);
         jobq_pg__raw_int(p, interval.months, 4);
-    } else if (type == JOBQ_PG_DURATION) {
-        memcpy(&big, field, 8);
-        jobq_pg__raw_int(p, (int64_t)big, 8);
-        jobq_pg__raw_int(p, 0, 8);
-    } else if (jobq_pg__types[type].size == 8) {
-        memcpy(&big, field, 8);
-        if (type == JOBQ_PG_TIMESTAMPTZ) big = (uint64_t)jobq_pg__to_server_us((int64_t)big);
-        jobq_pg__raw_int(p, (int64_t)big, 8);
-    } else if (jobq_pg__types[type].size == 4) {
-        memcpy(&big32, field, 4);
-        if (type == JOBQ_PG_DATE && big32 != INT32_MAX && big32 != (uint32_t)INT32_MIN)
-            big32 -= JOBQ_PG__EPOCH_DAYS;
-        jobq_pg__raw_int(p, (int32_t)big32, 4);
-    } else if (type == JOBQ_PG_BOOL) {
-        jobq_pg__raw_int(p, *(const bool *)field, 1);
     } else {
-        memcpy(&big16, field, 2);
-        jobq_pg__raw_int(p, big16, 2);
+        value = jobq_pg__field_get(field, size);
+        if (type == JOBQ_PG_TIMESTAMPTZ) value = jobq_pg__to_server_us(value);
+        if (type == JOBQ_PG_DATE && value != INT32_MAX && value != INT32_MIN)
+            value -= JOBQ_PG__EPOCH_DAYS;
+        jobq_pg__raw_int(p, value, size);
+        if (type == JOBQ_PG_DURATION) jobq_pg__raw_int(p, 0, 8); /* days and months */
     }
 }
 
@@ -3438,40 +3425,49 @@ static int jobq_pg__hex_pair(const char *p, size_t left)
     return high < 0 || low < 0 ? -1 : high << 4 | low;
 }
 
-JOBQ_API jobq_error jobq_pg_uuid_from(jobq_str text, jobq_pg_uuid *uuid)
+static bool jobq_pg__uuid_from(jobq_str text, jobq_pg_uuid *uuid)
 {
     bool dashes = text.len == 36;
     jobq_pg_uuid out;
     size_t at = 0;
     int i, byte;
 
-    JOBQ_ASSERT(uuid != NULL);
-    if (!dashes && text.len != 32) return JOBQ_ERROR_INVALID;
+    if (!dashes && text.len != 32) return false;
     for (i = 0; i < 16; i++) {
         if (dashes && (i == 4 || i == 6 || i == 8 || i == 10) && text.ptr[at++] != '-')
-            return JOBQ_ERROR_INVALID;
+            return false;
         byte = jobq_pg__hex_pair(text.ptr + at, text.len - at);
-        if (byte < 0) return JOBQ_ERROR_INVALID;
+        if (byte < 0) return false;
         out.bytes[i] = (unsigned char)byte;
         at += 2;
     }
     *uuid = out;
-    return JOBQ_OK;
+    return true;
 }
 
-static const char jobq_pg__digits[] = "0123456789abcdef";
-
-JOBQ_API void jobq_pg_uuid_format(char *out, const jobq_pg_uuid *uuid)
+/* Writes bytes as hex digits, and returns the end. */
+static char *jobq_pg__hex_put(char *out, const char *bytes, size_t len)
 {
-    int i;
+    static const char digits[] = "0123456789abcdef";
+    size_t i;
 
-    JOBQ_ASSERT(out != NULL && uuid != NULL);
-    for (i = 0; i < 16; i++) {
-        if (i == 4 || i == 6 || i == 8 || i == 10) *out++ = '-';
-        *out++ = jobq_pg__digits[uuid->bytes[i] >> 4];
-        *out++ = jobq_pg__digits[uuid->bytes[i] & 15];
+    for (i = 0; i < len; i++) {
+        *out++ = digits[(unsigned char)bytes[i] >> 4];
+        *out++ = digits[bytes[i] & 15];
     }
     *out = '\0';
+    return out;
+}
+
+static void jobq_pg__uuid_format(char *out, const jobq_pg_uuid *uuid)
+{
+    const char *bytes = (const char *)uuid->bytes;
+    int i;
+
+    for (i = 0; i < 16; i += i < 4 ? 4 : i < 10 ? 2 : 6) {
+        if (i > 0) *out++ = '-';
+        out = jobq_pg__hex_put(out, bytes + i, i < 4 ? 4 : i < 10 ? 2 : 6);
+    }
 }
 
 JOBQ_API jobq_error jobq_pg_bytes_from(jobq_str text, char *out, size_t *size)
@@ -3489,20 +3485,6 @@ JOBQ_API jobq_error jobq_pg_bytes_from(jobq_str text, char *out, size_t *size)
     }
     *size = text.len / 2 - 1;
     return JOBQ_OK;
-}
-
-JOBQ_API void jobq_pg_bytes_format(char *out, jobq_str bytes)
-{
-    size_t i;
-
-    JOBQ_ASSERT(out != NULL);
-    *out++ = '\\';
-    *out++ = 'x';
-    for (i = 0; i < bytes.len; i++) {
-        *out++ = jobq_pg__digits[(unsigned char)bytes.ptr[i] >> 4];
-        *out++ = jobq_pg__digits[bytes.ptr[i] & 15];
-    }
-    *out = '\0';
 }
 
 /* The rest of a text that is being parsed. */
@@ -3619,23 +3601,22 @@ static int jobq_pg__infinity(jobq_str text)
     return jobq_str_equal(text, jobq_str_from("-infinity")) ? -1 : 0;
 }
 
-JOBQ_API jobq_error jobq_pg_date_from(jobq_str text, int32_t *days)
+static bool jobq_pg__date_from(jobq_str text, int32_t *days)
 {
     jobq_pg__scan s = jobq_pg__scan_of(text);
     bool bc = jobq_pg__scan_bc(&s);
     int infinity = jobq_pg__infinity(text);
     int64_t value;
 
-    JOBQ_ASSERT(days != NULL);
     if (infinity != 0) {
         *days = infinity > 0 ? INT32_MAX : INT32_MIN;
-        return JOBQ_OK;
+        return true;
     }
     if (!jobq_pg__scan_date(&s, bc, &value) || s.at != s.end || value < JOBQ_PG__DATE_FIRST ||
         value > JOBQ_PG__DATE_LAST)
-        return JOBQ_ERROR_INVALID;
+        return false;
     *days = (int32_t)value;
-    return JOBQ_OK;
+    return true;
 }
 
 /* Writes a date such as "0044-03-15". False: the caller must add " BC". */
@@ -3645,16 +3626,15 @@ static bool jobq_pg__date_put(char *out, int64_t days)
     int month, day;
 
     jobq_pg__date_of(days, &year, &month, &day);
-    snprintf(out, JOBQ_PG_DATE_SIZE, "%04lld-%02d-%02d", (long long)(year > 0 ? year : 1 - year),
+    snprintf(out, JOBQ_PG_VALUE_SIZE, "%04lld-%02d-%02d", (long long)(year > 0 ? year : 1 - year),
              month, day);
     return year > 0;
 }
 
-JOBQ_API void jobq_pg_date_format(char *out, int32_t days)
+static void jobq_pg__date_format(char *out, int32_t days)
 {
-    JOBQ_ASSERT(out != NULL);
     if (days == INT32_MAX || days == INT32_MIN) {
-        snprintf(out, JOBQ_PG_DATE_SIZE, "%s", days > 0 ? "infinity" : "-infinity");
+        jobq_pg__copy(out, JOBQ_PG_VALUE_SIZE, days > 0 ? "infinity" : "-infinity");
     } else if (!jobq_pg__date_put(out, days)) {
         memcpy(out + strlen(out), " BC", 4);
     }
@@ -3695,39 +3675,48 @@ static bool jobq_pg__scan_zone(jobq_pg__scan *s, int64_t *us)
     return true;
 }
 
-JOBQ_API jobq_error jobq_pg_instant_from(jobq_str text, int64_t *us)
+static bool jobq_pg__instant_from(jobq_str text, int64_t *us)
 {
     jobq_pg__scan s = jobq_pg__scan_of(text);
     bool bc = jobq_pg__scan_bc(&s);
     int infinity = jobq_pg__infinity(text);
     int64_t days, time, zone, value;
 
-    JOBQ_ASSERT(us != NULL);
     if (infinity != 0) {
         *us = infinity > 0 ? JOBQ_NEVER : INT64_MIN;
-        return JOBQ_OK;
+        return true;
     }
     if (!jobq_pg__scan_date(&s, bc, &days) || days > INT64_MAX / JOBQ_PG__DAY_US - 2 ||
         days < JOBQ_PG__DATE_FIRST - 1)
-        return JOBQ_ERROR_INVALID;
-    if (!jobq_pg__scan_char(&s, 'T') && !jobq_pg__scan_char(&s, ' ')) return JOBQ_ERROR_INVALID;
+        return false;
+    if (!jobq_pg__scan_char(&s, 'T') && !jobq_pg__scan_char(&s, ' ')) return false;
     if (!jobq_pg__scan_time(&s, &time) || !jobq_pg__scan_zone(&s, &zone) || s.at != s.end)
-        return JOBQ_ERROR_INVALID;
+        return false;
     value = days * JOBQ_PG__DAY_US + time - zone;
-    if (value < JOBQ_PG__INSTANT_FIRST) return JOBQ_ERROR_INVALID;
+    if (value < JOBQ_PG__INSTANT_FIRST) return false;
     *us = value;
-    return JOBQ_OK;
+    return true;
 }
 
-JOBQ_API void jobq_pg_instant_format(char *out, int64_t us)
+/* Appends decimals, if there are any, and then tail. */
+static void jobq_pg__micros_put(char *out, int micros, const char *tail)
 {
-    int64_t days = us / JOBQ_PG__DAY_US, rest = us % JOBQ_PG__DAY_US, seconds;
+    size_t len = strlen(out);
+
+    if (micros != 0)
+        len += (size_t)snprintf(out + len, JOBQ_PG_VALUE_SIZE - len, ".%06d", micros);
+    jobq_pg__copy(out + len, JOBQ_PG_VALUE_SIZE - len, tail);
+}
+
+static void jobq_pg__instant_format(char *out, int64_t us)
+{
+    int64_t days = us / JOBQ_PG__DAY_US, rest = us % JOBQ_PG__DAY_US;
+    int seconds;
     bool christ;
     size_t len;
 
-    JOBQ_ASSERT(out != NULL);
     if (us == JOBQ_NEVER || us == INT64_MIN) {
-        snprintf(out, JOBQ_PG_INSTANT_SIZE, "%s", us > 0 ? "infinity" : "-infinity");
+        jobq_pg__copy(out, JOBQ_PG_VALUE_SIZE, us > 0 ? "infinity" : "-infinity");
         return;
     }
     if (rest < 0) {
@@ -3736,14 +3725,10 @@ JOBQ_API void jobq_pg_instant_format(char *out, int64_t us)
     }
     christ = jobq_pg__date_put(out, days);
     len = strlen(out);
-    seconds = rest / 1000000;
-    len += (size_t)snprintf(out + len, JOBQ_PG_INSTANT_SIZE - len, "T%02d:%02d:%02d",
-                            (int)(seconds / 3600), (int)(seconds / 60 % 60), (int)(seconds % 60));
-    if (rest % 1000000 != 0) {
-        len += (size_t)snprintf(out + len, JOBQ_PG_INSTANT_SIZE - len, ".%06d",
-                                (int)(rest % 1000000));
-    }
-    snprintf(out + len, JOBQ_PG_INSTANT_SIZE - len, "Z%s", christ ? "" : " BC");
+    seconds = (int)(rest / 1000000);
+    snprintf(out + len, JOBQ_PG_VALUE_SIZE - len, "T%02d:%02d:%02d", seconds / 3600,
+             seconds / 60 % 60, seconds % 60);
+    jobq_pg__micros_put(out, (int)(rest % 1000000), christ ? "Z" : "Z BC");
 }
 
 /* Reads one part of an interval, such as "-3D", and returns its letter. 0: malformed. */
@@ -3795,7 +3780,7 @@ static bool jobq_pg__interval_add(jobq_pg_interval *i, const char *letters, cons
     return true;
 }
 
-JOBQ_API jobq_error jobq_pg_interval_from(jobq_str text, jobq_pg_interval *interval)
+static bool jobq_pg__interval_from(jobq_str text, jobq_pg_interval *interval)
 {
     static const char dates[] = "YMWD", times[] = "HMS";
     jobq_pg__scan s = jobq_pg__scan_of(text);
@@ -3805,41 +3790,31 @@ JOBQ_API jobq_error jobq_pg_interval_from(jobq_str text, jobq_pg_interval *inter
     char letter;
     int parts = 0;
 
-    JOBQ_ASSERT(interval != NULL);
-    if (!jobq_pg__scan_char(&s, 'P')) return JOBQ_ERROR_INVALID;
+    if (!jobq_pg__scan_char(&s, 'P')) return false;
     while (s.at < s.end) {
         if (letters == dates && jobq_pg__scan_char(&s, 'T')) next = letters = times;
         letter = jobq_pg__scan_part(&s, &value, &micros);
-        if (!jobq_pg__interval_add(&out, letters, &next, letter, value, micros))
-            return JOBQ_ERROR_INVALID;
+        if (!jobq_pg__interval_add(&out, letters, &next, letter, value, micros)) return false;
         parts++;
     }
-    if (parts == 0) return JOBQ_ERROR_INVALID;
-    *interval = out;
-    return JOBQ_OK;
+    if (parts > 0) *interval = out;
+    return parts > 0;
 }
 
 /* Hours, minutes and seconds are separate, because the server reads seconds as a double. */
-JOBQ_API void jobq_pg_interval_format(char *out, const jobq_pg_interval *interval)
+static void jobq_pg__interval_format(char *out, const jobq_pg_interval *interval)
 {
     uint64_t us = interval->us < 0 ? 0 - (uint64_t)interval->us : (uint64_t)interval->us;
     const char *sign = interval->us < 0 ? "-" : "";
     uint64_t minutes = us / 60000000;
-    size_t len;
 
-    JOBQ_ASSERT(out != NULL);
-    len = (size_t)snprintf(out, JOBQ_PG_INTERVAL_SIZE, "P%dM%dDT%s%lluH%s%dM%s%d",
-                           (int)interval->months, (int)interval->days, sign,
-                           (unsigned long long)(minutes / 60), sign, (int)(minutes % 60), sign,
-                           (int)(us / 1000000 % 60));
-    if (us % 1000000 != 0) {
-        len += (size_t)snprintf(out + len, JOBQ_PG_INTERVAL_SIZE - len, ".%06d",
-                                (int)(us % 1000000));
-    }
-    snprintf(out + len, JOBQ_PG_INTERVAL_SIZE - len, "S");
+    snprintf(out, JOBQ_PG_VALUE_SIZE, "P%dM%dDT%s%lluH%s%dM%s%d", (int)interval->months,
+             (int)interval->days, sign, (unsigned long long)(minutes / 60), sign,
+             (int)(minutes % 60), sign, (int)(us / 1000000 % 60));
+    jobq_pg__micros_put(out, (int)(us % 1000000), "S");
 }
 
-JOBQ_API bool jobq_pg_numeric_valid(jobq_str text)
+static bool jobq_pg__numeric_valid(jobq_str text)
 {
     jobq_pg__scan s = jobq_pg__scan_of(text);
     int before, after = 0;
@@ -3862,24 +3837,42 @@ JOBQ_API bool jobq_pg_numeric_valid(jobq_str text)
     return s.at == s.end;
 }
 
-JOBQ_API jobq_pg_maybe_int32 jobq_pg_some_int32(int32_t value)
+JOBQ_API jobq_error jobq_pg_value_from(jobq_pg_type type, jobq_str text, void *value)
 {
-    jobq_pg_maybe_int32 some;
+    bool good = false;
 
-    memset(&some, 0, sizeof some);
-    some.value = value;
-    some.set = true;
-    return some;
+    JOBQ_ASSERT(value != NULL);
+    if (type == JOBQ_PG_UUID) good = jobq_pg__uuid_from(text, (jobq_pg_uuid *)value);
+    if (type == JOBQ_PG_DATE) good = jobq_pg__date_from(text, (int32_t *)value);
+    if (type == JOBQ_PG_TIMESTAMPTZ) good = jobq_pg__instant_from(text, (int64_t *)value);
+    if (type == JOBQ_PG_INTERVAL) good = jobq_pg__interval_from(text, (jobq_pg_interval *)value);
+    if (type == JOBQ_PG_NUMERIC) good = jobq_pg__numeric_valid(text);
+    if (type == JOBQ_PG_NUMERIC && good) *(jobq_str *)value = text;
+    return good ? JOBQ_OK : JOBQ_ERROR_INVALID;
 }
 
-JOBQ_API jobq_pg_maybe_int64 jobq_pg_some_int64(int64_t value)
+JOBQ_API jobq_error jobq_pg_value_format(jobq_pg_type type, const void *value, char *out,
+                                         size_t size)
 {
-    jobq_pg_maybe_int64 some;
+    char text[JOBQ_PG_VALUE_SIZE] = "";
+    jobq_str str;
 
-    memset(&some, 0, sizeof some);
-    some.value = value;
-    some.set = true;
-    return some;
+    JOBQ_ASSERT(value != NULL && out != NULL);
+    if (type == JOBQ_PG_UUID) jobq_pg__uuid_format(text, (const jobq_pg_uuid *)value);
+    if (type == JOBQ_PG_DATE) jobq_pg__date_format(text, *(const int32_t *)value);
+    if (type == JOBQ_PG_TIMESTAMPTZ) jobq_pg__instant_format(text, *(const int64_t *)value);
+    if (type == JOBQ_PG_INTERVAL) jobq_pg__interval_format(text, (const jobq_pg_interval *)value);
+    str = jobq_str_from(text);
+    if (type == JOBQ_PG_NUMERIC || type == JOBQ_PG_BYTES) str = *(const jobq_str *)value;
+    if (type == JOBQ_PG_BYTES && size > 2 && str.len <= (size - 3) / 2) {
+        memcpy(out, "\\x", 2);
+        jobq_pg__hex_put(out + 2, str.ptr, str.len);
+        return JOBQ_OK;
+    }
+    if (type == JOBQ_PG_BYTES || str.len == 0 || str.len >= size) return JOBQ_ERROR_INVALID;
+    memcpy(out, str.ptr, str.len);
+    out[str.len] = '\0';
+    return JOBQ_OK;
 }
 
 static const jobq_pg_table_desc *jobq_pg__desc_of(jobq_pg__statement st);
@@ -3945,14 +3938,11 @@ typedef struct jobq_pg__col {
 /* An integer from its field, or from its function. */
 static int64_t jobq_pg__col_raw(const jobq_pg__col *c, const char *row)
 {
-    const void *field = row + c->of.offset;
+    int64_t value;
 
     if (c->number != NULL) return c->number(row);
-    if (c->of.type == JOBQ_PG_INT32) return *(const int32_t *)field;
-    if (c->of.type == JOBQ_PG_INT16) return *(const int16_t *)field;
-    if (c->of.type == JOBQ_PG_BOOL)
-        return *(const bool *)field == ((c->of.flags & JOBQ_PG__NOT) == 0);
-    return *(const int64_t *)field;
+    value = jobq_pg__field_get(row + c->of.offset, jobq_pg__types[c->of.type].size);
+    return (c->of.flags & JOBQ_PG__NOT) != 0 ? !value : value;
 }
 
 /* The same as the server counts it. */
@@ -4080,26 +4070,18 @@ static void jobq_pg__put(jobq_pg__params *p, const jobq_pg__col *c, const void *
 
 /* -- reading: a value that is NULL or malformed leaves its field as it is -- */
 
-static void jobq_pg__write_int(jobq_pg_type type, int64_t value, char *at)
-{
-    void *field = at;
-
-    if (type == JOBQ_PG_INT64) *(int64_t *)field = value;
-    else if (type == JOBQ_PG_INT32) *(int32_t *)field = (int32_t)value;
-    else if (type == JOBQ_PG_INT16) *(int16_t *)field = (int16_t)value;
-    else if (type == JOBQ_PG_TIMESTAMPTZ) *(int64_t *)field = jobq_pg__from_server_us(value);
-    else *(bool *)field = value != 0;
-}
-
 /* Reads a value into its field. A string points into the result. */
 static void jobq_pg__get_bytes(const jobq_pg__col *c, const char *p, size_t len, char *row)
 {
     void *field = row + c->of.offset;
     size_t skip = c->wire == JOBQ_PG__JSONB; /* its version */
+    int64_t value;
 
     if (jobq_pg__wires[c->wire].width > 0) {
-        if (len >= 1 && len <= 8)
-            jobq_pg__write_int(c->of.type, jobq_pg__big(p, len), row + c->of.offset);
+        if (len < 1 || len > 8) return;
+        value = jobq_pg__big(p, len);
+        if (c->of.type == JOBQ_PG_TIMESTAMPTZ) value = jobq_pg__from_server_us(value);
+        jobq_pg__field_set((char *)field, jobq_pg__types[c->of.type].size, value);
     } else if (len >= skip) {
         ((jobq_str *)field)->ptr = p + skip;
         ((jobq_str *)field)->len = len - skip;
@@ -4255,7 +4237,7 @@ typedef struct jobq_pg__bulk {
     const char *name;
     const char **kinds;
     int64_t *kind_ids;
-    int32_t kind_count, stages, queue, count, payload_max;
+    int32_t kind_count, stages, priority, queue, count, payload_max;
     int64_t now_us;
 } jobq_pg__bulk;
 
@@ -4267,7 +4249,8 @@ static const jobq_pg__list jobq_pg__bulk_ids =
 static const jobq_pg__col jobq_pg__bulk_in[] = {
     JOBQ_PG__COL(NULL, jobq_pg__bulk, name, TEXT, TEXT, JOBQ_PG__CSTR),
     JOBQ_PG__ITEMS(NULL, bulk_kinds, TEXT, TEXT, JOBQ_PG__CSTR),
-    JOBQ_PG__COL(NULL, jobq_pg__bulk, stages, INT2, INT32, 0), JOBQ_PG__COLS_END};
+    JOBQ_PG__COL(NULL, jobq_pg__bulk, stages, INT2, INT32, 0),
+    JOBQ_PG__COL(NULL, jobq_pg__bulk, priority, INT2, INT32, 0), JOBQ_PG__COLS_END};
 static const jobq_pg__col jobq_pg__bulk_out[] = {
     JOBQ_PG__COL("queue", jobq_pg__bulk, queue, INT4, INT32, 0),
     JOBQ_PG__ITEMS("kinds", bulk_ids, INT4, INT64, 0),
@@ -4291,8 +4274,8 @@ static const jobq_pg__list jobq_pg__settled =
     JOBQ_PG__LIST_IN(jobq_request, settled, settled_count, 0);
 static const jobq_pg__list jobq_pg__one_partition = {
     offsetof(jobq_request, partition_id), SIZE_MAX, 8, 1, false, 0};
-static const jobq_pg__list jobq_pg__one_claim = {offsetof(jobq_request, token.claim), SIZE_MAX, 8,
-                                                 1, false, 0};
+static const jobq_pg__list jobq_pg__one_claim = {offsetof(jobq_request, claim), SIZE_MAX, 8, 1,
+                                                 false, 0};
 
 static const jobq_pg__col jobq_pg__claim_in[] = {
     JOBQ_PG__ASKS(worker, INT8, INT64),
@@ -4380,7 +4363,8 @@ typedef struct jobq_pg__ends {
 
 static int64_t jobq_pg__end_state(const void *row)
 {
-    return jobq_state_letter(((const jobq_pg__end_row *)row)->of.decision.state);
+    return jobq_enum_name(JOBQ_ENUM_STATE_LETTER,
+                          ((const jobq_pg__end_row *)row)->of.decision.state)[0];
 }
 
 static int64_t jobq_pg__end_delay(const void *row)
@@ -4438,7 +4422,7 @@ typedef struct jobq_pg__registering {
     const char *const *queues;
     const int32_t *kind_queues; /* of each kind: the index of its queue in queues, from 1 */
     const char *const *kinds;
-    int32_t queue_count, kind_count;
+    int32_t queue_count, kind_count, library;
     int32_t queue_ids[JOBQ_LOOP_QUEUES];
     int32_t kind_ids[JOBQ_LOOP_KINDS];
 } jobq_pg__registering;
@@ -4460,7 +4444,8 @@ static const jobq_pg__col jobq_pg__register_in[] = {
     JOBQ_PG__COL(NULL, jobq_pg__registering, lease_us, INT8, INT64, 0),
     JOBQ_PG__ITEMS(NULL, register_queues, TEXT, TEXT, JOBQ_PG__CSTR),
     JOBQ_PG__ITEMS(NULL, register_kind_queues, INT4, INT32, 0),
-    JOBQ_PG__ITEMS(NULL, register_kinds, TEXT, TEXT, JOBQ_PG__CSTR), JOBQ_PG__COLS_END};
+    JOBQ_PG__ITEMS(NULL, register_kinds, TEXT, TEXT, JOBQ_PG__CSTR),
+    JOBQ_PG__COL(NULL, jobq_pg__registering, library, INT4, INT32, 0), JOBQ_PG__COLS_END};
 static const jobq_pg__col jobq_pg__register_out[] = {
     JOBQ_PG__ITEMS("queue_ids", queue_ids, INT4, INT32, 0),
     JOBQ_PG__ITEMS("kind_ids", kind_ids, INT4, INT32, 0), JOBQ_PG__COLS_END};
@@ -4486,6 +4471,7 @@ static const jobq_pg__col jobq_pg__policy_out[] = {
     JOBQ_PG__POLICY("backoff_jitter_permille", of.policy.backoff.jitter_permille, INT4, INT32),
     JOBQ_PG__POLICY("timeout_us", of.policy.timeout_us, INT8, INT64),
     JOBQ_PG__POLICY("stages_max", of.stages_max, INT2, INT16),
+    JOBQ_PG__POLICY("priority_min", of.priority_min, INT2, INT16),
     JOBQ_PG__POLICY("attempts_span_stages", of.policy.attempts_span_stages, BOOL, BOOL),
     JOBQ_PG__POLICY("paused", of.paused, BOOL, BOOL), JOBQ_PG__COLS_END};
 
@@ -4677,8 +4663,8 @@ static const jobq_pg__col jobq_pg__backlog_out[] = {
     JOBQ_PG__COLS_END};
 
 static const jobq_pg__col jobq_pg__read_in[] = {
-    JOBQ_PG__ASKS(token.worker, INT8, INT64), JOBQ_PG__ASKS(token.claim, INT8, INT64),
-    JOBQ_PG__ASKS(token.lease_us, INT8, INT64), JOBQ_PG__ASKS(partition_id, INT8, INT64),
+    JOBQ_PG__ASKS(worker, INT8, INT64), JOBQ_PG__ASKS(claim, INT8, INT64),
+    JOBQ_PG__ASKS(lease_us, INT8, INT64), JOBQ_PG__ASKS(partition_id, INT8, INT64),
     JOBQ_PG__ASKS(limit, INT4, INT32), JOBQ_PG__ASKS(handed, INT8, INT64),
     JOBQ_PG__ASKS(watched.worker, INT8, INT64), JOBQ_PG__ASKS(watched.claim, INT8, INT64),
     JOBQ_PG__ASKS(watched.beat, INT8, INT64),
@@ -4771,7 +4757,7 @@ static const jobq_pg__col jobq_pg__reading_out[] = {
     JOBQ_PG__COLS_END};
 
 static const jobq_pg__col jobq_pg__renew_in[] = {
-    JOBQ_PG__ASKS(token.worker, INT8, INT64), JOBQ_PG__ASKS(token.lease_us, INT8, INT64),
+    JOBQ_PG__ASKS(worker, INT8, INT64), JOBQ_PG__ASKS(lease_us, INT8, INT64),
     JOBQ_PG__ITEMS(NULL, one_partition, INT8, INT64, 0),
     JOBQ_PG__ITEMS(NULL, one_claim, INT8, INT64, 0), JOBQ_PG__COLS_END};
 /* The partitions whose lease is lost. A request asks about one. */
@@ -4786,68 +4772,46 @@ static const jobq_pg__col jobq_pg__renew_out[] = {
 
 /* -- columns of operators' statements -- */
 
-/* The arguments of a verb on one job. */
+/* The arguments of a verb on jobs; count and requested: the answer of cancel. */
 typedef struct jobq_pg__change {
-    int64_t id, run_at_us;
+    jobq_pg_filter of;
+    const char *state, *target;
+    int64_t run_at_us, count, requested;
     int32_t priority;
-    const char *target;
 } jobq_pg__change;
 
 #define JOBQ_PG__VERB(name, field, wire, type, flags) \
     JOBQ_PG__COL(name, jobq_pg__change, field, wire, type, flags)
-static const jobq_pg__col jobq_pg__verb_in[] = {
-    JOBQ_PG__VERB(NULL, id, INT8, INT64, 0), JOBQ_PG__COLS_END};
-static const jobq_pg__col jobq_pg__get_in[] = {
-    JOBQ_PG__VERB("id", id, INT8, INT64, 0), JOBQ_PG__COLS_END};
-static const jobq_pg__col jobq_pg__reschedule_in[] = {
-    JOBQ_PG__VERB(NULL, id, INT8, INT64, 0),
-    JOBQ_PG__VERB(NULL, run_at_us, TIMESTAMPTZ, TIMESTAMPTZ, 0), JOBQ_PG__COLS_END};
-static const jobq_pg__col jobq_pg__prioritize_in[] = {
-    JOBQ_PG__VERB(NULL, id, INT8, INT64, 0), JOBQ_PG__VERB(NULL, priority, INT4, INT32, 0),
-    JOBQ_PG__COLS_END};
-static const jobq_pg__col jobq_pg__move_in[] = {
-    JOBQ_PG__VERB(NULL, id, INT8, INT64, 0), JOBQ_PG__VERB(NULL, target, TEXT, TEXT, JOBQ_PG__CSTR),
-    JOBQ_PG__COLS_END};
-
-/* The arguments of a verb on the jobs that match a filter, and the answer of cancel. */
-typedef struct jobq_pg__changing {
-    jobq_pg_filter of;
-    jobq_pg__change with;
-    const char *state;
-    int64_t requested; /* running jobs that were asked to stop */
-    int64_t cancelled;
-} jobq_pg__changing;
-
 #define JOBQ_PG__FILTER                                                                            \
-    JOBQ_PG__COL("queue", jobq_pg__changing, of.queue, TEXT, TEXT, JOBQ_PG__CSTR),                 \
-    JOBQ_PG__COL("kind", jobq_pg__changing, of.kind, TEXT, TEXT, JOBQ_PG__CSTR),                   \
-    JOBQ_PG__COL("older", jobq_pg__changing, of.older_us, INTERVAL, DURATION, JOBQ_PG_ZERO),       \
-    JOBQ_PG__COL("tags", jobq_pg__changing, of.tags, JSONB, JSON, 0),                              \
-    JOBQ_PG__COL("at_most", jobq_pg__changing, of.at_most, INT4, INT32, 0)
+    JOBQ_PG__VERB("queue", of.queue, TEXT, TEXT, JOBQ_PG__CSTR),                                   \
+    JOBQ_PG__VERB("kind", of.kind, TEXT, TEXT, JOBQ_PG__CSTR),                                     \
+    JOBQ_PG__VERB("older", of.older_us, INTERVAL, DURATION, JOBQ_PG_ZERO),                         \
+    JOBQ_PG__VERB("tags", of.tags, JSONB, JSON, 0),                                                \
+    JOBQ_PG__VERB("at_most", of.at_most, INT4, INT32, 0)
+/* A verb's columns for one job and for many, with those of its argument, if it has one. */
+#define JOBQ_PG__VERB_COLS(verb, column)                                                           \
+    static const jobq_pg__col jobq_pg__##verb##_in[] = {                                           \
+        JOBQ_PG__VERB("id", of.id, INT8, INT64, 0), column, JOBQ_PG__COLS_END};                    \
+    static const jobq_pg__col jobq_pg__##verb##_many_in[] = {JOBQ_PG__FILTER, column,              \
+                                                             JOBQ_PG__COLS_END}
+JOBQ_PG__VERB_COLS(reschedule, JOBQ_PG__VERB("run_at", run_at_us, TIMESTAMPTZ, TIMESTAMPTZ, 0));
+JOBQ_PG__VERB_COLS(prioritize, JOBQ_PG__VERB("priority", priority, INT4, INT32, 0));
+JOBQ_PG__VERB_COLS(move, JOBQ_PG__VERB("target", target, TEXT, TEXT, JOBQ_PG__CSTR));
+static const jobq_pg__col jobq_pg__id_in[] = {
+    JOBQ_PG__VERB("id", of.id, INT8, INT64, 0), JOBQ_PG__COLS_END};
 static const jobq_pg__col jobq_pg__many_in[] = {JOBQ_PG__FILTER, JOBQ_PG__COLS_END};
 static const jobq_pg__col jobq_pg__state_many_in[] = {
-    JOBQ_PG__FILTER, JOBQ_PG__COL("state", jobq_pg__changing, state, TEXT, TEXT, JOBQ_PG__CSTR),
-    JOBQ_PG__COLS_END};
-static const jobq_pg__col jobq_pg__reschedule_many_in[] = {
-    JOBQ_PG__FILTER,
-    JOBQ_PG__COL("run_at", jobq_pg__changing, with.run_at_us, TIMESTAMPTZ, TIMESTAMPTZ, 0),
-    JOBQ_PG__COLS_END};
-static const jobq_pg__col jobq_pg__prioritize_many_in[] = {
-    JOBQ_PG__FILTER, JOBQ_PG__COL("priority", jobq_pg__changing, with.priority, INT4, INT32, 0),
-    JOBQ_PG__COLS_END};
-static const jobq_pg__col jobq_pg__move_many_in[] = {
-    JOBQ_PG__FILTER,
-    JOBQ_PG__COL("target", jobq_pg__changing, with.target, TEXT, TEXT, JOBQ_PG__CSTR),
-    JOBQ_PG__COLS_END};
+    JOBQ_PG__FILTER, JOBQ_PG__VERB("state", state, TEXT, TEXT, JOBQ_PG__CSTR), JOBQ_PG__COLS_END};
 static const jobq_pg__col jobq_pg__cancelled_out[] = {
-    JOBQ_PG__COL("cancelled", jobq_pg__changing, cancelled, INT4, INT64, 0),
-    JOBQ_PG__COL("requested", jobq_pg__changing, requested, INT4, INT64, 0), JOBQ_PG__COLS_END};
+    JOBQ_PG__VERB("cancelled", count, INT4, INT64, 0),
+    JOBQ_PG__VERB("requested", requested, INT4, INT64, 0), JOBQ_PG__COLS_END};
 
 /* The arguments of queue_set, pause and resume, and of the views of queues. */
 typedef struct jobq_pg__queue_row {
     const char *queue, *kind, *curve;
     jobq_pg_queue_desc of;
-    jobq_pg_maybe_int64 base, cap, floor, timeout;
+    int64_t timeout_us;
+    bool has_backoff, has_timeout;
     jobq_str jitter;
     char digits[16]; /* the text of jitter */
     jobq_pg_maybe_bool span, history;
@@ -4859,6 +4823,8 @@ static const jobq_pg__list jobq_pg__queue_kinds =
 
 #define JOBQ_PG__QUEUE(name, field, wire, type, flags) \
     JOBQ_PG__COL(name, jobq_pg__queue_row, field, wire, type, flags)
+#define JOBQ_PG__QUEUE_IF(field, when) \
+    JOBQ_PG__COL_WHEN(NULL, jobq_pg__queue_row, field, INTERVAL, DURATION, JOBQ_PG__IF, when)
 static const jobq_pg__col jobq_pg__pause_in[] = {
     JOBQ_PG__QUEUE(NULL, queue, TEXT, TEXT, JOBQ_PG__CSTR),
     JOBQ_PG__QUEUE(NULL, kind, TEXT, TEXT, JOBQ_PG__CSTR), JOBQ_PG__COLS_END};
@@ -4872,11 +4838,11 @@ static const jobq_pg__col jobq_pg__queue_set_in[] = {
     JOBQ_PG__QUEUE(NULL, of.max_attempts, INT4, INT32, JOBQ_PG_ZERO),
     JOBQ_PG__QUEUE(NULL, of.max_crashes, INT4, INT32, JOBQ_PG_ZERO),
     JOBQ_PG__QUEUE(NULL, curve, TEXT, TEXT, JOBQ_PG__CSTR),
-    JOBQ_PG__QUEUE(NULL, base, INTERVAL, DURATION, JOBQ_PG_NULLABLE),
-    JOBQ_PG__QUEUE(NULL, cap, INTERVAL, DURATION, JOBQ_PG_NULLABLE),
-    JOBQ_PG__QUEUE(NULL, floor, INTERVAL, DURATION, JOBQ_PG_NULLABLE),
+    JOBQ_PG__QUEUE_IF(of.backoff.base_us, has_backoff),
+    JOBQ_PG__QUEUE_IF(of.backoff.cap_us, has_backoff),
+    JOBQ_PG__QUEUE_IF(of.backoff.floor_us, has_backoff),
     JOBQ_PG__QUEUE(NULL, jitter, NUMERIC, NUMERIC, 0),
-    JOBQ_PG__QUEUE(NULL, timeout, INTERVAL, DURATION, JOBQ_PG_NULLABLE),
+    JOBQ_PG__QUEUE_IF(timeout_us, has_timeout),
     JOBQ_PG__QUEUE(NULL, span, BOOL, BOOL, JOBQ_PG_NULLABLE),
     JOBQ_PG__QUEUE(NULL, history, BOOL, BOOL, JOBQ_PG_NULLABLE),
     JOBQ_PG__QUEUE(NULL, of.failed_keep_us, INTERVAL, DURATION, JOBQ_PG_ZERO),
@@ -5221,7 +5187,7 @@ static jobq_error jobq_pg__migrate_in(jobq_pg *pg, PGconn *conn, jobq_pg_error *
     size_t i;
 
     snprintf(sql, sizeof sql, "SELECT pg_catalog.pg_advisory_xact_lock(%lld)",
-             0x6a6f6271LL << 24 | (pg->hash >> 8));
+             0x6a6f6271LL << 24 | (long long)(jobq_pg__hash(JOBQ_PG__HASH_SEED, pg->schema) >> 40));
     code = jobq_pg__command(conn, sql, error);
     if (code == JOBQ_OK) code = jobq_pg__version(pg, conn, &version, &library_min, error);
     if (code != JOBQ_OK) return code;
@@ -5413,8 +5379,8 @@ static jobq_error jobq_pg__run_at_invalid(int64_t run_at_us, jobq_pg_error *erro
 
 static jobq_error jobq_pg__priority_invalid(int priority, jobq_pg_error *error)
 {
-    if (priority >= 0 && priority <= JOBQ_PRIORITY_MAX) return JOBQ_OK;
-    return jobq_pg__invalid(error, "priority", "0 to 9");
+    if (priority >= JOBQ_PRIORITY_MIN && priority <= JOBQ_PRIORITY_MAX) return JOBQ_OK;
+    return jobq_pg__invalid(error, "priority", "-9 to 9");
 }
 
 /* Checks a name; NULL is allowed if optional. */
@@ -5593,7 +5559,7 @@ JOBQ_API jobq_error jobq_pg_enqueue(jobq_pg *pg, PGconn *conn, const jobq_pg_job
                                     jobq_pg_error *error)
 {
     jobq_pg_error local;
-    jobq_pg__rights *rights;
+    jobq_pg__rights *rights = NULL;
     PGconn *mine = NULL;
     bool existed = false, done = false;
     jobq_error code;
@@ -5604,7 +5570,8 @@ JOBQ_API jobq_error jobq_pg_enqueue(jobq_pg *pg, PGconn *conn, const jobq_pg_job
     if (code == JOBQ_OK && conn == NULL) code = jobq_pg_acquire(pg, &mine, error);
     if (code != JOBQ_OK) return code;
     if (conn == NULL) conn = mine;
-    rights = job->key != NULL || job->stages > 1 ? NULL : jobq_pg__rights_of(pg, conn);
+    if (job->key == NULL && job->stages <= 1 && job->priority >= 0)
+        rights = jobq_pg__rights_of(pg, conn);
     if (rights != NULL)
         code = jobq_pg__direct_send(pg, conn, &rights->jobs, JOBQ_PG__MAY_ENQUEUE,
                                     JOBQ_PG__ENQUEUE_DIRECT, job, id, &done, error);
@@ -5803,8 +5770,10 @@ static jobq_error jobq_pg__bulk_ask(jobq_pg *pg, PGconn *conn, const jobq_pg_job
     bulk->kind_count = k->count;
     bulk->stages = 1;
     bulk->count = (int32_t)count;
-    for (i = 0; i < count; i++)
+    for (i = 0; i < count; i++) {
         bulk->stages = jobs[i].stages > bulk->stages ? jobs[i].stages : bulk->stages;
+        bulk->priority = jobs[i].priority < bulk->priority ? jobs[i].priority : bulk->priority;
+    }
     res = jobq_pg__call_row(pg, conn, JOBQ_PG__BULK, bulk, bulk, error);
     if (res == NULL) return error->code;
     PQclear(res);
@@ -5948,7 +5917,7 @@ JOBQ_API jobq_error jobq_pg_get(jobq_pg *pg, PGconn *conn, int64_t id, jobq_job 
 
     JOBQ_ASSERT(pg != NULL && job != NULL);
     if (error == NULL) error = &local;
-    from.id = id;
+    from.of.id = id;
     code = jobq_pg__ask_rows(pg, conn, JOBQ_PG__GET, &from, &rows, error);
     if (code != JOBQ_OK) return code;
     if (rows.count == 0) return jobq_pg__not_found(error, "job", id);
@@ -6237,7 +6206,7 @@ static void jobq_pg__policy(const PGresult *r, int row, jobq_queue_policy *q)
     memset(&to, 0, sizeof to);
     jobq_pg__get(r, row, 0, jobq_pg__policy_out, &to);
     *q = to.of;
-    jobq_curve_from(to.curve, &q->policy.backoff.curve);
+    q->policy.backoff.curve = (jobq_curve)jobq_enum_from(JOBQ_ENUM_CURVE, to.curve);
     if (q->policy.backoff.jitter_permille == 0) q->policy.backoff.jitter_permille = JOBQ_NO_JITTER;
     if (jobq_backoff_check(&q->policy.backoff) != JOBQ_OK)
         q->policy.backoff = jobq_backoff_quick();
@@ -6370,7 +6339,7 @@ static jobq_error jobq_pg__ending_invalid(const jobq_ending *e, const jobq_pg_en
 {
     const jobq_decision *d = &e->decision;
 
-    if (jobq_state_letter(d->state) == 0 || d->state == JOBQ_STATE_RUNNING)
+    if (!jobq_state_final(d->state) && d->state != JOBQ_STATE_READY)
         return jobq_pg__invalid(error, "decision", "a claimed job cannot get this state");
     if (d->attempt < 0 || d->crash < 0 || d->stage < 0 || d->stage >= JOBQ_STAGES_MAX ||
         d->delay_us < 0 || (d->delay_us > INT64_MAX / 4 && d->delay_us != JOBQ_NEVER))
@@ -6426,9 +6395,9 @@ static jobq_error jobq_pg__request_invalid(const jobq_request *a, const jobq_pg_
         return jobq_pg__invalid(error, "limit", "1 to JOBQ_ENDINGS_MAX");
     if (claims && a->claim < 1)
         return jobq_pg__invalid(error, "number", "1 or more, counting up");
-    if (of_part && a->token.worker == 0) return jobq_pg__invalid(error, "worker", "not 0");
-    if (of_part) code = jobq_pg__lease_invalid(a->token.lease_us, error);
-    if (a->kind == JOBQ_REQUEST_HEARTBEAT) code = jobq_pg__lease_invalid(a->lease_us, error);
+    if (of_part && a->worker == 0) return jobq_pg__invalid(error, "worker", "not 0");
+    if (of_part || a->kind == JOBQ_REQUEST_HEARTBEAT)
+        code = jobq_pg__lease_invalid(a->lease_us, error);
     if (a->kind == JOBQ_REQUEST_REGISTER) code = jobq_pg__registering_invalid(a, c, error);
     if (a->kind == JOBQ_REQUEST_SET_ASIDE) code = jobq_pg__text_invalid(c->error, "error", error);
     for (i = 0; i < a->ending_count && code == JOBQ_OK; i++)
@@ -6463,6 +6432,7 @@ static bool jobq_pg__given_of(jobq_pg__given *g, const jobq_request *a, const jo
         reg->kinds = c->kinds;
         reg->queue_count = c->queue_count;
         reg->kind_count = c->kind_count;
+        reg->library = jobq_pg__newest();
         *from = reg;
     } else if (a->kind == JOBQ_REQUEST_COMPLETE || a->kind == JOBQ_REQUEST_SETTLE) {
         g->room = g->ends.rows = (jobq_pg__end_row *)calloc((size_t)a->ending_count + 1,
@@ -6476,9 +6446,10 @@ static bool jobq_pg__given_of(jobq_pg__given *g, const jobq_request *a, const jo
         jobq_pg__ends_group(&g->ends);
         *from = &g->ends;
     } else if (a->kind == JOBQ_REQUEST_ACK) {
+        jobq_holder token = {a->worker, a->claim, 0, a->lease_us};
         g->room = calloc((size_t)a->ack.plan.done + 1, sizeof(jobq_pg__dead));
         if (g->room == NULL) return false;
-        g->ack = jobq_pg__ack_of(&a->ack, a->partition_id, &a->token, c->messages, c->reasons,
+        g->ack = jobq_pg__ack_of(&a->ack, a->partition_id, &token, c->messages, c->reasons,
                                  c->error, (jobq_pg__dead *)g->room);
         g->ack.limit = a->limit;
         g->ack.relaxed = a->relaxed;
@@ -6718,7 +6689,7 @@ static jobq_error jobq_pg__outbox_one(jobq_pg *pg, PGconn *conn, const jobq_pg_m
     if (code != JOBQ_OK) return code;
     if (id != NULL) *id = written.id;
     if (!written.existed) return JOBQ_OK;
-    return jobq_pg__fail(error, JOBQ_ERROR_EXISTS, "Already exists: message with key=%s", m->key);
+    return jobq_pg__said(error, JOBQ_ERROR_EXISTS, "Already exists", "message", "key", m->key);
 }
 
 /* Sends a plain INSERT if the role may, as jobq_pg_enqueue does. If it writes nothing, the SQL
@@ -6858,13 +6829,10 @@ JOBQ_API jobq_error jobq_pg_outbox_stats(jobq_pg *pg, PGconn *conn, const char *
 
 static jobq_error jobq_pg__status_invalid(const char *status, jobq_pg_error *error)
 {
-    static const char *const names[] = {"any", "pending", "reprocessing", "resolved", "discarded"};
-    size_t i;
+    static const char *const names[] = {"any",      "pending",   "reprocessing",
+                                        "resolved", "discarded", NULL};
 
-    if (status == NULL) return JOBQ_OK;
-    for (i = 0; i < sizeof names / sizeof names[0]; i++) {
-        if (strcmp(status, names[i]) == 0) return JOBQ_OK;
-    }
+    if (status == NULL || jobq_pg__name_find(names, jobq_str_from(status)) >= 0) return JOBQ_OK;
     return jobq_pg__fail(error, JOBQ_ERROR_INVALID, "invalid dead letter status: %.40s", status);
 }
 
@@ -6943,22 +6911,10 @@ JOBQ_API jobq_error jobq_pg_dead_letter_replay(jobq_pg *pg, PGconn *conn, int64_
     return jobq_pg__letters(pg, conn, JOBQ_PG__DEAD_LETTER_REPLAY, &from, out, error);
 }
 
-/* Runs a verb that returns how many rows it changed. */
-static jobq_error jobq_pg__changed(jobq_pg *pg, PGconn *conn, jobq_pg__statement st,
-                                   const jobq_pg__chosen *from, int32_t *count,
-                                   jobq_pg_error *error)
-{
-    int64_t value = 0;
-    jobq_error code = jobq_pg__ask(pg, conn, st, from, &value, error);
-
-    if (count != NULL) *count = (int32_t)value;
-    return code;
-}
-
 /* Runs a verb on dead letters that a replay holds by its token. */
 static jobq_error jobq_pg__replayed(jobq_pg *pg, PGconn *conn, jobq_pg__statement st,
                                     int64_t token, const int64_t *ids, size_t id_count,
-                                    const char *reason, int32_t *count, jobq_pg_error *error)
+                                    const char *reason, int64_t *count, jobq_pg_error *error)
 {
     jobq_pg__chosen from;
 
@@ -6968,11 +6924,11 @@ static jobq_error jobq_pg__replayed(jobq_pg *pg, PGconn *conn, jobq_pg__statemen
     from.ids.items = ids;
     from.ids.count = id_count;
     from.reason = reason;
-    return jobq_pg__changed(pg, conn, st, &from, count, error);
+    return jobq_pg__ask(pg, conn, st, &from, count, error);
 }
 
 JOBQ_API jobq_error jobq_pg_dead_letter_resolve(jobq_pg *pg, PGconn *conn, int64_t token,
-                                                const int64_t *ids, size_t id_count, int32_t *count,
+                                                const int64_t *ids, size_t id_count, int64_t *count,
                                                 jobq_pg_error *error)
 {
     return jobq_pg__replayed(pg, conn, JOBQ_PG__DEAD_LETTER_RESOLVE, token, ids, id_count, NULL,
@@ -6981,7 +6937,7 @@ JOBQ_API jobq_error jobq_pg_dead_letter_resolve(jobq_pg *pg, PGconn *conn, int64
 
 JOBQ_API jobq_error jobq_pg_dead_letter_reject(jobq_pg *pg, PGconn *conn, int64_t token,
                                                const int64_t *ids, size_t id_count, jobq_str reason,
-                                               int32_t *count, jobq_pg_error *error)
+                                               int64_t *count, jobq_pg_error *error)
 {
     char text[JOBQ_ERROR_MAX + 1];
 
@@ -6991,25 +6947,25 @@ JOBQ_API jobq_error jobq_pg_dead_letter_reject(jobq_pg *pg, PGconn *conn, int64_
 }
 
 static jobq_error jobq_pg__dead_scope(jobq_pg *pg, PGconn *conn, jobq_pg__statement st,
-                                      const jobq_pg_scope *scope, int32_t *count,
+                                      const jobq_pg_scope *scope, int64_t *count,
                                       jobq_pg_error *error)
 {
     jobq_pg__chosen from;
 
     JOBQ_ASSERT(pg != NULL);
     if (jobq_pg__chosen_of(&from, scope, 0, error)) return JOBQ_ERROR_INVALID;
-    return jobq_pg__changed(pg, conn, st, &from, count, error);
+    return jobq_pg__ask(pg, conn, st, &from, count, error);
 }
 
 JOBQ_API jobq_error jobq_pg_dead_letter_discard(jobq_pg *pg, PGconn *conn,
-                                                const jobq_pg_scope *scope, int32_t *count,
+                                                const jobq_pg_scope *scope, int64_t *count,
                                                 jobq_pg_error *error)
 {
     return jobq_pg__dead_scope(pg, conn, JOBQ_PG__DEAD_LETTER_DISCARD, scope, count, error);
 }
 
 JOBQ_API jobq_error jobq_pg_dead_letter_cleanup(jobq_pg *pg, PGconn *conn,
-                                                const jobq_pg_scope *scope, int32_t *count,
+                                                const jobq_pg_scope *scope, int64_t *count,
                                                 jobq_pg_error *error)
 {
     return jobq_pg__dead_scope(pg, conn, JOBQ_PG__DEAD_LETTER_CLEANUP, scope, count, error);
@@ -7044,94 +7000,14 @@ static jobq_error jobq_pg__stands(jobq_pg_error *error, int64_t id, const char *
     return exists ? JOBQ_ERROR_EXISTS : JOBQ_ERROR_TRANSITION;
 }
 
-/* Runs a verb on one job. If it works, the server answers with done or asked. */
-static jobq_error jobq_pg__change_one(jobq_pg *pg, PGconn *conn, jobq_pg__statement st,
-                                      const jobq_pg__change *from, const char *done,
-                                      const char *asked, bool *was_asked, jobq_pg_error *error)
-{
-    char answer[24];
-    jobq_pg_error local;
-    PGresult *res;
-
-    JOBQ_ASSERT(pg != NULL);
-    if (error == NULL) error = &local;
-    res = jobq_pg__call(pg, conn, st, from, error);
-    if (res == NULL) return error->code;
-    jobq_pg__copy(answer, sizeof answer, PQntuples(res) == 1 ? PQgetvalue(res, 0, 0) : "none");
-    PQclear(res);
-    if (was_asked != NULL) *was_asked = strcmp(answer, asked) == 0;
-    if (strcmp(answer, done) == 0 || strcmp(answer, asked) == 0) return JOBQ_OK;
-    return jobq_pg__stands(error, from->id, answer);
-}
-
-static jobq_pg__change jobq_pg__change_of(int64_t id)
-{
-    jobq_pg__change change;
-
-    memset(&change, 0, sizeof change);
-    change.id = id;
-    return change;
-}
-
-JOBQ_API jobq_error jobq_pg_cancel(jobq_pg *pg, PGconn *conn, int64_t id, bool *requested,
-                                   jobq_pg_error *error)
-{
-    jobq_pg__change from = jobq_pg__change_of(id);
-
-    return jobq_pg__change_one(pg, conn, JOBQ_PG__CANCEL, &from, "cancelled", "requested",
-                               requested, error);
-}
-
-JOBQ_API jobq_error jobq_pg_revive(jobq_pg *pg, PGconn *conn, int64_t id, jobq_pg_error *error)
-{
-    jobq_pg__change from = jobq_pg__change_of(id);
-
-    return jobq_pg__change_one(pg, conn, JOBQ_PG__REVIVE, &from, "revived", "", NULL, error);
-}
-
-JOBQ_API jobq_error jobq_pg_delete(jobq_pg *pg, PGconn *conn, int64_t id, jobq_pg_error *error)
-{
-    jobq_pg__change from = jobq_pg__change_of(id);
-
-    return jobq_pg__change_one(pg, conn, JOBQ_PG__DELETE, &from, "deleted", "", NULL, error);
-}
-
-JOBQ_API jobq_error jobq_pg_reschedule(jobq_pg *pg, PGconn *conn, int64_t id, int64_t run_at_us,
-                                       jobq_pg_error *error)
-{
-    jobq_pg__change from = jobq_pg__change_of(id);
-
-    if (jobq_pg__run_at_invalid(run_at_us, error)) return JOBQ_ERROR_INVALID;
-    from.run_at_us = run_at_us;
-    return jobq_pg__change_one(pg, conn, JOBQ_PG__RESCHEDULE, &from, "rescheduled", "", NULL,
-                               error);
-}
-
-JOBQ_API jobq_error jobq_pg_prioritize(jobq_pg *pg, PGconn *conn, int64_t id, int priority,
-                                       jobq_pg_error *error)
-{
-    jobq_pg__change from = jobq_pg__change_of(id);
-
-    if (jobq_pg__priority_invalid(priority, error)) return JOBQ_ERROR_INVALID;
-    from.priority = priority;
-    return jobq_pg__change_one(pg, conn, JOBQ_PG__PRIORITIZE, &from, "prioritized", "", NULL,
-                               error);
-}
-
-JOBQ_API jobq_error jobq_pg_move(jobq_pg *pg, PGconn *conn, int64_t id, const char *target,
-                                 jobq_pg_error *error)
-{
-    jobq_pg__change from = jobq_pg__change_of(id);
-
-    if (jobq_pg__name_invalid(target, "target", false, error)) return JOBQ_ERROR_INVALID;
-    from.target = target;
-    return jobq_pg__change_one(pg, conn, JOBQ_PG__MOVE, &from, "moved", "", NULL, error);
-}
-
-/* -- many -- */
-
 static jobq_error jobq_pg__filter_invalid(const jobq_pg_filter *f, jobq_pg_error *error)
 {
+    if (f->id != 0) {
+        if (f->queue == NULL && f->kind == NULL && f->state == JOBQ_STATE_NONE &&
+            f->older_us == 0 && f->tags.ptr == NULL && f->at_most == 0)
+            return JOBQ_OK;
+        return jobq_pg__invalid(error, "id", "names one job: leave the other fields empty");
+    }
     if (jobq_pg__name_invalid(f->queue, "queue", false, error)) return JOBQ_ERROR_INVALID;
     if (jobq_pg__name_invalid(f->kind, "kind", true, error)) return JOBQ_ERROR_INVALID;
     if (f->older_us < 0 || f->older_us > JOBQ_PG__AGE_MAX)
@@ -7142,85 +7018,103 @@ static jobq_error jobq_pg__filter_invalid(const jobq_pg_filter *f, jobq_pg_error
     return jobq_pg__object_invalid(error, "tags", f->tags);
 }
 
-/* Runs a verb on the jobs that match filter. with holds its argument, if it has one. */
-static jobq_error jobq_pg__change_many(jobq_pg *pg, PGconn *conn, jobq_pg__statement st,
-                                       const jobq_pg_filter *filter, const jobq_pg__change *with,
-                                       int64_t *count, int64_t *requested, jobq_pg_error *error)
+static jobq_pg__change jobq_pg__change_of(const jobq_pg_filter *which)
 {
-    jobq_pg__changing many;
+    jobq_pg__change change;
+
+    JOBQ_ASSERT(which != NULL);
+    memset(&change, 0, sizeof change);
+    change.of = *which;
+    return change;
+}
+
+/* Runs a verb. st: its statement for one job, which answers done or requested if it works; that for
+ * many, the next one, answers with a count. */
+static jobq_error jobq_pg__change_jobs(jobq_pg *pg, PGconn *conn, jobq_pg__statement st,
+                                       const char *done, jobq_pg__change *c, int64_t *count,
+                                       jobq_pg_error *error)
+{
+    char answer[24] = "";
+    bool one = c->of.id != 0;
     jobq_pg_error local;
     PGresult *res;
-    jobq_error code;
 
-    JOBQ_ASSERT(pg != NULL && filter != NULL);
+    JOBQ_ASSERT(pg != NULL);
     if (error == NULL) error = &local;
-    code = jobq_pg__filter_invalid(filter, error);
-    if (code != JOBQ_OK) return code;
-    memset(&many, 0, sizeof many);
-    many.of = *filter;
-    if (with != NULL) many.with = *with;
-    if (many.of.at_most == 0) many.of.at_most = 1000;
-    if (filter->state != JOBQ_STATE_NONE) many.state = jobq_state_name(filter->state);
-    res = jobq_pg__call_row(pg, conn, st, &many, &many, error);
+    if (jobq_pg__filter_invalid(&c->of, error)) return JOBQ_ERROR_INVALID;
+    if (!one) st = (jobq_pg__statement)(st + 1);
+    if (c->of.at_most == 0) c->of.at_most = 1000;
+    if (c->of.state != JOBQ_STATE_NONE) c->state = jobq_enum_name(JOBQ_ENUM_STATE, c->of.state);
+    res = jobq_pg__call_row(pg, conn, st, c, c, error);
     if (res == NULL) return error->code;
-    if (st != JOBQ_PG__CANCEL_MANY) many.cancelled = jobq_pg__int(res, 0, 0);
-    if (count != NULL) *count = many.cancelled;
-    if (requested != NULL) *requested = many.requested;
+    if (one) {
+        jobq_pg__copy(answer, sizeof answer, PQntuples(res) == 1 ? PQgetvalue(res, 0, 0) : "none");
+        c->count = strcmp(answer, done) == 0;
+        c->requested = strcmp(answer, "requested") == 0;
+    } else if (st != JOBQ_PG__CANCEL_MANY) {
+        c->count = jobq_pg__int(res, 0, 0);
+    }
     PQclear(res);
+    if (one && c->count + c->requested == 0) return jobq_pg__stands(error, c->of.id, answer);
+    if (count != NULL) *count = c->count;
     return JOBQ_OK;
 }
 
-JOBQ_API jobq_error jobq_pg_cancel_many(jobq_pg *pg, PGconn *conn, const jobq_pg_filter *filter,
-                                        int64_t *count, int64_t *requested, jobq_pg_error *error)
+JOBQ_API jobq_error jobq_pg_cancel(jobq_pg *pg, PGconn *conn, const jobq_pg_filter *which,
+                                   int64_t *count, int64_t *requested, jobq_pg_error *error)
 {
-    return jobq_pg__change_many(pg, conn, JOBQ_PG__CANCEL_MANY, filter, NULL, count, requested,
-                                error);
+    jobq_pg__change c = jobq_pg__change_of(which);
+    jobq_error code =
+        jobq_pg__change_jobs(pg, conn, JOBQ_PG__CANCEL, "cancelled", &c, count, error);
+
+    if (code == JOBQ_OK && requested != NULL) *requested = c.requested;
+    return code;
 }
 
-JOBQ_API jobq_error jobq_pg_revive_many(jobq_pg *pg, PGconn *conn, const jobq_pg_filter *filter,
-                                        int64_t *count, jobq_pg_error *error)
+JOBQ_API jobq_error jobq_pg_revive(jobq_pg *pg, PGconn *conn, const jobq_pg_filter *which,
+                                   int64_t *count, jobq_pg_error *error)
 {
-    return jobq_pg__change_many(pg, conn, JOBQ_PG__REVIVE_MANY, filter, NULL, count, NULL, error);
+    jobq_pg__change c = jobq_pg__change_of(which);
+
+    return jobq_pg__change_jobs(pg, conn, JOBQ_PG__REVIVE, "revived", &c, count, error);
 }
 
-JOBQ_API jobq_error jobq_pg_delete_many(jobq_pg *pg, PGconn *conn, const jobq_pg_filter *filter,
-                                        int64_t *count, jobq_pg_error *error)
+JOBQ_API jobq_error jobq_pg_delete(jobq_pg *pg, PGconn *conn, const jobq_pg_filter *which,
+                                   int64_t *count, jobq_pg_error *error)
 {
-    return jobq_pg__change_many(pg, conn, JOBQ_PG__DELETE_MANY, filter, NULL, count, NULL, error);
+    jobq_pg__change c = jobq_pg__change_of(which);
+
+    return jobq_pg__change_jobs(pg, conn, JOBQ_PG__DELETE, "deleted", &c, count, error);
 }
 
-JOBQ_API jobq_error jobq_pg_reschedule_many(jobq_pg *pg, PGconn *conn,
-                                            const jobq_pg_filter *filter, int64_t run_at_us,
-                                            int64_t *count, jobq_pg_error *error)
+JOBQ_API jobq_error jobq_pg_reschedule(jobq_pg *pg, PGconn *conn, const jobq_pg_filter *which,
+                                       int64_t run_at_us, int64_t *count, jobq_pg_error *error)
 {
-    jobq_pg__change with = jobq_pg__change_of(0);
+    jobq_pg__change c = jobq_pg__change_of(which);
 
     if (jobq_pg__run_at_invalid(run_at_us, error)) return JOBQ_ERROR_INVALID;
-    with.run_at_us = run_at_us;
-    return jobq_pg__change_many(pg, conn, JOBQ_PG__RESCHEDULE_MANY, filter, &with, count, NULL,
-                                error);
+    c.run_at_us = run_at_us;
+    return jobq_pg__change_jobs(pg, conn, JOBQ_PG__RESCHEDULE, "rescheduled", &c, count, error);
 }
 
-JOBQ_API jobq_error jobq_pg_prioritize_many(jobq_pg *pg, PGconn *conn,
-                                            const jobq_pg_filter *filter, int priority,
-                                            int64_t *count, jobq_pg_error *error)
+JOBQ_API jobq_error jobq_pg_prioritize(jobq_pg *pg, PGconn *conn, const jobq_pg_filter *which,
+                                       int priority, int64_t *count, jobq_pg_error *error)
 {
-    jobq_pg__change with = jobq_pg__change_of(0);
+    jobq_pg__change c = jobq_pg__change_of(which);
 
     if (jobq_pg__priority_invalid(priority, error)) return JOBQ_ERROR_INVALID;
-    with.priority = priority;
-    return jobq_pg__change_many(pg, conn, JOBQ_PG__PRIORITIZE_MANY, filter, &with, count, NULL,
-                                error);
+    c.priority = priority;
+    return jobq_pg__change_jobs(pg, conn, JOBQ_PG__PRIORITIZE, "prioritized", &c, count, error);
 }
 
-JOBQ_API jobq_error jobq_pg_move_many(jobq_pg *pg, PGconn *conn, const jobq_pg_filter *filter,
-                                      const char *target, int64_t *count, jobq_pg_error *error)
+JOBQ_API jobq_error jobq_pg_move(jobq_pg *pg, PGconn *conn, const jobq_pg_filter *which,
+                                 const char *target, int64_t *count, jobq_pg_error *error)
 {
-    jobq_pg__change with = jobq_pg__change_of(0);
+    jobq_pg__change c = jobq_pg__change_of(which);
 
     if (jobq_pg__name_invalid(target, "target", false, error)) return JOBQ_ERROR_INVALID;
-    with.target = target;
-    return jobq_pg__change_many(pg, conn, JOBQ_PG__MOVE_MANY, filter, &with, count, NULL, error);
+    c.target = target;
+    return jobq_pg__change_jobs(pg, conn, JOBQ_PG__MOVE, "moved", &c, count, error);
 }
 
 /* -- queues -- */
@@ -7289,7 +7183,7 @@ JOBQ_API jobq_error jobq_pg_queue_set(jobq_pg *pg, PGconn *conn, const char *que
                                       const jobq_pg_queue_desc *desc, jobq_pg_error *error)
 {
     jobq_pg__queue_row from;
-    jobq_backoff b;
+    int jitter;
 
     JOBQ_ASSERT(pg != NULL);
     memset(&from, 0, sizeof from);
@@ -7297,20 +7191,16 @@ JOBQ_API jobq_error jobq_pg_queue_set(jobq_pg *pg, PGconn *conn, const char *que
     if (jobq_pg__queue_invalid(queue, &from.of, error)) return JOBQ_ERROR_INVALID;
     from.queue = queue;
     from.kind_count = (int32_t)from.of.kind_count;
-    if (from.of.backoff.base_us != 0) {
-        b = jobq_backoff_defaults(&from.of.backoff);
-        from.curve = jobq_curve_name(b.curve);
-        from.base = jobq_pg_some_int64(b.base_us);
-        from.cap = jobq_pg_some_int64(b.cap_us);
-        from.floor = jobq_pg_some_int64(b.floor_us);
-        if (b.jitter_permille == JOBQ_NO_JITTER) b.jitter_permille = 0;
-        snprintf(from.digits, sizeof from.digits, "%d.%03d", (int)b.jitter_permille / 1000,
-                 (int)b.jitter_permille % 1000);
+    from.has_backoff = from.of.backoff.base_us != 0;
+    if (from.has_backoff) {
+        from.of.backoff = jobq_backoff_defaults(&from.of.backoff);
+        from.curve = jobq_enum_name(JOBQ_ENUM_CURVE, from.of.backoff.curve);
+        jitter = (int)jobq__max(from.of.backoff.jitter_permille, 0); /* not JOBQ_NO_JITTER */
+        snprintf(from.digits, sizeof from.digits, "%d.%03d", jitter / 1000, jitter % 1000);
         from.jitter = jobq_str_from(from.digits);
     }
-    if (from.of.timeout_us != 0)
-        from.timeout = jobq_pg_some_int64(from.of.timeout_us == JOBQ_NEVER ? 0
-                                                                           : from.of.timeout_us);
+    from.has_timeout = from.of.timeout_us != 0;
+    from.timeout_us = from.of.timeout_us == JOBQ_NEVER ? 0 : from.of.timeout_us;
     from.span = jobq_pg__choice(from.of.attempts_span_stages);
     from.history = jobq_pg__choice(from.of.history);
     return jobq_pg__ask(pg, conn, JOBQ_PG__QUEUE_SET, &from, NULL, error);
@@ -8831,7 +8721,8 @@ static void jobq_pg__maintenance_failed(jobq_pg_worker *w, jobq_request_kind kin
     if (w->ended || (bound && w->vacuum_told)) return;
     w->vacuum_told = w->vacuum_told || bound;
     jobq_pg__trouble(w, error->message);
-    jobq_pg__log(w->pg, JOBQ_PG_WARNING, "%s: %s%s", jobq_request_name(kind), error->message,
+    jobq_pg__log(w->pg, JOBQ_PG_WARNING, "%s: %s%s", jobq_enum_name(JOBQ_ENUM_REQUEST, kind),
+                 error->message,
                  bound ? ": the worker cannot change that through a pooler: set listen_conninfo, "
                          "raise the role's statement_timeout, or leave it to autovacuum" : "");
 }
@@ -9194,8 +9085,9 @@ static void jobq_pg__do_abandon(jobq_pg_worker *w, const jobq_request *a)
 static void jobq_pg__do_ack(jobq_pg_worker *w, const jobq_request *a)
 {
     jobq_pg__dead dead[JOBQ_LOOP_BATCH];
+    jobq_holder token = {a->worker, a->claim, 0, a->lease_us};
     jobq_pg__ack ack =
-        jobq_pg__part_ack(w->deliveries[a->slot], a->partition_id, &a->token, &a->ack, dead);
+        jobq_pg__part_ack(w->deliveries[a->slot], a->partition_id, &token, &a->ack, dead);
 
     ack.limit = a->limit;
     ack.relaxed = a->relaxed;
@@ -10635,15 +10527,14 @@ static const char *const jobq_pg__states[] = {"none",
 
 /* The columns that a role may be forbidden to read come first, so a description can skip them. */
 #define JOBQ_PG__HIDDEN 3
-
-#define JOBQ_PG__DESC(view, row, columns, entity, order) \
-    {"jobq." view, sizeof(row), columns, entity, order, false}
+#define JOBQ_PG__OWN_HIDDEN                                                                        \
+    JOBQ_PG__OWN(payload, "payload", JSON, JOBQ_PG_NULLABLE),                                      \
+    JOBQ_PG__OWN(bytes, "bytes", BYTES, JOBQ_PG_NULLABLE),                                         \
+    JOBQ_PG__OWN(headers, "headers", JSON, JOBQ_PG_NULLABLE)
 
 #define JOBQ_PG__ROW jobq_pg_job_row
 static const jobq_pg_column jobq_pg__job_columns[] = {
-    JOBQ_PG__OWN(payload, "payload", JSON, JOBQ_PG_NULLABLE),
-    JOBQ_PG__OWN(bytes, "bytes", BYTES, JOBQ_PG_NULLABLE),
-    JOBQ_PG__OWN(headers, "headers", JSON, JOBQ_PG_NULLABLE),
+    JOBQ_PG__OWN_HIDDEN,
     JOBQ_PG__OWN(facts.id, "id", INT64, JOBQ_PG_KEY),
     JOBQ_PG__OWN(queue, "queue", TEXT, 0),
     JOBQ_PG__OWN(kind, "kind", TEXT, 0),
@@ -10672,25 +10563,6 @@ static const jobq_pg_column jobq_pg__job_columns[] = {
     JOBQ_PG_COLUMNS_END};
 #undef JOBQ_PG__ROW
 
-JOBQ_API const jobq_pg_table_desc *jobq_pg_jobs_desc(bool payloads)
-{
-    static const jobq_pg_table_desc desc[2] = {
-        JOBQ_PG__DESC("jobs", jobq_pg_job_row, jobq_pg__job_columns + JOBQ_PG__HIDDEN, "job", NULL),
-        JOBQ_PG__DESC("jobs", jobq_pg_job_row, jobq_pg__job_columns, "job", NULL)};
-
-    return &desc[payloads];
-}
-
-JOBQ_API const jobq_pg_table_desc *jobq_pg_past_jobs_desc(bool payloads)
-{
-    static const jobq_pg_table_desc desc[2] = {
-        JOBQ_PG__DESC("past_jobs", jobq_pg_job_row, jobq_pg__job_columns + JOBQ_PG__HIDDEN, "job",
-                      NULL),
-        JOBQ_PG__DESC("past_jobs", jobq_pg_job_row, jobq_pg__job_columns, "job", NULL)};
-
-    return &desc[payloads];
-}
-
 JOBQ_API jobq_job jobq_pg_job_facts(const jobq_pg_job_row *row)
 {
     jobq_job job;
@@ -10704,9 +10576,7 @@ JOBQ_API jobq_job jobq_pg_job_facts(const jobq_pg_job_row *row)
 
 #define JOBQ_PG__ROW jobq_pg_failure_row
 static const jobq_pg_column jobq_pg__failure_columns[] = {
-    JOBQ_PG__OWN(payload, "payload", JSON, JOBQ_PG_NULLABLE),
-    JOBQ_PG__OWN(bytes, "bytes", BYTES, JOBQ_PG_NULLABLE),
-    JOBQ_PG__OWN(headers, "headers", JSON, JOBQ_PG_NULLABLE),
+    JOBQ_PG__OWN_HIDDEN,
     JOBQ_PG__OWN(id, "id", INT64, JOBQ_PG_KEY),
     JOBQ_PG__OWN(queue, "queue", TEXT, 0),
     JOBQ_PG__OWN(kind, "kind", TEXT, 0),
@@ -10720,17 +10590,6 @@ static const jobq_pg_column jobq_pg__failure_columns[] = {
     JOBQ_PG__OWN(key, "key", TEXT, JOBQ_PG_NULLABLE),
     JOBQ_PG_COLUMNS_END};
 #undef JOBQ_PG__ROW
-
-JOBQ_API const jobq_pg_table_desc *jobq_pg_failures_desc(bool payloads)
-{
-    static const jobq_pg_table_desc desc[2] = {
-        JOBQ_PG__DESC("failures", jobq_pg_failure_row, jobq_pg__failure_columns + JOBQ_PG__HIDDEN,
-                      "failure", "-failed_at"),
-        JOBQ_PG__DESC("failures", jobq_pg_failure_row, jobq_pg__failure_columns, "failure",
-                      "-failed_at")};
-
-    return &desc[payloads];
-}
 
 #define JOBQ_PG__ROW jobq_pg_queue_row
 static const jobq_pg_column jobq_pg__queue_columns[] = {
@@ -10751,14 +10610,6 @@ static const jobq_pg_column jobq_pg__queue_columns[] = {
     JOBQ_PG_COLUMNS_END};
 #undef JOBQ_PG__ROW
 
-JOBQ_API const jobq_pg_table_desc *jobq_pg_queues_desc(void)
-{
-    static const jobq_pg_table_desc desc =
-        JOBQ_PG__DESC("queues", jobq_pg_queue_row, jobq_pg__queue_columns, "queue", NULL);
-
-    return &desc;
-}
-
 #define JOBQ_PG__ROW jobq_pg_worker_row
 static const jobq_pg_column jobq_pg__worker_columns[] = {
     JOBQ_PG__OWN(id, "id", INT64, JOBQ_PG_KEY),
@@ -10777,14 +10628,6 @@ static const jobq_pg_column jobq_pg__worker_columns[] = {
     JOBQ_PG__OWN(kinds, "kinds", TEXTS, JOBQ_PG_NULLABLE),
     JOBQ_PG_COLUMNS_END};
 #undef JOBQ_PG__ROW
-
-JOBQ_API const jobq_pg_table_desc *jobq_pg_workers_desc(void)
-{
-    static const jobq_pg_table_desc desc =
-        JOBQ_PG__DESC("workers", jobq_pg_worker_row, jobq_pg__worker_columns, "worker", NULL);
-
-    return &desc;
-}
 
 #ifndef JOBQ_PG_NO_OUTBOX
 #define JOBQ_PG__ROW jobq_pg_partition_row
@@ -10808,20 +10651,9 @@ static const jobq_pg_column jobq_pg__partition_columns[] = {
     JOBQ_PG_COLUMNS_END};
 #undef JOBQ_PG__ROW
 
-JOBQ_API const jobq_pg_table_desc *jobq_pg_partitions_desc(void)
-{
-    static const jobq_pg_table_desc desc =
-        JOBQ_PG__DESC("outbox", jobq_pg_partition_row, jobq_pg__partition_columns, "partition",
-                      NULL);
-
-    return &desc;
-}
-
 #define JOBQ_PG__ROW jobq_pg_dead_letter
 static const jobq_pg_column jobq_pg__dead_letter_columns[] = {
-    JOBQ_PG__OWN(payload, "payload", JSON, JOBQ_PG_NULLABLE),
-    JOBQ_PG__OWN(bytes, "bytes", BYTES, JOBQ_PG_NULLABLE),
-    JOBQ_PG__OWN(headers, "headers", JSON, JOBQ_PG_NULLABLE),
+    JOBQ_PG__OWN_HIDDEN,
     JOBQ_PG__OWN(id, "id", INT64, JOBQ_PG_KEY),
     JOBQ_PG__OWN(queue, "queue", TEXT, 0),
     JOBQ_PG__OWN(queue_id, "queue_id", INT32, 0),
@@ -10839,26 +10671,42 @@ static const jobq_pg_column jobq_pg__dead_letter_columns[] = {
     JOBQ_PG_COLUMNS_END};
 #undef JOBQ_PG__ROW
 
-JOBQ_API const jobq_pg_table_desc *jobq_pg_dead_letters_desc(bool payloads)
-{
-    static const jobq_pg_table_desc desc[2] = {
-        JOBQ_PG__DESC("dead_letters", jobq_pg_dead_letter,
-                      jobq_pg__dead_letter_columns + JOBQ_PG__HIDDEN, "dead letter", "-failed_at"),
-        JOBQ_PG__DESC("dead_letters", jobq_pg_dead_letter, jobq_pg__dead_letter_columns,
-                      "dead letter", "-failed_at")};
-
-    return &desc[payloads];
-}
 #endif /* JOBQ_PG_NO_OUTBOX */
+
+/* Without and with the hidden columns, if the view has any. */
+#define JOBQ_PG__DESC(view, row, columns, hidden, entity, order) \
+    {{"jobq." view, sizeof(row), (columns) + (hidden), entity, order, false}, \
+     {"jobq." view, sizeof(row), columns, entity, order, false}}
+static const jobq_pg_table_desc jobq_pg__views[JOBQ_PG_VIEW_COUNT][2] = {
+    JOBQ_PG__DESC("jobs", jobq_pg_job_row, jobq_pg__job_columns, JOBQ_PG__HIDDEN, "job", NULL),
+    JOBQ_PG__DESC("past_jobs", jobq_pg_job_row, jobq_pg__job_columns, JOBQ_PG__HIDDEN, "job",
+                  NULL),
+    JOBQ_PG__DESC("failures", jobq_pg_failure_row, jobq_pg__failure_columns, JOBQ_PG__HIDDEN,
+                  "failure", "-failed_at"),
+    JOBQ_PG__DESC("queues", jobq_pg_queue_row, jobq_pg__queue_columns, 0, "queue", NULL),
+    JOBQ_PG__DESC("workers", jobq_pg_worker_row, jobq_pg__worker_columns, 0, "worker", NULL),
+#ifndef JOBQ_PG_NO_OUTBOX
+    JOBQ_PG__DESC("outbox", jobq_pg_partition_row, jobq_pg__partition_columns, 0, "partition",
+                  NULL),
+    JOBQ_PG__DESC("dead_letters", jobq_pg_dead_letter, jobq_pg__dead_letter_columns,
+                  JOBQ_PG__HIDDEN, "dead letter", "-failed_at"),
+#endif
+};
+
+JOBQ_API const jobq_pg_table_desc *jobq_pg_view_desc(jobq_pg_view view, bool payloads)
+{
+    JOBQ_ASSERT((int)view >= 0 && view < JOBQ_PG_VIEW_COUNT);
+    return &jobq_pg__views[view][payloads];
+}
 
 static const jobq_pg_table_desc *jobq_pg__desc_of(jobq_pg__statement st)
 {
-    if (st == JOBQ_PG__QUEUE_COUNTS) return jobq_pg_queues_desc();
+    if (st == JOBQ_PG__QUEUE_COUNTS) return jobq_pg_view_desc(JOBQ_PG_VIEW_QUEUES, false);
 #ifndef JOBQ_PG_NO_OUTBOX
-    if (st == JOBQ_PG__OUTBOX_STATS) return jobq_pg_partitions_desc();
-    if (st != JOBQ_PG__GET) return jobq_pg_dead_letters_desc(true);
+    if (st == JOBQ_PG__OUTBOX_STATS) return jobq_pg_view_desc(JOBQ_PG_VIEW_OUTBOX, false);
+    if (st != JOBQ_PG__GET) return jobq_pg_view_desc(JOBQ_PG_VIEW_DEAD_LETTERS, true);
 #endif
-    return jobq_pg_jobs_desc(false);
+    return jobq_pg_view_desc(JOBQ_PG_VIEW_JOBS, false);
 }
 
 /* Runs one of the library's statements and reads its rows by their description. Columns that the
@@ -10972,40 +10820,30 @@ static const char *jobq_pg__wrong(const jobq_pg_column *column, const char *fiel
 {
     const jobq_str *str = (const jobq_str *)(const void *)field;
     const char *why = NULL;
-    int32_t days;
-    int64_t us;
+    int64_t value;
 
     if (column->type == JOBQ_PG_TEXT && !jobq_utf8_valid(*str))
         why = "not UTF-8, or has a NUL in it";
     if (column->type == JOBQ_PG_JSON && jobq_json_check(*str, NULL, &why) == JOBQ_OK) why = NULL;
-    if (column->type == JOBQ_PG_NUMERIC && !jobq_pg_numeric_valid(*str)) why = "not a number";
+    if (column->type == JOBQ_PG_NUMERIC && !jobq_pg__numeric_valid(*str)) why = "not a number";
     if (column->type == JOBQ_PG_TEXTS)
         why = jobq_pg__wrong_texts((const jobq_pg_texts *)(const void *)field);
     if (column->type == JOBQ_PG_ENUM)
         why = jobq_pg__wrong_enum(column, *(const int *)(const void *)field);
     if (column->type == JOBQ_PG_DATE) {
-        memcpy(&days, field, sizeof days);
-        if (days != INT32_MAX && days != INT32_MIN &&
-            (days < JOBQ_PG__DATE_FIRST || days > JOBQ_PG__DATE_LAST))
+        value = jobq_pg__field_get(field, 4);
+        if (value != INT32_MAX && value != INT32_MIN &&
+            (value < JOBQ_PG__DATE_FIRST || value > JOBQ_PG__DATE_LAST))
             why = "out of range";
     }
     if (column->type == JOBQ_PG_TIMESTAMPTZ) {
-        memcpy(&us, field, sizeof us);
-        if (us != INT64_MIN && us < JOBQ_PG__INSTANT_FIRST) why = "out of range";
+        value = jobq_pg__field_get(field, 8);
+        if (value != INT64_MIN && value < JOBQ_PG__INSTANT_FIRST) why = "out of range";
     }
     return why;
 }
 
 /* -- errors -- */
-
-static void jobq_pg__copy_part(char *out, size_t size, const char *from, const char *to)
-{
-    jobq_str part = {from, (size_t)(to - from)};
-
-    part = jobq_utf8_cut(part, size - 1);
-    memcpy(out, part.ptr, part.len);
-    out[part.len] = '\0';
-}
 
 /* Takes field and value from the server's "Key (ref)=(core) already exists.", in any language. */
 static void jobq_pg__detail(jobq_pg_error *error, const char *detail)
@@ -11013,10 +10851,15 @@ static void jobq_pg__detail(jobq_pg_error *error, const char *detail)
     const char *open = detail == NULL ? NULL : strchr(detail, '(');
     const char *middle = open == NULL ? NULL : strstr(open, ")=(");
     const char *end = middle == NULL ? NULL : strrchr(middle + 3, ')');
+    jobq_str field, value;
 
     if (end == NULL) return;
-    jobq_pg__copy_part(error->field, sizeof error->field, open + 1, middle);
-    jobq_pg__copy_part(error->value, sizeof error->value, middle + 3, end);
+    field.ptr = open + 1;
+    field.len = (size_t)(middle - field.ptr);
+    value.ptr = middle + 3;
+    value.len = (size_t)(end - value.ptr);
+    jobq_pg__copy_str(error->field, sizeof error->field, field);
+    jobq_pg__copy_str(error->value, sizeof error->value, value);
 }
 
 /* Names the constraint's columns if the server's detail did not. */
@@ -11077,14 +10920,11 @@ static int jobq_pg__column_find(const jobq_pg_table *t, const char *name, size_t
 
 static const char *jobq_pg__op_find(const char *text, size_t len)
 {
-    static const char *const ops[] = {"=", "<", "<=", ">", ">=", "<>", "!=", "@>"};
-    size_t i;
+    static const char *const ops[] = {"=", "<", "<=", ">", ">=", "<>", "!=", "@>", NULL};
+    jobq_str op = {text, len};
+    int at = len == 0 ? 0 : jobq_pg__name_find(ops, op);
 
-    if (len == 0) return "=";
-    for (i = 0; i < sizeof ops / sizeof ops[0]; i++) {
-        if (strlen(ops[i]) == len && memcmp(ops[i], text, len) == 0) return ops[i];
-    }
-    return NULL;
+    return at < 0 ? NULL : ops[at];
 }
 
 static bool jobq_pg__word_next(const char **at, jobq_str *word)
@@ -11113,7 +10953,7 @@ static jobq_error jobq_pg__term_of(const jobq_pg_table *t, jobq_str word, jobq_p
     term->minus = word.ptr[0] == '-';
     term->plus = word.ptr[0] == '+';
     term->op = jobq_pg__op_find(word.ptr + sign + len, word.len - sign - len);
-    jobq_pg__copy_part(name, sizeof name, word.ptr, word.ptr + word.len);
+    jobq_pg__copy_str(name, sizeof name, word);
     if (column < 0) return jobq_pg__unfit(t, error, name, "no such column in the description");
     if (term->op == NULL)
         return jobq_pg__unfit(t, error, name, "unknown operator: use = <> < <= > >= or @>");
@@ -11249,6 +11089,16 @@ static void jobq_pg__say_search(jobq_pg__params *out, const jobq_pg_table *t, bo
     jobq_pg__say(out, said > 0 ? ")" : "false)");
 }
 
+/* open, then "a, b". */
+static void jobq_pg__say_names(jobq_pg__params *out, const jobq_pg_table *t, const char *open,
+                               const jobq_pg__terms *terms)
+{
+    int i;
+
+    for (i = 0; i < terms->count; i++)
+        jobq_pg__sayf(out, "%s%n", i == 0 ? open : ", ", jobq_pg__name_at(t, terms->at[i].column));
+}
+
 /* "(a, b) > ($1, $2)" if all columns have one direction, which an index serves; otherwise the same
  * condition written out: a >= $1 AND (a > $1 OR (b < $2 ...)). */
 static void jobq_pg__say_after(jobq_pg__params *out, const jobq_pg_table *t,
@@ -11259,8 +11109,7 @@ static void jobq_pg__say_after(jobq_pg__params *out, const jobq_pg_table *t,
 
     for (i = 1; i < order->count; i++) same = same && order->at[i].minus == order->at[0].minus;
     jobq_pg__say(out, first ? " WHERE " : " AND ");
-    for (i = 0; i < order->count && same; i++)
-        jobq_pg__sayf(out, "%s%n", i == 0 ? "(" : ", ", jobq_pg__name_at(t, order->at[i].column));
+    if (same) jobq_pg__say_names(out, t, "(", order);
     if (same) jobq_pg__say(out, order->at[0].minus ? ") < " : ") > ");
     for (i = 0; i < order->count; i++) {
         const jobq_pg__term *term = &order->at[i];
@@ -11288,23 +11137,32 @@ static void jobq_pg__say_order(jobq_pg__params *out, const jobq_pg_table *t,
     }
 }
 
-/* "a = $1, updated = now" */
+/* ", updated = now" for each column with JOBQ_PG_TOUCH. */
+static void jobq_pg__say_touch(jobq_pg__params *out, const jobq_pg_table *t, bool first)
+{
+    int i;
+
+    for (i = 0; i < t->column_count; i++) {
+        if ((t->desc->columns[i].flags & JOBQ_PG_TOUCH) == 0) continue;
+        jobq_pg__sayf(out, "%s%n = statement_timestamp()", first ? " SET " : ", ",
+                      jobq_pg__name_at(t, i));
+        first = false;
+    }
+}
+
+/* " SET a = $1, updated = now" */
 static void jobq_pg__say_set(jobq_pg__params *out, const jobq_pg_table *t,
                              const jobq_pg__plan *plan, bool excluded, int *n)
 {
-    int i, said = 0;
+    int i;
 
     for (i = 0; i < plan->fields.count; i++) {
         const char *name = jobq_pg__name_at(t, plan->fields.at[i].column);
-        jobq_pg__sayf(out, "%s%n = ", said++ == 0 ? " SET " : ", ", name);
+        jobq_pg__sayf(out, "%s%n = ", i == 0 ? " SET " : ", ", name);
         if (excluded) jobq_pg__sayf(out, "excluded.%n", name);
         else jobq_pg__say_arg(out, t, &plan->fields.at[i], ++*n);
     }
-    for (i = 0; i < t->column_count; i++) {
-        if ((t->desc->columns[i].flags & JOBQ_PG_TOUCH) == 0) continue;
-        jobq_pg__sayf(out, "%s%n = statement_timestamp()", said++ == 0 ? " SET " : ", ",
-                      jobq_pg__name_at(t, i));
-    }
+    jobq_pg__say_touch(out, t, plan->fields.count == 0);
 }
 
 static void jobq_pg__say_list(jobq_pg__params *out, const jobq_pg_table *t,
@@ -11333,9 +11191,7 @@ static void jobq_pg__say_create(jobq_pg__params *out, const jobq_pg_table *t,
     size_t row;
 
     jobq_pg__sayf(out, "INSERT INTO %s", t->name);
-    for (i = 0; i < plan->fields.count; i++)
-        jobq_pg__sayf(out, "%s%n", i == 0 ? " (" : ", ",
-                      jobq_pg__name_at(t, plan->fields.at[i].column));
+    jobq_pg__say_names(out, t, " (", &plan->fields);
     jobq_pg__say(out, plan->fields.count == 0 ? " DEFAULT VALUES" : ") VALUES ");
     for (row = 0; row < shape->rows && plan->fields.count > 0; row++) {
         for (i = 0; i < plan->fields.count; i++) {
@@ -11353,9 +11209,7 @@ static void jobq_pg__say_upsert(jobq_pg__params *out, const jobq_pg_table *t, jo
     int i, k, kept = 0;
 
     jobq_pg__say_create(out, t, plan, shape);
-    for (i = 0; i < plan->where.count; i++)
-        jobq_pg__sayf(out, "%s%n", i == 0 ? " ON CONFLICT (" : ", ",
-                      jobq_pg__name_at(t, plan->where.at[i].column));
+    jobq_pg__say_names(out, t, " ON CONFLICT (", &plan->where);
     for (i = 0; i < all.count; i++) {
         for (k = 0; k < plan->where.count && plan->where.at[k].column != all.at[i].column; k++) {}
         if (k == plan->where.count) plan->fields.at[kept++] = all.at[i];
@@ -11458,15 +11312,19 @@ static void jobq_pg__plan_free(jobq_pg__plan *plan)
     free(plan);
 }
 
+static bool jobq_pg__inserts(const jobq_pg__shape *s)
+{
+    return s->op == JOBQ_PG__OP_CREATE || s->op == JOBQ_PG__OP_UPSERT;
+}
+
 static jobq_error jobq_pg__plan_read(const jobq_pg_table *t, const jobq_pg__shape *s,
                                      jobq_pg__plan *plan, jobq_pg_error *error)
 {
-    bool insert = s->op == JOBQ_PG__OP_CREATE || s->op == JOBQ_PG__OP_UPSERT;
     const char *order = s->order == NULL ? t->desc->order : s->order;
     jobq_error code = JOBQ_OK;
 
     if (s->fields != NULL) code = jobq_pg__terms_add(t, s->fields, &plan->fields, error);
-    else if (insert) jobq_pg__fields_all(t, &plan->fields);
+    else if (jobq_pg__inserts(s)) jobq_pg__fields_all(t, &plan->fields);
     if (code == JOBQ_OK) code = jobq_pg__fields_check(t, &plan->fields, error);
     if (code == JOBQ_OK)
         code = jobq_pg__terms_add(t, s->where == NULL ? t->key : s->where, &plan->where, error);
@@ -11520,16 +11378,17 @@ static jobq_error jobq_pg__plan_of(jobq_pg_table *t, const jobq_pg__shape *shape
     return code;
 }
 
-/* Sets the bits of those terms of where, from first on and before last, that are NULL in like. */
-static jobq_error jobq_pg__nulls_of(const jobq_pg_table *t, const jobq_pg__plan *plan, int first,
-                                    int last, const void *like, uint64_t *nulls,
+/* Sets the bits of those terms of where and expect that are NULL in their rows. */
+static jobq_error jobq_pg__nulls_of(const jobq_pg_table *t, const jobq_pg__plan *plan,
+                                    const void *where, const void *expected, uint64_t *nulls,
                                     jobq_pg_error *error)
 {
     int i;
 
-    for (i = first; i < last; i++) {
+    for (i = 0; i < plan->where.count; i++) {
         const jobq_pg__term *term = &plan->where.at[i];
         const jobq_pg_column *c = &t->desc->columns[term->column];
+        const void *like = i < plan->expect ? where : expected;
         if (like == NULL) return jobq_pg__unfit(t, error, c->name, "like is NULL");
         if (!jobq_pg__is_null(c, (const char *)like + c->offset)) continue;
         if (strchr(">@", term->op[0]) != NULL || (term->op[0] == '<' && term->op[1] != '>'))
@@ -11570,16 +11429,14 @@ static jobq_error jobq_pg__args_field(jobq_pg__params *p, const jobq_pg_table *t
 }
 
 static jobq_error jobq_pg__args_terms(jobq_pg__params *p, const jobq_pg_table *t,
-                                      const jobq_pg__terms *terms, int first, int last,
-                                      uint64_t nulls, const void *row, jobq_pg_error *error)
+                                      const jobq_pg__terms *terms, const void *row,
+                                      jobq_pg_error *error)
 {
     jobq_error code = JOBQ_OK;
     int i;
 
-    for (i = first; i < last && code == JOBQ_OK; i++) {
-        if (nulls >> i & 1) continue;
+    for (i = 0; i < terms->count && code == JOBQ_OK; i++)
         code = jobq_pg__args_field(p, t, &terms->at[i], row, error);
-    }
     return code;
 }
 
@@ -11602,13 +11459,12 @@ static jobq_error jobq_pg__args_search(jobq_pg__params *p, const jobq_pg_table *
 
 /* -- sending -- */
 
-/* Runs a plan on conn, or on a connection of the pool. Clears args. NULL: error is filled. */
-static PGresult *jobq_pg__plan_exec(const jobq_pg_table *t, PGconn *conn,
-                                    const jobq_pg__plan *plan, jobq_pg__params *args,
-                                    jobq_pg_error *error)
+/* Runs a statement on conn, or on a connection of the pool. Clears args. NULL: error is filled. */
+static PGresult *jobq_pg__table_exec(const jobq_pg_table *t, PGconn *conn,
+                                     const jobq_pg__text *text, jobq_pg__params *args,
+                                     jobq_pg_error *error)
 {
-    return jobq_pg__exec_text(t->pg, conn, t, &plan->text, args, !t->unprepared,
-                              error);
+    return jobq_pg__exec_text(t->pg, conn, t, text, args, !t->unprepared, error);
 }
 
 /* -- naming a row in error texts -- */
@@ -11616,42 +11472,26 @@ static PGresult *jobq_pg__plan_exec(const jobq_pg_table *t, PGconn *conn,
 /* The value of a whole number or a bool. False: it is another type. */
 static bool jobq_pg__long_of(jobq_pg_type type, const char *field, int64_t *out)
 {
-    const void *at = field;
-
-    if (type == JOBQ_PG_BOOL) *out = *(const bool *)at;
-    else if (type == JOBQ_PG_INT16) *out = *(const int16_t *)at;
-    else if (type == JOBQ_PG_INT32) *out = *(const int32_t *)at;
-    else if (type == JOBQ_PG_INT64) *out = *(const int64_t *)at;
-    else return false;
+    if (type < JOBQ_PG_BOOL || type > JOBQ_PG_INT64) return false;
+    *out = jobq_pg__field_get(field, jobq_pg__types[type].size);
     return true;
 }
 
 static void jobq_pg__value_text(const jobq_pg_column *c, const char *field, char *out, size_t size)
 {
-    const jobq_str *str = (const jobq_str *)(const void *)field;
-    char instant[JOBQ_PG_INSTANT_SIZE];
-    int64_t big = 0;
+    const void *at = field;
+    int64_t big;
 
     if (jobq_pg__is_null(c, field)) {
         jobq_pg__copy(out, size, "NULL");
     } else if (jobq_pg__types[c->type].maybe == 0 && !jobq_pg__is_array(c->type)) {
-        jobq_str cut = jobq_utf8_cut(*str, size - 1);
-        jobq_utf8_mend(out, size - 1, cut);
+        jobq_utf8_mend(out, size - 1, jobq_utf8_cut(*(const jobq_str *)at, size - 1));
     } else if (c->type == JOBQ_PG_ENUM) {
-        jobq_pg__copy(out, size, jobq_pg__wrong(c, field) == NULL
-                                     ? c->names[*(const int *)(const void *)field] : "?");
-    } else if (c->type == JOBQ_PG_UUID) {
-        jobq_pg_uuid_format(out, (const jobq_pg_uuid *)(const void *)field);
-    } else if (c->type == JOBQ_PG_TIMESTAMPTZ) {
-        memcpy(&big, field, 8);
-        jobq_pg_instant_format(instant, big);
-        jobq_pg__copy(out, size, instant);
-    } else if (c->type == JOBQ_PG_DATE) {
-        jobq_pg_date_format(instant, *(const int32_t *)(const void *)field);
-        jobq_pg__copy(out, size, instant);
+        jobq_pg__copy(out, size, jobq_pg__wrong(c, field) == NULL ? c->names[*(const int *)at]
+                                                                  : "?");
     } else if (jobq_pg__long_of(c->type, field, &big)) {
         snprintf(out, size, "%lld", (long long)big);
-    } else {
+    } else if (jobq_pg_value_format(c->type, at, out, size) != JOBQ_OK) {
         jobq_pg__copy(out, size, "...");
     }
 }
@@ -11686,20 +11526,16 @@ typedef struct jobq_pg__request {
     const char *search;
     int64_t limit;
     jobq_pg__plan *plan; /* found by jobq_pg__request_run */
+    int count;           /* rows of the answer */
 } jobq_pg__request;
 
 /* Finds the plan. The text depends on which values in like and expected are NULL. */
 static jobq_error jobq_pg__request_plan(jobq_pg__request *a, jobq_pg_error *error)
 {
-    bool insert = a->shape.op == JOBQ_PG__OP_CREATE || a->shape.op == JOBQ_PG__OP_UPSERT;
     jobq_error code = jobq_pg__plan_of(a->table, &a->shape, &a->plan, error);
 
-    if (code != JOBQ_OK || insert) return code;
-    code =
-        jobq_pg__nulls_of(a->table, a->plan, 0, a->plan->expect, a->like, &a->shape.nulls, error);
-    if (code == JOBQ_OK)
-        code = jobq_pg__nulls_of(a->table, a->plan, a->plan->expect, a->plan->where.count,
-                                 a->expected, &a->shape.nulls, error);
+    if (code != JOBQ_OK || jobq_pg__inserts(&a->shape)) return code;
+    code = jobq_pg__nulls_of(a->table, a->plan, a->like, a->expected, &a->shape.nulls, error);
     if (code != JOBQ_OK || a->shape.nulls == 0) return code;
     return jobq_pg__plan_of(a->table, &a->shape, &a->plan, error);
 }
@@ -11709,23 +11545,24 @@ static jobq_error jobq_pg__request_args(const jobq_pg__request *a, jobq_pg__para
 {
     const jobq_pg__plan *p = a->plan;
     const jobq_pg_table *t = a->table;
-    bool insert = a->shape.op == JOBQ_PG__OP_CREATE || a->shape.op == JOBQ_PG__OP_UPSERT;
     jobq_error code = JOBQ_OK;
     size_t i;
+    int k;
 
     for (i = 0; i < a->shape.rows && code == JOBQ_OK; i++) {
-        code = jobq_pg__args_terms(args, t, &p->fields, 0, p->fields.count, 0,
+        code = jobq_pg__args_terms(args, t, &p->fields,
                                    (const char *)a->row + i * t->desc->row_size, error);
     }
-    if (code != JOBQ_OK || insert) return code;
-    code = jobq_pg__args_terms(args, t, &p->where, 0, p->expect, a->shape.nulls, a->like, error);
-    if (code == JOBQ_OK)
-        code = jobq_pg__args_terms(args, t, &p->where, p->expect, p->where.count, a->shape.nulls,
-                                   a->expected, error);
+    if (code != JOBQ_OK || jobq_pg__inserts(&a->shape)) return code;
+    for (k = 0; k < p->where.count && code == JOBQ_OK; k++) {
+        if (a->shape.nulls >> k & 1) continue;
+        code = jobq_pg__args_field(args, t, &p->where.at[k], k < p->expect ? a->like : a->expected,
+                                   error);
+    }
     if (code == JOBQ_OK && a->search != NULL)
         code = jobq_pg__args_search(args, t, a->search, error);
     if (code == JOBQ_OK && a->after != NULL)
-        code = jobq_pg__args_terms(args, t, &p->order, 0, p->order.count, 0, a->after, error);
+        code = jobq_pg__args_terms(args, t, &p->order, a->after, error);
     if (a->shape.op == JOBQ_PG__OP_LIST) jobq_pg__add_int(args, a->limit, 8);
     return code;
 }
@@ -11743,28 +11580,29 @@ static PGresult *jobq_pg__request_run(jobq_pg__request *a, jobq_pg_error *error)
         jobq_pg__params_clear(&args);
         return NULL;
     }
-    return jobq_pg__plan_exec(a->table, a->conn, a->plan, &args, error);
+    return jobq_pg__table_exec(a->table, a->conn, &a->plan->text, &args, error);
 }
 
-/* Runs a request and takes up to most rows. rows NULL: sets only *count. */
+/* Runs a request and takes up to most rows. rows NULL: they are only counted. */
 static jobq_error jobq_pg__request_rows(jobq_pg__request *a, int most, jobq_pg_rows *rows,
-                                        int *count, jobq_pg_error *error)
+                                        jobq_pg_error *error)
 {
     jobq_pg_error local;
     PGresult *res;
 
     if (error == NULL) error = &local;
     if (rows != NULL) memset(rows, 0, sizeof *rows);
-    *count = 0;
     res = jobq_pg__request_run(a, error);
     if (res == NULL) return error->code;
-    *count = PQntuples(res);
+    a->count = PQntuples(res);
     if (rows != NULL) return jobq_pg__rows_take(a->table, res, most, rows, error);
     PQclear(res);
     return JOBQ_OK;
 }
 
-static jobq_pg__request jobq_pg__request_new(jobq_pg_table *table, PGconn *conn, jobq_pg__op op)
+/* where and like: which rows; an INSERT has none. */
+static jobq_pg__request jobq_pg__request_new(jobq_pg_table *table, PGconn *conn, jobq_pg__op op,
+                                             const char *where, const void *like)
 {
     jobq_pg__request a;
 
@@ -11772,37 +11610,36 @@ static jobq_pg__request jobq_pg__request_new(jobq_pg_table *table, PGconn *conn,
     a.table = table;
     a.conn = conn;
     a.shape.op = op;
+    a.shape.where = where;
+    a.like = like;
+    return a;
+}
+
+/* The same of a query, without its order and page. NULL: all rows. */
+static jobq_pg__request jobq_pg__request_of(jobq_pg_table *table, PGconn *conn, jobq_pg__op op,
+                                            const jobq_pg_query *query)
+{
+    jobq_pg__request a = jobq_pg__request_new(table, conn, op, "", NULL);
+
+    if (query == NULL) return a;
+    if (query->where != NULL) a.shape.where = query->where;
+    a.like = query->like;
+    a.search = query->search;
     return a;
 }
 
 /* -- calls that read -- */
 
-JOBQ_API jobq_error jobq_pg_table_find(jobq_pg_table *table, PGconn *conn, const char *where,
-                                       const void *like, jobq_pg_rows *rows, jobq_pg_error *error)
-{
-    jobq_pg__request a = jobq_pg__request_new(table, conn, JOBQ_PG__OP_LIST);
-    int count;
-
-    JOBQ_ASSERT(rows != NULL);
-    a.shape.where = where;
-    a.like = like;
-    a.limit = 1;
-    return jobq_pg__request_rows(&a, 1, rows, &count, error);
-}
-
 JOBQ_API jobq_error jobq_pg_table_get(jobq_pg_table *table, PGconn *conn, const char *where,
                                       const void *like, jobq_pg_rows *rows, jobq_pg_error *error)
 {
-    jobq_pg__request a = jobq_pg__request_new(table, conn, JOBQ_PG__OP_LIST);
+    jobq_pg__request a = jobq_pg__request_new(table, conn, JOBQ_PG__OP_LIST, where, like);
     jobq_error code;
-    int count;
 
     JOBQ_ASSERT(rows != NULL);
-    a.shape.where = where;
-    a.like = like;
     a.limit = 1;
-    code = jobq_pg__request_rows(&a, 1, rows, &count, error);
-    if (code != JOBQ_OK || count > 0) return code;
+    code = jobq_pg__request_rows(&a, 1, rows, error);
+    if (code != JOBQ_OK || a.count > 0) return code;
     return jobq_pg__row_missing(table, a.plan, like, JOBQ_ERROR_NOT_FOUND, "Not found", error);
 }
 
@@ -11810,22 +11647,16 @@ JOBQ_API jobq_error jobq_pg_table_list(jobq_pg_table *table, PGconn *conn,
                                        const jobq_pg_query *query, jobq_pg_rows *rows,
                                        jobq_pg_error *error)
 {
-    jobq_pg__request a = jobq_pg__request_new(table, conn, JOBQ_PG__OP_LIST);
+    jobq_pg__request a = jobq_pg__request_of(table, conn, JOBQ_PG__OP_LIST, query);
     int32_t limit = query == NULL || query->limit == 0 ? JOBQ_PG__PAGE : query->limit;
-    int count;
 
     JOBQ_ASSERT(rows != NULL);
     memset(rows, 0, sizeof *rows);
     if (limit < 0) return jobq_pg__unfit(table, error, "limit", "is negative");
-    a.shape.where = query == NULL || query->where == NULL ? "" : query->where;
-    if (query != NULL) {
-        a.shape.order = query->order;
-        a.like = query->like;
-        a.search = query->search;
-        a.after = query->after;
-    }
+    if (query != NULL) a.shape.order = query->order;
+    if (query != NULL) a.after = query->after;
     a.limit = (int64_t)limit + 1;
-    return jobq_pg__request_rows(&a, limit, rows, &count, error);
+    return jobq_pg__request_rows(&a, limit, rows, error);
 }
 
 /* Runs a request whose result is a number or a bool, or, of DELETE, the count of rows. */
@@ -11848,27 +11679,20 @@ JOBQ_API jobq_error jobq_pg_table_count(jobq_pg_table *table, PGconn *conn,
                                         const jobq_pg_query *query, int64_t *count,
                                         jobq_pg_error *error)
 {
-    jobq_pg__request a = jobq_pg__request_new(table, conn, JOBQ_PG__OP_COUNT);
+    jobq_pg__request a = jobq_pg__request_of(table, conn, JOBQ_PG__OP_COUNT, query);
 
     JOBQ_ASSERT(count != NULL);
-    a.shape.where = query == NULL || query->where == NULL ? "" : query->where;
-    if (query != NULL) {
-        a.like = query->like;
-        a.search = query->search;
-    }
     return jobq_pg__request_number(&a, count, error);
 }
 
 JOBQ_API jobq_error jobq_pg_table_exists(jobq_pg_table *table, PGconn *conn, const char *where,
                                          const void *like, bool *exists, jobq_pg_error *error)
 {
-    jobq_pg__request a = jobq_pg__request_new(table, conn, JOBQ_PG__OP_EXISTS);
+    jobq_pg__request a = jobq_pg__request_new(table, conn, JOBQ_PG__OP_EXISTS, where, like);
     int64_t number = 0;
     jobq_error code;
 
     JOBQ_ASSERT(exists != NULL);
-    a.shape.where = where;
-    a.like = like;
     code = jobq_pg__request_number(&a, &number, error);
     if (code == JOBQ_OK) *exists = number != 0;
     return code;
@@ -11879,27 +11703,24 @@ JOBQ_API jobq_error jobq_pg_table_exists(jobq_pg_table *table, PGconn *conn, con
 JOBQ_API jobq_error jobq_pg_table_create(jobq_pg_table *table, PGconn *conn, const char *fields,
                                          const void *row, jobq_pg_rows *rows, jobq_pg_error *error)
 {
-    jobq_pg__request a = jobq_pg__request_new(table, conn, JOBQ_PG__OP_CREATE);
-    int count;
+    jobq_pg__request a = jobq_pg__request_new(table, conn, JOBQ_PG__OP_CREATE, NULL, NULL);
 
     a.shape.fields = fields;
     a.shape.rows = 1;
     a.row = row;
-    return jobq_pg__request_rows(&a, 1, rows, &count, error);
+    return jobq_pg__request_rows(&a, 1, rows, error);
 }
 
 JOBQ_API jobq_error jobq_pg_table_upsert(jobq_pg_table *table, PGconn *conn, const char *unique,
                                          const char *fields, const void *row, jobq_pg_rows *rows,
                                          jobq_pg_error *error)
 {
-    jobq_pg__request a = jobq_pg__request_new(table, conn, JOBQ_PG__OP_UPSERT);
-    int count;
+    jobq_pg__request a = jobq_pg__request_new(table, conn, JOBQ_PG__OP_UPSERT, unique, NULL);
 
     a.shape.fields = fields;
-    a.shape.where = unique;
     a.shape.rows = 1;
     a.row = row;
-    return jobq_pg__request_rows(&a, 1, rows, &count, error);
+    return jobq_pg__request_rows(&a, 1, rows, error);
 }
 
 static int jobq_pg__words(const char *list)
@@ -11916,22 +11737,20 @@ JOBQ_API jobq_error jobq_pg_table_update_if(jobq_pg_table *table, PGconn *conn, 
                                             const void *expected, jobq_pg_rows *rows,
                                             jobq_pg_error *error)
 {
-    jobq_pg__request a = jobq_pg__request_new(table, conn, JOBQ_PG__OP_UPDATE);
+    bool reads = jobq_pg__words(fields) == 0;
+    jobq_pg__request a = jobq_pg__request_new(
+        table, conn, reads ? JOBQ_PG__OP_LIST : JOBQ_PG__OP_UPDATE, NULL, row);
     jobq_error code;
     bool there;
-    int count;
 
     a.shape.fields = fields;
     a.shape.expect = expect;
-    a.shape.rows = 1;
+    a.shape.rows = !reads;
     a.row = row;
-    a.like = row;
     a.expected = expected;
-    if (jobq_pg__words(fields) == 0) a.shape.op = JOBQ_PG__OP_LIST;
-    if (jobq_pg__words(fields) == 0) a.shape.rows = 0;
     a.limit = 1;
-    code = jobq_pg__request_rows(&a, 1, rows, &count, error);
-    if (code != JOBQ_OK || count > 0) return code;
+    code = jobq_pg__request_rows(&a, 1, rows, error);
+    if (code != JOBQ_OK || a.count > 0) return code;
     if (jobq_pg__words(expect) > 0) {
         code = jobq_pg_table_exists(table, conn, NULL, row, &there, error);
         if (code != JOBQ_OK) return code;
@@ -11962,31 +11781,25 @@ JOBQ_API jobq_error jobq_pg_table_update_where(jobq_pg_table *table, PGconn *con
                                                const char *where, const void *like,
                                                jobq_pg_rows *rows, jobq_pg_error *error)
 {
-    jobq_pg__request a = jobq_pg__request_new(table, conn, JOBQ_PG__OP_UPDATE_WHERE);
+    jobq_pg__request a = jobq_pg__request_new(table, conn, JOBQ_PG__OP_UPDATE_WHERE, where, like);
     jobq_error code = jobq_pg__not_spread(table, error);
-    int count;
 
     if (code != JOBQ_OK) return code;
     if (jobq_pg__words(fields) == 0)
         return jobq_pg__unfit(table, error, "fields", "name at least one");
     a.shape.fields = fields;
-    a.shape.where = where;
     a.shape.rows = 1;
     a.row = row;
-    a.like = like;
-    return jobq_pg__request_rows(&a, INT32_MAX, rows, &count, error);
+    return jobq_pg__request_rows(&a, INT32_MAX, rows, error);
 }
 
 JOBQ_API jobq_error jobq_pg_table_delete(jobq_pg_table *table, PGconn *conn, const char *where,
                                          const void *like, int64_t *count, jobq_pg_error *error)
 {
-    jobq_pg__request a = jobq_pg__request_new(table, conn, JOBQ_PG__OP_DELETE);
+    jobq_pg__request a = jobq_pg__request_new(table, conn, JOBQ_PG__OP_DELETE, where, like);
     int64_t number = 0;
-    jobq_error code;
+    jobq_error code = jobq_pg__request_number(&a, &number, error);
 
-    a.shape.where = where;
-    a.like = like;
-    code = jobq_pg__request_number(&a, &number, error);
     if (code == JOBQ_OK && count != NULL) *count = number;
     return code;
 }
@@ -12030,7 +11843,7 @@ JOBQ_API jobq_error jobq_pg_table_create_many(jobq_pg_table *table, PGconn *conn
     if (fields == NULL) width = (size_t)all.count;
     if (width == 0) return jobq_pg__unfit(table, error, "fields", "name at least one");
     memset(&many, 0, sizeof many);
-    many.ask = jobq_pg__request_new(table, conn, JOBQ_PG__OP_CREATE);
+    many.ask = jobq_pg__request_new(table, conn, JOBQ_PG__OP_CREATE, NULL, NULL);
     many.ask.shape.fields = fields;
     many.array = (const char *)array;
     many.count = count;
@@ -12100,14 +11913,12 @@ static bool jobq_pg__labels_equal(const char *const *names, const char *wire, si
 {
     size_t at, count = 0, i, known = 0;
     jobq_str label;
-    int n;
 
     if (!jobq_pg__array_head(wire, len, &at, &count)) return false;
     while (names[known] != NULL) known++;
     for (i = 0; i < count; i++) {
-        if (!jobq_pg__array_item(wire, len, &at, &label)) return false;
-        for (n = 0; names[n] != NULL && !jobq_str_equal(label, jobq_str_from(names[n])); n++) {}
-        if (names[n] == NULL) return false;
+        if (!jobq_pg__array_item(wire, len, &at, &label) || jobq_pg__name_find(names, label) < 0)
+            return false;
     }
     return known == count;
 }
@@ -12290,7 +12101,6 @@ JOBQ_API jobq_error jobq_pg_table_open(jobq_pg_table **table, jobq_pg *pg, PGcon
     }
     wrong = jobq_pg__desc_wrong(desc, &column);
     if (wrong != NULL) code = jobq_pg__unfit(t, error, column, wrong);
-    else if (conn == NULL && pg == NULL) code = jobq_pg__invalid(error, "conn", "give conn or pg");
     else code = jobq_pg__borrow(pg, conn, &mine, error);
     if (code == JOBQ_OK) code = jobq_pg__table_read(t, conn == NULL ? mine : conn, error);
     if (mine != NULL) jobq_pg_release(pg, mine);
@@ -12331,26 +12141,32 @@ struct jobq_pg_worktable {
     int word_count;
     char type[128]; /* of the status column, in SQL */
     char now[512], later[512], expect[256]; /* lists: to update (later: and delay), to expect */
-    jobq_pg__plan claim, reset, look;
+    jobq_pg__text claim, reset, look;
 };
 
 static const struct {
     const char *name; /* by default; NULL: none */
+    size_t offset;    /* of the name in jobq_pg_worktable_desc */
     jobq_pg_type type;
     bool null;        /* it must be nullable */
 } jobq_pg__roles[JOBQ_PG__ROLE_COUNT] = {
-    {"status", JOBQ_PG_TEXT, false},          {"retry_count", JOBQ_PG_INT32, false},
-    {"retry_after", JOBQ_PG_TIMESTAMPTZ, true}, {"error_message", JOBQ_PG_TEXT, true},
-    {"heartbeat", JOBQ_PG_TIMESTAMPTZ, true}, {"created_at", JOBQ_PG_TIMESTAMPTZ, false},
-    {NULL, JOBQ_PG_INT64, true},              {NULL, JOBQ_PG_INT64, true}};
+    {"status", offsetof(jobq_pg_worktable_desc, status), JOBQ_PG_TEXT, false},
+    {"retry_count", offsetof(jobq_pg_worktable_desc, retry_count), JOBQ_PG_INT32, false},
+    {"retry_after", offsetof(jobq_pg_worktable_desc, retry_after), JOBQ_PG_TIMESTAMPTZ, true},
+    {"error_message", offsetof(jobq_pg_worktable_desc, error), JOBQ_PG_TEXT, true},
+    {"heartbeat", offsetof(jobq_pg_worktable_desc, heartbeat), JOBQ_PG_TIMESTAMPTZ, true},
+    {"created_at", offsetof(jobq_pg_worktable_desc, created_at), JOBQ_PG_TIMESTAMPTZ, false},
+    {NULL, offsetof(jobq_pg_worktable_desc, worker), JOBQ_PG_INT64, true},
+    {NULL, offsetof(jobq_pg_worktable_desc, lease), JOBQ_PG_INT64, true}};
 
-static jobq_error jobq_pg__role_find(jobq_pg_worktable *w, int role, const char *name,
-                                     jobq_pg_error *error)
+static jobq_error jobq_pg__role_find(jobq_pg_worktable *w, int role, jobq_pg_error *error)
 {
     jobq_pg_table *t = w->table;
     const jobq_pg_column *c;
+    const char *name;
     int at;
 
+    memcpy(&name, (const char *)&w->desc + jobq_pg__roles[role].offset, sizeof name);
     if (name == NULL) name = jobq_pg__roles[role].name;
     if (name == NULL) return JOBQ_OK;
     at = jobq_pg__column_find(t, name, strlen(name));
@@ -12371,21 +12187,11 @@ static jobq_error jobq_pg__role_find(jobq_pg_worktable *w, int role, const char 
 static jobq_error jobq_pg__roles_find(jobq_pg_worktable *w, jobq_pg_error *error)
 {
     const jobq_pg_worktable_desc *d = &w->desc;
-    const char *names[JOBQ_PG__ROLE_COUNT];
     jobq_error code = JOBQ_OK;
     int i;
 
-    names[JOBQ_PG__ROLE_STATUS] = d->status;
-    names[JOBQ_PG__ROLE_RETRY_COUNT] = d->retry_count;
-    names[JOBQ_PG__ROLE_RETRY_AFTER] = d->retry_after;
-    names[JOBQ_PG__ROLE_ERROR] = d->error;
-    names[JOBQ_PG__ROLE_HEARTBEAT] = d->heartbeat;
-    names[JOBQ_PG__ROLE_CREATED_AT] = d->created_at;
-    names[JOBQ_PG__ROLE_WORKER] = d->worker;
-    names[JOBQ_PG__ROLE_LEASE] = d->lease;
-    for (i = 0; i < JOBQ_PG__ROLE_COUNT && code == JOBQ_OK; i++) {
-        code = jobq_pg__role_find(w, i, names[i], error);
-    }
+    for (i = 0; i < JOBQ_PG__ROLE_COUNT && code == JOBQ_OK; i++)
+        code = jobq_pg__role_find(w, i, error);
     if (code == JOBQ_OK && (d->worker == NULL) != (d->lease == NULL))
         return jobq_pg__invalid(error, "lease", "give both worker and lease, or neither");
     return code;
@@ -12426,9 +12232,8 @@ static jobq_error jobq_pg__word_add(jobq_pg_worktable *w, int stage, jobq_state 
         if (strcmp(w->words[i].word, s->word) == 0)
             return jobq_pg__unfit(w->table, error, s->word, "means two things");
     }
-    if (c->type != JOBQ_PG_ENUM) return JOBQ_OK;
-    for (i = 0; c->names[i] != NULL && strcmp(c->names[i], s->word) != 0; i++) {}
-    if (c->names[i] != NULL) return JOBQ_OK;
+    if (c->type != JOBQ_PG_ENUM || jobq_pg__name_find(c->names, jobq_str_from(s->word)) >= 0)
+        return JOBQ_OK;
     return jobq_pg__unfit(w->table, error, s->word, "is not a name of the column's enum");
 }
 
@@ -12549,16 +12354,6 @@ static void jobq_pg__say_value(jobq_pg__params *out, const jobq_pg_worktable *w,
         jobq_pg__sayf(out, ", %n = %s", jobq_pg__role_name(w, role), value);
 }
 
-static void jobq_pg__say_touch(jobq_pg__params *out, const jobq_pg_table *t)
-{
-    int i;
-
-    for (i = 0; i < t->column_count; i++) {
-        if ((t->desc->columns[i].flags & JOBQ_PG_TOUCH) != 0)
-            jobq_pg__sayf(out, ", %n = statement_timestamp()", t->desc->columns[i].name);
-    }
-}
-
 static void jobq_pg__say_claim(jobq_pg__params *out, const jobq_pg_worktable *w)
 {
     jobq_pg__sayf(out, "UPDATE %s SET %n = (", w->table->name,
@@ -12569,7 +12364,7 @@ static void jobq_pg__say_claim(jobq_pg__params *out, const jobq_pg_worktable *w)
     jobq_pg__say_value(out, w, JOBQ_PG__ROLE_RETRY_AFTER, "NULL");
     jobq_pg__say_value(out, w, JOBQ_PG__ROLE_WORKER, "$2::bigint");
     jobq_pg__say_value(out, w, JOBQ_PG__ROLE_LEASE, "$3::bigint");
-    jobq_pg__say_touch(out, w->table);
+    jobq_pg__say_touch(out, w->table, false);
     jobq_pg__say(out, " WHERE ctid = ANY (ARRAY(");
     jobq_pg__say_lanes(out, w, "ctid", true);
     jobq_pg__sayf(out, ")) RETURNING %s", w->table->list);
@@ -12621,33 +12416,26 @@ static void jobq_pg__say_reset(jobq_pg__params *out, const jobq_pg_worktable *w)
     jobq_pg__say_value(out, w, JOBQ_PG__ROLE_HEARTBEAT, "NULL");
     jobq_pg__say_value(out, w, JOBQ_PG__ROLE_WORKER, "NULL");
     jobq_pg__say_value(out, w, JOBQ_PG__ROLE_LEASE, "NULL");
-    jobq_pg__say_touch(out, w->table);
+    jobq_pg__say_touch(out, w->table, false);
     jobq_pg__say_reset_which(out, w);
 }
 
-static bool jobq_pg__work_plan(jobq_pg__plan *plan, jobq_pg__params *out)
+static void jobq_pg__say_look(jobq_pg__params *out, const jobq_pg_worktable *w)
 {
-    jobq_pg__raw(out, "", 1);
-    plan->text.sql = out->data;
-    if (out->failed) return false;
-    plan->text.hash = jobq_pg__hash(JOBQ_PG__HASH_SEED, plan->text.sql);
-    return true;
+    jobq_pg__say_lanes(out, w, w->table->list, false);
 }
 
-static bool jobq_pg__work_plans(jobq_pg_worktable *w)
+static bool jobq_pg__work_plan(jobq_pg__text *text, const jobq_pg_worktable *w,
+                               void (*say)(jobq_pg__params *, const jobq_pg_worktable *))
 {
-    jobq_pg__params claim, reset, look;
-    bool good;
+    jobq_pg__params out;
 
-    jobq_pg__params_init(&claim);
-    jobq_pg__params_init(&reset);
-    jobq_pg__params_init(&look);
-    jobq_pg__say_claim(&claim, w);
-    jobq_pg__say_reset(&reset, w);
-    jobq_pg__say_lanes(&look, w, w->table->list, false);
-    good = jobq_pg__work_plan(&w->claim, &claim);
-    good = jobq_pg__work_plan(&w->reset, &reset) && good; /* call all: each takes its text */
-    return jobq_pg__work_plan(&w->look, &look) && good;
+    jobq_pg__params_init(&out);
+    say(&out, w);
+    jobq_pg__raw(&out, "", 1);
+    text->sql = out.data;
+    if (!out.failed) text->hash = jobq_pg__hash(JOBQ_PG__HASH_SEED, text->sql);
+    return !out.failed;
 }
 
 static void jobq_pg__work_lists(jobq_pg_worktable *w)
@@ -12693,9 +12481,9 @@ static jobq_error jobq_pg__status_type(jobq_pg_worktable *w, PGconn *conn, jobq_
 JOBQ_API void jobq_pg_worktable_close(jobq_pg_worktable *w)
 {
     if (w == NULL) return;
-    free(w->claim.text.sql);
-    free(w->reset.text.sql);
-    free(w->look.text.sql);
+    free(w->claim.sql);
+    free(w->reset.sql);
+    free(w->look.sql);
     free(w);
 }
 
@@ -12724,13 +12512,14 @@ JOBQ_API jobq_error jobq_pg_worktable_open(jobq_pg_worktable **work, jobq_pg_tab
     if (code == JOBQ_OK && (w->policy.max_attempts < 1 || w->desc.stale_us < 0 ||
                             jobq_backoff_check(&w->policy.backoff) != JOBQ_OK))
         code = jobq_pg__invalid(error, "desc", "max_retries, stale_us or backoff is out of range");
-    if (code == JOBQ_OK && conn == NULL && table->pg == NULL)
-        code = jobq_pg__invalid(error, "conn", "the table was opened without a handle: name one");
-    if (code == JOBQ_OK && conn == NULL) code = jobq_pg_acquire(table->pg, &mine, error);
+    if (code == JOBQ_OK) code = jobq_pg__borrow(table->pg, conn, &mine, error);
     if (code == JOBQ_OK) code = jobq_pg__status_type(w, conn == NULL ? mine : conn, error);
     if (mine != NULL) jobq_pg_release(table->pg, mine);
     if (code == JOBQ_OK) jobq_pg__work_lists(w);
-    if (code == JOBQ_OK && !jobq_pg__work_plans(w)) code = jobq_pg__no_memory(error);
+    if (code == JOBQ_OK && !(jobq_pg__work_plan(&w->claim, w, jobq_pg__say_claim) &&
+                             jobq_pg__work_plan(&w->reset, w, jobq_pg__say_reset) &&
+                             jobq_pg__work_plan(&w->look, w, jobq_pg__say_look)))
+        code = jobq_pg__no_memory(error);
     if (code == JOBQ_OK) *work = w;
     else jobq_pg_worktable_close(w);
     return code;
@@ -12809,11 +12598,11 @@ static jobq_error jobq_pg__rows_order(const jobq_pg_worktable *w, jobq_pg_rows *
     return i ? JOBQ_OK : jobq_pg__no_memory(error);
 }
 
-static jobq_error jobq_pg__work_rows(jobq_pg_worktable *w, PGconn *conn, const jobq_pg__plan *plan,
+static jobq_error jobq_pg__work_rows(jobq_pg_worktable *w, PGconn *conn, const jobq_pg__text *text,
                                      jobq_pg__params *args, jobq_pg_rows *rows,
                                      jobq_pg_error *error)
 {
-    PGresult *res = jobq_pg__plan_exec(w->table, conn, plan, args, error);
+    PGresult *res = jobq_pg__table_exec(w->table, conn, text, args, error);
     jobq_error code;
 
     if (res == NULL) return error->code;
@@ -12870,8 +12659,6 @@ JOBQ_API jobq_error jobq_pg_worktable_claim(jobq_pg_worktable *w, PGconn *conn, 
     if (count < 1) return jobq_pg__invalid(error, "count", "at least 1");
     if (w->desc.lease != NULL && (worker == 0 || lease <= 0))
         return jobq_pg__invalid(error, "lease", "this table needs a token: worker and lease");
-    if (conn == NULL && pg == NULL)
-        return jobq_pg__invalid(error, "conn", "give one: the table has no handle");
     code = jobq_pg__borrow(pg, conn, &mine, error);
     if (code != JOBQ_OK) return code;
     if (conn == NULL) conn = mine;
@@ -12922,7 +12709,7 @@ JOBQ_API jobq_error jobq_pg_worktable_reset(jobq_pg_worktable *w, PGconn *conn, 
     if (error == NULL) error = &local;
     jobq_pg__params_init(&args);
     jobq_pg__add_int(&args, w->desc.stale_us, 8);
-    res = jobq_pg__plan_exec(w->table, conn, &w->reset, &args, error);
+    res = jobq_pg__table_exec(w->table, conn, &w->reset, &args, error);
     if (res == NULL) return error->code;
     if (count != NULL) *count = strtoll(PQcmdTuples(res), NULL, 10);
     PQclear(res);
@@ -12948,14 +12735,10 @@ static void jobq_pg__status_write(const jobq_pg_worktable *w, char *row, const j
 {
     const jobq_pg_column *c = w->columns[JOBQ_PG__ROLE_STATUS];
     jobq_str word = jobq_str_from(s->word);
-    int i;
+    void *field = row + c->offset;
 
-    if (c->type == JOBQ_PG_TEXT) {
-        memcpy(row + c->offset, &word, sizeof word);
-        return;
-    }
-    for (i = 0; strcmp(c->names[i], s->word) != 0; i++) {}
-    memcpy(row + c->offset, &i, sizeof i);
+    if (c->type == JOBQ_PG_TEXT) *(jobq_str *)field = word;
+    else *(int *)field = jobq_pg__name_find(c->names, word);
 }
 
 static void jobq_pg__role_long(const jobq_pg_worktable *w, char *row, int role, int64_t value,
@@ -12989,9 +12772,9 @@ static jobq_error jobq_pg__work_wrong(const jobq_pg_worktable *w, const jobq_pg_
                          w->columns[JOBQ_PG__ROLE_STATUS]->name, s == NULL ? "?" : s->word);
 }
 
-static jobq_error jobq_pg__work_settle(jobq_pg_worktable *w, PGconn *conn, const void *row,
-                                       const jobq_event *event, const char *why, bool *again,
-                                       jobq_pg_error *error)
+static jobq_error jobq_pg__work_end(jobq_pg_worktable *w, PGconn *conn, const void *row,
+                                    const jobq_event *event, const char *why, jobq_state *state,
+                                    jobq_pg_error *error)
 {
     const jobq_pg__status *s = jobq_pg__status_of(w, row);
     char text[JOBQ_ERROR_MAX + 1], *next;
@@ -13012,70 +12795,48 @@ static jobq_error jobq_pg__work_settle(jobq_pg_worktable *w, PGconn *conn, const
     code = jobq_pg_table_update_if(w->table, conn, d.delay_us > 0 ? w->later : w->now, next,
                                    w->expect, row, NULL, error);
     free(next);
-    if (code == JOBQ_OK && again != NULL) *again = d.state == JOBQ_STATE_READY;
+    if (code == JOBQ_OK && state != NULL) *state = d.state;
     return code;
 }
 
-static jobq_event jobq_pg__event(jobq_event_kind kind)
-{
-    jobq_event event;
-
-    memset(&event, 0, sizeof event);
-    event.kind = kind;
-    return event;
-}
-
-static jobq_error jobq_pg__work_success(jobq_pg_worktable *w, PGconn *conn, const void *row,
-                                        bool last, jobq_pg_error *error)
-{
-    const jobq_pg__status *s = jobq_pg__status_of(w, row);
-    jobq_event event = jobq_pg__event(JOBQ_EVENT_SUCCESS);
-
-    if (s == NULL || (s->stage == w->desc.stage_count - 1) != last)
-        return jobq_pg__work_wrong(w, s, error);
-    return jobq_pg__work_settle(w, conn, row, &event, NULL, NULL, error);
-}
-
-JOBQ_API jobq_error jobq_pg_worktable_advance(jobq_pg_worktable *w, PGconn *conn, const void *row,
-                                              jobq_pg_error *error)
-{
-    return jobq_pg__work_success(w, conn, row, false, error);
-}
-
-JOBQ_API jobq_error jobq_pg_worktable_succeed(jobq_pg_worktable *w, PGconn *conn, const void *row,
-                                              jobq_pg_error *error)
-{
-    return jobq_pg__work_success(w, conn, row, true, error);
-}
-
-JOBQ_API jobq_error jobq_pg_worktable_fail(jobq_pg_worktable *w, PGconn *conn, const void *row,
-                                           const char *why, jobq_pg_error *error)
-{
-    jobq_event event = jobq_pg__event(JOBQ_EVENT_DISCARD);
-
-    return jobq_pg__work_settle(w, conn, row, &event, why == NULL ? "" : why, NULL, error);
-}
-
 /* The new count decides the delay: the first is the curve's second, 120 s by default. */
-JOBQ_API jobq_error jobq_pg_worktable_retry(jobq_pg_worktable *w, PGconn *conn, const void *row,
-                                            const char *why, uint64_t random, bool *again,
-                                            jobq_pg_error *error)
+static int64_t jobq_pg__work_delay(const jobq_pg_worktable *w, const char *row)
 {
-    jobq_event event = jobq_pg__event(JOBQ_EVENT_RETRY);
+    jobq_random random = jobq_random_from((uint64_t)jobq_pg__mono_us() ^ (uint64_t)getpid() << 32 ^
+                                          (uint64_t)(uintptr_t)row);
     int32_t failed;
 
-    memcpy(&failed, (const char *)row + w->columns[JOBQ_PG__ROLE_RETRY_COUNT]->offset, 4);
-    event.delay_named = true;
-    event.delay_us = jobq_backoff_delay(&w->policy.backoff, (uint32_t)failed + 1, random);
-    return jobq_pg__work_settle(w, conn, row, &event, why == NULL ? "" : why, again, error);
+    memcpy(&failed, row + w->columns[JOBQ_PG__ROLE_RETRY_COUNT]->offset, sizeof failed);
+    return jobq_backoff_delay(&w->policy.backoff, (uint32_t)failed + 1, jobq_random_next(&random));
+}
+
+JOBQ_API jobq_error jobq_pg_worktable_settle(jobq_pg_worktable *w, PGconn *conn, const void *row,
+                                             jobq_outcome outcome, const char *why,
+                                             jobq_state *state, jobq_pg_error *error)
+{
+    bool success = outcome == JOBQ_OUTCOME_SUCCESS;
+    bool retry = outcome == JOBQ_OUTCOME_RETRY || outcome == JOBQ_OUTCOME_NONE;
+    jobq_event event;
+
+    JOBQ_ASSERT(w != NULL && row != NULL);
+    if (!success && !retry && outcome != JOBQ_OUTCOME_DISCARD)
+        return jobq_pg__invalid(error, "outcome", "success, retry or discard");
+    memset(&event, 0, sizeof event);
+    event.kind = success ? JOBQ_EVENT_SUCCESS : retry ? JOBQ_EVENT_RETRY : JOBQ_EVENT_DISCARD;
+    event.delay_named = retry;
+    if (retry) event.delay_us = jobq_pg__work_delay(w, (const char *)row);
+    return jobq_pg__work_end(w, conn, row, &event, success ? NULL : why == NULL ? "" : why, state,
+                             error);
 }
 
 JOBQ_API jobq_error jobq_pg_worktable_release(jobq_pg_worktable *w, PGconn *conn, const void *row,
                                               jobq_pg_error *error)
 {
-    jobq_event event = jobq_pg__event(JOBQ_EVENT_RELEASE);
+    jobq_event event;
 
-    return jobq_pg__work_settle(w, conn, row, &event, NULL, NULL, error);
+    memset(&event, 0, sizeof event);
+    event.kind = JOBQ_EVENT_RELEASE;
+    return jobq_pg__work_end(w, conn, row, &event, NULL, NULL, error);
 }
 
 JOBQ_API jobq_error jobq_pg_worktable_heartbeat(jobq_pg_worktable *w, PGconn *conn, void *row,
@@ -13139,6 +12900,7 @@ static const char *const jobq_pg__sql_001_tables[] = {
 "        CHECK (backoff_jitter_permille BETWEEN 0 AND 1000),\n"
 "    timeout_us bigint CHECK (timeout_us > 0),\n"
 "    stages_max smallint NOT NULL DEFAULT 1 CHECK (stages_max BETWEEN 1 AND 16),\n"
+"    priority_min smallint NOT NULL DEFAULT 0 CHECK (priority_min BETWEEN -9 AND 0),\n"
 "    attempts_span_stages boolean NOT NULL DEFAULT false,\n"
 "    history boolean NOT NULL DEFAULT true,\n"
 "    failed_keep interval NOT NULL DEFAULT '30 days' CHECK (failed_keep > '0'),\n"
@@ -13174,7 +12936,8 @@ static const char *const jobq_pg__sql_001_tables[] = {
 "    expires_at timestamptz NOT NULL,\n"
 "    dead_at timestamptz,\n"
 "    queues integer[] NOT NULL,\n"
-"    kinds integer[] NOT NULL\n"
+"    kinds integer[] NOT NULL,\n"
+"    library integer NOT NULL DEFAULT 0\n"
 ") WITH (fillfactor = 50);\n"
 "CREATE INDEX worker_kinds ON jobq.worker USING gin (kinds) WITH (fastupdate = off)\n"
 "    WHERE dead_at IS NULL;\n"
@@ -13198,12 +12961,12 @@ static const char *const jobq_pg__sql_001_tables[] = {
 "    run_at timestamptz NOT NULL DEFAULT statement_timestamp(),\n"
 "    enqueued_at timestamptz NOT NULL DEFAULT statement_timestamp(),\n"
 "    worker bigint,\n"
-"    claim bigint,\n"
+"    claim bigint,\n",
 "    claimed_at timestamptz,\n"
 "    timeout_us bigint,\n"
 "    cancel_requested_at timestamptz,\n"
 "    batch_id bigint,\n"
-"    parent_id bigint,\n",
+"    parent_id bigint,\n"
 "    queue_id integer NOT NULL,\n"
 "    kind_id integer NOT NULL,\n"
 "    attempt integer NOT NULL DEFAULT 0,\n"
@@ -13223,7 +12986,7 @@ static const char *const jobq_pg__sql_001_tables[] = {
 "    headers jsonb,\n"
 "    errors jsonb,\n"
 "    CONSTRAINT job_law CHECK (\n"
-"        priority BETWEEN 0 AND 9 AND stage >= 0 AND stage < stages\n"
+"        priority BETWEEN -9 AND 9 AND stage >= 0 AND stage < stages\n"
 "        AND (state = 'x') = (worker IS NOT NULL) AND (worker IS NULL) = (claim IS NULL)\n"
 "    )\n"
 ") WITH (fillfactor = 45, vacuum_truncate = off, autovacuum_vacuum_scale_factor = 0.02,\n"
@@ -13305,12 +13068,12 @@ static const char *const jobq_pg__sql_001_tables[] = {
 "CREATE TABLE jobq.message (\n"
 "    partition bigint NOT NULL,\n"
 "    id bigint NOT NULL DEFAULT nextval('jobq.message_id'),\n"
-"    created_at timestamptz NOT NULL DEFAULT statement_timestamp(),\n"
+"    created_at timestamptz NOT NULL DEFAULT statement_timestamp(),\n",
 "    type text COLLATE \"C\",\n"
 "    payload jsonb,\n"
 "    bytes bytea,\n"
 "    headers jsonb,\n"
-"    PRIMARY KEY (partition, id),\n",
+"    PRIMARY KEY (partition, id),\n"
 "    CONSTRAINT message_law CHECK (id > 0 AND (payload IS NULL OR bytes IS NULL))\n"
 ") WITH (vacuum_truncate = off, autovacuum_vacuum_scale_factor = 0.02,\n"
 "        autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0,\n"
@@ -13451,6 +13214,29 @@ static const char *const jobq_pg__sql_jobs[] = {
 "        ON CONFLICT DO NOTHING; -- on either of its two unique constraints\n"
 "    END LOOP;\n"
 "END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.widen(p_queue integer, p_priority integer, p_stages integer)\n"
+"RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
+"DECLARE\n"
+"    v_queue jobq.queue;\n"
+"    v_worker text;\n"
+"BEGIN\n"
+"    SELECT q.* INTO v_queue FROM jobq.queue q\n"
+"    WHERE q.id = p_queue AND (q.priority_min > p_priority OR q.stages_max < p_stages);\n"
+"    IF NOT FOUND THEN RETURN; END IF;\n"
+"    SELECT w.name INTO v_worker FROM jobq.worker w\n"
+"    WHERE p_queue = ANY (w.queues) AND w.library < 5 AND w.dead_at IS NULL\n"
+"      AND w.expires_at > statement_timestamp();\n"
+"    IF FOUND AND v_queue.priority_min > p_priority THEN\n"
+"        RAISE EXCEPTION 'worker % of queue % has an older library, which claims no negative '\n"
+"            'priority', v_worker, v_queue.name\n"
+"            USING ERRCODE = '55000', HINT = 'Stop it, or give it a newer library, and repeat.';\n"
+"    END IF;\n"
+"    UPDATE jobq.queue q\n"
+"    SET priority_min = least(q.priority_min, p_priority),\n"
+"        stages_max = greatest(q.stages_max, p_stages)\n"
+"    WHERE q.id = p_queue;\n"
+"    IF v_queue.priority_min > p_priority THEN PERFORM jobq.tell(p_queue); END IF;\n"
+"END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.wake(p_queue integer, p_most integer) RETURNS void\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$\n"
 "BEGIN\n"
@@ -13468,7 +13254,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "    v_hint text;\n"
 "BEGIN\n"
 "    SELECT q.* INTO v_queue FROM jobq.queue q WHERE q.id = p_queue;\n"
-"    v_hint := format('Keep large data elsewhere and enqueue a reference to it, or raise the '\n"
+"    v_hint := format('Keep large data elsewhere and enqueue a reference to it, or raise the '\n",
 "                     'limit: select jobq.queue_set(%L, payload_max => ...)', v_queue.name);\n"
 "    IF v_size > v_queue.payload_max THEN\n"
 "        PERFORM jobq.refuse('payload', format('size %s exceeds maximum %s', v_size,\n"
@@ -13483,13 +13269,13 @@ static const char *const jobq_pg__sql_jobs[] = {
 "        PERFORM jobq.refuse('payload', 'only one of payload and bytes may be given');\n"
 "    ELSIF NOT isfinite(p_run_at) THEN\n"
 "        PERFORM jobq.refuse('run_at', 'a finite instant');\n"
-"    ELSIF p_priority NOT BETWEEN 0 AND 9 THEN\n"
-"        PERFORM jobq.refuse('priority', '0 to 9');\n"
+"    ELSIF p_priority NOT BETWEEN -9 AND 9 THEN\n"
+"        PERFORM jobq.refuse('priority', '-9 to 9');\n"
 "    ELSIF p_stages NOT BETWEEN 1 AND 16 THEN\n"
 "        PERFORM jobq.refuse('stages', '1 to 16');\n"
 "    ELSIF p_max_attempts < 1 THEN\n"
 "        PERFORM jobq.refuse('max_attempts', '1 or more');\n"
-"    ELSIF p_timeout_us < 1 THEN\n",
+"    ELSIF p_timeout_us < 1 THEN\n"
 "        PERFORM jobq.refuse('timeout', 'positive');\n"
 "    ELSIF octet_length(p_key) NOT BETWEEN 1 AND 1024 THEN\n"
 "        PERFORM jobq.refuse('key', '1 to 1024 bytes');\n"
@@ -13511,7 +13297,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "    v_count integer := coalesce(p_count, cardinality(p_payloads), cardinality(p_bytes), 1);\n"
 "    v_max integer := (SELECT q.payload_max FROM jobq.queue q WHERE q.id = v_queue);\n"
 "    v_short integer := v_max / 148000 * 16; -- bytes of jsonb that print at most v_max\n"
-"    v_stages smallint := coalesce((SELECT max(s) FROM unnest(p_stages) s), 1);\n"
+"    v_stages smallint := (SELECT max(s) FROM unnest(p_stages) s);\n"
 "BEGIN\n"
 "    IF EXISTS (SELECT FROM unnest(p_payloads) u\n"
 "               WHERE pg_column_size(u) > v_short AND octet_length(u::text) > v_max)\n"
@@ -13522,7 +13308,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "                  WHERE octet_length(u::text) > v_max OR jsonb_typeof(u) <> 'object')\n"
 "       OR EXISTS (SELECT FROM unnest(p_keys) u WHERE octet_length(u) NOT BETWEEN 1 AND 1024)\n"
 "       OR 'infinity' = ANY (p_run_ats) OR '-infinity' = ANY (p_run_ats)\n"
-"       OR 0 > ANY (p_priorities) OR 9 < ANY (p_priorities) OR 1 > ANY (p_stages)\n"
+"       OR -9 > ANY (p_priorities) OR 9 < ANY (p_priorities) OR 1 > ANY (p_stages)\n"
 "       OR 16 < ANY (p_stages) OR 1 > ANY (p_max_attempts) OR 1 > ANY (p_timeouts_us) THEN\n"
 "        PERFORM jobq.check_job(v_queue, u.payload, u.bytes, u.headers, u.run_at, u.priority,\n"
 "                               u.stages, u.max_attempts, u.timeout_us, u.key)\n"
@@ -13537,12 +13323,11 @@ static const char *const jobq_pg__sql_jobs[] = {
 "        v_kinds[i] := jobq.kind_id(v_queue, p_kinds[i]);\n"
 "    END LOOP;\n"
 "    ids := ARRAY(SELECT nextval('jobq.job_id') FROM generate_series(1, v_count));\n"
-"    IF p_keys IS NOT NULL THEN\n"
+"    IF p_keys IS NOT NULL THEN\n",
 "        SELECT k.ids, k.existed INTO ids, existed FROM jobq.keep_keys(v_queue, p_keys, ids) k;\n"
 "    END IF;\n"
-"    IF v_stages > 1 THEN\n"
-"        UPDATE jobq.queue q SET stages_max = v_stages\n"
-"        WHERE q.id = v_queue AND q.stages_max < v_stages;\n"
+"    IF v_stages > 1 OR 0 > ANY (p_priorities) THEN\n"
+"        PERFORM jobq.widen(v_queue, (SELECT min(p) FROM unnest(p_priorities) p), v_stages);\n"
 "    END IF;\n"
 "    INSERT INTO jobq.job (id, queue_id, kind_id, enqueued_at, run_at, priority, stages,\n"
 "                          max_attempts, timeout_us, key, payload, bytes, headers)\n"
@@ -13555,7 +13340,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "                 unnest(p_headers) AS headers, unnest(p_run_ats) AS run_at,\n"
 "                 unnest(p_delays_us) AS delay_us, unnest(p_priorities) AS priority,\n"
 "                 unnest(p_stages) AS stages, unnest(p_max_attempts) AS max_attempts,\n"
-"                 unnest(p_timeouts_us) AS timeout_us, unnest(p_keys) AS key) AS u\n",
+"                 unnest(p_timeouts_us) AS timeout_us, unnest(p_keys) AS key) AS u\n"
 "    WHERE u.id IS NOT NULL AND u.existed IS NOT TRUE;\n"
 "    IF p_notify THEN PERFORM jobq.wake(v_queue, v_count); END IF;\n"
 "END $$;\n"
@@ -13592,8 +13377,8 @@ static const char *const jobq_pg__sql_jobs[] = {
 "    END LOOP;\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.bulk(\n"
-"    p_queue text, p_kinds text[], p_stages smallint, OUT queue integer, OUT kinds integer[],\n"
-"    OUT now_at timestamptz, OUT payload_max integer)\n"
+"    p_queue text, p_kinds text[], p_stages smallint, p_priority smallint DEFAULT 0,\n"
+"    OUT queue integer, OUT kinds integer[], OUT now_at timestamptz, OUT payload_max integer)\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "BEGIN\n"
 "    queue := jobq.queue_id(p_queue);\n"
@@ -13601,8 +13386,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "    FOR i IN 1 .. cardinality(p_kinds) LOOP\n"
 "        kinds[i] := jobq.kind_id(queue, p_kinds[i]);\n"
 "    END LOOP;\n"
-"    UPDATE jobq.queue q SET stages_max = p_stages WHERE q.id = queue\n"
-"        AND q.stages_max < p_stages;\n"
+"    PERFORM jobq.widen(queue, p_priority, p_stages);\n"
 "    payload_max := (SELECT q.payload_max FROM jobq.queue q WHERE q.id = queue);\n"
 "    now_at := statement_timestamp();\n"
 "END $$;\n"
@@ -13622,7 +13406,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "    existed := false;\n"
 "    SELECT k.queue_id, k.id, k.payload_max INTO v_queue, v_kind, v_max\n"
 "    FROM jobq.kind k WHERE k.queue = p_queue AND k.name = p_kind;\n"
-"    IF v_kind IS NULL OR p_stages > 1 OR p_key IS NOT NULL THEN\n"
+"    IF v_kind IS NULL OR p_stages > 1 OR p_priority < 0 OR p_key IS NOT NULL THEN\n",
 "        SELECT e.ids[1], coalesce(e.existed[1], false) INTO id, existed FROM jobq.enqueue_many(\n"
 "            p_queue, ARRAY[p_kind], NULL, ARRAY[p_payload], ARRAY[p_bytes], ARRAY[p_headers],\n"
 "            ARRAY[p_run_at], ARRAY[p_delay_us], ARRAY[p_priority], ARRAY[p_stages],\n"
@@ -13633,14 +13417,14 @@ static const char *const jobq_pg__sql_jobs[] = {
 "    IF greatest(octet_length(p_payload::text), octet_length(p_bytes),\n"
 "                octet_length(p_headers::text)) > v_max\n"
 "       OR jsonb_typeof(p_headers) <> 'object' OR NOT isfinite(p_run_at)\n"
-"       OR p_priority NOT BETWEEN 0 AND 9 OR p_stages < 1 OR p_max_attempts < 1\n"
+"       OR p_priority NOT BETWEEN -9 AND 9 OR p_stages < 1 OR p_max_attempts < 1\n"
 "       OR p_timeout_us < 1 OR (p_payload IS NOT NULL AND p_bytes IS NOT NULL) THEN\n"
 "        PERFORM jobq.check_job(v_queue, p_payload, p_bytes, p_headers, p_run_at, p_priority,\n"
 "                               p_stages, p_max_attempts, p_timeout_us, p_key);\n"
 "    END IF;\n"
 "    INSERT INTO jobq.job (queue_id, kind_id, enqueued_at, run_at, priority, max_attempts,\n"
 "                          timeout_us, payload, bytes, headers)\n"
-"    VALUES (v_queue, v_kind, v_now,\n",
+"    VALUES (v_queue, v_kind, v_now,\n"
 "            greatest(v_now, coalesce(p_run_at, v_now + p_delay_us * interval '1 microsecond')),\n"
 "            coalesce(p_priority, 0), p_max_attempts, p_timeout_us, p_payload, p_bytes,\n"
 "            p_headers)\n"
@@ -13659,7 +13443,9 @@ static const char *const jobq_pg__sql_jobs[] = {
 "BEGIN\n"
 "    IF NOT isfinite(delay) THEN PERFORM jobq.refuse('delay', 'a finite interval'); END IF;\n"
 "    IF NOT isfinite(timeout) THEN PERFORM jobq.refuse('timeout', 'a finite interval'); END IF;\n"
-"    IF priority NOT BETWEEN 0 AND 9 THEN PERFORM jobq.refuse('priority', '0 to 9'); END IF;\n"
+"    IF priority NOT BETWEEN -9 AND 9 THEN\n"
+"        PERFORM jobq.refuse('priority', '-9 to 9');\n"
+"    END IF;\n"
 "    IF stages NOT BETWEEN 1 AND 16 THEN PERFORM jobq.refuse('stages', '1 to 16'); END IF;\n"
 "    RETURN (SELECT e.id FROM jobq.enqueue_one(\n"
 "        queue, kind, payload, bytes, headers, coalesce(run_at, statement_timestamp() + delay),\n"
@@ -13692,7 +13478,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "BEGIN\n"
 "    SELECT array_agg(r.ctid), array_agg(r.id) INTO rows, ids FROM (\n"
-"        SELECT ready.ctid, ready.id\n"
+"        SELECT ready.ctid, ready.id\n",
 "        FROM unnest(p_queues, p_priorities, p_stages) AS lane (queue_id, priority, stage)\n"
 "        CROSS JOIN LATERAL (\n"
 "            SELECT j.ctid, j.id FROM jobq.job j\n"
@@ -13716,7 +13502,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "          AND (p_kinds IS NULL OR j.kind_id = ANY (p_kinds)));\n"
 "    v_look.alone := EXISTS (\n"
 "        SELECT FROM jobq.job j\n"
-"        WHERE j.suspect AND j.alone AND j.state = 'r' AND j.queue_id = ANY (p_queues)\n",
+"        WHERE j.suspect AND j.alone AND j.state = 'r' AND j.queue_id = ANY (p_queues)\n"
 "          AND j.run_at <= statement_timestamp()\n"
 "          AND (p_kinds IS NULL OR j.kind_id = ANY (p_kinds)));\n"
 "    v_look.due_us := (\n"
@@ -13771,7 +13557,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "    END IF;\n"
 "    IF p_bytes = 0 AND v_ids IS NOT NULL THEN\n"
 "        v_look.id := v_ids[1];\n"
-"        RETURN NEXT v_look;\n"
+"        RETURN NEXT v_look;\n",
 "        RETURN;\n"
 "    END IF;\n"
 "    IF v_bytes > p_bytes THEN\n"
@@ -13797,7 +13583,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "    END IF;\n"
 "    PERFORM jobq.refuse_dead(p_worker, v_rows IS NOT NULL);\n"
 "    IF NOT p_look THEN RETURN; END IF;\n"
-"    RETURN NEXT jobq.claim_look(p_queues, p_priorities, p_stages, p_kinds);\n",
+"    RETURN NEXT jobq.claim_look(p_queues, p_priorities, p_stages, p_kinds);\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.recover(p_worker bigint, p_number bigint, p_limit integer)\n"
 "RETURNS boolean LANGUAGE plpgsql\n"
@@ -13861,7 +13647,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "        PERFORM jobq.finish(ARRAY[p_id], 'f', jsonb_build_object(\n"
 "            'at', statement_timestamp(), 'stage', v_stage, 'attempt', v_attempt,\n"
 "            'error', 'cannot be read: ' || v_reason));\n"
-"    EXCEPTION WHEN OTHERS THEN\n"
+"    EXCEPTION WHEN OTHERS THEN\n",
 "        IF SQLSTATE ~ '^(40|53|55|57)' THEN RAISE; END IF;\n"
 "        UPDATE jobq.job j SET run_at = 'infinity' WHERE j.id = p_id;\n"
 "    END;\n"
@@ -13887,7 +13673,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "            FROM jsonb_array_elements(p_errors) WITH ORDINALITY AS o (item, n)\n"
 "            WHERE o.n <= 10 OR o.n > v_count - 39\n"
 "            UNION ALL SELECT jsonb_build_object('dropped', v_dropped), 11\n"
-"            UNION ALL SELECT v_entry, v_count + 1) AS e);\n",
+"            UNION ALL SELECT v_entry, v_count + 1) AS e);\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.finish(p_ids bigint[], p_state \"char\", p_entry jsonb)\n"
 "RETURNS void LANGUAGE plpgsql\n"
@@ -13944,7 +13730,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "        WHERE j.id = p_id AND j.worker = p_worker AND j.claim = p_claim)\n"
 "        THEN 'b' ELSE 'l' END;\n"
 "END $$;\n"
-"CREATE OR REPLACE FUNCTION jobq.complete(\n"
+"CREATE OR REPLACE FUNCTION jobq.complete(\n",
 "    p_workers bigint[], p_claims bigint[], p_counts integer[], p_ids bigint[])\n"
 "RETURNS TABLE (id bigint, worker bigint, claim bigint, answer \"char\") LANGUAGE plpgsql\n"
 "SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off\n"
@@ -13973,7 +13759,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "                DELETE FROM jobq.job j\n"
 "                WHERE j.ctid = ANY (ARRAY(\n"
 "                    SELECT held.ctid FROM jobq.job held\n"
-"                    WHERE held.id = ANY (v_ids) AND held.worker = p_workers[i]\n",
+"                    WHERE held.id = ANY (v_ids) AND held.worker = p_workers[i]\n"
 "                      AND held.claim = p_claims[i] AND held.queue_id = ANY (v_silent)\n"
 "                      AND held.key IS NULL\n"
 "                    FOR UPDATE SKIP LOCKED))\n"
@@ -14028,7 +13814,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "    UPDATE jobq.kind k SET parked_at = statement_timestamp()\n"
 "    WHERE k.id = p_kind AND k.parked_at IS DISTINCT FROM statement_timestamp();\n"
 "    RETURN CASE WHEN jobq.kind_lives(p_kind) THEN statement_timestamp() ELSE 'infinity' END;\n"
-"END $$;\n"
+"END $$;\n",
 "CREATE OR REPLACE FUNCTION jobq.settle(\n"
 "    p_workers bigint[], p_claims bigint[], p_ids bigint[], p_states \"char\"[],\n"
 "    p_stages smallint[], p_attempts integer[], p_crashes integer[], p_suspects boolean[],\n"
@@ -14057,7 +13843,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "            SELECT j.* INTO v_job FROM jobq.job j\n"
 "            WHERE j.id = p_ids[i] AND j.worker = p_workers[i] AND j.claim = p_claims[i]\n"
 "            FOR UPDATE SKIP LOCKED;\n"
-"        END IF;\n",
+"        END IF;\n"
 "        IF NOT FOUND THEN\n"
 "            id := p_ids[i];\n"
 "            worker := p_workers[i];\n"
@@ -14118,7 +13904,8 @@ static const char *const jobq_pg__sql_jobs[] = {
 static const char *const jobq_pg__sql_workers[] = {
 "CREATE OR REPLACE FUNCTION jobq.register(\n"
 "    p_worker bigint, p_name text, p_lease_us bigint, p_queues text[], p_kind_queues integer[],\n"
-"    p_kinds text[], OUT queue_ids integer[], OUT kind_ids integer[])\n"
+"    p_kinds text[], p_library integer DEFAULT 0, OUT queue_ids integer[],\n"
+"    OUT kind_ids integer[])\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "BEGIN\n"
 "    queue_ids := '{}';\n"
@@ -14129,23 +13916,23 @@ static const char *const jobq_pg__sql_workers[] = {
 "    FOR i IN 1 .. cardinality(p_kinds) LOOP\n"
 "        kind_ids[i] := jobq.kind_id(queue_ids[p_kind_queues[i]], p_kinds[i]);\n"
 "    END LOOP;\n"
-"    INSERT INTO jobq.worker (id, name, lease_us, expires_at, queues, kinds)\n"
+"    INSERT INTO jobq.worker (id, name, lease_us, expires_at, queues, kinds, library)\n"
 "    VALUES (p_worker, p_name, p_lease_us,\n"
 "            statement_timestamp() + p_lease_us * interval '1 microsecond', queue_ids,\n"
-"            kind_ids);\n"
+"            kind_ids, p_library);\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.policies(p_queues integer[])\n"
 "RETURNS TABLE (id integer, max_attempts integer, max_crashes integer, backoff_curve text,\n"
 "               backoff_base_us bigint, backoff_cap_us bigint, backoff_floor_us bigint,\n"
 "               backoff_jitter_permille integer, timeout_us bigint, stages_max smallint,\n"
-"               attempts_span_stages boolean, paused boolean)\n"
+"               attempts_span_stages boolean, paused boolean, priority_min smallint)\n"
 "LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$\n"
 "BEGIN\n"
 "    RETURN QUERY\n"
 "    SELECT q.id, q.max_attempts, q.max_crashes, q.backoff_curve, q.backoff_base_us,\n"
 "           q.backoff_cap_us, q.backoff_floor_us, q.backoff_jitter_permille,\n"
 "           coalesce(q.timeout_us, 0::bigint), q.stages_max, q.attempts_span_stages,\n"
-"           q.paused_at IS NOT NULL\n"
+"           q.paused_at IS NOT NULL, q.priority_min\n"
 "    FROM unnest(p_queues) WITH ORDINALITY AS u (id, n) JOIN jobq.queue q ON q.id = u.id\n"
 "    ORDER BY u.n;\n"
 "END $$;\n"
@@ -14188,10 +13975,10 @@ static const char *const jobq_pg__sql_workers[] = {
 "        WHERE k.queue_id = ANY (v_worker.queues) AND k.id <> ALL (v_worker.kinds));\n"
 "    IF NOT every_kind THEN\n"
 "        kinds := kinds || jobq.strays(v_worker.queues, v_worker.kinds, v_worker.beat\n"
-"                                      % ((SELECT max(k.id) FROM jobq.kind k) / 256 + 1));\n"
+"                                      % ((SELECT max(k.id) FROM jobq.kind k) / 256 + 1));\n",
 "    END IF;\n"
 "    suspects := EXISTS (\n"
-"        SELECT FROM jobq.job j\n",
+"        SELECT FROM jobq.job j\n"
 "        WHERE j.suspect AND NOT j.alone AND j.state = 'r'\n"
 "          AND j.queue_id = ANY (v_worker.queues) AND j.run_at <= statement_timestamp()\n"
 "          AND (every_kind OR j.kind_id = ANY (kinds)));\n"
@@ -14263,8 +14050,8 @@ static const char *const jobq_pg__sql_workers[] = {
 "            IF v_job.crashes >= v_job.max_crashes OR v_job.attempt >= v_job.attempts THEN\n"
 "                failed := failed + 1;\n"
 "                PERFORM jobq.finish(ARRAY[v_job.id], 'f', jsonb_build_object(\n"
-"                    'at', statement_timestamp(), 'stage', v_job.stage,\n"
-"                    'attempt', v_job.attempt, 'error',\n",
+"                    'at', statement_timestamp(), 'stage', v_job.stage,\n",
+"                    'attempt', v_job.attempt, 'error',\n"
 "                    CASE WHEN v_job.crashes >= v_job.max_crashes\n"
 "                         THEN format('Max crashes (%s) exceeded: worker died',\n"
 "                                     v_job.max_crashes)\n"
@@ -14346,8 +14133,8 @@ static const char *const jobq_pg__sql_workers[] = {
 "        WHERE k.id BETWEEN p_page * 256 AND p_page * 256 + 255 AND k.paused_at IS NULL\n"
 "          AND p_queues @> ARRAY[k.queue_id] AND k.id <> ALL (p_kinds)\n"
 "          AND NOT EXISTS ( -- as in kind_lives; OFFSET prevents a join\n"
-"              SELECT FROM jobq.worker w\n"
-"              WHERE w.kinds @> ARRAY[k.id] AND w.dead_at IS NULL\n",
+"              SELECT FROM jobq.worker w\n",
+"              WHERE w.kinds @> ARRAY[k.id] AND w.dead_at IS NULL\n"
 "                AND w.expires_at > statement_timestamp() OFFSET 0));\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.unpark(p_kind integer, p_limit integer) RETURNS integer\n"
@@ -14361,7 +14148,7 @@ static const char *const jobq_pg__sql_workers[] = {
 "    v_ids := ARRAY(\n"
 "        SELECT parked.id\n"
 "        FROM jobq.kind k JOIN jobq.queue q ON q.id = k.queue_id\n"
-"        CROSS JOIN generate_series(0, 9) AS lane (priority)\n"
+"        CROSS JOIN generate_series(q.priority_min, 9) AS lane (priority)\n"
 "        CROSS JOIN generate_series(0, 15) AS s (stage)\n"
 "        CROSS JOIN LATERAL (\n"
 "            SELECT p.id FROM jobq.job p\n"
@@ -14393,7 +14180,7 @@ static const char *const jobq_pg__sql_workers[] = {
 "    INSERT INTO jobq.claim AS c (worker, number, claimed_at, jobs)\n"
 "    SELECT j.worker, j.claim, min(j.claimed_at), array_agg(j.id)\n"
 "    FROM jobq.queue q\n"
-"    CROSS JOIN generate_series(0, 9) AS lane (priority)\n"
+"    CROSS JOIN generate_series(q.priority_min, 9) AS lane (priority)\n"
 "    CROSS JOIN generate_series(0, q.stages_max - 1) AS s (stage)\n"
 "    CROSS JOIN LATERAL (\n"
 "        (SELECT o.* FROM jobq.job o\n"
@@ -14429,9 +14216,9 @@ static const char *const jobq_pg__sql_workers[] = {
 "        LIMIT p_limit));\n"
 "    GET DIAGNOSTICS v_count = ROW_COUNT;\n"
 "    v_total := v_total + v_count;\n"
-"    DELETE FROM jobq.idempotency k WHERE k.ctid = ANY (ARRAY(\n"
+"    DELETE FROM jobq.idempotency k WHERE k.ctid = ANY (ARRAY(\n",
 "        SELECT old.ctid FROM jobq.queue q CROSS JOIN LATERAL (\n"
-"            SELECT o.ctid FROM jobq.idempotency o\n",
+"            SELECT o.ctid FROM jobq.idempotency o\n"
 "            WHERE o.queue_id = q.id AND o.ended_at < statement_timestamp() - q.key_keep\n"
 "            ORDER BY o.ended_at LIMIT p_limit FOR UPDATE SKIP LOCKED) AS old\n"
 "        LIMIT p_limit));\n"
@@ -14507,9 +14294,9 @@ static const char *const jobq_pg__sql_workers[] = {
 "    PERFORM jobq.outbox_restored();\n"
 "    PERFORM setval(pg_get_serial_sequence('jobq.queue', 'id'), max(q.id)) FROM jobq.queue q;\n"
 "    PERFORM setval(pg_get_serial_sequence('jobq.kind', 'id'), max(k.id)) FROM jobq.kind k;\n"
-"    PERFORM setval(pg_get_serial_sequence('jobq.dead_letter', 'id'), jobq.id_beyond(greatest(\n"
+"    PERFORM setval(pg_get_serial_sequence('jobq.dead_letter', 'id'), jobq.id_beyond(greatest(\n",
 "        pg_sequence_last_value(pg_get_serial_sequence('jobq.dead_letter', 'id')::regclass),\n"
-"        (SELECT max(d.id) FROM jobq.dead_letter d WHERE d.id <= 1::bigint << 62), 0)));\n",
+"        (SELECT max(d.id) FROM jobq.dead_letter d WHERE d.id <= 1::bigint << 62), 0)));\n"
 "    UPDATE jobq.meta SET epoch = ('x' || substr(md5(random()::text || clock_timestamp()::text),\n"
 "                                                1, 16))::bit(64)::bigint\n"
 "    RETURNING epoch INTO v_epoch;\n"
@@ -15465,7 +15252,8 @@ static const char *const jobq_pg__sql_operators[] = {
 "DECLARE v_plan json;\n"
 "BEGIN\n"
 "    SELECT count(*) INTO jobs FROM (\n"
-"        SELECT FROM generate_series(0, 9) AS p (priority)\n"
+"        SELECT FROM generate_series((SELECT q.priority_min FROM jobq.queue q\n"
+"                                     WHERE q.id = p_queue), 9) AS p (priority)\n"
 "        CROSS JOIN generate_series(0, (SELECT q.stages_max - 1 FROM jobq.queue q\n"
 "                                       WHERE q.id = p_queue)) AS s (stage)\n"
 "        CROSS JOIN LATERAL (\n"
@@ -15506,7 +15294,9 @@ static const char *const jobq_pg__sql_operators[] = {
 "        LIMIT p_most) f;\n"
 "    exact := exact AND greatest(suspects, failed) < p_most;\n"
 "    late := v_now - (\n"
-"        SELECT min(first.run_at) FROM generate_series(0, 9) AS p (priority)\n"
+"        SELECT min(first.run_at)\n"
+"        FROM generate_series((SELECT q.priority_min FROM jobq.queue q\n"
+"                              WHERE q.id = p_queue), 9) AS p (priority)\n"
 "        CROSS JOIN generate_series(0, (SELECT q.stages_max - 1 FROM jobq.queue q\n"
 "                                       WHERE q.id = p_queue)) AS s (stage)\n"
 "        CROSS JOIN LATERAL (\n"
@@ -15516,12 +15306,12 @@ static const char *const jobq_pg__sql_operators[] = {
 "              AND j.state = 'r'\n"
 "            ORDER BY j.run_at, j.id LIMIT 1) AS first);\n"
 "END $$;\n"
-"CREATE OR REPLACE FUNCTION jobq.queue_rates()\n"
+"CREATE OR REPLACE FUNCTION jobq.queue_rates()\n",
 "RETURNS TABLE (queue_id integer, done_per_s numeric)\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off\n"
 "SET jit = off AS $$\n"
 "DECLARE\n"
-"    v_now timestamptz := statement_timestamp();\n",
+"    v_now timestamptz := statement_timestamp();\n"
 "    v_from timestamptz := v_now - interval '1 minute';\n"
 "    v_slot smallint;\n"
 "    v_since timestamptz;\n"
@@ -15571,7 +15361,7 @@ static const char *const jobq_pg__sql_operators[] = {
 "           j.timeout_us, j.attempt, j.crash, j.max_attempts, j.suspect, j.alone, j.payload,\n"
 "           j.bytes, j.headers, j.queue_id, j.kind_id\n"
 "    FROM jobq.queue q CROSS JOIN LATERAL (\n"
-"        SELECT next.* FROM generate_series(0, 9) AS p (priority)\n"
+"        SELECT next.* FROM generate_series(q.priority_min, 9) AS p (priority)\n"
 "        CROSS JOIN generate_series(q.stages_max - 1, 0, -1) AS s (stage)\n"
 "        CROSS JOIN LATERAL (\n"
 "            SELECT n.* FROM jobq.job n\n"
@@ -15586,10 +15376,10 @@ static const char *const jobq_pg__sql_operators[] = {
 "         WHERE n.queue_id = q.id AND n.suspect AND n.state = 'r'\n"
 "           AND n.run_at <= statement_timestamp() AND n.id <> ALL (peek.exclude)\n"
 "           AND n.kind_id NOT IN (SELECT h.id FROM jobq.kind h\n"
-"                                 WHERE h.queue_id = q.id AND h.paused_at IS NOT NULL)\n"
+"                                 WHERE h.queue_id = q.id AND h.paused_at IS NOT NULL)\n",
 "         ORDER BY n.priority, n.stage DESC, n.run_at, n.id LIMIT peek.at_most)) AS j\n"
 "    JOIN jobq.kind k ON k.id = j.kind_id\n"
-"    WHERE q.paused_at IS NULL AND (peek.queues IS NULL OR q.name = ANY (peek.queues))\n",
+"    WHERE q.paused_at IS NULL AND (peek.queues IS NULL OR q.name = ANY (peek.queues))\n"
 "    ORDER BY j.suspect, j.priority, j.stage DESC, j.run_at, j.id LIMIT peek.at_most;\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.known_queue(p_name text) RETURNS integer\n"
@@ -15652,7 +15442,9 @@ static const char *const jobq_pg__sql_operators[] = {
 "    v_ids bigint[];\n"
 "BEGIN\n"
 "    v_ids := ARRAY(\n"
-"        SELECT picked.id FROM generate_series(0, 9) AS p (priority)\n"
+"        SELECT picked.id\n"
+"        FROM generate_series((SELECT q.priority_min FROM jobq.queue q\n"
+"                              WHERE q.id = p_queue), 9) AS p (priority)\n"
 "        CROSS JOIN generate_series(0, (SELECT q.stages_max - 1 FROM jobq.queue q\n"
 "                                       WHERE q.id = p_queue)) AS s (stage)\n"
 "        CROSS JOIN LATERAL (\n"
@@ -15662,12 +15454,12 @@ static const char *const jobq_pg__sql_operators[] = {
 "              AND (p_older IS NULL OR j.enqueued_at < v_now - p_older)\n"
 "              AND (p_tags IS NULL OR j.headers @> p_tags)\n"
 "              AND (p_run_at IS NULL OR CASE WHEN p_run_at <= v_now THEN j.run_at > v_now\n"
-"                                            ELSE j.run_at <> p_run_at END)\n"
+"                                            ELSE j.run_at <> p_run_at END)\n",
 "              AND (p_target IS NULL OR j.key IS NULL\n"
 "                   OR NOT jobq.key_taken(p_target, j.key, j.id))\n"
 "            ORDER BY j.run_at, j.id LIMIT p_at_most FOR UPDATE SKIP LOCKED) AS picked\n"
 "        WHERE p_priority IS NULL OR p.priority <> p_priority\n"
-"        LIMIT p_at_most);\n",
+"        LIMIT p_at_most);\n"
 "    IF cardinality(v_ids) >= p_at_most THEN RETURN v_ids; END IF;\n"
 "    RETURN v_ids || ARRAY(\n"
 "        SELECT j.id FROM jobq.job j\n"
@@ -15745,14 +15537,14 @@ static const char *const jobq_pg__sql_operators[] = {
 "        RAISE EXCEPTION 'cancel takes state ready or running, not ''%''', state\n"
 "            USING ERRCODE = '22023';\n"
 "    END IF;\n"
-"    IF state IS DISTINCT FROM 'running' THEN\n"
+"    IF state IS DISTINCT FROM 'running' THEN\n",
 "        v_ids := jobq.pick(v_queue, kind, older, tags, at_most);\n"
 "        PERFORM jobq.finish(v_ids, 'c', NULL);\n"
 "    END IF;\n"
 "    cancelled := cardinality(v_ids);\n"
 "    requested := 0;\n"
 "    IF state IS DISTINCT FROM 'ready' AND cancelled < at_most THEN\n"
-"        requested := jobq.request_many(v_queue, kind, older, tags, at_most - cancelled);\n",
+"        requested := jobq.request_many(v_queue, kind, older, tags, at_most - cancelled);\n"
 "    END IF;\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.request_many(\n"
@@ -15838,7 +15630,7 @@ static const char *const jobq_pg__sql_operators[] = {
 "    RETURN jobq.revive_all(\n"
 "        jobq.pick_failed(jobq.known_queue(queue), kind, older, tags, at_most, true));\n"
 "END $$;\n"
-"CREATE OR REPLACE FUNCTION jobq.delete_all(p_ids bigint[], p_state text) RETURNS integer\n"
+"CREATE OR REPLACE FUNCTION jobq.delete_all(p_ids bigint[], p_state text) RETURNS integer\n",
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off\n"
 "SET jit = off AS $$\n"
 "DECLARE\n"
@@ -15850,7 +15642,7 @@ static const char *const jobq_pg__sql_operators[] = {
 "            DELETE FROM jobq.job j\n"
 "            WHERE p_state = 'ready' AND j.id = ANY (p_ids) AND j.state = 'r'\n"
 "            RETURNING j.id, j.queue_id, j.key\n"
-"        ), failed AS (\n",
+"        ), failed AS (\n"
 "            DELETE FROM jobq.failed f WHERE p_state = 'failed' AND f.id = ANY (p_ids)\n"
 "            RETURNING f.id, f.queue_id, f.key\n"
 "        ), history AS (\n"
@@ -15931,20 +15723,23 @@ static const char *const jobq_pg__sql_operators[] = {
 "    v_count integer;\n"
 "    v_queue integer;\n"
 "    v_stages smallint;\n"
+"    v_priority smallint;\n"
 "BEGIN\n"
-"    IF p_priority NOT BETWEEN 0 AND 9 THEN PERFORM jobq.refuse('priority', '0 to 9'); END IF;\n"
+"    IF p_priority NOT BETWEEN -9 AND 9 THEN\n"
+"        PERFORM jobq.refuse('priority', '-9 to 9');\n",
+"    END IF;\n"
 "    IF NOT isfinite(p_run_at) THEN PERFORM jobq.refuse('run_at', 'a finite instant'); END IF;\n"
 "    IF p_target IS NOT NULL THEN v_ids := jobq.move_keys(p_ids, p_target); END IF;\n"
-"    SELECT max(j.queue_id), max(j.stages) INTO v_queue, v_stages\n"
+"    SELECT max(j.queue_id), max(j.stages), min(coalesce(p_priority, j.priority))\n"
+"    INTO v_queue, v_stages, v_priority\n"
 "    FROM jobq.job j WHERE j.id = ANY (v_ids);\n"
 "    v_queue := coalesce(p_target, v_queue);\n"
-"    IF p_target IS NOT NULL THEN\n",
+"    IF p_target IS NOT NULL THEN\n"
 "        PERFORM jobq.kind_id(p_target, k.name) FROM (\n"
 "            SELECT DISTINCT j.kind_id FROM jobq.job j WHERE j.id = ANY (v_ids)) j\n"
 "        JOIN jobq.kind k ON k.id = j.kind_id;\n"
-"        UPDATE jobq.queue q SET stages_max = v_stages\n"
-"        WHERE q.id = p_target AND q.stages_max < v_stages;\n"
 "    END IF;\n"
+"    PERFORM jobq.widen(v_queue, v_priority, v_stages);\n"
 "    UPDATE jobq.job j\n"
 "    SET priority = coalesce(p_priority, j.priority),\n"
 "        run_at = greatest(v_now, coalesce(p_run_at, CASE WHEN isfinite(j.run_at)\n"
@@ -16009,7 +15804,7 @@ static const char *const jobq_pg__sql_operators[] = {
 "    IF queue = target THEN\n"
 "        RAISE EXCEPTION 'move needs two different queues' USING ERRCODE = '22023';\n"
 "    END IF;\n"
-"    RETURN jobq.change(jobq.pick(jobq.known_queue(queue), kind, older, tags, at_most,\n"
+"    RETURN jobq.change(jobq.pick(jobq.known_queue(queue), kind, older, tags, at_most,\n",
 "                                 p_target => jobq.known_queue(target)),\n"
 "                       NULL, NULL, jobq.known_queue(target));\n"
 "END $$;\n"
@@ -16017,7 +15812,7 @@ static const char *const jobq_pg__sql_operators[] = {
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "BEGIN\n"
 "    PERFORM jobq.set_paused(queue, kind, statement_timestamp());\n"
-"END $$;\n",
+"END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.resume(queue text, kind text DEFAULT NULL) RETURNS void\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "BEGIN\n"

@@ -91,19 +91,14 @@ static void set_up(PGconn *conn, const char *path)
 static void work_on(jobq_pg_worktable *work, video *v)
 {
     int stage = jobq_pg_worktable_stage(work, v);
+    bool cut = stage == 0 && v->retry_count == 0 && v->video_id.ptr[0] == 'a';
+    jobq_outcome outcome = cut ? JOBQ_OUTCOME_RETRY : JOBQ_OUTCOME_SUCCESS;
     jobq_error code;
 
     must(jobq_pg_worktable_heartbeat(work, NULL, v, &error) == JOBQ_OK, error.message);
-    printf("%s %.*s", stage == 0 ? "extracted" : "embedded", (int)v->video_id.len,
-           v->video_id.ptr);
-    if (stage == 0 && v->retry_count == 0 && v->video_id.ptr[0] == 'a') {
-        printf(", again later: network\n");
-        code = jobq_pg_worktable_retry(work, NULL, v, "network", 0, NULL, &error);
-    } else {
-        printf("\n");
-        code = stage == 0 ? jobq_pg_worktable_advance(work, NULL, v, &error)
-                          : jobq_pg_worktable_succeed(work, NULL, v, &error);
-    }
+    printf("%s %.*s%s\n", stage == 0 ? "extracted" : "embedded", (int)v->video_id.len,
+           v->video_id.ptr, cut ? ", again later: network" : "");
+    code = jobq_pg_worktable_settle(work, NULL, v, outcome, "network", NULL, &error);
     must(code == JOBQ_OK || code == JOBQ_ERROR_LOST, error.message); /* or another worker has it */
 }
 

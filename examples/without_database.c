@@ -58,7 +58,6 @@ int main(void)
         {.queue = MAIL, .kind = HOPELESS, .run = {hopeless}}};
     jobq_memory *memory = jobq_memory_init(malloc(jobq_memory_size(10, 2, 100)), 10, 2, 100);
     jobq_loop *loop = malloc(sizeof *loop);
-    jobq_call *call = malloc(sizeof *call);
     jobq_policy policy = {0};
     jobq_job like = jobq_job_new(0);
     int kind;
@@ -74,16 +73,15 @@ int main(void)
 
     jobq_loop_init(loop, NULL, 42, now_us);
     while (now_us < JOBQ_HOURS(1)) {
-        now_us = jobq_memory_work(memory, loop, handlers, 3, call, now_us);
+        now_us = jobq_memory_work(memory, loop, handlers, 3, now_us);
     }
 
     for (kind = RESIZE; kind <= HOPELESS; kind++) {
         const jobq_job *job = &jobq_memory_get(memory, kind)->job;
-        printf("job %d: %s\n", (int)job->id, jobq_state_name(job->state));
+        printf("job %d: %s\n", (int)job->id, jobq_enum_name(JOBQ_ENUM_STATE, job->state));
         if (job->state != (kind == HOPELESS ? JOBQ_STATE_FAILED : JOBQ_STATE_SUCCEEDED)) return 1;
     }
     free(memory);
     free(loop);
-    free(call);
     return 0;
 }

@@ -35,7 +35,7 @@ BEGIN;
 SET LOCAL client_min_messages = warning;
 
 -- jobq_pg_migrate takes the same lock for a schema of this name.
-SELECT pg_advisory_xact_lock(29958816139446029) AS lock \gset
+SELECT pg_advisory_xact_lock(29958816140483506) AS lock \gset
 
 SELECT to_regclass('jobq.meta') IS NULL AS new \gset
 \if :new

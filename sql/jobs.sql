@@ -83,6 +83,33 @@ END $$;
 
 -- ---- enqueue -------------------------------------------------------------------------------
 
+-- Makes sure that claims list the lanes of this priority and of these stages. Workers list the
+-- lanes of negative priorities as soon as they know of them; an older library never does. So
+-- the queue's first negative ones are refused while such a worker lives.
+CREATE OR REPLACE FUNCTION jobq.widen(p_queue integer, p_priority integer, p_stages integer)
+RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    v_queue jobq.queue;
+    v_worker text;
+BEGIN
+    SELECT q.* INTO v_queue FROM jobq.queue q
+    WHERE q.id = p_queue AND (q.priority_min > p_priority OR q.stages_max < p_stages);
+    IF NOT FOUND THEN RETURN; END IF;
+    SELECT w.name INTO v_worker FROM jobq.worker w
+    WHERE p_queue = ANY (w.queues) AND w.library < 5 AND w.dead_at IS NULL
+      AND w.expires_at > statement_timestamp();
+    IF FOUND AND v_queue.priority_min > p_priority THEN
+        RAISE EXCEPTION 'worker % of queue % has an older library, which claims no negative '
+            'priority', v_worker, v_queue.name
+            USING ERRCODE = '55000', HINT = 'Stop it, or give it a newer library, and repeat.';
+    END IF;
+    UPDATE jobq.queue q
+    SET priority_min = least(q.priority_min, p_priority),
+        stages_max = greatest(q.stages_max, p_stages)
+    WHERE q.id = p_queue;
+    IF v_queue.priority_min > p_priority THEN PERFORM jobq.tell(p_queue); END IF;
+END $$;
+
 -- Wakes sleeping workers of a queue: at most one for each job of the batch. NOTIFY takes a
 -- global lock at commit, so it is sent only when a worker sleeps. Each worker listens on a
 -- channel of its own.
@@ -122,8 +149,8 @@ BEGIN
         PERFORM jobq.refuse('payload', 'only one of payload and bytes may be given');
     ELSIF NOT isfinite(p_run_at) THEN
         PERFORM jobq.refuse('run_at', 'a finite instant');
-    ELSIF p_priority NOT BETWEEN 0 AND 9 THEN
-        PERFORM jobq.refuse('priority', '0 to 9');
+    ELSIF p_priority NOT BETWEEN -9 AND 9 THEN
+        PERFORM jobq.refuse('priority', '-9 to 9');
     ELSIF p_stages NOT BETWEEN 1 AND 16 THEN
         PERFORM jobq.refuse('stages', '1 to 16');
     ELSIF p_max_attempts < 1 THEN
@@ -160,7 +187,7 @@ DECLARE
     v_count integer := coalesce(p_count, cardinality(p_payloads), cardinality(p_bytes), 1);
     v_max integer := (SELECT q.payload_max FROM jobq.queue q WHERE q.id = v_queue);
     v_short integer := v_max / 148000 * 16; -- bytes of jsonb that print at most v_max
-    v_stages smallint := coalesce((SELECT max(s) FROM unnest(p_stages) s), 1);
+    v_stages smallint := (SELECT max(s) FROM unnest(p_stages) s);
 BEGIN
     IF EXISTS (SELECT FROM unnest(p_payloads) u
                WHERE pg_column_size(u) > v_short AND octet_length(u::text) > v_max)
@@ -171,7 +198,7 @@ BEGIN
                   WHERE octet_length(u::text) > v_max OR jsonb_typeof(u) <> 'object')
        OR EXISTS (SELECT FROM unnest(p_keys) u WHERE octet_length(u) NOT BETWEEN 1 AND 1024)
        OR 'infinity' = ANY (p_run_ats) OR '-infinity' = ANY (p_run_ats)
-       OR 0 > ANY (p_priorities) OR 9 < ANY (p_priorities) OR 1 > ANY (p_stages)
+       OR -9 > ANY (p_priorities) OR 9 < ANY (p_priorities) OR 1 > ANY (p_stages)
        OR 16 < ANY (p_stages) OR 1 > ANY (p_max_attempts) OR 1 > ANY (p_timeouts_us) THEN
         PERFORM jobq.check_job(v_queue, u.payload, u.bytes, u.headers, u.run_at, u.priority,
                                u.stages, u.max_attempts, u.timeout_us, u.key)
@@ -189,9 +216,8 @@ BEGIN
     IF p_keys IS NOT NULL THEN
         SELECT k.ids, k.existed INTO ids, existed FROM jobq.keep_keys(v_queue, p_keys, ids) k;
     END IF;
-    IF v_stages > 1 THEN
-        UPDATE jobq.queue q SET stages_max = v_stages
-        WHERE q.id = v_queue AND q.stages_max < v_stages;
+    IF v_stages > 1 OR 0 > ANY (p_priorities) THEN
+        PERFORM jobq.widen(v_queue, (SELECT min(p) FROM unnest(p_priorities) p), v_stages);
     END IF;
     INSERT INTO jobq.job (id, queue_id, kind_id, enqueued_at, run_at, priority, stages,
                           max_attempts, timeout_us, key, payload, bytes, headers)
@@ -248,10 +274,11 @@ END $$;
 
 -- What a program must know before it COPYs into the table job: ids, this database's clock,
 -- payload_max (which the program must respect). It also makes sure that the queue's lanes
--- reach far enough. After the COPY call wake.
+-- reach far enough: p_stages is the most that a job has, p_priority the smallest. After the
+-- COPY call wake.
 CREATE OR REPLACE FUNCTION jobq.bulk(
-    p_queue text, p_kinds text[], p_stages smallint, OUT queue integer, OUT kinds integer[],
-    OUT now_at timestamptz, OUT payload_max integer)
+    p_queue text, p_kinds text[], p_stages smallint, p_priority smallint DEFAULT 0,
+    OUT queue integer, OUT kinds integer[], OUT now_at timestamptz, OUT payload_max integer)
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     queue := jobq.queue_id(p_queue);
@@ -259,14 +286,14 @@ BEGIN
     FOR i IN 1 .. cardinality(p_kinds) LOOP
         kinds[i] := jobq.kind_id(queue, p_kinds[i]);
     END LOOP;
-    UPDATE jobq.queue q SET stages_max = p_stages WHERE q.id = queue
-        AND q.stages_max < p_stages;
+    PERFORM jobq.widen(queue, p_priority, p_stages);
     payload_max := (SELECT q.payload_max FROM jobq.queue q WHERE q.id = queue);
     now_at := statement_timestamp();
 END $$;
 
 -- Writes one job, with as little as possible: two look-ups, one insert, a look at the
--- sleepers. The rare cases (first use of a name, stages, a key) go through enqueue_many.
+-- sleepers. The rare cases (first use of a name, stages, a key, a negative priority) go through
+-- enqueue_many.
 CREATE OR REPLACE FUNCTION jobq.enqueue_one(
     p_queue text, p_kind text, p_payload jsonb, p_bytes bytea, p_headers jsonb,
     p_run_at timestamptz, p_delay_us bigint, p_priority smallint, p_stages smallint,
@@ -283,7 +310,7 @@ BEGIN
     existed := false;
     SELECT k.queue_id, k.id, k.payload_max INTO v_queue, v_kind, v_max
     FROM jobq.kind k WHERE k.queue = p_queue AND k.name = p_kind;
-    IF v_kind IS NULL OR p_stages > 1 OR p_key IS NOT NULL THEN
+    IF v_kind IS NULL OR p_stages > 1 OR p_priority < 0 OR p_key IS NOT NULL THEN
         SELECT e.ids[1], coalesce(e.existed[1], false) INTO id, existed FROM jobq.enqueue_many(
             p_queue, ARRAY[p_kind], NULL, ARRAY[p_payload], ARRAY[p_bytes], ARRAY[p_headers],
             ARRAY[p_run_at], ARRAY[p_delay_us], ARRAY[p_priority], ARRAY[p_stages],
@@ -294,7 +321,7 @@ BEGIN
     IF greatest(octet_length(p_payload::text), octet_length(p_bytes),
                 octet_length(p_headers::text)) > v_max
        OR jsonb_typeof(p_headers) <> 'object' OR NOT isfinite(p_run_at)
-       OR p_priority NOT BETWEEN 0 AND 9 OR p_stages < 1 OR p_max_attempts < 1
+       OR p_priority NOT BETWEEN -9 AND 9 OR p_stages < 1 OR p_max_attempts < 1
        OR p_timeout_us < 1 OR (p_payload IS NOT NULL AND p_bytes IS NOT NULL) THEN
         PERFORM jobq.check_job(v_queue, p_payload, p_bytes, p_headers, p_run_at, p_priority,
                                p_stages, p_max_attempts, p_timeout_us, p_key);
@@ -323,7 +350,9 @@ RETURNS bigint LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     IF NOT isfinite(delay) THEN PERFORM jobq.refuse('delay', 'a finite interval'); END IF;
     IF NOT isfinite(timeout) THEN PERFORM jobq.refuse('timeout', 'a finite interval'); END IF;
-    IF priority NOT BETWEEN 0 AND 9 THEN PERFORM jobq.refuse('priority', '0 to 9'); END IF;
+    IF priority NOT BETWEEN -9 AND 9 THEN
+        PERFORM jobq.refuse('priority', '-9 to 9');
+    END IF;
     IF stages NOT BETWEEN 1 AND 16 THEN PERFORM jobq.refuse('stages', '1 to 16'); END IF;
     RETURN (SELECT e.id FROM jobq.enqueue_one(
         queue, kind, payload, bytes, headers, coalesce(run_at, statement_timestamp() + delay),

@@ -125,7 +125,8 @@ SET enable_bitmapscan = off SET jit = off AS $$
 DECLARE v_plan json;
 BEGIN
     SELECT count(*) INTO jobs FROM (
-        SELECT FROM generate_series(0, 9) AS p (priority)
+        SELECT FROM generate_series((SELECT q.priority_min FROM jobq.queue q
+                                     WHERE q.id = p_queue), 9) AS p (priority)
         CROSS JOIN generate_series(0, (SELECT q.stages_max - 1 FROM jobq.queue q
                                        WHERE q.id = p_queue)) AS s (stage)
         CROSS JOIN LATERAL (
@@ -170,7 +171,9 @@ BEGIN
         LIMIT p_most) f;
     exact := exact AND greatest(suspects, failed) < p_most;
     late := v_now - (
-        SELECT min(first.run_at) FROM generate_series(0, 9) AS p (priority)
+        SELECT min(first.run_at)
+        FROM generate_series((SELECT q.priority_min FROM jobq.queue q
+                              WHERE q.id = p_queue), 9) AS p (priority)
         CROSS JOIN generate_series(0, (SELECT q.stages_max - 1 FROM jobq.queue q
                                        WHERE q.id = p_queue)) AS s (stage)
         CROSS JOIN LATERAL (
@@ -246,7 +249,7 @@ BEGIN
            j.timeout_us, j.attempt, j.crash, j.max_attempts, j.suspect, j.alone, j.payload,
            j.bytes, j.headers, j.queue_id, j.kind_id
     FROM jobq.queue q CROSS JOIN LATERAL (
-        SELECT next.* FROM generate_series(0, 9) AS p (priority)
+        SELECT next.* FROM generate_series(q.priority_min, 9) AS p (priority)
         CROSS JOIN generate_series(q.stages_max - 1, 0, -1) AS s (stage)
         CROSS JOIN LATERAL (
             SELECT n.* FROM jobq.job n
@@ -345,7 +348,9 @@ DECLARE
     v_ids bigint[];
 BEGIN
     v_ids := ARRAY(
-        SELECT picked.id FROM generate_series(0, 9) AS p (priority)
+        SELECT picked.id
+        FROM generate_series((SELECT q.priority_min FROM jobq.queue q
+                              WHERE q.id = p_queue), 9) AS p (priority)
         CROSS JOIN generate_series(0, (SELECT q.stages_max - 1 FROM jobq.queue q
                                        WHERE q.id = p_queue)) AS s (stage)
         CROSS JOIN LATERAL (
@@ -667,20 +672,23 @@ DECLARE
     v_count integer;
     v_queue integer;
     v_stages smallint;
+    v_priority smallint;
 BEGIN
-    IF p_priority NOT BETWEEN 0 AND 9 THEN PERFORM jobq.refuse('priority', '0 to 9'); END IF;
+    IF p_priority NOT BETWEEN -9 AND 9 THEN
+        PERFORM jobq.refuse('priority', '-9 to 9');
+    END IF;
     IF NOT isfinite(p_run_at) THEN PERFORM jobq.refuse('run_at', 'a finite instant'); END IF;
     IF p_target IS NOT NULL THEN v_ids := jobq.move_keys(p_ids, p_target); END IF;
-    SELECT max(j.queue_id), max(j.stages) INTO v_queue, v_stages
+    SELECT max(j.queue_id), max(j.stages), min(coalesce(p_priority, j.priority))
+    INTO v_queue, v_stages, v_priority
     FROM jobq.job j WHERE j.id = ANY (v_ids);
     v_queue := coalesce(p_target, v_queue);
     IF p_target IS NOT NULL THEN
         PERFORM jobq.kind_id(p_target, k.name) FROM (
             SELECT DISTINCT j.kind_id FROM jobq.job j WHERE j.id = ANY (v_ids)) j
         JOIN jobq.kind k ON k.id = j.kind_id;
-        UPDATE jobq.queue q SET stages_max = v_stages
-        WHERE q.id = p_target AND q.stages_max < v_stages;
     END IF;
+    PERFORM jobq.widen(v_queue, v_priority, v_stages);
     UPDATE jobq.job j
     SET priority = coalesce(p_priority, j.priority),
         run_at = greatest(v_now, coalesce(p_run_at, CASE WHEN isfinite(j.run_at)
@@ -726,7 +734,7 @@ BEGIN
                                  v_run_at), v_run_at, NULL, NULL);
 END $$;
 
--- 0 runs first, 9 last.
+-- -9 runs first, 9 last.
 CREATE OR REPLACE FUNCTION jobq.prioritize(id bigint, priority integer) RETURNS text
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN

@@ -4,10 +4,11 @@
 
 -- Registers a worker under a new random id. Its queues and kinds are created where they do not
 -- exist. Kinds are pairs: element i of p_kind_queues (an index into p_queues) and of p_kinds.
--- Ids come back in the same order.
+-- Ids come back in the same order. p_library: see the table worker.
 CREATE OR REPLACE FUNCTION jobq.register(
     p_worker bigint, p_name text, p_lease_us bigint, p_queues text[], p_kind_queues integer[],
-    p_kinds text[], OUT queue_ids integer[], OUT kind_ids integer[])
+    p_kinds text[], p_library integer DEFAULT 0, OUT queue_ids integer[],
+    OUT kind_ids integer[])
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     queue_ids := '{}';
@@ -18,10 +19,10 @@ BEGIN
     FOR i IN 1 .. cardinality(p_kinds) LOOP
         kind_ids[i] := jobq.kind_id(queue_ids[p_kind_queues[i]], p_kinds[i]);
     END LOOP;
-    INSERT INTO jobq.worker (id, name, lease_us, expires_at, queues, kinds)
+    INSERT INTO jobq.worker (id, name, lease_us, expires_at, queues, kinds, library)
     VALUES (p_worker, p_name, p_lease_us,
             statement_timestamp() + p_lease_us * interval '1 microsecond', queue_ids,
-            kind_ids);
+            kind_ids, p_library);
 END $$;
 
 -- The policies of these queues, in the order of the array.
@@ -29,14 +30,14 @@ CREATE OR REPLACE FUNCTION jobq.policies(p_queues integer[])
 RETURNS TABLE (id integer, max_attempts integer, max_crashes integer, backoff_curve text,
                backoff_base_us bigint, backoff_cap_us bigint, backoff_floor_us bigint,
                backoff_jitter_permille integer, timeout_us bigint, stages_max smallint,
-               attempts_span_stages boolean, paused boolean)
+               attempts_span_stages boolean, paused boolean, priority_min smallint)
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RETURN QUERY
     SELECT q.id, q.max_attempts, q.max_crashes, q.backoff_curve, q.backoff_base_us,
            q.backoff_cap_us, q.backoff_floor_us, q.backoff_jitter_permille,
            coalesce(q.timeout_us, 0::bigint), q.stages_max, q.attempts_span_stages,
-           q.paused_at IS NOT NULL
+           q.paused_at IS NOT NULL, q.priority_min
     FROM unnest(p_queues) WITH ORDINALITY AS u (id, n) JOIN jobq.queue q ON q.id = u.id
     ORDER BY u.n;
 END $$;
@@ -45,7 +46,7 @@ END $$;
 --   alive     false: this worker was declared dead, and nothing was renewed: register again.
 --             Also false when one of its queues was deleted: registering finds the new id.
 --   cancel    running jobs of this worker whose cancel was requested
---   policy    a number that changes when a policy, a pause or the number of stages changes
+--   policy    a number that changes when a policy, a pause or the range of lanes changes
 --   suspects  a suspect that this worker may claim is ready, and may run beside other work
 --   alone_queues  queues with a suspect that this worker may claim and that must run alone
 --   overdue   how many of the late workers have an expired lease and still hold jobs
@@ -306,7 +307,7 @@ BEGIN
     v_ids := ARRAY(
         SELECT parked.id
         FROM jobq.kind k JOIN jobq.queue q ON q.id = k.queue_id
-        CROSS JOIN generate_series(0, 9) AS lane (priority)
+        CROSS JOIN generate_series(q.priority_min, 9) AS lane (priority)
         CROSS JOIN generate_series(0, 15) AS s (stage)
         CROSS JOIN LATERAL (
             SELECT p.id FROM jobq.job p
@@ -346,7 +347,7 @@ BEGIN
     INSERT INTO jobq.claim AS c (worker, number, claimed_at, jobs)
     SELECT j.worker, j.claim, min(j.claimed_at), array_agg(j.id)
     FROM jobq.queue q
-    CROSS JOIN generate_series(0, 9) AS lane (priority)
+    CROSS JOIN generate_series(q.priority_min, 9) AS lane (priority)
     CROSS JOIN generate_series(0, q.stages_max - 1) AS s (stage)
     CROSS JOIN LATERAL (
         (SELECT o.* FROM jobq.job o

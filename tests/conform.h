@@ -23,6 +23,9 @@ static const behaviour behaviours[] = {
     {"smaller priorities run first, whoever came first",
      "enqueue p=2 -> 1; enqueue p=0 -> 2; enqueue p=1 -> 3; register;"
      "claim n=1 -> ok 2; claim n=2 -> ok 3; claim n=3 -> ok 1; claim n=4 -> ok"},
+    {"a negative priority runs before 0",
+     "enqueue -> 1; enqueue p=-1 -> 2; see j=2 -> 2 q1 k1 p-1 ready 0/1 attempt 0 at 0; register;"
+     "claim n=1 -> ok 2; claim n=2 -> ok 1"},
     {"a later stage runs before an earlier one of its priority",
      "enqueue s=3 -> 1; enqueue s=3 -> 2; register; claim n=1 -> ok 1; success j=1 n=1 -> ok;"
      "see j=1 -> 1 q1 k1 p0 ready 1/3 attempt 0 at 0; wait d=1; enqueue s=1 -> 3;"
@@ -300,10 +303,10 @@ static const behaviour behaviours[] = {
 
     /* -- kinds, parking, sleep -- */
     {"a job of an unknown kind is parked, and comes back when its kind does",
-     "enqueue k=2 -> 1; register w=1 q=2 k=2; claim w=1 n=1; park j=1 w=1 n=1 -> ok;"
-     "see j=1 -> 1 q1 k2 p0 ready 0/1 attempt 0 at never; claim w=1 n=2 -> ok; wait d=3;"
+     "enqueue k=2 p=-1 -> 1; register w=1 q=2 k=2; claim w=1 n=1; park j=1 w=1 n=1 -> ok;"
+     "see j=1 -> 1 q1 k2 p-1 ready 0/1 attempt 0 at never; claim w=1 n=2 -> ok; wait d=3;"
      "register w=2 q=2 k=4; beat w=2 -> ok spared 1 parked; unpark k=2 -> 1;"
-     "see j=1 -> 1 q1 k2 p0 ready 0/1 attempt 0 at 3; beat w=2 -> ok spared 1;"
+     "see j=1 -> 1 q1 k2 p-1 ready 0/1 attempt 0 at 3; beat w=2 -> ok spared 1;"
      "claim w=2 n=1 -> ok 1"},
     {"nothing is parked while a living worker has its kind",
      "enqueue k=2 -> 1; register w=1 q=2 k=2; register w=2 q=2 k=4; claim w=1 n=1; wait d=2;"

@@ -30,6 +30,8 @@
 #define JOBQ_LOOP_PARTITIONS 2
 #define JOBQ_LOOP_BATCH 2
 #define JOBQ_LOOP_LANES 2
+#define JOBQ_PRIORITY_MIN (-1)
+#define JOBQ_PRIORITY_MAX 0
 #define JOBQ_STRAYS_MAX 1
 #define JOBQ_MEMORY_PARTITIONS 2
 #define JOBQ_MEMORY_MESSAGES 3
@@ -214,6 +216,7 @@ typedef struct setting {
     const char *name;
     int nodes, jobs, stages, threads, timeout;
     bool prefetch, listen, late_job, suspects, fresh, drain, falls, orphan;
+    bool urgent;              /* the last job has priority -1 */
     int poisons;              /* so many jobs, the last ones, kill their worker; the first one is a
                                  suspect and innocent, and nothing else kills a worker */
     int stuck;                /* a job that the server cannot send; 0: none */
@@ -240,6 +243,7 @@ static const setting settings[] = {
     {.name = "alone", .nodes = 1, .jobs = 3, .threads = 3, .poisons = 2},
     {.name = "apart", .nodes = 1, .jobs = 3, .threads = 3, .poisons = 2, .alone = true},
     {.name = "late", .nodes = 2, .jobs = 3, .late_job = true},
+    {.name = "urgent", .nodes = 2, .jobs = 2, .late_job = true, .urgent = true},
     {.name = "timeout", .nodes = 2, .jobs = 2, .timeout = 2, .prefetch = true, .listen = true},
     {.name = "three", .nodes = 3, .jobs = 2},
     {.name = "fresh", .nodes = 2, .jobs = 1, .fresh = true},
@@ -303,7 +307,7 @@ static jobq_memory *store(const world *w)
 }
 static int64_t mono_us(const world *w) { return (1000 + w->tick) * TICK; }
 static int64_t store_us(const world *w) { return (2000 + w->tick + w->offset) * TICK; }
-static jobq_job *job_at(const world *w, int i) { return &jobq_memory_jobs(store(w))[i].job; }
+static jobq_job *job_at(const world *w, int i) { return &jobq__memory_jobs(store(w))[i].job; }
 
 static void fix_chance(const world *w, int n);
 static bool may(const world *w, move_kind kind);
@@ -359,7 +363,7 @@ static void check_rest(const world *w, const wire *s)
     int i;
 
     for (i = 0; i < store(w)->claim_max; i++) {
-        const jobq_memory_claim *c = &jobq_memory_claims(store(w))[i];
+        const jobq_memory_claim *c = &jobq__memory_claims(store(w))[i];
         left |= c->worker == s->request.worker && c->burned_at_us == 0;
     }
     if (s->answer.done && s->answer.more != left) {
@@ -575,11 +579,11 @@ static void check_world(const world *w)
         check_custody(w, job);
         if (job->suspect) check_suspects(w, job);
     }
-    for (i = 0; i < store(w)->claim_max; i++) check_row(w, &jobq_memory_claims(store(w))[i]);
+    for (i = 0; i < store(w)->claim_max; i++) check_row(w, &jobq__memory_claims(store(w))[i]);
     for (i = 0; i < set->nodes && broken[0] == '\0'; i++) {
         if (w->nodes[i].up) check_node(w, i);
     }
-    if (set->poisons > 0) check_innocent(&jobq_memory_jobs(store(w))[0]);
+    if (set->poisons > 0) check_innocent(&jobq__memory_jobs(store(w))[0]);
     check_outbox(w);
 }
 
@@ -628,11 +632,11 @@ static void tidy_store(world *w)
     int i, c;
 
     for (i = 0; i < m->worker_max; i++) {
-        jobq_memory_worker *row = &jobq_memory_workers(m)[i];
-        if (row->id == 0 || !row->dead || jobq_memory_holds(m, row->id)) continue;
+        jobq_memory_worker *row = &jobq__memory_workers(m)[i];
+        if (row->id == 0 || !row->dead || jobq__memory_holds(m, row->id)) continue;
         if (served(w, row->id) || !unlocked(w, WORKER_ROW + i)) continue;
         for (c = 0; c < m->claim_max; c++) {
-            jobq_memory_claim *claim = &jobq_memory_claims(m)[c];
+            jobq_memory_claim *claim = &jobq__memory_claims(m)[c];
             if (claim->worker == row->id) memset(claim, 0, sizeof *claim);
         }
         memset(row, 0, sizeof *row);
@@ -675,7 +679,7 @@ static void at_once(const backend *b, wire *s, image *in)
         wire_execute(s, memory_of(in), QUEUE_BITS, kinds_of(b->node), b->now_us);
     } else {
         s->executed = true;
-        jobq_memory_cancel(memory_of(in), s->request.id, b->now_us);
+        jobq_memory_event(memory_of(in), s->request.id, JOBQ_EVENT_CANCEL, b->now_us);
     }
 }
 
@@ -688,11 +692,11 @@ static void check_twin(const world *w, const wire *s, const wire *twin, const im
     if (twin->answer.news.parked_kind == 0) one.answer.news.parked_kind = 0;
     if (memcmp(&w->store, store_twin, sizeof w->store) != 0) {
         violate("the steps of %s and the in-memory queue write different rows",
-                jobq_request_name(s->request.kind));
+                jobq_enum_name(JOBQ_ENUM_REQUEST, s->request.kind));
     } else if (s->answer.error != twin->answer.error ||
                (s->answer.error == JOBQ_OK && memcmp(&one, twin, sizeof one) != 0)) {
         violate("the steps of %s and the in-memory queue give different answers",
-                jobq_request_name(s->request.kind));
+                jobq_enum_name(JOBQ_ENUM_REQUEST, s->request.kind));
     }
 }
 
@@ -915,7 +919,8 @@ static void pump(world *w, int n)
         take_messages(w, &d->loop);
         jobq_loop_next(&d->loop, mono_us(w), &a);
         if (guard > 40) {
-            violate("the loop of worker %d spins: %s", n + 1, jobq_request_name(a.kind));
+            violate("the loop of worker %d spins: %s", n + 1,
+                    jobq_enum_name(JOBQ_ENUM_REQUEST, a.kind));
         }
         if (a.kind == JOBQ_REQUEST_WAIT && a.until_mono_us <= mono_us(w)) {
             violate("the loop of worker %d waits for an instant in the past", n + 1);
@@ -937,7 +942,8 @@ static void pump(world *w, int n)
             memset(&d->loop, 0, sizeof d->loop);
             return;
         }
-        if (telling) printf("       worker %d sends %s\n", n + 1, jobq_request_name(a.kind));
+        if (telling) printf("       worker %d sends %s\n", n + 1,
+                            jobq_enum_name(JOBQ_ENUM_REQUEST, a.kind));
         check_number(d, &a);
         check_kinds(d, &a);
         if (a.kind == JOBQ_REQUEST_REGISTER) d->registers++;
@@ -1087,6 +1093,7 @@ static void enqueue(world *w, bool early)
     like.queue = 1;
     like.kind = (set->kinds || set->paused) && store(w)->job_count == 1 ? 2 : 1;
     like.stages = (int16_t)set->stages;
+    like.priority = (int16_t)(set->urgent && store(w)->job_count == set->jobs - 1 ? -1 : 0);
     id = jobq_memory_enqueue(store(w), &like, jobq_str_from(NULL), store_us(w));
     if (early) jobq_memory_get(store(w), id)->job.run_at_us = 1999 * TICK;
 }
@@ -1604,6 +1611,14 @@ static void put_sets(digest *g, const jobq_loop *l)
     put(g, (int64_t)sum);
 }
 
+#define LANES_USED (set->stages * (1 + set->urgent))
+
+/* The bound of a lane: the stages of priority 0, then those of -1. */
+static const jobq_bound *lane_bound(const jobq_loop *l, int i)
+{
+    return &l->queues[0].bounds[-JOBQ_PRIORITY_MIN - i / set->stages][i % set->stages];
+}
+
 static void put_timers(digest *g, const jobq_loop *l)
 {
     int kind;
@@ -1636,7 +1651,7 @@ static void put_timers(digest *g, const jobq_loop *l)
 static void put_loop(digest *g, const jobq_loop *l)
 {
     bool claiming = (l->inflight >> JOBQ_REQUEST_CLAIM & 1) != 0;
-    int i, stage;
+    int i;
 
     put(g, worker_label(g, l->worker));
     put(g, (int64_t)l->phase * 4096 + l->connected * 2048 + l->policies_stale * 1024 +
@@ -1658,12 +1673,13 @@ static void put_loop(digest *g, const jobq_loop *l)
     i = (int)((l->store_now_us - store_us(g->w)) / TICK);
     put(g, i < -3 || (i < 0 && !may(g->w, MOVE_STEP)) ? -3 : i);
     put_timers(g, l);
-    for (stage = 0; stage < set->stages && l->queue_count > 0; stage++) {
-        const jobq_bound *b = &l->queues[0].bounds[0][stage];
+    for (i = 0; i < LANES_USED && l->queue_count > 0; i++) {
+        const jobq_bound *b = lane_bound(l, i);
         put(g, b->claim == 0 ? 0 : b->id);
         if (b->claim != 0) put(g, instant(g, b->run_at_us));
     }
-    put(g, l->queue_count == 0 ? 0 : l->queues[0].stages_max * 2 + l->queues[0].paused);
+    put(g, l->queue_count == 0 ? 0 : l->queues[0].stages_max * 2 + l->queues[0].paused +
+                                         l->queues[0].priority_min * 64);
     for (i = 0; i < l->running_count; i++) {
         const jobq_slot *s = &l->slots[l->running[i]];
         put_job(g, &s->job);
@@ -1690,7 +1706,8 @@ static void put_answer(digest *g, const wire *s)
     put(g, c->named * 2 + a->more);
     put(g, ((news->policy == store(g->w)->policy_version) * 8 + a->count) * 8 + news->every_kind);
     put(g, c->due_us > 0 ? (c->due_us + TICK - 1) / TICK : 0);
-    put(g, a->policies[0].paused * 64 + a->policies[0].stages_max);
+    put(g, a->policies[0].paused * 64 + a->policies[0].stages_max +
+               a->policies[0].priority_min * 128);
     for (i = 0; i < news->late_count; i++) {
         put(g, worker_label(g, news->late[i].worker));
         put(g, beat_label(g->w, news->late[i].worker, news->late[i].beat));
@@ -1755,7 +1772,7 @@ static void know_jobs(digest *g, const jobq_memory *m)
     int i;
 
     for (i = 0; i < m->job_count; i++) {
-        const jobq_job *job = &jobq_memory_jobs(m)[i].job;
+        const jobq_job *job = &jobq__memory_jobs(m)[i].job;
         if (job->state == JOBQ_STATE_READY) know(g, job->run_at_us);
     }
 }
@@ -1774,9 +1791,9 @@ static void know_all(digest *g)
     for (i = 0; i < w->relaxed; i++) know_jobs(g, image_at(w, i));
     for (n = 0; n < set->nodes; n++) {
         const node *d = &w->nodes[n];
-        for (i = 0; d->up && i < set->stages && d->loop.queue_count > 0; i++) {
-            if (d->loop.queues[0].bounds[0][i].claim == 0) continue;
-            know(g, d->loop.queues[0].bounds[0][i].run_at_us);
+        for (i = 0; d->up && i < LANES_USED && d->loop.queue_count > 0; i++) {
+            if (lane_bound(&d->loop, i)->claim == 0) continue;
+            know(g, lane_bound(&d->loop, i)->run_at_us);
         }
         for (i = 0; i < d->flying; i++) know_wire(g, &d->flight[i]);
     }
@@ -1797,7 +1814,7 @@ static void put_jobs(digest *g, const jobq_memory *m)
     int i;
 
     for (i = 0; i < m->job_count; i++) {
-        const jobq_job *job = &jobq_memory_jobs(m)[i].job;
+        const jobq_job *job = &jobq__memory_jobs(m)[i].job;
         put_job(g, job);
         if (job->state == JOBQ_STATE_READY) put(g, instant(g, job->run_at_us));
     }
@@ -1809,7 +1826,7 @@ static void put_rows(digest *g, const jobq_memory *m)
     int i, j;
 
     for (i = 0; i < m->worker_max; i++) {
-        const jobq_memory_worker *row = &jobq_memory_workers(m)[i];
+        const jobq_memory_worker *row = &jobq__memory_workers(m)[i];
         int64_t rest = (row->expires_at_us - store_us(g->w)) / TICK, since = 0;
         if (row->id == 0) continue;
         for (j = 0; j < ROWS; j++) {
@@ -1820,12 +1837,12 @@ static void put_rows(digest *g, const jobq_memory *m)
                        rest < -3 ? -3 : rest), since > LEASE ? LEASE : since);
     }
     for (i = 0; i < m->claim_max; i++) {
-        const jobq_memory_claim *c = &jobq_memory_claims(m)[i];
+        const jobq_memory_claim *c = &jobq__memory_claims(m)[i];
         if (c->worker == 0) continue;
         sum += mix(mix(77, token_label(g, c->worker, c->number)), worker_label(g, c->worker));
     }
     put(g, (int64_t)sum);
-    put(g, (int64_t)(m->paused * 64) + m->stages_max);
+    put(g, (int64_t)(m->paused * 64) + m->stages_max + m->priority_min * 128);
 }
 
 /* A transaction: its locks, what it has written, what it remembers. */
@@ -1847,16 +1864,16 @@ static void put_backend(digest *g, uint8_t slot, const wire *s)
                b->snapped * 2 + b->lives + b->waited * 32768);
     for (i = 0; i < b->count; i++) put(g, b->jobs[i]);
     for (i = 0; i < b->claim_count; i++) {
-        const jobq_memory_claim *c = &jobq_memory_claims(m)[b->claims[i]];
+        const jobq_memory_claim *c = &jobq__memory_claims(m)[b->claims[i]];
         put_token(g, c->worker, c->number);
     }
     for (i = 0; i < LOCKS; i++) {
         int64_t who = i;
         if (w->rows.locks[i][slot - 1] == 0) continue;
         if (i >= WORKER_ROW && i < CLAIM_ROW) {
-            who = worker_label(g, jobq_memory_workers(m)[i - WORKER_ROW].id);
+            who = worker_label(g, jobq__memory_workers(m)[i - WORKER_ROW].id);
         } else if (i >= CLAIM_ROW && i < SLEEPER_ROW) {
-            const jobq_memory_claim *c = &jobq_memory_claims(m)[i - CLAIM_ROW];
+            const jobq_memory_claim *c = &jobq__memory_claims(m)[i - CLAIM_ROW];
             who = token_label(g, c->worker, c->number);
         }
         sum += mix(mix((uint64_t)i / JOBS, who),
@@ -1945,7 +1962,7 @@ static bool all_ended(const world *w)
         if (!jobq_state_final(job_at(w, i)->state)) return false;
     }
     for (i = 0; i < store(w)->claim_max; i++) {
-        const jobq_memory_claim *c = &jobq_memory_claims(store(w))[i];
+        const jobq_memory_claim *c = &jobq__memory_claims(store(w))[i];
         if (c->worker != 0 && !is_burned(w, c->worker, c->number)) return false;
     }
     return outbox_done(w);
@@ -2107,7 +2124,8 @@ static void say_jobs(const world *w)
     for (i = 0; i < store(w)->job_count; i++) {
         const jobq_job *job = job_at(w, i);
         const node *d = owner(w, job->worker);
-        printf("%sjob %d %s", i > 0 ? "; " : "       ", i + 1, jobq_state_name(job->state));
+        printf("%sjob %d %s", i > 0 ? "; " : "       ", i + 1,
+               jobq_enum_name(JOBQ_ENUM_STATE, job->state));
         if (job->worker != 0) {
             if (d != NULL) printf(" by worker %d", (int)(d - w->nodes) + 1);
             else printf(" by someone gone");
@@ -2149,7 +2167,8 @@ static void say_move(const world *w, int line, const move *m)
         m->kind == MOVE_SNAPSHOT || m->kind == MOVE_ABORT || m->kind == MOVE_REFUSE ||
         m->kind == MOVE_BUSY) {
         printf(": %s", s->request.kind == OPERATOR_CANCEL ? "cancel"
-                                                          : jobq_request_name(s->request.kind));
+                                                          : jobq_enum_name(JOBQ_ENUM_REQUEST,
+                                                                           s->request.kind));
         if (s->request.kind == JOBQ_REQUEST_CLAIM || s->request.kind == JOBQ_REQUEST_RECOVER) {
             printf(" %d%s%s", (int)s->request.claim,
                    s->request.alone      ? ", alone"

@@ -102,7 +102,7 @@ static void undo(world *w, const image *was)
     int i;
 
     for (i = 0; i < store(w)->claim_max; i++) {
-        const jobq_memory_claim *c = &jobq_memory_claims(store(w))[i];
+        const jobq_memory_claim *c = &jobq__memory_claims(store(w))[i];
         if (jobq__memory_claim(m, c->worker, c->number) == NULL) forget(w, c->worker, c->number);
     }
     for (i = 0; i < set->partitions; i++) {

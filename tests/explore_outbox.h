@@ -126,9 +126,7 @@ static wire own_ack(node *d, int32_t part)
     a.worker = p->worker;
     a.claim = p->claim;
     a.partition_id = p->id;
-    a.token.worker = p->worker;
-    a.token.claim = p->claim;
-    a.token.lease_us = config.tuning[0].lease_us;
+    a.lease_us = config.tuning[0].lease_us;
     jobq__ack_of(&d->loop, p, &a.ack);
     wire_send(&s, &a);
     s.own = true;
@@ -234,7 +232,7 @@ static void check_acknowledged(const world *w, int64_t id, const jobq_cursor *be
 
 static void check_taken(const world *w, const jobq_memory_partition *a, const jobq_request *p)
 {
-    if (a->holder.worker == 0 || a->holder.worker == p->token.worker) return;
+    if (a->holder.worker == 0 || a->holder.worker == p->worker) return;
     if (w->tick - w->held[p->partition_id - 1] < LEASE) {
         violate("law 13: a partition was taken from a holder that moved %d ticks ago",
                 (int)(w->tick - w->held[p->partition_id - 1]));
@@ -287,7 +285,7 @@ static void check_messages_written(world *w, const jobq_memory *before, wire *s)
     note_numbers(w);
     a = &before->partitions[p->partition_id - 1];
     b = &store(w)->partitions[p->partition_id - 1];
-    if (s->request.kind == JOBQ_REQUEST_READ && jobq__holder_same(&b->holder, &p->token)) {
+    if (s->request.kind == JOBQ_REQUEST_READ && jobq__memory_holder(b, p->worker, p->claim)) {
         check_taken(w, a, p);
     }
     if (set->own && s->request.kind == JOBQ_REQUEST_ACK && s->answer.error == JOBQ_OK) {
@@ -402,11 +400,11 @@ static void put_wire_part(digest *g, const wire *s)
     row = &store(g->w)->partitions[p->partition_id - 1];
     put(g, p->partition_id * 4096 + p->ack.before * 256 + p->ack.given * 16 +
                (p->kind == JOBQ_REQUEST_ACK ? a->reading.count : 0));
-    put_token(g, p->token.worker, p->token.claim);
-    put(g, row->holder.worker == p->token.worker && row->holder.claim > p->token.claim);
+    put_token(g, p->worker, p->claim);
+    put(g, row->holder.worker == p->worker && row->holder.claim > p->claim);
     put(g, a->error);
     if (p->kind == JOBQ_REQUEST_RENEW) {
-        const node *d = owner(g->w, p->token.worker);
+        const node *d = owner(g->w, p->worker);
         put(g, d != NULL && d->loop.relay.parts[p->slot].generation == p->generation);
     }
     if (p->kind == JOBQ_REQUEST_ACK && !s->executed) {
@@ -416,7 +414,7 @@ static void put_wire_part(digest *g, const wire *s)
     }
     if (p->kind != JOBQ_REQUEST_READ) return;
     put(g, p->aside * 16 + p->acked);
-    put_token(g, p->token.worker, p->handed);
+    put_token(g, p->worker, p->handed);
     put_holder(g, &p->watched);
     if (!s->executed) return;
     put_cursor(g, &a->reading.cursor);

@@ -170,7 +170,7 @@ static void pair_jobs(world *w)
     event.kind = JOBQ_EVENT_CLAIM;
     event.worker = PAIR_A;
     event.claim = 1;
-    jobq__memory_event(store(w), &jobq_memory_jobs(store(w))[1], &event, store_us(w));
+    jobq__memory_event(store(w), &jobq__memory_jobs(store(w))[1], &event, store_us(w));
 }
 
 static void begin_pair(world *w)

@@ -130,7 +130,7 @@ static bool claimable(const txn *t, int i)
     int n;
 
     for (n = 0; n < r->lane_count; n++) {
-        if (jobq__memory_eligible(&jobq_memory_jobs(t->last)[i].job, &r->lanes[n], wire_kinds(r),
+        if (jobq__memory_eligible(&jobq__memory_jobs(t->last)[i].job, &r->lanes[n], wire_kinds(r),
                                   r->suspects, r->alone, t->b->now_us)) {
             return true;
         }
@@ -146,16 +146,15 @@ static step step_claim_lock(txn *t)
 
     t->b->count = 0;
     while (t->b->count < limit) {
-        i = jobq__memory_first(t->seen, r->lanes, r->lane_count, wire_kinds(r), r->suspects,
-                               r->alone, t->b->now_us);
+        i = jobq__memory_first(t->seen, r, wire_kinds(r), t->b->now_us);
         if (i < 0) break;
-        jobq_memory_jobs(t->seen)[i].job.state = JOBQ_STATE_SUCCEEDED; /* looked at */
+        jobq__memory_jobs(t->seen)[i].job.state = JOBQ_STATE_SUCCEEDED; /* looked at */
         if (t->s->busy == i + 1 || !lock(t, JOB_ROW + i, UPDATE)) continue;
         if (claimable(t, i)) t->b->jobs[t->b->count++] = (uint8_t)i;
     }
     if (t->b->count == 0) return STEP_claim_alive;
     if (r->bytes > 0) return STEP_claim_mark;
-    t->s->answer.claimed.named = jobq_memory_jobs(t->last)[t->b->jobs[0]].job.id;
+    t->s->answer.claimed.named = jobq__memory_jobs(t->last)[t->b->jobs[0]].job.id;
     return STEP_COMMIT;
 }
 
@@ -166,10 +165,10 @@ static lock_end lock_claimer(txn *t)
 {
     int place = worker_place(t->seen, t->s->request.worker);
 
-    if (place < 0 || jobq_memory_workers(t->seen)[place].dead) return LOCK_GONE;
+    if (place < 0 || jobq__memory_workers(t->seen)[place].dead) return LOCK_GONE;
     if (!lock(t, WORKER_ROW + place, KEY_SHARE)) return LOCK_WAITS;
     if (worker_again(t, place, t->s->request.worker) == NULL) return LOCK_GONE;
-    return t->b->waited && jobq_memory_workers(t->last)[place].dead ? LOCK_GONE : LOCK_HELD;
+    return t->b->waited && jobq__memory_workers(t->last)[place].dead ? LOCK_GONE : LOCK_HELD;
 }
 
 /* A job that the server cannot send: an error, with whatever is claimed beside it. */
@@ -213,7 +212,7 @@ static step step_claim_alive(txn *t)
 
     t->s->answer.error = JOBQ_ERROR_DEAD;
     if (t->b->count > 0 || place < 0) return STEP_RAISE;
-    if (jobq_memory_workers(t->seen)[place].dead) return STEP_RAISE;
+    if (jobq__memory_workers(t->seen)[place].dead) return STEP_RAISE;
     t->s->answer.error = JOBQ_OK;
     return t->s->request.look ? STEP_claim_suspects : STEP_COMMIT;
 }
@@ -222,8 +221,7 @@ static int64_t look(const txn *t, bool *suspects, bool *alone)
 {
     const jobq_request *r = &t->s->request;
 
-    return jobq__memory_look(t->seen, r->lanes, r->lane_count, wire_kinds(r), t->b->now_us,
-                             suspects, alone);
+    return jobq__memory_look(t->seen, r, wire_kinds(r), t->b->now_us, suspects, alone);
 }
 
 static step step_claim_suspects(txn *t)
@@ -308,11 +306,11 @@ static step step_recover_empty(txn *t)
 {
     const jobq_memory_claim *c =
         jobq__memory_claim(t->seen, t->s->request.worker, t->s->request.claim);
-    int i = c == NULL ? -1 : (int)(c - jobq_memory_claims(t->seen));
+    int i = c == NULL ? -1 : (int)(c - jobq__memory_claims(t->seen));
 
     if (i < 0) return STEP_COMMIT;
     if (!lock(t, CLAIM_ROW + i, NO_KEY_UPDATE)) return STEP_WAIT;
-    c = &jobq_memory_claims(t->last)[i];
+    c = &jobq__memory_claims(t->last)[i];
     if (c->worker != t->s->request.worker || c->number != t->s->request.claim) return STEP_COMMIT;
     write_claim(t, i)->burned_at_us = t->b->now_us;
     return STEP_COMMIT;
@@ -323,9 +321,9 @@ static step step_set_aside_lock(txn *t)
     int i = (int)t->s->request.id - 1;
 
     t->s->answer.done = false;
-    if (jobq_memory_jobs(t->seen)[i].job.state != JOBQ_STATE_READY) return STEP_COMMIT;
+    if (jobq__memory_jobs(t->seen)[i].job.state != JOBQ_STATE_READY) return STEP_COMMIT;
     if (!lock(t, JOB_ROW + i, UPDATE)) return STEP_COMMIT;
-    return jobq_memory_jobs(t->last)[i].job.state == JOBQ_STATE_READY ? STEP_set_aside_end
+    return jobq__memory_jobs(t->last)[i].job.state == JOBQ_STATE_READY ? STEP_set_aside_end
                                                                       : STEP_COMMIT;
 }
 
@@ -424,7 +422,7 @@ static step step_settle_kinds(txn *t)
 
     for (n = 0; n < t->s->request.ending_count; n++) {
         const jobq_ending *it = &t->s->request.endings[n];
-        const jobq_job *job = &jobq_memory_jobs(t->seen)[it->job - 1].job;
+        const jobq_job *job = &jobq__memory_jobs(t->seen)[it->job - 1].job;
         if (it->decision.delay_us == JOBQ_NEVER && !jobq_state_final(job->state)) {
             kinds |= (uint32_t)1 << job->kind;
         }
@@ -441,7 +439,7 @@ static step step_settle_lock(txn *t)
 
     if (!lock_item(t, item(t))) return STEP_settle_rest;
     if (d->state != JOBQ_STATE_READY || d->delay_us != JOBQ_NEVER) return STEP_settle_write;
-    if (jobq_memory_jobs(t->last)[item(t)->job - 1].job.cancel_requested) return STEP_settle_write;
+    if (jobq__memory_jobs(t->last)[item(t)->job - 1].job.cancel_requested) return STEP_settle_write;
     return STEP_settle_mark;
 }
 
@@ -453,7 +451,7 @@ static step step_settle_rest(txn *t)
 
 static step step_settle_mark(txn *t)
 {
-    int kind = jobq_memory_jobs(t->last)[item(t)->job - 1].job.kind;
+    int kind = jobq__memory_jobs(t->last)[item(t)->job - 1].job.kind;
 
     if (!lock(t, KIND_ROW + kind, NO_KEY_UPDATE)) return STEP_WAIT;
     write_mark(t, KIND_ROW + kind, true);
@@ -462,7 +460,7 @@ static step step_settle_mark(txn *t)
 
 static step step_settle_lives(txn *t)
 {
-    int kind = jobq_memory_jobs(t->last)[item(t)->job - 1].job.kind;
+    int kind = jobq__memory_jobs(t->last)[item(t)->job - 1].job.kind;
 
     t->b->lives = jobq__memory_lives(t->seen, kind, t->b->now_us);
     return STEP_settle_write;
@@ -508,10 +506,10 @@ static step step_heartbeat_renew(txn *t)
 
     t->s->answer.news.store_now_us = t->b->now_us;
     t->s->answer.news.alive = false;
-    if (place < 0 || jobq_memory_workers(t->seen)[place].dead) return STEP_COMMIT;
+    if (place < 0 || jobq__memory_workers(t->seen)[place].dead) return STEP_COMMIT;
     if (!lock(t, WORKER_ROW + place, NO_KEY_UPDATE)) return STEP_WAIT;
     t->s->answer.news.alive = worker_again(t, place, t->s->request.worker) != NULL &&
-                              !jobq_memory_workers(t->last)[place].dead;
+                              !jobq__memory_workers(t->last)[place].dead;
     if (!t->s->answer.news.alive) return STEP_COMMIT;
     row = write_worker(t, place);
     row->beat++;
@@ -525,7 +523,7 @@ static step step_heartbeat_claims(txn *t)
     int i, n;
 
     for (i = 0; i < CLAIM_ROWS; i++) {
-        const jobq_memory_claim *c = &jobq_memory_claims(t->seen)[i];
+        const jobq_memory_claim *c = &jobq__memory_claims(t->seen)[i];
         for (n = 0; n < t->s->request.settled_count && c->number != t->s->request.settled[n];) n++;
         if (c->worker != t->s->request.worker || n == t->s->request.settled_count) continue;
         if (!lock(t, CLAIM_ROW + i, UPDATE)) return STEP_WAIT;
@@ -541,7 +539,7 @@ static step step_heartbeat_cancel(txn *t)
     int i;
 
     for (i = 0; i < t->seen->job_count; i++) {
-        const jobq_job *job = &jobq_memory_jobs(t->seen)[i].job;
+        const jobq_job *job = &jobq__memory_jobs(t->seen)[i].job;
         if (job->worker != t->s->request.worker || !job->cancel_requested) continue;
         if (jobq__memory_claim(t->seen, job->worker, job->claim) == NULL) continue;
         news->cancels[news->cancel_count++] = job->id;
@@ -642,7 +640,7 @@ static bool delete_sleeper(txn *t, int64_t worker)
 {
     int place = worker_place(t->seen, worker);
 
-    if (place < 0 || !jobq_memory_workers(t->seen)[place].asleep) return true;
+    if (place < 0 || !jobq__memory_workers(t->seen)[place].asleep) return true;
     if (!lock(t, SLEEPER_ROW + place, UPDATE)) return false;
     write_mark(t, SLEEPER_ROW + place, false);
     return true;
@@ -665,7 +663,7 @@ static step step_deregister_claims(txn *t)
     int i;
 
     for (i = 0; i < CLAIM_ROWS; i++) {
-        const jobq_memory_claim *c = &jobq_memory_claims(t->seen)[i];
+        const jobq_memory_claim *c = &jobq__memory_claims(t->seen)[i];
         if (c->worker != t->s->request.worker || c->burned_at_us != 0) continue;
         if (claim_held(t->seen, c)) continue;
         if (!lock(t, CLAIM_ROW + i, UPDATE)) return STEP_WAIT;
@@ -679,7 +677,7 @@ static step step_deregister_worker(txn *t)
     int place = worker_place(t->seen, t->s->request.worker), i;
 
     for (i = 0; i < CLAIM_ROWS; i++) {
-        if (jobq_memory_claims(t->seen)[i].worker == t->s->request.worker) {
+        if (jobq__memory_claims(t->seen)[i].worker == t->s->request.worker) {
             return STEP_deregister_dead;
         }
     }
@@ -701,7 +699,7 @@ static step step_deregister_dead(txn *t)
 {
     int place = worker_place(t->seen, t->s->request.worker);
 
-    if (place < 0 || jobq_memory_workers(t->seen)[place].dead) return STEP_COMMIT;
+    if (place < 0 || jobq__memory_workers(t->seen)[place].dead) return STEP_COMMIT;
     if (!lock(t, WORKER_ROW + place, NO_KEY_UPDATE)) return STEP_WAIT;
     mark_dead(t, place);
     return STEP_COMMIT;
@@ -712,10 +710,10 @@ static step step_sleep_check(txn *t)
     int64_t id = t->s->request.worker;
     int place = worker_place(t->seen, id);
 
-    if (place < 0 || jobq_memory_workers(t->seen)[place].dead) return STEP_COMMIT;
+    if (place < 0 || jobq__memory_workers(t->seen)[place].dead) return STEP_COMMIT;
     if (!lock(t, WORKER_ROW + place, SHARE)) return STEP_WAIT;
     if (worker_again(t, place, id) == NULL) return STEP_COMMIT;
-    return jobq_memory_workers(t->last)[place].dead ? STEP_COMMIT : STEP_sleep_insert;
+    return jobq__memory_workers(t->last)[place].dead ? STEP_COMMIT : STEP_sleep_insert;
 }
 
 static step step_sleep_insert(txn *t)
@@ -745,7 +743,7 @@ static step step_rescue_mark(txn *t)
     int64_t victim = t->s->request.worker;
     int place = worker_place(t->seen, victim);
 
-    if (place < 0 || !expired(t, &jobq_memory_workers(t->seen)[place])) return STEP_rescue_check;
+    if (place < 0 || !expired(t, &jobq__memory_workers(t->seen)[place])) return STEP_rescue_check;
     if (!lock(t, WORKER_ROW + place, NO_KEY_UPDATE)) return STEP_WAIT;
     if (expired(t, worker_again(t, place, victim))) mark_dead(t, place);
     return STEP_rescue_check;
@@ -776,10 +774,10 @@ static step step_rescue_claims(txn *t)
     t->b->claim_count = t->b->at = 0;
     while ((c = jobq__memory_oldest(t->seen, t->s->request.worker)) != NULL &&
            t->b->claim_count < limit) {
-        i = (int)(c - jobq_memory_claims(t->seen));
+        i = (int)(c - jobq__memory_claims(t->seen));
         memset(c, 0, sizeof *c); /* looked at */
         if (!lock(t, CLAIM_ROW + i, UPDATE)) continue;
-        if (jobq_memory_claims(t->last)[i].worker != t->s->request.worker) continue;
+        if (jobq__memory_claims(t->last)[i].worker != t->s->request.worker) continue;
         t->b->claims[t->b->claim_count++] = (uint8_t)i;
     }
     return t->b->claim_count > 0 ? STEP_rescue_suspects : STEP_rescue_more;
@@ -787,13 +785,13 @@ static step step_rescue_claims(txn *t)
 
 static const jobq_memory_claim *rescued_claim(const txn *t)
 {
-    return &jobq_memory_claims(t->last)[t->b->claims[t->b->at]];
+    return &jobq__memory_claims(t->last)[t->b->claims[t->b->at]];
 }
 
 /* Jobs that ran alone or are to be cancelled, or the others. */
 static bool rescue_wants(const jobq_memory *m, int i, const jobq_memory_claim *c, bool special)
 {
-    const jobq_job *job = &jobq_memory_jobs(m)[i].job;
+    const jobq_job *job = &jobq__memory_jobs(m)[i].job;
 
     return jobq_job_holds(job, c->worker, c->number) &&
            (job->alone || job->cancel_requested) == special;
@@ -857,7 +855,7 @@ static step step_rescue_more(txn *t)
 
 static bool parked(const jobq_memory *m, int i, int64_t kind)
 {
-    const jobq_job *job = &jobq_memory_jobs(m)[i].job;
+    const jobq_job *job = &jobq__memory_jobs(m)[i].job;
 
     return job->kind == kind && job->state == JOBQ_STATE_READY && job->run_at_us == JOBQ_NEVER;
 }
@@ -910,7 +908,7 @@ static step step_mend_claims(txn *t)
     int i;
 
     for (i = 0; i < t->seen->job_count; i++) {
-        const jobq_job *job = &jobq_memory_jobs(t->seen)[i].job;
+        const jobq_job *job = &jobq__memory_jobs(t->seen)[i].job;
         const jobq_memory_claim *c = jobq__memory_claim(t->seen, job->worker, job->claim);
         if (job->state != JOBQ_STATE_RUNNING || (c != NULL && c->burned_at_us == 0)) continue;
         if (insert_claim(t, job->worker, job->claim, 0) == WAITS) return STEP_WAIT;
@@ -923,7 +921,7 @@ static step step_mend_workers(txn *t)
     int i, place;
 
     for (i = 0; i < CLAIM_ROWS; i++) {
-        const jobq_memory_claim *c = &jobq_memory_claims(t->seen)[i];
+        const jobq_memory_claim *c = &jobq__memory_claims(t->seen)[i];
         if (c->worker == 0 || c->burned_at_us != 0 || worker_place(t->seen, c->worker) >= 0) {
             continue;
         }
@@ -944,10 +942,10 @@ static step step_prune_workers(txn *t)
     int i;
 
     for (i = 0; i < ROWS; i++) {
-        const jobq_memory_worker *row = &jobq_memory_workers(t->seen)[i];
+        const jobq_memory_worker *row = &jobq__memory_workers(t->seen)[i];
         if (row->id == 0 || !long_dead(t, row) || jobq__memory_left(t->seen, row->id)) continue;
         if (!lock(t, WORKER_ROW + i, UPDATE)) continue;
-        if (long_dead(t, &jobq_memory_workers(t->last)[i])) {
+        if (long_dead(t, &jobq__memory_workers(t->last)[i])) {
             memset(write_worker(t, i), 0, sizeof *row);
         }
     }
@@ -959,7 +957,7 @@ static step step_prune_claims(txn *t)
     int i;
 
     for (i = 0; i < CLAIM_ROWS; i++) {
-        const jobq_memory_claim *c = &jobq_memory_claims(t->seen)[i];
+        const jobq_memory_claim *c = &jobq__memory_claims(t->seen)[i];
         if (c->burned_at_us == 0 || c->burned_at_us >= t->b->now_us - JOBQ__DAY) continue;
         if (worker_place(t->seen, c->worker) >= 0) continue;
         if (!lock(t, CLAIM_ROW + i, UPDATE)) return STEP_WAIT;
@@ -974,10 +972,10 @@ static step step_cancel_lock(txn *t)
 {
     int i = (int)t->s->request.id - 1;
 
-    if (jobq_state_final(jobq_memory_jobs(t->seen)[i].job.state)) return STEP_COMMIT;
+    if (jobq_state_final(jobq__memory_jobs(t->seen)[i].job.state)) return STEP_COMMIT;
     if (!lock(t, JOB_ROW + i, UPDATE)) return STEP_WAIT;
-    if (jobq_state_final(jobq_memory_jobs(t->last)[i].job.state)) return STEP_COMMIT;
-    return jobq_memory_jobs(t->last)[i].job.state == JOBQ_STATE_RUNNING ? STEP_cancel_claim
+    if (jobq_state_final(jobq__memory_jobs(t->last)[i].job.state)) return STEP_COMMIT;
+    return jobq__memory_jobs(t->last)[i].job.state == JOBQ_STATE_RUNNING ? STEP_cancel_claim
                                                                         : STEP_cancel_end;
 }
 
@@ -996,10 +994,10 @@ static step step_cancel_end(txn *t)
 
 static step step_cancel_claim(txn *t)
 {
-    const jobq_job *job = &jobq_memory_jobs(t->last)[t->s->request.id - 1].job;
+    const jobq_job *job = &jobq__memory_jobs(t->last)[t->s->request.id - 1].job;
     const jobq_memory_claim *c = jobq__memory_claim(t->seen, job->worker, job->claim);
 
-    if (c != NULL && !lock(t, CLAIM_ROW + (int)(c - jobq_memory_claims(t->seen)), UPDATE)) {
+    if (c != NULL && !lock(t, CLAIM_ROW + (int)(c - jobq__memory_claims(t->seen)), UPDATE)) {
         return STEP_WAIT;
     }
     return STEP_cancel_request;

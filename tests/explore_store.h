@@ -68,7 +68,7 @@ static jobq_memory_job *write_job(txn *t, int i)
 {
     jobq_memory_job *row = &t->w->rows.jobs[i];
 
-    if (!wrote(t->w, t->id, JOB_ROW + i)) *row = jobq_memory_jobs(t->last)[i];
+    if (!wrote(t->w, t->id, JOB_ROW + i)) *row = jobq__memory_jobs(t->last)[i];
     note_write(t, JOB_ROW + i);
     return row;
 }
@@ -77,7 +77,7 @@ static jobq_memory_worker *write_worker(txn *t, int i)
 {
     jobq_memory_worker *row = &t->w->rows.workers[i];
 
-    if (!wrote(t->w, t->id, WORKER_ROW + i)) *row = jobq_memory_workers(t->last)[i];
+    if (!wrote(t->w, t->id, WORKER_ROW + i)) *row = jobq__memory_workers(t->last)[i];
     note_write(t, WORKER_ROW + i);
     return row;
 }
@@ -86,7 +86,7 @@ static jobq_memory_claim *write_claim(txn *t, int i)
 {
     jobq_memory_claim *row = &t->w->rows.claims[i];
 
-    if (!wrote(t->w, t->id, CLAIM_ROW + i)) *row = jobq_memory_claims(t->last)[i];
+    if (!wrote(t->w, t->id, CLAIM_ROW + i)) *row = jobq__memory_claims(t->last)[i];
     note_write(t, CLAIM_ROW + i);
     return row;
 }
@@ -104,17 +104,17 @@ static void overlay(const world *w, int id, image *to, uint32_t *parked)
     int i;
 
     for (i = 0; i < JOBS; i++) {
-        if (wrote(w, id, JOB_ROW + i)) jobq_memory_jobs(m)[i] = w->rows.jobs[i];
+        if (wrote(w, id, JOB_ROW + i)) jobq__memory_jobs(m)[i] = w->rows.jobs[i];
     }
     for (i = 0; i < ROWS; i++) {
-        jobq_memory_worker *row = &jobq_memory_workers(m)[i];
+        jobq_memory_worker *row = &jobq__memory_workers(m)[i];
         bool asleep = row->asleep;
         if (wrote(w, id, WORKER_ROW + i)) *row = w->rows.workers[i];
         if (wrote(w, id, WORKER_ROW + i) && row->id != 0) row->asleep = asleep;
         if (wrote(w, id, SLEEPER_ROW + i)) row->asleep = w->rows.marks[SLEEPER_ROW + i];
     }
     for (i = 0; i < CLAIM_ROWS; i++) {
-        if (wrote(w, id, CLAIM_ROW + i)) jobq_memory_claims(m)[i] = w->rows.claims[i];
+        if (wrote(w, id, CLAIM_ROW + i)) jobq__memory_claims(m)[i] = w->rows.claims[i];
     }
     for (i = 0; i < KINDS; i++) {
         if (!wrote(w, id, KIND_ROW + i)) continue;
@@ -127,20 +127,20 @@ static int worker_place(const jobq_memory *m, int64_t id)
 {
     const jobq_memory_worker *row = id == 0 ? NULL : jobq__memory_worker(m, id);
 
-    return row == NULL ? -1 : (int)(row - jobq_memory_workers(m));
+    return row == NULL ? -1 : (int)(row - jobq__memory_workers(m));
 }
 
 /* The worker's row, locked and read again: NULL where it is gone. -1 as place: it never was. */
 static const jobq_memory_worker *worker_again(const txn *t, int place, int64_t id)
 {
-    const jobq_memory_worker *row = place < 0 ? NULL : &jobq_memory_workers(t->last)[place];
+    const jobq_memory_worker *row = place < 0 ? NULL : &jobq__memory_workers(t->last)[place];
 
     return row == NULL || row->id != id ? NULL : row;
 }
 
 static bool job_holds(const jobq_memory *m, int i, int64_t worker, int64_t claim)
 {
-    return jobq_job_holds(&jobq_memory_jobs(m)[i].job, worker, claim);
+    return jobq_job_holds(&jobq__memory_jobs(m)[i].job, worker, claim);
 }
 
 /* Whether a job bears the token of a claim's row. */
@@ -161,7 +161,7 @@ static insert_end insert_claim(txn *t, int64_t worker, int64_t number, int64_t b
     int i, place = -1;
 
     for (i = 0; i < CLAIM_ROWS; i++) {
-        const jobq_memory_claim *kept = &jobq_memory_claims(t->last)[i];
+        const jobq_memory_claim *kept = &jobq__memory_claims(t->last)[i];
         int writer = t->w->rows.writer[CLAIM_ROW + i];
         bool ours = writer == 0 || writer == t->id + 1;
         if (kept->worker == worker && kept->number == number && ours) return KNOWN;
@@ -188,7 +188,7 @@ static int insert_worker(txn *t, int64_t id)
     int i = 0;
 
     for (; i < ROWS; i++) {
-        if (jobq_memory_workers(t->last)[i].id == 0 && unlocked(t->w, WORKER_ROW + i)) break;
+        if (jobq__memory_workers(t->last)[i].id == 0 && unlocked(t->w, WORKER_ROW + i)) break;
     }
     JOBQ_ASSERT(i < ROWS); /* else the world needs more ROWS */
     lock(t, WORKER_ROW + i, UPDATE);

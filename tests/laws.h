@@ -71,7 +71,7 @@ static const char *laws__parked(const jobq_memory *m, const jobq_job *b, int64_t
     int i;
 
     for (i = 0; i < m->worker_max && b->run_at_us == JOBQ_NEVER; i++) {
-        const jobq_memory_worker *o = &jobq_memory_workers(m)[i];
+        const jobq_memory_worker *o = &jobq__memory_workers(m)[i];
         if (o->id == 0 || o->dead || o->expires_at_us <= now_us) continue;
         if ((o->kinds >> b->kind & 1) != 0) return laws_beside;
     }
@@ -126,7 +126,8 @@ static const char *laws_written(const jobq_memory *before, const jobq_memory *af
     int i, taken = 0;
 
     for (i = 0; i < before->job_count && wrong == NULL; i++) {
-        const jobq_job *a = &jobq_memory_jobs(before)[i].job, *b = &jobq_memory_jobs(after)[i].job;
+        const jobq_job *a = &jobq__memory_jobs(before)[i].job;
+        const jobq_job *b = &jobq__memory_jobs(after)[i].job;
         *job = a->id;
         if (laws__same(a, b)) {
             wrong = laws__moved(s, a, b, now_us);
@@ -171,11 +172,11 @@ static const char *laws__looked(const jobq_memory *before, const jobq_memory *af
 }
 
 static const char *laws__read(const jobq_memory_partition *a, const jobq_memory_partition *b,
-                              const jobq_holder *token, bool aside, int64_t now_us)
+                              const jobq_request *r, bool aside, int64_t now_us)
 {
     if (b->cursor.acked != a->cursor.acked + aside) return "law 11: a read acknowledged";
-    if (b->holder.worker != token->worker || b->holder.claim != token->claim) return NULL;
-    if (a->holder.worker == 0 || a->holder.worker == token->worker) return NULL;
+    if (!jobq__memory_holder(b, r->worker, r->claim)) return NULL;
+    if (a->holder.worker == 0 || a->holder.worker == r->worker) return NULL;
     return a->lease_until_us < now_us ? NULL
                                       : "law 13: a partition was taken while its lease stood";
 }
@@ -228,10 +229,10 @@ static const char *laws_messages(const jobq_memory *before, const jobq_memory *a
     wrong = laws__kept(before, after, p->partition_id);
     if (wrong != NULL) return wrong;
     if (s->request.kind == JOBQ_REQUEST_READ) {
-        return laws__read(a, b, &p->token, p->aside && s->answer.reading.aside, now_us);
+        return laws__read(a, b, p, p->aside && s->answer.reading.aside, now_us);
     }
     if (b->cursor.acked < a->cursor.acked) return "law 10: the cursor ran back";
-    if (a->holder.worker == p->token.worker && a->holder.claim == p->token.claim &&
+    if (jobq__memory_holder(a, p->worker, p->claim) &&
         (s->request.kind == JOBQ_REQUEST_RENEW || a->cursor.acked == p->ack.before)) {
         return NULL;
     }

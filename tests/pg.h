@@ -31,6 +31,8 @@ static jobq_pg *pg;     /* the handle, in a schema of this program's own */
 static PGconn *db;      /* a connection for looking around */
 static char schema[40];
 
+#define ONE(job) (&(jobq_pg_filter){.id = (job)}) /* for the verbs of operators */
+
 static inline int64_t mono_us(void)
 {
     struct timespec t;

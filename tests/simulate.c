@@ -25,7 +25,7 @@
 #define JOBQ_LOOP_WATCHED 32
 #define JOBQ_LOOP_PARTITIONS 12 /* fewer than there are */
 #define JOBQ_LOOP_BATCH 8
-#define JOBQ_LOOP_LANES 20
+#define JOBQ_LOOP_LANES 24
 #define JOBQ_STRAYS_MAX 8
 #define JOBQ_MEMORY_PARTITIONS 60
 #define JOBQ_MEMORY_MESSAGES 256
@@ -338,7 +338,7 @@ static event next_event(void)
 
 /* ---- checks ---------------------------------------------------------------------------------- */
 
-static jobq_job *job_of(int64_t id) { return &jobq_memory_jobs(store)[id - 1].job; }
+static jobq_job *job_of(int64_t id) { return &jobq__memory_jobs(store)[id - 1].job; }
 
 static node *owner(int64_t worker)
 {
@@ -425,7 +425,7 @@ static void check_suspects(const jobq_job *job)
 
     if (!may_run(job)) return;
     for (i = 0; i < store->job_count; i++) {
-        const jobq_job *o = &jobq_memory_jobs(store)[i].job;
+        const jobq_job *o = &jobq__memory_jobs(store)[i].job;
         if (o == job || o->worker != job->worker || !may_run(o)) continue;
         if (o->claim == job->claim) violate("law 6: suspect %d shares its claim", (int)job->id);
         if (o->suspect) violate("law 6: a worker holds two suspects at once");
@@ -444,7 +444,7 @@ static void check_all(void)
     if (w->ill) check_ill();
 
     for (i = 0; i < store->job_count; i++) {
-        const jobq_job *job = &jobq_memory_jobs(store)[i].job;
+        const jobq_job *job = &jobq__memory_jobs(store)[i].job;
         check_custody(job);
         if (job->state == JOBQ_STATE_RUNNING && job->suspect) check_suspects(job);
     }
@@ -519,7 +519,7 @@ static void check_passed(int n, const packet *p, const jobq_job *taken)
     lane.stage = taken->stage;
     lane.after_at_us = INT64_MIN;
     for (i = 0; i < store->job_count; i++) {
-        const jobq_job *job = &jobq_memory_jobs(store)[i].job;
+        const jobq_job *job = &jobq__memory_jobs(store)[i].job;
         if (job->run_at_us > taken->run_at_us ||
             !jobq__memory_eligible(job, &lane, kinds, job->suspect, job->alone, store_us())) {
             continue;
@@ -578,8 +578,8 @@ static void prune_store(void)
     int i;
 
     for (i = 0; i < store->worker_max; i++) {
-        jobq_memory_worker *row = &jobq_memory_workers(store)[i];
-        if (row->id == 0 || !row->dead || jobq_memory_holds(store, row->id)) continue;
+        jobq_memory_worker *row = &jobq__memory_workers(store)[i];
+        if (row->id == 0 || !row->dead || jobq__memory_holds(store, row->id)) continue;
         jobq__memory_forget(store, row->id, true);
         memset(row, 0, sizeof *row);
     }
@@ -605,7 +605,7 @@ static void note_due(void)
     int i;
 
     for (i = 0; i < store->job_count; i++) {
-        const jobq_job *job = &jobq_memory_jobs(store)[i].job;
+        const jobq_job *job = &jobq__memory_jobs(store)[i].job;
         bool due = job->state == JOBQ_STATE_READY && job->run_at_us <= store_us() &&
                    (store->paused >> job->queue & 1) == 0;
         if (w->young) check_abandoned(job);
@@ -651,9 +651,9 @@ static void execute(int n, packet *p, uint64_t kinds, bool live)
         w->nodes[n].renewed_us = w->now_us;
     }
     trace("%s %d: %s %lld is executed, %d, %s", live ? "worker" : "late, once of worker", n,
-          jobq_request_name(s->request.kind), (long long)s->request.claim,
+          jobq_enum_name(JOBQ_ENUM_REQUEST, s->request.kind), (long long)s->request.claim,
           (int)(s->answer.count + s->answer.claimed.count + s->answer.reading.count),
-          jobq_error_name(s->answer.error));
+          jobq_enum_name(JOBQ_ENUM_ERROR, s->answer.error));
 }
 
 /* What was under way may be executed later, in order, or never. */
@@ -1018,7 +1018,7 @@ static void enqueue(int32_t kind)
 
     like.queue = one ? 1 : (int32_t)between(1, 2);
     like.kind = kind;
-    like.priority = (int16_t)(one ? 0 : between(0, 2));
+    like.priority = (int16_t)(one ? 0 : between(-1, 2));
     like.stages = (int16_t)(one || chance(800) ? 1 : between(2, 3));
     if (chance(200) && !one) like.run_at_us = store_us() + between(0, 120 * SECOND);
     if (chance(100) && !w->pure) like.max_attempts = (int32_t)between(1, 4);
@@ -1035,7 +1035,7 @@ static int32_t ready_jobs(void)
     int32_t count = 0, i;
 
     for (i = 0; i < store->job_count; i++) {
-        count += jobq_memory_jobs(store)[i].job.state == JOBQ_STATE_READY;
+        count += jobq__memory_jobs(store)[i].job.state == JOBQ_STATE_READY;
     }
     return count;
 }
@@ -1082,9 +1082,11 @@ static void operate(void)
         hold(queue, paused);
         if (paused) plan(w->now_us + between(0, 120 * SECOND), EVENT_UNHOLD, -1)->arg = queue;
     } else if (id != 0 && chance(300)) {
-        if (job_of(id)->state == JOBQ_STATE_FAILED) jobq_memory_revive(store, id, store_us());
-        else if (!jobq_state_final(job_of(id)->state)) jobq_memory_cancel(store, id, store_us());
-        trace("an operator touches job %d: %s", (int)id, jobq_state_name(job_of(id)->state));
+        jobq_memory_event(store, id, job_of(id)->state == JOBQ_STATE_FAILED ? JOBQ_EVENT_REVIVE
+                                                                            : JOBQ_EVENT_CANCEL,
+                          store_us());
+        trace("an operator touches job %d: %s", (int)id,
+              jobq_enum_name(JOBQ_ENUM_STATE, job_of(id)->state));
     }
 }
 
@@ -1256,7 +1258,7 @@ static bool all_ended(void)
 
     if (!outbox_done()) return false;
     for (i = 0; i < store->job_count; i++) {
-        if (!jobq_state_final(jobq_memory_jobs(store)[i].job.state)) return false;
+        if (!jobq_state_final(jobq__memory_jobs(store)[i].job.state)) return false;
     }
     return true;
 }
@@ -1325,11 +1327,12 @@ static void check_pure(void)
         }
     }
     for (i = 0; i < store->job_count; i++) {
-        const jobq_job *job = &jobq_memory_jobs(store)[i].job;
+        const jobq_job *job = &jobq__memory_jobs(store)[i].job;
         bool poison = job->kind == KIND_POISON;
         if (job->state != (poison ? JOBQ_STATE_FAILED : JOBQ_STATE_SUCCEEDED)) {
             violate("promise 4: job %d, %s, %s", (int)job->id,
-                    poison ? "the poison" : "innocent", jobq_state_name(job->state));
+                    poison ? "the poison" : "innocent", jobq_enum_name(JOBQ_ENUM_STATE,
+                                                                       job->state));
         }
         if (!poison && (job->crash != 0 || job->attempt != 1)) {
             violate("promise 4: innocent job %d has attempt %d, crash %d", (int)job->id,
@@ -1348,7 +1351,7 @@ static void count_jobs(void)
     w->sum.virtual_us = w->now_us;
     w->sum.jobs = store->job_count;
     for (i = 0; i < store->job_count; i++) {
-        jobq_state state = jobq_memory_jobs(store)[i].job.state;
+        jobq_state state = jobq__memory_jobs(store)[i].job.state;
         w->sum.succeeded += state == JOBQ_STATE_SUCCEEDED;
         w->sum.failed += state == JOBQ_STATE_FAILED;
         w->sum.cancelled += state == JOBQ_STATE_CANCELLED;

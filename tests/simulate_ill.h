@@ -329,7 +329,8 @@ static void check_ends(void)
         char nature = w->tales[i].nature;
         bool well = job->state == (healthy(i + 1) ? JOBQ_STATE_SUCCEEDED : JOBQ_STATE_FAILED);
         if (well || (may_be_left(job) && left_by_its_worker(job))) continue;
-        violate("job %d, %c, is %s at the end", i + 1, nature, jobq_state_name(job->state));
+        violate("job %d, %c, is %s at the end", i + 1, nature,
+                jobq_enum_name(JOBQ_ENUM_STATE, job->state));
     }
     for (i = 0; i < w->mail_count; i++) {
         const mail *m = &w->mails[i];

@@ -189,7 +189,7 @@ static void note_left(const wire *s, const jobq_memory_partition *a)
             last--;
         }
         give_back(p->partition_id, last + 1, a->reading);
-    } else if (p->kind == JOBQ_REQUEST_READ && a->holder.worker == p->token.worker &&
+    } else if (p->kind == JOBQ_REQUEST_READ && a->holder.worker == p->worker &&
                a->holder.claim != p->handed && !s->answer.reading.busy &&
                (!p->aside || s->answer.reading.aside)) {
         give_back(p->partition_id, a->cursor.acked + 1, a->reading);
@@ -202,11 +202,11 @@ static void check_taken(const wire *s, const jobq_memory_partition *a)
     const jobq_request *p = &s->request;
     int32_t i;
 
-    if (a->holder.worker == 0 || a->holder.worker == p->token.worker) return;
+    if (a->holder.worker == 0 || a->holder.worker == p->worker) return;
     w->sum.taken_over++;
     for (i = 0; i < w->partitions; i++) {
         const jobq_memory_partition *o = &store->partitions[i];
-        if (o->holder.worker != p->token.worker || !w->taken[i]) continue;
+        if (o->holder.worker != p->worker || !w->taken[i]) continue;
         if (mail_at(i + 1, o->cursor.acked + 1)->nature != 'w') { /* else no handler ever runs */
             violate("law 15: a worker takes partition %d beside %d, which is not done",
                     (int)p->partition_id, i + 1);
@@ -226,7 +226,7 @@ static void check_part_written(const wire *s, bool own)
     const jobq_request *p = &s->request;
     const jobq_memory_partition *a = &before->partitions[p->partition_id - 1];
     const jobq_memory_partition *b = row_of(p->partition_id);
-    bool holds = jobq__holder_same(&b->holder, &p->token);
+    bool holds = jobq__memory_holder(b, p->worker, p->claim);
 
     check_numbers(p->partition_id);
     note_left(s, a);
@@ -440,7 +440,7 @@ static void on_commit(const event *e, bool gone)
     }
     w->sum.unknown += lost;
     trace("worker %d: a handler's transaction ends, %s%s", e->node,
-          jobq_error_name(c->wire.answer.error), lost ? ", and nobody knows" : "");
+          jobq_enum_name(JOBQ_ENUM_ERROR, c->wire.answer.error), lost ? ", and nobody knows" : "");
     if (lost) c->wire.answer.error = JOBQ_ERROR_CONNECTION;
     answer = plan(w->now_us + latency(), EVENT_COMMITTED, e->node);
     answer->arg = e->arg;

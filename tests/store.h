@@ -12,7 +12,7 @@
  *
  * The test has its own clock, which begins at EPOCH and moves only by `wait d=SECONDS`. Workers,
  * claim numbers and jobs are small numbers. There are queues 1 and 2; kinds 1 and 2 belong to the
- * first, kind 3 to the second. Claims list priorities 0 to 2 and stages 2 to 0 of both queues. The
+ * first, kind 3 to the second. Claims list priorities -1 to 2 and stages 2 to 0 of both queues. The
  * outbox of queue 1 has partitions 0 and 1.
  */
 #ifndef STORE_INCLUDED
@@ -23,7 +23,7 @@
 
 #define EPOCH ((int64_t)1700000000 * SECOND)
 #define LEASE_US (30 * SECOND)
-enum { SHOWN = 48, WORKERS = 6, TEXT = 8192, HANDS = 256, LANES = 18, PARTS = 2 };
+enum { SHOWN = 48, WORKERS = 6, TEXT = 8192, HANDS = 256, LANES = 24, PARTS = 2 };
 
 typedef struct shown_job {
     jobq_job job;
@@ -284,7 +284,7 @@ static void do_claim(stage *s, const deed *d)
     int16_t priority, queue, n;
 
     memset(&t, 0, sizeof t);
-    for (priority = 0; priority < 3; priority++) {
+    for (priority = -1; priority < 3; priority++) {
         for (queue = 1; queue <= 2; queue++) {
             for (n = 2; n >= 0; n--) {
                 jobq_lane *lane = &lanes[t.lane_count++];
@@ -305,7 +305,7 @@ static void do_claim(stage *s, const deed *d)
     t.suspects = arg(d, 'u', 0) != 0;
     t.alone = arg(d, 'u', 0) == 2;
     error = s->on->claim(&t, s->now_us);
-    say("%s", jobq_error_name(error));
+    say("%s", jobq_enum_name(JOBQ_ENUM_ERROR, error));
     qsort(t.jobs, (size_t)t.count, sizeof t.jobs[0], by_id);
     say_jobs(s, &t);
     if (t.count > 0 || error != JOBQ_OK) return;
@@ -337,7 +337,7 @@ static jobq_event_kind event_of(const char *verb)
     int i;
 
     for (i = 1; i < JOBQ_EVENT_COUNT; i++) {
-        if (strcmp(verb, jobq_event_name((jobq_event_kind)i)) == 0) return (jobq_event_kind)i;
+        if (strcmp(verb, jobq_enum_name(JOBQ_ENUM_EVENT, i)) == 0) return (jobq_event_kind)i;
     }
     return JOBQ_EVENT_NONE;
 }
@@ -359,7 +359,7 @@ static void do_settle(stage *s, const deed *d, jobq_event_kind kind)
     assert_int_equal(jobq_job_decide(&s->policies[job.queue - 1], &job, &event, &decision),
                      JOBQ_OK);
     if (kind == JOBQ_EVENT_SUCCESS && arg(d, 'x', 0) != 0) next = jobq_str_from("{\"n\": 2}");
-    say("%s", jobq_error_name(s->on->settle(&job, &decision, next, s->now_us)));
+    say("%s", jobq_enum_name(JOBQ_ENUM_ERROR, s->on->settle(&job, &decision, next, s->now_us)));
 }
 
 static void do_beat(stage *s, const deed *d)
@@ -556,7 +556,7 @@ static void do_ack(stage *s, const deed *d)
         k.most = jobq_cursor_size(&plan.cursor, (int32_t)arg(d, 'l', 0), 0);
     k.bytes = arg(d, 'y', 1000000);
     error = s->on->ack(&k, s->now_us);
-    say("%s", jobq_error_name(error));
+    say("%s", jobq_enum_name(JOBQ_ENUM_ERROR, error));
     if (error != JOBQ_OK || k.count == 0) return;
     r->cursor = plan.cursor;
     r->lost = 0;
@@ -582,7 +582,7 @@ static bool do_message(stage *s, const deed *d)
         r.holder.worker = arg(d, 'w', 1);
         r.holder.claim = arg(d, 'n', r.holder.claim);
         r.holder.lease_us = LEASE_US;
-        say("%s", jobq_error_name(s->on->renew(&r, s->now_us)));
+        say("%s", jobq_enum_name(JOBQ_ENUM_ERROR, s->on->renew(&r, s->now_us)));
     } else {
         return false;
     }
@@ -597,11 +597,11 @@ static bool do_plain(stage *s, const deed *d)
         uint64_t queues = (uint64_t)arg(d, 'q', 6), kinds = (uint64_t)arg(d, 'k', 14);
         if ((queues & 2) == 0) kinds &= ~(uint64_t)6; /* kinds of its own queues only */
         if ((queues & 4) == 0) kinds &= ~(uint64_t)8;
-        say("%s", jobq_error_name(s->on->enroll(w, queues, kinds, s->now_us)));
+        say("%s", jobq_enum_name(JOBQ_ENUM_ERROR, s->on->enroll(w, queues, kinds, s->now_us)));
     } else if (strcmp(d->verb, "cancel") == 0) {
-        say("%s", jobq_error_name(s->on->cancel(j, s->now_us)));
+        say("%s", jobq_enum_name(JOBQ_ENUM_ERROR, s->on->cancel(j, s->now_us)));
     } else if (strcmp(d->verb, "revive") == 0) {
-        say("%s", jobq_error_name(s->on->revive(j, s->now_us)));
+        say("%s", jobq_enum_name(JOBQ_ENUM_ERROR, s->on->revive(j, s->now_us)));
     } else if (strcmp(d->verb, "unpark") == 0) {
         say("%d", (int)s->on->unpark((int32_t)arg(d, 'k', 1), s->now_us));
     } else if (strcmp(d->verb, "leave") == 0) {
@@ -627,7 +627,8 @@ static void show_job(const shown_job *shown)
     const jobq_job *job = &shown->job;
 
     say("%d q%d k%d p%d %s %d/%d attempt %d", (int)job->id, (int)job->queue, (int)job->kind,
-        job->priority, jobq_state_name(job->state), job->stage, job->stages, (int)job->attempt);
+        job->priority, jobq_enum_name(JOBQ_ENUM_STATE,
+                                      job->state), job->stage, job->stages, (int)job->attempt);
     if (job->crash > 0) say(" crash %d", (int)job->crash);
     if (job->suspect) say(job->alone ? " alone" : " suspect");
     if (job->cancel_requested) say(" cancel");

@@ -35,26 +35,49 @@ static jobq_error memory_enroll(int64_t worker, uint64_t queues, uint64_t kinds,
     return jobq__memory_register(memory, worker, LEASE_US, queues, kinds, now_us);
 }
 
-static void memory_jobs(taking *t, const int32_t *places)
-{
-    int32_t i;
+/* The request that these tests fill and the answer to it, as a loop and a store exchange them. */
+static jobq_request asked;
+static jobq_answer answered;
 
-    for (i = 0; i < t->count; i++) t->jobs[i] = jobq_memory_jobs(memory)[places[i]].job;
+static void memory_ask(jobq_request_kind kind, int64_t worker, int64_t claim)
+{
+    memset(&asked, 0, sizeof asked);
+    asked.kind = kind;
+    asked.worker = worker;
+    asked.claim = claim;
+}
+
+static jobq_error memory_answer(int64_t now_us)
+{
+    jobq__memory_execute(memory, &asked, 0, 0, now_us, &answered);
+    return answered.error;
 }
 
 static jobq_error memory_claim(taking *t, int64_t now_us)
 {
-    int32_t places[SHOWN];
-    uint64_t kinds = t->kinds == 0 ? UINT64_MAX : t->kinds;
-    jobq_error error =
-        jobq__memory_claim_jobs(memory, t->worker, t->number, t->limit, t->lanes, t->lane_count,
-                                kinds, t->suspects, t->alone, now_us, places, &t->count);
+    const jobq_claimed *c = &answered.claimed;
+    int32_t kind;
 
-    memory_jobs(t, places);
-    if (error != JOBQ_OK || t->count > 0) return error;
-    t->due_us = jobq__memory_look(memory, t->lanes, t->lane_count, kinds, now_us,
-                                  &t->suspect_ready, &t->alone_ready);
-    return error;
+    memory_ask(JOBQ_REQUEST_CLAIM, t->worker, t->number);
+    asked.limit = t->limit;
+    asked.bytes = JOBQ_NEVER;
+    asked.lane_count = t->lane_count;
+    memcpy(asked.lanes, t->lanes, (size_t)t->lane_count * sizeof *t->lanes);
+    asked.every_kind = t->kinds == 0;
+    for (kind = 0; kind < 64; kind++) {
+        if ((t->kinds >> kind & 1) != 0) asked.kinds[asked.kind_count++] = kind;
+    }
+    asked.suspects = t->suspects;
+    asked.alone = t->alone;
+    asked.look = true;
+    memory_answer(now_us);
+    t->count = c->count;
+    memcpy(t->jobs, c->jobs, (size_t)c->count * sizeof *c->jobs);
+    if (answered.error != JOBQ_OK || t->count > 0) return answered.error;
+    t->due_us = c->due_us;
+    t->suspect_ready = c->suspects;
+    t->alone_ready = c->alone;
+    return JOBQ_OK;
 }
 
 static bool memory_recover(int64_t worker, int64_t number, int32_t limit, int64_t now_us)
@@ -66,28 +89,24 @@ static jobq_error memory_settle(const jobq_job *held, const jobq_decision *decis
                                 int64_t now_us)
 {
     if (next.ptr != NULL) {
-        jobq_error kept = jobq_memory_keep(memory, held->id, held->worker, held->claim, next);
-        if (kept != JOBQ_OK) return kept;
+        jobq_memory_job *mj = jobq_memory_get(memory, held->id);
+        if (!jobq_job_holds(&mj->job, held->worker, held->claim)) return JOBQ_ERROR_LOST;
+        mj->next = next;
     }
     return jobq__memory_settle(memory, held->id, held->worker, held->claim, decision, now_us);
 }
 
-/* By the statement as a loop sends it. */
 static news memory_heartbeat(int64_t worker, const int64_t *settled, int32_t count, int64_t now_us)
 {
-    static jobq_request r;
-    static jobq_answer a;
-    const jobq_news *told = &a.news;
+    const jobq_news *told = &answered.news;
     news n;
     int32_t i;
 
-    memset(&r, 0, sizeof r);
     memset(&n, 0, sizeof n);
-    r.kind = JOBQ_REQUEST_HEARTBEAT;
-    r.worker = worker;
-    r.settled_count = count;
-    memcpy(r.settled, settled, (size_t)count * sizeof *settled);
-    jobq_memory_execute(memory, &r, 0, 0, now_us, &a);
+    memory_ask(JOBQ_REQUEST_HEARTBEAT, worker, 0);
+    asked.settled_count = count;
+    memcpy(asked.settled, settled, (size_t)count * sizeof *settled);
+    memory_answer(now_us);
     n.alive = told->alive;
     n.suspects = told->suspects;
     for (i = 0; i < told->cancel_count; i++) n.cancel |= (uint64_t)1 << told->cancels[i];
@@ -116,12 +135,12 @@ static void memory_deregister(int64_t worker, int64_t now_us)
 
 static jobq_error memory_cancel(int64_t job, int64_t now_us)
 {
-    return jobq_memory_cancel(memory, job, now_us);
+    return jobq_memory_event(memory, job, JOBQ_EVENT_CANCEL, now_us);
 }
 
 static jobq_error memory_revive(int64_t job, int64_t now_us)
 {
-    return jobq_memory_revive(memory, job, now_us);
+    return jobq_memory_event(memory, job, JOBQ_EVENT_REVIVE, now_us);
 }
 
 static int32_t memory_unpark(int32_t kind, int64_t now_us)
@@ -143,40 +162,58 @@ static void memory_send(int32_t part, int64_t now_us)
     assert_true(jobq_memory_send(memory, 1, part, jobq_str_from("{}")));
 }
 
+static void memory_ask_part(jobq_request_kind kind, const delivered *r)
+{
+    memory_ask(kind, r->holder.worker, r->holder.claim);
+    asked.partition_id = r->part + 1;
+    asked.lease_us = r->holder.lease_us;
+}
+
 static void memory_read(delivered *r, int64_t now_us)
 {
-    jobq_reading got;
+    const jobq_reading *got = &answered.reading;
 
-    if (r->aside) {
-        jobq__memory_aside(memory, r->part + 1, &r->holder, r->handed, &r->watched, r->before,
-                           now_us, &got);
-    } else {
-        jobq__memory_read(memory, r->part + 1, &r->holder, r->handed, &r->watched, r->most,
-                          r->bytes, now_us, &got);
-    }
-    r->answer = got.busy                 ? 'b'
-                : got.aside              ? 'a'
-                : got.holder.worker != 0 ? 'o'
-                : got.due_us > 0         ? 'w'
-                : got.count > 0          ? 'h'
-                                         : 'i';
-    r->cursor = got.cursor;
-    r->lost = got.lost;
-    r->due_us = got.due_us;
-    r->other = got.holder;
-    r->count = got.count;
-    r->cut = got.cut;
+    memory_ask_part(JOBQ_REQUEST_READ, r);
+    asked.limit = r->most;
+    asked.bytes = r->bytes;
+    asked.handed = r->handed;
+    asked.watched = r->watched;
+    asked.aside = r->aside;
+    asked.acked = r->before;
+    memory_answer(now_us);
+    r->answer = got->busy                 ? 'b'
+                : got->aside              ? 'a'
+                : got->holder.worker != 0 ? 'o'
+                : got->due_us > 0         ? 'w'
+                : got->count > 0          ? 'h'
+                                          : 'i';
+    r->cursor = got->cursor;
+    r->lost = got->lost;
+    r->due_us = got->due_us;
+    r->other = got->holder;
+    r->count = got->count;
+    r->cut = got->cut;
 }
 
 static jobq_error memory_ack(settling *k, int64_t now_us)
 {
-    return jobq__memory_ack(memory, k->of->part + 1, &k->of->holder, k->before, k->plan,
-                            k->results, k->given, k->most, k->bytes, now_us, &k->count, &k->cut);
+    memory_ask_part(JOBQ_REQUEST_ACK, k->of);
+    asked.limit = k->most;
+    asked.bytes = k->bytes;
+    asked.ack.before = k->before;
+    asked.ack.given = k->given;
+    asked.ack.plan = *k->plan;
+    memcpy(asked.ack.results, k->results, (size_t)k->plan->done);
+    memory_answer(now_us);
+    k->count = answered.reading.count;
+    k->cut = answered.reading.cut;
+    return answered.error;
 }
 
 static jobq_error memory_renew(const delivered *r, int64_t now_us)
 {
-    return jobq__memory_renew(memory, r->part + 1, &r->holder, now_us);
+    memory_ask_part(JOBQ_REQUEST_RENEW, r);
+    return memory_answer(now_us);
 }
 
 static void memory_look_parts(view *v)
@@ -239,9 +276,9 @@ static void memory_look(view *v)
 
     v->jobs = memory->job_count;
     v->workers = v->claims = 0;
-    for (i = 0; i < v->jobs; i++) memory_look_job(&jobq_memory_jobs(memory)[i], &v->job[i]);
+    for (i = 0; i < v->jobs; i++) memory_look_job(&jobq__memory_jobs(memory)[i], &v->job[i]);
     for (i = 0; i < memory->worker_max; i++) {
-        const jobq_memory_worker *w = &jobq_memory_workers(memory)[i];
+        const jobq_memory_worker *w = &jobq__memory_workers(memory)[i];
         shown_worker *to = &v->worker[v->workers];
         if (w->id == 0) continue;
         to->id = w->id;
@@ -252,7 +289,7 @@ static void memory_look(view *v)
         v->workers++;
     }
     for (i = 0; i < memory->claim_max; i++) {
-        const jobq_memory_claim *c = &jobq_memory_claims(memory)[i];
+        const jobq_memory_claim *c = &jobq__memory_claims(memory)[i];
         if (c->worker == 0) continue;
         v->claim[v->claims].worker = c->worker;
         v->claim[v->claims++].number = c->number;

@@ -120,7 +120,7 @@ static jobq_error pg_enroll(int64_t worker, uint64_t queues, uint64_t kinds, int
         snprintf(texts + strlen(texts), 8, "%sk%d", first ? "" : ",", k);
     }
     snprintf(generic, sizeof generic,
-             "SELECT jobq.register(%lld, 'w', %lld, %s, '{%s}'::int[], '{%s}'::text[])",
+             "SELECT jobq.register(%lld, 'w', %lld, %s, '{%s}'::int[], '{%s}'::text[], 5)",
              (long long)worker, (long long)LEASE_US, names[queues >> 1 & 3], pairs, texts);
     text = for_schema(generic, schema);
     res = PQexec(db, text);
@@ -281,7 +281,7 @@ static jobq_error pg_cancel(int64_t job, int64_t now_us)
     jobq_pg_error error;
 
     pg_at(now_us);
-    return jobq_pg_cancel(pg, db, job, NULL, &error);
+    return jobq_pg_cancel(pg, db, ONE(job), NULL, NULL, &error);
 }
 
 static jobq_error pg_revive(int64_t job, int64_t now_us)
@@ -289,7 +289,7 @@ static jobq_error pg_revive(int64_t job, int64_t now_us)
     jobq_pg_error error;
 
     pg_at(now_us);
-    return jobq_pg_revive(pg, db, job, &error);
+    return jobq_pg_revive(pg, db, ONE(job), NULL, &error);
 }
 
 static int32_t pg_unpark(int32_t kind, int64_t now_us)
@@ -438,7 +438,8 @@ static void pg_look_job(const PGresult *res, int row, shown_job *shown)
     job->cancel_requested = value[10] != 0;
     job->worker = value[11];
     job->claim = value[12];
-    job->state = jobq_state_from_letter(PQgetvalue(res, row, 13)[0]);
+    job->state = (jobq_state)jobq_enum_from(JOBQ_ENUM_STATE_LETTER,
+                                             jobq_str_from(PQgetvalue(res, row, 13)));
     snprintf(shown->payload, sizeof shown->payload, "%s", PQgetvalue(res, row, 14));
     snprintf(shown->why, sizeof shown->why, "%s", PQgetvalue(res, row, 15));
 }

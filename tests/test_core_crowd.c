@@ -195,7 +195,7 @@ static void answer(const jobq_request *a)
     else if (a->kind == JOBQ_REQUEST_ACK) ack(a);
     else if (a->kind == JOBQ_REQUEST_RENEW) {
         told_renewed(&loop, now, a->slot, loop.relay.parts[a->slot].generation, JOBQ_OK);
-    } else jobq_memory_perform(memory, &loop, a, 2, 0, now, now);
+    } else jobq__memory_perform(memory, &loop, a, 2, 0, now, now);
 }
 
 /* All that is due is sent; then the first of it is answered, or time passes. */

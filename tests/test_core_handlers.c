@@ -9,11 +9,11 @@
 #include "jobq.h"
 
 #include "check.h"
+#include "told.h"
 
 enum { QUEUE = 1, TWO_STAGES = 1, STUBBORN = 2, SLEEPY = 3, HASTY = 4 };
 
 static jobq_loop loop;
-static jobq_call call;
 static union {
     int64_t align;
     char bytes[1 << 20];
@@ -63,7 +63,7 @@ static void work(int kind, jobq_handler first, jobq_handler second, int64_t unti
     h.run[0] = first;
     h.run[1] = second;
     h.user = &runs;
-    while (now < until) now = jobq_memory_work(memory, &loop, &h, 1, &call, now);
+    while (now < until) now = jobq_memory_work(memory, &loop, &h, 1, now);
 }
 
 static jobq_outcome extract(jobq_call *c)
@@ -165,7 +165,7 @@ static jobq_outcome robbed(jobq_call *c)
 
     ++*(int *)c->user;
     if (*(int *)c->user > 1) return JOBQ_OUTCOME_SUCCESS;
-    memset(jobq_memory_workers(memory), 0, sizeof(jobq_memory_worker));
+    memset(jobq__memory_workers(memory), 0, sizeof(jobq_memory_worker));
     assert_true(jobq__memory_rescue(memory, loop.worker, 0, 10, 100 * SECOND, &rescued, &more));
     assert_int_equal(rescued, 1);
     assert_true(jobq_call_next(c, jobq_str_from("1"), false)); /* told when it is settled */
@@ -238,7 +238,7 @@ static void work_messages(jobq_message_handler each, jobq_batch_handler all)
     h[0].run[0] = extract;
     h[1].each = each;
     h[1].all = all;
-    while (now < 20 * SECOND) now = jobq_memory_work(memory, &loop, h, 2, &call, now);
+    while (now < 20 * SECOND) now = jobq_memory_work(memory, &loop, h, 2, now);
     assert_int_equal(job(id)->state, JOBQ_STATE_SUCCEEDED);
     assert_int_equal(memory->partitions[0].cursor.acked, 4);
 }
@@ -269,8 +269,6 @@ static void a_message_exceeded_before_delivery_counts_its_deliveries_only(void *
     jobq_loop_config config;
     jobq_memory_handler h;
     jobq_holder other;
-    jobq_holder nobody;
-    jobq_reading r;
     int64_t now = 0;
     int i;
 
@@ -278,7 +276,6 @@ static void a_message_exceeded_before_delivery_counts_its_deliveries_only(void *
     memset(&config, 0, sizeof config);
     memset(&h, 0, sizeof h);
     memset(&other, 0, sizeof other);
-    memset(&nobody, 0, sizeof nobody);
     config.message_queues = 1;
     start(&config);
     policy.max_attempts = 2;
@@ -289,13 +286,12 @@ static void a_message_exceeded_before_delivery_counts_its_deliveries_only(void *
         other.worker = 77;
         other.claim = i;
         other.lease_us = SECOND;
-        jobq__memory_read(memory, 1, &other, i - 1, &nobody, 1, JOBQ_NEVER, 0, &r);
-        assert_int_equal(r.count, 1);
+        assert_int_equal(other_reads(memory, 1, &other, i - 1, NULL, 1, 0).count, 1);
     }
     h.queue = QUEUE;
     h.each = deliver;
     h.user = &runs;
-    while (now < 20 * SECOND) now = jobq_memory_work(memory, &loop, &h, 1, &call, now);
+    while (now < 20 * SECOND) now = jobq_memory_work(memory, &loop, &h, 1, now);
     assert_true(jobq_memory_message_at(memory, 1, 1)->dead);
     assert_int_equal(jobq_memory_message_at(memory, 1, 1)->attempts, 2);
     assert_string_equal(trace, "2/0 2/1 "); /* and that one fails by itself, at its limit */

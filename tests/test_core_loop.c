@@ -14,7 +14,6 @@
 #define LEASE (30 * SECOND)
 
 static jobq_loop loop;
-static jobq_call call;
 static union {
     int64_t align;
     char bytes[1 << 20];
@@ -41,7 +40,7 @@ static jobq_request step(int64_t now)
 {
     jobq_request a = asks(&loop, now);
 
-    if (a.kind != JOBQ_REQUEST_WAIT) jobq_memory_perform(memory, &loop, &a, 2, 2, now, now);
+    if (a.kind != JOBQ_REQUEST_WAIT) jobq__memory_perform(memory, &loop, &a, 2, 2, now, now);
     return a;
 }
 
@@ -59,6 +58,38 @@ static int64_t add_job(int64_t now)
 
     like.queue = like.kind = 1;
     return jobq_memory_enqueue(memory, &like, jobq_str_from("{}"), now);
+}
+
+/* Claims list the lanes of negative priorities only when a queue has some, and then at once. */
+static void negative_priorities_run_first_once_there_are_some(void **unused)
+{
+    jobq_job like = jobq_job_new(0);
+    jobq_request a;
+    int64_t now = 0;
+    int32_t slot;
+
+    (void)unused;
+    add_job(now);
+    while ((a = step(now)).kind != JOBQ_REQUEST_CLAIM) {}
+    assert_int_equal(a.lane_count, JOBQ_PRIORITY_MAX + 1);
+    assert_int_equal(a.lanes[0].priority, 0);
+    settle_down(now);
+    slot = jobq__take_job(&loop, now);
+    assert_int_equal(loop.slots[slot].job.id, 1);
+    add_job(now);
+    like.queue = like.kind = 1;
+    like.priority = -2;
+    assert_int_equal(jobq_memory_enqueue(memory, &like, jobq_str_from("{}"), now), 3);
+    told_handled(&loop, now, slot, loop.slots[slot].generation, JOBQ_OUTCOME_SUCCESS, 0, true);
+    jobq_loop_notified(&loop, now, true); /* as the store does when it widens the range */
+    do a = step(now);
+    while (a.kind != JOBQ_REQUEST_POLICIES && a.kind != JOBQ_REQUEST_WAIT);
+    assert_int_equal(a.kind, JOBQ_REQUEST_POLICIES);
+    while ((a = step(now)).kind != JOBQ_REQUEST_CLAIM) {}
+    assert_int_equal(a.lane_count, JOBQ_PRIORITY_MAX + 3);
+    assert_int_equal(a.lanes[0].priority, -2);
+    slot = jobq__take_job(&loop, now);
+    assert_int_equal(loop.slots[slot].job.id, 3);
 }
 
 static void it_connects_and_registers_before_anything_else(void **unused)
@@ -101,7 +132,7 @@ static void requests_and_answers_are_all_that_a_driver_needs(void **unused)
             jobq_loop_tell(&loop, now, &answer);
             assert_false(jobq_loop_status_of(&loop).connected);
         } else {
-            jobq_memory_execute(memory, &request, 2, 2, now, &answer);
+            jobq__memory_execute(memory, &request, 2, 2, now, &answer);
             jobq_loop_tell(&loop, now, &answer);
         }
         while (jobq_loop_take(&loop, now, &work)) {
@@ -132,7 +163,7 @@ static void a_disconnect_is_a_request_too(void **unused)
     assert_int_equal(asks(&loop, 0).kind, JOBQ_REQUEST_REGISTER);
     a = asks(&loop, LEASE);
     assert_int_equal(a.kind, JOBQ_REQUEST_DISCONNECT);
-    jobq_memory_perform(memory, &loop, &a, 2, 2, LEASE, LEASE);
+    jobq__memory_perform(memory, &loop, &a, 2, 2, LEASE, LEASE);
     assert_false(jobq_loop_status_of(&loop).connected);
 }
 
@@ -143,11 +174,11 @@ static void each_request_has_a_name(void **unused)
     (void)unused;
     for (i = 0; i < JOBQ_REQUEST_COUNT; i++) {
         for (k = 0; k < i; k++) {
-            assert_string_not_equal(jobq_request_name((jobq_request_kind)i),
-                                    jobq_request_name((jobq_request_kind)k));
+            assert_string_not_equal(jobq_enum_name(JOBQ_ENUM_REQUEST, i),
+                                    jobq_enum_name(JOBQ_ENUM_REQUEST, k));
         }
     }
-    assert_string_equal(jobq_request_name(JOBQ_REQUEST_COUNT), "unknown");
+    assert_string_equal(jobq_enum_name(JOBQ_ENUM_REQUEST, JOBQ_REQUEST_COUNT), "unknown");
 }
 
 /* Hands out what may start; returns how many jobs ended until all four suspects had. */
@@ -177,7 +208,7 @@ static void a_suspect_does_not_wait_behind_what_is_fetched_ahead(void **unused)
 
     (void)unused;
     for (i = 0; i < 100; i++) add_job(0);
-    for (i = 0; i < 4; i++) jobq_memory_jobs(memory)[i].job.suspect = true;
+    for (i = 0; i < 4; i++) jobq__memory_jobs(memory)[i].job.suspect = true;
     assert_true(work_until_suspects_end() < 40);
     assert_true(loop.queued.count > 0);
 }
@@ -240,7 +271,7 @@ static void a_lost_claim_may_hold_what_must_run_alone(void **unused)
     add_job(0);
     must_run_alone(add_job(0));
     while ((a = asks(&loop, 0)).kind != JOBQ_REQUEST_CLAIM) {
-        jobq_memory_perform(memory, &loop, &a, 2, 2, 0, 0);
+        jobq__memory_perform(memory, &loop, &a, 2, 2, 0, 0);
     }
     assert_true(a.alone && a.suspects);
     jobq_loop_disconnected(&loop, 1);
@@ -249,7 +280,7 @@ static void a_lost_claim_may_hold_what_must_run_alone(void **unused)
         if (a.kind == JOBQ_REQUEST_RECOVER) break;
         assert_false(a.kind == JOBQ_REQUEST_CLAIM || a.with_claim);
         if (a.kind != JOBQ_REQUEST_WAIT) {
-            jobq_memory_perform(memory, &loop, &a, 2, 2, 2 * SECOND, 2 * SECOND);
+            jobq__memory_perform(memory, &loop, &a, 2, 2, 2 * SECOND, 2 * SECOND);
         }
     }
     assert_int_equal(a.kind, JOBQ_REQUEST_RECOVER);
@@ -328,20 +359,14 @@ static int64_t first_claim_beside(int dead, bool refused, bool beat)
 {
     const int64_t begin = LEASE + SECOND;
     int64_t now;
-    int32_t place, count, i;
-    jobq_lane lane;
     jobq_request a;
+    int32_t i;
 
     setup(NULL);
-    memset(&lane, 0, sizeof lane);
-    lane.queue = 1;
-    lane.after_at_us = INT64_MIN;
     for (i = 0; i < dead; i++) {
         add_job(0);
         jobq__memory_register(memory, 71 + i, LEASE, 2, 2, 0);
-        assert_int_equal(jobq__memory_claim_jobs(memory, 71 + i, 1, 1, &lane, 1, UINT64_MAX, false,
-                                                 false, 0, &place, &count), JOBQ_OK);
-        assert_int_equal(count, 1);
+        assert_int_equal(other_claims(memory, 71 + i, 0), 1);
     }
     add_job(0);
     for (now = begin; now < begin + 5 * LEASE; now += SECOND / 10) {
@@ -352,7 +377,7 @@ static int64_t first_claim_beside(int dead, bool refused, bool beat)
             if (a.kind == JOBQ_REQUEST_CLAIM || a.with_claim) return now - begin;
             if (a.kind == JOBQ_REQUEST_RESCUE && refused) {
                 told_of(&loop, now, &a, JOBQ_ERROR_DATABASE);
-            } else jobq_memory_perform(memory, &loop, &a, 2, 2, now, now);
+            } else jobq__memory_perform(memory, &loop, &a, 2, 2, now, now);
         }
     }
     return now - begin;
@@ -393,9 +418,9 @@ static void the_lease_is_counted_from_before_the_heartbeat(void **unused)
     while ((a = asks(&loop, 6 * SECOND)).kind != JOBQ_REQUEST_HEARTBEAT) {
         assert_true(++actions < 1000);
         assert_int_not_equal(a.kind, JOBQ_REQUEST_WAIT);
-        jobq_memory_perform(memory, &loop, &a, 2, 2, 6 * SECOND, 6 * SECOND);
+        jobq__memory_perform(memory, &loop, &a, 2, 2, 6 * SECOND, 6 * SECOND);
     }
-    jobq_memory_perform(memory, &loop, &a, 2, 2, 9 * SECOND, 9 * SECOND); /* the answer took 4 s */
+    jobq__memory_perform(memory, &loop, &a, 2, 2, 9 * SECOND, 9 * SECOND); /* the answer took 4 s */
     assert_true(loop.lease_mono_us == 6 * SECOND + LEASE);
 }
 
@@ -497,7 +522,7 @@ static void results_survive_a_cut_connection(void **unused)
     a = asks(&loop, 3);
     assert_int_equal(a.kind, JOBQ_REQUEST_COMPLETE);
     answered = loop;
-    jobq_memory_perform(memory, &answered, &a, 2, 2, 3, 3); /* it happened, but nobody says so */
+    jobq__memory_perform(memory, &answered, &a, 2, 2, 3, 3); /* it happened, but nobody says so */
     jobq_loop_disconnected(&loop, 4);
     assert_int_equal(loop.done.count, 1);
     settle_down(SECOND);
@@ -536,7 +561,7 @@ static void handlers_run_on_memory_with_a_clock_of_ones_own(void **unused)
     }
     like.kind = 9; /* nobody's */
     jobq_memory_enqueue(memory, &like, jobq_str_from("1"), 0);
-    while (now < 3600 * SECOND) now = jobq_memory_work(memory, &loop, handlers, 3, &call, now);
+    while (now < 3600 * SECOND) now = jobq_memory_work(memory, &loop, handlers, 3, now);
     assert_int_equal(runs, 2 + 3 + 1);
     assert_int_equal(jobq_memory_get(memory, 1)->job.state, JOBQ_STATE_SUCCEEDED);
     assert_int_equal(jobq_memory_get(memory, 2)->job.state, JOBQ_STATE_SUCCEEDED);
@@ -564,14 +589,14 @@ static void bounds_fall_when_the_stores_clock_runs_back(void **unused)
     (void)unused;
     add_job(100 * SECOND);
     settle_down(100 * SECOND);
-    assert_true(loop.queues[0].bounds[0][0].claim != 0);
+    assert_true(loop.queues[0].bounds[-JOBQ_PRIORITY_MIN][0].claim != 0);
     while ((a = asks(&loop, 106 * SECOND)).kind != JOBQ_REQUEST_HEARTBEAT) {
         assert_true(++actions < 1000);
         assert_int_not_equal(a.kind, JOBQ_REQUEST_WAIT);
-        jobq_memory_perform(memory, &loop, &a, 2, 2, 106 * SECOND, 106 * SECOND);
+        jobq__memory_perform(memory, &loop, &a, 2, 2, 106 * SECOND, 106 * SECOND);
     }
-    jobq_memory_perform(memory, &loop, &a, 2, 2, 106 * SECOND, 50 * SECOND);
-    assert_true(loop.queues[0].bounds[0][0].claim == 0);
+    jobq__memory_perform(memory, &loop, &a, 2, 2, 106 * SECOND, 50 * SECOND);
+    assert_true(loop.queues[0].bounds[-JOBQ_PRIORITY_MIN][0].claim == 0);
 }
 
 /* Between a worker's last look and its announcement a producer may have seen nobody asleep. */
@@ -699,24 +724,14 @@ static void until_ended_waits_for_what_comes_later(void **unused)
 /* What another worker has, whom nobody here watches end. */
 static void until_ended_waits_for_other_workers(void **unused)
 {
-    int32_t place, count;
-    jobq_lane lane;
-    jobq_job *job;
+    int64_t id = add_job(0);
 
     (void)unused;
-    memset(&lane, 0, sizeof lane);
-    lane.queue = 1;
-    lane.after_at_us = INT64_MIN;
-    add_job(0);
     jobq__memory_register(memory, 99, 1000 * SECOND, 2, 2, 0);
-    assert_int_equal(jobq__memory_claim_jobs(memory, 99, 1, 1, &lane, 1, UINT64_MAX, false, false,
-                                             0, &place, &count),
-                     JOBQ_OK);
-    assert_int_equal(count, 1);
+    assert_int_equal(other_claims(memory, 99, 0), 1);
     assert_true(ends_at(JOBQ_UNTIL_EMPTY, 0, 20 * SECOND, JOBQ_OUTCOME_SUCCESS) < SECOND);
     assert_int_equal(ends_at(JOBQ_UNTIL_ENDED, 0, 20 * SECOND, JOBQ_OUTCOME_SUCCESS), 20 * SECOND);
-    job = &jobq_memory_jobs(memory)[place].job;
-    job->state = JOBQ_STATE_SUCCEEDED;
+    jobq_memory_get(memory, id)->job.state = JOBQ_STATE_SUCCEEDED;
     assert_true(ends_at(JOBQ_UNTIL_ENDED, 0, 20 * SECOND, JOBQ_OUTCOME_SUCCESS) < SECOND);
 }
 
@@ -767,7 +782,7 @@ static void deed(jobq_request_kind kind, int64_t worker, int64_t number, int64_t
     a.worker = worker;
     a.claim = number;
     a.slot = -1;
-    jobq_memory_perform(memory, &loop, &a, 2, 2, now, now);
+    jobq__memory_perform(memory, &loop, &a, 2, 2, now, now);
 }
 
 /* A cancel request reaches jobs that wait for a thread, wherever they stand in the line. */
@@ -916,7 +931,7 @@ static void answer(const jobq_request *a, int64_t now, bool always)
         jobq_answer *moved = told(a->kind, JOBQ_OK);
         moved->done = jobq__memory_set_aside(memory, a->id, now);
         jobq_loop_tell(&loop, now, moved);
-    } else jobq_memory_perform(memory, &loop, a, 2, 2, now, now);
+    } else jobq__memory_perform(memory, &loop, a, 2, 2, now, now);
 }
 
 /* Runs the loop and its handlers from one instant to the next, every 10 ms. */
@@ -944,7 +959,7 @@ static int32_t count_state(jobq_state state)
 {
     int32_t i, n = 0;
 
-    for (i = 0; i < memory->job_count; i++) n += jobq_memory_jobs(memory)[i].job.state == state;
+    for (i = 0; i < memory->job_count; i++) n += jobq__memory_jobs(memory)[i].job.state == state;
     return n;
 }
 
@@ -1079,7 +1094,7 @@ static void an_error_holds_a_statement_back_for_five_seconds_at_most(void **unus
             refused++;
             assert_true(loop.hold_mono_us[a.kind] - now <= 5 * SECOND);
         } else if (a.kind == JOBQ_REQUEST_WAIT) now = a.until_mono_us;
-        else jobq_memory_perform(memory, &loop, &a, 2, 2, now, now);
+        else jobq__memory_perform(memory, &loop, &a, 2, 2, now, now);
     }
     assert_int_equal(loop.hold_mono_us[JOBQ_REQUEST_HEARTBEAT] - now, 5 * SECOND);
 }
@@ -1173,7 +1188,7 @@ static void a_flush_that_failed_is_sent_again(void **unused)
     told_handled(&loop, 1, slot, loop.slots[slot].generation, JOBQ_OUTCOME_SUCCESS, 0, false);
     while ((a = asks(&loop, 10000)).kind != JOBQ_REQUEST_COMPLETE) {
         assert_int_not_equal(a.kind, JOBQ_REQUEST_WAIT);
-        jobq_memory_perform(memory, &loop, &a, 2, 2, 10000, 10000);
+        jobq__memory_perform(memory, &loop, &a, 2, 2, 10000, 10000);
     }
     told_plain(&loop, 10000, a.kind, JOBQ_ERROR_RETRYABLE);
     assert_int_equal(jobq__list_of(&loop, a.kind, true)->count, 0);
@@ -1192,7 +1207,7 @@ static void a_job_of_an_unknown_queue_is_worked_by_the_defaults(void **unused)
     (void)unused;
     while ((a = asks(&loop, 0)).kind != JOBQ_REQUEST_CLAIM) {
         assert_int_not_equal(a.kind, JOBQ_REQUEST_WAIT);
-        jobq_memory_perform(memory, &loop, &a, 2, 2, 0, 0);
+        jobq__memory_perform(memory, &loop, &a, 2, 2, 0, 0);
     }
     job.queue = 9;
     job.state = JOBQ_STATE_RUNNING;
@@ -1263,7 +1278,7 @@ static void queues_beyond_those_with_a_policy_have_the_defaults(void **unused)
     assert_int_equal(jobq_memory_enqueue(memory, &like, jobq_str_from("{}"), 0), 1);
     assert_int_equal(jobq__memory_policy(memory, like.queue)->max_attempts, 20);
     assert_int_equal(jobq__memory_policy(memory, 0)->max_attempts, 20);
-    assert_int_equal(jobq_memory_cancel(memory, 1, 0), JOBQ_OK);
+    assert_int_equal(jobq_memory_event(memory, 1, JOBQ_EVENT_CANCEL, 0), JOBQ_OK);
 }
 
 /* Each claim of one slow job holds a place of the table until it is settled. */
@@ -1296,9 +1311,9 @@ static void a_vacuum_is_wanted_after_enough_jobs(void **unused)
         now = jobq__max(now, loop.vacuum_mono_us);
         while ((a = asks(&loop, now)).kind != JOBQ_REQUEST_VACUUM) {
             assert_int_not_equal(a.kind, JOBQ_REQUEST_WAIT);
-            jobq_memory_perform(memory, &loop, &a, 2, 2, now, now);
+            jobq__memory_perform(memory, &loop, &a, 2, 2, now, now);
         }
-        if (pass == 0) jobq_memory_perform(memory, &loop, &a, 2, 2, now, now);
+        if (pass == 0) jobq__memory_perform(memory, &loop, &a, 2, 2, now, now);
         else told_plain(&loop, now, a.kind, JOBQ_ERROR_DATABASE);
         assert_true(loop.vacuum_mono_us > now && loop.vacuum_rows == 0);
     }
@@ -1328,10 +1343,10 @@ static void a_lost_claim_is_recovered(void **unused)
     (void)unused;
     add_job(0);
     while ((a = asks(&loop, 0)).kind != JOBQ_REQUEST_CLAIM) {
-        jobq_memory_perform(memory, &loop, &a, 2, 2, 0, 0);
+        jobq__memory_perform(memory, &loop, &a, 2, 2, 0, 0);
     }
     told = loop;
-    jobq_memory_perform(memory, &told, &a, 2, 2, 0, 0);
+    jobq__memory_perform(memory, &told, &a, 2, 2, 0, 0);
     jobq_loop_disconnected(&loop, 1);
     assert_int_equal(jobq_memory_get(memory, 1)->job.state, JOBQ_STATE_RUNNING);
     settle_down(SECOND);
@@ -1352,7 +1367,7 @@ static void a_dead_worker_registers_anew(void **unused)
     before = loop.worker;
     /* it beats */
     assert_false(jobq__memory_rescue(memory, before, 99, 1, 2 * LEASE, &rescued, &more));
-    assert_true(jobq__memory_rescue(memory, before, jobq_memory_workers(memory)[0].beat, 1,
+    assert_true(jobq__memory_rescue(memory, before, jobq__memory_workers(memory)[0].beat, 1,
                                     2 * LEASE, &rescued, &more));
     settle_down(6 * SECOND);
     assert_int_equal(loop.stats.deaths, 1);
@@ -1457,7 +1472,7 @@ static void a_sweep_that_overruns_is_put_off(void **unused)
             else jobq_loop_disconnected(&loop, now);
         } else {
             others += a.kind == JOBQ_REQUEST_CLAIM;
-            jobq_memory_perform(memory, &loop, &a, 2, 2, now, now);
+            jobq__memory_perform(memory, &loop, &a, 2, 2, now, now);
         }
     }
     assert_in_range(sweeps, 4, 7); /* after 20, 40, 80 ... s */
@@ -1490,7 +1505,7 @@ static void the_blame_ends_with_the_culprit(void **unused)
         other = settles && loop.stats.refused == 1 && a.endings[0].job != bad;
         if (a.kind == JOBQ_REQUEST_WAIT) now = a.until_mono_us;
         else if (settles) told_of(&loop, now, &a, JOBQ_ERROR_DATABASE);
-        else jobq_memory_perform(memory, &loop, &a, 2, 2, now, now);
+        else jobq__memory_perform(memory, &loop, &a, 2, 2, now, now);
     }
     assert_true(other);
     assert_int_equal(loop.stats.refused, 1);
@@ -1562,6 +1577,7 @@ int main(void)
         cmocka_unit_test_setup(a_disconnect_is_a_request_too, setup),
         cmocka_unit_test(each_request_has_a_name),
         cmocka_unit_test_setup(a_suspect_does_not_wait_behind_what_is_fetched_ahead, setup),
+        cmocka_unit_test_setup(negative_priorities_run_first_once_there_are_some, setup),
         cmocka_unit_test_setup(what_must_run_alone_runs_first_and_alone, setup),
         cmocka_unit_test_setup(a_lost_claim_may_hold_what_must_run_alone, setup),
         cmocka_unit_test_setup(a_busy_worker_makes_room_for_what_must_run_alone, setup),

@@ -655,16 +655,11 @@ static void the_profiles_numbers(void **unused)
         assert_int_equal(t.budget_us, 28 * SECOND);
     }
     for (profile = 0; profile < JOBQ_PROFILE_COUNT; profile++) {
-        jobq_profile again;
-        const char *name = jobq_profile_name((jobq_profile)profile);
-        assert_int_equal(jobq_profile_from(jobq_str_from(name), &again), JOBQ_OK);
-        assert_int_equal(again, profile);
         for (role = 0; role < JOBQ_ROLE_COUNT; role++) {
             jobq_tuning t = jobq_tuning_of((jobq_profile)profile, (jobq_role)role);
             assert_int_equal(jobq_tuning_check(&t), JOBQ_OK);
         }
     }
-    assert_string_equal(jobq_profile_name(JOBQ_PROFILE_COUNT), "unknown");
 }
 
 static void tunings_are_checked(void **unused)

@@ -86,7 +86,7 @@ static jobq_request step(int64_t now)
 {
     jobq_request a = asks(&loop, now);
 
-    if (a.kind != JOBQ_REQUEST_WAIT) jobq_memory_perform(memory, &loop, &a, 2, 0, now, now);
+    if (a.kind != JOBQ_REQUEST_WAIT) jobq__memory_perform(memory, &loop, &a, 2, 0, now, now);
     return a;
 }
 
@@ -285,9 +285,9 @@ static void the_lease_counts_from_before_the_read(void **unused) /* X22, S26 */
     start(&config);
     send(0, 1);
     while ((a = asks(&loop, 0)).kind != JOBQ_REQUEST_READ) {
-        jobq_memory_perform(memory, &loop, &a, 2, 0, 0, 0);
+        jobq__memory_perform(memory, &loop, &a, 2, 0, 0, 0);
     }
-    jobq_memory_perform(memory, &loop, &a, 2, 0, SECOND, SECOND); /* the answer took a second */
+    jobq__memory_perform(memory, &loop, &a, 2, 0, SECOND, SECOND); /* the answer took a second */
     assert_true(loop.relay.parts[0].lease_mono_us == LEASE - 200 * MS);
     part = jobq__take_messages(&loop, LEASE - 200 * MS);
     assert_int_equal(part, -1); /* too late to begin */
@@ -311,7 +311,7 @@ static void a_busy_partition_is_asked_for_again_in_5_ms(void **unused)
             if (a.kind == JOBQ_REQUEST_READ) {
                 told_read(&loop, now, a.slot, JOBQ_OK, &busy);
                 reads++;
-            } else jobq_memory_perform(memory, &loop, &a, 2, 0, now, now);
+            } else jobq__memory_perform(memory, &loop, &a, 2, 0, now, now);
         }
         assert_in_range(reads, 1, 2); /* a look finds it, too */
         now = loop.relay.parts[0].due_mono_us;
@@ -431,7 +431,7 @@ static void bad_answers_are_refused_whole(void **unused)
         setup(unused);
         send(0, 1);
         while ((a = asks(&loop, 0)).kind != JOBQ_REQUEST_READ) {
-            jobq_memory_perform(memory, &loop, &a, 2, 0, 0, 0);
+            jobq__memory_perform(memory, &loop, &a, 2, 0, 0, 0);
         }
         told_read(&loop, 0, a.slot, JOBQ_OK, &bad[i]);
         assert_int_equal(loop.relay.parts[a.slot].state, JOBQ_PART_AWAY);
@@ -501,27 +501,23 @@ static void commit_step(jobq_error error, bool written)
     uint8_t results[JOBQ_LOOP_BATCH];
     jobq_verdict v;
     jobq_part *p;
-    jobq_holder token;
-    int32_t part, count;
-    bool cut;
+    jobq_request *r;
+    int32_t part;
 
     send(0, 2);
     settle_down(0);
     part = jobq__take_messages(&loop, 0);
     p = &loop.relay.parts[part];
     memset(&v, 0, sizeof v);
-    memset(&token, 0, sizeof token);
     memset(results, JOBQ_RESULT_SUCCESS, sizeof results);
     v.result = JOBQ_RESULT_SUCCESS;
     v.processed = 2;
     assert_true(told_delivered(&loop, 1, part, p->generation, &v, results, true));
-    token.worker = p->worker;
-    token.claim = p->claim;
     settle_down(1); /* nobody else acknowledges it */
-    if (written) {
-        assert_int_equal(jobq__memory_ack(memory, 1, &token, 0, &p->plan, p->results, p->given, 0,
-                                          JOBQ_NEVER, 1, &count, &cut), JOBQ_OK);
-    }
+    r = other_asks(JOBQ_REQUEST_ACK, p->worker, p->claim);
+    r->partition_id = 1;
+    jobq__ack_of(&loop, p, &r->ack);
+    if (written) assert_int_equal(told_by(memory, r, 1)->error, JOBQ_OK);
     assert_int_equal(row(1)->cursor.acked, written ? 2 : 0);
     assert_true(told_committed(&loop, 2, part, p->generation, error));
     live_until(2, 200 * MS);
@@ -572,7 +568,7 @@ static jobq_request reach(jobq_request_kind kind, int64_t now)
         a = asks(&loop, now);
         if (a.kind == kind) return a;
         assert_int_not_equal(a.kind, JOBQ_REQUEST_WAIT);
-        jobq_memory_perform(memory, &loop, &a, 2, 0, now, now);
+        jobq__memory_perform(memory, &loop, &a, 2, 0, now, now);
     }
     fail_msg("it never comes");
     return a;
@@ -607,7 +603,7 @@ static void after_an_error_an_acknowledgement_reads_on_no_more(void **unused)
     told_acked(&loop, 2, a.slot, JOBQ_ERROR_DATABASE, 0);
     a = reach(JOBQ_REQUEST_ACK, 100 * MS);
     assert_int_equal(a.limit, 0);
-    jobq_memory_perform(memory, &loop, &a, 2, 0, 100 * MS, 100 * MS);
+    jobq__memory_perform(memory, &loop, &a, 2, 0, 100 * MS, 100 * MS);
     assert_int_equal(row(1)->cursor.acked, 4);
     live_until(100 * MS, 200 * MS);
     assert_true(jobq__take_messages(&loop, 200 * MS) >= 0); /* and the others come */
@@ -738,7 +734,7 @@ static void a_look_does_not_hurry_a_read_that_failed(void **unused)
             reads++;
             told_read(&loop, now, a.slot, JOBQ_ERROR_RETRYABLE, NULL);
         } else if (a.kind == JOBQ_REQUEST_WAIT) now = jobq__min(a.until_mono_us, now + 10 * MS);
-        else jobq_memory_perform(memory, &loop, &a, 2, 0, now, now);
+        else jobq__memory_perform(memory, &loop, &a, 2, 0, now, now);
         if (now % (100 * MS) == 0) jobq_loop_notified(&loop, now, false);
     }
     assert_int_equal(reads, 6); /* after 0, 50, 150, 350, 750, 1550 ms */
@@ -774,7 +770,7 @@ static void a_message_is_given_up_when_others_are_answered(void **unused)
     }
     a = reach(JOBQ_REQUEST_READ, now);
     assert_true(a.aside);
-    jobq_memory_perform(memory, &loop, &a, 2, 0, now, now);
+    jobq__memory_perform(memory, &loop, &a, 2, 0, now, now);
     assert_int_equal(row(1)->cursor.acked, 1);
     assert_true(jobq_memory_message_at(memory, 1, 1)->dead);
     settle_down(now);
@@ -821,7 +817,7 @@ static void a_message_that_never_arrives_is_given_up(void **unused)
         silent |= a.kind == JOBQ_REQUEST_READ;
         if (a.kind == JOBQ_REQUEST_WAIT) now = a.until_mono_us;
         else if (a.kind == JOBQ_REQUEST_DISCONNECT) jobq_loop_disconnected(&loop, now);
-        else if (!silent) jobq_memory_perform(memory, &loop, &a, 2, 0, now, now);
+        else if (!silent) jobq__memory_perform(memory, &loop, &a, 2, 0, now, now);
         silent &= a.kind != JOBQ_REQUEST_DISCONNECT;
     }
     assert_true(reads < 20);
@@ -858,12 +854,12 @@ static void what_a_sweep_finds_is_read_by_a_sweep(void **unused)
     a = asks(&loop, 1);
     assert_int_equal(a.kind, JOBQ_REQUEST_READ);
     assert_true(a.sweep);
-    jobq_memory_perform(memory, &loop, &a, 2, 0, 1, 1);
+    jobq__memory_perform(memory, &loop, &a, 2, 0, 1, 1);
     jobq__relay_backlog(&loop, 1, &b); /* while it is held: the next read is one */
     handle(jobq__take_messages(&loop, 1), 1, JOBQ_RESULT_SUCCESS);
     a = reach(JOBQ_REQUEST_ACK, 1);
     assert_true(a.limit > 0 && a.sweep);
-    jobq_memory_perform(memory, &loop, &a, 2, 0, 1, 1);
+    jobq__memory_perform(memory, &loop, &a, 2, 0, 1, 1);
     handle(jobq__take_messages(&loop, 1), 1, JOBQ_RESULT_SUCCESS);
     assert_false(reach(JOBQ_REQUEST_ACK, 1).sweep);
 }
@@ -882,7 +878,7 @@ static void a_stop_ends_though_acknowledgements_are_refused(void **unused)
         if (a.kind == JOBQ_REQUEST_WAIT) now = jobq__max(now + 1, a.until_mono_us);
         else if (a.kind == JOBQ_REQUEST_ACK) {
             told_acked(&loop, now, a.slot, JOBQ_ERROR_RETRYABLE, 0);
-        } else jobq_memory_perform(memory, &loop, &a, 2, 0, now, now);
+        } else jobq__memory_perform(memory, &loop, &a, 2, 0, now, now);
     }
     assert_true(now <= SECOND + loop.config.answer_us + 1);
 }
@@ -904,7 +900,7 @@ static int sweeps_that_take(int64_t cost, jobq_error error)
             if (error != JOBQ_OK) continue;
         }
         looks += a.kind == JOBQ_REQUEST_LOOK && !a.sweep;
-        if (a.kind != JOBQ_REQUEST_WAIT) jobq_memory_perform(memory, &loop, &a, 2, 0, now, now);
+        if (a.kind != JOBQ_REQUEST_WAIT) jobq__memory_perform(memory, &loop, &a, 2, 0, now, now);
         else now = a.until_mono_us > now ? a.until_mono_us : now + 1;
     }
     assert_true(looks > 100);
@@ -1029,10 +1025,16 @@ static jobq_holder token_of(int64_t worker, int64_t claim, int64_t beat)
 
 static jobq_reading read_as(jobq_holder who, int64_t handed, jobq_holder watched, int64_t now)
 {
-    jobq_reading r;
+    return other_reads(memory, 1, &who, handed, &watched, 4, now);
+}
 
-    jobq__memory_read(memory, 1, &who, handed, &watched, 4, JOBQ_NEVER, now, &r);
-    return r;
+static jobq_error renew_as(jobq_holder who)
+{
+    jobq_request *r = other_asks(JOBQ_REQUEST_RENEW, who.worker, who.claim);
+
+    r->partition_id = 1;
+    r->lease_us = who.lease_us;
+    return told_by(memory, r, 0)->error;
 }
 
 /* Numbers are given when all that were given are acknowledged, and then ahead of what is read. */
@@ -1053,21 +1055,17 @@ static void a_read_hands_out_what_is_numbered_first(void **unused)
 static void partitions_of_the_dead_are_taken_one_at_a_time(void **unused)
 {
     jobq_holder dead[2];
-    jobq_holder nobody;
-    jobq_reading r;
     int32_t part, i;
 
     (void)unused;
     send(0, 2);
     send(1, 2);
-    memset(&nobody, 0, sizeof nobody);
     for (i = 0; i < 2; i++) { /* it dies with both */
         memset(&dead[i], 0, sizeof dead[i]);
         dead[i].worker = 99;
         dead[i].claim = i + 1;
         dead[i].lease_us = LEASE;
-        jobq__memory_read(memory, i + 1, &dead[i], 0, &nobody, 4, JOBQ_NEVER, 0, &r);
-        assert_int_equal(r.count, 2);
+        assert_int_equal(other_reads(memory, i + 1, &dead[i], 0, NULL, 4, 0).count, 2);
     }
     live_until(0, 2 * LEASE);
     assert_int_equal(loop.relay.held, 1);
@@ -1090,23 +1088,19 @@ static void only_a_holder_that_stands_still_and_has_expired_is_replaced(void **u
     assert_int_equal(read_as(a, 0, nobody, 0).count, 4);
     assert_int_equal(read_as(b, 0, nobody, 10 * LEASE).holder.worker, 1); /* expired, not watched */
     assert_int_equal(read_as(b, 0, seen, LEASE).count, 0);                /* watched, not expired */
-    assert_int_equal(jobq__memory_renew(memory, 1, &a, 0), JOBQ_OK);
+    assert_int_equal(renew_as(a), JOBQ_OK);
     assert_int_equal(read_as(b, 0, seen, 10 * LEASE).holder.beat, 1); /* it moved since */
     seen.beat = 1;
     assert_int_equal(read_as(b, 0, seen, 10 * LEASE).lost, 4);
     assert_int_equal(row(1)->reading, 1); /* after a death one at first */
-    assert_int_equal(jobq__memory_renew(memory, 1, &a, 0), JOBQ_ERROR_LOST);
+    assert_int_equal(renew_as(a), JOBQ_ERROR_LOST);
 }
 
 static void statements_that_come_too_late_do_nothing(void **unused)
 {
     jobq_holder first = token_of(1, 7, 0), second = token_of(1, 8, 0), nobody = token_of(0, 0, 0);
+    jobq_request *r = NULL;
     jobq_memory_partition before;
-    uint8_t results[4] = {JOBQ_RESULT_SUCCESS, JOBQ_RESULT_SUCCESS, JOBQ_RESULT_SUCCESS,
-                           JOBQ_RESULT_SUCCESS};
-    jobq_plan plan;
-    int32_t count;
-    bool cut;
 
     (void)unused;
     send(0, 9);
@@ -1114,16 +1108,15 @@ static void statements_that_come_too_late_do_nothing(void **unused)
     before = *row(1);
     assert_true(read_as(first, 0, nobody, 0).busy);
     assert_memory_equal(&before, row(1), sizeof before);
-    memset(&plan, 0, sizeof plan);
-    plan.done = 4;
-    plan.cursor.acked = 4;
-    plan.directive.kind = JOBQ_DIRECTIVE_PROCEED;
-    assert_int_equal(jobq__memory_ack(memory, 1, &second, 0, &plan, results, 4, 4, JOBQ_NEVER, 0,
-                                      &count, &cut), JOBQ_OK);
-    assert_int_equal(count, 4);
+    r = other_asks(JOBQ_REQUEST_ACK, second.worker, second.claim);
+    r->partition_id = 1;
+    r->limit = r->ack.given = r->ack.plan.done = 4;
+    r->ack.plan.cursor.acked = 4;
+    r->ack.plan.directive.kind = JOBQ_DIRECTIVE_PROCEED;
+    memset(r->ack.results, JOBQ_RESULT_SUCCESS, 4);
+    assert_int_equal(told_by(memory, r, 0)->reading.count, 4);
     before = *row(1);
-    assert_int_equal(jobq__memory_ack(memory, 1, &second, 0, &plan, results, 4, 4, JOBQ_NEVER, 0,
-                                      &count, &cut), JOBQ_ERROR_LOST); /* the same once more */
+    assert_int_equal(told_by(memory, r, 0)->error, JOBQ_ERROR_LOST); /* the same once more */
     assert_memory_equal(&before, row(1), sizeof before);
 }
 
@@ -1179,10 +1172,10 @@ static void lose_answer_of(jobq_request_kind kind, int64_t now)
         a = asks(&loop, now);
         if (a.kind == kind) break;
         assert_int_not_equal(a.kind, JOBQ_REQUEST_WAIT);
-        jobq_memory_perform(memory, &loop, &a, 2, 0, now, now);
+        jobq__memory_perform(memory, &loop, &a, 2, 0, now, now);
     }
     other = loop;
-    jobq_memory_perform(memory, &other, &a, 2, 0, now, now);
+    jobq__memory_perform(memory, &other, &a, 2, 0, now, now);
     jobq_loop_disconnected(&loop, now);
 }
 
@@ -1302,7 +1295,7 @@ static void send_off(node *n, const jobq_request *a)
 static void check_fence(const wire *r, const jobq_memory_partition *before)
 {
     const jobq_memory_partition *after = &memory->partitions[r->request.partition_id - 1];
-    bool held = jobq__holder_same(&before->holder, &r->request.token);
+    bool held = jobq__memory_holder(before, r->request.worker, r->request.claim);
 
     if (r->request.kind == JOBQ_REQUEST_READ) {
         LAW(after->cursor.acked == before->cursor.acked, "law 2: a read acknowledged");
@@ -1353,7 +1346,7 @@ static void drive(node *n)
             lose(n);
             jobq_loop_disconnected(&n->loop, w.now);
         } else if (a.kind == JOBQ_REQUEST_ABANDON || a.kind == JOBQ_REQUEST_CONNECT) {
-            jobq_memory_perform(memory, &n->loop, &a, 2, 0, w.now, w.now);
+            jobq__memory_perform(memory, &n->loop, &a, 2, 0, w.now, w.now);
         } else send_off(n, &a);
     }
     LAW(false, "the loop finds no end");
@@ -1564,7 +1557,7 @@ static void world_run(uint64_t seed)
         world_move(moves);
         if (moves == 2000) w.faults = 0;
         for (i = 0; i < memory->worker_max; i++) { /* the dead are swept up */
-            jobq_memory_worker *row_of = &jobq_memory_workers(memory)[i];
+            jobq_memory_worker *row_of = &jobq__memory_workers(memory)[i];
             if (row_of->expires_at_us < w.now - 60 * SECOND) memset(row_of, 0, sizeof *row_of);
         }
     }

@@ -65,7 +65,7 @@ static void errors_keep_their_names(void **unused)
     assert_int_equal(COUNT(errors), JOBQ_ERROR_COUNT);
     for (i = 0; i < COUNT(errors); i++) {
         const char *text = jobq_error_text(errors[i].error);
-        assert_string_equal(jobq_error_name(errors[i].error), errors[i].name);
+        assert_string_equal(jobq_enum_name(JOBQ_ENUM_ERROR, errors[i].error), errors[i].name);
         assert_true(strlen(text) > 5);
         for (k = 0; k < i; k++) assert_string_not_equal(text, jobq_error_text(errors[k].error));
     }
@@ -78,7 +78,7 @@ static void numbers_that_are_no_error_are_unknown(void **unused)
 
     (void)unused;
     for (i = 0; i < COUNT(numbers); i++) {
-        assert_string_equal(jobq_error_name((jobq_error)numbers[i]), "unknown");
+        assert_string_equal(jobq_enum_name(JOBQ_ENUM_ERROR, numbers[i]), "unknown");
         assert_string_equal(jobq_error_text((jobq_error)numbers[i]), "unknown error");
     }
 }

@@ -1,5 +1,5 @@
 /*
- * A loop's statement can be carried out in two ways: by jobq_memory_perform, which users have, and
+ * A loop's statement can be carried out in two ways: by jobq__memory_perform, which users have, and
  * by wire.h, with which the explorer and the simulator split a statement into sent, executed and
  * answered. Each is applied to a copy of a world. Loops and stores have no pointers, so the copies
  * must be equal byte for byte afterwards.
@@ -8,7 +8,7 @@
 #define JOBQ_LOOP_CLAIMS 16
 #define JOBQ_LOOP_THREADS 4
 #define JOBQ_LOOP_QUEUES 2
-#define JOBQ_LOOP_LANES 64
+#define JOBQ_LOOP_LANES 66
 #define JOBQ_LOOP_PARTITIONS 4
 #define JOBQ_LOOP_BATCH 16
 #define JOBQ_LOOP_WATCHED 8 /* as many as there are workers: all news fits */
@@ -83,15 +83,15 @@ static void act(node *d, const jobq_request *a)
 
     memcpy(&before, &d->loop, sizeof before);
     memcpy(twin_block.bytes, block.bytes, sizeof block.bytes);
-    jobq_memory_perform(memory, &d->loop, a, d->queues, d->kinds, now_us, now_us);
+    jobq__memory_perform(memory, &d->loop, a, d->queues, d->kinds, now_us, now_us);
     by_wire(&before, a, d, &loop);
     if (memcmp(block.bytes, twin_block.bytes, sizeof block.bytes) != 0) {
-        fail_msg("%s: the stores differ", jobq_request_name(a->kind));
+        fail_msg("%s: the stores differ", jobq_enum_name(JOBQ_ENUM_REQUEST, a->kind));
     }
     if (memcmp(&d->loop, &loop, sizeof loop) != 0) {
         size_t at = 0;
         while (((char *)&d->loop)[at] == ((char *)&loop)[at]) at++;
-        fail_msg("%s%s: the loops differ at byte %zu", jobq_request_name(a->kind),
+        fail_msg("%s%s: the loops differ at byte %zu", jobq_enum_name(JOBQ_ENUM_REQUEST, a->kind),
                  a->with_claim ? " and claim" : "", at);
     }
     seen[a->kind]++;
@@ -103,7 +103,7 @@ static void lose(node *d, const jobq_request *a)
     static jobq_loop told;
 
     memcpy(&told, &d->loop, sizeof told);
-    jobq_memory_perform(memory, &told, a, d->queues, d->kinds, now_us, now_us);
+    jobq__memory_perform(memory, &told, a, d->queues, d->kinds, now_us, now_us);
     jobq_loop_disconnected(&d->loop, now_us);
 }
 
@@ -164,8 +164,8 @@ static void something_happens(void)
     case 0: d->up = false; break;
     case 1: d->stuck = !d->stuck; break;
     case 2: jobq_loop_disconnected(&d->loop, now_us); break;
-    case 3: jobq_memory_cancel(memory, between(1, JOBS), now_us); break;
-    case 4: jobq_memory_revive(memory, between(1, JOBS), now_us); break;
+    case 3: jobq_memory_event(memory, between(1, JOBS), JOBQ_EVENT_CANCEL, now_us); break;
+    case 4: jobq_memory_event(memory, between(1, JOBS), JOBQ_EVENT_REVIVE, now_us); break;
     case 5: jobq_memory_policy(memory, 1, NULL, between(0, 1) == 0); break;
     case 6: jobq_loop_stop(&d->loop, now_us, -1); break;
     case 7: d->failing = (int)between(1, 12); break;
@@ -173,7 +173,7 @@ static void something_happens(void)
     case 9:
         like.queue = (int32_t)between(1, 2);
         like.kind = (int32_t)between(1, 2);
-        like.priority = (int16_t)between(0, 1);
+        like.priority = (int16_t)between(-1, 1);
         like.stages = (int16_t)between(1, 3);
         jobq_memory_enqueue(memory, &like, jobq_str_from(NULL), now_us);
         break;
@@ -210,7 +210,7 @@ static void perform_and_the_wire_say_the_same(void **unused)
     for (i = JOBQ_REQUEST_CONNECT; i < JOBQ_REQUEST_ABANDON; i++) {
         bool messages = i >= JOBQ_REQUEST_LOOK && i <= JOBQ_REQUEST_RENEW; /* not on the wire */
         if (messages || i == JOBQ_REQUEST_DISCONNECT || seen[i] != 0) continue;
-        fail_msg("no %s was compared", jobq_request_name((jobq_request_kind)i));
+        fail_msg("no %s was compared", jobq_enum_name(JOBQ_ENUM_REQUEST, i));
     }
 }
 

@@ -36,7 +36,8 @@ static void expect_invalid(const char *call, size_t line, jobq_error code, const
     char what[64];
 
     snprintf(what, sizeof what, "%s, line %d", call, (int)line);
-    if (code != JOBQ_ERROR_INVALID) fail_msg("%s: code %s", what, jobq_error_name(code));
+    if (code != JOBQ_ERROR_INVALID) fail_msg("%s: code %s", what,
+                                             jobq_enum_name(JOBQ_ENUM_ERROR, code));
     if (strcmp(error->field, field) != 0)
         fail_msg("%s: field '%s', not '%s'", what, error->field, field);
     if (error->code != code || strlen(error->message) < 10 || error->sqlstate[0] != '\0')
@@ -91,7 +92,7 @@ static const struct {
     {{.queue = "q", .kind = "k", .delay_us = -1}, "delay_us"},
     {{.queue = "q", .kind = "k", .delay_us = INT64_MAX}, "delay_us"},
     {{.queue = "q", .kind = "k", .priority = 10}, "priority"},
-    {{.queue = "q", .kind = "k", .priority = -1}, "priority"},
+    {{.queue = "q", .kind = "k", .priority = -10}, "priority"},
     {{.queue = "q", .kind = "k", .priority = INT32_MIN}, "priority"},
     {{.queue = "q", .kind = "k", .stages = 17}, "stages"},
     {{.queue = "q", .kind = "k", .stages = -1}, "stages"},
@@ -194,6 +195,12 @@ static const struct {
     {{.queue = "q", .at_most = -1}, "at_most"},
     {{.queue = "q", .older_us = HUGE_INT / 8}, "older_us"},
     {{.queue = "q", .tags = {"1", 1}}, "tags"},
+    {{.id = 1, .queue = "q"}, "id"},
+    {{.id = 1, .kind = "k"}, "id"},
+    {{.id = 1, .state = JOBQ_STATE_READY}, "id"},
+    {{.id = 1, .older_us = 1}, "id"},
+    {{.id = 1, .tags = {"{}", 2}}, "id"},
+    {{.id = 1, .at_most = 1}, "id"},
     {{.queue = "q", .tags = {"{\"a\":\"\xff\"}", 9}}, "tags"},
 };
 
@@ -211,17 +218,17 @@ static void bad_filters_are_refused(void **unused)
     for (i = 0; i < COUNT(bad_filters); i++) {
         const jobq_pg_filter *f = &bad_filters[i].filter;
         const char *field = bad_filters[i].field;
-        expect_invalid("cancel", i, jobq_pg_cancel_many(pg, db, f, NULL, NULL, &error), field,
+        expect_invalid("cancel", i, jobq_pg_cancel(pg, db, f, NULL, NULL, &error), field,
                        &error, before);
-        expect_invalid("revive", i, jobq_pg_revive_many(pg, db, f, NULL, &error), field, &error,
+        expect_invalid("revive", i, jobq_pg_revive(pg, db, f, NULL, &error), field, &error,
                        before);
-        expect_invalid("delete", i, jobq_pg_delete_many(pg, db, f, NULL, &error), field, &error,
+        expect_invalid("delete", i, jobq_pg_delete(pg, db, f, NULL, &error), field, &error,
                        before);
-        expect_invalid("reschedule", i, jobq_pg_reschedule_many(pg, db, f, 0, NULL, &error), field,
+        expect_invalid("reschedule", i, jobq_pg_reschedule(pg, db, f, 0, NULL, &error), field,
                        &error, before);
-        expect_invalid("prioritize", i, jobq_pg_prioritize_many(pg, db, f, 0, NULL, &error), field,
+        expect_invalid("prioritize", i, jobq_pg_prioritize(pg, db, f, 0, NULL, &error), field,
                        &error, before);
-        expect_invalid("move", i, jobq_pg_move_many(pg, db, f, "q", NULL, &error), field, &error,
+        expect_invalid("move", i, jobq_pg_move(pg, db, f, "q", NULL, &error), field, &error,
                        before);
     }
     free(before);
@@ -287,10 +294,10 @@ static jobq_error lone_call(int n, PGconn *conn, jobq_pg_error *error)
     case 15: r.decision.delay_us = -5; return verb_settle(pg, conn, &r, 1, NULL, error);
     case 16: r.error = jobq_str_from("\xfe"); return verb_settle(pg, conn, &r, 1, NULL, error);
     case 17: r.payload = jobq_str_from("{,}"); return verb_settle(pg, conn, &r, 1, NULL, error);
-    case 18: return jobq_pg_reschedule(pg, conn, 1, -1, error);
-    case 19: return jobq_pg_prioritize(pg, conn, 1, 10, error);
-    case 20: return jobq_pg_move(pg, conn, 1, NULL, error);
-    case 21: return jobq_pg_move(pg, conn, 1, "a b", error);
+    case 18: return jobq_pg_reschedule(pg, conn, ONE(1), -1, NULL, error);
+    case 19: return jobq_pg_prioritize(pg, conn, ONE(1), 10, NULL, error);
+    case 20: return jobq_pg_move(pg, conn, ONE(1), NULL, NULL, error);
+    case 21: return jobq_pg_move(pg, conn, ONE(1), "a b", NULL, error);
     case 22: return jobq_pg_pause(pg, conn, NULL, NULL, error);
     case 23: return jobq_pg_pause(pg, conn, "q", "", error);
     case 24: return jobq_pg_resume(pg, conn, "", NULL, error);
@@ -334,8 +341,9 @@ static void the_other_verbs_refuse_nonsense(void **unused)
 
 static void ids_that_nobody_has_are_not_found(void **unused)
 {
-    static const int64_t ids[] = {0, -1, INT64_MIN, INT64_MAX, 999999};
+    static const int64_t ids[] = {-1, INT64_MIN, INT64_MAX, 999999, 0};
     jobq_pg_error error;
+    jobq_error none;
     jobq_job job;
     size_t i;
 
@@ -343,10 +351,11 @@ static void ids_that_nobody_has_are_not_found(void **unused)
     RUN("SELECT jobq.queue_set('q')");
     for (i = 0; i < COUNT(ids); i++) {
         assert_int_equal(jobq_pg_get(pg, db, ids[i], &job, &error), JOBQ_ERROR_NOT_FOUND);
-        assert_int_equal(jobq_pg_cancel(pg, db, ids[i], NULL, &error), JOBQ_ERROR_NOT_FOUND);
-        assert_int_equal(jobq_pg_revive(pg, db, ids[i], &error), JOBQ_ERROR_NOT_FOUND);
-        assert_int_equal(jobq_pg_delete(pg, db, ids[i], &error), JOBQ_ERROR_NOT_FOUND);
-        assert_int_equal(jobq_pg_move(pg, db, ids[i], "q", &error), JOBQ_ERROR_NOT_FOUND);
+        none = ids[i] == 0 ? JOBQ_ERROR_INVALID : JOBQ_ERROR_NOT_FOUND; /* 0 names no job */
+        assert_int_equal(jobq_pg_cancel(pg, db, ONE(ids[i]), NULL, NULL, &error), none);
+        assert_int_equal(jobq_pg_revive(pg, db, ONE(ids[i]), NULL, &error), none);
+        assert_int_equal(jobq_pg_delete(pg, db, ONE(ids[i]), NULL, &error), none);
+        assert_int_equal(jobq_pg_move(pg, db, ONE(ids[i]), "q", NULL, &error), none);
     }
 }
 
@@ -380,7 +389,8 @@ static void bad_handles_are_refused(void **unused)
         jobq_pg *made = pg;
         jobq_error code = jobq_pg_open(&made, &bad_handles[i].desc, &error);
         if (code != bad_handles[i].code || made != NULL)
-            fail_msg("line %d: %s: %s", (int)i, jobq_error_name(code), error.message);
+            fail_msg("line %d: %s: %s", (int)i, jobq_enum_name(JOBQ_ENUM_ERROR, code),
+                     error.message);
         if (strstr(error.message, bad_handles[i].said) == NULL)
             fail_msg("line %d: %s", (int)i, error.message);
         assert_int_equal(jobq_pg_open(&made, &bad_handles[i].desc, NULL), code);
@@ -443,19 +453,19 @@ static int try_all(PGconn *conn, jobq_error wanted, const char *said)
         case 0: code = jobq_pg_enqueue(pg, conn, &job, NULL, &error); break;
         case 1: code = jobq_pg_enqueue_many(pg, conn, &job, 1, NULL, &error); break;
         case 2: code = jobq_pg_enqueue_copy(pg, conn, &job, 1, &error); break;
-        case 3: code = jobq_pg_cancel_many(pg, conn, &f, NULL, NULL, &error); break;
+        case 3: code = jobq_pg_cancel(pg, conn, &f, NULL, NULL, &error); break;
         case 4: code = jobq_pg_queue_set(pg, conn, "q", NULL, &error); break;
         case 5: code = jobq_pg_queue_counts(pg, conn, "q", &counts, &error); break;
         case 6: code = jobq_pg_peek(pg, conn, NULL, 0, NULL, 0, 5, &batch, &error); break;
         case 7: code = jobq_pg_check(pg, conn, &error); break;
-        case 8: code = jobq_pg_reschedule(pg, conn, 999999, 0, &error); break;
+        case 8: code = jobq_pg_reschedule(pg, conn, ONE(999999), 0, NULL, &error); break;
         default: code = jobq_pg_pause(pg, conn, "q", NULL, &error); break;
         }
         if (n == 6 && code == JOBQ_OK) jobq_pg_batch_clear(&batch);
         if (code == JOBQ_OK || code == JOBQ_ERROR_NOT_FOUND) {
             good++;
         } else if (wanted == JOBQ_OK || code != wanted || strstr(error.message, said) == NULL) {
-            fail_msg("call %d: %s: %s", n, jobq_error_name(code), error.message);
+            fail_msg("call %d: %s: %s", n, jobq_enum_name(JOBQ_ENUM_ERROR, code), error.message);
         }
     }
     return good;
@@ -561,7 +571,7 @@ static void a_wrong_schema_is_named(void **unused)
     assert_int_equal(jobq_pg_enqueue(other, NULL, &job, NULL, &error), JOBQ_ERROR_VERSION);
     assert_non_null(strstr(error.message, "run jobq_pg_migrate"));
     assert_int_equal(jobq_pg_enqueue_copy(other, NULL, &job, 1, &error), JOBQ_ERROR_VERSION);
-    assert_int_equal(jobq_pg_cancel(other, NULL, 1, NULL, &error), JOBQ_ERROR_VERSION);
+    assert_int_equal(jobq_pg_cancel(other, NULL, ONE(1), NULL, NULL, &error), JOBQ_ERROR_VERSION);
     jobq_pg_close(other);
 }
 

@@ -440,11 +440,11 @@ static void a_statement_that_cannot_be_sent_leaves_the_connection_usable(void **
     handle = open_on(&d);
     text = handle->texts[JOBQ_PG__DELETE].sql;
     handle->texts[JOBQ_PG__DELETE].sql = NULL; /* which libpq refuses */
-    assert_int_equal(jobq_pg_delete(handle, db, 1, &error), JOBQ_ERROR_CONNECTION);
+    assert_int_equal(jobq_pg_delete(handle, db, ONE(1), NULL, &error), JOBQ_ERROR_CONNECTION);
     handle->texts[JOBQ_PG__DELETE].sql = text;
     assert_int_equal(PQpipelineStatus(db), PQ_PIPELINE_OFF);
     assert_int_equal(PQtransactionStatus(db), PQTRANS_IDLE);
-    assert_int_equal(jobq_pg_delete(handle, db, 1, &error), JOBQ_ERROR_NOT_FOUND);
+    assert_int_equal(jobq_pg_delete(handle, db, ONE(1), NULL, &error), JOBQ_ERROR_NOT_FOUND);
     jobq_pg_close(handle);
 }
 

@@ -795,7 +795,7 @@ static void psql_and_a_program_wait_for_each_other(void **unused)
     PGresult *res;
 
     (void)unused;
-    run_on(conn, "BEGIN; SELECT pg_advisory_xact_lock(29958816139446029)");
+    run_on(conn, "BEGIN; SELECT pg_advisory_xact_lock(29958816140483506)");
     pthread_create(&program, NULL, migrates, NULL);
     assert_int_equal(install("2>&1 >/dev/null &"), 0);
     while (waiting(conn) < 2 && mono_us() < until) nap_us(5000);

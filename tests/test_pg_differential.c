@@ -92,7 +92,7 @@ static void random_enqueue(deed *d)
     known.jobs++;
     put(d, 'q', between(1, 4) == 4 ? 2 : 1);
     put(d, 'k', d->arg['q' - 'a'] == 2 ? 3 : between(1, 2));
-    put(d, 'p', between(0, 2));
+    put(d, 'p', between(-1, 2));
     put(d, 's', between(1, 3));
     if (between(0, 3) == 0) put(d, 'd', between(-5, 30));
     if (between(0, 3) == 0) put(d, 'm', between(1, 3));

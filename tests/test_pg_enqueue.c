@@ -42,6 +42,100 @@ static void fields_and_defaults_arrive(void **unused)
     assert_int_equal(number("SELECT stages_max FROM jobq.queue"), 3);
 }
 
+/* ---- negative priorities --------------------------------------------------------------------- */
+
+static int64_t least_of(const char *queue)
+{
+    return number("SELECT priority_min FROM jobq.queue WHERE name = '%s'", queue);
+}
+
+/* Each way to write one widens the lanes of its queue; nothing narrows them. */
+static void each_way_to_a_negative_priority_widens_the_lanes(void **unused)
+{
+    jobq_pg_job job = plain_job(), many[2];
+    jobq_pg_filter f;
+    jobq_pg_error error;
+    int64_t id;
+
+    (void)unused;
+    memset(&f, 0, sizeof f);
+    enqueue_with(&job); /* so that the next one could go the direct way */
+    assert_int_equal(least_of("q"), 0);
+    job.priority = -1;
+    id = enqueue_with(&job);
+    assert_int_equal(least_of("q"), -1);
+    many[0] = many[1] = plain_job();
+    many[1].priority = -2;
+    assert_int_equal(jobq_pg_enqueue_many(pg, db, many, 2, NULL, &error), JOBQ_OK);
+    assert_int_equal(least_of("q"), -2);
+    many[0].priority = -3;
+    assert_int_equal(jobq_pg_enqueue_copy(pg, db, many, 2, &error), JOBQ_OK);
+    assert_int_equal(least_of("q"), -3);
+    RUN("SELECT jobq.enqueue('q', 'k', priority => -4)");
+    assert_int_equal(least_of("q"), -4);
+    assert_int_equal(jobq_pg_prioritize(pg, NULL, ONE(id), -5, NULL, &error), JOBQ_OK);
+    assert_int_equal(least_of("q"), -5);
+    f.queue = "q";
+    assert_int_equal(jobq_pg_prioritize(pg, NULL, &f, -9, NULL, &error), JOBQ_OK);
+    assert_int_equal(least_of("q"), -9);
+    RUN("SELECT jobq.enqueue('other', 'k')");
+    assert_int_equal(jobq_pg_move(pg, NULL, ONE(id), "other", NULL, &error), JOBQ_OK);
+    assert_int_equal(least_of("other"), -9);
+    enqueue_with(&job);
+    assert_int_equal(least_of("q"), -9);
+    assert_int_equal(number("SELECT count(*) FROM jobq.job WHERE priority = -9"), 7);
+}
+
+/* Workers hear of the first one at once; a job in such a lane is mended as any other. */
+static void negative_priorities_are_told_and_mended(void **unused)
+{
+    PGnotify *told;
+
+    (void)unused;
+    RUN("SELECT jobq.register(77, 'w', 60000000, '{q}', '{1}', '{k}', 5)");
+    RUN("LISTEN jobq_4d");
+    RUN("SELECT jobq.enqueue('q', 'k', priority => -1)");
+    told = PQnotifies(db);
+    assert_non_null(told);
+    assert_string_equal(told->extra, "cancel");
+    PQfreemem(told);
+    RUN("SELECT jobq.enqueue('q', 'k', priority => -1)");
+    assert_null(PQnotifies(db));
+    RUN("UNLISTEN *");
+    RUN("UPDATE jobq.job SET state = 'x', worker = 78, claim = 1, "
+        "claimed_at = now()");
+    assert_int_equal(number("SELECT jobq.audit()"), 2);
+    RUN("SELECT jobq.prune(100)");
+    assert_int_equal(number("SELECT jobq.audit()"), 0);
+}
+
+/* A worker of an older library registers without saying which: it would never claim them. */
+static void negative_priorities_wait_for_older_workers_to_go(void **unused)
+{
+    jobq_pg_job job = plain_job();
+    jobq_pg_error error;
+
+    (void)unused;
+    RUN("SELECT jobq.register(77, 'aged', 60000000, '{q}', '{1}', '{k}')");
+    job.priority = -1;
+    assert_int_equal(jobq_pg_enqueue(pg, NULL, &job, NULL, &error), JOBQ_ERROR_DATABASE);
+    assert_string_equal(error.sqlstate, "55000");
+    assert_non_null(strstr(error.message, "worker aged of queue q has an older library"));
+    assert_int_equal(jobq_pg_enqueue_copy(pg, NULL, &job, 1, &error), JOBQ_ERROR_DATABASE);
+    job.priority = 1;
+    job.stages = 2;
+    enqueue_with(&job);
+    job.queue = "young";
+    job.priority = -1;
+    enqueue_with(&job);
+    assert_int_equal(least_of("q"), 0);
+    RUN("SELECT jobq.register(78, 'w', 60000000, '{q}', '{1}', '{k}', 5)");
+    RUN("SELECT jobq.deregister(77)");
+    job.queue = "q";
+    enqueue_with(&job);
+    assert_int_equal(least_of("q"), -1);
+}
+
 static void a_past_instant_is_lifted_to_now(void **unused)
 {
     jobq_pg_job job = plain_job();
@@ -79,7 +173,7 @@ static const struct {
      "a finite instant"},
     {"enqueue_many('q', '{k}', NULL, '{1}', p_run_ats => '{infinity}')", "run_at",
      "a finite instant"},
-    {"enqueue_many('q', '{k}', NULL, '{1}', p_priorities => '{10}')", "priority", "0 to 9"},
+    {"enqueue_many('q', '{k}', NULL, '{1}', p_priorities => '{10}')", "priority", "-9 to 9"},
     {"enqueue_many('q', '{k}', NULL, '{1}', p_stages => '{17}')", "stages", "1 to 16"},
     {"enqueue_many('q', '{k}', NULL, '{1}', p_max_attempts => '{0}')", "max_attempts", "1 or more"},
     {"enqueue_many('q', '{k}', NULL, '{1}', p_timeouts_us => '{0}')", "timeout", "positive"},
@@ -89,7 +183,7 @@ static const struct {
     {"enqueue('q', 'k', headers => '[1]')", "headers", "not a JSON object"},
     {"enqueue('q', 'k', '1', bytes => 'x')", "payload",
      "only one of payload and bytes may be given"},
-    {"enqueue('q', 'k', priority => 10)", "priority", "0 to 9"},
+    {"enqueue('q', 'k', priority => 10)", "priority", "-9 to 9"},
     {"enqueue('q', 'k', stages => 17)", "stages", "1 to 16"},
     {"enqueue('q', 'k', max_attempts => 0)", "max_attempts", "1 or more"},
     {"enqueue('q', 'k', timeout => '0')", "timeout", "positive"},
@@ -99,7 +193,7 @@ static const struct {
     {"reschedule(1, 'infinity')", "run_at", "a finite instant"},
     {"reschedule(1, '-infinity')", "run_at", "a finite instant"},
     {"reschedule('q', 'infinity')", "run_at", "a finite instant"},
-    {"prioritize(1, 10)", "priority", "0 to 9"}};
+    {"prioritize(1, 10)", "priority", "-9 to 9"}};
 
 static void refused_in_sql(const char *call, const char *field, const char *why)
 {
@@ -556,7 +650,7 @@ static void bad_jobs_are_refused_and_the_transaction_lives(void **unused)
     REFUSED(job.payload = jobq_str_from(""), "payload");
     REFUSED(job.headers = jobq_str_from("[1,"), "headers");
     REFUSED(job.priority = 10, "priority");
-    REFUSED(job.priority = -1, "priority");
+    REFUSED(job.priority = -10, "priority");
     REFUSED(job.stages = 17, "stages");
     REFUSED(job.max_attempts = -1, "max_attempts");
     REFUSED(job.timeout_us = -1, "timeout_us");
@@ -863,6 +957,9 @@ int main(void)
 {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(fields_and_defaults_arrive, pg_empty),
+        cmocka_unit_test_setup(each_way_to_a_negative_priority_widens_the_lanes, pg_empty),
+        cmocka_unit_test_setup(negative_priorities_are_told_and_mended, pg_empty),
+        cmocka_unit_test_setup(negative_priorities_wait_for_older_workers_to_go, pg_empty),
         cmocka_unit_test_setup(a_past_instant_is_lifted_to_now, pg_empty),
         cmocka_unit_test_setup(sql_refuses_in_the_words_of_c, pg_empty),
         cmocka_unit_test_setup(no_way_leads_round_the_queues_limit, pg_empty),

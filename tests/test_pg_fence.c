@@ -330,15 +330,15 @@ static void suspects_run_alone_and_the_poison_fails(void **unused)
 static void a_rescue_cancels_what_was_to_be_cancelled(void **unused)
 {
     jobq_pg_error error;
-    bool requested = false;
+    int64_t requested = 0;
     jobq_job job;
 
     (void)unused;
     enqueue_count(1);
     register_worker(101, LEASE);
     job = claim_one(101, 1, false);
-    assert_int_equal(jobq_pg_cancel(pg, NULL, job.id, &requested, &error), JOBQ_OK);
-    assert_true(requested);
+    assert_int_equal(jobq_pg_cancel(pg, NULL, ONE(job.id), NULL, &requested, &error), JOBQ_OK);
+    assert_int_equal(requested, 1);
     nap_us(LEASE + 50000);
     assert_int_equal(rescue(101), 0);
     assert_int_equal(number("SELECT count(*) FROM jobq.history WHERE state = 'c'"), 1);
@@ -353,10 +353,11 @@ static void a_cancel_request_wins_over_a_put_back(void **unused)
     enqueue_count(1);
     register_worker(101, 60 * SECOND);
     job = claim_one(101, 1, false);
-    assert_int_equal(jobq_pg_cancel(pg, NULL, job.id, NULL, &error), JOBQ_OK);
+    assert_int_equal(jobq_pg_cancel(pg, NULL, ONE(job.id), NULL, NULL, &error), JOBQ_OK);
     assert_int_equal(settle_with(&job, JOBQ_EVENT_RETRY, "asked meanwhile"), JOBQ_OK);
     assert_int_equal(number("SELECT count(*) FROM jobq.history WHERE state = 'c'"), 1);
-    assert_int_equal(jobq_pg_cancel(pg, NULL, job.id, NULL, &error), JOBQ_ERROR_TRANSITION);
+    assert_int_equal(jobq_pg_cancel(pg, NULL, ONE(job.id), NULL, NULL, &error),
+                     JOBQ_ERROR_TRANSITION);
 }
 
 static void revive_runs_a_failed_job_again(void **unused)
@@ -369,8 +370,8 @@ static void revive_runs_a_failed_job_again(void **unused)
     register_worker(101, 60 * SECOND);
     job = claim_one(101, 1, false);
     assert_int_equal(settle_with(&job, JOBQ_EVENT_DISCARD, "first"), JOBQ_OK);
-    assert_int_equal(jobq_pg_revive(pg, NULL, job.id, &error), JOBQ_OK);
-    assert_int_equal(jobq_pg_revive(pg, NULL, job.id, &error), JOBQ_ERROR_TRANSITION);
+    assert_int_equal(jobq_pg_revive(pg, NULL, ONE(job.id), NULL, &error), JOBQ_OK);
+    assert_int_equal(jobq_pg_revive(pg, NULL, ONE(job.id), NULL, &error), JOBQ_ERROR_TRANSITION);
     assert_int_equal(jobq_pg_get(pg, NULL, job.id, &got, &error), JOBQ_OK);
     assert_int_equal(got.state, JOBQ_STATE_READY);
     assert_int_equal(got.attempt, 0);
@@ -547,7 +548,8 @@ static void x3_settle(PGconn *conn, verb_result *results, size_t count)
         if (verb_settle(pg, conn, results, count, answers, &error)) x3_die("settle", &error);
         for (i = busy = 0; i < count; i++) {
             if (answers[i] == JOBQ_ERROR_BUSY) results[busy++] = results[i];
-            else if (answers[i] != JOBQ_OK) x3_die(jobq_error_name(answers[i]), NULL);
+            else if (answers[i] != JOBQ_OK) x3_die(jobq_enum_name(JOBQ_ENUM_ERROR, answers[i]),
+                                                   NULL);
         }
         count = busy;
     }
@@ -644,7 +646,8 @@ static void ids_at_the_end_of_the_range_are_survived(void **unused)
     assert_int_equal(number("SELECT (last_value < 1::bigint << 62 AND last_value > 1000000)::int "
                             "FROM jobq.job_id"), 1);
     for (i = 0; i < COUNT(looks); i++) PQclear(sql(db, "%s", looks[i]));
-    assert_int_equal(jobq_pg_revive(pg, NULL, number("SELECT id FROM jobq.failed"), &error),
+    assert_int_equal(jobq_pg_revive(pg, NULL, ONE(number("SELECT id FROM jobq.failed")), NULL,
+                                    &error),
                      JOBQ_OK);
     enqueue_count(1);
     RUN("SELECT setval('jobq.job_id', %lld)", far - 4);

@@ -235,14 +235,15 @@ static void hook_before(void *user, const jobq_pg_report *r)
 /* One line of what was reported. */
 static void say(const char *word, const jobq_pg_report *r)
 {
-    const char *what = r->call != NULL ? jobq_outcome_name(r->outcome) : "messages";
+    const char *what = r->call != NULL ? jobq_enum_name(JOBQ_ENUM_OUTCOME, r->outcome) : "messages";
     int at;
 
     pthread_mutex_lock(&said_lock);
     at = GET(said_count);
     if (at < 64) {
         snprintf(said[at], sizeof said[0], "%s %.*s %s %s%s %.*s", word, (int)r->queue.len,
-                 r->queue.ptr, what, r->call != NULL ? jobq_state_name(r->state) : "",
+                 r->queue.ptr, what, r->call != NULL ? jobq_enum_name(JOBQ_ENUM_STATE,
+                                                                      r->state) : "",
                  r->message != NULL ? (r->message->seq == 4 ? "4" : "other") : "",
                  (int)r->error.len, r->error.len > 0 ? r->error.ptr : "");
         ADD(said_count);

@@ -63,12 +63,12 @@ static void revive_leaves_a_key_that_is_taken(void **unused)
     second = new_job("q", "a", NULL);
     assert_true(first != second);
     before = all_rows();
-    expect_exists(jobq_pg_revive(pg, NULL, first, &error), &error, before);
+    expect_exists(jobq_pg_revive(pg, NULL, ONE(first), NULL, &error), &error, before);
     RUN("SELECT jobq.finish(ARRAY[%lld], 's', NULL)", (long long)second);
     before = all_rows();
-    expect_exists(jobq_pg_revive(pg, NULL, first, &error), &error, before);
+    expect_exists(jobq_pg_revive(pg, NULL, ONE(first), NULL, &error), &error, before);
     time_goes_by();
-    assert_int_equal(jobq_pg_revive(pg, NULL, first, &error), JOBQ_OK);
+    assert_int_equal(jobq_pg_revive(pg, NULL, ONE(first), NULL, &error), JOBQ_OK);
     assert_int_equal(new_job("q", "a", NULL), first);
 }
 
@@ -84,7 +84,7 @@ static void a_revived_job_has_its_key_again(void **unused)
         RUN("SELECT jobq.finish(ARRAY[%lld], 'f', NULL)", (long long)id);
         if (round > 0) time_goes_by();
         if (round > 1) RUN("SELECT jobq.prune(100)");
-        assert_int_equal(jobq_pg_revive(pg, NULL, id, &error), JOBQ_OK);
+        assert_int_equal(jobq_pg_revive(pg, NULL, ONE(id), NULL, &error), JOBQ_OK);
         assert_int_equal(number("SELECT count(*) FROM jobq.idempotency WHERE ended_at IS NULL"), 1);
         assert_int_equal(new_job("q", "a", NULL), id);
     }
@@ -116,11 +116,11 @@ static void reviving_many_leaves_out_what_is_taken(void **unused)
         new_job("q", key, NULL);
     }
     time_goes_by();
-    assert_int_equal(jobq_pg_revive_many(pg, NULL, &f, &count, &error), JOBQ_OK);
+    assert_int_equal(jobq_pg_revive(pg, NULL, &f, &count, &error), JOBQ_OK);
     assert_int_equal(count, 1); /* one of the two that have the same key */
-    assert_int_equal(jobq_pg_revive_many(pg, NULL, &f, &count, &error), JOBQ_OK);
+    assert_int_equal(jobq_pg_revive(pg, NULL, &f, &count, &error), JOBQ_OK);
     assert_int_equal(count, 1);
-    assert_int_equal(jobq_pg_revive_many(pg, NULL, &f, &count, &error), JOBQ_OK);
+    assert_int_equal(jobq_pg_revive(pg, NULL, &f, &count, &error), JOBQ_OK);
     assert_int_equal(count, 0);
     assert_int_equal(number("SELECT count(*) FROM jobq.job WHERE id = %lld", (long long)free_one),
                      1);
@@ -140,12 +140,12 @@ static void move_leaves_a_key_that_is_taken(void **unused)
     RUN("UPDATE jobq.job SET kind_id = (SELECT id FROM jobq.kind WHERE name = 'only_here')"
         " WHERE id = %lld", (long long)first);
     before = all_rows();
-    expect_exists(jobq_pg_move(pg, NULL, first, "r", &error), &error, before);
+    expect_exists(jobq_pg_move(pg, NULL, ONE(first), "r", NULL, &error), &error, before);
     RUN("SELECT jobq.finish(ARRAY[%lld], 's', NULL)", (long long)there);
     before = all_rows();
-    expect_exists(jobq_pg_move(pg, NULL, first, "r", &error), &error, before);
+    expect_exists(jobq_pg_move(pg, NULL, ONE(first), "r", NULL, &error), &error, before);
     time_goes_by(); /* its window is over, though nobody has pruned it */
-    assert_int_equal(jobq_pg_move(pg, NULL, first, "r", &error), JOBQ_OK);
+    assert_int_equal(jobq_pg_move(pg, NULL, ONE(first), "r", NULL, &error), JOBQ_OK);
     assert_int_equal(new_job("r", "a", NULL), first);
     assert_true(new_job("q", "a", NULL) != first);
 }
@@ -163,9 +163,9 @@ static void moving_many_leaves_out_what_is_taken(void **unused)
     new_job("q", "a", NULL);
     new_job("q", "b", NULL);
     new_job("r", "a", NULL);
-    assert_int_equal(jobq_pg_move_many(pg, NULL, &f, "r", &count, &error), JOBQ_OK);
+    assert_int_equal(jobq_pg_move(pg, NULL, &f, "r", &count, &error), JOBQ_OK);
     assert_int_equal(count, 1);
-    assert_int_equal(jobq_pg_move_many(pg, NULL, &f, "r", &count, &error), JOBQ_OK);
+    assert_int_equal(jobq_pg_move(pg, NULL, &f, "r", &count, &error), JOBQ_OK);
     assert_int_equal(count, 0);
     assert_int_equal(number("SELECT count(*) FROM jobq.jobs WHERE queue = 'r'"), 2);
 }

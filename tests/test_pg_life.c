@@ -551,15 +551,16 @@ static void what_a_handler_leaves_open_is_rolled_back(void **unused)
 static void a_ready_job_is_cancelled_at_once(void **unused)
 {
     jobq_pg_error error;
-    bool requested = true;
+    int64_t requested = 7;
     int64_t id;
 
     (void)unused;
     id = enqueue_kind("k", "1");
-    assert_int_equal(jobq_pg_cancel(pg, NULL, id, &requested, &error), JOBQ_OK);
-    assert_false(requested);
+    assert_int_equal(jobq_pg_cancel(pg, NULL, ONE(id), NULL, &requested, &error), JOBQ_OK);
+    assert_int_equal(requested, 0);
     assert_int_equal(number("SELECT count(*) FROM jobq.history WHERE state = 'c'"), 1);
-    assert_int_equal(jobq_pg_cancel(pg, NULL, id, &requested, &error), JOBQ_ERROR_TRANSITION);
+    assert_int_equal(jobq_pg_cancel(pg, NULL, ONE(id), NULL, &requested, &error),
+                     JOBQ_ERROR_TRANSITION);
 }
 
 /* How one running job ends that is asked to cancel. */
@@ -568,15 +569,15 @@ static void cancel_running(jobq_handler run, const char *ends)
     jobq_pg_handler h = handler_of("q", "k", run);
     jobq_pg_worker_desc d = work_of(&h, 1);
     jobq_pg_error error;
-    bool requested = false;
+    int64_t requested = 0;
     int64_t id;
     jobq_job got;
 
     id = enqueue_kind("k", "1");
     start(&d);
     assert_true(reaches(20, &runs, 1));
-    assert_int_equal(jobq_pg_cancel(pg, NULL, id, &requested, &error), JOBQ_OK);
-    assert_true(requested);
+    assert_int_equal(jobq_pg_cancel(pg, NULL, ONE(id), NULL, &requested, &error), JOBQ_OK);
+    assert_int_equal(requested, 1);
     assert_true(becomes(20, 1, ends));
     assert_int_equal(jobq_pg_get(pg, NULL, id, &got, &error), JOBQ_OK);
     assert_int_equal(number("SELECT count(*) FROM jobq.job"), 0);
@@ -633,9 +634,9 @@ static void a_revived_job_is_not_cancelled_by_an_old_request(void **unused)
     start(&d);
     assert_true(reaches(20, &runs, 1));
     assert_true(reaches(20, &others, 1));
-    assert_int_equal(jobq_pg_cancel(pg, NULL, cancel_target, NULL, &error), JOBQ_OK);
+    assert_int_equal(jobq_pg_cancel(pg, NULL, ONE(cancel_target), NULL, NULL, &error), JOBQ_OK);
     assert_true(becomes(20, 1, "SELECT count(*) FROM jobq.failed"));
-    assert_int_equal(jobq_pg_revive(pg, NULL, cancel_target, &error), JOBQ_OK);
+    assert_int_equal(jobq_pg_revive(pg, NULL, ONE(cancel_target), NULL, &error), JOBQ_OK);
     assert_true(reaches(20, &stop_seen, 1));
     assert_int_equal(GET(stop_seen), JOBQ_STOP_NONE + 1);
     assert_true(becomes(20, 1, "SELECT count(*) FROM jobq.job WHERE state = 'r'"));
@@ -1331,7 +1332,7 @@ static void priorities_run_in_order(void **unused)
 
     (void)unused;
     for (i = 0; i < 100; i++) {
-        job.priority = (i * 7) % 10;
+        job.priority = (i * 7) % 19 - 9;
         enqueue_with(&job);
     }
     d.loop.threads = 1;

@@ -32,7 +32,7 @@ static int64_t job_in(const char *state)
         RUN("DELETE FROM jobq.idempotency");
     }
     if (strcmp(state, "suspect") == 0) RUN("UPDATE jobq.job SET suspect = true");
-    if (strcmp(state, "cancelled") == 0) jobq_pg_cancel(pg, NULL, id, NULL, NULL);
+    if (strcmp(state, "cancelled") == 0) jobq_pg_cancel(pg, NULL, ONE(id), NULL, NULL, NULL);
     if (strstr("running failed succeeded", state) == NULL) return id;
     job = claim_one(WORKER, ++next_claim, false);
     if (strcmp(state, "failed") == 0) settle_with(&job, JOBQ_EVENT_DISCARD, "broken");
@@ -98,28 +98,34 @@ static void every_verb_answers_every_state(void **unused)
 static void c_says_what_sql_says(void **unused)
 {
     jobq_pg_error error;
-    bool requested;
-    int64_t id;
+    int64_t id, count, requested;
     size_t s;
 
     (void)unused;
     for (s = 0; s < COUNT(states); s++) {
         bool ready = s < 3;
         jobq_error other = strcmp(states[s], "none") ? JOBQ_ERROR_TRANSITION : JOBQ_ERROR_NOT_FOUND;
+        jobq_error if_ready = ready ? JOBQ_OK : other;
         fresh();
         assert_int_equal(jobq_pg_queue_set(pg, NULL, "other", NULL, &error), JOBQ_OK);
         id = job_in(states[s]);
-        assert_int_equal(jobq_pg_reschedule(pg, NULL, id, 0, &error), ready ? JOBQ_OK : other);
+        assert_int_equal(jobq_pg_reschedule(pg, NULL, ONE(id), 0, NULL, &error), if_ready);
         if (!ready && s < 7) assert_string_equal(error.value, states[s]);
-        assert_int_equal(jobq_pg_prioritize(pg, NULL, id, 9, &error), ready ? JOBQ_OK : other);
-        assert_int_equal(jobq_pg_move(pg, NULL, id, "other", &error), ready ? JOBQ_OK : other);
-        assert_int_equal(jobq_pg_cancel(pg, NULL, id, &requested, &error),
+        assert_int_equal(jobq_pg_prioritize(pg, NULL, ONE(id), 9, NULL, &error), if_ready);
+        assert_int_equal(jobq_pg_move(pg, NULL, ONE(id), "other", NULL, &error), if_ready);
+        count = requested = 7; /* untouched by an error */
+        assert_int_equal(jobq_pg_cancel(pg, NULL, ONE(id), &count, &requested, &error),
                          s < 4 ? JOBQ_OK : other);
-        assert_int_equal(jobq_pg_revive(pg, NULL, id, &error), s == 4 ? JOBQ_OK : other);
-        assert_int_equal(jobq_pg_delete(pg, NULL, id, &error), s == 3 || s == 7 ? other : JOBQ_OK);
+        assert_int_equal(count, s < 3 ? 1 : s == 3 ? 0 : 7);
+        assert_int_equal(requested, s < 3 ? 0 : s == 3 ? 1 : 7);
+        assert_int_equal(jobq_pg_revive(pg, NULL, ONE(id), NULL, &error), s == 4 ? JOBQ_OK : other);
+        count = 7;
+        assert_int_equal(jobq_pg_delete(pg, NULL, ONE(id), &count, &error),
+                         s == 3 || s == 7 ? other : JOBQ_OK);
+        assert_int_equal(count, s == 3 || s == 7 ? 7 : 1);
         if (s == 3) assert_non_null(strstr(error.message, "cancel asks"));
     }
-    assert_int_equal(jobq_pg_move(pg, NULL, 1, "nowhere", &error), JOBQ_ERROR_INVALID);
+    assert_int_equal(jobq_pg_move(pg, NULL, ONE(1), "nowhere", NULL, &error), JOBQ_ERROR_INVALID);
     assert_non_null(strstr(error.message, "no queue is called 'nowhere'"));
 }
 
@@ -136,15 +142,15 @@ static void a_key_moves_with_its_job(void **unused)
     job.queue = "other";
     job.key = "a-key";
     second = enqueue_with(&job);
-    assert_int_equal(jobq_pg_move(pg, NULL, first, "other", &error), JOBQ_ERROR_EXISTS);
+    assert_int_equal(jobq_pg_move(pg, NULL, ONE(first), "other", NULL, &error), JOBQ_ERROR_EXISTS);
     assert_int_equal(number("SELECT count(*) FROM jobq.jobs WHERE queue = 'q'"), 1);
-    assert_int_equal(jobq_pg_delete(pg, NULL, second, &error), JOBQ_OK);
-    assert_int_equal(jobq_pg_move(pg, NULL, first, "other", &error), JOBQ_OK);
+    assert_int_equal(jobq_pg_delete(pg, NULL, ONE(second), NULL, &error), JOBQ_OK);
+    assert_int_equal(jobq_pg_move(pg, NULL, ONE(first), "other", NULL, &error), JOBQ_OK);
     assert_int_equal(jobq_pg_enqueue(pg, NULL, &job, &second, &error), JOBQ_ERROR_EXISTS);
     assert_int_equal(second, first);
-    assert_int_equal(jobq_pg_cancel(pg, NULL, first, NULL, &error), JOBQ_OK);
+    assert_int_equal(jobq_pg_cancel(pg, NULL, ONE(first), NULL, NULL, &error), JOBQ_OK);
     assert_int_equal(number("SELECT count(*) FROM jobq.idempotency WHERE ended_at IS NULL"), 0);
-    assert_int_equal(jobq_pg_delete(pg, NULL, first, &error), JOBQ_OK);
+    assert_int_equal(jobq_pg_delete(pg, NULL, ONE(first), NULL, &error), JOBQ_OK);
     assert_int_equal(number("SELECT count(*) FROM jobq.idempotency"), 0);
 }
 
@@ -157,7 +163,7 @@ static void two_queues(void)
     fresh();
     RUN("SELECT jobq.enqueue('q', CASE WHEN n %% 2 = 0 THEN 'k' ELSE 'l' END, to_jsonb(n), headers "
         "=> CASE WHEN n %% 4 = 0 THEN '{\"tenant\": \"a\", \"x\": 1}'::jsonb END, stages => 1 + n "
-        "%% 3, priority => n %% 5) FROM generate_series(1, 200) n");
+        "%% 3, priority => n %% 5 - 2) FROM generate_series(1, 200) n");
     RUN("UPDATE jobq.job SET enqueued_at = now() - interval '1 day' WHERE payload <= '10'");
     RUN("SELECT jobq.enqueue('calm', 'k') FROM generate_series(1, 50)");
 }
@@ -194,18 +200,18 @@ static void filters_take_what_matches_in_steps(void **unused)
 
     (void)unused;
     two_queues();
-    ALL(jobq_pg_prioritize_many(pg, NULL, &f, 9, &count, &error));
+    ALL(jobq_pg_prioritize(pg, NULL, &f, 9, &count, &error));
     assert_int_equal(sum, 100);
     assert_int_equal(calls, 5);
     assert_int_equal(number("SELECT count(*) FROM jobq.jobs WHERE priority = 9 AND kind = 'k' AND "
                             "queue = 'q'"), 100);
-    ALL(jobq_pg_reschedule_many(pg, NULL, &f, 4102444800 * SECOND, &count, &error));
+    ALL(jobq_pg_reschedule(pg, NULL, &f, 4102444800 * SECOND, &count, &error));
     assert_int_equal(sum, 100);
     assert_int_equal(number("SELECT count(*) FROM jobq.jobs WHERE run_at = '2100-01-01 UTC'"), 100);
-    ALL(jobq_pg_reschedule_many(pg, NULL, &f, 0, &count, &error));
+    ALL(jobq_pg_reschedule(pg, NULL, &f, 0, &count, &error));
     assert_int_equal(sum, 100);
     f.tags = jobq_str_from("{\"tenant\": \"a\"}");
-    ALL(jobq_pg_move_many(pg, NULL, &f, "calm", &count, &error));
+    ALL(jobq_pg_move(pg, NULL, &f, "calm", &count, &error));
     assert_int_equal(sum, 50);
     assert_int_equal(number("SELECT count(*) FROM jobq.jobs j JOIN jobq.kind k ON k.id = j.kind_id "
                             "JOIN jobq.queue q ON q.id = k.queue_id WHERE q.name = 'calm' AND "
@@ -213,15 +219,15 @@ static void filters_take_what_matches_in_steps(void **unused)
     assert_int_equal(number("SELECT stages_max FROM jobq.queue WHERE name = 'calm'"), 3);
     f = filter_of(NULL, 30);
     f.older_us = 3600 * SECOND;
-    ALL(jobq_pg_cancel_many(pg, NULL, &f, &count, &requested, &error));
+    ALL(jobq_pg_cancel(pg, NULL, &f, &count, &requested, &error));
     assert_int_equal(sum, 8); /* of ten, two were moved */
     assert_int_equal(requested, 0);
     f.older_us = 0;
     f.state = JOBQ_STATE_CANCELLED;
-    ALL(jobq_pg_delete_many(pg, NULL, &f, &count, &error));
+    ALL(jobq_pg_delete(pg, NULL, &f, &count, &error));
     assert_int_equal(sum, 8);
     f.state = JOBQ_STATE_READY;
-    ALL(jobq_pg_delete_many(pg, NULL, &f, &count, &error));
+    ALL(jobq_pg_delete(pg, NULL, &f, &count, &error));
     assert_int_equal(sum, 142);
     assert_int_equal(number("SELECT count(*) FROM jobq.jobs WHERE queue <> 'calm'"), 0);
     assert_int_equal(number("SELECT count(*) FROM jobq.jobs WHERE queue = 'calm' AND priority < 9"),
@@ -241,11 +247,11 @@ static void running_jobs_are_asked_once_and_failed_ones_revived(void **unused)
     enqueue_count(30);
     assert_int_equal(claim_by(WORKER, 1, 20, false, &batch), JOBQ_OK);
     f.state = JOBQ_STATE_RUNNING;
-    assert_int_equal(jobq_pg_cancel_many(pg, NULL, &f, &count, &requested, &error), JOBQ_OK);
+    assert_int_equal(jobq_pg_cancel(pg, NULL, &f, &count, &requested, &error), JOBQ_OK);
     assert_int_equal(count, 0);
     assert_int_equal(requested, 20);
     f.state = JOBQ_STATE_NONE;
-    assert_int_equal(jobq_pg_cancel_many(pg, NULL, &f, &count, &requested, &error), JOBQ_OK);
+    assert_int_equal(jobq_pg_cancel(pg, NULL, &f, &count, &requested, &error), JOBQ_OK);
     assert_int_equal(count, 10);
     assert_int_equal(requested, 0);
     assert_int_equal(number("SELECT cardinality(cancel) FROM jobq.claim"), 20);
@@ -254,9 +260,9 @@ static void running_jobs_are_asked_once_and_failed_ones_revived(void **unused)
     for (i = 0; i < batch.count; i++) settle_with(&batch.jobs[i], JOBQ_EVENT_DISCARD, "no");
     verb_batch_clear(&batch);
     f.at_most = 15;
-    assert_int_equal(jobq_pg_revive_many(pg, NULL, &f, &count, &error), JOBQ_OK);
+    assert_int_equal(jobq_pg_revive(pg, NULL, &f, &count, &error), JOBQ_OK);
     assert_int_equal(count, 15);
-    assert_int_equal(jobq_pg_revive_many(pg, NULL, &f, &count, &error), JOBQ_OK);
+    assert_int_equal(jobq_pg_revive(pg, NULL, &f, &count, &error), JOBQ_OK);
     assert_int_equal(count, 5);
     assert_int_equal(number("SELECT count(*) FROM jobq.jobs WHERE state = 'ready' AND attempt = 0"),
                      20);
@@ -508,7 +514,7 @@ static void a_queue_says_how_long_a_key_is_remembered(void **unused)
     assert_int_equal(number("SELECT jobq.enqueue('q', 'k', key => 'a-key')"), id);
     RUN("UPDATE jobq.idempotency SET ended_at = now() - interval '61 minutes'");
     assert_true(number("SELECT jobq.enqueue('q', 'k', key => 'a-key')") != id);
-    assert_int_equal(jobq_pg_cancel_many(pg, NULL, &(jobq_pg_filter){.queue = "q"}, NULL, NULL,
+    assert_int_equal(jobq_pg_cancel(pg, NULL, &(jobq_pg_filter){.queue = "q"}, NULL, NULL,
                                          &error), JOBQ_OK);
     RUN("UPDATE jobq.idempotency SET ended_at = now() - interval '61 minutes'");
     RUN("SELECT jobq.prune(100)");
@@ -595,7 +601,7 @@ static void counts_beyond_ten_thousand_are_estimates(void **unused)
 /* Claims n jobs of queue q the way a loop does: priorities, then later stages. */
 static size_t claimed_ids(int64_t *ids, int32_t n, bool suspects)
 {
-    jobq_lane lanes[30];
+    jobq_lane lanes[57];
     verb_claim_desc d;
     verb_batch batch;
     jobq_pg_error error;
@@ -603,9 +609,9 @@ static size_t claimed_ids(int64_t *ids, int32_t n, bool suspects)
 
     memset(&d, 0, sizeof d);
     memset(lanes, 0, sizeof lanes);
-    for (i = 0; i < 30; i++) {
+    for (i = 0; i < COUNT(lanes); i++) {
         lanes[i].queue = (int32_t)number("SELECT id FROM jobq.queue WHERE name = 'q'");
-        lanes[i].priority = (int16_t)(i / 3);
+        lanes[i].priority = (int16_t)((int)i / 3 - 9);
         lanes[i].stage = (int16_t)(2 - i % 3);
         lanes[i].after_at_us = INT64_MIN;
     }
@@ -613,7 +619,7 @@ static size_t claimed_ids(int64_t *ids, int32_t n, bool suspects)
     d.number = ++next_claim;
     d.limit = n;
     d.lanes = lanes;
-    d.lane_count = 30;
+    d.lane_count = COUNT(lanes);
     d.suspects = suspects;
     assert_int_equal(verb_claim(pg, NULL, &d, &batch, &error), JOBQ_OK);
     count = batch.count;
@@ -643,8 +649,8 @@ static void peek_foretells_the_claim(void **unused)
         fresh();
         RUN("SELECT setseed(%g)", round / 10.0);
         RUN("SELECT jobq.enqueue('q', CASE WHEN n %% 3 = 0 THEN 'k' ELSE 'l' END, to_jsonb(n), "
-            "priority => (random() * 9)::int, stages => 3, delay => CASE WHEN random() < 0.2 THEN "
-            "interval '1 h' END) FROM generate_series(1, 60) n");
+            "priority => (random() * 18)::int - 9, stages => 3, delay => CASE WHEN random() < 0.2 "
+            "THEN interval '1 h' END) FROM generate_series(1, 60) n");
         RUN("UPDATE jobq.job SET stage = (random() * 2)::int, run_at = CASE WHEN random() < 0.5 "
             "THEN run_at - interval '1 min' * (random() * 5)::int ELSE run_at END, suspect = "
             "random() < 0.1");

@@ -391,7 +391,10 @@ static void a_key_finds_the_first_message(void **unused)
     assert_int_equal(jobq_pg_outbox_enqueue(pg, NULL, m, &first, &error), JOBQ_OK);
     assert_int_equal(jobq_pg_outbox_enqueue(pg, NULL, m, &again, &error), JOBQ_ERROR_EXISTS);
     assert_int_equal(first, again);
-    assert_non_null(strstr(error.message, "message with key=order-7"));
+    assert_string_equal(error.message, "Already exists: message with key=order-7");
+    assert_string_equal(error.entity, "message");
+    assert_string_equal(error.field, "key");
+    assert_string_equal(error.value, "order-7");
     m[2].key = "order-8";
     assert_int_equal(jobq_pg_outbox_enqueue_many(pg, NULL, m, 3, ids, &error), JOBQ_OK);
     assert_int_equal(ids[0], first);

@@ -612,7 +612,7 @@ static void every_verb_on_every_state(void **unused)
         for (verb = 0; verb < 5; verb++) {
             jobq_pg_dead_letters letters;
             jobq_pg_error error;
-            int32_t count = 0;
+            int64_t count = 0;
             int64_t id;
             char *after;
             bool moves;
@@ -628,7 +628,7 @@ static void every_verb_on_every_state(void **unused)
             if (verb == 0) {
                 assert_int_equal(jobq_pg_dead_letter_replay(pg, NULL, 5, SECOND / 2, NULL, &letters,
                                                             &error), JOBQ_OK);
-                count = (int32_t)letters.count;
+                count = (int64_t)letters.count;
                 moves = state == 0 || state == 2;
                 jobq_pg_dead_letters_clear(&letters);
             } else if (verb == 1) {
@@ -666,7 +666,7 @@ static void a_late_replay_is_fenced(void **unused)
     jobq_pg_dead_letters first, second;
     jobq_pg_scope scope;
     jobq_pg_error error;
-    int32_t count = 9;
+    int64_t count = 9;
     int64_t ids[2];
 
     (void)unused;
@@ -839,21 +839,21 @@ static size_t listed(const jobq_pg_scope *scope)
     return count;
 }
 
-static int32_t discarded(const char *type, int partition, int limit)
+static int64_t discarded(const char *type, int partition, int limit)
 {
     jobq_pg_scope scope = scope_of(type, partition, NULL, limit);
     jobq_pg_error error;
-    int32_t count = -1;
+    int64_t count = -1;
 
     assert_int_equal(jobq_pg_dead_letter_discard(pg, NULL, &scope, &count, &error), JOBQ_OK);
     return count;
 }
 
-static int32_t cleaned(const char *type, int partition, int limit)
+static int64_t cleaned(const char *type, int partition, int limit)
 {
     jobq_pg_scope scope = scope_of(type, partition, NULL, limit);
     jobq_pg_error error;
-    int32_t count = -1;
+    int64_t count = -1;
 
     assert_int_equal(jobq_pg_dead_letter_cleanup(pg, NULL, &scope, &count, &error), JOBQ_OK);
     return count;

@@ -45,31 +45,25 @@ static bool for_people(const char *view, const char *column)
 /* Every column of every view is described, and the descriptions fit. */
 static void descriptions_fit_their_views(void **unused)
 {
-    const jobq_pg_table_desc *descs[] = {
-        jobq_pg_jobs_desc(true),       jobq_pg_jobs_desc(false),
-        jobq_pg_past_jobs_desc(true),  jobq_pg_past_jobs_desc(false),
-        jobq_pg_failures_desc(true),   jobq_pg_failures_desc(false),
-        jobq_pg_queues_desc(),         jobq_pg_workers_desc(),
-        jobq_pg_partitions_desc(),     jobq_pg_dead_letters_desc(true),
-        jobq_pg_dead_letters_desc(false)};
     size_t d;
     int r, c;
 
     (void)unused;
-    for (d = 0; d < COUNT(descs); d++) {
-        jobq_pg_table *table = open_as(pg, descs[d]);
+    for (d = 0; d < 2 * JOBQ_PG_VIEW_COUNT; d++) {
+        const jobq_pg_table_desc *desc = jobq_pg_view_desc((jobq_pg_view)(d / 2), d % 2 == 1);
+        jobq_pg_table *table = open_as(pg, desc);
         PGresult *res = sql(db, "SELECT attname FROM pg_attribute WHERE attnum > 0 AND attrelid = "
-                                "'%s'::regclass", descs[d]->name);
+                                "'%s'::regclass", desc->name);
         for (r = 0; r < PQntuples(res); r++) {
             const char *name = PQgetvalue(res, r, 0);
             bool hidden = strcmp(name, "payload") == 0 || strcmp(name, "bytes") == 0 ||
                           strcmp(name, "headers") == 0;
-            for (c = 0; descs[d]->columns[c].name != NULL; c++) {
-                if (strcmp(descs[d]->columns[c].name, name) == 0) break;
+            for (c = 0; desc->columns[c].name != NULL; c++) {
+                if (strcmp(desc->columns[c].name, name) == 0) break;
             }
-            if (descs[d]->columns[c].name == NULL && !for_people(descs[d]->name, name) &&
-                !(hidden && strcmp(descs[d]->columns[0].name, "payload") != 0))
-                fail_msg("%s.%s is not described", descs[d]->name, name);
+            if (desc->columns[c].name == NULL && !for_people(desc->name, name) &&
+                !(hidden && strcmp(desc->columns[0].name, "payload") != 0))
+                fail_msg("%s.%s is not described", desc->name, name);
         }
         assert_true(r >= 13);
         PQclear(res);
@@ -109,9 +103,9 @@ static void jobs_in_every_state(void **unused)
     assert_int_equal(facts[1].id, ids[1]);
     assert_int_equal(settle_with(&facts[2], JOBQ_EVENT_SUCCESS, ""), JOBQ_OK);
     assert_int_equal(settle_with(&facts[3], JOBQ_EVENT_DISCARD, "too bad"), JOBQ_OK);
-    OK(jobq_pg_cancel(pg, NULL, ids[4], NULL, &error));
-    OK(jobq_pg_cancel(pg, NULL, ids[1], NULL, &error));
-    rows = all_of(jobq_pg_jobs_desc(true));
+    OK(jobq_pg_cancel(pg, NULL, ONE(ids[4]), NULL, NULL, &error));
+    OK(jobq_pg_cancel(pg, NULL, ONE(ids[1]), NULL, NULL, &error));
+    rows = all_of(jobq_pg_view_desc(JOBQ_PG_VIEW_JOBS, true));
     assert_int_equal(rows.count, 5);
     row = rows.rows;
     for (i = 0; i < 5; i++) {
@@ -151,7 +145,7 @@ static void jobs_in_every_state(void **unused)
     assert_non_null(strstr(row[3].errors.ptr, "too bad"));
     jobq_pg_rows_clear(&rows);
 
-    rows = all_of(jobq_pg_past_jobs_desc(false));
+    rows = all_of(jobq_pg_view_desc(JOBQ_PG_VIEW_PAST_JOBS, false));
     row = rows.rows;
     assert_int_equal(rows.count, 2);
     assert_int_equal(row[0].facts.id, ids[2]);
@@ -159,7 +153,7 @@ static void jobs_in_every_state(void **unused)
     assert_null(row[0].payload.ptr);
     jobq_pg_rows_clear(&rows);
 
-    rows = all_of(jobq_pg_failures_desc(true));
+    rows = all_of(jobq_pg_view_desc(JOBQ_PG_VIEW_FAILURES, true));
     failure = rows.rows;
     assert_int_equal(rows.count, 1);
     assert_int_equal(failure->id, ids[3]);
@@ -172,7 +166,7 @@ static void jobs_in_every_state(void **unused)
 /* Lists, finders, counts and pages as on any table; writing is refused. */
 static void queries_on_jobs(void **unused)
 {
-    jobq_pg_table *jobs = open_as(pg, jobq_pg_jobs_desc(false));
+    jobq_pg_table *jobs = open_as(pg, jobq_pg_view_desc(JOBQ_PG_VIEW_JOBS, false));
     jobq_pg_job_row like = {.queue = {"q", 1}};
     jobq_pg_query query = {.where = "queue state", .like = &like, .order = "-id", .limit = 3};
     jobq_pg_rows rows, next;
@@ -227,7 +221,7 @@ static void queues_and_workers(void **unused)
     RUN("UPDATE jobq.kind SET paused_at = NULL");
     assert_int_equal(claim_by(WORKER, 1, 2, false, &batch), JOBQ_OK);
     RUN("UPDATE jobq.kind SET paused_at = now()");
-    rows = all_of(jobq_pg_queues_desc());
+    rows = all_of(jobq_pg_view_desc(JOBQ_PG_VIEW_QUEUES, false));
     queue = rows.rows;
     assert_int_equal(rows.count, 2);
     OK(jobq_pg_queue_counts(pg, NULL, "q", &counts, &error));
@@ -244,7 +238,7 @@ static void queues_and_workers(void **unused)
     assert_int_equal(queue[1].paused_kinds.count, 0);
     jobq_pg_rows_clear(&rows);
 
-    rows = all_of(jobq_pg_workers_desc());
+    rows = all_of(jobq_pg_view_desc(JOBQ_PG_VIEW_WORKERS, false));
     worker = rows.rows;
     assert_int_equal(rows.count, 2);
     assert_int_equal(worker[0].id, WORKER);
@@ -283,7 +277,7 @@ static void partitions_and_dead_letters(void **unused)
         "error, payload, headers) VALUES (%d, %lld, 77, now(), now(), 3, 'bad', '[1]', '{}'), "
         "(%d, %lld, 78, now(), now() + interval '1 s', 1, NULL, NULL, NULL)", (int)box,
         (long long)jobq_pg_partition(box, 1), (int)box, (long long)jobq_pg_partition(box, 0));
-    rows = all_of(jobq_pg_partitions_desc());
+    rows = all_of(jobq_pg_view_desc(JOBQ_PG_VIEW_OUTBOX, false));
     row = rows.rows;
     assert_int_equal(rows.count, 2);
     OK(jobq_pg_outbox_stats(pg, NULL, "o", stats, 2, &count, &error));
@@ -302,7 +296,7 @@ static void partitions_and_dead_letters(void **unused)
     assert_true(jobq_str_equal(row[0].queue, jobq_str_from("o")));
     jobq_pg_rows_clear(&rows);
 
-    rows = all_of(jobq_pg_dead_letters_desc(true));
+    rows = all_of(jobq_pg_view_desc(JOBQ_PG_VIEW_DEAD_LETTERS, true));
     letter = rows.rows;
     assert_int_equal(rows.count, 2);
     assert_int_equal(letter[0].seq, 78); /* the newest first */
@@ -327,8 +321,8 @@ static void partitions_and_dead_letters(void **unused)
 /* A role that may not see payloads reads all the rest. */
 static void without_payloads(void **unused)
 {
-    jobq_pg_table *bare = open_as(pg, jobq_pg_jobs_desc(false));
-    jobq_pg_table *all = open_as(pg, jobq_pg_jobs_desc(true));
+    jobq_pg_table *bare = open_as(pg, jobq_pg_view_desc(JOBQ_PG_VIEW_JOBS, false));
+    jobq_pg_table *all = open_as(pg, jobq_pg_view_desc(JOBQ_PG_VIEW_JOBS, true));
     jobq_pg_rows rows;
 
     (void)unused;

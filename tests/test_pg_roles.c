@@ -145,9 +145,9 @@ static void a_missing_right_is_told_each_time(void **unused)
     RUN("GRANT USAGE ON SCHEMA jobq TO %s", quoted("nobody"));
     conn = PQconnectdb(server());
     PQclear(sql(conn, "SET ROLE %s", quoted("nobody")));
-    assert_int_equal(jobq_pg_delete(pg, conn, 1, &first), JOBQ_ERROR_DATABASE);
+    assert_int_equal(jobq_pg_delete(pg, conn, ONE(1), NULL, &first), JOBQ_ERROR_DATABASE);
     for (i = 0; i < 3; i++) {
-        assert_int_equal(jobq_pg_delete(pg, conn, 1, &again), first.code);
+        assert_int_equal(jobq_pg_delete(pg, conn, ONE(1), NULL, &again), first.code);
         assert_string_equal(again.message, first.message);
         assert_string_equal(again.sqlstate, first.sqlstate);
     }
@@ -304,13 +304,14 @@ static void the_library_works_under_each_role(void **unused)
     assert_int_equal(jobq_pg_enqueue_copy(writer, NULL, &job, 1, &error), JOBQ_ERROR_DATABASE);
     assert_string_equal(error.sqlstate, "42501");
     assert_non_null(strstr(error.message, "grant_enqueue"));
-    assert_int_equal(jobq_pg_cancel(writer, NULL, id, NULL, &error), JOBQ_ERROR_DATABASE);
+    assert_int_equal(jobq_pg_cancel(writer, NULL, ONE(id), NULL, NULL, &error),
+                     JOBQ_ERROR_DATABASE);
     start_on(worker, &d);
     assert_true(becomes(30, 7, "SELECT count(*) FROM jobq.history"));
     all_stop(NULL);
     assert_int_equal(jobq_pg_queue_counts(boss, NULL, "q", &counts, &error), JOBQ_OK);
     assert_int_equal(counts.ready, 0);
-    assert_int_equal(jobq_pg_delete(boss, NULL, id, &error), JOBQ_OK);
+    assert_int_equal(jobq_pg_delete(boss, NULL, ONE(id), NULL, &error), JOBQ_OK);
     jobq_pg_close(writer);
     jobq_pg_close(fast);
     jobq_pg_close(worker);
@@ -361,8 +362,9 @@ static void what_is_planted_has_no_effect(void **unused)
     assert_int_equal(jobq_pg_peek(pg, db, NULL, 0, NULL, 0, 9, &batch, &error), JOBQ_OK);
     assert_int_equal(batch.count, 3);
     jobq_pg_batch_clear(&batch);
-    assert_int_equal(jobq_pg_cancel(pg, db, id, NULL, &error), JOBQ_OK);
-    assert_int_equal(jobq_pg_reschedule(pg, db, id + 1, 4000000000 * SECOND, &error), JOBQ_OK);
+    assert_int_equal(jobq_pg_cancel(pg, db, ONE(id), NULL, NULL, &error), JOBQ_OK);
+    assert_int_equal(jobq_pg_reschedule(pg, db, ONE(id + 1), 4000000000 * SECOND, NULL, &error),
+                     JOBQ_OK);
     if (jobq_pg_enqueue(pg, db, &job, &id, &error) != JOBQ_OK) fail_msg("%s", error.message);
     assert_int_equal(jobq_pg_outbox_enqueue(pg, db, &message, NULL, &error), JOBQ_OK);
     RUN("ROLLBACK");

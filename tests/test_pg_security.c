@@ -242,18 +242,18 @@ static void filters_find_what_they_name(void **state)
 
         memset(&f, 0, sizeof f);
         f.queue = hostile[i];
-        assert_int_equal(jobq_pg_cancel_many(pg, NULL, &f, &count, NULL, &error),
+        assert_int_equal(jobq_pg_cancel(pg, NULL, &f, &count, NULL, &error),
                          JOBQ_ERROR_INVALID);
         f.queue = "q";
         f.kind = hostile[i];
-        assert_int_equal(jobq_pg_cancel_many(pg, NULL, &f, &count, NULL, &error),
+        assert_int_equal(jobq_pg_cancel(pg, NULL, &f, &count, NULL, &error),
                          JOBQ_ERROR_INVALID);
         f.kind = NULL;
         f.tags = json_of(hostile[i], json, sizeof json);
-        assert_int_equal(jobq_pg_cancel_many(pg, NULL, &f, &count, NULL, &error), JOBQ_OK);
+        assert_int_equal(jobq_pg_cancel(pg, NULL, &f, &count, NULL, &error), JOBQ_OK);
         assert_int_equal(count, 0);
         f.tags = jobq_str_from(hostile[i]);
-        assert_int_equal(jobq_pg_cancel_many(pg, NULL, &f, &count, NULL, &error),
+        assert_int_equal(jobq_pg_cancel(pg, NULL, &f, &count, NULL, &error),
                          JOBQ_ERROR_INVALID);
         assert_int_not_equal(jobq_pg_pause(pg, NULL, hostile[i], NULL, &error), JOBQ_OK);
         assert_int_not_equal(jobq_pg_queue_counts(pg, NULL, hostile[i], &counts, &error), JOBQ_OK);
@@ -392,8 +392,8 @@ static void planted_things_have_no_effect(void **state)
     verb_batch_clear(&batch);
     assert_int_equal(settle_with(&claimed, JOBQ_EVENT_DISCARD, "no"), JOBQ_OK);
     assert_int_equal(verb_heartbeat(pg, NULL, 7, 60 * SECOND, &error), JOBQ_OK);
-    assert_int_equal(jobq_pg_revive(pg, NULL, claimed.id, &error), JOBQ_OK);
-    assert_int_equal(jobq_pg_cancel(pg, NULL, claimed.id, NULL, &error), JOBQ_OK);
+    assert_int_equal(jobq_pg_revive(pg, NULL, ONE(claimed.id), NULL, &error), JOBQ_OK);
+    assert_int_equal(jobq_pg_cancel(pg, NULL, ONE(claimed.id), NULL, NULL, &error), JOBQ_OK);
     assert_int_equal(jobq_pg_get(pg, NULL, claimed.id, &claimed, &error), JOBQ_OK);
     logged[0] = '\0';
     start_on(pg, &desc);

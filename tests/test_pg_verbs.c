@@ -120,7 +120,8 @@ static void every_verb_meets_every_state(void **unused)
             }
             before = all_tables();
             did = settle_with(&job, verdicts[i], "said") == JOBQ_OK;
-            expect(state, jobq_event_name(verdicts[i]), did, wanted[state].settles, before);
+            expect(state, jobq_enum_name(JOBQ_ENUM_EVENT, verdicts[i]), did, wanted[state].settles,
+                   before);
         }
         for (suspects = 0; suspects < 2; suspects++) {
             job_in(state);
@@ -133,11 +134,11 @@ static void every_verb_meets_every_state(void **unused)
         }
         job = job_in(state);
         before = all_tables();
-        did = jobq_pg_cancel(pg, NULL, job.id, NULL, &error) == JOBQ_OK;
+        did = jobq_pg_cancel(pg, NULL, ONE(job.id), NULL, NULL, &error) == JOBQ_OK;
         expect(state, "cancel", did, wanted[state].cancels, before);
         job = job_in(state);
         before = all_tables();
-        did = jobq_pg_revive(pg, NULL, job.id, &error) == JOBQ_OK;
+        did = jobq_pg_revive(pg, NULL, ONE(job.id), NULL, &error) == JOBQ_OK;
         expect(state, "revive", did, wanted[state].revives, before);
         job_in(state);
         before = all_tables();
@@ -386,10 +387,10 @@ static void side_operates(jobq_random *random, PGconn *conn, int64_t last)
     char *text;
     int i;
 
-    if (jobq_pg_cancel(pg, conn, id, NULL, &error)) side_failed("cancel", &error);
+    if (jobq_pg_cancel(pg, conn, ONE(id), NULL, NULL, &error)) side_failed("cancel", &error);
     for (i = 0; i < 20; i++) {
         id = jobq_random_between(jobq_random_next(random), last - 400, last);
-        if (jobq_pg_revive(pg, conn, id, &error)) side_failed("revive", &error);
+        if (jobq_pg_revive(pg, conn, ONE(id), NULL, &error)) side_failed("revive", &error);
     }
     text = for_schema(
         "SELECT w.id, w.beat FROM jobq.worker w WHERE w.expires_at < statement_timestamp() AND"
@@ -634,7 +635,7 @@ static void the_end_of_an_old_job_does_not_free_the_key_of_a_new_one(void **unus
     RUN("SELECT jobq.prune(100)");
     second = enqueue_key("a", JOBQ_OK);
     assert_true(second != first);
-    assert_int_equal(jobq_pg_revive(pg, NULL, first, &error), JOBQ_ERROR_EXISTS);
+    assert_int_equal(jobq_pg_revive(pg, NULL, ONE(first), NULL, &error), JOBQ_ERROR_EXISTS);
     RUN("UPDATE jobq.job SET run_at = 'infinity'"); /* the new one waits */
     RUN("INSERT INTO jobq.job (queue_id, kind_id, key) SELECT queue_id, id, 'a' FROM jobq.kind");
     job = claim_one(WORKER, ++next_claim, false);

@@ -35,6 +35,7 @@ static jobq_pg_table *videos;
 static jobq_pg_worktable *leased, *plain; /* the same table, with the token and without */
 static jobq_pg_error error;
 static jobq_pg_rows rows;
+static jobq_state became; /* the row that was settled */
 
 #define OK(call)                                              \
     do {                                                      \
@@ -56,10 +57,13 @@ static jobq_pg_worktable_desc work_desc(bool token)
     return d;
 }
 
+/* leased: the preset seed without jitter; plain: as it is by default. */
 static bool tables_open(void)
 {
     jobq_pg_worktable_desc with = work_desc(true), without = work_desc(false);
 
+    with.backoff = jobq_backoff_seed();
+    with.backoff.jitter_permille = 0;
     return jobq_pg_table_open(&videos, pg, NULL, &video_desc, &error) == JOBQ_OK &&
            jobq_pg_worktable_open(&leased, videos, NULL, &with, &error) == JOBQ_OK &&
            jobq_pg_worktable_open(&plain, videos, NULL, &without, &error) == JOBQ_OK;
@@ -117,6 +121,12 @@ static void claim(jobq_pg_worktable *w, int32_t count, int64_t lease)
 {
     jobq_pg_rows_clear(&rows);
     OK(jobq_pg_worktable_claim(w, NULL, count, 7, lease, &rows, &error));
+}
+
+static jobq_error settle(jobq_pg_worktable *w, const void *row, jobq_outcome outcome,
+                         const char *why)
+{
+    return jobq_pg_worktable_settle(w, NULL, row, outcome, why, &became, &error);
 }
 
 /* One row in stage 0, claimed. */
@@ -184,8 +194,8 @@ static void claim_reads_the_index_without_a_sort(void **state)
     RUN("ANALYZE jobq.videos");
     RUN("DEALLOCATE ALL");
     {
-        char *text = malloc(strlen(leased->claim.text.sql) + 100);
-        sprintf(text, "PREPARE claiming AS %s", leased->claim.text.sql);
+        char *text = malloc(strlen(leased->claim.sql) + 100);
+        sprintf(text, "PREPARE claiming AS %s", leased->claim.sql);
         PQclear(PQexec(db, text));
         free(text);
     }
@@ -274,36 +284,53 @@ static void stages_to_the_end(void **state)
 {
     (void)state;
     claim_new(leased);
-    OK(jobq_pg_worktable_advance(leased, NULL, ROW(0), &error));
+    OK(settle(leased, ROW(0), JOBQ_OUTCOME_SUCCESS, "no reason"));
+    assert_int_equal(became, JOBQ_STATE_READY);
     assert_row("EXTRACTION_COMPLETE", 0, "worker IS NULL AND pc_heartbeat IS NULL AND updated_at > "
-                                         "created_at");
+                                         "created_at AND error_message IS NULL");
     claim(leased, 1, 2);
-    OK(jobq_pg_worktable_succeed(leased, NULL, ROW(0), &error));
+    OK(settle(leased, ROW(0), JOBQ_OUTCOME_SUCCESS, NULL));
+    assert_int_equal(became, JOBQ_STATE_SUCCEEDED);
     assert_row("SUCCEEDED", 0, "worker IS NULL AND error_message IS NULL AND lease IS NULL");
 }
 
 static void retries_back_off_and_end(void **state)
 {
-    bool again;
 
     (void)state;
     claim_new(leased);
-    OK(jobq_pg_worktable_retry(leased, NULL, ROW(0), "one", UINT64_MAX / 2, &again, &error));
-    assert_true(again);
+    OK(settle(leased, ROW(0), JOBQ_OUTCOME_RETRY, "one"));
+    assert_int_equal(became, JOBQ_STATE_READY);
     assert_row("PENDING", 1,
                "error_message = 'one' AND retry_after - updated_at BETWEEN '119 s' AND "
                "'121 s'");
     RUN("UPDATE jobq.videos SET retry_after = now(), status = 'EXTRACTION_COMPLETE'");
     claim(leased, 1, 2);
-    OK(jobq_pg_worktable_retry(leased, NULL, ROW(0), "two", UINT64_MAX / 2, &again, &error));
-    assert_true(again);
+    OK(settle(leased, ROW(0), JOBQ_OUTCOME_RETRY, "two"));
+    assert_int_equal(became, JOBQ_STATE_READY);
     assert_row("EXTRACTION_COMPLETE", 2, "retry_after - updated_at BETWEEN '239 s' AND '241 s'");
     RUN("UPDATE jobq.videos SET retry_after = NULL");
     claim(leased, 1, 3);
-    OK(jobq_pg_worktable_retry(leased, NULL, ROW(0), "three", 0, &again, &error));
-    assert_false(again);
+    OK(settle(leased, ROW(0), JOBQ_OUTCOME_RETRY, "three"));
+    assert_int_equal(became, JOBQ_STATE_FAILED);
     assert_row("FAILED", 3, "error_message = 'Max retries (3) exceeded: three' AND retry_after IS "
                             "NULL");
+}
+
+/* 120 s, +-25 %, and not the same for all. */
+static void retries_have_jitter(void **state)
+{
+    size_t i;
+
+    (void)state;
+    RUN("INSERT INTO jobq.videos (video_id) SELECT 'v' || n FROM generate_series(1, 20) n");
+    claim(plain, 20, 0);
+    assert_int_equal(rows.count, 20);
+    for (i = 0; i < rows.count; i++) OK(settle(plain, ROW(i), JOBQ_OUTCOME_NONE, NULL));
+    assert_int_equal(number("SELECT count(*) FROM jobq.videos WHERE status = 'PENDING' AND "
+                            "retry_count = 1 AND error_message = '' AND "
+                            "retry_after - updated_at BETWEEN '90 s' AND '150 s'"), 20);
+    assert_true(number("SELECT count(DISTINCT retry_after - updated_at) FROM jobq.videos") > 10);
 }
 
 static void success_forgets_errors_and_counts_per_stage(void **state)
@@ -312,7 +339,7 @@ static void success_forgets_errors_and_counts_per_stage(void **state)
     add("v1", "PENDING", 2);
     RUN("UPDATE jobq.videos SET error_message = 'old'");
     claim(leased, 1, 1);
-    OK(jobq_pg_worktable_advance(leased, NULL, ROW(0), &error));
+    OK(settle(leased, ROW(0), JOBQ_OUTCOME_SUCCESS, NULL));
     assert_row("EXTRACTION_COMPLETE", 0, "error_message IS NULL");
 }
 
@@ -320,7 +347,7 @@ static void failing_for_good(void **state)
 {
     (void)state;
     claim_new(leased);
-    OK(jobq_pg_worktable_fail(leased, NULL, ROW(0), "no such file", &error));
+    OK(settle(leased, ROW(0), JOBQ_OUTCOME_DISCARD, "no such file"));
     assert_row("FAILED", 1, "error_message = 'no such file' AND worker IS NULL");
 }
 
@@ -342,15 +369,14 @@ static void release_counts_nothing(void **state)
 /* Every word as the row's status, every verb: what does not apply changes nothing. */
 static void every_status_and_verb(void **state)
 {
-    static const char verbs[] = "asfrlh";
+    static const char verbs[] = "sdrlh";
     size_t i;
     const char *v;
 
     (void)state;
     for (i = 0; i < COUNT(words); i++) {
         for (v = verbs; *v != '\0'; v++) {
-            bool running = i == 1 || i == 3, good = running && !(*v == 'a' && i == 3) &&
-                           !(*v == 's' && i == 1);
+            bool good = i == 1 || i == 3;
             jobq_error code = JOBQ_OK;
             long before;
             RUN("TRUNCATE jobq.videos");
@@ -359,11 +385,9 @@ static void every_status_and_verb(void **state)
             before = number("SELECT xmin::text::bigint FROM jobq.videos");
             jobq_pg_rows_clear(&rows);
             OK(jobq_pg_table_list(videos, NULL, NULL, &rows, &error));
-            if (*v == 'a') code = jobq_pg_worktable_advance(leased, NULL, ROW(0), &error);
-            if (*v == 's') code = jobq_pg_worktable_succeed(leased, NULL, ROW(0), &error);
-            if (*v == 'f') code = jobq_pg_worktable_fail(leased, NULL, ROW(0), "x", &error);
-            if (*v == 'r')
-                code = jobq_pg_worktable_retry(leased, NULL, ROW(0), "x", 0, NULL, &error);
+            if (*v == 's') code = settle(leased, ROW(0), JOBQ_OUTCOME_SUCCESS, NULL);
+            if (*v == 'd') code = settle(leased, ROW(0), JOBQ_OUTCOME_DISCARD, "x");
+            if (*v == 'r') code = settle(leased, ROW(0), JOBQ_OUTCOME_RETRY, "x");
             if (*v == 'l') code = jobq_pg_worktable_release(leased, NULL, ROW(0), &error);
             if (*v == 'h') code = jobq_pg_worktable_heartbeat(leased, NULL, ROW(0), &error);
             if (code != (good ? JOBQ_OK : JOBQ_ERROR_TRANSITION))
@@ -393,15 +417,15 @@ static void fences(jobq_pg_worktable *w)
     claim(w, 1, 2);
     assert_int_equal(rows.count, 1);
     before = number("SELECT xmin::text::bigint FROM jobq.videos");
-    assert_int_equal(jobq_pg_worktable_advance(w, NULL, old, &error), JOBQ_ERROR_LOST);
-    assert_int_equal(jobq_pg_worktable_fail(w, NULL, old, "x", &error), JOBQ_ERROR_LOST);
-    assert_int_equal(jobq_pg_worktable_retry(w, NULL, old, "x", 0, NULL, &error), JOBQ_ERROR_LOST);
+    assert_int_equal(settle(w, old, JOBQ_OUTCOME_SUCCESS, NULL), JOBQ_ERROR_LOST);
+    assert_int_equal(settle(w, old, JOBQ_OUTCOME_DISCARD, "x"), JOBQ_ERROR_LOST);
+    assert_int_equal(settle(w, old, JOBQ_OUTCOME_RETRY, "x"), JOBQ_ERROR_LOST);
     assert_int_equal(jobq_pg_worktable_release(w, NULL, old, &error), JOBQ_ERROR_LOST);
     assert_int_equal(jobq_pg_worktable_heartbeat(w, NULL, old, &error), JOBQ_ERROR_LOST);
     assert_int_equal(number("SELECT xmin::text::bigint FROM jobq.videos"), before);
-    OK(jobq_pg_worktable_advance(w, NULL, ROW(0), &error));
+    OK(settle(w, ROW(0), JOBQ_OUTCOME_SUCCESS, NULL));
     RUN("DELETE FROM jobq.videos");
-    assert_int_equal(jobq_pg_worktable_fail(w, NULL, old, "x", &error), JOBQ_ERROR_NOT_FOUND);
+    assert_int_equal(settle(w, old, JOBQ_OUTCOME_DISCARD, "x"), JOBQ_ERROR_NOT_FOUND);
     jobq_pg_rows_clear(&stale);
 }
 
@@ -431,7 +455,7 @@ static void heartbeats_keep_a_row(void **state)
         OK(jobq_pg_worktable_heartbeat(each[i], NULL, ROW(0), &error));
         OK(jobq_pg_worktable_reset(each[i], NULL, &count, &error));
         assert_int_equal(count, 0);
-        OK(jobq_pg_worktable_advance(each[i], NULL, ROW(0), &error));
+        OK(settle(each[i], ROW(0), JOBQ_OUTCOME_SUCCESS, NULL));
     }
 }
 
@@ -462,7 +486,7 @@ static void reset_decides_as_jobq_h(void **state)
     (void)state;
     for (stage = 0; stage < 2; stage++) {
         for (failed = 0; failed < 5; failed++) {
-            jobq_event event = jobq_pg__event(JOBQ_EVENT_CRASH);
+            jobq_event event = {.kind = JOBQ_EVENT_CRASH};
             jobq_job job = jobq_job_new(1);
             jobq_decision d;
             char word[64];
@@ -698,12 +722,18 @@ static void bad_arguments_are_refused(void **state)
     jobq_pg_worktable_desc d = work_desc(true);
     static const char *const quoted[] = {"it's"};
     jobq_pg_worktable *w;
+    int i;
 
     (void)state;
     assert_int_equal(jobq_pg_worktable_claim(leased, NULL, 0, 7, 1, &rows, &error),
                      JOBQ_ERROR_INVALID);
     assert_int_equal(jobq_pg_worktable_claim(leased, NULL, 1, 0, 0, &rows, &error),
                      JOBQ_ERROR_INVALID);
+    claim_new(leased);
+    for (i = JOBQ_OUTCOME_SNOOZE; i <= JOBQ_OUTCOME_COUNT; i++) {
+        assert_int_equal(settle(leased, ROW(0), (jobq_outcome)i, "x"), JOBQ_ERROR_INVALID);
+        assert_string_equal(error.field, "outcome");
+    }
     d.heartbeat = "nothing";
     assert_int_equal(jobq_pg_worktable_open(&w, videos, NULL, &d, &error), JOBQ_ERROR_INVALID);
     d = work_desc(true);
@@ -740,8 +770,7 @@ static void words_of_ones_own(void **state)
     jobq_pg_table *table;
     jobq_pg_worktable *w;
     int64_t count = 0;
-    bool again;
-    chore *c;
+    chore *c, waiting;
 
     (void)state;
     RUN("CREATE TYPE jobq.chore_status AS ENUM ('broken', 'done', 'to do', 'doing', 'drying', "
@@ -758,11 +787,13 @@ static void words_of_ones_own(void **state)
     assert_chores("doing 0, doing 0, doing 0");
     c = rows.rows;
     assert_int_equal(jobq_pg_worktable_stage(w, c), 0);
-    assert_int_equal(jobq_pg_worktable_succeed(w, NULL, c, &error), JOBQ_ERROR_TRANSITION);
-    assert_non_null(strstr(error.message, "status=doing"));
-    OK(jobq_pg_worktable_advance(w, NULL, c, &error));
-    OK(jobq_pg_worktable_retry(w, NULL, c + 1, "wet", 1, &again, &error));
-    assert_true(again);
+    waiting = *c;
+    waiting.status = 0; /* to do */
+    assert_int_equal(settle(w, &waiting, JOBQ_OUTCOME_SUCCESS, NULL), JOBQ_ERROR_TRANSITION);
+    assert_non_null(strstr(error.message, "status=to do"));
+    OK(settle(w, c, JOBQ_OUTCOME_SUCCESS, NULL));
+    OK(settle(w, c + 1, JOBQ_OUTCOME_RETRY, "wet"));
+    assert_int_equal(became, JOBQ_STATE_READY);
     assert_chores("drying 0, to do 1, doing 0");
     RUN("UPDATE jobq.chore SET heartbeat = now() - interval '301 s' WHERE status = 'doing'");
     OK(jobq_pg_worktable_reset(w, NULL, &count, &error));
@@ -773,9 +804,9 @@ static void words_of_ones_own(void **state)
     assert_chores("putting-away 0, doing 1, doing 1");
     c = rows.rows;
     assert_int_equal(jobq_pg_worktable_stage(w, c), 1);
-    OK(jobq_pg_worktable_succeed(w, NULL, c, &error));
-    OK(jobq_pg_worktable_retry(w, NULL, c + 1, "wet", 1, &again, &error));
-    assert_false(again);
+    OK(settle(w, c, JOBQ_OUTCOME_SUCCESS, NULL));
+    OK(settle(w, c + 1, JOBQ_OUTCOME_RETRY, "wet"));
+    assert_int_equal(became, JOBQ_STATE_FAILED);
     OK(jobq_pg_worktable_release(w, NULL, c + 2, &error));
     assert_chores("done 0, broken 2, to do 1");
     jobq_pg_worktable_close(w);
@@ -913,7 +944,8 @@ int main(void)
 #define T(test) cmocka_unit_test_setup(test, empty)
         T(claims_later_stages_first_then_age_then_id), T(claim_reads_the_index_without_a_sort),
         T(two_claimers_never_wait_nor_share), T(crowds_claim_each_row_once), T(stages_to_the_end),
-        T(retries_back_off_and_end), T(success_forgets_errors_and_counts_per_stage),
+        T(retries_back_off_and_end), T(retries_have_jitter),
+        T(success_forgets_errors_and_counts_per_stage),
         T(failing_for_good), T(release_counts_nothing), T(every_status_and_verb),
         T(stale_writers_are_lost), T(stale_writers_are_lost_without_lease_columns),
         T(heartbeats_keep_a_row), T(reset_counts_and_ends), T(reset_decides_as_jobq_h),

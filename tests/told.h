@@ -110,4 +110,52 @@ static inline bool told_committed(jobq_loop *l, int64_t now, int32_t part, uint3
     return jobq_loop_committed(l, now, told_work(part, generation), error);
 }
 
+/* What another worker, made up by a test, asks of a jobq_memory. */
+static inline jobq_request *other_asks(jobq_request_kind kind, int64_t worker, int64_t claim)
+{
+    static jobq_request request;
+
+    memset(&request, 0, sizeof request);
+    request.kind = kind;
+    request.worker = worker;
+    request.claim = claim;
+    request.bytes = JOBQ_NEVER;
+    return &request;
+}
+
+static inline jobq_answer *told_by(jobq_memory *memory, const jobq_request *r, int64_t now)
+{
+    static jobq_answer answer;
+
+    jobq__memory_execute(memory, r, 0, 0, now, &answer);
+    return &answer;
+}
+
+/* It claims one job of queue 1, in the first lane. */
+static inline int32_t other_claims(jobq_memory *memory, int64_t worker, int64_t now)
+{
+    jobq_request *r = other_asks(JOBQ_REQUEST_CLAIM, worker, 1);
+
+    r->limit = r->lane_count = 1;
+    r->lanes[0].queue = 1;
+    r->lanes[0].after_at_us = INT64_MIN;
+    r->every_kind = true;
+    return told_by(memory, r, now)->claimed.count;
+}
+
+/* It reads from a partition. */
+static inline jobq_reading other_reads(jobq_memory *memory, int64_t partition_id,
+                                       const jobq_holder *who, int64_t handed,
+                                       const jobq_holder *watched, int32_t limit, int64_t now)
+{
+    jobq_request *r = other_asks(JOBQ_REQUEST_READ, who->worker, who->claim);
+
+    r->partition_id = partition_id;
+    r->lease_us = who->lease_us;
+    r->handed = handed;
+    if (watched != NULL) r->watched = *watched;
+    r->limit = limit;
+    return told_by(memory, r, now)->reading;
+}
+
 #endif

@@ -319,15 +319,11 @@ static inline void verb_reading_of(verb_reading *to, verb_call *v)
     to->messages = v->content.messages;
 }
 
-static inline jobq_holder verb_token(int64_t worker, int64_t claim, int64_t lease_us)
+static inline void verb_token(jobq_request *r, int64_t worker, int64_t claim, int64_t lease_us)
 {
-    jobq_holder token;
-
-    memset(&token, 0, sizeof token);
-    token.worker = worker;
-    token.claim = claim;
-    token.lease_us = lease_us > 0 ? lease_us : jobq_tuning_defaults(NULL).lease_us;
-    return token;
+    r->worker = worker;
+    r->claim = claim;
+    r->lease_us = lease_us > 0 ? lease_us : jobq_tuning_defaults(NULL).lease_us;
 }
 
 /* The claim that last had a partition for this worker, so that its read counts. */
@@ -353,7 +349,7 @@ static inline jobq_error verb_read(jobq_pg *pg, PGconn *conn, const verb_read_de
     jobq_error code;
 
     memset(reading, 0, sizeof *reading);
-    r->token = verb_token(d->worker, d->claim, d->lease_us);
+    verb_token(r, d->worker, d->claim, d->lease_us);
     r->partition_id = d->partition;
     r->limit = d->most > 0 ? d->most : jobq_tuning_defaults(NULL).batch;
     r->handed = d->again ? d->handed : d->worker == 0 ? 0 : *verb_last(d->worker, d->partition);
@@ -385,7 +381,7 @@ static inline jobq_error verb_ack(jobq_pg *pg, PGconn *conn, const verb_ack_desc
 
     if (messages == NULL || reasons == NULL) abort();
     if (reading != NULL) memset(reading, 0, sizeof *reading);
-    r->token = verb_token(d->worker, d->claim, d->lease_us);
+    verb_token(r, d->worker, d->claim, d->lease_us);
     r->partition_id = d->partition;
     r->ack.before = d->before;
     plan->cursor = *d->after;
@@ -429,10 +425,10 @@ static inline jobq_error verb_renew(jobq_pg *pg, PGconn *conn, int64_t worker, i
 
     for (i = 0; (i == 0 || i < count) && code == JOBQ_OK; i++) {
         verb_call *v = verb_new(JOBQ_REQUEST_RENEW);
-        v->request.token.worker = worker;
-        v->request.token.lease_us = lease_us;
+        v->request.worker = worker;
+        v->request.lease_us = lease_us;
         if (count == 0) return verb_end(v, verb_run(v, pg, conn, error));
-        v->request.token.claim = claims[i];
+        v->request.claim = claims[i];
         v->request.partition_id = partitions[i];
         code = verb_run(v, pg, conn, error);
         if (lost != NULL) lost[i] = code == JOBQ_ERROR_LOST;

@@ -1,10 +1,10 @@
 /*
  * wire.h -- a statement of a loop in three steps: sent, executed, answered.
  *
- * jobq_memory_perform does all three at once. On a real connection time passes in between, and each
- * step may fail. So the explorer and the simulator keep the request and the answer together with
- * what shall go wrong: a row that others have locked, a row that cannot be sent, a result that the
- * store refuses.
+ * jobq__memory_perform does all three at once. On a real connection time passes in between, and
+ * each step may fail. So the explorer and the simulator keep the request and the answer together
+ * with what shall go wrong: a row that others have locked, a row that cannot be sent, a result that
+ * the store refuses.
  *
  * WIRE_PRIORITY is the highest priority number of jobs here; lanes above it are left out.
  */
@@ -178,8 +178,7 @@ static void wire__look(wire *w, const jobq_memory *m, int64_t now_us)
     jobq_claimed *c = &w->answer.claimed;
 
     if (!r->look || c->count > 0 || c->named != 0 || w->answer.error != JOBQ_OK) return;
-    c->due_us = jobq__memory_look(m, r->lanes, r->lane_count, wire_kinds(r), now_us, &c->suspects,
-                                  &c->alone);
+    c->due_us = jobq__memory_look(m, r, wire_kinds(r), now_us, &c->suspects, &c->alone);
 }
 
 /* A statement that meets a job locked by others, or gets hold of a portion of the claims only. */
@@ -190,7 +189,7 @@ static void wire__execute(wire *w, jobq_memory *m, uint64_t queues, uint64_t kin
 
     r.limit = (int32_t)jobq__min(r.limit, w->portion);
     r.look = r.look && w->busy == 0;
-    jobq_memory_execute(m, &r, queues, kinds, now_us, &w->answer);
+    jobq__memory_execute(m, &r, queues, kinds, now_us, &w->answer);
     wire__hide(w, m, state);
     if (r.kind != JOBQ_REQUEST_CLAIM) return;
     wire__cut_claim(w, m);

@@ -111,7 +111,8 @@ static void jobs_are_listed(void **unused)
 
     (void)unused;
     enqueue_count(3);
-    assert_int_equal(jobq_pg_table_open(&jobs, pg, NULL, jobq_pg_jobs_desc(false), &error),
+    assert_int_equal(jobq_pg_table_open(&jobs, pg, NULL,
+                                        jobq_pg_view_desc(JOBQ_PG_VIEW_JOBS, false), &error),
                      JOBQ_OK);
     assert_int_equal(jobq_pg_table_list(jobs, NULL, NULL, &rows, &error), JOBQ_OK);
     assert_int_equal(rows.count, 3);

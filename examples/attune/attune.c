@@ -97,7 +97,7 @@ static jobq_error load_pack(PGconn *conn, void *user, jobq_pg_error *error)
 
     (void)error;
     rule.pack = create(conn, ATTUNE_PACK, "ref label version", &pack);
-    trigger.pack = jobq_pg_some_int64(rule.pack);
+    trigger.pack = (jobq_pg_maybe_int64){rule.pack, true};
     rule.trigger = *(int64_t *)user = create(conn, ATTUNE_TRIGGER, "ref label pack", &trigger);
     echo = load_action(conn, rule.pack, "core.echo");
     mail = load_action(conn, rule.pack, "core.mail");
@@ -124,19 +124,19 @@ static jobq_error request(PGconn *conn, int64_t execution, jobq_pg_error *error)
 static jobq_error enforce(PGconn *conn, const attune_rule *rule, const attune_event *event,
                           int64_t event_id, jobq_pg_error *error)
 {
-    attune_enforcement enforcement = {.rule = jobq_pg_some_int64(rule->id),
+    attune_enforcement enforcement = {.rule = {rule->id, true},
                                       .rule_ref = rule->ref,
                                       .trigger_ref = event->trigger_ref,
-                                      .event = jobq_pg_some_int64(event_id),
+                                      .event = {event_id, true},
                                       .status = ATTUNE_ENFORCEMENT_STATUS_PROCESSED,
                                       .payload = event->payload};
-    attune_execution execution = {.action = jobq_pg_some_int64(rule->action),
+    attune_execution execution = {.action = {rule->action, true},
                                   .action_ref = rule->action_ref,
                                   .config = rule->action_params};
     int64_t id = create(conn, ATTUNE_ENFORCEMENT,
                         "rule rule_ref trigger_ref event status payload", &enforcement);
 
-    execution.enforcement = jobq_pg_some_int64(id);
+    execution.enforcement = (jobq_pg_maybe_int64){id, true};
     return request(conn, create(conn, ATTUNE_EXECUTION, "action action_ref config enforcement",
                                 &execution), error);
 }
@@ -144,7 +144,7 @@ static jobq_error enforce(PGconn *conn, const attune_rule *rule, const attune_ev
 /* Writes an event and everything that follows from it, in one transaction. */
 static jobq_error fire(PGconn *conn, void *user, jobq_pg_error *error)
 {
-    attune_event event = {.trigger = jobq_pg_some_int64(*(int64_t *)user),
+    attune_event event = {.trigger = {*(int64_t *)user, true},
                           .trigger_ref = str("core.tick"), .payload = str("{\"tick\": true}")};
     attune_rule like = {.trigger = *(int64_t *)user, .enabled = true};
     int64_t id = create(conn, ATTUNE_EVENT, "trigger trigger_ref payload", &event);
@@ -254,10 +254,10 @@ static void leave_behind(PGconn *conn)
 {
     attune_worker worker = {.name = str("lost"), .worker_type = ATTUNE_WORKER_TYPE_LOCAL,
                             .status = ATTUNE_WORKER_STATUS_ACTIVE,
-                            .last_heartbeat = jobq_pg_some_int64(-90 * (int64_t)1000000)};
+                            .last_heartbeat = {-90 * (int64_t)1000000, true}};
     attune_execution execution = {.action_ref = str("core.echo"),
                                   .status = ATTUNE_EXECUTION_STATUS_RUNNING};
-    attune_inquiry inquiry = {.prompt = str("go on?"), .timeout_at = jobq_pg_some_int64(0)};
+    attune_inquiry inquiry = {.prompt = str("go on?"), .timeout_at = {0, true}};
 
     create(conn, ATTUNE_WORKER, "name worker_type status +last_heartbeat", &worker);
     inquiry.execution = create(conn, ATTUNE_EXECUTION, "action_ref status", &execution);

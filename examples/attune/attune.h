@@ -727,7 +727,7 @@ static inline jobq_error attune_worker_heartbeat(PGconn *conn, int64_t id, jobq_
     attune_worker worker = {0};
 
     worker.id = id;
-    worker.last_heartbeat = jobq_pg_some_int64(0); /* now */
+    worker.last_heartbeat.set = true; /* now */
     worker.status = ATTUNE_WORKER_STATUS_ACTIVE;
     return jobq_pg_table_update(attune[ATTUNE_WORKER], conn, "+last_heartbeat status", &worker,
                                 NULL, error);
@@ -741,7 +741,8 @@ static inline jobq_error attune_worker_silent(PGconn *conn, int64_t silent_us, j
 
     set.status = ATTUNE_WORKER_STATUS_INACTIVE;
     like.status = ATTUNE_WORKER_STATUS_ACTIVE;
-    like.last_heartbeat = jobq_pg_some_int64(-silent_us);
+    like.last_heartbeat.value = -silent_us;
+    like.last_heartbeat.set = true;
     return jobq_pg_table_update_where(attune[ATTUNE_WORKER], conn, "status", &set,
                                       "status +last_heartbeat<", &like, rows, error);
 }
@@ -754,7 +755,7 @@ static inline jobq_error attune_inquiry_expire(PGconn *conn, jobq_pg_rows *rows,
 
     set.status = ATTUNE_INQUIRY_STATUS_TIMEOUT;
     like.status = ATTUNE_INQUIRY_STATUS_PENDING;
-    like.timeout_at = jobq_pg_some_int64(0);
+    like.timeout_at.set = true; /* now */
     return jobq_pg_table_update_where(attune[ATTUNE_INQUIRY], conn, "status", &set,
                                       "status +timeout_at<=", &like, rows, error);
 }

@@ -236,7 +236,7 @@ static void looks_of(PGconn *db, long many, double ms[LOOK_COUNT])
     bench_sql(db, "INSERT INTO jobq.job (queue_id, kind_id, run_at) SELECT 1, 1, "
                   "now() + i * interval '1 second' FROM generate_series(1, %ld) i", many / 2);
     bench_sql(db, "ANALYZE jobq.job");
-    if (jobq_pg_table_open(&jobs, pg, NULL, jobq_pg_jobs_desc(true), &error))
+    if (jobq_pg_table_open(&jobs, pg, NULL, jobq_pg_view_desc(JOBQ_PG_VIEW_JOBS, true), &error))
         bench_fail("%s", error.message);
     ms[LOOK_FIRST] = list_ms(jobs, NULL, NULL, 0);
     ms[LOOK_LATER] = list_ms(jobs, NULL, NULL, many / 2);

@@ -536,22 +536,24 @@ static void cancel_some(PGconn *conn)
 {
     int64_t id = number(conn, "SELECT id FROM " SCHEMA ".job ORDER BY id DESC OFFSET "
                               "floor(random() * 40)::int LIMIT 1");
-    bool requested = false;
+    jobq_pg_filter one = {.id = id};
+    int64_t requested = 0;
     jobq_error answer;
 
     if (id == 0) return;
     say("cancel", id, "");
-    answer = jobq_pg_cancel(pg, conn, id, &requested, NULL);
-    if (answer == JOBQ_OK) say("answer", id, requested ? "requested" : "cancelled");
+    answer = jobq_pg_cancel(pg, conn, &one, NULL, &requested, NULL);
+    if (answer == JOBQ_OK) say("answer", id, requested > 0 ? "requested" : "cancelled");
 }
 
 static void revive_some(PGconn *conn)
 {
     int64_t id = number(conn, "SELECT id FROM " SCHEMA ".failed ORDER BY random() LIMIT 1");
+    jobq_pg_filter one = {.id = id};
 
     if (id == 0 || between(0, 3) > 0) return;
     say("revive", id, "");
-    if (jobq_pg_revive(pg, conn, id, NULL) == JOBQ_OK) say("answer", id, "revived");
+    if (jobq_pg_revive(pg, conn, &one, NULL, NULL) == JOBQ_OK) say("answer", id, "revived");
 }
 
 static void pause_a_while(PGconn *conn)

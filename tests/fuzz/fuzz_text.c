@@ -54,15 +54,14 @@ static void check_json(jobq_str text)
 static void check_words(jobq_str text)
 {
     static const char *const stages[] = {"EXTRACTION", "EMBEDDING"};
-    jobq_curve curve = JOBQ_CURVE_COUNT;
     jobq_state state = JOBQ_STATE_NONE;
     char word[JOBQ_NAME_MAX];
-    int stage = -1;
+    int stage = -1, i;
 
-    if (jobq_curve_from(text, &curve) == JOBQ_OK)
-        MUST(jobq_str_equal(text, jobq_str_from(jobq_curve_name(curve))));
-    if (jobq_state_from(text, &state) == JOBQ_OK)
-        MUST(jobq_str_equal(text, jobq_str_from(jobq_state_name(state))));
+    for (i = 0; i < JOBQ_ENUM_COUNT; i++) {
+        int value = jobq_enum_from((jobq_enum)i, text);
+        MUST(value < 0 || jobq_str_equal(text, jobq_str_from(jobq_enum_name((jobq_enum)i, value))));
+    }
     if (jobq_status_from(text, stages, 2, &stage, &state) == JOBQ_OK) {
         MUST(jobq_status_format(word, sizeof word, stages, 2, stage, state) == JOBQ_OK);
         MUST(jobq_str_equal(text, jobq_str_from(word)));

@@ -481,6 +481,9 @@ typedef struct jobq_random {
 /* jobq_random_from -- a generator; equal seeds give equal sequences. */
 JOBQ_API jobq_random jobq_random_from(uint64_t seed);
 
+/* jobq_random_seed -- 64 bits from the operating system's /dev/urandom. False: there are none. */
+JOBQ_API bool jobq_random_seed(uint64_t *bits);
+
 /* jobq_random_next -- 64 uniform bits. */
 JOBQ_API uint64_t jobq_random_next(jobq_random *random);
 
@@ -541,6 +544,10 @@ JOBQ_API jobq_str jobq_utf8_cut(jobq_str text, size_t max);
  *         a character. Returns the length.
  */
 JOBQ_API size_t jobq_utf8_mend(char *out, size_t max, jobq_str bytes);
+
+/* jobq_json_quote -- writes text as a JSON string, in quotes and terminated; returns its length. 0: it
+ * does not fit into size bytes. Each bad byte and each NUL becomes '?'. */
+JOBQ_API size_t jobq_json_quote(char *out, size_t size, jobq_str text);
 
 /*
  * jobq_json_check -- whether Postgres will accept this text as jsonb, decided without Postgres.
@@ -1715,6 +1722,7 @@ JOBQ_API int64_t jobq_memory_work(jobq_memory *memory, jobq_loop *loop,
 #ifndef JOBQ_IMPLEMENTED
 #define JOBQ_IMPLEMENTED (1)
 
+#include <stdio.h>  /* fopen, fread */
 #include <string.h> /* memcpy, memcmp, memset, strlen */
 
 #ifndef JOBQ_ASSERT
@@ -1821,6 +1829,15 @@ JOBQ_API jobq_random jobq_random_from(uint64_t seed)
     jobq_random random = {seed};
 
     return random;
+}
+
+JOBQ_API bool jobq_random_seed(uint64_t *bits)
+{
+    FILE *file = fopen("/dev/urandom", "rb");
+    bool good = file != NULL && fread(bits, sizeof *bits, 1, file) == 1;
+
+    if (file != NULL) fclose(file);
+    return good;
 }
 
 JOBQ_API uint64_t jobq_random_next(jobq_random *random)
@@ -1972,6 +1989,49 @@ JOBQ_API size_t jobq_utf8_mend(char *out, size_t max, jobq_str bytes)
     }
     out[size] = '\0';
     return size;
+}
+
+/* How a character of len bytes (0: a bad one) is written in a JSON string; at most 6 bytes. */
+static size_t jobq__quoted_one(char *out, const char *p, size_t len)
+{
+    static const char digits[] = "0123456789abcdef", escaped[] = "\"\\\b\f\n\r\t",
+                      letters[] = "\"\\bfnrt";
+    const char *found = len == 1 ? strchr(escaped, *p) : NULL;
+
+    if (len == 0) {
+        *out = '?';
+        return 1;
+    }
+    memcpy(out, found == NULL ? p : "\\", found == NULL ? len : 1);
+    if (found != NULL) {
+        out[1] = letters[found - escaped];
+        return 2;
+    }
+    if ((unsigned char)*p >= 0x20) return len;
+    memcpy(out, "\\u00", 4);
+    out[4] = digits[*p >> 4];
+    out[5] = digits[*p & 15];
+    return 6;
+}
+
+JOBQ_API size_t jobq_json_quote(char *out, size_t size, jobq_str text)
+{
+    const unsigned char *p = (const unsigned char *)text.ptr;
+    char put[6];
+    size_t i, at = 1, len, more;
+
+    JOBQ_ASSERT(out != NULL);
+    for (i = 0; i < text.len; i += len == 0 ? 1 : len) {
+        len = jobq__utf8_one(p + i, text.len - i);
+        more = jobq__quoted_one(put, text.ptr + i, len);
+        if (at + more + 2 > size) return 0;
+        memcpy(out + at, put, more);
+        at += more;
+    }
+    if (at + 2 > size) return 0;
+    out[0] = out[at] = '"';
+    out[at + 1] = '\0';
+    return at + 1;
 }
 
 /* A reading position in JSON text. why: the first fault. */

@@ -120,8 +120,8 @@
  *             before the database has the result, so work that is repeated is reported again. Jobs
  *             that fail because their worker died appear only in the view failures.
  * BAD HANDLERS  A handler that overruns its time counts as a failed attempt, and its thread is
- *             replaced. When half of the threads are lost that way, the worker stops with
- *             JOBQ_ERROR_TIMEOUT; end the process then. A job whose process died runs again, in
+ *             replaced. When more than half of the threads are lost that way within an hour, the
+ *             worker stops with JOBQ_ERROR_TIMEOUT; end the process then. A job whose process died runs again, in
  *             the end alone, and only then does a death count against it (law (6) of jobq.h).
  *             pthread_exit is a failed attempt. An open transaction on jobq_pg_call_conn is rolled
  *             back. A handler must not leave by longjmp or a C++ exception, and its thread must
@@ -373,6 +373,10 @@ typedef struct jobq_pg_desc {
     const char *schema;     /* 1 to 48 of [A-Za-z0-9_] (default "jobq") */
     int pool_max;           /* connections (default 5) */
     int64_t acquire_us;     /* longest wait for one (default 3 s) */
+    int64_t call_us;        /* longest wait for the answer to a statement of a call, except COPY,
+                               BEGIN and COMMIT; then JOBQ_ERROR_TIMEOUT, and its connection is shut
+                               down (default: none) */
+    bool no_pool;           /* no connection of its own, also not to probe: each call names one */
     size_t payload_max;     /* bytes; queues have a limit of their own, too (default 1 MiB) */
     bool behind_pooler;     /* in transaction mode: see POOLERS */
     const char *listen_conninfo; /* past the pooler, for LISTEN and VACUUM (default: poll) */
@@ -464,8 +468,9 @@ JOBQ_API jobq_error jobq_pg_transact(jobq_pg *pg, PGconn *conn, jobq_pg_deed dee
 typedef struct jobq_pg_job {
     const char *queue;     /* comes into being on first use */
     const char *kind;
-    jobq_str payload;      /* JSON text (default: none) */
-    bool payload_bytes;    /* payload holds bytes, kept as they are */
+    jobq_str payload;      /* JSON text (default: none); kept as jsonb, which sorts keys, drops all
+                              but the last of equal ones, and leaves out blanks */
+    bool payload_bytes;    /* payload holds bytes, also a JSON text, kept exactly as they are */
     jobq_str headers;      /* a JSON object: tags, trace context (default: none) */
     int64_t run_at_us;     /* not before this instant, Unix epoch (default: now) */
     int64_t delay_us;      /* not before now plus this; run_at_us wins */
@@ -978,7 +983,7 @@ JOBQ_API void jobq_pg_worker_stop(jobq_pg_worker *worker);
  * Shape   stats may be NULL. Once.
  * Errors  JOBQ_ERROR_TIMEOUT: a handler did not return within the grace, or had overrun its time
  *         and still has not returned; so with desc.connect; or it gave up, because more than half
- *         of its handlers did, or their threads could not be replaced. End the process: they use
+ *         of its handlers did within an hour, or their threads could not be replaced. End the process: they use
  *         the worker and the handle.
  */
 JOBQ_API jobq_error jobq_pg_worker_wait(jobq_pg_worker *worker, jobq_pg_stats *stats);
@@ -1278,6 +1283,8 @@ typedef struct jobq_pg_queue_row {
 typedef struct jobq_pg_worker_row {
     int64_t id;
     jobq_str name;
+    jobq_str host;        /* of its process; NULL: it did not say */
+    int32_t pid;
     bool alive, asleep;
     int64_t running;      /* jobs that it holds */
     int64_t longest_us;   /* since it holds the oldest of them */
@@ -1521,6 +1528,7 @@ JOBQ_API jobq_error jobq_pg_worktable_look(jobq_pg_worktable *work, PGconn *conn
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #ifndef JOBQ_ASSERT
@@ -2088,6 +2096,8 @@ struct jobq_pg {
     char schema[52];          /* as SQL writes it, with quotes unless it is jobq */
     jobq_pg__text texts[JOBQ_PG__STATEMENT_COUNT];
     int64_t acquire_us;       /* how long jobq_pg_acquire may wait */
+    int64_t call_us;          /* how long a call may wait for an answer; JOBQ_NEVER: for ever */
+    bool no_pool;
     size_t payload_max;       /* bytes */
     bool behind_pooler;       /* conninfo leads through a pooler in transaction mode */
     bool odd;                 /* sessions do not begin as READ COMMITTED, READ WRITE */
@@ -2444,8 +2454,10 @@ static jobq_pg *jobq_pg__new(const jobq_pg_desc *desc, jobq_pg_error *error)
         jobq_pg__no_memory(error);
         return NULL;
     }
-    if (desc->pool_max < 0 || desc->acquire_us < 0 || desc->acquire_us > INT64_MAX / 4) {
-        jobq_pg__invalid(error, desc->pool_max < 0 ? "pool_max" : "acquire_us",
+    if (desc->pool_max < 0 || desc->acquire_us < 0 || desc->acquire_us > INT64_MAX / 4 ||
+        desc->call_us < 0) {
+        jobq_pg__invalid(error, desc->pool_max < 0  ? "pool_max"
+                                : desc->call_us < 0 ? "call_us" : "acquire_us",
                          "negative or too large");
         jobq_pg__free(pg);
         return NULL;
@@ -2482,6 +2494,8 @@ static jobq_pg *jobq_pg__new(const jobq_pg_desc *desc, jobq_pg_error *error)
     pg->pid = getpid();
     pg->pool_max = desc->pool_max > 0 ? desc->pool_max : 5;
     pg->acquire_us = desc->acquire_us > 0 ? desc->acquire_us : 3000000;
+    pg->call_us = desc->call_us > 0 ? desc->call_us : JOBQ_NEVER;
+    pg->no_pool = desc->no_pool;
     pg->payload_max = desc->payload_max > 0 ? desc->payload_max : 1048576;
     pg->behind_pooler = desc->behind_pooler;
     pg->patience_us = desc->patience_us;
@@ -2612,7 +2626,7 @@ JOBQ_API jobq_error jobq_pg_open(jobq_pg **out, const jobq_pg_desc *desc, jobq_p
     if (pg == NULL) return error->code;
     pthread_mutex_init(&pg->lock, NULL);
     pthread_cond_init(&pg->freed, NULL);
-    if (jobq_pg__first(pg, error) != JOBQ_OK) {
+    if (!pg->no_pool && jobq_pg__first(pg, error) != JOBQ_OK) {
         jobq_pg_close(pg);
         return error->code;
     }
@@ -2691,6 +2705,7 @@ JOBQ_API jobq_error jobq_pg_acquire(jobq_pg *pg, PGconn **conn, jobq_pg_error *e
     JOBQ_ASSERT(pg != NULL && conn != NULL);
     *conn = NULL;
     if (jobq_pg__forked(pg)) return jobq_pg__forked_error(error);
+    if (pg->no_pool) return jobq_pg__invalid(error, "conn", "give one: the handle has no pool");
     pthread_mutex_lock(&pg->lock);
     got = jobq_pg__reserve(pg, conn, &make);
     pthread_mutex_unlock(&pg->lock);
@@ -2999,25 +3014,50 @@ static PGresult *jobq_pg__weigh(PGresult *old, PGresult *res)
     return res;
 }
 
-/* Sends a statement, by jobq_pg__ship_whole if whole, and waits for its answer. If the statement
- * cannot be sent, the Sync still is, because pipeline mode can only be left after it. */
+/* Waits for a part of an answer, until then at the latest. False: it is late; the connection is
+ * shut down, because the rest would be taken for the answer to the next statement. */
+static bool jobq_pg__in_time(PGconn *conn, int64_t until)
+{
+    struct pollfd fd = {PQsocket(conn), 0, 0};
+    int64_t left;
+    int unsent;
+
+    for (;;) {
+        unsent = PQflush(conn);
+        if (unsent < 0 || (unsent == 0 && !PQisBusy(conn))) return true;
+        left = until - jobq_pg__mono_us();
+        fd.events = (short)(POLLIN | (unsent > 0 ? POLLOUT : 0));
+        if (left <= 0) break;
+        if (poll(&fd, 1, (int)jobq__min(left / 1000 + 1, 60000)) > 0 && !PQconsumeInput(conn))
+            return true;
+    }
+    shutdown(PQsocket(conn), SHUT_RDWR);
+    PQconsumeInput(conn); /* it notices the end */
+    return false;
+}
+
+/* Sends a statement, by jobq_pg__ship_whole if whole, and waits for its answer until then. If the
+ * statement cannot be sent, the Sync still is, because pipeline mode can only be left after it. */
 static PGresult *jobq_pg__round(PGconn *conn, const jobq_pg__text *text, const jobq_pg__params *p,
-                                bool prepare, bool whole)
+                                bool prepare, bool whole, int64_t until)
 {
     PGresult *res = NULL, *next;
-    bool sent, synced = false;
+    bool sent, synced = false, blocks = PQisnonblocking(conn) == 0;
 
     if (!PQenterPipelineMode(conn)) return NULL;
+    if (until != JOBQ_NEVER) PQsetnonblocking(conn, 1);
     sent = whole ? jobq_pg__ship_whole(conn, NULL, text, p, prepare)
                  : jobq_pg__ship(conn, text, p, prepare);
     if (!PQpipelineSync(conn)) return NULL;
     while (!synced && PQstatus(conn) == CONNECTION_OK) {
+        if (until != JOBQ_NEVER && !jobq_pg__in_time(conn, until)) break;
         next = PQgetResult(conn);
         synced = PQresultStatus(next) == PGRES_PIPELINE_SYNC;
         if (synced) PQclear(next);
         else if (next != NULL) res = jobq_pg__weigh(res, next);
     }
     if (synced) PQexitPipelineMode(conn);
+    if (until != JOBQ_NEVER && blocks) PQsetnonblocking(conn, 0);
     if (synced && whole && PQtransactionStatus(conn) != PQTRANS_IDLE)
         PQclear(PQexec(conn, "ROLLBACK"));
     if (sent) return res;
@@ -3041,6 +3081,7 @@ static PGresult *jobq_pg__exec_text(jobq_pg *pg, PGconn *conn, const jobq_pg_tab
                                     const jobq_pg__text *text, jobq_pg__params *p, bool prepare,
                                     jobq_pg_error *error)
 {
+    int64_t limit = pg == NULL ? JOBQ_NEVER : pg->call_us, until = JOBQ_NEVER;
     PGconn *mine = NULL;
     PGresult *res = NULL;
     bool whole, idle;
@@ -3052,15 +3093,22 @@ static PGresult *jobq_pg__exec_text(jobq_pg *pg, PGconn *conn, const jobq_pg_tab
         if (conn == NULL) conn = mine;
         idle = PQtransactionStatus(conn) == PQTRANS_IDLE;
         whole = t == NULL && idle && (pg->behind_pooler || pg->odd);
-        res = jobq_pg__round(conn, text, p, prepare, whole);
+        if (limit != JOBQ_NEVER) until = jobq__add(jobq_pg__mono_us(), limit);
+        res = jobq_pg__round(conn, text, p, prepare, whole, until);
         if (prepare && PQresultStatus(res) == PGRES_FATAL_ERROR &&
             jobq_pg__known_learn(conn, text, res) && idle) {
             PQclear(res);
-            res = jobq_pg__round(conn, text, p, prepare, whole);
+            res = jobq_pg__round(conn, text, p, prepare, whole, until);
         }
         if (PQresultStatus(res) != PGRES_TUPLES_OK && PQresultStatus(res) != PGRES_COMMAND_OK) {
-            if (t != NULL) jobq_pg__table_error(t, error, conn, res);
-            else jobq_pg__result_error(error, conn, res);
+            if (jobq_pg__mono_us() >= until) {
+                jobq_pg__fail(error, JOBQ_ERROR_TIMEOUT, "no answer within call_us: the statement "
+                              "may have been carried out, and its connection was shut down");
+            } else if (t != NULL) {
+                jobq_pg__table_error(t, error, conn, res);
+            } else {
+                jobq_pg__result_error(error, conn, res);
+            }
             PQclear(res);
             res = NULL;
         }
@@ -4423,6 +4471,8 @@ typedef struct jobq_pg__registering {
     const int32_t *kind_queues; /* of each kind: the index of its queue in queues, from 1 */
     const char *const *kinds;
     int32_t queue_count, kind_count, library;
+    const char *host; /* NULL and 0: unknown */
+    int32_t pid;
     int32_t queue_ids[JOBQ_LOOP_QUEUES];
     int32_t kind_ids[JOBQ_LOOP_KINDS];
 } jobq_pg__registering;
@@ -4445,7 +4495,9 @@ static const jobq_pg__col jobq_pg__register_in[] = {
     JOBQ_PG__ITEMS(NULL, register_queues, TEXT, TEXT, JOBQ_PG__CSTR),
     JOBQ_PG__ITEMS(NULL, register_kind_queues, INT4, INT32, 0),
     JOBQ_PG__ITEMS(NULL, register_kinds, TEXT, TEXT, JOBQ_PG__CSTR),
-    JOBQ_PG__COL(NULL, jobq_pg__registering, library, INT4, INT32, 0), JOBQ_PG__COLS_END};
+    JOBQ_PG__COL(NULL, jobq_pg__registering, library, INT4, INT32, 0),
+    JOBQ_PG__COL(NULL, jobq_pg__registering, host, TEXT, TEXT, JOBQ_PG__CSTR),
+    JOBQ_PG__COL(NULL, jobq_pg__registering, pid, INT4, INT32, JOBQ_PG_ZERO), JOBQ_PG__COLS_END};
 static const jobq_pg__col jobq_pg__register_out[] = {
     JOBQ_PG__ITEMS("queue_ids", queue_ids, INT4, INT32, 0),
     JOBQ_PG__ITEMS("kind_ids", kind_ids, INT4, INT32, 0), JOBQ_PG__COLS_END};
@@ -6433,6 +6485,8 @@ static bool jobq_pg__given_of(jobq_pg__given *g, const jobq_request *a, const jo
         reg->queue_count = c->queue_count;
         reg->kind_count = c->kind_count;
         reg->library = jobq_pg__newest();
+        reg->host = NULL;
+        reg->pid = 0;
         *from = reg;
     } else if (a->kind == JOBQ_REQUEST_COMPLETE || a->kind == JOBQ_REQUEST_SETTLE) {
         g->room = g->ends.rows = (jobq_pg__end_row *)calloc((size_t)a->ending_count + 1,
@@ -7532,6 +7586,7 @@ struct jobq_pg__run {
     int64_t remaining_us; /* ... and the time that was left then */
     int64_t ask_mono_us;
     bool abandoned;  /* the worker no longer waits for the handler */
+    int64_t abandoned_mono_us;
     jobq_pg__run_data *data;
     jobq_pg__answer *answer; /* of the claim of a job; else NULL */
     int64_t began_mono_us;   /* when the work was taken */
@@ -8946,7 +9001,12 @@ static void jobq_pg__attempted(jobq_pg_worker *w, PGconn *conn, jobq_pg_error *e
 static void jobq_pg__do_register(jobq_pg_worker *w, const jobq_request *a)
 {
     jobq_pg__registering from;
+    char host[256] = "";
 
+    gethostname(host, sizeof host - 1);
+    from.library = jobq_pg__newest();
+    from.host = host;
+    from.pid = (int32_t)getpid();
     w->id = a->worker;
     from.worker = a->worker;
     from.lease_us = a->lease_us;
@@ -9024,6 +9084,7 @@ static bool jobq_pg__run_abandon(jobq_pg_worker *w, jobq_pg__run *run)
 {
     if (run == NULL) return false;
     run->abandoned = true;
+    run->abandoned_mono_us = jobq_pg__mono_us();
     w->group->stuck++;
     if (w->hosted) return true; /* its handler is in this call, so it runs no statement */
     jobq_pg__cancel(run->cancel);
@@ -9033,11 +9094,18 @@ static bool jobq_pg__run_abandon(jobq_pg_worker *w, jobq_pg__run *run)
     return true;
 }
 
+/* Many within an hour are an outage of what the handlers call, and this process must end. Single
+ * ones, days apart, only cost a thread each. */
 static void jobq_pg__too_many_stuck(jobq_pg_worker *w)
 {
-    if (w->group->stuck > (w->config.threads + 1) / 2) {
+    int64_t since = jobq_pg__mono_us() - JOBQ_HOURS(1);
+    const jobq_pg__run *run;
+    int32_t old = 0;
+
+    for (run = w->group->runs; run != NULL; run = run->link)
+        old += run->abandoned && run->abandoned_mono_us < since;
+    if (w->group->stuck - old > (w->config.threads + 1) / 2 || old >= JOBQ_LOOP_THREADS)
         jobq_pg__give_up(w, "too many handlers are stuck: the worker stops");
-    }
 }
 
 /* The run of the work that is to be abandoned; NULL: its handler has returned. */
@@ -9880,16 +9948,6 @@ static jobq_error jobq_pg__receivers_copy(jobq_pg_worker *w, const jobq_pg_worke
     return JOBQ_OK;
 }
 
-/* 64 random bits from the operating system. False: there are none. */
-static bool jobq_pg__entropy(uint64_t *bits)
-{
-    int fd = open("/dev/urandom", O_RDONLY);
-    ssize_t got = fd < 0 ? -1 : read(fd, bits, sizeof *bits);
-
-    if (fd >= 0) close(fd);
-    return got == (ssize_t)sizeof *bits;
-}
-
 static bool jobq_pg__pipe(int *ends)
 {
     int i;
@@ -9976,7 +10034,7 @@ static jobq_error jobq_pg__worker_new(jobq_pg *pg, const jobq_pg_worker_desc *de
     w->answer = (jobq_answer *)jobq_pg__room(0, sizeof *w->answer, &good);
     w->loop = (jobq_loop *)jobq_pg__room(0, jobq_loop_size(), &good);
     if (!good || w->name == NULL) return jobq_pg__no_memory(error);
-    if (!jobq_pg__pipe(w->poke) || !jobq_pg__entropy(&entropy)) {
+    if (!jobq_pg__pipe(w->poke) || !jobq_random_seed(&entropy)) {
         return jobq_pg__fail(error, JOBQ_ERROR_MEMORY,
                              "no pipe or no /dev/urandom: raise the open file limit");
     }
@@ -10614,6 +10672,8 @@ static const jobq_pg_column jobq_pg__queue_columns[] = {
 static const jobq_pg_column jobq_pg__worker_columns[] = {
     JOBQ_PG__OWN(id, "id", INT64, JOBQ_PG_KEY),
     JOBQ_PG__OWN(name, "name", TEXT, 0),
+    JOBQ_PG__OWN(host, "host", TEXT, JOBQ_PG_NULLABLE),
+    JOBQ_PG__OWN(pid, "pid", INT32, JOBQ_PG_ZERO),
     JOBQ_PG__OWN(alive, "alive", BOOL, 0),
     JOBQ_PG__OWN(asleep, "asleep", BOOL, 0),
     JOBQ_PG__OWN(running, "running", INT64, 0),
@@ -12929,6 +12989,8 @@ static const char *const jobq_pg__sql_001_tables[] = {
 "CREATE TABLE jobq.worker (\n"
 "    id bigint PRIMARY KEY CHECK (id <> 0),\n"
 "    name text NOT NULL,\n"
+"    host text,\n"
+"    pid integer,\n"
 "    beat bigint NOT NULL DEFAULT 0,\n"
 "    lease_us bigint NOT NULL CHECK (lease_us > 0),\n"
 "    registered_at timestamptz NOT NULL DEFAULT now(),\n"
@@ -12960,8 +13022,8 @@ static const char *const jobq_pg__sql_001_tables[] = {
 "    id bigint NOT NULL DEFAULT nextval('jobq.job_id') PRIMARY KEY,\n"
 "    run_at timestamptz NOT NULL DEFAULT statement_timestamp(),\n"
 "    enqueued_at timestamptz NOT NULL DEFAULT statement_timestamp(),\n"
-"    worker bigint,\n"
-"    claim bigint,\n",
+"    worker bigint,\n",
+"    claim bigint,\n"
 "    claimed_at timestamptz,\n"
 "    timeout_us bigint,\n"
 "    cancel_requested_at timestamptz,\n"
@@ -13067,8 +13129,8 @@ static const char *const jobq_pg__sql_001_tables[] = {
 "CREATE SEQUENCE jobq.message_id CACHE 1;\n"
 "CREATE TABLE jobq.message (\n"
 "    partition bigint NOT NULL,\n"
-"    id bigint NOT NULL DEFAULT nextval('jobq.message_id'),\n"
-"    created_at timestamptz NOT NULL DEFAULT statement_timestamp(),\n",
+"    id bigint NOT NULL DEFAULT nextval('jobq.message_id'),\n",
+"    created_at timestamptz NOT NULL DEFAULT statement_timestamp(),\n"
 "    type text COLLATE \"C\",\n"
 "    payload jsonb,\n"
 "    bytes bytea,\n"
@@ -13434,12 +13496,13 @@ static const char *const jobq_pg__sql_jobs[] = {
 "        FROM jobq.sleeper s WHERE s.queue_id = v_queue LIMIT 1;\n"
 "    END IF;\n"
 "END $$;\n"
-"CREATE OR REPLACE FUNCTION jobq.enqueue(\n"
+"CREATE OR REPLACE FUNCTION jobq.enqueue_or_get(\n"
 "    queue text, kind text, payload jsonb DEFAULT NULL, delay interval DEFAULT NULL,\n"
 "    run_at timestamptz DEFAULT NULL, priority integer DEFAULT 0, stages integer DEFAULT 1,\n"
 "    max_attempts integer DEFAULT NULL, timeout interval DEFAULT NULL, key text DEFAULT NULL,\n"
-"    bytes bytea DEFAULT NULL, headers jsonb DEFAULT NULL, notify boolean DEFAULT true)\n"
-"RETURNS bigint LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
+"    bytes bytea DEFAULT NULL, headers jsonb DEFAULT NULL, notify boolean DEFAULT true,\n"
+"    OUT id bigint, OUT existed boolean)\n"
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "BEGIN\n"
 "    IF NOT isfinite(delay) THEN PERFORM jobq.refuse('delay', 'a finite interval'); END IF;\n"
 "    IF NOT isfinite(timeout) THEN PERFORM jobq.refuse('timeout', 'a finite interval'); END IF;\n"
@@ -13447,10 +13510,21 @@ static const char *const jobq_pg__sql_jobs[] = {
 "        PERFORM jobq.refuse('priority', '-9 to 9');\n"
 "    END IF;\n"
 "    IF stages NOT BETWEEN 1 AND 16 THEN PERFORM jobq.refuse('stages', '1 to 16'); END IF;\n"
-"    RETURN (SELECT e.id FROM jobq.enqueue_one(\n"
+"    SELECT e.id, e.existed INTO id, existed FROM jobq.enqueue_one(\n"
 "        queue, kind, payload, bytes, headers, coalesce(run_at, statement_timestamp() + delay),\n"
 "        NULL, priority::smallint, stages::smallint, max_attempts,\n"
-"        (extract(epoch FROM timeout) * 1e6)::bigint, key, notify) e);\n"
+"        (extract(epoch FROM timeout) * 1e6)::bigint, key, notify) e;\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.enqueue(\n"
+"    queue text, kind text, payload jsonb DEFAULT NULL, delay interval DEFAULT NULL,\n"
+"    run_at timestamptz DEFAULT NULL, priority integer DEFAULT 0, stages integer DEFAULT 1,\n"
+"    max_attempts integer DEFAULT NULL, timeout interval DEFAULT NULL, key text DEFAULT NULL,\n"
+"    bytes bytea DEFAULT NULL, headers jsonb DEFAULT NULL, notify boolean DEFAULT true)\n"
+"RETURNS bigint LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
+"BEGIN\n"
+"    RETURN (SELECT e.id FROM jobq.enqueue_or_get(\n"
+"        queue, kind, payload, delay, run_at, priority, stages, max_attempts, timeout, key,\n"
+"        bytes, headers, notify) e);\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.rows_within(p_rows tid[], p_bytes bigint) RETURNS integer\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
@@ -13465,7 +13539,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.refuse_dead(p_worker bigint, p_sure boolean) RETURNS void\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
-"BEGIN\n"
+"BEGIN\n",
 "    PERFORM FROM jobq.worker w WHERE w.id = p_worker AND w.dead_at IS NULL;\n"
 "    IF p_sure OR NOT FOUND THEN\n"
 "        RAISE EXCEPTION 'worker % is dead', to_hex(p_worker)\n"
@@ -13478,7 +13552,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "BEGIN\n"
 "    SELECT array_agg(r.ctid), array_agg(r.id) INTO rows, ids FROM (\n"
-"        SELECT ready.ctid, ready.id\n",
+"        SELECT ready.ctid, ready.id\n"
 "        FROM unnest(p_queues, p_priorities, p_stages) AS lane (queue_id, priority, stage)\n"
 "        CROSS JOIN LATERAL (\n"
 "            SELECT j.ctid, j.id FROM jobq.job j\n"
@@ -13543,7 +13617,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "                SELECT j.ctid, j.id, coalesce(pg_column_size(j.payload), octet_length(j.bytes))\n"
 "                                     AS bytes\n"
 "                FROM jobq.job j\n"
-"                WHERE j.queue_id = lane.queue_id AND j.priority = lane.priority\n"
+"                WHERE j.queue_id = lane.queue_id AND j.priority = lane.priority\n",
 "                  AND j.stage = lane.stage AND NOT j.suspect AND j.state = 'r'\n"
 "                  AND j.run_at <= statement_timestamp()\n"
 "                  AND (j.run_at, j.id) > (lane.after_at, lane.after_id)\n"
@@ -13557,7 +13631,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "    END IF;\n"
 "    IF p_bytes = 0 AND v_ids IS NOT NULL THEN\n"
 "        v_look.id := v_ids[1];\n"
-"        RETURN NEXT v_look;\n",
+"        RETURN NEXT v_look;\n"
 "        RETURN;\n"
 "    END IF;\n"
 "    IF v_bytes > p_bytes THEN\n"
@@ -13632,7 +13706,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "    BEGIN -- does what a claim does, and undoes it\n"
 "        UPDATE jobq.job j SET state = 'x', attempt = j.attempt + 1, worker = 1, claim = 1\n"
 "        WHERE j.id = p_id;\n"
-"        v_fits := (SELECT coalesce(octet_length(j.payload::text), octet_length(j.bytes), 0)\n"
+"        v_fits := (SELECT coalesce(octet_length(j.payload::text), octet_length(j.bytes), 0)\n",
 "                          + coalesce(octet_length(j.headers::text), 0) <= p_bytes\n"
 "                   FROM jobq.job j WHERE j.id = p_id);\n"
 "        RAISE EXCEPTION USING ERRCODE = 'JQ000';\n"
@@ -13647,7 +13721,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "        PERFORM jobq.finish(ARRAY[p_id], 'f', jsonb_build_object(\n"
 "            'at', statement_timestamp(), 'stage', v_stage, 'attempt', v_attempt,\n"
 "            'error', 'cannot be read: ' || v_reason));\n"
-"    EXCEPTION WHEN OTHERS THEN\n",
+"    EXCEPTION WHEN OTHERS THEN\n"
 "        IF SQLSTATE ~ '^(40|53|55|57)' THEN RAISE; END IF;\n"
 "        UPDATE jobq.job j SET run_at = 'infinity' WHERE j.id = p_id;\n"
 "    END;\n"
@@ -13715,7 +13789,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "    FROM gone g WHERE g.key IS NOT NULL;\n"
 "    IF v_keys IS NOT NULL THEN PERFORM jobq.end_keys(v_ids, v_queues, v_keys); END IF;\n"
 "END $$;\n"
-"CREATE OR REPLACE FUNCTION jobq.end_keys(p_ids bigint[], p_queues integer[], p_keys text[])\n"
+"CREATE OR REPLACE FUNCTION jobq.end_keys(p_ids bigint[], p_queues integer[], p_keys text[])\n",
 "RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "BEGIN\n"
 "    UPDATE jobq.idempotency k SET ended_at = statement_timestamp()\n"
@@ -13730,7 +13804,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "        WHERE j.id = p_id AND j.worker = p_worker AND j.claim = p_claim)\n"
 "        THEN 'b' ELSE 'l' END;\n"
 "END $$;\n"
-"CREATE OR REPLACE FUNCTION jobq.complete(\n",
+"CREATE OR REPLACE FUNCTION jobq.complete(\n"
 "    p_workers bigint[], p_claims bigint[], p_counts integer[], p_ids bigint[])\n"
 "RETURNS TABLE (id bigint, worker bigint, claim bigint, answer \"char\") LANGUAGE plpgsql\n"
 "SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off\n"
@@ -13799,7 +13873,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "        WHERE v_done IS NULL OR u.id <> ALL (v_done);\n"
 "    END LOOP;\n"
 "END $$;\n"
-"CREATE OR REPLACE FUNCTION jobq.lock_kinds(p_ids bigint[], p_delays_us bigint[]) RETURNS void\n"
+"CREATE OR REPLACE FUNCTION jobq.lock_kinds(p_ids bigint[], p_delays_us bigint[]) RETURNS void\n",
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "BEGIN\n"
 "    PERFORM FROM jobq.kind k\n"
@@ -13814,7 +13888,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "    UPDATE jobq.kind k SET parked_at = statement_timestamp()\n"
 "    WHERE k.id = p_kind AND k.parked_at IS DISTINCT FROM statement_timestamp();\n"
 "    RETURN CASE WHEN jobq.kind_lives(p_kind) THEN statement_timestamp() ELSE 'infinity' END;\n"
-"END $$;\n",
+"END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.settle(\n"
 "    p_workers bigint[], p_claims bigint[], p_ids bigint[], p_states \"char\"[],\n"
 "    p_stages smallint[], p_attempts integer[], p_crashes integer[], p_suspects boolean[],\n"
@@ -13884,7 +13958,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "    END LOOP;\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.settle_here(\n"
-"    p_worker bigint, p_claim bigint, p_id bigint, p_state \"char\", p_stage smallint,\n"
+"    p_worker bigint, p_claim bigint, p_id bigint, p_state \"char\", p_stage smallint,\n",
 "    p_attempt integer, p_crash integer, p_suspect boolean, p_delay_us bigint, p_error text,\n"
 "    p_payload jsonb, p_bytes bytea)\n"
 "RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
@@ -13904,8 +13978,8 @@ static const char *const jobq_pg__sql_jobs[] = {
 static const char *const jobq_pg__sql_workers[] = {
 "CREATE OR REPLACE FUNCTION jobq.register(\n"
 "    p_worker bigint, p_name text, p_lease_us bigint, p_queues text[], p_kind_queues integer[],\n"
-"    p_kinds text[], p_library integer DEFAULT 0, OUT queue_ids integer[],\n"
-"    OUT kind_ids integer[])\n"
+"    p_kinds text[], p_library integer DEFAULT 0, p_host text DEFAULT NULL,\n"
+"    p_pid integer DEFAULT NULL, OUT queue_ids integer[], OUT kind_ids integer[])\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "BEGIN\n"
 "    queue_ids := '{}';\n"
@@ -13916,8 +13990,8 @@ static const char *const jobq_pg__sql_workers[] = {
 "    FOR i IN 1 .. cardinality(p_kinds) LOOP\n"
 "        kind_ids[i] := jobq.kind_id(queue_ids[p_kind_queues[i]], p_kinds[i]);\n"
 "    END LOOP;\n"
-"    INSERT INTO jobq.worker (id, name, lease_us, expires_at, queues, kinds, library)\n"
-"    VALUES (p_worker, p_name, p_lease_us,\n"
+"    INSERT INTO jobq.worker (id, name, host, pid, lease_us, expires_at, queues, kinds, library)\n"
+"    VALUES (p_worker, p_name, p_host, p_pid, p_lease_us,\n"
 "            statement_timestamp() + p_lease_us * interval '1 microsecond', queue_ids,\n"
 "            kind_ids, p_library);\n"
 "END $$;\n"
@@ -13974,8 +14048,8 @@ static const char *const jobq_pg__sql_workers[] = {
 "        SELECT FROM jobq.kind k\n"
 "        WHERE k.queue_id = ANY (v_worker.queues) AND k.id <> ALL (v_worker.kinds));\n"
 "    IF NOT every_kind THEN\n"
-"        kinds := kinds || jobq.strays(v_worker.queues, v_worker.kinds, v_worker.beat\n"
-"                                      % ((SELECT max(k.id) FROM jobq.kind k) / 256 + 1));\n",
+"        kinds := kinds || jobq.strays(v_worker.queues, v_worker.kinds, v_worker.beat\n",
+"                                      % ((SELECT max(k.id) FROM jobq.kind k) / 256 + 1));\n"
 "    END IF;\n"
 "    suspects := EXISTS (\n"
 "        SELECT FROM jobq.job j\n"
@@ -14049,8 +14123,8 @@ static const char *const jobq_pg__sql_workers[] = {
 "            UPDATE jobq.job j SET crash = v_job.crashes WHERE j.id = v_job.id;\n"
 "            IF v_job.crashes >= v_job.max_crashes OR v_job.attempt >= v_job.attempts THEN\n"
 "                failed := failed + 1;\n"
-"                PERFORM jobq.finish(ARRAY[v_job.id], 'f', jsonb_build_object(\n"
-"                    'at', statement_timestamp(), 'stage', v_job.stage,\n",
+"                PERFORM jobq.finish(ARRAY[v_job.id], 'f', jsonb_build_object(\n",
+"                    'at', statement_timestamp(), 'stage', v_job.stage,\n"
 "                    'attempt', v_job.attempt, 'error',\n"
 "                    CASE WHEN v_job.crashes >= v_job.max_crashes\n"
 "                         THEN format('Max crashes (%s) exceeded: worker died',\n"
@@ -14131,9 +14205,9 @@ static const char *const jobq_pg__sql_workers[] = {
 "    RETURN ARRAY(\n"
 "        SELECT k.id FROM jobq.kind k\n"
 "        WHERE k.id BETWEEN p_page * 256 AND p_page * 256 + 255 AND k.paused_at IS NULL\n"
-"          AND p_queues @> ARRAY[k.queue_id] AND k.id <> ALL (p_kinds)\n"
+"          AND p_queues @> ARRAY[k.queue_id] AND k.id <> ALL (p_kinds)\n",
 "          AND NOT EXISTS ( -- as in kind_lives; OFFSET prevents a join\n"
-"              SELECT FROM jobq.worker w\n",
+"              SELECT FROM jobq.worker w\n"
 "              WHERE w.kinds @> ARRAY[k.id] AND w.dead_at IS NULL\n"
 "                AND w.expires_at > statement_timestamp() OFFSET 0));\n"
 "END $$;\n"
@@ -14214,9 +14288,9 @@ static const char *const jobq_pg__sql_workers[] = {
 "            WHERE o.queue_id = q.id AND o.finished_at < statement_timestamp() - q.failed_keep\n"
 "            ORDER BY o.finished_at LIMIT p_limit FOR UPDATE SKIP LOCKED) AS old\n"
 "        LIMIT p_limit));\n"
-"    GET DIAGNOSTICS v_count = ROW_COUNT;\n"
+"    GET DIAGNOSTICS v_count = ROW_COUNT;\n",
 "    v_total := v_total + v_count;\n"
-"    DELETE FROM jobq.idempotency k WHERE k.ctid = ANY (ARRAY(\n",
+"    DELETE FROM jobq.idempotency k WHERE k.ctid = ANY (ARRAY(\n"
 "        SELECT old.ctid FROM jobq.queue q CROSS JOIN LATERAL (\n"
 "            SELECT o.ctid FROM jobq.idempotency o\n"
 "            WHERE o.queue_id = q.id AND o.ended_at < statement_timestamp() - q.key_keep\n"
@@ -14293,8 +14367,8 @@ static const char *const jobq_pg__sql_workers[] = {
 "        (SELECT max(k.job_id) FROM jobq.idempotency k WHERE k.job_id <= 1::bigint << 62))));\n"
 "    PERFORM jobq.outbox_restored();\n"
 "    PERFORM setval(pg_get_serial_sequence('jobq.queue', 'id'), max(q.id)) FROM jobq.queue q;\n"
-"    PERFORM setval(pg_get_serial_sequence('jobq.kind', 'id'), max(k.id)) FROM jobq.kind k;\n"
-"    PERFORM setval(pg_get_serial_sequence('jobq.dead_letter', 'id'), jobq.id_beyond(greatest(\n",
+"    PERFORM setval(pg_get_serial_sequence('jobq.kind', 'id'), max(k.id)) FROM jobq.kind k;\n",
+"    PERFORM setval(pg_get_serial_sequence('jobq.dead_letter', 'id'), jobq.id_beyond(greatest(\n"
 "        pg_sequence_last_value(pg_get_serial_sequence('jobq.dead_letter', 'id')::regclass),\n"
 "        (SELECT max(d.id) FROM jobq.dead_letter d WHERE d.id <= 1::bigint << 62), 0)));\n"
 "    UPDATE jobq.meta SET epoch = ('x' || substr(md5(random()::text || clock_timestamp()::text),\n"
@@ -15242,7 +15316,7 @@ static const char *const jobq_pg__sql_operators[] = {
 "        WHERE q.id = ANY (w.queues)) AS queues,\n"
 "       (SELECT array_agg(k.name ORDER BY k.name) FROM jobq.kind k\n"
 "        WHERE k.id = ANY (w.kinds)) AS kinds,\n"
-"       w.id\n"
+"       w.id, w.host, w.pid\n"
 "FROM jobq.worker w LEFT JOIN running r ON r.worker = w.id;\n"
 "CREATE OR REPLACE FUNCTION jobq.count_ready(\n"
 "    p_queue integer, p_from timestamptz, p_to timestamptz, p_most integer, OUT jobs bigint,\n"
@@ -15905,7 +15979,7 @@ static const char *const jobq_pg__sql_roles[] = {
 "LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$\n"
 "BEGIN\n"
 "    RETURN CASE p_right\n"
-"        WHEN 'enqueue' THEN 'enqueue|enqueue_one|enqueue_many|outbox_enqueue|'\n"
+"        WHEN 'enqueue' THEN 'enqueue|enqueue_or_get|enqueue_one|enqueue_many|outbox_enqueue|'\n"
 "            'outbox_enqueue_one|outbox_enqueue_many|outbox_hash|outbox_direct'\n"
 "        WHEN 'fast' THEN 'bulk|wake|outbox_queue'\n"
 "        WHEN 'work' THEN 'register|policies|heartbeat|claim|recover|complete|set_aside|settle|'\n"

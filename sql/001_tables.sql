@@ -85,6 +85,8 @@ CREATE TABLE jobq.kind (
 CREATE TABLE jobq.worker (
     id bigint PRIMARY KEY CHECK (id <> 0),
     name text NOT NULL,
+    host text,
+    pid integer,
     beat bigint NOT NULL DEFAULT 0,
     lease_us bigint NOT NULL CHECK (lease_us > 0),
     registered_at timestamptz NOT NULL DEFAULT now(),

@@ -339,7 +339,29 @@ BEGIN
     END IF;
 END $$;
 
--- The same, as a person types it:
+-- The same, as a person types it. existed: another job has the key, and id is that one's.
+--     select * from jobq.enqueue_or_get('mail', 'welcome', key => 'order-7');
+CREATE OR REPLACE FUNCTION jobq.enqueue_or_get(
+    queue text, kind text, payload jsonb DEFAULT NULL, delay interval DEFAULT NULL,
+    run_at timestamptz DEFAULT NULL, priority integer DEFAULT 0, stages integer DEFAULT 1,
+    max_attempts integer DEFAULT NULL, timeout interval DEFAULT NULL, key text DEFAULT NULL,
+    bytes bytea DEFAULT NULL, headers jsonb DEFAULT NULL, notify boolean DEFAULT true,
+    OUT id bigint, OUT existed boolean)
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF NOT isfinite(delay) THEN PERFORM jobq.refuse('delay', 'a finite interval'); END IF;
+    IF NOT isfinite(timeout) THEN PERFORM jobq.refuse('timeout', 'a finite interval'); END IF;
+    IF priority NOT BETWEEN -9 AND 9 THEN
+        PERFORM jobq.refuse('priority', '-9 to 9');
+    END IF;
+    IF stages NOT BETWEEN 1 AND 16 THEN PERFORM jobq.refuse('stages', '1 to 16'); END IF;
+    SELECT e.id, e.existed INTO id, existed FROM jobq.enqueue_one(
+        queue, kind, payload, bytes, headers, coalesce(run_at, statement_timestamp() + delay),
+        NULL, priority::smallint, stages::smallint, max_attempts,
+        (extract(epoch FROM timeout) * 1e6)::bigint, key, notify) e;
+END $$;
+
+-- The same, with the id as its value:
 --     select jobq.enqueue('mail', 'welcome', '{"to": "ann"}', delay => '1 hour');
 CREATE OR REPLACE FUNCTION jobq.enqueue(
     queue text, kind text, payload jsonb DEFAULT NULL, delay interval DEFAULT NULL,
@@ -348,16 +370,9 @@ CREATE OR REPLACE FUNCTION jobq.enqueue(
     bytes bytea DEFAULT NULL, headers jsonb DEFAULT NULL, notify boolean DEFAULT true)
 RETURNS bigint LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    IF NOT isfinite(delay) THEN PERFORM jobq.refuse('delay', 'a finite interval'); END IF;
-    IF NOT isfinite(timeout) THEN PERFORM jobq.refuse('timeout', 'a finite interval'); END IF;
-    IF priority NOT BETWEEN -9 AND 9 THEN
-        PERFORM jobq.refuse('priority', '-9 to 9');
-    END IF;
-    IF stages NOT BETWEEN 1 AND 16 THEN PERFORM jobq.refuse('stages', '1 to 16'); END IF;
-    RETURN (SELECT e.id FROM jobq.enqueue_one(
-        queue, kind, payload, bytes, headers, coalesce(run_at, statement_timestamp() + delay),
-        NULL, priority::smallint, stages::smallint, max_attempts,
-        (extract(epoch FROM timeout) * 1e6)::bigint, key, notify) e);
+    RETURN (SELECT e.id FROM jobq.enqueue_or_get(
+        queue, kind, payload, delay, run_at, priority, stages, max_attempts, timeout, key,
+        bytes, headers, notify) e);
 END $$;
 
 -- ---- claim ---------------------------------------------------------------------------------

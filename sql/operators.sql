@@ -111,7 +111,7 @@ SELECT to_hex(w.id) AS worker, w.name, w.dead_at IS NULL AND w.expires_at > now(
         WHERE q.id = ANY (w.queues)) AS queues,
        (SELECT array_agg(k.name ORDER BY k.name) FROM jobq.kind k
         WHERE k.id = ANY (w.kinds)) AS kinds,
-       w.id
+       w.id, w.host, w.pid
 FROM jobq.worker w LEFT JOIN running r ON r.worker = w.id;
 
 -- Counts the ready jobs of a queue whose run_at is after p_from and not after p_to, up to

@@ -27,7 +27,7 @@ CREATE OR REPLACE FUNCTION jobq.doors(p_right text) RETURNS text
 LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RETURN CASE p_right
-        WHEN 'enqueue' THEN 'enqueue|enqueue_one|enqueue_many|outbox_enqueue|'
+        WHEN 'enqueue' THEN 'enqueue|enqueue_or_get|enqueue_one|enqueue_many|outbox_enqueue|'
             'outbox_enqueue_one|outbox_enqueue_many|outbox_hash|outbox_direct'
         WHEN 'fast' THEN 'bulk|wake|outbox_queue'
         WHEN 'work' THEN 'register|policies|heartbeat|claim|recover|complete|set_aside|settle|'

@@ -4,11 +4,12 @@
 
 -- Registers a worker under a new random id. Its queues and kinds are created where they do not
 -- exist. Kinds are pairs: element i of p_kind_queues (an index into p_queues) and of p_kinds.
--- Ids come back in the same order. p_library: see the table worker.
+-- Ids come back in the same order. p_library: see the table worker. p_host and p_pid: its
+-- process, for people.
 CREATE OR REPLACE FUNCTION jobq.register(
     p_worker bigint, p_name text, p_lease_us bigint, p_queues text[], p_kind_queues integer[],
-    p_kinds text[], p_library integer DEFAULT 0, OUT queue_ids integer[],
-    OUT kind_ids integer[])
+    p_kinds text[], p_library integer DEFAULT 0, p_host text DEFAULT NULL,
+    p_pid integer DEFAULT NULL, OUT queue_ids integer[], OUT kind_ids integer[])
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     queue_ids := '{}';
@@ -19,8 +20,8 @@ BEGIN
     FOR i IN 1 .. cardinality(p_kinds) LOOP
         kind_ids[i] := jobq.kind_id(queue_ids[p_kind_queues[i]], p_kinds[i]);
     END LOOP;
-    INSERT INTO jobq.worker (id, name, lease_us, expires_at, queues, kinds, library)
-    VALUES (p_worker, p_name, p_lease_us,
+    INSERT INTO jobq.worker (id, name, host, pid, lease_us, expires_at, queues, kinds, library)
+    VALUES (p_worker, p_name, p_host, p_pid, p_lease_us,
             statement_timestamp() + p_lease_us * interval '1 microsecond', queue_ids,
             kind_ids, p_library);
 END $$;

@@ -787,6 +787,51 @@ static void json_of_random_bytes_is_judged_and_never_overrun(void **unused)
 
 /* ---- asserts --------------------------------------------------------------------------------- */
 
+static void any_text_becomes_a_json_string(void **unused)
+{
+    static const struct {
+        const char *text, *quoted;
+    } rows[] = {
+        {"", "\"\""},
+        {"bob \"x", "\"bob \\\"x\""},
+        {"a\\b\n\t\r\b\f", "\"a\\\\b\\n\\t\\r\\b\\f\""},
+        {"\x01\x1f", "\"\\u0001\\u001f\""},
+        {"\xe2\x82\xac \xff", "\"\xe2\x82\xac ?\""},
+    };
+    jobq_str nul = {"a\0b", 3};
+    jobq_random r = jobq_random_from(7);
+    char out[64], bytes[9];
+    size_t i, k, size;
+
+    (void)unused;
+    for (i = 0; i < COUNT(rows); i++) {
+        size = jobq_json_quote(out, sizeof out, jobq_str_from(rows[i].text));
+        assert_int_equal(size, strlen(rows[i].quoted));
+        assert_string_equal(out, rows[i].quoted);
+        assert_int_equal(jobq_json_quote(out, size + 1, jobq_str_from(rows[i].text)), size);
+        assert_int_equal(jobq_json_quote(out, size, jobq_str_from(rows[i].text)), 0);
+    }
+    assert_int_equal(jobq_json_quote(out, sizeof out, nul), 5);
+    assert_string_equal(out, "\"a?b\"");
+    for (i = 0; i < 100000; i++) {
+        jobq_str any = {bytes, (size_t)jobq_random_between(jobq_random_next(&r), 0, 9)}, quoted;
+        for (k = 0; k < any.len; k++) bytes[k] = (char)(jobq_random_next(&r) >> 40);
+        quoted.ptr = out;
+        quoted.len = jobq_json_quote(out, sizeof out, any);
+        assert_true(quoted.len >= 2);
+        assert_int_equal(jobq_json_check(quoted, NULL, NULL), JOBQ_OK);
+    }
+}
+
+static void the_system_has_random_bits(void **unused)
+{
+    uint64_t a = 0, b = 0;
+
+    (void)unused;
+    assert_true(jobq_random_seed(&a) && jobq_random_seed(&b));
+    assert_true(a != b);
+}
+
 static void nowhere_to_write_is_a_programmer_error(void **unused)
 {
     (void)unused;
@@ -823,6 +868,8 @@ int main(void)
         cmocka_unit_test(json_agrees_with_the_grammar_on_all_short_texts),
         cmocka_unit_test(json_agrees_with_the_grammar_on_mangled_texts),
         cmocka_unit_test(json_of_random_bytes_is_judged_and_never_overrun),
+        cmocka_unit_test(any_text_becomes_a_json_string),
+        cmocka_unit_test(the_system_has_random_bits),
         cmocka_unit_test(nowhere_to_write_is_a_programmer_error),
     };
 

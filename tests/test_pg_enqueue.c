@@ -141,7 +141,7 @@ static void a_past_instant_is_lifted_to_now(void **unused)
     jobq_pg_job job = plain_job();
 
     (void)unused;
-    job.run_at_us = 1;
+    job.run_at_us = JOBQ_DAYS(11000); /* in the year 2000 */
     enqueue_with(&job);
     assert_int_equal(number("SELECT count(*) FROM jobq.job WHERE run_at = enqueued_at"), 1);
 }

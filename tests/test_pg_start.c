@@ -54,7 +54,8 @@ static void a_caller_can_wait_until_a_worker_is_ready(void **unused)
 
     (void)unused;
     assert_int_equal(jobq_pg_worker_ready(worker, 20 * SECOND), JOBQ_OK);
-    assert_int_equal(number("SELECT count(*) FROM jobq.worker WHERE dead_at IS NULL"), 1);
+    assert_int_equal(number("SELECT count(*) FROM jobq.workers WHERE alive AND host <> '' AND "
+                            "pid = %d", (int)getpid()), 1);
     stop(worker);
     d.loop.threads = 1;
     assert_int_equal(jobq_pg_worker_open(pg, &d, &hosted, &error), JOBQ_OK);
@@ -140,6 +141,58 @@ static void what_is_certainly_a_mistake_is_refused(void **unused)
     assert_int_equal(jobq_pg_enqueue(pg, NULL, &job, NULL, &error), JOBQ_OK);
 }
 
+/* For modules and servers whose only connection is the caller's. */
+static void a_handle_can_do_without_connections(void **unused)
+{
+    jobq_pg_desc desc = {.schema = schema, .no_pool = true, .conninfo = "host=/nowhere"};
+    jobq_pg_handler h = handler_of("q", "k", succeed);
+    jobq_pg_worker_desc d = work_of(&h, 1);
+    jobq_pg_job job = plain_job(), bad = plain_job();
+    jobq_pg_worker *worker;
+    jobq_pg_error error;
+    jobq_pg *other;
+    int64_t id;
+
+    (void)unused;
+    assert_int_equal(jobq_pg_open(&other, &desc, &error), JOBQ_OK);
+    assert_int_equal(jobq_pg_enqueue(other, db, &job, &id, &error), JOBQ_OK);
+    assert_int_equal(number("SELECT count(*) FROM jobq.job"), 1);
+    bad.kind = "no blanks";
+    assert_int_equal(jobq_pg_enqueue(other, db, &bad, NULL, &error), JOBQ_ERROR_INVALID);
+    assert_string_equal(error.field, "kind");
+    assert_int_equal(jobq_pg_enqueue(other, NULL, &job, NULL, &error), JOBQ_ERROR_INVALID);
+    assert_string_equal(error.field, "conn");
+    assert_int_equal(jobq_pg_worker_start(other, &d, &worker, &error), JOBQ_ERROR_INVALID);
+    jobq_pg_close(other);
+}
+
+/* A stopped server must not hold a request of somebody else's program. */
+static void a_call_waits_no_longer_than_it_may(void **unused)
+{
+    jobq_pg_desc desc = {.conninfo = server(), .schema = schema, .log = quiet_log,
+                         .call_us = JOBQ_MILLISECONDS(300)};
+    jobq_pg_job job = plain_job();
+    PGconn *conn = PQconnectdb(server());
+    jobq_pg_error error;
+    jobq_pg *other;
+    int64_t began;
+
+    (void)unused;
+    enqueue_count(1); /* the queue and the kind are there */
+    assert_int_equal(jobq_pg_open(&other, &desc, &error), JOBQ_OK);
+    RUN("BEGIN");
+    RUN("LOCK TABLE jobq.job");
+    began = mono_us();
+    assert_int_equal(jobq_pg_enqueue(other, NULL, &job, NULL, &error), JOBQ_ERROR_TIMEOUT);
+    assert_int_equal(jobq_pg_enqueue(other, conn, &job, NULL, &error), JOBQ_ERROR_TIMEOUT);
+    assert_true(mono_us() - began >= JOBQ_MILLISECONDS(600));
+    RUN("ROLLBACK");
+    assert_int_equal(jobq_pg_enqueue(other, conn, &job, NULL, &error), JOBQ_ERROR_CONNECTION);
+    assert_int_equal(jobq_pg_enqueue(other, NULL, &job, NULL, &error), JOBQ_OK);
+    PQfinish(conn);
+    jobq_pg_close(other);
+}
+
 /* An int would overflow after 35 minutes. */
 static void durations_are_of_64_bits(void **unused)
 {
@@ -164,6 +217,20 @@ static void a_backoff_has_jitter_unless_it_is_turned_off(void **unused)
     assert_int_equal(number("SELECT backoff_jitter_permille FROM jobq.queue"), 250);
     assert_int_equal(jobq_pg_queue_set(pg, NULL, "q", &none, &error), JOBQ_OK);
     assert_int_equal(number("SELECT backoff_jitter_permille FROM jobq.queue"), 0);
+}
+
+/* SQL, too, says whether the key was known. */
+static void sql_tells_whether_a_key_existed(void **unused)
+{
+    long id;
+
+    (void)unused;
+    id = number("SELECT id FROM jobq.enqueue_or_get('q', 'k', key => 'one') WHERE NOT existed");
+    assert_true(id > 0);
+    assert_int_equal(number("SELECT id FROM jobq.enqueue_or_get('q', 'k', key => 'one') "
+                            "WHERE existed"), id);
+    assert_int_equal(number("SELECT jobq.enqueue('q', 'k', key => 'one')"), id);
+    assert_int_equal(number("SELECT count(*) FROM jobq.job"), 1);
 }
 
 /* ---- what it says ---------------------------------------------------------------------------- */
@@ -319,9 +386,53 @@ static void a_stop_costs_no_attempt(void **unused)
                             "run_at <= now() AND errors IS NULL"), 1);
 }
 
+static int gate;
+
+static jobq_outcome holds(jobq_call *call)
+{
+    (void)call;
+    while (!GET(gate)) nap_us(1000);
+    return JOBQ_OUTCOME_SUCCESS;
+}
+
+/* Hung handlers that are months apart do not add up. */
+static void single_stuck_handlers_do_not_stop_a_worker(void **unused)
+{
+    jobq_pg_handler h = handler_of("q", "k", holds);
+    jobq_pg_worker_desc d = work_of(&h, 1);
+    jobq_pg_job job = plain_job();
+    jobq_pg_health health;
+    jobq_pg__run *run;
+    jobq_pg_worker *w;
+    int i;
+
+    (void)unused;
+    job.timeout_us = 100000;
+    job.max_attempts = 1;
+    d.loop.threads = 2;
+    w = start(&d);
+    for (i = 1; i <= 4; i++) {
+        enqueue_with(&job);
+        do {
+            nap_us(5000);
+            assert_int_not_equal(jobq_pg_worker_health(w, &health), JOBQ_ERROR_TIMEOUT);
+        } while (health.abandoned < i);
+        pthread_mutex_lock(&w->group->lock); /* an hour goes by */
+        for (run = w->group->runs; run != NULL; run = run->link)
+            run->abandoned_mono_us -= JOBQ_HOURS(1) + 1;
+        pthread_mutex_unlock(&w->group->lock);
+    }
+    SET(gate, 1);
+    do nap_us(5000);
+    while (jobq_pg_worker_health(w, &health) == JOBQ_OK && health.abandoned > 0);
+    stop(w);
+    assert_int_equal(number("SELECT count(*) FROM jobq.failed"), 4);
+}
+
 static int empty(void **state)
 {
     SET(runs, 0);
+    SET(gate, 0);
     return pg_empty(state);
 }
 
@@ -334,12 +445,16 @@ int main(void)
         TEST(a_caller_can_wait_until_a_worker_is_ready),
         TEST(a_role_that_may_not_work_is_refused_at_the_start),
         TEST(what_is_certainly_a_mistake_is_refused),
+        TEST(a_handle_can_do_without_connections),
+        TEST(a_call_waits_no_longer_than_it_may),
         TEST(durations_are_of_64_bits),
         TEST(a_backoff_has_jitter_unless_it_is_turned_off),
+        TEST(sql_tells_whether_a_key_existed),
         TEST(errors_go_to_stderr_in_single_lines_unless_a_log_is_given),
         TEST(an_old_trouble_is_forgotten),
         TEST(handlers_know_how_much_time_is_left),
         TEST(a_stop_costs_no_attempt),
+        TEST(single_stuck_handlers_do_not_stop_a_worker),
     };
 
     return cmocka_run_group_tests(tests, pg_up, pg_down);

@@ -9,7 +9,7 @@ CXXFLAGS ?= $(CFLAGS)
 
 STRICT_C = -std=c99 -Wall -Wextra -Wpedantic -Werror -Wconversion -Wsign-conversion -Wshadow \
 	-Wstrict-prototypes -Wmissing-prototypes -Wswitch-enum -Wundef
-STRICT_CXX = -std=c++11 -Wall -Wextra -Wpedantic -Werror
+STRICT_CXX = -std=c++11 -Wall -Wextra -Wpedantic -Werror -Wold-style-cast
 # V=1 shows the commands.
 QUIET = $(if $(V),,@)
 POSIX = -D_POSIX_C_SOURCE=200809L
@@ -33,8 +33,8 @@ JOBS = -j$(or $(shell getconf _NPROCESSORS_ONLN 2>/dev/null),1)
 .DELETE_ON_ERROR:
 .SUFFIXES:
 .PHONY: help demo demo-outbox bench bench-against figures test check chaos chaos-upgrade chaos-mutants \
-	test-core test-long test-fresh test-servers test-breadth static fuzz examples sanitize valgrind coverage \
-	coverage-pg explore simulate differential mutants embed statements verify clean
+	test-core test-long test-fresh test-servers test-breadth test-builds dist static fuzz examples \
+	sanitize valgrind coverage coverage-pg explore simulate differential mutants embed statements verify clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' Makefile
@@ -84,6 +84,9 @@ test: ## run all tests except the slow targets; install what they need
 	@for server in 1 2; do tests/server.sh tests/run.sh --queue .build/queue & done; wait
 	@tests/run.sh --step "examples that end" tests/server.sh sh -c \
 		'.build/examples/videos && .build/examples/attune/attune && .build/examples/outbox 300'
+	@sed -n '/^ \* Prints/,/^ \*$$/s/^ \* .......  *//p' examples/worker.cc >.build/worker_cc.txt
+	@tests/run.sh --step "worker.cc prints what it says" tests/server.sh sh -c \
+		'.build/examples/worker_cc | diff .build/worker_cc.txt -'
 	@tests/run.sh --total
 
 LONG_TESTS = outbox_steps outbox_load refusals relay points pairs
@@ -93,8 +96,14 @@ test-long: ## run tests at full size: 1.6 million messages, rows of 200 MB, pair
 	@exec env JOBQ_TEST_LONG=1 JOBQ_TEST_TIMEOUT=3600 tests/server.sh tests/run.sh \
 		$(LONG_TESTS:%=.build/cc/test_pg_%)
 
+# The oldest commit whose programs must work on today's schema: a released one has a tag, and may be
+# named only until library_min in sql/version.sql has passed it. Chaos runs its programs beside
+# today's.
+SUPPORTED_SINCE = 7b9dd21bf89b39e52dde50b30e1c1ce207cecdf3
+
 # Chaos needs more of the server than tests do: replication, and deadlocks that are detected soon.
-CHAOS_SERVER = JOBQ_SERVER_OPTIONS="-c wal_level=logical -c deadlock_timeout=200ms"
+CHAOS_SERVER = JOBQ_SERVER_OPTIONS="-c wal_level=logical -c deadlock_timeout=200ms" \
+	JOBQ_SUPPORTED_SINCE=$(SUPPORTED_SINCE)
 chaos: ## break everything around real processes (ARGS="--minutes 5 --seed 1 --only crash")
 	@CC="$(CC)" tests/setup.sh chaos
 	@$(MAKE) build-chaos
@@ -155,6 +164,17 @@ static: ## run clang-tidy, cppcheck and gcc -fanalyzer on both headers (ARGS="--
 	@tests/run.sh --reset
 	@LIBPQ_CFLAGS="$(LIBPQ_CFLAGS)" tests/static.sh $(ARGS)
 	@tests/run.sh --total
+
+test-builds: export JOBQ_TEST_VERDICT = total
+test-builds: ## build a program by each recipe of examples/build/, from the tarball of make dist
+	@CC="$(CC)" CXX="$(CXX)" tests/setup.sh builds
+	@tests/run.sh --reset
+	@CC="$(CC)" tests/builds.sh
+	@tests/run.sh --total
+
+dist: ## write .build/jobq-VERSION.tar.gz: headers, sql/, licence, sums
+	@tests/dist.sh .build
+	@cat .build/jobq-*.tar.gz.sha256
 
 FUZZERS = $(patsubst tests/fuzz/%.c,.build/fuzz/%,$(wildcard tests/fuzz/*.c))
 FUZZ_FLAGS = -O1 -g -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all
@@ -227,7 +247,9 @@ coverage: ## check that tests take 100 % of lines and 95 % of branches of jobq.h
 .build/coverage-pg/%/run: tests/%.c $(TEST_DEPENDS)
 	@rm -rf $(@D); mkdir -p $(@D); echo "build $(@:.build/%=%)"
 	$(QUIET)gcc -std=c99 $(POSIX) -O0 -w --coverage -fprofile-update=atomic -I. -Itests \
-		$(LIBPQ_CFLAGS) -pthread $< $(call library_of,$*,tests/library.c) -lcmocka $(LIBPQ_LIBS) -o $@
+		$(LIBPQ_CFLAGS) -pthread $< \
+		$(call library_of,$*,tests/library.c,-std=c++11 tests/throws.cc $(LIBCXX)) \
+		-lcmocka $(LIBPQ_LIBS) -o $@
 
 coverage-pg: export JOBQ_TEST_VERDICT = total
 coverage-pg: ## check that tests take 95 % of the lines of jobq_pg.h, without asserts
@@ -318,13 +340,20 @@ build-chaos: .build/chaos/actor .build/chaos/proxy ; @:
 comma = ,
 # The programs on Postgres share one build of the library, except those that test private functions.
 PRIVATE_TESTS := $(patsubst tests/%.c,%,$(shell grep -l '^.define TEST_PRIVATE' tests/test_pg_*.c))
-library_of = $(if $(filter $(PRIVATE_TESTS),$(1)),,$(2))
+library_of = $(if $(filter $(PRIVATE_TESTS),$(1)),,$(if $(filter test_pg_throws,$(1)),$(3),$(2)))
+# A C program that links one in C++ needs its library.
+LIBCXX = $(if $(filter Darwin,$(shell uname)),-lc++,-lstdc++)
 
 # $(1): flavour, $(2): its flags
 define TEST_RULES
 .build/$(1)/library.o: tests/library.c $$(HEADERS)
 	@mkdir -p $$(@D); rm -f $$@; echo "build $$(@:.build/%=%)"
 	$$(QUIET)$$(CC) $$(STRICT_C) $$(POSIX) $$(CFLAGS) $(2) -I. $$(LIBPQ_CFLAGS) -c $$< -o $$@
+
+.build/$(1)/throws.o: tests/throws.cc tests/throws.h $$(HEADERS)
+	@mkdir -p $$(@D); rm -f $$@; echo "build $$(@:.build/%=%)"
+	$$(QUIET)$$(CXX) $$(STRICT_CXX) $$(CXXFLAGS) $(2) -I. $$(LIBPQ_CFLAGS) -c $$< -o $$@
+.build/$(1)/test_pg_throws: .build/$(1)/throws.o
 
 .build/$(1)/test_core_%: tests/test_core_%.c $$(TEST_DEPENDS)
 	@mkdir -p $$(@D); rm -f $$@; echo "build $$(@:.build/%=%)"
@@ -333,7 +362,8 @@ define TEST_RULES
 .build/$(1)/test_pg_%: tests/test_pg_%.c .build/$(1)/library.o $$(TEST_DEPENDS)
 	@mkdir -p $$(@D); rm -f $$@; echo "build $$(@:.build/%=%)"
 	$$(QUIET)$$(CC) $$(STRICT_C) $$(POSIX) $$(CFLAGS) $(2) -I. -Itests $$(LIBPQ_CFLAGS) -pthread $$< \
-		$$(call library_of,$$(@F),.build/$(1)/library.o) -lcmocka $$(LIBPQ_LIBS) -o $$@
+		$$(call library_of,$$(@F),.build/$(1)/library.o,.build/$(1)/throws.o $$(LIBCXX)) \
+		-lcmocka $$(LIBPQ_LIBS) -o $$@
 endef
 $(eval $(call TEST_RULES,cc,))
 $(eval $(call TEST_RULES,check,-O0))
@@ -394,4 +424,4 @@ $(foreach program,$(COMPILE_PG),$(eval $(call COMPILE_RULE,$(program),$(call \
 
 .build/examples/%_cc: examples/%.cc $(HEADERS)
 	@mkdir -p $(@D); rm -f $@
-	$(CXX) $< -I. -lpq -o $@
+	$(CXX) -std=c++17 $< -I. -lpq -o $@

@@ -1,5 +1,5 @@
 /*
- * jobq.h -- the state machine of a job queue and outbox, version 0.1.0.  MIT-0 or public domain, at
+ * jobq.h -- the state machine of a job queue and outbox, version 0.2.0.  MIT-0 or public domain, at
  * your choice; the text is at the end of this file.
  *
  * This file decides; it does nothing. It knows no database, clock, thread, file, environment or
@@ -47,14 +47,14 @@
  *
  * CONTENTS (search for >>name in the implementation)
  *
- *     errors and strings       >>errors   jobq_error, jobq_str
+ *     errors, strings, names   >>errors   jobq_error, jobq_str, jobq_enum_name
  *     random bits              >>random   jobq_random
  *     worker ids               >>worker   jobq_worker_id, jobq_worker_name
  *     input rules              >>input    names, UTF-8, JSON
  *     backoff                  >>backoff  jobq_backoff_delay
  *     jobs                     >>job      states, events, jobq_job_decide, jobq_job_apply
  *     partitions               >>partition PartitionMode, directives
- *     the outbox               >>outbox   profiles, keys, cursors, jobq_outbox_plan
+ *     the outbox               >>outbox   profiles, keys, cursors, acknowledgements
  *     handlers of messages     >>delivery jobq_delivery_run
  *     the worker's loop        >>loop     jobq_loop: its state, and what both parts use
  *     its part for messages    >>relay    partitions: looks, reads, acknowledgements
@@ -336,6 +336,9 @@
  * partition with messages gets its turn.
  *
  *
+ * C++     A handler's exception is a failed attempt, and the text of std::exception::what is its
+ *         error, if this implementation is compiled as C++, with exceptions. If it is compiled as
+ *         C, an exception that leaves a handler ends the program (std::terminate).
  * ERRORS  Functions that read outside data return a jobq_error; programmer errors (NULL descriptors
  *         and outputs) assert. Functions that cannot fail return their value.
  * MEMORY  No allocation. Strings are borrowed: pointer and length. The caller owns every struct.
@@ -353,9 +356,12 @@
 #include <stdint.h>  /* fixed widths */
 
 #define JOBQ_VERSION_MAJOR 0
-#define JOBQ_VERSION_MINOR 1
+#define JOBQ_VERSION_MINOR 2
 #define JOBQ_VERSION_PATCH 0
-#define JOBQ_VERSION "0.1.0"
+#define JOBQ_VERSION "0.2.0"
+/* The version as one number: #if JOBQ_VERSION_NUMBER >= 200 asks for 0.2.0 or newer. */
+#define JOBQ_VERSION_NUMBER \
+    (JOBQ_VERSION_MAJOR * 10000 + JOBQ_VERSION_MINOR * 100 + JOBQ_VERSION_PATCH)
 
 #if !defined(JOBQ_API)
 #if defined(JOBQ_STATIC) && (defined(__GNUC__) || defined(__clang__))
@@ -475,11 +481,8 @@ JOBQ_API int jobq_enum_from(jobq_enum of, jobq_str name);
 /* A small generator (splitmix64) for jitter and simulations. Not for secrets: take the bits for
  * worker ids from the operating system. */
 typedef struct jobq_random {
-    uint64_t state;
+    uint64_t state; /* at first the seed: equal seeds give equal sequences */
 } jobq_random;
-
-/* jobq_random_from -- a generator; equal seeds give equal sequences. */
-JOBQ_API jobq_random jobq_random_from(uint64_t seed);
 
 /* jobq_random_seed -- 64 bits from the operating system's /dev/urandom. False: there are none. */
 JOBQ_API bool jobq_random_seed(uint64_t *bits);
@@ -545,8 +548,8 @@ JOBQ_API jobq_str jobq_utf8_cut(jobq_str text, size_t max);
  */
 JOBQ_API size_t jobq_utf8_mend(char *out, size_t max, jobq_str bytes);
 
-/* jobq_json_quote -- writes text as a JSON string, in quotes and terminated; returns its length. 0: it
- * does not fit into size bytes. Each bad byte and each NUL becomes '?'. */
+/* jobq_json_quote -- writes text as a JSON string, in quotes and terminated; returns its length, or
+ * 0 if it does not fit into size bytes. Each bad byte and each NUL becomes '?'. */
 JOBQ_API size_t jobq_json_quote(char *out, size_t size, jobq_str text);
 
 /*
@@ -583,14 +586,11 @@ typedef struct jobq_backoff {
     int64_t floor_us;        /* the shortest delay */
 } jobq_backoff;
 
-/* jobq_backoff_quick -- 5 s doubling to 1 h, jitter 25 %. The default. */
-JOBQ_API jobq_backoff jobq_backoff_quick(void);
-
 /* jobq_backoff_seed -- 60 s doubling to 1 h, jitter 25 %, never under 60 s. */
 JOBQ_API jobq_backoff jobq_backoff_seed(void);
 
-/* jobq_backoff_defaults -- fills zero fields; returns what jobq_backoff_delay will use. NULL:
- * quick. */
+/* jobq_backoff_defaults -- fills zero fields; returns what jobq_backoff_delay will use. NULL: the
+ * preset quick, 5 s doubling to 1 h, jitter 25 %. */
 JOBQ_API jobq_backoff jobq_backoff_defaults(const jobq_backoff *backoff);
 
 /* jobq_backoff_check -- JOBQ_ERROR_INVALID for negative times, floor above cap, jitter out of
@@ -866,6 +866,10 @@ JOBQ_API jobq_stop jobq_call_stopping(const jobq_call *call);
  * calls. */
 JOBQ_API int64_t jobq_call_remaining(const jobq_call *call);
 
+/* jobq_call_run -- runs a handler, for stores and tests. If it throws: RETRY, and the error is what
+ * it threw. */
+JOBQ_API jobq_outcome jobq_call_run(jobq_call *call, jobq_handler handler);
+
 /* ---- partitions ------------------------------------------------------------------------------ */
 
 typedef enum jobq_partition_state {
@@ -882,7 +886,7 @@ typedef struct jobq_partition_mode {
 } jobq_partition_mode;
 
 /* What a handler says about a message or a batch: success, retry or reject. The other values are
- * set by jobq_outbox_open, jobq_delivery_run and jobq_outbox_plan. */
+ * set by jobq_delivery_run and the loop. */
 typedef enum jobq_result {
     JOBQ_RESULT_NONE,     /* the handler said nothing: counts as a retry */
     JOBQ_RESULT_SUCCESS,
@@ -910,11 +914,6 @@ JOBQ_API uint32_t jobq_partition_size(const jobq_partition_mode *mode, uint32_t 
 JOBQ_API jobq_partition_mode jobq_partition_next(jobq_partition_mode mode, jobq_result result,
                                                  uint32_t configured, uint32_t processed,
                                                  uint32_t threshold);
-
-/* jobq_partition_backoff -- how long a partition waits after this many failures in a row. 1 (and 0)
- * give the backoff's first delay, 2 the second, and so on. */
-JOBQ_API int64_t jobq_partition_backoff(const jobq_backoff *backoff, uint32_t failures,
-                                        uint64_t random);
 
 typedef enum jobq_directive_kind {
     JOBQ_DIRECTIVE_PROCEED, /* there is probably more: go on at once */
@@ -994,16 +993,6 @@ JOBQ_API jobq_tuning jobq_tuning_defaults(const jobq_tuning *tuning);
 JOBQ_API jobq_error jobq_tuning_check(const jobq_tuning *tuning);
 
 /*
- * jobq_pace_wait -- how long to wait after a directive; updates the pace.
- *
- * Shape   *pace_us: kept by the caller, active_us at first. Proceed waits for the pace, and then
- *         lowers it by ramp_us, down to min_us. Idle waits idle_us and Sleep its delay; a
- *         notification ends both early, and both set the pace back to active_us.
- */
-JOBQ_API int64_t jobq_pace_wait(const jobq_tuning *tuning, int64_t *pace_us,
-                                jobq_directive directive);
-
-/*
  * jobq_partition_of -- the partition, 0 to partitions - 1, of a key.
  *
  * Shape   partitions: a power of two, 1 to 65536. The result is the first two bytes of the key's
@@ -1046,33 +1035,9 @@ typedef struct jobq_cursor {
 /* jobq_cursor_attempts -- how often a message (seq > acked) was delivered so far. */
 JOBQ_API int32_t jobq_cursor_attempts(const jobq_cursor *cursor, int64_t seq);
 
-/* jobq_cursor_deliver, jobq_cursor_undo -- adds a delivery that ends at seq last, or removes
- * one. */
-JOBQ_API void jobq_cursor_deliver(jobq_cursor *cursor, int64_t last);
-JOBQ_API void jobq_cursor_undo(jobq_cursor *cursor, int64_t last);
-
 /* jobq_cursor_check -- JOBQ_ERROR_INVALID for negative numbers, or entries not above acked or not
  * in order. For outside data. */
 JOBQ_API jobq_error jobq_cursor_check(const jobq_cursor *cursor);
-
-/*
- * jobq_cursor_size -- how many messages to read: batch, or fewer in mode Degraded.
- *
- * Shape   lost: the last seq of the delivery whose holder died, and the size is 1 then; 0: none.
- */
-JOBQ_API int32_t jobq_cursor_size(const jobq_cursor *cursor, int32_t batch, int64_t lost);
-
-/*
- * jobq_outbox_open -- called before the handler: how many of the messages read it gets.
- *
- * Shape   cursor: before this delivery. lost: as in jobq_cursor_size. results: count entries, all
- *         filled: NONE for messages that the handler gets, LEFT for the others. If the first
- *         message is at its limit, the answer is 1, and the handler gets it alone. But if the lost
- *         delivery held nothing else, that message kills its workers: then the answer is 0, and it
- *         becomes EXCEEDED without being delivered.
- */
-JOBQ_API int32_t jobq_outbox_open(const jobq_policy *policy, const jobq_cursor *cursor,
-                                  int64_t lost, int32_t count, uint8_t *results);
 
 /* How a delivery went. */
 typedef struct jobq_verdict {
@@ -1093,20 +1058,6 @@ typedef struct jobq_plan {
     int32_t failed;           /* the message that the partition retries, and its error; -1: none */
     jobq_directive directive; /* Proceed: the lease may be kept, and the next batch read at once */
 } jobq_plan;
-
-/*
- * jobq_outbox_plan -- what an acknowledgement writes.
- *
- * Shape   cursor: before this delivery. results: a jobq_result for each message, none of them
- *         NONE. A RETRY whose message has reached max_attempts is changed to EXCEEDED.
- *         Everything before the first RETRY or LEFT is done. Later messages come again; if a
- *         handler handled them, that counts as an attempt. LEFT at the end gives attempts back. A
- *         batch that fails without saying where makes no dead letter: at the limit its messages are
- *         delivered one by one, and then the bad one fails alone.
- */
-JOBQ_API void jobq_outbox_plan(const jobq_policy *policy, const jobq_tuning *tuning,
-                               const jobq_cursor *cursor, const jobq_verdict *verdict,
-                               uint8_t *results, uint64_t random, jobq_plan *plan);
 
 /* ---- handlers of messages -------------------------------------------------------------------- */
 
@@ -1183,8 +1134,9 @@ JOBQ_API int64_t jobq_delivery_remaining(const jobq_delivery *delivery);
 /*
  * jobq_delivery_run -- runs one of the two handlers on a delivery.
  *
- * Shape   exactly one of each and all is not NULL. delivery: its results as jobq_outbox_open
- *         filled them. Fills the verdict's result, processed and delay, and every outcome.
+ * Shape   exactly one of each and all is not NULL. delivery: its results are NONE, as
+ *         jobq_loop_take gives them. Fills the verdict's result, processed and delay, and every
+ *         result.
  */
 JOBQ_API void jobq_delivery_run(jobq_delivery *delivery, jobq_message_handler each,
                                 jobq_batch_handler all, jobq_verdict *verdict);
@@ -1255,7 +1207,7 @@ typedef enum jobq_request_kind {
                                 again -> more */
     JOBQ_REQUEST_COMPLETE,   /* endings, all of them successes -> exceptions */
     JOBQ_REQUEST_SETTLE,     /* endings -> exceptions */
-    JOBQ_REQUEST_HEARTBEAT,  /* worker, lease_us, settled -> news. with_claim: includes a CLAIM in
+    JOBQ_REQUEST_HEARTBEAT,  /* worker, lease_us, settled -> news. claim not 0: includes a CLAIM in
                                 the same statement -> claimed too */
     JOBQ_REQUEST_RESCUE,     /* worker, beat, limit (claims) -> done: it is dead; count: jobs given
                                 back; more: it has claims left */
@@ -1277,9 +1229,8 @@ typedef enum jobq_request_kind {
                                 nothing was written */
     JOBQ_REQUEST_RENEW,      /* partition_id, worker, claim, lease_us -> LOST: the lease is lost */
     JOBQ_REQUEST_ABANDON,    /* slot, generation: its handler ran too long. Close its connection,
-                                replace its thread. If messages is set, then call
-                                jobq_loop_delivered, or, if committing is set,
-                                jobq_loop_committed */
+                                replace its thread. What becomes of its job is in endings[0];
+                                of its messages, if partition_id is not 0, in ack */
     JOBQ_REQUEST_EXIT,       /* the loop has ended */
     JOBQ_REQUEST_COUNT
 } jobq_request_kind;
@@ -1302,11 +1253,11 @@ typedef struct jobq_ending {
     jobq_decision decision;
 } jobq_ending;
 
-/* The holder of a partition, as read in the store, or the one that it is to get. worker 0: none. */
+/* The holder of a partition, or a worker that is late. worker 0: none. */
 typedef struct jobq_holder {
     int64_t worker;
-    int64_t claim;
-    int64_t beat; /* counts its reads, acknowledgements and renewals */
+    int64_t claim; /* of a partition: which of the worker's claims and reads holds it */
+    int64_t beat;  /* counts the worker's heartbeats; its reads, acknowledgements and renewals */
     int64_t lease_us;
 } jobq_holder;
 
@@ -1329,7 +1280,7 @@ typedef struct jobq_request {
     uint32_t generation; /* of the slot */
     int32_t limit;       /* rows that the statement may carry */
     int64_t worker;
-    int64_t claim;       /* its number */
+    int64_t claim;       /* its number. HEARTBEAT: 0: does not claim */
     int64_t id;          /* of a kind or a job: see the kinds of requests */
     int64_t beat;
     int64_t lease_us;
@@ -1341,10 +1292,8 @@ typedef struct jobq_request {
     jobq_holder watched; /* READ: take the partition over from this holder, if it has not moved */
     int64_t handed;      /* READ: the latest claim number whose delivery reached a handler here */
     int64_t acked;       /* READ with aside: everything up to this seq is acknowledged */
-    bool messages;       /* ABANDON: the handler has a partition, not a job */
-    bool committing;     /* ABANDON: the handler's own transaction is committing */
+    bool committing;     /* ABANDON: the handler's own transaction is committing; no ack then */
     bool stopping;       /* ABANDON: because the worker stops */
-    bool with_claim;     /* HEARTBEAT: a CLAIM in the same statement */
     bool suspects;       /* CLAIM: only suspects */
     bool alone;          /* CLAIM: with suspects, only those that must run alone */
     bool every_kind;     /* CLAIM: ignore kinds, take any */
@@ -1380,13 +1329,6 @@ typedef struct jobq_claimed {
                                         which cannot happen within the request's limit */
 } jobq_claimed;
 
-/* A worker whose heartbeat is late. */
-typedef struct jobq_late {
-    int64_t worker;
-    int64_t beat; /* -1: it is dead and still has jobs */
-    int64_t lease_us;
-} jobq_late;
-
 /* The news of a heartbeat. */
 typedef struct jobq_news {
     bool alive;           /* this worker is alive; if not, ignore the rest */
@@ -1397,7 +1339,8 @@ typedef struct jobq_news {
     int32_t parked_kind;  /* a kind of this worker that has parked jobs; 0: none */
     int32_t overdue;      /* late workers whose lease is over and that still hold jobs */
     int32_t cancel_count, late_count, alone_count, kind_count;
-    jobq_late late[JOBQ_LOOP_WATCHED];
+    jobq_holder late[JOBQ_LOOP_WATCHED]; /* workers whose heartbeat is late; beat -1: it is dead and
+                                            still has jobs */
     int32_t alone[JOBQ_LOOP_QUEUES]; /* queues in which a job that must run alone is ready */
     int32_t kinds[JOBQ_LOOP_KINDS + JOBQ_STRAYS_MAX]; /* those of this worker that are not paused;
                                                          then up to JOBQ_STRAYS_MAX that no living
@@ -1445,13 +1388,12 @@ typedef struct jobq_reading {
 } jobq_reading;
 
 typedef struct jobq_answer {
-    jobq_request_kind kind; /* copied from the request, like the next six */
+    jobq_request_kind kind; /* copied from the request, like the next five */
     int32_t slot;
     uint32_t generation;
     int64_t worker;
     int64_t claim;
     int64_t id;
-    bool with_claim;
     bool more, done;        /* see the request's kind */
     jobq_error error;       /* if not JOBQ_OK, ignore the rest */
     int32_t count;          /* RESCUE, UNPARK: jobs. Else of the list that the kind fills */
@@ -1469,19 +1411,18 @@ JOBQ_API void jobq_answer_start(jobq_answer *answer, const jobq_request *request
 
 /* The work that a thread gets: a job, or the messages of a partition. */
 typedef struct jobq_work {
-    bool messages;
     int32_t slot;        /* below JOBQ_LOOP_SLOTS; of messages below JOBQ_LOOP_PARTITIONS */
     uint32_t generation; /* counts the uses of the slot */
     int32_t queue;       /* index among the queues served; -1: a job of another queue */
     jobq_policy policy;  /* of the queue */
     jobq_job job;
-    int64_t partition_id;
+    int64_t partition_id; /* 0: it is a job */
     int32_t partition;   /* its number in its queue */
     int32_t given;       /* messages for the handler */
     jobq_holder token;   /* of the partition */
     /* Of messages only. */
     jobq_cursor cursor;                /* of the partition, before this delivery */
-    uint8_t results[JOBQ_LOOP_BATCH]; /* as jobq_outbox_open fills them, for the handler */
+    uint8_t results[JOBQ_LOOP_BATCH]; /* for the handler to fill; all NONE */
 } jobq_work;
 
 typedef enum jobq_phase {
@@ -1591,12 +1532,7 @@ JOBQ_API bool jobq_loop_delivered(jobq_loop *loop, int64_t mono_us, const jobq_w
 JOBQ_API bool jobq_loop_committed(jobq_loop *loop, int64_t mono_us, const jobq_work *work,
                                   jobq_error error);
 
-/* jobq_work_abandoned -- for an ABANDON of messages: the work, and the verdict to report. All
- * messages are retried, or, if the worker stops, given back. */
-JOBQ_API void jobq_work_abandoned(jobq_work *work, jobq_verdict *verdict,
-                                  const jobq_request *request);
-
-/* The state of a loop, for display. */
+/* The state of a loop, and what it has counted. */
 typedef struct jobq_loop_status {
     jobq_phase phase;
     bool connected;
@@ -1605,13 +1541,11 @@ typedef struct jobq_loop_status {
     int64_t lease_mono_us; /* local end of its lease; INT64_MIN: never renewed yet */
     int32_t running;       /* handlers of jobs and of messages */
     int32_t ready;         /* jobs and partitions that a thread may take */
+    jobq_loop_stats jobs;
+    jobq_relay_stats messages;
 } jobq_loop_status;
 
 JOBQ_API jobq_loop_status jobq_loop_status_of(const jobq_loop *loop);
-
-/* jobq_loop_counts -- the counts of jobs and of messages. */
-JOBQ_API void jobq_loop_counts(const jobq_loop *loop, jobq_loop_stats *jobs,
-                               jobq_relay_stats *messages);
 
 /* ---- the in-memory queue --------------------------------------------------------------------- */
 
@@ -1730,6 +1664,48 @@ JOBQ_API int64_t jobq_memory_work(jobq_memory *memory, jobq_loop *loop,
 #define JOBQ_ASSERT(x) assert(x)
 #endif
 
+/* In C++ our casts are still those of C. */
+#if defined(__cplusplus) && defined(__GNUC__)
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wold-style-cast"
+#ifndef __clang__
+#pragma GCC diagnostic ignored "-Wuseless-cast"
+#endif
+#endif
+
+/* Around a handler in C++: what it throws makes the attempt fail, and its text is the error. */
+#ifdef __cpp_exceptions
+#include <exception>
+#ifdef __GLIBCXX__
+#include <cxxabi.h>
+#endif
+#define JOBQ__TRY try
+#define JOBQ__CATCH(keep, of) catch (...) { keep(of, jobq__thrown()); }
+
+/* The text of the exception that is being caught. glibc ends a thread by abi::__forced_unwind: that
+ * is thrown on, and no object is behind it, about which -fsanitize=null would complain. */
+#ifdef __GLIBCXX__
+__attribute__((no_sanitize("null")))
+#endif
+static jobq_str jobq__thrown()
+{
+    try {
+        throw;
+#ifdef __GLIBCXX__
+    } catch (abi::__forced_unwind &) {
+        throw;
+#endif
+    } catch (const std::exception &thrown) {
+        return jobq_str_from(thrown.what());
+    } catch (...) {
+        return jobq_str_from("the handler threw something else than a std::exception");
+    }
+}
+#else
+#define JOBQ__TRY
+#define JOBQ__CATCH(keep, of)
+#endif
+
 /* For small functions that are called in many places: inlining them everywhere would make the
  * program 5 % larger. */
 #if defined(__GNUC__) || defined(__clang__)
@@ -1823,13 +1799,6 @@ static int64_t jobq__mul_capped(int64_t a, int64_t b, int64_t cap)
 }
 
 /* ---- >>random -------------------------------------------------------------------------------- */
-
-JOBQ_API jobq_random jobq_random_from(uint64_t seed)
-{
-    jobq_random random = {seed};
-
-    return random;
-}
 
 JOBQ_API bool jobq_random_seed(uint64_t *bits)
 {
@@ -2301,13 +2270,6 @@ JOBQ_API jobq_error jobq_json_check(jobq_str json, size_t *at, const char **why)
 #define JOBQ__HOUR (3600 * JOBQ__SECOND)
 #define JOBQ__DAY (24 * JOBQ__HOUR)
 
-JOBQ_API jobq_backoff jobq_backoff_quick(void)
-{
-    jobq_backoff quick = {JOBQ_CURVE_EXPONENTIAL, 250, 5 * JOBQ__SECOND, JOBQ__HOUR, 0};
-
-    return quick;
-}
-
 JOBQ_API jobq_backoff jobq_backoff_seed(void)
 {
     jobq_backoff seed = {JOBQ_CURVE_EXPONENTIAL, 250, 60 * JOBQ__SECOND, JOBQ__HOUR,
@@ -2318,7 +2280,9 @@ JOBQ_API jobq_backoff jobq_backoff_seed(void)
 
 JOBQ_API jobq_backoff jobq_backoff_defaults(const jobq_backoff *backoff)
 {
-    jobq_backoff b = backoff == NULL || backoff->base_us == 0 ? jobq_backoff_quick() : *backoff;
+    static const jobq_backoff quick = {JOBQ_CURVE_EXPONENTIAL, 250, 5 * JOBQ__SECOND, JOBQ__HOUR,
+                                       0};
+    jobq_backoff b = backoff == NULL || backoff->base_us == 0 ? quick : *backoff;
 
     if (b.jitter_permille == 0) b.jitter_permille = 250;
     if (b.cap_us == 0) b.cap_us = jobq__max(JOBQ__HOUR, b.floor_us);
@@ -2793,6 +2757,16 @@ JOBQ_API int64_t jobq_call_remaining(const jobq_call *call)
     return remaining_us;
 }
 
+JOBQ_API jobq_outcome jobq_call_run(jobq_call *call, jobq_handler handler)
+{
+    jobq_outcome outcome = JOBQ_OUTCOME_RETRY;
+
+    JOBQ_ASSERT(call != NULL && handler != NULL);
+    JOBQ__TRY { outcome = handler(call); }
+    JOBQ__CATCH(jobq_call_error, call)
+    return outcome;
+}
+
 /* ---- >>partition ----------------------------------------------------------------------------- */
 
 static uint32_t jobq__u32_min(uint32_t a, uint32_t b) { return a < b ? a : b; }
@@ -2839,8 +2813,9 @@ JOBQ_API jobq_partition_mode jobq_partition_next(jobq_partition_mode mode, jobq_
     return mode;
 }
 
-JOBQ_API int64_t jobq_partition_backoff(const jobq_backoff *backoff, uint32_t failures,
-                                        uint64_t random)
+/* How long a partition waits after this many failures in a row. */
+static int64_t jobq__partition_backoff(const jobq_backoff *backoff, uint32_t failures,
+                                       uint64_t random)
 {
     return jobq_backoff_delay(backoff, failures == 0 ? 0 : failures - 1, random);
 }
@@ -2855,7 +2830,7 @@ JOBQ_API jobq_directive jobq_partition_directive(const jobq_partition_mode *mode
     if (count == 0) return d;
     if (result == JOBQ_RESULT_RETRY || result == JOBQ_RESULT_NONE) {
         d.kind = JOBQ_DIRECTIVE_SLEEP;
-        d.delay_us = jobq_partition_backoff(backoff, mode->failures, random);
+        d.delay_us = jobq__partition_backoff(backoff, mode->failures, random);
     } else if (result == JOBQ_RESULT_REJECT || count >= size) {
         d.kind = JOBQ_DIRECTIVE_PROCEED;
     }
@@ -2951,12 +2926,13 @@ JOBQ_API jobq_error jobq_tuning_check(const jobq_tuning *t)
     return jobq_backoff_check(&t->retry);
 }
 
-JOBQ_API int64_t jobq_pace_wait(const jobq_tuning *t, int64_t *pace_us, jobq_directive directive)
+/* How long to wait after a directive; updates the pace, which is active_us at first. Proceed waits
+ * for the pace, and then lowers it by ramp_us, down to min_us. Idle waits idle_us and Sleep its
+ * delay; a notification ends both early, and both set the pace back to active_us. */
+static int64_t jobq__pace_wait(const jobq_tuning *t, int64_t *pace_us, jobq_directive directive)
 {
-    int64_t wait;
+    int64_t wait = *pace_us;
 
-    JOBQ_ASSERT(t != NULL && pace_us != NULL);
-    wait = *pace_us;
     if (directive.kind == JOBQ_DIRECTIVE_PROCEED) {
         *pace_us = jobq__max(wait - t->ramp_us, t->min_us);
         return wait;
@@ -3065,7 +3041,8 @@ JOBQ_API int32_t jobq_cursor_attempts(const jobq_cursor *c, int64_t seq)
     return n;
 }
 
-JOBQ_API void jobq_cursor_deliver(jobq_cursor *c, int64_t last)
+/* Adds a delivery that ends at seq last. */
+static void jobq__cursor_deliver(jobq_cursor *c, int64_t last)
 {
     int32_t at = jobq_cursor_attempts(c, last);
 
@@ -3076,7 +3053,8 @@ JOBQ_API void jobq_cursor_deliver(jobq_cursor *c, int64_t last)
     c->tried_count++;
 }
 
-JOBQ_API void jobq_cursor_undo(jobq_cursor *c, int64_t last)
+/* Removes one. */
+static void jobq__cursor_undo(jobq_cursor *c, int64_t last)
 {
     int32_t at = jobq_cursor_attempts(c, last);
 
@@ -3103,9 +3081,10 @@ JOBQ_API jobq_error jobq_cursor_check(const jobq_cursor *c)
     return JOBQ_OK;
 }
 
-JOBQ_API int32_t jobq_cursor_size(const jobq_cursor *c, int32_t batch, int64_t lost)
+/* How many messages to read: batch, or fewer in mode Degraded. lost: the last seq of the delivery
+ * whose holder died, and the size is 1 then; 0: none. */
+static int32_t jobq__cursor_size(const jobq_cursor *c, int32_t batch, int64_t lost)
 {
-    JOBQ_ASSERT(c != NULL && batch >= 1);
     return lost > 0 ? 1 : (int32_t)jobq_partition_size(&c->mode, (uint32_t)batch);
 }
 
@@ -3116,14 +3095,16 @@ static int32_t jobq__limit(const jobq_policy *policy)
     return jobq_policy_defaults(policy).max_attempts;
 }
 
-JOBQ_API int32_t jobq_outbox_open(const jobq_policy *policy, const jobq_cursor *cursor,
-                                  int64_t lost, int32_t count, uint8_t *results)
+/* Before the handler: how many of the messages read it gets. Fills their results: NONE for those,
+ * LEFT for the others. If the first message is at its limit, the handler gets it alone. But if the
+ * lost delivery held nothing else, that message kills its workers: then the answer is 0, and it
+ * becomes EXCEEDED without being delivered. */
+static int32_t jobq__outbox_open(const jobq_policy *policy, const jobq_cursor *cursor,
+                                 int64_t lost, int32_t count, uint8_t *results)
 {
-    int64_t first;
+    int64_t first = cursor->acked + 1;
     int32_t given = count;
 
-    JOBQ_ASSERT(policy != NULL && cursor != NULL && results != NULL && count >= 1);
-    first = cursor->acked + 1;
     if (jobq_cursor_attempts(cursor, first) >= jobq__limit(policy)) given = lost == first ? 0 : 1;
     memset(results, JOBQ_RESULT_NONE, (size_t)given);
     memset(results + given, JOBQ_RESULT_LEFT, (size_t)(count - given));
@@ -3166,7 +3147,7 @@ static void jobq__plan_tried(jobq_cursor *c, int32_t handled, int32_t done)
 {
     int32_t left;
 
-    if (handled > 0) jobq_cursor_deliver(c, c->acked + handled);
+    if (handled > 0) jobq__cursor_deliver(c, c->acked + handled);
     c->acked += done;
     left = jobq_cursor_attempts(c, c->acked + 1);
     while (c->tried_count > left) c->tried[--c->tried_count] = 0; /* equal cursors, equal bytes */
@@ -3202,7 +3183,7 @@ static jobq_directive jobq__plan_directive(const jobq_tuning *tuning, const jobq
     if (v->result == JOBQ_RESULT_LEFT && plan->done == 0) d.kind = JOBQ_DIRECTIVE_IDLE;
     else if (plan->failed >= 0 || plan->done == 0) { /* without progress there is no hurry */
         d.kind = JOBQ_DIRECTIVE_SLEEP;
-        d.delay_us = jobq_partition_backoff(&tuning->retry, plan->cursor.mode.failures, random);
+        d.delay_us = jobq__partition_backoff(&tuning->retry, plan->cursor.mode.failures, random);
     } else if (plan->done == v->count && plan->dead == 0) {
         return jobq_partition_directive(&plan->cursor.mode, JOBQ_RESULT_SUCCESS,
                                         (uint32_t)v->count, (uint32_t)v->size, &tuning->retry,
@@ -3211,15 +3192,19 @@ static jobq_directive jobq__plan_directive(const jobq_tuning *tuning, const jobq
     return d;
 }
 
-JOBQ_API void jobq_outbox_plan(const jobq_policy *policy, const jobq_tuning *tuning,
-                               const jobq_cursor *cursor, const jobq_verdict *verdict,
-                               uint8_t *results, uint64_t random, jobq_plan *plan)
+/* What an acknowledgement writes. cursor: before this delivery. results: a jobq_result for each
+ * message, none of them NONE. A RETRY whose message has reached max_attempts is changed to
+ * EXCEEDED. Everything before the first RETRY or LEFT is done. Later messages come again; if a
+ * handler handled them, that counts as an attempt. LEFT at the end gives attempts back. A batch
+ * that fails without saying where makes no dead letter: at the limit its messages are delivered one
+ * by one, and then the bad one fails alone. */
+static void jobq__outbox_plan(const jobq_policy *policy, const jobq_tuning *tuning,
+                              const jobq_cursor *cursor, const jobq_verdict *verdict,
+                              uint8_t *results, uint64_t random, jobq_plan *plan)
 {
     int32_t handled, retries = 0, i;
     bool group, exceeded = false;
 
-    JOBQ_ASSERT(policy != NULL && tuning != NULL && cursor != NULL && verdict != NULL);
-    JOBQ_ASSERT(results != NULL && plan != NULL && verdict->count >= 1);
     memset(plan, 0, sizeof *plan);
     plan->cursor = *cursor;
     handled = jobq__handled(results, verdict->count);
@@ -3299,7 +3284,10 @@ static jobq_result jobq__delivery_one(jobq_delivery *d, jobq_message_handler eac
 {
     jobq_result result = JOBQ_RESULT_RETRY;
 
-    if (d->store->enter == NULL || d->store->enter(d, i)) result = each(d, &d->messages[i]);
+    if (d->store->enter == NULL || d->store->enter(d, i)) {
+        JOBQ__TRY { result = each(d, &d->messages[i]); }
+        JOBQ__CATCH(jobq_delivery_error, d)
+    }
     if (result != JOBQ_RESULT_SUCCESS && result != JOBQ_RESULT_REJECT) result = JOBQ_RESULT_RETRY;
     if (d->store->leave != NULL && !d->store->leave(d, i, result)) result = JOBQ_RESULT_RETRY;
     return result;
@@ -3324,9 +3312,12 @@ static jobq_result jobq__delivery_each(jobq_delivery *d, jobq_message_handler ea
 /* Gives a batch handler's result to each message that the handler did not reject itself. */
 static jobq_result jobq__delivery_all(jobq_delivery *d, jobq_batch_handler all)
 {
-    jobq_result result = all(d), rest;
-    uint32_t i, done = d->processed;
+    jobq_result result = JOBQ_RESULT_RETRY, rest;
+    uint32_t i, done;
 
+    JOBQ__TRY { result = all(d); }
+    JOBQ__CATCH(jobq_delivery_error, d)
+    done = d->processed;
     if (result != JOBQ_RESULT_SUCCESS && result != JOBQ_RESULT_REJECT) result = JOBQ_RESULT_RETRY;
     rest = result == JOBQ_RESULT_SUCCESS && done != JOBQ_COUNT_UNKNOWN ? JOBQ_RESULT_LEFT : result;
     for (i = 0; i < (uint32_t)d->count; i++) {
@@ -3478,7 +3469,6 @@ typedef struct jobq_part {
     bool on;                  /* ACKING: the ACK also reads on, under the same token */
     bool resent;              /* the ACK was sent before without an answer: LOST is not counted */
     bool renewing;            /* RENEW is on its way */
-    bool abandoned;           /* its handler was abandoned */
     bool suspect;             /* taken over from a dead worker, nothing acknowledged since. AWAY: to
                                  be taken over from one */
     bool below;               /* its next read is a sweep */
@@ -4086,7 +4076,7 @@ static void jobq__relay_away(jobq_loop *l, jobq_part *p, int64_t due_mono_us)
 {
     jobq__relay_move(&l->relay, p, JOBQ_PART_AWAY);
     p->due_mono_us = due_mono_us;
-    p->renewing = p->abandoned = p->resent = p->suspect = false;
+    p->renewing = p->resent = p->suspect = false;
     p->refused = 0;
 }
 
@@ -4340,13 +4330,13 @@ static void jobq__relay_here(jobq_loop *l, jobq_part *p, int32_t count, bool cut
     const jobq_policy *policy = &l->queues[p->queue].policy;
 
     p->count = count;
-    p->size = cut ? count : jobq_cursor_size(&p->cursor, p->size, p->lost);
+    p->size = cut ? count : jobq__cursor_size(&p->cursor, p->size, p->lost);
     p->lease_mono_us = p->sent_mono_us + t->lease_us - t->headroom_us;
     p->failures = 0;
-    p->renewing = p->abandoned = p->resent = false;
+    p->renewing = p->resent = false;
     p->turn = ++l->relay.turn;
     p->generation++;
-    p->given = jobq_outbox_open(policy, &p->cursor, p->lost, count, p->results);
+    p->given = jobq__outbox_open(policy, &p->cursor, p->lost, count, p->results);
     p->suspect = p->lost > 0;
     l->relay.stats.reads++;
     jobq__relay_move(&l->relay, p, JOBQ_PART_QUEUED);
@@ -4359,28 +4349,28 @@ static void jobq__relay_plan(jobq_loop *l, jobq_part *p, const jobq_verdict *ver
 
     v.count = p->count;
     v.size = p->size;
-    jobq_outbox_plan(&l->queues[p->queue].policy, jobq__relay_tuning(l, p), &p->cursor, &v,
+    jobq__outbox_plan(&l->queues[p->queue].policy, jobq__relay_tuning(l, p), &p->cursor, &v,
                      p->results, jobq_random_next(&l->random), &p->plan);
     jobq__relay_move(&l->relay, p, JOBQ_PART_FINISHED);
     p->due_mono_us = INT64_MIN;
 }
 
-/* Gives all messages back; no handler has handled any. */
-static void jobq__relay_release(jobq_loop *l, jobq_part *p)
+/* Plans one result for all messages that a handler got or was to get: LEFT or RETRY. */
+static void jobq__relay_all(jobq_loop *l, jobq_part *p, jobq_result result)
 {
     jobq_verdict v;
 
     memset(&v, 0, sizeof v);
-    v.result = JOBQ_RESULT_LEFT;
+    v.result = result;
     v.processed = JOBQ_COUNT_UNKNOWN;
-    if (p->given > 0) memset(p->results, JOBQ_RESULT_LEFT, (size_t)p->count);
+    memset(p->results, (int)result, (size_t)p->given);
     jobq__relay_plan(l, p, &v);
 }
 
 /* Gives messages back that no handler may get: the first is dead already, or the worker stops. */
 static void jobq__relay_unwanted(jobq_loop *l, jobq_part *p)
 {
-    if (p->given == 0 || l->phase != JOBQ_PHASE_WORKING) jobq__relay_release(l, p);
+    if (p->given == 0 || l->phase != JOBQ_PHASE_WORKING) jobq__relay_all(l, p, JOBQ_RESULT_LEFT);
 }
 
 /* After an error: when to try again, in 50 ms, doubling to 5 s. */
@@ -4489,7 +4479,8 @@ static int32_t jobq__take_messages(jobq_loop *l, int64_t mono_us)
     jobq_part *p;
 
     JOBQ_ASSERT(l != NULL);
-    if (l->phase != JOBQ_PHASE_WORKING || !jobq__thread_free(l, mono_us)) return -1;
+    if (l->phase != JOBQ_PHASE_WORKING || l->relay.count == 0) return -1;
+    if (!jobq__thread_free(l, mono_us)) return -1;
     for (i = 0; i < l->relay.count; i++) {
         p = &l->relay.parts[i];
         if (p->state != JOBQ_PART_QUEUED || mono_us >= p->lease_mono_us) continue;
@@ -4558,7 +4549,7 @@ static jobq_stop jobq__delivery_stopping(const jobq_loop *l, int64_t mono_us, in
 static void jobq__relay_written(jobq_loop *l, jobq_part *p, int64_t now)
 {
     const jobq_tuning *t = jobq__relay_tuning(l, p);
-    int64_t wait = jobq_pace_wait(t, &p->pace_us, p->plan.directive);
+    int64_t wait = jobq__pace_wait(t, &p->pace_us, p->plan.directive);
     bool idle = p->on || p->plan.directive.kind == JOBQ_DIRECTIVE_IDLE; /* it read on: none left */
 
     p->handed = 0; /* over: if a crashed server forgets this, the hold that it shows is no crash */
@@ -4627,21 +4618,9 @@ static void jobq__tell_ack(jobq_loop *l, int64_t now, jobq_answer *a)
     }
     p->cursor = p->plan.cursor;
     p->lost = 0;
-    jobq_pace_wait(jobq__relay_tuning(l, p), &p->pace_us, p->plan.directive);
+    jobq__pace_wait(jobq__relay_tuning(l, p), &p->pace_us, p->plan.directive);
     jobq__relay_here(l, p, count, a->reading.cut);
     jobq__relay_unwanted(l, p);
-}
-
-/* The transaction is known to be rolled back: the loop's own ACK records the attempt. */
-static void jobq__relay_rolled_back(jobq_loop *l, jobq_part *p)
-{
-    jobq_verdict v;
-
-    memset(&v, 0, sizeof v);
-    v.result = JOBQ_RESULT_RETRY;
-    v.processed = JOBQ_COUNT_UNKNOWN;
-    memset(p->results, JOBQ_RESULT_RETRY, (size_t)p->given);
-    jobq__relay_plan(l, p, &v);
 }
 
 static void jobq__tell_renew(jobq_loop *l, int64_t now, jobq_answer *a)
@@ -4720,7 +4699,7 @@ static void jobq__relay_stop(jobq_loop *l)
 
     for (i = 0; i < l->relay.count; i++) {
         if (l->relay.parts[i].state == JOBQ_PART_QUEUED) {
-            jobq__relay_release(l, &l->relay.parts[i]);
+            jobq__relay_all(l, &l->relay.parts[i], JOBQ_RESULT_LEFT);
         }
     }
 }
@@ -4810,7 +4789,7 @@ static int64_t jobq__due_part(const jobq_loop *l, const jobq_part *p)
     }
     if (p->state == JOBQ_PART_FINISHED) return p->due_mono_us;
     if (p->state == JOBQ_PART_QUEUED) return p->lease_mono_us;
-    if (p->state != JOBQ_PART_RUNNING || p->renewing || p->abandoned) return JOBQ_NEVER;
+    if (p->state != JOBQ_PART_RUNNING || p->renewing) return JOBQ_NEVER;
     return jobq__relay_renews(l, p) ? p->renew_mono_us : JOBQ_NEVER;
 }
 
@@ -4954,7 +4933,7 @@ static void jobq__make_ack(jobq_loop *l, int64_t now, jobq_request *a)
     jobq__ask_part(l, p, JOBQ_REQUEST_ACK, a);
     jobq__ack_of(l, p, &a->ack);
     a->relaxed = true;
-    p->size = jobq_cursor_size(&p->plan.cursor, batch, 0);
+    p->size = jobq__cursor_size(&p->plan.cursor, batch, 0);
     p->turn = ++l->relay.turn;
     p->sent_mono_us = now;
     jobq__relay_move(&l->relay, p, JOBQ_PART_ACKING);
@@ -4966,21 +4945,25 @@ static void jobq__make_ack(jobq_loop *l, int64_t now, jobq_request *a)
     p->below = false;
 }
 
-/* Abandons a handler whose time is up. The code that executes the request reports what is known of
- * the delivery. */
-static void jobq__do_part_abandon(jobq_loop *l, jobq_part *p, jobq_request *a)
+/* Abandons a handler whose time is up. Its messages are retried or, at a stop, given back. If its
+ * own transaction is committing, only the store knows what became of them. */
+static void jobq__part_abandon(jobq_loop *l, jobq_part *p, int64_t now, jobq_request *a)
 {
+    l->stats.abandoned++;
     jobq__ask_part(l, p, JOBQ_REQUEST_ABANDON, a);
-    a->messages = true;
     a->committing = p->state == JOBQ_PART_COMMITTING;
     a->stopping = l->phase != JOBQ_PHASE_WORKING;
-    p->abandoned = true;
-    l->stats.abandoned++;
+    if (a->committing) {
+        jobq__relay_away(l, p, jobq__relay_hold(p, now));
+        return;
+    }
+    jobq__relay_all(l, p, a->stopping ? JOBQ_RESULT_LEFT : JOBQ_RESULT_RETRY);
+    jobq__ack_of(l, p, &a->ack);
 }
 
 static int64_t jobq__part_end(const jobq_loop *l, const jobq_part *p)
 {
-    if (!jobq__relay_runs(p) || p->abandoned) return JOBQ_NEVER;
+    if (!jobq__relay_runs(p)) return JOBQ_NEVER;
     return jobq__min(jobq__relay_deadline(l, p), l->stop_mono_us);
 }
 
@@ -5002,7 +4985,7 @@ static bool jobq__relay_abandon(jobq_loop *l, int64_t now, jobq_request *a)
 
     for (i = 0; i < l->relay.count; i++) {
         if (now < jobq__part_end(l, &l->relay.parts[i])) continue;
-        jobq__do_part_abandon(l, &l->relay.parts[i], a);
+        jobq__part_abandon(l, &l->relay.parts[i], now, a);
         return true;
     }
     return false;
@@ -5049,7 +5032,7 @@ static int64_t jobq__relay_prepare(jobq_loop *l, int64_t now)
     if (!jobq__relay_serves(l)) return JOBQ_NEVER;
     jobq__relay_take_over(l, now);
     while ((p = jobq__first_part(l, JOBQ_PART_QUEUED, &due)) != NULL && due <= now) {
-        jobq__relay_release(l, p);
+        jobq__relay_all(l, p, JOBQ_RESULT_LEFT);
     }
     return jobq__min(jobq__min(due, jobq__due_take_over(l, now)), jobq__relay_end(l));
 }
@@ -5057,9 +5040,11 @@ static int64_t jobq__relay_prepare(jobq_loop *l, int64_t now)
 /* When anything about messages is due next. */
 static int64_t jobq__due_relay(const jobq_loop *l, int64_t now)
 {
-    int64_t due = jobq__min(jobq__due_take_over(l, now), jobq__relay_end(l));
+    int64_t due;
     int32_t i;
 
+    if (!jobq__relay_serves(l)) return JOBQ_NEVER;
+    due = jobq__min(jobq__due_take_over(l, now), jobq__relay_end(l));
     for (i = 0; i < l->relay.count; i++) {
         due = jobq__min(due, jobq__due_part(l, &l->relay.parts[i]));
     }
@@ -5121,7 +5106,7 @@ JOBQ_API void jobq_loop_init(jobq_loop *l, const jobq_loop_config *config, uint6
     JOBQ_ASSERT(l != NULL);
     memset(l, 0, sizeof *l);
     l->config = jobq_loop_config_defaults(config);
-    l->random = jobq_random_from(entropy);
+    l->random.state = entropy;
     l->free = l->queued = l->done = l->odd = l->sent_done = l->sent_odd = jobq__empty;
     for (i = 0; i < JOBQ_LOOP_SLOTS; i++) jobq__push(l, &l->free, i);
     l->lease_mono_us = INT64_MIN;
@@ -5189,11 +5174,11 @@ static void jobq__finish(jobq_loop *l, int32_t i, const jobq_event *event, int64
 {
     jobq_slot *s = &l->slots[i];
     const jobq_loop_queue *q = jobq__queue(l, s->job.queue);
-    jobq_policy fallback = jobq_policy_defaults(NULL);
+    jobq_policy policy = q != NULL ? q->policy : jobq_policy_defaults(NULL);
     jobq_error error;
 
     s->job.cancel_requested = s->cancel;
-    error = jobq_job_decide(q != NULL ? &q->policy : &fallback, &s->job, event, &s->decision);
+    error = jobq_job_decide(&policy, &s->job, event, &s->decision);
     JOBQ_ASSERT(error == JOBQ_OK);
     (void)error;
     s->state = JOBQ_SLOT_FINISHED;
@@ -5885,7 +5870,6 @@ static void jobq__make_beat(jobq_loop *l, int64_t now, jobq_request *a)
     if (idle) jobq__send(l, JOBQ_REQUEST_CLAIM, now, a);
     jobq__send(l, JOBQ_REQUEST_HEARTBEAT, now, a);
     jobq__add_settled(l, a);
-    a->with_claim = idle;
     if (!idle) return;
     a->limit = l->budgets[JOBQ_REQUEST_CLAIM].rows;
     jobq__add_claim(l, now, a);
@@ -5908,7 +5892,7 @@ static void jobq__cancel(jobq_loop *l, int64_t job_id)
 }
 
 /* A worker is late. It is watched from the time when this loop first saw it with this beat. */
-static void jobq__late(jobq_loop *l, int64_t now, const jobq_late *late)
+static void jobq__late(jobq_loop *l, int64_t now, const jobq_holder *late)
 {
     jobq_watched *place = NULL;
     int32_t i;
@@ -6005,7 +5989,7 @@ static void jobq__tell_beat(jobq_loop *l, int64_t now, jobq_answer *a)
     jobq__claims_gone(l, alive);
     if (alive) jobq__news(l, now, &a->news);
     else if (a->error == JOBQ_OK) jobq__die(l);
-    if (a->with_claim) jobq__tell_claim(l, now, a);
+    if (a->claim != 0) jobq__tell_claim(l, now, a);
 }
 
 /* -- rescue -- */
@@ -6679,7 +6663,6 @@ JOBQ_API void jobq_answer_start(jobq_answer *answer, const jobq_request *request
     answer->worker = request->worker;
     answer->claim = request->claim;
     answer->id = request->id;
-    answer->with_claim = request->with_claim;
 }
 
 JOBQ_API void jobq_loop_tell(jobq_loop *l, int64_t mono_us, jobq_answer *a)
@@ -6697,22 +6680,19 @@ JOBQ_API void jobq_loop_tell(jobq_loop *l, int64_t mono_us, jobq_answer *a)
 static void jobq__work_job(const jobq_loop *l, int32_t slot, jobq_work *work)
 {
     const jobq_slot *s = &l->slots[slot];
-    int32_t i;
+    const jobq_loop_queue *q = jobq__queue(l, s->job.queue);
 
     work->slot = slot;
     work->generation = s->generation;
     work->job = s->job;
-    work->policy = jobq_policy_defaults(NULL);
-    for (i = 0; i < l->queue_count && l->queues[i].id != s->job.queue;) i++;
-    work->queue = i < l->queue_count ? i : -1;
-    if (i < l->queue_count) work->policy = l->queues[i].policy;
+    work->queue = q != NULL ? (int32_t)(q - l->queues) : -1;
+    work->policy = q != NULL ? q->policy : jobq_policy_defaults(NULL);
 }
 
 static void jobq__work_messages(const jobq_loop *l, int32_t slot, jobq_work *work)
 {
     const jobq_part *p = &l->relay.parts[slot];
 
-    work->messages = true;
     work->slot = slot;
     work->generation = p->generation;
     work->queue = p->queue;
@@ -6735,22 +6715,23 @@ JOBQ_API bool jobq_loop_take(jobq_loop *l, int64_t mono_us, jobq_work *work)
     memset(work, 0, offsetof(jobq_work, cursor));
     if (slot >= 0) jobq__work_messages(l, slot, work);
     else slot = jobq__take_job(l, mono_us);
-    if (slot >= 0 && !work->messages) jobq__work_job(l, slot, work);
+    if (slot >= 0 && work->partition_id == 0) jobq__work_job(l, slot, work);
     return slot >= 0;
 }
 
 JOBQ_API jobq_stop jobq_loop_stopping(const jobq_loop *l, int64_t mono_us, const jobq_work *work,
                                       int64_t *remaining_us)
 {
+    bool messages = work->partition_id != 0;
     jobq_stop stop;
     int64_t end;
 
     JOBQ_ASSERT(l != NULL && work != NULL && remaining_us != NULL);
-    stop = work->messages
+    stop = messages
                ? jobq__delivery_stopping(l, mono_us, work->slot, work->generation)
                : jobq__job_stopping(l, mono_us, work->slot, work->generation);
-    end = work->messages ? l->relay.parts[work->slot].budget_mono_us
-                         : l->slots[work->slot].deadline_mono_us;
+    end = messages ? l->relay.parts[work->slot].budget_mono_us
+                   : l->slots[work->slot].deadline_mono_us;
     if (stop == JOBQ_STOP_TIMEOUT || stop == JOBQ_STOP_LOST) end = mono_us;
     else end = jobq__min(end, l->stop_mono_us);
     *remaining_us = end == JOBQ_NEVER ? JOBQ_NEVER : jobq__max(end - mono_us, 0);
@@ -6762,7 +6743,7 @@ JOBQ_API bool jobq_loop_handled(jobq_loop *l, int64_t mono_us, const jobq_work *
 {
     jobq_slot *s;
 
-    JOBQ_ASSERT(l != NULL && work != NULL && !work->messages && handled != NULL);
+    JOBQ_ASSERT(l != NULL && work != NULL && work->partition_id == 0 && handled != NULL);
     s = &l->slots[work->slot];
     if (s->state != JOBQ_SLOT_RUNNING || s->generation != work->generation) return false;
     if (handled->missing) jobq__job_unhandled(l, mono_us, work->slot);
@@ -6777,7 +6758,8 @@ JOBQ_API bool jobq_loop_delivered(jobq_loop *l, int64_t mono_us, const jobq_work
 {
     jobq_part *p;
 
-    JOBQ_ASSERT(l != NULL && work != NULL && work->messages && verdict != NULL && ack != NULL);
+    JOBQ_ASSERT(l != NULL && work != NULL && verdict != NULL && ack != NULL);
+    JOBQ_ASSERT(work->partition_id != 0);
     (void)mono_us;
     p = jobq__relay_of(l, work->slot, work->generation);
     if (p == NULL || p->state != JOBQ_PART_RUNNING) return false;
@@ -6793,30 +6775,16 @@ JOBQ_API bool jobq_loop_committed(jobq_loop *l, int64_t mono_us, const jobq_work
 {
     jobq_part *p;
 
-    JOBQ_ASSERT(l != NULL && work != NULL && work->messages);
+    JOBQ_ASSERT(l != NULL && work != NULL && work->partition_id != 0);
     p = jobq__relay_of(l, work->slot, work->generation);
     if (p == NULL || p->state != JOBQ_PART_COMMITTING) return false;
     if (error == JOBQ_OK) {
         jobq__relay_settled(l, p);
         jobq__relay_written(l, p, mono_us);
     } else if (error == JOBQ_ERROR_LOST) jobq__relay_lost(l, p, mono_us);
-    else if (error == JOBQ_ERROR_RETRYABLE) jobq__relay_rolled_back(l, p);
+    else if (error == JOBQ_ERROR_RETRYABLE) jobq__relay_all(l, p, JOBQ_RESULT_RETRY);
     else jobq__relay_away(l, p, jobq__relay_hold(p, mono_us)); /* only the store knows */
     return true;
-}
-
-JOBQ_API void jobq_work_abandoned(jobq_work *work, jobq_verdict *verdict, const jobq_request *r)
-{
-    JOBQ_ASSERT(work != NULL && verdict != NULL && r != NULL && r->messages);
-    memset(work, 0, offsetof(jobq_work, results));
-    memset(verdict, 0, sizeof *verdict);
-    work->messages = true;
-    work->slot = r->slot;
-    work->generation = r->generation;
-    work->partition_id = r->partition_id;
-    verdict->result = r->stopping ? JOBQ_RESULT_LEFT : JOBQ_RESULT_RETRY;
-    verdict->processed = JOBQ_COUNT_UNKNOWN;
-    memset(work->results, (int)verdict->result, sizeof work->results);
 }
 
 /* -- the state of a loop -- */
@@ -6836,15 +6804,9 @@ JOBQ_API jobq_loop_status jobq_loop_status_of(const jobq_loop *l)
     s.lease_mono_us = l->lease_mono_us;
     s.running = l->running_count + l->relay.running;
     s.ready = l->queued.count + l->relay.held;
+    s.jobs = l->stats;
+    s.messages = l->relay.stats;
     return s;
-}
-
-JOBQ_API void jobq_loop_counts(const jobq_loop *l, jobq_loop_stats *jobs,
-                               jobq_relay_stats *messages)
-{
-    JOBQ_ASSERT(l != NULL && jobs != NULL && messages != NULL);
-    *jobs = l->stats;
-    *messages = l->relay.stats;
 }
 
 /* ---- >>memory -------------------------------------------------------------------------------- */
@@ -7546,7 +7508,7 @@ static bool jobq__memory_number(jobq_memory *m, int64_t partition_id, int32_t li
 static void jobq__memory_deliver(jobq_memory *m, const jobq_request *r, jobq_reading *out)
 {
     jobq_memory_partition *p = jobq__memory_partition(m, r->partition_id);
-    int32_t size = jobq_cursor_size(&p->cursor, r->limit, out->lost);
+    int32_t size = jobq__cursor_size(&p->cursor, r->limit, out->lost);
     int64_t seq = p->cursor.acked, bytes = r->bytes;
 
     while (out->count < size && seq < p->last && !out->cut) {
@@ -7555,7 +7517,7 @@ static void jobq__memory_deliver(jobq_memory *m, const jobq_request *r, jobq_rea
         out->count += !out->cut;
     }
     p->reading = p->cursor.acked + out->count;
-    jobq_cursor_deliver(&p->cursor, p->reading);
+    jobq__cursor_deliver(&p->cursor, p->reading);
 }
 
 /* Whether the row may be taken. out->lost: the last seq of the delivery that its holder did not
@@ -7568,7 +7530,7 @@ static bool jobq__memory_takes(jobq_memory_partition *p, const jobq_request *r, 
         out->busy = p->holder.claim > r->claim; /* this token is older */
         if (out->busy) return false;
         if (p->holder.claim == r->handed) out->lost = p->reading;
-        else jobq_cursor_undo(&p->cursor, p->reading);
+        else jobq__cursor_undo(&p->cursor, p->reading);
         return true;
     }
     if (!jobq__memory_holder(p, r->watched.worker, r->watched.claim) ||
@@ -7863,7 +7825,7 @@ static void jobq__memory_others(const jobq_memory *m, const jobq_memory_worker *
     for (i = 0; i < m->worker_max; i++) {
         const jobq_memory_worker *w = &jobq__memory_workers(m)[i];
         bool late = w->expires_at_us < now_us + w->lease_us * 6 / 10;
-        jobq_late *l = &n->late[n->late_count];
+        jobq_holder *l = &n->late[n->late_count];
         if (w->id == 0 || w->id == me->id) continue;
         n->overdue += jobq__memory_overdue(m, w, now_us);
         if (w->dead ? !jobq__memory_left(m, w->id) : !late) continue;
@@ -7963,7 +7925,7 @@ static void jobq__memory_execute(jobq_memory *m, const jobq_request *r, uint64_t
     case JOBQ_REQUEST_SETTLE: jobq__memory_do_flush(m, r, now_us, a); break;
     case JOBQ_REQUEST_HEARTBEAT:
         jobq__memory_do_heartbeat(m, r, now_us, a);
-        if (r->with_claim) jobq__memory_do_claim(m, r, now_us, a);
+        if (r->claim != 0) jobq__memory_do_claim(m, r, now_us, a);
         break;
     case JOBQ_REQUEST_RESCUE:
         a->done = jobq__memory_rescue(m, r->worker, r->beat, r->limit, now_us, &a->count, &a->more);
@@ -7997,27 +7959,13 @@ static void jobq__memory_execute(jobq_memory *m, const jobq_request *r, uint64_t
     }
 }
 
-/* Reports for a handler of messages that was abandoned. */
-static void jobq__memory_abandon(jobq_loop *l, const jobq_request *r, int64_t mono_us)
-{
-    jobq_verdict verdict;
-    jobq_work work;
-    jobq_ack ack;
-
-    jobq_work_abandoned(&work, &verdict, r);
-    if (r->committing) jobq_loop_committed(l, mono_us, &work, JOBQ_ERROR_CONNECTION);
-    else jobq_loop_delivered(l, mono_us, &work, &verdict, false, &ack);
-}
-
-/* Executes one statement and tells the loop the answer. CONNECT always works. An abandoned handler
- * of messages is taken to have done none. */
+/* Executes one statement and tells the loop the answer. CONNECT always works. */
 static void jobq__memory_perform(jobq_memory *m, jobq_loop *l, const jobq_request *r,
                                  uint64_t queues, uint64_t kinds, int64_t mono_us, int64_t now_us)
 {
     jobq_answer answer;
 
     JOBQ_ASSERT(l != NULL && r != NULL);
-    if (r->kind == JOBQ_REQUEST_ABANDON && r->messages) jobq__memory_abandon(l, r, mono_us);
     jobq__memory_execute(m, r, queues, kinds, now_us, &answer);
     jobq_loop_tell(l, mono_us, &answer);
 }
@@ -8082,7 +8030,7 @@ static void jobq__memory_handle(jobq__memory_run *run, jobq_loop *l, const jobq_
         call.store = &jobq__memory_store;
         call.context = run;
         while (stage > 0 && h->run[stage] == NULL) stage--;
-        handled.outcome = h->run[stage](&call);
+        handled.outcome = jobq_call_run(&call, h->run[stage]);
         handled.delay_us = call.delay_us;
         handled.delay_named = call.delay_named;
     }
@@ -8158,9 +8106,10 @@ static bool jobq__memory_run_one(jobq_memory *m, jobq_loop *l, const jobq_memory
     run.memory = m;
     run.loop = l;
     run.now_us = now_us;
-    queue = run.work.messages ? m->partitions[run.work.partition_id - 1].queue : run.work.job.queue;
-    h = jobq__memory_handler(handlers, count, queue, run.work.messages ? 0 : run.work.job.kind);
-    if (run.work.messages) jobq__memory_run_messages(&run, l, h);
+    queue = run.work.partition_id == 0 ? run.work.job.queue
+                                       : m->partitions[run.work.partition_id - 1].queue;
+    h = jobq__memory_handler(handlers, count, queue, run.work.job.kind);
+    if (run.work.partition_id != 0) jobq__memory_run_messages(&run, l, h);
     else jobq__memory_handle(&run, l, h);
     return true;
 }
@@ -8187,6 +8136,10 @@ JOBQ_API int64_t jobq_memory_work(jobq_memory *m, jobq_loop *l, const jobq_memor
              jobq__memory_run_one(m, l, handlers, count, now_us));
     return jobq__max(request.until_mono_us, now_us + 1);
 }
+
+#if defined(__cplusplus) && defined(__GNUC__)
+#pragma GCC diagnostic pop
+#endif
 
 #endif /* JOBQ_IMPLEMENTED */
 #endif /* JOBQ_IMPLEMENTATION */

@@ -1,5 +1,5 @@
 /*
- * jobq_pg.h -- jobq on Postgres, through libpq, version 0.1.0.  MIT-0 or public domain, at your
+ * jobq_pg.h -- jobq on Postgres, through libpq, version 0.2.0.  MIT-0 or public domain, at your
  * choice; the text is at the end of jobq.h.
  *
  * jobq.h decides; this header has the statements, connections and threads. Copy both.
@@ -10,8 +10,9 @@
  *     #define JOBQ_PG_IMPLEMENTATION
  *     #include "jobq_pg.h"
  *
- * in exactly one C or C++ file, and build it with:  cc program.c -I. -lpq  (and -pthread before
- * glibc 2.34; on macOS: $(pkg-config --cflags --libs libpq))
+ * in exactly one C or C++ file; or #define JOBQ_STATIC alone, which makes all of it private to that
+ * file. Build it with:  cc program.c -I. -lpq  (and -pthread before glibc 2.34; on macOS:
+ * $(pkg-config --cflags --libs libpq))
  *
  * QUICK START
  *
@@ -121,11 +122,12 @@
  *             that fail because their worker died appear only in the view failures.
  * BAD HANDLERS  A handler that overruns its time counts as a failed attempt, and its thread is
  *             replaced. When more than half of the threads are lost that way within an hour, the
- *             worker stops with JOBQ_ERROR_TIMEOUT; end the process then. A job whose process died runs again, in
- *             the end alone, and only then does a death count against it (law (6) of jobq.h).
- *             pthread_exit is a failed attempt. An open transaction on jobq_pg_call_conn is rolled
- *             back. A handler must not leave by longjmp or a C++ exception, and its thread must
- *             not be cancelled.
+ *             worker stops with JOBQ_ERROR_TIMEOUT; end the process then. A job whose process died
+ *             runs again, in the end alone, and only then does a death count against it (law (6)
+ *             of jobq.h).
+ *             pthread_exit is a failed attempt, and so is a C++ exception where jobq.h is compiled
+ *             as C++ (see C++ there). An open transaction on jobq_pg_call_conn is rolled back. A
+ *             handler must not leave by longjmp, and its thread must not be cancelled.
  * HEALTH      jobq_pg_worker_health uses no database and never waits. Ready: JOBQ_OK. Alive:
  *             anything but JOBQ_ERROR_TIMEOUT and JOBQ_ERROR_DEAD. An unreachable server is no
  *             reason to restart the program.
@@ -299,10 +301,18 @@
  * have finished some of them on the old server; these jobs run once more. For logical replication
  * publish all tables of the schema, and wait until the new server has everything.
  */
+#if defined(JOBQ_STATIC) && !defined(JOBQ_PG_IMPLEMENTATION)
+#define JOBQ_PG_IMPLEMENTATION
+#endif
+
 #ifndef JOBQ_PG_INCLUDED
 #define JOBQ_PG_INCLUDED (1)
 
 #include "jobq.h"
+
+#if !defined(JOBQ_VERSION_NUMBER) || JOBQ_VERSION_NUMBER != 200
+#error "jobq.h and jobq_pg.h are of different versions: copy both from the same release"
+#endif
 
 #include <poll.h> /* struct pollfd, for jobq_pg_worker_fds */
 
@@ -569,9 +579,19 @@ JOBQ_API jobq_error jobq_pg_execute(jobq_pg *pg, PGconn *conn, const jobq_reques
 /* jobq_pg_content_clear -- frees what an answer brought, and empties it. NULL: nothing. */
 JOBQ_API void jobq_pg_content_clear(jobq_pg_content *content);
 
-/* jobq_pg_payload -- of the job in this row of a claim or a peek: JSON text, or bytes when *bytes
- * (may be NULL) says so; {NULL, 0}: none. */
+/* jobq_pg_payload -- of the job in this row of a claim: JSON text, or bytes when *bytes (may be
+ * NULL) says so; {NULL, 0}: none. */
 JOBQ_API jobq_str jobq_pg_payload(const PGresult *result, int row, bool *bytes);
+
+/* Rows that were read, in one allocation: every pointer in them lives until jobq_pg_rows_clear. */
+typedef struct jobq_pg_rows {
+    void *rows;   /* an array of structs; which, the call says */
+    size_t count;
+    bool more;    /* a list: there are more behind them */
+} jobq_pg_rows;
+
+/* jobq_pg_rows_clear -- frees rows. Empty ones: nothing. */
+JOBQ_API void jobq_pg_rows_clear(jobq_pg_rows *rows);
 
 #ifndef JOBQ_PG_NO_OUTBOX
 
@@ -637,25 +657,27 @@ JOBQ_API jobq_error jobq_pg_outbox_enqueue_copy(jobq_pg *pg, PGconn *conn,
                                                 const jobq_pg_message *messages, size_t count,
                                                 jobq_pg_error *error);
 
-/* One partition's figures. */
-typedef struct jobq_pg_outbox_stat {
+/* A partition of an outbox. Instants and durations are 0 where there is none. */
+typedef struct jobq_pg_partition_row {
     int64_t partition_id;
+    jobq_str queue;
     int32_t queue_id, partition;       /* partition: its number in the queue */
     int64_t lag;                       /* committed and not acknowledged: up to 10,000, */
     bool exact;                        /* all of them were counted */
     int64_t acked;                     /* the highest number */
-    int64_t age_us;                    /* of the next message; 0: none */
+    int64_t age_us;                    /* of the next message */
     int32_t attempts;                  /* of the next message */
     int64_t effective, failures;       /* PartitionMode; effective 0: Normal */
     int64_t worker;                    /* the holder; 0: nobody */
     int64_t dead_letters;              /* pending ones */
-} jobq_pg_outbox_stat;
+    int64_t lease_until_us, run_at_us;
+    jobq_str error;                    /* of the last failed delivery */
+} jobq_pg_partition_row;
 
-/* jobq_pg_outbox_stats -- the figures of a queue's partitions (NULL: of all). Fills at most room of
- * them; *count is how many there are. SQL: the view outbox. */
+/* jobq_pg_outbox_stats -- the partitions of a queue (NULL: of all), as jobq_pg_partition_row. SQL:
+ * the view outbox. */
 JOBQ_API jobq_error jobq_pg_outbox_stats(jobq_pg *pg, PGconn *conn, const char *queue,
-                                         jobq_pg_outbox_stat *stats, size_t room, size_t *count,
-                                         jobq_pg_error *error);
+                                         jobq_pg_rows *rows, jobq_pg_error *error);
 
 /* -- dead letters: see OUTBOX for their states -- */
 
@@ -680,16 +702,10 @@ typedef struct jobq_pg_dead_letter {
     jobq_str queue;   /* its name; only where the view is read */
 } jobq_pg_dead_letter;
 
-/* Clear it; what the rows point at goes with it. */
-typedef struct jobq_pg_dead_letters {
-    size_t count;
-    jobq_pg_dead_letter *rows;
-} jobq_pg_dead_letters;
-
-/* jobq_pg_dead_letter_list, _count -- the newest first; without locks. SQL: dead_letter_list,
- * dead_letter_count. */
+/* jobq_pg_dead_letter_list, _count -- the newest first, as jobq_pg_dead_letter; without locks. SQL:
+ * dead_letter_list, dead_letter_count. */
 JOBQ_API jobq_error jobq_pg_dead_letter_list(jobq_pg *pg, PGconn *conn, const jobq_pg_scope *scope,
-                                             jobq_pg_dead_letters *out, jobq_pg_error *error);
+                                             jobq_pg_rows *rows, jobq_pg_error *error);
 JOBQ_API jobq_error jobq_pg_dead_letter_count(jobq_pg *pg, PGconn *conn, const jobq_pg_scope *scope,
                                               int64_t *count, jobq_pg_error *error);
 
@@ -697,12 +713,13 @@ JOBQ_API jobq_error jobq_pg_dead_letter_count(jobq_pg *pg, PGconn *conn, const j
  * jobq_pg_dead_letter_replay -- takes pending ones, and those of a replay past its deadline, to
  * work on them for timeout_us.
  *
- * Shape   token: random, not 0 (jobq_worker_id_from): resolve and reject touch only what it holds.
+ * Shape   rows: jobq_pg_dead_letter. token: random, not 0 (jobq_worker_id_from): resolve and reject
+ *         touch only what it holds.
  * SQL     dead_letter_replay
  */
 JOBQ_API jobq_error jobq_pg_dead_letter_replay(jobq_pg *pg, PGconn *conn, int64_t token,
                                                int64_t timeout_us, const jobq_pg_scope *scope,
-                                               jobq_pg_dead_letters *out, jobq_pg_error *error);
+                                               jobq_pg_rows *rows, jobq_pg_error *error);
 
 /* jobq_pg_dead_letter_resolve, _reject -- ends a replay: done, or failed again for this reason.
  * *count (may be NULL): how many the token still held; fewer than given: the others were lost.
@@ -722,15 +739,14 @@ JOBQ_API jobq_error jobq_pg_dead_letter_discard(jobq_pg *pg, PGconn *conn,
 JOBQ_API jobq_error jobq_pg_dead_letter_cleanup(jobq_pg *pg, PGconn *conn,
                                                 const jobq_pg_scope *scope, int64_t *count,
                                                 jobq_pg_error *error);
-JOBQ_API void jobq_pg_dead_letters_clear(jobq_pg_dead_letters *letters);
 
 #endif /* JOBQ_PG_NO_OUTBOX */
 
 /* ---- operators: the verbs of sql/operators.sql ----------------------------------------------- */
 
-/* Which jobs: one by its id, or those of a queue, of which all that is named has to hold. */
+/* Which jobs: one by its id, or those of a queue that match every field that is set. */
 typedef struct jobq_pg_filter {
-    int64_t id;         /* this job; then nothing else is named */
+    int64_t id;         /* this job; leave the other fields zero */
     const char *queue;  /* without an id: must be named, and there */
     const char *kind;   /* (default: any) */
     jobq_state state;   /* cancel: ready or running (default both); delete: must be named */
@@ -741,27 +757,26 @@ typedef struct jobq_pg_filter {
 
 /*
  * Each verb joins your transaction; NULL conn: the pool, committed. *count (may be NULL): how many
- * jobs it changed. Only ready jobs are changed; a running one can but be asked to cancel.
+ * jobs it changed. Only ready jobs are changed; a running one can only be asked to cancel.
  *
  *     jobq_pg_delete(pg, conn, &(jobq_pg_filter){.id = 42}, NULL, &error);
  *     jobq_pg_filter old = {.queue = "mail", .state = JOBQ_STATE_FAILED, .older_us = day};
  *     do code = jobq_pg_delete(pg, conn, &old, &count, &error); while (!code && count > 0);
  *
- * One job: waits for its row. JOBQ_ERROR_NOT_FOUND: no such job. JOBQ_ERROR_TRANSITION: its state
- * stands against it, error->value names that.
+ * One job: waits for its row. JOBQ_ERROR_NOT_FOUND: no such job. JOBQ_ERROR_TRANSITION: its state,
+ * which is in error->value, does not allow it. JOBQ_ERROR_EXISTS, of revive and move: another job
+ * has its key, as enqueue would find it; nothing has changed.
  * A queue's: a bounded step a call; call again until *count is 0. Rows that another session has
- * locked are skipped, so that no worker waits and nothing deadlocks. Revive and move leave out the
- * jobs that they would answer with JOBQ_ERROR_EXISTS one by one. An unknown queue or kind is
- * JOBQ_ERROR_INVALID.
+ * locked are skipped, so that no worker waits and nothing deadlocks; so are jobs that alone would
+ * be JOBQ_ERROR_EXISTS. An unknown queue or kind is JOBQ_ERROR_INVALID.
  */
 
-/* jobq_pg_cancel -- cancels ready jobs, asks running ones. *requested (may be NULL): running jobs
- * asked, if in a queue for the first time; not in *count. */
+/* jobq_pg_cancel -- cancels ready jobs, asks running ones. *requested (may be NULL): how many were
+ * asked, which *count does not include; of a queue, those not asked before. */
 JOBQ_API jobq_error jobq_pg_cancel(jobq_pg *pg, PGconn *conn, const jobq_pg_filter *which,
                                    int64_t *count, int64_t *requested, jobq_pg_error *error);
 
-/* jobq_pg_revive -- runs failed jobs again, with attempt and crash 0. JOBQ_ERROR_EXISTS: another
- * job has its key, as enqueue would find it; nothing has changed. */
+/* jobq_pg_revive -- runs failed jobs again, with attempt and crash 0. */
 JOBQ_API jobq_error jobq_pg_revive(jobq_pg *pg, PGconn *conn, const jobq_pg_filter *which,
                                    int64_t *count, jobq_pg_error *error);
 
@@ -777,8 +792,7 @@ JOBQ_API jobq_error jobq_pg_reschedule(jobq_pg *pg, PGconn *conn, const jobq_pg_
 JOBQ_API jobq_error jobq_pg_prioritize(jobq_pg *pg, PGconn *conn, const jobq_pg_filter *which,
                                        int priority, int64_t *count, jobq_pg_error *error);
 
-/* jobq_pg_move -- to another queue, which is there; keys move along. JOBQ_ERROR_EXISTS: a job there
- * has its key; nothing has changed. */
+/* jobq_pg_move -- to another queue, which is there; keys move along. */
 JOBQ_API jobq_error jobq_pg_move(jobq_pg *pg, PGconn *conn, const jobq_pg_filter *which,
                                  const char *target, int64_t *count, jobq_pg_error *error);
 
@@ -797,7 +811,7 @@ typedef struct jobq_pg_queue_desc {
     int32_t max_attempts;                /* (new: 20) */
     int32_t max_crashes;                 /* (new: 3) */
     int64_t timeout_us;                  /* JOBQ_NEVER: none (new: none) */
-    jobq_backoff backoff;                /* whole, unless base_us is 0 (new: jobq_backoff_quick) */
+    jobq_backoff backoff;                /* whole, unless base_us is 0 (new: quick) */
     jobq_pg_choice attempts_span_stages; /* (new: off) */
     jobq_pg_choice history;              /* keep succeeded and cancelled jobs (new: on) */
     int64_t failed_keep_us;              /* at most 1,000 years, as the next (new: 30 days) */
@@ -834,24 +848,16 @@ typedef struct jobq_pg_counts {
 JOBQ_API jobq_error jobq_pg_queue_counts(jobq_pg *pg, PGconn *conn, const char *queue,
                                          jobq_pg_counts *counts, jobq_pg_error *error);
 
-/* Ready jobs. Clear it. */
-typedef struct jobq_pg_batch {
-    size_t count;
-    jobq_job *jobs;
-    PGresult *result; /* its row i is jobs[i]: see jobq_pg_payload */
-} jobq_pg_batch;
-
 /*
  * jobq_pg_peek -- what would be claimed next, without claiming it.
  *
- * Shape   queues: count 0 is all. exclude: ids to leave out. batch: ready jobs, in claiming order,
- *         suspects last. Clear it.
+ * Shape   queues: count 0 is all. exclude: ids to leave out. rows: ready jobs as jobq_pg_job_row,
+ *         in claiming order, suspects last.
  * SQL     peek; takes no lock and works in a read-only transaction.
  */
 JOBQ_API jobq_error jobq_pg_peek(jobq_pg *pg, PGconn *conn, const char *const *queues,
                                  size_t queue_count, const int64_t *exclude, size_t exclude_count,
-                                 int32_t at_most, jobq_pg_batch *batch, jobq_pg_error *error);
-JOBQ_API void jobq_pg_batch_clear(jobq_pg_batch *batch);
+                                 int32_t at_most, jobq_pg_rows *rows, jobq_pg_error *error);
 
 /* ---- worker ---------------------------------------------------------------------------------- */
 
@@ -983,8 +989,8 @@ JOBQ_API void jobq_pg_worker_stop(jobq_pg_worker *worker);
  * Shape   stats may be NULL. Once.
  * Errors  JOBQ_ERROR_TIMEOUT: a handler did not return within the grace, or had overrun its time
  *         and still has not returned; so with desc.connect; or it gave up, because more than half
- *         of its handlers did within an hour, or their threads could not be replaced. End the process: they use
- *         the worker and the handle.
+ *         of its handlers did within an hour, or their threads could not be replaced. End the
+ *         process: they use the worker and the handle.
  */
 JOBQ_API jobq_error jobq_pg_worker_wait(jobq_pg_worker *worker, jobq_pg_stats *stats);
 
@@ -1157,10 +1163,15 @@ typedef struct jobq_pg_column {
 #define JOBQ_PG_COLUMN(row, field, type, flags) \
     JOBQ_PG_COLUMN_AS(row, field, #field, type, flags)
 #define JOBQ_PG_COLUMN_AS(row, field, column, type, flags) \
-    {column, JOBQ_PG_##type, offsetof(row, field), sizeof(((row *)0)->field), flags, NULL}
+    {column, JOBQ_PG_##type, offsetof(row, field), JOBQ_PG_SIZE(row, field), flags, NULL}
 #define JOBQ_PG_ENUM_COLUMN(row, field, names, flags) \
-    {#field, JOBQ_PG_ENUM, offsetof(row, field), sizeof(((row *)0)->field), flags, names}
+    {#field, JOBQ_PG_ENUM, offsetof(row, field), JOBQ_PG_SIZE(row, field), flags, names}
 #define JOBQ_PG_COLUMNS_END {NULL, JOBQ_PG_NONE, 0, 0, 0, NULL}
+#ifdef __cplusplus
+#define JOBQ_PG_SIZE(row, field) sizeof(static_cast<row *>(nullptr)->field)
+#else
+#define JOBQ_PG_SIZE(row, field) sizeof(((row *)0)->field)
+#endif
 
 /* Static data: it is kept, not copied. */
 typedef struct jobq_pg_table_desc {
@@ -1173,16 +1184,6 @@ typedef struct jobq_pg_table_desc {
 } jobq_pg_table_desc;
 
 typedef struct jobq_pg_table jobq_pg_table; /* a table of yours that was opened */
-
-/* Rows that were read, in one allocation: every pointer in them lives until jobq_pg_rows_clear. */
-typedef struct jobq_pg_rows {
-    void *rows;   /* an array of the table's struct */
-    size_t count;
-    bool more;    /* a list: there are more behind them */
-} jobq_pg_rows;
-
-/* jobq_pg_rows_clear -- frees rows. Empty ones: nothing. */
-JOBQ_API void jobq_pg_rows_clear(jobq_pg_rows *rows);
 
 /* -- values as text -- */
 
@@ -1292,16 +1293,6 @@ typedef struct jobq_pg_worker_row {
     int64_t beat, beat_at_us, expires_at_us, registered_at_us, dead_at_us;
     jobq_pg_texts queues, kinds;
 } jobq_pg_worker_row;
-
-#ifndef JOBQ_PG_NO_OUTBOX
-/* A partition of an outbox. */
-typedef struct jobq_pg_partition_row {
-    jobq_pg_outbox_stat stat;
-    jobq_str queue;
-    int64_t lease_until_us, run_at_us;
-    jobq_str error; /* of the last failed delivery */
-} jobq_pg_partition_row;
-#endif /* JOBQ_PG_NO_OUTBOX */
 
 #ifndef JOBQ_PG_NO_TABLES
 
@@ -1509,6 +1500,15 @@ JOBQ_API jobq_error jobq_pg_worktable_look(jobq_pg_worktable *work, PGconn *conn
 /* Stop here if you only want the API. */
 
 #ifdef JOBQ_PG_IMPLEMENTATION
+
+#include <fcntl.h> /* O_CLOEXEC */
+#include <time.h>  /* CLOCK_MONOTONIC */
+
+#if !defined(CLOCK_MONOTONIC) || !defined(O_CLOEXEC)
+#error "-std=c99, c11, c17 and c23 hide POSIX: add -D_POSIX_C_SOURCE=200809L, or take gnu11"
+#define JOBQ_PG_IMPLEMENTED (1) /* this is the only error */
+#endif
+
 #ifndef JOBQ_PG_IMPLEMENTED
 #define JOBQ_PG_IMPLEMENTED (1)
 
@@ -1519,7 +1519,6 @@ JOBQ_API jobq_error jobq_pg_worktable_look(jobq_pg_worktable *work, PGconn *conn
 #endif
 
 #include <errno.h>
-#include <fcntl.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
@@ -1527,13 +1526,21 @@ JOBQ_API jobq_error jobq_pg_worktable_look(jobq_pg_worktable *work, PGconn *conn
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #ifndef JOBQ_ASSERT
 #include <assert.h>
 #define JOBQ_ASSERT(x) assert(x)
+#endif
+
+/* As in jobq.h. */
+#if defined(__cplusplus) && defined(__GNUC__)
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wold-style-cast"
+#ifndef __clang__
+#pragma GCC diagnostic ignored "-Wuseless-cast"
+#endif
 #endif
 
 /* As JOBQ__ONCE in jobq.h. */
@@ -1772,11 +1779,11 @@ static jobq_error jobq_pg__result_error(jobq_pg_error *error, const PGconn *conn
  *                       none, the function returns one value, or nothing.
  * V(ID, name, in, none): SELECT from the view jobq.name WHERE in's column equals the parameter;
  *                       jobq_pg__desc_of has the columns of the result.
- * L(ID, name, in, none): a function that returns dead letters.
+ * R(ID, name, in, none): a function that returns rows; jobq_pg__desc_of has their columns.
  * T(ID, text, in, out): any other text.
  */
 #ifndef JOBQ_PG_NO_OUTBOX
-#define JOBQ_PG__OUTBOX_STATEMENTS(X, V, L, T)                                                     \
+#define JOBQ_PG__OUTBOX_STATEMENTS(X, V, R, T)                                                     \
     X(OUTBOX_REGISTER, "outbox_register", outbox_register_in, outbox_register_out)                 \
     X(OUTBOX_GROW, "outbox_grow", outbox_grow_in, none)                                            \
     X(OUTBOX_ENQUEUE, "outbox_enqueue_many", messages_in, messages_out)                            \
@@ -1787,18 +1794,18 @@ static jobq_error jobq_pg__result_error(jobq_pg_error *error, const PGconn *conn
     T(OUTBOX_COPY, "COPY jobq.message (partition, type, payload, bytes, headers) FROM STDIN "      \
                    "(FORMAT binary)", none, none)                                                  \
     V(OUTBOX_STATS, "outbox", stats_in, none)                                                      \
-    L(DEAD_LETTER_LIST, "dead_letter_list", letter_list_in, none)                                  \
+    R(DEAD_LETTER_LIST, "dead_letter_list", letter_list_in, none)                                  \
     X(DEAD_LETTER_COUNT, "dead_letter_count", letter_count_in, none)                               \
-    L(DEAD_LETTER_REPLAY, "dead_letter_replay", letter_replay_in, none)                            \
+    R(DEAD_LETTER_REPLAY, "dead_letter_replay", letter_replay_in, none)                            \
     X(DEAD_LETTER_RESOLVE, "dead_letter_resolve", letter_resolve_in, none)                         \
     X(DEAD_LETTER_REJECT, "dead_letter_reject", letter_reject_in, none)                            \
     X(DEAD_LETTER_DISCARD, "dead_letter_discard", letter_scope_in, none)                           \
     X(DEAD_LETTER_CLEANUP, "dead_letter_cleanup", letter_scope_in, none)
 #else
-#define JOBQ_PG__OUTBOX_STATEMENTS(X, V, L, T)
+#define JOBQ_PG__OUTBOX_STATEMENTS(X, V, R, T)
 #endif
 
-#define JOBQ_PG__STATEMENTS(X, V, L, T)                                                            \
+#define JOBQ_PG__STATEMENTS(X, V, R, T)                                                            \
     X(ENQUEUE, "enqueue_many", enqueue_in, ids_out)                                                \
     X(ENQUEUE_ONE, "enqueue_one", enqueue_one_in, existed_out)                                     \
     T(MAY_ENQUEUE, JOBQ_PG__MAY_ENQUEUE_SQL, none, none)                                           \
@@ -1839,13 +1846,13 @@ static jobq_error jobq_pg__result_error(jobq_pg_error *error, const PGconn *conn
     X(RESUME, "resume", pause_in, none)                                                            \
     X(QUEUE_SET, "queue_set", queue_set_in, none)                                                  \
     V(QUEUE_COUNTS, "queues", queue_in, none)                                                      \
-    X(PEEK, "peek", peek_in, job_out)                                                              \
+    R(PEEK, "peek", peek_in, none)                                                                 \
     V(GET, "jobs", id_in, none)                                                                    \
     X(OUTBOX_LOOK, "outbox_look", look_in, backlog_out)                                            \
     X(OUTBOX_READ, "outbox_read", read_in, reading_out)                                            \
     X(OUTBOX_ACK, "outbox_ack", ack_in, reading_out)                                               \
     X(OUTBOX_RENEW, "outbox_renew", renew_in, renew_out)                                           \
-    JOBQ_PG__OUTBOX_STATEMENTS(X, V, L, T)
+    JOBQ_PG__OUTBOX_STATEMENTS(X, V, R, T)
 
 typedef enum jobq_pg__statement {
 #define JOBQ__X(id, name, in, out) JOBQ_PG__##id,
@@ -2591,7 +2598,7 @@ static jobq_error jobq_pg__first(jobq_pg *pg, jobq_pg_error *error)
 {
     static const jobq_backoff backoff = {JOBQ_CURVE_EXPONENTIAL, 250, 100000, 5000000, 0};
     int64_t now = jobq_pg__mono_us(), until = now + pg->patience_us;
-    jobq_random random = jobq_random_from((uint64_t)now);
+    jobq_random random = {(uint64_t)now};
     uint32_t tries = 0;
     jobq_error code;
     PGconn *conn;
@@ -4359,26 +4366,24 @@ typedef struct jobq_pg__job_row {
     JOBQ_PG__COL_WHEN("bytes", jobq_pg__job_row, payload, BYTEA, BYTES, JOBQ_PG__IF,               \
                       payload_bytes),                                                              \
     JOBQ_PG__JOB("headers", headers, JSONB, JSON)
-#define JOBQ_PG__FACTS                                                                             \
-    JOBQ_PG__JOB("id", job.id, INT8, INT64),                                                       \
-    JOBQ_PG__JOB("run_at", job.run_at_us, TIMESTAMPTZ, TIMESTAMPTZ),                               \
-    JOBQ_PG__JOB("enqueued_at", job.enqueued_at_us, TIMESTAMPTZ, TIMESTAMPTZ),                     \
-    JOBQ_PG__JOB("timeout_us", job.timeout_us, INT8, INT64),                                       \
-    JOBQ_PG__JOB("queue_id", job.queue, INT4, INT32),                                              \
-    JOBQ_PG__JOB("kind_id", job.kind, INT4, INT32),                                                \
-    JOBQ_PG__JOB("attempt", job.attempt, INT4, INT32),                                             \
-    JOBQ_PG__JOB("crash", job.crash, INT4, INT32),                                                 \
-    JOBQ_PG__JOB("max_attempts", job.max_attempts, INT4, INT32),                                   \
-    JOBQ_PG__JOB("priority", job.priority, INT2, INT16),                                           \
-    JOBQ_PG__JOB("stage", job.stage, INT2, INT16),                                                 \
-    JOBQ_PG__JOB("stages", job.stages, INT2, INT16),                                               \
-    JOBQ_PG__JOB("suspect", job.suspect, BOOL, BOOL),                                              \
-    JOBQ_PG__JOB("alone", job.alone, BOOL, BOOL)
-
 static const jobq_pg__col jobq_pg__handed_out[] = {JOBQ_PG__HANDED, JOBQ_PG__COLS_END};
-static const jobq_pg__col jobq_pg__job_out[] = {JOBQ_PG__HANDED, JOBQ_PG__FACTS, JOBQ_PG__COLS_END};
 static const jobq_pg__col jobq_pg__claim_out[] = {
-    JOBQ_PG__HANDED, JOBQ_PG__FACTS, JOBQ_PG__JOB("due_us", due_us, INT8, INT64),
+    JOBQ_PG__HANDED,
+    JOBQ_PG__JOB("id", job.id, INT8, INT64),
+    JOBQ_PG__JOB("run_at", job.run_at_us, TIMESTAMPTZ, TIMESTAMPTZ),
+    JOBQ_PG__JOB("enqueued_at", job.enqueued_at_us, TIMESTAMPTZ, TIMESTAMPTZ),
+    JOBQ_PG__JOB("timeout_us", job.timeout_us, INT8, INT64),
+    JOBQ_PG__JOB("queue_id", job.queue, INT4, INT32),
+    JOBQ_PG__JOB("kind_id", job.kind, INT4, INT32),
+    JOBQ_PG__JOB("attempt", job.attempt, INT4, INT32),
+    JOBQ_PG__JOB("crash", job.crash, INT4, INT32),
+    JOBQ_PG__JOB("max_attempts", job.max_attempts, INT4, INT32),
+    JOBQ_PG__JOB("priority", job.priority, INT2, INT16),
+    JOBQ_PG__JOB("stage", job.stage, INT2, INT16),
+    JOBQ_PG__JOB("stages", job.stages, INT2, INT16),
+    JOBQ_PG__JOB("suspect", job.suspect, BOOL, BOOL),
+    JOBQ_PG__JOB("alone", job.alone, BOOL, BOOL),
+    JOBQ_PG__JOB("due_us", due_us, INT8, INT64),
     JOBQ_PG__COLS_END};
 #define JOBQ_PG__CLAIM_WIDTH ((int)(sizeof jobq_pg__claim_out / sizeof jobq_pg__claim_out[0]) - 1)
 
@@ -4550,9 +4555,9 @@ static const jobq_pg__col jobq_pg__news_out[] = {
     JOBQ_PG__ITEMS("cancel", cancels, INT8, INT64, 0),
     JOBQ_PG__ITEMS("kinds", news_kinds, INT4, INT32, 0),
     JOBQ_PG__ITEMS("parked", parked, INT4, INT32, 0),
-    JOBQ_PG__LIST("late", late, jobq_late, worker, INT8, INT64, 0),
-    JOBQ_PG__LIST("late_beats", late, jobq_late, beat, INT8, INT64, 0),
-    JOBQ_PG__LIST("late_leases_us", late, jobq_late, lease_us, INT8, INT64, 0),
+    JOBQ_PG__LIST("late", late, jobq_holder, worker, INT8, INT64, 0),
+    JOBQ_PG__LIST("late_beats", late, jobq_holder, beat, INT8, INT64, 0),
+    JOBQ_PG__LIST("late_leases_us", late, jobq_holder, lease_us, INT8, INT64, 0),
     JOBQ_PG__ITEMS("alone_queues", alone, INT4, INT32, 0),
     JOBQ_PG__NEWS("overdue", overdue, INT4, INT32),
     JOBQ_PG__NEWS("every_kind", every_kind, BOOL, BOOL), JOBQ_PG__COLS_END};
@@ -4953,7 +4958,7 @@ static const jobq_pg__col jobq_pg__letter_reject_in[] = {
 /* -- the text of a statement -- */
 
 typedef enum jobq_pg__form {
-    JOBQ_PG__CALLS, JOBQ_PG__READS_VIEW, JOBQ_PG__READS_LETTERS, JOBQ_PG__SAYS
+    JOBQ_PG__CALLS, JOBQ_PG__READS_VIEW, JOBQ_PG__READS_ROWS, JOBQ_PG__SAYS
 } jobq_pg__form;
 
 static const struct {
@@ -4963,13 +4968,12 @@ static const struct {
 } jobq_pg__specs[JOBQ_PG__STATEMENT_COUNT] = {
 #define JOBQ__CALL(id, name, in, out) {JOBQ_PG__CALLS, name, jobq_pg__##in, jobq_pg__##out},
 #define JOBQ__VIEW(id, name, in, rows) {JOBQ_PG__READS_VIEW, name, jobq_pg__##in, jobq_pg__none},
-#define JOBQ__LETTERS(id, name, in, rows) \
-    {JOBQ_PG__READS_LETTERS, name, jobq_pg__##in, jobq_pg__none},
+#define JOBQ__ROWS(id, name, in, rows) {JOBQ_PG__READS_ROWS, name, jobq_pg__##in, jobq_pg__none},
 #define JOBQ__TEXT(id, text, in, out) {JOBQ_PG__SAYS, text, jobq_pg__##in, jobq_pg__##out},
-    JOBQ_PG__STATEMENTS(JOBQ__CALL, JOBQ__VIEW, JOBQ__LETTERS, JOBQ__TEXT)
+    JOBQ_PG__STATEMENTS(JOBQ__CALL, JOBQ__VIEW, JOBQ__ROWS, JOBQ__TEXT)
 #undef JOBQ__CALL
 #undef JOBQ__VIEW
-#undef JOBQ__LETTERS
+#undef JOBQ__ROWS
 #undef JOBQ__TEXT
 };
 
@@ -4977,6 +4981,7 @@ static const struct {
     "id, partition AS partition_id, queue_id, (partition OPERATOR(pg_catalog.&) 32767)::integer "  \
     "AS partition, seq, attempts, created_at, failed_at, completed_at, deadline, status, type, "   \
     "error, payload, bytes, headers"
+#define JOBQ_PG__PEEK_COLUMNS "*, max_attempts AS own_max_attempts, 'ready' AS state"
 
 /* Adds a parameter, such as "$1::pg_catalog.int8[]". */
 static void jobq_pg__say_param(jobq_pg__params *out, const jobq_pg__col *c, int n)
@@ -5058,7 +5063,8 @@ static char *jobq_pg__statement_sql(jobq_pg__statement st)
     } else {
         jobq_pg__say(&out, "SELECT ");
         if (form == JOBQ_PG__READS_VIEW) jobq_pg__say_view(&out, st);
-        else if (form == JOBQ_PG__READS_LETTERS) jobq_pg__say(&out, JOBQ_PG__LETTER_COLUMNS);
+        else if (st == JOBQ_PG__PEEK) jobq_pg__say(&out, JOBQ_PG__PEEK_COLUMNS);
+        else if (form == JOBQ_PG__READS_ROWS) jobq_pg__say(&out, JOBQ_PG__LETTER_COLUMNS);
         else jobq_pg__say_out(&out, st);
         if (st == JOBQ_PG__BEAT_CLAIM) jobq_pg__say_beat(&out);
         else if (form != JOBQ_PG__READS_VIEW) {
@@ -5184,6 +5190,7 @@ static jobq_error jobq_pg__version(jobq_pg *pg, PGconn *conn, int *version, int 
     bool there;
     jobq_error code;
 
+    *version = *library_min = 0;
     snprintf(sql, sizeof sql, "SELECT pg_catalog.to_regclass('%s.meta') IS NOT NULL", pg->schema);
     res = PQexec(conn, sql);
     if (PQresultStatus(res) != PGRES_TUPLES_OK) {
@@ -5193,7 +5200,6 @@ static jobq_error jobq_pg__version(jobq_pg *pg, PGconn *conn, int *version, int 
     }
     there = PQgetvalue(res, 0, 0)[0] == 't';
     PQclear(res);
-    *version = *library_min = 0;
     if (!there) return JOBQ_OK;
     snprintf(sql, sizeof sql, "SELECT version, library_min FROM %s.meta", pg->schema);
     res = PQexec(conn, sql);
@@ -5352,7 +5358,7 @@ static jobq_error jobq_pg__transact_once(PGconn *conn, jobq_pg_deed deed, void *
 static void jobq_pg__transact_pause(uint32_t n)
 {
     jobq_backoff backoff = {JOBQ_CURVE_EXPONENTIAL, 500, 10000, 1000000, 0};
-    jobq_random random = jobq_random_from((uint64_t)jobq_pg__mono_us() ^ (uint64_t)getpid() << 32);
+    jobq_random random = {(uint64_t)jobq_pg__mono_us() ^ (uint64_t)getpid() << 32};
     int64_t us = jobq_backoff_delay(&backoff, n, jobq_random_next(&random));
     struct timespec pause;
 
@@ -5924,18 +5930,17 @@ static jobq_error jobq_pg__not_found(jobq_pg_error *error, const char *entity, i
     return jobq_pg__said(error, JOBQ_ERROR_NOT_FOUND, "Not found", entity, "id", value);
 }
 
-/* Reads a job from a row of a claim or, if worker is 0, of a peek. False: the row breaks a law of
- * jobq.h. */
+/* Reads a job from a row of a claim. False: the row breaks a law of jobq.h. */
 static bool jobq_pg__job(const PGresult *res, int row, int64_t worker, int64_t claim,
                          jobq_pg__job_row *to)
 {
     jobq_job *job = &to->job;
 
     memset(to, 0, sizeof *to);
-    jobq_pg__get(res, row, 0, worker == 0 ? jobq_pg__job_out : jobq_pg__claim_out, to);
+    jobq_pg__get(res, row, 0, jobq_pg__claim_out, to);
     job->worker = worker;
     job->claim = claim;
-    job->state = worker == 0 ? JOBQ_STATE_READY : JOBQ_STATE_RUNNING;
+    job->state = JOBQ_STATE_RUNNING;
     job->bytes = (int64_t)(to->payload.len + to->headers.len);
     return jobq_job_check(job) == JOBQ_OK;
 }
@@ -5990,7 +5995,7 @@ static jobq_pg__statement jobq_pg__statement_of(const jobq_request *a)
     case JOBQ_REQUEST_RECOVER: return JOBQ_PG__RECOVER;
     case JOBQ_REQUEST_COMPLETE: return JOBQ_PG__COMPLETE;
     case JOBQ_REQUEST_SETTLE: return JOBQ_PG__SETTLE;
-    case JOBQ_REQUEST_HEARTBEAT: return a->with_claim ? JOBQ_PG__BEAT_CLAIM : JOBQ_PG__HEARTBEAT;
+    case JOBQ_REQUEST_HEARTBEAT: return a->claim != 0 ? JOBQ_PG__BEAT_CLAIM : JOBQ_PG__HEARTBEAT;
     case JOBQ_REQUEST_RESCUE: return JOBQ_PG__RESCUE;
     case JOBQ_REQUEST_SLEEP: return JOBQ_PG__SLEEP;
     case JOBQ_REQUEST_UNPARK: return JOBQ_PG__UNPARK;
@@ -6095,7 +6100,6 @@ typedef struct jobq_pg__pending {
     int64_t worker, claim, id;
     int32_t slot, limit;
     uint32_t generation;
-    bool with_claim;  /* a heartbeat that also claims */
     bool names;       /* a claim of 0 bytes, which only returns the id of the first job */
     PGresult *result; /* the first error, else the last result */
 } jobq_pg__pending;
@@ -6113,7 +6117,6 @@ static jobq_pg__pending jobq_pg__pending_of(const jobq_request *a, jobq_pg__stat
     p.slot = a->slot;
     p.limit = a->limit;
     p.generation = a->generation;
-    p.with_claim = a->with_claim;
     p.names = a->bytes == 0;
     return p;
 }
@@ -6177,13 +6180,18 @@ static jobq_error jobq_pg__portion_of(PGresult *res, jobq_pg__portion *r)
 }
 
 /* Inserts a job in claiming order. Rows come almost in this order, because they were written
- * almost in it. */
+ * almost in it: most jobs belong at the end. */
 static void jobq_pg__claimed_add(jobq_claimed *c, int *rows, const jobq_job *job, int row)
 {
-    int at = c->count++, after;
+    int at = c->count, low = at, after;
 
-    while (at > 0 && jobq_pg__before(job, &c->jobs[at - 1])) at--;
-    after = c->count - 1 - at;
+    if (at > 0 && jobq_pg__before(job, &c->jobs[at - 1])) low = 0;
+    while (low < at) {
+        int middle = low + (at - low) / 2;
+        if (jobq_pg__before(job, &c->jobs[middle])) at = middle;
+        else low = middle + 1;
+    }
+    after = c->count++ - at;
     memmove(&c->jobs[at + 1], &c->jobs[at], (size_t)after * sizeof *c->jobs);
     memmove(&rows[at + 1], &rows[at], (size_t)after * sizeof *rows);
     c->jobs[at] = *job;
@@ -6261,7 +6269,7 @@ static void jobq_pg__policy(const PGresult *r, int row, jobq_queue_policy *q)
     q->policy.backoff.curve = (jobq_curve)jobq_enum_from(JOBQ_ENUM_CURVE, to.curve);
     if (q->policy.backoff.jitter_permille == 0) q->policy.backoff.jitter_permille = JOBQ_NO_JITTER;
     if (jobq_backoff_check(&q->policy.backoff) != JOBQ_OK)
-        q->policy.backoff = jobq_backoff_quick();
+        q->policy.backoff = jobq_backoff_defaults(NULL);
 }
 
 static void jobq_pg__got_look(const jobq_pg__pending *p, const PGresult *r, jobq_answer *a)
@@ -6316,8 +6324,8 @@ static bool jobq_pg__got(const jobq_pg__pending *p, PGresult *r, jobq_answer *a,
             jobq_pg__policy(r, a->count, &a->policies[a->count]);
         break;
     case JOBQ_REQUEST_HEARTBEAT: /* the news come after the job's columns */
-        jobq_pg__get(r, 0, p->with_claim ? JOBQ_PG__CLAIM_WIDTH : 0, jobq_pg__news_out, &a->news);
-        if (p->with_claim) jobq_pg__got_claim(p, r, &a->claimed, f);
+        jobq_pg__get(r, 0, p->claim != 0 ? JOBQ_PG__CLAIM_WIDTH : 0, jobq_pg__news_out, &a->news);
+        if (p->claim != 0) jobq_pg__got_claim(p, r, &a->claimed, f);
         break;
     case JOBQ_REQUEST_CLAIM: jobq_pg__got_claim(p, r, &a->claimed, f); break;
     case JOBQ_REQUEST_COMPLETE:
@@ -6856,27 +6864,17 @@ JOBQ_API jobq_error jobq_pg_outbox_enqueue_copy(jobq_pg *pg, PGconn *conn,
 /* -- statistics -- */
 
 JOBQ_API jobq_error jobq_pg_outbox_stats(jobq_pg *pg, PGconn *conn, const char *queue,
-                                         jobq_pg_outbox_stat *stats, size_t room, size_t *count,
-                                         jobq_pg_error *error)
+                                         jobq_pg_rows *rows, jobq_pg_error *error)
 {
-    const jobq_pg_partition_row *row;
     jobq_pg__queue_row from;
     jobq_pg_error local;
-    jobq_pg_rows rows;
-    jobq_error code;
-    size_t i;
 
-    JOBQ_ASSERT(pg != NULL && count != NULL && (stats != NULL || room == 0));
+    JOBQ_ASSERT(pg != NULL && rows != NULL);
     if (error == NULL) error = &local;
+    memset(rows, 0, sizeof *rows);
     if (jobq_pg__name_invalid(queue, "queue", true, error)) return JOBQ_ERROR_INVALID;
     from.queue = queue;
-    code = jobq_pg__ask_rows(pg, conn, JOBQ_PG__OUTBOX_STATS, &from, &rows, error);
-    if (code != JOBQ_OK) return code;
-    row = (const jobq_pg_partition_row *)rows.rows;
-    for (i = 0; i < rows.count && i < room; i++) stats[i] = row[i].stat;
-    *count = rows.count;
-    jobq_pg_rows_clear(&rows);
-    return JOBQ_OK;
+    return jobq_pg__ask_rows(pg, conn, JOBQ_PG__OUTBOX_STATS, &from, rows, error);
 }
 
 /* -- dead letters -- */
@@ -6907,31 +6905,19 @@ static jobq_error jobq_pg__chosen_of(jobq_pg__chosen *c, const jobq_pg_scope *sc
     return JOBQ_OK;
 }
 
-static jobq_error jobq_pg__letters(jobq_pg *pg, PGconn *conn, jobq_pg__statement st,
-                                   const jobq_pg__chosen *from, jobq_pg_dead_letters *out,
-                                   jobq_pg_error *error)
-{
-    jobq_pg_rows rows;
-    jobq_error code = jobq_pg__ask_rows(pg, conn, st, from, &rows, error);
-
-    out->rows = (jobq_pg_dead_letter *)rows.rows;
-    out->count = rows.count;
-    return code;
-}
-
 JOBQ_API jobq_error jobq_pg_dead_letter_list(jobq_pg *pg, PGconn *conn, const jobq_pg_scope *scope,
-                                             jobq_pg_dead_letters *out, jobq_pg_error *error)
+                                             jobq_pg_rows *rows, jobq_pg_error *error)
 {
     jobq_pg__chosen from;
     jobq_pg_error local;
 
-    JOBQ_ASSERT(pg != NULL && out != NULL);
+    JOBQ_ASSERT(pg != NULL && rows != NULL);
     if (error == NULL) error = &local;
-    memset(out, 0, sizeof *out);
+    memset(rows, 0, sizeof *rows);
     if (jobq_pg__status_invalid(scope == NULL ? NULL : scope->status, error) ||
         jobq_pg__chosen_of(&from, scope, 100, error))
         return JOBQ_ERROR_INVALID;
-    return jobq_pg__letters(pg, conn, JOBQ_PG__DEAD_LETTER_LIST, &from, out, error);
+    return jobq_pg__ask_rows(pg, conn, JOBQ_PG__DEAD_LETTER_LIST, &from, rows, error);
 }
 
 JOBQ_API jobq_error jobq_pg_dead_letter_count(jobq_pg *pg, PGconn *conn, const jobq_pg_scope *scope,
@@ -6948,21 +6934,21 @@ JOBQ_API jobq_error jobq_pg_dead_letter_count(jobq_pg *pg, PGconn *conn, const j
 
 JOBQ_API jobq_error jobq_pg_dead_letter_replay(jobq_pg *pg, PGconn *conn, int64_t token,
                                                int64_t timeout_us, const jobq_pg_scope *scope,
-                                               jobq_pg_dead_letters *out, jobq_pg_error *error)
+                                               jobq_pg_rows *rows, jobq_pg_error *error)
 {
     jobq_pg__chosen from;
     jobq_pg_error local;
 
-    JOBQ_ASSERT(pg != NULL && out != NULL);
+    JOBQ_ASSERT(pg != NULL && rows != NULL);
     if (error == NULL) error = &local;
-    memset(out, 0, sizeof *out);
+    memset(rows, 0, sizeof *rows);
     if (token == 0) return jobq_pg__invalid(error, "token", "random, not 0");
     if (timeout_us <= 0 || timeout_us > JOBQ_PG__AGE_MAX)
         return jobq_pg__invalid(error, "timeout_us", "positive, at most 1,000 years");
     if (jobq_pg__chosen_of(&from, scope, 100, error)) return JOBQ_ERROR_INVALID;
     from.token = token;
     from.timeout_us = timeout_us;
-    return jobq_pg__letters(pg, conn, JOBQ_PG__DEAD_LETTER_REPLAY, &from, out, error);
+    return jobq_pg__ask_rows(pg, conn, JOBQ_PG__DEAD_LETTER_REPLAY, &from, rows, error);
 }
 
 /* Runs a verb on dead letters that a replay holds by its token. */
@@ -7023,13 +7009,6 @@ JOBQ_API jobq_error jobq_pg_dead_letter_cleanup(jobq_pg *pg, PGconn *conn,
                                                 jobq_pg_error *error)
 {
     return jobq_pg__dead_scope(pg, conn, JOBQ_PG__DEAD_LETTER_CLEANUP, scope, count, error);
-}
-
-JOBQ_API void jobq_pg_dead_letters_clear(jobq_pg_dead_letters *letters)
-{
-    if (letters == NULL) return;
-    free(letters->rows);
-    memset(letters, 0, sizeof *letters);
 }
 
 #endif /* JOBQ_PG_NO_OUTBOX */
@@ -7281,50 +7260,17 @@ JOBQ_API jobq_error jobq_pg_queue_counts(jobq_pg *pg, PGconn *conn, const char *
     return JOBQ_OK;
 }
 
-/* Makes a batch of a result. Takes the result, also if it fails. */
-static jobq_error jobq_pg__batch(PGresult *res, jobq_pg_batch *batch, jobq_pg_error *error)
-{
-    int rows = PQntuples(res), i;
-    jobq_pg__job_row row;
-
-    memset(batch, 0, sizeof *batch);
-    batch->result = res;
-    batch->count = (size_t)rows;
-    batch->jobs = (jobq_job *)calloc((size_t)rows + 1, sizeof *batch->jobs);
-    if (batch->jobs == NULL) {
-        jobq_pg_batch_clear(batch);
-        return jobq_pg__no_memory(error);
-    }
-    for (i = 0; i < rows; i++) {
-        if (!jobq_pg__job(res, i, 0, 0, &row)) {
-            jobq_pg_batch_clear(batch);
-            return jobq_pg__fail(error, JOBQ_ERROR_DATABASE, "a job breaks a law of jobq.h");
-        }
-        batch->jobs[i] = row.job;
-    }
-    return JOBQ_OK;
-}
-
-JOBQ_API void jobq_pg_batch_clear(jobq_pg_batch *batch)
-{
-    JOBQ_ASSERT(batch != NULL);
-    PQclear(batch->result);
-    free(batch->jobs);
-    memset(batch, 0, sizeof *batch);
-}
-
 JOBQ_API jobq_error jobq_pg_peek(jobq_pg *pg, PGconn *conn, const char *const *queues,
                                  size_t queue_count, const int64_t *exclude, size_t exclude_count,
-                                 int32_t at_most, jobq_pg_batch *batch, jobq_pg_error *error)
+                                 int32_t at_most, jobq_pg_rows *rows, jobq_pg_error *error)
 {
     jobq_pg__peeking from;
     jobq_pg_error local;
-    PGresult *res;
     size_t i;
 
-    JOBQ_ASSERT(pg != NULL && batch != NULL);
+    JOBQ_ASSERT(pg != NULL && rows != NULL);
     if (error == NULL) error = &local;
-    memset(batch, 0, sizeof *batch);
+    memset(rows, 0, sizeof *rows);
     for (i = 0; i < queue_count; i++) {
         if (jobq_pg__name_invalid(queues[i], "queue", false, error)) return JOBQ_ERROR_INVALID;
     }
@@ -7336,15 +7282,14 @@ JOBQ_API jobq_error jobq_pg_peek(jobq_pg *pg, PGconn *conn, const char *const *q
     from.exclude.items = exclude;
     from.exclude.count = exclude_count;
     from.at_most = at_most;
-    res = jobq_pg__call(pg, conn, JOBQ_PG__PEEK, &from, error);
-    return res == NULL ? error->code : jobq_pg__batch(res, batch, error);
+    return jobq_pg__ask_rows(pg, conn, JOBQ_PG__PEEK, &from, rows, error);
 }
 
 /* ---- >>work: the worker ---------------------------------------------------------------------- */
 
 /* Without the outbox no work is a delivery, so the compiler drops the code for deliveries. */
 #ifndef JOBQ_PG_NO_OUTBOX
-#define JOBQ_PG__IS_DELIVERY(w) ((w)->messages)
+#define JOBQ_PG__IS_DELIVERY(w) ((w)->partition_id != 0)
 #else
 #define JOBQ_PG__IS_DELIVERY(w) false
 #endif
@@ -8199,7 +8144,7 @@ static bool jobq_pg__run_call(jobq_pg_worker *w, jobq_pg__run *run, jobq_pg_repo
         return false;
     }
     JOBQ_PG_POINT("handle", -1, NULL);
-    report->outcome = jobq_pg__stage_of(run->handler, call->job.stage)(call);
+    report->outcome = jobq_call_run(call, jobq_pg__stage_of(run->handler, call->job.stage));
     JOBQ_PG_POINT("handled", -1, NULL);
     return false;
 }
@@ -8749,7 +8694,6 @@ static void jobq_pg__answer_start(jobq_pg_worker *w, const jobq_pg__pending *p, 
     of->id = p->id;
     of->slot = p->slot;
     of->generation = p->generation;
-    of->with_claim = p->with_claim;
     jobq_answer_start(w->answer, of);
     w->answer->error = code;
 }
@@ -9116,7 +9060,7 @@ static jobq_pg__run *jobq_pg__run_of(const jobq_pg_worker *w, const jobq_request
     for (; run != NULL; run = run->link) {
         const jobq_work *work = &run->work;
         if (run->worker != w || !run->busy || run->abandoned) continue;
-        if (work->messages == a->messages && work->slot == a->slot &&
+        if (work->partition_id == a->partition_id && work->slot == a->slot &&
             work->generation == a->generation) break;
     }
     return run;
@@ -9169,28 +9113,20 @@ static void jobq_pg__abandon_part(jobq_pg_worker *w, const jobq_request *a)
 {
     static const char text[] = "lease expired";
     jobq_pg__delivery *kept = w->deliveries[a->slot];
-    int64_t now = jobq_pg__mono_us();
     jobq_pg__run *run = jobq_pg__run_of(w, a);
-    jobq_pg__hook_call *hook_call;
-    jobq_verdict v;
-    jobq_work work;
-    jobq_ack ack;
+    jobq_pg__hook_call *hook_call = jobq_pg__hook_call_new(w, run);
 
-    jobq_work_abandoned(&work, &v, a);
     kept->error_size = sizeof text - 1;
     memcpy(kept->error, text, sizeof text);
     jobq_pg__log(w->pg, JOBQ_PG_WARNING,
                  "partition %lld: its handler ran out of time and was abandoned",
                  (long long)a->partition_id);
-    hook_call = jobq_pg__hook_call_new(w, run);
-    if (hook_call != NULL) hook_call->report.result = v.result;
-    jobq_pg__run_abandon(w, run);
-    if (a->committing) {
-        jobq_loop_committed(w->loop, now, &work, JOBQ_ERROR_CONNECTION);
-    } else if (jobq_loop_delivered(w->loop, now, &work, &v, false, &ack) && hook_call != NULL) {
-        hook_call->data.ack = ack;
-        jobq_pg__run_data_plan(w, kept, &hook_call->data);
+    if (hook_call != NULL) {
+        hook_call->report.result = a->stopping ? JOBQ_RESULT_LEFT : JOBQ_RESULT_RETRY;
+        hook_call->data.ack = a->ack;
     }
+    jobq_pg__run_abandon(w, run);
+    if (hook_call != NULL && !a->committing) jobq_pg__run_data_plan(w, kept, &hook_call->data);
     jobq_pg__too_many_stuck(w);
 }
 
@@ -9334,11 +9270,7 @@ static void jobq_pg__found_in(jobq_pg_worker *w, jobq_pg__pending *p)
 
 static int64_t jobq_pg__left(const jobq_pg_worker *w)
 {
-    jobq_loop_stats jobs;
-    jobq_relay_stats messages;
-
-    jobq_loop_counts(w->loop, &jobs, &messages);
-    return jobs.left;
+    return jobq_loop_status_of(w->loop).jobs.left;
 }
 
 /* Logs what operators should know of an answer. left: jobs left to a rescuer before it came. */
@@ -9788,7 +9720,8 @@ static bool jobq_pg__signal_set(jobq_pg_worker *w, int number)
     memset(&action, 0, sizeof action);
     action.sa_handler = jobq_pg__on_signal;
     action.sa_flags = SA_RESTART;
-    jobq_pg__signals_pid = jobq_pg__signals[at].pid = getpid();
+    jobq_pg__signals[at].pid = getpid();
+    jobq_pg__signals_pid = jobq_pg__signals[at].pid;
     jobq_pg__signals[at].number = number;
     jobq_pg__signals[at].worker = w;
     /* A forked child has inherited this handler, and kept, from its parent. */
@@ -10283,13 +10216,16 @@ JOBQ_API void jobq_pg_worker_free(jobq_pg_worker *w)
 JOBQ_API jobq_pg_stats jobq_pg_worker_stats_of(jobq_pg_worker *w, size_t index)
 {
     jobq_pg_stats stats;
+    jobq_loop_status loop;
 
     JOBQ_ASSERT(w != NULL);
     memset(&stats, 0, sizeof stats);
     if (jobq_pg__forked(w->pg) || index >= w->group->count) return stats;
     pthread_mutex_lock(&w->group->lock);
     w = w->group->workers[index];
-    jobq_loop_counts(w->loop, &stats.jobs, &stats.messages);
+    loop = jobq_loop_status_of(w->loop);
+    stats.jobs = loop.jobs;
+    stats.messages = loop.messages;
     stats.handler_us = w->handler_us;
     pthread_mutex_unlock(&w->group->lock);
     return stats;
@@ -10692,19 +10628,19 @@ static const jobq_pg_column jobq_pg__worker_columns[] = {
 #ifndef JOBQ_PG_NO_OUTBOX
 #define JOBQ_PG__ROW jobq_pg_partition_row
 static const jobq_pg_column jobq_pg__partition_columns[] = {
-    JOBQ_PG__OWN(stat.partition_id, "id", INT64, JOBQ_PG_KEY),
+    JOBQ_PG__OWN(partition_id, "id", INT64, JOBQ_PG_KEY),
     JOBQ_PG__OWN(queue, "queue", TEXT, 0),
-    JOBQ_PG__OWN(stat.queue_id, "queue_id", INT32, 0),
-    JOBQ_PG__OWN(stat.partition, "partition", INT32, 0),
-    JOBQ_PG__OWN(stat.lag, "lag", INT64, 0),
-    JOBQ_PG__OWN(stat.exact, "exact", BOOL, 0),
-    JOBQ_PG__OWN(stat.acked, "acked", INT64, 0),
-    JOBQ_PG__OWN(stat.age_us, "age", DURATION, JOBQ_PG_ZERO),
-    JOBQ_PG__OWN(stat.attempts, "attempts", INT32, 0),
-    JOBQ_PG__OWN(stat.effective, "batch", INT64, JOBQ_PG_ZERO),
-    JOBQ_PG__OWN(stat.failures, "failures", INT64, 0),
-    JOBQ_PG__OWN(stat.worker, "worker", INT64, JOBQ_PG_ZERO),
-    JOBQ_PG__OWN(stat.dead_letters, "dead_letters", INT64, 0),
+    JOBQ_PG__OWN(queue_id, "queue_id", INT32, 0),
+    JOBQ_PG__OWN(partition, "partition", INT32, 0),
+    JOBQ_PG__OWN(lag, "lag", INT64, 0),
+    JOBQ_PG__OWN(exact, "exact", BOOL, 0),
+    JOBQ_PG__OWN(acked, "acked", INT64, 0),
+    JOBQ_PG__OWN(age_us, "age", DURATION, JOBQ_PG_ZERO),
+    JOBQ_PG__OWN(attempts, "attempts", INT32, 0),
+    JOBQ_PG__OWN(effective, "batch", INT64, JOBQ_PG_ZERO),
+    JOBQ_PG__OWN(failures, "failures", INT64, 0),
+    JOBQ_PG__OWN(worker, "worker", INT64, JOBQ_PG_ZERO),
+    JOBQ_PG__OWN(dead_letters, "dead_letters", INT64, 0),
     JOBQ_PG__OWN(lease_until_us, "lease_until", TIMESTAMPTZ, JOBQ_PG_ZERO),
     JOBQ_PG__OWN(run_at_us, "run_at", TIMESTAMPTZ, JOBQ_PG_ZERO),
     JOBQ_PG__OWN(error, "error", TEXT, JOBQ_PG_NULLABLE),
@@ -10762,6 +10698,7 @@ JOBQ_API const jobq_pg_table_desc *jobq_pg_view_desc(jobq_pg_view view, bool pay
 static const jobq_pg_table_desc *jobq_pg__desc_of(jobq_pg__statement st)
 {
     if (st == JOBQ_PG__QUEUE_COUNTS) return jobq_pg_view_desc(JOBQ_PG_VIEW_QUEUES, false);
+    if (st == JOBQ_PG__PEEK) return jobq_pg_view_desc(JOBQ_PG_VIEW_JOBS, true);
 #ifndef JOBQ_PG_NO_OUTBOX
     if (st == JOBQ_PG__OUTBOX_STATS) return jobq_pg_view_desc(JOBQ_PG_VIEW_OUTBOX, false);
     if (st != JOBQ_PG__GET) return jobq_pg_view_desc(JOBQ_PG_VIEW_DEAD_LETTERS, true);
@@ -11760,27 +11697,28 @@ JOBQ_API jobq_error jobq_pg_table_exists(jobq_pg_table *table, PGconn *conn, con
 
 /* -- calls that write -- */
 
-JOBQ_API jobq_error jobq_pg_table_create(jobq_pg_table *table, PGconn *conn, const char *fields,
-                                         const void *row, jobq_pg_rows *rows, jobq_pg_error *error)
+static jobq_error jobq_pg__insert(jobq_pg__request a, const char *fields, const void *row,
+                                  jobq_pg_rows *rows, jobq_pg_error *error)
 {
-    jobq_pg__request a = jobq_pg__request_new(table, conn, JOBQ_PG__OP_CREATE, NULL, NULL);
-
     a.shape.fields = fields;
     a.shape.rows = 1;
     a.row = row;
     return jobq_pg__request_rows(&a, 1, rows, error);
 }
 
+JOBQ_API jobq_error jobq_pg_table_create(jobq_pg_table *table, PGconn *conn, const char *fields,
+                                         const void *row, jobq_pg_rows *rows, jobq_pg_error *error)
+{
+    return jobq_pg__insert(jobq_pg__request_new(table, conn, JOBQ_PG__OP_CREATE, NULL, NULL),
+                           fields, row, rows, error);
+}
+
 JOBQ_API jobq_error jobq_pg_table_upsert(jobq_pg_table *table, PGconn *conn, const char *unique,
                                          const char *fields, const void *row, jobq_pg_rows *rows,
                                          jobq_pg_error *error)
 {
-    jobq_pg__request a = jobq_pg__request_new(table, conn, JOBQ_PG__OP_UPSERT, unique, NULL);
-
-    a.shape.fields = fields;
-    a.shape.rows = 1;
-    a.row = row;
-    return jobq_pg__request_rows(&a, 1, rows, error);
+    return jobq_pg__insert(jobq_pg__request_new(table, conn, JOBQ_PG__OP_UPSERT, unique, NULL),
+                           fields, row, rows, error);
 }
 
 static int jobq_pg__words(const char *list)
@@ -12862,8 +12800,8 @@ static jobq_error jobq_pg__work_end(jobq_pg_worktable *w, PGconn *conn, const vo
 /* The new count decides the delay: the first is the curve's second, 120 s by default. */
 static int64_t jobq_pg__work_delay(const jobq_pg_worktable *w, const char *row)
 {
-    jobq_random random = jobq_random_from((uint64_t)jobq_pg__mono_us() ^ (uint64_t)getpid() << 32 ^
-                                          (uint64_t)(uintptr_t)row);
+    jobq_random random = {(uint64_t)jobq_pg__mono_us() ^ (uint64_t)getpid() << 32 ^
+                          (uint64_t)(uintptr_t)row};
     int32_t failed;
 
     memcpy(&failed, row + w->columns[JOBQ_PG__ROLE_RETRY_COUNT]->offset, sizeof failed);
@@ -13021,25 +12959,25 @@ static const char *const jobq_pg__sql_001_tables[] = {
 "CREATE TABLE jobq.job (\n"
 "    id bigint NOT NULL DEFAULT nextval('jobq.job_id') PRIMARY KEY,\n"
 "    run_at timestamptz NOT NULL DEFAULT statement_timestamp(),\n"
-"    enqueued_at timestamptz NOT NULL DEFAULT statement_timestamp(),\n"
-"    worker bigint,\n",
+"    enqueued_at timestamptz NOT NULL DEFAULT statement_timestamp(),\n",
+"    queue_id integer NOT NULL,\n"
+"    kind_id integer NOT NULL,\n"
+"    attempt integer NOT NULL DEFAULT 0,\n"
+"    crash integer NOT NULL DEFAULT 0,\n"
+"    priority smallint NOT NULL DEFAULT 0,\n"
+"    stage smallint NOT NULL DEFAULT 0,\n"
+"    stages smallint NOT NULL DEFAULT 1,\n"
+"    state \"char\" NOT NULL DEFAULT 'r',\n"
+"    suspect boolean NOT NULL DEFAULT false,\n"
+"    worker bigint,\n"
 "    claim bigint,\n"
 "    claimed_at timestamptz,\n"
 "    timeout_us bigint,\n"
 "    cancel_requested_at timestamptz,\n"
 "    batch_id bigint,\n"
 "    parent_id bigint,\n"
-"    queue_id integer NOT NULL,\n"
-"    kind_id integer NOT NULL,\n"
-"    attempt integer NOT NULL DEFAULT 0,\n"
-"    crash integer NOT NULL DEFAULT 0,\n"
 "    max_attempts integer,\n"
 "    pending integer,\n"
-"    priority smallint NOT NULL DEFAULT 0,\n"
-"    stage smallint NOT NULL DEFAULT 0,\n"
-"    stages smallint NOT NULL DEFAULT 1,\n"
-"    state \"char\" NOT NULL DEFAULT 'r',\n"
-"    suspect boolean NOT NULL DEFAULT false,\n"
 "    alone boolean NOT NULL DEFAULT false,\n"
 "    key text COLLATE \"C\",\n"
 "    unique_key text COLLATE \"C\",\n"
@@ -13849,7 +13787,9 @@ static const char *const jobq_pg__sql_jobs[] = {
 "                WHERE held.id = ANY (v_ids) AND held.worker = p_workers[i]\n"
 "                  AND held.claim = p_claims[i]\n"
 "                FOR UPDATE SKIP LOCKED))\n"
-"            RETURNING j.*\n"
+"            RETURNING j.id, j.run_at, j.enqueued_at, j.claimed_at, j.worker, j.queue_id,\n"
+"                      j.kind_id, j.attempt, j.crash, j.priority, j.stage, j.stages, j.key,\n"
+"                      j.payload, j.bytes, j.headers, j.errors\n"
 "        ), history AS (\n"
 "            INSERT INTO jobq.history (\n"
 "                slot, id, run_at, enqueued_at, claimed_at, finished_at, worker, queue_id,\n"
@@ -13868,12 +13808,12 @@ static const char *const jobq_pg__sql_jobs[] = {
 "        CONTINUE WHEN cardinality(v_done) = cardinality(v_ids);\n"
 "        RETURN QUERY\n"
 "        SELECT u.id, p_workers[i], p_claims[i],\n"
-"               jobq.busy_or_lost(u.id, p_workers[i], p_claims[i])\n"
+"               jobq.busy_or_lost(u.id, p_workers[i], p_claims[i])\n",
 "        FROM unnest(v_ids) AS u (id)\n"
 "        WHERE v_done IS NULL OR u.id <> ALL (v_done);\n"
 "    END LOOP;\n"
 "END $$;\n"
-"CREATE OR REPLACE FUNCTION jobq.lock_kinds(p_ids bigint[], p_delays_us bigint[]) RETURNS void\n",
+"CREATE OR REPLACE FUNCTION jobq.lock_kinds(p_ids bigint[], p_delays_us bigint[]) RETURNS void\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "BEGIN\n"
 "    PERFORM FROM jobq.kind k\n"
@@ -13953,12 +13893,12 @@ static const char *const jobq_pg__sql_jobs[] = {
 "            WHERE j.id = p_ids[i];\n"
 "            IF p_delays_us[i] = 0 AND p_stages[i] > v_job.stage THEN\n"
 "                PERFORM jobq.wake(v_job.queue_id, 1);\n"
-"            END IF;\n"
+"            END IF;\n",
 "        END IF;\n"
 "    END LOOP;\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.settle_here(\n"
-"    p_worker bigint, p_claim bigint, p_id bigint, p_state \"char\", p_stage smallint,\n",
+"    p_worker bigint, p_claim bigint, p_id bigint, p_state \"char\", p_stage smallint,\n"
 "    p_attempt integer, p_crash integer, p_suspect boolean, p_delay_us bigint, p_error text,\n"
 "    p_payload jsonb, p_bytes bytea)\n"
 "RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
@@ -16138,6 +16078,10 @@ static const jobq_pg__migration *jobq_pg__file(size_t i)
 
     return i < count ? &jobq_pg__migrations[i] : NULL;
 }
+
+#if defined(__cplusplus) && defined(__GNUC__)
+#pragma GCC diagnostic pop
+#endif
 
 #endif /* JOBQ_PG_IMPLEMENTED */
 #endif /* JOBQ_PG_IMPLEMENTATION */

@@ -99,7 +99,7 @@ static void test_retries_wait_longer_and_end(void)
 static void test_jitter_stays_within_ten_percent(void)
 {
     jobq_policy policy = mail_policy();
-    jobq_random random = jobq_random_from(2024);
+    jobq_random random = {2024};
     int i;
 
     for (i = 0; i < 1000; i++) {

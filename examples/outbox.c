@@ -165,7 +165,7 @@ static bool transfer(jobq_pg *pg, PGconn *conn, long id, int from, int to, long 
 /* Makes transfers first to last, between random accounts. Returns how many were rolled back. */
 static long trade(jobq_pg *pg, PGconn *conn, long first, long last)
 {
-    jobq_random random = jobq_random_from((uint64_t)first);
+    jobq_random random = {(uint64_t)first};
     long id, refused = 0;
 
     for (id = first; id <= last; id++) {

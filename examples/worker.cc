@@ -1,11 +1,15 @@
 /*
- * worker.cc -- the smallest worker in C++11.
+ * worker.cc -- a worker in C++17: handles that close themselves, payloads as std::string_view,
+ * lambdas as handlers, and a handler that throws.
  *
- * Build   c++ examples/worker.cc -I. -lpq -o worker_cc
+ * Build   c++ -std=c++17 examples/worker.cc -I. -lpq -o worker_cc
  * Run     JOBQ_SERVER="host=... dbname=..." ./worker_cc
  *         or, on a Postgres of its own: tests/server.sh ./worker_cc
  * Prints  hello "Ann"
  *         hello "Bob"
+ *         report: attempt 1: no paper
+ *         report: printed at attempt 2
+ *         greeted 2
  *
  * Creates the schema jobq_example_cc and leaves it there. You may run it again.
  */
@@ -17,48 +21,119 @@
 #include <iostream>
 #include <memory>
 #include <stdexcept>
-#include <string>
-#include <vector>
+#include <string_view>
+
+/* ---- what a C++ program wants around the headers --------------------------------------------- */
 
 static void must(jobq_error code, const jobq_pg_error &error)
 {
     if (code != JOBQ_OK) throw std::runtime_error(error.message);
 }
 
-/* Catch exceptions inside a handler: its caller is C. */
-static jobq_outcome greet(jobq_call *call)
-{
-    std::cout << "hello " << std::string(call->payload.ptr, call->payload.len) << std::endl;
-    return JOBQ_OUTCOME_SUCCESS;
-}
+/* A handle that closes itself. */
+struct closes {
+    void operator()(jobq_pg *pg) const { jobq_pg_close(pg); }
+};
+using handle = std::unique_ptr<jobq_pg, closes>;
 
-static void work(const char *server)
+/* A transaction on a connection of the pool, rolled back unless it was committed. */
+class transaction {
+public:
+    explicit transaction(jobq_pg *of) : pg(of)
+    {
+        must(jobq_pg_acquire(pg, &conn, &error), error);
+        if (jobq_pg_tx_begin(&tx, conn, &error) == JOBQ_OK) return;
+        jobq_pg_release(pg, conn);
+        throw std::runtime_error(error.message);
+    }
+    ~transaction()
+    {
+        jobq_pg_tx_end(&tx);
+        jobq_pg_release(pg, conn);
+    }
+    transaction(const transaction &) = delete;
+    transaction &operator=(const transaction &) = delete;
+    void commit() { must(jobq_pg_tx_commit(&tx, &error), error); }
+
+    jobq_pg *pg;
+    PGconn *conn;
+
+private:
+    jobq_pg_tx tx;
+    jobq_pg_error error;
+};
+
+static std::string_view view(jobq_str text) { return {text.ptr, text.len}; }
+static jobq_str str(std::string_view text) { return {text.data(), text.size()}; }
+
+/* ---- the program ----------------------------------------------------------------------------- */
+
+static handle open(const char *server)
 {
     jobq_pg_error error;
     jobq_pg_desc desc = {};
+    jobq_pg *pg;
+
     desc.conninfo = server;
     desc.schema = "jobq_example_cc";
+    must(jobq_pg_open(&pg, &desc, &error), error);
+    handle opened(pg);
+    must(jobq_pg_migrate(pg, &error), error);
+    return opened;
+}
 
-    jobq_pg *opened;
-    must(jobq_pg_open(&opened, &desc, &error), error);
-    std::unique_ptr<jobq_pg, void (*)(jobq_pg *)> pg(opened, jobq_pg_close);
-    must(jobq_pg_migrate(pg.get(), &error), error);
+static void enqueue(transaction &tx, const char *kind, std::string_view payload)
+{
+    jobq_pg_error error;
+    jobq_pg_job job = {};
 
-    for (const char *name : {"\"Ann\"", "\"Bob\""}) {
-        jobq_pg_job job = {};
-        job.queue = "mail";
-        job.kind = "greet";
-        job.payload = jobq_str_from(name);
-        must(jobq_pg_enqueue(pg.get(), nullptr, &job, nullptr, &error), error);
-    }
+    job.queue = "mail";
+    job.kind = kind;
+    job.payload = str(payload);
+    must(jobq_pg_enqueue(tx.pg, tx.conn, &job, nullptr, &error), error);
+}
 
-    const jobq_pg_handler handler = {"mail", "greet", {greet}, nullptr};
-    jobq_pg_worker_desc worker = {};
-    worker.handlers = &handler;
-    worker.handler_count = 1;
-    worker.loop.threads = 1;
-    worker.loop.until = JOBQ_UNTIL_EMPTY;
-    must(jobq_pg_work(pg.get(), &worker, &error), error);
+/* All jobs, or none if something throws on the way. */
+static void enqueue_all(jobq_pg *pg)
+{
+    transaction tx(pg);
+
+    enqueue(tx, "greet", R"("Ann")");
+    enqueue(tx, "greet", R"("Bob")");
+    enqueue(tx, "report", "{}");
+    tx.commit();
+}
+
+/* Works until no job is left. A handler is a lambda that captures nothing; what it shares with the
+ * program is behind call->user. */
+static int work(jobq_pg *pg)
+{
+    int greeted = 0;
+    jobq_handler greet = [](jobq_call *call) {
+        std::cout << "hello " << view(call->payload) << std::endl;
+        ++*static_cast<int *>(call->user);
+        return JOBQ_OUTCOME_SUCCESS;
+    };
+    jobq_handler report = [](jobq_call *call) {
+        jobq_call_delay(call, 1000); /* after a failure; otherwise the queue's backoff applies */
+        if (call->job.attempt == 1) {
+            std::cout << "report: attempt 1: no paper" << std::endl;
+            throw std::runtime_error("no paper"); /* a failed attempt, and its error */
+        }
+        std::cout << "report: printed at attempt " << call->job.attempt << std::endl;
+        return JOBQ_OUTCOME_SUCCESS;
+    };
+    const jobq_pg_handler handlers[] = {{"mail", "greet", {greet}, &greeted},
+                                        {"mail", "report", {report}, nullptr}};
+    jobq_pg_worker_desc desc = {};
+    jobq_pg_error error;
+
+    desc.handlers = handlers;
+    desc.handler_count = 2;
+    desc.loop.threads = 1; /* so that the count above needs no lock */
+    desc.loop.until = JOBQ_UNTIL_ENDED;
+    must(jobq_pg_work(pg, &desc, &error), error);
+    return greeted;
 }
 
 int main()
@@ -67,7 +142,10 @@ int main()
 
     try {
         if (server == nullptr) throw std::runtime_error("JOBQ_SERVER is not set; see the top");
-        work(server);
+        handle pg = open(server);
+        enqueue_all(pg.get());
+        int greeted = work(pg.get());
+        std::cout << "greeted " << greeted << std::endl;
     } catch (const std::exception &error) {
         std::cerr << error.what() << std::endl;
         return 1;

@@ -292,8 +292,8 @@ BEGIN
 END $$;
 
 -- Writes one job, with as little as possible: two look-ups, one insert, a look at the
--- sleepers. The rare cases (first use of a name, stages, a key, a negative priority) go through
--- enqueue_many.
+-- sleepers. The rare cases (first use of a name, stages, a key, a negative priority) go
+-- through enqueue_many.
 CREATE OR REPLACE FUNCTION jobq.enqueue_one(
     p_queue text, p_kind text, p_payload jsonb, p_bytes bytea, p_headers jsonb,
     p_run_at timestamptz, p_delay_us bigint, p_priority smallint, p_stages smallint,
@@ -769,7 +769,9 @@ BEGIN
                 WHERE held.id = ANY (v_ids) AND held.worker = p_workers[i]
                   AND held.claim = p_claims[i]
                 FOR UPDATE SKIP LOCKED))
-            RETURNING j.*
+            RETURNING j.id, j.run_at, j.enqueued_at, j.claimed_at, j.worker, j.queue_id,
+                      j.kind_id, j.attempt, j.crash, j.priority, j.stage, j.stages, j.key,
+                      j.payload, j.bytes, j.headers, j.errors
         ), history AS (
             INSERT INTO jobq.history (
                 slot, id, run_at, enqueued_at, claimed_at, finished_at, worker, queue_id,

@@ -843,7 +843,7 @@ static void tidy_loop(jobq_loop *l)
 
 static void check_number(node *d, const jobq_request *a)
 {
-    if (a->kind != JOBQ_REQUEST_CLAIM && !a->with_claim) return;
+    if (!claims(a)) return;
     if (a->worker == d->last_worker && a->claim <= d->last_number) {
         violate("claim number %d is used again", (int)a->claim);
     }
@@ -880,9 +880,7 @@ static void take_jobs(const world *w, int n)
 /* After a claim met a kind without a handler, it asks for that kind again only after news. */
 static void check_kinds(const node *d, const jobq_request *a)
 {
-    bool claims = a->kind == JOBQ_REQUEST_CLAIM || a->with_claim;
-
-    if (!claims || (wire_kinds(a) & d->met) == 0) return;
+    if (!claims(a) || (wire_kinds(a) & d->met) == 0) return;
     violate("a worker claims again a kind that it has no handler for");
 }
 
@@ -927,8 +925,7 @@ static void pump(world *w, int n)
         }
         if (a.kind == JOBQ_REQUEST_WAIT || broken[0] != '\0') break;
         if (a.kind == JOBQ_REQUEST_ABANDON) {
-            if (a.messages) leave_own(w, n, a.slot);
-            if (a.messages) jobq__memory_abandon(&d->loop, &a, mono_us(w));
+            if (a.committing) leave_own(w, n, a.slot);
             continue;
         }
         if (a.kind == JOBQ_REQUEST_DISCONNECT) {

@@ -90,7 +90,7 @@ static bool deliver(world *w, int n, int32_t part, bool good)
     memset(&d, 0, sizeof d);
     memset(&v, 0, sizeof v);
     memset(&work, 0, sizeof work);
-    work.messages = true;
+    work.partition_id = 1;
     work.slot = part;
     work.generation = p->generation;
     memset(messages, 0, sizeof messages);
@@ -147,7 +147,7 @@ static void commit_own(world *w, int n, int32_t part, own_end end)
     if (end == OWN_LATE) haunt(w, n, &s);
     fix_chance(w, n);
     memset(&work, 0, sizeof work);
-    work.messages = true;
+    work.partition_id = 1;
     work.slot = part;
     work.generation = d->loop.relay.parts[part].generation;
     jobq_loop_committed(&d->loop, mono_us(w), &work, told);
@@ -156,10 +156,8 @@ static void commit_own(world *w, int n, int32_t part, own_end end)
 /* Nobody waits for it any more: it may commit after all. */
 static void leave_own(world *w, int n, int32_t part)
 {
-    wire s;
+    wire s = own_ack(&w->nodes[n], part);
 
-    if (w->nodes[n].loop.relay.parts[part].state != JOBQ_PART_COMMITTING) return;
-    s = own_ack(&w->nodes[n], part);
     haunt(w, n, &s);
 }
 
@@ -435,8 +433,7 @@ static void put_part(digest *g, const jobq_part *p)
     put(g, ticks(w, p->paced_mono_us, 0));
     put(g, p->budget.rows * 64 + p->budget.alone * 8 + p->refused);
     put(g, p->acked);
-    put(g, p->failures * 64 + p->on * 32 + p->resent * 16 + p->renewing * 8 + p->abandoned * 4 +
-               p->suspect);
+    put(g, p->failures * 64 + p->on * 32 + p->resent * 16 + p->renewing * 8 + p->suspect);
     if (!jobq__relay_held(p)) return;
     put_holder(g, &p->holder);
     put(g, ticks(w, p->sent_mono_us, -LEASE - 1));

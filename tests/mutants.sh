@@ -5,7 +5,7 @@
 #
 #   tests/mutants.sh [NAME ...]      prints a line for each mutant: which test killed it
 #   tests/mutants.sh --note NAME...  and writes that into the patch, as "Seen in: PROGRAM TEST"
-#   tests/mutants.sh --short         a third of them; the time of the last commit says which
+#   tests/mutants.sh --short         a fifth of them; the time of the last commit says which
 #
 # The test that a patch names is tried first, then all others. sql_* break the SQL and are tested on
 # a private Postgres (tests/server.sh). explore_WORLD_* must be noticed in that world of the explorer,
@@ -177,7 +177,7 @@ if [ "${1-}" = --one ]; then
 fi
 names() { (cd tests/mutants && ls -- *.patch) | sed 's/\.patch$//' | grep "$@" '^sql_'; }
 every=1
-[ "${1-}" != --short ] || { every=3; shift; }
+[ "${1-}" != --short ] || { every=5; shift; }
 [ $# -gt 0 ] || set -- $(paste -d '\n' <(names -e) <(names -v) |
     awk -v turn="$(git log -1 --format=%ct)" -v every="$every" \
         'NF && ++n % every == turn % every')

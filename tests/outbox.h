@@ -109,22 +109,9 @@ static inline long drain(int partition)
 /* One number of the view outbox, partition 0 of queue o. */
 #define BOX(column) number("SELECT " column " FROM jobq.outbox WHERE queue = 'o' AND partition = 0")
 
-/* One text; the caller frees it. */
-static inline char *text_of(const char *query)
-{
-    PGresult *res = sql(db, "%s", query);
-    char *text = text_copy(PQgetvalue(res, 0, 0));
-
-    PQclear(res);
-    return text;
-}
-
 static inline void assert_text(const char *query, const char *wanted)
 {
-    char *text = text_of(query);
-
-    assert_string_equal(text, wanted);
-    free(text);
+    expect_text(wanted, query);
 }
 
 #endif

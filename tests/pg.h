@@ -32,6 +32,8 @@ static PGconn *db;      /* a connection for looking around */
 static char schema[40];
 
 #define ONE(job) (&(jobq_pg_filter){.id = (job)}) /* for the verbs of operators */
+#define PARTITION(of, i) (((const jobq_pg_partition_row *)(of).rows)[i]) /* of a jobq_pg_rows */
+#define LETTER(of, i) (((const jobq_pg_dead_letter *)(of).rows)[i])
 
 static inline int64_t mono_us(void)
 {
@@ -130,6 +132,32 @@ static inline long number(const char *format, ...)
     value = atol(PQgetvalue(res, 0, 0));
     PQclear(res);
     return value;
+}
+
+/* One text. The caller frees it. */
+static inline char *text_of(const char *format, ...)
+{
+    char generic[2048], *text;
+    PGresult *res;
+    va_list args;
+
+    va_start(args, format);
+    vsnprintf(generic, sizeof generic, format, args);
+    va_end(args);
+    res = sql(db, "%s", generic);
+    assert_int_equal(PQntuples(res), 1);
+    text = text_copy(PQgetvalue(res, 0, 0));
+    PQclear(res);
+    return text;
+}
+
+/* One text, compared. */
+static inline void expect_text(const char *wanted, const char *query)
+{
+    char *text = text_of("%s", query);
+
+    assert_string_equal(text, wanted);
+    free(text);
 }
 
 /* All live and ended rows as one text: two of them are equal when nothing changed. The caller frees

@@ -19,32 +19,6 @@
 static jobq_pg_worker *workers[WORKERS_MAX]; /* running in this process */
 static pid_t children[WORKERS_MAX];          /* running as processes */
 
-/* One text. The caller frees it. */
-static inline char *text_of(const char *format, ...)
-{
-    char generic[2048], *text;
-    PGresult *res;
-    va_list args;
-
-    va_start(args, format);
-    vsnprintf(generic, sizeof generic, format, args);
-    va_end(args);
-    res = sql(db, "%s", generic);
-    assert_int_equal(PQntuples(res), 1);
-    text = text_copy(PQgetvalue(res, 0, 0));
-    PQclear(res);
-    return text;
-}
-
-/* One text, compared. */
-static inline void expect_text(const char *wanted, const char *query)
-{
-    char *text = text_of("%s", query);
-
-    assert_string_equal(text, wanted);
-    free(text);
-}
-
 /* Waits until a counter of the handlers reaches a value. */
 static inline bool reaches(double seconds, const int *counter, int wanted)
 {
@@ -114,7 +88,7 @@ static inline jobq_pg_worker *start(const jobq_pg_worker_desc *desc)
 }
 
 /* Waits for a worker to end. */
-static inline jobq_loop_stats ended(jobq_pg_worker *worker)
+static inline jobq_pg_stats ended_with(jobq_pg_worker *worker)
 {
     jobq_pg_stats stats;
     int i;
@@ -124,7 +98,12 @@ static inline jobq_loop_stats ended(jobq_pg_worker *worker)
     }
     jobq_pg_worker_wait(worker, &stats);
     jobq_pg_worker_free(worker);
-    return stats.jobs;
+    return stats;
+}
+
+static inline jobq_loop_stats ended(jobq_pg_worker *worker)
+{
+    return ended_with(worker).jobs;
 }
 
 static inline jobq_loop_stats stop(jobq_pg_worker *worker)
@@ -136,31 +115,28 @@ static inline jobq_loop_stats stop(jobq_pg_worker *worker)
 /* -- as processes -- */
 
 static jobq_pg_worker *child_worker;
+static volatile sig_atomic_t child_asked; /* to stop, perhaps before the worker has begun */
 
 static inline void child_stops(int signal_number)
 {
     (void)signal_number;
+    child_asked = 1;
     if (child_worker != NULL) jobq_pg_worker_stop(child_worker);
 }
 
 static inline void child_runs(const jobq_pg_worker_desc *desc)
 {
     struct sigaction action;
-    jobq_pg_desc handle_desc;
     jobq_pg_error error;
 
     memset(&action, 0, sizeof action);
-    memset(&handle_desc, 0, sizeof handle_desc);
     action.sa_handler = child_stops;
     sigaction(SIGTERM, &action, NULL);
-    handle_desc.conninfo = server();
-    handle_desc.schema = schema;
-    handle_desc.log = quiet_log;
-    if (jobq_pg_open(&pg, &handle_desc, &error) != JOBQ_OK ||
-        jobq_pg_worker_start(pg, desc, &child_worker, &error) != JOBQ_OK) {
+    if (jobq_pg_worker_start(handle(), desc, &child_worker, &error) != JOBQ_OK) {
         fprintf(stderr, "%s\n", error.message);
         _exit(3);
     }
+    if (child_asked) jobq_pg_worker_stop(child_worker);
     jobq_pg_worker_wait(child_worker, NULL);
     _exit(0);
 }

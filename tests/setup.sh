@@ -1,5 +1,5 @@
 #!/bin/sh
-# setup.sh core|mutants|demo|bench|test|servers|breadth|static|fuzz|valgrind|coverage|coverage-pg|fresh
+# setup.sh core|mutants|demo|bench|test|servers|breadth|builds|static|fuzz|valgrind|coverage|...
 #                    install what that target needs and is missing; otherwise print nothing
 # setup.sh --pg-bin  print the folder of the newest Postgres server, version 14 or newer
 #
@@ -46,7 +46,8 @@ breadth)
     needs="bash cc clang i686-linux-gnu-gcc aarch64-linux-gnu-gcc s390x-linux-gnu-gcc"
     needs="$needs x86_64-w64-mingw32-gcc qemu-s390x"
     ;;
-static) needs="bash gcc libpq clang clang-tidy cppcheck" ;;
+static) needs="bash gcc c++ libpq clang clang-tidy cppcheck" ;;
+builds) needs="bash cc c++ libpq cmake make meson pkg-config python3-venv" ;;
 fuzz) needs="bash libpq clang libfuzzer" ;;
 servers) needs="npm" ;;
 valgrind) needs="valgrind" ;;
@@ -88,6 +89,7 @@ has() {
         ;;
     server) pg_bin >/dev/null ;;
     libfuzzer) fuzzes ;;
+    python3-venv) python3 -c "import ensurepip" 2>/dev/null ;; # conan comes by its pip
     *) command -v "$1" >/dev/null 2>&1 ;;
     esac
 }
@@ -112,6 +114,8 @@ package() {
     x86_64-w64-mingw32-gcc) set -- gcc-mingw-w64-x86-64-win32 mingw64-gcc mingw-w64-gcc \
         mingw-w64-gcc mingw-w64 ;;
     qemu-s390x) set -- qemu-user qemu-user qemu-s390x qemu-user "$1" ;;
+    python3-venv) set -- "$1" python3 python3 python python ;;
+    pkg-config) set -- "$1" pkgconf-pkg-config pkgconf pkgconf pkgconf ;;
     clang-tidy) set -- clang-tidy clang-tools-extra clang-extra-tools clang llvm ;;
     gnuplot) set -- gnuplot-nox gnuplot gnuplot gnuplot gnuplot ;;
     ps) set -- procps procps-ng procps procps-ng - ;;

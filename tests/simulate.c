@@ -788,7 +788,7 @@ static void take_jobs(int n)
 
 static void check_number(node *d, const jobq_request *a)
 {
-    if (a->kind != JOBQ_REQUEST_CLAIM && !a->with_claim) return;
+    if (!claims(a)) return;
     if (a->worker == d->last_worker && a->claim <= d->last_number) {
         violate("claim number %d is used again", (int)a->claim);
     }
@@ -831,7 +831,7 @@ static void step(int n)
             drop_flight(n);
             jobq_loop_disconnected(&d->loop, mono_us(d));
         } else if (a.kind == JOBQ_REQUEST_ABANDON) {
-            if (a.messages) abandon_messages(n, &a);
+            if (a.partition_id != 0) abandon_messages(n, &a);
         } else {
             check_number(d, &a);
             send(n, &a);
@@ -1367,7 +1367,7 @@ static bool run(uint64_t seed, double hours, bool ill, uint64_t *hash, summary *
     memset(w->tales, 0, sizeof *w - offsetof(world, tales) - sizeof w->trace - sizeof w->lines);
     w->lines = 0;
     w->seed = seed;
-    w->random = jobq_random_from(seed * 0x9e3779b97f4a7c15u + 1);
+    w->random.state = seed * 0x9e3779b97f4a7c15u + 1;
     jobq_memory_init(store, JOBS, ROWS, CLAIM_ROWS);
     settle_tales();
     if (ill) settle_ill(seed, hours);

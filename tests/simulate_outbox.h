@@ -526,7 +526,7 @@ static void on_delivered(const event *e)
     step(e->node);
 }
 
-/* A handler that took too long: its connection is cut, and what is known of it told to the loop. */
+/* A handler that took too long: its connection is cut. */
 static void abandon_messages(int n, const jobq_request *a)
 {
     node *d = &w->nodes[n];
@@ -535,7 +535,6 @@ static void abandon_messages(int n, const jobq_request *a)
     trace("worker %d: abandons its messages of partition %d", n, (int)p->id);
     blame(p->id, p->cursor.acked, p->given);
     w->sum.abandoned++;
-    jobq__memory_abandon(&d->loop, a, mono_us(d));
 }
 
 /* ---- a run ----------------------------------------------------------------------------------- */

@@ -5,6 +5,8 @@
 #   clang-tidy     the families of checks in .clang-tidy
 #   cppcheck       everything except what is silenced below
 #   gcc-analyzer   gcc -fanalyzer; --short leaves out jobq_pg.h, which takes a minute
+#
+# Then tests/users.sh compiles them with the flags of users.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -53,3 +55,4 @@ for tool in gcc clang clang-tidy cppcheck gcc-analyzer; do
         tests/run.sh --step "static/$tool/$header.h" tests/static.sh --look "$tool" "$header"
     done
 done
+tests/users.sh ${short:+--short}

@@ -68,8 +68,8 @@ static inline bool step_handler(step_work *s)
     jobq_verdict *verdict = &s->out->verdict;
 
     verdict->count = s->reading.count;
-    verdict->size = jobq_cursor_size(&s->reading.cursor, s->read.most, s->reading.lost);
-    d->count = jobq_outbox_open(&s->policy, &s->reading.cursor, s->reading.lost, s->reading.count,
+    verdict->size = jobq__cursor_size(&s->reading.cursor, s->read.most, s->reading.lost);
+    d->count = jobq__outbox_open(&s->policy, &s->reading.cursor, s->reading.lost, s->reading.count,
                                 s->results);
     d->messages = s->reading.messages;
     d->partition = (int32_t)(s->read.partition % 32768);
@@ -133,7 +133,7 @@ static inline jobq_error step_ack(step_work *s, bool in_transaction, jobq_pg_err
     jobq_plan *plan = &s->out->plan;
     verb_ack_desc ack;
 
-    jobq_outbox_plan(&s->policy, &s->tuning, &s->reading.cursor, &s->out->verdict, s->results,
+    jobq__outbox_plan(&s->policy, &s->tuning, &s->reading.cursor, &s->out->verdict, s->results,
                      s->desc->random, plan);
     memset(&ack, 0, sizeof ack);
     ack.worker = s->read.worker;

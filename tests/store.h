@@ -507,11 +507,11 @@ static int32_t play(const deed *d, const jobq_policy *policy, const delivered *r
     part_script plan;
     jobq_delivery delivery;
     bool group = arg(d, 'g', 0) != 0;
-    int32_t given = jobq_outbox_open(policy, &r->cursor, r->lost, r->count, results);
+    int32_t given = jobq__outbox_open(policy, &r->cursor, r->lost, r->count, results);
 
     memset(verdict, 0, sizeof *verdict);
     verdict->count = r->count;
-    verdict->size = jobq_cursor_size(&r->cursor, r->most, r->lost);
+    verdict->size = jobq__cursor_size(&r->cursor, r->most, r->lost);
     verdict->result = JOBQ_RESULT_SUCCESS;
     if (given == 0) return 0;
     if ((d->given >> ('o' - 'a') & 1) == 0) {
@@ -551,9 +551,9 @@ static void do_ack(stage *s, const deed *d)
     k.results = results;
     k.plan = &plan;
     k.before = arg(d, 'b', was.cursor.acked);
-    jobq_outbox_plan(policy, &tuning, &was.cursor, &verdict, results, (uint64_t)1 << 63, &plan);
+    jobq__outbox_plan(policy, &tuning, &was.cursor, &verdict, results, (uint64_t)1 << 63, &plan);
     if (plan.directive.kind != JOBQ_DIRECTIVE_SLEEP && arg(d, 'l', 0) > 0)
-        k.most = jobq_cursor_size(&plan.cursor, (int32_t)arg(d, 'l', 0), 0);
+        k.most = jobq__cursor_size(&plan.cursor, (int32_t)arg(d, 'l', 0), 0);
     k.bytes = arg(d, 'y', 1000000);
     error = s->on->ack(&k, s->now_us);
     say("%s", jobq_enum_name(JOBQ_ENUM_ERROR, error));

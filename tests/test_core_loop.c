@@ -115,8 +115,6 @@ static void requests_and_answers_are_all_that_a_driver_needs(void **unused)
     int64_t left;
     jobq_handled handled;
     jobq_decision decision;
-    jobq_loop_stats jobs;
-    jobq_relay_stats messages;
     int64_t now = 0;
     int i, ran = 0;
 
@@ -148,9 +146,8 @@ static void requests_and_answers_are_all_that_a_driver_needs(void **unused)
         }
     }
     assert_int_equal(jobq_loop_status_of(&loop).phase, JOBQ_PHASE_EXITED);
-    jobq_loop_counts(&loop, &jobs, &messages);
-    assert_int_equal(jobs.started, 3);
-    assert_int_equal(messages.reads, 0);
+    assert_int_equal(jobq_loop_status_of(&loop).jobs.started, 3);
+    assert_int_equal(jobq_loop_status_of(&loop).messages.reads, 0);
 }
 
 /* A connection that the loop itself gave up is told like any other. */
@@ -278,7 +275,7 @@ static void a_lost_claim_may_hold_what_must_run_alone(void **unused)
     for (i = 0; i < 100; i++) {
         a = asks(&loop, 2 * SECOND);
         if (a.kind == JOBQ_REQUEST_RECOVER) break;
-        assert_false(a.kind == JOBQ_REQUEST_CLAIM || a.with_claim);
+        assert_false(claims(&a));
         if (a.kind != JOBQ_REQUEST_WAIT) {
             jobq__memory_perform(memory, &loop, &a, 2, 2, 2 * SECOND, 2 * SECOND);
         }
@@ -374,7 +371,7 @@ static int64_t first_claim_beside(int dead, bool refused, bool beat)
             assert_true(jobq__memory_heartbeat(memory, 71 + i, NULL, 0, now));
         }
         while ((a = asks(&loop, now)).kind != JOBQ_REQUEST_WAIT) {
-            if (a.kind == JOBQ_REQUEST_CLAIM || a.with_claim) return now - begin;
+            if (claims(&a)) return now - begin;
             if (a.kind == JOBQ_REQUEST_RESCUE && refused) {
                 told_of(&loop, now, &a, JOBQ_ERROR_DATABASE);
             } else jobq__memory_perform(memory, &loop, &a, 2, 2, now, now);

@@ -419,7 +419,7 @@ static void check_sees_every_broken_law(void **unused)
 static void a_million_random_events_keep_the_laws(void **unused)
 {
     jobq_policy p = policy_of(4, 2);
-    jobq_random r = jobq_random_from(20261121);
+    jobq_random r = {20261121};
     jobq_job j = jobq_job_new(1);
     int n, count = check_slow() ? 50000 : 1000000, changed = 0;
 

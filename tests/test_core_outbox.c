@@ -112,7 +112,7 @@ static jobq_plan plan;
 /* Delivers count messages behind the cursor to the script, and plans. */
 static void deliver(const jobq_cursor *cursor, int32_t count, bool batch, play *p)
 {
-    int32_t given = jobq_outbox_open(&policy, cursor, 0, count, results), i;
+    int32_t given = jobq__outbox_open(&policy, cursor, 0, count, results), i;
 
     memset(&delivery, 0, sizeof delivery);
     memset(&verdict, 0, sizeof verdict);
@@ -131,7 +131,7 @@ static void deliver(const jobq_cursor *cursor, int32_t count, bool batch, play *
     if (given > 0) {
         jobq_delivery_run(&delivery, batch ? NULL : play_each, batch ? play_all : NULL, &verdict);
     }
-    jobq_outbox_plan(&policy, &tuning, cursor, &verdict, results, 0, &plan);
+    jobq__outbox_plan(&policy, &tuning, cursor, &verdict, results, 0, &plan);
 }
 
 /* -- partial failure -- */
@@ -269,12 +269,12 @@ static void what_is_given_back_costs_nothing(void **unused)
     (void)unused;
     memset(&cursor, 0, sizeof cursor);
     cursor.acked = 7;
-    jobq_cursor_deliver(&cursor, 9);
+    jobq__cursor_deliver(&cursor, 9);
     memset(&verdict, 0, sizeof verdict);
     verdict.count = verdict.size = 4;
     verdict.result = JOBQ_RESULT_LEFT;
     memset(results, JOBQ_RESULT_LEFT, 4);
-    jobq_outbox_plan(&policy, &tuning, &cursor, &verdict, results, 0, &plan);
+    jobq__outbox_plan(&policy, &tuning, &cursor, &verdict, results, 0, &plan);
     assert_memory_equal(&plan.cursor, &cursor, sizeof cursor);
     assert_int_equal(plan.directive.kind, IDLE);
 }
@@ -305,7 +305,7 @@ static void directives(void **unused)
         p.script = cases[i].script;
         deliver(&cursor, cases[i].count, false, &p);
         verdict.size = cases[i].size;
-        jobq_outbox_plan(&policy, &tuning, &cursor, &verdict, results, 0, &plan);
+        jobq__outbox_plan(&policy, &tuning, &cursor, &verdict, results, 0, &plan);
         assert_int_equal(plan.directive.kind, cases[i].kind);
         assert_int_equal(plan.directive.delay_us, cases[i].delay_ms * 1000);
     }
@@ -331,7 +331,7 @@ static void a_delay_grows_with_the_failures_unless_the_handler_names_it(void **u
     verdict.delay_us = 7;
     verdict.delay_named = true;
     results[0] = JOBQ_RESULT_RETRY;
-    jobq_outbox_plan(&policy, &tuning, &cursor, &verdict, results, 0, &plan);
+    jobq__outbox_plan(&policy, &tuning, &cursor, &verdict, results, 0, &plan);
     assert_int_equal(plan.directive.delay_us, 7);
 }
 
@@ -387,7 +387,7 @@ static void attempts_stop_at_a_hundred_and_never_end_what_may_go_on(void **unuse
 /* The deliveries of each message, kept one by one: what the cursor's list has to agree with. */
 static void the_list_of_deliveries_counts_each_message(void **unused)
 {
-    jobq_random random = jobq_random_from(7);
+    jobq_random random = {7};
     int round;
 
     (void)unused;
@@ -399,9 +399,9 @@ static void the_list_of_deliveries_counts_each_message(void **unused)
         for (n = 0; n < 30; n++) {
             before = c;
             last = jobq_random_between(jobq_random_next(&random), 1, 39);
-            jobq_cursor_deliver(&c, last);
+            jobq__cursor_deliver(&c, last);
             if (jobq_random_between(jobq_random_next(&random), 0, 3) == 0) {
-                jobq_cursor_undo(&c, last); /* exactly what was */
+                jobq__cursor_undo(&c, last); /* exactly what was */
                 assert_memory_equal(&c, &before, sizeof c);
                 continue;
             }
@@ -420,14 +420,14 @@ static void counts_of_deliveries_end_somewhere(void **unused)
 
     (void)unused;
     memset(&c, 0, sizeof c);
-    for (i = 0; i < JOBQ_TRIED_MAX; i++) jobq_cursor_deliver(&c, 7);
+    for (i = 0; i < JOBQ_TRIED_MAX; i++) jobq__cursor_deliver(&c, 7);
     full = c;
-    jobq_cursor_deliver(&c, 5);
+    jobq__cursor_deliver(&c, 5);
     assert_memory_equal(&c, &full, sizeof c); /* 5 is counted by all of them */
-    jobq_cursor_undo(&c, 6);
-    jobq_cursor_undo(&c, 8);
+    jobq__cursor_undo(&c, 6);
+    jobq__cursor_undo(&c, 8);
     assert_memory_equal(&c, &full, sizeof c);
-    jobq_cursor_deliver(&c, 9);
+    jobq__cursor_deliver(&c, 9);
     assert_int_equal(c.tried_count, JOBQ_TRIED_MAX);
     assert_int_equal(jobq_cursor_attempts(&c, 9), 1);
     assert_int_equal(jobq_cursor_attempts(&c, 7), JOBQ_TRIED_MAX);
@@ -522,15 +522,15 @@ static bool world_killed(const world *w, int32_t given)
 
 static void world_step(world *w)
 {
-    int32_t size = jobq_cursor_size(&w->cursor, tuning.batch, w->lost), given, i;
+    int32_t size = jobq__cursor_size(&w->cursor, tuning.batch, w->lost), given, i;
     int64_t left = w->count - w->cursor.acked;
     int32_t count = size < left ? size : (int32_t)left;
 
-    given = jobq_outbox_open(&policy, &w->cursor, w->lost, count, results);
+    given = jobq__outbox_open(&policy, &w->cursor, w->lost, count, results);
     w->lost = 0;
     if (world_killed(w, given)) { /* what the reading statement wrote is all that is left */
         w->lost = w->cursor.acked + count;
-        jobq_cursor_deliver(&w->cursor, w->lost);
+        jobq__cursor_deliver(&w->cursor, w->lost);
         return;
     }
     memset(&delivery, 0, sizeof delivery);
@@ -548,7 +548,7 @@ static void world_step(world *w)
         jobq_delivery_run(&delivery, w->each ? world_each : NULL, w->each ? NULL : world_all,
                           &verdict);
     }
-    jobq_outbox_plan(&policy, &tuning, &w->cursor, &verdict, results, 0, &plan);
+    jobq__outbox_plan(&policy, &tuning, &w->cursor, &verdict, results, 0, &plan);
     for (i = 0; i < plan.done; i++) {
         bool good = w->nature[w->cursor.acked + 1 + i] == 'g';
         if (good != (results[i] == JOBQ_RESULT_SUCCESS)) {
@@ -565,7 +565,7 @@ static void world_step(world *w)
 /* Whatever the handler tells: every poison ends, no innocent does, and in bounded time. */
 static void only_poison_dies(void **unused)
 {
-    jobq_random random = jobq_random_from(2024);
+    jobq_random random = {2024};
     int round, steps;
     int64_t i;
 
@@ -601,14 +601,14 @@ static void the_pace_of_x30(void **unused)
     t.active_us = 30000;
     t.min_us = t.ramp_us = 10000;
     pace = t.active_us;
-    assert_int_equal(jobq_pace_wait(&t, &pace, proceed), 30000);
-    assert_int_equal(jobq_pace_wait(&t, &pace, proceed), 20000);
-    assert_int_equal(jobq_pace_wait(&t, &pace, proceed), 10000);
-    assert_int_equal(jobq_pace_wait(&t, &pace, proceed), 10000);
-    assert_int_equal(jobq_pace_wait(&t, &pace, idle), 600 * SECOND);
-    assert_int_equal(jobq_pace_wait(&t, &pace, proceed), 30000);
-    assert_int_equal(jobq_pace_wait(&t, &pace, nap), 250000);
-    assert_int_equal(jobq_pace_wait(&t, &pace, proceed), 30000);
+    assert_int_equal(jobq__pace_wait(&t, &pace, proceed), 30000);
+    assert_int_equal(jobq__pace_wait(&t, &pace, proceed), 20000);
+    assert_int_equal(jobq__pace_wait(&t, &pace, proceed), 10000);
+    assert_int_equal(jobq__pace_wait(&t, &pace, proceed), 10000);
+    assert_int_equal(jobq__pace_wait(&t, &pace, idle), 600 * SECOND);
+    assert_int_equal(jobq__pace_wait(&t, &pace, proceed), 30000);
+    assert_int_equal(jobq__pace_wait(&t, &pace, nap), 250000);
+    assert_int_equal(jobq__pace_wait(&t, &pace, proceed), 30000);
 }
 
 typedef struct profile_row { /* SEED_FACTS 2.6, in ms */

@@ -1544,7 +1544,7 @@ static void world_run(uint64_t seed)
 
     memset(&w, 0, sizeof w);
     w.seed = seed;
-    w.random = jobq_random_from(seed);
+    w.random.state = seed;
     memory = jobq_memory_init(&block, 4, 16, 64);
     jobq_memory_outbox(memory, 1, 2);
     policy.max_attempts = TRIES;

@@ -121,7 +121,7 @@ static void worker_names_have_their_two_forms(void **unused)
 
 static void random_bits_reach_all_of_a_span(void **unused)
 {
-    jobq_random r = jobq_random_from(7);
+    jobq_random r = {7};
     int seen[6] = {0}, i;
 
     (void)unused;
@@ -130,7 +130,7 @@ static void random_bits_reach_all_of_a_span(void **unused)
     assert_true(jobq_random_between(UINT64_MAX, INT64_MIN, INT64_MAX) == INT64_MAX);
     assert_true(jobq_random_between(0, INT64_MIN, INT64_MAX) == INT64_MIN);
     assert_true(jobq_random_between(123, 5, 5) == 5);
-    r = jobq_random_from(0);
+    r.state = 0;
     assert_true(jobq_random_next(&r) == UINT64_C(0xe220a8397b1dcdaf)); /* splitmix64's own vector */
 }
 
@@ -176,7 +176,7 @@ static void the_documents_delays_come_out_exactly(void **unused)
 static void jitter_fills_its_band_and_no_more(void **unused)
 {
     static const int permille[] = {1, 100, 250, 500, 1000};
-    jobq_random r = jobq_random_from(99);
+    jobq_random r = {99};
     int draws = check_slow() ? 50000 : 100000, i;
     uint32_t n;
     size_t k;
@@ -210,7 +210,7 @@ static void jitter_fills_its_band_and_no_more(void **unused)
 static void no_pile_of_delays_stands_at_the_cap(void **unused)
 {
     jobq_backoff b = jobq_backoff_seed();
-    jobq_random r = jobq_random_from(5);
+    jobq_random r = {5};
     int i, at_cap = 0;
 
     (void)unused;
@@ -340,7 +340,7 @@ static void partition_sizes_stay_within_one_and_configured(void **unused)
     } climbs[] = {{1, 1}, {2, 1}, {3, 2}, {8, 3}, {10, 4}, {50, 6}, {100, 7}, {1000, 10}};
     static const jobq_partition_mode fresh = {N, 0, 0, 0}, four = {D, 4, 2, 0},
                                      eighty = {D, 80, 0, 0}, unset = {D, 0, UINT32_MAX, 0};
-    jobq_random r = jobq_random_from(3);
+    jobq_random r = {3};
     jobq_partition_mode mode = fresh;
     size_t i;
     int n;
@@ -402,7 +402,7 @@ static void partitions_wait_as_listed(void **unused)
     for (i = 0; i < COUNT(waits); i++) {
         jobq_backoff b = {JOBQ_CURVE_EXPONENTIAL, JOBQ_NO_JITTER, waits[i].base * 1000,
                           waits[i].cap * 1000, 0};
-        int64_t got = jobq_partition_backoff(&b, waits[i].failures, 12345);
+        int64_t got = jobq__partition_backoff(&b, waits[i].failures, 12345);
         if (got != waits[i].expected * 1000) {
             fail_msg("%s, failure %u: %ld us", waits[i].name, waits[i].failures, (long)got);
         }

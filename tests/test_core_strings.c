@@ -365,7 +365,7 @@ static void mending_replaces_what_is_bad_and_nothing_else(void **unused)
 static void anything_can_be_mended(void **unused)
 {
     static const jobq_str none = {NULL, 0};
-    jobq_random r = jobq_random_from(11);
+    jobq_random r = {11};
     int n, rounds = check_slow() ? 20000 : 300000;
     char out[42];
 
@@ -740,7 +740,7 @@ static void json_agrees_with_the_grammar_on_mangled_texts(void **unused)
     static const char letters[] = "[]{},:\" 01-.e+";
     static const char *const seeds[] = {
         "[1,2,[0.5,{\"a\":[]}]]", "{\"a\":{\"b\":[1e+5,-0]},\"c\":1}", "[{},[],{\"\":0},\"x\"]"};
-    jobq_random r = jobq_random_from(77);
+    jobq_random r = {77};
     int n, rounds = check_slow() ? 30000 : 1000000, good = 0;
 
     (void)unused;
@@ -770,7 +770,7 @@ static void json_agrees_with_the_grammar_on_mangled_texts(void **unused)
 /* X39: any bytes at all; the sanitizers watch. */
 static void json_of_random_bytes_is_judged_and_never_overrun(void **unused)
 {
-    jobq_random r = jobq_random_from(3);
+    jobq_random r = {3};
     int n, rounds = check_slow() ? 20000 : 300000;
 
     (void)unused;
@@ -799,7 +799,7 @@ static void any_text_becomes_a_json_string(void **unused)
         {"\xe2\x82\xac \xff", "\"\xe2\x82\xac ?\""},
     };
     jobq_str nul = {"a\0b", 3};
-    jobq_random r = jobq_random_from(7);
+    jobq_random r = {7};
     char out[64], bytes[9];
     size_t i, k, size;
 

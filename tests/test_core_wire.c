@@ -92,7 +92,7 @@ static void act(node *d, const jobq_request *a)
         size_t at = 0;
         while (((char *)&d->loop)[at] == ((char *)&loop)[at]) at++;
         fail_msg("%s%s: the loops differ at byte %zu", jobq_enum_name(JOBQ_ENUM_REQUEST, a->kind),
-                 a->with_claim ? " and claim" : "", at);
+                 claims(a) ? " and claim" : "", at);
     }
     seen[a->kind]++;
 }
@@ -127,12 +127,10 @@ static bool claim_fails(node *d, const jobq_request *a)
 {
     jobq_request beat = *a;
 
-    if ((a->kind != JOBQ_REQUEST_CLAIM && !a->with_claim) || a->bytes == 0 || d->failing == 0) {
-        return false;
-    }
+    if (!claims(a) || a->bytes == 0 || d->failing == 0) return false;
     d->failing--;
-    beat.with_claim = false;
-    if (a->with_claim) act(d, &beat);
+    beat.claim = 0;
+    if (a->kind == JOBQ_REQUEST_HEARTBEAT) act(d, &beat);
     told_claimed(&d->loop, now_us, JOBQ_ERROR_DATABASE);
     return true;
 }
@@ -196,7 +194,7 @@ static void perform_and_the_wire_say_the_same(void **unused)
 
     (void)unused;
     assert_int_equal(sizeof(jobq_backoff), sizeof(jobq_curve) + sizeof(int32_t) + 24);
-    chance = jobq_random_from(7);
+    chance.state = 7;
     now_us = 1000 * SECOND;
     for (i = 0; i < (check_slow() ? STEPS / 3 : STEPS); i++) {
         if (i % 2000 == 0) begin();

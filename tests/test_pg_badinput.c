@@ -265,7 +265,7 @@ static jobq_error lone_call(int n, PGconn *conn, jobq_pg_error *error)
 {
     static jobq_lane lane;
     verb_batch batch;
-    jobq_pg_batch peeked;
+    jobq_pg_rows peeked;
     verb_result r;
     jobq_pg_counts counts;
     bool more;
@@ -441,7 +441,7 @@ static int try_all(PGconn *conn, jobq_error wanted, const char *said)
     jobq_pg_job job = plain_job();
     jobq_pg_filter f = {.queue = "q"};
     jobq_pg_counts counts;
-    jobq_pg_batch batch;
+    jobq_pg_rows batch;
     jobq_pg_error error;
     jobq_error code = JOBQ_OK;
     int n, good = 0;
@@ -461,7 +461,7 @@ static int try_all(PGconn *conn, jobq_error wanted, const char *said)
         case 8: code = jobq_pg_reschedule(pg, conn, ONE(999999), 0, NULL, &error); break;
         default: code = jobq_pg_pause(pg, conn, "q", NULL, &error); break;
         }
-        if (n == 6 && code == JOBQ_OK) jobq_pg_batch_clear(&batch);
+        if (n == 6 && code == JOBQ_OK) jobq_pg_rows_clear(&batch);
         if (code == JOBQ_OK || code == JOBQ_ERROR_NOT_FOUND) {
             good++;
         } else if (wanted == JOBQ_OK || code != wanted || strstr(error.message, said) == NULL) {

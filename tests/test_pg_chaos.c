@@ -100,7 +100,7 @@ static void random_kills_leave_each_effect_once(void **unused)
 {
     jobq_pg_handler h = handler_of("q", "k", effect_once);
     jobq_pg_worker_desc d = quick_death(&h, 1);
-    jobq_random random = jobq_random_from(4711);
+    jobq_random random = {4711};
     int64_t until = mono_us() + (check_slow() ? 20 : 8) * SECOND;
     pid_t pids[3];
     jobq_pg_job job = plain_job();

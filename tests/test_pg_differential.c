@@ -156,7 +156,7 @@ static script random_script(uint64_t seed)
 {
     script s;
 
-    chance = jobq_random_from(seed);
+    chance.state = seed;
     memset(&known, 0, sizeof known);
     for (s.count = 0; s.count < deeds && s.count < DEEDS; s.count++)
         s.list[s.count] = random_deed();

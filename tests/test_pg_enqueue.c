@@ -775,7 +775,7 @@ static void our_json_check_agrees_with_postgres(void **unused)
         "{\"a\": [1, 2.5e10, -0.1, true, null, \"x\\u00e4\\n\"], \"b\": {\"c\": {}}}",
         "[\"\\ud83d\\ude00\", \"\\\\\", 1e5, [], [[[]]]]", "\"text\"", "-12.5E+3"};
     static const char letters[] = "{}[]\",:\\u0dD8e.-+ 19antrfl\t\n";
-    jobq_random r = jobq_random_from(42);
+    jobq_random r = {42};
     int n, count = check_slow() ? 300 : 4000, good = 0;
 
     (void)unused;

@@ -185,7 +185,7 @@ static void texts_are_judged_as_the_server_does(void **unused)
     int i;
 
     (void)unused;
-    dice = jobq_random_from(seed == NULL ? 20 : strtoull(seed, NULL, 10));
+    dice.state = seed == NULL ? 20 : strtoull(seed, NULL, 10);
     PQclear(sql(db,
                 "CREATE FUNCTION pg_temp.taken(p_texts text) RETURNS text LANGUAGE plpgsql AS $$"
                 "DECLARE v text := ''; t text; "

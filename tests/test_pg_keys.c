@@ -236,7 +236,7 @@ static int bad_deeds; /* atomic */
 
 static void *session(void *seed)
 {
-    jobq_random random = jobq_random_from(*(uint64_t *)seed);
+    jobq_random random = {*(uint64_t *)seed};
     PGconn *conn = PQconnectdb(server());
     int i;
 

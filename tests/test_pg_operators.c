@@ -628,6 +628,8 @@ static size_t claimed_ids(int64_t *ids, int32_t n, bool suspects)
     return count;
 }
 
+#define PEEKED(rows_of, i) (((const jobq_pg_job_row *)(rows_of).rows)[i])
+
 static int by_value(const void *a, const void *b)
 {
     int64_t left = *(const int64_t *)a, right = *(const int64_t *)b;
@@ -639,7 +641,7 @@ static int by_value(const void *a, const void *b)
 static void peek_foretells_the_claim(void **unused)
 {
     int64_t seen[100], taken[100];
-    jobq_pg_batch batch;
+    jobq_pg_rows batch;
     jobq_pg_error error;
     size_t count, i, n;
     int round;
@@ -658,9 +660,12 @@ static void peek_foretells_the_claim(void **unused)
         count = batch.count;
         assert_in_range(count, 20, 60);
         for (i = 0; i < count; i++) {
-            seen[i] = batch.jobs[i].id;
-            assert_int_equal(batch.jobs[i].state, JOBQ_STATE_READY);
-            assert_non_null(jobq_pg_payload(batch.result, (int)i, NULL).ptr);
+            seen[i] = PEEKED(batch, i).facts.id;
+            assert_int_equal(PEEKED(batch, i).facts.state, JOBQ_STATE_READY);
+            assert_non_null(PEEKED(batch, i).payload.ptr);
+            assert_string_equal(PEEKED(batch, i).queue.ptr, "q");
+            assert_string_equal(PEEKED(batch, i).kind.ptr,
+                                atoi(PEEKED(batch, i).payload.ptr) % 3 == 0 ? "k" : "l");
         }
         n = claimed_ids(taken, 100, false);
         for (i = n; claimed_ids(taken + i, 100, true) == 1;) i++;
@@ -669,14 +674,14 @@ static void peek_foretells_the_claim(void **unused)
         qsort(seen, n, sizeof *seen, by_value);
         qsort(taken, n, sizeof *taken, by_value);
         assert_memory_equal(seen, taken, count * sizeof *seen);
-        jobq_pg_batch_clear(&batch);
+        jobq_pg_rows_clear(&batch);
     }
 }
 
 static void peek_is_in_claiming_order(void **unused)
 {
     int64_t taken;
-    jobq_pg_batch batch;
+    jobq_pg_rows batch;
     jobq_pg_error error;
     int n;
 
@@ -686,8 +691,8 @@ static void peek_is_in_claiming_order(void **unused)
     for (n = 0; n < 40; n++) {
         assert_int_equal(jobq_pg_peek(pg, NULL, NULL, 0, NULL, 0, 1, &batch, &error), JOBQ_OK);
         assert_int_equal(claimed_ids(&taken, 1, false), 1);
-        assert_int_equal(batch.jobs[0].id, taken);
-        jobq_pg_batch_clear(&batch);
+        assert_int_equal(PEEKED(batch, 0).facts.id, taken);
+        jobq_pg_rows_clear(&batch);
     }
 }
 
@@ -695,7 +700,7 @@ static void peek_only_reads(void **unused)
 {
     static const char *const q[] = {"q"};
     int64_t ids[5];
-    jobq_pg_batch batch;
+    jobq_pg_rows batch;
     jobq_pg_error error;
     char *before, *after;
     size_t i;
@@ -707,14 +712,14 @@ static void peek_only_reads(void **unused)
     RUN("SET TRANSACTION READ ONLY");
     assert_int_equal(jobq_pg_peek(pg, db, q, 1, NULL, 0, 5, &batch, &error), JOBQ_OK);
     assert_int_equal(batch.count, 5);
-    for (i = 0; i < 5; i++) ids[i] = batch.jobs[i].id;
-    jobq_pg_batch_clear(&batch);
+    for (i = 0; i < 5; i++) ids[i] = PEEKED(batch, i).facts.id;
+    jobq_pg_rows_clear(&batch);
     assert_int_equal(jobq_pg_peek(pg, db, q, 1, ids, 5, 195, &batch, &error), JOBQ_OK);
     assert_int_equal(batch.count, 195);
     for (i = 0; i < batch.count; i++) {
-        assert_false(ids[0] == batch.jobs[i].id || ids[4] == batch.jobs[i].id);
+        assert_false(ids[0] == PEEKED(batch, i).facts.id || ids[4] == PEEKED(batch, i).facts.id);
     }
-    jobq_pg_batch_clear(&batch);
+    jobq_pg_rows_clear(&batch);
     assert_int_equal(number("SELECT count(*) FROM pg_locks WHERE pid = pg_backend_pid() AND "
                             "(mode <> 'AccessShareLock' AND locktype <> 'virtualxid')"), 0);
     RUN("COMMIT");

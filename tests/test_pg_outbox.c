@@ -1213,7 +1213,7 @@ static void outbox_nonsense_is_refused_unsent(void **unused)
     verb_dead dead = {1, 1, {"\xff", 1}};
     verb_ack_desc ack;
     jobq_cursor after;
-    jobq_pg_dead_letters letters;
+    jobq_pg_rows letters;
     verb_read_desc d;
     verb_reading r;
     jobq_pg_error error;
@@ -1680,11 +1680,10 @@ static void a_partition_that_stands_still_keeps_only_its_own(void **unused)
 
 static void the_figures_of_a_partition(void **unused)
 {
-    jobq_pg_outbox_stat s[4];
+    jobq_pg_rows s;
     verb_read_desc d;
     verb_reading r;
     jobq_pg_error error;
-    size_t count = 0;
 
     (void)unused;
     open_box(4);
@@ -1695,31 +1694,32 @@ static void the_figures_of_a_partition(void **unused)
     assert_int_equal(read_by(&d, &r), 'h');
     verb_reading_clear(&r);
     put(NULL, 1, 5);
-    assert_int_equal(jobq_pg_outbox_stats(pg, NULL, "o", s, 4, &count, &error), JOBQ_OK);
-    assert_int_equal(count, 4);
-    assert_int_equal(s[1].partition, 1);
-    assert_int_equal(s[1].queue_id, box);
-    assert_int_equal(s[1].lag, 20);
-    assert_true(s[1].exact);
-    assert_int_equal(s[1].acked, 0);
-    assert_int_equal(s[1].attempts, 1);
-    assert_int_equal(s[1].worker, 77);
-    assert_true(s[1].age_us >= 3600 * SECOND && s[1].age_us < 3700 * SECOND);
-    assert_int_equal(s[0].lag, 0);
-    assert_int_equal(s[0].age_us, 0);
-    assert_int_equal(s[0].worker, 0);
-    assert_int_equal(jobq_pg_outbox_stats(pg, NULL, "none", s, 4, &count, &error), JOBQ_OK);
-    assert_int_equal(count, 0);
-    assert_int_equal(jobq_pg_outbox_stats(pg, NULL, NULL, NULL, 0, &count, &error), JOBQ_OK);
-    assert_int_equal(count, 4);
+    assert_int_equal(jobq_pg_outbox_stats(pg, NULL, "o", &s, &error), JOBQ_OK);
+    assert_int_equal(s.count, 4);
+    assert_int_equal(PARTITION(s, 1).partition, 1);
+    assert_int_equal(PARTITION(s, 1).queue_id, box);
+    assert_int_equal(PARTITION(s, 1).lag, 20);
+    assert_true(PARTITION(s, 1).exact);
+    assert_int_equal(PARTITION(s, 1).acked, 0);
+    assert_int_equal(PARTITION(s, 1).attempts, 1);
+    assert_int_equal(PARTITION(s, 1).worker, 77);
+    assert_true(PARTITION(s, 1).age_us >= 3600 * SECOND && PARTITION(s, 1).age_us < 3700 * SECOND);
+    assert_int_equal(PARTITION(s, 0).lag, 0);
+    assert_int_equal(PARTITION(s, 0).age_us, 0);
+    assert_int_equal(PARTITION(s, 0).worker, 0);
+    jobq_pg_rows_clear(&s);
+    assert_int_equal(jobq_pg_outbox_stats(pg, NULL, "none", &s, &error), JOBQ_OK);
+    assert_int_equal(s.count, 0);
+    assert_int_equal(jobq_pg_outbox_stats(pg, NULL, NULL, &s, &error), JOBQ_OK);
+    assert_int_equal(s.count, 4);
+    jobq_pg_rows_clear(&s);
 }
 
 /* What no worker has seen yet waits, too, and ages. */
 static void messages_that_nobody_read_have_an_age(void **unused)
 {
-    jobq_pg_outbox_stat s[2];
+    jobq_pg_rows s;
     jobq_pg_error error;
-    size_t count = 0;
 
     (void)unused;
     open_box(2);
@@ -1729,9 +1729,10 @@ static void messages_that_nobody_read_have_an_age(void **unused)
     assert_text("SELECT format('%s %s %s', lag, acked, age >= '1 minute') "
                 "FROM jobq.outbox WHERE partition = 0", "2 0 t");
     assert_text("SELECT coalesce(age::text, 'none') FROM jobq.outbox WHERE partition = 1", "none");
-    assert_int_equal(jobq_pg_outbox_stats(pg, NULL, "o", s, 2, &count, &error), JOBQ_OK);
-    assert_true(s[0].age_us >= 60 * SECOND && s[0].age_us < 600 * SECOND);
-    assert_int_equal(s[1].age_us, 0);
+    assert_int_equal(jobq_pg_outbox_stats(pg, NULL, "o", &s, &error), JOBQ_OK);
+    assert_true(PARTITION(s, 0).age_us >= 60 * SECOND && PARTITION(s, 0).age_us < 600 * SECOND);
+    assert_int_equal(PARTITION(s, 1).age_us, 0);
+    jobq_pg_rows_clear(&s);
     drain(0);
     assert_text("SELECT format('%s %s %s', lag, acked, age) FROM jobq.outbox WHERE partition = 0",
                 "0 2 ");

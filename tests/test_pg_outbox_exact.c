@@ -138,7 +138,7 @@ static pid_t begin_child(void (*run)(int), int me)
     pid_t pid = fork();
 
     if (pid != 0) return pid;
-    dice = jobq_random_from((uint64_t)me * 77 + 5);
+    dice.state = (uint64_t)me * 77 + 5;
     pg = handle();
     run(me);
     _exit(0);

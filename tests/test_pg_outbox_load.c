@@ -22,7 +22,7 @@ static int empty(void **state)
     return log_fd < 0 || fcntl(log_fd, F_SETFL, O_APPEND) != 0 ? 1 : pg_empty(state);
 }
 
-static int forget(void **unused)
+static int forget_log(void **unused)
 {
     (void)unused;
     close(log_fd);
@@ -83,7 +83,7 @@ static void await_producers(const pid_t *producers, int count)
 /* Its share, in transactions of 1 to 40 messages, of which every eighth is rolled back. */
 static void produce(int me, int partitions, long share)
 {
-    jobq_random random = jobq_random_from((uint64_t)me);
+    jobq_random random = {(uint64_t)me};
     PGconn *conn = PQconnectdb(server());
 
     pg = handle();
@@ -148,12 +148,12 @@ static void workers_are_killed(int partitions)
     long done, enough = total / 8;
     int64_t pause = at_length() || check_slow() ? SECOND : SECOND / 2, next = 0, until;
     jobq_pg_receiver r = logger(BATCH);
-    pid_t producers[PRODUCERS], workers[2];
+    pid_t producers[PRODUCERS], pids[2];
     int i, kills = 0;
 
     open_box(partitions);
     start_producers(producers, 0, PRODUCERS / 2, partitions, share);
-    for (i = 0; i < 2; i++) workers[i] = child(&r, 4);
+    for (i = 0; i < 2; i++) pids[i] = child(&r, 4);
     until = mono_us() + (at_length() ? 1800 : 120) * SECOND;
     while ((done = acked()) < total) {
         assert_true(mono_us() < until);
@@ -161,13 +161,13 @@ static void workers_are_killed(int partitions)
         if (done < enough || mono_us() < next) continue;
         next = mono_us() + pause;
         enough = done + total / 50;
-        finish_child(workers[kills % 2], SIGKILL);
-        workers[kills++ % 2] = child(&r, 4);
+        finish_child(pids[kills % 2], SIGKILL);
+        pids[kills++ % 2] = child(&r, 4);
         if (kills > 1) continue;
         start_producers(producers, PRODUCERS / 2, PRODUCERS, partitions, share);
     }
     await_producers(producers, PRODUCERS);
-    for (i = 0; i < 2; i++) finish_child(workers[i], SIGTERM);
+    for (i = 0; i < 2; i++) finish_child(pids[i], SIGTERM);
     assert_true(kills > 0);
     print_message("%ld messages, %d kills, ", total, kills);
     check_order(partitions, total);
@@ -193,7 +193,7 @@ static void order_holds_with_64_partitions(void **unused)
 /* Messages "producer-key:number"; the numbers of a key rise by one. */
 static void produce_keys(int me, int rounds)
 {
-    jobq_random random = jobq_random_from((uint64_t)me);
+    jobq_random random = {(uint64_t)me};
     int next[KEYS] = {0};
 
     pg = handle();
@@ -278,26 +278,26 @@ static void a_queue_grows_while_it_is_used(void **unused)
 {
     int rounds = at_length() ? 2500 : check_slow() ? 60 : 100, i;
     jobq_pg_receiver r = logger(BATCH);
-    pid_t producers[4], workers[2];
+    pid_t producers[4], pids[2];
     bool used[16] = {false};
     jobq_pg_error error;
 
     (void)unused;
     open_box(2);
     start_keys(producers, 1, rounds);
-    for (i = 0; i < 2; i++) workers[i] = child(&r, 4);
+    for (i = 0; i < 2; i++) pids[i] = child(&r, 4);
     assert_true(becomes(60, 1, "SELECT count(*) FROM jobq.partition WHERE number = 0 AND "
                                "acked > 20"));
     grow_to(8);
     await_producers(producers, 4);
     start_keys(producers, 5, rounds);
     assert_true(becomes(60, 8, "SELECT count(*) FROM jobq.partition WHERE acked > 0"));
-    finish_child(workers[0], SIGKILL);
-    workers[0] = child(&r, 4);
+    finish_child(pids[0], SIGKILL);
+    pids[0] = child(&r, 4);
     grow_to(16);
     await_producers(producers, 4);
     assert_true(becomes(60, 0, "SELECT count(*) FROM jobq.outbox WHERE lag > 0"));
-    for (i = 0; i < 2; i++) finish_child(workers[i], SIGTERM);
+    for (i = 0; i < 2; i++) finish_child(pids[i], SIGTERM);
     assert_int_equal(check_keys(16, used), number("SELECT sum(acked) FROM jobq.partition"));
     for (i = 0; i < 8; i++) assert_true(used[i]);
     assert_int_equal(jobq_pg_outbox_register(pg, NULL, "o", 2, NULL, &error), JOBQ_ERROR_INVALID);
@@ -395,7 +395,7 @@ static void tables_stay_small_under_load(void **unused)
     RUN("ALTER TABLE jobq.partition RESET (autovacuum_enabled)");
 }
 
-#define TEST(f) cmocka_unit_test_setup_teardown(f, empty, forget)
+#define TEST(f) cmocka_unit_test_setup_teardown(f, empty, forget_log)
 
 int main(void)
 {

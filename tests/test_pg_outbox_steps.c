@@ -259,11 +259,10 @@ static void the_mode_stands_in_the_row(void **unused)
 static void a_failing_partition_shows_in_the_figures(void **unused)
 {
     script s = {"rrrr", NULL, 0, 0, 0};
-    jobq_pg_outbox_stat stat;
+    jobq_pg_rows stats;
     step_desc_of d;
     verb_reading r;
     jobq_pg_error error;
-    size_t count = 0;
     static const char view[] =
         "SELECT format('%s %s %s %s %s %s %s', mode, coalesce(batch, 0), failures, "
         "coalesce(holder, '-'), run_at > now(), coalesce(error, '-'), attempts) FROM jobq.outbox";
@@ -280,20 +279,22 @@ static void a_failing_partition_shows_in_the_figures(void **unused)
     d.read = reader(1, 1000, 0);
     step_with(&d);
     assert_text(view, "degraded 1 2 - t later 2");
-    assert_int_equal(jobq_pg_outbox_stats(pg, NULL, "o", &stat, 1, &count, &error), JOBQ_OK);
-    assert_int_equal(count, 1);
-    assert_int_equal(stat.effective, 1);
-    assert_int_equal(stat.failures, 2);
-    assert_int_equal(stat.attempts, 2);
-    assert_int_equal(stat.worker, 0);
+    assert_int_equal(jobq_pg_outbox_stats(pg, NULL, "o", &stats, &error), JOBQ_OK);
+    assert_int_equal(stats.count, 1);
+    assert_int_equal(PARTITION(stats, 0).effective, 1);
+    assert_int_equal(PARTITION(stats, 0).failures, 2);
+    assert_int_equal(PARTITION(stats, 0).attempts, 2);
+    assert_int_equal(PARTITION(stats, 0).worker, 0);
+    jobq_pg_rows_clear(&stats);
     now_due();
     d.read = reader(0xbeef, 1, 0);
     assert_int_equal(read_by(&d.read, &r), 'h');
     assert_int_equal(r.count, 1);
     verb_reading_clear(&r);
     assert_text(view, "degraded 1 2 beef  later 3");
-    assert_int_equal(jobq_pg_outbox_stats(pg, NULL, "o", &stat, 1, &count, &error), JOBQ_OK);
-    assert_int_equal(stat.worker, 0xbeef);
+    assert_int_equal(jobq_pg_outbox_stats(pg, NULL, "o", &stats, &error), JOBQ_OK);
+    assert_int_equal(PARTITION(stats, 0).worker, 0xbeef);
+    jobq_pg_rows_clear(&stats);
 }
 
 /* "Crash": the trace is there for both strategies (W-O3); the handler sees 0, 1, 2. */
@@ -548,7 +549,7 @@ static int64_t count_of(const jobq_pg_scope *scope)
 
 static void dead_letters_are_listed(void **unused)
 {
-    jobq_pg_dead_letters letters;
+    jobq_pg_rows letters;
     jobq_pg_scope scope;
     jobq_pg_error error;
 
@@ -560,17 +561,17 @@ static void dead_letters_are_listed(void **unused)
     assert_int_equal(count_of(NULL), 5);
     assert_int_equal(jobq_pg_dead_letter_list(pg, NULL, NULL, &letters, &error), JOBQ_OK);
     assert_int_equal(letters.count, 5);
-    assert_int_equal(letters.rows[0].partition, 2); /* the newest first */
-    assert_int_equal(letters.rows[4].seq, 1);
-    assert_int_equal(letters.rows[4].attempts, 1);
-    assert_null(letters.rows[4].payload.ptr);
-    assert_true(jobq_str_equal(letters.rows[4].bytes, jobq_str_from("hello")));
-    assert_true(jobq_str_equal(letters.rows[4].type, jobq_str_from("text/plain")));
-    assert_true(jobq_str_equal(letters.rows[4].status, jobq_str_from("pending")));
-    assert_true(jobq_str_equal(letters.rows[4].error, jobq_str_from("bad")));
-    assert_true(letters.rows[4].failed_at_us >= letters.rows[4].created_at_us);
-    assert_int_equal(letters.rows[4].deadline_us, 0);
-    jobq_pg_dead_letters_clear(&letters);
+    assert_int_equal(LETTER(letters, 0).partition, 2); /* the newest first */
+    assert_int_equal(LETTER(letters, 4).seq, 1);
+    assert_int_equal(LETTER(letters, 4).attempts, 1);
+    assert_null(LETTER(letters, 4).payload.ptr);
+    assert_true(jobq_str_equal(LETTER(letters, 4).bytes, jobq_str_from("hello")));
+    assert_true(jobq_str_equal(LETTER(letters, 4).type, jobq_str_from("text/plain")));
+    assert_true(jobq_str_equal(LETTER(letters, 4).status, jobq_str_from("pending")));
+    assert_true(jobq_str_equal(LETTER(letters, 4).error, jobq_str_from("bad")));
+    assert_true(LETTER(letters, 4).failed_at_us >= LETTER(letters, 4).created_at_us);
+    assert_int_equal(LETTER(letters, 4).deadline_us, 0);
+    jobq_pg_rows_clear(&letters);
     scope.one_partition = true;
     scope.partition = 1;
     assert_int_equal(count_of(&scope), 3);
@@ -583,7 +584,7 @@ static void dead_letters_are_listed(void **unused)
     scope.limit = 2;
     assert_int_equal(jobq_pg_dead_letter_list(pg, NULL, &scope, &letters, &error), JOBQ_OK);
     assert_int_equal(letters.count, 2);
-    jobq_pg_dead_letters_clear(&letters);
+    jobq_pg_rows_clear(&letters);
     scope.queue = "p";
     assert_int_equal(count_of(&scope), 0);
     scope.status = "gone";
@@ -610,7 +611,7 @@ static void every_verb_on_every_state(void **unused)
     (void)unused;
     for (state = 0; state < 6; state++) {
         for (verb = 0; verb < 5; verb++) {
-            jobq_pg_dead_letters letters;
+            jobq_pg_rows letters;
             jobq_pg_error error;
             int64_t count = 0;
             int64_t id;
@@ -630,7 +631,7 @@ static void every_verb_on_every_state(void **unused)
                                                             &error), JOBQ_OK);
                 count = (int64_t)letters.count;
                 moves = state == 0 || state == 2;
-                jobq_pg_dead_letters_clear(&letters);
+                jobq_pg_rows_clear(&letters);
             } else if (verb == 1) {
                 assert_int_equal(jobq_pg_dead_letter_resolve(pg, NULL, 5, &id, 1, &count, &error),
                                  JOBQ_OK);
@@ -663,7 +664,7 @@ static void every_verb_on_every_state(void **unused)
  * changes nothing. */
 static void a_late_replay_is_fenced(void **unused)
 {
-    jobq_pg_dead_letters first, second;
+    jobq_pg_rows first, second;
     jobq_pg_scope scope;
     jobq_pg_error error;
     int64_t count = 9;
@@ -676,16 +677,16 @@ static void a_late_replay_is_fenced(void **unused)
     assert_int_equal(jobq_pg_dead_letter_replay(pg, NULL, 11, 1000, &scope, &first, &error),
                      JOBQ_OK);
     assert_int_equal(first.count, 2);
-    assert_true(jobq_str_equal(first.rows[0].status, jobq_str_from("reprocessing")));
-    assert_true(first.rows[0].deadline_us > 0);
-    ids[0] = first.rows[0].id;
-    ids[1] = first.rows[1].id;
+    assert_true(jobq_str_equal(LETTER(first, 0).status, jobq_str_from("reprocessing")));
+    assert_true(LETTER(first, 0).deadline_us > 0);
+    ids[0] = LETTER(first, 0).id;
+    ids[1] = LETTER(first, 1).id;
     assert_true(becomes(20, 2, "SELECT count(*) FROM jobq.dead_letter WHERE deadline < now()"));
     scope.limit = 1;
     assert_int_equal(jobq_pg_dead_letter_replay(pg, NULL, 12, SECOND * 60, &scope, &second, &error),
                      JOBQ_OK);
     assert_int_equal(second.count, 1);
-    assert_int_equal(second.rows[0].attempts, 2);
+    assert_int_equal(LETTER(second, 0).attempts, 2);
     assert_int_equal(jobq_pg_dead_letter_resolve(pg, NULL, 11, ids, 2, &count, &error), JOBQ_OK);
     assert_int_equal(count, 1);
     assert_int_equal(jobq_pg_dead_letter_reject(pg, NULL, 12, ids, 2, jobq_str_from("again"),
@@ -693,8 +694,8 @@ static void a_late_replay_is_fenced(void **unused)
     assert_int_equal(count, 1);
     assert_text("SELECT string_agg(status || ':' || attempts || ':' || error, ' ' ORDER BY status) "
                 "FROM jobq.dead_letter", "pending:3:again resolved:1:bad");
-    jobq_pg_dead_letters_clear(&first);
-    jobq_pg_dead_letters_clear(&second);
+    jobq_pg_rows_clear(&first);
+    jobq_pg_rows_clear(&second);
     assert_int_equal(jobq_pg_dead_letter_replay(pg, NULL, 0, SECOND, NULL, &second, &error),
                      JOBQ_ERROR_INVALID);
 }
@@ -821,7 +822,7 @@ static jobq_pg_scope scope_of(const char *type, int partition, const char *statu
 
 static size_t listed(const jobq_pg_scope *scope)
 {
-    jobq_pg_dead_letters letters;
+    jobq_pg_rows letters;
     jobq_pg_error error;
     size_t count, i;
 
@@ -831,11 +832,11 @@ static size_t listed(const jobq_pg_scope *scope)
     count = letters.count;
     for (i = 0; i < count; i++) {
         if (scope->type != NULL) {
-            assert_true(jobq_str_equal(letters.rows[i].type, jobq_str_from(scope->type)));
+            assert_true(jobq_str_equal(LETTER(letters, i).type, jobq_str_from(scope->type)));
         }
-        if (scope->one_partition) assert_int_equal(letters.rows[i].partition, scope->partition);
+        if (scope->one_partition) assert_int_equal(LETTER(letters, i).partition, scope->partition);
     }
-    jobq_pg_dead_letters_clear(&letters);
+    jobq_pg_rows_clear(&letters);
     return count;
 }
 
@@ -863,7 +864,7 @@ static int64_t cleaned(const char *type, int partition, int limit)
 static void scopes_choose_by_type_partition_status_and_limit(void **unused)
 {
     jobq_pg_scope scope = scope_of("a", 0, NULL, 1);
-    jobq_pg_dead_letters letters;
+    jobq_pg_rows letters;
     jobq_pg_error error;
 
     (void)unused;
@@ -874,9 +875,9 @@ static void scopes_choose_by_type_partition_status_and_limit(void **unused)
     assert_int_equal(jobq_pg_dead_letter_replay(pg, NULL, 5, SECOND * 60, &scope, &letters, &error),
                      JOBQ_OK);
     assert_int_equal(letters.count, 1);
-    assert_int_equal(letters.rows[0].seq, 1);
-    assert_int_equal(letters.rows[0].partition, 0);
-    jobq_pg_dead_letters_clear(&letters);
+    assert_int_equal(LETTER(letters, 0).seq, 1);
+    assert_int_equal(LETTER(letters, 0).partition, 0);
+    jobq_pg_rows_clear(&letters);
     assert_int_equal(discarded("a", 0, 0), 1); /* the other is in the replay's hands */
     assert_int_equal(discarded("text/plain", 1, 2), 2);
     assert_int_equal(discarded("none", -1, 0), 0);
@@ -907,7 +908,7 @@ static void scopes_choose_by_type_partition_status_and_limit(void **unused)
 /* W-O35; a dead letter is there once, and the default limit is 100. */
 static void dead_letters_do_not_stay_for_ever(void **unused)
 {
-    jobq_pg_dead_letters letters;
+    jobq_pg_rows letters;
     jobq_pg_error error;
 
     (void)unused;
@@ -918,10 +919,10 @@ static void dead_letters_do_not_stay_for_ever(void **unused)
     assert_int_equal(jobq_pg_dead_letter_replay(pg, NULL, 3, SECOND, NULL, &letters, &error),
                      JOBQ_OK);
     assert_int_equal(letters.count, 100);
-    jobq_pg_dead_letters_clear(&letters);
+    jobq_pg_rows_clear(&letters);
     assert_int_equal(jobq_pg_dead_letter_list(pg, NULL, NULL, &letters, &error), JOBQ_OK);
     assert_int_equal(letters.count, 100);
-    jobq_pg_dead_letters_clear(&letters);
+    jobq_pg_rows_clear(&letters);
     assert_int_equal(number("SELECT jobq.prune(100)"), 100);
     assert_int_equal(number("SELECT count(*) FROM jobq.dead_letter"), 900);
     RUN("UPDATE jobq.dead_letter SET status = 'reprocessing', token = 5, deadline = now() + "

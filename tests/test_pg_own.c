@@ -260,12 +260,10 @@ static void partitions_and_dead_letters(void **unused)
 {
     const jobq_pg_partition_row *row;
     const jobq_pg_dead_letter *letter;
-    jobq_pg_dead_letters letters;
-    jobq_pg_outbox_stat stats[2];
+    jobq_pg_rows letters;
     verb_read_desc d;
     verb_reading r;
-    jobq_pg_rows rows;
-    size_t count = 0;
+    jobq_pg_rows rows, stats;
 
     (void)unused;
     open_box(2);
@@ -280,19 +278,20 @@ static void partitions_and_dead_letters(void **unused)
     rows = all_of(jobq_pg_view_desc(JOBQ_PG_VIEW_OUTBOX, false));
     row = rows.rows;
     assert_int_equal(rows.count, 2);
-    OK(jobq_pg_outbox_stats(pg, NULL, "o", stats, 2, &count, &error));
-    assert_int_equal(count, 2);
-    assert_int_equal(row[1].stat.partition_id, stats[1].partition_id);
-    assert_int_equal(row[1].stat.queue_id, box);
-    assert_int_equal(row[1].stat.partition, 1);
-    assert_int_equal(row[1].stat.lag, 12);
-    assert_int_equal(stats[1].lag, 12);
-    assert_int_equal(row[1].stat.attempts, 1);
-    assert_int_equal(row[1].stat.worker, WORKER);
-    assert_int_equal(row[1].stat.dead_letters, 1);
+    OK(jobq_pg_outbox_stats(pg, NULL, "o", &stats, &error));
+    assert_int_equal(stats.count, 2);
+    assert_int_equal(row[1].partition_id, PARTITION(stats, 1).partition_id);
+    assert_int_equal(row[1].queue_id, box);
+    assert_int_equal(row[1].partition, 1);
+    assert_int_equal(row[1].lag, 12);
+    assert_int_equal(PARTITION(stats, 1).lag, 12);
+    jobq_pg_rows_clear(&stats);
+    assert_int_equal(row[1].attempts, 1);
+    assert_int_equal(row[1].worker, WORKER);
+    assert_int_equal(row[1].dead_letters, 1);
     assert_true(row[1].lease_until_us != 0 && row[0].lease_until_us == 0);
-    assert_true(row[1].stat.age_us > 0 && row[0].stat.age_us == 0);
-    assert_int_equal(row[0].stat.worker, 0);
+    assert_true(row[1].age_us > 0 && row[0].age_us == 0);
+    assert_int_equal(row[0].worker, 0);
     assert_true(jobq_str_equal(row[0].queue, jobq_str_from("o")));
     jobq_pg_rows_clear(&rows);
 
@@ -310,11 +309,11 @@ static void partitions_and_dead_letters(void **unused)
     assert_int_equal(letter[0].completed_at_us, 0);
     OK(jobq_pg_dead_letter_replay(pg, NULL, 5, SECOND, NULL, &letters, &error));
     assert_int_equal(letters.count, 2);
-    assert_int_equal(letters.rows[0].queue_id, box);
-    assert_int_equal(letters.rows[0].partition + letters.rows[1].partition, 1);
-    assert_true(letters.rows[0].deadline_us != 0);
-    assert_true(jobq_str_equal(letters.rows[0].status, jobq_str_from("reprocessing")));
-    jobq_pg_dead_letters_clear(&letters);
+    assert_int_equal(LETTER(letters, 0).queue_id, box);
+    assert_int_equal(LETTER(letters, 0).partition + LETTER(letters, 1).partition, 1);
+    assert_true(LETTER(letters, 0).deadline_us != 0);
+    assert_true(jobq_str_equal(LETTER(letters, 0).status, jobq_str_from("reprocessing")));
+    jobq_pg_rows_clear(&letters);
     jobq_pg_rows_clear(&rows);
 }
 

@@ -625,7 +625,7 @@ static pid_t producer(int count)
 
     if (pid == 0) {
         PGconn *conn = PQconnectdb(server());
-        jobq_random random = jobq_random_from((uint64_t)getpid());
+        jobq_random random = {(uint64_t)getpid()};
         jobq_pg *mine = handle();
         pg = mine;
         while (count > 0) {
@@ -670,8 +670,8 @@ static void order_holds_while_workers_are_killed_and_stopped(void **unused)
     int fd = mkstemp(path), n, each = check_slow() ? 2000 : 8000;
     int64_t start = mono_us();
     jobq_pg_receiver r = receiver(NULL, log_batch);
-    pid_t workers[2], producers[PRODUCERS];
-    jobq_random random = jobq_random_from(99);
+    pid_t pids[2], producers[PRODUCERS];
+    jobq_random random = {99};
     bool done = false;
     FILE *file;
 
@@ -684,24 +684,24 @@ static void order_holds_while_workers_are_killed_and_stopped(void **unused)
     r.tuning.lease_us = 400000;
     r.tuning.batch = 50;
     for (n = 0; n < PRODUCERS; n++) producers[n] = producer(each);
-    for (n = 0; n < 2; n++) workers[n] = child(&r, 2);
+    for (n = 0; n < 2; n++) pids[n] = child(&r, 2);
     while (!done && mono_us() - start < 120 * SECOND) {
         int victim = (int)jobq_random_between(jobq_random_next(&random), 0, 1);
         nap_us(300000);
         if (jobq_random_next(&random) >> 63 != 0) {
-            finish_child(workers[victim], SIGKILL);
-            workers[victim] = child(&r, 2);
+            finish_child(pids[victim], SIGKILL);
+            pids[victim] = child(&r, 2);
         } else { /* longer than the lease, and than its watch */
-            kill(workers[victim], SIGSTOP);
+            kill(pids[victim], SIGSTOP);
             nap_us(1000000);
-            kill(workers[victim], SIGCONT);
+            kill(pids[victim], SIGCONT);
         }
         done = number("SELECT count(*) FROM jobq.outbox WHERE lag > 0") == 0 &&
                number("SELECT coalesce(sum(acked), 0) FROM jobq.partition") >= PRODUCERS * each;
     }
     for (n = 0; n < PRODUCERS; n++) waitpid(producers[n], NULL, 0);
     assert_true(becomes(60, 0, "SELECT count(*) FROM jobq.outbox WHERE lag > 0"));
-    for (n = 0; n < 2; n++) finish_child(workers[n], SIGTERM);
+    for (n = 0; n < 2; n++) finish_child(pids[n], SIGTERM);
     assert_int_equal(number("SELECT count(*) FROM jobq.dead_letter"), 0);
     file = fopen(path, "r");
     assert_non_null(file);

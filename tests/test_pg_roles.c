@@ -326,7 +326,7 @@ static void what_is_planted_has_no_effect(void **unused)
     jobq_pg_job job = plain_job();
     jobq_pg_message message;
     jobq_pg_error error;
-    jobq_pg_batch batch;
+    jobq_pg_rows batch;
     int64_t id;
     size_t d;
 
@@ -361,7 +361,7 @@ static void what_is_planted_has_no_effect(void **unused)
     assert_int_equal(jobq_pg_enqueue_many(pg, db, &job, 1, NULL, &error), JOBQ_OK);
     assert_int_equal(jobq_pg_peek(pg, db, NULL, 0, NULL, 0, 9, &batch, &error), JOBQ_OK);
     assert_int_equal(batch.count, 3);
-    jobq_pg_batch_clear(&batch);
+    jobq_pg_rows_clear(&batch);
     assert_int_equal(jobq_pg_cancel(pg, db, ONE(id), NULL, NULL, &error), JOBQ_OK);
     assert_int_equal(jobq_pg_reschedule(pg, db, ONE(id + 1), 4000000000 * SECOND, NULL, &error),
                      JOBQ_OK);

@@ -180,7 +180,7 @@ static void messages_keep_their_texts(void **state)
     for (i = 0; i < COUNT(hostile); i++) {
         jobq_pg_message m;
         jobq_pg_scope scope;
-        jobq_pg_dead_letters letters;
+        jobq_pg_rows letters;
         char json[1024];
         int round;
 
@@ -208,7 +208,7 @@ static void messages_keep_their_texts(void **state)
         scope.queue = scope.type = scope.status = hostile[i];
         if (jobq_pg_dead_letter_list(pg, NULL, &scope, &letters, &error) == JOBQ_OK) {
             assert_int_equal(letters.count, 0);
-            jobq_pg_dead_letters_clear(&letters);
+            jobq_pg_rows_clear(&letters);
         }
         RUN("INSERT INTO jobq.dead_letter (queue_id, partition, seq, created_at, failed_at, "
             "attempts, payload) SELECT q.id, q.id * 32768, %d, now(), now(), 1, '1' "
@@ -217,10 +217,10 @@ static void messages_keep_their_texts(void **state)
         if (jobq_pg_dead_letter_replay(pg, NULL, 77, SECOND, &scope, &letters, &error) != JOBQ_OK)
             fail_msg("%s", error.message);
         assert_true(letters.count > 0);
-        if (jobq_pg_dead_letter_reject(pg, NULL, 77, &letters.rows[0].id, 1,
+        if (jobq_pg_dead_letter_reject(pg, NULL, 77, &LETTER(letters, 0).id, 1,
                                        jobq_str_from(hostile[i]), NULL, &error) != JOBQ_OK)
             fail_msg("%s", error.message);
-        jobq_pg_dead_letters_clear(&letters);
+        jobq_pg_rows_clear(&letters);
         is_text("SELECT DISTINCT error FROM jobq.dead_letter WHERE error IS NOT NULL", hostile[i]);
         RUN("TRUNCATE jobq.dead_letter");
     }

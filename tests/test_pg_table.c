@@ -1324,7 +1324,7 @@ static void texts_need_room_and_a_type_that_has_one(void **state)
 /* The server and the parsers agree about random dates, instants, intervals. */
 static void texts_agree_with_the_server(void **state)
 {
-    jobq_random random = jobq_random_from(8);
+    jobq_random random = {8};
     thing t = full(), *out;
     char date[JOBQ_PG_VALUE_SIZE], instant[JOBQ_PG_VALUE_SIZE], interval[JOBQ_PG_VALUE_SIZE];
     char uuid[JOBQ_PG_VALUE_SIZE];
@@ -1372,7 +1372,7 @@ static void mutated_texts(void **state)
         "2024-02-29 12:34:56+05:30", "P1Y2M3DT4H5M6.7S", "PT-0.000001S", "\\x00ff10",
         "6ba7b810-9dad-11d1-80b4-00c04fd430c8", "-123.456e7", "infinity"};
     static const char letters[] = "0123456789-+:.TZPYMDHSeEx \\fabn";
-    jobq_random random = jobq_random_from(88);
+    jobq_random random = {88};
     char text[64], out[JOBQ_PG_VALUE_SIZE];
     size_t size;
     int i, taken = 0;
@@ -1568,7 +1568,7 @@ static void nasty_texts(void **unused)
  * sanitizers watch; the guard bytes show it without them. */
 static void random_wire_bytes(void **state)
 {
-    jobq_random random = jobq_random_from(888);
+    jobq_random random = {888};
     size_t i, c;
     int taken = 0;
 

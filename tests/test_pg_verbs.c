@@ -412,7 +412,7 @@ static int64_t side_last_id;
 static void *side(void *arg)
 {
     intptr_t number_of_side = (intptr_t)arg;
-    jobq_random random = jobq_random_from(1000 + (uint64_t)number_of_side);
+    jobq_random random = {1000 + (uint64_t)number_of_side};
     PGconn *conn = PQconnectdb(server());
     int64_t worker = 0, claim = 0;
 

@@ -88,7 +88,7 @@ static inline jobq_work *told_work(int32_t part, uint32_t generation)
 {
     static jobq_work work;
 
-    work.messages = true;
+    work.partition_id = 1;
     work.slot = part;
     work.generation = generation;
     return &work;
@@ -108,6 +108,12 @@ static inline bool told_committed(jobq_loop *l, int64_t now, int32_t part, uint3
                                   jobq_error error)
 {
     return jobq_loop_committed(l, now, told_work(part, generation), error);
+}
+
+/* Whether a statement claims jobs. */
+static inline bool claims(const jobq_request *r)
+{
+    return r->kind == JOBQ_REQUEST_CLAIM || (r->kind == JOBQ_REQUEST_HEARTBEAT && r->claim != 0);
 }
 
 /* What another worker, made up by a test, asks of a jobq_memory. */

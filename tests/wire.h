@@ -76,10 +76,9 @@ static inline int wire_send_all(wire *two, const jobq_request *r)
     jobq_request *beat = &two[0].request, *claim = &two[1].request;
 
     wire_send(&two[0], r);
-    if (!r->with_claim) return 1;
+    if (r->kind != JOBQ_REQUEST_HEARTBEAT || r->claim == 0) return 1;
     wire_send(&two[1], r);
-    beat->with_claim = claim->with_claim = false;
-    two[0].answer.with_claim = two[1].answer.with_claim = false;
+    beat->claim = two[0].answer.claim = 0;
     beat->lane_count = beat->kind_count = claim->settled_count = 0;
     claim->kind = two[1].answer.kind = JOBQ_REQUEST_CLAIM;
     return 2;

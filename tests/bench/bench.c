@@ -68,7 +68,7 @@ int bench_chance(int low, int high)
     static jobq_random random;
     static bool seeded;
 
-    if (!seeded) random = jobq_random_from(1);
+    if (!seeded) random.state = 1;
     seeded = true;
     return (int)jobq_random_between(jobq_random_next(&random), low, high);
 }

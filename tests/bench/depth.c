@@ -208,7 +208,7 @@ static double counts_ms(jobq_pg *pg, long many)
 static double peek_ms(jobq_pg *pg)
 {
     double ms[LOOKS], started;
-    jobq_pg_batch batch;
+    jobq_pg_rows batch;
     jobq_pg_error error;
     int i;
 
@@ -218,7 +218,7 @@ static double peek_ms(jobq_pg *pg)
             bench_fail("%s", error.message);
         ms[i] = 1000 * (bench_now() - started);
         if (batch.count != PAGE) bench_fail("look: peek returned %d jobs", (int)batch.count);
-        jobq_pg_batch_clear(&batch);
+        jobq_pg_rows_clear(&batch);
     }
     return bench_quantile(ms, LOOKS, 0.5);
 }

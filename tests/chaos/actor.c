@@ -250,7 +250,7 @@ static void note(jobq_call *call, const char *event, const char *detail)
 
 static unsigned chance(const jobq_call *call)
 {
-    jobq_random r = jobq_random_from((uint64_t)call->job.id * 31 + (uint64_t)call->job.claim);
+    jobq_random r = {(uint64_t)call->job.id * 31 + (uint64_t)call->job.claim};
 
     return (unsigned)(jobq_random_next(&r) % 100);
 }
@@ -609,7 +609,7 @@ int main(int argc, char **argv)
     sigaction(SIGUSR1, &action, NULL);
     sigaction(SIGUSR2, &action, NULL);
     end_us = mono_us() + atoll(argv[4]) * 1000000;
-    dice = jobq_random_from((uint64_t)getpid() * 7919 + (uint64_t)mono_us());
+    dice.state = (uint64_t)getpid() * 7919 + (uint64_t)mono_us();
     snprintf(conninfo, sizeof conninfo, "%.800s application_name=%.60s connect_timeout=5",
              getenv("JOBQ_SERVER"), name);
     desc.conninfo = conninfo;

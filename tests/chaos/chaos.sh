@@ -1,10 +1,14 @@
 #!/usr/bin/env bash
-# chaos.sh [--minutes N] [--seed S] [--only FAULT,...] [--mutant NAME] [--list]
+# chaos.sh [--minutes N] [--seed S] [--only FAULT,...] [--mutant NAME] [--old COMMIT] [--list]
 #
 # Producers, workers and operators work while everything around them breaks. Afterwards check.sql
 # looks for broken promises in what they logged and in the database. N (default 1) may be a
 # fraction; each fault comes at least once. The seed chooses the order and the victims of the
 # faults. --mutant breaks the library with a patch of tests/mutants/, which the run must find.
+#
+# With the fault `deploy` all processes begin with the library of an older commit. The fault then
+# migrates to today's schema. From then on half of the processes run today's library, and the
+# others go on with the older one. The commit is JOBQ_SUPPORTED_SINCE (see the Makefile) or --old.
 #
 # Runs on the server of JOBQ_SERVER (in the form "host=... user=..."), which may be a server of
 # yours, in the schemas jobq_chaos and jobq_chaos_watch, which it drops first. Without
@@ -15,15 +19,16 @@ set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 tests=${here%/*}
 all_faults="kill kill_producer freeze freeze_inside late cut commits hold unsynced delay clock
-    trouble locks bouncer crash restart failover restore logical upgrade logical_upgrade"
+    deploy trouble locks bouncer crash restart failover restore logical upgrade logical_upgrade"
 
-minutes=1 seed=$$ only= mutant=
+minutes=1 seed=$$ only= mutant= old=${JOBQ_SUPPORTED_SINCE-}
 while [ $# -gt 0 ]; do
     case $1 in
     --minutes) minutes=$2; shift ;;
     --seed) seed=$2; shift ;;
     --only) only=$2; shift ;;
     --mutant) mutant=$2; shift ;;
+    --old) old=$2; shift ;;
     --list) echo $all_faults | tr ' ' '\n'; exit ;;
     *) sed -n '2,/^set/{s/^# \{0,1\}//;/^set/!p;}' "$0" >&2; exit 2 ;;
     esac
@@ -56,6 +61,31 @@ mutate() {
     programs=$tree/.build/chaos
 }
 [ -z "$mutant" ] || mutate
+
+# Builds the older programs in .build/chaos/old/ and sets old_programs, or sets missing to the reason
+# why there are none. Before the first release a migration may be edited in place; then the commit
+# with that edit is the oldest one that is supported.
+older_programs() {
+    local edited tree
+    if ! git merge-base --is-ancestor "$old" HEAD 2>/dev/null; then
+        missing="the history of this tree does not contain the commit $old"
+    elif ! git diff --quiet --diff-filter=MD HEAD -- 'sql/[0-9]*.sql'; then
+        missing="a migration is edited in place, and that is not committed"
+    else
+        edited=$(git log -1 --format=%H --diff-filter=MD "$old..HEAD" -- 'sql/[0-9]*.sql')
+        old=$(git rev-parse --short "${edited:-$old}")
+        tree=.build/chaos/old/$old
+        [ -e "$tree" ] || {
+            mkdir -p "$tree.new"
+            git archive "$old" Makefile jobq.h jobq_pg.h tests | tar -x -C "$tree.new"
+            mv "$tree.new" "$tree"
+        }
+        make -s -C "$tree" .build/chaos/actor >/dev/null
+        old_programs=$PWD/$tree/.build/chaos
+        echo "chaos: older programs are of commit $old"
+        touch "$run/undeployed"
+    fi
+}
 
 # ---- small things --------------------------------------------------------------------------------
 
@@ -100,12 +130,20 @@ keep() {
     local name=$1 server=$2 role=$3 pid
     shift 3
     while [ ! -e "$run/stop.$role" ]; do
-        JOBQ_SERVER=$server "$programs/actor" "$role" "$run/log/$name" "$name" 100000 "$@" \
+        JOBQ_SERVER=$server "$(program_of "$name")" "$role" "$run/log/$name" "$name" 100000 "$@" \
             2>>"$run/log/stderr" &
         pid=$!
         echo "$pid" >"$run/$name.pid"
         wait "$pid" 2>/dev/null || sleep 0.2
     done
+}
+
+# The program of a process. Until the deploy it is an older one, and for some after it, too.
+program_of() {
+    local programs=$programs
+    [ ! -e "$run/undeployed" ] || programs=$old_programs
+    case $1 in worker1 | worker3 | consumer1 | producer1) programs=${old_programs:-$programs} ;; esac
+    echo "$programs/actor"
 }
 
 start() {
@@ -173,7 +211,7 @@ as_user=(env)
 bouncer_start() {
     cat >"$run/bouncer.ini" <<END
 [databases]
-* = host=$run/at
+* = host=$run/at user=postgres
 [pgbouncer]
 unix_socket_dir = $run/c
 listen_port = 5432
@@ -278,6 +316,59 @@ fault_locks() {
             ORDER BY id DESC LIMIT 30 FOR UPDATE) l; SELECT pg_sleep(0.4); SELECT FROM (SELECT id FROM
             jobq_chaos.job ORDER BY random() LIMIT 30 FOR UPDATE) l; ROLLBACK" >/dev/null 2>&1 || :
     done
+}
+
+migrated() { JOBQ_SERVER=$admin_server "$programs/actor" migrate "$run/log/migrate" migrate 60; }
+
+# What a process has done so far: jobs of a worker, transactions of a producer.
+done_by() { grep -cE $'\t(end|answer)\t.*\t(success|done|committed)$' "$run/log/$1" || :; }
+
+# The messages that older programs have handled so far.
+messages_by_older() {
+    local letters
+    letters=$(cat "$run"/log/worker{1,3} | grep -c $'\tletter\t') || :
+    number "SELECT $letters + count(*) FROM jobq_chaos_watch.delivered
+        WHERE app IN ('worker1', 'worker3', 'consumer1')"
+}
+
+did() { [ "$(done_by "$1")" -gt "$2" ]; }
+did_messages() { [ "$(messages_by_older)" -gt "$1" ]; }
+
+# Tells the checker which of the processes does nothing for a minute.
+all_work() {
+    local name
+    for name in worker1 worker2 worker3 producer1 producer2; do
+        until_true 60 did "$name" "$(done_by "$name")" || log note idle "$name"
+    done
+}
+
+older_receive() {
+    until_true 60 did_messages "$(messages_by_older)" || log note idle "receivers of older programs"
+}
+
+# Installs the text of this version, even if the version has the same number.
+migrate() {
+    local version
+    version=$(sed -n 's/.* SET version = \([0-9]*\),.*/\1/p' sql/version.sql)
+    admin -c "UPDATE jobq_chaos.meta SET version = $((version - 1)) WHERE version = $version" &&
+        JOBQ_SERVER=$admin_server "$programs/actor" migrate "$run/log/migrate" migrate 60
+}
+
+# Half of the processes are replaced by today's, and half go on with the older library. Some of
+# those start again.
+fault_deploy() {
+    local name pid pids=()
+    [ -e "$run/undeployed" ] || return 0
+    fault deploy
+    until_true 60 migrate 2>>"$run/log/stderr"
+    all_work
+    older_receive
+    rm "$run/undeployed"
+    for name in worker2 worker3 producer2 consumer2 operator; do pids+=("$(pid_of "$name")"); done
+    for pid in "${pids[@]}"; do signal TERM "$pid"; done
+    for pid in "${pids[@]}"; do until_true 60 gone "$pid"; done
+    all_work
+    older_receive
 }
 
 fault_bouncer() { fault bouncer; signal KILL "$bouncer"; sleep 1; bouncer_start; sleep 1; }
@@ -469,9 +560,16 @@ if [ -n "$primary" ]; then
 fi
 [ -n "${JOBQ_UPGRADE_BIN-}" ] || possible=${possible%%upgrade*}
 if [ -n "$through_bouncer" ]; then bouncer_start; else possible=${possible/bouncer/}; fi
+old_programs= missing=
+case " $(echo "${only:-$possible}" | tr ',\n' '  ') " in *" deploy "*) older_programs ;; esac
+if [ -n "$missing" ]; then
+    [ -z "$only" ] || { echo "chaos: no deploy: $missing" >&2; exit 1; }
+    echo "chaos: deploy is skipped: $missing"
+    possible=${possible/deploy/}
+fi
 
 admin -c "DROP SCHEMA IF EXISTS jobq_chaos CASCADE" -c "DROP SCHEMA IF EXISTS jobq_chaos_watch CASCADE" 2>/dev/null
-JOBQ_SERVER=$admin_server "$programs/actor" migrate "$run/log/migrate" migrate 60
+JOBQ_SERVER=$admin_server "$(program_of migrate)" migrate "$run/log/migrate" migrate 60
 admin -f "$here/watch.sql" >/dev/null
 
 start worker1 "$clients" worker
@@ -492,7 +590,7 @@ list=$(echo "${only:-$possible}" | tr ',' ' ')
 echo "chaos: seed $seed, faults: $(echo $list)"
 [ -n "$primary" ] || echo "chaos: left out, because they need the machine of the server:" ${all_faults#*locks}
 end=$(awk -v now="$SECONDS" -v m="$minutes" 'BEGIN { printf "%d", now + 60 * m }')
-sleep 2
+all_work
 while :; do
     for name in $(shuf -e $list --random-source=<(yes "$RANDOM")); do
         [ "$faults" -lt "$(echo $list | wc -w)" ] || [ "$SECONDS" -lt "$end" ] || break 2

@@ -333,6 +333,11 @@ FROM (SELECT t.ref, lag(t.ref) OVER (
       FROM taken t JOIN events e ON e.ref = t.ref) d
 WHERE d.ref < d.before;
 
+-- ---- 7: faults only delay or repeat work ---------------------------------------------------
+
+INSERT INTO broken
+SELECT 7, 'did nothing for a minute', detail FROM log WHERE event = 'idle';
+
 -- ---- the report ----------------------------------------------------------------------------
 
 \t on
@@ -381,7 +386,8 @@ FROM (VALUES (1, 'nothing committed is lost'),
              (3, 'no stale writer'),
              (4, 'poison ends by its own limit, its neighbours do not'),
              (5, 'leases end by the database''s clock, after watching'),
-             (6, 'messages in order, none skipped')) p (number, text)
+             (6, 'messages in order, none skipped'),
+             (7, 'faults only delay or repeat work')) p (number, text)
 ORDER BY p.number;
 
 SELECT format('    %s: %s cases, as job %s', law, count(*),

@@ -26,7 +26,8 @@ CREATE TABLE delivered (
     queue text NOT NULL,
     partition int NOT NULL,
     seq bigint NOT NULL,
-    ref bigint NOT NULL
+    ref bigint NOT NULL,
+    app text NOT NULL DEFAULT current_setting('application_name')
 );
 
 -- app: application_name of whoever made the change. boot: when the server was started.

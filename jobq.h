@@ -114,6 +114,7 @@
  *     JOBQ_LOOP_PARTITIONS partitions that one loop keeps track of         (default: 64)
  *     JOBQ_LOOP_BATCH      messages of one delivery                        (default: 1000)
  *     JOBQ_MEMORY_PARTITIONS, JOBQ_MEMORY_MESSAGES   of a jobq_memory   (default: 16, 1024)
+ *     JOBQ_MEMORY_KINDS    kinds of a jobq_memory with a policy of their own         (default: 8)
  *
  *     All files of a program must see the same values.
  *
@@ -680,7 +681,8 @@ typedef enum jobq_outcome {
     JOBQ_OUTCOME_COUNT
 } jobq_outcome;
 
-/* Policy of a queue. Zero fields mean the default; jobq_policy_defaults fills them. */
+/* Policy of a queue, or of a kind that differs from its queue. Zero fields mean the default;
+ * jobq_policy_defaults fills them. */
 typedef struct jobq_policy {
     int32_t max_attempts;      /* failed attempts after which a job fails (default 20) */
     int32_t max_crashes;       /* crashes after which a job fails (default 3) */
@@ -696,13 +698,13 @@ typedef struct jobq_job {
     int64_t claim;          /* the token: the claim's number */
     int64_t run_at_us;      /* store's clock; JOBQ_NEVER: parked */
     int64_t enqueued_at_us; /* store's clock */
-    int64_t timeout_us;     /* its own time limit (0: the queue's) */
+    int64_t timeout_us;     /* its own time limit (0: its kind's, or else the queue's) */
     int64_t bytes;          /* size of payload and headers as sent (0: unknown) */
     int32_t queue;          /* id in the store */
     int32_t kind;           /* id in the store */
     int32_t attempt;        /* attempts in this stage, including the running one */
     int32_t crash;          /* times its worker died while it ran alone */
-    int32_t max_attempts;   /* its own limit (0: the queue's) */
+    int32_t max_attempts;   /* its own limit (0: its kind's, or else the queue's) */
     int16_t stage;          /* 0 is the first */
     int16_t stages;         /* 1 to JOBQ_STAGES_MAX */
     int16_t priority;       /* -9 to 9, smaller runs first */
@@ -755,8 +757,8 @@ JOBQ_API jobq_job jobq_job_new(int64_t id);
 /*
  * jobq_job_decide -- what an event makes of a job. Changes nothing.
  *
- * Shape   policy: that of the job's queue, filled by jobq_policy_defaults. decision is written only
- *         on JOBQ_OK.
+ * Shape   policy: that of the job's kind or queue, filled by jobq_policy_defaults. decision is
+ *         written only on JOBQ_OK.
  * Errors  JOBQ_ERROR_TRANSITION if the event does not apply in the job's state. JOBQ_ERROR_INVALID
  *         for a CLAIM without a token, or a negative delay.
  */
@@ -1200,7 +1202,7 @@ typedef enum jobq_request_kind {
     JOBQ_REQUEST_CONNECT,
     JOBQ_REQUEST_DISCONNECT, /* an answer is overdue: drop the connection */
     JOBQ_REQUEST_REGISTER,   /* worker, lease_us -> queues */
-    JOBQ_REQUEST_POLICIES,   /* queues -> policies */
+    JOBQ_REQUEST_POLICIES,   /* worker, queues -> policies, kind_policies */
     JOBQ_REQUEST_CLAIM,      /* worker, claim, limit, bytes, lanes, kinds, suspects, alone, sweep,
                                 look -> claimed */
     JOBQ_REQUEST_RECOVER,    /* worker, claim, limit: makes jobs of a claim without an answer ready
@@ -1356,6 +1358,12 @@ typedef struct jobq_queue_policy {
     bool paused;
 } jobq_queue_policy;
 
+/* The whole policy of a kind that differs from its queue's. */
+typedef struct jobq_kind_policy {
+    int32_t kind; /* id in the store */
+    jobq_policy policy;
+} jobq_kind_policy;
+
 /* A decision that was not written. */
 typedef struct jobq_exception {
     int64_t job, worker, claim;
@@ -1397,11 +1405,13 @@ typedef struct jobq_answer {
     bool more, done;        /* see the request's kind */
     jobq_error error;       /* if not JOBQ_OK, ignore the rest */
     int32_t count;          /* RESCUE, UNPARK: jobs. Else of the list that the kind fills */
+    int32_t kind_policy_count;
     jobq_reading reading;
     jobq_claimed claimed;
     jobq_news news;
     int32_t queues[JOBQ_LOOP_QUEUES];             /* ids, in the order of the queues served */
     jobq_queue_policy policies[JOBQ_LOOP_QUEUES]; /* in the order of the request's queues */
+    jobq_kind_policy kind_policies[JOBQ_LOOP_KINDS]; /* of kinds that the worker has */
     jobq_exception exceptions[JOBQ_ENDINGS_MAX];
     jobq_backlog backlogs[JOBQ_BACKLOGS_MAX];     /* in the order of their ids */
 } jobq_answer;
@@ -1414,7 +1424,7 @@ typedef struct jobq_work {
     int32_t slot;        /* below JOBQ_LOOP_SLOTS; of messages below JOBQ_LOOP_PARTITIONS */
     uint32_t generation; /* counts the uses of the slot */
     int32_t queue;       /* index among the queues served; -1: a job of another queue */
-    jobq_policy policy;  /* of the queue */
+    jobq_policy policy;  /* of the job's kind, or of the queue */
     jobq_job job;
     int64_t partition_id; /* 0: it is a job */
     int32_t partition;   /* its number in its queue */
@@ -1557,6 +1567,9 @@ JOBQ_API jobq_loop_status jobq_loop_status_of(const jobq_loop *loop);
  */
 
 #define JOBQ_MEMORY_QUEUES 8 /* queues 1 to 8 have their own policy; others the defaults */
+#ifndef JOBQ_MEMORY_KINDS
+#define JOBQ_MEMORY_KINDS 8  /* kinds 1 to 8 may have a policy; others have their queue's */
+#endif
 
 typedef struct jobq_memory jobq_memory;
 
@@ -1588,6 +1601,10 @@ JOBQ_API jobq_memory *jobq_memory_init(void *block, int32_t jobs, int32_t worker
 /* jobq_memory_policy -- sets the policy of queue 1 to JOBQ_MEMORY_QUEUES, and pauses it or not. */
 JOBQ_API void jobq_memory_policy(jobq_memory *memory, int32_t queue, const jobq_policy *policy,
                                  bool paused);
+
+/* jobq_memory_kind_policy -- sets the policy of kind 1 to JOBQ_MEMORY_KINDS, all of it. NULL: that
+ * of its queue. */
+JOBQ_API void jobq_memory_kind_policy(jobq_memory *memory, int32_t kind, const jobq_policy *policy);
 
 /* jobq_memory_pause -- pauses a kind, 1 to 63, or not. Workers that have it do not claim its jobs
  * then. */
@@ -3526,7 +3543,6 @@ struct jobq_loop {
     int32_t sweeps_overrun;  /* sweeps that timed out in a row */
     int64_t full_mono_us;    /* next claim that lists all lanes */
     int64_t look_us;         /* pause after an empty claim; doubles */
-    int64_t remain_mono_us;  /* UNTIL_ENDED: when to ask next what remains */
     int64_t remain_us;       /* pause before asking again; doubles */
     bool none_remain;        /* the store has just said that nothing remains */
     int64_t linger_us;       /* pause after a claim that got few jobs; doubles */
@@ -3539,15 +3555,13 @@ struct jobq_loop {
     int64_t rescue_mono_us;  /* law (18): watches that end by then come first; INT64_MIN: none */
     int64_t quiet_mono_us;   /* when quiet may change by time alone */
     int64_t flush_mono_us;   /* when the oldest finished job must be flushed */
-    int64_t prune_mono_us;
-    int64_t vacuum_mono_us;  /* earliest next vacuum */
     int64_t vacuum_rows;     /* rows that have ended since the last vacuum was sent */
     int64_t connect_mono_us; /* when to connect next */
     int64_t stop_mono_us;    /* end of the grace */
     int64_t deadline_mono_us; /* the first end of a running handler's time limit, or earlier */
     int64_t handler_us;      /* time that handlers take, moving average (-1: unknown) */
     int64_t sent_mono_us[JOBQ_REQUEST_COUNT]; /* when the statement on its way was sent */
-    int64_t hold_mono_us[JOBQ_REQUEST_COUNT]; /* earliest next statement, after an error */
+    int64_t hold_mono_us[JOBQ_REQUEST_COUNT]; /* earliest next statement */
     uint32_t failures[JOBQ_REQUEST_COUNT];
     jobq_budget budgets[JOBQ_REQUEST_COUNT];  /* what a statement of a kind may carry */
     jobq_budget suspect_budgets[2]; /* of claims of suspects, and of those that must run alone */
@@ -3571,6 +3585,7 @@ struct jobq_loop {
     int32_t woken_count;     /* how many notifications came close together */
     int32_t queue_count;
     int32_t kind_count;
+    int32_t kind_policy_count;
     int32_t parked_kind;     /* a kind of this worker that has parked jobs; 0: none */
     bool connected;
     bool registered;         /* the store knows the worker */
@@ -3593,6 +3608,7 @@ struct jobq_loop {
     jobq_list free, queued, done, odd, sent_done, sent_odd;
     int32_t running[JOBQ_LOOP_THREADS];
     int32_t kinds[JOBQ_LOOP_KINDS + JOBQ_STRAYS_MAX]; /* else only of these kinds */
+    jobq_kind_policy kind_policies[JOBQ_LOOP_KINDS]; /* of kinds that differ from their queue */
     jobq_watched watched[JOBQ_LOOP_WATCHED];
     jobq_claim claims[JOBQ_LOOP_CLAIMS];
     jobq_slot slots[JOBQ_LOOP_SLOTS];
@@ -3612,6 +3628,18 @@ struct jobq_loop {
  * their answers. */
 #define JOBQ__ASIDE (1u << JOBQ_REQUEST_PRUNE | 1u << JOBQ_REQUEST_VACUUM)
 #define JOBQ__RECONNECT_CAP (10 * JOBQ__SECOND)
+
+/* A pause twice as long as the last one, within bounds. */
+static int64_t jobq__twice(int64_t us, int64_t first, int64_t most)
+{
+    return jobq__min(jobq__max(2 * us, first), most);
+}
+
+/* How long to wait after this many failures: 50 ms, doubling to 5 s. */
+static int64_t jobq__patience(uint32_t failures)
+{
+    return jobq__min((int64_t)50 * JOBQ__MS << jobq__min(failures, 10), 5 * JOBQ__SECOND);
+}
 
 static int64_t jobq__or(int64_t value, int64_t fallback) { return value > 0 ? value : fallback; }
 
@@ -3638,6 +3666,12 @@ JOBQ_API jobq_loop_config jobq_loop_config_defaults(const jobq_loop_config *conf
     c.jobs_max = jobq__or(c.jobs_max, JOBQ_NEVER);
     for (i = 0; i < JOBQ_LOOP_QUEUES; i++) c.tuning[i] = jobq_tuning_defaults(&c.tuning[i]);
     return c;
+}
+
+/* A random time in the last quarter of a pause, so that workers do not go in step. */
+static int64_t jobq__about(jobq_loop *l, int64_t us)
+{
+    return jobq_random_between(jobq_random_next(&l->random), us - us / 4, us);
 }
 
 /* -- lists of slots -- */
@@ -3802,8 +3836,7 @@ static void jobq__answer(jobq_loop *l, jobq_request_kind kind, int64_t now, jobq
         }
         return;
     }
-    l->hold_mono_us[kind] =
-        now + jobq__min((int64_t)50 * JOBQ__MS << jobq__min(*failures, 10), 5 * JOBQ__SECOND);
+    l->hold_mono_us[kind] = now + jobq__patience(*failures);
     if (*failures < UINT32_MAX && (l->carried[kind] <= 1 || error == JOBQ_ERROR_RETRYABLE)) {
         ++*failures;
     }
@@ -3813,6 +3846,12 @@ static void jobq__answer(jobq_loop *l, jobq_request_kind kind, int64_t now, jobq
     }
     if (error == JOBQ_ERROR_LOST || error == JOBQ_ERROR_DEAD) return;
     jobq__budget_failed(jobq__budget_of(l, kind), l->carried[kind], well);
+}
+
+/* The next statement of a kind waits at least until then. */
+static void jobq__hold(jobq_loop *l, jobq_request_kind kind, int64_t until_mono_us)
+{
+    l->hold_mono_us[kind] = jobq__max(l->hold_mono_us[kind], until_mono_us);
 }
 
 /* Whether a statement has taken all the time that an answer may take. */
@@ -3874,6 +3913,28 @@ static void jobq__slot_free(jobq_loop *l, int32_t i)
     s->state = JOBQ_SLOT_FREE;
     s->generation++;
     jobq__push(l, &l->free, i);
+}
+
+/* -- queues -- */
+
+/* The index of a queue, by its id; queue_count: this worker does not serve it. */
+static int32_t jobq__queue_index(const jobq_loop *l, int32_t id)
+{
+    int32_t i = 0;
+
+    while (i < l->queue_count && l->queues[i].id != id) i++;
+    return i;
+}
+
+/* The policy of a job: its kind's, else its queue's, else the defaults. */
+static jobq_policy jobq__policy_of(const jobq_loop *l, const jobq_job *job)
+{
+    int32_t queue = jobq__queue_index(l, job->queue), i;
+
+    for (i = 0; i < l->kind_policy_count; i++) {
+        if (l->kind_policies[i].kind == job->kind) return l->kind_policies[i].policy;
+    }
+    return queue < l->queue_count ? l->queues[queue].policy : jobq_policy_defaults(NULL);
 }
 
 /* -- whether to claim, and for which thread -- */
@@ -4239,10 +4300,9 @@ static void jobq__relay_backlog(jobq_loop *l, int64_t now, const jobq_backlog *b
 {
     jobq_relay *r = &l->relay;
     jobq_part *p;
-    int32_t queue;
+    int32_t queue = jobq__queue_index(l, b->queue);
 
     if (r->crowded) return; /* a later LOOK lists it again */
-    for (queue = 0; queue < l->queue_count && l->queues[queue].id != b->queue;) queue++;
     p = jobq__relay_find(r, b->id);
     if (p != NULL) jobq__relay_next_is(p, b->acked);
     if (jobq__relay_open(l, queue) && b->waiting > 0) {
@@ -4265,8 +4325,8 @@ static void jobq__relay_busy(jobq_loop *l, int64_t now)
     r->idle_mono_us = JOBQ_NEVER;
     r->look_us = 0;
     r->empty = false;
-    r->linger_us = jobq__min(jobq__max(2 * r->linger_us, JOBQ__MS),
-                             jobq__min(l->config.linger_us, JOBQ__LINGER_MESSAGES));
+    r->linger_us = jobq__twice(r->linger_us, JOBQ__MS,
+                               jobq__min(l->config.linger_us, JOBQ__LINGER_MESSAGES));
     r->look_mono_us = now + r->linger_us;
 }
 
@@ -4278,9 +4338,8 @@ static void jobq__relay_idle(jobq_loop *l, int64_t now)
     if (r->idle_mono_us == JOBQ_NEVER) r->idle_mono_us = now;
     r->busy_mono_us = JOBQ_NEVER;
     r->empty = !r->amid;
-    r->look_us = jobq__min(jobq__max(2 * r->look_us, JOBQ__MS), l->config.poll_us);
-    r->look_mono_us = now + jobq_random_between(jobq_random_next(&l->random),
-                                                r->look_us - r->look_us / 4, r->look_us);
+    r->look_us = jobq__twice(r->look_us, JOBQ__MS, l->config.poll_us);
+    r->look_mono_us = now + jobq__about(l, r->look_us);
     if (r->amid && !l->amid) r->look_mono_us = now;
 }
 
@@ -4373,11 +4432,10 @@ static void jobq__relay_unwanted(jobq_loop *l, jobq_part *p)
     if (p->given == 0 || l->phase != JOBQ_PHASE_WORKING) jobq__relay_all(l, p, JOBQ_RESULT_LEFT);
 }
 
-/* After an error: when to try again, in 50 ms, doubling to 5 s. */
+/* After an error: when to try again. */
 static int64_t jobq__relay_hold(jobq_part *p, int64_t now)
 {
-    int64_t wait = jobq__min((int64_t)50 * JOBQ__MS << jobq__min(p->failures, 10),
-                             5 * JOBQ__SECOND);
+    int64_t wait = jobq__patience(p->failures);
 
     if (p->failures < UINT32_MAX) p->failures++;
     return now + wait;
@@ -4718,21 +4776,21 @@ static int32_t jobq__relay_want(const jobq_loop *l)
 
 /* A LOOK lists as many as there are places. While all threads are busy the next round waits longer,
  * because it only tells whether others wait for them. */
-static int64_t jobq__due_look(const jobq_loop *l, int64_t now)
+static int64_t jobq__due_look(const jobq_loop *l, jobq_request_kind kind, int64_t now)
 {
     const jobq_relay *r = &l->relay;
-    int64_t sent = l->sent_mono_us[JOBQ_REQUEST_LOOK];
+    int64_t sent = l->sent_mono_us[kind];
     int64_t at = jobq__min(r->look_mono_us, jobq__max(r->missed_mono_us, sent + JOBQ__LOOK_PAUSE));
 
     if (!jobq__relay_serves(l) || !l->registered || l->phase != JOBQ_PHASE_WORKING ||
-        l->policies_stale || jobq__sent(l, JOBQ_REQUEST_LOOK) || jobq__relay_closed(l) ||
+        l->policies_stale || jobq__sent(l, kind) || jobq__relay_closed(l) ||
         2 * jobq__relay_waiting(l, now) >= JOBQ_LOOP_PARTITIONS) {
         return JOBQ_NEVER;
     }
     if (jobq__relay_want(l) <= 0 && r->after == 0) {
         at = jobq__max(at, sent + (r->found ? JOBQ__TURN : l->config.poll_us));
     }
-    return jobq__max(at, l->hold_mono_us[JOBQ_REQUEST_LOOK]);
+    return jobq__max(at, l->hold_mono_us[kind]);
 }
 
 /* The partition to take over next; NULL: none. Its last holder died, perhaps because of these
@@ -4810,30 +4868,21 @@ static jobq_part *jobq__first_part(const jobq_loop *l, jobq_part_state state, in
     return (jobq_part *)(uintptr_t)first;
 }
 
-static int64_t jobq__due_ack(const jobq_loop *l, int64_t now)
+/* ACK, RENEW and READ are about one part each, in this state. */
+static jobq_part_state jobq__part_asks(jobq_request_kind kind)
 {
-    int64_t due;
-
-    (void)now;
-    jobq__first_part(l, JOBQ_PART_FINISHED, &due);
-    return due;
+    return kind == JOBQ_REQUEST_ACK     ? JOBQ_PART_FINISHED
+           : kind == JOBQ_REQUEST_RENEW ? JOBQ_PART_RUNNING
+           : kind == JOBQ_REQUEST_READ  ? JOBQ_PART_AWAY
+                                        : JOBQ_PART_NONE;
 }
 
-static int64_t jobq__due_renew(const jobq_loop *l, int64_t now)
+static int64_t jobq__due_of_parts(const jobq_loop *l, jobq_request_kind kind, int64_t now)
 {
     int64_t due;
 
     (void)now;
-    jobq__first_part(l, JOBQ_PART_RUNNING, &due);
-    return due;
-}
-
-static int64_t jobq__due_read(const jobq_loop *l, int64_t now)
-{
-    int64_t due;
-
-    (void)now;
-    jobq__first_part(l, JOBQ_PART_AWAY, &due);
+    jobq__first_part(l, jobq__part_asks(kind), &due);
     return due;
 }
 
@@ -4861,9 +4910,9 @@ static bool jobq__relay_empty(const jobq_loop *l)
 
 /* -- what to do next: making the requests -- */
 
-static void jobq__ask_part(jobq_loop *l, jobq_part *p, jobq_request_kind kind, jobq_request *a)
+/* The part that a request is about, and its token. */
+static void jobq__name_part(const jobq_loop *l, const jobq_part *p, jobq_request *a)
 {
-    jobq__ask(a, kind);
     a->slot = (int32_t)(p - l->relay.parts);
     a->generation = p->generation;
     a->partition_id = p->id;
@@ -4888,7 +4937,7 @@ static void jobq__make_read(jobq_loop *l, int64_t now, jobq_request *a)
     p->sent_mono_us = p->taken_mono_us = now;
     p->suspect = p->holder.worker != 0;
     jobq__relay_move(&l->relay, p, JOBQ_PART_READING);
-    jobq__ask_part(l, p, JOBQ_REQUEST_READ, a);
+    jobq__name_part(l, p, a);
     a->watched = p->holder;
     a->limit = p->size;
     a->bytes = p->budget.bytes;
@@ -4930,7 +4979,7 @@ static void jobq__make_ack(jobq_loop *l, int64_t now, jobq_request *a)
               l->phase == JOBQ_PHASE_WORKING && p->pace_us == 0 && p->failures == 0 &&
               !l->quiet && jobq__relay_open(l, p->queue) && !jobq__relay_yields(l, p, now);
 
-    jobq__ask_part(l, p, JOBQ_REQUEST_ACK, a);
+    jobq__name_part(l, p, a);
     jobq__ack_of(l, p, &a->ack);
     a->relaxed = true;
     p->size = jobq__cursor_size(&p->plan.cursor, batch, 0);
@@ -4950,7 +4999,8 @@ static void jobq__make_ack(jobq_loop *l, int64_t now, jobq_request *a)
 static void jobq__part_abandon(jobq_loop *l, jobq_part *p, int64_t now, jobq_request *a)
 {
     l->stats.abandoned++;
-    jobq__ask_part(l, p, JOBQ_REQUEST_ABANDON, a);
+    jobq__ask(a, JOBQ_REQUEST_ABANDON);
+    jobq__name_part(l, p, a);
     a->committing = p->state == JOBQ_PART_COMMITTING;
     a->stopping = l->phase != JOBQ_PHASE_WORKING;
     if (a->committing) {
@@ -4998,7 +5048,7 @@ static void jobq__make_renew(jobq_loop *l, int64_t now, jobq_request *a)
 
     p->renewing = true;
     p->renew_mono_us = now;
-    jobq__ask_part(l, p, JOBQ_REQUEST_RENEW, a);
+    jobq__name_part(l, p, a);
 }
 
 static void jobq__make_look(jobq_loop *l, int64_t now, jobq_request *a)
@@ -5011,7 +5061,6 @@ static void jobq__make_look(jobq_loop *l, int64_t now, jobq_request *a)
         r->found = r->amid = false;
         r->missed_mono_us = JOBQ_NEVER;
     }
-    jobq__send(l, JOBQ_REQUEST_LOOK, now, a);
     if (r->crowded) a->limit = (int32_t)jobq__min(a->limit, JOBQ_LOOP_PARTITIONS);
     r->amid |= l->amid;
     r->crowded = false;
@@ -5048,24 +5097,15 @@ static int64_t jobq__due_relay(const jobq_loop *l, int64_t now)
     for (i = 0; i < l->relay.count; i++) {
         due = jobq__min(due, jobq__due_part(l, &l->relay.parts[i]));
     }
-    return jobq__min(due, jobq__due_look(l, now));
+    return jobq__min(due, jobq__due_look(l, JOBQ_REQUEST_LOOK, now));
 }
 
 /* ---- >>next ---------------------------------------------------------------------------------- */
 
 /* The loop's part for jobs, and what joins both parts. It calls >>relay, which calls only what is
  * before it. Each statement has three functions: due says when to send it (JOBQ_NEVER: not wanted),
- * make fills the request, tell takes the answer. jobq__activities, at the end, lists them all. */
-
-static const jobq_loop_queue *jobq__queue(const jobq_loop *l, int32_t id)
-{
-    int32_t i;
-
-    for (i = 0; i < l->queue_count; i++) {
-        if (l->queues[i].id == id) return &l->queues[i];
-    }
-    return NULL;
-}
+ * make fills in what only its kind of request has, tell takes the answer. jobq__activities, at the
+ * end, lists them all. */
 
 /* The worker is dead, or was told so. What waits now belongs to others. What runs is told to stop.
  * What is finished is still sent: its token guards the write. */
@@ -5116,8 +5156,7 @@ JOBQ_API void jobq_loop_init(jobq_loop *l, const jobq_loop_config *config, uint6
     l->idle_mono_us = l->claim_mono_us = l->connect_mono_us = mono_us;
     l->sweep_mono_us = l->full_mono_us = l->beat_mono_us = mono_us;
     l->slept_mono_us = mono_us - JOBQ__SECOND;
-    l->prune_mono_us = mono_us + jobq__first_prune(l);
-    l->vacuum_mono_us = mono_us;
+    l->hold_mono_us[JOBQ_REQUEST_PRUNE] = mono_us + jobq__first_prune(l);
     l->handler_us = -1;
     for (i = 0; i < 2; i++) l->suspect_budgets[i] = jobq__budget_full(1);
     for (i = 0; i < JOBQ_REQUEST_COUNT; i++) {
@@ -5128,13 +5167,12 @@ JOBQ_API void jobq_loop_init(jobq_loop *l, const jobq_loop_config *config, uint6
 
 /* -- handing out jobs -- */
 
-/* The time limit of a job: its own, else its queue's. */
+/* The time limit of a job: its own, else its policy's. */
 static int64_t jobq__timeout(const jobq_loop *l, const jobq_job *job)
 {
-    const jobq_loop_queue *q = jobq__queue(l, job->queue);
+    int64_t of_policy = jobq__policy_of(l, job).timeout_us;
 
-    if (job->timeout_us > 0) return job->timeout_us;
-    return q != NULL && q->policy.timeout_us > 0 ? q->policy.timeout_us : JOBQ_NEVER;
+    return jobq__or(job->timeout_us, jobq__or(of_policy, JOBQ_NEVER));
 }
 
 static int32_t jobq__take_job(jobq_loop *l, int64_t mono_us)
@@ -5173,8 +5211,7 @@ static void jobq__unrun(jobq_loop *l, int32_t i)
 static void jobq__finish(jobq_loop *l, int32_t i, const jobq_event *event, int64_t now)
 {
     jobq_slot *s = &l->slots[i];
-    const jobq_loop_queue *q = jobq__queue(l, s->job.queue);
-    jobq_policy policy = q != NULL ? q->policy : jobq_policy_defaults(NULL);
+    jobq_policy policy = jobq__policy_of(l, &s->job);
     jobq_error error;
 
     s->job.cancel_requested = s->cancel;
@@ -5369,8 +5406,9 @@ static int64_t jobq__claim_at(const jobq_loop *l, int64_t now)
     return jobq__max(l->claim_mono_us, l->hold_mono_us[JOBQ_REQUEST_CLAIM]);
 }
 
-static int64_t jobq__due_claim(const jobq_loop *l, int64_t now)
+static int64_t jobq__due_claim(const jobq_loop *l, jobq_request_kind kind, int64_t now)
 {
+    (void)kind;
     return jobq__claim_new(l) < 0 ? JOBQ_NEVER : jobq__claim_at(l, now);
 }
 
@@ -5458,7 +5496,6 @@ static void jobq__add_claim(jobq_loop *l, int64_t now, jobq_request *a)
 
 static void jobq__make_claim(jobq_loop *l, int64_t now, jobq_request *a)
 {
-    jobq__send(l, JOBQ_REQUEST_CLAIM, now, a);
     jobq__add_claim(l, now, a);
     a->relaxed = true;
 }
@@ -5468,10 +5505,9 @@ static void jobq__make_claim(jobq_loop *l, int64_t now, jobq_request *a)
  * looked at. */
 static void jobq__bound_move(jobq_loop *l, const jobq_job *job, int64_t number)
 {
-    int32_t i;
+    int32_t i = jobq__queue_index(l, job->queue);
     jobq_bound *b;
 
-    for (i = 0; i < l->queue_count && l->queues[i].id != job->queue;) i++;
     if (i == l->queue_count) return;
     b = &l->queues[i].bounds[job->priority - JOBQ_PRIORITY_MIN][job->stage];
     if (b->claim == 0 || (l->claim_sweep && b->claim != number) || job->run_at_us > b->run_at_us ||
@@ -5549,7 +5585,7 @@ static void jobq__claimed_some(jobq_loop *l, int64_t now)
     l->swept_empty = false;
     if (l->claim_count >= l->claim_limit ||
         l->claim_bytes >= l->budgets[JOBQ_REQUEST_CLAIM].bytes / 2) l->linger_us = 0;
-    else l->linger_us = jobq__min(jobq__max(2 * l->linger_us, JOBQ__MS), l->config.linger_us);
+    else l->linger_us = jobq__twice(l->linger_us, JOBQ__MS, l->config.linger_us);
     l->claim_mono_us = now + l->linger_us;
 }
 
@@ -5558,7 +5594,6 @@ static void jobq__claimed_some(jobq_loop *l, int64_t now)
 static void jobq__claimed_none(jobq_loop *l, int64_t now, int64_t due_us)
 {
     int64_t poll = l->deaf ? jobq__min(l->config.poll_us, JOBQ__SECOND) : l->config.poll_us;
-    int64_t wait;
 
     l->stats.empty_claims++;
     l->linger_us = 0;
@@ -5568,10 +5603,8 @@ static void jobq__claimed_none(jobq_loop *l, int64_t now, int64_t due_us)
     if (l->claim_full) l->due_mono_us = due_us > 0 ? jobq__add(now, due_us) : JOBQ_NEVER;
     if (l->config.until != JOBQ_UNTIL_STOPPED && !l->swept_empty && !l->amid)
         l->sweep_mono_us = now;
-    l->look_us = jobq__min(jobq__max(2 * l->look_us, JOBQ__MS), poll);
-    wait =
-        jobq_random_between(jobq_random_next(&l->random), l->look_us - l->look_us / 4, l->look_us);
-    l->claim_mono_us = jobq__min(now + wait, l->due_mono_us);
+    l->look_us = jobq__twice(l->look_us, JOBQ__MS, poll);
+    l->claim_mono_us = jobq__min(now + jobq__about(l, l->look_us), l->due_mono_us);
     if (!l->swept_empty) l->claim_mono_us = jobq__min(l->claim_mono_us, l->sweep_mono_us);
     else if (l->look_us >= l->config.heartbeat_us) { /* the heartbeat claims */
         l->claim_mono_us = jobq__min(jobq__max(l->claim_mono_us, l->beat_mono_us), l->due_mono_us);
@@ -5582,9 +5615,8 @@ static void jobq__claimed_none(jobq_loop *l, int64_t now, int64_t due_us)
  * from. */
 static void jobq__alone_ready(jobq_loop *l, int64_t now, int32_t queue)
 {
-    int32_t i;
+    int32_t i = jobq__queue_index(l, queue);
 
-    for (i = 0; i < l->queue_count && l->queues[i].id != queue;) i++;
     if (queue != 0 && (i == l->queue_count || !jobq__claims_from(l, i))) return;
     if (l->alone_mono_us == JOBQ_NEVER) l->alone_mono_us = now;
     l->alone_told = true;
@@ -5725,16 +5757,6 @@ static int64_t jobq__due_flush(const jobq_loop *l, jobq_request_kind kind, int64
     return full || alone || jobq__claim_at(l, now) <= now ? now : l->flush_mono_us;
 }
 
-static int64_t jobq__due_complete(const jobq_loop *l, int64_t now)
-{
-    return jobq__due_flush(l, JOBQ_REQUEST_COMPLETE, now);
-}
-
-static int64_t jobq__due_settle(const jobq_loop *l, int64_t now)
-{
-    return jobq__due_flush(l, JOBQ_REQUEST_SETTLE, now);
-}
-
 static void jobq__add_ending(jobq_loop *l, int32_t slot, jobq_request *a)
 {
     const jobq_slot *s = &l->slots[slot];
@@ -5748,12 +5770,13 @@ static void jobq__add_ending(jobq_loop *l, int32_t slot, jobq_request *a)
     e->decision = s->decision;
 }
 
-static void jobq__make_flush(jobq_loop *l, jobq_request_kind kind, int64_t now, jobq_request *a)
+static void jobq__make_flush(jobq_loop *l, int64_t now, jobq_request *a)
 {
+    jobq_request_kind kind = a->kind;
     jobq_list *from = jobq__list_of(l, kind, false), *to = jobq__list_of(l, kind, true);
     int64_t bytes = 0;
 
-    jobq__send(l, kind, now, a);
+    (void)now;
     while (from->count > 0 && to->count < a->limit) {
         int32_t i = from->head;
         bytes += l->slots[i].bytes;
@@ -5766,16 +5789,6 @@ static void jobq__make_flush(jobq_loop *l, jobq_request_kind kind, int64_t now, 
     a->limit = l->carried[kind] = to->count;
     l->locked[kind] = 0;
     if (l->done.count + l->odd.count == 0) l->flush_mono_us = JOBQ_NEVER;
-}
-
-static void jobq__make_complete(jobq_loop *l, int64_t now, jobq_request *a)
-{
-    jobq__make_flush(l, JOBQ_REQUEST_COMPLETE, now, a);
-}
-
-static void jobq__make_settle(jobq_loop *l, int64_t now, jobq_request *a)
-{
-    jobq__make_flush(l, JOBQ_REQUEST_SETTLE, now, a);
 }
 
 /* A decision was not written: its job is locked, or has another token. */
@@ -5808,7 +5821,7 @@ static void jobq__locked(jobq_loop *l, jobq_request_kind kind, int64_t now)
 {
     int64_t *wait = &l->locked_us[kind];
 
-    *wait = l->locked[kind] == 0 ? 0 : jobq__min(jobq__max(2 * *wait, 5 * JOBQ__MS), JOBQ__SECOND);
+    *wait = l->locked[kind] == 0 ? 0 : jobq__twice(*wait, 5 * JOBQ__MS, JOBQ__SECOND);
     l->locked_mono_us[kind] = now + *wait;
     if (*wait > 0) l->flush_mono_us = jobq__min(l->flush_mono_us, l->locked_mono_us[kind]);
 }
@@ -5838,13 +5851,13 @@ static void jobq__tell_flush(jobq_loop *l, int64_t now, jobq_answer *a)
 
 /* -- the heartbeat and its news -- */
 
-static int64_t jobq__due_beat(const jobq_loop *l, int64_t now)
+static int64_t jobq__due_beat(const jobq_loop *l, jobq_request_kind kind, int64_t now)
 {
     (void)now;
-    if (!l->registered || l->phase > JOBQ_PHASE_STOPPING || jobq__sent(l, JOBQ_REQUEST_HEARTBEAT)) {
+    if (!l->registered || l->phase > JOBQ_PHASE_STOPPING || jobq__sent(l, kind)) {
         return JOBQ_NEVER;
     }
-    return jobq__max(l->beat_mono_us, l->hold_mono_us[JOBQ_REQUEST_HEARTBEAT]);
+    return jobq__max(l->beat_mono_us, l->hold_mono_us[kind]);
 }
 
 /* Adds the claims whose rows this heartbeat may delete. */
@@ -5865,12 +5878,12 @@ static void jobq__make_beat(jobq_loop *l, int64_t now, jobq_request *a)
 {
     bool idle = l->idle_mono_us != JOBQ_NEVER && l->swept_empty &&
                 l->budgets[JOBQ_REQUEST_CLAIM].rows == l->config.batch_max &&
-                jobq__due_claim(l, now) != JOBQ_NEVER;
+                jobq__due_claim(l, JOBQ_REQUEST_CLAIM, now) != JOBQ_NEVER;
 
-    if (idle) jobq__send(l, JOBQ_REQUEST_CLAIM, now, a);
-    jobq__send(l, JOBQ_REQUEST_HEARTBEAT, now, a);
     jobq__add_settled(l, a);
     if (!idle) return;
+    l->inflight |= 1u << JOBQ_REQUEST_CLAIM;
+    l->sent_mono_us[JOBQ_REQUEST_CLAIM] = now;
     a->limit = l->budgets[JOBQ_REQUEST_CLAIM].rows;
     jobq__add_claim(l, now, a);
 }
@@ -6018,12 +6031,12 @@ static const jobq_watched *jobq__victim(const jobq_loop *l, int64_t *due)
     return first;
 }
 
-static int64_t jobq__due_rescue(const jobq_loop *l, int64_t now)
+static int64_t jobq__due_rescue(const jobq_loop *l, jobq_request_kind kind, int64_t now)
 {
     int64_t due;
 
     (void)now;
-    if (jobq__sent(l, JOBQ_REQUEST_RESCUE) || jobq__victim(l, &due) == NULL) return JOBQ_NEVER;
+    if (jobq__sent(l, kind) || jobq__victim(l, &due) == NULL) return JOBQ_NEVER;
     return due;
 }
 
@@ -6032,7 +6045,7 @@ static void jobq__make_rescue(jobq_loop *l, int64_t now, jobq_request *a)
     int64_t due;
     const jobq_watched *victim = jobq__victim(l, &due);
 
-    jobq__send(l, JOBQ_REQUEST_RESCUE, now, a);
+    (void)now;
     a->worker = victim->worker;
     a->beat = victim->beat;
 }
@@ -6068,7 +6081,7 @@ static void jobq__tell_rescue(jobq_loop *l, int64_t now, jobq_answer *a)
  * producers that all notify a sleeper commit one by one: 32 of them, with 8 workers, fell to a
  * sixth of their rate. So a sleeper that is notified often withdraws at once, before it knows
  * whether there is work for it. */
-static int64_t jobq__due_sleep(const jobq_loop *l, int64_t now)
+static int64_t jobq__due_sleep(const jobq_loop *l, jobq_request_kind kind, int64_t now)
 {
     int64_t busy = jobq__min(l->busy_mono_us, l->relay.busy_mono_us);
     int64_t idle = jobq__max(l->idle_mono_us, l->relay.idle_mono_us);
@@ -6076,20 +6089,21 @@ static int64_t jobq__due_sleep(const jobq_loop *l, int64_t now)
 
     (void)now;
     if (!l->config.listen || l->deaf || !l->registered || l->phase != JOBQ_PHASE_WORKING ||
-        jobq__sent(l, JOBQ_REQUEST_SLEEP)) return JOBQ_NEVER;
-    if (l->asleep && l->woken_count >= JOBQ__CONVOY) return l->hold_mono_us[JOBQ_REQUEST_SLEEP];
+        jobq__sent(l, kind)) return JOBQ_NEVER;
+    if (l->asleep && l->woken_count >= JOBQ__CONVOY) return l->hold_mono_us[kind];
     if (since == JOBQ_NEVER) return JOBQ_NEVER;
     since = jobq__max(since, l->slept_mono_us + JOBQ__SECOND);
-    return jobq__max(since, l->hold_mono_us[JOBQ_REQUEST_SLEEP]);
+    return jobq__max(since, l->hold_mono_us[kind]);
 }
 
 /* Adds all queues. To a REMAIN, adds those whose jobs, and those whose messages, this worker
  * handles. */
-static void jobq__add_queues(const jobq_loop *l, jobq_request *a)
+static void jobq__make_queues(jobq_loop *l, int64_t now, jobq_request *a)
 {
     bool all = a->kind != JOBQ_REQUEST_REMAIN;
     int32_t i;
 
+    (void)now;
     for (i = 0; i < l->queue_count; i++) {
         int32_t id = l->queues[i].id;
         bool jobs = all || (l->config.jobless_queues >> i & 1) == 0;
@@ -6101,8 +6115,7 @@ static void jobq__add_queues(const jobq_loop *l, jobq_request *a)
 
 static void jobq__make_sleep(jobq_loop *l, int64_t now, jobq_request *a)
 {
-    jobq__send(l, JOBQ_REQUEST_SLEEP, now, a);
-    jobq__add_queues(l, a);
+    jobq__make_queues(l, now, a);
     a->relaxed = true;
     a->asleep = !l->asleep;
 }
@@ -6119,34 +6132,47 @@ static void jobq__tell_sleep(jobq_loop *l, int64_t now, jobq_answer *a)
 
 /* -- other statements -- */
 
-/* When to send a statement, if it is wanted. */
-static int64_t jobq__due_when(const jobq_loop *l, jobq_request_kind kind, bool wanted)
+/* Nothing is held and nothing is due, as far as this loop has looked. */
+static bool jobq__empty_here(const jobq_loop *l)
 {
-    return wanted && !jobq__sent(l, kind) ? l->hold_mono_us[kind] : JOBQ_NEVER;
+    bool paused = l->registered && !l->policies_stale && jobq__all_paused(l);
+    bool swept = l->swept_empty && !l->suspects_ready && l->alone_mono_us == JOBQ_NEVER;
+
+    return (swept || paused) && jobq__relay_empty(l) && !jobq__in_hand(l) && l->orphan_count == 0;
 }
 
-static bool jobq__member(const jobq_loop *l)
+/* Whether a statement is wanted that waits only for its hold. */
+static bool jobq__wanted(const jobq_loop *l, jobq_request_kind kind)
 {
-    return l->registered && l->phase <= JOBQ_PHASE_STOPPING;
+    bool member = l->registered && l->phase <= JOBQ_PHASE_STOPPING;
+    bool works = l->registered && l->phase == JOBQ_PHASE_WORKING;
+
+    switch ((int)kind) {
+    case JOBQ_REQUEST_REGISTER: return !l->registered && l->phase == JOBQ_PHASE_WORKING;
+    case JOBQ_REQUEST_POLICIES: return member && l->policies_stale;
+    case JOBQ_REQUEST_RECOVER: return member && l->orphan_count > 0;
+    case JOBQ_REQUEST_SET_ASIDE: return member && l->accused;
+    case JOBQ_REQUEST_UNPARK: return member && l->parked_kind != 0;
+    case JOBQ_REQUEST_PRUNE: return works;
+    case JOBQ_REQUEST_VACUUM: return works && l->vacuum_rows >= l->config.vacuum_rows;
+    case JOBQ_REQUEST_REMAIN:
+        return works && l->config.until == JOBQ_UNTIL_ENDED && jobq__empty_here(l);
+    case JOBQ_REQUEST_DEREGISTER: return l->registered && l->phase == JOBQ_PHASE_LEAVING;
+    }
+    return false;
 }
 
-static bool jobq__works(const jobq_loop *l)
-{
-    return l->registered && l->phase == JOBQ_PHASE_WORKING;
-}
-
-static int64_t jobq__due_register(const jobq_loop *l, int64_t now)
+static int64_t jobq__due_wanted(const jobq_loop *l, jobq_request_kind kind, int64_t now)
 {
     (void)now;
-    return jobq__due_when(l, JOBQ_REQUEST_REGISTER,
-                          !l->registered && l->phase == JOBQ_PHASE_WORKING);
+    return jobq__wanted(l, kind) && !jobq__sent(l, kind) ? l->hold_mono_us[kind] : JOBQ_NEVER;
 }
 
 static void jobq__make_register(jobq_loop *l, int64_t now, jobq_request *a)
 {
-    l->worker = jobq_worker_id_from(jobq_random_next(&l->random));
+    (void)now;
+    a->worker = l->worker = jobq_worker_id_from(jobq_random_next(&l->random));
     l->lease_mono_us = INT64_MIN;
-    jobq__send(l, JOBQ_REQUEST_REGISTER, now, a);
 }
 
 static void jobq__tell_register(jobq_loop *l, int64_t now, jobq_answer *a)
@@ -6179,18 +6205,6 @@ static void jobq__tell_register(jobq_loop *l, int64_t now, jobq_answer *a)
     jobq__relay_look(l, now);
 }
 
-static int64_t jobq__due_policies(const jobq_loop *l, int64_t now)
-{
-    (void)now;
-    return jobq__due_when(l, JOBQ_REQUEST_POLICIES, jobq__member(l) && l->policies_stale);
-}
-
-static void jobq__make_policies(jobq_loop *l, int64_t now, jobq_request *a)
-{
-    jobq__send(l, JOBQ_REQUEST_POLICIES, now, a);
-    jobq__add_queues(l, a);
-}
-
 static void jobq__tell_policies(jobq_loop *l, int64_t now, jobq_answer *a)
 {
     int32_t i;
@@ -6209,19 +6223,19 @@ static void jobq__tell_policies(jobq_loop *l, int64_t now, jobq_answer *a)
         q->priority_min = least;
         q->paused = p->paused;
     }
-}
-
-static int64_t jobq__due_recover(const jobq_loop *l, int64_t now)
-{
-    (void)now;
-    return jobq__due_when(l, JOBQ_REQUEST_RECOVER, jobq__member(l) && l->orphan_count > 0);
+    JOBQ_ASSERT(a->kind_policy_count >= 0 && a->kind_policy_count <= JOBQ_LOOP_KINDS);
+    l->kind_policy_count = a->kind_policy_count;
+    for (i = 0; i < a->kind_policy_count; i++) {
+        l->kind_policies[i].kind = a->kind_policies[i].kind;
+        l->kind_policies[i].policy = jobq_policy_defaults(&a->kind_policies[i].policy);
+    }
 }
 
 static void jobq__make_recover(jobq_loop *l, int64_t now, jobq_request *a)
 {
     int32_t i;
 
-    jobq__send(l, JOBQ_REQUEST_RECOVER, now, a);
+    (void)now;
     for (i = 0; i < JOBQ_LOOP_CLAIMS && l->claims[i].state != JOBQ_CLAIM_ORPHAN;) i++;
     JOBQ_ASSERT(i < JOBQ_LOOP_CLAIMS);
     a->claim = l->claims[i].number;
@@ -6240,15 +6254,9 @@ static void jobq__tell_recover(jobq_loop *l, int64_t now, jobq_answer *a)
     jobq__look_again(l, now);
 }
 
-static int64_t jobq__due_set_aside(const jobq_loop *l, int64_t now)
-{
-    (void)now;
-    return jobq__due_when(l, JOBQ_REQUEST_SET_ASIDE, jobq__member(l) && l->accused);
-}
-
 static void jobq__make_set_aside(jobq_loop *l, int64_t now, jobq_request *a)
 {
-    jobq__send(l, JOBQ_REQUEST_SET_ASIDE, now, a);
+    (void)now;
     a->id = l->named;
     a->bytes = jobq__budget_of(l, JOBQ_REQUEST_CLAIM)->bytes;
 }
@@ -6264,15 +6272,9 @@ static void jobq__tell_set_aside(jobq_loop *l, int64_t now, jobq_answer *a)
     jobq__look_again(l, now);
 }
 
-static int64_t jobq__due_unpark(const jobq_loop *l, int64_t now)
-{
-    (void)now;
-    return jobq__due_when(l, JOBQ_REQUEST_UNPARK, jobq__member(l) && l->parked_kind != 0);
-}
-
 static void jobq__make_unpark(jobq_loop *l, int64_t now, jobq_request *a)
 {
-    jobq__send(l, JOBQ_REQUEST_UNPARK, now, a);
+    (void)now;
     a->id = l->parked_kind;
 }
 
@@ -6284,30 +6286,18 @@ static void jobq__tell_unpark(jobq_loop *l, int64_t now, jobq_answer *a)
     if (a->count > 0) jobq__look_again(l, now);
 }
 
-static int64_t jobq__due_prune(const jobq_loop *l, int64_t now)
-{
-    (void)now;
-    return jobq__max(jobq__due_when(l, JOBQ_REQUEST_PRUNE, jobq__works(l)), l->prune_mono_us);
-}
-
 static void jobq__tell_prune(jobq_loop *l, int64_t now, jobq_answer *a)
 {
     jobq__answer(l, JOBQ_REQUEST_PRUNE, now, a->error);
-    l->prune_mono_us = now + jobq_random_between(jobq_random_next(&l->random),
-                                                 l->config.prune_us / 2, l->config.prune_us);
-}
-
-static int64_t jobq__due_vacuum(const jobq_loop *l, int64_t now)
-{
-    bool wanted = jobq__works(l) && l->vacuum_rows >= l->config.vacuum_rows;
-
-    (void)now;
-    return jobq__max(jobq__due_when(l, JOBQ_REQUEST_VACUUM, wanted), l->vacuum_mono_us);
+    jobq__hold(l, JOBQ_REQUEST_PRUNE, now + jobq_random_between(jobq_random_next(&l->random),
+                                                               l->config.prune_us / 2,
+                                                               l->config.prune_us));
 }
 
 static void jobq__make_vacuum(jobq_loop *l, int64_t now, jobq_request *a)
 {
-    jobq__send(l, JOBQ_REQUEST_VACUUM, now, a);
+    (void)now;
+    (void)a;
     l->vacuum_rows = 0;
 }
 
@@ -6319,43 +6309,13 @@ static void jobq__tell_vacuum(jobq_loop *l, int64_t now, jobq_answer *a)
     jobq__answer(l, JOBQ_REQUEST_VACUUM, now, a->error);
     wait = 30 * JOBQ__SECOND << jobq__min(l->failures[JOBQ_REQUEST_VACUUM], 7);
     if (a->error == JOBQ_OK) wait = jobq__max(JOBQ__VACUUM_PAUSE - cost, 2 * cost);
-    l->vacuum_mono_us = now + wait;
-}
-
-static int64_t jobq__due_deregister(const jobq_loop *l, int64_t now)
-{
-    (void)now;
-    return jobq__due_when(l, JOBQ_REQUEST_DEREGISTER,
-                          l->registered && l->phase == JOBQ_PHASE_LEAVING);
+    jobq__hold(l, JOBQ_REQUEST_VACUUM, now + wait);
 }
 
 static void jobq__tell_deregister(jobq_loop *l, int64_t now, jobq_answer *a)
 {
     jobq__answer(l, JOBQ_REQUEST_DEREGISTER, now, a->error);
     l->registered = false;
-}
-
-/* Nothing is held and nothing is due, as far as this loop has looked. */
-static bool jobq__empty_here(const jobq_loop *l)
-{
-    bool paused = l->registered && !l->policies_stale && jobq__all_paused(l);
-    bool swept = l->swept_empty && !l->suspects_ready && l->alone_mono_us == JOBQ_NEVER;
-
-    return (swept || paused) && jobq__relay_empty(l) && !jobq__in_hand(l) && l->orphan_count == 0;
-}
-
-static int64_t jobq__due_remain(const jobq_loop *l, int64_t now)
-{
-    bool wanted = jobq__works(l) && l->config.until == JOBQ_UNTIL_ENDED && jobq__empty_here(l);
-
-    (void)now;
-    return jobq__max(jobq__due_when(l, JOBQ_REQUEST_REMAIN, wanted), l->remain_mono_us);
-}
-
-static void jobq__make_remain(jobq_loop *l, int64_t now, jobq_request *a)
-{
-    jobq__send(l, JOBQ_REQUEST_REMAIN, now, a);
-    jobq__add_queues(l, a);
 }
 
 /* Something remains, perhaps with other workers, and nothing announces its end: ask again, with
@@ -6365,9 +6325,8 @@ static void jobq__tell_remain(jobq_loop *l, int64_t now, jobq_answer *a)
     jobq__answer(l, JOBQ_REQUEST_REMAIN, now, a->error);
     if (a->error != JOBQ_OK) return;
     l->none_remain = !a->more;
-    l->remain_us = jobq__min(jobq__max(2 * l->remain_us, 10 * JOBQ__MS), l->config.poll_us);
-    l->remain_mono_us = now + jobq_random_between(jobq_random_next(&l->random),
-                                                  l->remain_us - l->remain_us / 4, l->remain_us);
+    l->remain_us = jobq__twice(l->remain_us, 10 * JOBQ__MS, l->config.poll_us);
+    jobq__hold(l, JOBQ_REQUEST_REMAIN, now + jobq__about(l, l->remain_us));
 }
 
 /* -- the connection -- */
@@ -6468,7 +6427,8 @@ static void jobq__tell_disconnect(jobq_loop *l, int64_t now, jobq_answer *a)
 
 typedef struct jobq_activity {
     jobq_request_kind kind;
-    int64_t (*due)(const jobq_loop *l, int64_t now);          /* NULL: asked for elsewhere */
+    int64_t (*due)(const jobq_loop *l, jobq_request_kind kind, int64_t now); /* NULL: asked for
+                                                                                elsewhere */
     void (*make)(jobq_loop *l, int64_t now, jobq_request *a); /* NULL: nothing to fill in */
     void (*tell)(jobq_loop *l, int64_t now, jobq_answer *a);
 } jobq_activity;
@@ -6478,24 +6438,24 @@ typedef struct jobq_activity {
 static const jobq_activity jobq__activities[] = {
     {JOBQ_REQUEST_CONNECT, NULL, NULL, jobq__tell_connect},
     {JOBQ_REQUEST_DISCONNECT, NULL, NULL, jobq__tell_disconnect},
-    {JOBQ_REQUEST_COMPLETE, jobq__due_complete, jobq__make_complete, jobq__tell_flush},
-    {JOBQ_REQUEST_SETTLE, jobq__due_settle, jobq__make_settle, jobq__tell_flush},
+    {JOBQ_REQUEST_COMPLETE, jobq__due_flush, jobq__make_flush, jobq__tell_flush},
+    {JOBQ_REQUEST_SETTLE, jobq__due_flush, jobq__make_flush, jobq__tell_flush},
     {JOBQ_REQUEST_HEARTBEAT, jobq__due_beat, jobq__make_beat, jobq__tell_beat},
-    {JOBQ_REQUEST_ACK, jobq__due_ack, jobq__make_ack, jobq__tell_ack},
-    {JOBQ_REQUEST_RENEW, jobq__due_renew, jobq__make_renew, jobq__tell_renew},
-    {JOBQ_REQUEST_READ, jobq__due_read, jobq__make_read, jobq__tell_read},
+    {JOBQ_REQUEST_ACK, jobq__due_of_parts, jobq__make_ack, jobq__tell_ack},
+    {JOBQ_REQUEST_RENEW, jobq__due_of_parts, jobq__make_renew, jobq__tell_renew},
+    {JOBQ_REQUEST_READ, jobq__due_of_parts, jobq__make_read, jobq__tell_read},
     {JOBQ_REQUEST_LOOK, jobq__due_look, jobq__make_look, jobq__tell_look},
     {JOBQ_REQUEST_RESCUE, jobq__due_rescue, jobq__make_rescue, jobq__tell_rescue},
-    {JOBQ_REQUEST_REGISTER, jobq__due_register, jobq__make_register, jobq__tell_register},
-    {JOBQ_REQUEST_POLICIES, jobq__due_policies, jobq__make_policies, jobq__tell_policies},
-    {JOBQ_REQUEST_RECOVER, jobq__due_recover, jobq__make_recover, jobq__tell_recover},
-    {JOBQ_REQUEST_SET_ASIDE, jobq__due_set_aside, jobq__make_set_aside, jobq__tell_set_aside},
-    {JOBQ_REQUEST_UNPARK, jobq__due_unpark, jobq__make_unpark, jobq__tell_unpark},
+    {JOBQ_REQUEST_REGISTER, jobq__due_wanted, jobq__make_register, jobq__tell_register},
+    {JOBQ_REQUEST_POLICIES, jobq__due_wanted, jobq__make_queues, jobq__tell_policies},
+    {JOBQ_REQUEST_RECOVER, jobq__due_wanted, jobq__make_recover, jobq__tell_recover},
+    {JOBQ_REQUEST_SET_ASIDE, jobq__due_wanted, jobq__make_set_aside, jobq__tell_set_aside},
+    {JOBQ_REQUEST_UNPARK, jobq__due_wanted, jobq__make_unpark, jobq__tell_unpark},
     {JOBQ_REQUEST_SLEEP, jobq__due_sleep, jobq__make_sleep, jobq__tell_sleep},
-    {JOBQ_REQUEST_PRUNE, jobq__due_prune, NULL, jobq__tell_prune},
-    {JOBQ_REQUEST_VACUUM, jobq__due_vacuum, jobq__make_vacuum, jobq__tell_vacuum},
-    {JOBQ_REQUEST_DEREGISTER, jobq__due_deregister, NULL, jobq__tell_deregister},
-    {JOBQ_REQUEST_REMAIN, jobq__due_remain, jobq__make_remain, jobq__tell_remain},
+    {JOBQ_REQUEST_PRUNE, jobq__due_wanted, NULL, jobq__tell_prune},
+    {JOBQ_REQUEST_VACUUM, jobq__due_wanted, jobq__make_vacuum, jobq__tell_vacuum},
+    {JOBQ_REQUEST_DEREGISTER, jobq__due_wanted, NULL, jobq__tell_deregister},
+    {JOBQ_REQUEST_REMAIN, jobq__due_wanted, jobq__make_queues, jobq__tell_remain},
     {JOBQ_REQUEST_CLAIM, jobq__due_claim, jobq__make_claim, jobq__tell_claim},
 };
 
@@ -6612,11 +6572,13 @@ static void jobq__next_online(jobq_loop *l, int64_t now, jobq_request *a)
     until = jobq__min(until, jobq__relay_prepare(l, now));
     for (i = 0; i < JOBQ__ACTIVITIES; i++) {
         const jobq_activity *activity = &jobq__activities[i];
-        int64_t due = activity->due == NULL ? JOBQ_NEVER : activity->due(l, now);
+        int64_t due =
+            activity->due == NULL ? JOBQ_NEVER : activity->due(l, activity->kind, now);
         until = jobq__min(until, due);
         if (due > now) continue;
-        if (activity->make != NULL) activity->make(l, now, a);
+        if (jobq__part_asks(activity->kind) != JOBQ_PART_NONE) jobq__ask(a, activity->kind);
         else jobq__send(l, activity->kind, now, a);
+        if (activity->make != NULL) activity->make(l, now, a);
         return;
     }
     if (now < l->deadline_mono_us) until = jobq__min(until, l->deadline_mono_us);
@@ -6644,7 +6606,8 @@ JOBQ_API int64_t jobq_loop_due(const jobq_loop *l, int64_t mono_us)
 
     JOBQ_ASSERT(l != NULL);
     if (!l->connected) return JOBQ_NEVER;
-    due = jobq__min(jobq__due_complete(l, mono_us), jobq__due_settle(l, mono_us));
+    due = jobq__min(jobq__due_flush(l, JOBQ_REQUEST_COMPLETE, mono_us),
+                    jobq__due_flush(l, JOBQ_REQUEST_SETTLE, mono_us));
     due = jobq__min(due, jobq__claim_at(l, mono_us));
     return jobq__min(due, jobq__due_relay(l, mono_us));
 }
@@ -6680,13 +6643,13 @@ JOBQ_API void jobq_loop_tell(jobq_loop *l, int64_t mono_us, jobq_answer *a)
 static void jobq__work_job(const jobq_loop *l, int32_t slot, jobq_work *work)
 {
     const jobq_slot *s = &l->slots[slot];
-    const jobq_loop_queue *q = jobq__queue(l, s->job.queue);
+    int32_t i = jobq__queue_index(l, s->job.queue);
 
     work->slot = slot;
     work->generation = s->generation;
     work->job = s->job;
-    work->queue = q != NULL ? (int32_t)(q - l->queues) : -1;
-    work->policy = q != NULL ? q->policy : jobq_policy_defaults(NULL);
+    work->policy = jobq__policy_of(l, &s->job);
+    work->queue = i < l->queue_count ? i : -1;
 }
 
 static void jobq__work_messages(const jobq_loop *l, int32_t slot, jobq_work *work)
@@ -6849,7 +6812,9 @@ struct jobq_memory {
     uint64_t paused;        /* bit i: queue i */
     uint64_t paused_kinds;  /* bit i: kind i */
     int16_t stages_max, priority_min;
+    uint64_t own_policies;  /* bit i: kind i has a policy of its own */
     jobq_policy policies[JOBQ_MEMORY_QUEUES];
+    jobq_policy kind_policies[JOBQ_MEMORY_KINDS];
     jobq_memory_partition partitions[JOBQ_MEMORY_PARTITIONS]; /* ids are index + 1 */
     jobq_memory_message messages[JOBQ_MEMORY_MESSAGES];
 };
@@ -6899,6 +6864,15 @@ JOBQ_API void jobq_memory_policy(jobq_memory *m, int32_t queue, const jobq_polic
     m->policies[queue - 1] = jobq_policy_defaults(policy);
     m->paused &= ~((uint64_t)1 << queue);
     m->paused |= (uint64_t)paused << queue;
+    m->policy_version++;
+}
+
+JOBQ_API void jobq_memory_kind_policy(jobq_memory *m, int32_t kind, const jobq_policy *policy)
+{
+    JOBQ_ASSERT(m != NULL && kind >= 1 && kind <= JOBQ_MEMORY_KINDS);
+    m->own_policies &= ~((uint64_t)1 << kind);
+    m->own_policies |= (uint64_t)(policy != NULL) << kind;
+    m->kind_policies[kind - 1] = jobq_policy_defaults(policy);
     m->policy_version++;
 }
 
@@ -6995,7 +6969,10 @@ static jobq_error jobq__memory_event(jobq_memory *m, jobq_memory_job *mj, jobq_e
                                      int64_t now_us)
 {
     jobq_decision d;
-    jobq_error error = jobq_job_decide(jobq__memory_policy(m, mj->job.queue), &mj->job, event, &d);
+    bool own = (m->own_policies >> mj->job.kind & 1) != 0;
+    jobq_error error = jobq_job_decide(own ? &m->kind_policies[mj->job.kind - 1]
+                                           : jobq__memory_policy(m, mj->job.queue),
+                                       &mj->job, event, &d);
 
     if (error == JOBQ_OK) jobq__memory_apply(mj, &d, now_us);
     return error;
@@ -7758,6 +7735,9 @@ static void jobq__memory_do_register(jobq_memory *m, const jobq_request *r, uint
 
 static void jobq__memory_do_policies(const jobq_memory *m, const jobq_request *r, jobq_answer *a)
 {
+    const jobq_memory_worker *me = jobq__memory_worker(m, r->worker);
+    int32_t kind;
+
     for (; a->count < r->queue_count; a->count++) {
         int32_t queue = r->queues[a->count];
         jobq_queue_policy *q = &a->policies[a->count];
@@ -7765,6 +7745,13 @@ static void jobq__memory_do_policies(const jobq_memory *m, const jobq_request *r
         q->stages_max = m->stages_max;
         q->priority_min = m->priority_min;
         q->paused = (m->paused >> queue & 1) != 0;
+    }
+    for (kind = 1; kind <= JOBQ_MEMORY_KINDS && a->kind_policy_count < JOBQ_LOOP_KINDS; kind++) {
+        jobq_kind_policy *own = &a->kind_policies[a->kind_policy_count];
+        if (me == NULL || (me->kinds & m->own_policies & (uint64_t)1 << kind) == 0) continue;
+        own->kind = kind;
+        own->policy = m->kind_policies[kind - 1];
+        a->kind_policy_count++;
     }
 }
 

@@ -120,14 +120,15 @@
  *             failed for good, or once for each message that becomes a dead letter. Hooks run
  *             before the database has the result, so work that is repeated is reported again. Jobs
  *             that fail because their worker died appear only in the view failures.
- * BAD HANDLERS  A handler that overruns its time counts as a failed attempt, and its thread is
- *             replaced. When more than half of the threads are lost that way within an hour, the
- *             worker stops with JOBQ_ERROR_TIMEOUT; end the process then. A job whose process died
- *             runs again, in the end alone, and only then does a death count against it (law (6)
- *             of jobq.h).
- *             pthread_exit is a failed attempt, and so is a C++ exception where jobq.h is compiled
- *             as C++ (see C++ there). An open transaction on jobq_pg_call_conn is rolled back. A
- *             handler must not leave by longjmp, and its thread must not be cancelled.
+ * BAD HANDLERS  A handler that hangs keeps its thread for ever, unless its queue or kind has a
+ *             time limit. There is none by default: give each queue one (jobq_pg_queue_set). A
+ *             handler that overruns it counts as a failed attempt, and its thread is replaced.
+ *             When more than half of the threads are lost that way within an hour, the worker
+ *             stops with JOBQ_ERROR_TIMEOUT; end the process then. A job whose process died runs
+ *             again, in the end alone, and only then does a death count against it (law (6) of
+ *             jobq.h). pthread_exit is a failed attempt, and so is a C++ exception where jobq.h is
+ *             compiled as C++ (see C++ there). An open transaction on jobq_pg_call_conn is rolled
+ *             back. A handler must not leave by longjmp, and its thread must not be cancelled.
  * HEALTH      jobq_pg_worker_health uses no database and never waits. Ready: JOBQ_OK. Alive:
  *             anything but JOBQ_ERROR_TIMEOUT and JOBQ_ERROR_DEAD. An unreachable server is no
  *             reason to restart the program.
@@ -488,7 +489,7 @@ typedef struct jobq_pg_job {
                               is refused while a worker of an older library serves the queue */
     int stages;            /* 1 to 16 (default 1) */
     int max_attempts;      /* (default: the queue's) */
-    int64_t timeout_us;    /* (default: the queue's) */
+    int64_t timeout_us;    /* (default: its kind's, or else the queue's) */
     const char *key;       /* idempotency: one job per queue and key, until a day after its end */
     bool quiet; /* wakes nobody: for transactions that will be PREPAREd; found at the next poll */
 } jobq_pg_job;
@@ -806,24 +807,29 @@ JOBQ_API jobq_error jobq_pg_resume(jobq_pg *pg, PGconn *conn, const char *queue,
 /* Yes, no, or as it is. */
 typedef enum jobq_pg_choice { JOBQ_PG_LEAVE, JOBQ_PG_ON, JOBQ_PG_OFF } jobq_pg_choice;
 
-/* A queue's policy. Zero fields leave what is there; a new queue has the defaults. */
+/* A queue's policy, or that of one of its kinds. Zero fields leave what is there; a new queue has
+ * the defaults, and a kind has what its queue has. Only the fields marked * can be a kind's. */
 typedef struct jobq_pg_queue_desc {
-    int32_t max_attempts;                /* (new: 20) */
+    int32_t max_attempts;                /* * (new: 20) */
     int32_t max_crashes;                 /* (new: 3) */
-    int64_t timeout_us;                  /* JOBQ_NEVER: none (new: none) */
-    jobq_backoff backoff;                /* whole, unless base_us is 0 (new: quick) */
+    int64_t timeout_us;                  /* * of a handler; JOBQ_NEVER: none (new: none, but set
+                                            one: see BAD HANDLERS) */
+    jobq_backoff backoff;                /* * whole, unless base_us is 0 (new: quick) */
     jobq_pg_choice attempts_span_stages; /* (new: off) */
-    jobq_pg_choice history;              /* keep succeeded and cancelled jobs (new: on) */
+    jobq_pg_choice history;              /* * keep succeeded and cancelled jobs (new: on) */
     int64_t failed_keep_us;              /* at most 1,000 years, as the next (new: 30 days) */
     int64_t key_keep_us;                 /* an idempotency key, after its job's end (new: 1 day) */
     int32_t message_max;                 /* bytes of an outbox message (new: 64 KiB) */
     int32_t payload_max;                 /* bytes of a job's payload (new: 1 MiB) */
     const char *const *kinds;            /* brought into being with it */
     size_t kind_count;
+    const char *kind;                    /* set the policy of this kind (default: the queue's) */
+    bool reset;                          /* first drop all that the kind has of its own */
 } jobq_pg_queue_desc;
 
 /*
- * jobq_pg_queue_set -- makes a queue, or changes its policy. desc may be NULL: only makes it.
+ * jobq_pg_queue_set -- makes a queue, or changes its policy or a kind's. desc may be NULL: only
+ * makes it.
  *
  * SQL     queue_set
  * Tx      joins yours. The first use of a queue or kind inserts its name, and whoever uses the same
@@ -1820,7 +1826,7 @@ static jobq_error jobq_pg__result_error(jobq_pg_error *error, const PGconn *conn
     X(SETTLE, "settle", settle_in, exception_out)                                                  \
     X(SETTLE_HERE, "settle_here", settle_here_in, none)                                            \
     X(REGISTER, "register", register_in, register_out)                                             \
-    X(POLICIES, "policies", queues_in, policy_out)                                                 \
+    X(POLICIES, "policies", policies_in, policy_out)                                               \
     X(HEARTBEAT, "heartbeat", heartbeat_in, news_out)                                              \
     X(BEAT_CLAIM, "heartbeat", heartbeat_in, claim_out) /* + CLAIM: see jobq_pg__say_beat */       \
     X(RESCUE, "rescue", rescue_in, rescue_out)                                                     \
@@ -2462,9 +2468,10 @@ static jobq_pg *jobq_pg__new(const jobq_pg_desc *desc, jobq_pg_error *error)
         return NULL;
     }
     if (desc->pool_max < 0 || desc->acquire_us < 0 || desc->acquire_us > INT64_MAX / 4 ||
-        desc->call_us < 0) {
+        desc->call_us < 0 || desc->call_us > INT64_MAX / 4) {
         jobq_pg__invalid(error, desc->pool_max < 0  ? "pool_max"
-                                : desc->call_us < 0 ? "call_us" : "acquire_us",
+                                : desc->acquire_us < 0 || desc->acquire_us > INT64_MAX / 4
+                                    ? "acquire_us" : "call_us",
                          "negative or too large");
         jobq_pg__free(pg);
         return NULL;
@@ -3035,7 +3042,7 @@ static bool jobq_pg__in_time(PGconn *conn, int64_t until)
         left = until - jobq_pg__mono_us();
         fd.events = (short)(POLLIN | (unsent > 0 ? POLLOUT : 0));
         if (left <= 0) break;
-        if (poll(&fd, 1, (int)jobq__min(left / 1000 + 1, 60000)) > 0 && !PQconsumeInput(conn))
+        if (poll(&fd, 1, left > 60000000 ? 60000 : (int)(left / 1000 + 1)) > 0 && !PQconsumeInput(conn))
             return true;
     }
     shutdown(PQsocket(conn), SHUT_RDWR);
@@ -3100,7 +3107,7 @@ static PGresult *jobq_pg__exec_text(jobq_pg *pg, PGconn *conn, const jobq_pg_tab
         if (conn == NULL) conn = mine;
         idle = PQtransactionStatus(conn) == PQTRANS_IDLE;
         whole = t == NULL && idle && (pg->behind_pooler || pg->odd);
-        if (limit != JOBQ_NEVER) until = jobq__add(jobq_pg__mono_us(), limit);
+        if (limit != JOBQ_NEVER) until = jobq_pg__mono_us() + limit;
         res = jobq_pg__round(conn, text, p, prepare, whole, until);
         if (prepare && PQresultStatus(res) == PGRES_FATAL_ERROR &&
             jobq_pg__known_learn(conn, text, res) && idle) {
@@ -4507,13 +4514,15 @@ static const jobq_pg__col jobq_pg__register_out[] = {
     JOBQ_PG__ITEMS("queue_ids", queue_ids, INT4, INT32, 0),
     JOBQ_PG__ITEMS("kind_ids", kind_ids, INT4, INT32, 0), JOBQ_PG__COLS_END};
 
-static const jobq_pg__col jobq_pg__queues_in[] = {
-    JOBQ_PG__ITEMS(NULL, queues, INT4, INT32, 0), JOBQ_PG__COLS_END};
+static const jobq_pg__col jobq_pg__policies_in[] = {
+    JOBQ_PG__ITEMS(NULL, queues, INT4, INT32, 0), JOBQ_PG__ASKS(worker, INT8, INT64),
+    JOBQ_PG__COLS_END};
 
-/* A queue's policy, and its backoff curve as text. */
+/* The policy of a queue or a kind, and its backoff curve as text. */
 typedef struct jobq_pg__policy_row {
     jobq_queue_policy of;
     jobq_str curve;
+    int32_t kind; /* 0: of a queue */
 } jobq_pg__policy_row;
 
 #define JOBQ_PG__POLICY(name, field, wire, type) \
@@ -4528,9 +4537,10 @@ static const jobq_pg__col jobq_pg__policy_out[] = {
     JOBQ_PG__POLICY("backoff_jitter_permille", of.policy.backoff.jitter_permille, INT4, INT32),
     JOBQ_PG__POLICY("timeout_us", of.policy.timeout_us, INT8, INT64),
     JOBQ_PG__POLICY("stages_max", of.stages_max, INT2, INT16),
-    JOBQ_PG__POLICY("priority_min", of.priority_min, INT2, INT16),
     JOBQ_PG__POLICY("attempts_span_stages", of.policy.attempts_span_stages, BOOL, BOOL),
-    JOBQ_PG__POLICY("paused", of.paused, BOOL, BOOL), JOBQ_PG__COLS_END};
+    JOBQ_PG__POLICY("paused", of.paused, BOOL, BOOL),
+    JOBQ_PG__POLICY("priority_min", of.priority_min, INT2, INT16),
+    JOBQ_PG__POLICY("kind_id", kind, INT4, INT32), JOBQ_PG__COLS_END};
 
 static const jobq_pg__col jobq_pg__heartbeat_in[] = {
     JOBQ_PG__ASKS(worker, INT8, INT64), JOBQ_PG__ASKS(lease_us, INT8, INT64),
@@ -4906,7 +4916,9 @@ static const jobq_pg__col jobq_pg__queue_set_in[] = {
     JOBQ_PG__QUEUE(NULL, of.key_keep_us, INTERVAL, DURATION, JOBQ_PG_ZERO),
     JOBQ_PG__QUEUE(NULL, of.message_max, INT4, INT32, JOBQ_PG_ZERO),
     JOBQ_PG__ITEMS(NULL, queue_kinds, TEXT, TEXT, JOBQ_PG__CSTR),
-    JOBQ_PG__QUEUE(NULL, of.payload_max, INT4, INT32, JOBQ_PG_ZERO), JOBQ_PG__COLS_END};
+    JOBQ_PG__QUEUE(NULL, of.payload_max, INT4, INT32, JOBQ_PG_ZERO),
+    JOBQ_PG__QUEUE(NULL, kind, TEXT, TEXT, JOBQ_PG__CSTR),
+    JOBQ_PG__QUEUE(NULL, of.reset, BOOL, BOOL, 0), JOBQ_PG__COLS_END};
 
 /* The arguments of peek. */
 typedef struct jobq_pg__peeking {
@@ -6257,9 +6269,9 @@ static void jobq_pg__got_register(const PGresult *r, jobq_answer *a, jobq_pg__re
     memcpy(a->queues, reg->queue_ids, sizeof a->queues);
 }
 
-/* Reads a queue's policy. An invalid backoff is replaced, because the row is outside data, and
- * jobq.h would assert. */
-static void jobq_pg__policy(const PGresult *r, int row, jobq_queue_policy *q)
+/* Reads the policy of a queue, or of a kind: then its id is returned, else 0. An invalid backoff is
+ * replaced, because the row is outside data, and jobq.h would assert. */
+static int32_t jobq_pg__policy(const PGresult *r, int row, jobq_queue_policy *q)
 {
     jobq_pg__policy_row to;
 
@@ -6270,6 +6282,21 @@ static void jobq_pg__policy(const PGresult *r, int row, jobq_queue_policy *q)
     if (q->policy.backoff.jitter_permille == 0) q->policy.backoff.jitter_permille = JOBQ_NO_JITTER;
     if (jobq_backoff_check(&q->policy.backoff) != JOBQ_OK)
         q->policy.backoff = jobq_backoff_defaults(NULL);
+    return to.kind;
+}
+
+static void jobq_pg__got_policies(const PGresult *r, jobq_answer *a)
+{
+    jobq_queue_policy q;
+    int row;
+
+    for (row = 0; row < PQntuples(r); row++) {
+        int32_t kind = jobq_pg__policy(r, row, &q);
+        if (kind == 0 && a->count < JOBQ_LOOP_QUEUES) a->policies[a->count++] = q;
+        if (kind == 0 || a->kind_policy_count == JOBQ_LOOP_KINDS) continue;
+        a->kind_policies[a->kind_policy_count].kind = kind;
+        a->kind_policies[a->kind_policy_count++].policy = q.policy;
+    }
 }
 
 static void jobq_pg__got_look(const jobq_pg__pending *p, const PGresult *r, jobq_answer *a)
@@ -6319,10 +6346,7 @@ static bool jobq_pg__got(const jobq_pg__pending *p, PGresult *r, jobq_answer *a,
 
     switch (p->kind) {
     case JOBQ_REQUEST_REGISTER: jobq_pg__got_register(r, a, &f->registered); break;
-    case JOBQ_REQUEST_POLICIES:
-        for (; a->count < PQntuples(r) && a->count < JOBQ_LOOP_QUEUES; a->count++)
-            jobq_pg__policy(r, a->count, &a->policies[a->count]);
-        break;
+    case JOBQ_REQUEST_POLICIES: jobq_pg__got_policies(r, a); break;
     case JOBQ_REQUEST_HEARTBEAT: /* the news come after the job's columns */
         jobq_pg__get(r, 0, p->claim != 0 ? JOBQ_PG__CLAIM_WIDTH : 0, jobq_pg__news_out, &a->news);
         if (p->claim != 0) jobq_pg__got_claim(p, r, &a->claimed, f);
@@ -7177,6 +7201,23 @@ JOBQ_API jobq_error jobq_pg_resume(jobq_pg *pg, PGconn *conn, const char *queue,
     return jobq_pg__set_paused(pg, conn, JOBQ_PG__RESUME, queue, kind, error);
 }
 
+/* Refuses what only a queue has in the policy of a kind. */
+static jobq_error jobq_pg__kind_policy_invalid(const jobq_pg_queue_desc *d, jobq_pg_error *error)
+{
+    const char *field = d->max_crashes != 0 ? "max_crashes"
+                        : d->attempts_span_stages != JOBQ_PG_LEAVE ? "attempts_span_stages"
+                        : d->failed_keep_us != 0 ? "failed_keep_us"
+                        : d->key_keep_us != 0 ? "key_keep_us"
+                        : d->message_max != 0 ? "message_max"
+                        : d->payload_max != 0 ? "payload_max"
+                        : d->kind_count != 0 ? "kinds" : NULL;
+
+    if (d->kind == NULL && d->reset) return jobq_pg__invalid(error, "reset", "takes a kind");
+    if (d->kind == NULL || field == NULL)
+        return jobq_pg__name_invalid(d->kind, "kind", true, error);
+    return jobq_pg__invalid(error, field, "is set for the queue, not for a kind");
+}
+
 static jobq_error jobq_pg__queue_invalid(const char *queue, const jobq_pg_queue_desc *d,
                                          jobq_pg_error *error)
 {
@@ -7200,7 +7241,7 @@ static jobq_error jobq_pg__queue_invalid(const char *queue, const jobq_pg_queue_
     for (i = 0; i < d->kind_count; i++) {
         if (jobq_pg__name_invalid(d->kinds[i], "kinds", false, error)) return JOBQ_ERROR_INVALID;
     }
-    return JOBQ_OK;
+    return jobq_pg__kind_policy_invalid(d, error);
 }
 
 static jobq_pg_maybe_bool jobq_pg__choice(jobq_pg_choice choice)
@@ -7223,12 +7264,14 @@ JOBQ_API jobq_error jobq_pg_queue_set(jobq_pg *pg, PGconn *conn, const char *que
     if (desc != NULL) from.of = *desc;
     if (jobq_pg__queue_invalid(queue, &from.of, error)) return JOBQ_ERROR_INVALID;
     from.queue = queue;
+    from.kind = from.of.kind;
     from.kind_count = (int32_t)from.of.kind_count;
     from.has_backoff = from.of.backoff.base_us != 0;
     if (from.has_backoff) {
         from.of.backoff = jobq_backoff_defaults(&from.of.backoff);
         from.curve = jobq_enum_name(JOBQ_ENUM_CURVE, from.of.backoff.curve);
-        jitter = (int)jobq__max(from.of.backoff.jitter_permille, 0); /* not JOBQ_NO_JITTER */
+        jitter = (int)from.of.backoff.jitter_permille;
+        if (jitter == JOBQ_NO_JITTER) jitter = 0;
         snprintf(from.digits, sizeof from.digits, "%d.%03d", jitter / 1000, jitter % 1000);
         from.jitter = jobq_str_from(from.digits);
     }
@@ -10342,12 +10385,12 @@ JOBQ_API jobq_error jobq_pg_worker_health(jobq_pg_worker *w, jobq_pg_health *hea
 
 JOBQ_API jobq_error jobq_pg_worker_ready(jobq_pg_worker *w, int64_t wait_us)
 {
-    int64_t until = jobq_pg__mono_us() + jobq__min(jobq__max(wait_us, 0), JOBQ_DAYS(365));
+    int64_t began = jobq_pg__mono_us();
     struct timespec nap = {0, 2000000};
     jobq_error code;
 
     while ((code = jobq_pg_worker_health(w, NULL)) == JOBQ_ERROR_CONNECTION &&
-           jobq_pg__mono_us() < until) {
+           jobq_pg__mono_us() - began < wait_us) {
         if (w->hosted) jobq_pg_worker_step(w, 0);
         nanosleep(&nap, NULL);
     }
@@ -12879,7 +12922,8 @@ static const char *const jobq_pg__sql_001_tables[] = {
 "    epoch bigint NOT NULL,\n"
 "    history_slot smallint NOT NULL DEFAULT 0 CHECK (history_slot BETWEEN 0 AND 7),\n"
 "    history_slot_since timestamptz NOT NULL DEFAULT now(),\n"
-"    history_keep interval NOT NULL DEFAULT '1 day' CHECK (history_keep > '0')\n"
+"    history_keep interval NOT NULL DEFAULT '1 day' CHECK (history_keep > '0'),\n"
+"    history_by_kind boolean NOT NULL DEFAULT false\n"
 ");\n"
 "CREATE TABLE jobq.queue (\n"
 "    id integer GENERATED BY DEFAULT AS IDENTITY PRIMARY KEY,\n"
@@ -12919,6 +12963,17 @@ static const char *const jobq_pg__sql_001_tables[] = {
 "        CHECK (length(name) <= 1024 AND name ~ '^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$'),\n"
 "    parked_at timestamptz,\n"
 "    paused_at timestamptz,\n"
+"    max_attempts integer CHECK (max_attempts >= 1),\n"
+"    backoff_curve text\n"
+"        CHECK (backoff_curve IN ('exponential', 'linear', 'quartic', 'constant')),\n"
+"    backoff_base_us bigint CHECK (backoff_base_us >= 1),\n"
+"    backoff_cap_us bigint CHECK (backoff_cap_us >= backoff_base_us),\n"
+"    backoff_floor_us bigint CHECK (backoff_floor_us BETWEEN 0 AND backoff_cap_us),\n"
+"    backoff_jitter_permille integer CHECK (backoff_jitter_permille BETWEEN 0 AND 1000),\n"
+"    timeout_us bigint CHECK (timeout_us >= 0),\n"
+"    history boolean,\n"
+"    CHECK (num_nulls(backoff_curve, backoff_base_us, backoff_cap_us, backoff_floor_us,\n"
+"                     backoff_jitter_permille) IN (0, 5)),\n"
 "    UNIQUE (queue_id, name),\n"
 "    UNIQUE (queue, name),\n"
 "    FOREIGN KEY (queue_id, queue, payload_max) REFERENCES jobq.queue (id, name, payload_max)\n"
@@ -12938,7 +12993,7 @@ static const char *const jobq_pg__sql_001_tables[] = {
 "    queues integer[] NOT NULL,\n"
 "    kinds integer[] NOT NULL,\n"
 "    library integer NOT NULL DEFAULT 0\n"
-") WITH (fillfactor = 50);\n"
+") WITH (fillfactor = 50);\n",
 "CREATE INDEX worker_kinds ON jobq.worker USING gin (kinds) WITH (fastupdate = off)\n"
 "    WHERE dead_at IS NULL;\n"
 "CREATE TABLE jobq.claim (\n"
@@ -12959,7 +13014,7 @@ static const char *const jobq_pg__sql_001_tables[] = {
 "CREATE TABLE jobq.job (\n"
 "    id bigint NOT NULL DEFAULT nextval('jobq.job_id') PRIMARY KEY,\n"
 "    run_at timestamptz NOT NULL DEFAULT statement_timestamp(),\n"
-"    enqueued_at timestamptz NOT NULL DEFAULT statement_timestamp(),\n",
+"    enqueued_at timestamptz NOT NULL DEFAULT statement_timestamp(),\n"
 "    queue_id integer NOT NULL,\n"
 "    kind_id integer NOT NULL,\n"
 "    attempt integer NOT NULL DEFAULT 0,\n"
@@ -13050,7 +13105,7 @@ static const char *const jobq_pg__sql_001_tables[] = {
 "CREATE TABLE jobq.history_0 PARTITION OF jobq.history FOR VALUES IN (0);\n"
 "CREATE TABLE jobq.history_1 PARTITION OF jobq.history FOR VALUES IN (1);\n"
 "CREATE TABLE jobq.history_2 PARTITION OF jobq.history FOR VALUES IN (2);\n"
-"CREATE TABLE jobq.history_3 PARTITION OF jobq.history FOR VALUES IN (3);\n"
+"CREATE TABLE jobq.history_3 PARTITION OF jobq.history FOR VALUES IN (3);\n",
 "CREATE TABLE jobq.history_4 PARTITION OF jobq.history FOR VALUES IN (4);\n"
 "CREATE TABLE jobq.history_5 PARTITION OF jobq.history FOR VALUES IN (5);\n"
 "CREATE TABLE jobq.history_6 PARTITION OF jobq.history FOR VALUES IN (6);\n"
@@ -13067,7 +13122,7 @@ static const char *const jobq_pg__sql_001_tables[] = {
 "CREATE SEQUENCE jobq.message_id CACHE 1;\n"
 "CREATE TABLE jobq.message (\n"
 "    partition bigint NOT NULL,\n"
-"    id bigint NOT NULL DEFAULT nextval('jobq.message_id'),\n",
+"    id bigint NOT NULL DEFAULT nextval('jobq.message_id'),\n"
 "    created_at timestamptz NOT NULL DEFAULT statement_timestamp(),\n"
 "    type text COLLATE \"C\",\n"
 "    payload jsonb,\n"
@@ -13719,15 +13774,16 @@ static const char *const jobq_pg__sql_jobs[] = {
 "               g.headers, jobq.add_error(g.errors, p_entry)\n"
 "        FROM gone g\n"
 "        WHERE p_state <> 'f'\n"
-"          AND EXISTS (SELECT FROM jobq.queue q WHERE q.id = g.queue_id AND q.history)\n"
+"          AND (SELECT coalesce(k.history, q.history) FROM jobq.queue q, jobq.kind k\n"
+"               WHERE q.id = g.queue_id AND k.id = g.kind_id)\n"
 "        ON CONFLICT DO NOTHING\n"
 "    )\n"
 "    SELECT array_agg(g.id), array_agg(g.queue_id), array_agg(g.key)\n"
 "    INTO v_ids, v_queues, v_keys\n"
 "    FROM gone g WHERE g.key IS NOT NULL;\n"
 "    IF v_keys IS NOT NULL THEN PERFORM jobq.end_keys(v_ids, v_queues, v_keys); END IF;\n"
-"END $$;\n"
-"CREATE OR REPLACE FUNCTION jobq.end_keys(p_ids bigint[], p_queues integer[], p_keys text[])\n",
+"END $$;\n",
+"CREATE OR REPLACE FUNCTION jobq.end_keys(p_ids bigint[], p_queues integer[], p_keys text[])\n"
 "RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "BEGIN\n"
 "    UPDATE jobq.idempotency k SET ended_at = statement_timestamp()\n"
@@ -13757,23 +13813,31 @@ static const char *const jobq_pg__sql_jobs[] = {
 "    v_keys text[];\n"
 "    v_from integer := 1;\n"
 "    v_silent integer[] := ARRAY(SELECT q.id FROM jobq.queue q WHERE NOT q.history);\n"
-"    v_slot smallint := (SELECT m.history_slot FROM jobq.meta m);\n"
+"    v_odd integer[];\n"
+"    v_by_kind boolean;\n"
+"    v_slot smallint;\n"
 "BEGIN\n"
 "    IF current_setting('synchronous_commit') = 'off' THEN\n"
 "        PERFORM set_config('synchronous_commit', 'on', true);\n"
+"    END IF;\n"
+"    SELECT m.history_slot, m.history_by_kind INTO v_slot, v_by_kind FROM jobq.meta m;\n"
+"    IF v_by_kind THEN\n"
+"        v_odd := (SELECT array_agg(k.id) FROM jobq.kind k JOIN jobq.queue q\n"
+"                  ON q.id = k.queue_id WHERE k.history <> q.history);\n"
 "    END IF;\n"
 "    FOR i IN 1 .. cardinality(p_claims) LOOP\n"
 "        v_ids := p_ids[v_from : v_from + p_counts[i] - 1];\n"
 "        v_from := v_from + p_counts[i];\n"
 "        v_done := NULL;\n"
-"        IF v_silent <> '{}' THEN\n"
+"        IF v_silent <> '{}' OR v_odd IS NOT NULL THEN\n"
 "            WITH gone AS (\n"
 "                DELETE FROM jobq.job j\n"
 "                WHERE j.ctid = ANY (ARRAY(\n"
 "                    SELECT held.ctid FROM jobq.job held\n"
 "                    WHERE held.id = ANY (v_ids) AND held.worker = p_workers[i]\n"
-"                      AND held.claim = p_claims[i] AND held.queue_id = ANY (v_silent)\n"
-"                      AND held.key IS NULL\n"
+"                      AND held.claim = p_claims[i] AND held.key IS NULL\n"
+"                      AND (held.queue_id = ANY (v_silent))\n"
+"                          <> ((held.kind_id = ANY (v_odd)) IS TRUE)\n"
 "                    FOR UPDATE SKIP LOCKED))\n"
 "                RETURNING j.id\n"
 "            )\n"
@@ -13798,9 +13862,10 @@ static const char *const jobq_pg__sql_jobs[] = {
 "            SELECT v_slot, g.id, g.run_at, g.enqueued_at, g.claimed_at, statement_timestamp(),\n"
 "                   g.worker, g.queue_id, g.kind_id, g.attempt, g.crash, g.priority, g.stage,\n"
 "                   g.stages, 's', g.key, g.payload, g.bytes, g.headers, g.errors\n"
-"            FROM gone g WHERE g.queue_id <> ALL (v_silent)\n"
+"            FROM gone g\n"
+"            WHERE (g.queue_id = ANY (v_silent)) = ((g.kind_id = ANY (v_odd)) IS TRUE)\n"
 "        )\n"
-"        SELECT v_done || array_agg(g.id), array_agg(g.id) FILTER (WHERE g.key IS NOT NULL),\n"
+"        SELECT v_done || array_agg(g.id), array_agg(g.id) FILTER (WHERE g.key IS NOT NULL),\n",
 "               array_agg(g.queue_id) FILTER (WHERE g.key IS NOT NULL),\n"
 "               array_agg(g.key) FILTER (WHERE g.key IS NOT NULL)\n"
 "        INTO v_done, v_keyed, v_queues, v_keys FROM gone g;\n"
@@ -13808,7 +13873,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "        CONTINUE WHEN cardinality(v_done) = cardinality(v_ids);\n"
 "        RETURN QUERY\n"
 "        SELECT u.id, p_workers[i], p_claims[i],\n"
-"               jobq.busy_or_lost(u.id, p_workers[i], p_claims[i])\n",
+"               jobq.busy_or_lost(u.id, p_workers[i], p_claims[i])\n"
 "        FROM unnest(v_ids) AS u (id)\n"
 "        WHERE v_done IS NULL OR u.id <> ALL (v_done);\n"
 "    END LOOP;\n"
@@ -13884,7 +13949,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "                ELSE jobq.park(v_job.kind_id) END;\n"
 "            UPDATE jobq.job j\n"
 "            SET state = 'r', worker = NULL, claim = NULL, stage = p_stages[i],\n"
-"                attempt = p_attempts[i], crash = p_crashes[i], suspect = p_suspects[i],\n"
+"                attempt = p_attempts[i], crash = p_crashes[i], suspect = p_suspects[i],\n",
 "                alone = j.alone AND p_suspects[i], run_at = v_run_at,\n"
 "                payload = CASE WHEN p_bytes[i] IS NULL\n"
 "                               THEN coalesce(p_payloads[i], j.payload) END,\n"
@@ -13893,7 +13958,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "            WHERE j.id = p_ids[i];\n"
 "            IF p_delays_us[i] = 0 AND p_stages[i] > v_job.stage THEN\n"
 "                PERFORM jobq.wake(v_job.queue_id, 1);\n"
-"            END IF;\n",
+"            END IF;\n"
 "        END IF;\n"
 "    END LOOP;\n"
 "END $$;\n"
@@ -13935,20 +14000,31 @@ static const char *const jobq_pg__sql_workers[] = {
 "            statement_timestamp() + p_lease_us * interval '1 microsecond', queue_ids,\n"
 "            kind_ids, p_library);\n"
 "END $$;\n"
-"CREATE OR REPLACE FUNCTION jobq.policies(p_queues integer[])\n"
+"CREATE OR REPLACE FUNCTION jobq.policies(p_queues integer[], p_worker bigint DEFAULT NULL)\n"
 "RETURNS TABLE (id integer, max_attempts integer, max_crashes integer, backoff_curve text,\n"
 "               backoff_base_us bigint, backoff_cap_us bigint, backoff_floor_us bigint,\n"
 "               backoff_jitter_permille integer, timeout_us bigint, stages_max smallint,\n"
-"               attempts_span_stages boolean, paused boolean, priority_min smallint)\n"
+"               attempts_span_stages boolean, paused boolean, priority_min smallint,\n"
+"               kind_id integer)\n"
 "LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$\n"
 "BEGIN\n"
 "    RETURN QUERY\n"
-"    SELECT q.id, q.max_attempts, q.max_crashes, q.backoff_curve, q.backoff_base_us,\n"
-"           q.backoff_cap_us, q.backoff_floor_us, q.backoff_jitter_permille,\n"
-"           coalesce(q.timeout_us, 0::bigint), q.stages_max, q.attempts_span_stages,\n"
-"           q.paused_at IS NOT NULL, q.priority_min\n"
+"    SELECT q.id, coalesce(k.max_attempts, q.max_attempts), q.max_crashes,\n"
+"           coalesce(k.backoff_curve, q.backoff_curve),\n"
+"           coalesce(k.backoff_base_us, q.backoff_base_us),\n"
+"           coalesce(k.backoff_cap_us, q.backoff_cap_us),\n"
+"           coalesce(k.backoff_floor_us, q.backoff_floor_us),\n"
+"           coalesce(k.backoff_jitter_permille, q.backoff_jitter_permille),\n"
+"           coalesce(k.timeout_us, q.timeout_us, 0::bigint), q.stages_max,\n"
+"           q.attempts_span_stages, q.paused_at IS NOT NULL, q.priority_min, k.id\n"
 "    FROM unnest(p_queues) WITH ORDINALITY AS u (id, n) JOIN jobq.queue q ON q.id = u.id\n"
-"    ORDER BY u.n;\n"
+"    CROSS JOIN LATERAL (\n"
+"        SELECT (NULL::jobq.kind).*\n"
+"        UNION ALL\n"
+"        SELECT o.* FROM jobq.worker w JOIN jobq.kind o ON o.id = ANY (w.kinds)\n"
+"        WHERE w.id = p_worker AND o.queue_id = q.id\n"
+"          AND num_nonnulls(o.max_attempts, o.backoff_base_us, o.timeout_us) > 0) AS k\n"
+"    ORDER BY k.id IS NOT NULL, u.n;\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.heartbeat(\n"
 "    p_worker bigint, p_lease_us bigint, p_settled bigint[], OUT alive boolean,\n"
@@ -13978,17 +14054,22 @@ static const char *const jobq_pg__sql_workers[] = {
 "        SELECT j.id FROM jobq.claim c, unnest(c.cancel) AS asked (id), jobq.job j\n"
 "        WHERE c.worker = p_worker AND c.cancel IS NOT NULL\n"
 "          AND j.id = asked.id AND j.worker = c.worker AND j.claim = c.number);\n"
-"    policy := (SELECT sum(hashtextextended(q::text, 0) >> 8) FROM jobq.queue q\n"
+"    policy := (SELECT sum(hashtextextended(q::text, 0) >> 8) FROM jobq.queue q\n",
 "               WHERE q.id = ANY (v_worker.queues));\n"
 "    SELECT coalesce(array_agg(k.id) FILTER (WHERE k.paused_at IS NULL), '{}'),\n"
 "           coalesce(array_agg(k.id) FILTER (WHERE k.parked_at IS NOT NULL), '{}'),\n"
-"           count(k.paused_at) = 0\n"
-"    INTO kinds, parked, every_kind FROM jobq.kind k WHERE k.id = ANY (v_worker.kinds);\n"
+"           count(k.paused_at) = 0,\n"
+"           policy + coalesce(sum(hashtextextended(ROW(\n"
+"               k.id, k.max_attempts, k.backoff_curve, k.backoff_base_us, k.backoff_cap_us,\n"
+"               k.backoff_floor_us, k.backoff_jitter_permille, k.timeout_us)::text, 0) >> 16)\n"
+"           FILTER (WHERE num_nonnulls(k.max_attempts, k.backoff_base_us, k.timeout_us) > 0), 0)\n"
+"    INTO kinds, parked, every_kind, policy\n"
+"    FROM jobq.kind k WHERE k.id = ANY (v_worker.kinds);\n"
 "    every_kind := every_kind AND NOT EXISTS (\n"
 "        SELECT FROM jobq.kind k\n"
 "        WHERE k.queue_id = ANY (v_worker.queues) AND k.id <> ALL (v_worker.kinds));\n"
 "    IF NOT every_kind THEN\n"
-"        kinds := kinds || jobq.strays(v_worker.queues, v_worker.kinds, v_worker.beat\n",
+"        kinds := kinds || jobq.strays(v_worker.queues, v_worker.kinds, v_worker.beat\n"
 "                                      % ((SELECT max(k.id) FROM jobq.kind k) / 256 + 1));\n"
 "    END IF;\n"
 "    suspects := EXISTS (\n"
@@ -14045,15 +14126,16 @@ static const char *const jobq_pg__sql_workers[] = {
 "    p_claim jobq.claim, OUT rescued integer, OUT failed integer, OUT queues integer[])\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "DECLARE v_job record;\n"
-"BEGIN\n"
+"BEGIN\n",
 "    rescued := 0;\n"
 "    failed := 0;\n"
 "    queues := '{}';\n"
 "    FOR v_job IN\n"
 "        SELECT j.id, j.queue_id, j.stage, least(j.crash, 2147483646) + 1 AS crashes,\n"
 "               j.attempt, j.cancel_requested_at, q.max_crashes,\n"
-"               coalesce(j.max_attempts, q.max_attempts) AS attempts\n"
+"               coalesce(j.max_attempts, k.max_attempts, q.max_attempts) AS attempts\n"
 "        FROM jobq.job j JOIN jobq.queue q ON q.id = j.queue_id\n"
+"        JOIN jobq.kind k ON k.id = j.kind_id\n"
 "        WHERE j.id = ANY (p_claim.jobs) AND j.worker = p_claim.worker\n"
 "          AND j.claim = p_claim.number AND (j.alone OR j.cancel_requested_at IS NOT NULL)\n"
 "        FOR UPDATE OF j SKIP LOCKED LOOP\n"
@@ -14063,7 +14145,7 @@ static const char *const jobq_pg__sql_workers[] = {
 "            UPDATE jobq.job j SET crash = v_job.crashes WHERE j.id = v_job.id;\n"
 "            IF v_job.crashes >= v_job.max_crashes OR v_job.attempt >= v_job.attempts THEN\n"
 "                failed := failed + 1;\n"
-"                PERFORM jobq.finish(ARRAY[v_job.id], 'f', jsonb_build_object(\n",
+"                PERFORM jobq.finish(ARRAY[v_job.id], 'f', jsonb_build_object(\n"
 "                    'at', statement_timestamp(), 'stage', v_job.stage,\n"
 "                    'attempt', v_job.attempt, 'error',\n"
 "                    CASE WHEN v_job.crashes >= v_job.max_crashes\n"
@@ -14125,7 +14207,7 @@ static const char *const jobq_pg__sql_workers[] = {
 "           AND NOT EXISTS (SELECT FROM jobq.job j WHERE j.id = ANY (v_claim.jobs)\n"
 "                           AND j.worker = p_victim AND j.claim = v_claim.number);\n"
 "    END LOOP;\n"
-"    more := EXISTS (SELECT FROM jobq.claim c WHERE c.worker = p_victim AND c.jobs <> '{}');\n"
+"    more := EXISTS (SELECT FROM jobq.claim c WHERE c.worker = p_victim AND c.jobs <> '{}');\n",
 "    PERFORM jobq.wake(q.id, rescued) FROM (SELECT DISTINCT unnest(v_queues) AS id) q\n"
 "    WHERE q.id IS NOT NULL;\n"
 "END $$;\n"
@@ -14145,7 +14227,7 @@ static const char *const jobq_pg__sql_workers[] = {
 "    RETURN ARRAY(\n"
 "        SELECT k.id FROM jobq.kind k\n"
 "        WHERE k.id BETWEEN p_page * 256 AND p_page * 256 + 255 AND k.paused_at IS NULL\n"
-"          AND p_queues @> ARRAY[k.queue_id] AND k.id <> ALL (p_kinds)\n",
+"          AND p_queues @> ARRAY[k.queue_id] AND k.id <> ALL (p_kinds)\n"
 "          AND NOT EXISTS ( -- as in kind_lives; OFFSET prevents a join\n"
 "              SELECT FROM jobq.worker w\n"
 "              WHERE w.kinds @> ARRAY[k.id] AND w.dead_at IS NULL\n"
@@ -14208,7 +14290,7 @@ static const char *const jobq_pg__sql_workers[] = {
 "        SELECT FROM jobq.claim known\n"
 "        WHERE known.worker = j.worker AND known.number = j.claim AND j.id = ANY (known.jobs))\n"
 "    GROUP BY j.worker, j.claim\n"
-"    ON CONFLICT (worker, number) DO UPDATE SET jobs = c.jobs || excluded.jobs;\n"
+"    ON CONFLICT (worker, number) DO UPDATE SET jobs = c.jobs || excluded.jobs;\n",
 "    INSERT INTO jobq.worker (id, name, lease_us, expires_at, dead_at, queues, kinds)\n"
 "    SELECT DISTINCT c.worker, 'unknown', 1, statement_timestamp(), statement_timestamp(),\n"
 "           '{}'::integer[], '{}'::integer[]\n"
@@ -14228,7 +14310,7 @@ static const char *const jobq_pg__sql_workers[] = {
 "            WHERE o.queue_id = q.id AND o.finished_at < statement_timestamp() - q.failed_keep\n"
 "            ORDER BY o.finished_at LIMIT p_limit FOR UPDATE SKIP LOCKED) AS old\n"
 "        LIMIT p_limit));\n"
-"    GET DIAGNOSTICS v_count = ROW_COUNT;\n",
+"    GET DIAGNOSTICS v_count = ROW_COUNT;\n"
 "    v_total := v_total + v_count;\n"
 "    DELETE FROM jobq.idempotency k WHERE k.ctid = ANY (ARRAY(\n"
 "        SELECT old.ctid FROM jobq.queue q CROSS JOIN LATERAL (\n"
@@ -14292,7 +14374,7 @@ static const char *const jobq_pg__sql_workers[] = {
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "DECLARE v_epoch bigint;\n"
 "BEGIN\n"
-"    UPDATE jobq.job j\n"
+"    UPDATE jobq.job j\n",
 "    SET state = 'r', worker = NULL, claim = NULL, attempt = greatest(j.attempt - 1, 0),\n"
 "        run_at = statement_timestamp()\n"
 "    WHERE j.state = 'x';\n"
@@ -14307,7 +14389,7 @@ static const char *const jobq_pg__sql_workers[] = {
 "        (SELECT max(k.job_id) FROM jobq.idempotency k WHERE k.job_id <= 1::bigint << 62))));\n"
 "    PERFORM jobq.outbox_restored();\n"
 "    PERFORM setval(pg_get_serial_sequence('jobq.queue', 'id'), max(q.id)) FROM jobq.queue q;\n"
-"    PERFORM setval(pg_get_serial_sequence('jobq.kind', 'id'), max(k.id)) FROM jobq.kind k;\n",
+"    PERFORM setval(pg_get_serial_sequence('jobq.kind', 'id'), max(k.id)) FROM jobq.kind k;\n"
 "    PERFORM setval(pg_get_serial_sequence('jobq.dead_letter', 'id'), jobq.id_beyond(greatest(\n"
 "        pg_sequence_last_value(pg_get_serial_sequence('jobq.dead_letter', 'id')::regclass),\n"
 "        (SELECT max(d.id) FROM jobq.dead_letter d WHERE d.id <= 1::bigint << 62), 0)));\n"
@@ -15183,7 +15265,8 @@ static const char *const jobq_pg__sql_operators[] = {
 "CREATE OR REPLACE VIEW jobq.past_jobs AS\n"
 "SELECT h.id, q.name AS queue, k.name AS kind,\n"
 "       CASE h.state WHEN 's' THEN 'succeeded' ELSE 'cancelled' END AS state,\n"
-"       h.priority, h.stage, h.stages, h.attempt, q.max_attempts, h.crash, false AS suspect,\n"
+"       h.priority, h.stage, h.stages, h.attempt,\n"
+"       coalesce(k.max_attempts, q.max_attempts) AS max_attempts, h.crash, false AS suspect,\n"
 "       false AS alone, h.enqueued_at, h.run_at, h.claimed_at, h.finished_at, h.worker,\n"
 "       NULL::bigint AS claim,\n"
 "       NULL::timestamptz AS cancel_requested_at, h.key, h.payload, h.bytes, h.headers,\n"
@@ -15193,10 +15276,10 @@ static const char *const jobq_pg__sql_operators[] = {
 "    JOIN jobq.kind k ON k.id = h.kind_id;\n"
 "CREATE OR REPLACE VIEW jobq.jobs AS\n"
 "SELECT u.id, q.name AS queue, k.name AS kind, u.state, u.priority, u.stage, u.stages,\n"
-"       u.attempt, coalesce(u.max_attempts, q.max_attempts) AS max_attempts, u.crash, u.suspect,\n"
-"       u.alone, u.enqueued_at, u.run_at, u.claimed_at, u.finished_at, u.worker, u.claim,\n"
-"       u.cancel_requested_at, u.key, u.payload, u.bytes, u.headers, u.errors, u.queue_id,\n"
-"       u.kind_id, u.max_attempts AS own_max_attempts, u.timeout_us\n"
+"       u.attempt, coalesce(u.max_attempts, k.max_attempts, q.max_attempts) AS max_attempts,\n"
+"       u.crash, u.suspect, u.alone, u.enqueued_at, u.run_at, u.claimed_at, u.finished_at,\n"
+"       u.worker, u.claim, u.cancel_requested_at, u.key, u.payload, u.bytes, u.headers,\n"
+"       u.errors, u.queue_id, u.kind_id, u.max_attempts AS own_max_attempts, u.timeout_us\n"
 "FROM (SELECT j.id, CASE j.state WHEN 'r' THEN 'ready' WHEN 'x' THEN 'running' ELSE 'waiting'\n"
 "             END AS state, j.priority, j.stage, j.stages, j.attempt, j.max_attempts, j.crash,\n"
 "             j.suspect, j.alone, j.enqueued_at, j.run_at, j.claimed_at,\n"
@@ -15243,10 +15326,10 @@ static const char *const jobq_pg__sql_operators[] = {
 "END $$;\n"
 "CREATE OR REPLACE VIEW jobq.workers AS\n"
 "WITH running AS MATERIALIZED (\n"
-"    SELECT r.worker, count(*) AS jobs, min(r.claimed_at) AS oldest_at,\n"
+"    SELECT r.worker, count(*) AS jobs, min(r.claimed_at) AS oldest_at,\n",
 "           (array_agg(r.id ORDER BY r.claimed_at, r.id))[1:20] AS ids\n"
 "    FROM jobq.running() r GROUP BY r.worker\n"
-")\n",
+")\n"
 "SELECT to_hex(w.id) AS worker, w.name, w.dead_at IS NULL AND w.expires_at > now() AS alive,\n"
 "       coalesce(r.jobs, 0) AS running,\n"
 "       CASE WHEN isfinite(r.oldest_at) THEN now() - r.oldest_at END AS longest, r.ids AS jobs,\n"
@@ -15317,10 +15400,10 @@ static const char *const jobq_pg__sql_operators[] = {
 "            SELECT j.run_at FROM jobq.job j\n"
 "            WHERE j.queue_id = p_queue AND j.priority = p.priority AND j.stage = s.stage\n"
 "              AND NOT j.suspect AND j.run_at > '-infinity' AND j.run_at <= v_now\n"
-"              AND j.state = 'r'\n"
+"              AND j.state = 'r'\n",
 "            ORDER BY j.run_at, j.id LIMIT 1) AS first);\n"
 "END $$;\n"
-"CREATE OR REPLACE FUNCTION jobq.queue_rates()\n",
+"CREATE OR REPLACE FUNCTION jobq.queue_rates()\n"
 "RETURNS TABLE (queue_id integer, done_per_s numeric)\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off\n"
 "SET jit = off AS $$\n"
@@ -15388,9 +15471,9 @@ static const char *const jobq_pg__sql_operators[] = {
 "        UNION ALL\n"
 "        (SELECT n.* FROM jobq.job n\n"
 "         WHERE n.queue_id = q.id AND n.suspect AND n.state = 'r'\n"
-"           AND n.run_at <= statement_timestamp() AND n.id <> ALL (peek.exclude)\n"
+"           AND n.run_at <= statement_timestamp() AND n.id <> ALL (peek.exclude)\n",
 "           AND n.kind_id NOT IN (SELECT h.id FROM jobq.kind h\n"
-"                                 WHERE h.queue_id = q.id AND h.paused_at IS NOT NULL)\n",
+"                                 WHERE h.queue_id = q.id AND h.paused_at IS NOT NULL)\n"
 "         ORDER BY n.priority, n.stage DESC, n.run_at, n.id LIMIT peek.at_most)) AS j\n"
 "    JOIN jobq.kind k ON k.id = j.kind_id\n"
 "    WHERE q.paused_at IS NULL AND (peek.queues IS NULL OR q.name = ANY (peek.queues))\n"
@@ -15466,9 +15549,9 @@ static const char *const jobq_pg__sql_operators[] = {
 "            WHERE j.queue_id = p_queue AND j.priority = p.priority AND j.stage = s.stage\n"
 "              AND NOT j.suspect AND j.state = 'r' AND (v_kind IS NULL OR j.kind_id = v_kind)\n"
 "              AND (p_older IS NULL OR j.enqueued_at < v_now - p_older)\n"
-"              AND (p_tags IS NULL OR j.headers @> p_tags)\n"
+"              AND (p_tags IS NULL OR j.headers @> p_tags)\n",
 "              AND (p_run_at IS NULL OR CASE WHEN p_run_at <= v_now THEN j.run_at > v_now\n"
-"                                            ELSE j.run_at <> p_run_at END)\n",
+"                                            ELSE j.run_at <> p_run_at END)\n"
 "              AND (p_target IS NULL OR j.key IS NULL\n"
 "                   OR NOT jobq.key_taken(p_target, j.key, j.id))\n"
 "            ORDER BY j.run_at, j.id LIMIT p_at_most FOR UPDATE SKIP LOCKED) AS picked\n"
@@ -15547,11 +15630,11 @@ static const char *const jobq_pg__sql_operators[] = {
 "    v_queue integer := jobq.known_queue(queue);\n"
 "    v_ids bigint[] := '{}';\n"
 "BEGIN\n"
-"    IF state NOT IN ('ready', 'running') THEN\n"
+"    IF state NOT IN ('ready', 'running') THEN\n",
 "        RAISE EXCEPTION 'cancel takes state ready or running, not ''%''', state\n"
 "            USING ERRCODE = '22023';\n"
 "    END IF;\n"
-"    IF state IS DISTINCT FROM 'running' THEN\n",
+"    IF state IS DISTINCT FROM 'running' THEN\n"
 "        v_ids := jobq.pick(v_queue, kind, older, tags, at_most);\n"
 "        PERFORM jobq.finish(v_ids, 'c', NULL);\n"
 "    END IF;\n"
@@ -15641,10 +15724,10 @@ static const char *const jobq_pg__sql_operators[] = {
 "    at_most integer DEFAULT 1000)\n"
 "RETURNS integer LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "BEGIN\n"
-"    RETURN jobq.revive_all(\n"
+"    RETURN jobq.revive_all(\n",
 "        jobq.pick_failed(jobq.known_queue(queue), kind, older, tags, at_most, true));\n"
 "END $$;\n"
-"CREATE OR REPLACE FUNCTION jobq.delete_all(p_ids bigint[], p_state text) RETURNS integer\n",
+"CREATE OR REPLACE FUNCTION jobq.delete_all(p_ids bigint[], p_state text) RETURNS integer\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off\n"
 "SET jit = off AS $$\n"
 "DECLARE\n"
@@ -15733,14 +15816,14 @@ static const char *const jobq_pg__sql_operators[] = {
 "SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$\n"
 "DECLARE\n"
 "    v_now timestamptz := statement_timestamp();\n"
-"    v_ids bigint[] := p_ids;\n"
+"    v_ids bigint[] := p_ids;\n",
 "    v_count integer;\n"
 "    v_queue integer;\n"
 "    v_stages smallint;\n"
 "    v_priority smallint;\n"
 "BEGIN\n"
 "    IF p_priority NOT BETWEEN -9 AND 9 THEN\n"
-"        PERFORM jobq.refuse('priority', '-9 to 9');\n",
+"        PERFORM jobq.refuse('priority', '-9 to 9');\n"
 "    END IF;\n"
 "    IF NOT isfinite(p_run_at) THEN PERFORM jobq.refuse('run_at', 'a finite instant'); END IF;\n"
 "    IF p_target IS NOT NULL THEN v_ids := jobq.move_keys(p_ids, p_target); END IF;\n"
@@ -15814,11 +15897,11 @@ static const char *const jobq_pg__sql_operators[] = {
 "    queue text, target text, kind text DEFAULT NULL, older interval DEFAULT NULL,\n"
 "    tags jsonb DEFAULT NULL, at_most integer DEFAULT 1000)\n"
 "RETURNS integer LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
-"BEGIN\n"
+"BEGIN\n",
 "    IF queue = target THEN\n"
 "        RAISE EXCEPTION 'move needs two different queues' USING ERRCODE = '22023';\n"
 "    END IF;\n"
-"    RETURN jobq.change(jobq.pick(jobq.known_queue(queue), kind, older, tags, at_most,\n",
+"    RETURN jobq.change(jobq.pick(jobq.known_queue(queue), kind, older, tags, at_most,\n"
 "                                 p_target => jobq.known_queue(target)),\n"
 "                       NULL, NULL, jobq.known_queue(target));\n"
 "END $$;\n"
@@ -15856,19 +15939,32 @@ static const char *const jobq_pg__sql_operators[] = {
 "    attempts_span_stages boolean DEFAULT NULL, history boolean DEFAULT NULL,\n"
 "    failed_keep interval DEFAULT NULL, key_keep interval DEFAULT NULL,\n"
 "    message_max integer DEFAULT NULL, kinds text[] DEFAULT NULL,\n"
-"    payload_max integer DEFAULT NULL)\n"
+"    payload_max integer DEFAULT NULL, kind text DEFAULT NULL, reset boolean DEFAULT false)\n"
 "RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "#variable_conflict use_variable\n"
 "DECLARE\n"
 "    v_queue integer := jobq.queue_id(queue);\n"
 "    v_infinite text;\n"
 "BEGIN\n"
+"    IF reset AND kind IS NULL THEN PERFORM jobq.refuse('reset', 'takes a kind'); END IF;\n"
+"    PERFORM jobq.refuse(u.field, 'is set for the queue, not for a kind')\n"
+"    FROM (VALUES\n"
+"        ('max_crashes', max_crashes::text), ('failed_keep', failed_keep::text),\n"
+"        ('key_keep', key_keep::text), ('message_max', message_max::text),\n"
+"        ('payload_max', payload_max::text), ('kinds', nullif(kinds, '{}')::text),\n"
+"        ('attempts_span_stages', attempts_span_stages::text)) AS u (field, given)\n"
+"    WHERE u.given IS NOT NULL AND kind IS NOT NULL;\n"
 "    SELECT u.field INTO v_infinite FROM (VALUES\n"
 "        ('backoff_base', backoff_base), ('backoff_cap', backoff_cap),\n"
 "        ('backoff_floor', backoff_floor), ('timeout', timeout), ('failed_keep', failed_keep),\n"
 "        ('key_keep', key_keep)) AS u (field, given)\n"
 "    WHERE NOT isfinite(u.given);\n"
 "    IF FOUND THEN PERFORM jobq.refuse(v_infinite, 'a finite interval'); END IF;\n"
+"    IF kind IS NOT NULL THEN\n"
+"        PERFORM jobq.kind_set(v_queue, kind, reset, max_attempts, backoff, backoff_base,\n"
+"                              backoff_cap, backoff_floor, backoff_jitter, timeout, history);\n"
+"        RETURN;\n"
+"    END IF;\n"
 "    UPDATE jobq.queue q\n"
 "    SET max_attempts = coalesce(max_attempts, q.max_attempts),\n"
 "        max_crashes = coalesce(max_crashes, q.max_crashes),\n"
@@ -15877,7 +15973,7 @@ static const char *const jobq_pg__sql_operators[] = {
 "        backoff_cap_us = coalesce(jobq.us(backoff_cap), q.backoff_cap_us),\n"
 "        backoff_floor_us = coalesce(jobq.us(backoff_floor), q.backoff_floor_us),\n"
 "        backoff_jitter_permille = coalesce((backoff_jitter * 1000)::integer,\n"
-"                                           q.backoff_jitter_permille),\n"
+"                                           q.backoff_jitter_permille),\n",
 "        timeout_us = CASE WHEN timeout IS NULL THEN q.timeout_us\n"
 "                     ELSE nullif(jobq.us(timeout), 0) END,\n"
 "        attempts_span_stages = coalesce(attempts_span_stages, q.attempts_span_stages),\n"
@@ -15889,6 +15985,41 @@ static const char *const jobq_pg__sql_operators[] = {
 "    WHERE q.id = v_queue;\n"
 "    PERFORM jobq.kind_id(v_queue, u.name) FROM unnest(kinds) AS u (name);\n"
 "    PERFORM jobq.tell(v_queue);\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.kind_set(\n"
+"    p_queue integer, p_kind text, p_reset boolean, p_max_attempts integer, p_backoff text,\n"
+"    p_base interval, p_cap interval, p_floor interval, p_jitter numeric, p_timeout interval,\n"
+"    p_history boolean) RETURNS void\n"
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
+"DECLARE v_kind integer := jobq.kind_id(p_queue, p_kind);\n"
+"BEGIN\n"
+"    IF p_reset THEN\n"
+"        UPDATE jobq.kind k\n"
+"        SET max_attempts = NULL, timeout_us = NULL, history = NULL, backoff_curve = NULL,\n"
+"            backoff_base_us = NULL, backoff_cap_us = NULL, backoff_floor_us = NULL,\n"
+"            backoff_jitter_permille = NULL\n"
+"        WHERE k.id = v_kind;\n"
+"    END IF;\n"
+"    UPDATE jobq.kind k\n"
+"    SET max_attempts = coalesce(p_max_attempts, k.max_attempts),\n"
+"        timeout_us = coalesce(jobq.us(p_timeout), k.timeout_us),\n"
+"        history = coalesce(p_history, k.history)\n"
+"    WHERE k.id = v_kind;\n"
+"    IF p_history IS NOT NULL THEN\n"
+"        UPDATE jobq.meta m SET history_by_kind = true WHERE NOT m.history_by_kind;\n"
+"    END IF;\n"
+"    IF num_nonnulls(p_backoff, p_base, p_cap, p_floor, p_jitter) > 0 THEN\n"
+"        UPDATE jobq.kind k\n"
+"        SET backoff_curve = coalesce(p_backoff, k.backoff_curve, q.backoff_curve),\n"
+"            backoff_base_us = coalesce(jobq.us(p_base), k.backoff_base_us, q.backoff_base_us),\n"
+"            backoff_cap_us = coalesce(jobq.us(p_cap), k.backoff_cap_us, q.backoff_cap_us),\n"
+"            backoff_floor_us = coalesce(jobq.us(p_floor), k.backoff_floor_us,\n"
+"                                        q.backoff_floor_us),\n"
+"            backoff_jitter_permille = coalesce((p_jitter * 1000)::integer,\n"
+"                k.backoff_jitter_permille, q.backoff_jitter_permille)\n"
+"        FROM jobq.queue q WHERE q.id = k.queue_id AND k.id = v_kind;\n"
+"    END IF;\n"
+"    PERFORM jobq.tell(p_queue);\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.us(p_interval interval) RETURNS bigint\n"
 "LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$\n"

@@ -12,7 +12,8 @@ END $$;
 
 -- One row. version: see version.sql; library_min: the oldest library that may still work on
 -- this schema. epoch: random, renewed after a restore. history_slot: the part of the history
--- ring that is being written.
+-- ring that is being written. history_by_kind: queue_set has given some kind a history of its
+-- own, so completions look at the kinds.
 CREATE TABLE jobq.meta (
     one boolean PRIMARY KEY DEFAULT true CHECK (one),
     version integer NOT NULL,
@@ -20,7 +21,8 @@ CREATE TABLE jobq.meta (
     epoch bigint NOT NULL,
     history_slot smallint NOT NULL DEFAULT 0 CHECK (history_slot BETWEEN 0 AND 7),
     history_slot_since timestamptz NOT NULL DEFAULT now(),
-    history_keep interval NOT NULL DEFAULT '1 day' CHECK (history_keep > '0')
+    history_keep interval NOT NULL DEFAULT '1 day' CHECK (history_keep > '0'),
+    history_by_kind boolean NOT NULL DEFAULT false
 );
 
 -- The policy is stored here, so every process, every rescuer and SQL see the same. Times are
@@ -60,6 +62,8 @@ CREATE TABLE jobq.queue (
 
 -- A kind names the handler; kinds belong to a queue. parked_at: some of its jobs wait, with
 -- run_at infinity, for a worker that has a handler for it. paused_at: nobody claims its jobs.
+-- max_attempts to history: where its policy differs from its queue's; NULL: as the queue.
+-- timeout_us 0: none, whatever the queue has.
 -- queue and payload_max are copies of the queue's columns, which the foreign key keeps up to
 -- date, so an enqueue finds all that it needs in one row. Reading two tables cost 8 % of an
 -- enqueue.
@@ -72,6 +76,17 @@ CREATE TABLE jobq.kind (
         CHECK (length(name) <= 1024 AND name ~ '^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$'),
     parked_at timestamptz,
     paused_at timestamptz,
+    max_attempts integer CHECK (max_attempts >= 1),
+    backoff_curve text
+        CHECK (backoff_curve IN ('exponential', 'linear', 'quartic', 'constant')),
+    backoff_base_us bigint CHECK (backoff_base_us >= 1),
+    backoff_cap_us bigint CHECK (backoff_cap_us >= backoff_base_us),
+    backoff_floor_us bigint CHECK (backoff_floor_us BETWEEN 0 AND backoff_cap_us),
+    backoff_jitter_permille integer CHECK (backoff_jitter_permille BETWEEN 0 AND 1000),
+    timeout_us bigint CHECK (timeout_us >= 0),
+    history boolean,
+    CHECK (num_nulls(backoff_curve, backoff_base_us, backoff_cap_us, backoff_floor_us,
+                     backoff_jitter_permille) IN (0, 5)),
     UNIQUE (queue_id, name),
     UNIQUE (queue, name),
     FOREIGN KEY (queue_id, queue, payload_max) REFERENCES jobq.queue (id, name, payload_max)

@@ -26,7 +26,8 @@
 CREATE OR REPLACE VIEW jobq.past_jobs AS
 SELECT h.id, q.name AS queue, k.name AS kind,
        CASE h.state WHEN 's' THEN 'succeeded' ELSE 'cancelled' END AS state,
-       h.priority, h.stage, h.stages, h.attempt, q.max_attempts, h.crash, false AS suspect,
+       h.priority, h.stage, h.stages, h.attempt,
+       coalesce(k.max_attempts, q.max_attempts) AS max_attempts, h.crash, false AS suspect,
        false AS alone, h.enqueued_at, h.run_at, h.claimed_at, h.finished_at, h.worker,
        NULL::bigint AS claim,
        NULL::timestamptz AS cancel_requested_at, h.key, h.payload, h.bytes, h.headers,
@@ -37,13 +38,14 @@ FROM jobq.history h JOIN jobq.queue q ON q.id = h.queue_id
 
 -- Every job, live or ended. Names are joined after the union, so a page in the order of id is
 -- read from the primary keys, however many jobs there are. own_max_attempts and timeout_us are
--- the job's own limits, NULL where the queue's apply; history does not keep them.
+-- the job's own limits, NULL where those of its kind or queue apply; history does not keep
+-- them.
 CREATE OR REPLACE VIEW jobq.jobs AS
 SELECT u.id, q.name AS queue, k.name AS kind, u.state, u.priority, u.stage, u.stages,
-       u.attempt, coalesce(u.max_attempts, q.max_attempts) AS max_attempts, u.crash, u.suspect,
-       u.alone, u.enqueued_at, u.run_at, u.claimed_at, u.finished_at, u.worker, u.claim,
-       u.cancel_requested_at, u.key, u.payload, u.bytes, u.headers, u.errors, u.queue_id,
-       u.kind_id, u.max_attempts AS own_max_attempts, u.timeout_us
+       u.attempt, coalesce(u.max_attempts, k.max_attempts, q.max_attempts) AS max_attempts,
+       u.crash, u.suspect, u.alone, u.enqueued_at, u.run_at, u.claimed_at, u.finished_at,
+       u.worker, u.claim, u.cancel_requested_at, u.key, u.payload, u.bytes, u.headers,
+       u.errors, u.queue_id, u.kind_id, u.max_attempts AS own_max_attempts, u.timeout_us
 FROM (SELECT j.id, CASE j.state WHEN 'r' THEN 'ready' WHEN 'x' THEN 'running' ELSE 'waiting'
              END AS state, j.priority, j.stage, j.stages, j.attempt, j.max_attempts, j.crash,
              j.suspect, j.alone, j.enqueued_at, j.run_at, j.claimed_at,
@@ -807,7 +809,9 @@ END $$;
 
 -- Creates a queue, or changes those parts of its policy that are given; NULL leaves a part as
 -- it is. Workers follow within a heartbeat. timeout '0': none. jitter: 0 to 1. kinds: created
--- with the queue, so that no transaction waits for another one's first use of a name.
+-- with the queue, so that no transaction waits for another one's first use of a name. kind:
+-- the policy of this kind, where it differs from its queue's; reset: first drops all that it
+-- has of its own.
 CREATE OR REPLACE FUNCTION jobq.queue_set(
     queue text, max_attempts integer DEFAULT NULL, max_crashes integer DEFAULT NULL,
     backoff text DEFAULT NULL, backoff_base interval DEFAULT NULL,
@@ -816,19 +820,32 @@ CREATE OR REPLACE FUNCTION jobq.queue_set(
     attempts_span_stages boolean DEFAULT NULL, history boolean DEFAULT NULL,
     failed_keep interval DEFAULT NULL, key_keep interval DEFAULT NULL,
     message_max integer DEFAULT NULL, kinds text[] DEFAULT NULL,
-    payload_max integer DEFAULT NULL)
+    payload_max integer DEFAULT NULL, kind text DEFAULT NULL, reset boolean DEFAULT false)
 RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_variable
 DECLARE
     v_queue integer := jobq.queue_id(queue);
     v_infinite text;
 BEGIN
+    IF reset AND kind IS NULL THEN PERFORM jobq.refuse('reset', 'takes a kind'); END IF;
+    PERFORM jobq.refuse(u.field, 'is set for the queue, not for a kind')
+    FROM (VALUES
+        ('max_crashes', max_crashes::text), ('failed_keep', failed_keep::text),
+        ('key_keep', key_keep::text), ('message_max', message_max::text),
+        ('payload_max', payload_max::text), ('kinds', nullif(kinds, '{}')::text),
+        ('attempts_span_stages', attempts_span_stages::text)) AS u (field, given)
+    WHERE u.given IS NOT NULL AND kind IS NOT NULL;
     SELECT u.field INTO v_infinite FROM (VALUES
         ('backoff_base', backoff_base), ('backoff_cap', backoff_cap),
         ('backoff_floor', backoff_floor), ('timeout', timeout), ('failed_keep', failed_keep),
         ('key_keep', key_keep)) AS u (field, given)
     WHERE NOT isfinite(u.given);
     IF FOUND THEN PERFORM jobq.refuse(v_infinite, 'a finite interval'); END IF;
+    IF kind IS NOT NULL THEN
+        PERFORM jobq.kind_set(v_queue, kind, reset, max_attempts, backoff, backoff_base,
+                              backoff_cap, backoff_floor, backoff_jitter, timeout, history);
+        RETURN;
+    END IF;
     UPDATE jobq.queue q
     SET max_attempts = coalesce(max_attempts, q.max_attempts),
         max_crashes = coalesce(max_crashes, q.max_crashes),
@@ -849,6 +866,44 @@ BEGIN
     WHERE q.id = v_queue;
     PERFORM jobq.kind_id(v_queue, u.name) FROM unnest(kinds) AS u (name);
     PERFORM jobq.tell(v_queue);
+END $$;
+
+-- A part of queue_set: the policy of one kind. A backoff is the kind's own as a whole: what is
+-- not given is what the queue has now.
+CREATE OR REPLACE FUNCTION jobq.kind_set(
+    p_queue integer, p_kind text, p_reset boolean, p_max_attempts integer, p_backoff text,
+    p_base interval, p_cap interval, p_floor interval, p_jitter numeric, p_timeout interval,
+    p_history boolean) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE v_kind integer := jobq.kind_id(p_queue, p_kind);
+BEGIN
+    IF p_reset THEN
+        UPDATE jobq.kind k
+        SET max_attempts = NULL, timeout_us = NULL, history = NULL, backoff_curve = NULL,
+            backoff_base_us = NULL, backoff_cap_us = NULL, backoff_floor_us = NULL,
+            backoff_jitter_permille = NULL
+        WHERE k.id = v_kind;
+    END IF;
+    UPDATE jobq.kind k
+    SET max_attempts = coalesce(p_max_attempts, k.max_attempts),
+        timeout_us = coalesce(jobq.us(p_timeout), k.timeout_us),
+        history = coalesce(p_history, k.history)
+    WHERE k.id = v_kind;
+    IF p_history IS NOT NULL THEN
+        UPDATE jobq.meta m SET history_by_kind = true WHERE NOT m.history_by_kind;
+    END IF;
+    IF num_nonnulls(p_backoff, p_base, p_cap, p_floor, p_jitter) > 0 THEN
+        UPDATE jobq.kind k
+        SET backoff_curve = coalesce(p_backoff, k.backoff_curve, q.backoff_curve),
+            backoff_base_us = coalesce(jobq.us(p_base), k.backoff_base_us, q.backoff_base_us),
+            backoff_cap_us = coalesce(jobq.us(p_cap), k.backoff_cap_us, q.backoff_cap_us),
+            backoff_floor_us = coalesce(jobq.us(p_floor), k.backoff_floor_us,
+                                        q.backoff_floor_us),
+            backoff_jitter_permille = coalesce((p_jitter * 1000)::integer,
+                k.backoff_jitter_permille, q.backoff_jitter_permille)
+        FROM jobq.queue q WHERE q.id = k.queue_id AND k.id = v_kind;
+    END IF;
+    PERFORM jobq.tell(p_queue);
 END $$;
 
 CREATE OR REPLACE FUNCTION jobq.us(p_interval interval) RETURNS bigint

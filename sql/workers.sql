@@ -26,21 +26,34 @@ BEGIN
             kind_ids, p_library);
 END $$;
 
--- The policies of these queues, in the order of the array.
-CREATE OR REPLACE FUNCTION jobq.policies(p_queues integer[])
+-- The policies of these queues, in the order of the array; then those of this worker's kinds
+-- that differ from their queue's, as they are with what the queue adds. kind_id: NULL for a
+-- queue.
+CREATE OR REPLACE FUNCTION jobq.policies(p_queues integer[], p_worker bigint DEFAULT NULL)
 RETURNS TABLE (id integer, max_attempts integer, max_crashes integer, backoff_curve text,
                backoff_base_us bigint, backoff_cap_us bigint, backoff_floor_us bigint,
                backoff_jitter_permille integer, timeout_us bigint, stages_max smallint,
-               attempts_span_stages boolean, paused boolean, priority_min smallint)
+               attempts_span_stages boolean, paused boolean, priority_min smallint,
+               kind_id integer)
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RETURN QUERY
-    SELECT q.id, q.max_attempts, q.max_crashes, q.backoff_curve, q.backoff_base_us,
-           q.backoff_cap_us, q.backoff_floor_us, q.backoff_jitter_permille,
-           coalesce(q.timeout_us, 0::bigint), q.stages_max, q.attempts_span_stages,
-           q.paused_at IS NOT NULL, q.priority_min
+    SELECT q.id, coalesce(k.max_attempts, q.max_attempts), q.max_crashes,
+           coalesce(k.backoff_curve, q.backoff_curve),
+           coalesce(k.backoff_base_us, q.backoff_base_us),
+           coalesce(k.backoff_cap_us, q.backoff_cap_us),
+           coalesce(k.backoff_floor_us, q.backoff_floor_us),
+           coalesce(k.backoff_jitter_permille, q.backoff_jitter_permille),
+           coalesce(k.timeout_us, q.timeout_us, 0::bigint), q.stages_max,
+           q.attempts_span_stages, q.paused_at IS NOT NULL, q.priority_min, k.id
     FROM unnest(p_queues) WITH ORDINALITY AS u (id, n) JOIN jobq.queue q ON q.id = u.id
-    ORDER BY u.n;
+    CROSS JOIN LATERAL (
+        SELECT (NULL::jobq.kind).*
+        UNION ALL
+        SELECT o.* FROM jobq.worker w JOIN jobq.kind o ON o.id = ANY (w.kinds)
+        WHERE w.id = p_worker AND o.queue_id = q.id
+          AND num_nonnulls(o.max_attempts, o.backoff_base_us, o.timeout_us) > 0) AS k
+    ORDER BY k.id IS NOT NULL, u.n;
 END $$;
 
 -- Renews the lease and answers with the news, in one statement:
@@ -94,8 +107,13 @@ BEGIN
                WHERE q.id = ANY (v_worker.queues));
     SELECT coalesce(array_agg(k.id) FILTER (WHERE k.paused_at IS NULL), '{}'),
            coalesce(array_agg(k.id) FILTER (WHERE k.parked_at IS NOT NULL), '{}'),
-           count(k.paused_at) = 0
-    INTO kinds, parked, every_kind FROM jobq.kind k WHERE k.id = ANY (v_worker.kinds);
+           count(k.paused_at) = 0,
+           policy + coalesce(sum(hashtextextended(ROW(
+               k.id, k.max_attempts, k.backoff_curve, k.backoff_base_us, k.backoff_cap_us,
+               k.backoff_floor_us, k.backoff_jitter_permille, k.timeout_us)::text, 0) >> 16)
+           FILTER (WHERE num_nonnulls(k.max_attempts, k.backoff_base_us, k.timeout_us) > 0), 0)
+    INTO kinds, parked, every_kind, policy
+    FROM jobq.kind k WHERE k.id = ANY (v_worker.kinds);
     every_kind := every_kind AND NOT EXISTS (
         SELECT FROM jobq.kind k
         WHERE k.queue_id = ANY (v_worker.queues) AND k.id <> ALL (v_worker.kinds));
@@ -175,8 +193,9 @@ BEGIN
     FOR v_job IN
         SELECT j.id, j.queue_id, j.stage, least(j.crash, 2147483646) + 1 AS crashes,
                j.attempt, j.cancel_requested_at, q.max_crashes,
-               coalesce(j.max_attempts, q.max_attempts) AS attempts
+               coalesce(j.max_attempts, k.max_attempts, q.max_attempts) AS attempts
         FROM jobq.job j JOIN jobq.queue q ON q.id = j.queue_id
+        JOIN jobq.kind k ON k.id = j.kind_id
         WHERE j.id = ANY (p_claim.jobs) AND j.worker = p_claim.worker
           AND j.claim = p_claim.number AND (j.alone OR j.cancel_requested_at IS NOT NULL)
         FOR UPDATE OF j SKIP LOCKED LOOP

@@ -3,8 +3,8 @@
 #
 #   dist        the same bytes twice, whatever the umask; its sums are right; a program builds
 #   cmake, meson, pkg-config, conan   the recipe builds a program, which runs
-#   vcpkg       the port's files are put in place by CMake, with stand-ins for vcpkg's own functions:
-#               vcpkg itself is not run
+#   vcpkg       CMake puts the port's files in place, with stand-ins for vcpkg's functions; vcpkg
+#               itself is not run
 set -eu
 cd "$(dirname "$0")/.."
 

@@ -17,7 +17,8 @@ int main()
     jobq_pg *pg;
     jobq_pg_error error;
 
-    if (jobq_pg_open(&pg, nullptr, &error) != JOBQ_OK) return columns[1].size == sizeof(jobq_str);
+    if (jobq_pg_open(&pg, nullptr, &error) != JOBQ_OK)
+        return columns[1].size == sizeof(jobq_str) ? 0 : 1;
     if (jobq_pg_table_open(&table, pg, nullptr, &desc, &error) == JOBQ_OK)
         jobq_pg_table_close(table);
     jobq_pg_close(pg);

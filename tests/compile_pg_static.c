@@ -47,18 +47,19 @@ static jobq_error operate(jobq_pg *pg, jobq_pg_error *error)
     jobq_pg_queue_desc desc = {.max_attempts = 3};
     jobq_pg_filter filter = {.queue = "mail"};
     jobq_pg_scope scope = {.queue = "orders"};
-    jobq_pg_dead_letters letters;
+    jobq_pg_filter one = {.id = 1};
+    jobq_pg_rows letters;
     jobq_pg_counts counts;
     jobq_error code;
 
     if ((code = jobq_pg_queue_set(pg, NULL, "mail", &desc, error)) != JOBQ_OK) return code;
     if ((code = jobq_pg_pause(pg, NULL, "mail", NULL, error)) != JOBQ_OK) return code;
-    if ((code = jobq_pg_cancel(pg, NULL, 1, NULL, error)) != JOBQ_OK) return code;
-    if ((code = jobq_pg_move(pg, NULL, 1, "slow", error)) != JOBQ_OK) return code;
-    if ((code = jobq_pg_revive_many(pg, NULL, &filter, NULL, error)) != JOBQ_OK) return code;
+    if ((code = jobq_pg_cancel(pg, NULL, &one, NULL, NULL, error)) != JOBQ_OK) return code;
+    if ((code = jobq_pg_move(pg, NULL, &one, "slow", NULL, error)) != JOBQ_OK) return code;
+    if ((code = jobq_pg_revive(pg, NULL, &filter, NULL, error)) != JOBQ_OK) return code;
     if ((code = jobq_pg_queue_counts(pg, NULL, "mail", &counts, error)) != JOBQ_OK) return code;
     code = jobq_pg_dead_letter_list(pg, NULL, &scope, &letters, error);
-    if (code == JOBQ_OK) jobq_pg_dead_letters_clear(&letters);
+    if (code == JOBQ_OK) jobq_pg_rows_clear(&letters);
     return code;
 }
 

@@ -241,6 +241,22 @@ static const behaviour behaviours[] = {
      "register w=2; claim w=2 n=1 u=1; wait d=31; rescue w=2 -> dead 1;"
      "register w=3; claim w=3 n=1 u=2; wait d=31; rescue w=3 -> dead 0;"
      "see j=1 -> 1 q1 k1 p0 failed 0/1 attempt 1 crash 1 at 62 Max retries (1) exceeded"},
+    {"a kind's limit wins over its queue's, and a job's own over both",
+     "policy m=5; policy k=1 m=2; enqueue -> 1; enqueue m=1 -> 2; enqueue k=2 -> 3; register;"
+     "claim n=1 l=9 -> ok 1 2 3; retry j=1 n=1 d=0; retry j=2 n=1 -> ok; retry j=3 n=1 d=0;"
+     "see j=2 -> 2 q1 k1 p0 failed 0/1 attempt 1 at 0 Max retries (1) exceeded;"
+     "claim n=2 l=9 -> ok 1(attempt 2) 3(attempt 2); retry j=1 n=2 -> ok; retry j=3 n=2 d=0;"
+     "see j=1 -> 1 q1 k1 p0 failed 0/1 attempt 2 at 0 Max retries (2) exceeded;"
+     "see j=3 -> 3 q1 k2 p0 ready 0/1 attempt 2 at 0"},
+    {"a crash at the last attempt of its kind is the last attempt",
+     "policy m=2 c=9; policy k=1 m=1; enqueue -> 1; register w=1; claim w=1 n=1; wait d=31;"
+     "rescue w=1 -> dead 1; register w=2; claim w=2 n=1 u=1; wait d=31; rescue w=2 -> dead 1;"
+     "register w=3; claim w=3 n=1 u=2; wait d=31; rescue w=3 -> dead 0;"
+     "see j=1 -> 1 q1 k1 p0 failed 0/1 attempt 1 crash 1 at 62 Max retries (1) exceeded"},
+    {"a kind without a limit has its queue's again",
+     "policy m=2 c=9; policy k=1 m=1; policy k=1; enqueue -> 1; register w=1; claim w=1 n=1;"
+     "wait d=31; rescue w=1 -> dead 1; register w=2; claim w=2 n=1 u=1; wait d=31;"
+     "rescue w=2 -> dead 1; register w=3; claim w=3 n=1 u=2; wait d=31; rescue w=3 -> dead 1"},
     {"crashes are forgotten with the stage",
      "enqueue s=2 -> 1; register w=1; claim w=1 n=1; wait d=31; rescue w=1; register w=2;"
      "claim w=2 n=1 u=1; wait d=31; rescue w=2; register w=3; claim w=3 n=1 u=2;"

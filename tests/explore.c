@@ -33,6 +33,7 @@
 #define JOBQ_PRIORITY_MIN (-1)
 #define JOBQ_PRIORITY_MAX 0
 #define JOBQ_STRAYS_MAX 1
+#define JOBQ_MEMORY_KINDS 1
 #define JOBQ_MEMORY_PARTITIONS 2
 #define JOBQ_MEMORY_MESSAGES 3
 
@@ -166,7 +167,7 @@ typedef struct renewal {
 } renewal;
 
 typedef union image {
-    int64_t align;
+    jobq_memory memory;
     char bytes[STORE_SIZE];
 } image;
 
@@ -767,7 +768,7 @@ static void haunt(world *w, int n, const wire *s)
     w->ghosts[w->zombies++].wire = *s;
 }
 
-/* The server goes on with what it has begun, whoever has left. */
+/* The server goes on with what it has begun, even if the client has left. */
 static void haunt_begun(world *w, int n)
 {
     node *d = &w->nodes[n];
@@ -820,7 +821,7 @@ static void start(world *w, int n)
     d->up = true;
     d->paused = d->slow = d->asked = d->empty = d->hung = d->severed = false;
     jobq_loop_init(&d->loop, &config, 1, mono_us(w));
-    d->loop.prune_mono_us = JOBQ_NEVER;
+    d->loop.hold_mono_us[JOBQ_REQUEST_PRUNE] = JOBQ_NEVER;
     d->loop.relay.sweep_mono_us = JOBQ_NEVER; /* in memory every look is one */
 }
 
@@ -1100,7 +1101,9 @@ static void crash(world *w, int n)
     node *d = &w->nodes[n];
     int32_t i;
 
-    for (i = 0; i < d->loop.relay.count; i++) leave_own(w, n, i);
+    for (i = 0; i < d->loop.relay.count; i++) {
+        if (d->loop.relay.parts[i].state == JOBQ_PART_COMMITTING) leave_own(w, n, i);
+    }
     drop_flight(w, n);
     d->up = d->paused = d->severed = false;
     memset(&d->loop, 0, sizeof d->loop);
@@ -1173,7 +1176,7 @@ static void exorcise(world *w, int i, int most)
 
 enum { OF_CONNECTION = 255 };
 
-/* After so many SQL statements of its function. */
+/* After this many SQL statements of its function. */
 static void hold_up(world *w, const move *m)
 {
     node *d = &w->nodes[m->node];
@@ -1265,7 +1268,7 @@ static bool stuck(const world *w, uint8_t slot, bool held)
     return slot != 0 && (w->backends[slot - 1].waits != 0 || (held && w->backends[slot - 1].held));
 }
 
-/* Time stands still while somebody has something to do at once. */
+/* Time does not pass while anybody has something to do at once. */
 static bool at_rest(const world *w)
 {
     int n;
@@ -2148,8 +2151,6 @@ static bool of_worker(uint8_t kind)
 
 static void say_move(const world *w, int line, const move *m)
 {
-    static const char *const outcomes[] = {"none",   "success",   "retry", "discard",
-                                           "snooze", "cancelled", "done"};
     static const char *const ends[] = {"", "it commits, and nobody is told",
                                        "it may commit, later", "it is lost, and nobody is told",
                                        "it is rolled back"};
@@ -2181,7 +2182,8 @@ static void say_move(const world *w, int line, const move *m)
     }
     if (m->kind == MOVE_FINISH || m->kind == MOVE_OUTCOME) {
         printf(": job %d, %s", (int)d->loop.slots[m->arg].job.id,
-               outcomes[m->kind == MOVE_FINISH ? JOBQ_OUTCOME_SUCCESS : m->more]);
+               jobq_enum_name(JOBQ_ENUM_OUTCOME,
+                              m->kind == MOVE_FINISH ? (int)JOBQ_OUTCOME_SUCCESS : (int)m->more));
     }
     if (m->kind == MOVE_DELIVER || m->kind == MOVE_FAIL) {
         const jobq_part *p = &d->loop.relay.parts[m->arg];

@@ -27,7 +27,7 @@
  *   set_aside         5         1     1       0        2
  *   finish            2         0     0       2        0
  *   end_keys          1         0     0       0        0
- *   complete          6         2     2       0        2
+ *   complete          7         2     2       0        2
  *   settle            8         2     1       0        6
  *   busy_or_lost      1         0     0       0        0
  *   lock_kinds        1         1     0       0        0
@@ -901,7 +901,7 @@ static step step_unpark_mark(txn *t)
 
 /* ---- housekeeping ---------------------------------------------------------------------------- */
 
-/* For each running job without a claim's row. ON CONFLICT DO UPDATE SET jobs: no more than to lock
+/* For each running job without a claim's row. ON CONFLICT DO UPDATE SET jobs: only to lock
  * the row here, where a claim's jobs are those that bear its token. */
 static step step_mend_claims(txn *t)
 {

@@ -154,7 +154,7 @@ static bool claim_held(const jobq_memory *m, const jobq_memory_claim *c)
 
 typedef enum insert_end { INSERTED, KNOWN, WAITS } insert_end;
 
-/* The primary key (worker, number) waits for the end of whoever has inserted or deleted it. */
+/* The primary key (worker, number) waits for the transaction that inserted or deleted it. */
 static insert_end insert_claim(txn *t, int64_t worker, int64_t number, int64_t burned_at_us)
 {
     jobq_memory_claim *row;

@@ -176,7 +176,7 @@ static inline char *everything(void)
     return text;
 }
 
-/* Waits until a number is what it should be; false when nothing has moved for so many seconds. */
+/* Waits until a number is what it should be; false when nothing has moved for this many seconds. */
 static inline bool becomes(double seconds, long wanted, const char *query)
 {
     int64_t until = mono_us() + (int64_t)(seconds * 1e6);

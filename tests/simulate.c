@@ -350,7 +350,7 @@ static node *owner(int64_t worker)
     return NULL;
 }
 
-/* Whoever may run a job by his own clock must have it in the store. */
+/* A worker that may run a job by its own clock must hold it in the store. */
 static void check_hands(int n)
 {
     const node *d = &w->nodes[n];
@@ -1232,7 +1232,7 @@ static void handle(const event *e)
     }
 }
 
-/* No more faults: everybody goes on, and all kinds have handlers. */
+/* The faults end: everybody goes on, and all kinds have handlers. */
 static void calm_down(void)
 {
     int n;

@@ -89,7 +89,7 @@ static void check_numbers(int64_t id)
     }
 }
 
-/* Promise 1: what is not acknowledged, and each dead letter, stands in the store. */
+/* Promise 1: what is not acknowledged, and each dead letter, is in the store. */
 static void check_kept(void)
 {
     int32_t counts[PARTITIONS] = {0}, i;
@@ -252,7 +252,7 @@ static void check_messages_written(const wire *s, bool own)
 
 /* ---- checks: what the workers have ----------------------------------------------------------- */
 
-/* Law 13: whoever holds a partition's lease by his own clock holds it in the store. */
+/* Law 13: a worker that holds a partition's lease by its own clock holds it in the store. */
 static void check_parts(int64_t id)
 {
     int32_t n, i;
@@ -389,7 +389,7 @@ static void run_handler(const jobq_part *p, uint8_t *results, jobq_verdict *v)
     jobq_delivery_run(&d, each ? handle_message : NULL, each ? NULL : handle_batch, v);
 }
 
-/* A delivery that nobody finished. Whoever was alone in it may be blamed. */
+/* A delivery that nobody finished. A message that was alone in it may be blamed. */
 static void blame(int64_t partition, int64_t acked, int32_t given)
 {
     if (given == 1) mail_at(partition, acked + 1)->unlucky = true;
@@ -410,7 +410,8 @@ static void send_commit(int n, int32_t part)
     JOBQ_ASSERT(i < COMMITS);
     w->commits[i].used = true;
     w->commits[i].generation = p->generation;
-    jobq__ask_part(&d->loop, p, JOBQ_REQUEST_ACK, &a);
+    jobq__ask(&a, JOBQ_REQUEST_ACK);
+    jobq__name_part(&d->loop, p, &a);
     jobq__ack_of(&d->loop, p, &a.ack);
     wire_send(&w->commits[i].wire, &a);
     e = plan(w->now_us + latency(), EVENT_COMMIT, n);

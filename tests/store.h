@@ -88,7 +88,7 @@ typedef struct delivered {
     jobq_holder holder, watched;
     int64_t handed, bytes;
     bool aside;     /* the next message is given up unread ... */
-    int64_t before; /* ... if everything up to this is done, and no more */
+    int64_t before; /* ... if everything up to this is done, and nothing else */
     /* the answer */
     char answer;
     jobq_cursor cursor; /* before this delivery */
@@ -114,6 +114,7 @@ typedef struct store {
     const char *name;
     void (*reset)(void); /* empty, with its queues and kinds */
     void (*policy)(int32_t queue, const jobq_policy *policy, bool paused);
+    void (*kind_policy)(int32_t kind, const jobq_policy *whole); /* NULL: as its queue */
     void (*pause)(int32_t kind, bool paused);
     int64_t (*enqueue)(const jobq_job *like, jobq_str payload, int64_t now_us);
     jobq_error (*enroll)(int64_t worker, uint64_t queues, uint64_t kinds, int64_t now_us);
@@ -188,6 +189,7 @@ typedef struct stage {
     const store *on;
     int64_t now_us;
     jobq_policy policies[2];
+    int32_t limits[4]; /* max_attempts of each kind; 0: as its queue */
     jobq_job hands[HANDS]; /* what claims answered, newest last */
     int32_t hand_count;
     delivered reads[PARTS][WORKERS]; /* of each worker the latest that it holds */
@@ -342,11 +344,21 @@ static jobq_event_kind event_of(const char *verb)
     return JOBQ_EVENT_NONE;
 }
 
+/* The policy of a kind, with what it has from its queue. */
+static jobq_policy policy_of(const stage *s, int32_t kind)
+{
+    jobq_policy p = s->policies[kind == 3];
+
+    if (s->limits[kind] > 0) p.max_attempts = s->limits[kind];
+    return p;
+}
+
 /* An end of a handler: decided by jobq.h from what its worker knows, written under the token. */
 static void do_settle(stage *s, const deed *d, jobq_event_kind kind)
 {
     jobq_job job = in_hand(s, d);
     jobq_decision decision;
+    jobq_policy policy;
     jobq_event event;
     jobq_str next = {NULL, 0};
 
@@ -356,8 +368,8 @@ static void do_settle(stage *s, const deed *d, jobq_event_kind kind)
     event.delay_named = (d->given >> ('d' - 'a') & 1) != 0;
     event.random = (uint64_t)1 << 63;
     job.cancel_requested = arg(d, 'c', 0) != 0;
-    assert_int_equal(jobq_job_decide(&s->policies[job.queue - 1], &job, &event, &decision),
-                     JOBQ_OK);
+    policy = policy_of(s, job.kind);
+    assert_int_equal(jobq_job_decide(&policy, &job, &event, &decision), JOBQ_OK);
     if (kind == JOBQ_EVENT_SUCCESS && arg(d, 'x', 0) != 0) next = jobq_str_from("{\"n\": 2}");
     say("%s", jobq_enum_name(JOBQ_ENUM_ERROR, s->on->settle(&job, &decision, next, s->now_us)));
 }
@@ -378,7 +390,7 @@ static void do_beat(stage *s, const deed *d)
     if (n.overdue > 0) say(" overdue %d", (int)n.overdue);
 }
 
-/* A rescuer has seen the victim's beat; b: so many beats ago. */
+/* A rescuer has seen the victim's beat; b: that many beats ago. */
 static void do_rescue(stage *s, const deed *d)
 {
     static view v;
@@ -406,17 +418,23 @@ static void do_recover(stage *s, const deed *d)
     say("ok%s", more ? " more" : "");
 }
 
+/* Of a queue, or of a kind: then only m. */
 static void do_policy(stage *s, const deed *d)
 {
     jobq_policy p;
-    int64_t queue = arg(d, 'q', 1);
+    int32_t queue = (int32_t)arg(d, 'q', 1), kind = (int32_t)arg(d, 'k', 0);
 
     memset(&p, 0, sizeof p);
     p.max_attempts = (int32_t)arg(d, 'm', 0);
     p.max_crashes = (int32_t)arg(d, 'c', 0);
     p.attempts_span_stages = arg(d, 'x', 0) != 0;
-    s->policies[queue - 1] = jobq_policy_defaults(&p);
-    s->on->policy((int32_t)queue, &s->policies[queue - 1], arg(d, 'a', 0) != 0);
+    if (kind > 0) s->limits[kind] = p.max_attempts;
+    else s->policies[queue - 1] = jobq_policy_defaults(&p);
+    if (kind == 0) s->on->policy(queue, &s->policies[queue - 1], arg(d, 'a', 0) != 0);
+    for (kind = 1; kind <= 3; kind++) {
+        p = policy_of(s, kind);
+        s->on->kind_policy(kind, s->limits[kind] > 0 ? &p : NULL);
+    }
     say("ok");
 }
 

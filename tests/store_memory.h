@@ -23,6 +23,11 @@ static void memory_policy(int32_t queue, const jobq_policy *policy, bool paused)
     jobq_memory_policy(memory, queue, policy, paused);
 }
 
+static void memory_kind_policy(int32_t kind, const jobq_policy *whole)
+{
+    jobq_memory_kind_policy(memory, kind, whole);
+}
+
 static void memory_pause(int32_t kind, bool paused) { jobq_memory_pause(memory, kind, paused); }
 
 static int64_t memory_enqueue(const jobq_job *like, jobq_str payload, int64_t now_us)
@@ -300,9 +305,9 @@ static void memory_look(view *v)
 }
 
 static const store store_memory = {
-    "memory", memory_reset, memory_policy, memory_pause, memory_enqueue, memory_enroll,
-    memory_claim, memory_recover, memory_settle, memory_heartbeat, memory_rescue, memory_deregister,
-    memory_cancel, memory_revive, memory_unpark, memory_sleep, memory_prune, memory_send,
-    memory_read, memory_ack, memory_renew, memory_look};
+    "memory", memory_reset, memory_policy, memory_kind_policy, memory_pause, memory_enqueue,
+    memory_enroll, memory_claim, memory_recover, memory_settle, memory_heartbeat, memory_rescue,
+    memory_deregister, memory_cancel, memory_revive, memory_unpark, memory_sleep, memory_prune,
+    memory_send, memory_read, memory_ack, memory_renew, memory_look};
 
 #endif /* STORE_MEMORY_INCLUDED */

@@ -78,6 +78,13 @@ static void pg_policy(int32_t queue, const jobq_policy *policy, bool paused)
         policy->attempts_span_stages ? "true" : "false", paused ? "now()" : "NULL", (int)queue);
 }
 
+/* Only what can differ here. */
+static void pg_kind_policy(int32_t kind, const jobq_policy *whole)
+{
+    RUN("UPDATE jobq.kind SET max_attempts = nullif(%d, 0) WHERE id = %d",
+        whole == NULL ? 0 : (int)whole->max_attempts, (int)kind);
+}
+
 static void pg_pause(int32_t kind, bool paused)
 {
     RUN("UPDATE jobq.kind SET paused_at = %s WHERE id = %d", paused ? "now()" : "NULL", (int)kind);
@@ -524,8 +531,8 @@ static void pg_look(view *v)
 }
 
 static const store store_pg = {
-    "Postgres",   pg_reset,     pg_policy, pg_pause,      pg_enqueue, pg_enroll, pg_claim,
-    pg_recover,
+    "Postgres",   pg_reset,     pg_policy, pg_kind_policy, pg_pause, pg_enqueue, pg_enroll,
+    pg_claim,     pg_recover,
     pg_settle,    pg_heartbeat, pg_rescue, pg_deregister, pg_cancel,  pg_revive, pg_unpark,
     pg_sleep_deed, pg_prune, pg_send, pg_read, pg_ack, pg_renew, pg_look};
 

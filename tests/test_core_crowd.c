@@ -39,7 +39,7 @@ static int32_t count, running[THREADS];
 static int64_t now, ends_us[THREADS], handler_us, looks, reads, listed;
 static jobq_request sent[THREADS + 8]; /* on their way, first sent first */
 static int32_t flying;
-static int32_t most_read; /* a READ of a broken partition asked for so many at most, of late */
+static int32_t most_read; /* a READ of a broken partition asked lately for at most this many */
 static union {
     int64_t align;
     char bytes[1 << 21];
@@ -405,7 +405,7 @@ static void a_message_that_cannot_be_read_is_given_up(void **unused)
     assert_int_equal(loop.relay.stats.dead, 1);
 }
 
-/* So many that fail at once keep no place from others for long. */
+/* Many partitions that fail at once do not keep the places of others for long. */
 static void many_that_cannot_be_read_do_not_stop_the_others(void **unused)
 {
     int32_t i;

@@ -577,7 +577,7 @@ static void parked_jobs_of_its_kinds_are_asked_back(void **unused)
     assert_int_equal(loop.queued.count, 1);
 }
 
-/* The store's clock runs back: what is enqueued then stands before the bounds, so they fall. */
+/* The store's clock runs back: what is enqueued then comes before the bounds, so they fall. */
 static void bounds_fall_when_the_stores_clock_runs_back(void **unused)
 {
     jobq_request a;
@@ -1060,6 +1060,26 @@ static void a_suspect_that_never_arrives_is_set_aside(void **unused)
     assert_int_equal(loop.stats.aside, 1);
 }
 
+/* Claims of a suspect get no answer, while others are ready all the time. Claims of the others work,
+ * so they stay as large as they were. */
+static void a_suspect_that_never_arrives_makes_no_other_claim_smaller(void **unused)
+{
+    int64_t now;
+
+    (void)unused;
+    add_job(0);
+    jobq_memory_get(memory, 1)->job.suspect = true;
+    stuck = 1;
+    stuck_mood = SILENT;
+    for (now = 0; now < 60 * SECOND; now += SECOND) {
+        add_job(now);
+        live(now, now + SECOND, false);
+        assert_int_equal(loop.budgets[JOBQ_REQUEST_CLAIM].rows, loop.config.batch_max);
+    }
+    assert_int_equal(jobq_memory_get(memory, 1)->job.state, JOBQ_STATE_FAILED);
+    assert_int_equal(count_state(JOBQ_STATE_SUCCEEDED), 60);
+}
+
 /* A job that ran alone and was left does not run any longer: its worker takes others again. */
 static void a_job_that_was_left_keeps_nobody_alone(void **unused)
 {
@@ -1236,7 +1256,7 @@ static void a_handler_is_told_why_to_stop(void **unused)
     loop.slots[slot].deadline_mono_us = 2;
     assert_int_equal(jobq__job_stopping(&loop, 2, slot, generation), JOBQ_STOP_TIMEOUT);
     loop.slots[slot].deadline_mono_us = JOBQ_NEVER;
-    loop.worker = worker + 1; /* it died, and began anew */
+    loop.worker = worker + 1; /* it died, and started again */
     assert_int_equal(jobq__job_stopping(&loop, 2, slot, generation), JOBQ_STOP_LOST);
     loop.worker = worker;
     jobq_loop_stop(&loop, 2, -1);
@@ -1305,19 +1325,19 @@ static void a_vacuum_is_wanted_after_enough_jobs(void **unused)
     settle_down(0);
     for (pass = 0; pass < 2; pass++) { /* done, and refused */
         loop.vacuum_rows = loop.config.vacuum_rows;
-        now = jobq__max(now, loop.vacuum_mono_us);
+        now = jobq__max(now, loop.hold_mono_us[JOBQ_REQUEST_VACUUM]);
         while ((a = asks(&loop, now)).kind != JOBQ_REQUEST_VACUUM) {
             assert_int_not_equal(a.kind, JOBQ_REQUEST_WAIT);
             jobq__memory_perform(memory, &loop, &a, 2, 2, now, now);
         }
         if (pass == 0) jobq__memory_perform(memory, &loop, &a, 2, 2, now, now);
         else told_plain(&loop, now, a.kind, JOBQ_ERROR_DATABASE);
-        assert_true(loop.vacuum_mono_us > now && loop.vacuum_rows == 0);
+        assert_true(loop.hold_mono_us[JOBQ_REQUEST_VACUUM] > now && loop.vacuum_rows == 0);
     }
-    assert_true(loop.vacuum_mono_us >= now + 60 * SECOND); /* it may not: leave it alone */
+    assert_true(loop.hold_mono_us[JOBQ_REQUEST_VACUUM] >= now + 60 * SECOND); /* it may not: leave it alone */
 }
 
-/* Whoever waits for threads learns when something is due. */
+/* A caller that waits for threads learns when something is due. */
 static void it_tells_when_something_is_due(void **unused)
 {
     int32_t slot;
@@ -1352,7 +1372,7 @@ static void a_lost_claim_is_recovered(void **unused)
     assert_int_equal(jobq_memory_get(memory, 1)->job.attempt, 1);
 }
 
-/* Declared dead by somebody: it registers anew, under another id. */
+/* Declared dead by somebody: it registers again, under another id. */
 static void a_dead_worker_registers_anew(void **unused)
 {
     int64_t before;
@@ -1414,6 +1434,45 @@ static void a_handler_that_overruns_is_given_up(void **unused)
     settle_down(2 * SECOND);
     assert_int_equal(jobq_memory_get(memory, 1)->job.attempt, 1);
     assert_int_equal(jobq_memory_get(memory, 1)->job.state, JOBQ_STATE_READY);
+}
+
+/* A kind's policy wins over its queue's, for as long as it has one; a job's own limits win over
+ * both. */
+static void a_kind_may_have_a_policy_of_its_own(void **unused)
+{
+    jobq_policy policy = jobq_policy_defaults(NULL);
+    jobq_work work;
+    int32_t n;
+
+    (void)unused;
+    policy.timeout_us = 60 * SECOND;
+    jobq_memory_policy(memory, 1, &policy, false);
+    policy.timeout_us = 7 * SECOND;
+    policy.max_attempts = 1;
+    jobq_memory_kind_policy(memory, 1, &policy);
+    jobq_memory_kind_policy(memory, 2, &policy); /* which this worker does not have */
+    for (n = 0; n < 2; n++) add_job(0);
+    jobq_memory_get(memory, 2)->job.timeout_us = 9 * SECOND;
+    jobq_memory_get(memory, 2)->job.max_attempts = 2;
+    settle_down(0);
+    assert_int_equal(loop.kind_policy_count, 1);
+    for (n = 0; n < 2; n++) {
+        assert_true(jobq_loop_take(&loop, 0, &work));
+        assert_int_equal(work.policy.max_attempts, 1);
+        assert_int_equal(loop.slots[work.slot].deadline_mono_us, (7 + 2 * n) * SECOND);
+        told_handled(&loop, 0, work.slot, work.generation, JOBQ_OUTCOME_RETRY, 0, true);
+    }
+    settle_down(SECOND);
+    assert_int_equal(jobq_memory_get(memory, 1)->job.state, JOBQ_STATE_FAILED);
+    assert_int_equal(jobq_memory_get(memory, 1)->limit, 1);
+    assert_int_not_equal(jobq_memory_get(memory, 2)->job.state, JOBQ_STATE_FAILED);
+    jobq_memory_kind_policy(memory, 1, NULL);
+    add_job(10 * SECOND);
+    settle_down(10 * SECOND);
+    assert_int_equal(loop.kind_policy_count, 0);
+    while (jobq_loop_take(&loop, 10 * SECOND, &work) && work.job.id != 3) {}
+    assert_int_equal(work.policy.max_attempts, 20);
+    assert_int_equal(loop.slots[work.slot].deadline_mono_us, 70 * SECOND);
 }
 
 /* Answers about what is not there, or does not fit, change nothing. */
@@ -1598,6 +1657,7 @@ int main(void)
         cmocka_unit_test_setup(a_job_that_cannot_be_sent_is_set_aside, well),
         cmocka_unit_test_setup(a_job_that_failed_claims_keep_locked_is_set_aside, well),
         cmocka_unit_test_setup(a_suspect_that_never_arrives_is_set_aside, well),
+        cmocka_unit_test_setup(a_suspect_that_never_arrives_makes_no_other_claim_smaller, well),
         cmocka_unit_test_setup(a_job_that_was_left_keeps_nobody_alone, well),
         cmocka_unit_test_setup(an_error_holds_a_statement_back_for_five_seconds_at_most, setup),
         cmocka_unit_test_setup(a_claim_that_is_too_large_becomes_smaller, well),
@@ -1616,6 +1676,7 @@ int main(void)
         cmocka_unit_test_setup(a_dead_worker_registers_anew, setup),
         cmocka_unit_test_setup(a_stop_does_not_wait_for_a_database_that_is_away, setup),
         cmocka_unit_test_setup(a_handler_that_overruns_is_given_up, setup),
+        cmocka_unit_test_setup(a_kind_may_have_a_policy_of_its_own, setup),
         cmocka_unit_test_setup(jobs_behind_slow_handlers_are_given_back, setup),
         cmocka_unit_test_setup(a_sweep_that_overruns_is_put_off, setup),
         cmocka_unit_test_setup(the_blame_ends_with_the_culprit, setup),

@@ -562,7 +562,8 @@ static void world_step(world *w)
     w->cursor = plan.cursor;
 }
 
-/* Whatever the handler tells: every poison ends, no innocent does, and in bounded time. */
+/* Whatever the handler tells: every message that kills its worker becomes a dead letter, and no
+ * other does, in bounded time. */
 static void only_poison_dies(void **unused)
 {
     jobq_random random = {2024};

@@ -292,7 +292,7 @@ static void the_lease_counts_from_before_the_read(void **unused) /* X22, S26 */
     part = jobq__take_messages(&loop, LEASE - 200 * MS);
     assert_int_equal(part, -1); /* too late to begin */
     settle_down(LEASE - 200 * MS);
-    assert_true(row(1)->cursor.tried_count <= 1); /* given back, and read anew */
+    assert_true(row(1)->cursor.tried_count <= 1); /* given back, and read again */
     assert_true(jobq__take_messages(&loop, LEASE - 200 * MS) >= 0);
 }
 
@@ -475,7 +475,7 @@ static void backlogs_of_others_are_nothing(void **unused)
     assert_int_equal(loop.relay.count, 0);
 }
 
-/* The store's room is what it was compiled with; a second outbox stands behind the first. */
+/* The store's room is what it was compiled with; a second outbox is stored after the first. */
 static void an_outbox_takes_what_room_there_is(void **unused)
 {
     int i;
@@ -1074,7 +1074,7 @@ static void partitions_of_the_dead_are_taken_one_at_a_time(void **unused)
     assert_int_equal(jobq__take_messages(&loop, 2 * LEASE), -1);
     handle(part, 2 * LEASE, JOBQ_RESULT_SUCCESS);
     settle_down(2 * LEASE);
-    assert_int_equal(loop.relay.held, 2); /* the first one is a suspect no more */
+    assert_int_equal(loop.relay.held, 2); /* the first one is no longer a suspect */
 }
 
 /* -- what the store lets through -- */
@@ -1238,7 +1238,7 @@ static void the_death_before_a_batch_is_not_held_against_the_next(void **unused)
 /* -- random worlds -- */
 
 /* TRIES: an innocent is there at most when a fault kills its process (6 times), and when a poison
- * of the other partition kills for the first time; then the two are no more read side by side. */
+ * of the other partition kills for the first time; then the two are no longer read side by side. */
 enum { NODES = 3, FLIGHT = 32, GHOSTS = 8, MESSAGES = 40, TRIES = 12 };
 
 typedef struct node {
@@ -1551,7 +1551,7 @@ static void world_run(uint64_t seed)
     jobq_memory_policy(memory, 1, &policy, false);
     w.nodes = (int32_t)draw(2, NODES);
     w.each = draw(0, 1) == 0;
-    w.faults = (int32_t)draw(0, 6); /* fewer than the attempts: the innocent survive them */
+    w.faults = (int32_t)draw(0, 6); /* fewer than the attempts: the other messages survive them */
     for (i = 0; i < w.nodes; i++) node_start(&w.node[i]);
     for (moves = 0; moves < 300 || (!world_done() && moves < 20000); moves++) {
         world_move(moves);

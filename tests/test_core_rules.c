@@ -293,6 +293,7 @@ static void partition_modes_move_as_listed(void **unused)
         {"T-P3", {N, 0, 0, 0}, RETRY, 50, U, 1, {D, 1, 0, 1}},
         {"T-P4a", {D, 1, 0, 0}, OK, 50, U, 1, {D, 2, 1, 0}},
         {"T-P4b", {D, 2, 1, 0}, OK, 50, U, 1, {D, 4, 2, 0}},
+        {"T-P4d", {D, 2, 1, 3}, OK, 50, U, 1, {D, 4, 2, 0}}, /* clears the failures */
         {"T-P4c", {D, 4, 2, 0}, OK, 50, U, 1, {D, 8, 3, 0}},
         {"a success clears failures", {D, 2, 1, 3}, OK, 50, U, 1, {D, 4, 2, 0}},
         {"nothing said", {N, 0, 0, 1}, JOBQ_RESULT_NONE, 50, U, 3, {N, 0, 0, 2}},

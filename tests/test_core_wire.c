@@ -27,7 +27,7 @@ typedef struct node {
     jobq_loop loop;
     uint64_t queues, kinds;
     bool up, stuck; /* stuck: its process is stopped */
-    int failing;    /* so many claims still fail at the payload of their first job */
+    int failing;    /* how many claims still fail at the payload of their first job */
 } node;
 
 static union {

@@ -634,6 +634,19 @@ static void pack_refs_accepted(void **state)
     }
 }
 
+/* The check has an end, too. */
+static void pack_versions_are_whole(void **state)
+{
+    attune_pack pack = {.ref = jobq_str_from("core"), .label = jobq_str_from("Core")};
+
+    (void)state;
+    pack.version = jobq_str_from("1.0.0garbage; x");
+    assert_int_equal(jobq_pg_table_create(attune[ATTUNE_PACK], db, "ref label version", &pack, NULL,
+                                          &error), JOBQ_ERROR_INVALID);
+    pack.version = jobq_str_from("1.0.0-rc.1+7");
+    OK(jobq_pg_table_create(attune[ATTUNE_PACK], db, "ref label version", &pack, NULL, &error));
+}
+
 static void worker_heartbeat_found_and_not(void **state)
 {
     int64_t id = create_any(ATTUNE_WORKER, 1);
@@ -834,6 +847,7 @@ int main(void)
     for (i = 0; i < (int)COUNT(finders); i++) add("", finder, finders[i].entity, -1, i);
     add("search packs", search_packs, -1, -1, -1);
     add("pack refs accepted", pack_refs_accepted, -1, -1, -1);
+    add("pack versions are whole", pack_versions_are_whole, -1, -1, -1);
     add("worker heartbeat found and not", worker_heartbeat_found_and_not, -1, -1, -1);
     add("inquiries expire in one sweep", inquiries_expire_in_one_sweep, -1, -1, -1);
     add("notifications tell ids only", notifications_tell_ids_only, -1, -1, -1);

@@ -52,7 +52,7 @@ static jobq_pg_worker_desc quick_death(const jobq_pg_handler *handlers, size_t c
     return d;
 }
 
-/* Waits for the children's work; starts each again that has died. Fails after so many seconds. */
+/* Waits for the children's work; starts each again that has died. Fails after that many seconds. */
 static void keep_alive(pid_t *pids, int count, const jobq_pg_worker_desc *d, double seconds,
                        long wanted, const char *query)
 {
@@ -160,7 +160,7 @@ static void a_frozen_worker_writes_nothing_when_it_thaws(void **unused)
     assert_int_equal(number("SELECT count(*) FROM jobq.effect"), 1);
     assert_int_equal(number("SELECT count(*) FROM jobq.effect WHERE pid = %d", (int)rescuer), 1);
     assert_int_equal(number("SELECT count(*) FROM jobq.history"), 1);
-    enqueue_count(20); /* both work on: the thawed one has registered anew */
+    enqueue_count(20); /* both work on: the thawed one has registered again */
     kill(rescuer, SIGTERM);
     assert_int_equal(reap(rescuer), 0);
     assert_true(becomes(20, 21, "SELECT count(*) FROM jobq.history"));

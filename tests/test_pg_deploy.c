@@ -64,7 +64,7 @@ static void sixteen_processes_migrate_at_once(void **unused)
         waitpid(pids[i], &status, 0);
         assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
     }
-    assert_int_equal(GET(*applied), files); /* each once, by whoever came first */
+    assert_int_equal(GET(*applied), files); /* each once, by the process that came first */
     assert_int_equal(number("SELECT version FROM %s.meta", name), jobq_pg__newest());
     RUN("DROP SCHEMA %s CASCADE", name);
 }
@@ -104,7 +104,7 @@ static jobq_result takes(jobq_delivery *delivery, const jobq_message *message)
     return JOBQ_RESULT_SUCCESS;
 }
 
-/* What a later version might do: columns, an index, every function anew. Workers hold locks in
+/* What a later version might do: columns, an index, all functions again. Workers hold locks in
  * another order, so that it may have to be tried again: as a whole, as every migration. */
 static void migrate_to_the_next(void)
 {

@@ -114,7 +114,7 @@ static void random_operator(deed *d)
     strcpy(d->verb, verbs[between(0, COUNT(verbs) - 1)]);
     put(d, 'j', between(1, known.jobs + 1));
     put(d, 'w', any_worker());
-    put(d, 'k', between(1, 3));
+    put(d, 'k', between(strcmp(d->verb, "policy") == 0 ? 0 : 1, 3)); /* 0: of the queue */
     put(d, 'q', between(1, 2));
     put(d, 'a', between(0, 1));
     put(d, 'm', between(0, 3));

@@ -432,7 +432,7 @@ static void the_direct_way_heeds_a_rollback(void **unused)
     }
 }
 
-/* A role that may call the functions, and no more, enqueues as before; its transaction lives on. */
+/* A role that may only call the functions enqueues as before; its transaction lives on. */
 static void a_role_without_insert_keeps_the_function(void **unused)
 {
     jobq_pg_job job = {0};

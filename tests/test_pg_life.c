@@ -491,7 +491,7 @@ static void a_lost_lease_rolls_the_handlers_transaction_back(void **unused)
     SET(gate, 1);
     assert_true(becomes(20, 1, "SELECT count(*) FROM jobq.history"));
     assert_true(reaches(20, &others, 2)); /* the second run may end first */
-    assert_int_equal(GET(runs), 2); /* the worker registered anew and ran it */
+    assert_int_equal(GET(runs), 2); /* the worker registered again and ran it */
     assert_int_equal(number("SELECT count(*) FROM jobq.effect"), 0);
     assert_int_equal(number("SELECT count(*) FROM jobq.history"), 1);
 }
@@ -744,7 +744,7 @@ static void a_kind_without_a_handler_waits_for_one(void **unused)
     assert_int_equal(number("SELECT count(*) FROM jobq.kind WHERE parked_at IS NOT NULL"), 0);
 }
 
-/* It ran when its worker died, and whoever rescued it has no handler for it. */
+/* It ran when its worker died, and the worker that rescued it has no handler for it. */
 static void a_parked_suspect_runs_once_its_kind_is_back(void **unused)
 {
     jobq_pg_handler mine = handler_of("q", "k", succeeds),
@@ -1320,6 +1320,40 @@ static void a_refused_result_holds_nobody_else_back(void **unused)
         1);
 }
 
+/* A worker follows the policies of its kinds, and history is kept by kind, too. */
+static void kinds_differ_from_their_queue(void **unused)
+{
+    jobq_pg_handler h[] = {handler_of("q", "k", fails), handler_of("q", "quiet", succeeds),
+                           handler_of("silent", "loud", succeeds)};
+    jobq_pg_worker_desc d = work_of(h, 3);
+    jobq_pg_error error;
+
+    (void)unused;
+    RUN("SELECT jobq.queue_set('q', max_attempts => 3)");
+    RUN("SELECT jobq.queue_set('q', kind => 'k', max_attempts => 1)");
+    RUN("SELECT jobq.queue_set('q', kind => 'quiet', history => false)");
+    RUN("SELECT jobq.queue_set('silent', history => false, kinds => '{other}')");
+    RUN("SELECT jobq.queue_set('silent', kind => 'loud', history => true)");
+    enqueue_kind("k", "1");
+    RUN("SELECT jobq.enqueue('q', 'quiet', key => CASE WHEN n = 3 THEN 'x' END) FROM "
+        "generate_series(1, 5) n");
+    RUN("SELECT jobq.enqueue('silent', 'loud') FROM generate_series(1, 3)");
+    RUN("SELECT jobq.enqueue('q', 'late') FROM generate_series(1, 2)");
+    RUN("SELECT jobq.enqueue('silent', 'other') FROM generate_series(1, 2)");
+    RUN("SELECT jobq.cancel('q', kind => 'quiet', at_most => 1)");
+    RUN("SELECT jobq.cancel('silent', kind => 'loud', at_most => 1)");
+    RUN("SELECT jobq.cancel('q', kind => 'late'), jobq.cancel('silent', kind => 'other')");
+    assert_int_equal(jobq_pg_work(pg, &d, &error), JOBQ_OK);
+    assert_int_equal(number("SELECT count(*) FROM jobq.job"), 0);
+    assert_int_equal(number("SELECT count(*) FROM jobq.failures WHERE kind = 'k' AND attempt = 1 "
+                            "AND error LIKE 'Max retries (1)%%'"), 1);
+    expect_text("late c 2, loud c 1, loud s 2",
+                "SELECT string_agg(concat_ws(' ', g.name, g.state, g.n), ', ' ORDER BY g.name, "
+                "g.state) FROM (SELECT k.name, h.state, count(*) AS n FROM jobq.history h JOIN "
+                "jobq.kind k ON k.id = h.kind_id GROUP BY 1, 2) g");
+    assert_int_equal(number("SELECT count(*) FROM jobq.idempotency WHERE ended_at IS NOT NULL"), 1);
+}
+
 /* Many queues, priorities and stages at once: nothing is starved, order holds where it can be
  * seen. */
 static void priorities_run_in_order(void **unused)
@@ -1395,6 +1429,7 @@ int main(void)
         TEST(odd_session_defaults_do_no_harm),
         TEST(a_refused_result_holds_nobody_else_back),
         TEST(priorities_run_in_order),
+        TEST(kinds_differ_from_their_queue),
     };
 
     return cmocka_run_group_tests_name("worker", tests, pg_up, pg_down);

@@ -117,7 +117,7 @@ static bool turn(int64_t wait_us)
     return alive;
 }
 
-/* Turns until a counter has its value; false after so many seconds. */
+/* Turns until a counter has its value; false after this many seconds. */
 static bool turns(double seconds, const int *counter, int wanted)
 {
     int64_t until = mono_us() + (int64_t)(seconds * 1e6);

@@ -312,7 +312,18 @@ static void misspelt_names_are_refused(void **unused)
                                         "resume('mali')",
                                         "queue_set('-bad-')",
                                         "queue_set('q', max_attempts => 0)",
-                                        "queue_set('q', backoff => 'wild')"};
+                                        "queue_set('q', backoff => 'wild')",
+                                        "queue_set('q', reset => true)",
+                                        "queue_set('q', kind => 'k', max_crashes => 1)",
+                                        "queue_set('q', kind => 'k', failed_keep => '1 s')",
+                                        "queue_set('q', kind => 'k', key_keep => '1 s')",
+                                        "queue_set('q', kind => 'k', message_max => 1)",
+                                        "queue_set('q', kind => 'k', payload_max => 1)",
+                                        "queue_set('q', kind => 'k', kinds => '{l}')",
+                                        "queue_set('q', kind => 'k', attempts_span_stages => true)",
+                                        "queue_set('q', kind => 'k', max_attempts => 0)",
+                                        "queue_set('q', kind => 'k', backoff => 'wild')",
+                                        "queue_set('q', kind => 'k', backoff_floor => '2 h')"};
     size_t i;
 
     (void)unused;
@@ -499,6 +510,98 @@ static void zero_leaves_a_policy_as_it_is(void **unused)
     d.message_max = -1;
     assert_int_equal(jobq_pg_queue_set(pg, NULL, "q", &d, &error), JOBQ_ERROR_INVALID);
     assert_string_equal(error.field, "message_max");
+}
+
+/* From C and from SQL; what is not set is as the queue has it, also when that changes later. */
+static void a_kind_has_what_differs_from_its_queue(void **unused)
+{
+    static const char row[] =
+        "SELECT ROW(max_attempts, timeout_us, history, backoff_curve, backoff_base_us, "
+        "backoff_cap_us, backoff_floor_us, backoff_jitter_permille)::text FROM jobq.kind "
+        "WHERE name = 'k'";
+    static const char policies[] =
+        "SELECT string_agg(concat_ws(' ', max_attempts, backoff_base_us, timeout_us, kind_id), "
+        "', ') FROM jobq.policies('{1}', 4711)";
+    jobq_pg_queue_desc d;
+    jobq_pg_error error;
+
+    (void)unused;
+    pg_empty(NULL);
+    RUN("INSERT INTO jobq.queue (id, name) VALUES (1, 'q')");
+    memset(&d, 0, sizeof d);
+    d.kind = "k";
+    assert_int_equal(jobq_pg_queue_set(pg, NULL, "q", &d, &error), JOBQ_OK);
+    RUN("UPDATE jobq.kind SET id = 7");
+    RUN("SELECT jobq.register(4711, 'w', 60000000, '{q}', '{1}', '{k}')");
+    expect_text("(,,,,,,,)", row);
+    expect_text("20 5000000 0", policies);
+    d.max_attempts = 3;
+    d.timeout_us = JOBQ_NEVER;
+    d.history = JOBQ_PG_OFF;
+    assert_int_equal(jobq_pg_queue_set(pg, NULL, "q", &d, &error), JOBQ_OK);
+    expect_text("(3,0,f,,,,,)", row);
+    RUN("SELECT jobq.queue_set('q', timeout => '1 minute', backoff_base => '2 seconds')");
+    expect_text("20 2000000 60000000, 3 2000000 0 7", policies);
+    RUN("SELECT jobq.queue_set('q', kind => 'k', backoff => 'linear', timeout => '2 seconds')");
+    RUN("SELECT jobq.queue_set('q', backoff_base => '1 second')");
+    expect_text("(3,2000000,f,linear,2000000,3600000000,0,250)", row);
+    expect_text("20 1000000 60000000, 3 2000000 2000000 7", policies);
+    RUN("SELECT jobq.queue_set('q', kind => 'other', max_attempts => 1)"); /* of another worker */
+    expect_text("20 1000000 60000000, 3 2000000 2000000 7", policies);
+    memset(&d, 0, sizeof d);
+    d.kind = "k";
+    d.reset = true;
+    d.max_attempts = 4;
+    d.history = JOBQ_PG_ON;
+    assert_int_equal(jobq_pg_queue_set(pg, NULL, "q", &d, &error), JOBQ_OK);
+    expect_text("(4,,t,,,,,)", row);
+    RUN("SELECT jobq.queue_set('q', kind => 'k', reset => true)");
+    expect_text("(,,,,,,,)", row);
+}
+
+/* Workers read policies again when the number changes that a heartbeat brings. */
+static void the_policy_of_a_kind_is_news(void **unused)
+{
+    static const char *const changes[] = {
+        "max_attempts => 5", "max_attempts => 6", "timeout => '5 seconds'", "timeout => '0'",
+        "backoff => 'constant'", "backoff_jitter => 0.5", "reset => true"};
+    int64_t before, after, first;
+    size_t i;
+
+    (void)unused;
+    pg_empty(NULL);
+    RUN("SELECT jobq.register(4711, 'w', 60000000, '{q}', '{1}', '{k}')");
+    RUN("SELECT jobq.queue_set('q', kind => 'other', max_attempts => 1)");
+    first = before = number("SELECT policy FROM jobq.heartbeat(4711, 60000000, '{}')");
+    for (i = 0; i < COUNT(changes); i++, before = after) {
+        RUN("SELECT jobq.queue_set('q', kind => 'k', %s)", changes[i]);
+        after = number("SELECT policy FROM jobq.heartbeat(4711, 60000000, '{}')");
+        assert_true(after != before);
+    }
+    assert_true(after == first);
+    RUN("SELECT jobq.queue_set('q', kind => 'other', max_attempts => 2)");
+    assert_true(number("SELECT policy FROM jobq.heartbeat(4711, 60000000, '{}')") == first);
+}
+
+static void what_is_the_queues_is_no_kinds(void **unused)
+{
+    static const jobq_pg_queue_desc wrong[] = {
+        {.kind = "k", .max_crashes = 1}, {.kind = "k", .attempts_span_stages = JOBQ_PG_OFF},
+        {.kind = "k", .failed_keep_us = 1}, {.kind = "k", .key_keep_us = 1},
+        {.kind = "k", .message_max = 1}, {.kind = "k", .payload_max = 1},
+        {.kind = "-"}, {.reset = true}};
+    static const char *const fields[] = {"max_crashes", "attempts_span_stages", "failed_keep_us",
+                                         "key_keep_us", "message_max", "payload_max", "kind",
+                                         "reset"};
+    jobq_pg_error error;
+    size_t i;
+
+    (void)unused;
+    fresh();
+    for (i = 0; i < COUNT(wrong); i++) {
+        assert_int_equal(jobq_pg_queue_set(pg, NULL, "q", &wrong[i], &error), JOBQ_ERROR_INVALID);
+        assert_string_equal(error.field, fields[i]);
+    }
 }
 
 /* The window of an idempotency key is its queue's. */
@@ -747,6 +850,9 @@ int main(void)
         TEST(a_paused_queue_and_a_paused_kind_stand_still),
         TEST(what_is_kept_for_ever_stops_no_housekeeping),
         TEST(zero_leaves_a_policy_as_it_is),
+        TEST(a_kind_has_what_differs_from_its_queue),
+        TEST(the_policy_of_a_kind_is_news),
+        TEST(what_is_the_queues_is_no_kinds),
         TEST(a_queue_says_how_long_a_key_is_remembered),
         TEST(the_views_tell_what_is),
         TEST(counts_beyond_ten_thousand_are_estimates),

@@ -460,7 +460,7 @@ static void numbers_are_contiguous_per_partition(void **unused)
     assert_int_equal(WAITING, 4);
 }
 
-/* Numbers are given 1000 ahead and handed out from the row: the same ones whoever reads, and an
+/* Numbers are given 1000 ahead and handed out from the row: the same ones for each reader, and an
  * acknowledgement among them leaves the list where it is. */
 static void numbers_are_given_ahead(void **unused)
 {
@@ -629,7 +629,7 @@ static void an_idle_look_leaves_dead_rows_behind(void **unused)
     assert_int_equal(drain(0), 5);
 }
 
-/* A look lists so many partitions, by their ids, after the one it is told. */
+/* A look lists a limited number of partitions, by their ids, after the one it is told. */
 static void a_look_lists_a_page(void **unused)
 {
     int i;
@@ -1609,7 +1609,7 @@ static void renewing_moves_the_lease_and_says_what_is_lost(void **unused)
                             "interval '30 s' AND beat = 2"), 2);
 }
 
-/* Whoever looks is told how long a partition rests, so that nobody asks for it sooner. */
+/* A look says how long a partition rests, so that nobody asks for it sooner. */
 static void a_look_says_how_long_a_partition_rests(void **unused)
 {
     verb_read_desc d;

@@ -307,7 +307,7 @@ static void a_queue_grows_while_it_is_used(void **unused)
 
 /* -- X29: tables stay small -- */
 
-/* As fast as it can, but no more than so many ahead of the workers. */
+/* As fast as it can, but never more than a limit ahead of the workers. */
 static void produce_on(int me)
 {
     pg = handle();

@@ -10,7 +10,7 @@
 
 /* What a handler does: script[i] for the message with number i + 1, or of the whole batch: s
  * success, r retry, j reject, e a failing statement then success, f one then reject, c commit, b
- * commit and begin, x exit. A digit before the letter of a batch: done so many. */
+ * commit and begin, x exit. A digit before the letter of a batch: how many are done. */
 typedef struct script {
     const char *letters;
     PGconn *conn;     /* a transactional handler's: it writes the number to table wrote */
@@ -362,7 +362,7 @@ static void a_killer_is_given_up(void **unused)
     for (round = 0; round < 10 && BOX("acked") == 0; round++) {
         step_desc_of d = step_desc(false, false, &s);
         pid_t child;
-        d.read.worker = 100 + round; /* a process that starts anew has a new id */
+        d.read.worker = 100 + round; /* a process that starts again has a new id */
         d.read.lease_us = 20000;
         d.read.watched_worker = number("SELECT coalesce(worker, 0) FROM jobq.partition");
         d.read.watched_claim = number("SELECT coalesce(claim, 0) FROM jobq.partition");
@@ -738,7 +738,7 @@ static void a_message_is_buried_once(void **unused)
                 "partition, seq) FROM jobq.dead_letter", "1:x:1 2:b:5 1:z:3");
 }
 
-/* Takes so many under a token on conn; their numbers, rising, as text. The caller frees it. */
+/* Takes that many under a token on conn; their numbers, rising, as text. The caller frees it. */
 static char *replayed(PGconn *conn, int token, int limit)
 {
     PGresult *res = sql(conn, "SELECT coalesce(string_agg(seq::text, ' ' ORDER BY seq), '') FROM "

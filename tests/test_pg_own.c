@@ -140,7 +140,7 @@ static void jobs_in_every_state(void **unused)
     assert_null(row[0].bytes.ptr);
     assert_int_equal(facts[1].worker, WORKER);
     assert_true(facts[1].cancel_requested && row[1].cancel_requested_at_us != 0);
-    assert_int_equal(facts[2].worker, 0); /* held no more */
+    assert_int_equal(facts[2].worker, 0); /* no longer held */
     assert_int_equal(row[2].facts.worker, WORKER);
     assert_non_null(strstr(row[3].errors.ptr, "too bad"));
     jobq_pg_rows_clear(&rows);

@@ -149,7 +149,7 @@ static const char *quoted_schema(void)
                   " JOIN pg_language l ON l.oid = prolang WHERE lanname = 'plpgsql'" \
                   " AND pronamespace = 'jobq'::regnamespace"
 
-/* Writes each function that takes a snapshot for each statement anew, with points. */
+/* Writes each function that takes a snapshot for each statement again, with points. */
 static void put_points(void)
 {
     PGresult *res = ask(db, FUNCTIONS " AND provolatile = 'v'"

@@ -254,7 +254,7 @@ static bool plays(const scene *s)
     return true;
 }
 
-/* On a loaded machine a worker may lose its lease before the step: then it begins anew, and
+/* On a loaded machine a worker may lose its lease before the step: then it starts again, and
  * nothing is recovered or told. With a longer lease it gets there. */
 static void play(const scene *s)
 {
@@ -273,7 +273,7 @@ static const int kinds[] = {
     JOBQ_REQUEST_SLEEP,    JOBQ_REQUEST_LOOK,     JOBQ_REQUEST_DEREGISTER, JOBQ_REQUEST_READ,
     JOBQ_REQUEST_ACK};
 
-/* The scenes of the script, by number; false: there are no more. */
+/* The scenes of the script, by number; false: that was the last. */
 static bool scene_of(int n, scene *s)
 {
     static const char *const steps[] = {"send", "sent", "answered"};

@@ -1,5 +1,5 @@
 /*
- * test_pg_production.c -- what README.md says about production: each line of SQL in it runs. Also
+ * test_pg_production.c -- what README.md shows: its two programs and each line of SQL run. Also
  * what a deploy may meet: repeated migrations, schema names at their limit (X32), the first use of
  * a name.
  */
@@ -83,6 +83,110 @@ static void the_readme_names_every_verb(void **unused)
     free(text);
 }
 
+/* -- its two programs, in a database of their own -- */
+
+static char folder[] = "/tmp/jobq_readme_XXXXXX";
+
+static void shell(const char *format, ...)
+{
+    char command[400];
+    va_list args;
+
+    va_start(args, format);
+    vsnprintf(command, sizeof command, format, args);
+    va_end(args);
+    if (system(command) != 0) fail_msg("%s", command);
+}
+
+/* Builds the block that begins with the comment NAME.c as the page says. */
+static void build_program(const char *name)
+{
+    char *text = whole_file("README.md"), start[64], path[64];
+    const char *block, *end;
+    FILE *file;
+
+    snprintf(start, sizeof start, "```c\n/* %s.c", name);
+    block = strstr(text, start);
+    if (block == NULL) fail_msg("not in README.md: %s.c", name);
+    block += strlen("```c\n");
+    end = strstr(block, "```");
+    assert_non_null(end);
+    snprintf(path, sizeof path, "%s/%s.c", folder, name);
+    file = fopen(path, "wb");
+    assert_non_null(file);
+    assert_int_equal(fwrite(block, 1, (size_t)(end - block), file), end - block);
+    fclose(file);
+    free(text);
+    shell("cc %s -I. -lpq -o %s/%s", path, folder, name);
+}
+
+/* Starts the worker, whose output goes to a file. */
+static pid_t start_program(void)
+{
+    char path[64], output[64];
+    pid_t pid;
+
+    snprintf(path, sizeof path, "%s/worker", folder);
+    snprintf(output, sizeof output, "%s/output", folder);
+    pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        if (freopen(output, "w", stdout) != NULL) execl(path, path, (char *)NULL);
+        _exit(127);
+    }
+    return children[0] = pid;
+}
+
+/* Waits until the worker has done the one job of the producer. */
+static void job_ends(PGconn *there, pid_t worker)
+{
+    bool ended = false;
+
+    while (!ended) {
+        PGresult *res = PQexec(there, "SELECT FROM jobq.past_jobs WHERE state = 'succeeded'");
+        ended = PQntuples(res) == 1;
+        PQclear(res);
+        if (exited(worker)) fail_msg("the worker ended by itself");
+        nap_us(20000);
+    }
+}
+
+static void the_readme_s_programs_run(void **unused)
+{
+    char conninfo[300], path[64], *output;
+    PGconn *there;
+    pid_t worker;
+    int status;
+
+    (void)unused;
+    assert_non_null(mkdtemp(folder));
+    build_program("signup");
+    build_program("worker");
+    RUN("CREATE DATABASE jobq_readme_%d", (int)getpid());
+    snprintf(conninfo, sizeof conninfo, "%s dbname=jobq_readme_%d", server(), (int)getpid());
+    setenv("DATABASE_URL", conninfo, 1);
+    there = PQconnectdb(conninfo);
+    shell("%s/signup", folder);
+    worker = start_program();
+    job_ends(there, worker);
+    kill(worker, SIGTERM);
+    status = reap(worker);
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    snprintf(path, sizeof path, "%s/output", folder);
+    output = whole_file(path);
+    assert_string_equal(output, "welcome {\"to\": \"ann@example.org\"}\n");
+    free(output);
+    PQfinish(there);
+}
+
+static int programs_end(void **state)
+{
+    all_stop(state);
+    RUN("DROP DATABASE IF EXISTS jobq_readme_%d WITH (FORCE)", (int)getpid());
+    shell("rm -rf %s", folder);
+    return unsetenv("DATABASE_URL");
+}
+
 /* ---- migrations (X32) ------------------------------------------------------------------------ */
 
 static int ran;
@@ -150,7 +254,7 @@ static void schema_names_of_every_sort_serve(void **unused)
 
 /* ---- the first use of a name ----------------------------------------------------------------- */
 
-/* Whoever uses the same new name waits for the transaction that used it first; not when the name
+/* A session that uses the same new name waits for the one that used it first; not when the name
  * was made before. The header says so, and names the remedy. */
 static void a_name_made_before_makes_nobody_wait(void **unused)
 {
@@ -183,6 +287,7 @@ int main(void)
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_readme_can_be_typed),
         cmocka_unit_test(the_readme_names_every_verb),
+        cmocka_unit_test_teardown(the_readme_s_programs_run, programs_end),
         cmocka_unit_test(schema_names_of_every_sort_serve),
         cmocka_unit_test(a_name_made_before_makes_nobody_wait),
     };

@@ -397,7 +397,7 @@ static void an_id_that_is_in_history_stops_nobody(void **unused)
 
 /* -- what never ends -- */
 
-/* Whether a worker's process ends by itself, within so many seconds of its stop. */
+/* Whether a worker's process ends by itself, within this many seconds of its stop. */
 static bool ends_within(pid_t pid, double seconds)
 {
     int64_t until = mono_us() + (int64_t)(seconds * 1e6);

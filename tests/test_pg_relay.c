@@ -382,7 +382,7 @@ static void a_stop_leaves_the_rest_to_the_next(void **unused)
 
 /* -- waking -- */
 
-/* Until so many were handled; false after so many seconds. */
+/* Until that many were handled; false after that many seconds. */
 static bool handled(int count, double seconds)
 {
     int64_t until = mono_us() + (int64_t)(seconds * 1e6);
@@ -587,7 +587,7 @@ static void poison_that_kills_its_process_becomes_a_dead_letter(void **unused)
     r.tuning.lease_us = 300000;
     while (mono_us() < until && number("SELECT acked FROM jobq.partition") < 4) {
         if (pid == 0) pid = child(&r, 1);
-        if (waitpid(pid, NULL, WNOHANG) == pid) pid = 0; /* started anew, as by its supervisor */
+        if (waitpid(pid, NULL, WNOHANG) == pid) pid = 0; /* started again, as by its supervisor */
         nap_us(10000);
     }
     assert_int_equal(number("SELECT acked FROM jobq.partition"), 4);

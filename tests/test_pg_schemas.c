@@ -28,7 +28,7 @@ static bool becomes_in(int which, long wanted, const char *query)
     return good;
 }
 
-/* So many jobs; their payload says of which schema they are. */
+/* Enqueues that many jobs; their payload says of which schema they are. */
 static void enqueue_in(int which, const char *kind, int count)
 {
     jobq_pg_error error;

@@ -169,7 +169,7 @@ static void worker_and_application_names(void **state)
     }
 }
 
-/* What is refused leaves the transaction as it was; what is taken stands there unchanged. */
+/* What is refused leaves the transaction as it was; what is accepted is stored unchanged. */
 static void messages_keep_their_texts(void **state)
 {
     jobq_pg_error error;

@@ -119,7 +119,7 @@ static void a_sessions_messages_keep_their_order_beside_an_old_writer(void **unu
     PQclear(sql(old, "SELECT pg_current_xact_id()"));
     run_a("BEGIN");
     run_a("SELECT jobq.outbox_enqueue('o', '\"first\"', 0)");
-    for (i = 0; i < 3; i++) { /* marks are set, and settle no more */
+    for (i = 0; i < 3; i++) { /* marks are set, and no longer settle */
         nap_us(1100000);
         put(NULL, 0, 1);
         assert_int_equal(drain(0), i == 0 ? 2 : 1);

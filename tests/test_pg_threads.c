@@ -176,7 +176,7 @@ static void listening_past_a_pooler_takes_no_thread(void **unused)
     (void)unused;
     assert_true(hears(w));
     expect_threads(before, 1 + HANDLERS);
-    kill_backends(); /* that one too: they are made anew one after the other */
+    kill_backends(); /* that one too: they are replaced one after the other */
     expect_work();
     assert_true(hears(w));
     expect_threads(before, 1 + HANDLERS);

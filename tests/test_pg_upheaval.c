@@ -21,7 +21,7 @@ typedef struct board {
     int at_once, skipped, changed; /* laws that were broken */
     int last[PARTITIONS];          /* highest number of a message that came */
     int ran[MOST], busy[MOST];     /* by the job's number */
-    int held;                      /* whoever has messages keeps them */
+    int held;                      /* workers that have messages keep them */
     int forks;                     /* children that have ended */
 } board;
 
@@ -690,7 +690,7 @@ static void strangers_take_all(void)
     }
 }
 
-/* Whoever has to reconnect cannot; then the strangers leave. A stop while nobody gets in ends. */
+/* A worker that must reconnect cannot; then strangers leave. A stop while nobody gets in ends. */
 static void connections_run_out(void **unused)
 {
     int runs;

@@ -61,14 +61,14 @@ versions() {
         grep -q "^ \* jobq_pg.h .* version $version\. " jobq_pg.h &&
         grep -q "^\*\*$version\*\*" README.md || { echo "not everywhere: $version"; return 1; }
     ! grep -rnE '[0-9]+\.[0-9]+\.[0-9]+' examples/build | grep -vF "$version" || return
-    sed 's/^\(#define JOBQ_VERSION_PATCH\) .*/\1 99/' jobq.h >"$out/jobq.h"
-    cp jobq_pg.h "$out/"
+    sed 's/^\(#define JOBQ_VERSION_PATCH\) .*/\1 99/' jobq.h >"$out/mixed/jobq.h"
+    cp jobq_pg.h "$out/mixed/"
     # shellcheck disable=SC2086  # several flags
-    said=$(gcc -I"$out" $strict -fsyntax-only tests/library.c 2>&1 | grep ' error: ' || :)
+    said=$(gcc -I"$out/mixed" $strict -fsyntax-only tests/library.c 2>&1 | grep ' error: ' || :)
     [[ $said == *"different versions"* && $said != *$'\n'* ]] || { echo "mixed: $said"; return 1; }
 }
 
-mkdir -p "$out"
+mkdir -p "$out/mixed"
 short=
 case "${1-}" in
 --run) shift; "$@"; exit ;;
@@ -83,12 +83,14 @@ levels="-O1 -O2 -O3 -Os"
 standards="c++11 c++14 c++17 c++20 c++2b"
 [ -z "$short" ] || standards="c++11 c++2b"
 # shellcheck disable=SC2086  # several levels, several standards
-for compiler in gcc clang; do
-    [ "$short$compiler" != 1clang ] || levels=-O2
-    step "$compiler: no warning" warnings $compiler tests/compile_pg_static.c $levels
-    [ -n "$short" ] ||
-        step "$compiler: no warning, the library" warnings $compiler tests/library.c $levels
-    step "$compiler: C" c $compiler
-    step "$compiler: C++" c++ "${cxx[$compiler]}" $standards
-done
+all_of() {
+    [ "$short$1" != 1clang ] || levels=-O2
+    step "$1: no warning" warnings "$1" tests/compile_pg_static.c $levels
+    [ -n "$short" ] || step "$1: no warning, the library" warnings "$1" tests/library.c $levels
+    step "$1: C" c "$1"
+    step "$1: C++" c++ "${cxx[$1]}" $standards
+}
+all_of gcc &
+all_of clang
+wait
 step versions versions

@@ -13,6 +13,12 @@ typedef enum attune_policy_method {
 } attune_policy_method;
 static const char *const attune_policy_method_names[] = {"cancel", "enqueue", NULL};
 
+typedef enum attune_runtime_type {
+    ATTUNE_RUNTIME_TYPE_ACTION,
+    ATTUNE_RUNTIME_TYPE_SENSOR
+} attune_runtime_type;
+static const char *const attune_runtime_type_names[] = {"action", "sensor", NULL};
+
 typedef enum attune_worker_type {
     ATTUNE_WORKER_TYPE_LOCAL,
     ATTUNE_WORKER_TYPE_REMOTE,
@@ -137,6 +143,7 @@ typedef struct attune_runtime {
     jobq_pg_maybe_int64 pack;
     jobq_str pack_ref;
     jobq_str description;
+    attune_runtime_type runtime_type;
     jobq_str name;
     jobq_str distributions;
     jobq_str installation;
@@ -151,6 +158,7 @@ static const jobq_pg_column attune_runtime_columns[] = {
     JOBQ_PG_COLUMN(attune_runtime, pack, INT64, JOBQ_PG_NULLABLE),
     JOBQ_PG_COLUMN(attune_runtime, pack_ref, TEXT, JOBQ_PG_NULLABLE),
     JOBQ_PG_COLUMN(attune_runtime, description, TEXT, JOBQ_PG_NULLABLE),
+    JOBQ_PG_ENUM_COLUMN(attune_runtime, runtime_type, attune_runtime_type_names, 0),
     JOBQ_PG_COLUMN(attune_runtime, name, TEXT, 0),
     JOBQ_PG_COLUMN(attune_runtime, distributions, JSON, 0),
     JOBQ_PG_COLUMN(attune_runtime, installation, JSON, JOBQ_PG_NULLABLE),
@@ -663,6 +671,7 @@ static jobq_pg_table *attune[ATTUNE_COUNT];
     X(policy, POLICY, pack, "pack") \
     X(policy, POLICY, action, "action") \
     X(runtime, RUNTIME, pack, "pack") \
+    X(runtime, RUNTIME, runtime_type, "runtime_type") \
     X(worker, WORKER, status, "status") \
     X(worker, WORKER, worker_type, "worker_type") \
     X(worker, WORKER, name, "name") \

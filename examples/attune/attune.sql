@@ -10,6 +10,7 @@ CREATE SCHEMA attune;
 
 CREATE TYPE attune.policy_method AS ENUM ('cancel', 'enqueue');
 
+CREATE TYPE attune.runtime_type AS ENUM ('action', 'sensor');
 CREATE TYPE attune.worker_type AS ENUM ('local', 'remote', 'container');
 
 CREATE TYPE attune.worker_role AS ENUM ('action', 'sensor', 'hybrid');
@@ -35,7 +36,7 @@ CREATE TABLE attune.pack (
     ref text NOT NULL UNIQUE CHECK (ref ~ '^[a-z][a-z0-9_-]+$'),
     label text NOT NULL,
     description text,
-    version text NOT NULL CHECK (version ~ '^\d+\.\d+\.\d+'),
+    version text NOT NULL CHECK (version ~ '^\d+\.\d+\.\d+(-[0-9A-Za-z.-]+)?(\+[0-9A-Za-z.-]+)?$'),
     conf_schema jsonb NOT NULL DEFAULT '{}',
     config jsonb NOT NULL DEFAULT '{}',
     meta jsonb NOT NULL DEFAULT '{}',
@@ -52,6 +53,7 @@ CREATE TABLE attune.runtime (
     pack bigint REFERENCES attune.pack ON DELETE CASCADE,
     pack_ref text,
     description text,
+    runtime_type attune.runtime_type NOT NULL DEFAULT 'action',
     name text NOT NULL,
     distributions jsonb NOT NULL DEFAULT '{}',
     installation jsonb,

@@ -23,7 +23,7 @@
 #define SCHEMA "jobq_chaos"
 #define WATCH "jobq_chaos_watch"
 #define PARTITIONS 4
-#define REFUSED 97 /* every so many messages one is refused */
+#define REFUSED 97 /* one message of this many is refused */
 
 static const char *role, *name;
 static jobq_pg *pg;
@@ -119,15 +119,17 @@ static bool run(PGconn *conn, const char *format, ...)
     return good;
 }
 
-/* "committed", "failed" (rolled back for certain) or "unknown". */
+/* "committed", "failed" (rolled back for certain) or "unknown". An error of class 08 is the pooler's,
+ * which has lost its connection to the server. */
 static const char *commit(PGconn *conn)
 {
     PGresult *res = PQexec(conn, "COMMIT");
+    const char *sqlstate = PQresultErrorField(res, PG_DIAG_SQLSTATE);
     const char *answer = "unknown";
 
     if (PQresultStatus(res) == PGRES_COMMAND_OK) {
         answer = strcmp(PQcmdStatus(res), "COMMIT") == 0 ? "committed" : "failed";
-    } else if (PQresultErrorField(res, PG_DIAG_SQLSTATE) != NULL &&
+    } else if (sqlstate != NULL && strncmp(sqlstate, "08", 2) != 0 &&
                PQstatus(conn) == CONNECTION_OK) {
         answer = "failed";
     }
@@ -257,10 +259,7 @@ static unsigned chance(const jobq_call *call)
 
 static jobq_outcome ended(jobq_call *call, jobq_outcome outcome)
 {
-    static const char *const names[] = {"none",   "success",   "retry", "discard",
-                                        "snooze", "cancelled", "done"};
-
-    note(call, "end", names[outcome]);
+    note(call, "end", jobq_enum_name(JOBQ_ENUM_OUTCOME, (int)outcome));
     return outcome;
 }
 
@@ -463,7 +462,7 @@ static void work(bool pooled)
 
 #define HOLD_US 1500000
 
-/* Another's hold, and since when its beat stands still. */
+/* A partition held by another worker, and since when its beat has not moved. */
 typedef struct watch {
     int64_t worker, claim, beat, since_us;
 } watch;

@@ -1988,13 +1988,17 @@ static size_t jobq__quoted_one(char *out, const char *p, size_t len)
         *out = '?';
         return 1;
     }
-    memcpy(out, found == NULL ? p : "\\", found == NULL ? len : 1);
+    if (found == NULL && (unsigned char)*p >= 0x20) {
+        memcpy(out, p, len);
+        return len;
+    }
+    out[0] = '\\';
     if (found != NULL) {
         out[1] = letters[found - escaped];
         return 2;
     }
-    if ((unsigned char)*p >= 0x20) return len;
-    memcpy(out, "\\u00", 4);
+    out[1] = 'u';
+    out[2] = out[3] = '0';
     out[4] = digits[*p >> 4];
     out[5] = digits[*p & 15];
     return 6;
@@ -6685,11 +6689,12 @@ JOBQ_API bool jobq_loop_take(jobq_loop *l, int64_t mono_us, jobq_work *work)
 JOBQ_API jobq_stop jobq_loop_stopping(const jobq_loop *l, int64_t mono_us, const jobq_work *work,
                                       int64_t *remaining_us)
 {
-    bool messages = work->partition_id != 0;
     jobq_stop stop;
+    bool messages;
     int64_t end;
 
     JOBQ_ASSERT(l != NULL && work != NULL && remaining_us != NULL);
+    messages = work->partition_id != 0;
     stop = messages
                ? jobq__delivery_stopping(l, mono_us, work->slot, work->generation)
                : jobq__job_stopping(l, mono_us, work->slot, work->generation);

@@ -101,11 +101,12 @@
  * worker discards its own copy are synchronous, even if synchronous_commit is off.
  *
  * POOLERS  A pooler in session mode needs nothing. For transaction mode set desc.behind_pooler:
- *          nothing is prepared, and each statement has its own BEGIN and COMMIT in one flush. Give
- *          listen_conninfo the server's own address, for one connection a worker that LISTENs and
- *          vacuums; without it workers poll once a second. jobq_pg_open refuses a pooler that you
- *          did not name, or a listen_conninfo that leads through it. Do not rely on SET,
- *          temporary tables or advisory locks in handlers, and name the isolation in your BEGIN.
+ *          nothing is prepared, each statement has its own BEGIN and COMMIT in one flush, and a
+ *          worker sends one only after the answer to the one before. Give listen_conninfo the
+ *          server's own address, for one connection a worker that LISTENs and vacuums; without it
+ *          workers poll once a second. jobq_pg_open refuses a pooler that you did not name, or a
+ *          listen_conninfo that leads through it. Do not rely on SET, temporary tables or advisory
+ *          locks in handlers, and name the isolation in your BEGIN.
  * SECRETS  desc.connect is called before each connection is made. It gives today's password, TLS
  *          files or host by jobq_pg_dial_set, or a connection of your own. It may block.
  * EXACTLY ONCE  In a handler: BEGIN on jobq_pg_call_conn, write your data, and return
@@ -366,8 +367,8 @@ typedef enum jobq_pg_level {
 typedef struct jobq_pg_dial {
     const char *conninfo; /* as in the descriptor */
     const char *worker;   /* whose own connection this is; NULL: of the pool */
-    PGconn *conn;         /* set it, connected, and that one is used */
-    int count;            /* the rest: for jobq_pg_dial_set */
+    PGconn *conn;         /* set it to a connection of your own to use that one */
+    int count;            /* the rest is used by jobq_pg_dial_set */
     const char *keywords[32];
     char *values[32];
 } jobq_pg_dial;
@@ -409,8 +410,8 @@ typedef struct jobq_pg_desc {
  */
 JOBQ_API jobq_error jobq_pg_open(jobq_pg **pg, const jobq_pg_desc *desc, jobq_pg_error *error);
 
-/* jobq_pg_close -- closes the pool. Every connection is back and every worker has ended. NULL:
- * nothing. */
+/* jobq_pg_close -- closes the pool. Before that, give every connection back and end every worker.
+ * NULL: nothing. */
 JOBQ_API void jobq_pg_close(jobq_pg *pg);
 
 /* jobq_pg_acquire -- a connection of the pool; JOBQ_ERROR_TIMEOUT after acquire_us. Give it
@@ -427,7 +428,7 @@ JOBQ_API const char *jobq_pg_schema(const jobq_pg *pg);
 /* ---- migrations ------------------------------------------------------------------------------ */
 
 /*
- * jobq_pg_migrate -- brings the schema to this library's version; creates it if need be.
+ * jobq_pg_migrate -- brings the schema to this library's version; creates it if it is not there.
  *
  * Tx      its own, under an advisory lock: many processes may do it at once. It leaves the whole
  *         version or nothing. A statement_timeout counts for each of its statements.
@@ -452,11 +453,11 @@ typedef struct jobq_pg_tx {
 /* jobq_pg_tx_begin -- begins one on conn. JOBQ_ERROR_INVALID: it is busy, or aborted. */
 JOBQ_API jobq_error jobq_pg_tx_begin(jobq_pg_tx *tx, PGconn *conn, jobq_pg_error *error);
 
-/* jobq_pg_tx_commit -- commits it. After an error it is over and rolled back, but for
- * JOBQ_ERROR_CONNECTION: then nobody knows. */
+/* jobq_pg_tx_commit -- commits it. After an error it is rolled back; only after
+ * JOBQ_ERROR_CONNECTION it may have been committed. */
 JOBQ_API jobq_error jobq_pg_tx_commit(jobq_pg_tx *tx, jobq_pg_error *error);
 
-/* jobq_pg_tx_end -- rolls back what was not committed. Stands at the end of each scope with a
+/* jobq_pg_tx_end -- rolls back what was not committed. Call it at the end of each scope that has a
  * begin. */
 JOBQ_API void jobq_pg_tx_end(jobq_pg_tx *tx);
 
@@ -475,9 +476,9 @@ JOBQ_API jobq_error jobq_pg_transact(jobq_pg *pg, PGconn *conn, jobq_pg_deed dee
 
 /* ---- enqueue --------------------------------------------------------------------------------- */
 
-/* A job to be. Zero fields mean default; strings are borrowed for the call. */
+/* A job to enqueue. Zero fields mean default; strings are borrowed for the call. */
 typedef struct jobq_pg_job {
-    const char *queue;     /* comes into being on first use */
+    const char *queue;     /* created on first use */
     const char *kind;
     jobq_str payload;      /* JSON text (default: none); kept as jsonb, which sorts keys, drops all
                               but the last of equal ones, and leaves out blanks */
@@ -547,7 +548,7 @@ typedef struct jobq_pg_ending {
  * payloads. Zero what a request does not need; clear it. */
 typedef struct jobq_pg_content {
     const char *name;              /* REGISTER: the worker's, for people */
-    const char *const *queues;     /* ... its queues, which come into being on first use */
+    const char *const *queues;     /* ... its queues, created on first use */
     const char *const *kinds;      /* ... its kinds, and of each which of queues, from 1 */
     const int32_t *kind_queues;
     int32_t *kind_ids;             /* ... room for the kinds' ids, or NULL */
@@ -598,7 +599,7 @@ JOBQ_API void jobq_pg_rows_clear(jobq_pg_rows *rows);
 
 /* ---- outbox ---------------------------------------------------------------------------------- */
 
-/* A message to be. Zero fields mean default; strings are borrowed for the call. */
+/* A message to send. Zero fields mean default; strings are borrowed for the call. */
 typedef struct jobq_pg_message {
     const char *queue;     /* registered with jobq_pg_outbox_register */
     const char *order_key; /* chooses the partition: messages of one key keep their order */
@@ -767,9 +768,10 @@ typedef struct jobq_pg_filter {
  * One job: waits for its row. JOBQ_ERROR_NOT_FOUND: no such job. JOBQ_ERROR_TRANSITION: its state,
  * which is in error->value, does not allow it. JOBQ_ERROR_EXISTS, of revive and move: another job
  * has its key, as enqueue would find it; nothing has changed.
- * A queue's: a bounded step a call; call again until *count is 0. Rows that another session has
- * locked are skipped, so that no worker waits and nothing deadlocks; so are jobs that alone would
- * be JOBQ_ERROR_EXISTS. An unknown queue or kind is JOBQ_ERROR_INVALID.
+ * Of a queue each call changes a limited number; call again until *count is 0. Rows that another
+ * session has locked are skipped, so that no worker waits and nothing deadlocks; so are jobs for
+ * which a call by id would answer JOBQ_ERROR_EXISTS. An unknown queue or kind is
+ * JOBQ_ERROR_INVALID.
  */
 
 /* jobq_pg_cancel -- cancels ready jobs, asks running ones. *requested (may be NULL): how many were
@@ -793,18 +795,18 @@ JOBQ_API jobq_error jobq_pg_reschedule(jobq_pg *pg, PGconn *conn, const jobq_pg_
 JOBQ_API jobq_error jobq_pg_prioritize(jobq_pg *pg, PGconn *conn, const jobq_pg_filter *which,
                                        int priority, int64_t *count, jobq_pg_error *error);
 
-/* jobq_pg_move -- to another queue, which is there; keys move along. */
+/* jobq_pg_move -- to another queue, which must exist; keys move along. */
 JOBQ_API jobq_error jobq_pg_move(jobq_pg *pg, PGconn *conn, const jobq_pg_filter *which,
                                  const char *target, int64_t *count, jobq_pg_error *error);
 
-/* jobq_pg_pause, jobq_pg_resume -- a queue, or one kind of it (kind may be NULL). What is claimed
- * already ends; enqueueing goes on. */
+/* jobq_pg_pause, jobq_pg_resume -- a queue, or one kind of it (kind may be NULL). Jobs that are
+ * claimed already run to their end, and new ones can be enqueued. */
 JOBQ_API jobq_error jobq_pg_pause(jobq_pg *pg, PGconn *conn, const char *queue, const char *kind,
                                   jobq_pg_error *error);
 JOBQ_API jobq_error jobq_pg_resume(jobq_pg *pg, PGconn *conn, const char *queue, const char *kind,
                                    jobq_pg_error *error);
 
-/* Yes, no, or as it is. */
+/* On, off, or left as it is. */
 typedef enum jobq_pg_choice { JOBQ_PG_LEAVE, JOBQ_PG_ON, JOBQ_PG_OFF } jobq_pg_choice;
 
 /* A queue's policy, or that of one of its kinds. Zero fields leave what is there; a new queue has
@@ -821,7 +823,7 @@ typedef struct jobq_pg_queue_desc {
     int64_t key_keep_us;                 /* an idempotency key, after its job's end (new: 1 day) */
     int32_t message_max;                 /* bytes of an outbox message (new: 64 KiB) */
     int32_t payload_max;                 /* bytes of a job's payload (new: 1 MiB) */
-    const char *const *kinds;            /* brought into being with it */
+    const char *const *kinds;            /* created with it */
     size_t kind_count;
     const char *kind;                    /* set the policy of this kind (default: the queue's) */
     bool reset;                          /* first drop all that the kind has of its own */
@@ -1354,7 +1356,7 @@ JOBQ_API jobq_error jobq_pg_table_exists(jobq_pg_table *table, PGconn *conn, con
 /*
  * jobq_pg_table_create -- a new row, with the fields that are named; the others get their defaults.
  *
- * Shape   fields NULL: all that are neither read-only nor touched. rows: the row as it stands
+ * Shape   fields NULL: all that are neither read-only nor touched. rows: the row as it is
  *         there.
  * Errors  JOBQ_ERROR_EXISTS with field and value, JOBQ_ERROR_INVALID.
  */
@@ -1628,7 +1630,9 @@ static void jobq_pg__one_line(char *text)
 
     while (*text != '\0') {
         bool ends = *text == '\n' || *text == '\r';
-        *to++ = ends ? ' ' : *text;
+        char c = *text;
+        if (ends) c = ' ';
+        *to++ = c;
         text += ends ? strspn(text, " \t\r\n") : 1;
     }
     while (to > first && to[-1] == ' ') to--;
@@ -3042,8 +3046,8 @@ static bool jobq_pg__in_time(PGconn *conn, int64_t until)
         left = until - jobq_pg__mono_us();
         fd.events = (short)(POLLIN | (unsent > 0 ? POLLOUT : 0));
         if (left <= 0) break;
-        if (poll(&fd, 1, left > 60000000 ? 60000 : (int)(left / 1000 + 1)) > 0 && !PQconsumeInput(conn))
-            return true;
+        left = left > 60000000 ? 60000 : left / 1000 + 1;
+        if (poll(&fd, 1, (int)left) > 0 && !PQconsumeInput(conn)) return true;
     }
     shutdown(PQsocket(conn), SHUT_RDWR);
     PQconsumeInput(conn); /* it notices the end */
@@ -7636,6 +7640,7 @@ struct jobq_pg_worker {
     jobq_pg__params params;         /* of the statement that is being sent */
     jobq_pg__pending pending[JOBQ_PG__PENDING_MAX]; /* a ring, oldest at pending_first */
     int pending_first, pending_count;
+    int64_t pending_mono_us;        /* when the first of them was sent */
     int rows[JOBQ_ENDINGS_MAX];     /* in the result, of the jobs of one answer */
     jobq_pg__end_row *ends;         /* room for the rows of one flush */
     char refusal[512];              /* why the database last refused a statement */
@@ -8892,6 +8897,7 @@ static jobq_pg__pending *jobq_pg__pend(jobq_pg_worker *w)
     jobq_pg__pending *p;
 
     JOBQ_ASSERT(w->pending_count < JOBQ_PG__PENDING_MAX);
+    if (w->pending_count == 0) w->pending_mono_us = jobq_pg__mono_us();
     p = &w->pending[(w->pending_first + w->pending_count++) % JOBQ_PG__PENDING_MAX];
     memset(p, 0, sizeof *p);
     p->kind = JOBQ_REQUEST_WAIT;
@@ -9491,6 +9497,18 @@ static bool jobq_pg__lingers(const jobq_pg_worker *w)
     return busy && jobq_pg__mono_us() < w->end_us;
 }
 
+/* Behind a pooler the loop is not asked for the next statement before the answer to this one, or
+ * before it is overdue: pgbouncer 1.18 may give the second answer to another client. */
+static bool jobq_pg__one_at_a_time(jobq_pg_worker *w)
+{
+    int64_t overdue = w->pending_mono_us + w->config.answer_us;
+
+    if (!w->pg->behind_pooler || w->pending_count == 0 || jobq_pg__mono_us() >= overdue)
+        return false;
+    w->io_until_us = overdue;
+    return true;
+}
+
 /* Does what is due. False: the worker has ended and waits for nothing more. The lock is held. */
 static bool jobq_pg__advance(jobq_pg_worker *w)
 {
@@ -9501,6 +9519,7 @@ static bool jobq_pg__advance(jobq_pg_worker *w)
     while (!w->ended) {
         if (jobq_pg__attempt_over(&w->attempt, &conn, &error)) jobq_pg__attempted(w, conn, &error);
         if (w->broken) jobq_pg__disconnect(w);
+        if (jobq_pg__one_at_a_time(w)) return true;
         jobq_loop_next(w->loop, jobq_pg__mono_us(), a);
         if (a->kind == JOBQ_REQUEST_WAIT) {
             w->io_until_us = a->until_mono_us;

@@ -95,7 +95,8 @@ static jobq_error memory_settle(const jobq_job *held, const jobq_decision *decis
 {
     if (next.ptr != NULL) {
         jobq_memory_job *mj = jobq_memory_get(memory, held->id);
-        if (!jobq_job_holds(&mj->job, held->worker, held->claim)) return JOBQ_ERROR_LOST;
+        if (mj == NULL || !jobq_job_holds(&mj->job, held->worker, held->claim))
+            return JOBQ_ERROR_LOST;
         mj->next = next;
     }
     return jobq__memory_settle(memory, held->id, held->worker, held->claim, decision, now_us);

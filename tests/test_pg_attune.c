@@ -640,11 +640,12 @@ static void pack_versions_are_whole(void **state)
     attune_pack pack = {.ref = jobq_str_from("core"), .label = jobq_str_from("Core")};
 
     (void)state;
+    pack.version = jobq_str_from("1.0.0-rc.1+7");
+    OK(jobq_pg_table_create(attune[ATTUNE_PACK], db, "ref label version", &pack, NULL, &error));
+    pack.ref = jobq_str_from("other");
     pack.version = jobq_str_from("1.0.0garbage; x");
     assert_int_equal(jobq_pg_table_create(attune[ATTUNE_PACK], db, "ref label version", &pack, NULL,
                                           &error), JOBQ_ERROR_INVALID);
-    pack.version = jobq_str_from("1.0.0-rc.1+7");
-    OK(jobq_pg_table_create(attune[ATTUNE_PACK], db, "ref label version", &pack, NULL, &error));
 }
 
 static void worker_heartbeat_found_and_not(void **state)

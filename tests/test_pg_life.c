@@ -1343,6 +1343,7 @@ static void kinds_differ_from_their_queue(void **unused)
     RUN("SELECT jobq.cancel('q', kind => 'quiet', at_most => 1)");
     RUN("SELECT jobq.cancel('silent', kind => 'loud', at_most => 1)");
     RUN("SELECT jobq.cancel('q', kind => 'late'), jobq.cancel('silent', kind => 'other')");
+    d.loop.until = JOBQ_UNTIL_EMPTY;
     assert_int_equal(jobq_pg_work(pg, &d, &error), JOBQ_OK);
     assert_int_equal(number("SELECT count(*) FROM jobq.job"), 0);
     assert_int_equal(number("SELECT count(*) FROM jobq.failures WHERE kind = 'k' AND attempt = 1 "

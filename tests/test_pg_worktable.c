@@ -63,7 +63,7 @@ static bool tables_open(void)
     jobq_pg_worktable_desc with = work_desc(true), without = work_desc(false);
 
     with.backoff = jobq_backoff_seed();
-    with.backoff.jitter_permille = 0;
+    with.backoff.jitter_permille = JOBQ_NO_JITTER;
     return jobq_pg_table_open(&videos, pg, NULL, &video_desc, &error) == JOBQ_OK &&
            jobq_pg_worktable_open(&leased, videos, NULL, &with, &error) == JOBQ_OK &&
            jobq_pg_worktable_open(&plain, videos, NULL, &without, &error) == JOBQ_OK;

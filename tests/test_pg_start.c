@@ -218,7 +218,7 @@ static void durations_are_of_64_bits(void **unused)
     assert_true(JOBQ_MINUTES(1) == JOBQ_SECONDS(60) && JOBQ_SECONDS(1) == JOBQ_MILLISECONDS(1000));
 }
 
-/* As in SQL: whoever names only a part of the backoff keeps the default jitter. */
+/* As in SQL, a caller that names only a part of the backoff keeps the default jitter. */
 static void a_backoff_has_jitter_unless_it_is_turned_off(void **unused)
 {
     jobq_pg_queue_desc some = {.backoff = {.base_us = JOBQ_SECONDS(5)}},

@@ -485,9 +485,6 @@ typedef struct jobq_random {
     uint64_t state; /* at first the seed: equal seeds give equal sequences */
 } jobq_random;
 
-/* jobq_random_seed -- 64 bits from the operating system's /dev/urandom. False: there are none. */
-JOBQ_API bool jobq_random_seed(uint64_t *bits);
-
 /* jobq_random_next -- 64 uniform bits. */
 JOBQ_API uint64_t jobq_random_next(jobq_random *random);
 
@@ -1673,7 +1670,6 @@ JOBQ_API int64_t jobq_memory_work(jobq_memory *memory, jobq_loop *loop,
 #ifndef JOBQ_IMPLEMENTED
 #define JOBQ_IMPLEMENTED (1)
 
-#include <stdio.h>  /* fopen, fread */
 #include <string.h> /* memcpy, memcmp, memset, strlen */
 
 #ifndef JOBQ_ASSERT
@@ -1816,15 +1812,6 @@ static int64_t jobq__mul_capped(int64_t a, int64_t b, int64_t cap)
 }
 
 /* ---- >>random -------------------------------------------------------------------------------- */
-
-JOBQ_API bool jobq_random_seed(uint64_t *bits)
-{
-    FILE *file = fopen("/dev/urandom", "rb");
-    bool good = file != NULL && fread(bits, sizeof *bits, 1, file) == 1;
-
-    if (file != NULL) fclose(file);
-    return good;
-}
 
 JOBQ_API uint64_t jobq_random_next(jobq_random *random)
 {
@@ -1982,19 +1969,20 @@ static size_t jobq__quoted_one(char *out, const char *p, size_t len)
 {
     static const char digits[] = "0123456789abcdef", escaped[] = "\"\\\b\f\n\r\t",
                       letters[] = "\"\\bfnrt";
-    const char *found = len == 1 ? strchr(escaped, *p) : NULL;
+    int i = 0;
 
     if (len == 0) {
         *out = '?';
         return 1;
     }
-    if (found == NULL && (unsigned char)*p >= 0x20) {
+    while (escaped[i] != '\0' && escaped[i] != *p) i++;
+    if (escaped[i] == '\0' && (unsigned char)*p >= 0x20) {
         memcpy(out, p, len);
         return len;
     }
     out[0] = '\\';
-    if (found != NULL) {
-        out[1] = letters[found - escaped];
+    if (escaped[i] != '\0') {
+        out[1] = letters[i];
         return 2;
     }
     out[1] = 'u';

@@ -425,6 +425,10 @@ JOBQ_API void jobq_pg_release(jobq_pg *pg, PGconn *conn);
 /* jobq_pg_schema -- the schema's name as an identifier, quoted where it must be. */
 JOBQ_API const char *jobq_pg_schema(const jobq_pg *pg);
 
+/* jobq_pg_random -- 64 bits from the operating system's /dev/urandom, for ids and tokens. False:
+ * there are none. */
+JOBQ_API bool jobq_pg_random(uint64_t *bits);
+
 /* ---- migrations ------------------------------------------------------------------------------ */
 
 /*
@@ -9943,6 +9947,15 @@ static jobq_error jobq_pg__receivers_copy(jobq_pg_worker *w, const jobq_pg_worke
     return JOBQ_OK;
 }
 
+JOBQ_API bool jobq_pg_random(uint64_t *bits)
+{
+    int fd = open("/dev/urandom", O_RDONLY);
+    ssize_t got = fd < 0 ? -1 : read(fd, bits, sizeof *bits);
+
+    if (fd >= 0) close(fd);
+    return got == (ssize_t)sizeof *bits;
+}
+
 static bool jobq_pg__pipe(int *ends)
 {
     int i;
@@ -10029,7 +10042,7 @@ static jobq_error jobq_pg__worker_new(jobq_pg *pg, const jobq_pg_worker_desc *de
     w->answer = (jobq_answer *)jobq_pg__room(0, sizeof *w->answer, &good);
     w->loop = (jobq_loop *)jobq_pg__room(0, jobq_loop_size(), &good);
     if (!good || w->name == NULL) return jobq_pg__no_memory(error);
-    if (!jobq_pg__pipe(w->poke) || !jobq_random_seed(&entropy)) {
+    if (!jobq_pg__pipe(w->poke) || !jobq_pg_random(&entropy)) {
         return jobq_pg__fail(error, JOBQ_ERROR_MEMORY,
                              "no pipe or no /dev/urandom: raise the open file limit");
     }

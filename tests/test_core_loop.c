@@ -1060,7 +1060,7 @@ static void a_suspect_that_never_arrives_is_set_aside(void **unused)
     assert_int_equal(loop.stats.aside, 1);
 }
 
-/* Claims of a suspect get no answer, while others are ready all the time. Claims of the others work,
+/* Claims of a suspect get no answer, while others are ready all the time. Claims of others work,
  * so they stay as large as they were. */
 static void a_suspect_that_never_arrives_makes_no_other_claim_smaller(void **unused)
 {
@@ -1334,7 +1334,7 @@ static void a_vacuum_is_wanted_after_enough_jobs(void **unused)
         else told_plain(&loop, now, a.kind, JOBQ_ERROR_DATABASE);
         assert_true(loop.hold_mono_us[JOBQ_REQUEST_VACUUM] > now && loop.vacuum_rows == 0);
     }
-    assert_true(loop.hold_mono_us[JOBQ_REQUEST_VACUUM] >= now + 60 * SECOND); /* it may not: leave it alone */
+    assert_true(loop.hold_mono_us[JOBQ_REQUEST_VACUUM] >= now + 60 * SECOND); /* it may not */
 }
 
 /* A caller that waits for threads learns when something is due. */

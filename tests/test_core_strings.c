@@ -823,15 +823,6 @@ static void any_text_becomes_a_json_string(void **unused)
     }
 }
 
-static void the_system_has_random_bits(void **unused)
-{
-    uint64_t a = 0, b = 0;
-
-    (void)unused;
-    assert_true(jobq_random_seed(&a) && jobq_random_seed(&b));
-    assert_true(a != b);
-}
-
 static void nowhere_to_write_is_a_programmer_error(void **unused)
 {
     (void)unused;
@@ -869,7 +860,6 @@ int main(void)
         cmocka_unit_test(json_agrees_with_the_grammar_on_mangled_texts),
         cmocka_unit_test(json_of_random_bytes_is_judged_and_never_overrun),
         cmocka_unit_test(any_text_becomes_a_json_string),
-        cmocka_unit_test(the_system_has_random_bits),
         cmocka_unit_test(nowhere_to_write_is_a_programmer_error),
     };
 

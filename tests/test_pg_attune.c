@@ -635,7 +635,7 @@ static void pack_refs_accepted(void **state)
 }
 
 /* The check has an end, too. */
-static void pack_versions_are_whole(void **state)
+static void whole_versions_only(void **state)
 {
     attune_pack pack = {.ref = jobq_str_from("core"), .label = jobq_str_from("Core")};
 
@@ -848,7 +848,7 @@ int main(void)
     for (i = 0; i < (int)COUNT(finders); i++) add("", finder, finders[i].entity, -1, i);
     add("search packs", search_packs, -1, -1, -1);
     add("pack refs accepted", pack_refs_accepted, -1, -1, -1);
-    add("pack versions are whole", pack_versions_are_whole, -1, -1, -1);
+    add("whole versions only", whole_versions_only, -1, -1, -1);
     add("worker heartbeat found and not", worker_heartbeat_found_and_not, -1, -1, -1);
     add("inquiries expire in one sweep", inquiries_expire_in_one_sweep, -1, -1, -1);
     add("notifications tell ids only", notifications_tell_ids_only, -1, -1, -1);

@@ -207,6 +207,15 @@ static void a_call_waits_no_longer_than_it_may(void **unused)
     jobq_pg_close(other);
 }
 
+static void the_system_has_random_bits(void **unused)
+{
+    uint64_t a = 0, b = 0;
+
+    (void)unused;
+    assert_true(jobq_pg_random(&a) && jobq_pg_random(&b));
+    assert_true(a != b);
+}
+
 /* An int would overflow after 35 minutes. */
 static void durations_are_of_64_bits(void **unused)
 {
@@ -490,6 +499,7 @@ int main(void)
         TEST(what_is_certainly_a_mistake_is_refused),
         TEST(a_handle_can_do_without_connections),
         TEST(a_call_waits_no_longer_than_it_may),
+        TEST(the_system_has_random_bits),
         TEST(durations_are_of_64_bits),
         TEST(a_backoff_has_jitter_unless_it_is_turned_off),
         TEST(sql_tells_whether_a_key_existed),

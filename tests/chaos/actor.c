@@ -119,8 +119,8 @@ static bool run(PGconn *conn, const char *format, ...)
     return good;
 }
 
-/* "committed", "failed" (rolled back for certain) or "unknown". An error of class 08 is the pooler's,
- * which has lost its connection to the server. */
+/* "committed", "failed" (rolled back for certain) or "unknown". Errors of class 08 come from
+ * a pooler that has lost its connection to the server. */
 static const char *commit(PGconn *conn)
 {
     PGresult *res = PQexec(conn, "COMMIT");

@@ -34,7 +34,7 @@ JOBS = -j$(or $(shell getconf _NPROCESSORS_ONLN 2>/dev/null),1)
 .SUFFIXES:
 .PHONY: help demo demo-outbox bench bench-against figures test check chaos chaos-upgrade chaos-mutants \
 	test-core test-long test-fresh test-servers test-breadth test-builds dist static fuzz examples \
-	sanitize valgrind coverage coverage-pg explore simulate differential mutants embed statements verify clean
+	sanitize valgrind coverage coverage-pg explore simulate differential judge mutants embed statements verify clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' Makefile
@@ -68,7 +68,7 @@ figures: ## compare the size of the library with that of an older commit (ARGS=R
 	@CC="$(CC)" tests/setup.sh demo
 	@LIBPQ_CFLAGS="$(LIBPQ_CFLAGS)" LIBPQ_LIBS="$(LIBPQ_LIBS)" CC="$(CC)" tests/figures.sh $(ARGS)
 
-SLOW_TESTS = $(addprefix test_pg_,pairs upheaval refusals faults life states verbs)
+SLOW_TESTS = $(addprefix test_pg_,pairs upheaval never_lost refusals outages faults life verbs)
 test: export JOBQ_TEST_VERDICT = total
 test: ## run all tests except the slow targets; install what they need
 	@CC="$(CC)" CXX="$(CXX)" tests/setup.sh test
@@ -83,13 +83,14 @@ test: ## run all tests except the slow targets; install what they need
 		$(filter-out $(SLOW_TESTS:%=.build/cc/%),$(PG_TESTS:%=.build/cc/%)) >.build/queue
 	@for server in 1 2; do tests/server.sh tests/run.sh --queue .build/queue & done; wait
 	@tests/run.sh --step "examples that end" tests/server.sh sh -c \
-		'.build/examples/videos && .build/examples/attune/attune && .build/examples/outbox 300'
+		'.build/examples/videos && .build/examples/attune/attune && .build/examples/outbox 300 \
+		&& .build/examples/test_handlers'
 	@sed -n '/^ \* Prints/,/^ \*$$/s/^ \* .......  *//p' examples/worker.cc >.build/worker_cc.txt
 	@tests/run.sh --step "worker.cc prints what it says" tests/server.sh sh -c \
 		'.build/examples/worker_cc | diff .build/worker_cc.txt -'
 	@tests/run.sh --total
 
-LONG_TESTS = outbox_steps outbox_load refusals relay points pairs
+LONG_TESTS = outbox_steps order refusals points pairs calendar
 test-long: ## run tests at full size: 1.6 million messages, rows of 200 MB, pairs at each point (1 h)
 	@CC="$(CC)" CXX="$(CXX)" tests/setup.sh test
 	@$(MAKE) $(JOBS) $(LONG_TESTS:%=.build/cc/test_pg_%)
@@ -123,7 +124,7 @@ chaos-mutants: ## break the SQL in ways that chaos must notice, a minute each (A
 	@$(MAKE) build-chaos
 	@exec env $(CHAOS_SERVER) tests/chaos/mutants.sh $(ARGS)
 
-check: ## build and run one test program quickly: make check T=fence (ARGS: its own)
+check: ## build and run one test program quickly: make check T=leases (ARGS: its own)
 	@CC="$(CC)" CXX="$(CXX)" tests/setup.sh test
 	@test -n "$(CHECK)" || { echo "check: no such test: T=NAME runs tests/test_*_NAME.c" >&2; exit 2; }
 	@$(MAKE) $(CHECK)
@@ -305,6 +306,12 @@ explore: .build/explore ## walk every interleaving of small worlds (ARGS="--stat
 
 differential: .build/cc/test_pg_differential ## compare Postgres and jobq_memory on random calls (ARGS="--seed N ...")
 	@exec tests/server.sh .build/cc/test_pg_differential $(ARGS)
+
+judge: ## compare the calendar with cronsim and croniter of PyPI (ARGS="EXPRESSIONS")
+	@tests/setup.sh judge
+	@test -e .build/judge/done || { python3 -m venv .build/judge && .build/judge/bin/pip -q install \
+		--disable-pip-version-check cronsim==2.8 croniter==7.0.0 && touch .build/judge/done; }
+	@exec tests/server.sh .build/judge/bin/python tests/cron_judge.py $(ARGS)
 
 simulate: .build/simulate ## simulate hours of a busy queue (ARGS="--seed N --seeds N --hours H ...")
 	@exec .build/simulate $(ARGS)

@@ -6,7 +6,7 @@
  * malloc: facts, the time and random bits come in as arguments, and a decision comes out as plain
  * data. jobq_pg.h, its sister, carries the decisions out on Postgres. Use this file alone to test
  * your logic, to run jobs on a store of your own, or for its parts (backoff, names, JSON and UTF-8
- * checks, PartitionMode).
+ * checks).
  *
  *
  * DO THIS
@@ -49,17 +49,19 @@
  *
  *     errors, strings, names   >>errors   jobq_error, jobq_str, jobq_enum_name
  *     random bits              >>random   jobq_random
- *     worker ids               >>worker   jobq_worker_id, jobq_worker_name
+ *     worker ids               >>worker   jobq_worker_name_format
  *     input rules              >>input    names, UTF-8, JSON
  *     backoff                  >>backoff  jobq_backoff_delay
+ *     cron expressions         >>calendar jobq_cron_parse, jobq_cron_next
  *     jobs                     >>job      states, events, jobq_job_decide, jobq_job_apply
- *     partitions               >>partition PartitionMode, directives
+ *     partitions               >>partition PartitionMode: the size of the next batch
  *     the outbox               >>outbox   profiles, keys, cursors, acknowledgements
  *     handlers of messages     >>delivery jobq_delivery_run
  *     the worker's loop        >>loop     jobq_loop: its state, and what both parts use
  *     its part for messages    >>relay    partitions: looks, reads, acknowledgements
  *     its part for jobs        >>next     claims, flushes; requests, answers, work for threads
  *     the in-memory queue      >>memory   jobq_memory: a whole store without a database
+ *     tests of handlers        >>test     jobq_test: your handlers in memory, with simulated time
  *
  *
  * WORDS (each has this one meaning, here, in SQL and in logs)
@@ -86,6 +88,9 @@
  *     lane         one queue, priority and stage; claims take jobs lane by lane
  *     bound        how far a lane, or a partition, has been searched; searches start after it
  *     sweep        a claim, or a look for messages, that ignores the bounds
+ *     key          a name that at most one live job of its queue has
+ *     schedule     a calendar, and the job or message that it writes
+ *     tick         an instant at which a schedule fires
  *     flush        the statement that settles finished jobs by writing their decisions
  *     rescue       give the jobs of a dead worker back
  *     recover      give back the jobs of a claim whose answer was lost, and burn its number
@@ -115,6 +120,9 @@
  *     JOBQ_LOOP_BATCH      messages of one delivery                        (default: 1000)
  *     JOBQ_MEMORY_PARTITIONS, JOBQ_MEMORY_MESSAGES   of a jobq_memory   (default: 16, 1024)
  *     JOBQ_MEMORY_KINDS    kinds of a jobq_memory with a policy of their own         (default: 8)
+ *     JOBQ_MEMORY_SCHEDULES  of a jobq_memory                              (default: 4)
+ *     JOBQ_TEST_JOBS, JOBQ_TEST_BYTES   jobs of a jobq_test, and bytes of their payloads and
+ *                          headers                                   (default: 256, 1,000,000)
  *
  *     All files of a program must see the same values.
  *
@@ -147,6 +155,8 @@
  *   FROM -> TO [event]                   decided by
  *     ready   -> running   [claim]       jobq__on_claim     attempt + 1, takes the token
  *     ready   -> cancelled [cancel]      jobq__on_cancel
+ *     waiting -> cancelled [cancel]      jobq__on_cancel
+ *     waiting -> ready                   the store, when the job that it waits for has ended
  *     running -> succeeded [success]     jobq__on_success   in the last stage
  *     running -> ready     [success]     jobq__on_success   stages left: the next one, attempt 0
  *     running -> ready     [retry]       jobq__on_retry     after the backoff or its own delay
@@ -161,9 +171,10 @@
  *     running -> failed    [crash]       jobq__on_crash     it ran alone, max_crashes times
  *     running -> running   [cancel]      jobq__on_cancel    only a request; the handler may obey it
  *     failed  -> ready     [revive]      jobq__on_revive    attempt and crash 0
- *   Every other pair of state and event is JOBQ_ERROR_TRANSITION. waiting is reserved.
+ *   Every other pair of state and event is JOBQ_ERROR_TRANSITION.
  *
  *   ready       Has no token. Can be claimed once run_at has come; parked if that is JOBQ_NEVER.
+ *   waiting     Has no token. Cannot be claimed.
  *   running     Has a token. Only the token's worker, or a rescuer if that worker is dead, moves it
  *               on.
  *   succeeded, cancelled   Final.
@@ -210,6 +221,24 @@
  *     seed     60 s   1 h   25 %    60 s    60 120 240 480 960 1920 3600 3600 ...
  *
  *
+ * CALENDAR
+ *
+ * A cron expression has five fields, minute hour day month weekday, or six, with the second before
+ * them. A field is a list of numbers, names (JAN to DEC, SUN to SAT, in any case) and ranges, such
+ * as 1,15-20. `*` is the whole range. A range followed by /3 is every third of it, from its first
+ * one on. Sunday is 0 and 7. The day L is the last one of the month. @hourly, @daily, @midnight,
+ * @weekly, @monthly, @yearly and @annually mean the first minute of the hour, day, week ...
+ *
+ * A date must match month, day and weekday. But if neither the day nor the weekday begins with `*`,
+ * one of them is enough: 0 0 13 * FRI is each 13th, and each Friday.
+ *
+ * When the clocks change, a schedule whose minute or hour begins with `*` follows elapsed time: it
+ * runs both times in an hour that comes twice, and does not run in one that is missing. Any other
+ * runs once for each local time: if that is missing, as much later as the clocks were set forward
+ * (02:30 becomes 03:30); if it comes twice, at the first of the two. Two local times that become
+ * the same instant are one run. Only SQL knows time zones.
+ *
+ *
  * PARTITION MODES
  *
  * A partition is read in batches. When a batch fails, mode Degraded reads few messages at a time,
@@ -219,8 +248,9 @@
  * WORKER IDS
  *
  * 64 random bits, new for each process and after each death; never 0. An id does not depend on
- * anything stored, so a restored database cannot issue it twice. The name for people is "<prefix>-"
- * and 13 characters of A-Z0-9; older systems have a six-character form: never guard with that.
+ * anything stored, so a restored database cannot issue it twice. Logs and views show it as a signed
+ * decimal number; only the name of the worker's channel has it in hexadecimal. Names made by
+ * jobq_worker_name_format and _short are those of older systems: never guard a write with one.
  *
  *
  * THE WORKER'S LOOP
@@ -280,6 +310,10 @@
  *        or more workers whose lease is over and that still hold jobs, it claims no job and reads
  *        no message until it has watched them for their lease and has rescued them, or their
  *        heartbeats have gone on. It waits at most two leases of its own.
+ *   (19) If a kind has a limit, at most that number of its jobs run or wait for a thread in this
+ *        worker. Claims leave out a kind that is at its limit. Until then a claim may bring too
+ *        many of its jobs; they are released at once. A handler that was abandoned no longer
+ *        counts.
  *
  *
  * THE OUTBOX AND ITS PARTITIONS
@@ -335,6 +369,23 @@
  * messages, and the next LOOK goes on where places ran out. A partition that cannot be read yet
  * gives its place to one that can. While others wait, a partition is given up after 100 ms. So each
  * partition with messages gets its turn.
+ *
+ *
+ * TESTING YOUR HANDLERS
+ *
+ * jobq_test runs handlers in memory, by the worker's own loop, with a clock that jumps to the next
+ * thing to do. It takes the table of handlers that the worker takes:
+ *
+ *     jobq_test *test = jobq_test_init(malloc(jobq_test_size()), handlers, handler_count);
+ *     jobq_test_job job = {.queue = "mail", .kind = "welcome"};
+ *     job.payload = jobq_str_from("{}");
+ *     int64_t id = jobq_test_enqueue(test, &job);
+ *     int64_t runs = jobq_test_run(test, JOBQ_HOURS(1));
+ *     assert(runs == 1 && jobq_test_get(test, id)->state == JOBQ_STATE_SUCCEEDED);
+ *
+ * jobq_test_fault makes something go wrong during the next run: a crash, a lost connection, the
+ * time limit. jobq_test_sleep lets time pass in a handler. examples/test_handlers.c shows all of
+ * it. A single call needs no queue either: a zeroed jobq_call, its payload set, is enough.
  *
  *
  * C++     A handler's exception is a failed attempt, and the text of std::exception::what is its
@@ -468,6 +519,10 @@ typedef enum jobq_enum {
     JOBQ_ENUM_OUTCOME,      /* jobq_outcome: "success" */
     JOBQ_ENUM_PROFILE,      /* jobq_profile: "quick" */
     JOBQ_ENUM_REQUEST,      /* jobq_request_kind: "set aside" */
+    JOBQ_ENUM_KNOWN,        /* jobq_known: "replace" */
+    JOBQ_ENUM_UNIQUE,       /* jobq_unique: "live" */
+    JOBQ_ENUM_MISSED,       /* jobq_missed: "last" */
+    JOBQ_ENUM_OVERLAP,      /* jobq_overlap: "wait" */
     JOBQ_ENUM_COUNT
 } jobq_enum;
 
@@ -604,6 +659,47 @@ JOBQ_API jobq_error jobq_backoff_check(const jobq_backoff *backoff);
  * Source  BACKOFF AND JITTER above.
  */
 JOBQ_API int64_t jobq_backoff_delay(const jobq_backoff *backoff, uint32_t n, uint64_t random);
+
+/* ---- calendar -------------------------------------------------------------------------------- */
+
+#define JOBQ_CRON_MAX 1000 /* bytes of a cron expression */
+
+/* Flags of a jobq_cron. */
+#define JOBQ_CRON_ELAPSED 1u      /* the minute or the hour begins with `*` */
+#define JOBQ_CRON_ANY_DAY 2u      /* the day begins with `*` */
+#define JOBQ_CRON_ANY_WEEKDAY 4u  /* the weekday begins with `*` */
+
+/* A cron expression as sets of bits: bit n of minutes is minute n. jobq.cron in SQL holds the same
+ * bits. */
+typedef struct jobq_cron {
+    uint64_t seconds;
+    uint64_t minutes;
+    uint32_t hours;
+    uint32_t days;     /* bits 1 to 31; bit 0: the last day of the month */
+    uint32_t months;   /* bits 1 to 12 */
+    uint32_t weekdays; /* bits 0 (Sunday) to 6 */
+    uint32_t flags;    /* JOBQ_CRON_ELAPSED, ... */
+} jobq_cron;
+
+/*
+ * jobq_cron_parse -- reads a cron expression; see CALENDAR.
+ *
+ * Shape   at most JOBQ_CRON_MAX bytes; blanks and tabs between the fields and around them. cron is
+ *         written only on JOBQ_OK.
+ * Errors  JOBQ_OK or JOBQ_ERROR_INVALID, also for a date that never comes, such as 30 February;
+ *         *why (may be NULL) is a constant text with the field and what is allowed, as in SQL.
+ */
+JOBQ_API jobq_error jobq_cron_parse(jobq_str text, jobq_cron *cron, const char **why);
+
+/*
+ * jobq_cron_next -- the first local time after local_us that matches.
+ *
+ * Shape   by a clock that never changes: for a time zone ask SQL. JOBQ_NEVER: there is none within
+ *         50 years, or in what the type holds.
+ * Units   microseconds since 1970-01-01 00:00 of that clock, in the Gregorian calendar of all
+ *         times. The result is a whole second.
+ */
+JOBQ_API int64_t jobq_cron_next(const jobq_cron *cron, int64_t local_us);
 
 /* ---- jobs ------------------------------------------------------------------------------------ */
 
@@ -802,6 +898,49 @@ JOBQ_API jobq_error jobq_status_format(char *out, size_t size, const char *const
 JOBQ_API jobq_error jobq_status_from(jobq_str word, const char *const *stage_names, int count,
                                      int *stage, jobq_state *state);
 
+/* -- keys that are known, and schedules -- */
+
+/* What an enqueue does if another job has its key; also what jobq_known_decide answers. */
+typedef enum jobq_known {
+    JOBQ_KNOWN_LEAVE,   /* nothing */
+    JOBQ_KNOWN_REPLACE, /* give it this payload, headers, priority and run_at (debounce) */
+    JOBQ_KNOWN_MERGE,   /* append the payload, an array, or join the two, objects */
+    JOBQ_KNOWN_BUMP,    /* let it run earlier */
+    JOBQ_KNOWN_CANCEL,  /* cancel it; the new job runs after its end */
+    JOBQ_KNOWN_REJECT,  /* refuse the new job */
+    JOBQ_KNOWN_NEW,     /* only an answer: the new job takes the key */
+    JOBQ_KNOWN_FOLLOW   /* only an answer: ... and waits for the other one to end */
+} jobq_known;
+
+/* How long a key counts as known. */
+typedef enum jobq_unique {
+    JOBQ_UNIQUE_DEFAULT, /* PERIOD for LEAVE and REJECT, LIVE for the others */
+    JOBQ_UNIQUE_PERIOD,  /* until its queue's key_keep after the job's end */
+    JOBQ_UNIQUE_LIVE,    /* until the job ends */
+    JOBQ_UNIQUE_READY    /* until the job begins */
+} jobq_unique;
+
+/* Of a schedule: ticks that passed while nobody could fire them. */
+typedef enum jobq_missed {
+    JOBQ_MISSED_LAST, /* the last one fires */
+    JOBQ_MISSED_ALL,  /* each fires */
+    JOBQ_MISSED_SKIP  /* none fires */
+} jobq_missed;
+
+/* Of a schedule: a tick while the job of an earlier one has not ended. */
+typedef enum jobq_overlap {
+    JOBQ_OVERLAP_ALLOW,
+    JOBQ_OVERLAP_SKIP,  /* this tick writes nothing */
+    JOBQ_OVERLAP_WAIT,  /* its job waits for the other's end; at most one waits */
+    JOBQ_OVERLAP_CANCEL /* the other is cancelled, and this one waits for its end */
+} jobq_overlap;
+
+/* jobq_known_decide -- what becomes of an enqueue whose key is that of a job in this state.
+ * begun: it runs, or has finished a stage. Never CANCEL for a waiting job: it has not begun, so the
+ * new payload replaces its own. */
+JOBQ_API jobq_known jobq_known_decide(jobq_known on_known, jobq_unique unique, jobq_state state,
+                                      bool begun);
+
 /* ---- handlers -------------------------------------------------------------------------------- */
 
 typedef struct jobq_call jobq_call;
@@ -836,10 +975,25 @@ struct jobq_call {
     char error[JOBQ_ERROR_MAX + 1]; /* set by jobq_call_error */
     const jobq_store *store;        /* for the store only, like context */
     void *context;
+    void *conn;         /* of a call without a worker: what jobq_pg_call_conn returns */
 };
 
 /* jobq_handler -- does the work of one job in one stage, and says how it went. */
 typedef jobq_outcome (*jobq_handler)(jobq_call *call);
+
+/* Who runs the jobs of a kind. run[s] runs stage s; a stage without one is run by the last one
+ * before it, so that {handler} runs them all. */
+typedef struct jobq_job_handler {
+    const char *queue;
+    const char *kind;
+    jobq_handler run[JOBQ_STAGES_MAX];
+    void *user;          /* call->user */
+    int32_t threads_max; /* threads of a worker that may run this kind at once, for each schema
+                            (default: all). The others are free for quick jobs, and other workers
+                            may take the kind's jobs. If its backlog may be long, give it a queue:
+                            claims read past jobs of a kind at its limit, but leave out a queue of
+                            such kinds */
+} jobq_job_handler;
 
 /* jobq_call_error -- why the attempt failed. Copied, made valid UTF-8, cut to JOBQ_ERROR_MAX. */
 JOBQ_API void jobq_call_error(jobq_call *call, jobq_str text);
@@ -868,6 +1022,11 @@ JOBQ_API int64_t jobq_call_remaining(const jobq_call *call);
 /* jobq_call_run -- runs a handler, for stores and tests. If it throws: RETRY, and the error is what
  * it threw. */
 JOBQ_API jobq_outcome jobq_call_run(jobq_call *call, jobq_handler handler);
+
+/* jobq_call_reason -- the text that is kept of a failed attempt: the handler's error, or a word for
+ * its outcome, as jobq_reason_format puts it. out: as there. 0: nothing is kept. For stores. */
+JOBQ_API size_t jobq_call_reason(char *out, const jobq_call *call, jobq_outcome outcome,
+                                 const jobq_decision *decision);
 
 /* ---- partitions ------------------------------------------------------------------------------ */
 
@@ -898,22 +1057,6 @@ typedef enum jobq_result {
 
 #define JOBQ_COUNT_UNKNOWN UINT32_MAX /* the batch handler does not say how many it did */
 
-/* jobq_partition_size -- how many messages to read: 1 to configured. configured >= 1. */
-JOBQ_API uint32_t jobq_partition_size(const jobq_partition_mode *mode, uint32_t configured);
-
-/*
- * jobq_partition_next -- the mode after a batch.
- *
- * Shape   configured, threshold >= 1 (0 counts as 1). processed: messages done before the one that
- *         failed, or JOBQ_COUNT_UNKNOWN.
- *         Success: no failures; Degraded doubles its size, and becomes Normal at configured.
- *         Retry: one more failure; from threshold on Degraded, with size processed, but at least 1.
- *         Reject: no failures, and Degraded at once. The size never exceeds configured.
- */
-JOBQ_API jobq_partition_mode jobq_partition_next(jobq_partition_mode mode, jobq_result result,
-                                                 uint32_t configured, uint32_t processed,
-                                                 uint32_t threshold);
-
 typedef enum jobq_directive_kind {
     JOBQ_DIRECTIVE_PROCEED, /* there is probably more: go on at once */
     JOBQ_DIRECTIVE_IDLE,    /* wait for a notification */
@@ -924,16 +1067,6 @@ typedef struct jobq_directive {
     jobq_directive_kind kind;
     int64_t delay_us;
 } jobq_directive;
-
-/*
- * jobq_partition_directive -- what to do after a batch.
- *
- * Shape   mode: after jobq_partition_next. count: messages read; 0 if there were none or another
- *         worker had the lease. size: what jobq_partition_size asked for.
- */
-JOBQ_API jobq_directive jobq_partition_directive(const jobq_partition_mode *mode,
-                                                 jobq_result result, uint32_t count, uint32_t size,
-                                                 const jobq_backoff *backoff, uint64_t random);
 
 /* ---- the outbox: messages and what becomes of them ------------------------------------------- */
 
@@ -971,7 +1104,8 @@ typedef struct jobq_tuning {
     int64_t min_us;      /* shortest pause between batches that follow each other (default 0) */
     int64_t active_us;   /* ... and the pause before the first of them (default 0) */
     int64_t ramp_us;     /* ... which shrinks by this each time (default 0) */
-    int64_t idle_us;     /* longest wait without a notification (default 10 min) */
+    int64_t idle_us;     /* longest wait without a notification (default 10 min). A worker looks at
+                            least every loop.poll_us, and as often as its most eager queue says */
     jobq_backoff retry;  /* between the attempts of a partition (default 1 s to 60 s, 25 %) */
     int64_t lease_us;    /* of the partition's holder (default 6 s) */
     int64_t headroom_us; /* time before the lease's end at which its holder stops (default 1/6) */
@@ -1172,6 +1306,11 @@ typedef struct jobq_loop_config {
     uint32_t message_queues; /* bit i: handle the messages of queue number i (default none) */
     uint32_t jobless_queues; /* bit i: do not run the jobs of queue number i (default none) */
     jobq_tuning tuning[JOBQ_LOOP_QUEUES]; /* for the messages of queue number i (default quick) */
+    int32_t kind_threads[JOBQ_LOOP_KINDS]; /* handlers of kind number i that run at once (default:
+                                              as many as there are threads) */
+    int32_t kind_queues[JOBQ_LOOP_KINDS]; /* its queue, counted from 1 (default: unknown). A queue
+                                             is not claimed from while all kinds of it that the
+                                             worker has are at their limits */
     bool listen;          /* notifications arrive */
     jobq_until until;     /* when to stop, besides jobs_max (default: never) */
 } jobq_loop_config;
@@ -1198,7 +1337,7 @@ typedef enum jobq_request_kind {
     JOBQ_REQUEST_WAIT,       /* until until_mono_us, or until the loop is told something */
     JOBQ_REQUEST_CONNECT,
     JOBQ_REQUEST_DISCONNECT, /* an answer is overdue: drop the connection */
-    JOBQ_REQUEST_REGISTER,   /* worker, lease_us -> queues */
+    JOBQ_REQUEST_REGISTER,   /* worker, lease_us -> queues, kinds */
     JOBQ_REQUEST_POLICIES,   /* worker, queues -> policies, kind_policies */
     JOBQ_REQUEST_CLAIM,      /* worker, claim, limit, bytes, lanes, kinds, suspects, alone, sweep,
                                 look -> claimed */
@@ -1212,6 +1351,8 @@ typedef enum jobq_request_kind {
                                 back; more: it has claims left */
     JOBQ_REQUEST_SLEEP,      /* worker, queues, asleep */
     JOBQ_REQUEST_UNPARK,     /* id of the kind, limit -> count, more */
+    JOBQ_REQUEST_TICK,       /* queues, limit: fires that many due schedules -> count: what they
+                                wrote; due_us */
     JOBQ_REQUEST_PRUNE,      /* limit. This and VACUUM may take long */
     JOBQ_REQUEST_VACUUM,
     JOBQ_REQUEST_DEREGISTER, /* worker */
@@ -1335,6 +1476,8 @@ typedef struct jobq_news {
     bool every_kind;      /* claims may take any kind, until one finds a kind without a handler */
     int64_t policy;       /* version of the policies */
     int64_t store_now_us; /* the store's clock */
+    int64_t tick_us;      /* > 0: 1 plus the time until a schedule of the worker's queues fires; 0:
+                             none will */
     int32_t parked_kind;  /* a kind of this worker that has parked jobs; 0: none */
     int32_t overdue;      /* late workers whose lease is over and that still hold jobs */
     int32_t cancel_count, late_count, alone_count, kind_count;
@@ -1402,12 +1545,15 @@ typedef struct jobq_answer {
     bool more, done;        /* see the request's kind */
     jobq_error error;       /* if not JOBQ_OK, ignore the rest */
     int32_t count;          /* RESCUE, UNPARK: jobs. Else of the list that the kind fills */
+    int64_t due_us;         /* TICK: > 0: 1 plus the time until a schedule fires; 0: none will */
     int32_t kind_policy_count;
+    int32_t kind_count;
     jobq_reading reading;
     jobq_claimed claimed;
     jobq_news news;
     int32_t queues[JOBQ_LOOP_QUEUES];             /* ids, in the order of the queues served */
     jobq_queue_policy policies[JOBQ_LOOP_QUEUES]; /* in the order of the request's queues */
+    int32_t kinds[JOBQ_LOOP_KINDS];               /* REGISTER: ids, by the kinds' numbers */
     jobq_kind_policy kind_policies[JOBQ_LOOP_KINDS]; /* of kinds that the worker has */
     jobq_exception exceptions[JOBQ_ENDINGS_MAX];
     jobq_backlog backlogs[JOBQ_BACKLOGS_MAX];     /* in the order of their ids */
@@ -1440,18 +1586,43 @@ typedef enum jobq_phase {
 } jobq_phase;
 
 /* Counts since init; for statistics. */
+/* Counts since the start. succeeded to released say what handlers said, each run once, when it was
+ * said; flushed says what has been written, which is the same in the end unless a lease is lost. */
 typedef struct jobq_loop_stats {
-    int64_t claims, empty_claims, claimed, started, flushed, succeeded, retried, failed, cancelled,
-        released, lost, abandoned, heartbeats, rescued, reconnects, deaths;
+    int64_t claims;       /* claims that were answered */
+    int64_t empty_claims; /* ... without a job */
+    int64_t claimed;      /* jobs that came with claims */
+    int64_t started;      /* handlers that were started */
+    int64_t flushed;      /* decisions that the store has taken: jobs that ended or went back */
+    int64_t succeeded;    /* stages done, also by a handler's own transaction */
+    int64_t retried;      /* attempts that failed or ran out of time, and will be repeated */
+    int64_t failed;       /* jobs that failed for good */
+    int64_t cancelled;    /* jobs that were cancelled while they ran */
+    int64_t released;     /* jobs given back or parked; a snooze is not counted */
+    int64_t lost;         /* results that the store refused, because the job was no longer ours */
+    int64_t abandoned;    /* handlers that overran their time or the grace */
+    int64_t heartbeats;   /* heartbeats that were accepted */
+    int64_t rescued;      /* jobs of dead workers that this one gave back */
+    int64_t reconnects;   /* connections that were lost */
+    int64_t deaths;       /* times that others declared this worker dead; it registered again */
     int64_t aside;   /* jobs that could not be sent and were failed */
     int64_t refused; /* decisions that the database refused, and took without text and payload */
     int64_t left;    /* jobs left to a rescuer, because every decision about them was refused */
 } jobq_loop_stats;
 
-/* crowded: LOOKs that found a partition to read when all places were taken by others to read. */
+/* The same for messages. succeeded, dead and retried are counted when they have been written. */
 typedef struct jobq_relay_stats {
-    int64_t looks, crowded, reads, delivered, succeeded, dead, retried, lost, renewals, takeovers,
-        aside; /* messages that could not be read */
+    int64_t looks;     /* looks for partitions that have messages */
+    int64_t crowded;   /* ... that found one when all places were taken by others to read */
+    int64_t reads;     /* reads that brought messages */
+    int64_t delivered; /* messages that handlers were given, each time they were given */
+    int64_t succeeded; /* messages acknowledged, without dead letters */
+    int64_t dead;      /* messages that became dead letters */
+    int64_t retried;   /* deliveries that failed and are repeated */
+    int64_t lost;      /* acknowledgements that the store refused: the partition was taken */
+    int64_t renewals;  /* leases of partitions that were renewed for a long delivery */
+    int64_t takeovers; /* partitions taken from workers that died */
+    int64_t aside;     /* messages that could not be read and became dead letters */
 } jobq_relay_stats;
 
 typedef struct jobq_loop jobq_loop;
@@ -1567,6 +1738,9 @@ JOBQ_API jobq_loop_status jobq_loop_status_of(const jobq_loop *loop);
 #ifndef JOBQ_MEMORY_KINDS
 #define JOBQ_MEMORY_KINDS 8  /* kinds 1 to 8 may have a policy; others have their queue's */
 #endif
+#ifndef JOBQ_MEMORY_SCHEDULES
+#define JOBQ_MEMORY_SCHEDULES 4
+#endif
 
 typedef struct jobq_memory jobq_memory;
 
@@ -1577,7 +1751,37 @@ typedef struct jobq_memory_job {
     int64_t finished_at_us;
     jobq_reason reason;     /* failed: why, for jobq_reason_format */
     int32_t limit;
+    int32_t merged;         /* payloads that MERGE has put in the place of an older one */
+    int32_t follows;        /* waiting: the job whose end it waits for (0: none) */
+    int64_t key;            /* in its queue (0: none) */
+    int64_t tick_us;        /* the tick of the schedule that wrote it */
 } jobq_memory_job;
+
+/* The key of an enqueue on a jobq_memory. A number, because the block is flat; not 0. */
+typedef struct jobq_memory_key {
+    int64_t key;
+    jobq_known on_known;   /* MERGE takes the newer payload, and counts it in merged */
+    jobq_unique unique_for; /* PERIOD: for good, because a jobq_memory keeps every job */
+    int64_t at_latest_us;  /* of REPLACE and BUMP: the job's run_at is at most this much after it
+                              was added (default: no limit) */
+} jobq_memory_key;
+
+/* A schedule on a jobq_memory. Its clock has no time zone. */
+typedef struct jobq_memory_schedule {
+    jobq_cron cron;           /* by the store's clock; every_us must be 0 then */
+    int64_t every_us;         /* at least a second, counted from time 0 */
+    int64_t missed_within_us; /* how late a tick may be (default: LAST: without limit; ALL: a day;
+                                 SKIP: a minute) */
+    jobq_missed missed;
+    jobq_overlap overlap;
+    int32_t queue, kind;
+    int16_t priority;
+    jobq_str payload;         /* borrowed: must live as long as the store */
+    int64_t tick_us;          /* the next tick; JOBQ_NEVER: none. jobq_memory_schedule_add sets it
+                                 and the next two */
+    int64_t next_us;          /* when to fire it: later while there is no room for its job */
+    int64_t last_id;          /* the job that it wrote last; 0: none */
+} jobq_memory_schedule;
 
 /* A message on a jobq_memory. */
 typedef struct jobq_memory_message {
@@ -1616,11 +1820,28 @@ JOBQ_API void jobq_memory_pause(jobq_memory *memory, int32_t kind, bool paused);
 JOBQ_API int64_t jobq_memory_enqueue(jobq_memory *memory, const jobq_job *like, jobq_str payload,
                                      int64_t now_us);
 
+/*
+ * jobq_memory_enqueue_known -- the same with a key; see jobq_known_decide.
+ *
+ * Shape   id: the job that has the key afterwards; 0: no room, and nothing has changed. Returns
+ *         what was done: LEAVE and REJECT add nothing; NEW, CANCEL and FOLLOW added a job. One that
+ *         waits becomes ready when the job that it follows has ended, however it ended.
+ */
+JOBQ_API jobq_known jobq_memory_enqueue_known(jobq_memory *memory, const jobq_job *like,
+                                              jobq_str payload, const jobq_memory_key *key,
+                                              int64_t now_us, int64_t *id);
+
+/* jobq_memory_schedule_add -- adds a schedule, which fires from the first tick after now_us on.
+ * Loops learn of it with their next heartbeat. Returns it; NULL: no room. */
+JOBQ_API jobq_memory_schedule *jobq_memory_schedule_add(jobq_memory *memory,
+                                                        const jobq_memory_schedule *schedule,
+                                                        int64_t now_us);
+
 /* jobq_memory_get -- the job with this id; NULL: none. */
 JOBQ_API jobq_memory_job *jobq_memory_get(jobq_memory *memory, int64_t id);
 
-/* jobq_memory_event -- CANCEL cancels a ready job, or requests it of a running one; REVIVE makes a
- * failed job ready again. JOBQ_ERROR_TRANSITION: the job is in another state. */
+/* jobq_memory_event -- CANCEL cancels a job that has not begun, or requests it of a running one;
+ * REVIVE makes a failed job ready again. JOBQ_ERROR_TRANSITION: the job is in another state. */
 JOBQ_API jobq_error jobq_memory_event(jobq_memory *memory, int64_t id, jobq_event_kind kind,
                                       int64_t now_us);
 
@@ -1652,11 +1873,94 @@ typedef struct jobq_memory_handler {
  *
  * Shape   Returns when something is due next, by the same clock. Set your clock to that time and
  *         call again. JOBQ_NEVER: the loop has ended. The loop's configuration numbers the queues
- *         in the order of their ids. Needs 300 KB of stack.
+ *         and the kinds in the order of their ids. Needs 300 KB of stack.
  */
 JOBQ_API int64_t jobq_memory_work(jobq_memory *memory, jobq_loop *loop,
                                   const jobq_memory_handler *handlers, int32_t count,
                                   int64_t now_us);
+
+/* ---- tests of handlers ----------------------------------------------------------------------- */
+
+/*
+ * Handlers on a jobq_memory, by name: see TESTING YOUR HANDLERS. Time starts at 0 and passes only
+ * in jobq_test_run and jobq_test_sleep. Equal calls have equal effects, jitter included. Handlers
+ * run one after the other. Up to 16 queues have handlers. 8 queues and 8 kinds may have a policy:
+ * those that were named first, in handlers or by jobq_test_policy.
+ */
+
+#ifndef JOBQ_TEST_JOBS
+#define JOBQ_TEST_JOBS 256
+#endif
+#ifndef JOBQ_TEST_BYTES
+#define JOBQ_TEST_BYTES 1000000
+#endif
+
+typedef struct jobq_test jobq_test;
+
+/* A job to add, with the names and meanings of jobq_pg_job. Payload and headers are copied; names
+ * must live as long as the test. */
+typedef struct jobq_test_job {
+    const char *queue;
+    const char *kind;
+    jobq_str payload;   /* JSON text, checked (default: none) */
+    bool payload_bytes; /* payload holds bytes */
+    jobq_str headers;   /* JSON text, checked (default: none) */
+    int64_t delay_us;   /* (default 0) */
+    int64_t timeout_us; /* (default: its kind's, or else the queue's) */
+    int priority;       /* -9 to 9 (default 0) */
+    int stages;         /* 1 to JOBQ_STAGES_MAX (default 1) */
+    int max_attempts;   /* (default: the queue's) */
+} jobq_test_job;
+
+/* What goes wrong during a run. */
+typedef enum jobq_test_event {
+    JOBQ_TEST_NOTHING,
+    JOBQ_TEST_CRASH,    /* the worker dies when the handler returns; another one starts at once */
+    JOBQ_TEST_UNSURE,   /* the handler's result is written, but the connection is lost before the
+                           answer */
+    JOBQ_TEST_TIMEOUT,  /* the time limit passes before the handler starts. The job needs one */
+    JOBQ_TEST_CANCEL,   /* somebody cancels the job while it runs */
+    JOBQ_TEST_SHUTDOWN  /* the worker is told to stop; another one goes on afterwards */
+} jobq_test_event;
+
+/* jobq_test_size -- bytes of a test: some MB. The memory is the caller's, aligned for int64_t. */
+JOBQ_API size_t jobq_test_size(void);
+
+/* jobq_test_init -- an empty queue and a worker with these handlers. Handlers and the strings in
+ * them must live as long as the test. To end it, free the block. */
+JOBQ_API jobq_test *jobq_test_init(void *block, const jobq_job_handler *handlers, int32_t count);
+
+/* jobq_test_policy -- sets the policy of a queue, or of a kind. One of the two names is NULL. */
+JOBQ_API void jobq_test_policy(jobq_test *test, const char *queue, const char *kind,
+                               const jobq_policy *policy);
+
+/* jobq_test_conn -- what jobq_pg_call_conn returns from now on: a connection to a test database, or
+ * what the test's own version of libpq takes for one. jobq_pg_call_commit commits on it, and does
+ * not look at the job's token. */
+JOBQ_API void jobq_test_conn(jobq_test *test, void *conn);
+
+/* jobq_test_enqueue -- adds a job. Returns its id: 1, 2, 3 ... 0: a name, payload or header that
+ * is not valid, or no room. */
+JOBQ_API int64_t jobq_test_enqueue(jobq_test *test, const jobq_test_job *job);
+
+/* jobq_test_run -- runs what falls due, until every job has ended or this much time has passed.
+ * Returns how many times a handler ran. */
+JOBQ_API int64_t jobq_test_run(jobq_test *test, int64_t for_us);
+
+/* jobq_test_fault -- what goes wrong during the next run of a handler, once. */
+JOBQ_API void jobq_test_fault(jobq_test *test, jobq_test_event event);
+
+/* jobq_test_sleep -- in a handler: so much time passes, and the worker goes on meanwhile. */
+JOBQ_API void jobq_test_sleep(jobq_test *test, int64_t us);
+
+/* jobq_test_now -- the simulated time. A job's run_at_us is a time of the same clock. */
+JOBQ_API int64_t jobq_test_now(const jobq_test *test);
+
+/* jobq_test_get -- the job as it is now: state, attempt, run_at_us ... NULL: no such job. */
+JOBQ_API const jobq_job *jobq_test_get(jobq_test *test, int64_t id);
+
+/* jobq_test_error -- why the job's latest failed attempt failed, as Postgres keeps it; "": none. */
+JOBQ_API const char *jobq_test_error(jobq_test *test, int64_t id);
 
 #ifdef __cplusplus
 }
@@ -1767,15 +2071,21 @@ static const char *const jobq__outcome_names[] = {
     "none", "success", "retry", "discard", "snooze", "release", "cancelled", "done", NULL};
 static const char *const jobq__request_names[] = {
     "wait", "connect", "disconnect", "register", "policies", "claim", "recover", "complete",
-    "settle", "heartbeat", "rescue", "sleep", "unpark", "prune", "vacuum", "deregister",
+    "settle", "heartbeat", "rescue", "sleep", "unpark", "tick", "prune", "vacuum", "deregister",
     "remain", "set aside", "look", "read", "ack", "renew", "abandon", "exit", NULL};
+static const char *const jobq__known_names[] = {"leave", "replace", "merge", "bump", "cancel",
+                                                "reject", "new", "follow", NULL};
+static const char *const jobq__unique_names[] = {"", "period", "live", "ready", NULL};
+static const char *const jobq__missed_names[] = {"last", "all", "skip", NULL};
+static const char *const jobq__overlap_names[] = {"allow", "skip", "wait", "cancel", NULL};
 
 /* By value, up to NULL; "" is not a name. */
 static const char *const *jobq__names(jobq_enum of)
 {
     static const char *const *const all[JOBQ_ENUM_COUNT] = {
         jobq__error_names, jobq__curve_names,   jobq__state_names,   jobq__state_letters,
-        jobq__event_names, jobq__outcome_names, jobq__profile_names, jobq__request_names};
+        jobq__event_names, jobq__outcome_names, jobq__profile_names, jobq__request_names,
+        jobq__known_names, jobq__unique_names,  jobq__missed_names,  jobq__overlap_names};
 
     JOBQ_ASSERT(of < JOBQ_ENUM_COUNT);
     return all[of];
@@ -2342,6 +2652,265 @@ JOBQ_API int64_t jobq_backoff_delay(const jobq_backoff *backoff, uint32_t n, uin
     return low < high ? jobq_random_between(random, low, high) : jobq__min(low, b.cap_us);
 }
 
+/* ---- >>calendar ------------------------------------------------------------------------------ */
+
+typedef struct jobq__cron_field {
+    int low, high;
+    const char *names; /* of low and the values after it, of three letters */
+    uint32_t flag;     /* if it begins with `*` */
+    const char *why;
+} jobq__cron_field;
+
+#define JOBQ__CRON_WHY(allowed) allowed "; lists 1,3; ranges 1-5; steps */2 and 1-5/2"
+static const jobq__cron_field jobq__cron_fields[] = {
+    {0, 59, "", 0, JOBQ__CRON_WHY("second: 0 to 59")},
+    {0, 59, "", JOBQ_CRON_ELAPSED, JOBQ__CRON_WHY("minute: 0 to 59")},
+    {0, 23, "", JOBQ_CRON_ELAPSED, JOBQ__CRON_WHY("hour: 0 to 23")},
+    {1, 31, "", JOBQ_CRON_ANY_DAY, JOBQ__CRON_WHY("day: 1 to 31, L")},
+    {1, 12, "JANFEBMARAPRMAYJUNJULAUGSEPOCTNOVDEC", 0,
+     JOBQ__CRON_WHY("month: 1 to 12, JAN to DEC")},
+    {0, 7, "SUNMONTUEWEDTHUFRISAT", JOBQ_CRON_ANY_WEEKDAY,
+     JOBQ__CRON_WHY("weekday: 0 to 7, SUN to SAT")}};
+
+/* Whether the rest of a text begins with a word, in any case; then the word is cut off. */
+static bool jobq__cron_word(jobq_str *rest, const char *word, size_t len)
+{
+    size_t i;
+
+    for (i = 0; i < len; i++) {
+        int c = i < rest->len ? rest->ptr[i] : -1;
+        bool lower = c >= 'a' && c <= 'z' && c - 'a' == word[i] - 'A';
+        if (c != word[i] && !lower) return false;
+    }
+    rest->ptr += len;
+    rest->len -= len;
+    return true;
+}
+
+/* Cuts a number of one or two digits, or a name, off the rest of a text; -1: there is none. */
+static int jobq__cron_value(jobq_str *rest, const char *names, int low)
+{
+    int value = -1, i;
+
+    for (i = 0; i < 2 && rest->len > 0 && *rest->ptr >= '0' && *rest->ptr <= '9'; i++) {
+        value = (i == 0 ? 0 : value * 10) + *rest->ptr - '0';
+        rest->ptr++;
+        rest->len--;
+    }
+    for (i = 0; value < 0 && names[i] != '\0'; i += 3) {
+        if (jobq__cron_word(rest, names + i, 3)) value = low + i / 3;
+    }
+    return value;
+}
+
+/* Cuts an item of a field's list off the rest of the field, and adds it to the set. */
+static bool jobq__cron_item(const jobq__cron_field *f, jobq_str *rest, uint64_t *set)
+{
+    int low = f->low, high = f->high, step = 1;
+    bool range = true;
+
+    if (f->high == 31 && jobq__cron_word(rest, "L", 1)) {
+        *set |= 1;
+        return true;
+    }
+    if (!jobq__cron_word(rest, "*", 1)) {
+        low = high = jobq__cron_value(rest, f->names, f->low);
+        range = jobq__cron_word(rest, "-", 1);
+        if (range) high = jobq__cron_value(rest, f->names, f->low);
+        if (range && high == 0 && low > 0 && f->high == 7) high = 7; /* FRI-SUN */
+    }
+    if (range && jobq__cron_word(rest, "/", 1)) step = jobq__cron_value(rest, "", 0);
+    if (low < f->low || high < low || high > f->high || step < 1 || step > f->high) return false;
+    for (; low <= high; low += step) *set |= (uint64_t)1 << low;
+    return true;
+}
+
+/* The set of a field; 0: it breaks a rule. */
+static uint64_t jobq__cron_set(const jobq__cron_field *f, jobq_str field)
+{
+    uint64_t set = 0;
+
+    do {
+        if (!jobq__cron_item(f, &field, &set)) return 0;
+    } while (jobq__cron_word(&field, ",", 1));
+    return field.len == 0 ? set : 0;
+}
+
+/* The text, or what a name such as @daily stands for. */
+static jobq_str jobq__cron_named(jobq_str text)
+{
+    static const char *const names[] = {"@HOURLY",   "0 * * * *", "@DAILY",   "0 0 * * *",
+                                        "@MIDNIGHT", "0 0 * * *", "@WEEKLY",  "0 0 * * 0",
+                                        "@MONTHLY",  "0 0 1 * *", "@YEARLY",  "0 0 1 1 *",
+                                        "@ANNUALLY", "0 0 1 1 *"};
+    size_t i;
+
+    for (i = 0; i < sizeof names / sizeof names[0]; i += 2) {
+        jobq_str rest = text;
+        if (jobq__cron_word(&rest, names[i], strlen(names[i])) && rest.len == 0) {
+            return jobq_str_from(names[i + 1]);
+        }
+    }
+    return text;
+}
+
+static bool jobq__blank(char c) { return c == ' ' || c == '\t'; }
+
+/* Cuts the text at its blanks. Returns the number of fields; 7 if there are more. */
+static int jobq__cron_split(jobq_str text, jobq_str fields[7])
+{
+    size_t i = 0, from;
+    int count = 0;
+
+    for (;;) {
+        while (i < text.len && jobq__blank(text.ptr[i])) i++;
+        from = i;
+        while (i < text.len && !jobq__blank(text.ptr[i])) i++;
+        if (i == from || count == 7) return count;
+        fields[count].ptr = text.ptr + from;
+        fields[count++].len = i - from;
+    }
+}
+
+/* Whether the date comes in some year. Each month has a last day, and the days 1 to 29. */
+static bool jobq__cron_comes(const jobq_cron *c)
+{
+    if ((c->flags & (JOBQ_CRON_ANY_DAY | JOBQ_CRON_ANY_WEEKDAY)) == 0) return true;
+    if ((c->days & 0x3fffffffu) != 0) return true;
+    if ((c->days & 1u << 30) != 0 && (c->months & ~(1u << 2)) != 0) return true;
+    return (c->months & 0x15aau) != 0; /* of 31 days: 1, 3, 5, 7, 8, 10, 12 */
+}
+
+/* Reads the expression. Returns what is wrong with it, or NULL. */
+static const char *jobq__cron_read(jobq_str text, jobq_cron *cron)
+{
+    jobq_str fields[8];
+    uint64_t sets[6];
+    int count, i;
+
+    if (text.len > JOBQ_CRON_MAX) return "at most 1000 bytes";
+    fields[0] = jobq_str_from("0");
+    count = jobq__cron_split(text, fields + 1);
+    if (count == 1) count = jobq__cron_split(jobq__cron_named(fields[1]), fields + 1);
+    if (count != 5 && count != 6) {
+        return "five fields: minute hour day month weekday; or six, the second first; or "
+               "@hourly @daily @midnight @weekly @monthly @yearly @annually";
+    }
+    for (i = 0; i < 6; i++) {
+        sets[i] = jobq__cron_set(&jobq__cron_fields[i], fields[i + count - 5]);
+        if (sets[i] == 0) return jobq__cron_fields[i].why;
+    }
+    cron->seconds = sets[0];
+    cron->minutes = sets[1];
+    cron->hours = (uint32_t)sets[2];
+    cron->days = (uint32_t)sets[3];
+    cron->months = (uint32_t)sets[4];
+    cron->weekdays = (uint32_t)((sets[5] | sets[5] >> 7) & 127);
+    cron->flags = 0;
+    for (i = 1; i < 6; i++) {
+        if (*fields[i + count - 5].ptr == '*') cron->flags |= jobq__cron_fields[i].flag;
+    }
+    return jobq__cron_comes(cron) ? NULL : "day and month: there is no such date";
+}
+
+JOBQ_API jobq_error jobq_cron_parse(jobq_str text, jobq_cron *cron, const char **why)
+{
+    jobq_cron read;
+    const char *wrong;
+
+    JOBQ_ASSERT(cron != NULL);
+    wrong = jobq__cron_read(text, &read);
+    if (why != NULL) *why = wrong == NULL ? "" : wrong;
+    if (wrong != NULL) return JOBQ_ERROR_INVALID;
+    *cron = read;
+    return JOBQ_OK;
+}
+
+static int64_t jobq__floor_div(int64_t a, int64_t b)
+{
+    return a / b - (a % b < 0);
+}
+
+/* The date of a day, counted from 1970-01-01, in the Gregorian calendar of all times. Source:
+ * Hinnant's civil_from_days; years begin in March, so that the leap day is the last. */
+static void jobq__date_of(int64_t days, int64_t *year, int *month, int *day)
+{
+    int64_t z = days + 719468, era = jobq__floor_div(z, 146097), in_era = z - era * 146097;
+    int64_t y = (in_era - in_era / 1460 + in_era / 36524 - in_era / 146096) / 365;
+    int64_t in_year = in_era - (365 * y + y / 4 - y / 100), m = (5 * in_year + 2) / 153;
+
+    *day = (int)(in_year - (153 * m + 2) / 5 + 1);
+    *month = (int)(m < 10 ? m + 3 : m - 9);
+    *year = y + era * 400 + (*month <= 2);
+}
+
+static int jobq__month_length(int64_t year, int month)
+{
+    if (month != 2) return 30 + ((month + (month >= 8)) & 1);
+    return year % 4 == 0 && (year % 100 != 0 || year % 400 == 0) ? 29 : 28;
+}
+
+/* The lowest bit of a set from `from` on; 64: there is none. */
+static int jobq__bit_from(uint64_t set, int from)
+{
+    while (from < 64 && (set >> from & 1) == 0) from++;
+    return from;
+}
+
+/* The days of a month that match, as bits 1 to 31. first: its first day, from 1970-01-01. */
+static uint64_t jobq__cron_days(const jobq_cron *c, int64_t first, int length)
+{
+    int weekday = (int)(first + 4 - 7 * jobq__floor_div(first + 4, 7));
+    uint64_t week = (c->weekdays | (uint64_t)c->weekdays << 7) >> weekday & 127;
+    uint64_t days = c->days | (uint64_t)(c->days & 1) << length;
+    bool both = (c->flags & (JOBQ_CRON_ANY_DAY | JOBQ_CRON_ANY_WEEKDAY)) != 0;
+
+    week = week * 0x10204081u << 1; /* five weeks; the first begins with the month */
+    return (both ? days & week : days | week) & (((uint64_t)2 << length) - 2);
+}
+
+/* The first time of a day that matches, from a second of the day on; -1: there is none. */
+static int jobq__cron_time(const jobq_cron *c, int from)
+{
+    int h = from / 3600, m = from / 60 % 60, s = from % 60;
+    bool hour = (c->hours >> h & 1) != 0;
+
+    s = hour && (c->minutes >> m & 1) != 0 ? jobq__bit_from(c->seconds, s) : 64;
+    if (s == 64) m = hour ? jobq__bit_from(c->minutes, m + 1) : 64;
+    if (m == 64) h = jobq__bit_from(c->hours, h + 1);
+    if (h == 64) return -1;
+    if (m == 64) m = jobq__bit_from(c->minutes, 0);
+    if (s == 64) s = jobq__bit_from(c->seconds, 0);
+    return h * 3600 + m * 60 + s;
+}
+
+JOBQ_API int64_t jobq_cron_next(const jobq_cron *cron, int64_t local_us)
+{
+    int64_t at = jobq__floor_div(local_us, JOBQ__SECOND) + 1, today, first, year;
+    int month, day, length, time, i;
+
+    JOBQ_ASSERT(cron != NULL && cron->seconds != 0 && cron->minutes != 0 && cron->hours != 0);
+    if (local_us > JOBQ_NEVER - JOBQ__DAY * 366 * 51) return JOBQ_NEVER;
+    today = jobq__floor_div(at, 86400);
+    jobq__date_of(today, &year, &month, &day);
+    first = today - day + 1;
+    time = jobq__cron_time(cron, (int)(at - today * 86400));
+    if (time < 0) day++;
+    for (i = 0; i <= 600; i++) {
+        length = jobq__month_length(year, month);
+        if ((cron->months >> month & 1) != 0) {
+            day = jobq__bit_from(jobq__cron_days(cron, first, length), day);
+            if (day < 64 && first + day - 1 != today) time = jobq__cron_time(cron, 0);
+            if (day < 64) return ((first + day - 1) * 86400 + time) * JOBQ__SECOND;
+        }
+        first += length;
+        year += month == 12;
+        month = month % 12 + 1;
+        day = 1;
+    }
+    return JOBQ_NEVER;
+}
+
 /* ---- >>job ----------------------------------------------------------------------------------- */
 
 JOBQ_API jobq_policy jobq_policy_defaults(const jobq_policy *policy)
@@ -2553,7 +3122,7 @@ static bool jobq__applies(jobq_state state, jobq_event_kind event)
 {
     switch (event) {
     case JOBQ_EVENT_CLAIM: return state == JOBQ_STATE_READY;
-    case JOBQ_EVENT_CANCEL: return state == JOBQ_STATE_READY || state == JOBQ_STATE_RUNNING;
+    case JOBQ_EVENT_CANCEL: return state != JOBQ_STATE_NONE && !jobq_state_final(state);
     case JOBQ_EVENT_REVIVE: return state == JOBQ_STATE_FAILED;
     case JOBQ_EVENT_SUCCESS:
     case JOBQ_EVENT_RETRY:
@@ -2776,11 +3345,46 @@ JOBQ_API jobq_outcome jobq_call_run(jobq_call *call, jobq_handler handler)
     return outcome;
 }
 
+JOBQ_API size_t jobq_call_reason(char *out, const jobq_call *call, jobq_outcome outcome,
+                                 const jobq_decision *decision)
+{
+    static const char *const unsaid[JOBQ_OUTCOME_COUNT] = {
+        "the handler returned no outcome", NULL, "retry", "discarded", NULL, NULL, NULL,
+        "the handler said done, but its transaction did not complete the job"};
+    jobq_str message;
+
+    JOBQ_ASSERT(call != NULL);
+    message.ptr = call->error;
+    message.len = call->error_size;
+    if ((int)outcome < 0 || outcome >= JOBQ_OUTCOME_COUNT) outcome = JOBQ_OUTCOME_NONE;
+    if (message.len == 0) message = jobq_str_from(unsaid[outcome]);
+    if (message.ptr == NULL || outcome == JOBQ_OUTCOME_SUCCESS) return 0;
+    return jobq_reason_format(out, decision, message);
+}
+
+JOBQ_API jobq_known jobq_known_decide(jobq_known on_known, jobq_unique unique, jobq_state state,
+                                      bool begun)
+{
+    bool leaves = on_known == JOBQ_KNOWN_LEAVE || on_known == JOBQ_KNOWN_REJECT;
+    bool ended = jobq_state_final(state);
+
+    JOBQ_ASSERT(on_known <= JOBQ_KNOWN_REJECT && unique <= JOBQ_UNIQUE_READY);
+    if (unique == JOBQ_UNIQUE_DEFAULT) unique = leaves ? JOBQ_UNIQUE_PERIOD : JOBQ_UNIQUE_LIVE;
+    if (ended ? unique != JOBQ_UNIQUE_PERIOD : begun && unique == JOBQ_UNIQUE_READY)
+        return JOBQ_KNOWN_NEW;
+    if (leaves) return on_known;
+    if (ended || (begun && on_known == JOBQ_KNOWN_BUMP)) return JOBQ_KNOWN_LEAVE;
+    if (begun && on_known != JOBQ_KNOWN_CANCEL) return JOBQ_KNOWN_FOLLOW;
+    if (state == JOBQ_STATE_WAITING && on_known == JOBQ_KNOWN_CANCEL) return JOBQ_KNOWN_REPLACE;
+    return on_known;
+}
+
 /* ---- >>partition ----------------------------------------------------------------------------- */
 
 static uint32_t jobq__u32_min(uint32_t a, uint32_t b) { return a < b ? a : b; }
 
-JOBQ_API uint32_t jobq_partition_size(const jobq_partition_mode *mode, uint32_t configured)
+/* How many messages to read: 1 to configured. */
+static uint32_t jobq__partition_size(const jobq_partition_mode *mode, uint32_t configured)
 {
     JOBQ_ASSERT(mode != NULL);
     if (configured == 0) configured = 1;
@@ -2800,9 +3404,14 @@ static jobq_partition_mode jobq__degraded(uint32_t configured, uint32_t processe
     return mode;
 }
 
-JOBQ_API jobq_partition_mode jobq_partition_next(jobq_partition_mode mode, jobq_result result,
-                                                 uint32_t configured, uint32_t processed,
-                                                 uint32_t threshold)
+/* The mode after a batch. configured, threshold: 0 counts as 1. processed: messages done before the
+ * one that failed, or JOBQ_COUNT_UNKNOWN.
+ * Success: no failures; Degraded doubles its size, and becomes Normal at configured.
+ * Retry: one more failure; from threshold on Degraded, with size processed, but at least 1.
+ * Reject: no failures, and Degraded at once. The size never exceeds configured. */
+static jobq_partition_mode jobq__partition_next(jobq_partition_mode mode, jobq_result result,
+                                                uint32_t configured, uint32_t processed,
+                                                uint32_t threshold)
 {
     static const jobq_partition_mode normal = {JOBQ_PARTITION_NORMAL, 0, 0, 0};
 
@@ -2829,9 +3438,11 @@ static int64_t jobq__partition_backoff(const jobq_backoff *backoff, uint32_t fai
     return jobq_backoff_delay(backoff, failures == 0 ? 0 : failures - 1, random);
 }
 
-JOBQ_API jobq_directive jobq_partition_directive(const jobq_partition_mode *mode,
-                                                 jobq_result result, uint32_t count, uint32_t size,
-                                                 const jobq_backoff *backoff, uint64_t random)
+/* What to do after a batch. mode: that after the batch. count: messages read; 0 if there were none
+ * or another worker had the lease. size: what jobq__partition_size asked for. */
+static jobq_directive jobq__partition_directive(const jobq_partition_mode *mode,
+                                                jobq_result result, uint32_t count, uint32_t size,
+                                                const jobq_backoff *backoff, uint64_t random)
 {
     jobq_directive d = {JOBQ_DIRECTIVE_IDLE, 0};
 
@@ -3094,7 +3705,7 @@ JOBQ_API jobq_error jobq_cursor_check(const jobq_cursor *c)
  * whose holder died, and the size is 1 then; 0: none. */
 static int32_t jobq__cursor_size(const jobq_cursor *c, int32_t batch, int64_t lost)
 {
-    return lost > 0 ? 1 : (int32_t)jobq_partition_size(&c->mode, (uint32_t)batch);
+    return lost > 0 ? 1 : (int32_t)jobq__partition_size(&c->mode, (uint32_t)batch);
 }
 
 /* -- the plan of an acknowledgement -- */
@@ -3175,7 +3786,7 @@ static void jobq__plan_mode(const jobq_tuning *tuning, const jobq_verdict *v, bo
     if (processed != JOBQ_COUNT_UNKNOWN) {
         processed = jobq__u32_min(processed, (uint32_t)v->count);
     }
-    c->mode = jobq_partition_next(c->mode, result, (uint32_t)tuning->batch, processed,
+    c->mode = jobq__partition_next(c->mode, result, (uint32_t)tuning->batch, processed,
                                   tuning->threshold);
 }
 
@@ -3194,7 +3805,7 @@ static jobq_directive jobq__plan_directive(const jobq_tuning *tuning, const jobq
         d.kind = JOBQ_DIRECTIVE_SLEEP;
         d.delay_us = jobq__partition_backoff(&tuning->retry, plan->cursor.mode.failures, random);
     } else if (plan->done == v->count && plan->dead == 0) {
-        return jobq_partition_directive(&plan->cursor.mode, JOBQ_RESULT_SUCCESS,
+        return jobq__partition_directive(&plan->cursor.mode, JOBQ_RESULT_SUCCESS,
                                         (uint32_t)v->count, (uint32_t)v->size, &tuning->retry,
                                         random);
     }
@@ -3417,9 +4028,20 @@ typedef struct jobq_loop_queue {
     int16_t stages_max;
     int16_t priority_min;
     bool paused;
+    int32_t kinds; /* that the worker has of it; INT32_MAX: unknown */
+    int32_t open;  /* of them, those that were not at their limit when last counted */
     jobq_policy policy;
     jobq_bound bounds[JOBQ_PRIORITIES][JOBQ_STAGES_MAX]; /* by priority - JOBQ_PRIORITY_MIN */
 } jobq_loop_queue;
+
+/* A kind of which not every thread may run a job. */
+typedef struct jobq_limit {
+    int32_t kind;
+    int32_t queue; /* index; -1: unknown */
+    int32_t most;  /* jobs that may run at once */
+    int32_t held;  /* jobs that ran or waited for a thread when last counted */
+    bool passed;   /* a claim left the kind out, so its jobs may be below the bounds */
+} jobq_limit;
 
 /* A list of slots. head and tail -1: empty. */
 typedef struct jobq_list {
@@ -3532,6 +4154,7 @@ struct jobq_loop {
     int64_t beat_mono_us;    /* next heartbeat */
     int64_t claim_mono_us;   /* next claim */
     int64_t sweep_mono_us;   /* next sweep */
+    int64_t swept_mono_us;   /* the earliest next sweep, however many are wanted */
     int32_t sweeps_overrun;  /* sweeps that timed out in a row */
     int64_t full_mono_us;    /* next claim that lists all lanes */
     int64_t look_us;         /* pause after an empty claim; doubles */
@@ -3539,6 +4162,7 @@ struct jobq_loop {
     bool none_remain;        /* the store has just said that nothing remains */
     int64_t linger_us;       /* pause after a claim that got few jobs; doubles */
     int64_t due_mono_us;     /* when the next scheduled job is due */
+    int64_t tick_mono_us;    /* when a schedule fires next */
     int64_t idle_mono_us;    /* since when it has had no jobs (JOBQ_NEVER: busy) */
     int64_t busy_mono_us;    /* since when it has had jobs (JOBQ_NEVER: idle) */
     int64_t slept_mono_us;   /* when sleep was last announced or withdrawn */
@@ -3578,6 +4202,8 @@ struct jobq_loop {
     int32_t queue_count;
     int32_t kind_count;
     int32_t kind_policy_count;
+    int32_t limit_count;
+    int32_t limited_rows;    /* most jobs of a claim that may bring kinds with a limit */
     int32_t parked_kind;     /* a kind of this worker that has parked jobs; 0: none */
     bool connected;
     bool registered;         /* the store knows the worker */
@@ -3601,6 +4227,7 @@ struct jobq_loop {
     int32_t running[JOBQ_LOOP_THREADS];
     int32_t kinds[JOBQ_LOOP_KINDS + JOBQ_STRAYS_MAX]; /* else only of these kinds */
     jobq_kind_policy kind_policies[JOBQ_LOOP_KINDS]; /* of kinds that differ from their queue */
+    jobq_limit limits[JOBQ_LOOP_KINDS];
     jobq_watched watched[JOBQ_LOOP_WATCHED];
     jobq_claim claims[JOBQ_LOOP_CLAIMS];
     jobq_slot slots[JOBQ_LOOP_SLOTS];
@@ -3778,6 +4405,7 @@ static int32_t jobq__rows_max(const jobq_loop *l, jobq_request_kind kind)
     case JOBQ_REQUEST_COMPLETE:
     case JOBQ_REQUEST_SETTLE: return l->config.batch_max;
     case JOBQ_REQUEST_HEARTBEAT: return JOBQ_LOOP_CLAIMS;
+    case JOBQ_REQUEST_TICK:
     case JOBQ_REQUEST_RESCUE: return 100;
     case JOBQ_REQUEST_UNPARK: return 5000;
     case JOBQ_REQUEST_PRUNE: return 1000;
@@ -3859,7 +4487,7 @@ static void jobq__sweep_overran(jobq_loop *l, int64_t now)
     int64_t cost = now - l->sent_mono_us[JOBQ_REQUEST_CLAIM];
 
     if (!l->claim_sweep || !jobq__overran(l, JOBQ_REQUEST_CLAIM, now)) return;
-    l->sweep_mono_us = now + (2 * cost << l->sweeps_overrun);
+    l->sweep_mono_us = l->swept_mono_us = now + (2 * cost << l->sweeps_overrun);
     if (l->sweeps_overrun < 4) l->sweeps_overrun++;
 }
 
@@ -4322,6 +4950,19 @@ static void jobq__relay_busy(jobq_loop *l, int64_t now)
     r->look_mono_us = now + r->linger_us;
 }
 
+/* The longest time between two LOOKs. */
+static int64_t jobq__look_most(const jobq_loop *l)
+{
+    int64_t most = l->config.poll_us;
+    int32_t i;
+
+    for (i = 0; i < l->queue_count; i++) {
+        if ((l->config.message_queues >> i & 1) == 0) continue;
+        most = jobq__min(most, l->config.tuning[i].idle_us);
+    }
+    return most;
+}
+
 static void jobq__relay_idle(jobq_loop *l, int64_t now)
 {
     jobq_relay *r = &l->relay;
@@ -4330,7 +4971,7 @@ static void jobq__relay_idle(jobq_loop *l, int64_t now)
     if (r->idle_mono_us == JOBQ_NEVER) r->idle_mono_us = now;
     r->busy_mono_us = JOBQ_NEVER;
     r->empty = !r->amid;
-    r->look_us = jobq__twice(r->look_us, JOBQ__MS, l->config.poll_us);
+    r->look_us = jobq__twice(r->look_us, JOBQ__MS, jobq__look_most(l));
     r->look_mono_us = now + jobq__about(l, r->look_us);
     if (r->amid && !l->amid) r->look_mono_us = now;
 }
@@ -5157,6 +5798,93 @@ JOBQ_API void jobq_loop_init(jobq_loop *l, const jobq_loop_config *config, uint6
     jobq__relay_init(l, mono_us);
 }
 
+/* There may be a job: claim now, and again soon. */
+static void jobq__look_again(jobq_loop *l, int64_t now)
+{
+    l->swept_empty = false;
+    l->look_us = 0;
+    if (l->linger_us == 0) l->claim_mono_us = jobq__min(l->claim_mono_us, now);
+}
+
+/* -- kinds with a limit: law (19) -- */
+
+static jobq_limit *jobq__limit_of(jobq_loop *l, int32_t kind)
+{
+    int32_t i = 0;
+
+    while (i < l->limit_count && l->limits[i].kind != kind) i++;
+    return i < l->limit_count ? &l->limits[i] : NULL;
+}
+
+static bool jobq__limit_full(const jobq_limit *limit)
+{
+    return limit != NULL && limit->held >= limit->most;
+}
+
+/* Counts a job. False: its kind is at its limit without it. */
+static bool jobq__limit_takes(jobq_loop *l, int32_t slot)
+{
+    jobq_limit *limit = jobq__limit_of(l, l->slots[slot].job.kind);
+
+    if (jobq__limit_full(limit)) return false;
+    if (limit != NULL) limit->held++;
+    return true;
+}
+
+/* Counts the jobs that run, and those of a list that wait for a thread. */
+static void jobq__limits_count(jobq_loop *l, const jobq_list *waiting)
+{
+    int32_t i;
+
+    if (l->limit_count == 0) return;
+    for (i = 0; i < l->limit_count; i++) l->limits[i].held = 0;
+    for (i = 0; i < l->running_count; i++) jobq__limit_takes(l, l->running[i]);
+    for (i = waiting->head; i >= 0; i = l->slots[i].next) jobq__limit_takes(l, i);
+    for (i = 0; i < l->queue_count; i++) l->queues[i].open = l->queues[i].kinds;
+    for (i = 0; i < l->limit_count; i++) {
+        const jobq_limit *limit = &l->limits[i];
+        if (jobq__limit_full(limit) && limit->queue >= 0) l->queues[limit->queue].open--;
+    }
+}
+
+/* A job has left the threads or the wait for one. Claims may take its kind again. If one has passed
+ * the kind's jobs by, a sweep finds them. */
+static void jobq__limit_freed(jobq_loop *l, int32_t kind, int64_t now)
+{
+    jobq_limit *limit = jobq__limit_of(l, kind);
+
+    if (limit == NULL) return;
+    if (limit->queue >= 0) l->queues[limit->queue].open = l->queues[limit->queue].kinds;
+    if (limit->passed) {
+        l->sweep_mono_us = jobq__min(l->sweep_mono_us, jobq__max(now, l->swept_mono_us));
+    }
+    limit->passed = false;
+    jobq__look_again(l, now);
+}
+
+/* The store knows the worker's kinds by these ids, in the order of the configuration. */
+static void jobq__limits_set(jobq_loop *l, const int32_t *kinds, int32_t count)
+{
+    int32_t i;
+
+    l->limit_count = 0;
+    l->limited_rows = l->config.batch_max;
+    for (i = 0; i < count; i++) {
+        int32_t queue = l->config.kind_queues[i] - 1, most = l->config.kind_threads[i];
+        bool known = queue >= 0 && queue < l->queue_count;
+        jobq_limit *limit = &l->limits[l->limit_count];
+        if (known && l->queues[queue].kinds == INT32_MAX) l->queues[queue].kinds = 0;
+        if (known) l->queues[queue].kinds++;
+        if (most <= 0 || most >= l->config.threads) continue;
+        memset(limit, 0, sizeof *limit);
+        limit->kind = kinds[i];
+        limit->queue = known ? queue : -1;
+        limit->most = most;
+        l->limit_count++;
+    }
+    for (i = 0; i < l->queue_count; i++) l->queues[i].open = l->queues[i].kinds;
+}
+
 /* -- handing out jobs -- */
 
 /* The time limit of a job: its own, else its policy's. */
@@ -5214,6 +5942,7 @@ static void jobq__finish(jobq_loop *l, int32_t i, const jobq_event *event, int64
     s->since_mono_us = now;
     jobq__push(l, s->decision.state == JOBQ_STATE_SUCCEEDED && !s->verify ? &l->done : &l->odd, i);
     l->flush_mono_us = jobq__min(l->flush_mono_us, now + l->config.flush_us);
+    jobq__limit_freed(l, s->job.kind, now);
 }
 
 static void jobq__count_outcome(jobq_loop_stats *stats, const jobq_decision *d,
@@ -5336,14 +6065,6 @@ JOBQ_API void jobq_loop_stop(jobq_loop *l, int64_t mono_us, int64_t grace_us)
     jobq__relay_stop(l);
 }
 
-/* There may be a job: claim now, and again soon. */
-static void jobq__look_again(jobq_loop *l, int64_t now)
-{
-    l->swept_empty = false;
-    l->look_us = 0;
-    if (l->linger_us == 0) l->claim_mono_us = jobq__min(l->claim_mono_us, now);
-}
-
 JOBQ_API void jobq_loop_notified(jobq_loop *l, int64_t mono_us, bool cancel)
 {
     JOBQ_ASSERT(l != NULL);
@@ -5370,6 +6091,17 @@ JOBQ_API void jobq_loop_hears(jobq_loop *l, int64_t mono_us, bool hears)
 
 /* -- claiming -- */
 
+/* Whether every queue that this worker claims from has only kinds that are at their limit. */
+static bool jobq__all_full(const jobq_loop *l)
+{
+    int32_t i;
+
+    for (i = 0; i < l->queue_count; i++) {
+        if (jobq__claims_from(l, i) && l->queues[i].open > 0) return false;
+    }
+    return true;
+}
+
 /* How many jobs to claim: enough for the threads, plus what they use up in a short time. */
 static int32_t jobq__claim_want(const jobq_loop *l)
 {
@@ -5380,7 +6112,7 @@ static int32_t jobq__claim_want(const jobq_loop *l)
         ahead = jobq__min(l->config.threads * (int64_t)JOBQ__PREFETCH / l->handler_us,
                           l->config.batch_max);
     }
-    if (2 * (int64_t)l->queued.count > ahead) return 0;
+    if (2 * (int64_t)l->queued.count > ahead || jobq__all_full(l)) return 0;
     want = l->config.threads + ahead - l->running_count - l->queued.count;
     want = jobq__min(want, l->config.jobs_max - l->stats.started - l->queued.count);
     want = jobq__min(want, l->config.batch_max);
@@ -5431,7 +6163,7 @@ static void jobq__lanes_add(const jobq_loop *l, const jobq_loop_queue *q, int16_
     }
 }
 
-/* Adds the lanes of a claim, in claiming order, and the kinds. */
+/* Adds the lanes of a claim, in claiming order. */
 static void jobq__lanes(const jobq_loop *l, jobq_request *a)
 {
     int16_t priority;
@@ -5441,13 +6173,30 @@ static void jobq__lanes(const jobq_loop *l, jobq_request *a)
         for (n = 0; n < l->queue_count; n++) {
             int32_t i = (l->first_queue + n) % l->queue_count;
             const jobq_loop_queue *q = &l->queues[i];
-            if (priority < q->priority_min || !jobq__claims_from(l, i)) continue;
+            if (priority < q->priority_min || !jobq__claims_from(l, i) || q->open == 0) continue;
             jobq__lanes_add(l, q, priority, a);
         }
     }
+}
+
+/* Adds the kinds of a claim, without those that are at their limit. A claim cannot limit the jobs
+ * of one kind, so one that may bring kinds with a limit carries few rows: see jobq__limited. */
+static void jobq__claim_kinds(jobq_loop *l, jobq_request *a)
+{
+    bool limited = false;
+    int32_t i;
+
+    jobq__limits_count(l, &l->queued);
     a->every_kind = l->every_kind;
-    a->kind_count = l->kind_count;
-    memcpy(a->kinds, l->kinds, (size_t)l->kind_count * sizeof *l->kinds);
+    for (i = 0; i < l->kind_count; i++) {
+        jobq_limit *limit = jobq__limit_of(l, l->kinds[i]);
+        bool full = jobq__limit_full(limit);
+        if (full) limit->passed = true;
+        else a->kinds[a->kind_count++] = l->kinds[i];
+        a->every_kind = a->every_kind && !full;
+        limited = limited || (limit != NULL && !full);
+    }
+    if (limited) a->limit = (int32_t)jobq__min(a->limit, l->limited_rows);
 }
 
 /* Adds a claim to a request. */
@@ -5465,6 +6214,7 @@ static void jobq__add_claim(jobq_loop *l, int64_t now, jobq_request *a)
     l->claim_names = jobq__budget_blames(b) &&
                      (l->named == 0 || l->named_lanes != jobq__claim_lanes(l));
     a->limit = a->suspects ? 1 : (int32_t)jobq__min(a->limit, jobq__claim_want(l));
+    jobq__claim_kinds(l, a);
     a->bytes = l->claim_names ? 0 : b->bytes;
     a->sweep = now >= l->sweep_mono_us;
     a->look = a->sweep || l->idle_mono_us != JOBQ_NEVER || now >= l->full_mono_us;
@@ -5538,19 +6288,36 @@ static int32_t jobq__claimed_job(jobq_loop *l, int64_t now, const jobq_job *job)
     return i;
 }
 
+/* Of a claim with jobs of kinds with a limit, this many had to be given back. The next one carries
+ * as many rows as could be kept; from then on the number doubles. */
+static void jobq__limited(jobq_loop *l, int32_t excess)
+{
+    int64_t rows = 2 * (int64_t)l->limited_rows;
+
+    if (excess > 0) rows = jobq__max(l->claim_count - excess, 1);
+    l->limited_rows = (int32_t)jobq__min(rows, l->config.batch_max);
+}
+
 /* After an answer with jobs: drops those that came too late for this worker. If it was declared
- * dead, its rescuer has them; if it is stopping, they are released. */
+ * dead, its rescuer has them. If it is stopping, or their kind is at its limit, they are
+ * released. */
 static void jobq__claimed_late(jobq_loop *l, int64_t now)
 {
     jobq_list kept = jobq__empty;
-    int32_t i;
+    int32_t i, excess = 0;
 
+    jobq__limits_count(l, &kept);
     while ((i = jobq__pop(l, &l->queued)) >= 0) {
-        if (l->slots[i].job.worker != l->worker) jobq__slot_free(l, i);
-        else if (l->phase != JOBQ_PHASE_WORKING) jobq__give_back(l, i, JOBQ_EVENT_RELEASE, now);
-        else jobq__push(l, &kept, i);
+        bool dead = l->slots[i].job.worker != l->worker;
+        bool takes = !dead && l->phase == JOBQ_PHASE_WORKING && jobq__limit_takes(l, i);
+        if (takes) jobq__push(l, &kept, i);
+        else if (dead) jobq__slot_free(l, i);
+        else jobq__give_back(l, i, JOBQ_EVENT_RELEASE, now);
+        excess += !takes;
     }
     l->queued = kept;
+    jobq__limited(l, excess);
+    jobq__limits_count(l, &l->queued);
 }
 
 static void jobq__swept(jobq_loop *l, int64_t now)
@@ -5562,6 +6329,7 @@ static void jobq__swept(jobq_loop *l, int64_t now)
      * them. */
     if (l->claim_sweep) {
         l->sweep_mono_us = now + jobq__max(pause, 2 * cost);
+        l->swept_mono_us = now + 2 * cost;
         l->sweeps_overrun = 0;
     }
     if (l->claim_full) l->full_mono_us = now + JOBQ__IDLE;
@@ -5956,6 +6724,12 @@ static void jobq__bounds_drop(jobq_loop *l)
     for (i = 0; i < l->queue_count; i++) memset(l->queues[i].bounds, 0, sizeof l->queues[i].bounds);
 }
 
+/* A store says a microsecond more than is left, because 0 means that there is none. */
+static int64_t jobq__tick_at(int64_t now, int64_t due_us)
+{
+    return due_us > 0 ? now + due_us - 1 : JOBQ_NEVER;
+}
+
 static void jobq__news(jobq_loop *l, int64_t now, const jobq_news *n)
 {
     int64_t sent = l->sent_mono_us[JOBQ_REQUEST_HEARTBEAT];
@@ -5979,6 +6753,7 @@ static void jobq__news(jobq_loop *l, int64_t now, const jobq_news *n)
     if (n->policy != l->policy) l->policies_stale = true;
     l->policy = n->policy;
     if (n->suspects) l->suspects_ready = true;
+    l->tick_mono_us = jobq__tick_at(now, n->tick_us);
     l->parked_kind = n->parked_kind;
     if (n->store_now_us < l->store_now_us) jobq__bounds_drop(l); /* the store's clock went back */
     l->store_now_us = n->store_now_us;
@@ -6065,6 +6840,32 @@ static void jobq__tell_rescue(jobq_loop *l, int64_t now, jobq_answer *a)
     if (a->done && !a->more) w->worker = 0;
     if (a->done) w->lease_us = jobq__min(l->config.heartbeat_us, JOBQ__SECOND);
     w->since_mono_us = now; /* it had locked jobs: come back for them; or it has beaten: watch on */
+}
+
+/* -- schedules -- */
+
+static int64_t jobq__due_tick(const jobq_loop *l, jobq_request_kind kind, int64_t now)
+{
+    (void)now;
+    if (!l->registered || l->phase != JOBQ_PHASE_WORKING || jobq__sent(l, kind)) return JOBQ_NEVER;
+    return jobq__max(l->tick_mono_us, l->hold_mono_us[kind]);
+}
+
+/* A schedule is due, or is being fired. */
+static bool jobq__ticks(const jobq_loop *l, int64_t now)
+{
+    return jobq__sent(l, JOBQ_REQUEST_TICK) ||
+           (l->tick_mono_us <= now && l->failures[JOBQ_REQUEST_TICK] == 0);
+}
+
+static void jobq__tell_tick(jobq_loop *l, int64_t now, jobq_answer *a)
+{
+    jobq__answer(l, JOBQ_REQUEST_TICK, now, a->error);
+    if (a->error != JOBQ_OK) return;
+    l->tick_mono_us = jobq__tick_at(now, a->due_us);
+    if (a->count == 0) return;
+    jobq__look_again(l, now);
+    jobq__relay_look(l, now);
 }
 
 /* -- sleep -- */
@@ -6187,11 +6988,15 @@ static void jobq__tell_register(jobq_loop *l, int64_t now, jobq_answer *a)
         memset(&l->queues[i], 0, sizeof l->queues[i]);
         l->queues[i].id = a->queues[i];
         l->queues[i].stages_max = 1;
+        l->queues[i].kinds = INT32_MAX;
         l->queues[i].policy = jobq_policy_defaults(NULL);
     }
+    JOBQ_ASSERT(a->kind_count >= 0 && a->kind_count <= JOBQ_LOOP_KINDS);
+    jobq__limits_set(l, a->kinds, a->kind_count);
     l->lease_mono_us = l->sent_mono_us[JOBQ_REQUEST_REGISTER] + l->config.lease_us;
     l->alive_mono_us = now;
     l->beat_mono_us = now; /* for the first news: late workers, parked kinds, suspects */
+    l->tick_mono_us = JOBQ_NEVER;
     l->claim_mono_us = l->sweep_mono_us = now;
     l->policies_stale = true;
     jobq__relay_look(l, now);
@@ -6437,6 +7242,7 @@ static const jobq_activity jobq__activities[] = {
     {JOBQ_REQUEST_RENEW, jobq__due_of_parts, jobq__make_renew, jobq__tell_renew},
     {JOBQ_REQUEST_READ, jobq__due_of_parts, jobq__make_read, jobq__tell_read},
     {JOBQ_REQUEST_LOOK, jobq__due_look, jobq__make_look, jobq__tell_look},
+    {JOBQ_REQUEST_TICK, jobq__due_tick, jobq__make_queues, jobq__tell_tick},
     {JOBQ_REQUEST_RESCUE, jobq__due_rescue, jobq__make_rescue, jobq__tell_rescue},
     {JOBQ_REQUEST_REGISTER, jobq__due_wanted, jobq__make_register, jobq__tell_register},
     {JOBQ_REQUEST_POLICIES, jobq__due_wanted, jobq__make_queues, jobq__tell_policies},
@@ -6524,7 +7330,7 @@ static void jobq__phase_move(jobq_loop *l, int64_t now)
     bool done = l->stats.started >= l->config.jobs_max && !jobq__in_hand(l) && l->orphan_count == 0;
 
     jobq__amid_move(l, now);
-    if (l->config.until == JOBQ_UNTIL_EMPTY) done |= jobq__empty_here(l);
+    if (l->config.until == JOBQ_UNTIL_EMPTY) done |= jobq__empty_here(l) && !jobq__ticks(l, now);
     if (l->config.until == JOBQ_UNTIL_ENDED) done |= l->none_remain && jobq__empty_here(l);
     if (l->phase == JOBQ_PHASE_WORKING && done && !jobq__sent(l, JOBQ_REQUEST_CLAIM)) {
         jobq_loop_stop(l, now, -1);
@@ -6808,6 +7614,8 @@ struct jobq_memory {
     uint64_t own_policies;  /* bit i: kind i has a policy of its own */
     jobq_policy policies[JOBQ_MEMORY_QUEUES];
     jobq_policy kind_policies[JOBQ_MEMORY_KINDS];
+    int32_t schedule_count;
+    jobq_memory_schedule schedules[JOBQ_MEMORY_SCHEDULES];
     jobq_memory_partition partitions[JOBQ_MEMORY_PARTITIONS]; /* ids are index + 1 */
     jobq_memory_message messages[JOBQ_MEMORY_MESSAGES];
 };
@@ -6881,6 +7689,15 @@ static const jobq_policy *jobq__memory_policy(const jobq_memory *m, int32_t queu
     return &m->policies[queue >= 1 && queue <= JOBQ_MEMORY_QUEUES ? queue - 1 : 0];
 }
 
+/* Claims learn which priorities and stages there are. */
+static void jobq__memory_lane(jobq_memory *m, const jobq_job *job)
+{
+    if (job->stages <= m->stages_max && job->priority >= m->priority_min) return;
+    m->stages_max = (int16_t)jobq__max(m->stages_max, job->stages);
+    m->priority_min = (int16_t)jobq__min(m->priority_min, job->priority);
+    m->policy_version++;
+}
+
 JOBQ_API int64_t jobq_memory_enqueue(jobq_memory *m, const jobq_job *like, jobq_str payload,
                                      int64_t now_us)
 {
@@ -6899,11 +7716,7 @@ JOBQ_API int64_t jobq_memory_enqueue(jobq_memory *m, const jobq_job *like, jobq_
     mj->job.enqueued_at_us = now_us;
     mj->job.run_at_us = jobq__max(like->run_at_us, now_us);
     mj->payload = payload;
-    if (like->stages > m->stages_max || like->priority < m->priority_min) {
-        m->stages_max = (int16_t)jobq__max(m->stages_max, like->stages);
-        m->priority_min = (int16_t)jobq__min(m->priority_min, like->priority);
-        m->policy_version++;
-    }
+    jobq__memory_lane(m, &mj->job);
     return mj->job.id;
 }
 
@@ -6957,6 +7770,21 @@ static void jobq__memory_apply(jobq_memory_job *mj, const jobq_decision *d, int6
     jobq_job_apply(&mj->job, d, now_us);
 }
 
+/* If a job has ended: makes those ready that wait for it. */
+static void jobq__memory_promote(jobq_memory *m, const jobq_job *ended, int64_t now_us)
+{
+    int32_t i;
+
+    for (i = 0; i < m->job_count && jobq_state_final(ended->state); i++) {
+        jobq_memory_job *mj = &jobq__memory_jobs(m)[i];
+        if (mj->follows != ended->id) continue;
+        mj->follows = 0;
+        if (mj->job.state != JOBQ_STATE_WAITING) continue;
+        mj->job.state = JOBQ_STATE_READY;
+        mj->job.run_at_us = now_us;
+    }
+}
+
 /* Decides one event about one job, and applies the decision. */
 static jobq_error jobq__memory_event(jobq_memory *m, jobq_memory_job *mj, jobq_event *event,
                                      int64_t now_us)
@@ -6967,8 +7795,10 @@ static jobq_error jobq__memory_event(jobq_memory *m, jobq_memory_job *mj, jobq_e
                                            : jobq__memory_policy(m, mj->job.queue),
                                        &mj->job, event, &d);
 
-    if (error == JOBQ_OK) jobq__memory_apply(mj, &d, now_us);
-    return error;
+    if (error != JOBQ_OK) return error;
+    jobq__memory_apply(mj, &d, now_us);
+    jobq__memory_promote(m, &mj->job, now_us);
+    return JOBQ_OK;
 }
 
 static jobq_error jobq__memory_plain(jobq_memory *m, jobq_memory_job *mj, jobq_event_kind kind,
@@ -7156,6 +7986,7 @@ static bool jobq__memory_set_aside(jobq_memory *m, int64_t id, int64_t now_us)
     if (mj == NULL || mj->job.state != JOBQ_STATE_READY) return false;
     d = jobq__end(&mj->job, JOBQ_STATE_FAILED);
     jobq__memory_apply(mj, &d, now_us);
+    jobq__memory_promote(m, &mj->job, now_us);
     return true;
 }
 
@@ -7189,6 +8020,7 @@ static jobq_error jobq__memory_settle(jobq_memory *m, int64_t id, int64_t worker
         d = jobq__end(&mj->job, JOBQ_STATE_CANCELLED);
     }
     jobq__memory_apply(mj, &d, now_us);
+    jobq__memory_promote(m, &mj->job, now_us);
     return JOBQ_OK;
 }
 
@@ -7279,6 +8111,230 @@ JOBQ_API jobq_error jobq_memory_event(jobq_memory *m, int64_t id, jobq_event_kin
     return mj == NULL ? JOBQ_ERROR_NOT_FOUND : jobq__memory_plain(m, mj, kind, now_us);
 }
 
+/* -- keys -- */
+
+/* The job that has a key: the newest one with it that has not ended, or else the newest. So if a
+ * job that waits is cancelled, its predecessor has the key again. NULL: none. */
+static jobq_memory_job *jobq__memory_keyed(jobq_memory *m, int32_t queue, int64_t key)
+{
+    jobq_memory_job *ended = NULL;
+    int32_t i;
+
+    for (i = m->job_count - 1; i >= 0; i--) {
+        jobq_memory_job *mj = &jobq__memory_jobs(m)[i];
+        if (mj->key != key || mj->job.queue != queue) continue;
+        if (!jobq_state_final(mj->job.state)) return mj;
+        if (ended == NULL) ended = mj;
+    }
+    return ended;
+}
+
+/* Like jobq.known_change. */
+static void jobq__memory_change(jobq_memory *m, jobq_memory_job *mj, jobq_known what,
+                                const jobq_job *like, jobq_str payload, int64_t latest_us,
+                                int64_t now_us)
+{
+    int64_t run_at_us = jobq__min(jobq__max(like->run_at_us, now_us), latest_us);
+
+    if (what == JOBQ_KNOWN_BUMP) {
+        if (mj->job.state != JOBQ_STATE_READY || mj->job.run_at_us <= run_at_us) return;
+        mj->job.run_at_us = run_at_us;
+        return;
+    }
+    mj->payload = payload;
+    mj->merged += what == JOBQ_KNOWN_MERGE;
+    if (what == JOBQ_KNOWN_MERGE) return;
+    mj->job.priority = like->priority;
+    mj->job.attempt = 0;
+    if (mj->job.state == JOBQ_STATE_READY) mj->job.run_at_us = jobq__max(run_at_us, now_us);
+    jobq__memory_lane(m, &mj->job);
+}
+
+/* Adds a job that waits for the end of another one; NULL: no room. */
+static jobq_memory_job *jobq__memory_follow(jobq_memory *m, const jobq_job *like,
+                                            jobq_str payload, int64_t old, int64_t now_us)
+{
+    jobq_memory_job *mj = jobq_memory_get(m, jobq_memory_enqueue(m, like, payload, now_us));
+
+    if (mj == NULL || old == 0) return mj;
+    mj->job.state = JOBQ_STATE_WAITING;
+    mj->job.run_at_us = JOBQ_NEVER;
+    mj->follows = (int32_t)old;
+    return mj;
+}
+
+JOBQ_API jobq_known jobq_memory_enqueue_known(jobq_memory *m, const jobq_job *like,
+                                              jobq_str payload, const jobq_memory_key *key,
+                                              int64_t now_us, int64_t *id)
+{
+    jobq_memory_job *mj;
+    jobq_known what = JOBQ_KNOWN_NEW;
+    int64_t old = 0;
+
+    JOBQ_ASSERT(m != NULL && like != NULL && key != NULL && key->key != 0 && id != NULL);
+    mj = jobq__memory_keyed(m, like->queue, key->key);
+    if (mj != NULL) {
+        bool begun = mj->job.state == JOBQ_STATE_RUNNING || mj->job.stage > 0;
+        what = jobq_known_decide(key->on_known, key->unique_for, mj->job.state, begun);
+        *id = mj->job.id;
+        if (what == JOBQ_KNOWN_REPLACE || what == JOBQ_KNOWN_MERGE || what == JOBQ_KNOWN_BUMP) {
+            int64_t latest_us = key->at_latest_us == 0
+                ? JOBQ_NEVER : jobq__add(mj->job.enqueued_at_us, key->at_latest_us);
+            jobq__memory_change(m, mj, what, like, payload, latest_us, now_us);
+        }
+        if (what < JOBQ_KNOWN_NEW && what != JOBQ_KNOWN_CANCEL) return what;
+        *id = 0;
+        if (m->job_count == m->job_max) return what;
+        if (what == JOBQ_KNOWN_CANCEL) {
+            jobq__memory_plain(m, mj, JOBQ_EVENT_CANCEL, now_us);
+            if (mj->job.state == JOBQ_STATE_RUNNING) old = mj->job.id;
+        }
+        if (what == JOBQ_KNOWN_FOLLOW) old = mj->job.id;
+    }
+    mj = jobq__memory_follow(m, like, payload, old, now_us);
+    *id = mj == NULL ? 0 : mj->job.id;
+    if (mj != NULL) mj->key = key->key;
+    return what;
+}
+
+/* -- schedules -- */
+
+#define JOBQ__TICKS_MAX 100 /* that one schedule fires in one TICK */
+
+/* The first tick after an instant; JOBQ_NEVER: there is none. */
+static int64_t jobq__schedule_after(const jobq_memory_schedule *s, int64_t after_us)
+{
+    if (s->every_us == 0) return jobq_cron_next(&s->cron, after_us);
+    return (jobq__floor_div(after_us, s->every_us) + 1) * s->every_us;
+}
+
+/* The last tick that is not after until_us. tick_us is one. Each step halves the time that is left
+ * to search. */
+static int64_t jobq__schedule_last(const jobq_memory_schedule *s, int64_t tick_us,
+                                   int64_t until_us)
+{
+    int64_t next;
+
+    while ((next = jobq__schedule_after(s, tick_us)) <= until_us) {
+        int64_t middle = next + (until_us - next) / 2;
+        tick_us = jobq__schedule_after(s, middle);
+        if (tick_us <= until_us) continue;
+        tick_us = next;
+        until_us = middle;
+    }
+    return tick_us;
+}
+
+JOBQ_API jobq_memory_schedule *jobq_memory_schedule_add(jobq_memory *m,
+                                                        const jobq_memory_schedule *schedule,
+                                                        int64_t now_us)
+{
+    static const int64_t within[] = {JOBQ_NEVER, JOBQ__DAY, JOBQ__MINUTE};
+    jobq_memory_schedule *s;
+
+    JOBQ_ASSERT(m != NULL && schedule != NULL && schedule->missed_within_us >= 0);
+    JOBQ_ASSERT(schedule->every_us == 0 ? schedule->cron.minutes != 0
+                                        : schedule->every_us >= JOBQ__SECOND);
+    if (m->schedule_count == JOBQ_MEMORY_SCHEDULES) return NULL;
+    s = &m->schedules[m->schedule_count++];
+    *s = *schedule;
+    if (s->missed_within_us == 0) s->missed_within_us = within[s->missed];
+    s->tick_us = s->next_us = jobq__schedule_after(s, now_us);
+    s->last_id = 0;
+    return s;
+}
+
+/* Writes the job of one tick. Like jobq.fire_job: while one waits, it takes over the newer tick.
+ * *written: whether it wrote one; not if overlap leaves this tick out. False: there is no room. */
+static bool jobq__memory_fire_job(jobq_memory *m, jobq_memory_schedule *s, int64_t now_us,
+                                  bool *written)
+{
+    jobq_memory_job *mj = s->overlap == JOBQ_OVERLAP_ALLOW ? NULL : jobq_memory_get(m, s->last_id);
+    jobq_job like = jobq_job_new(0);
+    int64_t old = mj == NULL || jobq_state_final(mj->job.state) ? 0 : mj->job.id;
+
+    *written = false;
+    if (old != 0 && mj->job.state == JOBQ_STATE_WAITING) {
+        mj->tick_us = s->tick_us;
+        return *written = true;
+    }
+    if (old != 0 && s->overlap == JOBQ_OVERLAP_SKIP) return true;
+    if (m->job_count == m->job_max) return false;
+    if (old != 0 && s->overlap == JOBQ_OVERLAP_CANCEL) {
+        jobq__memory_plain(m, mj, JOBQ_EVENT_CANCEL, now_us);
+        if (mj->job.state != JOBQ_STATE_RUNNING) old = 0;
+    }
+    like.queue = s->queue;
+    like.kind = s->kind;
+    like.priority = s->priority;
+    mj = jobq__memory_follow(m, &like, s->payload, old, now_us);
+    mj->tick_us = s->tick_us;
+    s->last_id = mj->job.id;
+    return *written = true;
+}
+
+/* Like jobq.fire: what is missed is decided here. Returns how many jobs it wrote. If there is no
+ * room, the tick is fired again after a minute. */
+static int32_t jobq__memory_fire(jobq_memory *m, jobq_memory_schedule *s, int64_t now_us)
+{
+    bool limited = s->missed_within_us != JOBQ_NEVER, written;
+    int32_t count = 0, n;
+
+    if (limited && s->tick_us < now_us - s->missed_within_us) {
+        s->tick_us = jobq__schedule_after(s, now_us - s->missed_within_us - 1);
+    }
+    if (s->missed != JOBQ_MISSED_ALL && s->tick_us <= now_us) {
+        s->tick_us = jobq__schedule_last(s, s->tick_us, now_us);
+    }
+    for (n = 0; s->tick_us <= now_us && n < JOBQ__TICKS_MAX; n++) {
+        if (!jobq__memory_fire_job(m, s, now_us, &written)) {
+            s->next_us = now_us + JOBQ__MINUTE;
+            return count;
+        }
+        count += written;
+        s->tick_us = jobq__schedule_after(s, s->tick_us);
+    }
+    s->next_us = s->tick_us;
+    return count;
+}
+
+/* Whether a schedule fires here: it is of these queues, and neither its queue nor its kind is
+ * paused. */
+static bool jobq__memory_fires(const jobq_memory *m, const jobq_memory_schedule *s,
+                               uint64_t queues)
+{
+    return (queues >> s->queue & 1) != 0 && (m->paused >> s->queue & 1) == 0 &&
+           (m->paused_kinds >> s->kind & 1) == 0;
+}
+
+/* 1 plus the microseconds until the next tick of these queues; 0: there is none. */
+static int64_t jobq__memory_next_tick(const jobq_memory *m, uint64_t queues, int64_t now_us)
+{
+    int64_t next = JOBQ_NEVER;
+    int32_t i;
+
+    for (i = 0; i < m->schedule_count; i++) {
+        if (!jobq__memory_fires(m, &m->schedules[i], queues)) continue;
+        next = jobq__min(next, m->schedules[i].next_us);
+    }
+    return next == JOBQ_NEVER ? 0 : jobq__max(next - now_us, 0) + 1;
+}
+
+/* Like jobq.tick. */
+static void jobq__memory_tick(jobq_memory *m, uint64_t queues, int32_t limit, int64_t now_us,
+                              jobq_answer *a)
+{
+    int32_t i;
+
+    for (i = 0; i < m->schedule_count && limit > 0; i++) {
+        jobq_memory_schedule *s = &m->schedules[i];
+        if (s->next_us > now_us || !jobq__memory_fires(m, s, queues)) continue;
+        a->count += jobq__memory_fire(m, s, now_us);
+        limit--;
+    }
+    a->due_us = jobq__memory_next_tick(m, queues, now_us);
+}
+
 /* Whether any job of these queues (bit i: queue i) has not ended, or any message of message_queues
  * is not acknowledged. */
 static bool jobq__memory_remains(const jobq_memory *m, uint64_t queues, uint64_t message_queues)
@@ -7288,10 +8344,7 @@ static bool jobq__memory_remains(const jobq_memory *m, uint64_t queues, uint64_t
     JOBQ_ASSERT(m != NULL);
     for (i = 0; i < m->job_count; i++) {
         const jobq_job *job = &jobq__memory_jobs(m)[i].job;
-        if ((job->state == JOBQ_STATE_READY || job->state == JOBQ_STATE_RUNNING) &&
-            (queues >> job->queue & 1) != 0) {
-            return true;
-        }
+        if (!jobq_state_final(job->state) && (queues >> job->queue & 1) != 0) return true;
     }
     for (i = 0; i < JOBQ_MEMORY_MESSAGES; i++) {
         const jobq_memory_message *message = &m->messages[i];
@@ -7718,11 +8771,14 @@ static void jobq__memory_sleep(jobq_memory *m, int64_t worker, bool asleep)
 static void jobq__memory_do_register(jobq_memory *m, const jobq_request *r, uint64_t queues,
                                      uint64_t kinds, int64_t now_us, jobq_answer *a)
 {
-    int32_t queue;
+    int32_t id;
 
     a->error = jobq__memory_register(m, r->worker, r->lease_us, queues, kinds, now_us);
-    for (queue = 1; queue < 64 && a->count < JOBQ_LOOP_QUEUES; queue++) {
-        if ((queues >> queue & 1) != 0) a->queues[a->count++] = queue;
+    for (id = 1; id < 64; id++) {
+        bool kind = (kinds >> id & 1) != 0 && a->kind_count < JOBQ_LOOP_KINDS;
+        bool queue = (queues >> id & 1) != 0 && a->count < JOBQ_LOOP_QUEUES;
+        if (kind) a->kinds[a->kind_count++] = id;
+        if (queue) a->queues[a->count++] = id;
     }
 }
 
@@ -7849,6 +8905,7 @@ static void jobq__memory_do_heartbeat(jobq_memory *m, const jobq_request *r, int
     jobq__memory_own(m, me, n);
     jobq__memory_others(m, me, now_us, n);
     n->policy = m->policy_version;
+    n->tick_us = jobq__memory_next_tick(m, me->queues, now_us);
     kinds = jobq__memory_kinds(m, me, now_us, &n->every_kind);
     taken = n->every_kind ? UINT64_MAX : kinds;
     n->suspects = jobq__memory_suspects(m, me->queues, taken, false, now_us) != 0;
@@ -7929,6 +8986,9 @@ static void jobq__memory_execute(jobq_memory *m, const jobq_request *r, uint64_t
     case JOBQ_REQUEST_ACK: a->error = jobq__memory_ack(m, r, now_us, &a->reading); break;
     case JOBQ_REQUEST_RENEW: a->error = jobq__memory_renew(m, r, now_us); break;
     case JOBQ_REQUEST_SET_ASIDE: jobq__memory_do_set_aside(m, r, now_us, a); break;
+    case JOBQ_REQUEST_TICK:
+        jobq__memory_tick(m, jobq__memory_bits(r->queues, r->queue_count), r->limit, now_us, a);
+        break;
     case JOBQ_REQUEST_VACUUM:
     case JOBQ_REQUEST_CONNECT:
     case JOBQ_REQUEST_DISCONNECT:
@@ -8115,6 +9175,368 @@ JOBQ_API int64_t jobq_memory_work(jobq_memory *m, jobq_loop *l, const jobq_memor
     } while (request.kind != JOBQ_REQUEST_WAIT ||
              jobq__memory_run_one(m, l, handlers, count, now_us));
     return jobq__max(request.until_mono_us, now_us + 1);
+}
+
+/* ---- >>test ---------------------------------------------------------------------------------- */
+
+/* What a jobq_memory_job does not hold. */
+typedef struct jobq__test_kept {
+    jobq_str headers;
+    char error[JOBQ_ERROR_MAX + 1];
+} jobq__test_kept;
+
+typedef struct jobq__test_names {
+    int32_t count;
+    const char *name[63]; /* an id is an index + 1 */
+} jobq__test_names;
+
+struct jobq_test {
+    jobq_memory *memory;
+    int64_t now_us;
+    uint64_t workers; /* started so far */
+    jobq__test_names queues, kinds;
+    int32_t handler_count;
+    jobq_memory_handler handlers[63];
+    void *conn;
+    jobq_test_event fault;
+    bool unsure; /* the answer to the next FLUSH is lost */
+    jobq_work work; /* what runs */
+    jobq_request request;
+    jobq_loop loop;
+    size_t used;
+    char bytes[JOBQ_TEST_BYTES];
+    jobq__test_kept kept[JOBQ_TEST_JOBS];
+};
+
+enum { JOBQ__TEST_WORKERS = 64, JOBQ__TEST_HEAD = (sizeof(jobq_test) + 7) / 8 * 8 };
+
+JOBQ_API size_t jobq_test_size(void)
+{
+    return JOBQ__TEST_HEAD + jobq_memory_size(JOBQ_TEST_JOBS, JOBQ__TEST_WORKERS, JOBQ_TEST_JOBS);
+}
+
+/* The id of a name, which is added if it is new. 0: no room, or not a name. */
+static int32_t jobq__test_id(jobq__test_names *names, const char *name)
+{
+    int32_t i;
+
+    if (!jobq_name_valid(jobq_str_from(name))) return 0;
+    for (i = 0; i < names->count; i++) {
+        if (jobq_str_equal(jobq_str_from(names->name[i]), jobq_str_from(name))) return i + 1;
+    }
+    if (i == (int32_t)(sizeof names->name / sizeof names->name[0])) return 0;
+    names->name[names->count++] = name;
+    return names->count;
+}
+
+/* A worker process starts. */
+static void jobq__test_start(jobq_test *t)
+{
+    jobq_loop_init(&t->loop, NULL, ++t->workers, t->now_us);
+}
+
+JOBQ_API jobq_test *jobq_test_init(void *block, const jobq_job_handler *handlers, int32_t count)
+{
+    jobq_test *t = (jobq_test *)block;
+    int32_t i;
+
+    JOBQ_ASSERT(t != NULL && handlers != NULL && count > 0);
+    JOBQ_ASSERT((size_t)count <= sizeof t->handlers / sizeof t->handlers[0]);
+    memset(t, 0, sizeof *t);
+    t->memory = jobq_memory_init((char *)block + JOBQ__TEST_HEAD, JOBQ_TEST_JOBS,
+                                 JOBQ__TEST_WORKERS, JOBQ_TEST_JOBS);
+    t->handler_count = count;
+    for (i = 0; i < count; i++) {
+        t->handlers[i].queue = jobq__test_id(&t->queues, handlers[i].queue);
+        t->handlers[i].kind = jobq__test_id(&t->kinds, handlers[i].kind);
+        JOBQ_ASSERT(t->handlers[i].queue > 0 && t->handlers[i].kind > 0);
+        JOBQ_ASSERT(handlers[i].run[0] != NULL);
+        memcpy(t->handlers[i].run, handlers[i].run, sizeof handlers[i].run);
+        t->handlers[i].user = handlers[i].user;
+    }
+    jobq__test_start(t);
+    return t;
+}
+
+JOBQ_API void jobq_test_policy(jobq_test *t, const char *queue, const char *kind,
+                               const jobq_policy *policy)
+{
+    JOBQ_ASSERT(t != NULL && (queue == NULL) != (kind == NULL));
+    if (queue != NULL) {
+        jobq_memory_policy(t->memory, jobq__test_id(&t->queues, queue), policy, false);
+    } else {
+        jobq_memory_kind_policy(t->memory, jobq__test_id(&t->kinds, kind), policy);
+    }
+}
+
+JOBQ_API void jobq_test_conn(jobq_test *t, void *conn)
+{
+    JOBQ_ASSERT(t != NULL);
+    t->conn = conn;
+}
+
+/* Copies a text. The byte before the copy says whether it holds bytes. False: no room. */
+static bool jobq__test_copy(jobq_test *t, jobq_str *text, bool bytes)
+{
+    char *copy = t->bytes + t->used + 1;
+
+    if (text->ptr == NULL) return true;
+    if (text->len >= sizeof t->bytes - t->used) return false;
+    copy[-1] = (char)bytes;
+    if (text->len > 0) memcpy(copy, text->ptr, text->len);
+    t->used += text->len + 1;
+    text->ptr = copy;
+    return true;
+}
+
+static bool jobq__test_json(jobq_str text)
+{
+    return text.ptr == NULL || jobq_json_check(text, NULL, NULL) == JOBQ_OK;
+}
+
+JOBQ_API int64_t jobq_test_enqueue(jobq_test *t, const jobq_test_job *job)
+{
+    jobq_job like = jobq_job_new(0);
+    jobq_str payload, headers;
+    int64_t id;
+
+    JOBQ_ASSERT(t != NULL && job != NULL);
+    JOBQ_ASSERT(job->stages >= 0 && job->stages <= JOBQ_STAGES_MAX);
+    JOBQ_ASSERT(job->priority >= JOBQ_PRIORITY_MIN && job->priority <= JOBQ_PRIORITY_MAX);
+    payload = job->payload;
+    headers = job->headers;
+    like.queue = jobq__test_id(&t->queues, job->queue);
+    like.kind = jobq__test_id(&t->kinds, job->kind);
+    like.stages = (int16_t)jobq__max(job->stages, 1);
+    like.priority = (int16_t)job->priority;
+    like.max_attempts = job->max_attempts;
+    like.timeout_us = job->timeout_us;
+    like.run_at_us = t->now_us + jobq__max(job->delay_us, 0);
+    if (like.queue == 0 || like.kind == 0 || !jobq__test_json(headers) ||
+        (!job->payload_bytes && !jobq__test_json(payload)) ||
+        !jobq__test_copy(t, &payload, job->payload_bytes) ||
+        !jobq__test_copy(t, &headers, false)) {
+        return 0;
+    }
+    id = jobq_memory_enqueue(t->memory, &like, payload, t->now_us);
+    if (id > 0) t->kept[id - 1].headers = headers;
+    return id;
+}
+
+/* Does what is due but for handlers. Returns when something is due next. */
+static int64_t jobq__test_serve(jobq_test *t)
+{
+    jobq_request *r = &t->request;
+    uint64_t queues = 0, kinds = 0;
+    int32_t i;
+
+    for (i = 0; i < t->handler_count; i++) {
+        queues |= (uint64_t)1 << t->handlers[i].queue;
+        kinds |= (uint64_t)1 << t->handlers[i].kind;
+    }
+    for (;;) {
+        jobq_answer answer;
+
+        jobq_loop_next(&t->loop, t->now_us, r);
+        if (r->kind == JOBQ_REQUEST_WAIT) return jobq__max(r->until_mono_us, t->now_us + 1);
+        if (r->kind == JOBQ_REQUEST_EXIT) return JOBQ_NEVER;
+        if (r->kind == JOBQ_REQUEST_ABANDON && !r->stopping) {
+            jobq_reason_format(t->kept[r->id - 1].error, &r->endings[0].decision,
+                               jobq_str_from("the handler ran out of time"));
+        }
+        jobq__memory_execute(t->memory, r, queues, kinds, t->now_us, &answer);
+        if (!t->unsure || (r->kind != JOBQ_REQUEST_COMPLETE && r->kind != JOBQ_REQUEST_SETTLE)) {
+            jobq_loop_tell(&t->loop, t->now_us, &answer);
+            continue;
+        }
+        t->unsure = false;
+        jobq_loop_disconnected(&t->loop, t->now_us);
+    }
+}
+
+JOBQ_API void jobq_test_sleep(jobq_test *t, int64_t us)
+{
+    int64_t end, due;
+
+    JOBQ_ASSERT(t != NULL && us >= 0 && us <= JOBQ_NEVER - t->now_us);
+    end = t->now_us + us;
+    while ((due = jobq__test_serve(t)) <= end) t->now_us = due;
+    t->now_us = end;
+    jobq__test_serve(t);
+}
+
+static bool jobq__test_keep(jobq_call *call, jobq_str next, bool bytes)
+{
+    jobq_test *t = (jobq_test *)call->context;
+    jobq_memory_job *mj = jobq_memory_get(t->memory, call->job.id);
+
+    if (!jobq__test_copy(t, &next, bytes)) return false;
+    if (jobq_job_holds(&mj->job, call->job.worker, call->job.claim)) mj->next = next;
+    return true;
+}
+
+static int jobq__test_stopping(const jobq_call *call, int64_t *remaining_us)
+{
+    const jobq_test *t = (const jobq_test *)call->context;
+
+    return (int)jobq_loop_stopping(&t->loop, t->now_us, &t->work, remaining_us);
+}
+
+static const jobq_store jobq__test_store = {jobq__test_keep, jobq__test_stopping};
+
+/* What goes wrong before the handler starts. */
+static void jobq__test_befall(jobq_test *t, jobq_test_event fault, const jobq_call *call)
+{
+    int64_t remaining_us;
+
+    if (fault == JOBQ_TEST_TIMEOUT) {
+        jobq__test_stopping(call, &remaining_us);
+        JOBQ_ASSERT(remaining_us != JOBQ_NEVER); /* the job has no time limit */
+        jobq_test_sleep(t, remaining_us);
+    }
+    if (fault == JOBQ_TEST_CANCEL) {
+        jobq_memory_event(t->memory, call->job.id, JOBQ_EVENT_CANCEL, t->now_us);
+        jobq_loop_notified(&t->loop, t->now_us, true);
+    }
+    if (fault == JOBQ_TEST_SHUTDOWN) jobq_loop_stop(&t->loop, t->now_us, -1);
+    t->unsure = t->unsure || fault == JOBQ_TEST_UNSURE;
+    jobq__test_serve(t);
+}
+
+/* The handler's own transaction has completed the job. */
+static void jobq__test_done(jobq_test *t)
+{
+    const jobq_job *job = &t->work.job;
+    jobq_memory_job *mj = jobq_memory_get(t->memory, job->id);
+
+    if (jobq_job_holds(&mj->job, job->worker, job->claim)) {
+        jobq__memory_plain(t->memory, mj, JOBQ_EVENT_SUCCESS, t->now_us);
+    }
+}
+
+/* Runs the handler of the job in t->work. */
+static void jobq__test_handle(jobq_test *t, const jobq_memory_handler *h)
+{
+    const jobq_job *job = &t->work.job;
+    jobq__test_kept *kept = &t->kept[job->id - 1];
+    jobq_test_event fault = t->fault;
+    int stage = job->stage;
+    jobq_handled handled;
+    jobq_decision decision;
+    jobq_call call;
+
+    memset(&call, 0, sizeof call);
+    memset(&handled, 0, sizeof handled);
+    call.job = *job;
+    call.kind = jobq_str_from(t->kinds.name[job->kind - 1]);
+    call.payload = jobq_memory_get(t->memory, job->id)->payload;
+    call.payload_bytes = call.payload.ptr != NULL && call.payload.ptr[-1] != 0;
+    call.headers = kept->headers;
+    call.user = h->user;
+    call.conn = t->conn;
+    call.store = &jobq__test_store;
+    call.context = t;
+    t->fault = JOBQ_TEST_NOTHING;
+    jobq__test_befall(t, fault, &call);
+    while (h->run[stage] == NULL) stage--;
+    handled.outcome = jobq_call_run(&call, h->run[stage]);
+    handled.delay_us = call.delay_us;
+    handled.delay_named = call.delay_named;
+    if (handled.outcome == JOBQ_OUTCOME_DONE) jobq__test_done(t);
+    if (fault == JOBQ_TEST_CRASH) {
+        kept->error[0] = '\0';
+        jobq__test_start(t);
+    } else if (jobq_loop_handled(&t->loop, t->now_us, &t->work, &handled, &decision) &&
+               handled.outcome != JOBQ_OUTCOME_DONE) {
+        jobq_call_reason(kept->error, &call, handled.outcome, &decision);
+    }
+}
+
+/* Takes a job and runs its handler, or parks it if there is none. */
+static bool jobq__test_run_one(jobq_test *t, int64_t *runs)
+{
+    const jobq_memory_handler *h;
+    jobq_handled handled;
+
+    if (!jobq_loop_take(&t->loop, t->now_us, &t->work)) return false;
+    h = jobq__memory_handler(t->handlers, t->handler_count, t->work.job.queue, t->work.job.kind);
+    if (h != NULL) {
+        jobq__test_handle(t, h);
+        ++*runs;
+        return true;
+    }
+    memset(&handled, 0, sizeof handled);
+    handled.missing = true;
+    jobq_loop_handled(&t->loop, t->now_us, &t->work, &handled, NULL);
+    return true;
+}
+
+static bool jobq__test_ended(const jobq_test *t)
+{
+    int32_t i;
+
+    for (i = 0; i < t->memory->job_count; i++) {
+        if (!jobq_state_final(jobq__memory_jobs(t->memory)[i].job.state)) return false;
+    }
+    return true;
+}
+
+JOBQ_API int64_t jobq_test_run(jobq_test *t, int64_t for_us)
+{
+    int64_t runs = 0, end, due;
+
+    JOBQ_ASSERT(t != NULL && for_us >= 0 && for_us <= JOBQ_NEVER - t->now_us);
+    end = t->now_us + for_us;
+    for (;;) {
+        due = jobq__test_serve(t);
+        if (t->loop.phase == JOBQ_PHASE_EXITED) jobq__test_start(t);
+        else if (jobq__test_run_one(t, &runs)) continue;
+        else if (jobq__test_ended(t)) return runs;
+        else if (due > end) break;
+        else t->now_us = due;
+    }
+    t->now_us = jobq__max(t->now_us, end);
+    return runs;
+}
+
+JOBQ_API void jobq_test_fault(jobq_test *t, jobq_test_event event)
+{
+    JOBQ_ASSERT(t != NULL);
+    t->fault = event;
+}
+
+JOBQ_API int64_t jobq_test_now(const jobq_test *t)
+{
+    JOBQ_ASSERT(t != NULL);
+    return t->now_us;
+}
+
+JOBQ_API const jobq_job *jobq_test_get(jobq_test *t, int64_t id)
+{
+    const jobq_memory_job *mj;
+
+    JOBQ_ASSERT(t != NULL);
+    mj = jobq_memory_get(t->memory, id);
+    return mj == NULL ? NULL : &mj->job;
+}
+
+JOBQ_API const char *jobq_test_error(jobq_test *t, int64_t id)
+{
+    const jobq_memory_job *mj;
+    jobq__test_kept *kept;
+    jobq_decision d;
+
+    JOBQ_ASSERT(t != NULL);
+    mj = jobq_memory_get(t->memory, id);
+    if (mj == NULL) return "";
+    kept = &t->kept[id - 1];
+    if (mj->reason != JOBQ_REASON_NONE && kept->error[0] == '\0') {
+        memset(&d, 0, sizeof d); /* no handler said why: its worker died each time */
+        d.reason = mj->reason;
+        d.limit = mj->limit;
+        jobq_reason_format(kept->error, &d, jobq_str_from("worker died"));
+    }
+    return kept->error;
 }
 
 #if defined(__cplusplus) && defined(__GNUC__)

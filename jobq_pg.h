@@ -46,12 +46,18 @@
  *
  *     connect; install or upgrade the tables    jobq_pg_open; jobq_pg_migrate
  *     enqueue jobs in my transaction            jobq_pg_enqueue, _enqueue_many, _enqueue_copy
- *     run jobs: all that are due; until stopped jobq_pg_work; jobq_pg_worker_start, _stop, _wait
+ *     one job at a time for each key            jobq_pg_job.key, on_known, unique_for
+ *     run jobs at times of a calendar           jobq_pg_schedules_set
+ *     run jobs until I stop it, or all are done jobq_pg_work; jobq_pg_worker_start, _stop, _wait
  *     run them in my own event loop             jobq_pg_worker_open, _fds, _step
+ *     enqueue, get and cancel there             jobq_pg_worker_enqueue, _get, _cancel
+ *     keep slow jobs from holding up quick ones jobq_pg_handler.threads_max
  *     write in the job's own transaction        jobq_pg_call_conn, jobq_pg_call_commit
  *     say why a job failed, or when it is next  jobq_call_error, jobq_call_delay (jobq.h)
+ *     unit-test a handler without a database    jobq_test_init, _enqueue, _run, _fault (jobq.h)
  *     watch a worker                            jobq_pg_worker_stats, _health, hooks
  *     look at, cancel, revive or move jobs      jobq_pg_get, _peek, _cancel, _revive, _move ...
+ *     set limits, and how long jobs are kept    jobq_pg_queue_set, jobq_pg_retention_set
  *     send messages from my transaction         jobq_pg_outbox_register, _outbox_enqueue
  *     receive messages                          jobq_pg_worker_desc.receivers
  *     handle dead letters                       jobq_pg_dead_letter_list, _replay, _resolve ...
@@ -111,16 +117,27 @@
  *          files or host by jobq_pg_dial_set, or a connection of your own. It may block.
  * EXACTLY ONCE  In a handler: BEGIN on jobq_pg_call_conn, write your data, and return
  *          jobq_pg_call_commit(call, conn). If the lease was lost meanwhile, the COMMIT is refused.
+ * UNIT TESTS  Of handlers: jobq_test in jobq.h takes the same table of handlers and needs no
+ *          database. A handler that uses jobq_pg_call_conn gets the connection that the test gave
+ *          to jobq_test_conn, for example to a database with your tables only.
  *
  * A WORKER
  *
+ * HOW MANY    One queue may hold both jobs and messages, and one worker may serve both, on the same
+ *             threads. Start at least two processes, so that one can rescue the other's jobs. As
+ *             threads take as many as its handlers keep the processor or a connection waiting: the
+ *             number of cores if they compute, 10 to 50 if they wait for other servers. Threads
+ *             are shared by all queues of a worker. If slow jobs must not hold up quick ones, start
+ *             a worker for each.
  * HOOKS       before, after and failed are called around every handler, on its thread, without
  *             locks. They may read the call or the delivery but not change it, and should be quick.
  *             after gets the outcome and what becomes of the job; if the handler overran its time,
  *             it has no outcome and runs on the replacing thread. failed follows if the job has
  *             failed for good, or once for each message that becomes a dead letter. Hooks run
- *             before the database has the result, so work that is repeated is reported again. Jobs
- *             that fail because their worker died appear only in the view failures.
+ *             before the database has the result, so work that is repeated is reported again. For
+ *             a job that failed because its workers died, or because the database refused its
+ *             result, only failed is called, in the worker that found that, and at most once; its
+ *             call has no payload. The view failures has all of them.
  * BAD HANDLERS  A handler that hangs keeps its thread for ever, unless its queue or kind has a
  *             time limit. There is none by default: give each queue one (jobq_pg_queue_set). A
  *             handler that overruns it counts as a failed attempt, and its thread is replaced.
@@ -177,6 +194,8 @@
  *     }
  *     jobq_pg_worker_free(worker);
  *
+ * jobq_pg_worker_enqueue, _get and _cancel do not wait: a later step calls back with the answer.
+ *
  * Handlers run inside the step, one at a time. jobq_pg_worker_stop may be called from anywhere,
  * even from a signal handler, and wakes the poll. One thread may step many workers, for example one
  * for each schema: with budget 0 a step runs one job, and a larger budget is a larger share. No
@@ -192,6 +211,17 @@
  * unreachable server delays only itself, but all must answer once at start. Priorities, loop.until
  * and loop.jobs_max hold for each schema by itself; a stop is for all. jobq_pg_worker_stats adds up
  * and jobq_pg_worker_health reports the worst; functions that end in _of report one schema.
+ *
+ * SCHEDULES
+ *
+ * A schedule writes a job, or a message, at each tick of its calendar: a cron expression in a time
+ * zone (see CALENDAR in jobq.h for what happens when the clocks change), or an interval. Programs
+ * declare theirs by jobq_pg_schedules_set; others are made in psql by jobq.schedule. The living
+ * workers of the queue fire them, and no other process is needed. A tick is fired in the
+ * transaction that writes its job, so there is one job a tick, whoever dies. A schedule does not
+ * fire while its queue or kind is paused or no worker lives; .missed says what becomes of those
+ * ticks. A job's headers name the schedule and the tick. The view schedules says when each fires
+ * next, and why one does not.
  *
  * OUTBOX
  *
@@ -291,6 +321,9 @@
  *        on (status, created_at, key), best a partial one on the statuses that are ready.
  * STUCK  Send a heartbeat every 30 s. Call reset at start and once a minute: it takes back rows
  *        whose heartbeat is older than stale_us, and counts an attempt.
+ * WAKE   Claims poll. To hear of ready rows at once, add a trigger that calls pg_notify, as
+ *        examples/videos.sql does, and LISTEN on a connection of yours; PQnotifies tells when to
+ *        claim. Go on polling now and then: the time after which a row is retried wakes nobody.
  * RETRY  Retry n waits min(base * 2^n, cap) with jitter. The preset seed: 120 s, 240 s ... 1 h,
  *        +-25 %, between 60 s and 1 h. retry_count starts at 0 in each stage.
  *
@@ -298,10 +331,12 @@
  *
  * A synchronous standby needs nothing: name both servers in the connection string, with
  * target_session_attrs=read-write. After anything else (a restored dump or backup, an asynchronous
- * standby, a logical replica) run SELECT jobq.renew() before clients connect. It moves the
- * sequences past every id in the tables and takes back all running jobs, because their workers may
- * have finished some of them on the old server; these jobs run once more. For logical replication
- * publish all tables of the schema, and wait until the new server has everything.
+ * standby, a logical replica, pg_upgrade) run SELECT jobq.renew(home => true) before clients
+ * connect. It moves the sequences past every id in the tables and takes back all running jobs,
+ * because their workers may have finished some of them on the old server; these jobs run once more.
+ * For logical replication publish all tables of the schema, and wait until the new server has
+ * everything. Until then a copy claims nothing and fires no schedule, so a test machine that got a
+ * dump of production does not send its mail.
  */
 #if defined(JOBQ_STATIC) && !defined(JOBQ_PG_IMPLEMENTATION)
 #define JOBQ_PG_IMPLEMENTATION
@@ -466,16 +501,16 @@ JOBQ_API jobq_error jobq_pg_tx_commit(jobq_pg_tx *tx, jobq_pg_error *error);
 JOBQ_API void jobq_pg_tx_end(jobq_pg_tx *tx);
 
 /* What runs in a transaction: JOBQ_OK commits it, anything else rolls it back. */
-typedef jobq_error (*jobq_pg_deed)(PGconn *conn, void *user, jobq_pg_error *error);
+typedef jobq_error (*jobq_pg_body)(PGconn *conn, void *user, jobq_pg_error *error);
 
 /*
- * jobq_pg_transact -- runs deed in a transaction; again, up to ten times with growing pauses, when
+ * jobq_pg_transact -- runs body in a transaction; again, up to ten times with growing pauses, when
  * the database asks for it (40001, 40P01).
  *
  * Tx      conn NULL: a connection of the pool. In a transaction of yours: once, in a savepoint.
- * Errors  the deed's, or the commit's.
+ * Errors  the body's, or the commit's.
  */
-JOBQ_API jobq_error jobq_pg_transact(jobq_pg *pg, PGconn *conn, jobq_pg_deed deed, void *user,
+JOBQ_API jobq_error jobq_pg_transact(jobq_pg *pg, PGconn *conn, jobq_pg_body body, void *user,
                                      jobq_pg_error *error);
 
 /* ---- enqueue --------------------------------------------------------------------------------- */
@@ -486,7 +521,9 @@ typedef struct jobq_pg_job {
     const char *kind;
     jobq_str payload;      /* JSON text (default: none); kept as jsonb, which sorts keys, drops all
                               but the last of equal ones, and leaves out blanks */
-    bool payload_bytes;    /* payload holds bytes, also a JSON text, kept exactly as they are */
+    bool payload_bytes;    /* payload holds bytes, kept exactly as they are */
+    bool payload_exact;    /* payload is a JSON text, checked, and kept exactly as it is: as bytes,
+                              with the header "content-type": "application/json" */
     jobq_str headers;      /* a JSON object: tags, trace context (default: none) */
     int64_t run_at_us;     /* not before this instant, Unix epoch (default: now) */
     int64_t delay_us;      /* not before now plus this; run_at_us wins */
@@ -496,6 +533,11 @@ typedef struct jobq_pg_job {
     int max_attempts;      /* (default: the queue's) */
     int64_t timeout_us;    /* (default: its kind's, or else the queue's) */
     const char *key;       /* idempotency: one job per queue and key, until a day after its end */
+    jobq_known on_known;   /* what to do if the key is known (default: leave the job that has it) */
+    jobq_unique unique_for; /* how long it is known */
+    int64_t at_latest_us;  /* with delay_us and JOBQ_KNOWN_REPLACE: it runs at the latest this long
+                              after the first enqueue (default: put off without limit). A job that
+                              waits for another one runs at its end, without a delay */
     bool quiet; /* wakes nobody: for transactions that will be PREPAREd; found at the next poll */
 } jobq_pg_job;
 
@@ -504,9 +546,10 @@ typedef struct jobq_pg_job {
  *
  * Shape   *id (may be NULL) is the new job's, or that of the job which has the key already.
  * Tx      joins yours; NULL conn: the pool, committed.
- * SQL     enqueue_one
- * Errors  JOBQ_ERROR_INVALID before anything is sent; JOBQ_ERROR_EXISTS when the key was known:
- *         nothing is written, *id is set, your transaction goes on.
+ * SQL     enqueue_one, enqueue_known
+ * Errors  JOBQ_ERROR_INVALID before anything is sent; JOBQ_ERROR_EXISTS when the key was known
+ *         and its job is left: nothing is written, *id is set, your transaction goes on (with
+ *         JOBQ_KNOWN_REJECT too).
  */
 JOBQ_API jobq_error jobq_pg_enqueue(jobq_pg *pg, PGconn *conn, const jobq_pg_job *job, int64_t *id,
                                     jobq_pg_error *error);
@@ -526,7 +569,8 @@ JOBQ_API jobq_error jobq_pg_enqueue_many(jobq_pg *pg, PGconn *conn, const jobq_p
  * jobq_pg_enqueue_copy -- writes count jobs of one queue by COPY, all or none: the fastest way.
  *
  * Shape   as jobq_pg_enqueue_many, but without ids, and no job may have a key. Needs INSERT on the
- *         table.
+ *         table. A batch that does not fit into memory: call it for each thousand, in one
+ *         transaction (jobq_pg_tx_begin); the batch is still all or none.
  * Tx      joins yours; NULL conn: the pool, committed.
  * SQL     bulk, COPY, wake
  * Errors  as jobq_pg_enqueue_many. Committed, but nobody could be woken: none, and the log says so.
@@ -536,8 +580,15 @@ JOBQ_API jobq_error jobq_pg_enqueue_copy(jobq_pg *pg, PGconn *conn, const jobq_p
 
 /* ---- requests -------------------------------------------------------------------------------- */
 
-/* jobq_pg_get -- the facts about a job, live or ended. JOBQ_ERROR_NOT_FOUND leaves *job untouched.
- * SQL: jobs. */
+/*
+ * jobq_pg_get -- the facts about a job, live or ended.
+ *
+ * Errors  JOBQ_ERROR_NOT_FOUND leaves *job untouched. error->value is then "gone" if the id was
+ *         given out: the job has ended and is no longer kept, it was deleted, or the transaction
+ *         that enqueued it was rolled back or has not committed. Otherwise it never existed, as far
+ *         as the id can tell.
+ * SQL     jobs; standing, if it is not there
+ */
 JOBQ_API jobq_error jobq_pg_get(jobq_pg *pg, PGconn *conn, int64_t id, jobq_job *job,
                                 jobq_pg_error *error);
 
@@ -611,6 +662,7 @@ typedef struct jobq_pg_message {
     const char *type;      /* for the handler: 1 to 1024 printable ASCII (default: none) */
     jobq_str payload;      /* JSON text (default: none) */
     bool payload_bytes;    /* payload holds bytes, kept as they are */
+    bool payload_exact;    /* as in jobq_pg_job */
     jobq_str headers;      /* a JSON object (default: none) */
     const char *key;       /* idempotency: one message per queue and key, for a day */
     bool quiet;            /* wakes nobody: for transactions that will be PREPAREd */
@@ -769,9 +821,9 @@ typedef struct jobq_pg_filter {
  *     jobq_pg_filter old = {.queue = "mail", .state = JOBQ_STATE_FAILED, .older_us = day};
  *     do code = jobq_pg_delete(pg, conn, &old, &count, &error); while (!code && count > 0);
  *
- * One job: waits for its row. JOBQ_ERROR_NOT_FOUND: no such job. JOBQ_ERROR_TRANSITION: its state,
- * which is in error->value, does not allow it. JOBQ_ERROR_EXISTS, of revive and move: another job
- * has its key, as enqueue would find it; nothing has changed.
+ * One job: waits for its row. JOBQ_ERROR_NOT_FOUND: see jobq_pg_get. JOBQ_ERROR_TRANSITION: its
+ * state, which is in error->value, does not allow it. JOBQ_ERROR_EXISTS, of revive and move:
+ * another job has its key, as enqueue would find it; nothing has changed.
  * Of a queue each call changes a limited number; call again until *count is 0. Rows that another
  * session has locked are skipped, so that no worker waits and nothing deadlocks; so are jobs for
  * which a call by id would answer JOBQ_ERROR_EXISTS. An unknown queue or kind is
@@ -823,6 +875,8 @@ typedef struct jobq_pg_queue_desc {
     jobq_backoff backoff;                /* * whole, unless base_us is 0 (new: quick) */
     jobq_pg_choice attempts_span_stages; /* (new: off) */
     jobq_pg_choice history;              /* * keep succeeded and cancelled jobs (new: on) */
+    const char *retention;               /* * how long history keeps them: "short", "medium" or
+                                            "long"; see jobq_pg_retention_set (new: "medium") */
     int64_t failed_keep_us;              /* at most 1,000 years, as the next (new: 30 days) */
     int64_t key_keep_us;                 /* an idempotency key, after its job's end (new: 1 day) */
     int32_t message_max;                 /* bytes of an outbox message (new: 64 KiB) */
@@ -845,6 +899,52 @@ typedef struct jobq_pg_queue_desc {
  */
 JOBQ_API jobq_error jobq_pg_queue_set(jobq_pg *pg, PGconn *conn, const char *queue,
                                       const jobq_pg_queue_desc *desc, jobq_pg_error *error);
+
+/*
+ * jobq_pg_retention_set -- how long the history keeps the jobs of a class of retention, at least.
+ *
+ * Shape   retention: "short" (at first 1 hour), "medium" (1 day) or "long" (30 days), for all
+ *         queues and kinds that chose it. keep_us: at most 1,000 years. Jobs go in bulk, by
+ *         TRUNCATE of the oldest of eight parts, so up to a seventh of that time later; a worker
+ *         does it every 5 to 10 minutes.
+ * SQL     retention_set
+ * Tx      joins yours.
+ */
+JOBQ_API jobq_error jobq_pg_retention_set(jobq_pg *pg, PGconn *conn, const char *retention,
+                                          int64_t keep_us, jobq_pg_error *error);
+
+/* A schedule: when it fires, and the job that each tick writes. See SCHEDULES. */
+typedef struct jobq_pg_schedule {
+    const char *name;         /* of all schedules in the schema */
+    const char *cron;         /* "30 2 * * *", "@daily" ...: see jobq_cron_parse. Or every_us */
+    int64_t every_us;         /* at least a second; counted from starts_at_us, or from midnight */
+    const char *zone;         /* of cron: a time zone that the server knows (default "UTC") */
+    jobq_missed missed;       /* (default: JOBQ_MISSED_LAST) */
+    int64_t missed_within_us; /* how late a tick may be (default: last: without limit; all: a day;
+                                 skip: a minute) */
+    jobq_overlap overlap;     /* (default: JOBQ_OVERLAP_ALLOW) */
+    int64_t spread_us;        /* fires up to this much later, by a time that depends on the name */
+    int64_t starts_at_us, ends_at_us; /* fires in this span (default: always) */
+    jobq_pg_job job;          /* queue, kind, payload, headers, priority, max_attempts, timeout_us.
+                                 The headers get "schedule": its name and "tick": the instant */
+    int partition;            /* without job.kind: each tick writes a message of the queue's */
+    const char *type;         /* outbox, into this partition and of this type */
+} jobq_pg_schedule;
+
+/*
+ * jobq_pg_schedules_set -- declares all schedules of a program. What the same owner declared before
+ * and no longer names is dropped. Programs call it when they start.
+ *
+ * Shape   owner: a name for the program. revision: rises when the set changes; in a rolling deploy
+ *         the highest one wins, whichever program starts last.
+ * SQL     schedules_set. In psql: schedule, schedule_pause, _resume, _run, _drop, _preview, and the
+ *         view schedules.
+ * Errors  JOBQ_ERROR_VERSION: a program with a higher revision has declared its set; nothing
+ *         changed. JOBQ_ERROR_INVALID names the field. All or none.
+ */
+JOBQ_API jobq_error jobq_pg_schedules_set(jobq_pg *pg, PGconn *conn, const char *owner,
+                                          int64_t revision, const jobq_pg_schedule *schedules,
+                                          size_t count, jobq_pg_error *error);
 
 /* A queue at a glance: a row of the view queues. */
 typedef struct jobq_pg_counts {
@@ -875,14 +975,9 @@ JOBQ_API jobq_error jobq_pg_peek(jobq_pg *pg, PGconn *conn, const char *const *q
 
 typedef struct jobq_pg_worker jobq_pg_worker;
 
-/* Who runs the jobs of a kind. run[s] runs stage s; a stage without one is run by the last one
- * before it, so that {handler} runs them all. */
-typedef struct jobq_pg_handler {
-    const char *queue;
-    const char *kind;
-    jobq_handler run[JOBQ_STAGES_MAX];
-    void *user; /* call->user */
-} jobq_pg_handler;
+/* Who runs the jobs of a kind: queue, kind, run and user. It is jobq.h's, so that jobq_test takes
+ * the same table. */
+typedef jobq_job_handler jobq_pg_handler;
 
 /* Who gets the messages of a queue: see OUTBOX. */
 typedef struct jobq_pg_receiver {
@@ -919,7 +1014,7 @@ typedef struct jobq_pg_hooks {
     jobq_pg_hook before; /* a handler */
     jobq_pg_hook after;  /* once for each before */
     jobq_pg_hook failed; /* then, if the job failed for good; for each message that is a dead letter
-                            now */
+                            now; for jobs whose workers died */
     void *user;
 } jobq_pg_hooks;
 
@@ -946,6 +1041,8 @@ typedef struct jobq_pg_worker_desc {
                                          what was installed before comes back with free */
     jobq_pg_hooks hooks;              /* around its handlers */
     jobq_pg_stats *stats;             /* of jobq_pg_work: filled when it ends (default: NULL) */
+    int64_t stats_us;                 /* time between two lines of statistics in the log, of level
+                                         INFO (default: none) */
 } jobq_pg_worker_desc;
 
 /*
@@ -961,7 +1058,7 @@ JOBQ_API jobq_error jobq_pg_worker_start(jobq_pg *pg, const jobq_pg_worker_desc 
 
 /*
  * jobq_pg_worker_open -- a worker that its host steps, for a program that has an event loop: see
- * THE HOST'S EVENT LOOP. loop.threads is 1.
+ * THE HOST'S EVENT LOOP. loop.threads is 1. It needs neither handlers nor receivers.
  *
  * Errors  as jobq_pg_worker_start. It waits for one answer of the server, later calls do not.
  */
@@ -988,6 +1085,42 @@ JOBQ_API bool jobq_pg_worker_step(jobq_pg_worker *worker, int64_t budget_us);
  */
 JOBQ_API int jobq_pg_worker_fds(const jobq_pg_worker *worker, struct pollfd *fds,
                                 int64_t *until_mono_us);
+
+/* What became of an asynchronous call. Pointers live until the callback returns. */
+typedef struct jobq_pg_reply {
+    jobq_error code;                 /* as the blocking function answers; or one of those below */
+    const jobq_pg_error *error;      /* filled if code is not JOBQ_OK */
+    int64_t id;                      /* enqueue: as *id; get: as asked */
+    jobq_job job;                    /* get */
+    int64_t count, requested;        /* cancel */
+} jobq_pg_reply;
+
+typedef void (*jobq_pg_done)(void *user, const jobq_pg_reply *reply);
+
+#define JOBQ_PG_ASYNC_MAX 4096 /* asynchronous calls of a worker without an answer */
+
+/*
+ * jobq_pg_worker_enqueue, _get, _cancel -- as jobq_pg_enqueue, _get and _cancel, but they do not
+ * wait: the statement goes over the connection of a worker that its host steps, and a later step
+ * calls done, once, before the worker has stopped.
+ *
+ * Shape   what you pass is copied. The calls are sent in their order, at once, or as soon as there
+ *         is a connection. done runs outside of handlers; it may call these functions, but must
+ *         neither step nor free the worker. For a program that only enqueues, open a worker without
+ *         handlers and receivers.
+ * Tx      own, committed.
+ * Threads that of the steps; from within handlers too.
+ * Errors  JOBQ_ERROR_INVALID, JOBQ_ERROR_FULL, JOBQ_ERROR_DEAD (it has stopped), JOBQ_ERROR_MEMORY:
+ *         done will not be called. Reply: JOBQ_ERROR_CONNECTION: it was sent and no answer came, so
+ *         it may have been carried out; a job with a key can safely be enqueued again.
+ *         JOBQ_ERROR_DEAD: the worker stopped before it was sent.
+ */
+JOBQ_API jobq_error jobq_pg_worker_enqueue(jobq_pg_worker *worker, const jobq_pg_job *job,
+                                           jobq_pg_done done, void *user, jobq_pg_error *error);
+JOBQ_API jobq_error jobq_pg_worker_get(jobq_pg_worker *worker, int64_t id, jobq_pg_done done,
+                                       void *user, jobq_pg_error *error);
+JOBQ_API jobq_error jobq_pg_worker_cancel(jobq_pg_worker *worker, const jobq_pg_filter *which,
+                                          jobq_pg_done done, void *user, jobq_pg_error *error);
 
 /* jobq_pg_worker_stop -- asks it to stop: no more claims, handlers get their grace, the rest is
  * released. Returns at once; fit for signal handlers, until it is freed. Twice: the grace ends
@@ -1021,7 +1154,7 @@ JOBQ_API jobq_pg_stats jobq_pg_worker_stats_of(jobq_pg_worker *worker, size_t in
 
 /* How a worker is just now. */
 typedef struct jobq_pg_health {
-    int64_t worker;    /* its id; 0: not registered */
+    int64_t worker;    /* its id, a decimal number in logs and views; 0: not registered */
     int64_t lease_us;  /* until its lease may end; 0: it may have, and nothing new is started */
     int64_t silent_us; /* since the latest heartbeat that was accepted; -1: none was */
     bool connected;    /* the connection for its statements is up */
@@ -1074,7 +1207,8 @@ JOBQ_API jobq_error jobq_pg_work_one(jobq_pg *pg, const jobq_pg_worker_desc *des
 
 /* jobq_pg_call_conn -- a connection of the pool for this handler, the same at each call. It goes
  * back when the handler returns; what is not committed then is rolled back. Cut short when the
- * handler overruns its time. NULL: see error; return JOBQ_OUTCOME_RETRY. */
+ * handler overruns its time. NULL: see error; return JOBQ_OUTCOME_RETRY. In a call that no worker
+ * made (jobq_test, or by hand): call->conn. */
 JOBQ_API PGconn *jobq_pg_call_conn(jobq_call *call, jobq_pg_error *error);
 
 /*
@@ -1192,7 +1326,8 @@ typedef struct jobq_pg_table_desc {
     const jobq_pg_column *columns; /* at most 64 */
     const char *entity;            /* in error texts (default: name) */
     const char *order;             /* of lists (default: the key) */
-    bool unprepared;               /* as in jobq_pg_desc */
+    bool unprepared;               /* its statements are not prepared: for a pooler that the handle
+                                      does not know of (default: as desc.behind_pooler says) */
 } jobq_pg_table_desc;
 
 typedef struct jobq_pg_table jobq_pg_table; /* a table of yours that was opened */
@@ -1572,6 +1707,7 @@ static const struct {
     {"JQ001", JOBQ_ERROR_LOST, ""},
     {"JQ002", JOBQ_ERROR_DEAD, ""},
     {"JQ003", JOBQ_ERROR_NOT_FOUND, ": call jobq_pg_outbox_register"},
+    {"JQ004", JOBQ_ERROR_DATABASE, ""},
     {"23505", JOBQ_ERROR_EXISTS, ""},
     {"23", JOBQ_ERROR_INVALID, ""},
     {"22", JOBQ_ERROR_INVALID, ""},
@@ -1714,18 +1850,22 @@ static jobq_error jobq_pg__conn_error(jobq_pg_error *error, const PGconn *conn)
     return JOBQ_ERROR_CONNECTION;
 }
 
-/* The error of a result. The server's other texts are left out, because they may contain
- * payloads. */
+/* The error of a result. The server's other texts are left out, because they may contain payloads,
+ * except for the hint of an argument that was refused. */
 static jobq_error jobq_pg__result_error(jobq_pg_error *error, const PGconn *conn,
                                         const PGresult *res)
 {
     const char *state = res == NULL ? NULL : PQresultErrorField(res, PG_DIAG_SQLSTATE);
     const char *text = res == NULL ? NULL : PQresultErrorField(res, PG_DIAG_MESSAGE_PRIMARY);
     jobq_error code = jobq_pg_classify(state);
+    const char *hint = res == NULL ? NULL : PQresultErrorField(res, PG_DIAG_MESSAGE_HINT);
     int class_at = state == NULL ? -1 : jobq_pg__class_of(state);
 
     if (state == NULL || text == NULL) return jobq_pg__conn_error(error, conn);
-    jobq_pg__fail(error, code, "%s%s", text, class_at < 0 ? "" : jobq_pg__classes[class_at].fix);
+    if (hint == NULL || strcmp(state, "22023") != 0) hint = "";
+    jobq_pg__fail(error, code, "%s%s%s%s", text,
+                  class_at < 0 ? "" : jobq_pg__classes[class_at].fix, hint[0] == '\0' ? "" : ". ",
+                  hint);
     if (error != NULL) {
         jobq_pg__copy(error->sqlstate, sizeof error->sqlstate, state);
         jobq_pg__copy(error->entity, sizeof error->entity,
@@ -1776,7 +1916,7 @@ static jobq_error jobq_pg__result_error(jobq_pg_error *error, const PGconn *conn
     "AND coalesce($3::integer OPERATOR(pg_catalog.&) (partitions OPERATOR(pg_catalog.-) 1), "      \
     "$2::integer) OPERATOR(pg_catalog.<) partitions "                                              \
     "AND $9::bigint OPERATOR(pg_catalog.<=) message_max) "                                         \
-    "INSERT INTO jobq.message (partition, type, payload, bytes, headers) "                         \
+    "INSERT INTO jobq.message (partition_id, type, payload, bytes, headers) "                      \
     "SELECT id::bigint OPERATOR(pg_catalog.*) 32768 OPERATOR(pg_catalog.+) coalesce($3 "           \
     "OPERATOR(pg_catalog.&) (partitions OPERATOR(pg_catalog.-) 1), $2), "                          \
     "$4::pg_catalog.text, $5, $6, $7 "                                                             \
@@ -1805,7 +1945,7 @@ static jobq_error jobq_pg__result_error(jobq_pg_error *error, const PGconn *conn
     X(OUTBOX_DIRECT, "outbox_direct", none, none)                                                  \
     T(OUTBOX_ENQUEUE_DIRECT, JOBQ_PG__OUTBOX_ENQUEUE_DIRECT_SQL, message_direct_in, none)          \
     X(OUTBOX_QUEUE, "outbox_queue", outbox_queue_in, outbox_queue_out)                             \
-    T(OUTBOX_COPY, "COPY jobq.message (partition, type, payload, bytes, headers) FROM STDIN "      \
+    T(OUTBOX_COPY, "COPY jobq.message (partition_id, type, payload, bytes, headers) FROM STDIN "   \
                    "(FORMAT binary)", none, none)                                                  \
     V(OUTBOX_STATS, "outbox", stats_in, none)                                                      \
     R(DEAD_LETTER_LIST, "dead_letter_list", letter_list_in, none)                                  \
@@ -1822,6 +1962,7 @@ static jobq_error jobq_pg__result_error(jobq_pg_error *error, const PGconn *conn
 #define JOBQ_PG__STATEMENTS(X, V, R, T)                                                            \
     X(ENQUEUE, "enqueue_many", enqueue_in, ids_out)                                                \
     X(ENQUEUE_ONE, "enqueue_one", enqueue_one_in, existed_out)                                     \
+    X(ENQUEUE_KNOWN, "enqueue_known", enqueue_known_in, existed_out)                               \
     T(MAY_ENQUEUE, JOBQ_PG__MAY_ENQUEUE_SQL, none, none)                                           \
     T(ENQUEUE_DIRECT, JOBQ_PG__ENQUEUE_DIRECT_SQL, enqueue_direct_in, none)                        \
     X(BULK, "bulk", bulk_in, bulk_out)                                                             \
@@ -1837,10 +1978,11 @@ static jobq_error jobq_pg__result_error(jobq_pg_error *error, const PGconn *conn
     X(POLICIES, "policies", policies_in, policy_out)                                               \
     X(HEARTBEAT, "heartbeat", heartbeat_in, news_out)                                              \
     X(BEAT_CLAIM, "heartbeat", heartbeat_in, claim_out) /* + CLAIM: see jobq_pg__say_beat */       \
-    X(RESCUE, "rescue", rescue_in, rescue_out)                                                     \
+    X(RESCUE, "rescue_jobs", rescue_in, rescue_out)                                                \
     X(SLEEP, "sleep", sleep_in, none)                                                              \
     X(UNPARK, "unpark", unpark_in, none)                                                           \
     X(REMAINS, "remains", remains_in, none)                                                        \
+    X(TICK, "tick", tick_in, tick_out)                                                             \
     T(PRUNE, "SELECT jobq.prune($1), jobq.turn()", prune_in, none)                                 \
     T(VACUUM, JOBQ_PG__VACUUM_SQL, none, none)                                                     \
     X(DEREGISTER, "deregister", worker_in, none)                                                   \
@@ -1859,9 +2001,12 @@ static jobq_error jobq_pg__result_error(jobq_pg_error *error, const PGconn *conn
     X(PAUSE, "pause", pause_in, none)                                                              \
     X(RESUME, "resume", pause_in, none)                                                            \
     X(QUEUE_SET, "queue_set", queue_set_in, none)                                                  \
+    X(RETENTION_SET, "retention_set", retention_in, none)                                          \
+    X(SCHEDULES_SET, "schedules_set", schedules_in, none)                                          \
     V(QUEUE_COUNTS, "queues", queue_in, none)                                                      \
     R(PEEK, "peek", peek_in, none)                                                                 \
     V(GET, "jobs", id_in, none)                                                                    \
+    X(STANDING, "standing", standing_in, none)                                                     \
     X(OUTBOX_LOOK, "outbox_look", look_in, backlog_out)                                            \
     X(OUTBOX_READ, "outbox_read", read_in, reading_out)                                            \
     X(OUTBOX_ACK, "outbox_ack", ack_in, reading_out)                                               \
@@ -2475,12 +2620,11 @@ static jobq_pg *jobq_pg__new(const jobq_pg_desc *desc, jobq_pg_error *error)
         jobq_pg__no_memory(error);
         return NULL;
     }
-    if (desc->pool_max < 0 || desc->acquire_us < 0 || desc->acquire_us > INT64_MAX / 4 ||
-        desc->call_us < 0 || desc->call_us > INT64_MAX / 4) {
-        jobq_pg__invalid(error, desc->pool_max < 0  ? "pool_max"
-                                : desc->acquire_us < 0 || desc->acquire_us > INT64_MAX / 4
-                                    ? "acquire_us" : "call_us",
-                         "negative or too large");
+    wrong = desc->pool_max < 0                           ? "pool_max"
+            : (uint64_t)desc->acquire_us > INT64_MAX / 4 ? "acquire_us" /* or negative */
+            : (uint64_t)desc->call_us > INT64_MAX / 4    ? "call_us" : NULL;
+    if (wrong != NULL) {
+        jobq_pg__invalid(error, wrong, "negative or too large");
         jobq_pg__free(pg);
         return NULL;
     }
@@ -2671,19 +2815,27 @@ JOBQ_API void jobq_pg_close(jobq_pg *pg)
     jobq_pg__free(pg);
 }
 
-/* Takes an idle connection, or the right to make one (*make), under the lock. False: timed out. */
-static bool jobq_pg__reserve(jobq_pg *pg, PGconn **conn, bool *make)
+/* The end of a wait for a condition that begins now. */
+static struct timespec jobq_pg__wait_end(int64_t wait_us)
 {
     struct timespec until;
-    bool late = false;
 
     clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_sec += pg->acquire_us / 1000000;
-    until.tv_nsec += pg->acquire_us % 1000000 * 1000;
+    until.tv_sec += wait_us / 1000000;
+    until.tv_nsec += wait_us % 1000000 * 1000;
     if (until.tv_nsec >= 1000000000) {
         until.tv_sec++;
         until.tv_nsec -= 1000000000;
     }
+    return until;
+}
+
+/* Takes an idle connection, or the right to make one (*make), under the lock. False: timed out. */
+static bool jobq_pg__reserve(jobq_pg *pg, PGconn **conn, bool *make)
+{
+    struct timespec until = jobq_pg__wait_end(pg->acquire_us);
+    bool late = false;
+
     while (pg->idle_count == 0 && pg->open_count >= pg->pool_max) {
         if (late) return false;
         late = pthread_cond_timedwait(&pg->freed, &pg->lock, &until) == ETIMEDOUT;
@@ -3946,6 +4098,8 @@ JOBQ_API jobq_error jobq_pg_value_format(jobq_pg_type type, const void *value, c
 }
 
 static const jobq_pg_table_desc *jobq_pg__desc_of(jobq_pg__statement st);
+static jobq_error jobq_pg__rows_of(jobq_pg__statement st, PGresult *res, jobq_pg_rows *rows,
+                                   jobq_pg_error *error);
 static jobq_error jobq_pg__ask_rows(jobq_pg *pg, PGconn *conn, jobq_pg__statement st,
                                     const void *from, jobq_pg_rows *rows, jobq_pg_error *error);
 
@@ -3957,7 +4111,10 @@ static jobq_error jobq_pg__ask_rows(jobq_pg *pg, PGconn *conn, jobq_pg__statemen
 #define JOBQ_PG__IF 256u      /* NULL unless the bool at size is true; reading a value sets it */
 #define JOBQ_PG__UNLESS 512u  /* NULL if the bool at size is true */
 #define JOBQ_PG__SPARSE 1024u /* a list: NULL if all its items are */
+#define JOBQ_PG__EXACT 4096u  /* the bool after that at size is payload_exact: it counts for IF and
+                                 UNLESS; without them, the column has headers, and it marks them */
 #define JOBQ_PG__LIST_UNLESS 2048u /* a list: NULL if the bool at size, beside the list, is true */
+#define JOBQ_PG__NAMED 8192u  /* an enum, written as a name; size: its jobq_enum; 0 is NULL */
 
 /* Where the items of a list are. Offsets are those in the struct. */
 typedef struct jobq_pg__list {
@@ -3982,6 +4139,9 @@ typedef struct jobq_pg__col {
 #define JOBQ_PG__COL_WHEN(name, row, field, wire, type, flags, when) \
     {{name, JOBQ_PG_##type, offsetof(row, field), offsetof(row, when), flags, NULL}, \
      JOBQ_PG__##wire, NULL, NULL}
+#define JOBQ_PG__COL_NAMED(name, row, field, names) \
+    {{name, JOBQ_PG_INT32, offsetof(row, field), names, JOBQ_PG__NAMED, NULL}, \
+     JOBQ_PG__TEXT, NULL, NULL}
 #define JOBQ_PG__COL_OF(name, function, wire) \
     {{name, JOBQ_PG_INT64, 0, 0, 0, NULL}, JOBQ_PG__##wire, NULL, jobq_pg__##function}
 #define JOBQ_PG__LIST(name, list, row, field, wire, type, flags) \
@@ -4023,12 +4183,47 @@ static int64_t jobq_pg__col_int(const jobq_pg__col *c, const char *row)
     return c->of.type == JOBQ_PG_TIMESTAMPTZ ? jobq_pg__to_server_us(value) : value;
 }
 
+/* Of a column with CSTR or NAMED. */
 static const char *jobq_pg__col_cstr(const jobq_pg__col *c, const char *row)
 {
     const char *text;
 
+    if ((c->of.flags & JOBQ_PG__NAMED) != 0)
+        return jobq_enum_name((jobq_enum)c->of.size, jobq_pg__col_raw(c, row));
     memcpy(&text, row + c->of.offset, sizeof text);
     return text;
+}
+
+static bool jobq_pg__col_exact(const jobq_pg__col *c, const char *row)
+{
+    return (c->of.flags & JOBQ_PG__EXACT) != 0 && *(const bool *)(row + c->of.size + 1);
+}
+
+/* Whether headers say that the payload's bytes are JSON. */
+static bool jobq_pg__col_marked(const jobq_pg__col *c, const char *row)
+{
+    return (c->of.flags & (JOBQ_PG__IF | JOBQ_PG__UNLESS)) == 0 && jobq_pg__col_exact(c, row);
+}
+
+/* Writes headers, valid or none, with that mark before their own; if sized, after their length. */
+static void jobq_pg__put_marked(jobq_pg__params *p, jobq_str headers, bool sized)
+{
+    static const char mark[] = "{\"content-type\": \"application/json\"";
+    jobq_str rest = jobq_str_from("}");
+    size_t at = 0, comma = 0;
+
+    if (headers.ptr != NULL) {
+        while (headers.ptr[at++] != '{') {}
+        rest.ptr = headers.ptr + at;
+        rest.len = headers.len - at;
+        for (at = 0; strchr(" \t\n\r", rest.ptr[at]) != NULL;) at++;
+        comma = rest.ptr[at] != '}';
+    }
+    if (sized) jobq_pg__raw_int(p, (int64_t)(sizeof mark + comma + rest.len), 4);
+    jobq_pg__raw_int(p, 1, 1); /* jsonb's version */
+    jobq_pg__raw(p, mark, sizeof mark - 1);
+    jobq_pg__raw(p, ",", comma);
+    jobq_pg__raw(p, rest.ptr, rest.len);
 }
 
 static bool jobq_pg__col_null(const jobq_pg__col *c, const char *row)
@@ -4036,8 +4231,12 @@ static bool jobq_pg__col_null(const jobq_pg__col *c, const char *row)
     unsigned flags = c->of.flags;
 
     if (c->number != NULL) return c->number(row) == INT64_MIN;
-    if ((flags & JOBQ_PG__IF) != 0 && !*(const bool *)(row + c->of.size)) return true;
-    if ((flags & JOBQ_PG__UNLESS) != 0 && *(const bool *)(row + c->of.size)) return true;
+    if ((flags & JOBQ_PG__NAMED) != 0) return jobq_pg__col_raw(c, row) == 0;
+    if (jobq_pg__col_marked(c, row)) return false;
+    if ((flags & (JOBQ_PG__IF | JOBQ_PG__UNLESS)) != 0) {
+        bool when = *(const bool *)(row + c->of.size) || jobq_pg__col_exact(c, row);
+        if (when != ((flags & JOBQ_PG__IF) != 0)) return true;
+    }
     if ((flags & JOBQ_PG__CSTR) != 0) return jobq_pg__col_cstr(c, row) == NULL;
     if (jobq_pg__wires[c->wire].width > 0 && !jobq_pg__is_array(c->of.type) &&
         !jobq_pg__is_maybe(&c->of)) /* 0 is NULL in a nullable column */
@@ -4049,9 +4248,12 @@ static bool jobq_pg__col_null(const jobq_pg__col *c, const char *row)
 static void jobq_pg__put_bytes(jobq_pg__params *p, const jobq_pg__col *c, const char *row)
 {
     size_t width = jobq_pg__is_array(c->of.type) ? 0 : jobq_pg__wires[c->wire].width;
+    const void *field = row + c->of.offset;
 
     if (width > 0) jobq_pg__raw_int(p, jobq_pg__col_int(c, row), width);
-    else if ((c->of.flags & JOBQ_PG__CSTR) != 0) jobq_pg__say(p, jobq_pg__col_cstr(c, row));
+    else if (jobq_pg__col_marked(c, row)) jobq_pg__put_marked(p, *(const jobq_str *)field, false);
+    else if ((c->of.flags & (JOBQ_PG__CSTR | JOBQ_PG__NAMED)) != 0)
+        jobq_pg__say(p, jobq_pg__col_cstr(c, row));
     else jobq_pg__put_value(p, &c->of, c->wire == JOBQ_PG__JSONB, row + c->of.offset);
 }
 
@@ -4067,9 +4269,11 @@ static void jobq_pg__put_item(jobq_pg__params *p, const jobq_pg__col *c, const c
         jobq_pg__raw_int(p, -1, 4);
     } else if (width > 0) {
         jobq_pg__item_int(p, jobq_pg__col_int(c, row), width);
+    } else if (jobq_pg__col_marked(c, row)) {
+        jobq_pg__put_marked(p, *(const jobq_str *)field, true);
     } else {
-        s = (c->of.flags & JOBQ_PG__CSTR) != 0 ? jobq_str_from(jobq_pg__col_cstr(c, row))
-                                               : *(const jobq_str *)field;
+        s = (c->of.flags & (JOBQ_PG__CSTR | JOBQ_PG__NAMED)) != 0
+                ? jobq_str_from(jobq_pg__col_cstr(c, row)) : *(const jobq_str *)field;
         jobq_pg__raw_int(p, (int64_t)s.len + jsonb, 4);
         if (jsonb) jobq_pg__raw_int(p, 1, 1);
         jobq_pg__raw(p, s.ptr, s.len);
@@ -4242,9 +4446,9 @@ static int64_t jobq_pg__job_size(const void *row)
 
 /* A job's columns. C and CW make them: single values, or lists. */
 #define JOBQ_PG__JOB_COLS(C, CW)                                                                   \
-    CW("payload", payload, JSONB, JSON, JOBQ_PG__UNLESS, payload_bytes),                           \
-    CW("bytes", payload, BYTEA, BYTES, JOBQ_PG__IF, payload_bytes),                                \
-    C("headers", headers, JSONB, JSON, 0),                                                         \
+    CW("payload", payload, JSONB, JSON, JOBQ_PG__UNLESS | JOBQ_PG__EXACT, payload_bytes),          \
+    CW("bytes", payload, BYTEA, BYTES, JOBQ_PG__IF | JOBQ_PG__EXACT, payload_bytes),               \
+    CW("headers", headers, JSONB, JSON, JOBQ_PG__EXACT, payload_bytes),                            \
     C("run_at", run_at_us, TIMESTAMPTZ, TIMESTAMPTZ, JOBQ_PG_ZERO),                                \
     C("delay_us", delay_us, INT8, INT64, JOBQ_PG_ZERO),                                            \
     C("priority", priority, INT2, INT32, JOBQ_PG_ZERO)
@@ -4278,12 +4482,73 @@ static const jobq_pg__col jobq_pg__enqueue_one_in[] = {
     JOBQ_PG__ONE("key", key, TEXT, TEXT, JOBQ_PG__CSTR),
     JOBQ_PG__ONE("notify", quiet, BOOL, BOOL, JOBQ_PG__NOT), JOBQ_PG__COLS_END};
 
+static const jobq_pg__col jobq_pg__enqueue_known_in[] = {
+    JOBQ_PG__ONE("queue", queue, TEXT, TEXT, JOBQ_PG__CSTR),
+    JOBQ_PG__ONE("kind", kind, TEXT, TEXT, JOBQ_PG__CSTR),
+    JOBQ_PG__JOB_COLS(JOBQ_PG__ONE, JOBQ_PG__ONE_WHEN),
+    JOBQ_PG__ONE("stages", stages, INT2, INT32, JOBQ_PG_ZERO), JOBQ_PG__JOB_LIMITS(JOBQ_PG__ONE),
+    JOBQ_PG__ONE("key", key, TEXT, TEXT, JOBQ_PG__CSTR),
+    JOBQ_PG__ONE("notify", quiet, BOOL, BOOL, JOBQ_PG__NOT),
+    JOBQ_PG__COL_NAMED(NULL, jobq_pg_job, on_known, JOBQ_ENUM_KNOWN),
+    JOBQ_PG__COL_NAMED(NULL, jobq_pg_job, unique_for, JOBQ_ENUM_UNIQUE),
+    JOBQ_PG__ONE("latest_us", at_latest_us, INT8, INT64, JOBQ_PG_ZERO), JOBQ_PG__COLS_END};
+
 static const jobq_pg__col jobq_pg__enqueue_direct_in[] = {
     JOBQ_PG__ONE("queue", queue, TEXT, TEXT, JOBQ_PG__CSTR),
     JOBQ_PG__ONE("kind", kind, TEXT, TEXT, JOBQ_PG__CSTR),
     JOBQ_PG__JOB_COLS(JOBQ_PG__ONE, JOBQ_PG__ONE_WHEN), JOBQ_PG__JOB_LIMITS(JOBQ_PG__ONE),
     JOBQ_PG__ONE("notify", quiet, BOOL, BOOL, JOBQ_PG__NOT), JOBQ_PG__COL_OF(NULL, job_size, INT8),
     JOBQ_PG__COLS_END};
+
+/* The arguments of schedules_set. */
+typedef struct jobq_pg__declared {
+    const char *owner;
+    int64_t revision;
+    const jobq_pg_schedule *schedules;
+    int32_t count;
+} jobq_pg__declared;
+
+static const jobq_pg__list jobq_pg__schedules =
+    JOBQ_PG__LIST_APART(jobq_pg__declared, schedules, count);
+
+static int64_t jobq_pg__schedule_partition(const void *row)
+{
+    const jobq_pg_schedule *s = (const jobq_pg_schedule *)row;
+
+    return s->job.kind != NULL ? JOBQ_PG__NULL : s->partition;
+}
+
+#define JOBQ_PG__TICK(field, wire, type, flags) \
+    JOBQ_PG__LIST(NULL, schedules, jobq_pg_schedule, field, wire, type, flags)
+#define JOBQ_PG__TICK_WHEN(field, wire, type, flags) \
+    JOBQ_PG__LIST_WHEN(NULL, schedules, jobq_pg_schedule, field, wire, type, \
+                       (flags) | JOBQ_PG__EXACT, job.payload_bytes)
+#define JOBQ_PG__TICK_NAMED(field, names) \
+    {{NULL, JOBQ_PG_INT32, offsetof(jobq_pg_schedule, field), names, JOBQ_PG__NAMED, NULL}, \
+     JOBQ_PG__TEXT, &jobq_pg__schedules, NULL}
+static const jobq_pg__col jobq_pg__schedules_in[] = {
+    JOBQ_PG__COL(NULL, jobq_pg__declared, owner, TEXT, TEXT, JOBQ_PG__CSTR),
+    JOBQ_PG__COL(NULL, jobq_pg__declared, revision, INT8, INT64, 0),
+    JOBQ_PG__TICK(name, TEXT, TEXT, JOBQ_PG__CSTR),
+    JOBQ_PG__TICK(job.queue, TEXT, TEXT, JOBQ_PG__CSTR),
+    JOBQ_PG__TICK(job.kind, TEXT, TEXT, JOBQ_PG__CSTR),
+    JOBQ_PG__TICK(cron, TEXT, TEXT, JOBQ_PG__CSTR),
+    JOBQ_PG__TICK(every_us, INT8, INT64, JOBQ_PG_ZERO),
+    JOBQ_PG__TICK(zone, TEXT, TEXT, JOBQ_PG__CSTR),
+    JOBQ_PG__TICK_NAMED(missed, JOBQ_ENUM_MISSED),
+    JOBQ_PG__TICK(missed_within_us, INT8, INT64, JOBQ_PG_ZERO),
+    JOBQ_PG__TICK_NAMED(overlap, JOBQ_ENUM_OVERLAP),
+    JOBQ_PG__TICK(spread_us, INT8, INT64, JOBQ_PG_ZERO),
+    JOBQ_PG__TICK(starts_at_us, TIMESTAMPTZ, TIMESTAMPTZ, JOBQ_PG_ZERO),
+    JOBQ_PG__TICK(ends_at_us, TIMESTAMPTZ, TIMESTAMPTZ, JOBQ_PG_ZERO),
+    JOBQ_PG__TICK_WHEN(job.payload, JSONB, JSON, JOBQ_PG__UNLESS),
+    JOBQ_PG__TICK_WHEN(job.payload, BYTEA, BYTES, JOBQ_PG__IF),
+    JOBQ_PG__TICK_WHEN(job.headers, JSONB, JSON, 0),
+    JOBQ_PG__TICK(job.priority, INT2, INT32, 0),
+    JOBQ_PG__TICK(job.max_attempts, INT4, INT32, JOBQ_PG_ZERO),
+    JOBQ_PG__TICK(job.timeout_us, INT8, INT64, JOBQ_PG_ZERO),
+    JOBQ_PG__LIST_OF(NULL, schedules, schedule_partition, INT4, 0),
+    JOBQ_PG__TICK(type, TEXT, TEXT, JOBQ_PG__CSTR), JOBQ_PG__COLS_END};
 
 /* The answer to an enqueue. */
 typedef struct jobq_pg__written {
@@ -4578,20 +4843,46 @@ static const jobq_pg__col jobq_pg__news_out[] = {
     JOBQ_PG__LIST("late_leases_us", late, jobq_holder, lease_us, INT8, INT64, 0),
     JOBQ_PG__ITEMS("alone_queues", alone, INT4, INT32, 0),
     JOBQ_PG__NEWS("overdue", overdue, INT4, INT32),
-    JOBQ_PG__NEWS("every_kind", every_kind, BOOL, BOOL), JOBQ_PG__COLS_END};
+    JOBQ_PG__NEWS("every_kind", every_kind, BOOL, BOOL),
+    JOBQ_PG__NEWS("tick_us", tick_us, INT8, INT64), JOBQ_PG__COLS_END};
 
 static const jobq_pg__col jobq_pg__rescue_in[] = {
     JOBQ_PG__ASKS(worker, INT8, INT64), JOBQ_PG__ASKS(beat, INT8, INT64),
     JOBQ_PG__ASKS(limit, INT4, INT32), JOBQ_PG__COLS_END};
+
+/* A row of a rescue's answer: what the loop is told, and a job that failed (id 0: none). */
+typedef struct jobq_pg__rescue_row {
+    bool dead, more;
+    int32_t rescued;
+    jobq_job job;
+    jobq_str queue, kind, error;
+} jobq_pg__rescue_row;
+
+#define JOBQ_PG__RESCUED(name, field, wire, type) \
+    JOBQ_PG__COL(name, jobq_pg__rescue_row, field, wire, type, 0)
 static const jobq_pg__col jobq_pg__rescue_out[] = {
-    JOBQ_PG__COL("dead", jobq_answer, done, BOOL, BOOL, 0),
-    JOBQ_PG__COL("rescued", jobq_answer, count, INT4, INT32, 0),
-    JOBQ_PG__COL("more", jobq_answer, more, BOOL, BOOL, 0), JOBQ_PG__COLS_END};
+    JOBQ_PG__RESCUED("dead", dead, BOOL, BOOL),
+    JOBQ_PG__RESCUED("rescued", rescued, INT4, INT32),
+    JOBQ_PG__RESCUED("more", more, BOOL, BOOL),
+    JOBQ_PG__RESCUED("id", job.id, INT8, INT64),
+    JOBQ_PG__RESCUED("queue", queue, TEXT, TEXT),
+    JOBQ_PG__RESCUED("kind", kind, TEXT, TEXT),
+    JOBQ_PG__RESCUED("attempt", job.attempt, INT4, INT32),
+    JOBQ_PG__RESCUED("crash", job.crash, INT4, INT32),
+    JOBQ_PG__RESCUED("stage", job.stage, INT2, INT16),
+    JOBQ_PG__RESCUED("error", error, TEXT, TEXT),
+    JOBQ_PG__COLS_END};
 static const jobq_pg__col jobq_pg__sleep_in[] = {
     JOBQ_PG__ASKS(worker, INT8, INT64), JOBQ_PG__ITEMS(NULL, queues, INT4, INT32, 0),
     JOBQ_PG__ASKS(asleep, BOOL, BOOL), JOBQ_PG__COLS_END};
 static const jobq_pg__col jobq_pg__unpark_in[] = {
     JOBQ_PG__ASKS(id, INT4, INT64), JOBQ_PG__ASKS(limit, INT4, INT32), JOBQ_PG__COLS_END};
+static const jobq_pg__col jobq_pg__tick_in[] = {
+    JOBQ_PG__ITEMS(NULL, queues, INT4, INT32, 0), JOBQ_PG__ASKS(limit, INT4, INT32),
+    JOBQ_PG__COLS_END};
+static const jobq_pg__col jobq_pg__tick_out[] = {
+    JOBQ_PG__COL("fired", jobq_answer, count, INT4, INT32, 0),
+    JOBQ_PG__COL("due_us", jobq_answer, due_us, INT8, INT64, 0), JOBQ_PG__COLS_END};
 static const jobq_pg__col jobq_pg__remains_in[] = {
     JOBQ_PG__ITEMS(NULL, queues, INT4, INT32, 0),
     JOBQ_PG__ITEMS(NULL, message_queues, INT4, INT32, 0), JOBQ_PG__COLS_END};
@@ -4640,8 +4931,10 @@ static const jobq_pg__list jobq_pg__messages =
 
 /* A message's content; a COPY row ends with the same columns. */
 #define JOBQ_PG__MESSAGE_COLS(C, CW)                                                               \
-    C(type, TEXT, TEXT, JOBQ_PG__CSTR), CW(payload, JSONB, JSON, JOBQ_PG__UNLESS),                 \
-    CW(payload, BYTEA, BYTES, JOBQ_PG__IF), C(headers, JSONB, JSON, 0)
+    C(type, TEXT, TEXT, JOBQ_PG__CSTR),                                                            \
+    CW(payload, JSONB, JSON, JOBQ_PG__UNLESS | JOBQ_PG__EXACT),                                    \
+    CW(payload, BYTEA, BYTES, JOBQ_PG__IF | JOBQ_PG__EXACT),                                       \
+    CW(headers, JSONB, JSON, JOBQ_PG__EXACT)
 #define JOBQ_PG__MESSAGE(field, wire, type, flags) \
     JOBQ_PG__COL(NULL, jobq_pg_message, field, wire, type, flags)
 #define JOBQ_PG__MESSAGE_WHEN(field, wire, type, flags) \
@@ -4727,7 +5020,7 @@ static const jobq_pg__col jobq_pg__look_in[] = {
 #define JOBQ_PG__BACKLOG(name, field, wire, type) \
     JOBQ_PG__COL(name, jobq_backlog, field, wire, type, 0)
 static const jobq_pg__col jobq_pg__backlog_out[] = {
-    JOBQ_PG__BACKLOG("partition", id, INT8, INT64),
+    JOBQ_PG__BACKLOG("partition_id", id, INT8, INT64),
     JOBQ_PG__BACKLOG("waiting", waiting, INT8, INT64),
     JOBQ_PG__BACKLOG("due_us", due_us, INT8, INT64),
     JOBQ_PG__BACKLOG("worker", holder.worker, INT8, INT64),
@@ -4757,7 +5050,7 @@ typedef struct jobq_pg__dead {
 /* The arguments of outbox_ack: an acknowledgement with its texts. */
 typedef struct jobq_pg__ack {
     jobq_holder token;
-    int64_t partition, before, failures, effective, successes, delay_us, bytes;
+    int64_t partition_id, before, failures, effective, successes, delay_us, bytes;
     jobq_str error;           /* of the message that failed; {NULL, 0}: none */
     jobq_pg__dead *dead;      /* new dead letters, with seqs up to acked */
     int32_t dead_count, limit, tried_count;
@@ -4777,7 +5070,7 @@ static const jobq_pg__list jobq_pg__ack_dead = JOBQ_PG__LIST_APART(jobq_pg__ack,
     JOBQ_PG__LIST(NULL, ack_dead, jobq_pg__dead, field, wire, type, flags)
 static const jobq_pg__col jobq_pg__ack_in[] = {
     JOBQ_PG__ACK(token.worker, INT8, INT64, 0), JOBQ_PG__ACK(token.claim, INT8, INT64, 0),
-    JOBQ_PG__ACK(token.lease_us, INT8, INT64, 0), JOBQ_PG__ACK(partition, INT8, INT64, 0),
+    JOBQ_PG__ACK(token.lease_us, INT8, INT64, 0), JOBQ_PG__ACK(partition_id, INT8, INT64, 0),
     JOBQ_PG__ACK(before, INT8, INT64, 0), JOBQ_PG__ACK(acked, INT8, INT64, 0),
     JOBQ_PG__ITEMS(NULL, ack_tried, INT8, INT64, 0), JOBQ_PG__ACK(failures, INT8, INT64, 0),
     JOBQ_PG__ACK(effective, INT8, INT64, 0), JOBQ_PG__ACK(successes, INT8, INT64, 0),
@@ -4874,6 +5167,8 @@ JOBQ_PG__VERB_COLS(prioritize, JOBQ_PG__VERB("priority", priority, INT4, INT32, 
 JOBQ_PG__VERB_COLS(move, JOBQ_PG__VERB("target", target, TEXT, TEXT, JOBQ_PG__CSTR));
 static const jobq_pg__col jobq_pg__id_in[] = {
     JOBQ_PG__VERB("id", of.id, INT8, INT64, 0), JOBQ_PG__COLS_END};
+static const jobq_pg__col jobq_pg__standing_in[] = {
+    JOBQ_PG__VERB(NULL, of.id, INT8, INT64, 0), JOBQ_PG__COLS_END};
 static const jobq_pg__col jobq_pg__many_in[] = {JOBQ_PG__FILTER, JOBQ_PG__COLS_END};
 static const jobq_pg__col jobq_pg__state_many_in[] = {
     JOBQ_PG__FILTER, JOBQ_PG__VERB("state", state, TEXT, TEXT, JOBQ_PG__CSTR), JOBQ_PG__COLS_END};
@@ -4885,7 +5180,7 @@ static const jobq_pg__col jobq_pg__cancelled_out[] = {
 typedef struct jobq_pg__queue_row {
     const char *queue, *kind, *curve;
     jobq_pg_queue_desc of;
-    int64_t timeout_us;
+    int64_t timeout_us, keep_us;
     bool has_backoff, has_timeout;
     jobq_str jitter;
     char digits[16]; /* the text of jitter */
@@ -4926,7 +5221,11 @@ static const jobq_pg__col jobq_pg__queue_set_in[] = {
     JOBQ_PG__ITEMS(NULL, queue_kinds, TEXT, TEXT, JOBQ_PG__CSTR),
     JOBQ_PG__QUEUE(NULL, of.payload_max, INT4, INT32, JOBQ_PG_ZERO),
     JOBQ_PG__QUEUE(NULL, kind, TEXT, TEXT, JOBQ_PG__CSTR),
-    JOBQ_PG__QUEUE(NULL, of.reset, BOOL, BOOL, 0), JOBQ_PG__COLS_END};
+    JOBQ_PG__QUEUE(NULL, of.reset, BOOL, BOOL, 0),
+    JOBQ_PG__QUEUE(NULL, of.retention, TEXT, TEXT, JOBQ_PG__CSTR), JOBQ_PG__COLS_END};
+static const jobq_pg__col jobq_pg__retention_in[] = {
+    JOBQ_PG__QUEUE(NULL, of.retention, TEXT, TEXT, JOBQ_PG__CSTR),
+    JOBQ_PG__QUEUE(NULL, keep_us, INTERVAL, DURATION, 0), JOBQ_PG__COLS_END};
 
 /* The arguments of peek. */
 typedef struct jobq_pg__peeking {
@@ -4998,7 +5297,7 @@ static const struct {
 };
 
 #define JOBQ_PG__LETTER_COLUMNS                                                                    \
-    "id, partition AS partition_id, queue_id, (partition OPERATOR(pg_catalog.&) 32767)::integer "  \
+    "id, partition_id, queue_id, (partition_id OPERATOR(pg_catalog.&) 32767)::integer "            \
     "AS partition, seq, attempts, created_at, failed_at, completed_at, deadline, status, type, "   \
     "error, payload, bytes, headers"
 #define JOBQ_PG__PEEK_COLUMNS "*, max_attempts AS own_max_attempts, 'ready' AS state"
@@ -5362,13 +5661,13 @@ JOBQ_API void jobq_pg_tx_end(jobq_pg_tx *tx)
                                         : "ROLLBACK"));
 }
 
-static jobq_error jobq_pg__transact_once(PGconn *conn, jobq_pg_deed deed, void *user,
+static jobq_error jobq_pg__transact_once(PGconn *conn, jobq_pg_body body, void *user,
                                          jobq_pg_error *error)
 {
     jobq_pg_tx tx;
     jobq_error code = jobq_pg_tx_begin(&tx, conn, error);
 
-    if (code == JOBQ_OK) code = deed(conn, user, error);
+    if (code == JOBQ_OK) code = body(conn, user, error);
     if (code == JOBQ_OK) code = jobq_pg_tx_commit(&tx, error);
     jobq_pg_tx_end(&tx);
     return code;
@@ -5387,7 +5686,7 @@ static void jobq_pg__transact_pause(uint32_t n)
     nanosleep(&pause, NULL);
 }
 
-JOBQ_API jobq_error jobq_pg_transact(jobq_pg *pg, PGconn *conn, jobq_pg_deed deed, void *user,
+JOBQ_API jobq_error jobq_pg_transact(jobq_pg *pg, PGconn *conn, jobq_pg_body body, void *user,
                                      jobq_pg_error *error)
 {
     PGconn *mine = NULL;
@@ -5403,7 +5702,7 @@ JOBQ_API jobq_error jobq_pg_transact(jobq_pg *pg, PGconn *conn, jobq_pg_deed dee
     if (conn == NULL) conn = mine;
     again = PQtransactionStatus(conn) == PQTRANS_IDLE;
     for (n = 0;; n++) {
-        code = jobq_pg__transact_once(conn, deed, user, error);
+        code = jobq_pg__transact_once(conn, body, user, error);
         again = again && (strcmp(error->sqlstate, "40001") == 0 ||
                           strcmp(error->sqlstate, "40P01") == 0);
         if (code == JOBQ_OK || !again || n == 9) break;
@@ -5470,13 +5769,14 @@ JOBQ_PG__ONCE static jobq_error jobq_pg__name_invalid(const char *name, const ch
                             "1 to 1024 of [A-Za-z0-9._-], alphanumeric at both ends");
 }
 
-static jobq_error jobq_pg__too_large(const jobq_pg_job *job, size_t max, jobq_pg_error *error)
+static jobq_error jobq_pg__too_large(const jobq_pg_job *job, size_t max, const char *limit,
+                                     jobq_pg_error *error)
 {
-    char text[96];
+    char text[112];
 
     if (job->payload.len <= max) return JOBQ_OK;
-    snprintf(text, sizeof text, "size %llu exceeds maximum %llu",
-             (unsigned long long)job->payload.len, (unsigned long long)max);
+    snprintf(text, sizeof text, "size %llu exceeds maximum %llu (raise %s)",
+             (unsigned long long)job->payload.len, (unsigned long long)max, limit);
     return jobq_pg__invalid(error, "payload", text);
 }
 
@@ -5488,14 +5788,36 @@ static jobq_error jobq_pg__key_invalid(const char *key, jobq_pg_error *error)
     return jobq_pg__invalid(error, "key", "1 to 1024 bytes of UTF-8");
 }
 
+/* Whether a job says something about a known key. To reject a new job is to leave the old one. */
+static bool jobq_pg__knows(const jobq_pg_job *job)
+{
+    return (job->on_known != JOBQ_KNOWN_LEAVE && job->on_known != JOBQ_KNOWN_REJECT) ||
+           job->unique_for != JOBQ_UNIQUE_DEFAULT || job->at_latest_us != 0;
+}
+
+static jobq_error jobq_pg__known_invalid(const jobq_pg_job *job, jobq_pg_error *error)
+{
+    if ((int)job->on_known < 0 || job->on_known > JOBQ_KNOWN_REJECT)
+        return jobq_pg__invalid(error, "on_known", "none of the values");
+    if ((int)job->unique_for < 0 || job->unique_for > JOBQ_UNIQUE_READY)
+        return jobq_pg__invalid(error, "unique_for", "none of the values");
+    if (job->at_latest_us < 0 || job->at_latest_us > INT64_MAX / 4)
+        return jobq_pg__invalid(error, "at_latest_us", "positive, less than 70,000 years");
+    if (job->key == NULL && (jobq_pg__knows(job) || job->on_known != JOBQ_KNOWN_LEAVE))
+        return jobq_pg__invalid(error, "key", "on_known, unique_for and at_latest_us need one");
+    return JOBQ_OK;
+}
+
 /* Checks a job before anything is sent. */
 static jobq_error jobq_pg__job_invalid(const jobq_pg *pg, const jobq_pg_job *job,
                                        jobq_pg_error *error)
 {
     if (jobq_pg__name_invalid(job->queue, "queue", false, error) ||
         jobq_pg__name_invalid(job->kind, "kind", false, error)) return JOBQ_ERROR_INVALID;
-    if (jobq_pg__too_large(job, pg->payload_max, error)) return JOBQ_ERROR_INVALID;
-    if (jobq_pg__payload_invalid(error, job->payload, job->payload_bytes) ||
+    if (jobq_pg__too_large(job, pg->payload_max, "jobq_pg_desc.payload_max", error))
+        return JOBQ_ERROR_INVALID;
+    if (jobq_pg__payload_invalid(error, job->payload,
+                                 job->payload_bytes && !job->payload_exact) ||
         jobq_pg__object_invalid(error, "headers", job->headers) ||
         jobq_pg__priority_invalid(job->priority, error)) return JOBQ_ERROR_INVALID;
     if (job->stages < 0 || job->stages > JOBQ_STAGES_MAX)
@@ -5506,8 +5828,9 @@ static jobq_error jobq_pg__job_invalid(const jobq_pg *pg, const jobq_pg_job *job
     if (job->delay_us < 0 || job->delay_us > INT64_MAX / 4) {
         return jobq_pg__invalid(error, "delay_us", "positive, less than 70,000 years");
     }
-    if (jobq_pg__run_at_invalid(job->run_at_us, error)) return JOBQ_ERROR_INVALID;
-    return jobq_pg__key_invalid(job->key, error);
+    if (jobq_pg__run_at_invalid(job->run_at_us, error) ||
+        jobq_pg__key_invalid(job->key, error)) return JOBQ_ERROR_INVALID;
+    return jobq_pg__known_invalid(job, error);
 }
 
 static jobq_error jobq_pg__batch_invalid(const jobq_pg *pg, const jobq_pg_job *jobs, size_t count,
@@ -5523,6 +5846,8 @@ static jobq_error jobq_pg__batch_invalid(const jobq_pg *pg, const jobq_pg_job *j
         if (strcmp(jobs[i].queue, jobs[0].queue) != 0) {
             return jobq_pg__invalid(error, "queue", "all jobs of one call must go to one queue");
         }
+        if (jobq_pg__knows(&jobs[i]))
+            return jobq_pg__invalid(error, "on_known", "such jobs are written one at a time");
     }
     return JOBQ_OK;
 }
@@ -5557,20 +5882,33 @@ static bool jobq_pg__kinds_of(jobq_pg__kinds *k, const jobq_pg_job *jobs, size_t
     return true;
 }
 
-/* Enqueues a job by the SQL function. *existed: its key was in use. */
-static jobq_error jobq_pg__enqueue_one(jobq_pg *pg, PGconn *conn, const jobq_pg_job *job,
-                                       int64_t *id, bool *existed, jobq_pg_error *error)
+/* Reads and clears the answer of ENQUEUE_ONE. JOBQ_ERROR_EXISTS: the key was in use. */
+static jobq_error jobq_pg__got_enqueued(PGresult *res, const char *key, int64_t *id,
+                                        jobq_pg_error *error)
 {
     jobq_pg__written written;
-    PGresult *res;
 
     memset(&written, 0, sizeof written);
-    res = jobq_pg__call_row(pg, conn, JOBQ_PG__ENQUEUE_ONE, job, &written, error);
-    if (res == NULL) return error->code;
-    if (id != NULL) *id = written.id;
-    *existed = written.existed;
+    if (PQntuples(res) > 0) jobq_pg__get(res, 0, 0, jobq_pg__existed_out, &written);
     PQclear(res);
-    return JOBQ_OK;
+    if (id != NULL) *id = written.id;
+    if (!written.existed) return JOBQ_OK;
+    return jobq_pg__said(error, JOBQ_ERROR_EXISTS, "Already exists", "job", "key", key);
+}
+
+/* The function that enqueues a job. */
+static jobq_pg__statement jobq_pg__enqueue_by(const jobq_pg_job *job)
+{
+    return jobq_pg__knows(job) ? JOBQ_PG__ENQUEUE_KNOWN : JOBQ_PG__ENQUEUE_ONE;
+}
+
+/* Enqueues a job by the SQL function. */
+static jobq_error jobq_pg__enqueue_one(jobq_pg *pg, PGconn *conn, const jobq_pg_job *job,
+                                       int64_t *id, jobq_pg_error *error)
+{
+    PGresult *res = jobq_pg__call(pg, conn, jobq_pg__enqueue_by(job), job, error);
+
+    return res == NULL ? error->code : jobq_pg__got_enqueued(res, job->key, id, error);
 }
 
 /* -- the direct way --
@@ -5639,7 +5977,7 @@ JOBQ_API jobq_error jobq_pg_enqueue(jobq_pg *pg, PGconn *conn, const jobq_pg_job
     jobq_pg_error local;
     jobq_pg__rights *rights = NULL;
     PGconn *mine = NULL;
-    bool existed = false, done = false;
+    bool done = false;
     jobq_error code;
 
     JOBQ_ASSERT(pg != NULL && job != NULL);
@@ -5653,10 +5991,9 @@ JOBQ_API jobq_error jobq_pg_enqueue(jobq_pg *pg, PGconn *conn, const jobq_pg_job
     if (rights != NULL)
         code = jobq_pg__direct_send(pg, conn, &rights->jobs, JOBQ_PG__MAY_ENQUEUE,
                                     JOBQ_PG__ENQUEUE_DIRECT, job, id, &done, error);
-    if (code == JOBQ_OK && !done) code = jobq_pg__enqueue_one(pg, conn, job, id, &existed, error);
+    if (code == JOBQ_OK && !done) code = jobq_pg__enqueue_one(pg, conn, job, id, error);
     if (mine != NULL) jobq_pg_release(pg, mine);
-    if (code != JOBQ_OK || !existed) return code;
-    return jobq_pg__said(error, JOBQ_ERROR_EXISTS, "Already exists", "job", "key", job->key);
+    return code;
 }
 
 JOBQ_API jobq_error jobq_pg_enqueue_many(jobq_pg *pg, PGconn *conn, const jobq_pg_job *jobs,
@@ -5713,9 +6050,11 @@ typedef struct jobq_pg__copied {
 static const jobq_pg__col jobq_pg__copy_out[] = {
     JOBQ_PG__COPIED("queue_id", queue, INT4, INT32, 0),
     JOBQ_PG__COPIED("kind_id", kind, INT4, INT32, 0),
-    JOBQ_PG__COPIED_WHEN("payload", job.payload, JSONB, JSON, JOBQ_PG__UNLESS, job.payload_bytes),
-    JOBQ_PG__COPIED_WHEN("bytes", job.payload, BYTEA, BYTES, JOBQ_PG__IF, job.payload_bytes),
-    JOBQ_PG__COPIED("headers", job.headers, JSONB, JSON, 0),
+    JOBQ_PG__COPIED_WHEN("payload", job.payload, JSONB, JSON, JOBQ_PG__UNLESS | JOBQ_PG__EXACT,
+                         job.payload_bytes),
+    JOBQ_PG__COPIED_WHEN("bytes", job.payload, BYTEA, BYTES, JOBQ_PG__IF | JOBQ_PG__EXACT,
+                         job.payload_bytes),
+    JOBQ_PG__COPIED_WHEN("headers", job.headers, JSONB, JSON, JOBQ_PG__EXACT, job.payload_bytes),
     JOBQ_PG__COPIED("run_at", job.run_at_us, TIMESTAMPTZ, TIMESTAMPTZ, JOBQ_PG_ZERO),
     JOBQ_PG__COPIED("enqueued_at", enqueued_at_us, TIMESTAMPTZ, TIMESTAMPTZ, JOBQ_PG_ZERO),
     JOBQ_PG__COPIED("priority", job.priority, INT2, INT32, 0),
@@ -5858,7 +6197,8 @@ static jobq_error jobq_pg__bulk_ask(jobq_pg *pg, PGconn *conn, const jobq_pg_job
     if (bulk->kind_count != k->count)
         return jobq_pg__fail(error, JOBQ_ERROR_DATABASE, "bulk did not answer every kind");
     for (i = 0; i < count && code == JOBQ_OK; i++)
-        code = jobq_pg__too_large(&jobs[i], (size_t)bulk->payload_max, error);
+        code = jobq_pg__too_large(&jobs[i], (size_t)bulk->payload_max, "the queue's payload_max",
+                                  error);
     return code;
 }
 
@@ -5942,12 +6282,19 @@ JOBQ_API jobq_error jobq_pg_enqueue_copy(jobq_pg *pg, PGconn *conn, const jobq_p
 /* 1,000 years: for much longer ages, now minus the age would be out of range. */
 #define JOBQ_PG__AGE_MAX (365250 * (int64_t)86400000000)
 
-static jobq_error jobq_pg__not_found(jobq_pg_error *error, const char *entity, int64_t id)
+/* The error of a job that is in no table. standing: "none", or "gone", or a state if it has come
+ * since. */
+static jobq_error jobq_pg__not_found(jobq_pg_error *error, int64_t id, const char *standing)
 {
     char value[24];
 
     snprintf(value, sizeof value, "%lld", (long long)id);
-    return jobq_pg__said(error, JOBQ_ERROR_NOT_FOUND, "Not found", entity, "id", value);
+    if (strcmp(standing, "none") == 0)
+        return jobq_pg__said(error, JOBQ_ERROR_NOT_FOUND, "Not found", "job", "id", value);
+    jobq_pg__fail(error, JOBQ_ERROR_NOT_FOUND, "Gone: job with id=%s; it ended and is no longer "
+                  "kept, was deleted, or its enqueue has not committed", value);
+    jobq_pg__about(error, "job", "state", "gone");
+    return JOBQ_ERROR_NOT_FOUND;
 }
 
 /* Reads a job from a row of a claim. False: the row breaks a law of jobq.h. */
@@ -5984,23 +6331,38 @@ static bool jobq_pg__before(const jobq_job *a, const jobq_job *b)
     return a->id < b->id;
 }
 
+/* Reads and clears the answer of GET. NOT_FOUND: no table has the job, and error is not filled. */
+static jobq_error jobq_pg__got_facts(PGresult *res, jobq_job *job, jobq_pg_error *error)
+{
+    jobq_pg_rows rows;
+    jobq_error code = jobq_pg__rows_of(JOBQ_PG__GET, res, &rows, error);
+
+    if (code != JOBQ_OK) return code;
+    if (rows.count == 0) return JOBQ_ERROR_NOT_FOUND;
+    *job = jobq_pg_job_facts((const jobq_pg_job_row *)rows.rows);
+    jobq_pg_rows_clear(&rows);
+    return JOBQ_OK;
+}
+
 JOBQ_API jobq_error jobq_pg_get(jobq_pg *pg, PGconn *conn, int64_t id, jobq_job *job,
                                 jobq_pg_error *error)
 {
     jobq_pg__change from;
     jobq_pg_error local;
-    jobq_pg_rows rows;
     jobq_error code;
+    PGresult *res;
 
     JOBQ_ASSERT(pg != NULL && job != NULL);
     if (error == NULL) error = &local;
     from.of.id = id;
-    code = jobq_pg__ask_rows(pg, conn, JOBQ_PG__GET, &from, &rows, error);
-    if (code != JOBQ_OK) return code;
-    if (rows.count == 0) return jobq_pg__not_found(error, "job", id);
-    *job = jobq_pg_job_facts((const jobq_pg_job_row *)rows.rows);
-    jobq_pg_rows_clear(&rows);
-    return JOBQ_OK;
+    res = jobq_pg__call(pg, conn, JOBQ_PG__GET, &from, error);
+    code = res == NULL ? error->code : jobq_pg__got_facts(res, job, error);
+    if (res == NULL || code != JOBQ_ERROR_NOT_FOUND) return code;
+    res = jobq_pg__call(pg, conn, JOBQ_PG__STANDING, &from, error);
+    if (res == NULL) return error->code;
+    code = jobq_pg__not_found(error, id, PQgetvalue(res, 0, 0));
+    PQclear(res);
+    return code;
 }
 
 /* -- a request as a statement -- */
@@ -6019,6 +6381,7 @@ static jobq_pg__statement jobq_pg__statement_of(const jobq_request *a)
     case JOBQ_REQUEST_RESCUE: return JOBQ_PG__RESCUE;
     case JOBQ_REQUEST_SLEEP: return JOBQ_PG__SLEEP;
     case JOBQ_REQUEST_UNPARK: return JOBQ_PG__UNPARK;
+    case JOBQ_REQUEST_TICK: return JOBQ_PG__TICK;
     case JOBQ_REQUEST_PRUNE: return JOBQ_PG__PRUNE;
     case JOBQ_REQUEST_VACUUM: return JOBQ_PG__VACUUM;
     case JOBQ_REQUEST_DEREGISTER: return JOBQ_PG__DEREGISTER;
@@ -6069,9 +6432,10 @@ static bool jobq_pg__is_dead(uint8_t outcome)
 }
 
 /* The arguments of outbox_ack for a delivery. dead has room for all its messages. */
-static jobq_pg__ack jobq_pg__ack_of(const jobq_ack *a, int64_t partition, const jobq_holder *token,
-                                    const jobq_message *messages, const char *const *reasons,
-                                    jobq_str error, jobq_pg__dead *dead)
+static jobq_pg__ack jobq_pg__ack_of(const jobq_ack *a, int64_t partition_id,
+                                    const jobq_holder *token, const jobq_message *messages,
+                                    const char *const *reasons, jobq_str error,
+                                    jobq_pg__dead *dead)
 {
     static const char refused[] = "the server refused the error's text";
     const jobq_cursor *after = &a->plan.cursor;
@@ -6081,7 +6445,7 @@ static jobq_pg__ack jobq_pg__ack_of(const jobq_ack *a, int64_t partition, const 
 
     memset(&ack, 0, sizeof ack);
     ack.token = *token;
-    ack.partition = partition;
+    ack.partition_id = partition_id;
     ack.before = a->before;
     ack.acked = after->acked;
     ack.tried = after->tried;
@@ -6114,8 +6478,10 @@ static void jobq_pg__put_request(jobq_pg__params *p, jobq_pg__statement st, cons
 
 /* A statement that was sent, and what we need of its request to read the answer. WAIT: a statement
  * without a request, of which only a failure counts. */
+typedef struct jobq_pg__async jobq_pg__async;
 typedef struct jobq_pg__pending {
     jobq_request_kind kind;
+    jobq_pg__async *async; /* an asynchronous call of the host; then kind is WAIT. Else NULL */
     jobq_pg__statement st;
     int64_t worker, claim, id;
     int32_t slot, limit;
@@ -6275,6 +6641,19 @@ static void jobq_pg__got_register(const PGresult *r, jobq_answer *a, jobq_pg__re
     }
     a->count = queues;
     memcpy(a->queues, reg->queue_ids, sizeof a->queues);
+    a->kind_count = kinds;
+    memcpy(a->kinds, reg->kind_ids, sizeof a->kinds);
+}
+
+static void jobq_pg__got_rescue(const PGresult *r, jobq_answer *a)
+{
+    jobq_pg__rescue_row row;
+
+    memset(&row, 0, sizeof row);
+    jobq_pg__get(r, 0, 0, jobq_pg__rescue_out, &row);
+    a->done = row.dead;
+    a->count = row.rescued;
+    a->more = row.more;
 }
 
 /* Reads the policy of a queue, or of a kind: then its id is returned, else 0. An invalid backoff is
@@ -6365,7 +6744,8 @@ static bool jobq_pg__got(const jobq_pg__pending *p, PGresult *r, jobq_answer *a,
     case JOBQ_REQUEST_RECOVER:
     case JOBQ_REQUEST_REMAIN: a->more = jobq_pg__int(r, 0, 0) != 0; break;
     case JOBQ_REQUEST_SET_ASIDE: a->done = jobq_pg__int(r, 0, 0) != 0; break;
-    case JOBQ_REQUEST_RESCUE: jobq_pg__get(r, 0, 0, jobq_pg__rescue_out, a); break;
+    case JOBQ_REQUEST_RESCUE: jobq_pg__got_rescue(r, a); break;
+    case JOBQ_REQUEST_TICK: jobq_pg__get(r, 0, 0, jobq_pg__tick_out, a); break;
     case JOBQ_REQUEST_UNPARK:
         a->count = (int32_t)jobq_pg__int(r, 0, 0);
         a->more = a->count >= p->limit;
@@ -6720,7 +7100,7 @@ static jobq_error jobq_pg__message_invalid(const jobq_pg_message *m, jobq_pg_err
     }
     if (m->partition < 0) return jobq_pg__invalid(error, "partition", "0 or more");
     if (m->payload.len > INT32_MAX / 2) return jobq_pg__invalid(error, "payload", "over 1 GiB");
-    if (m->payload.ptr != NULL && !m->payload_bytes &&
+    if (m->payload.ptr != NULL && (!m->payload_bytes || m->payload_exact) &&
         jobq_pg__json_invalid(error, "payload", m->payload) != JOBQ_OK) {
         return JOBQ_ERROR_INVALID;
     }
@@ -7047,12 +7427,13 @@ JOBQ_API jobq_error jobq_pg_dead_letter_cleanup(jobq_pg *pg, PGconn *conn,
 
 /* ---- >>operate: the verbs of operators ------------------------------------------------------- */
 
-/* The error of a verb that changed nothing. standing: the job's state, "none" or "exists". */
+/* The error of a verb that changed nothing. standing: the job's state, "gone", "none", "exists". */
 static jobq_error jobq_pg__stands(jobq_pg_error *error, int64_t id, const char *standing)
 {
     bool running = strcmp(standing, "running") == 0, exists = strcmp(standing, "exists") == 0;
 
-    if (strcmp(standing, "none") == 0) return jobq_pg__not_found(error, "job", id);
+    if (strcmp(standing, "none") == 0 || strcmp(standing, "gone") == 0)
+        return jobq_pg__not_found(error, id, standing);
     if (exists) {
         jobq_pg__fail(error, JOBQ_ERROR_EXISTS, "Already exists: another job has the key of job "
                       "%lld; delete one of the two, or wait until the key is free",
@@ -7093,36 +7474,54 @@ static jobq_pg__change jobq_pg__change_of(const jobq_pg_filter *which)
     return change;
 }
 
-/* Runs a verb. st: its statement for one job, which answers done or requested if it works; that for
- * many, the next one, answers with a count. */
-static jobq_error jobq_pg__change_jobs(jobq_pg *pg, PGconn *conn, jobq_pg__statement st,
-                                       const char *done, jobq_pg__change *c, int64_t *count,
-                                       jobq_pg_error *error)
+/* Checks and completes a verb's arguments. *st: its statement for one job becomes that for many,
+ * which is the next one, if many are meant. */
+static jobq_error jobq_pg__change_start(jobq_pg__statement *st, jobq_pg__change *c,
+                                        jobq_pg_error *error)
+{
+    if (jobq_pg__filter_invalid(&c->of, error)) return JOBQ_ERROR_INVALID;
+    if (c->of.id == 0) *st = (jobq_pg__statement)(*st + 1);
+    if (c->of.at_most == 0) c->of.at_most = 1000;
+    if (c->of.state != JOBQ_STATE_NONE) c->state = jobq_enum_name(JOBQ_ENUM_STATE, c->of.state);
+    return JOBQ_OK;
+}
+
+/* Reads and clears a verb's answer: of one job done or requested if it worked, of many a count. */
+static jobq_error jobq_pg__got_change(PGresult *res, jobq_pg__statement st, const char *done,
+                                      jobq_pg__change *c, jobq_pg_error *error)
 {
     char answer[24] = "";
     bool one = c->of.id != 0;
-    jobq_pg_error local;
-    PGresult *res;
 
-    JOBQ_ASSERT(pg != NULL);
-    if (error == NULL) error = &local;
-    if (jobq_pg__filter_invalid(&c->of, error)) return JOBQ_ERROR_INVALID;
-    if (!one) st = (jobq_pg__statement)(st + 1);
-    if (c->of.at_most == 0) c->of.at_most = 1000;
-    if (c->of.state != JOBQ_STATE_NONE) c->state = jobq_enum_name(JOBQ_ENUM_STATE, c->of.state);
-    res = jobq_pg__call_row(pg, conn, st, c, c, error);
-    if (res == NULL) return error->code;
     if (one) {
         jobq_pg__copy(answer, sizeof answer, PQntuples(res) == 1 ? PQgetvalue(res, 0, 0) : "none");
         c->count = strcmp(answer, done) == 0;
         c->requested = strcmp(answer, "requested") == 0;
-    } else if (st != JOBQ_PG__CANCEL_MANY) {
-        c->count = jobq_pg__int(res, 0, 0);
-    }
+    } else if (st == JOBQ_PG__CANCEL_MANY) {
+        if (PQntuples(res) > 0) jobq_pg__get(res, 0, 0, jobq_pg__cancelled_out, c);
+    } else c->count = jobq_pg__int(res, 0, 0);
     PQclear(res);
     if (one && c->count + c->requested == 0) return jobq_pg__stands(error, c->of.id, answer);
-    if (count != NULL) *count = c->count;
     return JOBQ_OK;
+}
+
+/* Runs a verb. st: its statement for one job. */
+static jobq_error jobq_pg__change_jobs(jobq_pg *pg, PGconn *conn, jobq_pg__statement st,
+                                       const char *done, jobq_pg__change *c, int64_t *count,
+                                       jobq_pg_error *error)
+{
+    jobq_pg_error local;
+    PGresult *res;
+    jobq_error code;
+
+    JOBQ_ASSERT(pg != NULL);
+    if (error == NULL) error = &local;
+    if (jobq_pg__change_start(&st, c, error) != JOBQ_OK) return JOBQ_ERROR_INVALID;
+    res = jobq_pg__call(pg, conn, st, c, error);
+    if (res == NULL) return error->code;
+    code = jobq_pg__got_change(res, st, done, c, error);
+    if (code == JOBQ_OK && count != NULL) *count = c->count;
+    return code;
 }
 
 JOBQ_API jobq_error jobq_pg_cancel(jobq_pg *pg, PGconn *conn, const jobq_pg_filter *which,
@@ -7226,6 +7625,13 @@ static jobq_error jobq_pg__kind_policy_invalid(const jobq_pg_queue_desc *d, jobq
     return jobq_pg__invalid(error, field, "is set for the queue, not for a kind");
 }
 
+static jobq_error jobq_pg__retention_invalid(const char *retention, jobq_pg_error *error)
+{
+    if (retention == NULL || strcmp(retention, "short") == 0 ||
+        strcmp(retention, "medium") == 0 || strcmp(retention, "long") == 0) return JOBQ_OK;
+    return jobq_pg__invalid(error, "retention", "short, medium or long");
+}
+
 static jobq_error jobq_pg__queue_invalid(const char *queue, const jobq_pg_queue_desc *d,
                                          jobq_pg_error *error)
 {
@@ -7242,6 +7648,7 @@ static jobq_error jobq_pg__queue_invalid(const char *queue, const jobq_pg_queue_
         return jobq_pg__invalid(error, "failed_keep_us", "positive, at most 1,000 years");
     if (d->key_keep_us < 0 || d->key_keep_us > JOBQ_PG__AGE_MAX)
         return jobq_pg__invalid(error, "key_keep_us", "positive, at most 1,000 years");
+    if (jobq_pg__retention_invalid(d->retention, error)) return JOBQ_ERROR_INVALID;
     if (d->message_max < 0) return jobq_pg__invalid(error, "message_max", "positive");
     if (d->payload_max < 0) return jobq_pg__invalid(error, "payload_max", "positive");
     if (d->kinds == NULL && d->kind_count > 0)
@@ -7288,6 +7695,60 @@ JOBQ_API jobq_error jobq_pg_queue_set(jobq_pg *pg, PGconn *conn, const char *que
     from.span = jobq_pg__choice(from.of.attempts_span_stages);
     from.history = jobq_pg__choice(from.of.history);
     return jobq_pg__ask(pg, conn, JOBQ_PG__QUEUE_SET, &from, NULL, error);
+}
+
+JOBQ_API jobq_error jobq_pg_retention_set(jobq_pg *pg, PGconn *conn, const char *retention,
+                                          int64_t keep_us, jobq_pg_error *error)
+{
+    jobq_pg__queue_row from;
+
+    JOBQ_ASSERT(pg != NULL);
+    if (retention == NULL || jobq_pg__retention_invalid(retention, error))
+        return jobq_pg__retention_invalid("", error);
+    if (keep_us <= 0 || keep_us > JOBQ_PG__AGE_MAX)
+        return jobq_pg__invalid(error, "keep_us", "positive, at most 1,000 years");
+    from.of.retention = retention;
+    from.keep_us = keep_us;
+    return jobq_pg__ask(pg, conn, JOBQ_PG__RETENTION_SET, &from, NULL, error);
+}
+
+/* What the server cannot see, because it gets no such field. It checks the rest. */
+static jobq_error jobq_pg__schedule_invalid(const jobq_pg *pg, const jobq_pg_schedule *s,
+                                            jobq_pg_error *error)
+{
+    const jobq_pg_job *job = &s->job;
+    jobq_pg_job checked = *job;
+
+    if (job->kind == NULL) checked.kind = "message";
+    if (job->run_at_us != 0 || job->delay_us != 0)
+        return jobq_pg__invalid(error, "run_at_us", "a schedule's ticks say when its jobs run");
+    if (job->key != NULL) return jobq_pg__invalid(error, "key", "a schedule's jobs have none");
+    if (job->stages > 1) return jobq_pg__invalid(error, "stages", "a schedule's jobs have one");
+    if (s->every_us < 0 || s->missed_within_us < 0 || s->spread_us < 0)
+        return jobq_pg__invalid(error, "every_us", "positive, like missed_within_us and spread_us");
+    return jobq_pg__job_invalid(pg, &checked, error);
+}
+
+JOBQ_API jobq_error jobq_pg_schedules_set(jobq_pg *pg, PGconn *conn, const char *owner,
+                                          int64_t revision, const jobq_pg_schedule *schedules,
+                                          size_t count, jobq_pg_error *error)
+{
+    jobq_pg__declared from = {owner, revision, schedules, (int32_t)count};
+    int64_t taken = 0;
+    jobq_error code;
+    size_t i;
+
+    JOBQ_ASSERT(pg != NULL && (schedules != NULL || count == 0));
+    if (count > INT32_MAX / 2)
+        return jobq_pg__invalid(error, "count", "too many for one statement");
+    for (i = 0; i < count; i++) {
+        if (jobq_pg__schedule_invalid(pg, &schedules[i], error)) return JOBQ_ERROR_INVALID;
+    }
+    code = jobq_pg__ask(pg, conn, JOBQ_PG__SCHEDULES_SET, &from, &taken, error);
+    if (code != JOBQ_OK || taken) return code;
+    jobq_pg__fail(error, JOBQ_ERROR_VERSION, "a newer program has declared the schedules of %s; "
+                  "revision %lld changes nothing", owner, (long long)revision);
+    return JOBQ_ERROR_VERSION;
 }
 
 JOBQ_API jobq_error jobq_pg_queue_counts(jobq_pg *pg, PGconn *conn, const char *queue,
@@ -7520,6 +7981,24 @@ static bool jobq_pg__deliver_in(PGconn *conn, jobq_delivery *d, jobq_message_han
     return false;
 }
 
+/* An asynchronous call of the host. */
+struct jobq_pg__async {
+    jobq_pg__async *next;
+    jobq_pg__statement st;
+    bool again;             /* sent again, because its prepared statement was unknown */
+    jobq_pg_done done;
+    void *user;
+    jobq_pg_reply reply;
+    jobq_pg_error error;
+    char *key;              /* of an enqueue, or NULL */
+    jobq_pg__change change; /* of a cancel */
+    jobq_pg__params params;
+};
+
+typedef struct jobq_pg__asyncs {
+    jobq_pg__async *head, **tail; /* tail: where the next one is linked */
+} jobq_pg__asyncs;
+
 /* Points at which tests kill the process or cut the connection. step: a word for what is about to
  * happen or has just happened; kind: the statement's jobq_request_kind, or -1. */
 #ifndef JOBQ_PG_POINT
@@ -7528,7 +8007,7 @@ static bool jobq_pg__deliver_in(PGconn *conn, jobq_delivery *d, jobq_message_han
 
 #define JOBQ_PG__PENDING_MAX (64 + 2 * JOBQ_LOOP_PARTITIONS)
 
-/* A result with claimed jobs, whose texts point into it; its last user frees it. */
+/* A result with jobs, whose texts point into it; its last user frees it. */
 typedef struct jobq_pg__answer {
     PGresult *result;
     int32_t users; /* jobs, runs and hook calls that still need it */
@@ -7544,6 +8023,8 @@ typedef struct jobq_pg__held {
     size_t next_size;
     bool next_bytes;         /* that payload is bytes, not JSON */
     int32_t refused;         /* the ending's count when a refusal last replaced the error */
+    const jobq_pg_handler *handler; /* once its run has begun */
+    bool failed;             /* the hook failed has been, or will be, told of it */
 } jobq_pg__held;
 
 typedef struct jobq_pg__delivery jobq_pg__delivery;
@@ -7609,7 +8090,8 @@ typedef struct jobq_pg__group {
     jobq_pg_worker **workers;  /* the program holds the first */
     size_t count;
     pthread_mutex_t lock;      /* "the lock" below: guards what follows, and the workers' loops */
-    pthread_cond_t work, gone; /* there may be work; a thread or a worker has ended */
+    pthread_cond_t work, gone; /* there may be work; a thread or a worker has ended, or a worker's
+                                  lease was renewed */
     jobq_pg__run *runs;
     int32_t threads, idle, stuck; /* stuck: handlers and attempts given up */
     size_t turn;               /* counts up: the worker that a free thread asks next */
@@ -7648,6 +8130,10 @@ struct jobq_pg_worker {
     int rows[JOBQ_ENDINGS_MAX];     /* in the result, of the jobs of one answer */
     jobq_pg__end_row *ends;         /* room for the rows of one flush */
     char refusal[512];              /* why the database last refused a statement */
+    jobq_pg__asyncs waiting;        /* asynchronous calls that were not sent yet */
+    jobq_pg__asyncs answered;       /* ... and those to be told of */
+    int async_count, async_sent;    /* all of them, and those in pending */
+    bool async_turn;                /* behind a pooler: a call may go before the loop's statement */
     jobq_loop_config config;
     jobq_loop *loop;                /* guarded by the group's lock, as is all that follows */
     jobq_request *request;          /* that is being carried out */
@@ -7659,6 +8145,8 @@ struct jobq_pg_worker {
     int64_t io_until_us;            /* the stepping thread sleeps until then */
     int64_t end_us;                 /* once ended: maintenance may run until then */
     int64_t handler_us;             /* time spent in handlers */
+    int64_t stats_us;               /* between two lines of statistics; 0: none */
+    int64_t stats_mono_us;          /* when the next one is due */
     int64_t trouble_mono_us;        /* when trouble was recorded */
     char trouble[512];              /* the last trouble, for health; empty: none */
     bool away;                      /* the connection was lost, or could not be made */
@@ -7813,16 +8301,10 @@ static void jobq_pg__report_job(const jobq_pg_worker *w, jobq_pg__run *run, jobq
 static void jobq_pg__error_keep(jobq_pg__held *h, const jobq_decision *decision,
                                 jobq_outcome outcome, const jobq_call *call)
 {
-    static const char *const unsaid[JOBQ_OUTCOME_COUNT] = {
-        "the handler returned no outcome", NULL, "retry", "discarded", NULL, NULL, NULL,
-        "the handler said done, but its transaction did not complete the job"};
     char text[JOBQ_ERROR_MAX + 1];
-    jobq_str message = {call->error, call->error_size};
 
-    if ((int)outcome < 0 || outcome >= JOBQ_OUTCOME_COUNT) outcome = JOBQ_OUTCOME_NONE;
-    if (message.len == 0) message = jobq_str_from(unsaid[outcome]);
-    if (message.ptr == NULL || (outcome == JOBQ_OUTCOME_SUCCESS)) return;
-    h->error_size = jobq_reason_format(text, decision, message);
+    h->error_size = jobq_call_reason(text, call, outcome, decision);
+    if (h->error_size == 0) return;
     h->error = (char *)malloc(h->error_size + 1);
     if (h->error != NULL) memcpy(h->error, text, h->error_size + 1);
 }
@@ -7851,6 +8333,7 @@ static void jobq_pg__returned(jobq_pg_worker *w, jobq_pg__run *run, const jobq_c
         run->next = NULL;
     }
     report->state = decision.state;
+    h->failed = decision.state == JOBQ_STATE_FAILED;
     jobq_pg__report_job(w, run, report);
     jobq_pg__told(w, now);
 }
@@ -7978,14 +8461,14 @@ static void jobq_pg__delivery_reasons(jobq_pg__delivery *kept, const jobq_ack *a
 }
 
 /* The parameters of an acknowledgement. dead: room for all of its messages. The lock is held. */
-static jobq_pg__ack jobq_pg__part_ack(jobq_pg__delivery *kept, int64_t partition,
+static jobq_pg__ack jobq_pg__part_ack(jobq_pg__delivery *kept, int64_t partition_id,
                                       const jobq_holder *token, const jobq_ack *a,
                                       jobq_pg__dead *dead)
 {
     jobq_str error = {kept->error, kept->error_size};
 
     jobq_pg__delivery_reasons(kept, a);
-    return jobq_pg__ack_of(a, partition, token, kept->portion.messages,
+    return jobq_pg__ack_of(a, partition_id, token, kept->portion.messages,
                            (const char *const *)kept->reasons, error, dead);
 }
 
@@ -8177,6 +8660,7 @@ static bool jobq_pg__run_fill(jobq_pg_worker *w, jobq_pg__run *run)
     }
     run->answer = w->held[run->work.slot].answer;
     w->held[run->work.slot].answer = NULL;
+    w->held[run->work.slot].handler = run->handler;
     jobq_pg__call_fill(&run->data->call, w, run);
     return true;
 }
@@ -8284,6 +8768,7 @@ static void jobq_pg__run_work(jobq_pg_worker *w, jobq_pg__run *run)
 
 struct jobq_pg__hook_call {
     jobq_pg_report report;
+    bool failed;             /* only the hook failed: the job failed without a run */
     jobq_pg__run run;        /* as much of it as the report needs */
     jobq_pg__run_data data;
     jobq_pg__hook_call *next;
@@ -8321,6 +8806,57 @@ static jobq_pg__hook_call *jobq_pg__hook_call_new(jobq_pg_worker *w, const jobq_
     return n;
 }
 
+/* Lists a call of the hook failed for a job that failed without a run of its handler, or after it.
+ * answer: the result that has the names; NULL: they are the worker's. The error is copied. The lock
+ * is held. */
+static void jobq_pg__hook_failed(jobq_pg_worker *w, const jobq_pg__rescue_row *of, void *user,
+                                 jobq_pg__answer *answer)
+{
+    jobq_pg__hook_call *n = w->hooks.failed == NULL
+                                ? NULL : (jobq_pg__hook_call *)calloc(1, sizeof *n);
+
+    if (n == NULL) return;
+    n->failed = true;
+    n->data.call.job = of->job;
+    n->data.call.kind = of->kind;
+    n->data.call.user = user;
+    n->report.call = &n->data.call;
+    n->report.queue = of->queue;
+    n->report.state = n->data.call.job.state = JOBQ_STATE_FAILED;
+    n->report.error.ptr = n->data.error;
+    n->report.error.len = jobq_utf8_mend(n->data.error, JOBQ_ERROR_MAX, of->error);
+    n->run.answer = answer;
+    if (answer != NULL) answer->users++;
+    n->next = w->hook_calls;
+    w->hook_calls = n;
+    pthread_cond_signal(&w->group->work);
+}
+
+/* Lists the jobs that a rescue failed, and takes its result. */
+static void jobq_pg__rescue_failed(jobq_pg_worker *w, jobq_pg__pending *p)
+{
+    jobq_pg__answer *answer = w->hooks.failed == NULL
+                                  ? NULL : (jobq_pg__answer *)calloc(1, sizeof *answer);
+    int i;
+
+    if (answer == NULL) return;
+    answer->result = p->result;
+    answer->users = 1;
+    p->result = NULL;
+    for (i = 0; i < PQntuples(answer->result); i++) {
+        jobq_pg__rescue_row row;
+        size_t k = 0;
+        memset(&row, 0, sizeof row);
+        jobq_pg__get(answer->result, i, 0, jobq_pg__rescue_out, &row);
+        while (k < w->handler_count &&
+               !(jobq_str_equal(row.queue, jobq_str_from(w->handlers[k].queue)) &&
+                 jobq_str_equal(row.kind, jobq_str_from(w->handlers[k].kind)))) k++;
+        if (row.job.id == 0) continue;
+        jobq_pg__hook_failed(w, &row, k < w->handler_count ? w->handlers[k].user : NULL, answer);
+    }
+    jobq_pg__answer_drop(answer);
+}
+
 /* Calls the hooks for an abandoned run, if one is listed. The lock is held before and after. */
 static bool jobq_pg__hook_call_run(jobq_pg_worker *w)
 {
@@ -8329,7 +8865,8 @@ static bool jobq_pg__hook_call_run(jobq_pg_worker *w)
     if (n == NULL) return false;
     w->hook_calls = n->next;
     pthread_mutex_unlock(&w->group->lock);
-    jobq_pg__tell(w, &n->report, &n->data, n->run.kept);
+    if (n->failed) w->hooks.failed(w->hooks.user, &n->report);
+    else jobq_pg__tell(w, &n->report, &n->data, n->run.kept);
     pthread_mutex_lock(&w->group->lock);
     jobq_pg__answer_drop(n->run.answer);
     jobq_pg__delivery_drop(n->run.kept);
@@ -8535,7 +9072,14 @@ static int jobq_pg__stopping(const jobq_call *call, int64_t *remaining_us)
 
 JOBQ_API PGconn *jobq_pg_call_conn(jobq_call *call, jobq_pg_error *error)
 {
-    JOBQ_ASSERT(call != NULL && call->store == &jobq_pg__store);
+    JOBQ_ASSERT(call != NULL);
+    if (call->store != &jobq_pg__store) {
+        if (call->conn == NULL) {
+            jobq_pg__fail(error, JOBQ_ERROR_CONNECTION, "the test gave this call no connection: "
+                                                        "see jobq_test_conn and jobq_call.conn");
+        }
+        return (PGconn *)call->conn;
+    }
     return jobq_pg__run_conn((jobq_pg__run *)call->context, error);
 }
 
@@ -8546,7 +9090,8 @@ JOBQ_API jobq_error jobq_pg_call_complete(jobq_call *call, PGconn *conn, jobq_pg
     jobq_pg__end_row end;
     jobq_event event;
 
-    JOBQ_ASSERT(call != NULL && call->store == &jobq_pg__store && conn != NULL);
+    JOBQ_ASSERT(call != NULL && conn != NULL);
+    if (call->store != &jobq_pg__store) return JOBQ_OK; /* a test's call: there is no row */
     run = (jobq_pg__run *)call->context;
     w = run->worker;
     if (PQtransactionStatus(conn) != PQTRANS_INTRANS) {
@@ -8873,8 +9418,41 @@ static void jobq_pg__maintenance_step(jobq_pg_worker *w, bool ready)
 
 /* -- sending -- */
 
+static void jobq_pg__async_push(jobq_pg__asyncs *list, jobq_pg__async *n)
+{
+    n->next = NULL;
+    if (list->head == NULL) list->tail = &list->head;
+    *list->tail = n;
+    list->tail = &n->next;
+}
+
+static jobq_pg__async *jobq_pg__async_pop(jobq_pg__asyncs *list)
+{
+    jobq_pg__async *n = list->head;
+
+    if (n != NULL) list->head = n->next;
+    if (list->head == NULL) list->tail = &list->head;
+    return n;
+}
+
+/* The host will be told of it. The lock is held. */
+static void jobq_pg__async_end(jobq_pg_worker *w, jobq_pg__async *n, jobq_error code,
+                               const char *why)
+{
+    n->reply.code = why == NULL ? code : jobq_pg__fail(&n->error, code, "%s", why);
+    jobq_pg__async_push(&w->answered, n);
+}
+
 static void jobq_pg__pending_drop(jobq_pg_worker *w)
 {
+    jobq_pg__async *n = w->pending[w->pending_first].async;
+
+    if (n != NULL) {
+        w->async_sent--;
+        jobq_pg__async_end(w, n, JOBQ_ERROR_CONNECTION, "the connection was lost before an answer "
+                           "came: it may have been carried out; repeat it if it has a key, or get "
+                           "the job first");
+    }
     PQclear(w->pending[w->pending_first].result);
     w->pending_first = (w->pending_first + 1) % JOBQ_PG__PENDING_MAX;
     w->pending_count--;
@@ -8908,22 +9486,29 @@ static jobq_pg__pending *jobq_pg__pend(jobq_pg_worker *w)
     return p;
 }
 
-/* Sends a request in a transaction of its own. from: has its parameters; NULL: the request has
- * them. Through a pooler each request sets the isolation level and time-outs. */
+/* Sends a statement in a transaction of its own. Through a pooler it also sets the isolation level
+ * and time-outs. */
+static void jobq_pg__send_params(jobq_pg_worker *w, jobq_pg__statement st,
+                                 const jobq_pg__params *params)
+{
+    const jobq_pg__text *text = &w->pg->texts[st];
+    bool good = !params->failed;
+
+    if (w->pg->behind_pooler)
+        good = good && jobq_pg__ship_whole(w->conn, w->limits, text, params, false);
+    else good = good && jobq_pg__ship(w->conn, text, params, true);
+    if (!good || !PQpipelineSync(w->conn)) w->broken = true;
+}
+
+/* Sends a request. from: has its parameters; NULL: the request has them. */
 static void jobq_pg__send(jobq_pg_worker *w, const jobq_request *a, const void *from)
 {
     jobq_pg__statement st = jobq_pg__statement_of(a);
-    const jobq_pg__text *text = &w->pg->texts[st];
-    bool good;
 
     jobq_pg__params_reset(&w->params);
     jobq_pg__put_request(&w->params, st, a, from);
-    good = !w->params.failed;
     JOBQ_PG_POINT("send", (int)a->kind, w->conn);
-    if (w->pg->behind_pooler)
-        good = good && jobq_pg__ship_whole(w->conn, w->limits, text, &w->params, false);
-    else good = good && jobq_pg__ship(w->conn, text, &w->params, true);
-    if (!good || !PQpipelineSync(w->conn)) w->broken = true;
+    jobq_pg__send_params(w, st, &w->params);
     *jobq_pg__pend(w) = jobq_pg__pending_of(a, st);
     JOBQ_PG_POINT("sent", (int)a->kind, w->conn);
 }
@@ -9030,6 +9615,7 @@ static void jobq_pg__refusal(jobq_pg_worker *w, const jobq_ending *e)
 {
     char text[JOBQ_ERROR_MAX + 1], message[640];
     jobq_pg__held *h = &w->held[e->slot];
+    jobq_pg__rescue_row failed;
 
     if (h->refused == e->refused) return;
     snprintf(message, sizeof message, "the database refused the result: %.*s",
@@ -9040,6 +9626,17 @@ static void jobq_pg__refusal(jobq_pg_worker *w, const jobq_ending *e)
     h->error_size = jobq_reason_format(text, &e->decision, jobq_str_from(message));
     h->error = jobq_pg__dup(text);
     h->refused = e->refused;
+    if (e->decision.state != JOBQ_STATE_FAILED || h->failed || h->handler == NULL) return;
+    h->failed = true;
+    memset(&failed, 0, sizeof failed);
+    failed.job.id = e->job;
+    failed.job.attempt = e->decision.attempt;
+    failed.job.crash = e->decision.crash;
+    failed.job.stage = e->decision.stage;
+    failed.queue = jobq_str_from(h->handler->queue);
+    failed.kind = jobq_str_from(h->handler->kind);
+    failed.error = jobq_str_from(h->error);
+    jobq_pg__hook_failed(w, &failed, h->handler->user, NULL);
 }
 
 static void jobq_pg__do_flush(jobq_pg_worker *w, const jobq_request *a)
@@ -9133,6 +9730,7 @@ static void jobq_pg__do_abandon(jobq_pg_worker *w, const jobq_request *a)
         h->error_size = jobq_reason_format(full, decision, jobq_str_from(text));
         h->error = jobq_pg__dup(full);
     }
+    h->failed = decision->state == JOBQ_STATE_FAILED;
     if (hook_call != NULL) {
         hook_call->report.state = decision->state;
         jobq_pg__report_job(w, &hook_call->run, &hook_call->report);
@@ -9216,6 +9814,7 @@ static void jobq_pg__perform(jobq_pg_worker *w, const jobq_request *a)
     case JOBQ_REQUEST_RESCUE:
     case JOBQ_REQUEST_SLEEP:
     case JOBQ_REQUEST_UNPARK:
+    case JOBQ_REQUEST_TICK:
     case JOBQ_REQUEST_DEREGISTER:
     case JOBQ_REQUEST_REMAIN:
     case JOBQ_REQUEST_LOOK:
@@ -9341,6 +9940,209 @@ static void jobq_pg__log_answer(jobq_pg_worker *w, int64_t left)
     }
 }
 
+/* -- asynchronous calls of the host -- */
+
+/* Calls under way at a time. The ring must also have room for the loop's statements. */
+#define JOBQ_PG__ASYNC_SENT 32
+
+/* Sends what can be sent; behind a pooler only if nothing is under way. The lock is held. */
+static void jobq_pg__async_send(jobq_pg_worker *w)
+{
+    bool alone = w->pg->behind_pooler;
+
+    while (w->waiting.head != NULL && w->conn != NULL && !w->broken && !w->ended &&
+           w->async_sent < JOBQ_PG__ASYNC_SENT && (!alone || w->pending_count == 0)) {
+        jobq_pg__async *n = jobq_pg__async_pop(&w->waiting);
+        jobq_pg__pending *p;
+        jobq_pg__send_params(w, n->st, &n->params);
+        p = jobq_pg__pend(w);
+        p->st = n->st;
+        p->async = n;
+        w->async_sent++;
+    }
+}
+
+/* Reads an answer, and clears the result. */
+static jobq_error jobq_pg__async_read(jobq_pg__async *n, PGresult *res)
+{
+    jobq_error code;
+
+    if (n->st == JOBQ_PG__ENQUEUE_ONE || n->st == JOBQ_PG__ENQUEUE_KNOWN)
+        return jobq_pg__got_enqueued(res, n->key, &n->reply.id, &n->error);
+    if (n->st == JOBQ_PG__GET) {
+        code = jobq_pg__got_facts(res, &n->reply.job, &n->error);
+        if (code == JOBQ_ERROR_NOT_FOUND) jobq_pg__not_found(&n->error, n->reply.id, "none");
+        return code;
+    }
+    code = jobq_pg__got_change(res, n->st, "cancelled", &n->change, &n->error);
+    n->reply.count = n->change.count;
+    n->reply.requested = n->change.requested;
+    return code;
+}
+
+/* The answer to a call has come. If the connection broke while the server carried it out, the call
+ * is left in pending, and ends with the connection. The lock is held. */
+static void jobq_pg__async_got(jobq_pg_worker *w, jobq_pg__pending *p)
+{
+    ExecStatusType status = PQresultStatus(p->result);
+    bool good = status == PGRES_TUPLES_OK || status == PGRES_COMMAND_OK;
+    jobq_pg__async *n = p->async;
+    jobq_error code;
+
+    if (good) {
+        code = jobq_pg__async_read(n, p->result);
+        p->result = NULL;
+    } else {
+        code = jobq_pg__result_error(&n->error, w->conn, p->result);
+        w->broken = n->error.sqlstate[0] == '\0' || strcmp(n->error.sqlstate, "57P01") == 0;
+        if (w->broken) return;
+        if (w->pg->behind_pooler) jobq_pg__send_text(w, "ROLLBACK");
+        else if (jobq_pg__known_learn(w->conn, &w->pg->texts[p->st], p->result) && !n->again) {
+            n->again = true;
+            jobq_pg__async_push(&w->waiting, n);
+            n = NULL;
+        }
+    }
+    p->async = NULL;
+    w->async_sent--;
+    if (n != NULL) jobq_pg__async_end(w, n, code, NULL);
+}
+
+static void jobq_pg__async_free(jobq_pg__async *n)
+{
+    jobq_pg__params_clear(&n->params);
+    free(n->key);
+    free(n);
+}
+
+/* Calls back. The lock is not held. */
+static void jobq_pg__async_tell(jobq_pg_worker *w)
+{
+    jobq_pg__async *n;
+
+    for (;;) {
+        pthread_mutex_lock(&w->group->lock);
+        n = jobq_pg__async_pop(&w->answered);
+        if (n != NULL) w->async_count--;
+        pthread_mutex_unlock(&w->group->lock);
+        if (n == NULL) return;
+        n->reply.error = &n->error;
+        n->done(n->user, &n->reply);
+        jobq_pg__async_free(n);
+    }
+}
+
+/* The worker has ended, and its connection is closed. */
+static void jobq_pg__async_leave(jobq_pg_worker *w)
+{
+    jobq_pg__async *n;
+
+    pthread_mutex_lock(&w->group->lock);
+    while (w->pending_count > 0) jobq_pg__pending_drop(w);
+    while ((n = jobq_pg__async_pop(&w->waiting)) != NULL)
+        jobq_pg__async_end(w, n, JOBQ_ERROR_DEAD, "it was not sent: the worker has stopped");
+    pthread_mutex_unlock(&w->group->lock);
+    jobq_pg__async_tell(w);
+}
+
+/* Begins a call with the parameters from a struct, or frees it. */
+static jobq_error jobq_pg__async_start(jobq_pg_worker *w, jobq_pg__async *n, const void *from,
+                                       jobq_pg_error *error)
+{
+    jobq_error code = JOBQ_OK;
+
+    jobq_pg__put(&n->params, jobq_pg__specs[n->st].in, from);
+    pthread_mutex_lock(&w->group->lock);
+    if (n->params.failed) code = jobq_pg__no_memory(error);
+    else if (n->params.size > JOBQ_PG__MESSAGE_MAX)
+        code = jobq_pg__invalid(error, "size", "more than 1 GB in one call: send fewer at once");
+    else if (w->ended) code = jobq_pg__fail(error, JOBQ_ERROR_DEAD, "the worker has stopped");
+    else if (w->async_count >= JOBQ_PG_ASYNC_MAX)
+        code = jobq_pg__fail(error, JOBQ_ERROR_FULL, "JOBQ_PG_ASYNC_MAX calls have no answer yet: "
+                             "step the worker first");
+    else {
+        w->async_count++;
+        jobq_pg__async_push(&w->waiting, n);
+        jobq_pg__async_send(w);
+        if (w->broken) w->io_until_us = INT64_MIN; /* the next step is due */
+    }
+    pthread_mutex_unlock(&w->group->lock);
+    if (code != JOBQ_OK) jobq_pg__async_free(n);
+    return code;
+}
+
+/* NULL: error is filled. */
+static jobq_pg__async *jobq_pg__async_new(jobq_pg_worker *w, jobq_pg__statement st,
+                                          jobq_pg_done done, void *user, jobq_pg_error *error)
+{
+    jobq_pg__async *n;
+
+    if (jobq_pg__forked(w->pg)) {
+        jobq_pg__forked_error(error);
+        return NULL;
+    }
+    n = (jobq_pg__async *)malloc(sizeof *n);
+    if (n == NULL) {
+        jobq_pg__no_memory(error);
+        return NULL;
+    }
+    memset(n, 0, offsetof(jobq_pg__async, params));
+    jobq_pg__params_init(&n->params);
+    n->st = st;
+    n->done = done;
+    n->user = user;
+    return n;
+}
+
+JOBQ_API jobq_error jobq_pg_worker_enqueue(jobq_pg_worker *worker, const jobq_pg_job *job,
+                                           jobq_pg_done done, void *user, jobq_pg_error *error)
+{
+    jobq_pg_error local;
+    jobq_pg__async *n;
+
+    JOBQ_ASSERT(worker != NULL && worker->hosted && job != NULL && done != NULL);
+    if (error == NULL) error = &local;
+    if (jobq_pg__job_invalid(worker->pg, job, error) != JOBQ_OK) return error->code;
+    n = jobq_pg__async_new(worker, jobq_pg__enqueue_by(job), done, user, error);
+    if (n == NULL) return error->code;
+    if (job->key != NULL && (n->key = jobq_pg__dup(job->key)) == NULL) {
+        jobq_pg__async_free(n);
+        return jobq_pg__no_memory(error);
+    }
+    return jobq_pg__async_start(worker, n, job, error);
+}
+
+JOBQ_API jobq_error jobq_pg_worker_get(jobq_pg_worker *worker, int64_t id, jobq_pg_done done,
+                                       void *user, jobq_pg_error *error)
+{
+    jobq_pg_error local;
+    jobq_pg__async *n;
+
+    JOBQ_ASSERT(worker != NULL && worker->hosted && done != NULL);
+    if (error == NULL) error = &local;
+    n = jobq_pg__async_new(worker, JOBQ_PG__GET, done, user, error);
+    if (n == NULL) return error->code;
+    n->reply.id = n->change.of.id = id;
+    return jobq_pg__async_start(worker, n, &n->change, error);
+}
+
+JOBQ_API jobq_error jobq_pg_worker_cancel(jobq_pg_worker *worker, const jobq_pg_filter *which,
+                                          jobq_pg_done done, void *user, jobq_pg_error *error)
+{
+    jobq_pg__change change = jobq_pg__change_of(which);
+    jobq_pg__statement st = JOBQ_PG__CANCEL;
+    jobq_pg_error local;
+    jobq_pg__async *n;
+
+    JOBQ_ASSERT(worker != NULL && worker->hosted && done != NULL);
+    if (error == NULL) error = &local;
+    if (jobq_pg__change_start(&st, &change, error) != JOBQ_OK) return error->code;
+    n = jobq_pg__async_new(worker, st, done, user, error);
+    if (n == NULL) return error->code;
+    n->change = change;
+    return jobq_pg__async_start(worker, n, &n->change, error);
+}
+
 static void jobq_pg__dispatch(jobq_pg_worker *w, jobq_pg__pending *p)
 {
     ExecStatusType status = PQresultStatus(p->result);
@@ -9349,6 +10151,10 @@ static void jobq_pg__dispatch(jobq_pg_worker *w, jobq_pg__pending *p)
     int64_t left = jobq_pg__left(w);
 
     JOBQ_PG_POINT("answered", (int)p->kind, w->conn);
+    if (p->async != NULL) {
+        jobq_pg__async_got(w, p);
+        return;
+    }
     if (status != PGRES_TUPLES_OK && status != PGRES_COMMAND_OK) {
         code = jobq_pg__on_refusal(w, p);
         if (w->broken) return;
@@ -9365,7 +10171,10 @@ static void jobq_pg__dispatch(jobq_pg_worker *w, jobq_pg__pending *p)
     }
     jobq_loop_tell(w->loop, jobq_pg__mono_us(), w->answer);
     if (jobs != NULL) jobq_pg__hold_jobs(w, p, jobs);
+    if (p->kind == JOBQ_REQUEST_RESCUE && code == JOBQ_OK) jobq_pg__rescue_failed(w, p);
     jobq_pg__log_answer(w, left);
+    if (p->kind == JOBQ_REQUEST_REGISTER || p->kind == JOBQ_REQUEST_HEARTBEAT)
+        pthread_cond_broadcast(&w->group->gone);
     if (p->kind == JOBQ_REQUEST_CLAIM || p->kind == JOBQ_REQUEST_HEARTBEAT) {
         jobq_pg__wake_threads(w); /* they may have slept because the lease was over */
     }
@@ -9513,6 +10322,28 @@ static bool jobq_pg__one_at_a_time(jobq_pg_worker *w)
     return true;
 }
 
+/* Logs what the worker has done since its start, if that is due. */
+static void jobq_pg__tell_stats(jobq_pg_worker *w, int64_t now)
+{
+    jobq_loop_status s = jobq_loop_status_of(w->loop);
+    const jobq_loop_stats *j = &s.jobs;
+    const jobq_relay_stats *m = &s.messages;
+
+    if (now < w->stats_mono_us) return;
+    w->stats_mono_us = now + w->stats_us;
+    jobq_pg__log(w->pg, JOBQ_PG_INFO,
+                 "statistics of worker %lld since its start: jobs: started %lld, succeeded %lld, "
+                 "retried %lld, failed %lld, cancelled %lld, released %lld, lost %lld, abandoned "
+                 "%lld, rescued %lld; messages: delivered %lld, succeeded %lld, dead %lld, retried "
+                 "%lld, lost %lld; reconnects %lld; handlers took %.1f s",
+                 (long long)s.worker, (long long)j->started, (long long)j->succeeded,
+                 (long long)j->retried, (long long)j->failed, (long long)j->cancelled,
+                 (long long)j->released, (long long)j->lost, (long long)j->abandoned,
+                 (long long)j->rescued, (long long)m->delivered, (long long)m->succeeded,
+                 (long long)m->dead, (long long)m->retried, (long long)m->lost,
+                 (long long)j->reconnects, (double)w->handler_us / 1e6);
+}
+
 /* Does what is due. False: the worker has ended and waits for nothing more. The lock is held. */
 static bool jobq_pg__advance(jobq_pg_worker *w)
 {
@@ -9520,13 +10351,19 @@ static bool jobq_pg__advance(jobq_pg_worker *w)
     jobq_pg_error error;
     PGconn *conn;
 
+    jobq_pg__tell_stats(w, jobq_pg__mono_us());
     while (!w->ended) {
         if (jobq_pg__attempt_over(&w->attempt, &conn, &error)) jobq_pg__attempted(w, conn, &error);
         if (w->broken) jobq_pg__disconnect(w);
+        if (w->async_turn || !w->pg->behind_pooler) jobq_pg__async_send(w);
+        w->async_turn = false;
         if (jobq_pg__one_at_a_time(w)) return true;
         jobq_loop_next(w->loop, jobq_pg__mono_us(), a);
+        w->async_turn = true;
         if (a->kind == JOBQ_REQUEST_WAIT) {
-            w->io_until_us = a->until_mono_us;
+            if (w->pg->behind_pooler) jobq_pg__async_send(w);
+            w->io_until_us = a->until_mono_us < w->stats_mono_us ? a->until_mono_us
+                                                                 : w->stats_mono_us;
             return true;
         }
         if (a->kind == JOBQ_REQUEST_EXIT) jobq_pg__worker_end(w);
@@ -9634,6 +10471,7 @@ static void jobq_pg__host_ends(jobq_pg_worker *w)
     while (jobq_pg__hook_call_run(w)) {}
     pthread_mutex_unlock(&w->group->lock);
     jobq_pg__hang_up(w);
+    jobq_pg__async_leave(w);
 }
 
 /* Whether this is a forked child, which must not use its parent's worker. */
@@ -9697,9 +10535,11 @@ JOBQ_API bool jobq_pg_worker_step(jobq_pg_worker *w, int64_t budget_us)
     if (jobq_pg__worker_forked(w)) return false;
     do {
         alive = jobq_pg__turn(w);
+        jobq_pg__async_tell(w);
         ran = alive && !w->ended && jobq_pg__host_runs(w);
     } while (ran && jobq_pg__mono_us() < until);
     if (ran) alive = jobq_pg__turn(w);
+    jobq_pg__async_tell(w);
     w->more = ran;
     if (!alive) jobq_pg__host_ends(w);
     return alive;
@@ -9871,7 +10711,7 @@ static size_t jobq_pg__queue_index(jobq_pg_worker *w, const char *name)
 }
 
 static jobq_error jobq_pg__handlers_copy(jobq_pg_worker *w, const jobq_pg_worker_desc *desc,
-                                         jobq_pg_error *error)
+                                         jobq_loop_config *config, jobq_pg_error *error)
 {
     size_t i, q;
 
@@ -9882,6 +10722,8 @@ static jobq_error jobq_pg__handlers_copy(jobq_pg_worker *w, const jobq_pg_worker
                                     "queue and kind are 1 to 1024 of [A-Za-z0-9._-]");
         }
         if (h->run[0] == NULL) return jobq_pg__invalid(error, "handlers", "run[0] is missing");
+        if (h->threads_max < 0)
+            return jobq_pg__invalid(error, "handlers", "threads_max is negative; 0 is no limit");
         for (q = 0; q < i; q++) {
             if (strcmp(h->queue, w->handlers[q].queue) == 0 &&
                 strcmp(h->kind, w->handlers[q].kind) == 0) {
@@ -9896,7 +10738,8 @@ static jobq_error jobq_pg__handlers_copy(jobq_pg_worker *w, const jobq_pg_worker
         q = jobq_pg__queue_index(w, w->handlers[i].queue);
         if (q == JOBQ_LOOP_QUEUES)
             return jobq_pg__invalid(error, "handlers", "too many queues for one worker");
-        w->kind_queues[i] = (int32_t)q + 1;
+        w->kind_queues[i] = config->kind_queues[i] = (int32_t)q + 1;
+        config->kind_threads[i] = h->threads_max;
         w->kinds[i] = w->handlers[i].kind;
     }
     return JOBQ_OK;
@@ -10031,6 +10874,8 @@ static jobq_error jobq_pg__worker_new(jobq_pg *pg, const jobq_pg_worker_desc *de
     batch = (size_t)config.batch_max;
     w->pg = pg;
     w->hooks = desc->hooks;
+    w->stats_us = desc->stats_us;
+    w->stats_mono_us = w->stats_us == 0 ? JOBQ_NEVER : jobq_pg__mono_us() + w->stats_us;
     w->poke[0] = w->poke[1] = -1;
     w->handler_count = desc->handler_count;
     w->receiver_count = desc->receiver_count;
@@ -10046,7 +10891,7 @@ static jobq_error jobq_pg__worker_new(jobq_pg *pg, const jobq_pg_worker_desc *de
         return jobq_pg__fail(error, JOBQ_ERROR_MEMORY,
                              "no pipe or no /dev/urandom: raise the open file limit");
     }
-    code = jobq_pg__handlers_copy(w, desc, error);
+    code = jobq_pg__handlers_copy(w, desc, &config, error);
     if (code == JOBQ_OK) code = jobq_pg__receivers_copy(w, desc, &config, error);
     w->config = jobq_loop_config_defaults(&config);
     if (w->config.answer_us > JOBQ_PG__ANSWER_MAX) w->config.answer_us = JOBQ_PG__ANSWER_MAX;
@@ -10111,11 +10956,13 @@ static void jobq_pg__group_free(jobq_pg__group *group)
     free(group);
 }
 
-static jobq_error jobq_pg__worker_desc_check(const jobq_pg_worker_desc *desc, jobq_pg_error *error)
+static jobq_error jobq_pg__worker_desc_check(const jobq_pg_worker_desc *desc, bool hosted,
+                                             jobq_pg_error *error)
 {
+    bool needs = desc->handler_count == 0 && !hosted; /* a host may only enqueue */
+
     if ((desc->handlers == NULL && desc->handler_count > 0) ||
-        desc->handler_count > JOBQ_LOOP_KINDS ||
-        desc->handler_count + desc->receiver_count == 0) {
+        desc->handler_count > JOBQ_LOOP_KINDS || (needs && desc->receiver_count == 0)) {
         return jobq_pg__invalid(error, "handlers",
                                 "give 1 to JOBQ_LOOP_KINDS handlers, or receivers");
     }
@@ -10125,6 +10972,7 @@ static jobq_error jobq_pg__worker_desc_check(const jobq_pg_worker_desc *desc, jo
     if (desc->also == NULL && desc->also_count > 0) {
         return jobq_pg__invalid(error, "also", "also_count without a list");
     }
+    if (desc->stats_us < 0) return jobq_pg__invalid(error, "stats_us", "it is negative");
     return jobq_pg__config_invalid(&desc->loop, error);
 }
 
@@ -10156,10 +11004,10 @@ static jobq_error jobq_pg__may_work(jobq_pg *pg, jobq_pg_error *error)
 }
 
 /* Makes a group without starting threads; *worker is its first worker. */
-static jobq_error jobq_pg__group_make(jobq_pg *pg, const jobq_pg_worker_desc *desc,
+static jobq_error jobq_pg__group_make(jobq_pg *pg, const jobq_pg_worker_desc *desc, bool hosted,
                                      jobq_pg_worker **worker, jobq_pg_error *error)
 {
-    jobq_error code = jobq_pg__worker_desc_check(desc, error);
+    jobq_error code = jobq_pg__worker_desc_check(desc, hosted, error);
     bool good = true;
     jobq_pg__group *group;
     size_t i;
@@ -10197,7 +11045,7 @@ JOBQ_API jobq_error jobq_pg_worker_start(jobq_pg *pg, const jobq_pg_worker_desc 
     jobq_error code;
 
     JOBQ_ASSERT(pg != NULL && desc != NULL && worker != NULL);
-    code = jobq_pg__group_make(pg, desc, worker, error);
+    code = jobq_pg__group_make(pg, desc, false, worker, error);
     if (code != JOBQ_OK || jobq_pg__group_start((*worker)->group)) return code;
     jobq_pg__group_free((*worker)->group);
     *worker = NULL;
@@ -10219,7 +11067,7 @@ JOBQ_API jobq_error jobq_pg_worker_open(jobq_pg *pg, const jobq_pg_worker_desc *
         return jobq_pg__invalid(error, "also",
                                 "a host opens a worker for each handle and steps them in turn");
     }
-    code = jobq_pg__group_make(pg, &d, worker, error);
+    code = jobq_pg__group_make(pg, &d, true, worker, error);
     if (code != JOBQ_OK) return code;
     (*worker)->hosted = true;
     (*worker)->run.worker = *worker;
@@ -10240,6 +11088,21 @@ JOBQ_API void jobq_pg_worker_stop(jobq_pg_worker *worker)
     errno = saved;
 }
 
+/* Steps a hosted worker and waits for what comes next, at most wait_us. False: it has ended. */
+static bool jobq_pg__host_turn(jobq_pg_worker *w, int64_t wait_us)
+{
+    int64_t now, until;
+
+    if (!jobq_pg_worker_step(w, 0)) return false;
+    now = jobq_pg__mono_us();
+    until = jobq_pg__until(w);
+    if (until > now && until - now > wait_us) until = now + wait_us;
+    pthread_mutex_lock(&w->group->lock);
+    jobq_pg__await(w, until);
+    pthread_mutex_unlock(&w->group->lock);
+    return true;
+}
+
 JOBQ_API jobq_error jobq_pg_worker_wait(jobq_pg_worker *w, jobq_pg_stats *stats)
 {
     bool failed;
@@ -10247,11 +11110,7 @@ JOBQ_API jobq_error jobq_pg_worker_wait(jobq_pg_worker *w, jobq_pg_stats *stats)
 
     JOBQ_ASSERT(w != NULL);
     if (jobq_pg__worker_forked(w)) return JOBQ_ERROR_INVALID;
-    while (w->hosted && jobq_pg_worker_step(w, 0)) {
-        pthread_mutex_lock(&w->group->lock);
-        jobq_pg__await(w, jobq_pg__until(w));
-        pthread_mutex_unlock(&w->group->lock);
-    }
+    while (w->hosted && jobq_pg__host_turn(w, JOBQ_NEVER)) {}
     for (i = 0; i < w->group->count; i++) {
         jobq_pg_worker *worker = w->group->workers[i];
         if (worker->threaded) pthread_join(worker->thread, NULL);
@@ -10415,18 +11274,37 @@ JOBQ_API jobq_error jobq_pg_worker_health(jobq_pg_worker *w, jobq_pg_health *hea
     return worst;
 }
 
+/* Whether a worker of the group has no lease, but may get one. The lock is held. */
+static bool jobq_pg__unready(const jobq_pg__group *group)
+{
+    jobq_pg_health h;
+    size_t i;
+
+    for (i = 0; i < group->count && !group->gave_up; i++) {
+        jobq_pg__health_fill(&h, group->workers[i], jobq_pg__mono_us());
+        if (!group->workers[i]->ended && h.lease_us == 0) return true;
+    }
+    return false;
+}
+
 JOBQ_API jobq_error jobq_pg_worker_ready(jobq_pg_worker *w, int64_t wait_us)
 {
-    int64_t began = jobq_pg__mono_us();
-    struct timespec nap = {0, 2000000};
-    jobq_error code;
+    int64_t began = jobq_pg__mono_us(), left;
 
-    while ((code = jobq_pg_worker_health(w, NULL)) == JOBQ_ERROR_CONNECTION &&
-           jobq_pg__mono_us() - began < wait_us) {
-        if (w->hosted) jobq_pg_worker_step(w, 0);
-        nanosleep(&nap, NULL);
+    JOBQ_ASSERT(w != NULL);
+    if (jobq_pg__forked(w->pg)) return JOBQ_ERROR_INVALID;
+    pthread_mutex_lock(&w->group->lock);
+    while ((left = wait_us - (jobq_pg__mono_us() - began)) > 0 && jobq_pg__unready(w->group)) {
+        struct timespec end = jobq_pg__wait_end(left);
+        if (!w->hosted) pthread_cond_timedwait(&w->group->gone, &w->group->lock, &end);
+        else {
+            pthread_mutex_unlock(&w->group->lock);
+            jobq_pg__host_turn(w, left);
+            pthread_mutex_lock(&w->group->lock);
+        }
     }
-    return code;
+    pthread_mutex_unlock(&w->group->lock);
+    return jobq_pg_worker_health(w, NULL);
 }
 
 JOBQ_API jobq_error jobq_pg_work(jobq_pg *pg, const jobq_pg_worker_desc *desc, jobq_pg_error *error)
@@ -10781,19 +11659,16 @@ static const jobq_pg_table_desc *jobq_pg__desc_of(jobq_pg__statement st)
     return jobq_pg_view_desc(JOBQ_PG_VIEW_JOBS, false);
 }
 
-/* Runs one of the library's statements and reads its rows by their description. Columns that the
- * statement does not return stay zero. */
-static jobq_error jobq_pg__ask_rows(jobq_pg *pg, PGconn *conn, jobq_pg__statement st,
-                                    const void *from, jobq_pg_rows *rows, jobq_pg_error *error)
+/* Reads the rows of one of the library's statements by their description. Columns that the
+ * statement does not return stay zero. Takes the result. */
+static jobq_error jobq_pg__rows_of(jobq_pg__statement st, PGresult *res, jobq_pg_rows *rows,
+                                   jobq_pg_error *error)
 {
     const jobq_pg_table_desc *desc = jobq_pg__desc_of(st);
     jobq_pg_table t;
-    PGresult *res;
     int i;
 
     memset(rows, 0, sizeof *rows);
-    res = jobq_pg__call(pg, conn, st, from, error);
-    if (res == NULL) return error->code;
     memset(&t, 0, sizeof t);
     t.desc = desc;
     t.entity = desc->entity;
@@ -10803,6 +11678,15 @@ static jobq_error jobq_pg__ask_rows(jobq_pg *pg, PGconn *conn, jobq_pg__statemen
     }
     t.column_count = i;
     return jobq_pg__rows_take(&t, res, INT32_MAX, rows, error);
+}
+
+static jobq_error jobq_pg__ask_rows(jobq_pg *pg, PGconn *conn, jobq_pg__statement st,
+                                    const void *from, jobq_pg_rows *rows, jobq_pg_error *error)
+{
+    PGresult *res = jobq_pg__call(pg, conn, st, from, error);
+
+    memset(rows, 0, sizeof *rows);
+    return res == NULL ? error->code : jobq_pg__rows_of(st, res, rows, error);
 }
 
 #ifndef JOBQ_PG_NO_TABLES
@@ -12481,9 +13365,10 @@ static void jobq_pg__say_reset(jobq_pg__params *out, const jobq_pg_worktable *w)
     jobq_pg__say_moves(out, w, JOBQ_STATE_RUNNING, JOBQ_STATE_READY);
     jobq_pg__sayf(out, " END)::%s, %n = CASE WHEN ", w->type, error);
     jobq_pg__say_in(out, w, JOBQ_STATE_READY); /* no attempt is left: it keeps its own error */
-    jobq_pg__sayf(out, " THEN %n WHEN %n >= %d THEN 'Max retries (%d) exceeded: heartbeat lost' "
-                       "ELSE 'heartbeat lost' END, %n = %n + (",
-                  error, count, most - 1, most, count, count);
+    jobq_pg__sayf(out, " THEN coalesce(%n, 'Max retries (%d) exceeded') WHEN %n >= %d THEN "
+                       "'Max retries (%d) exceeded: heartbeat lost' ELSE 'heartbeat lost' END, "
+                       "%n = %n + (",
+                  error, most, count, most - 1, most, count, count);
     jobq_pg__say_in(out, w, JOBQ_STATE_RUNNING);
     jobq_pg__say(out, ")::integer");
     jobq_pg__say_value(out, w, JOBQ_PG__ROLE_HEARTBEAT, "NULL");
@@ -12951,11 +13836,7 @@ static const char *const jobq_pg__sql_001_tables[] = {
 "    one boolean PRIMARY KEY DEFAULT true CHECK (one),\n"
 "    version integer NOT NULL,\n"
 "    library_min integer NOT NULL,\n"
-"    epoch bigint NOT NULL,\n"
-"    history_slot smallint NOT NULL DEFAULT 0 CHECK (history_slot BETWEEN 0 AND 7),\n"
-"    history_slot_since timestamptz NOT NULL DEFAULT now(),\n"
-"    history_keep interval NOT NULL DEFAULT '1 day' CHECK (history_keep > '0'),\n"
-"    history_by_kind boolean NOT NULL DEFAULT false\n"
+"    epoch bigint NOT NULL\n"
 ");\n"
 "CREATE TABLE jobq.queue (\n"
 "    id integer GENERATED BY DEFAULT AS IDENTITY PRIMARY KEY,\n"
@@ -12977,6 +13858,8 @@ static const char *const jobq_pg__sql_001_tables[] = {
 "    priority_min smallint NOT NULL DEFAULT 0 CHECK (priority_min BETWEEN -9 AND 0),\n"
 "    attempts_span_stages boolean NOT NULL DEFAULT false,\n"
 "    history boolean NOT NULL DEFAULT true,\n"
+"    retention text NOT NULL DEFAULT 'medium'\n"
+"        CHECK (retention IN ('short', 'medium', 'long')),\n"
 "    failed_keep interval NOT NULL DEFAULT '30 days' CHECK (failed_keep > '0'),\n"
 "    key_keep interval NOT NULL DEFAULT '1 day' CHECK (key_keep >= '0'),\n"
 "    payload_max integer NOT NULL DEFAULT 1048576 CHECK (payload_max >= 0),\n"
@@ -13004,6 +13887,7 @@ static const char *const jobq_pg__sql_001_tables[] = {
 "    backoff_jitter_permille integer CHECK (backoff_jitter_permille BETWEEN 0 AND 1000),\n"
 "    timeout_us bigint CHECK (timeout_us >= 0),\n"
 "    history boolean,\n"
+"    retention text CHECK (retention IN ('short', 'medium', 'long')),\n"
 "    CHECK (num_nulls(backoff_curve, backoff_base_us, backoff_cap_us, backoff_floor_us,\n"
 "                     backoff_jitter_permille) IN (0, 5)),\n"
 "    UNIQUE (queue_id, name),\n"
@@ -13025,11 +13909,11 @@ static const char *const jobq_pg__sql_001_tables[] = {
 "    queues integer[] NOT NULL,\n"
 "    kinds integer[] NOT NULL,\n"
 "    library integer NOT NULL DEFAULT 0\n"
-") WITH (fillfactor = 50);\n",
+") WITH (fillfactor = 50);\n"
 "CREATE INDEX worker_kinds ON jobq.worker USING gin (kinds) WITH (fastupdate = off)\n"
 "    WHERE dead_at IS NULL;\n"
 "CREATE TABLE jobq.claim (\n"
-"    worker bigint NOT NULL,\n"
+"    worker bigint NOT NULL,\n",
 "    number bigint NOT NULL CHECK (number > 0),\n"
 "    claimed_at timestamptz NOT NULL,\n"
 "    jobs bigint[] NOT NULL,\n"
@@ -13111,6 +13995,16 @@ static const char *const jobq_pg__sql_001_tables[] = {
 "    errors jsonb\n"
 ");\n"
 "CREATE INDEX failed_finished_at ON jobq.failed (queue_id, finished_at);\n"
+"CREATE TABLE jobq.ring (\n"
+"    retention text PRIMARY KEY CHECK (retention IN ('short', 'medium', 'long')),\n"
+"    first smallint NOT NULL,\n"
+"    slot smallint NOT NULL CHECK (slot BETWEEN first AND first + 7),\n"
+"    since timestamptz NOT NULL DEFAULT now(),\n"
+"    keep interval NOT NULL CHECK (keep > '0'),\n"
+"    varies boolean NOT NULL DEFAULT false\n"
+");\n"
+"INSERT INTO jobq.ring (retention, first, slot, keep)\n"
+"VALUES ('short', 0, 0, '1 hour'), ('medium', 8, 8, '1 day'), ('long', 16, 16, '30 days');\n"
 "CREATE TABLE jobq.history (\n"
 "    slot smallint NOT NULL,\n"
 "    id bigint NOT NULL,\n"
@@ -13132,16 +14026,32 @@ static const char *const jobq_pg__sql_001_tables[] = {
 "    bytes bytea,\n"
 "    headers jsonb,\n"
 "    errors jsonb,\n"
-"    PRIMARY KEY (id, slot)\n"
+"    PRIMARY KEY (id, slot)\n",
 ") PARTITION BY LIST (slot);\n"
 "CREATE TABLE jobq.history_0 PARTITION OF jobq.history FOR VALUES IN (0);\n"
 "CREATE TABLE jobq.history_1 PARTITION OF jobq.history FOR VALUES IN (1);\n"
 "CREATE TABLE jobq.history_2 PARTITION OF jobq.history FOR VALUES IN (2);\n"
-"CREATE TABLE jobq.history_3 PARTITION OF jobq.history FOR VALUES IN (3);\n",
+"CREATE TABLE jobq.history_3 PARTITION OF jobq.history FOR VALUES IN (3);\n"
 "CREATE TABLE jobq.history_4 PARTITION OF jobq.history FOR VALUES IN (4);\n"
 "CREATE TABLE jobq.history_5 PARTITION OF jobq.history FOR VALUES IN (5);\n"
 "CREATE TABLE jobq.history_6 PARTITION OF jobq.history FOR VALUES IN (6);\n"
 "CREATE TABLE jobq.history_7 PARTITION OF jobq.history FOR VALUES IN (7);\n"
+"CREATE TABLE jobq.history_8 PARTITION OF jobq.history FOR VALUES IN (8);\n"
+"CREATE TABLE jobq.history_9 PARTITION OF jobq.history FOR VALUES IN (9);\n"
+"CREATE TABLE jobq.history_10 PARTITION OF jobq.history FOR VALUES IN (10);\n"
+"CREATE TABLE jobq.history_11 PARTITION OF jobq.history FOR VALUES IN (11);\n"
+"CREATE TABLE jobq.history_12 PARTITION OF jobq.history FOR VALUES IN (12);\n"
+"CREATE TABLE jobq.history_13 PARTITION OF jobq.history FOR VALUES IN (13);\n"
+"CREATE TABLE jobq.history_14 PARTITION OF jobq.history FOR VALUES IN (14);\n"
+"CREATE TABLE jobq.history_15 PARTITION OF jobq.history FOR VALUES IN (15);\n"
+"CREATE TABLE jobq.history_16 PARTITION OF jobq.history FOR VALUES IN (16);\n"
+"CREATE TABLE jobq.history_17 PARTITION OF jobq.history FOR VALUES IN (17);\n"
+"CREATE TABLE jobq.history_18 PARTITION OF jobq.history FOR VALUES IN (18);\n"
+"CREATE TABLE jobq.history_19 PARTITION OF jobq.history FOR VALUES IN (19);\n"
+"CREATE TABLE jobq.history_20 PARTITION OF jobq.history FOR VALUES IN (20);\n"
+"CREATE TABLE jobq.history_21 PARTITION OF jobq.history FOR VALUES IN (21);\n"
+"CREATE TABLE jobq.history_22 PARTITION OF jobq.history FOR VALUES IN (22);\n"
+"CREATE TABLE jobq.history_23 PARTITION OF jobq.history FOR VALUES IN (23);\n"
 "CREATE TABLE jobq.idempotency (\n"
 "    queue_id integer NOT NULL,\n"
 "    key text COLLATE \"C\" NOT NULL,\n"
@@ -13153,14 +14063,14 @@ static const char *const jobq_pg__sql_001_tables[] = {
 "    WHERE ended_at IS NOT NULL;\n"
 "CREATE SEQUENCE jobq.message_id CACHE 1;\n"
 "CREATE TABLE jobq.message (\n"
-"    partition bigint NOT NULL,\n"
+"    partition_id bigint NOT NULL,\n"
 "    id bigint NOT NULL DEFAULT nextval('jobq.message_id'),\n"
 "    created_at timestamptz NOT NULL DEFAULT statement_timestamp(),\n"
 "    type text COLLATE \"C\",\n"
 "    payload jsonb,\n"
 "    bytes bytea,\n"
 "    headers jsonb,\n"
-"    PRIMARY KEY (partition, id),\n"
+"    PRIMARY KEY (partition_id, id),\n"
 "    CONSTRAINT message_law CHECK (id > 0 AND (payload IS NULL OR bytes IS NULL))\n"
 ") WITH (vacuum_truncate = off, autovacuum_vacuum_scale_factor = 0.02,\n"
 "        autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0,\n"
@@ -13201,8 +14111,8 @@ static const char *const jobq_pg__sql_001_tables[] = {
 "CREATE TABLE jobq.dead_letter (\n"
 "    id bigint GENERATED BY DEFAULT AS IDENTITY PRIMARY KEY,\n"
 "    queue_id integer NOT NULL,\n"
-"    partition bigint NOT NULL,\n"
-"    seq bigint NOT NULL,\n"
+"    partition_id bigint NOT NULL,\n"
+"    seq bigint NOT NULL,\n",
 "    created_at timestamptz NOT NULL,\n"
 "    failed_at timestamptz NOT NULL,\n"
 "    completed_at timestamptz,\n"
@@ -13216,7 +14126,7 @@ static const char *const jobq_pg__sql_001_tables[] = {
 "    payload jsonb,\n"
 "    bytes bytea,\n"
 "    headers jsonb,\n"
-"    UNIQUE (partition, seq),\n"
+"    UNIQUE (partition_id, seq),\n"
 "    CHECK ((status = 'reprocessing') = (token IS NOT NULL)\n"
 "           AND (token IS NULL) = (deadline IS NULL)),\n"
 "    CHECK ((status IN ('resolved', 'discarded')) = (completed_at IS NOT NULL))\n"
@@ -13236,9 +14146,82 @@ static const char *const jobq_pg__sql_001_tables[] = {
     NULL
 };
 
+static const char *const jobq_pg__sql_006_schedules[] = {
+"CREATE TYPE jobq.cron AS (\n"
+"    seconds bigint, minutes bigint, hours integer, days bigint, months integer,\n"
+"    weekdays integer, flags integer\n"
+");\n"
+"CREATE TABLE jobq.schedule_owner (\n"
+"    name text COLLATE \"C\" PRIMARY KEY,\n"
+"    revision bigint NOT NULL,\n"
+"    declared_at timestamptz NOT NULL DEFAULT now()\n"
+");\n"
+"CREATE TABLE jobq.schedule (\n"
+"    id integer GENERATED BY DEFAULT AS IDENTITY PRIMARY KEY,\n"
+"    queue_id integer NOT NULL REFERENCES jobq.queue ON DELETE CASCADE,\n"
+"    kind_id integer REFERENCES jobq.kind ON DELETE CASCADE,\n"
+"    next_at timestamptz,\n"
+"    tick_at timestamptz,\n"
+"    every_us bigint CHECK (every_us >= 1000000),\n"
+"    offset_us bigint NOT NULL DEFAULT 0 CHECK (offset_us >= 0),\n"
+"    missed_us bigint CHECK (missed_us >= 0),\n"
+"    timeout_us bigint CHECK (timeout_us > 0),\n"
+"    last_at timestamptz,\n"
+"    last_id bigint,\n"
+"    skipped_at timestamptz,\n"
+"    paused_at timestamptz,\n"
+"    starts_at timestamptz,\n"
+"    ends_at timestamptz,\n"
+"    max_attempts integer CHECK (max_attempts >= 1),\n"
+"    priority smallint NOT NULL DEFAULT 0 CHECK (priority BETWEEN -9 AND 9),\n"
+"    partition smallint,\n"
+"    name text COLLATE \"C\" NOT NULL UNIQUE,\n"
+"    owner text COLLATE \"C\",\n"
+"    zone text NOT NULL DEFAULT 'UTC',\n"
+"    missed text NOT NULL DEFAULT 'last' CHECK (missed IN ('last', 'skip', 'all')),\n"
+"    overlap text NOT NULL DEFAULT 'allow'\n"
+"        CHECK (overlap IN ('allow', 'skip', 'wait', 'cancel')),\n"
+"    cron text,\n"
+"    parsed jobq.cron,\n"
+"    type text,\n"
+"    error text,\n"
+"    payload jsonb,\n"
+"    bytes bytea,\n"
+"    headers jsonb,\n"
+"    CHECK (num_nonnulls(cron, every_us) = 1 AND (cron IS NULL) = (parsed IS NULL)),\n"
+"    CHECK (num_nonnulls(kind_id, partition) = 1),\n"
+"    CHECK ((tick_at IS NULL) = (next_at IS NULL))\n"
+") WITH (fillfactor = 70);\n"
+"ALTER TABLE jobq.meta ADD home text;\n"
+"DROP FUNCTION IF EXISTS jobq.renew();\n"
+"DROP FUNCTION IF EXISTS jobq.heartbeat(bigint, bigint, bigint[]);\n"
+"DROP FUNCTION IF EXISTS jobq.dead_letter_list(text, integer, text, text, integer);\n"
+"DROP FUNCTION IF EXISTS jobq.dead_letter_count(text, integer, text, text);\n"
+"DROP FUNCTION IF EXISTS jobq.dead_letter_replay(bigint, bigint, text, integer, text, integer);\n"
+"DROP FUNCTION IF EXISTS jobq.dead_letter_resolve(bigint, bigint[]);\n"
+"DROP FUNCTION IF EXISTS jobq.dead_letter_reject(bigint, bigint[], text);\n"
+"DROP FUNCTION IF EXISTS jobq.dead_letter_discard(text, integer, text, integer);\n"
+"DROP FUNCTION IF EXISTS jobq.dead_letter_cleanup(text, integer, text, integer);\n"
+"DROP FUNCTION IF EXISTS jobq.enqueue(\n"
+"    text, text, jsonb, interval, timestamptz, integer, integer, integer, interval, text, bytea,\n"
+"    jsonb, boolean);\n"
+"DROP FUNCTION IF EXISTS jobq.enqueue_or_get(\n"
+"    text, text, jsonb, interval, timestamptz, integer, integer, integer, interval, text, bytea,\n"
+"    jsonb, boolean);\n"
+"CREATE INDEX schedule_next ON jobq.schedule (queue_id, next_at)\n"
+"    WHERE next_at IS NOT NULL AND paused_at IS NULL;\n"
+"CREATE TABLE jobq.edge (\n"
+"    parent bigint NOT NULL,\n"
+"    child bigint NOT NULL,\n"
+"    PRIMARY KEY (parent, child)\n"
+");\n"
+"CREATE INDEX edge_child ON jobq.edge (child);\n",
+    NULL
+};
+
 static const char *const jobq_pg__sql_version[] = {
 "DO $$ BEGIN\n"
-"    UPDATE jobq.meta m SET version = 5, library_min = 1 WHERE m.version <= 5;\n"
+"    UPDATE jobq.meta m SET version = 6, library_min = 5 WHERE m.version <= 6;\n"
 "    IF NOT FOUND THEN\n"
 "        RAISE EXCEPTION 'schema jobq is at version %, and these files are older',\n"
 "            (SELECT m.version FROM jobq.meta m)\n"
@@ -13521,13 +14504,147 @@ static const char *const jobq_pg__sql_jobs[] = {
 "        FROM jobq.sleeper s WHERE s.queue_id = v_queue LIMIT 1;\n"
 "    END IF;\n"
 "END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.known_decide(p_on_known text, p_unique text, p_state \"char\")\n"
+"RETURNS text LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$\n"
+"DECLARE v_unique text := coalesce(p_unique, CASE WHEN p_on_known IN ('leave', 'reject')\n"
+"                                            THEN 'period' ELSE 'live' END);\n"
+"BEGIN\n"
+"    RETURN CASE\n"
+"        WHEN p_state = 'e' AND v_unique <> 'period' THEN 'new'\n"
+"        WHEN p_state = 'x' AND v_unique = 'ready' THEN 'new'\n"
+"        WHEN p_on_known IN ('leave', 'reject') THEN p_on_known\n"
+"        WHEN p_state = 'e' THEN 'leave'\n"
+"        WHEN p_state = 'x' AND p_on_known = 'bump' THEN 'leave'\n"
+"        WHEN p_state = 'x' AND p_on_known <> 'cancel' THEN 'follow'\n"
+"        WHEN p_state = 'w' AND p_on_known = 'cancel' THEN 'replace'\n"
+"        ELSE p_on_known END;\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.known_change(\n"
+"    p_what text, p_job jobq.job, p_new jobq.job, p_latest interval) RETURNS void\n"
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$\n"
+"DECLARE\n"
+"    v_run_at timestamptz := least(p_new.run_at, p_job.enqueued_at + p_latest);\n"
+"    v_merged jsonb := p_job.payload || p_new.payload;\n"
+"BEGIN\n"
+"    IF p_what = 'bump' THEN\n"
+"        UPDATE jobq.job j SET run_at = v_run_at\n"
+"        WHERE j.id = p_job.id AND j.state = 'r' AND j.run_at > v_run_at;\n"
+"    ELSIF p_what = 'replace' THEN\n"
+"        UPDATE jobq.job j\n"
+"        SET payload = p_new.payload, bytes = p_new.bytes, headers = p_new.headers,\n"
+"            priority = p_new.priority, attempt = 0,\n"
+"            run_at = CASE WHEN j.state = 'w' THEN j.run_at\n"
+"                     ELSE greatest(v_run_at, statement_timestamp()) END\n"
+"        WHERE j.id = p_job.id;\n"
+"    ELSE\n"
+"        IF jsonb_typeof(p_job.payload) NOT IN ('array', 'object')\n"
+"           OR jsonb_typeof(p_job.payload) IS DISTINCT FROM jsonb_typeof(p_new.payload) THEN\n"
+"            PERFORM jobq.refuse('payload', 'merge needs two arrays or two objects');\n"
+"        END IF;\n"
+"        PERFORM jobq.check_job(p_job.queue_id, v_merged, NULL, NULL, NULL, NULL, NULL, NULL,\n"
+"                               NULL, NULL);\n"
+"        UPDATE jobq.job j SET payload = v_merged WHERE j.id = p_job.id;\n"
+"    END IF;\n"
+"    IF p_what <> 'merge' THEN PERFORM jobq.wake(p_job.queue_id, 1); END IF;\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.known_succeed(p_old bigint, p_new jobq.job, p_waits boolean)\n"
+"RETURNS boolean\n"
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$\n"
+"BEGIN\n",
+"    UPDATE jobq.idempotency k SET job_id = p_new.id, ended_at = NULL\n"
+"    WHERE k.queue_id = p_new.queue_id AND k.key = p_new.key AND k.job_id = p_old;\n"
+"    IF NOT FOUND THEN RETURN false; END IF;\n"
+"    INSERT INTO jobq.job (id, queue_id, kind_id, enqueued_at, run_at, priority, stages, state,\n"
+"                          max_attempts, timeout_us, key, payload, bytes, headers)\n"
+"    VALUES (p_new.id, p_new.queue_id, p_new.kind_id, p_new.enqueued_at,\n"
+"            CASE WHEN p_waits THEN 'infinity' ELSE p_new.run_at END, p_new.priority,\n"
+"            p_new.stages, CASE WHEN p_waits THEN 'w' ELSE 'r' END::\"char\", p_new.max_attempts,\n"
+"            p_new.timeout_us, p_new.key, p_new.payload, p_new.bytes, p_new.headers);\n"
+"    IF p_waits THEN\n"
+"        INSERT INTO jobq.edge (parent, child) VALUES (p_old, p_new.id);\n"
+"    ELSE\n"
+"        PERFORM jobq.wake(p_new.queue_id, 1);\n"
+"    END IF;\n"
+"    RETURN true;\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.enqueue_known(\n"
+"    p_queue text, p_kind text, p_payload jsonb, p_bytes bytea, p_headers jsonb,\n"
+"    p_run_at timestamptz, p_delay_us bigint, p_priority smallint, p_stages smallint,\n"
+"    p_max_attempts integer, p_timeout_us bigint, p_key text, p_notify boolean,\n"
+"    p_on_known text, p_unique text, p_latest_us bigint, OUT id bigint, OUT existed boolean)\n"
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$\n"
+"#variable_conflict use_column\n"
+"DECLARE\n"
+"    v_new jobq.job;\n"
+"    v_old jobq.job;\n"
+"    v_what text;\n"
+"BEGIN\n"
+"    PERFORM jobq.check_known(p_key, p_on_known, p_unique, p_latest_us);\n"
+"    LOOP\n"
+"        SELECT e.id, e.existed INTO v_old.id, existed FROM jobq.enqueue_one(\n"
+"            p_queue, p_kind, p_payload, p_bytes, p_headers, p_run_at, p_delay_us, p_priority,\n"
+"            p_stages, p_max_attempts, p_timeout_us, p_key, p_notify) e;\n"
+"        id := v_old.id;\n"
+"        IF NOT existed THEN RETURN; END IF;\n"
+"        SELECT j.* INTO v_old FROM jobq.job j WHERE j.id = v_old.id FOR UPDATE;\n"
+"        v_what := jobq.known_decide(coalesce(p_on_known, 'leave'), p_unique, CASE\n"
+"            WHEN NOT FOUND THEN 'e' WHEN v_old.stage > 0 THEN 'x' ELSE v_old.state END);\n"
+"        IF v_what IN ('leave', 'reject') THEN RETURN; END IF;\n"
+"        v_new.queue_id := jobq.queue_id(p_queue);\n"
+"        v_new.kind_id := jobq.kind_id(v_new.queue_id, p_kind);\n"
+"        v_new.enqueued_at := statement_timestamp();\n"
+"        v_new.run_at := greatest(v_new.enqueued_at, coalesce(\n"
+"            p_run_at, v_new.enqueued_at + p_delay_us * interval '1 microsecond'));\n"
+"        v_new.priority := coalesce(p_priority, 0);\n"
+"        v_new.stages := coalesce(p_stages, 1);\n"
+"        v_new.max_attempts := p_max_attempts;\n"
+"        v_new.timeout_us := p_timeout_us;\n"
+"        v_new.key := p_key;\n"
+"        v_new.payload := p_payload;\n"
+"        v_new.bytes := p_bytes;\n"
+"        v_new.headers := p_headers;\n"
+"        IF v_what IN ('replace', 'merge', 'bump') THEN\n"
+"            PERFORM FROM jobq.idempotency k WHERE k.queue_id = v_new.queue_id\n"
+"            AND k.key = p_key AND k.job_id = id FOR UPDATE;\n"
+"            CONTINUE WHEN NOT FOUND; -- another enqueue was faster: look again\n"
+"            IF v_old.kind_id <> v_new.kind_id AND v_what <> 'bump' THEN\n"
+"                PERFORM jobq.refuse('kind', format('job %s has the key and another kind', id));\n"
+"            END IF;\n"
+"            PERFORM jobq.known_change(v_what, v_old, v_new,\n"
+"                                      p_latest_us * interval '1 microsecond');\n"
+"            existed := false;\n"
+"            RETURN;\n"
+"        END IF;\n"
+"        existed := false;\n"
+"        v_new.id := nextval('jobq.job_id');\n"
+"        EXIT WHEN jobq.known_succeed(id, v_new, CASE v_what WHEN 'cancel'\n"
+"            THEN jobq.cancel(id) = 'requested' ELSE v_what = 'follow' END);\n"
+"    END LOOP;\n"
+"    id := v_new.id;\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.check_known(\n"
+"    p_key text, p_on_known text, p_unique text, p_latest_us bigint) RETURNS void\n"
+"LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$\n"
+"BEGIN\n"
+"    IF p_key IS NULL THEN\n"
+"        PERFORM jobq.refuse('key', 'on_known, unique_for and at_latest need one');\n",
+"    ELSIF p_on_known NOT IN ('leave', 'replace', 'merge', 'bump', 'cancel', 'reject') THEN\n"
+"        PERFORM jobq.refuse('on_known', 'leave, replace, merge, bump, cancel or reject');\n"
+"    ELSIF p_unique NOT IN ('period', 'live', 'ready') THEN\n"
+"        PERFORM jobq.refuse('unique_for', 'period, live or ready');\n"
+"    ELSIF p_latest_us < 0 THEN\n"
+"        PERFORM jobq.refuse('at_latest', 'positive');\n"
+"    END IF;\n"
+"END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.enqueue_or_get(\n"
 "    queue text, kind text, payload jsonb DEFAULT NULL, delay interval DEFAULT NULL,\n"
 "    run_at timestamptz DEFAULT NULL, priority integer DEFAULT 0, stages integer DEFAULT 1,\n"
 "    max_attempts integer DEFAULT NULL, timeout interval DEFAULT NULL, key text DEFAULT NULL,\n"
 "    bytes bytea DEFAULT NULL, headers jsonb DEFAULT NULL, notify boolean DEFAULT true,\n"
+"    on_known text DEFAULT NULL, unique_for text DEFAULT NULL, at_latest interval DEFAULT NULL,\n"
 "    OUT id bigint, OUT existed boolean)\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
+"DECLARE v_run_at timestamptz := coalesce(run_at, statement_timestamp() + delay);\n"
 "BEGIN\n"
 "    IF NOT isfinite(delay) THEN PERFORM jobq.refuse('delay', 'a finite interval'); END IF;\n"
 "    IF NOT isfinite(timeout) THEN PERFORM jobq.refuse('timeout', 'a finite interval'); END IF;\n"
@@ -13535,21 +14652,55 @@ static const char *const jobq_pg__sql_jobs[] = {
 "        PERFORM jobq.refuse('priority', '-9 to 9');\n"
 "    END IF;\n"
 "    IF stages NOT BETWEEN 1 AND 16 THEN PERFORM jobq.refuse('stages', '1 to 16'); END IF;\n"
+"    IF num_nonnulls(on_known, unique_for, at_latest) > 0 THEN\n"
+"        SELECT e.id, e.existed INTO id, existed FROM jobq.enqueue_known(\n"
+"            queue, kind, payload, bytes, headers, v_run_at, NULL, priority::smallint,\n"
+"            stages::smallint, max_attempts, jobq.us(timeout), key, notify, on_known,\n"
+"            unique_for, jobq.us(at_latest)) e;\n"
+"        IF existed AND on_known = 'reject' THEN\n"
+"            RAISE EXCEPTION 'job % has the key %', id, key USING ERRCODE = '23505';\n"
+"        END IF;\n"
+"        RETURN;\n"
+"    END IF;\n"
 "    SELECT e.id, e.existed INTO id, existed FROM jobq.enqueue_one(\n"
-"        queue, kind, payload, bytes, headers, coalesce(run_at, statement_timestamp() + delay),\n"
-"        NULL, priority::smallint, stages::smallint, max_attempts,\n"
-"        (extract(epoch FROM timeout) * 1e6)::bigint, key, notify) e;\n"
+"        queue, kind, payload, bytes, headers, v_run_at, NULL, priority::smallint,\n"
+"        stages::smallint, max_attempts, jobq.us(timeout), key, notify) e;\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.enqueue(\n"
 "    queue text, kind text, payload jsonb DEFAULT NULL, delay interval DEFAULT NULL,\n"
 "    run_at timestamptz DEFAULT NULL, priority integer DEFAULT 0, stages integer DEFAULT 1,\n"
 "    max_attempts integer DEFAULT NULL, timeout interval DEFAULT NULL, key text DEFAULT NULL,\n"
-"    bytes bytea DEFAULT NULL, headers jsonb DEFAULT NULL, notify boolean DEFAULT true)\n"
+"    bytes bytea DEFAULT NULL, headers jsonb DEFAULT NULL, notify boolean DEFAULT true,\n"
+"    on_known text DEFAULT NULL, unique_for text DEFAULT NULL, at_latest interval DEFAULT NULL)\n"
 "RETURNS bigint LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "BEGIN\n"
 "    RETURN (SELECT e.id FROM jobq.enqueue_or_get(\n"
 "        queue, kind, payload, delay, run_at, priority, stages, max_attempts, timeout, key,\n"
-"        bytes, headers, notify) e);\n"
+"        bytes, headers, notify, on_known, unique_for, at_latest) e);\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.digest(\n"
+"    payload jsonb, fields text[], every interval DEFAULT NULL,\n"
+"    at timestamptz DEFAULT statement_timestamp()) RETURNS text\n"
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
+"DECLARE\n"
+"    v_every bigint;\n"
+"    v_text text;\n"
+"BEGIN\n"
+"    IF (jsonb_typeof(payload) = 'object' AND payload ?| fields) IS NOT TRUE THEN\n"
+"        PERFORM jobq.refuse('payload', 'an object with one of the fields');\n"
+"    END IF;\n"
+"    IF NOT isfinite(every) OR every < '1 microsecond' THEN\n"
+"        PERFORM jobq.refuse('every', 'positive');\n"
+"    END IF;\n"
+"    v_every := extract(epoch FROM every) * 1000000;\n"
+"    IF NOT isfinite(at) THEN PERFORM jobq.refuse('at', 'a finite instant'); END IF;\n"
+"    SELECT jsonb_object_agg(f.name, payload -> f.name)::text INTO v_text\n"
+"    FROM unnest(fields) AS f (name) WHERE f.name IS NOT NULL;\n"
+"    IF v_every IS NOT NULL THEN\n"
+"        v_text := v_text || ' ' || v_every || ' '\n"
+"            || floor(extract(epoch FROM at) * 1000000 / v_every)::bigint;\n"
+"    END IF;\n",
+"    RETURN left(encode(sha256(convert_to(v_text, 'UTF8')), 'hex'), 32);\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.rows_within(p_rows tid[], p_bytes bigint) RETURNS integer\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
@@ -13564,10 +14715,10 @@ static const char *const jobq_pg__sql_jobs[] = {
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.refuse_dead(p_worker bigint, p_sure boolean) RETURNS void\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
-"BEGIN\n",
+"BEGIN\n"
 "    PERFORM FROM jobq.worker w WHERE w.id = p_worker AND w.dead_at IS NULL;\n"
 "    IF p_sure OR NOT FOUND THEN\n"
-"        RAISE EXCEPTION 'worker % is dead', to_hex(p_worker)\n"
+"        RAISE EXCEPTION 'worker % is dead', p_worker\n"
 "            USING ERRCODE = 'JQ002', HINT = 'Register again, with a new worker id.';\n"
 "    END IF;\n"
 "END $$;\n"
@@ -13630,7 +14781,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "    v_ids bigint[];\n"
 "    v_bytes bigint;\n"
 "    v_look jobq.claimed;\n"
-"BEGIN\n"
+"BEGIN\n",
 "    IF p_relaxed THEN PERFORM set_config('synchronous_commit', 'off', true); END IF;\n"
 "    IF NOT p_suspects THEN\n"
 "        SELECT array_agg(r.ctid), array_agg(r.id), sum(r.bytes)\n"
@@ -13642,7 +14793,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "                SELECT j.ctid, j.id, coalesce(pg_column_size(j.payload), octet_length(j.bytes))\n"
 "                                     AS bytes\n"
 "                FROM jobq.job j\n"
-"                WHERE j.queue_id = lane.queue_id AND j.priority = lane.priority\n",
+"                WHERE j.queue_id = lane.queue_id AND j.priority = lane.priority\n"
 "                  AND j.stage = lane.stage AND NOT j.suspect AND j.state = 'r'\n"
 "                  AND j.run_at <= statement_timestamp()\n"
 "                  AND (j.run_at, j.id) > (lane.after_at, lane.after_id)\n"
@@ -13715,7 +14866,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "    END IF;\n"
 "    UPDATE jobq.claim c SET jobs = '{}' WHERE c.worker = p_worker AND c.number = p_number;\n"
 "    RETURN false;\n"
-"END $$;\n"
+"END $$;\n",
 "CREATE OR REPLACE FUNCTION jobq.set_aside(p_id bigint, p_bytes bigint, p_reason text)\n"
 "RETURNS boolean\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$\n"
@@ -13731,7 +14882,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "    BEGIN -- does what a claim does, and undoes it\n"
 "        UPDATE jobq.job j SET state = 'x', attempt = j.attempt + 1, worker = 1, claim = 1\n"
 "        WHERE j.id = p_id;\n"
-"        v_fits := (SELECT coalesce(octet_length(j.payload::text), octet_length(j.bytes), 0)\n",
+"        v_fits := (SELECT coalesce(octet_length(j.payload::text), octet_length(j.bytes), 0)\n"
 "                          + coalesce(octet_length(j.headers::text), 0) <= p_bytes\n"
 "                   FROM jobq.job j WHERE j.id = p_id);\n"
 "        RAISE EXCEPTION USING ERRCODE = 'JQ000';\n"
@@ -13800,27 +14951,27 @@ static const char *const jobq_pg__sql_jobs[] = {
 "            slot, id, run_at, enqueued_at, claimed_at, finished_at, worker, queue_id, kind_id,\n"
 "            attempt, crash, priority, stage, stages, state, key, payload, bytes, headers,\n"
 "            errors)\n"
-"        SELECT (SELECT m.history_slot FROM jobq.meta m), g.id, g.run_at, g.enqueued_at,\n"
-"               g.claimed_at, statement_timestamp(), g.worker, g.queue_id, g.kind_id, g.attempt,\n"
-"               g.crash, g.priority, g.stage, g.stages, p_state, g.key, g.payload, g.bytes,\n"
-"               g.headers, jobq.add_error(g.errors, p_entry)\n"
-"        FROM gone g\n"
-"        WHERE p_state <> 'f'\n"
-"          AND (SELECT coalesce(k.history, q.history) FROM jobq.queue q, jobq.kind k\n"
-"               WHERE q.id = g.queue_id AND k.id = g.kind_id)\n"
+"        SELECT r.slot, g.id, g.run_at, g.enqueued_at, g.claimed_at, statement_timestamp(),\n",
+"               g.worker, g.queue_id, g.kind_id, g.attempt, g.crash, g.priority, g.stage,\n"
+"               g.stages, p_state, g.key, g.payload, g.bytes, g.headers,\n"
+"               jobq.add_error(g.errors, p_entry)\n"
+"        FROM gone g JOIN jobq.queue q ON q.id = g.queue_id JOIN jobq.kind k ON k.id = g.kind_id\n"
+"            JOIN jobq.ring r ON r.retention = coalesce(k.retention, q.retention)\n"
+"        WHERE p_state <> 'f' AND coalesce(k.history, q.history)\n"
 "        ON CONFLICT DO NOTHING\n"
 "    )\n"
 "    SELECT array_agg(g.id), array_agg(g.queue_id), array_agg(g.key)\n"
 "    INTO v_ids, v_queues, v_keys\n"
 "    FROM gone g WHERE g.key IS NOT NULL;\n"
 "    IF v_keys IS NOT NULL THEN PERFORM jobq.end_keys(v_ids, v_queues, v_keys); END IF;\n"
-"END $$;\n",
+"END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.end_keys(p_ids bigint[], p_queues integer[], p_keys text[])\n"
 "RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "BEGIN\n"
 "    UPDATE jobq.idempotency k SET ended_at = statement_timestamp()\n"
 "    FROM unnest(p_ids, p_queues, p_keys) AS u (id, queue_id, key)\n"
 "    WHERE k.queue_id = u.queue_id AND k.key = u.key AND k.job_id = u.id;\n"
+"    PERFORM jobq.promote(p_ids);\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.busy_or_lost(p_id bigint, p_worker bigint, p_claim bigint)\n"
 "RETURNS \"char\" LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$\n"
@@ -13829,6 +14980,35 @@ static const char *const jobq_pg__sql_jobs[] = {
 "        SELECT FROM jobq.job j\n"
 "        WHERE j.id = p_id AND j.worker = p_worker AND j.claim = p_claim)\n"
 "        THEN 'b' ELSE 'l' END;\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.kinds_apart(\n"
+"    OUT odd integer[], OUT kinds integer[], OUT slots smallint[])\n"
+"LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$\n"
+"BEGIN\n"
+"    SELECT array_agg(k.id) FILTER (WHERE k.history <> q.history),\n"
+"           array_agg(k.id) FILTER (WHERE r.retention <> 'medium'),\n"
+"           array_agg(r.slot) FILTER (WHERE r.retention <> 'medium')\n"
+"    INTO odd, kinds, slots\n"
+"    FROM jobq.kind k JOIN jobq.queue q ON q.id = k.queue_id\n"
+"        JOIN jobq.ring r ON r.retention = coalesce(k.retention, q.retention);\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.complete_unkept(\n"
+"    p_ids bigint[], p_worker bigint, p_claim bigint, p_silent integer[], p_odd integer[])\n"
+"RETURNS bigint[] LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
+"DECLARE v_done bigint[];\n"
+"BEGIN\n"
+"    WITH gone AS (\n"
+"        DELETE FROM jobq.job j\n"
+"        WHERE j.ctid = ANY (ARRAY(\n"
+"            SELECT held.ctid FROM jobq.job held\n"
+"            WHERE held.id = ANY (p_ids) AND held.worker = p_worker AND held.claim = p_claim\n"
+"              AND held.key IS NULL AND (held.queue_id = ANY (p_silent))\n"
+"                  <> ((held.kind_id = ANY (p_odd)) IS TRUE)\n"
+"            FOR UPDATE SKIP LOCKED))\n"
+"        RETURNING j.id\n"
+"    )\n"
+"    SELECT array_agg(g.id) INTO v_done FROM gone g;\n"
+"    RETURN v_done;\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.complete(\n"
 "    p_workers bigint[], p_claims bigint[], p_counts integer[], p_ids bigint[])\n"
@@ -13844,44 +15024,34 @@ static const char *const jobq_pg__sql_jobs[] = {
 "    v_queues integer[];\n"
 "    v_keys text[];\n"
 "    v_from integer := 1;\n"
-"    v_silent integer[] := ARRAY(SELECT q.id FROM jobq.queue q WHERE NOT q.history);\n"
+"    v_silent integer[];\n"
 "    v_odd integer[];\n"
-"    v_by_kind boolean;\n"
+"    v_kinds integer[];\n"
+"    v_slots smallint[];\n"
 "    v_slot smallint;\n"
+"    v_varies boolean;\n"
 "BEGIN\n"
 "    IF current_setting('synchronous_commit') = 'off' THEN\n"
 "        PERFORM set_config('synchronous_commit', 'on', true);\n"
 "    END IF;\n"
-"    SELECT m.history_slot, m.history_by_kind INTO v_slot, v_by_kind FROM jobq.meta m;\n"
-"    IF v_by_kind THEN\n"
-"        v_odd := (SELECT array_agg(k.id) FROM jobq.kind k JOIN jobq.queue q\n"
-"                  ON q.id = k.queue_id WHERE k.history <> q.history);\n"
+"    SELECT r.slot, r.varies, ARRAY(SELECT q.id FROM jobq.queue q WHERE NOT q.history)\n"
+"    INTO v_slot, v_varies, v_silent FROM jobq.ring r WHERE r.first = 8;\n"
+"    IF v_varies THEN\n"
+"        SELECT a.odd, a.kinds, a.slots INTO v_odd, v_kinds, v_slots FROM jobq.kinds_apart() a;\n"
 "    END IF;\n"
 "    FOR i IN 1 .. cardinality(p_claims) LOOP\n"
 "        v_ids := p_ids[v_from : v_from + p_counts[i] - 1];\n"
-"        v_from := v_from + p_counts[i];\n"
+"        v_from := v_from + p_counts[i];\n",
 "        v_done := NULL;\n"
 "        IF v_silent <> '{}' OR v_odd IS NOT NULL THEN\n"
-"            WITH gone AS (\n"
-"                DELETE FROM jobq.job j\n"
-"                WHERE j.ctid = ANY (ARRAY(\n"
-"                    SELECT held.ctid FROM jobq.job held\n"
-"                    WHERE held.id = ANY (v_ids) AND held.worker = p_workers[i]\n"
-"                      AND held.claim = p_claims[i] AND held.key IS NULL\n"
-"                      AND (held.queue_id = ANY (v_silent))\n"
-"                          <> ((held.kind_id = ANY (v_odd)) IS TRUE)\n"
-"                    FOR UPDATE SKIP LOCKED))\n"
-"                RETURNING j.id\n"
-"            )\n"
-"            SELECT array_agg(g.id) INTO v_done FROM gone g;\n"
+"            v_done := jobq.complete_unkept(v_ids, p_workers[i], p_claims[i], v_silent, v_odd);\n"
 "            CONTINUE WHEN cardinality(v_done) = cardinality(v_ids);\n"
 "        END IF;\n"
 "        WITH gone AS (\n"
 "            DELETE FROM jobq.job j\n"
 "            WHERE j.ctid = ANY (ARRAY(\n"
-"                SELECT held.ctid FROM jobq.job held\n"
-"                WHERE held.id = ANY (v_ids) AND held.worker = p_workers[i]\n"
-"                  AND held.claim = p_claims[i]\n"
+"                SELECT held.ctid FROM jobq.job held WHERE held.id = ANY (v_ids)\n"
+"                  AND held.worker = p_workers[i] AND held.claim = p_claims[i]\n"
 "                FOR UPDATE SKIP LOCKED))\n"
 "            RETURNING j.id, j.run_at, j.enqueued_at, j.claimed_at, j.worker, j.queue_id,\n"
 "                      j.kind_id, j.attempt, j.crash, j.priority, j.stage, j.stages, j.key,\n"
@@ -13891,23 +15061,23 @@ static const char *const jobq_pg__sql_jobs[] = {
 "                slot, id, run_at, enqueued_at, claimed_at, finished_at, worker, queue_id,\n"
 "                kind_id, attempt, crash, priority, stage, stages, state, key, payload, bytes,\n"
 "                headers, errors)\n"
-"            SELECT v_slot, g.id, g.run_at, g.enqueued_at, g.claimed_at, statement_timestamp(),\n"
+"            SELECT CASE WHEN v_kinds IS NULL THEN v_slot\n"
+"                   ELSE coalesce(v_slots[array_position(v_kinds, g.kind_id)], v_slot) END,\n"
+"                   g.id, g.run_at, g.enqueued_at, g.claimed_at, statement_timestamp(),\n"
 "                   g.worker, g.queue_id, g.kind_id, g.attempt, g.crash, g.priority, g.stage,\n"
 "                   g.stages, 's', g.key, g.payload, g.bytes, g.headers, g.errors\n"
 "            FROM gone g\n"
 "            WHERE (g.queue_id = ANY (v_silent)) = ((g.kind_id = ANY (v_odd)) IS TRUE)\n"
 "        )\n"
-"        SELECT v_done || array_agg(g.id), array_agg(g.id) FILTER (WHERE g.key IS NOT NULL),\n",
+"        SELECT v_done || array_agg(g.id), array_agg(g.id) FILTER (WHERE g.key IS NOT NULL),\n"
 "               array_agg(g.queue_id) FILTER (WHERE g.key IS NOT NULL),\n"
 "               array_agg(g.key) FILTER (WHERE g.key IS NOT NULL)\n"
 "        INTO v_done, v_keyed, v_queues, v_keys FROM gone g;\n"
 "        IF v_keys IS NOT NULL THEN PERFORM jobq.end_keys(v_keyed, v_queues, v_keys); END IF;\n"
 "        CONTINUE WHEN cardinality(v_done) = cardinality(v_ids);\n"
-"        RETURN QUERY\n"
-"        SELECT u.id, p_workers[i], p_claims[i],\n"
-"               jobq.busy_or_lost(u.id, p_workers[i], p_claims[i])\n"
-"        FROM unnest(v_ids) AS u (id)\n"
-"        WHERE v_done IS NULL OR u.id <> ALL (v_done);\n"
+"        RETURN QUERY SELECT u.id, p_workers[i], p_claims[i],\n"
+"                            jobq.busy_or_lost(u.id, p_workers[i], p_claims[i])\n"
+"        FROM unnest(v_ids) AS u (id) WHERE v_done IS NULL OR u.id <> ALL (v_done);\n"
 "    END LOOP;\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.lock_kinds(p_ids bigint[], p_delays_us bigint[]) RETURNS void\n"
@@ -13947,7 +15117,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "    IF 0 > ANY (p_delays_us) THEN PERFORM jobq.lock_kinds(p_ids, p_delays_us); END IF;\n"
 "    FOR i IN 1 .. cardinality(p_ids) LOOP\n"
 "        IF p_wait THEN\n"
-"            SELECT j.* INTO v_job FROM jobq.job j\n"
+"            SELECT j.* INTO v_job FROM jobq.job j\n",
 "            WHERE j.id = p_ids[i] AND j.worker = p_workers[i] AND j.claim = p_claims[i]\n"
 "            FOR UPDATE;\n"
 "        ELSE\n"
@@ -13981,7 +15151,7 @@ static const char *const jobq_pg__sql_jobs[] = {
 "                ELSE jobq.park(v_job.kind_id) END;\n"
 "            UPDATE jobq.job j\n"
 "            SET state = 'r', worker = NULL, claim = NULL, stage = p_stages[i],\n"
-"                attempt = p_attempts[i], crash = p_crashes[i], suspect = p_suspects[i],\n",
+"                attempt = p_attempts[i], crash = p_crashes[i], suspect = p_suspects[i],\n"
 "                alone = j.alone AND p_suspects[i], run_at = v_run_at,\n"
 "                payload = CASE WHEN p_bytes[i] IS NULL\n"
 "                               THEN coalesce(p_payloads[i], j.payload) END,\n"
@@ -14013,6 +15183,18 @@ static const char *const jobq_pg__sql_jobs[] = {
 };
 
 static const char *const jobq_pg__sql_workers[] = {
+"CREATE OR REPLACE FUNCTION jobq.here() RETURNS text\n"
+"LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$\n"
+"BEGIN\n"
+"    IF NOT has_function_privilege('pg_control_system()', 'EXECUTE') THEN RETURN NULL; END IF;\n"
+"    RETURN (SELECT c.system_identifier || '/' || d.oid\n"
+"            FROM pg_control_system() c, pg_database d WHERE d.datname = current_database());\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.is_copy() RETURNS boolean\n"
+"LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$\n"
+"BEGIN\n"
+"    RETURN coalesce((SELECT m.home <> jobq.here() FROM jobq.meta m), false);\n"
+"END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.register(\n"
 "    p_worker bigint, p_name text, p_lease_us bigint, p_queues text[], p_kind_queues integer[],\n"
 "    p_kinds text[], p_library integer DEFAULT 0, p_host text DEFAULT NULL,\n"
@@ -14021,6 +15203,11 @@ static const char *const jobq_pg__sql_workers[] = {
 "BEGIN\n"
 "    queue_ids := '{}';\n"
 "    kind_ids := '{}';\n"
+"    IF jobq.is_copy() THEN\n"
+"        RAISE EXCEPTION 'this database is a copy of another one, so nothing is claimed here'\n"
+"            USING ERRCODE = 'JQ004', HINT = 'If its jobs and schedules are to run here, and '\n"
+"                'no longer there: select jobq.renew(home => true).';\n"
+"    END IF;\n"
 "    FOR i IN 1 .. cardinality(p_queues) LOOP\n"
 "        queue_ids[i] := jobq.queue_id(p_queues[i]);\n"
 "    END LOOP;\n"
@@ -14058,12 +15245,33 @@ static const char *const jobq_pg__sql_workers[] = {
 "          AND num_nonnulls(o.max_attempts, o.backoff_base_us, o.timeout_us) > 0) AS k\n"
 "    ORDER BY k.id IS NOT NULL, u.n;\n"
 "END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.late_workers(\n"
+"    p_worker bigint, OUT late bigint[], OUT late_beats bigint[], OUT late_leases_us bigint[],\n"
+"    OUT overdue integer)\n"
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
+"BEGIN\n"
+"    SELECT coalesce(array_agg(l.id), '{}'), coalesce(array_agg(l.beat), '{}'),\n"
+"           coalesce(array_agg(l.lease_us), '{}'), count(*) FILTER (WHERE l.expired AND EXISTS (\n"
+"               SELECT FROM jobq.claim c WHERE c.worker = l.id AND c.jobs <> '{}'))\n"
+"    INTO late, late_beats, late_leases_us, overdue\n"
+"    FROM (SELECT w.id, CASE WHEN w.dead_at IS NULL THEN w.beat ELSE -1 END AS beat, w.lease_us,\n"
+"                 w.dead_at IS NOT NULL OR w.expires_at < statement_timestamp() AS expired\n",
+"          FROM jobq.worker w\n"
+"          WHERE w.id <> p_worker\n"
+"            AND CASE WHEN w.dead_at IS NULL\n"
+"                THEN w.expires_at < statement_timestamp()\n"
+"                                    + w.lease_us * 6 / 10 * interval '1 microsecond'\n"
+"                ELSE EXISTS (SELECT FROM jobq.claim c WHERE c.worker = w.id AND c.jobs <> '{}')\n"
+"                END\n"
+"          ORDER BY row_number() OVER (PARTITION BY w.dead_at IS NULL ORDER BY\n"
+"              CASE WHEN w.dead_at IS NULL THEN w.expires_at END, random()) LIMIT 32) l;\n"
+"END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.heartbeat(\n"
 "    p_worker bigint, p_lease_us bigint, p_settled bigint[], OUT alive boolean,\n"
 "    OUT now_at timestamptz, OUT cancel bigint[], OUT policy bigint, OUT suspects boolean,\n"
 "    OUT every_kind boolean, OUT kinds integer[], OUT parked integer[], OUT late bigint[],\n"
 "    OUT late_beats bigint[], OUT late_leases_us bigint[], OUT alone_queues integer[],\n"
-"    OUT overdue integer)\n"
+"    OUT overdue integer, OUT tick_us bigint)\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off\n"
 "SET jit = off SET plan_cache_mode = force_generic_plan AS $$\n"
 "DECLARE v_worker jobq.worker;\n"
@@ -14075,8 +15283,9 @@ static const char *const jobq_pg__sql_workers[] = {
 "    RETURNING w.* INTO v_worker;\n"
 "    alive := FOUND;\n"
 "    now_at := statement_timestamp();\n"
-"    IF EXISTS (SELECT FROM unnest(v_worker.queues) AS u (id)\n"
-"               WHERE NOT EXISTS (SELECT FROM jobq.queue q WHERE q.id = u.id)) THEN\n"
+"    IF jobq.is_copy() OR EXISTS (\n"
+"            SELECT FROM unnest(v_worker.queues) AS u (id)\n"
+"            WHERE NOT EXISTS (SELECT FROM jobq.queue q WHERE q.id = u.id)) THEN\n"
 "        UPDATE jobq.worker w SET dead_at = statement_timestamp() WHERE w.id = p_worker;\n"
 "        alive := false;\n"
 "    END IF;\n"
@@ -14086,7 +15295,7 @@ static const char *const jobq_pg__sql_workers[] = {
 "        SELECT j.id FROM jobq.claim c, unnest(c.cancel) AS asked (id), jobq.job j\n"
 "        WHERE c.worker = p_worker AND c.cancel IS NOT NULL\n"
 "          AND j.id = asked.id AND j.worker = c.worker AND j.claim = c.number);\n"
-"    policy := (SELECT sum(hashtextextended(q::text, 0) >> 8) FROM jobq.queue q\n",
+"    policy := (SELECT sum(hashtextextended(q::text, 0) >> 8) FROM jobq.queue q\n"
 "               WHERE q.id = ANY (v_worker.queues));\n"
 "    SELECT coalesce(array_agg(k.id) FILTER (WHERE k.paused_at IS NULL), '{}'),\n"
 "           coalesce(array_agg(k.id) FILTER (WHERE k.parked_at IS NOT NULL), '{}'),\n"
@@ -14105,29 +15314,18 @@ static const char *const jobq_pg__sql_workers[] = {
 "                                      % ((SELECT max(k.id) FROM jobq.kind k) / 256 + 1));\n"
 "    END IF;\n"
 "    suspects := EXISTS (\n"
-"        SELECT FROM jobq.job j\n"
-"        WHERE j.suspect AND NOT j.alone AND j.state = 'r'\n"
+"        SELECT FROM jobq.job j WHERE j.suspect AND NOT j.alone AND j.state = 'r'\n"
 "          AND j.queue_id = ANY (v_worker.queues) AND j.run_at <= statement_timestamp()\n"
 "          AND (every_kind OR j.kind_id = ANY (kinds)));\n"
 "    alone_queues := ARRAY(\n"
 "        SELECT DISTINCT j.queue_id FROM jobq.job j\n"
 "        WHERE j.suspect AND j.alone AND j.state = 'r' AND j.queue_id = ANY (v_worker.queues)\n"
 "          AND j.run_at <= statement_timestamp() AND (every_kind OR j.kind_id = ANY (kinds)));\n"
-"    SELECT coalesce(array_agg(l.id), '{}'), coalesce(array_agg(l.beat), '{}'),\n"
-"           coalesce(array_agg(l.lease_us), '{}'), count(*) FILTER (WHERE l.expired AND EXISTS (\n"
-"               SELECT FROM jobq.claim c WHERE c.worker = l.id AND c.jobs <> '{}'))\n"
-"    INTO late, late_beats, late_leases_us, overdue\n"
-"    FROM (SELECT w.id, CASE WHEN w.dead_at IS NULL THEN w.beat ELSE -1 END AS beat, w.lease_us,\n"
-"                 w.dead_at IS NOT NULL OR w.expires_at < statement_timestamp() AS expired\n"
-"          FROM jobq.worker w\n"
-"          WHERE w.id <> p_worker\n"
-"            AND CASE WHEN w.dead_at IS NULL\n"
-"                THEN w.expires_at < statement_timestamp()\n"
-"                                    + w.lease_us * 6 / 10 * interval '1 microsecond'\n"
-"                ELSE EXISTS (SELECT FROM jobq.claim c WHERE c.worker = w.id AND c.jobs <> '{}')\n"
-"                END\n"
-"          ORDER BY w.expires_at LIMIT 32) l;\n"
-"END $$;\n"
+"    tick_us := jobq.next_tick(v_worker.queues);\n"
+"    PERFORM jobq.promote_late(1000);\n"
+"    SELECT l.late, l.late_beats, l.late_leases_us, l.overdue\n"
+"    INTO late, late_beats, late_leases_us, overdue FROM jobq.late_workers(p_worker) l;\n"
+"END $$;\n",
 "CREATE OR REPLACE FUNCTION jobq.deregister(p_worker bigint) RETURNS void\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "BEGIN\n"
@@ -14158,7 +15356,7 @@ static const char *const jobq_pg__sql_workers[] = {
 "    p_claim jobq.claim, OUT rescued integer, OUT failed integer, OUT queues integer[])\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "DECLARE v_job record;\n"
-"BEGIN\n",
+"BEGIN\n"
 "    rescued := 0;\n"
 "    failed := 0;\n"
 "    queues := '{}';\n"
@@ -14211,7 +15409,7 @@ static const char *const jobq_pg__sql_workers[] = {
 "    UPDATE jobq.worker w SET dead_at = statement_timestamp()\n"
 "    WHERE w.id = p_victim AND w.dead_at IS NULL AND w.beat = p_beat\n"
 "      AND w.expires_at < statement_timestamp();\n"
-"    PERFORM FROM jobq.worker w WHERE w.id = p_victim AND w.dead_at IS NULL;\n"
+"    PERFORM FROM jobq.worker w WHERE w.id = p_victim AND w.dead_at IS NULL;\n",
 "    dead := NOT FOUND;\n"
 "    more := false;\n"
 "    IF NOT dead THEN RETURN; END IF;\n"
@@ -14239,9 +15437,30 @@ static const char *const jobq_pg__sql_workers[] = {
 "           AND NOT EXISTS (SELECT FROM jobq.job j WHERE j.id = ANY (v_claim.jobs)\n"
 "                           AND j.worker = p_victim AND j.claim = v_claim.number);\n"
 "    END LOOP;\n"
-"    more := EXISTS (SELECT FROM jobq.claim c WHERE c.worker = p_victim AND c.jobs <> '{}');\n",
+"    more := EXISTS (SELECT FROM jobq.claim c WHERE c.worker = p_victim AND c.jobs <> '{}');\n"
 "    PERFORM jobq.wake(q.id, rescued) FROM (SELECT DISTINCT unnest(v_queues) AS id) q\n"
 "    WHERE q.id IS NOT NULL;\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.rescue_jobs(p_victim bigint, p_beat bigint, p_limit integer)\n"
+"RETURNS TABLE (dead boolean, rescued integer, more boolean, id bigint, queue text, kind text,\n"
+"               attempt integer, crash integer, stage smallint, error text)\n"
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off\n"
+"SET jit = off AS $$\n"
+"DECLARE v_failed integer;\n"
+"BEGIN\n"
+"    SELECT r.dead, r.rescued, r.more, r.failed INTO dead, rescued, more, v_failed\n"
+"    FROM jobq.rescue(p_victim, p_beat, p_limit) r;\n"
+"    IF v_failed > 0 THEN\n"
+"        RETURN QUERY\n"
+"        SELECT dead, rescued, more, f.id, q.name, k.name, f.attempt, f.crash, f.stage,\n"
+"               f.errors -> -1 ->> 'error'\n"
+"        FROM jobq.queue q\n"
+"        JOIN jobq.failed f ON f.queue_id = q.id AND f.finished_at = statement_timestamp()\n"
+"        JOIN jobq.kind k ON k.id = f.kind_id\n"
+"        WHERE f.worker = p_victim;\n"
+"        IF FOUND THEN RETURN; END IF;\n"
+"    END IF;\n"
+"    RETURN NEXT;\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.kind_lives(p_kind integer) RETURNS boolean\n"
 "LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off\n"
@@ -14271,7 +15490,7 @@ static const char *const jobq_pg__sql_workers[] = {
 "DECLARE\n"
 "    v_ids bigint[];\n"
 "    v_count integer;\n"
-"BEGIN\n"
+"BEGIN\n",
 "    PERFORM FROM jobq.kind k WHERE k.id = p_kind FOR UPDATE;\n"
 "    v_ids := ARRAY(\n"
 "        SELECT parked.id\n"
@@ -14322,7 +15541,7 @@ static const char *const jobq_pg__sql_workers[] = {
 "        SELECT FROM jobq.claim known\n"
 "        WHERE known.worker = j.worker AND known.number = j.claim AND j.id = ANY (known.jobs))\n"
 "    GROUP BY j.worker, j.claim\n"
-"    ON CONFLICT (worker, number) DO UPDATE SET jobs = c.jobs || excluded.jobs;\n",
+"    ON CONFLICT (worker, number) DO UPDATE SET jobs = c.jobs || excluded.jobs;\n"
 "    INSERT INTO jobq.worker (id, name, lease_us, expires_at, dead_at, queues, kinds)\n"
 "    SELECT DISTINCT c.worker, 'unknown', 1, statement_timestamp(), statement_timestamp(),\n"
 "           '{}'::integer[], '{}'::integer[]\n"
@@ -14351,7 +15570,7 @@ static const char *const jobq_pg__sql_workers[] = {
 "            ORDER BY o.ended_at LIMIT p_limit FOR UPDATE SKIP LOCKED) AS old\n"
 "        LIMIT p_limit));\n"
 "    GET DIAGNOSTICS v_count = ROW_COUNT;\n"
-"    v_total := v_total + v_count;\n"
+"    v_total := v_total + v_count;\n",
 "    DELETE FROM jobq.dead_letter d WHERE d.ctid = ANY (ARRAY(\n"
 "        SELECT o.ctid FROM jobq.dead_letter o JOIN jobq.queue q ON q.id = o.queue_id\n"
 "        WHERE o.failed_at < statement_timestamp() - q.failed_keep\n"
@@ -14372,41 +15591,42 @@ static const char *const jobq_pg__sql_workers[] = {
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.turn() RETURNS boolean\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET lock_timeout = '50ms' AS $$\n"
-"DECLARE v_slot smallint;\n"
+"DECLARE\n"
+"    v_ring record;\n"
+"    v_part regclass;\n"
+"    v_turned boolean := false;\n"
 "BEGIN\n"
-"    SELECT (m.history_slot + 1) % 8 INTO v_slot FROM jobq.meta m\n"
-"    WHERE m.history_slot_since < statement_timestamp() - m.history_keep / 7\n"
-"    FOR UPDATE SKIP LOCKED;\n"
-"    IF NOT FOUND OR NOT EXISTS (\n"
-"        SELECT FROM pg_inherits i\n"
-"        WHERE i.inhparent = 'jobq.history'::regclass AND NOT i.inhdetachpending\n"
-"          AND i.inhrelid = to_regclass('jobq.history_' || v_slot)) THEN RETURN false; END IF;\n"
-"    BEGIN\n"
-"        IF v_slot = 0 THEN TRUNCATE jobq.history_0;\n"
-"        ELSIF v_slot = 1 THEN TRUNCATE jobq.history_1;\n"
-"        ELSIF v_slot = 2 THEN TRUNCATE jobq.history_2;\n"
-"        ELSIF v_slot = 3 THEN TRUNCATE jobq.history_3;\n"
-"        ELSIF v_slot = 4 THEN TRUNCATE jobq.history_4;\n"
-"        ELSIF v_slot = 5 THEN TRUNCATE jobq.history_5;\n"
-"        ELSIF v_slot = 6 THEN TRUNCATE jobq.history_6;\n"
-"        ELSE TRUNCATE jobq.history_7;\n"
-"        END IF;\n"
-"    EXCEPTION WHEN lock_not_available THEN\n"
-"        RETURN false;\n"
-"    END;\n"
-"    UPDATE jobq.meta SET history_slot = v_slot, history_slot_since = statement_timestamp();\n"
-"    RETURN true;\n"
+"    FOR v_ring IN\n"
+"        SELECT r.retention, r.first + (r.slot - r.first + 1) % 8 AS slot FROM jobq.ring r\n"
+"        WHERE r.since < statement_timestamp() - r.keep / 7\n"
+"        FOR UPDATE SKIP LOCKED\n"
+"    LOOP\n"
+"        v_part := to_regclass('jobq.history_' || v_ring.slot);\n"
+"        CONTINUE WHEN NOT EXISTS (\n"
+"            SELECT FROM pg_inherits i\n"
+"            WHERE i.inhparent = 'jobq.history'::regclass AND NOT i.inhdetachpending\n"
+"              AND i.inhrelid = v_part);\n"
+"        BEGIN\n"
+"            EXECUTE format('TRUNCATE %s', v_part);\n"
+"        EXCEPTION WHEN lock_not_available THEN\n"
+"            CONTINUE;\n"
+"        END;\n"
+"        UPDATE jobq.ring r SET slot = v_ring.slot, since = statement_timestamp()\n"
+"        WHERE r.retention = v_ring.retention;\n"
+"        v_turned := true;\n"
+"    END LOOP;\n"
+"    RETURN v_turned;\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.id_beyond(p_id bigint) RETURNS bigint\n"
 "LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$\n"
 "BEGIN\n"
 "    RETURN least(p_id, 9223372036854775807 - 1000000) + 1000000;\n"
 "END $$;\n"
-"CREATE OR REPLACE FUNCTION jobq.renew() RETURNS bigint\n"
+"CREATE OR REPLACE FUNCTION jobq.renew(home boolean DEFAULT false) RETURNS bigint\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "DECLARE v_epoch bigint;\n"
 "BEGIN\n"
-"    UPDATE jobq.job j\n",
+"    UPDATE jobq.job j\n"
 "    SET state = 'r', worker = NULL, claim = NULL, attempt = greatest(j.attempt - 1, 0),\n"
 "        run_at = statement_timestamp()\n"
 "    WHERE j.state = 'x';\n"
@@ -14422,14 +15642,17 @@ static const char *const jobq_pg__sql_workers[] = {
 "    PERFORM jobq.outbox_restored();\n"
 "    PERFORM setval(pg_get_serial_sequence('jobq.queue', 'id'), max(q.id)) FROM jobq.queue q;\n"
 "    PERFORM setval(pg_get_serial_sequence('jobq.kind', 'id'), max(k.id)) FROM jobq.kind k;\n"
+"    PERFORM setval(pg_get_serial_sequence('jobq.schedule', 'id'), max(s.id))\n"
+"    FROM jobq.schedule s;\n"
 "    PERFORM setval(pg_get_serial_sequence('jobq.dead_letter', 'id'), jobq.id_beyond(greatest(\n"
 "        pg_sequence_last_value(pg_get_serial_sequence('jobq.dead_letter', 'id')::regclass),\n"
 "        (SELECT max(d.id) FROM jobq.dead_letter d WHERE d.id <= 1::bigint << 62), 0)));\n"
 "    UPDATE jobq.meta SET epoch = ('x' || substr(md5(random()::text || clock_timestamp()::text),\n"
 "                                                1, 16))::bit(64)::bigint\n"
 "    RETURNING epoch INTO v_epoch;\n"
+"    IF renew.home THEN UPDATE jobq.meta m SET home = jobq.here(); END IF;\n"
 "    RETURN v_epoch;\n"
-"END $$;\n"
+"END $$;\n",
 "CREATE OR REPLACE FUNCTION jobq.audit() RETURNS bigint\n"
 "LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$\n"
 "BEGIN\n"
@@ -14499,7 +15722,7 @@ static const char *const jobq_pg__sql_outbox[] = {
 "    PERFORM jobq.outbox_widen(v_queue.id, v_queue.partitions, p_partitions);\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.outbox_partitions(p_queues integer[])\n"
-"RETURNS TABLE (partition bigint, queue_id integer, number smallint)\n"
+"RETURNS TABLE (partition_id bigint, queue_id integer, number smallint)\n"
 "LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$\n"
 "BEGIN\n"
 "    RETURN QUERY SELECT p.id, p.queue_id, p.number FROM jobq.partition p\n"
@@ -14565,7 +15788,7 @@ static const char *const jobq_pg__sql_outbox[] = {
 "        SELECT k.ids, k.existed INTO ids, existed\n"
 "        FROM jobq.keep_keys(v_queue.id, p_keys, ids, statement_timestamp()) k;\n"
 "    END IF;\n"
-"    INSERT INTO jobq.message (partition, id, type, payload, bytes, headers)\n"
+"    INSERT INTO jobq.message (partition_id, id, type, payload, bytes, headers)\n"
 "    SELECT v_queue.id::bigint * 32768 + coalesce(u.hash & (v_queue.partitions - 1),\n"
 "                                                 u.partition, 0),\n"
 "           u.id, u.type, u.payload, u.bytes, u.headers\n"
@@ -14599,7 +15822,7 @@ static const char *const jobq_pg__sql_outbox[] = {
 "            v_queue.id, ARRAY[p_key], ARRAY[id], statement_timestamp()) k;\n"
 "        IF existed THEN RETURN; END IF;\n"
 "    END IF;\n"
-"    INSERT INTO jobq.message (partition, id, type, payload, bytes, headers)\n"
+"    INSERT INTO jobq.message (partition_id, id, type, payload, bytes, headers)\n"
 "    VALUES (v_queue.id::bigint * 32768 + coalesce(p_hash & (v_queue.partitions - 1),\n",
 "                                                  p_partition, 0),\n"
 "            id, p_type, p_payload, p_bytes, p_headers);\n"
@@ -14658,7 +15881,7 @@ static const char *const jobq_pg__sql_outbox[] = {
 "BEGIN\n"
 "    SELECT array_agg(m.id) INTO p.ids\n"
 "    FROM (SELECT m.id FROM jobq.message m\n"
-"          WHERE m.partition = p.id AND m.id > CASE\n"
+"          WHERE m.partition_id = p.id AND m.id > CASE\n"
 "                WHEN v_open > 0 AND jobq.open_before(p.swept_xid) < v_open THEN v_low\n"
 "                ELSE v_bound END\n"
 "          ORDER BY m.id LIMIT p_most) AS m;\n"
@@ -14694,11 +15917,11 @@ static const char *const jobq_pg__sql_outbox[] = {
 "    RETURN p.numbered > p.acked\n"
 "        OR p.mark_xid < pg_snapshot_xmin(pg_current_snapshot())\n"
 "           AND least(p.mark, p.reached) - p.settled >= 5000\n"
-"        OR EXISTS (SELECT FROM jobq.message m WHERE m.partition = p.id AND m.id > v_bound);\n"
+"        OR EXISTS (SELECT FROM jobq.message m WHERE m.partition_id = p.id AND m.id > v_bound);\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.outbox_look(\n"
 "    p_queues integer[], p_after bigint, p_limit integer, p_sweep boolean)\n"
-"RETURNS TABLE (partition bigint, waiting bigint, due_us bigint, worker bigint, claim bigint,\n"
+"RETURNS TABLE (partition_id bigint, waiting bigint, due_us bigint, worker bigint, claim bigint,\n"
 "               beat bigint, lease_us bigint, below boolean, acked bigint)\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off\n"
 "SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$\n"
@@ -14708,13 +15931,13 @@ static const char *const jobq_pg__sql_outbox[] = {
 "    v_long timestamptz := statement_timestamp() - interval '1 second';\n"
 "    v_free bigint[];\n"
 "BEGIN\n"
-"    FOR partition, waiting, due_us, worker, claim, beat, lease_us, below, acked IN\n"
+"    FOR partition_id, waiting, due_us, worker, claim, beat, lease_us, below, acked IN\n"
 "        SELECT part.id, p.numbered - p.acked + (p.numbered = p.acked)::integer,\n"
 "               greatest(extract(epoch FROM p.run_at - statement_timestamp()) * 1e6, 0),\n"
 "               coalesce(p.worker, 0), coalesce(p.claim, 0), p.beat, coalesce(p.lease_us, 0),\n"
 "               p_sweep AND p.numbered = p.acked AND NOT EXISTS (\n"
 "                   SELECT FROM jobq.message m\n"
-"                   WHERE m.partition = part.id AND m.id > p.bound), p.acked\n"
+"                   WHERE m.partition_id = part.id AND m.id > p.bound), p.acked\n"
 "        FROM (SELECT q.id::bigint * 32768 AS first, q.partitions FROM jobq.queue q\n"
 "              WHERE q.id = ANY (p_queues) AND q.paused_at IS NULL\n"
 "              ORDER BY q.id OFFSET 0) AS q\n"
@@ -14729,10 +15952,11 @@ static const char *const jobq_pg__sql_outbox[] = {
 "            ORDER BY p.id DESC LIMIT 1) AS p\n"
 "        WHERE p.numbered > p.acked OR p.behind OR EXISTS (\n"
 "            SELECT FROM jobq.message m\n"
-"            WHERE m.partition = part.id AND m.id > CASE WHEN p_sweep THEN 0 ELSE p.bound END)\n"
+"            WHERE m.partition_id = part.id\n"
+"              AND m.id > CASE WHEN p_sweep THEN 0 ELSE p.bound END)\n"
 "        LIMIT p_limit\n"
 "    LOOP\n"
-"        IF worker = 0 AND due_us = 0 THEN v_free := v_free || (partition >> 15); END IF;\n"
+"        IF worker = 0 AND due_us = 0 THEN v_free := v_free || (partition_id >> 15); END IF;\n"
 "        RETURN NEXT;\n"
 "    END LOOP;\n"
 "    PERFORM jobq.wake(f.id, f.count - 1)\n"
@@ -14740,7 +15964,8 @@ static const char *const jobq_pg__sql_outbox[] = {
 "          GROUP BY f.id) AS f\n"
 "    WHERE f.count > 1;\n"
 "END $$;\n"
-"CREATE OR REPLACE FUNCTION jobq.outbox_fit(p_partition bigint, p_ids bigint[], p_bytes bigint)\n"
+"CREATE OR REPLACE FUNCTION jobq.outbox_fit(\n"
+"    p_partition_id bigint, p_ids bigint[], p_bytes bigint)\n"
 "RETURNS integer LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp\n"
 "SET enable_seqscan = off SET enable_bitmapscan = off SET enable_nestloop = off\n"
 "SET enable_mergejoin = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$\n"
@@ -14755,11 +15980,11 @@ static const char *const jobq_pg__sql_outbox[] = {
 "                                   ELSE octet_length(m.headers::text) END, 0))\n"
 "               OVER (ORDER BY m.id) AS upto\n",
 "        FROM jobq.message m JOIN unnest(p_ids) AS u (id) ON u.id = m.id + 0\n"
-"        WHERE m.partition = p_partition\n"
+"        WHERE m.partition_id = p_partition_id\n"
 "          AND m.id BETWEEN p_ids[1] AND p_ids[cardinality(p_ids)]) AS m);\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.outbox_messages(\n"
-"    p_partition bigint, p_ids bigint[], p_first bigint, OUT created_ats timestamptz[],\n"
+"    p_partition_id bigint, p_ids bigint[], p_first bigint, OUT created_ats timestamptz[],\n"
 "    OUT types text[], OUT payloads jsonb[], OUT bytes bytea[], OUT headers jsonb[])\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off\n"
 "SET enable_bitmapscan = off SET enable_nestloop = off SET enable_mergejoin = off\n"
@@ -14771,7 +15996,7 @@ static const char *const jobq_pg__sql_outbox[] = {
 "           array_agg(m.bytes), array_agg(m.headers)\n"
 "    INTO v_ids, created_ats, types, payloads, bytes, headers\n"
 "    FROM (SELECT * FROM jobq.message m\n"
-"          WHERE m.partition = p_partition\n"
+"          WHERE m.partition_id = p_partition_id\n"
 "            AND m.id BETWEEN p_ids[1] AND p_ids[cardinality(p_ids)]\n"
 "          ORDER BY m.id LIMIT cardinality(p_ids) + 1) AS m;\n"
 "    IF v_ids = p_ids THEN RETURN; END IF;\n"
@@ -14779,58 +16004,62 @@ static const char *const jobq_pg__sql_outbox[] = {
 "           array_agg(m.bytes), array_agg(m.headers)\n"
 "    INTO v_ids, created_ats, types, payloads, bytes, headers\n"
 "    FROM (SELECT m.* FROM jobq.message m JOIN unnest(p_ids) AS u (id) ON u.id = m.id + 0\n"
-"          WHERE m.partition = p_partition\n"
+"          WHERE m.partition_id = p_partition_id\n"
 "            AND m.id BETWEEN p_ids[1] AND p_ids[cardinality(p_ids)]\n"
 "          ORDER BY m.id) AS m;\n"
 "    IF v_ids = p_ids THEN RETURN; END IF;\n"
 "    RAISE EXCEPTION 'messages % to % of partition %: only % found', p_first,\n"
-"        p_first + cardinality(p_ids) - 1, p_partition, coalesce(cardinality(v_ids), 0)\n"
-"        USING ERRCODE = 'XX001', HINT = 'After a restore: select jobq.renew().';\n"
+"        p_first + cardinality(p_ids) - 1, p_partition_id, coalesce(cardinality(v_ids), 0)\n"
+"        USING ERRCODE = 'XX001', HINT = 'After a restore: select jobq.renew(home => true).';\n"
 "END $$;\n"
-"CREATE OR REPLACE FUNCTION jobq.outbox_delete(p_partition bigint, p_ids bigint[]) RETURNS void\n"
+"CREATE OR REPLACE FUNCTION jobq.outbox_delete(p_partition_id bigint, p_ids bigint[])\n"
+"RETURNS void\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off\n"
 "SET enable_bitmapscan = off SET enable_nestloop = off SET enable_mergejoin = off\n"
 "SET jit = off SET plan_cache_mode = force_generic_plan AS $$\n"
 "BEGIN\n"
 "    DELETE FROM jobq.message m USING unnest(p_ids) AS u (id)\n"
-"    WHERE m.partition = p_partition AND m.id BETWEEN p_ids[1] AND p_ids[cardinality(p_ids)]\n"
+"    WHERE m.partition_id = p_partition_id\n"
+"      AND m.id BETWEEN p_ids[1] AND p_ids[cardinality(p_ids)]\n"
 "      AND m.id + 0 = u.id;\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.outbox_bury(\n"
-"    p_partition bigint, p_seqs bigint[], p_ids bigint[], p_errors text[], p_attempts integer[])\n"
+"    p_partition_id bigint, p_seqs bigint[], p_ids bigint[], p_errors text[],\n"
+"    p_attempts integer[])\n"
 "RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off\n"
 "SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$\n"
 "DECLARE v_count integer;\n"
 "BEGIN\n"
-"    INSERT INTO jobq.dead_letter (queue_id, partition, seq, created_at, failed_at, attempts,\n"
+"    INSERT INTO jobq.dead_letter (queue_id, partition_id, seq, created_at, failed_at, attempts,\n"
 "                                  type, error, payload, bytes, headers)\n"
-"    SELECT p_partition >> 15, p_partition, u.seq, m.created_at, statement_timestamp(),\n"
+"    SELECT p_partition_id >> 15, p_partition_id, u.seq, m.created_at, statement_timestamp(),\n"
 "           u.attempts, m.type, u.error, m.payload, m.bytes, m.headers\n"
 "    FROM unnest(p_seqs, p_ids, p_errors, p_attempts) AS u (seq, id, error, attempts)\n"
 "    CROSS JOIN LATERAL (\n"
-"        SELECT * FROM jobq.message m WHERE m.partition = p_partition AND m.id = u.id\n"
+"        SELECT * FROM jobq.message m WHERE m.partition_id = p_partition_id AND m.id = u.id\n"
 "        OFFSET 0) AS m\n"
-"    ON CONFLICT (partition, seq) DO NOTHING;\n"
+"    ON CONFLICT (partition_id, seq) DO NOTHING;\n"
 "    GET DIAGNOSTICS v_count = ROW_COUNT;\n"
 "    IF v_count < cardinality(p_seqs) AND cardinality(p_seqs) > (\n"
 "        SELECT count(*) FROM jobq.dead_letter d\n"
-"        WHERE d.partition = p_partition AND d.seq = ANY (p_seqs)) THEN\n"
-"        RAISE EXCEPTION 'messages % of partition % not found', p_seqs, p_partition\n"
-"            USING ERRCODE = 'XX001', HINT = 'After a restore: select jobq.renew().';\n"
+"        WHERE d.partition_id = p_partition_id AND d.seq = ANY (p_seqs)) THEN\n"
+"        RAISE EXCEPTION 'messages % of partition % not found', p_seqs, p_partition_id\n"
+"            USING ERRCODE = 'XX001',\n"
+"                HINT = 'After a restore: select jobq.renew(home => true).';\n"
 "    END IF;\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.outbox_tried(p_tried bigint[], p_acked bigint, p_last bigint)\n"
 "RETURNS bigint[] LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$\n"
-"BEGIN\n"
+"BEGIN\n",
 "    IF p_tried = '{}' THEN RETURN ARRAY[p_last]; END IF;\n"
-"    RETURN (ARRAY(SELECT t FROM unnest(p_tried || p_last) t WHERE t > p_acked\n",
+"    RETURN (ARRAY(SELECT t FROM unnest(p_tried || p_last) t WHERE t > p_acked\n"
 "                  ORDER BY t DESC))[1:100];\n"
 "END $$;\n"
-"CREATE OR REPLACE FUNCTION jobq.outbox_limit(p_partition bigint) RETURNS integer\n"
+"CREATE OR REPLACE FUNCTION jobq.outbox_limit(p_partition_id bigint) RETURNS integer\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "BEGIN\n"
 "    RETURN (SELECT q.message_max FROM jobq.queue q\n"
-"            WHERE q.id = p_partition >> 15 AND q.paused_at IS NULL);\n"
+"            WHERE q.id = p_partition_id >> 15 AND q.paused_at IS NULL);\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.outbox_hand(\n"
 "    INOUT p jobq.partition, INOUT v jobq.delivery, p_most integer, p_bytes bigint,\n"
@@ -14912,9 +16141,9 @@ static const char *const jobq_pg__sql_outbox[] = {
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off\n"
 "SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$\n"
 "DECLARE v_held boolean := p.reading > 0;\n"
-"BEGIN\n"
+"BEGIN\n",
 "    UPDATE jobq.partition r\n"
-"    SET acked = p.acked, reading = p.reading, beat = p.beat,\n",
+"    SET acked = p.acked, reading = p.reading, beat = p.beat,\n"
 "        worker = CASE WHEN v_held THEN p.worker END, claim = CASE WHEN v_held THEN p.claim END,\n"
 "        lease_us = CASE WHEN v_held THEN p.lease_us END,\n"
 "        lease_until = CASE WHEN v_held THEN statement_timestamp()\n"
@@ -14975,7 +16204,7 @@ static const char *const jobq_pg__sql_outbox[] = {
 "    RETURN v;\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.outbox_read(\n"
-"    p_worker bigint, p_claim bigint, p_lease_us bigint, p_partition bigint, p_most integer,\n"
+"    p_worker bigint, p_claim bigint, p_lease_us bigint, p_partition_id bigint, p_most integer,\n"
 "    p_handed bigint DEFAULT NULL, p_watched_worker bigint DEFAULT NULL,\n"
 "    p_watched_claim bigint DEFAULT NULL, p_watched_beat bigint DEFAULT NULL,\n"
 "    p_bytes bigint DEFAULT NULL, p_aside bigint DEFAULT NULL,\n"
@@ -14984,7 +16213,7 @@ static const char *const jobq_pg__sql_outbox[] = {
 "SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off\n"
 "SET jit = off AS $$\n"
 "DECLARE\n"
-"    v_limit integer := jobq.outbox_limit(p_partition);\n"
+"    v_limit integer := jobq.outbox_limit(p_partition_id);\n"
 "    v_beat bigint;\n"
 "    v_mark bigint;\n"
 "    v_mark_xid xid8;\n"
@@ -14993,9 +16222,9 @@ static const char *const jobq_pg__sql_outbox[] = {
 "    v jobq.delivery;\n"
 "BEGIN\n"
 "    SELECT p.* INTO v_row FROM jobq.partition p\n"
-"    WHERE p.id >= p_partition AND p.id <= p_partition ORDER BY p.id DESC LIMIT 1;\n"
+"    WHERE p.id >= p_partition_id AND p.id <= p_partition_id ORDER BY p.id DESC LIMIT 1;\n"
 "    IF NOT FOUND THEN\n"
-"        RAISE EXCEPTION 'partition % does not exist', p_partition USING ERRCODE = '22023';\n"
+"        RAISE EXCEPTION 'partition % does not exist', p_partition_id USING ERRCODE = '22023';\n"
 "    END IF;\n"
 "    v_beat := v_row.beat;\n"
 "    v_row.ids := NULL;\n"
@@ -15005,15 +16234,15 @@ static const char *const jobq_pg__sql_outbox[] = {
 "    IF p_aside <> v_row.acked THEN\n"
 "        v.answer := 'i';\n"
 "        v.lost := 0;\n"
-"        RETURN v;\n"
+"        RETURN v;\n",
 "    ELSIF v.answer = 'h' AND (v_limit IS NULL OR NOT jobq.outbox_waits(v_row, p_sweep)) THEN\n"
 "        v.answer := 'i';\n"
-"    END IF;\n",
+"    END IF;\n"
 "    IF v.answer <> 'h' AND v_row.worker IS NULL THEN RETURN v; END IF;\n"
 "    SELECT m.mark, m.mark_xid INTO v_mark, v_mark_xid FROM jobq.outbox_mark() m;\n"
 "    PERFORM jobq.outbox_sync(true);\n"
 "    SELECT p.* INTO v_row FROM jobq.partition p\n"
-"    WHERE p.id >= p_partition AND p.id <= p_partition ORDER BY p.id DESC LIMIT 1\n"
+"    WHERE p.id >= p_partition_id AND p.id <= p_partition_id ORDER BY p.id DESC LIMIT 1\n"
 "    FOR NO KEY UPDATE SKIP LOCKED;\n"
 "    IF NOT FOUND OR v_row.beat <> v_beat THEN\n"
 "        v.answer := 'b';\n"
@@ -15042,7 +16271,7 @@ static const char *const jobq_pg__sql_outbox[] = {
 "    RETURN v;\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.outbox_ack(\n"
-"    p_worker bigint, p_claim bigint, p_lease_us bigint, p_partition bigint, p_before bigint,\n"
+"    p_worker bigint, p_claim bigint, p_lease_us bigint, p_partition_id bigint, p_before bigint,\n"
 "    p_acked bigint, p_tried bigint[], p_failures bigint, p_effective bigint,\n"
 "    p_successes bigint, p_error text, p_delay_us bigint, p_dead_seqs bigint[],\n"
 "    p_dead_errors text[], p_dead_attempts integer[], p_most integer, p_raise boolean,\n"
@@ -15052,7 +16281,7 @@ static const char *const jobq_pg__sql_outbox[] = {
 "SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off\n"
 "SET jit = off AS $$\n"
 "DECLARE\n"
-"    v_limit integer := jobq.outbox_limit(p_partition);\n"
+"    v_limit integer := jobq.outbox_limit(p_partition_id);\n"
 "    v_on boolean := p_most > 0 AND p_delay_us <= 0 AND NOT p_raise AND v_limit IS NOT NULL;\n"
 "    v_mark bigint;\n"
 "    v_mark_xid xid8;\n"
@@ -15064,12 +16293,13 @@ static const char *const jobq_pg__sql_outbox[] = {
 "        SELECT m.mark, m.mark_xid INTO v_mark, v_mark_xid FROM jobq.outbox_mark() m;\n"
 "    END IF;\n"
 "    SELECT r.* INTO v_row FROM jobq.partition r\n"
-"    WHERE r.id >= p_partition AND r.id <= p_partition\n"
+"    WHERE r.id >= p_partition_id AND r.id <= p_partition_id\n"
 "    ORDER BY r.id DESC LIMIT 1 FOR NO KEY UPDATE;\n"
 "    IF (v_row.worker, v_row.claim, v_row.acked) IS DISTINCT FROM (p_worker, p_claim, p_before)\n"
 "       OR p_acked NOT BETWEEN p_before AND v_row.reading THEN\n"
 "        IF p_raise THEN\n"
-"            RAISE EXCEPTION 'lease lost on partition %', p_partition USING ERRCODE = 'JQ001',\n"
+"            RAISE EXCEPTION 'lease lost on partition %', p_partition_id USING\n"
+"                ERRCODE = 'JQ001',\n"
 "                HINT = 'Another worker has, or had, this partition: roll back.';\n"
 "        END IF;\n"
 "        v.answer := 'l';\n"
@@ -15102,29 +16332,30 @@ static const char *const jobq_pg__sql_outbox[] = {
 "    PERFORM jobq.outbox_sync(NOT p_relaxed OR v_row.ids IS NOT NULL);\n"
 "    PERFORM jobq.outbox_store(v_row);\n"
 "    RETURN v;\n"
-"END $$;\n"
+"END $$;\n",
 "CREATE OR REPLACE FUNCTION jobq.outbox_renew(\n"
-"    p_worker bigint, p_lease_us bigint, p_partitions bigint[], p_claims bigint[])\n"
-"RETURNS bigint[]\n",
+"    p_worker bigint, p_lease_us bigint, p_partition_ids bigint[], p_claims bigint[])\n"
+"RETURNS bigint[]\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off\n"
 "SET enable_bitmapscan = off SET jit = off AS $$\n"
 "DECLARE\n"
 "    v_lost bigint[] := '{}';\n"
 "    v record;\n"
 "BEGIN\n"
-"    FOR v IN SELECT * FROM unnest(p_partitions, p_claims) AS u (partition, claim)\n"
-"             ORDER BY u.partition LOOP\n"
+"    FOR v IN SELECT * FROM unnest(p_partition_ids, p_claims) AS u (partition_id, claim)\n"
+"             ORDER BY u.partition_id LOOP\n"
 "        PERFORM FROM jobq.partition r\n"
-"        WHERE r.id >= v.partition AND r.id <= v.partition\n"
+"        WHERE r.id >= v.partition_id AND r.id <= v.partition_id\n"
 "        ORDER BY r.id DESC LIMIT 1 FOR NO KEY UPDATE;\n"
 "        UPDATE jobq.partition p\n"
 "        SET beat = p.beat + 1,\n"
 "            lease_until = statement_timestamp() + p_lease_us * interval '1 microsecond'\n"
 "        WHERE p.ctid = ANY (ARRAY(\n"
 "            SELECT r.ctid FROM jobq.partition r\n"
-"            WHERE r.id >= v.partition AND r.id <= v.partition ORDER BY r.id DESC LIMIT 1))\n"
+"            WHERE r.id >= v.partition_id AND r.id <= v.partition_id\n"
+"            ORDER BY r.id DESC LIMIT 1))\n"
 "          AND p.worker = p_worker AND p.claim = v.claim;\n"
-"        IF NOT FOUND THEN v_lost := v_lost || v.partition; END IF;\n"
+"        IF NOT FOUND THEN v_lost := v_lost || v.partition_id; END IF;\n"
 "    END LOOP;\n"
 "    RETURN v_lost;\n"
 "END $$;\n"
@@ -15142,56 +16373,60 @@ static const char *const jobq_pg__sql_outbox[] = {
 "        lease_us = NULL, lease_until = NULL\n"
 "    FROM jobq.partition r CROSS JOIN LATERAL (SELECT ARRAY(\n"
 "        SELECT m.id FROM jobq.message m\n"
-"        WHERE m.partition = r.id AND m.id = ANY (r.ids[r.acked - r.base + 1 :])\n"
+"        WHERE m.partition_id = r.id AND m.id = ANY (r.ids[r.acked - r.base + 1 :])\n"
 "        ORDER BY m.id) AS ids) AS kept\n"
 "    WHERE p.id = r.id AND r.numbered > r.acked\n"
 "      AND cardinality(kept.ids) < r.numbered - r.acked;\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.dead_letter_list(\n"
-"    p_queue text DEFAULT NULL, p_partition integer DEFAULT NULL, p_type text DEFAULT NULL,\n"
-"    p_status text DEFAULT 'pending', p_limit integer DEFAULT 100)\n"
+"    queue text DEFAULT NULL, partition integer DEFAULT NULL, type text DEFAULT NULL,\n"
+"    status text DEFAULT 'pending', at_most integer DEFAULT 100)\n"
 "RETURNS SETOF jobq.dead_letter LANGUAGE plpgsql STABLE\n"
 "SET search_path = pg_catalog, pg_temp AS $$\n"
+"#variable_conflict use_variable\n"
 "BEGIN\n"
 "    RETURN QUERY\n"
 "    SELECT d.* FROM jobq.dead_letter d JOIN jobq.queue q ON q.id = d.queue_id\n"
-"    WHERE (p_queue IS NULL OR q.name = p_queue)\n"
-"      AND (p_partition IS NULL OR d.partition & 32767 = p_partition)\n"
-"      AND (p_type IS NULL OR d.type = p_type) AND (p_status IS NULL OR d.status = p_status)\n"
-"    ORDER BY d.failed_at DESC, d.id DESC LIMIT p_limit;\n"
+"    WHERE (queue IS NULL OR q.name = queue)\n"
+"      AND (partition IS NULL OR d.partition_id & 32767 = partition)\n"
+"      AND (type IS NULL OR d.type = type) AND (status IS NULL OR d.status = status)\n"
+"    ORDER BY d.failed_at DESC, d.id DESC LIMIT at_most;\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.dead_letter_count(\n"
-"    p_queue text DEFAULT NULL, p_partition integer DEFAULT NULL, p_type text DEFAULT NULL,\n"
-"    p_status text DEFAULT 'pending') RETURNS bigint\n"
+"    queue text DEFAULT NULL, partition integer DEFAULT NULL, type text DEFAULT NULL,\n"
+"    status text DEFAULT 'pending') RETURNS bigint\n"
 "LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$\n"
+"#variable_conflict use_variable\n"
 "BEGIN\n"
 "    RETURN (SELECT count(*)\n"
-"            FROM jobq.dead_letter_list(p_queue, p_partition, p_type, p_status, NULL));\n"
+"            FROM jobq.dead_letter_list(queue, partition, type, status, NULL));\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.dead_letter_replay(\n"
-"    p_token bigint, p_timeout_us bigint, p_queue text DEFAULT NULL,\n"
-"    p_partition integer DEFAULT NULL, p_type text DEFAULT NULL, p_limit integer DEFAULT 100)\n"
+"    token bigint, timeout_us bigint, queue text DEFAULT NULL,\n"
+"    partition integer DEFAULT NULL, type text DEFAULT NULL, at_most integer DEFAULT 100)\n"
 "RETURNS SETOF jobq.dead_letter LANGUAGE plpgsql\n"
 "SET search_path = pg_catalog, pg_temp SET jit = off AS $$\n"
+"#variable_conflict use_variable\n"
 "BEGIN\n"
 "    RETURN QUERY\n"
 "    UPDATE jobq.dead_letter d\n"
-"    SET status = 'reprocessing', token = p_token,\n"
-"        deadline = statement_timestamp() + p_timeout_us * interval '1 microsecond',\n"
+"    SET status = 'reprocessing', token = token,\n"
+"        deadline = statement_timestamp() + timeout_us * interval '1 microsecond',\n"
 "        attempts = d.attempts + (d.status = 'reprocessing')::integer\n"
 "    WHERE d.id = ANY (ARRAY(\n"
 "        SELECT o.id FROM jobq.dead_letter o\n"
 "        WHERE o.status IN ('pending', 'reprocessing')\n"
 "          AND (o.status = 'pending' OR o.deadline < statement_timestamp())\n"
-"          AND (p_queue IS NULL\n"
-"               OR o.queue_id = (SELECT q.id FROM jobq.queue q WHERE q.name = p_queue))\n"
-"          AND (p_partition IS NULL OR o.partition & 32767 = p_partition)\n"
-"          AND (p_type IS NULL OR o.type = p_type)\n",
-"        ORDER BY o.deadline NULLS FIRST, o.id LIMIT p_limit FOR UPDATE SKIP LOCKED))\n"
+"          AND (queue IS NULL\n",
+"               OR o.queue_id = (SELECT q.id FROM jobq.queue q WHERE q.name = queue))\n"
+"          AND (partition IS NULL OR o.partition_id & 32767 = partition)\n"
+"          AND (type IS NULL OR o.type = type)\n"
+"        ORDER BY o.deadline NULLS FIRST, o.id LIMIT at_most FOR UPDATE SKIP LOCKED))\n"
 "    RETURNING d.*;\n"
 "END $$;\n"
-"CREATE OR REPLACE FUNCTION jobq.dead_letter_resolve(p_token bigint, p_ids bigint[])\n"
+"CREATE OR REPLACE FUNCTION jobq.dead_letter_resolve(token bigint, ids bigint[])\n"
 "RETURNS integer LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
+"#variable_conflict use_variable\n"
 "DECLARE v_count integer;\n"
 "BEGIN\n"
 "    UPDATE jobq.dead_letter d\n"
@@ -15199,54 +16434,57 @@ static const char *const jobq_pg__sql_outbox[] = {
 "        deadline = NULL\n"
 "    WHERE d.id = ANY (ARRAY(\n"
 "        SELECT o.id FROM jobq.dead_letter o\n"
-"        WHERE o.id = ANY (p_ids) AND o.status = 'reprocessing' AND o.token = p_token\n"
-"        ORDER BY o.id FOR UPDATE)) AND d.token = p_token;\n"
+"        WHERE o.id = ANY (ids) AND o.status = 'reprocessing' AND o.token = token\n"
+"        ORDER BY o.id FOR UPDATE)) AND d.token = token;\n"
 "    GET DIAGNOSTICS v_count = ROW_COUNT;\n"
 "    RETURN v_count;\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.dead_letter_reject(\n"
-"    p_token bigint, p_ids bigint[], p_error text)\n"
+"    token bigint, ids bigint[], error text)\n"
 "RETURNS integer LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
+"#variable_conflict use_variable\n"
 "DECLARE v_count integer;\n"
 "BEGIN\n"
 "    UPDATE jobq.dead_letter d\n"
-"    SET status = 'pending', attempts = d.attempts + 1, error = p_error,\n"
+"    SET status = 'pending', attempts = d.attempts + 1, error = error,\n"
 "        failed_at = statement_timestamp(), token = NULL, deadline = NULL\n"
 "    WHERE d.id = ANY (ARRAY(\n"
 "        SELECT o.id FROM jobq.dead_letter o\n"
-"        WHERE o.id = ANY (p_ids) AND o.status = 'reprocessing' AND o.token = p_token\n"
-"        ORDER BY o.id FOR UPDATE)) AND d.token = p_token;\n"
+"        WHERE o.id = ANY (ids) AND o.status = 'reprocessing' AND o.token = token\n"
+"        ORDER BY o.id FOR UPDATE)) AND d.token = token;\n"
 "    GET DIAGNOSTICS v_count = ROW_COUNT;\n"
 "    RETURN v_count;\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.dead_letter_discard(\n"
-"    p_queue text DEFAULT NULL, p_partition integer DEFAULT NULL, p_type text DEFAULT NULL,\n"
-"    p_limit integer DEFAULT NULL) RETURNS integer\n"
+"    queue text DEFAULT NULL, partition integer DEFAULT NULL, type text DEFAULT NULL,\n"
+"    at_most integer DEFAULT NULL) RETURNS integer\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
+"#variable_conflict use_variable\n"
 "DECLARE v_count integer;\n"
 "BEGIN\n"
 "    UPDATE jobq.dead_letter d SET status = 'discarded', completed_at = statement_timestamp()\n"
 "    WHERE d.id = ANY (ARRAY(\n"
 "        SELECT o.id FROM jobq.dead_letter o\n"
 "        WHERE o.id IN (SELECT l.id FROM jobq.dead_letter_list(\n"
-"                           p_queue, p_partition, p_type, 'pending', p_limit) l)\n"
+"                           queue, partition, type, 'pending', at_most) l)\n"
 "          AND o.status = 'pending'\n"
 "        ORDER BY o.id FOR UPDATE SKIP LOCKED));\n"
 "    GET DIAGNOSTICS v_count = ROW_COUNT;\n"
 "    RETURN v_count;\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.dead_letter_cleanup(\n"
-"    p_queue text DEFAULT NULL, p_partition integer DEFAULT NULL, p_type text DEFAULT NULL,\n"
-"    p_limit integer DEFAULT NULL) RETURNS integer\n"
+"    queue text DEFAULT NULL, partition integer DEFAULT NULL, type text DEFAULT NULL,\n"
+"    at_most integer DEFAULT NULL) RETURNS integer\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
+"#variable_conflict use_variable\n"
 "DECLARE v_count integer;\n"
 "BEGIN\n"
 "    DELETE FROM jobq.dead_letter d WHERE d.id IN (\n"
 "        SELECT o.id FROM jobq.dead_letter o JOIN jobq.queue q ON q.id = o.queue_id\n"
-"        WHERE o.status IN ('resolved', 'discarded') AND (p_queue IS NULL OR q.name = p_queue)\n"
-"          AND (p_partition IS NULL OR o.partition & 32767 = p_partition)\n"
-"          AND (p_type IS NULL OR o.type = p_type)\n"
-"        ORDER BY o.id LIMIT p_limit FOR UPDATE OF o SKIP LOCKED);\n"
+"        WHERE o.status IN ('resolved', 'discarded') AND (queue IS NULL OR q.name = queue)\n"
+"          AND (partition IS NULL OR o.partition_id & 32767 = partition)\n"
+"          AND (type IS NULL OR o.type = type)\n"
+"        ORDER BY o.id LIMIT at_most FOR UPDATE OF o SKIP LOCKED);\n"
 "    GET DIAGNOSTICS v_count = ROW_COUNT;\n"
 "    RETURN v_count;\n"
 "END $$;\n"
@@ -15264,32 +16502,237 @@ static const char *const jobq_pg__sql_outbox[] = {
 "        SELECT FROM unnest(p_message_queues) AS q (id)\n"
 "        CROSS JOIN LATERAL (\n"
 "            SELECT FROM jobq.message m\n"
-"            WHERE m.partition BETWEEN q.id::bigint * 32768 AND q.id::bigint * 32768 + 32767\n"
+"            WHERE m.partition_id BETWEEN q.id::bigint * 32768 AND q.id::bigint * 32768 + 32767\n"
 "            LIMIT 1) AS one);\n"
 "END $$;\n"
-"CREATE OR REPLACE VIEW jobq.outbox AS\n"
+"CREATE OR REPLACE VIEW jobq.outbox AS\n",
 "SELECT q.name AS queue, p.number::integer AS partition, m.lag, m.lag < 10000 AS exact, p.acked,\n"
 "       CASE WHEN isfinite(m.oldest_at) THEN now() - m.oldest_at END AS age,\n"
-"       (SELECT count(*) FROM unnest(p.tried) t WHERE t > p.acked)::integer AS attempts,\n",
+"       (SELECT count(*) FROM unnest(p.tried) t WHERE t > p.acked)::integer AS attempts,\n"
 "       CASE WHEN p.effective = 0 THEN 'normal' ELSE 'degraded' END AS mode,\n"
-"       nullif(p.effective, 0) AS batch, p.failures, to_hex(p.worker) AS holder, p.lease_until,\n"
+"       nullif(p.effective, 0) AS batch, p.failures, p.worker::text AS holder, p.lease_until,\n"
 "       p.run_at, p.error, d.pending AS dead_letters, p.id, p.queue_id, p.worker\n"
 "FROM jobq.partition p\n"
 "JOIN jobq.queue q ON q.id = p.queue_id\n"
 "CROSS JOIN LATERAL (\n"
 "    SELECT count(*) AS lag, (array_agg(n.created_at))[1] AS oldest_at\n"
 "    FROM (SELECT n.created_at FROM jobq.message n\n"
-"          WHERE n.partition = p.id AND n.id > CASE WHEN p.numbered = p.acked THEN p.settled\n"
+"          WHERE n.partition_id = p.id AND n.id > CASE WHEN p.numbered = p.acked THEN p.settled\n"
 "                ELSE least(p.settled, p.ids[p.acked - p.base + 1] - 1) END\n"
 "          ORDER BY n.id LIMIT 10000) AS n) AS m\n"
 "CROSS JOIN LATERAL (\n"
 "    SELECT count(*) AS pending FROM jobq.dead_letter l\n"
-"    WHERE l.partition = p.id AND l.status = 'pending') AS d;\n"
+"    WHERE l.partition_id = p.id AND l.status = 'pending') AS d;\n"
 "CREATE OR REPLACE VIEW jobq.dead_letters AS\n"
-"SELECT d.id, q.name AS queue, (d.partition & 32767)::integer AS partition, d.seq, d.status,\n"
+"SELECT d.id, q.name AS queue, (d.partition_id & 32767)::integer AS partition, d.seq, d.status,\n"
 "       d.attempts, d.error, d.type, d.created_at, d.failed_at, d.completed_at, d.deadline,\n"
-"       d.payload, d.bytes, d.headers, d.partition AS partition_id, d.queue_id\n"
+"       d.payload, d.bytes, d.headers, d.partition_id, d.queue_id\n"
 "FROM jobq.dead_letter d JOIN jobq.queue q ON q.id = d.queue_id;\n",
+    NULL
+};
+
+static const char *const jobq_pg__sql_calendar[] = {
+"CREATE OR REPLACE FUNCTION jobq.cron_field(\n"
+"    p_field text, p_low integer, p_high integer, p_names text[]) RETURNS bigint\n"
+"LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$\n"
+"DECLARE\n"
+"    v_item text;\n"
+"    v text[];\n"
+"    v_low integer;\n"
+"    v_high integer;\n"
+"    v_set bigint := 0;\n"
+"BEGIN\n"
+"    FOREACH v_item IN ARRAY string_to_array(p_field, ',') LOOP\n"
+"        IF v_item = 'L' AND p_high = 31 THEN\n"
+"            v_set := v_set | 1;\n"
+"            CONTINUE;\n"
+"        END IF;\n"
+"        v := regexp_match(v_item COLLATE \"C\", '^(?:(\\*)|([0-9]{1,2}|[A-Z]{3})'\n"
+"            '(?:-([0-9]{1,2}|[A-Z]{3}))?)(?:/([0-9]{1,2}))?$');\n"
+"        v_low := CASE WHEN v[1] IS NOT NULL THEN p_low WHEN v[2] ~ '[0-9]' THEN v[2]::integer\n"
+"                 ELSE array_position(p_names, v[2]) - 1 + p_low END;\n"
+"        v_high := CASE WHEN v[1] IS NOT NULL THEN p_high WHEN v[3] IS NULL THEN v_low\n"
+"                  WHEN v[3] ~ '[0-9]' THEN v[3]::integer\n"
+"                  ELSE array_position(p_names, v[3]) - 1 + p_low END;\n"
+"        IF p_high = 7 AND v_high = 0 AND v_low > 0 THEN v_high := 7; END IF;\n"
+"        IF (v_low >= p_low AND v_low <= v_high AND v_high <= p_high) IS NOT TRUE\n"
+"           OR v[4]::integer NOT BETWEEN 1 AND p_high\n"
+"           OR v[4] IS NOT NULL AND v[1] IS NULL AND v[3] IS NULL THEN RETURN NULL; END IF;\n"
+"        v_set := v_set | (\n"
+"            SELECT bit_or(1::bigint << s.n)\n"
+"            FROM generate_series(v_low, v_high, coalesce(v[4]::integer, 1)) AS s (n));\n"
+"    END LOOP;\n"
+"    RETURN v_set;\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.cron_parse(p_text text) RETURNS jobq.cron\n"
+"LANGUAGE plpgsql IMMUTABLE STRICT SET search_path = pg_catalog, pg_temp AS $$\n"
+"DECLARE\n"
+"    v_low integer[] := '{0, 0, 0, 1, 1, 0}';\n"
+"    v_high integer[] := '{59, 59, 23, 31, 12, 7}';\n"
+"    v_allowed text[] := '{second: 0 to 59, minute: 0 to 59, hour: 0 to 23, '\n"
+"        '\"day: 1 to 31, L\", \"month: 1 to 12, JAN to DEC\", \"weekday: 0 to 7, SUN to SAT\"}';\n"
+"    v_text text := upper(btrim(p_text, E' \\t') COLLATE \"C\");\n"
+"    v_field text[];\n"
+"    v_set bigint[];\n"
+"    v_flags integer;\n"
+"BEGIN\n"
+"    IF octet_length(p_text) > 1000 THEN\n"
+"        PERFORM jobq.refuse('cron', 'at most 1000 bytes');\n"
+"    END IF;\n"
+"    v_text := CASE v_text\n"
+"        WHEN '@HOURLY' THEN '0 * * * *' WHEN '@DAILY' THEN '0 0 * * *'\n"
+"        WHEN '@MIDNIGHT' THEN '0 0 * * *' WHEN '@WEEKLY' THEN '0 0 * * 0'\n"
+"        WHEN '@MONTHLY' THEN '0 0 1 * *' WHEN '@YEARLY' THEN '0 0 1 1 *'\n"
+"        WHEN '@ANNUALLY' THEN '0 0 1 1 *' ELSE v_text END;\n"
+"    v_field := regexp_split_to_array(v_text, E'[ \\t]+');\n"
+"    IF cardinality(v_field) = 5 THEN v_field := array_prepend('0', v_field); END IF;\n"
+"    IF cardinality(v_field) <> 6 THEN\n"
+"        PERFORM jobq.refuse('cron', 'five fields: minute hour day month weekday; or six, the '\n"
+"            'second first; or @hourly @daily @midnight @weekly @monthly @yearly @annually');\n"
+"    END IF;\n"
+"    FOR i IN 1..6 LOOP\n"
+"        v_set[i] := jobq.cron_field(v_field[i], v_low[i], v_high[i], CASE i\n"
+"            WHEN 5 THEN '{JAN,FEB,MAR,APR,MAY,JUN,JUL,AUG,SEP,OCT,NOV,DEC}'::text[]\n"
+"            WHEN 6 THEN '{SUN,MON,TUE,WED,THU,FRI,SAT}' END);\n"
+"        IF v_set[i] IS NULL THEN\n"
+"            PERFORM jobq.refuse('cron', v_allowed[i]\n"
+"                || '; lists 1,3; ranges 1-5; steps */2 and 1-5/2');\n"
+"        END IF;\n"
+"    END LOOP;\n"
+"    v_flags := CASE WHEN v_field[2] LIKE '*%' OR v_field[3] LIKE '*%' THEN 1 ELSE 0 END\n"
+"        | CASE WHEN v_field[4] LIKE '*%' THEN 2 ELSE 0 END\n"
+"        | CASE WHEN v_field[6] LIKE '*%' THEN 4 ELSE 0 END;\n"
+"    IF v_flags & 6 <> 0 AND v_set[4] & ((1::bigint << 30) - 1) = 0\n"
+"       AND NOT (v_set[4] >> 30 & 1 = 1 AND v_set[5] & 8186 <> 0)\n"
+"       AND NOT (v_set[4] >> 31 = 1 AND v_set[5] & 5546 <> 0) THEN\n"
+"        PERFORM jobq.refuse('cron', 'day and month: there is no such date');\n"
+"    END IF;\n"
+"    RETURN (v_set[1], v_set[2], v_set[3]::integer, v_set[4], v_set[5]::integer,\n"
+"            ((v_set[6] | (v_set[6] >> 7)) & 127)::integer, v_flags);\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.cron_local(p_cron jobq.cron, p_after timestamp)\n"
+"RETURNS timestamp\n",
+"LANGUAGE plpgsql IMMUTABLE STRICT SET search_path = pg_catalog, pg_temp AS $$\n"
+"DECLARE\n"
+"    v_at timestamp := date_trunc('second', p_after) + interval '1 second';\n"
+"    v_hour integer := extract(hour FROM v_at);\n"
+"    v_minute integer := extract(minute FROM v_at);\n"
+"    v_second integer := extract(second FROM v_at);\n"
+"    v_day integer := extract(day FROM v_at); -- days before it are passed over\n"
+"    v_hours bigint := p_cron.hours >> v_hour; -- what is left of the set: bit 0 is v_hour\n"
+"    v_minutes bigint := p_cron.minutes >> v_minute;\n"
+"    v_seconds bigint := p_cron.seconds >> v_second;\n"
+"    v_first date := date_trunc('month', v_at);\n"
+"    v_length integer;\n"
+"    v_days bigint;\n"
+"    v_week bigint;\n"
+"BEGIN\n"
+"    IF v_hours & 1 = 0 OR v_minutes & 1 = 0 OR v_seconds = 0 THEN\n"
+"        v_second := 0;\n"
+"        v_seconds := p_cron.seconds;\n"
+"        v_minute := v_minute + 1;\n"
+"        v_minutes := p_cron.minutes >> v_minute;\n"
+"        IF v_hours & 1 = 0 OR v_minutes = 0 THEN\n"
+"            v_minute := 0;\n"
+"            v_minutes := p_cron.minutes;\n"
+"            v_hour := v_hour + 1;\n"
+"            v_hours := p_cron.hours >> v_hour;\n"
+"            v_day := v_day + (v_hours = 0)::integer;\n"
+"        END IF;\n"
+"    END IF;\n"
+"    FOR i IN 0..600 LOOP\n"
+"        IF p_cron.months >> extract(month FROM v_first)::integer & 1 = 1 THEN\n"
+"            v_length := (v_first + interval '1 month')::date - v_first;\n"
+"            v_days := p_cron.days | ((p_cron.days & 1) << v_length);\n"
+"            v_week := (p_cron.weekdays | (p_cron.weekdays << 7))\n"
+"                >> extract(dow FROM v_first)::integer & 127;\n"
+"            v_week := v_week * 270549121 << 1;\n"
+"            v_days := CASE WHEN p_cron.flags & 6 = 0 THEN v_days | v_week\n"
+"                      ELSE v_days & v_week END & (1::bigint << v_length + 1) - 2;\n"
+"            v_days := v_days >> v_day;\n"
+"            EXIT WHEN v_days <> 0;\n"
+"        END IF;\n"
+"        v_first := v_first + interval '1 month';\n"
+"        v_day := 1;\n"
+"    END LOOP;\n"
+"    IF v_days = 0 OR v_days IS NULL THEN RETURN NULL; END IF;\n"
+"    v_first := v_first + v_day - 1 + 64 - position(B'1' IN (v_days & -v_days)::bit(64));\n"
+"    IF v_first <> v_at::date THEN -- from its first hour on\n"
+"        v_hour := 0;\n"
+"        v_minute := 0;\n"
+"        v_second := 0;\n"
+"        v_hours := p_cron.hours;\n"
+"        v_minutes := p_cron.minutes;\n"
+"        v_seconds := p_cron.seconds;\n"
+"    END IF;\n"
+"    RETURN v_first + make_time(\n"
+"        v_hour + 64 - position(B'1' IN (v_hours & -v_hours)::bit(64)),\n"
+"        v_minute + 64 - position(B'1' IN (v_minutes & -v_minutes)::bit(64)),\n"
+"        v_second + 64 - position(B'1' IN (v_seconds & -v_seconds)::bit(64)));\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.cron_near(p_cron jobq.cron, p_zone text, p_after timestamp)\n"
+"RETURNS timestamp\n"
+"LANGUAGE plpgsql STABLE STRICT SET search_path = pg_catalog, pg_temp AS $$\n"
+"DECLARE\n"
+"    v_low integer := -93600; -- seconds from p_after: here the old clock,\n"
+"    v_high integer := 93600; -- and here the new one, if they differ\n"
+"    v_at timestamp := p_after + v_low * interval '1 second';\n"
+"    v_old interval := v_at AT TIME ZONE 'UTC' AT TIME ZONE p_zone - v_at;\n"
+"    v_new interval;\n"
+"    v_gap interval;\n"
+"    v_next timestamp;\n"
+"BEGIN\n"
+"    v_at := p_after + v_high * interval '1 second';\n"
+"    v_new := v_at AT TIME ZONE 'UTC' AT TIME ZONE p_zone - v_at;\n"
+"    WHILE v_high - v_low > 1 LOOP\n"
+"        v_at := p_after + (v_low + v_high) / 2 * interval '1 second';\n"
+"        IF v_at AT TIME ZONE 'UTC' AT TIME ZONE p_zone - v_at = v_old THEN\n"
+"            v_low := (v_low + v_high) / 2;\n"
+"        ELSE\n"
+"            v_high := (v_low + v_high) / 2;\n"
+"        END IF;\n"
+"    END LOOP;\n"
+"    v_at := p_after + v_high * interval '1 second';\n"
+"    v_gap := CASE WHEN p_cron.flags & 1 = 0 THEN v_new - v_old ELSE '0' END;\n"
+"    v_next := jobq.cron_local(p_cron, p_after + v_old) - v_old;\n"
+"    IF v_next >= v_at + greatest(v_gap, '0') THEN v_next := NULL; END IF;\n"
+"    v_at := greatest(p_after, v_at - least(v_gap, '0') - interval '1 second');\n"
+"    v_next := least(v_next, jobq.cron_local(p_cron, v_at + v_new) - v_new);\n"
+"    RETURN CASE WHEN v_next <= p_after + interval '26 hours' THEN v_next END;\n"
+"END $$;\n",
+"CREATE OR REPLACE FUNCTION jobq.cron_next(\n"
+"    p_cron jobq.cron, p_zone text, p_after timestamptz) RETURNS timestamptz\n"
+"LANGUAGE plpgsql STABLE STRICT SET search_path = pg_catalog, pg_temp AS $$\n"
+"DECLARE\n"
+"    v_margin interval := '26 hours'; -- as in cron_near\n"
+"    v_at timestamp := date_trunc('second', p_after AT TIME ZONE 'UTC');\n"
+"    v_end timestamp := v_at + interval '50 years';\n"
+"    v_low timestamp;\n"
+"    v_high timestamp;\n"
+"    v_next timestamp;\n"
+"BEGIN\n"
+"    IF NOT isfinite(p_after) THEN RETURN NULL; END IF;\n"
+"    WHILE v_at < v_end LOOP\n"
+"        v_low := v_at - v_margin;\n"
+"        v_high := v_at + v_margin;\n"
+"        IF v_low AT TIME ZONE 'UTC' AT TIME ZONE p_zone - v_low\n"
+"           = v_high AT TIME ZONE 'UTC' AT TIME ZONE p_zone - v_high THEN\n"
+"            v_next := jobq.cron_local(p_cron, v_at AT TIME ZONE 'UTC' AT TIME ZONE p_zone)\n"
+"                AT TIME ZONE p_zone AT TIME ZONE 'UTC';\n"
+"            v_low := v_next - v_margin;\n"
+"            v_high := v_next + v_margin;\n"
+"            IF (v_low AT TIME ZONE 'UTC' AT TIME ZONE p_zone - v_low\n"
+"                = v_high AT TIME ZONE 'UTC' AT TIME ZONE p_zone - v_high) IS NOT FALSE THEN\n"
+"                RETURN v_next AT TIME ZONE 'UTC';\n"
+"            END IF;\n"
+"            v_at := greatest(v_at, v_low);\n"
+"        END IF;\n"
+"        v_next := jobq.cron_near(p_cron, p_zone, v_at);\n"
+"        IF v_next IS NOT NULL THEN RETURN v_next AT TIME ZONE 'UTC'; END IF;\n"
+"        v_at := v_at + v_margin;\n"
+"    END LOOP;\n"
+"    RETURN NULL;\n"
+"END $$;\n",
     NULL
 };
 
@@ -15342,7 +16785,7 @@ static const char *const jobq_pg__sql_operators[] = {
 "                             e ->> 'attempt', e ->> 'error') END, E'\\n' ORDER BY n)\n"
 "        FROM jsonb_array_elements(CASE jsonb_typeof(f.errors) WHEN 'array' THEN f.errors END)\n"
 "             WITH ORDINALITY AS u (e, n)) AS errors,\n"
-"       to_hex(f.worker) AS worker, f.enqueued_at, f.key, f.payload, f.bytes, f.headers\n"
+"       f.worker::text AS worker, f.enqueued_at, f.key, f.payload, f.bytes, f.headers\n"
 "FROM jobq.failed f JOIN jobq.queue q ON q.id = f.queue_id JOIN jobq.kind k ON k.id = f.kind_id;\n"
 "CREATE OR REPLACE FUNCTION jobq.running()\n"
 "RETURNS TABLE (id bigint, queue_id integer, worker bigint, claimed_at timestamptz)\n"
@@ -15362,7 +16805,7 @@ static const char *const jobq_pg__sql_operators[] = {
 "           (array_agg(r.id ORDER BY r.claimed_at, r.id))[1:20] AS ids\n"
 "    FROM jobq.running() r GROUP BY r.worker\n"
 ")\n"
-"SELECT to_hex(w.id) AS worker, w.name, w.dead_at IS NULL AND w.expires_at > now() AS alive,\n"
+"SELECT w.id::text AS worker, w.name, w.dead_at IS NULL AND w.expires_at > now() AS alive,\n"
 "       coalesce(r.jobs, 0) AS running,\n"
 "       CASE WHEN isfinite(r.oldest_at) THEN now() - r.oldest_at END AS longest, r.ids AS jobs,\n"
 "       EXISTS (SELECT FROM jobq.sleeper s WHERE s.worker = w.id) AS asleep, w.beat, w.beat_at,\n"
@@ -15441,23 +16884,26 @@ static const char *const jobq_pg__sql_operators[] = {
 "SET jit = off AS $$\n"
 "DECLARE\n"
 "    v_now timestamptz := statement_timestamp();\n"
-"    v_from timestamptz := v_now - interval '1 minute';\n"
+"    v_from timestamptz;\n"
 "    v_slot smallint;\n"
 "    v_since timestamptz;\n"
 "    v_page bigint;\n"
 "BEGIN\n"
-"    SELECT m.history_slot, m.history_slot_since INTO v_slot, v_since FROM jobq.meta m;\n"
-"    v_page := greatest(0, pg_relation_size(format('jobq.history_%s', v_slot)::regclass)\n"
-"                          / current_setting('block_size')::bigint - 256);\n"
-"    IF v_page > 0 THEN\n"
-"        EXECUTE format('SELECT min(h.finished_at) FROM jobq.history_%s h WHERE h.ctid >= %L',\n"
-"                       v_slot, format('(%s,0)', v_page)) INTO v_since;\n"
-"    END IF;\n"
-"    v_from := greatest(v_from, least(v_since, v_now - interval '1 second'));\n"
-"    RETURN QUERY EXECUTE format(\n"
-"        'SELECT h.queue_id, (count(*) / $1)::numeric(12, 1) FROM jobq.history_%s h '\n"
-"        'WHERE h.ctid >= %L AND h.finished_at > $2 GROUP BY 1', v_slot,\n"
-"        format('(%s,0)', v_page)) USING extract(epoch FROM v_now - v_from), v_from;\n"
+"    FOR v_slot, v_since IN SELECT r.slot, r.since FROM jobq.ring r LOOP\n"
+"        v_page := greatest(0, pg_relation_size(format('jobq.history_%s', v_slot)::regclass)\n"
+"                              / current_setting('block_size')::bigint - 256);\n"
+"        IF v_page > 0 THEN\n"
+"            EXECUTE format('SELECT min(h.finished_at) FROM jobq.history_%s h '\n"
+"                           'WHERE h.ctid >= %L', v_slot, format('(%s,0)', v_page))\n"
+"            INTO v_since;\n"
+"        END IF;\n"
+"        v_from := greatest(v_now - interval '1 minute',\n"
+"                           least(v_since, v_now - interval '1 second'));\n"
+"        RETURN QUERY EXECUTE format(\n"
+"            'SELECT h.queue_id, (count(*) / $1)::numeric(12, 1) FROM jobq.history_%s h '\n"
+"            'WHERE h.ctid >= %L AND h.finished_at > $2 GROUP BY 1', v_slot,\n"
+"            format('(%s,0)', v_page)) USING extract(epoch FROM v_now - v_from), v_from;\n"
+"    END LOOP;\n"
 "END $$;\n"
 "CREATE OR REPLACE VIEW jobq.queues AS\n"
 "WITH running AS MATERIALIZED (\n"
@@ -15472,7 +16918,8 @@ static const char *const jobq_pg__sql_operators[] = {
 "        WHERE k.queue_id = q.id AND k.paused_at IS NOT NULL) AS paused_kinds, c.exact\n"
 "FROM jobq.queue q CROSS JOIN LATERAL jobq.queue_counts(q.id, 10000) c\n"
 "LEFT JOIN running r ON r.queue_id = q.id\n"
-"LEFT JOIN jobq.queue_rates() d ON d.queue_id = q.id;\n"
+"LEFT JOIN (SELECT s.queue_id, sum(s.done_per_s) AS done_per_s FROM jobq.queue_rates() s\n"
+"           GROUP BY 1) d ON d.queue_id = q.id;\n"
 "CREATE OR REPLACE FUNCTION jobq.peek(\n"
 "    queues text[] DEFAULT NULL, at_most integer DEFAULT 10, exclude bigint[] DEFAULT '{}')\n"
 "RETURNS TABLE (id bigint, queue text, kind text, priority smallint, stage smallint,\n"
@@ -15501,9 +16948,9 @@ static const char *const jobq_pg__sql_operators[] = {
 "                                    WHERE h.queue_id = q.id AND h.paused_at IS NOT NULL)\n"
 "            ORDER BY n.run_at, n.id LIMIT peek.at_most) AS next\n"
 "        UNION ALL\n"
-"        (SELECT n.* FROM jobq.job n\n"
+"        (SELECT n.* FROM jobq.job n\n",
 "         WHERE n.queue_id = q.id AND n.suspect AND n.state = 'r'\n"
-"           AND n.run_at <= statement_timestamp() AND n.id <> ALL (peek.exclude)\n",
+"           AND n.run_at <= statement_timestamp() AND n.id <> ALL (peek.exclude)\n"
 "           AND n.kind_id NOT IN (SELECT h.id FROM jobq.kind h\n"
 "                                 WHERE h.queue_id = q.id AND h.paused_at IS NOT NULL)\n"
 "         ORDER BY n.priority, n.stage DESC, n.run_at, n.id LIMIT peek.at_most)) AS j\n"
@@ -15538,7 +16985,9 @@ static const char *const jobq_pg__sql_operators[] = {
 "CREATE OR REPLACE FUNCTION jobq.standing(p_id bigint) RETURNS text\n"
 "LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$\n"
 "BEGIN\n"
-"    RETURN coalesce((SELECT j.state FROM jobq.jobs j WHERE j.id = p_id), 'none');\n"
+"    RETURN coalesce((SELECT j.state FROM jobq.jobs j WHERE j.id = p_id),\n"
+"                    (SELECT 'gone' FROM jobq.job_id s\n"
+"                     WHERE s.is_called AND p_id BETWEEN 1 AND s.last_value), 'none');\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.key_taken(p_queue integer, p_key text, p_id bigint)\n"
 "RETURNS boolean\n"
@@ -15577,11 +17026,11 @@ static const char *const jobq_pg__sql_operators[] = {
 "        CROSS JOIN generate_series(0, (SELECT q.stages_max - 1 FROM jobq.queue q\n"
 "                                       WHERE q.id = p_queue)) AS s (stage)\n"
 "        CROSS JOIN LATERAL (\n"
-"            SELECT j.id FROM jobq.job j\n"
+"            SELECT j.id FROM jobq.job j\n",
 "            WHERE j.queue_id = p_queue AND j.priority = p.priority AND j.stage = s.stage\n"
 "              AND NOT j.suspect AND j.state = 'r' AND (v_kind IS NULL OR j.kind_id = v_kind)\n"
 "              AND (p_older IS NULL OR j.enqueued_at < v_now - p_older)\n"
-"              AND (p_tags IS NULL OR j.headers @> p_tags)\n",
+"              AND (p_tags IS NULL OR j.headers @> p_tags)\n"
 "              AND (p_run_at IS NULL OR CASE WHEN p_run_at <= v_now THEN j.run_at > v_now\n"
 "                                            ELSE j.run_at <> p_run_at END)\n"
 "              AND (p_target IS NULL OR j.key IS NULL\n"
@@ -15636,6 +17085,7 @@ static const char *const jobq_pg__sql_operators[] = {
 "    END IF;\n"
 "    IF v_job.state <> 'x' THEN\n"
 "        PERFORM jobq.finish(ARRAY[v_id], 'c', NULL);\n"
+"        IF v_job.state = 'w' THEN PERFORM jobq.return_key(v_job); END IF;\n"
 "        RETURN 'cancelled';\n"
 "    END IF;\n"
 "    PERFORM FROM jobq.claim c WHERE c.worker = v_job.worker AND c.number = v_job.claim\n"
@@ -15643,7 +17093,18 @@ static const char *const jobq_pg__sql_operators[] = {
 "    PERFORM jobq.request(v_id, v_job.worker, v_job.claim);\n"
 "    RETURN 'requested';\n"
 "END $$;\n"
-"CREATE OR REPLACE FUNCTION jobq.request(p_id bigint, p_worker bigint, p_claim bigint)\n"
+"CREATE OR REPLACE FUNCTION jobq.return_key(p_job jobq.job) RETURNS void\n"
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$\n"
+"DECLARE v_id bigint;\n"
+"BEGIN\n"
+"    SELECT j.id INTO v_id FROM jobq.edge e JOIN jobq.job j ON j.id = e.parent\n"
+"    WHERE e.child = p_job.id AND j.queue_id = p_job.queue_id AND j.key = p_job.key\n"
+"    FOR UPDATE OF j;\n"
+"    IF NOT FOUND THEN RETURN; END IF;\n"
+"    UPDATE jobq.idempotency k SET job_id = v_id, ended_at = NULL\n"
+"    WHERE k.queue_id = p_job.queue_id AND k.key = p_job.key AND k.job_id = p_job.id;\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.request(p_id bigint, p_worker bigint, p_claim bigint)\n",
 "RETURNS void\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$\n"
 "BEGIN\n"
@@ -15662,7 +17123,7 @@ static const char *const jobq_pg__sql_operators[] = {
 "    v_queue integer := jobq.known_queue(queue);\n"
 "    v_ids bigint[] := '{}';\n"
 "BEGIN\n"
-"    IF state NOT IN ('ready', 'running') THEN\n",
+"    IF state NOT IN ('ready', 'running') THEN\n"
 "        RAISE EXCEPTION 'cancel takes state ready or running, not ''%''', state\n"
 "            USING ERRCODE = '22023';\n"
 "    END IF;\n"
@@ -15735,7 +17196,7 @@ static const char *const jobq_pg__sql_operators[] = {
 "    SELECT count(*), min(l.queue_id) INTO v_count, v_queue FROM live l;\n"
 "    IF v_count > 0 THEN PERFORM jobq.wake(v_queue, v_count); END IF;\n"
 "    RETURN v_count;\n"
-"END $$;\n"
+"END $$;\n",
 "CREATE OR REPLACE FUNCTION jobq.revive(id bigint) RETURNS text\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$\n"
 "DECLARE\n"
@@ -15756,7 +17217,7 @@ static const char *const jobq_pg__sql_operators[] = {
 "    at_most integer DEFAULT 1000)\n"
 "RETURNS integer LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "BEGIN\n"
-"    RETURN jobq.revive_all(\n",
+"    RETURN jobq.revive_all(\n"
 "        jobq.pick_failed(jobq.known_queue(queue), kind, older, tags, at_most, true));\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.delete_all(p_ids bigint[], p_state text) RETURNS integer\n"
@@ -15829,7 +17290,7 @@ static const char *const jobq_pg__sql_operators[] = {
 "    v_job record;\n"
 "BEGIN\n"
 "    FOR v_job IN\n"
-"        SELECT j.id, j.queue_id, j.key FROM jobq.job j\n"
+"        SELECT j.id, j.queue_id, j.key FROM jobq.job j\n",
 "        WHERE j.id = ANY (p_ids) AND j.queue_id <> p_target AND j.key IS NOT NULL\n"
 "        ORDER BY j.key, j.id\n"
 "    LOOP\n"
@@ -15848,7 +17309,7 @@ static const char *const jobq_pg__sql_operators[] = {
 "SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$\n"
 "DECLARE\n"
 "    v_now timestamptz := statement_timestamp();\n"
-"    v_ids bigint[] := p_ids;\n",
+"    v_ids bigint[] := p_ids;\n"
 "    v_count integer;\n"
 "    v_queue integer;\n"
 "    v_stages smallint;\n"
@@ -15913,7 +17374,7 @@ static const char *const jobq_pg__sql_operators[] = {
 "    RETURN jobq.change_one(id, NULL, priority, NULL, 'prioritized');\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.prioritize(\n"
-"    queue text, priority integer, kind text DEFAULT NULL, older interval DEFAULT NULL,\n"
+"    queue text, priority integer, kind text DEFAULT NULL, older interval DEFAULT NULL,\n",
 "    tags jsonb DEFAULT NULL, at_most integer DEFAULT 1000)\n"
 "RETURNS integer LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "BEGIN\n"
@@ -15929,7 +17390,7 @@ static const char *const jobq_pg__sql_operators[] = {
 "    queue text, target text, kind text DEFAULT NULL, older interval DEFAULT NULL,\n"
 "    tags jsonb DEFAULT NULL, at_most integer DEFAULT 1000)\n"
 "RETURNS integer LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
-"BEGIN\n",
+"BEGIN\n"
 "    IF queue = target THEN\n"
 "        RAISE EXCEPTION 'move needs two different queues' USING ERRCODE = '22023';\n"
 "    END IF;\n"
@@ -15971,7 +17432,8 @@ static const char *const jobq_pg__sql_operators[] = {
 "    attempts_span_stages boolean DEFAULT NULL, history boolean DEFAULT NULL,\n"
 "    failed_keep interval DEFAULT NULL, key_keep interval DEFAULT NULL,\n"
 "    message_max integer DEFAULT NULL, kinds text[] DEFAULT NULL,\n"
-"    payload_max integer DEFAULT NULL, kind text DEFAULT NULL, reset boolean DEFAULT false)\n"
+"    payload_max integer DEFAULT NULL, kind text DEFAULT NULL, reset boolean DEFAULT false,\n"
+"    retention text DEFAULT NULL)\n"
 "RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "#variable_conflict use_variable\n"
 "DECLARE\n"
@@ -15991,10 +17453,17 @@ static const char *const jobq_pg__sql_operators[] = {
 "        ('backoff_floor', backoff_floor), ('timeout', timeout), ('failed_keep', failed_keep),\n"
 "        ('key_keep', key_keep)) AS u (field, given)\n"
 "    WHERE NOT isfinite(u.given);\n"
-"    IF FOUND THEN PERFORM jobq.refuse(v_infinite, 'a finite interval'); END IF;\n"
+"    IF FOUND THEN PERFORM jobq.refuse(v_infinite, 'a finite interval'); END IF;\n",
+"    IF retention NOT IN ('short', 'medium', 'long') THEN\n"
+"        PERFORM jobq.refuse('retention', 'short, medium or long');\n"
+"    END IF;\n"
+"    IF retention <> 'medium' OR (kind IS NOT NULL AND history IS NOT NULL) THEN\n"
+"        UPDATE jobq.ring r SET varies = true WHERE r.retention = 'medium' AND NOT r.varies;\n"
+"    END IF;\n"
 "    IF kind IS NOT NULL THEN\n"
 "        PERFORM jobq.kind_set(v_queue, kind, reset, max_attempts, backoff, backoff_base,\n"
-"                              backoff_cap, backoff_floor, backoff_jitter, timeout, history);\n"
+"                              backoff_cap, backoff_floor, backoff_jitter, timeout, history,\n"
+"                              retention);\n"
 "        RETURN;\n"
 "    END IF;\n"
 "    UPDATE jobq.queue q\n"
@@ -16005,11 +17474,12 @@ static const char *const jobq_pg__sql_operators[] = {
 "        backoff_cap_us = coalesce(jobq.us(backoff_cap), q.backoff_cap_us),\n"
 "        backoff_floor_us = coalesce(jobq.us(backoff_floor), q.backoff_floor_us),\n"
 "        backoff_jitter_permille = coalesce((backoff_jitter * 1000)::integer,\n"
-"                                           q.backoff_jitter_permille),\n",
+"                                           q.backoff_jitter_permille),\n"
 "        timeout_us = CASE WHEN timeout IS NULL THEN q.timeout_us\n"
 "                     ELSE nullif(jobq.us(timeout), 0) END,\n"
 "        attempts_span_stages = coalesce(attempts_span_stages, q.attempts_span_stages),\n"
 "        history = coalesce(history, q.history),\n"
+"        retention = coalesce(retention, q.retention),\n"
 "        failed_keep = least(coalesce(failed_keep, q.failed_keep), interval '1000 years'),\n"
 "        key_keep = least(coalesce(key_keep, q.key_keep), interval '1000 years'),\n"
 "        message_max = coalesce(message_max, q.message_max),\n"
@@ -16021,25 +17491,23 @@ static const char *const jobq_pg__sql_operators[] = {
 "CREATE OR REPLACE FUNCTION jobq.kind_set(\n"
 "    p_queue integer, p_kind text, p_reset boolean, p_max_attempts integer, p_backoff text,\n"
 "    p_base interval, p_cap interval, p_floor interval, p_jitter numeric, p_timeout interval,\n"
-"    p_history boolean) RETURNS void\n"
+"    p_history boolean, p_retention text) RETURNS void\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "DECLARE v_kind integer := jobq.kind_id(p_queue, p_kind);\n"
 "BEGIN\n"
 "    IF p_reset THEN\n"
 "        UPDATE jobq.kind k\n"
-"        SET max_attempts = NULL, timeout_us = NULL, history = NULL, backoff_curve = NULL,\n"
-"            backoff_base_us = NULL, backoff_cap_us = NULL, backoff_floor_us = NULL,\n"
-"            backoff_jitter_permille = NULL\n"
+"        SET max_attempts = NULL, timeout_us = NULL, history = NULL, retention = NULL,\n"
+"            backoff_curve = NULL, backoff_base_us = NULL, backoff_cap_us = NULL,\n"
+"            backoff_floor_us = NULL, backoff_jitter_permille = NULL\n"
 "        WHERE k.id = v_kind;\n"
 "    END IF;\n"
 "    UPDATE jobq.kind k\n"
 "    SET max_attempts = coalesce(p_max_attempts, k.max_attempts),\n"
 "        timeout_us = coalesce(jobq.us(p_timeout), k.timeout_us),\n"
-"        history = coalesce(p_history, k.history)\n"
+"        history = coalesce(p_history, k.history),\n"
+"        retention = coalesce(p_retention, k.retention)\n"
 "    WHERE k.id = v_kind;\n"
-"    IF p_history IS NOT NULL THEN\n"
-"        UPDATE jobq.meta m SET history_by_kind = true WHERE NOT m.history_by_kind;\n"
-"    END IF;\n"
 "    IF num_nonnulls(p_backoff, p_base, p_cap, p_floor, p_jitter) > 0 THEN\n"
 "        UPDATE jobq.kind k\n"
 "        SET backoff_curve = coalesce(p_backoff, k.backoff_curve, q.backoff_curve),\n"
@@ -16053,11 +17521,513 @@ static const char *const jobq_pg__sql_operators[] = {
 "    END IF;\n"
 "    PERFORM jobq.tell(p_queue);\n"
 "END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.retention_set(retention text, keep interval) RETURNS void\n"
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
+"#variable_conflict use_variable\n"
+"BEGIN\n"
+"    IF keep IS NULL OR keep <= '0' OR NOT isfinite(keep) THEN\n"
+"        PERFORM jobq.refuse('keep', 'a positive, finite interval');\n"
+"    END IF;\n",
+"    UPDATE jobq.ring r SET keep = least(keep, interval '1000 years')\n"
+"    WHERE r.retention = retention_set.retention;\n"
+"    IF NOT FOUND THEN PERFORM jobq.refuse('retention', 'short, medium or long'); END IF;\n"
+"END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.us(p_interval interval) RETURNS bigint\n"
 "LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$\n"
 "BEGIN\n"
 "    RETURN (extract(epoch FROM p_interval) * 1000000)::bigint;\n"
 "END $$;\n",
+    NULL
+};
+
+static const char *const jobq_pg__sql_schedules[] = {
+"CREATE OR REPLACE FUNCTION jobq.schedule_after(p jobq.schedule, p_after timestamptz)\n"
+"RETURNS timestamptz LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$\n"
+"DECLARE\n"
+"    v_after timestamptz := greatest(p_after, p.starts_at - interval '1 microsecond');\n"
+"    v_past bigint; -- microseconds from the first tick; a number, because intervals are rounded\n"
+"    v_next timestamptz;\n"
+"BEGIN\n"
+"    IF p.cron IS NOT NULL THEN\n"
+"        v_next := jobq.cron_next(p.parsed, p.zone, v_after);\n"
+"    ELSE\n"
+"        v_past := jobq.us(v_after - coalesce(p.starts_at, '2000-01-01 00:00:00+00'));\n"
+"        v_next := v_after + interval '1 microsecond'\n"
+"            * (p.every_us - (v_past % p.every_us + p.every_us) % p.every_us);\n"
+"    END IF;\n"
+"    RETURN CASE WHEN v_next > p.ends_at THEN NULL ELSE v_next END;\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.schedule_last(\n"
+"    p jobq.schedule, p_tick timestamptz, p_until timestamptz)\n"
+"RETURNS timestamptz LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$\n"
+"DECLARE\n"
+"    v_tick timestamptz := p_tick;\n"
+"    v_until timestamptz := p_until; -- no tick is between this and p_until\n"
+"    v_next timestamptz;\n"
+"    v_middle timestamptz;\n"
+"BEGIN\n"
+"    LOOP\n"
+"        v_next := jobq.schedule_after(p, v_tick);\n"
+"        IF v_next IS NULL OR v_next > v_until THEN RETURN v_tick; END IF;\n"
+"        v_middle := v_next + (v_until - v_next) / 2;\n"
+"        v_tick := jobq.schedule_after(p, v_middle);\n"
+"        IF v_tick IS NULL OR v_tick > v_until THEN\n"
+"            v_tick := v_next;\n"
+"            v_until := v_middle;\n"
+"        END IF;\n"
+"    END LOOP;\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.schedule_due(\n"
+"    p jobq.schedule, OUT ticks timestamptz[], OUT next_tick timestamptz)\n"
+"LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$\n"
+"DECLARE\n"
+"    v_until timestamptz := statement_timestamp() - p.offset_us * interval '1 microsecond';\n"
+"    v_oldest timestamptz := v_until - p.missed_us * interval '1 microsecond';\n"
+"BEGIN\n"
+"    ticks := '{}';\n"
+"    next_tick := p.tick_at;\n"
+"    IF next_tick < v_oldest THEN\n"
+"        next_tick := jobq.schedule_after(p, v_oldest - interval '1 microsecond');\n"
+"    END IF;\n"
+"    IF p.missed <> 'all' AND next_tick <= v_until THEN\n"
+"        ticks[1] := next_tick;\n"
+"        next_tick := jobq.schedule_after(p, next_tick);\n"
+"        IF next_tick <= v_until THEN\n"
+"            ticks[1] := jobq.schedule_last(p, next_tick, v_until);\n"
+"            next_tick := jobq.schedule_after(p, ticks[1]);\n"
+"        END IF;\n"
+"    END IF;\n"
+"    WHILE next_tick <= v_until AND cardinality(ticks) < 100 LOOP\n"
+"        ticks := ticks || next_tick;\n"
+"        next_tick := jobq.schedule_after(p, next_tick);\n"
+"    END LOOP;\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.fire_job(p jobq.schedule, p_headers jsonb) RETURNS bigint\n"
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$\n"
+"DECLARE\n"
+"    v_last jobq.job;\n"
+"    v_id bigint;\n"
+"    v_waits boolean := false;\n"
+"BEGIN\n"
+"    IF p.overlap <> 'allow' AND p.last_id IS NOT NULL THEN\n"
+"        SELECT j.* INTO v_last FROM jobq.job j WHERE j.id = p.last_id FOR NO KEY UPDATE;\n"
+"        IF NOT FOUND THEN -- it may have been cancelled while it waited for this one:\n"
+"            SELECT j.* INTO v_last FROM jobq.edge e JOIN jobq.job j ON j.id = e.parent\n"
+"            WHERE e.child = p.last_id FOR NO KEY UPDATE OF j;\n"
+"        END IF;\n"
+"        IF v_last.state = 'w' THEN\n"
+"            UPDATE jobq.job j SET (queue_id, kind_id, priority, max_attempts, timeout_us,\n"
+"                                   payload, bytes, headers) = ROW(\n"
+"                p.queue_id, p.kind_id, p.priority, p.max_attempts, p.timeout_us, p.payload,\n"
+"                p.bytes, p_headers)\n"
+"            WHERE j.id = v_last.id;\n"
+"            RETURN v_last.id;\n"
+"        ELSIF FOUND AND p.overlap = 'skip' THEN\n"
+"            RETURN NULL;\n"
+"        ELSIF FOUND THEN\n"
+"            v_waits := p.overlap = 'wait' OR jobq.cancel(v_last.id) = 'requested';\n"
+"        END IF;\n"
+"    END IF;\n"
+"    INSERT INTO jobq.job (queue_id, kind_id, state, run_at, priority, max_attempts, timeout_us,\n"
+"                          key, payload, bytes, headers)\n",
+"    VALUES (p.queue_id, p.kind_id, CASE WHEN v_waits THEN 'w' ELSE 'r' END::\"char\",\n"
+"            CASE WHEN v_waits THEN 'infinity' ELSE statement_timestamp() END, p.priority,\n"
+"            p.max_attempts, p.timeout_us,\n"
+"            CASE WHEN p.overlap IN ('wait', 'cancel')\n"
+"                 THEN format('schedule/%s/%s', p.name, p_headers ->> 'tick') END,\n"
+"            p.payload, p.bytes, p_headers)\n"
+"    RETURNING id INTO v_id;\n"
+"    IF v_waits THEN\n"
+"        INSERT INTO jobq.edge (parent, child) VALUES (v_last.id, v_id);\n"
+"    END IF;\n"
+"    RETURN v_id;\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.fire_tick(p jobq.schedule, p_tick timestamptz) RETURNS bigint\n"
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
+"DECLARE\n"
+"    v_headers jsonb := coalesce(p.headers, '{}') || jsonb_build_object(\n"
+"        'schedule', p.name,\n"
+"        'tick', to_char(p_tick AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.US\"Z\"'));\n"
+"BEGIN\n"
+"    IF p.kind_id IS NOT NULL THEN RETURN jobq.fire_job(p, v_headers); END IF;\n"
+"    RETURN jobq.outbox_enqueue(\n"
+"        (SELECT q.name FROM jobq.queue q WHERE q.id = p.queue_id), p.payload, p.partition,\n"
+"        type => p.type, bytes => p.bytes, headers => v_headers, notify => false);\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.fire(p jobq.schedule) RETURNS integer\n"
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$\n"
+"DECLARE\n"
+"    v_ticks timestamptz[];\n"
+"    v_next timestamptz;\n"
+"    v_id bigint;\n"
+"    v_count integer := 0;\n"
+"BEGIN\n"
+"    SELECT d.ticks, d.next_tick INTO v_ticks, v_next FROM jobq.schedule_due(p) d;\n"
+"    FOR i IN 1 .. cardinality(v_ticks) LOOP\n"
+"        v_id := jobq.fire_tick(p, v_ticks[i]);\n"
+"        IF v_id IS NULL THEN\n"
+"            p.skipped_at := v_ticks[i];\n"
+"        ELSE\n"
+"            p.last_at := v_ticks[i];\n"
+"            p.last_id := v_id;\n"
+"            v_count := v_count + 1;\n"
+"        END IF;\n"
+"    END LOOP;\n"
+"    UPDATE jobq.schedule s\n"
+"    SET tick_at = v_next, next_at = v_next + p.offset_us * interval '1 microsecond',\n"
+"        last_at = p.last_at, last_id = p.last_id, skipped_at = p.skipped_at, error = NULL\n"
+"    WHERE s.id = p.id;\n"
+"    RETURN v_count;\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.tick(\n"
+"    p_queues integer[], p_limit integer, OUT fired integer, OUT due_us bigint)\n"
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off\n"
+"SET enable_sort = off SET jit = off SET lock_timeout = '1s' AS $$\n"
+"DECLARE\n"
+"    v_schedule jobq.schedule;\n"
+"    v_looked integer := 0;\n"
+"    v_queues integer[] := '{}';\n"
+"    v_count integer;\n"
+"BEGIN\n"
+"    PERFORM set_config('synchronous_commit', 'off', true);\n"
+"    fired := 0;\n"
+"    IF jobq.is_copy() THEN RETURN; END IF;\n"
+"    FOR v_schedule IN\n"
+"        SELECT due.* FROM unnest(p_queues) AS u (id) JOIN jobq.queue q ON q.id = u.id\n"
+"        CROSS JOIN LATERAL (\n"
+"            SELECT s.* FROM jobq.schedule s\n"
+"            WHERE s.queue_id = q.id AND s.next_at <= statement_timestamp()\n"
+"              AND s.next_at IS NOT NULL AND s.paused_at IS NULL AND NOT EXISTS (\n"
+"                  SELECT FROM jobq.kind k WHERE k.id = s.kind_id AND k.paused_at IS NOT NULL)\n"
+"            ORDER BY s.next_at LIMIT p_limit FOR UPDATE SKIP LOCKED) AS due\n"
+"        WHERE q.paused_at IS NULL LIMIT p_limit\n"
+"    LOOP\n"
+"        v_looked := v_looked + 1;\n"
+"        BEGIN\n"
+"            v_count := jobq.fire(v_schedule);\n"
+"            fired := fired + v_count;\n"
+"            IF v_count > 0 AND v_schedule.queue_id <> ALL (v_queues) THEN\n"
+"                v_queues := v_queues || v_schedule.queue_id;\n"
+"            END IF;\n"
+"        EXCEPTION WHEN OTHERS THEN\n"
+"            IF SQLSTATE ~ '^(40|53|57)' THEN RAISE; END IF; -- the server's state\n"
+"            UPDATE jobq.schedule s\n"
+"            SET error = SQLERRM, next_at = statement_timestamp()\n"
+"                + CASE WHEN SQLSTATE ~ '^55' THEN interval '1 second' -- a lock was held\n"
+"                  ELSE interval '1 minute' END\n"
+"            WHERE s.id = v_schedule.id;\n"
+"        END;\n"
+"    END LOOP;\n"
+"    PERFORM jobq.wake(q.id, fired) FROM unnest(v_queues) AS q (id);\n"
+"    due_us := jobq.next_tick(p_queues);\n"
+"    IF due_us < 10000 AND v_looked < p_limit THEN due_us := 10000; END IF; -- others have it\n"
+"END $$;\n",
+"CREATE OR REPLACE FUNCTION jobq.next_tick(p_queues integer[]) RETURNS bigint\n"
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off\n"
+"SET enable_sort = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$\n"
+"BEGIN\n"
+"    RETURN (\n"
+"        SELECT CASE WHEN min(n.next_at) > statement_timestamp()\n"
+"                    THEN jobq.us(min(n.next_at) - statement_timestamp()) + 1\n"
+"                    WHEN count(*) > 0 THEN 1 END\n"
+"        FROM unnest(p_queues) AS u (id) JOIN jobq.queue q ON q.id = u.id\n"
+"        CROSS JOIN LATERAL (\n"
+"            SELECT s.next_at FROM jobq.schedule s\n"
+"            WHERE s.queue_id = q.id AND s.next_at IS NOT NULL AND s.paused_at IS NULL\n"
+"              AND NOT EXISTS (SELECT FROM jobq.kind k\n"
+"                              WHERE k.id = s.kind_id AND k.paused_at IS NOT NULL)\n"
+"            ORDER BY s.next_at LIMIT 1) AS n\n"
+"        WHERE q.paused_at IS NULL);\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.promote(p_parents bigint[]) RETURNS void\n"
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off\n"
+"SET jit = off AS $$\n"
+"DECLARE\n"
+"    v_queues integer[];\n"
+"    v_children bigint[];\n"
+"BEGIN\n"
+"    v_children := ARRAY(SELECT e.child FROM jobq.edge e WHERE e.parent = ANY (p_parents));\n"
+"    IF v_children = '{}' THEN RETURN; END IF;\n"
+"    WITH ready AS (\n"
+"        UPDATE jobq.job j SET state = 'r', run_at = statement_timestamp()\n"
+"        WHERE j.ctid = ANY (ARRAY(\n"
+"            SELECT held.ctid FROM jobq.job held\n"
+"            WHERE held.id = ANY (v_children) AND held.state = 'w' FOR UPDATE SKIP LOCKED))\n"
+"        RETURNING j.queue_id\n"
+"    )\n"
+"    SELECT array_agg(r.queue_id) INTO v_queues FROM ready r;\n"
+"    DELETE FROM jobq.edge e WHERE e.parent = ANY (p_parents) AND NOT EXISTS (\n"
+"        SELECT FROM jobq.job j WHERE j.id = e.child AND j.state = 'w');\n"
+"    PERFORM jobq.wake(q.id, q.jobs::integer)\n"
+"    FROM (SELECT u.id, count(*) AS jobs FROM unnest(v_queues) AS u (id) GROUP BY u.id) q;\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.promote_late(p_limit integer) RETURNS void\n"
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off\n"
+"SET enable_sort = off SET jit = off AS $$\n"
+"DECLARE v_from bigint;\n"
+"BEGIN\n"
+"    v_from := (SELECT min(e.parent) + (random() * (max(e.parent) - min(e.parent)))::bigint\n"
+"               FROM jobq.edge e);\n"
+"    IF v_from IS NULL THEN RETURN; END IF;\n"
+"    PERFORM jobq.promote(ARRAY(\n"
+"        SELECT e.parent FROM (\n"
+"            (SELECT o.parent FROM jobq.edge o WHERE o.parent >= v_from\n"
+"             ORDER BY o.parent, o.child LIMIT p_limit)\n"
+"            UNION ALL\n"
+"            (SELECT o.parent FROM jobq.edge o WHERE o.parent < v_from\n"
+"             ORDER BY o.parent, o.child LIMIT p_limit)) AS e\n"
+"        WHERE NOT EXISTS (SELECT FROM jobq.job j WHERE j.id = e.parent)));\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.schedule(\n"
+"    name text, queue text, kind text DEFAULT NULL, payload jsonb DEFAULT NULL,\n"
+"    cron text DEFAULT NULL, every interval DEFAULT NULL, zone text DEFAULT 'UTC',\n"
+"    missed text DEFAULT 'last', missed_within interval DEFAULT NULL,\n"
+"    overlap text DEFAULT 'allow', spread interval DEFAULT NULL,\n"
+"    starts_at timestamptz DEFAULT NULL, ends_at timestamptz DEFAULT NULL,\n"
+"    bytes bytea DEFAULT NULL, headers jsonb DEFAULT NULL, priority integer DEFAULT 0,\n"
+"    max_attempts integer DEFAULT NULL, timeout interval DEFAULT NULL,\n"
+"    partition integer DEFAULT NULL, type text DEFAULT NULL, owner text DEFAULT NULL)\n"
+"RETURNS timestamptz LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
+"#variable_conflict use_variable\n"
+"DECLARE v jobq.schedule;\n"
+"BEGIN\n"
+"    PERFORM jobq.check_schedule(name, cron, every, zone, missed, missed_within, overlap,\n"
+"                                spread, starts_at, ends_at);\n"
+"    v.name := name;\n"
+"    v.owner := owner;\n"
+"    v.queue_id := jobq.queue_id(queue);\n"
+"    v.cron := cron;\n"
+"    v.parsed := jobq.cron_parse(cron);\n"
+"    v.every_us := jobq.us(every);\n"
+"    v.zone := zone;\n"
+"    v.missed := missed;\n"
+"    v.missed_us := jobq.us(coalesce(missed_within, CASE missed\n"
+"        WHEN 'all' THEN interval '1 day' WHEN 'skip' THEN interval '1 minute' END));\n",
+"    v.overlap := overlap;\n"
+"    v.offset_us := coalesce(abs(hashtextextended(name, 0) % nullif(jobq.us(spread), 0)), 0);\n"
+"    v.starts_at := starts_at;\n"
+"    v.ends_at := ends_at;\n"
+"    v.payload := payload;\n"
+"    v.bytes := bytes;\n"
+"    v.headers := headers;\n"
+"    v.priority := coalesce(priority, 0);\n"
+"    v.max_attempts := max_attempts;\n"
+"    v.timeout_us := jobq.us(timeout);\n"
+"    IF partition NOT BETWEEN 0 AND 32767 THEN\n"
+"        PERFORM jobq.refuse('partition', '0 to 32767');\n"
+"    END IF;\n"
+"    v.partition := partition;\n"
+"    v.type := type;\n"
+"    PERFORM jobq.check_job(v.queue_id, payload, bytes, headers, NULL, v.priority, 1::smallint,\n"
+"                           max_attempts, v.timeout_us, NULL);\n"
+"    IF partition IS NULL THEN\n"
+"        v.kind_id := jobq.kind_id(v.queue_id, kind);\n"
+"        PERFORM jobq.widen(v.queue_id, v.priority, 1);\n"
+"    ELSIF kind IS NOT NULL THEN\n"
+"        PERFORM jobq.refuse('kind', 'a message has none');\n"
+"    END IF;\n"
+"    RETURN jobq.schedule_put(v);\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.check_schedule(\n"
+"    p_name text, p_cron text, p_every interval, p_zone text, p_missed text,\n"
+"    p_within interval, p_overlap text, p_spread interval, p_starts_at timestamptz,\n"
+"    p_ends_at timestamptz)\n"
+"RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
+"BEGIN\n"
+"    PERFORM jobq.check_name('name', p_name);\n"
+"    IF num_nonnulls(p_cron, p_every) <> 1 THEN\n"
+"        PERFORM jobq.refuse('cron', 'give one of cron and every');\n"
+"    ELSIF NOT (isfinite(p_every) AND p_every BETWEEN '1 second' AND '1000 years') THEN\n"
+"        PERFORM jobq.refuse('every', 'an interval from 1 second to 1000 years');\n"
+"    ELSIF p_zone IS DISTINCT FROM 'UTC'\n"
+"          AND NOT EXISTS (SELECT FROM jobq.schedule s WHERE s.zone = p_zone)\n"
+"          AND NOT EXISTS (SELECT FROM pg_timezone_names z WHERE lower(z.name) = lower(p_zone))\n"
+"    THEN\n"
+"        PERFORM jobq.refuse('zone', format('the server does not know %L', p_zone),\n"
+"                            'pg_timezone_names has those that it knows.');\n"
+"    ELSIF p_missed NOT IN ('last', 'skip', 'all') OR p_missed IS NULL THEN\n"
+"        PERFORM jobq.refuse('missed', 'last, skip or all');\n"
+"    ELSIF p_overlap NOT IN ('allow', 'skip', 'wait', 'cancel') OR p_overlap IS NULL THEN\n"
+"        PERFORM jobq.refuse('overlap', 'allow, skip, wait or cancel');\n"
+"    ELSIF NOT (isfinite(p_within) AND p_within BETWEEN '0' AND '1000 years') THEN\n"
+"        PERFORM jobq.refuse('missed_within', 'an interval from 0 to 1000 years');\n"
+"    ELSIF NOT (isfinite(p_spread) AND p_spread BETWEEN '0' AND '1 year') THEN\n"
+"        PERFORM jobq.refuse('spread', 'an interval from 0 to a year');\n"
+"    ELSIF NOT isfinite(p_starts_at) THEN\n"
+"        PERFORM jobq.refuse('starts_at', 'a finite instant');\n"
+"    ELSIF NOT isfinite(p_ends_at) OR p_ends_at < p_starts_at THEN\n"
+"        PERFORM jobq.refuse('ends_at', 'a finite instant that is not before starts_at');\n"
+"    END IF;\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.schedule_put(p jobq.schedule) RETURNS timestamptz\n"
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
+"DECLARE v_next timestamptz;\n"
+"BEGIN\n"
+"    p.tick_at := jobq.schedule_after(p, statement_timestamp());\n"
+"    INSERT INTO jobq.schedule AS s (\n"
+"        queue_id, kind_id, next_at, tick_at, every_us, offset_us, missed_us, timeout_us,\n"
+"        starts_at, ends_at, max_attempts, priority, partition, name, owner, zone, missed,\n"
+"        overlap, cron, parsed, type, payload, bytes, headers)\n"
+"    VALUES (\n"
+"        p.queue_id, p.kind_id, p.tick_at + p.offset_us * interval '1 microsecond', p.tick_at,\n"
+"        p.every_us, p.offset_us, p.missed_us, p.timeout_us, p.starts_at, p.ends_at,\n"
+"        p.max_attempts, p.priority, p.partition, p.name, p.owner, p.zone, p.missed, p.overlap,\n"
+"        p.cron, p.parsed, p.type, p.payload, p.bytes, p.headers)\n"
+"    ON CONFLICT (name) DO UPDATE SET (\n"
+"        queue_id, kind_id, next_at, tick_at, every_us, offset_us, missed_us, timeout_us,\n"
+"        starts_at, ends_at, max_attempts, priority, partition, zone, missed, overlap, cron,\n"
+"        parsed, type, payload, bytes, headers, error, last_id) = (\n"
+"        SELECT excluded.queue_id, excluded.kind_id,\n",
+"               t.tick_at + excluded.offset_us * interval '1 microsecond', t.tick_at,\n"
+"               excluded.every_us, excluded.offset_us, excluded.missed_us, excluded.timeout_us,\n"
+"               excluded.starts_at, excluded.ends_at, excluded.max_attempts, excluded.priority,\n"
+"               excluded.partition, excluded.zone, excluded.missed, excluded.overlap,\n"
+"               excluded.cron, excluded.parsed, excluded.type, excluded.payload, excluded.bytes,\n"
+"               excluded.headers, NULL,\n"
+"               CASE WHEN (s.kind_id IS NULL) = (excluded.kind_id IS NULL) THEN s.last_id END\n"
+"        FROM (SELECT CASE WHEN (s.cron, s.every_us, s.zone, s.starts_at, s.ends_at)\n"
+"                               IS NOT DISTINCT FROM (excluded.cron, excluded.every_us,\n"
+"                                   excluded.zone, excluded.starts_at, excluded.ends_at)\n"
+"                          THEN s.tick_at ELSE excluded.tick_at END AS tick_at) AS t)\n"
+"    WHERE s.owner IS NOT DISTINCT FROM excluded.owner\n"
+"    RETURNING s.next_at INTO v_next;\n"
+"    IF NOT FOUND THEN\n"
+"        RAISE EXCEPTION 'schedule % belongs to %', p.name, coalesce(\n"
+"            (SELECT 'the program ' || s.owner FROM jobq.schedule s WHERE s.name = p.name),\n"
+"            'no program') USING ERRCODE = '55000',\n"
+"            HINT = 'Choose another name, or drop it first: select jobq.schedule_drop(...)';\n"
+"    END IF;\n"
+"    PERFORM jobq.tell(p.queue_id);\n"
+"    RETURN v_next;\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.schedules_set(\n"
+"    p_owner text, p_revision bigint, p_names text[], p_queues text[], p_kinds text[],\n"
+"    p_crons text[], p_every_us bigint[], p_zones text[], p_missed text[],\n"
+"    p_missed_within_us bigint[], p_overlaps text[], p_spreads_us bigint[],\n"
+"    p_starts_at timestamptz[], p_ends_at timestamptz[], p_payloads jsonb[], p_bytes bytea[],\n"
+"    p_headers jsonb[], p_priorities smallint[], p_max_attempts integer[],\n"
+"    p_timeouts_us bigint[], p_partitions integer[], p_types text[])\n"
+"RETURNS boolean LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
+"BEGIN\n"
+"    PERFORM jobq.check_name('owner', p_owner);\n"
+"    INSERT INTO jobq.schedule_owner AS o (name, revision) VALUES (p_owner, p_revision)\n"
+"    ON CONFLICT (name) DO UPDATE SET revision = excluded.revision, declared_at = now()\n"
+"    WHERE o.revision <= excluded.revision;\n"
+"    IF NOT FOUND THEN RETURN false; END IF;\n"
+"    DELETE FROM jobq.schedule s WHERE s.owner = p_owner AND s.name <> ALL (p_names);\n"
+"    FOR i IN 1 .. cardinality(p_names) LOOP\n"
+"        PERFORM jobq.schedule(\n"
+"            p_names[i], p_queues[i], p_kinds[i], p_payloads[i], p_crons[i],\n"
+"            p_every_us[i] * interval '1 microsecond', coalesce(p_zones[i], 'UTC'),\n"
+"            coalesce(p_missed[i], 'last'), p_missed_within_us[i] * interval '1 microsecond',\n"
+"            coalesce(p_overlaps[i], 'allow'), p_spreads_us[i] * interval '1 microsecond',\n"
+"            p_starts_at[i], p_ends_at[i], p_bytes[i], p_headers[i],\n"
+"            coalesce(p_priorities[i], 0::smallint),\n"
+"            p_max_attempts[i], p_timeouts_us[i] * interval '1 microsecond', p_partitions[i],\n"
+"            p_types[i], p_owner);\n"
+"    END LOOP;\n"
+"    RETURN true;\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.known_schedule(p_name text) RETURNS jobq.schedule\n"
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
+"DECLARE v jobq.schedule;\n"
+"BEGIN\n"
+"    SELECT s.* INTO v FROM jobq.schedule s WHERE s.name = p_name FOR UPDATE;\n"
+"    IF NOT FOUND THEN\n"
+"        RAISE EXCEPTION 'no schedule is called %', quote_nullable(p_name)\n"
+"            USING ERRCODE = '22023', HINT = 'select name from jobq.schedules';\n"
+"    END IF;\n"
+"    RETURN v;\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.schedule_pause(name text) RETURNS void\n"
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
+"#variable_conflict use_variable\n"
+"DECLARE v jobq.schedule := jobq.known_schedule(name);\n"
+"BEGIN\n"
+"    UPDATE jobq.schedule s SET paused_at = coalesce(s.paused_at, statement_timestamp())\n"
+"    WHERE s.id = v.id;\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.schedule_resume(name text) RETURNS timestamptz\n"
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
+"#variable_conflict use_variable\n",
+"DECLARE v jobq.schedule := jobq.known_schedule(name);\n"
+"BEGIN\n"
+"    IF v.paused_at IS NULL THEN RETURN v.next_at; END IF;\n"
+"    v.tick_at := jobq.schedule_after(v, statement_timestamp());\n"
+"    v.next_at := v.tick_at + v.offset_us * interval '1 microsecond';\n"
+"    UPDATE jobq.schedule s SET paused_at = NULL, tick_at = v.tick_at, next_at = v.next_at\n"
+"    WHERE s.id = v.id;\n"
+"    PERFORM jobq.tell(v.queue_id);\n"
+"    RETURN v.next_at;\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.schedule_run(name text) RETURNS bigint\n"
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
+"#variable_conflict use_variable\n"
+"DECLARE\n"
+"    v jobq.schedule := jobq.known_schedule(name);\n"
+"    v_id bigint;\n"
+"BEGIN\n"
+"    v_id := jobq.fire_tick(v, statement_timestamp());\n"
+"    IF v_id IS NULL THEN RETURN NULL; END IF;\n"
+"    UPDATE jobq.schedule s SET last_at = statement_timestamp(), last_id = v_id\n"
+"    WHERE s.id = v.id;\n"
+"    PERFORM jobq.wake(v.queue_id, 1);\n"
+"    RETURN v_id;\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.schedule_drop(name text) RETURNS boolean\n"
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
+"#variable_conflict use_variable\n"
+"BEGIN\n"
+"    DELETE FROM jobq.schedule s WHERE s.name = name;\n"
+"    RETURN FOUND;\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.schedule_preview(\n"
+"    cron text DEFAULT NULL, zone text DEFAULT 'UTC', count integer DEFAULT 10,\n"
+"    after timestamptz DEFAULT now(), every interval DEFAULT NULL)\n"
+"RETURNS TABLE (local timestamp, at timestamptz) LANGUAGE plpgsql STABLE\n"
+"SET search_path = pg_catalog, pg_temp AS $$\n"
+"#variable_conflict use_variable\n"
+"DECLARE v jobq.schedule;\n"
+"BEGIN\n"
+"    PERFORM jobq.check_schedule('preview', cron, every, zone, 'last', NULL, 'allow', NULL,\n"
+"                                NULL, NULL);\n"
+"    v.cron := cron;\n"
+"    v.parsed := jobq.cron_parse(cron);\n"
+"    v.every_us := jobq.us(every);\n"
+"    v.zone := zone;\n"
+"    at := after;\n"
+"    FOR i IN 1 .. count LOOP\n"
+"        at := jobq.schedule_after(v, at);\n"
+"        EXIT WHEN at IS NULL;\n"
+"        local := at AT TIME ZONE zone;\n"
+"        RETURN NEXT;\n"
+"    END LOOP;\n"
+"END $$;\n"
+"CREATE OR REPLACE VIEW jobq.schedules AS\n"
+"SELECT s.name, q.name AS queue, k.name AS kind,\n"
+"       coalesce(s.cron, 'every ' || s.every_us * interval '1 microsecond') AS calendar, s.zone,\n"
+"       s.next_at, s.last_at,\n"
+"       CASE WHEN s.last_id IS NOT NULL AND s.kind_id IS NOT NULL\n"
+"            THEN jobq.standing(s.last_id) END AS last_state,\n"
+"       CASE WHEN s.paused_at IS NOT NULL THEN 'it is paused'\n"
+"            WHEN q.paused_at IS NOT NULL THEN 'its queue is paused'\n"
+"            WHEN k.paused_at IS NOT NULL THEN 'its kind is paused'\n"
+"            WHEN s.next_at IS NULL AND s.ends_at <= now() THEN 'it has ended'\n"
+"            WHEN s.next_at IS NULL THEN 'its calendar has no further tick'\n"
+"            WHEN s.error IS NOT NULL THEN s.error\n"
+"            WHEN s.skipped_at >= s.last_at\n"
+"                 AND EXISTS (SELECT FROM jobq.job j WHERE j.id = s.last_id)\n"
+"            THEN 'the job of ' || s.last_at || ' has not ended'\n"
+"            WHEN s.kind_id IS NOT NULL AND NOT jobq.kind_lives(s.kind_id)\n"
+"            THEN 'no living worker has a handler for its kind' END AS why,\n"
+"       s.missed, s.missed_us * interval '1 microsecond' AS missed_within, s.overlap,\n"
+"       s.offset_us * interval '1 microsecond' AS spread_by, s.starts_at, s.ends_at,\n"
+"       s.paused_at, s.skipped_at, s.owner, o.revision, s.priority, s.max_attempts,\n"
+"       s.timeout_us * interval '1 microsecond' AS timeout, s.partition, s.type, s.last_id,\n"
+"       s.payload, s.bytes, s.headers\n"
+"FROM jobq.schedule s JOIN jobq.queue q ON q.id = s.queue_id\n"
+"    LEFT JOIN jobq.kind k ON k.id = s.kind_id\n"
+"    LEFT JOIN jobq.schedule_owner o ON o.name = s.owner;\n",
     NULL
 };
 
@@ -16082,17 +18052,20 @@ static const char *const jobq_pg__sql_roles[] = {
 "LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$\n"
 "BEGIN\n"
 "    RETURN CASE p_right\n"
-"        WHEN 'enqueue' THEN 'enqueue|enqueue_or_get|enqueue_one|enqueue_many|outbox_enqueue|'\n"
-"            'outbox_enqueue_one|outbox_enqueue_many|outbox_hash|outbox_direct'\n"
+"        WHEN 'enqueue' THEN 'enqueue|enqueue_(or_get|one|many|known)|outbox_enqueue|'\n"
+"            'outbox_enqueue_one|outbox_enqueue_many|outbox_hash|outbox_direct|digest'\n"
 "        WHEN 'fast' THEN 'bulk|wake|outbox_queue'\n"
 "        WHEN 'work' THEN 'register|policies|heartbeat|claim|recover|complete|set_aside|settle|'\n"
-"            'settle_here|rescue|sleep|wake|unpark|prune|turn|deregister|remains|'\n"
+"            'settle_here|rescue|rescue_jobs|sleep|wake|unpark|prune|turn|deregister|remains|'\n"
+"            'tick|schedules_set|'\n"
 "            'outbox_(register|grow|partitions|hash|queue|direct|enqueue.*)|'\n"
 "            'outbox_(look|read|ack|renew)|dead_letter_(replay|resolve|reject|list|count)'\n"
-"        WHEN 'read' THEN 'running|queue_counts|queue_rates|standing|audit'\n"
+"        WHEN 'read' THEN 'running|queue_counts|queue_rates|standing|audit|kind_lives|'\n"
+"            'schedule_preview'\n"
 "        WHEN 'payloads' THEN 'peek|dead_letter_(list|count)'\n"
 "        WHEN 'operate' THEN 'cancel|revive|delete|reschedule|prioritize|move|pause|resume|'\n"
-"            'queue_set|outbox_grow|dead_letter_.*' END;\n"
+"            'queue_set|retention_set|outbox_grow|dead_letter_.*|'\n"
+"            'schedule|schedule_(pause|resume|run|drop)' END;\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.grant_functions(\n"
 "    p_role regrole, p_pattern text, p_grant boolean DEFAULT true) RETURNS void\n"
@@ -16136,10 +18109,10 @@ static const char *const jobq_pg__sql_roles[] = {
 "    END IF;\n"
 "    PERFORM jobq.grant_functions(role, jobq.doors('fast'));\n"
 "    EXECUTE format('GRANT INSERT, SELECT (id, queue_id) ON jobq.job TO %s', role);\n"
-"    EXECUTE format('GRANT INSERT, SELECT (id) ON jobq.message TO %s', role);\n"
+"    EXECUTE format('GRANT INSERT, SELECT (id) ON jobq.message TO %s', role);\n",
 "    EXECUTE format('GRANT SELECT ON jobq.queue, jobq.kind, jobq.sleeper TO %s', role);\n"
 "    EXECUTE format('GRANT USAGE ON SEQUENCE jobq.job_id, jobq.message_id TO %s', role);\n"
-"END $$;\n",
+"END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.grant_work(role regrole) RETURNS void\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "BEGIN\n"
@@ -16219,19 +18192,156 @@ static const char *const jobq_pg__sql_roles[] = {
 "END $$;\n"
 "DO $$ BEGIN\n"
 "    PERFORM jobq.secure();\n"
+"    UPDATE jobq.meta m SET home = jobq.here() WHERE m.home IS NULL;\n",
 "    PERFORM jobq.grant_added(string_to_array(current_setting('jobq_install.known'), ' '));\n"
+"END $$;\n",
+    NULL
+};
+
+static const char *const jobq_pg__sql_comments[] = {
+"DO $$\n"
+"DECLARE\n"
+"    v_column record;\n"
+"BEGIN\n"
+"    FOR v_column IN\n"
+"        SELECT DISTINCT ON (a.attrelid, a.attnum) v.relname, a.attname, c.meaning\n"
+"        FROM pg_class v JOIN pg_attribute a ON a.attrelid = v.oid\n"
+"        JOIN (VALUES\n"
+"    ('queue', 'name of the queue'),\n"
+"    ('kind', 'name of the kind, which names the handler'),\n"
+"    ('queue_id', 'id of the queue, for joins'),\n"
+"    ('kind_id', 'id of the kind, for joins'),\n"
+"    ('id', 'id of the job'),\n"
+"    ('state', 'ready, running, succeeded, failed, cancelled or waiting'),\n"
+"    ('priority', '-9 to 9; smaller runs first'),\n"
+"    ('stage', 'the stage it is in, or ended in; 0 is the first'),\n"
+"    ('stages', 'how many stages it has'),\n"
+"    ('attempt', 'attempts in this stage, including the one that runs'),\n"
+"    ('max_attempts', 'failed attempts after which it fails: its own limit, or that of its '\n"
+"                     'kind or queue'),\n"
+"    ('own_max_attempts', 'its own limit of attempts; NULL: that of its kind or queue'),\n"
+"    ('timeout_us', 'its own time limit, in microseconds; NULL: that of its kind or queue'),\n"
+"    ('crash', 'how often its worker died while it ran alone'),\n"
+"    ('suspect', 'it was running when its worker died'),\n"
+"    ('alone', 'its worker died again: it runs only while its worker holds nothing else'),\n"
+"    ('enqueued_at', 'when it was enqueued'),\n"
+"    ('run_at', 'it does not run before; infinity: parked until a worker has its kind'),\n"
+"    ('claimed_at', 'when a worker last took it'),\n"
+"    ('finished_at', 'when it ended; NULL: it has not'),\n"
+"    ('failed_at', 'when it failed'),\n"
+"    ('worker', 'id of the worker that holds it or had it last'),\n"
+"    ('claim', 'number of the claim that took it; worker and claim are its lease token'),\n"
+"    ('cancel_requested_at', 'when somebody asked its handler to stop'),\n"
+"    ('key', 'its idempotency key'),\n"
+"    ('payload', 'payload that is jsonb; NULL: none, or see bytes'),\n"
+"    ('bytes', 'payload that is bytes: a JSON text if headers has content-type '\n"
+"              'application/json'),\n"
+"    ('headers', 'headers: tags, trace context, content-type'),\n"
+"    ('errors', 'failed attempts, oldest first'),\n"
+"    ('error', 'the latest error'),\n"
+"    ('workers.worker', 'its id as text; the name of its channel has it in hexadecimal'),\n"
+"    ('workers.id', 'its id'),\n"
+"    ('name', 'the name that the program gave it; several workers may share one'),\n"
+"    ('alive', 'its lease is not over'),\n"
+"    ('running', 'jobs that workers hold'),\n"
+"    ('workers.running', 'jobs that it holds'),\n"
+"    ('longest', 'how long it has held the oldest of its jobs'),\n"
+"    ('jobs', 'ids of the 20 jobs that it has held longest'),\n"
+"    ('asleep', 'it is idle, and asked producers to notify it'),\n"
+"    ('beat', 'number of its latest heartbeat'),\n"
+"    ('beat_at', 'when that was'),\n"
+"    ('expires_at', 'end of its lease'),\n"
+"    ('registered_at', 'when it started'),\n"
+"    ('dead_at', 'when others declared it dead; NULL: they did not'),\n"
+"    ('queues', 'queues that it serves'),\n"
+"    ('kinds', 'kinds that it has handlers for, in all its queues'),\n"
+"    ('host', 'host that its process runs on'),\n"
+"    ('pid', 'id of its process on that host'),\n"
+"    ('paused', 'nothing of it is claimed or delivered until it is resumed'),\n"
+"    ('ready', 'jobs that are due'),\n"
+"    ('scheduled', 'jobs that are due later: delayed, snoozed or to be tried again'),\n"
+"    ('parked', 'jobs of kinds that no living worker has'),\n"
+"    ('suspects', 'ready jobs that were running when their worker died'),\n"
+"    ('failed', 'jobs that failed and are kept'),\n"
+"    ('failed_1h', 'jobs that failed in the last hour'),\n"
+"    ('late', 'how long the oldest due job has waited'),\n"
+"    ('done_per_s', 'jobs that ended lately, per second; NULL: the queue keeps no history'),\n"
+"    ('workers', 'living workers that serve it'),\n"
+"    ('paused_kinds', 'kinds of it that are paused'),\n"
+"    ('queues.exact', 'false: a number above 10,000 is an estimate, or means at least'),\n"
+"    ('partition', 'number of the partition in its queue, from 0'),\n"
+"    ('partition_id', 'id of the partition, for joins'),\n"
+"    ('outbox.id', 'id of the partition, for joins'),\n",
+"    ('lag', 'messages committed and not acknowledged, counted up to 10,000'),\n"
+"    ('outbox.exact', 'false: there may be more than lag says'),\n"
+"    ('acked', 'seq of the last acknowledged message'),\n"
+"    ('age', 'how long the next message has waited'),\n"
+"    ('outbox.attempts', 'deliveries of the next message so far'),\n"
+"    ('mode', 'normal, or degraded: it is read in small batches after a failure'),\n"
+"    ('batch', 'degraded: messages of a batch'),\n"
+"    ('failures', 'failed deliveries in a row'),\n"
+"    ('holder', 'id of the worker that delivers it, as text'),\n"
+"    ('outbox.worker', 'id of the worker that delivers it'),\n"
+"    ('lease_until', 'end of the holder''s lease'),\n"
+"    ('outbox.run_at', 'a pause after a failure: it is not read before'),\n"
+"    ('dead_letters', 'dead letters of it that nobody has handled'),\n"
+"    ('dead_letters.id', 'id of the dead letter'),\n"
+"    ('seq', 'number of the message in its partition'),\n"
+"    ('status', 'pending, reprocessing, resolved or discarded'),\n"
+"    ('dead_letters.attempts', 'deliveries of the message'),\n"
+"    ('type', 'type that the producer gave the message'),\n"
+"    ('created_at', 'when the message was sent'),\n"
+"    ('dead_letters.failed_at', 'when it became a dead letter'),\n"
+"    ('completed_at', 'when it was resolved or discarded'),\n"
+"    ('deadline', 'reprocessing: until when'),\n"
+"    ('schedules.name', 'its name'),\n"
+"    ('schedules.kind', 'kind of its jobs; NULL: it writes messages'),\n"
+"    ('calendar', 'its cron expression, or its interval'),\n"
+"    ('zone', 'the time zone of its cron expression'),\n"
+"    ('next_at', 'when it fires next; NULL: never again'),\n"
+"    ('last_at', 'the last tick that it fired'),\n"
+"    ('last_state', 'state of the job of that tick; gone: no longer kept'),\n"
+"    ('why', 'why it does not fire, or how the last fire failed; NULL: nothing is wrong'),\n"
+"    ('missed', 'ticks that nobody could fire: the last one fires, all do, or skip'),\n"
+"    ('missed_within', 'a tick that is later than this is not fired; NULL: it always is'),\n"
+"    ('overlap', 'while the last job has not ended: allow, skip, wait or cancel'),\n"
+"    ('spread_by', 'it fires this much after each tick'),\n"
+"    ('starts_at', 'it does not fire before'),\n"
+"    ('ends_at', 'it does not fire after'),\n"
+"    ('schedules.paused_at', 'since when it is paused; NULL: it is not'),\n"
+"    ('schedules.skipped_at', 'the last tick that overlap left out'),\n"
+"    ('owner', 'the program that declared it; NULL: it was made by hand'),\n"
+"    ('revision', 'revision of that program''s set'),\n"
+"    ('schedules.priority', 'of its jobs'),\n"
+"    ('schedules.max_attempts', 'of its jobs; NULL: that of their kind or queue'),\n"
+"    ('timeout', 'time limit of its jobs; NULL: that of their kind or queue'),\n"
+"    ('schedules.partition', 'number of the partition of its messages'),\n"
+"    ('schedules.type', 'type of its messages'),\n"
+"    ('last_id', 'id of the job or message that it wrote last')\n"
+"        ) AS c (name, meaning) ON c.name IN (a.attname, v.relname || '.' || a.attname)\n"
+"        WHERE v.relnamespace = 'jobq'::regnamespace AND v.relkind = 'v'\n"
+"          AND col_description(v.oid, a.attnum) IS NULL\n"
+"        ORDER BY a.attrelid, a.attnum, length(c.name) DESC\n"
+"    LOOP\n"
+"        EXECUTE format('COMMENT ON COLUMN jobq.%I.%I IS %L', v_column.relname,\n"
+"                       v_column.attname, v_column.meaning);\n"
+"    END LOOP;\n"
 "END $$;\n",
     NULL
 };
 
 static const jobq_pg__migration jobq_pg__migrations[] = {
     {1, "001_tables", jobq_pg__sql_001_tables},
-    {5, "version", jobq_pg__sql_version},
-    {5, "jobs", jobq_pg__sql_jobs},
-    {5, "workers", jobq_pg__sql_workers},
-    {5, "outbox", jobq_pg__sql_outbox},
-    {5, "operators", jobq_pg__sql_operators},
-    {5, "roles", jobq_pg__sql_roles},
+    {6, "006_schedules", jobq_pg__sql_006_schedules},
+    {6, "version", jobq_pg__sql_version},
+    {6, "jobs", jobq_pg__sql_jobs},
+    {6, "workers", jobq_pg__sql_workers},
+    {6, "outbox", jobq_pg__sql_outbox},
+    {6, "calendar", jobq_pg__sql_calendar},
+    {6, "operators", jobq_pg__sql_operators},
+    {6, "schedules", jobq_pg__sql_schedules},
+    {6, "roles", jobq_pg__sql_roles},
+    {6, "comments", jobq_pg__sql_comments},
 };
 /* >>migrations end */
 

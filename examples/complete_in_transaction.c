@@ -13,7 +13,7 @@
  * A handler runs at least once. Here some attempts break off before their COMMIT, and some behave
  * as if its answer had been lost. Each transfer is still made exactly once.
  *
- * Uses the schema jobq_example_complete, created anew and dropped at the end.
+ * Drops and creates the schema jobq_example_complete, and drops it at the end.
  */
 #define JOBQ_IMPLEMENTATION
 #define JOBQ_PG_IMPLEMENTATION
@@ -22,7 +22,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #define SCHEMA "jobq_example_complete"
 
@@ -84,8 +83,9 @@ static jobq_outcome transfer(jobq_call *call)
                   amount);
     if (rows != 1) return retry(call, PQerrorMessage(conn));
 
-    /* If another worker has taken the job in the meantime, this aborts the transaction, so that no
-     * COMMIT can succeed. */
+    /* A real handler ends here: return jobq_pg_call_commit(call, conn). This one takes that call
+     * apart, to fail in the middle. If another worker has taken the job in the meantime,
+     * jobq_pg_call_complete aborts the transaction, so that no COMMIT can succeed. */
     if (jobq_pg_call_complete(call, conn, &error) != JOBQ_OK) return retry(call, error.message);
 
     if (call->job.id % 4 == 1 && call->job.attempt == 1) { /* pretend to fail before the COMMIT */
@@ -150,22 +150,18 @@ static void set_up(jobq_pg *pg, PGconn *conn)
 }
 
 /* Works until all jobs have ended. Returns the number of attempts. */
-static int work(jobq_pg *pg, PGconn *conn)
+static int work(jobq_pg *pg)
 {
-    const jobq_pg_handler handler = {"bank", "transfer", {transfer}, NULL};
-    struct timespec pause = {0, 20000000};
+    const jobq_pg_handler handler = {.queue = "bank", .kind = "transfer", .run = {transfer}};
     jobq_pg_worker_desc desc = {0};
-    jobq_pg_worker *worker;
     jobq_pg_stats stats;
     jobq_pg_error error;
 
     desc.handlers = &handler;
     desc.handler_count = 1;
-    must(jobq_pg_worker_start(pg, &desc, &worker, &error) == JOBQ_OK, error.message);
-    while (ask(conn, "SELECT count(*) FROM " SCHEMA ".job") > 0) nanosleep(&pause, NULL);
-    jobq_pg_worker_stop(worker);
-    jobq_pg_worker_wait(worker, &stats);
-    jobq_pg_worker_free(worker);
+    desc.loop.until = JOBQ_UNTIL_ENDED;
+    desc.stats = &stats;
+    must(jobq_pg_work(pg, &desc, &error) == JOBQ_OK, error.message);
     return (int)stats.jobs.started;
 }
 
@@ -183,7 +179,7 @@ int main(void)
     must(jobq_pg_open(&pg, &desc, &error) == JOBQ_OK, error.message);
     must(jobq_pg_acquire(pg, &conn, &error) == JOBQ_OK, error.message);
     set_up(pg, conn);
-    attempts = work(pg, conn);
+    attempts = work(pg);
 
     succeeded = ask(conn, "SELECT count(*) FROM " SCHEMA ".jobs WHERE state = 'succeeded'");
     failures = ask(conn, "SELECT count(*) FROM " SCHEMA ".failed"

@@ -9,7 +9,7 @@
  *         Bob's order: rolled back
  *         orders: 1, jobs: 1
  *
- * Uses the schema jobq_example_enqueue, created anew and dropped at the end.
+ * Drops and creates the schema jobq_example_enqueue, and drops it at the end.
  */
 #define JOBQ_IMPLEMENTATION
 #define JOBQ_PG_IMPLEMENTATION

@@ -7,8 +7,8 @@
  * Prints  one line for each test, then "4 tests passed"
  *
  * jobq_job_decide says what an event makes of a job, and jobq_job_apply changes the job. Time and
- * random bits are arguments, so a test can produce any case, as often as it likes. To run whole
- * handlers in memory, see without_database.c.
+ * random bits are arguments, so a test can produce any case, as often as it likes. Unit tests of
+ * handlers are in test_handlers.c.
  */
 #define JOBQ_IMPLEMENTATION
 #include "jobq.h"

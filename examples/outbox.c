@@ -16,7 +16,7 @@
  * transfer, in order, and none that was rolled back, and the balances computed from the files alone
  * must be those of the table.
  *
- * Uses the schemas jobq_example_bank and jobq_example_outbox, created anew and dropped at the end.
+ * Drops and creates the schemas jobq_example_bank and jobq_example_outbox; drops them at the end.
  */
 #define JOBQ_IMPLEMENTATION
 #define JOBQ_PG_IMPLEMENTATION
@@ -205,14 +205,6 @@ static jobq_result deliver(jobq_delivery *d, const jobq_message *m)
     return JOBQ_RESULT_SUCCESS;
 }
 
-static jobq_pg_worker *relay_worker;
-
-static void stop(int sig)
-{
-    (void)sig;
-    if (relay_worker != NULL) jobq_pg_worker_stop(relay_worker);
-}
-
 static void relay(const char *path)
 {
     jobq_pg_worker_desc desc;
@@ -228,10 +220,8 @@ static void relay(const char *path)
     desc.receivers = &receiver;
     desc.receiver_count = 1;
     desc.loop.threads = 2;
-    if (jobq_pg_worker_start(open_queue(), &desc, &relay_worker, &error) != JOBQ_OK) {
-        give_up("relay", error.message);
-    }
-    jobq_pg_worker_wait(relay_worker, NULL);
+    desc.stop_signals[0] = SIGTERM;
+    if (jobq_pg_work(open_queue(), &desc, &error) != JOBQ_OK) give_up("relay", error.message);
     exit(0);
 }
 
@@ -239,10 +229,7 @@ static pid_t relay_start(int n)
 {
     pid_t pid = fork();
 
-    if (pid == 0) {
-        signal(SIGTERM, stop);
-        relay(paths[n]);
-    }
+    if (pid == 0) relay(paths[n]);
     return pid;
 }
 

@@ -325,9 +325,13 @@ static jobq_outcome embed(jobq_call *call)
     return commit(call, conn, "INSERT INTO jobq_demo.embedding VALUES ($1, $2, $3, $4)", 4, values);
 }
 
+/* Removes the progress line that a terminal shows, before something else is printed. */
+static const char *fresh_line(void) { return isatty(STDERR_FILENO) ? "\r\033[K" : ""; }
+
 static void log_line(void *user, jobq_pg_level level, const char *message)
 {
-    if (level <= JOBQ_PG_WARNING) fprintf(stderr, "\n%s: %s\n", (const char *)user, message);
+    if (level > JOBQ_PG_WARNING) return;
+    fprintf(stderr, "%s%s: %s\n", fresh_line(), (const char *)user, message);
 }
 
 static void report(jobq_pg *pg, const char *name, const jobq_pg_stats *stats)
@@ -348,7 +352,8 @@ static void report(jobq_pg *pg, const char *name, const jobq_pg_stats *stats)
 static int worker_main(const char *server, char *name)
 {
     jobq_pg_desc desc = {0};
-    jobq_pg_handler handler = {QUEUE, KIND, {extract, embed}, name};
+    jobq_pg_handler handler = {
+        .queue = QUEUE, .kind = KIND, .run = {extract, embed}, .user = name};
     jobq_pg_worker_desc work = {0};
     jobq_pg_worker *worker;
     jobq_pg_stats stats;
@@ -433,7 +438,7 @@ static void unplant(demo *d);
 /* Ends the demo. The workers then see the end of their standard input, and stop. */
 static void give_up(demo *d, const char *what)
 {
-    fprintf(stderr, "\npipeline: %s\n", what);
+    fprintf(stderr, "%spipeline: %s\n", fresh_line(), what);
     unplant(d);
     exit(1);
 }
@@ -1123,7 +1128,7 @@ static bool read_arguments(demo *d, int argc, char **argv)
     return true;
 }
 
-/* Creates the schemas anew, and the queue with a short backoff, so that retries come soon. */
+/* Drops and creates the schemas, and the queue with a short backoff, so that retries come soon. */
 static void set_up(demo *d, const char *server)
 {
     jobq_pg_desc desc = {0};

@@ -11,8 +11,8 @@
  *         embedded a
  *         SUCCEEDED: 2
  *
- * Uses the schema jobq_example_videos, created anew from examples/videos.sql (or from the file that
- * you name) and dropped at the end.
+ * Drops the schema jobq_example_videos, creates it from examples/videos.sql (or from the file that
+ * you name), and drops it at the end.
  */
 #define JOBQ_IMPLEMENTATION
 #define JOBQ_PG_IMPLEMENTATION
@@ -106,10 +106,13 @@ static void work_on(jobq_pg_worktable *work, video *v)
  * example does not have to wait for it. */
 static void work_off(jobq_pg_worktable *work, PGconn *conn)
 {
-    int64_t lease, worker = jobq_worker_id_from(0x6a6f6271); /* in production: 64 random bits */
+    int64_t lease, worker;
     jobq_pg_rows rows;
+    uint64_t bits;
     size_t i;
 
+    must(jobq_pg_random(&bits), "no random bits");
+    worker = jobq_worker_id_from(bits);
     for (lease = 1; lease < 10; lease++) {
         must(jobq_pg_worktable_claim(work, NULL, 10, worker, lease, &rows, &error) == JOBQ_OK,
              error.message);

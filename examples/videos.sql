@@ -19,6 +19,18 @@ CREATE TABLE videos (
 CREATE INDEX videos_ready ON videos (status, created_at, video_id)
     WHERE status IN ('PENDING', 'EXTRACTION_COMPLETE');
 
+-- Wakes whoever said LISTEN videos, once for each transaction that made rows ready. Without it
+-- workers poll.
+CREATE FUNCTION videos_wake() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM pg_notify('videos', '');
+    RETURN NULL;
+END $$;
+
+CREATE TRIGGER videos_wake AFTER INSERT OR UPDATE OF status ON videos
+    FOR EACH ROW WHEN (NEW.status IN ('PENDING', 'EXTRACTION_COMPLETE'))
+    EXECUTE FUNCTION videos_wake();
+
 -- Resets read this one: the few rows that are being worked on.
 CREATE INDEX videos_running ON videos (status, pc_heartbeat)
     WHERE status IN ('EXTRACTION_IN_PROGRESS', 'EMBEDDING_IN_PROGRESS');

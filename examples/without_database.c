@@ -1,12 +1,13 @@
 /*
- * without_database.c -- test your handlers and your policy in memory, with a clock of your own.
+ * without_database.c -- a worker and its queue in memory, with a clock of your own.
  *
  * Build   cc examples/without_database.c -I. -o without_database
  * Run     ./without_database
  * Prints  what happens to three jobs, an hour of it at once: one succeeds in two stages, one needs
  *         three attempts, one fails after its last attempt.
  *
- * This is the worker that runs on Postgres: the same loop, the same decisions.
+ * This is the worker that runs on Postgres: the same loop, the same decisions. For unit tests of
+ * handlers start from test_handlers.c, which needs less around them.
  */
 #define JOBQ_IMPLEMENTATION
 #include "jobq.h"
@@ -14,7 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { MAIL = 1, RESIZE = 1, FLAKY = 2, HOPELESS = 3 };
+enum { PICTURES = 1, RESIZE = 1, FLAKY = 2, HOPELESS = 3 }; /* a queue, and three kinds */
 
 static int64_t now_us; /* the clock, which this program sets */
 
@@ -53,9 +54,9 @@ static jobq_outcome hopeless(jobq_call *call)
 int main(void)
 {
     static const jobq_memory_handler handlers[] = {
-        {.queue = MAIL, .kind = RESIZE, .run = {extract, resize}},
-        {.queue = MAIL, .kind = FLAKY, .run = {flaky}},
-        {.queue = MAIL, .kind = HOPELESS, .run = {hopeless}}};
+        {.queue = PICTURES, .kind = RESIZE, .run = {extract, resize}},
+        {.queue = PICTURES, .kind = FLAKY, .run = {flaky}},
+        {.queue = PICTURES, .kind = HOPELESS, .run = {hopeless}}};
     jobq_memory *memory = jobq_memory_init(malloc(jobq_memory_size(10, 2, 100)), 10, 2, 100);
     jobq_loop *loop = malloc(sizeof *loop);
     jobq_policy policy = {0};
@@ -63,9 +64,9 @@ int main(void)
     int kind;
 
     policy.max_attempts = 5;
-    jobq_memory_policy(memory, MAIL, &policy, false);
+    jobq_memory_policy(memory, PICTURES, &policy, false);
     for (kind = RESIZE; kind <= HOPELESS; kind++) {
-        like.queue = MAIL;
+        like.queue = PICTURES;
         like.kind = kind;
         like.stages = kind == RESIZE ? 2 : 1;
         jobq_memory_enqueue(memory, &like, jobq_str_from("{}"), now_us);

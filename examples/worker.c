@@ -17,7 +17,7 @@
  * or SIGTERM, and lets running handlers finish; a second Ctrl-C does not wait for them. While it
  * runs, you can enqueue more:
  *         psql -c "select jobq_example_worker.enqueue('web', 'fetch', '\"c.example\"')"
- * Uses the schema jobq_example_worker, created anew and dropped at the end.
+ * Drops and creates the schema jobq_example_worker, and drops it at the end.
  */
 #define JOBQ_IMPLEMENTATION
 #define JOBQ_PG_IMPLEMENTATION
@@ -96,8 +96,9 @@ static jobq_outcome report(jobq_call *call)
     return JOBQ_OUTCOME_SUCCESS;
 }
 
-static const jobq_pg_handler handlers[] = {{"web", "fetch", {fetch}, NULL},
-                                           {"web", "report", {report}, NULL}};
+static const jobq_pg_handler handlers[] = {
+    {.queue = "web", .kind = "fetch", .run = {fetch}},
+    {.queue = "web", .kind = "report", .run = {report}, .threads_max = 1}}; /* one at a time */
 
 /* ---- the program around them ----------------------------------------------------------------- */
 
@@ -126,7 +127,7 @@ static void tell(PGconn *conn, const char *sql)
     PQclear(res);
 }
 
-static jobq_pg *open_anew(PGconn **conn)
+static jobq_pg *open_fresh(PGconn **conn)
 {
     jobq_pg_desc desc = {0};
     jobq_pg_error error;
@@ -179,7 +180,7 @@ int main(int argc, char **argv)
     bool forever = argc > 1 && strcmp(argv[1], "--forever") == 0;
     jobq_loop_stats stats;
     PGconn *conn;
-    jobq_pg *pg = open_anew(&conn);
+    jobq_pg *pg = open_fresh(&conn);
 
     setvbuf(stdout, NULL, _IOLBF, BUFSIZ);
     clock_gettime(CLOCK_MONOTONIC, &begin);

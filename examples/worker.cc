@@ -123,8 +123,8 @@ static int work(jobq_pg *pg)
         std::cout << "report: printed at attempt " << call->job.attempt << std::endl;
         return JOBQ_OUTCOME_SUCCESS;
     };
-    const jobq_pg_handler handlers[] = {{"mail", "greet", {greet}, &greeted},
-                                        {"mail", "report", {report}, nullptr}};
+    const jobq_pg_handler handlers[] = {{"mail", "greet", {greet}, &greeted, 0},
+                                        {"mail", "report", {report}, nullptr, 0}};
     jobq_pg_worker_desc desc = {};
     jobq_pg_error error;
 

@@ -1,6 +1,6 @@
 -- jobq, the first migration: all tables, sequences, indexes and row types.
 --
--- There is one hot table that stays small (job), a ring of history parts that are only
+-- There is one hot table that stays small (job), three rings of history parts that are only
 -- appended to and emptied by TRUNCATE, a small table of failed jobs, and small tables around
 -- them. Nothing refers to another schema, there are no triggers, and every table has a primary
 -- key, so a schema can be placed on one node of a cluster.
@@ -11,18 +11,12 @@ DO $$ BEGIN
 END $$;
 
 -- One row. version: see version.sql; library_min: the oldest library that may still work on
--- this schema. epoch: random, renewed after a restore. history_slot: the part of the history
--- ring that is being written. history_by_kind: queue_set has given some kind a history of its
--- own, so completions look at the kinds.
+-- this schema. epoch: random, renewed after a restore.
 CREATE TABLE jobq.meta (
     one boolean PRIMARY KEY DEFAULT true CHECK (one),
     version integer NOT NULL,
     library_min integer NOT NULL,
-    epoch bigint NOT NULL,
-    history_slot smallint NOT NULL DEFAULT 0 CHECK (history_slot BETWEEN 0 AND 7),
-    history_slot_since timestamptz NOT NULL DEFAULT now(),
-    history_keep interval NOT NULL DEFAULT '1 day' CHECK (history_keep > '0'),
-    history_by_kind boolean NOT NULL DEFAULT false
+    epoch bigint NOT NULL
 );
 
 -- The policy is stored here, so every process, every rescuer and SQL see the same. Times are
@@ -50,6 +44,8 @@ CREATE TABLE jobq.queue (
     priority_min smallint NOT NULL DEFAULT 0 CHECK (priority_min BETWEEN -9 AND 0),
     attempts_span_stages boolean NOT NULL DEFAULT false,
     history boolean NOT NULL DEFAULT true,
+    retention text NOT NULL DEFAULT 'medium'
+        CHECK (retention IN ('short', 'medium', 'long')),
     failed_keep interval NOT NULL DEFAULT '30 days' CHECK (failed_keep > '0'),
     key_keep interval NOT NULL DEFAULT '1 day' CHECK (key_keep >= '0'),
     payload_max integer NOT NULL DEFAULT 1048576 CHECK (payload_max >= 0),
@@ -62,7 +58,7 @@ CREATE TABLE jobq.queue (
 
 -- A kind names the handler; kinds belong to a queue. parked_at: some of its jobs wait, with
 -- run_at infinity, for a worker that has a handler for it. paused_at: nobody claims its jobs.
--- max_attempts to history: where its policy differs from its queue's; NULL: as the queue.
+-- max_attempts to retention: where its policy differs from its queue's; NULL: as the queue.
 -- timeout_us 0: none, whatever the queue has.
 -- queue and payload_max are copies of the queue's columns, which the foreign key keeps up to
 -- date, so an enqueue finds all that it needs in one row. Reading two tables cost 8 % of an
@@ -85,6 +81,7 @@ CREATE TABLE jobq.kind (
     backoff_jitter_permille integer CHECK (backoff_jitter_permille BETWEEN 0 AND 1000),
     timeout_us bigint CHECK (timeout_us >= 0),
     history boolean,
+    retention text CHECK (retention IN ('short', 'medium', 'long')),
     CHECK (num_nulls(backoff_curve, backoff_base_us, backoff_cap_us, backoff_floor_us,
                      backoff_jitter_permille) IN (0, 5)),
     UNIQUE (queue_id, name),
@@ -241,10 +238,26 @@ CREATE TABLE jobq.failed (
 -- For retention, counts and the operators' verbs, queue by queue.
 CREATE INDEX failed_finished_at ON jobq.failed (queue_id, finished_at);
 
--- History: succeeded and cancelled jobs, in a fixed ring of eight parts. meta says which part
--- is being written. When the ring turns, the oldest part is emptied by TRUNCATE under a short
--- lock_timeout. Deleting rows would cost as much as writing them; dropping a part would wait
--- for every reader, and make writers wait too.
+-- The history has a ring of eight parts for each class of retention; first is the number of
+-- its first part. slot: the part that is being written, since when. keep: how long a job stays
+-- at least. varies is used in the row of medium, which completions read: queue_set has given a
+-- queue or kind another class, or a kind a history of its own, so they look at the kinds.
+-- When a ring turns, its oldest part is emptied by TRUNCATE under a short lock_timeout.
+-- Deleting rows would cost as much as writing them; dropping a part would wait for every
+-- reader, and make writers wait too.
+CREATE TABLE jobq.ring (
+    retention text PRIMARY KEY CHECK (retention IN ('short', 'medium', 'long')),
+    first smallint NOT NULL,
+    slot smallint NOT NULL CHECK (slot BETWEEN first AND first + 7),
+    since timestamptz NOT NULL DEFAULT now(),
+    keep interval NOT NULL CHECK (keep > '0'),
+    varies boolean NOT NULL DEFAULT false
+);
+
+INSERT INTO jobq.ring (retention, first, slot, keep)
+VALUES ('short', 0, 0, '1 hour'), ('medium', 8, 8, '1 day'), ('long', 16, 16, '30 days');
+
+-- History: succeeded and cancelled jobs.
 CREATE TABLE jobq.history (
     slot smallint NOT NULL,
     id bigint NOT NULL,
@@ -285,6 +298,38 @@ CREATE TABLE jobq.history_6 PARTITION OF jobq.history FOR VALUES IN (6);
 
 CREATE TABLE jobq.history_7 PARTITION OF jobq.history FOR VALUES IN (7);
 
+CREATE TABLE jobq.history_8 PARTITION OF jobq.history FOR VALUES IN (8);
+
+CREATE TABLE jobq.history_9 PARTITION OF jobq.history FOR VALUES IN (9);
+
+CREATE TABLE jobq.history_10 PARTITION OF jobq.history FOR VALUES IN (10);
+
+CREATE TABLE jobq.history_11 PARTITION OF jobq.history FOR VALUES IN (11);
+
+CREATE TABLE jobq.history_12 PARTITION OF jobq.history FOR VALUES IN (12);
+
+CREATE TABLE jobq.history_13 PARTITION OF jobq.history FOR VALUES IN (13);
+
+CREATE TABLE jobq.history_14 PARTITION OF jobq.history FOR VALUES IN (14);
+
+CREATE TABLE jobq.history_15 PARTITION OF jobq.history FOR VALUES IN (15);
+
+CREATE TABLE jobq.history_16 PARTITION OF jobq.history FOR VALUES IN (16);
+
+CREATE TABLE jobq.history_17 PARTITION OF jobq.history FOR VALUES IN (17);
+
+CREATE TABLE jobq.history_18 PARTITION OF jobq.history FOR VALUES IN (18);
+
+CREATE TABLE jobq.history_19 PARTITION OF jobq.history FOR VALUES IN (19);
+
+CREATE TABLE jobq.history_20 PARTITION OF jobq.history FOR VALUES IN (20);
+
+CREATE TABLE jobq.history_21 PARTITION OF jobq.history FOR VALUES IN (21);
+
+CREATE TABLE jobq.history_22 PARTITION OF jobq.history FOR VALUES IN (22);
+
+CREATE TABLE jobq.history_23 PARTITION OF jobq.history FOR VALUES IN (23);
+
 -- An idempotency key outlives its job by its queue's key_keep: an enqueue repeated with the
 -- same key finds the first job.
 CREATE TABLE jobq.idempotency (
@@ -303,14 +348,14 @@ CREATE SEQUENCE jobq.message_id CACHE 1;
 -- Messages that are committed and not acknowledged. Usually nearly empty. Looks begin at id 0,
 -- so a role that inserts by itself must not write a smaller id.
 CREATE TABLE jobq.message (
-    partition bigint NOT NULL,
+    partition_id bigint NOT NULL,
     id bigint NOT NULL DEFAULT nextval('jobq.message_id'),
     created_at timestamptz NOT NULL DEFAULT statement_timestamp(),
     type text COLLATE "C",
     payload jsonb,
     bytes bytea,
     headers jsonb,
-    PRIMARY KEY (partition, id),
+    PRIMARY KEY (partition_id, id),
     CONSTRAINT message_law CHECK (id > 0 AND (payload IS NULL OR bytes IS NULL))
 ) WITH (vacuum_truncate = off, autovacuum_vacuum_scale_factor = 0.02,
         autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0,
@@ -376,7 +421,7 @@ ALTER TABLE jobq.partition ALTER ids SET STORAGE EXTERNAL;
 CREATE TABLE jobq.dead_letter (
     id bigint GENERATED BY DEFAULT AS IDENTITY PRIMARY KEY,
     queue_id integer NOT NULL,
-    partition bigint NOT NULL,
+    partition_id bigint NOT NULL,
     seq bigint NOT NULL,
     created_at timestamptz NOT NULL,
     failed_at timestamptz NOT NULL,
@@ -391,7 +436,7 @@ CREATE TABLE jobq.dead_letter (
     payload jsonb,
     bytes bytea,
     headers jsonb,
-    UNIQUE (partition, seq),
+    UNIQUE (partition_id, seq),
     CHECK ((status = 'reprocessing') = (token IS NOT NULL)
            AND (token IS NULL) = (deadline IS NULL)),
     CHECK ((status IN ('resolved', 'discarded')) = (completed_at IS NOT NULL))

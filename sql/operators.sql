@@ -5,8 +5,8 @@
 --     select jobq.cancel(42);                                       one job
 --     select jobq.cancel('mail', kind => 'welcome', at_most => 500);      what matches
 -- The first form answers with what it did (cancelled, revived, deleted ...), or with the state
--- that prevents it (running, succeeded ...; none: no such job). The second form works in
--- bounded steps and answers how many jobs it changed: call it again until it answers 0. It
+-- that prevents it (running, succeeded ...; gone, none: see standing). The second form works
+-- in bounded steps and answers how many jobs it changed: call it again until it answers 0. It
 -- takes jobs that match every argument that is given: kind, older (enqueued, or ended, longer
 -- ago than this), tags (contained in headers).
 --
@@ -78,7 +78,7 @@ SELECT f.id, q.name AS queue, k.name AS kind, f.finished_at AS failed_at, f.atte
                              e ->> 'attempt', e ->> 'error') END, E'\n' ORDER BY n)
         FROM jsonb_array_elements(CASE jsonb_typeof(f.errors) WHEN 'array' THEN f.errors END)
              WITH ORDINALITY AS u (e, n)) AS errors,
-       to_hex(f.worker) AS worker, f.enqueued_at, f.key, f.payload, f.bytes, f.headers
+       f.worker::text AS worker, f.enqueued_at, f.key, f.payload, f.bytes, f.headers
 FROM jobq.failed f JOIN jobq.queue q ON q.id = f.queue_id JOIN jobq.kind k ON k.id = f.kind_id;
 
 -- Running jobs. They are found through the claim rows, which are few, and never by a scan of
@@ -104,7 +104,7 @@ WITH running AS MATERIALIZED (
            (array_agg(r.id ORDER BY r.claimed_at, r.id))[1:20] AS ids
     FROM jobq.running() r GROUP BY r.worker
 )
-SELECT to_hex(w.id) AS worker, w.name, w.dead_at IS NULL AND w.expires_at > now() AS alive,
+SELECT w.id::text AS worker, w.name, w.dead_at IS NULL AND w.expires_at > now() AS alive,
        coalesce(r.jobs, 0) AS running,
        CASE WHEN isfinite(r.oldest_at) THEN now() - r.oldest_at END AS longest, r.ids AS jobs,
        EXISTS (SELECT FROM jobq.sleeper s WHERE s.worker = w.id) AS asleep, w.beat, w.beat_at,
@@ -187,31 +187,34 @@ BEGIN
 END $$;
 
 -- How many jobs a second each queue finished in the last minute, by the newest 256 pages of
--- history. History is only appended to, so its end is the newest part. Queues without history
--- have no row.
+-- each ring of the history: a row for each ring in which the queue has any. History is only
+-- appended to, so its end is the newest part. Queues without history have no row.
 CREATE OR REPLACE FUNCTION jobq.queue_rates()
 RETURNS TABLE (queue_id integer, done_per_s numeric)
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
 SET jit = off AS $$
 DECLARE
     v_now timestamptz := statement_timestamp();
-    v_from timestamptz := v_now - interval '1 minute';
+    v_from timestamptz;
     v_slot smallint;
     v_since timestamptz;
     v_page bigint;
 BEGIN
-    SELECT m.history_slot, m.history_slot_since INTO v_slot, v_since FROM jobq.meta m;
-    v_page := greatest(0, pg_relation_size(format('jobq.history_%s', v_slot)::regclass)
-                          / current_setting('block_size')::bigint - 256);
-    IF v_page > 0 THEN
-        EXECUTE format('SELECT min(h.finished_at) FROM jobq.history_%s h WHERE h.ctid >= %L',
-                       v_slot, format('(%s,0)', v_page)) INTO v_since;
-    END IF;
-    v_from := greatest(v_from, least(v_since, v_now - interval '1 second'));
-    RETURN QUERY EXECUTE format(
-        'SELECT h.queue_id, (count(*) / $1)::numeric(12, 1) FROM jobq.history_%s h '
-        'WHERE h.ctid >= %L AND h.finished_at > $2 GROUP BY 1', v_slot,
-        format('(%s,0)', v_page)) USING extract(epoch FROM v_now - v_from), v_from;
+    FOR v_slot, v_since IN SELECT r.slot, r.since FROM jobq.ring r LOOP
+        v_page := greatest(0, pg_relation_size(format('jobq.history_%s', v_slot)::regclass)
+                              / current_setting('block_size')::bigint - 256);
+        IF v_page > 0 THEN
+            EXECUTE format('SELECT min(h.finished_at) FROM jobq.history_%s h '
+                           'WHERE h.ctid >= %L', v_slot, format('(%s,0)', v_page))
+            INTO v_since;
+        END IF;
+        v_from := greatest(v_now - interval '1 minute',
+                           least(v_since, v_now - interval '1 second'));
+        RETURN QUERY EXECUTE format(
+            'SELECT h.queue_id, (count(*) / $1)::numeric(12, 1) FROM jobq.history_%s h '
+            'WHERE h.ctid >= %L AND h.finished_at > $2 GROUP BY 1', v_slot,
+            format('(%s,0)', v_page)) USING extract(epoch FROM v_now - v_from), v_from;
+    END LOOP;
 END $$;
 
 -- Queues at a glance. workers: how many live workers serve the queue. exact is false when a
@@ -229,7 +232,8 @@ SELECT q.name AS queue, q.paused_at IS NOT NULL AS paused, c.ready, coalesce(r.j
         WHERE k.queue_id = q.id AND k.paused_at IS NOT NULL) AS paused_kinds, c.exact
 FROM jobq.queue q CROSS JOIN LATERAL jobq.queue_counts(q.id, 10000) c
 LEFT JOIN running r ON r.queue_id = q.id
-LEFT JOIN jobq.queue_rates() d ON d.queue_id = q.id;
+LEFT JOIN (SELECT s.queue_id, sum(s.done_per_s) AS done_per_s FROM jobq.queue_rates() s
+           GROUP BY 1) d ON d.queue_id = q.id;
 
 -- What would be claimed next, by the rules of claim: ready and due jobs of queues and kinds
 -- that are not paused; suspects come last. It only reads: no lock, no id drawn, so a read-only
@@ -303,11 +307,15 @@ BEGIN
     RETURN v_id;
 END $$;
 
--- The state of a job, or none.
+-- The state of a job. gone: no table has it, but its id was given out. So the job has ended
+-- and is no longer kept, it was deleted, or the transaction that enqueued it was rolled back
+-- or has not committed. none: its id was never given out.
 CREATE OR REPLACE FUNCTION jobq.standing(p_id bigint) RETURNS text
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    RETURN coalesce((SELECT j.state FROM jobq.jobs j WHERE j.id = p_id), 'none');
+    RETURN coalesce((SELECT j.state FROM jobq.jobs j WHERE j.id = p_id),
+                    (SELECT 'gone' FROM jobq.job_id s
+                     WHERE s.is_called AND p_id BETWEEN 1 AND s.last_value), 'none');
 END $$;
 
 -- Whether another job has this key in this queue, by the rule of keep_keys.
@@ -424,12 +432,27 @@ BEGIN
     END IF;
     IF v_job.state <> 'x' THEN
         PERFORM jobq.finish(ARRAY[v_id], 'c', NULL);
+        IF v_job.state = 'w' THEN PERFORM jobq.return_key(v_job); END IF;
         RETURN 'cancelled';
     END IF;
     PERFORM FROM jobq.claim c WHERE c.worker = v_job.worker AND c.number = v_job.claim
     FOR UPDATE;
     PERFORM jobq.request(v_id, v_job.worker, v_job.claim);
     RETURN 'requested';
+END $$;
+
+-- A job was cancelled while it waited: the one that it waited for gets the key back. Otherwise
+-- the next job with that key would run at once, beside it.
+CREATE OR REPLACE FUNCTION jobq.return_key(p_job jobq.job) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
+DECLARE v_id bigint;
+BEGIN
+    SELECT j.id INTO v_id FROM jobq.edge e JOIN jobq.job j ON j.id = e.parent
+    WHERE e.child = p_job.id AND j.queue_id = p_job.queue_id AND j.key = p_job.key
+    FOR UPDATE OF j;
+    IF NOT FOUND THEN RETURN; END IF;
+    UPDATE jobq.idempotency k SET job_id = v_id, ended_at = NULL
+    WHERE k.queue_id = p_job.queue_id AND k.key = p_job.key AND k.job_id = p_job.id;
 END $$;
 
 -- The request itself. The job and its claim row are locked.
@@ -811,7 +834,8 @@ END $$;
 -- it is. Workers follow within a heartbeat. timeout '0': none. jitter: 0 to 1. kinds: created
 -- with the queue, so that no transaction waits for another one's first use of a name. kind:
 -- the policy of this kind, where it differs from its queue's; reset: first drops all that it
--- has of its own.
+-- has of its own. retention: how long the history keeps jobs that end from now on: short,
+-- medium or long, see retention_set.
 CREATE OR REPLACE FUNCTION jobq.queue_set(
     queue text, max_attempts integer DEFAULT NULL, max_crashes integer DEFAULT NULL,
     backoff text DEFAULT NULL, backoff_base interval DEFAULT NULL,
@@ -820,7 +844,8 @@ CREATE OR REPLACE FUNCTION jobq.queue_set(
     attempts_span_stages boolean DEFAULT NULL, history boolean DEFAULT NULL,
     failed_keep interval DEFAULT NULL, key_keep interval DEFAULT NULL,
     message_max integer DEFAULT NULL, kinds text[] DEFAULT NULL,
-    payload_max integer DEFAULT NULL, kind text DEFAULT NULL, reset boolean DEFAULT false)
+    payload_max integer DEFAULT NULL, kind text DEFAULT NULL, reset boolean DEFAULT false,
+    retention text DEFAULT NULL)
 RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_variable
 DECLARE
@@ -841,9 +866,16 @@ BEGIN
         ('key_keep', key_keep)) AS u (field, given)
     WHERE NOT isfinite(u.given);
     IF FOUND THEN PERFORM jobq.refuse(v_infinite, 'a finite interval'); END IF;
+    IF retention NOT IN ('short', 'medium', 'long') THEN
+        PERFORM jobq.refuse('retention', 'short, medium or long');
+    END IF;
+    IF retention <> 'medium' OR (kind IS NOT NULL AND history IS NOT NULL) THEN
+        UPDATE jobq.ring r SET varies = true WHERE r.retention = 'medium' AND NOT r.varies;
+    END IF;
     IF kind IS NOT NULL THEN
         PERFORM jobq.kind_set(v_queue, kind, reset, max_attempts, backoff, backoff_base,
-                              backoff_cap, backoff_floor, backoff_jitter, timeout, history);
+                              backoff_cap, backoff_floor, backoff_jitter, timeout, history,
+                              retention);
         RETURN;
     END IF;
     UPDATE jobq.queue q
@@ -859,6 +891,7 @@ BEGIN
                      ELSE nullif(jobq.us(timeout), 0) END,
         attempts_span_stages = coalesce(attempts_span_stages, q.attempts_span_stages),
         history = coalesce(history, q.history),
+        retention = coalesce(retention, q.retention),
         failed_keep = least(coalesce(failed_keep, q.failed_keep), interval '1000 years'),
         key_keep = least(coalesce(key_keep, q.key_keep), interval '1000 years'),
         message_max = coalesce(message_max, q.message_max),
@@ -873,25 +906,23 @@ END $$;
 CREATE OR REPLACE FUNCTION jobq.kind_set(
     p_queue integer, p_kind text, p_reset boolean, p_max_attempts integer, p_backoff text,
     p_base interval, p_cap interval, p_floor interval, p_jitter numeric, p_timeout interval,
-    p_history boolean) RETURNS void
+    p_history boolean, p_retention text) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE v_kind integer := jobq.kind_id(p_queue, p_kind);
 BEGIN
     IF p_reset THEN
         UPDATE jobq.kind k
-        SET max_attempts = NULL, timeout_us = NULL, history = NULL, backoff_curve = NULL,
-            backoff_base_us = NULL, backoff_cap_us = NULL, backoff_floor_us = NULL,
-            backoff_jitter_permille = NULL
+        SET max_attempts = NULL, timeout_us = NULL, history = NULL, retention = NULL,
+            backoff_curve = NULL, backoff_base_us = NULL, backoff_cap_us = NULL,
+            backoff_floor_us = NULL, backoff_jitter_permille = NULL
         WHERE k.id = v_kind;
     END IF;
     UPDATE jobq.kind k
     SET max_attempts = coalesce(p_max_attempts, k.max_attempts),
         timeout_us = coalesce(jobq.us(p_timeout), k.timeout_us),
-        history = coalesce(p_history, k.history)
+        history = coalesce(p_history, k.history),
+        retention = coalesce(p_retention, k.retention)
     WHERE k.id = v_kind;
-    IF p_history IS NOT NULL THEN
-        UPDATE jobq.meta m SET history_by_kind = true WHERE NOT m.history_by_kind;
-    END IF;
     IF num_nonnulls(p_backoff, p_base, p_cap, p_floor, p_jitter) > 0 THEN
         UPDATE jobq.kind k
         SET backoff_curve = coalesce(p_backoff, k.backoff_curve, q.backoff_curve),
@@ -904,6 +935,20 @@ BEGIN
         FROM jobq.queue q WHERE q.id = k.queue_id AND k.id = v_kind;
     END IF;
     PERFORM jobq.tell(p_queue);
+END $$;
+
+-- Sets how long the history keeps jobs of a class, at least: short, medium or long. They go
+-- when their part of the ring is emptied, so up to a seventh of that time later.
+CREATE OR REPLACE FUNCTION jobq.retention_set(retention text, keep interval) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_variable
+BEGIN
+    IF keep IS NULL OR keep <= '0' OR NOT isfinite(keep) THEN
+        PERFORM jobq.refuse('keep', 'a positive, finite interval');
+    END IF;
+    UPDATE jobq.ring r SET keep = least(keep, interval '1000 years')
+    WHERE r.retention = retention_set.retention;
+    IF NOT FOUND THEN PERFORM jobq.refuse('retention', 'short, medium or long'); END IF;
 END $$;
 
 CREATE OR REPLACE FUNCTION jobq.us(p_interval interval) RETURNS bigint

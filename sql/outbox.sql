@@ -97,7 +97,7 @@ END $$;
 
 -- The partitions of these queues.
 CREATE OR REPLACE FUNCTION jobq.outbox_partitions(p_queues integer[])
-RETURNS TABLE (partition bigint, queue_id integer, number smallint)
+RETURNS TABLE (partition_id bigint, queue_id integer, number smallint)
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RETURN QUERY SELECT p.id, p.queue_id, p.number FROM jobq.partition p
@@ -183,7 +183,7 @@ BEGIN
         SELECT k.ids, k.existed INTO ids, existed
         FROM jobq.keep_keys(v_queue.id, p_keys, ids, statement_timestamp()) k;
     END IF;
-    INSERT INTO jobq.message (partition, id, type, payload, bytes, headers)
+    INSERT INTO jobq.message (partition_id, id, type, payload, bytes, headers)
     SELECT v_queue.id::bigint * 32768 + coalesce(u.hash & (v_queue.partitions - 1),
                                                  u.partition, 0),
            u.id, u.type, u.payload, u.bytes, u.headers
@@ -219,7 +219,7 @@ BEGIN
             v_queue.id, ARRAY[p_key], ARRAY[id], statement_timestamp()) k;
         IF existed THEN RETURN; END IF;
     END IF;
-    INSERT INTO jobq.message (partition, id, type, payload, bytes, headers)
+    INSERT INTO jobq.message (partition_id, id, type, payload, bytes, headers)
     VALUES (v_queue.id::bigint * 32768 + coalesce(p_hash & (v_queue.partitions - 1),
                                                   p_partition, 0),
             id, p_type, p_payload, p_bytes, p_headers);
@@ -313,7 +313,7 @@ BEGIN
     -- One may have ended since v_whole was computed: this statement's snapshot decides.
     SELECT array_agg(m.id) INTO p.ids
     FROM (SELECT m.id FROM jobq.message m
-          WHERE m.partition = p.id AND m.id > CASE
+          WHERE m.partition_id = p.id AND m.id > CASE
                 WHEN v_open > 0 AND jobq.open_before(p.swept_xid) < v_open THEN v_low
                 ELSE v_bound END
           ORDER BY m.id LIMIT p_most) AS m;
@@ -352,7 +352,7 @@ BEGIN
     RETURN p.numbered > p.acked
         OR p.mark_xid < pg_snapshot_xmin(pg_current_snapshot())
            AND least(p.mark, p.reached) - p.settled >= 5000
-        OR EXISTS (SELECT FROM jobq.message m WHERE m.partition = p.id AND m.id > v_bound);
+        OR EXISTS (SELECT FROM jobq.message m WHERE m.partition_id = p.id AND m.id > v_bound);
 END $$;
 
 -- Lists partitions with messages to read, by id, the first p_limit after p_after: how many
@@ -363,7 +363,7 @@ END $$;
 -- takes seconds. Paused queues are left out.
 CREATE OR REPLACE FUNCTION jobq.outbox_look(
     p_queues integer[], p_after bigint, p_limit integer, p_sweep boolean)
-RETURNS TABLE (partition bigint, waiting bigint, due_us bigint, worker bigint, claim bigint,
+RETURNS TABLE (partition_id bigint, waiting bigint, due_us bigint, worker bigint, claim bigint,
                beat bigint, lease_us bigint, below boolean, acked bigint)
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
 SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
@@ -373,13 +373,13 @@ DECLARE
     v_long timestamptz := statement_timestamp() - interval '1 second';
     v_free bigint[];
 BEGIN
-    FOR partition, waiting, due_us, worker, claim, beat, lease_us, below, acked IN
+    FOR partition_id, waiting, due_us, worker, claim, beat, lease_us, below, acked IN
         SELECT part.id, p.numbered - p.acked + (p.numbered = p.acked)::integer,
                greatest(extract(epoch FROM p.run_at - statement_timestamp()) * 1e6, 0),
                coalesce(p.worker, 0), coalesce(p.claim, 0), p.beat, coalesce(p.lease_us, 0),
                p_sweep AND p.numbered = p.acked AND NOT EXISTS (
                    SELECT FROM jobq.message m
-                   WHERE m.partition = part.id AND m.id > p.bound), p.acked
+                   WHERE m.partition_id = part.id AND m.id > p.bound), p.acked
         FROM (SELECT q.id::bigint * 32768 AS first, q.partitions FROM jobq.queue q
               WHERE q.id = ANY (p_queues) AND q.paused_at IS NULL
               ORDER BY q.id OFFSET 0) AS q
@@ -394,10 +394,11 @@ BEGIN
             ORDER BY p.id DESC LIMIT 1) AS p
         WHERE p.numbered > p.acked OR p.behind OR EXISTS (
             SELECT FROM jobq.message m
-            WHERE m.partition = part.id AND m.id > CASE WHEN p_sweep THEN 0 ELSE p.bound END)
+            WHERE m.partition_id = part.id
+              AND m.id > CASE WHEN p_sweep THEN 0 ELSE p.bound END)
         LIMIT p_limit
     LOOP
-        IF worker = 0 AND due_us = 0 THEN v_free := v_free || (partition >> 15); END IF;
+        IF worker = 0 AND due_us = 0 THEN v_free := v_free || (partition_id >> 15); END IF;
         RETURN NEXT;
     END LOOP;
     PERFORM jobq.wake(f.id, f.count - 1)
@@ -416,7 +417,8 @@ END $$;
 -- receives. The size of a payload that is not compressed is known without reading it. (A role
 -- that may INSERT can write larger messages than the queue allows. Then a read fails, and the
 -- next one asks for fewer bytes.)
-CREATE OR REPLACE FUNCTION jobq.outbox_fit(p_partition bigint, p_ids bigint[], p_bytes bigint)
+CREATE OR REPLACE FUNCTION jobq.outbox_fit(
+    p_partition_id bigint, p_ids bigint[], p_bytes bigint)
 RETURNS integer LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_nestloop = off
 SET enable_mergejoin = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
@@ -431,14 +433,14 @@ BEGIN
                                    ELSE octet_length(m.headers::text) END, 0))
                OVER (ORDER BY m.id) AS upto
         FROM jobq.message m JOIN unnest(p_ids) AS u (id) ON u.id = m.id + 0
-        WHERE m.partition = p_partition
+        WHERE m.partition_id = p_partition_id
           AND m.id BETWEEN p_ids[1] AND p_ids[cardinality(p_ids)]) AS m);
 END $$;
 
 -- These messages of a partition, as arrays in their order. Raises an error if one is missing.
 -- The range nearly always contains no others, and then nothing is joined.
 CREATE OR REPLACE FUNCTION jobq.outbox_messages(
-    p_partition bigint, p_ids bigint[], p_first bigint, OUT created_ats timestamptz[],
+    p_partition_id bigint, p_ids bigint[], p_first bigint, OUT created_ats timestamptz[],
     OUT types text[], OUT payloads jsonb[], OUT bytes bytea[], OUT headers jsonb[])
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
 SET enable_bitmapscan = off SET enable_nestloop = off SET enable_mergejoin = off
@@ -450,7 +452,7 @@ BEGIN
            array_agg(m.bytes), array_agg(m.headers)
     INTO v_ids, created_ats, types, payloads, bytes, headers
     FROM (SELECT * FROM jobq.message m
-          WHERE m.partition = p_partition
+          WHERE m.partition_id = p_partition_id
             AND m.id BETWEEN p_ids[1] AND p_ids[cardinality(p_ids)]
           ORDER BY m.id LIMIT cardinality(p_ids) + 1) AS m;
     IF v_ids = p_ids THEN RETURN; END IF;
@@ -458,48 +460,52 @@ BEGIN
            array_agg(m.bytes), array_agg(m.headers)
     INTO v_ids, created_ats, types, payloads, bytes, headers
     FROM (SELECT m.* FROM jobq.message m JOIN unnest(p_ids) AS u (id) ON u.id = m.id + 0
-          WHERE m.partition = p_partition
+          WHERE m.partition_id = p_partition_id
             AND m.id BETWEEN p_ids[1] AND p_ids[cardinality(p_ids)]
           ORDER BY m.id) AS m;
     IF v_ids = p_ids THEN RETURN; END IF;
     RAISE EXCEPTION 'messages % to % of partition %: only % found', p_first,
-        p_first + cardinality(p_ids) - 1, p_partition, coalesce(cardinality(v_ids), 0)
-        USING ERRCODE = 'XX001', HINT = 'After a restore: select jobq.renew().';
+        p_first + cardinality(p_ids) - 1, p_partition_id, coalesce(cardinality(v_ids), 0)
+        USING ERRCODE = 'XX001', HINT = 'After a restore: select jobq.renew(home => true).';
 END $$;
 
 -- Deletes these messages, which are acknowledged.
-CREATE OR REPLACE FUNCTION jobq.outbox_delete(p_partition bigint, p_ids bigint[]) RETURNS void
+CREATE OR REPLACE FUNCTION jobq.outbox_delete(p_partition_id bigint, p_ids bigint[])
+RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
 SET enable_bitmapscan = off SET enable_nestloop = off SET enable_mergejoin = off
 SET jit = off SET plan_cache_mode = force_generic_plan AS $$
 BEGIN
     DELETE FROM jobq.message m USING unnest(p_ids) AS u (id)
-    WHERE m.partition = p_partition AND m.id BETWEEN p_ids[1] AND p_ids[cardinality(p_ids)]
+    WHERE m.partition_id = p_partition_id
+      AND m.id BETWEEN p_ids[1] AND p_ids[cardinality(p_ids)]
       AND m.id + 0 = u.id;
 END $$;
 
 -- Copies messages to dead_letter, all in one statement. Element i of every array is a message.
 CREATE OR REPLACE FUNCTION jobq.outbox_bury(
-    p_partition bigint, p_seqs bigint[], p_ids bigint[], p_errors text[], p_attempts integer[])
+    p_partition_id bigint, p_seqs bigint[], p_ids bigint[], p_errors text[],
+    p_attempts integer[])
 RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
 SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
 DECLARE v_count integer;
 BEGIN
-    INSERT INTO jobq.dead_letter (queue_id, partition, seq, created_at, failed_at, attempts,
+    INSERT INTO jobq.dead_letter (queue_id, partition_id, seq, created_at, failed_at, attempts,
                                   type, error, payload, bytes, headers)
-    SELECT p_partition >> 15, p_partition, u.seq, m.created_at, statement_timestamp(),
+    SELECT p_partition_id >> 15, p_partition_id, u.seq, m.created_at, statement_timestamp(),
            u.attempts, m.type, u.error, m.payload, m.bytes, m.headers
     FROM unnest(p_seqs, p_ids, p_errors, p_attempts) AS u (seq, id, error, attempts)
     CROSS JOIN LATERAL (
-        SELECT * FROM jobq.message m WHERE m.partition = p_partition AND m.id = u.id
+        SELECT * FROM jobq.message m WHERE m.partition_id = p_partition_id AND m.id = u.id
         OFFSET 0) AS m
-    ON CONFLICT (partition, seq) DO NOTHING;
+    ON CONFLICT (partition_id, seq) DO NOTHING;
     GET DIAGNOSTICS v_count = ROW_COUNT;
     IF v_count < cardinality(p_seqs) AND cardinality(p_seqs) > (
         SELECT count(*) FROM jobq.dead_letter d
-        WHERE d.partition = p_partition AND d.seq = ANY (p_seqs)) THEN
-        RAISE EXCEPTION 'messages % of partition % not found', p_seqs, p_partition
-            USING ERRCODE = 'XX001', HINT = 'After a restore: select jobq.renew().';
+        WHERE d.partition_id = p_partition_id AND d.seq = ANY (p_seqs)) THEN
+        RAISE EXCEPTION 'messages % of partition % not found', p_seqs, p_partition_id
+            USING ERRCODE = 'XX001',
+                HINT = 'After a restore: select jobq.renew(home => true).';
     END IF;
 END $$;
 
@@ -514,11 +520,11 @@ BEGIN
 END $$;
 
 -- How many bytes a message of this partition may have; NULL: its queue is paused.
-CREATE OR REPLACE FUNCTION jobq.outbox_limit(p_partition bigint) RETURNS integer
+CREATE OR REPLACE FUNCTION jobq.outbox_limit(p_partition_id bigint) RETURNS integer
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RETURN (SELECT q.message_max FROM jobq.queue q
-            WHERE q.id = p_partition >> 15 AND q.paused_at IS NULL);
+            WHERE q.id = p_partition_id >> 15 AND q.paused_at IS NULL);
 END $$;
 
 -- The common part of read and ack: hands out the next messages of a partition whose row p the
@@ -698,7 +704,7 @@ END $$;
 -- for. A paused queue has nothing to read. The commit waits for the disk, because a receiver
 -- knows a message by its number, which must not change.
 CREATE OR REPLACE FUNCTION jobq.outbox_read(
-    p_worker bigint, p_claim bigint, p_lease_us bigint, p_partition bigint, p_most integer,
+    p_worker bigint, p_claim bigint, p_lease_us bigint, p_partition_id bigint, p_most integer,
     p_handed bigint DEFAULT NULL, p_watched_worker bigint DEFAULT NULL,
     p_watched_claim bigint DEFAULT NULL, p_watched_beat bigint DEFAULT NULL,
     p_bytes bigint DEFAULT NULL, p_aside bigint DEFAULT NULL,
@@ -707,7 +713,7 @@ RETURNS jobq.delivery LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off
 SET jit = off AS $$
 DECLARE
-    v_limit integer := jobq.outbox_limit(p_partition);
+    v_limit integer := jobq.outbox_limit(p_partition_id);
     v_beat bigint;
     v_mark bigint;
     v_mark_xid xid8;
@@ -716,9 +722,9 @@ DECLARE
     v jobq.delivery;
 BEGIN
     SELECT p.* INTO v_row FROM jobq.partition p
-    WHERE p.id >= p_partition AND p.id <= p_partition ORDER BY p.id DESC LIMIT 1;
+    WHERE p.id >= p_partition_id AND p.id <= p_partition_id ORDER BY p.id DESC LIMIT 1;
     IF NOT FOUND THEN
-        RAISE EXCEPTION 'partition % does not exist', p_partition USING ERRCODE = '22023';
+        RAISE EXCEPTION 'partition % does not exist', p_partition_id USING ERRCODE = '22023';
     END IF;
     v_beat := v_row.beat;
     v_row.ids := NULL;
@@ -736,7 +742,7 @@ BEGIN
     SELECT m.mark, m.mark_xid INTO v_mark, v_mark_xid FROM jobq.outbox_mark() m;
     PERFORM jobq.outbox_sync(true);
     SELECT p.* INTO v_row FROM jobq.partition p
-    WHERE p.id >= p_partition AND p.id <= p_partition ORDER BY p.id DESC LIMIT 1
+    WHERE p.id >= p_partition_id AND p.id <= p_partition_id ORDER BY p.id DESC LIMIT 1
     FOR NO KEY UPDATE SKIP LOCKED;
     IF NOT FOUND OR v_row.beat <> v_beat THEN
         v.answer := 'b';
@@ -783,7 +789,7 @@ END $$;
 -- writer (a renewal) finds the old place, and minor releases since November 2025 then skip the
 -- row.
 CREATE OR REPLACE FUNCTION jobq.outbox_ack(
-    p_worker bigint, p_claim bigint, p_lease_us bigint, p_partition bigint, p_before bigint,
+    p_worker bigint, p_claim bigint, p_lease_us bigint, p_partition_id bigint, p_before bigint,
     p_acked bigint, p_tried bigint[], p_failures bigint, p_effective bigint,
     p_successes bigint, p_error text, p_delay_us bigint, p_dead_seqs bigint[],
     p_dead_errors text[], p_dead_attempts integer[], p_most integer, p_raise boolean,
@@ -793,7 +799,7 @@ RETURNS jobq.delivery LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off
 SET jit = off AS $$
 DECLARE
-    v_limit integer := jobq.outbox_limit(p_partition);
+    v_limit integer := jobq.outbox_limit(p_partition_id);
     v_on boolean := p_most > 0 AND p_delay_us <= 0 AND NOT p_raise AND v_limit IS NOT NULL;
     v_mark bigint;
     v_mark_xid xid8;
@@ -805,12 +811,13 @@ BEGIN
         SELECT m.mark, m.mark_xid INTO v_mark, v_mark_xid FROM jobq.outbox_mark() m;
     END IF;
     SELECT r.* INTO v_row FROM jobq.partition r
-    WHERE r.id >= p_partition AND r.id <= p_partition
+    WHERE r.id >= p_partition_id AND r.id <= p_partition_id
     ORDER BY r.id DESC LIMIT 1 FOR NO KEY UPDATE;
     IF (v_row.worker, v_row.claim, v_row.acked) IS DISTINCT FROM (p_worker, p_claim, p_before)
        OR p_acked NOT BETWEEN p_before AND v_row.reading THEN
         IF p_raise THEN
-            RAISE EXCEPTION 'lease lost on partition %', p_partition USING ERRCODE = 'JQ001',
+            RAISE EXCEPTION 'lease lost on partition %', p_partition_id USING
+                ERRCODE = 'JQ001',
                 HINT = 'Another worker has, or had, this partition: roll back.';
         END IF;
         v.answer := 'l';
@@ -848,7 +855,7 @@ END $$;
 -- Renews the hold on partitions, in the order of their ids, and answers with those that were
 -- lost. The row is locked first: see outbox_ack.
 CREATE OR REPLACE FUNCTION jobq.outbox_renew(
-    p_worker bigint, p_lease_us bigint, p_partitions bigint[], p_claims bigint[])
+    p_worker bigint, p_lease_us bigint, p_partition_ids bigint[], p_claims bigint[])
 RETURNS bigint[]
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
 SET enable_bitmapscan = off SET jit = off AS $$
@@ -856,19 +863,20 @@ DECLARE
     v_lost bigint[] := '{}';
     v record;
 BEGIN
-    FOR v IN SELECT * FROM unnest(p_partitions, p_claims) AS u (partition, claim)
-             ORDER BY u.partition LOOP
+    FOR v IN SELECT * FROM unnest(p_partition_ids, p_claims) AS u (partition_id, claim)
+             ORDER BY u.partition_id LOOP
         PERFORM FROM jobq.partition r
-        WHERE r.id >= v.partition AND r.id <= v.partition
+        WHERE r.id >= v.partition_id AND r.id <= v.partition_id
         ORDER BY r.id DESC LIMIT 1 FOR NO KEY UPDATE;
         UPDATE jobq.partition p
         SET beat = p.beat + 1,
             lease_until = statement_timestamp() + p_lease_us * interval '1 microsecond'
         WHERE p.ctid = ANY (ARRAY(
             SELECT r.ctid FROM jobq.partition r
-            WHERE r.id >= v.partition AND r.id <= v.partition ORDER BY r.id DESC LIMIT 1))
+            WHERE r.id >= v.partition_id AND r.id <= v.partition_id
+            ORDER BY r.id DESC LIMIT 1))
           AND p.worker = p_worker AND p.claim = v.claim;
-        IF NOT FOUND THEN v_lost := v_lost || v.partition; END IF;
+        IF NOT FOUND THEN v_lost := v_lost || v.partition_id; END IF;
     END LOOP;
     RETURN v_lost;
 END $$;
@@ -890,7 +898,7 @@ BEGIN
         lease_us = NULL, lease_until = NULL
     FROM jobq.partition r CROSS JOIN LATERAL (SELECT ARRAY(
         SELECT m.id FROM jobq.message m
-        WHERE m.partition = r.id AND m.id = ANY (r.ids[r.acked - r.base + 1 :])
+        WHERE m.partition_id = r.id AND m.id = ANY (r.ids[r.acked - r.base + 1 :])
         ORDER BY m.id) AS ids) AS kept
     WHERE p.id = r.id AND r.numbered > r.acked
       AND cardinality(kept.ids) < r.numbered - r.acked;
@@ -907,68 +915,72 @@ END $$;
 -- after the deadline, when another replay has taken over, changes nothing.
 
 CREATE OR REPLACE FUNCTION jobq.dead_letter_list(
-    p_queue text DEFAULT NULL, p_partition integer DEFAULT NULL, p_type text DEFAULT NULL,
-    p_status text DEFAULT 'pending', p_limit integer DEFAULT 100)
+    queue text DEFAULT NULL, partition integer DEFAULT NULL, type text DEFAULT NULL,
+    status text DEFAULT 'pending', at_most integer DEFAULT 100)
 RETURNS SETOF jobq.dead_letter LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_variable
 BEGIN
     RETURN QUERY
     SELECT d.* FROM jobq.dead_letter d JOIN jobq.queue q ON q.id = d.queue_id
-    WHERE (p_queue IS NULL OR q.name = p_queue)
-      AND (p_partition IS NULL OR d.partition & 32767 = p_partition)
-      AND (p_type IS NULL OR d.type = p_type) AND (p_status IS NULL OR d.status = p_status)
-    ORDER BY d.failed_at DESC, d.id DESC LIMIT p_limit;
+    WHERE (queue IS NULL OR q.name = queue)
+      AND (partition IS NULL OR d.partition_id & 32767 = partition)
+      AND (type IS NULL OR d.type = type) AND (status IS NULL OR d.status = status)
+    ORDER BY d.failed_at DESC, d.id DESC LIMIT at_most;
 END $$;
 
 CREATE OR REPLACE FUNCTION jobq.dead_letter_count(
-    p_queue text DEFAULT NULL, p_partition integer DEFAULT NULL, p_type text DEFAULT NULL,
-    p_status text DEFAULT 'pending') RETURNS bigint
+    queue text DEFAULT NULL, partition integer DEFAULT NULL, type text DEFAULT NULL,
+    status text DEFAULT 'pending') RETURNS bigint
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_variable
 BEGIN
     RETURN (SELECT count(*)
-            FROM jobq.dead_letter_list(p_queue, p_partition, p_type, p_status, NULL));
+            FROM jobq.dead_letter_list(queue, partition, type, status, NULL));
 END $$;
 
 -- Takes dead letters to work on them: pending ones, and those of a replay whose deadline has
 -- passed, which counts as an attempt. Answers with them as they are now.
 --
 -- In psql, with a random token (7 here) and a minute's time, one dead letter is sent again by:
---     SELECT id, seq, error FROM jobq.dead_letter_replay(7, 60000000, 'orders', p_limit => 1);
+--     SELECT id, seq, error FROM jobq.dead_letter_replay(7, 60000000, 'orders', at_most => 1);
 --     BEGIN;
---     SELECT jobq.outbox_enqueue('orders', payload, partition => (partition & 32767)::int,
+--     SELECT jobq.outbox_enqueue('orders', payload, partition => (partition_id & 32767)::int,
 --            type => type, bytes => bytes, headers => headers, key => 'dead letter ' || id)
 --     FROM jobq.dead_letter WHERE token = 7;
 --     SELECT jobq.dead_letter_resolve(7, ARRAY(SELECT id FROM jobq.dead_letter
 --                                              WHERE token = 7));
 --     COMMIT;
 -- It is put back by    SELECT jobq.dead_letter_reject(7, ARRAY[42], 'no such address');
--- Others are given up by    SELECT jobq.dead_letter_discard('orders', p_type => 'placed');
+-- Others are given up by    SELECT jobq.dead_letter_discard('orders', type => 'placed');
 CREATE OR REPLACE FUNCTION jobq.dead_letter_replay(
-    p_token bigint, p_timeout_us bigint, p_queue text DEFAULT NULL,
-    p_partition integer DEFAULT NULL, p_type text DEFAULT NULL, p_limit integer DEFAULT 100)
+    token bigint, timeout_us bigint, queue text DEFAULT NULL,
+    partition integer DEFAULT NULL, type text DEFAULT NULL, at_most integer DEFAULT 100)
 RETURNS SETOF jobq.dead_letter LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp SET jit = off AS $$
+#variable_conflict use_variable
 BEGIN
     RETURN QUERY
     UPDATE jobq.dead_letter d
-    SET status = 'reprocessing', token = p_token,
-        deadline = statement_timestamp() + p_timeout_us * interval '1 microsecond',
+    SET status = 'reprocessing', token = token,
+        deadline = statement_timestamp() + timeout_us * interval '1 microsecond',
         attempts = d.attempts + (d.status = 'reprocessing')::integer
     WHERE d.id = ANY (ARRAY(
         SELECT o.id FROM jobq.dead_letter o
         WHERE o.status IN ('pending', 'reprocessing')
           AND (o.status = 'pending' OR o.deadline < statement_timestamp())
-          AND (p_queue IS NULL
-               OR o.queue_id = (SELECT q.id FROM jobq.queue q WHERE q.name = p_queue))
-          AND (p_partition IS NULL OR o.partition & 32767 = p_partition)
-          AND (p_type IS NULL OR o.type = p_type)
-        ORDER BY o.deadline NULLS FIRST, o.id LIMIT p_limit FOR UPDATE SKIP LOCKED))
+          AND (queue IS NULL
+               OR o.queue_id = (SELECT q.id FROM jobq.queue q WHERE q.name = queue))
+          AND (partition IS NULL OR o.partition_id & 32767 = partition)
+          AND (type IS NULL OR o.type = type)
+        ORDER BY o.deadline NULLS FIRST, o.id LIMIT at_most FOR UPDATE SKIP LOCKED))
     RETURNING d.*;
 END $$;
 
 -- Ends the replay of these dead letters. Answers how many it still held.
-CREATE OR REPLACE FUNCTION jobq.dead_letter_resolve(p_token bigint, p_ids bigint[])
+CREATE OR REPLACE FUNCTION jobq.dead_letter_resolve(token bigint, ids bigint[])
 RETURNS integer LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_variable
 DECLARE v_count integer;
 BEGIN
     UPDATE jobq.dead_letter d
@@ -976,41 +988,43 @@ BEGIN
         deadline = NULL
     WHERE d.id = ANY (ARRAY(
         SELECT o.id FROM jobq.dead_letter o
-        WHERE o.id = ANY (p_ids) AND o.status = 'reprocessing' AND o.token = p_token
-        ORDER BY o.id FOR UPDATE)) AND d.token = p_token;
+        WHERE o.id = ANY (ids) AND o.status = 'reprocessing' AND o.token = token
+        ORDER BY o.id FOR UPDATE)) AND d.token = token;
     GET DIAGNOSTICS v_count = ROW_COUNT;
     RETURN v_count;
 END $$;
 
 -- The replay of these failed again: they are pending, with one more attempt and a new reason.
 CREATE OR REPLACE FUNCTION jobq.dead_letter_reject(
-    p_token bigint, p_ids bigint[], p_error text)
+    token bigint, ids bigint[], error text)
 RETURNS integer LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_variable
 DECLARE v_count integer;
 BEGIN
     UPDATE jobq.dead_letter d
-    SET status = 'pending', attempts = d.attempts + 1, error = p_error,
+    SET status = 'pending', attempts = d.attempts + 1, error = error,
         failed_at = statement_timestamp(), token = NULL, deadline = NULL
     WHERE d.id = ANY (ARRAY(
         SELECT o.id FROM jobq.dead_letter o
-        WHERE o.id = ANY (p_ids) AND o.status = 'reprocessing' AND o.token = p_token
-        ORDER BY o.id FOR UPDATE)) AND d.token = p_token;
+        WHERE o.id = ANY (ids) AND o.status = 'reprocessing' AND o.token = token
+        ORDER BY o.id FOR UPDATE)) AND d.token = token;
     GET DIAGNOSTICS v_count = ROW_COUNT;
     RETURN v_count;
 END $$;
 
 -- Gives pending dead letters up for good. They stay until cleanup.
 CREATE OR REPLACE FUNCTION jobq.dead_letter_discard(
-    p_queue text DEFAULT NULL, p_partition integer DEFAULT NULL, p_type text DEFAULT NULL,
-    p_limit integer DEFAULT NULL) RETURNS integer
+    queue text DEFAULT NULL, partition integer DEFAULT NULL, type text DEFAULT NULL,
+    at_most integer DEFAULT NULL) RETURNS integer
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_variable
 DECLARE v_count integer;
 BEGIN
     UPDATE jobq.dead_letter d SET status = 'discarded', completed_at = statement_timestamp()
     WHERE d.id = ANY (ARRAY(
         SELECT o.id FROM jobq.dead_letter o
         WHERE o.id IN (SELECT l.id FROM jobq.dead_letter_list(
-                           p_queue, p_partition, p_type, 'pending', p_limit) l)
+                           queue, partition, type, 'pending', at_most) l)
           AND o.status = 'pending'
         ORDER BY o.id FOR UPDATE SKIP LOCKED));
     GET DIAGNOSTICS v_count = ROW_COUNT;
@@ -1019,17 +1033,18 @@ END $$;
 
 -- Deletes resolved and discarded dead letters, and answers how many.
 CREATE OR REPLACE FUNCTION jobq.dead_letter_cleanup(
-    p_queue text DEFAULT NULL, p_partition integer DEFAULT NULL, p_type text DEFAULT NULL,
-    p_limit integer DEFAULT NULL) RETURNS integer
+    queue text DEFAULT NULL, partition integer DEFAULT NULL, type text DEFAULT NULL,
+    at_most integer DEFAULT NULL) RETURNS integer
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_variable
 DECLARE v_count integer;
 BEGIN
     DELETE FROM jobq.dead_letter d WHERE d.id IN (
         SELECT o.id FROM jobq.dead_letter o JOIN jobq.queue q ON q.id = o.queue_id
-        WHERE o.status IN ('resolved', 'discarded') AND (p_queue IS NULL OR q.name = p_queue)
-          AND (p_partition IS NULL OR o.partition & 32767 = p_partition)
-          AND (p_type IS NULL OR o.type = p_type)
-        ORDER BY o.id LIMIT p_limit FOR UPDATE OF o SKIP LOCKED);
+        WHERE o.status IN ('resolved', 'discarded') AND (queue IS NULL OR q.name = queue)
+          AND (partition IS NULL OR o.partition_id & 32767 = partition)
+          AND (type IS NULL OR o.type = type)
+        ORDER BY o.id LIMIT at_most FOR UPDATE OF o SKIP LOCKED);
     GET DIAGNOSTICS v_count = ROW_COUNT;
     RETURN v_count;
 END $$;
@@ -1052,7 +1067,7 @@ BEGIN
         SELECT FROM unnest(p_message_queues) AS q (id)
         CROSS JOIN LATERAL (
             SELECT FROM jobq.message m
-            WHERE m.partition BETWEEN q.id::bigint * 32768 AND q.id::bigint * 32768 + 32767
+            WHERE m.partition_id BETWEEN q.id::bigint * 32768 AND q.id::bigint * 32768 + 32767
             LIMIT 1) AS one);
 END $$;
 
@@ -1066,23 +1081,23 @@ SELECT q.name AS queue, p.number::integer AS partition, m.lag, m.lag < 10000 AS 
        CASE WHEN isfinite(m.oldest_at) THEN now() - m.oldest_at END AS age,
        (SELECT count(*) FROM unnest(p.tried) t WHERE t > p.acked)::integer AS attempts,
        CASE WHEN p.effective = 0 THEN 'normal' ELSE 'degraded' END AS mode,
-       nullif(p.effective, 0) AS batch, p.failures, to_hex(p.worker) AS holder, p.lease_until,
+       nullif(p.effective, 0) AS batch, p.failures, p.worker::text AS holder, p.lease_until,
        p.run_at, p.error, d.pending AS dead_letters, p.id, p.queue_id, p.worker
 FROM jobq.partition p
 JOIN jobq.queue q ON q.id = p.queue_id
 CROSS JOIN LATERAL (
     SELECT count(*) AS lag, (array_agg(n.created_at))[1] AS oldest_at
     FROM (SELECT n.created_at FROM jobq.message n
-          WHERE n.partition = p.id AND n.id > CASE WHEN p.numbered = p.acked THEN p.settled
+          WHERE n.partition_id = p.id AND n.id > CASE WHEN p.numbered = p.acked THEN p.settled
                 ELSE least(p.settled, p.ids[p.acked - p.base + 1] - 1) END
           ORDER BY n.id LIMIT 10000) AS n) AS m
 CROSS JOIN LATERAL (
     SELECT count(*) AS pending FROM jobq.dead_letter l
-    WHERE l.partition = p.id AND l.status = 'pending') AS d;
+    WHERE l.partition_id = p.id AND l.status = 'pending') AS d;
 
 -- Dead letters with their queue's name and their partition's number.
 CREATE OR REPLACE VIEW jobq.dead_letters AS
-SELECT d.id, q.name AS queue, (d.partition & 32767)::integer AS partition, d.seq, d.status,
+SELECT d.id, q.name AS queue, (d.partition_id & 32767)::integer AS partition, d.seq, d.status,
        d.attempts, d.error, d.type, d.created_at, d.failed_at, d.completed_at, d.deadline,
-       d.payload, d.bytes, d.headers, d.partition AS partition_id, d.queue_id
+       d.payload, d.bytes, d.headers, d.partition_id, d.queue_id
 FROM jobq.dead_letter d JOIN jobq.queue q ON q.id = d.queue_id;

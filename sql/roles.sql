@@ -27,17 +27,20 @@ CREATE OR REPLACE FUNCTION jobq.doors(p_right text) RETURNS text
 LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RETURN CASE p_right
-        WHEN 'enqueue' THEN 'enqueue|enqueue_or_get|enqueue_one|enqueue_many|outbox_enqueue|'
-            'outbox_enqueue_one|outbox_enqueue_many|outbox_hash|outbox_direct'
+        WHEN 'enqueue' THEN 'enqueue|enqueue_(or_get|one|many|known)|outbox_enqueue|'
+            'outbox_enqueue_one|outbox_enqueue_many|outbox_hash|outbox_direct|digest'
         WHEN 'fast' THEN 'bulk|wake|outbox_queue'
         WHEN 'work' THEN 'register|policies|heartbeat|claim|recover|complete|set_aside|settle|'
-            'settle_here|rescue|sleep|wake|unpark|prune|turn|deregister|remains|'
+            'settle_here|rescue|rescue_jobs|sleep|wake|unpark|prune|turn|deregister|remains|'
+            'tick|schedules_set|'
             'outbox_(register|grow|partitions|hash|queue|direct|enqueue.*)|'
             'outbox_(look|read|ack|renew)|dead_letter_(replay|resolve|reject|list|count)'
-        WHEN 'read' THEN 'running|queue_counts|queue_rates|standing|audit'
+        WHEN 'read' THEN 'running|queue_counts|queue_rates|standing|audit|kind_lives|'
+            'schedule_preview'
         WHEN 'payloads' THEN 'peek|dead_letter_(list|count)'
         WHEN 'operate' THEN 'cancel|revive|delete|reschedule|prioritize|move|pause|resume|'
-            'queue_set|outbox_grow|dead_letter_.*' END;
+            'queue_set|retention_set|outbox_grow|dead_letter_.*|'
+            'schedule|schedule_(pause|resume|run|drop)' END;
 END $$;
 
 -- Grants the functions whose names match a pattern, or revokes them.
@@ -73,10 +76,10 @@ BEGIN
     IF v_works THEN PERFORM jobq.grant_work(p_role); END IF;
 END $$;
 
--- The role may write jobs and messages, and read nothing. fast: it may also COPY, and write
--- one job by a plain INSERT, which is cheaper than the function. It can then write any column
--- of the two tables, and read only ids and queues. Without fast, the fast rights of an earlier
--- call are revoked.
+-- The role may write jobs and messages, and read nothing. With on_known it may also change or
+-- cancel a job whose key it knows. fast: it may also COPY, and write one job by a plain
+-- INSERT, which is cheaper than the function. It can then write any column of the two tables,
+-- and read only ids and queues. Without fast, the fast rights of an earlier call are revoked.
 CREATE OR REPLACE FUNCTION jobq.grant_enqueue(role regrole, fast boolean DEFAULT false)
 RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -96,9 +99,10 @@ BEGIN
     EXECUTE format('GRANT USAGE ON SEQUENCE jobq.job_id, jobq.message_id TO %s', role);
 END $$;
 
--- The role may run workers: register, claim, complete, rescue, housekeeping, the outbox. To
--- vacuum the table of jobs it needs Postgres 17 or must be the owner; otherwise that is left
--- to autovacuum.
+-- The role may run workers: register, claim, complete, rescue, housekeeping, the outbox. It
+-- may declare schedules, and so have jobs and messages written to any queue. To vacuum
+-- the table of jobs it needs Postgres 17 or must be the owner; otherwise that is left to
+-- autovacuum.
 CREATE OR REPLACE FUNCTION jobq.grant_work(role regrole) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -192,5 +196,6 @@ END $$;
 
 DO $$ BEGIN
     PERFORM jobq.secure();
+    UPDATE jobq.meta m SET home = jobq.here() WHERE m.home IS NULL;
     PERFORM jobq.grant_added(string_to_array(current_setting('jobq_install.known'), ' '));
 END $$;

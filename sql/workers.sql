@@ -2,6 +2,25 @@
 
 -- ---- workers -------------------------------------------------------------------------------
 
+-- Which database this is. A promoted standby is the same one. A database that was restored
+-- from a dump, replicated logically or upgraded by pg_upgrade is another one. NULL: this
+-- server does not let the schema's owner know.
+CREATE OR REPLACE FUNCTION jobq.here() RETURNS text
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF NOT has_function_privilege('pg_control_system()', 'EXECUTE') THEN RETURN NULL; END IF;
+    RETURN (SELECT c.system_identifier || '/' || d.oid
+            FROM pg_control_system() c, pg_database d WHERE d.datname = current_database());
+END $$;
+
+-- Whether this is a copy that nobody has called its home. It claims and fires nothing, because
+-- the original does; otherwise mail would be sent twice from a developer's copy.
+CREATE OR REPLACE FUNCTION jobq.is_copy() RETURNS boolean
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN coalesce((SELECT m.home <> jobq.here() FROM jobq.meta m), false);
+END $$;
+
 -- Registers a worker under a new random id. Its queues and kinds are created where they do not
 -- exist. Kinds are pairs: element i of p_kind_queues (an index into p_queues) and of p_kinds.
 -- Ids come back in the same order. p_library: see the table worker. p_host and p_pid: its
@@ -14,6 +33,11 @@ LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     queue_ids := '{}';
     kind_ids := '{}';
+    IF jobq.is_copy() THEN
+        RAISE EXCEPTION 'this database is a copy of another one, so nothing is claimed here'
+            USING ERRCODE = 'JQ004', HINT = 'If its jobs and schedules are to run here, and '
+                'no longer there: select jobq.renew(home => true).';
+    END IF;
     FOR i IN 1 .. cardinality(p_queues) LOOP
         queue_ids[i] := jobq.queue_id(p_queues[i]);
     END LOOP;
@@ -56,9 +80,33 @@ BEGIN
     ORDER BY k.id IS NOT NULL, u.n;
 END $$;
 
+-- A part of heartbeat, and under its settings: the late workers that it answers.
+CREATE OR REPLACE FUNCTION jobq.late_workers(
+    p_worker bigint, OUT late bigint[], OUT late_beats bigint[], OUT late_leases_us bigint[],
+    OUT overdue integer)
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    SELECT coalesce(array_agg(l.id), '{}'), coalesce(array_agg(l.beat), '{}'),
+           coalesce(array_agg(l.lease_us), '{}'), count(*) FILTER (WHERE l.expired AND EXISTS (
+               SELECT FROM jobq.claim c WHERE c.worker = l.id AND c.jobs <> '{}'))
+    INTO late, late_beats, late_leases_us, overdue
+    FROM (SELECT w.id, CASE WHEN w.dead_at IS NULL THEN w.beat ELSE -1 END AS beat, w.lease_us,
+                 w.dead_at IS NOT NULL OR w.expires_at < statement_timestamp() AS expired
+          FROM jobq.worker w
+          WHERE w.id <> p_worker
+            AND CASE WHEN w.dead_at IS NULL
+                THEN w.expires_at < statement_timestamp()
+                                    + w.lease_us * 6 / 10 * interval '1 microsecond'
+                ELSE EXISTS (SELECT FROM jobq.claim c WHERE c.worker = w.id AND c.jobs <> '{}')
+                END
+          ORDER BY row_number() OVER (PARTITION BY w.dead_at IS NULL ORDER BY
+              CASE WHEN w.dead_at IS NULL THEN w.expires_at END, random()) LIMIT 32) l;
+END $$;
+
 -- Renews the lease and answers with the news, in one statement:
 --   alive     false: this worker was declared dead, and nothing was renewed: register again.
---             Also false when one of its queues was deleted: registering finds the new id.
+--             Also false when one of its queues was deleted: registering finds the new id;
+--             and in a copy of its database.
 --   cancel    running jobs of this worker whose cancel was requested
 --   policy    a number that changes when a policy, a pause or the range of lanes changes
 --   suspects  a suspect that this worker may claim is ready, and may run beside other work
@@ -70,8 +118,10 @@ END $$;
 --             some strays
 --   parked    kinds of this worker with parked jobs
 --   now_at    this database's clock
+--   tick_us   microseconds until a schedule of this worker's queues fires; NULL: none will
 --   late_*    workers whose lease runs out soon, to be watched (a dead worker that still has
---             claims: beat -1)
+--             claims: beat -1). If there are too many, half of the places are for dead ones,
+--             chosen at random, because the claims of some may stay locked.
 -- p_settled: numbers of claims whose jobs are all settled; their rows are removed.
 -- The lease counts from the moment of the UPDATE. A heartbeat that waited for a lock may
 -- arrive after a later one, and must not shorten the lease that the later one renewed.
@@ -80,7 +130,7 @@ CREATE OR REPLACE FUNCTION jobq.heartbeat(
     OUT now_at timestamptz, OUT cancel bigint[], OUT policy bigint, OUT suspects boolean,
     OUT every_kind boolean, OUT kinds integer[], OUT parked integer[], OUT late bigint[],
     OUT late_beats bigint[], OUT late_leases_us bigint[], OUT alone_queues integer[],
-    OUT overdue integer)
+    OUT overdue integer, OUT tick_us bigint)
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
 SET jit = off SET plan_cache_mode = force_generic_plan AS $$
 DECLARE v_worker jobq.worker;
@@ -92,8 +142,9 @@ BEGIN
     RETURNING w.* INTO v_worker;
     alive := FOUND;
     now_at := statement_timestamp();
-    IF EXISTS (SELECT FROM unnest(v_worker.queues) AS u (id)
-               WHERE NOT EXISTS (SELECT FROM jobq.queue q WHERE q.id = u.id)) THEN
+    IF jobq.is_copy() OR EXISTS (
+            SELECT FROM unnest(v_worker.queues) AS u (id)
+            WHERE NOT EXISTS (SELECT FROM jobq.queue q WHERE q.id = u.id)) THEN
         UPDATE jobq.worker w SET dead_at = statement_timestamp() WHERE w.id = p_worker;
         alive := false;
     END IF;
@@ -122,28 +173,17 @@ BEGIN
                                       % ((SELECT max(k.id) FROM jobq.kind k) / 256 + 1));
     END IF;
     suspects := EXISTS (
-        SELECT FROM jobq.job j
-        WHERE j.suspect AND NOT j.alone AND j.state = 'r'
+        SELECT FROM jobq.job j WHERE j.suspect AND NOT j.alone AND j.state = 'r'
           AND j.queue_id = ANY (v_worker.queues) AND j.run_at <= statement_timestamp()
           AND (every_kind OR j.kind_id = ANY (kinds)));
     alone_queues := ARRAY(
         SELECT DISTINCT j.queue_id FROM jobq.job j
         WHERE j.suspect AND j.alone AND j.state = 'r' AND j.queue_id = ANY (v_worker.queues)
           AND j.run_at <= statement_timestamp() AND (every_kind OR j.kind_id = ANY (kinds)));
-    SELECT coalesce(array_agg(l.id), '{}'), coalesce(array_agg(l.beat), '{}'),
-           coalesce(array_agg(l.lease_us), '{}'), count(*) FILTER (WHERE l.expired AND EXISTS (
-               SELECT FROM jobq.claim c WHERE c.worker = l.id AND c.jobs <> '{}'))
-    INTO late, late_beats, late_leases_us, overdue
-    FROM (SELECT w.id, CASE WHEN w.dead_at IS NULL THEN w.beat ELSE -1 END AS beat, w.lease_us,
-                 w.dead_at IS NOT NULL OR w.expires_at < statement_timestamp() AS expired
-          FROM jobq.worker w
-          WHERE w.id <> p_worker
-            AND CASE WHEN w.dead_at IS NULL
-                THEN w.expires_at < statement_timestamp()
-                                    + w.lease_us * 6 / 10 * interval '1 microsecond'
-                ELSE EXISTS (SELECT FROM jobq.claim c WHERE c.worker = w.id AND c.jobs <> '{}')
-                END
-          ORDER BY w.expires_at LIMIT 32) l;
+    tick_us := jobq.next_tick(v_worker.queues);
+    PERFORM jobq.promote_late(1000);
+    SELECT l.late, l.late_beats, l.late_leases_us, l.overdue
+    INTO late, late_beats, late_leases_us, overdue FROM jobq.late_workers(p_worker) l;
 END $$;
 
 -- A worker that stops calls this: it no longer sleeps, serves no kind, and needs no rescue. If
@@ -228,8 +268,8 @@ END $$;
 -- Takes the jobs of a dead worker. Death is an event on the worker's row: the row is marked if
 -- its lease has expired and its beat is still the one that the rescuer saw (checked again
 -- under the row lock), and the jobs are taken in the same transaction. Locked jobs are skipped
--- and taken by a later call. p_limit claims a call. A dead worker may have held many innocent
--- jobs: law (6) of jobq.h.
+-- and taken by a later call. p_limit claims a call. A dead worker may have held many
+-- healthy jobs: law (6) of jobq.h.
 --   cancel requested    cancelled
 --   no suspect          ready, its attempt given back, and now a suspect: it will run in a
 --                       claim of its own
@@ -281,6 +321,31 @@ BEGIN
     more := EXISTS (SELECT FROM jobq.claim c WHERE c.worker = p_victim AND c.jobs <> '{}');
     PERFORM jobq.wake(q.id, rescued) FROM (SELECT DISTINCT unnest(v_queues) AS id) q
     WHERE q.id IS NOT NULL;
+END $$;
+
+-- What a worker calls: rescue, and the jobs that it failed, for hooks. A row each; one with a
+-- NULL id if there are none. Payloads are left out, because one that cannot be sent must not
+-- keep its job from being rescued.
+CREATE OR REPLACE FUNCTION jobq.rescue_jobs(p_victim bigint, p_beat bigint, p_limit integer)
+RETURNS TABLE (dead boolean, rescued integer, more boolean, id bigint, queue text, kind text,
+               attempt integer, crash integer, stage smallint, error text)
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
+SET jit = off AS $$
+DECLARE v_failed integer;
+BEGIN
+    SELECT r.dead, r.rescued, r.more, r.failed INTO dead, rescued, more, v_failed
+    FROM jobq.rescue(p_victim, p_beat, p_limit) r;
+    IF v_failed > 0 THEN
+        RETURN QUERY
+        SELECT dead, rescued, more, f.id, q.name, k.name, f.attempt, f.crash, f.stage,
+               f.errors -> -1 ->> 'error'
+        FROM jobq.queue q
+        JOIN jobq.failed f ON f.queue_id = q.id AND f.finished_at = statement_timestamp()
+        JOIN jobq.kind k ON k.id = f.kind_id
+        WHERE f.worker = p_victim;
+        IF FOUND THEN RETURN; END IF;
+    END IF;
+    RETURN NEXT;
 END $$;
 
 -- ---- kinds without a handler ---------------------------------------------------------------
@@ -437,36 +502,37 @@ BEGIN
     RETURN v_total;
 END $$;
 
--- Turns the history ring when the part that is being written is old enough: the oldest part is
--- emptied and becomes the one that is written. If someone is reading that part, turn gives up
--- after 50 ms and is called again soon. A part that an operator has detached is not emptied
--- and could take no rows: the ring waits until it, or another part in its place, is attached.
+-- Turns each ring whose written part is old enough: its oldest part is emptied and becomes the
+-- one that is written. If someone is reading that part, turn leaves this ring after 50 ms and
+-- is called again soon. A part that an operator has detached is not emptied and could take no
+-- rows: its ring waits until it, or another part in its place, is attached.
 CREATE OR REPLACE FUNCTION jobq.turn() RETURNS boolean
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET lock_timeout = '50ms' AS $$
-DECLARE v_slot smallint;
+DECLARE
+    v_ring record;
+    v_part regclass;
+    v_turned boolean := false;
 BEGIN
-    SELECT (m.history_slot + 1) % 8 INTO v_slot FROM jobq.meta m
-    WHERE m.history_slot_since < statement_timestamp() - m.history_keep / 7
-    FOR UPDATE SKIP LOCKED;
-    IF NOT FOUND OR NOT EXISTS (
-        SELECT FROM pg_inherits i
-        WHERE i.inhparent = 'jobq.history'::regclass AND NOT i.inhdetachpending
-          AND i.inhrelid = to_regclass('jobq.history_' || v_slot)) THEN RETURN false; END IF;
-    BEGIN
-        IF v_slot = 0 THEN TRUNCATE jobq.history_0;
-        ELSIF v_slot = 1 THEN TRUNCATE jobq.history_1;
-        ELSIF v_slot = 2 THEN TRUNCATE jobq.history_2;
-        ELSIF v_slot = 3 THEN TRUNCATE jobq.history_3;
-        ELSIF v_slot = 4 THEN TRUNCATE jobq.history_4;
-        ELSIF v_slot = 5 THEN TRUNCATE jobq.history_5;
-        ELSIF v_slot = 6 THEN TRUNCATE jobq.history_6;
-        ELSE TRUNCATE jobq.history_7;
-        END IF;
-    EXCEPTION WHEN lock_not_available THEN
-        RETURN false;
-    END;
-    UPDATE jobq.meta SET history_slot = v_slot, history_slot_since = statement_timestamp();
-    RETURN true;
+    FOR v_ring IN
+        SELECT r.retention, r.first + (r.slot - r.first + 1) % 8 AS slot FROM jobq.ring r
+        WHERE r.since < statement_timestamp() - r.keep / 7
+        FOR UPDATE SKIP LOCKED
+    LOOP
+        v_part := to_regclass('jobq.history_' || v_ring.slot);
+        CONTINUE WHEN NOT EXISTS (
+            SELECT FROM pg_inherits i
+            WHERE i.inhparent = 'jobq.history'::regclass AND NOT i.inhdetachpending
+              AND i.inhrelid = v_part);
+        BEGIN
+            EXECUTE format('TRUNCATE %s', v_part);
+        EXCEPTION WHEN lock_not_available THEN
+            CONTINUE;
+        END;
+        UPDATE jobq.ring r SET slot = v_ring.slot, since = statement_timestamp()
+        WHERE r.retention = v_ring.retention;
+        v_turned := true;
+    END LOOP;
+    RETURN v_turned;
 END $$;
 
 -- An id plus a million, within the range of a sequence.
@@ -488,7 +554,10 @@ END $$;
 --                   program chose them itself, and they must not use the range up. At its end
 --                   an enqueue would fail with 2200H.
 --   epoch           changes, so that programs can see what happened. It is the answer.
-CREATE OR REPLACE FUNCTION jobq.renew() RETURNS bigint
+--   home            true: this database is where jobs and schedules run from now on; without
+--                   it a copy claims nothing, see is_copy. Call it where the original no
+--                   longer runs.
+CREATE OR REPLACE FUNCTION jobq.renew(home boolean DEFAULT false) RETURNS bigint
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE v_epoch bigint;
 BEGIN
@@ -509,12 +578,15 @@ BEGIN
     PERFORM jobq.outbox_restored();
     PERFORM setval(pg_get_serial_sequence('jobq.queue', 'id'), max(q.id)) FROM jobq.queue q;
     PERFORM setval(pg_get_serial_sequence('jobq.kind', 'id'), max(k.id)) FROM jobq.kind k;
+    PERFORM setval(pg_get_serial_sequence('jobq.schedule', 'id'), max(s.id))
+    FROM jobq.schedule s;
     PERFORM setval(pg_get_serial_sequence('jobq.dead_letter', 'id'), jobq.id_beyond(greatest(
         pg_sequence_last_value(pg_get_serial_sequence('jobq.dead_letter', 'id')::regclass),
         (SELECT max(d.id) FROM jobq.dead_letter d WHERE d.id <= 1::bigint << 62), 0)));
     UPDATE jobq.meta SET epoch = ('x' || substr(md5(random()::text || clock_timestamp()::text),
                                                 1, 16))::bit(64)::bigint
     RETURNING epoch INTO v_epoch;
+    IF renew.home THEN UPDATE jobq.meta m SET home = jobq.here(); END IF;
     RETURN v_epoch;
 END $$;
 

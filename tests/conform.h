@@ -1,13 +1,13 @@
 /*
- * conform.h -- every behaviour of a job, and of a partition of messages, once, as deeds of store.h
- * and their answers. Any store that fills in the table of store.h can be tested with it.
+ * conform.h -- every behaviour of a job, and of a partition of messages, once, as operations of
+ * store.h and their answers. Any store that fills in the table of store.h can be tested with it.
  *
- *     claim w=1 n=1 l=2 -> ok 1 2       a deed, and what it must answer
- *     wait d=5                          a deed whose answer does not matter
+ *     claim w=1 n=1 l=2 -> ok 1 2       an operation, and what it must answer
+ *     wait d=5                          an operation whose answer does not matter
  *     see j=1 -> 1 q1 k1 ...            what the store must show of a job
  *
- * After a refused deed (lost, dead, exists, not_found, transition, alive) the store must show what
- * it showed before. This is always checked, not only where a line says so.
+ * After a refused operation (lost, dead, exists, not_found, transition, alive) the store must show
+ * what it showed before. This is always checked, not only where a line says so.
  */
 #ifndef CONFORM_INCLUDED
 #define CONFORM_INCLUDED (1)
@@ -469,12 +469,12 @@ static inline bool conform_refused(const char *answer)
     return false;
 }
 
-/* One line: DEED [-> ANSWER]. */
+/* One line: OPERATION [-> ANSWER]. */
 static void conform_line(stage *s, const char *name, const char *line)
 {
     static char before[TEXT];
     const char *wanted = strstr(line, "->");
-    deed d = deed_parse(line);
+    operation d = operation_parse(line);
 
     show(s);
     memcpy(before, s->shown, sizeof before);

@@ -17,7 +17,8 @@
  * statement it compares what was written with what the laws say. From some of the states it
  * continues without faults, and every job and message must end within a bound. The store executes
  * the SQL functions statement by statement: explore_steps.h, explore_store.h. Messages are in
- * explore_outbox.h, crashes of the server and what it forgets in explore_fall.h.
+ * explore_outbox.h, crashes of the server and what it forgets in explore_fall.h, schedules and keys
+ * in explore_known.h.
  *
  *     explore [--states N] [--faults N] [--seconds N] [--world NAME]
  */
@@ -34,6 +35,7 @@
 #define JOBQ_PRIORITY_MAX 0
 #define JOBQ_STRAYS_MAX 1
 #define JOBQ_MEMORY_KINDS 1
+#define JOBQ_MEMORY_SCHEDULES 1
 #define JOBQ_MEMORY_PARTITIONS 2
 #define JOBQ_MEMORY_MESSAGES 3
 
@@ -57,7 +59,7 @@ static void explore_assert(const char *text);
 
 #define TICK ((int64_t)1000000)
 enum { NODES = 3, JOBS = 3, FLIGHT = 12, ZOMBIES = 3, ROWS = 8, CLAIM_ROWS = 16, LEASE = 3 };
-enum { QUEUE_BITS = 2, FORGET = 4, BURNED = 4, RELAXED = 2, FORGOTTEN = 6 };
+enum { QUEUE_BITS = 2, FORGET = 4, BURNED = 4, RELAXED = 2, FORGOTTEN = 6, PRODUCED = 3 };
 
 #define STORE_SIZE                                                                                 \
     (sizeof(jobq_memory) + JOBS * sizeof(jobq_memory_job) + ROWS * sizeof(jobq_memory_worker) +   \
@@ -80,6 +82,7 @@ enum { QUEUE_BITS = 2, FORGET = 4, BURNED = 4, RELAXED = 2, FORGOTTEN = 6 };
     X(RESUME, "its process goes on")                                                               \
     X(FAST, "its connection is quick again")                                                       \
     X(UNHOLD, "the queue goes on")                                                                 \
+    X(PRODUCE, "a job with the key is enqueued")                                                   \
     X(EXECUTE, "its next statement is executed, the answer is late")                               \
     X(CUT, "its connection is lost")                                                               \
     X(CRASH, "crashes")                                                                            \
@@ -207,6 +210,7 @@ typedef struct world {
     image store;
     uint32_t parked; /* bit i: kind i is marked as parked */
     int32_t switches; /* how often a statement may still be held up */
+    uint8_t produced, newest; /* payloads of the key: how many; the last one accepted */
     rows rows;
     backend backends[BACKENDS];
     node nodes[NODES];
@@ -218,8 +222,8 @@ typedef struct setting {
     int nodes, jobs, stages, threads, timeout;
     bool prefetch, listen, late_job, suspects, fresh, drain, falls, orphan;
     bool urgent;              /* the last job has priority -1 */
-    int poisons;              /* so many jobs, the last ones, kill their worker; the first one is a
-                                 suspect and innocent, and nothing else kills a worker */
+    int crashing;              /* this many of the last jobs kill their worker; the first one is a
+                                 suspect and healthy, and nothing else kills a worker */
     int stuck;                /* a job that the server cannot send; 0: none */
     bool alone;               /* and the first one must run alone from the beginning */
     bool done;                /* handlers complete their jobs in their own transactions */
@@ -234,6 +238,7 @@ typedef struct setting {
     bool late_message;
     int switches; /* statements that are held up on the server, within their functions */
     bool pairs;   /* each two functions at once: explore_pairs.h */
+    bool schedule, known; /* explore_known.h */
 } setting;
 
 /* Threads and stages: one, if not said. */
@@ -241,8 +246,8 @@ static const setting settings[] = {
     {.name = "pair", .nodes = 2, .jobs = 2, .prefetch = true},
     {.name = "stages", .nodes = 2, .jobs = 2, .stages = 2},
     {.name = "suspects", .nodes = 2, .jobs = 3, .threads = 2, .prefetch = true, .suspects = true},
-    {.name = "alone", .nodes = 1, .jobs = 3, .threads = 3, .poisons = 2},
-    {.name = "apart", .nodes = 1, .jobs = 3, .threads = 3, .poisons = 2, .alone = true},
+    {.name = "alone", .nodes = 1, .jobs = 3, .threads = 3, .crashing = 2},
+    {.name = "apart", .nodes = 1, .jobs = 3, .threads = 3, .crashing = 2, .alone = true},
     {.name = "late", .nodes = 2, .jobs = 3, .late_job = true},
     {.name = "urgent", .nodes = 2, .jobs = 2, .late_job = true, .urgent = true},
     {.name = "timeout", .nodes = 2, .jobs = 2, .timeout = 2, .prefetch = true, .listen = true},
@@ -250,7 +255,7 @@ static const setting settings[] = {
     {.name = "fresh", .nodes = 2, .jobs = 1, .fresh = true},
     {.name = "drain", .nodes = 2, .jobs = 2, .late_job = true, .drain = true},
     {.name = "outbox", .nodes = 2, .partitions = 1, .attempts = 3, .messages = "ggg"},
-    {.name = "poison", .nodes = 2, .partitions = 1, .attempts = 3, .messages = "gkg"},
+    {.name = "kills", .nodes = 2, .partitions = 1, .attempts = 3, .messages = "gkg"},
     {.name = "two", .nodes = 2, .threads = 2, .partitions = 2, .attempts = 3, .messages = "krg"},
     {.name = "beside", .nodes = 2, .jobs = 1, .threads = 2, .partitions = 1, .attempts = 3,
      .messages = "gxg"},
@@ -272,6 +277,8 @@ static const setting settings[] = {
     {.name = "claims", .nodes = 1, .jobs = 1, .switches = 1},
     {.name = "held", .nodes = 2, .jobs = 2, .switches = 3},
     {.name = "parks", .nodes = 2, .jobs = 2, .switches = 2, .kinds = true},
+    {.name = "schedule", .nodes = 2, .schedule = true},
+    {.name = "known", .nodes = 1, .threads = 2, .known = true},
     {.name = "pairs", .nodes = 1, .jobs = 3, .pairs = true},
 };
 enum { SETTINGS = sizeof settings / sizeof settings[0] };
@@ -326,6 +333,12 @@ static void check_messages_written(world *w, const jobq_memory *before, wire *s)
 static void check_outbox(const world *w);
 static bool outbox_done(const world *w);
 static void show_message(world *w);
+static void check_fired(world *w, const jobq_memory *before, int64_t now_us);
+static void check_known(const world *w);
+static void check_begun(const world *w, const jobq_memory *before);
+static void produce(world *w, jobq_known how);
+static void begin_schedule(world *w);
+static bool waiting(const world *w);
 
 #include "explore_store.h"
 #include "explore_steps.h"
@@ -478,10 +491,10 @@ static void check_suspects(const world *w, const jobq_job *job)
 }
 
 /* Promise 4. */
-static void check_innocent(const jobq_memory_job *mj)
+static void check_healthy(const jobq_memory_job *mj)
 {
     if (mj->job.crash > 0 || mj->reason == JOBQ_REASON_CRASHES) {
-        violate("promise 4: innocent job %d is blamed for a death beside it", (int)mj->job.id);
+        violate("promise 4: healthy job %d is blamed for a death beside it", (int)mj->job.id);
     }
 }
 
@@ -584,8 +597,9 @@ static void check_world(const world *w)
     for (i = 0; i < set->nodes && broken[0] == '\0'; i++) {
         if (w->nodes[i].up) check_node(w, i);
     }
-    if (set->poisons > 0) check_innocent(&jobq__memory_jobs(store(w))[0]);
+    if (set->crashing > 0) check_healthy(&jobq__memory_jobs(store(w))[0]);
     check_outbox(w);
+    check_known(w);
 }
 
 /* ---- how the world moves --------------------------------------------------------------------- */
@@ -657,6 +671,7 @@ static void executed(world *w, const backend *b, wire *s, const image *before, b
     s->executed = true;
     check_written(w, was, s, b->now_us, alone);
     check_messages_written(w, was, s);
+    check_fired(w, was, b->now_us);
     if (s->request.kind == JOBQ_REQUEST_CLAIM && b->live &&
         s->answer.error == JOBQ_ERROR_EXISTS) {
         violate("a claim number was used twice");
@@ -1229,6 +1244,13 @@ static void apply(world *w, const move *m)
     case MOVE_RESUME: resume(w, m->node); break;
     case MOVE_FAST: d->slow = false; break;
     case MOVE_UNHOLD: jobq_memory_policy(store(w), 1, &policy, false); break;
+    case MOVE_PRODUCE: {
+        image before = w->store;
+        w->left[MOVE_PRODUCE]--;
+        produce(w, (jobq_known)m->arg);
+        check_begun(w, memory_of(&before));
+        break;
+    }
     default:
         if (m->kind != MOVE_EXECUTE || !d->paused) {
             w->faults--;
@@ -1238,7 +1260,7 @@ static void apply(world *w, const move *m)
     }
     if (m->kind != MOVE_TICK && m->kind != MOVE_GHOST && m->kind != MOVE_PART) pump(w, m->node);
     if (m->kind == MOVE_CANCEL || m->kind == MOVE_HOLD || m->kind == MOVE_UNHOLD ||
-        m->kind == MOVE_COMMIT || m->kind == MOVE_SHOW) {
+        m->kind == MOVE_COMMIT || m->kind == MOVE_SHOW || m->kind == MOVE_PRODUCE) {
         flushed(w);
     }
     tidy_fall(w);
@@ -1251,6 +1273,8 @@ typedef struct moves {
     int count;
     move list[128];
 } moves;
+
+static void list_producers(const world *w, moves *all);
 
 static void add(moves *all, move_kind kind, int n, int arg, int more)
 {
@@ -1298,7 +1322,10 @@ static void list_own(const world *w, int n, int part, moves *all)
     }
 }
 
-static bool kills(const jobq_job *job) { return job->id > set->jobs - set->poisons; }
+static bool kills(const jobq_job *job)
+{
+    return set->crashing > 0 && job->id > set->jobs - set->crashing;
+}
 
 static void list_handlers(const world *w, int n, moves *all)
 {
@@ -1442,6 +1469,7 @@ static void list_moves(const world *w, moves *all)
     }
     if (at_rest(w)) add(all, MOVE_TICK, 0, 0, 0);
     if (w->hidden) add(all, MOVE_SHOW, 0, 0, 0);
+    list_producers(w, all);
     if ((store(w)->paused & QUEUE_BITS) != 0) add(all, MOVE_UNHOLD, 0, 0, 0);
     else if (may(w, MOVE_HOLD)) add(all, MOVE_HOLD, 0, 0, 0);
     for (i = 0; i < store(w)->job_count && may(w, MOVE_CANCEL); i++) {
@@ -1630,6 +1658,7 @@ static void put_timers(digest *g, const jobq_loop *l)
     put(g, ticks(g->w, l->sweep_mono_us, 0));
     put(g, ticks(g->w, l->full_mono_us, 0));
     put(g, ticks(g->w, l->due_mono_us, 0));
+    if (set->schedule) put(g, ticks(g->w, l->tick_mono_us, 0));
     put(g, ticks(g->w, l->alone_mono_us, -LEASE));
     put(g, ticks(g->w, l->rescue_mono_us, -LEASE) * 8 + l->informed * 4 + l->quiet * 2 +
                l->alone_told);
@@ -1706,6 +1735,7 @@ static void put_answer(digest *g, const wire *s)
     put(g, c->named * 2 + a->more);
     put(g, ((news->policy == store(g->w)->policy_version) * 8 + a->count) * 8 + news->every_kind);
     put(g, c->due_us > 0 ? (c->due_us + TICK - 1) / TICK : 0);
+    if (set->schedule) put(g, (news->tick_us + a->due_us + TICK - 1) / TICK);
     put(g, a->policies[0].paused * 64 + a->policies[0].stages_max +
                a->policies[0].priority_min * 128);
     for (i = 0; i < news->late_count; i++) {
@@ -1909,6 +1939,8 @@ static void put_fall(digest *g)
     put(g, (int64_t)sum);
 }
 
+#include "explore_known.h"
+
 static uint64_t digest_of(const world *w)
 {
     digest g;
@@ -1946,6 +1978,7 @@ static uint64_t digest_of(const world *w)
     }
     put_rows(&g, store(w));
     put_outbox(&g, store(w));
+    put_known(&g);
     put_fall(&g);
     return g.hash == 0 ? 1 : g.hash;
 }
@@ -1965,7 +1998,7 @@ static bool all_ended(const world *w)
         const jobq_memory_claim *c = &jobq__memory_claims(store(w))[i];
         if (c->worker != 0 && !is_burned(w, c->worker, c->number)) return false;
     }
-    return outbox_done(w);
+    return outbox_done(w) && !waiting(w);
 }
 
 static void calm(world *w)
@@ -2009,14 +2042,14 @@ static bool next_move(const world *w, int n, move *m)
     return true;
 }
 
-/* Without faults, with good handlers, every job ends within a bound, and every message, poison
+/* Without faults, with good handlers, every job ends within a bound, and every message, bad
  * or not: it costs each attempt a worker, whose lease has to run out. */
 static void settle_down(world *w)
 {
     int bound = set->partitions == 0 ? 60 : 60 + 20 * policy.max_attempts;
     int ticks_left, n, did, moved = 0;
 
-    bound += 40 * set->poisons;
+    bound += 40 * set->crashing;
     calm(w);
     for (ticks_left = bound; ticks_left > 0 && broken[0] == '\0'; ticks_left--) {
         do {
@@ -2146,7 +2179,7 @@ static bool of_worker(uint8_t kind)
 {
     return kind != MOVE_TICK && kind != MOVE_CANCEL && kind != MOVE_STEP && kind != MOVE_HOLD &&
            kind != MOVE_UNHOLD && kind != MOVE_COMMIT && kind != MOVE_FALL &&
-           kind != MOVE_SHOW;
+           kind != MOVE_SHOW && kind != MOVE_PRODUCE;
 }
 
 static void say_move(const world *w, int line, const move *m)
@@ -2198,6 +2231,7 @@ static void say_move(const world *w, int line, const move *m)
     }
     if (m->kind == MOVE_UNSURE) printf(": %s", ends[m->more]);
     if (m->kind == MOVE_CANCEL) printf(": job %d", m->arg);
+    if (m->kind == MOVE_PRODUCE) printf(": %s", jobq_enum_name(JOBQ_ENUM_KNOWN, m->arg));
     if (m->kind == MOVE_STEP) printf(m->arg == 0 ? " forward" : " back");
     if (m->kind == MOVE_FALL) printf(": %d", m->arg);
     printf("\n");
@@ -2250,6 +2284,16 @@ static double seconds(void)
     return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
 }
 
+/* Time, crashes and lost answers matter to schedules, the ends of jobs to keys. */
+static void bound_known(world *w)
+{
+    if (!set->schedule && !set->known) return;
+    w->left[MOVE_HOLD] = w->left[MOVE_STOP] = w->left[MOVE_BUSY] = w->left[MOVE_NOTIFY] = 0;
+    w->left[MOVE_SLOW] = w->left[MOVE_PAUSE] = 0;
+    if (set->schedule) w->left[MOVE_CANCEL] = w->left[MOVE_OUTCOME] = 0;
+    if (set->known) w->left[MOVE_STEP] = w->left[MOVE_EXECUTE] = w->left[MOVE_REFUSE] = 0;
+}
+
 static void bound_faults(world *w)
 {
     int i;
@@ -2260,7 +2304,9 @@ static void bound_faults(world *w)
     w->left[MOVE_CANCEL] = w->left[MOVE_HOLD] = w->left[MOVE_STOP] = 1;
     w->left[MOVE_STEP] = w->left[MOVE_NOTIFY] = w->left[MOVE_COMMIT] = 1;
     w->left[MOVE_FALL] = set->falls;
-    if (set->poisons == 0) return;
+    w->left[MOVE_PRODUCE] = set->known ? PRODUCED : 0;
+    bound_known(w);
+    if (set->crashing == 0) return;
     w->left[MOVE_EXECUTE] = w->left[MOVE_CUT] = w->left[MOVE_CRASH] = 0;
     w->left[MOVE_PAUSE] = w->left[MOVE_SLOW] = w->left[MOVE_REFUSE] = w->left[MOVE_STEP] = 0;
 }
@@ -2302,9 +2348,11 @@ static void begin(world *w)
     }
     for (i = 0; i < set->jobs - set->late_job; i++) enqueue(w, false);
     for (i = 0; i < set->jobs && set->suspects; i++) job_at(w, i)->suspect = i < 2;
-    if (set->poisons > 0) job_at(w, 0)->suspect = true;
+    if (set->crashing > 0) job_at(w, 0)->suspect = true;
     job_at(w, 0)->alone = set->alone;
     begin_outbox(w);
+    begin_schedule(w);
+    if (set->known) produce(w, JOBQ_KNOWN_LEAVE);
     for (n = 0; n < set->nodes; n++) start(w, n);
     for (n = 0; n < set->nodes; n++) pump(w, n);
     for (n = 0; n < set->nodes && !set->fresh; n++) { /* up to its first claim */
@@ -2417,7 +2465,7 @@ static bool walk_world(uint32_t most, double until, uint64_t *total)
     return good;
 }
 
-/* Each two deeds in each scene. A pair whose states are more than most has a line of its own. */
+/* Each two operations in each scene. A pair with more states than most has a line of its own. */
 static bool walk_pairs(uint32_t most, double until, uint64_t *total)
 {
     double began = seconds();
@@ -2425,14 +2473,14 @@ static bool walk_pairs(uint32_t most, double until, uint64_t *total)
     int a, b, scene, pairs = 0;
     bool good = true;
 
-    for (a = 0; a < DEED_COUNT && good; a++) {
-        for (b = a; b < DEED_COUNT && good; b++) {
+    for (a = 0; a < OPERATION_COUNT && good; a++) {
+        for (b = a; b < OPERATION_COUNT && good; b++) {
             for (scene = 0; scene < SCENES && good; scene++, pairs++) {
-                pair_deeds[0] = (deed)a;
-                pair_deeds[1] = (deed)b;
+                pair_operations[0] = (operation)a;
+                pair_operations[1] = (operation)b;
                 pair_is = (pair_scene)scene;
                 good = walk_world(most, until, &states);
-                if (!good) printf("pair: %s and %s\n", deed_names[a], deed_names[b]);
+                if (!good) printf("pair: %s and %s\n", operation_names[a], operation_names[b]);
             }
         }
     }

@@ -216,7 +216,7 @@ static void check_acknowledged(const world *w, int64_t id, const jobq_cursor *be
         char nature = nature_of(w, id, seq);
         bool dead = m != NULL && m->dead;
         if (dead && nature == 'g' && (set->attempts > 1 || blameless(w))) {
-            violate("law 15: an innocent message is a dead letter");
+            violate("law 15: a good message is a dead letter");
         }
         if (!dead && !handled(w, id, seq)) {
             violate("law 11: message %d of partition %d is acknowledged, but nobody handled it",

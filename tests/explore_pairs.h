@@ -16,7 +16,7 @@ enum { PAIR_A = 11, PAIR_B = 12, PAIR_C = 13, PAIR_KIND = 2 };
  * late, too. Dead: A has been for two days. Idle: A holds nothing, and may leave for good. */
 typedef enum pair_scene { SCENE_LATE, SCENE_SUSPECT, SCENE_DEAD, SCENE_IDLE, SCENES } pair_scene;
 
-#define DEEDS(X)                                                                                   \
+#define OPERATIONS(X)                                                                              \
     X(claim)                                                                                       \
     X(claim_suspect)                                                                               \
     X(claim_of_b)                                                                                  \
@@ -38,21 +38,21 @@ typedef enum pair_scene { SCENE_LATE, SCENE_SUSPECT, SCENE_DEAD, SCENE_IDLE, SCE
     X(prune)                                                                                       \
     X(register)
 
-typedef enum deed {
-#define X(name) DEED_##name,
-    DEEDS(X)
+typedef enum operation {
+#define X(name) OPERATION_##name,
+    OPERATIONS(X)
 #undef X
-        DEED_COUNT
-} deed;
+        OPERATION_COUNT
+} operation;
 
-static const char *const deed_names[] = {
+static const char *const operation_names[] = {
 #define X(name) #name,
-    DEEDS(X)
+    OPERATIONS(X)
 #undef X
 };
 
 static pair_scene pair_is;
-static deed pair_deeds[2];
+static operation pair_operations[2];
 
 static wire *pair_send(world *w, int n, jobq_request_kind kind, int64_t worker, int64_t number)
 {
@@ -95,7 +95,7 @@ static void pair_settle(world *w, int n, jobq_event_kind kind, jobq_request_kind
     s->request.endings[0].worker = PAIR_A;
     s->request.endings[0].claim = 1;
     jobq_job_decide(&policy, job_at(w, 1), &event, &s->request.endings[0].decision);
-    if (pair_deeds[n] == DEED_park) s->request.endings[0].decision.delay_us = JOBQ_NEVER;
+    if (pair_operations[n] == OPERATION_park) s->request.endings[0].decision.delay_us = JOBQ_NEVER;
 }
 
 static void pair_beat(world *w, int n, int64_t worker)
@@ -106,32 +106,33 @@ static void pair_beat(world *w, int n, int64_t worker)
     s->request.settled[0] = worker == PAIR_A ? 2 : 0;
 }
 
-static void pair_do(world *w, int n, deed what)
+static void pair_do(world *w, int n, operation what)
 {
     switch (what) {
-    case DEED_claim: pair_claim(w, n, PAIR_A, false); break;
-    case DEED_claim_suspect: pair_claim(w, n, PAIR_A, true); break;
-    case DEED_claim_of_b: pair_claim(w, n, PAIR_B, false); break;
-    case DEED_burn: pair_send(w, n, JOBQ_REQUEST_RECOVER, PAIR_A, 5); break;
-    case DEED_recover: pair_send(w, n, JOBQ_REQUEST_RECOVER, PAIR_A, 1); break;
-    case DEED_burn_and_leave: pair_send(w, n, JOBQ_REQUEST_RECOVER, PAIR_A, 5); /* fall through */
-    case DEED_leave: pair_send(w, n, JOBQ_REQUEST_DEREGISTER, PAIR_A, 0); break;
-    case DEED_complete: pair_settle(w, n, JOBQ_EVENT_SUCCESS, JOBQ_REQUEST_COMPLETE); break;
-    case DEED_retry: pair_settle(w, n, JOBQ_EVENT_RETRY, JOBQ_REQUEST_SETTLE); break;
-    case DEED_park: pair_settle(w, n, JOBQ_EVENT_RELEASE, JOBQ_REQUEST_SETTLE); break;
-    case DEED_heartbeat: pair_beat(w, n, PAIR_A); break;
-    case DEED_heartbeat_of_b: pair_beat(w, n, PAIR_B); break;
-    case DEED_rescue: pair_send(w, n, JOBQ_REQUEST_RESCUE, PAIR_A, 0); break;
-    case DEED_sleep:
+    case OPERATION_claim: pair_claim(w, n, PAIR_A, false); break;
+    case OPERATION_claim_suspect: pair_claim(w, n, PAIR_A, true); break;
+    case OPERATION_claim_of_b: pair_claim(w, n, PAIR_B, false); break;
+    case OPERATION_burn: pair_send(w, n, JOBQ_REQUEST_RECOVER, PAIR_A, 5); break;
+    case OPERATION_recover: pair_send(w, n, JOBQ_REQUEST_RECOVER, PAIR_A, 1); break;
+    case OPERATION_burn_and_leave:
+        pair_send(w, n, JOBQ_REQUEST_RECOVER, PAIR_A, 5); /* fall through */
+    case OPERATION_leave: pair_send(w, n, JOBQ_REQUEST_DEREGISTER, PAIR_A, 0); break;
+    case OPERATION_complete: pair_settle(w, n, JOBQ_EVENT_SUCCESS, JOBQ_REQUEST_COMPLETE); break;
+    case OPERATION_retry: pair_settle(w, n, JOBQ_EVENT_RETRY, JOBQ_REQUEST_SETTLE); break;
+    case OPERATION_park: pair_settle(w, n, JOBQ_EVENT_RELEASE, JOBQ_REQUEST_SETTLE); break;
+    case OPERATION_heartbeat: pair_beat(w, n, PAIR_A); break;
+    case OPERATION_heartbeat_of_b: pair_beat(w, n, PAIR_B); break;
+    case OPERATION_rescue: pair_send(w, n, JOBQ_REQUEST_RESCUE, PAIR_A, 0); break;
+    case OPERATION_sleep:
         pair_send(w, n, JOBQ_REQUEST_SLEEP, PAIR_A, 0)->request.asleep = true;
         break;
-    case DEED_wake: pair_send(w, n, JOBQ_REQUEST_SLEEP, PAIR_A, 0); break;
-    case DEED_unpark: pair_send(w, n, JOBQ_REQUEST_UNPARK, PAIR_B, PAIR_KIND); break;
-    case DEED_cancel_ready: pair_send(w, n, OPERATOR_CANCEL, 0, 1); break;
-    case DEED_cancel_running: pair_send(w, n, OPERATOR_CANCEL, 0, 2); break;
-    case DEED_prune: pair_send(w, n, JOBQ_REQUEST_PRUNE, 0, 0); break;
-    case DEED_register: pair_send(w, n, JOBQ_REQUEST_REGISTER, PAIR_C, 0); break;
-    case DEED_COUNT: break;
+    case OPERATION_wake: pair_send(w, n, JOBQ_REQUEST_SLEEP, PAIR_A, 0); break;
+    case OPERATION_unpark: pair_send(w, n, JOBQ_REQUEST_UNPARK, PAIR_B, PAIR_KIND); break;
+    case OPERATION_cancel_ready: pair_send(w, n, OPERATOR_CANCEL, 0, 1); break;
+    case OPERATION_cancel_running: pair_send(w, n, OPERATOR_CANCEL, 0, 2); break;
+    case OPERATION_prune: pair_send(w, n, JOBQ_REQUEST_PRUNE, 0, 0); break;
+    case OPERATION_register: pair_send(w, n, JOBQ_REQUEST_REGISTER, PAIR_C, 0); break;
+    case OPERATION_COUNT: break;
     }
 }
 
@@ -189,8 +190,8 @@ static void begin_pair(world *w)
         w->burned[w->burned_count][0] = PAIR_A;
         w->burned[w->burned_count++][1] = 3;
     }
-    pair_do(w, 0, pair_deeds[0]);
-    pair_do(w, 1, pair_deeds[1]);
+    pair_do(w, 0, pair_operations[0]);
+    pair_do(w, 1, pair_operations[1]);
 }
 
 static void list_pair(const world *w, moves *all)

@@ -8,7 +8,8 @@
  * if nothing that others do can come between them, because both touch only rows that the
  * transaction has locked. Some things are left out, because the worlds do not have them:
  * idempotency keys, queues that are deleted or keep no history, history itself, old failed jobs and
- * old dead letters. NOTIFY is not a step but a move.
+ * old dead letters. NOTIFY is not a step but a move. jobq.promote is done with the commit, and
+ * jobq.tick at once: see explore_known.h.
  *
  * The steps of a function that another function calls are named after the caller:
  * step_settle_mark is the statement of jobq.park.
@@ -26,15 +27,17 @@
  *   recover           7         1     1       1        6
  *   set_aside         5         1     1       0        2
  *   finish            2         0     0       2        0
- *   end_keys          1         0     0       0        0
- *   complete          7         2     2       0        2
+ *   end_keys          2         0     0       0        0
+ *   kinds_apart       1         0     0       0        0
+ *   complete_unkept   1         1     1       0        0
+ *   complete          5         1     1       0        2
  *   settle            8         2     1       0        6
  *   busy_or_lost      1         0     0       0        0
  *   lock_kinds        1         1     0       0        0
  *   park              1         0     0       0        0
  *   settle_here       1         0     0       0        0
  *   register          1         0     0       0        1
- *   heartbeat        11         0     0       0       10
+ *   heartbeat        12         0     0       0       10
  *   strays            1         0     0       0        0
  *   deregister        5         1     0       0        5
  *   sleep             3         1     0       1        3
@@ -44,7 +47,7 @@
  *   unpark            4         2     1       0        4
  *   mend              2         0     0       2        2
  *   prune             6         4     4       0        2
- *   cancel            5         2     0       0        4
+ *   cancel            6         2     0       0        4
  *   request           3         0     0       0        0
  */
 #define STEPS(X)                                                                                   \
@@ -483,6 +486,15 @@ static step step_settle_write(txn *t)
 
 /* ---- workers --------------------------------------------------------------------------------- */
 
+static void list_bits(uint64_t bits, int32_t *ids, int32_t most, int32_t *count)
+{
+    int32_t i;
+
+    for (*count = 0, i = 1; i < 64 && *count < most; i++) {
+        if ((bits >> i & 1) != 0) ids[(*count)++] = i;
+    }
+}
+
 static step step_register_insert(txn *t)
 {
     bool known = worker_place(t->last, t->s->request.worker) >= 0;
@@ -496,6 +508,7 @@ static step step_register_insert(txn *t)
     row->queues = QUEUE_BITS;
     row->kinds = kinds_of(t->b->node);
     t->s->answer.queues[t->s->answer.count++] = 1;
+    list_bits(row->kinds, t->s->answer.kinds, JOBQ_LOOP_KINDS, &t->s->answer.kind_count);
     return STEP_COMMIT;
 }
 
@@ -559,15 +572,6 @@ static const jobq_memory_worker *me(const txn *t)
 }
 
 /* Bits as a list of ids, as far as there is room. */
-static void list_bits(uint64_t bits, int32_t *ids, int32_t most, int32_t *count)
-{
-    int32_t i;
-
-    for (*count = 0, i = 1; i < 64 && *count < most; i++) {
-        if ((bits >> i & 1) != 0) ids[(*count)++] = i;
-    }
-}
-
 static void list_kinds(jobq_news *news, uint64_t kinds)
 {
     list_bits(kinds, news->kinds, JOBQ_LOOP_KINDS + JOBQ_STRAYS_MAX, &news->kind_count);
@@ -617,6 +621,7 @@ static uint64_t suspects(const txn *t, bool alone)
 
 static step step_heartbeat_suspects(txn *t)
 {
+    t->s->answer.news.tick_us = jobq__memory_next_tick(t->seen, me(t)->queues, t->b->now_us);
     t->s->answer.news.suspects = suspects(t, false) != 0;
     return STEP_heartbeat_alone;
 }

@@ -237,9 +237,16 @@ static void roll_back(world *w, uint8_t *slot)
     *slot = 0;
 }
 
+/* jobq.promote, which each function that ends jobs calls, is done here, at once. */
 static void publish(world *w, int id)
 {
+    int i;
+
     overlay(w, id, &w->store, &w->parked);
+    for (i = 0; i < store(w)->job_count; i++) {
+        if (!wrote(w, id, JOB_ROW + i)) continue;
+        jobq__memory_promote(store(w), job_at(w, i), w->backends[id].now_us);
+    }
     close_backend(w, id);
 }
 

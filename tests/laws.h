@@ -118,6 +118,19 @@ static const char *laws__rescued(const jobq_policy *policy, const wire *s, const
                       "and if it was one, it must run alone";
 }
 
+/* A job that waited is ready: the one that it follows has ended with this statement. */
+static const char *laws__followed(const jobq_memory *before, const jobq_memory *after, int i)
+{
+    int32_t first = jobq__memory_jobs(before)[i].follows;
+    jobq_job want = jobq__memory_jobs(before)[i].job;
+    bool ended = first > 0 && !jobq_state_final(jobq__memory_jobs(before)[first - 1].job.state) &&
+                 jobq_state_final(jobq__memory_jobs(after)[first - 1].job.state);
+
+    want.state = JOBQ_STATE_READY;
+    return ended && laws__same(&want, &jobq__memory_jobs(after)[i].job)
+               ? NULL : "a job that waits was written before its predecessor ended";
+}
+
 /* The first law that a statement broke, and whose job; NULL: none. */
 static const char *laws_written(const jobq_memory *before, const jobq_memory *after, const wire *s,
                                 int64_t now_us, int64_t *job)
@@ -131,6 +144,10 @@ static const char *laws_written(const jobq_memory *before, const jobq_memory *af
         *job = a->id;
         if (laws__same(a, b)) {
             wrong = laws__moved(s, a, b, now_us);
+            continue;
+        }
+        if (a->state == JOBQ_STATE_WAITING) {
+            wrong = laws__followed(before, after, i);
             continue;
         }
         switch ((int)s->request.kind) {

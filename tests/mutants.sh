@@ -18,38 +18,43 @@
 #   promise                      tested by                      mutants, among others
 #   1 nothing committed is lost  explore, simulate (custody of  orphan_never_recovered places_run_out
 #                                each job; all jobs end),       bound_never_dropped explore_late_*
-#                                differential; test_pg_sessions explore_drain_* explore_parts_*
-#                                                               explore_kinds_* sql_number_not_burned
+#                                differential;                  explore_drain_* explore_parts_*
+#                                test_pg_never_lost             explore_kinds_* sql_number_not_burned
+#                                explore (schedule, known)      explore_schedule_* explore_known_*
 #                                                               sql_late_never sql_rescue_loses_the_rest
 #                                                               sql_claim_un* sql_burned_row_removed
 #                                explore (functions statement   explore_claims_checked_too_early
 #                                by statement: pairs, claims)   explore_pairs_*
 #   2 at least once, and once    explore (own transactions),    explore_own_* explore_done_*
-#     in its own transaction     simulate; test_pg_fence        sql_lost_lease_commits
-#                                (COMMIT)
+#     in its own transaction     simulate;                      sql_lost_lease_commits
+#                                test_pg_effects_once
 #   3 no stale writer            laws.h after each statement    unfenced_settle kept_without_token
 #                                of explore and simulate;       explore_orphan_* sql_unfenced_*
-#                                conform, differential          sql_dead_worker_* sql_claim_number_*
-#   4 poison ends alone          laws.h; explore (alone);       crash_uncounted all_blamed alone_*
+#                                conform, differential,         sql_dead_worker_* sql_claim_number_*
+#                                test_pg_stale_writers
+#   4 a crashing job ends alone  laws.h; explore (alone);       crash_uncounted all_blamed alone_*
 #                                simulate (one among a          explore_timeout_* explore_suspects_*
 #                                thousand, and workers that     explore_alone_* rescue_never_first
-#                                die young); conform            sql_all_blamed sql_crash_uncounted
-#                                                               sql_suspects_mixed sql_alone_*
+#                                die young); conform,           sql_all_blamed sql_crash_uncounted
+#                                test_pg_crashing_jobs          sql_suspects_mixed sql_alone_*
 #   5 the store's clock, and     explore (each lease, each      explore_pair_lease_* handed_out_without_
 #     what was watched, alone    death, clock steps);           lease rescue_unwatched rescue_after_
 #     end a lease                test_core_loop,                outage rescue_by_snapshot sql_rescue_*
-#                                test_pg_sessions               sql_lease_runs_back explore_claims_lease_*
+#                                test_pg_leases                 sql_lease_runs_back explore_claims_lease_*
 #   6 order in a partition,      explore (its outbox worlds),   relay_* outbox_* explore_batch_*
-#     its poison alone           test_core_relay (a world of    dead_letter_overcounted
+#     a bad message alone        test_core_relay (a world of    dead_letter_overcounted
 #                                its own), test_core_outbox,    explore_says_* explore_shows_*
 #                                test_core_handlers,            sql_outbox_*
-#                                test_pg_sessions
+#                                test_pg_order
+#   (the calendar)               test_core_cron,                cron_* sql_cron_*
+#                                test_pg_calendar
 #   (rules for what comes in     test_core_strings              utf8_surrogates_taken
 #     from outside)                                             json_zero_counts
 #   7 cuts, outages, lost words  simulate, explore (cuts,       wake_up_lost notified_ignored
 #     delay or repeat only       old backends, stalls; a server news_before_registered
 #                                that crashes and forgets its   explore_pair_live_given_back
-#                                relaxed commits), the wire     explore_falls_* explore_forgets_*
+#                                relaxed commits), the wire,    explore_falls_* explore_forgets_*
+#                                test_pg_outages
 set -u
 cd "$(dirname "$0")/.."
 
@@ -72,7 +77,7 @@ build() {
         2>"$work/build.log"
 }
 
-# try_test PROGRAM [TEST or DEED]: all its tests, or one. A mutant that does not build is not killed.
+# try_test PROGRAM [TEST or OPERATION]: all its tests, or one. A mutant that does not build is not killed.
 try_test() {
     local level=-O0 library=
     case $1 in
@@ -103,8 +108,9 @@ hunt_core() {
         hunt_explore --world "${tool%%_*}"
         return ;;
     esac
-    for tool in test_core_machine test_core_rules test_core_strings test_core_handlers \
-        test_core_loop test_core_conform test_core_outbox test_core_relay test_core_crowd; do
+    for tool in test_core_machine test_core_rules test_core_strings test_core_cron test_core_schedule \
+        test_core_handlers test_core_loop test_core_conform test_core_outbox test_core_relay \
+        test_core_crowd; do
         try_test "$tool" && return
     done
     hunt_explore && return
@@ -112,11 +118,12 @@ hunt_core() {
 }
 
 hunt_sql() {
-    local tool tools="test_pg_conform test_pg_differential test_pg_fence test_pg_verbs test_pg_sessions \
-        test_pg_keys"
+    local tool tools="test_pg_conform test_pg_differential test_pg_stale_writers test_pg_verbs \
+        test_pg_leases test_pg_never_lost test_pg_crashing_jobs test_pg_keys"
     case ${work##*/} in
     sql_enqueue_*) tools=test_pg_enqueue ;;
-    sql_outbox_*) tools="test_pg_outbox test_pg_sessions test_pg_outbox_steps" ;;
+    sql_cron_*) tools=test_pg_calendar ;;
+    sql_outbox_*) tools="test_pg_outbox test_pg_order test_pg_outbox_steps" ;;
     sql_pairs_*) return 1 ;;
     esac
     for tool in $tools; do try_test "$tool" && return; done

@@ -31,6 +31,13 @@ static jobq_pg *pg;     /* the handle, in a schema of this program's own */
 static PGconn *db;      /* a connection for looking around */
 static char schema[40];
 
+/* Takes the newest migration back, so that a test can apply it again. */
+#define VERSION_BEFORE                                                                             \
+    "UPDATE jobq.meta SET version = version - 1;"                                                  \
+    "DROP TABLE IF EXISTS jobq.schedule, jobq.schedule_owner, jobq.edge CASCADE;"                  \
+    "DROP TYPE IF EXISTS jobq.cron CASCADE;"                                                       \
+    "ALTER TABLE jobq.meta DROP IF EXISTS home;"
+
 #define ONE(job) (&(jobq_pg_filter){.id = (job)}) /* for the verbs of operators */
 #define PARTITION(of, i) (((const jobq_pg_partition_row *)(of).rows)[i]) /* of a jobq_pg_rows */
 #define LETTER(of, i) (((const jobq_pg_dead_letter *)(of).rows)[i])
@@ -255,7 +262,8 @@ static inline int pg_empty(void **state)
 {
     static const char tables[] =
         "TRUNCATE jobq.job, jobq.failed, jobq.history, jobq.claim, jobq.worker, jobq.sleeper, "
-        "jobq.kind, jobq.queue, jobq.idempotency, jobq.message, jobq.partition, jobq.dead_letter";
+        "jobq.kind, jobq.queue, jobq.schedule, jobq.schedule_owner, jobq.edge, "
+        "jobq.idempotency, jobq.message, jobq.partition, jobq.dead_letter";
     char *text = for_schema(tables, schema);
     bool deadlock = true;
     int tries;
@@ -317,6 +325,25 @@ static inline int32_t register_worker(int64_t worker, int64_t lease_us)
         fail_msg("%s", error.message);
     }
     return queue;
+}
+
+#define SHORT_LEASE (300 * 1000) /* 0.3 s */
+
+static inline int64_t beat_of(int64_t worker)
+{
+    return number("SELECT beat FROM jobq.worker WHERE id = %lld", (long long)worker);
+}
+
+/* Rescues a worker whose lease has run out; how many jobs it had. */
+static inline int32_t rescue(int64_t worker)
+{
+    jobq_pg_error error;
+    int32_t rescued = -1;
+
+    if (verb_rescue(pg, NULL, worker, beat_of(worker), &rescued, &error) != JOBQ_OK) {
+        fail_msg("%s", error.message);
+    }
+    return rescued;
 }
 
 #define ALONE 2

@@ -19,6 +19,103 @@
 static jobq_pg_worker *workers[WORKERS_MAX]; /* running in this process */
 static pid_t children[WORKERS_MAX];          /* running as processes */
 
+/* -- the usual handlers -- */
+
+static int runs, others;  /* calls of handlers: of those under test, and of others */
+static int gate;          /* handlers that hold go on when it is set */
+static char seen_by_stage[4][300]; /* what handlers saw */
+
+static inline jobq_outcome succeed(jobq_call *call)
+{
+    (void)call;
+    ADD(runs);
+    return JOBQ_OUTCOME_SUCCESS;
+}
+
+static inline jobq_outcome counts_others(jobq_call *call)
+{
+    (void)call;
+    ADD(others);
+    return JOBQ_OUTCOME_SUCCESS;
+}
+
+static inline jobq_outcome holds(jobq_call *call)
+{
+    (void)call;
+    ADD(runs);
+    while (!GET(gate)) nap_us(2000);
+    return JOBQ_OUTCOME_SUCCESS;
+}
+
+static inline void see(const jobq_call *call)
+{
+    snprintf(seen_by_stage[call->job.stage], sizeof seen_by_stage[0], "%s%.*s|%.*s|%d",
+             call->payload_bytes ? "b:" : "", (int)call->payload.len,
+             call->payload.len > 0 ? call->payload.ptr : "", (int)call->headers.len,
+             call->headers.len > 0 ? call->headers.ptr : "", (int)call->job.attempt);
+}
+
+/* Test setup: empty tables, and nothing counted. */
+static inline int fresh(void **state)
+{
+    SET(runs, 0);
+    SET(others, 0);
+    SET(gate, 0);
+    memset(seen_by_stage, 0, sizeof seen_by_stage);
+    return pg_empty(state);
+}
+
+/* Puts jobs of kind k into the table, whatever enqueue would say of them. */
+static inline void insert_jobs(int count, const char *payload)
+{
+    RUN("INSERT INTO jobq.job (queue_id, kind_id, payload) SELECT q.id, k.id, %s "
+        "FROM jobq.queue q JOIN jobq.kind k ON k.queue_id = q.id, generate_series(1, %d) "
+        "WHERE q.name = 'q' AND k.name = 'k'",
+        payload, count);
+}
+
+/* Test setup: a queue and its kind are there, and empty. */
+static inline int empty_queue(void **state)
+{
+    fresh(state);
+    enqueue_count(1);
+    RUN("DELETE FROM jobq.job");
+    return 0;
+}
+
+static inline int64_t enqueue_kind(const char *kind, const char *payload)
+{
+    jobq_pg_job job = plain_job();
+
+    job.kind = kind;
+    job.payload = jobq_str_from(payload);
+    return enqueue_with(&job);
+}
+
+/* -- handles -- */
+
+static inline jobq_pg_desc desc_of(const char *conninfo)
+{
+    jobq_pg_desc d;
+
+    memset(&d, 0, sizeof d);
+    d.conninfo = conninfo;
+    d.schema = schema;
+    d.log = quiet_log;
+    return d;
+}
+
+static inline jobq_pg *open_on(const jobq_pg_desc *d)
+{
+    jobq_pg_error error;
+    jobq_pg *made;
+
+    if (jobq_pg_open(&made, d, &error) != JOBQ_OK) fail_msg("%s", error.message);
+    return made;
+}
+
+/* -- workers -- */
+
 /* Waits until a counter of the handlers reaches a value. */
 static inline bool reaches(double seconds, const int *counter, int wanted)
 {
@@ -66,6 +163,30 @@ static inline jobq_pg_worker_desc work_of(const jobq_pg_handler *handlers, size_
     d.loop.lease_us = 10 * SECOND;
     d.loop.heartbeat_us = 200000;
     return d;
+}
+
+/* A worker of queue q and kind k, which is soon given up when it has died. *h must stay. */
+static inline jobq_pg_worker_desc one_kind(jobq_pg_handler *h, jobq_handler run)
+{
+    jobq_pg_worker_desc d;
+
+    *h = handler_of("q", "k", run);
+    memset(&d, 0, sizeof d);
+    d.handlers = h;
+    d.handler_count = 1;
+    d.loop.threads = 2;
+    d.loop.lease_us = 2 * SECOND;
+    return d;
+}
+
+/* Runs a worker until nothing is due. */
+static inline void work_off(const jobq_pg_worker_desc *desc)
+{
+    jobq_pg_worker_desc d = *desc;
+    jobq_pg_error error;
+
+    d.loop.until = JOBQ_UNTIL_EMPTY;
+    if (jobq_pg_work(pg, &d, &error) != JOBQ_OK) fail_msg("%s", error.message);
 }
 
 static inline jobq_pg_worker *start_on(jobq_pg *handle, const jobq_pg_worker_desc *desc)
@@ -154,6 +275,15 @@ static inline pid_t spawn(const jobq_pg_worker_desc *desc)
     if (pid == 0) child_runs(desc);
     children[i] = pid;
     return pid;
+}
+
+static inline pid_t spawn_one(jobq_handler run, int64_t lease_us)
+{
+    jobq_pg_handler h;
+    jobq_pg_worker_desc d = one_kind(&h, run);
+
+    d.loop.lease_us = lease_us;
+    return spawn(&d);
 }
 
 static inline void forget(pid_t pid)

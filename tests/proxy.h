@@ -122,6 +122,14 @@ static inline void proxy_up(void)
     pthread_detach(thread);
 }
 
+/* Group setup and teardown. */
+static inline int pg_and_proxy_up(void **state)
+{
+    if (pg_up(state) != 0) return 1;
+    proxy_up();
+    return 0;
+}
+
 static inline void proxy_down(void)
 {
     char path[100];
@@ -129,6 +137,12 @@ static inline void proxy_down(void)
     snprintf(path, sizeof path, "%s/.s.PGSQL.%s", proxy.folder, PQport(db));
     unlink(path);
     rmdir(proxy.folder);
+}
+
+static inline int pg_and_proxy_down(void **state)
+{
+    proxy_down();
+    return pg_down(state);
 }
 
 /* From now on: fault at the at-th piece. */

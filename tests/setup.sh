@@ -48,6 +48,7 @@ breadth)
     ;;
 static) needs="bash gcc c++ libpq clang clang-tidy cppcheck" ;;
 builds) needs="bash cc c++ libpq cmake make meson pkg-config python3-venv" ;;
+judge) needs="bash server python3-venv" ;;
 fuzz) needs="bash libpq clang libfuzzer" ;;
 servers) needs="npm" ;;
 valgrind) needs="valgrind" ;;

@@ -49,7 +49,7 @@ static void simulate_assert(const char *text);
 #define SECOND ((int64_t)1000000)
 #define HOUR (3600 * SECOND)
 enum { NODES = 24, JOBS = 1000, ROWS = 192, CLAIM_ROWS = 2048, FLIGHT = 24, ZOMBIES = 64 };
-enum { QUEUE_BITS = 14, KIND_POISON = 5, KIND_RARE = 4, KINDS = 5, TRACE = 60 };
+enum { QUEUE_BITS = 14, KIND_CRASHING = 5, KIND_RARE = 4, KINDS = 5, TRACE = 60 };
 enum { RUSH = JOBS * 4 / 10 }; /* jobs that come when the faults have stopped */
 enum { OUTBOX = 3, PARTITIONS = JOBQ_MEMORY_PARTITIONS, MAILS = 3000, COMMITS = 4 * NODES };
 enum { SOME_PARTITIONS = 16 };
@@ -86,7 +86,7 @@ typedef enum event_kind {
     EVENT_ANSWER,
     EVENT_GHOST,
     EVENT_HANDLED,
-    EVENT_POISON,
+    EVENT_CRASHES,
     EVENT_DELIVERED,
     EVENT_COMMIT,
     EVENT_COMMITTED,
@@ -174,9 +174,10 @@ typedef struct world {
     uint64_t seed, hash;
     jobq_random random;
     int64_t now_us, offset_us, calm_us, outage_us, bound_us, order;
-    int32_t event_count, event_max, zombies, poisons;
+    int32_t event_count, event_max, zombies, crashing;
     bool calm, pure; /* pure: no faults but one bad job among a thousand */
-    bool young;      /* pure, but many poisons: processes start again at once, and die young */
+    bool young;      /* pure, but many jobs crash: processes start again at once, and die young */
+    bool limits;     /* each worker has a kind of which it runs one job at a time */
     bool ill, crowd, farewell; /* simulate_ill.h */
     mood mood;
     jobq_error ill_error;
@@ -350,20 +351,28 @@ static node *owner(int64_t worker)
     return NULL;
 }
 
-/* A worker that may run a job by its own clock must hold it in the store. */
+/* A worker that may run a job by its own clock must hold it in the store, and must not hold more
+ * jobs of a kind than its limit. */
 static void check_hands(int n)
 {
     const node *d = &w->nodes[n];
-    int i;
+    int held[64] = {0}, i;
 
     for (i = 0; i < JOBQ_LOOP_SLOTS && mono_us(d) < d->loop.lease_mono_us; i++) {
         const jobq_slot *s = &d->loop.slots[i];
         if (s->state != JOBQ_SLOT_QUEUED && s->state != JOBQ_SLOT_RUNNING) continue;
+        held[s->job.kind]++;
         if (s->job.worker != d->loop.worker) continue;
         if (!jobq_job_holds(job_of(s->job.id), s->job.worker, s->job.claim)) {
             violate("promise 3: worker %d may run job %d, but the store gave it to another", n,
                     (int)s->job.id);
         }
+    }
+    for (i = 0; i < d->loop.limit_count; i++) {
+        const jobq_limit *limit = &d->loop.limits[i];
+        if (held[limit->kind] <= limit->most) continue;
+        violate("law 19: worker %d holds %d jobs of kind %d", n, held[limit->kind],
+                (int)limit->kind);
     }
 }
 
@@ -755,7 +764,7 @@ static void crash(int n)
 
 static int64_t handler_time(const jobq_job *job)
 {
-    if (w->young && job->kind == KIND_POISON) return 4 * SECOND;
+    if (w->young && job->kind == KIND_CRASHING) return 4 * SECOND;
     if (w->young && job->id % 50 == 0) return between(5 * SECOND, 12 * SECOND);
     if (w->young) return between(0, 5 * MS);
     if (w->pure) return between(MS, 200 * MS);
@@ -773,14 +782,14 @@ static void take_jobs(int n)
     while ((slot = jobq__take_job(&d->loop, mono_us(d))) >= 0) {
         const jobq_job *job = &d->loop.slots[slot].job;
         event *e;
-        bool poison = job->kind == KIND_POISON;
-        if (!poison && (d->kinds >> job->kind & 1) == 0) {
+        bool crashes = job->kind == KIND_CRASHING;
+        if (!crashes && (d->kinds >> job->kind & 1) == 0) {
             trace("worker %d: has no handler for job %d", n, (int)job->id);
             jobq__job_unhandled(&d->loop, mono_us(d), slot);
             continue;
         }
         trace("worker %d: starts job %d, attempt %d", n, (int)job->id, (int)job->attempt);
-        e = plan(w->now_us + handler_time(job), poison ? EVENT_POISON : EVENT_HANDLED, n);
+        e = plan(w->now_us + handler_time(job), crashes ? EVENT_CRASHES : EVENT_HANDLED, n);
         e->arg = slot;
         e->generation = d->loop.slots[slot].generation;
     }
@@ -853,6 +862,7 @@ static void start(int n)
     d->kinds = n % 3 == 0 ? 0x0e : 0x06; /* only some have kind 3; kind 4 comes late */
     if (!rough()) d->kinds = 0x1e;
     config.threads = w->young ? 4 : 1 + n % 4;
+    config.kind_threads[n % 2] = w->limits ? 1 : 0;
     config.listen = n % 2 == 0;
     if (n % 4 == 3) config.message_queues = 0;
     jobq_loop_init(&d->loop, &config, jobq_random_next(&w->random), mono_us(d));
@@ -1047,9 +1057,9 @@ static void produce(void)
     int32_t count = (int32_t)(chance(100) ? between(1, 30) : between(1, 3)), i;
 
     for (i = 0; i < count; i++) {
-        bool poison = w->poisons > 0 && chance(20);
-        w->poisons -= poison;
-        enqueue((int32_t)(poison ? KIND_POISON : chance(20) ? KIND_RARE : between(1, 3)));
+        bool crashes = w->crashing > 0 && chance(20);
+        w->crashing -= crashes;
+        enqueue((int32_t)(crashes ? KIND_CRASHING : chance(20) ? KIND_RARE : between(1, 3)));
     }
     wake_sleepers(count);
 }
@@ -1176,7 +1186,7 @@ static void handle(const event *e)
     case EVENT_HANDLED:
         if (!stale) on_handled(e);
         break;
-    case EVENT_POISON:
+    case EVENT_CRASHES:
         if (!stale && w->nodes[n].loop.slots[e->arg].generation == e->generation) crash(n);
         break;
     case EVENT_DELIVERED:
@@ -1238,11 +1248,11 @@ static void calm_down(void)
     int n;
 
     w->calm = true;
-    w->poisons = 2;
+    w->crashing = 2;
     w->outage_us = 0;
     trace("the faults stop");
     for (n = 1; n <= OUTBOX; n++) hold(n, false);
-    w->bound_us += poison_time();
+    w->bound_us += bad_messages_time();
     for (n = 0; n < node_count; n++) {
         node *d = &w->nodes[n];
         if (d->paused) on_resume(n);
@@ -1280,6 +1290,7 @@ static void settle_seed(uint64_t seed, double hours)
 
     memset(&w->config, 0, sizeof w->config);
     w->young = seed % 8 == 4;
+    w->limits = seed % 4 == 3;
     w->pure = w->young || seed % 8 == 0;
     w->config.lease_us = leases[between(0, 3)] * SECOND;
     if (w->pure) w->config.lease_us = (w->young ? 6 : 30) * SECOND;
@@ -1287,7 +1298,7 @@ static void settle_seed(uint64_t seed, double hours)
     settle_outbox();
     w->config = jobq_loop_config_defaults(&w->config);
     w->calm_us = w->pure ? SECOND : (int64_t)(hours * (double)HOUR);
-    w->poisons = (int32_t)between(0, 3);
+    w->crashing = (int32_t)between(0, 3);
     node_count = w->young ? 1 + (int)(seed / 8 % 4) : w->pure ? 6 : (int)between(4, NODES);
     for (n = 1; n <= OUTBOX; n++) hold(n, false);
     if (w->pure) jobq_memory_policy(store, 1, NULL, false);
@@ -1298,9 +1309,9 @@ static void settle_seed(uint64_t seed, double hours)
     }
     if (w->pure) {
         for (n = 0; n < 1000; n++) {
-            bool poison = w->young ? n % 25 == 5 : n == (int)(seed % 1000);
-            enqueue(poison ? KIND_POISON : 1);
-            if (w->young && poison) job_of(n + 1)->run_at_us += n / 25 * 4 * SECOND;
+            bool crashes = w->young ? n % 25 == 5 : n == (int)(seed % 1000);
+            enqueue(crashes ? KIND_CRASHING : 1);
+            if (w->young && crashes) job_of(n + 1)->run_at_us += n / 25 * 4 * SECOND;
         }
         if (w->young) return;
         for (n = 0; n < 60; n++) write_mails(3);
@@ -1328,17 +1339,17 @@ static void check_pure(void)
     }
     for (i = 0; i < store->job_count; i++) {
         const jobq_job *job = &jobq__memory_jobs(store)[i].job;
-        bool poison = job->kind == KIND_POISON;
-        if (job->state != (poison ? JOBQ_STATE_FAILED : JOBQ_STATE_SUCCEEDED)) {
+        bool crashes = job->kind == KIND_CRASHING;
+        if (job->state != (crashes ? JOBQ_STATE_FAILED : JOBQ_STATE_SUCCEEDED)) {
             violate("promise 4: job %d, %s, %s", (int)job->id,
-                    poison ? "the poison" : "innocent", jobq_enum_name(JOBQ_ENUM_STATE,
+                    crashes ? "crashing" : "healthy", jobq_enum_name(JOBQ_ENUM_STATE,
                                                                        job->state));
         }
-        if (!poison && (job->crash != 0 || job->attempt != 1)) {
-            violate("promise 4: innocent job %d has attempt %d, crash %d", (int)job->id,
+        if (!crashes && (job->crash != 0 || job->attempt != 1)) {
+            violate("promise 4: healthy job %d has attempt %d, crash %d", (int)job->id,
                     (int)job->attempt, (int)job->crash);
         }
-        if (poison && job->crash != 3)
+        if (crashes && job->crash != 3)
             violate("promise 4: the bad job crashed %d times", (int)job->crash);
     }
 }

@@ -22,10 +22,10 @@ static jobq_memory_partition *row_of(int64_t id) { return &store->partitions[id 
 
 static char draw_nature(void)
 {
-    static const char poisons[] = "ffrrxxks";
+    static const char bad[] = "ffrrxxks";
 
     if (w->pure || !chance(30)) return 'g';
-    return poisons[between(0, (int64_t)sizeof poisons - 2)];
+    return bad[between(0, (int64_t)sizeof bad - 2)];
 }
 
 /* A transaction writes messages, and ends in a while. */
@@ -126,7 +126,7 @@ static void check_dead(const wire *s, mail *m, int32_t attempts)
     }
     if (m->nature != 'g') return;
     if (given == 0 ? m->size_before != 1 : given > 1 || !m->unlucky) {
-        violate("law 15: innocent message %d is a dead letter", name_of(m));
+        violate("law 15: good message %d is a dead letter", name_of(m));
     }
 }
 
@@ -567,8 +567,8 @@ static bool outbox_done(void)
     return true;
 }
 
-/* How long the poison that is left may keep its partition after the last fault. */
-static int64_t poison_time(void)
+/* How long the bad messages that are left may keep their partitions after the last fault. */
+static int64_t bad_messages_time(void)
 {
     const jobq_tuning *t = &w->config.tuning[OUTBOX - 1];
     int64_t left = 0;

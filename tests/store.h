@@ -1,7 +1,8 @@
 /*
- * store.h -- every deed (call) of a store of jobs and messages as a line of text, for any store.
+ * store.h -- every operation (call) of a store of jobs and messages as a line of text, for any
+ * store.
  *
- *     claim w=1 n=1 l=2                    a deed
+ *     claim w=1 n=1 l=2                    an operation
  *     ok 1 2                               its answer
  *     1 q1 k1 p0 running 0/1 attempt 1 ... what the store then shows: jobs, workers, claims
  *
@@ -146,15 +147,15 @@ typedef struct store {
  * Of messages: p partition, t to take over whom the last read saw, h the claim that was handed out,
  * o results, a digit for each message (jobq_result; none: nobody had them), g the handler has the
  * whole batch, and did c of it, b acknowledged before, l reads on, y bytes of a read. */
-typedef struct deed {
+typedef struct operation {
     char verb[12];
     int64_t arg[26];
     uint32_t given; /* bit by letter */
-} deed;
+} operation;
 
-static inline deed deed_parse(const char *line)
+static inline operation operation_parse(const char *line)
 {
-    deed d;
+    operation d;
     int used = 0;
     char key;
     long long value;
@@ -168,7 +169,7 @@ static inline deed deed_parse(const char *line)
     return d;
 }
 
-static inline void deed_format(char *out, size_t size, const deed *d)
+static inline void operation_format(char *out, size_t size, const operation *d)
 {
     int at = snprintf(out, size, "%s", d->verb), i;
 
@@ -178,12 +179,12 @@ static inline void deed_format(char *out, size_t size, const deed *d)
     }
 }
 
-static int64_t arg(const deed *d, char key, int64_t otherwise)
+static int64_t arg(const operation *d, char key, int64_t otherwise)
 {
     return (d->given >> (key - 'a') & 1) != 0 ? d->arg[key - 'a'] : otherwise;
 }
 
-/* -- a run of deeds on one store -- */
+/* -- a run of operations on one store -- */
 
 typedef struct stage {
     const store *on;
@@ -257,7 +258,7 @@ static void say_jobs(stage *s, const taking *t)
     }
 }
 
-static void do_enqueue(stage *s, const deed *d)
+static void do_enqueue(stage *s, const operation *d)
 {
     jobq_job like = jobq_job_new(0);
 
@@ -278,7 +279,7 @@ static int by_id(const void *a, const void *b)
     return (x->id > y->id) - (x->id < y->id);
 }
 
-static void do_claim(stage *s, const deed *d)
+static void do_claim(stage *s, const operation *d)
 {
     static taking t;
     jobq_lane lanes[LANES];
@@ -317,7 +318,7 @@ static void do_claim(stage *s, const deed *d)
 }
 
 /* The job as its holder knows it; made up when nobody was ever given it under this token. */
-static jobq_job in_hand(const stage *s, const deed *d)
+static jobq_job in_hand(const stage *s, const operation *d)
 {
     jobq_job job = jobq_job_new(arg(d, 'j', 1));
     int32_t i;
@@ -354,7 +355,7 @@ static jobq_policy policy_of(const stage *s, int32_t kind)
 }
 
 /* An end of a handler: decided by jobq.h from what its worker knows, written under the token. */
-static void do_settle(stage *s, const deed *d, jobq_event_kind kind)
+static void do_settle(stage *s, const operation *d, jobq_event_kind kind)
 {
     jobq_job job = in_hand(s, d);
     jobq_decision decision;
@@ -374,7 +375,7 @@ static void do_settle(stage *s, const deed *d, jobq_event_kind kind)
     say("%s", jobq_enum_name(JOBQ_ENUM_ERROR, s->on->settle(&job, &decision, next, s->now_us)));
 }
 
-static void do_beat(stage *s, const deed *d)
+static void do_beat(stage *s, const operation *d)
 {
     int64_t settled = arg(d, 'n', 0);
     news n = s->on->heartbeat(arg(d, 'w', 1), &settled, settled != 0, s->now_us);
@@ -391,7 +392,7 @@ static void do_beat(stage *s, const deed *d)
 }
 
 /* A rescuer has seen the victim's beat; b: that many beats ago. */
-static void do_rescue(stage *s, const deed *d)
+static void do_rescue(stage *s, const operation *d)
 {
     static view v;
     int64_t beat = 0;
@@ -410,7 +411,7 @@ static void do_rescue(stage *s, const deed *d)
     say("dead %d%s", (int)rescued, more ? " more" : "");
 }
 
-static void do_recover(stage *s, const deed *d)
+static void do_recover(stage *s, const operation *d)
 {
     bool more = s->on->recover(arg(d, 'w', 1), arg(d, 'n', 1), (int32_t)arg(d, 'l', 100),
                                s->now_us);
@@ -419,7 +420,7 @@ static void do_recover(stage *s, const deed *d)
 }
 
 /* Of a queue, or of a kind: then only m. */
-static void do_policy(stage *s, const deed *d)
+static void do_policy(stage *s, const operation *d)
 {
     jobq_policy p;
     int32_t queue = (int32_t)arg(d, 'q', 1), kind = (int32_t)arg(d, 'k', 0);
@@ -451,7 +452,7 @@ static void say_messages(const jobq_cursor *cursor, int32_t count, bool cut)
     if (cut) say(" cut");
 }
 
-static void do_read(stage *s, const deed *d)
+static void do_read(stage *s, const operation *d)
 {
     static const jobq_holder nobody;
     int32_t part = (int32_t)arg(d, 'p', 0);
@@ -517,7 +518,7 @@ static int never_stopping(const jobq_delivery *delivery, int64_t *remaining_us)
 }
 
 /* Runs the script on what was read, as a worker runs its handler; returns how many it gave. */
-static int32_t play(const deed *d, const jobq_policy *policy, const delivered *r,
+static int32_t play(const operation *d, const jobq_policy *policy, const delivered *r,
                     jobq_verdict *verdict, uint8_t *results)
 {
     static const jobq_delivery_store plays = {kept, never_stopping, NULL, NULL};
@@ -550,7 +551,7 @@ static int32_t play(const deed *d, const jobq_policy *policy, const delivered *r
 }
 
 /* An acknowledgement, planned by jobq.h from what its worker knows, written under the token. */
-static void do_ack(stage *s, const deed *d)
+static void do_ack(stage *s, const operation *d)
 {
     const jobq_policy *policy = &s->policies[0];
     delivered *r = &s->reads[arg(d, 'p', 0)][arg(d, 'w', 1) % WORKERS], was = *r;
@@ -582,7 +583,7 @@ static void do_ack(stage *s, const deed *d)
     say_messages(&plan.cursor, k.count, k.cut);
 }
 
-static bool do_message(stage *s, const deed *d)
+static bool do_message(stage *s, const operation *d)
 {
     int32_t part = (int32_t)arg(d, 'p', 0);
     delivered r;
@@ -607,7 +608,7 @@ static bool do_message(stage *s, const deed *d)
     return true;
 }
 
-static bool do_plain(stage *s, const deed *d)
+static bool do_plain(stage *s, const operation *d)
 {
     int64_t j = arg(d, 'j', 1), w = arg(d, 'w', 1);
 
@@ -711,7 +712,7 @@ static inline void show(stage *s)
 }
 
 /* One line of what the store shows, a job's or a partition's, or all dead letters; "none". */
-static void do_see(stage *s, const deed *d)
+static void do_see(stage *s, const operation *d)
 {
     bool dead = (d->given >> ('d' - 'a') & 1) != 0, part = (d->given >> ('p' - 'a') & 1) != 0;
     char want[16], *line, *next;
@@ -729,8 +730,8 @@ static void do_see(stage *s, const deed *d)
     if (s->at == 0) say("none");
 }
 
-/* Does a deed; its answer is in s->answer. */
-static inline void stage_do(stage *s, const deed *d)
+/* Does an operation; its answer is in s->answer. */
+static inline void stage_do(stage *s, const operation *d)
 {
     jobq_event_kind kind = event_of(d->verb);
 
@@ -747,7 +748,7 @@ static inline void stage_do(stage *s, const deed *d)
     else if (strcmp(d->verb, "see") == 0) do_see(s, d);
     else if (do_plain(s, d) || do_message(s, d)) return;
     else if (kind != JOBQ_EVENT_NONE) do_settle(s, d, kind);
-    else fail_msg("no such deed: %s", d->verb);
+    else fail_msg("no such operation: %s", d->verb);
 }
 
 #endif /* STORE_INCLUDED */

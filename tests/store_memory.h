@@ -1,5 +1,5 @@
 /*
- * store_memory.h -- the deeds of store.h on a jobq_memory.
+ * store_memory.h -- the operations of store.h on a jobq_memory.
  */
 #ifndef STORE_MEMORY_INCLUDED
 #define STORE_MEMORY_INCLUDED (1)

@@ -1,5 +1,5 @@
 /*
- * store_pg.h -- the deeds of store.h on Postgres.
+ * store_pg.h -- the operations of store.h on Postgres.
  *
  * The clock. jobq's functions call statement_timestamp() and clock_timestamp() by these names,
  * through a fixed search_path. Here a schema has functions of the same names, which return the
@@ -305,7 +305,7 @@ static int32_t pg_unpark(int32_t kind, int64_t now_us)
     return (int32_t)number("SELECT jobq.unpark(%d, 1000)", (int)kind);
 }
 
-static void pg_sleep_deed(int64_t worker, bool asleep, int64_t now_us)
+static void pg_sleep_operation(int64_t worker, bool asleep, int64_t now_us)
 {
     pg_at(now_us);
     RUN("SELECT jobq.sleep(%lld, '{1,2}', %s)", (long long)worker, asleep ? "true" : "false");
@@ -481,7 +481,8 @@ static void pg_look_parts(view *v)
         }
     }
     PQclear(res);
-    res = sql(db, "SELECT partition %% 32768, seq, attempts FROM jobq.dead_letter ORDER BY 1, 2");
+    res = sql(db, "SELECT partition_id %% 32768, seq, attempts FROM jobq.dead_letter"
+                  " ORDER BY 1, 2");
     v->letters = PQntuples(res);
     for (i = 0; i < v->letters; i++) {
         v->letter[i].part = atoll(PQgetvalue(res, i, 0));
@@ -534,6 +535,6 @@ static const store store_pg = {
     "Postgres",   pg_reset,     pg_policy, pg_kind_policy, pg_pause, pg_enqueue, pg_enroll,
     pg_claim,     pg_recover,
     pg_settle,    pg_heartbeat, pg_rescue, pg_deregister, pg_cancel,  pg_revive, pg_unpark,
-    pg_sleep_deed, pg_prune, pg_send, pg_read, pg_ack, pg_renew, pg_look};
+    pg_sleep_operation, pg_prune, pg_send, pg_read, pg_ack, pg_renew, pg_look};
 
 #endif /* STORE_PG_INCLUDED */

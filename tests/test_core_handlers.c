@@ -298,6 +298,196 @@ static void a_message_exceeded_before_delivery_counts_its_deliveries_only(void *
     assert_int_equal(jobq_memory_message_at(memory, 1, 2)->attempts, 2);
 }
 
+/* ---- jobq_test: handlers by name, with simulated time ---------------------------------------- */
+
+static jobq_test *by_name;
+static int64_t started_us[32]; /* of each run */
+static jobq_stop stops;
+static int succeeds, pause_seconds;
+
+static jobq_outcome look_around(jobq_call *c)
+{
+    started_us[runs++] = jobq_test_now(by_name);
+    assert_true(jobq_str_equal(c->kind, jobq_str_from("welcome")));
+    assert_true(jobq_str_equal(c->payload, jobq_str_from("{\"to\":7}")));
+    assert_true(jobq_str_equal(c->headers, jobq_str_from("{\"trace\":\"a\"}")));
+    assert_false(c->payload_bytes);
+    assert_ptr_equal(c->conn, &stops);
+    stops = jobq_call_stopping(c);
+    if (stops == JOBQ_STOP_SHUTDOWN) return JOBQ_OUTCOME_RELEASE;
+    if (stops == JOBQ_STOP_CANCEL) return JOBQ_OUTCOME_CANCELLED;
+    jobq_call_error(c, jobq_str_from("mailbox full"));
+    return runs < *(int *)c->user ? JOBQ_OUTCOME_RETRY : JOBQ_OUTCOME_SUCCESS;
+}
+
+static jobq_outcome hand_over(jobq_call *c)
+{
+    char local[] = "\001\002";
+
+    assert_true(jobq_call_next(c, jobq_str_from(local), true));
+    memset(local, 0, sizeof local); /* it has been copied */
+    return JOBQ_OUTCOME_SUCCESS;
+}
+
+static jobq_outcome take_over(jobq_call *c)
+{
+    assert_true(c->payload_bytes);
+    assert_true(jobq_str_equal(c->payload, jobq_str_from("\001\002")));
+    jobq_test_sleep(by_name, JOBQ_SECONDS(pause_seconds));
+    stops = jobq_call_stopping(c);
+    return JOBQ_OUTCOME_SUCCESS;
+}
+
+static jobq_outcome commit(jobq_call *c)
+{
+    (void)c;
+    return JOBQ_OUTCOME_DONE;
+}
+
+static int64_t welcome(int succeeds_at)
+{
+    static const jobq_job_handler handlers[] = {
+        {.queue = "mail", .kind = "welcome", .run = {look_around}, .user = &succeeds},
+        {.queue = "mail", .kind = "in-two", .run = {hand_over, take_over}},
+        {.queue = "mail", .kind = "own", .run = {commit}}};
+    static const jobq_policy policy = {.max_attempts = 3, .backoff = {.base_us = 10 * SECOND}};
+    jobq_test_job job = {.queue = "mail", .kind = "welcome", .timeout_us = 20 * SECOND};
+
+    runs = 0;
+    stops = JOBQ_STOP_NONE;
+    succeeds = succeeds_at;
+    free(by_name);
+    by_name = jobq_test_init(malloc(jobq_test_size()), handlers, 3);
+    jobq_test_conn(by_name, &stops);
+    jobq_test_policy(by_name, "mail", NULL, &policy);
+    job.payload = jobq_str_from("{\"to\":7}");
+    job.headers = jobq_str_from("{\"trace\":\"a\"}");
+    return jobq_test_enqueue(by_name, &job);
+}
+
+static void a_test_shows_retries_and_their_times(void **unused)
+{
+    int64_t id = welcome(99);
+
+    (void)unused;
+    assert_int_equal(jobq_test_run(by_name, JOBQ_SECONDS(5)), 1);
+    assert_int_equal(jobq_test_get(by_name, id)->state, JOBQ_STATE_READY);
+    assert_int_equal(jobq_test_get(by_name, id)->attempt, 1);
+    assert_in_range(jobq_test_get(by_name, id)->run_at_us, 7 * SECOND, 13 * SECOND);
+    assert_string_equal(jobq_test_error(by_name, id), "mailbox full");
+    assert_true(jobq_test_now(by_name) == JOBQ_SECONDS(5));
+    assert_int_equal(jobq_test_run(by_name, JOBQ_HOURS(1)), 2);
+    assert_true(jobq_test_now(by_name) < JOBQ_MINUTES(1)); /* every job has ended */
+    assert_in_range(started_us[2] - started_us[1], 15 * SECOND, 26 * SECOND);
+    assert_int_equal(jobq_test_get(by_name, id)->state, JOBQ_STATE_FAILED);
+    assert_string_equal(jobq_test_error(by_name, id), "Max retries (3) exceeded: mailbox full");
+    assert_null(jobq_test_get(by_name, id + 1));
+}
+
+/* The run of a test with one fault: how often the handler ran. */
+static int64_t faulty(jobq_test_event event, jobq_state ends, int attempt)
+{
+    int64_t id = welcome(0), ran;
+
+    jobq_test_fault(by_name, event);
+    ran = jobq_test_run(by_name, JOBQ_HOURS(1));
+    assert_int_equal(jobq_test_get(by_name, id)->state, ends);
+    assert_int_equal(jobq_test_get(by_name, id)->attempt, attempt);
+    return ran;
+}
+
+static void a_test_injects_failures(void **unused)
+{
+    (void)unused;
+    assert_int_equal(faulty(JOBQ_TEST_NOTHING, JOBQ_STATE_SUCCEEDED, 1), 1);
+    assert_int_equal(faulty(JOBQ_TEST_CRASH, JOBQ_STATE_SUCCEEDED, 1), 2);
+    assert_true(started_us[1] > 30 * SECOND); /* after a lease */
+    assert_int_equal(faulty(JOBQ_TEST_UNSURE, JOBQ_STATE_SUCCEEDED, 1), 1);
+    assert_int_equal(by_name->loop.stats.reconnects, 1);
+    assert_int_equal(by_name->loop.stats.lost, 0);
+    assert_int_equal(faulty(JOBQ_TEST_TIMEOUT, JOBQ_STATE_SUCCEEDED, 2), 2);
+    assert_string_equal(jobq_test_error(by_name, 1), "the handler ran out of time");
+    assert_true(started_us[0] == 20 * SECOND);
+    assert_int_equal(faulty(JOBQ_TEST_CANCEL, JOBQ_STATE_CANCELLED, 1), 1);
+    assert_int_equal(stops, JOBQ_STOP_CANCEL);
+    assert_int_equal(faulty(JOBQ_TEST_SHUTDOWN, JOBQ_STATE_SUCCEEDED, 1), 2);
+}
+
+static void a_test_keeps_what_a_handler_committed(void **unused)
+{
+    jobq_test_job job = {.queue = "mail", .kind = "own"};
+
+    (void)unused;
+    welcome(0);
+    jobq_test_run(by_name, JOBQ_SECONDS(1));
+    assert_int_equal(jobq_test_enqueue(by_name, &job), 2);
+    assert_int_equal(jobq_test_enqueue(by_name, &job), 3);
+    jobq_test_fault(by_name, JOBQ_TEST_CRASH);
+    assert_int_equal(jobq_test_run(by_name, JOBQ_MINUTES(5)), 2);
+    assert_int_equal(jobq_test_get(by_name, 2)->state, JOBQ_STATE_SUCCEEDED);
+    assert_int_equal(jobq_test_get(by_name, 3)->state, JOBQ_STATE_SUCCEEDED);
+    assert_string_equal(jobq_test_error(by_name, 3), "");
+}
+
+static void a_test_lets_workers_die_until_the_job_fails(void **unused)
+{
+    int64_t id = welcome(0), ran = 0;
+
+    (void)unused;
+    while (!jobq_state_final(jobq_test_get(by_name, id)->state)) {
+        jobq_test_fault(by_name, JOBQ_TEST_CRASH);
+        ran += jobq_test_run(by_name, JOBQ_SECONDS(20));
+    }
+    assert_int_equal(ran, 5); /* twice beside other work, then alone */
+    assert_int_equal(jobq_test_get(by_name, id)->crash, 3);
+    assert_string_equal(jobq_test_error(by_name, id), "Max crashes (3) exceeded: worker died");
+}
+
+static void a_test_takes_what_postgres_takes(void **unused)
+{
+    jobq_test_job job = {.queue = "mail", .kind = "in-two", .stages = 2,
+                         .delay_us = 5 * SECOND, .timeout_us = 30 * SECOND};
+
+    (void)unused;
+    welcome(0);
+    job.payload = jobq_str_from("{\"a\":");
+    assert_int_equal(jobq_test_enqueue(by_name, &job), 0); /* not JSON */
+    job.payload_bytes = true;
+    job.headers = jobq_str_from("[");
+    assert_int_equal(jobq_test_enqueue(by_name, &job), 0);
+    job.headers.ptr = NULL;
+    job.kind = "";
+    assert_int_equal(jobq_test_enqueue(by_name, &job), 0);
+    job.kind = "unknown";
+    assert_int_equal(jobq_test_enqueue(by_name, &job), 2);
+    job.kind = "in-two";
+    assert_int_equal(jobq_test_enqueue(by_name, &job), 3);
+    pause_seconds = 10;
+    assert_int_equal(jobq_test_run(by_name, JOBQ_SECONDS(20)), 3);
+    assert_int_equal(stops, JOBQ_STOP_NONE);
+    assert_true(jobq_test_now(by_name) == 20 * SECOND);
+    assert_int_equal(jobq_test_get(by_name, 3)->state, JOBQ_STATE_SUCCEEDED);
+    assert_int_equal(jobq_test_get(by_name, 3)->attempt, 1);
+    assert_int_equal(jobq_test_get(by_name, 2)->state, JOBQ_STATE_READY); /* waits for a handler */
+}
+
+/* A handler that outlasts its limit: what it returns then changes nothing. */
+static void a_test_lets_time_pass_in_a_handler(void **unused)
+{
+    jobq_test_job job = {.queue = "mail", .kind = "in-two", .stages = 2,
+                         .timeout_us = 30 * SECOND, .max_attempts = 1};
+
+    (void)unused;
+    welcome(0);
+    assert_int_equal(jobq_test_enqueue(by_name, &job), 2);
+    pause_seconds = 31;
+    assert_int_equal(jobq_test_run(by_name, JOBQ_HOURS(1)), 3);
+    assert_int_equal(stops, JOBQ_STOP_TIMEOUT);
+    assert_int_equal(jobq_test_get(by_name, 2)->state, JOBQ_STATE_FAILED);
+    assert_string_equal(jobq_test_error(by_name, 2),
+                        "Max retries (1) exceeded: the handler ran out of time");
+}
+
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
@@ -309,6 +499,12 @@ int main(void)
         cmocka_unit_test(messages_reach_their_handler_in_order),
         cmocka_unit_test(a_batch_reaches_its_handler_whole),
         cmocka_unit_test(a_message_exceeded_before_delivery_counts_its_deliveries_only),
+        cmocka_unit_test(a_test_shows_retries_and_their_times),
+        cmocka_unit_test(a_test_injects_failures),
+        cmocka_unit_test(a_test_keeps_what_a_handler_committed),
+        cmocka_unit_test(a_test_lets_workers_die_until_the_job_fails),
+        cmocka_unit_test(a_test_takes_what_postgres_takes),
+        cmocka_unit_test(a_test_lets_time_pass_in_a_handler),
     };
 
     return cmocka_run_group_tests_name("handlers", tests, NULL, NULL);

@@ -770,7 +770,7 @@ static void what_remains_is_asked_ever_more_seldom(void **unused)
 
 /* ---- what seldom happens --------------------------------------------------------------------- */
 
-static void deed(jobq_request_kind kind, int64_t worker, int64_t number, int64_t now)
+static void perform(jobq_request_kind kind, int64_t worker, int64_t number, int64_t now)
 {
     jobq_request a;
 
@@ -1214,6 +1214,31 @@ static void a_flush_that_failed_is_sent_again(void **unused)
     assert_int_equal(jobq_memory_get(memory, 1)->job.state, JOBQ_STATE_SUCCEEDED);
 }
 
+static void the_configurations_defaults(void **unused)
+{
+    jobq_loop_config c = jobq_loop_config_defaults(NULL), full;
+
+    (void)unused;
+    assert_int_equal(c.threads, 4);
+    assert_int_equal(c.batch_max, JOBQ_LOOP_SLOTS / 2 < 1000 ? JOBQ_LOOP_SLOTS / 2 : 1000);
+    assert_int_equal(c.lease_us, JOBQ_SECONDS(30));
+    assert_int_equal(c.heartbeat_us, JOBQ_SECONDS(5));
+    assert_int_equal(c.poll_us, JOBQ_SECONDS(1));
+    assert_int_equal(c.flush_us, JOBQ_MILLISECONDS(5));
+    assert_int_equal(c.linger_us, JOBQ_MILLISECONDS(20));
+    assert_int_equal(c.sweep_us, JOBQ_SECONDS(5));
+    assert_int_equal(c.grace_us, JOBQ_SECONDS(30));
+    assert_int_equal(c.answer_us, JOBQ_SECONDS(10));
+    assert_int_equal(c.prune_us, JOBQ_MINUTES(10));
+    assert_int_equal(c.vacuum_rows, 100000);
+    assert_true(c.jobs_max == JOBQ_NEVER);
+    assert_int_equal(c.until, JOBQ_UNTIL_STOPPED);
+    c = jobq_loop_config_defaults(&(jobq_loop_config){.listen = true});
+    assert_int_equal(c.poll_us, JOBQ_SECONDS(5));
+    full = jobq_loop_config_defaults(&c);
+    assert_memory_equal(&full, &c, sizeof c);
+}
+
 /* A queue that came after this worker registered: its policy is not known yet. */
 static void a_job_of_an_unknown_queue_is_worked_by_the_defaults(void **unused)
 {
@@ -1389,7 +1414,7 @@ static void a_dead_worker_registers_anew(void **unused)
     settle_down(6 * SECOND);
     assert_int_equal(loop.stats.deaths, 1);
     assert_true(loop.worker != before && loop.worker != 0);
-    deed(JOBQ_REQUEST_SLEEP, before, 0, 6 * SECOND); /* of the dead: nobody there to sleep */
+    perform(JOBQ_REQUEST_SLEEP, before, 0, 6 * SECOND); /* of the dead: nobody there to sleep */
 }
 
 /* Asked to stop while the database is away: it leaves after the grace; what it holds is rescued. */
@@ -1604,6 +1629,191 @@ static void as_many_kinds_are_claimed_as_the_news_list(void **unused)
     for (i = 0; i < loop.kind_count; i++) assert_int_not_equal(loop.kinds[i], met);
 }
 
+/* -- law (19): kind 1 is slow and has a limit, kind 2 is quick -- */
+
+#define KINDS (1 << 1 | 1 << 2)
+#define QUEUES (1 << 1 | 1 << 2)
+
+static int limited_in(int32_t queue_of_1, int32_t queue_of_2)
+{
+    jobq_loop_config config;
+
+    setup(NULL);
+    memset(&config, 0, sizeof config);
+    config.threads = 4;
+    config.listen = true;
+    config.kind_threads[0] = 1;
+    config.kind_queues[0] = queue_of_1;
+    config.kind_queues[1] = queue_of_2;
+    jobq_loop_init(&loop, &config, 12345, 0);
+    return 0;
+}
+
+static int limited(void **unused)
+{
+    (void)unused;
+    return limited_in(1, 1);
+}
+
+static int limited_apart(void **unused)
+{
+    (void)unused;
+    return limited_in(1, 2);
+}
+
+static void add_of(int32_t queue, int32_t kind, int count, int64_t now)
+{
+    jobq_job like = jobq_job_new(0);
+
+    like.queue = queue;
+    like.kind = kind;
+    while (count-- > 0) {
+        assert_true(jobq_memory_enqueue(memory, &like, jobq_str_from("{}"), now) > 0);
+    }
+}
+
+/* Does all that is due, hands out all jobs; returns the claims, the last of them in *claim. */
+static int limited_step(int64_t now, jobq_request *claim)
+{
+    int32_t slow = 0, i;
+    int count = 0, n;
+
+    for (n = 0; n < 200; n++) {
+        jobq_request a = asks(&loop, now);
+        if (a.kind == JOBQ_REQUEST_WAIT) break;
+        jobq__memory_perform(memory, &loop, &a, QUEUES, KINDS, now, now);
+        while (jobq__take_job(&loop, now) >= 0) {}
+        count += claims(&a);
+        if (claims(&a) && claim != NULL) *claim = a;
+    }
+    assert_true(n < 200);
+    for (i = 0; i < loop.running_count; i++) slow += loop.slots[loop.running[i]].job.kind == 1;
+    assert_true(slow <= 1);
+    return count;
+}
+
+/* How many jobs of a kind this worker runs. *slot: one of them. */
+static int32_t running_of(int32_t kind, int32_t *slot)
+{
+    int32_t i, count = 0;
+
+    for (i = 0; i < loop.running_count; i++) {
+        if (loop.slots[loop.running[i]].job.kind != kind) continue;
+        if (slot != NULL) *slot = loop.running[i];
+        count++;
+    }
+    return count;
+}
+
+static void end_one(int32_t kind, int64_t now)
+{
+    int32_t slot = -1;
+
+    assert_true(running_of(kind, &slot) > 0);
+    told_handled(&loop, now, slot, loop.slots[slot].generation, JOBQ_OUTCOME_SUCCESS, 0, false);
+}
+
+static int32_t in_state(int32_t kind, jobq_state state)
+{
+    int32_t i, count = 0;
+
+    for (i = 1; i <= memory->job_count; i++) {
+        const jobq_memory_job *mj = jobq_memory_get(memory, i);
+        count += mj->job.kind == kind && mj->job.state == state;
+    }
+    return count;
+}
+
+/* Quick jobs behind many slow ones in one lane all run while the first slow one does. The other
+ * slow ones are not held meanwhile, so other workers may have them. */
+static void quick_jobs_pass_a_kind_at_its_limit(void **unused)
+{
+    int64_t now = 0;
+    int i;
+
+    (void)unused;
+    add_of(1, 1, 20, 0);
+    add_of(1, 2, 40, 0);
+    for (i = 0; i < 400 && in_state(2, JOBQ_STATE_SUCCEEDED) < 40; i++, now += SECOND / 1000) {
+        limited_step(now, NULL);
+        assert_int_equal(running_of(1, NULL), 1);
+        while (running_of(2, NULL) > 0) end_one(2, now);
+    }
+    assert_int_equal(in_state(2, JOBQ_STATE_SUCCEEDED), 40);
+    assert_int_equal(in_state(1, JOBQ_STATE_SUCCEEDED), 0);
+    limited_step(now, NULL);
+    assert_int_equal(in_state(1, JOBQ_STATE_RUNNING), 1);
+    assert_int_equal(in_state(1, JOBQ_STATE_READY), 19);
+}
+
+/* The bound of its lane has passed the kind's next job. It starts when the one before it ends, and
+ * not at the next sweep. */
+static void jobs_that_claims_have_passed_start_at_once(void **unused)
+{
+    jobq_request claim;
+
+    (void)unused;
+    add_of(1, 1, 1, 0);
+    limited_step(0, NULL);
+    assert_int_equal(running_of(1, NULL), 1);
+    add_of(1, 1, 1, 10);
+    add_of(1, 2, 2, 20);
+    jobq_loop_notified(&loop, 10 * JOBQ__MS, false);
+    limited_step(10 * JOBQ__MS, &claim);
+    assert_false(claim.every_kind);
+    assert_int_equal(running_of(2, NULL), 2);
+    end_one(1, 20 * JOBQ__MS);
+    limited_step(20 * JOBQ__MS, NULL);
+    assert_int_equal(running_of(1, NULL), 1);
+    assert_int_equal(in_state(1, JOBQ_STATE_SUCCEEDED), 1);
+}
+
+/* A queue whose kinds are all at their limits costs the claims of others nothing, and no claims if
+ * there are no others. */
+static void a_queue_of_full_kinds_is_left_out(void **unused)
+{
+    jobq_policy policy = jobq_policy_defaults(NULL);
+    jobq_request claim;
+    int32_t i;
+
+    (void)unused;
+    add_of(1, 1, 5, 0);
+    add_of(2, 2, 1, 0);
+    limited_step(0, NULL);
+    assert_int_equal(running_of(1, NULL), 1);
+    assert_int_equal(limited_step(SECOND, &claim), 1);
+    assert_true(claim.lane_count > 0);
+    for (i = 0; i < claim.lane_count; i++) assert_int_equal(claim.lanes[i].queue, 2);
+    end_one(2, SECOND);
+    jobq_memory_policy(memory, 2, &policy, true);
+    loop.beat_mono_us = SECOND;
+    limited_step(SECOND, NULL);
+    assert_true(loop.queues[1].paused);
+    assert_int_equal(limited_step(20 * SECOND, NULL), 0);
+    end_one(1, 21 * SECOND);
+    assert_true(limited_step(21 * SECOND, NULL) > 0);
+    assert_int_equal(running_of(1, NULL), 1);
+}
+
+/* A backlog of slow jobs: a claim brings about as many as may run, although handlers that are quick
+ * on average would allow a large one. */
+static void few_jobs_are_claimed_only_to_be_given_back(void **unused)
+{
+    int64_t now = 0;
+    int i;
+
+    (void)unused;
+    add_of(1, 1, 90, 0);
+    loop.handler_us = 0;
+    for (i = 0; i < 60; i++, now += 10 * JOBQ__MS) {
+        limited_step(now, NULL);
+        end_one(1, now);
+        loop.handler_us = 0;
+    }
+    assert_int_equal(loop.stats.succeeded, 60);
+    assert_in_range(loop.stats.released, 1, 90 + 60);
+}
+
 static void strange_answers_are_ignored(void **unused)
 {
     static jobq_loop before;
@@ -1616,12 +1826,12 @@ static void strange_answers_are_ignored(void **unused)
     before = loop;
     jobq__unsettled(&loop, 1, JOBQ_REQUEST_COMPLETE, &unknown);
     assert_int_equal(jobq__claimed_job(&loop, 1, &odd), -1); /* no token */
-    deed(JOBQ_REQUEST_WAIT, 0, 0, 1);
-    deed(JOBQ_REQUEST_EXIT, 0, 0, 1);
-    deed(JOBQ_REQUEST_ABANDON, 0, 0, 1);
+    perform(JOBQ_REQUEST_WAIT, 0, 0, 1);
+    perform(JOBQ_REQUEST_EXIT, 0, 0, 1);
+    perform(JOBQ_REQUEST_ABANDON, 0, 0, 1);
     assert_memory_equal(before.slots, loop.slots, sizeof loop.slots);
     assert_memory_equal(&before.stats, &loop.stats, sizeof loop.stats);
-    deed(JOBQ_REQUEST_DISCONNECT, 0, 0, 2);
+    perform(JOBQ_REQUEST_DISCONNECT, 0, 0, 2);
     assert_false(loop.connected);
 }
 
@@ -1665,6 +1875,7 @@ int main(void)
         cmocka_unit_test_setup(a_stop_ends_whatever_the_server_says, well),
         cmocka_unit_test_setup(a_locked_row_is_asked_for_ever_more_seldom, well),
         cmocka_unit_test_setup(a_flush_that_failed_is_sent_again, setup),
+        cmocka_unit_test(the_configurations_defaults),
         cmocka_unit_test_setup(a_job_of_an_unknown_queue_is_worked_by_the_defaults, setup),
         cmocka_unit_test_setup(a_handler_is_told_why_to_stop, setup),
         cmocka_unit_test_setup(settled_claims_go_before_they_fill_the_table, setup),
@@ -1681,6 +1892,10 @@ int main(void)
         cmocka_unit_test_setup(a_sweep_that_overruns_is_put_off, setup),
         cmocka_unit_test_setup(the_blame_ends_with_the_culprit, setup),
         cmocka_unit_test_setup(as_many_kinds_are_claimed_as_the_news_list, setup),
+        cmocka_unit_test_setup(quick_jobs_pass_a_kind_at_its_limit, limited),
+        cmocka_unit_test_setup(jobs_that_claims_have_passed_start_at_once, limited),
+        cmocka_unit_test_setup(a_queue_of_full_kinds_is_left_out, limited_apart),
+        cmocka_unit_test_setup(few_jobs_are_claimed_only_to_be_given_back, limited),
         cmocka_unit_test_setup(strange_answers_are_ignored, setup),
         cmocka_unit_test_setup(it_looks_again_when_its_sleep_is_announced, setup),
         cmocka_unit_test_setup(dead_workers_make_room, setup),

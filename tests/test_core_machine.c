@@ -82,6 +82,7 @@ static const struct {
     {JOBQ_STATE_RUNNING, JOBQ_EVENT_CRASH, JOBQ_STATE_READY},
     {JOBQ_STATE_RUNNING, JOBQ_EVENT_CANCEL, JOBQ_STATE_RUNNING},
     {JOBQ_STATE_FAILED, JOBQ_EVENT_REVIVE, JOBQ_STATE_READY},
+    {JOBQ_STATE_WAITING, JOBQ_EVENT_CANCEL, JOBQ_STATE_CANCELLED},
 };
 
 static void every_state_meets_every_event(void **unused)
@@ -261,12 +262,12 @@ static void a_snooze_without_a_delay_waits_like_a_first_retry(void **unused)
     }
 }
 
-/* Law (6), with a poison among a thousand: decisions only. */
-static void one_poison_fails_and_its_999_neighbours_succeed(void **unused)
+/* Law (6), with a job that kills its worker among a thousand: decisions only. */
+static void one_crashing_job_fails_and_its_999_neighbours_succeed(void **unused)
 {
     jobq_policy p = policy_of(20, 3);
     static jobq_job jobs[1000];
-    const int poison = 417;
+    const int crashing = 417;
     int i, deaths = 0;
 
     (void)unused;
@@ -274,21 +275,21 @@ static void one_poison_fails_and_its_999_neighbours_succeed(void **unused)
         jobs[i] = jobq_job_new(i + 1);
         step_kind(&p, &jobs[i], JOBQ_EVENT_CLAIM);
     }
-    for (i = 0; i < 1000; i++) step_kind(&p, &jobs[i], JOBQ_EVENT_CRASH); /* the poison struck */
+    for (i = 0; i < 1000; i++) step_kind(&p, &jobs[i], JOBQ_EVENT_CRASH); /* it kills its worker */
     for (i = 0; i < 1000; i++) {
         assert_true(jobs[i].suspect);
         assert_int_equal(jobs[i].attempt, 0);
         assert_int_equal(jobs[i].crash, 0);
     }
-    for (i = 0; i < 1000; i++) { /* each as a suspect, the poison then alone */
+    for (i = 0; i < 1000; i++) { /* each as a suspect, the crashing one then alone */
         while (jobs[i].state == JOBQ_STATE_READY) {
             step_kind(&p, &jobs[i], JOBQ_EVENT_CLAIM);
-            deaths += i == poison;
-            step_kind(&p, &jobs[i], i == poison ? JOBQ_EVENT_CRASH : JOBQ_EVENT_SUCCESS);
+            deaths += i == crashing;
+            step_kind(&p, &jobs[i], i == crashing ? JOBQ_EVENT_CRASH : JOBQ_EVENT_SUCCESS);
         }
-        assert_int_equal(jobs[i].state, i == poison ? JOBQ_STATE_FAILED : JOBQ_STATE_SUCCEEDED);
-        assert_int_equal(jobs[i].attempt, i == poison ? 3 : 1);
-        assert_int_equal(jobs[i].crash, i == poison ? 3 : 0);
+        assert_int_equal(jobs[i].state, i == crashing ? JOBQ_STATE_FAILED : JOBQ_STATE_SUCCEEDED);
+        assert_int_equal(jobs[i].attempt, i == crashing ? 3 : 1);
+        assert_int_equal(jobs[i].crash, i == crashing ? 3 : 0);
     }
     assert_int_equal(deaths, 4); /* the first tells nothing: others ran beside it */
 }
@@ -458,6 +459,10 @@ static void names_go_round(void **unused)
         {JOBQ_OUTCOME_NONE, JOBQ_OUTCOME_COUNT},
         {JOBQ_PROFILE_QUICK, JOBQ_PROFILE_COUNT},
         {JOBQ_REQUEST_WAIT, JOBQ_REQUEST_COUNT},
+        {JOBQ_KNOWN_LEAVE, JOBQ_KNOWN_FOLLOW + 1},
+        {JOBQ_UNIQUE_PERIOD, JOBQ_UNIQUE_READY + 1},
+        {JOBQ_MISSED_LAST, JOBQ_MISSED_SKIP + 1},
+        {JOBQ_OVERLAP_ALLOW, JOBQ_OVERLAP_CANCEL + 1},
     };
     int of, i;
 
@@ -546,6 +551,21 @@ static void long_error_texts_are_cut_at_a_character(void **unused)
     assert_memory_equal(out, "Max crashes (3) exceeded: ", 26);
 }
 
+static void the_policys_defaults(void **unused)
+{
+    jobq_policy p = jobq_policy_defaults(NULL);
+
+    (void)unused;
+    assert_int_equal(p.max_attempts, 20);
+    assert_int_equal(p.max_crashes, 3);
+    assert_int_equal(p.timeout_us, 0); /* none */
+    assert_int_equal(p.backoff.curve, JOBQ_CURVE_EXPONENTIAL);
+    assert_int_equal(p.backoff.base_us, JOBQ_SECONDS(5));
+    assert_true(p.backoff.cap_us == JOBQ_HOURS(1));
+    assert_int_equal(p.backoff.jitter_permille, 250);
+    assert_false(p.attempts_span_stages);
+}
+
 /* Counters that can count no further stay; limits that high are none. */
 static void counters_saturate(void **unused)
 {
@@ -593,6 +613,7 @@ static void states_without_a_word_are_refused(void **unused)
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_policys_defaults),
         cmocka_unit_test(counters_saturate),
         cmocka_unit_test(states_without_a_word_are_refused),
         cmocka_unit_test(every_state_meets_every_event),
@@ -604,7 +625,7 @@ int main(void)
         cmocka_unit_test(a_retry_stays_in_its_stage),
         cmocka_unit_test(snooze_release_and_park_give_the_attempt_back),
         cmocka_unit_test(a_snooze_without_a_delay_waits_like_a_first_retry),
-        cmocka_unit_test(one_poison_fails_and_its_999_neighbours_succeed),
+        cmocka_unit_test(one_crashing_job_fails_and_its_999_neighbours_succeed),
         cmocka_unit_test(a_suspect_answers_for_no_death_beside_others),
         cmocka_unit_test(a_suspect_that_ends_otherwise_is_none_any_more),
         cmocka_unit_test(a_crash_at_the_attempt_limit_fails),

@@ -212,7 +212,7 @@ static void check_partial(const partial *c)
     assert_int_equal(plan.dead, strlen(dead));
     assert_string_equal(dead, c->dead);
     assert_string_equal(attempts, c->attempts);
-    assert_int_equal(jobq_partition_size(&plan.cursor.mode, 8), c->size);
+    assert_int_equal(jobq__partition_size(&plan.cursor.mode, 8), c->size);
     assert_int_equal(plan.directive.kind, c->next);
     assert_int_equal(plan.failed >= 0, strchr(c->attempts, '1') != NULL);
     assert_int_equal(jobq_cursor_check(&plan.cursor), JOBQ_OK);
@@ -454,7 +454,7 @@ static void bad_cursors_are_refused(void **unused)
     assert_int_equal(jobq_cursor_check(&c), JOBQ_ERROR_INVALID);
 }
 
-/* -- poison among innocents: random worlds -- */
+/* -- bad messages among good ones: random worlds -- */
 
 /* What a message does to its handler: g nothing, r asks for a retry each time, k kills the worker,
  * x is refused. */
@@ -564,7 +564,7 @@ static void world_step(world *w)
 
 /* Whatever the handler tells: every message that kills its worker becomes a dead letter, and no
  * other does, in bounded time. */
-static void only_poison_dies(void **unused)
+static void only_bad_messages_die(void **unused)
 {
     jobq_random random = {2024};
     int round, steps;
@@ -659,6 +659,7 @@ static void the_profiles_numbers(void **unused)
         for (role = 0; role < JOBQ_ROLE_COUNT; role++) {
             jobq_tuning t = jobq_tuning_of((jobq_profile)profile, (jobq_role)role);
             assert_int_equal(jobq_tuning_check(&t), JOBQ_OK);
+            assert_int_equal(t.retry.jitter_permille, 250);
         }
     }
 }
@@ -783,7 +784,7 @@ int main(void)
         cmocka_unit_test_setup(the_list_of_deliveries_counts_each_message, setup),
         cmocka_unit_test(counts_of_deliveries_end_somewhere),
         cmocka_unit_test_setup(bad_cursors_are_refused, setup),
-        cmocka_unit_test_setup(only_poison_dies, setup),
+        cmocka_unit_test_setup(only_bad_messages_die, setup),
         cmocka_unit_test_setup(the_pace_of_x30, setup),
         cmocka_unit_test_setup(the_profiles_numbers, setup),
         cmocka_unit_test_setup(tunings_are_checked, setup),

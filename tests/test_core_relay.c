@@ -4,14 +4,14 @@
  * A random world has two or three workers, each a jobq_loop on a connection of its own, and one
  * jobq_memory with two partitions. A statement is sent, executed and answered in three steps, and
  * each step may fail: connections are cut, answers come late, a statement of a lost connection is
- * executed after all, processes crash or are stopped beyond their lease, messages are poison. These
+ * executed after all, processes crash or are stopped beyond their lease, messages are bad. These
  * laws are checked on the way:
  *
  *   (1) order      a handler gets contiguous messages, the first right after the acknowledged ones
  *   (2) no skip    each acknowledged message was handled, or is a dead letter by its own fault
  *   (3) no stale   a statement without the current token changes nothing
  *   (4) one holder no two handlers have one partition while both believe that they hold its lease
- *   (5) no block   when the faults stop, every partition is done within a bound, poison or not
+ *   (5) no block   when the faults stop, every partition is done within a bound
  */
 #define JOBQ_LOOP_SLOTS 16
 #define JOBQ_LOOP_LANES 16
@@ -186,6 +186,22 @@ static void idle_looks_write_nothing(void **unused)
     assert_memory_equal(&before, row(1), sizeof before);
     assert_true(loop.relay.stats.looks < 40); /* looks at poll pace, no storm */
     assert_true(loop.asleep);
+}
+
+/* tuning.idle_us shortens the pause between two looks, for the queue that says so. */
+static void an_idle_worker_looks_as_often_as_its_queue_says(void **unused)
+{
+    jobq_loop_config config = config_for_messages();
+    int64_t looks;
+
+    (void)unused;
+    config.tuning[0].idle_us = 200 * MS;
+    config.tuning[1].idle_us = 1 * MS; /* its messages are not handled here */
+    start(&config);
+    live_until(0, 20 * SECOND);
+    looks = loop.relay.stats.looks;
+    live_until(20 * SECOND, 30 * SECOND);
+    assert_in_range(loop.relay.stats.looks - looks, 50, 67); /* a pause is 150 to 200 ms */
 }
 
 static void a_notified_sleeper_looks_at_once(void **unused)
@@ -1237,7 +1253,7 @@ static void the_death_before_a_batch_is_not_held_against_the_next(void **unused)
 
 /* -- random worlds -- */
 
-/* TRIES: an innocent is there at most when a fault kills its process (6 times), and when a poison
+/* TRIES: a good message is tried when a fault kills its process (6 times), and when a bad one
  * of the other partition kills for the first time; then the two are no longer read side by side. */
 enum { NODES = 3, FLIGHT = 32, GHOSTS = 8, MESSAGES = 40, TRIES = 12 };
 
@@ -1523,8 +1539,8 @@ static void check_done(int32_t part)
         const jobq_memory_message *m = jobq_memory_message_at(memory, part, seq);
         char nature = w.nature[part][seq];
         bool dead = m != NULL && m->dead;
-        LAW(dead || nature == 'g' || nature == 'f', "law 2: poison was acknowledged");
-        LAW(!dead || nature != 'g', "law 2: an innocent is a dead letter");
+        LAW(dead || nature == 'g' || nature == 'f', "law 2: a bad message was acknowledged");
+        LAW(!dead || nature != 'g', "law 2: a good message is a dead letter");
         LAW(!dead || nature != 'f' || m->attempts >= TRIES, "law 2: given up before its time");
         LAW(dead || w.handled[part][seq] > 0, "law 2: acknowledged, and never handled");
         LAW(!dead || m->attempts <= TRIES + 6, "law 5: too many attempts");
@@ -1584,6 +1600,7 @@ int main(void)
         cmocka_unit_test_setup(it_reads_numbers_and_acknowledges, setup),
         cmocka_unit_test_setup(the_last_batch_gives_the_partition_up, setup),
         cmocka_unit_test_setup(idle_looks_write_nothing, setup),
+        cmocka_unit_test(an_idle_worker_looks_as_often_as_its_queue_says),
         cmocka_unit_test_setup(a_notified_sleeper_looks_at_once, setup),
         cmocka_unit_test_setup(a_retry_waits_by_the_stores_clock_for_every_worker, setup),
         cmocka_unit_test_setup(a_partition_that_rests_is_not_asked_for, setup),

@@ -207,7 +207,8 @@ static void perform_and_the_wire_say_the_same(void **unused)
     }
     for (i = JOBQ_REQUEST_CONNECT; i < JOBQ_REQUEST_ABANDON; i++) {
         bool messages = i >= JOBQ_REQUEST_LOOK && i <= JOBQ_REQUEST_RENEW; /* not on the wire */
-        if (messages || i == JOBQ_REQUEST_DISCONNECT || seen[i] != 0) continue;
+        bool never = i == JOBQ_REQUEST_DISCONNECT || i == JOBQ_REQUEST_TICK; /* no schedules here */
+        if (messages || never || seen[i] != 0) continue;
         fail_msg("no %s was compared", jobq_enum_name(JOBQ_ENUM_REQUEST, i));
     }
 }

@@ -1,23 +1,24 @@
 /*
- * Differential: random deeds (calls of a store) on jobq_memory and on Postgres, at the same time by
- * the same clock. After each deed both must have given the same answer and show the same rows; a
- * refused deed must have changed nothing. When they differ, deeds are removed as long as a
- * difference remains. The shortest list is printed, as a behaviour for conform.h.
+ * Differential: random operations (calls of a store) on jobq_memory and on Postgres, at the same
+ * time by the same clock. After each operation both must have given the same answer and show the
+ * same rows; a refused operation must have changed nothing. When they differ, operations are
+ * removed as long as a difference remains. The shortest list is printed, as a behaviour for
+ * conform.h.
  *
- *     make differential ARGS="--seed N --runs N --deeds N"
+ *     make differential ARGS="--seed N --runs N --operations N"
  */
 #define TEST_PRIVATE
 #include "store_pg.h"
 #include "store_memory.h"
 
-enum { DEEDS = 400 };
+enum { OPERATIONS = 400 };
 
 static uint64_t first_seed = 1;
-static int runs = 40, deeds = 60;
+static int runs = 40, operations = 60;
 
 typedef struct script {
     int count;
-    deed list[DEEDS];
+    operation list[OPERATIONS];
 } script;
 
 static jobq_random chance;
@@ -27,18 +28,18 @@ static int64_t between(int64_t low, int64_t high)
     return jobq_random_between(jobq_random_next(&chance), low, high);
 }
 
-static void put(deed *d, char key, int64_t value)
+static void put(operation *d, char key, int64_t value)
 {
     d->arg[key - 'a'] = value;
     d->given |= 1u << (key - 'a');
 }
 
-/* What a random deed knows: who was registered, which tokens were used. */
+/* What a random operation knows: who was registered, which tokens were used. */
 static struct {
     int64_t worker, number, jobs;
     struct {
         int64_t worker, number;
-    } claims[DEEDS];
+    } claims[OPERATIONS];
     int claim_count;
 } known;
 
@@ -49,7 +50,7 @@ static int64_t any_worker(void)
     return between(low, known.worker > 0 ? known.worker : 1);
 }
 
-static void random_claim(deed *d, const char *verb)
+static void random_claim(operation *d, const char *verb)
 {
     int64_t worker = any_worker(), number = ++known.number;
 
@@ -70,7 +71,7 @@ static void random_claim(deed *d, const char *verb)
 }
 
 /* About a job that some claim took, mostly under its token. */
-static void random_settle(deed *d)
+static void random_settle(operation *d)
 {
     static const char *const verbs[] = {"success", "success", "success", "retry",   "timeout",
                                         "discard", "snooze",  "release", "park",    "cancelled"};
@@ -86,7 +87,7 @@ static void random_settle(deed *d)
     if (between(0, 1) == 0) put(d, 'x', 1);
 }
 
-static void random_enqueue(deed *d)
+static void random_enqueue(operation *d)
 {
     strcpy(d->verb, "enqueue");
     known.jobs++;
@@ -98,7 +99,7 @@ static void random_enqueue(deed *d)
     if (between(0, 3) == 0) put(d, 'm', between(1, 3));
 }
 
-static void random_worker(deed *d)
+static void random_worker(operation *d)
 {
     strcpy(d->verb, "register");
     put(d, 'w', ++known.worker);
@@ -106,7 +107,7 @@ static void random_worker(deed *d)
     put(d, 'k', between(0, 7) << 1);
 }
 
-static void random_operator(deed *d)
+static void random_operator(operation *d)
 {
     static const char *const verbs[] = {"cancel", "cancel", "revive", "unpark", "policy", "sleep",
                                         "prune",  "pause",  "resume"};
@@ -122,10 +123,10 @@ static void random_operator(deed *d)
     put(d, 'x', between(0, 1));
 }
 
-static deed random_deed(void)
+static operation random_operation(void)
 {
     int64_t dice = between(0, 99);
-    deed d;
+    operation d;
 
     memset(&d, 0, sizeof d);
     if (known.worker == 0 || dice < 4) random_worker(&d);
@@ -158,8 +159,8 @@ static script random_script(uint64_t seed)
 
     chance.state = seed;
     memset(&known, 0, sizeof known);
-    for (s.count = 0; s.count < deeds && s.count < DEEDS; s.count++)
-        s.list[s.count] = random_deed();
+    for (s.count = 0; s.count < operations && s.count < OPERATIONS; s.count++)
+        s.list[s.count] = random_operation();
     return s;
 }
 
@@ -179,7 +180,7 @@ static bool refused(const char *answer)
     return false;
 }
 
-/* Runs a script on both. NULL: no difference; else what it is, and *at which deed. */
+/* Runs a script on both. NULL: no difference; else what it is, and *at which operation. */
 static const char *differ(const script *s, int *at)
 {
     static char before[TEXT];
@@ -206,7 +207,8 @@ static const char *differ(const script *s, int *at)
             return text;
         }
         if (refused(text) && strcmp(before, here.shown) != 0) {
-            snprintf(text, sizeof text, "a refused deed changed\n%.*s\nto\n%.*s\n", TEXT, before,
+            snprintf(text, sizeof text, "a refused operation changed\n%.*s\nto\n%.*s\n", TEXT,
+                     before,
                      TEXT, here.shown);
             return text;
         }
@@ -246,15 +248,16 @@ static void tell(uint64_t seed, script *s)
     printf("\nThe stores differ. The shortest script found, of seed %llu:\n\n",
            (unsigned long long)seed);
     for (i = 0; i < s->count; i++) {
-        deed_format(line, sizeof line, &s->list[i]);
+        operation_format(line, sizeof line, &s->list[i]);
         printf("    %s\n", line);
     }
-    printf("\nand there %s\nReplay: make differential ARGS=\"--seed %llu --runs 1 --deeds %d\"\n",
-           what == NULL ? "nothing, the second time" : what, (unsigned long long)seed, deeds);
+    printf("\nand there %s\n"
+           "Replay: make differential ARGS=\"--seed %llu --runs 1 --operations %d\"\n",
+           what == NULL ? "nothing, the second time" : what, (unsigned long long)seed, operations);
     fflush(stdout);
 }
 
-static void random_deeds_have_the_same_effect(void **unused)
+static void random_operations_have_the_same_effect(void **unused)
 {
     uint64_t seed;
     int at = 0;
@@ -267,19 +270,19 @@ static void random_deeds_have_the_same_effect(void **unused)
         tell(seed, &s);
         fail_msg("seed %llu", (unsigned long long)seed);
     }
-    printf("%d runs of %d deeds\n", runs, deeds);
+    printf("%d runs of %d operations\n", runs, operations);
 }
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(random_deeds_have_the_same_effect)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(random_operations_have_the_same_effect)};
     int i;
 
     if (check_slow()) runs = 8;
     for (i = 1; i + 1 < argc; i += 2) {
         if (strcmp(argv[i], "--seed") == 0) first_seed = strtoull(argv[i + 1], NULL, 10);
         else if (strcmp(argv[i], "--runs") == 0) runs = atoi(argv[i + 1]);
-        else if (strcmp(argv[i], "--deeds") == 0) deeds = atoi(argv[i + 1]);
+        else if (strcmp(argv[i], "--operations") == 0) operations = atoi(argv[i + 1]);
         else return 2;
     }
     return cmocka_run_group_tests(tests, store_pg_up, store_pg_down);

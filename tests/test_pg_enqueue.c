@@ -42,6 +42,76 @@ static void fields_and_defaults_arrive(void **unused)
     assert_int_equal(number("SELECT stages_max FROM jobq.queue"), 3);
 }
 
+/* ---- JSON as it was written ------------------------------------------------------------------ */
+
+#define ODD_JSON " {\"b\": 1.10, \"a\":1e2,\t\"a\": 2}\n"
+static int exact_seen;
+
+static jobq_outcome sees_exact(jobq_call *call)
+{
+    exact_seen += call->payload_bytes && jobq_str_equal(call->payload, jobq_str_from(ODD_JSON)) &&
+                  strstr(call->headers.ptr, "\"content-type\": \"application/json\"") != NULL;
+    return JOBQ_OUTCOME_SUCCESS;
+}
+
+/* One by one, in arrays and by COPY, beside others; repeated keys, order and blanks survive. */
+static void an_exact_payload_is_kept_as_it_was_written(void **unused)
+{
+    static const char *const headers[] = {NULL, "{}", " { \n}", " {\"trace\": \"abc\"} ",
+                                          "{\"content-type\": \"application/cloudevents+json\"}"};
+    const jobq_pg_handler handler = {.queue = "q", .kind = "k", .run = {sees_exact}};
+    jobq_pg_worker_desc worker = {.handlers = &handler, .handler_count = 1};
+    jobq_pg_job jobs[6];
+    jobq_pg_error error;
+    bool ran = true;
+    int i;
+
+    (void)unused;
+    jobs[5] = plain_job();
+    for (i = 0; i < 5; i++) {
+        jobs[i] = plain_job();
+        jobs[i].payload = jobq_str_from(ODD_JSON);
+        jobs[i].payload_exact = true;
+        jobs[i].headers = jobq_str_from(headers[i]);
+        enqueue_with(&jobs[i]);
+        if (i == 2) jobs[i].payload_bytes = true; /* changes nothing */
+    }
+    jobs[3].key = "known"; /* goes another way */
+    enqueue_with(&jobs[3]);
+    jobs[3].key = NULL;
+    assert_int_equal(jobq_pg_enqueue_many(pg, db, jobs, 6, NULL, &error), JOBQ_OK);
+    assert_int_equal(jobq_pg_enqueue_copy(pg, db, jobs, 6, &error), JOBQ_OK);
+    assert_int_equal(jobq_pg_enqueue_copy(pg, db, jobs, 1, &error), JOBQ_OK);
+    assert_int_equal(number("SELECT count(*) FROM jobq.job WHERE payload = '{\"n\": 1}' AND "
+                            "bytes IS NULL AND headers IS NULL"), 2);
+    assert_int_equal(number("SELECT count(*) FROM jobq.jobs WHERE payload IS NULL AND "
+                            "convert_from(bytes, 'UTF8') = E'" " {\"b\": 1.10, \"a\":1e2,\\t"
+                            "\"a\": 2}\\n' AND headers ? 'content-type'"), 17);
+    assert_int_equal(number("SELECT count(*) FROM jobq.job WHERE headers = "
+                            "'{\"content-type\": \"application/json\"}'"), 10);
+    assert_int_equal(number("SELECT count(*) FROM jobq.job WHERE headers = '{\"trace\": \"abc\", "
+                            "\"content-type\": \"application/json\"}'"), 4);
+    assert_int_equal(number("SELECT count(*) FROM jobq.job WHERE "
+                            "headers->>'content-type' LIKE '%%cloudevents+json'"), 3);
+    while (ran) assert_int_equal(jobq_pg_work_one(pg, &worker, &ran, &error), JOBQ_OK);
+    assert_int_equal(exact_seen, 14); /* all but those with a content type of their own */
+}
+
+static void an_exact_payload_that_is_not_json_is_refused(void **unused)
+{
+    jobq_pg_job job = plain_job();
+    jobq_pg_error error;
+
+    (void)unused;
+    job.payload = jobq_str_from("{\"a\": 1,}");
+    job.payload_exact = job.payload_bytes = true;
+    assert_int_equal(jobq_pg_enqueue(pg, NULL, &job, NULL, &error), JOBQ_ERROR_INVALID);
+    assert_string_equal(error.message, "invalid payload: not JSON at byte 8: key expected");
+    assert_int_equal(jobq_pg_enqueue_many(pg, NULL, &job, 1, NULL, &error), JOBQ_ERROR_INVALID);
+    assert_int_equal(jobq_pg_enqueue_copy(pg, NULL, &job, 1, &error), JOBQ_ERROR_INVALID);
+    assert_string_equal(error.message, "invalid payload: not JSON at byte 8: key expected");
+}
+
 /* ---- negative priorities --------------------------------------------------------------------- */
 
 static int64_t least_of(const char *queue)
@@ -195,16 +265,21 @@ static const struct {
     {"reschedule('q', 'infinity')", "run_at", "a finite instant"},
     {"prioritize(1, 10)", "priority", "-9 to 9"}};
 
+/* A size has a limit, and the message ends with how to raise it. */
 static void refused_in_sql(const char *call, const char *field, const char *why)
 {
-    char generic[300], wanted[200], *text;
+    static const char fix[] = ". Keep large data elsewhere and enqueue a reference to it, or raise "
+                              "the limit: select \"jobq\".queue_set('q', payload_max => ...)";
+    char generic[300], wanted[300], *text;
     jobq_pg_error error;
     PGresult *res;
 
     snprintf(generic, sizeof generic, "SELECT jobq.%s", call);
-    snprintf(wanted, sizeof wanted, "invalid %s: %s", field, why);
     text = for_schema(generic, schema);
     res = PQexec(db, text);
+    free(text);
+    text = for_schema(strncmp(why, "size ", 5) == 0 ? fix : "", schema);
+    snprintf(wanted, sizeof wanted, "invalid %s: %s%s", field, why, text);
     free(text);
     if (PQresultStatus(res) == PGRES_TUPLES_OK) fail_msg("%s is taken", call);
     assert_int_equal(jobq_pg__result_error(&error, db, res), JOBQ_ERROR_INVALID);
@@ -283,6 +358,8 @@ static void no_way_leads_round_the_queues_limit(void **unused)
                          JOBQ_ERROR_INVALID);
         assert_string_equal(error.field, "payload");
         assert_non_null(strstr(error.message, "size 150 exceeds maximum 100"));
+        assert_non_null(strstr(error.message, way == 2 ? "raise the queue's payload_max"
+                                                       : "payload_max => ..."));
     }
     assert_int_equal(number("SELECT count(*) FROM jobq.job"), 3);
     d.payload_max = 150;
@@ -746,6 +823,29 @@ static void the_pool_is_bounded_and_waits(void **unused)
     jobq_pg_close(small);
 }
 
+/* Five connections and three seconds, unless the descriptor says otherwise. */
+static void the_pools_defaults(void **unused)
+{
+    jobq_pg_desc desc = {.conninfo = server(), .schema = schema};
+    PGconn *conns[6];
+    jobq_pg_error error;
+    jobq_pg *plain;
+    struct timespec before, after;
+    double took;
+    int i;
+
+    (void)unused;
+    assert_int_equal(jobq_pg_open(&plain, &desc, &error), JOBQ_OK);
+    for (i = 0; i < 5; i++) assert_int_equal(jobq_pg_acquire(plain, &conns[i], &error), JOBQ_OK);
+    clock_gettime(CLOCK_MONOTONIC, &before);
+    assert_int_equal(jobq_pg_acquire(plain, &conns[5], &error), JOBQ_ERROR_TIMEOUT);
+    clock_gettime(CLOCK_MONOTONIC, &after);
+    took = (double)(after.tv_sec - before.tv_sec) + (double)(after.tv_nsec - before.tv_nsec) / 1e9;
+    assert_true(took >= 3.0 && took < 10.0);
+    while (i-- > 0) jobq_pg_release(plain, conns[i]);
+    jobq_pg_close(plain);
+}
+
 /* X34. */
 static void sqlstates_have_their_classes(void **unused)
 {
@@ -910,31 +1010,6 @@ static void a_claim_reads_its_lane_by_the_index_and_stays_hot(void **unused)
     RUN("ALTER TABLE jobq.job RESET (autovacuum_enabled)");
 }
 
-static void the_history_ring_turns(void **unused)
-{
-    int i;
-
-    (void)unused;
-    RUN("UPDATE jobq.meta SET history_keep = '7 days', history_slot_since = now()");
-    RUN("SELECT jobq.turn()");
-    assert_int_equal(number("SELECT history_slot FROM jobq.meta"), 0); /* not old enough */
-    for (i = 1; i <= 8; i++) {
-        RUN("INSERT INTO jobq.history (slot, id, run_at, enqueued_at, finished_at, queue_id, "
-            "kind_id, attempt,"
-            " crash, priority, stage, stages, state) SELECT history_slot, %d, now(), now(), now(), "
-            "1, 1, 1, 0,"
-            " 0, 0, 1, 's' FROM jobq.meta",
-            i);
-        RUN("UPDATE jobq.meta SET history_slot_since = now() - interval '25 hours'");
-        RUN("SELECT jobq.turn()");
-        assert_int_equal(number("SELECT history_slot FROM jobq.meta"), i % 8);
-    }
-    assert_int_equal(number("SELECT min(id) FROM jobq.history"),
-                     2); /* the oldest part is empty again */
-    assert_int_equal(number("SELECT count(*) FROM jobq.history"), 7);
-    RUN("UPDATE jobq.meta SET history_slot = 0");
-}
-
 /* Jobs without keys: who repeats a COPY that had been committed would have each twice. In the
  * caller's transaction nothing is, and the caller is told. */
 static void a_copy_is_written_though_nobody_is_woken(void **unused)
@@ -953,9 +1028,39 @@ static void a_copy_is_written_though_nobody_is_woken(void **unused)
     assert_int_equal(number("SELECT count(*) FROM jobq.job"), 2);
 }
 
+/* A batch that is never in memory as a whole: pieces in one transaction, through one array. */
+static void a_copy_may_come_in_pieces(void **unused)
+{
+    jobq_pg_job piece[100];
+    jobq_pg_error error;
+    jobq_pg_tx tx;
+    PGconn *conn;
+    int round, n, i;
+
+    (void)unused;
+    assert_int_equal(jobq_pg_acquire(pg, &conn, &error), JOBQ_OK);
+    for (round = 0; round < 2; round++) { /* one is rolled back */
+        assert_int_equal(jobq_pg_tx_begin(&tx, conn, &error), JOBQ_OK);
+        for (n = 0; n < 10; n++) {
+            for (i = 0; i < 100; i++) {
+                piece[i] = plain_job();
+                if (n % 3 == 1) piece[i].priority = i % 10; /* other columns than before */
+            }
+            assert_int_equal(jobq_pg_enqueue_copy(pg, conn, piece, 100, &error), JOBQ_OK);
+        }
+        assert_int_equal(number("SELECT count(*) FROM jobq.job"), 0);
+        if (round == 1) assert_int_equal(jobq_pg_tx_commit(&tx, &error), JOBQ_OK);
+        jobq_pg_tx_end(&tx);
+    }
+    jobq_pg_release(pg, conn);
+    assert_int_equal(number("SELECT count(*) FROM jobq.job"), 1000);
+    assert_int_equal(number("SELECT count(*) FROM jobq.job WHERE priority > 0"), 270);
+}
+
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(a_copy_may_come_in_pieces, pg_empty),
         cmocka_unit_test_setup(fields_and_defaults_arrive, pg_empty),
         cmocka_unit_test_setup(each_way_to_a_negative_priority_widens_the_lanes, pg_empty),
         cmocka_unit_test_setup(negative_priorities_are_told_and_mended, pg_empty),
@@ -982,13 +1087,15 @@ int main(void)
         cmocka_unit_test_setup(a_connection_that_cannot_take_it_is_named, pg_empty),
         cmocka_unit_test(a_bad_server_gives_an_error_and_no_handle),
         cmocka_unit_test(the_pool_is_bounded_and_waits),
+        cmocka_unit_test(the_pools_defaults),
+        cmocka_unit_test_setup(an_exact_payload_is_kept_as_it_was_written, pg_empty),
+        cmocka_unit_test(an_exact_payload_that_is_not_json_is_refused),
         cmocka_unit_test(sqlstates_have_their_classes),
         cmocka_unit_test(our_json_check_agrees_with_postgres),
         cmocka_unit_test(many_processes_may_migrate_at_once),
         cmocka_unit_test(a_schema_too_old_or_too_new_is_refused_with_both_numbers),
         cmocka_unit_test(every_statement_prepares),
         cmocka_unit_test_setup(a_claim_reads_its_lane_by_the_index_and_stays_hot, pg_empty),
-        cmocka_unit_test_setup(the_history_ring_turns, pg_empty),
     };
 
     return cmocka_run_group_tests_name("enqueue", tests, pg_up, pg_down);

@@ -3,8 +3,6 @@
  */
 #include "proxy.h"
 
-static int runs, gate;
-
 /* What hooks said, in words. */
 static pthread_mutex_t said_lock = PTHREAD_MUTEX_INITIALIZER;
 static char said[64][200];
@@ -12,13 +10,11 @@ static int said_count, befores;
 
 static int start_over(void **state)
 {
-    SET(runs, 0);
-    SET(gate, 0);
     SET(befores, 0);
     SET(said_count, 0);
     SET(proxy.refuse, 0);
     proxy_fault_at(PROXY_NONE, 0);
-    pg_empty(state);
+    fresh(state);
     RUN("INSERT INTO jobq.queue (name, backoff_base_us, backoff_cap_us) VALUES ('q', 1000, 2000)");
     return 0;
 }
@@ -77,14 +73,6 @@ static jobq_outcome takes_10_ms(jobq_call *call)
 }
 
 /* Until the gate opens, whatever it is asked. */
-static jobq_outcome holds(jobq_call *call)
-{
-    (void)call;
-    ADD(runs);
-    while (!GET(gate)) nap_us(2000);
-    return JOBQ_OUTCOME_SUCCESS;
-}
-
 /* -- statistics -- */
 
 static void work_fills_the_statistics(void **unused)
@@ -215,6 +203,42 @@ static void health_tells_of_handlers_that_are_stuck(void **unused)
     while (jobq_pg_worker_health(w, &health) == JOBQ_ERROR_TIMEOUT && health.abandoned > 0);
     assert_int_equal(number("SELECT count(*) FROM jobq.failed"), 2);
     jobq_pg_worker_free(w);
+}
+
+/* How often this thread has slept. */
+static long sleeps(void)
+{
+    FILE *status = fopen("/proc/thread-self/status", "r");
+    char line[200];
+    long count = -1;
+
+    assert_non_null(status);
+    while (fgets(line, sizeof line, status) != NULL && count < 0)
+        sscanf(line, "voluntary_ctxt_switches: %ld", &count);
+    fclose(status);
+    assert_true(count >= 0);
+    return count;
+}
+
+/* A caller that waits for a worker without a server does not wake up again and again. */
+static void waiting_until_ready_is_one_sleep(void **unused)
+{
+    jobq_pg_handler h = handler_of("q", "k", holds);
+    jobq_pg_worker_desc d = work_of(&h, 1);
+    jobq_pg *handle = open_through_proxy();
+    jobq_pg_worker *w;
+    long before;
+
+    (void)unused;
+    SET(proxy.refuse, 1);
+    w = start_on(handle, &d);
+    before = sleeps();
+    assert_int_equal(jobq_pg_worker_ready(w, SECOND), JOBQ_ERROR_CONNECTION);
+    assert_true(sleeps() - before < 50);
+    SET(proxy.refuse, 0);
+    assert_int_equal(jobq_pg_worker_ready(w, 60 * SECOND), JOBQ_OK);
+    stop(w);
+    jobq_pg_close(handle);
 }
 
 /* -- hooks -- */
@@ -555,72 +579,6 @@ static void ten_megabytes_of_error_are_cut_at_a_character(void **unused)
                      JOBQ_ERROR_MAX / 3 * 3);
 }
 
-/* Completes and commits, and never hears of it: pool connections go through the proxy. */
-static jobq_outcome commits_unheard(jobq_call *call)
-{
-    jobq_pg_error error;
-    PGconn *conn = jobq_pg_call_conn(call, &error);
-    char *text = for_schema("BEGIN; INSERT INTO jobq.effect VALUES (1)", schema);
-
-    ADD(runs);
-    PQclear(PQexec(conn, text));
-    free(text);
-    if (jobq_pg_call_complete(call, conn, &error) != JOBQ_OK) return JOBQ_OUTCOME_RETRY;
-    proxy_fault_at(PROXY_CUT_ANSWER, 1);
-    PQclear(PQexec(conn, "COMMIT"));
-    if (PQstatus(conn) == CONNECTION_OK) SET(gate, 1);
-    return JOBQ_OUTCOME_RETRY; /* as the manual says: the fence knows */
-}
-
-static bool pool_through_proxy(void *user, jobq_pg_dial *dial)
-{
-    (void)user;
-    return dial->worker != NULL || jobq_pg_dial_set(dial, "host", proxy.folder);
-}
-
-static void a_commit_whose_answer_is_lost_is_not_repeated(void **unused)
-{
-    jobq_pg_handler h = handler_of("q", "k", commits_unheard);
-    jobq_pg_worker_desc d = work_of(&h, 1);
-    jobq_pg_desc on;
-    jobq_pg_error error;
-    jobq_pg *handle;
-    jobq_pg_worker *w;
-
-    (void)unused;
-    memset(&on, 0, sizeof on);
-    on.conninfo = server();
-    on.schema = schema;
-    on.log = quiet_log;
-    on.connect = pool_through_proxy;
-    if (jobq_pg_open(&handle, &on, &error) != JOBQ_OK) fail_msg("%s", error.message);
-    RUN("DROP TABLE IF EXISTS jobq.effect");
-    RUN("CREATE TABLE jobq.effect (job bigint)");
-    enqueue_count(1);
-    w = start_on(handle, &d);
-    assert_true(becomes(20, 1, "SELECT count(*) FROM jobq.history"));
-    nap_us(100000);
-    assert_int_equal(stop(w).lost, 1); /* its retry met the fence */
-    assert_int_equal(GET(runs), 1);
-    assert_int_equal(GET(gate), 0);
-    assert_int_equal(number("SELECT count(*) FROM jobq.effect"), 1);
-    assert_int_equal(number("SELECT count(*) FROM jobq.history WHERE errors IS NULL"), 1);
-    jobq_pg_close(handle);
-}
-
-static int up(void **state)
-{
-    if (pg_up(state) != 0) return 1;
-    proxy_up();
-    return 0;
-}
-
-static int down(void **state)
-{
-    proxy_down();
-    return pg_down(state);
-}
-
 #define TEST(name) cmocka_unit_test_setup_teardown(name, start_over, all_stop)
 
 int main(void)
@@ -630,6 +588,7 @@ int main(void)
         TEST(health_tells_of_a_worker_that_works),
         TEST(health_tells_of_a_server_that_is_away),
         TEST(health_tells_of_handlers_that_are_stuck),
+        TEST(waiting_until_ready_is_one_sleep),
         TEST(hooks_hear_of_each_run),
         TEST(hooks_hear_of_an_overrun_once),
         TEST(hooks_hear_of_who_outlives_the_grace),
@@ -638,8 +597,7 @@ int main(void)
         TEST(a_handler_that_ends_its_thread_has_failed),
         TEST(a_receiver_that_ends_its_thread_has_failed),
         TEST(ten_megabytes_of_error_are_cut_at_a_character),
-        TEST(a_commit_whose_answer_is_lost_is_not_repeated),
     };
 
-    return cmocka_run_group_tests(tests, up, down);
+    return cmocka_run_group_tests(tests, pg_and_proxy_up, pg_and_proxy_down);
 }

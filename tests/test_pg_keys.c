@@ -218,7 +218,7 @@ static void a_key_that_is_taken_is_not_locked(void **unused)
 /* -- at random -- */
 
 /* Each is one transaction. Deadlocks are left to the server: enqueue takes two keys at once. */
-static const char *const deeds[] = {
+static const char *const operations[] = {
     "SELECT jobq.enqueue_many('%1$s', '{k}', NULL, '{1,2}', p_keys => ARRAY['%3$d','%4$d'])",
     "SELECT jobq.enqueue('%1$s', 'k', key => '%3$d')",
     "SELECT jobq.finish(ARRAY(SELECT id FROM jobq.job ORDER BY id %% 7 LIMIT 2 FOR UPDATE SKIP "
@@ -232,7 +232,7 @@ static const char *const deeds[] = {
     "SELECT jobq.delete('%1$s', 'failed', at_most => 1)",
     "SELECT jobq.delete('%1$s', 'ready', at_most => 1)"};
 
-static int bad_deeds; /* atomic */
+static int bad_operations; /* atomic */
 
 static void *session(void *seed)
 {
@@ -243,19 +243,19 @@ static void *session(void *seed)
     for (i = 0; i < ROUNDS; i++) {
         static const char *const queues[] = {"q", "r"};
         uint64_t bits = jobq_random_next(&random);
-        size_t deed = (size_t)(bits % (sizeof deeds / sizeof deeds[0]));
+        size_t operation = (size_t)(bits % (sizeof operations / sizeof operations[0]));
         int from = (int)(bits >> 8 & 1);
         char text[400], *mine;
         PGresult *res;
         const char *state;
-        snprintf(text, sizeof text, deeds[deed], queues[from], queues[1 - from],
+        snprintf(text, sizeof text, operations[operation], queues[from], queues[1 - from],
                  (int)(bits >> 16 & 255) % KEYS, (int)(bits >> 24 & 255) % KEYS);
         mine = for_schema(text, schema);
         res = PQexec(conn, mine);
         state = PQresultErrorField(res, PG_DIAG_SQLSTATE);
         if (state != NULL && strcmp(state, "40P01") != 0) {
             fprintf(stderr, "%s: %s", mine, PQresultErrorMessage(res));
-            __atomic_add_fetch(&bad_deeds, 1, __ATOMIC_SEQ_CST);
+            __atomic_add_fetch(&bad_operations, 1, __ATOMIC_SEQ_CST);
         }
         PQclear(res);
         free(mine);
@@ -293,7 +293,83 @@ static void no_two_live_jobs_ever_have_one_key(void **unused)
     for (i = 0; i < SESSIONS; i++) pthread_join(threads[i], NULL);
     assert_int_equal(broken, 0);
     assert_int_equal(number(BROKEN), 0);
-    assert_int_equal(bad_deeds, 0);
+    assert_int_equal(bad_operations, 0);
+}
+
+/* -- keys made of a payload -- */
+
+/* The digests are those of Python's hashlib, of the texts that are commented. */
+static const struct {
+    const char *payload, *fields, *rest, *wanted;
+} digests[] = {
+    /* {"to": "ann"} */
+    {"{\"to\": \"ann\"}", "{to}", "", "3170706698258131580672168c8e70b7"},
+    {"{\"x\": 1, \"to\":\"bob\", \"to\": \"\\u0061nn\"}", "{to,to}", "",
+     "3170706698258131580672168c8e70b7"},
+    /* {"to": "ann", "template": "hello"} */
+    {"{\"template\": \"hello\", \"to\": \"ann\"}", "{template,to}", "",
+     "59eff1688f5460e4eb23bad4f6124424"},
+    /* {"to": null} */
+    {"{\"to\": null, \"x\": 1}", "{to}", "", "d9223c8a108cb1845392250350b34678"},
+    /* {"to": null, "template": "hello"} */
+    {"{\"template\": \"hello\"}", "{to,template}", "", "58f409cb165eb3e938bf83ee7be658ce"},
+    /* {"a": 1, "bb": [1, {"k": null}], "ccc": 1.50} */
+    {"{\"ccc\":1.50,\"bb\":[1,{\"k\":null}],\"a\":1}", "{ccc,bb,a}", "",
+     "4443afc8d98dd78b3bade791c56a2e20"},
+    /* {"to": "J<a umlaut>n\n\"\\\u0001"}, in UTF-8 */
+    {"{\"to\": \"J\\u00e4n\\n\\u0022\\\\\\u0001\"}", "{to}", "",
+     "50c76902e1abc357b731a91f37c486b9"},
+    /* {"": 100, "z": true, "<e acute>": 0.001}, in UTF-8 */
+    {"{\"\\u00e9\": 1e-3, \"z\": true, \"\": 1E2}", "{\"\",z,\xc3\xa9}", "",
+     "1e74dd9a3a85bab1e4367d4f3c3224b4"},
+    /* {"to": "ann"} 600000000 2983333 */
+    {"{\"to\": \"ann\"}", "{to}", ", '10 minutes', to_timestamp(1790000000)",
+     "06759cfe9c15e72d5f374823e7b0a298"},
+    {"{\"to\": \"ann\"}", "{to}", ", every => '600 s', at => to_timestamp(1790000399.999999)",
+     "06759cfe9c15e72d5f374823e7b0a298"},
+    /* {"to": "ann"} 86400000000 -1 */
+    {"{\"to\": \"ann\"}", "{to}", ", '1 day', '1969-12-31 00:00+00'",
+     "7fc94036bf480bdd416c6024420290ea"},
+};
+
+static void digests_are_those_of_any_sha256(void **unused)
+{
+    size_t i;
+
+    (void)unused;
+    for (i = 0; i < COUNT(digests); i++) {
+        char *got = text_of("SELECT jobq.digest('%s', '%s'%s)", digests[i].payload,
+                            digests[i].fields, digests[i].rest);
+        if (strcmp(got, digests[i].wanted) != 0) fail_msg("%s: %s", digests[i].payload, got);
+        free(got);
+    }
+    assert_int_equal(number("SELECT count(DISTINCT jobq.digest('{\"a\": 1}', '{a}', '1 min',"
+                            " to_timestamp(s) - interval '1 us')) FROM generate_series(-119, 0) s"),
+                     2);
+}
+
+/* A field's name that is misspelt does not give all jobs the same key. */
+static void digests_of_nothing_are_refused(void **unused)
+{
+    static const char *const bad[] = {
+        "'{\"to\": 1}', '{too}'", "'{\"to\": 1}', '{}'", "'{\"to\": 1}', NULL", "NULL, '{to}'",
+        "'[\"to\"]', '{to}'", "'\"to\"', '{to}'", "'{\"to\": 1}', '{to}', '0'",
+        "'{\"to\": 1}', '{to}', '-1 s'", "'{\"to\": 1}', '{to}', '1 s', 'infinity'",
+        "'{\"to\": 1}', '{NULL}'"};
+    size_t i;
+
+    (void)unused;
+    for (i = 0; i < COUNT(bad); i++) {
+        char query[200], *text;
+        PGresult *res;
+        sprintf(query, "SELECT jobq.digest(%s)", bad[i]);
+        text = for_schema(query, schema);
+        res = PQexec(db, text);
+        if (PQresultStatus(res) == PGRES_TUPLES_OK) fail_msg("taken: %s", bad[i]);
+        assert_string_equal(PQresultErrorField(res, PG_DIAG_SQLSTATE), "22023");
+        PQclear(res);
+        free(text);
+    }
 }
 
 #define TEST(name) cmocka_unit_test_setup(name, pg_empty)
@@ -309,6 +385,8 @@ int main(void)
         TEST(two_at_once_do_not_share_a_key),
         TEST(a_key_that_is_taken_is_not_locked),
         TEST(no_two_live_jobs_ever_have_one_key),
+        cmocka_unit_test(digests_are_those_of_any_sha256),
+        cmocka_unit_test(digests_of_nothing_are_refused),
     };
 
     return cmocka_run_group_tests(tests, pg_up, pg_down);

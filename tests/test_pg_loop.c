@@ -10,12 +10,12 @@
 
 static jobq_pg_worker *open_workers[OPEN_MAX];
 static pthread_t here;
-static int runs, elsewhere, stop_seen;
+static int elsewhere, stop_seen;
 static int64_t longest_us; /* of a step */
 
 /* ---- handlers -------------------------------------------------------------------------------- */
 
-static jobq_outcome succeed(jobq_call *call)
+static jobq_outcome succeed_here(jobq_call *call)
 {
     (void)call;
     runs++;
@@ -72,7 +72,7 @@ static jobq_result take_one(jobq_delivery *d, const jobq_message *m)
 
 /* ---- the host -------------------------------------------------------------------------------- */
 
-static jobq_pg_worker *open_on(jobq_pg *handle, const jobq_pg_worker_desc *desc)
+static jobq_pg_worker *open_worker(jobq_pg *handle, const jobq_pg_worker_desc *desc)
 {
     jobq_pg_error error;
     jobq_pg_worker *worker;
@@ -180,7 +180,7 @@ static jobq_pg *through_proxy(void)
 
 static void jobs_run_on_the_callers_thread(void **unused)
 {
-    jobq_pg_handler h = handler_of("q", "k", succeed);
+    jobq_pg_handler h = handler_of("q", "k", succeed_here);
     jobq_pg_worker_desc d = work_of(&h, 1);
     int threads = threads_here(), rounds = 0;
     jobq_pg_worker *w;
@@ -189,7 +189,7 @@ static void jobs_run_on_the_callers_thread(void **unused)
     enqueue_count(100);
     d.loop.prune_us = 20000;
     d.loop.vacuum_rows = 1;
-    w = open_on(pg, &d);
+    w = open_worker(pg, &d);
     while (runs < 100 || rounds++ < 50) {
         turn(50000);
         assert_in_range(threads_here(), threads, threads + 1); /* which makes a connection */
@@ -218,7 +218,7 @@ static void a_step_keeps_to_its_budget(void **unused)
     (void)unused;
     enqueue_count(200);
     patience_us = 4000;
-    w = open_on(pg, &d);
+    w = open_worker(pg, &d);
     assert_true(turns(20, &runs, 2));
     before = runs;
     jobq_pg_worker_step(w, 0);
@@ -239,7 +239,7 @@ static void a_job_comes_again_after_retry_and_snooze(void **unused)
 
     (void)unused;
     enqueue_count(1);
-    open_on(pg, &d);
+    open_worker(pg, &d);
     assert_true(turns_to(20, 1, ended_jobs));
     assert_int_equal(runs, 3);
 }
@@ -251,7 +251,7 @@ static void a_handler_completes_in_its_transaction(void **unused)
 
     (void)unused;
     enqueue_count(3);
-    open_on(pg, &d);
+    open_worker(pg, &d);
     assert_true(turns_to(20, 3, ended_jobs));
     assert_int_equal(runs, 3);
 }
@@ -283,7 +283,7 @@ static void messages_are_delivered_too(void **unused)
         m.payload = jobq_str_from("{}");
         assert_int_equal(jobq_pg_outbox_enqueue(pg, NULL, &m, NULL, &error), JOBQ_OK);
     }
-    open_on(pg, &d);
+    open_worker(pg, &d);
     assert_true(turns(20, &runs, 40));
     assert_true(turns_to(20, 0, "SELECT coalesce(sum(lag), 0)::int FROM jobq.outbox"));
     assert_int_equal(elsewhere, 0);
@@ -291,7 +291,7 @@ static void messages_are_delivered_too(void **unused)
 
 static void an_enqueue_wakes_the_poll(void **unused)
 {
-    jobq_pg_handler h = handler_of("q", "k", succeed);
+    jobq_pg_handler h = handler_of("q", "k", succeed_here);
     jobq_pg_worker_desc d = work_of(&h, 1);
     int64_t begun;
     int round;
@@ -299,7 +299,7 @@ static void an_enqueue_wakes_the_poll(void **unused)
     (void)unused;
     d.loop.lease_us = 120 * SECOND;
     d.loop.heartbeat_us = d.loop.poll_us = 20 * SECOND; /* only a notification is faster */
-    open_on(pg, &d);
+    open_worker(pg, &d);
     for (round = 1; round <= 3; round++) {
         assert_true(turns_to(20, 1, "SELECT count(*) FROM jobq.sleeper"));
         enqueue_count(1);
@@ -311,7 +311,8 @@ static void an_enqueue_wakes_the_poll(void **unused)
 
 static void two_workers_share_one_thread(void **unused)
 {
-    jobq_pg_handler first = handler_of("q", "k", succeed), second = handler_of("r", "k", succeed);
+    jobq_pg_handler first = handler_of("q", "k", succeed_here),
+                    second = handler_of("r", "k", succeed_here);
     jobq_pg_worker_desc a = work_of(&first, 1), b = work_of(&second, 1);
     jobq_pg_job job = plain_job();
     jobq_pg_worker *one, *two;
@@ -321,8 +322,8 @@ static void two_workers_share_one_thread(void **unused)
     enqueue_count(50);
     job.queue = "r";
     for (i = 0; i < 50; i++) enqueue_with(&job);
-    one = open_on(pg, &a);
-    two = open_on(pg, &b);
+    one = open_worker(pg, &a);
+    two = open_worker(pg, &b);
     assert_true(turns_to(20, 100, ended_jobs));
     assert_int_equal(jobq_pg_worker_stats(one).jobs.started, 50);
     assert_int_equal(jobq_pg_worker_stats(two).jobs.started, 50);
@@ -331,7 +332,7 @@ static void two_workers_share_one_thread(void **unused)
 /* Whatever the moment of the cut, and whichever half of the exchange is lost. */
 static void a_cut_connection_is_made_again(void **unused)
 {
-    jobq_pg_handler h = handler_of("q", "k", succeed);
+    jobq_pg_handler h = handler_of("q", "k", succeed_here);
     jobq_pg_worker_desc d = work_of(&h, 1);
     jobq_pg *handle = through_proxy();
     jobq_pg_worker *w;
@@ -339,7 +340,7 @@ static void a_cut_connection_is_made_again(void **unused)
 
     (void)unused;
     d.loop.heartbeat_us = 50000;
-    w = open_on(handle, &d);
+    w = open_worker(handle, &d);
     assert_true(turns_to(20, 1, "SELECT count(*) FROM jobq.worker"));
     for (at = 1; at <= 8; at++) {
         enqueue_count(5);
@@ -440,7 +441,7 @@ static bool connect_asks(void *user, jobq_pg_dial *dial)
 
 static void connect_may_ask_for_health(void **unused)
 {
-    jobq_pg_handler h = handler_of("q", "k", succeed);
+    jobq_pg_handler h = handler_of("q", "k", succeed_here);
     jobq_pg_worker_desc d = work_of(&h, 1);
     jobq_pg_desc hooked;
     jobq_pg_error error;
@@ -453,7 +454,7 @@ static void connect_may_ask_for_health(void **unused)
     hooked.log = quiet_log;
     hooked.connect = connect_asks;
     if (jobq_pg_open(&handle, &hooked, &error) != JOBQ_OK) fail_msg("%s", error.message);
-    asked_worker = open_on(handle, &d);
+    asked_worker = open_worker(handle, &d);
     enqueue_count(1);
     while (runs == 0 && GET(answered_late) == 0) turn(100000);
     assert_int_equal(GET(answered_late), 0);
@@ -480,9 +481,9 @@ static void schemas_share_a_thread_and_one_that_is_down_holds_nobody_up(void **u
     memset(by_schema, 0, sizeof by_schema);
     d.loop.answer_us = 300000;
     h.user = &names[0];
-    a = open_on(pg, &d);
+    a = open_worker(pg, &d);
     h.user = &names[1];
-    b = open_on(other, &d);
+    b = open_worker(other, &d);
     enqueue_on(pg, 1);
     enqueue_on(other, 1);
     assert_true(turns(20, &by_schema[0], 1) && turns(20, &by_schema[1], 1)); /* both are up */
@@ -513,14 +514,14 @@ static void schemas_share_a_thread_and_one_that_is_down_holds_nobody_up(void **u
 /* Half-open, or refused: the host's own work goes on meanwhile. */
 static void no_step_waits_for_a_silent_server(void **unused)
 {
-    jobq_pg_handler h = handler_of("q", "k", succeed);
+    jobq_pg_handler h = handler_of("q", "k", succeed_here);
     jobq_pg_worker_desc d = work_of(&h, 1);
     jobq_pg *handle = through_proxy();
     jobq_pg_worker *w;
 
     (void)unused;
     d.loop.answer_us = 300000;
-    w = open_on(handle, &d);
+    w = open_worker(handle, &d);
     enqueue_count(1);
     assert_true(turns_to(20, 1, ended_jobs));
     longest_us = 0;
@@ -550,7 +551,7 @@ static jobq_pg_worker *asks_long(int64_t lease_us)
     d.loop.lease_us = lease_us;
     d.loop.heartbeat_us = 100000;
     patience_us = 5 * lease_us / 2;
-    w = open_on(pg, &d);
+    w = open_worker(pg, &d);
     assert_true(turns(20, &runs, 1));
     return w;
 }
@@ -583,7 +584,7 @@ static void a_handler_over_its_time_is_told(void **unused)
     job.max_attempts = 1;
     enqueue_with(&job);
     patience_us = 20 * SECOND;
-    w = open_on(pg, &d);
+    w = open_worker(pg, &d);
     assert_true(turns_to(20, 1, "SELECT count(*) FROM jobq.failed"));
     assert_int_equal(stop_seen, JOBQ_STOP_TIMEOUT);
     expect_text("t", "SELECT errors::text LIKE '%ran out of time%' FROM jobq.failed");
@@ -595,13 +596,13 @@ static void a_handler_over_its_time_is_told(void **unused)
 
 static void a_stop_releases_what_has_not_begun(void **unused)
 {
-    jobq_pg_handler h = handler_of("q", "k", succeed);
+    jobq_pg_handler h = handler_of("q", "k", succeed_here);
     jobq_pg_worker_desc d = work_of(&h, 1);
     jobq_pg_worker *w;
 
     (void)unused;
     enqueue_count(200);
-    w = open_on(pg, &d);
+    w = open_worker(pg, &d);
     assert_true(turns(20, &runs, 2)); /* quick handlers: the next claim was a large one */
     while (jobq_pg_worker_stats(w).jobs.claimed < 20) turn(50000);
     jobq_pg_worker_stop(w);
@@ -620,7 +621,7 @@ static void on_signal(int number)
 /* The signal interrupts the poll, or the pipe ends it. */
 static void a_signal_handler_may_stop_it(void **unused)
 {
-    jobq_pg_handler h = handler_of("q", "k", succeed);
+    jobq_pg_handler h = handler_of("q", "k", succeed_here);
     jobq_pg_worker_desc d = work_of(&h, 1);
     struct sigaction action, old;
 
@@ -630,7 +631,7 @@ static void a_signal_handler_may_stop_it(void **unused)
     action.sa_flags = SA_RESTART;
     sigaction(SIGUSR1, &action, &old);
     enqueue_count(1);
-    open_on(pg, &d);
+    open_worker(pg, &d);
     assert_true(turns_to(20, 1, ended_jobs));
     raise(SIGUSR1);
     turn_to_the_end();
@@ -639,7 +640,7 @@ static void a_signal_handler_may_stop_it(void **unused)
 
 static void waiting_runs_it_to_its_end(void **unused)
 {
-    jobq_pg_handler h = handler_of("q", "k", succeed);
+    jobq_pg_handler h = handler_of("q", "k", succeed_here);
     jobq_pg_worker_desc d = work_of(&h, 1);
     jobq_pg_stats stats;
     jobq_pg_worker *w;
@@ -647,7 +648,7 @@ static void waiting_runs_it_to_its_end(void **unused)
     (void)unused;
     enqueue_count(20);
     d.loop.until = JOBQ_UNTIL_EMPTY;
-    w = open_on(pg, &d);
+    w = open_worker(pg, &d);
     assert_int_equal(jobq_pg_worker_wait(w, &stats), JOBQ_OK);
     assert_int_equal(stats.jobs.succeeded, 20);
     assert_int_equal(elsewhere, 0);
@@ -655,7 +656,7 @@ static void waiting_runs_it_to_its_end(void **unused)
 
 static void one_freed_in_the_middle_loses_nothing(void **unused)
 {
-    jobq_pg_handler h = handler_of("q", "k", succeed);
+    jobq_pg_handler h = handler_of("q", "k", succeed_here);
     jobq_pg_worker_desc d = work_of(&h, 1);
     jobq_pg_worker *w;
 
@@ -663,16 +664,16 @@ static void one_freed_in_the_middle_loses_nothing(void **unused)
     d.loop.lease_us = SECOND;
     d.loop.heartbeat_us = 100000;
     enqueue_count(50);
-    w = open_on(pg, &d);
+    w = open_worker(pg, &d);
     assert_true(turns(20, &runs, 2));
     freed(w);
-    open_on(pg, &d);
+    open_worker(pg, &d);
     assert_true(turns_to(30, 50, ended_jobs));
 }
 
 static void housekeeping_goes_on(void **unused)
 {
-    jobq_pg_handler h = handler_of("q", "k", succeed);
+    jobq_pg_handler h = handler_of("q", "k", succeed_here);
     jobq_pg_worker_desc d = work_of(&h, 1);
     jobq_pg_worker *w;
 
@@ -680,7 +681,7 @@ static void housekeeping_goes_on(void **unused)
     RUN("SELECT pg_stat_reset()");
     enqueue_count(20);
     d.loop.vacuum_rows = 5;
-    w = open_on(pg, &d);
+    w = open_worker(pg, &d);
     assert_true(turns_to(30, 20, ended_jobs)); /* 14 may count a vacuum of before the reset */
     assert_true(turns_to(30, 1, "SELECT (sum(vacuum_count) > 0)::int FROM pg_stat_user_tables "
                                 "WHERE schemaname = 'jobq' AND relname = 'job'"));
@@ -689,6 +690,313 @@ static void housekeeping_goes_on(void **unused)
     enqueue_count(20);
     assert_true(turns_to(30, 40, ended_jobs));
     assert_true(jobq_pg_worker_stats(w).jobs.reconnects >= 1); /* a late answer costs one, too */
+}
+
+/* -- calls that do not wait -- */
+
+static int replies, codes[JOBQ_ERROR_COUNT], in_handler;
+static jobq_pg_reply latest;
+static jobq_pg_error latest_error;
+static int64_t replied[2000]; /* ids, in the order of the callbacks */
+
+static void replies_forgotten(void)
+{
+    replies = in_handler = 0;
+    memset(codes, 0, sizeof codes);
+}
+
+static void hears(void *user, const jobq_pg_reply *reply)
+{
+    assert_ptr_equal(user, &replies);
+    assert_true(pthread_equal(pthread_self(), here));
+    latest = *reply;
+    latest_error = *reply->error;
+    codes[reply->code]++;
+    if (replies < (int)COUNT(replied)) replied[replies] = reply->id;
+    replies++;
+    if (in_handler) elsewhere++;
+}
+
+static jobq_outcome asks_and_waits(jobq_call *call)
+{
+    in_handler = 1;
+    nap_us(2000);
+    jobq_call_stopping(call); /* steps the worker */
+    in_handler = 0;
+    return succeed(call);
+}
+
+static void enqueues(jobq_pg_worker *w, const jobq_pg_job *job)
+{
+    jobq_pg_error error;
+
+    if (jobq_pg_worker_enqueue(w, job, hears, &replies, &error) != JOBQ_OK)
+        fail_msg("%s", error.message);
+}
+
+/* What the latest call was answered, once it is. */
+static jobq_error answered(int wanted)
+{
+    assert_true(turns(20, &replies, wanted));
+    assert_int_equal(replies, wanted);
+    return latest.code;
+}
+
+/* From the loop, a few at a time, while jobs run; the answers come in order, and never from within
+ * a handler. */
+static void a_thousand_are_enqueued_while_jobs_run(void **unused)
+{
+    jobq_pg_handler h = handler_of("q", "k", asks_and_waits);
+    jobq_pg_worker_desc d = work_of(&h, 1);
+    jobq_pg_job job = plain_job();
+    jobq_pg_worker *w = open_worker(pg, &d);
+    int i;
+
+    (void)unused;
+    replies_forgotten();
+    for (i = 0; i < 1000; i++) {
+        char key[20];
+        snprintf(key, sizeof key, "%d", i);
+        job.key = key;
+        enqueues(w, &job);
+        if (i % 100 == 0) turn(1000);
+    }
+    assert_int_equal(answered(1000), JOBQ_OK);
+    assert_int_equal(codes[JOBQ_OK], 1000);
+    for (i = 1; i < 1000; i++) assert_true(replied[i] > replied[i - 1]);
+    assert_true(turns_to(120, 1000, ended_jobs));
+    assert_int_equal(elsewhere, 0);
+    assert_int_equal(runs, 1000);
+}
+
+/* The answers are those of the blocking functions. The worker only asks: it has no handlers. */
+static void calls_answer_as_those_that_wait_do(void **unused)
+{
+    jobq_pg_worker_desc d = work_of(NULL, 0);
+    jobq_pg_job job = plain_job();
+    jobq_pg_filter which = {0};
+    jobq_pg_error error;
+    jobq_pg_worker *w;
+    jobq_job facts;
+    int64_t id;
+
+    (void)unused;
+    replies_forgotten();
+    w = open_worker(pg, &d);
+    job.key = "once";
+    job.delay_us = JOBQ_HOURS(1);
+    enqueues(w, &job);
+    assert_int_equal(answered(1), JOBQ_OK);
+    id = latest.id;
+    enqueues(w, &job);
+    assert_int_equal(answered(2), JOBQ_ERROR_EXISTS);
+    assert_int_equal(latest.id, id);
+    assert_int_equal(jobq_pg_enqueue(pg, NULL, &job, NULL, &error), JOBQ_ERROR_EXISTS);
+    assert_string_equal(latest_error.message, error.message);
+    jobq_pg_worker_get(w, id, hears, &replies, NULL);
+    assert_int_equal(answered(3), JOBQ_OK);
+    assert_int_equal(jobq_pg_get(pg, NULL, id, &facts, &error), JOBQ_OK);
+    assert_int_equal(latest.job.id, facts.id);
+    assert_int_equal(latest.job.state, facts.state);
+    assert_true(latest.job.run_at_us == facts.run_at_us && facts.run_at_us != 0);
+    jobq_pg_worker_get(w, 4711, hears, &replies, NULL);
+    assert_int_equal(answered(4), JOBQ_ERROR_NOT_FOUND);
+    which.id = id;
+    jobq_pg_worker_cancel(w, &which, hears, &replies, NULL);
+    assert_int_equal(answered(5), JOBQ_OK);
+    assert_int_equal(latest.count, 1);
+    jobq_pg_worker_cancel(w, &which, hears, &replies, NULL);
+    assert_int_equal(answered(6), JOBQ_ERROR_TRANSITION);
+    assert_int_equal(jobq_pg_cancel(pg, NULL, &which, NULL, NULL, &error), JOBQ_ERROR_TRANSITION);
+    assert_string_equal(latest_error.message, error.message);
+    enqueue_count(3);
+    memset(&which, 0, sizeof which);
+    which.queue = "q";
+    jobq_pg_worker_cancel(w, &which, hears, &replies, NULL);
+    assert_int_equal(answered(7), JOBQ_OK);
+    assert_int_equal(latest.count, 3);
+    job.payload = jobq_str_from("{");
+    assert_int_equal(jobq_pg_worker_enqueue(w, &job, hears, &replies, &error),
+                     JOBQ_ERROR_INVALID);
+    RUN("UPDATE jobq.queue SET payload_max = 10");
+    job.payload = jobq_str_from("\"too long to be taken\"");
+    job.key = "another";
+    enqueues(w, &job);
+    assert_int_equal(answered(8), jobq_pg_enqueue(pg, NULL, &job, NULL, &error));
+    assert_string_equal(latest_error.message, error.message);
+    assert_int_not_equal(latest.code, JOBQ_OK);
+    assert_int_equal(jobq_pg_worker_stats(w).jobs.reconnects, 0);
+    assert_int_equal(jobq_pg_worker_start(pg, &d, &w, &error), JOBQ_ERROR_INVALID);
+}
+
+/* A server that does not answer does not hold up the host. The outcome of the call is unknown; the
+ * next call, on a new connection, works. */
+static void calls_do_not_wait_for_a_server_that_stands_still(void **unused)
+{
+    jobq_pg_worker_desc d = work_of(NULL, 0);
+    jobq_pg_job job = plain_job();
+    jobq_pg_worker *w;
+    pid_t backend;
+
+    (void)unused;
+    if (getenv("JOBQ_SERVER_DIR") == NULL) skip();
+    replies_forgotten();
+    d.loop.answer_us = check_slow() ? 3 * SECOND : 400000;
+    w = open_worker(pg, &d);
+    job.key = "k";
+    enqueues(w, &job);
+    assert_int_equal(answered(1), JOBQ_OK);
+    backend = (pid_t)number("SELECT pid FROM pg_stat_activity "
+                            "WHERE application_name LIKE '%% test'");
+    assert_int_equal(kill(backend, SIGSTOP), 0);
+    longest_us = 0;
+    job.key = "l";
+    enqueues(w, &job);
+    assert_int_equal(answered(2), JOBQ_ERROR_CONNECTION);
+    assert_non_null(strstr(latest_error.message, "it may have been carried out"));
+    assert_true(longest_us < 200000 || check_slow());
+    kill(backend, SIGCONT);
+    enqueues(w, &job);
+    answered(3);
+    assert_true(latest.code == JOBQ_OK || latest.code == JOBQ_ERROR_EXISTS);
+    assert_int_equal(number("SELECT count(*) FROM jobq.job WHERE key = 'l'"), 1);
+}
+
+/* Each call has one answer, also when the connection is lost with the request, or with the
+ * answer. */
+static void calls_are_answered_if_the_connection_is_cut(void **unused)
+{
+    static const proxy_fault faults[] = {PROXY_CUT_REQUEST, PROXY_CUT_ANSWER};
+    jobq_pg_worker_desc d = work_of(NULL, 0);
+    jobq_pg *handle = through_proxy();
+    jobq_pg_job job = plain_job();
+    jobq_pg_worker *w = open_worker(handle, &d);
+    int i, k, round, lost = 0;
+
+    (void)unused;
+    for (round = 0; round < 6; round++) {
+        replies_forgotten();
+        pg_empty(NULL);
+        assert_true(turns_to(20, 1, "SELECT count(*) FROM jobq.worker"));
+        proxy_fault_at(faults[round % 2], 1 + round / 2);
+        for (i = 0; i < 50; i++) {
+            char key[20];
+            snprintf(key, sizeof key, "%d", i);
+            job.key = key;
+            enqueues(w, &job);
+        }
+        assert_true(turns(60, &replies, 50));
+        assert_int_equal(codes[JOBQ_OK] + codes[JOBQ_ERROR_CONNECTION], 50);
+        assert_int_not_equal(codes[JOBQ_OK], 0);
+        lost += codes[JOBQ_ERROR_CONNECTION]; /* none if the cut met the worker's own statement */
+        k = codes[JOBQ_OK];
+        assert_true(number("SELECT count(*) FROM jobq.job") >= k);
+        proxy_fault_at(PROXY_NONE, 0);
+        for (i = 0; i < 50; i++) { /* with keys it is safe to repeat all of them */
+            char key[20];
+            snprintf(key, sizeof key, "%d", i);
+            job.key = key;
+            enqueues(w, &job);
+        }
+        assert_true(turns(60, &replies, 100));
+        assert_int_equal(number("SELECT count(*) FROM jobq.job"), 50);
+    }
+    assert_true(lost > 0);
+    freed(w);
+    jobq_pg_close(handle);
+}
+
+/* Behind a pooler the calls and the loop's statements take turns, and an error does no harm. */
+static void calls_pass_a_pooler_one_at_a_time(void **unused)
+{
+    jobq_pg_handler h = handler_of("q", "k", succeed);
+    jobq_pg_worker_desc d = work_of(&h, 1);
+    jobq_pg_desc behind;
+    jobq_pg_job job = plain_job(), large = plain_job();
+    jobq_pg_error error;
+    jobq_pg_worker *w;
+    jobq_pg *handle;
+    int i;
+
+    (void)unused;
+    replies_forgotten();
+    memset(&behind, 0, sizeof behind);
+    behind.conninfo = server();
+    behind.schema = schema;
+    behind.log = quiet_log;
+    behind.behind_pooler = true;
+    if (jobq_pg_open(&handle, &behind, &error) != JOBQ_OK) fail_msg("%s", error.message);
+    enqueue_count(1);
+    RUN("UPDATE jobq.queue SET payload_max = 10");
+    large.payload = jobq_str_from("\"too long to be taken\"");
+    w = open_worker(handle, &d);
+    for (i = 0; i < 100; i++) enqueues(w, i % 10 == 5 ? &large : &job);
+    answered(100);
+    assert_int_equal(codes[JOBQ_OK], 90);
+    assert_int_equal(codes[JOBQ_ERROR_CONNECTION], 0);
+    assert_true(turns_to(60, 91, ended_jobs));
+    assert_int_equal(jobq_pg_worker_stats(w).jobs.reconnects, 0);
+    freed(w);
+    jobq_pg_close(handle);
+}
+
+/* The session loses its prepared statements at each enqueue, and the next one is sent again. */
+static void calls_do_not_depend_on_prepared_statements(void **unused)
+{
+    jobq_pg_worker_desc d = work_of(NULL, 0);
+    jobq_pg_job job = plain_job();
+    jobq_pg_worker *w;
+    int i;
+
+    (void)unused;
+    replies_forgotten();
+    RUN("CREATE OR REPLACE FUNCTION jobq.forgets() RETURNS trigger LANGUAGE plpgsql AS "
+        "$$ BEGIN EXECUTE 'DEALLOCATE ALL'; RETURN NULL; END $$");
+    RUN("CREATE TRIGGER forgets AFTER INSERT ON jobq.job EXECUTE FUNCTION jobq.forgets()");
+    w = open_worker(pg, &d);
+    for (i = 1; i <= 3; i++) {
+        enqueues(w, &job);
+        assert_int_equal(answered(i), JOBQ_OK);
+    }
+    RUN("DROP TRIGGER forgets ON jobq.job");
+    RUN("DROP FUNCTION jobq.forgets()");
+    assert_int_equal(number("SELECT count(*) FROM jobq.job"), 3);
+}
+
+/* At a stop, and if the worker is freed before its end, every call is answered. */
+static void calls_are_answered_before_the_worker_stops(void **unused)
+{
+    jobq_pg_worker_desc d = work_of(NULL, 0);
+    jobq_pg_job job = plain_job();
+    jobq_pg_error error;
+    jobq_pg_worker *w;
+    int i, round;
+
+    (void)unused;
+    for (round = 0; round < 2; round++) {
+        replies_forgotten();
+        pg_empty(NULL);
+        w = open_worker(pg, &d);
+        enqueues(w, &job);
+        answered(1);
+        for (i = 0; i < JOBQ_PG_ASYNC_MAX; i++) enqueues(w, &job);
+        assert_int_equal(jobq_pg_worker_enqueue(w, &job, hears, &replies, &error),
+                         JOBQ_ERROR_FULL);
+        if (round == 0) {
+            jobq_pg_worker_stop(w);
+            turn_to_the_end();
+            assert_int_equal(replies, JOBQ_PG_ASYNC_MAX + 1);
+            assert_int_equal(jobq_pg_worker_enqueue(w, &job, hears, &replies, &error),
+                             JOBQ_ERROR_DEAD);
+        }
+        freed(w);
+        assert_int_equal(replies, JOBQ_PG_ASYNC_MAX + 1);
+        assert_int_equal(codes[JOBQ_OK] + codes[JOBQ_ERROR_CONNECTION] + codes[JOBQ_ERROR_DEAD],
+                         replies);
+        assert_true(number("SELECT count(*) FROM jobq.job") >= codes[JOBQ_OK]);
+        assert_true(number("SELECT count(*) FROM jobq.job") <=
+                    codes[JOBQ_OK] + codes[JOBQ_ERROR_CONNECTION]);
+    }
 }
 
 /* ---- setup ----------------------------------------------------------------------------------- */
@@ -747,6 +1055,13 @@ int main(void)
         TEST(waiting_runs_it_to_its_end),
         TEST(one_freed_in_the_middle_loses_nothing),
         TEST(housekeeping_goes_on),
+        TEST(a_thousand_are_enqueued_while_jobs_run),
+        TEST(calls_answer_as_those_that_wait_do),
+        TEST(calls_do_not_wait_for_a_server_that_stands_still),
+        TEST(calls_are_answered_if_the_connection_is_cut),
+        TEST(calls_pass_a_pooler_one_at_a_time),
+        TEST(calls_do_not_depend_on_prepared_statements),
+        TEST(calls_are_answered_before_the_worker_stops),
     };
 
     return cmocka_run_group_tests(tests, loop_up, loop_down);

@@ -71,7 +71,7 @@ static void a_queues_name_may_have_1024_bytes(void **unused)
     m.payload = jobq_str_from("{}");
     assert_int_equal(jobq_pg_outbox_enqueue(pg, NULL, &m, NULL, &error), JOBQ_OK);
     assert_int_equal(number("SELECT count(*) FROM jobq.message i JOIN jobq.queue q "
-                            "ON i.partition / 32768 = q.id WHERE length(q.name) = 1024"), 1);
+                            "ON i.partition_id / 32768 = q.id WHERE length(q.name) = 1024"), 1);
 }
 
 /* W-O36. Growing waits for producers, and needs an empty queue unless told otherwise. */
@@ -140,6 +140,39 @@ static void fields_arrive(void **unused)
     assert_int_equal(r.messages[2].attempts, 0);
     assert_true(r.messages[0].created_at_us > (int64_t)1600000000 * SECOND);
     verb_reading_clear(&r);
+}
+
+static void an_exact_message_is_kept_as_it_was_written(void **unused)
+{
+    static const char odd[] = "{\"b\":1, \"a\": 1, \"a\": 2}";
+    jobq_pg_message m[2];
+    verb_reading r;
+    verb_read_desc d;
+    jobq_pg_error error;
+    int i;
+
+    (void)unused;
+    open_box(4);
+    d = reader(1, 1, 1);
+    m[0] = m[1] = plain_message(1);
+    m[0].payload = m[1].payload = jobq_str_from(odd);
+    m[0].payload_bytes = m[1].payload_bytes = false;
+    m[0].payload_exact = m[1].payload_exact = true;
+    m[1].headers = jobq_str_from("{\"trace\": \"abc\"}");
+    assert_int_equal(jobq_pg_outbox_enqueue(pg, NULL, &m[0], NULL, &error), JOBQ_OK);
+    assert_int_equal(jobq_pg_outbox_enqueue_many(pg, NULL, m, 2, NULL, &error), JOBQ_OK);
+    assert_int_equal(jobq_pg_outbox_enqueue_copy(pg, NULL, m, 2, &error), JOBQ_OK);
+    assert_int_equal(read_by(&d, &r), 'h');
+    assert_int_equal(r.count, 5);
+    for (i = 0; i < 5; i++) {
+        assert_true(r.messages[i].payload_bytes);
+        assert_true(jobq_str_equal(r.messages[i].payload, jobq_str_from(odd)));
+        assert_non_null(strstr(r.messages[i].headers.ptr, "\"application/json\""));
+    }
+    verb_reading_clear(&r);
+    m[1].payload = jobq_str_from("{\"b\":");
+    assert_int_equal(jobq_pg_outbox_enqueue_copy(pg, NULL, m, 2, &error), JOBQ_ERROR_INVALID);
+    assert_string_equal(error.message, "invalid payload: not JSON at byte 5: value expected");
 }
 
 /* X26, first half. A refusal leaves the transaction as it was. */
@@ -249,9 +282,9 @@ static void order_keys_choose_the_partition(void **unused)
     }
     RUN("SELECT jobq.outbox_enqueue('o', bytes => convert_to('customer-' || i, 'UTF8'), "
         "order_key => 'customer-' || i) FROM generate_series(0, 149) i");
-    assert_int_equal(number("SELECT count(*) FROM jobq.message i WHERE partition & 32767 = "
+    assert_int_equal(number("SELECT count(*) FROM jobq.message i WHERE partition_id & 32767 = "
                             "jobq.outbox_hash(convert_from(bytes, 'UTF8')) & 15"), 600);
-    assert_int_equal(number("SELECT count(DISTINCT partition) FROM jobq.message"), 16);
+    assert_int_equal(number("SELECT count(DISTINCT partition_id) FROM jobq.message"), 16);
 }
 
 /* One message a transaction is a plain INSERT. Its transaction has an id before it draws the
@@ -280,7 +313,7 @@ static void a_plain_insert_has_its_transactions_id_first(void **unused)
     assert_int_equal(codes[1], JOBQ_OK);
     assert_true(id > 0);
     assert_int_equal(number("SELECT count(*) FROM jobq.message m JOIN jobq.partition p ON p.id = "
-                            "m.partition WHERE p.number = 1 OR p.number = jobq.outbox_hash("
+                            "m.partition_id WHERE p.number = 1 OR p.number = jobq.outbox_hash("
                             "'customer-7') & 3"), 2);
 }
 
@@ -321,10 +354,10 @@ static void odd_messages_break_and_hide_nothing(void **unused)
 
     (void)unused;
     open_box(1);
-    RUN("INSERT INTO jobq.message (partition, created_at) SELECT id, 'infinity' FROM "
+    RUN("INSERT INTO jobq.message (partition_id, created_at) SELECT id, 'infinity' FROM "
         "jobq.partition");
     assert_int_equal(number("SELECT sum(lag)::int + count(age) FROM jobq.outbox"), 1);
-    res = PQexec(db, for_schema("INSERT INTO jobq.message (partition, id) SELECT id, -5 FROM "
+    res = PQexec(db, for_schema("INSERT INTO jobq.message (partition_id, id) SELECT id, -5 FROM "
                                 "jobq.partition", schema));
     assert_string_equal(PQresultErrorField(res, PG_DIAG_SQLSTATE), "23514");
     PQclear(res);
@@ -353,7 +386,7 @@ static void a_plain_insert_hears_of_the_growth(void **unused)
     assert_int_equal(jobq_pg_outbox_enqueue(pg, own, &m, NULL, &error), JOBQ_OK);
     PQclear(sql(own, "COMMIT"));
     jobq_pg_release(pg, own);
-    assert_int_equal(number("SELECT partition & 32767 FROM jobq.message"),
+    assert_int_equal(number("SELECT partition_id & 32767 FROM jobq.message"),
                      (long)jobq_partition_of(jobq_str_from("customer-7"), 8));
 }
 
@@ -638,9 +671,9 @@ static void a_look_lists_a_page(void **unused)
     open_box(8);
     for (i = 0; i < 8; i++) put(NULL, i, 1);
     drain(5);
-    assert_text("SELECT string_agg((partition & 32767)::text, ' ') FROM jobq.outbox_look("
+    assert_text("SELECT string_agg((partition_id & 32767)::text, ' ') FROM jobq.outbox_look("
                 "ARRAY(SELECT id FROM jobq.queue), 0, 3, false)", "0 1 2");
-    assert_text("SELECT string_agg((partition & 32767)::text, ' ') FROM jobq.outbox_look("
+    assert_text("SELECT string_agg((partition_id & 32767)::text, ' ') FROM jobq.outbox_look("
                 "ARRAY(SELECT id FROM jobq.queue), (SELECT min(id) + 3 FROM jobq.partition), "
                 "9, false)", "4 6 7");
     RUN("SELECT jobq.pause('o')");
@@ -876,7 +909,7 @@ static void a_sweep_finds_what_lies_below_the_bound(void **unused)
     drain(0);
     put(NULL, 0, 1);
     drain(0);
-    RUN("INSERT INTO jobq.message (partition, id) SELECT p.id, n FROM jobq.partition p, "
+    RUN("INSERT INTO jobq.message (partition_id, id) SELECT p.id, n FROM jobq.partition p, "
         "generate_series(1, 3) n");
     assert_int_equal(number(LOOK(false)), 0);
     assert_int_equal(drain(0), 0);
@@ -1748,6 +1781,7 @@ int main(void)
         TEST(a_queues_name_may_have_1024_bytes),
         TEST(a_queue_grows_when_it_is_empty),
         TEST(fields_arrive),
+        TEST(an_exact_message_is_kept_as_it_was_written),
         TEST(a_message_lives_and_dies_with_the_callers_transaction),
         TEST(limits_hold),
         TEST(order_keys_choose_the_partition),

@@ -190,7 +190,7 @@ static void outcomes_of_one_step(void **unused)
 
 /* W-O13, W-O14: attempts are the message's own; at the limit it leaves, and its neighbours do
  * not. */
-static void a_poisoned_message_ends_in_a_dead_letter(void **unused)
+static void a_message_that_never_succeeds_becomes_a_dead_letter(void **unused)
 {
     int tx;
 
@@ -291,7 +291,7 @@ static void a_failing_partition_shows_in_the_figures(void **unused)
     assert_int_equal(read_by(&d.read, &r), 'h');
     assert_int_equal(r.count, 1);
     verb_reading_clear(&r);
-    assert_text(view, "degraded 1 2 beef  later 3");
+    assert_text(view, "degraded 1 2 48879  later 3");
     assert_int_equal(jobq_pg_outbox_stats(pg, NULL, "o", &stats, &error), JOBQ_OK);
     assert_int_equal(PARTITION(stats, 0).worker, 0xbeef);
     jobq_pg_rows_clear(&stats);
@@ -593,6 +593,30 @@ static void dead_letters_are_listed(void **unused)
     assert_string_equal(error.message, "invalid dead letter status: gone");
 }
 
+/* In C and in SQL. */
+static void a_list_and_a_replay_have_100_by_default(void **unused)
+{
+    jobq_pg_rows letters;
+    jobq_pg_error error;
+
+    (void)unused;
+    open_box(1);
+    RUN("INSERT INTO jobq.dead_letter "
+        "(queue_id, partition_id, seq, created_at, failed_at, attempts) "
+        "SELECT p.queue_id, p.id, n, now(), now(), 1 FROM jobq.partition p, "
+        "generate_series(1, 250) AS n");
+    assert_int_equal(count_of(NULL), 250);
+    assert_int_equal(jobq_pg_dead_letter_list(pg, NULL, NULL, &letters, &error), JOBQ_OK);
+    assert_int_equal(letters.count, 100);
+    jobq_pg_rows_clear(&letters);
+    assert_int_equal(number("SELECT count(*) FROM jobq.dead_letter_list()"), 100);
+    assert_int_equal(jobq_pg_dead_letter_replay(pg, NULL, 5, 60 * SECOND, NULL, &letters, &error),
+                     JOBQ_OK);
+    assert_int_equal(letters.count, 100);
+    jobq_pg_rows_clear(&letters);
+    assert_int_equal(number("SELECT count(*) FROM jobq.dead_letter_replay(6, 60000000)"), 100);
+}
+
 /* Every verb on every state: what it may change it changes, the rest stays (2.9). */
 static void every_verb_on_every_state(void **unused)
 {
@@ -702,7 +726,7 @@ static void a_late_replay_is_fenced(void **unused)
 
 /* The ids of these numbers of a partition from which nothing was read yet. */
 #define BURY "SELECT jobq.outbox_bury(p, s, ARRAY(SELECT (SELECT array_agg(m.id ORDER BY m.id) " \
-    "FROM jobq.message m WHERE m.partition = p)[n] FROM unnest(s) n), '%s', '%s') " \
+    "FROM jobq.message m WHERE m.partition_id = p)[n] FROM unnest(s) n), '%s', '%s') " \
     "FROM (SELECT %ld::bigint AS p, '%s'::bigint[] AS s) AS of"
 
 /* Whatever comes twice; and one that is nowhere is a fault of the store. */
@@ -721,7 +745,7 @@ static void a_message_is_buried_once(void **unused)
     RUN(BURY, "{y}", "{2}", p, "{1}");
     RUN(BURY, "{z}", "{3}", p + 1, "{1}"); /* another message */
     assert_text("SELECT string_agg(format('%s:%s:%s', seq, error, attempts), ' ' ORDER BY "
-                "partition) FROM jobq.dead_letter", "1:x:1 1:z:3");
+                "partition_id) FROM jobq.dead_letter", "1:x:1 1:z:3");
     for (i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
         char text[400], *query;
         PGresult *res;
@@ -735,14 +759,14 @@ static void a_message_is_buried_once(void **unused)
     }
     RUN(BURY, "{b,a}", "{5,4}", p, "{2,1}"); /* one of them is there */
     assert_text("SELECT string_agg(format('%s:%s:%s', seq, error, attempts), ' ' ORDER BY "
-                "partition, seq) FROM jobq.dead_letter", "1:x:1 2:b:5 1:z:3");
+                "partition_id, seq) FROM jobq.dead_letter", "1:x:1 2:b:5 1:z:3");
 }
 
 /* Takes that many under a token on conn; their numbers, rising, as text. The caller frees it. */
 static char *replayed(PGconn *conn, int token, int limit)
 {
     PGresult *res = sql(conn, "SELECT coalesce(string_agg(seq::text, ' ' ORDER BY seq), '') FROM "
-                        "jobq.dead_letter_replay(%d, 60000000, p_limit => %d)", token, limit);
+                        "jobq.dead_letter_replay(%d, 60000000, at_most => %d)", token, limit);
     char *text = text_copy(PQgetvalue(res, 0, 0));
 
     PQclear(res);
@@ -913,8 +937,9 @@ static void dead_letters_do_not_stay_for_ever(void **unused)
 
     (void)unused;
     open_box(1);
-    RUN("INSERT INTO jobq.dead_letter (queue_id, partition, seq, created_at, failed_at, attempts) "
-        "SELECT %d, %d, i, now(), now() - i * interval '1 hour', 1 FROM generate_series(1, 1000) i",
+    RUN("INSERT INTO jobq.dead_letter (queue_id, partition_id, seq, created_at, failed_at, "
+        "attempts) SELECT %d, %d, i, now(), now() - i * interval '1 hour', 1 "
+        "FROM generate_series(1, 1000) i",
         (int)box, (int)jobq_pg_partition(box, 0));
     assert_int_equal(jobq_pg_dead_letter_replay(pg, NULL, 3, SECOND, NULL, &letters, &error),
                      JOBQ_OK);
@@ -946,9 +971,9 @@ static void an_operators_session(void **unused)
     assert_text("SELECT string_agg(format('%s %s %s %s %s', queue, partition, seq, status, error), "
                 "', ' ORDER BY seq) FROM jobq.dead_letters WHERE seq <= 2",
                 "o 1 1 pending bad, o 1 2 pending bad");
-    assert_int_equal(number("SELECT jobq.dead_letter_count('o', p_partition => 1)"), 5);
+    assert_int_equal(number("SELECT jobq.dead_letter_count('o', partition => 1)"), 5);
     assert_text("SELECT string_agg(seq::text, ' ' ORDER BY seq) FROM "
-                "jobq.dead_letter_replay(7, 60000000, 'o', p_limit => 3)", "1 2 3");
+                "jobq.dead_letter_replay(7, 60000000, 'o', at_most => 3)", "1 2 3");
     RUN("BEGIN");
     assert_int_equal(number(again), 1);
     assert_int_equal(number(again), 1); /* the key knows it */
@@ -1220,7 +1245,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(outcomes_of_one_step),
-        TEST(a_poisoned_message_ends_in_a_dead_letter),
+        TEST(a_message_that_never_succeeds_becomes_a_dead_letter),
         TEST(the_mode_stands_in_the_row),
         TEST(a_failing_partition_shows_in_the_figures),
         TEST(a_killed_handler_leaves_its_trace),
@@ -1230,6 +1255,7 @@ int main(void)
         TEST(the_budget_ends_a_delivery),
         TEST(many_savepoints_are_bounded),
         TEST(dead_letters_are_listed),
+        TEST(a_list_and_a_replay_have_100_by_default),
         TEST(every_verb_on_every_state),
         TEST(a_late_replay_is_fenced),
         TEST(a_message_is_buried_once),

@@ -32,7 +32,7 @@ static jobq_pg_rows all_of(const jobq_pg_table_desc *desc)
     return rows;
 }
 
-/* What a view has for people alone: worker ids in hexadecimal, PartitionMode in words. */
+/* What a view has for people alone: worker ids as text, PartitionMode in words. */
 static bool for_people(const char *view, const char *column)
 {
     return strcmp(column, "holder") == 0 ||
@@ -69,6 +69,51 @@ static void descriptions_fit_their_views(void **unused)
         PQclear(res);
         jobq_pg_table_close(table);
     }
+}
+
+/* \d+ in psql tells what each column of each view means. What an administrator wrote stays. */
+static void every_column_has_a_comment(void **unused)
+{
+    static const char uncommented[] =
+        "SELECT coalesce(string_agg(c.relname || '.' || a.attname, ' '), '') FROM pg_class c "
+        "JOIN pg_attribute a ON a.attrelid = c.oid WHERE c.relnamespace = 'jobq'::regnamespace "
+        "AND c.relkind = 'v' AND col_description(c.oid, a.attnum) IS NULL";
+    PGresult *res = sql(db, uncommented);
+
+    (void)unused;
+    assert_string_equal(PQgetvalue(res, 0, 0), "");
+    PQclear(res);
+    RUN("COMMENT ON COLUMN jobq.jobs.key IS 'order number'");
+    OK(jobq_pg_migrate(pg, &error));
+    assert_int_equal(number("SELECT count(*) FROM pg_attribute a WHERE attname = 'key' AND "
+                            "attrelid = 'jobq.jobs'::regclass AND "
+                            "col_description(attrelid, attnum) = 'order number'"), 1);
+}
+
+/* A worker's id is a decimal number wherever people see it. */
+static void a_workers_id_has_one_form(void **unused)
+{
+    verb_batch batch;
+    PGresult *res;
+
+    (void)unused;
+    enqueue_count(2);
+    register_worker(-WORKER, 60 * SECOND);
+    assert_int_equal(claim_by(-WORKER, 1, 2, false, &batch), JOBQ_OK);
+    RUN("INSERT INTO jobq.failed (id, run_at, enqueued_at, finished_at, worker, queue_id, kind_id, "
+        "attempt, crash, priority, stage, stages) SELECT 99, now(), now(), now(), worker, "
+        "queue_id, kind_id, 1, 0, 0, 0, 1 FROM jobq.job WHERE id = %lld",
+        (long long)batch.jobs[0].id);
+    verb_batch_clear(&batch);
+    res = sql(db, "SELECT string_agg(DISTINCT u.id, ' '), count(*) FROM ("
+                  "SELECT worker FROM jobq.workers UNION ALL SELECT id::text FROM jobq.workers "
+                  "UNION ALL SELECT worker::text FROM jobq.jobs UNION ALL "
+                  "SELECT worker FROM jobq.failures) AS u (id)");
+    assert_string_equal(PQgetvalue(res, 0, 0), "-4711");
+    assert_string_equal(PQgetvalue(res, 0, 1), "6");
+    PQclear(res);
+    assert_int_equal(number("SELECT count(*) FROM pg_views WHERE definition LIKE '%%to_hex%%' AND "
+                            "schemaname = 'jobq'"), 0);
 }
 
 /* One job in each state: rows, facts and jobq_pg_get say the same. */
@@ -271,8 +316,9 @@ static void partitions_and_dead_letters(void **unused)
     d = reader(WORKER, 1, 1);
     assert_int_equal(read_by(&d, &r), 'h');
     verb_reading_clear(&r);
-    RUN("INSERT INTO jobq.dead_letter (queue_id, partition, seq, created_at, failed_at, attempts, "
-        "error, payload, headers) VALUES (%d, %lld, 77, now(), now(), 3, 'bad', '[1]', '{}'), "
+    RUN("INSERT INTO jobq.dead_letter (queue_id, partition_id, seq, created_at, failed_at, "
+        "attempts, error, payload, headers) VALUES "
+        "(%d, %lld, 77, now(), now(), 3, 'bad', '[1]', '{}'), "
         "(%d, %lld, 78, now(), now() + interval '1 s', 1, NULL, NULL, NULL)", (int)box,
         (long long)jobq_pg_partition(box, 1), (int)box, (long long)jobq_pg_partition(box, 0));
     rows = all_of(jobq_pg_view_desc(JOBQ_PG_VIEW_OUTBOX, false));
@@ -382,6 +428,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(descriptions_fit_their_views),
+        TEST(every_column_has_a_comment),
+        TEST(a_workers_id_has_one_form),
         TEST(jobs_in_every_state),
         TEST(queries_on_jobs),
         TEST(looks_at_many_jobs),

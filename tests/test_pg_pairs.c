@@ -3,11 +3,11 @@
  * one function in turn, while another session runs the other function. Promises 1 to 4, 6.
  *
  * The functions are the real ones, in a schema of their own, rewritten with a point after each
- * statement that touches the schema (plpgsql.h). tests/pairs.sql has the deeds (calls), the scenes
- * and the laws. The result for each job must be the result of the two deeds one after the other, in
- * some order, or of one of them alone, because a function may skip what is locked.
+ * statement that touches the schema (plpgsql.h). tests/pairs.sql has the operations (calls), the
+ * scenes and the laws. The result for each job must be the result of the two operations one after
+ * the other, in some order, or of one of them alone, because a function may skip what is locked.
  *
- *   test_pg_pairs [DEED [OTHER]]   only these, by their names, at every point
+ *   test_pg_pairs [OPERATION [OTHER]]   only these, by their names, at every point
  *
  * Without arguments each pair is run at every third point, and pairs start at different points;
  * with JOBQ_TEST_LONG=1 at every point.
@@ -18,9 +18,9 @@
 #include <poll.h>
 
 #define WORLDS 3         /* processes, each with a schema of its own */
-#define STATEMENTS 6     /* of a deed, and of the way out of worker 1 */
+#define STATEMENTS 6     /* of an operation, and of the way out of worker 1 */
 #define LINES 64         /* of a judgement */
-#define DEEDS 80
+#define OPERATIONS 80
 #define OUTCOMES 5000
 #define POINTS 200
 #define STORIES 3        /* told in each world; failures beyond are counted */
@@ -29,12 +29,12 @@
 #define NONE (-1)
 #define ALL 99
 
-typedef struct deed {
+typedef struct op {
     char name[60], scenes[40];
     bool leaves, goes;
     int count;
     char *statements[STATEMENTS];
-} deed;
+} op;
 
 /* What a session said: names and words, as they came. */
 typedef struct said {
@@ -58,12 +58,12 @@ typedef struct stops {
 
 static outcome results[OUTCOMES];
 static int outcome_count;
-static deed deeds[DEEDS];
-static int deed_count;
+static op operations[OPERATIONS];
+static int operation_count;
 static PGconn *sessions[2];
-static int points_seen; /* by the first session, in the deed that it does */
+static int points_seen; /* by the first session, in the operation that it does */
 static char visited[POINTS][60]; /* their names */
-static lines alone[2][DEEDS]; /* what each deed makes of the scene alone, as b and as a */
+static lines alone[2][OPERATIONS]; /* what each operation makes of the scene alone, as b and as a */
 static int failures, cases, shares = 3;
 static const char *only[2];
 
@@ -168,18 +168,18 @@ static void put_points(void)
     PQclear(res);
 }
 
-static void read_deeds(void)
+static void read_operations(void)
 {
-    PGresult *res = ask(db, "SELECT d.name, d.scenes, d.leaves, s.*, d.goes FROM jobq.deed d,"
+    PGresult *res = ask(db, "SELECT d.name, d.scenes, d.leaves, s.*, d.goes FROM jobq.operation d,"
                             " unnest(d.statements || NULL) WITH ORDINALITY s ORDER BY d.place, 5");
     int i;
 
     for (i = 0; i < PQntuples(res); i++) {
-        deed *d = &deeds[deed_count];
+        op *d = &operations[operation_count];
 
         if (atoi(PQgetvalue(res, i, 4)) == 1) {
-            if (deed_count == DEEDS) abort();
-            d = &deeds[deed_count++];
+            if (operation_count == OPERATIONS) abort();
+            d = &operations[operation_count++];
             snprintf(d->name, sizeof d->name, "%s", PQgetvalue(res, i, 0));
             snprintf(d->scenes, sizeof d->scenes, "%s", PQgetvalue(res, i, 1));
             d->leaves = PQgetvalue(res, i, 2)[0] == 't';
@@ -362,7 +362,7 @@ static void plays_alone(int who, const char *statement, said *s, int stop)
 }
 
 /* a is held at its point, or has answered all but COMMIT; b goes on until that is in its way. */
-static void play_beside(const deed *a, const deed *b, int stop, said *said_a, said *said_b)
+static void play_beside(const op *a, const op *b, int stop, said *said_a, said *said_b)
 {
     bool held = true;
     int i;
@@ -390,7 +390,7 @@ static void play_beside(const deed *a, const deed *b, int stop, said *said_a, sa
 }
 
 /* What was busy is asked again, as a worker does. */
-static void ask_again(int who, const deed *d, said *s)
+static void ask_again(int who, const op *d, said *s)
 {
     int i, tries;
 
@@ -490,9 +490,9 @@ static void set_scene(const char *scene)
     }
 }
 
-/* Both deeds with nothing between the statements of one: a before statement `at` of b, NONE: never;
- * statement `without` of b is left out. */
-static void play_in_turn(const char *scene, const deed *a, const deed *b, int at, int without,
+/* Both operations with nothing between the statements of one: a before statement `at` of b (NONE:
+ * never); statement `without` of b is left out. */
+static void play_in_turn(const char *scene, const op *a, const op *b, int at, int without,
                          lines *out)
 {
     said s[2];
@@ -513,7 +513,7 @@ static void play_in_turn(const char *scene, const deed *a, const deed *b, int at
 
 /* -- all of them -- */
 
-static void tell_failure(const char *scene, const deed *a, const deed *b, int stop,
+static void tell_failure(const char *scene, const op *a, const op *b, int stop,
                          const lines *legal, const lines *got, const char *world)
 {
     int i;
@@ -536,15 +536,15 @@ static bool all_legal(const lines *legal, const lines *got)
     return i == got->count;
 }
 
-/* What one deed makes of the scene alone, as a or as b; the same for each pair. */
-static void find_alone(const char *scene, const deed *a, const deed *b, bool is_a, lines *legal)
+/* What one operation makes of the scene alone, as a or as b; the same for each pair. */
+static void find_alone(const char *scene, const op *a, const op *b, bool is_a, lines *legal)
 {
-    const deed *d = is_a ? a : b;
+    const op *d = is_a ? a : b;
     lines once, *l = &once;
     int i;
 
     memset(&once, 0, sizeof once);
-    if (d >= deeds && d < deeds + deed_count) l = &alone[is_a][d - deeds];
+    if (d >= operations && d < operations + operation_count) l = &alone[is_a][d - operations];
     if (l->count == 0) play_in_turn(scene, a, b, is_a ? 0 : NONE, is_a ? ALL : NONE, l);
     for (i = 0; i < l->count; i++) lines_add(legal, l->texts[i]);
     lines_free(&once);
@@ -552,7 +552,7 @@ static void find_alone(const char *scene, const deed *a, const deed *b, bool is_
 
 /* What they make of the scene in turn. effort 0: a first; 1: a later; 2: some statement is left
  * out. */
-static void find_legal(const char *scene, const deed *a, const deed *b, int effort, lines *legal)
+static void find_legal(const char *scene, const op *a, const op *b, int effort, lines *legal)
 {
     int at, without;
 
@@ -568,7 +568,7 @@ static void find_legal(const char *scene, const deed *a, const deed *b, int effo
     }
 }
 
-static void play_pair_at(const char *scene, const deed *a, const deed *b, int stop, int *effort,
+static void play_pair_at(const char *scene, const op *a, const op *b, int stop, int *effort,
                          lines *legal)
 {
     const char *world;
@@ -590,7 +590,7 @@ static void play_pair_at(const char *scene, const deed *a, const deed *b, int st
 
 /* At which of the points that a passes undisturbed it is to be held: in a loop, the first time and
  * the last time that it comes to one. */
-static void find_stops(const char *scene, const deed *a, stops *p)
+static void find_stops(const char *scene, const op *a, stops *p)
 {
     int i, k, before, after;
     said s;
@@ -610,7 +610,7 @@ static void find_stops(const char *scene, const deed *a, stops *p)
 }
 
 /* share: of the stops that are played; how many were. */
-static int play_pair(const char *scene, const deed *a, const deed *b, const stops *p, int share)
+static int play_pair(const char *scene, const op *a, const op *b, const stops *p, int share)
 {
     int i, effort = 0, played = 0;
     lines legal;
@@ -632,10 +632,10 @@ static int play_pair(const char *scene, const deed *a, const deed *b, const stop
     return played;
 }
 
-/* What worker 1 does after it lost the session: the other deed, and goes. */
-static deed and_goes(const deed *b)
+/* What worker 1 does after it lost the session: the other operation, and goes. */
+static op and_goes(const op *b)
 {
-    deed d = *b;
+    op d = *b;
 
     if (d.count + 2 > STATEMENTS) abort();
     snprintf(d.name, sizeof d.name, "%.40s, and goes", b->name);
@@ -646,7 +646,7 @@ static deed and_goes(const deed *b)
     return d;
 }
 
-static bool is_asked_for(const deed *d, int which)
+static bool is_asked_for(const op *d, int which)
 {
     return only[which] == NULL || strcmp(only[which], d->name) == 0;
 }
@@ -655,16 +655,16 @@ static void play_scene(const char *scene, int world)
 {
     int i, k, played, mine = 0;
 
-    for (i = 0; i < deed_count; i++) lines_free(&alone[0][i]), lines_free(&alone[1][i]);
-    for (i = 0; i < deed_count; i++) {
-        const deed *a = &deeds[i];
+    for (i = 0; i < operation_count; i++) lines_free(&alone[0][i]), lines_free(&alone[1][i]);
+    for (i = 0; i < operation_count; i++) {
+        const op *a = &operations[i];
         stops p;
 
         if (strstr(a->scenes, scene) == NULL || a->count != 1 || !is_asked_for(a, 0)) continue;
         find_stops(scene, a, &p);
-        for (k = played = 0; k < deed_count; k++) {
-            const deed *b = &deeds[k];
-            deed last;
+        for (k = played = 0; k < operation_count; k++) {
+            const op *b = &operations[k];
+            op last;
 
             if (strstr(b->scenes, scene) == NULL || !is_asked_for(b, 1)) continue;
             if (mine++ % WORLDS != world) continue;
@@ -706,7 +706,7 @@ static void world(int which)
     PQclear(ask(db, text));
     free(text);
     put_points();
-    read_deeds();
+    read_operations();
     connect_sessions();
     play_scene("held", which);
     play_scene("idle", which);
@@ -749,7 +749,8 @@ typedef struct dumped {
 static void dump_of(const char *whole, const char *old, const char *body, dumped *d)
 {
     static const char head[] = "Function's statements:", tail[] = "End of execution tree";
-    char path[200], *log, *text = calloc(strlen(body) + 20, 1), *line;
+    static const char foreach[] = "ENDFOREACHA "; /* the next statement is on the same line */
+    char path[200], *log, *text = calloc(strlen(body) + 20, 1), *line, *at;
     size_t size;
 
     snprintf(path, sizeof path, "%s/log", getenv("JOBQ_SERVER_DIR"));
@@ -766,6 +767,7 @@ static void dump_of(const char *whole, const char *old, const char *body, dumped
     line = strstr(d->text, head);
     assert_non_null(line);
     *strstr(line, tail) = '\0';
+    for (at = d->text; (at = strstr(at, foreach)) != NULL;) at[sizeof foreach - 2] = '\n';
     while ((line = strchr(line, '\n')) != NULL) {
         int number, read = 0;
 

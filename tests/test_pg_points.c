@@ -22,21 +22,21 @@ static void point(const char *step, int kind, struct pg_conn *conn);
 #define JOBS 6 /* of each kind */
 #define WORLDS 4
 
-typedef enum deed { DEED_NONE, DEED_KILL, DEED_CUT } deed;
+typedef enum action { ACTION_NONE, ACTION_KILL, ACTION_CUT } action;
 
 typedef struct scene {
     const char *step;
     int kind;
-    deed deed;
+    action action;
 } scene;
 
 static struct {
     scene first, then;          /* what shall happen, in the process that is to suffer */
     int64_t lease_us;
-    struct { int came, gone; } *board; /* shared: deeds done */
+    struct { int came, gone; } *board; /* shared: actions done */
 } fault;
 
-/* -- the deed -- */
+/* -- the action -- */
 
 /* What has arrived is lost with the connection, and never heard. */
 static void cut(PGconn *conn)
@@ -49,21 +49,21 @@ static void cut(PGconn *conn)
 
 static bool here(const scene *s, const char *step, int kind)
 {
-    return s->deed != DEED_NONE && s->kind == kind && strcmp(s->step, step) == 0;
+    return s->action != ACTION_NONE && s->kind == kind && strcmp(s->step, step) == 0;
 }
 
 static void point(const char *step, int kind, PGconn *conn)
 {
     bool first = here(&fault.first, step, kind);
 
-    if (!first && (fault.first.deed != DEED_NONE || !here(&fault.then, step, kind))) return;
+    if (!first && (fault.first.action != ACTION_NONE || !here(&fault.then, step, kind))) return;
     if (!__sync_bool_compare_and_swap(first ? &fault.board->gone : &fault.board->came, 0, 1))
         return;
     if (conn != NULL) PQflush(conn);
     if (strcmp(step, "sent") == 0) nap_us(30000); /* the server has it */
-    if ((first ? &fault.first : &fault.then)->deed == DEED_KILL) kill(getpid(), SIGKILL);
+    if ((first ? &fault.first : &fault.then)->action == ACTION_KILL) kill(getpid(), SIGKILL);
     cut(conn);
-    if (first) fault.first.deed = DEED_NONE;
+    if (first) fault.first.action = ACTION_NONE;
 }
 
 /* -- the work -- */
@@ -120,7 +120,7 @@ static jobq_result receive(jobq_delivery *d, const jobq_message *m)
 /* A worker in a process of its own that comes to grief as said. */
 static pid_t works_until(const scene *first, const scene *then)
 {
-    static const scene none = {"", -1, DEED_NONE};
+    static const scene none = {"", -1, ACTION_NONE};
     jobq_pg_handler h[] = {handler_of("q", "plain", plain), handler_of("q", "late", late),
                            handler_of("q", "exact", exact)};
     jobq_pg_receiver r[2];
@@ -163,7 +163,8 @@ static void ends(pid_t pid)
 /* In a world of its own no test framework may jump. */
 static void bad(const scene *s, const char *what)
 {
-    fprintf(stderr, "%s at %s %d: %s\n", s->deed == DEED_KILL ? "killed" : "cut", s->step, s->kind,
+    fprintf(stderr, "%s at %s %d: %s\n", s->action == ACTION_KILL ? "killed" : "cut", s->step,
+            s->kind,
             what);
     all_stop(NULL);
     _exit(1);
@@ -220,8 +221,8 @@ static void falls_dead(pid_t pid, const scene *s)
 /* False: all was done without this step. */
 static bool plays(const scene *s)
 {
-    static const scene falls = {"handle", -1, DEED_KILL};
-    static const scene unheard = {"sent", JOBQ_REQUEST_CLAIM, DEED_CUT};
+    static const scene falls = {"handle", -1, ACTION_KILL};
+    static const scene unheard = {"sent", JOBQ_REQUEST_CLAIM, ACTION_CUT};
     pid_t worker;
 
     pg_empty(NULL);
@@ -244,7 +245,7 @@ static bool plays(const scene *s)
         ends(worker);
         return false;
     }
-    if (s->deed == DEED_KILL) {
+    if (s->action == ACTION_KILL) {
         reap(worker);
         worker = works_until(NULL, NULL);
     }
@@ -277,18 +278,18 @@ static const int kinds[] = {
 static bool scene_of(int n, scene *s)
 {
     static const char *const steps[] = {"send", "sent", "answered"};
-    static const scene others[] = {
-        {"handle", -1, DEED_KILL},      {"handled", -1, DEED_KILL},
-        {"commit", -1, DEED_KILL},      {"committed", -1, DEED_KILL},
-        {"acknowledge", -1, DEED_KILL}, {"acknowledged", -1, DEED_KILL},
-        {"commit", -1, DEED_CUT},       {"committed", -1, DEED_CUT},
-        {"acknowledge", -1, DEED_CUT},  {"acknowledged", -1, DEED_CUT}};
+    static const scene rest[] = {
+        {"handle", -1, ACTION_KILL},      {"handled", -1, ACTION_KILL},
+        {"commit", -1, ACTION_KILL},      {"committed", -1, ACTION_KILL},
+        {"acknowledge", -1, ACTION_KILL}, {"acknowledged", -1, ACTION_KILL},
+        {"commit", -1, ACTION_CUT},       {"committed", -1, ACTION_CUT},
+        {"acknowledge", -1, ACTION_CUT},  {"acknowledged", -1, ACTION_CUT}};
     int statements = (int)(sizeof kinds / sizeof kinds[0]) * 3 * 2;
 
     if (n >= statements + 10) return false;
-    if (n >= statements) *s = others[n - statements];
+    if (n >= statements) *s = rest[n - statements];
     else {
-        s->deed = n % 2 == 0 ? DEED_KILL : DEED_CUT;
+        s->action = n % 2 == 0 ? ACTION_KILL : ACTION_CUT;
         s->step = steps[n / 2 % 3];
         s->kind = kinds[n / 6];
     }

@@ -10,7 +10,6 @@
 
 static char folder[40], through[120];
 static pid_t bouncer;
-static int runs;
 
 static void put(FILE *f, const char *mode)
 {
@@ -74,31 +73,12 @@ static void bouncer_end(void)
     bouncer = 0;
 }
 
-static int fresh(void **state)
-{
-    SET(runs, 0);
-    return pg_empty(state);
-}
-
 static jobq_pg_desc pooled_desc(void)
 {
-    jobq_pg_desc d;
+    jobq_pg_desc d = desc_of(through);
 
-    memset(&d, 0, sizeof d);
-    d.conninfo = through;
-    d.schema = schema;
     d.behind_pooler = true;
-    d.log = quiet_log;
     return d;
-}
-
-static jobq_pg *open_on(const jobq_pg_desc *d)
-{
-    jobq_pg_error error;
-    jobq_pg *made;
-
-    if (jobq_pg_open(&made, d, &error) != JOBQ_OK) fail_msg("%s", error.message);
-    return made;
 }
 
 static jobq_outcome counts(jobq_call *call)

@@ -6,20 +6,13 @@
 #include "pg_work.h"
 #include "proxy.h"
 
-static int runs;
-
-static jobq_outcome succeed(jobq_call *call)
-{
-    (void)call;
-    ADD(runs);
-    return JOBQ_OUTCOME_SUCCESS;
-}
+#include <sys/resource.h>
 
 /* Fails with a text that no encoding but UTF-8 holds. */
 static jobq_outcome fail_oddly(jobq_call *call)
 {
     ADD(runs);
-    jobq_call_error(call, jobq_str_from("poison for 5 \xe2\x82\xac"));
+    jobq_call_error(call, jobq_str_from("not for 5 \xe2\x82\xac"));
     return JOBQ_OUTCOME_RETRY;
 }
 
@@ -39,23 +32,6 @@ static jobq_pg_worker_desc hasty(const jobq_pg_handler *handler)
     d.loop.grace_us = SECOND;
     SET(runs, 0);
     return d;
-}
-
-static void insert_jobs(int count, const char *payload)
-{
-    RUN("INSERT INTO jobq.job (queue_id, kind_id, payload) SELECT q.id, k.id, %s "
-        "FROM jobq.queue q JOIN jobq.kind k ON k.queue_id = q.id, generate_series(1, %d) "
-        "WHERE q.name = 'q' AND k.name = 'k'",
-        payload, count);
-}
-
-/* The queue and its kind are there, and empty. */
-static int empty_queue(void **state)
-{
-    pg_empty(state);
-    enqueue_count(1);
-    RUN("DELETE FROM jobq.job");
-    return 0;
 }
 
 static const char left[] = "SELECT count(*) FROM jobq.job";
@@ -92,6 +68,79 @@ static void a_payload_that_is_too_large_as_text(void **unused)
     the_first_job_is_set_aside("%");
 }
 
+static size_t large_seen;
+
+static jobq_outcome measure(jobq_call *call)
+{
+    ADD(runs);
+    if (call->payload.len > 1000) large_seen = call->payload.len;
+    return JOBQ_OUTCOME_SUCCESS;
+}
+
+static long peak_mb(void)
+{
+    struct rusage usage;
+
+    getrusage(RUSAGE_SELF, &usage);
+    return usage.ru_maxrss / 1024;
+}
+
+/* As a string: one limit after the other is named, and then it is enqueued and done, beside
+ * others. */
+static void a_payload_of_200_mb(void **unused)
+{
+    size_t size = 200000000;
+    jobq_pg_handler h = handler_of("q", "k", measure);
+    jobq_pg_worker_desc d = work_of(&h, 1);
+    jobq_pg_job job = plain_job();
+    jobq_pg_desc desc;
+    jobq_pg_error error;
+    jobq_pg *large;
+    char *payload;
+    int64_t begun;
+
+    (void)unused;
+    if (getenv("JOBQ_TEST_LONG") == NULL) skip(); /* it needs 3 GB */
+    payload = malloc(size);
+    assert_non_null(payload);
+    memset(payload, 'x', size);
+    payload[0] = payload[size - 1] = '"';
+    job.payload.ptr = payload;
+    job.payload.len = size;
+    assert_int_equal(jobq_pg_enqueue(pg, NULL, &job, NULL, &error), JOBQ_ERROR_INVALID);
+    assert_non_null(strstr(error.message, "raise jobq_pg_desc.payload_max"));
+    memset(&desc, 0, sizeof desc);
+    desc.conninfo = server();
+    desc.schema = schema;
+    desc.log = quiet_log;
+    desc.payload_max = 2 * size;
+    assert_int_equal(jobq_pg_open(&large, &desc, &error), JOBQ_OK);
+    begun = mono_us();
+    assert_int_equal(jobq_pg_enqueue(large, NULL, &job, NULL, &error), JOBQ_ERROR_INVALID);
+    assert_non_null(strstr(error.message, "payload_max =>"));
+    print_message("refused after %.1f s: %s\n", (double)(mono_us() - begun) / 1e6, error.message);
+    RUN("SELECT jobq.queue_set('q', payload_max => 400000000)");
+    begun = mono_us();
+    if (jobq_pg_enqueue(large, NULL, &job, NULL, &error) != JOBQ_OK) fail_msg("%s", error.message);
+    print_message("enqueued in %.1f s, at most %ld MB\n", (double)(mono_us() - begun) / 1e6,
+                  peak_mb());
+    insert_jobs(20, "'1'");
+    d.loop.lease_us = 0; /* the default */
+    SET(runs, 0);
+    large_seen = 0;
+    begun = mono_us();
+    start_on(large, &d);
+    assert_true(becomes(240, 0, left));
+    print_message("all done in %.1f s, at most %ld MB\n", (double)(mono_us() - begun) / 1e6,
+                  peak_mb());
+    all_stop(NULL);
+    assert_int_equal(number("SELECT count(*) FROM jobq.history WHERE state = 's'"), 21);
+    assert_int_equal(large_seen, size);
+    assert_in_range(peak_mb(), 1, 1500);
+    jobq_pg_close(large);
+    free(payload);
+}
+
 /* A backend that outlives its client and its cancel, with a claim's jobs in its hands: the others
  * are claimed meanwhile, and its own when it has ended. */
 static void a_backend_that_is_stuck_stops_nobody(void **unused)
@@ -124,20 +173,6 @@ static void an_attempt_that_cannot_be_counted(void **unused)
     insert_jobs(1, "'1'");
     RUN("UPDATE jobq.job SET attempt = 2147483647");
     the_first_job_is_set_aside("integer out of range");
-}
-
-/* A rescue that fails for one job would leave it running for ever. */
-static void a_crash_that_cannot_be_counted(void **unused)
-{
-    (void)unused;
-    insert_jobs(1, "'1'");
-    RUN("INSERT INTO jobq.worker (id, name, lease_us, expires_at, queues, kinds) VALUES "
-        "(77, 'gone', 1, now() - interval '1 minute', '{}', '{}')");
-    RUN("INSERT INTO jobq.claim SELECT 77, 1, now(), array_agg(id) FROM jobq.job");
-    RUN("UPDATE jobq.job SET state = 'x', worker = 77, claim = 1, suspect = true, alone = true, "
-        "crash = 2147483647");
-    assert_int_equal(number("SELECT failed FROM jobq.rescue(77, 0, 10)"), 1);
-    assert_int_equal(number("SELECT count(*) FROM jobq.failed WHERE crash = 2147483647"), 1);
 }
 
 /* What no job has is read as the default. */
@@ -277,7 +312,7 @@ static void a_refused_error_is_replaced(void **unused)
     jobq_pg_worker_desc d = hasty(&h);
 
     (void)unused;
-    RUN("ALTER TABLE jobq.job ADD CONSTRAINT clean CHECK (errors::text NOT LIKE '%%poison%%')");
+    RUN("ALTER TABLE jobq.job ADD CONSTRAINT clean CHECK (errors::text NOT LIKE '%%not for%%')");
     insert_jobs(2, "'1'");
     start(&d);
     assert_true(becomes(60, 2, "SELECT count(*) FROM jobq.job WHERE attempt = 1 AND state = 'r' "
@@ -285,6 +320,42 @@ static void a_refused_error_is_replaced(void **unused)
                                "'the database refused the result: SQLSTATE 23514%%'"));
     all_stop(NULL);
     RUN("ALTER TABLE jobq.job DROP CONSTRAINT clean");
+}
+
+static int told_failed;
+static char told_error[200];
+
+static void hook_failed(void *user, const jobq_pg_report *r)
+{
+    (void)user;
+    snprintf(told_error, sizeof told_error, "job %lld of %.*s %.*s: %.*s",
+             (long long)r->call->job.id, (int)r->queue.len, r->queue.ptr, (int)r->call->kind.len,
+             r->call->kind.ptr, (int)r->error.len, r->error.ptr);
+    ADD(told_failed);
+}
+
+/* The handler's success is refused, so its only attempt has failed: the hook hears of that. */
+static void the_hook_failed_hears_of_a_refused_success(void **unused)
+{
+    jobq_pg_handler h = handler_of("q", "k", succeed);
+    jobq_pg_worker_desc d = hasty(&h);
+    jobq_pg_job job = plain_job();
+    char said[80];
+
+    (void)unused;
+    SET(told_failed, 0);
+    RUN("ALTER TABLE jobq.history ADD CONSTRAINT none CHECK (state <> 's')");
+    job.max_attempts = 1;
+    snprintf(said, sizeof said, "job %lld of q k: Max retries (1) exceeded: the database refused",
+             (long long)enqueue_with(&job));
+    d.hooks.failed = hook_failed;
+    start(&d);
+    assert_true(becomes(60, 1, "SELECT count(*) FROM jobq.failed"));
+    assert_true(reaches(20, &told_failed, 1));
+    all_stop(NULL);
+    RUN("ALTER TABLE jobq.history DROP CONSTRAINT none");
+    assert_int_equal(told_failed, 1);
+    assert_int_equal(strncmp(told_error, said, strlen(said)), 0);
 }
 
 /* A database that cannot hold every text is refused where it is opened. */
@@ -385,10 +456,11 @@ static void an_id_that_is_in_history_stops_nobody(void **unused)
     (void)unused;
     insert_jobs(30, "'1'");
     RUN("INSERT INTO jobq.history (slot, id, run_at, enqueued_at, finished_at, queue_id, kind_id, "
-        "attempt, crash, priority, stage, stages, state) SELECT m.history_slot, j.id, now(), "
+        "attempt, crash, priority, stage, stages, state) SELECT r.slot, j.id, now(), "
         "now(), "
         "now(), j.queue_id, j.kind_id, 1, 0, 0, 0, 1, 's' "
-        "FROM jobq.meta m, (SELECT * FROM jobq.job ORDER BY id OFFSET 11 LIMIT 1) j");
+        "FROM jobq.ring r, (SELECT * FROM jobq.job ORDER BY id OFFSET 11 LIMIT 1) j "
+        "WHERE r.retention = 'medium'");
     start(&d);
     assert_true(becomes(60, 0, left));
     assert_int_equal(number("SELECT count(*) FROM jobq.history"), 30);
@@ -464,13 +536,14 @@ int main(void)
         TEST(an_open_cancel_does_not_hold_a_stop),
         TEST(a_job_without_an_end_is_left_to_its_rescuer),
         TEST(a_payload_that_is_too_large_as_text),
+        TEST(a_payload_of_200_mb),
         TEST(an_attempt_that_cannot_be_counted),
-        TEST(a_crash_that_cannot_be_counted),
         TEST(a_backend_that_is_stuck_stops_nobody),
         TEST(odd_columns_are_mended),
         TEST(a_claim_has_a_budget_of_bytes),
         TEST(a_locked_table_condemns_nobody),
         TEST(a_refused_error_is_replaced),
+        TEST(the_hook_failed_hears_of_a_refused_success),
         TEST(other_encodings_are_refused_at_open),
         TEST(stored_errors_are_bounded),
         TEST(a_long_error_is_cut),

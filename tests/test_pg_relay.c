@@ -1,10 +1,11 @@
 /*
  * Messages in the worker: both strategies, handlers of a message and of a batch, retries and dead
- * letters, time limits, wake-ups across processes (X26), renewal, and order while workers are
- * killed and stopped; test_pg_outbox_load.c has X24 at full size.
+ * letters, time limits, wake-ups across processes (X26), renewal, and tables that stay small (X29,
+ * with JOBQ_TEST_LONG for ten minutes). test_pg_order.c has the order of messages.
  */
 #include "relay.h"
 
+#include <limits.h>
 #include <sys/mman.h>
 
 /* What handlers in all processes see and count. */
@@ -35,7 +36,7 @@ static int empty(void **state)
 }
 
 /* Works until there is nothing left. */
-static void work_off(const jobq_pg_receiver *r)
+static void receive_all(const jobq_pg_receiver *r)
 {
     jobq_pg_worker_desc desc;
     jobq_pg_error error;
@@ -138,11 +139,11 @@ static void each_and_batch_handlers_get_messages_in_order(void **unused)
     open_box(4);
     put(NULL, 0, 250);
     put(NULL, 3, 30);
-    work_off(&r);
+    receive_all(&r);
     assert_int_equal(seen->handled, 280);
     put(NULL, 0, 1234);
     r = receiver(NULL, take_all);
-    work_off(&r);
+    receive_all(&r);
     assert_int_equal(seen->handled, 280 + 1234);
     assert_int_equal(seen->wrong, 0);
     assert_int_equal(seen->last[0], 250 + 1234);
@@ -375,7 +376,7 @@ static void a_stop_leaves_the_rest_to_the_next(void **unused)
     nap_us(100000);
     assert_int_equal(seen->handled, handled);
     r = receiver(NULL, take_all);
-    work_off(&r);
+    receive_all(&r);
     assert_int_equal(seen->handled, 1000);
     assert_int_equal(seen->wrong, 0);
 }
@@ -574,7 +575,7 @@ static void a_message_wakes_another_process_at_once(void **unused)
     assert_true(took[2] < (check_slow() ? 2000000 : 100000)); /* a busy machine may miss one */
 }
 
-static void poison_that_kills_its_process_becomes_a_dead_letter(void **unused)
+static void a_message_that_kills_its_process_becomes_a_dead_letter(void **unused)
 {
     jobq_pg_receiver r = receiver(kill_itself, NULL);
     int64_t until = mono_us() + 60 * SECOND;
@@ -597,118 +598,6 @@ static void poison_that_kills_its_process_becomes_a_dead_letter(void **unused)
     assert_true(seen->deaths >= 2 && seen->deaths <= 3); /* one more when it died in company */
     assert_text("SELECT error FROM jobq.dead_letter",
                 "Max retries (2) exceeded: its worker died each time");
-}
-
-/* -- X24: order while workers die -- */
-
-enum { PARTS = 4, PRODUCERS = 4 };
-
-/* Logs what it got, in the database and fenced by nothing: a line for each delivery. */
-static jobq_result log_batch(jobq_delivery *d)
-{
-    int fd = *(int *)d->user;
-    char line[64];
-    int32_t i;
-
-    for (i = 0; i < d->count; i++) {
-        int n = snprintf(line, sizeof line, "%d %lld\n", (int)d->partition,
-                         (long long)d->messages[i].seq);
-        if (write(fd, line, (size_t)n) != n) return JOBQ_RESULT_RETRY;
-    }
-    nap_us(20000);
-    return JOBQ_RESULT_SUCCESS;
-}
-
-static pid_t producer(int count)
-{
-    pid_t pid = fork();
-
-    if (pid == 0) {
-        PGconn *conn = PQconnectdb(server());
-        jobq_random random = {(uint64_t)getpid()};
-        jobq_pg *mine = handle();
-        pg = mine;
-        while (count > 0) {
-            int most = (int)jobq_random_between(jobq_random_next(&random), 1, 40);
-            int part = (int)jobq_random_between(jobq_random_next(&random), 0, PARTS - 1);
-            PQclear(PQexec(conn, "BEGIN"));
-            put(conn, part, most);
-            if (jobq_random_between(jobq_random_next(&random), 0, 9) == 0) {
-                PQclear(PQexec(conn, "ROLLBACK")); /* leaves no hole */
-                continue;
-            }
-            PQclear(PQexec(conn, "COMMIT"));
-            count -= most;
-        }
-        _exit(0);
-    }
-    return pid;
-}
-
-/* Each partition's first deliveries are 1, 2, 3 ...; what comes again comes from behind. */
-static long check_log(FILE *file)
-{
-    long long high[PARTS] = {0}, seq, again = 0;
-    int part;
-
-    while (fscanf(file, "%d %lld", &part, &seq) == 2) {
-        assert_in_range(part, 0, PARTS - 1);
-        if (seq > high[part] + 1) fail_msg("partition %d: %lld after %lld", part, seq, high[part]);
-        if (seq <= high[part]) again++;
-        else high[part] = seq;
-    }
-    for (part = 0; part < PARTS; part++) {
-        assert_int_equal(number("SELECT acked FROM jobq.partition WHERE id = %lld",
-                                (long long)jobq_pg_partition(box, part)), high[part]);
-    }
-    return (long)again;
-}
-
-static void order_holds_while_workers_are_killed_and_stopped(void **unused)
-{
-    char path[] = "/tmp/jobq_relay_XXXXXX";
-    int fd = mkstemp(path), n, each = check_slow() ? 2000 : 8000;
-    int64_t start = mono_us();
-    jobq_pg_receiver r = receiver(NULL, log_batch);
-    pid_t pids[2], producers[PRODUCERS];
-    jobq_random random = {99};
-    bool done = false;
-    FILE *file;
-
-    (void)unused;
-    assert_true(fd >= 0);
-    n = fcntl(fd, F_SETFL, O_APPEND);
-    assert_int_equal(n, 0);
-    open_box(PARTS);
-    r.user = &fd;
-    r.tuning.lease_us = 400000;
-    r.tuning.batch = 50;
-    for (n = 0; n < PRODUCERS; n++) producers[n] = producer(each);
-    for (n = 0; n < 2; n++) pids[n] = child(&r, 2);
-    while (!done && mono_us() - start < 120 * SECOND) {
-        int victim = (int)jobq_random_between(jobq_random_next(&random), 0, 1);
-        nap_us(300000);
-        if (jobq_random_next(&random) >> 63 != 0) {
-            finish_child(pids[victim], SIGKILL);
-            pids[victim] = child(&r, 2);
-        } else { /* longer than the lease, and than its watch */
-            kill(pids[victim], SIGSTOP);
-            nap_us(1000000);
-            kill(pids[victim], SIGCONT);
-        }
-        done = number("SELECT count(*) FROM jobq.outbox WHERE lag > 0") == 0 &&
-               number("SELECT coalesce(sum(acked), 0) FROM jobq.partition") >= PRODUCERS * each;
-    }
-    for (n = 0; n < PRODUCERS; n++) waitpid(producers[n], NULL, 0);
-    assert_true(becomes(60, 0, "SELECT count(*) FROM jobq.outbox WHERE lag > 0"));
-    for (n = 0; n < 2; n++) finish_child(pids[n], SIGTERM);
-    assert_int_equal(number("SELECT count(*) FROM jobq.dead_letter"), 0);
-    file = fopen(path, "r");
-    assert_non_null(file);
-    print_message("%ld messages were delivered twice\n", check_log(file));
-    fclose(file);
-    close(fd);
-    unlink(path);
 }
 
 /* -- with jobs -- */
@@ -759,7 +648,7 @@ static void a_worker_of_messages_leaves_jobs_alone(void **unused)
     job.queue = "o";
     enqueue_with(&job);
     put(NULL, 0, 1);
-    work_off(&r);
+    receive_all(&r);
     assert_int_equal(seen->handled, 1);
     assert_int_equal(number("SELECT count(*) FROM jobq.job WHERE state = 'r' AND attempt = 0 AND "
                             "run_at < now() + interval '1 s'"), 1);
@@ -790,7 +679,7 @@ static void bad_receivers_are_refused(void **unused)
     assert_int_equal(jobq_pg_worker_start(pg, &desc, &worker, &error), JOBQ_ERROR_INVALID);
 }
 
-/* 200 MB in the table, 1.2 GB as text: no server can send it. It becomes a dead letter, and the
+/* 100 KB in the table, 1.1 GB as text: no server can send it. It becomes a dead letter, and the
  * others are delivered. */
 static void a_message_too_large_to_send_stops_nobody(void **unused)
 {
@@ -798,16 +687,113 @@ static void a_message_too_large_to_send_stops_nobody(void **unused)
     jobq_pg_worker *worker;
 
     (void)unused;
-    if (getenv("JOBQ_TEST_LONG") == NULL) skip(); /* it costs a server minutes */
     open_box(1);
-    RUN("INSERT INTO jobq.message (partition, payload) SELECT id, to_jsonb(repeat(E'\\x01', "
-        "200000000)) FROM jobq.partition");
+    RUN("INSERT INTO jobq.message (partition_id, payload) SELECT id, (SELECT jsonb_agg("
+        "'1e131071'::numeric) FROM generate_series(1, 8300)) FROM jobq.partition");
     put(NULL, 0, 20);
+    r.tuning.batch = 4; /* each attempt costs the server seconds */
     worker = begin(pg, &r, 0);
     assert_true(becomes(600, 21, "SELECT acked FROM jobq.partition"));
     end(worker);
     assert_int_equal(number("SELECT count(*) FROM jobq.dead_letter WHERE seq = 1"), 1);
     RUN("TRUNCATE jobq.dead_letter");
+}
+
+static bool at_length(void) { return getenv("JOBQ_TEST_LONG") != NULL; }
+
+static long acked(void)
+{
+    return number("SELECT coalesce(sum(acked), 0) FROM jobq.partition");
+}
+
+/* -- X29: tables stay small -- */
+
+/* As fast as it can, but never more than a limit ahead of the workers. */
+static void produce_on(int me)
+{
+    pg = handle();
+    db = PQconnectdb(server());
+    for (;;) {
+        int i;
+        for (i = 0; i < 10; i++) put(NULL, me, 100);
+        while (number("SELECT lag FROM jobq.outbox WHERE partition = %d", me) > 5000) {
+            nap_us(1000);
+        }
+    }
+}
+
+/* Bytes on disk. */
+static long size_now(void)
+{
+    return number("SELECT pg_total_relation_size('jobq.message') + "
+                  "pg_total_relation_size('jobq.partition')");
+}
+
+static jobq_result nod(jobq_delivery *d)
+{
+    (void)d;
+    return JOBQ_RESULT_SUCCESS;
+}
+
+static pid_t housekeeper(void)
+{
+    pid_t pid = fork();
+
+    if (pid == 0) {
+        jobq_pg_receiver r = receiver(NULL, nod);
+        jobq_pg_worker_desc desc;
+        jobq_pg_error error;
+        memset(&desc, 0, sizeof desc);
+        desc.receivers = &r;
+        desc.receiver_count = 1;
+        if (!at_length()) desc.loop.vacuum_rows = 5000;
+        if (jobq_pg_worker_start(handle(), &desc, &child_worker, &error) != JOBQ_OK) _exit(1);
+        jobq_pg_worker_wait(child_worker, NULL);
+    }
+    return pid;
+}
+
+/* The worker vacuums by itself. One vacuum may find a page in use, so it is the smallest size of
+ * the last quarter that tells whether all grows. */
+static void tables_stay_small_under_load(void **unused)
+{
+    int64_t start, span = (at_length() ? 600 : check_slow() ? 15 : 5) * SECOND;
+    long early = 0, late = 0, least = LONG_MAX, done = 0;
+    pid_t producers[4], worker;
+    int i;
+
+    (void)unused;
+    open_box(4);
+    RUN("ALTER TABLE jobq.message SET (autovacuum_enabled = off)"); /* the worker must do it */
+    RUN("ALTER TABLE jobq.partition SET (autovacuum_enabled = off)");
+    for (i = 0; i < 4; i++) {
+        producers[i] = fork();
+        if (producers[i] == 0) produce_on(i);
+    }
+    worker = housekeeper();
+    assert_true(becomes(60, 1, "SELECT (sum(acked) > 20000)::int FROM jobq.partition"));
+    start = mono_us();
+    while (mono_us() - start < span) {
+        int64_t passed = mono_us() - start;
+        long size = size_now();
+        if (passed < span / 2) early = size > early ? size : early;
+        else late = size > late ? size : late;
+        if (passed > 3 * span / 4 && size < least) least = size;
+        nap_us(span / 80);
+    }
+    for (i = 0; i < 4; i++) finish_child(producers[i], SIGKILL);
+    done = acked();
+    print_message("%ld messages; at most %ld KiB in the first half, %ld in the second; "
+                  "at last down to %ld\n", done, early / 1024, late / 1024, least / 1024);
+    assert_true(least < 2 * early + 16 * 1024 * 1024);
+    assert_true(!at_length() || late < done * 20); /* of 250 bytes written for each message */
+    assert_true(becomes(20, 0, "SELECT count(*) FROM jobq.message"));
+    assert_true(becomes(20, 2, "SELECT count(*) FROM pg_stat_all_tables WHERE relname IN "
+                               "('message', 'partition') AND schemaname = 'jobq' AND "
+                               "vacuum_count > 0"));
+    finish_child(worker, SIGTERM);
+    RUN("ALTER TABLE jobq.message RESET (autovacuum_enabled)");
+    RUN("ALTER TABLE jobq.partition RESET (autovacuum_enabled)");
 }
 
 int main(void)
@@ -831,9 +817,9 @@ int main(void)
         cmocka_unit_test_setup(a_worker_of_messages_leaves_jobs_alone, empty),
         cmocka_unit_test_setup(bad_receivers_are_refused, empty),
         cmocka_unit_test_setup(a_message_wakes_another_process_at_once, empty),
-        cmocka_unit_test_setup(poison_that_kills_its_process_becomes_a_dead_letter, empty),
-        cmocka_unit_test_setup(order_holds_while_workers_are_killed_and_stopped, empty),
+        cmocka_unit_test_setup(a_message_that_kills_its_process_becomes_a_dead_letter, empty),
         cmocka_unit_test_setup(a_message_too_large_to_send_stops_nobody, empty),
+        cmocka_unit_test_setup(tables_stay_small_under_load, empty),
     };
 
     return cmocka_run_group_tests_name("relay", tests, board_up, pg_down);

@@ -169,6 +169,7 @@ static const struct {
     {"SELECT jobq.enqueue('q', 'k', '1', key => 'x', stages => 2)", "ef-----"},
     {"SELECT jobq.enqueue('new', 'new', bytes => 'x')", "ef-----"},
     {"SELECT FROM jobq.enqueue_many('q', '{k}', NULL, '{1}')", "ef-----"},
+    {"SELECT jobq.digest('{\"to\": 1}', '{to}')", "ef-----"},
     {"INSERT INTO jobq.job (queue_id, kind_id) VALUES (1, 1) RETURNING id", "-f-----"},
     {"SELECT payload FROM jobq.job", "-------"},
     {"SELECT payload FROM jobq.failed", "-------"},
@@ -192,6 +193,8 @@ static const struct {
     {"SELECT jobq.cancel('q')", "---o---"},
     {"SELECT jobq.revive(1), jobq.delete(1), jobq.prioritize(1, 1)", "---o---"},
     {"SELECT jobq.pause('q'), jobq.queue_set('q', max_attempts => 3)", "---o---"},
+    {"SELECT jobq.retention_set('short', '1 hour')", "---o---"},
+    {"SELECT jobq.standing(1)", "---orw-"},
     {"SELECT FROM jobq.peek()", "---or--"},
     {"TABLE jobq.jobs", "---or--"},
     {"TABLE jobq.failures", "---or--"},
@@ -202,7 +205,7 @@ static const struct {
     {"SELECT jobq.outbox_enqueue('o', '1')", "efw----"},
     {"SELECT payload FROM jobq.message", "-------"},
     {"SELECT payload FROM jobq.dead_letter", "-------"},
-    {"INSERT INTO jobq.message (partition, id) VALUES (1, 1)", "-f-----"},
+    {"INSERT INTO jobq.message (partition_id, id) VALUES (1, 1)", "-f-----"},
     {"UPDATE jobq.partition SET acked = 0", "-------"},
     {"SELECT FROM jobq.outbox_store(NULL)", "-------"},
     {"SELECT FROM jobq.outbox_delete(1, '{1}')", "-------"},
@@ -270,7 +273,6 @@ static jobq_pg *handle_as(const char *role)
     return made;
 }
 
-static int runs;
 
 static jobq_outcome run(jobq_call *call)
 {

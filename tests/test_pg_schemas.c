@@ -5,7 +5,7 @@
 
 static jobq_pg *other;     /* a handle on a second schema of this program's own */
 static char schemas[2][40];
-static int runs[2], at_once, most, stuck, go, received;
+static int ran[2], at_once, most, stuck, go, received;
 
 /* A number of one of the two schemas. */
 static long number_in(int which, const char *query)
@@ -47,7 +47,7 @@ static void enqueue_in(int which, const char *kind, int count)
 
 static void count_run(const jobq_call *call)
 {
-    ADD(runs[call->payload.ptr[0] == '1']);
+    ADD(ran[call->payload.ptr[0] == '1']);
 }
 
 static jobq_outcome brief(jobq_call *call)
@@ -152,11 +152,11 @@ static void a_busy_schema_starves_nobody(void **unused)
     d.loop.threads = 1;
     RUN("SELECT jobq.enqueue('q', 'k', '0') FROM generate_series(1, 15000)");
     worker = start(&d);
-    assert_true(reaches(20, &runs[0], 50));
-    before = GET(runs[0]);
+    assert_true(reaches(20, &ran[0], 50));
+    before = GET(ran[0]);
     enqueue_in(1, "k", 30);
-    assert_true(reaches(20, &runs[1], 30));
-    assert_in_range(GET(runs[0]), before + 1, 14999); /* neither waits for the other's end */
+    assert_true(reaches(20, &ran[1], 30));
+    assert_in_range(GET(ran[0]), before + 1, 14999); /* neither waits for the other's end */
     stop(worker);
     assert_int_equal(most, 1);
 }
@@ -230,14 +230,14 @@ static void outage(size_t away)
     } while (health.connected);
     enqueue_in(1, "k", 20);
     enqueue_in(0, "k", 200);
-    assert_true(reaches(20, &runs[0], 200));
-    assert_int_equal(GET(runs[1]), 0);
+    assert_true(reaches(20, &ran[0], 200));
+    assert_int_equal(GET(ran[1]), 0);
     assert_int_equal(jobq_pg_worker_health_of(worker, 1 - away, NULL), JOBQ_OK);
     jobq_pg_worker_health(worker, &health);
     assert_false(health.connected);
     proxy_fault_at(PROXY_NONE, 0);
     SET(proxy.refuse, 0);
-    assert_true(reaches(20, &runs[1], 20));
+    assert_true(reaches(20, &ran[1], 20));
     stop(worker);
     assert_int_equal(number_in(1, "SELECT count(*) FROM jobq.history"), 20);
     jobq_pg_close(far);
@@ -269,9 +269,9 @@ static void a_stop_gives_back_in_both(void **unused)
     (void)unused;
     enqueue_in(0, "k", 2);
     worker = start(&d);
-    assert_true(reaches(20, &runs[0], 2));
+    assert_true(reaches(20, &ran[0], 2));
     enqueue_in(1, "k", 10);
-    assert_true(reaches(20, &runs[1], 2));
+    assert_true(reaches(20, &ran[1], 2));
     enqueue_in(0, "k", 8);
     for (i = 0; i < 2; i++) {
         assert_true(becomes_in((int)i, 1, "SELECT (count(*) > 2)::int FROM jobq.job "
@@ -334,8 +334,8 @@ static void a_stuck_handler_is_replaced_for_both(void **unused)
     assert_true(reaches(20, &stuck, 1));
     enqueue_in(0, "k", 20);
     enqueue_in(1, "k", 20);
-    assert_true(reaches(20, &runs[0], 20));
-    assert_true(reaches(20, &runs[1], 20));
+    assert_true(reaches(20, &ran[0], 20));
+    assert_true(reaches(20, &ran[1], 20));
     jobq_pg_worker_health_of(worker, 0, &health);
     assert_int_equal(health.threads, 1);
     assert_int_equal(health.abandoned, 1);
@@ -444,7 +444,7 @@ static int down(void **state)
 
 static int empty(void **state)
 {
-    runs[0] = runs[1] = at_once = most = stuck = go = received = 0;
+    ran[0] = ran[1] = at_once = most = stuck = go = received = 0;
     strcpy(schema, schemas[1]);
     pg_empty(state);
     strcpy(schema, schemas[0]);

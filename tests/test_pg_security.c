@@ -210,7 +210,7 @@ static void messages_keep_their_texts(void **state)
             assert_int_equal(letters.count, 0);
             jobq_pg_rows_clear(&letters);
         }
-        RUN("INSERT INTO jobq.dead_letter (queue_id, partition, seq, created_at, failed_at, "
+        RUN("INSERT INTO jobq.dead_letter (queue_id, partition_id, seq, created_at, failed_at, "
             "attempts, payload) SELECT q.id, q.id * 32768, %d, now(), now(), 1, '1' "
             "FROM jobq.queue q WHERE q.name = 'o'", (int)i + 1);
         memset(&scope, 0, sizeof scope);

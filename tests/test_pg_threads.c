@@ -11,7 +11,7 @@
 
 typedef enum trouble { NONE, CONNECT_HANGS, NAMES_HANG } trouble;
 
-static int runs, gate, hanging; /* hanging: calls that wait for the gate */
+static int hanging; /* hanging: calls that wait for the gate */
 static int trouble_now, trouble_past; /* past: at connections past the pooler, not at others */
 static pthread_t here;
 static int elsewhere;
@@ -65,7 +65,7 @@ static jobq_outcome succeeds(jobq_call *call)
 
 /* ---- workers --------------------------------------------------------------------------------- */
 
-static const jobq_pg_handler handler = {"q", "k", {succeeds}, NULL};
+static const jobq_pg_handler handler = {.queue = "q", .kind = "k", .run = {succeeds}};
 
 static jobq_pg_worker_desc work_here(void)
 {

@@ -23,6 +23,7 @@ typedef struct board {
     int ran[MOST], busy[MOST];     /* by the job's number */
     int held;                      /* workers that have messages keep them */
     int forks;                     /* children that have ended */
+    int installed;                 /* times that a DBA has installed the schema */
 } board;
 
 static board *b;
@@ -154,9 +155,9 @@ static pid_t crew[3];
 
 static void goes_on(double seconds)
 {
-    int runs = GET(b->runs), delivered = GET(b->delivered);
+    int before = GET(b->runs), delivered = GET(b->delivered);
 
-    if (!reaches(seconds, &b->runs, runs + 100) ||
+    if (!reaches(seconds, &b->runs, before + 100) ||
         !reaches(seconds, &b->delivered, delivered + 100))
         fail_msg("%d jobs and %d messages, then no more", GET(b->runs), GET(b->delivered));
 }
@@ -220,10 +221,10 @@ static void crew_ends(const char *archive)
     expect_laws(archive);
 }
 
-#define NO_ARCHIVE "jobq.history_5" /* never written here */
+#define NO_ARCHIVE "jobq.history_13" /* never written here */
 
 /* Without the sessions of a test that failed. */
-static int fresh(void **state)
+static int fresh_board(void **state)
 {
     memset(b, 0, sizeof *b);
     RUN("SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity"
@@ -254,7 +255,7 @@ static void insists(const char *format, const char *name)
 
 static void tables_are_rewritten_under_load(void **unused)
 {
-    static const char *const deeds[] = {"VACUUM FULL jobq.%s", "CLUSTER jobq.%s USING %s_pkey",
+    static const char *const operations[] = {"VACUUM FULL jobq.%s", "CLUSTER jobq.%s USING %s_pkey",
                                         "REINDEX TABLE CONCURRENTLY jobq.%s"};
     PGresult *tables;
     int d, i;
@@ -262,10 +263,10 @@ static void tables_are_rewritten_under_load(void **unused)
     (void)unused;
     crew_starts();
     tables = sql(db, "SELECT relname FROM pg_class WHERE relkind = 'r' AND relnamespace ="
-                     " 'jobq'::regnamespace AND (relname !~ 'history' OR relname = 'history_0')");
+                     " 'jobq'::regnamespace AND (relname !~ 'history' OR relname = 'history_8')");
     assert_true(PQntuples(tables) >= 13);
     for (d = 0; d < 3; d++) {
-        for (i = 0; i < PQntuples(tables); i++) insists(deeds[d], PQgetvalue(tables, i, 0));
+        for (i = 0; i < PQntuples(tables); i++) insists(operations[d], PQgetvalue(tables, i, 0));
         goes_on(60);
         assert_int_equal(number("SELECT jobq.audit()"), 0);
     }
@@ -282,7 +283,7 @@ static void tables_are_rewritten_under_load(void **unused)
 
 static int slot_now(void)
 {
-    return (int)number("SELECT history_slot FROM jobq.meta");
+    return (int)number("SELECT slot FROM jobq.ring WHERE retention = 'medium'");
 }
 
 /* A part is detached, kept as an archive, and replaced by an empty one. The ring waits for it, and
@@ -294,27 +295,27 @@ static void a_part_of_the_history_is_archived(void **unused)
 
     (void)unused;
     crew_starts();
-    RUN("UPDATE jobq.meta SET history_slot = 6, history_slot_since = now()");
+    RUN("UPDATE jobq.ring SET slot = first + 6, since = now()");
     goes_on(60);
-    insists("ALTER TABLE jobq.history DETACH PARTITION jobq.%s CONCURRENTLY", "history_0");
-    archived = number("SELECT count(*) FROM jobq.history_0");
+    insists("ALTER TABLE jobq.history DETACH PARTITION jobq.%s CONCURRENTLY", "history_8");
+    archived = number("SELECT count(*) FROM jobq.history_8");
     assert_true(archived > 0);
-    RUN("UPDATE jobq.meta SET history_slot = 7, history_slot_since = '-infinity'");
+    RUN("UPDATE jobq.ring SET slot = first + 7, since = '-infinity' WHERE first = 8");
     assert_int_equal(TURN, 0);
-    assert_int_equal(number("SELECT count(*) FROM jobq.history_0"), archived);
-    RUN("ALTER TABLE jobq.history_0 RENAME TO archive");
+    assert_int_equal(number("SELECT count(*) FROM jobq.history_8"), archived);
+    RUN("ALTER TABLE jobq.history_8 RENAME TO archive");
     assert_int_equal(TURN, 0);
     goes_on(60);
-    RUN("CREATE TABLE jobq.history_0 (LIKE jobq.history INCLUDING ALL)");
+    RUN("CREATE TABLE jobq.history_8 (LIKE jobq.history INCLUDING ALL)");
     assert_int_equal(TURN, 0);
     other = PQconnectdb(server());
-    PQclear(sql(other, "BEGIN; ALTER TABLE jobq.history ATTACH PARTITION jobq.history_0"
-                       " FOR VALUES IN (0)"));
+    PQclear(sql(other, "BEGIN; ALTER TABLE jobq.history ATTACH PARTITION jobq.history_8"
+                       " FOR VALUES IN (8)"));
     assert_int_equal(TURN, 0);
     goes_on(60);
     PQclear(sql(other, "COMMIT"));
     PQfinish(other);
-    while (slot_now() != 0) (void)TURN; /* or a worker does it */
+    while (slot_now() != 8) (void)TURN; /* or a worker does it */
     crew_ends("jobq.archive");
     RUN("DROP TABLE jobq.archive");
 }
@@ -693,7 +694,7 @@ static void strangers_take_all(void)
 /* A worker that must reconnect cannot; then strangers leave. A stop while nobody gets in ends. */
 static void connections_run_out(void **unused)
 {
-    int runs;
+    int before;
     pid_t third;
 
     (void)unused;
@@ -702,11 +703,11 @@ static void connections_run_out(void **unused)
     third = works();
     assert_true(becomes(60, 3, "SELECT count(*) FROM jobq.worker"));
     strangers_take_all();
-    runs = GET(b->runs);
+    before = GET(b->runs);
     kill(third, SIGTERM);
     assert_int_equal(reap(third), 0);
     nap_us(SECOND);
-    assert_in_range(GET(b->runs), runs, runs + 400); /* what was claimed is still done */
+    assert_in_range(GET(b->runs), before, before + 400); /* what was claimed is still done */
     crowd_goes();
     crew_ends(NO_ARCHIVE);
     assert_int_equal(number("SELECT count(*) FROM jobq.history WHERE crash > 0"), 0);
@@ -771,24 +772,31 @@ static bool small_disk(void)
     return true;
 }
 
-/* What the server's log says of a full disk, within this function. */
-static bool was_full_in(const char *function)
+/* Waits until the server's log tells of a full disk, within this function. */
+static bool is_full_in(const char *function)
 {
+    int64_t until = mono_us() + 30 * SECOND;
     char command[300];
 
     snprintf(command, sizeof command,
              "grep -A40 'No space left' \"$dir/log\" | grep -q 'function %s[.]%s('", schema,
              function);
-    return shell(places[0].dir, command);
+    while (!shell(places[0].dir, command)) {
+        if (mono_us() > until) return false;
+        nap_us(200000);
+    }
+    return true;
 }
 
 /* While messages are numbered and acknowledged, jobs completed, a schema made. It leaves nothing;
- * all goes on when there is room. */
+ * all goes on when there is room. A snapshot keeps the old versions of the partitions' rows, so an
+ * acknowledgement needs room, too. */
 static void a_disk_is_full(void **unused)
 {
     char usual[sizeof schema];
     jobq_pg_error error;
     jobq_pg *other;
+    PGconn *holder;
 
     (void)unused;
     if (!small_disk()) skip();
@@ -799,7 +807,10 @@ static void a_disk_is_full(void **unused)
     RUN("SELECT jobq.resume('o')");
     assert_true(becomes(60, PARTITIONS, "SELECT count(*) FROM jobq.partition WHERE reading > 0"));
     assert_true(reaches(60, &b->jobs, GET(b->jobs) + 300));
+    holder = PQconnectdb(server());
+    PQclear(sql(holder, "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT"));
     fill_the_disk();
+    while (!says(db, "UPDATE jobq.partition SET lease_us = lease_us", "53100")) continue;
     SET(b->held, 0);
     RUN("SELECT jobq.resume('q')");
     strcpy(usual, schema);
@@ -809,9 +820,11 @@ static void a_disk_is_full(void **unused)
     assert_int_equal(jobq_pg_migrate(other, &error), JOBQ_ERROR_RETRYABLE);
     assert_string_equal(error.sqlstate, "53100");
     assert_int_equal(number("SELECT count(*) FROM pg_namespace WHERE nspname ~ '_full$'"), 0);
-    nap_us(4 * SECOND);
-    assert_true(was_full_in("complete"));
-    assert_true(was_full_in("outbox_read"));
+    assert_true(is_full_in("outbox_ack"));
+    nap_us(2 * SECOND); /* it is tried again */
+    PQfinish(holder);
+    assert_true(is_full_in("outbox_read"));
+    assert_true(is_full_in("complete"));
     RUN("DROP TABLE ballast");
     assert_int_equal(jobq_pg_migrate(other, &error), JOBQ_OK);
     jobq_pg_close(other);
@@ -947,12 +960,41 @@ static void the_rest_goes_to(const char *conninfo, int port)
                             " WHERE NOT ssl AND backend_type = 'client backend'"), 0);
 }
 
-/* Three hosts: nobody, the standby, the primary. The primary dies, the standby is promoted: what
- * was confirmed is there, by TLS all the time. */
-static void the_standby_is_promoted(void **unused)
+/* Upgrades the schema as a DBA does, by psql. */
+static bool installs(const char *conninfo)
+{
+    char text[800];
+
+    snprintf(text, sizeof text,
+             "[ -x $bin/psql ] || bin=$(JOBQ_PG_BIN= tests/setup.sh --pg-bin); mkdir -p $dir/sql; "
+             "for file in sql/*.sql; do sed 's/\\bjobq\\b/%s/g' $file >$dir/$file; done; "
+             "$bin/psql -X '%s' -f $dir/sql/install.sql", schema, conninfo);
+    return shell(places[0].dir, text);
+}
+
+/* In a process of its own, again and again. */
+static pid_t keeps_installing(const char *conninfo)
+{
+    pid_t pid = fork();
+    int i;
+
+    assert_true(pid >= 0);
+    for (i = 0; i < WORKERS_MAX && children[i] != 0;) i++;
+    if (pid > 0) return children[i] = pid;
+    signal(SIGTERM, SIG_DFL);
+    for (;;) {
+        if (installs(conninfo)) ADD(b->installed);
+    }
+}
+
+/* Three hosts: nobody, the standby, the primary. The schema is upgraded by a program, and then by
+ * psql. During that the primary dies, and the standby is promoted: what was confirmed is there, by
+ * TLS all the time. */
+static void the_standby_is_promoted_during_an_upgrade(void **unused)
 {
     int primary = free_port(), standby = free_port(), nobody = free_port();
     char conninfo[300];
+    pid_t dba;
 
     (void)unused;
     if (!primary_and_standby(primary, standby)) skip();
@@ -969,8 +1011,17 @@ static void the_standby_is_promoted(void **unused)
     crew_starts();
     assert_true(number("SELECT count(*) FROM pg_stat_activity JOIN pg_stat_ssl USING (pid)"
                        " WHERE ssl AND application_name LIKE 'jo%%'") >= 3);
+    RUN(VERSION_BEFORE);
+    jobq_pg_close(pg);
+    migrate();
+    goes_on(60);
+    dba = keeps_installing(conninfo);
+    assert_true(reaches(60, &b->installed, 2));
+    goes_on(60);
     assert_true(shell(places[0].dir, "tests/server.sh --crash"));
     assert_true(shell(places[1].dir, "tests/server.sh --ctl promote"));
+    kill_hard(dba);
+    assert_true(installs(conninfo));
     the_rest_goes_to(conninfo, standby);
 }
 
@@ -1028,11 +1079,84 @@ static void the_server_is_upgraded(void **unused)
     shut_out(&places[0], before);
     assert_true(dumped(before, after));
     shut_out(&places[1], after);
-    RUN("SELECT jobq.renew()");
+    RUN("SELECT jobq.renew(home => true)");
     assert_true(shell(places[1].dir, "sed -i '/^host all all all reject/d' "
                                      "$dir/data/pg_hba.conf && tests/server.sh --ctl reload"));
     assert_true(shell(places[0].dir, "tests/server.sh --crash"));
     the_rest_goes_to(conninfo, after);
+}
+
+/* -- copies of a server -- */
+
+/* Two servers, and the first one with a job and a schedule that is due. */
+static void an_original_and_another(const char *options)
+{
+    char conninfo[200];
+
+    go_to_own("", options);
+    RUN("SELECT jobq.enqueue('q', 'k'), jobq.schedule('s', 'q', 'k', every => '1 second')");
+    server_up(&places[1], "", "");
+    snprintf(conninfo, sizeof conninfo, "host=%s user=postgres dbname=postgres", places[0].dir);
+    go_to(conninfo);
+}
+
+/* The second one has all tables now. */
+static void it_is_a_copy_until_it_is_called_home(void)
+{
+    static const char *const calls[] = {"SELECT 1", "SELECT jobq.renew()",
+                                        "SELECT jobq.renew(home => true)"};
+    char conninfo[200];
+    int i;
+
+    snprintf(conninfo, sizeof conninfo, "host=%s user=postgres dbname=postgres", places[1].dir);
+    go_to(conninfo);
+    assert_int_equal(number("SELECT count(*) FROM jobq.job"), 1);
+    nap_us(1100000); /* the schedule is due */
+    for (i = 0; i < 3; i++) {
+        RUN("%s", calls[i]);
+        assert_int_equal(number("SELECT fired FROM jobq.tick(ARRAY(SELECT id FROM jobq.queue), 1)"),
+                         i == 2);
+        assert_true(says(db, "SELECT jobq.register(1, 'w', 1000000, '{q}', '{1}', '{k}')",
+                         i == 2 ? "" : "JQ004"));
+    }
+}
+
+static void a_server_after_pg_upgrade_is_a_copy(void **unused)
+{
+    char text[600];
+
+    (void)unused;
+    an_original_and_another("");
+    if (!shell(places[0].dir, "[ -x $bin/pg_upgrade ]")) skip();
+    assert_true(shell(places[0].dir, "tests/server.sh --ctl stop"));
+    snprintf(text, sizeof text,
+             "tests/server.sh --ctl stop; cd $dir; as=; [ $(id -u) != 0 ] || as=\"setpriv --reuid "
+             "$(id -u $JOBQ_SERVER_USER) --clear-groups --\"; $as $bin/pg_upgrade -b $bin -B $bin "
+             "-d %s/data -D data -U postgres -s $dir && cd - && tests/server.sh --ctl start",
+             places[0].dir);
+    assert_true(shell(places[1].dir, text));
+    it_is_a_copy_until_it_is_called_home();
+}
+
+static void a_logical_replica_is_a_copy(void **unused)
+{
+    char text[700];
+
+    (void)unused;
+    an_original_and_another("-c wal_level=logical");
+    RUN("CREATE PUBLICATION p FOR ALL TABLES");
+    snprintf(text, sizeof text,
+             "[ -x $bin/psql ] || bin=$(JOBQ_PG_BIN= tests/setup.sh --pg-bin); "
+             "sql=\"psql -qX -v ON_ERROR_STOP=1 -h $dir -U postgres postgres\"; "
+             "$bin/pg_dump -h %s -U postgres -s --no-publications postgres | $bin/$sql && "
+             "$bin/$sql -c \"CREATE SUBSCRIPTION p CONNECTION 'host=%s user=postgres "
+             "dbname=postgres' PUBLICATION p\"", places[0].dir, places[0].dir);
+    assert_true(shell(places[1].dir, text));
+    snprintf(text, sizeof text, "host=%s user=postgres dbname=postgres", places[1].dir);
+    go_to(text);
+    assert_true(becomes(60, 0, "SELECT count(*) FROM pg_subscription_rel WHERE srsubstate <> 'r'"));
+    RUN("DROP SUBSCRIPTION p");
+    it_is_a_copy_until_it_is_called_home();
 }
 
 /* -- a server's clock that jumps -- */
@@ -1095,8 +1219,8 @@ static void a_servers_clock_jumps(void **unused)
     remove(clock_file);
 }
 
-#define ELSEWHERE(f) cmocka_unit_test_setup_teardown(f, fresh, back_home)
-#define TEST(f) cmocka_unit_test_setup_teardown(f, fresh, all_stop)
+#define ELSEWHERE(f) cmocka_unit_test_setup_teardown(f, fresh_board, back_home)
+#define TEST(f) cmocka_unit_test_setup_teardown(f, fresh_board, all_stop)
 
 static int board_up(void **state)
 {
@@ -1116,8 +1240,10 @@ int main(void)
         ELSEWHERE(locks_run_out),
         ELSEWHERE(a_disk_is_full),
         ELSEWHERE(forks_leave_the_parents_sessions_alone),
-        ELSEWHERE(the_standby_is_promoted),
+        ELSEWHERE(the_standby_is_promoted_during_an_upgrade),
         ELSEWHERE(the_server_is_upgraded),
+        ELSEWHERE(a_server_after_pg_upgrade_is_a_copy),
+        ELSEWHERE(a_logical_replica_is_a_copy),
         ELSEWHERE(a_servers_clock_jumps),
         ELSEWHERE(all_go_by_ipv6), /* last: it has threads */
     };

@@ -4,6 +4,7 @@
  * and 3.
  */
 #include "pg_work.h"
+#include "sessions.h"
 
 #define WORKER 900
 
@@ -174,93 +175,8 @@ static void get_tells_every_state(void **unused)
 
 /* -- one flush may hold a job twice: under a dead token, and under the one that came after -- */
 
-static void a_job_under_two_tokens_gets_two_answers(void **unused)
-{
-    static const jobq_event_kind kinds[] = {JOBQ_EVENT_SUCCESS, JOBQ_EVENT_DISCARD};
-    jobq_policy policy = jobq_policy_defaults(NULL);
-    verb_result results[2];
-    jobq_error answers[2];
-    jobq_pg_error error;
-    jobq_job old, now;
-    jobq_event event;
-    size_t i, swap;
-
-    (void)unused;
-    for (i = 0; i < COUNT(kinds); i++) {
-        for (swap = 0; swap < 2; swap++) {
-            pg_empty(NULL);
-            enqueue_count(1);
-            register_worker(WORKER, 600 * SECOND);
-            old = claim_one(WORKER, ++next_claim, false);
-            settle_with(&old, JOBQ_EVENT_RELEASE, NULL);
-            now = claim_one(WORKER, ++next_claim, false);
-            memset(&event, 0, sizeof event);
-            memset(results, 0, sizeof results);
-            event.kind = kinds[i];
-            results[swap].id = results[1 - swap].id = now.id;
-            results[swap].worker = old.worker;
-            results[swap].claim = old.claim;
-            results[1 - swap].worker = now.worker;
-            results[1 - swap].claim = now.claim;
-            jobq_job_decide(&policy, &old, &event, &results[0].decision);
-            jobq_job_decide(&policy, &now, &event, &results[1].decision);
-            assert_int_equal(verb_settle(pg, NULL, results, 2, answers, &error), JOBQ_OK);
-            assert_int_equal(answers[swap], JOBQ_ERROR_LOST);
-            assert_int_equal(answers[1 - swap], JOBQ_OK);
-        }
-    }
-}
-
 /* -- the handler's transaction, in the stricter isolations, with the lease stolen in the middle
  * -- */
-
-static void a_stolen_lease_refuses_the_commit_in_every_isolation(void **unused)
-{
-    static const char *const levels[] = {"READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"};
-    jobq_job mine, theirs;
-    PGconn *other;
-    PGresult *res;
-    char text[400], *statement;
-    size_t i;
-    int ended;
-
-    (void)unused;
-    for (i = 0; i < COUNT(levels); i++) {
-        for (ended = 0; ended < 2; ended++) {
-            pg_empty(NULL);
-            RUN("CREATE TABLE IF NOT EXISTS jobq.effect (job bigint)");
-            RUN("TRUNCATE jobq.effect");
-            enqueue_count(1);
-            register_worker(101, 600 * SECOND);
-            register_worker(102, 600 * SECOND);
-            mine = claim_one(101, 1, false);
-            other = PQconnectdb(server());
-            snprintf(text, sizeof text, "BEGIN ISOLATION LEVEL %s", levels[i]);
-            PQclear(PQexec(other, text));
-            PQclear(sql(other, "INSERT INTO jobq.effect VALUES (%lld)",
-                        (long long)mine.id)); /* the snapshot */
-            RUN("UPDATE jobq.worker SET expires_at = now() - interval '1 s' WHERE id = 101");
-            RUN("SELECT jobq.rescue(101, 0, 10)");
-            theirs = claim_one(102, 1, true);
-            if (ended) assert_int_equal(settle_with(&theirs, JOBQ_EVENT_SUCCESS, NULL), JOBQ_OK);
-            snprintf(text, sizeof text,
-                     "SELECT jobq.settle_here(101, 1, %lld, 's', 0::int2, 1, 0, false, 0, NULL, "
-                     "NULL, NULL)",
-                     (long long)mine.id);
-            statement = for_schema(text, schema);
-            res = PQexec(other, statement);
-            free(statement);
-            assert_int_equal(PQresultStatus(res), PGRES_FATAL_ERROR);
-            PQclear(res);
-            res = PQexec(other, "COMMIT");
-            assert_string_equal(PQcmdStatus(res), "ROLLBACK");
-            PQclear(res);
-            PQfinish(other);
-            assert_int_equal(number("SELECT count(*) FROM jobq.effect"), 0);
-            assert_int_equal(number("SELECT count(*) FROM jobq.job"), !ended);
-        }
-    }
-}
 
 /* While the handler's COMMIT is on its way, nobody takes the job: not a rescuer, not a cancel. */
 static void a_rescue_steps_over_a_job_that_is_being_completed(void **unused)
@@ -365,7 +281,7 @@ static void side_works(jobq_random *random, PGconn *conn, int64_t *worker, int64
         ADD(claimed_count);
         results[i] = side_decides(random, &batch.jobs[i]);
     }
-    if (jobq_random_next(random) % 8 == 0) nap_us(60000); /* the lease is over */
+    if (jobq_random_next(random) % 8 == 0) nap_us(150000); /* the lease is over */
     if (jobq_random_next(random) % 10 != 0 && batch.count > 0) {
         if (verb_settle(pg, conn, results, batch.count, answers, &error))
             side_failed("settle", &error);
@@ -378,10 +294,11 @@ static void side_works(jobq_random *random, PGconn *conn, int64_t *worker, int64
     verb_batch_clear(&batch);
 }
 
-/* An operator and rescuer. */
+/* An operator and rescuer of the last 400 jobs. There is no job 0: it would mean all of a queue. */
 static void side_operates(jobq_random *random, PGconn *conn, int64_t last)
 {
-    int64_t id = jobq_random_between(jobq_random_next(random), last - 400, last);
+    int64_t first = last > 400 ? last - 400 : 1;
+    int64_t id = jobq_random_between(jobq_random_next(random), first, last);
     jobq_pg_error error;
     PGresult *res;
     char *text;
@@ -389,7 +306,7 @@ static void side_operates(jobq_random *random, PGconn *conn, int64_t last)
 
     if (jobq_pg_cancel(pg, conn, ONE(id), NULL, NULL, &error)) side_failed("cancel", &error);
     for (i = 0; i < 20; i++) {
-        id = jobq_random_between(jobq_random_next(random), last - 400, last);
+        id = jobq_random_between(jobq_random_next(random), first, last);
         if (jobq_pg_revive(pg, conn, ONE(id), NULL, &error)) side_failed("revive", &error);
     }
     text = for_schema(
@@ -451,8 +368,8 @@ static void verbs_from_all_sides_lose_no_job(void **unused)
     SET(side_last_id, number("SELECT last_value FROM jobq.job_id"));
     for (i = 0; i < SIDES; i++)
         assert_int_equal(pthread_create(&threads[i], NULL, side, (void *)i), 0);
-    while (mono_us() < until) {
-        if (enqueued - number("SELECT count(*) FROM jobq.history") < 500) {
+    while (mono_us() < until || (GET(lost_count) == 0 && mono_us() < until + 60 * SECOND)) {
+        if (number("SELECT count(*) FROM jobq.job") < 500) {
             assert_int_equal(jobq_pg_enqueue_many(pg, NULL, jobs, 20, ids, &error), JOBQ_OK);
             enqueued += 20;
             SET(side_last_id, ids[19]);
@@ -703,18 +620,131 @@ static void a_worker_registers_once(void **unused)
                      JOBQ_ERROR_EXISTS);
 }
 
-static void the_dead_do_not_sleep(void **unused)
+/* -- locks in one order -- */
+
+static void keys_in_any_order_do_not_deadlock(void **unused)
 {
-    int32_t queue = register_worker(WORKER, 600 * SECOND);
+    (void)unused;
+    open_box(1);
+    run_a("BEGIN");
+    run_a("SELECT jobq.outbox_enqueue('o', '1', key => 'a')");
+    b_asks("SELECT existed FROM jobq.outbox_enqueue_many('o', NULL, NULL, NULL,"
+         " ARRAY['1', '2']::jsonb[], NULL, NULL, ARRAY['b', 'a'], 2, false)");
+    run_a("SELECT jobq.outbox_enqueue('o', '1', key => 'b')");
+    run_a("COMMIT");
+    is_answered("{t,t}");
+}
+
+#define NULLS "NULL", "NULL", "NULL"
+#define PARK "SELECT jobq.settle('{%s}', '{%s}', '{%s}', '{%s}', '{%s}', '{%s}', '{%s}', '{%s}'," \
+             " '{%s}', '{%s}', '{%s}', '{%s}')"
+
+/* Two workers find two kinds without handlers. */
+static void kinds_parked_in_any_order_do_not_deadlock(void **unused)
+{
+    verb_batch batch;
+    jobq_pg_job job = plain_job();
+    char ids[4][40], both[100];
+    int i;
 
     (void)unused;
-    RUN("SELECT jobq.sleep(%d, ARRAY[%d], true)", WORKER, (int)queue);
-    assert_int_equal(number("SELECT count(*) FROM jobq.sleeper"), 1);
-    RUN("SELECT jobq.sleep(%d, ARRAY[%d], false)", WORKER, (int)queue);
-    RUN("UPDATE jobq.worker SET dead_at = now()");
-    RUN("SELECT jobq.sleep(%d, ARRAY[%d], true)", WORKER, (int)queue);
-    RUN("SELECT jobq.sleep(%d, ARRAY[%d], true)", WORKER + 1, (int)queue); /* never was */
-    assert_int_equal(number("SELECT count(*) FROM jobq.sleeper"), 0);
+    for (i = 0; i < 4; i++) {
+        job.kind = i % 2 == 0 ? "k1" : "k2";
+        enqueue_with(&job);
+    }
+    register_worker(101, 60 * SECOND);
+    register_worker(102, 60 * SECOND);
+    for (i = 0; i < 4; i++) {
+        assert_int_equal(claim_by(101 + i / 2, 1 + i % 2, 1, false, &batch), JOBQ_OK);
+        snprintf(ids[i], sizeof ids[i], "%lld", (long long)batch.jobs[0].id);
+        verb_batch_clear(&batch);
+    }
+    run_a("BEGIN");
+    PQclear(sql(a, PARK, "101", "1", ids[0], "r", "0", "0", "0", "f", "-1", NULLS));
+    snprintf(both, sizeof both, "%s,%s", ids[3], ids[2]);
+    b_asks(PARK, "102,102", "2,1", both, "r,r", "0,0", "0,0", "0,0", "f,f", "-1,-1", "NULL,NULL",
+         "NULL,NULL", "NULL,NULL");
+    PQclear(sql(a, PARK, "101", "2", ids[1], "r", "0", "0", "0", "f", "-1", NULLS));
+    run_a("COMMIT");
+    is_answered("SELECT 0");
+    assert_int_equal(number("SELECT count(*) FROM jobq.job WHERE run_at = 'infinity'"), 4);
+}
+
+/* -- both at once -- */
+
+/* A kind is unique by its queue's id and by its queue's name. The one that comes second by
+ * either finds the other's. */
+static void both_sessions_may_bring_the_same_new_kind(void **unused)
+{
+    char query[100], waiting[100], *text;
+    int i;
+
+    (void)unused;
+    enqueue_count(1);
+    snprintf(waiting, sizeof waiting, "SELECT count(DISTINCT pid) FROM pg_locks WHERE NOT granted "
+             "AND pid IN (%d, %d)", PQbackendPID(a), PQbackendPID(b));
+    for (i = 0; i < 300; i++) {
+        snprintf(query, sizeof query, "SELECT 1 FROM jobq.enqueue('q', 'new%d')", i);
+        text = for_schema(query, schema);
+        RUN("BEGIN; SELECT FROM jobq.queue FOR UPDATE"); /* both wait here, and go on at once */
+        assert_int_equal(PQsendQuery(a, text), 1);
+        assert_int_equal(PQsendQuery(b, text), 1);
+        free(text);
+        assert_true(becomes(20, 2, waiting));
+        RUN("COMMIT");
+        expect_answer(a, PQgetResult(a), "1");
+        expect_answer(b, PQgetResult(b), "1");
+    }
+    assert_int_equal(number("SELECT count(*) FROM jobq.kind WHERE name ~ '^new'"), 300);
+}
+
+/* X2: which jobs a claim takes, in which order, and which it leaves. */
+static void a_claim_takes_later_stages_then_age(void **unused)
+{
+    jobq_pg_job job = plain_job();
+    verb_batch batch;
+    int64_t ids[6];
+    int i;
+
+    (void)unused;
+    job.stages = 2;
+    for (i = 0; i < 4; i++) ids[i] = enqueue_with(&job);
+    job.delay_us = 3600 * SECOND;
+    ids[4] = enqueue_with(&job);
+    RUN("UPDATE jobq.job SET stage = 1 WHERE id = %lld", (long long)ids[2]);
+    RUN("UPDATE jobq.job SET run_at = run_at - interval '1 hour' WHERE id = %lld",
+        (long long)ids[3]);
+    register_worker(101, 60 * SECOND);
+    assert_int_equal(claim_one(101, 1, false).id, ids[2]); /* started work first */
+    assert_int_equal(claim_one(101, 2, false).id, ids[3]); /* then the oldest */
+    assert_int_equal(claim_by(101, 3, 9, false, &batch), JOBQ_OK);
+    assert_int_equal(batch.count, 2);
+    verb_batch_clear(&batch);
+    assert_int_equal(claim_by(101, 4, 9, false, &batch), JOBQ_OK);
+    assert_int_equal(batch.count, 0);
+    assert_in_range(batch.due_us, 3590 * SECOND, 3600 * SECOND);
+    verb_batch_clear(&batch);
+}
+
+static void revive_runs_a_failed_job_again(void **unused)
+{
+    jobq_pg_error error;
+    jobq_job job, got;
+
+    (void)unused;
+    enqueue_count(1);
+    register_worker(101, 60 * SECOND);
+    job = claim_one(101, 1, false);
+    assert_int_equal(settle_with(&job, JOBQ_EVENT_DISCARD, "first"), JOBQ_OK);
+    assert_int_equal(jobq_pg_revive(pg, NULL, ONE(job.id), NULL, &error), JOBQ_OK);
+    assert_int_equal(jobq_pg_revive(pg, NULL, ONE(job.id), NULL, &error), JOBQ_ERROR_TRANSITION);
+    assert_int_equal(jobq_pg_get(pg, NULL, job.id, &got, &error), JOBQ_OK);
+    assert_int_equal(got.state, JOBQ_STATE_READY);
+    assert_int_equal(got.attempt, 0);
+    job = claim_one(101, 2, false);
+    assert_int_equal(settle_with(&job, JOBQ_EVENT_DISCARD, "second"), JOBQ_OK);
+    assert_int_equal(number("SELECT jsonb_array_length(errors) FROM jobq.failed"),
+                     2); /* all are kept */
 }
 
 #define TEST(f) cmocka_unit_test_setup_teardown(f, pg_empty, all_stop)
@@ -725,10 +755,7 @@ int main(void)
         TEST(every_verb_meets_every_state),
         TEST(get_tells_every_state),
         TEST(a_claim_answers_the_most_urgent_first),
-        TEST(the_dead_do_not_sleep),
         TEST(a_worker_registers_once),
-        TEST(a_job_under_two_tokens_gets_two_answers),
-        TEST(a_stolen_lease_refuses_the_commit_in_every_isolation),
         TEST(a_rescue_steps_over_a_job_that_is_being_completed),
         TEST(verbs_from_all_sides_lose_no_job),
         TEST(a_claim_of_100_is_one_statement),
@@ -736,6 +763,11 @@ int main(void)
         TEST(a_session_that_forgets_its_statements_recovers),
         TEST(a_key_is_free_a_day_after_the_end_even_if_nobody_swept),
         TEST(the_end_of_an_old_job_does_not_free_the_key_of_a_new_one),
+        TEST(a_claim_takes_later_stages_then_age),
+        TEST(revive_runs_a_failed_job_again),
+        WITH_TWO(both_sessions_may_bring_the_same_new_kind),
+        WITH_TWO(keys_in_any_order_do_not_deadlock),
+        WITH_TWO(kinds_parked_in_any_order_do_not_deadlock),
     };
 
     return cmocka_run_group_tests_name("verbs", tests, pg_up, pg_down);

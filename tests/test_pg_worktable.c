@@ -542,9 +542,113 @@ static void reset_keeps_the_error_of_what_waits(void **state)
     assert_int_equal(count, 1);
     assert_row("FAILED", 3, "error_message = 'disk full'");
     empty(NULL);
+    add("v1", "PENDING", 3); /* it has none: its limit was lowered */
+    OK(jobq_pg_worktable_reset(leased, NULL, &count, &error));
+    assert_row("FAILED", 3, "error_message = 'Max retries (3) exceeded'");
+    empty(NULL);
     add("v2", "EXTRACTION_IN_PROGRESS", 2);
     OK(jobq_pg_worktable_reset(leased, NULL, &count, &error));
     assert_row("FAILED", 3, "error_message = 'Max retries (3) exceeded: heartbeat lost'");
+}
+
+/* The default of stale_us, on both sides. */
+static void a_heartbeat_is_stale_after_300_seconds(void **state)
+{
+    int64_t count;
+
+    (void)state;
+    add("v1", "EXTRACTION_IN_PROGRESS", 0);
+    add("v2", "EXTRACTION_IN_PROGRESS", 0);
+    RUN("UPDATE jobq.videos SET pc_heartbeat = now() - interval '1 s' * "
+        "CASE video_id WHEN 'v1' THEN 301 ELSE 280 END");
+    OK(jobq_pg_worktable_reset(leased, NULL, &count, &error));
+    assert_int_equal(count, 1);
+    assert_row("PENDING", 1, "video_id = 'v1' AND error_message = 'heartbeat lost'");
+    assert_row("EXTRACTION_IN_PROGRESS", 0, "video_id = 'v2'");
+}
+
+static void claim_and_reset_touch_the_row(void **state)
+{
+    (void)state;
+    add("v1", "PENDING", 0);
+    RUN("UPDATE jobq.videos SET updated_at = '2020-01-01'");
+    claim(leased, 1, 1);
+    assert_row("EXTRACTION_IN_PROGRESS", 0, "updated_at > now() - interval '1 minute'");
+    RUN("UPDATE jobq.videos SET updated_at = '2020-01-01', pc_heartbeat = NULL");
+    OK(jobq_pg_worktable_reset(leased, NULL, NULL, &error));
+    assert_row("PENDING", 1, "updated_at > now() - interval '1 minute'");
+}
+
+static void a_reset_takes_1000_rows(void **state)
+{
+    int64_t count;
+
+    (void)state;
+    RUN("INSERT INTO jobq.videos (video_id, status) SELECT 'v' || n, 'EXTRACTION_IN_PROGRESS' "
+        "FROM generate_series(1, 1001) AS n");
+    OK(jobq_pg_worktable_reset(leased, NULL, &count, &error));
+    assert_int_equal(count, 1000);
+    OK(jobq_pg_worktable_reset(leased, NULL, &count, &error));
+    assert_int_equal(count, 1);
+}
+
+static void a_row_has_20_attempts_by_default(void **state)
+{
+    jobq_pg_worktable_desc d = work_desc(true);
+    jobq_pg_worktable *w;
+
+    (void)state;
+    d.max_retries = 0;
+    OK(jobq_pg_worktable_open(&w, videos, NULL, &d, &error));
+    add("v1", "PENDING", 18);
+    claim(w, 1, 1);
+    assert_int_equal(settle(w, ROW(0), JOBQ_OUTCOME_RETRY, "no"), JOBQ_OK);
+    assert_int_equal(became, JOBQ_STATE_READY);
+    RUN("UPDATE jobq.videos SET retry_after = NULL");
+    claim(w, 1, 2);
+    assert_int_equal(settle(w, ROW(0), JOBQ_OUTCOME_RETRY, "no"), JOBQ_OK);
+    assert_int_equal(became, JOBQ_STATE_FAILED);
+    jobq_pg_worktable_close(w);
+}
+
+/* How many notifications have come on db. */
+static int heard(void)
+{
+    PGnotify *notify;
+    int count = 0;
+
+    PQclear(PQexec(db, "SELECT")); /* they come before its answer */
+    for (; (notify = PQnotifies(db)) != NULL; PQfreemem(notify)) {
+        assert_string_equal(notify->relname, "videos");
+        count++;
+    }
+    return count;
+}
+
+/* By the trigger of examples/videos.sql: a new row, a stage that is done, a retry, a row that is
+ * given back; and not a claim or an end. */
+static void ready_rows_wake_who_listens(void **state)
+{
+    (void)state;
+    RUN("LISTEN videos");
+    RUN("INSERT INTO jobq.videos (video_id) SELECT 'v' || n FROM generate_series(1, 5) AS n");
+    assert_int_equal(heard(), 1);
+    RUN("DELETE FROM jobq.videos WHERE video_id <> 'v1'");
+    claim(leased, 1, 1);
+    assert_int_equal(heard(), 0);
+    assert_int_equal(settle(leased, ROW(0), JOBQ_OUTCOME_SUCCESS, NULL), JOBQ_OK);
+    assert_int_equal(heard(), 1);
+    claim(leased, 1, 2);
+    assert_int_equal(settle(leased, ROW(0), JOBQ_OUTCOME_RETRY, "no"), JOBQ_OK);
+    assert_int_equal(heard(), 1);
+    RUN("UPDATE jobq.videos SET retry_after = NULL");
+    claim(leased, 1, 3);
+    OK(jobq_pg_worktable_release(leased, NULL, ROW(0), &error));
+    assert_int_equal(heard(), 1);
+    claim(leased, 1, 4);
+    assert_int_equal(settle(leased, ROW(0), JOBQ_OUTCOME_SUCCESS, NULL), JOBQ_OK);
+    assert_int_equal(heard(), 0);
+    RUN("UNLISTEN videos");
 }
 
 /* Of a text a domain is good; of an enum the server has no = for it. */
@@ -950,6 +1054,9 @@ int main(void)
         T(stale_writers_are_lost), T(stale_writers_are_lost_without_lease_columns),
         T(heartbeats_keep_a_row), T(reset_counts_and_ends), T(reset_decides_as_jobq_h),
         T(a_killed_claimer_loses_its_row), T(reset_keeps_the_error_of_what_waits),
+        T(a_heartbeat_is_stale_after_300_seconds), T(claim_and_reset_touch_the_row),
+        T(a_reset_takes_1000_rows), T(a_row_has_20_attempts_by_default),
+        T(ready_rows_wake_who_listens),
         T(a_domain_over_an_enum_is_refused), T(a_table_without_a_handle_needs_a_connection),
         T(an_unreadable_row_gives_the_batch_back), T(claims_outlive_what_was_prepared),
         T(a_claim_not_committed_has_no_rows),

@@ -19,6 +19,13 @@ keeper: the thread that runs vacuum and prune
 culprit: the row that is to blame
 guilty: to blame
 poisonous: bad
+poison: a job that kills its worker, or a bad message
+poisons: jobs that kill their worker, or bad messages
+poisoned: bad
+innocent: healthy
+innocents: healthy jobs, or good messages
+deed: an operation
+deeds: operations
 dooms: makes a dead letter
 doomed: becomes a dead letter
 heed: obey
@@ -100,5 +107,9 @@ FNR == 1 { inside = code = 0 }
 FILENAME ~ /\.md$/ { check($0); next }
 FILENAME ~ /\.patch$/ { if (!code) check($0); next }
 FILENAME ~ /\.(c|cc|h)$/ { check_c($0); next }
+FILENAME ~ /\.sql$/ && /[( ]partition bigint/ {
+    print FILENAME ":" FNR ": \"partition bigint\": a partition is a number; its id is partition_id"
+    bad = 1
+}
 match($0, FILENAME ~ /\.sql$/ ? "--" : "#") { check(substr($0, RSTART)) }
 END { exit bad }' >&2 || { echo "words.sh: words that were replaced are back" >&2; exit 1; }

@@ -17,7 +17,7 @@
  * fallen silent; executions of such a worker are requested again, with a new job.
  *
  * Uses the schemas attune (from examples/attune/attune.sql, or from the file that you name) and
- * jobq_example_attune. Both are created anew and dropped at the end.
+ * jobq_example_attune. It drops and creates both, and drops them at the end.
  */
 #define JOBQ_IMPLEMENTATION
 #define JOBQ_PG_IMPLEMENTATION

@@ -24,7 +24,9 @@ static const struct {
     {"outbox-enqueue", row_outbox_enqueue}, {"outbox-end", row_outbox_end},
     {"outbox-worker", row_outbox_worker}, {"outbox-latency", row_outbox_latency},
     {"table-read", row_table_read},       {"table-get", row_table_get},
-    {"outbox-one", row_outbox_one}, {"soak", row_soak}};
+    {"outbox-one", row_outbox_one},       {"fires", row_fires},
+    {"ticks", row_ticks},                 {"replace", row_replace},
+    {"soak", row_soak}};
 
 /* -- clocks and chance -- */
 

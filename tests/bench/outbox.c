@@ -37,7 +37,7 @@ static void box_load(box *b, PGconn *db, long count)
 
     bench_payload(payload, 0);
     b->total = count;
-    bench_sql(db, "INSERT INTO jobq.message (partition, payload) SELECT 32768 + i %% %d, "
+    bench_sql(db, "INSERT INTO jobq.message (partition_id, payload) SELECT 32768 + i %% %d, "
                   "'%s'::jsonb FROM generate_series(1, %ld) i", b->partitions, payload, count);
 }
 
@@ -225,7 +225,7 @@ static long produce_step(PGconn *db, void *state, long step)
 static long consume_step(PGconn *db, void *state, long step)
 {
     static const char text[] =
-        "SELECT partition & 32767 FROM jobq.outbox_look('{1}', 0, 1000, false)";
+        "SELECT partition_id & 32767 FROM jobq.outbox_look('{1}', 0, 1000, false)";
     box *b = (box *)state;
     int64_t claim = 0;
 

@@ -327,7 +327,7 @@ void row_soak(void)
     FILE *data = bench_data("soak");
     int i;
 
-    bench_sql(db, "UPDATE jobq.meta SET history_keep = interval '1 second' * %g", seconds / 12);
+    bench_sql(db, "UPDATE jobq.ring SET keep = interval '1 second' * %g", seconds / 12);
     if (jobq_pg_outbox_register(pg, NULL, SOAK_BOX, SOAK_PARTITIONS, NULL, &error))
         bench_fail("%s", error.message);
     worker = soak_worker(pg, seconds);

@@ -148,7 +148,7 @@ static jobq_pg_job some_job(char *payload, size_t size, int64_t ref)
     memset(&job, 0, sizeof job);
     job.queue = "chaos";
     job.kind = draw < 90 ? "ledger" : draw < 160 ? "outside" : draw < 195 ? "flaky" : "hopeless";
-    if (draw == 199) job.kind = "poison";
+    if (draw == 199) job.kind = "crashing";
     if (draw >= 195 && draw < 199) job.max_attempts = 3;
     job.stages = draw < 199 && draw % 3 == 0 ? 2 : 1;
     if (strcmp(job.kind, "hopeless") == 0) job.stages = 1;
@@ -159,9 +159,9 @@ static jobq_pg_job some_job(char *payload, size_t size, int64_t ref)
     return job;
 }
 
-/* Three queues, by who delivers: consumers step by step, workers in the transaction that
- * acknowledges, workers outside. */
-static const char *const outboxes[] = {"steps", "inside", "letters"};
+/* Queues by who delivers: consumers step by step, workers in the transaction that acknowledges,
+ * workers outside. The last one has the messages of a schedule. */
+static const char *const outboxes[] = {"steps", "inside", "letters", "ticks"};
 
 /* The order's event goes to the outbox; a producer's own events keep their order in each queue. */
 static bool event_of(PGconn *conn, int64_t ref)
@@ -206,6 +206,27 @@ static void order(PGconn *conn, int64_t ref)
     }
 }
 
+/* A job for one of 50 keys, which all producers share. Asked for once, so that it is known between
+ * which two lines of the log its payload was written. */
+static void replacing(int64_t ref)
+{
+    char payload[40], key[40];
+    jobq_pg_job job;
+    int64_t id = 0;
+
+    memset(&job, 0, sizeof job);
+    snprintf(payload, sizeof payload, "{\"ref\": %lld}", (long long)ref);
+    snprintf(key, sizeof key, "shared-%d", (int)between(0, 49));
+    job.queue = "chaos";
+    job.kind = "ledger";
+    job.payload = jobq_str_from(payload);
+    job.key = key;
+    job.on_known = JOBQ_KNOWN_REPLACE;
+    say("try", ref, "replace");
+    if (jobq_pg_enqueue(pg, NULL, &job, &id, NULL) == JOBQ_OK)
+        log_line(role, "replaced", id, 0, 0, ref, key);
+}
+
 /* One job under a key, asked for until it is certain that it is there. */
 static void keyed(int64_t ref)
 {
@@ -233,6 +254,8 @@ static void produce(void)
         ref++;
         if (between(0, 3) == 0) {
             keyed(ref);
+        } else if (between(0, 3) == 0) {
+            replacing(ref);
         } else if ((conn = connection()) != NULL) {
             order(conn, ref);
             jobq_pg_release(pg, conn);
@@ -337,7 +360,7 @@ static jobq_outcome hopeless(jobq_call *call)
     return ended(call, JOBQ_OUTCOME_RETRY);
 }
 
-static jobq_outcome poison(jobq_call *call)
+static jobq_outcome crashes(jobq_call *call)
 {
     note_start(call);
     kill(getpid(), SIGKILL);
@@ -387,14 +410,27 @@ static jobq_result letter(jobq_delivery *d, const jobq_message *m)
     return (mono_us() / 8) % 100 < 2 ? JOBQ_RESULT_RETRY : JOBQ_RESULT_SUCCESS;
 }
 
+/* A message of a schedule. Its reference is its tick, negative, as no producer's is. */
+static jobq_result ticked(jobq_delivery *d, const jobq_message *m)
+{
+    return run(jobq_pg_delivery_conn(d),
+               "INSERT INTO " WATCH ".delivered (queue, partition, seq, ref) VALUES ('%.*s', %d, "
+               "%lld, -extract(epoch FROM ('%.*s'::jsonb ->> 'tick')::timestamptz))",
+               (int)d->queue.len, d->queue.ptr, (int)d->partition, (long long)m->seq,
+               (int)m->headers.len, m->headers.ptr)
+               ? JOBQ_RESULT_SUCCESS
+               : JOBQ_RESULT_RETRY;
+}
+
 static void receivers_of(jobq_pg_receiver *r)
 {
+    static const jobq_message_handler each[] = {receive, letter, ticked};
     int i;
 
-    for (i = 0; i < 2; i++) {
+    for (i = 0; i < 3; i++) {
         r[i].queue = outboxes[i + 1];
-        r[i].each = i == 0 ? receive : letter;
-        r[i].transactional = i == 0;
+        r[i].each = each[i];
+        r[i].transactional = i != 1;
         r[i].tuning.batch = 20;
         r[i].tuning.lease_us = 1500000;
         r[i].tuning.budget_us = 5000000;
@@ -414,9 +450,9 @@ static void work(bool pooled)
                  {"outside", outside},
                  {"flaky", flaky},
                  {"hopeless", hopeless},
-                 {"poison", poison}};
+                 {"crashing", crashes}};
     jobq_pg_handler handlers[5];
-    jobq_pg_receiver receivers[2];
+    jobq_pg_receiver receivers[3];
     jobq_pg_worker_desc d;
     jobq_pg_worker *worker;
     jobq_pg_error error;
@@ -437,7 +473,7 @@ static void work(bool pooled)
     d.handlers = handlers;
     d.handler_count = 5;
     d.receivers = receivers;
-    d.receiver_count = 2;
+    d.receiver_count = 3;
     d.loop.threads = 4;
     d.loop.batch_max = 50;
     d.loop.lease_us = 1500000;
@@ -620,7 +656,7 @@ int main(int argc, char **argv)
     }
     if (strcmp(role, "migrate") == 0) {
         jobq_error code = jobq_pg_migrate(pg, &error);
-        for (i = 0; i < 3 && code == JOBQ_OK; i++)
+        for (i = 0; i < 4 && code == JOBQ_OK; i++)
             code = jobq_pg_outbox_register(pg, NULL, outboxes[i], PARTITIONS, NULL, &error);
         if (code == JOBQ_OK) return 0;
         fprintf(stderr, "%s\n", error.message);

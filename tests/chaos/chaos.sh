@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# chaos.sh [--minutes N] [--seed S] [--only FAULT,...] [--mutant NAME] [--old COMMIT] [--pooler]
+# chaos.sh [--minutes N] [--seed S] [--only FAULT,...] [--mutant NAME] [--old COMMIT] [--direct]
 #     [--list]
 #
 # Producers, workers and operators work while everything around them breaks. Afterwards check.sql
@@ -8,11 +8,11 @@
 # faults. --mutant breaks the library with a patch of tests/mutants/, which the run must find.
 #
 # With the fault `deploy` all processes begin with the library of an older commit. The fault then
-# migrates to today's schema. From then on half of the processes run today's library, and the
-# others go on with the older one. The commit is JOBQ_SUPPORTED_SINCE (see the Makefile) or --old.
+# migrates to today's schema. From then on most processes run today's library, and the others go on
+# with the older one. The commit is JOBQ_SUPPORTED_SINCE (see the Makefile) or --old.
 #
-# With --pooler a worker and a producer go through pgbouncer. That still fails: pgbouncer 1.18 may
-# give an answer to another client when a worker has several statements under way.
+# A worker and a producer of today's library go through pgbouncer, in transaction mode, but not with
+# --direct.
 #
 # Runs on the server of JOBQ_SERVER (in the form "host=... user=..."), which may be a server of
 # yours, in the schemas jobq_chaos and jobq_chaos_watch, which it drops first. Without
@@ -25,7 +25,7 @@ tests=${here%/*}
 all_faults="kill kill_producer freeze freeze_inside late cut commits hold unsynced delay clock
     deploy trouble locks bouncer crash restart failover restore logical upgrade logical_upgrade"
 
-minutes=1 seed=$$ only= mutant= pooler= old=${JOBQ_SUPPORTED_SINCE-}
+minutes=1 seed=$$ only= mutant= pooler=1 old=${JOBQ_SUPPORTED_SINCE-}
 while [ $# -gt 0 ]; do
     case $1 in
     --minutes) minutes=$2; shift ;;
@@ -33,7 +33,7 @@ while [ $# -gt 0 ]; do
     --only) only=$2; shift ;;
     --mutant) mutant=$2; shift ;;
     --old) old=$2; shift ;;
-    --pooler) pooler=1 ;;
+    --direct) pooler= ;;
     --list) echo $all_faults | tr ' ' '\n'; exit ;;
     *) sed -n '2,/^set/{s/^# \{0,1\}//;/^set/!p;}' "$0" >&2; exit 2 ;;
     esac
@@ -69,7 +69,8 @@ mutate() {
 
 # Builds the older programs in .build/chaos/old/ and sets old_programs, or sets missing to the reason
 # why there are none. Before the first release a migration may be edited in place; then the commit
-# with that edit is the oldest one that is supported.
+# with that edit is the oldest one that is supported. Only the first parents count: two edits on
+# branches are together in the commit that merged them.
 older_programs() {
     local edited tree
     if ! git merge-base --is-ancestor "$old" HEAD 2>/dev/null; then
@@ -77,7 +78,7 @@ older_programs() {
     elif ! git diff --quiet --diff-filter=MD HEAD -- 'sql/[0-9]*.sql'; then
         missing="a migration is edited in place, and that is not committed"
     else
-        edited=$(git log -1 --format=%H --diff-filter=MD "$old..HEAD" -- 'sql/[0-9]*.sql')
+        edited=$(git log -1 --first-parent --format=%H --diff-filter=MD "$old..HEAD" -- 'sql/[0-9]*.sql')
         old=$(git rev-parse --short "${edited:-$old}")
         tree=.build/chaos/old/$old
         [ -e "$tree" ] || {
@@ -113,7 +114,16 @@ tell() { echo "$*" >&7; }
 
 pid_of() { cat "$run/$1.pid" 2>/dev/null || :; }
 signal() { kill "-$1" "$2" 2>/dev/null || :; }
-random_of() { local list=("$@"); echo "${list[RANDOM % ${#list[@]}]}"; }
+
+# Sets drawn to the words in random order. Not for use in $(...), where RANDOM ignores the seed.
+shuffle() {
+    local i j word
+    drawn=("$@")
+    for ((i = $# - 1; i > 0; i--)); do
+        j=$((RANDOM % (i + 1))) word=${drawn[i]}
+        drawn[i]=${drawn[j]} drawn[j]=$word
+    done
+}
 
 # until_true SECONDS COMMAND...: whether the command succeeds in time.
 until_true() {
@@ -147,7 +157,7 @@ keep() {
 program_of() {
     local programs=$programs
     [ ! -e "$run/undeployed" ] || programs=$old_programs
-    case $1 in worker1 | worker3 | consumer1 | producer1) programs=${old_programs:-$programs} ;; esac
+    case $1 in worker1 | consumer1 | producer1) programs=${old_programs:-$programs} ;; esac
     echo "$programs/actor"
 }
 
@@ -251,12 +261,14 @@ END
 lease=1.5
 beyond=4 # long enough for a rescue: the lease ends, and a rescuer watches for a whole lease
 
-fault_kill() { fault kill; signal KILL "$(pid_of "$(random_of "${workers[@]}")")"; sleep 2; }
-fault_kill_producer() { fault kill_producer; signal KILL "$(pid_of "$(random_of "${producers[@]}")")"; sleep 1; }
+kill_one() { shuffle "$@"; signal KILL "$(pid_of "${drawn[0]}")"; }
+fault_kill() { fault kill; kill_one "${workers[@]}"; sleep 2; }
+fault_kill_producer() { fault kill_producer; kill_one "${producers[@]}"; sleep 1; }
 
 fault_freeze() {
     local pid
-    pid=$(pid_of "$(random_of "${workers[@]}")")
+    shuffle "${workers[@]}"
+    pid=$(pid_of "${drawn[0]}")
     fault freeze
     log note freeze "$pid"
     signal STOP "$pid"
@@ -273,9 +285,8 @@ stopped() { [[ "$(ps -o stat= -p "$1" 2>/dev/null)" = T* ]]; }
 fault_freeze_inside() {
     local name pid pids=()
     fault freeze_inside
-    for name in $(shuf -n 2 -e worker1 worker2 worker3 --random-source=<(yes "$RANDOM")); do
-        pids+=("$(pid_of "$name")")
-    done
+    shuffle worker1 worker2 worker3
+    for name in "${drawn[@]:0:2}"; do pids+=("$(pid_of "$name")"); done
     for pid in "${pids[@]}"; do signal USR1 "$pid"; done
     for pid in "${pids[@]}"; do until_true 3 stopped "$pid" || :; done
     sleep $((beyond + 1))
@@ -332,14 +343,16 @@ fault_locks() {
 migrated() { JOBQ_SERVER=$admin_server "$programs/actor" migrate "$run/log/migrate" migrate 60; }
 
 # What a process has done so far: jobs of a worker, transactions of a producer.
-done_by() { grep -cE $'\t(end|answer)\t.*\t(success|done|committed)$' "$run/log/$1" || :; }
+done_by() {
+    cat "$run/log/$1" 2>/dev/null | grep -cE $'\t(end|answer)\t.*\t(success|done|committed)$' || :
+}
 
 # The messages that older programs have handled so far.
 messages_by_older() {
     local letters
-    letters=$(cat "$run"/log/worker{1,3} | grep -c $'\tletter\t') || :
+    letters=$(grep -c $'\tletter\t' "$run/log/worker1") || :
     number "SELECT $letters + count(*) FROM jobq_chaos_watch.delivered
-        WHERE app IN ('worker1', 'worker3', 'consumer1')"
+        WHERE app IN ('worker1', 'consumer1')"
 }
 
 did() { [ "$(done_by "$1")" -gt "$2" ]; }
@@ -357,6 +370,31 @@ older_receive() {
     until_true 60 did_messages "$(messages_by_older)" || log note idle "receivers of older programs"
 }
 
+# Schedules of every second, if the schema is not older than they are. check.sql knows their names
+# and their calendar: all begin and end at the same times. The jobs that take turns come before
+# those of the producers, so that there are many turns.
+schedules_start() {
+    admin >/dev/null 2>>"$run/log/stderr" <<END
+SELECT version > 5 AS new FROM jobq_chaos.meta \gset
+\if :new
+SELECT jobq_chaos.schedule('each', 'chaos', 'ledger', '{}', missed => 'all', starts_at => s,
+           cron => '* * * * * *', zone => 'Europe/Berlin'),
+       jobq_chaos.schedule('turns', 'chaos', 'flaky', '{}', missed => 'all', starts_at => s,
+           every => '1 second', overlap => 'wait', priority => -1),
+       jobq_chaos.schedule('ticks', 'ticks', NULL, '{}', missed => 'all', starts_at => s,
+           every => '1 second', partition => 1)
+FROM date_trunc('second', now() + interval '1 second') s;
+\endif
+END
+}
+
+# Their last tick is a second that is yet to come, so that none is left out.
+schedules_end() {
+    admin -c "UPDATE jobq_chaos.schedule
+              SET ends_at = date_trunc('second', now()) + interval '3 seconds'" >/dev/null
+}
+schedules_ended() { [ "$(number "SELECT count(next_at) FROM jobq_chaos.schedule")" = 0 ]; }
+
 # Installs the text of this version, even if the version has the same number.
 migrate() {
     local version
@@ -365,17 +403,18 @@ migrate() {
         JOBQ_SERVER=$admin_server "$programs/actor" migrate "$run/log/migrate" migrate 60
 }
 
-# Half of the processes are replaced by today's, and half go on with the older library. Some of
-# those start again.
+# Most processes are replaced by today's. A worker, a consumer and a producer go on with the older
+# library; that worker starts again.
 fault_deploy() {
     local name pid pids=()
     [ -e "$run/undeployed" ] || return 0
     fault deploy
     until_true 60 migrate 2>>"$run/log/stderr"
+    until_true 60 schedules_start
     all_work
     older_receive
     rm "$run/undeployed"
-    for name in worker2 worker3 producer2 consumer2 operator; do pids+=("$(pid_of "$name")"); done
+    for name in worker{1,2,3} producer2 consumer2 operator; do pids+=("$(pid_of "$name")"); done
     for pid in "${pids[@]}"; do signal TERM "$pid"; done
     for pid in "${pids[@]}"; do until_true 60 gone "$pid"; done
     all_work
@@ -429,7 +468,27 @@ fault_failover() {
 }
 
 # What the manual tells a DBA to do on a server that was restored or copied.
-renew() { psql_on "$(direct "$1") application_name=renew" -c "SELECT jobq_chaos.renew()" >/dev/null; }
+renew() {
+    local call
+    call=$(psql_on "$(direct "$1")" -At -c "SELECT CASE WHEN version > 5 THEN 'home => true' END FROM jobq_chaos.meta")
+    psql_on "$(direct "$1") application_name=renew" -c "SELECT jobq_chaos.renew($call)" >/dev/null
+}
+
+# Dumps the server into a file. Logs the times right before and right after its snapshot, so that the
+# checker knows what the dump contains.
+dump() {
+    local times
+    times=$(psql_on "$(direct "$1")" -At <<END
+BEGIN ISOLATION LEVEL REPEATABLE READ;
+SELECT pg_export_snapshot() AS snapshot, extract(epoch FROM statement_timestamp()) AS before,
+    extract(epoch FROM clock_timestamp()) AS after \gset
+\setenv SNAPSHOT :snapshot
+\! '$bin/pg_dump' --snapshot="\$SNAPSHOT" -d '$(direct "$1")' -f '$2' 2>>'$run/log/stderr'
+\echo :before :after
+END
+    )
+    log note gap_begins "$times"
+}
 
 # The snapshot is some seconds old when the new server takes over. What was committed since then
 # exists only on the old server.
@@ -437,14 +496,13 @@ fault_restore() {
     local old=$primary
     new_server
     fault restore
-    log note gap_begins
-    "$bin/pg_dump" -d "$(direct "$old")" 2>>"$run/log/stderr" |
-        psql_on "$(direct "$new")" >/dev/null 2>>"$run/log/stderr"
+    dump "$old" "$run/dump"
+    psql_on "$(direct "$new")" -f "$run/dump" >/dev/null 2>>"$run/log/stderr"
     sleep 2
     crash "$old"
     renew "$new"
-    primary "$slot" "$new"
     log note gap_ends
+    primary "$slot" "$new"
     sleep 3
 }
 
@@ -520,6 +578,14 @@ fault_logical_upgrade() {
     JOBQ_SERVER_BIN=$JOBQ_UPGRADE_BIN
 }
 
+# Sets drawn to the faults of a round. The deploy is among the first five, because nobody uses the
+# pooler before it.
+draw_round() {
+    local at=$((RANDOM % 5))
+    shuffle ${list/deploy/}
+    case " $list " in *" deploy "*) drawn=("${drawn[@]:0:at}" deploy "${drawn[@]:at}") ;; esac
+}
+
 # ---- the run -------------------------------------------------------------------------------------
 
 clean_up() {
@@ -582,6 +648,7 @@ fi
 admin -c "DROP SCHEMA IF EXISTS jobq_chaos CASCADE" -c "DROP SCHEMA IF EXISTS jobq_chaos_watch CASCADE" 2>/dev/null
 JOBQ_SERVER=$admin_server "$(program_of migrate)" migrate "$run/log/migrate" migrate 60
 admin -f "$here/watch.sql" >/dev/null
+schedules_start
 
 start worker1 "$clients" worker
 start worker2 "$clients" worker pooled
@@ -603,7 +670,8 @@ echo "chaos: seed $seed, faults: $(echo $list)"
 end=$(awk -v now="$SECONDS" -v m="$minutes" 'BEGIN { printf "%d", now + 60 * m }')
 all_work
 while :; do
-    for name in $(shuf -e $list --random-source=<(yes "$RANDOM")); do
+    draw_round
+    for name in "${drawn[@]}"; do
         [ "$faults" -lt "$(echo $list | wc -w)" ] || [ "$SECONDS" -lt "$end" ] || break 2
         "fault_$name"
         faults=$((faults + 1))
@@ -617,6 +685,8 @@ for name in "${workers[@]}"; do signal CONT "$(pid_of "$name")"; done
 set_trouble 0
 tell delay 0
 admin -c "UPDATE jobq_chaos.queue SET paused_at = NULL"
+until_true 20 schedules_end
+until_true 60 schedules_ended || log note idle "schedules"
 unfinished() {
     number "SELECT (SELECT count(*) FROM jobq_chaos.job) + (SELECT count(*) FROM
         jobq_chaos.message)" 2>/dev/null

@@ -1,5 +1,6 @@
--- The checker looks for broken promises (by their numbers in README.md) in the trail, the tables
--- and the logs of the processes. A row of `broken` is one case of a broken promise.
+-- The checker looks for broken promises (by their numbers in README.md; 8 is what SCHEDULES in
+-- jobq_pg.h says, and on_known) in the trail, the tables and the logs of the processes. A row of
+-- `broken` is one case of a broken promise.
 
 SET search_path = jobq_chaos_watch, jobq_chaos;
 
@@ -21,7 +22,8 @@ SELECT n, at, app, id,
        (was->>'alone')::boolean AS was_alone,
        now->>'state' AS now_state, (now->>'worker')::bigint AS now_worker,
        (now->>'claim')::bigint AS now_claim, (now->>'stage')::int AS now_stage,
-       (now->>'crash')::int AS now_crash
+       (now->>'crash')::int AS now_crash,
+       now->>'tick' AS now_tick, coalesce(now, was)->>'key' AS key
 FROM trail WHERE what = 'job';
 
 CREATE INDEX ON move (id, n);
@@ -58,12 +60,19 @@ CREATE INDEX ON run (job, from_us);
 
 ANALYZE;
 
--- Between taking a snapshot and moving to the server restored from it, the old server's commits
--- are its own.
+-- What the old server commits between the snapshot and the move to the server restored from it is
+-- lost. The snapshot was taken between from_us and taken_us. These are wall clock times; each line
+-- of a C program tells the monotonic time that belongs to them. (The two are read one after the
+-- other, so in some lines they are milliseconds apart.)
 CREATE TEMP TABLE gap AS
-SELECT f.mono_us AS from_us, min(t.mono_us) AS to_us
-FROM log f JOIN log t ON t.event = 'gap_ends' AND t.mono_us > f.mono_us
-WHERE f.event = 'gap_begins' GROUP BY 1;
+SELECT from_us, taken_us, min(t.mono_us) AS to_us
+FROM (SELECT split_part(detail, ' ', 1)::numeric * 1000000 - offset_us AS from_us,
+             split_part(detail, ' ', 2)::numeric * 1000000 - offset_us AS taken_us
+      FROM log, (SELECT mode() WITHIN GROUP (ORDER BY wall_us - mono_us) AS offset_us
+            FROM log WHERE role = 'worker') c
+      WHERE event = 'gap_begins') f
+JOIN log t ON t.event = 'gap_ends' AND t.mono_us > taken_us
+GROUP BY 1, 2;
 
 CREATE TEMP VIEW kept_log AS
 SELECT * FROM log l WHERE NOT EXISTS (
@@ -94,7 +103,7 @@ WHERE l.role = 'producer' AND l.event = 'answer' AND l.detail = 'committed'
 INSERT INTO broken
 SELECT 1, 'enqueue was confirmed, the job is gone', l.job::text
 FROM kept_log l
-WHERE l.event = 'keyed' AND NOT EXISTS (SELECT FROM jobs j WHERE j.id = l.job);
+WHERE l.event IN ('keyed', 'replaced') AND NOT EXISTS (SELECT FROM jobs j WHERE j.id = l.job);
 
 INSERT INTO broken
 SELECT 1, 'a job of an order that was rolled back', j.id::text
@@ -102,7 +111,7 @@ FROM jobs j JOIN log l ON l.job = (j.payload->>'ref')::bigint
 WHERE l.role = 'producer' AND l.event = 'answer' AND l.detail IN ('withdrawn', 'failed');
 
 INSERT INTO broken
-SELECT 1, 'a key has two jobs', key FROM jobs WHERE key IS NOT NULL GROUP BY key
+SELECT 1, 'a key has two jobs', key FROM jobs WHERE key NOT LIKE 'shared-%' GROUP BY key
 HAVING count(*) > 1;
 
 INSERT INTO broken
@@ -179,7 +188,7 @@ WHERE (m.now_state IS NULL OR m.now_stage > m.was_stage)
   AND (m.was_worker, m.was_claim) <> (l.worker, l.claim)
   AND EXISTS (SELECT FROM passed p WHERE (p.job, p.stage) = (l.job, l.stage));
 
--- ---- 4: poison ends by its own limit, its neighbours do not --------------------------------
+-- ---- 4: a job that kills its worker ends by its own limit, its neighbours do not -----------
 
 CREATE TEMP VIEW lives AS
 SELECT j.id AS job,
@@ -187,9 +196,9 @@ SELECT j.id AS job,
 FROM jobs j;
 
 INSERT INTO broken
-SELECT 4, 'poison ended as ' || j.state, format('%s crash %s', j.id, j.crash)
+SELECT 4, 'a job that kills its worker ended as ' || j.state, format('%s crash %s', j.id, j.crash)
 FROM jobs j JOIN kind_of k ON k.job = j.id
-WHERE k.kind = 'poison' AND j.state NOT IN ('cancelled', 'ready', 'running')
+WHERE k.kind = 'crashing' AND j.state NOT IN ('cancelled', 'ready', 'running')
   AND NOT (j.state = 'failed' AND j.crash = 3);
 
 -- Each end of a server may leave one run uncounted: its claim was not on the disk yet, or renew
@@ -284,19 +293,21 @@ SELECT queue, 0::bigint AS epoch, partition, seq, ref, n FROM delivered
 UNION ALL SELECT 'letters', epoch, partition, seq, ref, n FROM letter;
 
 CREATE TEMP TABLE refused AS
-SELECT q.name AS queue, (l.partition & 32767)::int AS partition, l.seq,
+SELECT q.name AS queue, (l.partition_id & 32767)::int AS partition, l.seq,
        (l.payload->>'ref')::bigint AS ref
-FROM dead_letter l JOIN queue q ON q.id = l.partition >> 15;
+FROM dead_letter l JOIN queue q ON q.id = l.partition_id >> 15;
 
 INSERT INTO broken
 SELECT 1, 'a message committed was not delivered', format('%s %s', e.queue, e.ref)
 FROM events e
 WHERE e.ref NOT IN (SELECT ref FROM delivered UNION ALL SELECT ref FROM refused
-                    UNION ALL SELECT claim FROM kept_log WHERE event = 'letter');
+                    UNION ALL SELECT claim FROM log l WHERE event = 'letter' AND NOT EXISTS (
+                        SELECT FROM gap g WHERE l.mono_us BETWEEN g.taken_us AND g.to_us));
 
 INSERT INTO broken
 SELECT 1, 'a message of a transaction that was rolled back', format('%s %s', t.queue, t.ref)
-FROM taken t WHERE NOT EXISTS (SELECT FROM events e WHERE e.ref = t.ref);
+FROM taken t
+WHERE t.queue <> 'ticks' AND NOT EXISTS (SELECT FROM events e WHERE e.ref = t.ref);
 
 INSERT INTO broken
 SELECT 2, 'the effect of a message happened twice', ref::text
@@ -338,6 +349,57 @@ WHERE d.ref < d.before;
 INSERT INTO broken
 SELECT 7, 'did nothing for a minute', detail FROM log WHERE event = 'idle';
 
+-- ---- 8: schedules and keys -----------------------------------------------------------------
+
+-- What fired, with the job or the number of the message. A job that waits for the last one takes
+-- over the newer ticks; the trail has the older ones. A server that was restored from a snapshot
+-- fires the later ticks again; here are those of the surviving server only, so each comes once.
+CREATE TEMP TABLE fired AS
+SELECT headers->>'schedule' AS schedule, id, (headers->>'tick')::timestamptz AS tick
+FROM jobs WHERE headers ? 'schedule'
+UNION SELECT 'turns', id, now_tick::timestamptz FROM move
+WHERE key LIKE 'schedule/turns/%' AND now_tick IS NOT NULL
+UNION SELECT 'ticks', seq, to_timestamp(-ref) FROM delivered WHERE queue = 'ticks';
+
+CREATE TEMP VIEW calendar AS
+SELECT s.name AS schedule, t AS tick
+FROM schedule s CROSS JOIN generate_series(s.starts_at, s.ends_at, interval '1 s') t;
+
+INSERT INTO broken
+SELECT 8, 'a tick did not fire', format('%s %s', schedule, tick)
+FROM (TABLE calendar EXCEPT SELECT schedule, tick FROM fired) missed;
+
+INSERT INTO broken
+SELECT 8, 'fired what is no tick', format('%s %s', schedule, tick)
+FROM (SELECT schedule, tick FROM fired EXCEPT TABLE calendar) extra;
+
+INSERT INTO broken
+SELECT 8, 'a tick fired twice', format('%s %s', schedule, tick)
+FROM fired GROUP BY schedule, tick HAVING count(*) > 1;
+
+-- Of a key with on_known replace, and of a schedule with overlap wait.
+INSERT INTO broken
+SELECT 8, 'two jobs ran that must take turns', format('%s: %s by %s', lane, id, app)
+FROM (SELECT lane, m.id, m.app, m.now_state,
+             sum((m.now_state IS NOT DISTINCT FROM 'x')::int
+                 - (m.was_state IS NOT DISTINCT FROM 'x')::int)
+             OVER (PARTITION BY lane ORDER BY m.n) AS running
+      FROM move m CROSS JOIN LATERAL (
+          SELECT substring(m.key FROM '^(shared-.*|schedule/turns)') AS lane) l
+      WHERE lane IS NOT NULL) r
+WHERE running > 1 AND now_state = 'x';
+
+-- The last job of a key has the payload of the last call, unless two calls overlap.
+INSERT INTO broken
+SELECT 8, 'an accepted payload was replaced by an older one', format('%s: %s', last.id, late.claim)
+FROM (SELECT DISTINCT ON (key) id, key, (payload->>'ref')::bigint AS ref, state
+      FROM jobs WHERE key LIKE 'shared-%' ORDER BY key, id DESC) last
+JOIN log answer ON answer.event = 'replaced' AND answer.claim = last.ref
+JOIN kept_log late ON late.event = 'replaced' AND late.detail = last.key
+JOIN log asked ON asked.event = 'try' AND asked.job = late.claim
+    AND asked.mono_us > answer.mono_us
+WHERE last.state <> 'cancelled';
+
 -- ---- the report ----------------------------------------------------------------------------
 
 \t on
@@ -369,9 +431,13 @@ SELECT '  ' || rpad(what, 30) || n FROM (
         SELECT count(*) FROM death d JOIN birth b USING (worker) WHERE d.app <> b.app)::text
     UNION ALL SELECT 6, 'messages, dead letters', (
         SELECT format('%s, %s', (SELECT count(*) FROM taken), (SELECT count(*) FROM refused)))
-    UNION ALL SELECT 8, 'on Postgres', (
+    UNION ALL SELECT 7, 'ticks, of them taken over', (
+        SELECT format('%s, %s', count(*), count(*) - count(DISTINCT (schedule, id))) FROM fired)
+    UNION ALL SELECT 8, 'payloads replaced', (
+        SELECT count(*) FROM log WHERE event = 'replaced')::text
+    UNION ALL SELECT 10, 'on Postgres', (
         SELECT string_agg(DISTINCT major::text, ', ') FROM trail)
-    UNION ALL SELECT 7, 'longest stall', (
+    UNION ALL SELECT 9, 'longest stall', (
         SELECT format('%s s', round(extract(epoch FROM max(gap)), 1))
         FROM (SELECT at - lag(at) OVER (ORDER BY n) AS gap FROM move
               WHERE was_state = 'x' AND now_state IS DISTINCT FROM 'x') g)
@@ -384,10 +450,11 @@ SELECT format('  %s %s  %s', p.number, CASE WHEN EXISTS (
 FROM (VALUES (1, 'nothing committed is lost'),
              (2, 'handlers at least once, effects in the database exactly once'),
              (3, 'no stale writer'),
-             (4, 'poison ends by its own limit, its neighbours do not'),
+             (4, 'a job that kills its worker ends by its own limit, its neighbours do not'),
              (5, 'leases end by the database''s clock, after watching'),
              (6, 'messages in order, none skipped'),
-             (7, 'faults only delay or repeat work')) p (number, text)
+             (7, 'faults only delay or repeat work'),
+             (8, 'a tick fires once; jobs of a shared key take turns')) p (number, text)
 ORDER BY p.number;
 
 SELECT format('    %s: %s cases, as job %s', law, count(*),

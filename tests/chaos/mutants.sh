@@ -15,6 +15,7 @@ sql_suspects_mixed             kill
 sql_rescue_loses_the_rest      kill
 sql_outbox_unfenced_ack        freeze_inside
 sql_outbox_number_backwards    kill
+sql_tick_unlocked              kill
 "
 failed=0
 while read -r name faults; do

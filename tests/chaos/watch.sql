@@ -57,10 +57,11 @@ BEGIN
     RAISE EXCEPTION 'injected' USING ERRCODE = '40P01';
 END $$;
 
--- The row without what is long.
+-- The row without what is long. A job of a schedule keeps its tick.
 CREATE FUNCTION brief(p_row jsonb) RETURNS jsonb LANGUAGE plpgsql IMMUTABLE AS $$
 BEGIN
-    RETURN p_row - '{payload,bytes,headers,errors,queues,kinds,enqueued_at}'::text[];
+    RETURN (p_row - '{payload,bytes,headers,errors,queues,kinds,enqueued_at}'::text[])
+           || jsonb_strip_nulls(jsonb_build_object('tick', p_row #> '{headers,tick}'));
 END $$;
 
 CREATE FUNCTION follow() RETURNS trigger

@@ -1,0 +1,176 @@
+/*
+ * test_handlers.c -- unit tests of a handler: retries, a crash, a time limit, without a database.
+ *
+ * Build   cc examples/test_handlers.c -I. -o test_handlers
+ * Run     ./test_handlers
+ * Prints  one line for each test, then "6 tests passed"
+ *
+ * The handler and its table are the ones that the worker gets: jobq_pg_worker_desc takes the same
+ * table. In a program of your own they are in a file of their own, and the test includes it. Only
+ * what the handler calls is replaced, here the mail server, through call->user.
+ */
+#define JOBQ_IMPLEMENTATION
+#include "jobq.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- what ships: a handler, and the table for the worker ------------------------------------- */
+
+struct mailer {
+    int (*send)(struct mailer *mailer, jobq_str to, int64_t time_left_us); /* an SMTP code */
+};
+
+static jobq_outcome welcome(jobq_call *call)
+{
+    struct mailer *mailer = call->user;
+    int code;
+
+    if (jobq_call_stopping(call) == JOBQ_STOP_SHUTDOWN) return JOBQ_OUTCOME_RELEASE;
+    if (jobq_call_stopping(call) == JOBQ_STOP_CANCEL) return JOBQ_OUTCOME_CANCELLED;
+    code = mailer->send(mailer, call->payload, jobq_call_remaining(call));
+    if (code == 250) return JOBQ_OUTCOME_SUCCESS;
+    jobq_call_error(call, jobq_str_from(code == 550 ? "no such mailbox" : "mailbox full"));
+    return code == 550 ? JOBQ_OUTCOME_DISCARD : JOBQ_OUTCOME_RETRY;
+}
+
+#define WELCOME(mailer) {.queue = "mail", .kind = "welcome", .run = {welcome}, .user = mailer}
+
+/* ---- the test's mail server ------------------------------------------------------------------ */
+
+struct fake {
+    struct mailer mailer; /* first, so that a mailer is a fake */
+    int codes[8];         /* what each call answers */
+    int calls;
+    int64_t takes_us;     /* how long each call takes */
+    jobq_test *test;
+};
+
+static int fake_send(struct mailer *mailer, jobq_str to, int64_t time_left_us)
+{
+    struct fake *fake = (struct fake *)mailer;
+
+    (void)to;
+    (void)time_left_us;
+    jobq_test_sleep(fake->test, fake->takes_us);
+    return fake->codes[fake->calls++];
+}
+
+/* ---- the fixture: a queue in memory with one job --------------------------------------------- */
+
+/* Like assert, but NDEBUG does not remove it. */
+#define CHECK(good)                                                                                \
+    do {                                                                                           \
+        if (!(good)) {                                                                             \
+            fprintf(stderr, "line %d: %s is false\n", __LINE__, #good);                            \
+            exit(1);                                                                               \
+        }                                                                                          \
+    } while (0)
+
+static int64_t set_up(struct fake *fake)
+{
+    const jobq_job_handler handlers[] = {WELCOME(&fake->mailer)};
+    jobq_policy policy = {.max_attempts = 3, .backoff = {.base_us = JOBQ_MINUTES(1)}};
+    jobq_test_job job = {.queue = "mail", .kind = "welcome", .timeout_us = JOBQ_SECONDS(30)};
+
+    fake->mailer.send = fake_send;
+    fake->test = jobq_test_init(malloc(jobq_test_size()), handlers, 1);
+    jobq_test_policy(fake->test, "mail", NULL, &policy);
+    job.payload = jobq_str_from("\"ann@example.org\"");
+    job.headers = jobq_str_from("{\"trace\": \"a1\"}");
+    return jobq_test_enqueue(fake->test, &job);
+}
+
+/* ---- the tests ------------------------------------------------------------------------------- */
+
+static void test_a_full_mailbox_is_tried_again(void)
+{
+    struct fake fake = {.codes = {452, 250}};
+    int64_t id = set_up(&fake);
+    const jobq_job *job = jobq_test_get(fake.test, id);
+
+    CHECK(jobq_test_run(fake.test, JOBQ_SECONDS(1)) == 1);
+    CHECK(job->state == JOBQ_STATE_READY && job->attempt == 1);
+    CHECK(strcmp(jobq_test_error(fake.test, id), "mailbox full") == 0);
+    CHECK(job->run_at_us >= JOBQ_SECONDS(45) && job->run_at_us <= JOBQ_SECONDS(76)); /* 25 % */
+
+    CHECK(jobq_test_run(fake.test, JOBQ_MINUTES(2)) == 1);
+    CHECK(job->state == JOBQ_STATE_SUCCEEDED && job->attempt == 2);
+    free(fake.test);
+}
+
+static void test_three_attempts_are_all(void)
+{
+    struct fake fake = {.codes = {452, 452, 452}};
+    int64_t id = set_up(&fake);
+
+    CHECK(jobq_test_run(fake.test, JOBQ_DAYS(1)) == 3);
+    CHECK(jobq_test_get(fake.test, id)->state == JOBQ_STATE_FAILED);
+    CHECK(strcmp(jobq_test_error(fake.test, id), "Max retries (3) exceeded: mailbox full") == 0);
+    free(fake.test);
+}
+
+/* The worker dies after the mail was sent: it is sent again, so mails need an id of their own. */
+static void test_a_crash_sends_it_twice(void)
+{
+    struct fake fake = {.codes = {250, 250}};
+    int64_t id = set_up(&fake);
+
+    jobq_test_fault(fake.test, JOBQ_TEST_CRASH);
+    CHECK(jobq_test_run(fake.test, JOBQ_MINUTES(5)) == 2);
+    CHECK(fake.calls == 2 && jobq_test_now(fake.test) > JOBQ_SECONDS(30)); /* after the lease */
+    CHECK(jobq_test_get(fake.test, id)->state == JOBQ_STATE_SUCCEEDED);
+    free(fake.test);
+}
+
+static void test_a_lost_answer_sends_it_once(void)
+{
+    struct fake fake = {.codes = {250, 250}};
+    int64_t id = set_up(&fake);
+
+    jobq_test_fault(fake.test, JOBQ_TEST_UNSURE);
+    CHECK(jobq_test_run(fake.test, JOBQ_MINUTES(5)) == 1);
+    CHECK(jobq_test_get(fake.test, id)->state == JOBQ_STATE_SUCCEEDED);
+    free(fake.test);
+}
+
+static void test_a_slow_server_runs_into_the_time_limit(void)
+{
+    struct fake fake = {.codes = {250, 250, 250}, .takes_us = JOBQ_SECONDS(31)};
+    int64_t id = set_up(&fake);
+
+    CHECK(jobq_test_run(fake.test, JOBQ_SECONDS(40)) == 1);
+    CHECK(jobq_test_get(fake.test, id)->state == JOBQ_STATE_READY);
+    CHECK(strcmp(jobq_test_error(fake.test, id), "the handler ran out of time") == 0);
+    free(fake.test);
+}
+
+static void test_a_deploy_uses_up_no_attempt(void)
+{
+    struct fake fake = {.codes = {250}};
+    int64_t id = set_up(&fake);
+
+    jobq_test_fault(fake.test, JOBQ_TEST_SHUTDOWN);
+    CHECK(jobq_test_run(fake.test, JOBQ_MINUTES(1)) == 2);
+    CHECK(fake.calls == 1 && jobq_test_get(fake.test, id)->attempt == 1);
+    free(fake.test);
+}
+
+int main(void)
+{
+    test_a_full_mailbox_is_tried_again();
+    printf("ok  a full mailbox is tried again, a minute later\n");
+    test_three_attempts_are_all();
+    printf("ok  three attempts are all\n");
+    test_a_crash_sends_it_twice();
+    printf("ok  a crash sends it twice\n");
+    test_a_lost_answer_sends_it_once();
+    printf("ok  a lost answer sends it once\n");
+    test_a_slow_server_runs_into_the_time_limit();
+    printf("ok  a slow server runs into the time limit\n");
+    test_a_deploy_uses_up_no_attempt();
+    printf("ok  a deploy uses up no attempt\n");
+    printf("6 tests passed\n");
+    return 0;
+}

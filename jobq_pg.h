@@ -47,6 +47,7 @@
  *     connect; install or upgrade the tables    jobq_pg_open; jobq_pg_migrate
  *     enqueue jobs in my transaction            jobq_pg_enqueue, _enqueue_many, _enqueue_copy
  *     one job at a time for each key            jobq_pg_job.key, on_known, unique_for
+ *     a key made of fields of the payload       jobq_pg_digest
  *     run jobs at times of a calendar           jobq_pg_schedules_set
  *     run jobs until I stop it, or all are done jobq_pg_work; jobq_pg_worker_start, _stop, _wait
  *     run them in my own event loop             jobq_pg_worker_open, _fds, _step
@@ -577,6 +578,27 @@ JOBQ_API jobq_error jobq_pg_enqueue_many(jobq_pg *pg, PGconn *conn, const jobq_p
  */
 JOBQ_API jobq_error jobq_pg_enqueue_copy(jobq_pg *pg, PGconn *conn, const jobq_pg_job *jobs,
                                          size_t count, jobq_pg_error *error);
+
+/* What a key is made of. */
+typedef struct jobq_pg_digest_desc {
+    jobq_str payload;          /* a JSON object that has at least one of the fields */
+    const char *const *fields; /* their names; one that the payload lacks counts as null */
+    int field_count;
+    int64_t every_us;          /* makes the key another one in each period of this length, counted
+                                  from 1970 (default: none) */
+    int64_t at_us;             /* the instant that chooses the period (default: now) */
+} jobq_pg_digest_desc;
+
+/*
+ * jobq_pg_digest -- a key made of named fields of a payload, for jobq_pg_job.key.
+ *
+ * Shape   key: 32 hexadecimal digits and a NUL. The same as that of the SQL function. The server
+ *         computes it, because only the server knows how it prints jsonb.
+ * SQL     digest
+ * Tx      joins yours.
+ */
+JOBQ_API jobq_error jobq_pg_digest(jobq_pg *pg, PGconn *conn, const jobq_pg_digest_desc *desc,
+                                   char key[33], jobq_pg_error *error);
 
 /* ---- requests -------------------------------------------------------------------------------- */
 
@@ -1963,6 +1985,7 @@ static jobq_error jobq_pg__result_error(jobq_pg_error *error, const PGconn *conn
     X(ENQUEUE, "enqueue_many", enqueue_in, ids_out)                                                \
     X(ENQUEUE_ONE, "enqueue_one", enqueue_one_in, existed_out)                                     \
     X(ENQUEUE_KNOWN, "enqueue_known", enqueue_known_in, existed_out)                               \
+    X(DIGEST, "digest", digest_in, none)                                                           \
     T(MAY_ENQUEUE, JOBQ_PG__MAY_ENQUEUE_SQL, none, none)                                           \
     T(ENQUEUE_DIRECT, JOBQ_PG__ENQUEUE_DIRECT_SQL, enqueue_direct_in, none)                        \
     X(BULK, "bulk", bulk_in, bulk_out)                                                             \
@@ -4567,6 +4590,15 @@ static const jobq_pg__col jobq_pg__existed_out[] = {
     JOBQ_PG__COL("id", jobq_pg__written, id, INT8, INT64, 0),
     JOBQ_PG__COL("existed", jobq_pg__written, existed, BOOL, BOOL, 0), JOBQ_PG__COLS_END};
 
+static const jobq_pg__list jobq_pg__digest_fields =
+    JOBQ_PG__LIST_APART(jobq_pg_digest_desc, fields, field_count);
+static const jobq_pg__col jobq_pg__digest_in[] = {
+    JOBQ_PG__COL(NULL, jobq_pg_digest_desc, payload, JSONB, JSON, 0),
+    JOBQ_PG__ITEMS(NULL, digest_fields, TEXT, TEXT, JOBQ_PG__CSTR),
+    JOBQ_PG__COL(NULL, jobq_pg_digest_desc, every_us, INTERVAL, DURATION, JOBQ_PG_ZERO),
+    JOBQ_PG__COL(NULL, jobq_pg_digest_desc, at_us, TIMESTAMPTZ, TIMESTAMPTZ, JOBQ_PG_ZERO),
+    JOBQ_PG__COLS_END};
+
 /* The arguments and the answer of bulk; wake takes two of the fields. */
 typedef struct jobq_pg__bulk {
     const char *name;
@@ -6275,6 +6307,25 @@ JOBQ_API jobq_error jobq_pg_enqueue_copy(jobq_pg *pg, PGconn *conn, const jobq_p
     }
     if (code != JOBQ_OK || count == 0) return code;
     return jobq_pg__copy_whole(pg, conn, false, jobq_pg__copy_jobs, jobs, count, error);
+}
+
+JOBQ_API jobq_error jobq_pg_digest(jobq_pg *pg, PGconn *conn, const jobq_pg_digest_desc *desc,
+                                   char key[33], jobq_pg_error *error)
+{
+    jobq_pg_error local;
+    PGresult *res;
+
+    JOBQ_ASSERT(pg != NULL && desc != NULL && key != NULL);
+    JOBQ_ASSERT(desc->field_count == 0 || desc->fields != NULL);
+    if (error == NULL) error = &local;
+    key[0] = '\0';
+    if (jobq_pg__object_invalid(error, "payload", desc->payload)) return JOBQ_ERROR_INVALID;
+    if (desc->every_us < 0) return jobq_pg__invalid(error, "every_us", "positive");
+    res = jobq_pg__call(pg, conn, JOBQ_PG__DIGEST, desc, error);
+    if (res == NULL) return error->code;
+    jobq_pg__copy(key, 33, PQgetvalue(res, 0, 0));
+    PQclear(res);
+    return JOBQ_OK;
 }
 
 /* ---- >>verbs --------------------------------------------------------------------------------- */
@@ -14698,7 +14749,8 @@ static const char *const jobq_pg__sql_jobs[] = {
 "    FROM unnest(fields) AS f (name) WHERE f.name IS NOT NULL;\n"
 "    IF v_every IS NOT NULL THEN\n"
 "        v_text := v_text || ' ' || v_every || ' '\n"
-"            || floor(extract(epoch FROM at) * 1000000 / v_every)::bigint;\n"
+"            || floor(extract(epoch FROM coalesce(at, statement_timestamp())) * 1000000\n"
+"                     / v_every)::bigint;\n"
 "    END IF;\n",
 "    RETURN left(encode(sha256(convert_to(v_text, 'UTF8')), 'hex'), 32);\n"
 "END $$;\n"

@@ -578,7 +578,8 @@ BEGIN
     FROM unnest(fields) AS f (name) WHERE f.name IS NOT NULL;
     IF v_every IS NOT NULL THEN
         v_text := v_text || ' ' || v_every || ' '
-            || floor(extract(epoch FROM at) * 1000000 / v_every)::bigint;
+            || floor(extract(epoch FROM coalesce(at, statement_timestamp())) * 1000000
+                     / v_every)::bigint;
     END IF;
     RETURN left(encode(sha256(convert_to(v_text, 'UTF8')), 'hex'), 32);
 END $$;

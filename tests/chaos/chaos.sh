@@ -67,6 +67,9 @@ mutate() {
 }
 [ -z "$mutant" ] || mutate
 
+# The version that a version.sql writes.
+version() { sed -n 's/.* SET version = \([0-9]*\),.*/\1/p'; }
+
 # Builds the older programs in .build/chaos/old/ and sets old_programs, or sets missing to the reason
 # why there are none. Before the first release a migration may be edited in place; then the commit
 # with that edit is the oldest one that is supported. Only the first parents count: two edits on
@@ -80,6 +83,10 @@ older_programs() {
     else
         edited=$(git log -1 --first-parent --format=%H --diff-filter=MD "$old..HEAD" -- 'sql/[0-9]*.sql')
         old=$(git rev-parse --short "${edited:-$old}")
+        if [ "$(git show "$old:sql/version.sql" | version)" = "$(version <sql/version.sql)" ]; then
+            missing="the tables have not changed since the commit $old"
+            return
+        fi
         tree=.build/chaos/old/$old
         [ -e "$tree" ] || {
             mkdir -p "$tree.new"
@@ -395,21 +402,13 @@ schedules_end() {
 }
 schedules_ended() { [ "$(number "SELECT count(next_at) FROM jobq_chaos.schedule")" = 0 ]; }
 
-# Installs the text of this version, even if the version has the same number.
-migrate() {
-    local version
-    version=$(sed -n 's/.* SET version = \([0-9]*\),.*/\1/p' sql/version.sql)
-    admin -c "UPDATE jobq_chaos.meta SET version = $((version - 1)) WHERE version = $version" &&
-        JOBQ_SERVER=$admin_server "$programs/actor" migrate "$run/log/migrate" migrate 60
-}
-
 # Most processes are replaced by today's. A worker, a consumer and a producer go on with the older
 # library; that worker starts again.
 fault_deploy() {
     local name pid pids=()
     [ -e "$run/undeployed" ] || return 0
     fault deploy
-    until_true 60 migrate 2>>"$run/log/stderr"
+    until_true 60 migrated 2>>"$run/log/stderr"
     until_true 60 schedules_start
     all_work
     older_receive

@@ -17772,7 +17772,7 @@ static const char *const jobq_pg__sql_schedules[] = {
 "    END LOOP;\n"
 "    PERFORM jobq.wake(q.id, fired) FROM unnest(v_queues) AS q (id);\n"
 "    due_us := jobq.next_tick(p_queues);\n"
-"    IF due_us < 10000 AND v_looked < p_limit THEN due_us := 10000; END IF; -- others have it\n"
+"    IF due_us = 1 AND v_looked < p_limit THEN due_us := 10000; END IF; -- others have it\n"
 "END $$;\n",
 "CREATE OR REPLACE FUNCTION jobq.next_tick(p_queues integer[]) RETURNS bigint\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off\n"

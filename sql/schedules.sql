@@ -209,7 +209,7 @@ BEGIN
     END LOOP;
     PERFORM jobq.wake(q.id, fired) FROM unnest(v_queues) AS q (id);
     due_us := jobq.next_tick(p_queues);
-    IF due_us < 10000 AND v_looked < p_limit THEN due_us := 10000; END IF; -- others have it
+    IF due_us = 1 AND v_looked < p_limit THEN due_us := 10000; END IF; -- others have it
 END $$;
 
 -- Microseconds until the next tick of these queues, at least 1; NULL: there is none.
